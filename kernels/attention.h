@@ -1,0 +1,40 @@
+/*
+ * Causal self-attention without the s x s matrix in memory (online softmax: Milakov & Gimelshein 2018;
+ * tiling and backward: Dao et al., FlashAttention, 2022, algorithms 1, 2 and 4).
+ *
+ * Training: qkv is [batch * seq, (heads + 2 kv_heads) * head_dim], the q heads first, then k, then v. Head h
+ * reads key/value head h / (heads / kv_heads). s_ij = scale q_i . k_j for j <= i (and i - j < window where
+ * window > 0);  p = softmax(s);  o_i = sum_j p_ij v_j o   [batch * seq, heads * head_dim]            =
+ * overwritten lse [batch, heads, seq] f32: log sum exp(s_i)  = overwritten; saved for backward with qkv and o
+ * Backward: D_i = do_i . o_i; dv_j = sum_i p_ij do_i; ds_ij = p_ij (do_i . v_j - D_i); dq_i = scale sum_j
+ * ds_ij k_j; dk_j = scale sum_i ds_ij q_i; over all q heads of a kv head. dqkv is overwritten, may not alias
+ * qkv. All accumulation is f32 and in an order that does not depend on the number of threads.
+ *
+ * Inference: attention_paged reads keys and values of each sequence through its block table. A row's result
+ * does not depend on what else is in the batch, nor on how a prompt was cut into chunks. qkv [tokens, (heads
+ * + 2 kv_heads) * head_dim] (only q is read), o [tokens, heads * head_dim] kcache, vcache [blocks *
+ * block_size, kv_heads * head_dim], same type as qkv (or f32) kv_write stores the k and v parts of row i into
+ * cache row slot[i] (= block * block_size + offset); slot -1 skips.
+ */
+#ifndef DT_KERNELS_ATTENTION_H
+#define DT_KERNELS_ATTENTION_H
+
+#include <stdint.h>
+
+struct dt_attn {
+	int64_t batch, seq; /* training only */
+	int64_t heads, kv_heads, head_dim;
+	int64_t window; /* 0: unlimited */
+	float scale;
+};
+
+struct dt_paged {
+	int nseq;
+	const int32_t
+		*q_start;      /* [nseq + 1]: rows q_start[i] .. q_start[i + 1] of qkv belong to sequence i */
+	const int32_t *kv_len; /* [nseq]: keys of sequence i, the new ones included; the last row sees all */
+	const int32_t *block_table; /* [nseq, max_blocks] */
+	int max_blocks, block_size;
+};
+
+#endif

@@ -1,0 +1,68 @@
+/*
+ * A device and views of its memory. A dt_tensor is pointer, type and shape: no ownership, no graph, no
+ * autograd. Kernels return 0 or a negative errno; they never print.
+ */
+#ifndef DT_KERNELS_DEVICE_H
+#define DT_KERNELS_DEVICE_H
+
+#include "kernels/dtype.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct dt_tensor {
+	void *data;
+	enum dt_dtype dtype;
+	int ndim;
+	int64_t dim[4]; /* row-major, contiguous */
+};
+
+static inline struct dt_tensor dt_t1(void *data, enum dt_dtype t, int64_t n)
+{
+	return (struct dt_tensor){data, t, 1, {n, 1, 1, 1}};
+}
+
+static inline struct dt_tensor dt_t2(void *data, enum dt_dtype t, int64_t rows, int64_t cols)
+{
+	return (struct dt_tensor){data, t, 2, {rows, cols, 1, 1}};
+}
+
+static inline int64_t dt_numel(struct dt_tensor t)
+{
+	int64_t n = 1;
+
+	for (int i = 0; i < t.ndim; i++)
+		n *= t.dim[i];
+	return n;
+}
+
+#define DT_NONE ((struct dt_tensor){0}) /* an optional tensor that is absent */
+
+enum dt_dev_kind { DT_DEV_CPU, DT_DEV_CUDA };
+
+struct dt_ops;
+
+struct dt_dev {
+	enum dt_dev_kind kind;
+	int index;
+	int nthreads;
+	const struct dt_ops *ops;
+	void *impl; /* the device's own state: primitive cache, stream, scratch */
+};
+
+/* nthreads 0: all processors this process may run on. -ENOTSUP for CUDA in a build without it. */
+int dt_dev_open(struct dt_dev **ret, enum dt_dev_kind kind, int index, int nthreads);
+void dt_dev_close(struct dt_dev *dev);
+
+/* Bytes of scratch the device itself allocates for its largest op so far (part of the memory account). */
+size_t dt_dev_scratch_bytes(const struct dt_dev *dev);
+
+/* Name of the instruction set in use, "avx512_bf16" for example. */
+const char *dt_dev_isa(const struct dt_dev *dev);
+
+/* Measured square-matmul rate in flop/s at dtype, over about seconds of wall time: the ceiling for MFU. */
+double dt_dev_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double seconds);
+/* Measured copy bandwidth, bytes read plus bytes written a second, on buffers past the last-level cache. */
+double dt_dev_copy_rate(struct dt_dev *dev, double seconds);
+
+#endif

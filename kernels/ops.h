@@ -1,0 +1,98 @@
+/*
+ * The flat table of what a device computes. Each op's contract (formula, shapes, what is accumulated, what
+ * forward saves) is in its own header; README.md lists them. Gradients of parameters accumulate (+=) in fp32,
+ * gradients of activations overwrite (=) unless a contract says otherwise.
+ *
+ * Absent optional tensors are DT_NONE (data == NULL). x, y, w ... share one compute type (f32 or bf16);
+ * statistics, parameter gradients and optimizer state are f32.
+ */
+#ifndef DT_KERNELS_OPS_H
+#define DT_KERNELS_OPS_H
+
+#include "kernels/attention.h"
+#include "kernels/device.h"
+#include "kernels/optim.h"
+#include "kernels/rope.h"
+
+enum dt_act_fn { DT_ACT_GELU_TANH, DT_ACT_GELU_ERF, DT_ACT_SILU, DT_ACT_RELU };
+
+struct dt_ops {
+	/* matmul.h: c = (accumulate ? c : 0) + op(a) op(b) + bias */
+	int (*matmul)(struct dt_dev *, struct dt_tensor c, struct dt_tensor a, bool ta, struct dt_tensor b,
+		      bool tb, struct dt_tensor bias, bool accumulate);
+	/* matmul.h: out[n] += sum over rows of x[rows, n] */
+	int (*colsum)(struct dt_dev *, struct dt_tensor out, struct dt_tensor x);
+
+	/* layernorm.h */
+	int (*layernorm_forward)(struct dt_dev *, struct dt_tensor y, struct dt_tensor mean,
+				 struct dt_tensor rstd, struct dt_tensor sum, struct dt_tensor x,
+				 struct dt_tensor delta, struct dt_tensor w, struct dt_tensor b, float eps);
+	int (*layernorm_backward)(struct dt_dev *, struct dt_tensor dx, struct dt_tensor dw,
+				  struct dt_tensor db, struct dt_tensor dy, struct dt_tensor dresid,
+				  struct dt_tensor x, struct dt_tensor mean, struct dt_tensor rstd,
+				  struct dt_tensor w);
+	/* rmsnorm.h */
+	int (*rmsnorm_forward)(struct dt_dev *, struct dt_tensor y, struct dt_tensor rstd,
+			       struct dt_tensor sum, struct dt_tensor x, struct dt_tensor delta,
+			       struct dt_tensor w, float eps);
+	int (*rmsnorm_backward)(struct dt_dev *, struct dt_tensor dx, struct dt_tensor dw,
+				struct dt_tensor dy, struct dt_tensor dresid, struct dt_tensor x,
+				struct dt_tensor rstd, struct dt_tensor w);
+
+	/* attention.h */
+	int (*attention_forward)(struct dt_dev *, struct dt_tensor o, struct dt_tensor lse,
+				 struct dt_tensor qkv, const struct dt_attn *p);
+	int (*attention_backward)(struct dt_dev *, struct dt_tensor dqkv, struct dt_tensor dout,
+				  struct dt_tensor o, struct dt_tensor lse, struct dt_tensor qkv,
+				  const struct dt_attn *p);
+	int (*attention_paged)(struct dt_dev *, struct dt_tensor o, struct dt_tensor qkv,
+			       struct dt_tensor kcache, struct dt_tensor vcache, const struct dt_attn *p,
+			       const struct dt_paged *g);
+	int (*kv_write)(struct dt_dev *, struct dt_tensor kcache, struct dt_tensor vcache,
+			struct dt_tensor qkv, const struct dt_attn *p, const int64_t *slot);
+
+	/* rope.h: in place; inverse rotates back (the backward pass) */
+	int (*rope)(struct dt_dev *, struct dt_tensor qkv, const struct dt_rope *p, const int32_t *pos,
+		    bool inverse);
+
+	/* activation.h */
+	int (*act_forward)(struct dt_dev *, struct dt_tensor y, struct dt_tensor x, enum dt_act_fn f);
+	int (*act_backward)(struct dt_dev *, struct dt_tensor dx, struct dt_tensor dy, struct dt_tensor x,
+			    enum dt_act_fn f);
+	/* y[m, f] = act(x[m, 0:f]) * x[m, f:2f] (SwiGLU, GeGLU) */
+	int (*gated_forward)(struct dt_dev *, struct dt_tensor y, struct dt_tensor x, enum dt_act_fn f);
+	int (*gated_backward)(struct dt_dev *, struct dt_tensor dx, struct dt_tensor dy, struct dt_tensor x,
+			      enum dt_act_fn f);
+
+	/* embedding.h */
+	int (*embedding_forward)(struct dt_dev *, struct dt_tensor y, const int32_t *ids, const int32_t *pos,
+				 struct dt_tensor wte, struct dt_tensor wpe, int64_t vocab_first);
+	int (*embedding_backward)(struct dt_dev *, struct dt_tensor dwte, struct dt_tensor dwpe,
+				  struct dt_tensor dy, const int32_t *ids, const int32_t *pos,
+				  int64_t vocab_first);
+
+	/* cross_entropy.h */
+	int (*ce_stats)(struct dt_dev *, float *rowmax, float *sumexp, float *target_logit,
+			struct dt_tensor logits, const int32_t *targets, int64_t vocab_first);
+	int (*ce_grad)(struct dt_dev *, struct dt_tensor dlogits, struct dt_tensor logits,
+		       const float *rowmax, const float *sumexp, const int32_t *targets, float scale,
+		       int64_t vocab_first);
+
+	/* optim.h */
+	int (*optim_step)(struct dt_dev *, const struct dt_optim *o, struct dt_tensor copy,
+			  struct dt_tensor p, struct dt_tensor g, struct dt_tensor s1, struct dt_tensor s2);
+
+	/* elementwise.h */
+	int (*add)(struct dt_dev *, struct dt_tensor y, struct dt_tensor a,
+		   struct dt_tensor b);						       /* y = a + b */
+	int (*axpy)(struct dt_dev *, struct dt_tensor y, float a, struct dt_tensor x); /* y += a x */
+	int (*scale)(struct dt_dev *, struct dt_tensor x, float a);		       /* x *= a */
+	int (*fill)(struct dt_dev *, struct dt_tensor x, float value);
+	int (*convert)(struct dt_dev *, struct dt_tensor y, struct dt_tensor x); /* y = x in y's type */
+	int (*sumsq)(struct dt_dev *, double *ret, struct dt_tensor x); /* NaN or Inf if any element is */
+};
+
+extern const struct dt_ops dt_ops_cpu;
+extern const struct dt_ops dt_ops_cuda;
+
+#endif

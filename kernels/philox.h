@@ -1,0 +1,35 @@
+/*
+ * Philox4x32-10, the counter-based generator of Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3"
+ * (SC11). Plain inline C so that every device computes the same bits.
+ */
+#ifndef DT_KERNELS_PHILOX_H
+#define DT_KERNELS_PHILOX_H
+
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#define DT_HOST_DEVICE __host__ __device__
+#else
+#define DT_HOST_DEVICE
+#endif
+
+struct dt_philox {
+	uint32_t v[4];
+};
+
+static inline DT_HOST_DEVICE struct dt_philox dt_philox4x32(struct dt_philox ctr, uint32_t k0, uint32_t k1)
+{
+	for (int round = 0; round < 10; round++) {
+		uint64_t p0 = (uint64_t)0xD2511F53u * ctr.v[0];
+		uint64_t p1 = (uint64_t)0xCD9E8D57u * ctr.v[2];
+		struct dt_philox n = {{(uint32_t)(p1 >> 32) ^ ctr.v[1] ^ k0, (uint32_t)p1,
+				       (uint32_t)(p0 >> 32) ^ ctr.v[3] ^ k1, (uint32_t)p0}};
+
+		ctr = n;
+		k0 += 0x9E3779B9u;
+		k1 += 0xBB67AE85u;
+	}
+	return ctr;
+}
+
+#endif

@@ -1,0 +1,38 @@
+/*
+ * One large, 64-byte aligned, zero-filled mapping handed out by offset. The memory plan says which buffer
+ * lies where (plan/memory.h); the arena is what makes the plan's total and the process's memory the same
+ * number.
+ */
+#ifndef DT_BASE_ARENA_H
+#define DT_BASE_ARENA_H
+
+#include "base/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define DT_ALIGN 64 /* bytes: a cache line, and the widest vector */
+
+struct dt_arena {
+	char *base;
+	size_t bytes;
+};
+
+int dt_arena_init(struct dt_arena *a, size_t bytes, struct dt_err *err);
+void dt_arena_release(struct dt_arena *a);
+
+static inline uint64_t dt_align_up(uint64_t n)
+{
+	return (n + DT_ALIGN - 1) / DT_ALIGN * DT_ALIGN;
+}
+
+/* Small strings and tables that live and die together. */
+struct dt_pool {
+	struct dt_pool_block *head;
+};
+
+void *dt_pool_alloc(struct dt_pool *p, size_t n); /* zeroed, 16-byte aligned; NULL when out of memory */
+char *dt_pool_strdup(struct dt_pool *p, const char *s);
+void dt_pool_release(struct dt_pool *p);
+
+#endif

@@ -1,0 +1,67 @@
+#include "base/err.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static void vset(struct dt_err *err, int code, const char *fmt, va_list ap)
+{
+	err->code = code;
+	err->hint[0] = '\0';
+	vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
+}
+
+int dt_err_set(struct dt_err *err, int code, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (!err)
+		return code;
+	va_start(ap, fmt);
+	vset(err, code, fmt, ap);
+	va_end(ap);
+	return code;
+}
+
+int dt_err_sys(struct dt_err *err, int code, const char *fmt, ...)
+{
+	va_list ap;
+	size_t n;
+
+	if (!err)
+		return code;
+	va_start(ap, fmt);
+	vset(err, code, fmt, ap);
+	va_end(ap);
+	n = strlen(err->msg);
+	snprintf(err->msg + n, sizeof(err->msg) - n, ": %s", strerror(-code));
+	return code;
+}
+
+int dt_err_prefix(struct dt_err *err, const char *fmt, ...)
+{
+	char old[sizeof(err->msg)], head[256];
+	va_list ap;
+
+	if (!err)
+		return -1;
+	memcpy(old, err->msg, sizeof(old));
+	va_start(ap, fmt);
+	vsnprintf(head, sizeof(head), fmt, ap);
+	va_end(ap);
+	/* The reason, at the end, matters most: a message that does not fit loses its tail last. */
+	snprintf(err->msg, sizeof(err->msg), "%s: %.*s", head, (int)(sizeof(err->msg) - strlen(head) - 3),
+		 old);
+	return err->code;
+}
+
+void dt_err_hint(struct dt_err *err, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (!err)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(err->hint, sizeof(err->hint), fmt, ap);
+	va_end(ap);
+}

@@ -1,0 +1,151 @@
+#include "base/json.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+int dt_json_parse(const char *text, size_t n, const char *name, json_t **ret, struct dt_err *err)
+{
+	json_error_t je;
+	json_t *v = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
+
+	if (!v)
+		return dt_err_set(err, -EINVAL, "%s: line %d: %s", name, je.line, je.text);
+	*ret = v;
+	return 0;
+}
+
+int dt_read_file(const char *path, size_t max_bytes, char **ret, size_t *ret_n, struct dt_err *err)
+{
+	FILE *f = strcmp(path, "-") ? fopen(path, "re") : stdin;
+	size_t n = 0, cap = 65536, got;
+	char *buf = NULL, *p;
+	int rc;
+
+	if (!f)
+		return dt_err_sys(err, -errno, "cannot open '%s'", path);
+	for (;;) {
+		p = realloc(buf, cap + 1);
+		if (!p) {
+			rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", path);
+			goto fail;
+		}
+		buf = p;
+		errno = 0;
+		got = fread(buf + n, 1, cap - n, f);
+		n += got;
+		if (n > max_bytes) {
+			rc = dt_err_set(err, -EFBIG, "'%s' is larger than %zu bytes", path, max_bytes);
+			goto fail;
+		}
+		if (n < cap)
+			break;
+		cap *= 2;
+	}
+	if (ferror(f)) {
+		rc = dt_err_sys(err, errno ? -errno : -EIO, "cannot read '%s'", path);
+		goto fail;
+	}
+	buf[n] = '\0';
+	if (f != stdin)
+		fclose(f);
+	*ret = buf;
+	*ret_n = n;
+	return 0;
+fail:
+	free(buf);
+	if (f != stdin)
+		fclose(f);
+	return rc;
+}
+
+int dt_json_load(const char *path, size_t max_bytes, json_t **ret, struct dt_err *err)
+{
+	size_t n;
+	char *text;
+	int rc = dt_read_file(path, max_bytes, &text, &n, err);
+
+	if (rc < 0)
+		return rc;
+	rc = dt_json_parse(text, n, path, ret, err);
+	free(text);
+	return rc;
+}
+
+static int lookup(const json_t *o, const char *key, bool required, const json_t **ret, struct dt_err *err)
+{
+	const json_t *v = json_object_get(o, key);
+
+	if (!v || json_is_null(v)) {
+		if (required)
+			return dt_err_set(err, -EINVAL, "key '%s' is missing", key);
+		return 0;
+	}
+	*ret = v;
+	return 1;
+}
+
+int dt_json_int(const json_t *o, const char *key, bool required, int64_t min, int64_t max, int64_t *ret,
+		struct dt_err *err)
+{
+	const json_t *v = NULL;
+	int rc = lookup(o, key, required, &v, err);
+	int64_t x;
+
+	if (rc <= 0)
+		return rc;
+	if (!json_is_integer(v))
+		return dt_err_set(err, -EINVAL, "'%s' is not a whole number", key);
+	x = json_integer_value(v);
+	if (x < min || x > max)
+		return dt_err_set(err, -EINVAL, "'%s' is out of range: %lld", key, (long long)x);
+	*ret = x;
+	return 1;
+}
+
+int dt_json_real(const json_t *o, const char *key, bool required, double *ret, struct dt_err *err)
+{
+	const json_t *v = NULL;
+	int rc = lookup(o, key, required, &v, err);
+
+	if (rc <= 0)
+		return rc;
+	if (!json_is_number(v))
+		return dt_err_set(err, -EINVAL, "'%s' is not a number", key);
+	*ret = json_number_value(v);
+	return 1;
+}
+
+int dt_json_bool(const json_t *o, const char *key, bool required, bool *ret, struct dt_err *err)
+{
+	const json_t *v = NULL;
+	int rc = lookup(o, key, required, &v, err);
+
+	if (rc <= 0)
+		return rc;
+	if (!json_is_boolean(v))
+		return dt_err_set(err, -EINVAL, "'%s' is not true or false", key);
+	*ret = json_is_true(v);
+	return 1;
+}
+
+int dt_json_str(const json_t *o, const char *key, bool required, const char **ret, struct dt_err *err)
+{
+	const json_t *v = NULL;
+	int rc = lookup(o, key, required, &v, err);
+
+	if (rc <= 0)
+		return rc;
+	if (!json_is_string(v))
+		return dt_err_set(err, -EINVAL, "'%s' is not a string", key);
+	*ret = json_string_value(v);
+	return 1;
+}
+
+int dt_json_write_line(FILE *f, const json_t *v, struct dt_err *err)
+{
+	errno = 0;
+	if (json_dumpf(v, f, JSON_COMPACT | JSON_ENCODE_ANY) < 0 || fputc('\n', f) == EOF || fflush(f) == EOF)
+		return dt_err_sys(err, errno ? -errno : -EIO, "cannot write JSON");
+	return 0;
+}

@@ -1,0 +1,39 @@
+/*
+ * JSON over jansson: reading with one-line errors, writing one object or one line at a time.
+ * Ownership is jansson's: json_t values returned by dt_json_parse and dt_json_load are the caller's.
+ */
+#ifndef DT_BASE_JSON_H
+#define DT_BASE_JSON_H
+
+#include "base/err.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* Parses text of n bytes; name is used in the message ("NAME: line 3: ..."). Duplicate keys are refused. */
+int dt_json_parse(const char *text, size_t n, const char *name, json_t **ret, struct dt_err *err);
+
+/* Reads a whole file of at most max_bytes ("-" is standard input). */
+int dt_json_load(const char *path, size_t max_bytes, json_t **ret, struct dt_err *err);
+
+/*
+ * Typed members. A missing or null key leaves *ret untouched and returns 0 unless required; a wrong type or a
+ * value out of [min, max] is -EINVAL with the key named. Returns 1 when the key was there.
+ */
+int dt_json_int(const json_t *o, const char *key, bool required, int64_t min, int64_t max, int64_t *ret,
+		struct dt_err *err);
+int dt_json_real(const json_t *o, const char *key, bool required, double *ret, struct dt_err *err);
+int dt_json_bool(const json_t *o, const char *key, bool required, bool *ret, struct dt_err *err);
+/* *ret is borrowed from o. */
+int dt_json_str(const json_t *o, const char *key, bool required, const char **ret, struct dt_err *err);
+
+/* Writes v compactly with a newline and flushes: -EPIPE, -ENOSPC ... when the stream fails. Steals nothing.
+ */
+int dt_json_write_line(FILE *f, const json_t *v, struct dt_err *err);
+
+/* Reads a whole file or standard input ("-") into a malloc'd, NUL-terminated buffer. */
+int dt_read_file(const char *path, size_t max_bytes, char **ret, size_t *ret_n, struct dt_err *err);
+
+#endif

@@ -1,0 +1,103 @@
+/* What the option table says to people (--help) and to scripts (--describe-options). */
+#include "base/opt.h"
+
+#include <jansson.h>
+#include <string.h>
+
+#define HELP_COLUMN 30
+#define HELP_WIDTH  96
+
+/* Prints text from column HELP_COLUMN on, broken at blanks. */
+static void print_wrapped(FILE *out, int column, const char *text)
+{
+	while (*text) {
+		size_t n = strlen(text), room = HELP_WIDTH - HELP_COLUMN;
+
+		if (column >= HELP_COLUMN) {
+			fputc('\n', out);
+			column = 0;
+		}
+		fprintf(out, "%*s", HELP_COLUMN - column, "");
+		if (n > room) {
+			n = room;
+			while (n > 0 && text[n] != ' ')
+				n--;
+			if (n == 0)
+				n = room;
+		}
+		fprintf(out, "%.*s", (int)n, text);
+		column = HELP_COLUMN;
+		text += n;
+		while (*text == ' ')
+			text++;
+	}
+	fputc('\n', out);
+}
+
+static void print_option(FILE *out, const struct dt_opt *o)
+{
+	char left[128], shrt[8] = "    ";
+
+	if (o->short_name)
+		snprintf(shrt, sizeof(shrt), "-%c, ", o->short_name);
+	snprintf(left, sizeof(left), "  %s--%s%s%s%s", shrt, o->negatable ? "[no-]" : "", o->name,
+		 o->type == DT_OPT_FLAG ? "" : " ", o->type == DT_OPT_FLAG ? "" : o->arg);
+	fputs(left, out);
+	print_wrapped(out, (int)strlen(left) + 1 > HELP_COLUMN ? HELP_COLUMN : (int)strlen(left), o->help);
+}
+
+void dt_opt_print_help(const struct dt_program *p, FILE *out)
+{
+	fprintf(out, "%s - %s\n\nExamples:\n", p->name, p->summary);
+	for (const char *const *e = p->examples; e && *e; e++)
+		fprintf(out, "  %s\n", *e);
+	fputs("\nUsage:\n", out);
+	if (!p->commands)
+		fprintf(out, "  %s [option ...] %s\n", p->name, p->operands ? p->operands : "");
+	for (const struct dt_command *c = p->commands; c && c->name; c++) {
+		char left[128];
+
+		snprintf(left, sizeof(left), "  %s %s %s", p->name, c->name, c->operands);
+		fputs(left, out);
+		print_wrapped(out, (int)strlen(left), c->help);
+	}
+	fputs("\nOptions:\n", out);
+	for (const struct dt_opt *o = p->opts; o->name || o->help; o++) {
+		if (!o->name)
+			fprintf(out, "\n%s:\n", o->help);
+		else
+			print_option(out, o);
+	}
+	fputs("  -h, --help                  print this help\n"
+	      "      --version               print the version\n",
+	      out);
+	fprintf(out, "\nThe manual page has more: man %s\n", p->name);
+}
+
+void dt_opt_describe(const struct dt_program *p, FILE *out)
+{
+	static const char *const types[] = {"",	    "flag", "int",   "real",  "string",
+					    "list", "size", "count", "choice"};
+	static const char *const completes[] = {"none", "file", "dir", "model"};
+	json_t *opts = json_array(), *cmds = json_array(), *root;
+
+	for (const struct dt_opt *o = p->opts; o->name || o->help; o++) {
+		if (!o->name)
+			continue;
+		json_array_append_new(opts, json_pack("{s:s, s:s*, s:s, s:s*, s:s, s:s*, s:s, s:b}", "name",
+						      o->name, "short",
+						      o->short_name ? (char[]){o->short_name, 0} : NULL,
+						      "type", types[o->type], "arg", o->arg, "help", o->help,
+						      "commands", o->commands, "complete",
+						      completes[o->complete], "negatable", o->negatable));
+	}
+	for (const struct dt_command *c = p->commands; c && c->name; c++)
+		json_array_append_new(cmds, json_pack("{s:s, s:s, s:s}", "name", c->name, "operands",
+						      c->operands, "help", c->help));
+	root = json_pack("{s:i, s:s, s:s, s:o, s:o}", "schema", 1, "program", p->name, "summary", p->summary,
+			 "commands", cmds, "options", opts);
+	if (root)
+		json_dumpf(root, out, JSON_INDENT(1));
+	fputc('\n', out);
+	json_decref(root);
+}

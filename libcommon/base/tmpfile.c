@@ -1,0 +1,159 @@
+#include "base/tmpfile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int fsync_open(const char *path, int flags, struct dt_err *err)
+{
+	int fd = open(path, flags | O_CLOEXEC), rc = 0;
+
+	if (fd < 0)
+		return dt_err_sys(err, -errno, "cannot open '%s'", path);
+	if (fsync(fd) < 0)
+		rc = dt_err_sys(err, -errno, "cannot flush '%s' to disk", path);
+	close(fd);
+	return rc;
+}
+
+int dt_fsync_dir(const char *path, struct dt_err *err)
+{
+	return fsync_open(path, O_RDONLY | O_DIRECTORY, err);
+}
+
+int dt_fsync_path(const char *path, struct dt_err *err)
+{
+	return fsync_open(path, O_RDONLY, err);
+}
+
+static int fsync_parent(const char *path, struct dt_err *err)
+{
+	char copy[PATH_MAX];
+
+	snprintf(copy, sizeof(copy), "%s", path);
+	return dt_fsync_dir(dirname(copy), err);
+}
+
+static void tmpfile_clear(struct dt_tmpfile *t)
+{
+	free(t->path);
+	free(t->tmp);
+	memset(t, 0, sizeof(*t));
+}
+
+int dt_tmpfile_open(struct dt_tmpfile *t, const char *path, struct dt_err *err)
+{
+	int rc;
+
+	memset(t, 0, sizeof(*t));
+	t->path = strdup(path);
+	if (!t->path || asprintf(&t->tmp, "%s.tmp.%d", path, (int)getpid()) < 0) {
+		t->tmp = NULL;
+		tmpfile_clear(t);
+		return dt_err_sys(err, -ENOMEM, "cannot create '%s'", path);
+	}
+	t->f = fopen(t->tmp, "we");
+	if (!t->f) {
+		rc = dt_err_sys(err, -errno, "cannot create '%s'", t->tmp);
+		tmpfile_clear(t);
+		return rc;
+	}
+	return 0;
+}
+
+int dt_tmpfile_commit(struct dt_tmpfile *t, struct dt_err *err)
+{
+	int rc = 0;
+
+	errno = 0;
+	if (ferror(t->f) || fflush(t->f) == EOF || fsync(fileno(t->f)) < 0)
+		rc = dt_err_sys(err, errno ? -errno : -EIO, "cannot write '%s'", t->path);
+	if (fclose(t->f) == EOF && rc == 0)
+		rc = dt_err_sys(err, -errno, "cannot write '%s'", t->path);
+	t->f = NULL;
+	if (rc == 0 && rename(t->tmp, t->path) < 0)
+		rc = dt_err_sys(err, -errno, "cannot rename '%s' to '%s'", t->tmp, t->path);
+	if (rc < 0)
+		unlink(t->tmp);
+	else
+		rc = fsync_parent(t->path, err);
+	tmpfile_clear(t);
+	return rc;
+}
+
+void dt_tmpfile_abort(struct dt_tmpfile *t)
+{
+	if (!t->f)
+		return;
+	fclose(t->f);
+	unlink(t->tmp);
+	tmpfile_clear(t);
+}
+
+int dt_mkdir_p(const char *path, struct dt_err *err)
+{
+	char copy[PATH_MAX];
+
+	if ((size_t)snprintf(copy, sizeof(copy), "%s", path) >= sizeof(copy))
+		return dt_err_sys(err, -ENAMETOOLONG, "cannot create folder '%s'", path);
+	for (char *p = copy + 1; *p; p++) {
+		if (*p != '/')
+			continue;
+		*p = '\0';
+		if (mkdir(copy, 0777) < 0 && errno != EEXIST)
+			return dt_err_sys(err, -errno, "cannot create folder '%s'", copy);
+		*p = '/';
+	}
+	if (mkdir(copy, 0777) < 0 && errno != EEXIST)
+		return dt_err_sys(err, -errno, "cannot create folder '%s'", copy);
+	return 0;
+}
+
+int dt_symlink_replace(const char *target, const char *linkpath, struct dt_err *err)
+{
+	char *tmp;
+	int rc = 0;
+
+	if (asprintf(&tmp, "%s.tmp.%d", linkpath, (int)getpid()) < 0)
+		return dt_err_sys(err, -ENOMEM, "cannot link '%s'", linkpath);
+	unlink(tmp);
+	if (symlink(target, tmp) < 0 || rename(tmp, linkpath) < 0) {
+		rc = dt_err_sys(err, -errno, "cannot link '%s'", linkpath);
+		unlink(tmp);
+	} else {
+		rc = fsync_parent(linkpath, err);
+	}
+	free(tmp);
+	return rc;
+}
+
+static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
+{
+	return remove(path) < 0 ? -1 : 0;
+}
+
+int dt_remove_tree(const char *path, struct dt_err *err)
+{
+	if (nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS) < 0 && errno != ENOENT)
+		return dt_err_sys(err, -errno, "cannot remove '%s'", path);
+	return 0;
+}
+
+int dt_close_stdout(struct dt_err *err)
+{
+	errno = 0;
+	if (ferror(stdout) || fclose(stdout) == EOF) {
+		int e = errno ? errno : EIO;
+
+		if (e == EBADF)
+			return 0; /* stdout was closed before we started */
+		return dt_err_sys(err, -e, "cannot write to standard output");
+	}
+	return 0;
+}

@@ -1,0 +1,98 @@
+/*
+ * Groups of ranks and the collectives between them. One process is one rank. A world of one rank never
+ * touches MPI; more ranks come from mpirun or Slurm (dt_world_init finds out).
+ *
+ * All calls of one rank come from one thread. Every rank of a group makes the same calls in the same order.
+ * Reductions accumulate bf16 and f16 in f32. In-place operation: where src == NULL the input is already in
+ * dst, at the place the result's layout gives it.
+ *
+ * A watchdog thread follows every operation. One that does not complete within the timeout is reported on the
+ * log of the world ("all-reduce 'grads bucket 3' of group dp: ranks 2 3 have not arrived after 60 s") and
+ * ends the job.
+ */
+#ifndef DT_COMM_COMM_H
+#define DT_COMM_COMM_H
+
+#include "base/err.h"
+#include "base/log.h"
+#include "kernels/dtype.h"
+#include "plan/layout.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum dt_redop { DT_SUM, DT_MAX, DT_MIN, DT_AVG };
+
+struct dt_world;
+struct dt_comm;
+struct dt_req; /* an operation under way */
+
+struct dt_world_info {
+	int rank, size;
+	int local_rank, local_size; /* among the ranks of this machine */
+	int nodes;
+};
+
+/* timeout_s 0: no watchdog. log must outlive the world. */
+int dt_world_init(struct dt_world **ret, double timeout_s, const struct dt_log *log, struct dt_err *err);
+void dt_world_info(const struct dt_world *w, struct dt_world_info *ret);
+/* Finishes MPI. Not for use after an error: dt_world_abort then. */
+void dt_world_finalize(struct dt_world *w);
+/* Ends every rank of the job at once. */
+void dt_world_abort(struct dt_world *w, int status) __attribute__((noreturn));
+
+/* The communicators of a layout; each is a group of this rank's peers along one axis (size 1 is allowed). */
+struct dt_mesh {
+	struct dt_layout layout;
+	struct dt_coords at;
+	struct dt_comm *world, *dp, *tp, *pp, *cp;
+	struct dt_comm *model; /* tp x pp: all ranks that share this rank's data */
+};
+/* -EINVAL when the layout's size is not the world's. */
+int dt_mesh_init(struct dt_mesh *m, struct dt_world *w, const struct dt_layout *l, struct dt_err *err);
+void dt_mesh_release(struct dt_mesh *m);
+
+int dt_comm_rank(const struct dt_comm *c);
+int dt_comm_size(const struct dt_comm *c);
+
+/* Blocking. what names the operation in messages and outlives it. Counts are elements; n may be 0. */
+int dt_all_reduce(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, enum dt_redop op,
+		  const char *what, struct dt_err *err);
+/* src is size * n elements, dst n. */
+int dt_reduce_scatter(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t,
+		      enum dt_redop op, const char *what, struct dt_err *err);
+/* src is n elements, dst size * n. */
+int dt_all_gather(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, const char *what,
+		  struct dt_err *err);
+int dt_broadcast(struct dt_comm *c, void *buf, size_t n, enum dt_dtype t, int root, const char *what,
+		 struct dt_err *err);
+int dt_all_to_all(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, const char *what,
+		  struct dt_err *err);
+int dt_barrier(struct dt_comm *c, const char *what, struct dt_err *err);
+int dt_send(struct dt_comm *c, const void *buf, size_t n, enum dt_dtype t, int peer, int tag,
+	    const char *what, struct dt_err *err);
+int dt_recv(struct dt_comm *c, void *buf, size_t n, enum dt_dtype t, int peer, int tag, const char *what,
+	    struct dt_err *err);
+
+/* Variable-length bytes to root: *ret is malloc'd on root (all pieces in rank order, lens[size] malloc'd
+ * too). */
+int dt_gather_bytes(struct dt_comm *c, const void *src, size_t n, char **ret, size_t **ret_lens, int root,
+		    const char *what, struct dt_err *err);
+
+/* Non-blocking: buffers belong to the operation until it is waited for. Freed by the wait. */
+int dt_iall_reduce(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, enum dt_redop op,
+		   const char *what, struct dt_req **ret, struct dt_err *err);
+int dt_ireduce_scatter(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t,
+		       enum dt_redop op, const char *what, struct dt_req **ret, struct dt_err *err);
+int dt_iall_gather(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, const char *what,
+		   struct dt_req **ret, struct dt_err *err);
+int dt_isend(struct dt_comm *c, const void *buf, size_t n, enum dt_dtype t, int peer, int tag,
+	     const char *what, struct dt_req **ret, struct dt_err *err);
+int dt_irecv(struct dt_comm *c, void *buf, size_t n, enum dt_dtype t, int peer, int tag, const char *what,
+	     struct dt_req **ret, struct dt_err *err);
+/* Waits, adds the seconds spent inside to *exposed_s (may be NULL), sets *req NULL. A NULL *req is done. */
+int dt_wait(struct dt_req **req, double *exposed_s, struct dt_err *err);
+/* Lets pending operations move on; cheap, called between kernels. */
+void dt_comm_poll(struct dt_world *w);
+
+#endif

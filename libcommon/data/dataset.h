@@ -1,0 +1,59 @@
+/*
+ * Packed token datasets in HDF5, and the sampler whose order depends on seed and epoch only, never on the
+ * layout.
+ *
+ * File D.h5: /tokens (u16 or i32, one dimension), attributes format, version, vocab, documents,
+ * tokenizer_hash, source; /tokenizer (u8, the tokenizer's text); a sharded set is D-00000-of-00004.h5 ...
+ * beside D.h5, which lists them. Documents follow one another with the end-of-text token behind each.
+ *
+ * Sample i of an epoch is tokens [i * seq, i * seq + seq] (one more than seq: inputs and targets).
+ */
+#ifndef DT_DATA_DATASET_H
+#define DT_DATA_DATASET_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct dt_dataset;
+
+/* Checks the length of every shard against its file: a truncated dataset is refused here. */
+int dt_dataset_open(const char *path, struct dt_dataset **ret, struct dt_err *err);
+void dt_dataset_close(struct dt_dataset *d);
+
+struct dt_dataset_info {
+	int64_t tokens, documents;
+	int32_t vocab;
+	const char *tokenizer_hash, *tokenizer_text;
+	size_t tokenizer_bytes;
+	int shards;
+};
+void dt_dataset_info(const struct dt_dataset *d, struct dt_dataset_info *ret);
+
+/* Tokens [first, first + n). Ids at or past vocab are -EBADMSG. */
+int dt_dataset_read(struct dt_dataset *d, int64_t first, int64_t n, int32_t *ret, struct dt_err *err);
+
+struct dt_sampler {
+	struct dt_dataset *data;
+	uint64_t seed;
+	int64_t seq;
+	bool shuffle;	 /* false: in file order (evaluation) */
+	int64_t samples; /* an epoch */
+};
+int dt_sampler_init(struct dt_sampler *s, struct dt_dataset *d, int64_t seq, uint64_t seed, bool shuffle,
+		    struct dt_err *err);
+/* Global sample number n (epoch n / samples): seq + 1 tokens. */
+int dt_sampler_get(struct dt_sampler *s, int64_t n, int32_t *ret, struct dt_err *err);
+
+/* Writer: atomic; nothing under the final name until close. max_shard_tokens 0: one file. */
+struct dt_dataset_writer;
+struct dt_tokenizer;
+int dt_dataset_create(const char *path, const struct dt_tokenizer *t, int64_t max_shard_tokens,
+		      const char *source, struct dt_dataset_writer **ret, struct dt_err *err);
+int dt_dataset_append(struct dt_dataset_writer *w, const int32_t *ids, size_t n, struct dt_err *err);
+int dt_dataset_end_document(struct dt_dataset_writer *w, struct dt_err *err);
+int dt_dataset_finish(struct dt_dataset_writer *w, struct dt_err *err); /* frees w in every case */
+void dt_dataset_abandon(struct dt_dataset_writer *w);
+
+#endif

@@ -1,0 +1,95 @@
+/*
+ * The parameter table: every parameter once, in the order the forward pass meets it. The trainer allocates
+ * it, the checkpoint writes it, the estimator sums it, reshard recuts it, the server loads it, importers
+ * rename into it.
+ *
+ * Linear weights are [out, in]. q, k, v (and gate, up) are separate tensors that lie next to each other in
+ * memory
+ * (`fused`), so that one matmul computes them together while files, cuts and people see them apart.
+ *
+ * Names:  embed.weight  pos.weight  layers.N.attn_norm.{weight,bias}  layers.N.attn.{q,k,v,o}.{weight,bias}
+ *   layers.N.attn.{q,k}_norm.weight  layers.N.mlp_norm.{weight,bias}
+ * layers.N.mlp.{gate,up,down}.{weight,bias} norm.{weight,bias}  head.weight
+ */
+#ifndef DT_MODEL_PARAMS_H
+#define DT_MODEL_PARAMS_H
+
+#include "model/config.h"
+
+enum dt_role { /* which tensor of its unit */
+	       DT_W_EMBED,
+	       DT_W_POS,
+	       DT_W_ATTN_NORM,
+	       DT_W_ATTN_NORM_B,
+	       DT_W_Q,
+	       DT_W_K,
+	       DT_W_V,
+	       DT_W_Q_B,
+	       DT_W_K_B,
+	       DT_W_V_B,
+	       DT_W_Q_NORM,
+	       DT_W_K_NORM,
+	       DT_W_O,
+	       DT_W_O_B,
+	       DT_W_MLP_NORM,
+	       DT_W_MLP_NORM_B,
+	       DT_W_GATE,
+	       DT_W_UP,
+	       DT_W_GATE_B,
+	       DT_W_UP_B,
+	       DT_W_DOWN,
+	       DT_W_DOWN_B,
+	       DT_W_FINAL_NORM,
+	       DT_W_FINAL_NORM_B,
+	       DT_W_HEAD,
+	       DT_ROLE_N,
+};
+
+enum dt_init { DT_INIT_NORMAL, DT_INIT_ONES, DT_INIT_ZEROS };
+
+/* How a parameter is cut over the tensor-parallel axis. */
+enum dt_cut {
+	DT_CUT_NONE,  /* every rank holds it whole */
+	DT_CUT_UNITS, /* dimension cut_dim, whole units of cut_unit elements, the first ranks one unit more */
+	DT_CUT_KV, /* as UNITS when kv_heads >= tp; else rank r holds head r * kv_heads / tp (replicated) */
+};
+
+struct dt_param {
+	char name[56];
+	enum dt_role role;
+	int layer; /* -1: embedding unit; 0 .. layers - 1; layers: final unit */
+	int ndim;
+	int64_t shape[2];
+	enum dt_init init;
+	double init_std; /* residual projections: init_std / sqrt(2 layers), GPT-2 */
+	bool decay;	 /* weight decay applies: matrices, not norms and biases */
+	bool fused;	 /* lies right behind the previous parameter in memory */
+	enum dt_cut cut;
+	int cut_dim;
+	int64_t cut_unit;
+};
+
+struct dt_params {
+	struct dt_param *p;
+	int n;
+};
+
+int dt_model_params(const struct dt_config *c, struct dt_params *ret, struct dt_err *err);
+void dt_params_release(struct dt_params *p);
+
+/* Elements of the global tensor, and of all of them. Tied heads are counted once. */
+int64_t dt_param_numel(const struct dt_param *p);
+int64_t dt_params_total(const struct dt_params *p);
+
+/* Index of a name, or -1. */
+int dt_params_find(const struct dt_params *p, const char *name);
+
+/* The box [off, off + shape) of the global tensor that tensor-parallel rank r of tp holds. Empty boxes are
+ * legal. */
+void dt_param_cut(const struct dt_param *p, int tp, int r, int64_t off[2], int64_t shape[2]);
+
+/* Forward flops a token: 2 x matmul parameters + attention 4 s h/2 ... as PaLM appendix B counts, times 3 for
+ * training. */
+double dt_model_flops_per_token(const struct dt_config *c, int64_t seq, bool training);
+
+#endif

@@ -1,0 +1,45 @@
+/*
+ * Inference: the forward pass over a ragged batch of new tokens against a paged KV cache. Who is in the batch
+ * and which blocks they own is the scheduler's business (serve/).
+ */
+#ifndef DT_NN_INFER_H
+#define DT_NN_INFER_H
+
+#include "base/err.h"
+#include "kernels/device.h"
+#include "model/config.h"
+
+struct dt_infer;
+struct dt_ckpt;
+
+struct dt_infer_params {
+	enum dt_dtype dtype;	/* weights, activations and cache: f32 or bf16 */
+	int max_tokens;		/* new tokens of one forward pass */
+	int max_seqs;		/* sequences of one forward pass */
+	int blocks, block_size; /* the KV pool */
+};
+
+/* Loads the weights ("model/...") of an open checkpoint, whatever layout wrote it. */
+int dt_infer_open(struct dt_infer **ret, struct dt_dev *dev, struct dt_ckpt *ck,
+		  const struct dt_infer_params *p, struct dt_err *err);
+void dt_infer_close(struct dt_infer *m);
+const struct dt_config *dt_infer_config(const struct dt_infer *m);
+/* Bytes of weights, cache and workspace. */
+void dt_infer_bytes(const struct dt_infer *m, uint64_t *weights, uint64_t *cache, uint64_t *work);
+
+struct dt_infer_batch {
+	int nseq, ntokens;
+	const int32_t *ids;	    /* [ntokens] */
+	const int32_t *pos;	    /* [ntokens] position in its sequence */
+	const int64_t *slot;	    /* [ntokens] cache row: block * block_size + offset */
+	const int32_t *q_start;	    /* [nseq + 1] */
+	const int32_t *kv_len;	    /* [nseq] keys of the sequence, new ones included */
+	const int32_t *block_table; /* [nseq, max_blocks] */
+	int max_blocks;
+	const int32_t *want; /* [nwant] token rows whose logits are wanted */
+	int nwant;	     /* at most max_seqs */
+};
+/* logits [nwant, vocab] f32. A row's logits do not depend on its batch neighbours. */
+int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
+
+#endif
