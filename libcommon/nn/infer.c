@@ -18,7 +18,6 @@ struct dt_infer {
 	struct dt_arena weights, cache, work;
 	struct dt_pass pass;
 	void *act[DT_ACT_N]; /* one working set for every layer */
-	void *resid;	     /* the stream between layers */
 	void *picked;	     /* final norm rows whose logits are wanted [max_seqs, hidden] */
 	float *rope;
 };
@@ -67,7 +66,6 @@ static size_t carve(struct dt_infer *m, char *base)
 		{&m->pass.final_resid, (size_t)(rows * c) * e},
 		{(void **)&m->pass.final_mean, (size_t)rows * 4},
 		{(void **)&m->pass.final_rstd, (size_t)rows * 4},
-		{&m->resid, (size_t)(rows * c) * e},
 		{&m->picked, (size_t)(m->p.max_seqs * c) * e},
 		{(void **)&m->rope, (size_t)(m->config.max_seq * m->config.head_dim) * 4},
 	};
@@ -134,14 +132,8 @@ static int open_parts(struct dt_infer *m, struct dt_ckpt *ck, struct dt_err *err
 	m->pass.act = calloc((size_t)m->config.layers, sizeof(*m->pass.act));
 	if (!m->pass.act)
 		return dt_err_sys(err, -ENOMEM, "cannot load the model");
-	for (int64_t l = 0; l < m->config.layers; l++) {
+	for (int64_t l = 0; l < m->config.layers; l++)
 		memcpy(m->pass.act[l], m->act, sizeof(m->act));
-		/* A layer reads resid2 of the one before while it writes its own: they take turns. */
-		if (l % 2) {
-			m->pass.act[l][DT_A_RESID] = m->act[DT_A_RESID];
-			m->pass.act[l][DT_A_RESID2] = m->resid;
-		}
-	}
 	return 0;
 }
 
