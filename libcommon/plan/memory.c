@@ -150,8 +150,8 @@ static void put_workspace(struct builder *b, const struct dt_train_shape *s, con
 	if (w != DT_F32)
 		put(b, DT_B_DLOGITS, DT_MEM_LOGITS, -1, -1, w, chunk * d->vocab, DT_PH_LOSS, DT_PH_LOSS,
 		    "d.logits", "chunk x vocab");
-	put(b, DT_B_CE_STATS, DT_MEM_LOGITS, -1, -1, DT_F32, 3 * t, DT_PH_LOSS, DT_PH_LOSS, "loss rows",
-	    "3 x tokens");
+	put(b, DT_B_CE_STATS, DT_MEM_LOGITS, -1, -1, DT_F32, 4 * chunk, DT_PH_LOSS, DT_PH_LOSS, "loss rows",
+	    "4 x chunk");
 }
 
 /*

@@ -44,7 +44,7 @@ enum dt_buf_id {	       /* what a buffer is for; with layer and act it is unique
 		 DT_B_FINAL_RSTD,
 		 DT_B_LOGITS,	/* one chunk, f32 [chunk, vocab] */
 		 DT_B_DLOGITS,	/* one chunk in the compute type; absent when that is f32 */
-		 DT_B_CE_STATS, /* f32 [3, T]: row maximum, sum of exponentials, target logit */
+		 DT_B_CE_STATS, /* f32 [4, chunk]: row maximum, sum of exponentials, target logit, a copy */
 		 DT_B_DRESID,	/* gradient of the residual stream */
 		 DT_B_DNORM,	/* gradient of a norm's output */
 		 DT_B_DSMALL,	/* gradient of act or attn, whichever is larger */
