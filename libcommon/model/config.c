@@ -90,14 +90,13 @@ static void name_after(const char *path, struct dt_config *c)
 	size_t n;
 
 	snprintf(copy, sizeof(copy), "%s", path);
-	for (n = strlen(copy); n > 1 && copy[n - 1] == '/'; n--)
-		copy[n - 1] = '\0';
+	n = strlen(copy);
+	if (n > 12 && !strcmp(copy + n - 12, "/config.json"))
+		copy[n -= 12] = '\0';
+	while (n > 1 && copy[n - 1] == '/')
+		copy[--n] = '\0';
 	base = strrchr(copy, '/');
-	if (base && !strcmp(base, "/config.json")) {
-		*base = '\0';
-		base = strrchr(copy, '/');
-	}
-	base = base ? base + 1 : copy;
+	base = base && base[1] ? base + 1 : copy;
 	n = strlen(base);
 	if (n > 5 && !strcmp(base + n - 5, ".json"))
 		base[n - 5] = '\0';

@@ -63,14 +63,15 @@ _Static_assert(DT_ROPE_HALF == 0 && DT_ROPE_ADJACENT == 1, "order of the words o
 
 static int word_index(const char *words, const char *word)
 {
-	size_t n = strlen(word);
 	int i = 0;
 
 	for (const char *s = words;; s++, i++) {
-		if (n > 0 && !strncmp(s, word, n) && (s[n] == '|' || !s[n]))
+		size_t n = strcspn(s, "|");
+
+		if (strlen(word) == n && !strncmp(s, word, n))
 			return i;
-		s = strchr(s, '|');
-		if (!s)
+		s += n;
+		if (!*s)
 			return -1;
 	}
 }

@@ -1,0 +1,93 @@
+#include "plan/formulas.h"
+
+double dt_state_bytes(double params, struct dt_scheme s, int zero, int ranks)
+{
+	double n = ranks;
+
+	return params * (s.weight / (zero >= 3 ? n : 1) + s.grad / (zero >= 2 ? n : 1) +
+			 s.optim / (zero >= 1 ? n : 1));
+}
+
+double dt_deepspeed_zero2_bytes(double params, int ranks, bool offload)
+{
+	return offload ? 2 * params : params * (4 + 16.0 / ranks);
+}
+
+double dt_megatron_activation_bytes(double h, double a, double s, double b, int tp, bool seq_parallel,
+				    bool flash, enum dt_recompute recompute)
+{
+	double t = tp, scores = flash ? 4 * a / (h * t) : 5 * a * s / (h * t);
+	double rest = seq_parallel ? 34 / t : 10 + 24 / t;
+
+	switch (recompute) {
+	case DT_RECOMPUTE_NONE:
+		return s * b * h * (rest + scores);
+	case DT_RECOMPUTE_SELECTIVE:
+		return s * b * h * rest;
+	case DT_RECOMPUTE_FULL:
+		break;
+	}
+	return 2 * s * b * h / (seq_parallel ? t : 1);
+}
+
+int64_t dt_in_flight(int stages, int stage, int64_t microbatches)
+{
+	return microbatches < stages - stage ? microbatches : stages - stage;
+}
+
+double dt_kv_token_bytes(const struct dt_config *c, int tp, double element_bytes)
+{
+	int64_t heads = c->kv_heads >= tp ? (c->kv_heads + tp - 1) / tp : 1;
+
+	return 2 * (double)(c->layers * heads * c->head_dim) * element_bytes;
+}
+
+double dt_mla_token_bytes(int64_t layers, int64_t kv_rank, int64_t rope_dim, double element_bytes)
+{
+	return (double)(layers * (kv_rank + rope_dim)) * element_bytes;
+}
+
+int64_t dt_kv_tokens(const struct dt_config *c, int64_t len, int64_t block)
+{
+	int64_t n = c->window > 0 && c->window < len ? c->window : len;
+
+	return (n + block - 1) / block * block;
+}
+
+int64_t dt_lora_params(const struct dt_params *t, const enum dt_role *roles, int nroles, int64_t r)
+{
+	int64_t n = 0;
+
+	for (int i = 0; i < t->n; i++)
+		for (int k = 0; k < nroles; k++)
+			if (t->p[i].role == roles[k])
+				n += r * (t->p[i].shape[0] + t->p[i].shape[1]);
+	return n;
+}
+
+double dt_weight_bits(enum dt_weight_format f)
+{
+	static const double bits[DT_WF_N] = {32, 16, 16, 8.5, 6.5625, 5, 4.5, 4.5, 4.5, 4.5};
+
+	return bits[f];
+}
+
+/* llama.cpp's use_more_bits */
+static bool more_bits(int64_t i, int64_t n)
+{
+	return i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2;
+}
+
+double dt_weight_bytes(const struct dt_config *c, const struct dt_param *p, double numel,
+		       enum dt_weight_format f)
+{
+	double bits = dt_weight_bits(f);
+
+	if (p->ndim < 2 && f >= DT_WF_Q8_0)
+		bits = 32;
+	else if (f == DT_WF_Q4_K_M &&
+		 (p->role == DT_W_HEAD || (p->role == DT_W_EMBED && c->tied) ||
+		  ((p->role == DT_W_V || p->role == DT_W_DOWN) && more_bits(p->layer, c->layers))))
+		bits = dt_weight_bits(DT_WF_Q6_K);
+	return numel * bits / 8;
+}

@@ -1,0 +1,81 @@
+/*
+ * Published formulas for memory, apart from what our own trainer allocates (plan/memory.h): to estimate other
+ * programs, and to be checked against the numbers their authors print. Bytes are doubles here: these are
+ * estimates, and "GB" in the sources means 1e9.
+ */
+#ifndef DT_PLAN_FORMULAS_H
+#define DT_PLAN_FORMULAS_H
+
+#include "model/activations.h"
+#include "model/params.h"
+
+#include <stdbool.h>
+
+/*
+ * Bytes of model state a parameter: weight, gradient, optimizer (master copy and moments).
+ * Mixed precision with Adam is 2, 2, 12 (Rajbhandari et al. 2020, section 3.1); Megatron-LM keeps gradients
+ * in f32: 2, 4, 12.
+ */
+struct dt_scheme {
+	double weight, grad, optim;
+};
+
+/*
+ * Bytes of state a rank: ZeRO stage 1 divides the optimizer's part by ranks, 2 the gradient's too, 3 all
+ * (Rajbhandari et al. 2020, figure 1). Gathered units of stage 3 are not in it.
+ */
+double dt_state_bytes(double params, struct dt_scheme s, int zero, int ranks);
+
+/*
+ * DeepSpeed's documented estimate for ZeRO-2 (estimate_zero2_model_states_mem_needs): 2 bytes a parameter on
+ * the device with the optimizer on the host, else 4 + 16 / ranks.
+ */
+double dt_deepspeed_zero2_bytes(double params, int ranks, bool offload);
+
+/*
+ * Activations Megatron-LM keeps for backward, bytes a layer, 16-bit, with dropout and f = 4h (Korthikanti et
+ * al. 2022, table 2 and section 5). flash: the s x s scores are not kept, only 4 bytes a head and token.
+ * Full recomputation keeps the layer's input; working set of the layer run again is not in it.
+ */
+double dt_megatron_activation_bytes(double hidden, double heads, double seq, double batch, int tp,
+				    bool seq_parallel, bool flash, enum dt_recompute recompute);
+
+/* Microbatches whose activations stage (of stages) holds at once under 1F1B: min(microbatches, stages -
+ * stage). */
+int64_t dt_in_flight(int stages, int stage, int64_t microbatches);
+
+/* Key and value bytes a token, all layers, on one of tp ranks: 2 L max(1, kv_heads / tp) head_dim element. */
+double dt_kv_token_bytes(const struct dt_config *c, int tp, double element_bytes);
+/* The same for latent attention (DeepSeek-V2, 2024, section 2.1): L (rank + rope_dim) element. */
+double dt_mla_token_bytes(int64_t layers, int64_t kv_rank, int64_t rope_dim, double element_bytes);
+/* Tokens a sequence of len holds in the cache, whole blocks; a sliding window bounds it. */
+int64_t dt_kv_tokens(const struct dt_config *c, int64_t len, int64_t block);
+
+/* Parameters of rank-r adapters on the weights of these roles: r (in + out) each (Hu et al. 2021). */
+int64_t dt_lora_params(const struct dt_params *t, const enum dt_role *roles, int nroles, int64_t r);
+
+/* Weight formats, and bits an element with their block scales. The index is what DT_WEIGHT_CHOICES names. */
+#define DT_WEIGHT_CHOICES "f32|bf16|f16|q8_0|q6_k|q4_1|q4_k|q4_k_m|q4_0|nf4"
+enum dt_weight_format {
+	DT_WF_F32,
+	DT_WF_BF16,
+	DT_WF_F16,
+	DT_WF_Q8_0,
+	DT_WF_Q6_K,
+	DT_WF_Q4_1,
+	DT_WF_Q4_K,
+	DT_WF_Q4_K_M,
+	DT_WF_Q4_0,
+	DT_WF_NF4,
+	DT_WF_N,
+};
+double dt_weight_bits(enum dt_weight_format f); /* q4_k_m is a mixture: its smaller part's */
+/*
+ * Bytes of tensor p in format f: matrices in it, vectors in f32 where f is a block format. q4_k_m gives the
+ * head, and v and down in the first eighth, the last eighth and every third layer between, 6 bits
+ * (llama.cpp).
+ */
+double dt_weight_bytes(const struct dt_config *c, const struct dt_param *p, double numel,
+		       enum dt_weight_format f);
+
+#endif

@@ -1,0 +1,399 @@
+/* Model descriptions: presets, Hugging Face files, our own form, and what is refused. */
+#include "kernels/ops.h"
+#include "model/config.h"
+#include "model/params.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define LLAMA                                                                                                \
+	"\"model_type\":\"llama\",\"vocab_size\":1000,\"hidden_size\":64,\"intermediate_size\":172,"         \
+	"\"num_hidden_layers\":3,\"num_attention_heads\":4,\"max_position_embeddings\":128"
+#define MISTRAL                                                                                              \
+	"\"model_type\":\"mistral\",\"vocab_size\":1000,\"hidden_size\":64,\"intermediate_size\":172,"       \
+	"\"num_hidden_layers\":3,\"num_attention_heads\":4,\"num_key_value_heads\":2,"                       \
+	"\"max_position_embeddings\":128"
+#define QWEN2                                                                                                \
+	"\"model_type\":\"qwen2\",\"vocab_size\":1000,\"hidden_size\":64,\"intermediate_size\":172,"         \
+	"\"num_hidden_layers\":3,\"num_attention_heads\":4,\"num_key_value_heads\":2,"                       \
+	"\"max_position_embeddings\":128"
+
+static int from_text(const char *text, struct dt_config *c, struct dt_err *err)
+{
+	json_t *o = NULL;
+	int rc = dt_json_parse(text, strlen(text), "test", &o, err);
+
+	if (rc == 0)
+		rc = dt_config_from_hf(o, c, err);
+	json_decref(o);
+	return rc;
+}
+
+static void accept(const char *text, struct dt_config *c)
+{
+	struct dt_err err = {0};
+	int rc = from_text(text, c, &err);
+
+	if (rc < 0)
+		fail_msg("refused: %s\n%s", err.msg, text);
+}
+
+/* Refused, in one line that says what. */
+static void refuse(const char *text, const char *what)
+{
+	struct dt_config c;
+	struct dt_err err = {0};
+
+	memset(&c, 0x5a, sizeof(c));
+	if (from_text(text, &c, &err) == 0)
+		fail_msg("accepted: %s", text);
+	if (!strstr(err.msg, what) || strchr(err.msg, '\n'))
+		fail_msg("'%s' is not in: %s", what, err.msg);
+	for (size_t i = 0; i < sizeof(c); i++)
+		assert_int_equal(((unsigned char *)&c)[i], 0x5a);
+}
+
+static void presets_are_possible_and_survive_json(void **state)
+{
+	int n = 0;
+
+	for (const struct dt_config *c; (c = dt_config_preset(n)); n++) {
+		struct dt_config back, found;
+		struct dt_err err = {0};
+		json_t *o = dt_config_to_json(c), *again;
+
+		assert_int_equal(dt_config_check(c, &err), 0);
+		assert_non_null(o);
+		if (dt_config_from_json(o, &back, &err) < 0)
+			fail_msg("%s: %s", c->name, err.msg);
+		again = dt_config_to_json(&back);
+		assert_true(json_equal(o, again));
+		json_decref(again);
+		json_decref(o);
+		assert_int_equal(dt_config_find_preset(c->name, &found), 0);
+		assert_memory_equal(&found, c, sizeof(found));
+	}
+	assert_true(n >= 15);
+	assert_null(dt_config_preset(-1));
+	assert_int_equal(dt_config_find_preset("gpt5", NULL), -ENOENT);
+}
+
+static void gpt2_defaults(void **state)
+{
+	struct dt_config c;
+
+	accept("{\"model_type\":\"gpt2\",\"n_embd\":64,\"n_layer\":2,\"n_head\":4,\"vocab_size\":257}", &c);
+	assert_int_equal(c.ffn, 256);
+	assert_int_equal(c.max_seq, 1024);
+	assert_int_equal(c.eos, -1); /* 50256 is not in this vocabulary */
+	assert_int_equal(c.act, DT_ACT_GELU_TANH);
+	assert_true(c.tied && c.qkv_bias && c.out_bias && c.mlp_bias && !c.gated);
+	assert_true(c.norm == DT_NORM_LAYER && c.pos == DT_POS_LEARNED && c.norm_eps == 1e-5);
+	accept("{\"model_type\":\"gpt2\",\"n_embd\":64,\"n_layer\":2,\"n_head\":4,\"vocab_size\":257,"
+	       "\"n_inner\":100,\"n_positions\":96,\"activation_function\":\"gelu\",\"eos_token_id\":[7,8]}",
+	       &c);
+	assert_int_equal(c.ffn, 100);
+	assert_int_equal(c.max_seq, 96);
+	assert_int_equal(c.eos, 7);
+	assert_int_equal(c.act, DT_ACT_GELU_ERF);
+}
+
+static void llama_family(void **state)
+{
+	struct dt_config c;
+
+	accept("{" LLAMA "}", &c);
+	assert_int_equal(c.kv_heads, 4);
+	assert_int_equal(c.head_dim, 16);
+	assert_true(c.rope_theta == 10000 && c.norm_eps == 1e-6 && !c.tied && !c.qkv_bias && c.gated);
+	assert_int_equal(c.rope_pairing, DT_ROPE_HALF);
+	assert_true(c.bos == 1 && c.eos == 2 && c.init_std == 0.02);
+
+	accept("{" LLAMA ",\"attention_bias\":true,\"mlp_bias\":true,\"head_dim\":32}", &c);
+	assert_true(c.qkv_bias && c.out_bias && c.mlp_bias && c.head_dim == 32);
+
+	accept("{" LLAMA ",\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"linear\",\"factor\":4}}",
+	       &c);
+	assert_true(c.rope_scaling == DT_ROPE_SCALING_LINEAR && c.rope_factor == 4 && c.rope_theta == 5e5);
+
+	accept("{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,"
+	       "\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192}}",
+	       &c);
+	assert_true(c.rope_scaling == DT_ROPE_SCALING_LLAMA3 && c.rope_factor == 8 && c.rope_low_freq == 1 &&
+		    c.rope_high_freq == 4 && c.rope_original_seq == 8192);
+
+	accept("{" QWEN2 "}", &c);
+	assert_true(c.qkv_bias && !c.out_bias && c.window == 0);
+	accept("{" QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":64,\"max_window_layers\":0}", &c);
+	assert_int_equal(c.window, 64);
+	accept("{" QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":64,\"max_window_layers\":3}", &c);
+	assert_int_equal(c.window, 0);
+
+	accept("{" MISTRAL "}", &c);
+	assert_int_equal(c.window, 4096); /* the architecture's default */
+	accept("{" MISTRAL ",\"sliding_window\":null}", &c);
+	assert_int_equal(c.window, 0);
+	accept("{\"model_type\":\"qwen3\",\"vocab_size\":1000,\"hidden_size\":64,\"intermediate_size\":172,"
+	       "\"num_hidden_layers\":3,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+	       "\"max_position_embeddings\":128}",
+	       &c);
+	assert_true(c.qk_norm && c.head_dim == 128 && !c.qkv_bias);
+}
+
+static void unknown_or_impossible_is_refused_by_name(void **state)
+{
+	refuse("{}", "model_type");
+	refuse("[]", "not a JSON object");
+	refuse("{\"model_type\":7}", "'model_type' is not a string");
+	refuse("{\"model_type\":\"xyz\"}", "architecture 'xyz' is not supported; known: gpt2, llama");
+	refuse("{\"model_type\":\"llama\"}", "'vocab_size' is missing");
+	refuse("{" LLAMA ",\"head_dim\":\"16\"}", "'head_dim' is not a whole number");
+	refuse("{" LLAMA ",\"head_dim\":-16}", "'head_dim' is out of range");
+	refuse("{" LLAMA ",\"head_dim\":15}", "even head dimension");
+	refuse("{" LLAMA ",\"head_dim\":100000}", "head dimension is 100000");
+	refuse("{" LLAMA ",\"num_key_value_heads\":3}", "4 heads cannot share 3 kv heads");
+	refuse("{" LLAMA ",\"num_key_value_heads\":8}", "number of kv heads is 8");
+	refuse("{" LLAMA ",\"rms_norm_eps\":0}", "epsilon");
+	refuse("{" LLAMA ",\"rms_norm_eps\":true}", "'rms_norm_eps' is not a number");
+	refuse("{" LLAMA ",\"rope_theta\":-1}", "rope_theta");
+	refuse("{" LLAMA ",\"hidden_act\":\"mish\"}", "activation 'mish'");
+	refuse("{" LLAMA ",\"tie_word_embeddings\":\"no\"}", "'tie_word_embeddings' is not true or false");
+	refuse("{" LLAMA ",\"rope_scaling\":7}", "'rope_scaling' is not an object");
+	refuse("{" LLAMA ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}}", "rotary scaling 'yarn'");
+	refuse("{" LLAMA ",\"rope_scaling\":{\"type\":\"llama3\",\"factor\":4}}", "'low_freq_factor'");
+	refuse("{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":0.5}}", "scaling factor");
+	refuse("{" LLAMA ",\"partial_rotary_factor\":0.5}", "rotating 0.5");
+	refuse("{" LLAMA ",\"eos_token_id\":1000}", "eos id is 1000");
+	refuse("{" LLAMA ",\"eos_token_id\":\"</s>\"}", "'eos_token_id'");
+	refuse("{" QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":64,\"max_window_layers\":1}",
+	       "some of the layers");
+	refuse("{\"model_type\":\"gpt2\",\"n_embd\":65,\"n_layer\":2,\"n_head\":4,\"vocab_size\":257}",
+	       "'n_embd' (65)");
+	refuse("{\"model_type\":\"gpt2\",\"n_embd\":64,\"n_layer\":0,\"n_head\":4,\"vocab_size\":257}",
+	       "'n_layer' is out of range");
+	refuse("{\"model_type\":\"gpt2\",\"n_embd\":64,\"n_layer\":99999,\"n_head\":4,\"vocab_size\":257}",
+	       "number of layers is 99999");
+	refuse("{\"model_type\":\"gpt2\",\"n_embd\":64,\"n_layer\":2,\"n_head\":4,\"vocab_size\":1e3}",
+	       "'vocab_size' is not a whole number");
+	refuse("{\"model_type\":\"gpt2\",\"n_embd\":64,\"n_layer\":2,\"n_head\":4,\"vocab_size\":257,"
+	       "\"scale_attn_by_inverse_layer_idx\":true}",
+	       "scale_attn_by_inverse_layer_idx");
+}
+
+static void own_form_is_strict(void **state)
+{
+	static const char *const keys[] = {"name",  "vocab",   "norm",	   "norm_eps", "rope_pairing",
+					   "gated", "qk_norm", "init_std", "act"};
+	struct dt_config c, back;
+	struct dt_err err = {0};
+	json_t *o;
+
+	assert_int_equal(dt_config_find_preset("llama-tiny", &c), 0);
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+		o = dt_config_to_json(&c);
+		json_object_del(o, keys[i]);
+		assert_int_equal(dt_config_from_json(o, &back, &err), -EINVAL);
+		assert_non_null(strstr(err.msg, keys[i]));
+		json_object_set_new(o, keys[i], json_array());
+		assert_int_equal(dt_config_from_json(o, &back, &err), -EINVAL);
+		assert_non_null(strstr(err.msg, keys[i]));
+		json_decref(o);
+	}
+	o = dt_config_to_json(&c);
+	json_object_set_new(o, "experts", json_integer(8));
+	assert_int_equal(dt_config_from_json(o, &back, &err), -EINVAL);
+	assert_non_null(strstr(err.msg, "unknown key 'experts'"));
+	json_object_del(o, "experts");
+	json_object_set_new(o, "act", json_string("silu|relu"));
+	assert_int_equal(dt_config_from_json(o, &back, &err), -EINVAL);
+	json_object_set_new(o, "act", json_string(""));
+	assert_int_equal(dt_config_from_json(o, &back, &err), -EINVAL);
+	json_object_set_new(o, "act", json_string("silu"));
+	json_object_set_new(o, "heads", json_integer(0));
+	assert_int_equal(dt_config_from_json(o, &back, &err), -EINVAL);
+	json_decref(o);
+	assert_int_equal(dt_config_from_json(NULL, &back, &err), -EINVAL);
+}
+
+static void write_file(const char *path, const char *text)
+{
+	FILE *f = fopen(path, "w");
+
+	assert_non_null(f);
+	fputs(text, f);
+	assert_int_equal(fclose(f), 0);
+}
+
+static void loads_from_files_folders_and_checkpoints(void **state)
+{
+	char dir[] = "/tmp/test_config.XXXXXX", path[64];
+	struct dt_config c, tiny;
+	struct dt_err err = {0};
+	json_t *o;
+	char *text;
+
+	assert_non_null(mkdtemp(dir));
+	assert_int_equal(chdir(dir), 0);
+	assert_int_equal(dt_config_load(dir, &c, &err), -ENOENT);
+	assert_non_null(strstr(err.msg, "neither a config.json nor a checkpoint"));
+
+	mkdir("hf", 0777);
+	write_file("hf/config.json", "{" LLAMA "}");
+	assert_int_equal(dt_config_load("hf", &c, &err), 0);
+	assert_string_equal(c.name, "hf");
+	assert_int_equal(dt_config_load("hf/", &c, &err), 0);
+	assert_string_equal(c.name, "hf");
+	assert_int_equal(dt_config_load("hf/config.json", &c, &err), 0);
+	assert_string_equal(c.name, "hf");
+	assert_int_equal(c.layers, 3);
+
+	/* A checkpoint root without `latest`: the newest complete step; then with it. */
+	assert_int_equal(dt_config_find_preset("gpt2-tiny", &tiny), 0);
+	o = json_pack("{s:i, s:o}", "format", 1, "model", dt_config_to_json(&tiny));
+	text = json_dumps(o, 0);
+	mkdir("run", 0777);
+	mkdir("run/step-00000002", 0777);
+	mkdir("run/step-00000010", 0777);
+	mkdir("run/step-00000011.tmp", 0777);
+	mkdir("run/step-00000012", 0777);
+	write_file("run/step-00000002/manifest.json", "{}");
+	write_file("run/step-00000011.tmp/manifest.json", "{}");
+	write_file("run/step-00000010/manifest.json", text);
+	if (dt_config_load("run", &c, &err) < 0)
+		fail_msg("%s", err.msg);
+	assert_memory_equal(&c, &tiny, sizeof(c));
+	assert_int_equal(symlink("step-00000002", "run/latest"), 0);
+	assert_int_equal(dt_config_load("run", &c, &err), -EINVAL);
+	assert_non_null(strstr(err.msg, "run/latest/manifest.json"));
+	assert_int_equal(dt_config_load("run/step-00000010", &c, &err), 0);
+	write_file("own.json", text);
+	assert_int_equal(dt_config_load("own.json", &c, &err), 0);
+	free(text);
+	json_decref(o);
+
+	write_file("x.gguf", "GGUF....");
+	assert_int_equal(dt_config_load("x.gguf", &c, &err), -EINVAL);
+	assert_non_null(strstr(err.msg, "GGUF"));
+	write_file("bad.json", "{\"model_type\": \"gpt2\",}");
+	assert_int_equal(dt_config_load("bad.json", &c, &err), -EINVAL);
+	write_file("twice.json", "{\"model_type\": \"gpt2\", \"model_type\": \"llama\"}");
+	assert_int_equal(dt_config_load("twice.json", &c, &err), -EINVAL);
+	assert_int_equal(dt_config_load("./missing", &c, &err), -ENOENT);
+	assert_int_equal(dt_config_load("gpt9", &c, &err), -ENOENT);
+	assert_non_null(strstr(err.msg, "no preset, file or folder is called 'gpt9'"));
+	assert_int_equal(dt_config_load("", &c, &err), -ENOENT);
+	assert_int_equal(chdir("/"), 0);
+	snprintf(path, sizeof(path), "rm -rf '%s'", dir);
+	assert_int_equal(system(path), 0);
+}
+
+/* Every prefix of a file, and every byte of it changed, is read or refused, never crashes. */
+static void mangled_files_do_no_harm(void **state)
+{
+	static const char text[] = "{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0,"
+				   "\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+				   "\"original_max_position_embeddings\":8192},\"eos_token_id\":[1,2]}";
+	static const char odd[] = "\"0-9[{}],\\\001\377n";
+	struct dt_config c;
+	struct dt_params t;
+	char copy[sizeof(text)];
+	int accepted = 0;
+
+	for (size_t n = 0; n < sizeof(text) - 1; n++) {
+		memcpy(copy, text, n);
+		copy[n] = '\0';
+		assert_true(from_text(copy, &c, NULL) < 0);
+	}
+	for (size_t i = 0; i < sizeof(text) - 1; i++) {
+		for (const char *o = odd; *o; o++) {
+			memcpy(copy, text, sizeof(text));
+			copy[i] = *o;
+			if (from_text(copy, &c, NULL) < 0)
+				continue;
+			accepted++;
+			assert_int_equal(dt_model_params(&c, &t, NULL), 0);
+			assert_true(dt_params_total(&t) > 0);
+			dt_params_release(&t);
+		}
+	}
+	assert_true(accepted > 10);
+}
+
+static const char *data_folder(void)
+{
+	static const char *const places[] = {"../shared/data", "../../shared/data"};
+	const char *env = getenv("DT_TEST_DATA");
+
+	if (env)
+		return env;
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
+		if (access(places[i], R_OK) == 0)
+			return places[i];
+	return NULL;
+}
+
+static void published_files(void **state)
+{
+	static const struct {
+		const char *file;
+		int64_t params; /* -1: refused */
+	} files[] = {
+		{"meta-llama__Llama-3.1-8B", 8030261248},  {"meta-llama__Llama-3.1-70B", 70553706496},
+		{"Qwen__Qwen2.5-7B", 7615616512},	   {"Qwen__Qwen3-8B", 8190735360},
+		{"Qwen__Qwen3-30B-A3B-Instruct-2507", -1}, {"deepseek-ai__DeepSeek-V3", -1},
+		{"mistralai__Mixtral-8x7B-v0.1", -1},
+	};
+	const char *root = data_folder();
+	char path[512];
+
+	if (!root) {
+		print_message("skipped: no DT_TEST_DATA with configs/\n");
+		skip();
+	}
+	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+		struct dt_config c;
+		struct dt_params t;
+		struct dt_err err = {0};
+		int rc;
+
+		snprintf(path, sizeof(path), "%s/configs/%s.json", root, files[i].file);
+		if (access(path, R_OK) < 0)
+			continue;
+		rc = dt_config_load(path, &c, &err);
+		if (files[i].params < 0) {
+			assert_int_equal(rc, -EINVAL);
+			assert_non_null(strstr(err.msg, "is not supported"));
+			continue;
+		}
+		if (rc < 0)
+			fail_msg("%s", err.msg);
+		assert_int_equal(dt_model_params(&c, &t, &err), 0);
+		assert_int_equal(dt_params_total(&t), files[i].params);
+		dt_params_release(&t);
+		assert_true(!!c.rope_scaling == !strncmp(files[i].file, "meta", 4));
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(presets_are_possible_and_survive_json),
+		cmocka_unit_test(gpt2_defaults),
+		cmocka_unit_test(llama_family),
+		cmocka_unit_test(unknown_or_impossible_is_refused_by_name),
+		cmocka_unit_test(own_form_is_strict),
+		cmocka_unit_test(mangled_files_do_no_harm),
+		cmocka_unit_test(published_files),
+		cmocka_unit_test(loads_from_files_folders_and_checkpoints),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

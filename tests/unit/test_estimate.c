@@ -1,0 +1,340 @@
+/* Memory numbers against those their authors published (sources in the comments). */
+#include "plan/estimate.h"
+
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define GIB 1073741824.0
+
+/* Equal to the digits that were published. */
+static void near(double got, double published, double half_digit, const char *what)
+{
+	if (!(fabs(got - published) <= half_digit * (1 + 1e-9)))
+		fail_msg("%s: %.6g, published %.6g", what, got, published);
+}
+
+static struct dt_params table_of(const char *name, struct dt_config *c)
+{
+	struct dt_params t;
+
+	assert_int_equal(dt_config_find_preset(name, c), 0);
+	assert_int_equal(dt_model_params(c, &t, NULL), 0);
+	return t;
+}
+
+/* Rajbhandari et al. 2020, figure 1: 7.5 B parameters, 64 ranks, mixed precision Adam. */
+static void zero_figure_1(void **state)
+{
+	const struct dt_scheme s = {2, 2, 12};
+
+	near(dt_state_bytes(7.5e9, s, 0, 64) / 1e9, 120, 0.5, "replicated");
+	near(dt_state_bytes(7.5e9, s, 1, 64) / 1e9, 31.4, 0.05, "stage 1");
+	near(dt_state_bytes(7.5e9, s, 2, 64) / 1e9, 16.6, 0.05, "stage 2");
+	near(dt_state_bytes(7.5e9, s, 3, 64) / 1e9, 1.88, 0.0055, "stage 3");
+}
+
+/* DeepSpeed's documentation, "Memory Requirements": 2851 M parameters, 8 GPUs, ZeRO-2. */
+static void deepspeed_documentation(void **state)
+{
+	near(dt_deepspeed_zero2_bytes(2851e6, 8, true) / GIB, 5.31, 0.005, "offloaded");
+	near(dt_deepspeed_zero2_bytes(2851e6, 8, false) / GIB, 15.93, 0.005, "on the device");
+}
+
+static void kv_cache(void **state)
+{
+	struct dt_config c;
+
+	/* Llama 3.1 at 128,000 tokens in 16 bits: 15.62 and 39.06 GiB. Its attention is that of Llama 3. */
+	dt_config_find_preset("llama-3-8b", &c);
+	near(dt_kv_token_bytes(&c, 1, 2) * 128000 / GIB, 15.62, 0.0055, "8B");
+	assert_true(dt_kv_token_bytes(&c, 8, 2) == dt_kv_token_bytes(&c, 1, 2) / 8);
+	assert_true(dt_kv_token_bytes(&c, 16, 2) == dt_kv_token_bytes(&c, 8, 2)); /* a head is not split */
+	dt_config_find_preset("llama-3-70b", &c);
+	near(dt_kv_token_bytes(&c, 1, 2) * 128000 / GIB, 39.06, 0.0055, "70B");
+	dt_config_find_preset("gpt2-1558m", &c);
+	assert_true(dt_kv_token_bytes(&c, 1, 2) == 307200);
+	/* DeepSeek-V3: 61 layers, rank 512, 64 rotary dimensions. */
+	assert_true(dt_mla_token_bytes(61, 512, 64, 2) == 70272);
+	dt_config_find_preset("mistral-7b", &c);
+	assert_int_equal(dt_kv_tokens(&c, 100000, 16), 4096);
+	assert_int_equal(dt_kv_tokens(&c, 1, 16), 16);
+	assert_int_equal(dt_kv_tokens(&c, 17, 16), 32);
+}
+
+/* Llama 3.1 8B as GGUF: Q4_K_M 4.58 GiB, Q8_0 7.95 GiB. */
+static void quantised_files(void **state)
+{
+	struct dt_config c;
+	struct dt_params t = table_of("llama-3-8b", &c);
+	double q4 = 0, q8 = 0;
+
+	for (int i = 0; i < t.n; i++) {
+		q4 += dt_weight_bytes(&c, &t.p[i], (double)dt_param_numel(&t.p[i]), DT_WF_Q4_K_M);
+		q8 += dt_weight_bytes(&c, &t.p[i], (double)dt_param_numel(&t.p[i]), DT_WF_Q8_0);
+	}
+	near(q4 / GIB, 4.58, 0.005, "Q4_K_M");
+	near(q8 / GIB, 7.95, 0.005, "Q8_0");
+	dt_params_release(&t);
+}
+
+/* Hu et al. 2021: r = 8 on q and v of Llama-2-7B. */
+static void lora(void **state)
+{
+	static const enum dt_role roles[] = {DT_W_Q, DT_W_V};
+	struct dt_config c;
+	struct dt_params t = table_of("llama-2-7b", &c);
+
+	assert_int_equal(dt_lora_params(&t, roles, 2, 8), 4194304);
+	dt_params_release(&t);
+}
+
+/*
+ * Korthikanti et al. 2022: sbh(34 + 5as/h) a layer on one device; table 2 with tensor parallelism;
+ * equation 5. GPT-3 (h 12288, a 96, s 2048) has 5as/h = 80, so selective recomputation saves 70% (section 5).
+ */
+static void megatron_activations(void **state)
+{
+	double h = 12288, a = 96, s = 2048, sbh = s * h;
+
+	near(5 * a * s / h, 80, 0, "5as/h of GPT-3");
+	near(dt_megatron_activation_bytes(h, a, s, 1, 1, false, false, DT_RECOMPUTE_NONE) / sbh, 114, 1e-9,
+	     "none");
+	near(dt_megatron_activation_bytes(h, a, s, 1, 8, false, false, DT_RECOMPUTE_NONE) / sbh, 10 + 3 + 10,
+	     1e-9, "none, t 8");
+	near(dt_megatron_activation_bytes(h, a, s, 1, 8, true, false, DT_RECOMPUTE_NONE) / sbh, 114.0 / 8,
+	     1e-9, "none, t 8, sequence parallel");
+	near(dt_megatron_activation_bytes(h, a, s, 1, 8, true, false, DT_RECOMPUTE_SELECTIVE) / sbh, 34.0 / 8,
+	     1e-9, "selective");
+	near(1 - 34.0 / 114, 0.70, 0.005, "saved by selective");
+	near(dt_megatron_activation_bytes(h, a, s, 1, 8, false, false, DT_RECOMPUTE_FULL) / sbh, 2, 1e-9,
+	     "full");
+	assert_int_equal(dt_in_flight(8, 0, 100), 8);
+	assert_int_equal(dt_in_flight(8, 7, 100), 1);
+	assert_int_equal(dt_in_flight(8, 0, 3), 3);
+}
+
+static struct dt_train_shape shape_of(const struct dt_config *c, const char *layout)
+{
+	struct dt_train_shape s = {.config = c,
+				   .microbatch = 1,
+				   .seq = 1024,
+				   .compute = DT_BF16,
+				   .optim = DT_OPTIM_ADAMW,
+				   .recompute = DT_RECOMPUTE_NONE};
+
+	if (s.seq > c->max_seq)
+		s.seq = c->max_seq;
+	assert_int_equal(dt_layout_parse(layout, &s.layout, NULL), 0);
+	return s;
+}
+
+static uint64_t category(const struct dt_estimate *t, int cat)
+{
+	uint64_t n = 0;
+
+	for (int i = 0; i < t->n; i++)
+		if (t->e[i].cat == cat)
+			n += t->e[i].bytes;
+	return n;
+}
+
+/* The generic account's states are ZeRO's formula, for every stage. */
+static void generic_states(void **state)
+{
+	static const char *const layouts[] = {"dp8", "dp8.z1", "dp8.z2", "dp8.z3"};
+	struct dt_config c;
+
+	dt_config_find_preset("llama-2-7b", &c);
+	for (int z = 0; z < 4; z++) {
+		struct dt_train_shape s = shape_of(&c, layouts[z]);
+		struct dt_estimate t;
+		double gathered = 0, got;
+
+		assert_int_equal(dt_estimate_train(&s, 1, DT_ACCOUNT_GENERIC, &t, NULL), 0);
+		for (int i = 0; i < t.n; i++)
+			if (!strcmp(t.e[i].name, "gathered units"))
+				gathered = (double)t.e[i].bytes;
+		got = (double)(category(&t, DT_MEM_WEIGHTS) + category(&t, DT_MEM_GRADS) +
+			       category(&t, DT_MEM_MASTER) + category(&t, DT_MEM_OPTIM)) -
+		      gathered;
+		assert_float_equal(got / dt_state_bytes(6738415616, (struct dt_scheme){2, 2, 12}, z, 8), 1,
+				   1e-6);
+		assert_true((gathered > 0) == (z == 3));
+		dt_estimate_release(&t);
+	}
+}
+
+/*
+ * A widely used handbook's account of 7B, bf16 Adam without master weights: weights 14, gradients 14, moments
+ * 28, activations 12 GB; forward 54, backward 68 and largest, step 56 GB.
+ */
+static void phases_of_a_step(void **state)
+{
+	double w = 14, g = 14, o = 28, act = 12;
+
+	near(dt_state_bytes(7e9, (struct dt_scheme){2, 0, 4}, 0, 1) / 1e9 + act, 54, 1e-9, "forward");
+	near(dt_state_bytes(7e9, (struct dt_scheme){2, 2, 4}, 0, 1) / 1e9 + act, 68, 1e-9, "backward");
+	near(dt_state_bytes(7e9, (struct dt_scheme){2, 2, 4}, 0, 1) / 1e9, 56, 1e-9, "step");
+	near(w + g + o, 56, 0, "step");
+	/* Ours: gradients of the generic account do not count in forward, activations not in the step. */
+	struct dt_config c;
+	struct dt_estimate t;
+	struct dt_train_shape s;
+
+	dt_config_find_preset("llama-2-7b", &c);
+	s = shape_of(&c, "dp1");
+	assert_int_equal(dt_estimate_train(&s, 1, DT_ACCOUNT_GENERIC, &t, NULL), 0);
+	assert_int_equal(t.peak, DT_PH_BACKWARD);
+	assert_true(t.phase_bytes[DT_PH_BACKWARD] >=
+		    t.phase_bytes[DT_PH_FORWARD] + category(&t, DT_MEM_GRADS));
+	assert_true(t.phase_bytes[DT_PH_STEP] == category(&t, DT_MEM_WEIGHTS) + category(&t, DT_MEM_GRADS) +
+							 category(&t, DT_MEM_MASTER) +
+							 category(&t, DT_MEM_OPTIM));
+	dt_estimate_release(&t);
+}
+
+/* The account dt is the memory plan, entry by entry. */
+static void account_dt_is_the_plan(void **state)
+{
+	static const char *const layouts[] = {"dp1", "tp2", "pp2"};
+	struct dt_config c;
+
+	dt_config_find_preset("llama-tiny", &c);
+	for (size_t i = 0; i < 3; i++) {
+		struct dt_train_shape s = shape_of(&c, layouts[i]);
+		struct dt_memory_plan p;
+		struct dt_estimate t;
+
+		assert_int_equal(dt_memory_plan(&s, &p, NULL), 0);
+		assert_int_equal(dt_estimate_train(&s, 1, DT_ACCOUNT_DT, &t, NULL), 0);
+		assert_int_equal(t.n, p.n);
+		assert_int_equal(t.peak_bytes, p.arena_bytes);
+		for (int k = 0; k < DT_PH_N; k++)
+			assert_int_equal(t.phase_bytes[k], p.phase_bytes[k]);
+		for (int k = 0; k < DT_MEM_CAT_N; k++)
+			assert_int_equal(t.cat_bytes[k], p.cat_bytes[k]);
+		for (int k = 0; k < t.n; k++)
+			assert_true(t.e[k].exact && t.e[k].bytes == p.buf[k].bytes);
+		dt_estimate_release(&t);
+		dt_memory_plan_release(&p);
+	}
+}
+
+/* The plan's own numbers, from the model's sizes alone: GPT-2 124M, one rank, bf16, AdamW, 4 x 1024 tokens.
+ */
+static void plan_of_gpt2(void **state)
+{
+	struct dt_config c;
+	struct dt_train_shape s;
+	struct dt_estimate t;
+	uint64_t n = 124439808, tok = 4096, per_token;
+
+	dt_config_find_preset("gpt2-124m", &c);
+	s = shape_of(&c, "dp1");
+	s.microbatch = 4;
+	assert_int_equal(dt_estimate_train(&s, 1, DT_ACCOUNT_DT, &t, NULL), 0);
+	assert_int_equal(t.params, n);
+	/* 768 and 3072 are multiples of 32: padding is only that of the embedding's 50257 x 768, none. */
+	assert_int_equal(category(&t, DT_MEM_WEIGHTS), 2 * n);
+	assert_int_equal(category(&t, DT_MEM_MASTER), 4 * n);
+	assert_int_equal(category(&t, DT_MEM_GRADS), 4 * n);
+	assert_int_equal(category(&t, DT_MEM_OPTIM), 8 * n);
+	/* resid, norm1, attn, resid2, norm2: 768; qkv 2304; up, act 3072, 2 bytes; 12 + 4 f32 statistics */
+	per_token = 2 * (5 * 768 + 2304 + 2 * 3072) + 4 * (12 + 4);
+	assert_int_equal(category(&t, DT_MEM_ACTIVATIONS), tok * (12 * per_token + 2 * 2 * 768 + 2 * 4));
+	dt_estimate_release(&t);
+}
+
+static void layouts_the_plan_ignores_are_refused(void **state)
+{
+	static const char *const layouts[] = {"dp2.z1", "dp2.z2", "dp2.z3", "cp2", "tp2.s1"};
+	struct dt_config c;
+
+	dt_config_find_preset("llama-tiny", &c);
+	for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++) {
+		struct dt_train_shape s = shape_of(&c, layouts[i]),
+				      base = shape_of(&c, i < 3 ? "dp2" : "tp2");
+		struct dt_estimate with, without;
+		struct dt_err err = {0};
+		int rc = dt_estimate_train(&s, 1, DT_ACCOUNT_DT, &with, &err);
+
+		if (i == 3)
+			base = shape_of(&c, "dp1");
+		assert_int_equal(dt_estimate_train(&base, 1, DT_ACCOUNT_DT, &without, NULL), 0);
+		if (rc < 0) {
+			assert_int_equal(rc, -ENOTSUP);
+			assert_non_null(strstr(err.msg, "does not take account of"));
+		} else {
+			assert_true(with.peak_bytes < without.peak_bytes);
+			dt_estimate_release(&with);
+		}
+		dt_estimate_release(&without);
+		/* The other accounts take any layout, and it helps. */
+		assert_int_equal(dt_estimate_train(&s, 1, DT_ACCOUNT_MEGATRON, &with, NULL), 0);
+		assert_int_equal(dt_estimate_train(&base, 1, DT_ACCOUNT_MEGATRON, &without, NULL), 0);
+		assert_true(with.peak_bytes < without.peak_bytes);
+		dt_estimate_release(&with);
+		dt_estimate_release(&without);
+	}
+}
+
+/* Serving Llama-2 70B in bf16, 32 sequences of 2048: 140 GB of weights, 20-40 GB of cache (handbook). */
+static void serving_70b(void **state)
+{
+	struct dt_config c;
+	struct dt_serve_shape s = {.config = &c,
+				   .weights = DT_WF_BF16,
+				   .compute = DT_BF16,
+				   .max_seqs = 32,
+				   .max_len = 2048,
+				   .block = 16,
+				   .max_tokens = 2048};
+	struct dt_estimate t, half;
+
+	dt_config_find_preset("llama-2-70b", &c);
+	dt_layout_parse("dp1", &s.layout, NULL);
+	assert_int_equal(dt_estimate_serve(&s, &t, NULL), 0);
+	near((double)t.cat_bytes[DT_MEM_WEIGHTS] / 1e9, 140, 3, "weights");
+	assert_int_equal(t.cat_bytes[DT_MEM_WEIGHTS], 2 * 68976648192);
+	near((double)t.cat_bytes[DT_EST_CACHE] / 1e9, 30, 10, "cache");
+	assert_int_equal(t.cat_bytes[DT_EST_CACHE], (uint64_t)32 * 2048 * 2 * 80 * 8 * 128 * 2);
+	dt_layout_parse("tp8", &s.layout, NULL);
+	assert_int_equal(dt_estimate_serve(&s, &half, NULL), 0);
+	assert_int_equal(half.cat_bytes[DT_EST_CACHE] * 8, t.cat_bytes[DT_EST_CACHE]);
+	dt_estimate_release(&half);
+	/* Lengths are rounded up to whole blocks. */
+	s.max_len = 2049;
+	assert_int_equal(dt_estimate_serve(&s, &half, NULL), 0);
+	assert_int_equal(half.cat_bytes[DT_EST_CACHE] * 8, t.cat_bytes[DT_EST_CACHE] / 2048 * 2064);
+	dt_estimate_release(&half);
+	dt_estimate_release(&t);
+	dt_layout_parse("pp2", &s.layout, NULL);
+	assert_int_equal(dt_estimate_serve(&s, &t, NULL), -ENOTSUP);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(zero_figure_1),
+		cmocka_unit_test(deepspeed_documentation),
+		cmocka_unit_test(kv_cache),
+		cmocka_unit_test(quantised_files),
+		cmocka_unit_test(lora),
+		cmocka_unit_test(megatron_activations),
+		cmocka_unit_test(generic_states),
+		cmocka_unit_test(phases_of_a_step),
+		cmocka_unit_test(account_dt_is_the_plan),
+		cmocka_unit_test(plan_of_gpt2),
+		cmocka_unit_test(layouts_the_plan_ignores_are_refused),
+		cmocka_unit_test(serving_70b),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
