@@ -46,6 +46,7 @@ struct dt_dev {
 	enum dt_dev_kind kind;
 	int index;
 	int nthreads;
+	bool batch_invariant; /* matmul.h: a row's result is the same whatever the number of rows */
 	const struct dt_ops *ops;
 	void *impl; /* the device's own state: primitive cache, stream, scratch */
 };

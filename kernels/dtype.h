@@ -64,4 +64,42 @@ static inline uint16_t dt_f32_to_bf16(float f)
 	return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
 }
 
+/* IEEE binary16, denormals included; rounding is to nearest even, too large becomes infinite. */
+static inline float dt_f16_to_f32(uint16_t h)
+{
+	uint32_t mag = (uint32_t)(h & 0x7fff) << 13;
+	uint32_t sign = (uint32_t)(h & 0x8000) << 16, u;
+	float f;
+
+	/* Bits of f16 read as f32 are the value times 2^-112; the multiplication also normalises denormals.
+	 */
+	memcpy(&f, &mag, 4);
+	f *= 0x1p112f;
+	memcpy(&u, &f, 4);
+	u |= (h & 0x7c00) == 0x7c00 ? 0x7f800000u | mag : 0;
+	u |= sign;
+	memcpy(&f, &u, 4);
+	return f;
+}
+
+static inline uint16_t dt_f32_to_f16(float f)
+{
+	uint32_t u, mag, sub;
+	float a;
+
+	memcpy(&u, &f, 4);
+	mag = u & 0x7fffffffu;
+	/* Below 2^-14: adding 1/2 leaves the value as a multiple of 2^-24 in the low bits, correctly rounded.
+	 */
+	memcpy(&a, &mag, 4);
+	a += 0.5f;
+	memcpy(&sub, &a, 4);
+	sub -= 0x3f000000u;
+	mag = mag > 0x7f800000u	   ? 0x7e00u
+	      : mag >= 0x477ff000u ? 0x7c00u
+	      : mag < 0x38800000u  ? sub
+				   : (mag - 0x38000000u + 0xfffu + (mag >> 13 & 1)) >> 13;
+	return (uint16_t)(mag | (u >> 16 & 0x8000u));
+}
+
 #endif

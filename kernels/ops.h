@@ -9,12 +9,17 @@
 #ifndef DT_KERNELS_OPS_H
 #define DT_KERNELS_OPS_H
 
+#include "kernels/activation.h"
 #include "kernels/attention.h"
+#include "kernels/cross_entropy.h"
 #include "kernels/device.h"
+#include "kernels/elementwise.h"
+#include "kernels/embedding.h"
+#include "kernels/layernorm.h"
+#include "kernels/matmul.h"
 #include "kernels/optim.h"
+#include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
-
-enum dt_act_fn { DT_ACT_GELU_TANH, DT_ACT_GELU_ERF, DT_ACT_SILU, DT_ACT_RELU };
 
 struct dt_ops {
 	/* matmul.h: c = (accumulate ? c : 0) + op(a) op(b) + bias */

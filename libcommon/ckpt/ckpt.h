@@ -38,21 +38,46 @@ struct dt_piece {
  */
 int dt_pieces_of_range(const struct dt_piece *box, int64_t first, int64_t n, struct dt_piece *ret);
 
+/*
+ * Which of the ranks that hold the same piece writes it: the same answer on each of them, and neighbouring
+ * pieces go to different ranks. 0 <= result < replicas.
+ */
+int dt_ckpt_owner(const char *name, int64_t piece_no, int replicas);
+
 /* ---- writing ---- */
 
-/* Creates ROOT/step-N.tmp afresh (a stale one from a crash is removed). One rank calls it, the others after
- * it. */
+/*
+ * Creates ROOT/step-N.tmp afresh; every step-*.tmp and latest.tmp.* that a crash left in ROOT is removed, so a
+ * root has one writer at a time. One rank calls it, the others after it.
+ */
 int dt_ckpt_begin(const char *root, int64_t step, char **ret_tmpdir, struct dt_err *err);
 
-/* Writes shard-RRRRR.h5, fsynced; *ret_list is the JSON array of its pieces for the commit. n may be 0. */
+/*
+ * Writes shard-RRRRR.h5, fsynced; *ret_list is the JSON array of its pieces for the commit. n may be 0, pieces
+ * may be empty; without a single element no file is made. Pieces over 64 MiB are stored as several. The HDF5
+ * library (one global lock) is used for the metadata only; the elements go by pwrite, so a writer thread does
+ * not hold up others. Only with compress do elements pass through HDF5.
+ */
 int dt_ckpt_write_shard(const char *tmpdir, int rank, const struct dt_piece *p, int n, bool compress,
 			json_t **ret_list, struct dt_err *err);
+
+/*
+ * The same for pieces that are not in memory: fill is called for each piece of at most 64 MiB that is written,
+ * in order, and answers with its elements, which must stay until the next call. p[].data is not looked at.
+ */
+typedef int (*dt_ckpt_fill)(void *arg, const struct dt_piece *p, const void **ret_data, struct dt_err *err);
+int dt_ckpt_write_shard_from(const char *tmpdir, int rank, const struct dt_piece *p, int n, bool compress,
+			     dt_ckpt_fill fill, void *arg, json_t **ret_list, struct dt_err *err);
 
 /*
  * meta: {"model": ..., "layout": "dp2", "step": N, "data": {...}, "rng": {...}, "optimizer": {...},
  * "tokenizer": ...}. lists: one array a rank. Checks that the pieces of each tensor cover it once, writes
  * index.h5 and manifest.json, renames, moves `latest`, and prunes to the newest keep checkpoints (0: all),
- * never the one just written.
+ * never the one just written and never one whose manifest cannot be read. An older checkpoint of the same step
+ * is replaced.
+ *
+ * When the checkpoint is safely in place but an old one could not be removed the answer is 0 all the same, and
+ * err->code and err->msg say so (err->code is 0 otherwise).
  */
 int dt_ckpt_commit(const char *root, int64_t step, const json_t *meta, json_t *const *lists, int nlists,
 		   int keep, struct dt_err *err);
@@ -70,28 +95,88 @@ struct dt_ckpt_tensor {
 	uint64_t bytes;
 };
 
-/* path: a step folder, or a root (its latest, falling back to the newest complete step). */
+/*
+ * path: a step folder, or a root (its latest, falling back to the newest complete step; dt_ckpt_note then says
+ * why). A manifest that is damaged or lies is -EBADMSG, one from a newer format -ENOTSUP.
+ */
 int dt_ckpt_open(const char *path, struct dt_ckpt **ret, struct dt_err *err);
 void dt_ckpt_close(struct dt_ckpt *c);
-const char *dt_ckpt_path(const struct dt_ckpt *c);
-const json_t *dt_ckpt_meta(const struct dt_ckpt *c); /* borrowed */
+const char *dt_ckpt_path(const struct dt_ckpt *c); /* the step folder */
+const char *dt_ckpt_note(const struct dt_ckpt *c); /* one line when `latest` was not used, else NULL */
+int64_t dt_ckpt_step(const struct dt_ckpt *c);
+const json_t *dt_ckpt_meta(const struct dt_ckpt *c); /* the manifest less its files and tensors; borrowed */
 int dt_ckpt_ntensors(const struct dt_ckpt *c);
 void dt_ckpt_tensor(const struct dt_ckpt *c, int i, struct dt_ckpt_tensor *ret);
 int dt_ckpt_find(const struct dt_ckpt *c, const char *name); /* -1: absent */
 
+/* Piece k of tensor i, sorted by offset: its box, and the shard that holds it. */
+struct dt_ckpt_piece {
+	int64_t off[DT_CKPT_MAX_DIM], shape[DT_CKPT_MAX_DIM];
+	const char *file;
+	uint32_t crc32;
+	bool packed; /* shuffle and deflate */
+};
+void dt_ckpt_piece(const struct dt_ckpt *c, int i, int k, struct dt_ckpt_piece *ret);
+
 /*
  * Reads the box [off, off + shape) of tensor i as dtype `as` (f32 <-> bf16 converted, others must match) into
- * dst, contiguous. Every stored byte used is checked against its CRC first; a mismatch is -EBADMSG and dst is
- * undefined.
+ * dst, contiguous. Every piece used is read whole and checked against its CRC; a mismatch is -EBADMSG and dst
+ * is undefined. Several threads may read from one struct dt_ckpt.
  */
 int dt_ckpt_read(struct dt_ckpt *c, int i, const int64_t *off, const int64_t *shape, enum dt_dtype as,
 		 void *dst, struct dt_err *err);
 
 /*
  * Reads everything, checks structure and every CRC. report is called for each finding (may be NULL); returns
- * the number of findings, or a negative errno when the checkpoint cannot be opened at all.
+ * the number of findings, or a negative errno when the checkpoint cannot be opened at all. report and progress
+ * are called from worker threads, one at a time.
  */
 int dt_ckpt_verify(const char *path, int workers, void (*report)(void *arg, const char *text), void *arg,
 		   void (*progress)(void *arg, uint64_t done, uint64_t total), struct dt_err *err);
+
+/* ---- looking inside ---- */
+
+/* One tensor of two checkpoints. */
+struct dt_ckpt_delta {
+	const char *name;
+	const char *why; /* "only in A", "only in B", "shape": nothing was compared; else NULL */
+	uint64_t n_differ;
+	double max_abs; /* max |a - b|; infinite where one is NaN and the other is not */
+	double max_rel; /* max_abs / max |a| */
+	bool differs;	/* beyond the tolerance */
+};
+
+/*
+ * Compares all tensors by name, in the order of a and then those only in b. tolerance < 0: bit by bit (f32 and
+ * bf16 by value); else a tensor differs when max |a - b| > tolerance * max |a|. Memory: one piece of each.
+ * Returns the number of tensors that differ.
+ */
+int dt_ckpt_diff(struct dt_ckpt *a, struct dt_ckpt *b, double tolerance,
+		 void (*report)(void *arg, const struct dt_ckpt_delta *d), void *arg,
+		 void (*progress)(void *arg, uint64_t done, uint64_t total), struct dt_err *err);
+
+struct dt_ckpt_stats {
+	uint64_t n, zeros, nans, infs;	/* elements */
+	double min, max, mean, std, rms; /* of the finite ones; 0 when there are none */
+};
+int dt_ckpt_tensor_stats(struct dt_ckpt *c, int i, struct dt_ckpt_stats *ret, struct dt_err *err);
+
+/* n elements as doubles. */
+void dt_ckpt_to_f64(enum dt_dtype t, const void *src, int64_t n, double *dst);
+
+/* ---- recutting ---- */
+
+struct dt_layout;
+
+/*
+ * Writes src again as the ranks of layout would have, one shard a rank, into ROOT/step-N of the same step:
+ * parameters by their cut, replicas once and spread by bytes, m/ and v/ as flat ranges over dp when zero >= 1,
+ * model/ too when zero is 3. Tensors that are not in the parameter table stay whole. Memory: two pieces.
+ */
+int dt_ckpt_reshard(struct dt_ckpt *src, const struct dt_layout *layout, const char *root, bool compress,
+		    void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, struct dt_err *err);
+
+/* Writes the folder of a checkpoint as a tar stream (ustar; sizes over 8 GiB in base 256): step-N/... and latest. */
+int dt_ckpt_tar(const struct dt_ckpt *c, int fd, struct dt_err *err);
 
 #endif

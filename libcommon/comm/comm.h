@@ -33,7 +33,25 @@ struct dt_world_info {
 	int nodes;
 };
 
-/* timeout_s 0: no watchdog. log must outlive the world. */
+enum dt_transport_kind {
+	DT_TRANSPORT_AUTO, /* shared memory for collectives inside one machine, MPI for the rest */
+	DT_TRANSPORT_MPI,
+};
+
+struct dt_world_opts {
+	double timeout_s; /* 0: no watchdog */
+	enum dt_transport_kind transport;
+	int node_ranks; /* > 0: take every so many ranks for a machine of its own (tests) */
+};
+
+/*
+ * More than one rank comes from mpirun, Slurm or another launcher, found in the environment; without one MPI
+ * is never initialised. timeout_s 0: no watchdog. log must outlive the world. -EINVAL when the launcher
+ * started several processes and MPI sees one: an mpirun of another MPI.
+ */
+int dt_world_open(struct dt_world **ret, const struct dt_world_opts *o, const struct dt_log *log,
+		  struct dt_err *err);
+/* dt_world_open with the defaults. */
 int dt_world_init(struct dt_world **ret, double timeout_s, const struct dt_log *log, struct dt_err *err);
 void dt_world_info(const struct dt_world *w, struct dt_world_info *ret);
 /* Finishes MPI. Not for use after an error: dt_world_abort then. */
@@ -47,10 +65,21 @@ struct dt_mesh {
 	struct dt_coords at;
 	struct dt_comm *world, *dp, *tp, *pp, *cp;
 	struct dt_comm *model; /* tp x pp: all ranks that share this rank's data */
+	struct dt_comm *data;  /* dp x cp: all ranks that hold the same parameters */
 };
 /* -EINVAL when the layout's size is not the world's. */
 int dt_mesh_init(struct dt_mesh *m, struct dt_world *w, const struct dt_layout *l, struct dt_err *err);
 void dt_mesh_release(struct dt_mesh *m);
+
+/*
+ * A group of the ranks with the same color, ordered by key and then by rank. Collective over the world: all
+ * ranks make the same calls, in one order. name (at most 15 bytes are kept) is for messages.
+ */
+int dt_comm_create(struct dt_comm **ret, struct dt_world *w, const char *name, int color, int key,
+		   struct dt_err *err);
+void dt_comm_free(struct dt_comm *c); /* collective over the group; NULL is fine */
+/* How collectives of this group move: "self", "shm" or "mpi". */
+const char *dt_comm_transport(const struct dt_comm *c);
 
 int dt_comm_rank(const struct dt_comm *c);
 int dt_comm_size(const struct dt_comm *c);

@@ -1,0 +1,16 @@
+/*
+ * Activations, elementwise over tensors of one compute type and equal size.
+ *   gelu_tanh  x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3): Hendrycks & Gimelshein 2016, the
+ *              tanh form 0.5 x (1 + tanh u) written without its cancellation
+ *   gelu_erf   0.5 x (1 + erf(x / sqrt 2))        silu  x / (1 + exp(-x))       relu  max(x, 0)
+ * act:   y = f(x);  dx = dy f'(x).   y may alias x; dx may alias dy or x.
+ * gated: x [rows, 2 f] holds gate then up: y[r, j] = f(x[r, j]) x[r, f + j]   (Shazeer 2020: SwiGLU, GeGLU)
+ *        dx [rows, 2 f] from dy [rows, f]; dx may alias x.
+ * All outputs are overwritten. Computed in f32; each element depends on its own inputs only. NaN stays NaN.
+ */
+#ifndef DT_KERNELS_ACTIVATION_H
+#define DT_KERNELS_ACTIVATION_H
+
+enum dt_act_fn { DT_ACT_GELU_TANH, DT_ACT_GELU_ERF, DT_ACT_SILU, DT_ACT_RELU };
+
+#endif

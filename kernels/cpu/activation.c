@@ -1,0 +1,200 @@
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/vec.h"
+
+#define GELU_K 0.79788456080286536f /* sqrt(2 / pi) */
+#define GELU_C 0.044715f
+
+/* f(x), and with it f'(x) where the caller uses d. f is a constant where this is inlined. */
+DT_INLINE float act(float x, enum dt_act_fn f, float *d)
+{
+	float s, c;
+
+	switch (f) {
+	case DT_ACT_GELU_TANH:
+		s = 1.f / (1.f + dt_expf(-2.f * GELU_K * (x + GELU_C * x * x * x)));
+		*d = s + x * s * (1.f - s) * 2.f * GELU_K * (1.f + 3.f * GELU_C * x * x);
+		break;
+	case DT_ACT_GELU_ERF:
+		s = 0.5f + 0.5f * dt_erff(x * 0.70710678118654752f);
+		*d = s + x * 0.39894228040143268f * dt_expf(-0.5f * x * x);
+		break;
+	case DT_ACT_SILU:
+		s = 1.f / (1.f + dt_expf(-x));
+		*d = s + x * s * (1.f - s);
+		break;
+	default:
+		c = x < 0 ? 0.f : x; /* NaN stays NaN */
+		*d = x > 0 ? 1.f : 0.f;
+		return c;
+	}
+	/* The slope far out, also where the formula would be zero times Inf. */
+	*d = x < -88.f ? 0.f : x > 88.f ? 1.f : *d;
+	return x * s;
+}
+
+DT_INLINE void act_loop(float *y, const float *x, const float *gate, int64_t n, enum dt_act_fn f)
+{
+	float unused;
+
+#pragma omp simd private(unused)
+	for (int64_t j = 0; j < n; j++)
+		y[j] = act(x[j], f, &unused) * (gate ? gate[j] : 1.f);
+}
+
+DT_INLINE void act_grad_loop(float *dx, float *dgate, const float *dy, const float *x, const float *gate,
+			     int64_t n, enum dt_act_fn f)
+{
+#pragma omp simd
+	for (int64_t j = 0; j < n; j++) {
+		float d, a = act(x[j], f, &d), g = dy[j];
+
+		dx[j] = g * d * (gate ? gate[j] : 1.f);
+		if (dgate)
+			dgate[j] = g * a;
+	}
+}
+
+/* One loop for each function, so that the switch is outside. */
+static DT_SIMD void act_chunk(float *y, const float *x, const float *gate, int64_t n, enum dt_act_fn f)
+{
+	if (f == DT_ACT_GELU_TANH)
+		gate ? act_loop(y, x, gate, n, DT_ACT_GELU_TANH) : act_loop(y, x, NULL, n, DT_ACT_GELU_TANH);
+	else if (f == DT_ACT_GELU_ERF)
+		gate ? act_loop(y, x, gate, n, DT_ACT_GELU_ERF) : act_loop(y, x, NULL, n, DT_ACT_GELU_ERF);
+	else if (f == DT_ACT_SILU)
+		gate ? act_loop(y, x, gate, n, DT_ACT_SILU) : act_loop(y, x, NULL, n, DT_ACT_SILU);
+	else
+		gate ? act_loop(y, x, gate, n, DT_ACT_RELU) : act_loop(y, x, NULL, n, DT_ACT_RELU);
+}
+
+static DT_SIMD void act_grad_chunk(float *dx, const float *dy, const float *x, int64_t n, enum dt_act_fn f)
+{
+	if (f == DT_ACT_GELU_TANH)
+		act_grad_loop(dx, NULL, dy, x, NULL, n, DT_ACT_GELU_TANH);
+	else if (f == DT_ACT_GELU_ERF)
+		act_grad_loop(dx, NULL, dy, x, NULL, n, DT_ACT_GELU_ERF);
+	else if (f == DT_ACT_SILU)
+		act_grad_loop(dx, NULL, dy, x, NULL, n, DT_ACT_SILU);
+	else
+		act_grad_loop(dx, NULL, dy, x, NULL, n, DT_ACT_RELU);
+}
+
+static DT_SIMD void gated_grad_chunk(float *dx, float *dgate, const float *dy, const float *x,
+				     const float *gate, int64_t n, enum dt_act_fn f)
+{
+	if (f == DT_ACT_GELU_TANH)
+		act_grad_loop(dx, dgate, dy, x, gate, n, DT_ACT_GELU_TANH);
+	else if (f == DT_ACT_GELU_ERF)
+		act_grad_loop(dx, dgate, dy, x, gate, n, DT_ACT_GELU_ERF);
+	else if (f == DT_ACT_SILU)
+		act_grad_loop(dx, dgate, dy, x, gate, n, DT_ACT_SILU);
+	else
+		act_grad_loop(dx, dgate, dy, x, gate, n, DT_ACT_RELU);
+}
+
+static DT_SIMD const float *load(float *buf, const void *p, enum dt_dtype t, int64_t n)
+{
+	return dt_load(buf, p, t, n);
+}
+
+static DT_SIMD void store(void *p, enum dt_dtype t, const float *buf, int64_t n)
+{
+	dt_store(p, t, buf, n);
+}
+
+static void act_at(struct dt_tensor y, struct dt_tensor x, enum dt_act_fn f, int64_t i, int64_t n)
+{
+	float b[DT_CHUNK], *out = dt_stage(b, dt_at(y, i), y.dtype);
+
+	act_chunk(out, load(b, dt_at(x, i), x.dtype, n), NULL, n, f);
+	store(dt_at(y, i), y.dtype, out, n);
+}
+
+int dt_cpu_act_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, enum dt_act_fn f)
+{
+	const int64_t n = dt_numel(x);
+
+	if (!dt_is_compute(x.dtype) || !dt_is(y, x.dtype, n))
+		return n ? -EINVAL : 0;
+#pragma omp parallel for num_threads(dev->nthreads) if (n > DT_SERIAL)
+	for (int64_t i = 0; i < n; i += DT_CHUNK)
+		act_at(y, x, f, i, dt_min64(DT_CHUNK, n - i));
+	return 0;
+}
+
+static void act_grad_at(struct dt_tensor dx, struct dt_tensor dy, struct dt_tensor x, enum dt_act_fn f,
+			int64_t i, int64_t n)
+{
+	float bx[DT_CHUNK], by[DT_CHUNK];
+	float *out = dt_stage(bx, dt_at(dx, i), dx.dtype);
+
+	act_grad_chunk(out, load(by, dt_at(dy, i), dy.dtype, n), load(bx, dt_at(x, i), x.dtype, n), n, f);
+	store(dt_at(dx, i), dx.dtype, out, n);
+}
+
+int dt_cpu_act_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dy, struct dt_tensor x,
+			enum dt_act_fn f)
+{
+	const int64_t n = dt_numel(x);
+
+	if (!dt_is_compute(x.dtype) || !dt_is(dx, x.dtype, n) || !dt_is(dy, x.dtype, n))
+		return n ? -EINVAL : 0;
+#pragma omp parallel for num_threads(dev->nthreads) if (n > DT_SERIAL)
+	for (int64_t i = 0; i < n; i += DT_CHUNK)
+		act_grad_at(dx, dy, x, f, i, dt_min64(DT_CHUNK, n - i));
+	return 0;
+}
+
+/* Columns c .. c + n of row r: gate at c, up at width + c. */
+static void gated_at(struct dt_tensor y, struct dt_tensor x, enum dt_act_fn f, int64_t r, int64_t c,
+		     int64_t n)
+{
+	const int64_t width = dt_cols(y), at = r * 2 * width + c;
+	float bx[DT_CHUNK], bu[DT_CHUNK], *out = dt_stage(bx, dt_at(y, r * width + c), y.dtype);
+
+	act_chunk(out, load(bx, dt_at(x, at), x.dtype, n), load(bu, dt_at(x, at + width), x.dtype, n), n, f);
+	store(dt_at(y, r * width + c), y.dtype, out, n);
+}
+
+int dt_cpu_gated_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, enum dt_act_fn f)
+{
+	const int64_t rows = dt_rows(y), width = dt_cols(y), parts = dt_ceil_div(width, DT_CHUNK);
+
+	if (!dt_is_compute(x.dtype) || y.dtype != x.dtype || dt_rows(x) != rows || dt_cols(x) != 2 * width)
+		return -EINVAL;
+#pragma omp parallel for num_threads(dev->nthreads) if (rows * width > DT_SERIAL)
+	for (int64_t i = 0; i < rows * parts; i++)
+		gated_at(y, x, f, i / parts, i % parts * DT_CHUNK,
+			 dt_min64(DT_CHUNK, width - i % parts * DT_CHUNK));
+	return 0;
+}
+
+static void gated_grad_at(struct dt_tensor dx, struct dt_tensor dy, struct dt_tensor x, enum dt_act_fn f,
+			  int64_t r, int64_t c, int64_t n)
+{
+	const int64_t width = dt_cols(dy), at = r * 2 * width + c;
+	float bx[DT_CHUNK], bu[DT_CHUNK], by[DT_CHUNK];
+	float *og = dt_stage(bx, dt_at(dx, at), dx.dtype),
+	      *ou = dt_stage(bu, dt_at(dx, at + width), dx.dtype);
+
+	gated_grad_chunk(og, ou, load(by, dt_at(dy, r * width + c), dy.dtype, n),
+			 load(bx, dt_at(x, at), x.dtype, n), load(bu, dt_at(x, at + width), x.dtype, n), n,
+			 f);
+	store(dt_at(dx, at), dx.dtype, og, n);
+	store(dt_at(dx, at + width), dx.dtype, ou, n);
+}
+
+int dt_cpu_gated_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dy, struct dt_tensor x,
+			  enum dt_act_fn f)
+{
+	const int64_t rows = dt_rows(dy), width = dt_cols(dy), parts = dt_ceil_div(width, DT_CHUNK);
+
+	if (!dt_is_compute(x.dtype) || dx.dtype != x.dtype || dy.dtype != x.dtype || dt_rows(x) != rows ||
+	    dt_cols(x) != 2 * width || dt_numel(dx) != dt_numel(x))
+		return -EINVAL;
+#pragma omp parallel for num_threads(dev->nthreads) if (rows * width > DT_SERIAL)
+	for (int64_t i = 0; i < rows * parts; i++)
+		gated_grad_at(dx, dy, x, f, i / parts, i % parts * DT_CHUNK,
+			      dt_min64(DT_CHUNK, width - i % parts * DT_CHUNK));
+	return 0;
+}

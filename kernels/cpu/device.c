@@ -1,0 +1,162 @@
+/* Opening the CPU, its scratch, and the two measured ceilings. */
+#include "kernels/backend.h"
+#include "kernels/cpu/cpu.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <time.h>
+
+static int processors(void)
+{
+	cpu_set_t set;
+
+	if (sched_getaffinity(0, sizeof set, &set) == 0)
+		return CPU_COUNT(&set);
+	return omp_get_num_procs(); /* more processors than cpu_set_t holds */
+}
+
+int dt_cpu_open(struct dt_dev **ret, int index, int nthreads)
+{
+	struct dt_dev *dev = calloc(1, sizeof *dev);
+	struct dt_cpu *cpu = calloc(1, sizeof *cpu);
+
+	if (!dev || !cpu) {
+		free(dev);
+		free(cpu);
+		return -ENOMEM;
+	}
+	*dev = (struct dt_dev){.kind = DT_DEV_CPU, .index = index, .ops = &dt_ops_cpu, .impl = cpu};
+	dev->nthreads = nthreads ? nthreads : processors();
+	if (dnnl_engine_create(&cpu->engine, dnnl_cpu, 0) != dnnl_success ||
+	    dnnl_stream_create(&cpu->stream, cpu->engine, dnnl_stream_default_flags) != dnnl_success) {
+		dt_cpu_close(dev);
+		return -ENOMEM;
+	}
+	*ret = dev;
+	return 0;
+}
+
+void dt_cpu_close(struct dt_dev *dev)
+{
+	struct dt_cpu *cpu = dev->impl;
+
+	dt_cpu_matmul_release(cpu);
+	if (cpu->stream)
+		dnnl_stream_destroy(cpu->stream);
+	if (cpu->engine)
+		dnnl_engine_destroy(cpu->engine);
+	free(cpu->scratch);
+	free(cpu);
+	free(dev);
+}
+
+void *dt_cpu_scratch(struct dt_dev *dev, size_t n)
+{
+	struct dt_cpu *cpu = dev->impl;
+
+	if (n > cpu->scratch_n) {
+		n = (n + 4095) / 4096 * 4096;
+		free(cpu->scratch);
+		cpu->scratch = aligned_alloc(64, n);
+		cpu->scratch_n = cpu->scratch ? n : 0;
+	}
+	return cpu->scratch;
+}
+
+size_t dt_cpu_scratch_bytes(const struct dt_dev *dev)
+{
+	const struct dt_cpu *cpu = dev->impl;
+
+	return cpu->scratch_n + dt_cpu_matmul_bytes(cpu);
+}
+
+const char *dt_cpu_isa(const struct dt_dev *dev)
+{
+	switch ((unsigned)dnnl_get_effective_cpu_isa()) {
+	case dnnl_cpu_isa_sse41:
+		return "sse41";
+	case dnnl_cpu_isa_avx:
+		return "avx";
+	case dnnl_cpu_isa_avx2:
+		return "avx2";
+	case dnnl_cpu_isa_avx2_vnni:
+		return "avx2_vnni";
+	case dnnl_cpu_isa_avx512_core:
+		return "avx512";
+	case dnnl_cpu_isa_avx512_core_vnni:
+		return "avx512_vnni";
+	case dnnl_cpu_isa_avx512_core_bf16:
+		return "avx512_bf16";
+	case dnnl_cpu_isa_avx512_core_amx:
+		return "avx512_amx";
+	}
+	return "generic";
+}
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/*
+ * The best of repeated products of one square size: a ceiling, so the fastest run is the one that counts.
+ * 1024 fits the caches of a few cores and fills them; 0 on failure.
+ */
+double dt_cpu_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double seconds)
+{
+	const int64_t n = 1024;
+	size_t bytes = (size_t)(n * n) * (size_t)dt_dtype_size(dtype);
+	double best = 0, start;
+	char *m;
+
+	if (!dt_is_compute(dtype) || !(m = aligned_alloc(64, 3 * bytes)))
+		return 0;
+	memset(m, 0x3c, 3 * bytes); /* small normal numbers in either type */
+	struct dt_tensor a = dt_t2(m, dtype, n, n), b = dt_t2(m + bytes, dtype, n, n);
+	struct dt_tensor c = dt_t2(m + 2 * bytes, dtype, n, n);
+
+	start = now();
+	for (int i = 0; i < 3 || now() - start < seconds; i++) {
+		double t = now(), rate;
+
+		if (dt_cpu_matmul(dev, c, a, false, b, false, DT_NONE, false) < 0) {
+			best = 0;
+			break;
+		}
+		rate = 2. * (double)(n * n * n) / (now() - t);
+		best = rate > best ? rate : best;
+	}
+	free(m);
+	return best;
+}
+
+double dt_cpu_copy_rate(struct dt_dev *dev, double seconds)
+{
+	const size_t n = (size_t)192 << 20; /* of each buffer; past the last-level cache of most machines */
+	char *m = aligned_alloc(64, 2 * n);
+	double best = 0, start;
+
+	if (!m)
+		return 0;
+	memset(m, 1, 2 * n);
+	start = now();
+	for (int i = 0; i < 3 || now() - start < seconds; i++) {
+		double t = now(), rate;
+		const int parts = dev->nthreads;
+
+#pragma omp parallel for num_threads(dev->nthreads)
+		for (int p = 0; p < parts; p++) {
+			size_t from = n / 64 * (size_t)p / (size_t)parts * 64;
+			size_t to = n / 64 * (size_t)(p + 1) / (size_t)parts * 64;
+
+			memcpy(m + n + from, m + from, to - from);
+		}
+		rate = 2. * (double)n / (now() - t);
+		best = rate > best ? rate : best;
+	}
+	free(m);
+	return best;
+}

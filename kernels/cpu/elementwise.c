@@ -1,0 +1,183 @@
+#include "kernels/cpu/cpu.h"
+
+#define SUMSQ_CHUNK 8192
+
+/* op(y, a, b, s) on n elements at i: every elementwise op is a loop of these over chunks. */
+typedef void chunk_fn(struct dt_tensor y, struct dt_tensor a, struct dt_tensor b, float s, int64_t i,
+		      int64_t n);
+
+static void for_chunks(struct dt_dev *dev, chunk_fn *fn, struct dt_tensor y, struct dt_tensor a,
+		       struct dt_tensor b, float s)
+{
+	const int64_t total = dt_numel(y);
+
+#pragma omp parallel for num_threads(dev->nthreads) if (total > DT_SERIAL)
+	for (int64_t i = 0; i < total; i += DT_CHUNK)
+		fn(y, a, b, s, i, dt_min64(DT_CHUNK, total - i));
+}
+
+static DT_SIMD void add_chunk(struct dt_tensor y, struct dt_tensor a, struct dt_tensor b, float s, int64_t i,
+			      int64_t n)
+{
+	float ba[DT_CHUNK], bb[DT_CHUNK];
+	const float *pa = dt_load(ba, dt_at(a, i), a.dtype, n), *pb = dt_load(bb, dt_at(b, i), b.dtype, n);
+	float *py = dt_stage(ba, dt_at(y, i), y.dtype);
+
+#pragma omp simd
+	for (int64_t j = 0; j < n; j++)
+		py[j] = pa[j] + pb[j];
+	dt_store(dt_at(y, i), y.dtype, py, n);
+}
+
+int dt_cpu_add(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor a, struct dt_tensor b)
+{
+	const int64_t n = dt_numel(y);
+
+	if (!dt_is_compute(y.dtype) || dt_numel(a) != n || dt_numel(b) != n || a.dtype != y.dtype ||
+	    b.dtype != y.dtype)
+		return -EINVAL;
+	for_chunks(dev, add_chunk, y, a, b, 0);
+	return 0;
+}
+
+static DT_SIMD void axpy_chunk(struct dt_tensor y, struct dt_tensor x, struct dt_tensor none, float s,
+			       int64_t i, int64_t n)
+{
+	float bx[DT_CHUNK], by[DT_CHUNK];
+	const float *px = dt_load(bx, dt_at(x, i), x.dtype, n), *old = dt_load(by, dt_at(y, i), y.dtype, n);
+	float *py = dt_stage(by, dt_at(y, i), y.dtype);
+
+#pragma omp simd
+	for (int64_t j = 0; j < n; j++)
+		py[j] = old[j] + s * px[j];
+	dt_store(dt_at(y, i), y.dtype, py, n);
+}
+
+int dt_cpu_axpy(struct dt_dev *dev, struct dt_tensor y, float a, struct dt_tensor x)
+{
+	if (!dt_is_compute(y.dtype) || !dt_is_compute(x.dtype) || dt_numel(x) != dt_numel(y))
+		return -EINVAL;
+	for_chunks(dev, axpy_chunk, y, x, DT_NONE, a);
+	return 0;
+}
+
+static DT_SIMD void scale_chunk(struct dt_tensor x, struct dt_tensor none, struct dt_tensor none2, float s,
+				int64_t i, int64_t n)
+{
+	float b[DT_CHUNK];
+	const float *in = dt_load(b, dt_at(x, i), x.dtype, n);
+	float *out = dt_stage(b, dt_at(x, i), x.dtype);
+
+#pragma omp simd
+	for (int64_t j = 0; j < n; j++)
+		out[j] = in[j] * s;
+	dt_store(dt_at(x, i), x.dtype, out, n);
+}
+
+int dt_cpu_scale(struct dt_dev *dev, struct dt_tensor x, float a)
+{
+	if (!dt_is_compute(x.dtype))
+		return -EINVAL;
+	for_chunks(dev, scale_chunk, x, DT_NONE, DT_NONE, a);
+	return 0;
+}
+
+static DT_SIMD void fill_chunk(struct dt_tensor x, struct dt_tensor none, struct dt_tensor none2, float s,
+			       int64_t i, int64_t n)
+{
+	uint16_t h = x.dtype == DT_F16 ? dt_f32_to_f16(s) : dt_f32_to_bf16(s);
+
+	if (x.dtype == DT_F32) {
+		float *p = dt_at(x, i);
+
+		for (int64_t j = 0; j < n; j++)
+			p[j] = s;
+	} else {
+		uint16_t *p = dt_at(x, i);
+
+		for (int64_t j = 0; j < n; j++)
+			p[j] = h;
+	}
+}
+
+int dt_cpu_fill(struct dt_dev *dev, struct dt_tensor x, float value)
+{
+	if (!dt_is_compute(x.dtype) && x.dtype != DT_F16)
+		return -EINVAL;
+	for_chunks(dev, fill_chunk, x, DT_NONE, DT_NONE, value);
+	return 0;
+}
+
+static DT_SIMD void convert_chunk(struct dt_tensor y, struct dt_tensor x, struct dt_tensor none, float s,
+				  int64_t i, int64_t n)
+{
+	float b[DT_CHUNK];
+	const void *in = dt_at(x, i);
+	void *out = dt_at(y, i);
+	float *f = dt_stage(b, out, y.dtype);
+
+	if (x.dtype == y.dtype) {
+		memmove(out, in, (size_t)(n * dt_dtype_size(x.dtype)));
+		return;
+	}
+	if (x.dtype == DT_F16) {
+		const uint16_t *h = in;
+
+#pragma omp simd
+		for (int64_t j = 0; j < n; j++)
+			f[j] = dt_f16_to_f32(h[j]);
+	} else if (x.dtype == DT_BF16) {
+		dt_widen(f, in, n);
+	} else {
+		f = (float *)in;
+	}
+	if (y.dtype == DT_F16) {
+		uint16_t *h = out;
+
+#pragma omp simd
+		for (int64_t j = 0; j < n; j++)
+			h[j] = dt_f32_to_f16(f[j]);
+	} else {
+		dt_store(out, y.dtype, f, n);
+	}
+}
+
+int dt_cpu_convert(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x)
+{
+	if ((!dt_is_compute(y.dtype) && y.dtype != DT_F16) ||
+	    (!dt_is_compute(x.dtype) && x.dtype != DT_F16) || dt_numel(x) != dt_numel(y))
+		return -EINVAL;
+	for_chunks(dev, convert_chunk, y, x, DT_NONE, 0);
+	return 0;
+}
+
+static DT_SIMD double sumsq_chunk(struct dt_tensor x, int64_t i, int64_t n)
+{
+	float b[SUMSQ_CHUNK];
+	const float *p = dt_load(b, dt_at(x, i), x.dtype, n);
+	double s = 0;
+
+#pragma omp simd reduction(+ : s)
+	for (int64_t j = 0; j < n; j++)
+		s += (double)p[j] * p[j];
+	return s;
+}
+
+int dt_cpu_sumsq(struct dt_dev *dev, double *ret, struct dt_tensor x)
+{
+	const int64_t n = dt_numel(x), chunks = dt_ceil_div(n, SUMSQ_CHUNK);
+	double *part, sum = 0;
+
+	if (!dt_is_compute(x.dtype))
+		return -EINVAL;
+	part = dt_cpu_scratch(dev, (size_t)(chunks + 1) * sizeof *part);
+	if (!part)
+		return -ENOMEM;
+#pragma omp parallel for num_threads(dev->nthreads) if (chunks > 1)
+	for (int64_t c = 0; c < chunks; c++)
+		part[c] = sumsq_chunk(x, c * SUMSQ_CHUNK, dt_min64(SUMSQ_CHUNK, n - c * SUMSQ_CHUNK));
+	for (int64_t c = 0; c < chunks; c++)
+		sum += part[c];
+	*ret = sum;
+	return 0;
+}

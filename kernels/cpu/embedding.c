@@ -1,0 +1,100 @@
+#include "kernels/cpu/cpu.h"
+
+static DT_SIMD void embed_row(struct dt_tensor y, struct dt_tensor wte, struct dt_tensor wpe, int64_t row,
+			      int64_t id, int64_t pos)
+{
+	const int64_t n = dt_cols(y);
+	float ba[DT_CHUNK], bb[DT_CHUNK];
+	bool token = id >= 0 && id < dt_rows(wte);
+
+	for (int64_t c = 0; c < n; c += DT_CHUNK) {
+		const int64_t w = dt_min64(DT_CHUNK, n - c);
+		void *out = dt_at(y, row * n + c);
+		const void *one = token ? dt_at(wte, id * n + c) : dt_at(wpe, pos * n + c);
+
+		if (token && wpe.data) {
+			const float *a = dt_load(ba, dt_at(wte, id * n + c), wte.dtype, w);
+			const float *b = dt_load(bb, dt_at(wpe, pos * n + c), wpe.dtype, w);
+			float *f = dt_stage(ba, out, y.dtype);
+
+#pragma omp simd
+			for (int64_t j = 0; j < w; j++)
+				f[j] = a[j] + b[j];
+			dt_store(out, y.dtype, f, w);
+		} else if (one) {
+			memcpy(out, one, (size_t)(w * dt_dtype_size(y.dtype)));
+		} else {
+			memset(out, 0, (size_t)(w * dt_dtype_size(y.dtype)));
+		}
+	}
+}
+
+static bool positions_fit(const int32_t *pos, int64_t rows, struct dt_tensor wpe)
+{
+	if (!wpe.data)
+		return true;
+	if (!pos)
+		return false;
+	for (int64_t i = 0; i < rows; i++)
+		if (pos[i] < 0 || pos[i] >= dt_rows(wpe))
+			return false;
+	return true;
+}
+
+int dt_cpu_embedding_forward(struct dt_dev *dev, struct dt_tensor y, const int32_t *ids, const int32_t *pos,
+			     struct dt_tensor wte, struct dt_tensor wpe, int64_t vocab_first)
+{
+	const int64_t rows = dt_rows(y), n = dt_cols(y);
+
+	if (!dt_is_compute(y.dtype) || wte.dtype != y.dtype || dt_cols(wte) != n ||
+	    (wpe.data && (wpe.dtype != y.dtype || dt_cols(wpe) != n)) || !positions_fit(pos, rows, wpe))
+		return -EINVAL;
+#pragma omp parallel for num_threads(dev->nthreads) if (rows * n > DT_SERIAL)
+	for (int64_t i = 0; i < rows; i++)
+		embed_row(y, wte, wpe, i, ids[i] - vocab_first, wpe.data ? pos[i] : 0);
+	return 0;
+}
+
+/* Columns c .. c + w of every row, in ascending order. */
+static DT_SIMD void scatter_columns(struct dt_tensor dw, struct dt_tensor dy, const int32_t *index,
+				    int64_t first, int64_t c, int64_t w)
+{
+	const int64_t rows = dt_rows(dy), n = dt_cols(dy), limit = dt_rows(dw);
+	float b[DT_CHUNK];
+
+	for (int64_t i = 0; i < rows; i++) {
+		const int64_t at = index[i] - first;
+
+		if (at < 0 || at >= limit)
+			continue;
+		const float *p = dt_load(b, dt_at(dy, i * n + c), dy.dtype, w);
+		float *out = dt_at(dw, at * n + c);
+
+#pragma omp simd
+		for (int64_t j = 0; j < w; j++)
+			out[j] += p[j];
+	}
+}
+
+int dt_cpu_embedding_backward(struct dt_dev *dev, struct dt_tensor dwte, struct dt_tensor dwpe,
+			      struct dt_tensor dy, const int32_t *ids, const int32_t *pos,
+			      int64_t vocab_first)
+{
+	const int64_t rows = dt_rows(dy), n = dt_cols(dy);
+	const int64_t share = dt_ceil_div(dt_ceil_div(n, dev->nthreads), 16) * 16;
+	const int64_t w = dt_min64(share, DT_CHUNK);
+
+	if (!rows || !n)
+		return 0;
+	if (!dt_is_compute(dy.dtype) || (dwte.data && (dwte.dtype != DT_F32 || dt_cols(dwte) != n)) ||
+	    (dwpe.data && (dwpe.dtype != DT_F32 || dt_cols(dwpe) != n)) || !positions_fit(pos, rows, dwpe))
+		return -EINVAL;
+#pragma omp parallel for num_threads(dev->nthreads) if (rows * n > DT_SERIAL)
+	for (int64_t c = 0; c < n; c += w) {
+		if (dwte.data)
+			scatter_columns(dwte, dy, ids, vocab_first, c, dt_min64(w, n - c));
+		if (dwpe.data)
+			scatter_columns(dwpe, dy, pos, 0, c, dt_min64(w, n - c));
+	}
+	return 0;
+}

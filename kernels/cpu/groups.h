@@ -1,0 +1,25 @@
+/*
+ * Sums over rows that do not depend on the number of threads: rows are cut into at most DT_GROUPS groups by
+ * their number alone, each group is summed by one thread, and the groups are added in order.
+ */
+#ifndef DT_KERNELS_CPU_GROUPS_H
+#define DT_KERNELS_CPU_GROUPS_H
+
+#include "kernels/cpu/cpu.h"
+
+struct dt_groups {
+	int64_t n, rows; /* groups, and rows in each but the last */
+};
+
+static inline struct dt_groups dt_groups(int64_t rows)
+{
+	const int64_t each = dt_ceil_div(rows, DT_GROUPS) < 4 ? 4 : dt_ceil_div(rows, DT_GROUPS);
+
+	return (struct dt_groups){dt_ceil_div(rows, each), each};
+}
+
+/* out[j] += sum over i < groups of part[i * stride + j], j < n. */
+void dt_groups_add(struct dt_dev *dev, float *out, const float *part, int64_t stride, int64_t groups,
+		   int64_t n);
+
+#endif

@@ -1,0 +1,315 @@
+/*
+ * oneDNN's matmul behind a table of primitives by shape. Scratchpads are ours (one buffer for all), so that a
+ * product of a shape seen before allocates no buffer.
+ *
+ * bf16 needs AVX-512 in oneDNN 2.6; on other processors the operands are widened, multiplied in f32, and the
+ * result rounded once.
+ */
+#include "kernels/cpu/cpu.h"
+
+#include <stdlib.h>
+
+#define CACHE_MAX 1024 /* shapes; then the table starts over */
+
+struct key {
+	int64_t m, n, k;
+	int32_t nthreads;
+	uint8_t ta, tb, in, out, bias, accumulate, pad[6];
+};
+
+enum { ARG_A, ARG_B, ARG_C, ARG_BIAS, ARG_SCRATCH, ARGS };
+
+struct entry {
+	struct key key;
+	bool used, widen; /* widen: oneDNN has no such product on this processor */
+	dnnl_primitive_t prim;
+	dnnl_memory_t mem[ARGS];
+	size_t scratch_n;
+};
+
+struct dt_matmul_cache {
+	struct entry slot[2 * CACHE_MAX];
+	int used;
+	void *scratch; /* the largest scratchpad so far */
+	size_t scratch_n;
+	void *wide; /* f32 copies of operands, padded rows */
+	size_t wide_n;
+};
+
+static void cache_clear(struct dt_matmul_cache *c)
+{
+	for (int i = 0; i < 2 * CACHE_MAX; i++) {
+		struct entry *e = &c->slot[i];
+
+		for (int j = 0; j < ARGS; j++)
+			if (e->mem[j])
+				dnnl_memory_destroy(e->mem[j]);
+		if (e->prim)
+			dnnl_primitive_destroy(e->prim);
+	}
+	memset(c->slot, 0, sizeof c->slot);
+	c->used = 0;
+}
+
+void dt_cpu_matmul_release(struct dt_cpu *cpu)
+{
+	struct dt_matmul_cache *c = cpu->matmul;
+
+	if (!c)
+		return;
+	cache_clear(c);
+	free(c->scratch);
+	free(c->wide);
+	free(c);
+	cpu->matmul = NULL;
+}
+
+size_t dt_cpu_matmul_bytes(const struct dt_cpu *cpu)
+{
+	const struct dt_matmul_cache *c = cpu->matmul;
+
+	return c ? c->scratch_n + c->wide_n : 0;
+}
+
+/* Contents are not kept. */
+static int grow(void **p, size_t *have, size_t n)
+{
+	if (n <= *have)
+		return 0;
+	n = (n + 4095) / 4096 * 4096;
+	free(*p);
+	*p = aligned_alloc(64, n);
+	*have = *p ? n : 0;
+	return *p ? 0 : -ENOMEM;
+}
+
+static dnnl_data_type_t dnnl_type(uint8_t t)
+{
+	return t == DT_F32 ? dnnl_f32 : dnnl_bf16;
+}
+
+static int dnnl_err(dnnl_status_t s)
+{
+	return s == dnnl_success	 ? 0
+	       : s == dnnl_out_of_memory ? -ENOMEM
+	       : s == dnnl_unimplemented ? -ENOTSUP
+					 : -EIO;
+}
+
+static int describe(const struct key *k, dnnl_memory_desc_t md[ARGS], dnnl_engine_t engine,
+		    dnnl_primitive_desc_t *ret)
+{
+	const dnnl_dims_t a = {k->m, k->k}, b = {k->k, k->n}, c = {k->m, k->n}, bias = {1, k->n};
+	const dnnl_dims_t sa = {k->ta ? 1 : k->k, k->ta ? k->m : 1},
+			  sb = {k->tb ? 1 : k->n, k->tb ? k->k : 1};
+	const dnnl_dims_t sc = {k->n, 1};
+	dnnl_primitive_attr_t attr = NULL;
+	dnnl_post_ops_t post = NULL;
+	dnnl_matmul_desc_t desc;
+	dnnl_status_t s = dnnl_success;
+
+	s = s ? s : dnnl_memory_desc_init_by_strides(&md[ARG_A], 2, a, dnnl_type(k->in), sa);
+	s = s ? s : dnnl_memory_desc_init_by_strides(&md[ARG_B], 2, b, dnnl_type(k->in), sb);
+	s = s ? s : dnnl_memory_desc_init_by_strides(&md[ARG_C], 2, c, dnnl_type(k->out), sc);
+	s = s ? s : dnnl_memory_desc_init_by_strides(&md[ARG_BIAS], 2, bias, dnnl_type(k->in), sc);
+	s = s ? s
+	      : dnnl_matmul_desc_init(&desc, &md[ARG_A], &md[ARG_B], k->bias ? &md[ARG_BIAS] : NULL,
+				      &md[ARG_C]);
+	s = s ? s : dnnl_primitive_attr_create(&attr);
+	s = s ? s : dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
+	if (k->accumulate) {
+		s = s ? s : dnnl_post_ops_create(&post);
+		s = s ? s : dnnl_post_ops_append_sum(post, 1.f);
+		s = s ? s : dnnl_primitive_attr_set_post_ops(attr, post);
+	}
+	s = s ? s : dnnl_primitive_desc_create(ret, &desc, attr, engine, NULL);
+	if (post)
+		dnnl_post_ops_destroy(post);
+	if (attr)
+		dnnl_primitive_attr_destroy(attr);
+	return dnnl_err(s);
+}
+
+static int entry_make(struct dt_cpu *cpu, struct entry *e)
+{
+	dnnl_memory_desc_t md[ARGS] = {0};
+	dnnl_primitive_desc_t pd = NULL;
+	const dnnl_memory_desc_t *scratch;
+	dnnl_status_t s;
+	int r = describe(&e->key, md, cpu->engine, &pd);
+
+	if (r == -ENOTSUP && e->key.in != DT_F32) {
+		e->widen = true;
+		return 0;
+	}
+	if (r < 0)
+		return r;
+	scratch = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+	md[ARG_SCRATCH] = *scratch;
+	e->scratch_n = dnnl_memory_desc_get_size(scratch);
+	s = dnnl_primitive_create(&e->prim, pd);
+	for (int i = 0; i < ARGS; i++)
+		if (i != ARG_BIAS || e->key.bias)
+			s = s ? s : dnnl_memory_create(&e->mem[i], &md[i], cpu->engine, DNNL_MEMORY_NONE);
+	dnnl_primitive_desc_destroy(pd);
+	return dnnl_err(s);
+}
+
+static int find(struct dt_cpu *cpu, const struct key *key, struct entry **ret)
+{
+	struct dt_matmul_cache *c = cpu->matmul;
+	uint64_t h = 14695981039346656037u;
+	struct entry *e;
+	int r;
+
+	for (size_t i = 0; i < sizeof *key; i++)
+		h = (h ^ ((const unsigned char *)key)[i]) * 1099511628211u;
+	for (size_t i = (size_t)(h >> 20);; i++) {
+		e = &c->slot[i % (2 * CACHE_MAX)];
+		if (!e->used)
+			break;
+		if (!memcmp(&e->key, key, sizeof *key)) {
+			*ret = e;
+			return 0;
+		}
+	}
+	if (c->used == CACHE_MAX) {
+		cache_clear(c);
+		return find(cpu, key, ret);
+	}
+	e->key = *key;
+	e->used = true; /* also when making it fails halfway: cache_clear releases what there is */
+	c->used++;
+	r = entry_make(cpu, e);
+	if (r < 0) {
+		cache_clear(c);
+		return r;
+	}
+	*ret = e;
+	return 0;
+}
+
+static int execute(struct dt_cpu *cpu, struct entry *e, void *c, void *a, void *b, void *bias)
+{
+	struct dt_matmul_cache *t = cpu->matmul;
+	void *const data[ARGS] = {a, b, c, bias, NULL};
+	dnnl_exec_arg_t args[ARGS] = {{DNNL_ARG_SRC, e->mem[ARG_A]},
+				      {DNNL_ARG_WEIGHTS, e->mem[ARG_B]},
+				      {DNNL_ARG_DST, e->mem[ARG_C]},
+				      {DNNL_ARG_SCRATCHPAD, e->mem[ARG_SCRATCH]},
+				      {DNNL_ARG_BIAS, e->mem[ARG_BIAS]}};
+	dnnl_status_t s = dnnl_success;
+	int r = grow(&t->scratch, &t->scratch_n, e->scratch_n);
+
+	if (r < 0)
+		return r;
+	for (int i = 0; i < ARG_SCRATCH; i++)
+		if (e->mem[i])
+			s = s ? s : dnnl_memory_set_data_handle(e->mem[i], data[i]);
+	s = s ? s : dnnl_memory_set_data_handle(e->mem[ARG_SCRATCH], t->scratch);
+	s = s ? s : dnnl_primitive_execute(e->prim, cpu->stream, e->mem[ARG_BIAS] ? 5 : 4, args);
+	s = s ? s : dnnl_stream_wait(cpu->stream);
+	return dnnl_err(s);
+}
+
+static struct dt_tensor wide_copy(char **at, struct dt_tensor t)
+{
+	struct dt_tensor w = t;
+
+	if (!t.data || t.dtype == DT_F32)
+		return t;
+	w.dtype = DT_F32;
+	w.data = *at;
+	*at += (dt_numel(t) * 4 + 63) / 64 * 64;
+	return w;
+}
+
+static int product(struct dt_dev *dev, const struct key *key, struct dt_tensor c, struct dt_tensor a,
+		   struct dt_tensor b, struct dt_tensor bias);
+
+/* bf16 without AVX-512: everything that is bf16 gets an f32 copy. */
+static int product_wide(struct dt_dev *dev, const struct key *key, struct dt_tensor c, struct dt_tensor a,
+			struct dt_tensor b, struct dt_tensor bias)
+{
+	struct dt_cpu *cpu = dev->impl;
+	struct dt_matmul_cache *t = cpu->matmul;
+	struct key wide = *key;
+	int64_t n = dt_numel(a) + dt_numel(b) + dt_numel(c) + (bias.data ? dt_numel(bias) : 0);
+	int r = grow(&t->wide, &t->wide_n, (size_t)n * 4 + 256);
+	char *at = t->wide;
+
+	if (r < 0)
+		return r;
+	struct dt_tensor wa = wide_copy(&at, a), wb = wide_copy(&at, b), wc = wide_copy(&at, c);
+	struct dt_tensor wbias = wide_copy(&at, bias);
+
+	wide.in = wide.out = DT_F32;
+	r = dt_cpu_convert(dev, wa, a);
+	r = r < 0 ? r : dt_cpu_convert(dev, wb, b);
+	if (bias.data)
+		r = r < 0 ? r : dt_cpu_convert(dev, wbias, bias);
+	if (key->accumulate && wc.data != c.data)
+		r = r < 0 ? r : dt_cpu_convert(dev, wc, c);
+	r = r < 0 ? r : product(dev, &wide, wc, wa, wb, wbias);
+	if (r == 0 && wc.data != c.data)
+		r = dt_cpu_convert(dev, c, wc);
+	return r;
+}
+
+static int product(struct dt_dev *dev, const struct key *key, struct dt_tensor c, struct dt_tensor a,
+		   struct dt_tensor b, struct dt_tensor bias)
+{
+	struct dt_cpu *cpu = dev->impl;
+	struct entry *e;
+	int r = find(cpu, key, &e);
+
+	if (r < 0)
+		return r;
+	if (e->widen)
+		return product_wide(dev, key, c, a, b, bias);
+	return execute(cpu, e, c.data, a.data, b.data, bias.data);
+}
+
+/* k = 0: c = (accumulate ? c : 0) + bias */
+static int product_empty(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor bias, bool accumulate)
+{
+	const int64_t n = dt_cols(c);
+	int r = accumulate ? 0 : dt_cpu_fill(dev, c, 0);
+
+	for (int64_t i = 0; bias.data && r == 0 && i < dt_rows(c); i++)
+		r = dt_cpu_axpy(dev, dt_t1(dt_at(c, i * n), c.dtype, n), 1, bias);
+	return r;
+}
+
+int dt_cpu_matmul(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, bool ta, struct dt_tensor b,
+		  bool tb, struct dt_tensor bias, bool accumulate)
+{
+	struct dt_cpu *cpu = dev->impl;
+	struct key key = {.m = ta ? dt_cols(a) : dt_rows(a),
+			  .k = ta ? dt_rows(a) : dt_cols(a),
+			  .n = tb ? dt_rows(b) : dt_cols(b),
+			  .nthreads = dev->nthreads,
+			  .ta = ta,
+			  .tb = tb,
+			  .in = (uint8_t)a.dtype,
+			  .out = (uint8_t)c.dtype,
+			  .bias = bias.data != NULL,
+			  .accumulate = accumulate};
+	int threads, r;
+
+	if (!dt_is_compute(a.dtype) || b.dtype != a.dtype || (c.dtype != DT_F32 && c.dtype != a.dtype) ||
+	    (tb ? dt_cols(b) : dt_rows(b)) != key.k || dt_rows(c) != key.m || dt_cols(c) != key.n ||
+	    !dt_is_or_absent(bias, a.dtype, key.n))
+		return -EINVAL;
+	if (!key.m || !key.n)
+		return 0;
+	if (!key.k)
+		return product_empty(dev, c, bias, accumulate);
+	if (!cpu->matmul && !(cpu->matmul = calloc(1, sizeof *cpu->matmul)))
+		return -ENOMEM;
+	threads = omp_get_max_threads();
+	omp_set_num_threads(dev->nthreads);
+	r = product(dev, &key, c, a, b, bias);
+	omp_set_num_threads(threads);
+	return r;
+}

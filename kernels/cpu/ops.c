@@ -1,0 +1,31 @@
+/* The CPU's table. */
+#include "kernels/cpu/cpu.h"
+
+const struct dt_ops dt_ops_cpu = {
+	.matmul = dt_cpu_matmul,
+	.colsum = dt_cpu_colsum,
+	.layernorm_forward = dt_cpu_layernorm_forward,
+	.layernorm_backward = dt_cpu_layernorm_backward,
+	.rmsnorm_forward = dt_cpu_rmsnorm_forward,
+	.rmsnorm_backward = dt_cpu_rmsnorm_backward,
+	.attention_forward = dt_cpu_attention_forward,
+	.attention_backward = dt_cpu_attention_backward,
+	.attention_paged = dt_cpu_attention_paged,
+	.kv_write = dt_cpu_kv_write,
+	.rope = dt_cpu_rope,
+	.act_forward = dt_cpu_act_forward,
+	.act_backward = dt_cpu_act_backward,
+	.gated_forward = dt_cpu_gated_forward,
+	.gated_backward = dt_cpu_gated_backward,
+	.embedding_forward = dt_cpu_embedding_forward,
+	.embedding_backward = dt_cpu_embedding_backward,
+	.ce_stats = dt_cpu_ce_stats,
+	.ce_grad = dt_cpu_ce_grad,
+	.optim_step = dt_cpu_optim_step,
+	.add = dt_cpu_add,
+	.axpy = dt_cpu_axpy,
+	.scale = dt_cpu_scale,
+	.fill = dt_cpu_fill,
+	.convert = dt_cpu_convert,
+	.sumsq = dt_cpu_sumsq,
+};

@@ -1,0 +1,61 @@
+/*
+ * exp and erf in f32, written so that loops over them vectorise. The polynomials are minimax fits
+ * (iteratively reweighted least squares at Chebyshev nodes) of (exp(r) - 1 - r) / r^2 on |r| <= ln 2 / 2,
+ * erf(x) / x in x^2 on |x| < 1,   log erfc(x) on 1 <= x <= 4. Largest errors, measured by
+ * tests/kernels/test_vec.c: exp 2 ulp; erf 2e-7 absolute.
+ */
+#ifndef DT_KERNELS_CPU_VEC_H
+#define DT_KERNELS_CPU_VEC_H
+
+#include "kernels/cpu/cpu.h"
+
+/* Zero below -86.6 (where 2^(n - 1) below would be denormal), Inf above 88.72, NaN for NaN. */
+DT_INLINE float dt_expf(float x)
+{
+	const float round = 0x1.8p23f; /* adding it leaves the nearest integer in the low bits */
+	float t = x * 1.44269504f + round, n = t - round;
+	float r = (x - n * 0.693359375f) + n * 2.12194440e-4f; /* ln 2 in two parts, the first exact */
+	float p, f;
+	uint32_t u;
+
+	p = 0.00138144649f;
+	p = p * r + 0.00836878084f;
+	p = p * r + 0.0416683927f;
+	p = p * r + 0.166665196f;
+	p = p * r + 0.49999994f;
+	p = p * (r * r) + r;
+	memcpy(&u, &t, 4);
+	/* 2^(n - 1) first: n reaches 128, which f32 cannot hold, while the product still can. */
+	u = (u - 0x4b400000u + 126u) << 23;
+	memcpy(&f, &u, 4);
+	f = (f + f * p) * 2.f;
+	f = x < -86.6f ? 0.f : f;
+	return x > 88.72f ? __builtin_inff() : f;
+}
+
+DT_INLINE float dt_erff(float x)
+{
+	float a = __builtin_fabsf(x), s = x * x, p, q;
+
+	p = 7.8891193e-05f;
+	p = p * s - 0.000802084105f;
+	p = p * s + 0.00518953521f;
+	p = p * s - 0.0268544443f;
+	p = p * s + 0.112836003f;
+	p = p * s - 0.37612626f;
+	p = p * s + 1.12837911f;
+	p *= x;
+
+	a = a > 4.f ? 4.f : a;
+	q = 0.0001855749f;
+	q = q * a - 0.00293961563f;
+	q = q * a + 0.0218053516f;
+	q = q * a - 0.103037432f;
+	q = q * a - 0.638225615f;
+	q = q * a - 1.12704003f;
+	q = q * a - 0.000353708921f;
+	q = 1.f - dt_expf(q);
+	return a < 1.f ? p : __builtin_copysignf(q, x);
+}
+
+#endif

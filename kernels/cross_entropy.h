@@ -1,0 +1,24 @@
+/*
+ * Cross-entropy over a vocabulary that may be cut over ranks (Shoeybi et al., Megatron-LM, 2019, section 3):
+ * the logits are never gathered, three numbers a row are.
+ *
+ * ce_stats: logits [rows, n] f32 or bf16 are columns vocab_first .. vocab_first + n of the whole row.
+ *   rowmax[i] = max_j l_ij;  sumexp[i] = sum_j exp(l_ij - rowmax[i]);
+ *   target_logit[i] = the target's logit when this shard holds it, else 0.               all overwritten
+ *   Over shards: M = max rowmax; S = sum of sumexp exp(rowmax - M); T = sum of target_logit;
+ *   loss_i = log S + M - T.
+ * ce_grad: dlogits_ij = scale (exp(l_ij - rowmax[i]) / sumexp[i] - [j + vocab_first == targets[i]])
+ *   with the M and S of the whole row. dlogits [rows, n] f32 or bf16, overwritten.
+ * A target of -1 is ignored: its dlogits row is zero, its target_logit 0 (rowmax and sumexp are still
+ * filled).
+ *
+ * dlogits may be logits itself when the types are equal; of different types they may not overlap (-EINVAL).
+ * Sums are f32 over 2048 columns at a time, then over those in order; rows do not depend on each other nor on
+ * the number of threads. NaN in a row gives NaN in its sumexp.
+ */
+#ifndef DT_KERNELS_CROSS_ENTROPY_H
+#define DT_KERNELS_CROSS_ENTROPY_H
+
+#include "kernels/device.h"
+
+#endif

@@ -1,0 +1,44 @@
+/* Which kind of device; the rest is each kind's own. */
+#include "kernels/device.h"
+
+#include "kernels/backend.h"
+
+#include <errno.h>
+
+int dt_dev_open(struct dt_dev **ret, enum dt_dev_kind kind, int index, int nthreads)
+{
+	if (index < 0 || nthreads < 0)
+		return -EINVAL;
+	return kind == DT_DEV_CPU ? dt_cpu_open(ret, index, nthreads) : dt_cuda_open(ret, index, nthreads);
+}
+
+void dt_dev_close(struct dt_dev *dev)
+{
+	if (!dev)
+		return;
+	if (dev->kind == DT_DEV_CPU)
+		dt_cpu_close(dev);
+	else
+		dt_cuda_close(dev);
+}
+
+size_t dt_dev_scratch_bytes(const struct dt_dev *dev)
+{
+	return dev->kind == DT_DEV_CPU ? dt_cpu_scratch_bytes(dev) : dt_cuda_scratch_bytes(dev);
+}
+
+const char *dt_dev_isa(const struct dt_dev *dev)
+{
+	return dev->kind == DT_DEV_CPU ? dt_cpu_isa(dev) : dt_cuda_isa(dev);
+}
+
+double dt_dev_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double seconds)
+{
+	return dev->kind == DT_DEV_CPU ? dt_cpu_matmul_rate(dev, dtype, seconds)
+				       : dt_cuda_matmul_rate(dev, dtype, seconds);
+}
+
+double dt_dev_copy_rate(struct dt_dev *dev, double seconds)
+{
+	return dev->kind == DT_DEV_CPU ? dt_cpu_copy_rate(dev, seconds) : dt_cuda_copy_rate(dev, seconds);
+}

@@ -1,0 +1,221 @@
+/* The folders of a root: names, stale ones, which are complete, which may go. */
+#include "ckpt/internal.h"
+
+#include "base/tmpfile.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+void ck_step_name(char *buf, size_t n, int64_t step)
+{
+	snprintf(buf, n, "step-%08lld", (long long)step);
+}
+
+int64_t ck_step_parse(const char *name)
+{
+	char again[32];
+	int64_t step;
+
+	if (strncmp(name, "step-", 5) || strlen(name) > 24)
+		return -1;
+	errno = 0;
+	step = strtoll(name + 5, NULL, 10);
+	if (errno || step < 0)
+		return -1;
+	ck_step_name(again, sizeof(again), step);
+	return strcmp(again, name) ? -1 : step;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+	return x < y ? 1 : x > y ? -1 : 0;
+}
+
+int ck_list_steps(const char *root, int64_t **ret, struct dt_err *err)
+{
+	DIR *d = opendir(root);
+	int64_t *v = NULL, step;
+	int n = 0;
+
+	if (!d)
+		return dt_err_sys(err, -errno, "cannot open '%s'", root);
+	for (struct dirent *e; (e = readdir(d));) {
+		int64_t *grown;
+
+		step = ck_step_parse(e->d_name);
+		if (step < 0)
+			continue;
+		grown = realloc(v, ((size_t)n + 1) * sizeof(*v));
+		if (!grown) {
+			free(v);
+			closedir(d);
+			return dt_err_sys(err, -ENOMEM, "cannot read '%s'", root);
+		}
+		v = grown;
+		v[n++] = step;
+	}
+	closedir(d);
+	if (n)
+		qsort(v, (size_t)n, sizeof(*v), newest_first);
+	*ret = v;
+	return n;
+}
+
+static bool is_leftover(const char *name)
+{
+	size_t n = strlen(name);
+
+	return (!strncmp(name, "step-", 5) && n > 9 && !strcmp(name + n - 4, ".tmp")) ||
+	       !strncmp(name, "latest.tmp.", 11);
+}
+
+static int remove_leftovers(const char *root, struct dt_err *err)
+{
+	DIR *d = opendir(root);
+	int rc = 0;
+
+	if (!d)
+		return dt_err_sys(err, -errno, "cannot open '%s'", root);
+	for (struct dirent *e; rc == 0 && (e = readdir(d));) {
+		char path[PATH_MAX];
+
+		if (!is_leftover(e->d_name))
+			continue;
+		snprintf(path, sizeof(path), "%s/%s", root, e->d_name);
+		rc = dt_remove_tree(path, err);
+	}
+	closedir(d);
+	return rc;
+}
+
+int dt_ckpt_begin(const char *root, int64_t step, char **ret_tmpdir, struct dt_err *err)
+{
+	char name[32], *dir;
+	int rc;
+
+	if (step < 0)
+		return dt_err_set(err, -EINVAL, "step %lld is negative", (long long)step);
+	rc = dt_mkdir_p(root, err);
+	if (rc == 0)
+		rc = remove_leftovers(root, err);
+	if (rc < 0)
+		return rc;
+	ck_step_name(name, sizeof(name), step);
+	if (asprintf(&dir, "%s/%s.tmp", root, name) < 0)
+		return dt_err_sys(err, -ENOMEM, "cannot begin a checkpoint");
+	if (mkdir(dir, 0777) < 0) {
+		rc = dt_err_sys(err, -errno, "cannot create folder '%s'", dir);
+		free(dir);
+		return rc;
+	}
+	*ret_tmpdir = dir;
+	return 0;
+}
+
+int ck_load(const char *dir, struct ck_manifest *ret, struct dt_err *err)
+{
+	char path[PATH_MAX], *text;
+	struct stat st;
+	size_t n;
+	int rc;
+
+	if ((size_t)snprintf(path, sizeof(path), "%s/manifest.json", dir) >= sizeof(path))
+		return dt_err_sys(err, -ENAMETOOLONG, "cannot open '%s'", dir);
+	if (stat(path, &st) < 0)
+		return dt_err_sys(err, -errno, "cannot open '%s'", path);
+	if (!S_ISREG(st.st_mode))
+		return dt_err_set(err, -EBADMSG, "'%s' is not a regular file", path);
+	rc = dt_read_file(path, CK_MANIFEST_MAX, &text, &n, err);
+	if (rc < 0)
+		return rc;
+	rc = ck_manifest_parse(text, n, path, ret, err);
+	free(text);
+	return rc;
+}
+
+int ck_open_file(const char *dir, const struct ck_file *f, int *ret_fd, uint64_t *ret_bytes, struct dt_err *err)
+{
+	char path[PATH_MAX];
+	struct stat st;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, f->name);
+	/* O_NONBLOCK: a FIFO must not hang us before we have seen that it is one */
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	if (fd < 0)
+		return dt_err_sys(err, -errno, "cannot open '%s'", path);
+	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+		close(fd);
+		return dt_err_set(err, -EBADMSG, "'%s' is not a regular file", path);
+	}
+	*ret_fd = fd;
+	*ret_bytes = (uint64_t)st.st_size;
+	return 0;
+}
+
+int ck_check_files(const char *dir, const struct ck_manifest *m, struct dt_err *err)
+{
+	for (int i = 0; i < m->nfile; i++) {
+		uint64_t bytes;
+		int fd, rc = ck_open_file(dir, &m->file[i], &fd, &bytes, err);
+
+		if (rc < 0)
+			return rc;
+		close(fd);
+		if (bytes != m->file[i].bytes)
+			return dt_err_set(err, -EBADMSG, "'%s/%s' has %llu bytes, the manifest says %llu", dir,
+					  m->file[i].name, (unsigned long long)bytes,
+					  (unsigned long long)m->file[i].bytes);
+	}
+	return 0;
+}
+
+/*
+ * Only whole checkpoints are counted and removed: what cannot be read is left for a person to look at. A folder
+ * is renamed to .tmp before it is taken apart, so that no reader finds half of it.
+ */
+int ck_prune(const char *root, int64_t just_written, int keep, struct dt_err *err)
+{
+	int64_t *step = NULL;
+	int n, good = 1, rc = 0;
+
+	if (keep <= 0)
+		return 0;
+	n = ck_list_steps(root, &step, err);
+	if (n < 0)
+		return n;
+	for (int i = 0; i < n && rc == 0; i++) {
+		char name[32], dir[PATH_MAX], tmp[PATH_MAX + 8];
+		struct ck_manifest m;
+
+		ck_step_name(name, sizeof(name), step[i]);
+		snprintf(dir, sizeof(dir), "%s/%s", root, name);
+		if (step[i] == just_written || ck_load(dir, &m, NULL) < 0)
+			continue;
+		rc = ck_check_files(dir, &m, NULL);
+		ck_manifest_release(&m);
+		if (rc < 0) {
+			rc = 0;
+			continue;
+		}
+		if (good < keep) {
+			good++;
+			continue;
+		}
+		snprintf(tmp, sizeof(tmp), "%s.tmp", dir);
+		if (rename(dir, tmp) < 0)
+			rc = dt_err_sys(err, -errno, "cannot rename '%s'", dir);
+		else
+			rc = dt_remove_tree(tmp, err);
+	}
+	free(step);
+	return rc;
+}

@@ -1,0 +1,136 @@
+/* What the files of this row share. Not for other rows. */
+#ifndef DT_CKPT_INTERNAL_H
+#define DT_CKPT_INTERNAL_H
+
+#include "ckpt/ckpt.h"
+
+#include <hdf5.h>
+#include <pthread.h>
+
+#define CK_VERSION	1
+#define CK_PIECE_BYTES	((int64_t)64 << 20) /* larger pieces are stored as several */
+#define CK_BLOCK_BYTES	((size_t)512 << 10) /* read or written, and summed, while it is in the cache */
+#define CK_MANIFEST_MAX ((size_t)1 << 30)
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "stored elements are little-endian");
+
+struct ck_file {
+	char name[64];
+	uint64_t bytes;
+};
+
+struct ck_piece {
+	int file, tensor;
+	bool packed;  /* shuffle + deflate inside HDF5; else bytes lie at `at` in the file */
+	uint32_t crc; /* of the elements, little-endian, row-major, unpacked */
+	uint64_t at, bytes;
+	int64_t off[DT_CKPT_MAX_DIM], shape[DT_CKPT_MAX_DIM];
+};
+
+struct ck_tensor {
+	char name[80];
+	enum dt_dtype dtype;
+	int ndim;
+	int64_t shape[DT_CKPT_MAX_DIM];
+	uint64_t bytes;
+	int first, npieces; /* into the pieces */
+};
+
+struct ck_manifest {
+	json_t *meta; /* everything but files and tensors */
+	int64_t step;
+	struct ck_file *file;
+	struct ck_tensor *tensor;
+	struct ck_piece *piece;
+	const struct ck_tensor **by_name; /* sorted */
+	int nfile, ntensor, npiece;
+};
+
+/* ---- manifest.c ---- */
+
+/* Checks everything that can be checked without the shards. name is for messages. */
+int ck_manifest_parse(const char *text, size_t n, const char *name, struct ck_manifest *ret, struct dt_err *err);
+void ck_manifest_release(struct ck_manifest *m);
+/* root as text with the closing checksum; malloc'd. */
+int ck_manifest_text(const json_t *root, char **ret, size_t *ret_n, struct dt_err *err);
+
+/* ---- box.c ---- */
+
+int64_t ck_numel(int ndim, const int64_t *shape);
+/* Appends p as pieces of at most CK_PIECE_BYTES, each contiguous in p, to a growing array; skips empty ones. */
+int ck_split(const struct dt_piece *p, struct dt_piece **v, int *n, int *cap);
+/* Sorts the pieces of t by offset and checks that they cover it once. */
+int ck_check_cover(const struct ck_tensor *t, struct ck_piece *p, struct dt_err *err);
+/* "NAME@0,64": the dataset of a piece. */
+void ck_dataset_name(char *buf, size_t n, const char *tensor, int ndim, const int64_t *off);
+#define CK_DATASET_NAME 176
+/* "[2, 3]" */
+const char *ck_shape_text(char *buf, size_t n, int ndim, const int64_t *shape);
+
+/* Copies the part of a piece that lies in a box, fed in flat order. */
+struct ck_copy {
+	int ndim; /* after joining the trailing dimensions that are copied whole */
+	int64_t piece[DT_CKPT_MAX_DIM], first[DT_CKPT_MAX_DIM], count[DT_CKPT_MAX_DIM];
+	int64_t dst_shape[DT_CKPT_MAX_DIM], dst_first[DT_CKPT_MAX_DIM];
+	enum dt_dtype from, to;
+};
+/* false: they do not meet. */
+bool ck_copy_plan(struct ck_copy *c, const struct ck_tensor *t, const struct ck_piece *p, const int64_t *off,
+		  const int64_t *shape, enum dt_dtype as);
+/* src holds the elements [first, first + n) of the piece. */
+void ck_copy_feed(const struct ck_copy *c, int64_t first, int64_t n, const void *src, void *dst);
+/* The byte offset in dst when the whole piece goes there unchanged in one run, else -1. */
+int64_t ck_copy_direct(const struct ck_copy *c);
+
+/* ---- h5.c ---- */
+
+/* Every entry point that calls HDF5 calls this first: the error stack is per thread. */
+void ck_h5_quiet(void);
+/* As dt_err_set, with the innermost reason of the HDF5 error stack, and its errno where it has one. */
+int ck_h5_err(struct dt_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+hid_t ck_h5_type(enum dt_dtype t);
+hid_t ck_h5_create(const char *path, int ndatasets);
+hid_t ck_h5_open(const char *path);
+/*
+ * Opens the dataset of a piece in a shard and checks type, shape and storage against the manifest: hard links
+ * only, no external or virtual storage. -EBADMSG.
+ */
+int ck_h5_piece(hid_t file, const struct ck_tensor *t, const struct ck_piece *p, hid_t *ret, struct dt_err *err);
+
+/* ---- folder.c ---- */
+
+/* "step-00001000" */
+void ck_step_name(char *buf, size_t n, int64_t step);
+/* The N of "step-N", -1 when name is something else. */
+int64_t ck_step_parse(const char *name);
+/* The steps in root with a folder, newest first; malloc'd. Returns their number. */
+int ck_list_steps(const char *root, int64_t **ret, struct dt_err *err);
+/* Reads DIR/manifest.json. */
+int ck_load(const char *dir, struct ck_manifest *ret, struct dt_err *err);
+/* Whether the files of m are all in dir with their sizes. */
+int ck_check_files(const char *dir, const struct ck_manifest *m, struct dt_err *err);
+/* Opens a shard for reading; regular files only. */
+int ck_open_file(const char *dir, const struct ck_file *f, int *ret_fd, uint64_t *ret_bytes, struct dt_err *err);
+int ck_prune(const char *root, int64_t just_written, int keep, struct dt_err *err);
+
+/* ---- index.c ---- */
+
+int ck_index_write(const char *dir, const struct ck_manifest *m, struct dt_err *err);
+
+/* ---- read.c ---- */
+
+struct dt_ckpt {
+	char *path, *note;
+	struct ck_manifest m;
+	pthread_mutex_t lock; /* over what follows */
+	int *fd, nopen;	      /* one a file, -1: not open */
+	hid_t h5;
+	int h5_file; /* which file h5 is */
+};
+
+/* Reads and sums piece p, all of it; copy may be NULL. -EBADMSG on a mismatch. */
+int ck_read_piece(struct dt_ckpt *c, const struct ck_piece *p, const struct ck_copy *copy, void *dst,
+		  struct dt_err *err);
+int ck_open_dir(const char *dir, struct dt_ckpt **ret, struct dt_err *err);
+
+#endif

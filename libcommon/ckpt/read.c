@@ -1,0 +1,385 @@
+/* Opening a checkpoint and reading boxes of its tensors. */
+#include "ckpt/internal.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#define OPEN_MAX_FILES 256 /* kept open at a time; checkpoints have thousands of shards */
+
+static struct dt_ckpt *ckpt_new(const char *dir, struct ck_manifest *m)
+{
+	struct dt_ckpt *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return NULL;
+	c->path = strdup(dir);
+	c->fd = malloc(((size_t)m->nfile + 1) * sizeof(*c->fd));
+	if (!c->path || !c->fd) {
+		free(c->path);
+		free(c->fd);
+		free(c);
+		return NULL;
+	}
+	for (int i = 0; i < m->nfile; i++)
+		c->fd[i] = -1;
+	c->h5 = -1;
+	c->m = *m;
+	pthread_mutex_init(&c->lock, NULL);
+	return c;
+}
+
+int ck_open_dir(const char *dir, struct dt_ckpt **ret, struct dt_err *err)
+{
+	struct ck_manifest m;
+	int rc = ck_load(dir, &m, err);
+
+	if (rc < 0)
+		return rc;
+	*ret = ckpt_new(dir, &m);
+	if (!*ret) {
+		ck_manifest_release(&m);
+		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", dir);
+	}
+	return 0;
+}
+
+/* Opens ROOT/NAME when all its files are there. */
+static int open_complete(const char *root, const char *name, struct dt_ckpt **ret, struct dt_err *err)
+{
+	char dir[PATH_MAX];
+	struct dt_ckpt *c;
+	int rc;
+
+	if ((size_t)snprintf(dir, sizeof(dir), "%s/%s", root, name) >= sizeof(dir))
+		return dt_err_sys(err, -ENAMETOOLONG, "cannot open '%s'", root);
+	rc = ck_open_dir(dir, &c, err);
+	if (rc < 0)
+		return rc;
+	rc = ck_check_files(dir, &c->m, err);
+	if (rc < 0)
+		dt_ckpt_close(c);
+	else
+		*ret = c;
+	return rc;
+}
+
+/* `latest` names a folder beside it and nothing else. */
+static int read_latest(const char *root, char *name, size_t n, struct dt_err *err)
+{
+	char path[PATH_MAX];
+	ssize_t k;
+
+	snprintf(path, sizeof(path), "%s/latest", root);
+	k = readlink(path, name, n - 1);
+	if (k < 0)
+		return dt_err_sys(err, -errno, "cannot follow '%s'", path);
+	name[k] = '\0';
+	if (ck_step_parse(name) < 0)
+		return dt_err_set(err, -EBADMSG, "'%s' does not name a step folder", path);
+	return 0;
+}
+
+static int open_newest(const char *root, const struct dt_err *why, struct dt_ckpt **ret, struct dt_err *err)
+{
+	int64_t *step = NULL;
+	int n = ck_list_steps(root, &step, err), rc = n < 0 ? n : -ENOENT;
+	char name[32];
+
+	for (int i = 0; i < n && rc < 0; i++) {
+		ck_step_name(name, sizeof(name), step[i]);
+		rc = open_complete(root, name, ret, NULL);
+	}
+	free(step);
+	if (rc == 0) {
+		if (asprintf(&(*ret)->note, "using %s: %s", name, why->msg) < 0)
+			(*ret)->note = NULL;
+		return 0;
+	}
+	if (n == 0)
+		return dt_err_set(err, -ENOENT, "'%s' is not a checkpoint: no manifest.json and no step folder", root);
+	if (n > 0) {
+		if (err)
+			*err = *why;
+		dt_err_hint(err, "none of the %d step folders in '%s' is complete", n, root);
+		return why->code;
+	}
+	return rc;
+}
+
+int dt_ckpt_open(const char *path, struct dt_ckpt **ret, struct dt_err *err)
+{
+	char probe[PATH_MAX], name[64];
+	struct dt_err why = {0};
+	struct stat st;
+	int rc;
+
+	if ((size_t)snprintf(probe, sizeof(probe), "%s/manifest.json", path) >= sizeof(probe))
+		return dt_err_sys(err, -ENAMETOOLONG, "cannot open '%s'", path);
+	if (stat(path, &st) < 0)
+		return dt_err_sys(err, -errno, "cannot open '%s'", path);
+	if (!S_ISDIR(st.st_mode))
+		return dt_err_set(err, -ENOTDIR, "'%s' is not a folder", path);
+	if (access(probe, F_OK) == 0)
+		return ck_open_dir(path, ret, err);
+	rc = read_latest(path, name, sizeof(name), &why);
+	if (rc == 0)
+		rc = open_complete(path, name, ret, &why);
+	return rc == 0 ? 0 : open_newest(path, &why, ret, err);
+}
+
+void dt_ckpt_close(struct dt_ckpt *c)
+{
+	if (!c)
+		return;
+	for (int i = 0; i < c->m.nfile; i++)
+		if (c->fd[i] >= 0)
+			close(c->fd[i]);
+	if (c->h5 >= 0)
+		H5Fclose(c->h5);
+	ck_manifest_release(&c->m);
+	pthread_mutex_destroy(&c->lock);
+	free(c->fd);
+	free(c->path);
+	free(c->note);
+	free(c);
+}
+
+const char *dt_ckpt_path(const struct dt_ckpt *c)
+{
+	return c->path;
+}
+
+const char *dt_ckpt_note(const struct dt_ckpt *c)
+{
+	return c->note;
+}
+
+int64_t dt_ckpt_step(const struct dt_ckpt *c)
+{
+	return c->m.step;
+}
+
+const json_t *dt_ckpt_meta(const struct dt_ckpt *c)
+{
+	return c->m.meta;
+}
+
+int dt_ckpt_ntensors(const struct dt_ckpt *c)
+{
+	return c->m.ntensor;
+}
+
+void dt_ckpt_tensor(const struct dt_ckpt *c, int i, struct dt_ckpt_tensor *ret)
+{
+	const struct ck_tensor *t = &c->m.tensor[i];
+
+	*ret = (struct dt_ckpt_tensor){
+		.name = t->name, .dtype = t->dtype, .ndim = t->ndim, .npieces = t->npieces, .bytes = t->bytes};
+	memcpy(ret->shape, t->shape, sizeof(ret->shape));
+}
+
+int dt_ckpt_find(const struct dt_ckpt *c, const char *name)
+{
+	int lo = 0, hi = c->m.ntensor;
+
+	while (lo < hi) {
+		int mid = lo + (hi - lo) / 2, cmp = strcmp(name, c->m.by_name[mid]->name);
+
+		if (cmp == 0)
+			return (int)(c->m.by_name[mid] - c->m.tensor);
+		if (cmp < 0)
+			hi = mid;
+		else
+			lo = mid + 1;
+	}
+	return -1;
+}
+
+void dt_ckpt_piece(const struct dt_ckpt *c, int i, int k, struct dt_ckpt_piece *ret)
+{
+	const struct ck_piece *p = &c->m.piece[c->m.tensor[i].first + k];
+
+	*ret = (struct dt_ckpt_piece){.file = c->m.file[p->file].name, .crc32 = p->crc, .packed = p->packed};
+	memcpy(ret->off, p->off, sizeof(ret->off));
+	memcpy(ret->shape, p->shape, sizeof(ret->shape));
+}
+
+/* The descriptor of a shard; *ret_own when it must be closed after use. */
+static int get_fd(struct dt_ckpt *c, int file, int *ret, bool *ret_own, struct dt_err *err)
+{
+	uint64_t bytes;
+	int rc = 0;
+
+	pthread_mutex_lock(&c->lock);
+	*ret_own = false;
+	*ret = c->fd[file];
+	if (*ret < 0) {
+		rc = ck_open_file(c->path, &c->m.file[file], ret, &bytes, err);
+		*ret_own = c->nopen >= OPEN_MAX_FILES;
+		if (rc == 0 && !*ret_own) {
+			c->fd[file] = *ret;
+			c->nopen++;
+		}
+	}
+	pthread_mutex_unlock(&c->lock);
+	return rc;
+}
+
+static const char *where(const struct dt_ckpt *c, const struct ck_piece *p, char *buf, size_t n)
+{
+	const struct ck_tensor *t = &c->m.tensor[p->tensor];
+	char at[96];
+
+	snprintf(buf, n, "'%s/%s': tensor '%s', piece at %s", c->path, c->m.file[p->file].name, t->name,
+		 ck_shape_text(at, sizeof(at), t->ndim, p->off));
+	return buf;
+}
+
+static int check_sum(const struct dt_ckpt *c, const struct ck_piece *p, uLong crc, struct dt_err *err)
+{
+	char at[480];
+
+	if ((uint32_t)crc == p->crc)
+		return 0;
+	return dt_err_set(err, -EBADMSG, "%s: checksum mismatch (%08x stored, %08x read)",
+			  where(c, p, at, sizeof(at)), p->crc, (unsigned)crc);
+}
+
+static int read_full(int fd, char *buf, size_t n, uint64_t at)
+{
+	while (n) {
+		ssize_t got = pread(fd, buf, n, (off_t)at);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return got < 0 ? -errno : -EBADMSG;
+		buf += got;
+		at += (uint64_t)got;
+		n -= (size_t)got;
+	}
+	return 0;
+}
+
+/* Block by block, each one summed and handed on while it is in the cache. */
+static int read_plain(struct dt_ckpt *c, const struct ck_piece *p, const struct ck_copy *copy, void *dst,
+		      struct dt_err *err)
+{
+	int64_t direct = copy ? ck_copy_direct(copy) : -1;
+	size_t elem = (size_t)dt_dtype_size(c->m.tensor[p->tensor].dtype);
+	char *block = direct < 0 ? malloc(CK_BLOCK_BYTES) : NULL, at[480];
+	uLong crc = 0;
+	bool own = false;
+	int fd = -1, rc;
+
+	if (direct < 0 && !block)
+		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", c->path);
+	rc = get_fd(c, p->file, &fd, &own, err);
+	for (uint64_t done = 0; done < p->bytes && rc == 0;) {
+		size_t k = p->bytes - done < CK_BLOCK_BYTES ? (size_t)(p->bytes - done) : CK_BLOCK_BYTES;
+		char *to = direct < 0 ? block : (char *)dst + direct + done;
+
+		rc = read_full(fd, to, k, p->at + done);
+		if (rc == -EBADMSG)
+			dt_err_set(err, rc, "%s: the file ends early", where(c, p, at, sizeof(at)));
+		else if (rc < 0)
+			dt_err_sys(err, rc, "%s", where(c, p, at, sizeof(at)));
+		if (rc < 0)
+			break;
+		crc = crc32_z(crc, (void *)to, k);
+		if (direct < 0 && copy)
+			ck_copy_feed(copy, (int64_t)(done / elem), (int64_t)(k / elem), to, dst);
+		done += k;
+	}
+	if (own && fd >= 0)
+		close(fd);
+	free(block);
+	return rc < 0 ? rc : check_sum(c, p, crc, err);
+}
+
+static int h5_file_of(struct dt_ckpt *c, int file, struct dt_err *err)
+{
+	char path[PATH_MAX];
+	uint64_t bytes;
+	int fd, rc;
+
+	if (c->h5 >= 0 && c->h5_file == file)
+		return 0;
+	if (c->h5 >= 0)
+		H5Fclose(c->h5);
+	c->h5 = -1;
+	rc = ck_open_file(c->path, &c->m.file[file], &fd, &bytes, err); /* a regular file? */
+	if (rc < 0)
+		return rc;
+	close(fd);
+	snprintf(path, sizeof(path), "%s/%s", c->path, c->m.file[file].name);
+	c->h5 = ck_h5_open(path);
+	c->h5_file = file;
+	if (c->h5 < 0) {
+		ck_h5_err(err, "cannot open '%s'", path);
+		return -EBADMSG;
+	}
+	return 0;
+}
+
+static int read_packed(struct dt_ckpt *c, const struct ck_piece *p, const struct ck_copy *copy, void *dst,
+		       struct dt_err *err)
+{
+	const struct ck_tensor *t = &c->m.tensor[p->tensor];
+	hid_t set = -1, type = ck_h5_type(t->dtype);
+	void *all = malloc(p->bytes);
+	char at[480];
+	int rc;
+
+	ck_h5_quiet();
+	pthread_mutex_lock(&c->lock);
+	rc = all ? h5_file_of(c, p->file, err) : dt_err_sys(err, -ENOMEM, "cannot read '%s'", c->path);
+	if (rc == 0)
+		rc = ck_h5_piece(c->h5, t, p, &set, err);
+	if (rc == 0 && H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, all) < 0) {
+		ck_h5_err(err, "%s", where(c, p, at, sizeof(at)));
+		rc = -EBADMSG;
+	}
+	if (set >= 0)
+		H5Dclose(set);
+	H5Tclose(type);
+	pthread_mutex_unlock(&c->lock);
+	if (rc == 0)
+		rc = check_sum(c, p, crc32_z(0, all, p->bytes), err);
+	if (rc == 0 && copy)
+		ck_copy_feed(copy, 0, (int64_t)(p->bytes / (uint64_t)dt_dtype_size(t->dtype)), all, dst);
+	free(all);
+	return rc;
+}
+
+int ck_read_piece(struct dt_ckpt *c, const struct ck_piece *p, const struct ck_copy *copy, void *dst,
+		  struct dt_err *err)
+{
+	return p->packed ? read_packed(c, p, copy, dst, err) : read_plain(c, p, copy, dst, err);
+}
+
+int dt_ckpt_read(struct dt_ckpt *c, int i, const int64_t *off, const int64_t *shape, enum dt_dtype as, void *dst,
+		 struct dt_err *err)
+{
+	const struct ck_tensor *t = &c->m.tensor[i];
+	int rc = 0;
+
+	if (as != t->dtype && !(as == DT_F32 && t->dtype == DT_BF16) && !(as == DT_BF16 && t->dtype == DT_F32))
+		return dt_err_set(err, -EINVAL, "tensor '%s' is %s and cannot be read as %s", t->name,
+				  dt_dtype_name(t->dtype), dt_dtype_name(as));
+	for (int d = 0; d < t->ndim; d++)
+		if (off[d] < 0 || shape[d] < 0 || off[d] > t->shape[d] || shape[d] > t->shape[d] - off[d])
+			return dt_err_set(err, -EINVAL, "the box asked for reaches out of tensor '%s'", t->name);
+	for (int k = 0; k < t->npieces && rc == 0; k++) {
+		struct ck_copy copy;
+
+		if (ck_copy_plan(&copy, t, &c->m.piece[t->first + k], off, shape, as))
+			rc = ck_read_piece(c, &c->m.piece[t->first + k], &copy, dst, err);
+	}
+	return rc;
+}

@@ -1,0 +1,120 @@
+/* A checkpoint as a tar stream: POSIX.1-1988 ustar headers, sizes from 8 GiB on in base 256 as GNU tar has it. */
+#include "ckpt/internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int write_full(int fd, const char *p, size_t n, struct dt_err *err)
+{
+	while (n) {
+		ssize_t w = write(fd, p, n);
+
+		if (w < 0 && errno == EINTR)
+			continue;
+		if (w < 0)
+			return dt_err_sys(err, -errno, "cannot write the tar stream");
+		p += w;
+		n -= (size_t)w;
+	}
+	return 0;
+}
+
+static void put_size(char *field, uint64_t size)
+{
+	if (size < (uint64_t)1 << 33) {
+		snprintf(field, 12, "%011llo", (unsigned long long)size);
+		return;
+	}
+	memset(field, 0, 12);
+	field[0] = (char)0x80;
+	for (int i = 11; size; i--, size >>= 8)
+		field[i] = (char)(size & 255);
+}
+
+static int header(int fd, const char *name, char type, unsigned mode, uint64_t size, const char *target,
+		  struct dt_err *err)
+{
+	char h[512] = {0};
+	unsigned sum = 0;
+
+	snprintf(h, 100, "%s", name);
+	snprintf(h + 100, 8, "%07o", mode);
+	snprintf(h + 108, 8, "%07o", 0);
+	snprintf(h + 116, 8, "%07o", 0);
+	put_size(h + 124, size);
+	snprintf(h + 136, 12, "%011o", 0); /* the same checkpoint gives the same stream */
+	memset(h + 148, ' ', 8);
+	h[156] = type;
+	if (target)
+		snprintf(h + 157, 100, "%s", target);
+	memcpy(h + 257, "ustar\00000", 8);
+	for (int i = 0; i < 512; i++)
+		sum += (unsigned char)h[i];
+	snprintf(h + 148, 8, "%06o", sum);
+	return write_full(fd, h, 512, err);
+}
+
+static int add_file(int fd, const char *dir, const char *step, const char *file, struct dt_err *err)
+{
+	char path[PATH_MAX], name[128], *block;
+	uint64_t left, pad;
+	struct stat st;
+	int in, rc;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, file);
+	snprintf(name, sizeof(name), "%s/%s", step, file);
+	in = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (in < 0 || fstat(in, &st) < 0) {
+		rc = dt_err_sys(err, -errno, "cannot open '%s'", path);
+		if (in >= 0)
+			close(in);
+		return rc;
+	}
+	left = (uint64_t)st.st_size;
+	pad = (512 - left % 512) % 512;
+	block = calloc(1, CK_BLOCK_BYTES);
+	rc = block ? header(fd, name, '0', 0644, left, NULL, err) : dt_err_sys(err, -ENOMEM, "cannot read '%s'", path);
+	while (left && rc == 0) {
+		ssize_t got = read(in, block, left < CK_BLOCK_BYTES ? (size_t)left : CK_BLOCK_BYTES);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			rc = dt_err_sys(err, got < 0 ? -errno : -EIO, "cannot read '%s'", path);
+		else
+			rc = write_full(fd, block, (size_t)got, err);
+		left -= got > 0 ? (uint64_t)got : 0;
+	}
+	if (rc == 0 && pad) {
+		memset(block, 0, (size_t)pad);
+		rc = write_full(fd, block, (size_t)pad, err);
+	}
+	free(block);
+	close(in);
+	return rc;
+}
+
+int dt_ckpt_tar(const struct dt_ckpt *c, int fd, struct dt_err *err)
+{
+	static const char end[1024];
+	char step[32], name[40];
+	int rc;
+
+	ck_step_name(step, sizeof(step), c->m.step);
+	snprintf(name, sizeof(name), "%s/", step);
+	rc = header(fd, name, '5', 0755, 0, NULL, err);
+	for (int i = 0; i < c->m.nfile && rc == 0; i++)
+		rc = add_file(fd, c->path, step, c->m.file[i].name, err);
+	if (rc == 0)
+		rc = add_file(fd, c->path, step, "index.h5", err);
+	if (rc == 0)
+		rc = add_file(fd, c->path, step, "manifest.json", err);
+	if (rc == 0)
+		rc = header(fd, "latest", '2', 0777, 0, step, err);
+	return rc < 0 ? rc : write_full(fd, end, sizeof(end), err);
+}

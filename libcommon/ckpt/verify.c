@@ -1,0 +1,268 @@
+/* Reads a checkpoint with suspicion: files, HDF5 structure, every checksum. */
+#include "ckpt/internal.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct verify {
+	struct dt_ckpt *c;
+	bool *skip; /* a file whose pieces are not worth reading */
+	void (*report)(void *arg, const char *text);
+	void *arg;
+	void (*progress)(void *arg, uint64_t done, uint64_t total);
+	pthread_mutex_t lock; /* over what follows and the callbacks */
+	int findings, next;
+	int *order;
+	uint64_t done, total;
+};
+
+static void finding(struct verify *v, const char *text)
+{
+	pthread_mutex_lock(&v->lock);
+	v->findings++;
+	if (v->report)
+		v->report(v->arg, text);
+	pthread_mutex_unlock(&v->lock);
+}
+
+/* "tensors 'a', 'b' and 3 more": what a file took with it. */
+static void tensors_in(const struct ck_manifest *m, int file, char *buf, size_t n)
+{
+	int shown = 0, more = 0, last = -1;
+	size_t k = 0;
+
+	buf[0] = '\0';
+	for (int i = 0; i < m->npiece; i++) {
+		if (m->piece[i].file != file || m->piece[i].tensor == last)
+			continue;
+		last = m->piece[i].tensor;
+		if (shown == 3)
+			more++;
+		else if (k < n)
+			k += (size_t)snprintf(buf + k, n - k, "%s'%s'", shown++ ? ", " : "", m->tensor[last].name);
+	}
+	if (more && k < n)
+		snprintf(buf + k, n - k, " and %d more", more);
+}
+
+/* Returns false when the file is not there to be read. */
+static bool check_file(struct verify *v, int i)
+{
+	const struct ck_file *f = &v->c->m.file[i];
+	char text[1024], names[300];
+	struct dt_err err = {0};
+	uint64_t bytes;
+	int fd;
+
+	tensors_in(&v->c->m, i, names, sizeof(names));
+	if (ck_open_file(v->c->path, f, &fd, &bytes, &err) < 0) {
+		snprintf(text, sizeof(text), "%s (it holds pieces of %s)", err.msg, names);
+		finding(v, text);
+		return false;
+	}
+	close(fd);
+	if (bytes != f->bytes) {
+		snprintf(text, sizeof(text), "'%s/%s' has %llu bytes, the manifest says %llu (it holds pieces of %s)",
+			 v->c->path, f->name, (unsigned long long)bytes, (unsigned long long)f->bytes, names);
+		finding(v, text);
+	}
+	return true;
+}
+
+static void check_structure(struct verify *v, int i)
+{
+	const struct ck_manifest *m = &v->c->m;
+	char path[PATH_MAX], text[PATH_MAX + 600];
+	struct dt_err err = {0};
+	hid_t file, set;
+
+	snprintf(path, sizeof(path), "%s/%s", v->c->path, m->file[i].name);
+	file = ck_h5_open(path);
+	if (file < 0) {
+		ck_h5_err(&err, "cannot open '%s'", path);
+		finding(v, err.msg);
+		return;
+	}
+	for (int k = 0; k < m->npiece; k++) {
+		const struct ck_piece *p = &m->piece[k];
+
+		if (p->file != i)
+			continue;
+		if (ck_h5_piece(file, &m->tensor[p->tensor], p, &set, &err) == 0) {
+			H5Dclose(set);
+			continue;
+		}
+		snprintf(text, sizeof(text), "'%s': %s", path, err.msg);
+		finding(v, text);
+	}
+	H5Fclose(file);
+}
+
+/* One mapping of a virtual dataset against one piece. */
+static bool same_mapping(const struct ck_manifest *m, const struct ck_tensor *t, hid_t dcpl, size_t k)
+{
+	const struct ck_piece *p = &m->piece[t->first + (int)k];
+	char file[64] = "", set[CK_DATASET_NAME] = "", want[CK_DATASET_NAME];
+	hsize_t lo[DT_CKPT_MAX_DIM], hi[DT_CKPT_MAX_DIM];
+	hid_t space = H5Pget_virtual_vspace(dcpl, k);
+	bool same;
+
+	ck_dataset_name(want, sizeof(want), t->name, t->ndim, p->off);
+	same = H5Pget_virtual_filename(dcpl, k, file, sizeof(file)) >= 0 &&
+	       H5Pget_virtual_dsetname(dcpl, k, set, sizeof(set)) >= 0 && !strcmp(file, m->file[p->file].name) &&
+	       !strcmp(set, want) && H5Sget_simple_extent_ndims(space) == t->ndim &&
+	       H5Sget_select_bounds(space, lo, hi) >= 0;
+	for (int d = 0; d < t->ndim && same; d++)
+		same = lo[d] == (hsize_t)p->off[d] && hi[d] == (hsize_t)(p->off[d] + p->shape[d] - 1);
+	H5Sclose(space);
+	return same;
+}
+
+static const char *index_wrong(hid_t file, const struct ck_manifest *m, const struct ck_tensor *t)
+{
+	hid_t set = H5Dopen2(file, t->name, H5P_DEFAULT), type, want, space, dcpl;
+	hsize_t dims[H5S_MAX_RANK];
+	const char *wrong = NULL;
+	size_t n = 0;
+
+	if (set < 0)
+		return "is missing";
+	type = H5Dget_type(set);
+	want = ck_h5_type(t->dtype);
+	space = H5Dget_space(set);
+	dcpl = H5Dget_create_plist(set);
+	if (H5Tequal(type, want) <= 0)
+		wrong = "has another type";
+	else if (H5Sget_simple_extent_ndims(space) != t->ndim || H5Sget_simple_extent_dims(space, dims, NULL) < 0)
+		wrong = "has another shape";
+	for (int d = 0; d < t->ndim && !wrong; d++)
+		if (dims[d] != (hsize_t)t->shape[d])
+			wrong = "has another shape";
+	if (!wrong && t->npieces && (H5Pget_layout(dcpl) != H5D_VIRTUAL || H5Pget_virtual_count(dcpl, &n) < 0))
+		wrong = "is not virtual";
+	if (!wrong && n != (size_t)t->npieces)
+		wrong = "shows another number of pieces";
+	for (size_t k = 0; k < n && !wrong; k++)
+		if (!same_mapping(m, t, dcpl, k))
+			wrong = "shows a piece in the wrong place";
+	H5Tclose(type);
+	H5Tclose(want);
+	H5Sclose(space);
+	H5Pclose(dcpl);
+	H5Dclose(set);
+	return wrong;
+}
+
+static void check_index(struct verify *v)
+{
+	const struct ck_manifest *m = &v->c->m;
+	char path[PATH_MAX], text[PATH_MAX + 256];
+	struct dt_err err = {0};
+	hid_t file;
+
+	snprintf(path, sizeof(path), "%s/index.h5", v->c->path);
+	file = ck_h5_open(path);
+	if (file < 0) {
+		ck_h5_err(&err, "cannot open '%s'", path);
+		finding(v, err.msg);
+		return;
+	}
+	for (int i = 0; i < m->ntensor; i++) {
+		const char *wrong = index_wrong(file, m, &m->tensor[i]);
+
+		if (!wrong)
+			continue;
+		snprintf(text, sizeof(text), "'%s': tensor '%s' %s", path, m->tensor[i].name, wrong);
+		finding(v, text);
+	}
+	H5Fclose(file);
+}
+
+static void *worker(void *arg)
+{
+	struct verify *v = arg;
+
+	ck_h5_quiet();
+	for (;;) {
+		const struct ck_piece *p;
+		struct dt_err err;
+		int k;
+
+		pthread_mutex_lock(&v->lock);
+		k = v->next < v->c->m.npiece ? v->order[v->next++] : -1;
+		pthread_mutex_unlock(&v->lock);
+		if (k < 0)
+			return NULL;
+		p = &v->c->m.piece[k];
+		if (!v->skip[p->file] && ck_read_piece(v->c, p, NULL, NULL, &err) < 0)
+			finding(v, err.msg);
+		pthread_mutex_lock(&v->lock);
+		v->done += p->bytes;
+		if (v->progress)
+			v->progress(v->arg, v->done, v->total);
+		pthread_mutex_unlock(&v->lock);
+	}
+}
+
+static int in_file_order(const void *a, const void *b, void *arg)
+{
+	const struct ck_piece *piece = arg, *x = &piece[*(const int *)a], *y = &piece[*(const int *)b];
+
+	if (x->file != y->file)
+		return x->file < y->file ? -1 : 1;
+	return x->at < y->at ? -1 : x->at > y->at;
+}
+
+static void read_all(struct verify *v, int workers)
+{
+	const struct ck_manifest *m = &v->c->m;
+	pthread_t id[64];
+	int n = 0;
+
+	for (int k = 0; k < m->npiece; k++) {
+		v->order[k] = k;
+		v->total += m->piece[k].bytes;
+	}
+	qsort_r(v->order, (size_t)m->npiece, sizeof(*v->order), in_file_order, m->piece);
+	while (n < workers - 1 && n < 64 && pthread_create(&id[n], NULL, worker, v) == 0)
+		n++;
+	worker(v); /* this thread works too, so that none is not fatal */
+	while (n > 0)
+		pthread_join(id[--n], NULL);
+}
+
+int dt_ckpt_verify(const char *path, int workers, void (*report)(void *arg, const char *text), void *arg,
+		   void (*progress)(void *arg, uint64_t done, uint64_t total), struct dt_err *err)
+{
+	struct verify v = {.report = report, .arg = arg, .progress = progress};
+	int rc = dt_ckpt_open(path, &v.c, err);
+
+	if (rc < 0)
+		return rc;
+	ck_h5_quiet();
+	pthread_mutex_init(&v.lock, NULL);
+	v.skip = calloc((size_t)v.c->m.nfile + 1, sizeof(*v.skip));
+	v.order = calloc((size_t)v.c->m.npiece + 1, sizeof(*v.order));
+	if (v.skip && v.order) {
+		if (v.c->note)
+			finding(&v, v.c->note);
+		for (int i = 0; i < v.c->m.nfile; i++) {
+			v.skip[i] = !check_file(&v, i);
+			if (!v.skip[i])
+				check_structure(&v, i);
+		}
+		check_index(&v);
+		read_all(&v, workers);
+		rc = v.findings;
+	} else {
+		rc = dt_err_sys(err, -ENOMEM, "cannot verify '%s'", path);
+	}
+	pthread_mutex_destroy(&v.lock);
+	free(v.skip);
+	free(v.order);
+	dt_ckpt_close(v.c);
+	return rc;
+}

@@ -1,0 +1,421 @@
+/* The public operations: arguments checked, the watchdog told, the transport run. */
+#include "comm/internal.h"
+
+#include "base/progress.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+const char *dt_op_name(enum dt_op_kind k)
+{
+	static const char *const name[] = {"nothing",	"all-reduce", "reduce-scatter", "all-gather",
+					   "broadcast", "all-to-all", "barrier",	"gather",
+					   "send",	"receive",    "start-up",	"finish"};
+
+	return name[k];
+}
+
+static bool point_to_point(enum dt_op_kind k)
+{
+	return k == DT_OP_SEND || k == DT_OP_RECV;
+}
+
+void dt_slot_enter(struct dt_world *w, const struct dt_where *at)
+{
+	struct dt_slot *s = atomic_load_explicit(&w->me, memory_order_relaxed);
+	uint32_t v = atomic_load_explicit(&s->version, memory_order_relaxed);
+
+	atomic_store_explicit(&s->version, v + 1, memory_order_relaxed);
+	atomic_thread_fence(memory_order_release);
+	s->at = *at;
+	atomic_store_explicit(&s->version, v + 2, memory_order_release);
+}
+
+void dt_slot_leave(struct dt_world *w)
+{
+	static const struct dt_where computing;
+
+	dt_slot_enter(w, &computing);
+}
+
+struct dt_where dt_where_op(const struct dt_comm *c, const struct dt_op *op, uint64_t seq)
+{
+	struct dt_where at = {.kind = op->kind,
+			      .group = c->index,
+			      .peer = point_to_point(op->kind) ? c->ranks[op->root] : -1,
+			      .seq = seq,
+			      .since = dt_now()};
+
+	strncpy(at.what, op->what ? op->what : "", sizeof(at.what) - 1);
+	return at;
+}
+
+static const struct dt_transport *transport(const struct dt_comm *c, enum dt_op_kind k)
+{
+	return point_to_point(k) ? c->p2p : c->collectives;
+}
+
+static void push(struct dt_req *r)
+{
+	struct dt_comm *c = r->c;
+
+	r->next = NULL;
+	if (c->tail)
+		c->tail->next = r;
+	else
+		c->head = r;
+	c->tail = r;
+	c->w->pending++;
+}
+
+/* One round of a group's pending operations; returns whether one of them ended. */
+static bool step_comm(struct dt_comm *c)
+{
+	struct dt_req **link = &c->head, *last = NULL;
+	bool ended = false;
+
+	while (*link) {
+		struct dt_req *r = *link;
+		const struct dt_transport *t = transport(c, r->op.kind);
+		int rc = t->step(r, &r->err);
+
+		if (rc == 0) {
+			last = r;
+			link = &r->next;
+			if (t->ordered)
+				break;
+			continue;
+		}
+		*link = r->next;
+		if (c->tail == r)
+			c->tail = last;
+		c->w->pending--;
+		r->status = rc < 0 ? rc : 0;
+		r->done = ended = true;
+	}
+	return ended;
+}
+
+void dt_step_all(struct dt_world *w)
+{
+	for (int i = 0; i < DT_GROUPS_MAX && w->pending; i++)
+		if (w->comm[i] && w->comm[i]->head)
+			step_comm(w->comm[i]);
+}
+
+static inline void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#endif
+}
+
+/* Waiting costs nothing at first, then the rest of a time slice, then sleep: with more ranks than processors
+ * the one that is waited for needs ours. */
+static void idle(struct dt_comm *c, const struct dt_transport *t, int *round)
+{
+	struct dt_world *w = c->w;
+	int spin = w->crowded ? 16 : 4096, n = ++*round;
+	bool alone = w->pending == 1;
+
+	if (n < spin)
+		relax();
+	else if (n < spin + 16)
+		sched_yield();
+	else if (t->sleep && alone)
+		t->sleep(c);
+	else if (n < spin + 4096)
+		sched_yield();
+	else
+		nanosleep(&(struct timespec){0, 20000}, NULL);
+}
+
+static void wait_done(struct dt_req *r)
+{
+	const struct dt_transport *t = transport(r->c, r->op.kind);
+	int round = 0;
+
+	while (dt_step_all(r->c->w), !r->done)
+		idle(r->c, t, &round);
+}
+
+/* Refuses what cannot be, and makes an input that already lies in its place one that is in place. */
+static int check(const struct dt_comm *c, struct dt_op *o, struct dt_err *err)
+{
+	size_t bytes;
+	bool wide =
+		o->kind == DT_OP_ALL_GATHER || o->kind == DT_OP_REDUCE_SCATTER || o->kind == DT_OP_ALL_TO_ALL;
+
+	if (__builtin_mul_overflow(o->n, (size_t)dt_dtype_size(o->t), &bytes) ||
+	    (wide && __builtin_mul_overflow(bytes, (size_t)c->size, &bytes)))
+		return dt_err_set(err, -EOVERFLOW, "%s '%s': %zu elements are too many", dt_op_name(o->kind),
+				  o->what, o->n);
+	if (o->root < 0 || o->root >= c->size || (point_to_point(o->kind) && o->root == c->rank))
+		return dt_err_set(err, -EINVAL, "%s '%s': no rank %d to talk to in group %s of %d",
+				  dt_op_name(o->kind), o->what, o->root, c->name, c->size);
+	if (o->kind == DT_OP_ALL_GATHER && o->src &&
+	    o->src == (char *)o->dst + (size_t)c->rank * o->n * (size_t)dt_dtype_size(o->t))
+		o->src = NULL;
+	if ((o->kind == DT_OP_ALL_REDUCE || o->kind == DT_OP_REDUCE_SCATTER || o->kind == DT_OP_ALL_TO_ALL) &&
+	    o->src == o->dst)
+		o->src = NULL;
+	return 0;
+}
+
+/* The group's next number, seen by its peers. */
+static uint64_t arrive(struct dt_comm *c, enum dt_op_kind k)
+{
+	struct dt_slot *s = atomic_load_explicit(&c->w->me, memory_order_relaxed);
+
+	if (point_to_point(k))
+		return 0;
+	c->seq++;
+	atomic_store_explicit(&s->arrived[c->index], c->seq, memory_order_release);
+	return c->seq;
+}
+
+static int run(struct dt_comm *c, struct dt_op o, struct dt_err *err)
+{
+	const struct dt_transport *t = transport(c, o.kind);
+	struct dt_where at;
+	struct dt_req r;
+	int rc = check(c, &o, err);
+
+	if (rc)
+		return rc;
+	if (c->size == 1)
+		return t->start(&(struct dt_req){.c = c, .op = o}, err);
+	r = (struct dt_req){.c = c, .op = o, .seq = arrive(c, o.kind)};
+	at = dt_where_op(c, &o, r.seq);
+	dt_slot_enter(c->w, &at);
+	if (t->run && !c->w->stepwise && !point_to_point(o.kind)) {
+		rc = t->run(c, &o, err);
+	} else {
+		rc = t->start(&r, err);
+		if (!rc) {
+			push(&r);
+			wait_done(&r);
+			rc = r.status;
+			if (rc && err)
+				*err = r.err;
+		}
+		free(r.mr);
+	}
+	dt_slot_leave(c->w);
+	return rc;
+}
+
+static int start(struct dt_comm *c, struct dt_op o, struct dt_req **ret, struct dt_err *err)
+{
+	struct dt_req *r;
+	int rc = check(c, &o, err);
+
+	if (rc)
+		return rc;
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return dt_err_sys(err, -ENOMEM, "%s '%s'", dt_op_name(o.kind), o.what);
+	r->c = c;
+	r->op = o;
+	r->seq = arrive(c, o.kind);
+	rc = transport(c, o.kind)->start(r, err);
+	if (rc) {
+		free(r->mr);
+		free(r);
+		return rc;
+	}
+	push(r);
+	step_comm(c);
+	*ret = r;
+	return 0;
+}
+
+int dt_wait(struct dt_req **req, double *exposed_s, struct dt_err *err)
+{
+	struct dt_req *r = *req;
+	double t0;
+	int rc;
+
+	if (!r)
+		return 0;
+	t0 = dt_now();
+	if (!r->done) {
+		struct dt_where at = dt_where_op(r->c, &r->op, r->seq);
+
+		dt_slot_enter(r->c->w, &at);
+		wait_done(r);
+		dt_slot_leave(r->c->w);
+	}
+	rc = r->status;
+	if (rc && err)
+		*err = r->err;
+	if (exposed_s)
+		*exposed_s += dt_now() - t0;
+	free(r->mr);
+	free(r);
+	*req = NULL;
+	return rc;
+}
+
+void dt_comm_poll(struct dt_world *w)
+{
+	if (w->pending)
+		dt_step_all(w);
+}
+
+static struct dt_op make(enum dt_op_kind k, void *dst, const void *src, size_t n, enum dt_dtype t,
+			 const char *what)
+{
+	return (struct dt_op){.kind = k, .dst = dst, .src = src, .n = n, .t = t, .what = what ? what : ""};
+}
+
+static struct dt_op reduction(enum dt_op_kind k, void *dst, const void *src, size_t n, enum dt_dtype t,
+			      enum dt_redop op, const char *what)
+{
+	struct dt_op o = make(k, dst, src, n, t, what);
+
+	o.op = op;
+	return o;
+}
+
+static struct dt_op message(enum dt_op_kind k, void *dst, const void *src, size_t n, enum dt_dtype t,
+			    int peer, int tag, const char *what)
+{
+	struct dt_op o = make(k, dst, src, n, t, what);
+
+	o.root = peer;
+	o.tag = tag;
+	return o;
+}
+
+int dt_all_reduce(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, enum dt_redop op,
+		  const char *what, struct dt_err *err)
+{
+	return run(c, reduction(DT_OP_ALL_REDUCE, dst, src, n, t, op, what), err);
+}
+
+int dt_reduce_scatter(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t,
+		      enum dt_redop op, const char *what, struct dt_err *err)
+{
+	return run(c, reduction(DT_OP_REDUCE_SCATTER, dst, src, n, t, op, what), err);
+}
+
+int dt_all_gather(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, const char *what,
+		  struct dt_err *err)
+{
+	return run(c, make(DT_OP_ALL_GATHER, dst, src, n, t, what), err);
+}
+
+int dt_broadcast(struct dt_comm *c, void *buf, size_t n, enum dt_dtype t, int root, const char *what,
+		 struct dt_err *err)
+{
+	return run(c, message(DT_OP_BROADCAST, buf, NULL, n, t, root, 0, what), err);
+}
+
+int dt_all_to_all(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, const char *what,
+		  struct dt_err *err)
+{
+	return run(c, make(DT_OP_ALL_TO_ALL, dst, src, n, t, what), err);
+}
+
+int dt_barrier(struct dt_comm *c, const char *what, struct dt_err *err)
+{
+	return run(c, make(DT_OP_BARRIER, NULL, NULL, 0, DT_U8, what), err);
+}
+
+int dt_send(struct dt_comm *c, const void *buf, size_t n, enum dt_dtype t, int peer, int tag,
+	    const char *what, struct dt_err *err)
+{
+	return run(c, message(DT_OP_SEND, NULL, buf, n, t, peer, tag, what), err);
+}
+
+int dt_recv(struct dt_comm *c, void *buf, size_t n, enum dt_dtype t, int peer, int tag, const char *what,
+	    struct dt_err *err)
+{
+	return run(c, message(DT_OP_RECV, buf, NULL, n, t, peer, tag, what), err);
+}
+
+int dt_iall_reduce(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, enum dt_redop op,
+		   const char *what, struct dt_req **ret, struct dt_err *err)
+{
+	return start(c, reduction(DT_OP_ALL_REDUCE, dst, src, n, t, op, what), ret, err);
+}
+
+int dt_ireduce_scatter(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t,
+		       enum dt_redop op, const char *what, struct dt_req **ret, struct dt_err *err)
+{
+	return start(c, reduction(DT_OP_REDUCE_SCATTER, dst, src, n, t, op, what), ret, err);
+}
+
+int dt_iall_gather(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, const char *what,
+		   struct dt_req **ret, struct dt_err *err)
+{
+	return start(c, make(DT_OP_ALL_GATHER, dst, src, n, t, what), ret, err);
+}
+
+int dt_isend(struct dt_comm *c, const void *buf, size_t n, enum dt_dtype t, int peer, int tag,
+	     const char *what, struct dt_req **ret, struct dt_err *err)
+{
+	return start(c, message(DT_OP_SEND, NULL, buf, n, t, peer, tag, what), ret, err);
+}
+
+int dt_irecv(struct dt_comm *c, void *buf, size_t n, enum dt_dtype t, int peer, int tag, const char *what,
+	     struct dt_req **ret, struct dt_err *err)
+{
+	return start(c, message(DT_OP_RECV, buf, NULL, n, t, peer, tag, what), ret, err);
+}
+
+/* The lengths are gathered to everyone, so that each member knows how many messages there will be. */
+int dt_gather_bytes(struct dt_comm *c, const void *src, size_t n, char **ret, size_t **ret_lens, int root,
+		    const char *what, struct dt_err *err)
+{
+	size_t *lens = calloc((size_t)c->size, sizeof(*lens)), total = 0;
+	struct dt_req **reqs = calloc((size_t)c->size, sizeof(struct dt_req *));
+	uint64_t mine = n;
+	char *all = NULL;
+	int rc;
+
+	if (!lens || !reqs) {
+		rc = dt_err_sys(err, -ENOMEM, "gather '%s'", what);
+		goto out;
+	}
+	rc = dt_all_gather(c, lens, &mine, 1, DT_I64, what, err);
+	if (rc)
+		goto out;
+	if (c->rank != root) {
+		rc = n ? dt_send(c, src, n, DT_U8, root, 0, what, err) : 0;
+		goto out;
+	}
+	for (int i = 0; i < c->size; i++)
+		total += lens[i];
+	all = malloc(total ? total : 1);
+	if (!all) {
+		rc = dt_err_sys(err, -ENOMEM, "gather '%s' of %zu bytes", what, total);
+		goto out;
+	}
+	for (size_t at = 0, i = 0; i < (size_t)c->size && !rc; at += lens[i++]) {
+		if ((int)i == root && n)
+			memcpy(all + at, src, n);
+		else if (lens[i])
+			rc = dt_irecv(c, all + at, lens[i], DT_U8, (int)i, 0, what, &reqs[i], err);
+	}
+	for (int i = 0; i < c->size; i++) {
+		int e = dt_wait(&reqs[i], NULL, rc ? NULL : err);
+
+		if (!rc)
+			rc = e;
+	}
+out:
+	free(reqs);
+	if (rc || c->rank != root) {
+		free(all);
+		free(lens);
+		return rc;
+	}
+	*ret = all;
+	*ret_lens = lens;
+	return 0;
+}

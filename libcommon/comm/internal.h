@@ -1,0 +1,192 @@
+/*
+ * What the files of comm/ share. A group (struct dt_comm) always has an MPI communicator; collectives of a
+ * group whose ranks all live on one machine go through shared memory instead (shm.c). The seam between the
+ * two is struct dt_transport.
+ *
+ * An operation is started, then stepped until it is done: no thread of ours moves data. A rank that waits for
+ * one operation steps all that are pending, on every group, so a rank waiting here can never hold up a group
+ * elsewhere.
+ */
+#ifndef DT_COMM_INTERNAL_H
+#define DT_COMM_INTERNAL_H
+
+#include "comm/comm.h"
+
+#include <mpi.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum dt_op_kind {
+	DT_OP_NONE, /* computing */
+	DT_OP_ALL_REDUCE,
+	DT_OP_REDUCE_SCATTER,
+	DT_OP_ALL_GATHER,
+	DT_OP_BROADCAST,
+	DT_OP_ALL_TO_ALL,
+	DT_OP_BARRIER,
+	DT_OP_GATHER,
+	DT_OP_SEND,
+	DT_OP_RECV,
+	DT_OP_START_UP,
+	DT_OP_FINISH,
+};
+const char *dt_op_name(enum dt_op_kind k);
+
+struct dt_op {
+	enum dt_op_kind kind;
+	void *dst;
+	const void *src; /* NULL: in place */
+	size_t n;
+	enum dt_dtype t;
+	enum dt_redop op;
+	int root, tag; /* root is the peer of a send or receive */
+	const char *what;
+};
+
+struct dt_req {
+	struct dt_comm *c;
+	struct dt_op op;
+	uint64_t seq; /* number of this collective in its group, from 1 */
+	bool done;
+	int status; /* 0 or the error it ended with */
+	struct dt_err err;
+	struct dt_req *next; /* of the group's queue, oldest first */
+	/* mpi.c */
+	MPI_Request *mr;
+	int nmr;
+	/* shm.c: the operation is cut into pieces; a, b, c: pieces that have passed each phase */
+	uint64_t base;
+	size_t pieces, piece_n, a, b, c_done;
+};
+
+/* How a group moves bytes. */
+struct dt_transport {
+	const char *name;
+	bool ordered; /* only the oldest operation of a group can move */
+	/* Starts r->op. Everything it needs from this rank later happens in step. */
+	int (*start)(struct dt_req *r, struct dt_err *err);
+	/* Returns 1 when done, 0 when not yet, a negative errno when failed. Never blocks. */
+	int (*step)(struct dt_req *r, struct dt_err *err);
+	/* The whole operation at once, blocking; NULL: start and step. */
+	int (*run)(struct dt_comm *c, const struct dt_op *op, struct dt_err *err);
+	/* Sleeps until something may have changed, a millisecond at most; NULL: the processor is yielded. */
+	void (*sleep)(struct dt_comm *c);
+};
+extern const struct dt_transport dt_transport_self, dt_transport_mpi, dt_transport_shm;
+
+#define DT_GROUPS_MAX 64
+
+struct dt_comm {
+	struct dt_world *w;
+	int index; /* in w->comm and on the board; the same on all members */
+	char name[16];
+	int rank, size;
+	int *ranks; /* world rank of each member */
+	const struct dt_transport *collectives, *p2p;
+	uint64_t seq;		    /* collectives started */
+	struct dt_req *head, *tail; /* pending */
+	MPI_Comm mpi;
+	struct dt_shm *shm;
+};
+
+/* What a rank is doing, for the watchdogs of its peers. */
+struct dt_where {
+	int kind; /* enum dt_op_kind */
+	int group, peer;
+	uint64_t seq;
+	double since; /* dt_now of that machine */
+	char what[64];
+};
+
+enum dt_phase { DT_PHASE_ABSENT, DT_PHASE_RUNNING, DT_PHASE_FINISHED };
+
+/* One rank's line on the board, written by that rank alone. */
+struct dt_slot {
+	_Alignas(128) _Atomic int pid;
+	_Atomic int phase;
+	_Atomic int reporter;	  /* of the first slot: a rank of this machine is reporting */
+	_Atomic uint32_t version; /* odd while at is being written */
+	struct dt_where at;
+	_Atomic uint64_t arrived[DT_GROUPS_MAX]; /* collectives entered, a group */
+};
+
+struct dt_launch {
+	const char *by;	     /* "Open MPI's mpirun"; NULL: nobody, one rank */
+	int size;	     /* as the launcher says, 0: it does not say */
+	const char *size_in; /* the variable that says so */
+};
+
+struct dt_watch;
+
+struct dt_world {
+	struct dt_world_info info;
+	struct dt_world_opts opts;
+	const struct dt_log *log;
+	struct dt_launch launch;
+	bool mpi;	       /* MPI_Init was called */
+	bool stepwise;	       /* blocking MPI collectives are stepped too: some group uses shared memory */
+	bool crowded;	       /* more ranks than processors here */
+	MPI_Comm world;	       /* for set-up */
+	MPI_Comm node;	       /* the ranks of this machine */
+	int *node_ranks;       /* their world ranks */
+	int *node_of;	       /* [size]: machine number of every rank */
+	struct dt_slot *board; /* [local_size] in shared memory, or one slot of our own */
+	int board_n;
+	size_t board_bytes;
+	struct dt_slot *_Atomic me;
+	struct dt_watch *watch;
+	pthread_mutex_t lock; /* of comm[] against the watchdog */
+	struct dt_comm *comm[DT_GROUPS_MAX];
+	int pending;
+};
+
+/* launch.c: what the environment says about who started us. */
+struct dt_launch dt_launch_detect(char *(*get)(const char *));
+
+/* world.c */
+int dt_mpi_error(struct dt_err *err, int rc, const char *what);
+
+/*
+ * Shared memory of the members of comm, zero-filled, without a name anywhere: a memfd of the first member
+ * that the others open through /proc. Nothing is left behind however the processes end, and the size of
+ * /dev/shm does not matter. -ENOTSUP on every member when one of them cannot map it.
+ */
+int dt_shared_map(MPI_Comm comm, size_t bytes, void **ret, struct dt_err *err);
+
+/* collective.c */
+void dt_slot_enter(struct dt_world *w, const struct dt_where *at);
+void dt_slot_leave(struct dt_world *w);
+struct dt_where dt_where_op(const struct dt_comm *c, const struct dt_op *op, uint64_t seq);
+/* One round of every pending operation. */
+void dt_step_all(struct dt_world *w);
+
+/* shm.c */
+int dt_shm_open(struct dt_comm *c, struct dt_err *err);
+void dt_shm_close(struct dt_comm *c);
+
+/* mpi.c: elements an MPI call may carry, lowered by tests to show that longer operations are cut well. */
+extern size_t dt_mpi_max_count;
+int dt_mpi_types_init(struct dt_err *err);
+void dt_mpi_types_release(void);
+
+/* watchdog.c */
+int dt_watch_start(struct dt_world *w, struct dt_err *err);
+/* The board is there: peers are known from now on. Collective. */
+int dt_watch_connect(struct dt_world *w, struct dt_err *err);
+void dt_watch_stop(struct dt_world *w);
+/* Ends the job, surely: MPI_Abort, and _exit when that hangs. */
+void dt_end_job(struct dt_world *w, int status) __attribute__((noreturn));
+
+/* reduce.c */
+/*
+ * dst[i] = src[0][i] op src[1][i] op ... in that order, divided by p for DT_AVG. bf16 and f16 are added in
+ * f32 and rounded once, to nearest even. Integers wrap; their average is rounded towards zero. dst may be one
+ * of the sources.
+ */
+void dt_reduce_many(void *dst, const void *const *src, int p, size_t n, enum dt_dtype t, enum dt_redop op);
+/* x[i] /= p, as the last step of DT_AVG. */
+void dt_reduce_divide(void *x, int p, size_t n, enum dt_dtype t);
+/* memcpy that writes past the caches. */
+void dt_copy_stream(void *dst, const void *src, size_t n);
+
+#endif

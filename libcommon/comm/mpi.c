@@ -1,0 +1,358 @@
+/*
+ * Collectives and messages over MPI.
+ *
+ * f32, f64 and integers use MPI's own reductions. bf16 and f16 use ours: each addition of two operands is
+ * done in f32 and rounded to nearest even, so a sum over p ranks is rounded up to p - 1 times (shm.c rounds
+ * once).
+ *
+ * MPI counts are ints, and products of count and ranks are ints inside some implementations, so operations
+ * longer than dt_mpi_max_count elements in all are cut; the parts of one operation are all posted at once.
+ */
+#include "comm/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+size_t dt_mpi_max_count = (size_t)1 << 28;
+
+static MPI_Datatype half_type[2] = {MPI_DATATYPE_NULL, MPI_DATATYPE_NULL};
+static MPI_Op half_op[2][3]; /* [f16][sum, max, min] */
+
+#define HALF_OP(name, T, OP)                                                                                 \
+	static void name(void *in, void *inout, int *n, MPI_Datatype *type)                                  \
+	{                                                                                                    \
+		const void *src[2] = {in, inout};                                                            \
+                                                                                                             \
+		(void)type;                                                                                  \
+		dt_reduce_many(inout, src, 2, (size_t)*n, T, OP);                                            \
+	}
+
+HALF_OP(bf16_sum, DT_BF16, DT_SUM)
+HALF_OP(bf16_max, DT_BF16, DT_MAX)
+HALF_OP(bf16_min, DT_BF16, DT_MIN)
+HALF_OP(f16_sum, DT_F16, DT_SUM)
+HALF_OP(f16_max, DT_F16, DT_MAX)
+HALF_OP(f16_min, DT_F16, DT_MIN)
+
+int dt_mpi_types_init(struct dt_err *err)
+{
+	static MPI_User_function *const fn[2][3] = {{bf16_sum, bf16_max, bf16_min},
+						    {f16_sum, f16_max, f16_min}};
+
+	for (int i = 0; i < 2; i++) {
+		int rc = MPI_Type_contiguous(2, MPI_BYTE, &half_type[i]);
+
+		if (!rc)
+			rc = MPI_Type_commit(&half_type[i]);
+		for (int k = 0; k < 3 && !rc; k++)
+			rc = MPI_Op_create(fn[i][k], 1, &half_op[i][k]);
+		if (rc)
+			return dt_mpi_error(err, rc, "cannot define 16-bit types");
+	}
+	return 0;
+}
+
+void dt_mpi_types_release(void)
+{
+	for (int i = 0; i < 2; i++) {
+		if (half_type[i] == MPI_DATATYPE_NULL)
+			continue;
+		MPI_Type_free(&half_type[i]);
+		for (int k = 0; k < 3; k++)
+			MPI_Op_free(&half_op[i][k]);
+	}
+}
+
+static MPI_Datatype type_of(enum dt_dtype t)
+{
+	switch (t) {
+	case DT_F32:
+		return MPI_FLOAT;
+	case DT_BF16:
+		return half_type[0];
+	case DT_F16:
+		return half_type[1];
+	case DT_F64:
+		return MPI_DOUBLE;
+	case DT_I32:
+		return MPI_INT32_T;
+	case DT_I64:
+		return MPI_INT64_T;
+	case DT_U16:
+		return MPI_UINT16_T;
+	case DT_I8:
+		return MPI_INT8_T;
+	default:
+		return MPI_UINT8_T;
+	}
+}
+
+static MPI_Op op_of(enum dt_dtype t, enum dt_redop op)
+{
+	int k = op == DT_MAX ? 1 : op == DT_MIN ? 2 : 0;
+
+	if (t == DT_BF16 || t == DT_F16)
+		return half_op[t == DT_F16][k];
+	return k == 1 ? MPI_MAX : k == 2 ? MPI_MIN : MPI_SUM;
+}
+
+/* One MPI call for each part, blocking (reqs NULL) or not. */
+struct poster {
+	struct dt_comm *c;
+	const struct dt_op *op;
+	MPI_Datatype type;
+	size_t esize;
+	struct dt_req *r; /* NULL: blocking */
+	int room;
+};
+
+static MPI_Request *slot(struct poster *p)
+{
+	struct dt_req *r = p->r;
+
+	if (r->nmr == p->room) {
+		int room = p->room ? 2 * p->room : 4;
+		MPI_Request *mr = realloc(r->mr, (size_t)room * sizeof(*mr));
+
+		if (!mr)
+			return NULL;
+		r->mr = mr;
+		p->room = room;
+	}
+	r->mr[r->nmr] = MPI_REQUEST_NULL;
+	return &r->mr[r->nmr++];
+}
+
+#define POST(p, blocking, ...)                                                                               \
+	do {                                                                                                 \
+		MPI_Request *q;                                                                              \
+		int rc;                                                                                      \
+                                                                                                             \
+		if (!(p)->r) {                                                                               \
+			rc = MPI_##blocking(__VA_ARGS__);                                                    \
+		} else {                                                                                     \
+			q = slot(p);                                                                         \
+			rc = q ? MPI_I##blocking##_(__VA_ARGS__, q) : MPI_ERR_NO_MEM;                        \
+		}                                                                                            \
+		if (rc)                                                                                      \
+			return rc;                                                                           \
+	} while (0)
+
+/* MPI names its non-blocking calls in another case. */
+#define MPI_IAllreduce_		   MPI_Iallreduce
+#define MPI_IReduce_		   MPI_Ireduce
+#define MPI_IReduce_scatter_block_ MPI_Ireduce_scatter_block
+#define MPI_IAllgather_		   MPI_Iallgather
+#define MPI_IBcast_		   MPI_Ibcast
+#define MPI_IAlltoall_		   MPI_Ialltoall
+#define MPI_IBarrier_		   MPI_Ibarrier
+#define MPI_ISend_		   MPI_Isend
+
+static size_t part(size_t n, size_t at, size_t most)
+{
+	return n - at < most ? n - at : most;
+}
+
+static int post_all_reduce(struct poster *p)
+{
+	const struct dt_op *o = p->op;
+
+	for (size_t at = 0; at < o->n; at += dt_mpi_max_count) {
+		const void *src = o->src ? (const char *)o->src + at * p->esize : MPI_IN_PLACE;
+
+		POST(p, Allreduce, src, (char *)o->dst + at * p->esize, (int)part(o->n, at, dt_mpi_max_count),
+		     p->type, op_of(o->t, o->op), p->c->mpi);
+	}
+	return 0;
+}
+
+/* Whether dst is this rank's own place in src. */
+static bool scatter_aliased(const struct dt_comm *c, const struct dt_op *o)
+{
+	return o->src &&
+	       o->dst == (const char *)o->src + (size_t)c->rank * o->n * (size_t)dt_dtype_size(o->t);
+}
+
+static int post_reduce_scatter(struct poster *p)
+{
+	const struct dt_op *o = p->op;
+	bool inplace = !o->src || scatter_aliased(p->c, o);
+	char *in = o->src ? (char *)(uintptr_t)o->src : o->dst;
+
+	if (o->n * (size_t)p->c->size <= dt_mpi_max_count) {
+		POST(p, Reduce_scatter_block, inplace ? MPI_IN_PLACE : in, inplace ? in : o->dst, (int)o->n,
+		     p->type, op_of(o->t, o->op), p->c->mpi);
+		return 0;
+	}
+	for (int root = 0; root < p->c->size; root++)
+		for (size_t at = 0; at < o->n; at += dt_mpi_max_count) {
+			char *src = in + ((size_t)root * o->n + at) * p->esize;
+			char *dst = inplace ? src : (char *)o->dst + at * p->esize;
+			bool mine = root == p->c->rank;
+
+			POST(p, Reduce, mine && inplace ? MPI_IN_PLACE : src, mine ? dst : NULL,
+			     (int)part(o->n, at, dt_mpi_max_count), p->type, op_of(o->t, o->op), root,
+			     p->c->mpi);
+		}
+	return 0;
+}
+
+/* count elements of type as one item that is extent bytes long, so that parts keep the stride of the whole.
+ */
+static int strided(MPI_Datatype type, size_t count, size_t extent, MPI_Datatype *ret)
+{
+	MPI_Datatype run;
+	int rc = MPI_Type_contiguous((int)count, type, &run);
+
+	if (rc)
+		return rc;
+	rc = MPI_Type_create_resized(run, 0, (MPI_Aint)extent, ret);
+	MPI_Type_free(&run);
+	return rc ? rc : MPI_Type_commit(ret);
+}
+
+static int post_strided(struct poster *p)
+{
+	const struct dt_op *o = p->op;
+	size_t most = dt_mpi_max_count / (size_t)p->c->size, step = most ? most : 1;
+
+	for (size_t at = 0; at < o->n; at += step) {
+		const char *src = o->src ? (const char *)o->src + at * p->esize : MPI_IN_PLACE;
+		char *dst = (char *)o->dst + at * p->esize;
+		MPI_Datatype item;
+		int rc = strided(p->type, part(o->n, at, step), o->n * p->esize, &item);
+
+		if (rc)
+			return rc;
+		if (o->kind == DT_OP_ALL_GATHER)
+			POST(p, Allgather, src, 1, item, dst, 1, item, p->c->mpi);
+		else
+			POST(p, Alltoall, src, 1, item, dst, 1, item, p->c->mpi);
+		MPI_Type_free(&item); /* lives on until the operations that use it are done */
+	}
+	return 0;
+}
+
+static int post_moves(struct poster *p)
+{
+	const struct dt_op *o = p->op;
+
+	if (o->kind == DT_OP_BARRIER) {
+		POST(p, Barrier, p->c->mpi);
+		return 0;
+	}
+	if (o->kind == DT_OP_ALL_GATHER || o->kind == DT_OP_ALL_TO_ALL) {
+		const void *src = o->src ? o->src : MPI_IN_PLACE;
+
+		if (o->n * (size_t)p->c->size > dt_mpi_max_count)
+			return post_strided(p);
+		if (o->kind == DT_OP_ALL_GATHER)
+			POST(p, Allgather, src, (int)o->n, p->type, o->dst, (int)o->n, p->type, p->c->mpi);
+		else
+			POST(p, Alltoall, src, (int)o->n, p->type, o->dst, (int)o->n, p->type, p->c->mpi);
+		return 0;
+	}
+	/* an empty message is a message; an empty broadcast is nothing */
+	for (size_t at = 0; at < o->n || (at == 0 && o->kind != DT_OP_BROADCAST); at += dt_mpi_max_count) {
+		char *dst = (char *)o->dst + (o->dst ? at * p->esize : 0);
+		int m = (int)part(o->n, at, dt_mpi_max_count);
+
+		if (o->kind == DT_OP_BROADCAST) {
+			POST(p, Bcast, dst, m, p->type, o->root, p->c->mpi);
+		} else if (o->kind == DT_OP_SEND) {
+			POST(p, Send, (const char *)o->src + (o->src ? at * p->esize : 0), m, p->type,
+			     o->root, o->tag, p->c->mpi);
+		} else {
+			MPI_Request *q = slot(p);
+			int rc = q ? MPI_Irecv(dst, m, p->type, o->root, o->tag, p->c->mpi, q)
+				   : MPI_ERR_NO_MEM;
+
+			if (rc)
+				return rc;
+		}
+	}
+	return 0;
+}
+
+static int post(struct dt_comm *c, const struct dt_op *o, struct dt_req *r, struct dt_err *err)
+{
+	struct poster p = {
+		.c = c, .op = o, .type = type_of(o->t), .esize = (size_t)dt_dtype_size(o->t), .r = r};
+	int rc = o->kind == DT_OP_ALL_REDUCE	   ? post_all_reduce(&p)
+		 : o->kind == DT_OP_REDUCE_SCATTER ? post_reduce_scatter(&p)
+						   : post_moves(&p);
+
+	return rc ? dt_mpi_error(err, rc, dt_op_name(o->kind)) : 0;
+}
+
+/* What is left to do here once MPI has delivered. */
+static void finish(struct dt_comm *c, const struct dt_op *o)
+{
+	size_t bytes = o->n * (size_t)dt_dtype_size(o->t);
+
+	if (o->kind == DT_OP_REDUCE_SCATTER && o->n) {
+		bool whole = o->n * (size_t)c->size <= dt_mpi_max_count;
+		const char *in = o->src ? o->src : o->dst;
+
+		if (whole && scatter_aliased(c, o))
+			memmove(o->dst, in, bytes);
+		else if (!whole && !o->src)
+			memmove(o->dst, in + (size_t)c->rank * bytes, bytes);
+	}
+	if ((o->kind == DT_OP_ALL_REDUCE || o->kind == DT_OP_REDUCE_SCATTER) && o->op == DT_AVG)
+		dt_reduce_divide(o->dst, c->size, o->n, o->t);
+}
+
+static int mpi_start(struct dt_req *r, struct dt_err *err)
+{
+	return post(r->c, &r->op, r, err);
+}
+
+static int mpi_step(struct dt_req *r, struct dt_err *err)
+{
+	int flag = 0, rc = MPI_Testall(r->nmr, r->mr, &flag, MPI_STATUSES_IGNORE);
+
+	if (rc)
+		return dt_mpi_error(err, rc, dt_op_name(r->op.kind));
+	if (!flag)
+		return 0;
+	free(r->mr);
+	r->mr = NULL;
+	r->nmr = 0;
+	finish(r->c, &r->op);
+	return 1;
+}
+
+static int mpi_run(struct dt_comm *c, const struct dt_op *op, struct dt_err *err)
+{
+	int rc = post(c, op, NULL, err);
+
+	if (!rc)
+		finish(c, op);
+	return rc;
+}
+
+const struct dt_transport dt_transport_mpi = {
+	.name = "mpi",
+	.start = mpi_start,
+	.step = mpi_step,
+	.run = mpi_run,
+};
+
+/* A group of one rank: the result is the input. */
+static int self_start(struct dt_req *r, struct dt_err *err)
+{
+	const struct dt_op *o = &r->op;
+
+	if (o->src && o->dst && o->src != o->dst && o->n)
+		memmove(o->dst, o->src, o->n * (size_t)dt_dtype_size(o->t));
+	return 0;
+}
+
+static int self_step(struct dt_req *r, struct dt_err *err)
+{
+	return 1;
+}
+
+const struct dt_transport dt_transport_self = {.name = "self", .start = self_start, .step = self_step};

@@ -1,0 +1,256 @@
+/*
+ * Local reductions. A block of accumulators small enough for the first cache is filled from the first source
+ * and takes the others one by one, so every source is read once and the order of additions is the order of
+ * the sources whatever the number of elements.
+ */
+#include "comm/internal.h"
+
+#include <string.h>
+
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__clang__)
+#define CLONES __attribute__((target_clones("avx512bw", "avx2", "default")))
+#else
+#define CLONES
+#endif
+
+#define BLOCK 512
+
+static inline float f16_to_f32(uint16_t h)
+{
+	uint32_t u = (uint32_t)(h & 0x7fff) << 13, special = (h & 0x7c00) == 0x7c00 ? 0x7f800000u : 0;
+	float f;
+
+	/* as an f32 exponent it is 112 too small; the product is exact, subnormals included */
+	memcpy(&f, &u, 4);
+	f *= 0x1p112f;
+	memcpy(&u, &f, 4);
+	u |= special | (uint32_t)(h & 0x8000) << 16;
+	memcpy(&f, &u, 4);
+	return f;
+}
+
+static inline uint16_t f32_to_f16(float f)
+{
+	uint32_t u, sign, normal, small, r;
+	float g;
+
+	memcpy(&u, &f, 4);
+	sign = u >> 16 & 0x8000;
+	u &= 0x7fffffff;
+	normal = (u + 0xc8000fffu + (u >> 13 & 1)) >> 13; /* exponent moved by 112, to nearest even */
+	memcpy(&g, &u, 4);
+	g += 0.5f; /* the unit of 0.5 is 2^-24, that of the smallest f16 */
+	memcpy(&small, &g, 4);
+	small -= 0x3f000000u;
+	r = u < 0x38800000u ? small : normal;
+	r = u >= 0x477ff000u ? 0x7c00 : r; /* 65520 and above */
+	r = u > 0x7f800000u ? 0x7e00 : r;
+	return (uint16_t)(sign | r);
+}
+
+/* fn_into: acc op= x over one block. */
+#define ACCUMULATE(name, T, SUM)                                                                             \
+	CLONES static void name##_into(T *restrict acc, const T *restrict x, size_t n, enum dt_redop op)     \
+	{                                                                                                    \
+		if (op == DT_MAX)                                                                            \
+			for (size_t i = 0; i < n; i++)                                                       \
+				acc[i] = x[i] > acc[i] ? x[i] : acc[i];                                      \
+		else if (op == DT_MIN)                                                                       \
+			for (size_t i = 0; i < n; i++)                                                       \
+				acc[i] = x[i] < acc[i] ? x[i] : acc[i];                                      \
+		else                                                                                         \
+			for (size_t i = 0; i < n; i++)                                                       \
+				acc[i] = (T)(SUM);                                                           \
+	}
+
+ACCUMULATE(f32, float, acc[i] + x[i])
+ACCUMULATE(f64, double, acc[i] + x[i])
+ACCUMULATE(i32, int32_t, (uint32_t)acc[i] + (uint32_t)x[i])
+ACCUMULATE(i64, int64_t, (uint64_t)acc[i] + (uint64_t)x[i])
+ACCUMULATE(u8, uint8_t, acc[i] + x[i])
+ACCUMULATE(u16, uint16_t, acc[i] + x[i])
+ACCUMULATE(i8, int8_t, acc[i] + x[i])
+
+CLONES static void widen(float *restrict y, const uint16_t *restrict x, size_t n, bool f16)
+{
+	if (f16)
+		for (size_t i = 0; i < n; i++)
+			y[i] = f16_to_f32(x[i]);
+	else
+		for (size_t i = 0; i < n; i++)
+			y[i] = dt_bf16_to_f32(x[i]);
+}
+
+CLONES static void narrow(uint16_t *restrict y, const float *restrict x, size_t n, bool f16)
+{
+	if (f16)
+		for (size_t i = 0; i < n; i++)
+			y[i] = f32_to_f16(x[i]);
+	else
+		for (size_t i = 0; i < n; i++)
+			y[i] = dt_f32_to_bf16(x[i]);
+}
+
+CLONES static void divide_f32(float *x, size_t n, float p)
+{
+	for (size_t i = 0; i < n; i++)
+		x[i] /= p;
+}
+
+static void many_half(uint16_t *dst, const void *const *src, int p, size_t n, bool f16, enum dt_redop op)
+{
+	float acc[BLOCK], x[BLOCK];
+
+	for (size_t at = 0; at < n; at += BLOCK) {
+		size_t m = n - at < BLOCK ? n - at : BLOCK;
+
+		widen(acc, (const uint16_t *)src[0] + at, m, f16);
+		for (int r = 1; r < p; r++) {
+			widen(x, (const uint16_t *)src[r] + at, m, f16);
+			f32_into(acc, x, m, op);
+		}
+		if (op == DT_AVG)
+			divide_f32(acc, m, (float)p);
+		narrow(dst + at, acc, m, f16);
+	}
+}
+
+#define MANY(name, T)                                                                                        \
+	static void many_##name(T *dst, const void *const *src, int p, size_t n, enum dt_redop op)           \
+	{                                                                                                    \
+		T acc[BLOCK];                                                                                \
+                                                                                                             \
+		for (size_t at = 0; at < n; at += BLOCK) {                                                   \
+			size_t m = n - at < BLOCK ? n - at : BLOCK;                                          \
+                                                                                                             \
+			memcpy(acc, (const T *)src[0] + at, m * sizeof(T));                                  \
+			for (int r = 1; r < p; r++)                                                          \
+				name##_into(acc, (const T *)src[r] + at, m, op);                             \
+			if (op == DT_AVG)                                                                    \
+				for (size_t i = 0; i < m; i++)                                               \
+					acc[i] = (T)(acc[i] / p);                                            \
+			memcpy(dst + at, acc, m * sizeof(T));                                                \
+		}                                                                                            \
+	}
+
+MANY(f32, float)
+MANY(f64, double)
+MANY(i32, int32_t)
+MANY(i64, int64_t)
+MANY(u8, uint8_t)
+MANY(u16, uint16_t)
+MANY(i8, int8_t)
+
+void dt_reduce_many(void *dst, const void *const *src, int p, size_t n, enum dt_dtype t, enum dt_redop op)
+{
+	switch (t) {
+	case DT_F32:
+		many_f32(dst, src, p, n, op);
+		break;
+	case DT_BF16:
+	case DT_F16:
+		many_half(dst, src, p, n, t == DT_F16, op);
+		break;
+	case DT_F64:
+		many_f64(dst, src, p, n, op);
+		break;
+	case DT_I32:
+		many_i32(dst, src, p, n, op);
+		break;
+	case DT_I64:
+		many_i64(dst, src, p, n, op);
+		break;
+	case DT_U8:
+		many_u8(dst, src, p, n, op);
+		break;
+	case DT_U16:
+		many_u16(dst, src, p, n, op);
+		break;
+	case DT_I8:
+		many_i8(dst, src, p, n, op);
+		break;
+	case DT_DTYPE_N:
+		break;
+	}
+}
+
+void dt_reduce_divide(void *x, int p, size_t n, enum dt_dtype t)
+{
+	switch (t) {
+	case DT_F32:
+		divide_f32(x, n, (float)p);
+		break;
+	case DT_BF16:
+		for (size_t i = 0; i < n; i++)
+			((uint16_t *)x)[i] = dt_f32_to_bf16(dt_bf16_to_f32(((uint16_t *)x)[i]) / (float)p);
+		break;
+	case DT_F16:
+		for (size_t i = 0; i < n; i++)
+			((uint16_t *)x)[i] = f32_to_f16(f16_to_f32(((uint16_t *)x)[i]) / (float)p);
+		break;
+	case DT_F64:
+		for (size_t i = 0; i < n; i++)
+			((double *)x)[i] /= p;
+		break;
+	case DT_I32:
+		for (size_t i = 0; i < n; i++)
+			((int32_t *)x)[i] /= p;
+		break;
+	case DT_I64:
+		for (size_t i = 0; i < n; i++)
+			((int64_t *)x)[i] /= p;
+		break;
+	case DT_U8:
+		for (size_t i = 0; i < n; i++)
+			((uint8_t *)x)[i] = (uint8_t)(((uint8_t *)x)[i] / p);
+		break;
+	case DT_U16:
+		for (size_t i = 0; i < n; i++)
+			((uint16_t *)x)[i] = (uint16_t)(((uint16_t *)x)[i] / p);
+		break;
+	case DT_I8:
+		for (size_t i = 0; i < n; i++)
+			((int8_t *)x)[i] = (int8_t)(((int8_t *)x)[i] / p);
+		break;
+	case DT_DTYPE_N:
+		break;
+	}
+}
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+
+void dt_copy_stream(void *dst, const void *src, size_t n)
+{
+	char *d = dst;
+	const char *s = src;
+	size_t head = -(uintptr_t)d & 63;
+
+	if (n < 256 + head) {
+		memcpy(d, s, n);
+		return;
+	}
+	memcpy(d, s, head);
+	d += head;
+	s += head;
+	n -= head;
+	for (; n >= 64; d += 64, s += 64, n -= 64) {
+		__m128i a = _mm_loadu_si128((const __m128i *)s);
+		__m128i b = _mm_loadu_si128((const __m128i *)(s + 16));
+		__m128i c = _mm_loadu_si128((const __m128i *)(s + 32));
+		__m128i e = _mm_loadu_si128((const __m128i *)(s + 48));
+
+		_mm_stream_si128((__m128i *)d, a);
+		_mm_stream_si128((__m128i *)(d + 16), b);
+		_mm_stream_si128((__m128i *)(d + 32), c);
+		_mm_stream_si128((__m128i *)(d + 48), e);
+	}
+	_mm_sfence();
+	memcpy(d, s, n);
+}
+#else
+void dt_copy_stream(void *dst, const void *src, size_t n)
+{
+	memcpy(dst, src, n);
+}
+#endif

@@ -1,0 +1,353 @@
+/*
+ * Collectives between ranks of one machine through a shared segment.
+ *
+ * Each rank has two buffers of PIECE bytes in the segment, and the group has two more for results. An
+ * operation is cut into pieces that fit; the buffers alternate, so one piece is read while the next is
+ * written. The whole segment stays in the last-level cache, so what reaches memory is little more than the
+ * input read once and the result written once (past the caches, where it would not fit in them): 2pS bytes
+ * for an all-reduce of S bytes over p ranks, the lower bound.
+ *
+ * Phases of one piece, each rank by itself:
+ *   a  copy the input into my buffer                        then IN[me] = k + 1
+ *   b  when all IN > k: reduce my share of all buffers      then RED[me] = k + 1
+ *   c  when all RED > k: copy the result out                then OUT[me] = k + 1
+ * and a of piece k + 2 waits for all OUT > k. Small all-reduces skip c: everyone reduces everything. The
+ * other collectives have phases a and b only. Each counter has one writer and lies on a line of its own; they
+ * only grow. Every element is reduced in rank order, so all ranks get the same bits.
+ *
+ * Waiting: the collective layer spins, yields, then sleeps on a futex that is woken only when somebody
+ * sleeps.
+ */
+#include "comm/internal.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PIECE	     ((size_t)256 << 10)
+#define SMALL	     ((size_t)16 << 10) /* bytes over all ranks: everyone reduces everything */
+#define STREAM_LEAST ((size_t)1 << 20)
+
+enum { IN, RED, OUT };
+
+struct line {
+	_Alignas(128) _Atomic uint64_t v[3];
+};
+
+struct header {
+	_Alignas(128) _Atomic uint32_t event;
+	_Alignas(128) _Atomic uint32_t sleepers;
+};
+
+struct dt_shm {
+	struct header *h;
+	struct line *line; /* [size] */
+	char *in, *result;
+	size_t bytes;
+	uint64_t next; /* number of the next piece */
+	size_t stream; /* results of this size and more go past the caches */
+	const void **src;
+};
+
+int dt_shm_open(struct dt_comm *c, struct dt_err *err)
+{
+	size_t p = (size_t)c->size, lines = sizeof(struct header) + p * sizeof(struct line), cache;
+	struct dt_shm *s = calloc(1, sizeof(*s));
+	long l3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
+	void *base;
+	int rc;
+
+	lines = (lines + 4095) / 4096 * 4096;
+	if (s)
+		s->src = calloc(p, sizeof(*s->src));
+	if (!s || !s->src) {
+		free(s);
+		return dt_err_sys(err, -ENOMEM, "shared memory of group %s", c->name);
+	}
+	s->bytes = lines + (p + 1) * 2 * PIECE;
+	rc = dt_shared_map(c->mpi, s->bytes, &base, err);
+	if (rc) {
+		free(s->src);
+		free(s);
+		return rc;
+	}
+	s->h = base;
+	s->line = (struct line *)((char *)base + sizeof(struct header));
+	s->in = (char *)base + lines;
+	s->result = s->in + p * 2 * PIECE;
+	cache = l3 > 0 ? (size_t)l3 / (2 * p) : STREAM_LEAST;
+	s->stream = cache > STREAM_LEAST ? cache : STREAM_LEAST;
+	c->shm = s;
+	return 0;
+}
+
+void dt_shm_close(struct dt_comm *c)
+{
+	if (!c->shm)
+		return;
+	munmap(c->shm->h, c->shm->bytes);
+	free(c->shm->src);
+	free(c->shm);
+	c->shm = NULL;
+}
+
+static bool all_past(const struct dt_comm *c, int which, uint64_t k)
+{
+	for (int r = 0; r < c->size; r++)
+		if (atomic_load_explicit(&c->shm->line[r].v[which], memory_order_acquire) < k)
+			return false;
+	return true;
+}
+
+static void publish(struct dt_comm *c, int which, uint64_t k)
+{
+	struct header *h = c->shm->h;
+
+	atomic_store_explicit(&c->shm->line[c->rank].v[which], k, memory_order_release);
+	atomic_thread_fence(memory_order_seq_cst); /* either we see the sleeper or it sees the counter */
+	if (atomic_load_explicit(&h->sleepers, memory_order_relaxed)) {
+		atomic_fetch_add(&h->event, 1);
+		syscall(SYS_futex, &h->event, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+	}
+}
+
+static void shm_sleep(struct dt_comm *c)
+{
+	struct header *h = c->shm->h;
+	struct timespec most = {0, 1000000};
+	struct dt_req *r = c->head;
+	uint32_t event;
+
+	atomic_fetch_add(&h->sleepers, 1);
+	event = atomic_load(&h->event);
+	dt_step_all(c->w);
+	if (c->head == r && r)
+		syscall(SYS_futex, &h->event, FUTEX_WAIT, event, &most, NULL, 0);
+	atomic_fetch_sub(&h->sleepers, 1);
+}
+
+/* Where one piece lies: elements [lo, lo + m) of every block of the operation. */
+struct piece {
+	struct dt_comm *c;
+	const struct dt_op *o;
+	size_t e, lo, m;
+	int buf;
+	bool stream;
+	const char *src; /* input, in place or not; for an in-place all-gather this rank's own block */
+};
+
+static struct piece piece_at(const struct dt_req *r, size_t i)
+{
+	const struct dt_op *o = &r->op;
+	struct piece p = {.c = r->c, .o = o, .e = (size_t)dt_dtype_size(o->t), .lo = i * r->piece_n};
+	size_t wide = o->kind == DT_OP_ALL_GATHER || o->kind == DT_OP_ALL_TO_ALL ? (size_t)r->c->size : 1;
+
+	p.m = o->n - p.lo < r->piece_n ? o->n - p.lo : r->piece_n;
+	p.buf = (int)((r->base + i) & 1);
+	p.stream = o->n * p.e * wide >= r->c->shm->stream;
+	p.src = o->src ? o->src : o->dst;
+	if (o->kind == DT_OP_ALL_GATHER && !o->src)
+		p.src += (size_t)r->c->rank * o->n * p.e;
+	return p;
+}
+
+static char *buffer(const struct piece *p, int rank)
+{
+	return p->c->shm->in + ((size_t)rank * 2 + (size_t)p->buf) * PIECE;
+}
+
+static char *result(const struct piece *p)
+{
+	return p->c->shm->result + (size_t)p->buf * PIECE;
+}
+
+static void copy_out(const struct piece *p, void *dst, const void *src, size_t bytes)
+{
+	if (p->stream)
+		dt_copy_stream(dst, src, bytes);
+	else
+		memcpy(dst, src, bytes);
+}
+
+/* Elements [*from, *to) of a piece of an all-reduce are this rank's to reduce. */
+static void share(const struct piece *p, int rank, size_t *from, size_t *to)
+{
+	size_t each = (p->m + (size_t)p->c->size - 1) / (size_t)p->c->size;
+
+	each = (each + 63) / 64 * 64;
+	*from = (size_t)rank * each < p->m ? (size_t)rank * each : p->m;
+	*to = *from + each < p->m ? *from + each : p->m;
+}
+
+static bool small(const struct dt_req *r)
+{
+	return r->op.n * (size_t)dt_dtype_size(r->op.t) * (size_t)r->c->size <= SMALL;
+}
+
+static bool three_phases(const struct dt_req *r)
+{
+	return r->op.kind == DT_OP_ALL_REDUCE && !small(r);
+}
+
+static void phase_a(const struct dt_req *r, size_t i)
+{
+	struct piece p = piece_at(r, i);
+	int me = p.c->rank, n = p.c->size;
+	char *to = buffer(&p, me);
+	size_t from, end;
+
+	switch (p.o->kind) {
+	case DT_OP_ALL_REDUCE:
+		if (small(r)) {
+			memcpy(to, p.src, p.m * p.e);
+			break;
+		}
+		share(&p, me, &from, &end); /* nobody else reads my own share */
+		memcpy(to, p.src + p.lo * p.e, from * p.e);
+		memcpy(to + end * p.e, p.src + (p.lo + end) * p.e, (p.m - end) * p.e);
+		break;
+	case DT_OP_REDUCE_SCATTER:
+	case DT_OP_ALL_TO_ALL:
+		for (int j = 0; j < n; j++)
+			if (j != me)
+				memcpy(to + (size_t)j * p.m * p.e, p.src + ((size_t)j * p.o->n + p.lo) * p.e,
+				       p.m * p.e);
+		break;
+	case DT_OP_ALL_GATHER:
+		memcpy(to, p.src + p.lo * p.e, p.m * p.e);
+		break;
+	case DT_OP_BROADCAST:
+		if (me == p.o->root)
+			memcpy(to, p.src + p.lo * p.e, p.m * p.e);
+		break;
+	default:
+		break;
+	}
+}
+
+/* dst = reduction over ranks of what lies at offset in their buffers; own is this rank's input for it. */
+static void reduce(const struct piece *p, char *dst, size_t offset, const char *own, size_t m)
+{
+	const void **src = p->c->shm->src;
+
+	for (int j = 0; j < p->c->size; j++)
+		src[j] = j == p->c->rank ? own : buffer(p, j) + offset;
+	dt_reduce_many(dst, src, p->c->size, m, p->o->t, p->o->op);
+}
+
+static void phase_b(const struct dt_req *r, size_t i)
+{
+	struct piece p = piece_at(r, i);
+	int me = p.c->rank, n = p.c->size;
+	char *dst = (char *)p.o->dst + (p.o->dst ? p.lo * p.e : 0);
+	size_t block = p.o->n * p.e, from, end;
+
+	switch (p.o->kind) {
+	case DT_OP_ALL_REDUCE:
+		if (small(r)) {
+			reduce(&p, dst, 0, p.src, p.m);
+			break;
+		}
+		share(&p, me, &from, &end);
+		reduce(&p, result(&p) + from * p.e, from * p.e, p.src + (p.lo + from) * p.e, end - from);
+		break;
+	case DT_OP_REDUCE_SCATTER:
+		reduce(&p, dst, (size_t)me * p.m * p.e, p.src + (size_t)me * block + p.lo * p.e, p.m);
+		break;
+	case DT_OP_ALL_GATHER:
+		for (int j = 0; j < n; j++)
+			if (j != me)
+				copy_out(&p, dst + (size_t)j * block, buffer(&p, j), p.m * p.e);
+			else if (p.o->src)
+				copy_out(&p, dst + (size_t)j * block, p.src + p.lo * p.e, p.m * p.e);
+		break;
+	case DT_OP_ALL_TO_ALL:
+		for (int j = 0; j < n; j++)
+			if (j != me)
+				copy_out(&p, dst + (size_t)j * block, buffer(&p, j) + (size_t)me * p.m * p.e,
+					 p.m * p.e);
+			else if (p.o->src)
+				copy_out(&p, dst + (size_t)j * block, p.src + (size_t)j * block + p.lo * p.e,
+					 p.m * p.e);
+		break;
+	case DT_OP_BROADCAST:
+		if (me != p.o->root)
+			copy_out(&p, dst, buffer(&p, p.o->root), p.m * p.e);
+		break;
+	default:
+		break;
+	}
+}
+
+static void phase_c(const struct dt_req *r, size_t i)
+{
+	struct piece p = piece_at(r, i);
+
+	copy_out(&p, (char *)p.o->dst + p.lo * p.e, result(&p), p.m * p.e);
+}
+
+static int shm_start(struct dt_req *r, struct dt_err *err)
+{
+	const struct dt_op *o = &r->op;
+	size_t bytes = PIECE / (size_t)dt_dtype_size(o->t);
+
+	if (o->kind == DT_OP_REDUCE_SCATTER || o->kind == DT_OP_ALL_TO_ALL)
+		bytes /= (size_t)r->c->size;
+	r->piece_n = bytes > 64 ? bytes / 64 * 64 : bytes;
+	if (!r->piece_n)
+		return dt_err_set(err, -ENOTSUP, "%s '%s': %d ranks on one machine are too many",
+				  dt_op_name(o->kind), o->what, r->c->size);
+	r->pieces = o->kind == DT_OP_BARRIER ? 1 : (o->n + r->piece_n - 1) / r->piece_n;
+	r->base = r->c->shm->next;
+	r->c->shm->next += r->pieces;
+	return 0;
+}
+
+static int shm_step(struct dt_req *r, struct dt_err *err)
+{
+	struct dt_comm *c = r->c;
+	bool three = three_phases(r), moved = true;
+
+	while (moved) {
+		uint64_t k = r->base + r->a;
+
+		moved = false;
+		if (r->a < r->pieces && (k < 2 || all_past(c, OUT, k - 1))) {
+			phase_a(r, r->a);
+			publish(c, IN, k + 1);
+			r->a++;
+			moved = true;
+		}
+		k = r->base + r->b;
+		if (r->b < r->a && all_past(c, IN, k + 1)) {
+			phase_b(r, r->b);
+			publish(c, three ? RED : OUT, k + 1);
+			r->b++;
+			if (!three)
+				r->c_done++;
+			moved = true;
+		}
+		k = r->base + r->c_done;
+		if (three && r->c_done < r->b && all_past(c, RED, k + 1)) {
+			phase_c(r, r->c_done);
+			publish(c, OUT, k + 1);
+			r->c_done++;
+			moved = true;
+		}
+	}
+	return r->c_done == r->pieces;
+}
+
+const struct dt_transport dt_transport_shm = {
+	.name = "shm",
+	.ordered = true,
+	.start = shm_start,
+	.step = shm_step,
+	.sleep = shm_sleep,
+};

@@ -1,0 +1,416 @@
+/* The job: who started it, which ranks share a machine, the board the watchdogs read, groups. */
+#include "comm/internal.h"
+
+#include "base/progress.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+int dt_mpi_error(struct dt_err *err, int rc, const char *what)
+{
+	char text[MPI_MAX_ERROR_STRING] = "";
+	int n = 0;
+
+	MPI_Error_string(rc, text, &n);
+	return dt_err_set(err, -EIO, "%s: %s", what, text);
+}
+
+static void start_up(struct dt_world *w, enum dt_op_kind kind, const char *what)
+{
+	struct dt_where at = {.kind = kind, .group = -1, .peer = -1, .since = dt_now()};
+
+	snprintf(at.what, sizeof(at.what), "%s", what);
+	dt_slot_enter(w, &at);
+}
+
+int dt_shared_map(MPI_Comm comm, size_t bytes, void **ret, struct dt_err *err)
+{
+	struct {
+		int pid, fd;
+	} at = {(int)getpid(), -1};
+	char path[64];
+	void *base = MAP_FAILED;
+	int rank, ok, fd = -1, rc;
+
+	MPI_Comm_rank(comm, &rank);
+	if (rank == 0) {
+		fd = memfd_create("dt", MFD_CLOEXEC);
+		if (fd >= 0 && ftruncate(fd, (off_t)bytes)) {
+			close(fd);
+			fd = -1;
+		}
+		at.fd = fd;
+	}
+	rc = MPI_Bcast(&at, sizeof(at), MPI_BYTE, 0, comm);
+	if (!rc && rank && at.fd >= 0) {
+		snprintf(path, sizeof(path), "/proc/%d/fd/%d", at.pid, at.fd);
+		fd = open(path, O_RDWR | O_CLOEXEC);
+	}
+	if (fd >= 0)
+		base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	ok = base != MAP_FAILED;
+	if (!rc)
+		rc = MPI_Allreduce(MPI_IN_PLACE, &ok, 1, MPI_INT, MPI_MIN, comm);
+	if (fd >= 0)
+		close(fd);
+	if (!rc && ok) {
+		*ret = base;
+		return 0;
+	}
+	if (base != MAP_FAILED)
+		munmap(base, bytes);
+	if (rc)
+		return dt_mpi_error(err, rc, "cannot share memory");
+	return dt_err_set(err, -ENOTSUP, "the ranks of this machine cannot share memory");
+}
+
+static int init_mpi(struct dt_world *w, struct dt_err *err)
+{
+	int rc, have, already = 0;
+
+	MPI_Initialized(&already);
+	if (!already) {
+		start_up(w, DT_OP_START_UP, "MPI_Init");
+		rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &have);
+		if (rc)
+			return dt_mpi_error(err, rc, "cannot start MPI");
+	}
+	w->mpi = true;
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+	MPI_Comm_size(MPI_COMM_WORLD, &w->info.size);
+	MPI_Comm_rank(MPI_COMM_WORLD, &w->info.rank);
+	if (w->launch.size && w->launch.size != w->info.size) {
+		char version[MPI_MAX_LIBRARY_VERSION_STRING];
+		int n;
+
+		MPI_Get_library_version(version, &n);
+		version[strcspn(version, ",\n")] = '\0';
+		dt_err_set(err, -EINVAL, "%s started %d processes (%s), but MPI sees %d", w->launch.by,
+			   w->launch.size, w->launch.size_in, w->info.size);
+		dt_err_hint(err, "dt was built with %s: start it with the mpirun of that MPI", version);
+		return -EINVAL;
+	}
+	return dt_mpi_types_init(err);
+}
+
+/* Which ranks are on this machine, and on which machine every rank is. */
+static int find_nodes(struct dt_world *w, struct dt_err *err)
+{
+	int leader, rc, *leaders;
+
+	start_up(w, DT_OP_START_UP, "finding the machines");
+	rc = MPI_Comm_dup(MPI_COMM_WORLD, &w->world);
+	if (!rc && w->opts.node_ranks > 0)
+		rc = MPI_Comm_split(w->world, w->info.rank / w->opts.node_ranks, w->info.rank, &w->node);
+	else if (!rc)
+		rc = MPI_Comm_split_type(w->world, MPI_COMM_TYPE_SHARED, w->info.rank, MPI_INFO_NULL,
+					 &w->node);
+	if (rc)
+		return dt_mpi_error(err, rc, "cannot find the machines");
+	MPI_Comm_size(w->node, &w->info.local_size);
+	MPI_Comm_rank(w->node, &w->info.local_rank);
+	w->node_of = calloc((size_t)w->info.size, sizeof(int));
+	w->node_ranks = calloc((size_t)w->info.local_size, sizeof(int));
+	leaders = w->node_of;
+	if (!leaders || !w->node_ranks)
+		return dt_err_sys(err, -ENOMEM, "table of %d ranks", w->info.size);
+	leader = w->info.rank;
+	rc = MPI_Bcast(&leader, 1, MPI_INT, 0, w->node);
+	if (!rc)
+		rc = MPI_Allgather(&w->info.rank, 1, MPI_INT, w->node_ranks, 1, MPI_INT, w->node);
+	if (!rc)
+		rc = MPI_Allgather(&leader, 1, MPI_INT, leaders, 1, MPI_INT, w->world);
+	if (rc)
+		return dt_mpi_error(err, rc, "cannot find the machines");
+	w->info.nodes = 0;
+	for (int r = 0; r < w->info.size; r++) /* a leader comes before those it leads */
+		w->node_of[r] = leaders[r] == r ? w->info.nodes++ : w->node_of[leaders[r]];
+	w->crowded = w->info.local_size > sysconf(_SC_NPROCESSORS_ONLN);
+	return 0;
+}
+
+/* Ranks of different builds would disagree about messages in ways that look like a hang. */
+static int check_builds(struct dt_world *w, struct dt_err *err)
+{
+	char mine[32] = "", first[32];
+	int rc, differs, worst;
+
+	snprintf(mine, sizeof(mine), "%s/%zu/%zu", DT_VERSION, sizeof(struct dt_slot), sizeof(void *));
+	memcpy(first, mine, sizeof(first));
+	start_up(w, DT_OP_START_UP, "comparing versions");
+	rc = MPI_Bcast(first, sizeof(first), MPI_BYTE, 0, w->world);
+	differs = memcmp(first, mine, sizeof(mine)) ? w->info.rank : -1;
+	if (!rc)
+		rc = MPI_Allreduce(&differs, &worst, 1, MPI_INT, MPI_MAX, w->world);
+	if (rc)
+		return dt_mpi_error(err, rc, "cannot compare versions");
+	if (worst < 0)
+		return 0;
+	dt_err_set(err, -EINVAL, "rank %d runs another build of dt than rank 0", worst);
+	dt_err_hint(err, "install version %s on every machine", first);
+	return -EINVAL;
+}
+
+/* From here on the ranks of a machine see what each other is doing. */
+static int set_board(struct dt_world *w, struct dt_err *err)
+{
+	struct dt_slot *own = atomic_load(&w->me), *board;
+	size_t bytes = (size_t)w->info.local_size * sizeof(struct dt_slot);
+	int shares = 0, any, rc;
+	void *base;
+
+	start_up(w, DT_OP_START_UP, "sharing memory");
+	rc = dt_shared_map(w->node, bytes, &base, err);
+	if (!rc) {
+		board = base;
+		w->board = board;
+		w->board_n = w->info.local_size;
+		w->board_bytes = bytes;
+		atomic_store(&board[w->info.local_rank].pid, (int)getpid());
+		atomic_store(&board[w->info.local_rank].phase, DT_PHASE_RUNNING);
+		atomic_store(&w->me, &board[w->info.local_rank]);
+		free(own);
+		start_up(w, DT_OP_START_UP, "meeting the others");
+		shares = w->info.local_size > 1;
+	} else if (rc != -ENOTSUP) {
+		return rc;
+	}
+	any = shares && w->opts.transport == DT_TRANSPORT_AUTO;
+	rc = MPI_Allreduce(MPI_IN_PLACE, &any, 1, MPI_INT, MPI_MAX, w->world);
+	w->stepwise = any;
+	return rc ? dt_mpi_error(err, rc, "cannot share memory") : 0;
+}
+
+static void world_free(struct dt_world *w)
+{
+	if (!w)
+		return;
+	dt_watch_stop(w);
+	if (w->board_bytes)
+		munmap(w->board, w->board_bytes);
+	else
+		free(atomic_load(&w->me));
+	free(w->node_of);
+	free(w->node_ranks);
+	pthread_mutex_destroy(&w->lock);
+	free(w);
+}
+
+int dt_world_open(struct dt_world **ret, const struct dt_world_opts *o, const struct dt_log *log,
+		  struct dt_err *err)
+{
+	struct dt_world *w = calloc(1, sizeof(*w));
+	struct dt_slot *own = aligned_alloc(128, sizeof(struct dt_slot));
+	int rc;
+
+	if (!w || !own) {
+		free(w);
+		free(own);
+		return dt_err_sys(err, -ENOMEM, "world");
+	}
+	memset(own, 0, sizeof(*own));
+	atomic_store(&own->pid, (int)getpid());
+	atomic_store(&own->phase, DT_PHASE_RUNNING);
+	atomic_store(&w->me, own);
+	pthread_mutex_init(&w->lock, NULL);
+	w->opts = *o;
+	w->log = log;
+	w->board = own;
+	w->board_n = 1;
+	w->launch = dt_launch_detect(getenv);
+	w->info = (struct dt_world_info){0, 1, 0, 1, 1};
+	if (!w->launch.by) {
+		*ret = w;
+		return 0;
+	}
+	rc = dt_watch_start(w, err);
+	if (!rc)
+		rc = init_mpi(w, err);
+	if (!rc)
+		rc = find_nodes(w, err);
+	if (!rc)
+		rc = check_builds(w, err);
+	if (!rc)
+		rc = set_board(w, err);
+	if (!rc)
+		rc = dt_watch_connect(w, err);
+	if (rc) {
+		dt_slot_leave(w);
+		if (rc == -EINVAL && w->mpi) /* every rank knows: end in order */
+			MPI_Finalize();
+		world_free(w);
+		return rc;
+	}
+	dt_slot_leave(w);
+	*ret = w;
+	return 0;
+}
+
+int dt_world_init(struct dt_world **ret, double timeout_s, const struct dt_log *log, struct dt_err *err)
+{
+	struct dt_world_opts o = {.timeout_s = timeout_s};
+
+	return dt_world_open(ret, &o, log, err);
+}
+
+void dt_world_info(const struct dt_world *w, struct dt_world_info *ret)
+{
+	*ret = w->info;
+}
+
+void dt_world_finalize(struct dt_world *w)
+{
+	if (!w)
+		return;
+	for (int i = 0; i < DT_GROUPS_MAX; i++)
+		dt_comm_free(w->comm[i]);
+	if (w->mpi) {
+		start_up(w, DT_OP_FINISH, "MPI_Finalize");
+		MPI_Barrier(w->world);
+		atomic_store(&atomic_load(&w->me)->phase, DT_PHASE_FINISHED);
+		MPI_Comm_free(&w->node);
+		MPI_Comm_free(&w->world);
+		dt_mpi_types_release();
+		MPI_Finalize();
+		dt_slot_leave(w);
+	}
+	world_free(w);
+}
+
+void dt_world_abort(struct dt_world *w, int status)
+{
+	fflush(NULL);
+	dt_end_job(w, status);
+}
+
+static int fill_ranks(struct dt_comm *c, struct dt_err *err)
+{
+	MPI_Group mine, all;
+	int *local = calloc((size_t)c->size, sizeof(int));
+
+	c->ranks = calloc((size_t)c->size, sizeof(int));
+	if (!c->ranks || !local) {
+		free(local);
+		return dt_err_sys(err, -ENOMEM, "group %s", c->name);
+	}
+	if (c->mpi != MPI_COMM_NULL) {
+		for (int i = 0; i < c->size; i++)
+			local[i] = i;
+		MPI_Comm_group(c->mpi, &mine);
+		MPI_Comm_group(c->w->world, &all);
+		MPI_Group_translate_ranks(mine, c->size, local, all, c->ranks);
+		MPI_Group_free(&mine);
+		MPI_Group_free(&all);
+	}
+	free(local);
+	return 0;
+}
+
+static bool one_machine(const struct dt_comm *c)
+{
+	for (int i = 1; i < c->size; i++)
+		if (c->w->node_of[c->ranks[i]] != c->w->node_of[c->ranks[0]])
+			return false;
+	return true;
+}
+
+static int choose_transport(struct dt_comm *c, struct dt_err *err)
+{
+	int rc;
+
+	c->collectives = c->p2p = &dt_transport_self;
+	if (c->size == 1)
+		return 0;
+	c->collectives = c->p2p = &dt_transport_mpi;
+	if (c->w->opts.transport != DT_TRANSPORT_AUTO || !one_machine(c))
+		return 0;
+	rc = dt_shm_open(c, err);
+	if (rc == 0)
+		c->collectives = &dt_transport_shm;
+	return rc == -ENOTSUP ? 0 : rc;
+}
+
+int dt_comm_create(struct dt_comm **ret, struct dt_world *w, const char *name, int color, int key,
+		   struct dt_err *err)
+{
+	struct dt_comm *c = calloc(1, sizeof(*c));
+	int rc = 0, index = 0;
+
+	if (!c)
+		return dt_err_sys(err, -ENOMEM, "group %s", name);
+	while (index < DT_GROUPS_MAX && w->comm[index])
+		index++;
+	if (index == DT_GROUPS_MAX) {
+		free(c);
+		return dt_err_set(err, -ENOSPC, "group %s: %d groups are open already", name, DT_GROUPS_MAX);
+	}
+	*c = (struct dt_comm){.w = w, .index = index, .size = 1, .mpi = MPI_COMM_NULL};
+	snprintf(c->name, sizeof(c->name), "%s", name);
+	if (w->mpi) {
+		start_up(w, DT_OP_START_UP, name);
+		rc = MPI_Comm_split(w->world, color, key, &c->mpi);
+		if (rc) {
+			rc = dt_mpi_error(err, rc, name);
+			goto fail;
+		}
+		MPI_Comm_set_errhandler(c->mpi, MPI_ERRORS_RETURN);
+		MPI_Comm_size(c->mpi, &c->size);
+		MPI_Comm_rank(c->mpi, &c->rank);
+	}
+	rc = fill_ranks(c, err);
+	if (!rc)
+		rc = choose_transport(c, err);
+	if (rc)
+		goto fail;
+	atomic_store(&atomic_load(&w->me)->arrived[index], 0);
+	if (w->mpi)
+		dt_slot_leave(w);
+	pthread_mutex_lock(&w->lock);
+	w->comm[index] = c;
+	pthread_mutex_unlock(&w->lock);
+	*ret = c;
+	return 0;
+fail:
+	if (w->mpi)
+		dt_slot_leave(w);
+	if (c->mpi != MPI_COMM_NULL)
+		MPI_Comm_free(&c->mpi);
+	free(c->ranks);
+	free(c);
+	return rc;
+}
+
+void dt_comm_free(struct dt_comm *c)
+{
+	if (!c)
+		return;
+	pthread_mutex_lock(&c->w->lock);
+	c->w->comm[c->index] = NULL;
+	pthread_mutex_unlock(&c->w->lock);
+	dt_shm_close(c);
+	if (c->mpi != MPI_COMM_NULL)
+		MPI_Comm_free(&c->mpi);
+	free(c->ranks);
+	free(c);
+}
+
+const char *dt_comm_transport(const struct dt_comm *c)
+{
+	return c->collectives->name;
+}
+
+int dt_comm_rank(const struct dt_comm *c)
+{
+	return c->rank;
+}
+
+int dt_comm_size(const struct dt_comm *c)
+{
+	return c->size;
+}

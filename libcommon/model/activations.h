@@ -1,0 +1,59 @@
+/*
+ * The activation table: what a layer computes on the way forward, what of it backward needs, and what each
+ * recomputation mode keeps. The trainer binds buffers from it, the memory plan sums it.
+ *
+ * Sizes are elements a token, local to one rank of a tensor-parallel group.
+ *   none       everything backward reads is kept
+ *   selective  cheap element-wise results are computed again: norm outputs, activation functions
+ *   full       only the layer's input is kept; the layer is run again before its backward
+ */
+#ifndef DT_MODEL_ACTIVATIONS_H
+#define DT_MODEL_ACTIVATIONS_H
+
+#include "kernels/dtype.h"
+#include "model/config.h"
+
+enum dt_recompute { DT_RECOMPUTE_NONE, DT_RECOMPUTE_SELECTIVE, DT_RECOMPUTE_FULL };
+#define DT_RECOMPUTE_CHOICES "none|selective|full"
+
+enum dt_act {
+	DT_A_RESID,	 /* residual stream entering the layer */
+	DT_A_NORM1,	 /* normalised input of attention */
+	DT_A_NORM1_MEAN, /* LayerNorm only */
+	DT_A_NORM1_RSTD,
+	DT_A_QKV_RAW, /* projections before q/k norm (qk_norm models only) */
+	DT_A_QK_RSTD,
+	DT_A_QKV, /* after rotation */
+	DT_A_LSE, /* log-sum-exp of the attention rows */
+	DT_A_ATTN,
+	DT_A_RESID2, /* residual stream entering the MLP */
+	DT_A_NORM2,
+	DT_A_NORM2_MEAN,
+	DT_A_NORM2_RSTD,
+	DT_A_UP,  /* before the activation function; gate and up of gated models */
+	DT_A_ACT, /* after it */
+	DT_ACT_N,
+};
+
+struct dt_activation {
+	enum dt_act id;
+	const char *name;
+	int64_t per_token; /* elements; 0: this model does not have it */
+	enum dt_dtype dtype;
+};
+
+/* Sizes a rank computes with: heads, kv heads and ffn after the cut over tp. */
+struct dt_local_dims {
+	int64_t heads, kv_heads, ffn, vocab, vocab_first;
+	int64_t qkv; /* (heads + 2 kv_heads) head_dim */
+};
+void dt_local_dims(const struct dt_config *c, int tp, int tp_rank, struct dt_local_dims *ret);
+
+/* Fills ret[DT_ACT_N], indexed by id. compute: the type activations are kept in. */
+void dt_activations(const struct dt_config *c, const struct dt_local_dims *d, enum dt_dtype compute,
+		    struct dt_activation ret[DT_ACT_N]);
+
+/* Whether mode keeps the activation for backward (else it lives in one working set shared by all layers). */
+bool dt_activation_saved(enum dt_act id, enum dt_recompute mode);
+
+#endif

@@ -1,0 +1,187 @@
+/* Our own form of a model description: every field under its name, as manifest.json stores it. */
+#include "model/config.h"
+
+#include "kernels/ops.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+enum kind { STR, INT, REAL, BOOL, WORD };
+
+/* One table drives writing and reading; words: the names of an enum, in its order. */
+static const struct field {
+	const char *key;
+	enum kind kind;
+	size_t off, size;
+	const char *words;
+} fields[] = {
+#define F(k, f, ...)                                                                                         \
+	{                                                                                                    \
+#f, k, offsetof(struct dt_config, f), sizeof(((struct dt_config *)0)->f), __VA_ARGS__        \
+	}
+	F(STR, name, NULL),
+	F(STR, family, NULL),
+	F(INT, vocab, NULL),
+	F(INT, hidden, NULL),
+	F(INT, ffn, NULL),
+	F(INT, layers, NULL),
+	F(INT, heads, NULL),
+	F(INT, kv_heads, NULL),
+	F(INT, head_dim, NULL),
+	F(INT, max_seq, NULL),
+	F(WORD, norm, "layer|rms"),
+	F(REAL, norm_eps, NULL),
+	F(WORD, pos, "learned|rope"),
+	F(REAL, rope_theta, NULL),
+	F(WORD, rope_scaling, "none|linear|llama3"),
+	F(REAL, rope_factor, NULL),
+	F(REAL, rope_low_freq, NULL),
+	F(REAL, rope_high_freq, NULL),
+	F(INT, rope_original_seq, NULL),
+	F(WORD, rope_pairing, "half|adjacent"),
+	F(WORD, act, "gelu_tanh|gelu_erf|silu|relu"),
+	F(BOOL, gated, NULL),
+	F(BOOL, tied, NULL),
+	F(BOOL, qkv_bias, NULL),
+	F(BOOL, out_bias, NULL),
+	F(BOOL, mlp_bias, NULL),
+	F(BOOL, qk_norm, NULL),
+	F(INT, window, NULL),
+	F(INT, bos, NULL),
+	F(INT, eos, NULL),
+	F(REAL, init_std, NULL),
+#undef F
+};
+#define NFIELDS (sizeof(fields) / sizeof(fields[0]))
+
+_Static_assert(sizeof(enum dt_norm_kind) == sizeof(int), "words are stored as int");
+_Static_assert(DT_ACT_GELU_TANH == 0 && DT_ACT_GELU_ERF == 1 && DT_ACT_SILU == 2 && DT_ACT_RELU == 3,
+	       "order of the words of act");
+_Static_assert(DT_ROPE_HALF == 0 && DT_ROPE_ADJACENT == 1, "order of the words of rope_pairing");
+
+static int word_index(const char *words, const char *word)
+{
+	size_t n = strlen(word);
+	int i = 0;
+
+	for (const char *s = words;; s++, i++) {
+		if (n > 0 && !strncmp(s, word, n) && (s[n] == '|' || !s[n]))
+			return i;
+		s = strchr(s, '|');
+		if (!s)
+			return -1;
+	}
+}
+
+static json_t *word_json(const char *words, int i)
+{
+	while (i-- > 0 && words)
+		words = strchr(words, '|') ? strchr(words, '|') + 1 : NULL;
+	return words ? json_stringn(words, (size_t)(strchrnul(words, '|') - words)) : NULL;
+}
+
+json_t *dt_config_to_json(const struct dt_config *c)
+{
+	json_t *o = json_object();
+
+	for (size_t i = 0; i < NFIELDS; i++) {
+		const struct field *f = &fields[i];
+		const void *p = (const char *)c + f->off;
+		json_t *v = NULL;
+
+		switch (f->kind) {
+		case STR:
+			v = json_string(p);
+			break;
+		case INT:
+			v = json_integer(*(const int64_t *)p);
+			break;
+		case REAL:
+			v = json_real(*(const double *)p);
+			break;
+		case BOOL:
+			v = json_boolean(*(const bool *)p);
+			break;
+		case WORD:
+			v = word_json(f->words, *(const int *)p);
+			break;
+		}
+		if (json_object_set_new(o, f->key, v) < 0) {
+			json_decref(o);
+			return NULL;
+		}
+	}
+	return o;
+}
+
+static int read_field(const json_t *o, const struct field *f, struct dt_config *c, struct dt_err *err)
+{
+	void *p = (char *)c + f->off;
+	const char *s = NULL;
+	int rc;
+
+	switch (f->kind) {
+	case INT:
+		return dt_json_int(o, f->key, true, -1, INT64_C(1) << 40, p, err);
+	case REAL:
+		return dt_json_real(o, f->key, true, p, err);
+	case BOOL:
+		return dt_json_bool(o, f->key, true, p, err);
+	case STR:
+		rc = dt_json_str(o, f->key, true, &s, err);
+		if (rc < 0)
+			return rc;
+		if (strlen(s) >= f->size)
+			return dt_err_set(err, -EINVAL, "'%s' is longer than %zu characters", f->key,
+					  f->size - 1);
+		strcpy(p, s);
+		return 0;
+	case WORD:
+		rc = dt_json_str(o, f->key, true, &s, err);
+		if (rc < 0)
+			return rc;
+		rc = word_index(f->words, s);
+		if (rc < 0)
+			return dt_err_set(err, -EINVAL, "'%s' is '%.40s', not one of %s", f->key, s,
+					  f->words);
+		*(int *)p = rc;
+		return 0;
+	}
+	return -EINVAL;
+}
+
+int dt_config_from_json(const json_t *o, struct dt_config *ret, struct dt_err *err)
+{
+	struct dt_config c;
+	const char *key;
+	json_t *v;
+	int rc;
+
+	memset(&c, 0, sizeof(c));
+	if (!json_is_object(o))
+		return dt_err_set(err, -EINVAL, "the model is not a JSON object");
+	for (size_t i = 0; i < NFIELDS; i++) {
+		rc = read_field(o, &fields[i], &c, err);
+		if (rc < 0) {
+			dt_err_prefix(err, "model description");
+			return rc;
+		}
+	}
+	/* A key that is not understood may change what the model computes. */
+	json_object_foreach((json_t *)o, key, v)
+	{
+		size_t i = 0;
+
+		while (i < NFIELDS && strcmp(fields[i].key, key))
+			i++;
+		if (i == NFIELDS)
+			return dt_err_set(err, -EINVAL, "model description: unknown key '%.60s'", key);
+	}
+	rc = dt_config_check(&c, err);
+	if (rc < 0)
+		return rc;
+	*ret = c;
+	return 0;
+}

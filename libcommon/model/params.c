@@ -1,0 +1,194 @@
+/*
+ * The parameter table of a transformer. Initial values: normal with init_std (0.02 as GPT-2 and Llama
+ * publish), the two projections that write to the residual stream (attn.o, mlp.down) divided by
+ * sqrt(2 layers), GPT-2 section 2.3. Megatron-LM does the same for its Llama-like models, and so do we for
+ * every family. Position embeddings use init_std like the rest; biases start at 0, norms at 1.
+ */
+#include "model/params.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PER_LAYER = 20, OUTSIDE = 5 }; /* upper bounds */
+
+struct builder {
+	const struct dt_config *c;
+	struct dt_params *t;
+	int layer;
+};
+
+/* Appends a parameter; its name follows the layer it is in. cols 0: a vector. */
+static struct dt_param *add(struct builder *b, enum dt_role role, const char *name, int64_t rows,
+			    int64_t cols)
+{
+	struct dt_param *p = &b->t->p[b->t->n++];
+
+	if (b->layer >= 0 && b->layer < b->c->layers)
+		snprintf(p->name, sizeof(p->name), "layers.%d.%s", b->layer, name);
+	else
+		snprintf(p->name, sizeof(p->name), "%s", name);
+	p->role = role;
+	p->layer = b->layer;
+	p->ndim = cols ? 2 : 1;
+	p->shape[0] = rows;
+	p->shape[1] = cols ? cols : 1;
+	p->init = cols ? DT_INIT_NORMAL : DT_INIT_ZEROS;
+	p->init_std = cols ? b->c->init_std : 0;
+	p->decay = cols != 0;
+	p->cut = DT_CUT_NONE;
+	p->cut_unit = 1;
+	return p;
+}
+
+static void cut(struct dt_param *p, enum dt_cut how, int dim, int64_t unit)
+{
+	p->cut = how;
+	p->cut_dim = dim;
+	p->cut_unit = unit;
+}
+
+/* roles: the weight's, the bias's behind it. */
+static void add_norm(struct builder *b, enum dt_role role, const char *name)
+{
+	char full[24];
+
+	snprintf(full, sizeof(full), "%s.weight", name);
+	add(b, role, full, b->c->hidden, 0)->init = DT_INIT_ONES;
+	if (b->c->norm != DT_NORM_LAYER)
+		return;
+	snprintf(full, sizeof(full), "%s.bias", name);
+	add(b, role + 1, full, b->c->hidden, 0);
+}
+
+static void add_attention(struct builder *b)
+{
+	static const char *const weights[] = {"attn.q.weight", "attn.k.weight", "attn.v.weight"};
+	static const char *const biases[] = {"attn.q.bias", "attn.k.bias", "attn.v.bias"};
+	const struct dt_config *c = b->c;
+	int64_t d = c->head_dim, rows[] = {c->heads * d, c->kv_heads * d, c->kv_heads * d};
+	struct dt_param *p;
+
+	for (int i = 0; i < 3; i++) {
+		p = add(b, DT_W_Q + i, weights[i], rows[i], c->hidden);
+		cut(p, i ? DT_CUT_KV : DT_CUT_UNITS, 0, d);
+		p->fused = i > 0;
+	}
+	for (int i = 0; c->qkv_bias && i < 3; i++) {
+		p = add(b, DT_W_Q_B + i, biases[i], rows[i], 0);
+		cut(p, i ? DT_CUT_KV : DT_CUT_UNITS, 0, d);
+		p->fused = i > 0;
+	}
+	if (c->qk_norm) {
+		add(b, DT_W_Q_NORM, "attn.q_norm.weight", d, 0)->init = DT_INIT_ONES;
+		add(b, DT_W_K_NORM, "attn.k_norm.weight", d, 0)->init = DT_INIT_ONES;
+	}
+	p = add(b, DT_W_O, "attn.o.weight", c->hidden, rows[0]);
+	cut(p, DT_CUT_UNITS, 1, d);
+	p->init_std = c->init_std / sqrt(2.0 * (double)c->layers);
+	if (c->out_bias)
+		add(b, DT_W_O_B, "attn.o.bias", c->hidden, 0);
+}
+
+static void add_mlp(struct builder *b)
+{
+	const struct dt_config *c = b->c;
+	struct dt_param *p;
+
+	if (c->gated)
+		cut(add(b, DT_W_GATE, "mlp.gate.weight", c->ffn, c->hidden), DT_CUT_UNITS, 0, 1);
+	p = add(b, DT_W_UP, "mlp.up.weight", c->ffn, c->hidden);
+	cut(p, DT_CUT_UNITS, 0, 1);
+	p->fused = c->gated;
+	if (c->mlp_bias) {
+		if (c->gated)
+			cut(add(b, DT_W_GATE_B, "mlp.gate.bias", c->ffn, 0), DT_CUT_UNITS, 0, 1);
+		p = add(b, DT_W_UP_B, "mlp.up.bias", c->ffn, 0);
+		cut(p, DT_CUT_UNITS, 0, 1);
+		p->fused = c->gated;
+	}
+	p = add(b, DT_W_DOWN, "mlp.down.weight", c->hidden, c->ffn);
+	cut(p, DT_CUT_UNITS, 1, 1);
+	p->init_std = c->init_std / sqrt(2.0 * (double)c->layers);
+	if (c->mlp_bias)
+		add(b, DT_W_DOWN_B, "mlp.down.bias", c->hidden, 0);
+}
+
+int dt_model_params(const struct dt_config *c, struct dt_params *ret, struct dt_err *err)
+{
+	struct dt_params t = {0};
+	struct builder b = {.c = c, .t = &t, .layer = -1};
+	int rc = dt_config_check(c, err);
+
+	if (rc < 0)
+		return rc;
+	t.p = calloc((size_t)c->layers * PER_LAYER + OUTSIDE, sizeof(*t.p));
+	if (!t.p)
+		return dt_err_sys(err, -ENOMEM, "cannot list the parameters of '%s'", c->name);
+	cut(add(&b, DT_W_EMBED, "embed.weight", c->vocab, c->hidden), DT_CUT_UNITS, 0, 1);
+	if (c->pos == DT_POS_LEARNED)
+		add(&b, DT_W_POS, "pos.weight", c->max_seq, c->hidden);
+	for (b.layer = 0; b.layer < c->layers; b.layer++) {
+		add_norm(&b, DT_W_ATTN_NORM, "attn_norm");
+		add_attention(&b);
+		add_norm(&b, DT_W_MLP_NORM, "mlp_norm");
+		add_mlp(&b);
+	}
+	add_norm(&b, DT_W_FINAL_NORM, "norm");
+	if (!c->tied)
+		cut(add(&b, DT_W_HEAD, "head.weight", c->vocab, c->hidden), DT_CUT_UNITS, 0, 1);
+	*ret = t;
+	return 0;
+}
+
+void dt_params_release(struct dt_params *t)
+{
+	free(t->p);
+	t->p = NULL;
+	t->n = 0;
+}
+
+int64_t dt_param_numel(const struct dt_param *p)
+{
+	return p->shape[0] * p->shape[1];
+}
+
+int64_t dt_params_total(const struct dt_params *t)
+{
+	int64_t n = 0;
+
+	for (int i = 0; i < t->n; i++)
+		n += dt_param_numel(&t->p[i]);
+	return n;
+}
+
+int dt_params_find(const struct dt_params *t, const char *name)
+{
+	for (int i = 0; i < t->n; i++)
+		if (!strcmp(t->p[i].name, name))
+			return i;
+	return -1;
+}
+
+void dt_param_cut(const struct dt_param *p, int tp, int r, int64_t off[2], int64_t shape[2])
+{
+	int64_t units = p->shape[p->cut_dim] / p->cut_unit, first, n;
+
+	off[0] = off[1] = 0;
+	shape[0] = p->shape[0];
+	shape[1] = p->shape[1];
+	if (p->cut == DT_CUT_NONE)
+		return;
+	if (p->cut == DT_CUT_KV && units < tp) {
+		first = r * units / tp;
+		n = 1;
+	} else {
+		first = r * (units / tp) + (r < units % tp ? r : units % tp);
+		n = units / tp + (r < units % tp);
+	}
+	off[p->cut_dim] = first * p->cut_unit;
+	shape[p->cut_dim] = n * p->cut_unit;
+}

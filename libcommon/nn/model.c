@@ -1,0 +1,140 @@
+#include "nn/model.h"
+
+#include "base/rng.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int check(const struct dt_config *c, const struct dt_layout *l, struct dt_err *err)
+{
+	if (c->qk_norm)
+		return dt_err_set(err, -ENOTSUP, "model '%s': query/key normalisation cannot be computed",
+				  c->name);
+	if (l->tp > 1 && c->kv_heads < l->tp)
+		return dt_err_set(err, -ENOTSUP, "tp%d exceeds the model's %lld key/value heads", l->tp,
+				  (long long)c->kv_heads);
+	return 0;
+}
+
+static struct dt_tensor view(const struct dt_local_param *lp, const struct dt_param *p, char *base,
+			     enum dt_dtype dtype)
+{
+	void *data = base + lp->flat * dt_dtype_size(dtype);
+
+	return p->ndim == 1 ? dt_t1(data, dtype, lp->shape[0])
+			    : dt_t2(data, dtype, lp->shape[0], lp->shape[1]);
+}
+
+static struct dt_unit *unit_of(struct dt_model *m, int layer)
+{
+	if (layer < 0)
+		return &m->embed;
+	return layer < m->c->layers ? &m->layer[layer - m->first] : &m->final;
+}
+
+int dt_model_bind(struct dt_model *m, const struct dt_config *c, const struct dt_params *table,
+		  const struct dt_local *l, const struct dt_layout *layout, struct dt_coords at,
+		  struct dt_comm *tp, struct dt_dev *dev, enum dt_dtype dtype, void *weights, float *grads,
+		  struct dt_err *err)
+{
+	int rc = check(c, layout, err);
+
+	if (rc < 0)
+		return rc;
+	memset(m, 0, sizeof(*m));
+	m->c = c;
+	m->dev = dev;
+	m->tp = layout->tp > 1 ? tp : NULL;
+	m->tp_rank = at.tp;
+	m->dtype = dtype;
+	dt_local_dims(c, layout->tp, at.tp, &m->d);
+	dt_layout_stage(layout, c, at.pp, &m->first, &m->last);
+	m->has_embed = at.pp == 0;
+	m->has_head = at.pp == layout->pp - 1;
+	m->layer = calloc((size_t)(m->last - m->first + 1), sizeof(*m->layer));
+	if (!m->layer)
+		return dt_err_sys(err, -ENOMEM, "cannot bind the model");
+	for (int i = 0; i < l->n; i++) {
+		const struct dt_local_param *lp = &l->p[i];
+		const struct dt_param *p = &table->p[lp->index];
+		/* A tied embedding on a last stage that is not the first lies in its final unit. */
+		struct dt_unit *u = unit_of(m, l->unit[lp->unit].layer);
+
+		u->w[p->role] = view(lp, p, weights, dtype);
+		if (grads)
+			u->g[p->role] = view(lp, p, (char *)grads, DT_F32);
+	}
+	if (m->has_head && c->tied) {
+		const struct dt_unit *src = m->has_embed ? &m->embed : &m->final;
+
+		m->final.w[DT_W_HEAD] = src->w[DT_W_EMBED];
+		m->final.g[DT_W_HEAD] = src->g[DT_W_EMBED];
+	}
+	return 0;
+}
+
+void dt_model_release(struct dt_model *m)
+{
+	free(m->layer);
+	memset(m, 0, sizeof(*m));
+}
+
+/* Llama 3.1's frequency scaling: long wavelengths are stretched, short ones kept, a linear blend between. */
+static double llama3_scale(const struct dt_config *c, double freq)
+{
+	double wavelength = 2 * M_PI / freq, orig = (double)c->rope_original_seq, smooth;
+
+	if (wavelength < orig / c->rope_high_freq)
+		return freq;
+	if (wavelength > orig / c->rope_low_freq)
+		return freq / c->rope_factor;
+	smooth = (orig / wavelength - c->rope_low_freq) / (c->rope_high_freq - c->rope_low_freq);
+	return (1 - smooth) * freq / c->rope_factor + smooth * freq;
+}
+
+void dt_rope_table(const struct dt_config *c, int64_t positions, float *cos_out, float *sin_out)
+{
+	int64_t half = c->head_dim / 2;
+
+	for (int64_t i = 0; i < half; i++) {
+		double freq = pow(c->rope_theta, -2.0 * (double)i / (double)c->head_dim);
+
+		if (c->rope_scaling == DT_ROPE_SCALING_LINEAR)
+			freq /= c->rope_factor;
+		else if (c->rope_scaling == DT_ROPE_SCALING_LLAMA3)
+			freq = llama3_scale(c, freq);
+		for (int64_t t = 0; t < positions; t++) {
+			cos_out[t * half + i] = (float)cos((double)t * freq);
+			sin_out[t * half + i] = (float)sin((double)t * freq);
+		}
+	}
+}
+
+static void init_one(const struct dt_param *p, const struct dt_local_param *lp, uint64_t seed, float *out)
+{
+	struct dt_rng rng = dt_rng_make(seed, DT_RNG_INIT, dt_hash_str(p->name));
+	int64_t rows = p->ndim == 2 ? lp->shape[0] : 1;
+	int64_t cols = p->ndim == 2 ? lp->shape[1] : lp->shape[0];
+	int64_t stride = p->ndim == 2 ? p->shape[1] : 0;
+	int64_t row0 = p->ndim == 2 ? lp->off[0] : 0, col0 = p->ndim == 2 ? lp->off[1] : lp->off[0];
+
+	if (p->init != DT_INIT_NORMAL) {
+		for (int64_t i = 0; i < rows * cols; i++)
+			out[i] = p->init == DT_INIT_ONES ? 1.0f : 0.0f;
+		return;
+	}
+#pragma omp parallel for schedule(static)
+	for (int64_t r = 0; r < rows; r++)
+		dt_rng_fill_normal(&rng, (uint64_t)((row0 + r) * stride + col0), out + r * cols,
+				   (uint64_t)cols, 0.0f, (float)p->init_std);
+}
+
+void dt_model_init_weights(const struct dt_params *table, const struct dt_local *l, uint64_t seed,
+			   float *flat)
+{
+	memset(flat, 0, (size_t)l->numel * sizeof(*flat));
+	for (int i = 0; i < l->n; i++)
+		init_one(&table->p[l->p[i].index], &l->p[i], seed, flat + l->p[i].flat);
+}

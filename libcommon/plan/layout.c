@@ -1,0 +1,223 @@
+/* The layout string, the placement of ranks, and which layers a pipeline stage has. */
+#include "plan/layout.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MAX_AXIS  65536
+#define MAX_WORLD (1 << 20)
+
+static const struct axis {
+	const char *name;
+	size_t off;
+	int min, max;
+	bool is_mesh; /* its size multiplies the number of ranks; ep only subdivides dp x cp */
+} axes[] = {
+	{"dp", offsetof(struct dt_layout, dp), 1, MAX_AXIS, true},
+	{"tp", offsetof(struct dt_layout, tp), 1, MAX_AXIS, true},
+	{"pp", offsetof(struct dt_layout, pp), 1, MAX_AXIS, true},
+	{"cp", offsetof(struct dt_layout, cp), 1, MAX_AXIS, true},
+	{"ep", offsetof(struct dt_layout, ep), 1, MAX_AXIS, false},
+	{"z", offsetof(struct dt_layout, zero), 0, 3, false},
+	{"s", 0, 0, 1, false}, /* seq_parallel, a bool */
+};
+#define NAXES ((int)(sizeof(axes) / sizeof(axes[0])))
+
+static int __attribute__((format(printf, 3, 4))) bad(struct dt_err *err, const char *s, const char *fmt, ...)
+{
+	char text[160];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	dt_err_set(err, -EINVAL, "layout '%.80s': %s", s, text);
+	dt_err_hint(err,
+		    "a layout is axes and sizes joined by dots, as in dp2.tp4.pp2.z1 (see dt-layout(7))");
+	return -EINVAL;
+}
+
+/* One axis with its size, [s, s + n), of the layout all. Returns the axis' number. */
+static int parse_axis(const char *all, const char *s, int n, int *ret_value, struct dt_err *err)
+{
+	int letters = 0, value = 0, a = 0, shown = n < 24 ? n : 24;
+
+	while (letters < n && s[letters] >= 'a' && s[letters] <= 'z')
+		letters++;
+	while (a < NAXES &&
+	       (strlen(axes[a].name) != (size_t)letters || strncmp(axes[a].name, s, (size_t)letters)))
+		a++;
+	if (n == 0)
+		return bad(err, all, "an axis is missing between dots");
+	if (a == NAXES)
+		return bad(err, all, "unknown axis '%.*s'; axes are dp, tp, pp, cp, ep, z and s", shown, s);
+	if (letters == n)
+		return bad(err, all, "axis '%.*s' has no size", shown, s);
+	for (int i = letters; i < n; i++) {
+		if (s[i] < '0' || s[i] > '9')
+			return bad(err, all, "'%.*s' is not an axis and a whole number", shown, s);
+		if (value <= MAX_AXIS)
+			value = value * 10 + (s[i] - '0');
+	}
+	if (value < axes[a].min || value > axes[a].max)
+		return bad(err, all, "'%.*s' is out of range (%d to %d)", shown, s, axes[a].min, axes[a].max);
+	*ret_value = value;
+	return a;
+}
+
+int dt_layout_parse(const char *s, struct dt_layout *ret, struct dt_err *err)
+{
+	struct dt_layout l = {1, 1, 1, 1, 1, 0, false};
+	int64_t world = 1;
+	unsigned seen = 0;
+
+	for (const char *p = s; *s; p++) {
+		int n = (int)strcspn(p, "."), value = 0, a = parse_axis(s, p, n, &value, err);
+
+		if (a < 0)
+			return a;
+		if (seen & 1u << a)
+			return bad(err, s, "axis '%s' is given twice", axes[a].name);
+		seen |= 1u << a;
+		if (!strcmp(axes[a].name, "s"))
+			l.seq_parallel = value;
+		else
+			*(int *)((char *)&l + axes[a].off) = value;
+		if (axes[a].is_mesh && (world *= value) > MAX_WORLD)
+			return bad(err, s, "more than %d ranks", MAX_WORLD);
+		p += n;
+		if (!*p)
+			break;
+	}
+	if ((int64_t)l.dp * l.cp % l.ep)
+		return bad(err, s, "ep%d does not divide dp x cp", l.ep);
+	*ret = l;
+	return 0;
+}
+
+const char *dt_layout_format(const struct dt_layout *l, char *buf, size_t n)
+{
+	size_t k = 0;
+
+	if (n == 0)
+		return buf;
+	buf[0] = '\0';
+	for (int a = 0; a < NAXES; a++) {
+		int v = strcmp(axes[a].name, "s") ? *(const int *)((const char *)l + axes[a].off)
+						  : l->seq_parallel;
+
+		if (v == axes[a].min)
+			continue;
+		snprintf(buf + k, n - k, "%s%s%d", k ? "." : "", axes[a].name, v);
+		k += strlen(buf + k);
+	}
+	if (k == 0)
+		snprintf(buf, n, "dp1");
+	return buf;
+}
+
+int dt_layout_world(const struct dt_layout *l)
+{
+	return l->dp * l->tp * l->pp * l->cp;
+}
+
+struct dt_coords dt_layout_coords(const struct dt_layout *l, int rank)
+{
+	struct dt_coords c;
+
+	c.tp = rank % l->tp;
+	rank /= l->tp;
+	c.cp = rank % l->cp;
+	rank /= l->cp;
+	c.dp = rank % l->dp;
+	c.pp = rank / l->dp;
+	return c;
+}
+
+int dt_layout_rank(const struct dt_layout *l, struct dt_coords c)
+{
+	return ((c.pp * l->dp + c.dp) * l->cp + c.cp) * l->tp + c.tp;
+}
+
+int dt_layout_check(const struct dt_layout *l, const struct dt_config *c, struct dt_err *err)
+{
+	char s[64];
+
+	dt_layout_format(l, s, sizeof(s));
+	if (c->heads % l->tp)
+		return dt_err_set(err, -EINVAL, "layout '%s': tp%d does not divide the %lld heads of '%s'", s,
+				  l->tp, (long long)c->heads, c->name);
+	if (c->kv_heads % l->tp && l->tp % c->kv_heads)
+		return dt_err_set(err, -EINVAL,
+				  "layout '%s': tp%d and the %lld kv heads of '%s' do not divide one another",
+				  s, l->tp, (long long)c->kv_heads, c->name);
+	if (c->ffn < l->tp || c->vocab < l->tp)
+		return dt_err_set(err, -EINVAL, "layout '%s': '%s' is too small to be cut %d ways", s,
+				  c->name, l->tp);
+	if (c->layers < l->pp)
+		return dt_err_set(err, -EINVAL,
+				  "layout '%s': pp%d is more stages than the %lld layers of '%s'", s, l->pp,
+				  (long long)c->layers, c->name);
+	if (l->ep > 1)
+		return dt_err_set(err, -EINVAL, "layout '%s': ep%d, but '%s' has no experts", s, l->ep,
+				  c->name);
+	if (c->max_seq < l->cp)
+		return dt_err_set(err, -EINVAL,
+				  "layout '%s': cp%d cuts the %lld positions of '%s' to nothing", s, l->cp,
+				  (long long)c->max_seq, c->name);
+	return 0;
+}
+
+/*
+ * How many layers the last stage gets: the number that makes the slowest stage fastest. A layer costs its
+ * forward flops (attention at 4096 positions at most, half of them masked), the head two flops a weight, the
+ * embedding a read of one row.
+ */
+static int last_stage_layers(const struct dt_layout *l, const struct dt_config *c)
+{
+	double seq = (double)(c->max_seq < 4096 ? c->max_seq : 4096), h = (double)c->hidden;
+	double head = 2 * h * (double)c->vocab, embed = h;
+	double layer = (dt_model_flops_per_token(c, (int64_t)seq, false) - head) / (double)c->layers -
+		       2 * seq * (double)(c->heads * c->head_dim);
+	int others = l->pp - 1, best = 1;
+	double best_cost = -1;
+
+	for (int k = 1; k <= (int)c->layers - others; k++) {
+		int rest = (int)c->layers - k, most = (rest + others - 1) / others, least = rest / others;
+		/* Spare layers go to the later stages, so the first has the fewest. */
+		double first = least * layer + embed, middle = (l->pp > 2 ? most : least) * layer;
+		double last = k * layer + head, cost = first > middle ? first : middle;
+
+		cost = last > cost ? last : cost;
+		if (best_cost < 0 || cost <= best_cost) {
+			best = k;
+			best_cost = cost;
+		}
+	}
+	return best;
+}
+
+/* Spare layers go to the later stages: the earlier ones already keep more microbatches in flight (1F1B). */
+void dt_layout_stage(const struct dt_layout *l, const struct dt_config *c, int stage, int *first, int *last)
+{
+	int layers = (int)c->layers, others = l->pp - 1, rest, each, spare;
+
+	if (others == 0) {
+		*first = 0;
+		*last = layers;
+		return;
+	}
+	rest = layers - last_stage_layers(l, c);
+	if (stage == others) {
+		*first = rest;
+		*last = layers;
+		return;
+	}
+	each = rest / others;
+	spare = rest % others;
+	*first = stage * each + (stage > others - spare ? stage - (others - spare) : 0);
+	*last = *first + each + (stage >= others - spare);
+}

@@ -1,0 +1,89 @@
+/* What one rank holds of the model, in flat order. */
+#include "plan/layout.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define ALIGN 32 /* elements: 64 bytes at 2 bytes an element */
+
+static int64_t align_up(int64_t n)
+{
+	return (n + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* Appends parameter i to the last unit. A fused one lies right behind its predecessor, others start aligned.
+ */
+static void append(struct dt_local *l, const struct dt_params *t, int i, int tp, int r, bool fused)
+{
+	struct dt_local_param *p = &l->p[l->n++];
+
+	if (!fused)
+		l->numel = align_up(l->numel);
+	p->index = i;
+	dt_param_cut(&t->p[i], tp, r, p->off, p->shape);
+	p->flat = l->numel;
+	p->numel = p->shape[0] * p->shape[1];
+	p->unit = l->nunit - 1;
+	l->numel += p->numel;
+}
+
+static void open_unit(struct dt_local *l, int layer)
+{
+	l->unit[l->nunit].layer = layer;
+	l->unit[l->nunit++].flat = l->numel;
+}
+
+static void close_unit(struct dt_local *l)
+{
+	struct dt_local_unit *u = &l->unit[l->nunit - 1];
+
+	l->numel = align_up(l->numel);
+	u->numel = l->numel - u->flat;
+}
+
+int dt_local_build(const struct dt_params *t, const struct dt_config *c, const struct dt_layout *l,
+		   struct dt_coords at, struct dt_local *ret, struct dt_err *err)
+{
+	struct dt_local lo = {0};
+	int first, last, rc = dt_layout_check(l, c, err);
+
+	if (rc < 0)
+		return rc;
+	if (at.tp < 0 || at.tp >= l->tp || at.pp < 0 || at.pp >= l->pp)
+		return dt_err_set(err, -EINVAL, "no rank is at tp %d, pp %d of this layout", at.tp, at.pp);
+	dt_layout_stage(l, c, at.pp, &first, &last);
+	lo.p = calloc((size_t)t->n + 1, sizeof(*lo.p));
+	lo.unit = calloc((size_t)(last - first) + 2, sizeof(*lo.unit));
+	if (!lo.p || !lo.unit) {
+		dt_local_release(&lo);
+		return dt_err_sys(err, -ENOMEM, "cannot lay out the parameters of '%s'", c->name);
+	}
+	for (int i = 0; i < t->n; i++) {
+		int layer = t->p[i].layer;
+
+		if (layer < 0		 ? at.pp > 0
+		    : layer == c->layers ? at.pp < l->pp - 1
+					 : layer < first || layer >= last)
+			continue;
+		if (lo.nunit == 0 || lo.unit[lo.nunit - 1].layer != layer) {
+			if (lo.nunit)
+				close_unit(&lo);
+			open_unit(&lo, layer);
+		}
+		append(&lo, t, i, l->tp, at.tp, t->p[i].fused);
+	}
+	if (c->tied && l->pp > 1 && at.pp == l->pp - 1)
+		append(&lo, t, dt_params_find(t, "embed.weight"), l->tp, at.tp, false);
+	close_unit(&lo);
+	*ret = lo;
+	return 0;
+}
+
+void dt_local_release(struct dt_local *l)
+{
+	free(l->p);
+	free(l->unit);
+	l->p = NULL;
+	l->unit = NULL;
+	l->n = l->nunit = 0;
+}

@@ -1,0 +1,98 @@
+/*
+ * The memory plan: every buffer one rank holds while it trains, with the phases it lives in and its place in
+ * one arena. dt-train allocates the arena and takes its buffers from here and nowhere else; dt-memest prints
+ * the same list. Buffers whose phases do not meet share addresses, so arena_bytes is the peak, not the sum.
+ *
+ * Phases of a step: forward and backward alternate over the microbatches; loss is the head and cross-entropy,
+ * which run between the two; step is reduction, clipping and the optimizer.
+ */
+#ifndef DT_PLAN_MEMORY_H
+#define DT_PLAN_MEMORY_H
+
+#include "kernels/optim.h"
+#include "model/activations.h"
+#include "plan/layout.h"
+
+enum dt_phase { DT_PH_FORWARD, DT_PH_LOSS, DT_PH_BACKWARD, DT_PH_STEP, DT_PH_N };
+
+enum dt_mem_cat {
+	DT_MEM_WEIGHTS,
+	DT_MEM_MASTER,
+	DT_MEM_GRADS,
+	DT_MEM_OPTIM,
+	DT_MEM_ACTIVATIONS,
+	DT_MEM_LOGITS,
+	DT_MEM_WORKSPACE,
+	DT_MEM_DATA,
+	DT_MEM_CAT_N,
+};
+const char *dt_mem_cat_name(enum dt_mem_cat c);
+const char *dt_phase_name(enum dt_phase p);
+
+enum dt_buf_id {	       /* what a buffer is for; with layer and act it is unique in a plan */
+		 DT_B_WEIGHTS, /* flat, compute type */
+		 DT_B_MASTER,  /* flat, f32; absent when weights are f32 */
+		 DT_B_GRADS,   /* flat, f32 */
+		 DT_B_OPTIM1,  /* flat, f32 */
+		 DT_B_OPTIM2,
+		 DT_B_ACT,	  /* act of a layer, kept */
+		 DT_B_ACT_SHARED, /* act in the working set that all layers share */
+		 DT_B_DELTA,	  /* what a sublayer adds to the residual stream [T, hidden] */
+		 DT_B_FINAL_RESID,
+		 DT_B_FINAL_NORM,
+		 DT_B_FINAL_MEAN,
+		 DT_B_FINAL_RSTD,
+		 DT_B_LOGITS,	/* one chunk, f32 [chunk, vocab] */
+		 DT_B_DLOGITS,	/* one chunk in the compute type; absent when that is f32 */
+		 DT_B_CE_STATS, /* f32 [4, chunk]: row maximum, sum of exponentials, target logit, a copy */
+		 DT_B_DRESID,	/* gradient of the residual stream */
+		 DT_B_DNORM,	/* gradient of a norm's output */
+		 DT_B_DSMALL,	/* gradient of act or attn, whichever is larger */
+		 DT_B_DLARGE,	/* gradient of up or qkv, whichever is larger */
+		 DT_B_ROPE,	/* f32 cos and sin [2, seq, head_dim / 2] */
+		 DT_B_IDS,	/* i32 [T]: inputs, targets, positions */
+		 DT_B_TARGETS,
+		 DT_B_POS,
+};
+
+struct dt_buf {
+	enum dt_buf_id id;
+	enum dt_mem_cat cat;
+	int layer, act; /* -1 where they do not apply */
+	enum dt_dtype dtype;
+	int64_t numel;
+	uint64_t bytes;	 /* rounded up to 64 */
+	uint64_t offset; /* in the arena */
+	enum dt_phase first, last;
+	char name[40];
+	const char *formula; /* how numel comes about, for people */
+};
+
+struct dt_train_shape { /* what a plan depends on */
+	const struct dt_config *config;
+	struct dt_layout layout;
+	struct dt_coords at;
+	int64_t microbatch, seq;
+	enum dt_dtype compute; /* f32 or bf16 */
+	enum dt_optim_kind optim;
+	enum dt_recompute recompute;
+	int64_t loss_chunk; /* rows of logits at a time; 0: chosen */
+};
+
+struct dt_memory_plan {
+	struct dt_buf *buf;
+	int n;
+	uint64_t arena_bytes;		  /* the peak: what dt-train maps */
+	uint64_t phase_bytes[DT_PH_N];	  /* live in each phase */
+	uint64_t cat_bytes[DT_MEM_CAT_N]; /* live in the peak phase */
+	enum dt_phase peak;
+	int64_t loss_chunk; /* as chosen */
+};
+
+int dt_memory_plan(const struct dt_train_shape *s, struct dt_memory_plan *ret, struct dt_err *err);
+void dt_memory_plan_release(struct dt_memory_plan *p);
+
+/* The buffer, or NULL when this rank has none. layer and act are -1 where they do not apply. */
+const struct dt_buf *dt_memory_find(const struct dt_memory_plan *p, enum dt_buf_id id, int layer, int act);
+
+#endif

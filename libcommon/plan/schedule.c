@@ -1,0 +1,379 @@
+#include "plan/schedule.h"
+
+#include "base/units.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+int dt_pipeline_parse(const char *s, enum dt_pipeline *ret, int *ret_chunks, struct dt_err *err)
+{
+	static const char *const name[] = {"gpipe", "1f1b", "interleaved", "zb-h1"};
+	size_t n = strcspn(s, ":");
+	int64_t chunks = 1;
+
+	for (int i = 0; i < 4; i++) {
+		if (strlen(name[i]) != n || strncmp(s, name[i], n))
+			continue;
+		if ((i == DT_PIPE_INTERLEAVED) != (s[n] == ':'))
+			break;
+		if (s[n] == ':' && dt_parse_int(s + n + 1, 2, 1024, &chunks, err) < 0)
+			return dt_err_prefix(err, "pipeline '%s'", s);
+		*ret = i;
+		*ret_chunks = (int)chunks;
+		return 0;
+	}
+	return dt_err_set(err, -EINVAL, "'%s' is not a pipeline: gpipe, 1f1b, interleaved:V or zb-h1", s);
+}
+
+static int alloc(struct dt_schedule *s, int pp, int chunks, int mbs, bool split, struct dt_err *err)
+{
+	size_t per = (size_t)mbs * (size_t)chunks * (split ? 3 : 2);
+
+	*s = (struct dt_schedule){.pp = pp, .chunks = chunks, .microbatches = mbs, .split = split};
+	s->a = calloc(per * (size_t)pp + 1, sizeof(*s->a));
+	s->start = calloc((size_t)pp + 1, sizeof(*s->start));
+	if (!s->a || !s->start) {
+		dt_schedule_release(s);
+		return dt_err_sys(err, -ENOMEM, "cannot build the schedule");
+	}
+	for (int i = 0; i <= pp; i++)
+		s->start[i] = (int)per * i;
+	return 0;
+}
+
+void dt_schedule_release(struct dt_schedule *s)
+{
+	free(s->a);
+	free(s->start);
+	memset(s, 0, sizeof(*s));
+}
+
+/* warm F, then F B pairs, then the remaining B; fwd and bwd give the k-th unit of work of each direction. */
+static void fill_1f1b(struct dt_action *a, int total, int warm, int pp, int chunks)
+{
+	int n = 0, f = 0, b = 0, group = pp * chunks;
+
+	if (warm > total)
+		warm = total;
+	while (b < total) {
+		bool forward = f < warm || (f < total && f - b <= warm);
+		int k = forward ? f++ : b++;
+		int chunk = k % group / pp, mb = k / group * pp + k % pp;
+
+		if (chunks == 1) {
+			chunk = 0;
+			mb = k;
+		}
+		a[n++] = (struct dt_action){forward ? 'F' : 'B', mb, forward ? chunk : chunks - 1 - chunk};
+	}
+}
+
+/*
+ * ZB-H1 by list scheduling on unit costs: B when its gradient is there, else F while fewer than pp
+ * microbatches are held, else W. Valid by construction: an action is placed only when what it needs has been
+ * placed.
+ */
+static void fill_zb(struct dt_schedule *s)
+{
+	int p = s->pp, m = s->microbatches;
+	int *f = calloc((size_t)p * 3, sizeof(int)), *b = f ? f + p : NULL, *w = f ? f + 2 * p : NULL;
+	int left = 3 * m * p;
+
+	while (f && left > 0) {
+		int did[3][64] = {0};
+
+		for (int i = 0; i < p; i++) {
+			struct dt_action *at = &s->a[s->start[i] + f[i] + b[i] + w[i]];
+			bool can_b = b[i] < f[i] && (i == p - 1 || b[i] < b[i + 1] - did[1][(i + 1) % 64]);
+			bool can_f = f[i] < m && f[i] - w[i] < p &&
+				     (i == 0 || f[i] < f[i - 1] - did[0][(i - 1) % 64]);
+
+			if (i == p - 1 && b[i] >= f[i])
+				can_b = false;
+			if (can_b) {
+				*at = (struct dt_action){'B', b[i]++, 0};
+				did[1][i % 64] = 1;
+			} else if (can_f) {
+				*at = (struct dt_action){'F', f[i]++, 0};
+				did[0][i % 64] = 1;
+			} else if (w[i] < b[i]) {
+				*at = (struct dt_action){'W', w[i]++, 0};
+			} else {
+				continue;
+			}
+			left--;
+		}
+	}
+	free(f);
+}
+
+int dt_schedule_make(enum dt_pipeline kind, int pp, int chunks, int mbs, struct dt_schedule *ret,
+		     struct dt_err *err)
+{
+	int rc;
+
+	if (pp < 1 || chunks < 1 || mbs < 1 || (int64_t)pp * chunks * mbs > INT_MAX / 8)
+		return dt_err_set(err, -EINVAL, "a pipeline of %d stages and %d microbatches cannot be", pp,
+				  mbs);
+	if (kind != DT_PIPE_INTERLEAVED && chunks != 1)
+		return dt_err_set(err, -EINVAL, "only interleaved pipelines have several chunks a stage");
+	if (kind == DT_PIPE_INTERLEAVED && mbs % pp)
+		return dt_err_set(err, -EINVAL, "interleaved needs microbatches (%d) in multiples of pp (%d)",
+				  mbs, pp);
+	if (kind == DT_PIPE_ZB_H1 && pp > 64)
+		return dt_err_set(err, -EINVAL, "zb-h1 is limited to 64 stages");
+	rc = alloc(ret, pp, chunks, mbs, kind == DT_PIPE_ZB_H1, err);
+	if (rc < 0)
+		return rc;
+	if (kind == DT_PIPE_ZB_H1)
+		fill_zb(ret);
+	for (int i = 0; i < pp && kind != DT_PIPE_ZB_H1; i++) {
+		int warm = kind == DT_PIPE_GPIPE	 ? mbs
+			   : kind == DT_PIPE_INTERLEAVED ? (pp - i - 1) * 2 + (chunks - 1) * pp
+							 : pp - i - 1;
+
+		fill_1f1b(ret->a + ret->start[i], mbs * chunks, warm, pp, chunks);
+	}
+	return dt_schedule_check(ret, err);
+}
+
+void dt_schedule_print(const struct dt_schedule *s, FILE *f)
+{
+	for (int i = 0; i < s->pp; i++)
+		for (int k = s->start[i]; k < s->start[i + 1]; k++) {
+			const struct dt_action *a = &s->a[k];
+
+			fprintf(f, "%c%d", a->op, a->mb);
+			if (a->chunk)
+				fprintf(f, ".%d", a->chunk);
+			fputc(k + 1 == s->start[i + 1] ? '\n' : ' ', f);
+		}
+}
+
+static int read_action(const char **at, struct dt_action *ret)
+{
+	const char *p = *at;
+	char *end;
+
+	ret->op = *p++;
+	if (!strchr("FBW", ret->op) || !isdigit((unsigned char)*p))
+		return -EINVAL;
+	ret->mb = (int)strtol(p, &end, 10);
+	ret->chunk = 0;
+	if (*end == '.' && isdigit((unsigned char)end[1]))
+		ret->chunk = (int)strtol(end + 1, &end, 10);
+	*at = end;
+	return !*end || isspace((unsigned char)*end) ? 0 : -EINVAL;
+}
+
+int dt_schedule_read(const char *text, const char *name, int pp, int chunks, int mbs, struct dt_schedule *ret,
+		     struct dt_err *err)
+{
+	bool split = strchr(text, 'W') != NULL;
+	int stage = 0, line = 1, n = 0, per = mbs * chunks * (split ? 3 : 2),
+	    rc = alloc(ret, pp, chunks, mbs, split, err);
+
+	if (rc < 0)
+		return rc;
+	for (const char *p = text; *p && rc == 0;) {
+		if (*p == '\n') {
+			if (n > 0 && n != per)
+				rc = dt_err_set(err, -EINVAL, "%s: line %d: stage %d has %d actions, not %d",
+						name, line, stage, n, per);
+			stage += n > 0;
+			n = 0;
+			line++;
+			p++;
+		} else if (isspace((unsigned char)*p)) {
+			p++;
+		} else if (*p == '#') {
+			p += strcspn(p, "\n");
+		} else if (stage >= pp || n >= per) {
+			rc = dt_err_set(err, -EINVAL, "%s: line %d: more actions than %d stages of %d", name,
+					line, pp, per);
+		} else if (read_action(&p, &ret->a[ret->start[stage] + n++]) < 0) {
+			rc = dt_err_set(err, -EINVAL,
+					"%s: line %d: an action is F, B or W and a microbatch, like F3", name,
+					line);
+		}
+	}
+	if (rc == 0 && stage + (n > 0) != pp)
+		rc = dt_err_set(err, -EINVAL, "%s: %d stages, not %d", name, stage + (n > 0), pp);
+	if (rc == 0)
+		rc = dt_schedule_check(ret, err);
+	if (rc < 0)
+		dt_schedule_release(ret);
+	return rc;
+}
+
+/* Finishing times of each (virtual stage, microbatch, kind); negative: has not run. */
+struct sim {
+	double *t[3];
+	int vstages, mbs;
+};
+
+static int kind_of(char op)
+{
+	return op == 'F' ? 0 : op == 'B' ? 1 : 2;
+}
+
+static double *cell(struct sim *m, int kind, int v, int mb)
+{
+	return &m->t[kind][v * m->mbs + mb];
+}
+
+/* When the inputs of an action are there; negative: not yet. */
+static double ready(struct sim *m, const struct dt_action *a, int v, double hop)
+{
+	double own, from;
+
+	if (a->op == 'F')
+		return v == 0 ? 0 : *cell(m, 0, v - 1, a->mb) < 0 ? -1 : *cell(m, 0, v - 1, a->mb) + hop;
+	if (a->op == 'W')
+		return *cell(m, 1, v, a->mb);
+	own = *cell(m, 0, v, a->mb);
+	if (own < 0 || v == m->vstages - 1)
+		return own;
+	from = *cell(m, 1, v + 1, a->mb);
+	if (from < 0)
+		return -1;
+	return from + hop > own ? from + hop : own;
+}
+
+/* Advances every stage as far as it goes. ret_stuck[stage]: actions done. Returns the makespan. */
+static double run(const struct dt_schedule *s, const struct dt_pipe_cost *cost, double hop, double *busy,
+		  int *done, double *now)
+{
+	int vstages = s->pp * s->chunks;
+	struct sim m = {.vstages = vstages, .mbs = s->microbatches};
+	double end = 0;
+	bool moved = true;
+
+	for (int k = 0; k < 3; k++) {
+		m.t[k] = malloc(sizeof(double) * (size_t)vstages * (size_t)s->microbatches);
+		for (int i = 0; m.t[k] && i < vstages * s->microbatches; i++)
+			m.t[k][i] = -1;
+	}
+	while (moved && m.t[0] && m.t[1] && m.t[2]) {
+		moved = false;
+		for (int i = 0; i < s->pp; i++)
+			while (s->start[i] + done[i] < s->start[i + 1]) {
+				const struct dt_action *a = &s->a[s->start[i] + done[i]];
+				int v = a->chunk * s->pp + i;
+				const struct dt_pipe_cost *c = &cost[v];
+				double dur = a->op == 'F' ? c->f : a->op == 'B' ? c->b : c->w;
+				double at = ready(&m, a, v, hop);
+
+				if (at < 0)
+					break;
+				if (at < now[i])
+					at = now[i];
+				now[i] = at + dur;
+				busy[i] += dur;
+				*cell(&m, kind_of(a->op), v, a->mb) = now[i];
+				done[i]++;
+				moved = true;
+				if (now[i] > end)
+					end = now[i];
+			}
+	}
+	for (int k = 0; k < 3; k++)
+		free(m.t[k]);
+	return end;
+}
+
+double dt_schedule_simulate(const struct dt_schedule *s, const struct dt_pipe_cost *cost, double hop,
+			    double *ret_bubble)
+{
+	double *busy = calloc((size_t)s->pp * 2, sizeof(*busy)), end = -1, total = 0;
+	int *done = calloc((size_t)s->pp, sizeof(*done));
+
+	if (busy && done) {
+		end = run(s, cost, hop, busy, done, busy + s->pp);
+		for (int i = 0; i < s->pp; i++) {
+			total += busy[i];
+			if (s->start[i] + done[i] != s->start[i + 1])
+				end = -1;
+		}
+	}
+	if (ret_bubble)
+		*ret_bubble = end > 0 ? 1 - total / (end * s->pp) : 0;
+	free(busy);
+	free(done);
+	return end;
+}
+
+static int check_stage(const struct dt_schedule *s, int i, char *seen, struct dt_err *err)
+{
+	int n = s->microbatches * s->chunks, kinds = s->split ? 3 : 2;
+
+	memset(seen, 0, (size_t)n * 3);
+	for (int k = s->start[i]; k < s->start[i + 1]; k++) {
+		const struct dt_action *a = &s->a[k];
+		char *c;
+
+		if (a->mb < 0 || a->mb >= s->microbatches || a->chunk < 0 || a->chunk >= s->chunks)
+			return dt_err_set(err, -EINVAL, "stage %d: action %c%d.%d is out of range", i, a->op,
+					  a->mb, a->chunk);
+		c = &seen[kind_of(a->op) * n + a->chunk * s->microbatches + a->mb];
+		if ((*c)++)
+			return dt_err_set(err, -EINVAL, "stage %d runs %c%d.%d twice", i, a->op, a->mb,
+					  a->chunk);
+	}
+	for (int k = 0; k < n * kinds; k++)
+		if (!seen[k])
+			return dt_err_set(err, -EINVAL, "stage %d never runs %c%d.%d", i, "FBW"[k / n],
+					  k % n % s->microbatches, k % n / s->microbatches);
+	return 0;
+}
+
+int dt_schedule_check(const struct dt_schedule *s, struct dt_err *err)
+{
+	size_t n = (size_t)s->microbatches * (size_t)s->chunks * 3, v = (size_t)s->pp * (size_t)s->chunks;
+	char *seen = malloc(n);
+	struct dt_pipe_cost *unit = calloc(v, sizeof(*unit));
+	double *busy = calloc((size_t)s->pp * 2, sizeof(*busy));
+	int *done = calloc((size_t)s->pp, sizeof(*done)), rc = 0;
+
+	if (!seen || !unit || !busy || !done)
+		rc = dt_err_sys(err, -ENOMEM, "cannot check the schedule");
+	for (int i = 0; i < s->pp && rc == 0; i++)
+		rc = check_stage(s, i, seen, err);
+	for (size_t i = 0; i < v && rc == 0; i++)
+		unit[i] = (struct dt_pipe_cost){1, 1, 1};
+	if (rc == 0)
+		run(s, unit, 0, busy, done, busy + s->pp);
+	for (int i = 0; i < s->pp && rc == 0; i++) {
+		const struct dt_action *a = &s->a[s->start[i] + done[i]];
+
+		if (s->start[i] + done[i] < s->start[i + 1])
+			rc = dt_err_set(err, -EDEADLK,
+					"the schedule deadlocks: stage %d waits for ever before %c%d.%d", i,
+					a->op, a->mb, a->chunk);
+	}
+	free(seen);
+	free(unit);
+	free(busy);
+	free(done);
+	return rc;
+}
+
+int dt_schedule_in_flight(const struct dt_schedule *s, int stage, int chunk)
+{
+	int now = 0, most = 0;
+
+	for (int k = s->start[stage]; k < s->start[stage + 1]; k++) {
+		if (s->a[k].chunk != chunk)
+			continue;
+		if (s->a[k].op == 'F')
+			now++;
+		else if (s->a[k].op == (s->split ? 'W' : 'B'))
+			now--;
+		if (now > most)
+			most = now;
+	}
+	return most;
+}

@@ -1,0 +1,142 @@
+#include "train/trainer.h"
+
+#include "base/progress.h"
+#include "base/units.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t stop_signal;
+
+static void on_signal(int sig)
+{
+	stop_signal = sig;
+}
+
+static void catch_signals(void)
+{
+	struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+
+	sigaction(SIGTERM, &sa, NULL);
+	sigaction(SIGINT, &sa, NULL);
+	sigaction(SIGUSR1, &sa, NULL);
+}
+
+static int init_weights(struct trainer *t, struct dt_err *err)
+{
+	dt_model_init_weights(&t->table, &t->local, t->o->seed, t->master);
+	if (t->master == t->weights)
+		return 0;
+	return dt_kernel_check(t->dev->ops->convert(t->dev, dt_t1(t->weights, t->o->compute, t->local.numel),
+						    dt_t1(t->master, DT_F32, t->local.numel)),
+			       "->convert(", err);
+}
+
+static void announce(struct trainer *t)
+{
+	char layout[64], mem[32], count[32];
+	int64_t params = dt_params_total(&t->table);
+
+	dt_log_msg(&t->root_log, "%s, %s parameters; layout %s, %d thread%s a rank (%s), %s a rank",
+		   t->config.name, dt_format_count((double)params, count, sizeof(count)),
+		   dt_layout_format(&t->layout, layout, sizeof(layout)), t->dev->nthreads,
+		   t->dev->nthreads == 1 ? "" : "s", dt_dev_isa(t->dev),
+		   dt_format_size(t->plan.arena_bytes, mem, sizeof(mem)));
+	dt_log_msg(
+		&t->root_log,
+		"global batch %lld samples = microbatch %lld x accumulation %lld x dp %d, %lld tokens a step",
+		(long long)t->global_batch, (long long)t->o->microbatch, (long long)t->accumulation,
+		t->layout.dp, (long long)(t->global_batch * t->o->seq));
+	if (t->matmul_rate > 0)
+		dt_log_msg(&t->root_log, "matmul rate measured: %.1f GFLOP/s %s on all ranks together",
+			   t->matmul_rate * 1e-9, dt_dtype_name(t->o->compute));
+}
+
+static int evaluate(struct trainer *t, struct dt_err *err)
+{
+	double t0 = dt_now(), loss = 0;
+	int64_t tokens = 0;
+	int rc = trainer_eval(t, &loss, &tokens, err);
+
+	return rc < 0 ? rc : metrics_eval(t, loss, tokens, dt_now() - t0, err);
+}
+
+static int timed_save(struct trainer *t, struct dt_err *err)
+{
+	double t0 = dt_now();
+	int rc = trainer_save(t, err);
+
+	t->t.checkpoint = dt_now() - t0;
+	return rc;
+}
+
+/* 1: asked to stop, state saved. */
+static int loop(struct trainer *t, struct dt_err *err)
+{
+	const struct dt_train_opts *o = t->o;
+	struct step_result r = {0};
+	int rc = 0;
+
+	while (t->step < t->steps && rc == 0 && !r.stop) {
+		bool last = t->step + 1 == t->steps, save;
+
+		rc = trainer_step(t, stop_signal != 0, &r, err);
+		if (rc < 0)
+			return rc;
+		save = o->save && (last || r.stop || (o->save_every && t->step % o->save_every == 0));
+		if (save)
+			rc = timed_save(t, err);
+		if (rc == 0)
+			rc = trainer_agree(t, metrics_step(t, &r, err), err);
+		if (rc == 0 && t->eval_data && !r.stop &&
+		    (last || (o->eval_every && t->step % o->eval_every == 0)))
+			rc = evaluate(t, err);
+	}
+	if (rc == 0 && r.stop && t->step < t->steps) {
+		dt_log_msg(&t->root_log, "stopped by a signal after step %lld%s", (long long)t->step,
+			   o->save ? ", checkpoint saved" : "; nothing saved: no --save");
+		return 1;
+	}
+	return rc;
+}
+
+static int start(struct trainer *t, struct dt_err *err)
+{
+	int rc = 0;
+
+	announce(t);
+	if (t->o->resume)
+		rc = trainer_resume(t, err);
+	return rc == 0 ? trainer_agree(t, init_weights(t, err), err) : rc < 0 ? rc : 0;
+}
+
+int dt_train_run(const struct dt_train_opts *o, struct dt_world *w, const struct dt_log *log)
+{
+	struct dt_err err = {0};
+	struct trainer t;
+	int rc = trainer_init(&t, o, w, log, &err), status = DT_EXIT_OK;
+
+	if (rc == 0) {
+		catch_signals();
+		rc = start(&t, &err);
+	}
+	if (rc == 0)
+		rc = loop(&t, &err);
+	if (rc >= 0 && metrics_close(&t, &err) < 0)
+		rc = err.code;
+	if (rc == 1) {
+		status = o->save ? DT_EXIT_PREEMPTED : DT_EXIT_FAILED;
+	} else if (rc < 0) {
+		/* A message every rank would repeat, the lowest failing rank says once. */
+		if (err.msg[0])
+			dt_log_err(t.info.size > 1 ? log : &t.root_log, &err);
+		status = t.status;
+		if (!t.agreed && t.info.size > 1)
+			dt_world_abort(w, status);
+	}
+	trainer_release(&t);
+	return status;
+}

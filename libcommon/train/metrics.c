@@ -1,0 +1,72 @@
+#include "train/trainer.h"
+
+#include "base/progress.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+int metrics_open(struct trainer *t, struct dt_err *err)
+{
+	if (t->info.rank != 0 || !t->o->metrics)
+		return 0;
+	if (!strcmp(t->o->metrics, "-")) {
+		t->metrics = stdout;
+		return 0;
+	}
+	t->metrics = fopen(t->o->metrics, t->o->resume ? "ae" : "we");
+	return t->metrics ? 0 : dt_err_sys(err, -errno, "cannot open '%s'", t->o->metrics);
+}
+
+static int write_line(struct trainer *t, json_t *line, struct dt_err *err)
+{
+	int rc = line ? dt_json_write_line(t->metrics, line, err)
+		      : dt_err_sys(err, -ENOMEM, "cannot write metrics");
+
+	json_decref(line);
+	return rc;
+}
+
+int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *err)
+{
+	double step_s = dt_now() - t->t.start, tokens = (double)t->global_batch * (double)t->o->seq;
+	double flops = tokens * dt_model_flops_per_token(&t->config, t->o->seq, true);
+	struct rusage use;
+	json_t *line;
+
+	if (!t->metrics)
+		return 0;
+	getrusage(RUSAGE_SELF, &use);
+	line = json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I}", "step",
+			 (json_int_t)t->step, "loss", r->loss, "grad_norm", r->grad_norm, "lr", r->lr,
+			 "tokens", (json_int_t)t->tokens, "tokens_per_s", tokens / step_s, "step_s", step_s,
+			 "data_s", t->t.data, "compute_s", t->t.compute, "comm_exposed_s", t->t.comm_exposed,
+			 "optimizer_s", t->t.optimizer, "checkpoint_s", t->t.checkpoint, "peak_bytes",
+			 (json_int_t)t->arena.bytes, "rss_bytes", (json_int_t)use.ru_maxrss * 1024);
+	if (line)
+		json_object_set_new(line, "mfu",
+				    t->matmul_rate > 0 ? json_real(flops / step_s / t->matmul_rate)
+						       : json_null());
+	return write_line(t, line, err);
+}
+
+int metrics_eval(struct trainer *t, double loss, int64_t tokens, double seconds, struct dt_err *err)
+{
+	if (!t->metrics)
+		return 0;
+	return write_line(t,
+			  json_pack("{s:I, s:f, s:I, s:f}", "step", (json_int_t)t->step, "eval_loss", loss,
+				    "eval_tokens", (json_int_t)tokens, "eval_s", seconds),
+			  err);
+}
+
+int metrics_close(struct trainer *t, struct dt_err *err)
+{
+	int rc = 0;
+
+	if (t->metrics && t->metrics != stdout && fclose(t->metrics) == EOF)
+		rc = dt_err_sys(err, -errno, "cannot write '%s'", t->o->metrics);
+	t->metrics = NULL;
+	return rc;
+}

@@ -1,0 +1,286 @@
+#include "train/trainer.h"
+
+#include "data/tokenizer.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int check_parallel(const struct dt_layout *l, struct dt_err *err)
+{
+	if (l->pp > 1 || l->cp > 1 || l->ep > 1 || l->zero > 0 || l->seq_parallel) {
+		dt_err_set(err, -ENOTSUP,
+			   "layout axes pp, cp, ep, z and s cannot be trained by this version");
+		dt_err_hint(err, "use dp and tp");
+		return -ENOTSUP;
+	}
+	return 0;
+}
+
+static int check_batch(struct trainer *t, struct dt_err *err)
+{
+	int64_t each = t->o->microbatch * t->layout.dp;
+
+	t->global_batch = t->o->global_batch ? t->o->global_batch : each;
+	if (t->global_batch % each) {
+		dt_err_set(err, -EINVAL, "global batch %lld is not a multiple of microbatch x dp = %lld x %d",
+			   (long long)t->global_batch, (long long)t->o->microbatch, t->layout.dp);
+		dt_err_hint(err, "global_batch = microbatch x accumulation x dp, in samples");
+		return -EINVAL;
+	}
+	t->accumulation = t->global_batch / each;
+	return 0;
+}
+
+static int open_data(struct trainer *t, struct dt_err *err)
+{
+	struct dt_dataset_info eval;
+	int rc = dt_dataset_open(t->o->data, &t->data, err);
+
+	if (rc < 0)
+		return rc;
+	dt_dataset_info(t->data, &t->data_info);
+	if (t->config.vocab < t->data_info.vocab) {
+		dt_err_set(err, -EINVAL,
+			   "model vocabulary %lld is smaller than the %d of the tokenizer of '%s'",
+			   (long long)t->config.vocab, t->data_info.vocab, t->o->data);
+		dt_err_hint(err, "choose a model with a larger vocabulary, or rebuild the dataset");
+		return -EINVAL;
+	}
+	rc = dt_sampler_init(&t->sampler, t->data, t->o->seq, t->o->seed, true, err);
+	if (rc < 0)
+		return rc;
+	if (!t->o->eval_data)
+		return 0;
+	rc = dt_dataset_open(t->o->eval_data, &t->eval_data, err);
+	if (rc < 0)
+		return rc;
+	dt_dataset_info(t->eval_data, &eval);
+	if (strcmp(eval.tokenizer_hash, t->data_info.tokenizer_hash))
+		return dt_err_set(err, -EINVAL, "'%s' and '%s' were made with different tokenizers",
+				  t->o->data, t->o->eval_data);
+	return dt_sampler_init(&t->eval_sampler, t->eval_data, t->o->seq, t->o->seed, false, err);
+}
+
+/* Threads of this rank: what it is bound to, or an equal share of the machine. */
+static int thread_count(struct trainer *t)
+{
+	long online = sysconf(_SC_NPROCESSORS_ONLN), mine = online;
+	cpu_set_t set;
+
+	if (t->o->threads)
+		return (int)t->o->threads;
+	if (sched_getaffinity(0, sizeof(set), &set) == 0)
+		mine = CPU_COUNT(&set);
+	if (mine == online)
+		return (int)(online / t->info.local_size > 0 ? online / t->info.local_size : 1);
+	if (mine * t->info.local_size < online)
+		dt_log_msg(&t->root_log,
+			   "each rank is bound to %ld of %ld cores; mpirun --bind-to none gives it %ld", mine,
+			   online, online / t->info.local_size);
+	return (int)mine;
+}
+
+/* The address of a planned buffer; NULL when this rank has none. */
+static void *at(struct trainer *t, enum dt_buf_id id, int layer, int act)
+{
+	const struct dt_buf *b = dt_memory_find(&t->plan, id, layer, act);
+
+	return b ? t->arena.base + b->offset : NULL;
+}
+
+static int bind_pass(struct trainer *t, struct dt_err *err)
+{
+	struct dt_pass *p = &t->pass;
+	int n = t->model.last - t->model.first;
+
+	t->ids = at(t, DT_B_IDS, -1, -1);
+	t->targets = at(t, DT_B_TARGETS, -1, -1);
+	t->pos = at(t, DT_B_POS, -1, -1);
+	for (int64_t i = 0; i < t->o->microbatch * t->o->seq; i++)
+		t->pos[i] = (int32_t)(i % t->o->seq);
+	*p = (struct dt_pass){.rows = t->o->microbatch * t->o->seq,
+			      .batch = t->o->microbatch,
+			      .seq = t->o->seq,
+			      .ids = t->ids,
+			      .targets = t->targets,
+			      .pos = t->pos,
+			      .recompute = t->o->recompute,
+			      .loss_chunk = t->plan.loss_chunk,
+			      .delta = at(t, DT_B_DELTA, -1, -1),
+			      .dresid = at(t, DT_B_DRESID, -1, -1),
+			      .dnorm = at(t, DT_B_DNORM, -1, -1),
+			      .dsmall = at(t, DT_B_DSMALL, -1, -1),
+			      .dlarge = at(t, DT_B_DLARGE, -1, -1),
+			      .final_resid = at(t, DT_B_FINAL_RESID, -1, -1),
+			      .final_norm = at(t, DT_B_FINAL_NORM, -1, -1),
+			      .final_mean = at(t, DT_B_FINAL_MEAN, -1, -1),
+			      .final_rstd = at(t, DT_B_FINAL_RSTD, -1, -1),
+			      .logits = at(t, DT_B_LOGITS, -1, -1),
+			      .dlogits = at(t, DT_B_DLOGITS, -1, -1),
+			      .ce = at(t, DT_B_CE_STATS, -1, -1)};
+	if (!p->dlogits)
+		p->dlogits = p->logits;
+	p->act = calloc((size_t)n, sizeof(*p->act));
+	if (!p->act)
+		return dt_err_sys(err, -ENOMEM, "cannot bind the activations");
+	for (int l = 0; l < n; l++)
+		for (int a = 0; a < DT_ACT_N; a++)
+			p->act[l][a] = dt_activation_saved(a, t->o->recompute)
+					       ? at(t, DT_B_ACT, t->model.first + l, a)
+					       : at(t, DT_B_ACT_SHARED, -1, a);
+	return 0;
+}
+
+static int bind_memory(struct trainer *t, struct dt_err *err)
+{
+	float *rope;
+	int rc = dt_arena_init(&t->arena, t->plan.arena_bytes, err);
+
+	if (rc < 0)
+		return rc;
+	t->weights = at(t, DT_B_WEIGHTS, -1, -1);
+	t->master = at(t, DT_B_MASTER, -1, -1);
+	if (!t->master)
+		t->master = t->weights;
+	t->grads = at(t, DT_B_GRADS, -1, -1);
+	t->state[0] = at(t, DT_B_OPTIM1, -1, -1);
+	t->state[1] = at(t, DT_B_OPTIM2, -1, -1);
+	rc = dt_model_bind(&t->model, &t->config, &t->table, &t->local, &t->layout, t->mesh.at, t->mesh.tp,
+			   t->dev, t->o->compute, t->weights, t->grads, err);
+	if (rc < 0)
+		return rc;
+	rope = at(t, DT_B_ROPE, -1, -1);
+	if (rope) {
+		int64_t half = t->o->seq * t->config.head_dim / 2;
+
+		dt_rope_table(&t->config, t->o->seq, rope, rope + half);
+		t->model.rope_cos = rope;
+		t->model.rope_sin = rope + half;
+		t->model.rope_positions = t->o->seq;
+	}
+	return bind_pass(t, err);
+}
+
+static int plan_memory(struct trainer *t, struct dt_err *err)
+{
+	struct dt_train_shape s = {.config = &t->config,
+				   .layout = t->layout,
+				   .at = t->mesh.at,
+				   .microbatch = t->o->microbatch,
+				   .seq = t->o->seq,
+				   .compute = t->o->compute,
+				   .optim = t->o->optim.kind,
+				   .recompute = t->o->recompute,
+				   .loss_chunk = t->o->loss_chunk};
+	int rc = dt_memory_plan(&s, &t->plan, err);
+
+	if (rc < 0)
+		return rc;
+	if (t->o->mem_limit && t->plan.arena_bytes > t->o->mem_limit) {
+		t->status = DT_EXIT_NO;
+		dt_err_set(err, -ENOSPC, "the plan needs %llu bytes a rank, the limit is %llu",
+			   (unsigned long long)t->plan.arena_bytes, (unsigned long long)t->o->mem_limit);
+		dt_err_hint(err, "see dt-memest for what would make it fit");
+		return -ENOSPC;
+	}
+	return 0;
+}
+
+/* The ceiling for MFU: every rank measures at the same time, as they will compute. */
+static int measure_rate(struct trainer *t, struct dt_err *err)
+{
+	int rc;
+
+	if (!t->o->measure_mfu)
+		return 0;
+	rc = dt_barrier(t->mesh.world, "start of the matmul measurement", err);
+	if (rc < 0)
+		return rc;
+	t->matmul_rate = dt_dev_matmul_rate(t->dev, t->o->compute, 0.3);
+	return dt_all_reduce(t->mesh.world, &t->matmul_rate, NULL, 1, DT_F64, DT_SUM, "matmul rate", err);
+}
+
+/* What each rank can find out alone. */
+static int describe(struct trainer *t, struct dt_err *err)
+{
+	int rc = dt_config_load(t->o->model, &t->config, err);
+
+	if (rc < 0)
+		return rc;
+	t->status = DT_EXIT_USAGE;
+	if ((rc = dt_layout_parse(t->o->layout, &t->layout, err)) < 0 ||
+	    (rc = check_parallel(&t->layout, err)) < 0 ||
+	    (rc = dt_layout_check(&t->layout, &t->config, err)) < 0 || (rc = check_batch(t, err)) < 0)
+		return rc;
+	if (dt_layout_world(&t->layout) != t->info.size) {
+		dt_err_set(err, -EINVAL, "layout '%s' is for %d ranks, but %d were started", t->o->layout,
+			   dt_layout_world(&t->layout), t->info.size);
+		dt_err_hint(err, "start it with: mpirun -np %d dt-train ...", dt_layout_world(&t->layout));
+		return -EINVAL;
+	}
+	t->status = DT_EXIT_FAILED;
+	return open_data(t, err);
+}
+
+static int allocate(struct trainer *t, struct dt_err *err)
+{
+	int rc;
+
+	if ((rc = plan_memory(t, err)) < 0 || (rc = dt_model_params(&t->config, &t->table, err)) < 0 ||
+	    (rc = dt_local_build(&t->table, &t->config, &t->layout, t->mesh.at, &t->local, err)) < 0)
+		return rc;
+	rc = dt_dev_open(&t->dev, DT_DEV_CPU, 0, thread_count(t));
+	if (rc < 0)
+		return dt_err_sys(err, rc, "cannot open the device");
+	if ((rc = bind_memory(t, err)) < 0 || (rc = reduce_init(t, err)) < 0)
+		return rc;
+	return metrics_open(t, err);
+}
+
+int trainer_init(struct trainer *t, const struct dt_train_opts *o, struct dt_world *w,
+		 const struct dt_log *log, struct dt_err *err)
+{
+	struct dt_layout flat = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
+	int rc;
+
+	memset(t, 0, sizeof(*t));
+	t->o = o;
+	t->world = w;
+	t->log = log;
+	t->steps = o->steps;
+	t->status = DT_EXIT_FAILED;
+	dt_world_info(w, &t->info);
+	t->root_log = *log;
+	t->root_log.rank = -1;
+	if (t->info.rank != 0)
+		t->root_log.f = NULL;
+	flat.dp = t->info.size;
+	if ((rc = dt_mesh_init(&t->everyone, w, &flat, err)) < 0 ||
+	    (rc = trainer_agree(t, describe(t, err), err)) < 0 ||
+	    (rc = dt_mesh_init(&t->mesh, w, &t->layout, err)) < 0 ||
+	    (rc = trainer_agree(t, allocate(t, err), err)) < 0)
+		return rc;
+	return measure_rate(t, err);
+}
+
+void trainer_release(struct trainer *t)
+{
+	reduce_release(t);
+	free(t->pass.act);
+	dt_model_release(&t->model);
+	if (t->dev)
+		dt_dev_close(t->dev);
+	dt_arena_release(&t->arena);
+	dt_memory_plan_release(&t->plan);
+	dt_local_release(&t->local);
+	dt_params_release(&t->table);
+	dt_mesh_release(&t->mesh);
+	dt_mesh_release(&t->everyone);
+	if (t->data)
+		dt_dataset_close(t->data);
+	if (t->eval_data)
+		dt_dataset_close(t->eval_data);
+}

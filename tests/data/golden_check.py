@@ -1,0 +1,139 @@
+#!/usr/bin/python3
+"""Compares golden-*.h5 with Hugging Face transformers: the same weights in their models must give the same
+logits, loss and gradients. Run by hand when a golden file changes; transformers is not a dependency.
+
+    python3 -m venv --system-site-packages V && V/bin/pip install transformers==4.37.2 && V/bin/python golden_check.py
+
+That version works with Debian's PyTorch 1.13 and lacks Qwen3 and Llama 3.1; a current one has them all. A model it
+does not have is skipped and said so. Computed in fp64 (Hugging Face takes norms and softmax through fp32 in places,
+so agreement is to fp32). Exit 0 when all compared agree, 3 when one differs.
+"""
+
+import os
+import sys
+
+import h5py
+import torch
+import transformers
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOLERANCE = 1e-5  # largest difference over the largest value
+
+
+def attributes(f):
+    return {k: v.decode() if isinstance(v, bytes) else v.item() for k, v in f.attrs.items()}
+
+
+def hf_config(name, c):
+    """The configuration object of the Hugging Face family."""
+    eager = dict(attn_implementation="eager", use_cache=False)
+    if name == "gpt2":
+        return transformers.GPT2Config(
+            vocab_size=c["vocab"], n_positions=c["max_seq"], n_embd=c["hidden"], n_layer=c["layers"],
+            n_head=c["heads"], n_inner=c["ffn"], activation_function="gelu_new", layer_norm_epsilon=c["norm_eps"],
+            resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **eager,
+        )
+    args = dict(
+        vocab_size=c["vocab"], hidden_size=c["hidden"], intermediate_size=c["ffn"], num_hidden_layers=c["layers"],
+        num_attention_heads=c["heads"], num_key_value_heads=c["kv_heads"], hidden_act=c["act"],
+        max_position_embeddings=c["max_seq"], rms_norm_eps=c["norm_eps"], rope_theta=c["rope_theta"],
+        tie_word_embeddings=bool(c["tied"]), **eager,
+    )
+    if name == "qwen3":
+        args["head_dim"] = c["head_dim"]
+    if name == "mistral":
+        args["sliding_window"] = c["window"]
+    if name == "llama31":
+        args["max_position_embeddings"] = int(c["rope_original_seq"] * c["rope_factor"])
+        args["rope_scaling"] = dict(
+            rope_type="llama3", factor=c["rope_factor"], low_freq_factor=c["rope_low_freq"],
+            high_freq_factor=c["rope_high_freq"], original_max_position_embeddings=c["rope_original_seq"],
+        )
+    kind = {"llama": "Llama", "llama31": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "mistral": "Mistral"}[name]
+    return getattr(transformers, kind + "Config")(**args)
+
+
+MODELS = dict(gpt2="GPT2LMHeadModel", llama="LlamaForCausalLM", llama31="LlamaForCausalLM", qwen2="Qwen2ForCausalLM",
+              qwen3="Qwen3ForCausalLM", mistral="MistralForCausalLM")
+LLAMA_NAMES = {
+    "embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head", "attn_norm": "input_layernorm",
+    "mlp_norm": "post_attention_layernorm", "attn.q": "self_attn.q_proj", "attn.k": "self_attn.k_proj",
+    "attn.v": "self_attn.v_proj", "attn.o": "self_attn.o_proj", "attn.q_norm": "self_attn.q_norm",
+    "attn.k_norm": "self_attn.k_norm", "mlp.gate": "mlp.gate_proj", "mlp.up": "mlp.up_proj", "mlp.down": "mlp.down_proj",
+}
+GPT2_NAMES = {"embed": "transformer.wte", "pos": "transformer.wpe", "norm": "transformer.ln_f", "attn_norm": "ln_1",
+              "mlp_norm": "ln_2", "attn.o": "attn.c_proj", "mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"}
+
+
+def our_tensors(name, hf):
+    """Our parameter names -> views of theirs (or of their gradients), in our shapes."""
+    gpt2 = name == "gpt2"
+    names = GPT2_NAMES if gpt2 else LLAMA_NAMES
+    back = {v: k for k, v in names.items()}
+    out = {}
+    for key, t in hf.items():
+        stem, leaf = key.rsplit(".", 1)
+        layer = ""
+        for prefix in ("transformer.h.", "model.layers."):
+            if stem.startswith(prefix):
+                number, stem = stem[len(prefix):].split(".", 1)
+                layer = f"layers.{number}."
+        if stem == "attn.c_attn":  # fused, Conv1D: [in, 3 out]
+            for part, piece in zip("qkv", t.chunk(3, dim=-1)):
+                out[f"{layer}attn.{part}.{leaf}"] = piece.t() if piece.ndim == 2 else piece
+            continue
+        conv1d = gpt2 and layer and t.ndim == 2
+        out[f"{layer}{back[stem]}.{leaf}"] = t.t() if conv1d else t
+    return out
+
+
+def err(got, want):
+    return ((got - want).abs().max() / want.abs().max()).item()
+
+
+def compare(name):
+    """Largest relative differences of logits, loss and gradients, or the reason why not compared."""
+    with h5py.File(os.path.join(HERE, f"golden-{name}.h5")) as f:
+        c = attributes(f)
+        data = {}
+        f.visititems(lambda k, o: data.__setitem__(k, torch.from_numpy(o[()])) if isinstance(o, h5py.Dataset) and o.shape else None)
+        loss = f["loss"][()]
+    if not hasattr(transformers, MODELS[name]):
+        return f"transformers {transformers.__version__} has no {MODELS[name]}"
+    if name == "llama31" and int(transformers.__version__.split(".")[0]) * 100 + int(transformers.__version__.split(".")[1]) < 443:
+        return f"transformers {transformers.__version__} has no llama3 scaling"
+    model = getattr(transformers, MODELS[name])(hf_config(name, c)).double().eval()
+    theirs = our_tensors(name, dict(model.named_parameters()))
+    ours = {k[6:]: v.double() for k, v in data.items() if k.startswith("param/")}
+    if set(theirs) != set(ours):
+        return f"names differ: {sorted(set(theirs) ^ set(ours))}"
+    with torch.no_grad():
+        for k, v in theirs.items():
+            v.copy_(ours[k])
+    logits = model(data["ids"].long()).logits
+    mine = torch.nn.functional.cross_entropy(logits.view(-1, c["vocab"]), data["targets"].long().view(-1), ignore_index=-1)
+    mine.backward()
+    grads = our_tensors(name, {k: p.grad for k, p in model.named_parameters()})
+    largest = max(data["grad/" + k].abs().max() for k in grads)
+    worst = max(((grads[k] - data["grad/" + k]).abs().max() / largest).item() for k in grads)
+    return err(logits.detach(), data["logits"].double()), abs(mine.item() - loss) / loss, worst
+
+
+def main():
+    status = 0
+    torch.set_default_dtype(torch.float64)
+    print(f"transformers {transformers.__version__}, torch {torch.__version__}: difference over largest value")
+    for name in MODELS:
+        r = compare(name)
+        if isinstance(r, str):
+            print(f"{name:8s} not compared: {r}")
+            status = 3 if r.startswith("names") else status
+            continue
+        ok = max(r) <= TOLERANCE
+        status = status if ok else 3
+        print(f"{name:8s} logits {r[0]:.1e}  loss {r[1]:.1e}  gradients {r[2]:.1e}  {'agrees' if ok else 'DIFFERS'}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,368 @@
+#!/usr/bin/python3
+"""Golden values for the models and the optimizers, from PyTorch.
+
+Plain PyTorch models written straight from the parameter table (libcommon/model/params.h) and the op
+contracts (kernels/*.h): small weights, logits, loss and gradients of every parameter, one HDF5 file each.
+
+    golden_models.py            writes golden-*.h5 beside this script
+    golden_models.py --check    recomputes them and compares with the files; exit 0, 3 when one differs,
+                                77 when PyTorch or h5py is not installed
+
+Weights and tokens are fp32 and int32 and exact. Everything that follows from them is computed in fp64 and
+stored as f32 (the loss as f64); attributes fp32_logits_err and fp32_grad_err say how far the same model
+computed in fp32 lies from that, relative to the largest logit and to the largest gradient of any parameter, so
+that a test knows what to ask for. (Gradients of a k bias without RoPE are zero by mathematics: softmax does not
+see a constant. Compare those on the scale of the others.)
+
+File: attributes as in struct dt_config, and batch, seq;  /ids /targets [batch, seq] (target -1: ignored);
+/param/NAME;  /hidden/I [batch, seq, hidden], the residual stream in front of layer I, the last one in front
+of the final norm;  /logits [batch, seq, vocab];  /loss, the mean over targets that count;  /grad/NAME.
+
+golden-optim.h5: /init/T [n], /grad/T [steps, n], /lr [steps];  /KIND/T [steps, n], the parameters after each
+step and /KIND/state1/T, /KIND/state2/T, the optimizer's state after the last, with KIND's attributes optimizer,
+beta1, beta2, eps, weight_decay. Groups NAME and NAME_wd for each optimizer of kernels/optim.h.
+"""
+
+import os
+import sys
+
+try:
+    import h5py
+    import numpy as np
+    import torch
+    import torch.nn.functional as F
+except ImportError as e:
+    print(f"golden_models.py: needs python3-torch and python3-h5py: {e}", file=sys.stderr)
+    sys.exit(77)
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+COMMON = dict(
+    vocab=67, max_seq=24, batch=2, seq=17, norm_eps=1e-5, rope_theta=10000.0, rope_scaling="none",
+    rope_factor=1.0, rope_low_freq=1.0, rope_high_freq=4.0, rope_original_seq=0, rope_pairing="half",
+    qkv_bias=False, out_bias=False, mlp_bias=False, qk_norm=False, window=0,
+)
+LLAMA = dict(COMMON, norm="rms", pos="rope", act="silu", gated=True, tied=False)
+CONFIGS = {
+    "gpt2": dict(
+        COMMON, family="gpt2", seed=1, hidden=48, ffn=88, layers=2, heads=4, kv_heads=4, head_dim=12,
+        norm="layer", pos="learned", act="gelu_tanh", gated=False, tied=True, qkv_bias=True, out_bias=True,
+        mlp_bias=True,
+    ),
+    "llama": dict(LLAMA, family="llama", seed=2, hidden=48, ffn=88, layers=2, heads=4, kv_heads=2, head_dim=12),
+    # biases on q, k, v only; one key/value head; tied
+    "qwen2": dict(
+        LLAMA, family="qwen2", seed=3, hidden=32, ffn=56, layers=3, heads=4, kv_heads=1, head_dim=8, tied=True,
+        qkv_bias=True, norm_eps=1e-6, rope_theta=1e6,
+    ),
+    # heads * head_dim is not hidden; q and k normalised over head_dim
+    "qwen3": dict(
+        LLAMA, family="qwen3", seed=4, hidden=32, ffn=56, layers=2, heads=4, kv_heads=2, head_dim=16, qk_norm=True,
+        norm_eps=1e-6, rope_theta=1e6,
+    ),
+    # position i sees i - 4 .. i
+    "mistral": dict(
+        LLAMA, family="mistral", seed=5, hidden=32, ffn=56, layers=2, heads=4, kv_heads=2, head_dim=8, window=5
+    ),
+    # Llama 3.1's stretched frequencies, with an original context so short that all three bands occur
+    "llama31": dict(
+        LLAMA, family="llama", seed=6, hidden=32, ffn=56, layers=2, heads=2, kv_heads=1, head_dim=16,
+        rope_theta=500.0, rope_scaling="llama3", rope_factor=8.0, rope_original_seq=16,
+    ),
+}
+
+
+def param_shapes(c):
+    """The parameter table: name -> shape, in the order the forward pass meets it. Linear weights are [out, in]."""
+    h, f, d = c["hidden"], c["ffn"], c["head_dim"]
+    q, kv = c["heads"] * d, c["kv_heads"] * d
+    t = {"embed.weight": (c["vocab"], h)}
+
+    def norm(name):
+        t[name + ".weight"] = (h,)
+        if c["norm"] == "layer":
+            t[name + ".bias"] = (h,)
+
+    def linears(prefix, names, bias):
+        for n, shape in names:
+            t[f"{prefix}.{n}.weight"] = shape
+        for n, shape in names:
+            if bias:
+                t[f"{prefix}.{n}.bias"] = shape[:1]
+
+    if c["pos"] == "learned":
+        t["pos.weight"] = (c["max_seq"], h)
+    for i in range(c["layers"]):
+        p = f"layers.{i}"
+        norm(p + ".attn_norm")
+        linears(p + ".attn", [("q", (q, h)), ("k", (kv, h)), ("v", (kv, h))], c["qkv_bias"])
+        if c["qk_norm"]:
+            t[p + ".attn.q_norm.weight"] = t[p + ".attn.k_norm.weight"] = (d,)
+        linears(p + ".attn", [("o", (h, q))], c["out_bias"])
+        norm(p + ".mlp_norm")
+        linears(p + ".mlp", ([("gate", (f, h))] if c["gated"] else []) + [("up", (f, h))], c["mlp_bias"])
+        linears(p + ".mlp", [("down", (h, f))], c["mlp_bias"])
+    norm("norm")
+    if not c["tied"]:
+        t["head.weight"] = (c["vocab"], h)
+    return t
+
+
+def make_params(c, rs):
+    """Random weights of a size that keeps every term of the model alive: no zero biases, no unit norms."""
+    out = {}
+    for name, shape in param_shapes(c).items():
+        x = rs.standard_normal(shape)
+        if "norm" in name and name.endswith("weight"):
+            x = 1 + 0.2 * x
+        elif name.endswith("bias"):
+            x = 0.1 * x
+        elif name not in ("embed.weight", "pos.weight"):
+            x = 1.2 * x / np.sqrt(shape[1])
+        else:
+            x = 0.5 * x
+        out[name] = x.astype(np.float32)
+    return out
+
+
+def rope_tables(c, dtype):
+    """cos and sin [seq, head_dim / 2]: Su et al. 2021; the llama3 bands as Llama 3.1's reference code has them."""
+    d = c["head_dim"]
+    freq = c["rope_theta"] ** (-torch.arange(0, d, 2, dtype=torch.float64) / d)
+    if c["rope_scaling"] == "llama3":
+        wavelength = 2 * np.pi / freq
+        old, low, high = c["rope_original_seq"], c["rope_low_freq"], c["rope_high_freq"]
+        # 1: kept (short waves), 0: divided by the factor (long waves), between them a straight line
+        keep = ((old / wavelength - low) / (high - low)).clamp(0, 1)
+        freq = keep * freq + (1 - keep) * freq / c["rope_factor"]
+    angle = torch.outer(torch.arange(c["seq"], dtype=torch.float64), freq)
+    return angle.cos().to(dtype), angle.sin().to(dtype)
+
+
+def rope(x, cos, sin):
+    """x [batch, heads, seq, head_dim]; pair i is (i, i + head_dim / 2)."""
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
+
+
+def rmsnorm(x, w, eps):
+    return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * w
+
+
+def gelu_tanh(x):
+    return 0.5 * x * (1 + torch.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3)))
+
+
+def forward(c, w, ids):
+    """Logits [batch, seq, vocab] and the residual streams."""
+    batch, seq = ids.shape
+    d, heads, kv_heads = c["head_dim"], c["heads"], c["kv_heads"]
+
+    def linear(x, name):
+        return F.linear(x, w[name + ".weight"], w.get(name + ".bias"))
+
+    def norm(x, name):
+        if c["norm"] == "rms":
+            return rmsnorm(x, w[name + ".weight"], c["norm_eps"])
+        centred = x - x.mean(-1, keepdim=True)
+        rstd = torch.rsqrt((centred * centred).mean(-1, keepdim=True) + c["norm_eps"])
+        return centred * rstd * w[name + ".weight"] + w[name + ".bias"]
+
+    x = w["embed.weight"][ids]
+    if c["pos"] == "learned":
+        x = x + w["pos.weight"][:seq]
+    else:
+        cos, sin = rope_tables(c, x.dtype)
+    i, j = torch.arange(seq)[:, None], torch.arange(seq)[None, :]
+    seen = (j <= i) & ((i - j < c["window"]) if c["window"] else True)
+
+    def split(x, n):  # [batch, seq, n * d] -> [batch, n, seq, d]
+        return x.view(batch, seq, n, d).transpose(1, 2)
+
+    def attention(x, p):
+        q, k, v = split(linear(x, p + ".q"), heads), split(linear(x, p + ".k"), kv_heads), split(linear(x, p + ".v"), kv_heads)
+        if c["qk_norm"]:
+            q = rmsnorm(q, w[p + ".q_norm.weight"], c["norm_eps"])
+            k = rmsnorm(k, w[p + ".k_norm.weight"], c["norm_eps"])
+        if c["pos"] == "rope":
+            q, k = rope(q, cos, sin), rope(k, cos, sin)
+        k = k.repeat_interleave(heads // kv_heads, dim=1)
+        v = v.repeat_interleave(heads // kv_heads, dim=1)
+        score = (q @ k.transpose(-1, -2)) / d**0.5
+        o = score.masked_fill(~seen, float("-inf")).softmax(-1) @ v
+        return linear(o.transpose(1, 2).reshape(batch, seq, heads * d), p + ".o")
+
+    def mlp(x, p):
+        up = linear(x, p + ".up")
+        y = F.silu(linear(x, p + ".gate")) * up if c["gated"] else gelu_tanh(up)
+        return linear(y, p + ".down")
+
+    hidden = []
+    for n in range(c["layers"]):
+        hidden.append(x)
+        p = f"layers.{n}"
+        x = x + attention(norm(x, p + ".attn_norm"), p + ".attn")
+        x = x + mlp(norm(x, p + ".mlp_norm"), p + ".mlp")
+    hidden.append(x)
+    return F.linear(norm(x, "norm"), w["embed.weight" if c["tied"] else "head.weight"]), hidden
+
+
+def run(c, params, ids, targets, dtype):
+    """Everything the golden file holds, in this precision: logits, hidden, loss, gradients."""
+    w = {k: torch.tensor(v, dtype=dtype, requires_grad=True) for k, v in params.items()}
+    logits, hidden = forward(c, w, torch.from_numpy(ids).long())
+    loss = F.cross_entropy(logits.view(-1, c["vocab"]), torch.from_numpy(targets).long().view(-1), ignore_index=-1)
+    loss.backward()
+    return dict(
+        logits=logits.detach().numpy(), hidden=[x.detach().numpy() for x in hidden], loss=loss.item(),
+        grad={k: v.grad.numpy() for k, v in w.items()},
+    )
+
+
+def rel_err(a, b):
+    return float(np.abs(a - b).max() / np.abs(b).max())
+
+
+def model_golden(c):
+    """(attributes, {dataset name: array}) of one golden file."""
+    rs = np.random.RandomState(c["seed"])
+    params = make_params(c, rs)
+    ids = rs.randint(0, c["vocab"], (c["batch"], c["seq"])).astype(np.int32)
+    targets = rs.randint(0, c["vocab"], ids.shape).astype(np.int32)
+    targets[0, 3] = targets[1, -1] = targets[1, 0] = -1  # ignored
+    ids[0, :2] = [0, c["vocab"] - 1]  # both ends of the vocabulary
+    ids[1, 5] = ids[1, 6]  # a row of the embedding hit twice in a row
+    targets[0, :2] = [c["vocab"] - 1, 0]
+    g, g32 = run(c, params, ids, targets, torch.float64), run(c, params, ids, targets, torch.float32)
+    attrs = {k: v for k, v in c.items()}
+    attrs["fp32_logits_err"] = rel_err(g32["logits"], g["logits"])
+    largest = max(np.abs(g["grad"][k]).max() for k in params)
+    attrs["fp32_grad_err"] = max(float(np.abs(g32["grad"][k] - g["grad"][k]).max() / largest) for k in params)
+    data = {"ids": ids, "targets": targets, "loss": np.float64(g["loss"]), "logits": g["logits"].astype(np.float32)}
+    for i, x in enumerate(g["hidden"]):
+        data[f"hidden/{i}"] = x.astype(np.float32)
+    for k, v in params.items():
+        data["param/" + k] = v
+        data["grad/" + k] = g["grad"][k].astype(np.float32)
+    return attrs, data
+
+
+OPTIM_STEPS = 5
+OPTIM_TENSORS = {"matrix": 35, "vector": 13, "block": 64, "one": 1}
+OPTIMIZERS = {
+    "sgd": (torch.optim.SGD, dict(), dict(beta1=0.0, beta2=0.0, eps=0.0)),
+    "momentum": (torch.optim.SGD, dict(momentum=0.9), dict(beta1=0.9, beta2=0.0, eps=0.0)),
+    "rmsprop": (torch.optim.RMSprop, dict(alpha=0.99, eps=1e-8), dict(beta1=0.0, beta2=0.99, eps=1e-8)),
+    "adagrad": (torch.optim.Adagrad, dict(eps=1e-10), dict(beta1=0.0, beta2=0.0, eps=1e-10)),
+    "adam": (torch.optim.Adam, dict(betas=(0.9, 0.95), eps=1e-8), dict(beta1=0.9, beta2=0.95, eps=1e-8)),
+    "adamw": (torch.optim.AdamW, dict(betas=(0.9, 0.95), eps=1e-8), dict(beta1=0.9, beta2=0.95, eps=1e-8)),
+}
+STATES = {"momentum": ["momentum_buffer"], "rmsprop": ["square_avg"], "adagrad": ["sum"],
+          "adam": ["exp_avg", "exp_avg_sq"], "adamw": ["exp_avg", "exp_avg_sq"], "sgd": []}
+
+
+def optim_golden():
+    """torch.optim in fp64 over given fp32 gradients and a learning rate that changes each step."""
+    rs = np.random.RandomState(7)
+    lr = np.array([1e-3, 2e-2, 1e-2, 5e-3, 3e-2])
+    init = {t: rs.standard_normal(n).astype(np.float32) for t, n in OPTIM_TENSORS.items()}
+    grad = {t: rs.standard_normal((OPTIM_STEPS, n)).astype(np.float32) for t, n in OPTIM_TENSORS.items()}
+    grad["block"] *= np.logspace(-4, 2, OPTIM_TENSORS["block"], dtype=np.float32)  # small and large together
+    grad["vector"][1:3] = 0  # no gradient for two steps: the moments decay, weight decay goes on
+    data, attrs = {"lr": lr}, {"steps": OPTIM_STEPS}
+    for t in OPTIM_TENSORS:
+        data["init/" + t], data["grad/" + t] = init[t], grad[t]
+    for kind, (cls, args, names) in OPTIMIZERS.items():
+        for suffix, wd in (("", 0.0), ("_wd", 0.1)):
+            group = kind + suffix
+            p = {t: torch.tensor(init[t], dtype=torch.float64, requires_grad=True) for t in init}
+            opt = cls(p.values(), lr=1.0, weight_decay=wd, **args)
+            path = {t: [] for t in p}
+            for step in range(OPTIM_STEPS):
+                opt.param_groups[0]["lr"] = lr[step]
+                for t in p:
+                    p[t].grad = torch.tensor(grad[t][step], dtype=torch.float64)
+                opt.step()
+                for t in p:
+                    path[t].append(p[t].detach().numpy().copy())
+            for t in p:
+                data[f"{group}/{t}"] = np.stack(path[t]).astype(np.float32)
+                for i, key in enumerate(STATES[kind]):
+                    data[f"{group}/state{i + 1}/{t}"] = opt.state[p[t]][key].numpy().astype(np.float32)
+            attrs[group] = dict(names, optimizer=kind, weight_decay=wd)
+    return attrs, data
+
+
+def write(path, attrs, data):
+    """Same bytes for the same values: no times in the file."""
+    fcpl, gcpl = h5py.h5p.create(h5py.h5p.FILE_CREATE), h5py.h5p.create(h5py.h5p.GROUP_CREATE)
+    fapl = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+    fcpl.set_obj_track_times(False)
+    gcpl.set_obj_track_times(False)
+    fapl.set_libver_bounds(h5py.h5f.LIBVER_V110, h5py.h5f.LIBVER_V110)
+    with h5py.File(h5py.h5f.create(path.encode(), h5py.h5f.ACC_TRUNC, fcpl, fapl)) as f:
+        groups = {k.rsplit("/", 1)[0] for k in data if "/" in k}
+        for group in sorted(groups | {g.split("/")[0] for g in groups}):  # parents first
+            h5py.h5g.create(f.id, group.encode(), gcpl=gcpl)
+        for k, v in attrs.items():
+            if isinstance(v, dict):
+                continue
+            if isinstance(v, str):
+                f.attrs.create(k, np.bytes_(v))
+            else:
+                f.attrs.create(k, np.float64(v) if isinstance(v, float) else np.int64(v))
+        for k, v in data.items():
+            big = np.size(v) >= 512
+            f.create_dataset(k, data=v, track_times=False, shuffle=big, compression=9 if big else None)
+        for group, v in attrs.items():
+            if isinstance(v, dict):
+                for k, x in v.items():
+                    f[group].attrs.create(k, np.bytes_(x) if isinstance(x, str) else np.float64(x))
+
+
+def check(path, attrs, data):
+    """Names of what differs between the file and the values just computed."""
+    bad = []
+    with h5py.File(path, "r") as f:
+        names = set()
+        f.visititems(lambda n, o: names.add(n) if isinstance(o, h5py.Dataset) else None)
+        bad += sorted(names ^ set(data))
+        for k in names & set(data):
+            have, want = f[k][()], np.asarray(data[k])
+            if have.shape != want.shape or not np.allclose(have, want, rtol=1e-6, atol=1e-7):
+                bad.append(k)
+        for k, v in attrs.items():
+            if k.startswith("fp32_"):  # measured, differs from processor to processor
+                continue
+            for name, x, at in [(k, v, f.attrs)] if not isinstance(v, dict) else [(n, x, f[k].attrs) for n, x in v.items()]:
+                have = at.get(name)
+                have = have.decode() if isinstance(have, bytes) else have
+                if have is None or have != x:
+                    bad.append(f"attribute {name}")
+    return bad
+
+
+def main():
+    if sys.argv[1:] not in ([], ["--check"]):
+        print("usage: golden_models.py [--check]", file=sys.stderr)
+        return 2
+    torch.set_num_threads(1)
+    goldens = {name: lambda c=c: model_golden(c) for name, c in CONFIGS.items()}
+    goldens["optim"] = optim_golden
+    status = 0
+    for name, make in goldens.items():
+        path = os.path.join(HERE, f"golden-{name}.h5")
+        attrs, data = make()
+        if sys.argv[1:]:
+            bad = check(path, attrs, data)
+            print(f"golden-{name}.h5: " + (f"differs: {' '.join(bad[:6])}" if bad else f"{len(data)} datasets agree"))
+            status = 3 if bad else status
+        else:
+            write(path, attrs, data)
+            errs = [f"{k} {v:.1e}" for k, v in attrs.items() if k.startswith("fp32_")]
+            print(" ".join([f"golden-{name}.h5: {os.path.getsize(path)} bytes", *errs]))
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

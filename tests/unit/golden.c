@@ -1,0 +1,272 @@
+#include "golden.h"
+
+#include "kernels/ops.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+void golden_open(struct golden *g, const char *name)
+{
+	char path[512];
+
+	snprintf(path, sizeof(path), "%s/golden-%s.h5", GOLDEN_DIR, name);
+	snprintf(g->name, sizeof(g->name), "golden-%s.h5", name);
+	g->file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+	if (g->file < 0)
+		fail_msg("cannot open '%s'", path);
+}
+
+void golden_close(struct golden *g)
+{
+	/* The file's own identifier is one; any more were leaked above. */
+	assert_int_equal(H5Fget_obj_count(g->file, H5F_OBJ_ALL | H5F_OBJ_LOCAL), 1);
+	H5Fclose(g->file);
+	g->file = -1;
+}
+
+/* H5Lexists needs every group on the way to be there. */
+bool golden_has(const struct golden *g, const char *dataset)
+{
+	char path[256];
+
+	snprintf(path, sizeof(path), "%s", dataset);
+	for (char *s = strchr(path, '/'); s; s = strchr(s + 1, '/')) {
+		*s = '\0';
+		if (*path && H5Lexists(g->file, path, H5P_DEFAULT) <= 0)
+			return false;
+		*s = '/';
+	}
+	return H5Lexists(g->file, path, H5P_DEFAULT) > 0;
+}
+
+static hid_t open_dataset(const struct golden *g, const char *dataset)
+{
+	hid_t d;
+
+	if (!golden_has(g, dataset))
+		fail_msg("%s: no dataset '%s'", g->name, dataset);
+	d = H5Dopen(g->file, dataset, H5P_DEFAULT);
+	if (d < 0)
+		fail_msg("%s: '%s' is not a dataset", g->name, dataset);
+	return d;
+}
+
+int golden_shape(const struct golden *g, const char *dataset, int64_t shape[4])
+{
+	hid_t d = open_dataset(g, dataset), s = H5Dget_space(d);
+	int ndim = H5Sget_simple_extent_ndims(s);
+	hsize_t dims[4] = {0};
+
+	if (ndim < 0 || ndim > 4)
+		fail_msg("%s: '%s' has %d dimensions", g->name, dataset, ndim);
+	H5Sget_simple_extent_dims(s, dims, NULL);
+	for (int i = 0; i < ndim; i++)
+		shape[i] = (int64_t)dims[i];
+	H5Sclose(s);
+	H5Dclose(d);
+	return ndim;
+}
+
+static void *read_all(const struct golden *g, const char *dataset, H5T_class_t class, hid_t type,
+		      int64_t *ret_n)
+{
+	hid_t d = open_dataset(g, dataset), s = H5Dget_space(d), stored = H5Dget_type(d);
+	hssize_t n = H5Sget_simple_extent_npoints(s);
+	void *data = malloc(n > 0 ? (size_t)n * H5Tget_size(type) : 1);
+
+	if (H5Tget_class(stored) != class)
+		fail_msg("%s: '%s' holds %s", g->name, dataset,
+			 class == H5T_FLOAT ? "no real numbers" : "no integers");
+	if (!data || H5Dread(d, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
+		fail_msg("%s: cannot read '%s'", g->name, dataset);
+	H5Tclose(stored);
+	H5Sclose(s);
+	H5Dclose(d);
+	if (ret_n)
+		*ret_n = n;
+	return data;
+}
+
+float *golden_f32(const struct golden *g, const char *dataset, int64_t *ret_n)
+{
+	return read_all(g, dataset, H5T_FLOAT, H5T_NATIVE_FLOAT, ret_n);
+}
+
+double *golden_f64(const struct golden *g, const char *dataset, int64_t *ret_n)
+{
+	return read_all(g, dataset, H5T_FLOAT, H5T_NATIVE_DOUBLE, ret_n);
+}
+
+int32_t *golden_i32(const struct golden *g, const char *dataset, int64_t *ret_n)
+{
+	return read_all(g, dataset, H5T_INTEGER, H5T_NATIVE_INT32, ret_n);
+}
+
+double golden_scalar(const struct golden *g, const char *dataset)
+{
+	int64_t n;
+	double *p = golden_f64(g, dataset, &n), x = p[0];
+
+	free(p);
+	if (n != 1)
+		fail_msg("%s: '%s' has %lld elements, not one", g->name, dataset, (long long)n);
+	return x;
+}
+
+/* Opens an attribute and checks the class of its type. */
+static hid_t open_attr(const struct golden *g, const char *object, const char *attr, H5T_class_t class)
+{
+	hid_t a, t;
+
+	if (H5Aexists_by_name(g->file, object, attr, H5P_DEFAULT) <= 0)
+		fail_msg("%s: '%s' has no attribute '%s'", g->name, object, attr);
+	a = H5Aopen_by_name(g->file, object, attr, H5P_DEFAULT, H5P_DEFAULT);
+	t = H5Aget_type(a);
+	if (H5Tget_class(t) != class)
+		fail_msg("%s: attribute '%s' of '%s' is of another type", g->name, attr, object);
+	H5Tclose(t);
+	return a;
+}
+
+int64_t golden_int(const struct golden *g, const char *object, const char *attr)
+{
+	hid_t a = open_attr(g, object, attr, H5T_INTEGER);
+	int64_t x = 0;
+
+	if (H5Aread(a, H5T_NATIVE_INT64, &x) < 0)
+		fail_msg("%s: cannot read attribute '%s'", g->name, attr);
+	H5Aclose(a);
+	return x;
+}
+
+double golden_real(const struct golden *g, const char *object, const char *attr)
+{
+	hid_t a = open_attr(g, object, attr, H5T_FLOAT);
+	double x = 0;
+
+	if (H5Aread(a, H5T_NATIVE_DOUBLE, &x) < 0)
+		fail_msg("%s: cannot read attribute '%s'", g->name, attr);
+	H5Aclose(a);
+	return x;
+}
+
+void golden_str(const struct golden *g, const char *object, const char *attr, char *ret, size_t n)
+{
+	hid_t a = open_attr(g, object, attr, H5T_STRING), t = H5Tcopy(H5T_C_S1);
+
+	/* A NUL-terminated memory type: HDF5 cuts what does not fit and always ends it. */
+	H5Tset_size(t, n);
+	if (H5Aread(a, t, ret) < 0)
+		fail_msg("%s: cannot read attribute '%s'", g->name, attr);
+	H5Tclose(t);
+	H5Aclose(a);
+}
+
+/* Index of the attribute's value in a list of names. */
+static int choice(const struct golden *g, const char *attr, const char *const *names, int n)
+{
+	char s[32];
+
+	golden_str(g, "/", attr, s, sizeof(s));
+	for (int i = 0; i < n; i++)
+		if (!strcmp(s, names[i]))
+			return i;
+	fail_msg("%s: attribute '%s' is '%s'", g->name, attr, s);
+	return -1;
+}
+
+void golden_config(const struct golden *g, struct dt_config *ret)
+{
+	static const char *const norms[] = {"layer", "rms"}, *const positions[] = {"learned", "rope"},
+				 *const pairings[] = {"half", "adjacent"},
+				 *const scalings[] = {"none", "linear", "llama3"},
+				 *const acts[] = {"gelu_tanh", "gelu_erf", "silu", "relu"};
+	struct dt_config c = {.bos = -1, .eos = -1, .init_std = 0.02};
+	const struct {
+		const char *attr;
+		int64_t *to;
+	} ints[] = {{"vocab", &c.vocab},       {"hidden", &c.hidden},
+		    {"ffn", &c.ffn},	       {"layers", &c.layers},
+		    {"heads", &c.heads},       {"kv_heads", &c.kv_heads},
+		    {"head_dim", &c.head_dim}, {"max_seq", &c.max_seq},
+		    {"window", &c.window},     {"rope_original_seq", &c.rope_original_seq}};
+	const struct {
+		const char *attr;
+		double *to;
+	} reals[] = {{"norm_eps", &c.norm_eps},
+		     {"rope_theta", &c.rope_theta},
+		     {"rope_factor", &c.rope_factor},
+		     {"rope_low_freq", &c.rope_low_freq},
+		     {"rope_high_freq", &c.rope_high_freq}};
+	const struct {
+		const char *attr;
+		bool *to;
+	} flags[] = {{"gated", &c.gated},	{"tied", &c.tied},	   {"qkv_bias", &c.qkv_bias},
+		     {"out_bias", &c.out_bias}, {"mlp_bias", &c.mlp_bias}, {"qk_norm", &c.qk_norm}};
+
+	snprintf(c.name, sizeof(c.name), "%s", g->name);
+	golden_str(g, "/", "family", c.family, sizeof(c.family));
+	for (size_t i = 0; i < sizeof(ints) / sizeof(*ints); i++)
+		*ints[i].to = golden_int(g, "/", ints[i].attr);
+	for (size_t i = 0; i < sizeof(reals) / sizeof(*reals); i++)
+		*reals[i].to = golden_real(g, "/", reals[i].attr);
+	for (size_t i = 0; i < sizeof(flags) / sizeof(*flags); i++)
+		*flags[i].to = golden_int(g, "/", flags[i].attr) != 0;
+	c.norm = choice(g, "norm", norms, 2) ? DT_NORM_RMS : DT_NORM_LAYER;
+	c.pos = choice(g, "pos", positions, 2) ? DT_POS_ROPE : DT_POS_LEARNED;
+	c.rope_pairing = choice(g, "rope_pairing", pairings, 2) ? DT_ROPE_ADJACENT : DT_ROPE_HALF;
+	c.rope_scaling =
+		(enum dt_rope_scaling[]){DT_ROPE_SCALING_NONE, DT_ROPE_SCALING_LINEAR,
+					 DT_ROPE_SCALING_LLAMA3}[choice(g, "rope_scaling", scalings, 3)];
+	c.act = (int[]){DT_ACT_GELU_TANH, DT_ACT_GELU_ERF, DT_ACT_SILU,
+			DT_ACT_RELU}[choice(g, "act", acts, 4)];
+	*ret = c;
+}
+
+/* Where got is farthest from want (a NaN is farthest of all), and the largest |want|. */
+static int64_t worst(const float *got, const float *want, int64_t n, double *ret_diff, double *ret_largest)
+{
+	double diff = 0, largest = 0;
+	int64_t at = 0;
+
+	for (int64_t i = 0; i < n; i++) {
+		double d = fabs((double)got[i] - want[i]);
+
+		largest = fmax(largest, fabs(want[i]));
+		if (!isfinite(d))
+			d = INFINITY;
+		if (d > diff) {
+			diff = d;
+			at = i;
+		}
+	}
+	*ret_diff = diff;
+	*ret_largest = largest;
+	return at;
+}
+
+double golden_err(const float *got, const float *want, int64_t n, double floor)
+{
+	double diff, largest;
+
+	worst(got, want, n, &diff, &largest);
+	return diff == 0 ? 0 : diff / fmax(largest, floor);
+}
+
+void golden_assert_close(const char *what, const float *got, const float *want, int64_t n, double floor,
+			 double tol)
+{
+	double diff, largest, err;
+	int64_t at = worst(got, want, n, &diff, &largest);
+
+	err = diff == 0 ? 0 : diff / fmax(largest, floor);
+	if (!(err <= tol))
+		fail_msg("%s[%lld]: got %.9g, want %.9g; error %.2e of the largest value, allowed %.2e", what,
+			 (long long)at, got[at], want[at], err, tol);
+}

@@ -1,0 +1,193 @@
+/* dt-train: trains or continues training a model, one process a rank. */
+#include "base/opt.h"
+#include "base/tmpfile.h"
+#include "train/train.h"
+
+#include <signal.h>
+#include <string.h>
+
+struct args {
+	struct dt_train_opts o;
+	int precision, optimizer, recompute, schedule;
+	int64_t seed;
+	double lr, min_lr, beta1, beta2, eps, weight_decay, timeout;
+	bool min_lr_given;
+	uint64_t bucket;
+};
+
+static const char *const examples[] = {
+	"dt-train --model gpt2-124m --data corpus.h5 --seq 512 --microbatch 4 --steps 100",
+	"mpirun -np 4 dt-train --model gpt2-124m --data corpus.h5 --layout dp2.tp2 --save run --metrics - | "
+	"dt-plot loss",
+	NULL,
+};
+
+static struct args a = {
+	.o = {.layout = "dp1",
+	      .seq = 256,
+	      .microbatch = 4,
+	      .steps = 100,
+	      .clip = 1.0,
+	      .metrics = "-",
+	      .measure_mfu = true,
+	      .lr = {.schedule = DT_LR_COSINE}},
+	.precision = 0,
+	.optimizer = DT_OPTIM_ADAMW,
+	.schedule = DT_LR_COSINE,
+	.seed = 1337,
+	.lr = 3e-4,
+	.beta1 = 0.9,
+	.beta2 = 0.95,
+	.eps = 1e-8,
+	.weight_decay = 0.1,
+	.timeout = 300,
+	.bucket = 25u << 20,
+};
+
+#define ANY .min = -1e300, .max = 1e300
+static const struct dt_opt opts[] = {
+	{"model", 'm', DT_OPT_STR, &a.o.model, "MODEL", "preset, config.json or checkpoint folder",
+	 .complete = DT_COMPLETE_MODEL},
+	{"data", 'd', DT_OPT_STR, &a.o.data, "FILE", "training set made by dt-dataset",
+	 .complete = DT_COMPLETE_FILE},
+	{"layout", 'l', DT_OPT_STR, &a.o.layout, "LAYOUT",
+	 "how ranks split the work, dp2.tp2 for example; see dt-layout(7)"},
+	DT_OPT_HEADING("Batch and length"),
+	{"seq", 's', DT_OPT_INT, &a.o.seq, "TOKENS", "sequence length", .min = 1, .max = 1 << 24},
+	{"microbatch", 'b', DT_OPT_INT, &a.o.microbatch, "SAMPLES", "samples a rank computes at a time",
+	 .min = 1, .max = 1 << 24},
+	{"global-batch", 0, DT_OPT_INT, &a.o.global_batch, "SAMPLES",
+	 "samples a step over all ranks; default microbatch x dp", .min = 1, .max = 1 << 30},
+	{"steps", 'n', DT_OPT_INT, &a.o.steps, "N", "train until this many steps are done", .min = 1,
+	 .max = 1e15},
+	DT_OPT_HEADING("Optimizer"),
+	{"optimizer", 0, DT_OPT_CHOICE, &a.optimizer, DT_OPTIM_CHOICES, "update rule"},
+	{"lr", 0, DT_OPT_REAL, &a.lr, "X", "peak learning rate", .min = 0, .max = 1e6},
+	{"min-lr", 0, DT_OPT_REAL, &a.min_lr, "X", "learning rate at the end; default a tenth of --lr",
+	 .min = 0, .max = 1e6, .given = &a.min_lr_given},
+	{"schedule", 0, DT_OPT_CHOICE, &a.schedule, DT_LR_CHOICES, "course of the learning rate"},
+	{"warmup", 0, DT_OPT_INT, &a.o.lr.warmup, "STEPS", "steps of linear warm-up", .min = 0, .max = 1e15},
+	{"decay-steps", 0, DT_OPT_INT, &a.o.lr.decay, "STEPS",
+	 "length of the decay at the end of wsd; default a tenth of --steps", .min = 0, .max = 1e15},
+	{"beta1", 0, DT_OPT_REAL, &a.beta1, "X", "momentum; first Adam moment", .min = 0, .max = 1},
+	{"beta2", 0, DT_OPT_REAL, &a.beta2, "X", "second Adam moment; RMSprop's average", .min = 0, .max = 1},
+	{"eps", 0, DT_OPT_REAL, &a.eps, "X", "term added to the denominator", .min = 0, .max = 1},
+	{"weight-decay", 0, DT_OPT_REAL, &a.weight_decay, "X", "on matrices; norms and biases are left alone",
+	 .min = 0, .max = 1e6},
+	{"clip", 0, DT_OPT_REAL, &a.o.clip, "X", "largest gradient norm; 0: no clipping", .min = 0,
+	 .max = 1e30},
+	DT_OPT_HEADING("Numbers and memory"),
+	{"precision", 'p', DT_OPT_CHOICE, &a.precision, "bf16|fp32",
+	 "compute type; master weights and gradients are always fp32"},
+	{"recompute", 0, DT_OPT_CHOICE, &a.recompute, DT_RECOMPUTE_CHOICES,
+	 "what backward computes again instead of keeping"},
+	{"loss-chunk", 0, DT_OPT_INT, &a.o.loss_chunk, "TOKENS", "rows of logits held at a time", .min = 1,
+	 .max = 1 << 24},
+	{"mem-limit", 0, DT_OPT_SIZE, &a.o.mem_limit, "SIZE",
+	 "refuse to start (exit 3) when the plan needs more a rank"},
+	{"seed", 0, DT_OPT_INT, &a.seed, "N", "of initial weights and data order"},
+	{"threads", 't', DT_OPT_INT, &a.o.threads, "N",
+	 "threads a rank; default cores over the ranks of the machine", .min = 1, .max = 4096},
+	DT_OPT_HEADING("Checkpoints"),
+	{"save", 0, DT_OPT_STR, &a.o.save, "DIR", "folder of checkpoints; one is always written at the end",
+	 .complete = DT_COMPLETE_DIR},
+	{"save-every", 0, DT_OPT_INT, &a.o.save_every, "STEPS", "also save this often", .min = 1,
+	 .max = 1e15},
+	{"keep", 0, DT_OPT_INT, &a.o.keep, "N", "keep only the newest N checkpoints", .min = 1,
+	 .max = 1 << 30},
+	{"compress", 0, DT_OPT_FLAG, &a.o.compress, NULL, "deflate checkpoints"},
+	{"resume", 0, DT_OPT_STR, &a.o.resume, "auto|PATH",
+	 "go on from the newest checkpoint of --save if there is one, or from PATH",
+	 .complete = DT_COMPLETE_DIR},
+	DT_OPT_HEADING("Reports"),
+	{"metrics", 0, DT_OPT_STR, &a.o.metrics, "FILE", "JSON line a step; - is standard output",
+	 .complete = DT_COMPLETE_FILE},
+	{"eval-data", 0, DT_OPT_STR, &a.o.eval_data, "FILE", "evaluation set, of the same tokenizer",
+	 .complete = DT_COMPLETE_FILE},
+	{"eval-every", 0, DT_OPT_INT, &a.o.eval_every, "STEPS", "evaluate this often, and at the end",
+	 .min = 1, .max = 1e15},
+	{"eval-tokens", 0, DT_OPT_INT, &a.o.eval_tokens, "N", "stop an evaluation after this many tokens",
+	 .min = 1, .max = 1e15},
+	{"mfu", 0, DT_OPT_FLAG, &a.o.measure_mfu, NULL, "measure the matmul rate at the start, for mfu",
+	 .negatable = true},
+	DT_OPT_HEADING("Communication"),
+	{"comm-timeout", 0, DT_OPT_REAL, &a.timeout, "SECONDS",
+	 "end the job when an operation between ranks takes longer; 0: never", .min = 0, .max = 1e9},
+	{"bucket-size", 0, DT_OPT_SIZE, &a.bucket, "SIZE",
+	 "gradients are reduced in pieces of about this size"},
+	DT_OPT_END,
+};
+
+static const struct dt_program program = {
+	.name = "dt-train",
+	.summary = "train a model, one process a rank",
+	.operands = "",
+	.examples = examples,
+	.opts = opts,
+};
+
+/* What the table cannot check; NULL or the complaint. */
+static const char *finish_options(void)
+{
+	struct dt_train_opts *o = &a.o;
+
+	if (!o->model || !o->data)
+		return "--model and --data are needed";
+	if (o->resume && !strcmp(o->resume, "auto") && !o->save)
+		return "--resume auto needs --save";
+	if ((o->save_every || o->keep) && !o->save)
+		return "--save-every and --keep need --save";
+	if (o->eval_every && !o->eval_data)
+		return "--eval-every needs --eval-data";
+	if (a.min_lr_given && a.min_lr > a.lr)
+		return "--min-lr is larger than --lr";
+	o->compute = a.precision == 0 ? DT_BF16 : DT_F32;
+	o->recompute = (enum dt_recompute)a.recompute;
+	o->seed = (uint64_t)a.seed;
+	o->bucket_bytes = (double)a.bucket;
+	o->lr.schedule = (enum dt_lr_schedule)a.schedule;
+	o->lr.lr = a.lr;
+	o->lr.min_lr = a.min_lr_given ? a.min_lr : a.lr / 10;
+	o->lr.steps = o->steps;
+	if (!o->lr.decay)
+		o->lr.decay = o->steps / 10;
+	o->optim = (struct dt_optim){.kind = (enum dt_optim_kind)a.optimizer,
+				     .beta1 = (float)a.beta1,
+				     .beta2 = (float)a.beta2,
+				     .eps = (float)a.eps,
+				     .weight_decay = (float)a.weight_decay};
+	return NULL;
+}
+
+int main(int argc, char **argv)
+{
+	struct dt_log log = {.f = stderr, .name = program.name, .rank = -1};
+	struct dt_world_info info;
+	struct dt_err err = {0};
+	struct dt_world *world;
+	const char *complaint;
+	int status, n = dt_opt_main(&program, argc, argv, stdout, stderr, &status);
+
+	if (n < 0)
+		return status;
+	if (n > 0)
+		return dt_opt_usage_error(&program, stderr, "unexpected operand '%s'", argv[1]);
+	complaint = finish_options();
+	if (complaint)
+		return dt_opt_usage_error(&program, stderr, "%s", complaint);
+	signal(SIGPIPE, SIG_IGN);
+	if (dt_world_init(&world, a.timeout, &log, &err) < 0) {
+		dt_log_err(&log, &err);
+		return DT_EXIT_FAILED;
+	}
+	dt_world_info(world, &info);
+	if (info.size > 1)
+		log.rank = info.rank;
+	status = dt_train_run(&a.o, world, &log);
+	dt_world_finalize(world);
+	if (dt_close_stdout(&err) < 0 && status == DT_EXIT_OK) {
+		dt_log_err(&log, &err);
+		status = DT_EXIT_FAILED;
+	}
+	return status;
+}
