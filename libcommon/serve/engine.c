@@ -63,6 +63,9 @@ static void retire(struct dt_engine *e, struct dt_req *r, enum dt_finish why)
 
 	dt_sched_remove(&e->sched, &r->seq);
 	list_remove(&e->live, r);
+	/* The counters, then the place in the queue, then the news: who hears of the end finds both. */
+	dt_metrics_finish(&e->metrics, r, why, dt_now());
+	dt_metrics_step(&e->metrics, &e->sched, 0);
 	pthread_mutex_lock(&e->mu);
 	if (--e->inflight == 0)
 		pthread_cond_broadcast(&e->idle);
@@ -71,9 +74,6 @@ static void retire(struct dt_engine *e, struct dt_req *r, enum dt_finish why)
 	dt_detok_finish(&r->detok);
 	r->finish = why;
 	c->open--;
-	/* The counters are right before anybody can know that it has ended. */
-	dt_metrics_finish(&e->metrics, r, dt_now());
-	dt_metrics_step(&e->metrics, &e->sched, 0);
 	pthread_cond_broadcast(&c->cond);
 	pthread_mutex_unlock(&c->mu);
 	dt_call_drop(c);

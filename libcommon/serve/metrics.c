@@ -68,11 +68,11 @@ void dt_metrics_token(struct dt_metrics *m, const struct dt_req *r, double gap)
 	pthread_mutex_unlock(&m->mu);
 }
 
-void dt_metrics_finish(struct dt_metrics *m, const struct dt_req *r, double now)
+void dt_metrics_finish(struct dt_metrics *m, const struct dt_req *r, enum dt_finish why, double now)
 {
 	pthread_mutex_lock(&m->mu);
-	m->finished[r->finish]++;
-	if (r->finish == DT_FINISH_STOP || r->finish == DT_FINISH_LENGTH) {
+	m->finished[why]++;
+	if (why == DT_FINISH_STOP || why == DT_FINISH_LENGTH) {
 		observe(&m->e2e, now - r->t_arrive);
 		observe(&m->queue, r->t_start - r->t_arrive);
 		observe(&m->inference, now - r->t_start);

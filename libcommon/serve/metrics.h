@@ -32,7 +32,7 @@ void dt_metrics_step(struct dt_metrics *m, const struct dt_sched *s, int tokens)
 /* One generated token; gap: seconds since the one before it, < 0 for the first. */
 void dt_metrics_token(struct dt_metrics *m, const struct dt_req *r, double gap);
 /* A request has ended, now. */
-void dt_metrics_finish(struct dt_metrics *m, const struct dt_req *r, double now);
+void dt_metrics_finish(struct dt_metrics *m, const struct dt_req *r, enum dt_finish why, double now);
 
 /* Writes everything to f; model is the label model_name. */
 void dt_metrics_write(struct dt_metrics *m, const char *model, FILE *f);

@@ -457,7 +457,7 @@ static void *copy_of(const void *p, size_t n)
 static int fill_request(struct body *b, struct dt_req *r, const struct prompt *p, uint32_t choice)
 {
 	const struct dt_req *o = &b->r;
-	int max_tokens;
+	int max_tokens = 0;
 
 	if (room_for(b, p->n, &max_tokens) < 0)
 		return -EINVAL;
