@@ -8,6 +8,7 @@
 
 struct args {
 	struct dt_train_opts o;
+	const char *pipeline;
 	int precision, optimizer, recompute, schedule;
 	int64_t seed;
 	double lr, min_lr, beta1, beta2, eps, weight_decay, timeout;
@@ -23,6 +24,7 @@ static const char *const examples[] = {
 };
 
 static struct args a = {
+	.pipeline = "1f1b",
 	.o = {.layout = "dp1",
 	      .seq = 256,
 	      .microbatch = 4,
@@ -52,6 +54,8 @@ static const struct dt_opt opts[] = {
 	 .complete = DT_COMPLETE_FILE},
 	{"layout", 'l', DT_OPT_STR, &a.o.layout, "LAYOUT",
 	 "how ranks split the work, dp2.tp2 for example; see dt-layout(7)"},
+	{"pipeline", 0, DT_OPT_STR, &a.pipeline, "NAME",
+	 "schedule where pp > 1: gpipe, 1f1b, interleaved:V or zb-h1"},
 	DT_OPT_HEADING("Batch and length"),
 	{"seq", 's', DT_OPT_INT, &a.o.seq, "TOKENS", "sequence length", .min = 1, .max = 1 << 24},
 	{"microbatch", 'b', DT_OPT_INT, &a.o.microbatch, "SAMPLES", "samples a rank computes at a time",
@@ -130,7 +134,10 @@ static const struct dt_program program = {
 static const char *finish_options(void)
 {
 	struct dt_train_opts *o = &a.o;
+	static struct dt_err err;
 
+	if (a.pipeline && dt_pipeline_parse(a.pipeline, &o->pipeline, &o->chunks, &err) < 0)
+		return err.msg;
 	if (!o->model || !o->data)
 		return "--model and --data are needed";
 	if (o->resume && !strcmp(o->resume, "auto") && !o->save)

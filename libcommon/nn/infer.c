@@ -91,6 +91,7 @@ static int open_parts(struct dt_infer *m, struct dt_ckpt *ck, struct dt_err *err
 {
 	struct dt_layout one = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
 	struct dt_coords at = {0};
+	void **units;
 	int rc = dt_config_from_json(json_object_get(dt_ckpt_meta(ck), "model"), &m->config, err);
 
 	if (rc < 0)
@@ -107,8 +108,12 @@ static int open_parts(struct dt_infer *m, struct dt_ckpt *ck, struct dt_err *err
 	rc = load_weights(m, ck, err);
 	if (rc < 0)
 		return rc;
+	units = dt_flat_units(&m->local, m->weights.base, m->p.dtype);
+	if (!units)
+		return dt_err_sys(err, -ENOMEM, "cannot load the model");
 	rc = dt_model_bind(&m->model, &m->config, &m->table, &m->local, &one, at, NULL, m->dev, m->p.dtype,
-			   m->weights.base, NULL, err);
+			   units, NULL, err);
+	free(units);
 	if (rc < 0)
 		return rc;
 	rc = dt_arena_init(&m->cache,

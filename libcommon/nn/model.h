@@ -21,10 +21,16 @@ struct dt_model {
 	int tp_rank;
 	struct dt_local_dims d;
 	enum dt_dtype dtype;
-	int first, last; /* layers of this stage */
+	int nlayer; /* of this stage, over all its chunks */
+	int nchunk;
+	struct dt_chunk {
+		int first, last; /* global layers [first, last) */
+		int local;	 /* number of `first` among the stage's layers */
+	} chunk[DT_MAX_CHUNKS];
 	bool has_embed, has_head;
-	struct dt_unit *layer; /* [last - first] */
+	struct dt_unit *layer; /* [nlayer] */
 	struct dt_unit embed, final;
+	int unit_layer0;		  /* local unit of layer 0: 1 where there is an embedding, else 0 */
 	const float *rope_cos, *rope_sin; /* [rope_positions, head_dim / 2] */
 	int64_t rope_positions;
 };
@@ -33,9 +39,13 @@ struct dt_model {
 struct dt_pass {
 	int64_t rows, batch, seq;
 	int32_t *ids, *targets, *pos;
-	void *(*act)[DT_ACT_N]; /* [layers of the stage] */
+	void *(*act)[DT_ACT_N]; /* [layers of the stage]; with a pipeline only those of one chunk are bound */
+	void *(*stash)[DT_STASH_N]; /* likewise; where W is apart from B */
+	bool split;		    /* backward computes input gradients only and stashes what W needs */
+	void *out;		    /* output of a chunk that is not the last */
 	enum dt_recompute recompute;
-	bool accumulate; /* false: the first microbatch of a step overwrites matmul gradients */
+	bool accumulate;      /* false: the first microbatch overwrites the matmul gradients of layers */
+	bool accumulate_head; /* likewise of the head */
 	void *delta, *dresid, *dnorm, *dsmall, *dlarge;
 	void *final_resid, *final_norm;
 	float *final_mean, *final_rstd;
@@ -46,33 +56,38 @@ struct dt_pass {
 };
 
 /*
- * Binds weights (compute type) and gradients (may be NULL) laid out as l says. tp NULL when the layout's tp
- * is 1. table and config must outlive the model. -ENOTSUP for what nn cannot compute, by name.
+ * Binds weights (compute type) and gradients (grads NULL: none) laid out as l says; local unit u starts at
+ * weights[u] and grads[u]. tp NULL when the layout's tp is 1. table and config must outlive the model.
+ * -ENOTSUP for what nn cannot compute, by name.
  */
 int dt_model_bind(struct dt_model *m, const struct dt_config *c, const struct dt_params *table,
 		  const struct dt_local *l, const struct dt_layout *layout, struct dt_coords at,
-		  struct dt_comm *tp, struct dt_dev *dev, enum dt_dtype dtype, void *weights, float *grads,
-		  struct dt_err *err);
+		  struct dt_comm *tp, struct dt_dev *dev, enum dt_dtype dtype, void *const *weights,
+		  float *const *grads, struct dt_err *err);
+/* Unit addresses of one flat buffer, malloc'd. */
+void **dt_flat_units(const struct dt_local *l, void *flat, enum dt_dtype dtype);
 void dt_model_release(struct dt_model *m);
 
 /*
- * Points the buffers of a pass, and the model's rotary table, into an arena laid out by the plan of shape s.
- * ids, targets and positions lie there too; positions are filled. Allocates p->act: dt_pass_release.
+ * Points the buffers of one microbatch's pass through a chunk, and the model's rotary table, into an arena
+ * laid out by the plan of shape s. slot: which of the chunk's microbatches in flight. Positions are filled.
+ * dt_pass_release after use.
  */
 int dt_pass_bind(struct dt_pass *p, struct dt_model *m, const struct dt_train_shape *s,
-		 const struct dt_memory_plan *plan, char *base, struct dt_err *err);
+		 const struct dt_memory_plan *plan, char *base, int chunk, int slot, struct dt_err *err);
 void dt_pass_release(struct dt_pass *p);
 /* The address of a planned buffer, NULL when the plan has none. */
-void *dt_plan_address(const struct dt_memory_plan *plan, char *base, enum dt_buf_id id, int layer, int act);
+void *dt_plan_address(const struct dt_memory_plan *plan, char *base, enum dt_buf_id id, int layer, int act,
+		      int slot);
 
 /* Writes the rotary table cos[positions, head_dim / 2], sin[...] for c's theta and scaling (f64 inside). */
 void dt_rope_table(const struct dt_config *c, int64_t positions, float *cos_out, float *sin_out);
 
 /*
- * Initial values of one rank's flat f32 parameters, element by element from (seed, parameter, global index):
+ * Initial values of elements [first, first + n) of a local parameter, from (seed, parameter, global index):
  * the same on every layout.
  */
-void dt_model_init_weights(const struct dt_params *table, const struct dt_local *l, uint64_t seed,
-			   float *flat);
+void dt_param_init(const struct dt_param *p, const struct dt_local_param *lp, uint64_t seed, int64_t first,
+		   int64_t n, float *out);
 
 #endif

@@ -3,19 +3,20 @@
 #include <errno.h>
 #include <stdlib.h>
 
-void *dt_plan_address(const struct dt_memory_plan *plan, char *base, enum dt_buf_id id, int layer, int act)
+void *dt_plan_address(const struct dt_memory_plan *plan, char *base, enum dt_buf_id id, int layer, int act,
+		      int slot)
 {
-	const struct dt_buf *b = dt_memory_find(plan, id, layer, act);
+	const struct dt_buf *b = dt_memory_find(plan, id, layer, act, slot);
 
 	return b ? base + b->offset : NULL;
 }
 
 static void bind_rope(struct dt_model *m, const struct dt_memory_plan *plan, char *base, int64_t seq)
 {
-	float *rope = dt_plan_address(plan, base, DT_B_ROPE, -1, -1);
+	float *rope = dt_plan_address(plan, base, DT_B_ROPE, -1, -1, -1);
 	int64_t half = seq * m->c->head_dim / 2;
 
-	if (!rope)
+	if (!rope || m->rope_cos)
 		return;
 	dt_rope_table(m->c, seq, rope, rope + half);
 	m->rope_cos = rope;
@@ -23,43 +24,61 @@ static void bind_rope(struct dt_model *m, const struct dt_memory_plan *plan, cha
 	m->rope_positions = seq;
 }
 
-int dt_pass_bind(struct dt_pass *p, struct dt_model *m, const struct dt_train_shape *s,
-		 const struct dt_memory_plan *plan, char *base, struct dt_err *err)
+static void bind_layers(struct dt_pass *p, const struct dt_model *m, const struct dt_memory_plan *plan,
+			char *base, const struct dt_chunk *ch, int slot)
 {
-#define AT(id) dt_plan_address(plan, base, id, -1, -1)
-	int n = m->last - m->first;
+	for (int l = ch->first; l < ch->last; l++) {
+		int local = ch->local + l - ch->first;
+
+		for (int a = 0; a < DT_ACT_N; a++)
+			p->act[local][a] = dt_activation_saved(a, p->recompute)
+						   ? dt_plan_address(plan, base, DT_B_ACT, l, a, slot)
+						   : dt_plan_address(plan, base, DT_B_ACT_SHARED, -1, a, -1);
+		for (int i = 0; i < DT_STASH_N; i++)
+			p->stash[local][i] = dt_plan_address(plan, base, DT_B_STASH, l, i, slot);
+	}
+	p->split = p->stash[ch->local][0] != NULL;
+}
+
+int dt_pass_bind(struct dt_pass *p, struct dt_model *m, const struct dt_train_shape *s,
+		 const struct dt_memory_plan *plan, char *base, int chunk, int slot, struct dt_err *err)
+{
+#define SHARED(id) dt_plan_address(plan, base, id, -1, -1, -1)
+#define OWN(id)	   dt_plan_address(plan, base, id, -1, -1, number)
+	int number = chunk * (int)(s->layout.pp > 1 && s->accumulation > 0 ? s->accumulation : 1) + slot;
 
 	*p = (struct dt_pass){.rows = s->microbatch * s->seq,
 			      .batch = s->microbatch,
 			      .seq = s->seq,
 			      .recompute = s->recompute,
 			      .loss_chunk = plan->loss_chunk,
-			      .ids = AT(DT_B_IDS),
-			      .targets = AT(DT_B_TARGETS),
-			      .pos = AT(DT_B_POS),
-			      .delta = AT(DT_B_DELTA),
-			      .dresid = AT(DT_B_DRESID),
-			      .dnorm = AT(DT_B_DNORM),
-			      .dsmall = AT(DT_B_DSMALL),
-			      .dlarge = AT(DT_B_DLARGE),
-			      .final_resid = AT(DT_B_FINAL_RESID),
-			      .final_norm = AT(DT_B_FINAL_NORM),
-			      .final_mean = AT(DT_B_FINAL_MEAN),
-			      .final_rstd = AT(DT_B_FINAL_RSTD),
-			      .logits = AT(DT_B_LOGITS),
-			      .dlogits = AT(DT_B_DLOGITS),
-			      .ce = AT(DT_B_CE_STATS)};
-#undef AT
+			      .ids = OWN(DT_B_IDS),
+			      .targets = OWN(DT_B_TARGETS),
+			      .pos = SHARED(DT_B_POS),
+			      .delta = SHARED(DT_B_DELTA),
+			      .dresid = OWN(DT_B_DRESID),
+			      .out = OWN(DT_B_OUT),
+			      .dnorm = SHARED(DT_B_DNORM),
+			      .dsmall = SHARED(DT_B_DSMALL),
+			      .dlarge = SHARED(DT_B_DLARGE),
+			      .final_resid = OWN(DT_B_FINAL_RESID),
+			      .final_norm = OWN(DT_B_FINAL_NORM),
+			      .final_mean = OWN(DT_B_FINAL_MEAN),
+			      .final_rstd = OWN(DT_B_FINAL_RSTD),
+			      .logits = SHARED(DT_B_LOGITS),
+			      .dlogits = SHARED(DT_B_DLOGITS),
+			      .ce = SHARED(DT_B_CE_STATS)};
+#undef SHARED
+#undef OWN
 	if (!p->dlogits)
 		p->dlogits = p->logits;
-	p->act = calloc((size_t)n, sizeof(*p->act));
-	if (!p->act)
+	p->act = calloc((size_t)m->nlayer, sizeof(*p->act));
+	p->stash = calloc((size_t)m->nlayer, sizeof(*p->stash));
+	if (!p->act || !p->stash) {
+		dt_pass_release(p);
 		return dt_err_sys(err, -ENOMEM, "cannot bind the activations");
-	for (int l = 0; l < n; l++)
-		for (int a = 0; a < DT_ACT_N; a++)
-			p->act[l][a] = dt_activation_saved(a, s->recompute)
-					       ? dt_plan_address(plan, base, DT_B_ACT, m->first + l, a)
-					       : dt_plan_address(plan, base, DT_B_ACT_SHARED, -1, a);
+	}
+	bind_layers(p, m, plan, base, &m->chunk[chunk], slot);
 	for (int64_t i = 0; i < p->rows; i++)
 		p->pos[i] = (int32_t)(i % s->seq);
 	bind_rope(m, plan, base, s->seq);
@@ -69,5 +88,7 @@ int dt_pass_bind(struct dt_pass *p, struct dt_model *m, const struct dt_train_sh
 void dt_pass_release(struct dt_pass *p)
 {
 	free(p->act);
+	free(p->stash);
 	p->act = NULL;
+	p->stash = NULL;
 }

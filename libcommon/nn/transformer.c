@@ -88,13 +88,13 @@ static int linear(struct dt_model *m, struct dt_tensor y, struct dt_tensor x, st
 	return m->dev->ops->matmul(m->dev, y, x, false, w, true, bias, false);
 }
 
-/* dw (+)= dy^T x, dbias += columns of dy; dx = dy w */
+/* dw (+)= dy^T x, dbias += columns of dy; dx = dy w. Split: dw is left for W. */
 static int linear_backward(struct dt_model *m, const struct dt_pass *p, struct dt_tensor dx,
 			   struct dt_tensor dw, struct dt_tensor dbias, struct dt_tensor dy,
 			   struct dt_tensor x, struct dt_tensor w)
 {
 	const struct dt_ops *o = m->dev->ops;
-	int rc = o->matmul(m->dev, dw, dy, true, x, false, DT_NONE, p->accumulate);
+	int rc = p->split ? 0 : o->matmul(m->dev, dw, dy, true, x, false, DT_NONE, p->accumulate);
 
 	if (rc == 0 && dbias.data)
 		rc = o->colsum(m->dev, dbias, dy);
@@ -228,22 +228,56 @@ int dt_layer_forward(struct dt_model *m, const struct dt_pass *p, int l, const v
 	return tp_sum(m, p->delta, n, "mlp output", err);
 }
 
+/* Where a split backward keeps the gradient of a matmul's output; else the shared workspace. */
+static void *stash_or(const struct dt_pass *p, int l, enum dt_stash what, void *workspace)
+{
+	return p->split ? p->stash[l][what] : workspace;
+}
+
+/* Keeps a copy of the residual gradient, which backward goes on to change. */
+static int stash_resid(struct dt_model *m, const struct dt_pass *p, int l, enum dt_stash what)
+{
+	if (!p->split)
+		return 0;
+	return m->dev->ops->convert(m->dev, mat(m, p, p->stash[l][what], m->c->hidden),
+				    mat(m, p, p->dresid, m->c->hidden));
+}
+
+/* Selective recomputation of the two norms' outputs. */
+static int norm1_again(struct dt_model *m, const struct dt_pass *p, int l)
+{
+	int64_t c = m->c->hidden;
+
+	return norm_forward(m, act(m, p, l, DT_A_NORM1, c), stat(p, l, DT_A_NORM1_MEAN),
+			    stat(p, l, DT_A_NORM1_RSTD), DT_NONE, act(m, p, l, DT_A_RESID, c), DT_NONE,
+			    m->layer[l].w[DT_W_ATTN_NORM], m->layer[l].w[DT_W_ATTN_NORM_B]);
+}
+
+static int norm2_again(struct dt_model *m, const struct dt_pass *p, int l)
+{
+	int64_t c = m->c->hidden;
+
+	return norm_forward(m, act(m, p, l, DT_A_NORM2, c), stat(p, l, DT_A_NORM2_MEAN),
+			    stat(p, l, DT_A_NORM2_RSTD), DT_NONE, act(m, p, l, DT_A_RESID2, c), DT_NONE,
+			    m->layer[l].w[DT_W_MLP_NORM], m->layer[l].w[DT_W_MLP_NORM_B]);
+}
+
 static int mlp_backward(struct dt_model *m, const struct dt_pass *p, int l, struct dt_err *err)
 {
 	const struct dt_ops *o = m->dev->ops;
 	struct dt_unit *u = &m->layer[l];
 	int64_t c = m->c->hidden, f = m->d.ffn, up = (m->c->gated ? 2 : 1) * f;
-	struct dt_tensor dact = mat(m, p, p->dsmall, f), dup = mat(m, p, p->dlarge, up);
+	struct dt_tensor dact = mat(m, p, p->dsmall, f),
+			 dup = mat(m, p, stash_or(p, l, DT_S_UP, p->dlarge), up);
 	struct dt_tensor x_up = act(m, p, l, DT_A_UP, up);
 	struct dt_tensor mean = stat(p, l, DT_A_NORM2_MEAN), rstd = stat(p, l, DT_A_NORM2_RSTD);
 	int rc;
 
 	if (p->recompute == DT_RECOMPUTE_SELECTIVE) {
 		TRY(mlp_activation(m, p, l));
-		TRY(norm_forward(m, act(m, p, l, DT_A_NORM2, c), mean, rstd, DT_NONE,
-				 act(m, p, l, DT_A_RESID2, c), DT_NONE, u->w[DT_W_MLP_NORM],
-				 u->w[DT_W_MLP_NORM_B]));
+		TRY(norm2_again(m, p, l));
 	}
+	TRY(stash_resid(m, p, l, DT_S_DOWN));
 	TRY(linear_backward(m, p, dact, u->g[DT_W_DOWN], u->g[DT_W_DOWN_B], mat(m, p, p->dresid, c),
 			    act(m, p, l, DT_A_ACT, f), u->w[DT_W_DOWN]));
 	if (m->c->gated)
@@ -265,7 +299,8 @@ static int attention_backward(struct dt_model *m, const struct dt_pass *p, int l
 	const struct dt_ops *o = m->dev->ops;
 	struct dt_unit *u = &m->layer[l];
 	int64_t c = m->c->hidden, width = m->d.heads * m->c->head_dim;
-	struct dt_tensor dattn = mat(m, p, p->dsmall, width), dqkv = mat(m, p, p->dlarge, m->d.qkv);
+	struct dt_tensor dattn = mat(m, p, p->dsmall, width),
+			 dqkv = mat(m, p, stash_or(p, l, DT_S_QKV, p->dlarge), m->d.qkv);
 	struct dt_tensor out = act(m, p, l, DT_A_ATTN, width);
 	struct dt_tensor mean = stat(p, l, DT_A_NORM1_MEAN), rstd = stat(p, l, DT_A_NORM1_RSTD);
 	struct dt_rope rope = rope_args(m);
@@ -273,9 +308,8 @@ static int attention_backward(struct dt_model *m, const struct dt_pass *p, int l
 	int rc;
 
 	if (p->recompute == DT_RECOMPUTE_SELECTIVE)
-		TRY(norm_forward(m, act(m, p, l, DT_A_NORM1, c), mean, rstd, DT_NONE,
-				 act(m, p, l, DT_A_RESID, c), DT_NONE, u->w[DT_W_ATTN_NORM],
-				 u->w[DT_W_ATTN_NORM_B]));
+		TRY(norm1_again(m, p, l));
+	TRY(stash_resid(m, p, l, DT_S_O));
 	TRY(linear_backward(m, p, dattn, u->g[DT_W_O], u->g[DT_W_O_B], mat(m, p, p->dresid, c), out,
 			    u->w[DT_W_O]));
 	TRY(o->attention_backward(m->dev, dqkv, dattn, out,
@@ -346,7 +380,7 @@ int dt_loss(struct dt_model *m, const struct dt_pass *p, bool backward, float sc
 	const struct dt_ops *o = m->dev->ops;
 	int64_t c = m->c->hidden, v = m->d.vocab, esize = dt_dtype_size(m->dtype);
 	struct dt_tensor head = m->final.w[DT_W_HEAD], dhead = m->final.g[DT_W_HEAD];
-	bool accumulate = p->accumulate;
+	bool accumulate = p->accumulate_head;
 	int rc;
 
 	for (int64_t r = 0; r < p->rows; r += p->loss_chunk) {
@@ -383,36 +417,112 @@ int dt_loss(struct dt_model *m, const struct dt_pass *p, bool backward, float sc
 	return 0;
 }
 
-int dt_stage_forward(struct dt_model *m, const struct dt_pass *p, struct dt_err *err)
+int dt_before(const struct dt_hooks *h, int unit, bool backward, struct dt_err *err)
 {
-	const void *x = p->act[0][DT_A_RESID], *delta = NULL;
-	int rc = dt_embed_forward(m, p, p->act[0][DT_A_RESID], err);
+	return h && h->before ? h->before(h->arg, unit, backward, err) : 0;
+}
 
-	for (int l = 0; l < m->last - m->first && rc == 0; l++) {
-		rc = dt_layer_forward(m, p, l, x, delta, NULL, false, err);
+int dt_after(const struct dt_hooks *h, int unit, bool backward, struct dt_err *err)
+{
+	return h && h->after ? h->after(h->arg, unit, backward, err) : 0;
+}
+
+int dt_chunk_forward(struct dt_model *m, const struct dt_pass *p, int chunk, const struct dt_hooks *h,
+		     struct dt_err *err)
+{
+	const struct dt_chunk *ch = &m->chunk[chunk];
+	int first = ch->local, last = first + ch->last - ch->first, rc = 0;
+	const void *x = p->act[first][DT_A_RESID], *delta = NULL;
+
+	if (dt_chunk_first(m, chunk) && (rc = dt_before(h, dt_embed_unit(m), false, err)) == 0)
+		rc = dt_embed_forward(m, p, p->act[first][DT_A_RESID], err);
+	for (int l = first; l < last && rc == 0; l++) {
+		rc = dt_before(h, m->unit_layer0 + l, false, err);
+		if (rc == 0)
+			rc = dt_layer_forward(m, p, l, x, delta, NULL, false, err);
+		if (rc == 0)
+			rc = dt_after(h, m->unit_layer0 + l, false, err);
 		x = p->act[l][DT_A_RESID2];
 		delta = p->delta;
 	}
+	if (rc < 0)
+		return rc;
+	if (!dt_chunk_last(m, chunk)) {
+		TRY(m->dev->ops->add(m->dev, mat(m, p, p->out, m->c->hidden), mat(m, p, x, m->c->hidden),
+				     mat(m, p, delta, m->c->hidden)));
+		return 0;
+	}
+	rc = dt_before(h, dt_final_unit(m), false, err);
 	return rc == 0 ? dt_final_norm(m, p, x, delta, err) : rc;
 }
 
-int dt_stage_backward(struct dt_model *m, const struct dt_pass *p,
-		      int (*unit_done)(void *arg, int unit, struct dt_err *err), void *arg,
+int dt_chunk_backward(struct dt_model *m, const struct dt_pass *p, int chunk, const struct dt_hooks *h,
 		      struct dt_err *err)
 {
-	int n = m->last - m->first, rc = unit_done ? unit_done(arg, n + 1, err) : 0;
+	const struct dt_chunk *ch = &m->chunk[chunk];
+	int rc = 0;
 
-	for (int l = n - 1; l >= 0 && rc == 0; l--) {
-		rc = dt_layer_backward(m, p, l, err);
-		if (rc == 0 && unit_done)
-			rc = unit_done(arg, l + 1, err);
+	for (int l = ch->local + ch->last - ch->first - 1; l >= ch->local && rc == 0; l--) {
+		rc = dt_before(h, m->unit_layer0 + l, true, err);
+		if (rc == 0)
+			rc = dt_layer_backward(m, p, l, err);
+		if (rc == 0 && !p->split)
+			rc = dt_after(h, m->unit_layer0 + l, true, err);
 	}
+	if (rc < 0 || !dt_chunk_first(m, chunk))
+		return rc;
+	rc = dt_before(h, dt_embed_unit(m), true, err);
 	if (rc == 0)
 		rc = dt_embed_backward(m, p, err);
-	return rc == 0 && unit_done ? unit_done(arg, 0, err) : rc;
+	return rc == 0 ? dt_after(h, dt_embed_unit(m), true, err) : rc;
 }
 
-static bool overwritten(const struct dt_model *m, const struct dt_unit *u, int role)
+/* The four weight gradients of a layer, from what backward stashed and forward kept. */
+static int layer_weights(struct dt_model *m, const struct dt_pass *p, int l, struct dt_err *err)
+{
+	struct dt_unit *u = &m->layer[l];
+	int64_t c = m->c->hidden, f = m->d.ffn, up = (m->c->gated ? 2 : 1) * f,
+		width = m->d.heads * m->c->head_dim;
+	struct {
+		struct dt_tensor dw;
+		enum dt_stash dy;
+		int64_t dy_cols;
+		enum dt_act x;
+		int64_t x_cols;
+	} part[] = {
+		{u->g[DT_W_DOWN], DT_S_DOWN, c, DT_A_ACT, f},
+		{up_of(m, u->g, false), DT_S_UP, up, DT_A_NORM2, c},
+		{u->g[DT_W_O], DT_S_O, c, DT_A_ATTN, width},
+		{joined(u->g[DT_W_Q], m->d.qkv), DT_S_QKV, m->d.qkv, DT_A_NORM1, c},
+	};
+
+	if (p->recompute == DT_RECOMPUTE_SELECTIVE) {
+		TRY(mlp_activation(m, p, l));
+		TRY(norm2_again(m, p, l));
+		TRY(norm1_again(m, p, l));
+	}
+	for (int i = 0; i < 4; i++)
+		TRY(m->dev->ops->matmul(
+			m->dev, part[i].dw, mat(m, p, p->stash[l][part[i].dy], part[i].dy_cols), true,
+			act(m, p, l, part[i].x, part[i].x_cols), false, DT_NONE, p->accumulate));
+	return 0;
+}
+
+int dt_chunk_weights(struct dt_model *m, const struct dt_pass *p, int chunk, const struct dt_hooks *h,
+		     struct dt_err *err)
+{
+	const struct dt_chunk *ch = &m->chunk[chunk];
+	int rc = 0;
+
+	for (int l = ch->local + ch->last - ch->first - 1; l >= ch->local && rc == 0; l--) {
+		rc = layer_weights(m, p, l, err);
+		if (rc == 0)
+			rc = dt_after(h, m->unit_layer0 + l, true, err);
+	}
+	return rc;
+}
+
+static bool overwritten(const struct dt_model *m, int role)
 {
 	switch (role) {
 	case DT_W_Q:
@@ -431,19 +541,13 @@ static bool overwritten(const struct dt_model *m, const struct dt_unit *u, int r
 	}
 }
 
-static int begin_unit(struct dt_model *m, struct dt_unit *u, struct dt_err *err)
+int dt_grads_begin(struct dt_model *m, int unit, struct dt_err *err)
 {
+	int l = unit - m->unit_layer0;
+	struct dt_unit *u = l < 0 ? &m->embed : l < m->nlayer ? &m->layer[l] : &m->final;
+
 	for (int r = 0; r < DT_ROLE_N; r++)
-		if (u->g[r].data && !overwritten(m, u, r))
+		if (u->g[r].data && !overwritten(m, r))
 			TRY(m->dev->ops->fill(m->dev, u->g[r], 0.0f));
 	return 0;
-}
-
-int dt_grads_begin(struct dt_model *m, struct dt_err *err)
-{
-	int rc = begin_unit(m, &m->embed, err);
-
-	for (int l = 0; l < m->last - m->first && rc == 0; l++)
-		rc = begin_unit(m, &m->layer[l], err);
-	return rc == 0 ? begin_unit(m, &m->final, err) : rc;
 }

@@ -31,15 +31,50 @@ int dt_layer_forward(struct dt_model *m, const struct dt_pass *p, int l, const v
 /* p->dresid: in, the gradient of the layer's output; out, of its input. Parameter gradients accumulate. */
 int dt_layer_backward(struct dt_model *m, const struct dt_pass *p, int l, struct dt_err *err);
 
-/* Embedding, every layer of the stage, final norm: p->ids to p->final_norm. */
-int dt_stage_forward(struct dt_model *m, const struct dt_pass *p, struct dt_err *err);
 /*
- * After dt_loss: every layer and the embedding, last to first. unit_done (may be NULL) is called as soon as
- * the gradients of a unit are complete: layers + 1 for the head, l + 1 for layer l, 0 for the embedding.
+ * What the owner of the weights does around each unit (number in the local units); NULL members do nothing.
+ * before: the unit is about to compute, backward or forward. after: it has; backward: its gradients of this
+ * microbatch are complete.
  */
-int dt_stage_backward(struct dt_model *m, const struct dt_pass *p,
-		      int (*unit_done)(void *arg, int unit, struct dt_err *err), void *arg,
+struct dt_hooks {
+	void *arg;
+	int (*before)(void *arg, int unit, bool backward, struct dt_err *err);
+	int (*after)(void *arg, int unit, bool backward, struct dt_err *err);
+};
+int dt_before(const struct dt_hooks *h, int unit, bool backward, struct dt_err *err);
+int dt_after(const struct dt_hooks *h, int unit, bool backward, struct dt_err *err);
+
+/* Local unit numbers of the two ends. */
+static inline int dt_embed_unit(const struct dt_model *m)
+{
+	return 0;
+}
+static inline int dt_final_unit(const struct dt_model *m)
+{
+	return m->unit_layer0 + m->nlayer;
+}
+
+/* Whether chunk k of this stage begins with the embedding, or ends with the head. */
+static inline bool dt_chunk_first(const struct dt_model *m, int k)
+{
+	return m->has_embed && k == 0;
+}
+static inline bool dt_chunk_last(const struct dt_model *m, int k)
+{
+	return m->has_head && k == m->nchunk - 1;
+}
+
+/*
+ * One chunk of layers. Forward starts from p->ids, or from what was received into the first layer's resid; it
+ * ends in p->final_norm, or in p->out. Backward takes and leaves p->dresid. dt_chunk_weights is W of a pass
+ * with p->split.
+ */
+int dt_chunk_forward(struct dt_model *m, const struct dt_pass *p, int chunk, const struct dt_hooks *h,
+		     struct dt_err *err);
+int dt_chunk_backward(struct dt_model *m, const struct dt_pass *p, int chunk, const struct dt_hooks *h,
 		      struct dt_err *err);
+int dt_chunk_weights(struct dt_model *m, const struct dt_pass *p, int chunk, const struct dt_hooks *h,
+		     struct dt_err *err);
 
 /* final_norm = norm(x + delta), sum kept in final_resid. */
 int dt_final_norm(struct dt_model *m, const struct dt_pass *p, const void *x, const void *delta,
@@ -53,9 +88,9 @@ int dt_final_norm(struct dt_model *m, const struct dt_pass *p, const void *x, co
 int dt_loss(struct dt_model *m, const struct dt_pass *p, bool backward, float scale, double *loss_sum,
 	    struct dt_err *err);
 
-/* Zeroes what backward only ever adds to: everything but the matmul weights, which the first microbatch
- * overwrites. */
-int dt_grads_begin(struct dt_model *m, struct dt_err *err);
+/* Zeroes what backward only ever adds to in one local unit: not the matmul weights, which the first
+ * microbatch overwrites. */
+int dt_grads_begin(struct dt_model *m, int unit, struct dt_err *err);
 
 /* A kernel's negative errno as a message. */
 int dt_kernel_check(int rc, const char *op, struct dt_err *err);

@@ -22,6 +22,7 @@ static const struct axis {
 	{"cp", offsetof(struct dt_layout, cp), 1, MAX_AXIS, true},
 	{"ep", offsetof(struct dt_layout, ep), 1, MAX_AXIS, false},
 	{"z", offsetof(struct dt_layout, zero), 0, 3, false},
+	{"v", offsetof(struct dt_layout, chunks), 1, 1024, false},
 	{"s", 0, 0, 1, false}, /* seq_parallel, a bool */
 };
 #define NAXES ((int)(sizeof(axes) / sizeof(axes[0])))
@@ -53,7 +54,8 @@ static int parse_axis(const char *all, const char *s, int n, int *ret_value, str
 	if (n == 0)
 		return bad(err, all, "an axis is missing between dots");
 	if (a == NAXES)
-		return bad(err, all, "unknown axis '%.*s'; axes are dp, tp, pp, cp, ep, z and s", shown, s);
+		return bad(err, all, "unknown axis '%.*s'; axes are dp, tp, pp, cp, ep, z, v and s", shown,
+			   s);
 	if (letters == n)
 		return bad(err, all, "axis '%.*s' has no size", shown, s);
 	for (int i = letters; i < n; i++) {
@@ -70,7 +72,7 @@ static int parse_axis(const char *all, const char *s, int n, int *ret_value, str
 
 int dt_layout_parse(const char *s, struct dt_layout *ret, struct dt_err *err)
 {
-	struct dt_layout l = {1, 1, 1, 1, 1, 0, false};
+	struct dt_layout l = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1, .chunks = 1};
 	int64_t world = 1;
 	unsigned seen = 0;
 
@@ -109,7 +111,7 @@ const char *dt_layout_format(const struct dt_layout *l, char *buf, size_t n)
 		int v = strcmp(axes[a].name, "s") ? *(const int *)((const char *)l + axes[a].off)
 						  : l->seq_parallel;
 
-		if (v == axes[a].min)
+		if (v <= axes[a].min)
 			continue;
 		snprintf(buf + k, n - k, "%s%s%d", k ? "." : "", axes[a].name, v);
 		k += strlen(buf + k);
@@ -157,10 +159,13 @@ int dt_layout_check(const struct dt_layout *l, const struct dt_config *c, struct
 	if (c->ffn < l->tp || c->vocab < l->tp)
 		return dt_err_set(err, -EINVAL, "layout '%s': '%s' is too small to be cut %d ways", s,
 				  c->name, l->tp);
-	if (c->layers < l->pp)
+	if (l->pp == 1 && l->chunks > 1)
+		return dt_err_set(err, -EINVAL, "layout '%s': v%d cuts the stages of a pipeline, but pp is 1",
+				  s, l->chunks);
+	if (c->layers < (int64_t)l->pp * dt_layout_chunks(l))
 		return dt_err_set(err, -EINVAL,
-				  "layout '%s': pp%d is more stages than the %lld layers of '%s'", s, l->pp,
-				  (long long)c->layers, c->name);
+				  "layout '%s': pp%d is more stages than the %lld layers of '%s'", s,
+				  l->pp * dt_layout_chunks(l), (long long)c->layers, c->name);
 	if (l->ep > 1)
 		return dt_err_set(err, -EINVAL, "layout '%s': ep%d, but '%s' has no experts", s, l->ep,
 				  c->name);
@@ -176,19 +181,19 @@ int dt_layout_check(const struct dt_layout *l, const struct dt_config *c, struct
  * forward flops (attention at 4096 positions at most, half of them masked), the head two flops a weight, the
  * embedding a read of one row.
  */
-static int last_stage_layers(const struct dt_layout *l, const struct dt_config *c)
+static int last_stage_layers(int stages, const struct dt_config *c)
 {
 	double seq = (double)(c->max_seq < 4096 ? c->max_seq : 4096), h = (double)c->hidden;
 	double head = 2 * h * (double)c->vocab, embed = h;
 	double layer = (dt_model_flops_per_token(c, (int64_t)seq, false) - head) / (double)c->layers -
 		       2 * seq * (double)(c->heads * c->head_dim);
-	int others = l->pp - 1, best = 1;
+	int others = stages - 1, best = 1;
 	double best_cost = -1;
 
 	for (int k = 1; k <= (int)c->layers - others; k++) {
 		int rest = (int)c->layers - k, most = (rest + others - 1) / others, least = rest / others;
 		/* Spare layers go to the later stages, so the first has the fewest. */
-		double first = least * layer + embed, middle = (l->pp > 2 ? most : least) * layer;
+		double first = least * layer + embed, middle = (stages > 2 ? most : least) * layer;
 		double last = k * layer + head, cost = first > middle ? first : middle;
 
 		cost = last > cost ? last : cost;
@@ -203,14 +208,14 @@ static int last_stage_layers(const struct dt_layout *l, const struct dt_config *
 /* Spare layers go to the later stages: the earlier ones already keep more microbatches in flight (1F1B). */
 void dt_layout_stage(const struct dt_layout *l, const struct dt_config *c, int stage, int *first, int *last)
 {
-	int layers = (int)c->layers, others = l->pp - 1, rest, each, spare;
+	int layers = (int)c->layers, others = l->pp * dt_layout_chunks(l) - 1, rest, each, spare;
 
 	if (others == 0) {
 		*first = 0;
 		*last = layers;
 		return;
 	}
-	rest = layers - last_stage_layers(l, c);
+	rest = layers - last_stage_layers(others + 1, c);
 	if (stage == others) {
 		*first = rest;
 		*last = layers;

@@ -12,6 +12,7 @@
 struct dt_layout {
 	int dp, tp, pp, cp, ep;
 	int zero;	   /* 0..3 */
+	int chunks;	   /* v2: each stage has so many chunks of layers (interleaved pipeline); 0 is 1 */
 	bool seq_parallel; /* s1 */
 };
 
@@ -25,6 +26,10 @@ int dt_layout_parse(const char *s, struct dt_layout *ret, struct dt_err *err);
 const char *dt_layout_format(const struct dt_layout *l, char *buf, size_t n);
 
 int dt_layout_world(const struct dt_layout *l);
+static inline int dt_layout_chunks(const struct dt_layout *l)
+{
+	return l->chunks > 1 ? l->chunks : 1;
+}
 struct dt_coords dt_layout_coords(const struct dt_layout *l, int rank);
 int dt_layout_rank(const struct dt_layout *l, struct dt_coords c);
 
@@ -32,7 +37,9 @@ int dt_layout_rank(const struct dt_layout *l, struct dt_coords c);
  */
 int dt_layout_check(const struct dt_layout *l, const struct dt_config *c, struct dt_err *err);
 
-/* Layers [*first, *last) of stage i of pp, balanced; the embedding is on stage 0, norm and head on the last.
+/*
+ * Layers [*first, *last) of virtual stage i of pp x chunks, balanced; the embedding is on the first, norm and
+ * head on the last. Chunk c of stage p is virtual stage c * pp + p.
  */
 void dt_layout_stage(const struct dt_layout *l, const struct dt_config *c, int stage, int *first, int *last);
 

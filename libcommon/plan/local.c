@@ -6,6 +6,19 @@
 
 #define ALIGN 32 /* elements: 64 bytes at 2 bytes an element */
 
+/* Whether a stage has the layer in one of its chunks. */
+static bool has_layer(const struct dt_layout *l, const struct dt_config *c, int stage, int layer)
+{
+	for (int v = stage; v < l->pp * dt_layout_chunks(l); v += l->pp) {
+		int first, last;
+
+		dt_layout_stage(l, c, v, &first, &last);
+		if (layer >= first && layer < last)
+			return true;
+	}
+	return false;
+}
+
 static int64_t align_up(int64_t n)
 {
 	return (n + ALIGN - 1) / ALIGN * ALIGN;
@@ -33,27 +46,29 @@ static void open_unit(struct dt_local *l, int layer)
 	l->unit[l->nunit++].flat = l->numel;
 }
 
-static void close_unit(struct dt_local *l)
+/* With ZeRO a unit divides evenly over dp, each share aligned. */
+static void close_unit(struct dt_local *l, int shares)
 {
 	struct dt_local_unit *u = &l->unit[l->nunit - 1];
 
-	l->numel = align_up(l->numel);
-	u->numel = l->numel - u->flat;
+	u->numel = align_up(l->numel - u->flat);
+	if (u->numel % (ALIGN * shares))
+		u->numel += ALIGN * shares - u->numel % (ALIGN * shares);
+	l->numel = u->flat + u->numel;
 }
 
 int dt_local_build(const struct dt_params *t, const struct dt_config *c, const struct dt_layout *l,
 		   struct dt_coords at, struct dt_local *ret, struct dt_err *err)
 {
 	struct dt_local lo = {0};
-	int first, last, rc = dt_layout_check(l, c, err);
+	int rc = dt_layout_check(l, c, err);
 
 	if (rc < 0)
 		return rc;
 	if (at.tp < 0 || at.tp >= l->tp || at.pp < 0 || at.pp >= l->pp)
 		return dt_err_set(err, -EINVAL, "no rank is at tp %d, pp %d of this layout", at.tp, at.pp);
-	dt_layout_stage(l, c, at.pp, &first, &last);
 	lo.p = calloc((size_t)t->n + 1, sizeof(*lo.p));
-	lo.unit = calloc((size_t)(last - first) + 2, sizeof(*lo.unit));
+	lo.unit = calloc((size_t)c->layers + 2, sizeof(*lo.unit));
 	if (!lo.p || !lo.unit) {
 		dt_local_release(&lo);
 		return dt_err_sys(err, -ENOMEM, "cannot lay out the parameters of '%s'", c->name);
@@ -63,18 +78,18 @@ int dt_local_build(const struct dt_params *t, const struct dt_config *c, const s
 
 		if (layer < 0		 ? at.pp > 0
 		    : layer == c->layers ? at.pp < l->pp - 1
-					 : layer < first || layer >= last)
+					 : !has_layer(l, c, at.pp, layer))
 			continue;
 		if (lo.nunit == 0 || lo.unit[lo.nunit - 1].layer != layer) {
 			if (lo.nunit)
-				close_unit(&lo);
+				close_unit(&lo, l->zero ? l->dp : 1);
 			open_unit(&lo, layer);
 		}
 		append(&lo, t, i, l->tp, at.tp, t->p[i].fused);
 	}
 	if (c->tied && l->pp > 1 && at.pp == l->pp - 1)
 		append(&lo, t, dt_params_find(t, "embed.weight"), l->tp, at.tp, false);
-	close_unit(&lo);
+	close_unit(&lo, l->zero ? l->dp : 1);
 	*ret = lo;
 	return 0;
 }

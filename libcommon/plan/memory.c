@@ -8,8 +8,9 @@
 
 const char *dt_mem_cat_name(enum dt_mem_cat c)
 {
-	static const char *const name[DT_MEM_CAT_N] = {"weights",     "master", "gradients", "optimizer",
-						       "activations", "logits", "workspace", "data"};
+	static const char *const name[DT_MEM_CAT_N] = {"weights",   "master",	   "gradients",
+						       "optimizer", "activations", "logits",
+						       "workspace", "data",	   "communication"};
 
 	return name[c];
 }
@@ -27,80 +28,130 @@ struct builder {
 	bool failed;
 };
 
-static void put(struct builder *b, enum dt_buf_id id, enum dt_mem_cat cat, int layer, int act,
-		enum dt_dtype dtype, int64_t numel, enum dt_phase first, enum dt_phase last, const char *name,
-		const char *formula)
+/* Adds b's buffer d: name, bytes and place are worked out here. */
+static void put(struct builder *b, struct dt_buf d, const char *name)
 {
 	struct dt_memory_plan *p = b->plan;
-	struct dt_buf *d;
 
-	if (numel == 0 || b->failed)
+	if (d.numel == 0 || b->failed)
 		return;
 	if (p->n == b->cap) {
 		int cap = b->cap ? 2 * b->cap : 256;
+		struct dt_buf *bigger = realloc(p->buf, (size_t)cap * sizeof(*bigger));
 
-		d = realloc(p->buf, (size_t)cap * sizeof(*d));
-		if (!d) {
+		if (!bigger) {
 			b->failed = true;
 			return;
 		}
-		p->buf = d;
+		p->buf = bigger;
 		b->cap = cap;
 	}
-	d = &p->buf[p->n++];
-	*d = (struct dt_buf){.id = id,
-			     .cat = cat,
-			     .layer = layer,
-			     .act = act,
-			     .dtype = dtype,
-			     .numel = numel,
-			     .first = first,
-			     .last = last,
-			     .formula = formula};
-	d->bytes = dt_align_up((uint64_t)numel * (uint64_t)dt_dtype_size(dtype));
-	if (layer >= 0)
-		snprintf(d->name, sizeof(d->name), "layers.%d.%s", layer, name);
+	d.bytes = dt_align_up((uint64_t)d.numel * (uint64_t)dt_dtype_size(d.dtype));
+	if (d.layer >= 0 && d.slot > 0)
+		snprintf(d.name, sizeof(d.name), "layers.%d.%s #%d", d.layer, name, d.slot);
+	else if (d.layer >= 0)
+		snprintf(d.name, sizeof(d.name), "layers.%d.%s", d.layer, name);
+	else if (d.slot > 0)
+		snprintf(d.name, sizeof(d.name), "%s #%d", name, d.slot);
 	else
-		snprintf(d->name, sizeof(d->name), "%s", name);
+		snprintf(d.name, sizeof(d.name), "%s", name);
+	p->buf[p->n++] = d;
+}
+
+/* A buffer that belongs to no layer. */
+static void put_flat(struct builder *b, enum dt_buf_id id, enum dt_mem_cat cat, enum dt_dtype dtype,
+		     int64_t numel, enum dt_phase first, enum dt_phase last, int slot, const char *name,
+		     const char *formula)
+{
+	put(b,
+	    (struct dt_buf){.id = id,
+			    .cat = cat,
+			    .layer = -1,
+			    .act = -1,
+			    .slot = slot,
+			    .dtype = dtype,
+			    .numel = numel,
+			    .first = first,
+			    .last = last,
+			    .formula = formula},
+	    name);
 }
 
 static void put_states(struct builder *b, const struct dt_train_shape *s, int64_t numel)
 {
-	int states = dt_optim_states(s->optim);
+	int states = dt_optim_states(s->optim), zero = s->layout.zero;
+	int64_t share = zero ? numel / s->layout.dp : numel;
+	const char *whole = "local parameters", *part = zero ? "local parameters / dp" : whole;
 
-	put(b, DT_B_WEIGHTS, DT_MEM_WEIGHTS, -1, -1, s->compute, numel, DT_PH_FORWARD, DT_PH_STEP, "weights",
-	    "local parameters");
+#define STATE(id, cat, dtype, when, name)                                                                    \
+	put_flat(b, id, cat, dtype, zero >= (when) ? share : numel, DT_PH_FORWARD, DT_PH_STEP, -1, name,     \
+		 zero >= (when) ? part : whole)
+	STATE(DT_B_WEIGHTS, DT_MEM_WEIGHTS, s->compute, 3, "weights");
 	if (s->compute != DT_F32)
-		put(b, DT_B_MASTER, DT_MEM_MASTER, -1, -1, DT_F32, numel, DT_PH_FORWARD, DT_PH_STEP, "master",
-		    "local parameters, f32");
-	put(b, DT_B_GRADS, DT_MEM_GRADS, -1, -1, DT_F32, numel, DT_PH_FORWARD, DT_PH_STEP, "gradients",
-	    "local parameters, f32");
+		STATE(DT_B_MASTER, DT_MEM_MASTER, DT_F32, 1, "master");
+	STATE(DT_B_GRADS, DT_MEM_GRADS, DT_F32, 2, "gradients");
 	if (states >= 1)
-		put(b, DT_B_OPTIM1, DT_MEM_OPTIM, -1, -1, DT_F32, numel, DT_PH_FORWARD, DT_PH_STEP,
-		    "optimizer state 1", "local parameters, f32");
+		STATE(DT_B_OPTIM1, DT_MEM_OPTIM, DT_F32, 1, "optimizer state 1");
 	if (states >= 2)
-		put(b, DT_B_OPTIM2, DT_MEM_OPTIM, -1, -1, DT_F32, numel, DT_PH_FORWARD, DT_PH_STEP,
-		    "optimizer state 2", "local parameters, f32");
+		STATE(DT_B_OPTIM2, DT_MEM_OPTIM, DT_F32, 1, "optimizer state 2");
+#undef STATE
 }
 
-static void put_activations(struct builder *b, const struct dt_train_shape *s, const struct dt_local_dims *d,
-			    int first, int last)
+int dt_unit_slot(const struct dt_local *l, int u, int64_t layers)
 {
-	struct dt_activation act[DT_ACT_N];
-	int64_t tokens = s->microbatch * s->seq;
+	int layer = l->unit[u].layer;
 
-	dt_activations(s->config, d, s->compute, act);
-	for (int l = first; l < last; l++)
-		for (int i = 0; i < DT_ACT_N; i++)
-			if (dt_activation_saved(i, s->recompute))
-				put(b, DT_B_ACT, DT_MEM_ACTIVATIONS, l, i, act[i].dtype,
-				    tokens * act[i].per_token, DT_PH_FORWARD, DT_PH_BACKWARD, act[i].name,
-				    "tokens x elements a token");
-	for (int i = 0; i < DT_ACT_N; i++)
-		if (!dt_activation_saved(i, s->recompute))
-			put(b, DT_B_ACT_SHARED, DT_MEM_WORKSPACE, -1, i, act[i].dtype,
-			    tokens * act[i].per_token, DT_PH_FORWARD, DT_PH_BACKWARD, act[i].name,
-			    "tokens x elements a token, one layer");
+	if (layer < 0)
+		return DT_UNIT_SLOT_EMBED;
+	if (layer == layers)
+		return DT_UNIT_SLOT_FINAL;
+	return (u - (l->unit[0].layer < 0)) % 2;
+}
+
+/* What ZeRO brings together for as long as a unit computes: weights (z3) and gradients (z2, z3). */
+static void put_units(struct builder *b, const struct dt_train_shape *s, const struct dt_local *l)
+{
+	static const char *const names[] = {"unit a", "unit b", "embedding", "final unit"};
+	int64_t most[DT_UNIT_SLOTS] = {0};
+
+	for (int u = 0; u < l->nunit; u++) {
+		int slot = dt_unit_slot(l, u, s->config->layers);
+
+		if (l->unit[u].numel > most[slot])
+			most[slot] = l->unit[u].numel;
+	}
+	for (int k = 0; k < DT_UNIT_SLOTS; k++) {
+		char name[40];
+
+		snprintf(name, sizeof(name), "gathered weights, %s", names[k]);
+		if (s->layout.zero >= 3)
+			put(b,
+			    (struct dt_buf){.id = DT_B_UNIT_W,
+					    .cat = DT_MEM_COMM,
+					    .layer = -1,
+					    .act = k,
+					    .slot = -1,
+					    .dtype = s->compute,
+					    .numel = most[k],
+					    .first = DT_PH_FORWARD,
+					    .last = DT_PH_BACKWARD,
+					    .formula = "largest unit"},
+			    name);
+		snprintf(name, sizeof(name), "unit gradients, %s", names[k]);
+		if (s->layout.zero >= 2)
+			put(b,
+			    (struct dt_buf){.id = DT_B_UNIT_G,
+					    .cat = DT_MEM_COMM,
+					    .layer = -1,
+					    .act = k,
+					    .slot = -1,
+					    .dtype = DT_F32,
+					    .numel = most[k],
+					    .first = DT_PH_FORWARD,
+					    .last = DT_PH_STEP,
+					    .formula = "largest unit, f32"},
+			    name);
+	}
 }
 
 static int64_t max64(int64_t a, int64_t b)
@@ -108,50 +159,144 @@ static int64_t max64(int64_t a, int64_t b)
 	return a > b ? a : b;
 }
 
+static void put_layer(struct builder *b, const struct dt_train_shape *s, const struct dt_local_dims *d,
+		      bool split, int layer, int slot)
+{
+	static const char *const stash[DT_STASH_N] = {"d.down", "d.up", "d.o", "d.qkv"};
+	int64_t tokens = s->microbatch * s->seq, h = s->config->hidden;
+	int64_t width[DT_STASH_N] = {h, (s->config->gated ? 2 : 1) * d->ffn, h, d->qkv};
+	struct dt_activation act[DT_ACT_N];
+
+	dt_activations(s->config, d, s->compute, act);
+	for (int i = 0; i < DT_ACT_N; i++)
+		if (dt_activation_saved(i, s->recompute))
+			put(b,
+			    (struct dt_buf){.id = DT_B_ACT,
+					    .cat = DT_MEM_ACTIVATIONS,
+					    .layer = layer,
+					    .act = i,
+					    .slot = slot,
+					    .dtype = act[i].dtype,
+					    .numel = tokens * act[i].per_token,
+					    .first = DT_PH_FORWARD,
+					    .last = DT_PH_BACKWARD,
+					    .formula = "tokens x elements a token"},
+			    act[i].name);
+	for (int i = 0; i < DT_STASH_N && split; i++)
+		put(b,
+		    (struct dt_buf){.id = DT_B_STASH,
+				    .cat = DT_MEM_ACTIVATIONS,
+				    .layer = layer,
+				    .act = i,
+				    .slot = slot,
+				    .dtype = s->compute,
+				    .numel = tokens * width[i],
+				    .first = DT_PH_FORWARD,
+				    .last = DT_PH_BACKWARD,
+				    .formula = "tokens x width, kept for W"},
+		    stash[i]);
+}
+
+/* What each microbatch in flight holds besides its layers. */
+static void put_slot(struct builder *b, const struct dt_train_shape *s, int slot, bool embed, bool head,
+		     bool send)
+{
+	const struct dt_config *c = s->config;
+	int64_t t = s->microbatch * s->seq;
+	enum dt_dtype w = s->compute;
+	bool pipe = s->layout.pp > 1;
+
+	put_flat(b, DT_B_DRESID, DT_MEM_WORKSPACE, w, t * c->hidden, pipe ? DT_PH_FORWARD : DT_PH_LOSS,
+		 DT_PH_BACKWARD, slot, "d.resid", "tokens x hidden");
+	if (send)
+		put_flat(b, DT_B_OUT, DT_MEM_COMM, w, t * c->hidden, DT_PH_FORWARD, DT_PH_BACKWARD, slot,
+			 "output", "tokens x hidden");
+	if (embed || head) {
+		put_flat(b, DT_B_IDS, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP, slot, "ids",
+			 "tokens");
+		put_flat(b, DT_B_TARGETS, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP, slot, "targets",
+			 "tokens");
+	}
+	if (!head)
+		return;
+	put_flat(b, DT_B_FINAL_RESID, DT_MEM_ACTIVATIONS, w, t * c->hidden, DT_PH_FORWARD, DT_PH_BACKWARD,
+		 slot, "final.resid", "tokens x hidden");
+	put_flat(b, DT_B_FINAL_NORM, DT_MEM_ACTIVATIONS, w, t * c->hidden, DT_PH_FORWARD, DT_PH_BACKWARD,
+		 slot, "final.norm", "tokens x hidden");
+	if (c->norm == DT_NORM_LAYER)
+		put_flat(b, DT_B_FINAL_MEAN, DT_MEM_ACTIVATIONS, DT_F32, t, DT_PH_FORWARD, DT_PH_BACKWARD,
+			 slot, "final.mean", "tokens");
+	put_flat(b, DT_B_FINAL_RSTD, DT_MEM_ACTIVATIONS, DT_F32, t, DT_PH_FORWARD, DT_PH_BACKWARD, slot,
+		 "final.rstd", "tokens");
+}
+
+static void put_activations(struct builder *b, const struct dt_train_shape *s, const struct dt_local_dims *d,
+			    const struct dt_schedule *sched)
+{
+	int stage = s->at.pp, stages = s->layout.pp * sched->chunks;
+
+	for (int k = 0; k < sched->chunks; k++) {
+		int v = k * s->layout.pp + stage, first, last, slots = dt_schedule_in_flight(sched, stage, k);
+
+		b->plan->slots[k] = slots;
+		dt_layout_stage(&s->layout, s->config, v, &first, &last);
+		for (int slot = 0; slot < slots; slot++) {
+			for (int l = first; l < last; l++)
+				put_layer(b, s, d, sched->split, l, slot);
+			/* Slots of the chunks of a stage are numbered through. */
+			put_slot(b, s, k * sched->microbatches + slot, v == 0, v == stages - 1,
+				 v < stages - 1);
+		}
+	}
+}
+
 static void put_workspace(struct builder *b, const struct dt_train_shape *s, const struct dt_local_dims *d,
-			  bool embed, bool head)
+			  bool head)
 {
 	const struct dt_config *c = s->config;
 	int64_t t = s->microbatch * s->seq, chunk = b->plan->loss_chunk;
 	enum dt_dtype w = s->compute;
+	struct dt_activation act[DT_ACT_N];
 
-	put(b, DT_B_DELTA, DT_MEM_WORKSPACE, -1, -1, w, t * c->hidden, DT_PH_FORWARD, DT_PH_BACKWARD, "delta",
-	    "tokens x hidden");
-	put(b, DT_B_DRESID, DT_MEM_WORKSPACE, -1, -1, w, t * c->hidden, DT_PH_LOSS, DT_PH_BACKWARD, "d.resid",
-	    "tokens x hidden");
-	put(b, DT_B_DNORM, DT_MEM_WORKSPACE, -1, -1, w, t * c->hidden, DT_PH_LOSS, DT_PH_BACKWARD, "d.norm",
-	    "tokens x hidden");
-	put(b, DT_B_DSMALL, DT_MEM_WORKSPACE, -1, -1, w, t * max64(d->ffn, d->heads * c->head_dim),
-	    DT_PH_BACKWARD, DT_PH_BACKWARD, "d.act, d.attn", "tokens x max(ffn, heads x head_dim)");
-	put(b, DT_B_DLARGE, DT_MEM_WORKSPACE, -1, -1, w, t * max64((c->gated ? 2 : 1) * d->ffn, d->qkv),
-	    DT_PH_BACKWARD, DT_PH_BACKWARD, "d.up, d.qkv", "tokens x max(up, qkv)");
+	dt_activations(c, d, w, act);
+	for (int i = 0; i < DT_ACT_N; i++)
+		if (!dt_activation_saved(i, s->recompute))
+			put(b,
+			    (struct dt_buf){.id = DT_B_ACT_SHARED,
+					    .cat = DT_MEM_WORKSPACE,
+					    .layer = -1,
+					    .act = i,
+					    .slot = -1,
+					    .dtype = act[i].dtype,
+					    .numel = t * act[i].per_token,
+					    .first = DT_PH_FORWARD,
+					    .last = DT_PH_BACKWARD,
+					    .formula = "tokens x elements a token, one layer"},
+			    act[i].name);
+	put_flat(b, DT_B_DELTA, DT_MEM_WORKSPACE, w, t * c->hidden, DT_PH_FORWARD, DT_PH_BACKWARD, -1,
+		 "delta", "tokens x hidden");
+	put_flat(b, DT_B_DNORM, DT_MEM_WORKSPACE, w, t * c->hidden, DT_PH_LOSS, DT_PH_BACKWARD, -1, "d.norm",
+		 "tokens x hidden");
+	put_flat(b, DT_B_DSMALL, DT_MEM_WORKSPACE, w, t * max64(d->ffn, d->heads * c->head_dim),
+		 DT_PH_BACKWARD, DT_PH_BACKWARD, -1, "d.act, d.attn", "tokens x max(ffn, heads x head_dim)");
+	put_flat(b, DT_B_DLARGE, DT_MEM_WORKSPACE, w, t * max64((c->gated ? 2 : 1) * d->ffn, d->qkv),
+		 DT_PH_BACKWARD, DT_PH_BACKWARD, -1, "d.up, d.qkv", "tokens x max(up, qkv)");
 	if (c->pos == DT_POS_ROPE)
-		put(b, DT_B_ROPE, DT_MEM_WORKSPACE, -1, -1, DT_F32, s->seq * c->head_dim, DT_PH_FORWARD,
-		    DT_PH_STEP, "rope table", "seq x head_dim");
-	if (embed || head) {
-		put(b, DT_B_IDS, DT_MEM_DATA, -1, -1, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP, "ids", "tokens");
-		put(b, DT_B_TARGETS, DT_MEM_DATA, -1, -1, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP, "targets",
-		    "tokens");
-	}
-	put(b, DT_B_POS, DT_MEM_DATA, -1, -1, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP, "positions", "tokens");
+		put_flat(b, DT_B_ROPE, DT_MEM_WORKSPACE, DT_F32, s->seq * c->head_dim, DT_PH_FORWARD,
+			 DT_PH_STEP, -1, "rope table", "seq x head_dim");
+	put_flat(b, DT_B_POS, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP, -1, "positions", "tokens");
+	if (c->tied && s->layout.pp > 1 && (head || s->at.pp == 0))
+		put_flat(b, DT_B_TIED, DT_MEM_COMM, DT_F32, d->vocab * c->hidden, DT_PH_STEP, DT_PH_STEP, -1,
+			 "tied embedding's other gradient", "vocab x hidden, f32");
 	if (!head)
 		return;
-	put(b, DT_B_FINAL_RESID, DT_MEM_ACTIVATIONS, -1, -1, w, t * c->hidden, DT_PH_FORWARD, DT_PH_BACKWARD,
-	    "final.resid", "tokens x hidden");
-	put(b, DT_B_FINAL_NORM, DT_MEM_ACTIVATIONS, -1, -1, w, t * c->hidden, DT_PH_FORWARD, DT_PH_BACKWARD,
-	    "final.norm", "tokens x hidden");
-	if (c->norm == DT_NORM_LAYER)
-		put(b, DT_B_FINAL_MEAN, DT_MEM_ACTIVATIONS, -1, -1, DT_F32, t, DT_PH_FORWARD, DT_PH_BACKWARD,
-		    "final.mean", "tokens");
-	put(b, DT_B_FINAL_RSTD, DT_MEM_ACTIVATIONS, -1, -1, DT_F32, t, DT_PH_FORWARD, DT_PH_BACKWARD,
-	    "final.rstd", "tokens");
-	put(b, DT_B_LOGITS, DT_MEM_LOGITS, -1, -1, DT_F32, chunk * d->vocab, DT_PH_LOSS, DT_PH_LOSS, "logits",
-	    "chunk x vocab");
+	put_flat(b, DT_B_LOGITS, DT_MEM_LOGITS, DT_F32, chunk * d->vocab, DT_PH_LOSS, DT_PH_LOSS, -1,
+		 "logits", "chunk x vocab");
 	if (w != DT_F32)
-		put(b, DT_B_DLOGITS, DT_MEM_LOGITS, -1, -1, w, chunk * d->vocab, DT_PH_LOSS, DT_PH_LOSS,
-		    "d.logits", "chunk x vocab");
-	put(b, DT_B_CE_STATS, DT_MEM_LOGITS, -1, -1, DT_F32, 4 * chunk, DT_PH_LOSS, DT_PH_LOSS, "loss rows",
-	    "4 x chunk");
+		put_flat(b, DT_B_DLOGITS, DT_MEM_LOGITS, w, chunk * d->vocab, DT_PH_LOSS, DT_PH_LOSS, -1,
+			 "d.logits", "chunk x vocab");
+	put_flat(b, DT_B_CE_STATS, DT_MEM_LOGITS, DT_F32, 4 * chunk, DT_PH_LOSS, DT_PH_LOSS, -1, "loss rows",
+		 "4 x chunk");
 }
 
 /*
@@ -165,9 +310,9 @@ static void place(struct dt_memory_plan *p)
 		enum dt_phase first, last;
 		int above; /* the interval it starts on top of */
 	} order[] = {
-		{DT_PH_FORWARD, DT_PH_STEP, -1},     {DT_PH_FORWARD, DT_PH_BACKWARD, 0},
-		{DT_PH_LOSS, DT_PH_BACKWARD, 1},     {DT_PH_LOSS, DT_PH_LOSS, 2},
-		{DT_PH_BACKWARD, DT_PH_BACKWARD, 2},
+		{DT_PH_FORWARD, DT_PH_STEP, -1},    {DT_PH_STEP, DT_PH_STEP, 0},
+		{DT_PH_FORWARD, DT_PH_BACKWARD, 0}, {DT_PH_LOSS, DT_PH_BACKWARD, 2},
+		{DT_PH_LOSS, DT_PH_LOSS, 3},	    {DT_PH_BACKWARD, DT_PH_BACKWARD, 3},
 	};
 	uint64_t top[sizeof(order) / sizeof(order[0])];
 
@@ -209,39 +354,54 @@ static int check(const struct dt_train_shape *s, struct dt_err *err)
 	return 0;
 }
 
+int dt_shape_schedule(const struct dt_train_shape *s, struct dt_schedule *ret, struct dt_err *err)
+{
+	int64_t mbs = s->accumulation > 0 ? s->accumulation : 1;
+	int chunks = dt_layout_chunks(&s->layout);
+
+	if (s->layout.pp == 1)
+		return dt_schedule_make(DT_PIPE_1F1B, 1, 1, 1, ret, err);
+	if (chunks > DT_MAX_CHUNKS)
+		return dt_err_set(err, -EINVAL, "v%d: at most %d chunks a stage", chunks, DT_MAX_CHUNKS);
+	if (mbs > 65536)
+		return dt_err_set(err, -ERANGE, "%lld microbatches a step are too many for a pipeline",
+				  (long long)mbs);
+	if (s->pipeline == DT_PIPE_ZB_H1 && (s->recompute == DT_RECOMPUTE_FULL || s->layout.zero >= 2))
+		return dt_err_set(err, -EINVAL, "zb-h1 does not go with %s",
+				  s->layout.zero >= 2 ? "z2 and z3" : "full recomputation");
+	return dt_schedule_make(chunks > 1 ? DT_PIPE_INTERLEAVED : s->pipeline, s->layout.pp, chunks,
+				(int)mbs, ret, err);
+}
+
 int dt_memory_plan(const struct dt_train_shape *s, struct dt_memory_plan *ret, struct dt_err *err)
 {
 	const struct dt_config *c = s->config;
 	struct builder b = {.plan = ret};
 	struct dt_params table = {0};
 	struct dt_local local = {0};
+	struct dt_schedule sched = {0};
 	struct dt_local_dims d;
-	int first, last, rc;
-	bool embed = s->at.pp == 0, head = s->at.pp == s->layout.pp - 1;
+	int rc;
 
 	memset(ret, 0, sizeof(*ret));
-	rc = check(s, err);
-	if (rc < 0)
-		return rc;
-	rc = dt_model_params(c, &table, err);
-	if (rc < 0)
-		return rc;
-	rc = dt_local_build(&table, c, &s->layout, s->at, &local, err);
-	if (rc < 0)
+	if ((rc = check(s, err)) < 0 || (rc = dt_model_params(c, &table, err)) < 0 ||
+	    (rc = dt_local_build(&table, c, &s->layout, s->at, &local, err)) < 0 ||
+	    (rc = dt_shape_schedule(s, &sched, err)) < 0)
 		goto out;
-	dt_layout_stage(&s->layout, c, s->at.pp, &first, &last);
 	dt_local_dims(c, s->layout.tp, s->at.tp, &d);
 	ret->loss_chunk = s->loss_chunk > 0 ? s->loss_chunk : 512;
 	if (ret->loss_chunk > s->microbatch * s->seq)
 		ret->loss_chunk = s->microbatch * s->seq;
 	put_states(&b, s, local.numel);
-	put_activations(&b, s, &d, first, last);
-	put_workspace(&b, s, &d, embed, head);
+	put_units(&b, s, &local);
+	put_activations(&b, s, &d, &sched);
+	put_workspace(&b, s, &d, s->at.pp == s->layout.pp - 1);
 	if (b.failed)
 		rc = dt_err_sys(err, -ENOMEM, "cannot build the memory plan");
 	else
 		place(ret);
 out:
+	dt_schedule_release(&sched);
 	dt_local_release(&local);
 	dt_params_release(&table);
 	if (rc < 0)
@@ -255,10 +415,12 @@ void dt_memory_plan_release(struct dt_memory_plan *p)
 	memset(p, 0, sizeof(*p));
 }
 
-const struct dt_buf *dt_memory_find(const struct dt_memory_plan *p, enum dt_buf_id id, int layer, int act)
+const struct dt_buf *dt_memory_find(const struct dt_memory_plan *p, enum dt_buf_id id, int layer, int act,
+				    int slot)
 {
 	for (int i = 0; i < p->n; i++)
-		if (p->buf[i].id == id && p->buf[i].layer == layer && p->buf[i].act == act)
+		if (p->buf[i].id == id && p->buf[i].layer == layer && p->buf[i].act == act &&
+		    p->buf[i].slot == slot)
 			return &p->buf[i];
 	return NULL;
 }

@@ -12,6 +12,7 @@
 #include "kernels/optim.h"
 #include "model/activations.h"
 #include "plan/layout.h"
+#include "plan/schedule.h"
 
 enum dt_phase { DT_PH_FORWARD, DT_PH_LOSS, DT_PH_BACKWARD, DT_PH_STEP, DT_PH_N };
 
@@ -24,6 +25,7 @@ enum dt_mem_cat {
 	DT_MEM_LOGITS,
 	DT_MEM_WORKSPACE,
 	DT_MEM_DATA,
+	DT_MEM_COMM, /* gathered units, messages between stages */
 	DT_MEM_CAT_N,
 };
 const char *dt_mem_cat_name(enum dt_mem_cat c);
@@ -45,12 +47,17 @@ enum dt_buf_id {	       /* what a buffer is for; with layer and act it is unique
 		 DT_B_LOGITS,	/* one chunk, f32 [chunk, vocab] */
 		 DT_B_DLOGITS,	/* one chunk in the compute type; absent when that is f32 */
 		 DT_B_CE_STATS, /* f32 [4, chunk]: row maximum, sum of exponentials, target logit, a copy */
-		 DT_B_DRESID,	/* gradient of the residual stream */
-		 DT_B_DNORM,	/* gradient of a norm's output */
-		 DT_B_DSMALL,	/* gradient of act or attn, whichever is larger */
-		 DT_B_DLARGE,	/* gradient of up or qkv, whichever is larger */
-		 DT_B_ROPE,	/* f32 cos and sin [2, seq, head_dim / 2] */
-		 DT_B_IDS,	/* i32 [T]: inputs, targets, positions */
+		 DT_B_DRESID, /* gradient of the residual stream; with a pipeline one a slot, received into */
+		 DT_B_OUT,    /* output of a chunk on its way to the next stage [T, hidden] */
+		 DT_B_STASH,  /* output gradients of a layer's matmuls, kept for W; act is an enum dt_stash */
+		 DT_B_TIED,   /* the other stage's gradient of a tied embedding, f32 */
+		 DT_B_UNIT_W, /* z3: gathered weights; act is a unit slot */
+		 DT_B_UNIT_G, /* z2, z3: f32 gradients of whole units before they are scattered; likewise */
+		 DT_B_DNORM,  /* gradient of a norm's output */
+		 DT_B_DSMALL, /* gradient of act or attn, whichever is larger */
+		 DT_B_DLARGE, /* gradient of up or qkv, whichever is larger */
+		 DT_B_ROPE,   /* f32 cos and sin [2, seq, head_dim / 2] */
+		 DT_B_IDS,    /* i32 [T]: inputs, targets, positions */
 		 DT_B_TARGETS,
 		 DT_B_POS,
 };
@@ -58,7 +65,7 @@ enum dt_buf_id {	       /* what a buffer is for; with layer and act it is unique
 struct dt_buf {
 	enum dt_buf_id id;
 	enum dt_mem_cat cat;
-	int layer, act; /* -1 where they do not apply */
+	int layer, act, slot; /* -1 where they do not apply; slot: microbatch in flight */
 	enum dt_dtype dtype;
 	int64_t numel;
 	uint64_t bytes;	 /* rounded up to 64 */
@@ -76,8 +83,15 @@ struct dt_train_shape { /* what a plan depends on */
 	enum dt_dtype compute; /* f32 or bf16 */
 	enum dt_optim_kind optim;
 	enum dt_recompute recompute;
-	int64_t loss_chunk; /* rows of logits at a time; 0: chosen */
+	int64_t loss_chunk;	   /* rows of logits at a time; 0: chosen */
+	enum dt_pipeline pipeline; /* where pp > 1 */
+	int64_t accumulation;	   /* microbatches a step: with a pipeline, how many are in flight; 0 is 1 */
 };
+
+/* Kept from B to W where a schedule splits backward: gradients of the outputs of down, up, o and qkv. */
+enum dt_stash { DT_S_DOWN, DT_S_UP, DT_S_O, DT_S_QKV, DT_STASH_N };
+
+#define DT_MAX_CHUNKS 16
 
 struct dt_memory_plan {
 	struct dt_buf *buf;
@@ -86,13 +100,23 @@ struct dt_memory_plan {
 	uint64_t phase_bytes[DT_PH_N];	  /* live in each phase */
 	uint64_t cat_bytes[DT_MEM_CAT_N]; /* live in the peak phase */
 	enum dt_phase peak;
-	int64_t loss_chunk; /* as chosen */
+	int64_t loss_chunk;	  /* as chosen */
+	int slots[DT_MAX_CHUNKS]; /* microbatches in flight, by chunk */
 };
 
 int dt_memory_plan(const struct dt_train_shape *s, struct dt_memory_plan *ret, struct dt_err *err);
 void dt_memory_plan_release(struct dt_memory_plan *p);
 
-/* The buffer, or NULL when this rank has none. layer and act are -1 where they do not apply. */
-const struct dt_buf *dt_memory_find(const struct dt_memory_plan *p, enum dt_buf_id id, int layer, int act);
+/* The buffer, or NULL when this rank has none. layer, act and slot are -1 where they do not apply. */
+const struct dt_buf *dt_memory_find(const struct dt_memory_plan *p, enum dt_buf_id id, int layer, int act,
+				    int slot);
+
+/* Slots of DT_B_UNIT_W and DT_B_UNIT_G. */
+enum { DT_UNIT_SLOT_EMBED = 2, DT_UNIT_SLOT_FINAL = 3, DT_UNIT_SLOTS = 4 };
+/* Which of them local unit u lies in. */
+int dt_unit_slot(const struct dt_local *l, int u, int64_t layers);
+
+/* The schedule of a shape's pipeline (1 stage: trivial). */
+int dt_shape_schedule(const struct dt_train_shape *s, struct dt_schedule *ret, struct dt_err *err);
 
 #endif

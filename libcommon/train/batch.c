@@ -3,7 +3,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-int trainer_load(struct trainer *t, struct dt_sampler *s, int64_t n, int64_t end, struct dt_err *err)
+int trainer_load(struct trainer *t, const struct dt_pass *p, struct dt_sampler *s, int64_t n, int64_t end,
+		 struct dt_err *err)
 {
 	int64_t seq = t->o->seq;
 	int32_t *row = malloc((size_t)(seq + 1) * sizeof(*row));
@@ -17,8 +18,8 @@ int trainer_load(struct trainer *t, struct dt_sampler *s, int64_t n, int64_t end
 		if (real)
 			rc = dt_sampler_get(s, n + b, row, err);
 		for (int64_t i = 0; i < seq; i++) {
-			t->pass.ids[b * seq + i] = real ? row[i] : 0;
-			t->pass.targets[b * seq + i] = real ? row[i + 1] : -1;
+			p->ids[b * seq + i] = real ? row[i] : 0;
+			p->targets[b * seq + i] = real ? row[i + 1] : -1;
 		}
 	}
 	free(row);

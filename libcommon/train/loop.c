@@ -27,12 +27,18 @@ static void catch_signals(void)
 
 static int init_weights(struct trainer *t, struct dt_err *err)
 {
-	dt_model_init_weights(&t->table, &t->local, t->o->seed, t->master);
-	if (t->master == t->weights)
-		return 0;
-	return dt_kernel_check(t->dev->ops->convert(t->dev, dt_t1(t->weights, t->o->compute, t->local.numel),
-						    dt_t1(t->master, DT_F32, t->local.numel)),
-			       "->convert(", err);
+	for (int i = 0; i < t->local.n; i++) {
+		const struct dt_local_param *lp = &t->local.p[i];
+		int64_t start = lp->flat - t->local.unit[lp->unit].flat, s = share_first(t, lp->unit),
+			first = start > s ? start : s, last = s + share_n(t, lp->unit);
+
+		if (last > start + lp->numel)
+			last = start + lp->numel;
+		if (first < last)
+			dt_param_init(&t->table.p[lp->index], lp, t->o->seed, first - start, last - first,
+				      flat_at(t, &t->master, lp->unit, first));
+	}
+	return units_publish(t, err);
 }
 
 static void announce(struct trainer *t)
@@ -110,7 +116,7 @@ static int start(struct trainer *t, struct dt_err *err)
 	announce(t);
 	if (t->o->resume)
 		rc = trainer_resume(t, err);
-	return rc == 0 ? trainer_agree(t, init_weights(t, err), err) : rc < 0 ? rc : 0;
+	return rc == 0 ? init_weights(t, err) : rc < 0 ? rc : 0;
 }
 
 int dt_train_run(const struct dt_train_opts *o, struct dt_world *w, const struct dt_log *log)

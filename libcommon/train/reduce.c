@@ -1,8 +1,9 @@
 /*
- * Data-parallel gradients: units are grouped into buckets of about bucket_bytes in the order backward
- * completes them (last layer first); a bucket's all-reduce starts when its last unit is complete and runs
- * beside the rest of backward (Li et al., PyTorch Distributed, VLDB 2020, section 4). Each unit is checked
- * for NaN and Inf before it is mixed with other ranks' gradients, so that the guilty rank can say so.
+ * Gradients over the data-parallel ranks. Without ZeRO, units are grouped into buckets of about bucket_bytes
+ * in the order backward completes them; a bucket's all-reduce starts when its last unit is complete and runs
+ * beside the rest of backward (Li et al., PyTorch Distributed, VLDB 2020, section 4). With ZeRO a unit is
+ * reduce-scattered by itself, from z2 on a layer after every microbatch. Each unit is checked for NaN and Inf
+ * before it is mixed with other ranks' gradients, so that the guilty rank can say so.
  */
 #include "train/trainer.h"
 
@@ -18,8 +19,8 @@ int reduce_init(struct trainer *t, struct dt_err *err)
 	struct bucket *b = NULL;
 
 	t->bucket = calloc((size_t)l->nunit, sizeof(*t->bucket));
-	t->unit_bucket = calloc((size_t)l->nunit, sizeof(*t->unit_bucket));
-	if (!t->bucket || !t->unit_bucket)
+	t->unit = calloc((size_t)l->nunit, sizeof(*t->unit));
+	if (!t->bucket || !t->unit)
 		return dt_err_sys(err, -ENOMEM, "cannot set up gradient buckets");
 	for (int u = l->nunit - 1; u >= 0; u--) {
 		if (!b || b->numel >= want) {
@@ -30,16 +31,37 @@ int reduce_init(struct trainer *t, struct dt_err *err)
 		b->first_unit = u;
 		b->flat = l->unit[u].flat;
 		b->numel += l->unit[u].numel;
-		t->unit_bucket[u] = t->nbucket - 1;
+		t->unit[u].bucket = t->nbucket - 1;
 	}
 	return 0;
 }
 
-void reduce_begin(struct trainer *t)
+static bool is_layer(const struct trainer *t, int u)
 {
+	return t->local.unit[u].layer >= 0 && t->local.unit[u].layer < t->config.layers;
+}
+
+/* Whether the unit holds one of the two copies of an embedding tied across stages. */
+static bool tied_apart(const struct trainer *t, int u)
+{
+	return t->config.tied && t->layout.pp > 1 && !is_layer(t, u) &&
+	       (t->model.has_embed || t->model.has_head);
+}
+
+int reduce_begin(struct trainer *t, struct dt_err *err)
+{
+	int rc = 0;
+
 	t->bad = NULL;
 	for (int i = 0; i < t->nbucket; i++)
 		t->bucket[i].pending = t->bucket[i].last_unit - t->bucket[i].first_unit + 1;
+	for (int u = 0; u < t->local.nunit && rc == 0; u++) {
+		t->unit[u].left = t->accumulation;
+		t->unit[u].summed = false;
+		if (!t->grads.shared || !is_layer(t, u))
+			rc = dt_grads_begin(&t->model, u, err);
+	}
+	return rc;
 }
 
 /* Remembers the first parameter of the unit with a gradient that is not finite. */
@@ -48,7 +70,7 @@ static int check_unit(struct trainer *t, int unit, struct dt_err *err)
 	const struct dt_local_unit *u = &t->local.unit[unit];
 	const struct dt_ops *o = t->dev->ops;
 	double sum;
-	int rc = o->sumsq(t->dev, &sum, dt_t1(t->grads + u->flat, DT_F32, u->numel));
+	int rc = o->sumsq(t->dev, &sum, dt_t1(t->unit_g[unit], DT_F32, u->numel));
 
 	if (rc < 0 || isfinite(sum) || t->bad)
 		return dt_kernel_check(rc, "->sumsq(", err);
@@ -57,7 +79,7 @@ static int check_unit(struct trainer *t, int unit, struct dt_err *err)
 
 		if (lp->unit != unit)
 			continue;
-		rc = o->sumsq(t->dev, &sum, dt_t1(t->grads + lp->flat, DT_F32, lp->numel));
+		rc = o->sumsq(t->dev, &sum, dt_t1(t->unit_g[unit] + (lp->flat - u->flat), DT_F32, lp->numel));
 		if (rc < 0)
 			return dt_kernel_check(rc, "->sumsq(", err);
 		if (!isfinite(sum))
@@ -66,30 +88,101 @@ static int check_unit(struct trainer *t, int unit, struct dt_err *err)
 	return 0;
 }
 
-int reduce_unit(struct trainer *t, int unit, struct dt_err *err)
+/* Starts the reduction of a unit whose gradients are complete. */
+static int start(struct trainer *t, int u, struct dt_err *err)
 {
-	struct bucket *b = &t->bucket[t->unit_bucket[unit]];
-	int rc = check_unit(t, unit, err);
+	struct bucket *b = &t->bucket[t->unit[u].bucket];
 
-	if (rc < 0 || --b->pending > 0)
-		return rc;
-	if (dt_comm_size(t->mesh.dp) == 1)
+	if (t->layout.zero)
+		return dt_ireduce_scatter(t->mesh.dp, t->unit_g[u], NULL, (size_t)share_n(t, u), DT_F32,
+					  DT_SUM, "gradients of a unit", &t->unit[u].req, err);
+	if (--b->pending > 0 || dt_comm_size(t->mesh.dp) == 1)
 		return 0;
-	return dt_iall_reduce(t->mesh.dp, t->grads + b->flat, NULL, (size_t)b->numel, DT_F32, DT_SUM, b->what,
-			      &b->req, err);
+	return dt_iall_reduce(t->mesh.dp, flat_at(t, &t->grads, b->first_unit, 0), NULL, (size_t)b->numel,
+			      DT_F32, DT_SUM, b->what, &b->req, err);
+}
+
+/* z2: the scattered gradients of a unit go from where they were computed to the share. */
+static int collect(struct trainer *t, int u, struct dt_err *err)
+{
+	struct dt_tensor share = dt_t1(grad_share(t, u), DT_F32, share_n(t, u)),
+			 got = dt_t1(t->unit_g[u], DT_F32, share_n(t, u));
+	int rc = dt_wait(&t->unit[u].req, &t->t.comm_exposed, err);
+
+	if (rc < 0 || !t->grads.shared)
+		return rc;
+	rc = t->unit[u].summed ? t->dev->ops->axpy(t->dev, share, 1.0f, got)
+			       : t->dev->ops->convert(t->dev, share, got);
+	t->unit[u].summed = true;
+	return dt_kernel_check(rc, "->axpy(", err);
+}
+
+int reduce_before(struct trainer *t, int u, struct dt_err *err)
+{
+	int slot = dt_unit_slot(&t->local, u, t->config.layers), rc = 0;
+
+	if (!t->grads.shared || !is_layer(t, u))
+		return 0;
+	if (t->grad_held[slot] >= 0)
+		rc = collect(t, t->grad_held[slot], err);
+	t->grad_held[slot] = u;
+	return rc == 0 ? dt_grads_begin(&t->model, u, err) : rc;
+}
+
+int reduce_after(struct trainer *t, int u, struct dt_err *err)
+{
+	bool each = t->grads.shared && is_layer(t, u);
+	int rc;
+
+	if (--t->unit[u].left > 0 && !each)
+		return 0;
+	rc = check_unit(t, u, err);
+	return rc < 0 || tied_apart(t, u) ? rc : start(t, u, err);
+}
+
+/* First and last stage add up their gradients of the embedding they share. */
+static int join_tied(struct trainer *t, struct dt_err *err)
+{
+	int last = t->layout.pp - 1, peer = t->model.has_embed ? last : 0, rc;
+	struct dt_unit *u = t->model.has_embed ? &t->model.embed : &t->model.final;
+	struct dt_tensor mine = u->g[DT_W_EMBED], other = mine;
+	struct dt_req *send = NULL;
+	size_t n = (size_t)dt_numel(mine);
+
+	other.data = dt_plan_address(&t->plan, t->arena.base, DT_B_TIED, -1, -1, -1);
+	rc = dt_isend(t->mesh.pp, mine.data, n, DT_F32, peer, 0, "tied embedding's gradient", &send, err);
+	if (rc == 0)
+		rc = dt_recv(t->mesh.pp, other.data, n, DT_F32, peer, 0, "tied embedding's gradient", err);
+	if (rc == 0)
+		rc = dt_wait(&send, &t->t.comm_exposed, err);
+	return rc < 0 ? rc : dt_kernel_check(t->dev->ops->axpy(t->dev, mine, 1.0f, other), "->axpy(", err);
 }
 
 int reduce_finish(struct trainer *t, struct dt_err *err)
 {
-	int rc = 0;
+	int rc = 0, n = t->local.nunit;
 
+	if (tied_apart(t, t->model.has_embed ? 0 : n - 1)) {
+		rc = join_tied(t, err);
+		for (int u = n - 1; u >= 0 && rc == 0; u--)
+			if (tied_apart(t, u))
+				rc = start(t, u, err);
+	}
 	for (int i = 0; i < t->nbucket && rc == 0; i++)
 		rc = dt_wait(&t->bucket[i].req, &t->t.comm_exposed, err);
+	for (int u = n - 1; u >= 0 && rc == 0 && t->layout.zero; u--)
+		if (!is_layer(t, u) || !t->grads.shared)
+			rc = collect(t, u, err);
+	for (int slot = 0; slot < 2 && rc == 0; slot++) {
+		if (t->grad_held[slot] >= 0)
+			rc = collect(t, t->grad_held[slot], err);
+		t->grad_held[slot] = -1;
+	}
 	return rc;
 }
 
 void reduce_release(struct trainer *t)
 {
 	free(t->bucket);
-	free(t->unit_bucket);
+	free(t->unit);
 }

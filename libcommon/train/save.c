@@ -14,49 +14,60 @@
 
 static const char *const kinds[] = {"model", "m", "v"};
 
-static float *kind_data(struct trainer *t, int kind)
+static const struct flat *kind_data(const struct trainer *t, int kind)
 {
-	return kind == 0 ? t->master : t->state[kind - 1];
+	return kind == 0 ? &t->master : &t->state[kind - 1];
 }
 
-static void box_of(struct trainer *t, const struct dt_local_param *lp, int kind, struct dt_piece *ret)
+/* The part of a parameter in elements [lo, hi) of its unit, as at most 2 ndim + 1 pieces with their
+ * addresses. */
+static int pieces_of(const struct trainer *t, const struct dt_local_param *lp, int kind, int64_t lo,
+		     int64_t hi, struct dt_piece *ret)
 {
 	const struct dt_param *p = &t->table.p[lp->index];
+	struct dt_piece box = {.dtype = DT_F32, .ndim = p->ndim};
+	int64_t start = lp->flat - t->local.unit[lp->unit].flat, first = lo > start ? lo - start : 0,
+		last = hi < start + lp->numel ? hi - start : lp->numel;
+	int n;
 
-	*ret = (struct dt_piece){.dtype = DT_F32, .ndim = p->ndim, .data = kind_data(t, kind) + lp->flat};
-	snprintf(ret->name, sizeof(ret->name), "%s/%s", kinds[kind], p->name);
+	if (first >= last)
+		return 0;
+	snprintf(box.name, sizeof(box.name), "%s/%s", kinds[kind], p->name);
 	for (int d = 0; d < p->ndim; d++) {
-		ret->global[d] = p->shape[d];
-		ret->off[d] = lp->off[d];
-		ret->shape[d] = lp->shape[d];
+		box.global[d] = p->shape[d];
+		box.off[d] = lp->off[d];
+		box.shape[d] = lp->shape[d];
 	}
+	/* Addresses come out relative to the box, of which a shared buffer holds only a part. */
+	n = dt_pieces_of_range(&box, first, last - first, ret);
+	for (int64_t i = 0, at = first; i < n; i++) {
+		int64_t count = 1;
+
+		for (int d = 0; d < ret[i].ndim; d++)
+			count *= ret[i].shape[d];
+		ret[i].data = flat_at(t, kind_data(t, kind), lp->unit, start + at);
+		at += count;
+	}
+	return n;
 }
 
-/* The pieces this rank writes; *ret is malloc'd. */
+/* The pieces this rank writes: of every unit its dp-th part; *ret is malloc'd. */
 static int my_pieces(struct trainer *t, struct dt_piece **ret, int *ret_n, struct dt_err *err)
 {
-	int64_t dp = t->layout.dp, lo = t->local.numel * t->mesh.at.dp / dp,
-		hi = t->local.numel * (t->mesh.at.dp + 1) / dp;
 	struct dt_piece *out = malloc(sizeof(*out) * (size_t)(t->local.n * 3 * (2 * DT_CKPT_MAX_DIM + 1)));
+	int64_t dp = t->layout.dp, r = t->mesh.at.dp;
 	int n = 0;
 
 	if (!out)
 		return dt_err_sys(err, -ENOMEM, "cannot list the checkpoint's pieces");
-	for (int kind = 0; kind < 3; kind++) {
-		if (!kind_data(t, kind))
-			continue;
-		for (int i = 0; i < t->local.n; i++) {
+	for (int kind = 0; kind < 3; kind++)
+		for (int i = 0; i < t->local.n && kind_data(t, kind)->p; i++) {
 			const struct dt_local_param *lp = &t->local.p[i];
-			int64_t first = lp->flat > lo ? lp->flat : lo,
-				last = lp->flat + lp->numel < hi ? lp->flat + lp->numel : hi;
-			struct dt_piece box;
+			int64_t numel = t->local.unit[lp->unit].numel;
 
-			if (first >= last || (t->mesh.at.tp != 0 && t->table.p[lp->index].cut == DT_CUT_NONE))
-				continue;
-			box_of(t, lp, kind, &box);
-			n += dt_pieces_of_range(&box, first - lp->flat, last - first, out + n);
+			if (counts(t, lp))
+				n += pieces_of(t, lp, kind, numel * r / dp, numel * (r + 1) / dp, out + n);
 		}
-	}
 	*ret = out;
 	*ret_n = n;
 	return 0;
@@ -153,30 +164,29 @@ int trainer_save(struct trainer *t, struct dt_err *err)
 	return rc;
 }
 
-static int load_kind(struct trainer *t, struct dt_ckpt *ck, int kind, struct dt_err *err)
+static int load_param(struct trainer *t, struct dt_ckpt *ck, const struct dt_local_param *lp, int kind,
+		      struct dt_err *err)
 {
-	for (int i = 0; i < t->local.n; i++) {
-		const struct dt_local_param *lp = &t->local.p[i];
-		struct dt_ckpt_tensor have;
-		struct dt_piece box;
-		int at, rc;
+	struct dt_piece piece[2 * DT_CKPT_MAX_DIM + 1];
+	int64_t first = share_first(t, lp->unit);
+	int n = pieces_of(t, lp, kind, first, first + share_n(t, lp->unit), piece), rc = 0;
+	struct dt_ckpt_tensor have;
 
-		box_of(t, lp, kind, &box);
-		at = dt_ckpt_find(ck, box.name);
+	for (int i = 0; i < n && rc == 0; i++) {
+		int at = dt_ckpt_find(ck, piece[i].name);
+
 		if (at < 0)
 			return dt_err_set(err, -ENOENT, "checkpoint '%s' has no tensor '%s'",
-					  dt_ckpt_path(ck), box.name);
+					  dt_ckpt_path(ck), piece[i].name);
 		dt_ckpt_tensor(ck, at, &have);
-		if (have.ndim != box.ndim ||
-		    memcmp(have.shape, box.global, sizeof(int64_t) * (size_t)box.ndim))
+		if (have.ndim != piece[i].ndim ||
+		    memcmp(have.shape, piece[i].global, sizeof(int64_t) * (size_t)have.ndim))
 			return dt_err_set(err, -EINVAL,
 					  "checkpoint '%s': '%s' has another shape than model '%s'",
-					  dt_ckpt_path(ck), box.name, t->config.name);
-		rc = dt_ckpt_read(ck, at, box.off, box.shape, DT_F32, (float *)box.data, err);
-		if (rc < 0)
-			return rc;
+					  dt_ckpt_path(ck), piece[i].name, t->config.name);
+		rc = dt_ckpt_read(ck, at, piece[i].off, piece[i].shape, DT_F32, (void *)piece[i].data, err);
 	}
-	return 0;
+	return rc;
 }
 
 static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
@@ -210,14 +220,9 @@ static int load_all(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 {
 	int rc = load_meta(t, ck, err);
 
-	for (int kind = 0; kind < 3 && rc == 0; kind++)
-		if (kind_data(t, kind))
-			rc = load_kind(t, ck, kind, err);
-	if (rc == 0 && t->master != t->weights)
-		rc = dt_kernel_check(t->dev->ops->convert(t->dev,
-							  dt_t1(t->weights, t->o->compute, t->local.numel),
-							  dt_t1(t->master, DT_F32, t->local.numel)),
-				     "->convert(", err);
+	for (int kind = 0; kind < 3; kind++)
+		for (int i = 0; i < t->local.n && rc == 0 && kind_data(t, kind)->p; i++)
+			rc = load_param(t, ck, &t->local.p[i], kind, err);
 	return rc;
 }
 
@@ -236,6 +241,8 @@ int trainer_resume(struct trainer *t, struct dt_err *err)
 		return rc;
 	}
 	rc = trainer_agree(t, load_all(t, ck, err), err);
+	if (rc == 0)
+		rc = units_publish(t, err);
 	if (rc == 0)
 		dt_log_msg(&t->root_log, "resumed from '%s' at step %lld", dt_ckpt_path(ck),
 			   (long long)t->step);

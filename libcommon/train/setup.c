@@ -10,11 +10,26 @@
 
 static int check_parallel(const struct dt_layout *l, struct dt_err *err)
 {
-	if (l->pp > 1 || l->cp > 1 || l->ep > 1 || l->zero > 0 || l->seq_parallel) {
-		dt_err_set(err, -ENOTSUP,
-			   "layout axes pp, cp, ep, z and s cannot be trained by this version");
-		dt_err_hint(err, "use dp and tp");
+	if (l->cp > 1 || l->ep > 1 || l->seq_parallel) {
+		dt_err_set(err, -ENOTSUP, "layout axes cp, ep and s cannot be trained by this version");
+		dt_err_hint(err, "use dp, tp, pp, v and z");
 		return -ENOTSUP;
+	}
+	if (l->zero == 3 && l->pp > 1)
+		return dt_err_set(err, -ENOTSUP, "z3 cannot be combined with a pipeline");
+	return 0;
+}
+
+/* --pipeline interleaved:V and a layout's vV say the same thing. */
+static int set_chunks(struct trainer *t, struct dt_err *err)
+{
+	int said = dt_layout_chunks(&t->layout);
+
+	if (t->layout.pp > 1 && t->o->chunks > 1) {
+		if (said > 1 && said != t->o->chunks)
+			return dt_err_set(err, -EINVAL, "layout '%s' and --pipeline interleaved:%d disagree",
+					  t->o->layout, t->o->chunks);
+		t->layout.chunks = t->o->chunks;
 	}
 	return 0;
 }
@@ -83,7 +98,7 @@ static int thread_count(struct trainer *t)
 	return (int)mine;
 }
 
-static struct dt_train_shape shape_of(const struct trainer *t)
+struct dt_train_shape trainer_shape(const struct trainer *t)
 {
 	return (struct dt_train_shape){.config = &t->config,
 				       .layout = t->layout,
@@ -93,33 +108,25 @@ static struct dt_train_shape shape_of(const struct trainer *t)
 				       .compute = t->o->compute,
 				       .optim = t->o->optim.kind,
 				       .recompute = t->o->recompute,
-				       .loss_chunk = t->o->loss_chunk};
+				       .loss_chunk = t->o->loss_chunk,
+				       .pipeline = t->o->pipeline,
+				       .accumulation = t->accumulation};
 }
 
 static int bind_memory(struct trainer *t, struct dt_err *err)
 {
-#define AT(id) dt_plan_address(&t->plan, t->arena.base, id, -1, -1)
-	struct dt_train_shape s = shape_of(t);
 	int rc = dt_arena_init(&t->arena, t->plan.arena_bytes, err);
 
-	if (rc < 0)
+	if (rc < 0 || (rc = units_bind(t, err)) < 0)
 		return rc;
-	t->weights = AT(DT_B_WEIGHTS);
-	t->master = AT(DT_B_MASTER);
-	if (!t->master)
-		t->master = t->weights;
-	t->grads = AT(DT_B_GRADS);
-	t->state[0] = AT(DT_B_OPTIM1);
-	t->state[1] = AT(DT_B_OPTIM2);
-#undef AT
 	rc = dt_model_bind(&t->model, &t->config, &t->table, &t->local, &t->layout, t->mesh.at, t->mesh.tp,
-			   t->dev, t->o->compute, t->weights, t->grads, err);
-	return rc < 0 ? rc : dt_pass_bind(&t->pass, &t->model, &s, &t->plan, t->arena.base, err);
+			   t->dev, t->o->compute, t->unit_w, t->unit_g, err);
+	return rc < 0 ? rc : pipeline_init(t, err);
 }
 
 static int plan_memory(struct trainer *t, struct dt_err *err)
 {
-	struct dt_train_shape s = shape_of(t);
+	struct dt_train_shape s = trainer_shape(t);
 	int rc = dt_memory_plan(&s, &t->plan, err);
 
 	if (rc < 0)
@@ -156,7 +163,7 @@ static int describe(struct trainer *t, struct dt_err *err)
 	if (rc < 0)
 		return rc;
 	t->status = DT_EXIT_USAGE;
-	if ((rc = dt_layout_parse(t->o->layout, &t->layout, err)) < 0 ||
+	if ((rc = dt_layout_parse(t->o->layout, &t->layout, err)) < 0 || (rc = set_chunks(t, err)) < 0 ||
 	    (rc = check_parallel(&t->layout, err)) < 0 ||
 	    (rc = dt_layout_check(&t->layout, &t->config, err)) < 0 || (rc = check_batch(t, err)) < 0)
 		return rc;
@@ -214,7 +221,8 @@ int trainer_init(struct trainer *t, const struct dt_train_opts *o, struct dt_wor
 void trainer_release(struct trainer *t)
 {
 	reduce_release(t);
-	dt_pass_release(&t->pass);
+	pipeline_release(t);
+	units_release(t);
 	dt_model_release(&t->model);
 	if (t->dev)
 		dt_dev_close(t->dev);

@@ -6,11 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-static int unit_done(void *arg, int unit, struct dt_err *err)
-{
-	return reduce_unit(arg, unit, err);
-}
-
 /* What every rank must agree on after a step, in one sum. */
 struct verdict {
 	double loss, stop, bad;
@@ -42,42 +37,27 @@ static int not_finite(struct trainer *t, bool loss_finite, struct dt_err *err)
 
 int trainer_step(struct trainer *t, bool stop_asked, struct step_result *ret, struct dt_err *err)
 {
-	double tokens = (double)t->global_batch * (double)t->o->seq, loss_sum = 0, t0, exposed;
+	double tokens = (double)t->global_batch * (double)t->o->seq, t0;
 	struct verdict v;
 	int rc;
 
 	memset(&t->t, 0, sizeof(t->t));
 	t->t.start = dt_now();
-	reduce_begin(t);
-	rc = dt_grads_begin(&t->model, err);
-	for (int64_t a = 0; a < t->accumulation && rc == 0; a++) {
-		int64_t first = t->cursor + (a * t->layout.dp + t->mesh.at.dp) * t->o->microbatch;
-
-		t0 = dt_now();
-		rc = trainer_load(t, &t->sampler, first, INT64_MAX, err);
-		t->t.data += dt_now() - t0;
-		t0 = dt_now();
-		exposed = t->t.comm_exposed;
-		t->pass.accumulate = a > 0;
-		if (rc == 0)
-			rc = dt_stage_forward(&t->model, &t->pass, err);
-		if (rc == 0)
-			rc = dt_loss(&t->model, &t->pass, true, (float)(1 / tokens), &loss_sum, err);
-		if (rc == 0)
-			rc = dt_stage_backward(&t->model, &t->pass,
-					       a == t->accumulation - 1 ? unit_done : NULL, t, err);
-		t->t.compute += dt_now() - t0 - (t->t.comm_exposed - exposed);
-	}
+	t->loss_sum = 0;
+	rc = reduce_begin(t, err);
+	if (rc == 0)
+		rc = pipeline_step(t, (float)(1 / tokens), err);
+	t->t.compute = dt_now() - t->t.start - t->t.data - t->t.comm_exposed;
 	if (rc == 0)
 		rc = reduce_finish(t, err);
 	if (rc < 0)
 		return rc;
-	v = (struct verdict){loss_sum, stop_asked, t->bad != NULL || !isfinite(loss_sum)};
+	v = (struct verdict){t->loss_sum, stop_asked, t->bad != NULL || !isfinite(t->loss_sum)};
 	rc = agree(t, &v, err);
 	if (rc < 0)
 		return rc;
 	if (v.bad != 0)
-		return not_finite(t, isfinite(loss_sum), err);
+		return not_finite(t, isfinite(t->loss_sum), err);
 	t0 = dt_now();
 	ret->loss = v.loss / tokens;
 	ret->stop = v.stop != 0;
@@ -95,22 +75,19 @@ int trainer_step(struct trainer *t, bool stop_asked, struct step_result *ret, st
 int trainer_eval(struct trainer *t, double *ret_loss, int64_t *ret_tokens, struct dt_err *err)
 {
 	int64_t samples = t->eval_sampler.samples, mb = t->o->microbatch, each = mb * t->layout.dp;
-	double sum[1] = {0};
+	double sum = 0;
 	int rc = 0;
 
 	if (t->o->eval_tokens && samples > t->o->eval_tokens / t->o->seq)
 		samples = t->o->eval_tokens / t->o->seq > 0 ? t->o->eval_tokens / t->o->seq : 1;
-	for (int64_t n = 0; n < samples && rc == 0; n += each) {
-		rc = trainer_load(t, &t->eval_sampler, n + t->mesh.at.dp * mb, samples, err);
-		if (rc == 0)
-			rc = dt_stage_forward(&t->model, &t->pass, err);
-		if (rc == 0)
-			rc = dt_loss(&t->model, &t->pass, false, 0, &sum[0], err);
-	}
+	for (int64_t n = 0; n < samples && rc == 0; n += each)
+		rc = pipeline_eval(t, n + t->mesh.at.dp * mb, samples, &sum, err);
 	if (rc < 0)
 		return rc;
-	rc = dt_all_reduce(t->mesh.dp, sum, NULL, 1, DT_F64, DT_SUM, "evaluation loss", err);
+	if (t->mesh.at.tp != 0)
+		sum = 0;
+	rc = dt_all_reduce(t->mesh.world, &sum, NULL, 1, DT_F64, DT_SUM, "evaluation loss", err);
 	*ret_tokens = samples * t->o->seq;
-	*ret_loss = sum[0] / (double)*ret_tokens;
+	*ret_loss = sum / (double)*ret_tokens;
 	return rc;
 }

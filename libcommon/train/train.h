@@ -14,6 +14,8 @@ struct dt_train_opts {
 	const char *model; /* preset, config.json or checkpoint */
 	const char *data, *eval_data;
 	const char *layout;
+	enum dt_pipeline pipeline;	       /* where pp > 1 */
+	int chunks;			       /* of an interleaved pipeline; 0: as the layout says */
 	int64_t seq, microbatch, global_batch; /* samples; global_batch 0: microbatch x dp */
 	int64_t steps;
 	struct dt_lr lr;

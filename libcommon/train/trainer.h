@@ -8,6 +8,23 @@
 #include "nn/transformer.h"
 #include "train/train.h"
 
+/*
+ * A flat buffer of one value a parameter element. shared: it holds only this rank's share of every unit, one
+ * dp-th each (ZeRO); else whole units.
+ */
+struct flat {
+	char *p;
+	enum dt_dtype dtype;
+	bool shared;
+};
+
+/* One microbatch on its way through one chunk of the stage. */
+struct flight {
+	struct dt_pass pass;
+	int mb; /* -1: free */
+	struct dt_req *recv_grad, *send_out, *send_grad;
+};
+
 struct bucket {			   /* consecutive units whose gradients are reduced together */
 	int first_unit, last_unit; /* inclusive */
 	int64_t flat, numel;
@@ -37,9 +54,16 @@ struct trainer {
 	struct dt_arena arena;
 	struct dt_dev *dev;
 	struct dt_model model;
-	struct dt_pass pass;
-	void *weights;
-	float *master, *grads, *state[2]; /* flat; master is weights when compute is f32 */
+	struct flat weights, master, grads,
+		state[2]; /* master is weights when compute is f32; p NULL: absent */
+	void **unit_w;	  /* where each unit's weights and gradients are while it computes */
+	float **unit_g;
+
+	struct dt_schedule sched;
+	struct flight *flight[DT_MAX_CHUNKS]; /* [plan.slots[chunk]] */
+	int64_t done[DT_MAX_CHUNKS];	      /* microbatches whose gradients a chunk has added, this step */
+	int64_t head_done;
+	double loss_sum; /* of this rank, this step */
 
 	struct dt_dataset *data, *eval_data;
 	struct dt_sampler sampler, eval_sampler;
@@ -51,10 +75,18 @@ struct trainer {
 	int64_t tokens;	     /* trained on so far */
 	double matmul_rate;  /* of all ranks together, flop/s */
 
-	struct bucket *bucket;
+	struct bucket *bucket; /* z0 */
 	int nbucket;
-	int *unit_bucket; /* bucket of each local unit */
-	const char *bad;  /* first parameter whose gradient is not finite on this rank */
+	struct unit_state {
+		int bucket;
+		int64_t left;	    /* microbatches until the gradients are complete */
+		bool begun, summed; /* z2: the share has a first microbatch's gradients */
+		struct dt_req *req; /* z1 and up: reduce-scatter */
+	} * unit;
+	int held[DT_UNIT_SLOTS];	      /* z3: which unit's weights a slot has, -1: none */
+	struct dt_req *gather[DT_UNIT_SLOTS]; /* z3: under way, for held */
+	int grad_held[2];		      /* z2: which layer unit's gradients a slot has */
+	const char *bad;		      /* first parameter whose gradient is not finite on this rank */
 	struct step_times t;
 	bool agreed; /* every rank knows of the failure and ends by itself */
 	int status;  /* exit status of a failure */
@@ -71,10 +103,31 @@ int trainer_agree(struct trainer *t, int rc, struct dt_err *err);
 int trainer_init(struct trainer *t, const struct dt_train_opts *o, struct dt_world *w,
 		 const struct dt_log *log, struct dt_err *err);
 void trainer_release(struct trainer *t);
+struct dt_train_shape trainer_shape(const struct trainer *t);
 
-/* batch.c: samples n .. n + microbatch - 1 of the sampler into ids and targets; rows past end are ignored
- * targets. */
-int trainer_load(struct trainer *t, struct dt_sampler *s, int64_t n, int64_t end, struct dt_err *err);
+/* units.c: where a unit's values are, and bringing weights together (z3) */
+int units_bind(struct trainer *t, struct dt_err *err);
+void units_release(struct trainer *t);
+/* This rank's share of unit u: elements [first, first + n) of the unit; without ZeRO the whole. */
+int64_t share_first(const struct trainer *t, int u);
+int64_t share_n(const struct trainer *t, int u);
+/* Address of element i of unit u, which must be in the share of a shared buffer. */
+void *flat_at(const struct trainer *t, const struct flat *f, int u, int64_t i);
+/* This rank's share of the reduced gradients of unit u. */
+float *grad_share(const struct trainer *t, int u);
+int units_gather(struct trainer *t, int u, bool backward, struct dt_err *err);
+/* Weights from this rank's share of the masters, and from the other ranks'. */
+int units_publish(struct trainer *t, struct dt_err *err);
+
+/* batch.c: samples n .. n + microbatch - 1 of the sampler into p; rows past end are ignored targets. */
+int trainer_load(struct trainer *t, const struct dt_pass *p, struct dt_sampler *s, int64_t n, int64_t end,
+		 struct dt_err *err);
+
+/* pipeline.c: the schedule of one step, or the forward pass of one evaluation microbatch */
+int pipeline_init(struct trainer *t, struct dt_err *err);
+int pipeline_step(struct trainer *t, float scale, struct dt_err *err);
+int pipeline_eval(struct trainer *t, int64_t first, int64_t end, double *loss_sum, struct dt_err *err);
+void pipeline_release(struct trainer *t);
 
 /* step.c */
 struct step_result {
@@ -84,16 +137,19 @@ struct step_result {
 int trainer_step(struct trainer *t, bool stop_asked, struct step_result *ret, struct dt_err *err);
 int trainer_eval(struct trainer *t, double *ret_loss, int64_t *ret_tokens, struct dt_err *err);
 
-/* reduce.c: data-parallel gradients in buckets, started as soon as backward has filled them */
+/* reduce.c: gradients over the data-parallel ranks, started as soon as backward has completed them */
 int reduce_init(struct trainer *t, struct dt_err *err);
-void reduce_begin(struct trainer *t);
-/* Unit u of the local units is complete: checks it for NaN and Inf, starts its bucket when it was the last.
- */
-int reduce_unit(struct trainer *t, int unit, struct dt_err *err);
+int reduce_begin(struct trainer *t, struct dt_err *err);
+/* Before backward of a unit: z2 takes a slot for its gradients. */
+int reduce_before(struct trainer *t, int unit, struct dt_err *err);
+/* After it: checks for NaN and Inf, starts what is complete. */
+int reduce_after(struct trainer *t, int unit, struct dt_err *err);
 int reduce_finish(struct trainer *t, struct dt_err *err);
 void reduce_release(struct trainer *t);
 
 /* update.c */
+/* Whether this rank is the one that counts, writes and norms parameter lp (replicas do not). */
+bool counts(const struct trainer *t, const struct dt_local_param *lp);
 int grad_norm(struct trainer *t, double *ret, struct dt_err *err);
 int update(struct trainer *t, double lr, double norm, struct dt_err *err);
 

@@ -2,15 +2,31 @@
 
 #include <math.h>
 
-/* Whether every rank of a tensor-parallel group holds this parameter whole. */
-static bool replicated(const struct trainer *t, const struct dt_param *p)
+bool counts(const struct trainer *t, const struct dt_local_param *lp)
 {
-	return t->layout.tp > 1 && p->cut == DT_CUT_NONE;
+	const struct dt_param *p = &t->table.p[lp->index];
+
+	if (t->mesh.at.tp != 0 && p->cut == DT_CUT_NONE)
+		return false;
+	/* The copy of a tied embedding on a last stage that is not the first. */
+	return p->role != DT_W_EMBED || t->model.has_embed;
+}
+
+/* Elements [*first, *first + n) of unit lp->unit that are both lp's and this rank's. */
+static int64_t overlap(const struct trainer *t, const struct dt_local_param *lp, int64_t *first)
+{
+	int u = lp->unit;
+	int64_t lo = lp->flat - t->local.unit[u].flat, hi = lo + lp->numel, s = share_first(t, u);
+
+	*first = lo > s ? lo : s;
+	if (hi > s + share_n(t, u))
+		hi = s + share_n(t, u);
+	return hi - *first;
 }
 
 /*
- * The 2-norm over all parameters, each counted once: what a tensor-parallel group holds in common is added by
- * its first rank only. Squares are summed parameter by parameter in f64, in table order.
+ * The 2-norm over all parameters, each counted once. Squares are summed parameter by parameter in f64, in
+ * table order.
  */
 int grad_norm(struct trainer *t, double *ret, struct dt_err *err)
 {
@@ -19,48 +35,50 @@ int grad_norm(struct trainer *t, double *ret, struct dt_err *err)
 
 	for (int i = 0; i < t->local.n; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];
+		int64_t first, n = overlap(t, lp, &first);
 
-		if (replicated(t, &t->table.p[lp->index]) && t->mesh.at.tp != 0)
+		if (n <= 0 || !counts(t, lp))
 			continue;
-		rc = t->dev->ops->sumsq(t->dev, &one, dt_t1(t->grads + lp->flat, DT_F32, lp->numel));
+		rc = t->dev->ops->sumsq(
+			t->dev, &one,
+			dt_t1(grad_share(t, lp->unit) + (first - share_first(t, lp->unit)), DT_F32, n));
 		if (rc < 0)
 			return dt_kernel_check(rc, "->sumsq(", err);
 		total += one;
 	}
-	rc = dt_all_reduce(t->mesh.model, &total, NULL, 1, DT_F64, DT_SUM, "gradient norm", err);
+	rc = dt_all_reduce(t->layout.zero ? t->mesh.world : t->mesh.model, &total, NULL, 1, DT_F64, DT_SUM,
+			   "gradient norm", err);
 	*ret = sqrt(total);
 	return rc;
 }
 
-/* One optimizer call over each run of neighbours with the same weight decay. */
+static struct dt_tensor part(const struct trainer *t, const struct flat *f, int u, int64_t first, int64_t n)
+{
+	return f->p ? dt_t1(flat_at(t, f, u, first), f->dtype, n) : DT_NONE;
+}
+
 int update(struct trainer *t, double lr, double norm, struct dt_err *err)
 {
 	struct dt_optim o = t->o->optim;
-	const struct dt_local_param *lp = t->local.p;
+	const struct flat none = {0}, *copy = t->master.p == t->weights.p ? &none : &t->weights;
 
 	o.lr = (float)lr;
 	o.t = t->step + 1;
 	o.grad_scale = t->o->clip > 0 && norm > t->o->clip ? (float)(t->o->clip / norm) : 1.0f;
-	for (int i = 0, j; i < t->local.n; i = j) {
-		bool decay = t->table.p[lp[i].index].decay;
-		int64_t first = lp[i].flat, n;
-		int rc;
+	for (int i = 0; i < t->local.n; i++) {
+		const struct dt_local_param *lp = &t->local.p[i];
+		int u = lp->unit, rc;
+		int64_t first, n = overlap(t, lp, &first);
 
-		for (j = i; j < t->local.n && t->table.p[lp[j].index].decay == decay; j++)
-			;
-		n = lp[j - 1].flat + lp[j - 1].numel - first;
-		o.weight_decay = decay ? t->o->optim.weight_decay : 0;
+		if (n <= 0)
+			continue;
+		o.weight_decay = t->table.p[lp->index].decay ? t->o->optim.weight_decay : 0;
 		rc = t->dev->ops->optim_step(
-			t->dev, &o,
-			t->o->compute == DT_F32
-				? DT_NONE
-				: dt_t1((char *)t->weights + first * dt_dtype_size(t->o->compute),
-					t->o->compute, n),
-			dt_t1(t->master + first, DT_F32, n), dt_t1(t->grads + first, DT_F32, n),
-			t->state[0] ? dt_t1(t->state[0] + first, DT_F32, n) : DT_NONE,
-			t->state[1] ? dt_t1(t->state[1] + first, DT_F32, n) : DT_NONE);
+			t->dev, &o, part(t, copy, u, first, n), part(t, &t->master, u, first, n),
+			dt_t1(grad_share(t, u) + (first - share_first(t, u)), DT_F32, n),
+			part(t, &t->state[0], u, first, n), part(t, &t->state[1], u, first, n));
 		if (rc < 0)
 			return dt_kernel_check(rc, "->optim_step(", err);
 	}
-	return 0;
+	return t->layout.zero ? units_publish(t, err) : 0;
 }

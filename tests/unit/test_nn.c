@@ -38,6 +38,7 @@ static void setup(struct fixture *f, const char *name, int64_t microbatch, enum 
 	struct dt_layout one = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
 	struct dt_coords at = {0};
 	struct dt_err err = {0};
+	void **weights, **grads;
 	int64_t n;
 
 	memset(f, 0, sizeof(*f));
@@ -64,12 +65,16 @@ static void setup(struct fixture *f, const char *name, int64_t microbatch, enum 
 	memset(f->arena.base, 0xff,
 	       f->arena.bytes); /* NaN everywhere: nothing may be read before it is written */
 	assert_int_equal(dt_dev_open(&f->dev, DT_DEV_CPU, 0, 2), 0);
-	f->weights = dt_plan_address(&f->plan, f->arena.base, DT_B_WEIGHTS, -1, -1);
-	f->grads = dt_plan_address(&f->plan, f->arena.base, DT_B_GRADS, -1, -1);
-	if (dt_model_bind(&f->m, &f->c, &f->table, &f->local, &one, at, NULL, f->dev, DT_F32, f->weights,
-			  f->grads, &err) < 0)
+	f->weights = dt_plan_address(&f->plan, f->arena.base, DT_B_WEIGHTS, -1, -1, -1);
+	f->grads = dt_plan_address(&f->plan, f->arena.base, DT_B_GRADS, -1, -1, -1);
+	weights = dt_flat_units(&f->local, f->weights, DT_F32);
+	grads = dt_flat_units(&f->local, f->grads, DT_F32);
+	if (dt_model_bind(&f->m, &f->c, &f->table, &f->local, &one, at, NULL, f->dev, DT_F32, weights,
+			  (float *const *)grads, &err) < 0)
 		fail_msg("%s", err.msg);
-	assert_int_equal(dt_pass_bind(&f->p, &f->m, &f->shape, &f->plan, f->arena.base, &err), 0);
+	free(weights);
+	free(grads);
+	assert_int_equal(dt_pass_bind(&f->p, &f->m, &f->shape, &f->plan, f->arena.base, 0, 0, &err), 0);
 	for (int i = 0; i < f->local.n; i++) {
 		char path[96];
 		float *w;
@@ -99,17 +104,19 @@ static void teardown(struct fixture *f)
 /* Forward, loss and backward over the batch in microbatches; returns the mean loss. */
 static double run(struct fixture *f)
 {
+	const struct dt_hooks none = {0};
 	struct dt_err err = {0};
 	double loss = 0;
 
-	assert_int_equal(dt_grads_begin(&f->m, &err), 0);
+	for (int u = 0; u < f->local.nunit; u++)
+		assert_int_equal(dt_grads_begin(&f->m, u, &err), 0);
 	for (int64_t b = 0; b < f->batch; b += f->shape.microbatch) {
 		memcpy(f->p.ids, f->ids + b * f->seq, (size_t)f->p.rows * 4);
 		memcpy(f->p.targets, f->targets + b * f->seq, (size_t)f->p.rows * 4);
-		f->p.accumulate = b > 0;
-		if (dt_stage_forward(&f->m, &f->p, &err) < 0 ||
+		f->p.accumulate = f->p.accumulate_head = b > 0;
+		if (dt_chunk_forward(&f->m, &f->p, 0, &none, &err) < 0 ||
 		    dt_loss(&f->m, &f->p, true, 1.0f / (float)f->counted, &loss, &err) < 0 ||
-		    dt_stage_backward(&f->m, &f->p, NULL, NULL, &err) < 0)
+		    dt_chunk_backward(&f->m, &f->p, 0, &none, &err) < 0)
 			fail_msg("%s", err.msg);
 	}
 	return loss / (double)f->counted;

@@ -1,0 +1,223 @@
+/*
+ * Runs the schedule table of this stage. An output is sent from its microbatch's own buffer, and the buffer
+ * for the gradient that will come back is posted at the same time, so no send ever waits for a receive that
+ * has not been posted and the order of the table is the only order there is.
+ */
+#include "train/trainer.h"
+
+#include "base/progress.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum { FORWARD_MSG, BACKWARD_MSG };
+
+static int before(void *arg, int unit, bool backward, struct dt_err *err)
+{
+	int rc = units_gather(arg, unit, backward, err);
+
+	return rc == 0 && backward ? reduce_before(arg, unit, err) : rc;
+}
+
+static int after(void *arg, int unit, bool backward, struct dt_err *err)
+{
+	return backward ? reduce_after(arg, unit, err) : 0;
+}
+
+static struct dt_hooks hooks_of(struct trainer *t)
+{
+	return (struct dt_hooks){.arg = t, .before = before, .after = after};
+}
+
+int pipeline_init(struct trainer *t, struct dt_err *err)
+{
+	struct dt_train_shape s = trainer_shape(t);
+	int rc = dt_shape_schedule(&s, &t->sched, err);
+
+	for (int k = 0; k < t->model.nchunk && rc == 0; k++) {
+		t->flight[k] = calloc((size_t)t->plan.slots[k], sizeof(*t->flight[k]));
+		if (!t->flight[k])
+			return dt_err_sys(err, -ENOMEM, "cannot set up the pipeline");
+		for (int i = 0; i < t->plan.slots[k] && rc == 0; i++) {
+			t->flight[k][i].mb = -1;
+			rc = dt_pass_bind(&t->flight[k][i].pass, &t->model, &s, &t->plan, t->arena.base, k, i,
+					  err);
+		}
+	}
+	return rc;
+}
+
+void pipeline_release(struct trainer *t)
+{
+	for (int k = 0; k < DT_MAX_CHUNKS; k++) {
+		for (int i = 0; t->flight[k] && i < t->plan.slots[k]; i++)
+			dt_pass_release(&t->flight[k][i].pass);
+		free(t->flight[k]);
+	}
+	dt_schedule_release(&t->sched);
+}
+
+/* Message of microbatch mb to virtual stage v. */
+static int tag(const struct trainer *t, int v, int mb, int way)
+{
+	return 1 + (mb * t->layout.pp * t->model.nchunk + v) * 2 + way;
+}
+
+static int peer(const struct trainer *t, int v)
+{
+	return v % t->layout.pp;
+}
+
+static size_t message(const struct trainer *t, const struct dt_pass *p)
+{
+	return (size_t)(p->rows * t->config.hidden);
+}
+
+static int settle(struct trainer *t, struct flight *f, struct dt_err *err)
+{
+	int rc = dt_wait(&f->send_out, &t->t.comm_exposed, err);
+
+	return rc < 0 ? rc : dt_wait(&f->send_grad, &t->t.comm_exposed, err);
+}
+
+static struct flight *find(struct trainer *t, int chunk, int mb)
+{
+	for (int i = 0; i < t->plan.slots[chunk]; i++)
+		if (t->flight[chunk][i].mb == mb)
+			return &t->flight[chunk][i];
+	return NULL;
+}
+
+/* The input of a chunk: samples, or what the stage before sent. The last stage needs the targets. */
+static int take_input(struct trainer *t, struct flight *f, int chunk, int v, int mb, struct dt_sampler *s,
+		      int64_t first, int64_t end, struct dt_err *err)
+{
+	struct dt_pass *p = &f->pass;
+	double t0 = dt_now();
+	int rc = 0;
+
+	if (dt_chunk_first(&t->model, chunk) || dt_chunk_last(&t->model, chunk))
+		rc = trainer_load(t, p, s, first, end, err);
+	t->t.data += dt_now() - t0;
+	if (rc < 0 || v == 0)
+		return rc;
+	t0 = dt_now();
+	rc = dt_recv(t->mesh.pp, p->act[t->model.chunk[chunk].local][DT_A_RESID], message(t, p),
+		     t->o->compute, peer(t, v - 1), tag(t, v, mb, FORWARD_MSG), "activations", err);
+	t->t.comm_exposed += dt_now() - t0;
+	return rc;
+}
+
+static int forward(struct trainer *t, const struct dt_action *a, int v, struct dt_err *err)
+{
+	struct dt_hooks h = hooks_of(t);
+	struct flight *f = find(t, a->chunk, -1);
+	int64_t first = t->cursor + ((int64_t)a->mb * t->layout.dp + t->mesh.at.dp) * t->o->microbatch;
+	int rc = settle(t, f, err);
+
+	f->mb = a->mb;
+	if (rc == 0)
+		rc = take_input(t, f, a->chunk, v, a->mb, &t->sampler, first, INT64_MAX, err);
+	if (rc == 0)
+		rc = dt_chunk_forward(&t->model, &f->pass, a->chunk, &h, err);
+	if (rc < 0 || dt_chunk_last(&t->model, a->chunk))
+		return rc;
+	rc = dt_irecv(t->mesh.pp, f->pass.dresid, message(t, &f->pass), t->o->compute, peer(t, v + 1),
+		      tag(t, v, a->mb, BACKWARD_MSG), "activation gradients", &f->recv_grad, err);
+	if (rc == 0)
+		rc = dt_isend(t->mesh.pp, f->pass.out, message(t, &f->pass), t->o->compute, peer(t, v + 1),
+			      tag(t, v + 1, a->mb, FORWARD_MSG), "activations", &f->send_out, err);
+	return rc;
+}
+
+static int loss(struct trainer *t, struct dt_pass *p, float scale, struct dt_err *err)
+{
+	int unit = dt_final_unit(&t->model), rc = before(t, unit, true, err);
+
+	p->accumulate_head = t->head_done++ > 0;
+	if (rc == 0)
+		rc = dt_loss(&t->model, p, true, scale, &t->loss_sum, err);
+	return rc == 0 ? after(t, unit, true, err) : rc;
+}
+
+static int backward(struct trainer *t, const struct dt_action *a, int v, float scale, struct dt_err *err)
+{
+	struct dt_hooks h = hooks_of(t);
+	struct flight *f = find(t, a->chunk, a->mb);
+	int rc;
+
+	f->pass.accumulate = !t->grads.shared && t->done[a->chunk] > 0;
+	if (dt_chunk_last(&t->model, a->chunk))
+		rc = loss(t, &f->pass, scale, err);
+	else
+		rc = dt_wait(&f->recv_grad, &t->t.comm_exposed, err);
+	if (rc == 0)
+		rc = dt_chunk_backward(&t->model, &f->pass, a->chunk, &h, err);
+	if (rc == 0 && v > 0)
+		rc = dt_isend(t->mesh.pp, f->pass.dresid, message(t, &f->pass), t->o->compute, peer(t, v - 1),
+			      tag(t, v - 1, a->mb, BACKWARD_MSG), "activation gradients", &f->send_grad, err);
+	if (!f->pass.split) {
+		t->done[a->chunk]++;
+		f->mb = -1;
+	}
+	return rc;
+}
+
+static int weights(struct trainer *t, const struct dt_action *a, struct dt_err *err)
+{
+	struct dt_hooks h = hooks_of(t);
+	struct flight *f = find(t, a->chunk, a->mb);
+	int rc;
+
+	f->pass.accumulate = t->done[a->chunk]++ > 0;
+	rc = dt_chunk_weights(&t->model, &f->pass, a->chunk, &h, err);
+	f->mb = -1;
+	return rc;
+}
+
+/* Without a pipeline the table has one microbatch, F and B, and is run once for each. */
+int pipeline_step(struct trainer *t, float scale, struct dt_err *err)
+{
+	const struct dt_schedule *s = &t->sched;
+	int rounds = t->layout.pp == 1 ? (int)t->accumulation : 1, stage = t->mesh.at.pp, rc = 0;
+
+	for (int k = 0; k < t->model.nchunk; k++)
+		t->done[k] = 0;
+	t->head_done = 0;
+	for (int r = 0; r < rounds && rc == 0; r++)
+		for (int i = s->start[stage]; i < s->start[stage + 1] && rc == 0; i++) {
+			struct dt_action a = s->a[i];
+			int v = a.chunk * t->layout.pp + stage;
+
+			a.mb += r;
+			if (a.op == 'F')
+				rc = forward(t, &a, v, err);
+			else
+				rc = a.op == 'B' ? backward(t, &a, v, scale, err) : weights(t, &a, err);
+		}
+	for (int k = 0; k < t->model.nchunk; k++)
+		for (int i = 0; i < t->plan.slots[k] && rc == 0; i++)
+			rc = settle(t, &t->flight[k][i], err);
+	return rc;
+}
+
+int pipeline_eval(struct trainer *t, int64_t first, int64_t end, double *loss_sum, struct dt_err *err)
+{
+	struct dt_hooks h = hooks_of(t);
+	int rc = 0;
+
+	for (int k = 0; k < t->model.nchunk && rc == 0; k++) {
+		struct flight *f = &t->flight[k][0];
+		int v = k * t->layout.pp + t->mesh.at.pp;
+
+		rc = take_input(t, f, k, v, 0, &t->eval_sampler, first, end, err);
+		if (rc == 0)
+			rc = dt_chunk_forward(&t->model, &f->pass, k, &h, err);
+		if (rc == 0 && dt_chunk_last(&t->model, k))
+			rc = dt_loss(&t->model, &f->pass, false, 0, loss_sum, err);
+		else if (rc == 0)
+			rc = dt_send(t->mesh.pp, f->pass.out, message(t, &f->pass), t->o->compute,
+				     peer(t, v + 1), tag(t, v + 1, 0, FORWARD_MSG), "activations", err);
+	}
+	return rc;
+}
