@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #define CACHE_MAX 1024 /* shapes; then the table starts over */
+#define BLOCK	  16   /* rows at a time where a product of m rows would depend on m */
 
 struct key {
 	int64_t m, n, k;
@@ -22,6 +23,7 @@ enum { ARG_A, ARG_B, ARG_C, ARG_BIAS, ARG_SCRATCH, ARGS };
 struct entry {
 	struct key key;
 	bool used, widen; /* widen: oneDNN has no such product on this processor */
+	bool invariant;	  /* rows do not depend on how many there are */
 	dnnl_primitive_t prim;
 	dnnl_memory_t mem[ARGS];
 	size_t scratch_n;
@@ -32,8 +34,10 @@ struct dt_matmul_cache {
 	int used;
 	void *scratch; /* the largest scratchpad so far */
 	size_t scratch_n;
-	void *wide; /* f32 copies of operands, padded rows */
+	void *wide; /* f32 copies of bf16 operands */
 	size_t wide_n;
+	void *pad; /* a block of rows of a and c */
+	size_t pad_n;
 };
 
 static void cache_clear(struct dt_matmul_cache *c)
@@ -60,6 +64,7 @@ void dt_cpu_matmul_release(struct dt_cpu *cpu)
 	cache_clear(c);
 	free(c->scratch);
 	free(c->wide);
+	free(c->pad);
 	free(c);
 	cpu->matmul = NULL;
 }
@@ -68,7 +73,7 @@ size_t dt_cpu_matmul_bytes(const struct dt_cpu *cpu)
 {
 	const struct dt_matmul_cache *c = cpu->matmul;
 
-	return c ? c->scratch_n + c->wide_n : 0;
+	return c ? c->scratch_n + c->wide_n + c->pad_n : 0;
 }
 
 /* Contents are not kept. */
@@ -135,6 +140,7 @@ static int entry_make(struct dt_cpu *cpu, struct entry *e)
 	dnnl_memory_desc_t md[ARGS] = {0};
 	dnnl_primitive_desc_t pd = NULL;
 	const dnnl_memory_desc_t *scratch;
+	const char *impl = "";
 	dnnl_status_t s;
 	int r = describe(&e->key, md, cpu->engine, &pd);
 
@@ -147,6 +153,9 @@ static int entry_make(struct dt_cpu *cpu, struct entry *e)
 	scratch = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
 	md[ARG_SCRATCH] = *scratch;
 	e->scratch_n = dnnl_memory_desc_get_size(scratch);
+	/* Its "brg" kernels add up k in one order whatever m, by blocks of f32 sums; its gemm ones do not. */
+	if (dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &impl) == dnnl_success)
+		e->invariant = !strncmp(impl, "brg", 3);
 	s = dnnl_primitive_create(&e->prim, pd);
 	for (int i = 0; i < ARGS; i++)
 		if (i != ARG_BIAS || e->key.bias)
@@ -256,6 +265,42 @@ static int product_wide(struct dt_dev *dev, const struct key *key, struct dt_ten
 	return r;
 }
 
+/* Rows in blocks of one size, the last one padded with zeros, so that m cannot matter. */
+static int product_blocks(struct dt_dev *dev, const struct key *key, struct dt_tensor c, struct dt_tensor a,
+			  struct dt_tensor b, struct dt_tensor bias)
+{
+	struct dt_cpu *cpu = dev->impl;
+	struct dt_matmul_cache *t = cpu->matmul;
+	const size_t ka = (size_t)key->k * (size_t)dt_dtype_size(a.dtype);
+	const size_t nc = (size_t)key->n * (size_t)dt_dtype_size(c.dtype);
+	struct key block = *key;
+	struct entry *e;
+	int r;
+
+	block.m = BLOCK;
+	r = find(cpu, &block, &e);
+	for (int64_t i = 0; r == 0 && i + BLOCK <= key->m; i += BLOCK)
+		r = execute(cpu, e, dt_at(c, i * key->n), dt_at(a, i * key->k), b.data, bias.data);
+	if (r == 0 && key->m % BLOCK) {
+		const int64_t rows = key->m % BLOCK, first = key->m - rows;
+		char *pa, *pc;
+
+		r = grow(&t->pad, &t->pad_n, BLOCK * (ka + nc) + 64);
+		if (r < 0)
+			return r;
+		pa = t->pad;
+		pc = pa + (BLOCK * ka + 63) / 64 * 64;
+		memset(pa, 0, BLOCK * ka);
+		memset(pc, 0, BLOCK * nc);
+		memcpy(pa, dt_at(a, first * key->k), (size_t)rows * ka);
+		memcpy(pc, dt_at(c, first * key->n), (size_t)rows * nc);
+		r = execute(cpu, e, pc, pa, b.data, bias.data);
+		if (r == 0)
+			memcpy(dt_at(c, first * key->n), pc, (size_t)rows * nc);
+	}
+	return r;
+}
+
 static int product(struct dt_dev *dev, const struct key *key, struct dt_tensor c, struct dt_tensor a,
 		   struct dt_tensor b, struct dt_tensor bias)
 {
@@ -267,6 +312,8 @@ static int product(struct dt_dev *dev, const struct key *key, struct dt_tensor c
 		return r;
 	if (e->widen)
 		return product_wide(dev, key, c, a, b, bias);
+	if (dev->batch_invariant && !e->invariant)
+		return product_blocks(dev, key, c, a, b, bias);
 	return execute(cpu, e, c.data, a.data, b.data, bias.data);
 }
 
@@ -299,7 +346,7 @@ int dt_cpu_matmul(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, bo
 
 	if (!dt_is_compute(a.dtype) || b.dtype != a.dtype || (c.dtype != DT_F32 && c.dtype != a.dtype) ||
 	    (tb ? dt_cols(b) : dt_rows(b)) != key.k || dt_rows(c) != key.m || dt_cols(c) != key.n ||
-	    !dt_is_or_absent(bias, a.dtype, key.n))
+	    !dt_is_or_absent(bias, a.dtype, key.n) || (ta && dev->batch_invariant))
 		return -EINVAL;
 	if (!key.m || !key.n)
 		return 0;

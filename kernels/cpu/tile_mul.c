@@ -1,0 +1,86 @@
+/*
+ * The micro-kernel of tile.h. Compiled once for each instruction set, with
+ *   TILE_NAME  the function   TILE_LANES  floats in a vector   TILE_ROWS  rows of c held in registers
+ *   TILE_PAIRS  words are pairs of bf16
+ * so that TILE_ROWS x 2 vectors of sums, two of b and one of a fit the registers.
+ */
+#include "kernels/cpu/tile.h"
+
+#ifdef TILE_PAIRS
+#include <immintrin.h>
+#endif
+
+#define L TILE_LANES
+
+typedef float vec __attribute__((vector_size(L * 4), aligned(4)));
+
+DT_INLINE vec step(vec sum, uint32_t a, const uint32_t *b)
+{
+#ifdef TILE_PAIRS
+	return (vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_epi32((int)a),
+				     (__m512bh)_mm512_loadu_si512(b));
+#else
+	float f;
+
+	memcpy(&f, &a, 4);
+	return sum + f * *(const vec *)b;
+#endif
+}
+
+/* rows and vecs are constants where this is inlined, and sum lives in registers. */
+DT_INLINE void block(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, int64_t a_word,
+		     const uint32_t *b, int64_t ldb, int64_t words, bool accumulate, const int rows,
+		     const int vecs)
+{
+	vec sum[TILE_ROWS][2];
+
+#pragma GCC unroll 8
+	for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+		for (int v = 0; v < vecs; v++)
+			sum[r][v] = accumulate ? *(vec *)(c + r * ldc + v * L) : (vec){0};
+	for (int64_t w = 0; w < words; w++) {
+#pragma GCC unroll 8
+		for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+			for (int v = 0; v < vecs; v++)
+				sum[r][v] = step(sum[r][v], a[r * a_row], b + v * L);
+		a += a_word;
+		b += ldb;
+	}
+#pragma GCC unroll 8
+	for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+		for (int v = 0; v < vecs; v++)
+			*(vec *)(c + r * ldc + v * L) = sum[r][v];
+}
+
+/* All rows of one panel of vecs vectors. */
+DT_INLINE void panel(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, int64_t a_word,
+		     const uint32_t *b, int64_t ldb, int64_t rows, int64_t words, bool accumulate,
+		     const int vecs)
+{
+	int64_t i = 0;
+
+	for (; i + TILE_ROWS <= rows; i += TILE_ROWS)
+		block(c + i * ldc, ldc, a + i * a_row, a_row, a_word, b, ldb, words, accumulate, TILE_ROWS,
+		      vecs);
+#if TILE_ROWS > 4
+	for (; i + 4 <= rows; i += 4)
+		block(c + i * ldc, ldc, a + i * a_row, a_row, a_word, b, ldb, words, accumulate, 4, vecs);
+#endif
+	for (; i + 2 <= rows; i += 2)
+		block(c + i * ldc, ldc, a + i * a_row, a_row, a_word, b, ldb, words, accumulate, 2, vecs);
+	for (; i < rows; i++)
+		block(c + i * ldc, ldc, a + i * a_row, a_row, a_word, b, ldb, words, accumulate, 1, vecs);
+}
+
+DT_TILE_MUL(TILE_NAME)
+{
+	int64_t j = 0;
+
+	for (; j + 2 * L <= cols; j += 2 * L)
+		panel(c + j, ldc, a, a_row, a_word, b + j, ldb, rows, words, accumulate, 2);
+	for (; j < cols; j += L)
+		panel(c + j, ldc, a, a_row, a_word, b + j, ldb, rows, words, accumulate, 1);
+}
