@@ -5,12 +5,11 @@
  * bf16 needs AVX-512 in oneDNN 2.6; on other processors the operands are widened, multiplied in f32, and the
  * result rounded once.
  */
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/tile.h"
 
 #include <stdlib.h>
 
 #define CACHE_MAX 1024 /* shapes; then the table starts over */
-#define BLOCK	  16   /* rows at a time where a product of m rows would depend on m */
 
 struct key {
 	int64_t m, n, k;
@@ -36,8 +35,8 @@ struct dt_matmul_cache {
 	size_t scratch_n;
 	void *wide; /* f32 copies of bf16 operands */
 	size_t wide_n;
-	void *pad; /* a block of rows of a and c */
-	size_t pad_n;
+	void *panel; /* a panel of b a thread, where rows may not depend on m */
+	size_t panel_n;
 };
 
 static void cache_clear(struct dt_matmul_cache *c)
@@ -64,7 +63,7 @@ void dt_cpu_matmul_release(struct dt_cpu *cpu)
 	cache_clear(c);
 	free(c->scratch);
 	free(c->wide);
-	free(c->pad);
+	free(c->panel);
 	free(c);
 	cpu->matmul = NULL;
 }
@@ -73,7 +72,7 @@ size_t dt_cpu_matmul_bytes(const struct dt_cpu *cpu)
 {
 	const struct dt_matmul_cache *c = cpu->matmul;
 
-	return c ? c->scratch_n + c->wide_n + c->pad_n : 0;
+	return c ? c->scratch_n + c->wide_n + c->panel_n : 0;
 }
 
 /* Contents are not kept. */
@@ -265,40 +264,60 @@ static int product_wide(struct dt_dev *dev, const struct key *key, struct dt_ten
 	return r;
 }
 
-/* Rows in blocks of one size, the last one padded with zeros, so that m cannot matter. */
-static int product_blocks(struct dt_dev *dev, const struct key *key, struct dt_tensor c, struct dt_tensor a,
-			  struct dt_tensor b, struct dt_tensor bias)
+/* Columns j0 .. j0 + 64 of c, f32, with b's packed in panel [k, 64] and sums in tile [64, 64]. */
+static void product_panel(const struct dt_tile *t, const struct key *key, struct dt_tensor c,
+			  struct dt_tensor a, struct dt_tensor b, struct dt_tensor bias, int64_t j0,
+			  uint32_t *panel, float *tile)
 {
-	struct dt_cpu *cpu = dev->impl;
-	struct dt_matmul_cache *t = cpu->matmul;
-	const size_t ka = (size_t)key->k * (size_t)dt_dtype_size(a.dtype);
-	const size_t nc = (size_t)key->n * (size_t)dt_dtype_size(c.dtype);
-	struct key block = *key;
-	struct entry *e;
-	int r;
+	const int64_t cols = dt_min64(DT_TILE, key->n - j0);
+	const float *fb = b.data, *add = bias.data;
+	float *fc = c.data;
 
-	block.m = BLOCK;
-	r = find(cpu, &block, &e);
-	for (int64_t i = 0; r == 0 && i + BLOCK <= key->m; i += BLOCK)
-		r = execute(cpu, e, dt_at(c, i * key->n), dt_at(a, i * key->k), b.data, bias.data);
-	if (r == 0 && key->m % BLOCK) {
-		const int64_t rows = key->m % BLOCK, first = key->m - rows;
-		char *pa, *pc;
+	if (key->tb) {
+		const void *row[DT_TILE];
 
-		r = grow(&t->pad, &t->pad_n, BLOCK * (ka + nc) + 64);
-		if (r < 0)
-			return r;
-		pa = t->pad;
-		pc = pa + (BLOCK * ka + 63) / 64 * 64;
-		memset(pa, 0, BLOCK * ka);
-		memset(pc, 0, BLOCK * nc);
-		memcpy(pa, dt_at(a, first * key->k), (size_t)rows * ka);
-		memcpy(pc, dt_at(c, first * key->n), (size_t)rows * nc);
-		r = execute(cpu, e, pc, pa, b.data, bias.data);
-		if (r == 0)
-			memcpy(dt_at(c, first * key->n), pc, (size_t)rows * nc);
+		for (int64_t j = 0; j < cols; j++)
+			row[j] = fb + (j0 + j) * key->k;
+		dt_tile_pack_lanes(t, panel, row, DT_F32, cols, key->k);
+	} else {
+		for (int64_t k = 0; k < key->k; k++) {
+			memset(panel + k * DT_TILE, 0, DT_TILE * 4);
+			memcpy(panel + k * DT_TILE, fb + k * key->n + j0, (size_t)cols * 4);
+		}
 	}
-	return r;
+	for (int64_t i = 0; i < key->m; i += DT_TILE) {
+		const int64_t rows = dt_min64(DT_TILE, key->m - i);
+
+		t->mul(tile, DT_TILE, (const uint32_t *)a.data + i * key->k, key->k, 1, panel, DT_TILE, rows,
+		       DT_TILE, key->k, false);
+		for (int64_t r = 0; r < rows; r++)
+			for (int64_t j = 0; j < cols; j++) {
+				float *out = fc + (i + r) * key->n + j0 + j;
+
+				*out = tile[r * DT_TILE + j] + (add ? add[j0 + j] : 0) +
+				       (key->accumulate ? *out : 0);
+			}
+	}
+}
+
+/* Without oneDNN: every element by one chain of multiply-adds over k, whatever the number of rows. */
+static int product_rows(struct dt_dev *dev, const struct key *key, struct dt_tensor c, struct dt_tensor a,
+			struct dt_tensor b, struct dt_tensor bias)
+{
+	struct dt_matmul_cache *t = ((struct dt_cpu *)dev->impl)->matmul;
+	const struct dt_tile *tile = dt_tile(DT_F32);
+	const int64_t words = DT_TILE * (key->k + DT_TILE);
+	int r = grow(&t->panel, &t->panel_n, (size_t)(dev->nthreads * words) * 4);
+
+	if (r < 0)
+		return r;
+#pragma omp parallel for num_threads(dev->nthreads) schedule(dynamic)
+	for (int64_t j = 0; j < key->n; j += DT_TILE) {
+		uint32_t *panel = (uint32_t *)t->panel + omp_get_thread_num() * words;
+
+		product_panel(tile, key, c, a, b, bias, j, panel, (float *)(panel + DT_TILE * key->k));
+	}
+	return 0;
 }
 
 static int product(struct dt_dev *dev, const struct key *key, struct dt_tensor c, struct dt_tensor a,
@@ -313,7 +332,7 @@ static int product(struct dt_dev *dev, const struct key *key, struct dt_tensor c
 	if (e->widen)
 		return product_wide(dev, key, c, a, b, bias);
 	if (dev->batch_invariant && !e->invariant)
-		return product_blocks(dev, key, c, a, b, bias);
+		return product_rows(dev, key, c, a, b, bias);
 	return execute(cpu, e, c.data, a.data, b.data, bias.data);
 }
 

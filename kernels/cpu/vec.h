@@ -9,7 +9,7 @@
 
 #include "kernels/cpu/cpu.h"
 
-/* Zero below -86.6 (where 2^(n - 1) below would be denormal), Inf above 88.72, NaN for NaN. */
+/* Zero below -86.6 (where 2^(n - 1) below would be denormal), Inf above 88.7228, NaN for NaN. */
 DT_INLINE float dt_expf(float x)
 {
 	const float round = 0x1.8p23f; /* adding it leaves the nearest integer in the low bits */
@@ -30,7 +30,7 @@ DT_INLINE float dt_expf(float x)
 	memcpy(&f, &u, 4);
 	f = (f + f * p) * 2.f;
 	f = x < -86.6f ? 0.f : f;
-	return x > 88.72f ? __builtin_inff() : f;
+	return x > 88.72283f ? __builtin_inff() : f;
 }
 
 DT_INLINE float dt_erff(float x)

@@ -86,7 +86,7 @@ static void invariant(struct dt_dev *d, enum dt_dtype type, int64_t n, int64_t k
 
 		assert_int_equal(d->ops->matmul(d, y, x, false, b, true, bias, false), 0);
 	}
-	for (int64_t m = 1; m <= max; m += m < 66 ? 1 : 41) {
+	for (int64_t m = 1; m <= max; m += m < 18 ? 1 : m < 60 ? 7 : m < 66 ? 1 : 67) {
 		const int64_t first = (m * 7) % (max - m + 1);
 		struct dt_tensor x = dt_t2((char *)a.data + first * k * size, type, m, k);
 		struct dt_tensor want = dt_t2((char *)all.data + first * n * size, type, m, n);
@@ -102,9 +102,11 @@ static void invariant(struct dt_dev *d, enum dt_dtype type, int64_t n, int64_t k
 static void test_batch_invariant(void **state)
 {
 	static const int64_t nk[][2] = {{96, 768}, {131, 257}, {64, 3072}, {40, 1000}};
-	static const int threads[] = {1, 2, 16};
+	static const int threads[] = {1, 2, 6};
 
 	for (int i = 0; i < 4 * 2 * 3; i++) {
+		if (threads[i / 8] > 2 && strncmp(dt_dev_isa(dev), "avx512", 6))
+			break; /* our own product has no order to choose: two threads will do */
 		struct dt_dev *d = open_cpu(threads[i / 8]);
 
 		d->batch_invariant = true;

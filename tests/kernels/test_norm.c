@@ -42,7 +42,7 @@ static void one_forward(int64_t rows, int64_t n, enum dt_dtype type, bool rms, b
 
 			r[i] = type == DT_F32 ? s : dt_bf16_to_f32(dt_f32_to_bf16(s));
 		}
-	ref_forward(ry, rm, rs, r, rw, with_bias ? rb : NULL, rows, n, rms, eps);
+	ref_forward(ry, rm, rs, r, rw, with_bias && !rms ? rb : NULL, rows, n, rms, eps);
 	if (rms)
 		err = dev->ops->rmsnorm_forward(dev, y, rstd, with_delta ? sum : DT_NONE, x,
 						with_delta ? delta : DT_NONE, w, (float)eps);

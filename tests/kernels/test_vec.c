@@ -1,4 +1,4 @@
-/* The bounds vec.h states, over every 37th float of the range; and the device itself. */
+/* The bounds vec.h states, over every 151st float of the range; and the device itself. */
 #include "check.h"
 
 #include "kernels/cpu/vec.h"
@@ -13,7 +13,7 @@ static void test_exp(void **state)
 	double worst = 0;
 
 	for (int sign = 0; sign < 2; sign++)
-		for (uint32_t u = 0; u < 0x42b17217u; u += 37) {
+		for (uint32_t u = 0; u < 0x42b17217u; u += 151) {
 			uint32_t bits = u | (uint32_t)sign << 31;
 			float x, y;
 
@@ -33,7 +33,7 @@ static void test_erf(void **state)
 {
 	double worst = 0;
 
-	for (uint32_t u = 0; u < 0x40c00000u; u += 37) {
+	for (uint32_t u = 0; u < 0x40c00000u; u += 151) {
 		float x;
 
 		memcpy(&x, &u, 4);
