@@ -7,8 +7,8 @@
 bool dt_attn_fits(const struct dt_attn *p, struct dt_tensor qkv)
 {
 	return dt_is_compute(qkv.dtype) && p->batch >= 0 && p->seq >= 0 && p->kv_heads > 0 && p->heads > 0 &&
-	       p->heads % p->kv_heads == 0 && p->head_dim > 0 && dt_cols(qkv) == dt_attn_width(p) &&
-	       dt_rows(qkv) == p->batch * p->seq;
+	       p->heads % p->kv_heads == 0 && p->head_dim > 0 && p->scale > 0 &&
+	       dt_cols(qkv) == dt_attn_width(p) && dt_rows(qkv) == p->batch * p->seq;
 }
 
 /* Keys a row does not see become -Inf. Only tiles on an edge need it. */
@@ -23,48 +23,60 @@ static void mask(float *s, const struct dt_attn_row *row, int64_t rows, int64_t 
 	}
 }
 
-DT_INLINE float row_max(const float *s)
+DT_INLINE float larger(float a, float b)
 {
-	float lane[16], m;
-
-	for (int k = 0; k < 16; k++)
-		lane[k] = s[k];
-	for (int j = 16; j < DT_TILE; j += 16)
-		for (int k = 0; k < 16; k++)
-			lane[k] = s[j + k] > lane[k] ? s[j + k] : lane[k];
-	for (int half = 8; half; half /= 2)
-		for (int k = 0; k < half; k++)
-			lane[k] = lane[k + half] > lane[k] ? lane[k + half] : lane[k];
-	m = lane[0];
-	return m;
+	return a > b ? a : b;
 }
 
-static DT_SIMD void softmax_rows(const struct dt_tile *t, uint32_t *pw, float *s, float *o,
-				 struct dt_attn_row *row, int64_t rows, int64_t pad, float scale)
+DT_INLINE float row_max(const float *s)
+{
+	float lane[16];
+
+#pragma omp simd
+	for (int k = 0; k < 16; k++)
+		lane[k] = larger(larger(s[k], s[k + 16]), larger(s[k + 32], s[k + 48]));
+#pragma omp simd
+	for (int k = 0; k < 8; k++)
+		lane[k] = larger(lane[k], lane[k + 8]);
+#pragma omp simd
+	for (int k = 0; k < 4; k++)
+		lane[k] = larger(lane[k], lane[k + 4]);
+	return larger(larger(lane[0], lane[2]), larger(lane[1], lane[3]));
+}
+
+static DT_SIMD void softmax_rows(float *s, float *o, struct dt_attn_row *row, int64_t rows, int64_t pad,
+				 float scale)
 {
 	for (int64_t i = 0; i < rows; i++) {
-		float *si = s + i * DT_TILE, *oi = o + i * pad, m = scale * row_max(si), sum = 0, shrink;
-
-		m = m > row[i].max ? m : row[i].max;
+		float *si = s + i * DT_TILE, *oi = o + i * pad, *sum = row[i].sum;
+		const float m = larger(scale * row_max(si), row[i].max);
 		/* A row that has seen no key yet: every exp below is of -Inf, not of -Inf + Inf. */
 		const float base = m == -INFINITY ? 0 : m;
 
-#pragma omp simd reduction(+ : sum)
-		for (int64_t j = 0; j < DT_TILE; j++) {
-			si[j] = dt_expf(scale * si[j] - base);
-			sum += si[j];
-		}
 		if (m != row[i].max) {
-			shrink = dt_expf(row[i].max - base);
-			row[i].sum *= shrink;
+			const float shrink = dt_expf_bounded(row[i].max - base);
+
 #pragma omp simd
 			for (int64_t j = 0; j < pad; j++)
 				oi[j] *= shrink;
+#pragma omp simd
+			for (int k = 0; k < 16; k++)
+				sum[k] *= shrink;
 			row[i].max = m;
 		}
-		row[i].sum += sum;
-		if (t->pairs)
-			dt_narrow((uint16_t *)(pw + i * (DT_TILE / 2)), si, DT_TILE);
+#pragma omp simd
+		for (int k = 0; k < 16; k++) {
+			float a = dt_expf_bounded(scale * si[k] - base),
+			      b = dt_expf_bounded(scale * si[k + 16] - base);
+			float c = dt_expf_bounded(scale * si[k + 32] - base),
+			      d = dt_expf_bounded(scale * si[k + 48] - base);
+
+			si[k] = a;
+			si[k + 16] = b;
+			si[k + 32] = c;
+			si[k + 48] = d;
+			sum[k] += (a + b) + (c + d);
+		}
 	}
 }
 
@@ -72,7 +84,9 @@ void dt_attn_softmax(const struct dt_tile *t, uint32_t *pw, float *s, float *o, 
 		     int64_t rows, int64_t pad, int64_t key, float scale)
 {
 	mask(s, row, rows, key);
-	softmax_rows(t, pw, s, o, row, rows, pad, scale);
+	softmax_rows(s, o, row, rows, pad, scale);
+	if (t->pairs)
+		t->along(pw, s, rows * DT_TILE / 2);
 }
 
 DT_SIMD void dt_attn_finish(void *const *where, enum dt_dtype type, const float *o,
@@ -85,7 +99,7 @@ DT_SIMD void dt_attn_finish(void *const *where, enum dt_dtype type, const float 
 			const int64_t n = dt_min64(DT_CHUNK, d - c);
 			char *out = (char *)where[i] + c * dt_dtype_size(type);
 			float *f = dt_stage(buf, out, type);
-			const float *oi = o + i * pad + c, sum = row[i].sum;
+			const float *oi = o + i * pad + c, sum = dt_attn_sum(&row[i]);
 
 #pragma omp simd
 			for (int64_t j = 0; j < n; j++)
@@ -145,7 +159,7 @@ static void query_tile(const struct forward *a, const struct space *w, int64_t b
 	for (int64_t i = 0; i < n; i++) {
 		const int64_t first = p->window > 0 && q0 + i >= p->window ? q0 + i - p->window + 1 : 0;
 
-		row[i] = (struct dt_attn_row){first, q0 + i, -INFINITY, 0};
+		row[i] = (struct dt_attn_row){first, q0 + i, -INFINITY, {0}};
 		to[i] = dt_at(a->o, (base + q0 + i) * p->heads * d + h * d);
 	}
 	first_tile = row[0].first / DT_TILE;
@@ -159,7 +173,7 @@ static void query_tile(const struct forward *a, const struct space *w, int64_t b
 	}
 	dt_attn_finish(to, a->o.dtype, w->o, row, n, d, pad);
 	for (int64_t i = 0; i < n; i++)
-		a->lse[(b * p->heads + h) * p->seq + q0 + i] = row[i].max + logf(row[i].sum);
+		a->lse[(b * p->heads + h) * p->seq + q0 + i] = row[i].max + logf(dt_attn_sum(&row[i]));
 }
 
 /* Query tiles first .. last of head h of sequence b, and every key they see. */

@@ -31,8 +31,18 @@ static inline int64_t dt_attn_rows(const void *row[DT_TILE], struct dt_tensor t,
 /* Query row i of a tile: the last key it sees, and the first. */
 struct dt_attn_row {
 	int64_t first, last;
-	float max, sum; /* of the online softmax so far; start with -INFINITY and 0 */
+	float max;     /* of the online softmax so far; starts with -INFINITY */
+	float sum[16]; /* of exp(s - max), by lanes; starts with 0 */
 };
+
+static inline float dt_attn_sum(const struct dt_attn_row *row)
+{
+	float s[8];
+
+	for (int k = 0; k < 8; k++)
+		s[k] = row->sum[k] + row->sum[k + 8];
+	return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+}
 
 /*
  * One tile of the online softmax (Milakov & Gimelshein 2018, algorithm 3). s [rows, DT_TILE] holds q . k for

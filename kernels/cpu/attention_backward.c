@@ -81,7 +81,7 @@ static DT_SIMD void probabilities(float *s, float *ds, const float *lse, const f
 
 #pragma omp simd
 		for (int64_t j = 0; j < DT_TILE; j++) {
-			si[j] = dt_expf(scale * si[j] - l);
+			si[j] = dt_expf_bounded(scale * si[j] - l);
 			di[j] = scale * si[j] * (di[j] - D);
 		}
 	}
@@ -89,20 +89,15 @@ static DT_SIMD void probabilities(float *s, float *ds, const float *lse, const f
 	memset(ds + n * DT_TILE, 0, (size_t)((DT_TILE - n) * DT_TILE) * 4);
 }
 
-static DT_SIMD void pair_words(const struct space *w)
+static void pair_words(const struct dt_tile *t, const struct space *w)
 {
 	for (int64_t i = 0; i < DT_TILE; i += 2) {
-		const float *s0 = w->s + i * DT_TILE, *s1 = s0 + DT_TILE;
-		const float *d0 = w->ds + i * DT_TILE, *d1 = d0 + DT_TILE;
-		uint32_t *p = w->p_cols + i / 2 * DT_TILE, *d = w->ds_cols + i / 2 * DT_TILE;
+		const float *s = w->s + i * DT_TILE, *d = w->ds + i * DT_TILE;
 
-#pragma omp simd
-		for (int64_t j = 0; j < DT_TILE; j++) {
-			p[j] = dt_f32_to_bf16(s0[j]) | (uint32_t)dt_f32_to_bf16(s1[j]) << 16;
-			d[j] = dt_f32_to_bf16(d0[j]) | (uint32_t)dt_f32_to_bf16(d1[j]) << 16;
-		}
+		t->across(w->p_cols + i / 2 * DT_TILE, s, s + DT_TILE, DT_TILE);
+		t->across(w->ds_cols + i / 2 * DT_TILE, d, d + DT_TILE, DT_TILE);
 	}
-	dt_narrow((uint16_t *)w->ds_rows, w->ds, DT_TILE * DT_TILE);
+	t->along(w->ds_rows, w->ds, DT_TILE * DT_TILE / 2);
 }
 
 static void mask(const struct dt_attn *p, float *s, int64_t n, int64_t q0, int64_t k0)
@@ -131,7 +126,7 @@ static void key_tile(const struct backward *a, const struct space *w, int64_t n,
 	mask(a->p, w->s, n, q0, tile * DT_TILE);
 	probabilities(w->s, w->ds, w->lse, w->dot, a->p->scale, n);
 	if (t->pairs)
-		pair_words(w);
+		pair_words(t, w);
 	t->mul(w->dv + tile * DT_TILE * pad, pad, w->p_cols, 1, DT_TILE, w->g_depth, pad, DT_TILE, pad, depth,
 	       true);
 	t->mul(w->dk + tile * DT_TILE * pad, pad, w->ds_cols, 1, DT_TILE, w->q_depth, pad, DT_TILE, pad,

@@ -44,7 +44,7 @@ static int64_t task_rows(const struct paged *a, struct dt_attn_row *row, const v
 
 			from[n] = dt_at(a->qkv, at * dt_cols(a->qkv) + h * d);
 			to[n] = dt_at(a->o, at * p->heads * d + h * d);
-			row[n] = (struct dt_attn_row){seen, last, -INFINITY, 0};
+			row[n] = (struct dt_attn_row){seen, last, -INFINITY, {0}};
 		}
 	return n;
 }
@@ -91,7 +91,7 @@ static int check(const struct paged *a)
 
 	if (!dt_is_compute(a->qkv.dtype) || a->o.dtype != a->qkv.dtype || a->k.dtype != a->v.dtype ||
 	    (a->k.dtype != a->qkv.dtype && a->k.dtype != DT_F32) || group < 1 || group > DT_TILE ||
-	    p->heads % p->kv_heads || d < 1 || dt_cols(a->k) != p->kv_heads * d ||
+	    p->heads % p->kv_heads || d < 1 || !(p->scale > 0) || dt_cols(a->k) != p->kv_heads * d ||
 	    dt_cols(a->v) != p->kv_heads * d || dt_rows(a->qkv) < g->q_start[g->nseq] ||
 	    dt_rows(a->o) < g->q_start[g->nseq] || dt_cols(a->qkv) != dt_attn_width(p) ||
 	    dt_cols(a->o) != p->heads * d || g->block_size < 1)

@@ -1,9 +1,9 @@
 #include "kernels/cpu/tile.h"
 
-static const struct dt_tile plain = {false, dt_tile_mul_plain};
+static const struct dt_tile plain = {.mul = dt_tile_mul_plain};
 #ifdef __x86_64__
-static const struct dt_tile v3 = {false, dt_tile_mul_v3}, v4 = {false, dt_tile_mul_v4};
-static const struct dt_tile bf16 = {true, dt_tile_mul_bf16};
+static const struct dt_tile v3 = {.mul = dt_tile_mul_v3}, v4 = {.mul = dt_tile_mul_v4};
+static const struct dt_tile bf16 = {true, dt_tile_mul_bf16, dt_tile_along_bf16, dt_tile_across_bf16};
 #endif
 
 /* oneDNN's word is taken, so that its variable ONEDNN_MAX_CPU_ISA bounds both. */

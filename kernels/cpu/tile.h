@@ -22,6 +22,9 @@ struct dt_tile {
 	void (*mul)(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, int64_t a_word,
 		    const uint32_t *b, int64_t ldb, int64_t rows, int64_t cols, int64_t words,
 		    bool accumulate);
+	/* Pairs only: n words (x[2 i], x[2 i + 1]), and n words (x[i], y[i]). Denormals may become zero. */
+	void (*along)(uint32_t *out, const float *x, int64_t n);
+	void (*across)(uint32_t *out, const float *x, const float *y, int64_t n);
 };
 
 /* The fastest on this processor for operands of this type. bf16 without AVX512_BF16 goes as f32 words. */
@@ -61,5 +64,7 @@ DT_TILE_MUL(dt_tile_mul_plain);
 DT_TILE_MUL(dt_tile_mul_v3);
 DT_TILE_MUL(dt_tile_mul_v4);
 DT_TILE_MUL(dt_tile_mul_bf16);
+void dt_tile_along_bf16(uint32_t *out, const float *x, int64_t n);
+void dt_tile_across_bf16(uint32_t *out, const float *x, const float *y, int64_t n);
 
 #endif

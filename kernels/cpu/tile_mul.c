@@ -84,3 +84,30 @@ DT_TILE_MUL(TILE_NAME)
 	for (; j < cols; j += L)
 		panel(c + j, ldc, a, a_row, a_word, b + j, ldb, rows, words, accumulate, 1);
 }
+
+#ifdef TILE_PAIRS
+void dt_tile_along_bf16(uint32_t *out, const float *x, int64_t n)
+{
+	int64_t i = 0;
+
+	for (; i + L <= n; i += L)
+		_mm512_storeu_si512(out + i, (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + 2 * i + L),
+									  _mm512_loadu_ps(x + 2 * i)));
+	for (; i < n; i++)
+		out[i] = dt_f32_to_bf16(x[2 * i]) | (uint32_t)dt_f32_to_bf16(x[2 * i + 1]) << 16;
+}
+
+void dt_tile_across_bf16(uint32_t *out, const float *x, const float *y, int64_t n)
+{
+	int64_t i = 0;
+
+	for (; i + L <= n; i += L) {
+		__m512i lo = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(x + i)));
+		__m512i hi = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(y + i)));
+
+		_mm512_storeu_si512(out + i, _mm512_or_si512(lo, _mm512_slli_epi32(hi, 16)));
+	}
+	for (; i < n; i++)
+		out[i] = dt_f32_to_bf16(x[i]) | (uint32_t)dt_f32_to_bf16(y[i]) << 16;
+}
+#endif
