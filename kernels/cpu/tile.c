@@ -1,10 +1,19 @@
 #include "kernels/cpu/tile.h"
 
-static const struct dt_tile plain = {.mul = dt_tile_mul_plain};
+static const struct dt_tile plain = {.mul = dt_tile_mul_plain, .turn = dt_tile_turn_plain};
 #ifdef __x86_64__
-static const struct dt_tile v3 = {.mul = dt_tile_mul_v3}, v4 = {.mul = dt_tile_mul_v4};
-static const struct dt_tile bf16 = {true, dt_tile_mul_bf16, dt_tile_along_bf16, dt_tile_across_bf16};
+static const struct dt_tile v3 = {.mul = dt_tile_mul_v3, .turn = dt_tile_turn_plain},
+			    v4 = {.mul = dt_tile_mul_v4, .turn = dt_tile_turn_v4};
+static const struct dt_tile bf16 = {true, dt_tile_mul_bf16, dt_tile_turn_v4, dt_tile_along_bf16,
+				    dt_tile_across_bf16};
 #endif
+
+void dt_tile_turn_plain(uint32_t *out, const uint32_t *in, int64_t n)
+{
+	for (int64_t w = 0; w < n; w++)
+		for (int64_t i = 0; i < 16; i++)
+			out[w * DT_TILE + i] = in[i * 64 + w];
+}
 
 /* oneDNN's word is taken, so that its variable ONEDNN_MAX_CPU_ISA bounds both. */
 const struct dt_tile *dt_tile(enum dt_dtype t)
@@ -66,9 +75,7 @@ DT_SIMD void dt_tile_pack_lanes(const struct dt_tile *t, uint32_t *out, const vo
 				else
 					memset(part[i], 0, (size_t)n * 4);
 			}
-			for (int64_t k = 0; k < n; k++)
-				for (int64_t i = 0; i < 16; i++)
-					out[(w + k) * DT_TILE + first + i] = part[i][k];
+			t->turn(out + w * DT_TILE + first, part[0], n);
 		}
 }
 

@@ -1,12 +1,12 @@
 /*
  * The micro-kernel of tile.h. Compiled once for each instruction set, with
  *   TILE_NAME  the function   TILE_LANES  floats in a vector   TILE_ROWS  rows of c held in registers
- *   TILE_PAIRS  words are pairs of bf16
+ *   TILE_PAIRS  words are pairs of bf16   TILE_TURN  the name of the transposition, where it goes with it
  * so that TILE_ROWS x 2 vectors of sums, two of b and one of a fit the registers.
  */
 #include "kernels/cpu/tile.h"
 
-#ifdef TILE_PAIRS
+#if TILE_LANES == 16
 #include <immintrin.h>
 #endif
 
@@ -109,5 +109,44 @@ void dt_tile_across_bf16(uint32_t *out, const float *x, const float *y, int64_t 
 	}
 	for (; i < n; i++)
 		out[i] = dt_f32_to_bf16(x[i]) | (uint32_t)dt_f32_to_bf16(y[i]) << 16;
+}
+#endif
+
+#ifdef TILE_TURN
+/* Sixteen by sixteen words at a time: pairs, fours, then whole quarters of a vector change places. */
+DT_TILE_TURN(TILE_TURN)
+{
+	int64_t w = 0;
+
+	for (; w + 16 <= n; w += 16) {
+		__m512i r[16], t[16];
+
+		for (int i = 0; i < 16; i++)
+			r[i] = _mm512_loadu_si512(in + i * 64 + w);
+		for (int i = 0; i < 16; i += 2) {
+			t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+			t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+		}
+		for (int i = 0; i < 16; i += 4) { /* r[i + j]: word j of each quarter, from rows i .. i + 3 */
+			r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+			r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+			r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+			r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+		}
+		for (int j = 0; j < 4; j++) {
+			__m512i a = _mm512_shuffle_i32x4(r[j], r[4 + j], 0x88),
+				b = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0x88);
+			__m512i c = _mm512_shuffle_i32x4(r[j], r[4 + j], 0xdd),
+				d = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0xdd);
+
+			_mm512_storeu_si512(out + (w + j) * DT_TILE, _mm512_shuffle_i32x4(a, b, 0x88));
+			_mm512_storeu_si512(out + (w + 4 + j) * DT_TILE, _mm512_shuffle_i32x4(c, d, 0x88));
+			_mm512_storeu_si512(out + (w + 8 + j) * DT_TILE, _mm512_shuffle_i32x4(a, b, 0xdd));
+			_mm512_storeu_si512(out + (w + 12 + j) * DT_TILE, _mm512_shuffle_i32x4(c, d, 0xdd));
+		}
+	}
+	for (; w < n; w++)
+		for (int64_t i = 0; i < 16; i++)
+			out[w * DT_TILE + i] = in[i * 64 + w];
 }
 #endif
