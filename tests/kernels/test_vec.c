@@ -61,12 +61,24 @@ static void test_device(void **state)
 	assert_null(dev);
 }
 
+/* A build without CUDA says so and leaves the result alone. */
+static void test_no_cuda(void **state)
+{
+	struct dt_dev *dev = NULL;
+
+	if (dt_ops_cuda.add(NULL, DT_NONE, DT_NONE, DT_NONE) != -ENOTSUP)
+		skip();
+	assert_int_equal(dt_dev_open(&dev, DT_DEV_CUDA, 0, 0), -ENOTSUP);
+	assert_null(dev);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_exp),
 		cmocka_unit_test(test_erf),
 		cmocka_unit_test(test_device),
+		cmocka_unit_test(test_no_cuda),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
