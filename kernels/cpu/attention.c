@@ -89,8 +89,8 @@ void dt_attn_softmax(const struct dt_tile *t, uint32_t *pw, float *s, float *o, 
 		t->along(pw, s, rows * DT_TILE / 2);
 }
 
-DT_SIMD void dt_attn_finish(void *const *where, enum dt_dtype type, const float *o,
-			    const struct dt_attn_row *row, int64_t rows, int64_t d, int64_t pad)
+static DT_SIMD void finish_rows(void *const *where, enum dt_dtype type, const float *o,
+				const struct dt_attn_row *row, int64_t rows, int64_t d, int64_t pad)
 {
 	float buf[DT_CHUNK];
 
@@ -106,6 +106,12 @@ DT_SIMD void dt_attn_finish(void *const *where, enum dt_dtype type, const float 
 				f[j] = oi[j] / sum;
 			dt_store(out, type, f, n);
 		}
+}
+
+void dt_attn_finish(void *const *where, enum dt_dtype type, const float *o, const struct dt_attn_row *row,
+		    int64_t rows, int64_t d, int64_t pad)
+{
+	finish_rows(where, type, o, row, rows, d, pad);
 }
 
 /* What one thread works in; sizes in 4-byte words. */

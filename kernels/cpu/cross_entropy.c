@@ -3,6 +3,27 @@
 
 #include <math.h>
 
+#define LANES 64
+
+/* OpenMP's own max reduction starts from the least finite number on some compilers, not from -Inf. */
+DT_INLINE float chunk_max(const float *p, int64_t n, float m)
+{
+	const int64_t even = n / LANES * LANES;
+	float lane[LANES];
+
+	for (int k = 0; k < LANES; k++)
+		lane[k] = m;
+	for (int64_t j = 0; j < even; j += LANES)
+#pragma omp simd
+		for (int k = 0; k < LANES; k++)
+			lane[k] = p[j + k] > lane[k] ? p[j + k] : lane[k];
+	for (int k = 0; k < LANES; k++)
+		m = lane[k] > m ? lane[k] : m;
+	for (int64_t j = even; j < n; j++)
+		m = p[j] > m ? p[j] : m;
+	return m;
+}
+
 static DT_SIMD void stats_row(float *rowmax, float *sumexp, struct dt_tensor l, int64_t row)
 {
 	const int64_t n = dt_cols(l);
@@ -13,9 +34,7 @@ static DT_SIMD void stats_row(float *rowmax, float *sumexp, struct dt_tensor l, 
 		const float *p = dt_load(buf, dt_at(l, row * n + c), l.dtype, w);
 		float m = max, part = 0;
 
-#pragma omp simd reduction(max : m)
-		for (int64_t j = 0; j < w; j++)
-			m = p[j] > m ? p[j] : m;
+		m = chunk_max(p, w, m);
 		if (m > max) {
 			sum = sum ? sum * dt_expf(max - m) : 0;
 			max = m;

@@ -44,8 +44,8 @@ DT_INLINE void copy_words(uint32_t *out, const void *row, enum dt_dtype type, in
 	}
 }
 
-DT_SIMD void dt_tile_pack_rows(const struct dt_tile *t, uint32_t *out, const void *const *row,
-			       enum dt_dtype type, int64_t rows, int64_t d)
+static DT_SIMD void pack_rows(const struct dt_tile *t, uint32_t *out, const void *const *row,
+			      enum dt_dtype type, int64_t rows, int64_t d)
 {
 	const int64_t words = dt_tile_words(t, d);
 
@@ -55,8 +55,8 @@ DT_SIMD void dt_tile_pack_rows(const struct dt_tile *t, uint32_t *out, const voi
 }
 
 /* Sixteen rows at a time through a block that stays in the first cache. */
-DT_SIMD void dt_tile_pack_lanes(const struct dt_tile *t, uint32_t *out, const void *const *row,
-				enum dt_dtype type, int64_t rows, int64_t d)
+static DT_SIMD void pack_lanes(const struct dt_tile *t, uint32_t *out, const void *const *row,
+			       enum dt_dtype type, int64_t rows, int64_t d)
 {
 	const int64_t words = dt_tile_words(t, d);
 	uint32_t part[16][64];
@@ -79,8 +79,8 @@ DT_SIMD void dt_tile_pack_lanes(const struct dt_tile *t, uint32_t *out, const vo
 		}
 }
 
-DT_SIMD void dt_tile_pack_depth(const struct dt_tile *t, uint32_t *out, const void *const *row,
-				enum dt_dtype type, int64_t rows, int64_t d)
+static DT_SIMD void pack_depth(const struct dt_tile *t, uint32_t *out, const void *const *row,
+			       enum dt_dtype type, int64_t rows, int64_t d)
 {
 	static const uint16_t zero[512];
 	const int64_t pad = (d + 15) / 16 * 16;
@@ -108,4 +108,22 @@ DT_SIMD void dt_tile_pack_depth(const struct dt_tile *t, uint32_t *out, const vo
 		for (int64_t j = d; j < pad; j++)
 			w[j] = 0;
 	}
+}
+
+void dt_tile_pack_rows(const struct dt_tile *t, uint32_t *out, const void *const *row, enum dt_dtype type,
+		       int64_t rows, int64_t d)
+{
+	pack_rows(t, out, row, type, rows, d);
+}
+
+void dt_tile_pack_lanes(const struct dt_tile *t, uint32_t *out, const void *const *row, enum dt_dtype type,
+			int64_t rows, int64_t d)
+{
+	pack_lanes(t, out, row, type, rows, d);
+}
+
+void dt_tile_pack_depth(const struct dt_tile *t, uint32_t *out, const void *const *row, enum dt_dtype type,
+			int64_t rows, int64_t d)
+{
+	pack_depth(t, out, row, type, rows, d);
 }
