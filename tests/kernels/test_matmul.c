@@ -60,6 +60,15 @@ static void test_products(void **state)
 		}
 }
 
+/* More rows than are added to at a time. */
+static void test_blocks(void **state)
+{
+	for (int flags = 8; flags < 16; flags++) {
+		one_product((struct shape){1100, 9, 33}, flags, DT_BF16, DT_F32);
+		one_product((struct shape){513, 20, 7}, flags, DT_BF16, DT_BF16);
+	}
+}
+
 static void test_refused(void **state)
 {
 	struct dt_tensor a = random_tensor(DT_F32, 3, 4, 1, 1), b = random_tensor(DT_F32, 4, 5, 2, 1);
@@ -199,9 +208,10 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_products),	cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_batch_invariant), cmocka_unit_test(test_threads),
-		cmocka_unit_test(test_colsum),		cmocka_unit_test(test_scratch_settles),
+		cmocka_unit_test(test_products),	cmocka_unit_test(test_blocks),
+		cmocka_unit_test(test_refused),		cmocka_unit_test(test_batch_invariant),
+		cmocka_unit_test(test_threads),		cmocka_unit_test(test_colsum),
+		cmocka_unit_test(test_scratch_settles),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
