@@ -2,19 +2,28 @@
  * Causal self-attention without the s x s matrix in memory (online softmax: Milakov & Gimelshein 2018;
  * tiling and backward: Dao et al., FlashAttention, 2022, algorithms 1, 2 and 4).
  *
- * Training: qkv is [batch * seq, (heads + 2 kv_heads) * head_dim], the q heads first, then k, then v. Head h
- * reads key/value head h / (heads / kv_heads). s_ij = scale q_i . k_j for j <= i (and i - j < window where
- * window > 0);  p = softmax(s);  o_i = sum_j p_ij v_j o   [batch * seq, heads * head_dim]            =
- * overwritten lse [batch, heads, seq] f32: log sum exp(s_i)  = overwritten; saved for backward with qkv and o
- * Backward: D_i = do_i . o_i; dv_j = sum_i p_ij do_i; ds_ij = p_ij (do_i . v_j - D_i); dq_i = scale sum_j
- * ds_ij k_j; dk_j = scale sum_i ds_ij q_i; over all q heads of a kv head. dqkv is overwritten, may not alias
- * qkv. All accumulation is f32 and in an order that does not depend on the number of threads.
+ * Training
+ *   qkv [batch * seq, (heads + 2 kv_heads) * head_dim]: the q heads first, then k, then v. Head h reads
+ *       key/value head h / (heads / kv_heads).
+ *   s_ij = scale q_i . k_j for j <= i (and i - j < window where window > 0), scale > 0;  p = softmax(s)
+ *   o_i = sum_j p_ij v_j     o [batch * seq, heads * head_dim]                 = overwritten
+ *   lse = log sum_j exp(s_ij)     [batch, heads, seq] f32                      = overwritten
+ *   Saved for backward: qkv, o and lse.
+ * Backward
+ *   D_i = do_i . o_i;  dv_j = sum_i p_ij do_i;  ds_ij = p_ij (do_i . v_j - D_i)
+ *   dq_i = scale sum_j ds_ij k_j;  dk_j = scale sum_i ds_ij q_i; dk and dv over all q heads of their kv head
+ *   dqkv is overwritten and may not alias qkv.
+ * All accumulation is f32 and in an order that does not depend on the number of threads. On a processor with
+ * AVX512_BF16, bf16 inputs multiply as they are and p and ds are rounded to bf16 before their products;
+ * elsewhere bf16 is widened to f32.
  *
- * Inference: attention_paged reads keys and values of each sequence through its block table. A row's result
- * does not depend on what else is in the batch, nor on how a prompt was cut into chunks. qkv [tokens, (heads
- * + 2 kv_heads) * head_dim] (only q is read), o [tokens, heads * head_dim] kcache, vcache [blocks *
- * block_size, kv_heads * head_dim], same type as qkv (or f32) kv_write stores the k and v parts of row i into
- * cache row slot[i] (= block * block_size + offset); slot -1 skips.
+ * Inference
+ *   attention_paged reads the keys and values of each sequence through its block table. A row's result does
+ *   not depend on what else is in the batch, nor on how a prompt was cut into chunks.
+ *   qkv [tokens, (heads + 2 kv_heads) * head_dim] (only q is read), o [tokens, heads * head_dim]
+ *   kcache, vcache [blocks * block_size, kv_heads * head_dim], same type as qkv, or f32
+ *   kv_write stores the k and v parts of row i into cache row slot[i] (= block * block_size + offset); slot
+ * -1 skips. A block table or slot that leaves the cache is -EINVAL, and nothing is written.
  */
 #ifndef DT_KERNELS_ATTENTION_H
 #define DT_KERNELS_ATTENTION_H

@@ -92,12 +92,12 @@ static DT_SIMD void gated_grad_chunk(float *dx, float *dgate, const float *dy, c
 		act_grad_loop(dx, dgate, dy, x, gate, n, DT_ACT_RELU);
 }
 
-static DT_SIMD const float *load(float *buf, const void *p, enum dt_dtype t, int64_t n)
+static DT_SIMD const float *act_load(float *buf, const void *p, enum dt_dtype t, int64_t n)
 {
 	return dt_load(buf, p, t, n);
 }
 
-static DT_SIMD void store(void *p, enum dt_dtype t, const float *buf, int64_t n)
+static DT_SIMD void act_store(void *p, enum dt_dtype t, const float *buf, int64_t n)
 {
 	dt_store(p, t, buf, n);
 }
@@ -106,8 +106,8 @@ static void act_at(struct dt_tensor y, struct dt_tensor x, enum dt_act_fn f, int
 {
 	float b[DT_CHUNK], *out = dt_stage(b, dt_at(y, i), y.dtype);
 
-	act_chunk(out, load(b, dt_at(x, i), x.dtype, n), NULL, n, f);
-	store(dt_at(y, i), y.dtype, out, n);
+	act_chunk(out, act_load(b, dt_at(x, i), x.dtype, n), NULL, n, f);
+	act_store(dt_at(y, i), y.dtype, out, n);
 }
 
 int dt_cpu_act_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, enum dt_act_fn f)
@@ -128,8 +128,9 @@ static void act_grad_at(struct dt_tensor dx, struct dt_tensor dy, struct dt_tens
 	float bx[DT_CHUNK], by[DT_CHUNK];
 	float *out = dt_stage(bx, dt_at(dx, i), dx.dtype);
 
-	act_grad_chunk(out, load(by, dt_at(dy, i), dy.dtype, n), load(bx, dt_at(x, i), x.dtype, n), n, f);
-	store(dt_at(dx, i), dx.dtype, out, n);
+	act_grad_chunk(out, act_load(by, dt_at(dy, i), dy.dtype, n), act_load(bx, dt_at(x, i), x.dtype, n), n,
+		       f);
+	act_store(dt_at(dx, i), dx.dtype, out, n);
 }
 
 int dt_cpu_act_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dy, struct dt_tensor x,
@@ -152,8 +153,9 @@ static void gated_at(struct dt_tensor y, struct dt_tensor x, enum dt_act_fn f, i
 	const int64_t width = dt_cols(y), at = r * 2 * width + c;
 	float bx[DT_CHUNK], bu[DT_CHUNK], *out = dt_stage(bx, dt_at(y, r * width + c), y.dtype);
 
-	act_chunk(out, load(bx, dt_at(x, at), x.dtype, n), load(bu, dt_at(x, at + width), x.dtype, n), n, f);
-	store(dt_at(y, r * width + c), y.dtype, out, n);
+	act_chunk(out, act_load(bx, dt_at(x, at), x.dtype, n), act_load(bu, dt_at(x, at + width), x.dtype, n),
+		  n, f);
+	act_store(dt_at(y, r * width + c), y.dtype, out, n);
 }
 
 int dt_cpu_gated_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, enum dt_act_fn f)
@@ -177,11 +179,11 @@ static void gated_grad_at(struct dt_tensor dx, struct dt_tensor dy, struct dt_te
 	float *og = dt_stage(bx, dt_at(dx, at), dx.dtype),
 	      *ou = dt_stage(bu, dt_at(dx, at + width), dx.dtype);
 
-	gated_grad_chunk(og, ou, load(by, dt_at(dy, r * width + c), dy.dtype, n),
-			 load(bx, dt_at(x, at), x.dtype, n), load(bu, dt_at(x, at + width), x.dtype, n), n,
-			 f);
-	store(dt_at(dx, at), dx.dtype, og, n);
-	store(dt_at(dx, at + width), dx.dtype, ou, n);
+	gated_grad_chunk(og, ou, act_load(by, dt_at(dy, r * width + c), dy.dtype, n),
+			 act_load(bx, dt_at(x, at), x.dtype, n),
+			 act_load(bu, dt_at(x, at + width), x.dtype, n), n, f);
+	act_store(dt_at(dx, at), dx.dtype, og, n);
+	act_store(dt_at(dx, at + width), dx.dtype, ou, n);
 }
 
 int dt_cpu_gated_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dy, struct dt_tensor x,

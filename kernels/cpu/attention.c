@@ -1,150 +1,237 @@
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/norm.h"
+/* Forward: a tile of 64 queries against tiles of 64 keys, the keys and values of a head packed once. */
+#include "kernels/cpu/attention.h"
 #include "kernels/cpu/vec.h"
 
 #include <math.h>
 
-static int64_t width(const struct dt_attn *p)
+bool dt_attn_fits(const struct dt_attn *p, struct dt_tensor qkv)
 {
-	return (p->heads + 2 * p->kv_heads) * p->head_dim;
+	return dt_is_compute(qkv.dtype) && p->batch >= 0 && p->seq >= 0 && p->kv_heads > 0 && p->heads > 0 &&
+	       p->heads % p->kv_heads == 0 && p->head_dim > 0 && p->scale > 0 &&
+	       dt_cols(qkv) == dt_attn_width(p) && dt_rows(qkv) == p->batch * p->seq;
 }
 
-static int64_t first_key(const struct dt_attn *p, int64_t i)
+/* Keys a row does not see become -Inf. Only tiles on an edge need it. */
+static void mask(float *s, const struct dt_attn_row *row, int64_t rows, int64_t key)
 {
-	return p->window > 0 && i >= p->window ? i - p->window + 1 : 0;
-}
-
-static DT_SIMD void forward_head(const struct dt_attn *p, struct dt_tensor o, float *lse,
-				 struct dt_tensor qkv, int64_t b, int64_t h, float *buf)
-{
-	const int64_t d = p->head_dim, T = p->seq, kv = h / (p->heads / p->kv_heads), W = width(p);
-	float *k = buf, *v = k + T * d, *s = v + T * d, *q = s + T, *acc = q + d;
-
-	for (int64_t j = 0; j < T; j++) {
-		const float *x = dt_load(q, dt_at(qkv, (b * T + j) * W + (p->heads + kv) * d), qkv.dtype, d);
-
-		memcpy(k + j * d, x, (size_t)d * 4);
-		x = dt_load(q, dt_at(qkv, (b * T + j) * W + (p->heads + p->kv_heads + kv) * d), qkv.dtype, d);
-		memcpy(v + j * d, x, (size_t)d * 4);
-	}
-	for (int64_t i = 0; i < T; i++) {
-		const float *x = dt_load(q, dt_at(qkv, (b * T + i) * W + h * d), qkv.dtype, d);
-		int64_t at = (b * T + i) * p->heads * d + h * d;
-		float max = -INFINITY, sum = 0;
-
-		for (int64_t j = first_key(p, i); j <= i; j++) {
-			s[j] = p->scale * dt_dot(x, k + j * d, d);
-			max = s[j] > max ? s[j] : max;
-		}
-		memset(acc, 0, (size_t)d * 4);
-		for (int64_t j = first_key(p, i); j <= i; j++) {
-			float e = dt_expf(s[j] - max);
-
-			sum += e;
-			for (int64_t c = 0; c < d; c++)
-				acc[c] += e * v[j * d + c];
-		}
-		for (int64_t c = 0; c < d; c++)
-			acc[c] /= sum;
-		if (o.dtype == DT_F32)
-			memcpy(dt_at(o, at), acc, (size_t)d * 4);
-		dt_store(dt_at(o, at), o.dtype, acc, d);
-		lse[(b * p->heads + h) * T + i] = max + logf(sum);
+	for (int64_t i = 0; i < rows; i++) {
+		if (row[i].first <= key && row[i].last >= key + DT_TILE - 1)
+			continue;
+		for (int64_t j = 0; j < DT_TILE; j++)
+			if (key + j < row[i].first || key + j > row[i].last)
+				s[i * DT_TILE + j] = -INFINITY;
 	}
 }
 
-static bool shapes_fit(const struct dt_attn *p, struct dt_tensor qkv)
+DT_INLINE float larger(float a, float b)
 {
-	return dt_is_compute(qkv.dtype) && p->kv_heads > 0 && p->heads % p->kv_heads == 0 &&
-	       p->head_dim > 0 && dt_cols(qkv) == width(p);
+	return a > b ? a : b;
+}
+
+DT_INLINE float row_max(const float *s)
+{
+	float lane[16];
+
+#pragma omp simd
+	for (int k = 0; k < 16; k++)
+		lane[k] = larger(larger(s[k], s[k + 16]), larger(s[k + 32], s[k + 48]));
+#pragma omp simd
+	for (int k = 0; k < 8; k++)
+		lane[k] = larger(lane[k], lane[k + 8]);
+#pragma omp simd
+	for (int k = 0; k < 4; k++)
+		lane[k] = larger(lane[k], lane[k + 4]);
+	return larger(larger(lane[0], lane[2]), larger(lane[1], lane[3]));
+}
+
+static DT_SIMD void softmax_rows(float *s, float *o, struct dt_attn_row *row, int64_t rows, int64_t pad,
+				 float scale)
+{
+	for (int64_t i = 0; i < rows; i++) {
+		float *si = s + i * DT_TILE, *oi = o + i * pad, *sum = row[i].sum;
+		const float m = larger(scale * row_max(si), row[i].max);
+		/* A row that has seen no key yet: every exp below is of -Inf, not of -Inf + Inf. */
+		const float base = m == -INFINITY ? 0 : m;
+
+		if (m != row[i].max) {
+			const float shrink = dt_expf_bounded(row[i].max - base);
+
+#pragma omp simd
+			for (int64_t j = 0; j < pad; j++)
+				oi[j] *= shrink;
+#pragma omp simd
+			for (int k = 0; k < 16; k++)
+				sum[k] *= shrink;
+			row[i].max = m;
+		}
+#pragma omp simd
+		for (int k = 0; k < 16; k++) {
+			float a = dt_expf_bounded(scale * si[k] - base),
+			      b = dt_expf_bounded(scale * si[k + 16] - base);
+			float c = dt_expf_bounded(scale * si[k + 32] - base),
+			      d = dt_expf_bounded(scale * si[k + 48] - base);
+
+			si[k] = a;
+			si[k + 16] = b;
+			si[k + 32] = c;
+			si[k + 48] = d;
+			sum[k] += (a + b) + (c + d);
+		}
+	}
+}
+
+void dt_attn_softmax(const struct dt_tile *t, uint32_t *pw, float *s, float *o, struct dt_attn_row *row,
+		     int64_t rows, int64_t pad, int64_t key, float scale)
+{
+	mask(s, row, rows, key);
+	softmax_rows(s, o, row, rows, pad, scale);
+	if (t->pairs)
+		t->along(pw, s, rows * DT_TILE / 2);
+}
+
+static DT_SIMD void finish_rows(void *const *where, enum dt_dtype type, const float *o,
+				const struct dt_attn_row *row, int64_t rows, int64_t d, int64_t pad)
+{
+	float buf[DT_CHUNK];
+
+	for (int64_t i = 0; i < rows; i++)
+		for (int64_t c = 0; c < d; c += DT_CHUNK) {
+			const int64_t n = dt_min64(DT_CHUNK, d - c);
+			char *out = (char *)where[i] + c * dt_dtype_size(type);
+			float *f = dt_stage(buf, out, type);
+			const float *oi = o + i * pad + c, sum = dt_attn_sum(&row[i]);
+
+#pragma omp simd
+			for (int64_t j = 0; j < n; j++)
+				f[j] = oi[j] / sum;
+			dt_store(out, type, f, n);
+		}
+}
+
+void dt_attn_finish(void *const *where, enum dt_dtype type, const float *o, const struct dt_attn_row *row,
+		    int64_t rows, int64_t d, int64_t pad)
+{
+	finish_rows(where, type, o, row, rows, d, pad);
+}
+
+/* What one thread works in; sizes in 4-byte words. */
+struct space {
+	uint32_t *k, *v; /* the head's keys and values, packed by tiles */
+	uint32_t *q, *pw;
+	float *s, *o;
+	int64_t k_tile, v_tile;
+};
+
+static int64_t space_words(const struct dt_tile *t, const struct dt_attn *p)
+{
+	const int64_t tiles = dt_ceil_div(p->seq, DT_TILE), words = dt_tile_words(t, p->head_dim);
+
+	return DT_TILE * (tiles * (words + dt_attn_pad(p)) + words + dt_attn_pad(p) + 2 * DT_TILE);
+}
+
+static struct space space_at(const struct dt_tile *t, const struct dt_attn *p, uint32_t *base)
+{
+	const int64_t tiles = dt_ceil_div(p->seq, DT_TILE), words = dt_tile_words(t, p->head_dim);
+	struct space s = {.k_tile = DT_TILE * words, .v_tile = dt_tile_depth(t) * dt_attn_pad(p)};
+
+	s.o = (float *)base;
+	s.s = s.o + DT_TILE * dt_attn_pad(p);
+	s.pw = (uint32_t *)s.s + (t->pairs ? DT_TILE * DT_TILE : 0); /* f32 words are made in place */
+	s.q = (uint32_t *)s.s + 2 * DT_TILE * DT_TILE;
+	s.k = s.q + s.k_tile;
+	s.v = s.k + tiles * s.k_tile;
+	return s;
+}
+
+struct forward {
+	const struct dt_tile *t;
+	const struct dt_attn *p;
+	struct dt_tensor o, qkv;
+	float *lse;
+};
+
+static void query_tile(const struct forward *a, const struct space *w, int64_t b, int64_t h, int64_t q0)
+{
+	const struct dt_attn *p = a->p;
+	const int64_t d = p->head_dim, pad = dt_attn_pad(p), words = dt_tile_words(a->t, d),
+		      depth = dt_tile_depth(a->t);
+	const int64_t base = b * p->seq;
+	const void *from[DT_TILE];
+	void *to[DT_TILE];
+	struct dt_attn_row row[DT_TILE];
+	const int64_t n = dt_attn_rows(from, a->qkv, base + q0, base + p->seq, h * d);
+	int64_t first_tile = 0;
+
+	for (int64_t i = 0; i < n; i++) {
+		const int64_t first = p->window > 0 && q0 + i >= p->window ? q0 + i - p->window + 1 : 0;
+
+		row[i] = (struct dt_attn_row){first, q0 + i, -INFINITY, {0}};
+		to[i] = dt_at(a->o, (base + q0 + i) * p->heads * d + h * d);
+	}
+	first_tile = row[0].first / DT_TILE;
+	dt_tile_pack_rows(a->t, w->q, from, a->qkv.dtype, n, d);
+	memset(w->o, 0, (size_t)(n * pad) * 4);
+	for (int64_t j = first_tile; j * DT_TILE <= q0 + n - 1; j++) {
+		a->t->mul(w->s, DT_TILE, w->q, words, 1, w->k + j * w->k_tile, DT_TILE, n, DT_TILE, words,
+			  false);
+		dt_attn_softmax(a->t, w->pw, w->s, w->o, row, n, pad, j * DT_TILE, p->scale);
+		a->t->mul(w->o, pad, w->pw, depth, 1, w->v + j * w->v_tile, pad, n, pad, depth, true);
+	}
+	dt_attn_finish(to, a->o.dtype, w->o, row, n, d, pad);
+	for (int64_t i = 0; i < n; i++)
+		a->lse[(b * p->heads + h) * p->seq + q0 + i] = row[i].max + logf(dt_attn_sum(&row[i]));
+}
+
+/* Query tiles first .. last of head h of sequence b, and every key they see. */
+static void forward_part(const struct forward *a, uint32_t *buf, int64_t b, int64_t h, int64_t first,
+			 int64_t last)
+{
+	const struct dt_attn *p = a->p;
+	const struct space w = space_at(a->t, p, buf);
+	const int64_t d = p->head_dim, kv = h / (p->heads / p->kv_heads), q0 = first * DT_TILE;
+	const int64_t seen = p->window > 0 && q0 >= p->window ? q0 - p->window + 1 : 0;
+
+	for (int64_t j = seen / DT_TILE; j < last; j++) {
+		const void *row[DT_TILE];
+		const int64_t at = b * p->seq + j * DT_TILE, end = (b + 1) * p->seq;
+		int64_t n = dt_attn_rows(row, a->qkv, at, end, (p->heads + kv) * d);
+
+		dt_tile_pack_lanes(a->t, w.k + j * w.k_tile, row, a->qkv.dtype, n, d);
+		n = dt_attn_rows(row, a->qkv, at, end, (p->heads + p->kv_heads + kv) * d);
+		dt_tile_pack_depth(a->t, w.v + j * w.v_tile, row, a->qkv.dtype, n, d);
+	}
+	for (int64_t i = first; i < last; i++)
+		query_tile(a, &w, b, h, i * DT_TILE);
 }
 
 int dt_cpu_attention_forward(struct dt_dev *dev, struct dt_tensor o, struct dt_tensor lse,
 			     struct dt_tensor qkv, const struct dt_attn *p)
 {
-	const int64_t rows = p->batch * p->seq, n = 2 * p->seq * p->head_dim + p->seq + 2 * p->head_dim;
-	float *buf;
+	const struct forward a = {dt_tile(qkv.dtype), p, o, qkv, lse.data};
+	const int64_t rows = p->batch * p->seq, tiles = dt_ceil_div(p->seq, DT_TILE);
+	int64_t heads, parts, each, words;
+	uint32_t *buf;
 
-	if (!shapes_fit(p, qkv) || !dt_is(o, qkv.dtype, rows * p->heads * p->head_dim) ||
-	    !dt_is(lse, DT_F32, rows * p->heads) || dt_rows(qkv) != rows)
+	if (!dt_attn_fits(p, qkv) || !dt_is(o, qkv.dtype, rows * p->heads * p->head_dim) ||
+	    !dt_is(lse, DT_F32, rows * p->heads))
 		return -EINVAL;
-	buf = dt_cpu_scratch(dev, (size_t)(dev->nthreads * n) * 4);
+	if (!rows)
+		return 0;
+	/* A head is one task, or several where there are few heads for the threads. */
+	heads = p->batch * p->heads;
+	parts = dt_min64(tiles, dt_ceil_div(4 * dev->nthreads, heads));
+	each = dt_ceil_div(tiles, parts);
+	words = space_words(a.t, p);
+	buf = dt_cpu_scratch(dev, (size_t)(dev->nthreads * words) * 4);
 	if (!buf)
 		return -ENOMEM;
 #pragma omp parallel for num_threads(dev->nthreads) schedule(dynamic)
-	for (int64_t i = 0; i < p->batch * p->heads; i++)
-		forward_head(p, o, lse.data, qkv, i / p->heads, i % p->heads, buf + omp_get_thread_num() * n);
-	return 0;
-}
+	for (int64_t i = 0; i < heads * parts; i++) {
+		const int64_t part = parts - 1 - i / heads, h = i % heads; /* the longest first */
 
-static DT_SIMD void backward_kv_head(const struct dt_attn *p, struct dt_tensor dqkv, struct dt_tensor dout,
-				     struct dt_tensor o, const float *lse, struct dt_tensor qkv, int64_t b,
-				     int64_t kv, float *buf)
-{
-	const int64_t d = p->head_dim, T = p->seq, W = width(p), group = p->heads / p->kv_heads;
-	const int64_t OW = p->heads * d;
-	float *k = buf, *v = k + T * d, *dk = v + T * d, *dv = dk + T * d, *qb = dv + T * d, *dob = qb + d,
-	      *ob = dob + d, *dq = ob + d;
-
-	memset(dk, 0, (size_t)(2 * T * d) * 4);
-	for (int64_t j = 0; j < T; j++) {
-		const float *x = dt_load(qb, dt_at(qkv, (b * T + j) * W + (p->heads + kv) * d), qkv.dtype, d);
-
-		memcpy(k + j * d, x, (size_t)d * 4);
-		x = dt_load(qb, dt_at(qkv, (b * T + j) * W + (p->heads + p->kv_heads + kv) * d), qkv.dtype,
-			    d);
-		memcpy(v + j * d, x, (size_t)d * 4);
+		if (part * each < tiles)
+			forward_part(&a, buf + omp_get_thread_num() * words, h / p->heads, h % p->heads,
+				     part * each, dt_min64(tiles, (part + 1) * each));
 	}
-	for (int64_t h = kv * group; h < (kv + 1) * group; h++)
-		for (int64_t i = 0; i < T; i++) {
-			const int64_t at = (b * T + i) * OW + h * d;
-			const float *q = dt_load(qb, dt_at(qkv, (b * T + i) * W + h * d), qkv.dtype, d);
-			const float *g = dt_load(dob, dt_at(dout, at), dout.dtype, d);
-			const float D = dt_dot(g, dt_load(ob, dt_at(o, at), o.dtype, d), d);
-			const float l = lse[(b * p->heads + h) * T + i];
-
-			memset(dq, 0, (size_t)d * 4);
-			for (int64_t j = first_key(p, i); j <= i; j++) {
-				float pij = dt_expf(p->scale * dt_dot(q, k + j * d, d) - l);
-				float ds = p->scale * pij * (dt_dot(g, v + j * d, d) - D);
-
-				for (int64_t c = 0; c < d; c++) {
-					dv[j * d + c] += pij * g[c];
-					dk[j * d + c] += ds * q[c];
-					dq[c] += ds * k[j * d + c];
-				}
-			}
-			if (dqkv.dtype == DT_F32)
-				memcpy(dt_at(dqkv, (b * T + i) * W + h * d), dq, (size_t)d * 4);
-			dt_store(dt_at(dqkv, (b * T + i) * W + h * d), dqkv.dtype, dq, d);
-		}
-	for (int64_t j = 0; j < T; j++)
-		for (int64_t part = 0; part < 2; part++) {
-			void *out = dt_at(dqkv, (b * T + j) * W + (p->heads + part * p->kv_heads + kv) * d);
-
-			if (dqkv.dtype == DT_F32)
-				memcpy(out, (part ? dv : dk) + j * d, (size_t)d * 4);
-			dt_store(out, dqkv.dtype, (part ? dv : dk) + j * d, d);
-		}
-}
-
-int dt_cpu_attention_backward(struct dt_dev *dev, struct dt_tensor dqkv, struct dt_tensor dout,
-			      struct dt_tensor o, struct dt_tensor lse, struct dt_tensor qkv,
-			      const struct dt_attn *p)
-{
-	const int64_t rows = p->batch * p->seq, n = 4 * p->seq * p->head_dim + 4 * p->head_dim;
-	float *buf;
-
-	if (!shapes_fit(p, qkv) || !dt_is(o, qkv.dtype, rows * p->heads * p->head_dim) ||
-	    !dt_is(dout, qkv.dtype, rows * p->heads * p->head_dim) || !dt_is(lse, DT_F32, rows * p->heads) ||
-	    dt_rows(qkv) != rows || !dt_is(dqkv, qkv.dtype, dt_numel(qkv)))
-		return -EINVAL;
-	buf = dt_cpu_scratch(dev, (size_t)(dev->nthreads * n) * 4);
-	if (!buf)
-		return -ENOMEM;
-#pragma omp parallel for num_threads(dev->nthreads) schedule(dynamic)
-	for (int64_t i = 0; i < p->batch * p->kv_heads; i++)
-		backward_kv_head(p, dqkv, dout, o, lse.data, qkv, i / p->kv_heads, i % p->kv_heads,
-				 buf + omp_get_thread_num() * n);
 	return 0;
 }

@@ -1,8 +1,18 @@
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/norm.h"
-#include "kernels/cpu/vec.h"
+/*
+ * Inference. A task is up to 64 query rows (tokens x the q heads of one key/value head) of one sequence,
+ * against tiles of 64 keys at fixed positions: what a row computes does not depend on the rows beside it.
+ */
+#include "kernels/cpu/attention.h"
 
 #include <math.h>
+
+struct paged {
+	const struct dt_tile *t;
+	const struct dt_attn *p;
+	const struct dt_paged *g;
+	struct dt_tensor o, qkv, k, v;
+	int64_t tokens; /* a task */
+};
 
 /* Row of the cache that holds key j of sequence i. */
 static int64_t cache_row(const struct dt_paged *g, int i, int64_t j)
@@ -11,64 +21,125 @@ static int64_t cache_row(const struct dt_paged *g, int i, int64_t j)
 	       j % g->block_size;
 }
 
-static DT_SIMD void paged_row(struct dt_tensor o, struct dt_tensor qkv, struct dt_tensor kc,
-			      struct dt_tensor vc, const struct dt_attn *p, const struct dt_paged *g, int seq,
-			      int64_t row, int64_t last, int64_t h, float *buf)
+static int64_t task_words(const struct dt_tile *t, const struct dt_attn *p)
 {
-	const int64_t d = p->head_dim, kv = h / (p->heads / p->kv_heads), W = p->kv_heads * d;
-	const int64_t first = p->window > 0 && last >= p->window ? last - p->window + 1 : 0;
-	float *q = buf, *kb = q + d, *acc = kb + d, max = -INFINITY, sum = 0;
-	const float *x = dt_load(q, dt_at(qkv, row * dt_cols(qkv) + h * d), qkv.dtype, d);
+	const int64_t pad = dt_attn_pad(p), words = dt_tile_words(t, p->head_dim);
 
-	memset(acc, 0, (size_t)d * 4);
-	for (int64_t j = first; j <= last; j++) {
-		const int64_t at = cache_row(g, seq, j) * W + kv * d;
-		float s = p->scale * dt_dot(x, dt_load(kb, dt_at(kc, at), kc.dtype, d), d), e, f = 1;
-		const float *v = dt_load(kb, dt_at(vc, at), vc.dtype, d);
+	return DT_TILE * (2 * words + pad + 2 * DT_TILE) + dt_tile_depth(t) * pad;
+}
 
-		if (s > max) {
-			f = dt_expf(max - s);
-			max = s;
+/* The query rows of a task: token by token, in each the q heads of kv. */
+static int64_t task_rows(const struct paged *a, struct dt_attn_row *row, const void **from, void **to,
+			 int seq, int64_t kv, int64_t first, int64_t tokens)
+{
+	const struct dt_attn *p = a->p;
+	const int64_t group = p->heads / p->kv_heads, d = p->head_dim;
+	const int64_t count = a->g->q_start[seq + 1] - a->g->q_start[seq];
+	int64_t n = 0;
+
+	for (int64_t i = first; i < first + tokens; i++)
+		for (int64_t h = kv * group; h < (kv + 1) * group; h++, n++) {
+			const int64_t at = a->g->q_start[seq] + i, last = a->g->kv_len[seq] - count + i;
+			const int64_t seen = p->window > 0 && last >= p->window ? last - p->window + 1 : 0;
+
+			from[n] = dt_at(a->qkv, at * dt_cols(a->qkv) + h * d);
+			to[n] = dt_at(a->o, at * p->heads * d + h * d);
+			row[n] = (struct dt_attn_row){seen, last, -INFINITY, {0}};
 		}
-		e = dt_expf(s - max);
-		sum = sum * f + e;
-		for (int64_t c = 0; c < d; c++)
-			acc[c] = acc[c] * f + e * v[c];
+	return n;
+}
+
+static void task(const struct paged *a, uint32_t *buf, int seq, int64_t kv, int64_t first, int64_t tokens)
+{
+	const struct dt_attn *p = a->p;
+	const int64_t d = p->head_dim, pad = dt_attn_pad(p), words = dt_tile_words(a->t, d);
+	const int64_t depth = dt_tile_depth(a->t);
+	uint32_t *q = buf, *kp = q + DT_TILE * words, *vp = kp + DT_TILE * words, *pw;
+	float *o = (float *)(vp + depth * pad), *s = o + DT_TILE * pad;
+	struct dt_attn_row row[DT_TILE];
+	const void *from[DT_TILE];
+	void *to[DT_TILE];
+	const int64_t n = task_rows(a, row, from, to, seq, kv, first, tokens), last = row[n - 1].last;
+
+	pw = (uint32_t *)s + (a->t->pairs ? DT_TILE * DT_TILE : 0);
+	dt_tile_pack_rows(a->t, q, from, a->qkv.dtype, n, d);
+	memset(o, 0, (size_t)(n * pad) * 4);
+	for (int64_t j = row[0].first / DT_TILE * DT_TILE; j <= last; j += DT_TILE) {
+		const int64_t keys = dt_min64(DT_TILE, a->g->kv_len[seq] - j);
+		const void *krow[DT_TILE], *vrow[DT_TILE];
+
+		for (int64_t i = 0; i < keys; i++) {
+			const int64_t at = cache_row(a->g, seq, j + i) * p->kv_heads * d + kv * d;
+
+			krow[i] = dt_at(a->k, at);
+			vrow[i] = dt_at(a->v, at);
+		}
+		dt_tile_pack_lanes(a->t, kp, krow, a->k.dtype, keys, d);
+		a->t->mul(s, DT_TILE, q, words, 1, kp, DT_TILE, n, DT_TILE, words, false);
+		dt_attn_softmax(a->t, pw, s, o, row, n, pad, j, p->scale);
+		dt_tile_pack_depth(a->t, vp, vrow, a->v.dtype, keys, d);
+		a->t->mul(o, pad, pw, depth, 1, vp, pad, n, pad, depth, true);
 	}
-	for (int64_t c = 0; c < d; c++)
-		acc[c] /= sum;
-	if (o.dtype == DT_F32)
-		memcpy(dt_at(o, row * p->heads * d + h * d), acc, (size_t)d * 4);
-	dt_store(dt_at(o, row * p->heads * d + h * d), o.dtype, acc, d);
+	dt_attn_finish(to, a->o.dtype, o, row, n, d, pad);
+}
+
+static int check(const struct paged *a)
+{
+	const struct dt_attn *p = a->p;
+	const struct dt_paged *g = a->g;
+	const int64_t d = p->head_dim, group = p->kv_heads > 0 ? p->heads / p->kv_heads : 0;
+
+	if (!dt_is_compute(a->qkv.dtype) || a->o.dtype != a->qkv.dtype || a->k.dtype != a->v.dtype ||
+	    (a->k.dtype != a->qkv.dtype && a->k.dtype != DT_F32) || group < 1 || group > DT_TILE ||
+	    p->heads % p->kv_heads || d < 1 || !(p->scale > 0) || dt_cols(a->k) != p->kv_heads * d ||
+	    dt_cols(a->v) != p->kv_heads * d || dt_rows(a->qkv) < g->q_start[g->nseq] ||
+	    dt_rows(a->o) < g->q_start[g->nseq] || dt_cols(a->qkv) != dt_attn_width(p) ||
+	    dt_cols(a->o) != p->heads * d || g->block_size < 1)
+		return -EINVAL;
+	for (int i = 0; i < g->nseq; i++) {
+		const int64_t rows = g->q_start[i + 1] - g->q_start[i];
+
+		if (rows < 0 || g->kv_len[i] < rows || g->kv_len[i] > (int64_t)g->max_blocks * g->block_size)
+			return -EINVAL;
+		for (int64_t j = 0; rows && j < g->kv_len[i]; j += g->block_size)
+			if (cache_row(g, i, j) < 0 || cache_row(g, i, j) + g->block_size > dt_rows(a->k))
+				return -EINVAL;
+	}
+	return 0;
 }
 
 int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_tensor qkv,
 			   struct dt_tensor kcache, struct dt_tensor vcache, const struct dt_attn *p,
 			   const struct dt_paged *g)
 {
-	const int64_t d = p->head_dim, total = g->nseq ? g->q_start[g->nseq] : 0;
-	float *buf;
+	struct paged a = {dt_tile(kcache.dtype), p, g, o, qkv, kcache, vcache, 0};
+	int64_t words, most = 0, chunks;
+	uint32_t *buf;
+	int r;
 
-	if (!dt_is_compute(qkv.dtype) || o.dtype != qkv.dtype || kcache.dtype != vcache.dtype ||
-	    !dt_is_compute(kcache.dtype) || p->kv_heads <= 0 || p->heads % p->kv_heads ||
-	    dt_cols(kcache) != p->kv_heads * d || dt_cols(vcache) != p->kv_heads * d ||
-	    dt_rows(qkv) < total || dt_cols(qkv) != (p->heads + 2 * p->kv_heads) * d || g->block_size <= 0)
-		return -EINVAL;
+	if (g->nseq < 1)
+		return 0;
+	r = check(&a);
+	if (r < 0)
+		return r;
+	a.tokens = DT_TILE / (p->heads / p->kv_heads);
 	for (int i = 0; i < g->nseq; i++)
-		if (g->kv_len[i] < g->q_start[i + 1] - g->q_start[i] ||
-		    g->kv_len[i] > (int64_t)g->max_blocks * g->block_size)
-			return -EINVAL;
-	buf = dt_cpu_scratch(dev, (size_t)(dev->nthreads * 3 * d) * 4);
+		most = g->q_start[i + 1] - g->q_start[i] > most ? g->q_start[i + 1] - g->q_start[i] : most;
+	words = task_words(a.t, p);
+	buf = dt_cpu_scratch(dev, (size_t)(dev->nthreads * words) * 4);
 	if (!buf)
 		return -ENOMEM;
-	for (int i = 0; i < g->nseq; i++) {
-		const int64_t rows = g->q_start[i + 1] - g->q_start[i];
+	chunks = dt_ceil_div(most, a.tokens);
+#pragma omp parallel for num_threads(dev->nthreads) schedule(dynamic)
+	for (int64_t i = 0; i < chunks * p->kv_heads * g->nseq; i++) {
+		const int seq = (int)(i / p->kv_heads % g->nseq);
+		const int64_t first =
+			(chunks - 1 - i / p->kv_heads / g->nseq) * a.tokens; /* the longest first */
+		const int64_t left = g->q_start[seq + 1] - g->q_start[seq] - first;
 
-#pragma omp parallel for num_threads(dev->nthreads) schedule(dynamic, 4)
-		for (int64_t u = 0; u < rows * p->heads; u++)
-			paged_row(o, qkv, kcache, vcache, p, g, i, g->q_start[i] + u / p->heads,
-				  g->kv_len[i] - rows + u / p->heads, u % p->heads,
-				  buf + omp_get_thread_num() * 3 * d);
+		if (left > 0)
+			task(&a, buf + omp_get_thread_num() * words, seq, i % p->kv_heads, first,
+			     dt_min64(a.tokens, left));
 	}
 	return 0;
 }

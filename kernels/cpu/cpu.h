@@ -2,7 +2,9 @@
  * What the CPU ops share: the device's state, parallel ranges, and rows of f32 or bf16 seen as f32.
  *
  * OpenMP outlines the body of a parallel region into a function that target_clones does not clone, so every
- * op here is a parallel loop that calls a DT_SIMD function for a row or a chunk.
+ * op here is a parallel loop that calls a DT_SIMD function for a row or a chunk. Those are static, and their
+ * names differ from file to file: clang 14 gives what it clones a symbol that only its own file can call, yet
+ * a resolver that all files see.
  */
 #ifndef DT_KERNELS_CPU_H
 #define DT_KERNELS_CPU_H

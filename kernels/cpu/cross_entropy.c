@@ -3,27 +3,38 @@
 
 #include <math.h>
 
-#define LANES 16
+#define LANES 64
+
+/* OpenMP's own max reduction starts from the least finite number on some compilers, not from -Inf. */
+DT_INLINE float chunk_max(const float *p, int64_t n, float m)
+{
+	const int64_t even = n / LANES * LANES;
+	float lane[LANES];
+
+	for (int k = 0; k < LANES; k++)
+		lane[k] = m;
+	for (int64_t j = 0; j < even; j += LANES)
+#pragma omp simd
+		for (int k = 0; k < LANES; k++)
+			lane[k] = p[j + k] > lane[k] ? p[j + k] : lane[k];
+	for (int k = 0; k < LANES; k++)
+		m = lane[k] > m ? lane[k] : m;
+	for (int64_t j = even; j < n; j++)
+		m = p[j] > m ? p[j] : m;
+	return m;
+}
 
 static DT_SIMD void stats_row(float *rowmax, float *sumexp, struct dt_tensor l, int64_t row)
 {
 	const int64_t n = dt_cols(l);
-	float buf[DT_CHUNK], lane[LANES], max = -INFINITY, sum = 0;
+	float buf[DT_CHUNK], max = -INFINITY, sum = 0;
 
 	for (int64_t c = 0; c < n; c += DT_CHUNK) {
-		const int64_t w = dt_min64(DT_CHUNK, n - c), even = w / LANES * LANES;
+		const int64_t w = dt_min64(DT_CHUNK, n - c);
 		const float *p = dt_load(buf, dt_at(l, row * n + c), l.dtype, w);
 		float m = max, part = 0;
 
-		for (int64_t k = 0; k < LANES; k++)
-			lane[k] = m;
-		for (int64_t j = 0; j < even; j += LANES)
-			for (int64_t k = 0; k < LANES; k++)
-				lane[k] = p[j + k] > lane[k] ? p[j + k] : lane[k];
-		for (int64_t k = 0; k < LANES; k++)
-			m = lane[k] > m ? lane[k] : m;
-		for (int64_t j = even; j < w; j++)
-			m = p[j] > m ? p[j] : m;
+		m = chunk_max(p, w, m);
 		if (m > max) {
 			sum = sum ? sum * dt_expf(max - m) : 0;
 			max = m;
@@ -33,7 +44,7 @@ static DT_SIMD void stats_row(float *rowmax, float *sumexp, struct dt_tensor l, 
 
 #pragma omp simd reduction(+ : part)
 		for (int64_t j = 0; j < w; j++)
-			part += dt_expf(p[j] - base);
+			part += dt_expf_bounded(p[j] - base);
 		sum += part;
 	}
 	rowmax[row] = max;

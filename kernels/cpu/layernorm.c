@@ -10,7 +10,7 @@ struct forward {
 };
 
 /* buf: 4 rows of f32. */
-static DT_SIMD void forward_rows(const struct forward *a, float *buf, int64_t first, int64_t last)
+static DT_SIMD void layernorm_forward_rows(const struct forward *a, float *buf, int64_t first, int64_t last)
 {
 	const int64_t n = dt_cols(a->x);
 	const float *w = dt_load(buf + 2 * n, a->w.data, a->w.dtype, n);
@@ -63,8 +63,8 @@ int dt_cpu_layernorm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_t
 		return -ENOMEM;
 #pragma omp parallel for num_threads(dev->nthreads) if (rows * n > DT_SERIAL)
 	for (int64_t i = 0; i < g.n; i++)
-		forward_rows(&a, buf + omp_get_thread_num() * 4 * n, i * g.rows,
-			     dt_min64(rows, (i + 1) * g.rows));
+		layernorm_forward_rows(&a, buf + omp_get_thread_num() * 4 * n, i * g.rows,
+				       dt_min64(rows, (i + 1) * g.rows));
 	return 0;
 }
 
@@ -73,8 +73,8 @@ struct backward {
 };
 
 /* buf: 4 rows of f32; part: dw then db of this group. */
-static DT_SIMD void backward_rows(const struct backward *a, float *buf, float *part, int64_t first,
-				  int64_t last)
+static DT_SIMD void layernorm_backward_rows(const struct backward *a, float *buf, float *part, int64_t first,
+					    int64_t last)
 {
 	const int64_t n = dt_cols(a->x);
 	const float *w = dt_load(buf + 3 * n, a->w.data, a->w.dtype, n), *mean = a->mean.data,
@@ -131,8 +131,8 @@ int dt_cpu_layernorm_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt
 	part = buf + dev->nthreads * 4 * n;
 #pragma omp parallel for num_threads(dev->nthreads) if (rows * n > DT_SERIAL)
 	for (int64_t i = 0; i < g.n; i++)
-		backward_rows(&a, buf + omp_get_thread_num() * 4 * n, part + i * 2 * n, i * g.rows,
-			      dt_min64(rows, (i + 1) * g.rows));
+		layernorm_backward_rows(&a, buf + omp_get_thread_num() * 4 * n, part + i * 2 * n, i * g.rows,
+					dt_min64(rows, (i + 1) * g.rows));
 	if (dw.data)
 		dt_groups_add(dev, dw.data, part, 2 * n, g.n, n);
 	if (db.data)

@@ -10,7 +10,7 @@ struct forward {
 };
 
 /* buf: 3 rows of f32. */
-static DT_SIMD void forward_rows(const struct forward *a, float *buf, int64_t first, int64_t last)
+static DT_SIMD void rmsnorm_forward_rows(const struct forward *a, float *buf, int64_t first, int64_t last)
 {
 	const int64_t n = dt_cols(a->x);
 	const float *w = dt_load(buf + 2 * n, a->w.data, a->w.dtype, n);
@@ -49,8 +49,8 @@ int dt_cpu_rmsnorm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_ten
 		return -ENOMEM;
 #pragma omp parallel for num_threads(dev->nthreads) if (rows * n > DT_SERIAL)
 	for (int64_t i = 0; i < g.n; i++)
-		forward_rows(&a, buf + omp_get_thread_num() * 3 * n, i * g.rows,
-			     dt_min64(rows, (i + 1) * g.rows));
+		rmsnorm_forward_rows(&a, buf + omp_get_thread_num() * 3 * n, i * g.rows,
+				     dt_min64(rows, (i + 1) * g.rows));
 	return 0;
 }
 
@@ -59,8 +59,8 @@ struct backward {
 };
 
 /* buf: 4 rows of f32; part: dw of this group. */
-static DT_SIMD void backward_rows(const struct backward *a, float *buf, float *part, int64_t first,
-				  int64_t last)
+static DT_SIMD void rmsnorm_backward_rows(const struct backward *a, float *buf, float *part, int64_t first,
+					  int64_t last)
 {
 	const int64_t n = dt_cols(a->x);
 	const float *w = dt_load(buf + 3 * n, a->w.data, a->w.dtype, n), *rstd = a->rstd.data;
@@ -111,8 +111,8 @@ int dt_cpu_rmsnorm_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_t
 	part = buf + dev->nthreads * 4 * n;
 #pragma omp parallel for num_threads(dev->nthreads) if (rows * n > DT_SERIAL)
 	for (int64_t i = 0; i < g.n; i++)
-		backward_rows(&a, buf + omp_get_thread_num() * 4 * n, part + i * n, i * g.rows,
-			      dt_min64(rows, (i + 1) * g.rows));
+		rmsnorm_backward_rows(&a, buf + omp_get_thread_num() * 4 * n, part + i * n, i * g.rows,
+				      dt_min64(rows, (i + 1) * g.rows));
 	if (dw.data)
 		dt_groups_add(dev, dw.data, part, n, g.n, n);
 	return 0;

@@ -9,8 +9,8 @@
 
 #include "kernels/cpu/cpu.h"
 
-/* Zero below -86.6 (where 2^(n - 1) below would be denormal), Inf above 88.72, NaN for NaN. */
-DT_INLINE float dt_expf(float x)
+/* For x <= 88.7: zero below -86.6 (where 2^(n - 1) below would be denormal), NaN for NaN. */
+DT_INLINE float dt_expf_bounded(float x)
 {
 	const float round = 0x1.8p23f; /* adding it leaves the nearest integer in the low bits */
 	float t = x * 1.44269504f + round, n = t - round;
@@ -29,8 +29,14 @@ DT_INLINE float dt_expf(float x)
 	u = (u - 0x4b400000u + 126u) << 23;
 	memcpy(&f, &u, 4);
 	f = (f + f * p) * 2.f;
-	f = x < -86.6f ? 0.f : f;
-	return x > 88.72f ? __builtin_inff() : f;
+	return x < -86.6f ? 0.f : f;
+}
+
+DT_INLINE float dt_expf(float x)
+{
+	float f = dt_expf_bounded(x);
+
+	return x > 88.72283f ? __builtin_inff() : f;
 }
 
 DT_INLINE float dt_erff(float x)

@@ -1,0 +1,317 @@
+/*
+ * How fast each op runs, as a ratio to what this machine can do in the same run: the square-matmul rate for
+ * products and attention, the copy rate for ops bound by memory.
+ *
+ *   build/bench/kernels [THREADS [SECONDS [OP]]]
+ *
+ * With one thread the clock is that thread's processor time, so that a busy machine disturbs it little.
+ */
+#include "base/table.h"
+#include "kernels/ops.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { ROWS = 1024, WIDTH = 768, HIDDEN = 3072, VOCAB = 50257, CHUNK = 512, SEQ = 1024, HEADS = 12 };
+
+static struct dt_dev *dev;
+static const struct dt_ops *ops;
+static double seconds = 0.3, peak[2], copy_rate;
+static const char *only;
+static struct dt_table *table;
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(dev->nthreads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void *memory(size_t n)
+{
+	void *p = aligned_alloc(64, (n + 63) / 64 * 64);
+
+	if (!p)
+		exit(1);
+	memset(p, 0, n);
+	return p;
+}
+
+/* Small numbers, so that no op meets denormals or infinities. */
+static struct dt_tensor tensor(enum dt_dtype t, int64_t r, int64_t c)
+{
+	struct dt_tensor x = dt_t2(memory((size_t)(r * c * dt_dtype_size(t))), t, r, c);
+
+	for (int64_t i = 0; i < r * c; i++) {
+		float v = (float)((i * 2654435761u >> 12) % 2001) * 1e-3f - 1;
+
+		if (t == DT_F32)
+			((float *)x.data)[i] = v;
+		else
+			((uint16_t *)x.data)[i] = dt_f32_to_bf16(v);
+	}
+	return x;
+}
+
+/* Repeats EXPR for the time given; the best run is the one reported. */
+#define TIME(best, expr)                                                                                     \
+	do {                                                                                                 \
+		double start_ = now();                                                                       \
+		best = INFINITY;                                                                             \
+		for (int i_ = 0; i_ < 3 || now() - start_ < seconds; i_++) {                                 \
+			double t_ = now();                                                                   \
+			int r_ = (expr);                                                                     \
+			if (r_ < 0) {                                                                        \
+				fprintf(stderr, "kernels: %s: %s\n", #expr, strerror(-r_));                  \
+				exit(1);                                                                     \
+			}                                                                                    \
+			t_ = now() - t_;                                                                     \
+			best = t_ < best ? t_ : best;                                                        \
+		}                                                                                            \
+	} while (0)
+
+static bool wanted(const char *op)
+{
+	return !only || strstr(op, only);
+}
+
+static void row(const char *op, const char *shape, enum dt_dtype t, double time, double flop, double bytes)
+{
+	const double rate = flop ? flop / time : bytes / time, ceiling = flop ? peak[t] : copy_rate;
+
+	dt_table_cell(table, "%s", op);
+	dt_table_cell(table, "%s", shape);
+	dt_table_cell(table, "%s", dt_dtype_name(t));
+	dt_table_cell(table, "%.3f", time * 1e3);
+	dt_table_cell(table, "%.1f %s", rate * 1e-9, flop ? "GFLOP/s" : "GB/s");
+	dt_table_cell(table, "%.2f", rate / ceiling);
+}
+
+struct product {
+	const char *what;
+	int64_t m, n, k;
+	bool ta, tb, accumulate, f32_out;
+};
+
+static void matmuls(enum dt_dtype t)
+{
+	static const struct product list[] = {
+		{"square", 2048, 2048, 2048, false, false, false, false},
+		{"x w^T", CHUNK, HIDDEN, WIDTH, false, true, false, false},
+		{"x w^T", 4096, HIDDEN, WIDTH, false, true, false, false},
+		{"x w^T", 4096, WIDTH, HIDDEN, false, true, false, false},
+		{"dy w", CHUNK, WIDTH, HIDDEN, false, false, false, false},
+		{"dy w", 4096, WIDTH, HIDDEN, false, false, false, false},
+		{"dw += dy^T x", HIDDEN, WIDTH, CHUNK, true, false, true, true},
+		{"dw += dy^T x", HIDDEN, WIDTH, 4096, true, false, true, true},
+		{"head", CHUNK, VOCAB, WIDTH, false, true, false, true},
+		{"head dx", CHUNK, WIDTH, VOCAB, false, false, false, false},
+		{"head dw +=", VOCAB, WIDTH, CHUNK, true, false, true, true},
+		{"decode x w^T", 1, HIDDEN, WIDTH, false, true, false, false},
+		{"decode x w^T", 16, HIDDEN, WIDTH, false, true, false, false},
+	};
+
+	for (size_t i = 0; i < sizeof list / sizeof *list && wanted("matmul"); i++) {
+		const struct product *p = &list[i];
+		struct dt_tensor a = tensor(t, p->ta ? p->k : p->m, p->ta ? p->m : p->k);
+		struct dt_tensor b = tensor(t, p->tb ? p->n : p->k, p->tb ? p->k : p->n);
+		struct dt_tensor c = tensor(p->f32_out ? DT_F32 : t, p->m, p->n);
+		char shape[96];
+		double best;
+
+		TIME(best, ops->matmul(dev, c, a, p->ta, b, p->tb, DT_NONE, p->accumulate));
+		snprintf(shape, sizeof shape, "%s %lldx%lldx%lld", p->what, (long long)p->m, (long long)p->n,
+			 (long long)p->k);
+		row("matmul", shape, t, best, 2. * (double)(p->m * p->n * p->k), 0);
+		free(a.data);
+		free(b.data);
+		free(c.data);
+	}
+}
+
+static void attention(enum dt_dtype t)
+{
+	const struct dt_attn p = {1, SEQ, HEADS, HEADS, 64, 0, 0.125f};
+	const double pairs = (double)SEQ * (SEQ + 1) / 2 * HEADS, flop = pairs * 64 * 2;
+	struct dt_tensor x = tensor(t, SEQ, 3 * WIDTH), dx = tensor(t, SEQ, 3 * WIDTH),
+			 o = tensor(t, SEQ, WIDTH);
+	struct dt_tensor g = tensor(t, SEQ, WIDTH), lse = tensor(DT_F32, HEADS, SEQ);
+	struct dt_tensor kc = tensor(t, SEQ, WIDTH), vc = tensor(t, SEQ, WIDTH);
+	int32_t start[2] = {0, 1}, len[1] = {SEQ}, blocks[SEQ / 16];
+	const struct dt_paged one = {1, start, len, blocks, SEQ / 16, 16};
+	double best;
+
+	for (int i = 0; i < SEQ / 16; i++)
+		blocks[i] = i;
+	if (!wanted("attention"))
+		goto done;
+	TIME(best, ops->attention_forward(dev, o, lse, x, &p));
+	row("attention_forward", "T 1024, 12 x 64", t, best, 2 * flop, 0);
+	TIME(best, ops->attention_backward(dev, dx, g, o, lse, x, &p));
+	row("attention_backward", "T 1024, 12 x 64", t, best, 5 * flop, 0);
+	TIME(best, ops->attention_paged(dev, o, x, kc, vc, &p, &one));
+	row("attention_paged", "1 token, 1024 keys", t, best, 0, 2. * SEQ * WIDTH * dt_dtype_size(t));
+	start[1] = SEQ;
+	TIME(best, ops->attention_paged(dev, o, x, kc, vc, &p, &one));
+	row("attention_paged", "1024 tokens", t, best, 2 * flop, 0);
+done:
+	free(x.data);
+	free(dx.data);
+	free(o.data);
+	free(g.data);
+	free(lse.data);
+	free(kc.data);
+	free(vc.data);
+}
+
+static void streams(enum dt_dtype t)
+{
+	const int64_t n = 8 * ROWS;
+	const double e = dt_dtype_size(t), all = (double)n * WIDTH;
+	struct dt_tensor x = tensor(t, n, WIDTH), y = tensor(t, n, WIDTH), z = tensor(t, n, WIDTH),
+			 s = tensor(t, n, WIDTH);
+	struct dt_tensor w = tensor(t, 1, WIDTH), b = tensor(t, 1, WIDTH), dw = tensor(DT_F32, 1, WIDTH);
+	struct dt_tensor db = tensor(DT_F32, 1, WIDTH), mean = tensor(DT_F32, 1, n),
+			 rstd = tensor(DT_F32, 1, n);
+	struct dt_tensor gate = tensor(t, n / 2, 2 * WIDTH), half = tensor(t, n / 2, WIDTH);
+	double best, sq;
+
+	if (wanted("layernorm")) {
+		TIME(best, ops->layernorm_forward(dev, y, mean, rstd, s, x, z, w, b, 1e-5f));
+		row("layernorm_forward", "8192 x 768, residual", t, best, 0, 4 * e * all);
+		TIME(best, ops->layernorm_backward(dev, y, dw, db, z, s, x, mean, rstd, w));
+		row("layernorm_backward", "8192 x 768", t, best, 0, 4 * e * all);
+	}
+	if (wanted("rmsnorm")) {
+		TIME(best, ops->rmsnorm_forward(dev, y, rstd, s, x, z, w, 1e-5f));
+		row("rmsnorm_forward", "8192 x 768, residual", t, best, 0, 4 * e * all);
+		TIME(best, ops->rmsnorm_backward(dev, y, dw, z, s, x, rstd, w));
+		row("rmsnorm_backward", "8192 x 768", t, best, 0, 4 * e * all);
+	}
+	if (wanted("act")) {
+		TIME(best, ops->act_forward(dev, y, x, DT_ACT_GELU_TANH));
+		row("act_forward", "gelu_tanh 8192 x 768", t, best, 0, 2 * e * all);
+		TIME(best, ops->act_backward(dev, y, z, x, DT_ACT_GELU_TANH));
+		row("act_backward", "gelu_tanh 8192 x 768", t, best, 0, 3 * e * all);
+	}
+	if (wanted("gated")) {
+		TIME(best, ops->gated_forward(dev, half, gate, DT_ACT_SILU));
+		row("gated_forward", "silu 4096 x 768", t, best, 0, 1.5 * e * all);
+		TIME(best, ops->gated_backward(dev, gate, half, gate, DT_ACT_SILU));
+		row("gated_backward", "silu 4096 x 768", t, best, 0, 2.5 * e * all);
+	}
+	if (wanted("colsum")) {
+		TIME(best, ops->colsum(dev, dw, x));
+		row("colsum", "8192 x 768", t, best, 0, e * all);
+	}
+	if (wanted("add")) {
+		TIME(best, ops->add(dev, y, x, z));
+		row("add", "8192 x 768", t, best, 0, 3 * e * all);
+	}
+	if (wanted("sumsq")) {
+		TIME(best, ops->sumsq(dev, &sq, x));
+		row("sumsq", "8192 x 768", t, best, 0, e * all);
+	}
+	free(x.data);
+	free(y.data);
+	free(z.data);
+	free(s.data);
+	free(w.data);
+	free(b.data);
+	free(dw.data);
+	free(db.data);
+	free(mean.data);
+	free(rstd.data);
+	free(gate.data);
+	free(half.data);
+}
+
+static void losses(enum dt_dtype t)
+{
+	static float max[CHUNK], sum[CHUNK], hit[CHUNK];
+	static int32_t target[CHUNK];
+	struct dt_tensor l = tensor(t, CHUNK, VOCAB);
+	const double bytes = (double)CHUNK * VOCAB * dt_dtype_size(t);
+	double best;
+
+	if (wanted("ce")) {
+		TIME(best, ops->ce_stats(dev, max, sum, hit, l, target, 0));
+		row("ce_stats", "512 x 50257", t, best, 0, bytes);
+		TIME(best, ops->ce_grad(dev, l, l, max, sum, target, 1, 0));
+		row("ce_grad", "512 x 50257, in place", t, best, 0, 2 * bytes);
+	}
+	free(l.data);
+}
+
+static void updates(void)
+{
+	static int32_t ids[ROWS * 8];
+	const int64_t n = 16 << 20;
+	const struct dt_optim o = {DT_OPTIM_ADAMW, 1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, 1, 10};
+	struct dt_tensor p = tensor(DT_F32, 1, n), g = tensor(DT_F32, 1, n), m = tensor(DT_F32, 1, n);
+	struct dt_tensor v = tensor(DT_F32, 1, n), c = tensor(DT_BF16, 1, n), wte, dwte, y;
+	double best;
+
+	ops->fill(dev, v, 1);
+	if (wanted("optim")) {
+		TIME(best, ops->optim_step(dev, &o, c, p, g, m, v));
+		row("optim_step", "adamw 16 Mi, bf16 copy", DT_F32, best, 0, 30. * (double)n);
+	}
+	if (wanted("embedding")) {
+		wte = tensor(DT_BF16, VOCAB, WIDTH);
+		dwte = tensor(DT_F32, VOCAB, WIDTH);
+		y = tensor(DT_BF16, ROWS * 8, WIDTH);
+		for (int64_t i = 0; i < ROWS * 8; i++)
+			ids[i] = (int32_t)(i * 7919 % VOCAB);
+		TIME(best, ops->embedding_forward(dev, y, ids, NULL, wte, DT_NONE, 0));
+		row("embedding_forward", "8192 x 768", DT_BF16, best, 0, 4. * ROWS * 8 * WIDTH);
+		TIME(best, ops->embedding_backward(dev, dwte, DT_NONE, y, ids, NULL, 0));
+		row("embedding_backward", "8192 x 768", DT_BF16, best, 0, 10. * ROWS * 8 * WIDTH);
+		free(wte.data);
+		free(dwte.data);
+		free(y.data);
+	}
+	free(p.data);
+	free(g.data);
+	free(m.data);
+	free(v.data);
+	free(c.data);
+}
+
+int main(int argc, char **argv)
+{
+	if (dt_dev_open(&dev, DT_DEV_CPU, 0, argc > 1 ? atoi(argv[1]) : 0) < 0)
+		return 1;
+	ops = dev->ops;
+	seconds = argc > 2 ? atof(argv[2]) : seconds;
+	only = argc > 3 ? argv[3] : NULL;
+	table = dt_table_new("op|shape|type|>time ms|>rate|>of peak");
+	for (int t = 0; t < 2; t++) {
+		struct dt_tensor a = tensor((enum dt_dtype)t, 1024, 1024),
+				 c = tensor((enum dt_dtype)t, 1024, 1024);
+		double best;
+
+		TIME(best, ops->matmul(dev, c, a, false, a, false, DT_NONE, false));
+		peak[t] = 2. * 1024 * 1024 * 1024 / best;
+		free(a.data);
+		free(c.data);
+	}
+	copy_rate = dt_dev_copy_rate(dev, seconds);
+	printf("%s, %d threads: f32 %.0f GFLOP/s, bf16 %.0f GFLOP/s (1024 cubed), copy %.1f GB/s\n",
+	       dt_dev_isa(dev), dev->nthreads, peak[0] * 1e-9, peak[1] * 1e-9, copy_rate * 1e-9);
+	for (int t = 0; t < 2; t++) {
+		matmuls((enum dt_dtype)t);
+		attention((enum dt_dtype)t);
+		streams((enum dt_dtype)t);
+		losses((enum dt_dtype)t);
+	}
+	updates();
+	dt_table_print(table, stdout);
+	dt_table_free(table);
+	dt_dev_close(dev);
+	return 0;
+}

@@ -1,0 +1,238 @@
+/*
+ * Backward: one thread takes a key/value head, so that dk and dv are summed in one order. Query tiles
+ * outside, key tiles inside; dk and dv of the whole head wait in f32.
+ */
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/norm.h"
+#include "kernels/cpu/vec.h"
+
+#include <math.h>
+
+struct backward {
+	const struct dt_tile *t;
+	const struct dt_attn *p;
+	struct dt_tensor dqkv, dout, o, qkv;
+	const float *lse;
+};
+
+/* What one thread works in; rows are along the sequence, words along d, lanes and depth as in tile.h. */
+struct space {
+	float *dk, *dv;			  /* [tiles * 64, pad] */
+	uint32_t *k_lanes, *v_lanes;	  /* a tile each: words x 64 */
+	uint32_t *k_depth;		  /* depth x pad */
+	uint32_t *q_rows, *g_rows;	  /* 64 x words; g is dout */
+	uint32_t *q_depth, *g_depth;	  /* depth x pad */
+	uint32_t *p_cols, *ds_cols;	  /* p and ds with words along the queries: depth x 64 */
+	uint32_t *ds_rows;		  /* words along the keys: 64 x depth */
+	float *s, *ds;			  /* [64, 64] */
+	float *dq;			  /* [64, pad] */
+	float lse[DT_TILE], dot[DT_TILE]; /* of each query row: log sum exp, do . o */
+	int64_t lanes_n, depth_n;
+};
+
+struct lay {
+	uint32_t *base; /* NULL: only count */
+	int64_t used;
+};
+
+static uint32_t *take(struct lay *at, int64_t n)
+{
+	uint32_t *p = at->base ? at->base + at->used : NULL;
+
+	at->used += n;
+	return p;
+}
+
+/* Lays w out from base on; returns the words used. */
+static int64_t space_lay(struct space *w, const struct dt_tile *t, const struct dt_attn *p, uint32_t *base)
+{
+	const int64_t tiles = dt_ceil_div(p->seq, DT_TILE), pad = dt_attn_pad(p);
+	const int64_t lanes = DT_TILE * dt_tile_words(t, p->head_dim), depth = dt_tile_depth(t) * pad;
+	const int64_t square = DT_TILE * DT_TILE;
+	struct lay at = {base, 0};
+
+	w->lanes_n = lanes;
+	w->depth_n = depth;
+	w->dk = (float *)take(&at, tiles * DT_TILE * pad);
+	w->dv = (float *)take(&at, tiles * DT_TILE * pad);
+	w->k_lanes = take(&at, tiles * lanes);
+	w->v_lanes = take(&at, tiles * lanes);
+	w->k_depth = take(&at, tiles * depth);
+	w->q_rows = take(&at, lanes);
+	w->g_rows = take(&at, lanes);
+	w->q_depth = take(&at, depth);
+	w->g_depth = take(&at, depth);
+	w->dq = (float *)take(&at, DT_TILE * pad);
+	w->s = (float *)take(&at, square);
+	w->ds = (float *)take(&at, square);
+	/* f32 words are s and ds themselves, read across. */
+	w->p_cols = t->pairs ? take(&at, square / 2) : (uint32_t *)w->s;
+	w->ds_cols = t->pairs ? take(&at, square / 2) : (uint32_t *)w->ds;
+	w->ds_rows = t->pairs ? take(&at, square / 2) : (uint32_t *)w->ds;
+	return at.used;
+}
+
+/* s = q . k becomes p, and ds = do . v becomes scale p (ds - D); masked keys give zero in both. */
+static DT_SIMD void probabilities(float *s, float *ds, const float *lse, const float *dot, float scale,
+				  int64_t n)
+{
+	for (int64_t i = 0; i < n; i++) {
+		float *si = s + i * DT_TILE, *di = ds + i * DT_TILE, l = lse[i], D = dot[i];
+
+#pragma omp simd
+		for (int64_t j = 0; j < DT_TILE; j++) {
+			si[j] = dt_expf_bounded(scale * si[j] - l);
+			di[j] = scale * si[j] * (di[j] - D);
+		}
+	}
+	memset(s + n * DT_TILE, 0, (size_t)((DT_TILE - n) * DT_TILE) * 4);
+	memset(ds + n * DT_TILE, 0, (size_t)((DT_TILE - n) * DT_TILE) * 4);
+}
+
+static void pair_words(const struct dt_tile *t, const struct space *w)
+{
+	for (int64_t i = 0; i < DT_TILE; i += 2) {
+		const float *s = w->s + i * DT_TILE, *d = w->ds + i * DT_TILE;
+
+		t->across(w->p_cols + i / 2 * DT_TILE, s, s + DT_TILE, DT_TILE);
+		t->across(w->ds_cols + i / 2 * DT_TILE, d, d + DT_TILE, DT_TILE);
+	}
+	t->along(w->ds_rows, w->ds, DT_TILE * DT_TILE / 2);
+}
+
+static void mask(const struct dt_attn *p, float *s, int64_t n, int64_t q0, int64_t k0)
+{
+	if (k0 + DT_TILE - 1 <= q0 && (p->window <= 0 || q0 + n - 1 - k0 < p->window))
+		return;
+	for (int64_t i = 0; i < n; i++)
+		for (int64_t j = 0; j < DT_TILE; j++) {
+			const int64_t back = q0 + i - k0 - j;
+
+			if (back < 0 || (p->window > 0 && back >= p->window))
+				s[i * DT_TILE + j] = -INFINITY;
+		}
+}
+
+static void key_tile(const struct backward *a, const struct space *w, int64_t n, int64_t q0, int64_t tile)
+{
+	const struct dt_tile *t = a->t;
+	const int64_t words = dt_tile_words(t, a->p->head_dim), depth = dt_tile_depth(t),
+		      pad = dt_attn_pad(a->p);
+
+	t->mul(w->s, DT_TILE, w->q_rows, words, 1, w->k_lanes + tile * w->lanes_n, DT_TILE, n, DT_TILE, words,
+	       false);
+	t->mul(w->ds, DT_TILE, w->g_rows, words, 1, w->v_lanes + tile * w->lanes_n, DT_TILE, n, DT_TILE,
+	       words, false);
+	mask(a->p, w->s, n, q0, tile * DT_TILE);
+	probabilities(w->s, w->ds, w->lse, w->dot, a->p->scale, n);
+	if (t->pairs)
+		pair_words(t, w);
+	t->mul(w->dv + tile * DT_TILE * pad, pad, w->p_cols, 1, DT_TILE, w->g_depth, pad, DT_TILE, pad, depth,
+	       true);
+	t->mul(w->dk + tile * DT_TILE * pad, pad, w->ds_cols, 1, DT_TILE, w->q_depth, pad, DT_TILE, pad,
+	       depth, true);
+	t->mul(w->dq, pad, w->ds_rows, depth, 1, w->k_depth + tile * w->depth_n, pad, n, pad, depth, true);
+}
+
+static DT_SIMD float row_dot(const void *x, const void *y, enum dt_dtype t, int64_t d)
+{
+	float bx[DT_CHUNK], by[DT_CHUNK], s = 0;
+
+	for (int64_t c = 0; c < d; c += DT_CHUNK) {
+		const int64_t n = dt_min64(DT_CHUNK, d - c), at = c * dt_dtype_size(t);
+
+		s += dt_dot(dt_load(bx, (const char *)x + at, t, n), dt_load(by, (const char *)y + at, t, n),
+			    n);
+	}
+	return s;
+}
+
+static DT_SIMD void store_rows(struct dt_tensor out, int64_t first, int64_t col, const float *x, int64_t rows,
+			       int64_t d, int64_t pad)
+{
+	for (int64_t i = 0; i < rows; i++) {
+		void *to = dt_at(out, (first + i) * dt_cols(out) + col);
+
+		if (out.dtype == DT_F32)
+			memcpy(to, x + i * pad, (size_t)d * 4);
+		else
+			dt_narrow(to, x + i * pad, d);
+	}
+}
+
+static void query_tile(const struct backward *a, struct space *w, int64_t b, int64_t h, int64_t q0)
+{
+	const struct dt_attn *p = a->p;
+	const enum dt_dtype type = a->qkv.dtype;
+	const int64_t d = p->head_dim, pad = dt_attn_pad(p), base = b * p->seq, end = base + p->seq;
+	const int64_t seen = p->window > 0 && q0 >= p->window ? q0 - p->window + 1 : 0;
+	const void *q[DT_TILE], *g[DT_TILE], *o[DT_TILE];
+	const int64_t n = dt_attn_rows(q, a->qkv, base + q0, end, h * d);
+
+	dt_attn_rows(g, a->dout, base + q0, end, h * d);
+	dt_attn_rows(o, a->o, base + q0, end, h * d);
+	dt_tile_pack_rows(a->t, w->q_rows, q, type, n, d);
+	dt_tile_pack_rows(a->t, w->g_rows, g, type, n, d);
+	dt_tile_pack_depth(a->t, w->q_depth, q, type, n, d);
+	dt_tile_pack_depth(a->t, w->g_depth, g, type, n, d);
+	for (int64_t i = 0; i < n; i++) {
+		w->dot[i] = row_dot(g[i], o[i], type, d);
+		w->lse[i] = a->lse[(b * p->heads + h) * p->seq + q0 + i];
+	}
+	memset(w->dq, 0, (size_t)(n * pad) * 4);
+	for (int64_t j = seen / DT_TILE; j * DT_TILE <= q0 + n - 1; j++)
+		key_tile(a, w, n, q0, j);
+	store_rows(a->dqkv, base + q0, h * d, w->dq, n, d, pad);
+}
+
+static void kv_head(const struct backward *a, uint32_t *buf, int64_t b, int64_t kv)
+{
+	const struct dt_attn *p = a->p;
+	const int64_t d = p->head_dim, pad = dt_attn_pad(p), group = p->heads / p->kv_heads;
+	const int64_t tiles = dt_ceil_div(p->seq, DT_TILE), base = b * p->seq, end = base + p->seq;
+	const int64_t kcol = (p->heads + kv) * d, vcol = (p->heads + p->kv_heads + kv) * d;
+	struct space w;
+
+	space_lay(&w, a->t, p, buf);
+	memset(w.dk, 0, (size_t)(tiles * DT_TILE * pad) * 4);
+	memset(w.dv, 0, (size_t)(tiles * DT_TILE * pad) * 4);
+	for (int64_t j = 0; j < tiles; j++) {
+		const void *row[DT_TILE];
+		int64_t n = dt_attn_rows(row, a->qkv, base + j * DT_TILE, end, kcol);
+
+		dt_tile_pack_lanes(a->t, w.k_lanes + j * w.lanes_n, row, a->qkv.dtype, n, d);
+		dt_tile_pack_depth(a->t, w.k_depth + j * w.depth_n, row, a->qkv.dtype, n, d);
+		n = dt_attn_rows(row, a->qkv, base + j * DT_TILE, end, vcol);
+		dt_tile_pack_lanes(a->t, w.v_lanes + j * w.lanes_n, row, a->qkv.dtype, n, d);
+	}
+	for (int64_t h = kv * group; h < (kv + 1) * group; h++)
+		for (int64_t i = 0; i < tiles; i++)
+			query_tile(a, &w, b, h, i * DT_TILE);
+	store_rows(a->dqkv, base, kcol, w.dk, p->seq, d, pad);
+	store_rows(a->dqkv, base, vcol, w.dv, p->seq, d, pad);
+}
+
+int dt_cpu_attention_backward(struct dt_dev *dev, struct dt_tensor dqkv, struct dt_tensor dout,
+			      struct dt_tensor o, struct dt_tensor lse, struct dt_tensor qkv,
+			      const struct dt_attn *p)
+{
+	const struct backward a = {dt_tile(qkv.dtype), p, dqkv, dout, o, qkv, lse.data};
+	const int64_t rows = p->batch * p->seq, out = rows * p->heads * p->head_dim;
+	struct space w;
+	int64_t words;
+	uint32_t *buf;
+
+	if (!dt_attn_fits(p, qkv) || !dt_is(o, qkv.dtype, out) || !dt_is(dout, qkv.dtype, out) ||
+	    !dt_is(lse, DT_F32, rows * p->heads) || !dt_is(dqkv, qkv.dtype, dt_numel(qkv)))
+		return -EINVAL;
+	if (!rows)
+		return 0;
+	words = space_lay(&w, a.t, p, NULL);
+	buf = dt_cpu_scratch(dev, (size_t)(dev->nthreads * words) * 4);
+	if (!buf)
+		return -ENOMEM;
+#pragma omp parallel for num_threads(dev->nthreads) schedule(dynamic)
+	for (int64_t i = 0; i < p->batch * p->kv_heads; i++)
+		kv_head(&a, buf + omp_get_thread_num() * words, i / p->kv_heads, i % p->kv_heads);
+	return 0;
+}

@@ -1,0 +1,129 @@
+#include "kernels/cpu/tile.h"
+
+static const struct dt_tile plain = {.mul = dt_tile_mul_plain, .turn = dt_tile_turn_plain};
+#ifdef __x86_64__
+static const struct dt_tile v3 = {.mul = dt_tile_mul_v3, .turn = dt_tile_turn_plain},
+			    v4 = {.mul = dt_tile_mul_v4, .turn = dt_tile_turn_v4};
+static const struct dt_tile bf16 = {true, dt_tile_mul_bf16, dt_tile_turn_v4, dt_tile_along_bf16,
+				    dt_tile_across_bf16};
+#endif
+
+void dt_tile_turn_plain(uint32_t *out, const uint32_t *in, int64_t n)
+{
+	for (int64_t w = 0; w < n; w++)
+		for (int64_t i = 0; i < 16; i++)
+			out[w * DT_TILE + i] = in[i * 64 + w];
+}
+
+/* oneDNN's word is taken, so that its variable ONEDNN_MAX_CPU_ISA bounds both. */
+const struct dt_tile *dt_tile(enum dt_dtype t)
+{
+#ifdef __x86_64__
+	const unsigned isa = dnnl_get_effective_cpu_isa();
+
+	if (t == DT_BF16 && (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16)
+		return &bf16;
+	if ((isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core)
+		return &v4;
+	if ((isa & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2)
+		return &v3;
+#endif
+	return &plain;
+}
+
+/* Elements of row i as words; a last odd one is paired with zero. */
+DT_INLINE void copy_words(uint32_t *out, const void *row, enum dt_dtype type, int64_t d, bool pairs)
+{
+	if (type == DT_F32) {
+		memcpy(out, row, (size_t)d * 4);
+	} else if (pairs) {
+		out[(d - 1) / 2] = 0;
+		memcpy(out, row, (size_t)d * 2);
+	} else {
+		dt_widen((float *)out, row, d);
+	}
+}
+
+static DT_SIMD void pack_rows(const struct dt_tile *t, uint32_t *out, const void *const *row,
+			      enum dt_dtype type, int64_t rows, int64_t d)
+{
+	const int64_t words = dt_tile_words(t, d);
+
+	for (int64_t i = 0; i < rows; i++)
+		copy_words(out + i * words, row[i], type, d, t->pairs);
+	memset(out + rows * words, 0, (size_t)((DT_TILE - rows) * words) * 4);
+}
+
+/* Sixteen rows at a time through a block that stays in the first cache. */
+static DT_SIMD void pack_lanes(const struct dt_tile *t, uint32_t *out, const void *const *row,
+			       enum dt_dtype type, int64_t rows, int64_t d)
+{
+	const int64_t words = dt_tile_words(t, d);
+	uint32_t part[16][64];
+
+	for (int64_t first = 0; first < DT_TILE; first += 16)
+		for (int64_t w = 0; w < words; w += 64) {
+			const int64_t n = dt_min64(64, words - w);
+			const int64_t at = t->pairs ? 2 * w : w, left = d - at, take = t->pairs ? 2 * n : n;
+
+			for (int64_t i = 0; i < 16; i++) {
+				const char *p = first + i < rows ? row[first + i] : NULL;
+
+				if (p)
+					copy_words(part[i], p + at * dt_dtype_size(type), type,
+						   dt_min64(take, left), t->pairs);
+				else
+					memset(part[i], 0, (size_t)n * 4);
+			}
+			t->turn(out + w * DT_TILE + first, part[0], n);
+		}
+}
+
+static DT_SIMD void pack_depth(const struct dt_tile *t, uint32_t *out, const void *const *row,
+			       enum dt_dtype type, int64_t rows, int64_t d)
+{
+	static const uint16_t zero[512];
+	const int64_t pad = (d + 15) / 16 * 16;
+
+	if (!t->pairs) {
+		for (int64_t i = 0; i < DT_TILE; i++) {
+			memset(out + i * pad, 0, (size_t)pad * 4);
+			if (i < rows)
+				copy_words(out + i * pad, row[i], type, d, false);
+		}
+		return;
+	}
+	for (int64_t i = 0; i < DT_TILE; i += 2) {
+		uint32_t *w = out + i / 2 * pad;
+
+		for (int64_t c = 0; c < d; c += 512) {
+			const uint16_t *a = i < rows ? (const uint16_t *)row[i] + c : zero;
+			const uint16_t *b = i + 1 < rows ? (const uint16_t *)row[i + 1] + c : zero;
+			const int64_t n = dt_min64(512, d - c);
+
+#pragma omp simd
+			for (int64_t j = 0; j < n; j++)
+				w[c + j] = a[j] | (uint32_t)b[j] << 16;
+		}
+		for (int64_t j = d; j < pad; j++)
+			w[j] = 0;
+	}
+}
+
+void dt_tile_pack_rows(const struct dt_tile *t, uint32_t *out, const void *const *row, enum dt_dtype type,
+		       int64_t rows, int64_t d)
+{
+	pack_rows(t, out, row, type, rows, d);
+}
+
+void dt_tile_pack_lanes(const struct dt_tile *t, uint32_t *out, const void *const *row, enum dt_dtype type,
+			int64_t rows, int64_t d)
+{
+	pack_lanes(t, out, row, type, rows, d);
+}
+
+void dt_tile_pack_depth(const struct dt_tile *t, uint32_t *out, const void *const *row, enum dt_dtype type,
+			int64_t rows, int64_t d)
+{
+	pack_depth(t, out, row, type, rows, d);
+}

@@ -1,0 +1,75 @@
+/*
+ * Products of small tiles, for attention and for matmuls whose rows must not depend on each other.
+ *
+ * Operands are arrays of 32-bit words: one f32, or two bf16 neighbours along k (the first in the low half),
+ * which processors with AVX512_BF16 multiply and add in one step. The result is f32. Every element of c is
+ * summed over k in ascending order by one chain of multiply-adds, however many rows there are: its bits
+ * depend on its own row of a and column of b only.
+ */
+#ifndef DT_KERNELS_CPU_TILE_H
+#define DT_KERNELS_CPU_TILE_H
+
+#include "kernels/cpu/cpu.h"
+
+#define DT_TILE 64 /* rows and keys of an attention tile */
+
+struct dt_tile {
+	bool pairs; /* a word is two bf16 */
+	/*
+	 * c[i, j] = (accumulate ? c[i, j] : 0) + sum over w < words of a[i * a_row + w * a_word] . b[w * ldb
+	 * + j], i < rows, j < cols; cols is a multiple of 16.
+	 */
+	void (*mul)(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, int64_t a_word,
+		    const uint32_t *b, int64_t ldb, int64_t rows, int64_t cols, int64_t words,
+		    bool accumulate);
+	/* out[w * DT_TILE + i] = in[i * 64 + w], i < 16, w < n <= 64 */
+	void (*turn)(uint32_t *out, const uint32_t *in, int64_t n);
+	/* Pairs only: n words (x[2 i], x[2 i + 1]), and n words (x[i], y[i]). Denormals may become zero. */
+	void (*along)(uint32_t *out, const float *x, int64_t n);
+	void (*across)(uint32_t *out, const float *x, const float *y, int64_t n);
+};
+
+/* The fastest on this processor for operands of this type. bf16 without AVX512_BF16 goes as f32 words. */
+const struct dt_tile *dt_tile(enum dt_dtype t);
+
+/* Words a row of d elements takes. */
+static inline int64_t dt_tile_words(const struct dt_tile *t, int64_t d)
+{
+	return t->pairs ? (d + 1) / 2 : d;
+}
+
+/* Words along a dimension of DT_TILE rows. */
+static inline int64_t dt_tile_depth(const struct dt_tile *t)
+{
+	return t->pairs ? DT_TILE / 2 : DT_TILE;
+}
+
+/*
+ * Packing. row[i], i < rows <= DT_TILE, are rows of d elements of type t; missing rows and columns are zero.
+ *   rows   out[i * words + w]               a's operand: DT_TILE rows, words along d
+ *   lanes  out[w * DT_TILE + i]             b's operand: words along d, a column a row
+ *   depth  out[w * pad + j], pad = d rounded up to 16     b's operand: words along the rows, a column a d
+ */
+void dt_tile_pack_rows(const struct dt_tile *t, uint32_t *out, const void *const *row, enum dt_dtype type,
+		       int64_t rows, int64_t d);
+void dt_tile_pack_lanes(const struct dt_tile *t, uint32_t *out, const void *const *row, enum dt_dtype type,
+			int64_t rows, int64_t d);
+void dt_tile_pack_depth(const struct dt_tile *t, uint32_t *out, const void *const *row, enum dt_dtype type,
+			int64_t rows, int64_t d);
+
+/* The micro-kernels, one object for each instruction set (meson.build). */
+#define DT_TILE_MUL(name)                                                                                    \
+	void name(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, int64_t a_word,                   \
+		  const uint32_t *b, int64_t ldb, int64_t rows, int64_t cols, int64_t words,                 \
+		  bool accumulate)
+DT_TILE_MUL(dt_tile_mul_plain);
+DT_TILE_MUL(dt_tile_mul_v3);
+DT_TILE_MUL(dt_tile_mul_v4);
+DT_TILE_MUL(dt_tile_mul_bf16);
+#define DT_TILE_TURN(name) void name(uint32_t *out, const uint32_t *in, int64_t n)
+DT_TILE_TURN(dt_tile_turn_plain);
+DT_TILE_TURN(dt_tile_turn_v4);
+void dt_tile_along_bf16(uint32_t *out, const float *x, int64_t n);
+void dt_tile_across_bf16(uint32_t *out, const float *x, const float *y, int64_t n);
+
+#endif

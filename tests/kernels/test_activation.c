@@ -1,0 +1,158 @@
+/* Activations against libm in f64, slopes against finite differences; odd sizes, extremes, aliases. */
+#include "check.h"
+
+static struct dt_dev *dev;
+
+static double ref(double x, enum dt_act_fn f)
+{
+	switch (f) {
+	case DT_ACT_GELU_TANH:
+		return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+	case DT_ACT_GELU_ERF:
+		return 0.5 * x * erfc(-x / M_SQRT2);
+	case DT_ACT_SILU:
+		return x / (1 + exp(-x));
+	default:
+		return x > 0 ? x : 0;
+	}
+}
+
+static double ref_slope(double x, enum dt_act_fn f)
+{
+	const double h = 1e-6;
+
+	return (ref(x + h, f) - ref(x - h, f)) / (2 * h);
+}
+
+static const int64_t sizes[] = {1, 3, 17, 100, 2049, 10007};
+
+static void test_act(void **state)
+{
+	for (int v = 0; v < 6 * 2 * 4; v++) {
+		const int64_t n = sizes[v / 8];
+		const enum dt_dtype type = compute_types[v / 4 % 2];
+		const enum dt_act_fn f = (enum dt_act_fn)(v % 4);
+		struct dt_tensor x = random_tensor(type, 1, n, 1, 8), dy = random_tensor(type, 1, n, 2, 1);
+		struct dt_tensor y = tensor(type, 1, n), dx = tensor(type, 1, n), y2 = copy_of(x),
+				 dx2 = copy_of(dy);
+		double *want = reals(n), *slope = reals(n);
+
+		for (int64_t i = 0; i < n; i++) {
+			want[i] = ref(get(x, i), f);
+			slope[i] = get(dy, i) * ref_slope(get(x, i), f);
+		}
+		assert_int_equal(dev->ops->act_forward(dev, y, x, f), 0);
+		check_close("act", y, want, 1e-6, 1e-6);
+		assert_int_equal(dev->ops->act_backward(dev, dx, dy, x, f), 0);
+		check_close("act slope", dx, slope, 2e-6, 2e-6);
+		assert_int_equal(dev->ops->act_forward(dev, y2, y2, f), 0);
+		check_same_bits("act in place", y, y2);
+		assert_int_equal(dev->ops->act_backward(dev, dx2, dx2, x, f), 0);
+		check_same_bits("act slope in place", dx, dx2);
+		free_all(x.data, dy.data, y.data, dx.data, y2.data, dx2.data, want, slope);
+	}
+}
+
+static void test_gated(void **state)
+{
+	static const int64_t shapes[][2] = {{1, 1}, {3, 17}, {5, 2051}, {70, 130}};
+
+	for (int v = 0; v < 4 * 2 * 4; v++) {
+		const int64_t rows = shapes[v / 8][0], n = shapes[v / 8][1];
+		const enum dt_dtype type = compute_types[v / 4 % 2];
+		const enum dt_act_fn f = (enum dt_act_fn)(v % 4);
+		struct dt_tensor x = random_tensor(type, rows, 2 * n, 1, 4),
+				 dy = random_tensor(type, rows, n, 2, 1);
+		struct dt_tensor y = tensor(type, rows, n), dx = tensor(type, rows, 2 * n),
+				 in_place = copy_of(x);
+		double *want = reals(rows * n), *dwant = reals(rows * 2 * n);
+
+		for (int64_t i = 0; i < rows * n; i++) {
+			const int64_t g = i / n * 2 * n + i % n;
+
+			want[i] = ref(get(x, g), f) * get(x, g + n);
+			dwant[g] = get(dy, i) * ref_slope(get(x, g), f) * get(x, g + n);
+			dwant[g + n] = get(dy, i) * ref(get(x, g), f);
+		}
+		assert_int_equal(dev->ops->gated_forward(dev, y, x, f), 0);
+		check_close("gated", y, want, 4e-6, 2e-6);
+		assert_int_equal(dev->ops->gated_backward(dev, dx, dy, x, f), 0);
+		check_close("gated slope", dx, dwant, 8e-6, 2e-6);
+		assert_int_equal(dev->ops->gated_backward(dev, in_place, dy, in_place, f), 0);
+		check_same_bits("gated slope in place", dx, in_place);
+		free_all(x.data, dy.data, y.data, dx.data, in_place.data, want, dwant);
+	}
+}
+
+/* Rows of any number: the same bits (what batch invariance of a whole model needs). */
+static void test_rows_alone(void **state)
+{
+	const int64_t rows = 9, n = 333;
+	struct dt_tensor x = random_tensor(DT_F32, rows, 2 * n, 1, 4), y = tensor(DT_F32, rows, n);
+	struct dt_tensor z = tensor(DT_F32, rows, n), a = tensor(DT_F32, rows, 2 * n),
+			 b = tensor(DT_F32, rows, 2 * n);
+
+	assert_int_equal(dev->ops->gated_forward(dev, y, x, DT_ACT_SILU), 0);
+	assert_int_equal(dev->ops->act_forward(dev, a, x, DT_ACT_GELU_TANH), 0);
+	for (int64_t i = 0; i < rows; i++) {
+		float *in = (float *)x.data + i * 2 * n;
+
+		assert_int_equal(dev->ops->gated_forward(dev, dt_t2((float *)z.data + i * n, DT_F32, 1, n),
+							 dt_t2(in, DT_F32, 1, 2 * n), DT_ACT_SILU),
+				 0);
+		assert_int_equal(dev->ops->act_forward(dev,
+						       dt_t2((float *)b.data + i * 2 * n, DT_F32, 1, 2 * n),
+						       dt_t2(in, DT_F32, 1, 2 * n), DT_ACT_GELU_TANH),
+				 0);
+	}
+	check_same_bits("gated row", y, z);
+	check_same_bits("act row", a, b);
+	free_all(x.data, y.data, z.data, a.data, b.data);
+}
+
+static void test_extremes(void **state)
+{
+	float in[] = {0, -0.f, 1e-30f, 30, -30, 100, -100, 1e10f, -1e10f, 3e38f, -3e38f, NAN};
+	float out[12], one[12], d[12];
+	const struct dt_tensor x = dt_t1(in, DT_F32, 12), y = dt_t1(out, DT_F32, 12),
+			       g = dt_t1(one, DT_F32, 12);
+
+	for (int i = 0; i < 12; i++)
+		one[i] = 1;
+	for (int f = 0; f < 4; f++) {
+		assert_int_equal(dev->ops->act_forward(dev, y, x, (enum dt_act_fn)f), 0);
+		assert_int_equal(dev->ops->act_backward(dev, dt_t1(d, DT_F32, 12), g, x, (enum dt_act_fn)f),
+				 0);
+		assert_true(isnan(out[11]));
+		for (int i = 0; i < 11; i++) {
+			if (!(fabs(out[i] - fmax(in[i], 0)) <= 1e-6 + 1e-6 * fabs(in[i])))
+				fail_msg("f %d (%g) = %g", f, in[i], out[i]);
+			if (i > 2 && d[i] != (in[i] > 0 ? 1 : 0) && fabs(d[i] - (in[i] > 0)) > 1e-6)
+				fail_msg("f' %d (%g) = %g", f, in[i], d[i]);
+		}
+	}
+}
+
+static int setup(void **state)
+{
+	dev = open_cpu(2);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	dt_dev_close(dev);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_act),
+		cmocka_unit_test(test_gated),
+		cmocka_unit_test(test_rows_alone),
+		cmocka_unit_test(test_extremes),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,326 @@
+/*
+ * Attention against f64 loops over the whole matrix, its backward against an f64 backward that is itself
+ * checked by finite differences; paged attention against the same, and against itself cut otherwise.
+ */
+#include "check.h"
+
+static struct dt_dev *dev;
+
+static int64_t width(const struct dt_attn *p)
+{
+	return (p->heads + 2 * p->kv_heads) * p->head_dim;
+}
+
+static bool sees(const struct dt_attn *p, int64_t i, int64_t j)
+{
+	return j <= i && (p->window <= 0 || i - j < p->window);
+}
+
+/* p_ij of row i of head h, and the log of its normaliser. */
+static double ref_row(double *prob, const struct dt_attn *p, const double *x, int64_t b, int64_t h, int64_t i)
+{
+	const int64_t d = p->head_dim, W = width(p), kv = h / (p->heads / p->kv_heads);
+	double max = -INFINITY, sum = 0;
+
+	for (int64_t j = 0; j < p->seq; j++) {
+		double s = 0;
+
+		for (int64_t c = 0; c < d; c++)
+			s += x[(b * p->seq + i) * W + h * d + c] *
+			     x[(b * p->seq + j) * W + (p->heads + kv) * d + c];
+		prob[j] = sees(p, i, j) ? s * p->scale : -INFINITY;
+		max = fmax(max, prob[j]);
+	}
+	for (int64_t j = 0; j < p->seq; j++)
+		sum += prob[j] = exp(prob[j] - max);
+	for (int64_t j = 0; j < p->seq; j++)
+		prob[j] /= sum;
+	return max + log(sum);
+}
+
+static void ref_forward(double *o, double *lse, const struct dt_attn *p, const double *x)
+{
+	const int64_t d = p->head_dim, W = width(p);
+	double *prob = reals(p->seq);
+
+	for (int64_t u = 0; u < p->batch * p->heads * p->seq; u++) {
+		const int64_t b = u / p->heads / p->seq, h = u / p->seq % p->heads, i = u % p->seq;
+		const int64_t v = (p->heads + p->kv_heads + h / (p->heads / p->kv_heads)) * d;
+
+		lse[u] = ref_row(prob, p, x, b, h, i);
+		for (int64_t c = 0; c < d; c++) {
+			double s = 0;
+
+			for (int64_t j = 0; j < p->seq; j++)
+				s += prob[j] * x[(b * p->seq + j) * W + v + c];
+			o[((b * p->seq + i) * p->heads + h) * d + c] = s;
+		}
+	}
+	free(prob);
+}
+
+static void ref_backward(double *dx, const struct dt_attn *p, const double *x, const double *dout)
+{
+	const int64_t d = p->head_dim, W = width(p), T = p->seq;
+	double *prob = reals(T), *dp = reals(T);
+
+	memset(dx, 0, (size_t)(p->batch * T * W) * sizeof *dx);
+	for (int64_t u = 0; u < p->batch * p->heads * T; u++) {
+		const int64_t b = u / p->heads / T, h = u / T % p->heads, i = u % T,
+			      kv = h / (p->heads / p->kv_heads);
+		const int64_t k = (p->heads + kv) * d, v = (p->heads + p->kv_heads + kv) * d,
+			      q = (b * T + i) * W + h * d;
+		const double *g = dout + ((b * T + i) * p->heads + h) * d;
+		double dot = 0;
+
+		ref_row(prob, p, x, b, h, i);
+		for (int64_t j = 0; j < T; j++) {
+			dp[j] = 0;
+			for (int64_t c = 0; c < d; c++) {
+				dp[j] += g[c] * x[(b * T + j) * W + v + c];
+				dx[(b * T + j) * W + v + c] += prob[j] * g[c];
+			}
+			dot += prob[j] * dp[j];
+		}
+		for (int64_t j = 0; j < T; j++)
+			for (int64_t c = 0; c < d; c++) {
+				double ds = p->scale * prob[j] * (dp[j] - dot);
+
+				dx[q + c] += ds * x[(b * T + j) * W + k + c];
+				dx[(b * T + j) * W + k + c] += ds * x[q + c];
+			}
+	}
+	free_all(prob, dp);
+}
+
+static const struct dt_attn shapes[] = {
+	{2, 37, 4, 4, 16, 0, 0.25f},	{1, 64, 2, 1, 64, 0, 0.125f},	{1, 130, 6, 2, 24, 0, 0.2f},
+	{2, 150, 2, 2, 64, 50, 0.125f}, {1, 70, 1, 1, 256, 0, 0.0625f}, {1, 1, 3, 3, 33, 0, 0.3f},
+	{1, 200, 4, 2, 80, 7, 0.11f},	{1, 65, 2, 2, 127, 64, 0.1f},
+};
+#define SHAPES (int)(sizeof shapes / sizeof *shapes)
+
+/* The f64 backward is the slope of the f64 forward along random directions. */
+static void test_reference(void **state)
+{
+	const struct dt_attn p = {2, 9, 4, 2, 5, 6, 0.4f};
+	const int64_t n = p.batch * p.seq * width(&p), m = p.batch * p.seq * p.heads * p.head_dim;
+	double *x = reals(n), *y = reals(n), *dx = reals(n), *g = reals(m), *o = reals(m), *lse = reals(m);
+
+	for (int64_t i = 0; i < m; i++)
+		g[i] = rnd(2, i);
+	for (int64_t i = 0; i < n; i++)
+		x[i] = rnd(1, i);
+	ref_backward(dx, &p, x, g);
+	for (uint32_t dir = 10; dir < 20; dir++) {
+		double slope = 0, diff = 0, h = 1e-5;
+
+		for (int sign = -1; sign <= 1; sign += 2) {
+			for (int64_t i = 0; i < n; i++)
+				y[i] = x[i] + sign * h * rnd(dir, i);
+			ref_forward(o, lse, &p, y);
+			for (int64_t i = 0; i < m; i++)
+				diff += sign * o[i] * g[i] / (2 * h);
+		}
+		for (int64_t i = 0; i < n; i++)
+			slope += dx[i] * rnd(dir, i);
+		if (fabs(slope - diff) > 1e-7 * (1 + fabs(slope)))
+			fail_msg("direction %u: slope %.9g, difference %.9g", dir, slope, diff);
+	}
+	free_all(x, y, dx, g, o, lse);
+}
+
+static void test_forward_backward(void **state)
+{
+	struct dt_dev *one = open_cpu(1);
+
+	for (int v = 0; v < 2 * SHAPES; v++) {
+		const struct dt_attn *p = &shapes[v / 2];
+		const enum dt_dtype type = compute_types[v % 2];
+		const int64_t rows = p->batch * p->seq, out = p->heads * p->head_dim;
+		struct dt_tensor x = random_tensor(type, rows, width(p), 1, 1),
+				 g = random_tensor(type, rows, out, 2, 1);
+		struct dt_tensor o = tensor(type, rows, out), o1 = tensor(type, rows, out);
+		struct dt_tensor lse = tensor(DT_F32, p->heads, rows), dx = tensor(type, rows, width(p));
+		struct dt_tensor dx1 = copy_of(dx), lse1 = copy_of(lse);
+		double *rx = values(x), *rg = values(g), *ro = reals(rows * out),
+		       *rl = reals(rows * p->heads);
+		double *rdx = reals(rows * width(p));
+		/* p and ds are rounded to bf16 before they multiply v, k and q */
+		const double tol = type == DT_F32 ? 3e-6 : 2e-2;
+
+		ref_forward(ro, rl, p, rx);
+		ref_backward(rdx, p, rx, rg);
+		assert_int_equal(dev->ops->attention_forward(dev, o, lse, x, p), 0);
+		check_close("o", o, ro, tol, 0);
+		check_close("lse", lse, rl, 3e-6, 1e-6);
+		assert_int_equal(dev->ops->attention_backward(dev, dx, g, o, lse, x, p), 0);
+		check_close("dqkv", dx, rdx, tol * 4, tol);
+
+		assert_int_equal(one->ops->attention_forward(one, o1, lse1, x, p), 0);
+		assert_int_equal(one->ops->attention_backward(one, dx1, g, o, lse, x, p), 0);
+		check_same_bits("o over threads", o, o1);
+		check_same_bits("lse over threads", lse, lse1);
+		check_same_bits("dqkv over threads", dx, dx1);
+		free_all(x.data, g.data, o.data, o1.data, lse.data, lse1.data, dx.data, dx1.data, rx, rg, ro,
+			 rl, rdx);
+	}
+	dt_dev_close(one);
+}
+
+/* A cache of scattered blocks, filled by kv_write; one sequence a batch entry. */
+struct cache {
+	struct dt_tensor k, v;
+	int32_t *table;
+	int max_blocks, block_size;
+	int64_t *slot;
+};
+
+static struct cache cache_make(const struct dt_attn *p, enum dt_dtype type, int block_size)
+{
+	struct cache c = {.block_size = block_size};
+	const int64_t rows = p->batch * p->seq;
+	int64_t blocks, used;
+
+	c.max_blocks = (int)((p->seq + block_size - 1) / block_size);
+	blocks = p->batch * c.max_blocks + 3;
+	c.table = calloc((size_t)blocks, sizeof *c.table);
+	c.slot = calloc((size_t)rows, sizeof *c.slot);
+	/* Never written rows stay NaN: whoever reads one shows it. */
+	c.k = tensor(type, blocks * block_size, p->kv_heads * p->head_dim);
+	c.v = copy_of(c.k);
+	used = p->batch * c.max_blocks;
+	for (int64_t i = 0; i < used; i++)
+		c.table[i] = (int32_t)((i * (used % 7 ? 7 : 11) + 2) % used); /* a permutation */
+	for (int64_t i = 0; i < rows; i++)
+		c.slot[i] =
+			(int64_t)c.table[i / p->seq * c.max_blocks + i % p->seq / block_size] * block_size +
+			i % p->seq % block_size;
+	return c;
+}
+
+/* o of all rows, every sequence's rows from .. to given in one call. */
+static void run_paged(struct dt_tensor o, struct dt_tensor x, const struct cache *c, const struct dt_attn *p,
+		      int64_t from, int64_t to, int64_t only)
+{
+	const int64_t n = to - from, size = dt_dtype_size(x.dtype), out = p->heads * p->head_dim;
+	const int nseq = only < 0 ? (int)p->batch : 1;
+	struct dt_tensor q = tensor(x.dtype, nseq * n, width(p)), r = tensor(x.dtype, nseq * n, out);
+	int32_t start[9], len[8];
+	struct dt_paged g = {nseq,	    start,
+			     len,	    c->table + (only < 0 ? 0 : only * c->max_blocks),
+			     c->max_blocks, c->block_size};
+
+	for (int i = 0; i < nseq; i++) {
+		const int64_t b = only < 0 ? i : only;
+
+		start[i] = (int32_t)(i * n);
+		start[i + 1] = (int32_t)((i + 1) * n);
+		len[i] = (int32_t)to;
+		memcpy((char *)q.data + i * n * width(p) * size,
+		       (char *)x.data + (b * p->seq + from) * width(p) * size, (size_t)(n * width(p) * size));
+	}
+	assert_int_equal(dev->ops->attention_paged(dev, r, q, c->k, c->v, p, &g), 0);
+	for (int i = 0; i < nseq; i++)
+		memcpy((char *)o.data + ((only < 0 ? i : only) * p->seq + from) * out * size,
+		       (char *)r.data + i * n * out * size, (size_t)(n * out * size));
+	free_all(q.data, r.data);
+}
+
+static void one_paged(const struct dt_attn *p, enum dt_dtype type, enum dt_dtype cache_type, int block_size)
+{
+	const int64_t rows = p->batch * p->seq, out = p->heads * p->head_dim;
+	struct cache c = cache_make(p, cache_type, block_size);
+	struct dt_tensor x = random_tensor(type, rows, width(p), 1, 1), whole = tensor(type, rows, out);
+	struct dt_tensor cut = tensor(type, rows, out);
+	double *rx = values(x), *ro = reals(rows * out), *rl = reals(rows * p->heads);
+
+	ref_forward(ro, rl, p, rx);
+	assert_int_equal(dev->ops->kv_write(dev, c.k, c.v, x, p, c.slot), 0);
+	run_paged(whole, x, &c, p, 0, p->seq, -1);
+	check_close("paged o", whole, ro, type == DT_F32 ? 3e-6 : 2e-2, 0);
+	/* In chunks of 1 + 5 + 29 + ..., sequence by sequence. */
+	for (int64_t b = 0; b < p->batch; b++)
+		for (int64_t i = 0, n = 1; i < p->seq; i += n, n = n * 5 % 67 + 1)
+			run_paged(cut, x, &c, p, i, i + n < p->seq ? i + n : p->seq, b);
+	check_same_bits("a prompt in chunks", whole, cut);
+	/* Token by token, the sequences side by side. */
+	for (int64_t i = 0; i < p->seq; i++)
+		run_paged(cut, x, &c, p, i, i + 1, -1);
+	check_same_bits("a prompt by tokens", whole, cut);
+	free_all(c.k.data, c.v.data, c.table, c.slot, x.data, whole.data, cut.data, rx, ro, rl);
+}
+
+static void test_paged(void **state)
+{
+	static const int block_sizes[] = {16, 1, 48, 5};
+
+	for (int i = 0; i < SHAPES; i++) {
+		one_paged(&shapes[i], DT_F32, DT_F32, block_sizes[i % 4]);
+		one_paged(&shapes[i], DT_BF16, DT_BF16, block_sizes[i % 4]);
+	}
+	one_paged(&shapes[2], DT_BF16, DT_F32, 16);
+}
+
+static void test_refused(void **state)
+{
+	struct dt_attn p = {1, 8, 2, 2, 16, 0, 0.25f};
+	struct dt_tensor x = random_tensor(DT_F32, 8, 96, 1, 1), o = tensor(DT_F32, 8, 32);
+	struct dt_tensor k = random_tensor(DT_F32, 16, 32, 2, 1), lse = tensor(DT_F32, 2, 8);
+	int32_t start[] = {0, 8}, len[] = {8}, table[] = {0, 1};
+	int64_t slot[8] = {0, 1, 2, 3, 4, 5, 6, 16};
+	struct dt_paged g = {1, start, len, table, 2, 8};
+
+	assert_int_equal(dev->ops->kv_write(dev, k, k, x, &p, slot), -EINVAL);
+	table[0] = 2;
+	assert_int_equal(dev->ops->attention_paged(dev, o, x, k, k, &p, &g), -EINVAL);
+	table[0] = 0;
+	len[0] = 17;
+	assert_int_equal(dev->ops->attention_paged(dev, o, x, k, k, &p, &g), -EINVAL);
+	p.kv_heads = 3;
+	assert_int_equal(dev->ops->attention_forward(dev, o, lse, x, &p), -EINVAL);
+	free_all(x.data, o.data, k.data, lse.data);
+}
+
+/* Slot -1 leaves the cache alone. */
+static void test_kv_write_skips(void **state)
+{
+	struct dt_attn p = {1, 3, 1, 1, 4, 0, 1};
+	struct dt_tensor x = random_tensor(DT_BF16, 3, 12, 1, 1);
+	struct dt_tensor k = random_tensor(DT_BF16, 5, 4, 2, 1), v = random_tensor(DT_BF16, 5, 4, 3, 1);
+	struct dt_tensor k0 = copy_of(k), v0 = copy_of(v);
+	int64_t slot[] = {4, -1, 0};
+
+	assert_int_equal(dev->ops->kv_write(dev, k, v, x, &p, slot), 0);
+	for (int64_t i = 0; i < 20; i++) {
+		const int64_t row = i / 4 == 4 ? 0 : i / 4 == 0 ? 2 : -1;
+
+		assert_true(get(k, i) == (row < 0 ? get(k0, i) : get(x, row * 12 + 4 + i % 4)));
+		assert_true(get(v, i) == (row < 0 ? get(v0, i) : get(x, row * 12 + 8 + i % 4)));
+	}
+	free_all(x.data, k.data, v.data, k0.data, v0.data);
+}
+
+static int setup(void **state)
+{
+	dev = open_cpu(3);
+	print_message("isa %s\n", dt_dev_isa(dev));
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	dt_dev_close(dev);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_reference), cmocka_unit_test(test_forward_backward),
+		cmocka_unit_test(test_paged),	  cmocka_unit_test(test_kv_write_skips),
+		cmocka_unit_test(test_refused),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

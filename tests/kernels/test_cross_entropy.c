@@ -1,0 +1,154 @@
+/* Cross-entropy against f64, whole and in shards of the vocabulary, its gradient by finite differences. */
+#include "check.h"
+
+static struct dt_dev *dev;
+
+/* Loss of row i. */
+static double ref_loss(const double *l, int64_t n, int32_t target)
+{
+	double max = -INFINITY, sum = 0;
+
+	for (int64_t j = 0; j < n; j++)
+		max = fmax(max, l[j]);
+	for (int64_t j = 0; j < n; j++)
+		sum += exp(l[j] - max);
+	return log(sum) + max - l[target];
+}
+
+static void one(int64_t rows, int64_t n, enum dt_dtype in, enum dt_dtype out, bool alias)
+{
+	struct dt_tensor logits = random_tensor(in, rows, n, 1, 12),
+			 d = alias ? logits : tensor(out, rows, n);
+	double *l = values(logits), *want = reals(rows * n);
+	float *max = malloc((size_t)rows * 4), *sum = malloc((size_t)rows * 4),
+	      *hit = malloc((size_t)rows * 4);
+	int32_t *target = malloc((size_t)rows * 4);
+	const double scale = 0.3;
+
+	for (int64_t i = 0; i < rows; i++)
+		target[i] = i % 4 == 3 ? -1 : (int32_t)((i * 131 + 7) % n);
+	assert_int_equal(dev->ops->ce_stats(dev, max, sum, hit, logits, target, 0), 0);
+	for (int64_t i = 0; i < rows; i++) {
+		double loss = log(sum[i]) + max[i] - hit[i];
+
+		if (target[i] < 0) {
+			assert_true(hit[i] == 0);
+			continue;
+		}
+		if (fabs(loss - ref_loss(l + i * n, n, target[i])) > 1e-5)
+			fail_msg("loss %lld: got %.9g, want %.9g", (long long)i, loss,
+				 ref_loss(l + i * n, n, target[i]));
+		for (int64_t j = 0; j < n; j++) {
+			const double h = 1e-4, old = l[i * n + j];
+			double a, b;
+
+			l[i * n + j] = old + h;
+			a = n > 300 && j % 97 && j != target[i] ? NAN : ref_loss(l + i * n, n, target[i]);
+			l[i * n + j] = old - h;
+			b = isnan(a) ? NAN : ref_loss(l + i * n, n, target[i]);
+			l[i * n + j] = old;
+			/* Long rows: differences for some columns, the formula they confirm for the others.
+			 */
+			want[i * n + j] = isnan(a) ? scale * exp(old - log(sum[i]) - max[i])
+						   : scale * (a - b) / (2 * h);
+		}
+	}
+	assert_int_equal(dev->ops->ce_grad(dev, d, logits, max, sum, target, (float)scale, 0), 0);
+	check_close("dlogits", d, want, 1e-6, 1e-5);
+	free_all(l, want, max, sum, hit, target, logits.data, alias ? NULL : d.data);
+}
+
+static void test_whole(void **state)
+{
+	static const int64_t shapes[][2] = {{1, 1}, {5, 17}, {8, 259}, {6, 5003}};
+
+	for (int i = 0; i < 4; i++) {
+		one(shapes[i][0], shapes[i][1], DT_F32, DT_F32, false);
+		one(shapes[i][0], shapes[i][1], DT_F32, DT_F32, true);
+		one(shapes[i][0], shapes[i][1], DT_F32, DT_BF16, false);
+		one(shapes[i][0], shapes[i][1], DT_BF16, DT_BF16, true);
+		one(shapes[i][0], shapes[i][1], DT_BF16, DT_F32, false);
+	}
+}
+
+/* Three uneven shards give the whole's loss and gradient. */
+static void test_shards(void **state)
+{
+	enum { ROWS = 6, N = 131 };
+	static const int64_t cut[] = {0, 40, 41, N};
+	struct dt_tensor whole = random_tensor(DT_F32, ROWS, N, 1, 9), grad = tensor(DT_F32, ROWS, N);
+	float max[4][ROWS], sum[4][ROWS], hit[4][ROWS], M[ROWS], S[ROWS] = {0}, T[ROWS] = {0};
+	int32_t target[ROWS] = {0, 39, 40, 41, N - 1, -1};
+
+	assert_int_equal(dev->ops->ce_stats(dev, max[3], sum[3], hit[3], whole, target, 0), 0);
+	assert_int_equal(dev->ops->ce_grad(dev, grad, whole, max[3], sum[3], target, 1, 0), 0);
+	for (int pass = 0; pass < 2; pass++)
+		for (int s = 0; s < 3; s++) {
+			const int64_t n = cut[s + 1] - cut[s];
+			struct dt_tensor part = tensor(DT_F32, ROWS, n), d = tensor(DT_F32, ROWS, n);
+
+			for (int64_t i = 0; i < ROWS * n; i++)
+				put(part, i, get(whole, i / n * N + cut[s] + i % n));
+			if (!pass)
+				assert_int_equal(
+					dev->ops->ce_stats(dev, max[s], sum[s], hit[s], part, target, cut[s]),
+					0);
+			for (int i = 0; i < ROWS && s == 2 && !pass; i++) {
+				M[i] = fmaxf(max[0][i], fmaxf(max[1][i], max[2][i]));
+				for (int k = 0; k < 3; k++) {
+					S[i] += sum[k][i] * expf(max[k][i] - M[i]);
+					T[i] += hit[k][i];
+				}
+				assert_true(M[i] == max[3][i] && T[i] == hit[3][i]);
+				assert_true(fabsf(S[i] - sum[3][i]) < 1e-5f * S[i]);
+			}
+			if (pass) {
+				assert_int_equal(dev->ops->ce_grad(dev, d, part, M, S, target, 1, cut[s]), 0);
+				for (int64_t i = 0; i < ROWS * n; i++)
+					assert_true(fabs(get(d, i) - get(grad, i / n * N + cut[s] + i % n)) <
+						    1e-6);
+			}
+			free_all(part.data, d.data);
+		}
+	free_all(whole.data, grad.data);
+}
+
+static void test_special(void **state)
+{
+	float l[3][4] = {{-INFINITY, -INFINITY, -INFINITY, -INFINITY},
+			 {1, NAN, 2, 3},
+			 {-INFINITY, 2, -INFINITY, -INFINITY}};
+	float max[3], sum[3], hit[3];
+	int32_t target[3] = {-1, 0, 1};
+	struct dt_tensor t = dt_t2(l, DT_F32, 3, 4), h = dt_t2(l, DT_BF16, 3, 4);
+
+	assert_int_equal(dev->ops->ce_stats(dev, max, sum, hit, t, target, 0), 0);
+	assert_true(max[0] == -INFINITY && sum[0] == 0);
+	assert_true(isnan(sum[1]));
+	assert_true(max[2] == 2 && sum[2] == 1 && hit[2] == 2);
+	/* of another type, overlapping */
+	assert_int_equal(dev->ops->ce_grad(dev, h, t, max, sum, target, 1, 0), -EINVAL);
+}
+
+static int setup(void **state)
+{
+	dev = open_cpu(2);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	dt_dev_close(dev);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_whole),
+		cmocka_unit_test(test_shards),
+		cmocka_unit_test(test_special),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

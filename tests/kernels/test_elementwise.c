@@ -1,0 +1,176 @@
+/* Elementwise ops against f64, conversions against the meaning of the formats' bits. */
+#include "check.h"
+
+static struct dt_dev *dev;
+
+static const int64_t sizes[] = {0, 1, 15, 2047, 10001};
+
+static void test_arithmetic(void **state)
+{
+	for (int v = 0; v < 5 * 4; v++) {
+		const int64_t n = sizes[v / 4];
+		const enum dt_dtype ty = compute_types[v % 2], tx = compute_types[v / 2 % 2];
+		struct dt_tensor a = random_tensor(ty, 1, n, 1, 1), b = random_tensor(ty, 1, n, 2, 1);
+		struct dt_tensor x = random_tensor(tx, 1, n, 3, 1), y = tensor(ty, 1, n);
+		double *sum = reals(n), *axpy = reals(n), *half = reals(n);
+
+		for (int64_t i = 0; i < n; i++) {
+			sum[i] = get(a, i) + get(b, i);
+			axpy[i] = get(b, i) - 0.3f * get(x, i);
+			half[i] = get(a, i) * 0.7f;
+		}
+		assert_int_equal(dev->ops->add(dev, y, a, b), 0);
+		check_close("add", y, sum, 1e-7, 1e-7);
+		assert_int_equal(dev->ops->axpy(dev, b, -0.3f, x), 0);
+		check_close("axpy", b, axpy, 1e-7, 1e-7);
+		assert_int_equal(dev->ops->scale(dev, a, 0.7f), 0);
+		check_close("scale", a, half, 1e-7, 1e-7);
+		assert_int_equal(dev->ops->fill(dev, y, 2.5f), 0);
+		for (int64_t i = 0; i < n; i++)
+			assert_true(get(y, i) == 2.5);
+		free_all(a.data, b.data, x.data, y.data, sum, axpy, half);
+	}
+}
+
+/* The value of a 16-bit float with e exponent bits, from its definition. */
+static double decode(uint16_t h, int e)
+{
+	const int m = 15 - e, bias = (1 << (e - 1)) - 1, exp = h >> m & ((1 << e) - 1),
+		  frac = h & ((1 << m) - 1);
+	double v;
+
+	if (exp == (1 << e) - 1)
+		v = frac ? NAN : INFINITY;
+	else
+		v = exp ? ldexp(1 + ldexp(frac, -m), exp - bias) : ldexp(frac, 1 - bias - m);
+	return h & 0x8000 ? -v : v;
+}
+
+/* All 65536 patterns of both formats, widened and narrowed again. */
+static void test_all_bits(void **state)
+{
+	static const struct {
+		enum dt_dtype t;
+		int exp;
+	} kinds[] = {{DT_BF16, 8}, {DT_F16, 5}};
+
+	for (int k = 0; k < 2; k++) {
+		struct dt_tensor h = tensor(kinds[k].t, 1, 65536), back = tensor(kinds[k].t, 1, 65536);
+		struct dt_tensor f = tensor(DT_F32, 1, 65536);
+
+		for (int i = 0; i < 65536; i++)
+			((uint16_t *)h.data)[i] = (uint16_t)i;
+		assert_int_equal(dev->ops->convert(dev, f, h), 0);
+		assert_int_equal(dev->ops->convert(dev, back, f), 0);
+		for (int i = 0; i < 65536; i++) {
+			double want = decode((uint16_t)i, kinds[k].exp), got = get(f, i);
+
+			if (isnan(want)) {
+				assert_true(isnan(got) && isnan(get(back, i)));
+				continue;
+			}
+			if (want != got || ((uint16_t *)back.data)[i] != i)
+				fail_msg("%s %04x: got %g, want %g, back %04x", dt_dtype_name(kinds[k].t), i,
+					 got, want, ((uint16_t *)back.data)[i]);
+		}
+		free_all(h.data, back.data, f.data);
+	}
+}
+
+/* Between neighbours, to nearest; exactly between, to even; past the largest, to infinity. */
+static void test_rounding(void **state)
+{
+	static const struct {
+		enum dt_dtype t;
+		int exp;
+	} kinds[] = {{DT_BF16, 8}, {DT_F16, 5}};
+
+	for (int k = 0; k < 2; k++) {
+		const int e = kinds[k].exp, top = ((1 << e) - 1) << (15 - e);
+		float in[3];
+		uint16_t out[3];
+
+		for (int i = 0; i < top; i++) {
+			const double lo = decode((uint16_t)i, e);
+			const double hi = i + 1 < top ? decode((uint16_t)(i + 1), e)
+						      : 2 * lo - decode((uint16_t)(i - 1), e);
+
+			in[1] = (float)((lo + hi) / 2);
+			in[0] = nextafterf(in[1], 0);
+			in[2] = nextafterf(in[1], INFINITY);
+			if (in[1] != (lo + hi) / 2)
+				continue; /* bf16 denormals: the middle is no f32 */
+			assert_int_equal(
+				dev->ops->convert(dev, dt_t1(out, kinds[k].t, 3), dt_t1(in, DT_F32, 3)), 0);
+			if (out[0] != i || out[1] != (i & 1 ? i + 1 : i) || out[2] != i + 1)
+				fail_msg("%s %04x: %04x %04x %04x", dt_dtype_name(kinds[k].t), i, out[0],
+					 out[1], out[2]);
+		}
+	}
+}
+
+static void test_sumsq(void **state)
+{
+	struct dt_dev *one = open_cpu(1), *five = open_cpu(5);
+
+	for (int v = 0; v < 5 * 2; v++) {
+		const int64_t n = sizes[v / 2] * 7;
+		struct dt_tensor x = random_tensor(compute_types[v % 2], 1, n, 1, 3);
+		double want = 0, a = -1, b = -1;
+
+		for (int64_t i = 0; i < n; i++)
+			want += get(x, i) * get(x, i);
+		assert_int_equal(one->ops->sumsq(one, &a, x), 0);
+		assert_int_equal(five->ops->sumsq(five, &b, x), 0);
+		assert_true(a == b);
+		if (fabs(a - want) > 1e-12 * want)
+			fail_msg("got %.17g, want %.17g", a, want);
+		if (n) {
+			put(x, n - 1, NAN);
+			assert_int_equal(five->ops->sumsq(five, &b, x), 0);
+			assert_true(isnan(b));
+			put(x, n - 1, -INFINITY);
+			assert_int_equal(five->ops->sumsq(five, &b, x), 0);
+			assert_true(isinf(b));
+		}
+		free(x.data);
+	}
+	dt_dev_close(one);
+	dt_dev_close(five);
+}
+
+static void test_refused(void **state)
+{
+	float f[4] = {0};
+	const struct dt_tensor a = dt_t1(f, DT_F32, 4), b = dt_t1(f, DT_F32, 3), i = dt_t1(f, DT_I32, 4);
+	double d;
+
+	assert_int_equal(dev->ops->add(dev, a, a, b), -EINVAL);
+	assert_int_equal(dev->ops->axpy(dev, a, 1, b), -EINVAL);
+	assert_int_equal(dev->ops->convert(dev, a, i), -EINVAL);
+	assert_int_equal(dev->ops->fill(dev, i, 1), -EINVAL);
+	assert_int_equal(dev->ops->sumsq(dev, &d, i), -EINVAL);
+}
+
+static int setup(void **state)
+{
+	dev = open_cpu(2);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	dt_dev_close(dev);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_arithmetic), cmocka_unit_test(test_all_bits),
+		cmocka_unit_test(test_rounding),   cmocka_unit_test(test_sumsq),
+		cmocka_unit_test(test_refused),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,135 @@
+/* Embedding over a shard of the vocabulary, and rotary position embedding, against f64. */
+#include "check.h"
+
+static struct dt_dev *dev;
+
+static void one_embedding(int64_t rows, int64_t n, enum dt_dtype type, bool with_wpe)
+{
+	enum { VOCAB = 11, FIRST = 5, POSITIONS = 7 };
+	struct dt_tensor wte = random_tensor(type, VOCAB, n, 1, 1),
+			 wpe = random_tensor(type, POSITIONS, n, 2, 1);
+	struct dt_tensor y = tensor(type, rows, n), dy = random_tensor(type, rows, n, 3, 1);
+	struct dt_tensor dwte = random_tensor(DT_F32, VOCAB, n, 4, 1),
+			 dwpe = random_tensor(DT_F32, POSITIONS, n, 5, 1);
+	struct dt_tensor dwte1 = copy_of(dwte), dwpe1 = copy_of(dwpe);
+	double *ry = reals(rows * n), *rt = values(dwte), *rp = values(dwpe);
+	int32_t *ids = calloc((size_t)rows, sizeof *ids), *pos = calloc((size_t)rows, sizeof *pos);
+	struct dt_dev *one = open_cpu(1);
+
+	for (int64_t i = 0; i < rows; i++) {
+		ids[i] = (int32_t)(i * 5 % 20) - 1; /* -1, outside on either side, and inside */
+		pos[i] = (int32_t)(i % POSITIONS);
+		const int64_t id = ids[i] - FIRST;
+
+		for (int64_t j = 0; j < n; j++) {
+			if (id >= 0 && id < VOCAB) {
+				ry[i * n + j] += get(wte, id * n + j);
+				rt[id * n + j] += get(dy, i * n + j);
+			}
+			if (with_wpe) {
+				ry[i * n + j] += get(wpe, pos[i] * n + j);
+				rp[pos[i] * n + j] += get(dy, i * n + j);
+			}
+		}
+	}
+	assert_int_equal(dev->ops->embedding_forward(dev, y, ids, with_wpe ? pos : NULL, wte,
+						     with_wpe ? wpe : DT_NONE, FIRST),
+			 0);
+	check_close("y", y, ry, 1e-7, 1e-7);
+	assert_int_equal(dev->ops->embedding_backward(dev, dwte, with_wpe ? dwpe : DT_NONE, dy, ids,
+						      with_wpe ? pos : NULL, FIRST),
+			 0);
+	check_close("dwte", dwte, rt, 1e-5, 1e-6);
+	check_close("dwpe", dwpe, rp, 1e-5, 1e-6);
+	assert_int_equal(one->ops->embedding_backward(one, dwte1, with_wpe ? dwpe1 : DT_NONE, dy, ids,
+						      with_wpe ? pos : NULL, FIRST),
+			 0);
+	check_same_bits("dwte over threads", dwte, dwte1);
+	check_same_bits("dwpe over threads", dwpe, dwpe1);
+	if (with_wpe && rows) {
+		pos[rows - 1] = POSITIONS;
+		assert_int_equal(dev->ops->embedding_forward(dev, y, ids, pos, wte, wpe, FIRST), -EINVAL);
+		pos[rows - 1] = -1;
+		assert_int_equal(dev->ops->embedding_backward(dev, dwte, dwpe, dy, ids, pos, FIRST), -EINVAL);
+	}
+	dt_dev_close(one);
+	free_all(wte.data, wpe.data, y.data, dy.data, dwte.data, dwpe.data, dwte1.data, dwpe1.data, ry, rt,
+		 rp, ids, pos);
+}
+
+static void test_embedding(void **state)
+{
+	static const int64_t shapes[][2] = {{1, 1}, {23, 37}, {200, 130}, {3, 4500}};
+
+	for (int v = 0; v < 4 * 4; v++)
+		one_embedding(shapes[v / 4][0], shapes[v / 4][1], compute_types[v & 1], v & 2);
+}
+
+static void one_rope(struct dt_rope p, int64_t rows, int64_t width, enum dt_dtype type)
+{
+	const int64_t half = p.rot_dim / 2;
+	struct dt_tensor x = random_tensor(type, rows, width, 1, 1), was = copy_of(x);
+	double *want = values(x), *back = values(x);
+	float *cs = calloc((size_t)(p.positions * half), sizeof *cs),
+	      *sn = calloc((size_t)(p.positions * half), sizeof *sn);
+	int32_t *pos = calloc((size_t)rows, sizeof *pos);
+
+	for (int64_t i = 0; i < p.positions * half; i++) {
+		double angle = (double)(i / half) * pow(10000, -(double)(i % half) / (double)half);
+
+		cs[i] = (float)cos(angle);
+		sn[i] = (float)sin(angle);
+	}
+	p.cos = cs;
+	p.sin = sn;
+	for (int64_t r = 0; r < rows; r++) {
+		pos[r] = (int32_t)(r * 3 % p.positions);
+		for (int64_t u = 0; u < p.rot_heads * half; u++) {
+			const int64_t i = u % half, at = r * width + u / half * p.head_dim;
+			const int64_t a = at + (p.pairing == DT_ROPE_HALF ? i : 2 * i);
+			const int64_t b = at + (p.pairing == DT_ROPE_HALF ? i + half : 2 * i + 1);
+			const double c = cs[pos[r] * half + i], s = sn[pos[r] * half + i];
+
+			want[a] = get(was, a) * c - get(was, b) * s;
+			want[b] = get(was, a) * s + get(was, b) * c;
+		}
+	}
+	assert_int_equal(dev->ops->rope(dev, x, &p, pos, false), 0);
+	check_close("rope", x, want, 1e-6, 1e-6);
+	assert_int_equal(dev->ops->rope(dev, x, &p, pos, true), 0);
+	check_close("rope there and back", x, back, type == DT_F32 ? 1e-6 : 1e-2, 1e-6);
+	pos[0] = (int32_t)p.positions;
+	assert_int_equal(dev->ops->rope(dev, x, &p, pos, false), -EINVAL);
+	free_all(x.data, was.data, want, back, cs, sn, pos);
+}
+
+static void test_rope(void **state)
+{
+	static const struct dt_rope p[] = {
+		{3, 16, 16, DT_ROPE_HALF, NULL, NULL, 40},     {2, 20, 10, DT_ROPE_HALF, NULL, NULL, 40},
+		{3, 16, 16, DT_ROPE_ADJACENT, NULL, NULL, 40}, {2, 21, 6, DT_ROPE_ADJACENT, NULL, NULL, 9},
+		{1, 1040, 1040, DT_ROPE_HALF, NULL, NULL, 5},
+	};
+
+	for (int v = 0; v < 5 * 2; v++)
+		one_rope(p[v / 2], 33, p[v / 2].rot_heads * p[v / 2].head_dim + 13, compute_types[v % 2]);
+}
+
+static int setup(void **state)
+{
+	dev = open_cpu(2);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	dt_dev_close(dev);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_embedding), cmocka_unit_test(test_rope)};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,218 @@
+/* matmul and colsum against f64 loops: odd sizes, all transpositions, bias, accumulation, invariance. */
+#include "check.h"
+
+static struct dt_dev *dev;
+
+static double at(struct dt_tensor t, bool trans, int64_t i, int64_t j)
+{
+	return get(t, trans ? j * t.dim[1] + i : i * t.dim[1] + j);
+}
+
+static struct dt_tensor operand(enum dt_dtype t, bool trans, int64_t r, int64_t c, uint32_t stream)
+{
+	return trans ? random_tensor(t, c, r, stream, 1) : random_tensor(t, r, c, stream, 1);
+}
+
+struct shape {
+	int64_t m, n, k;
+};
+
+static void one_product(struct shape s, int flags, enum dt_dtype in, enum dt_dtype out)
+{
+	const bool ta = flags & 1, tb = flags & 2, has_bias = flags & 4, acc = flags & 8;
+	struct dt_tensor a = operand(in, ta, s.m, s.k, 1), b = operand(in, tb, s.k, s.n, 2);
+	struct dt_tensor bias = random_tensor(in, 1, s.n, 3, 1);
+	struct dt_tensor c = acc ? random_tensor(out, s.m, s.n, 4, 1) : tensor(out, s.m, s.n);
+	double *want = reals(s.m * s.n);
+	char what[128];
+
+	for (int64_t i = 0; i < s.m; i++)
+		for (int64_t j = 0; j < s.n; j++) {
+			double v = (acc ? get(c, i * s.n + j) : 0) + (has_bias ? get(bias, j) : 0);
+
+			for (int64_t k = 0; k < s.k; k++)
+				v += at(a, ta, i, k) * at(b, tb, k, j);
+			want[i * s.n + j] = v;
+		}
+	bias.ndim = 1;
+	bias.dim[0] = s.n;
+
+	int r = dev->ops->matmul(dev, c, a, ta, b, tb, has_bias ? bias : DT_NONE, acc);
+
+	assert_int_equal(r, 0);
+	snprintf(what, sizeof what, "%lldx%lldx%lld flags %d %s -> %s", (long long)s.m, (long long)s.n,
+		 (long long)s.k, flags, dt_dtype_name(in), dt_dtype_name(out));
+	check_close(what, c, want, 1e-6 * (double)(s.k + 1), 1e-6);
+	free_all(a.data, b.data, bias.data, c.data, want);
+}
+
+static void test_products(void **state)
+{
+	static const struct shape shapes[] = {{1, 1, 1},    {1, 37, 19}, {3, 5, 7},  {17, 33, 65},
+					      {64, 48, 80}, {5, 1, 130}, {2, 70, 1}, {33, 129, 31},
+					      {0, 4, 3},    {4, 0, 3},	 {4, 3, 0},  {97, 101, 53}};
+
+	for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+		for (int flags = 0; flags < 16; flags++) {
+			one_product(shapes[i], flags, DT_F32, DT_F32);
+			one_product(shapes[i], flags, DT_BF16, DT_BF16);
+			one_product(shapes[i], flags, DT_BF16, DT_F32);
+		}
+}
+
+/* More rows than are added to at a time. */
+static void test_blocks(void **state)
+{
+	for (int flags = 8; flags < 16; flags++) {
+		one_product((struct shape){1100, 9, 33}, flags, DT_BF16, DT_F32);
+		one_product((struct shape){513, 20, 7}, flags, DT_BF16, DT_BF16);
+	}
+}
+
+static void test_refused(void **state)
+{
+	struct dt_tensor a = random_tensor(DT_F32, 3, 4, 1, 1), b = random_tensor(DT_F32, 4, 5, 2, 1);
+	struct dt_tensor h = random_tensor(DT_BF16, 4, 5, 2, 1), c = tensor(DT_F32, 3, 5),
+			 n = tensor(DT_BF16, 3, 5);
+
+	assert_int_equal(dev->ops->matmul(dev, c, a, false, b, true, DT_NONE, false), -EINVAL);
+	assert_int_equal(dev->ops->matmul(dev, c, a, false, h, false, DT_NONE, false), -EINVAL);
+	assert_int_equal(dev->ops->matmul(dev, n, a, false, b, false, DT_NONE, false), -EINVAL);
+	assert_int_equal(dev->ops->matmul(dev, b, a, false, b, false, DT_NONE, false), -EINVAL);
+	free_all(a.data, b.data, h.data, c.data, n.data);
+}
+
+/* Row i of m rows has the bits it has alone. */
+static void invariant(struct dt_dev *d, enum dt_dtype type, int64_t n, int64_t k)
+{
+	const int64_t max = 200, size = dt_dtype_size(type);
+	struct dt_tensor a = random_tensor(type, max, k, 1, 1), b = random_tensor(type, n, k, 2, 1);
+	struct dt_tensor bias = random_tensor(type, 1, n, 3, 1), all = tensor(type, max, n);
+
+	for (int64_t i = 0; i < max; i++) {
+		struct dt_tensor x = dt_t2((char *)a.data + i * k * size, type, 1, k);
+		struct dt_tensor y = dt_t2((char *)all.data + i * n * size, type, 1, n);
+
+		assert_int_equal(d->ops->matmul(d, y, x, false, b, true, bias, false), 0);
+	}
+	for (int64_t m = 1; m <= max; m += m < 18 ? 1 : m < 60 ? 7 : m < 66 ? 1 : 67) {
+		const int64_t first = (m * 7) % (max - m + 1);
+		struct dt_tensor x = dt_t2((char *)a.data + first * k * size, type, m, k);
+		struct dt_tensor want = dt_t2((char *)all.data + first * n * size, type, m, n);
+		struct dt_tensor c = tensor(type, m, n);
+
+		assert_int_equal(d->ops->matmul(d, c, x, false, b, true, bias, false), 0);
+		check_same_bits("row in a batch", c, want);
+		free(c.data);
+	}
+	free_all(a.data, b.data, bias.data, all.data);
+}
+
+static void test_batch_invariant(void **state)
+{
+	static const int64_t nk[][2] = {{96, 768}, {131, 257}, {64, 3072}, {40, 1000}};
+	static const int threads[] = {1, 2, 6};
+
+	for (int i = 0; i < 4 * 2 * 3; i++) {
+		if (threads[i / 8] > 2 && strncmp(dt_dev_isa(dev), "avx512", 6))
+			break; /* our own product has no order to choose: two threads will do */
+		struct dt_dev *d = open_cpu(threads[i / 8]);
+
+		d->batch_invariant = true;
+		invariant(d, compute_types[i / 4 % 2], nk[i % 4][0], nk[i % 4][1]);
+		dt_dev_close(d);
+	}
+}
+
+static void test_threads(void **state)
+{
+	static const struct shape shapes[] = {{65, 130, 770}, {200, 64, 1536}, {768, 96, 512}};
+	struct dt_dev *one = open_cpu(1), *many = open_cpu(16);
+
+	if (strncmp(dt_dev_isa(dev), "avx512", 6)) {
+		dt_dev_close(one);
+		dt_dev_close(many);
+		print_message("skipped: without AVX-512 the order of accumulation may depend on threads\n");
+		skip();
+	}
+	for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+		for (int v = 0; v < 4; v++) {
+			const enum dt_dtype type = compute_types[v & 1];
+			const bool ta = v & 2;
+			struct dt_tensor a = operand(type, ta, shapes[s].m, shapes[s].k, 1);
+			struct dt_tensor b = operand(type, false, shapes[s].k, shapes[s].n, 2);
+			struct dt_tensor c = tensor(DT_F32, shapes[s].m, shapes[s].n), d = copy_of(c);
+
+			assert_int_equal(dev->ops->matmul(dev, c, a, ta, b, false, DT_NONE, false), 0);
+			assert_int_equal(one->ops->matmul(one, d, a, ta, b, false, DT_NONE, false), 0);
+			check_same_bits("one and two threads", c, d);
+			assert_int_equal(many->ops->matmul(many, c, a, ta, b, false, DT_NONE, false), 0);
+			check_same_bits("one and sixteen threads", c, d);
+			free_all(a.data, b.data, c.data, d.data);
+		}
+	dt_dev_close(one);
+	dt_dev_close(many);
+}
+
+static void test_colsum(void **state)
+{
+	static const int64_t rows[] = {0, 1, 3, 65, 300}, cols[] = {1, 17, 515, 2500};
+
+	for (int v = 0; v < 5 * 4 * 2; v++) {
+		const int64_t m = rows[v % 5], n = cols[v / 5 % 4];
+		struct dt_tensor x = random_tensor(compute_types[v / 20], m, n, 1, 1);
+		struct dt_tensor out = random_tensor(DT_F32, 1, n, 2, 1), again = copy_of(out);
+		double *want = values(out);
+		struct dt_dev *one = open_cpu(1);
+
+		for (int64_t i = 0; i < m * n; i++)
+			want[i % n] += get(x, i);
+		assert_int_equal(dev->ops->colsum(dev, out, x), 0);
+		check_close("colsum", out, want, 1e-6 * (double)(m + 1), 1e-6);
+		assert_int_equal(one->ops->colsum(one, again, x), 0);
+		check_same_bits("colsum over threads", out, again);
+		dt_dev_close(one);
+		free_all(x.data, out.data, again.data, want);
+	}
+}
+
+/* A shape seen before needs no more memory. */
+static void test_scratch_settles(void **state)
+{
+	struct dt_tensor a = random_tensor(DT_BF16, 128, 256, 1, 1),
+			 b = random_tensor(DT_BF16, 256, 192, 2, 1);
+	struct dt_tensor c = tensor(DT_F32, 128, 192);
+	size_t n;
+
+	assert_int_equal(dev->ops->matmul(dev, c, a, false, b, false, DT_NONE, false), 0);
+	n = dt_dev_scratch_bytes(dev);
+	for (int i = 0; i < 10; i++)
+		assert_int_equal(dev->ops->matmul(dev, c, a, false, b, false, DT_NONE, false), 0);
+	assert_int_equal(dt_dev_scratch_bytes(dev), n);
+	free_all(a.data, b.data, c.data);
+}
+
+static int setup(void **state)
+{
+	dev = open_cpu(2);
+	print_message("isa %s\n", dt_dev_isa(dev));
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	dt_dev_close(dev);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_products),	cmocka_unit_test(test_blocks),
+		cmocka_unit_test(test_refused),		cmocka_unit_test(test_batch_invariant),
+		cmocka_unit_test(test_threads),		cmocka_unit_test(test_colsum),
+		cmocka_unit_test(test_scratch_settles),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

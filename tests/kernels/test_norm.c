@@ -1,0 +1,203 @@
+/* layernorm and rmsnorm against f64, their backward against finite differences of that f64 forward. */
+#include "check.h"
+
+static struct dt_dev *dev;
+
+/* y = (r - mean) rstd w + b, or r rstd w with rms. */
+static void ref_forward(double *y, double *mean, double *rstd, const double *r, const double *w,
+			const double *b, int64_t rows, int64_t n, bool rms, double eps)
+{
+	for (int64_t i = 0; i < rows; i++) {
+		double m = 0, v = 0;
+
+		for (int64_t j = 0; j < n && !rms; j++)
+			m += r[i * n + j] / (double)n;
+		for (int64_t j = 0; j < n; j++)
+			v += (r[i * n + j] - m) * (r[i * n + j] - m) / (double)n;
+		mean[i] = m;
+		rstd[i] = 1 / sqrt(v + eps);
+		for (int64_t j = 0; j < n; j++)
+			y[i * n + j] = (r[i * n + j] - m) * rstd[i] * w[j] + (b ? b[j] : 0);
+	}
+}
+
+static const int64_t sizes[][2] = {{1, 1}, {3, 7}, {5, 33}, {70, 130}, {300, 65}, {2, 2500}};
+#define SIZES 6
+
+static void one_forward(int64_t rows, int64_t n, enum dt_dtype type, bool rms, bool with_delta,
+			bool with_bias)
+{
+	const double eps = 1e-5;
+	struct dt_tensor x = random_tensor(type, rows, n, 1, 2), delta = random_tensor(type, rows, n, 2, 1);
+	struct dt_tensor w = random_tensor(type, 1, n, 3, 1.5), b = random_tensor(type, 1, n, 4, 1);
+	struct dt_tensor y = tensor(type, rows, n), sum = tensor(type, rows, n);
+	struct dt_tensor mean = tensor(DT_F32, 1, rows), rstd = tensor(DT_F32, 1, rows);
+	double *r = values(x), *rw = values(w), *rb = values(b), *ry = reals(rows * n);
+	double *rm = reals(rows), *rs = reals(rows);
+	int err;
+
+	if (with_delta)
+		for (int64_t i = 0; i < rows * n; i++) {
+			float s = (float)get(x, i) + (float)get(delta, i);
+
+			r[i] = type == DT_F32 ? s : dt_bf16_to_f32(dt_f32_to_bf16(s));
+		}
+	ref_forward(ry, rm, rs, r, rw, with_bias && !rms ? rb : NULL, rows, n, rms, eps);
+	if (rms)
+		err = dev->ops->rmsnorm_forward(dev, y, rstd, with_delta ? sum : DT_NONE, x,
+						with_delta ? delta : DT_NONE, w, (float)eps);
+	else
+		err = dev->ops->layernorm_forward(dev, y, mean, rstd, with_delta ? sum : DT_NONE, x,
+						  with_delta ? delta : DT_NONE, w, with_bias ? b : DT_NONE,
+						  (float)eps);
+	assert_int_equal(err, 0);
+	check_close("y", y, ry, 2e-5, 1e-5);
+	check_close("rstd", rstd, rs, 1e-6, 2e-5);
+	if (!rms)
+		check_close("mean", mean, rm, 1e-6, 1e-6);
+	if (with_delta)
+		check_close("sum", sum, r, 0, 0);
+	else
+		assert_true(isnan(get(sum, 0))); /* not touched */
+	free_all(x.data, delta.data, w.data, b.data, y.data, sum.data, mean.data, rstd.data, r, rw, rb, ry,
+		 rm, rs);
+}
+
+static void test_forward(void **state)
+{
+	for (int v = 0; v < SIZES * 16; v++)
+		one_forward(sizes[v / 16][0], sizes[v / 16][1], compute_types[v & 1], v & 2, v & 4, v & 8);
+}
+
+/* The f64 gradient by central differences along each input: sum over outputs of dy times the slope. */
+static double slope(double *in, int64_t i, const double *r, const double *w, const double *b,
+		    const double *dy, int64_t rows, int64_t n, bool rms)
+{
+	const double h = 1e-5, old = in[i];
+	double *y = reals(rows * n), *m = reals(rows), *s = reals(rows), d = 0;
+
+	for (int sign = -1; sign <= 1; sign += 2) {
+		in[i] = old + sign * h;
+		ref_forward(y, m, s, r, w, b, rows, n, rms, 1e-5);
+		for (int64_t j = 0; j < rows * n; j++)
+			d += sign * y[j] * dy[j] / (2 * h);
+	}
+	in[i] = old;
+	free_all(y, m, s);
+	return d;
+}
+
+static int call_backward(struct dt_dev *d, bool rms, struct dt_tensor dx, struct dt_tensor dw,
+			 struct dt_tensor db, struct dt_tensor dy, struct dt_tensor res, struct dt_tensor x,
+			 struct dt_tensor mean, struct dt_tensor rstd, struct dt_tensor w)
+{
+	return rms ? d->ops->rmsnorm_backward(d, dx, dw, dy, res, x, rstd, w)
+		   : d->ops->layernorm_backward(d, dx, dw, db, dy, res, x, mean, rstd, w);
+}
+
+static void one_backward(int64_t rows, int64_t n, enum dt_dtype type, bool rms, bool with_res)
+{
+	struct dt_tensor x = random_tensor(type, rows, n, 1, 2), w = random_tensor(type, 1, n, 3, 1.5);
+	struct dt_tensor dy = random_tensor(type, rows, n, 5, 1), res = random_tensor(type, rows, n, 6, 1);
+	struct dt_tensor dx = tensor(type, rows, n), dw = random_tensor(DT_F32, 1, n, 7, 1);
+	struct dt_tensor db = random_tensor(DT_F32, 1, n, 8, 1), y = tensor(type, rows, n);
+	struct dt_tensor mean = tensor(DT_F32, 1, rows), rstd = tensor(DT_F32, 1, rows);
+	struct dt_tensor dw1 = copy_of(dw), db1 = copy_of(db), alias = copy_of(res);
+	double *r = values(x), *rw = values(w), *rb = reals(n), *rdy = values(dy);
+	double *rdx = reals(rows * n), *rdw = values(dw), *rdb = values(db);
+	struct dt_dev *one = open_cpu(1);
+
+	for (int64_t i = 0; i < rows * n; i++)
+		rdx[i] = slope(r, i, r, rw, rb, rdy, rows, n, rms) + (with_res ? get(res, i) : 0);
+	for (int64_t j = 0; j < n; j++) {
+		rdw[j] += slope(rw, j, r, rw, rb, rdy, rows, n, rms);
+		rdb[j] += slope(rb, j, r, rw, rb, rdy, rows, n, rms);
+	}
+	if (rms)
+		assert_int_equal(dev->ops->rmsnorm_forward(dev, y, rstd, DT_NONE, x, DT_NONE, w, 1e-5f), 0);
+	else
+		assert_int_equal(dev->ops->layernorm_forward(dev, y, mean, rstd, DT_NONE, x, DT_NONE, w,
+							     DT_NONE, 1e-5f),
+				 0);
+	assert_int_equal(call_backward(dev, rms, dx, dw, db, dy, with_res ? res : DT_NONE, x, mean, rstd, w),
+			 0);
+	check_close("dx", dx, rdx, 1e-4, 1e-4);
+	check_close("dw", dw, rdw, 1e-4, 1e-4);
+	if (!rms)
+		check_close("db", db, rdb, 1e-4, 1e-4);
+	/* In place over dresid, on one thread: the same bits. */
+	if (with_res) {
+		assert_int_equal(call_backward(one, rms, alias, dw1, db1, dy, alias, x, mean, rstd, w), 0);
+		check_same_bits("dx in place, one thread", dx, alias);
+		check_same_bits("dw, one thread", dw, dw1);
+		if (!rms)
+			check_same_bits("db, one thread", db, db1);
+	}
+	dt_dev_close(one);
+	free_all(x.data, w.data, dy.data, res.data, dx.data, dw.data, db.data, y.data, mean.data, rstd.data,
+		 dw1.data, db1.data, alias.data, r, rw, rb, rdy, rdx, rdw, rdb);
+}
+
+static void test_backward(void **state)
+{
+	static const int64_t small[][2] = {{3, 2}, {2, 37}, {9, 16}};
+
+	for (int v = 0; v < 3 * 8; v++)
+		one_backward(small[v / 8][0], small[v / 8][1], compute_types[v & 1], v & 2, v & 4);
+}
+
+/* Many rows: groups and threads. */
+static void test_threads(void **state)
+{
+	const int64_t rows = 517, n = 193;
+	struct dt_tensor x = random_tensor(DT_F32, rows, n, 1, 2), w = random_tensor(DT_F32, 1, n, 3, 1.5);
+	struct dt_tensor dy = random_tensor(DT_F32, rows, n, 5, 1), y = tensor(DT_F32, rows, n);
+	struct dt_tensor mean = tensor(DT_F32, 1, rows), rstd = tensor(DT_F32, 1, rows);
+	struct dt_dev *devs[] = {open_cpu(1), open_cpu(2), open_cpu(7)};
+	struct dt_tensor dx[3], dw[3], db[3];
+
+	for (int rms = 0; rms < 2; rms++) {
+		assert_int_equal(dev->ops->layernorm_forward(dev, y, mean, rstd, DT_NONE, x, DT_NONE, w,
+							     DT_NONE, 1e-5f),
+				 0);
+		for (int i = 0; i < 3; i++) {
+			dx[i] = tensor(DT_F32, rows, n);
+			dw[i] = random_tensor(DT_F32, 1, n, 6, 1);
+			db[i] = copy_of(dw[i]);
+			assert_int_equal(call_backward(devs[i], rms, dx[i], dw[i], db[i], dy, DT_NONE, x,
+						       mean, rstd, w),
+					 0);
+			check_same_bits("dx", dx[0], dx[i]);
+			check_same_bits("dw", dw[0], dw[i]);
+			check_same_bits("db", db[0], db[i]);
+		}
+		for (int i = 0; i < 3; i++)
+			free_all(dx[i].data, dw[i].data, db[i].data);
+	}
+	for (int i = 0; i < 3; i++)
+		dt_dev_close(devs[i]);
+	free_all(x.data, w.data, dy.data, y.data, mean.data, rstd.data);
+}
+
+static int setup(void **state)
+{
+	dev = open_cpu(2);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	dt_dev_close(dev);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_forward),
+		cmocka_unit_test(test_backward),
+		cmocka_unit_test(test_threads),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

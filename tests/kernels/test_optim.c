@@ -1,0 +1,113 @@
+/* Three steps of every optimizer against the formulas of optim.h in f64. */
+#include "check.h"
+
+static struct dt_dev *dev;
+
+static void ref_step(const struct dt_optim *o, double *p, double g, double *s1, double *s2)
+{
+	const double wd = o->weight_decay, b1 = o->beta1, b2 = o->beta2;
+
+	g *= o->grad_scale;
+	if (o->kind != DT_OPTIM_ADAMW)
+		g += wd * *p;
+	switch (o->kind) {
+	case DT_OPTIM_SGD:
+		*p -= o->lr * g;
+		break;
+	case DT_OPTIM_MOMENTUM:
+		*s1 = b1 * *s1 + g;
+		*p -= o->lr * *s1;
+		break;
+	case DT_OPTIM_RMSPROP:
+		*s1 = b2 * *s1 + (1 - b2) * g * g;
+		*p -= o->lr * g / (sqrt(*s1) + o->eps);
+		break;
+	case DT_OPTIM_ADAGRAD:
+		*s1 += g * g;
+		*p -= o->lr * g / (sqrt(*s1) + o->eps);
+		break;
+	default:
+		if (o->kind == DT_OPTIM_ADAMW)
+			*p -= o->lr * wd * *p;
+		*s1 = b1 * *s1 + (1 - b1) * g;
+		*s2 = b2 * *s2 + (1 - b2) * g * g;
+		*p -= o->lr * (*s1 / (1 - pow(b1, (double)o->t))) /
+		      (sqrt(*s2 / (1 - pow(b2, (double)o->t))) + o->eps);
+	}
+}
+
+static void one(enum dt_optim_kind kind, int64_t n, enum dt_dtype gtype, enum dt_dtype copy_type)
+{
+	struct dt_optim o = {kind, 0.01f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, 0};
+	struct dt_tensor p = random_tensor(DT_F32, 1, n, 1, 1), s1 = tensor(DT_F32, 1, n),
+			 s2 = tensor(DT_F32, 1, n);
+	struct dt_tensor copy = tensor(copy_type, 1, n), want_copy = tensor(copy_type, 1, n);
+	double *rp = values(p), *r1 = reals(n), *r2 = reals(n);
+
+	assert_int_equal(dev->ops->fill(dev, s1, 0), 0);
+	assert_int_equal(dev->ops->fill(dev, s2, 0), 0);
+	for (o.t = 1; o.t <= 3; o.t++) {
+		struct dt_tensor g = random_tensor(gtype, 1, n, 10 + (uint32_t)o.t, 1);
+
+		for (int64_t i = 0; i < n; i++)
+			ref_step(&o, &rp[i], get(g, i), &r1[i], &r2[i]);
+		assert_int_equal(dev->ops->optim_step(dev, &o, copy_type == DT_F32 ? DT_NONE : copy, p, g,
+						      dt_optim_states(kind) > 0 ? s1 : DT_NONE,
+						      dt_optim_states(kind) > 1 ? s2 : DT_NONE),
+				 0);
+		free(g.data);
+	}
+	check_close("p", p, rp, 1e-6, 1e-6);
+	check_close("s1", s1, r1, 1e-6, 1e-6);
+	check_close("s2", s2, r2, 1e-6, 1e-6);
+	for (int64_t i = 0; i < n; i++)
+		put(want_copy, i, get(p, i));
+	if (copy_type != DT_F32)
+		check_same_bits("copy", copy, want_copy);
+	o.t = 0;
+	if (kind >= DT_OPTIM_ADAM)
+		assert_int_equal(dev->ops->optim_step(dev, &o, DT_NONE, p, p, s1, s2), -EINVAL);
+	free_all(p.data, s1.data, s2.data, copy.data, want_copy.data, rp, r1, r2);
+}
+
+static void test_optimizers(void **state)
+{
+	for (int k = 0; k < DT_OPTIM_N; k++) {
+		one((enum dt_optim_kind)k, 1, DT_F32, DT_F32);
+		one((enum dt_optim_kind)k, 4099, DT_F32, DT_BF16);
+		one((enum dt_optim_kind)k, 10007, DT_BF16, DT_F16);
+	}
+}
+
+/* A wanted state that is missing, or a wrong type, changes nothing. */
+static void test_refused(void **state)
+{
+	struct dt_optim o = {DT_OPTIM_ADAMW, 0.1f, 0.9f, 0.99f, 1e-8f, 0, 1, 1};
+	struct dt_tensor p = random_tensor(DT_F32, 1, 5, 1, 1), was = copy_of(p),
+			 h = random_tensor(DT_BF16, 1, 5, 1, 1);
+
+	assert_int_equal(dev->ops->optim_step(dev, &o, DT_NONE, p, p, p, DT_NONE), -EINVAL);
+	assert_int_equal(dev->ops->optim_step(dev, &o, p, p, p, p, p), -EINVAL);
+	assert_int_equal(dev->ops->optim_step(dev, &o, DT_NONE, h, p, p, p), -EINVAL);
+	check_same_bits("p", p, was);
+	free_all(p.data, was.data, h.data);
+}
+
+static int setup(void **state)
+{
+	dev = open_cpu(2);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	dt_dev_close(dev);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_optimizers), cmocka_unit_test(test_refused)};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
