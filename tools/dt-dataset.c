@@ -33,22 +33,25 @@ static const struct dt_opt opts[] = {
 	 .complete = DT_COMPLETE_FILE},
 	{"format", 0, DT_OPT_CHOICE, &format, "auto|text|jsonl",
 	 "What the files are; auto: jsonl by the name's ending, else text", "build"},
-	{"field", 0, DT_OPT_STR, &field, "NAME", "The member of a JSONL line that is the document (default text)",
-	 "build"},
+	{"field", 0, DT_OPT_STR, &field, "NAME",
+	 "The member of a JSONL line that is the document (default text)", "build"},
 	{"separator", 0, DT_OPT_STR, &separator, "TEXT",
 	 "Text between documents in one text file (default: a file is a document)", "build"},
-	{"split", 0, DT_OPT_REAL, &split, "PERCENT", "The last PERCENT of the input go to --out-eval", "build",
-	 .min = 1e-9, .max = 99.999999, .given = &split_given},
+	{"split", 0, DT_OPT_REAL, &split, "PERCENT", "The last PERCENT of the input go to --out-eval",
+	 "build", .min = 1e-9, .max = 99.999999, .given = &split_given},
 	{"out-eval", 0, DT_OPT_STR, &eval_path, "E.h5", "The dataset for evaluation", "build",
 	 .complete = DT_COMPLETE_FILE},
-	{"shards", 0, DT_OPT_INT, &shards, "N", "Cut --out into N files (default 1)", "build", .min = 1, .max = 99999},
+	{"shards", 0, DT_OPT_INT, &shards, "N", "Cut --out into N files (default 1)", "build", .min = 1,
+	 .max = 99999},
 	DT_OPT_HEADING("Looking:"),
 	{"verify", 0, DT_OPT_FLAG, &verify, NULL, "Read every token and compare the checksums", "info"},
-	{"count", 'n', DT_OPT_INT, &count, "N", "Samples, or tokens for cat (default 3, and all)", "sample,cat",
-	 .given = &count_given},
-	{"seq", 0, DT_OPT_INT, &seq, "N", "Tokens of a sample (default 64)", "sample", .min = 1, .max = 1 << 24},
+	{"count", 'n', DT_OPT_INT, &count, "N", "Samples, or tokens for cat (default 3, and all)",
+	 "sample,cat", .given = &count_given},
+	{"seq", 0, DT_OPT_INT, &seq, "N", "Tokens of a sample (default 64)", "sample", .min = 1,
+	 .max = 1 << 24},
 	{"seed", 0, DT_OPT_INT, &seed, "N", "Seed of the order (default 0)", "sample"},
-	{"epoch", 0, DT_OPT_INT, &epoch, "N", "Epoch to sample (default 0)", "sample", .min = 0, .max = 4294967295.0},
+	{"epoch", 0, DT_OPT_INT, &epoch, "N", "Epoch to sample (default 0)", "sample", .min = 0,
+	 .max = 4294967295.0},
 	{"in-order", 0, DT_OPT_FLAG, &whole_order, NULL, "Samples in file order, not shuffled", "sample"},
 	{"first", 0, DT_OPT_INT, &first, "N", "Start at sample, or at token, N (default 0)", "sample,cat"},
 	{"ids", 0, DT_OPT_FLAG, &ids_only, NULL, "Print ids, not text", "sample,cat"},
@@ -121,8 +124,8 @@ static int report(const struct build *b, const int64_t tokens[2], const int64_t 
 	int rc;
 
 	if (!json) {
-		printf("%s: %lld tokens, %lld document%s", out_path, (long long)tokens[0], (long long)documents[0],
-		       documents[0] == 1 ? "" : "s");
+		printf("%s: %lld tokens, %lld document%s", out_path, (long long)tokens[0],
+		       (long long)documents[0], documents[0] == 1 ? "" : "s");
 		if (eval_path)
 			printf("; %s: %lld tokens, %lld document%s", eval_path, (long long)tokens[1],
 			       (long long)documents[1], documents[1] == 1 ? "" : "s");
@@ -132,8 +135,8 @@ static int report(const struct build *b, const int64_t tokens[2], const int64_t 
 	}
 	o = json_pack("{s:i, s:o, s:i, s:s, s:I, s:I, s:f}", "schema", 1, "train",
 		      describe(out_path, tokens[0], documents[0]), "vocab", dt_tokenizer_vocab(b->tok),
-		      "tokenizer_hash", dt_tokenizer_hash(b->tok), "shards", (json_int_t)shards, "input_bytes",
-		      (json_int_t)bytes, "build_s", seconds);
+		      "tokenizer_hash", dt_tokenizer_hash(b->tok), "shards", (json_int_t)shards,
+		      "input_bytes", (json_int_t)bytes, "build_s", seconds);
 	if (eval_path)
 		json_object_set_new(o, "eval", describe(eval_path, tokens[1], documents[1]));
 	rc = dt_json_write_line(stdout, o, err);
@@ -205,10 +208,11 @@ static int do_build(int n, char **paths, struct dt_err *err)
 
 static json_t *info_json(const struct dt_dataset_info *i, const char *path)
 {
-	return json_pack("{s:i, s:s, s:I, s:I, s:i, s:i, s:i, s:s, s:I, s:s}", "schema", 1, "path", path, "tokens",
-			 (json_int_t)i->tokens, "documents", (json_int_t)i->documents, "vocab", i->vocab,
-			 "token_bytes", i->token_bytes, "shards", i->shards, "tokenizer_hash", i->tokenizer_hash,
-			 "tokenizer_bytes", (json_int_t)i->tokenizer_bytes, "source", i->source);
+	return json_pack("{s:i, s:s, s:I, s:I, s:i, s:i, s:i, s:s, s:I, s:s}", "schema", 1, "path", path,
+			 "tokens", (json_int_t)i->tokens, "documents", (json_int_t)i->documents, "vocab",
+			 i->vocab, "token_bytes", i->token_bytes, "shards", i->shards, "tokenizer_hash",
+			 i->tokenizer_hash, "tokenizer_bytes", (json_int_t)i->tokenizer_bytes, "source",
+			 i->source);
 }
 
 static int do_info(struct dt_dataset *d, const char *path, struct dt_err *err)
@@ -268,7 +272,8 @@ static int print_text(const struct dt_tokenizer *t, const int32_t *ids, size_t n
 }
 
 /* A sample as one line of ids, as text under a heading, or as JSON (text only where it is UTF-8). */
-static int print_sample(const struct dt_tokenizer *t, int64_t number, const int32_t *ids, size_t n, struct dt_err *err)
+static int print_sample(const struct dt_tokenizer *t, int64_t number, const int32_t *ids, size_t n,
+			struct dt_err *err)
 {
 	json_t *o, *list;
 	char *s;
@@ -313,8 +318,8 @@ static int do_sample(struct dt_dataset *d, const struct dt_tokenizer *t, struct 
 	if (!ids)
 		return dt_err_sys(err, -ENOMEM, "cannot sample");
 	if (first >= s.samples)
-		rc = dt_err_set(err, -ERANGE, "an epoch has %lld samples of %lld tokens", (long long)s.samples,
-				(long long)seq);
+		rc = dt_err_set(err, -ERANGE, "an epoch has %lld samples of %lld tokens",
+				(long long)s.samples, (long long)seq);
 	for (int64_t i = 0; i < count && first + i < s.samples && rc == 0 && !ferror(stdout); i++) {
 		rc = dt_sampler_get(&s, epoch * s.samples + first + i, ids, err);
 		if (rc == 0)

@@ -45,12 +45,10 @@ struct dt_bpe_trainer {
 
 static const char *const patterns[] = {
 	[DT_BPE_GPT2] = NULL,
-	[DT_BPE_LLAMA3] =
-		"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
-		"?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-	[DT_BPE_QWEN2] =
-		"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "
-		"?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+	[DT_BPE_LLAMA3] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
+			  "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+	[DT_BPE_QWEN2] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "
+			 "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
 };
 static const char char_pattern[] = "\\n|[^\\n]";
 
@@ -92,8 +90,9 @@ int dt_bpe_trainer_new(const struct dt_bpe_train_options *o, struct dt_bpe_train
 	if (rc == 0)
 		rc = dt_tokenizer_from_text(text, n, &t->cutter, err);
 	if (rc == 0 && !o->chars && o->vocab < dt_tokenizer_vocab(t->cutter))
-		rc = dt_err_set(err, -EINVAL, "a vocabulary of %d is too small: bytes and special tokens need %d",
-				o->vocab, dt_tokenizer_vocab(t->cutter));
+		rc = dt_err_set(err, -EINVAL,
+				"a vocabulary of %d is too small: bytes and special tokens need %d", o->vocab,
+				dt_tokenizer_vocab(t->cutter));
 	free(text);
 	if (rc < 0)
 		goto fail;
@@ -394,7 +393,8 @@ static int merge_pair(struct dt_bpe_trainer *t, struct pair *p)
 	return rc < 0 ? rc : queue_fresh(t);
 }
 
-static int train(struct dt_bpe_trainer *t, uint32_t want, void (*progress)(void *, int64_t, int64_t), void *ctx)
+static int train(struct dt_bpe_trainer *t, uint32_t want, void (*progress)(void *, int64_t, int64_t),
+		 void *ctx)
 {
 	int rc = make_words(t);
 

@@ -102,8 +102,9 @@ static int get_attr(hid_t file, const char *name, H5T_class_t cls, size_t max, v
 		return rc;
 	type = H5Aget_type(a);
 	space = H5Aget_space(a);
-	if (type >= 0 && space >= 0 && H5Tget_class(type) == cls && H5Sget_simple_extent_npoints(space) == 1 &&
-	    H5Tget_size(type) <= max && (cls != H5T_STRING || H5Tis_variable_str(type) == 0) &&
+	if (type >= 0 && space >= 0 && H5Tget_class(type) == cls &&
+	    H5Sget_simple_extent_npoints(space) == 1 && H5Tget_size(type) <= max &&
+	    (cls != H5T_STRING || H5Tis_variable_str(type) == 0) &&
 	    H5Aread(a, cls == H5T_STRING ? type : H5T_NATIVE_INT64, v) >= 0)
 		rc = 0;
 	if (type >= 0)
@@ -122,7 +123,8 @@ int dt_h5_get_int(hid_t file, const char *path, const char *name, int64_t min, i
 	if (get_attr(file, name, H5T_INTEGER, sizeof(v), &v) < 0)
 		return dt_err_set(err, -EBADMSG, "'%s' has no whole number '%s'", path, name);
 	if (v < min || v > max)
-		return dt_err_set(err, -EBADMSG, "'%s': '%s' is out of range: %lld", path, name, (long long)v);
+		return dt_err_set(err, -EBADMSG, "'%s': '%s' is out of range: %lld", path, name,
+				  (long long)v);
 	*ret = v;
 	return 0;
 }
@@ -141,8 +143,8 @@ int dt_h5_get_text(hid_t file, const char *path, const char *name, char **ret, s
 	return 0;
 }
 
-int dt_h5_open_list(hid_t file, const char *path, const char *name, H5T_class_t cls, hid_t *ret, int64_t *ret_n,
-		    size_t *ret_bytes, struct dt_err *err)
+int dt_h5_open_list(hid_t file, const char *path, const char *name, H5T_class_t cls, hid_t *ret,
+		    int64_t *ret_n, size_t *ret_bytes, struct dt_err *err)
 {
 	hid_t d = -1, type = -1, space = -1, plist = -1;
 	hsize_t n = 0, stored;

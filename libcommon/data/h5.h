@@ -30,8 +30,8 @@ int dt_h5_get_text(hid_t file, const char *path, const char *name, char **ret, s
  * Opens a one-dimensional dataset of whole numbers (H5T_INTEGER) or fixed text (H5T_STRING), checks that its
  * values are in the file, and gives their number and bytes each.
  */
-int dt_h5_open_list(hid_t file, const char *path, const char *name, H5T_class_t cls, hid_t *ret, int64_t *ret_n,
-		    size_t *ret_bytes, struct dt_err *err);
+int dt_h5_open_list(hid_t file, const char *path, const char *name, H5T_class_t cls, hid_t *ret,
+		    int64_t *ret_n, size_t *ret_bytes, struct dt_err *err);
 int dt_h5_put_list(hid_t file, const char *name, hid_t type, hid_t memory_type, int64_t n, const void *v,
 		   bool deflate);
 
