@@ -253,22 +253,31 @@ static int do_info(struct dt_dataset *d, const char *path, struct dt_err *err)
 	return 0;
 }
 
+/* errno is 0 before the writes that this looks back on. */
+static int check_stdout(struct dt_err *err)
+{
+	return ferror(stdout) ? dt_err_sys(err, errno ? -errno : -EIO, "cannot write to standard output") : 0;
+}
+
 static int print_text(const struct dt_tokenizer *t, const int32_t *ids, size_t n, struct dt_err *err)
 {
 	char *s;
 	size_t len;
 	int rc;
 
+	errno = 0;
 	for (size_t i = 0; i < n && ids_only; i++)
 		printf("%d\n", ids[i]);
 	if (ids_only)
-		return 0;
+		return check_stdout(err);
 	rc = dt_tokenizer_decode(t, ids, n, special, &s, &len, err);
 	if (rc < 0)
 		return rc;
+	errno = 0;
 	fwrite(s, 1, len, stdout);
+	rc = check_stdout(err);
 	free(s);
-	return 0;
+	return rc;
 }
 
 /* A sample as one line of ids, as text under a heading, or as JSON (text only where it is UTF-8). */
@@ -281,10 +290,11 @@ static int print_sample(const struct dt_tokenizer *t, int64_t number, const int3
 	int rc;
 
 	if (ids_only && !json) {
+		errno = 0;
 		for (size_t i = 0; i < n; i++)
 			printf(i ? " %d" : "%d", ids[i]);
 		putchar('\n');
-		return 0;
+		return check_stdout(err);
 	}
 	if (!json) {
 		printf("--- sample %lld\n", (long long)number);
@@ -320,7 +330,7 @@ static int do_sample(struct dt_dataset *d, const struct dt_tokenizer *t, struct 
 	if (first >= s.samples)
 		rc = dt_err_set(err, -ERANGE, "an epoch has %lld samples of %lld tokens",
 				(long long)s.samples, (long long)seq);
-	for (int64_t i = 0; i < count && first + i < s.samples && rc == 0 && !ferror(stdout); i++) {
+	for (int64_t i = 0; i < count && first + i < s.samples && rc == 0; i++) {
 		rc = dt_sampler_get(&s, epoch * s.samples + first + i, ids, err);
 		if (rc == 0)
 			rc = print_sample(t, first + i, ids, (size_t)seq, err);
@@ -340,7 +350,7 @@ static int do_cat(struct dt_dataset *d, const struct dt_tokenizer *t, struct dt_
 	if (first > i.tokens)
 		return dt_err_set(err, -ERANGE, "the dataset has %lld tokens", (long long)i.tokens);
 	end = count_given && count < i.tokens - first ? first + count : i.tokens;
-	for (int64_t at = first; at < end && rc == 0 && !ferror(stdout);) {
+	for (int64_t at = first; at < end && rc == 0;) {
 		int64_t n = end - at < 16384 ? end - at : 16384;
 
 		rc = dt_dataset_read(d, at, n, ids, err);

@@ -119,8 +119,12 @@ static int save(const char *text, size_t n, struct dt_err *err)
 
 	if (rc < 0)
 		return rc;
-	fwrite(text, 1, n, f.f);
-	fputc('\n', f.f);
+	errno = 0;
+	if (fwrite(text, 1, n, f.f) < n || fputc('\n', f.f) == EOF || fflush(f.f) == EOF) {
+		rc = dt_err_sys(err, errno ? -errno : -EIO, "cannot write '%s'", out_path);
+		dt_tmpfile_abort(&f);
+		return rc;
+	}
 	return dt_tmpfile_commit(&f, err);
 }
 
@@ -181,6 +185,12 @@ static int do_train(int n, char **paths, struct dt_err *err)
 	return rc;
 }
 
+/* errno is 0 before the writes that this looks back on. */
+static int check_stdout(struct dt_err *err)
+{
+	return ferror(stdout) ? dt_err_sys(err, errno ? -errno : -EIO, "cannot write to standard output") : 0;
+}
+
 static int put_ids(const int32_t *ids, size_t n, size_t bytes, struct dt_err *err)
 {
 	if (json) {
@@ -195,6 +205,7 @@ static int put_ids(const int32_t *ids, size_t n, size_t bytes, struct dt_err *er
 		json_decref(o);
 		return rc;
 	}
+	errno = 0;
 	for (size_t i = 0; i < n && binary; i++) {
 		unsigned char b[4] = {(unsigned char)ids[i], (unsigned char)(ids[i] >> 8),
 				      (unsigned char)(ids[i] >> 16), (unsigned char)(ids[i] >> 24)};
@@ -205,7 +216,7 @@ static int put_ids(const int32_t *ids, size_t n, size_t bytes, struct dt_err *er
 		printf(i ? " %d" : "%d", ids[i]);
 	if (!binary)
 		putchar('\n');
-	return ferror(stdout) ? dt_err_sys(err, -errno, "cannot write to standard output") : 0;
+	return check_stdout(err);
 }
 
 static int encode_one(const struct dt_tokenizer *t, const char *s, size_t n, struct dt_err *err)
@@ -335,11 +346,12 @@ static int decode_one(const struct dt_tokenizer *t, const char *s, size_t n, str
 	free(ids);
 	if (rc < 0)
 		return rc;
+	errno = 0;
 	fwrite(text, 1, len, stdout);
 	if (null_data || lines)
 		putchar(null_data ? '\0' : '\n');
 	free(text);
-	return ferror(stdout) ? dt_err_sys(err, -errno, "cannot write to standard output") : 0;
+	return check_stdout(err);
 }
 
 static int show_info(const struct dt_tokenizer *t, struct dt_err *err)
