@@ -439,20 +439,21 @@ static int by_bytes(const void *a, const void *b)
 	return c ? c : x->n < y->n ? -1 : x->n > y->n;
 }
 
-/* The merges that make one character of its bytes, from the left. */
+/*
+ * The merges that make one character of its bytes, from the left. Characters are distinct, so the last merge
+ * is always new; one before it is known when its result, which is no character, is a token already.
+ */
 static int chain_bytes(struct dt_bpe_trainer *t, const struct span *c)
 {
 	int64_t left = dt_bytemap_add(&t->tokens, c->s, 1), right, both = 0;
 
 	for (size_t k = 1; k < c->n; k++, left = both) {
-		bool known = false;
+		bool known = k + 1 < c->n && dt_bytemap_find(&t->tokens, c->s, k + 1) >= 0;
 
 		right = dt_bytemap_add(&t->tokens, c->s + k, 1);
 		both = dt_bytemap_add(&t->tokens, c->s, k + 1);
 		if (left < 0 || right < 0 || both < 0)
 			return -ENOMEM;
-		for (size_t i = t->merges; i-- > 0 && !known;)
-			known = t->merge[i][0] == left && t->merge[i][1] == right;
 		if (!known && add_merge(t, (int32_t)left, (int32_t)right) < 0)
 			return -ENOMEM;
 	}

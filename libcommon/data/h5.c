@@ -5,45 +5,50 @@
 #include <string.h>
 #include <unistd.h>
 
-void dt_h5_quiet(void)
-{
-	H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-}
-
-struct reason {
+/* The reason of the first failure since dt_h5_quiet: a later success would clear HDF5's own record of it. */
+static _Thread_local struct {
 	int code;
 	bool truncated;
-};
+} reason;
 
 static herr_t look(unsigned n, const H5E_error2_t *e, void *ctx)
 {
-	struct reason *r = ctx;
 	const char *s = e->desc ? strstr(e->desc, "errno = ") : NULL;
 
-	if (s && !r->code)
-		r->code = atoi(s + 8);
+	if (s && !reason.code)
+		reason.code = atoi(s + 8);
 	if (e->desc && strstr(e->desc, "truncated file"))
-		r->truncated = true;
+		reason.truncated = true;
 	return 0;
+}
+
+static herr_t remember(hid_t stack, void *ctx)
+{
+	return H5Ewalk2(stack, H5E_WALK_UPWARD, look, NULL);
+}
+
+void dt_h5_quiet(void)
+{
+	reason.code = 0;
+	reason.truncated = false;
+	H5Eset_auto2(H5E_DEFAULT, remember, NULL);
 }
 
 int dt_h5_error(struct dt_err *err, const char *what, const char *path)
 {
-	struct reason r = {0};
-
-	H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, look, &r);
-	if (r.truncated)
+	if (reason.truncated)
 		return dt_err_set(err, -EBADMSG, "%s '%s': the file is truncated", what, path);
-	if (r.code > 0)
-		return dt_err_sys(err, -r.code, "%s '%s'", what, path);
+	if (reason.code > 0)
+		return dt_err_sys(err, -reason.code, "%s '%s'", what, path);
 	return dt_err_set(err, -EIO, "%s '%s': the HDF5 library refused", what, path);
 }
 
 int dt_h5_open(const char *path, hid_t *ret, struct dt_err *err)
 {
 	htri_t is;
-	hid_t f;
+	hid_t f, plist;
 
+	dt_h5_quiet();
 	if (access(path, R_OK) < 0)
 		return dt_err_sys(err, -errno, "cannot open '%s'", path);
 	is = H5Fis_hdf5(path);
@@ -51,7 +56,13 @@ int dt_h5_open(const char *path, hid_t *ret, struct dt_err *err)
 		return dt_h5_error(err, "cannot read", path);
 	if (!is)
 		return dt_err_set(err, -EBADMSG, "'%s' is not an HDF5 file", path);
-	f = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+	plist = H5Pcreate(H5P_FILE_ACCESS);
+#if H5_VERSION_GE(1, 10, 7)
+	/* Datasets do not change under their name, and some parallel file systems have no locks. */
+	H5Pset_file_locking(plist, false, true);
+#endif
+	f = H5Fopen(path, H5F_ACC_RDONLY, plist);
+	H5Pclose(plist);
 	if (f < 0)
 		return dt_h5_error(err, "cannot open", path);
 	*ret = f;

@@ -10,9 +10,12 @@
 
 #define DT_H5_TEXT_MAX 4096 /* bytes of a text attribute */
 
-/* HDF5 prints its own errors unless told otherwise, thread by thread: called first by every entry point. */
+/*
+ * HDF5 prints its own errors unless told otherwise, thread by thread: called first by every entry point. From
+ * here on the first failure is remembered instead.
+ */
 void dt_h5_quiet(void);
-/* Fills err from HDF5's error stack: the system's reason when there was one. what: "cannot write". */
+/* Fills err from the failure remembered: the system's reason when there was one. what: "cannot write". */
 int dt_h5_error(struct dt_err *err, const char *what, const char *path);
 
 /* Refuses what is missing, not HDF5, or truncated, each by its name. */

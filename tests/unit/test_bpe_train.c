@@ -43,6 +43,15 @@ struct token {
 	char s[WORDS * LEN];
 };
 
+static void join(char *out, const char *a, const char *b)
+{
+	size_t n = strlen(a), m = strlen(b);
+
+	assert_true(n + m < sizeof(struct token));
+	memcpy(out, a, n);
+	memcpy(out + n, b, m + 1);
+}
+
 /* Number of the letter in GPT-2's order, which for these bytes is '!' = 0, ... and space = 220. */
 static int letter(char c)
 {
@@ -82,7 +91,7 @@ static int naive(const struct corpus *c, int want, char out[][64])
 		if (l < 0)
 			break;
 		snprintf(out[merges++], 64, "%.30s %.30s", tok[l].s, tok[r].s);
-		snprintf(tok[ntok].s, sizeof(tok[ntok].s), "%.300s%.300s", tok[l].s, tok[r].s);
+		join(tok[ntok].s, tok[l].s, tok[r].s);
 		for (int i = 0; i < n; k++) {
 			bool hit = i + 1 < n && word[i] == word[i + 1] && sym[i] == l && sym[i + 1] == r;
 
