@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -396,6 +397,53 @@ static void test_sink_ends_the_encoding(void **state)
 	}
 }
 
+struct share {
+	const struct dt_tokenizer *t;
+	const json_t *texts;
+	uint64_t sum;
+};
+
+static void *encode_texts(void *ctx)
+{
+	struct share *s = ctx;
+
+	for (size_t i = 0; i < json_array_size(s->texts); i++) {
+		json_t *text = json_array_get(s->texts, i);
+		int32_t *ids;
+		size_t n;
+
+		if (dt_tokenizer_encode(s->t, json_string_value(text), json_string_length(text), true, &ids,
+					&n, NULL) < 0)
+			return NULL;
+		for (size_t k = 0; k < n; k++)
+			s->sum = s->sum * 1000003 + (uint64_t)ids[k];
+		free(ids);
+	}
+	return s;
+}
+
+static void test_threads_share_a_tokenizer(void **state)
+{
+	json_t *g = load_golden();
+	struct dt_tokenizer *t = open_named("qwen2");
+	struct share s[4];
+	pthread_t id[4];
+	void *done;
+
+	for (int i = 0; i < 4; i++) {
+		s[i] = (struct share){.t = t, .texts = json_object_get(g, "texts")};
+		assert_int_equal(pthread_create(&id[i], NULL, encode_texts, &s[i]), 0);
+	}
+	for (int i = 0; i < 4; i++) {
+		pthread_join(id[i], &done);
+		assert_non_null(done);
+		assert_int_equal(s[i].sum, s[0].sum);
+	}
+	assert_int_not_equal(s[0].sum, 0);
+	dt_tokenizer_close(t);
+	json_decref(g);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -410,6 +458,7 @@ int main(void)
 		cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_unknown_byte_is_named),
 		cmocka_unit_test(test_sink_ends_the_encoding),
+		cmocka_unit_test(test_threads_share_a_tokenizer),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
