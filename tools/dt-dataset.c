@@ -24,35 +24,38 @@ static bool split_given, json, ids_only, special, verify, whole_order, count_giv
 static int64_t shards = 1, count = 3, seq = 64, seed, first, epoch;
 
 static const struct dt_opt opts[] = {
-	{"json", 'j', DT_OPT_FLAG, &json, NULL, "Print JSON", "build,info,sample"},
-	DT_OPT_HEADING("Building:"),
-	{"out", 'o', DT_OPT_STR, &out_path, "D.h5", "The dataset to write", "build",
+	{"json", 'j', DT_OPT_FLAG, &json, NULL, "print JSON", "build,info,sample"},
+	DT_OPT_HEADING("Building"),
+	{"out", 'o', DT_OPT_STR, &out_path, "D.h5", "the dataset to write", "build",
 	 .complete = DT_COMPLETE_FILE},
 	{"tokenizer", 't', DT_OPT_STR, &tokenizer, "T",
 	 "'byte' (the default), a tokenizer.json, or a folder that holds one", "build",
 	 .complete = DT_COMPLETE_FILE},
 	{"format", 0, DT_OPT_CHOICE, &format, "auto|text|jsonl",
-	 "What the files are; auto: jsonl by the name's ending, else text", "build"},
-	{"field", 0, DT_OPT_STR, &field, "NAME", "The member of a JSONL line that is the document (default text)",
-	 "build"},
+	 "what the files are; auto: jsonl by the name's ending, else text", "build"},
+	{"field", 0, DT_OPT_STR, &field, "NAME",
+	 "the member of a JSONL line that is the document (default text)", "build"},
 	{"separator", 0, DT_OPT_STR, &separator, "TEXT",
-	 "Text between documents in one text file (default: a file is a document)", "build"},
-	{"split", 0, DT_OPT_REAL, &split, "PERCENT", "The last PERCENT of the input go to --out-eval", "build",
-	 .min = 1e-9, .max = 99.999999, .given = &split_given},
-	{"out-eval", 0, DT_OPT_STR, &eval_path, "E.h5", "The dataset for evaluation", "build",
+	 "text between documents in one text file (default: a file is a document)", "build"},
+	{"split", 0, DT_OPT_REAL, &split, "PERCENT", "the last PERCENT of the input go to --out-eval",
+	 "build", .min = 1e-9, .max = 99.999999, .given = &split_given},
+	{"out-eval", 0, DT_OPT_STR, &eval_path, "E.h5", "the dataset for evaluation", "build",
 	 .complete = DT_COMPLETE_FILE},
-	{"shards", 0, DT_OPT_INT, &shards, "N", "Cut --out into N files (default 1)", "build", .min = 1, .max = 99999},
-	DT_OPT_HEADING("Looking:"),
-	{"verify", 0, DT_OPT_FLAG, &verify, NULL, "Read every token and compare the checksums", "info"},
-	{"count", 'n', DT_OPT_INT, &count, "N", "Samples, or tokens for cat (default 3, and all)", "sample,cat",
-	 .given = &count_given},
-	{"seq", 0, DT_OPT_INT, &seq, "N", "Tokens of a sample (default 64)", "sample", .min = 1, .max = 1 << 24},
-	{"seed", 0, DT_OPT_INT, &seed, "N", "Seed of the order (default 0)", "sample"},
-	{"epoch", 0, DT_OPT_INT, &epoch, "N", "Epoch to sample (default 0)", "sample", .min = 0, .max = 4294967295.0},
-	{"in-order", 0, DT_OPT_FLAG, &whole_order, NULL, "Samples in file order, not shuffled", "sample"},
-	{"first", 0, DT_OPT_INT, &first, "N", "Start at sample, or at token, N (default 0)", "sample,cat"},
-	{"ids", 0, DT_OPT_FLAG, &ids_only, NULL, "Print ids, not text", "sample,cat"},
-	{"special", 0, DT_OPT_FLAG, &special, NULL, "Print the text of special tokens too", "sample,cat"},
+	{"shards", 0, DT_OPT_INT, &shards, "N", "cut --out into N files (default 1)", "build", .min = 1,
+	 .max = 99999},
+	DT_OPT_HEADING("Looking"),
+	{"verify", 0, DT_OPT_FLAG, &verify, NULL, "read every token and compare the checksums", "info"},
+	{"count", 'n', DT_OPT_INT, &count, "N", "samples, or tokens for cat (default 3, and all)",
+	 "sample,cat", .given = &count_given},
+	{"seq", 0, DT_OPT_INT, &seq, "N", "tokens of a sample (default 64)", "sample", .min = 1,
+	 .max = 1 << 24},
+	{"seed", 0, DT_OPT_INT, &seed, "N", "seed of the order (default 0)", "sample"},
+	{"epoch", 0, DT_OPT_INT, &epoch, "N", "epoch to sample (default 0)", "sample", .min = 0,
+	 .max = 4294967295.0},
+	{"in-order", 0, DT_OPT_FLAG, &whole_order, NULL, "samples in file order, not shuffled", "sample"},
+	{"first", 0, DT_OPT_INT, &first, "N", "start at sample, or at token, N (default 0)", "sample,cat"},
+	{"ids", 0, DT_OPT_FLAG, &ids_only, NULL, "print ids, not text", "sample,cat"},
+	{"special", 0, DT_OPT_FLAG, &special, NULL, "print the text of special tokens too", "sample,cat"},
 	DT_OPT_END,
 };
 static const struct dt_command commands[] = {
@@ -121,8 +124,8 @@ static int report(const struct build *b, const int64_t tokens[2], const int64_t 
 	int rc;
 
 	if (!json) {
-		printf("%s: %lld tokens, %lld document%s", out_path, (long long)tokens[0], (long long)documents[0],
-		       documents[0] == 1 ? "" : "s");
+		printf("%s: %lld tokens, %lld document%s", out_path, (long long)tokens[0],
+		       (long long)documents[0], documents[0] == 1 ? "" : "s");
 		if (eval_path)
 			printf("; %s: %lld tokens, %lld document%s", eval_path, (long long)tokens[1],
 			       (long long)documents[1], documents[1] == 1 ? "" : "s");
@@ -132,8 +135,8 @@ static int report(const struct build *b, const int64_t tokens[2], const int64_t 
 	}
 	o = json_pack("{s:i, s:o, s:i, s:s, s:I, s:I, s:f}", "schema", 1, "train",
 		      describe(out_path, tokens[0], documents[0]), "vocab", dt_tokenizer_vocab(b->tok),
-		      "tokenizer_hash", dt_tokenizer_hash(b->tok), "shards", (json_int_t)shards, "input_bytes",
-		      (json_int_t)bytes, "build_s", seconds);
+		      "tokenizer_hash", dt_tokenizer_hash(b->tok), "shards", (json_int_t)shards,
+		      "input_bytes", (json_int_t)bytes, "build_s", seconds);
 	if (eval_path)
 		json_object_set_new(o, "eval", describe(eval_path, tokens[1], documents[1]));
 	rc = dt_json_write_line(stdout, o, err);
@@ -205,10 +208,11 @@ static int do_build(int n, char **paths, struct dt_err *err)
 
 static json_t *info_json(const struct dt_dataset_info *i, const char *path)
 {
-	return json_pack("{s:i, s:s, s:I, s:I, s:i, s:i, s:i, s:s, s:I, s:s}", "schema", 1, "path", path, "tokens",
-			 (json_int_t)i->tokens, "documents", (json_int_t)i->documents, "vocab", i->vocab,
-			 "token_bytes", i->token_bytes, "shards", i->shards, "tokenizer_hash", i->tokenizer_hash,
-			 "tokenizer_bytes", (json_int_t)i->tokenizer_bytes, "source", i->source);
+	return json_pack("{s:i, s:s, s:I, s:I, s:i, s:i, s:i, s:s, s:I, s:s}", "schema", 1, "path", path,
+			 "tokens", (json_int_t)i->tokens, "documents", (json_int_t)i->documents, "vocab",
+			 i->vocab, "token_bytes", i->token_bytes, "shards", i->shards, "tokenizer_hash",
+			 i->tokenizer_hash, "tokenizer_bytes", (json_int_t)i->tokenizer_bytes, "source",
+			 i->source);
 }
 
 static int do_info(struct dt_dataset *d, const char *path, struct dt_err *err)
@@ -249,26 +253,36 @@ static int do_info(struct dt_dataset *d, const char *path, struct dt_err *err)
 	return 0;
 }
 
+/* errno is 0 before the writes that this looks back on. */
+static int check_stdout(struct dt_err *err)
+{
+	return ferror(stdout) ? dt_err_sys(err, errno ? -errno : -EIO, "cannot write to standard output") : 0;
+}
+
 static int print_text(const struct dt_tokenizer *t, const int32_t *ids, size_t n, struct dt_err *err)
 {
 	char *s;
 	size_t len;
 	int rc;
 
+	errno = 0;
 	for (size_t i = 0; i < n && ids_only; i++)
 		printf("%d\n", ids[i]);
 	if (ids_only)
-		return 0;
+		return check_stdout(err);
 	rc = dt_tokenizer_decode(t, ids, n, special, &s, &len, err);
 	if (rc < 0)
 		return rc;
+	errno = 0;
 	fwrite(s, 1, len, stdout);
+	rc = check_stdout(err);
 	free(s);
-	return 0;
+	return rc;
 }
 
 /* A sample as one line of ids, as text under a heading, or as JSON (text only where it is UTF-8). */
-static int print_sample(const struct dt_tokenizer *t, int64_t number, const int32_t *ids, size_t n, struct dt_err *err)
+static int print_sample(const struct dt_tokenizer *t, int64_t number, const int32_t *ids, size_t n,
+			struct dt_err *err)
 {
 	json_t *o, *list;
 	char *s;
@@ -276,10 +290,11 @@ static int print_sample(const struct dt_tokenizer *t, int64_t number, const int3
 	int rc;
 
 	if (ids_only && !json) {
+		errno = 0;
 		for (size_t i = 0; i < n; i++)
 			printf(i ? " %d" : "%d", ids[i]);
 		putchar('\n');
-		return 0;
+		return check_stdout(err);
 	}
 	if (!json) {
 		printf("--- sample %lld\n", (long long)number);
@@ -313,9 +328,9 @@ static int do_sample(struct dt_dataset *d, const struct dt_tokenizer *t, struct 
 	if (!ids)
 		return dt_err_sys(err, -ENOMEM, "cannot sample");
 	if (first >= s.samples)
-		rc = dt_err_set(err, -ERANGE, "an epoch has %lld samples of %lld tokens", (long long)s.samples,
-				(long long)seq);
-	for (int64_t i = 0; i < count && first + i < s.samples && rc == 0 && !ferror(stdout); i++) {
+		rc = dt_err_set(err, -ERANGE, "an epoch has %lld samples of %lld tokens",
+				(long long)s.samples, (long long)seq);
+	for (int64_t i = 0; i < count && first + i < s.samples && rc == 0; i++) {
 		rc = dt_sampler_get(&s, epoch * s.samples + first + i, ids, err);
 		if (rc == 0)
 			rc = print_sample(t, first + i, ids, (size_t)seq, err);
@@ -335,7 +350,7 @@ static int do_cat(struct dt_dataset *d, const struct dt_tokenizer *t, struct dt_
 	if (first > i.tokens)
 		return dt_err_set(err, -ERANGE, "the dataset has %lld tokens", (long long)i.tokens);
 	end = count_given && count < i.tokens - first ? first + count : i.tokens;
-	for (int64_t at = first; at < end && rc == 0 && !ferror(stdout);) {
+	for (int64_t at = first; at < end && rc == 0;) {
 		int64_t n = end - at < 16384 ? end - at : 16384;
 
 		rc = dt_dataset_read(d, at, n, ids, err);

@@ -27,31 +27,33 @@ static struct dt_strs special_tokens;
 static bool vocab_given;
 
 static const struct dt_opt opts[] = {
-	{"tokenizer", 't', DT_OPT_STR, &tokenizer, "T", "'byte', a tokenizer.json, or a folder that holds one",
-	 "encode,decode,info", .complete = DT_COMPLETE_FILE},
-	{"lines", 'l', DT_OPT_FLAG, &lines, NULL, "One record a line (default: all input is one record)",
+	{"tokenizer", 't', DT_OPT_STR, &tokenizer, "T",
+	 "'byte', a tokenizer.json, or a folder that holds one", "encode,decode,info",
+	 .complete = DT_COMPLETE_FILE},
+	{"lines", 'l', DT_OPT_FLAG, &lines, NULL, "one record a line (default: all input is one record)",
 	 "encode,decode"},
-	{"null-data", 'z', DT_OPT_FLAG, &null_data, NULL, "Records of text end with a zero byte, not a newline",
-	 "encode,decode"},
+	{"null-data", 'z', DT_OPT_FLAG, &null_data, NULL,
+	 "as --lines, but records of text end with a zero byte", "encode,decode"},
 	{"special", 0, DT_OPT_FLAG, &special, NULL,
-	 "Text of special tokens becomes their ids, and their ids this text", "encode,decode"},
-	{"bos", 0, DT_OPT_FLAG, &with_bos, NULL, "Start each record with the token that starts a text", "encode"},
-	{"binary", 0, DT_OPT_CHOICE, &binary, "none|u16|i32", "Ids as little-endian numbers, not text",
+	 "text of special tokens becomes their ids, and their ids this text", "encode,decode"},
+	{"bos", 0, DT_OPT_FLAG, &with_bos, NULL, "start each record with the token that starts a text",
+	 "encode"},
+	{"binary", 0, DT_OPT_CHOICE, &binary, "none|u16|i32", "ids as little-endian numbers, not text",
 	 "encode,decode"},
-	{"json", 'j', DT_OPT_FLAG, &json, NULL, "Print JSON", "encode,info,train"},
-	DT_OPT_HEADING("Training:"),
-	{"out", 'o', DT_OPT_STR, &out_path, "FILE", "Where the tokenizer.json is written", "train",
+	{"json", 'j', DT_OPT_FLAG, &json, NULL, "print JSON", "encode,info,train"},
+	DT_OPT_HEADING("Training"),
+	{"out", 'o', DT_OPT_STR, &out_path, "FILE", "where the tokenizer.json is written", "train",
 	 .complete = DT_COMPLETE_FILE},
 	{"vocab", 'n', DT_OPT_COUNT, &vocab, "N",
-	 "Tokens: bytes, merges and special tokens together (default 4096)", "train", .given = &vocab_given},
-	{"min-count", 0, DT_OPT_INT, &min_count, "N", "Merge pairs seen at least so often (default 2)", "train",
-	 .min = 1, .max = 1e15},
-	{"pattern", 0, DT_OPT_CHOICE, &pattern, "gpt2|llama3|qwen2", "How text is cut into words (default gpt2)",
-	 "train"},
+	 "tokens: bytes, merges and special tokens together (default 4096)", "train", .given = &vocab_given},
+	{"min-count", 0, DT_OPT_INT, &min_count, "N", "merge pairs seen at least so often (default 2)",
+	 "train", .min = 1, .max = 1e15},
+	{"pattern", 0, DT_OPT_CHOICE, &pattern, "gpt2|llama3|qwen2",
+	 "how text is cut into words (default gpt2)", "train"},
 	{"special-token", 0, DT_OPT_STRS, &special_tokens, "TEXT",
-	 "Add this special token, may be repeated (default <|endoftext|>)", "train"},
-	{"chars", 0, DT_OPT_FLAG, &chars, NULL, "One token for each character seen, no merges across characters",
-	 "train"},
+	 "add this special token, may be repeated (default <|endoftext|>)", "train"},
+	{"chars", 0, DT_OPT_FLAG, &chars, NULL,
+	 "one token for each character seen, no merges across characters", "train"},
 	DT_OPT_END,
 };
 static const struct dt_command commands[] = {
@@ -117,8 +119,12 @@ static int save(const char *text, size_t n, struct dt_err *err)
 
 	if (rc < 0)
 		return rc;
-	fwrite(text, 1, n, f.f);
-	fputc('\n', f.f);
+	errno = 0;
+	if (fwrite(text, 1, n, f.f) < n || fputc('\n', f.f) == EOF || fflush(f.f) == EOF) {
+		rc = dt_err_sys(err, errno ? -errno : -EIO, "cannot write '%s'", out_path);
+		dt_tmpfile_abort(&f);
+		return rc;
+	}
 	return dt_tmpfile_commit(&f, err);
 }
 
@@ -132,9 +138,9 @@ static int report(const char *text, size_t n, uint64_t bytes, struct dt_err *err
 		return rc;
 	dt_tokenizer_describe(t, &info);
 	if (json) {
-		json_t *o = json_pack("{s:i, s:s, s:i, s:I, s:s, s:I}", "schema", 1, "path", out_path, "vocab",
-				      dt_tokenizer_vocab(t), "merges", (json_int_t)info.merges, "hash",
-				      dt_tokenizer_hash(t), "input_bytes", (json_int_t)bytes);
+		json_t *o = json_pack("{s:i, s:s, s:i, s:I, s:s, s:I}", "schema", 1, "path", out_path,
+				      "vocab", dt_tokenizer_vocab(t), "merges", (json_int_t)info.merges,
+				      "hash", dt_tokenizer_hash(t), "input_bytes", (json_int_t)bytes);
 
 		rc = dt_json_write_line(stdout, o, err);
 		json_decref(o);
@@ -179,6 +185,12 @@ static int do_train(int n, char **paths, struct dt_err *err)
 	return rc;
 }
 
+/* errno is 0 before the writes that this looks back on. */
+static int check_stdout(struct dt_err *err)
+{
+	return ferror(stdout) ? dt_err_sys(err, errno ? -errno : -EIO, "cannot write to standard output") : 0;
+}
+
 static int put_ids(const int32_t *ids, size_t n, size_t bytes, struct dt_err *err)
 {
 	if (json) {
@@ -193,6 +205,7 @@ static int put_ids(const int32_t *ids, size_t n, size_t bytes, struct dt_err *er
 		json_decref(o);
 		return rc;
 	}
+	errno = 0;
 	for (size_t i = 0; i < n && binary; i++) {
 		unsigned char b[4] = {(unsigned char)ids[i], (unsigned char)(ids[i] >> 8),
 				      (unsigned char)(ids[i] >> 16), (unsigned char)(ids[i] >> 24)};
@@ -203,7 +216,7 @@ static int put_ids(const int32_t *ids, size_t n, size_t bytes, struct dt_err *er
 		printf(i ? " %d" : "%d", ids[i]);
 	if (!binary)
 		putchar('\n');
-	return ferror(stdout) ? dt_err_sys(err, -errno, "cannot write to standard output") : 0;
+	return check_stdout(err);
 }
 
 static int encode_one(const struct dt_tokenizer *t, const char *s, size_t n, struct dt_err *err)
@@ -333,11 +346,12 @@ static int decode_one(const struct dt_tokenizer *t, const char *s, size_t n, str
 	free(ids);
 	if (rc < 0)
 		return rc;
+	errno = 0;
 	fwrite(text, 1, len, stdout);
 	if (null_data || lines)
 		putchar(null_data ? '\0' : '\n');
 	free(text);
-	return ferror(stdout) ? dt_err_sys(err, -errno, "cannot write to standard output") : 0;
+	return check_stdout(err);
 }
 
 static int show_info(const struct dt_tokenizer *t, struct dt_err *err)
@@ -352,11 +366,11 @@ static int show_info(const struct dt_tokenizer *t, struct dt_err *err)
 
 		for (int k = 0; k < i.patterns; k++)
 			json_array_append_new(list, json_string(i.pattern[k]));
-		o = json_pack("{s:i, s:s, s:i, s:I, s:i, s:i, s:i, s:i, s:s, s:o, s:s}", "schema", 1, "kind", i.kind,
-			      "vocab", dt_tokenizer_vocab(t), "merges", (json_int_t)i.merges, "added_tokens", i.added,
-			      "special_tokens", i.special, "eot_id", dt_tokenizer_eot(t), "bos_id",
-			      dt_tokenizer_bos(t), "normalizer", i.normalizer, "patterns", list, "hash",
-			      dt_tokenizer_hash(t));
+		o = json_pack("{s:i, s:s, s:i, s:I, s:i, s:i, s:i, s:i, s:s, s:o, s:s}", "schema", 1, "kind",
+			      i.kind, "vocab", dt_tokenizer_vocab(t), "merges", (json_int_t)i.merges,
+			      "added_tokens", i.added, "special_tokens", i.special, "eot_id",
+			      dt_tokenizer_eot(t), "bos_id", dt_tokenizer_bos(t), "normalizer", i.normalizer,
+			      "patterns", list, "hash", dt_tokenizer_hash(t));
 		rc = dt_json_write_line(stdout, o, err);
 		json_decref(o);
 		return rc;
@@ -407,7 +421,7 @@ static int run(const char *command, int n, char **args, struct dt_err *err)
 	if (!strcmp(command, "encode"))
 		rc = do_encode(t, err);
 	else if (!strcmp(command, "decode"))
-		rc = each_record(t, !lines, '\n', decode_one, err);
+		rc = each_record(t, !lines && !null_data, '\n', decode_one, err);
 	else
 		rc = show_info(t, err);
 	dt_tokenizer_close(t);
@@ -429,7 +443,8 @@ static int check_usage(const char *command, int n)
 	if (!train && !tokenizer)
 		return dt_opt_usage_error(&program, stderr, "%s needs --tokenizer", command);
 	if (!train && n)
-		return dt_opt_usage_error(&program, stderr, "%s takes no operands: text comes on standard input", command);
+		return dt_opt_usage_error(&program, stderr,
+					  "%s takes no operands: text comes on standard input", command);
 	if (binary && (json || lines || null_data))
 		return dt_opt_usage_error(&program, stderr,
 					  "--binary does not go with --json, --lines or --null-data");

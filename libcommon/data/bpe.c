@@ -82,7 +82,7 @@ size_t dt_bpe_short(const struct dt_bpe *b, int32_t *sym, size_t n)
 	return n;
 }
 
-struct cand { /* a merge that may have gone stale since it was queued */
+struct cand {		/* a merge that may have gone stale since it was queued */
 	uint64_t order; /* rank << 32 | position: lowest first */
 	uint64_t pair;
 	int32_t id;

@@ -45,12 +45,10 @@ struct dt_bpe_trainer {
 
 static const char *const patterns[] = {
 	[DT_BPE_GPT2] = NULL,
-	[DT_BPE_LLAMA3] =
-		"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
-		"?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-	[DT_BPE_QWEN2] =
-		"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "
-		"?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+	[DT_BPE_LLAMA3] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
+			  "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+	[DT_BPE_QWEN2] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "
+			 "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
 };
 static const char char_pattern[] = "\\n|[^\\n]";
 
@@ -92,8 +90,9 @@ int dt_bpe_trainer_new(const struct dt_bpe_train_options *o, struct dt_bpe_train
 	if (rc == 0)
 		rc = dt_tokenizer_from_text(text, n, &t->cutter, err);
 	if (rc == 0 && !o->chars && o->vocab < dt_tokenizer_vocab(t->cutter))
-		rc = dt_err_set(err, -EINVAL, "a vocabulary of %d is too small: bytes and special tokens need %d",
-				o->vocab, dt_tokenizer_vocab(t->cutter));
+		rc = dt_err_set(err, -EINVAL,
+				"a vocabulary of %d is too small: bytes and special tokens need %d", o->vocab,
+				dt_tokenizer_vocab(t->cutter));
 	free(text);
 	if (rc < 0)
 		goto fail;
@@ -394,7 +393,8 @@ static int merge_pair(struct dt_bpe_trainer *t, struct pair *p)
 	return rc < 0 ? rc : queue_fresh(t);
 }
 
-static int train(struct dt_bpe_trainer *t, uint32_t want, void (*progress)(void *, int64_t, int64_t), void *ctx)
+static int train(struct dt_bpe_trainer *t, uint32_t want, void (*progress)(void *, int64_t, int64_t),
+		 void *ctx)
 {
 	int rc = make_words(t);
 
@@ -439,20 +439,21 @@ static int by_bytes(const void *a, const void *b)
 	return c ? c : x->n < y->n ? -1 : x->n > y->n;
 }
 
-/* The merges that make one character of its bytes, from the left. */
+/*
+ * The merges that make one character of its bytes, from the left. Characters are distinct, so the last merge
+ * is always new; one before it is known when its result, which is no character, is a token already.
+ */
 static int chain_bytes(struct dt_bpe_trainer *t, const struct span *c)
 {
 	int64_t left = dt_bytemap_add(&t->tokens, c->s, 1), right, both = 0;
 
 	for (size_t k = 1; k < c->n; k++, left = both) {
-		bool known = false;
+		bool known = k + 1 < c->n && dt_bytemap_find(&t->tokens, c->s, k + 1) >= 0;
 
 		right = dt_bytemap_add(&t->tokens, c->s + k, 1);
 		both = dt_bytemap_add(&t->tokens, c->s, k + 1);
 		if (left < 0 || right < 0 || both < 0)
 			return -ENOMEM;
-		for (size_t i = t->merges; i-- > 0 && !known;)
-			known = t->merge[i][0] == left && t->merge[i][1] == right;
 		if (!known && add_merge(t, (int32_t)left, (int32_t)right) < 0)
 			return -ENOMEM;
 	}

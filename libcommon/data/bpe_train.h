@@ -13,9 +13,9 @@
 #include <stdint.h>
 
 enum dt_bpe_pattern { /* how text is cut into words before pairs are counted */
-	DT_BPE_GPT2,
-	DT_BPE_LLAMA3,
-	DT_BPE_QWEN2,
+		      DT_BPE_GPT2,
+		      DT_BPE_LLAMA3,
+		      DT_BPE_QWEN2,
 };
 
 struct dt_bpe_train_options {
@@ -25,8 +25,9 @@ struct dt_bpe_train_options {
 	/* NULL-terminated; they take the last ids, and their text is left out of training */
 	const char *const *special;
 	/*
-	 * One token for each character seen, in the order of their code points, and no other (vocab and pattern
-	 * do not count). Characters outside ASCII need merges of their bytes, which take the ids behind.
+	 * One token for each character seen, in the order of their code points, and no other (vocab and
+	 * pattern do not count). Characters outside ASCII need merges of their bytes, which take the ids
+	 * behind.
 	 */
 	bool chars;
 };

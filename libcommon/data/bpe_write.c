@@ -76,30 +76,31 @@ static json_t *write_added(const struct dt_tok_write *w)
 	int id = (int)w->tokens->n;
 
 	for (int i = 0; w->special && w->special[i]; i++)
-		json_array_append_new(list, json_pack("{s:i, s:s, s:b, s:b, s:b, s:b, s:b}", "id", id++, "content",
-						      w->special[i], "single_word", 0, "lstrip", 0, "rstrip", 0,
-						      "normalized", 0, "special", 1));
+		json_array_append_new(list, json_pack("{s:i, s:s, s:b, s:b, s:b, s:b, s:b}", "id", id++,
+						      "content", w->special[i], "single_word", 0, "lstrip", 0,
+						      "rstrip", 0, "normalized", 0, "special", 1));
 	return list;
 }
 
 static json_t *byte_level(bool use_regex)
 {
-	return json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 1,
-			 "use_regex", use_regex);
+	return json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets",
+			 1, "use_regex", use_regex);
 }
 
 static json_t *write_pre(const struct dt_tok_write *w)
 {
 	if (!w->pattern)
 		return byte_level(true);
-	return json_pack("{s:s, s:[{s:s, s:{s:s}, s:s, s:b}, o]}", "type", "Sequence", "pretokenizers", "type",
-			 "Split", "pattern", "Regex", w->pattern, "behavior", "Isolated", "invert", 0,
+	return json_pack("{s:s, s:[{s:s, s:{s:s}, s:s, s:b}, o]}", "type", "Sequence", "pretokenizers",
+			 "type", "Split", "pattern", "Regex", w->pattern, "behavior", "Isolated", "invert", 0,
 			 byte_level(false));
 }
 
 int dt_tok_write_json(const struct dt_tok_write *w, char **ret, size_t *ret_n, struct dt_err *err)
 {
-	json_t *root = json_pack("{s:s, s:n, s:n, s:o, s:n, s:o, s:n, s:o, s:{s:s, s:n, s:n, s:s, s:s, s:b, s:b, s:b, s:o, s:o}}",
+	json_t *root = json_pack("{s:s, s:n, s:n, s:o, s:n, s:o, s:n, s:o, s:{s:s, s:n, s:n, s:s, s:s, s:b, "
+				 "s:b, s:b, s:o, s:o}}",
 				 "version", "1.0", "truncation", "padding", "added_tokens", write_added(w),
 				 "normalizer", "pre_tokenizer", write_pre(w), "post_processor", "decoder",
 				 byte_level(true), "model", "type", "BPE", "dropout", "unk_token",

@@ -2,13 +2,13 @@
  * Packed token datasets in HDF5, and the sampler whose order depends on seed and epoch only, never on the
  * layout.
  *
- * File D.h5: /tokens (u16 or i32, one dimension, contiguous), attributes format ("dt-dataset"), version, vocab,
- * documents, crc32 (of /tokens), tokenizer_hash, source; /tokenizer (u8, the tokenizer's text). Documents follow
- * one another with the end-of-text token behind each.
+ * File D.h5: /tokens (u16 or i32, one dimension, contiguous), attributes format ("dt-dataset"), version,
+ * vocab, documents, crc32 (of /tokens), tokenizer_hash, source; /tokenizer (u8, the tokenizer's text).
+ * Documents follow one another with the end-of-text token behind each.
  *
  * A sharded set is D-00000-of-00004.h5 ... beside D.h5. D.h5 then has /shards (names), /shard_tokens and
- * /shard_crc32, the tokenizer, and a virtual /tokens that joins the shards for h5py and h5dump; it is a view for
- * people, dt reads the shards.
+ * /shard_crc32, the tokenizer, and a virtual /tokens that joins the shards for h5py and h5dump; it is a view
+ * for people, dt reads the shards.
  *
  * Sample i of an epoch is tokens [i * seq, i * seq + seq] (one more than seq: inputs and targets).
  */

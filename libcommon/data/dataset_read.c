@@ -7,9 +7,9 @@
 #include <string.h>
 #include <zlib.h>
 
-#define MAX_SHARDS	  100000
-#define MAX_TOKENIZER	  ((int64_t)256 << 20)
-#define VERIFY_TOKENS	  (1 << 20)
+#define MAX_SHARDS    100000
+#define MAX_TOKENIZER ((int64_t)256 << 20)
+#define VERIFY_TOKENS (1 << 20)
 
 struct shard {
 	char *path;
@@ -80,7 +80,8 @@ static int open_shard(struct dt_dataset *d, struct shard *s, hid_t f, int64_t ex
 	if (rc < 0)
 		return rc;
 	if (expect >= 0 && (uint32_t)crc != s->crc)
-		return dt_err_set(err, -EBADMSG, "'%s' belongs to another dataset than '%s'", s->path, d->path);
+		return dt_err_set(err, -EBADMSG, "'%s' belongs to another dataset than '%s'", s->path,
+				  d->path);
 	s->crc = (uint32_t)crc;
 	s->first = d->tokens;
 	d->token_bytes = (int)bytes;
@@ -330,8 +331,9 @@ static int read_shard(struct dt_dataset *d, struct shard *s, int64_t first, int6
 			ret[i] = v;
 		}
 		if (ret[i] < 0 || ret[i] >= d->vocab)
-			return dt_err_set(err, -EBADMSG, "'%s': token %lld is %d, outside the vocabulary of %d",
-					  s->path, (long long)(first + i), ret[i], d->vocab);
+			return dt_err_set(err, -EBADMSG,
+					  "'%s': token %lld is %d, outside the vocabulary of %d", s->path,
+					  (long long)(first + i), ret[i], d->vocab);
 	}
 	return 0;
 }
@@ -378,8 +380,8 @@ int dt_dataset_verify(struct dt_dataset *d, struct dt_err *err)
 			crc = crc32(crc, (const Bytef *)buf, (uInt)(n * d->token_bytes));
 		}
 		if (rc == 0 && (uint32_t)crc != s->crc)
-			rc = dt_err_set(err, -EBADMSG, "'%s': the tokens do not have the checksum %08x", s->path,
-					s->crc);
+			rc = dt_err_set(err, -EBADMSG, "'%s': the tokens do not have the checksum %08x",
+					s->path, s->crc);
 	}
 	free(buf);
 	return rc;

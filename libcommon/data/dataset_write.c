@@ -137,7 +137,7 @@ int dt_dataset_end_document(struct dt_dataset_writer *w, struct dt_err *err)
 }
 
 struct shard_file {
-	char *path, *tmp; /* tmp: "PATH.tmp.PID" */
+	char *path, *tmp;	  /* tmp: "PATH.tmp.PID" */
 	int64_t first, n, offset; /* offset of the tokens in the file */
 	uint32_t crc;
 	bool committed;
@@ -216,8 +216,8 @@ static int read_spool(const struct dt_dataset_writer *w, char *buf, size_t n, in
 }
 
 /*
- * Goes over a shard's bytes in the spool: with fd < 0 to take their checksum, else to copy them to fd and give
- * their place in the spool back.
+ * Goes over a shard's bytes in the spool: with fd < 0 to take their checksum, else to copy them to fd and
+ * give their place in the spool back.
  */
 static int pass(struct dt_dataset_writer *w, struct shard_file *s, int fd, struct dt_err *err)
 {

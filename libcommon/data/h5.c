@@ -5,45 +5,50 @@
 #include <string.h>
 #include <unistd.h>
 
-void dt_h5_quiet(void)
-{
-	H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-}
-
-struct reason {
+/* The reason of the first failure since dt_h5_quiet: a later success would clear HDF5's own record of it. */
+static _Thread_local struct {
 	int code;
 	bool truncated;
-};
+} reason;
 
 static herr_t look(unsigned n, const H5E_error2_t *e, void *ctx)
 {
-	struct reason *r = ctx;
 	const char *s = e->desc ? strstr(e->desc, "errno = ") : NULL;
 
-	if (s && !r->code)
-		r->code = atoi(s + 8);
+	if (s && !reason.code)
+		reason.code = atoi(s + 8);
 	if (e->desc && strstr(e->desc, "truncated file"))
-		r->truncated = true;
+		reason.truncated = true;
 	return 0;
+}
+
+static herr_t remember(hid_t stack, void *ctx)
+{
+	return H5Ewalk2(stack, H5E_WALK_UPWARD, look, NULL);
+}
+
+void dt_h5_quiet(void)
+{
+	reason.code = 0;
+	reason.truncated = false;
+	H5Eset_auto2(H5E_DEFAULT, remember, NULL);
 }
 
 int dt_h5_error(struct dt_err *err, const char *what, const char *path)
 {
-	struct reason r = {0};
-
-	H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, look, &r);
-	if (r.truncated)
+	if (reason.truncated)
 		return dt_err_set(err, -EBADMSG, "%s '%s': the file is truncated", what, path);
-	if (r.code > 0)
-		return dt_err_sys(err, -r.code, "%s '%s'", what, path);
+	if (reason.code > 0)
+		return dt_err_sys(err, -reason.code, "%s '%s'", what, path);
 	return dt_err_set(err, -EIO, "%s '%s': the HDF5 library refused", what, path);
 }
 
 int dt_h5_open(const char *path, hid_t *ret, struct dt_err *err)
 {
 	htri_t is;
-	hid_t f;
+	hid_t f, plist;
 
+	dt_h5_quiet();
 	if (access(path, R_OK) < 0)
 		return dt_err_sys(err, -errno, "cannot open '%s'", path);
 	is = H5Fis_hdf5(path);
@@ -51,7 +56,13 @@ int dt_h5_open(const char *path, hid_t *ret, struct dt_err *err)
 		return dt_h5_error(err, "cannot read", path);
 	if (!is)
 		return dt_err_set(err, -EBADMSG, "'%s' is not an HDF5 file", path);
-	f = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+	plist = H5Pcreate(H5P_FILE_ACCESS);
+#if H5_VERSION_GE(1, 10, 7)
+	/* Datasets do not change under their name, and some parallel file systems have no locks. */
+	H5Pset_file_locking(plist, false, true);
+#endif
+	f = H5Fopen(path, H5F_ACC_RDONLY, plist);
+	H5Pclose(plist);
 	if (f < 0)
 		return dt_h5_error(err, "cannot open", path);
 	*ret = f;
@@ -102,8 +113,9 @@ static int get_attr(hid_t file, const char *name, H5T_class_t cls, size_t max, v
 		return rc;
 	type = H5Aget_type(a);
 	space = H5Aget_space(a);
-	if (type >= 0 && space >= 0 && H5Tget_class(type) == cls && H5Sget_simple_extent_npoints(space) == 1 &&
-	    H5Tget_size(type) <= max && (cls != H5T_STRING || H5Tis_variable_str(type) == 0) &&
+	if (type >= 0 && space >= 0 && H5Tget_class(type) == cls &&
+	    H5Sget_simple_extent_npoints(space) == 1 && H5Tget_size(type) <= max &&
+	    (cls != H5T_STRING || H5Tis_variable_str(type) == 0) &&
 	    H5Aread(a, cls == H5T_STRING ? type : H5T_NATIVE_INT64, v) >= 0)
 		rc = 0;
 	if (type >= 0)
@@ -122,7 +134,8 @@ int dt_h5_get_int(hid_t file, const char *path, const char *name, int64_t min, i
 	if (get_attr(file, name, H5T_INTEGER, sizeof(v), &v) < 0)
 		return dt_err_set(err, -EBADMSG, "'%s' has no whole number '%s'", path, name);
 	if (v < min || v > max)
-		return dt_err_set(err, -EBADMSG, "'%s': '%s' is out of range: %lld", path, name, (long long)v);
+		return dt_err_set(err, -EBADMSG, "'%s': '%s' is out of range: %lld", path, name,
+				  (long long)v);
 	*ret = v;
 	return 0;
 }
@@ -141,8 +154,8 @@ int dt_h5_get_text(hid_t file, const char *path, const char *name, char **ret, s
 	return 0;
 }
 
-int dt_h5_open_list(hid_t file, const char *path, const char *name, H5T_class_t cls, hid_t *ret, int64_t *ret_n,
-		    size_t *ret_bytes, struct dt_err *err)
+int dt_h5_open_list(hid_t file, const char *path, const char *name, H5T_class_t cls, hid_t *ret,
+		    int64_t *ret_n, size_t *ret_bytes, struct dt_err *err)
 {
 	hid_t d = -1, type = -1, space = -1, plist = -1;
 	hsize_t n = 0, stored;

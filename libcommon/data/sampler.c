@@ -14,11 +14,8 @@ int dt_sampler_init(struct dt_sampler *s, struct dt_dataset *d, int64_t seq, uin
 	if (info.tokens <= seq)
 		return dt_err_set(err, -EINVAL, "the dataset has %lld tokens, one sample needs %lld",
 				  (long long)info.tokens, (long long)seq + 1);
-	*s = (struct dt_sampler){.data = d,
-				 .seed = seed,
-				 .seq = seq,
-				 .shuffle = shuffle,
-				 .samples = (info.tokens - 1) / seq};
+	*s = (struct dt_sampler){
+		.data = d, .seed = seed, .seq = seq, .shuffle = shuffle, .samples = (info.tokens - 1) / seq};
 	return 0;
 }
 

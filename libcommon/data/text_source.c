@@ -50,7 +50,8 @@ int dt_text_source_open(struct dt_text_source *s, int n, const char *const *path
 	}
 	s->cut = UINT64_MAX;
 	if (s->eval_percent > 0)
-		s->cut = (uint64_t)floorl((long double)s->total_bytes * (100 - (long double)s->eval_percent) / 100);
+		s->cut = (uint64_t)floorl((long double)s->total_bytes * (100 - (long double)s->eval_percent) /
+					  100);
 	return rc;
 }
 
@@ -112,7 +113,8 @@ static int read_line(const struct reader *r, const char *line, size_t n, size_t 
 		return dt_err_set(err, -EBADMSG, "'%s': line %zu: %s", r->path, number, je.text);
 	v = json_object_get(o, r->s->field);
 	if (!json_is_string(v)) {
-		rc = dt_err_set(err, -EBADMSG, "'%s': line %zu has no text '%s'", r->path, number, r->s->field);
+		rc = dt_err_set(err, -EBADMSG, "'%s': line %zu has no text '%s'", r->path, number,
+				r->s->field);
 		dt_err_hint(err, "--field names the member that is the document.");
 	} else if (json_string_length(v)) {
 		rc = r->fn(r->ctx, json_string_value(v), json_string_length(v), eval, r->s->read_bytes, err);

@@ -37,7 +37,8 @@ int dt_text_source_open(struct dt_text_source *s, int n, const char *const *path
 void dt_text_source_close(struct dt_text_source *s);
 
 /* eval: behind the cut. at: bytes of input before the document. Empty documents are left out. */
-typedef int (*dt_document_fn)(void *ctx, const char *text, size_t n, bool eval, uint64_t at, struct dt_err *err);
+typedef int (*dt_document_fn)(void *ctx, const char *text, size_t n, bool eval, uint64_t at,
+			      struct dt_err *err);
 int dt_text_source_read(struct dt_text_source *s, dt_document_fn fn, void *ctx, struct dt_err *err);
 
 #endif

@@ -16,7 +16,7 @@
 #define CACHE_MAX  16384 /* entries of a cache line each */
 #define CACHE_FROM 1024	 /* bytes of text worth a cache */
 
-struct cached { /* 64 bytes */
+struct cached {		/* 64 bytes */
 	uint8_t n, ids; /* 0: free */
 	char key[CACHE_KEY];
 	int32_t id[CACHE_IDS];
@@ -198,7 +198,8 @@ static int run_step(struct enc *e, int k, const char *s, size_t n, bool first)
 }
 
 /* The longest token that starts at s: the sorted list is narrowed byte by byte. */
-static const struct dt_added *match_added(const struct dt_added_list *l, bool special, const char *s, size_t n)
+static const struct dt_added *match_added(const struct dt_added_list *l, bool special, const char *s,
+					  size_t n)
 {
 	const struct dt_added *found = NULL;
 	size_t lo = 0, hi = l->n;

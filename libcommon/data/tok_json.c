@@ -7,7 +7,8 @@
 #include <string.h>
 
 /* The pattern of ByteLevel with use_regex: GPT-2's. */
-static const char gpt2_pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+static const char gpt2_pattern[] =
+	"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
 static int unsupported(struct dt_err *err, const char *what, const char *value)
 {
@@ -51,15 +52,17 @@ static int read_vocab(struct dt_tokenizer *t, const json_t *vocab, struct dt_err
 		int64_t len;
 
 		if (id < 0 || id >= DT_TOK_MAX_ID)
-			return dt_err_set(err, -EINVAL, "the id of token '%.80s' is not a number below %d", key,
-					  DT_TOK_MAX_ID);
+			return dt_err_set(err, -EINVAL, "the id of token '%.80s' is not a number below %d",
+					  key, DT_TOK_MAX_ID);
 		if (id < t->vocab && (t->piece[id].flags & DT_PIECE_DEFINED))
-			return dt_err_set(err, -EINVAL, "token '%.80s' has the id %d of another", key, (int)id);
+			return dt_err_set(err, -EINVAL, "token '%.80s' has the id %d of another", key,
+					  (int)id);
 		bytes = malloc(n + 1);
 		if (!bytes)
 			return dt_err_sys(err, -ENOMEM, "cannot read model.vocab");
 		len = dt_byte_decode(key, n, bytes);
-		rc = dt_tok_set_piece(t, (int32_t)id, len < 0 ? key : bytes, len < 0 ? n : (size_t)len, 0, err);
+		rc = dt_tok_set_piece(t, (int32_t)id, len < 0 ? key : bytes, len < 0 ? n : (size_t)len, 0,
+				      err);
 		if (rc == 0 && len == 1)
 			t->bpe.byte_id[(unsigned char)bytes[0]] = (int32_t)id;
 		free(bytes);
@@ -80,7 +83,8 @@ static int id_of(const json_t *vocab, const char *s, int32_t *ret)
 }
 
 /* Merge number i: "a b" or ["a", "b"]. */
-static int read_merge(struct dt_tokenizer *t, const json_t *vocab, const json_t *m, size_t i, struct dt_err *err)
+static int read_merge(struct dt_tokenizer *t, const json_t *vocab, const json_t *m, size_t i,
+		      struct dt_err *err)
 {
 	const char *a = json_string_value(json_array_get(m, 0)), *b = json_string_value(json_array_get(m, 1));
 	const char *both = json_string_value(m), *space = both ? strchr(both, ' ') : NULL;
@@ -94,7 +98,8 @@ static int read_merge(struct dt_tokenizer *t, const json_t *vocab, const json_t 
 		b = space + 1;
 	}
 	an = space ? (size_t)(space - both) : a ? strlen(a) : 0;
-	if (!a || !b || !an || !*b || (space && strchr(b, ' ')) || (json_is_array(m) && json_array_size(m) != 2))
+	if (!a || !b || !an || !*b || (space && strchr(b, ' ')) ||
+	    (json_is_array(m) && json_array_size(m) != 2))
 		return dt_err_set(err, -EINVAL, "merge %zu is not a pair of tokens", i);
 	joined = malloc(an + strlen(b) + 1);
 	if (!joined)
@@ -172,7 +177,8 @@ static int read_model(struct dt_tokenizer *t, const json_t *model, struct dt_err
 		for (i = 0; i < 256; i++)
 			if (t->bpe.byte_id[i] < 0)
 				return dt_err_set(err, -ENOTSUP,
-						  "model.unk_token with a vocabulary that lacks bytes is not supported");
+						  "model.unk_token with a vocabulary that lacks bytes is not "
+						  "supported");
 	return rc;
 }
 
@@ -279,7 +285,8 @@ static int read_pre_tokenizer(struct dt_tokenizer *t, const json_t *o, int depth
 		rc = dt_json_bool(o, "use_regex", false, &regex, err);
 	if (rc < 0)
 		return dt_err_prefix(err, "pre_tokenizer ByteLevel");
-	return add_step(t, regex ? gpt2_pattern : NULL, false, (struct dt_tok_step){.prefix_space = prefix}, err);
+	return add_step(t, regex ? gpt2_pattern : NULL, false, (struct dt_tok_step){.prefix_space = prefix},
+			err);
 }
 
 static int read_added(struct dt_tokenizer *t, const json_t *vocab, const json_t *o, struct dt_err *err)
@@ -314,8 +321,8 @@ static int read_added(struct dt_tokenizer *t, const json_t *vocab, const json_t 
 	a.n = strlen(text);
 	if (id_of(vocab, text, &known) == 0 ? known != a.id
 					    : a.id < t->vocab && (t->piece[a.id].flags & DT_PIECE_DEFINED))
-		return dt_err_set(err, -EINVAL, "'%.80s' has an id, %d, that contradicts the vocabulary", text,
-				  a.id);
+		return dt_err_set(err, -EINVAL, "'%.80s' has an id, %d, that contradicts the vocabulary",
+				  text, a.id);
 	return dt_tok_add(t, &a, normalized, err);
 }
 
@@ -336,7 +343,8 @@ static int read_template(struct dt_tokenizer *t, const json_t *o, struct dt_err 
 			continue;
 		}
 		if (!name)
-			return dt_err_set(err, -EINVAL, "post_processor TemplateProcessing is not understood");
+			return dt_err_set(err, -EINVAL,
+					  "post_processor TemplateProcessing is not understood");
 		if (text_seen || t->bos >= 0)
 			return dt_err_set(err, -ENOTSUP,
 					  "post_processor TemplateProcessing with more than one token before "
@@ -346,8 +354,8 @@ static int read_template(struct dt_tokenizer *t, const json_t *o, struct dt_err 
 			return dt_err_set(err, -EINVAL, "post_processor token '%.80s' has not one id", name);
 		if (json_integer_value(json_array_get(ids, 0)) < 0 ||
 		    json_integer_value(json_array_get(ids, 0)) >= t->vocab)
-			return dt_err_set(err, -EINVAL, "post_processor token '%.80s' is not in the vocabulary",
-					  name);
+			return dt_err_set(err, -EINVAL,
+					  "post_processor token '%.80s' is not in the vocabulary", name);
 		t->bos = (int32_t)json_integer_value(json_array_get(ids, 0));
 	}
 	return 0;

@@ -10,15 +10,15 @@
 #include <jansson.h>
 #include <pcre2.h>
 
-#define DT_TOK_MAX_ID	  (1 << 22)
-#define DT_TOK_MAX_FILE	  ((size_t)256 << 20) /* bytes of a tokenizer.json */
-#define DT_TOK_MAX_STEPS  16
+#define DT_TOK_MAX_ID	   (1 << 22)
+#define DT_TOK_MAX_FILE	   ((size_t)256 << 20) /* bytes of a tokenizer.json */
+#define DT_TOK_MAX_STEPS   16
 #define DT_TOK_END_OF_TEXT "<|endoftext|>"
 
 enum { /* of an id */
-	DT_PIECE_SPECIAL = 1,
-	DT_PIECE_ADDED = 2,
-	DT_PIECE_DEFINED = 4,
+       DT_PIECE_SPECIAL = 1,
+       DT_PIECE_ADDED = 2,
+       DT_PIECE_DEFINED = 4,
 };
 
 struct dt_piece {

@@ -10,8 +10,10 @@
 #include <string.h>
 
 /* White_Space of Unicode, which lacks U+180E that PCRE2's \s has. */
-#define SPACE "\\x09-\\x0d\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
-#define WORD  "\\p{L}\\p{M}\\p{N}\\p{Pc}"
+#define SPACE                                                                                                \
+	"\\x09-\\x0d\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{" \
+	"3000}"
+#define WORD "\\p{L}\\p{M}\\p{N}\\p{Pc}"
 
 #define MAX_PATTERN 65536
 

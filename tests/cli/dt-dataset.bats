@@ -1,0 +1,190 @@
+# dt-dataset
+
+setup() {
+	: "${DT_BIN:=build/tools}" "${DT_SRC:=.}"
+	: "${DT_TEST_DATA:=$DT_SRC/../shared/data}"
+	PATH="$DT_BIN:$PATH"
+	data="$DT_SRC/tests/data/tokenizer"
+	cd "$BATS_TEST_TMPDIR"
+}
+
+@test "help leads with two examples" {
+	run dt-dataset --help
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"dt-dataset build"* ]]
+	[[ "$output" == *"dt-dataset sample"* ]]
+}
+
+@test "wrong usage is 2 and says what" {
+	echo x >a
+	run dt-dataset build a
+	[ "$status" -eq 2 ]
+	[[ "$output" == *"needs --out"* ]]
+	run dt-dataset build --out d.h5
+	[ "$status" -eq 2 ]
+	run dt-dataset build --out d.h5 --split 10 a
+	[ "$status" -eq 2 ]
+	run dt-dataset build --out d.h5 --split 10 --out-eval d.h5 a
+	[ "$status" -eq 2 ]
+	run dt-dataset build --out d.h5 --split 100 --out-eval e.h5 a
+	[ "$status" -eq 2 ]
+	run dt-dataset info
+	[ "$status" -eq 2 ]
+	run dt-dataset info --out x d.h5
+	[ "$status" -eq 2 ]
+	[ ! -e d.h5 ]
+}
+
+@test "what goes in comes out" {
+	for t in byte "$data/gpt2.json" "$data/llama3.json"; do
+		dt-dataset build -t "$t" -o d.h5 "$data/corpus.txt"
+		dt-dataset cat d.h5 | cmp - "$data/corpus.txt"
+		dt-dataset info --verify d.h5
+	done
+	head -c 100000 /dev/urandom >noise
+	dt-dataset build -t "$data/gpt2.json" -o d.h5 noise
+	dt-dataset cat d.h5 | cmp - noise
+}
+
+@test "shards join to the same tokens, for h5py too" {
+	dt-dataset build -t "$data/gpt2.json" -o one.h5 "$data/corpus.txt"
+	dt-dataset build -t "$data/gpt2.json" --shards 3 -o d.h5 "$data/corpus.txt"
+	[ "$(ls d*.h5 | wc -l)" -eq 4 ]
+	dt-dataset cat --ids one.h5 >a
+	dt-dataset cat --ids d.h5 >b
+	cmp a b
+	dt-dataset info --verify d.h5
+	h5dump -v -d /tokens -y -w 1 d.h5 >/dev/null 2>&1 || skip "no h5dump"
+	h5dump -d /tokens -y -w 1 d.h5 | grep -oE '^ +[0-9]+' | tr -d ' ' | cmp - a
+}
+
+@test "the split of nanoGPT" {
+	in="$DT_TEST_DATA/tinyshakespeare/input.txt"
+	[ -f "$in" ] || skip "no tinyshakespeare/input.txt in $DT_TEST_DATA"
+	dt-tokenize train --chars --out c.json "$in"
+	run dt-dataset build -t c.json --split 10 -o train.h5 --out-eval eval.h5 --json "$in"
+	[ "$status" -eq 0 ]
+	[[ "$output" == *'"tokens":1003854'*'"vocab":65'*'"tokens":111540'* ]]
+	dt-dataset cat train.h5 | cmp - <(head -c 1003854 "$in")
+	dt-dataset cat eval.h5 | cmp - <(tail -c 111540 "$in")
+}
+
+@test "nanoGPT's token counts with GPT-2's vocabulary" {
+	in="$DT_TEST_DATA/tinyshakespeare/input.txt" g="$DT_TEST_DATA/tokenizers/ggml-vocab-gpt-2.gguf"
+	[ -f "$in" ] || skip "no tinyshakespeare/input.txt in $DT_TEST_DATA"
+	[ -f "$g" ] || skip "no ggml-vocab-gpt-2.gguf in $DT_TEST_DATA"
+	command -v python3 || skip "no python3"
+	python3 "$DT_SRC/tests/data/gguf_tokenizer.py" "$g" gpt2.json
+	run dt-dataset build -t gpt2.json --split 10 -o train.h5 --out-eval eval.h5 "$in"
+	# 301,966 and 36,059 in its readme, and an end of text here
+	[[ "$output" == "train.h5: 301967 tokens, 1 document; eval.h5: 36060 tokens, 1 document;"* ]]
+}
+
+@test "JSONL and its field" {
+	printf '{"text":"one"}\n\n{"text":"two\\u00e9","n":1}\n' >a.jsonl
+	run dt-dataset build -o d.h5 a.jsonl
+	[[ "$output" == "d.h5: 10 tokens, 2 documents;"* ]]
+	run dt-dataset cat --special d.h5
+	[ "$output" = "one<|endoftext|>twoé<|endoftext|>" ]
+	dt-dataset build --format jsonl -o e.h5 - <a.jsonl
+	dt-dataset cat e.h5 | cmp - <(dt-dataset cat d.h5)
+	printf '{"text":"one"}\n{"body":"two"}\n' >b.jsonl
+	run dt-dataset build -o f.h5 b.jsonl
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"'b.jsonl': line 2 has no text 'text'"* ]]
+	run dt-dataset build --field body -o f.h5 b.jsonl
+	[[ "$output" == *"line 1 has no text 'body'"* ]]
+	printf '{"text":"one"}\n{"text":\n' >c.jsonl
+	run dt-dataset build -o f.h5 c.jsonl
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"line 2"* ]]
+	[ ! -e f.h5 ]
+}
+
+@test "documents by separator" {
+	printf 'one<|endoftext|>two<|endoftext|>' >a
+	run dt-dataset build --separator '<|endoftext|>' -o d.h5 a
+	[[ "$output" == "d.h5: 8 tokens, 2 documents;"* ]]
+	# without it the text of a special token is plain text
+	run dt-dataset build -o d.h5 a
+	[[ "$output" == "d.h5: 33 tokens, 1 document;"* ]]
+}
+
+@test "samples depend on seed and epoch only" {
+	dt-dataset build -o d.h5 "$data/golden.json"
+	dt-dataset build --shards 5 -o s.h5 "$data/golden.json"
+	dt-dataset sample d.h5 -n 5 --seq 32 --ids >a
+	dt-dataset sample s.h5 -n 5 --seq 32 --ids | cmp - a
+	dt-dataset sample d.h5 -n 2 --first 3 --seq 32 --ids | cmp - <(tail -n 2 a)
+	for other in '--seed 1' '--epoch 1'; do
+		# shellcheck disable=SC2086
+		dt-dataset sample d.h5 -n 5 --seq 32 --ids $other >b
+		run cmp -s a b
+		[ "$status" -eq 1 ]
+	done
+	dt-dataset sample d.h5 --in-order --seq 16 -n 1 >t
+	[ "$(tail -n 1 t)" = "$(head -c 16 "$data/golden.json")" ]
+	run dt-dataset sample d.h5 -n 1 --json --seq 4 --in-order
+	[ "$output" = '{"schema":1,"sample":0,"ids":[123,34,116,101],"text":"{\"te"}' ]
+}
+
+@test "damage is refused" {
+	dt-dataset build -o d.h5 "$data/golden.json"
+	head -c 200000 d.h5 >cut.h5
+	run dt-dataset info cut.h5
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"'cut.h5': the file is truncated"* ]]
+	run dt-dataset info "$data/golden.json"
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"not an HDF5 file"* ]]
+	run dt-dataset info missing.h5
+	[ "$status" -eq 1 ]
+	# one byte of the tokens
+	cp d.h5 bad.h5
+	printf 'A' | dd of=bad.h5 bs=1 seek=$(($(stat -c %s bad.h5) / 2)) conv=notrunc 2>/dev/null
+	run dt-dataset info --verify bad.h5
+	[ "$status" -eq 3 ]
+	[[ "$output" == *"bad.h5"* ]]
+	run dt-dataset info --verify d.h5
+	[ "$status" -eq 0 ]
+}
+
+@test "a full disk leaves no file" {
+	head -c 3000000 /dev/zero | tr '\0' a >in
+	for kib in 1 2 4 100 3000 5800; do
+		run bash -c "ulimit -f $kib; dt-dataset build -o d.h5 in"
+		[ "$status" -eq 1 ]
+		[[ "$output" == *"File too large"* ]]
+		[ "${#lines[@]}" -eq 1 ]
+		[ "$(ls)" = in ]
+	done
+	run bash -c "dt-dataset build -o d.h5 in && dt-dataset cat d.h5 >/dev/full"
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"No space left"* ]]
+}
+
+@test "an old dataset stays when a build fails" {
+	echo old >old
+	dt-dataset build -o d.h5 old
+	run bash -c 'echo "{" | dt-dataset build --format jsonl -o d.h5 -'
+	[ "$status" -eq 1 ]
+	[ "$(dt-dataset cat d.h5)" = old ]
+}
+
+@test "kill -9 leaves no half file" {
+	mkfifo pipe
+	dt-dataset build --format jsonl -o d.h5 - <pipe 3>&- &
+	pid=$!
+	exec 9>pipe
+	for _ in $(seq 20000); do echo '{"text":"some text to fill the buffer of the writer"}'; done >&9
+	kill -9 "$pid"
+	exec 9>&-
+	wait "$pid" || true
+	[ "$(ls)" = pipe ]
+}
+
+@test "the same input gives the same file" {
+	dt-dataset build -o a.h5 "$data/corpus.txt"
+	dt-dataset build -o b.h5 "$data/corpus.txt"
+	cmp a.h5 b.h5
+}

@@ -1,0 +1,189 @@
+# dt-tokenize
+
+setup() {
+	: "${DT_BIN:=build/tools}" "${DT_SRC:=.}"
+	: "${DT_TEST_DATA:=$DT_SRC/../shared/data}"
+	PATH="$DT_BIN:$PATH"
+	data="$DT_SRC/tests/data/tokenizer"
+	cd "$BATS_TEST_TMPDIR"
+}
+
+# The strings of a .inp file, each with a zero byte behind it.
+strings() {
+	python3 -c '
+import sys
+parts = open(sys.argv[1], "rb").read().split(b"\n__ggml_vocab_test__\n")
+sys.stdout.buffer.write(b"".join(p + b"\0" for p in parts[:-1]))' "$1"
+}
+
+# The ids of a .out file without blanks at the ends of lines.
+expected() {
+	sed 's/^ *//; s/ *$//' "$1"
+}
+
+@test "help leads with two examples" {
+	run dt-tokenize --help
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"dt-tokenize train --vocab 4096"* ]]
+	[[ "$output" == *"dt-tokenize encode"* ]]
+}
+
+@test "wrong usage is 2 and says what" {
+	run dt-tokenize
+	[ "$status" -eq 2 ]
+	run dt-tokenize encode
+	[ "$status" -eq 2 ]
+	[[ "$output" == *"needs --tokenizer"* ]]
+	run dt-tokenize encode -t byte --vocab 3
+	[ "$status" -eq 2 ]
+	run dt-tokenize train a.txt
+	[ "$status" -eq 2 ]
+	run dt-tokenize train --out x.json
+	[ "$status" -eq 2 ]
+	run dt-tokenize encode -t byte --binary u16 --lines
+	[ "$status" -eq 2 ]
+	run dt-tokenize encode -t byte file
+	[ "$status" -eq 2 ]
+}
+
+@test "GPT-2's vocabulary gives the expected ids" {
+	dir="$DT_TEST_DATA/tokenizers"
+	[ -f "$dir/ggml-vocab-gpt-2.gguf" ] || skip "no ggml-vocab-gpt-2.gguf in $dir"
+	command -v python3 || skip "no python3"
+	python3 "$DT_SRC/tests/data/gguf_tokenizer.py" "$dir/ggml-vocab-gpt-2.gguf" gpt2.json
+	strings "$dir/ggml-vocab-gpt-2.gguf.inp" >in
+	expected "$dir/ggml-vocab-gpt-2.gguf.out" >want
+	dt-tokenize encode -z -t gpt2.json <in >got
+	[ "$(wc -l <want)" -gt 40 ]
+	diff want got
+	dt-tokenize decode -z -t gpt2.json <got | cmp - in
+}
+
+@test "Qwen's vocabulary gives the expected ids" {
+	dir="$DT_TEST_DATA/tokenizers/qwen3"
+	[ -f "$dir/tokenizer.json" ] || skip "no tokenizer.json in $dir"
+	command -v python3 || skip "no python3"
+	strings "$dir/qwen2.inp" >in
+	expected "$dir/qwen2.out" >want
+	dt-tokenize encode -z -t "$dir" <in >got
+	[ "$(wc -l <want)" -gt 40 ]
+	diff want got
+}
+
+@test "train, encode and decode give the text back" {
+	cat "$data/corpus.txt" "$data/golden.py" >text
+	dt-tokenize train --vocab 700 --out tok.json text
+	dt-tokenize encode -t tok.json <text >ids
+	dt-tokenize decode -t tok.json <ids | cmp - text
+	[ "$(wc -w <ids)" -lt "$(($(wc -c <text) / 2))" ]
+	dt-tokenize encode -t tok.json --binary u16 <text >bin
+	[ "$(stat -c %s bin)" -eq "$((2 * $(wc -w <ids)))" ]
+	dt-tokenize decode -t tok.json --binary u16 <bin | cmp - text
+	dt-tokenize encode -t tok.json --binary i32 <text | dt-tokenize decode -t tok.json --binary i32 | cmp - text
+}
+
+@test "training twice gives the same file, in any order of files" {
+	dt-tokenize train --vocab 500 --out a.json "$data/corpus.txt" "$data/golden.py"
+	dt-tokenize train --vocab 500 --out b.json "$data/golden.py" "$data/corpus.txt"
+	cmp a.json b.json
+}
+
+@test "the committed tokenizer is what training gives" {
+	dt-tokenize train --vocab 512 --out a.json "$data/corpus.txt"
+	python3 -c '
+import json, sys
+a, b = (json.load(open(p)) for p in sys.argv[1:])
+assert a == b' a.json "$data/gpt2.json"
+}
+
+@test "records a line" {
+	printf 'ab\n\nc' >in
+	run dt-tokenize encode -t byte --lines <in
+	[ "$status" -eq 0 ]
+	[ "$output" = "$(printf '97 98\n\n99')" ]
+	dt-tokenize encode -t byte -l <in | dt-tokenize decode -t byte -l >out
+	[ "$(cat out)" = "$(cat in)" ]
+	run dt-tokenize encode -t byte --lines --json <in
+	[ "${lines[0]}" = '{"schema":1,"tokens":2,"text_bytes":2,"ids":[97,98]}' ]
+}
+
+@test "special tokens only when asked for" {
+	run dt-tokenize encode -t byte --special <<<"a<|endoftext|>"
+	[ "$output" = "97 256 10" ]
+	run dt-tokenize encode -t byte <<<"<|"
+	[ "$output" = "60 124 10" ]
+	run dt-tokenize decode -t byte <<<"97 256"
+	[ "$output" = "a" ]
+	run dt-tokenize decode -t byte --special <<<"97 256"
+	[ "$output" = "a<|endoftext|>" ]
+}
+
+@test "the token that starts a text" {
+	run dt-tokenize encode -t "$data/llama3.json" --bos </dev/null
+	[ "$status" -eq 0 ]
+	[ "$output" = 513 ]
+	run dt-tokenize encode -t byte --bos </dev/null
+	[ "$status" -eq 1 ]
+}
+
+@test "one token a character" {
+	printf 'hello world\n' >text
+	dt-tokenize train --chars --out c.json text
+	run dt-tokenize encode -t c.json <text
+	[ "$output" = "4 3 5 5 6 1 8 6 7 5 2 0" ]
+	run dt-tokenize encode -t c.json <<<"hexe"
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"byte 0x78 ('x') is not in the vocabulary"* ]]
+}
+
+@test "info" {
+	run dt-tokenize info -t "$data/qwen2.json"
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"vocabulary"*"515"* ]]
+	[[ "$output" == *"NFC"* ]]
+	run dt-tokenize info -t byte --json
+	[[ "$output" == '{"schema":1,"kind":"byte","vocab":257,'* ]]
+}
+
+@test "what is not supported is refused by name" {
+	echo '{"model":{"type":"WordPiece","vocab":{}}}' >w.json
+	run dt-tokenize info -t w.json
+	[ "$status" -eq 1 ]
+	[[ "${lines[0]}" == *"w.json"*"'WordPiece' is not supported"* ]]
+	echo 'not json' >n.json
+	run dt-tokenize info -t n.json
+	[ "$status" -eq 1 ]
+	run dt-tokenize info -t missing.json
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"missing.json"*"No such file"* ]]
+}
+
+@test "bad ids are named" {
+	run dt-tokenize decode -t byte <<<"1 2 x3"
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"'x3' is not an id"* ]]
+	run dt-tokenize decode -t byte <<<"257"
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"257"* ]]
+	run dt-tokenize decode -t byte <<<"99999999999999999999"
+	[ "$status" -eq 1 ]
+	run bash -c 'printf abc | dt-tokenize decode -t byte --binary i32'
+	[ "$status" -eq 1 ]
+}
+
+@test "a full disk is not quiet and leaves nothing" {
+	[ -w /dev/full ] || skip "no /dev/full"
+	run bash -c 'echo abc | dt-tokenize encode -t byte >/dev/full'
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"No space left"* ]]
+	run bash -c "ulimit -f 4; dt-tokenize train --out t.json '$data/corpus.txt'"
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"File too large"* ]]
+	[ -z "$(ls)" ]
+}
+
+@test "a closed pipe ends quietly" {
+	run bash -c "yes abc | head -c 3000000 | dt-tokenize encode -t byte | head -c 10"
+	[ "$status" -eq 0 ]
+	[ "$output" = "97 98 99 1" ]
+}
