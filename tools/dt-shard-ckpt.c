@@ -599,7 +599,7 @@ int main(int argc, char **argv)
 		status = cmd_stats(args);
 	else
 		status = dt_opt_usage_error(&prog, stderr, "%s takes other operands than these %d", cmd, n);
-	if (dt_close_stdout(&err) < 0)
+	if (dt_close_stdout(&err) < 0 && status != DT_EXIT_FAILED) /* else it has been said */
 		status = fail(&err);
 	return status;
 }

@@ -11,18 +11,20 @@ void ck_h5_quiet(void)
 	H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
 }
 
+#define REASON (PATH_MAX + 1024) /* HDF5 names the file before it gives the errno */
+
 static herr_t take_reason(unsigned n, const H5E_error2_t *e, void *arg)
 {
 	char *buf = arg;
 
 	if (n == 0 && e->desc)
-		snprintf(buf, 192, "%s", e->desc);
+		snprintf(buf, REASON, "%s", e->desc);
 	return 0;
 }
 
 int ck_h5_err(struct dt_err *err, const char *fmt, ...)
 {
-	char what[320], reason[192] = "";
+	char what[320], reason[REASON] = "";
 	const char *at;
 	int code = -EIO;
 	va_list ap;
@@ -39,7 +41,7 @@ int ck_h5_err(struct dt_err *err, const char *fmt, ...)
 	for (char *c = reason; *c; c++)
 		if (*c == '\n' || *c == '\t')
 			*c = ' ';
-	return dt_err_set(err, code, "%s: HDF5: %s", what, *reason ? reason : "no reason given");
+	return dt_err_set(err, code, "%s: HDF5: %.160s", what, *reason ? reason : "no reason given");
 }
 
 hid_t ck_h5_type(enum dt_dtype t)
@@ -90,6 +92,17 @@ static hid_t access_list(void)
 	return fapl;
 }
 
+/* Closing a list would wipe the error stack that says why f could not be had. */
+static hid_t close_list(hid_t fapl, hid_t f)
+{
+	hid_t stack = f < 0 ? H5Eget_current_stack() : -1;
+
+	H5Pclose(fapl);
+	if (stack >= 0)
+		H5Eset_current_stack(stack);
+	return f;
+}
+
 hid_t ck_h5_create(const char *path, int ndatasets)
 {
 	hid_t fapl = access_list(), f;
@@ -97,16 +110,14 @@ hid_t ck_h5_create(const char *path, int ndatasets)
 
 	H5Pset_meta_block_size(fapl, meta < 4096 ? 4096 : meta > (4 << 20) ? 4 << 20 : meta);
 	f = H5Fcreate(path, H5F_ACC_EXCL, H5P_DEFAULT, fapl);
-	H5Pclose(fapl);
-	return f;
+	return close_list(fapl, f);
 }
 
 hid_t ck_h5_open(const char *path)
 {
-	hid_t fapl = access_list(), f = H5Fopen(path, H5F_ACC_RDONLY, fapl);
+	hid_t fapl = access_list();
 
-	H5Pclose(fapl);
-	return f;
+	return close_list(fapl, H5Fopen(path, H5F_ACC_RDONLY, fapl));
 }
 
 static bool hard_link(hid_t file, const char *name)

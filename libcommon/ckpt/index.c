@@ -32,11 +32,12 @@ static int map_piece(hid_t dcpl, hid_t whole, const struct ck_manifest *m, const
 	return bad ? -1 : 0;
 }
 
-static int add_tensor(hid_t file, hid_t lcpl, const struct ck_manifest *m, const struct ck_tensor *t)
+static int add_tensor(hid_t file, hid_t lcpl, const char *path, const struct ck_manifest *m,
+		      const struct ck_tensor *t, struct dt_err *err)
 {
 	hid_t type = ck_h5_type(t->dtype), dcpl = H5Pcreate(H5P_DATASET_CREATE), whole, set = -1;
 	hsize_t dims[DT_CKPT_MAX_DIM];
-	int bad = 0;
+	int bad = 0, rc = 0;
 
 	to_hsize(t->ndim, t->shape, dims);
 	whole = H5Screate_simple(t->ndim, dims, NULL);
@@ -46,10 +47,12 @@ static int add_tensor(hid_t file, hid_t lcpl, const struct ck_manifest *m, const
 	H5Sselect_all(whole);
 	if (!bad)
 		set = H5Dcreate2(file, t->name, type, whole, lcpl, dcpl, H5P_DEFAULT);
+	if (set < 0 || H5Dclose(set) < 0)
+		rc = ck_h5_err(err, "cannot add '%s' to '%s'", t->name, path);
 	H5Tclose(type);
 	H5Pclose(dcpl);
 	H5Sclose(whole);
-	return set < 0 || H5Dclose(set) < 0 ? -1 : 0;
+	return rc;
 }
 
 int ck_index_write(const char *dir, const struct ck_manifest *m, struct dt_err *err)
@@ -65,8 +68,7 @@ int ck_index_write(const char *dir, const struct ck_manifest *m, struct dt_err *
 	lcpl = H5Pcreate(H5P_LINK_CREATE);
 	H5Pset_create_intermediate_group(lcpl, 1);
 	for (int i = 0; i < m->ntensor && rc == 0; i++)
-		if (add_tensor(file, lcpl, m, &m->tensor[i]) < 0)
-			rc = ck_h5_err(err, "cannot add '%s' to '%s'", m->tensor[i].name, path);
+		rc = add_tensor(file, lcpl, path, m, &m->tensor[i], err);
 	H5Pclose(lcpl);
 	if (H5Fclose(file) < 0 && rc == 0)
 		rc = ck_h5_err(err, "cannot write '%s'", path);

@@ -124,7 +124,7 @@ static int rank_pieces(const struct dt_params *t, const struct dt_config *c, con
 
 				for (int j = 0; j < m; j++)
 					out[n++] = part[j];
-			} else if (nth == dt_ckpt_owner(p.name, i, total) || !lo.p[i].numel) {
+			} else if (nth == dt_ckpt_owner(p.name, lo.p[i].index, total) || !lo.p[i].numel) {
 				out[n++] = p;
 			}
 		}
