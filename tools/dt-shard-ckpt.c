@@ -429,9 +429,8 @@ static int cmd_reshard(char **argv)
 	if (!strcmp(argv[1], "-")) {
 		rc = reshard_tar(c, &l, &err);
 	} else if (!split_dst(argv[1], dt_ckpt_step(c), root, sizeof(root), made, sizeof(made))) {
-		dt_ckpt_close(c);
-		return dt_opt_usage_error(&prog, stderr, "'%s' names another step than the source's %" PRId64,
-					  argv[1], dt_ckpt_step(c));
+		rc = dt_opt_usage_error(&prog, stderr, "'%s' names another step than the source's %" PRId64,
+					argv[1], dt_ckpt_step(c));
 	} else if (access(made, F_OK) == 0) {
 		rc = dt_err_sys(&err, -EEXIST, "cannot write '%s'", made);
 		if (realpath(made, abs_made) && realpath(dt_ckpt_path(c), abs_src) &&
@@ -447,7 +446,7 @@ static int cmd_reshard(char **argv)
 		signal(stopped, SIG_DFL);
 		raise(stopped);
 	}
-	return rc < 0 ? fail(&err) : 0;
+	return rc < 0 ? fail(&err) : rc;
 }
 
 static void print_numbers(enum dt_dtype t, const void *data, int64_t n, int64_t width, int64_t first)

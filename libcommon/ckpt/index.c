@@ -32,8 +32,8 @@ static int map_piece(hid_t dcpl, hid_t whole, const struct ck_manifest *m, const
 	return bad ? -1 : 0;
 }
 
-static int add_tensor(hid_t file, hid_t lcpl, const char *path, const struct ck_manifest *m,
-		      const struct ck_tensor *t, struct dt_err *err)
+static int add_tensor(hid_t file, const char *path, const struct ck_manifest *m, const struct ck_tensor *t,
+		      struct dt_err *err)
 {
 	hid_t type = ck_h5_type(t->dtype), dcpl = H5Pcreate(H5P_DATASET_CREATE), whole, set = -1;
 	hsize_t dims[DT_CKPT_MAX_DIM];
@@ -45,8 +45,8 @@ static int add_tensor(hid_t file, hid_t lcpl, const char *path, const struct ck_
 	for (int i = 0; i < t->npieces && !bad; i++)
 		bad = map_piece(dcpl, whole, m, t, &m->piece[t->first + i]);
 	H5Sselect_all(whole);
-	if (!bad)
-		set = H5Dcreate2(file, t->name, type, whole, lcpl, dcpl, H5P_DEFAULT);
+	if (!bad && ck_h5_group(file, t->name) == 0)
+		set = H5Dcreate2(file, t->name, type, whole, H5P_DEFAULT, dcpl, H5P_DEFAULT);
 	if (set < 0 || H5Dclose(set) < 0)
 		rc = ck_h5_err(err, "cannot add '%s' to '%s'", t->name, path);
 	H5Tclose(type);
@@ -58,18 +58,15 @@ static int add_tensor(hid_t file, hid_t lcpl, const char *path, const struct ck_
 int ck_index_write(const char *dir, const struct ck_manifest *m, struct dt_err *err)
 {
 	char path[CK_PATH];
-	hid_t file, lcpl;
+	hid_t file;
 	int rc = 0;
 
 	ck_join(path, dir, "index.h5");
 	file = ck_h5_create(path, m->ntensor);
 	if (file < 0)
 		return ck_h5_err(err, "cannot create '%s'", path);
-	lcpl = H5Pcreate(H5P_LINK_CREATE);
-	H5Pset_create_intermediate_group(lcpl, 1);
 	for (int i = 0; i < m->ntensor && rc == 0; i++)
-		rc = add_tensor(file, lcpl, path, m, &m->tensor[i], err);
-	H5Pclose(lcpl);
+		rc = add_tensor(file, path, m, &m->tensor[i], err);
 	if (H5Fclose(file) < 0 && rc == 0)
 		rc = ck_h5_err(err, "cannot write '%s'", path);
 	return rc < 0 ? rc : dt_fsync_path(path, err);

@@ -95,6 +95,8 @@ int ck_h5_err(struct dt_err *err, const char *fmt, ...) __attribute__((format(pr
 hid_t ck_h5_type(enum dt_dtype t);
 hid_t ck_h5_create(const char *path, int ndatasets);
 hid_t ck_h5_open(const char *path);
+/* The group of a tensor's kind, made when it is new; negative when that fails. */
+int ck_h5_group(hid_t file, const char *tensor);
 /*
  * Opens the dataset of a piece in a shard and checks type, shape and storage against the manifest: hard links
  * only, no external or virtual storage. -EBADMSG.

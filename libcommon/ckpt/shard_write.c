@@ -44,7 +44,7 @@ static hid_t create_list(const struct dt_piece *p, bool packed)
 	hsize_t chunk[DT_CKPT_MAX_DIM];
 	uint64_t bytes = piece_bytes(p);
 
-	H5Pset_obj_track_times(dcpl, false); /* the same checkpoint gives the same bytes */
+	H5Pset_obj_track_times(dcpl, false);
 	H5Pset_fill_time(dcpl, H5D_FILL_TIME_NEVER);
 	if (!packed) {
 		H5Pset_alloc_time(dcpl, H5D_ALLOC_TIME_EARLY);
@@ -63,11 +63,11 @@ static hid_t create_list(const struct dt_piece *p, bool packed)
 	return dcpl;
 }
 
-static int add_dataset(struct shard *s, hid_t file, hid_t lcpl, int i, struct dt_err *err)
+static int add_dataset(struct shard *s, hid_t file, int i, struct dt_err *err)
 {
 	const struct dt_piece *p = &s->p[i];
 	struct ck_piece *at = &s->at[i];
-	hid_t type = ck_h5_type(p->dtype), space, dcpl, set;
+	hid_t type = ck_h5_type(p->dtype), space, dcpl, set = -1;
 	hsize_t dims[DT_CKPT_MAX_DIM];
 	char name[CK_DATASET_NAME];
 	const void *data;
@@ -80,7 +80,8 @@ static int add_dataset(struct shard *s, hid_t file, hid_t lcpl, int i, struct dt
 	ck_dataset_name(name, sizeof(name), p->name, p->ndim, p->off);
 	space = H5Screate_simple(p->ndim, dims, NULL);
 	dcpl = create_list(p, at->packed);
-	set = H5Dcreate2(file, name, type, space, lcpl, dcpl, H5P_DEFAULT);
+	if (ck_h5_group(file, p->name) == 0)
+		set = H5Dcreate2(file, name, type, space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
 	if (set < 0) {
 		rc = ck_h5_err(err, "cannot add '%s' to '%s'", name, s->path);
 	} else if (at->packed) {
@@ -107,16 +108,13 @@ static int add_dataset(struct shard *s, hid_t file, hid_t lcpl, int i, struct dt
 
 static int write_structure(struct shard *s, struct dt_err *err)
 {
-	hid_t file = ck_h5_create(s->path, s->n), lcpl;
+	hid_t file = ck_h5_create(s->path, s->n);
 	int rc = 0;
 
 	if (file < 0)
 		return ck_h5_err(err, "cannot create '%s'", s->path);
-	lcpl = H5Pcreate(H5P_LINK_CREATE);
-	H5Pset_create_intermediate_group(lcpl, 1);
 	for (int i = 0; i < s->n && rc == 0; i++)
-		rc = add_dataset(s, file, lcpl, i, err);
-	H5Pclose(lcpl);
+		rc = add_dataset(s, file, i, err);
 	if (H5Fclose(file) < 0 && rc == 0)
 		rc = ck_h5_err(err, "cannot write '%s'", s->path);
 	return rc;
