@@ -11,7 +11,7 @@
 #define CK_PATH		(PATH_MAX + 64)
 #define CK_VERSION	1
 #define CK_PIECE_BYTES	((int64_t)64 << 20) /* larger pieces are stored as several */
-#define CK_BLOCK_BYTES	((size_t)512 << 10) /* read or written, and summed, while it is in the cache */
+#define CK_BLOCK_BYTES	((size_t)256 << 10) /* read or written, and summed, while it is in the cache */
 #define CK_MANIFEST_MAX ((size_t)1 << 30)
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "stored elements are little-endian");
@@ -85,6 +85,11 @@ bool ck_copy_plan(struct ck_copy *c, const struct ck_tensor *t, const struct ck_
 void ck_copy_feed(const struct ck_copy *c, int64_t first, int64_t n, const void *src, void *dst);
 /* The byte offset in dst when the whole piece goes there unchanged in one run, else -1. */
 int64_t ck_copy_direct(const struct ck_copy *c);
+
+/* ---- crc.c ---- */
+
+/* zlib's crc32: crc is 0 at the start. */
+uint32_t ck_crc32(uint32_t crc, const void *data, size_t n);
 
 /* ---- h5.c ---- */
 

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #define OPEN_MAX_FILES 256 /* kept open at a time; checkpoints have thousands of shards */
 
@@ -244,14 +243,14 @@ static const char *where(const struct dt_ckpt *c, const struct ck_piece *p, char
 	return buf;
 }
 
-static int check_sum(const struct dt_ckpt *c, const struct ck_piece *p, uLong crc, struct dt_err *err)
+static int check_sum(const struct dt_ckpt *c, const struct ck_piece *p, uint32_t crc, struct dt_err *err)
 {
 	char at[480];
 
-	if ((uint32_t)crc == p->crc)
+	if (crc == p->crc)
 		return 0;
 	return dt_err_set(err, -EBADMSG, "%s: checksum mismatch (%08x stored, %08x read)",
-			  where(c, p, at, sizeof(at)), p->crc, (unsigned)crc);
+			  where(c, p, at, sizeof(at)), p->crc, crc);
 }
 
 static int read_full(int fd, char *buf, size_t n, uint64_t at)
@@ -277,7 +276,7 @@ static int read_plain(struct dt_ckpt *c, const struct ck_piece *p, const struct 
 	int64_t direct = copy ? ck_copy_direct(copy) : -1;
 	size_t elem = (size_t)dt_dtype_size(c->m.tensor[p->tensor].dtype);
 	char *block = direct < 0 ? malloc(CK_BLOCK_BYTES) : NULL, at[480];
-	uLong crc = 0;
+	uint32_t crc = 0;
 	bool own = false;
 	int fd = -1, rc;
 
@@ -295,7 +294,7 @@ static int read_plain(struct dt_ckpt *c, const struct ck_piece *p, const struct 
 			dt_err_sys(err, rc, "%s", where(c, p, at, sizeof(at)));
 		if (rc < 0)
 			break;
-		crc = crc32_z(crc, (void *)to, k);
+		crc = ck_crc32(crc, to, k);
 		if (direct < 0 && copy)
 			ck_copy_feed(copy, (int64_t)(done / elem), (int64_t)(k / elem), to, dst);
 		done += k;
@@ -354,7 +353,7 @@ static int read_packed(struct dt_ckpt *c, const struct ck_piece *p, const struct
 	H5Tclose(type);
 	pthread_mutex_unlock(&c->lock);
 	if (rc == 0)
-		rc = check_sum(c, p, crc32_z(0, all, p->bytes), err);
+		rc = check_sum(c, p, ck_crc32(0, all, p->bytes), err);
 	if (rc == 0 && copy)
 		ck_copy_feed(copy, 0, (int64_t)(p->bytes / (uint64_t)dt_dtype_size(t->dtype)), all, dst);
 	free(all);

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #define PACK_MIN 4096 /* bytes: smaller pieces are not worth a chunk index */
 
@@ -87,7 +86,7 @@ static int add_dataset(struct shard *s, hid_t file, int i, struct dt_err *err)
 	} else if (at->packed) {
 		rc = fetch(s, i, &data, err);
 		if (rc == 0) {
-			at->crc = (uint32_t)crc32_z(0, data, at->bytes);
+			at->crc = ck_crc32(0, data, at->bytes);
 			if (H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
 				rc = ck_h5_err(err, "cannot write '%s'", s->path);
 		}
@@ -122,13 +121,13 @@ static int write_structure(struct shard *s, struct dt_err *err)
 
 static int write_piece(int fd, const char *data, struct ck_piece *p)
 {
-	uLong crc = 0;
+	uint32_t crc = 0;
 
 	for (uint64_t done = 0; done < p->bytes;) {
 		size_t k = p->bytes - done < CK_BLOCK_BYTES ? (size_t)(p->bytes - done) : CK_BLOCK_BYTES,
 		       w = 0;
 
-		crc = crc32_z(crc, (const void *)(data + done), k);
+		crc = ck_crc32(crc, data + done, k);
 		while (w < k) {
 			ssize_t got = pwrite(fd, data + done + w, k - w, (off_t)(p->at + done + w));
 
@@ -140,7 +139,7 @@ static int write_piece(int fd, const char *data, struct ck_piece *p)
 		}
 		done += k;
 	}
-	p->crc = (uint32_t)crc;
+	p->crc = crc;
 	return 0;
 }
 

@@ -225,6 +225,23 @@ static void ranges_are_boxes(void **state)
 	}
 }
 
+static void sums_are_those_of_zlib(void **state)
+{
+	unsigned char *x = malloc(70000);
+
+	for (int i = 0; i < 70000; i++)
+		x[i] = (unsigned char)dt_rng_u32(&rng, drawn++);
+	for (int trial = 0; trial < 4000; trial++) {
+		size_t at = (size_t)below(100), n = (size_t)below(trial % 4 ? 700 : 69900),
+		       cut = (size_t)below((int64_t)n + 1);
+		uint32_t want = (uint32_t)crc32(0, x + at, (uInt)n), got = ck_crc32(0, x + at, n);
+
+		assert_int_equal(got, want);
+		assert_int_equal(ck_crc32(ck_crc32(0, x + at, cut), x + at + cut, n - cut), want);
+	}
+	free(x);
+}
+
 static void large_pieces_are_split(void **state)
 {
 	struct dt_piece rows = {
@@ -753,17 +770,12 @@ const char *__lsan_default_suppressions(void)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(ranges_are_boxes),
-		cmocka_unit_test(large_pieces_are_split),
-		cmocka_unit_test(round_trips),
-		cmocka_unit_test(empty_pieces_and_shards),
-		cmocka_unit_test(converts_between_f32_and_bf16),
-		cmocka_unit_test(commit_refuses),
-		cmocka_unit_test(keeps_the_newest),
-		cmocka_unit_test(manifest_lies_are_found),
-		cmocka_unit_test(manifest_fuzz),
-		cmocka_unit_test(flipped_bits_are_found),
-		cmocka_unit_test(verify_survives_damage),
+		cmocka_unit_test(ranges_are_boxes),	    cmocka_unit_test(sums_are_those_of_zlib),
+		cmocka_unit_test(large_pieces_are_split),   cmocka_unit_test(round_trips),
+		cmocka_unit_test(empty_pieces_and_shards),  cmocka_unit_test(converts_between_f32_and_bf16),
+		cmocka_unit_test(commit_refuses),	    cmocka_unit_test(keeps_the_newest),
+		cmocka_unit_test(manifest_lies_are_found),  cmocka_unit_test(manifest_fuzz),
+		cmocka_unit_test(flipped_bits_are_found),   cmocka_unit_test(verify_survives_damage),
 		cmocka_unit_test(differences_are_measured),
 	};
 
