@@ -142,6 +142,36 @@ static bool hard_link(hid_t file, const char *name)
 	return H5Lget_info(file, name, &info, H5P_DEFAULT) >= 0 && info.type == H5L_TYPE_HARD;
 }
 
+static bool filter_is(hid_t dcpl, unsigned i, H5Z_filter_t want)
+{
+	unsigned flags, config;
+	size_t n = 0;
+
+	return H5Pget_filter2(dcpl, i, &flags, &n, NULL, 0, NULL, &config) == want;
+}
+
+/* Whether the stored bytes of the dataset are where the manifest says, and packed as it says. */
+static bool same_place(hid_t set, hid_t dcpl, const struct ck_tensor *t, const struct ck_piece *p)
+{
+	static const hsize_t first[DT_CKPT_MAX_DIM];
+	hsize_t chunk[H5S_MAX_RANK], size;
+	unsigned mask;
+	haddr_t at;
+
+	if (H5Pget_external_count(dcpl) != 0)
+		return false;
+	if (!p->packed)
+		return H5Pget_layout(dcpl) == H5D_CONTIGUOUS && (uint64_t)H5Dget_offset(set) == p->at;
+	if (H5Pget_layout(dcpl) != H5D_CHUNKED || H5Pget_chunk(dcpl, H5S_MAX_RANK, chunk) != t->ndim)
+		return false;
+	for (int d = 0; d < t->ndim; d++)
+		if (chunk[d] != (hsize_t)p->shape[d])
+			return false;
+	return H5Dget_chunk_info_by_coord(set, first, &mask, &at, &size) >= 0 && mask == 0 && at == p->at &&
+	       size == p->stored && H5Pget_nfilters(dcpl) == 2 && filter_is(dcpl, 0, H5Z_FILTER_SHUFFLE) &&
+	       filter_is(dcpl, 1, H5Z_FILTER_DEFLATE);
+}
+
 static const char *wrong_with(hid_t set, const struct ck_tensor *t, const struct ck_piece *p)
 {
 	hid_t type = H5Dget_type(set), want = ck_h5_type(t->dtype), space = H5Dget_space(set);
@@ -156,14 +186,11 @@ static const char *wrong_with(hid_t set, const struct ck_tensor *t, const struct
 	else if (H5Sget_simple_extent_ndims(space) != t->ndim ||
 		 H5Sget_simple_extent_dims(space, dims, NULL) < 0)
 		wrong = "has another shape than the manifest says";
-	else if (H5Pget_layout(dcpl) != (p->packed ? H5D_CHUNKED : H5D_CONTIGUOUS) ||
-		 H5Pget_external_count(dcpl) != 0)
-		wrong = "is stored in another way than the manifest says";
-	else if (!p->packed && (uint64_t)H5Dget_offset(set) != p->at)
-		wrong = "lies elsewhere in the file than the manifest says";
 	for (int d = 0; d < t->ndim && !wrong; d++)
 		if (dims[d] != (hsize_t)p->shape[d])
 			wrong = "has another shape than the manifest says";
+	if (!wrong && !same_place(set, dcpl, t, p))
+		wrong = "is stored elsewhere or otherwise than the manifest says";
 	H5Tclose(type);
 	H5Tclose(want);
 	H5Sclose(space);
@@ -171,8 +198,7 @@ static const char *wrong_with(hid_t set, const struct ck_tensor *t, const struct
 	return wrong;
 }
 
-int ck_h5_piece(hid_t file, const struct ck_tensor *t, const struct ck_piece *p, hid_t *ret,
-		struct dt_err *err)
+int ck_h5_check(hid_t file, const struct ck_tensor *t, const struct ck_piece *p, struct dt_err *err)
 {
 	char name[CK_DATASET_NAME], kind[80];
 	const char *wrong;
@@ -188,10 +214,6 @@ int ck_h5_piece(hid_t file, const struct ck_tensor *t, const struct ck_piece *p,
 		return -EBADMSG;
 	}
 	wrong = wrong_with(set, t, p);
-	if (wrong) {
-		H5Dclose(set);
-		return dt_err_set(err, -EBADMSG, "dataset '%s' %s", name, wrong);
-	}
-	*ret = set;
-	return 0;
+	H5Dclose(set);
+	return wrong ? dt_err_set(err, -EBADMSG, "dataset '%s' %s", name, wrong) : 0;
 }

@@ -11,6 +11,7 @@
 #define CK_PATH		(PATH_MAX + 64)
 #define CK_VERSION	1
 #define CK_PIECE_BYTES	((int64_t)64 << 20) /* larger pieces are stored as several */
+#define CK_PACK_BYTES	((int64_t)8 << 20)  /* packed ones sooner: a chunk of HDF5 is unpacked whole */
 #define CK_BLOCK_BYTES	((size_t)256 << 10) /* read or written, and summed, while it is in the cache */
 #define CK_MANIFEST_MAX ((size_t)1 << 30)
 
@@ -23,9 +24,9 @@ struct ck_file {
 
 struct ck_piece {
 	int file, tensor;
-	bool packed;  /* shuffle + deflate inside HDF5; else bytes lie at `at` in the file */
-	uint32_t crc; /* of the elements, little-endian, row-major, unpacked */
-	uint64_t at, bytes;
+	bool packed;		    /* byte-shuffled, then deflated */
+	uint32_t crc;		    /* of the elements, little-endian, row-major, unpacked */
+	uint64_t at, stored, bytes; /* where in the file; bytes there; bytes unpacked */
 	int64_t off[DT_CKPT_MAX_DIM], shape[DT_CKPT_MAX_DIM];
 };
 
@@ -60,9 +61,8 @@ int ck_manifest_text(const json_t *root, char **ret, size_t *ret_n, struct dt_er
 /* ---- box.c ---- */
 
 int64_t ck_numel(int ndim, const int64_t *shape);
-/* Appends p as pieces of at most CK_PIECE_BYTES, each contiguous in p, to a growing array; skips empty ones.
- */
-int ck_split(const struct dt_piece *p, struct dt_piece **v, int *n, int *cap);
+/* Appends p as pieces of at most max bytes, each contiguous in p, to a growing array; skips empty ones. */
+int ck_split(const struct dt_piece *p, int64_t max, struct dt_piece **v, int *n, int *cap);
 /* Sorts the pieces of t by offset and checks that they cover it once. */
 int ck_check_cover(const struct ck_tensor *t, struct ck_piece *p, struct dt_err *err);
 /* "NAME@0,64": the dataset of a piece. */
@@ -103,11 +103,10 @@ hid_t ck_h5_open(const char *path);
 /* The group of a tensor's kind, made when it is new; negative when that fails. */
 int ck_h5_group(hid_t file, const char *tensor);
 /*
- * Opens the dataset of a piece in a shard and checks type, shape and storage against the manifest: hard links
- * only, no external or virtual storage. -EBADMSG.
+ * Checks the dataset of a piece in a shard, its type, shape and place, against the manifest. -EBADMSG. HDF5
+ * may crash on a damaged file, so only verify asks, in a process of its own: readers need the manifest alone.
  */
-int ck_h5_piece(hid_t file, const struct ck_tensor *t, const struct ck_piece *p, hid_t *ret,
-		struct dt_err *err);
+int ck_h5_check(hid_t file, const struct ck_tensor *t, const struct ck_piece *p, struct dt_err *err);
 
 /* ---- folder.c ---- */
 
@@ -139,8 +138,6 @@ struct dt_ckpt {
 	struct ck_manifest m;
 	pthread_mutex_t lock; /* over what follows */
 	int *fd, nopen;	      /* one a file, -1: not open */
-	hid_t h5;
-	int h5_file; /* which file h5 is */
 };
 
 /* Reads and sums piece p, all of it; copy may be NULL. -EBADMSG on a mismatch. */

@@ -49,7 +49,7 @@ def check_manual(page, folder):
     text = subprocess.run(["mandoc", "-T", "utf8", "-O", "width=200", page], capture_output=True, check=True).stdout.decode()
     text = re.sub(".\b", "", text)
     lines = text[text.index("EXAMPLES"):].splitlines()
-    start = next(i for i, l in enumerate(lines) if l.strip().startswith("import"))
+    start = next(i for i, l in enumerate(lines) if l.strip().startswith("import json"))
     indent = len(lines[start]) - len(lines[start].lstrip())
     code = []
     for l in lines[start:]:

@@ -250,12 +250,12 @@ static void large_pieces_are_split(void **state)
 	struct dt_piece *v = NULL;
 	int n = 0, cap = 0;
 
-	assert_int_equal(ck_split(&rows, &v, &n, &cap), 0);
+	assert_int_equal(ck_split(&rows, CK_PIECE_BYTES, &v, &n, &cap), 0);
 	assert_int_equal(n, 7); /* 16 rows of 4 MiB in each */
 	assert_int_equal(v[6].off[0], 96);
 	assert_int_equal(v[6].shape[0], 4);
 	n = 0;
-	assert_int_equal(ck_split(&wide, &v, &n, &cap), 0);
+	assert_int_equal(ck_split(&wide, CK_PIECE_BYTES, &v, &n, &cap), 0);
 	assert_int_equal(n, 4); /* each row of 100 MiB is two */
 	assert_int_equal(v[3].off[0], 1);
 	assert_int_equal(v[3].off[1], 64 << 20);
@@ -507,6 +507,8 @@ static void manifest_lies_are_found(void **state)
 		{"tensors.0.pieces.0.at", "9223372036854775807", "reaches out of 'shard"},
 		{"tensors.0.pieces.0.crc32", "\"xyz\"", "hexadecimal"},
 		{"tensors.0.pieces.0.filter", "\"lzma\"", "a way this version does not know"},
+		{"tensors.0.pieces.0.filter", "\"shuffle+deflate\"", "'stored_bytes' is missing"},
+		{"tensors.0.pieces.0.at", "null", "'at' is missing"},
 		{"tensors.0.pieces.1.offset", "[0, 0]", "overlap"},
 		{"tensors.1.pieces.0.at", "@0.0", "share bytes"},
 	};
