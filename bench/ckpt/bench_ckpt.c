@@ -1,9 +1,15 @@
 /*
- * Checkpoint bandwidth as ratios to plain system calls, taken in turns in one run: bench_ckpt FOLDER [MIB
- * [TURNS]]. write    dt_ckpt_begin, write_shard, commit   over   write and fsync of a plain file read
- * dt_ckpt_read of every tensor         over   read of a plain file into memory verify   dt_ckpt_verify with 1
- * and 2 workers  over   the same read Prints the median of the turns; a ratio of 1 is the speed of the plain
- * call.
+ * Checkpoint bandwidth as ratios to plain system calls, taken in turns in one run:
+ *
+ *	bench_ckpt FOLDER [MIB [TURNS]]
+ *
+ * write: begin, write_shard and commit, over write and fsync of a plain file of the same size.
+ *
+ * read: dt_ckpt_read of every tensor, over read of the plain file into memory.
+ *
+ * verify: dt_ckpt_verify with one and two workers, over the same read.
+ *
+ * Prints the median of the turns; a ratio of 1 is the speed of the plain call.
  */
 #include "base/progress.h"
 #include "base/tmpfile.h"
@@ -66,7 +72,7 @@ static double ckpt_write(int64_t step)
 {
 	int64_t rows = (int64_t)(bytes / TENSORS / 4 / 1024);
 	struct dt_piece p[TENSORS];
-	json_t *list, *meta = json_object();
+	json_t *list = NULL, *meta = json_object();
 	double t0 = dt_now();
 	char *tmp;
 

@@ -103,14 +103,15 @@ static hid_t close_list(hid_t fapl, hid_t f)
 	return f;
 }
 
-hid_t ck_h5_create(const char *path, int ndatasets)
+hid_t ck_h5_create(struct ck_h5_out *out, int ndatasets)
 {
 	hid_t fapl = access_list(), fcpl = H5Pcreate(H5P_FILE_CREATE), f;
 	hsize_t meta = (hsize_t)ndatasets * 512;
 
 	H5Pset_meta_block_size(fapl, meta < 4096 ? 4096 : meta > (4 << 20) ? 4 << 20 : meta);
 	H5Pset_obj_track_times(fcpl, false); /* the same checkpoint gives the same bytes */
-	f = close_list(fapl, H5Fcreate(path, H5F_ACC_EXCL, fcpl, fapl));
+	f = ck_h5_set_out(fapl, out) < 0 ? -1 : H5Fcreate("out", H5F_ACC_TRUNC, fcpl, fapl);
+	close_list(fapl, f);
 	return close_list(fcpl, f);
 }
 

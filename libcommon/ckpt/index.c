@@ -1,11 +1,11 @@
 /* index.h5: a virtual dataset for every tensor, so that people and h5py see whole tensors by name. */
 #include "ckpt/internal.h"
 
-#include "base/tmpfile.h"
-
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <unistd.h>
 
 static void to_hsize(int n, const int64_t *v, hsize_t *ret)
 {
@@ -58,16 +58,26 @@ static int add_tensor(hid_t file, const char *path, const struct ck_manifest *m,
 int ck_index_write(const char *dir, const struct ck_manifest *m, struct dt_err *err)
 {
 	char path[CK_PATH];
+	struct ck_h5_out out = {0};
 	hid_t file;
 	int rc = 0;
 
 	ck_join(path, dir, "index.h5");
-	file = ck_h5_create(path, m->ntensor);
+	out.fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	if (out.fd < 0)
+		return dt_err_sys(err, -errno, "cannot create '%s'", path);
+	file = ck_h5_create(&out, m->ntensor);
 	if (file < 0)
-		return ck_h5_err(err, "cannot create '%s'", path);
+		rc = ck_h5_err(err, "cannot create '%s'", path);
 	for (int i = 0; i < m->ntensor && rc == 0; i++)
 		rc = add_tensor(file, path, m, &m->tensor[i], err);
-	if (H5Fclose(file) < 0 && rc == 0)
+	if (file >= 0 && H5Fclose(file) < 0 && rc == 0)
 		rc = ck_h5_err(err, "cannot write '%s'", path);
-	return rc < 0 ? rc : dt_fsync_path(path, err);
+	if (rc == 0 && out.error)
+		rc = dt_err_sys(err, out.error, "cannot write '%s'", path);
+	if (rc == 0 && fsync(out.fd) < 0)
+		rc = dt_err_sys(err, -errno, "cannot flush '%s' to disk", path);
+	if (close(out.fd) < 0 && rc == 0)
+		rc = dt_err_sys(err, -errno, "cannot write '%s'", path);
+	return rc;
 }

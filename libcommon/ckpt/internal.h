@@ -98,7 +98,14 @@ void ck_h5_quiet(void);
 /* As dt_err_set, with the innermost reason of the HDF5 error stack, and its errno where it has one. */
 int ck_h5_err(struct dt_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 hid_t ck_h5_type(enum dt_dtype t);
-hid_t ck_h5_create(const char *path, int ndatasets);
+/* A new HDF5 file in the empty file out->fd. Nothing that goes wrong there fails a call of HDF5. */
+struct ck_h5_out {
+	int fd;
+	int error; /* after H5Fclose: the first failure of a write, as a negative errno */
+};
+hid_t ck_h5_create(struct ck_h5_out *out, int ndatasets);
+int ck_h5_set_out(hid_t fapl, struct ck_h5_out *out);
+int ck_pwrite(int fd, const void *data, size_t n, uint64_t at); /* all of it, or a negative errno */
 hid_t ck_h5_open(const char *path);
 /* The group of a tensor's kind, made when it is new; negative when that fails. */
 int ck_h5_group(hid_t file, const char *tensor);

@@ -147,42 +147,35 @@ static int add_dataset(struct shard *s, hid_t file, int i, struct dt_err *err)
 	return rc;
 }
 
-static int write_structure(struct shard *s, struct dt_err *err)
+static int write_structure(struct shard *s, int fd, struct dt_err *err)
 {
-	hid_t file = ck_h5_create(s->path, s->n);
+	struct ck_h5_out out = {.fd = fd};
+	hid_t file = ck_h5_create(&out, s->n);
 	int rc = 0;
 
 	if (file < 0)
 		return ck_h5_err(err, "cannot create '%s'", s->path);
-	for (int i = 0; i < s->n && rc == 0; i++)
+	for (int i = 0; i < s->n && rc == 0 && !out.error; i++)
 		rc = add_dataset(s, file, i, err);
 	if (H5Fclose(file) < 0 && rc == 0)
 		rc = ck_h5_err(err, "cannot write '%s'", s->path);
+	if (rc == 0 && out.error)
+		rc = dt_err_sys(err, out.error, "cannot write '%s'", s->path);
 	return rc;
 }
 
 static int write_piece(int fd, const char *data, struct ck_piece *p)
 {
-	uint32_t crc = 0;
+	int rc = 0;
 
-	for (uint64_t done = 0; done < p->bytes;) {
-		size_t k = p->bytes - done < CK_BLOCK_BYTES ? (size_t)(p->bytes - done) : CK_BLOCK_BYTES,
-		       w = 0;
+	p->crc = 0;
+	for (uint64_t done = 0; done < p->bytes && rc == 0; done += CK_BLOCK_BYTES) {
+		size_t k = p->bytes - done < CK_BLOCK_BYTES ? (size_t)(p->bytes - done) : CK_BLOCK_BYTES;
 
-		crc = ck_crc32(crc, data + done, k);
-		while (w < k) {
-			ssize_t got = pwrite(fd, data + done + w, k - w, (off_t)(p->at + done + w));
-
-			if (got < 0 && errno == EINTR)
-				continue;
-			if (got <= 0)
-				return got < 0 ? -errno : -EIO;
-			w += (size_t)got;
-		}
-		done += k;
+		p->crc = ck_crc32(p->crc, data + done, k);
+		rc = ck_pwrite(fd, data + done, k, p->at + done);
 	}
-	p->crc = crc;
-	return 0;
+	return rc;
 }
 
 static int write_elements(struct shard *s, int fd, struct dt_err *err)
@@ -208,17 +201,14 @@ static int write_elements(struct shard *s, int fd, struct dt_err *err)
 
 static int write_file(struct shard *s, struct dt_err *err)
 {
-	int fd, rc = write_structure(s, err);
-	off_t size;
+	int fd = open(s->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666), rc;
 
-	if (rc < 0)
-		return rc;
-	fd = open(s->path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
-		return dt_err_sys(err, -errno, "cannot open '%s'", s->path);
-	size = lseek(fd, 0, SEEK_END);
+		return dt_err_sys(err, -errno, "cannot create '%s'", s->path);
+	rc = write_structure(s, fd, err);
 	/* a full disk is known before the work starts, where the file system can say so */
-	if (fallocate(fd, 0, 0, size) < 0 && errno != EOPNOTSUPP && errno != ENOSYS)
+	if (rc == 0 && fallocate(fd, 0, 0, lseek(fd, 0, SEEK_END)) < 0 && errno != EOPNOTSUPP &&
+	    errno != ENOSYS)
 		rc = dt_err_sys(err, -errno, "cannot write '%s'", s->path);
 	if (rc == 0)
 		rc = write_elements(s, fd, err);

@@ -1,9 +1,14 @@
 /*
  * Writes a checkpoint of a tiny model as the ranks of a layout would: make-ckpt ROOT STEP LAYOUT SEED
- * [WORD...] compress  packed pieces         bf16  the weights (not the states) as bf16 tied      a tied head
- * keep1 prune to one crash     dies in the middle of the second shard's folder, before the commit The
- * elements depend on seed, name and place alone (value() below), so a test can say what they must be. The cut
- * is this file's own: ranks of the same box write it in turns, states under z1 are flat ranges over dp.
+ * [WORD...]
+ *
+ * Words: compress (packed pieces), bf16 (the weights, not the states), tied (a tied head), keep1 (prune to
+ * one), large (52 M parameters), crash (dies after the first shard, before the commit).
+ *
+ * The elements depend on seed, name and place alone (value() below), so a test can say what they must be.
+ *
+ * The cut is this file's own: ranks of the same box write it in turns, states under z1 are flat ranges over
+ * dp.
  */
 #include "base/rng.h"
 #include "ckpt/ckpt.h"
@@ -15,7 +20,7 @@
 #include <string.h>
 
 struct words {
-	bool compress, bf16, tied, keep1, crash;
+	bool compress, bf16, tied, keep1, large, crash;
 };
 
 static const struct dt_config tiny = {
@@ -152,9 +157,16 @@ int main(int argc, char **argv)
 		w.bf16 |= !strcmp(argv[i], "bf16");
 		w.tied |= !strcmp(argv[i], "tied");
 		w.keep1 |= !strcmp(argv[i], "keep1");
+		w.large |= !strcmp(argv[i], "large");
 		w.crash |= !strcmp(argv[i], "crash");
 	}
 	c.tied = w.tied;
+	if (w.large) {
+		c.vocab = 20000;
+		c.hidden = 768;
+		c.head_dim = 128;
+		c.ffn = 2048;
+	}
 	step = atoll(argv[2]);
 	if (dt_layout_parse(argv[3], &l, &err) < 0 || dt_model_params(&c, &t, &err) < 0 ||
 	    dt_layout_check(&l, &c, &err) < 0 || dt_ckpt_begin(argv[1], step, &tmp, &err) < 0)

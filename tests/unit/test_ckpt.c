@@ -694,7 +694,7 @@ static void verify_survives_damage(void **state)
 	int found = 0;
 
 	make_whole(&w[0], "model/x", DT_F32, 2, (const int64_t[]){33, 21}, 3);
-	make_whole(&w[1], "model/y", DT_F32, 2, (const int64_t[]){133, 21}, 1);
+	make_whole(&w[1], "model/y", DT_F32, 2, (const int64_t[]){133, 21}, 3);
 	assert_int_equal(save(sub("dmg"), 1, w, 2, 2, true, 0, &err), 0);
 	for (int trial = 0; trial < 150; trial++) {
 		static const char *const names[] = {"dmg/step-00000001/shard-00000.h5",
