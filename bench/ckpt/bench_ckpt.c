@@ -159,6 +159,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i < turns; i++) {
 		pw[i] = plain_write();
 		w[i] = pw[i] / ckpt_write(i);
+		plain_read(); /* the first one after the writes meets a busy memory */
 		pr[i] = plain_read();
 		r[i] = pr[i] / ckpt_read();
 		v1[i] = pr[i] / verify(1);
