@@ -85,17 +85,17 @@ static int split_push(const struct dt_piece *p, struct dt_piece **v, int *n, int
 	return 0;
 }
 
-static int split_rec(const struct dt_piece *p, int d, struct dt_piece **v, int *n, int *cap)
+static int split_rec(const struct dt_piece *p, int64_t max, int d, struct dt_piece **v, int *n, int *cap)
 {
 	int64_t bytes = ck_numel(p->ndim, p->shape) * dt_dtype_size(p->dtype), inner, rows;
 	int rc = 0;
 
 	if (bytes == 0)
 		return 0;
-	if (bytes <= CK_PIECE_BYTES || d == p->ndim || d == DT_CKPT_MAX_DIM)
+	if (bytes <= max || d == p->ndim || d == DT_CKPT_MAX_DIM)
 		return split_push(p, v, n, cap);
 	inner = bytes / p->shape[d];
-	rows = inner > CK_PIECE_BYTES ? 1 : CK_PIECE_BYTES / inner;
+	rows = inner > max ? 1 : max / inner;
 	for (int64_t i = 0; i < p->shape[d] && rc == 0; i += rows) {
 		struct dt_piece sub = *p;
 
@@ -103,14 +103,14 @@ static int split_rec(const struct dt_piece *p, int d, struct dt_piece **v, int *
 		sub.shape[d] = p->shape[d] - i < rows ? p->shape[d] - i : rows;
 		if (p->data)
 			sub.data = (const char *)p->data + i * inner;
-		rc = split_rec(&sub, d + 1, v, n, cap);
+		rc = split_rec(&sub, max, d + 1, v, n, cap);
 	}
 	return rc;
 }
 
-int ck_split(const struct dt_piece *p, struct dt_piece **v, int *n, int *cap)
+int ck_split(const struct dt_piece *p, int64_t max, struct dt_piece **v, int *n, int *cap)
 {
-	return split_rec(p, 0, v, n, cap);
+	return split_rec(p, max, 0, v, n, cap);
 }
 
 static int by_offset(const void *a, const void *b)

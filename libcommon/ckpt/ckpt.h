@@ -56,7 +56,7 @@ int dt_ckpt_begin(const char *root, int64_t step, char **ret_tmpdir, struct dt_e
  * Writes shard-RRRRR.h5, fsynced; *ret_list is the JSON array of its pieces for the commit. n may be 0,
  * pieces may be empty; without a single element no file is made. Pieces over 64 MiB are stored as several.
  * The HDF5 library (one global lock) is used for the metadata only; the elements go by pwrite, so a writer
- * thread does not hold up others. Only with compress do elements pass through HDF5.
+ * thread does not hold up others. compress packs them outside the library too.
  */
 int dt_ckpt_write_shard(const char *tmpdir, int rank, const struct dt_piece *p, int n, bool compress,
 			json_t **ret_list, struct dt_err *err);
@@ -130,7 +130,8 @@ int dt_ckpt_read(struct dt_ckpt *c, int i, const int64_t *off, const int64_t *sh
 /*
  * Reads everything, checks structure and every CRC. report is called for each finding (may be NULL); returns
  * the number of findings, or a negative errno when the checkpoint cannot be opened at all. report and
- * progress are called from worker threads, one at a time.
+ * progress are called from worker threads, one at a time. It forks, since HDF5 may crash on a damaged file:
+ * not for MPI processes.
  */
 int dt_ckpt_verify(const char *path, int workers, void (*report)(void *arg, const char *text), void *arg,
 		   void (*progress)(void *arg, uint64_t done, uint64_t total), struct dt_err *err);

@@ -68,7 +68,7 @@ static int tensor_of(struct merge *g, const json_t *e, const char *name, json_t 
 
 static int merge_entry(struct merge *g, const json_t *e, struct dt_err *err)
 {
-	static const char *const keys[] = {"offset", "shape", "at", "filter", "crc32"};
+	static const char *const keys[] = {"offset", "shape", "at", "filter", "stored_bytes", "crc32"};
 	const char *name = json_string_value(json_object_get(e, "name"));
 	const char *file = json_string_value(json_object_get(e, "file"));
 	json_t *t = NULL, *p;

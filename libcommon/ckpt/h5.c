@@ -11,18 +11,20 @@ void ck_h5_quiet(void)
 	H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
 }
 
+#define REASON (PATH_MAX + 1024) /* HDF5 names the file before it gives the errno */
+
 static herr_t take_reason(unsigned n, const H5E_error2_t *e, void *arg)
 {
 	char *buf = arg;
 
 	if (n == 0 && e->desc)
-		snprintf(buf, 192, "%s", e->desc);
+		snprintf(buf, REASON, "%s", e->desc);
 	return 0;
 }
 
 int ck_h5_err(struct dt_err *err, const char *fmt, ...)
 {
-	char what[320], reason[192] = "";
+	char what[320], reason[REASON] = "";
 	const char *at;
 	int code = -EIO;
 	va_list ap;
@@ -39,7 +41,7 @@ int ck_h5_err(struct dt_err *err, const char *fmt, ...)
 	for (char *c = reason; *c; c++)
 		if (*c == '\n' || *c == '\t')
 			*c = ' ';
-	return dt_err_set(err, code, "%s: HDF5: %s", what, *reason ? reason : "no reason given");
+	return dt_err_set(err, code, "%s: HDF5: %.160s", what, *reason ? reason : "no reason given");
 }
 
 hid_t ck_h5_type(enum dt_dtype t)
@@ -90,23 +92,48 @@ static hid_t access_list(void)
 	return fapl;
 }
 
-hid_t ck_h5_create(const char *path, int ndatasets)
+/* Closing a list would wipe the error stack that says why f could not be had. */
+static hid_t close_list(hid_t fapl, hid_t f)
 {
-	hid_t fapl = access_list(), f;
+	hid_t stack = f < 0 ? H5Eget_current_stack() : -1;
+
+	H5Pclose(fapl);
+	if (stack >= 0)
+		H5Eset_current_stack(stack);
+	return f;
+}
+
+hid_t ck_h5_create(struct ck_h5_out *out, int ndatasets)
+{
+	hid_t fapl = access_list(), fcpl = H5Pcreate(H5P_FILE_CREATE), f;
 	hsize_t meta = (hsize_t)ndatasets * 512;
 
 	H5Pset_meta_block_size(fapl, meta < 4096 ? 4096 : meta > (4 << 20) ? 4 << 20 : meta);
-	f = H5Fcreate(path, H5F_ACC_EXCL, H5P_DEFAULT, fapl);
-	H5Pclose(fapl);
-	return f;
+	H5Pset_obj_track_times(fcpl, false); /* the same checkpoint gives the same bytes */
+	f = ck_h5_set_out(fapl, out) < 0 ? -1 : H5Fcreate("out", H5F_ACC_TRUNC, fcpl, fapl);
+	close_list(fapl, f);
+	return close_list(fcpl, f);
+}
+
+int ck_h5_group(hid_t file, const char *tensor)
+{
+	char kind[80];
+	hid_t gcpl, group;
+
+	snprintf(kind, sizeof(kind), "%.*s", (int)strcspn(tensor, "/"), tensor);
+	if (H5Lexists(file, kind, H5P_DEFAULT) > 0)
+		return 0;
+	gcpl = H5Pcreate(H5P_GROUP_CREATE);
+	H5Pset_obj_track_times(gcpl, false);
+	group = close_list(gcpl, H5Gcreate2(file, kind, H5P_DEFAULT, gcpl, H5P_DEFAULT));
+	return group < 0 || H5Gclose(group) < 0 ? -1 : 0;
 }
 
 hid_t ck_h5_open(const char *path)
 {
-	hid_t fapl = access_list(), f = H5Fopen(path, H5F_ACC_RDONLY, fapl);
+	hid_t fapl = access_list();
 
-	H5Pclose(fapl);
-	return f;
+	return close_list(fapl, H5Fopen(path, H5F_ACC_RDONLY, fapl));
 }
 
 static bool hard_link(hid_t file, const char *name)
@@ -114,6 +141,36 @@ static bool hard_link(hid_t file, const char *name)
 	H5L_info_t info;
 
 	return H5Lget_info(file, name, &info, H5P_DEFAULT) >= 0 && info.type == H5L_TYPE_HARD;
+}
+
+static bool filter_is(hid_t dcpl, unsigned i, H5Z_filter_t want)
+{
+	unsigned flags, config;
+	size_t n = 0;
+
+	return H5Pget_filter2(dcpl, i, &flags, &n, NULL, 0, NULL, &config) == want;
+}
+
+/* Whether the stored bytes of the dataset are where the manifest says, and packed as it says. */
+static bool same_place(hid_t set, hid_t dcpl, const struct ck_tensor *t, const struct ck_piece *p)
+{
+	static const hsize_t first[DT_CKPT_MAX_DIM];
+	hsize_t chunk[H5S_MAX_RANK], size;
+	unsigned mask;
+	haddr_t at;
+
+	if (H5Pget_external_count(dcpl) != 0)
+		return false;
+	if (!p->packed)
+		return H5Pget_layout(dcpl) == H5D_CONTIGUOUS && (uint64_t)H5Dget_offset(set) == p->at;
+	if (H5Pget_layout(dcpl) != H5D_CHUNKED || H5Pget_chunk(dcpl, H5S_MAX_RANK, chunk) != t->ndim)
+		return false;
+	for (int d = 0; d < t->ndim; d++)
+		if (chunk[d] != (hsize_t)p->shape[d])
+			return false;
+	return H5Dget_chunk_info_by_coord(set, first, &mask, &at, &size) >= 0 && mask == 0 && at == p->at &&
+	       size == p->stored && H5Pget_nfilters(dcpl) == 2 && filter_is(dcpl, 0, H5Z_FILTER_SHUFFLE) &&
+	       filter_is(dcpl, 1, H5Z_FILTER_DEFLATE);
 }
 
 static const char *wrong_with(hid_t set, const struct ck_tensor *t, const struct ck_piece *p)
@@ -130,14 +187,11 @@ static const char *wrong_with(hid_t set, const struct ck_tensor *t, const struct
 	else if (H5Sget_simple_extent_ndims(space) != t->ndim ||
 		 H5Sget_simple_extent_dims(space, dims, NULL) < 0)
 		wrong = "has another shape than the manifest says";
-	else if (H5Pget_layout(dcpl) != (p->packed ? H5D_CHUNKED : H5D_CONTIGUOUS) ||
-		 H5Pget_external_count(dcpl) != 0)
-		wrong = "is stored in another way than the manifest says";
-	else if (!p->packed && (uint64_t)H5Dget_offset(set) != p->at)
-		wrong = "lies elsewhere in the file than the manifest says";
 	for (int d = 0; d < t->ndim && !wrong; d++)
 		if (dims[d] != (hsize_t)p->shape[d])
 			wrong = "has another shape than the manifest says";
+	if (!wrong && !same_place(set, dcpl, t, p))
+		wrong = "is stored elsewhere or otherwise than the manifest says";
 	H5Tclose(type);
 	H5Tclose(want);
 	H5Sclose(space);
@@ -145,8 +199,7 @@ static const char *wrong_with(hid_t set, const struct ck_tensor *t, const struct
 	return wrong;
 }
 
-int ck_h5_piece(hid_t file, const struct ck_tensor *t, const struct ck_piece *p, hid_t *ret,
-		struct dt_err *err)
+int ck_h5_check(hid_t file, const struct ck_tensor *t, const struct ck_piece *p, struct dt_err *err)
 {
 	char name[CK_DATASET_NAME], kind[80];
 	const char *wrong;
@@ -162,10 +215,6 @@ int ck_h5_piece(hid_t file, const struct ck_tensor *t, const struct ck_piece *p,
 		return -EBADMSG;
 	}
 	wrong = wrong_with(set, t, p);
-	if (wrong) {
-		H5Dclose(set);
-		return dt_err_set(err, -EBADMSG, "dataset '%s' %s", name, wrong);
-	}
-	*ret = set;
-	return 0;
+	H5Dclose(set);
+	return wrong ? dt_err_set(err, -EBADMSG, "dataset '%s' %s", name, wrong) : 0;
 }

@@ -1,11 +1,11 @@
 /* index.h5: a virtual dataset for every tensor, so that people and h5py see whole tensors by name. */
 #include "ckpt/internal.h"
 
-#include "base/tmpfile.h"
-
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <unistd.h>
 
 static void to_hsize(int n, const int64_t *v, hsize_t *ret)
 {
@@ -32,11 +32,12 @@ static int map_piece(hid_t dcpl, hid_t whole, const struct ck_manifest *m, const
 	return bad ? -1 : 0;
 }
 
-static int add_tensor(hid_t file, hid_t lcpl, const struct ck_manifest *m, const struct ck_tensor *t)
+static int add_tensor(hid_t file, const char *path, const struct ck_manifest *m, const struct ck_tensor *t,
+		      struct dt_err *err)
 {
 	hid_t type = ck_h5_type(t->dtype), dcpl = H5Pcreate(H5P_DATASET_CREATE), whole, set = -1;
 	hsize_t dims[DT_CKPT_MAX_DIM];
-	int bad = 0;
+	int bad = 0, rc = 0;
 
 	to_hsize(t->ndim, t->shape, dims);
 	whole = H5Screate_simple(t->ndim, dims, NULL);
@@ -44,31 +45,39 @@ static int add_tensor(hid_t file, hid_t lcpl, const struct ck_manifest *m, const
 	for (int i = 0; i < t->npieces && !bad; i++)
 		bad = map_piece(dcpl, whole, m, t, &m->piece[t->first + i]);
 	H5Sselect_all(whole);
-	if (!bad)
-		set = H5Dcreate2(file, t->name, type, whole, lcpl, dcpl, H5P_DEFAULT);
+	if (!bad && ck_h5_group(file, t->name) == 0)
+		set = H5Dcreate2(file, t->name, type, whole, H5P_DEFAULT, dcpl, H5P_DEFAULT);
+	if (set < 0 || H5Dclose(set) < 0)
+		rc = ck_h5_err(err, "cannot add '%s' to '%s'", t->name, path);
 	H5Tclose(type);
 	H5Pclose(dcpl);
 	H5Sclose(whole);
-	return set < 0 || H5Dclose(set) < 0 ? -1 : 0;
+	return rc;
 }
 
 int ck_index_write(const char *dir, const struct ck_manifest *m, struct dt_err *err)
 {
 	char path[CK_PATH];
-	hid_t file, lcpl;
+	struct ck_h5_out out = {0};
+	hid_t file;
 	int rc = 0;
 
 	ck_join(path, dir, "index.h5");
-	file = ck_h5_create(path, m->ntensor);
+	out.fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	if (out.fd < 0)
+		return dt_err_sys(err, -errno, "cannot create '%s'", path);
+	file = ck_h5_create(&out, m->ntensor);
 	if (file < 0)
-		return ck_h5_err(err, "cannot create '%s'", path);
-	lcpl = H5Pcreate(H5P_LINK_CREATE);
-	H5Pset_create_intermediate_group(lcpl, 1);
+		rc = ck_h5_err(err, "cannot create '%s'", path);
 	for (int i = 0; i < m->ntensor && rc == 0; i++)
-		if (add_tensor(file, lcpl, m, &m->tensor[i]) < 0)
-			rc = ck_h5_err(err, "cannot add '%s' to '%s'", m->tensor[i].name, path);
-	H5Pclose(lcpl);
-	if (H5Fclose(file) < 0 && rc == 0)
+		rc = add_tensor(file, path, m, &m->tensor[i], err);
+	if (file >= 0 && H5Fclose(file) < 0 && rc == 0)
 		rc = ck_h5_err(err, "cannot write '%s'", path);
-	return rc < 0 ? rc : dt_fsync_path(path, err);
+	if (rc == 0 && out.error)
+		rc = dt_err_sys(err, out.error, "cannot write '%s'", path);
+	if (rc == 0 && fsync(out.fd) < 0)
+		rc = dt_err_sys(err, -errno, "cannot flush '%s' to disk", path);
+	if (close(out.fd) < 0 && rc == 0)
+		rc = dt_err_sys(err, -errno, "cannot write '%s'", path);
+	return rc;
 }

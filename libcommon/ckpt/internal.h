@@ -11,7 +11,8 @@
 #define CK_PATH		(PATH_MAX + 64)
 #define CK_VERSION	1
 #define CK_PIECE_BYTES	((int64_t)64 << 20) /* larger pieces are stored as several */
-#define CK_BLOCK_BYTES	((size_t)512 << 10) /* read or written, and summed, while it is in the cache */
+#define CK_PACK_BYTES	((int64_t)8 << 20)  /* packed ones sooner: a chunk of HDF5 is unpacked whole */
+#define CK_BLOCK_BYTES	((size_t)256 << 10) /* read or written, and summed, while it is in the cache */
 #define CK_MANIFEST_MAX ((size_t)1 << 30)
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "stored elements are little-endian");
@@ -23,9 +24,9 @@ struct ck_file {
 
 struct ck_piece {
 	int file, tensor;
-	bool packed;  /* shuffle + deflate inside HDF5; else bytes lie at `at` in the file */
-	uint32_t crc; /* of the elements, little-endian, row-major, unpacked */
-	uint64_t at, bytes;
+	bool packed;		    /* byte-shuffled, then deflated */
+	uint32_t crc;		    /* of the elements, little-endian, row-major, unpacked */
+	uint64_t at, stored, bytes; /* where in the file; bytes there; bytes unpacked */
 	int64_t off[DT_CKPT_MAX_DIM], shape[DT_CKPT_MAX_DIM];
 };
 
@@ -60,9 +61,8 @@ int ck_manifest_text(const json_t *root, char **ret, size_t *ret_n, struct dt_er
 /* ---- box.c ---- */
 
 int64_t ck_numel(int ndim, const int64_t *shape);
-/* Appends p as pieces of at most CK_PIECE_BYTES, each contiguous in p, to a growing array; skips empty ones.
- */
-int ck_split(const struct dt_piece *p, struct dt_piece **v, int *n, int *cap);
+/* Appends p as pieces of at most max bytes, each contiguous in p, to a growing array; skips empty ones. */
+int ck_split(const struct dt_piece *p, int64_t max, struct dt_piece **v, int *n, int *cap);
 /* Sorts the pieces of t by offset and checks that they cover it once. */
 int ck_check_cover(const struct ck_tensor *t, struct ck_piece *p, struct dt_err *err);
 /* "NAME@0,64": the dataset of a piece. */
@@ -86,6 +86,11 @@ void ck_copy_feed(const struct ck_copy *c, int64_t first, int64_t n, const void 
 /* The byte offset in dst when the whole piece goes there unchanged in one run, else -1. */
 int64_t ck_copy_direct(const struct ck_copy *c);
 
+/* ---- crc.c ---- */
+
+/* zlib's crc32: crc is 0 at the start. */
+uint32_t ck_crc32(uint32_t crc, const void *data, size_t n);
+
 /* ---- h5.c ---- */
 
 /* Every entry point that calls HDF5 calls this first: the error stack is per thread. */
@@ -93,14 +98,22 @@ void ck_h5_quiet(void);
 /* As dt_err_set, with the innermost reason of the HDF5 error stack, and its errno where it has one. */
 int ck_h5_err(struct dt_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 hid_t ck_h5_type(enum dt_dtype t);
-hid_t ck_h5_create(const char *path, int ndatasets);
+/* A new HDF5 file in the empty file out->fd. Nothing that goes wrong there fails a call of HDF5. */
+struct ck_h5_out {
+	int fd;
+	int error; /* after H5Fclose: the first failure of a write, as a negative errno */
+};
+hid_t ck_h5_create(struct ck_h5_out *out, int ndatasets);
+int ck_h5_set_out(hid_t fapl, struct ck_h5_out *out);
+int ck_pwrite(int fd, const void *data, size_t n, uint64_t at); /* all of it, or a negative errno */
 hid_t ck_h5_open(const char *path);
+/* The group of a tensor's kind, made when it is new; negative when that fails. */
+int ck_h5_group(hid_t file, const char *tensor);
 /*
- * Opens the dataset of a piece in a shard and checks type, shape and storage against the manifest: hard links
- * only, no external or virtual storage. -EBADMSG.
+ * Checks the dataset of a piece in a shard, its type, shape and place, against the manifest. -EBADMSG. HDF5
+ * may crash on a damaged file, so only verify asks, in a process of its own: readers need the manifest alone.
  */
-int ck_h5_piece(hid_t file, const struct ck_tensor *t, const struct ck_piece *p, hid_t *ret,
-		struct dt_err *err);
+int ck_h5_check(hid_t file, const struct ck_tensor *t, const struct ck_piece *p, struct dt_err *err);
 
 /* ---- folder.c ---- */
 
@@ -132,8 +145,6 @@ struct dt_ckpt {
 	struct ck_manifest m;
 	pthread_mutex_t lock; /* over what follows */
 	int *fd, nopen;	      /* one a file, -1: not open */
-	hid_t h5;
-	int h5_file; /* which file h5 is */
 };
 
 /* Reads and sums piece p, all of it; copy may be NULL. -EBADMSG on a mismatch. */

@@ -138,7 +138,7 @@ static int parse_piece(const json_t *o, const struct ck_manifest *m, int ti, str
 {
 	const struct ck_tensor *t = &m->tensor[ti];
 	const json_t *filter = json_object_get(o, "filter");
-	int64_t file = 0, at = 0;
+	int64_t file = 0, at = 0, stored = 0;
 	int rc;
 
 	p->tensor = ti;
@@ -153,21 +153,25 @@ static int parse_piece(const json_t *o, const struct ck_manifest *m, int ti, str
 		if (p->off[d] > t->shape[d] || p->shape[d] > t->shape[d] - p->off[d])
 			return dt_err_set(err, -EBADMSG, "a piece reaches out of the tensor");
 	p->bytes = (uint64_t)ck_numel(t->ndim, p->shape) * (uint64_t)dt_dtype_size(t->dtype);
-	rc = dt_json_int(o, "at", false, 0, INT64_MAX, &at, err);
-	if (rc < 0)
+	if (dt_json_int(o, "at", true, 0, INT64_MAX, &at, err) < 0)
 		return -EBADMSG;
-	if (rc == 1 && !filter) {
-		p->at = (uint64_t)at;
-		if (p->at > m->file[file].bytes || p->bytes > m->file[file].bytes - p->at)
-			return dt_err_set(err, -EBADMSG, "a piece reaches out of '%s'", m->file[file].name);
-		return 0;
+	p->at = (uint64_t)at;
+	p->packed = filter;
+	if (filter) {
+		if (!json_is_string(filter) || strcmp(json_string_value(filter), "shuffle+deflate"))
+			return dt_err_set(err, -EBADMSG,
+					  "a piece is stored in a way this version does not know");
+		if (dt_json_int(o, "stored_bytes", true, 1, INT64_MAX, &stored, err) < 0)
+			return -EBADMSG;
+		/* deflate shrinks at most 1032 times: a larger claim is a lie that would cost memory */
+		if (p->bytes / 1032 > (uint64_t)stored)
+			return dt_err_set(err, -EBADMSG, "a piece is larger than its stored bytes can hold");
+		p->stored = (uint64_t)stored;
+	} else {
+		p->stored = p->bytes;
 	}
-	if (rc == 1 || !json_is_string(filter) || strcmp(json_string_value(filter), "shuffle+deflate"))
-		return dt_err_set(err, -EBADMSG, "a piece is stored in a way this version does not know");
-	p->packed = true;
-	/* deflate shrinks at most 1032 times, so a larger claim is a lie that would cost memory */
-	if (p->bytes / 1100 > m->file[file].bytes)
-		return dt_err_set(err, -EBADMSG, "a piece is larger than '%s' can hold", m->file[file].name);
+	if (p->at > m->file[file].bytes || p->stored > m->file[file].bytes - p->at)
+		return dt_err_set(err, -EBADMSG, "a piece reaches out of '%s'", m->file[file].name);
 	return 0;
 }
 
@@ -243,11 +247,10 @@ static int check_places(const struct ck_manifest *m, struct dt_err *err)
 	if (!v)
 		return dt_err_sys(err, -ENOMEM, "cannot read the manifest");
 	for (int i = 0; i < m->npiece; i++)
-		if (!m->piece[i].packed)
-			v[n++] = &m->piece[i];
+		v[n++] = &m->piece[i];
 	qsort(v, (size_t)n, sizeof(*v), by_place);
 	for (int i = 0; i + 1 < n && rc == 0; i++)
-		if (v[i]->file == v[i + 1]->file && v[i]->at + v[i]->bytes > v[i + 1]->at)
+		if (v[i]->file == v[i + 1]->file && v[i]->at + v[i]->stored > v[i + 1]->at)
 			rc = dt_err_set(err, -EBADMSG, "tensors '%s' and '%s' share bytes of '%s'",
 					m->tensor[v[i]->tensor].name, m->tensor[v[i + 1]->tensor].name,
 					m->file[v[i]->file].name);

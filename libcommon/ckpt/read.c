@@ -27,7 +27,6 @@ static struct dt_ckpt *ckpt_new(const char *dir, struct ck_manifest *m)
 	}
 	for (int i = 0; i < m->nfile; i++)
 		c->fd[i] = -1;
-	c->h5 = -1;
 	c->m = *m;
 	pthread_mutex_init(&c->lock, NULL);
 	return c;
@@ -140,8 +139,6 @@ void dt_ckpt_close(struct dt_ckpt *c)
 	for (int i = 0; i < c->m.nfile; i++)
 		if (c->fd[i] >= 0)
 			close(c->fd[i]);
-	if (c->h5 >= 0)
-		H5Fclose(c->h5);
 	ck_manifest_release(&c->m);
 	pthread_mutex_destroy(&c->lock);
 	free(c->fd);
@@ -244,14 +241,14 @@ static const char *where(const struct dt_ckpt *c, const struct ck_piece *p, char
 	return buf;
 }
 
-static int check_sum(const struct dt_ckpt *c, const struct ck_piece *p, uLong crc, struct dt_err *err)
+static int check_sum(const struct dt_ckpt *c, const struct ck_piece *p, uint32_t crc, struct dt_err *err)
 {
 	char at[480];
 
-	if ((uint32_t)crc == p->crc)
+	if (crc == p->crc)
 		return 0;
 	return dt_err_set(err, -EBADMSG, "%s: checksum mismatch (%08x stored, %08x read)",
-			  where(c, p, at, sizeof(at)), p->crc, (unsigned)crc);
+			  where(c, p, at, sizeof(at)), p->crc, crc);
 }
 
 static int read_full(int fd, char *buf, size_t n, uint64_t at)
@@ -270,14 +267,24 @@ static int read_full(int fd, char *buf, size_t n, uint64_t at)
 	return 0;
 }
 
+static void read_failed(const struct dt_ckpt *c, const struct ck_piece *p, int code, struct dt_err *err)
+{
+	char at[480];
+
+	if (code == -EBADMSG)
+		dt_err_set(err, code, "%s: the file ends early", where(c, p, at, sizeof(at)));
+	else
+		dt_err_sys(err, code, "%s", where(c, p, at, sizeof(at)));
+}
+
 /* Block by block, each one summed and handed on while it is in the cache. */
 static int read_plain(struct dt_ckpt *c, const struct ck_piece *p, const struct ck_copy *copy, void *dst,
 		      struct dt_err *err)
 {
 	int64_t direct = copy ? ck_copy_direct(copy) : -1;
 	size_t elem = (size_t)dt_dtype_size(c->m.tensor[p->tensor].dtype);
-	char *block = direct < 0 ? malloc(CK_BLOCK_BYTES) : NULL, at[480];
-	uLong crc = 0;
+	char *block = direct < 0 ? malloc(CK_BLOCK_BYTES) : NULL;
+	uint32_t crc = 0;
 	bool own = false;
 	int fd = -1, rc;
 
@@ -289,13 +296,11 @@ static int read_plain(struct dt_ckpt *c, const struct ck_piece *p, const struct 
 		char *to = direct < 0 ? block : (char *)dst + direct + done;
 
 		rc = read_full(fd, to, k, p->at + done);
-		if (rc == -EBADMSG)
-			dt_err_set(err, rc, "%s: the file ends early", where(c, p, at, sizeof(at)));
-		else if (rc < 0)
-			dt_err_sys(err, rc, "%s", where(c, p, at, sizeof(at)));
-		if (rc < 0)
+		if (rc < 0) {
+			read_failed(c, p, rc, err);
 			break;
-		crc = crc32_z(crc, (void *)to, k);
+		}
+		crc = ck_crc32(crc, to, k);
 		if (direct < 0 && copy)
 			ck_copy_feed(copy, (int64_t)(done / elem), (int64_t)(k / elem), to, dst);
 		done += k;
@@ -306,58 +311,51 @@ static int read_plain(struct dt_ckpt *c, const struct ck_piece *p, const struct 
 	return rc < 0 ? rc : check_sum(c, p, crc, err);
 }
 
-static int h5_file_of(struct dt_ckpt *c, int file, struct dt_err *err)
+/* Inflates and puts the bytes of each element together again. */
+static int unpack(const struct ck_piece *p, size_t size, const unsigned char *in, unsigned char *mixed,
+		  unsigned char *out)
 {
-	char path[CK_PATH];
-	uint64_t bytes;
-	int fd, rc;
+	uint64_t n = p->bytes / size;
+	uLong got = (uLong)p->bytes;
 
-	if (c->h5 >= 0 && c->h5_file == file)
-		return 0;
-	if (c->h5 >= 0)
-		H5Fclose(c->h5);
-	c->h5 = -1;
-	rc = ck_open_file(c->path, &c->m.file[file], &fd, &bytes, err); /* a regular file? */
-	if (rc < 0)
-		return rc;
-	close(fd);
-	ck_join(path, c->path, c->m.file[file].name);
-	c->h5 = ck_h5_open(path);
-	c->h5_file = file;
-	if (c->h5 < 0) {
-		ck_h5_err(err, "cannot open '%s'", path);
+	if (uncompress(mixed, &got, in, (uLong)p->stored) != Z_OK || got != p->bytes)
 		return -EBADMSG;
-	}
+	for (size_t b = 0; b < size; b++)
+		for (uint64_t i = 0; i < n; i++)
+			out[i * size + b] = mixed[b * n + i];
 	return 0;
 }
 
 static int read_packed(struct dt_ckpt *c, const struct ck_piece *p, const struct ck_copy *copy, void *dst,
 		       struct dt_err *err)
 {
-	const struct ck_tensor *t = &c->m.tensor[p->tensor];
-	hid_t set = -1, type = ck_h5_type(t->dtype);
-	void *all = malloc(p->bytes);
+	size_t size = (size_t)dt_dtype_size(c->m.tensor[p->tensor].dtype);
+	unsigned char *in = malloc(p->stored), *mixed = malloc(p->bytes), *out = malloc(p->bytes);
 	char at[480];
-	int rc;
+	bool own = false;
+	int fd = -1, rc;
 
-	ck_h5_quiet();
-	pthread_mutex_lock(&c->lock);
-	rc = all ? h5_file_of(c, p->file, err) : dt_err_sys(err, -ENOMEM, "cannot read '%s'", c->path);
-	if (rc == 0)
-		rc = ck_h5_piece(c->h5, t, p, &set, err);
-	if (rc == 0 && H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, all) < 0) {
-		ck_h5_err(err, "%s", where(c, p, at, sizeof(at)));
-		rc = -EBADMSG;
+	if (in && mixed && out)
+		rc = get_fd(c, p->file, &fd, &own, err);
+	else
+		rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", c->path);
+	if (rc == 0) {
+		rc = read_full(fd, (char *)in, p->stored, p->at);
+		if (rc < 0)
+			read_failed(c, p, rc, err);
+		else if (unpack(p, size, in, mixed, out) < 0)
+			rc = dt_err_set(err, -EBADMSG, "%s: it cannot be unpacked",
+					where(c, p, at, sizeof(at)));
+		else
+			rc = check_sum(c, p, ck_crc32(0, out, p->bytes), err);
 	}
-	if (set >= 0)
-		H5Dclose(set);
-	H5Tclose(type);
-	pthread_mutex_unlock(&c->lock);
-	if (rc == 0)
-		rc = check_sum(c, p, crc32_z(0, all, p->bytes), err);
 	if (rc == 0 && copy)
-		ck_copy_feed(copy, 0, (int64_t)(p->bytes / (uint64_t)dt_dtype_size(t->dtype)), all, dst);
-	free(all);
+		ck_copy_feed(copy, 0, (int64_t)(p->bytes / size), out, dst);
+	if (own && fd >= 0)
+		close(fd);
+	free(in);
+	free(mixed);
+	free(out);
 	return rc;
 }
 

@@ -13,7 +13,8 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#define PACK_MIN 4096 /* bytes: smaller pieces are not worth a chunk index */
+#define PACK_MIN      4096 /* bytes: smaller pieces are not worth a chunk index */
+#define DEFLATE_LEVEL 1
 
 struct shard {
 	char name[32], path[CK_PATH];
@@ -38,39 +39,91 @@ static int fetch(const struct shard *s, int i, const void **ret, struct dt_err *
 	return 0;
 }
 
-static hid_t create_list(const struct dt_piece *p, bool packed)
+static hid_t create_list(const struct dt_piece *p, const hsize_t *dims, bool packed)
 {
 	hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE);
-	hsize_t chunk[DT_CKPT_MAX_DIM];
-	uint64_t bytes = piece_bytes(p);
 
-	H5Pset_obj_track_times(dcpl, false); /* the same checkpoint gives the same bytes */
+	H5Pset_obj_track_times(dcpl, false);
 	H5Pset_fill_time(dcpl, H5D_FILL_TIME_NEVER);
-	if (!packed) {
+	if (packed) { /* one chunk, which is the piece */
+		H5Pset_chunk(dcpl, p->ndim, dims);
+		H5Pset_shuffle(dcpl);
+		H5Pset_deflate(dcpl, DEFLATE_LEVEL);
+	} else {
 		H5Pset_alloc_time(dcpl, H5D_ALLOC_TIME_EARLY);
-		return dcpl;
 	}
-	for (int d = 0; d < p->ndim; d++) /* halve the leading dimensions until a chunk is about 1 MiB */
-		chunk[d] = (hsize_t)p->shape[d];
-	for (int d = 0; d < p->ndim; d++)
-		while (bytes > (1 << 20) && chunk[d] > 1) {
-			bytes = bytes / chunk[d] * ((chunk[d] + 1) / 2);
-			chunk[d] = (chunk[d] + 1) / 2;
-		}
-	H5Pset_chunk(dcpl, p->ndim, chunk);
-	H5Pset_shuffle(dcpl);
-	H5Pset_deflate(dcpl, 1);
 	return dcpl;
 }
 
-static int add_dataset(struct shard *s, hid_t file, hid_t lcpl, int i, struct dt_err *err)
+/* The bytes of each significance together, as HDF5's shuffle filter has them, then deflated. malloc'd. */
+static int pack(const char *data, uint64_t bytes, size_t size, unsigned char **ret, uLong *ret_n)
+{
+	uint64_t n = bytes / size;
+	uLong room = compressBound((uLong)bytes);
+	unsigned char *mixed = malloc(bytes), *out = malloc(room);
+	int rc = mixed && out ? 0 : -ENOMEM;
+
+	for (size_t b = 0; b < size && rc == 0; b++)
+		for (uint64_t i = 0; i < n; i++)
+			mixed[b * n + i] = (unsigned char)data[i * size + b];
+	if (rc == 0 && compress2(out, &room, mixed, (uLong)bytes, DEFLATE_LEVEL) != Z_OK)
+		rc = -ENOMEM;
+	free(mixed);
+	if (rc < 0) {
+		free(out);
+		return rc;
+	}
+	*ret = out;
+	*ret_n = room;
+	return 0;
+}
+
+/* HDF5 is handed the finished chunk: its own filters would run under its global lock. */
+static int write_chunk(struct shard *s, hid_t set, int i, struct dt_err *err)
+{
+	static const hsize_t first[DT_CKPT_MAX_DIM];
+	struct ck_piece *at = &s->at[i];
+	unsigned char *out;
+	const void *data;
+	unsigned mask;
+	haddr_t where;
+	hsize_t size;
+	uLong n;
+	int rc = fetch(s, i, &data, err);
+
+	if (rc < 0)
+		return rc;
+	at->crc = ck_crc32(0, data, at->bytes);
+	rc = pack(data, at->bytes, (size_t)dt_dtype_size(s->p[i].dtype), &out, &n);
+	if (rc < 0)
+		return dt_err_sys(err, rc, "cannot write '%s'", s->path);
+	if (H5Dwrite_chunk(set, H5P_DEFAULT, 0, first, n, out) < 0 ||
+	    H5Dget_chunk_info_by_coord(set, first, &mask, &where, &size) < 0)
+		rc = ck_h5_err(err, "cannot write '%s'", s->path);
+	else
+		at->at = where;
+	at->stored = n;
+	free(out);
+	return rc;
+}
+
+static int place(struct shard *s, hid_t set, int i, struct dt_err *err)
+{
+	haddr_t where = H5Dget_offset(set);
+
+	if (where == HADDR_UNDEF)
+		return ck_h5_err(err, "cannot place '%s' in '%s'", s->p[i].name, s->path);
+	s->at[i].at = where;
+	return 0;
+}
+
+static int add_dataset(struct shard *s, hid_t file, int i, struct dt_err *err)
 {
 	const struct dt_piece *p = &s->p[i];
 	struct ck_piece *at = &s->at[i];
-	hid_t type = ck_h5_type(p->dtype), space, dcpl, set;
+	hid_t type = ck_h5_type(p->dtype), space, dcpl, set = -1;
 	hsize_t dims[DT_CKPT_MAX_DIM];
 	char name[CK_DATASET_NAME];
-	const void *data;
 	int rc = 0;
 
 	at->bytes = piece_bytes(p);
@@ -79,24 +132,13 @@ static int add_dataset(struct shard *s, hid_t file, hid_t lcpl, int i, struct dt
 		dims[d] = (hsize_t)p->shape[d];
 	ck_dataset_name(name, sizeof(name), p->name, p->ndim, p->off);
 	space = H5Screate_simple(p->ndim, dims, NULL);
-	dcpl = create_list(p, at->packed);
-	set = H5Dcreate2(file, name, type, space, lcpl, dcpl, H5P_DEFAULT);
-	if (set < 0) {
+	dcpl = create_list(p, dims, at->packed);
+	if (ck_h5_group(file, p->name) == 0)
+		set = H5Dcreate2(file, name, type, space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
+	if (set < 0)
 		rc = ck_h5_err(err, "cannot add '%s' to '%s'", name, s->path);
-	} else if (at->packed) {
-		rc = fetch(s, i, &data, err);
-		if (rc == 0) {
-			at->crc = (uint32_t)crc32_z(0, data, at->bytes);
-			if (H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
-				rc = ck_h5_err(err, "cannot write '%s'", s->path);
-		}
-	} else {
-		haddr_t where = H5Dget_offset(set);
-
-		if (where == HADDR_UNDEF)
-			rc = ck_h5_err(err, "cannot place '%s' in '%s'", name, s->path);
-		at->at = where;
-	}
+	else
+		rc = at->packed ? write_chunk(s, set, i, err) : place(s, set, i, err);
 	H5Tclose(type);
 	H5Sclose(space);
 	H5Pclose(dcpl);
@@ -105,45 +147,35 @@ static int add_dataset(struct shard *s, hid_t file, hid_t lcpl, int i, struct dt
 	return rc;
 }
 
-static int write_structure(struct shard *s, struct dt_err *err)
+static int write_structure(struct shard *s, int fd, struct dt_err *err)
 {
-	hid_t file = ck_h5_create(s->path, s->n), lcpl;
+	struct ck_h5_out out = {.fd = fd};
+	hid_t file = ck_h5_create(&out, s->n);
 	int rc = 0;
 
 	if (file < 0)
 		return ck_h5_err(err, "cannot create '%s'", s->path);
-	lcpl = H5Pcreate(H5P_LINK_CREATE);
-	H5Pset_create_intermediate_group(lcpl, 1);
-	for (int i = 0; i < s->n && rc == 0; i++)
-		rc = add_dataset(s, file, lcpl, i, err);
-	H5Pclose(lcpl);
+	for (int i = 0; i < s->n && rc == 0 && !out.error; i++)
+		rc = add_dataset(s, file, i, err);
 	if (H5Fclose(file) < 0 && rc == 0)
 		rc = ck_h5_err(err, "cannot write '%s'", s->path);
+	if (rc == 0 && out.error)
+		rc = dt_err_sys(err, out.error, "cannot write '%s'", s->path);
 	return rc;
 }
 
 static int write_piece(int fd, const char *data, struct ck_piece *p)
 {
-	uLong crc = 0;
+	int rc = 0;
 
-	for (uint64_t done = 0; done < p->bytes;) {
-		size_t k = p->bytes - done < CK_BLOCK_BYTES ? (size_t)(p->bytes - done) : CK_BLOCK_BYTES,
-		       w = 0;
+	p->crc = 0;
+	for (uint64_t done = 0; done < p->bytes && rc == 0; done += CK_BLOCK_BYTES) {
+		size_t k = p->bytes - done < CK_BLOCK_BYTES ? (size_t)(p->bytes - done) : CK_BLOCK_BYTES;
 
-		crc = crc32_z(crc, (const void *)(data + done), k);
-		while (w < k) {
-			ssize_t got = pwrite(fd, data + done + w, k - w, (off_t)(p->at + done + w));
-
-			if (got < 0 && errno == EINTR)
-				continue;
-			if (got <= 0)
-				return got < 0 ? -errno : -EIO;
-			w += (size_t)got;
-		}
-		done += k;
+		p->crc = ck_crc32(p->crc, data + done, k);
+		rc = ck_pwrite(fd, data + done, k, p->at + done);
 	}
-	p->crc = (uint32_t)crc;
-	return 0;
+	return rc;
 }
 
 static int write_elements(struct shard *s, int fd, struct dt_err *err)
@@ -169,17 +201,14 @@ static int write_elements(struct shard *s, int fd, struct dt_err *err)
 
 static int write_file(struct shard *s, struct dt_err *err)
 {
-	int fd, rc = write_structure(s, err);
-	off_t size;
+	int fd = open(s->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666), rc;
 
-	if (rc < 0)
-		return rc;
-	fd = open(s->path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
-		return dt_err_sys(err, -errno, "cannot open '%s'", s->path);
-	size = lseek(fd, 0, SEEK_END);
+		return dt_err_sys(err, -errno, "cannot create '%s'", s->path);
+	rc = write_structure(s, fd, err);
 	/* a full disk is known before the work starts, where the file system can say so */
-	if (fallocate(fd, 0, 0, size) < 0 && errno != EOPNOTSUPP && errno != ENOSYS)
+	if (rc == 0 && fallocate(fd, 0, 0, lseek(fd, 0, SEEK_END)) < 0 && errno != EOPNOTSUPP &&
+	    errno != ENOSYS)
 		rc = dt_err_sys(err, -errno, "cannot write '%s'", s->path);
 	if (rc == 0)
 		rc = write_elements(s, fd, err);
@@ -212,10 +241,11 @@ static json_t *entry(const struct dt_piece *p, const char *file, const struct ck
 	snprintf(hex, sizeof(hex), "%08x", where->crc);
 	json_object_set_new(o, "file", json_string(file));
 	json_object_set_new(o, "crc32", json_string(hex));
-	if (where->packed)
+	json_object_set_new(o, "at", json_integer((json_int_t)where->at));
+	if (where->packed) {
 		json_object_set_new(o, "filter", json_string("shuffle+deflate"));
-	else
-		json_object_set_new(o, "at", json_integer((json_int_t)where->at));
+		json_object_set_new(o, "stored_bytes", json_integer((json_int_t)where->stored));
+	}
 	return o;
 }
 
@@ -247,7 +277,8 @@ int dt_ckpt_write_shard_from(const char *tmpdir, int rank, const struct dt_piece
 		rc = dt_err_sys(err, -ENAMETOOLONG, "cannot create '%s'", tmpdir);
 	for (int i = 0; i < n && rc == 0; i++) {
 		rc = check_piece(&p[i], err);
-		if (rc == 0 && ck_split(&p[i], &s.p, &s.n, &s.cap) < 0)
+		if (rc == 0 &&
+		    ck_split(&p[i], compress ? CK_PACK_BYTES : CK_PIECE_BYTES, &s.p, &s.n, &s.cap) < 0)
 			rc = dt_err_sys(err, -ENOMEM, "cannot write '%s'", s.path);
 		if (rc == 0 && ck_numel(p[i].ndim, p[i].shape) == 0)
 			json_array_append_new(list, entry(&p[i], NULL, NULL));
