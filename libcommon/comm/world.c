@@ -373,6 +373,8 @@ int dt_comm_create(struct dt_comm **ret, struct dt_world *w, const char *name, i
 		dt_slot_leave(w);
 	pthread_mutex_lock(&w->lock);
 	w->comm[index] = c;
+	if (index >= w->ncomm)
+		w->ncomm = index + 1;
 	pthread_mutex_unlock(&w->lock);
 	*ret = c;
 	return 0;
@@ -392,6 +394,8 @@ void dt_comm_free(struct dt_comm *c)
 		return;
 	pthread_mutex_lock(&c->w->lock);
 	c->w->comm[c->index] = NULL;
+	while (c->w->ncomm && !c->w->comm[c->w->ncomm - 1])
+		c->w->ncomm--;
 	pthread_mutex_unlock(&c->w->lock);
 	dt_shm_close(c);
 	if (c->mpi != MPI_COMM_NULL)
