@@ -209,7 +209,8 @@ static int run_size(struct bench *b, struct dt_bench *bench, int kind, size_t by
 	print_side(b->table, &r[0]);
 	print_side(b->table, two ? &r[1] : NULL);
 	fputc('\n', b->table);
-	fflush(b->table);
+	if (fflush(b->table))
+		return dt_err_sys(err, -errno, "cannot write results");
 	return 0;
 }
 
@@ -314,7 +315,7 @@ static int run(struct bench *b, struct dt_err *err)
 		finish_table(b, link, nlink, avg);
 	json_decref(b->results);
 	if (rc)
-		return rc == -EPIPE ? -EPIPE : DT_EXIT_FAILED;
+		return DT_EXIT_FAILED;
 	return b->wrong || avg < opt.min_busbw ? DT_EXIT_NO : DT_EXIT_OK;
 }
 
@@ -347,6 +348,17 @@ static int check_options(struct bench *b, FILE *errout)
 	return 0;
 }
 
+static int close_stdout(const struct dt_log *log)
+{
+	struct dt_err err;
+
+	if (!dt_close_stdout(&err))
+		return DT_EXIT_OK;
+	if (err.code != -EPIPE)
+		dt_log_err(log, &err);
+	return DT_EXIT_FAILED;
+}
+
 int main(int argc, char **argv)
 {
 	struct dt_log log = {.f = stderr, .name = program.name, .rank = -1};
@@ -362,9 +374,7 @@ int main(int argc, char **argv)
 	else if (n == 0)
 		status = check_options(&b, errout);
 	if (n != 0 || status) {
-		if (n < 0 && !status && speaks && dt_close_stdout(&err))
-			return DT_EXIT_FAILED;
-		return status;
+		return n < 0 && !status && speaks ? close_stdout(&log) : status;
 	}
 	if (!opt.kind_given)
 		opt.kind = DT_BENCH_ALL_REDUCE;
@@ -388,14 +398,10 @@ int main(int argc, char **argv)
 	}
 	status = run(&b, &err);
 	if (status == DT_EXIT_FAILED) {
-		dt_log_err(&log, &err);
+		if (err.code != -EPIPE)
+			dt_log_err(&log, &err);
 		dt_world_abort(b.w, status);
 	}
 	dt_world_finalize(b.w);
-	if (dt_close_stdout(&err)) {
-		if (err.code != -EPIPE)
-			dt_log_err(&log, &err);
-		return DT_EXIT_FAILED;
-	}
-	return status < 0 ? DT_EXIT_FAILED : status;
+	return close_stdout(&log) ? DT_EXIT_FAILED : status;
 }

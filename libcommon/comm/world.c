@@ -93,7 +93,9 @@ static int init_mpi(struct dt_world *w, struct dt_err *err)
 		version[strcspn(version, ",\n")] = '\0';
 		dt_err_set(err, -EINVAL, "%s started %d processes (%s), but MPI sees %d", w->launch.by,
 			   w->launch.size, w->launch.size_in, w->info.size);
-		dt_err_hint(err, "dt was built with %s: start it with the mpirun of that MPI", version);
+		dt_err_hint(err,
+			    "dt was built with %s: start it with the mpirun of that MPI, or srun --mpi=pmix",
+			    version);
 		return -EINVAL;
 	}
 	return dt_mpi_types_init(err);
