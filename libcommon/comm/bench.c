@@ -420,7 +420,7 @@ int dt_bench_copy(struct dt_world *w, struct dt_comm *world, double *ret_gbs, st
 	}
 	memset(a, 1, n);
 	memset(b, 2, n);
-	for (int i = 0; i < 5 && !rc; i++) {
+	for (int i = 0; i < 3 && !rc; i++) {
 		double t0, t;
 
 		rc = dt_barrier(world, "copy bandwidth", err);
