@@ -101,7 +101,7 @@ static bool step_comm(struct dt_comm *c)
 
 void dt_step_all(struct dt_world *w)
 {
-	for (int i = 0; i < DT_GROUPS_MAX && w->pending; i++)
+	for (int i = 0; i < w->ncomm && w->pending; i++)
 		if (w->comm[i] && w->comm[i]->head)
 			step_comm(w->comm[i]);
 }

@@ -137,6 +137,7 @@ struct dt_world {
 	struct dt_watch *watch;
 	pthread_mutex_t lock; /* of comm[] against the watchdog */
 	struct dt_comm *comm[DT_GROUPS_MAX];
+	int ncomm; /* no group at or past this index */
 	int pending;
 };
 

@@ -13,7 +13,7 @@
 #define CLONES
 #endif
 
-#define BLOCK 512
+#define BLOCK 1024
 
 static inline float f16_to_f32(uint16_t h)
 {
@@ -48,28 +48,28 @@ static inline uint16_t f32_to_f16(float f)
 	return (uint16_t)(sign | r);
 }
 
-/* fn_into: acc op= x over one block. */
-#define ACCUMULATE(name, T, SUM)                                                                             \
-	CLONES static void name##_into(T *restrict acc, const T *restrict x, size_t n, enum dt_redop op)     \
+/* NAME_pair: y = a op x over a run of elements; y may be a or x. */
+#define PAIR(name, T, SUM)                                                                                   \
+	CLONES static void name##_pair(T *y, const T *a, const T *x, size_t n, enum dt_redop op)             \
 	{                                                                                                    \
 		if (op == DT_MAX)                                                                            \
 			for (size_t i = 0; i < n; i++)                                                       \
-				acc[i] = x[i] > acc[i] ? x[i] : acc[i];                                      \
+				y[i] = x[i] > a[i] ? x[i] : a[i];                                            \
 		else if (op == DT_MIN)                                                                       \
 			for (size_t i = 0; i < n; i++)                                                       \
-				acc[i] = x[i] < acc[i] ? x[i] : acc[i];                                      \
+				y[i] = x[i] < a[i] ? x[i] : a[i];                                            \
 		else                                                                                         \
 			for (size_t i = 0; i < n; i++)                                                       \
-				acc[i] = (T)(SUM);                                                           \
+				y[i] = (T)(SUM);                                                             \
 	}
 
-ACCUMULATE(f32, float, acc[i] + x[i])
-ACCUMULATE(f64, double, acc[i] + x[i])
-ACCUMULATE(i32, int32_t, (uint32_t)acc[i] + (uint32_t)x[i])
-ACCUMULATE(i64, int64_t, (uint64_t)acc[i] + (uint64_t)x[i])
-ACCUMULATE(u8, uint8_t, acc[i] + x[i])
-ACCUMULATE(u16, uint16_t, acc[i] + x[i])
-ACCUMULATE(i8, int8_t, acc[i] + x[i])
+PAIR(f32, float, a[i] + x[i])
+PAIR(f64, double, a[i] + x[i])
+PAIR(i32, int32_t, (uint32_t)a[i] + (uint32_t)x[i])
+PAIR(i64, int64_t, (uint64_t)a[i] + (uint64_t)x[i])
+PAIR(u8, uint8_t, a[i] + x[i])
+PAIR(u16, uint16_t, a[i] + x[i])
+PAIR(i8, int8_t, a[i] + x[i])
 
 CLONES static void widen(float *restrict y, const uint16_t *restrict x, size_t n, bool f16)
 {
@@ -107,7 +107,7 @@ static void many_half(uint16_t *dst, const void *const *src, int p, size_t n, bo
 		widen(acc, (const uint16_t *)src[0] + at, m, f16);
 		for (int r = 1; r < p; r++) {
 			widen(x, (const uint16_t *)src[r] + at, m, f16);
-			f32_into(acc, x, m, op);
+			f32_pair(acc, acc, x, m, op);
 		}
 		if (op == DT_AVG)
 			divide_f32(acc, m, (float)p);
@@ -122,14 +122,19 @@ static void many_half(uint16_t *dst, const void *const *src, int p, size_t n, bo
                                                                                                              \
 		for (size_t at = 0; at < n; at += BLOCK) {                                                   \
 			size_t m = n - at < BLOCK ? n - at : BLOCK;                                          \
+			const T *sum = (const T *)src[0] + at;                                               \
                                                                                                              \
-			memcpy(acc, (const T *)src[0] + at, m * sizeof(T));                                  \
-			for (int r = 1; r < p; r++)                                                          \
-				name##_into(acc, (const T *)src[r] + at, m, op);                             \
+			for (int r = 1; r < p; r++) {                                                        \
+				T *to = r == p - 1 ? dst + at : acc;                                         \
+                                                                                                             \
+				name##_pair(to, sum, (const T *)src[r] + at, m, op);                         \
+				sum = to;                                                                    \
+			}                                                                                    \
+			if (p == 1 && dst != src[0])                                                         \
+				memcpy(dst + at, sum, m * sizeof(T));                                        \
 			if (op == DT_AVG)                                                                    \
 				for (size_t i = 0; i < m; i++)                                               \
-					acc[i] = (T)(acc[i] / p);                                            \
-			memcpy(dst + at, acc, m * sizeof(T));                                                \
+					dst[at + i] = (T)(dst[at + i] / p);                                  \
 		}                                                                                            \
 	}
 

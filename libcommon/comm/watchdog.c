@@ -31,6 +31,7 @@
 #define ADDRESSES 4
 #define ASK_S	  1.0 /* how long other machines may take to answer */
 #define GRACE_S	  3
+#define NAMED	  24 /* ranks a line names one by one */
 
 struct contact { /* where a rank's watchdog listens */
 	uint32_t ip[ADDRESSES];
@@ -57,6 +58,8 @@ struct dt_watch {
 	pthread_t thread;
 	int wake, udp;
 	_Atomic bool stop, connected;
+	double resumed; /* when this process last went on after standing still, by a signal or with its
+			   machine */
 	uint64_t cookie[2];
 	struct contact *contact; /* [world size]; NULL on one machine */
 	int *pidfd;		 /* [board_n], -1: none */
@@ -319,14 +322,15 @@ static void report(struct dt_world *w, const struct dt_where *at)
 	for (int i = 0; i < n; i++) {
 		const struct state *s = &k->state[ranks[i]];
 
-		if (gone(s)) {
+		if (gone(s) && ++ndead <= NAMED)
 			append(dead, sizeof(dead), " %d", ranks[i]);
-			ndead++;
-		} else if (absent(at, s, ranks[i])) {
+		else if (!gone(s) && absent(at, s, ranks[i]) && ++nlate <= NAMED)
 			append(late, sizeof(late), " %d", ranks[i]);
-			nlate++;
-		}
 	}
+	if (ndead > NAMED)
+		append(dead, sizeof(dead), " and %d more", ndead - NAMED);
+	if (nlate > NAMED)
+		append(late, sizeof(late), " and %d more", nlate - NAMED);
 	describe(line, sizeof(line), at, name);
 	if (ndead)
 		append(line, sizeof(line), ": rank%s%s died", ndead > 1 ? "s" : "", dead);
@@ -376,7 +380,7 @@ static void check(struct dt_world *w)
 
 	if (at.kind == DT_OP_NONE)
 		return;
-	late = dt_now() - at.since > w->opts.timeout_s;
+	late = dt_now() - (at.since > w->watch->resumed ? at.since : w->watch->resumed) > w->opts.timeout_s;
 	if (!late && !(connected && waits_for_dead(w, &at)))
 		return;
 	again = read_where(me); /* it may have ended meanwhile */
@@ -422,6 +426,7 @@ static void *watch_main(void *arg)
 
 	tick = tick < 10 ? 10 : tick > 200 ? 200 : tick;
 	while (p && !atomic_load(&k->stop)) {
+		double before = dt_now();
 		bool connected = atomic_load(&k->connected);
 		int n = connected ? 2 + w->board_n : 2;
 
@@ -436,6 +441,8 @@ static void *watch_main(void *arg)
 		for (int i = 0; i < n - 2; i++)
 			p[2 + i] = (struct pollfd){.fd = k->pidfd[i], .events = POLLIN};
 		poll(p, (nfds_t)n, tick);
+		if (dt_now() - before > tick / 1e3 + 1)
+			k->resumed = dt_now(); /* a suspended job is not late */
 		if (p[0].revents) {
 			uint64_t v;
 			ssize_t got = read(k->wake, &v, sizeof(v));

@@ -93,7 +93,9 @@ static int init_mpi(struct dt_world *w, struct dt_err *err)
 		version[strcspn(version, ",\n")] = '\0';
 		dt_err_set(err, -EINVAL, "%s started %d processes (%s), but MPI sees %d", w->launch.by,
 			   w->launch.size, w->launch.size_in, w->info.size);
-		dt_err_hint(err, "dt was built with %s: start it with the mpirun of that MPI", version);
+		dt_err_hint(err,
+			    "dt was built with %s: start it with the mpirun of that MPI, or srun --mpi=pmix",
+			    version);
 		return -EINVAL;
 	}
 	return dt_mpi_types_init(err);
@@ -373,6 +375,8 @@ int dt_comm_create(struct dt_comm **ret, struct dt_world *w, const char *name, i
 		dt_slot_leave(w);
 	pthread_mutex_lock(&w->lock);
 	w->comm[index] = c;
+	if (index >= w->ncomm)
+		w->ncomm = index + 1;
 	pthread_mutex_unlock(&w->lock);
 	*ret = c;
 	return 0;
@@ -392,6 +396,8 @@ void dt_comm_free(struct dt_comm *c)
 		return;
 	pthread_mutex_lock(&c->w->lock);
 	c->w->comm[c->index] = NULL;
+	while (c->w->ncomm && !c->w->comm[c->w->ncomm - 1])
+		c->w->ncomm--;
 	pthread_mutex_unlock(&c->w->lock);
 	dt_shm_close(c);
 	if (c->mpi != MPI_COMM_NULL)

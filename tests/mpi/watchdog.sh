@@ -3,6 +3,7 @@
 # Usage: watchdog.sh MPIRUN VICTIM
 set -u
 mpirun=$1 victim=$2
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 out=$(mktemp) || exit 1
 trap 'rm -f "$out"' EXIT
 failed=0
@@ -38,7 +39,7 @@ expect()
 }
 
 op="all-reduce 'grads bucket 3' of group dp"
-expect absent 1 6 3 absent 1 -- "victim: rank [02]: $op: rank 1 has not arrived after 1(\.[0-9]+)? s" \
+expect absent 1 6 3 absent 1 -- "victim: rank [02]: $op: rank 1 has not arrived after [0-9.]+ s" \
 	'rank 1: process [0-9]+ is running, outside any operation, has entered 3 of 4'
 expect stopped 1 6 3 stop 1 -- "$op: rank 1 has not arrived" 'rank 1: process [0-9]+ is stopped'
 expect killed 1 6 3 kill 2 -- "$op: rank 1 died" 'rank 1: died \(process [0-9]+ is gone\)'
@@ -47,6 +48,7 @@ expect 'absent on another machine' 1 8 4 absent 1 2 -- "$op: rank 1 has not arri
 expect 'stopped on another machine' 1 8 4 stop 1 2 -- 'rank [23]: .*rank 1 has not arrived|rank 0: .*rank 1 has not arrived' \
 	'rank 1: process [0-9]+ is stopped'
 expect 'message that never comes' 1 6 2 receive 1 -- "receive 'activations' from rank 1 in group dp: not completed"
-expect 'start-up' 1 6 2 start 1 -- 'start-up \(MPI_Init\): not all ranks have come after 1(\.[0-9]+)? s'
+expect 'start-up' 1 6 2 start 1 -- 'start-up \(MPI_Init\): not all ranks have come after [0-9.]+ s'
 expect 'slow computing is no alarm' 0 8 2 slow 1 --
+expect 'a suspended job is not late' 0 10 3 suspend 1 --
 exit $failed

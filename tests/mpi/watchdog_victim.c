@@ -8,6 +8,27 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Rank 1 has all others stand still for three timeouts, as a suspended job does, while they wait for it. */
+static int suspend_others(struct dt_comm *c, int rank, double timeout_s, struct dt_err *err)
+{
+	int pid[64], mine = (int)getpid();
+
+	if (dt_comm_size(c) > 64 || dt_all_gather(c, pid, &mine, 1, DT_I32, "processes", err))
+		return 1;
+	if (rank != 1)
+		return 0;
+	usleep((useconds_t)(timeout_s * 3e5));
+	for (int i = 0; i < dt_comm_size(c); i++)
+		if (i != 1)
+			kill(pid[i], SIGSTOP);
+	usleep((useconds_t)(timeout_s * 3e6));
+	for (int i = 0; i < dt_comm_size(c); i++)
+		if (i != 1)
+			kill(pid[i], SIGCONT);
+	usleep((useconds_t)(timeout_s * 3e5));
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *mode = argc > 2 ? argv[1] : "";
@@ -46,6 +67,8 @@ int main(int argc, char **argv)
 		if (!strcmp(mode, "slow")) /* three times the timeout, all of it computing */
 			usleep((useconds_t)(o.timeout_s * 3e6));
 	}
+	if (!strcmp(mode, "suspend") && suspend_others(c, info.rank, o.timeout_s, &err))
+		return 1;
 	if (!strcmp(mode, "receive") && info.rank == 0)
 		return dt_recv(c, &x, 1, DT_F32, 1, 0, "activations", &err);
 	if (!strcmp(mode, "receive"))

@@ -1,0 +1,81 @@
+/*
+ * Timing and checking collectives, with the conventions of nccl-tests (its PERFORMANCE.md derives busbw).
+ *
+ * A size is the bytes S of algbw = S / time: count * esize for all-reduce, broadcast and send-recv; count *
+ * esize * ranks for all-gather, reduce-scatter and all-to-all. Inputs are small integers that repeat with a
+ * prime period, so that every result is exact in every type and a misplaced piece shows.
+ */
+#ifndef DT_COMM_BENCH_H
+#define DT_COMM_BENCH_H
+
+#include "comm/comm.h"
+
+enum dt_bench_kind {
+	DT_BENCH_ALL_REDUCE,
+	DT_BENCH_ALL_GATHER,
+	DT_BENCH_REDUCE_SCATTER,
+	DT_BENCH_BROADCAST,
+	DT_BENCH_ALL_TO_ALL,
+	DT_BENCH_SEND_RECV, /* every rank to the next one */
+	DT_BENCH_BARRIER,
+	DT_BENCH_N,
+};
+#define DT_BENCH_CHOICES "all-reduce|all-gather|reduce-scatter|broadcast|all-to-all|send-recv|barrier"
+
+struct dt_bench_opts {
+	enum dt_bench_kind kind;
+	enum dt_dtype t;
+	enum dt_redop op;
+	int root;
+	int iters, warmup;
+	bool check, cold; /* cold: walk through buffers larger than the last-level cache */
+};
+
+struct dt_bench_result {
+	size_t bytes, count;
+	double time_s;			    /* a call, on the slowest rank */
+	double min_s, mean_s, p50_s, p99_s; /* over calls, each as long as on its slowest rank */
+	double algbw_gbs, busbw_gbs;
+	double bound_fraction; /* of what the machine's copy bandwidth allows; 0: in the caches, or not known
+				*/
+	int64_t wrong;	       /* elements over all ranks; -1: not checked */
+};
+
+/* The factor from algbw to busbw. */
+double dt_bench_bus_factor(enum dt_bench_kind k, int ranks);
+/* Bytes that must cross a machine's memory bus for one call of S = 1, all ranks being on it. */
+double dt_bench_traffic(enum dt_bench_kind k, int ranks);
+/* Has this kind results of both kinds, out of place and in place? */
+bool dt_bench_has_in_place(enum dt_bench_kind k);
+bool dt_bench_reduces(enum dt_bench_kind k);
+
+struct dt_bench; /* buffers */
+int dt_bench_open(struct dt_bench **ret, struct dt_comm *c, const struct dt_bench_opts *o, size_t max_bytes,
+		  struct dt_err *err);
+/* Collective. bytes is rounded down to whole elements on every rank, one at least. copy_gbs of dt_bench_copy.
+ */
+int dt_bench_run(struct dt_bench *b, size_t bytes, bool in_place, double copy_gbs,
+		 struct dt_bench_result *ret, struct dt_err *err);
+void dt_bench_close(struct dt_bench *b);
+
+/* Copy bandwidth of one machine, bytes read plus written, all its ranks copying at once. Collective. */
+int dt_bench_copy(struct dt_world *w, struct dt_comm *world, double *ret_gbs, struct dt_err *err);
+
+/*
+ * Cost of a link class, so that a ring all-reduce of n bytes over p ranks takes
+ *   2 (p - 1) latency_s + 2 (p - 1) / p n / bandwidth
+ * (fitted to measured all-reduces by least squares of the relative error).
+ */
+struct dt_link {
+	const char *name; /* "shm" between ranks of one machine, "network" between machines */
+	int ranks;	  /* of the groups measured */
+	double latency_s, bandwidth_gbs;
+	double error; /* root mean square of the relative error of the fit */
+};
+/* Collective. At most two classes; returns how many there are. */
+int dt_bench_links(struct dt_world *w, struct dt_link ret[2], struct dt_err *err);
+
+/* t = a + b x by least squares of the relative error, a and b not negative. Returns the error of dt_link. */
+double dt_fit_line(const double *x, const double *t, int n, double *ret_a, double *ret_b);
+
+#endif

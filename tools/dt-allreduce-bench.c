@@ -1,0 +1,407 @@
+/* dt-allreduce-bench: times and checks collectives, with the columns of nccl-tests; fits link costs. */
+#include "base/json.h"
+#include "base/opt.h"
+#include "base/progress.h"
+#include "base/tmpfile.h"
+#include "base/units.h"
+#include "comm/bench.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RESULTS_MAX 4096
+
+static struct {
+	uint64_t min_bytes, max_bytes, step_bytes;
+	bool max_given, step_given, factor_given;
+	double factor, min_busbw, timeout_s;
+	int64_t iters, warmup, check, root;
+	int kind, op, transport;
+	bool kind_given;
+	const char *datatype;
+	bool stats, cold, fit, json;
+} opt = {
+	.min_bytes = 1 << 10,
+	.max_bytes = 64 << 20,
+	.factor = 4,
+	.timeout_s = 60,
+	.iters = 20,
+	.warmup = 5,
+	.check = 1,
+	.datatype = "f32",
+};
+
+static const struct dt_opt opts[] = {
+	{"collective", 0, DT_OPT_CHOICE, &opt.kind, DT_BENCH_CHOICES "|all",
+	 "which collective; all: one after another", .given = &opt.kind_given},
+	DT_OPT_HEADING("Sizes, bytes as in the size column"),
+	{"min-bytes", 'b', DT_OPT_SIZE, &opt.min_bytes, "SIZE", "smallest size [1KiB]"},
+	{"max-bytes", 'e', DT_OPT_SIZE, &opt.max_bytes, "SIZE",
+	 "largest size [64MiB, or the smallest if that is larger]", .given = &opt.max_given},
+	{"step-bytes", 'i', DT_OPT_SIZE, &opt.step_bytes, "SIZE", "add SIZE from one size to the next",
+	 .given = &opt.step_given},
+	{"step-factor", 'f', DT_OPT_REAL, &opt.factor, "X", "multiply by X from one size to the next [4]",
+	 .min = 1.01, .max = 1e6, .given = &opt.factor_given},
+	DT_OPT_HEADING("Measuring"),
+	{"iters", 'n', DT_OPT_INT, &opt.iters, "N", "timed calls a size [20]", .min = 1, .max = 1000000},
+	{"warmup", 'w', DT_OPT_INT, &opt.warmup, "N", "calls before them [5]", .max = 1000000},
+	{"check", 'c', DT_OPT_INT, &opt.check, "0|1", "compare every element of one more call [1]", .min = 0,
+	 .max = 1},
+	{"op", 'o', DT_OPT_CHOICE, &opt.op, "sum|max|min|avg", "reduction [sum]"},
+	{"datatype", 'd', DT_OPT_STR, &opt.datatype, "TYPE",
+	 "f32, bf16, f16, f64, i32, i64, u8, u16 or i8, or float, bfloat16, half, double, int32 ... [f32]"},
+	{"root", 'r', DT_OPT_INT, &opt.root, "RANK", "root of a broadcast [0]", .max = 1 << 24, .min = 0},
+	{"cold", 0, DT_OPT_FLAG, &opt.cold, NULL, "walk through buffers larger than the last-level cache"},
+	{"transport", 0, DT_OPT_CHOICE, &opt.transport, "auto|mpi",
+	 "auto: shared memory inside a machine; mpi: MPI for everything [auto]"},
+	{"fit", 0, DT_OPT_FLAG, &opt.fit, NULL,
+	 "fit latency and bandwidth of each link class (always done with --json)"},
+	{"timeout", 0, DT_OPT_REAL, &opt.timeout_s, "SECONDS",
+	 "end the job when a call takes longer; 0: never [60]", .min = 0, .max = 1e6},
+	DT_OPT_HEADING("Output"),
+	{"stats", 0, DT_OPT_FLAG, &opt.stats, NULL,
+	 "add columns: fastest, mean, median and 99th percentile call, and the fraction of what memory "
+	 "allows"},
+	{"json", 0, DT_OPT_FLAG, &opt.json, NULL, "one JSON object instead of the table"},
+	{"min-busbw", 0, DT_OPT_REAL, &opt.min_busbw, "GB/s",
+	 "exit with 3 when the average bus bandwidth is below", .min = 0, .max = 1e9},
+	DT_OPT_END,
+};
+
+static const char *const examples[] = {
+	"mpirun -np 4 dt-allreduce-bench -b 8 -e 256M -f 2",
+	"mpirun -np 2 dt-allreduce-bench --json | jq '.links'",
+	"mpirun -np 8 dt-allreduce-bench --collective all -d bf16 --stats",
+	NULL,
+};
+
+static const struct dt_program program = {
+	.name = "dt-allreduce-bench",
+	.summary = "time and check collectives between ranks",
+	.operands = "",
+	.examples = examples,
+	.opts = opts,
+};
+
+/* nccl-tests' names, in the order of enum dt_dtype. */
+static const char *const nccl_type[DT_DTYPE_N] = {"float", "bfloat16", "half",	 "double", "int32",
+						  "int64", "uint8",    "uint16", "int8"};
+
+struct bench {
+	struct dt_world *w;
+	struct dt_comm *c;
+	struct dt_world_info info;
+	enum dt_dtype t;
+	double copy_gbs, busbw_sum;
+	int nbusbw;
+	int64_t wrong;
+	json_t *results; /* rank 0 with --json */
+	FILE *table;	 /* rank 0 without */
+};
+
+static int parse_type(const char *s)
+{
+	int t = dt_dtype_parse(s);
+
+	for (int i = 0; i < DT_DTYPE_N && t < 0; i++)
+		if (!strcmp(s, nccl_type[i]))
+			t = i;
+	return t;
+}
+
+static const char *kind_name(int k, char buf[32])
+{
+	return dt_opt_choice_name(DT_BENCH_CHOICES, k, buf, 32);
+}
+
+static void print_head(const struct bench *b, int kind)
+{
+	char name[32];
+	const char *more = opt.stats ? "       min      mean       p50       p99  bound" : "";
+	FILE *f = b->table;
+
+	if (!f)
+		return;
+	fprintf(f, "# %s over %d rank%s on %d machine%s, transport %s%s\n#\n", kind_name(kind, name),
+		b->info.size, b->info.size == 1 ? "" : "s", b->info.nodes, b->info.nodes == 1 ? "" : "s",
+		dt_comm_transport(b->c), opt.cold ? ", cold buffers" : "");
+	fprintf(f, "# %10s  %12s  %8s  %6s  %6s  %*s  %*s\n", "", "", "", "", "", opt.stats ? 78 : 31,
+		"out-of-place           ", opt.stats ? 78 : 31, "in-place             ");
+	for (int unit = 0; unit < 2; unit++) {
+		fprintf(f, "# %10s  %12s  %8s  %6s  %6s", unit ? "(B)" : "size",
+			unit ? "(elements)" : "count", unit ? "" : "type", unit ? "" : "redop",
+			unit ? "" : "root");
+		for (int i = 0; i < 2; i++)
+			fprintf(f, "  %9s  %6s  %6s  %6s%s", unit ? "(us)" : "time",
+				unit ? "(GB/s)" : "algbw", unit ? "(GB/s)" : "busbw", unit ? "" : "#wrong",
+				unit && opt.stats ? "      (us)      (us)      (us)      (us)    (%)"
+				: unit		  ? ""
+						  : more);
+		fputc('\n', f);
+	}
+}
+
+static void print_side(FILE *f, const struct dt_bench_result *r)
+{
+	char wrong[24] = "N/A", bound[16] = "N/A";
+
+	if (!r) {
+		fprintf(f, "  %9s  %6s  %6s  %6s", "N/A", "N/A", "N/A", "N/A");
+		if (opt.stats)
+			fprintf(f, "%10s%10s%10s%10s%7s", "N/A", "N/A", "N/A", "N/A", "N/A");
+		return;
+	}
+	if (r->wrong >= 0)
+		snprintf(wrong, sizeof(wrong), "%lld", (long long)r->wrong);
+	if (r->bound_fraction > 0)
+		snprintf(bound, sizeof(bound), "%.0f", 100 * r->bound_fraction);
+	fprintf(f, "  %9.2f  %6.2f  %6.2f  %6s", r->time_s * 1e6, r->algbw_gbs, r->busbw_gbs, wrong);
+	if (opt.stats)
+		fprintf(f, "%10.2f%10.2f%10.2f%10.2f%7s", r->min_s * 1e6, r->mean_s * 1e6, r->p50_s * 1e6,
+			r->p99_s * 1e6, bound);
+}
+
+static int add_json(struct bench *b, int kind, bool in_place, const struct dt_bench_result *r)
+{
+	char name[32], op[8];
+	bool reduces = dt_bench_reduces((enum dt_bench_kind)kind);
+	json_t *o = json_pack(
+		"{s:s, s:I, s:I, s:s, s:s?, s:i, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}",
+		"collective", kind_name(kind, name), "size_bytes", (json_int_t)r->bytes, "count",
+		(json_int_t)r->count, "dtype", dt_dtype_name(b->t), "op",
+		reduces ? dt_opt_choice_name("sum|max|min|avg", opt.op, op, sizeof(op)) : NULL, "root",
+		kind == DT_BENCH_BROADCAST ? (int)opt.root : -1, "in_place", in_place, "time_s", r->time_s,
+		"min_s", r->min_s, "mean_s", r->mean_s, "p50_s", r->p50_s, "p99_s", r->p99_s, "algbw_gbs",
+		r->algbw_gbs, "busbw_gbs", r->busbw_gbs, "bound_fraction",
+		r->bound_fraction > 0 ? json_real(r->bound_fraction) : json_null(), "wrong",
+		r->wrong >= 0 ? json_integer(r->wrong) : json_null());
+
+	return !o || json_array_append_new(b->results, o) ? -ENOMEM : 0;
+}
+
+static int run_size(struct bench *b, struct dt_bench *bench, int kind, size_t bytes, struct dt_err *err)
+{
+	bool two = dt_bench_has_in_place((enum dt_bench_kind)kind);
+	struct dt_bench_result r[2];
+	char op[8];
+
+	for (int i = 0; i < (two ? 2 : 1); i++) {
+		int rc = dt_bench_run(bench, bytes, i == 1, b->info.nodes == 1 ? b->copy_gbs : 0, &r[i], err);
+
+		if (rc)
+			return rc;
+		b->wrong += r[i].wrong > 0 ? r[i].wrong : 0;
+		if (kind != DT_BENCH_BARRIER) {
+			b->busbw_sum += r[i].busbw_gbs;
+			b->nbusbw++;
+		}
+		if (b->results && add_json(b, kind, i == 1, &r[i]))
+			return dt_err_sys(err, -ENOMEM, "results");
+	}
+	if (!b->table)
+		return 0;
+	fprintf(b->table, "%12zu  %12zu  %8s  %6s  %6d", r[0].bytes, r[0].count, nccl_type[b->t],
+		dt_bench_reduces((enum dt_bench_kind)kind)
+			? dt_opt_choice_name("sum|max|min|avg", opt.op, op, sizeof(op))
+			: "none",
+		kind == DT_BENCH_BROADCAST ? (int)opt.root : -1);
+	print_side(b->table, &r[0]);
+	print_side(b->table, two ? &r[1] : NULL);
+	fputc('\n', b->table);
+	if (fflush(b->table))
+		return dt_err_sys(err, -errno, "cannot write results");
+	return 0;
+}
+
+static size_t next_size(size_t s)
+{
+	size_t n;
+
+	if (opt.step_given)
+		return s + opt.step_bytes;
+	n = (size_t)((double)s * opt.factor);
+	return n > s ? n : s + 1;
+}
+
+static int run_kind(struct bench *b, int kind, struct dt_progress *bar, struct dt_err *err)
+{
+	struct dt_bench_opts o = {.kind = (enum dt_bench_kind)kind,
+				  .t = b->t,
+				  .op = (enum dt_redop)opt.op,
+				  .root = (int)opt.root,
+				  .iters = (int)opt.iters,
+				  .warmup = (int)opt.warmup,
+				  .check = opt.check,
+				  .cold = opt.cold};
+	struct dt_bench *bench = NULL;
+	int rc = dt_bench_open(&bench, b->c, &o, opt.max_bytes, err);
+
+	if (!rc)
+		print_head(b, kind);
+	for (size_t s = opt.min_bytes; s <= opt.max_bytes && !rc; s = next_size(s)) {
+		rc = run_size(b, bench, kind, s, err);
+		dt_progress_set(bar, ++bar->done);
+		if (kind == DT_BENCH_BARRIER)
+			break;
+	}
+	dt_bench_close(bench);
+	return rc;
+}
+
+static int finish_json(struct bench *b, const struct dt_link *link, int nlink, double avg, struct dt_err *err)
+{
+	json_t *links = json_array(), *o;
+	int rc;
+
+	for (int i = 0; i < nlink; i++)
+		json_array_append_new(links, json_pack("{s:s, s:i, s:f, s:f, s:f}", "class", link[i].name,
+						       "ranks", link[i].ranks, "latency_s", link[i].latency_s,
+						       "bandwidth_gbs", link[i].bandwidth_gbs,
+						       "relative_error", link[i].error));
+	o = json_pack("{s:i, s:s, s:i, s:i, s:s, s:b, s:f, s:O, s:o, s:I, s:f}", "schema", 1, "program",
+		      program.name, "ranks", b->info.size, "nodes", b->info.nodes, "transport",
+		      dt_comm_transport(b->c), "cold", opt.cold, "copy_gbs", b->copy_gbs, "results",
+		      b->results, "links", links, "out_of_bounds", (json_int_t)b->wrong, "avg_busbw_gbs",
+		      avg);
+	rc = o ? dt_json_write_line(stdout, o, err) : dt_err_sys(err, -ENOMEM, "results");
+	json_decref(o);
+	return rc;
+}
+
+static void finish_table(const struct bench *b, const struct dt_link *link, int nlink, double avg)
+{
+	fprintf(b->table, "# Out of bounds values : %lld %s\n", (long long)b->wrong,
+		b->wrong ? "FAILED" : "OK");
+	fprintf(b->table, "# Avg bus bandwidth    : %g\n", avg);
+	fprintf(b->table, "# Copy bandwidth       : %.4g GB/s read and written by all ranks of a machine\n",
+		b->copy_gbs);
+	for (int i = 0; i < nlink; i++)
+		fprintf(b->table,
+			"# Link %-15s : latency %.3g us, bandwidth %.4g GB/s, fitted within %.0f%%\n",
+			link[i].name, link[i].latency_s * 1e6, link[i].bandwidth_gbs, 100 * link[i].error);
+}
+
+/* Everything between the world and its end. Returns an exit status, the same on all ranks. */
+static int run(struct bench *b, struct dt_err *err)
+{
+	struct dt_link link[2];
+	struct dt_progress bar = {0};
+	int nlink = 0, rc, first = opt.kind == DT_BENCH_N ? 0 : opt.kind;
+	int last = opt.kind == DT_BENCH_N ? DT_BENCH_N - 1 : opt.kind;
+	bool speaks = b->info.rank == 0;
+	double avg;
+
+	rc = dt_bench_copy(b->w, b->c, &b->copy_gbs, err);
+	if (!rc && (opt.fit || opt.json)) {
+		nlink = dt_bench_links(b->w, link, err);
+		rc = nlink < 0 ? nlink : 0;
+	}
+	if (speaks && opt.json) {
+		b->results = json_array();
+		for (size_t s = opt.min_bytes; s <= opt.max_bytes; s = next_size(s))
+			bar.total += (uint64_t)(last - first + 1);
+		dt_progress_start(&bar, stderr, "sizes", bar.total, false);
+	} else if (speaks) {
+		b->table = stdout;
+	}
+	for (int k = first; k <= last && !rc; k++)
+		rc = run_kind(b, k, &bar, err);
+	dt_progress_end(&bar);
+	avg = b->nbusbw ? b->busbw_sum / b->nbusbw : 0;
+	if (!rc && b->results)
+		rc = finish_json(b, link, nlink, avg, err);
+	else if (!rc && b->table)
+		finish_table(b, link, nlink, avg);
+	json_decref(b->results);
+	if (rc)
+		return DT_EXIT_FAILED;
+	return b->wrong || avg < opt.min_busbw ? DT_EXIT_NO : DT_EXIT_OK;
+}
+
+/* A usage error in the words of the option, or 0. */
+static int check_options(struct bench *b, FILE *errout)
+{
+	int t = parse_type(opt.datatype);
+	size_t n = 0;
+
+	if (t < 0)
+		return dt_opt_usage_error(&program, errout, "option '--datatype': unknown type '%s'",
+					  opt.datatype);
+	if (!opt.max_given && opt.max_bytes < opt.min_bytes)
+		opt.max_bytes = opt.min_bytes;
+	if (opt.min_bytes < 1)
+		return dt_opt_usage_error(&program, errout, "option '--min-bytes': at least 1 byte");
+	if (opt.max_bytes < opt.min_bytes)
+		return dt_opt_usage_error(&program, errout, "option '--max-bytes': smaller than --min-bytes");
+	if (opt.step_given && opt.factor_given)
+		return dt_opt_usage_error(&program, errout,
+					  "options '--step-bytes' and '--step-factor' exclude each other");
+	if (opt.step_given && !opt.step_bytes)
+		return dt_opt_usage_error(&program, errout, "option '--step-bytes': at least 1 byte");
+	if (opt.max_bytes > (uint64_t)1 << 46)
+		return dt_opt_usage_error(&program, errout, "option '--max-bytes': at most 64TiB");
+	for (size_t s = opt.min_bytes; s <= opt.max_bytes; s = next_size(s))
+		if (++n > RESULTS_MAX)
+			return dt_opt_usage_error(&program, errout, "more than %d sizes", RESULTS_MAX);
+	b->t = (enum dt_dtype)t;
+	return 0;
+}
+
+static int close_stdout(const struct dt_log *log)
+{
+	struct dt_err err;
+
+	if (!dt_close_stdout(&err))
+		return DT_EXIT_OK;
+	if (err.code != -EPIPE)
+		dt_log_err(log, &err);
+	return DT_EXIT_FAILED;
+}
+
+int main(int argc, char **argv)
+{
+	struct dt_log log = {.f = stderr, .name = program.name, .rank = -1};
+	struct dt_world_opts wo = {0};
+	struct bench b = {0};
+	struct dt_err err = {0};
+	bool speaks = dt_launch_rank() == 0;
+	FILE *quiet = speaks ? NULL : fopen("/dev/null", "w"), *errout = quiet ? quiet : stderr;
+	int status, n = dt_opt_main(&program, argc, argv, quiet ? quiet : stdout, errout, &status);
+
+	if (n > 0)
+		status = dt_opt_usage_error(&program, errout, "unexpected operand '%s'", argv[1]);
+	else if (n == 0)
+		status = check_options(&b, errout);
+	if (n != 0 || status) {
+		return n < 0 && !status && speaks ? close_stdout(&log) : status;
+	}
+	if (!opt.kind_given)
+		opt.kind = DT_BENCH_ALL_REDUCE;
+	wo.timeout_s = opt.timeout_s;
+	wo.transport = opt.transport ? DT_TRANSPORT_MPI : DT_TRANSPORT_AUTO;
+	if (dt_world_open(&b.w, &wo, &log, &err)) {
+		dt_log_err(&log, &err);
+		return DT_EXIT_FAILED;
+	}
+	dt_world_info(b.w, &b.info);
+	log.rank = b.info.size > 1 ? b.info.rank : -1;
+	if (opt.root >= b.info.size) {
+		status = dt_opt_usage_error(&program, errout, "option '--root': there is no rank %lld of %d",
+					    (long long)opt.root, b.info.size);
+		dt_world_finalize(b.w);
+		return status;
+	}
+	if (dt_comm_create(&b.c, b.w, "world", 0, 0, &err)) {
+		dt_log_err(&log, &err);
+		dt_world_abort(b.w, DT_EXIT_FAILED);
+	}
+	status = run(&b, &err);
+	if (status == DT_EXIT_FAILED) {
+		if (err.code != -EPIPE)
+			dt_log_err(&log, &err);
+		dt_world_abort(b.w, status);
+	}
+	dt_world_finalize(b.w);
+	return close_stdout(&log) ? DT_EXIT_FAILED : status;
+}
