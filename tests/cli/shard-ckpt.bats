@@ -1,0 +1,315 @@
+#!/usr/bin/env bats
+# dt-shard-ckpt on checkpoints written by make-ckpt, whose elements follow a formula (shard-ckpt.py).
+
+setup() {
+	S=$DT_BIN/dt-shard-ckpt
+	M=$DT_HELP/make-ckpt
+	T=$BATS_TEST_TMPDIR
+}
+
+has_h5py() {
+	/usr/bin/python3 -c 'import h5py' 2>/dev/null || skip "python3-h5py is not installed"
+}
+
+# put FILE OFFSET BYTES: writes over bytes of a file
+put() {
+	printf "$3" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
+}
+
+@test "help leads with examples" {
+	run "$S" --help
+	[ "$status" -eq 0 ]
+	[[ $output == *"dt-shard-ckpt verify run/latest"* ]]
+}
+
+@test "usage errors are 2 and name the mistake" {
+	run "$S" reshard a b
+	[ "$status" -eq 2 ]
+	[[ $output == *"--layout"* ]]
+	run "$S" reshard --layout dp0 a b
+	[ "$status" -eq 2 ]
+	run "$S" diff one
+	[ "$status" -eq 2 ]
+	run "$S" cut a
+	[ "$status" -eq 2 ]
+}
+
+@test "a path that is not a checkpoint is 1 with one line" {
+	run "$S" ls "$T/nothing"
+	[ "$status" -eq 1 ]
+	[ "${#lines[@]}" -eq 1 ]
+	[[ $output == *"No such file"* ]]
+	run "$S" verify "$T"
+	[ "$status" -eq 1 ]
+	[[ $output == *"not a checkpoint"* ]]
+}
+
+@test "ls lists every tensor with its cut" {
+	"$M" "$T/a" 5 dp2.tp2.z1 1
+	run "$S" ls "$T/a"
+	[ "$status" -eq 0 ]
+	[[ $output == *"layout dp2.tp2.z1, 117 tensors"* ]]
+	[[ $output =~ model/embed.weight\ +f32\ +50x24\ +2x1\ +2 ]]
+	"$S" ls --json "$T/a" | jq -e '.schema == 1 and .step == 5 and (.tensors | length) == 117 and
+		.total_bytes == ([.tensors[].bytes] | add) and
+		(.tensors[] | select(.name == "model/layers.0.mlp.down.weight") | .cut == [1, 2] and .dtype == "f32")'
+}
+
+@test "verify says ok, of several checkpoints" {
+	"$M" "$T/a" 1 pp3 1
+	"$M" "$T/b" 1 dp2 1 compress bf16
+	run "$S" verify "$T/a" "$T/b/step-00000001"
+	[ "$status" -eq 0 ]
+	[[ ${lines[0]} == "$T/a: ok"* ]]
+	[[ ${lines[1]} == "$T/b/step-00000001: ok"* ]]
+	"$S" verify --json -j 3 "$T/a" | jq -e '.ok and .schema == 1 and .checkpoints[0].findings == []'
+}
+
+@test "a flipped byte in a piece is 3 with file and tensor" {
+	"$M" "$T/a" 1 tp2 1
+	where=$(jq -r '.files as $f | .tensors[] | select(.name == "m/layers.1.mlp.up.weight") | .pieces[1] |
+		"\($f[.file].name) \(.at)"' "$T/a/latest/manifest.json")
+	file=${where% *} at=${where#* }
+	put "$T/a/latest/$file" $((at + 77)) '\x55'
+	run "$S" verify "$T/a"
+	[ "$status" -eq 3 ]
+	[ "${#lines[@]}" -eq 1 ]
+	[[ $output == *"$file"*"m/layers.1.mlp.up.weight"*"checksum mismatch"* ]]
+	run "$S" verify --json "$T/a"
+	[ "$status" -eq 3 ]
+	jq -e '.ok == false and (.checkpoints[0].findings | length) == 1' <<<"$output"
+	run "$S" stats "$T/a"
+	[ "$status" -eq 3 ]
+	run "$S" cat m/layers.1.mlp.up.weight "$T/a"
+	[ "$status" -eq 3 ]
+	run "$S" reshard --layout dp1 "$T/a" "$T/b"
+	[ "$status" -eq 3 ]
+	[ ! -e "$T/b/latest" ]
+	run ls "$T/b"
+	[ -z "$output" ]
+}
+
+@test "a truncated, a missing and swapped shards are 3 and named" {
+	"$M" "$T/a" 1 dp3 1
+	cp -r "$T/a/step-00000001" "$T/t" && truncate -s -100 "$T/t/shard-00001.h5"
+	run "$S" verify "$T/t"
+	[ "$status" -eq 3 ]
+	[[ $output == *"shard-00001.h5"*"the manifest says"*"model/"* ]]
+	cp -r "$T/a/step-00000001" "$T/m" && rm "$T/m/shard-00002.h5"
+	run "$S" verify "$T/m"
+	[ "$status" -eq 3 ]
+	[[ $output == *"shard-00002.h5"*"No such file"*"model/"* ]]
+	cp -r "$T/a/step-00000001" "$T/s"
+	mv "$T/s/shard-00000.h5" "$T/s/x" && mv "$T/s/shard-00001.h5" "$T/s/shard-00000.h5" && mv "$T/s/x" "$T/s/shard-00001.h5"
+	run "$S" verify "$T/s"
+	[ "$status" -eq 3 ]
+	[[ $output == *"shard-00000.h5"* ]]
+	[[ $output == *"shard-00001.h5"* ]]
+	rm "$T/t/index.h5"
+	run "$S" verify "$T/t"
+	[[ $output == *"index.h5"* ]]
+}
+
+@test "a checkpoint of another run's index is found out" {
+	"$M" "$T/a" 1 dp2 1
+	"$M" "$T/b" 1 tp2 1
+	cp "$T/b/latest/index.h5" "$T/a/latest/index.h5"
+	run "$S" verify "$T/a"
+	[ "$status" -eq 3 ]
+	[[ $output == *"index.h5"*"embed.weight"* ]]
+}
+
+@test "a manifest from the future is refused by number, a changed one by its checksum" {
+	"$M" "$T/a" 1 dp1 1
+	sed -i 's/"version":1/"version":7/' "$T/a/latest/manifest.json"
+	run "$S" ls "$T/a/latest"
+	[ "$status" -eq 1 ]
+	[[ $output == *"version 7 is newer than 1"* ]]
+	sed -i 's/"version":7/"version":1/; s/"cursor":17/"cursor":18/' "$T/a/latest/manifest.json"
+	run "$S" verify "$T/a/latest"
+	[ "$status" -eq 3 ]
+	[[ $output == *"does not match its own checksum"* ]]
+}
+
+@test "a root falls back to the newest complete step and says so" {
+	"$M" "$T/a" 1 dp2 1
+	"$M" "$T/a" 2 dp2 2
+	rm "$T/a/step-00000002/shard-00001.h5"
+	run "$S" ls "$T/a"
+	[ "$status" -eq 0 ]
+	[[ $output == *"using step-00000001: cannot open"*"shard-00001.h5"* ]]
+	[[ $output == *"step 1, layout"* ]]
+	run "$S" verify "$T/a"
+	[ "$status" -eq 3 ]
+}
+
+@test "what a crash left is not seen, and goes with the next save" {
+	"$M" "$T/a" 1 dp2 1
+	run "$M" "$T/a" 2 dp2 2 crash
+	[ "$status" -eq 137 ]
+	[ -d "$T/a/step-00000002.tmp" ]
+	run "$S" verify "$T/a"
+	[ "$status" -eq 0 ]
+	"$M" "$T/a" 3 dp2 2 keep1
+	[ "$(ls "$T/a" | tr '\n' ' ')" = "latest step-00000003 " ]
+}
+
+@test "diff: equal, values, shapes, missing, tolerance" {
+	"$M" "$T/a" 1 dp2.tp2.z1 1
+	"$M" "$T/b" 9 pp2 1
+	"$M" "$T/c" 1 pp2 2
+	"$M" "$T/h" 1 pp2 1 bf16
+	"$M" "$T/t" 1 pp2 1 tied
+	run "$S" diff "$T/a" "$T/b"
+	[ "$status" -eq 0 ]
+	[ "$output" = "equal: 117 tensors" ]
+	run "$S" diff "$T/a" "$T/c"
+	[ "$status" -eq 3 ]
+	[[ $output == *"117 of 117 tensors differ"* ]]
+	run "$S" diff --tolerance 0.004 "$T/a" "$T/h"
+	[ "$status" -eq 0 ]
+	run "$S" diff --tolerance 0.0004 "$T/a" "$T/h"
+	[ "$status" -eq 3 ]
+	run "$S" diff "$T/a" "$T/t"
+	[ "$status" -eq 3 ]
+	[[ $output =~ model/head.weight\ +only\ in\ A ]]
+	run "$S" diff --json "$T/t" "$T/a"
+	[ "$status" -eq 3 ]
+	jq -e '.equal == false and .tensors_differ == 3 and ([.tensors[] | select(.why == "only in B")] | length) == 3' <<<"$output"
+}
+
+@test "reshard: thirty random pairs of layouts, there and back, bit by bit" {
+	layouts=(dp1 dp2 dp3 tp2 pp2 pp3 dp2.z1 dp3.z1 dp5.z1 dp2.z2 dp4.z3 tp2.z1 dp2.tp2 dp2.tp2.z1 dp3.tp2.pp2.z1
+		dp2.pp3.z1 cp2 dp2.cp2.z1 dp2.cp2.tp2 dp2.tp2.pp3.cp2.z3 dp7.z3 dp16.z1)
+	RANDOM=4242
+	"$M" "$T/truth" 3 dp1 11
+	"$M" "$T/tied-truth" 3 dp1 11 tied
+	for i in $(seq 30); do
+		a=${layouts[RANDOM % ${#layouts[@]}]}
+		b=${layouts[RANDOM % ${#layouts[@]}]}
+		words=()
+		truth=$T/truth
+		if [ $((i % 3)) -eq 0 ]; then
+			words+=(tied)
+			truth=$T/tied-truth
+		fi
+		[ $((i % 5)) -ne 0 ] || words+=(compress)
+		rm -rf "$T/a" "$T/b" "$T/c"
+		"$M" "$T/a" 3 "$a" 11 "${words[@]}"
+		"$S" reshard --layout "$b" "$T/a" "$T/b" >"$T/out" || { echo "$a -> $b"; return 1; }
+		"$S" reshard --layout "$a" "$T/b" "$T/c" >>"$T/out" || { echo "$b -> $a"; return 1; }
+		"$S" verify "$T/b" "$T/c" >"$T/out" || { cat "$T/out"; return 1; }
+		"$S" diff "$T/b" "$truth" >"$T/out" || { echo "$a -> $b"; cat "$T/out"; return 1; }
+		"$S" diff "$T/c" "$T/a" >"$T/out" || { echo "$a -> $b -> $a"; cat "$T/out"; return 1; }
+	done
+}
+
+@test "reshard: metadata stays, the layout is the new one, every rank has a share" {
+	"$M" "$T/a" 3 dp2.tp2 1
+	"$S" reshard --layout z1.dp4 "$T/a" "$T/b"
+	m=$T/b/latest/manifest.json
+	jq -e '.layout == "dp4.z1" and .data.cursor == 51 and .model.name == "tiny" and (.files | length) == 4' "$m"
+	# states are spread evenly: no rank holds more than 1.5 times the least
+	jq -e '.tensors | map(.pieces[] + {d: .dtype}) | group_by(.file) |
+		map([.[] | .shape | reduce .[] as $x (1; . * $x)] | add) | (max / min) < 1.5' "$m"
+}
+
+@test "reshard: to a step folder, not over one, not to another step" {
+	"$M" "$T/a" 3 dp2 1
+	run "$S" reshard --layout tp2 "$T/a" "$T/b/step-00000003/"
+	[ "$status" -eq 0 ]
+	[ "$output" = "$T/b/step-00000003" ]
+	[ -f "$T/b/step-00000003/manifest.json" ]
+	run "$S" reshard --layout tp2 "$T/a" "$T/b"
+	[ "$status" -eq 1 ]
+	[[ $output == *"File exists"* ]]
+	run "$S" reshard --layout tp2 "$T/a" "$T/a"
+	[ "$status" -eq 1 ]
+	[[ $output == *"source itself"* ]]
+	run "$S" reshard --layout tp2 "$T/a" "$T/c/step-00000004"
+	[ "$status" -eq 2 ]
+	run "$S" reshard --layout tp5 "$T/a" "$T/d"
+	[ "$status" -eq 1 ]
+	[[ $output == *"tp5"* ]]
+	[ ! -e "$T/d" ]
+}
+
+@test "reshard to a pipe is a tar stream of a whole root" {
+	"$M" "$T/a" 3 dp2 1
+	mkdir "$T/x" "$T/spool"
+	TMPDIR=$T/spool "$S" reshard --layout tp2 "$T/a" - </dev/null | tar xf - -C "$T/x"
+	"$S" verify "$T/x"
+	"$S" diff "$T/a" "$T/x"
+	run ls -A "$T/spool"
+	[ -z "$output" ]
+	# a reader that goes away ends it quietly, and nothing stays behind
+	run bash -c 'TMPDIR=$1 "$2" reshard --layout tp2 "$3" - | true; exit ${PIPESTATUS[0]}' _ "$T/spool" "$S" "$T/a"
+	[ "$status" -eq 1 ] || [ "$status" -eq 141 ] || [ "$status" -eq 0 ]
+	[ -z "$output" ]
+	run ls -A "$T/spool"
+	[ -z "$output" ]
+	run bash -c '"$1" reshard --layout tp2 "$2" - >/dev/full' _ "$S" "$T/a"
+	[ "$status" -eq 1 ]
+	[[ $output == *"No space left"* ]]
+}
+
+@test "cat prints numbers, rows as lines, or bytes" {
+	"$M" "$T/a" 3 dp2.tp2.z1 1
+	"$S" cat norm.weight "$T/a" | awk 'NF != 1 { exit 1 } END { exit NR != 24 }'
+	"$S" cat model/embed.weight "$T/a" | awk 'NF != 24 { exit 1 } END { exit NR != 50 }'
+	[ "$("$S" cat --raw embed.weight "$T/a" | wc -c)" -eq 4800 ]
+	"$S" cat --raw embed.weight "$T/a" | od -A n -v -t f4 -w96 | awk '{ $1 = $1; print }' >"$T/od"
+	"$S" cat embed.weight "$T/a" | cmp - "$T/od"
+	run "$S" cat nothing "$T/a"
+	[ "$status" -eq 1 ]
+	[[ $output == *"has no tensor 'nothing'"* ]]
+}
+
+@test "a full disk is 1 with one line, for every command" {
+	"$M" "$T/a" 3 dp2 1
+	for c in ls verify stats "ls --json" "cat embed.weight" "diff $T/a"; do
+		run bash -c '"$1" $2 "$3" >/dev/full' _ "$S" "$c" "$T/a"
+		[ "$status" -eq 1 ]
+		[ "${#lines[@]}" -eq 1 ]
+		[[ $output == *"No space left"* ]]
+	done
+}
+
+@test "stats counts and measures" {
+	"$M" "$T/a" 3 dp2 1
+	"$S" stats --json "$T/a" | jq -e '(.tensors | length) == 117 and all(.tensors[]; .nans == 0 and .min >= -9 and .max < 10.6)'
+	run "$S" stats "$T/a"
+	[[ ${lines[0]} =~ tensor\ +mean\ +std ]]
+}
+
+@test "h5py and h5dump see whole tensors through the index of several ranks, also after moving" {
+	has_h5py
+	"$M" "$T/a" 3 dp2.tp2.pp2.z1 23
+	"$M" "$T/b" 3 dp2.tp2.z1 24 compress bf16
+	/usr/bin/python3 "$DT_SRC/tests/cli/shard-ckpt.py" "$T/a/latest" 23
+	/usr/bin/python3 "$DT_SRC/tests/cli/shard-ckpt.py" "$T/b/latest" 24 bf16
+	mkdir -p "$T/else/where" && mv "$T/a/step-00000003" "$T/else/where/moved"
+	/usr/bin/python3 "$DT_SRC/tests/cli/shard-ckpt.py" "$T/else/where/moved" 23
+	command -v h5dump >/dev/null || skip "hdf5-tools is not installed"
+	h5dump -y -w 1 -d /model/norm.weight "$T/else/where/moved/index.h5" | sed -n '/DATA {/,/}/p' | grep -v '[{}]' |
+		tr -d ' ,' >"$T/dump"
+	"$S" cat norm.weight "$T/else/where/moved" >"$T/cat"
+	paste "$T/dump" "$T/cat" | awk '{ d = $1 - $2 } d > 1e-4 || d < -1e-4 { exit 1 } END { exit NR != 24 }'
+	h5dump -y -w 1 -d /model/norm.weight "$T/b/latest/index.h5" | grep -q DATA
+}
+
+@test "the example of dt-checkpoint(5) reads every tensor" {
+	has_h5py
+	command -v mandoc >/dev/null || skip "mandoc is not installed"
+	"$M" "$T/a" 3 dp2.tp2.pp2.z1 23
+	"$M" "$T/b" 3 dp2.z1 23 compress bf16
+	/usr/bin/python3 "$DT_SRC/tests/cli/shard-ckpt.py" --manual "$DT_SRC/man/dt-checkpoint.5" "$T/a/latest"
+	/usr/bin/python3 "$DT_SRC/tests/cli/shard-ckpt.py" --manual "$DT_SRC/man/dt-checkpoint.5" "$T/b/latest"
+}
+
+@test "resharding is reproducible byte by byte" {
+	"$M" "$T/a" 3 dp2.tp2.z1 1
+	"$S" reshard --layout dp3.z1 "$T/a" "$T/b"
+	"$S" reshard --layout dp3.z1 "$T/a" "$T/c"
+	diff -r "$T/b/step-00000003" "$T/c/step-00000003"
+}

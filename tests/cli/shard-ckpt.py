@@ -1,0 +1,73 @@
+#!/usr/bin/python3
+"""Checks a checkpoint made by make-ckpt with h5py alone, against the formula its elements come from.
+
+shard-ckpt.py FOLDER SEED [bf16]: reads whole tensors by name through index.h5; exit 77 without h5py.
+shard-ckpt.py --manual PAGE FOLDER: runs the example of dt-checkpoint(5) and compares with index.h5.
+"""
+import json
+import re
+import subprocess
+import sys
+
+try:
+    import h5py
+    import numpy as np
+except ImportError:
+    sys.exit(77)
+
+
+def value(seed, name, n):
+    h = 2166136261
+    for c in name.encode():
+        h = (h ^ c) * 16777619 & 0xFFFFFFFF
+    i = np.arange(n, dtype=np.uint64)
+    x = (np.uint64(h * 2654435761 & 0xFFFFFFFF) + i * np.uint64(40503) + np.uint64(seed * 97)) & np.uint64(0xFFFFFFFF)
+    return ((x % np.uint64(20011)).astype(np.float32) / np.float32(1024) - np.float32(9)).astype(np.float32)
+
+
+def to_bf16(x):
+    u = x.view(np.uint32).astype(np.uint64)
+    return ((u + np.uint64(0x7FFF) + (u >> np.uint64(16) & np.uint64(1))) & np.uint64(0xFFFF0000)).astype(np.uint32).view(np.float32)
+
+
+def check_values(folder, seed, bf16):
+    names = []
+    with h5py.File(folder + "/index.h5", "r") as f:
+        f.visititems(lambda n, o: names.append(n) if isinstance(o, h5py.Dataset) else None)
+        listed = json.load(open(folder + "/manifest.json"))["tensors"]
+        assert sorted(names) == sorted(t["name"] for t in listed), "index and manifest list other tensors"
+        for name in names:
+            got = f[name][...].astype(np.float32)
+            want = value(seed, name, got.size).reshape(got.shape)
+            if bf16 and name.startswith("model/"):
+                want = to_bf16(want)
+            assert np.array_equal(got, want), name
+    print(len(names), "tensors as expected")
+
+
+def check_manual(page, folder):
+    text = subprocess.run(["mandoc", "-T", "utf8", "-O", "width=200", page], capture_output=True, check=True).stdout.decode()
+    text = re.sub(".\b", "", text)
+    lines = text[text.index("EXAMPLES"):].splitlines()
+    start = next(i for i, l in enumerate(lines) if l.strip().startswith("import"))
+    indent = len(lines[start]) - len(lines[start].lstrip())
+    code = []
+    for l in lines[start:]:
+        if l.strip() and len(l) - len(l.lstrip()) < indent:
+            break
+        code.append(l[indent:])
+    scope = {"__name__": "manual"}
+    exec("\n".join(code), scope)
+    n = 0
+    with h5py.File(folder + "/index.h5", "r") as f:
+        for name, got in scope["read_checkpoint"](folder):
+            assert np.array_equal(np.asarray(got, dtype=np.float32), f[name][...].astype(np.float32)), name
+            n += 1
+    assert n > 0
+    print(n, "tensors read by the example")
+
+
+if sys.argv[1] == "--manual":
+    check_manual(sys.argv[2], sys.argv[3])
+else:
+    check_values(sys.argv[1], int(sys.argv[2]), "bf16" in sys.argv[3:])

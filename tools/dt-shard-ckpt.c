@@ -1,0 +1,605 @@
+/* dt-shard-ckpt: looks into checkpoints, checks, compares and recuts them. */
+#include "base/json.h"
+#include "base/log.h"
+#include "base/opt.h"
+#include "base/progress.h"
+#include "base/table.h"
+#include "base/tmpfile.h"
+#include "base/units.h"
+#include "ckpt/ckpt.h"
+#include "plan/layout.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool json, raw, compress;
+static double tolerance;
+static bool tolerance_given;
+static int64_t workers;
+static const char *layout_text;
+
+static const struct dt_opt opts[] = {
+	{"json", 0, DT_OPT_FLAG, &json, .help = "print one JSON object", .commands = "ls,verify,diff,stats"},
+	{"workers", 'j', DT_OPT_INT, &workers, "N", "reading threads (default: one a processor, at most 8)",
+	 "verify", 1, 64},
+	{"tolerance", 't', DT_OPT_REAL, &tolerance, "X",
+	 "call tensors equal up to X times the largest magnitude in A (default: bit by bit)", "diff", 0, 1e30,
+	 &tolerance_given},
+	{"layout", 'l', DT_OPT_STR, &layout_text, "LAYOUT",
+	 "the layout to cut for, as dp2.tp4.pp2.z1 (dt-layout(7))", "reshard"},
+	{"compress", 0, DT_OPT_FLAG, &compress, .help = "shuffle and deflate the pieces",
+	 .commands = "reshard"},
+	{"raw", 0, DT_OPT_FLAG, &raw, .help = "write the elements as little-endian bytes", .commands = "cat"},
+	DT_OPT_END,
+};
+static const struct dt_command commands[] = {
+	{"ls", "CKPT", "List the tensors and how they are cut"},
+	{"verify", "CKPT...", "Read everything and check structure and checksums"},
+	{"diff", "A B", "Compare two checkpoints tensor by tensor"},
+	{"reshard", "SRC DST", "Write SRC again as another layout would have; DST - is a tar stream"},
+	{"cat", "NAME CKPT", "Print the elements of a tensor"},
+	{"stats", "CKPT", "Print mean, deviation, extremes, zeros and non-numbers of each tensor"},
+	{NULL},
+};
+static const char *const examples[] = {"dt-shard-ckpt verify run/latest",
+				       "dt-shard-ckpt reshard --layout tp2 run serve-tp2", NULL};
+static const struct dt_program prog = {
+	.name = "dt-shard-ckpt",
+	.summary = "Inspect, verify, compare and recut checkpoints.",
+	.examples = examples,
+	.opts = opts,
+	.commands = commands,
+};
+static const struct dt_log logger = {.f = NULL, .name = "dt-shard-ckpt", .rank = -1};
+static volatile sig_atomic_t stopped;
+
+static void on_signal(int sig)
+{
+	stopped = sig;
+}
+
+/* A damaged checkpoint is an answer (3), not a failure of ours. */
+static int fail(const struct dt_err *err)
+{
+	struct dt_log log = logger;
+
+	log.f = stderr;
+	if (err->code != -EPIPE)
+		dt_log_err(&log, err);
+	return err->code == -EBADMSG ? DT_EXIT_NO : DT_EXIT_FAILED;
+}
+
+static int open_ckpt(const char *path, struct dt_ckpt **ret)
+{
+	struct dt_err err = {0};
+
+	if (dt_ckpt_open(path, ret, &err) < 0)
+		return fail(&err);
+	if (dt_ckpt_note(*ret))
+		fprintf(stderr, "%s: %s\n", prog.name, dt_ckpt_note(*ret));
+	return 0;
+}
+
+static int print_json(json_t *o)
+{
+	struct dt_err err = {0};
+	int rc = dt_json_write_line(stdout, o, &err);
+
+	json_decref(o);
+	return rc < 0 ? fail(&err) : 0;
+}
+
+static void draw(void *arg, uint64_t done, uint64_t total)
+{
+	struct dt_progress *bar = arg;
+
+	bar->total = total;
+	dt_progress_set(bar, done);
+}
+
+static json_t *ints(int n, const int64_t *v)
+{
+	json_t *a = json_array();
+
+	for (int i = 0; i < n; i++)
+		json_array_append_new(a, json_integer(v[i]));
+	return a;
+}
+
+static const char *join(char *buf, size_t n, int count, const int64_t *v)
+{
+	size_t k = 0;
+
+	buf[0] = '\0';
+	for (int i = 0; i < count && k < n; i++)
+		k += (size_t)snprintf(buf + k, n - k, "%s%" PRId64, i ? "x" : "", v[i]);
+	return buf;
+}
+
+/* How many different offsets each dimension has; true when the pieces are that grid and nothing else. */
+static bool grid_of(const struct dt_ckpt *c, int i, const struct dt_ckpt_tensor *t, int64_t *grid)
+{
+	int64_t product = 1;
+
+	for (int d = 0; d < t->ndim; d++) {
+		int64_t seen[1024];
+		int n = 0;
+
+		for (int k = 0; k < t->npieces; k++) {
+			struct dt_ckpt_piece p;
+			int j = 0;
+
+			dt_ckpt_piece(c, i, k, &p);
+			while (j < n && seen[j] != p.off[d])
+				j++;
+			if (j == n && n == 1024)
+				return false;
+			if (j == n)
+				seen[n++] = p.off[d];
+		}
+		grid[d] = n;
+		product *= n;
+	}
+	return product == t->npieces;
+}
+
+static int cmd_ls(char **argv)
+{
+	struct dt_table *tab = dt_table_new("tensor|dtype|shape|cut|>pieces|>size");
+	json_t *list = json_array();
+	uint64_t total = 0;
+	struct dt_ckpt *c;
+	int rc = open_ckpt(argv[0], &c);
+	char buf[128], size[32];
+
+	for (int i = 0; rc == 0 && i < dt_ckpt_ntensors(c); i++) {
+		struct dt_ckpt_tensor t;
+		int64_t grid[DT_CKPT_MAX_DIM];
+		bool regular;
+
+		dt_ckpt_tensor(c, i, &t);
+		regular = grid_of(c, i, &t, grid);
+		total += t.bytes;
+		dt_table_cell(tab, "%s", t.name);
+		dt_table_cell(tab, "%s", dt_dtype_name(t.dtype));
+		dt_table_cell(tab, "%s", join(buf, sizeof(buf), t.ndim, t.shape));
+		dt_table_cell(tab, "%s", regular ? join(buf, sizeof(buf), t.ndim, grid) : "ranges");
+		dt_table_cell(tab, "%d", t.npieces);
+		dt_table_cell(tab, "%s", dt_format_size(t.bytes, size, sizeof(size)));
+		json_array_append_new(list,
+				      json_pack("{s:s, s:s, s:o, s:o, s:i, s:I}", "name", t.name, "dtype",
+						dt_dtype_name(t.dtype), "shape", ints(t.ndim, t.shape), "cut",
+						regular ? ints(t.ndim, grid) : json_null(), "pieces",
+						t.npieces, "bytes", (json_int_t)t.bytes));
+	}
+	if (rc == 0) {
+		const char *lay = json_string_value(json_object_get(dt_ckpt_meta(c), "layout"));
+
+		if (json) {
+			rc = print_json(json_pack("{s:i, s:s, s:I, s:s*, s:I, s:O}", "schema", 1, "path",
+						  dt_ckpt_path(c), "step", (json_int_t)dt_ckpt_step(c),
+						  "layout", lay, "total_bytes", (json_int_t)total, "tensors",
+						  list));
+		} else {
+			dt_table_print(tab, stdout);
+			printf("\n%s: step %" PRId64 ", layout %s, %d tensors, %s\n", dt_ckpt_path(c),
+			       dt_ckpt_step(c), lay ? lay : "unknown", dt_ckpt_ntensors(c),
+			       dt_format_size(total, size, sizeof(size)));
+		}
+		dt_ckpt_close(c);
+	}
+	dt_table_free(tab);
+	json_decref(list);
+	return rc;
+}
+
+struct verifying {
+	struct dt_progress bar; /* first: draw() takes it */
+	json_t *findings;
+	uint64_t bytes;
+};
+
+static void on_finding(void *arg, const char *text)
+{
+	struct verifying *v = arg;
+
+	json_array_append_new(v->findings, json_string(text));
+}
+
+static void on_verified(void *arg, uint64_t done, uint64_t total)
+{
+	struct verifying *v = arg;
+
+	v->bytes = done;
+	draw(&v->bar, done, total);
+}
+
+/* Status of one checkpoint; out gets its JSON. */
+static int verify_one(const char *path, json_t *out)
+{
+	struct verifying v = {.findings = json_array()};
+	struct dt_err err = {0};
+	char size[32];
+	int n, status = 0;
+	size_t i;
+	json_t *f;
+
+	dt_progress_start(&v.bar, stderr, path, 0, true);
+	n = dt_ckpt_verify(path, (int)workers, on_finding, &v, on_verified, &err);
+	dt_progress_end(&v.bar);
+	if (n == -EBADMSG)
+		json_array_append_new(v.findings, json_string(err.msg));
+	else if (n < 0)
+		status = fail(&err);
+	if (status == 0 && json_array_size(v.findings))
+		status = DT_EXIT_NO;
+	if (!json && n != 0 && status == DT_EXIT_NO)
+		json_array_foreach(v.findings, i, f) printf("%s: broken: %s\n", path, json_string_value(f));
+	if (!json && n == 0)
+		printf("%s: ok, %s\n", path, dt_format_size(v.bytes, size, sizeof(size)));
+	if (status != DT_EXIT_FAILED)
+		json_array_append_new(out, json_pack("{s:s, s:b, s:I, s:O}", "path", path, "ok", n == 0,
+						     "bytes", (json_int_t)v.bytes, "findings", v.findings));
+	json_decref(v.findings);
+	return status;
+}
+
+static int cmd_verify(char **argv, int n)
+{
+	json_t *out = json_array();
+	int status = 0, rc;
+
+	if (!workers) {
+		workers = sysconf(_SC_NPROCESSORS_ONLN);
+		workers = workers < 1 ? 1 : workers > 8 ? 8 : workers;
+	}
+	for (int i = 0; i < n; i++) {
+		rc = verify_one(argv[i], out);
+		/* a failure of ours says less than a broken checkpoint, so it does not hide one */
+		if (rc == DT_EXIT_NO || status == 0)
+			status = rc;
+	}
+	if (json) {
+		rc = print_json(
+			json_pack("{s:i, s:b, s:O}", "schema", 1, "ok", status == 0, "checkpoints", out));
+		status = rc ? rc : status;
+	}
+	json_decref(out);
+	return status;
+}
+
+struct diffing {
+	struct dt_progress bar; /* first: draw() takes it */
+	struct dt_table *tab;
+	json_t *list;
+	int n;
+};
+
+static json_t *or_null(double x)
+{
+	return isfinite(x) ? json_real(x) : json_null();
+}
+
+static void on_delta(void *arg, const struct dt_ckpt_delta *d)
+{
+	struct diffing *v = arg;
+
+	v->n++;
+	json_array_append_new(v->list, json_pack("{s:s, s:b, s:s*, s:I, s:o, s:o}", "name", d->name, "equal",
+						 !d->differs, "why", d->why, "elements_differ",
+						 (json_int_t)d->n_differ, "max_abs", or_null(d->max_abs),
+						 "max_rel", or_null(d->max_rel)));
+	if (!d->differs)
+		return;
+	dt_table_cell(v->tab, "%s", d->name);
+	if (d->why) {
+		dt_table_cell(v->tab, "%s", d->why);
+		dt_table_end_row(v->tab);
+		return;
+	}
+	dt_table_cell(v->tab, "values");
+	dt_table_cell(v->tab, "%" PRIu64, d->n_differ);
+	dt_table_cell(v->tab, "%.3e", d->max_abs);
+	dt_table_cell(v->tab, "%.3e", d->max_rel);
+}
+
+static int cmd_diff(char **argv)
+{
+	struct diffing v = {.tab = dt_table_new("tensor|differs in|>elements|>max abs|>max rel"),
+			    .list = json_array()};
+	struct dt_ckpt *a = NULL, *b = NULL;
+	struct dt_err err = {0};
+	int rc = open_ckpt(argv[0], &a), n = 0;
+
+	if (rc == 0)
+		rc = open_ckpt(argv[1], &b);
+	if (rc == 0) {
+		dt_progress_start(&v.bar, stderr, "diff", 0, true);
+		n = dt_ckpt_diff(a, b, tolerance_given ? tolerance : -1, on_delta, &v, draw, &err);
+		dt_progress_end(&v.bar);
+		rc = n < 0 ? fail(&err) : n ? DT_EXIT_NO : 0;
+	}
+	if (n >= 0 && a && b && json) {
+		int w = print_json(json_pack("{s:i, s:b, s:i, s:i, s:O}", "schema", 1, "equal", n == 0,
+					     "tensors_total", v.n, "tensors_differ", n, "tensors", v.list));
+
+		rc = w ? w : rc;
+	} else if (n >= 0 && a && b) {
+		if (n)
+			dt_table_print(v.tab, stdout);
+		printf(n ? "%d of %d tensors differ\n" : "equal%.0d: %d tensors\n", n, v.n);
+	}
+	dt_table_free(v.tab);
+	json_decref(v.list);
+	dt_ckpt_close(a);
+	dt_ckpt_close(b);
+	return rc;
+}
+
+static bool draw_unless_stopped(void *arg, uint64_t done, uint64_t total)
+{
+	draw(arg, done, total);
+	return !stopped;
+}
+
+static int reshard_to(struct dt_ckpt *src, const struct dt_layout *l, const char *root, struct dt_err *err)
+{
+	struct dt_progress bar;
+	int rc;
+
+	dt_progress_start(&bar, stderr, "reshard", 0, true);
+	rc = dt_ckpt_reshard(src, l, root, compress, draw_unless_stopped, &bar, err);
+	dt_progress_end(&bar);
+	return rc;
+}
+
+/* Shards need random access while they are made, so the stream is spooled in a folder of its own first. */
+static int reshard_tar(struct dt_ckpt *src, const struct dt_layout *l, struct dt_err *err)
+{
+	const char *base = getenv("TMPDIR");
+	char spool[PATH_MAX];
+	struct dt_ckpt *c;
+	int rc;
+
+	if (isatty(STDOUT_FILENO))
+		return dt_err_set(err, -EINVAL, "a tar stream does not belong on a terminal");
+	snprintf(spool, sizeof(spool), "%s/dt-reshard-XXXXXX", base && *base ? base : "/var/tmp");
+	if (!mkdtemp(spool))
+		return dt_err_sys(err, -errno, "cannot create '%s'", spool);
+	signal(SIGPIPE, SIG_IGN);
+	rc = reshard_to(src, l, spool, err);
+	if (rc == 0)
+		rc = dt_ckpt_open(spool, &c, err);
+	if (rc == 0) {
+		rc = dt_ckpt_tar(c, STDOUT_FILENO, err);
+		dt_ckpt_close(c);
+	}
+	dt_remove_tree(spool, NULL);
+	return rc;
+}
+
+/* DST is ROOT/step-N of the same step, or a root. Returns false when it names another step. */
+static bool split_dst(const char *dst, int64_t step, char *root, size_t n, char *made, size_t made_n)
+{
+	char want[32];
+	const char *base;
+	size_t k;
+
+	snprintf(root, n, "%s", dst);
+	for (k = strlen(root); k > 1 && root[k - 1] == '/'; k--)
+		root[k - 1] = '\0';
+	base = strrchr(root, '/') ? strrchr(root, '/') + 1 : root;
+	snprintf(want, sizeof(want), "step-%08" PRId64, step);
+	if (!strncmp(base, "step-", 5)) {
+		if (strcmp(base, want))
+			return false;
+		k = (size_t)(base - root);
+		snprintf(root + k, n - k, ".");
+		if (k > 1)
+			root[k - 1] = '\0';
+	}
+	snprintf(made, made_n, "%s/%s", root, want);
+	return true;
+}
+
+static int cmd_reshard(char **argv)
+{
+	char root[PATH_MAX - 64], made[PATH_MAX], abs_src[PATH_MAX], abs_made[PATH_MAX];
+	struct dt_layout l;
+	struct dt_err err = {0};
+	struct dt_ckpt *c;
+	int rc;
+
+	if (!layout_text)
+		return dt_opt_usage_error(&prog, stderr, "reshard needs --layout");
+	if (dt_layout_parse(layout_text, &l, &err) < 0)
+		return dt_opt_usage_error(&prog, stderr, "%s", err.msg);
+	rc = open_ckpt(argv[0], &c);
+	if (rc)
+		return rc;
+	signal(SIGINT, on_signal);
+	signal(SIGTERM, on_signal);
+	if (!strcmp(argv[1], "-")) {
+		rc = reshard_tar(c, &l, &err);
+	} else if (!split_dst(argv[1], dt_ckpt_step(c), root, sizeof(root), made, sizeof(made))) {
+		dt_ckpt_close(c);
+		return dt_opt_usage_error(&prog, stderr, "'%s' names another step than the source's %" PRId64,
+					  argv[1], dt_ckpt_step(c));
+	} else if (access(made, F_OK) == 0) {
+		rc = dt_err_sys(&err, -EEXIST, "cannot write '%s'", made);
+		if (realpath(made, abs_made) && realpath(dt_ckpt_path(c), abs_src) &&
+		    !strcmp(abs_made, abs_src))
+			dt_err_hint(&err, "it is the source itself");
+	} else {
+		rc = reshard_to(c, &l, root, &err);
+		if (rc == 0)
+			printf("%s\n", made);
+	}
+	dt_ckpt_close(c);
+	if (stopped) {
+		signal(stopped, SIG_DFL);
+		raise(stopped);
+	}
+	return rc < 0 ? fail(&err) : 0;
+}
+
+static void print_numbers(enum dt_dtype t, const void *data, int64_t n, int64_t width, int64_t first)
+{
+	for (int64_t i = 0; i < n; i++) {
+		char end = (first + i + 1) % width == 0 ? '\n' : ' ';
+		double x;
+
+		if (t == DT_I64) {
+			printf("%" PRId64 "%c", ((const int64_t *)data)[i], end);
+			continue;
+		}
+		dt_ckpt_to_f64(t, (const char *)data + i * dt_dtype_size(t), 1, &x);
+		printf(t == DT_F64 ? "%.17g%c" : "%.9g%c", x, end);
+	}
+}
+
+static int cat_tensor(struct dt_ckpt *c, int i, struct dt_err *err)
+{
+	struct dt_ckpt_tensor t;
+	struct dt_piece whole = {.name = ""}, part[2 * DT_CKPT_MAX_DIM + 1];
+	int64_t numel = 1, run, width;
+	void *buf;
+	int rc = 0;
+
+	dt_ckpt_tensor(c, i, &t);
+	whole.ndim = t.ndim;
+	memcpy(whole.shape, t.shape, sizeof(t.shape));
+	for (int d = 0; d < t.ndim; d++)
+		numel *= t.shape[d];
+	width = t.ndim > 1 ? t.shape[t.ndim - 1] : 1;
+	run = (64 << 20) / dt_dtype_size(t.dtype);
+	buf = malloc((size_t)(numel < run ? numel + 1 : run) * (size_t)dt_dtype_size(t.dtype));
+	if (!buf)
+		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", t.name);
+	for (int64_t first = 0; first < numel && rc == 0; first += run) {
+		int64_t n = numel - first < run ? numel - first : run, at = 0;
+		int np = dt_pieces_of_range(&whole, first, n, part);
+
+		for (int k = 0; k < np && rc == 0; k++) {
+			int64_t m = 1;
+
+			rc = dt_ckpt_read(c, i, part[k].off, part[k].shape, t.dtype,
+					  (char *)buf + at * dt_dtype_size(t.dtype), err);
+			for (int d = 0; d < t.ndim; d++)
+				m *= part[k].shape[d];
+			at += m;
+		}
+		if (rc == 0 && raw)
+			fwrite(buf, (size_t)dt_dtype_size(t.dtype), (size_t)n, stdout);
+		else if (rc == 0)
+			print_numbers(t.dtype, buf, n, width, first);
+	}
+	free(buf);
+	return rc;
+}
+
+static int cmd_cat(char **argv)
+{
+	struct dt_err err = {0};
+	struct dt_ckpt *c;
+	char full[128];
+	int i, rc = open_ckpt(argv[1], &c);
+
+	if (rc)
+		return rc;
+	i = dt_ckpt_find(c, argv[0]);
+	if (i < 0 && (size_t)snprintf(full, sizeof(full), "model/%s", argv[0]) < sizeof(full))
+		i = dt_ckpt_find(c, full);
+	if (i < 0)
+		dt_err_set(&err, -ENOENT, "'%s' has no tensor '%s'", dt_ckpt_path(c), argv[0]);
+	rc = i < 0 || cat_tensor(c, i, &err) < 0 ? fail(&err) : 0;
+	dt_ckpt_close(c);
+	return rc;
+}
+
+static void stats_row(struct dt_table *tab, json_t *list, const char *name, const struct dt_ckpt_stats *s)
+{
+	double v[] = {s->mean, s->std, s->min, s->max};
+	uint64_t n[] = {s->zeros, s->nans, s->infs};
+
+	dt_table_cell(tab, "%s", name);
+	for (int i = 0; i < 4; i++)
+		dt_table_cell(tab, "%.4g", v[i]);
+	for (int i = 0; i < 3; i++)
+		dt_table_cell(tab, "%" PRIu64, n[i]);
+	json_array_append_new(list,
+			      json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I}", "name", name,
+					"elements", (json_int_t)s->n, "mean", s->mean, "std", s->std, "rms",
+					s->rms, "min", s->min, "max", s->max, "zeros", (json_int_t)s->zeros,
+					"nans", (json_int_t)s->nans, "infs", (json_int_t)s->infs));
+}
+
+static int cmd_stats(char **argv)
+{
+	struct dt_table *tab = dt_table_new("tensor|>mean|>std|>min|>max|>zeros|>nan|>inf");
+	json_t *list = json_array();
+	struct dt_err err = {0};
+	struct dt_progress bar;
+	struct dt_ckpt *c;
+	int rc = open_ckpt(argv[0], &c);
+
+	if (rc == 0) {
+		dt_progress_start(&bar, stderr, "stats", (uint64_t)dt_ckpt_ntensors(c), false);
+		for (int i = 0; rc == 0 && i < dt_ckpt_ntensors(c); i++) {
+			struct dt_ckpt_tensor t;
+			struct dt_ckpt_stats s;
+
+			dt_ckpt_tensor(c, i, &t);
+			if (dt_ckpt_tensor_stats(c, i, &s, &err) < 0)
+				rc = fail(&err);
+			else
+				stats_row(tab, list, t.name, &s);
+			dt_progress_set(&bar, (uint64_t)i + 1);
+		}
+		dt_progress_end(&bar);
+		if (rc == 0 && json)
+			rc = print_json(json_pack("{s:i, s:s, s:O}", "schema", 1, "path", dt_ckpt_path(c),
+						  "tensors", list));
+		else if (rc == 0)
+			dt_table_print(tab, stdout);
+		dt_ckpt_close(c);
+	}
+	dt_table_free(tab);
+	json_decref(list);
+	return rc;
+}
+
+int main(int argc, char **argv)
+{
+	struct dt_err err = {0};
+	int status = 0, n = dt_opt_main(&prog, argc, argv, stdout, stderr, &status) - 1;
+	const char *cmd = argv[1];
+	char **args = argv + 2;
+
+	if (n < 0)
+		return status;
+	if (!strcmp(cmd, "verify") && n >= 1)
+		status = cmd_verify(args, n);
+	else if (!strcmp(cmd, "ls") && n == 1)
+		status = cmd_ls(args);
+	else if (!strcmp(cmd, "diff") && n == 2)
+		status = cmd_diff(args);
+	else if (!strcmp(cmd, "reshard") && n == 2)
+		status = cmd_reshard(args);
+	else if (!strcmp(cmd, "cat") && n == 2)
+		status = cmd_cat(args);
+	else if (!strcmp(cmd, "stats") && n == 1)
+		status = cmd_stats(args);
+	else
+		status = dt_opt_usage_error(&prog, stderr, "%s takes other operands than these %d", cmd, n);
+	if (dt_close_stdout(&err) < 0)
+		status = fail(&err);
+	return status;
+}
