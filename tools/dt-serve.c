@@ -356,7 +356,7 @@ int main(int argc, char **argv)
 	status = o.batch ? run_batch(&o, &log) : run_http(&o, &log);
 out:
 	if (dt_close_stdout(&err) < 0) {
-		if (err.code != -EPIPE)
+		if (err.code != -EPIPE && status == DT_EXIT_OK) /* else it has been said */
 			dt_log_err(&log, &err);
 		status = DT_EXIT_FAILED;
 	}
