@@ -159,6 +159,10 @@ PY
     head -c 9000000 /dev/zero | tr '\0' ' ' >big
     [ "$(status_of "$(post /v1/completions @big)")" = 413 ]
     [ "$(status_of "$(post /v1/completions @big -H 'Transfer-Encoding: chunked')")" = 413 ]
+    head -c 100000 /dev/zero | tr '\0' '[' >deep
+    [ "$(status_of "$(post /v1/completions @deep)")" = 400 ]
+    (head -c 2000 /dev/zero | tr '\0' '['; head -c 2000 /dev/zero | tr '\0' ']') >deep
+    [ "$(status_of "$(post /v1/completions @deep)")" = 400 ]
     [ "$(status_of "$(post /nothing '{}')")" = 404 ]
     [ "$(status_of "$(post /health '{}')")" = 405 ]
     run curl -s -o /dev/null -D - "$url/v1/completions"

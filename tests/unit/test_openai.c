@@ -92,19 +92,21 @@ static void test_bad_bodies(void **state)
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		struct dt_completion c;
 		struct dt_api_error e;
-		json_t *v;
+		json_t *v, *whole;
 
 		if (parse(bad[i].body, false, &c, &e) == 0)
 			fail_msg("accepted: %s", bad[i].body);
 		assert_int_equal(e.status, bad[i].status);
 		assert_string_equal(e.param, bad[i].param);
-		v = json_object_get(dt_api_error_json(&e), "error");
+		whole = dt_api_error_json(&e);
+		v = json_object_get(whole, "error");
 		assert_true(strlen(json_string_value(json_object_get(v, "message"))) > 5);
 		assert_string_equal(json_string_value(json_object_get(v, "type")), "invalid_request_error");
 		if (bad[i].code)
 			assert_string_equal(json_string_value(json_object_get(v, "code")), bad[i].code);
 		else
 			assert_true(json_is_null(json_object_get(v, "code")));
+		json_decref(whole);
 	}
 }
 
@@ -309,6 +311,49 @@ static void test_batch_bodies(void **state)
 	dt_completion_release(&c);
 }
 
+/* Bodies with bytes changed at random are refused or run; under the sanitizers neither may do harm. */
+static void test_mutated_bodies(void **state)
+{
+	static const char good[] =
+		"{\"prompt\": [\"ab\", [1, 2, 3]], \"model\": \"tiny\", \"max_tokens\": 2, \"n\": 2, "
+		"\"stop\": "
+		"[\"x\", \"yz\"], \"stop_token_ids\": [5], \"logit_bias\": {\"7\": -3.5}, \"logprobs\": 2, "
+		"\"echo\": true, \"seed\": 4, \"top_p\": 0.9, \"stream\": true, \"stream_options\": "
+		"{\"include_usage\": true}, \"user\": \"me\"}";
+	static const char bytes[] = "0123456789-.eE[]{}\",: truefalsn\\u\xff";
+	struct dt_api_model m = {.engine = dt_engine_params(engine), .name = "tiny"};
+	struct dt_rng rng = dt_rng_make(1, DT_RNG_TEST, 3);
+	int json = 0, accepted = 0;
+	uint64_t k = 0;
+
+	for (int round = 0; round < 20000; round++) {
+		size_t n = sizeof(good) - 1;
+		struct dt_completion c;
+		struct dt_api_error e;
+		char body[sizeof(good)];
+		json_t *v;
+
+		memcpy(body, good, sizeof(good));
+		for (uint64_t i = dt_rng_below(&rng, k++, 3); i < 3; i++)
+			body[dt_rng_below(&rng, k + 2 * i, n)] =
+				bytes[dt_rng_below(&rng, k + 2 * i + 1, sizeof(bytes) - 1)];
+		k += 8;
+		v = json_loadb(body, n, JSON_ALLOW_NUL, NULL);
+		json += v != NULL;
+		if (v && dt_completion_parse(v, &m, &c, &e) == 0) {
+			accepted++;
+			if (accepted % 16 == 0 && dt_engine_submit(engine, c.call, NULL) == 0)
+				dt_call_wait_done(c.call);
+			dt_completion_release(&c);
+		} else if (v) {
+			assert_true(e.status == 400 || e.status == 404);
+		}
+		json_decref(v);
+	}
+	assert_in_range(json, 1000, 19999);
+	assert_in_range(accepted, 500, json - 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -318,6 +363,7 @@ int main(void)
 		cmocka_unit_test(test_stream),
 		cmocka_unit_test(test_stream_ping_and_error),
 		cmocka_unit_test(test_batch_bodies),
+		cmocka_unit_test(test_mutated_bodies),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
