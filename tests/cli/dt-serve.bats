@@ -278,7 +278,7 @@ PY
     run -2 dt-serve m --max-num-seqs 600 --max-num-batched-tokens 500
     run -2 dt-serve m --precision int3
     run -1 dt-serve no-such-folder --port 0
-    "$DT_HELP/make-model" small small-vocab
+    "$DT_HELP/make-model" small llama-tiny 200
     run -1 dt-serve small --port 0
     [[ "$output" == *"the tokenizer has 257 ids and the model only 200"* ]]
     run -1 dt-serve m --port 0 --max-model-len 100000

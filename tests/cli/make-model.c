@@ -1,5 +1,7 @@
-/* make-model CKPT: a checkpoint of a tiny llama with random weights and the byte tokenizer.
- * make-model CKPT small-vocab: the same with fewer ids than the tokenizer has. */
+/*
+ * make-model CKPT [PRESET [VOCAB]]: a checkpoint with random weights and the byte tokenizer; without more a
+ * tiny llama with a few ids to spare.
+ */
 #include "base/rng.h"
 #include "ckpt/ckpt.h"
 #include "data/tokenizer.h"
@@ -9,21 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct dt_config tiny(int64_t vocab)
-{
-	struct dt_config c;
-
-	if (dt_config_find_preset("llama-tiny", &c) < 0)
-		exit(1);
-	c.vocab = vocab;
-	c.max_seq = 512;
-	c.bos = c.eos = -1; /* the tokenizer knows */
-	return c;
-}
-
 int main(int argc, char **argv)
 {
-	struct dt_config c = tiny(argc > 2 && !strcmp(argv[2], "small-vocab") ? 200 : 260);
+	struct dt_config c;
 	struct dt_tokenizer *tok;
 	struct dt_params table;
 	struct dt_piece *piece;
@@ -33,7 +23,13 @@ int main(int argc, char **argv)
 	char *tmp;
 	size_t n;
 
-	if (argc < 2 || dt_config_check(&c, &err) < 0 || dt_model_params(&c, &table, &err) < 0 ||
+	if (argc < 2 || dt_config_find_preset(argc > 2 ? argv[2] : "llama-tiny", &c) < 0)
+		return 1;
+	c.max_seq = 512;
+	c.bos = c.eos = -1; /* the tokenizer knows */
+	if (argc <= 2 || argc > 3)
+		c.vocab = argc > 3 ? atoi(argv[3]) : 260;
+	if (dt_config_check(&c, &err) < 0 || dt_model_params(&c, &table, &err) < 0 ||
 	    dt_tokenizer_open("byte", &tok, &err) < 0)
 		return 1;
 	piece = calloc((size_t)table.n, sizeof(*piece));
