@@ -287,3 +287,15 @@ PY
     [[ "$output" == *"--max-model-len"* ]]
     run -1 dt-serve m --port 0 --host no.such.host.invalid
 }
+
+@test "a model that dt-train taught to count letters counts on, from its folder of steps" {
+    yes abcdefgh | head -n 400 | tr -d '\n' >letters.txt
+    dt-dataset build --tokenizer byte --out letters.h5 letters.txt
+    dt-train --model gpt2-tiny --data letters.h5 --seq 32 --microbatch 4 --steps 60 --lr 3e-3 --warmup 5 --precision fp32 \
+        --no-mfu --threads 1 --save run >/dev/null
+    for p in f32 bf16; do
+        run -0 --separate-stderr dt-serve --batch --model-dir run --precision $p --threads 1 \
+            <<<'{"prompt": "cdefghabcdefgha", "max_tokens": 12, "temperature": 0}'
+        [ "$(jq -r .text <<<"$output")" = bcdefghabcde ]
+    done
+}
