@@ -196,12 +196,12 @@ PY
 }
 
 @test "a full queue is 503 with Retry-After" {
-    start --max-num-seqs 1 --queue 0
-    curl -sN -m 60 -d '{"prompt": "x", "max_tokens": 500, "ignore_eos": true, "stream": true}' "$url/v1/completions" \
+    start --max-num-seqs 64 --queue 0
+    curl -sN -m 60 -d '{"prompt": "x", "n": 64, "max_tokens": 500, "ignore_eos": true, "stream": true}' "$url/v1/completions" \
         -o running 3>&- &
     client=$!
     full=0
-    for _ in $(seq 200); do # the first takes a while to arrive, and ends at last
+    for _ in $(seq 200); do # the large one takes a while to arrive
         out=$(curl -s -D - -d '{"prompt": "y", "max_tokens": 1}' "$url/v1/completions")
         if grep -q '503' <<<"$out" && grep -qi '^Retry-After: 1' <<<"$out" && grep -q queue_full <<<"$out"; then
             full=1
@@ -215,7 +215,7 @@ PY
 
 @test "SIGTERM: running streams end whole, new requests get 503, exit status 0" {
     start
-    curl -sN -m 60 -d '{"prompt": "x", "n": 48, "max_tokens": 400, "ignore_eos": true, "stream": true}' \
+    curl -sN -m 60 -d '{"prompt": "x", "n": 64, "max_tokens": 480, "ignore_eos": true, "stream": true}' \
         "$url/v1/completions" -o running 3>&- &
     client=$!
     for _ in $(seq 100); do
@@ -223,7 +223,9 @@ PY
         sleep 0.02
     done
     kill -TERM "$server"
-    sleep 0.1
+    for _ in $(seq 50); do
+        [ "$(curl -s "$url/health")" = '{"status":"ok"}' ] || break
+    done
     [ "$(curl -s "$url/health")" = '{"status":"draining"}' ]
     [ "$(status_of "$(post /v1/completions '{"prompt": "y"}')")" = 503 ]
     wait $client
@@ -231,7 +233,7 @@ PY
     wait "$server" || status=$?
     server=
     [ $status = 0 ]
-    [ "$(sed -n 's/^data: {/{/p' running | jq -r '.choices[].finish_reason | strings' | sort | uniq -c | xargs)" = "48 length" ]
+    [ "$(sed -n 's/^data: {/{/p' running | jq -r '.choices[].finish_reason | strings' | sort | uniq -c | xargs)" = "64 length" ]
     tail -n 2 running | grep -q '^data: \[DONE\]'
 }
 
