@@ -10,6 +10,7 @@
 #include "serve/http.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,7 @@ struct options {
 	const char *ckpt, *name, *key_file, *host;
 	int64_t seqs, tokens, len, block, threads, port, queue;
 	uint64_t cache;
-	bool given_tokens, given_name;
+	bool given_tokens, given_name, given_timeout;
 	int precision;
 	double timeout;
 };
@@ -187,12 +188,11 @@ static int read_keys(const char *path, char **ret_text, char **keys, struct dt_e
 
 static int run_batch(struct options *o, const struct dt_log *log)
 {
-	struct dt_log *l = &(struct dt_log){.f = log->f, .name = log->name, .rank = -1};
 	struct dt_batch_params p = {.fd = STDIN_FILENO,
 				    .out = stdout,
 				    .window = (int)(o->seqs + (o->queue < o->seqs ? o->queue : o->seqs)),
-				    .request_timeout = o->timeout,
-				    .log = l};
+				    .request_timeout = o->given_timeout ? o->timeout : 0,
+				    .log = log};
 	struct server s = {0};
 	struct dt_err err;
 	int64_t failed = load(&s, o, log, &err);
@@ -232,6 +232,11 @@ static void serve_until_signal(const sigset_t *set, struct dt_http *http, struct
 	}
 }
 
+static bool is_loopback(const char *url)
+{
+	return !strncmp(url, "http://127.", 11) || !strncmp(url, "http://[::1]", 12);
+}
+
 static int run_http(struct options *o, const struct dt_log *log)
 {
 	struct dt_http_params p = {.host = o->host,
@@ -264,6 +269,9 @@ static int run_http(struct options *o, const struct dt_log *log)
 		rc = load(&s, o, log, &err);
 	if (rc >= 0) {
 		dt_http_serve(http, s.engine);
+		if (p.nkeys == 0 && !is_loopback(dt_http_url(http)))
+			dt_log_msg(log, "anyone who reaches %s may use it: consider --api-key-file",
+				   dt_http_url(http));
 		dt_log_msg(log, "serving '%s' on %s", p.model_name, dt_http_url(http));
 		printf("%s\n", dt_http_url(http));
 		if (fflush(stdout) == EOF)
@@ -277,6 +285,27 @@ static int run_http(struct options *o, const struct dt_log *log)
 	unload(&s);
 	free(key_text);
 	return rc < 0 ? DT_EXIT_FAILED : DT_EXIT_OK;
+}
+
+/*
+ * libgomp's threads spin for up to a millisecond at every barrier. Beside the threads of the HTTP server, or
+ * of other programs, that costs whole time slices (measured on two busy cores: 4 to 9 times the time a
+ * token), so they shall sleep soon. libgomp reads its environment before main: hence once more from the
+ * start.
+ */
+static void spin_less(char **argv)
+{
+	char exe[PATH_MAX];
+	ssize_t n;
+
+	if (getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY"))
+		return;
+	n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+	if (n <= 0)
+		return;
+	exe[n] = '\0';
+	setenv("GOMP_SPINCOUNT", "1000", 1);
+	execv(exe, argv); /* when it fails, things are slower and no less right */
 }
 
 int main(int argc, char **argv)
@@ -311,7 +340,8 @@ int main(int argc, char **argv)
 		{"queue", 0, DT_OPT_INT, &o.queue, "N", "requests that may wait; more get 503 (default 256)",
 		 .min = 0, .max = 65536},
 		{"request-timeout", 0, DT_OPT_REAL, &o.timeout, "SECONDS",
-		 "longest time for one request (default 600)", .min = 1, .max = 1e6},
+		 "longest time for one request (default 600; with --batch none)", .min = 1, .max = 1e6,
+		 .given = &o.given_timeout},
 		DT_OPT_HEADING("Server"),
 		{"host", 0, DT_OPT_STR, &o.host, "ADDRESS", "address to listen on (default 127.0.0.1)"},
 		{"port", 0, DT_OPT_INT, &o.port, "N", "port to listen on, 0 for any free one (default 8000)",
@@ -331,8 +361,10 @@ int main(int argc, char **argv)
 					.opts = opts};
 	const struct dt_log log = {.f = stderr, .name = "dt-serve", .rank = -1};
 	struct dt_err err;
-	int status, n = dt_opt_main(&prog, argc, argv, stdout, stderr, &status);
+	int status, n;
 
+	spin_less(argv);
+	n = dt_opt_main(&prog, argc, argv, stdout, stderr, &status);
 	if (n < 0)
 		goto out;
 	if (n > 1 || (n == 1) == (o.ckpt != NULL)) {
@@ -356,7 +388,7 @@ int main(int argc, char **argv)
 	status = o.batch ? run_batch(&o, &log) : run_http(&o, &log);
 out:
 	if (dt_close_stdout(&err) < 0) {
-		if (err.code != -EPIPE)
+		if (err.code != -EPIPE && status == DT_EXIT_OK) /* else it has been said */
 			dt_log_err(&log, &err);
 		status = DT_EXIT_FAILED;
 	}

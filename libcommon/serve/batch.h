@@ -11,11 +11,11 @@
 #define DT_BATCH_MAX_LINE (16 * 1024 * 1024) /* bytes */
 
 struct dt_batch_params {
-	int fd;	    /* lines come from here */
-	FILE *out;  /* and results go here */
-	int window; /* lines read ahead of the oldest unfinished one; at most max_seqs + queue */
-	double request_timeout;
-	struct dt_log *log; /* told how many lines failed, and the first reason; may be NULL */
+	int fd;			/* lines come from here */
+	FILE *out;		/* and results go here */
+	int window;		/* lines read ahead of the oldest unfinished one; at most max_seqs + queue */
+	double request_timeout; /* seconds, 0: none */
+	const struct dt_log *log; /* told how many lines failed, and the first reason; may be NULL */
 };
 
 /*

@@ -303,7 +303,6 @@ static void step(struct dt_engine *e)
 		else
 			take_item(e, &e->items[i], &want);
 	}
-	dt_metrics_step(&e->metrics, &e->sched, 0);
 }
 
 /* Moves the inbox to the scheduler. Sizes were checked on submission. */

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define WATCH_MS     100
-#define THREAD_STACK (256 * 1024)
+#define THREAD_STACK (1024 * 1024) /* deep JSON is parsed and freed by recursion */
 
 /* One open connection. Guarded by dt_http.mu. */
 struct dt_http_conn {

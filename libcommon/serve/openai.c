@@ -223,11 +223,6 @@ static int add_text(struct body *b, const json_t *v)
 		return no_memory(b->e);
 	memcpy(p->text.s, json_string_value(v), p->text.n + 1);
 	b->nprompts++;
-	/* A token has at least one byte only roughly: this bound spares us tokenising a body of megabytes. */
-	if (p->text.n > 64 * (size_t)m->max_len + 4096)
-		return dt_api_fail(b->e, 400, "invalid_request_error", "context_length_exceeded",
-				   "a prompt of %zu bytes is more than the context of %d tokens", p->text.n,
-				   m->max_len);
 	if (dt_api_encode(m->tok, p->text.s, p->text.n, &p->ids, &p->n, &err) < 0)
 		return bad(b->e, "prompt", "%s", err.msg);
 	if (p->n == 0 && m->model.neos > 0) { /* as OpenAI: nothing means the start of a new document */

@@ -44,10 +44,14 @@ static struct dt_engine *start(struct fake *f, int blocks, int max_seqs, int max
 
 static void finish(struct dt_engine *e, struct fake *f)
 {
+	struct dt_metrics *m = dt_engine_metrics(e);
+
 	assert_int_equal(dt_engine_wait_idle(e, 30), 0);
-	assert_int_equal(dt_engine_metrics(e)->running, 0);
-	assert_int_equal(dt_engine_metrics(e)->waiting, 0);
-	assert_true(dt_engine_metrics(e)->kv_usage == 0);
+	pthread_mutex_lock(&m->mu);
+	assert_int_equal(m->running, 0);
+	assert_int_equal(m->waiting, 0);
+	assert_true(m->kv_usage == 0);
+	pthread_mutex_unlock(&m->mu);
 	assert_int_equal(f->bad, 0);
 	dt_engine_close(e);
 	free(f->cache);
@@ -115,8 +119,10 @@ static void test_together(void **state)
 		assert_as_expected(&c[i]->req[0]);
 		dt_call_drop(c[i]);
 	}
+	pthread_mutex_lock(&dt_engine_metrics(e)->mu);
 	assert_true(dt_engine_metrics(e)->preemptions > 0);
 	assert_int_equal(dt_engine_metrics(e)->finished[DT_FINISH_LENGTH], N);
+	pthread_mutex_unlock(&dt_engine_metrics(e)->mu);
 	finish(e, &f);
 }
 

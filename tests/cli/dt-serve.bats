@@ -1,0 +1,303 @@
+#!/usr/bin/env bats
+# dt-serve from the shell: answers equal an independent forward pass, whoever else is being served; bounds,
+# errors and endings are those the manual promises.
+
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR" || return 1
+    "$DT_HELP/make-model" m
+    for i in $(seq 0 199); do
+        jq -nc --argjson i "$i" '{prompt: ("Prompt number \($i): " + ("tell me more. " * ($i % 6))), max_tokens: (5 + $i % 40),
+            seed: $i, temperature: (if $i % 2 == 0 then 0 else 1 end), top_p: 0.9, ignore_eos: true}'
+    done >prompts.jsonl
+}
+
+setup() {
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    common=(--precision f32 --threads 1)
+    server=
+}
+
+teardown() {
+    if [ -n "$server" ]; then
+        kill -KILL "$server" 2>/dev/null || true
+        wait "$server" 2>/dev/null || true
+    fi
+}
+
+# start OPTION...: a server on a free port; sets $server (process) and $url
+start() {
+    : >url
+    dt-serve m "${common[@]}" --port 0 --served-model-name tiny "$@" >url 2>log 3>&- &
+    server=$!
+    for _ in $(seq 100); do
+        [ -s url ] && break
+        sleep 0.05
+    done
+    url=$(cat url)
+    [ -n "$url" ]
+}
+
+# post ROUTE BODY [CURL-OPTION...]: prints the body, then the status on a line of its own
+post() {
+    local route=$1 body=$2
+    shift 2
+    curl -s -m 60 -w '\n%{http_code}\n' -H 'Content-Type: application/json' -d "$body" "$@" "$url$route"
+}
+
+status_of() {
+    tail -n 1 <<<"$1"
+}
+
+metric() {
+    curl -s "$url/metrics" | awk -v n="dt:$1" 'index($1, n) == 1 { s += $2 } END { print s + 0 }'
+}
+
+# settles: within five seconds nothing runs or waits and no block is held
+settles() {
+    for _ in $(seq 50); do
+        [ "$(metric num_requests_running) $(metric num_requests_waiting) $(metric kv_cache_usage_perc)" = "0 0 0" ] && return
+        sleep 0.1
+    done
+    curl -s "$url/metrics" | grep -E '^dt:(num|kv)' >&2
+    return 1
+}
+
+@test "greedy tokens are those of a full forward pass without a cache, in f32 and bf16" {
+    for precision in f32 bf16; do
+        for prompt in "a" "The quick brown fox" "$(printf 'long %.0s' $(seq 30))"; do
+            want=$("$DT_HELP/greedy" m $precision 40 "$prompt")
+            got=$(jq -nc --arg p "$prompt" '{prompt: $p, max_tokens: 40, temperature: 0, logprobs: 0, ignore_eos: true}' |
+                dt-serve --batch m --threads 1 --precision $precision --block-size 4 --max-num-seqs 8 \
+                    --max-num-batched-tokens 8 2>/dev/null | jq -c '.logprobs.tokens')
+            # ids of the byte tokenizer are bytes; the reply names bytes that are no text "bytes:\xNN"
+            want=$(jq -c 'map(if . < 128 then [.] | implode elif . < 256 then . else . end)' <<<"$want")
+            got=$(jq -c 'map(if startswith("bytes:") then . else . end)' <<<"$got")
+            python3 - "$want" "$got" <<'PY'
+import json, sys
+want, got = map(json.loads, sys.argv[1:])
+def ident(t):
+    return int(t[8:], 16) if t.startswith("bytes:") else ord(t) if len(t) == 1 else t
+want = [ord(x) if isinstance(x, str) else x for x in want]
+got = [ident(t) for t in got]
+# 256 is the end of text, above it there is no name
+got = [w if w >= 256 else g for w, g in zip(want, got)]
+assert want == got, (want, got)
+PY
+        done
+    done
+}
+
+@test "200 requests give the same bytes alone, together, and in a cache so small that they preempt each other" {
+    dt-serve --batch m "${common[@]}" --max-num-seqs 1 <prompts.jsonl >alone.jsonl
+    dt-serve --batch m "${common[@]}" --max-num-seqs 64 <prompts.jsonl >together.jsonl
+    dt-serve --batch m "${common[@]}" --max-num-seqs 32 --max-model-len 160 --max-num-batched-tokens 40 --block-size 8 \
+        --kv-cache-mem 250KiB <prompts.jsonl >small.jsonl
+    [ "$(wc -l <alone.jsonl)" = 200 ]
+    [ "$(jq -r .text alone.jsonl | sort -u | wc -l)" -gt 150 ]
+    cmp alone.jsonl together.jsonl
+    cmp alone.jsonl small.jsonl
+}
+
+@test "in bf16 too" {
+    head -n 60 prompts.jsonl >some.jsonl
+    dt-serve --batch m --threads 1 --precision bf16 --max-num-seqs 1 <some.jsonl >alone.jsonl
+    dt-serve --batch m --threads 2 --precision bf16 --max-num-seqs 64 <some.jsonl >together.jsonl
+    cmp alone.jsonl together.jsonl
+}
+
+@test "32 concurrent clients get what the batch gives, streamed or not, and every block comes back" {
+    head -n 32 prompts.jsonl | dt-serve --batch m "${common[@]}" | jq -c .text >want
+    start
+    i=0
+    pids=
+    while read -r line; do
+        if [ $((i % 2)) = 0 ]; then
+            curl -s -m 60 -d "$line" "$url/v1/completions" -o "out.$i" 3>&- &
+        else
+            curl -sN -m 60 -d "$(jq -c '.stream = true' <<<"$line")" "$url/v1/completions" -o "out.$i" 3>&- &
+        fi
+        pids="$pids $!"
+        i=$((i + 1))
+    done < <(head -n 32 prompts.jsonl)
+    wait $pids
+    for i in $(seq 0 31); do
+        if [ $((i % 2)) = 0 ]; then
+            jq -c '.choices[0].text' "out.$i"
+        else
+            [ "$(tail -n 2 "out.$i" | head -n 1)" = "data: [DONE]" ]
+            sed -n 's/^data: {/{/p' "out.$i" | jq -sc '[.[].choices[0].text] | add'
+        fi
+    done >got
+    diff want got
+    settles
+    [ "$(metric request_success_total)" = 32 ]
+}
+
+@test "a client that goes away is cancelled: nothing runs on, no block stays" {
+    start
+    for stream in true false; do
+        run -28 curl -sN -m 0.3 -d '{"prompt": "x", "n": 64, "max_tokens": 500, "ignore_eos": true, "stream": '$stream'}' \
+            "$url/v1/completions"
+        settles
+    done
+    [ "$(metric 'request_success_total{model_name="tiny",finished_reason="abort"}')" -gt 0 ]
+    [ "$(metric generation_tokens_total)" -lt 60000 ]
+}
+
+@test "errors have OpenAI's shape and the right status" {
+    start
+    out=$(post /v1/completions '{"prompt": "x",')
+    [ "$(status_of "$out")" = 400 ]
+    grep -q 'line 1, column 15' <<<"$out"
+    [ "$(status_of "$(post /v1/completions '{"prompt": "x", "model": "other"}')")" = 404 ]
+    out=$(post /v1/completions '{"prompt": "x", "max_tokens": 600}')
+    [ "$(status_of "$out")" = 400 ]
+    [ "$(head -n 1 <<<"$out" | jq -r '.error | "\(.code) \(.type) \(.param)"')" = "context_length_exceeded invalid_request_error prompt" ]
+    head -c 9000000 /dev/zero | tr '\0' ' ' >big
+    [ "$(status_of "$(post /v1/completions @big)")" = 413 ]
+    [ "$(status_of "$(post /v1/completions @big -H 'Transfer-Encoding: chunked')")" = 413 ]
+    head -c 100000 /dev/zero | tr '\0' '[' >deep
+    [ "$(status_of "$(post /v1/completions @deep)")" = 400 ]
+    (head -c 2000 /dev/zero | tr '\0' '['; head -c 2000 /dev/zero | tr '\0' ']') >deep
+    [ "$(status_of "$(post /v1/completions @deep)")" = 400 ]
+    [ "$(status_of "$(post /nothing '{}')")" = 404 ]
+    [ "$(status_of "$(post /health '{}')")" = 405 ]
+    run curl -s -o /dev/null -D - "$url/v1/completions"
+    grep -qi '^Allow: POST' <<<"$output"
+    [ "$(curl -s "$url/health")" = '{"status":"ok"}' ]
+    # and it still serves
+    [ "$(status_of "$(post /v1/completions '{"prompt": "x"}')")" = 200 ]
+}
+
+@test "models, version, tokenize and detokenize" {
+    start --max-model-len 100
+    curl -s "$url/v1/models" | jq -e '.object == "list" and .data[0].id == "tiny" and .data[0].max_model_len == 100'
+    curl -s "$url/version" | jq -e '.version | test("^[0-9]+[.]")'
+    [ "$(post /tokenize '{"prompt": "h\u00e9"}' | head -n 1 | jq -c '[.tokens, .count]')" = '[[104,195,169],3]' ]
+    [ "$(post /detokenize '{"tokens": [104, 195, 169]}' | head -n 1)" = '{"prompt":"hé"}' ]
+    [ "$(status_of "$(post /detokenize '{"tokens": [999]}')")" = 400 ]
+}
+
+@test "with keys every route but health asks for one" {
+    printf '# keys\n\nsecret-one\nsecret-two\n' >keys
+    start --api-key-file keys
+    [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/health")" = 200 ]
+    for r in /version /metrics /v1/models /v1/completions /tokenize /detokenize /nothing; do
+        [ "$(curl -s -o /dev/null -w '%{http_code}' "$url$r")" = 401 ]
+        [ "$(curl -s -o /dev/null -w '%{http_code}' -H 'Authorization: Bearer secret-on' "$url$r")" = 401 ]
+    done
+    [ "$(curl -s -o /dev/null -w '%{http_code}' -H 'Authorization: Bearer secret-two' "$url/metrics")" = 200 ]
+    : >keys
+    run -1 dt-serve m --port 0 --api-key-file keys
+    [[ "$output" == *"holds no key"* ]]
+}
+
+@test "a full queue is 503 with Retry-After" {
+    start --max-num-seqs 64 --queue 0
+    curl -sN -m 60 -d '{"prompt": "x", "n": 64, "max_tokens": 500, "ignore_eos": true, "stream": true}' "$url/v1/completions" \
+        -o running 3>&- &
+    client=$!
+    full=0
+    for _ in $(seq 200); do # the large one takes a while to arrive
+        out=$(curl -s -D - -d '{"prompt": "y", "max_tokens": 1}' "$url/v1/completions")
+        if grep -q '503' <<<"$out" && grep -qi '^Retry-After: 1' <<<"$out" && grep -q queue_full <<<"$out"; then
+            full=1
+            break
+        fi
+    done
+    wait $client
+    [ $full = 1 ]
+    tail -n 2 running | grep -q DONE
+}
+
+@test "SIGTERM: running streams end whole, new requests get 503, exit status 0" {
+    start
+    curl -sN -m 60 -d '{"prompt": "x", "n": 64, "max_tokens": 480, "ignore_eos": true, "stream": true}' \
+        "$url/v1/completions" -o running 3>&- &
+    client=$!
+    for _ in $(seq 100); do
+        [ "$(metric num_requests_running)" -gt 0 ] && break
+        sleep 0.02
+    done
+    kill -TERM "$server"
+    for _ in $(seq 50); do
+        [ "$(curl -s "$url/health")" = '{"status":"ok"}' ] || break
+    done
+    [ "$(curl -s "$url/health")" = '{"status":"draining"}' ]
+    [ "$(status_of "$(post /v1/completions '{"prompt": "y"}')")" = 503 ]
+    wait $client
+    status=0
+    wait "$server" || status=$?
+    server=
+    [ $status = 0 ]
+    [ "$(sed -n 's/^data: {/{/p' running | jq -r '.choices[].finish_reason | strings' | sort | uniq -c | xargs)" = "64 length" ]
+    tail -n 2 running | grep -q '^data: \[DONE\]'
+}
+
+@test "batch: order, ids, and lines that fail while others are served" {
+    printf '%s\n' '{"prompt": "a", "id": "first", "max_tokens": 30}' 'not json' '{"prompt": "b", "max_tokens": 1, "id": 7}' \
+        '' '{"promt": "c"}' '{"prompt": "d", "max_tokens": 2, "logprobs": 1}' >in
+    run -1 --separate-stderr dt-serve --batch m "${common[@]}" <in
+    [ "${#lines[@]}" = 5 ]
+    [ "$(jq -c '[.index, .id, .error.code // has("error")]' <<<"$output" | xargs)" = \
+        '[0,first,false] [1,null,true] [2,7,false] [3,null,true] [4,null,false]' ]
+    [[ "$stderr" == *"2 lines failed"* ]]
+    [ "$(jq -r 'select(.index == 3) | .error.param' <<<"$output")" = promt ]
+    [ "$(jq -c 'select(.index == 4) | .usage' <<<"$output")" = '{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}' ]
+}
+
+@test "batch: answers come while the input stays open, and an endless input does not pile up" {
+    mkfifo pipe
+    dt-serve --batch m "${common[@]}" <pipe >answers 2>/dev/null 3>&- &
+    server=$!
+    exec 9>pipe
+    echo '{"prompt": "a"}' >&9
+    for _ in $(seq 100); do
+        [ -s answers ] && break
+        sleep 0.05
+    done
+    [ "$(wc -l <answers)" = 1 ]
+    exec 9>&-
+    wait "$server"
+    server=
+    yes '{"prompt": "again and again", "max_tokens": 3}' 2>/dev/null | dt-serve --batch m "${common[@]}" 2>err | head -n 5 >five
+    [ "$(wc -l <five)" = 5 ]
+    run -1 grep -v loaded err
+}
+
+@test "batch: a full disk is one line and exit status 1" {
+    run -1 --separate-stderr bash -c "head -n 3 prompts.jsonl | dt-serve --batch m ${common[*]} >/dev/full"
+    [ "$(grep -vc loaded <<<"$stderr")" = 1 ]
+    [[ "$stderr" == *"No space left on device"* ]]
+}
+
+@test "what cannot be served is refused in one line" {
+    run -2 dt-serve
+    [[ "$output" == *"Try 'dt-serve --help'"* ]]
+    run -2 dt-serve m --max-num-seqs 600 --max-num-batched-tokens 500
+    run -2 dt-serve m --precision int3
+    run -1 dt-serve no-such-folder --port 0
+    "$DT_HELP/make-model" small llama-tiny 200
+    run -1 dt-serve small --port 0
+    [[ "$output" == *"the tokenizer has 257 ids and the model only 200"* ]]
+    run -1 dt-serve m --port 0 --max-model-len 100000
+    [[ "$output" == *"512 positions"* ]]
+    run -1 dt-serve m --port 0 --kv-cache-mem 1KiB
+    [[ "$output" == *"--max-model-len"* ]]
+    run -1 dt-serve m --port 0 --host no.such.host.invalid
+}
+
+@test "a model that dt-train taught to count letters counts on, from its folder of steps" {
+    yes abcdefgh | head -n 400 | tr -d '\n' >letters.txt
+    dt-dataset build --tokenizer byte --out letters.h5 letters.txt
+    dt-train --model gpt2-tiny --data letters.h5 --seq 32 --microbatch 4 --steps 60 --lr 3e-3 --warmup 5 --precision fp32 \
+        --no-mfu --threads 1 --save run >/dev/null
+    for p in f32 bf16; do
+        run -0 --separate-stderr dt-serve --batch --model-dir run --precision $p --threads 1 \
+            <<<'{"prompt": "cdefghabcdefgha", "max_tokens": 12, "temperature": 0}'
+        [ "$(jq -r .text <<<"$output")" = bcdefghabcde ]
+    done
+}

@@ -1,0 +1,76 @@
+/*
+ * greedy CKPT PRECISION N PROMPT: N greedy tokens after PROMPT's bytes, printed as a JSON array. Independent
+ * of serving: every token comes from one pass over the whole text from its start, nothing is kept between
+ * two passes, one sequence in the batch.
+ */
+#include "base/json.h"
+#include "ckpt/ckpt.h"
+#include "nn/infer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX 512
+
+int main(int argc, char **argv)
+{
+	int32_t ids[MAX], pos[MAX], table[MAX / 8], q_start[2] = {0, 0}, kv_len, want;
+	struct dt_infer_params p = {.max_tokens = MAX, .max_seqs = 1, .blocks = MAX / 8, .block_size = 8};
+	struct dt_ckpt *ck;
+	struct dt_dev *dev;
+	struct dt_infer *m;
+	struct dt_err err;
+	int64_t slot[MAX];
+	json_t *out = json_array();
+	float *logits;
+	int n, more;
+
+	if (argc != 5)
+		return 2;
+	p.dtype = strcmp(argv[2], "f32") ? DT_BF16 : DT_F32;
+	more = atoi(argv[3]);
+	n = (int)strlen(argv[4]);
+	for (int i = 0; i < MAX; i++) {
+		ids[i] = i < n ? (unsigned char)argv[4][i] : 0;
+		pos[i] = i;
+		slot[i] = i;
+	}
+	for (int i = 0; i < MAX / 8; i++)
+		table[i] = i;
+	if (dt_dev_open(&dev, DT_DEV_CPU, 0, 1) < 0 || dt_ckpt_open(argv[1], &ck, &err) < 0 ||
+	    dt_infer_open(&m, dev, ck, &p, &err) < 0)
+		return 1;
+	logits = malloc((size_t)dt_infer_config(m)->vocab * sizeof(*logits));
+	for (; more > 0 && n < MAX; more--, n++) {
+		struct dt_infer_batch b = {.nseq = 1,
+					   .ntokens = n,
+					   .ids = ids,
+					   .pos = pos,
+					   .slot = slot,
+					   .q_start = q_start,
+					   .kv_len = &kv_len,
+					   .block_table = table,
+					   .max_blocks = MAX / 8,
+					   .want = &want,
+					   .nwant = 1};
+		int best = 0;
+
+		q_start[1] = kv_len = n;
+		want = n - 1;
+		if (dt_infer_forward(m, &b, logits, &err) < 0)
+			return 1;
+		for (int i = 0; i < dt_infer_config(m)->vocab; i++)
+			if (logits[i] > logits[best])
+				best = i;
+		ids[n] = best;
+		json_array_append_new(out, json_integer(best));
+	}
+	dt_json_write_line(stdout, out, NULL);
+	json_decref(out);
+	free(logits);
+	dt_infer_close(m);
+	dt_ckpt_close(ck);
+	dt_dev_close(dev);
+	return 0;
+}

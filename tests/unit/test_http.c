@@ -1,0 +1,252 @@
+/* The server's bounds that a shell cannot show: raw sockets against the HTTP server over the stand-in model.
+ */
+#include "base/progress.h"
+#include "serve/http.h"
+#include "serve_fake.h"
+
+#include <arpa/inet.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <sys/socket.h>
+
+#include <cmocka.h>
+
+static struct fake fake;
+static struct dt_tokenizer *tok;
+static struct dt_engine *engine;
+static struct dt_http *http;
+
+static int setup(void **state)
+{
+	struct dt_http_params hp = {.host = "127.0.0.1",
+				    .model_name = "tiny",
+				    .max_body = 10000,
+				    .max_connections = 64,
+				    .read_timeout = 0.5,
+				    .request_timeout = 1};
+	struct dt_engine_params p = {
+		.model = {.m = &fake, .forward = fake_forward, .vocab = FAKE_VOCAB, .eos = {256}, .neos = 1},
+		.max_seqs = 4,
+		.max_tokens = 16,
+		.max_len = 100,
+		.blocks = 100,
+		.block_size = 4,
+		.queue = 8,
+		.stuck_after = 0.2};
+
+	fake_init(&fake, 100, 4, 4, 16);
+	if (dt_tokenizer_open("byte", &tok, NULL) < 0)
+		return -1;
+	p.tok = tok;
+	if (dt_engine_open(&engine, &p, NULL) < 0)
+		return -1;
+	return dt_http_open(&http, &hp, NULL);
+}
+
+static int teardown(void **state)
+{
+	dt_http_close(http);
+	dt_engine_close(engine);
+	dt_tokenizer_close(tok);
+	free(fake.cache);
+	return 0;
+}
+
+static int dial(void)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	a.sin_port = htons((uint16_t)atoi(strrchr(dt_http_url(http), ':') + 1));
+	assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+	return fd;
+}
+
+static void say(int fd, const char *s)
+{
+	assert_int_equal(send(fd, s, strlen(s), MSG_NOSIGNAL), strlen(s));
+}
+
+/* Reads until the server closes, or seconds are over; returns whether it closed. */
+static bool hear(int fd, double seconds, char *buf, size_t max)
+{
+	double end = dt_now() + seconds;
+	size_t n = 0;
+
+	buf[0] = '\0';
+	for (;;) {
+		struct pollfd p = {.fd = fd, .events = POLLIN};
+		int ms = (int)((end - dt_now()) * 1000);
+		ssize_t got;
+
+		if (ms <= 0 || poll(&p, 1, ms) <= 0)
+			return false;
+		got = recv(fd, buf + n, max - 1 - n, 0);
+		if (got <= 0)
+			return true;
+		n += (size_t)got;
+		buf[n] = '\0';
+	}
+}
+
+static void ask(const char *request, char *buf, size_t max)
+{
+	int fd = dial();
+
+	say(fd, request);
+	assert_true(hear(fd, 10, buf, max));
+	close(fd);
+}
+
+#define GET(path) "GET " path " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+#define POST(n)                                                                                              \
+	"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: " n "\r\n\r\n"
+#define HEALTH	    GET("/health")
+#define SHORT_BODY  "{\"prompt\":\"x\",\"max_tokens\":2}"
+#define SHORT_BYTES "29"
+
+static void test_loading(void **state)
+{
+	char buf[2000];
+
+	ask(HEALTH, buf, sizeof(buf));
+	assert_non_null(strstr(buf, " 503 "));
+	assert_non_null(strstr(buf, "loading"));
+	ask(POST(SHORT_BYTES) SHORT_BODY, buf, sizeof(buf));
+	assert_non_null(strstr(buf, " 503 "));
+	assert_non_null(strstr(buf, "Retry-After"));
+	dt_http_serve(http, engine);
+	ask(HEALTH, buf, sizeof(buf));
+	assert_non_null(strstr(buf, " 200 "));
+	ask(POST(SHORT_BYTES) SHORT_BODY, buf, sizeof(buf));
+	assert_non_null(strstr(buf, " 200 "));
+}
+
+/* A client that sends a byte now and then never reaches an inactivity limit, but it has one deadline. */
+static void test_slow_senders_are_cut_off(void **state)
+{
+	const char *start[] = {"GET /health HTTP/1.1\r\nHost: x\r\n", POST("1000") "{"};
+
+	for (int i = 0; i < 2; i++) {
+		double t0 = dt_now();
+		bool closed = false;
+		char buf[2000];
+		int fd = dial();
+
+		say(fd, start[i]);
+		while (!closed && dt_now() - t0 < 20) {
+			closed = hear(fd, 0.1, buf, sizeof(buf));
+			if (!closed)
+				closed = send(fd, "a", 1, MSG_NOSIGNAL) < 0;
+		}
+		assert_true(closed);
+		assert_true(dt_now() - t0 > 0.4);
+		close(fd);
+	}
+	/* Idle connections too. */
+	char buf[10];
+	int fd = dial();
+
+	assert_true(hear(fd, 20, buf, sizeof(buf)));
+	close(fd);
+}
+
+/* Longer than read_timeout: the deadline is for sending, not for the answer. */
+static void test_slow_answers_are_not(void **state)
+{
+	char buf[2000];
+
+	fake.sleep_us = 350000;
+	ask(POST(SHORT_BYTES) SHORT_BODY, buf, sizeof(buf));
+	fake.sleep_us = 0;
+	assert_non_null(strstr(buf, " 200 "));
+	assert_non_null(strstr(buf, "\"completion_tokens\":2"));
+}
+
+static void test_stuck_and_timeout(void **state)
+{
+	char buf[2000], health[2000];
+	int fd = dial();
+	double t0 = dt_now();
+
+	fake.sleep_us = 700000;
+	say(fd, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 30\r\n\r\n"
+		"{\"prompt\":\"x\",\"max_tokens\":90}");
+	do
+		ask(HEALTH, health, sizeof(health));
+	while (!strstr(health, "stuck") && dt_now() - t0 < 10);
+	assert_non_null(strstr(health, " 503 "));
+	assert_non_null(strstr(health, "stuck"));
+	assert_true(hear(fd, 10, buf, sizeof(buf))); /* request_timeout is 1 s */
+	assert_non_null(strstr(buf, " 503 "));
+	assert_non_null(strstr(buf, "timeout"));
+	fake.sleep_us = 0;
+	close(fd);
+	assert_int_equal(dt_engine_wait_idle(engine, 10), 0);
+}
+
+static void test_two_requests_on_one_connection(void **state)
+{
+	char buf[4000];
+	int fd = dial();
+
+	say(fd, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " SHORT_BYTES
+		"\r\n\r\n" SHORT_BODY HEALTH);
+	assert_true(hear(fd, 10, buf, sizeof(buf)));
+	assert_non_null(strstr(buf, "text_completion"));
+	assert_non_null(strstr(buf, "{\"status\":\"ok\"}"));
+	close(fd);
+}
+
+/* A large body is refused from its length alone, and the refusal arrives though the body is on its way. */
+static void test_large_body(void **state)
+{
+	static char body[200000];
+	char buf[4000];
+	int fd = dial();
+
+	memset(body, ' ', sizeof(body) - 1);
+	say(fd, POST("199999"));
+	send(fd, body, sizeof(body) - 1, MSG_NOSIGNAL);
+	hear(fd, 10, buf, sizeof(buf));
+	assert_non_null(strstr(buf, " 413 "));
+	close(fd);
+}
+
+static void test_closing_cancels(void **state)
+{
+	int fd = dial(), steps;
+	double t0 = dt_now();
+
+	fake.sleep_us = 10000;
+	steps = fake.steps;
+	say(fd, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 48\r\n\r\n"
+		"{\"prompt\":\"x\",\"max_tokens\":90,\"ignore_eos\":true}");
+	while (fake.steps < steps + 3 && dt_now() - t0 < 10)
+		usleep(1000);
+	close(fd);
+	assert_int_equal(dt_engine_wait_idle(engine, 10), 0);
+	assert_true(fake.steps - steps < 80);
+	fake.sleep_us = 0;
+	while (dt_http_active(http) > 0 && dt_now() - t0 < 10)
+		usleep(1000);
+	assert_int_equal(dt_http_active(http), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_loading),
+		cmocka_unit_test(test_slow_senders_are_cut_off),
+		cmocka_unit_test(test_slow_answers_are_not),
+		cmocka_unit_test(test_stuck_and_timeout),
+		cmocka_unit_test(test_two_requests_on_one_connection),
+		cmocka_unit_test(test_large_body),
+		cmocka_unit_test(test_closing_cancels),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,370 @@
+/* Bodies to calls, calls to replies and events, over the stand-in model. */
+#include "serve/openai.h"
+#include "serve_fake.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+static struct fake fake;
+static struct dt_tokenizer *tok;
+static struct dt_engine *engine;
+
+static int setup(void **state)
+{
+	struct dt_engine_params p = {
+		.model = {.m = &fake, .forward = fake_forward, .vocab = FAKE_VOCAB, .eos = {256}, .neos = 1},
+		.max_seqs = 4,
+		.max_tokens = 16,
+		.max_len = 100,
+		.blocks = 100,
+		.block_size = 4,
+		.queue = 8,
+		.stuck_after = 10};
+
+	fake_init(&fake, 100, 4, 4, 16);
+	if (dt_tokenizer_open("byte", &tok, NULL) < 0)
+		return -1;
+	p.tok = tok;
+	return dt_engine_open(&engine, &p, NULL);
+}
+
+static int teardown(void **state)
+{
+	dt_engine_close(engine);
+	dt_tokenizer_close(tok);
+	free(fake.cache);
+	return 0;
+}
+
+static int parse(const char *body, bool batch, struct dt_completion *c, struct dt_api_error *e)
+{
+	struct dt_api_model m = {
+		.engine = dt_engine_params(engine), .name = "tiny", .batch = batch, .seed = 9};
+	json_t *v = json_loads(body, 0, NULL);
+	int rc;
+
+	assert_non_null(v);
+	rc = dt_completion_parse(v, &m, c, e);
+	json_decref(v);
+	return rc;
+}
+
+static void test_bad_bodies(void **state)
+{
+	static const struct {
+		const char *body;
+		int status;
+		const char *param, *code;
+	} bad[] = {
+		{"[]", 400, "", NULL},
+		{"{}", 400, "prompt", NULL},
+		{"{\"prompt\": []}", 400, "prompt", NULL},
+		{"{\"prompt\": 5}", 400, "prompt", NULL},
+		{"{\"prompt\": [5, \"x\"]}", 400, "prompt", NULL},
+		{"{\"prompt\": [258]}", 400, "prompt", NULL},
+		{"{\"prompt\": [-1]}", 400, "prompt", NULL},
+		{"{\"prompt\": [[1], []]}", 400, "prompt", NULL},
+		{"{\"prompt\": \"x\", \"temprature\": 1}", 400, "temprature", NULL},
+		{"{\"prompt\": \"x\", \"temperature\": -1}", 400, "temperature", NULL},
+		{"{\"prompt\": \"x\", \"temperature\": \"hot\"}", 400, "temperature", NULL},
+		{"{\"prompt\": \"x\", \"top_p\": 1.5}", 400, "top_p", NULL},
+		{"{\"prompt\": \"x\", \"max_tokens\": -1}", 400, "max_tokens", NULL},
+		{"{\"prompt\": \"x\", \"max_tokens\": 1.5}", 400, "max_tokens", NULL},
+		{"{\"prompt\": \"x\", \"min_tokens\": 20}", 400, "min_tokens", NULL},
+		{"{\"prompt\": \"x\", \"n\": 0}", 400, "n", NULL},
+		{"{\"prompt\": \"x\", \"n\": 13}", 400, "prompt", NULL},
+		{"{\"prompt\": \"x\", \"n\": 2, \"best_of\": 3}", 400, "best_of", NULL},
+		{"{\"prompt\": \"x\", \"logprobs\": 21}", 400, "logprobs", NULL},
+		{"{\"prompt\": \"x\", \"stop\": [\"\"]}", 400, "stop", NULL},
+		{"{\"prompt\": \"x\", \"stop\": 5}", 400, "stop", NULL},
+		{"{\"prompt\": \"x\", \"stop_token_ids\": [999]}", 400, "stop_token_ids", NULL},
+		{"{\"prompt\": \"x\", \"logit_bias\": {\"300\": 1}}", 400, "logit_bias", NULL},
+		{"{\"prompt\": \"x\", \"logit_bias\": {\"3\": 101}}", 400, "logit_bias", NULL},
+		{"{\"prompt\": \"x\", \"stream_options\": {\"include_usage\": true}}", 400, "stream_options",
+		 NULL},
+		{"{\"prompt\": \"x\", \"model\": \"gpt-5\"}", 404, "model", "model_not_found"},
+		{"{\"prompt\": \"x\", \"max_tokens\": 100}", 400, "prompt", "context_length_exceeded"},
+	};
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		struct dt_completion c;
+		struct dt_api_error e;
+		json_t *v, *whole;
+
+		if (parse(bad[i].body, false, &c, &e) == 0)
+			fail_msg("accepted: %s", bad[i].body);
+		assert_int_equal(e.status, bad[i].status);
+		assert_string_equal(e.param, bad[i].param);
+		whole = dt_api_error_json(&e);
+		v = json_object_get(whole, "error");
+		assert_true(strlen(json_string_value(json_object_get(v, "message"))) > 5);
+		assert_string_equal(json_string_value(json_object_get(v, "type")), "invalid_request_error");
+		if (bad[i].code)
+			assert_string_equal(json_string_value(json_object_get(v, "code")), bad[i].code);
+		else
+			assert_true(json_is_null(json_object_get(v, "code")));
+		json_decref(whole);
+	}
+}
+
+static void run(const char *body, struct dt_completion *c)
+{
+	struct dt_api_error e;
+	struct dt_err err;
+
+	if (parse(body, false, c, &e) < 0)
+		fail_msg("%s: %s", body, e.msg);
+	if (dt_engine_submit(engine, c->call, &err) < 0)
+		fail_msg("%s", err.msg);
+}
+
+static json_t *reply(const char *body)
+{
+	struct dt_completion c;
+	struct dt_api_error e;
+	json_t *v;
+
+	run(body, &c);
+	dt_call_wait_done(c.call);
+	v = dt_completion_json(&c, &e);
+	assert_non_null(v);
+	dt_completion_release(&c);
+	return v;
+}
+
+static const char *text_of(json_t *v, size_t i)
+{
+	return json_string_value(json_object_get(json_array_get(json_object_get(v, "choices"), i), "text"));
+}
+
+static json_int_t usage_of(json_t *v, const char *key)
+{
+	return json_integer_value(json_object_get(json_object_get(v, "usage"), key));
+}
+
+static void test_replies(void **state)
+{
+	json_t *a = reply("{\"prompt\": \"hello\", \"temperature\": 0, \"ignore_eos\": true}"), *b, *c;
+
+	assert_string_equal(json_string_value(json_object_get(a, "object")), "text_completion");
+	assert_string_equal(json_string_value(json_object_get(a, "model")), "tiny");
+	assert_memory_equal(json_string_value(json_object_get(a, "id")), "cmpl-", 5);
+	assert_int_equal(usage_of(a, "prompt_tokens"), 5);
+	assert_int_equal(usage_of(a, "completion_tokens"), 16);
+	assert_int_equal(usage_of(a, "total_tokens"), 21);
+	/* The same as ids, among others, twice each. */
+	b = reply("{\"prompt\": [[1, 2], [104, 101, 108, 108, 111]], \"n\": 2, \"temperature\": 0, "
+		  "\"ignore_eos\": true}");
+	assert_int_equal(json_array_size(json_object_get(b, "choices")), 4);
+	assert_string_equal(text_of(b, 2), text_of(a, 0));
+	assert_string_equal(text_of(b, 3), text_of(a, 0));
+	assert_int_equal(usage_of(b, "prompt_tokens"), 7);
+	assert_int_equal(usage_of(b, "completion_tokens"), 64);
+	/* Choices of one seed differ, calls of one seed agree. */
+	json_decref(b);
+	b = reply("{\"prompt\": \"hello\", \"seed\": 3, \"n\": 2, \"ignore_eos\": true}");
+	c = reply("{\"prompt\": \"hello\", \"seed\": 3, \"n\": 1, \"ignore_eos\": true}");
+	assert_string_equal(text_of(b, 0), text_of(c, 0));
+	assert_string_not_equal(text_of(b, 0), text_of(b, 1));
+	json_decref(a);
+	json_decref(b);
+	json_decref(c);
+}
+
+static void test_echo_and_logprobs(void **state)
+{
+	json_t *v = reply("{\"prompt\": \"abc\", \"temperature\": 0, \"echo\": true, \"logprobs\": 2, "
+			  "\"max_tokens\": 3, \"ignore_eos\": true}");
+	json_t *lp = json_object_get(json_array_get(json_object_get(v, "choices"), 0), "logprobs");
+	json_t *tokens = json_object_get(lp, "tokens"), *p = json_object_get(lp, "token_logprobs");
+	json_t *top = json_object_get(lp, "top_logprobs");
+
+	assert_memory_equal(text_of(v, 0), "abc", 3);
+	assert_int_equal(json_array_size(tokens), 6);
+	assert_string_equal(json_string_value(json_array_get(tokens, 1)), "b");
+	assert_true(json_is_null(json_array_get(p, 0)));
+	assert_int_equal(json_integer_value(json_array_get(json_object_get(lp, "text_offset"), 2)), 2);
+	for (size_t i = 3; i < 6; i++) { /* greedy: the token is the best alternative */
+		const char *name = json_string_value(json_array_get(tokens, i));
+		json_t *alt = json_array_get(top, i);
+
+		assert_int_equal(json_object_size(alt), 2);
+		assert_true(json_real_value(json_object_get(alt, name)) ==
+			    json_real_value(json_array_get(p, i)));
+	}
+	json_decref(v);
+}
+
+/* The events of a stream carry the text of the whole reply, each a line of JSON, and end as they should. */
+static void test_stream(void **state)
+{
+	const char *common =
+		"\"prompt\": [\"one\", \"two\"], \"temperature\": 0, \"max_tokens\": 30, \"echo\": "
+		"true, \"ignore_eos\": true";
+	char body[400], text[2][800], *ev;
+	size_t len[2] = {0, 0};
+	int ends[2] = {0, 0}, usages = 0, dones = 0;
+	struct dt_completion c;
+	struct dt_sse sse;
+	json_t *whole;
+	size_t n;
+
+	snprintf(body, sizeof(body), "{%s}", common);
+	whole = reply(body);
+	snprintf(body, sizeof(body), "{%s, \"stream\": true, \"stream_options\": {\"include_usage\": true}}",
+		 common);
+	fake.sleep_us = 500;
+	run(body, &c);
+	assert_true(c.stream);
+	assert_int_equal(dt_sse_init(&sse, &c), 0);
+	while (dt_sse_next(&sse, 5, &ev, &n) > 0) {
+		char *at = ev, *end;
+
+		assert_int_equal(strlen(ev), n);
+		assert_int_equal(dones, 0);
+		for (; (end = strstr(at, "\n\n")); at = end + 2) {
+			json_t *v, *ch;
+
+			*end = '\0';
+			assert_memory_equal(at, "data: ", 6);
+			assert_null(strchr(at, '\n'));
+			if (!strcmp(at, "data: [DONE]")) {
+				dones++;
+				continue;
+			}
+			v = json_loads(at + 6, JSON_ALLOW_NUL, NULL);
+			assert_non_null(v);
+			ch = json_array_get(json_object_get(v, "choices"), 0);
+			if (ch) {
+				int i = (int)json_integer_value(json_object_get(ch, "index"));
+
+				assert_int_equal(ends[i], 0);
+				memcpy(text[i] + len[i], json_string_value(json_object_get(ch, "text")),
+				       json_string_length(json_object_get(ch, "text")));
+				len[i] += json_string_length(json_object_get(ch, "text"));
+				ends[i] = json_is_string(json_object_get(ch, "finish_reason"));
+				assert_true(json_is_null(json_object_get(v, "usage")));
+			} else {
+				assert_int_equal(ends[0] + ends[1], 2);
+				assert_int_equal(usage_of(v, "completion_tokens"), 60);
+				usages++;
+			}
+			json_decref(v);
+		}
+		assert_int_equal(*at, '\0'); /* whole events only */
+		free(ev);
+	}
+	fake.sleep_us = 0;
+	assert_int_equal(dones, 1);
+	assert_int_equal(usages, 1);
+	for (size_t i = 0; i < 2; i++) {
+		json_t *ch = json_array_get(json_object_get(whole, "choices"), i);
+
+		assert_int_equal(len[i], json_string_length(json_object_get(ch, "text")));
+		assert_memory_equal(text[i], text_of(whole, i), len[i]);
+	}
+	json_decref(whole);
+	dt_sse_release(&sse);
+	dt_completion_release(&c);
+}
+
+static void test_stream_ping_and_error(void **state)
+{
+	struct dt_completion c;
+	struct dt_sse sse;
+	char *ev;
+	size_t n;
+
+	fake.sleep_us = 100000;
+	fake.fail = 1;
+	run("{\"prompt\": \"x\", \"stream\": true}", &c);
+	dt_sse_init(&sse, &c);
+	assert_int_equal(dt_sse_next(&sse, 0.01, &ev, &n), 1);
+	assert_int_equal(ev[0], ':');
+	assert_string_equal(ev + n - 2, "\n\n");
+	free(ev);
+	assert_int_equal(dt_sse_next(&sse, 10, &ev, &n), 1);
+	assert_memory_equal(ev, "data: {\"error\":", 15);
+	free(ev);
+	assert_int_equal(dt_sse_next(&sse, 10, &ev, &n), 0);
+	fake.sleep_us = fake.fail = 0;
+	dt_sse_release(&sse);
+	dt_completion_release(&c);
+}
+
+static void test_batch_bodies(void **state)
+{
+	struct dt_completion c;
+	struct dt_api_error e;
+
+	assert_int_equal(parse("{\"prompt\": \"x\", \"id\": {\"any\": 1}}", true, &c, &e), 0);
+	assert_int_equal(c.call->req[0].sampling.seed, 9);
+	assert_int_equal(c.call->req[0].max_tokens, 16);
+	dt_completion_release(&c);
+	assert_int_equal(parse("{\"prompt\": \"x\", \"stream\": true}", true, &c, &e), -EINVAL);
+	assert_int_equal(parse("{\"prompt\": [\"x\", \"y\"]}", true, &c, &e), -EINVAL);
+	assert_int_equal(parse("{\"prompt\": \"\"}", true, &c, &e), 0); /* the start of a document */
+	assert_int_equal(c.call->req[0].tokens[0], 256);
+	dt_completion_release(&c);
+}
+
+/* Bodies with bytes changed at random are refused or run; under the sanitizers neither may do harm. */
+static void test_mutated_bodies(void **state)
+{
+	static const char good[] =
+		"{\"prompt\": [\"ab\", [1, 2, 3]], \"model\": \"tiny\", \"max_tokens\": 2, \"n\": 2, "
+		"\"stop\": "
+		"[\"x\", \"yz\"], \"stop_token_ids\": [5], \"logit_bias\": {\"7\": -3.5}, \"logprobs\": 2, "
+		"\"echo\": true, \"seed\": 4, \"top_p\": 0.9, \"stream\": true, \"stream_options\": "
+		"{\"include_usage\": true}, \"user\": \"me\"}";
+	static const char bytes[] = "0123456789-.eE[]{}\",: truefalsn\\u\xff";
+	struct dt_api_model m = {.engine = dt_engine_params(engine), .name = "tiny"};
+	struct dt_rng rng = dt_rng_make(1, DT_RNG_TEST, 3);
+	int json = 0, accepted = 0;
+	uint64_t k = 0;
+
+	for (int round = 0; round < 20000; round++) {
+		size_t n = sizeof(good) - 1;
+		struct dt_completion c;
+		struct dt_api_error e;
+		char body[sizeof(good)];
+		json_t *v;
+
+		memcpy(body, good, sizeof(good));
+		for (uint64_t i = dt_rng_below(&rng, k++, 3); i < 3; i++)
+			body[dt_rng_below(&rng, k + 2 * i, n)] =
+				bytes[dt_rng_below(&rng, k + 2 * i + 1, sizeof(bytes) - 1)];
+		k += 8;
+		v = json_loadb(body, n, JSON_ALLOW_NUL, NULL);
+		json += v != NULL;
+		if (v && dt_completion_parse(v, &m, &c, &e) == 0) {
+			accepted++;
+			if (accepted % 16 == 0 && dt_engine_submit(engine, c.call, NULL) == 0)
+				dt_call_wait_done(c.call);
+			dt_completion_release(&c);
+		} else if (v) {
+			assert_true(e.status == 400 || e.status == 404);
+		}
+		json_decref(v);
+	}
+	assert_in_range(json, 1000, 19999);
+	assert_in_range(accepted, 500, json - 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_bad_bodies),
+		cmocka_unit_test(test_replies),
+		cmocka_unit_test(test_echo_and_logprobs),
+		cmocka_unit_test(test_stream),
+		cmocka_unit_test(test_stream_ping_and_error),
+		cmocka_unit_test(test_batch_bodies),
+		cmocka_unit_test(test_mutated_bodies),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
