@@ -139,8 +139,11 @@ def rope_tables(c, dtype):
     return angle.cos().to(dtype), angle.sin().to(dtype)
 
 
-def rope(x, cos, sin):
-    """x [batch, heads, seq, head_dim]; pair i is (i, i + head_dim / 2)."""
+def rope(x, cos, sin, pairing):
+    """x [batch, heads, seq, head_dim]; pair i is (i, i + head_dim / 2), or (2 i, 2 i + 1) when adjacent."""
+    if pairing == "adjacent":
+        a, b = x[..., 0::2], x[..., 1::2]
+        return torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1).flatten(-2)
     a, b = x.chunk(2, dim=-1)
     return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
 
@@ -172,7 +175,7 @@ def forward(c, w, ids):
     if c["pos"] == "learned":
         x = x + w["pos.weight"][:seq]
     else:
-        cos, sin = rope_tables(c, x.dtype)
+        cos, sin = rope_tables(dict(c, seq=seq), x.dtype)
     i, j = torch.arange(seq)[:, None], torch.arange(seq)[None, :]
     seen = (j <= i) & ((i - j < c["window"]) if c["window"] else True)
 
@@ -185,7 +188,7 @@ def forward(c, w, ids):
             q = rmsnorm(q, w[p + ".q_norm.weight"], c["norm_eps"])
             k = rmsnorm(k, w[p + ".k_norm.weight"], c["norm_eps"])
         if c["pos"] == "rope":
-            q, k = rope(q, cos, sin), rope(k, cos, sin)
+            q, k = (rope(y, cos, sin, c["rope_pairing"]) for y in (q, k))
         k = k.repeat_interleave(heads // kv_heads, dim=1)
         v = v.repeat_interleave(heads // kv_heads, dim=1)
         score = (q @ k.transpose(-1, -2)) / d**0.5

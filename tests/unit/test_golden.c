@@ -4,6 +4,8 @@
  */
 #include "golden.h"
 
+#include "kernels/rope.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -133,6 +135,43 @@ static void test_sgd(void **state)
 	}
 }
 
+/* Greedy decoding goes on with the largest logit of the last position. */
+static void test_stories(void **state)
+{
+	struct golden g;
+	struct dt_config c;
+
+	golden_open(&g, "stories260k");
+	golden_config(&g, &c);
+	assert_int_equal(c.rope_pairing, DT_ROPE_ADJACENT);
+	assert_true(c.tied);
+	int64_t prompts = golden_int(&g, "/", "prompts"), n, shape[4];
+	assert_true(prompts >= 3);
+	for (int64_t i = 0; i < prompts; i++) {
+		char name[32];
+		int32_t best = 0;
+
+		snprintf(name, sizeof(name), "prompt/%d/ids", (int)i);
+		int32_t *ids = golden_i32(&g, name, &n);
+		snprintf(name, sizeof(name), "prompt/%d/logits", (int)i);
+		assert_int_equal(golden_shape(&g, name, shape), 2);
+		assert_int_equal(shape[0], n);
+		assert_int_equal(shape[1], c.vocab);
+		float *logits = golden_f32(&g, name, NULL), *last = logits + (n - 1) * c.vocab;
+		snprintf(name, sizeof(name), "prompt/%d/greedy", (int)i);
+		int32_t *greedy = golden_i32(&g, name, &n);
+		for (int32_t j = 0; j < c.vocab; j++)
+			if (last[j] > last[best])
+				best = j;
+		assert_int_equal(best, greedy[0]);
+		assert_int_equal(ids[0], 1);
+		free(ids);
+		free(logits);
+		free(greedy);
+	}
+	golden_close(&g);
+}
+
 /* The measure itself: scale, floor, and a NaN is never close. */
 static void test_err(void **state)
 {
@@ -150,7 +189,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_config), cmocka_unit_test(test_shapes), cmocka_unit_test(test_loss),
-		cmocka_unit_test(test_sgd),    cmocka_unit_test(test_err),
+		cmocka_unit_test(test_sgd),    cmocka_unit_test(test_err),    cmocka_unit_test(test_stories),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

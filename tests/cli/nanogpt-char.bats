@@ -1,0 +1,64 @@
+#!/usr/bin/env bats
+# nanoGPT's character recipe from the shell, end to end: characters of tinyshakespeare, 4 layers, 4 heads, 128 wide,
+# context 64, batch 12, AdamW (0.9, 0.99), learning rate 1e-3 to 1e-4, and a loss on held-out text that others published.
+#
+# bench/train/peer_nanochar.py trains the same in PyTorch: 1.894 over the whole held-out text, 1.905 with nanoGPT's own
+# random windows and no biases (PyTorch 2.15, seed 0); its published figure is an estimate from 20 batches.
+#
+# The short run is part of every check; the whole recipe, 2000 steps and about a minute and a half of one core, runs
+# with DT_SLOW=1. Data: tinyshakespeare/input.txt under $DT_TEST_DATA (default ../shared/data beside the checkout).
+
+setup_file() {
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+    PATH=$DT_BIN:$PATH
+    text=${DT_TEST_DATA:-$DT_SRC/../shared/data}/tinyshakespeare/input.txt
+    cd "$BATS_FILE_TMPDIR" || return 1
+    [ -r "$text" ] || echo "needs $text (set DT_TEST_DATA)" >missing
+    for tool in dt-tokenize dt-dataset dt-train; do
+        [ -x "$DT_BIN/$tool" ] || echo "needs $tool" >missing
+    done
+    [ ! -e missing ] || return 0 # setup skips with this reason
+    dt-tokenize train --chars --out chars.json "$text"
+    dt-dataset build --tokenizer chars.json --split 10 --out train.h5 --out-eval eval.h5 "$text"
+    jq -n --argjson vocab "$(dt-dataset info --json train.h5 | jq .vocab)" '{model_type: "gpt2", n_layer: 4, n_head: 4,
+        n_embd: 128, n_positions: 64, vocab_size: $vocab, activation_function: "gelu_new", layer_norm_epsilon: 1e-5,
+        tie_word_embeddings: true}' >config.json
+}
+
+setup() {
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    [ ! -e missing ] || skip "$(cat missing)"
+    recipe=(--model config.json --data train.h5 --eval-data eval.h5 --seq 64 --microbatch 12 --optimizer adamw
+        --lr 1e-3 --min-lr 1e-4 --schedule cosine --warmup 100 --beta1 0.9 --beta2 0.99 --weight-decay 0.1 --clip 1
+        --precision fp32 --threads 1 --no-mfu --metrics -)
+}
+
+final_eval() {
+    jq -s 'map(select(.eval_loss != null)) | .[-1].eval_loss' "$1"
+}
+
+between() { # what, value, low, high
+    echo "$1: $2, expected between $3 and $4" >&2
+    jq -en "$2 > $3 and $2 < $4" >/dev/null
+}
+
+@test "the data are nanoGPT's: 65 characters, the first 90% train and the last 10% validate" {
+    [ "$(dt-dataset info --json train.h5 | jq -c '[.vocab, .tokens]')" = "[65,1003854]" ]
+    [ "$(dt-dataset info --json eval.h5 | jq -c '[.vocab, .tokens]')" = "[65,111540]" ]
+    [ "$(dt-dataset cat --first 0 --count 14 train.h5)" = "First Citizen:" ]
+}
+
+@test "250 steps: starts at the entropy of 65 characters, beats a bigram table on held-out text" {
+    dt-train "${recipe[@]}" --steps 250 >short.jsonl
+    # ln 65 = 4.174: small random weights know nothing
+    between "first loss" "$(jq -s '.[0].loss' short.jsonl)" 4.0 4.4
+    # the best table of pairs of characters has 2.48 nats on this text
+    between "evaluation loss" "$(final_eval short.jsonl)" 2.0 2.48
+}
+
+@test "2000 steps: the held-out loss nanoGPT publishes, 1.88, within what seeds and its sampled estimate vary by" {
+    [ "${DT_SLOW:-0}" = 1 ] || skip "the whole recipe takes minutes: set DT_SLOW=1"
+    dt-train "${recipe[@]}" --steps 2000 >whole.jsonl
+    between "evaluation loss" "$(final_eval whole.jsonl)" 1.80 1.94
+}
