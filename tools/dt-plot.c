@@ -4,26 +4,23 @@
  * Every line is one JSON object; a line without the key is passed over. On a terminal the picture follows a
  * pipe that is still being written.
  */
-#include "base/json.h"
+#include "base/jsonl.h"
 #include "base/opt.h"
 #include "base/plot.h"
 #include "base/progress.h"
 #include "base/tmpfile.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <langinfo.h>
 #include <locale.h>
 #include <math.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { COLOR_AUTO, COLOR_ALWAYS, COLOR_NEVER };
-enum { MAX_CURVES = 64, MAX_NAMES = 24, MAX_LINE = 16 << 20, MAX_SMOOTH = 10000 };
+enum { MAX_CURVES = 64, MAX_NAMES = 24, MAX_SMOOTH = 10000 };
 
 static struct {
 	struct dt_strs keys;
@@ -33,6 +30,7 @@ static struct {
 	int color;
 } opt = {.smooth = 1, .live = true};
 
+/* clang-format off: a line or two an option */
 static const struct dt_opt opts[] = {
 	{.name = "key",
 	 .short_name = 'k',
@@ -61,31 +59,30 @@ static const struct dt_opt opts[] = {
 	 .type = DT_OPT_INT,
 	 .dest = &opt.smooth,
 	 .arg = "N",
-	 .help = "mean of the last N values of a curve",
 	 .min = 1,
-	 .max = MAX_SMOOTH},
+	 .max = MAX_SMOOTH,
+	 .help = "mean of the last N values of a curve"},
 	DT_OPT_HEADING("Picture"),
 	{.name = "width",
 	 .type = DT_OPT_INT,
 	 .dest = &opt.width,
 	 .arg = "N",
-	 .help = "columns (those of the terminal, or 80), or pixels of an SVG (800)",
 	 .min = 30,
-	 .max = 10000},
+	 .max = 10000,
+	 .help = "columns (those of the terminal, or 80), or pixels of an SVG (800)"},
 	{.name = "height",
 	 .type = DT_OPT_INT,
 	 .dest = &opt.height,
 	 .arg = "N",
-	 .help = "lines (20), or pixels of an SVG (400)",
 	 .min = 6,
-	 .max = 10000},
+	 .max = 10000,
+	 .help = "lines (20), or pixels of an SVG (400)"},
 	{.name = "title", .type = DT_OPT_STR, .dest = &opt.title, .arg = "TEXT", .help = "a title above"},
 	{.name = "svg",
 	 .type = DT_OPT_STR,
 	 .dest = &opt.svg,
 	 .arg = "FILE",
-	 .help = "write an SVG document instead ('-': to standard output)",
-	 .complete = DT_COMPLETE_FILE},
+	 .help = "write an SVG document instead ('-': to standard output)"},
 	{.name = "color",
 	 .type = DT_OPT_CHOICE,
 	 .dest = &opt.color,
@@ -104,6 +101,7 @@ static const struct dt_opt opts[] = {
 	 .help = "pass over lines that are no JSON object"},
 	DT_OPT_END,
 };
+/* clang-format on */
 static const char *const examples[] = {
 	"mpirun -np 4 dt-train --model gpt2-mini --data c.h5 --layout dp4 --metrics - | dt-plot loss",
 	"dt-plot --smooth 20 --svg loss.svg loss run1.jsonl run2.jsonl",
@@ -138,13 +136,6 @@ static struct plotter {
 	size_t bad, nonpositive, objects;
 	int drawn; /* lines of the picture on the terminal */
 } P;
-
-struct reader {
-	int fd;
-	const char *name;
-	char *buf;
-	size_t n, cap, line;
-};
 
 /* "a.b" is the member of that name or member b of object a. */
 static json_t *member(json_t *o, const char *path)
@@ -187,7 +178,7 @@ static char *by_text(json_t *o)
 				 : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
 }
 
-static int add_bar(json_t *o, const struct reader *r, struct dt_err *err)
+static int add_bar(json_t *o, const struct dt_jsonl *j, struct dt_err *err)
 {
 	json_t *v = member(o, opt.bars);
 	char *name = NULL;
@@ -197,7 +188,7 @@ static int add_bar(json_t *o, const struct reader *r, struct dt_err *err)
 		return 0;
 	if (opt.by)
 		name = by_text(o);
-	else if (asprintf(&name, P.nfile > 1 ? "%s:%zu" : "%.0s%zu", r->name, r->line) < 0)
+	else if (asprintf(&name, P.nfile > 1 ? "%s:%zu" : "%.0s%zu", j->name, j->line) < 0)
 		name = NULL;
 	if (!name)
 		return opt.by ? 0 : dt_err_set(err, -ENOMEM, "out of memory");
@@ -300,72 +291,17 @@ static int add_point(json_t *o, int key, int file, struct dt_err *err)
 	return 0;
 }
 
-static int take_line(struct reader *r, int file, char *text, size_t n, struct dt_err *err)
+static int take_object(json_t *o, const struct dt_jsonl *j, int file, struct dt_err *err)
 {
-	char where[256];
-	json_t *o = NULL;
 	int rc = 0;
 
-	r->line++;
-	if (strspn(text, " \t\r") == n)
-		return 0;
-	snprintf(where, sizeof(where), "%s:%zu", r->name, r->line);
-	if (dt_json_parse(text, n, where, &o, err) < 0 || !json_is_object(o)) {
-		json_decref(o);
-		if (opt.skip_bad) {
-			P.bad++;
-			return 0;
-		}
-		dt_err_set(err, -EINVAL, "%s: not a JSON object: '%.40s%s'", where, text,
-			   n > 40 ? "..." : "");
-		return -EINVAL;
-	}
 	P.objects++;
 	remember_names(o);
 	if (opt.bars)
-		rc = add_bar(o, r, err);
+		rc = add_bar(o, j, err);
 	for (int k = 0; k < P.nkey && rc == 0; k++)
 		rc = add_point(o, k, file, err);
-	json_decref(o);
 	return rc;
-}
-
-/* Reads what is there and takes its whole lines. 1: more may come, 0: the end. */
-static int read_some(struct reader *r, int file, struct dt_err *err)
-{
-	char *start, *nl, *p;
-	ssize_t got;
-	int rc = 0;
-
-	if (r->cap - r->n < 65536) {
-		p = realloc(r->buf, r->cap + 262144);
-		if (!p)
-			return dt_err_set(err, -ENOMEM, "out of memory");
-		r->buf = p;
-		r->cap += 262144;
-	}
-	do
-		got = read(r->fd, r->buf + r->n, r->cap - r->n - 1);
-	while (got < 0 && errno == EINTR);
-	if (got < 0)
-		return dt_err_sys(err, -errno, "cannot read '%s'", r->name);
-	r->n += (size_t)got;
-	start = r->buf;
-	while (rc == 0 && (nl = memchr(start, '\n', r->n - (size_t)(start - r->buf)))) {
-		*nl = '\0';
-		rc = take_line(r, file, start, (size_t)(nl - start), err);
-		start = nl + 1;
-	}
-	r->n -= (size_t)(start - r->buf);
-	memmove(r->buf, start, r->n);
-	if (rc == 0 && got == 0 && r->n > 0) { /* a last line without its newline */
-		r->buf[r->n] = '\0';
-		rc = take_line(r, file, r->buf, r->n, err);
-	}
-	if (rc == 0 && r->n > MAX_LINE)
-		rc = dt_err_set(err, -EFBIG, "%s:%zu: a line longer than %d bytes", r->name, r->line + 1,
-				MAX_LINE);
-	return rc < 0 ? rc : got > 0;
 }
 
 static bool is_set(const char *name)
@@ -467,44 +403,40 @@ static void redraw(void)
 
 static int read_input(int file, bool live, struct dt_err *err)
 {
-	const char *name = P.file[file];
-	bool is_stdin = !strcmp(name, "-");
-	struct reader r = {.fd = STDIN_FILENO, .name = is_stdin ? "standard input" : name};
+	struct dt_jsonl j;
 	bool dirty = false;
 	double last = 0;
-	int rc = 1;
+	int rc = dt_jsonl_open(&j, P.file[file], err);
 
-	if (!is_stdin)
-		r.fd = open(name, O_RDONLY | O_CLOEXEC);
-	if (r.fd < 0)
-		return dt_err_sys(err, -errno, "cannot open '%s'", name);
-	while (rc > 0) {
-		struct pollfd in = {.fd = r.fd, .events = POLLIN};
-		double wait = last + 0.2 - dt_now();
+	if (rc < 0)
+		return rc;
+	j.skip_bad = opt.skip_bad;
+	for (;;) {
+		json_t *o = NULL;
 
 		/* At most five times a second, and before waiting for more. */
-		if (live && dirty && (wait <= 0 || poll(&in, 1, (int)(wait * 1000) + 1) == 0)) {
+		if (live && dirty && (dt_now() > last + 0.2 || !dt_jsonl_ready(&j, last + 0.2 - dt_now()))) {
 			redraw();
 			last = dt_now();
 			dirty = false;
 		}
-		rc = read_some(&r, file, err);
+		rc = dt_jsonl_next(&j, &o, err);
+		if (rc <= 0)
+			break;
+		rc = take_object(o, &j, file, err);
+		json_decref(o);
+		if (rc < 0)
+			break;
 		dirty = true;
 	}
-	if (rc < 0 && is_stdin) {
+	if (rc < 0) {
 		/* Whoever writes the pipe, a training run perhaps, must not die of a picture. */
-		struct stat st;
-
-		if (fstat(r.fd, &st) == 0 && S_ISFIFO(st.st_mode)) {
-			fprintf(stderr, "%s: %s\n", prog.name, err->msg);
-			err->msg[0] = '\0';
-			while (r.cap && read(r.fd, r.buf, r.cap) > 0)
-				;
-		}
+		fprintf(stderr, "%s: %s\n", prog.name, err->msg);
+		err->msg[0] = '\0';
+		dt_jsonl_drain(&j);
 	}
-	if (!is_stdin)
-		close(r.fd);
-	free(r.buf);
+	P.bad += j.bad;
+	dt_jsonl_close(&j);
 	return rc;
 }
 
