@@ -105,7 +105,9 @@ static const struct dt_opt opts[] = {
 static const char *const examples[] = {
 	"mpirun -np 4 dt-train --model gpt2-mini --data c.h5 --layout dp4 --metrics - | dt-plot loss",
 	"dt-plot --smooth 20 --svg loss.svg loss run1.jsonl run2.jsonl",
-	"dt-allreduce-bench --json | dt-plot --log-x --x bytes --by algorithm busbw_bytes_s", NULL};
+	"mpirun -np 2 dt-allreduce-bench --json | jq -c '.results[]' | dt-plot --log-x --x size_bytes "
+	"busbw_gbs",
+	NULL};
 static const struct dt_program prog = {
 	.name = "dt-plot",
 	.summary = "draw curves and bars from JSON Lines in the terminal or as SVG",
