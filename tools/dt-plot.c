@@ -536,7 +536,7 @@ int main(int argc, char **argv)
 	setlocale(LC_CTYPE, "");
 	nargs = dt_opt_main(&prog, argc, argv, stdout, stderr, &status);
 	if (nargs < 0)
-		return dt_close_stdout(NULL) < 0 ? DT_EXIT_FAILED : status;
+		return status;
 	status = sort_operands(nargs, argv);
 	if (status)
 		return status;

@@ -54,11 +54,12 @@ problem() {
     [ "$problems" -eq 0 ]
 }
 
-@test "a full disk: exit status 1" {
+@test "a full disk: exit status 1 and one line" {
     for name in "${programs[@]}"; do
         status=0
         "$name" --help >/dev/full 2>err </dev/null || status=$?
         [ "$status" -eq 1 ] || problem "$name --help >/dev/full exits $status"
+        [ "$(wc -l <err)" -eq 1 ] || problem "$name --help >/dev/full says: $(cat err)"
     done
     [ "$problems" -eq 0 ]
 }
