@@ -75,11 +75,24 @@ static int fill(struct dt_jsonl *j, struct dt_err *err)
 	return 0;
 }
 
+/* The beginning of a line, for a message: whole characters, none that would steer a terminal. */
+static const char *shown(const char *text, size_t n, char *buf, size_t cap)
+{
+	size_t k = n < cap ? n : cap - 4;
+
+	while (k < n && k > 0 && ((unsigned char)text[k] & 0xc0) == 0x80)
+		k--;
+	for (size_t i = 0; i < k; i++)
+		buf[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
+	strcpy(buf + k, k < n ? "..." : "");
+	return buf;
+}
+
 /* Takes the line of n bytes at j->at. 1: *ret is its object, 0: blank or passed over. */
 static int take(struct dt_jsonl *j, size_t n, json_t **ret, struct dt_err *err)
 {
 	char *text = j->buf + j->at;
-	char where[256];
+	char where[256], head[48];
 	json_t *v = NULL;
 
 	text[n] = '\0';
@@ -96,7 +109,8 @@ static int take(struct dt_jsonl *j, size_t n, json_t **ret, struct dt_err *err)
 		j->bad++;
 		return 0;
 	}
-	return dt_err_set(err, -EINVAL, "%s: not a JSON object: '%.40s%s'", where, text, n > 40 ? "..." : "");
+	return dt_err_set(err, -EINVAL, "%s: not a JSON object: '%s'", where,
+			  shown(text, n, head, sizeof(head)));
 }
 
 int dt_jsonl_next(struct dt_jsonl *j, json_t **ret, struct dt_err *err)

@@ -195,11 +195,26 @@ static void bad_lines_are_named_or_counted(void **state)
 	json_decref(o);
 	assert_int_equal(dt_jsonl_next(&j, &o, &err), -EINVAL);
 	assert_string_equal(err.msg, "pipe:2: not a JSON object: '[1]'");
+	dt_jsonl_close(&j);
+	open_pipe(&j, "\033[2J\x7f x \xc3\xa4", 9); /* nothing that steers a terminal */
+	assert_int_equal(dt_jsonl_next(&j, &o, &err), -EINVAL);
+	assert_string_equal(err.msg, "pipe:1: not a JSON object: '?[2J? x \xc3\xa4'");
+	dt_jsonl_close(&j);
+	/* cut at 44 bytes, before the character that would not be whole */
+	open_pipe(&j, "0123456789012345678901234567890123456789abc\xc3\xa4\xc3\xa4\xc3\xa4", 49);
+	assert_int_equal(dt_jsonl_next(&j, &o, &err), -EINVAL);
+	assert_string_equal(err.msg,
+			    "pipe:1: not a JSON object: '0123456789012345678901234567890123456789abc...'");
+	dt_jsonl_close(&j);
+
+	open_pipe(&j, text, sizeof(text) - 1);
 	j.skip_bad = true;
+	assert_int_equal(dt_jsonl_next(&j, &o, &err), 1);
+	json_decref(o);
 	assert_int_equal(dt_jsonl_next(&j, &o, &err), 1);
 	assert_int_equal(json_integer_value(json_object_get(o, "a")), 2);
 	json_decref(o);
-	assert_int_equal(j.bad, 2);
+	assert_int_equal(j.bad, 3);
 	dt_jsonl_close(&j);
 }
 
