@@ -196,7 +196,7 @@ static void bad_lines_are_named_or_counted(void **state)
 	assert_int_equal(dt_jsonl_next(&j, &o, &err), -EINVAL);
 	assert_string_equal(err.msg, "pipe:2: not a JSON object: '[1]'");
 	dt_jsonl_close(&j);
-	open_pipe(&j, "\033[2J\x7f x \xc3\xa4", 9); /* nothing that steers a terminal */
+	open_pipe(&j, "\033[2J\x7f x \xc3\xa4", 10); /* nothing that steers a terminal */
 	assert_int_equal(dt_jsonl_next(&j, &o, &err), -EINVAL);
 	assert_string_equal(err.msg, "pipe:1: not a JSON object: '?[2J? x \xc3\xa4'");
 	dt_jsonl_close(&j);
