@@ -231,6 +231,12 @@ int dt_opt_main(const struct dt_program *p, int argc, char **argv, FILE *out, FI
 			status = take(p, c, shown, given, errout);
 		}
 	}
+	if (status == DT_EXIT_OK && (ferror(out) || fflush(out) == EOF)) {
+		if (errno != EPIPE)
+			fprintf(errout, "%s: cannot write to standard output: %s\n", p->name,
+				strerror(errno));
+		status = DT_EXIT_FAILED;
+	}
 	if (status < 0) {
 		nargs = argc - optind;
 		memmove(argv + 1, argv + optind, (size_t)nargs * sizeof(*argv));

@@ -7,6 +7,13 @@
 #define HELP_COLUMN 30
 #define HELP_WIDTH  96
 
+static bool ends_with(const char *s, const char *tail)
+{
+	size_t n = strlen(s), k = strlen(tail);
+
+	return n >= k && !strcmp(s + n - k, tail);
+}
+
 /* Prints text from column HELP_COLUMN on, broken at blanks. */
 static void print_wrapped(FILE *out, int column, const char *text)
 {
@@ -67,7 +74,7 @@ void dt_opt_print_help(const struct dt_program *p, FILE *out)
 	fputs("\nOptions:\n", out);
 	for (const struct dt_opt *o = p->opts; o->name || o->help; o++) {
 		if (!o->name)
-			fprintf(out, "\n%s:\n", o->help);
+			fprintf(out, "\n%s%s\n", o->help, ends_with(o->help, ":") ? "" : ":");
 		else
 			print_option(out, o);
 	}
@@ -77,20 +84,13 @@ void dt_opt_print_help(const struct dt_program *p, FILE *out)
 	fprintf(out, "\nThe manual page has more: man %s\n", p->name);
 }
 
-static bool ends_with(const char *s, const char *tail)
-{
-	size_t n = strlen(s), k = strlen(tail);
-
-	return n >= k && !strcmp(s + n - k, tail);
-}
-
 enum dt_opt_complete dt_opt_completion(const struct dt_opt *o)
 {
 	if (o->complete || !o->arg || o->type == DT_OPT_CHOICE)
 		return o->complete;
-	if (ends_with(o->arg, "FILE") || ends_with(o->arg, "PATH"))
+	if (ends_with(o->arg, "FILE") || ends_with(o->arg, "PATH") || ends_with(o->arg, ".h5"))
 		return DT_COMPLETE_FILE;
-	if (ends_with(o->arg, "DIR") || ends_with(o->arg, "FOLDER"))
+	if (ends_with(o->arg, "DIR") || ends_with(o->arg, "FOLDER") || ends_with(o->arg, "CKPT"))
 		return DT_COMPLETE_DIR;
 	if (ends_with(o->arg, "MODEL"))
 		return DT_COMPLETE_MODEL;

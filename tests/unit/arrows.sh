@@ -43,7 +43,7 @@ function bad(why) {
 	else if (to[1] == "libcommon")
 		bad("rows are included as \"row/file.h\"")
 	else if (to[1] == "kernels") {
-		if (from[1] == "libcommon" && level[from[2]] <= 3 && (to[2] == "device.h" || to[2] == "ops.h"))
+		if (from[1] == "libcommon" && level[from[2]] <= 3 && to[2] == "device.h")
 			bad(from[2] " knows no device")
 	} else if (!(to[1] in level))
 		bad("unknown row " to[1])

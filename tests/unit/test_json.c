@@ -1,5 +1,6 @@
-/* base/json.h: reading with one-line errors, typed members, writing lines. */
+/* base/json.h and base/jsonl.h: reading with one-line errors, typed members, lines in and out. */
 #include "base/json.h"
+#include "base/jsonl.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -150,6 +151,85 @@ static void writing(void **state)
 	json_decref(o);
 }
 
+/* A reader of the other end of a pipe that holds text. */
+static void open_pipe(struct dt_jsonl *j, const char *text, size_t n)
+{
+	int p[2];
+
+	assert_int_equal(pipe(p), 0);
+	assert_int_equal(write(p[1], text, n), n);
+	close(p[1]);
+	*j = (struct dt_jsonl){.name = "pipe", .fd = p[0]};
+}
+
+static void lines_one_by_one(void **state)
+{
+	static const char text[] = "{\"a\":1}\n\n \t\r\n{\"a\":2}\r\n{\"a\":3}";
+	struct dt_err err = {0};
+	struct dt_jsonl j;
+	json_t *o = NULL;
+
+	open_pipe(&j, text, sizeof(text) - 1);
+	for (int i = 1; i <= 3; i++) {
+		assert_true(dt_jsonl_ready(&j, 0));
+		assert_int_equal(dt_jsonl_next(&j, &o, &err), 1);
+		assert_int_equal(json_integer_value(json_object_get(o, "a")), i);
+		json_decref(o);
+	}
+	assert_int_equal(j.line, 5);
+	assert_int_equal(dt_jsonl_next(&j, &o, &err), 0);
+	assert_int_equal(dt_jsonl_next(&j, &o, &err), 0);
+	dt_jsonl_close(&j);
+	assert_int_equal(dt_jsonl_open(&j, "/nonexistent/x", &err), -ENOENT);
+}
+
+static void bad_lines_are_named_or_counted(void **state)
+{
+	static const char text[] = "{\"a\":1}\n[1]\n{\"a\":\0}\nx\n{\"a\":2}\n";
+	struct dt_err err = {0};
+	struct dt_jsonl j;
+	json_t *o = NULL;
+
+	open_pipe(&j, text, sizeof(text) - 1);
+	assert_int_equal(dt_jsonl_next(&j, &o, &err), 1);
+	json_decref(o);
+	assert_int_equal(dt_jsonl_next(&j, &o, &err), -EINVAL);
+	assert_string_equal(err.msg, "pipe:2: not a JSON object: '[1]'");
+	dt_jsonl_close(&j);
+	open_pipe(&j, "\033[2J\x7f x \xc3\xa4", 10); /* nothing that steers a terminal */
+	assert_int_equal(dt_jsonl_next(&j, &o, &err), -EINVAL);
+	assert_string_equal(err.msg, "pipe:1: not a JSON object: '?[2J? x \xc3\xa4'");
+	dt_jsonl_close(&j);
+	/* cut at 44 bytes, before the character that would not be whole */
+	open_pipe(&j, "0123456789012345678901234567890123456789abc\xc3\xa4\xc3\xa4\xc3\xa4", 49);
+	assert_int_equal(dt_jsonl_next(&j, &o, &err), -EINVAL);
+	assert_string_equal(err.msg,
+			    "pipe:1: not a JSON object: '0123456789012345678901234567890123456789abc...'");
+	dt_jsonl_close(&j);
+
+	open_pipe(&j, text, sizeof(text) - 1);
+	j.skip_bad = true;
+	assert_int_equal(dt_jsonl_next(&j, &o, &err), 1);
+	json_decref(o);
+	assert_int_equal(dt_jsonl_next(&j, &o, &err), 1);
+	assert_int_equal(json_integer_value(json_object_get(o, "a")), 2);
+	json_decref(o);
+	assert_int_equal(j.bad, 3);
+	dt_jsonl_close(&j);
+}
+
+static void endless_line_is_refused(void **state)
+{
+	struct dt_err err = {0};
+	struct dt_jsonl j;
+	json_t *o = NULL;
+
+	assert_int_equal(dt_jsonl_open(&j, "/dev/zero", &err), 0);
+	assert_int_equal(dt_jsonl_next(&j, &o, &err), -EFBIG);
+	assert_non_null(strstr(err.msg, "/dev/zero:1: "));
+	dt_jsonl_close(&j);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -159,6 +239,9 @@ int main(void)
 		cmocka_unit_test(files),
 		cmocka_unit_test(large_file_is_read_whole),
 		cmocka_unit_test(writing),
+		cmocka_unit_test(lines_one_by_one),
+		cmocka_unit_test(bad_lines_are_named_or_counted),
+		cmocka_unit_test(endless_line_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

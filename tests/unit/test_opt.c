@@ -239,6 +239,22 @@ static const char *opt_str(const json_t *root, size_t i, const char *key)
 	return json_string_value(json_object_get(json_array_get(json_object_get(root, "options"), i), key));
 }
 
+static void help_that_cannot_be_written(void **state)
+{
+	FILE *full = fopen("/dev/full", "w"), *fe;
+	char *argv[] = {(char[]){"dt-x"}, (char[]){"--help"}, NULL}, *said = NULL;
+	size_t n;
+
+	assert_non_null(full);
+	fe = open_memstream(&said, &n);
+	assert_int_equal(dt_opt_main(&plain, 2, argv, full, fe, &status), -1);
+	assert_int_equal(status, DT_EXIT_FAILED);
+	fclose(full);
+	fclose(fe);
+	assert_string_equal(said, "dt-x: cannot write to standard output: No space left on device\n");
+	free(said);
+}
+
 static void describe(void **state)
 {
 	json_t *root;
@@ -286,7 +302,8 @@ int main(void)
 		cmocka_unit_test(every_type),	 cmocka_unit_test(negation_and_repetition),
 		cmocka_unit_test(errors),	 cmocka_unit_test(too_many_repetitions),
 		cmocka_unit_test(command_words), cmocka_unit_test(help),
-		cmocka_unit_test(describe),	 cmocka_unit_test(choices),
+		cmocka_unit_test(describe),	 cmocka_unit_test(help_that_cannot_be_written),
+		cmocka_unit_test(choices),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, release);

@@ -1,0 +1,145 @@
+#include "base/jsonl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_LINE = 16 << 20, CHUNK = 65536 };
+
+int dt_jsonl_open(struct dt_jsonl *j, const char *path, struct dt_err *err)
+{
+	bool is_stdin = !strcmp(path, "-");
+	int fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return dt_err_sys(err, -errno, "cannot open '%s'", path);
+	*j = (struct dt_jsonl){.name = is_stdin ? "standard input" : path, .fd = fd};
+	return 0;
+}
+
+void dt_jsonl_close(struct dt_jsonl *j)
+{
+	if (j->fd > STDIN_FILENO)
+		close(j->fd);
+	free(j->buf);
+	*j = (struct dt_jsonl){.fd = -1};
+}
+
+static char *line_end(const struct dt_jsonl *j)
+{
+	return j->n > j->at ? memchr(j->buf + j->at, '\n', j->n - j->at) : NULL;
+}
+
+bool dt_jsonl_ready(const struct dt_jsonl *j, double timeout_s)
+{
+	struct pollfd in = {.fd = j->fd, .events = POLLIN};
+
+	if (j->end || line_end(j))
+		return true;
+	return poll(&in, 1, timeout_s > 0 ? (int)(timeout_s * 1000) + 1 : 0) > 0;
+}
+
+/* Appends what one read gives; sets end when there is no more. */
+static int fill(struct dt_jsonl *j, struct dt_err *err)
+{
+	ssize_t got;
+
+	if (j->at > 0) {
+		memmove(j->buf, j->buf + j->at, j->n - j->at);
+		j->n -= j->at;
+		j->at = 0;
+	}
+	if (j->n > MAX_LINE)
+		return dt_err_set(err, -EFBIG, "%s:%zu: the line is longer than %d bytes", j->name,
+				  j->line + 1, MAX_LINE);
+	if (j->cap - j->n < CHUNK + 1) {
+		size_t cap = 2 * j->cap + 2 * CHUNK;
+		char *p = realloc(j->buf, cap);
+
+		if (!p)
+			return dt_err_sys(err, -ENOMEM, "cannot read '%s'", j->name);
+		j->buf = p;
+		j->cap = cap;
+	}
+	do
+		got = read(j->fd, j->buf + j->n, j->cap - j->n - 1);
+	while (got < 0 && errno == EINTR);
+	if (got < 0)
+		return dt_err_sys(err, -errno, "cannot read '%s'", j->name);
+	j->n += (size_t)got;
+	j->end = got == 0;
+	return 0;
+}
+
+/* The beginning of a line, for a message: whole characters, none that would steer a terminal. */
+static const char *shown(const char *text, size_t n, char *buf, size_t cap)
+{
+	size_t k = n < cap ? n : cap - 4;
+
+	while (k < n && k > 0 && ((unsigned char)text[k] & 0xc0) == 0x80)
+		k--;
+	for (size_t i = 0; i < k; i++)
+		buf[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
+	strcpy(buf + k, k < n ? "..." : "");
+	return buf;
+}
+
+/* Takes the line of n bytes at j->at. 1: *ret is its object, 0: blank or passed over. */
+static int take(struct dt_jsonl *j, size_t n, json_t **ret, struct dt_err *err)
+{
+	char *text = j->buf + j->at;
+	char where[256], head[48];
+	json_t *v = NULL;
+
+	text[n] = '\0';
+	j->line++;
+	if (strspn(text, " \t\r") == n)
+		return 0;
+	snprintf(where, sizeof(where), "%s:%zu", j->name, j->line);
+	if (dt_json_parse(text, n, where, &v, NULL) == 0 && json_is_object(v)) {
+		*ret = v;
+		return 1;
+	}
+	json_decref(v);
+	if (j->skip_bad) {
+		j->bad++;
+		return 0;
+	}
+	return dt_err_set(err, -EINVAL, "%s: not a JSON object: '%s'", where,
+			  shown(text, n, head, sizeof(head)));
+}
+
+int dt_jsonl_next(struct dt_jsonl *j, json_t **ret, struct dt_err *err)
+{
+	for (;;) {
+		char *nl = line_end(j);
+		size_t n = nl ? (size_t)(nl - (j->buf + j->at)) : j->n - j->at;
+		int rc = 0;
+
+		if (nl || (j->end && n > 0)) {
+			rc = take(j, n, ret, err);
+			j->at += n + (nl != NULL);
+			if (rc)
+				return rc;
+		} else if (j->end) {
+			return 0;
+		} else if ((rc = fill(j, err)) < 0) {
+			return rc;
+		}
+	}
+}
+
+void dt_jsonl_drain(struct dt_jsonl *j)
+{
+	struct stat st;
+	char buf[4096];
+
+	if (fstat(j->fd, &st) < 0 || !S_ISFIFO(st.st_mode))
+		return;
+	while (read(j->fd, buf, sizeof(buf)) > 0)
+		;
+}

@@ -1,0 +1,328 @@
+/*
+ * Curves as Braille dots (two columns and four lines of dots a character) and bars as block characters;
+ * both in plain ASCII where the terminal has no UTF-8. Several curves without colour get a mark each.
+ */
+#include "base/plot.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char marks[] = "*+ox#@%&";
+static const int colors[] = {36, 33, 35, 32, 31, 34};
+
+struct canvas {
+	int cols, rows; /* characters */
+	int dx, dy;	/* dots a character */
+	uint8_t *dots;	/* bits of each character */
+	uint8_t *owner; /* 1 + the series drawn last */
+};
+
+static void dot(struct canvas *c, int x, int y, int series)
+{
+	static const uint8_t bit[4][2] = {{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}};
+	int cell;
+
+	if (x < 0 || y < 0 || x >= c->cols * c->dx || y >= c->rows * c->dy)
+		return;
+	cell = y / c->dy * c->cols + x / c->dx;
+	c->dots[cell] |= bit[y % c->dy][x % c->dx];
+	c->owner[cell] = (uint8_t)(series + 1);
+}
+
+static void line(struct canvas *c, int x0, int y0, int x1, int y1, int series)
+{
+	int dx = abs(x1 - x0), dy = -abs(y1 - y0), sx = x0 < x1 ? 1 : -1, sy = y0 < y1 ? 1 : -1, e = dx + dy;
+
+	for (;;) {
+		int e2 = 2 * e;
+
+		dot(c, x0, y0, series);
+		if (x0 == x1 && y0 == y1)
+			return;
+		if (e2 >= dy) {
+			e += dy;
+			x0 += sx;
+		}
+		if (e2 <= dx) {
+			e += dx;
+			y0 += sy;
+		}
+	}
+}
+
+static void draw_series(struct canvas *c, const struct dt_series *s, int number, const struct dt_axis *ax,
+			const struct dt_axis *ay)
+{
+	int px = 0, py = 0;
+
+	for (size_t i = 0; i < s->n; i++) {
+		int x = (int)lround(dt_axis_at(ax, s->x[i]) * (c->cols * c->dx - 1));
+		int y = (int)lround((1 - dt_axis_at(ay, s->y[i])) * (c->rows * c->dy - 1));
+
+		/* A step back (a run that was resumed) starts a new line. */
+		if (i == 0 || s->x[i] < s->x[i - 1])
+			dot(c, x, y, number);
+		else
+			line(c, px, py, x, y, number);
+		px = x;
+		py = y;
+	}
+}
+
+static void set_color(FILE *f, const struct dt_plot_style *st, int series)
+{
+	if (st->color)
+		fprintf(f, "\033[%dm", colors[series % 6]);
+}
+
+static void reset_color(FILE *f, const struct dt_plot_style *st)
+{
+	if (st->color)
+		fputs("\033[0m", f);
+}
+
+static void put_row(FILE *f, const struct canvas *c, const struct dt_plot_style *st, bool braille, int row)
+{
+	int last = c->cols - 1, now = 0;
+
+	while (last >= 0 && !c->owner[row * c->cols + last])
+		last--;
+	for (int x = 0; x <= last; x++) {
+		int cell = row * c->cols + x, owner = c->owner[cell];
+
+		if (owner && owner != now)
+			set_color(f, st, owner - 1);
+		if (owner)
+			now = owner;
+		if (!owner)
+			fputc(' ', f);
+		else if (braille)
+			fprintf(f, "\xe2%c%c", 0xa0 | c->dots[cell] >> 6, 0x80 | (c->dots[cell] & 0x3f));
+		else
+			fputc(marks[(owner - 1) % 8], f);
+	}
+	if (now)
+		reset_color(f, st);
+	fputc('\n', f);
+}
+
+/* Columns a string takes: characters, not bytes. */
+static int columns(const char *s)
+{
+	int n = 0;
+
+	for (; *s; s++)
+		n += ((unsigned char)*s & 0xc0) != 0x80;
+	return n;
+}
+
+/* As much of s as fits into room columns; control characters never reach the terminal. */
+static int put_text(FILE *f, const char *s, int room)
+{
+	int n = 0;
+
+	for (; *s; s++) {
+		bool first = ((unsigned char)*s & 0xc0) != 0x80;
+
+		if (first && n == room)
+			break;
+		fputc((unsigned char)*s < 0x20 || *s == 0x7f ? '?' : *s, f);
+		n += first;
+	}
+	return n;
+}
+
+static int legend(FILE *f, const struct dt_plot *p, const struct dt_plot_style *st, bool braille)
+{
+	int at = 0, lines = 0;
+
+	if (p->title && *p->title) {
+		put_text(f, p->title, st->width);
+		fputc('\n', f);
+		lines++;
+	}
+	for (int s = 0; s < p->n; s++) {
+		int need = columns(p->series[s].name) + 3;
+
+		if (at > 0 && at + 2 + need > st->width) {
+			fputc('\n', f);
+			lines++;
+			at = 0;
+		}
+		if (at > 0)
+			at += fprintf(f, "  ");
+		set_color(f, st, s);
+		if (braille)
+			fputs("\xe2\xa0\x92\xe2\xa0\x92", f);
+		else
+			fprintf(f, "%c%c", marks[s % 8], marks[s % 8]);
+		reset_color(f, st);
+		fputc(' ', f);
+		at += 3 + put_text(f, p->series[s].name, st->width - 3);
+	}
+	fputc('\n', f);
+	return lines + 1;
+}
+
+/* The horizontal axis and its numbers, left of which `left` columns belong to the vertical one. */
+static void put_x_axis(FILE *f, const struct dt_plot *p, const struct dt_plot_style *st,
+		       const struct dt_axis *ax, int left, int cols)
+{
+	char label[64], row[512];
+	int free_from = 0, label_at = cols;
+	struct dt_ticks t;
+	bool *tick = calloc((size_t)cols, sizeof(*tick));
+
+	memset(row, ' ', sizeof(row));
+	if (cols > (int)sizeof(row) - 1)
+		cols = (int)sizeof(row) - 1;
+	if (p->x_label && columns(p->x_label) < cols / 3)
+		label_at = cols - (int)strlen(p->x_label);
+	dt_ticks_choose(ax, cols / 10 < 2 ? 2 : cols / 10, &t);
+	for (int i = 0; i < t.n; i++) {
+		int at = (int)lround(dt_axis_at(ax, t.at[i]) * (cols - 1));
+		int n = (int)strlen(dt_ticks_format(&t, i, label, sizeof(label))), from = at - n / 2;
+
+		if (from < 0)
+			from = 0;
+		if (at < 0 || at >= cols || from < free_from || from + n + 2 > label_at)
+			continue;
+		memcpy(row + from, label, (size_t)n);
+		free_from = from + n + 2;
+		if (tick)
+			tick[at] = true;
+	}
+	fprintf(f, "%*s%s", left - 1, "", st->utf8 ? "\xe2\x94\x94" : "+");
+	for (int i = 0; i < cols; i++)
+		fputs(tick && tick[i] ? (st->utf8 ? "\xe2\x94\xac" : "+") : (st->utf8 ? "\xe2\x94\x80" : "-"),
+		      f);
+	fprintf(f, "\n%*s%.*s", left, "", label_at < cols ? label_at : free_from, row);
+	if (label_at < cols)
+		put_text(f, p->x_label, cols - label_at);
+	fputc('\n', f);
+	free(tick);
+}
+
+int dt_plot_term(const struct dt_plot *p, const struct dt_plot_style *style, FILE *f)
+{
+	struct dt_plot_style st = *style;
+	bool braille = st.utf8 && (st.color || p->n <= 1);
+	int left = 0, lines = 0;
+	struct dt_axis ax, ay;
+	struct canvas c = {0};
+	struct dt_ticks t;
+	char label[64];
+
+	if (st.width < DT_PLOT_MIN_WIDTH)
+		st.width = DT_PLOT_MIN_WIDTH;
+	if (st.height < DT_PLOT_MIN_HEIGHT)
+		st.height = DT_PLOT_MIN_HEIGHT;
+	dt_plot_axes(p, &ax, &ay);
+	c.rows = st.height - 3 - (p->title ? 1 : 0);
+	if (c.rows < 3)
+		c.rows = 3;
+	dt_ticks_choose(&ay, c.rows / 3 < 3 ? 3 : c.rows / 3, &t);
+	for (int i = 0; i < t.n; i++) {
+		int n = (int)strlen(dt_ticks_format(&t, i, label, sizeof(label)));
+
+		left = n > left ? n : left;
+	}
+	left += 2;
+	c.cols = st.width - left;
+	c.dx = braille ? 2 : 1;
+	c.dy = braille ? 4 : 1;
+	c.dots = calloc((size_t)c.cols * (size_t)c.rows, 1);
+	c.owner = calloc((size_t)c.cols * (size_t)c.rows, 1);
+	if (!c.dots || !c.owner) {
+		lines = -ENOMEM;
+		goto out;
+	}
+	for (int s = 0; s < p->n; s++)
+		draw_series(&c, &p->series[s], s, &ax, &ay);
+
+	lines = legend(f, p, &st, braille);
+	for (int row = 0; row < c.rows; row++) {
+		const char *side = st.utf8 ? "\xe2\x94\x82" : "|";
+
+		label[0] = '\0';
+		for (int i = 0; i < t.n; i++) {
+			if (lround((1 - dt_axis_at(&ay, t.at[i])) * (c.rows * c.dy - 1)) / c.dy != row)
+				continue;
+			dt_ticks_format(&t, i, label, sizeof(label));
+			side = st.utf8 ? "\xe2\x94\xa4" : "+";
+		}
+		fprintf(f, "%*s %s", left - 2, label, side);
+		put_row(f, &c, &st, braille, row);
+	}
+	put_x_axis(f, p, &st, &ax, left, c.cols);
+	lines += c.rows + 2;
+out:
+	free(c.dots);
+	free(c.owner);
+	return lines;
+}
+
+/* A bar from column a to column b (in eighths), one character a cell. */
+static void put_bar(FILE *f, const struct dt_plot_style *st, int from, int to)
+{
+	int whole = (to - from) / 8, rest = (to - from) % 8;
+
+	fprintf(f, "%*s", from / 8, "");
+	for (int i = 0; i < whole; i++)
+		fputs(st->utf8 ? "\xe2\x96\x88" : "#", f);
+	if (rest && st->utf8)
+		fprintf(f, "\xe2\x96%c", 0x90 - rest); /* U+2588 - rest: eighths of a block */
+	else if (rest >= 4)
+		fputc('#', f);
+}
+
+int dt_bars_term(const struct dt_bars *b, const struct dt_plot_style *style, FILE *f)
+{
+	int names = 0, values = 0, width = style->width, cols, lines = 0, zero;
+	double lo = 0, hi = 0;
+	char text[64];
+
+	for (int i = 0; i < b->n; i++) {
+		int n = columns(b->bar[i].name),
+		    v = (int)strlen(dt_bar_format(b, b->bar[i].value, text, sizeof(text)));
+
+		names = n > names ? n : names;
+		values = v > values ? v : values;
+		lo = fmin(lo, b->bar[i].value);
+		hi = fmax(hi, b->bar[i].value);
+	}
+	if (width < DT_PLOT_MIN_WIDTH)
+		width = DT_PLOT_MIN_WIDTH;
+	if (names > width / 2)
+		names = width / 2;
+	cols = width - names - values - 4;
+	if (cols < 4)
+		cols = 4;
+	if (lo == hi)
+		hi = 1;
+	if (b->title && *b->title) {
+		put_text(f, b->title, width);
+		fputc('\n', f);
+		lines++;
+	}
+	zero = (int)lround((0 - lo / 2) / (hi / 2 - lo / 2) * cols) * 8; /* on the edge of a character */
+	for (int i = 0; i < b->n; i++) {
+		double at = (b->bar[i].value / 2 - lo / 2) / (hi / 2 - lo / 2);
+		int end = (int)lround(at * cols * 8), n = put_text(f, b->bar[i].name, names);
+
+		fprintf(f, "%*s ", names - n, "");
+		fprintf(f, " %*s ", values, dt_bar_format(b, b->bar[i].value, text, sizeof(text)));
+		set_color(f, style, 0);
+		if (end >= zero)
+			put_bar(f, style, zero, end);
+		else
+			put_bar(f, style, end / 8 * 8, zero);
+		reset_color(f, style);
+		fputc('\n', f);
+		lines++;
+	}
+	return lines;
+}

@@ -1,0 +1,141 @@
+# Completions: a made-up program with everything in it, completed by bash and fish themselves; then every
+# program that was built.
+bats_require_minimum_version 1.5.0
+
+setup() {
+    export LC_ALL=C.UTF-8
+    cd "$BATS_TEST_TMPDIR" || return 1
+    generate=$DT_BIN/../completions/generate
+    cat >dt-made.json <<'END'
+{"schema": 1, "program": "dt-made", "summary": "it's made up",
+ "commands": [{"name": "ls", "operands": "DIR", "help": "lists: all"},
+              {"name": "load", "operands": "MODEL", "help": "loads the user's model"}],
+ "options": [
+  {"name": "mode", "type": "choice", "arg": "none|selective|full", "help": "how [much]: $(touch hacked)", "complete": "none", "negatable": false},
+  {"name": "model", "short": "m", "type": "string", "arg": "MODEL", "help": "model", "complete": "model", "negatable": false},
+  {"name": "out", "type": "string", "arg": "FILE", "help": "file", "complete": "file", "negatable": false},
+  {"name": "save", "type": "string", "arg": "DIR", "help": "folder", "complete": "dir", "negatable": false},
+  {"name": "steps", "type": "int", "arg": "N", "help": "number", "complete": "none", "negatable": false},
+  {"name": "verbose", "type": "flag", "help": "say more", "complete": "none", "negatable": true, "commands": "ls"}]}
+END
+    printf 'gpt2-124m\nllama-2-7b\nllama-3-8b\n' >presets.txt
+    mkdir folder
+    touch file.txt 'with blank.txt'
+}
+
+# bash_complete FILE WORD...: what bash offers for the last word, on one line
+bash_complete() {
+    local file=$1
+    shift
+    bash -c '
+        source "$0"
+        COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+        "_${1//-/_}"
+        printf "%s\n" "${COMPREPLY[@]}" | sort | paste -s -d " "' "$file" "$@"
+}
+
+@test "bash: options, commands, choices, models, files, folders" {
+    "$generate" bash dt-made.json presets.txt >made
+    try() { # WANT WORD...
+        local want=$1 got
+        shift
+        got=$(bash_complete made dt-made "$@")
+        [ "$got" = "$want" ] || { echo "$*: '$got', not '$want'"; return 1; }
+    }
+    try "load ls" ""
+    try "ls" "ls"
+    try "--mode --model" "--mod"
+    try "--help --mode --model --out --save --steps --version" "--"
+    try "--help --mode --model --no-verbose --out --save --steps --verbose --version" "ls" "--"
+    try "--help --mode --model --out --save --steps --version" "load" "--"
+    try "full none selective" "--mode" ""
+    try "selective" "--mode" "=" "s"
+    try "full none selective" "--mode" "="
+    try "llama-2-7b llama-3-8b" "load" "-m" "ll"
+    try "file.txt folder" "--out" "f"
+    try "folder" "--save" "f"
+    try "" "--steps" ""
+    try "file.txt" "ls" "fi"
+    try "with blank.txt" "--out" "with"
+    [ ! -e hacked ]
+}
+
+@test "fish: options, commands, choices, models, files, folders" {
+    command -v fish >/dev/null || skip "needs fish"
+    "$generate" fish dt-made.json presets.txt >made.fish
+    mkdir .home
+    export HOME=$PWD/.home XDG_CONFIG_HOME=$PWD/.home XDG_DATA_HOME=$PWD/.home
+    try() { # WANT LINE
+        local got
+        got=$(fish --no-config -c "source made.fish; complete -C '$2'" </dev/null | cut -f 1 | sort | paste -s -d ' ')
+        [ "$got" = "$1" ] || { echo "$2: '$got', not '$1'"; return 1; }
+    }
+    fish --no-execute made.fish
+    try "--mode --model" "dt-made --mod"
+    try "full none selective" "dt-made --mode "
+    try "load ls" "dt-made l"
+    try "--no-verbose" "dt-made ls --no"
+    try "" "dt-made load --no"
+    try "llama-2-7b llama-3-8b" "dt-made load --model ll"
+    try "file.txt folder/" "dt-made --out f"
+    try "folder/" "dt-made --save f"
+    [ ! -e hacked ]
+}
+
+@test "zsh: options, commands, choices" {
+    command -v zsh >/dev/null || skip "needs zsh"
+    mkdir functions
+    "$generate" zsh dt-made.json presets.txt >functions/_dt-made
+    zsh -n functions/_dt-made
+    # A zsh on a pseudo-terminal, asked as a person would.
+    cat >ask.zsh <<'END'
+zmodload zsh/zpty
+zpty -b z 'PS1= TERM=dumb zsh -f -i 2>&1'
+send() { zpty -w z "$1" }
+send 'unset zle_bracketed_paste; fpath=($PWD/functions $fpath); autoload -U compinit; compinit -u -D'
+send 'zstyle ":completion:*" menu no; zstyle ":completion:*" list-prompt ""; setopt no_beep; LISTMAX=1000'
+send "dt-made() { echo \"got:\$*:\" }"
+ask() {
+    local out= chunk
+    zpty -w -n z "dt-made $1"$'\t\n'
+    repeat 50; do
+        while zpty -r -t z chunk; do out+=$chunk; done
+        [[ $out == *got:*:* ]] && break
+        sleep 0.1
+    done
+    [[ $out == *"got:$2:"* ]] || { print -r -- "$1: not '$2' but: $out"; exit 1 }
+}
+ask '--stee' '--stee'
+ask '--ste' '--steps' # the = is taken away by the blank
+ask '--mode s' '--mode selective'
+ask 'ls --verb' 'ls --verbose'
+ask 'load -m gpt' 'load -m gpt2-124m'
+zpty -d z
+END
+    run zsh -f ask.zsh
+    [ "$status" -eq 0 ] || { echo "$output"; false; }
+    [ ! -e hacked ]
+}
+
+@test "every program has completions of its own options in the three shells" {
+    local n=0
+    for program in "$DT_BIN"/dt-*; do
+        [ -f "$program" ] && [ -x "$program" ] || continue
+        name=${program##*/}
+        n=$((n + 1))
+        bash -n "$DT_BIN/../completions/$name"
+        ! command -v zsh >/dev/null || zsh -n "$DT_BIN/../completions/_$name"
+        ! command -v fish >/dev/null || fish --no-execute "$DT_BIN/../completions/$name.fish"
+        "$program" --describe-options | jq -r '.options[].name' | sort >want
+        # An option of some commands only is offered with each of them.
+        got=$("$program" --describe-options | jq -r '[.commands[].name] + [""] | .[]' | while read -r command; do
+            bash_complete "$DT_BIN/../completions/$name" "$name" ${command:+"$command"} -- | tr ' ' '\n'
+        done | sed 's/^--//' | sort -u)
+        while read -r option; do
+            grep -qx -- "$option" <<<"$got" || { echo "$name: --$option is not completed"; false; }
+            grep -q -e "--${option}\[" -e "--${option}=" "$DT_BIN/../completions/_$name"
+            grep -q -- " -l $option " "$DT_BIN/../completions/$name.fish"
+        done <want
+    done
+    [ "$n" -gt 0 ]
+}

@@ -1,0 +1,187 @@
+# dt-plot: what is drawn, from what input, and what is refused.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    export LC_ALL=C.UTF-8 TERM=xterm
+    unset COLUMNS NO_COLOR
+    cd "$BATS_TEST_TMPDIR" || return 1
+    PATH=$DT_BIN:$PATH
+    for i in 0 1 2 3 4 5 6 7 8 9; do
+        echo "{\"step\":$((i * 10)),\"loss\":$((20 - i)).5,\"lr\":0.00$i,\"node\":\"n$((i % 2))\",\"mem\":{\"peak_bytes\":$((i * 1048576))}}"
+    done >run.jsonl
+}
+
+# A command that must fail. A bare "! command" in the middle of a test is not looked at.
+refute() {
+    ! "$@"
+}
+
+@test "a curve of one key, from a file and from a pipe, is the same" {
+    dt-plot loss run.jsonl >file.txt
+    dt-plot loss <run.jsonl >stdin.txt
+    cat run.jsonl | dt-plot >pipe.txt # loss is the key unless another is named
+    cmp file.txt stdin.txt
+    cmp file.txt pipe.txt
+    [ "$(wc -l <file.txt)" -eq 20 ]
+    grep -q '^⠒⠒ loss$' file.txt
+    grep -q '^20 ┤' file.txt
+    tail -n 1 file.txt | grep -q '^ *0 .* 80 .*step$'
+}
+
+@test "size, title and plain characters" {
+    dt-plot --ascii --width 40 --height 10 --title 'My run' loss run.jsonl >out.txt
+    [ "$(head -n 1 out.txt)" = "My run" ]
+    [ "$(wc -l <out.txt)" -eq 10 ]
+    [ "$(awk '{ if (length($0) > w) w = length($0) } END { print w }' out.txt)" -le 40 ]
+    LC_ALL=C refute grep -q '[^ -~]' out.txt
+}
+
+@test "a dumb terminal and a C locale get plain characters" {
+    TERM=dumb dt-plot loss run.jsonl >dumb.txt
+    LC_ALL=C dt-plot loss run.jsonl >c.txt
+    LC_ALL=C refute grep -q '[^ -~]' dumb.txt
+    cmp dumb.txt c.txt
+}
+
+@test "several curves without colour have marks of their own, with colour are coloured" {
+    run dt-plot loss lr run.jsonl
+    [ "$status" -eq 0 ]
+    [[ $output == *'** loss  ++ lr'* ]]
+    run dt-plot --color always loss lr run.jsonl
+    [[ $output == *$'\e[36m'* && $output == *$'\e[33m'* ]]
+    run dt-plot --color auto loss lr run.jsonl # no terminal, no colour
+    [[ $output != *$'\e'* ]]
+}
+
+@test "several files are named in the legend, nested keys are found" {
+    cp run.jsonl other.jsonl
+    run dt-plot loss run.jsonl other.jsonl
+    [[ ${lines[0]} == *run.jsonl*other.jsonl* ]]
+    run dt-plot mem.peak_bytes run.jsonl
+    [ "$status" -eq 0 ]
+    [[ ${lines[0]} == *mem.peak_bytes* ]]
+}
+
+@test "--by makes a curve for each value" {
+    run dt-plot --by node loss run.jsonl
+    [[ ${lines[0]} == *n0*n1* ]]
+}
+
+@test "--smooth draws means" {
+    printf '{"y":%d}\n' 0 8 0 8 0 8 | dt-plot --smooth 2 --ascii y >out.txt
+    # 0 4 4 4 4 4: the highest tick is 4
+    grep -q '^4.* +' out.txt
+    refute grep -q '^[5-8].* +' out.txt
+}
+
+@test "a key that has the name of a file needs --key" {
+    cp run.jsonl loss
+    run dt-plot loss
+    [ "$status" -eq 0 ]
+    run dt-plot --key loss run.jsonl
+    [ "$status" -eq 0 ]
+}
+
+@test "logarithmic axes leave out what is not above zero and say so" {
+    run dt-plot --log-y lr run.jsonl
+    [ "$status" -eq 0 ]
+    [[ $output == *'points left out, being zero or less: 1'* ]]
+}
+
+@test "lines without the key, blank lines and null are passed over" {
+    printf '{"loss":1}\n\n{"other":2}\n{"loss":null}\n{"loss":3}' | dt-plot loss
+}
+
+@test "garbage is refused with its line number and nothing is drawn" {
+    printf '{"loss":1}\nnot json\n{"loss":2}\n' >bad.jsonl
+    run --separate-stderr dt-plot loss bad.jsonl
+    [ "$status" -eq 1 ]
+    [ "$output" = "" ]
+    [[ $stderr == "dt-plot: bad.jsonl:2: not a JSON object: 'not json'" ]]
+    run --separate-stderr dt-plot --skip-bad loss bad.jsonl
+    [ "$status" -eq 0 ]
+    [[ $stderr == *'lines passed over, being no JSON object: 1' ]]
+    printf '[1]\n' >array.jsonl
+    run dt-plot loss array.jsonl
+    [ "$status" -eq 1 ]
+}
+
+@test "a bad line does not kill whoever writes the pipe" {
+    { echo garbage; for _ in 1 2 3 4 5; do sleep 0.1; echo '{"loss":1}'; done; echo survived >alive; } | {
+        run dt-plot loss
+        [ "$status" -eq 1 ]
+        [[ $output == *'standard input:1: not a JSON object'* ]]
+    }
+    [ "$(cat alive)" = survived ]
+}
+
+@test "nothing to draw says what there is" {
+    run dt-plot nosuch run.jsonl
+    [ "$status" -eq 1 ]
+    [ "${lines[0]}" = "dt-plot: no line has a number under 'nosuch'" ]
+    [ "${lines[1]}" = "the lines have: step, loss, lr" ]
+    run dt-plot loss /dev/null
+    [ "$status" -eq 1 ]
+    [ "$output" = "dt-plot: the input has no JSON object" ]
+    run dt-plot loss ./nosuch.jsonl
+    [ "$status" -eq 1 ]
+    [[ $output == *"cannot open './nosuch.jsonl': No such file or directory" ]]
+}
+
+@test "usage errors" {
+    run dt-plot --bars lr --smooth 3 run.jsonl
+    [ "$status" -eq 2 ]
+    run dt-plot --width 5 run.jsonl
+    [ "$status" -eq 2 ]
+    run dt-plot --nosuch
+    [ "$status" -eq 2 ]
+    [[ $output == *"Try 'dt-plot --help' for more information."* ]]
+}
+
+@test "bars, the last value of a name counts" {
+    printf '{"n":"weights","size_bytes":1048576}\n{"n":"grads","size_bytes":1}\n{"n":"grads","size_bytes":524288}\n' |
+        dt-plot --ascii --width 40 --bars size_bytes --by n >out.txt
+    [ "$(cat out.txt)" = "weights   1.00 MiB ####################
+grads    512.0 KiB ##########" ]
+}
+
+@test "SVG is well formed, holds its texts and is written whole or not at all" {
+    dt-plot --svg out.svg --title 'a < b & c' loss lr run.jsonl
+    python3 -c '
+import sys, xml.etree.ElementTree as E
+root = E.parse("out.svg").getroot()
+texts = [t.text for t in root.iter("{http://www.w3.org/2000/svg}text")]
+assert root.get("viewBox") == "0 0 800 400", root.attrib
+for want in ("a < b & c", "loss", "lr", "step", "0", "80"):
+    assert want in texts, (want, texts)'
+    dt-plot --svg - --width 300 --height 200 --bars lr --by step run.jsonl | python3 -c '
+import sys, xml.etree.ElementTree as E
+assert len(list(E.parse(sys.stdin).getroot().iter("{http://www.w3.org/2000/svg}rect"))) == 11'
+    cp out.svg before.svg
+    run dt-plot --svg out.svg nosuch run.jsonl
+    [ "$status" -eq 1 ]
+    cmp out.svg before.svg
+    run dt-plot --svg /nonexistent/x.svg loss run.jsonl
+    [ "$status" -eq 1 ]
+    [ "$(find . -name '*.tmp.*')" = "" ]
+}
+
+@test "a full disk is an error, a reader that leaves is not talked about" {
+    run bash -c 'dt-plot loss run.jsonl >/dev/full'
+    [ "$status" -eq 1 ]
+    [ "$output" = "dt-plot: cannot write to standard output: No space left on device" ]
+    run bash -c 'for i in $(seq 3000); do cat run.jsonl; done | dt-plot --height 9999 --width 9999 loss | head -n 1'
+    [ "$status" -eq 0 ]
+    [ "$output" = "⠒⠒ loss" ]
+}
+
+@test "on a terminal the picture follows the pipe" {
+    command -v script >/dev/null || skip "needs script(1)"
+    cat >live.sh <<'END'
+for i in 1 2 3 4; do echo "{\"step\":$i,\"loss\":$((10 / i))}"; sleep 0.4; done | dt-plot --width 40 --height 8 loss
+END
+    script -qec "bash live.sh" typescript </dev/null >/dev/null
+    # drawn more than once, each time over the last: eight lines up
+    [ "$(grep -c $'\e\[8A' typescript)" -ge 2 ]
+}

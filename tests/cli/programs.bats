@@ -1,0 +1,131 @@
+# What every program keeps: --help, --version, usage errors, a full disk, its manual page.
+bats_require_minimum_version 1.5.0
+
+setup() {
+    export LC_ALL=C.UTF-8 TERM=dumb OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    cd "$BATS_TEST_TMPDIR" || return 1
+    PATH=$DT_BIN:$PATH
+    programs=()
+    for program in "$DT_BIN"/dt-*; do
+        if [ -f "$program" ] && [ -x "$program" ]; then
+            programs+=("${program##*/}")
+        fi
+    done
+    [ "${#programs[@]}" -gt 0 ]
+    problems=0
+}
+
+problem() {
+    echo "$*"
+    problems=$((problems + 1))
+}
+
+@test "--help: on stdout, two examples first, no line over 100 columns" {
+    for name in "${programs[@]}"; do
+        "$name" --help >help 2>err </dev/null || problem "$name --help exits $?"
+        [ ! -s err ] || problem "$name --help writes to stderr"
+        [[ $(sed -n 1p help) == "$name - "* ]] || problem "$name --help starts with '$(sed -n 1p help)'"
+        [ "$(sed -n 3p help)" = "Examples:" ] || problem "$name --help does not lead with examples"
+        n=$(sed -n '/^Examples:/,/^$/p' help | grep -c "$name")
+        [ "$n" -ge 2 ] || problem "$name --help has $n examples"
+        n=$(sed '/^Examples:/,/^$/d' help | awk 'length($0) > 100' | wc -l)
+        [ "$n" -eq 0 ] || problem "$name --help has $n lines over 100 columns"
+        cmp -s help <("$name" -h) || problem "$name: -h and --help differ"
+    done
+    [ "$problems" -eq 0 ]
+}
+
+@test "--version: the name and the version of the source" {
+    want=$(sed -n "s/^  version: '\(.*\)',/\1/p" "$DT_SRC/meson.build")
+    for name in "${programs[@]}"; do
+        got=$("$name" --version </dev/null)
+        [ "$got" = "$name $want" ] || problem "$name --version says '$got'"
+    done
+    [ "$problems" -eq 0 ]
+}
+
+@test "an unknown option: exit status 2, one message, where to look" {
+    for name in "${programs[@]}"; do
+        run --separate-stderr "$name" --no-such-option </dev/null
+        [ "$status" -eq 2 ] || problem "$name --no-such-option exits $status"
+        [ "$output" = "" ] || problem "$name --no-such-option writes to stdout"
+        [[ $stderr == "$name: "*$'\n'"Try '$name --help' for more information." ]] || problem "$name says: $stderr"
+    done
+    [ "$problems" -eq 0 ]
+}
+
+@test "a full disk: exit status 1 and one line" {
+    for name in "${programs[@]}"; do
+        status=0
+        "$name" --help >/dev/full 2>err </dev/null || status=$?
+        [ "$status" -eq 1 ] || problem "$name --help >/dev/full exits $status"
+        [ "$(wc -l <err)" -eq 1 ] || problem "$name --help >/dev/full says: $(cat err)"
+    done
+    [ "$problems" -eq 0 ]
+}
+
+@test "manual pages: no complaint from mandoc" {
+    command -v mandoc >/dev/null || skip "needs mandoc"
+    for page in "$DT_SRC"/man/*.[1-9]; do
+        mandoc -T lint -W warning "$page" || problem "$page"
+    done
+    [ "$problems" -eq 0 ]
+}
+
+# The options a page lists: --name, and -x, from the .It Fl lines of its OPTIONS section.
+page_options() {
+    awk '/^\.Sh / { inside = ($2 == "OPTIONS") }
+        inside && /^\.It (Fl|Xo)|^\.Fl / {
+            for (i = 1; i < NF; i++)
+                if ($i == "Fl" || $i == ".Fl") {
+                    option = $(i + 1)
+                    gsub(/\\-/, "-", option)
+                    print "-" option
+                }
+        }' "$1" | sort -u
+}
+
+@test "manual pages: every option of the program, and no other" {
+    for name in "${programs[@]}"; do
+        page=$DT_SRC/man/$name.1
+        if [ ! -f "$page" ]; then
+            problem "$name has no manual page"
+            continue
+        fi
+        "$name" --describe-options </dev/null | jq -r '.options[] |
+            "--" + .name, (if .negatable then "--no-" + .name else empty end),
+            (if .short then "-" + .short else empty end)' | sort -u >want
+        page_options "$page" >got
+        while read -r option; do
+            problem "$name.1 lacks $option"
+        done < <(comm -23 want got)
+        while read -r option; do
+            problem "$name has no $option, but $name.1 does"
+        done < <(comm -13 want got | grep -vx -e --help -e -h -e --version)
+        for section in NAME SYNOPSIS DESCRIPTION OPTIONS EXAMPLES 'EXIT STATUS' 'SEE ALSO'; do
+            grep -qx "\.Sh $section" "$page" || problem "$name.1 has no section $section"
+        done
+    done
+    [ "$problems" -eq 0 ]
+}
+
+@test "manual pages: examples marked as tests run" {
+    # A comment of the one word test stands before the .Bd whose lines are run.
+    n=0
+    for page in "$DT_SRC"/man/*.[1-9]; do
+        awk -v base="${page##*/}" '
+            /^\.\\" test *$/ { marked = 1 }
+            /^\.Bd / && marked { n++; file = base "." n ".sh"; inside = 1; marked = 0; printf "" >file; next }
+            /^\.Ed/ { inside = 0 }
+            inside { gsub(/\\e/, "\\"); gsub(/\\\(aq/, "\047"); gsub(/\\&/, ""); gsub(/\\-/, "-"); print >>file }' "$page"
+    done
+    for example in *.sh; do
+        [ -f "$example" ] || continue
+        n=$((n + 1))
+        mkdir -p "run-$example"
+        (cd "run-$example" && bash -e -o pipefail "../$example" >../out 2>&1 </dev/null) ||
+            problem "$example: exit $?: $(cat "$example"): $(cat out)"
+    done
+    [ "$n" -gt 0 ]
+    [ "$problems" -eq 0 ]
+}

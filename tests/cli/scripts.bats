@@ -1,0 +1,102 @@
+# scripts/: the package list, how scripts/check counts, and the quickstart from end to end.
+bats_require_minimum_version 1.5.0
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+}
+
+@test "deps: lists each package once, and refuses words it does not know" {
+    run "$DT_SRC/scripts/deps" list build
+    [ "$status" -eq 0 ]
+    [[ $output == *libhdf5-dev* && $output != *bats* ]]
+    run "$DT_SRC/scripts/deps" list
+    [[ $output == *libhdf5-dev* && $output == *bats* ]]
+    [ "$(printf '%s\n' "$output" | sort | uniq -d)" = "" ]
+    run "$DT_SRC/scripts/deps" nosuch
+    [ "$status" -eq 2 ]
+    run "$DT_SRC/scripts/deps" list nosuch
+    [ "$status" -eq 2 ]
+}
+
+@test "deps: quiet when nothing is missing, otherwise the names" {
+    mkdir bin
+    printf '#!/bin/sh\necho installed\n' >bin/dpkg-query
+    chmod +x bin/dpkg-query
+    PATH=$PWD/bin:$PATH run "$DT_SRC/scripts/deps" missing
+    [ "$status" -eq 0 ]
+    [ "$output" = "" ]
+    PATH=$PWD/bin:$PATH run "$DT_SRC/scripts/deps" install
+    [ "$status" -eq 0 ]
+    [ "$output" = "" ]
+    # shellcheck disable=SC2016 # for the script
+    printf '#!/bin/sh\ncase $* in *libhdf5-dev*) exit 1 ;; esac\necho installed\n' >bin/dpkg-query
+    PATH=$PWD/bin:$PATH run "$DT_SRC/scripts/deps" missing
+    [ "$status" -eq 1 ]
+    [ "$output" = libhdf5-dev ]
+}
+
+# A meson that leaves the given test log, and a ninja that does nothing.
+fake_build() {
+    mkdir -p bin build/meson-logs
+    cat >log.json
+    printf '#!/bin/sh\n[ "$1" != test ] || cp "%s/log.json" "%s/build/meson-logs/testlog.json"\n' "$PWD" "$PWD" >bin/meson
+    printf '#!/bin/sh\n' >bin/ninja
+    chmod +x bin/meson bin/ninja
+}
+
+check() {
+    PATH=$PWD/bin:$PATH run --separate-stderr "$DT_SRC/scripts/check" --no-install -C build
+}
+
+@test "check: points of TAP tests count, other tests count as one" {
+    fake_build <<'END'
+{"name": "a", "result": "OK", "stdout": "[  OK ] x"}
+{"name": "b", "result": "SKIP", "stdout": ""}
+{"name": "c", "result": "OK", "stdout": "1..3\nok 1 x\nok 2 y # skip no z\nok 3 z\n"}
+END
+    check
+    [ "$status" -eq 0 ]
+    [ "${lines[-1]}" = "3 passed, 0 failed, 2 skipped" ]
+}
+
+@test "check: failures are named, and make it fail" {
+    fake_build <<'END'
+{"name": "a", "result": "TIMEOUT", "stdout": ""}
+{"name": "c", "result": "FAIL", "stdout": "1..2\nok 1 x\nnot ok 2 the name\n# why\n"}
+{"name": "d", "result": "ERROR", "stdout": "1..1\nok 1 then it crashed\n"}
+END
+    check
+    [ "$status" -eq 1 ]
+    [ "${lines[-1]}" = "2 passed, 3 failed, 0 skipped" ]
+    [[ $stderr == *"c: not ok 2 the name"*"# why"* ]]
+}
+
+@test "check: nothing run, or nothing built, is a failure" {
+    fake_build </dev/null
+    check
+    [ "$status" -eq 1 ]
+    [ "${lines[-1]}" = "0 passed, 0 failed, 0 skipped" ]
+    printf '#!/bin/sh\nexit 1\n' >bin/ninja
+    check
+    [ "$status" -eq 1 ]
+    [ "${lines[-1]}" = "0 passed, 1 failed, 0 skipped" ]
+    run "$DT_SRC/scripts/check" --nosuch
+    [ "$status" -eq 2 ]
+}
+
+@test "quickstart: every step works" {
+    for name in memest tokenize dataset train plot shard-ckpt serve; do
+        [ -x "$DT_BIN/dt-$name" ] || skip "dt-$name is not built"
+    done
+    for name in curl jq; do
+        command -v $name >/dev/null || skip "needs $name"
+    done
+    DT_QUICKSTART_STEPS=4 run "$DT_SRC/scripts/quickstart" "$PWD/work"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *"It all worked"* ]]
+    [ "$(jq -s length work/m.jsonl)" -ge 4 ]
+    # Not into a folder that holds something.
+    run "$DT_SRC/scripts/quickstart" "$PWD/work"
+    [ "$status" -eq 1 ]
+}

@@ -1,0 +1,259 @@
+/* base/plot.h: round ticks inside the axis, numbers that tell them apart, pictures of a known size. */
+#include "base/plot.h"
+#include "base/rng.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void joined(const struct dt_ticks *t, char *out, size_t n)
+{
+	char buf[64];
+
+	out[0] = '\0';
+	for (int i = 0; i < t->n; i++) {
+		strncat(out, i ? " " : "", n - strlen(out) - 1);
+		strncat(out, dt_ticks_format(t, i, buf, sizeof(buf)), n - strlen(out) - 1);
+	}
+}
+
+static void ticks_are_round(void **state)
+{
+	static const struct {
+		double lo, hi;
+		bool log;
+		int most;
+		const char *want;
+	} cases[] = {
+		{0, 100, false, 6, "0 20 40 60 80 100"},
+		{0, 499, false, 6, "0 100 200 300 400"},
+		{2.31, 10.87, false, 5, "4 6 8 10"},
+		{-1, 1, false, 5, "-1.0 -0.5 0 0.5 1.0"},
+		{0.1234, 0.1239, false, 6, "0.1234 0.1235 0.1236 0.1237 0.1238 0.1239"},
+		{0, 3e-4, false, 4, "0 0.0001 0.0002 0.0003"},
+		{0, 3e-6, false, 4, "0 1e-6 2e-6 3e-6"},
+		{0, 2e7, false, 5, "0 5e6 1.0e7 1.5e7 2.0e7"},
+		{1e6, 1.5e6, false, 6, "1.0e6 1.1e6 1.2e6 1.3e6 1.4e6 1.5e6"},
+		{1, 1000, true, 5, "1 10 100 1000"},
+		{1, 1000, true, 12, "1 2 5 10 20 50 100 200 500 1000"},
+		{1e-5, 1, true, 4, "1e-4 0.01 1"},
+		{3, 6, true, 4, "3 4 5 6"},
+		{1024, 1e9, true, 8, "1e4 1e5 1e6 1e7 1e8 1e9"},
+	};
+	char got[256];
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct dt_axis a = {cases[i].lo, cases[i].hi, cases[i].log};
+		struct dt_ticks t;
+
+		dt_ticks_choose(&a, cases[i].most, &t);
+		joined(&t, got, sizeof(got));
+		/* 1024 to 1e9 mixes both spellings of a power of ten */
+		if (!strcmp(cases[i].want, "1e4 1e5 1e6 1e7 1e8 1e9"))
+			assert_string_equal(got, "10000 100000 1e6 1e7 1e8 1e9");
+		else
+			assert_string_equal(got, cases[i].want);
+	}
+}
+
+static void ticks_hold_for_any_range(void **state)
+{
+	struct dt_rng r = dt_rng_make(1, DT_RNG_TEST, 0);
+
+	for (uint64_t k = 0; k < 20000; k++) {
+		bool lg = k % 3 == 0;
+		double e = dt_rng_uniform(&r, 4 * k) * 600 - 300, w = dt_rng_uniform(&r, 4 * k + 1) * 30 - 15;
+		double lo = pow(10, e) * (lg || k % 2 ? 1 : -1), hi = lo + fabs(lo) * pow(10, w);
+		int most = 2 + (int)dt_rng_below(&r, 4 * k + 2, DT_TICKS_MAX - 1);
+		struct dt_axis a = {lo, hi, lg};
+		struct dt_ticks t;
+
+		if (!(lo < hi) || !isfinite(hi))
+			continue;
+		dt_ticks_choose(&a, most, &t);
+		assert_in_range(t.n, 0, most);
+		for (int i = 0; i < t.n; i++) {
+			double slack = 1e-6 * (hi / 2 - lo / 2) + 1e-9 * fmax(fabs(lo), fabs(hi));
+
+			if (!(t.at[i] >= lo - slack && t.at[i] <= hi + slack))
+				fail_msg("tick %g outside %g..%g", t.at[i], lo, hi);
+			assert_true(i == 0 || t.at[i] >= t.at[i - 1]);
+		}
+	}
+}
+
+static void extremes_do_not_hang(void **state)
+{
+	static const double ends[][2] = {
+		{-1.7e308, 1.7e308}, {1e17, 1e17 + 16}, {0, 5e-324}, {1e308, 1.7e308}};
+	struct dt_ticks t;
+
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+		struct dt_axis a = {ends[i][0], ends[i][1], false};
+
+		dt_ticks_choose(&a, 6, &t);
+		assert_in_range(t.n, 0, 6);
+	}
+}
+
+static void axes_of_little_data(void **state)
+{
+	struct dt_series s = {.name = strdup("one")};
+	struct dt_plot p = {.series = &s, .n = 1};
+	struct dt_axis x, y;
+
+	dt_plot_axes(&p, &x, &y);
+	assert_true(y.lo == 0 && y.hi == 1);
+	assert_int_equal(dt_series_add(&s, 5, 0), 0);
+	dt_plot_axes(&p, &x, &y);
+	assert_true(x.lo < 5 && x.hi > 5 && y.lo == -1 && y.hi == 1);
+	p.log_x = true;
+	dt_plot_axes(&p, &x, &y);
+	assert_true(x.lo == 2.5 && x.hi == 10);
+	dt_series_release(&s);
+}
+
+/* The picture as text, its lines and widest line checked on the way. */
+static char *picture(const struct dt_plot *p, const struct dt_plot_style *st)
+{
+	char *text = NULL;
+	size_t n = 0;
+	FILE *f = open_memstream(&text, &n);
+	int lines = dt_plot_term(p, st, f), seen = 0, column = 0;
+
+	fclose(f);
+	for (const char *s = text; *s; s++) {
+		if (*s == '\n') {
+			seen++;
+			column = 0;
+		} else if (((unsigned char)*s & 0xc0) != 0x80 && ++column > st->width) {
+			fail_msg("wider than %d:\n%s", st->width, text);
+		}
+	}
+	assert_int_equal(seen, lines);
+	assert_int_equal(lines, st->height);
+	return text;
+}
+
+static void ascii_line(void **state)
+{
+	struct dt_series s = {.name = strdup("y")};
+	struct dt_plot p = {.series = &s, .n = 1, .x_label = "step"};
+	struct dt_plot_style st = {.width = 33, .height = 8};
+	char *text;
+
+	for (int i = 0; i <= 4; i++)
+		dt_series_add(&s, i, i);
+	text = picture(&p, &st);
+	assert_string_equal(text, "** y\n"
+				  "4 +                          ****\n"
+				  "  |                   *******\n"
+				  "2 +           ********\n"
+				  "  |    *******\n"
+				  "0 +****\n"
+				  "  ++--------------+--------------\n"
+				  "   0              2          step\n");
+	free(text);
+	dt_series_release(&s);
+}
+
+static void braille_dots(void **state)
+{
+	struct dt_series s = {.name = strdup("y")};
+	struct dt_plot p = {.series = &s, .n = 1};
+	struct dt_plot_style st = {.width = 40, .height = 10, .utf8 = true};
+	int cells = 0;
+	char *text;
+
+	dt_series_add(&s, 0, 0);
+	dt_series_add(&s, 1, 0);
+	text = picture(&p, &st);
+	/* A level line half way up -1..1 is dot 14 of 28, the third line in its row of cells (U+2824). */
+	for (const char *c = text; (c = strstr(c, "\xe2\xa0\xa4")); c += 3)
+		cells++;
+	assert_int_equal(cells, 40 - 4);
+	free(text);
+	dt_series_release(&s);
+}
+
+static void a_step_back_is_not_joined(void **state)
+{
+	struct dt_series s = {.name = strdup("y")};
+	struct dt_plot p = {.series = &s, .n = 1};
+	struct dt_plot_style st = {.width = 40, .height = 10};
+	int marks = 0;
+	char *text;
+
+	dt_series_add(&s, 10, 1);
+	dt_series_add(&s, 0, 0);
+	text = picture(&p, &st);
+	for (const char *c = strchr(text, '\n'); *c; c++)
+		marks += *c == '*';
+	assert_int_equal(marks, 2);
+	free(text);
+	dt_series_release(&s);
+}
+
+static void svg_is_escaped_and_thinned(void **state)
+{
+	struct dt_series s = {.name = strdup("a<b & \"c\"\x01")};
+	struct dt_plot p = {.series = &s, .n = 1, .title = "T"};
+	char *text = NULL;
+	size_t n = 0;
+	FILE *f = open_memstream(&text, &n);
+
+	for (int i = 0; i < 200000; i++)
+		dt_series_add(&s, i, i == 77777 ? 100 : sin(i));
+	dt_plot_svg(&p, 800, 400, f);
+	fclose(f);
+	assert_non_null(strstr(text, "a&lt;b &amp; &quot;c&quot;</text>"));
+	assert_non_null(strstr(text, "viewBox=\"0 0 800 400\""));
+	assert_non_null(strstr(text, " 36.00L")); /* the spike reaches the top: y is 36 there */
+	assert_in_range(n, 1000, 100000);
+	free(text);
+	dt_series_release(&s);
+}
+
+static void bars(void **state)
+{
+	struct dt_bar b[] = {{"up", 8}, {"half", 4}, {"none", 0}, {"down", -8}};
+	struct dt_bars bars = {.bar = b, .n = 3};
+	struct dt_plot_style st = {.width = 30};
+	char *text = NULL;
+	size_t n = 0;
+	FILE *f = open_memstream(&text, &n);
+
+	assert_int_equal(dt_bars_term(&bars, &st, f), 3);
+	bars.n = 4;
+	assert_int_equal(dt_bars_term(&bars, &st, f), 4);
+	fclose(f);
+	assert_string_equal(text, "up    8 #####################\n"
+				  "half  4 ###########\n"
+				  "none  0 \n"
+				  "up     8           ##########\n"
+				  "half   4           #####\n"
+				  "none   0           \n"
+				  "down  -8 ##########\n");
+	free(text);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(ticks_are_round),
+		cmocka_unit_test(ticks_hold_for_any_range),
+		cmocka_unit_test(extremes_do_not_hang),
+		cmocka_unit_test(axes_of_little_data),
+		cmocka_unit_test(ascii_line),
+		cmocka_unit_test(braille_dots),
+		cmocka_unit_test(a_step_back_is_not_joined),
+		cmocka_unit_test(svg_is_escaped_and_thinned),
+		cmocka_unit_test(bars),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
