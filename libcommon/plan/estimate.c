@@ -10,7 +10,7 @@
 
 const char *dt_est_cat_name(int cat)
 {
-	return cat == DT_EST_CACHE ? "kv cache" : dt_mem_cat_name(cat);
+	return cat == DT_EST_CACHE ? "kv-cache" : dt_mem_cat_name(cat);
 }
 
 void dt_estimate_release(struct dt_estimate *e)
