@@ -39,6 +39,8 @@ void *dt_pool_alloc(struct dt_pool *p, size_t n)
 	struct dt_pool_block *b = p->head;
 	void *ret;
 
+	if (n > SIZE_MAX / 2)
+		return NULL;
 	n = (n + 15) & ~(size_t)15;
 	if (!b || b->cap - b->used < n) {
 		size_t cap = n > 16384 ? n : 16384;

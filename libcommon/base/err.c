@@ -25,6 +25,7 @@ int dt_err_set(struct dt_err *err, int code, const char *fmt, ...)
 
 int dt_err_sys(struct dt_err *err, int code, const char *fmt, ...)
 {
+	char reason[128];
 	va_list ap;
 	size_t n;
 
@@ -33,14 +34,18 @@ int dt_err_sys(struct dt_err *err, int code, const char *fmt, ...)
 	va_start(ap, fmt);
 	vset(err, code, fmt, ap);
 	va_end(ap);
+	snprintf(reason, sizeof(reason), ": %s", strerror(-code));
 	n = strlen(err->msg);
-	snprintf(err->msg + n, sizeof(err->msg) - n, ": %s", strerror(-code));
+	if (n > sizeof(err->msg) - 1 - strlen(reason)) /* a long subject must not push the reason out */
+		n = sizeof(err->msg) - 1 - strlen(reason);
+	strcpy(err->msg + n, reason);
 	return code;
 }
 
 int dt_err_prefix(struct dt_err *err, const char *fmt, ...)
 {
 	char old[sizeof(err->msg)], head[256];
+	size_t room, n;
 	va_list ap;
 
 	if (!err)
@@ -49,9 +54,10 @@ int dt_err_prefix(struct dt_err *err, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(head, sizeof(head), fmt, ap);
 	va_end(ap);
-	/* The reason, at the end, matters most: a message that does not fit loses its tail last. */
-	snprintf(err->msg, sizeof(err->msg), "%s: %.*s", head, (int)(sizeof(err->msg) - strlen(head) - 3),
-		 old);
+	/* The reason, at the end, matters most: a message that does not fit loses its beginning. */
+	room = sizeof(err->msg) - strlen(head) - 3;
+	n = strlen(old);
+	snprintf(err->msg, sizeof(err->msg), "%s: %.*s", head, (int)room, n > room ? old + (n - room) : old);
 	return err->code;
 }
 

@@ -59,7 +59,8 @@ static int set_value(const struct dt_opt *o, const char *arg, struct dt_err *err
 		return 0;
 	case DT_OPT_INT:
 		return dt_parse_int(arg, o->max > o->min ? (int64_t)o->min : 0,
-				    o->max > o->min ? (int64_t)o->max : INT64_MAX, o->dest, err);
+				    o->max > o->min && o->max < 0x1p63 ? (int64_t)o->max : INT64_MAX, o->dest,
+				    err);
 	case DT_OPT_REAL:
 		return dt_parse_real(arg, o->max > o->min ? o->min : -HUGE_VAL,
 				     o->max > o->min ? o->max : HUGE_VAL, o->dest, err);
@@ -220,7 +221,7 @@ int dt_opt_main(const struct dt_program *p, int argc, char **argv, FILE *out, FI
 			status = DT_EXIT_OK;
 		} else if (c == ':') {
 			status = dt_opt_usage_error(p, errout, "option '%s' needs an argument", shown);
-		} else if (c == '?' && optopt && optopt < VAL_FIRST) {
+		} else if (c == '?' && optopt && optopt < VAL_FIRST && strncmp(shown, "--", 2)) {
 			status = dt_opt_usage_error(p, errout, "unknown option '-%c'", optopt);
 		} else if (c == '?') {
 			status = dt_opt_usage_error(

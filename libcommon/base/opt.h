@@ -74,6 +74,9 @@ struct dt_program {
 	const struct dt_command *commands; /* NULL-name terminated; NULL: none */
 };
 
+/* What a shell offers for the option's argument: complete, or else what a metavariable such as FILE says. */
+enum dt_opt_complete dt_opt_completion(const struct dt_opt *o);
+
 /*
  * Parses. Handles -h/--help, --version and --describe-options (JSON for completions and checks) by writing to
  * out. Errors go to errout as "NAME: what" and "Try 'NAME --help' for more information.".

@@ -36,14 +36,17 @@ static void print_wrapped(FILE *out, int column, const char *text)
 
 static void print_option(FILE *out, const struct dt_opt *o)
 {
-	char left[128], shrt[8] = "    ";
+	char help[1024];
+	int column;
 
-	if (o->short_name)
-		snprintf(shrt, sizeof(shrt), "-%c, ", o->short_name);
-	snprintf(left, sizeof(left), "  %s--%s%s%s%s", shrt, o->negatable ? "[no-]" : "", o->name,
-		 o->type == DT_OPT_FLAG ? "" : " ", o->type == DT_OPT_FLAG ? "" : o->arg);
-	fputs(left, out);
-	print_wrapped(out, (int)strlen(left) + 1 > HELP_COLUMN ? HELP_COLUMN : (int)strlen(left), o->help);
+	column = fprintf(out, "  ");
+	column += o->short_name ? fprintf(out, "-%c, ", o->short_name) : fprintf(out, "    ");
+	column += fprintf(out, "--%s%s", o->negatable ? "[no-]" : "", o->name);
+	if (o->type != DT_OPT_FLAG)
+		column += fprintf(out, " %s", o->arg);
+	snprintf(help, sizeof(help), "%s%s%s%s", o->help, o->commands ? " (" : "",
+		 o->commands ? o->commands : "", o->commands ? ")" : "");
+	print_wrapped(out, column + 1 > HELP_COLUMN ? HELP_COLUMN : column, help);
 }
 
 void dt_opt_print_help(const struct dt_program *p, FILE *out)
@@ -53,13 +56,13 @@ void dt_opt_print_help(const struct dt_program *p, FILE *out)
 		fprintf(out, "  %s\n", *e);
 	fputs("\nUsage:\n", out);
 	if (!p->commands)
-		fprintf(out, "  %s [option ...] %s\n", p->name, p->operands ? p->operands : "");
+		fprintf(out, "  %s [option ...]%s%s\n", p->name, p->operands && *p->operands ? " " : "",
+			p->operands ? p->operands : "");
 	for (const struct dt_command *c = p->commands; c && c->name; c++) {
-		char left[128];
+		int column = fprintf(out, "  %s %s%s%s", p->name, c->name,
+				     c->operands && *c->operands ? " " : "", c->operands ? c->operands : "");
 
-		snprintf(left, sizeof(left), "  %s %s %s", p->name, c->name, c->operands);
-		fputs(left, out);
-		print_wrapped(out, (int)strlen(left), c->help);
+		print_wrapped(out, column + 1 > HELP_COLUMN ? HELP_COLUMN : column, c->help);
 	}
 	fputs("\nOptions:\n", out);
 	for (const struct dt_opt *o = p->opts; o->name || o->help; o++) {
@@ -74,28 +77,51 @@ void dt_opt_print_help(const struct dt_program *p, FILE *out)
 	fprintf(out, "\nThe manual page has more: man %s\n", p->name);
 }
 
+static bool ends_with(const char *s, const char *tail)
+{
+	size_t n = strlen(s), k = strlen(tail);
+
+	return n >= k && !strcmp(s + n - k, tail);
+}
+
+enum dt_opt_complete dt_opt_completion(const struct dt_opt *o)
+{
+	if (o->complete || !o->arg || o->type == DT_OPT_CHOICE)
+		return o->complete;
+	if (ends_with(o->arg, "FILE") || ends_with(o->arg, "PATH"))
+		return DT_COMPLETE_FILE;
+	if (ends_with(o->arg, "DIR") || ends_with(o->arg, "FOLDER"))
+		return DT_COMPLETE_DIR;
+	if (ends_with(o->arg, "MODEL"))
+		return DT_COMPLETE_MODEL;
+	return DT_COMPLETE_NONE;
+}
+
 void dt_opt_describe(const struct dt_program *p, FILE *out)
 {
 	static const char *const types[] = {"",	    "flag", "int",   "real",  "string",
 					    "list", "size", "count", "choice"};
 	static const char *const completes[] = {"none", "file", "dir", "model"};
-	json_t *opts = json_array(), *cmds = json_array(), *root;
+	json_t *opts = json_array(), *cmds = json_array(), *examples = json_array(), *root;
 
 	for (const struct dt_opt *o = p->opts; o->name || o->help; o++) {
 		if (!o->name)
 			continue;
-		json_array_append_new(opts, json_pack("{s:s, s:s*, s:s, s:s*, s:s, s:s*, s:s, s:b}", "name",
-						      o->name, "short",
-						      o->short_name ? (char[]){o->short_name, 0} : NULL,
-						      "type", types[o->type], "arg", o->arg, "help", o->help,
-						      "commands", o->commands, "complete",
-						      completes[o->complete], "negatable", o->negatable));
+		json_array_append_new(
+			opts,
+			json_pack("{s:s, s:s*, s:s, s:s*, s:s, s:s*, s:s, s:b}", "name", o->name, "short",
+				  o->short_name ? (char[]){o->short_name, 0} : NULL, "type", types[o->type],
+				  "arg", o->arg, "help", o->help, "commands", o->commands, "complete",
+				  completes[dt_opt_completion(o)], "negatable", o->negatable));
 	}
 	for (const struct dt_command *c = p->commands; c && c->name; c++)
-		json_array_append_new(cmds, json_pack("{s:s, s:s, s:s}", "name", c->name, "operands",
+		json_array_append_new(cmds, json_pack("{s:s, s:s*, s:s}", "name", c->name, "operands",
 						      c->operands, "help", c->help));
-	root = json_pack("{s:i, s:s, s:s, s:o, s:o}", "schema", 1, "program", p->name, "summary", p->summary,
-			 "commands", cmds, "options", opts);
+	for (const char *const *e = p->examples; e && *e; e++)
+		json_array_append_new(examples, json_string(*e));
+	root = json_pack("{s:i, s:s, s:s, s:s*, s:o, s:o, s:o}", "schema", 1, "program", p->name, "summary",
+			 p->summary, "operands", p->operands, "examples", examples, "commands", cmds,
+			 "options", opts);
 	if (root)
 		json_dumpf(root, out, JSON_INDENT(1));
 	fputc('\n', out);

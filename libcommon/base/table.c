@@ -4,7 +4,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <wchar.h>
 
 #define MAX_COLS 32
 
@@ -33,14 +32,14 @@ static void add(struct dt_table *t, char *s)
 struct dt_table *dt_table_new(const char *columns)
 {
 	struct dt_table *t = calloc(1, sizeof(*t));
-	char *copy = strdup(columns), *save = NULL, *s;
+	char *copy = strdup(columns), *rest = copy, *s;
 
 	if (!t || !copy) {
 		free(t);
 		free(copy);
 		return NULL;
 	}
-	for (s = strtok_r(copy, "|", &save); s && t->ncol < MAX_COLS; s = strtok_r(NULL, "|", &save)) {
+	while (t->ncol < MAX_COLS && (s = strsep(&rest, "|"))) { /* a heading may be empty */
 		t->right[t->ncol++] = *s == '>';
 		add(t, strdup(*s == '>' ? s + 1 : s));
 	}

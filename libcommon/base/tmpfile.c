@@ -5,6 +5,8 @@
 #include <ftw.h>
 #include <libgen.h>
 #include <limits.h>
+#include <poll.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -49,16 +51,28 @@ static void tmpfile_clear(struct dt_tmpfile *t)
 
 int dt_tmpfile_open(struct dt_tmpfile *t, const char *path, struct dt_err *err)
 {
+	struct stat st;
 	int rc;
 
 	memset(t, 0, sizeof(*t));
 	t->path = strdup(path);
+	if (t->path && stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+		/* A device or a FIFO is written to, never replaced: a rename over /dev/null would be
+		 * remembered. */
+		t->f = fopen(path, "we");
+		if (t->f)
+			return 0;
+		rc = dt_err_sys(err, -errno, "cannot open '%s'", path);
+		tmpfile_clear(t);
+		return rc;
+	}
 	if (!t->path || asprintf(&t->tmp, "%s.tmp.%d", path, (int)getpid()) < 0) {
 		t->tmp = NULL;
 		tmpfile_clear(t);
 		return dt_err_sys(err, -ENOMEM, "cannot create '%s'", path);
 	}
-	t->f = fopen(t->tmp, "we");
+	unlink(t->tmp); /* left by a process of the same number that was killed */
+	t->f = fopen(t->tmp, "wxe");
 	if (!t->f) {
 		rc = dt_err_sys(err, -errno, "cannot create '%s'", t->tmp);
 		tmpfile_clear(t);
@@ -72,11 +86,15 @@ int dt_tmpfile_commit(struct dt_tmpfile *t, struct dt_err *err)
 	int rc = 0;
 
 	errno = 0;
-	if (ferror(t->f) || fflush(t->f) == EOF || fsync(fileno(t->f)) < 0)
+	if (ferror(t->f) || fflush(t->f) == EOF || (t->tmp && fsync(fileno(t->f)) < 0))
 		rc = dt_err_sys(err, errno ? -errno : -EIO, "cannot write '%s'", t->path);
 	if (fclose(t->f) == EOF && rc == 0)
 		rc = dt_err_sys(err, -errno, "cannot write '%s'", t->path);
 	t->f = NULL;
+	if (!t->tmp) {
+		tmpfile_clear(t);
+		return rc;
+	}
 	if (rc == 0 && rename(t->tmp, t->path) < 0)
 		rc = dt_err_sys(err, -errno, "cannot rename '%s' to '%s'", t->tmp, t->path);
 	if (rc < 0)
@@ -92,13 +110,15 @@ void dt_tmpfile_abort(struct dt_tmpfile *t)
 	if (!t->f)
 		return;
 	fclose(t->f);
-	unlink(t->tmp);
+	if (t->tmp)
+		unlink(t->tmp);
 	tmpfile_clear(t);
 }
 
 int dt_mkdir_p(const char *path, struct dt_err *err)
 {
 	char copy[PATH_MAX];
+	struct stat st;
 
 	if ((size_t)snprintf(copy, sizeof(copy), "%s", path) >= sizeof(copy))
 		return dt_err_sys(err, -ENAMETOOLONG, "cannot create folder '%s'", path);
@@ -112,6 +132,8 @@ int dt_mkdir_p(const char *path, struct dt_err *err)
 	}
 	if (mkdir(copy, 0777) < 0 && errno != EEXIST)
 		return dt_err_sys(err, -errno, "cannot create folder '%s'", copy);
+	if (stat(copy, &st) == 0 && !S_ISDIR(st.st_mode))
+		return dt_err_sys(err, -ENOTDIR, "cannot create folder '%s'", copy);
 	return 0;
 }
 
@@ -147,13 +169,16 @@ int dt_remove_tree(const char *path, struct dt_err *err)
 
 int dt_close_stdout(struct dt_err *err)
 {
-	errno = 0;
-	if (ferror(stdout) || fclose(stdout) == EOF) {
-		int e = errno ? errno : EIO;
+	struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+	bool failed = ferror(stdout), gone = poll(&out, 1, 0) > 0 && (out.revents & POLLERR);
 
-		if (e == EBADF)
+	errno = 0;
+	if (fclose(stdout) == EOF) {
+		if (errno == EBADF)
 			return 0; /* stdout was closed before we started */
-		return dt_err_sys(err, -e, "cannot write to standard output");
+		return dt_err_sys(err, errno ? -errno : -EIO, "cannot write to standard output");
 	}
+	if (failed) /* earlier, so its errno is gone; a pipe whose reader left can still be told */
+		return dt_err_sys(err, gone ? -EPIPE : -EIO, "cannot write to standard output");
 	return 0;
 }

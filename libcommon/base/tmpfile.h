@@ -12,7 +12,7 @@
 struct dt_tmpfile {
 	FILE *f;
 	char *path; /* final name */
-	char *tmp;  /* "PATH.tmp.PID" */
+	char *tmp;  /* "PATH.tmp.PID"; NULL: PATH is a device or a FIFO, written in place */
 };
 
 int dt_tmpfile_open(struct dt_tmpfile *t, const char *path, struct dt_err *err);

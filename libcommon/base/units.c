@@ -55,6 +55,17 @@ static int parse_scaled(const char *s, const struct unit *u, const char *what, u
 	}
 	if (!u->name)
 		return dt_err_set(err, -EINVAL, "'%s': unknown unit '%s'", s, end);
+	if (strspn(s, "0123456789") >= strcspn(s, " BKMGTk")) { /* whole: exact past 2^53 */
+		unsigned __int128 whole = 0;
+
+		for (const char *c = s; isdigit((unsigned char)*c) && whole < (unsigned __int128)1 << 64; c++)
+			whole = whole * 10 + (unsigned)(*c - '0');
+		if (whole < (unsigned __int128)1 << 64 &&
+		    whole * (uint64_t)u->mul < (uint64_t)9200000000000000000) {
+			*ret = (uint64_t)(whole * (uint64_t)u->mul);
+			return 0;
+		}
+	}
 	v *= u->mul;
 	if (v >= 9.2e18)
 		return dt_err_set(err, -ERANGE, "'%s' is too large", s);
@@ -102,7 +113,7 @@ int dt_parse_real(const char *s, double min, double max, double *ret, struct dt_
 	double v;
 
 	v = strtod(s, &end);
-	if (end == s || *end || isspace((unsigned char)s[0]) || !isfinite(v))
+	if (end == s || *end || isspace((unsigned char)s[0]) || !isfinite(v) || strpbrk(s, "xX"))
 		return dt_err_set(err, -EINVAL, "'%s' is not a number", s);
 	if (v < min || v > max)
 		return dt_err_set(err, -ERANGE, "'%s' is out of range (%g to %g)", s, min, max);
@@ -116,14 +127,14 @@ const char *dt_format_size(uint64_t bytes, char *buf, size_t n)
 	double v = (double)bytes;
 	size_t i = 0;
 
-	while (v >= 1023.95 && i + 1 < sizeof(names) / sizeof(names[0])) {
+	while (v >= 1023.5 && i + 1 < sizeof(names) / sizeof(names[0])) {
 		v /= 1024;
 		i++;
 	}
 	if (i == 0)
 		snprintf(buf, n, "%.0f B", v);
 	else
-		snprintf(buf, n, "%.*f %s", v < 99.995 ? 2 : 1, v, names[i]);
+		snprintf(buf, n, "%.*f %s", v < 99.995 ? 2 : v < 999.95 ? 1 : 0, v, names[i]);
 	return buf;
 }
 
@@ -144,13 +155,13 @@ const char *dt_format_duration(double s, char *buf, size_t n)
 {
 	if (!isfinite(s))
 		snprintf(buf, n, "?");
-	else if (s < 1)
+	else if (s < 0.9995)
 		snprintf(buf, n, "%.0fms", s * 1e3);
-	else if (s < 60)
+	else if (s < 59.95)
 		snprintf(buf, n, "%.1fs", s);
-	else if (s < 3600)
-		snprintf(buf, n, "%dm%02ds", (int)s / 60, (int)s % 60);
+	else if (s < 3599.95)
+		snprintf(buf, n, "%dm%02ds", (int)(s + 0.05) / 60, (int)(s + 0.05) % 60);
 	else
-		snprintf(buf, n, "%dh%02dm", (int)(s / 3600), (int)(s / 60) % 60);
+		snprintf(buf, n, "%.0fh%02dm", floor((s + 0.05) / 3600), (int)fmod((s + 0.05) / 60, 60));
 	return buf;
 }

@@ -126,17 +126,17 @@ static MPI_Request *slot(struct poster *p)
 
 #define POST(p, blocking, ...)                                                                               \
 	do {                                                                                                 \
-		MPI_Request *q;                                                                              \
-		int rc;                                                                                      \
+		MPI_Request *post_q;                                                                         \
+		int post_rc;                                                                                 \
                                                                                                              \
 		if (!(p)->r) {                                                                               \
-			rc = MPI_##blocking(__VA_ARGS__);                                                    \
+			post_rc = MPI_##blocking(__VA_ARGS__);                                               \
 		} else {                                                                                     \
-			q = slot(p);                                                                         \
-			rc = q ? MPI_I##blocking##_(__VA_ARGS__, q) : MPI_ERR_NO_MEM;                        \
+			post_q = slot(p);                                                                    \
+			post_rc = post_q ? MPI_I##blocking##_(__VA_ARGS__, post_q) : MPI_ERR_NO_MEM;         \
 		}                                                                                            \
-		if (rc)                                                                                      \
-			return rc;                                                                           \
+		if (post_rc)                                                                                 \
+			return post_rc;                                                                      \
 	} while (0)
 
 /* MPI names its non-blocking calls in another case. */

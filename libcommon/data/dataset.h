@@ -2,9 +2,13 @@
  * Packed token datasets in HDF5, and the sampler whose order depends on seed and epoch only, never on the
  * layout.
  *
- * File D.h5: /tokens (u16 or i32, one dimension), attributes format, version, vocab, documents,
- * tokenizer_hash, source; /tokenizer (u8, the tokenizer's text); a sharded set is D-00000-of-00004.h5 ...
- * beside D.h5, which lists them. Documents follow one another with the end-of-text token behind each.
+ * File D.h5: /tokens (u16 or i32, one dimension, contiguous), attributes format ("dt-dataset"), version, vocab,
+ * documents, crc32 (of /tokens), tokenizer_hash, source; /tokenizer (u8, the tokenizer's text). Documents follow
+ * one another with the end-of-text token behind each.
+ *
+ * A sharded set is D-00000-of-00004.h5 ... beside D.h5. D.h5 then has /shards (names), /shard_tokens and
+ * /shard_crc32, the tokenizer, and a virtual /tokens that joins the shards for h5py and h5dump; it is a view for
+ * people, dt reads the shards.
  *
  * Sample i of an epoch is tokens [i * seq, i * seq + seq] (one more than seq: inputs and targets).
  */
@@ -14,6 +18,7 @@
 #include "base/err.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct dt_dataset;
@@ -27,12 +32,17 @@ struct dt_dataset_info {
 	int32_t vocab;
 	const char *tokenizer_hash, *tokenizer_text;
 	size_t tokenizer_bytes;
-	int shards;
+	int shards; /* files that hold tokens: 1 when not sharded */
+	const char *source;
+	int token_bytes; /* 2 or 4 */
 };
 void dt_dataset_info(const struct dt_dataset *d, struct dt_dataset_info *ret);
 
 /* Tokens [first, first + n). Ids at or past vocab are -EBADMSG. */
 int dt_dataset_read(struct dt_dataset *d, int64_t first, int64_t n, int32_t *ret, struct dt_err *err);
+
+/* Reads every token and compares with the checksums: 0, or -EBADMSG naming the file. */
+int dt_dataset_verify(struct dt_dataset *d, struct dt_err *err);
 
 struct dt_sampler {
 	struct dt_dataset *data;
@@ -46,13 +56,22 @@ int dt_sampler_init(struct dt_sampler *s, struct dt_dataset *d, int64_t seq, uin
 /* Global sample number n (epoch n / samples): seq + 1 tokens. */
 int dt_sampler_get(struct dt_sampler *s, int64_t n, int32_t *ret, struct dt_err *err);
 
-/* Writer: atomic; nothing under the final name until close. max_shard_tokens 0: one file. */
+/*
+ * Writer: atomic; nothing under the final names until dt_dataset_finish, D.h5 last. max_shard_tokens 0: one
+ * file. Tokens wait in an unlinked file beside path, so it takes about twice their bytes for a moment, and a
+ * process that is killed leaves nothing behind.
+ */
 struct dt_dataset_writer;
 struct dt_tokenizer;
 int dt_dataset_create(const char *path, const struct dt_tokenizer *t, int64_t max_shard_tokens,
 		      const char *source, struct dt_dataset_writer **ret, struct dt_err *err);
+/* Instead of max_shard_tokens: n files, equal in length but for one token. 1: one file. */
+void dt_dataset_set_shards(struct dt_dataset_writer *w, int n);
+/* -EINVAL for an id at or past the vocabulary. */
 int dt_dataset_append(struct dt_dataset_writer *w, const int32_t *ids, size_t n, struct dt_err *err);
 int dt_dataset_end_document(struct dt_dataset_writer *w, struct dt_err *err);
+/* So far, for a report. */
+int64_t dt_dataset_written(const struct dt_dataset_writer *w, int64_t *ret_documents);
 int dt_dataset_finish(struct dt_dataset_writer *w, struct dt_err *err); /* frees w in every case */
 void dt_dataset_abandon(struct dt_dataset_writer *w);
 

@@ -2,7 +2,11 @@
  * Tokenizers: bytes <-> ids.
  *   byte       ids 0-255 are the bytes, 256 is end of text
  *   FILE       a Hugging Face tokenizer.json (byte-level BPE: GPT-2, Llama 3, Qwen; also what dt-tokenize
- * train writes)
+ *              train writes)
+ *
+ * Ids are those of Hugging Face's library with two differences: a byte that the vocabulary lacks is an error
+ * rather than left out, and bytes that are not UTF-8 are kept (each becomes the token of that byte). The
+ * file's truncation and padding are not applied. What is not supported is refused by its name (-ENOTSUP).
  */
 #ifndef DT_DATA_TOKENIZER_H
 #define DT_DATA_TOKENIZER_H
@@ -22,8 +26,13 @@ int dt_tokenizer_from_text(const char *text, size_t n, struct dt_tokenizer **ret
 void dt_tokenizer_close(struct dt_tokenizer *t);
 
 int32_t dt_tokenizer_vocab(const struct dt_tokenizer *t); /* largest id + 1 */
-int32_t dt_tokenizer_eot(const struct dt_tokenizer *t);	  /* end of text, -1: none */
-int32_t dt_tokenizer_bos(const struct dt_tokenizer *t);	  /* -1: none is prepended */
+/*
+ * End of text, -1: none. A tokenizer.json does not say which token that is: it is the first of the added
+ * tokens <|endoftext|>, <|end_of_text|>, <｜end▁of▁sentence｜>, </s>, <eos> that it has.
+ */
+int32_t dt_tokenizer_eot(const struct dt_tokenizer *t);
+/* The token that starts a text, -1: none. Encoding does not add it: whoever starts a text does. */
+int32_t dt_tokenizer_bos(const struct dt_tokenizer *t);
 /* 16 hex digits over what determines the ids; equal tokenizers have equal hashes. */
 const char *dt_tokenizer_hash(const struct dt_tokenizer *t);
 /* What dt_tokenizer_from_text accepts; owned by t. */
@@ -33,9 +42,30 @@ const char *dt_tokenizer_text(const struct dt_tokenizer *t, size_t *ret_n);
  * malloc'd. */
 int dt_tokenizer_encode(const struct dt_tokenizer *t, const char *text, size_t n, bool special, int32_t **ret,
 			size_t *ret_n, struct dt_err *err);
+/*
+ * The same for large texts: hands the ids over in parts. done: bytes of text read so far, for a progress
+ * bar. A negative return ends the encoding and is its result.
+ */
+typedef int (*dt_tokenizer_sink)(void *ctx, const int32_t *ids, size_t n, size_t done, struct dt_err *err);
+int dt_tokenizer_encode_to(const struct dt_tokenizer *t, const char *text, size_t n, bool special,
+			   dt_tokenizer_sink sink, void *ctx, struct dt_err *err);
 /* The bytes of one id (special tokens have none unless special); NULL for an id out of range. */
 const char *dt_tokenizer_piece(const struct dt_tokenizer *t, int32_t id, bool special, size_t *ret_n);
+/* -EINVAL for an id out of range. *ret is malloc'd and NUL-terminated. */
 int dt_tokenizer_decode(const struct dt_tokenizer *t, const int32_t *ids, size_t n, bool special, char **ret,
 			size_t *ret_n, struct dt_err *err);
+
+/* The id of a token's bytes (an added token, or the text of a word), -1: none. Linear: for names, not texts. */
+int32_t dt_tokenizer_find(const struct dt_tokenizer *t, const char *s, size_t n);
+
+struct dt_tokenizer_info {
+	const char *kind; /* "byte" or "BPE" */
+	int64_t merges;
+	int added, special; /* special ones are counted in added */
+	const char *normalizer; /* "NFC" ..., "" */
+	int patterns;
+	const char *pattern[16];
+};
+void dt_tokenizer_describe(const struct dt_tokenizer *t, struct dt_tokenizer_info *ret);
 
 #endif

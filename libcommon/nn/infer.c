@@ -216,8 +216,8 @@ int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *
 		return dt_err_set(err, -EINVAL, "a batch of %d tokens and %d outputs exceeds %d and %d",
 				  b->ntokens, b->nwant, m->p.max_tokens, m->p.max_seqs);
 	p->rows = b->ntokens;
-	p->ids = b->ids;
-	p->pos = b->pos;
+	p->ids = (int32_t *)b->ids;
+	p->pos = (int32_t *)b->pos;
 	rc = dt_embed_forward(&m->model, p, p->act[0][DT_A_RESID], err);
 	x = p->act[0][DT_A_RESID];
 	for (int l = 0; l < m->config.layers && rc == 0; l++) {

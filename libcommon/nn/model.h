@@ -32,7 +32,7 @@ struct dt_model {
 /* The buffers of one forward and backward pass over rows tokens. */
 struct dt_pass {
 	int64_t rows, batch, seq;
-	const int32_t *ids, *targets, *pos;
+	int32_t *ids, *targets, *pos;
 	void *(*act)[DT_ACT_N]; /* [layers of the stage] */
 	enum dt_recompute recompute;
 	bool accumulate; /* false: the first microbatch of a step overwrites matmul gradients */
@@ -54,6 +54,16 @@ int dt_model_bind(struct dt_model *m, const struct dt_config *c, const struct dt
 		  struct dt_comm *tp, struct dt_dev *dev, enum dt_dtype dtype, void *weights, float *grads,
 		  struct dt_err *err);
 void dt_model_release(struct dt_model *m);
+
+/*
+ * Points the buffers of a pass, and the model's rotary table, into an arena laid out by the plan of shape s.
+ * ids, targets and positions lie there too; positions are filled. Allocates p->act: dt_pass_release.
+ */
+int dt_pass_bind(struct dt_pass *p, struct dt_model *m, const struct dt_train_shape *s,
+		 const struct dt_memory_plan *plan, char *base, struct dt_err *err);
+void dt_pass_release(struct dt_pass *p);
+/* The address of a planned buffer, NULL when the plan has none. */
+void *dt_plan_address(const struct dt_memory_plan *plan, char *base, enum dt_buf_id id, int layer, int act);
 
 /* Writes the rotary table cos[positions, head_dim / 2], sin[...] for c's theta and scaling (f64 inside). */
 void dt_rope_table(const struct dt_config *c, int64_t positions, float *cos_out, float *sin_out);

@@ -383,6 +383,35 @@ int dt_loss(struct dt_model *m, const struct dt_pass *p, bool backward, float sc
 	return 0;
 }
 
+int dt_stage_forward(struct dt_model *m, const struct dt_pass *p, struct dt_err *err)
+{
+	const void *x = p->act[0][DT_A_RESID], *delta = NULL;
+	int rc = dt_embed_forward(m, p, p->act[0][DT_A_RESID], err);
+
+	for (int l = 0; l < m->last - m->first && rc == 0; l++) {
+		rc = dt_layer_forward(m, p, l, x, delta, NULL, false, err);
+		x = p->act[l][DT_A_RESID2];
+		delta = p->delta;
+	}
+	return rc == 0 ? dt_final_norm(m, p, x, delta, err) : rc;
+}
+
+int dt_stage_backward(struct dt_model *m, const struct dt_pass *p,
+		      int (*unit_done)(void *arg, int unit, struct dt_err *err), void *arg,
+		      struct dt_err *err)
+{
+	int n = m->last - m->first, rc = unit_done ? unit_done(arg, n + 1, err) : 0;
+
+	for (int l = n - 1; l >= 0 && rc == 0; l--) {
+		rc = dt_layer_backward(m, p, l, err);
+		if (rc == 0 && unit_done)
+			rc = unit_done(arg, l + 1, err);
+	}
+	if (rc == 0)
+		rc = dt_embed_backward(m, p, err);
+	return rc == 0 && unit_done ? unit_done(arg, 0, err) : rc;
+}
+
 static bool overwritten(const struct dt_model *m, const struct dt_unit *u, int role)
 {
 	switch (role) {

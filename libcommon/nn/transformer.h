@@ -31,6 +31,16 @@ int dt_layer_forward(struct dt_model *m, const struct dt_pass *p, int l, const v
 /* p->dresid: in, the gradient of the layer's output; out, of its input. Parameter gradients accumulate. */
 int dt_layer_backward(struct dt_model *m, const struct dt_pass *p, int l, struct dt_err *err);
 
+/* Embedding, every layer of the stage, final norm: p->ids to p->final_norm. */
+int dt_stage_forward(struct dt_model *m, const struct dt_pass *p, struct dt_err *err);
+/*
+ * After dt_loss: every layer and the embedding, last to first. unit_done (may be NULL) is called as soon as
+ * the gradients of a unit are complete: layers + 1 for the head, l + 1 for layer l, 0 for the embedding.
+ */
+int dt_stage_backward(struct dt_model *m, const struct dt_pass *p,
+		      int (*unit_done)(void *arg, int unit, struct dt_err *err), void *arg,
+		      struct dt_err *err);
+
 /* final_norm = norm(x + delta), sum kept in final_resid. */
 int dt_final_norm(struct dt_model *m, const struct dt_pass *p, const void *x, const void *delta,
 		  struct dt_err *err);

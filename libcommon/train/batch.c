@@ -17,8 +17,8 @@ int trainer_load(struct trainer *t, struct dt_sampler *s, int64_t n, int64_t end
 		if (real)
 			rc = dt_sampler_get(s, n + b, row, err);
 		for (int64_t i = 0; i < seq; i++) {
-			t->ids[b * seq + i] = real ? row[i] : 0;
-			t->targets[b * seq + i] = real ? row[i + 1] : -1;
+			t->pass.ids[b * seq + i] = real ? row[i] : 0;
+			t->pass.targets[b * seq + i] = real ? row[i + 1] : -1;
 		}
 	}
 	free(row);

@@ -83,98 +83,43 @@ static int thread_count(struct trainer *t)
 	return (int)mine;
 }
 
-/* The address of a planned buffer; NULL when this rank has none. */
-static void *at(struct trainer *t, enum dt_buf_id id, int layer, int act)
+static struct dt_train_shape shape_of(const struct trainer *t)
 {
-	const struct dt_buf *b = dt_memory_find(&t->plan, id, layer, act);
-
-	return b ? t->arena.base + b->offset : NULL;
-}
-
-static int bind_pass(struct trainer *t, struct dt_err *err)
-{
-	struct dt_pass *p = &t->pass;
-	int n = t->model.last - t->model.first;
-
-	t->ids = at(t, DT_B_IDS, -1, -1);
-	t->targets = at(t, DT_B_TARGETS, -1, -1);
-	t->pos = at(t, DT_B_POS, -1, -1);
-	for (int64_t i = 0; i < t->o->microbatch * t->o->seq; i++)
-		t->pos[i] = (int32_t)(i % t->o->seq);
-	*p = (struct dt_pass){.rows = t->o->microbatch * t->o->seq,
-			      .batch = t->o->microbatch,
-			      .seq = t->o->seq,
-			      .ids = t->ids,
-			      .targets = t->targets,
-			      .pos = t->pos,
-			      .recompute = t->o->recompute,
-			      .loss_chunk = t->plan.loss_chunk,
-			      .delta = at(t, DT_B_DELTA, -1, -1),
-			      .dresid = at(t, DT_B_DRESID, -1, -1),
-			      .dnorm = at(t, DT_B_DNORM, -1, -1),
-			      .dsmall = at(t, DT_B_DSMALL, -1, -1),
-			      .dlarge = at(t, DT_B_DLARGE, -1, -1),
-			      .final_resid = at(t, DT_B_FINAL_RESID, -1, -1),
-			      .final_norm = at(t, DT_B_FINAL_NORM, -1, -1),
-			      .final_mean = at(t, DT_B_FINAL_MEAN, -1, -1),
-			      .final_rstd = at(t, DT_B_FINAL_RSTD, -1, -1),
-			      .logits = at(t, DT_B_LOGITS, -1, -1),
-			      .dlogits = at(t, DT_B_DLOGITS, -1, -1),
-			      .ce = at(t, DT_B_CE_STATS, -1, -1)};
-	if (!p->dlogits)
-		p->dlogits = p->logits;
-	p->act = calloc((size_t)n, sizeof(*p->act));
-	if (!p->act)
-		return dt_err_sys(err, -ENOMEM, "cannot bind the activations");
-	for (int l = 0; l < n; l++)
-		for (int a = 0; a < DT_ACT_N; a++)
-			p->act[l][a] = dt_activation_saved(a, t->o->recompute)
-					       ? at(t, DT_B_ACT, t->model.first + l, a)
-					       : at(t, DT_B_ACT_SHARED, -1, a);
-	return 0;
+	return (struct dt_train_shape){.config = &t->config,
+				       .layout = t->layout,
+				       .at = t->mesh.at,
+				       .microbatch = t->o->microbatch,
+				       .seq = t->o->seq,
+				       .compute = t->o->compute,
+				       .optim = t->o->optim.kind,
+				       .recompute = t->o->recompute,
+				       .loss_chunk = t->o->loss_chunk};
 }
 
 static int bind_memory(struct trainer *t, struct dt_err *err)
 {
-	float *rope;
+#define AT(id) dt_plan_address(&t->plan, t->arena.base, id, -1, -1)
+	struct dt_train_shape s = shape_of(t);
 	int rc = dt_arena_init(&t->arena, t->plan.arena_bytes, err);
 
 	if (rc < 0)
 		return rc;
-	t->weights = at(t, DT_B_WEIGHTS, -1, -1);
-	t->master = at(t, DT_B_MASTER, -1, -1);
+	t->weights = AT(DT_B_WEIGHTS);
+	t->master = AT(DT_B_MASTER);
 	if (!t->master)
 		t->master = t->weights;
-	t->grads = at(t, DT_B_GRADS, -1, -1);
-	t->state[0] = at(t, DT_B_OPTIM1, -1, -1);
-	t->state[1] = at(t, DT_B_OPTIM2, -1, -1);
+	t->grads = AT(DT_B_GRADS);
+	t->state[0] = AT(DT_B_OPTIM1);
+	t->state[1] = AT(DT_B_OPTIM2);
+#undef AT
 	rc = dt_model_bind(&t->model, &t->config, &t->table, &t->local, &t->layout, t->mesh.at, t->mesh.tp,
 			   t->dev, t->o->compute, t->weights, t->grads, err);
-	if (rc < 0)
-		return rc;
-	rope = at(t, DT_B_ROPE, -1, -1);
-	if (rope) {
-		int64_t half = t->o->seq * t->config.head_dim / 2;
-
-		dt_rope_table(&t->config, t->o->seq, rope, rope + half);
-		t->model.rope_cos = rope;
-		t->model.rope_sin = rope + half;
-		t->model.rope_positions = t->o->seq;
-	}
-	return bind_pass(t, err);
+	return rc < 0 ? rc : dt_pass_bind(&t->pass, &t->model, &s, &t->plan, t->arena.base, err);
 }
 
 static int plan_memory(struct trainer *t, struct dt_err *err)
 {
-	struct dt_train_shape s = {.config = &t->config,
-				   .layout = t->layout,
-				   .at = t->mesh.at,
-				   .microbatch = t->o->microbatch,
-				   .seq = t->o->seq,
-				   .compute = t->o->compute,
-				   .optim = t->o->optim.kind,
-				   .recompute = t->o->recompute,
-				   .loss_chunk = t->o->loss_chunk};
+	struct dt_train_shape s = shape_of(t);
 	int rc = dt_memory_plan(&s, &t->plan, err);
 
 	if (rc < 0)
@@ -269,7 +214,7 @@ int trainer_init(struct trainer *t, const struct dt_train_opts *o, struct dt_wor
 void trainer_release(struct trainer *t)
 {
 	reduce_release(t);
-	free(t->pass.act);
+	dt_pass_release(&t->pass);
 	dt_model_release(&t->model);
 	if (t->dev)
 		dt_dev_close(t->dev);

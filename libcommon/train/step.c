@@ -6,37 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-static int forward(struct trainer *t, struct dt_err *err)
+static int unit_done(void *arg, int unit, struct dt_err *err)
 {
-	struct dt_pass *p = &t->pass;
-	const void *x = p->act[0][DT_A_RESID], *delta = NULL;
-	int rc = dt_embed_forward(&t->model, p, p->act[0][DT_A_RESID], err);
-
-	for (int l = 0; l < t->model.last - t->model.first && rc == 0; l++) {
-		rc = dt_layer_forward(&t->model, p, l, x, delta, NULL, false, err);
-		x = p->act[l][DT_A_RESID2];
-		delta = p->delta;
-	}
-	return rc == 0 ? dt_final_norm(&t->model, p, x, delta, err) : rc;
-}
-
-/* Local units are: embedding, the layers, final; last: start reducing what is complete. */
-static int backward(struct trainer *t, bool last, struct dt_err *err)
-{
-	int n = t->model.last - t->model.first, rc = 0;
-
-	if (last)
-		rc = reduce_unit(t, n + 1, err);
-	for (int l = n - 1; l >= 0 && rc == 0; l--) {
-		rc = dt_layer_backward(&t->model, &t->pass, l, err);
-		if (rc == 0 && last)
-			rc = reduce_unit(t, l + 1, err);
-	}
-	if (rc == 0)
-		rc = dt_embed_backward(&t->model, &t->pass, err);
-	if (rc == 0 && last)
-		rc = reduce_unit(t, 0, err);
-	return rc;
+	return reduce_unit(arg, unit, err);
 }
 
 /* What every rank must agree on after a step, in one sum. */
@@ -88,11 +60,12 @@ int trainer_step(struct trainer *t, bool stop_asked, struct step_result *ret, st
 		exposed = t->t.comm_exposed;
 		t->pass.accumulate = a > 0;
 		if (rc == 0)
-			rc = forward(t, err);
+			rc = dt_stage_forward(&t->model, &t->pass, err);
 		if (rc == 0)
 			rc = dt_loss(&t->model, &t->pass, true, (float)(1 / tokens), &loss_sum, err);
 		if (rc == 0)
-			rc = backward(t, a == t->accumulation - 1, err);
+			rc = dt_stage_backward(&t->model, &t->pass,
+					       a == t->accumulation - 1 ? unit_done : NULL, t, err);
 		t->t.compute += dt_now() - t0 - (t->t.comm_exposed - exposed);
 	}
 	if (rc == 0)
@@ -130,7 +103,7 @@ int trainer_eval(struct trainer *t, double *ret_loss, int64_t *ret_tokens, struc
 	for (int64_t n = 0; n < samples && rc == 0; n += each) {
 		rc = trainer_load(t, &t->eval_sampler, n + t->mesh.at.dp * mb, samples, err);
 		if (rc == 0)
-			rc = forward(t, err);
+			rc = dt_stage_forward(&t->model, &t->pass, err);
 		if (rc == 0)
 			rc = dt_loss(&t->model, &t->pass, false, 0, &sum[0], err);
 	}

@@ -44,7 +44,6 @@ struct trainer {
 	struct dt_dataset *data, *eval_data;
 	struct dt_sampler sampler, eval_sampler;
 	struct dt_dataset_info data_info;
-	int32_t *ids, *targets, *pos;
 
 	int64_t accumulation, global_batch;
 	int64_t step, steps; /* done so far; to do in all */
@@ -57,8 +56,8 @@ struct trainer {
 	int *unit_bucket; /* bucket of each local unit */
 	const char *bad;  /* first parameter whose gradient is not finite on this rank */
 	struct step_times t;
-	bool agreed;  /* every rank knows of the failure and ends by itself */
-	int status;   /* exit status of a failure */
+	bool agreed; /* every rank knows of the failure and ends by itself */
+	int status;  /* exit status of a failure */
 	FILE *metrics;
 };
 

@@ -1,0 +1,499 @@
+#include "data/bpe_train.h"
+
+#include "data/tok_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct word {
+	size_t at; /* of its symbols in sym */
+	uint32_t n;
+	int64_t count;
+};
+
+struct pair { /* where it occurs (words may repeat, and may no longer have it) and how often */
+	uint64_t key;
+	int64_t count;
+	uint32_t *word, n, cap;
+	bool queued; /* since the last merge */
+};
+
+struct cand {
+	int64_t count;
+	uint64_t key;
+};
+
+struct dt_bpe_trainer {
+	struct dt_bpe_train_options o;
+	struct dt_tokenizer *cutter; /* knows the words of this pattern */
+	struct dt_bytemap words, tokens;
+	int64_t *count; /* of words */
+	uint32_t count_cap;
+	struct word *word;
+	int32_t *sym;
+	struct pair *pair;
+	uint32_t pairs, pairs_cap;
+	uint32_t *slot, mask; /* key -> pair number + 1 */
+	struct cand *heap;
+	size_t heap_n, heap_cap;
+	uint32_t *fresh; /* pairs that grew in the current merge */
+	size_t fresh_n, fresh_cap;
+	int32_t (*merge)[2];
+	size_t merges;
+};
+
+static const char *const patterns[] = {
+	[DT_BPE_GPT2] = NULL,
+	[DT_BPE_LLAMA3] =
+		"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
+		"?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+	[DT_BPE_QWEN2] =
+		"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "
+		"?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+};
+static const char char_pattern[] = "\\n|[^\\n]";
+
+static int no_memory(struct dt_err *err)
+{
+	return dt_err_sys(err, -ENOMEM, "cannot train the tokenizer");
+}
+
+/* All 256 bytes in the order of the byte-level alphabet, which is GPT-2's. */
+static int add_bytes(struct dt_bytemap *m)
+{
+	for (uint32_t c = 0; c < 256 + 68; c++)
+		for (int b = 0; b < 256; b++) {
+			char byte = (char)b;
+
+			if (dt_byte_char((uint8_t)b) == c && dt_bytemap_add(m, &byte, 1) < 0)
+				return -ENOMEM;
+		}
+	return 0;
+}
+
+int dt_bpe_trainer_new(const struct dt_bpe_train_options *o, struct dt_bpe_trainer **ret, struct dt_err *err)
+{
+	struct dt_bpe_trainer *t = calloc(1, sizeof(*t));
+	struct dt_tok_write w = {0};
+	char *text = NULL;
+	size_t n;
+	int rc = 0;
+
+	if (!t || add_bytes(&t->tokens) < 0) {
+		rc = no_memory(err);
+		goto fail;
+	}
+	t->o = *o;
+	w.tokens = &t->tokens;
+	w.special = o->special;
+	w.pattern = o->chars ? char_pattern : patterns[o->pattern];
+	rc = dt_tok_write_json(&w, &text, &n, err);
+	if (rc == 0)
+		rc = dt_tokenizer_from_text(text, n, &t->cutter, err);
+	if (rc == 0 && !o->chars && o->vocab < dt_tokenizer_vocab(t->cutter))
+		rc = dt_err_set(err, -EINVAL, "a vocabulary of %d is too small: bytes and special tokens need %d",
+				o->vocab, dt_tokenizer_vocab(t->cutter));
+	free(text);
+	if (rc < 0)
+		goto fail;
+	*ret = t;
+	return 0;
+fail:
+	dt_bpe_trainer_free(t);
+	return rc;
+}
+
+static void free_pairs(struct dt_bpe_trainer *t)
+{
+	for (uint32_t i = 0; i < t->pairs; i++)
+		free(t->pair[i].word);
+	free(t->pair);
+	t->pair = NULL;
+	t->pairs = 0;
+}
+
+void dt_bpe_trainer_free(struct dt_bpe_trainer *t)
+{
+	if (!t)
+		return;
+	free_pairs(t);
+	dt_tokenizer_close(t->cutter);
+	dt_bytemap_release(&t->words);
+	dt_bytemap_release(&t->tokens);
+	free(t->count);
+	free(t->word);
+	free(t->sym);
+	free(t->slot);
+	free(t->heap);
+	free(t->fresh);
+	free(t->merge);
+	free(t);
+}
+
+static int count_word(void *ctx, const char *s, size_t n, struct dt_err *err)
+{
+	struct dt_bpe_trainer *t = ctx;
+	int64_t i = dt_bytemap_add(&t->words, s, n);
+
+	if (i < 0)
+		return no_memory(err);
+	if ((uint32_t)i >= t->count_cap) {
+		uint32_t cap = t->count_cap ? 2 * t->count_cap : 4096;
+		int64_t *count = realloc(t->count, (size_t)cap * sizeof(*count));
+
+		if (!count)
+			return no_memory(err);
+		memset(count + t->count_cap, 0, (size_t)(cap - t->count_cap) * sizeof(*count));
+		t->count = count;
+		t->count_cap = cap;
+	}
+	t->count[i]++;
+	return 0;
+}
+
+int dt_bpe_trainer_add(struct dt_bpe_trainer *t, const char *text, size_t n, struct dt_err *err)
+{
+	return dt_tok_words(t->cutter, text, n, count_word, t, err);
+}
+
+/* Words as symbols: numbers of their bytes in the alphabet. */
+static int make_words(struct dt_bpe_trainer *t)
+{
+	size_t at = 0, n;
+
+	t->word = malloc(((size_t)t->words.n + 1) * sizeof(*t->word));
+	t->sym = malloc((t->words.blob_n + 1) * sizeof(*t->sym));
+	if (!t->word || !t->sym)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < t->words.n; i++) {
+		const char *s = dt_bytemap_key(&t->words, i, &n);
+
+		t->word[i] = (struct word){.at = at, .n = (uint32_t)n, .count = t->count[i]};
+		for (size_t k = 0; k < n; k++)
+			t->sym[at++] = (int32_t)dt_bytemap_find(&t->tokens, s + k, 1);
+	}
+	return 0;
+}
+
+static int grow_slots(struct dt_bpe_trainer *t)
+{
+	uint32_t size = t->slot ? 2 * (t->mask + 1) : 1 << 16;
+	uint32_t *slot = calloc(size, sizeof(*slot));
+
+	if (!slot || !size) {
+		free(slot);
+		return -ENOMEM;
+	}
+	free(t->slot);
+	t->slot = slot;
+	t->mask = size - 1;
+	for (uint32_t i = 0; i < t->pairs; i++) {
+		uint32_t at = (uint32_t)dt_bpe_hash(t->pair[i].key) & t->mask;
+
+		while (slot[at])
+			at = (at + 1) & t->mask;
+		slot[at] = i + 1;
+	}
+	return 0;
+}
+
+/* The pair, made when it was not there. */
+static struct pair *get_pair(struct dt_bpe_trainer *t, uint64_t key)
+{
+	uint32_t at;
+
+	if ((!t->slot || t->pairs >= t->mask / 2) && grow_slots(t) < 0)
+		return NULL;
+	for (at = (uint32_t)dt_bpe_hash(key) & t->mask; t->slot[at]; at = (at + 1) & t->mask)
+		if (t->pair[t->slot[at] - 1].key == key)
+			return &t->pair[t->slot[at] - 1];
+	if (t->pairs == t->pairs_cap) {
+		uint32_t cap = t->pairs_cap ? 2 * t->pairs_cap : 1 << 15;
+		struct pair *p = realloc(t->pair, (size_t)cap * sizeof(*p));
+
+		if (!p)
+			return NULL;
+		t->pair = p;
+		t->pairs_cap = cap;
+	}
+	t->pair[t->pairs] = (struct pair){.key = key};
+	t->slot[at] = ++t->pairs;
+	return &t->pair[t->pairs - 1];
+}
+
+/* by more occurrences (less when negative) of a pair in word w. */
+static int change(struct dt_bpe_trainer *t, int32_t left, int32_t right, uint32_t w, int64_t by)
+{
+	struct pair *p = get_pair(t, dt_bpe_pair(left, right));
+
+	if (!p)
+		return -ENOMEM;
+	p->count += by;
+	if (by < 0)
+		return 0;
+	if (!p->n || p->word[p->n - 1] != w) {
+		if (p->n == p->cap) {
+			uint32_t cap = p->cap ? 2 * p->cap : 4;
+			uint32_t *v = realloc(p->word, (size_t)cap * sizeof(*v));
+
+			if (!v)
+				return -ENOMEM;
+			p->word = v;
+			p->cap = cap;
+		}
+		p->word[p->n++] = w;
+	}
+	if (!p->queued) {
+		if (t->fresh_n == t->fresh_cap) {
+			size_t cap = t->fresh_cap ? 2 * t->fresh_cap : 1024;
+			uint32_t *v = realloc(t->fresh, cap * sizeof(*v));
+
+			if (!v)
+				return -ENOMEM;
+			t->fresh = v;
+			t->fresh_cap = cap;
+		}
+		p->queued = true;
+		t->fresh[t->fresh_n++] = (uint32_t)(p - t->pair);
+	}
+	return 0;
+}
+
+static bool before(struct cand a, struct cand b)
+{
+	return a.count != b.count ? a.count > b.count : a.key < b.key;
+}
+
+static int heap_push(struct dt_bpe_trainer *t, struct cand c)
+{
+	size_t i = t->heap_n;
+
+	if (t->heap_n == t->heap_cap) {
+		size_t cap = t->heap_cap ? 2 * t->heap_cap : 1 << 15;
+		struct cand *v = realloc(t->heap, cap * sizeof(*v));
+
+		if (!v)
+			return -ENOMEM;
+		t->heap = v;
+		t->heap_cap = cap;
+	}
+	t->heap_n++;
+	for (; i > 0 && before(c, t->heap[(i - 1) / 2]); i = (i - 1) / 2)
+		t->heap[i] = t->heap[(i - 1) / 2];
+	t->heap[i] = c;
+	return 0;
+}
+
+static struct cand heap_pop(struct dt_bpe_trainer *t)
+{
+	struct cand top = t->heap[0], last = t->heap[--t->heap_n];
+	size_t i = 0, c;
+
+	while ((c = 2 * i + 1) < t->heap_n) {
+		if (c + 1 < t->heap_n && before(t->heap[c + 1], t->heap[c]))
+			c++;
+		if (!before(t->heap[c], last))
+			break;
+		t->heap[i] = t->heap[c];
+		i = c;
+	}
+	t->heap[i] = last;
+	return top;
+}
+
+static int queue_fresh(struct dt_bpe_trainer *t)
+{
+	for (size_t i = 0; i < t->fresh_n; i++) {
+		struct pair *p = &t->pair[t->fresh[i]];
+
+		p->queued = false;
+		if (p->count > 0 && heap_push(t, (struct cand){.count = p->count, .key = p->key}) < 0)
+			return -ENOMEM;
+	}
+	t->fresh_n = 0;
+	return 0;
+}
+
+/* Replaces (left, right) by id in word w and keeps the counts of its neighbours. */
+static int merge_word(struct dt_bpe_trainer *t, uint32_t w, int32_t left, int32_t right, int32_t id)
+{
+	int32_t *s = t->sym + t->word[w].at;
+	uint32_t n = t->word[w].n, out = 0;
+	int64_t count = t->word[w].count;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < n && rc == 0; out++) {
+		if (i + 1 >= n || s[i] != left || s[i + 1] != right) {
+			s[out] = s[i++];
+			continue;
+		}
+		if (out > 0) {
+			rc = change(t, s[out - 1], left, w, -count);
+			if (rc == 0)
+				rc = change(t, s[out - 1], id, w, count);
+		}
+		if (rc == 0 && i + 2 < n) {
+			rc = change(t, right, s[i + 2], w, -count);
+			if (rc == 0)
+				rc = change(t, id, s[i + 2], w, count);
+		}
+		s[out] = id;
+		i += 2;
+	}
+	t->word[w].n = out;
+	return rc;
+}
+
+/* The number of the token that left and right make, which another pair may have made before. */
+static int64_t join(struct dt_bpe_trainer *t, int32_t left, int32_t right)
+{
+	size_t a, b;
+	const char *s = dt_bytemap_key(&t->tokens, (uint32_t)left, &a);
+	char *both;
+	int64_t id;
+
+	dt_bytemap_key(&t->tokens, (uint32_t)right, &b);
+	both = malloc(a + b);
+	if (!both)
+		return -ENOMEM;
+	memcpy(both, s, a);
+	memcpy(both + a, dt_bytemap_key(&t->tokens, (uint32_t)right, &b), b);
+	id = dt_bytemap_add(&t->tokens, both, a + b);
+	free(both);
+	return id;
+}
+
+static int add_merge(struct dt_bpe_trainer *t, int32_t left, int32_t right)
+{
+	if ((t->merges & (t->merges - 1)) == 0) {
+		void *v = realloc(t->merge, (t->merges ? 2 * t->merges : 1) * sizeof(*t->merge));
+
+		if (!v)
+			return -ENOMEM;
+		t->merge = v;
+	}
+	t->merge[t->merges][0] = left;
+	t->merge[t->merges++][1] = right;
+	return 0;
+}
+
+static int merge_pair(struct dt_bpe_trainer *t, struct pair *p)
+{
+	int32_t left = (int32_t)(p->key >> 32), right = (int32_t)(uint32_t)p->key;
+	int64_t id = join(t, left, right);
+	uint32_t *word = p->word, n = p->n;
+	int rc = id < 0 ? (int)id : add_merge(t, left, right);
+
+	p->word = NULL; /* p moves when pairs are added */
+	p->n = p->cap = 0;
+	p->count = 0;
+	for (uint32_t i = 0; i < n && rc == 0; i++)
+		rc = merge_word(t, word[i], left, right, (int32_t)id);
+	free(word);
+	return rc < 0 ? rc : queue_fresh(t);
+}
+
+static int train(struct dt_bpe_trainer *t, uint32_t want, void (*progress)(void *, int64_t, int64_t), void *ctx)
+{
+	int rc = make_words(t);
+
+	for (uint32_t w = 0; w < t->words.n && rc == 0; w++)
+		for (uint32_t i = 0; i + 1 < t->word[w].n && rc == 0; i++) {
+			const int32_t *s = t->sym + t->word[w].at + i;
+
+			rc = change(t, s[0], s[1], w, t->word[w].count);
+		}
+	if (rc == 0)
+		rc = queue_fresh(t);
+	while (rc == 0 && t->tokens.n < want && t->heap_n) {
+		struct cand top = heap_pop(t);
+		struct pair *p = get_pair(t, top.key);
+
+		if (!p)
+			return -ENOMEM;
+		if (p->count != top.count) { /* has lost some since it was queued */
+			if (p->count > 0)
+				rc = heap_push(t, (struct cand){.count = p->count, .key = p->key});
+			continue;
+		}
+		if (p->count < (t->o.min_count > 1 ? t->o.min_count : 1))
+			break;
+		rc = merge_pair(t, p);
+		if (progress)
+			progress(ctx, t->tokens.n, want);
+	}
+	return rc;
+}
+
+struct span {
+	const char *s;
+	size_t n;
+};
+
+static int by_bytes(const void *a, const void *b)
+{
+	const struct span *x = a, *y = b;
+	int c = memcmp(x->s, y->s, x->n < y->n ? x->n : y->n);
+
+	return c ? c : x->n < y->n ? -1 : x->n > y->n;
+}
+
+/* The merges that make one character of its bytes, from the left. */
+static int chain_bytes(struct dt_bpe_trainer *t, const struct span *c)
+{
+	int64_t left = dt_bytemap_add(&t->tokens, c->s, 1), right, both = 0;
+
+	for (size_t k = 1; k < c->n; k++, left = both) {
+		bool known = false;
+
+		right = dt_bytemap_add(&t->tokens, c->s + k, 1);
+		both = dt_bytemap_add(&t->tokens, c->s, k + 1);
+		if (left < 0 || right < 0 || both < 0)
+			return -ENOMEM;
+		for (size_t i = t->merges; i-- > 0 && !known;)
+			known = t->merge[i][0] == left && t->merge[i][1] == right;
+		if (!known && add_merge(t, (int32_t)left, (int32_t)right) < 0)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+/* UTF-8 sorts as its code points do. */
+static int make_chars(struct dt_bpe_trainer *t)
+{
+	struct span *c = malloc(((size_t)t->words.n + 1) * sizeof(*c));
+	int rc = c ? 0 : -ENOMEM;
+
+	for (uint32_t i = 0; i < t->words.n && rc == 0; i++)
+		c[i].s = dt_bytemap_key(&t->words, i, &c[i].n);
+	if (rc == 0)
+		qsort(c, t->words.n, sizeof(*c), by_bytes);
+	dt_bytemap_release(&t->tokens);
+	for (uint32_t i = 0; i < t->words.n && rc == 0; i++)
+		rc = dt_bytemap_add(&t->tokens, c[i].s, c[i].n) < 0 ? -ENOMEM : 0;
+	for (uint32_t i = 0; i < t->words.n && rc == 0; i++)
+		rc = chain_bytes(t, &c[i]);
+	free(c);
+	return rc;
+}
+
+int dt_bpe_trainer_run(struct dt_bpe_trainer *t, void (*progress)(void *ctx, int64_t done, int64_t total),
+		       void *ctx, char **ret, size_t *ret_n, struct dt_err *err)
+{
+	struct dt_tok_write w = {.tokens = &t->tokens, .special = t->o.special};
+	int32_t specials = 0;
+	int rc;
+
+	while (w.special && w.special[specials])
+		specials++;
+	if (!t->words.n)
+		return dt_err_set(err, -EINVAL, "there is no text to train on");
+	rc = t->o.chars ? make_chars(t) : train(t, (uint32_t)(t->o.vocab - specials), progress, ctx);
+	if (rc < 0)
+		return no_memory(err);
+	w.merge = (const int32_t(*)[2])t->merge;
+	w.merges = t->merges;
+	w.pattern = t->o.chars ? char_pattern : patterns[t->o.pattern];
+	return dt_tok_write_json(&w, ret, ret_n, err);
+}

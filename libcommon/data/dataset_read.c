@@ -1,0 +1,386 @@
+#include "data/dataset.h"
+#include "data/h5.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+#define MAX_SHARDS	  100000
+#define MAX_TOKENIZER	  ((int64_t)256 << 20)
+#define VERIFY_TOKENS	  (1 << 20)
+
+struct shard {
+	char *path;
+	hid_t file, tokens;
+	int64_t first, n;
+	uint32_t crc;
+};
+
+struct dt_dataset {
+	char *path;
+	struct shard *shard;
+	int shards, token_bytes;
+	int64_t tokens, documents;
+	int32_t vocab;
+	char *hash, *source, *text;
+	int64_t text_n;
+};
+
+/* Reads values [first, first + n) of an open list. */
+static int read_part(hid_t d, int64_t first, int64_t n, hid_t type, void *ret)
+{
+	hsize_t at = (hsize_t)first, count = (hsize_t)n;
+	hid_t file = H5Dget_space(d), mem = H5Screate_simple(1, &count, NULL);
+	int rc = -EIO;
+
+	if (file >= 0 && mem >= 0 &&
+	    H5Sselect_hyperslab(file, H5S_SELECT_SET, &at, NULL, &count, NULL) >= 0 &&
+	    H5Dread(d, type, mem, file, H5P_DEFAULT, ret) >= 0)
+		rc = 0;
+	if (file >= 0)
+		H5Sclose(file);
+	if (mem >= 0)
+		H5Sclose(mem);
+	return rc;
+}
+
+static int check_format(hid_t f, const char *path, struct dt_err *err)
+{
+	char *format = NULL;
+	int64_t version;
+	int rc = dt_h5_get_text(f, path, "format", &format, err);
+
+	if (rc < 0 || strcmp(format, "dt-dataset")) {
+		free(format);
+		rc = dt_err_set(err, -EBADMSG, "'%s' is not a dataset of dt", path);
+		dt_err_hint(err, "Make one with 'dt-dataset build'.");
+		return rc;
+	}
+	free(format);
+	return dt_h5_get_int(f, path, "version", 1, 1, &version, err);
+}
+
+/* The tokens of one file: expect is their number when an index has said it, else -1. */
+static int open_shard(struct dt_dataset *d, struct shard *s, hid_t f, int64_t expect, struct dt_err *err)
+{
+	size_t bytes;
+	int64_t crc = 0;
+	int rc = dt_h5_open_list(f, s->path, "tokens", H5T_INTEGER, &s->tokens, &s->n, &bytes, err);
+
+	if (rc < 0)
+		return rc;
+	if (bytes != 2 && bytes != 4)
+		return dt_err_set(err, -EBADMSG, "'%s': tokens of %zu bytes are not known", s->path, bytes);
+	if (expect >= 0 && s->n != expect)
+		return dt_err_set(err, -EBADMSG, "'%s' has %lld tokens, '%s' says %lld", s->path,
+				  (long long)s->n, d->path, (long long)expect);
+	rc = dt_h5_get_int(f, s->path, "crc32", 0, UINT32_MAX, &crc, err);
+	if (rc < 0)
+		return rc;
+	if (expect >= 0 && (uint32_t)crc != s->crc)
+		return dt_err_set(err, -EBADMSG, "'%s' belongs to another dataset than '%s'", s->path, d->path);
+	s->crc = (uint32_t)crc;
+	s->first = d->tokens;
+	d->token_bytes = (int)bytes;
+	d->tokens += s->n;
+	return 0;
+}
+
+static char *beside(const char *path, const char *name)
+{
+	const char *slash = strrchr(path, '/');
+	char *s;
+
+	return asprintf(&s, "%.*s%s", slash ? (int)(slash - path) + 1 : 0, path, name) < 0 ? NULL : s;
+}
+
+static int read_list(hid_t f, const char *path, const char *name, int64_t n, int64_t *ret, struct dt_err *err)
+{
+	int64_t have;
+	size_t bytes;
+	hid_t d;
+	int rc = dt_h5_open_list(f, path, name, H5T_INTEGER, &d, &have, &bytes, err);
+
+	if (rc < 0)
+		return rc;
+	if (have != n)
+		rc = dt_err_set(err, -EBADMSG, "'%s': '%s' has %lld values, not %lld", path, name,
+				(long long)have, (long long)n);
+	else if (read_part(d, 0, n, H5T_NATIVE_INT64, ret) < 0)
+		rc = dt_h5_error(err, "cannot read", path);
+	H5Dclose(d);
+	return rc;
+}
+
+/* A name from the index: of a file beside it, nowhere else. */
+static int open_named(struct dt_dataset *d, struct shard *s, const char *name, int64_t n, int64_t crc,
+		      struct dt_err *err)
+{
+	int rc;
+
+	if (!*name || strchr(name, '/') || n < 0 || crc < 0 || crc > UINT32_MAX)
+		return dt_err_set(err, -EBADMSG, "'%s' names a bad shard '%.80s'", d->path, name);
+	s->path = beside(d->path, name);
+	if (!s->path)
+		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", d->path);
+	s->crc = (uint32_t)crc;
+	rc = dt_h5_open(s->path, &s->file, err);
+	if (rc == 0)
+		rc = check_format(s->file, s->path, err);
+	return rc < 0 ? rc : open_shard(d, s, s->file, n, err);
+}
+
+static int alloc_shards(struct dt_dataset *d, int64_t n, struct dt_err *err)
+{
+	if (n < 1 || n > MAX_SHARDS)
+		return dt_err_set(err, -EBADMSG, "'%s' lists %lld shards", d->path, (long long)n);
+	d->shard = calloc((size_t)n, sizeof(*d->shard));
+	if (!d->shard)
+		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", d->path);
+	d->shards = (int)n;
+	for (int i = 0; i < d->shards; i++)
+		d->shard[i].file = d->shard[i].tokens = -1;
+	return 0;
+}
+
+static int open_shards(struct dt_dataset *d, hid_t f, struct dt_err *err)
+{
+	int64_t n = 0, *count = NULL;
+	char *names = NULL;
+	size_t width = 0;
+	hid_t list = -1, type;
+	int rc = dt_h5_open_list(f, d->path, "shards", H5T_STRING, &list, &n, &width, err);
+
+	if (rc == 0)
+		rc = alloc_shards(d, n, err);
+	if (rc < 0)
+		goto out;
+	names = calloc((size_t)n, width + 1);
+	count = calloc((size_t)n * 2, sizeof(*count));
+	if (!names || !count) {
+		rc = dt_err_sys(err, -ENOMEM, "cannot open '%s'", d->path);
+		goto out;
+	}
+	type = H5Dget_type(list);
+	if (read_part(list, 0, n, type, names) < 0)
+		rc = dt_h5_error(err, "cannot read", d->path);
+	H5Tclose(type);
+	if (rc == 0)
+		rc = read_list(f, d->path, "shard_tokens", n, count, err);
+	if (rc == 0)
+		rc = read_list(f, d->path, "shard_crc32", n, count + n, err);
+	for (int64_t i = 0; i < n && rc == 0; i++) {
+		char name[DT_H5_TEXT_MAX + 1];
+
+		memcpy(name, names + (size_t)i * width, width);
+		name[width] = '\0';
+		rc = open_named(d, &d->shard[i], name, count[i], count[n + i], err);
+	}
+out:
+	if (list >= 0)
+		H5Dclose(list);
+	free(names);
+	free(count);
+	return rc;
+}
+
+static int read_tokenizer(struct dt_dataset *d, hid_t f, struct dt_err *err)
+{
+	size_t bytes;
+	hid_t list;
+	int rc = dt_h5_open_list(f, d->path, "tokenizer", H5T_INTEGER, &list, &d->text_n, &bytes, err);
+
+	if (rc < 0)
+		return rc;
+	if (bytes != 1 || d->text_n > MAX_TOKENIZER)
+		rc = dt_err_set(err, -EBADMSG, "'%s': 'tokenizer' is not a text", d->path);
+	d->text = rc == 0 ? calloc(1, (size_t)d->text_n + 1) : NULL;
+	if (rc == 0 && !d->text)
+		rc = dt_err_sys(err, -ENOMEM, "cannot open '%s'", d->path);
+	if (rc == 0 && read_part(list, 0, d->text_n, H5T_NATIVE_UINT8, d->text) < 0)
+		rc = dt_h5_error(err, "cannot read the tokenizer of", d->path);
+	H5Dclose(list);
+	return rc;
+}
+
+static int open_all(struct dt_dataset *d, struct dt_err *err)
+{
+	int64_t vocab = 0;
+	hid_t f;
+	int rc = dt_h5_open(d->path, &f, err);
+
+	if (rc < 0)
+		return rc;
+	rc = check_format(f, d->path, err);
+	if (rc == 0)
+		rc = dt_h5_get_int(f, d->path, "vocab", 1, INT32_MAX, &vocab, err);
+	if (rc == 0)
+		rc = dt_h5_get_int(f, d->path, "documents", 0, INT64_MAX, &d->documents, err);
+	if (rc == 0)
+		rc = dt_h5_get_text(f, d->path, "tokenizer_hash", &d->hash, err);
+	if (rc == 0)
+		rc = dt_h5_get_text(f, d->path, "source", &d->source, err);
+	if (rc == 0)
+		rc = read_tokenizer(d, f, err);
+	d->vocab = (int32_t)vocab;
+	if (rc == 0 && H5Lexists(f, "shards", H5P_DEFAULT) > 0) {
+		rc = open_shards(d, f, err);
+	} else if (rc == 0) {
+		rc = alloc_shards(d, 1, err);
+		if (rc == 0) {
+			d->shard[0].path = strdup(d->path);
+			d->shard[0].file = f;
+			return d->shard[0].path ? open_shard(d, &d->shard[0], f, -1, err)
+						: dt_err_sys(err, -ENOMEM, "cannot open '%s'", d->path);
+		}
+	}
+	H5Fclose(f);
+	return rc;
+}
+
+int dt_dataset_open(const char *path, struct dt_dataset **ret, struct dt_err *err)
+{
+	struct dt_dataset *d = calloc(1, sizeof(*d));
+	int rc;
+
+	if (d)
+		d->path = strdup(path);
+	if (!d || !d->path) {
+		free(d);
+		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", path);
+	}
+	dt_h5_quiet();
+	rc = open_all(d, err);
+	if (rc < 0) {
+		dt_dataset_close(d);
+		return rc;
+	}
+	*ret = d;
+	return 0;
+}
+
+void dt_dataset_close(struct dt_dataset *d)
+{
+	if (!d)
+		return;
+	dt_h5_quiet();
+	for (int i = 0; i < d->shards; i++) {
+		if (d->shard[i].tokens >= 0)
+			H5Dclose(d->shard[i].tokens);
+		if (d->shard[i].file >= 0)
+			H5Fclose(d->shard[i].file);
+		free(d->shard[i].path);
+	}
+	free(d->shard);
+	free(d->path);
+	free(d->hash);
+	free(d->source);
+	free(d->text);
+	free(d);
+}
+
+void dt_dataset_info(const struct dt_dataset *d, struct dt_dataset_info *ret)
+{
+	*ret = (struct dt_dataset_info){
+		.tokens = d->tokens,
+		.documents = d->documents,
+		.vocab = d->vocab,
+		.tokenizer_hash = d->hash,
+		.tokenizer_text = d->text,
+		.tokenizer_bytes = (size_t)d->text_n,
+		.shards = d->shards,
+		.source = d->source,
+		.token_bytes = d->token_bytes,
+	};
+}
+
+/* The shard that holds token at. */
+static struct shard *find_shard(const struct dt_dataset *d, int64_t at)
+{
+	int lo = 0, hi = d->shards - 1;
+
+	while (lo < hi) {
+		int m = (lo + hi + 1) / 2;
+
+		if (d->shard[m].first <= at)
+			lo = m;
+		else
+			hi = m - 1;
+	}
+	return &d->shard[lo];
+}
+
+/* u16 are read into the upper half of ret and widened from the front: the gap closes exactly at the end. */
+static int read_shard(struct dt_dataset *d, struct shard *s, int64_t first, int64_t n, int32_t *ret,
+		      struct dt_err *err)
+{
+	const char *half = (const char *)ret + 2 * n;
+	bool narrow = d->token_bytes == 2;
+
+	if (read_part(s->tokens, first, n, narrow ? H5T_NATIVE_UINT16 : H5T_NATIVE_INT32,
+		      narrow ? (void *)half : ret) < 0)
+		return dt_h5_error(err, "cannot read", s->path);
+	for (int64_t i = 0; i < n; i++) {
+		if (narrow) {
+			uint16_t v;
+
+			memcpy(&v, half + 2 * i, 2);
+			ret[i] = v;
+		}
+		if (ret[i] < 0 || ret[i] >= d->vocab)
+			return dt_err_set(err, -EBADMSG, "'%s': token %lld is %d, outside the vocabulary of %d",
+					  s->path, (long long)(first + i), ret[i], d->vocab);
+	}
+	return 0;
+}
+
+int dt_dataset_read(struct dt_dataset *d, int64_t first, int64_t n, int32_t *ret, struct dt_err *err)
+{
+	if (first < 0 || n < 0 || first > d->tokens || n > d->tokens - first)
+		return dt_err_set(err, -ERANGE, "'%s' has %lld tokens: no %lld of them from %lld", d->path,
+				  (long long)d->tokens, (long long)n, (long long)first);
+	dt_h5_quiet();
+	while (n) {
+		struct shard *s = find_shard(d, first);
+		int64_t at = first - s->first, part = s->n - at < n ? s->n - at : n;
+		int rc = read_shard(d, s, at, part, ret, err);
+
+		if (rc < 0)
+			return rc;
+		first += part;
+		ret += part;
+		n -= part;
+	}
+	return 0;
+}
+
+int dt_dataset_verify(struct dt_dataset *d, struct dt_err *err)
+{
+	int32_t *buf = malloc(VERIFY_TOKENS * sizeof(*buf));
+	int rc = buf ? 0 : dt_err_sys(err, -ENOMEM, "cannot read '%s'", d->path);
+
+	dt_h5_quiet();
+	for (int k = 0; k < d->shards && rc == 0; k++) {
+		struct shard *s = &d->shard[k];
+		uLong crc = crc32(0, NULL, 0);
+
+		for (int64_t at = 0; at < s->n && rc == 0; at += VERIFY_TOKENS) {
+			int64_t n = s->n - at < VERIFY_TOKENS ? s->n - at : VERIFY_TOKENS;
+
+			rc = read_shard(d, s, at, n, buf, err);
+			for (int64_t i = 0; i < n && d->token_bytes == 2; i++) {
+				uint16_t v = (uint16_t)buf[i];
+
+				memcpy((char *)buf + 2 * i, &v, 2);
+			}
+			crc = crc32(crc, (const Bytef *)buf, (uInt)(n * d->token_bytes));
+		}
+		if (rc == 0 && (uint32_t)crc != s->crc)
+			rc = dt_err_set(err, -EBADMSG, "'%s': the tokens do not have the checksum %08x", s->path,
+					s->crc);
+	}
+	free(buf);
+	return rc;
+}

@@ -1,0 +1,38 @@
+/* The little of HDF5 that datasets need, with errors as dt has them. Not for other rows. */
+#ifndef DT_DATA_H5_H
+#define DT_DATA_H5_H
+
+#include "base/err.h"
+
+#include <hdf5.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define DT_H5_TEXT_MAX 4096 /* bytes of a text attribute */
+
+/* HDF5 prints its own errors unless told otherwise, thread by thread: called first by every entry point. */
+void dt_h5_quiet(void);
+/* Fills err from HDF5's error stack: the system's reason when there was one. what: "cannot write". */
+int dt_h5_error(struct dt_err *err, const char *what, const char *path);
+
+/* Refuses what is missing, not HDF5, or truncated, each by its name. */
+int dt_h5_open(const char *path, hid_t *ret, struct dt_err *err);
+
+int dt_h5_put_text(hid_t file, const char *name, const char *s);
+int dt_h5_put_int(hid_t file, const char *name, int64_t v);
+/* -EBADMSG when missing, of another kind or out of [min, max]. */
+int dt_h5_get_int(hid_t file, const char *path, const char *name, int64_t min, int64_t max, int64_t *ret,
+		  struct dt_err *err);
+/* *ret is malloc'd. */
+int dt_h5_get_text(hid_t file, const char *path, const char *name, char **ret, struct dt_err *err);
+
+/*
+ * Opens a one-dimensional dataset of whole numbers (H5T_INTEGER) or fixed text (H5T_STRING), checks that its
+ * values are in the file, and gives their number and bytes each.
+ */
+int dt_h5_open_list(hid_t file, const char *path, const char *name, H5T_class_t cls, hid_t *ret, int64_t *ret_n,
+		    size_t *ret_bytes, struct dt_err *err);
+int dt_h5_put_list(hid_t file, const char *name, hid_t type, hid_t memory_type, int64_t n, const void *v,
+		   bool deflate);
+
+#endif

@@ -1,0 +1,43 @@
+/*
+ * Documents out of text and JSONL files, in order, with the last part marked for evaluation.
+ *
+ * The cut lies at floor(bytes * (100 - eval_percent) / 100) of all files end to end, as in nanoGPT. A text is
+ * cut there (moved back to the start of a character), so that one document may become two. A line of JSONL is
+ * never cut: it is for evaluation when it starts at or behind the cut.
+ */
+#ifndef DT_DATA_TEXT_SOURCE_H
+#define DT_DATA_TEXT_SOURCE_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum dt_text_format { DT_TEXT_AUTO, DT_TEXT_PLAIN, DT_TEXT_JSONL };
+
+struct dt_text_source {
+	/* set by the caller */
+	enum dt_text_format format;
+	const char *field, *separator; /* separator NULL: a file is one document */
+	double eval_percent;	       /* 0: all is for training */
+	/* filled by open */
+	const char *const *path;
+	int paths;
+	uint64_t total_bytes; /* known before reading: of pipes only when there is a cut to place */
+	uint64_t cut;
+	char **held; /* what had to be read to know its length; NULL where a file waits on disk */
+	size_t *held_n;
+	/* so far */
+	uint64_t read_bytes;
+};
+
+/* "-" is standard input. paths must outlive the source. */
+int dt_text_source_open(struct dt_text_source *s, int n, const char *const *paths, struct dt_err *err);
+void dt_text_source_close(struct dt_text_source *s);
+
+/* eval: behind the cut. at: bytes of input before the document. Empty documents are left out. */
+typedef int (*dt_document_fn)(void *ctx, const char *text, size_t n, bool eval, uint64_t at, struct dt_err *err);
+int dt_text_source_read(struct dt_text_source *s, dt_document_fn fn, void *ctx, struct dt_err *err);
+
+#endif

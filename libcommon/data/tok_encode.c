@@ -1,0 +1,438 @@
+/*
+ * text -> added tokens -> (normalisation -> added tokens) -> pre-tokenizer steps -> words -> ids.
+ *
+ * Bytes that are not UTF-8 are words of one byte: patterns and normal forms are defined on characters only,
+ * and so every byte comes back from decoding.
+ */
+#include "data/tok_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define IDS_MAX	   16384
+#define CACHE_KEY  22
+#define CACHE_IDS  10
+#define CACHE_MAX  16384 /* entries of a cache line each */
+#define CACHE_FROM 1024	 /* bytes of text worth a cache */
+
+struct cached { /* 64 bytes */
+	uint8_t n, ids; /* 0: free */
+	char key[CACHE_KEY];
+	int32_t id[CACHE_IDS];
+};
+
+struct enc {
+	const struct dt_tokenizer *t;
+	bool special;
+	pcre2_match_data *md;
+	struct cached *cache;
+	uint64_t cache_mask;
+	dt_word_fn word;
+	dt_tokenizer_sink sink;
+	void *ctx;
+	struct dt_err *err;
+	const char *text, *at; /* at: the last word, in text or in a changed copy of a part of it */
+	size_t text_n, done;   /* done: bytes of text behind us */
+	size_t n;
+	int32_t ids[IDS_MAX];
+};
+
+static int flush(struct enc *e)
+{
+	int rc;
+
+	if (e->at >= e->text && e->at < e->text + e->text_n)
+		e->done = (size_t)(e->at - e->text);
+	rc = e->n ? e->sink(e->ctx, e->ids, e->n, e->done, e->err) : 0;
+	e->n = 0;
+	return rc;
+}
+
+static int push(struct enc *e, const int32_t *ids, size_t n)
+{
+	int rc;
+
+	while (n) {
+		size_t part = IDS_MAX - e->n < n ? IDS_MAX - e->n : n;
+
+		memcpy(e->ids + e->n, ids, part * sizeof(*ids));
+		e->n += part;
+		ids += part;
+		n -= part;
+		if (e->n == IDS_MAX && (rc = flush(e)) < 0)
+			return rc;
+	}
+	return 0;
+}
+
+static int to_symbols(const struct enc *e, const char *s, size_t n, int32_t *sym)
+{
+	for (size_t i = 0; i < n; i++) {
+		unsigned char c = (unsigned char)s[i];
+
+		sym[i] = e->t->bpe.byte_id[c];
+		if (sym[i] < 0) {
+			char shown[16] = "";
+
+			if (c > 32 && c < 127)
+				snprintf(shown, sizeof(shown), " ('%c')", c);
+			return dt_err_set(e->err, -EINVAL, "byte 0x%02x%s is not in the vocabulary", c,
+					  shown);
+		}
+	}
+	return 0;
+}
+
+static int long_word(struct enc *e, const char *s, size_t n)
+{
+	int32_t *sym = malloc(n * sizeof(*sym));
+	int64_t len;
+	int rc;
+
+	if (!sym)
+		return dt_err_sys(e->err, -ENOMEM, "cannot encode a word of %zu bytes", n);
+	rc = to_symbols(e, s, n, sym);
+	if (rc == 0) {
+		len = dt_bpe_long(&e->t->bpe, sym, n);
+		rc = len < 0 ? dt_err_sys(e->err, (int)len, "cannot encode a word of %zu bytes", n)
+			     : push(e, sym, (size_t)len);
+	}
+	free(sym);
+	return rc;
+}
+
+/* A word of at most DT_BPE_SHORT bytes, computed. */
+static int short_word(struct enc *e, const char *s, size_t n, struct cached *c)
+{
+	int32_t sym[DT_BPE_SHORT];
+	int rc = to_symbols(e, s, n, sym);
+
+	if (rc < 0)
+		return rc;
+	n = dt_bpe_short(&e->t->bpe, sym, n);
+	if (c && n <= CACHE_IDS) {
+		c->ids = (uint8_t)n;
+		memcpy(c->id, sym, n * sizeof(*sym));
+	} else if (c) {
+		c->ids = 0;
+	}
+	return push(e, sym, n);
+}
+
+static int word(struct enc *e, const char *s, size_t n)
+{
+	const struct dt_bpe *b = &e->t->bpe;
+	struct cached *c = NULL;
+	int64_t at;
+
+	if (n == 0)
+		return 0;
+	if (e->word)
+		return e->word(e->ctx, s, n, e->err);
+	e->at = s;
+	if (e->cache && n <= CACHE_KEY) {
+		c = &e->cache[dt_bytes_hash(s, n) & e->cache_mask];
+		if (c->ids && c->n == n && !memcmp(c->key, s, n))
+			return push(e, c->id, c->ids);
+		c->n = (uint8_t)n;
+		c->ids = 0;
+		memcpy(c->key, s, n);
+	}
+	if (b->word_id && (at = dt_bytemap_find(&b->words, s, n)) >= 0)
+		return push(e, &b->word_id[at], 1);
+	return n <= DT_BPE_SHORT ? short_word(e, s, n, c) : long_word(e, s, n);
+}
+
+static int run_step(struct enc *e, int k, const char *s, size_t n, bool first);
+
+static int prefixed(struct enc *e, int k, const char *s, size_t n)
+{
+	char *copy = malloc(n + 1);
+	int rc;
+
+	if (!copy)
+		return dt_err_sys(e->err, -ENOMEM, "cannot encode a text of %zu bytes", n);
+	copy[0] = ' ';
+	memcpy(copy + 1, s, n);
+	rc = run_step(e, k, copy, n + 1, true);
+	free(copy);
+	return rc;
+}
+
+/* Step k of the pre-tokenizer on valid UTF-8. first: the text before it was not cut off inside a segment. */
+static int run_step(struct enc *e, int k, const char *s, size_t n, bool first)
+{
+	const struct dt_tok_step *st = &e->t->step[k];
+	size_t kept = 0, from = 0, begin, end;
+	uint32_t cp;
+	int rc = 0;
+
+	if (k == e->t->steps || n == 0)
+		return word(e, s, n);
+	if (st->prefix_space && first && s[0] != ' ')
+		return prefixed(e, k, s, n);
+	if (!st->re)
+		return run_step(e, k + 1, s, n, first);
+	while (from < n) {
+		rc = dt_tok_match(st->re, e->md, s, n, from, &begin, &end, e->err);
+		if (rc < 0)
+			return rc;
+		if (rc == 0)
+			break;
+		if (begin == end) { /* an empty match cuts nothing */
+			from = begin < n ? begin + dt_utf8_next(s + begin, n - begin, &cp) : n;
+			continue;
+		}
+		if (begin > kept && !st->drop_gap)
+			rc = run_step(e, k + 1, s + kept, begin - kept, true);
+		if (rc >= 0 && !st->drop_match)
+			rc = run_step(e, k + 1, s + begin, end - begin, true);
+		if (rc < 0)
+			return rc;
+		kept = from = end;
+	}
+	if (kept < n && !st->drop_gap)
+		return run_step(e, k + 1, s + kept, n - kept, true);
+	return 0;
+}
+
+/* The longest token that starts at s: the sorted list is narrowed byte by byte. */
+static const struct dt_added *match_added(const struct dt_added_list *l, bool special, const char *s, size_t n)
+{
+	const struct dt_added *found = NULL;
+	size_t lo = 0, hi = l->n;
+
+	for (size_t k = 0; lo < hi; k++) {
+		size_t a = lo, b = hi;
+
+		if (l->v[lo].n == k) {
+			if (k && (special || !l->v[lo].special))
+				found = &l->v[lo];
+			lo++;
+			a = lo;
+		}
+		if (k == n || lo == hi)
+			break;
+		while (a < b) { /* first with byte k at or after s[k] */
+			size_t m = (a + b) / 2;
+
+			if ((unsigned char)l->v[m].text[k] < (unsigned char)s[k])
+				a = m + 1;
+			else
+				b = m;
+		}
+		lo = a;
+		b = hi;
+		while (a < b) { /* first past it */
+			size_t m = (a + b) / 2;
+
+			if ((unsigned char)l->v[m].text[k] <= (unsigned char)s[k])
+				a = m + 1;
+			else
+				b = m;
+		}
+		hi = a;
+	}
+	return found;
+}
+
+static size_t strip_left(const char *s, size_t from, size_t at)
+{
+	while (at > from) {
+		size_t p = at - 1;
+		uint32_t cp;
+
+		while (p > from && ((unsigned char)s[p] & 0xc0) == 0x80)
+			p--;
+		dt_utf8_next(s + p, at - p, &cp);
+		if (!dt_utf8_is_space(cp))
+			break;
+		at = p;
+	}
+	return at;
+}
+
+static size_t strip_right(const char *s, size_t n, size_t at)
+{
+	while (at < n) {
+		uint32_t cp;
+		size_t len = dt_utf8_next(s + at, n - at, &cp);
+
+		if (!dt_utf8_is_space(cp))
+			break;
+		at += len;
+	}
+	return at;
+}
+
+typedef int (*part_fn)(struct enc *e, const char *s, size_t n, bool first);
+
+/* Cuts s at the added tokens of l; what lies between goes to fn. */
+static int split_added(struct enc *e, const struct dt_added_list *l, const char *s, size_t n, bool first,
+		       part_fn fn)
+{
+	size_t kept = 0, at = 0, end;
+	int rc;
+
+	while (at < n) {
+		const struct dt_added *a;
+
+		while (at < n && !l->first[(unsigned char)s[at]])
+			at++;
+		if (at == n)
+			break;
+		a = match_added(l, e->special, s + at, n - at);
+		if (!a) {
+			at++;
+			continue;
+		}
+		end = a->rstrip ? strip_right(s, n, at + a->n) : at + a->n;
+		if (a->lstrip)
+			at = strip_left(s, kept, at);
+		rc = at > kept ? fn(e, s + kept, at - kept, kept ? true : first) : 0;
+		if (rc == 0 && !e->word)
+			rc = push(e, &a->id, 1);
+		if (rc < 0)
+			return rc;
+		kept = at = end;
+	}
+	return kept < n ? fn(e, s + kept, n - kept, kept ? true : first) : 0;
+}
+
+static int pretokenize(struct enc *e, const char *s, size_t n, bool first)
+{
+	return run_step(e, 0, s, n, first);
+}
+
+/* A run of valid UTF-8 without added tokens that are looked for before normalisation. */
+static int valid_run(struct enc *e, const char *s, size_t n, bool first)
+{
+	char *form;
+	size_t form_n;
+	int rc = dt_tok_normalize(e->t->normal, s, n, &form, &form_n, e->err);
+
+	if (rc < 0)
+		return rc;
+	rc = split_added(e, &e->t->normalized, form ? form : s, form ? form_n : n, first, pretokenize);
+	free(form);
+	return rc;
+}
+
+static int segment(struct enc *e, const char *s, size_t n, bool first)
+{
+	size_t at = 0, len;
+	int rc;
+
+	if (e->t->byte) {
+		for (; at < n; at++) {
+			int32_t id = (unsigned char)s[at];
+
+			e->at = s + at;
+			rc = push(e, &id, 1);
+			if (rc < 0)
+				return rc;
+		}
+		return 0;
+	}
+	while (at < n) {
+		len = dt_utf8_valid(s + at, n - at);
+		rc = len ? valid_run(e, s + at, len, at == 0) : word(e, s + at, len = 1);
+		if (rc < 0)
+			return rc;
+		at += len;
+	}
+	return 0;
+}
+
+static int run(const struct dt_tokenizer *t, const char *text, size_t n, bool special, dt_word_fn wf,
+	       dt_tokenizer_sink sink, void *ctx, struct dt_err *err)
+{
+	struct enc *e = malloc(sizeof(*e));
+	size_t entries = 64;
+	bool cache = !wf && !t->byte && n >= CACHE_FROM;
+	int rc = -ENOMEM;
+
+	if (!e)
+		return dt_err_sys(err, rc, "cannot encode a text of %zu bytes", n);
+	memset(e, 0, offsetof(struct enc, ids));
+	e->t = t;
+	e->special = special;
+	e->word = wf;
+	e->sink = sink;
+	e->ctx = ctx;
+	e->err = err;
+	e->text = e->at = text;
+	e->text_n = n;
+	while (entries < CACHE_MAX && entries < n / 16)
+		entries *= 2;
+	e->cache_mask = entries - 1;
+	e->md = pcre2_match_data_create(1, NULL);
+	if (cache)
+		e->cache = calloc(entries, sizeof(*e->cache));
+	if (!e->md || (cache && !e->cache)) {
+		dt_err_sys(err, rc, "cannot encode a text of %zu bytes", n);
+		goto out;
+	}
+	rc = split_added(e, &t->raw, text, n, true, segment);
+	if (rc >= 0 && sink)
+		rc = flush(e);
+out:
+	pcre2_match_data_free(e->md);
+	free(e->cache);
+	free(e);
+	return rc < 0 ? rc : 0;
+}
+
+int dt_tok_words(const struct dt_tokenizer *t, const char *text, size_t n, dt_word_fn fn, void *ctx,
+		 struct dt_err *err)
+{
+	return run(t, text, n, true, fn, NULL, ctx, err);
+}
+
+int dt_tokenizer_encode_to(const struct dt_tokenizer *t, const char *text, size_t n, bool special,
+			   dt_tokenizer_sink sink, void *ctx, struct dt_err *err)
+{
+	return run(t, text, n, special, NULL, sink, ctx, err);
+}
+
+struct list {
+	int32_t *v;
+	size_t n, cap;
+};
+
+static int collect(void *ctx, const int32_t *ids, size_t n, size_t done, struct dt_err *err)
+{
+	struct list *l = ctx;
+
+	if (l->n + n > l->cap) {
+		size_t cap = l->cap + l->cap / 2 + n;
+		int32_t *v = realloc(l->v, cap * sizeof(*v));
+
+		if (!v)
+			return dt_err_sys(err, -ENOMEM, "cannot hold %zu ids", cap);
+		l->v = v;
+		l->cap = cap;
+	}
+	memcpy(l->v + l->n, ids, n * sizeof(*ids));
+	l->n += n;
+	return 0;
+}
+
+int dt_tokenizer_encode(const struct dt_tokenizer *t, const char *text, size_t n, bool special, int32_t **ret,
+			size_t *ret_n, struct dt_err *err)
+{
+	struct list l = {.v = malloc(sizeof(*l.v)), .cap = 1};
+	int rc;
+
+	if (!l.v)
+		return dt_err_sys(err, -ENOMEM, "cannot encode a text of %zu bytes", n);
+	rc = dt_tokenizer_encode_to(t, text, n, special, collect, &l, err);
+	if (rc < 0) {
+		free(l.v);
+		return rc;
+	}
+	*ret = l.v;
+	*ret_n = l.n;
+	return 0;
+}

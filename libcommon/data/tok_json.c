@@ -1,0 +1,428 @@
+/* Reader of tokenizer.json. Whatever would change ids and is not implemented is refused by its name. */
+#include "base/json.h"
+#include "data/tok_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The pattern of ByteLevel with use_regex: GPT-2's. */
+static const char gpt2_pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+
+static int unsupported(struct dt_err *err, const char *what, const char *value)
+{
+	int rc = dt_err_set(err, -ENOTSUP, "%s '%.80s' is not supported", what, value ? value : "null");
+
+	dt_err_hint(err, "Byte-level BPE is read: GPT-2, Llama 3, Qwen and alike.");
+	return rc;
+}
+
+static const char *type_of(const json_t *o)
+{
+	const char *s = json_string_value(json_object_get(o, "type"));
+
+	return s ? s : "";
+}
+
+/* A member that must be absent, null or empty. */
+static int must_be_empty(const json_t *o, const char *key, struct dt_err *err)
+{
+	const json_t *v = json_object_get(o, key);
+
+	if (!v || json_is_null(v) || json_is_false(v) || (json_is_string(v) && !json_string_length(v)) ||
+	    (json_is_number(v) && json_number_value(v) == 0.0))
+		return 0;
+	return dt_err_set(err, -ENOTSUP, "model.%s is not supported", key);
+}
+
+static int read_vocab(struct dt_tokenizer *t, const json_t *vocab, struct dt_err *err)
+{
+	const char *key;
+	json_t *v;
+	char *bytes;
+	int rc = 0;
+
+	if (!json_is_object(vocab))
+		return dt_err_set(err, -EINVAL, "model.vocab is not an object");
+	json_object_foreach((json_t *)vocab, key, v)
+	{
+		size_t n = strlen(key);
+		json_int_t id = json_is_integer(v) ? json_integer_value(v) : -1;
+		int64_t len;
+
+		if (id < 0 || id >= DT_TOK_MAX_ID)
+			return dt_err_set(err, -EINVAL, "the id of token '%.80s' is not a number below %d", key,
+					  DT_TOK_MAX_ID);
+		if (id < t->vocab && (t->piece[id].flags & DT_PIECE_DEFINED))
+			return dt_err_set(err, -EINVAL, "token '%.80s' has the id %d of another", key, (int)id);
+		bytes = malloc(n + 1);
+		if (!bytes)
+			return dt_err_sys(err, -ENOMEM, "cannot read model.vocab");
+		len = dt_byte_decode(key, n, bytes);
+		rc = dt_tok_set_piece(t, (int32_t)id, len < 0 ? key : bytes, len < 0 ? n : (size_t)len, 0, err);
+		if (rc == 0 && len == 1)
+			t->bpe.byte_id[(unsigned char)bytes[0]] = (int32_t)id;
+		free(bytes);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+static int id_of(const json_t *vocab, const char *s, int32_t *ret)
+{
+	const json_t *v = json_object_get(vocab, s);
+
+	if (!v)
+		return -ENOENT;
+	*ret = (int32_t)json_integer_value(v); /* read_vocab has checked it */
+	return 0;
+}
+
+/* Merge number i: "a b" or ["a", "b"]. */
+static int read_merge(struct dt_tokenizer *t, const json_t *vocab, const json_t *m, size_t i, struct dt_err *err)
+{
+	const char *a = json_string_value(json_array_get(m, 0)), *b = json_string_value(json_array_get(m, 1));
+	const char *both = json_string_value(m), *space = both ? strchr(both, ' ') : NULL;
+	int32_t left, right, id;
+	char *joined;
+	size_t an;
+	int rc = 0;
+
+	if (space) {
+		a = both;
+		b = space + 1;
+	}
+	an = space ? (size_t)(space - both) : a ? strlen(a) : 0;
+	if (!a || !b || !an || !*b || (space && strchr(b, ' ')) || (json_is_array(m) && json_array_size(m) != 2))
+		return dt_err_set(err, -EINVAL, "merge %zu is not a pair of tokens", i);
+	joined = malloc(an + strlen(b) + 1);
+	if (!joined)
+		return dt_err_sys(err, -ENOMEM, "cannot read model.merges");
+	memcpy(joined, a, an);
+	joined[an] = '\0';
+	rc = id_of(vocab, joined, &left);
+	if (rc == 0)
+		rc = id_of(vocab, b, &right);
+	strcpy(joined + an, b);
+	if (rc == 0)
+		rc = id_of(vocab, joined, &id);
+	if (rc < 0)
+		rc = dt_err_set(err, -EINVAL, "merge %zu ('%.80s') is not in the vocabulary", i, joined);
+	else
+		dt_bpe_add(&t->bpe, left, right, (uint32_t)i, id);
+	free(joined);
+	return rc;
+}
+
+/* ignore_merges: a word that is a token is that token. */
+static int index_words(struct dt_tokenizer *t, struct dt_err *err)
+{
+	struct dt_bpe *b = &t->bpe;
+
+	b->word_id = malloc(((size_t)t->vocab + 1) * sizeof(*b->word_id));
+	if (!b->word_id)
+		return dt_err_sys(err, -ENOMEM, "cannot read model.vocab");
+	for (int32_t i = 0; i < t->vocab; i++) {
+		const struct dt_piece *p = &t->piece[i];
+		int64_t at;
+
+		if (!(p->flags & DT_PIECE_DEFINED) || !p->n)
+			continue;
+		at = dt_bytemap_add(&b->words, t->blob + p->at, p->n);
+		if (at < 0)
+			return dt_err_sys(err, (int)at, "cannot read model.vocab");
+		b->word_id[at] = i;
+	}
+	return 0;
+}
+
+static int read_model(struct dt_tokenizer *t, const json_t *model, struct dt_err *err)
+{
+	static const char *const empty[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix",
+					    "byte_fallback"};
+	const json_t *vocab = json_object_get(model, "vocab"), *merges = json_object_get(model, "merges");
+	bool ignore = false;
+	size_t i, n = json_array_size(merges);
+	const json_t *m;
+	int rc;
+
+	if (!json_is_object(model))
+		return dt_err_set(err, -EINVAL, "key 'model' is missing");
+	if (strcmp(type_of(model), "BPE"))
+		return unsupported(err, "model.type", type_of(model));
+	for (i = 0; i < sizeof(empty) / sizeof(*empty); i++)
+		if ((rc = must_be_empty(model, empty[i], err)) < 0)
+			return rc;
+	rc = dt_json_bool(model, "ignore_merges", false, &ignore, err);
+	if (rc < 0)
+		return rc;
+	if (!json_is_array(merges) || n >= UINT32_MAX / 4)
+		return dt_err_set(err, -EINVAL, "model.merges is not an array");
+	rc = dt_bpe_init(&t->bpe, n, err);
+	if (rc == 0)
+		rc = read_vocab(t, vocab, err);
+	for (i = 0; i < n && rc == 0; i++) {
+		m = json_array_get(merges, i);
+		rc = read_merge(t, vocab, m, i, err);
+	}
+	if (rc == 0 && ignore)
+		rc = index_words(t, err);
+	if (rc == 0 && json_is_string(json_object_get(model, "unk_token")))
+		for (i = 0; i < 256; i++)
+			if (t->bpe.byte_id[i] < 0)
+				return dt_err_set(err, -ENOTSUP,
+						  "model.unk_token with a vocabulary that lacks bytes is not supported");
+	return rc;
+}
+
+/* A normaliser or null; a Sequence of at most one. */
+static int read_normalizer(struct dt_tokenizer *t, const json_t *o, struct dt_err *err)
+{
+	static const char *const forms[] = {[DT_NORMAL_NFC] = "NFC", "NFD", "NFKC", "NFKD"};
+	const json_t *list = json_object_get(o, "normalizers");
+
+	if (!o || json_is_null(o))
+		return 0;
+	if (!strcmp(type_of(o), "Sequence")) {
+		if (!json_is_array(list) || json_array_size(list) > 1)
+			return unsupported(err, "normalizer", "Sequence of several");
+		o = json_array_get(list, 0);
+		if (!o)
+			return 0;
+	}
+	for (int i = DT_NORMAL_NFC; i <= DT_NORMAL_NFKD; i++)
+		if (!strcmp(type_of(o), forms[i])) {
+			t->normal = (enum dt_normal)i;
+			return 0;
+		}
+	return unsupported(err, "normalizer", type_of(o));
+}
+
+static int add_step(struct dt_tokenizer *t, const char *pattern, bool literal, struct dt_tok_step s,
+		    struct dt_err *err)
+{
+	int rc;
+
+	if (t->steps == DT_TOK_MAX_STEPS)
+		return dt_err_set(err, -ENOTSUP, "more than %d pre-tokenizers are not supported",
+				  DT_TOK_MAX_STEPS);
+	if (pattern) {
+		rc = dt_tok_compile(pattern, literal, &s.re, err);
+		if (rc < 0)
+			return rc;
+		s.pattern = strdup(pattern);
+		if (!s.pattern) {
+			pcre2_code_free(s.re);
+			return dt_err_sys(err, -ENOMEM, "cannot read a pattern");
+		}
+	}
+	t->step[t->steps++] = s;
+	return 0;
+}
+
+static int read_split(struct dt_tokenizer *t, const json_t *o, struct dt_err *err)
+{
+	const json_t *p = json_object_get(o, "pattern");
+	const char *regex = json_string_value(json_object_get(p, "Regex"));
+	const char *literal = json_string_value(json_object_get(p, "String"));
+	const char *behavior = "Isolated";
+	bool invert = false, removed;
+	int rc = dt_json_str(o, "behavior", true, &behavior, err);
+
+	if (rc >= 0)
+		rc = dt_json_bool(o, "invert", false, &invert, err);
+	if (rc < 0)
+		return dt_err_prefix(err, "pre_tokenizer Split");
+	if (!regex == !literal)
+		return dt_err_set(err, -EINVAL, "pre_tokenizer Split has no pattern");
+	removed = !strcmp(behavior, "Removed");
+	if (!removed && strcmp(behavior, "Isolated"))
+		return unsupported(err, "pre_tokenizer Split with behavior", behavior);
+	return add_step(t, regex ? regex : literal, !regex,
+			(struct dt_tok_step){.drop_match = removed && !invert, .drop_gap = removed && invert},
+			err);
+}
+
+/* ret_last: ByteLevel was read, nothing may follow it. */
+static int read_pre_tokenizer(struct dt_tokenizer *t, const json_t *o, int depth, bool *ret_last,
+			      struct dt_err *err)
+{
+	const char *type = type_of(o);
+	const json_t *list;
+	bool prefix = true, regex = true, each = false;
+	int rc = 0;
+
+	if (*ret_last)
+		return unsupported(err, "a pre_tokenizer behind ByteLevel", type);
+	if (!strcmp(type, "Sequence")) {
+		list = json_object_get(o, "pretokenizers");
+		if (!json_is_array(list) || depth > 4)
+			return dt_err_set(err, -EINVAL, "pre_tokenizer Sequence has no list");
+		for (size_t i = 0; i < json_array_size(list) && rc == 0; i++)
+			rc = read_pre_tokenizer(t, json_array_get(list, i), depth + 1, ret_last, err);
+		return rc;
+	}
+	if (!strcmp(type, "Split"))
+		return read_split(t, o, err);
+	if (!strcmp(type, "Digits")) {
+		rc = dt_json_bool(o, "individual_digits", false, &each, err);
+		if (rc < 0)
+			return rc;
+		return add_step(t, each ? "\\p{N}" : "\\p{N}+", false, (struct dt_tok_step){0}, err);
+	}
+	if (strcmp(type, "ByteLevel"))
+		return unsupported(err, "pre_tokenizer", *type ? type : NULL);
+	*ret_last = true;
+	rc = dt_json_bool(o, "add_prefix_space", false, &prefix, err);
+	if (rc >= 0)
+		rc = dt_json_bool(o, "use_regex", false, &regex, err);
+	if (rc < 0)
+		return dt_err_prefix(err, "pre_tokenizer ByteLevel");
+	return add_step(t, regex ? gpt2_pattern : NULL, false, (struct dt_tok_step){.prefix_space = prefix}, err);
+}
+
+static int read_added(struct dt_tokenizer *t, const json_t *vocab, const json_t *o, struct dt_err *err)
+{
+	const char *text = NULL;
+	bool normalized = false, single = false;
+	struct dt_added a = {0};
+	int64_t id = 0;
+	int32_t known;
+	int rc = dt_json_int(o, "id", true, 0, DT_TOK_MAX_ID - 1, &id, err);
+
+	if (rc >= 0)
+		rc = dt_json_str(o, "content", true, &text, err);
+	if (rc >= 0)
+		rc = dt_json_bool(o, "special", false, &a.special, err);
+	if (rc >= 0)
+		rc = dt_json_bool(o, "normalized", false, &normalized, err);
+	if (rc >= 0)
+		rc = dt_json_bool(o, "lstrip", false, &a.lstrip, err);
+	if (rc >= 0)
+		rc = dt_json_bool(o, "rstrip", false, &a.rstrip, err);
+	if (rc >= 0)
+		rc = dt_json_bool(o, "single_word", false, &single, err);
+	if (rc < 0)
+		return rc;
+	if (!*text)
+		return dt_err_set(err, -EINVAL, "a token without text");
+	if (single)
+		return dt_err_set(err, -ENOTSUP, "'%.80s': single_word is not supported", text);
+	a.id = (int32_t)id;
+	a.text = (char *)text;
+	a.n = strlen(text);
+	if (id_of(vocab, text, &known) == 0 ? known != a.id
+					    : a.id < t->vocab && (t->piece[a.id].flags & DT_PIECE_DEFINED))
+		return dt_err_set(err, -EINVAL, "'%.80s' has an id, %d, that contradicts the vocabulary", text,
+				  a.id);
+	return dt_tok_add(t, &a, normalized, err);
+}
+
+/* The one special token that a template puts before the text; bos stays -1 when it puts none. */
+static int read_template(struct dt_tokenizer *t, const json_t *o, struct dt_err *err)
+{
+	const json_t *single = json_object_get(o, "single"), *ids;
+	bool text_seen = false;
+
+	if (!json_is_array(single))
+		return dt_err_set(err, -EINVAL, "post_processor TemplateProcessing has no 'single'");
+	for (size_t i = 0; i < json_array_size(single); i++) {
+		const json_t *part = json_array_get(single, i), *tok = json_object_get(part, "SpecialToken");
+		const char *name = json_string_value(json_object_get(tok, "id"));
+
+		if (json_object_get(part, "Sequence")) {
+			text_seen = true;
+			continue;
+		}
+		if (!name)
+			return dt_err_set(err, -EINVAL, "post_processor TemplateProcessing is not understood");
+		if (text_seen || t->bos >= 0)
+			return dt_err_set(err, -ENOTSUP,
+					  "post_processor TemplateProcessing with more than one token before "
+					  "the text is not supported");
+		ids = json_object_get(json_object_get(json_object_get(o, "special_tokens"), name), "ids");
+		if (json_array_size(ids) != 1 || !json_is_integer(json_array_get(ids, 0)))
+			return dt_err_set(err, -EINVAL, "post_processor token '%.80s' has not one id", name);
+		if (json_integer_value(json_array_get(ids, 0)) < 0 ||
+		    json_integer_value(json_array_get(ids, 0)) >= t->vocab)
+			return dt_err_set(err, -EINVAL, "post_processor token '%.80s' is not in the vocabulary",
+					  name);
+		t->bos = (int32_t)json_integer_value(json_array_get(ids, 0));
+	}
+	return 0;
+}
+
+static int read_post(struct dt_tokenizer *t, const json_t *o, int depth, struct dt_err *err)
+{
+	const json_t *list = json_object_get(o, "processors");
+	int rc = 0;
+
+	if (!o || json_is_null(o) || !strcmp(type_of(o), "ByteLevel"))
+		return 0;
+	if (!strcmp(type_of(o), "TemplateProcessing"))
+		return read_template(t, o, err);
+	if (strcmp(type_of(o), "Sequence") || !json_is_array(list) || depth > 4)
+		return unsupported(err, "post_processor", type_of(o));
+	for (size_t i = 0; i < json_array_size(list) && rc == 0; i++)
+		rc = read_post(t, json_array_get(list, i), depth + 1, err);
+	return rc;
+}
+
+static void find_eot(struct dt_tokenizer *t)
+{
+	static const char *const names[] = {DT_TOK_END_OF_TEXT, "<|end_of_text|>", "<｜end▁of▁sentence｜>",
+					    "</s>", "<eos>"};
+	const struct dt_added_list *lists[] = {&t->raw, &t->normalized};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names) && t->eot < 0; i++)
+		for (int k = 0; k < 2; k++)
+			for (size_t j = 0; j < lists[k]->n; j++)
+				if (lists[k]->v[j].n == strlen(names[i]) &&
+				    !memcmp(lists[k]->v[j].text, names[i], lists[k]->v[j].n))
+					t->eot = lists[k]->v[j].id;
+}
+
+static int read_all(struct dt_tokenizer *t, const json_t *root, struct dt_err *err)
+{
+	const json_t *model = json_object_get(root, "model"), *added = json_object_get(root, "added_tokens");
+	const json_t *pre = json_object_get(root, "pre_tokenizer"), *dec = json_object_get(root, "decoder");
+	bool byte_level = false;
+	int rc;
+
+	if (!json_is_object(root))
+		return dt_err_set(err, -EINVAL, "this is not a tokenizer.json");
+	rc = read_model(t, model, err);
+	if (rc == 0)
+		rc = read_normalizer(t, json_object_get(root, "normalizer"), err);
+	if (rc == 0 && pre && !json_is_null(pre))
+		rc = read_pre_tokenizer(t, pre, 0, &byte_level, err);
+	if (rc == 0 && !byte_level)
+		rc = unsupported(err, "a tokenizer without pre_tokenizer", "ByteLevel");
+	if (rc == 0 && dec && !json_is_null(dec) && strcmp(type_of(dec), "ByteLevel"))
+		rc = unsupported(err, "decoder", type_of(dec));
+	for (size_t i = 0; i < json_array_size(added) && rc == 0; i++) {
+		rc = read_added(t, json_object_get(model, "vocab"), json_array_get(added, i), err);
+		if (rc < 0)
+			return dt_err_prefix(err, "added_tokens[%zu]", i);
+	}
+	if (rc == 0)
+		rc = read_post(t, json_object_get(root, "post_processor"), 0, err);
+	if (rc == 0 && t->vocab == 0)
+		rc = dt_err_set(err, -EINVAL, "the vocabulary is empty");
+	find_eot(t);
+	return rc;
+}
+
+int dt_tok_read_json(struct dt_tokenizer *t, const char *text, size_t n, struct dt_err *err)
+{
+	json_t *root;
+	int rc = dt_json_parse(text, n, "tokenizer.json", &root, err);
+
+	t->eot = t->bos = -1;
+	if (rc < 0)
+		return rc;
+	rc = read_all(t, root, err);
+	json_decref(root);
+	return rc;
+}

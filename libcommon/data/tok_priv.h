@@ -1,0 +1,116 @@
+/* What the files of the tokenizer share; not for others. */
+#ifndef DT_DATA_TOK_PRIV_H
+#define DT_DATA_TOK_PRIV_H
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+
+#include "data/bpe.h"
+#include "data/tokenizer.h"
+
+#include <jansson.h>
+#include <pcre2.h>
+
+#define DT_TOK_MAX_ID	  (1 << 22)
+#define DT_TOK_MAX_FILE	  ((size_t)256 << 20) /* bytes of a tokenizer.json */
+#define DT_TOK_MAX_STEPS  16
+#define DT_TOK_END_OF_TEXT "<|endoftext|>"
+
+enum { /* of an id */
+	DT_PIECE_SPECIAL = 1,
+	DT_PIECE_ADDED = 2,
+	DT_PIECE_DEFINED = 4,
+};
+
+struct dt_piece {
+	uint32_t at, n; /* in blob */
+	uint32_t flags;
+};
+
+/* One step of the pre-tokenizer: cuts a text into pieces, each of which goes to the next step. */
+struct dt_tok_step {
+	bool prefix_space; /* put a space before a text that does not start with one */
+	pcre2_code *re;	   /* NULL: no cut */
+	bool drop_match, drop_gap;
+	char *pattern; /* as the file has it; NULL: no cut */
+};
+
+struct dt_added {
+	char *text;
+	size_t n;
+	int32_t id;
+	bool special, lstrip, rstrip;
+};
+
+struct dt_added_list { /* sorted by bytes */
+	struct dt_added *v;
+	size_t n;
+	bool first[256]; /* some token starts with this byte */
+};
+
+enum dt_normal { DT_NORMAL_NONE, DT_NORMAL_NFC, DT_NORMAL_NFD, DT_NORMAL_NFKC, DT_NORMAL_NFKD };
+
+struct dt_tokenizer {
+	bool byte; /* no words, no merges */
+	char *text;
+	size_t text_n;
+	char hash[17];
+	int32_t vocab, eot, bos;
+	char *blob;
+	size_t blob_n, blob_cap;
+	struct dt_piece *piece; /* vocab of them */
+	struct dt_bpe bpe;
+	enum dt_normal normal;
+	struct dt_tok_step step[DT_TOK_MAX_STEPS];
+	int steps;
+	struct dt_added_list raw, normalized; /* looked for before and after normalisation */
+	int added, specials;
+};
+
+/* tokenizer.c: the bytes of id, whose flags are added to those it has. */
+int dt_tok_set_piece(struct dt_tokenizer *t, int32_t id, const char *s, size_t n, uint32_t flags,
+		     struct dt_err *err);
+/* tok_json.c: fills a zeroed t (vocab, pieces, merges, steps, added tokens, bos, eot). */
+int dt_tok_read_json(struct dt_tokenizer *t, const char *text, size_t n, struct dt_err *err);
+/* Takes ownership of nothing; normalises the text of tokens that are looked for after normalisation. */
+int dt_tok_add(struct dt_tokenizer *t, const struct dt_added *a, bool normalized, struct dt_err *err);
+void dt_tok_sort_added(struct dt_tokenizer *t);
+
+/* tok_regex.c: an Oniguruma pattern (Ruby syntax, what Hugging Face runs) as PCRE2. */
+int dt_tok_compile(const char *pattern, bool literal, pcre2_code **ret, struct dt_err *err);
+/* Next match at or after from: 1 and its bounds, 0 none, negative errno. */
+int dt_tok_match(const pcre2_code *re, pcre2_match_data *md, const char *s, size_t n, size_t from,
+		 size_t *ret_begin, size_t *ret_end, struct dt_err *err);
+
+/* tok_normal.c. Length of the longest valid UTF-8 prefix. */
+size_t dt_utf8_valid(const char *s, size_t n);
+/* Bytes of the character at s (valid UTF-8, n > 0) and its code point. */
+size_t dt_utf8_next(const char *s, size_t n, uint32_t *ret_cp);
+bool dt_utf8_is_space(uint32_t cp); /* White_Space */
+/* s must be valid. *ret is malloc'd, or NULL when s is in that form already. */
+int dt_tok_normalize(enum dt_normal form, const char *s, size_t n, char **ret, size_t *ret_n,
+		     struct dt_err *err);
+
+/* The byte-level alphabet of GPT-2: byte <-> printable character. */
+uint32_t dt_byte_char(uint8_t byte);
+/* Bytes of a string in the alphabet into out (at most n); -1 when a character is not in it. */
+int64_t dt_byte_decode(const char *s, size_t n, char *out);
+
+/*
+ * tok_encode.c: the words that the pre-tokenizer finds, in place of their ids. Text of special tokens is
+ * left out.
+ */
+typedef int (*dt_word_fn)(void *ctx, const char *s, size_t n, struct dt_err *err);
+int dt_tok_words(const struct dt_tokenizer *t, const char *text, size_t n, dt_word_fn fn, void *ctx,
+		 struct dt_err *err);
+
+/* bpe_write.c: the text of a tokenizer.json. token[i] is the bytes of id i; merges are pairs of ids. */
+struct dt_tok_write {
+	const struct dt_bytemap *tokens;
+	const int32_t (*merge)[2];
+	size_t merges;
+	const char *const *special; /* NULL-terminated; take the ids behind the tokens */
+	const char *pattern;	    /* of a Split before ByteLevel; NULL: ByteLevel's own (GPT-2) */
+};
+int dt_tok_write_json(const struct dt_tok_write *w, char **ret, size_t *ret_n, struct dt_err *err);
+
+#endif

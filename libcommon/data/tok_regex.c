@@ -1,0 +1,208 @@
+/*
+ * Patterns of tokenizer.json are written for Oniguruma with Ruby syntax. PCRE2 reads the same text, but for
+ * a few spellings that mean another thing there: those are rewritten, or refused by name.
+ */
+#include "data/tok_priv.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* White_Space of Unicode, which lacks U+180E that PCRE2's \s has. */
+#define SPACE "\\x09-\\x0d\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+#define WORD  "\\p{L}\\p{M}\\p{N}\\p{Pc}"
+
+#define MAX_PATTERN 65536
+
+struct out {
+	char *s;
+	size_t n, cap;
+};
+
+static int put(struct out *o, const char *s, size_t n)
+{
+	if (o->n + n + 1 > o->cap) {
+		size_t cap = 2 * (o->cap + n + 64);
+		char *p = realloc(o->s, cap);
+
+		if (!p)
+			return -ENOMEM;
+		o->s = p;
+		o->cap = cap;
+	}
+	memcpy(o->s + o->n, s, n);
+	o->n += n;
+	o->s[o->n] = '\0';
+	return 0;
+}
+
+static int put_str(struct out *o, const char *s)
+{
+	return put(o, s, strlen(s));
+}
+
+static int put_class(struct out *o, bool in_class, bool negated, const char *set)
+{
+	int rc = 0;
+
+	if (!in_class)
+		rc = put_str(o, negated ? "[^" : "[");
+	if (rc == 0)
+		rc = put_str(o, set);
+	if (rc == 0 && !in_class)
+		rc = put_str(o, "]");
+	return rc;
+}
+
+/* The escape at p (which points at the backslash). Returns its length in the source. */
+static int put_escape(struct out *o, const char *p, bool in_class, struct dt_err *err)
+{
+	size_t n = 2;
+	const char *end;
+	int rc;
+
+	switch (p[1]) {
+	case '\0':
+		return dt_err_set(err, -EINVAL, "the pattern ends in a backslash");
+	case 'h':
+	case 'H':
+	case 'R':
+	case 'X':
+		return dt_err_set(err, -ENOTSUP, "'\\%c' in a pattern is not supported", p[1]);
+	case 's':
+	case 'S':
+	case 'w':
+	case 'W':
+		if (in_class && isupper((unsigned char)p[1]))
+			rc = put(o, p, 2);
+		else
+			rc = put_class(o, in_class, isupper((unsigned char)p[1]) != 0,
+				       tolower((unsigned char)p[1]) == 's' ? SPACE : WORD);
+		return rc < 0 ? dt_err_sys(err, rc, "cannot read a pattern") : 2;
+	case 'p':
+	case 'P':
+	case 'x':
+		end = p[2] == '{' ? strchr(p, '}') : NULL;
+		if (end)
+			n = (size_t)(end - p) + 1;
+		break;
+	}
+	rc = put(o, p, n);
+	return rc < 0 ? dt_err_sys(err, rc, "cannot read a pattern") : (int)n;
+}
+
+/* Things both engines accept and read differently. */
+static int check_plain(const char *p, bool in_class, struct dt_err *err)
+{
+	if (in_class && p[0] == '[' && p[1] != ':')
+		return dt_err_set(err, -ENOTSUP, "a class inside a class in a pattern is not supported");
+	if (in_class && p[0] == '&' && p[1] == '&')
+		return dt_err_set(err, -ENOTSUP, "'&&' in a class of a pattern is not supported");
+	if (!in_class && p[0] == '}' && p[1] == '+')
+		return dt_err_set(err, -ENOTSUP, "'}+' in a pattern is not supported");
+	if (!in_class && !strncmp(p, "(?m", 3))
+		return dt_err_set(err, -ENOTSUP, "'(?m' in a pattern is not supported");
+	return 0;
+}
+
+static int translate(const char *p, struct out *o, struct dt_err *err)
+{
+	bool in_class = false;
+	const char *class_at = NULL;
+
+	while (*p) {
+		int rc;
+
+		if (*p == '\\') {
+			rc = put_escape(o, p, in_class, err);
+			if (rc < 0)
+				return rc;
+			p += rc;
+			continue;
+		}
+		rc = check_plain(p, in_class, err);
+		if (rc < 0)
+			return rc;
+		if (in_class && p[0] == '[' && strstr(p, ":]")) { /* [:alpha:] */
+			const char *end = strstr(p, ":]") + 2;
+
+			rc = put(o, p, (size_t)(end - p));
+			p = end;
+		} else {
+			if (!in_class && *p == '[') {
+				in_class = true;
+				class_at = p[1] == '^' ? p + 2 : p + 1;
+			} else if (in_class && *p == ']' && p != class_at) {
+				in_class = false;
+			}
+			rc = put(o, p++, 1);
+		}
+		if (rc < 0)
+			return dt_err_sys(err, rc, "cannot read a pattern");
+	}
+	return 0;
+}
+
+int dt_tok_compile(const char *pattern, bool literal, pcre2_code **ret, struct dt_err *err)
+{
+	uint32_t flags = PCRE2_UTF | PCRE2_NO_UTF_CHECK;
+	struct out o = {0};
+	pcre2_compile_context *cc = NULL;
+	pcre2_code *re;
+	size_t at;
+	int rc, code;
+	char why[128];
+
+	if (!*pattern || strlen(pattern) > MAX_PATTERN)
+		return dt_err_set(err, -EINVAL, "a pattern is empty or longer than %d bytes", MAX_PATTERN);
+	if (literal) {
+		flags |= PCRE2_LITERAL;
+		rc = put_str(&o, pattern) < 0 ? dt_err_sys(err, -ENOMEM, "cannot read a pattern") : 0;
+	} else {
+		flags |= PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+		rc = translate(pattern, &o, err);
+	}
+	if (rc < 0)
+		goto out;
+	cc = pcre2_compile_context_create(NULL);
+	if (!cc) {
+		rc = dt_err_sys(err, -ENOMEM, "cannot read a pattern");
+		goto out;
+	}
+	pcre2_set_newline(cc, PCRE2_NEWLINE_LF);
+	re = pcre2_compile((PCRE2_SPTR)o.s, o.n, flags, &code, &at, cc);
+	if (!re) {
+		pcre2_get_error_message(code, (PCRE2_UCHAR *)why, sizeof(why));
+		rc = dt_err_set(err, -EINVAL, "pattern '%.200s': %s", pattern, why);
+		goto out;
+	}
+	pcre2_jit_compile(re, PCRE2_JIT_COMPLETE); /* without it matching is slower, not different */
+	*ret = re;
+out:
+	pcre2_compile_context_free(cc);
+	free(o.s);
+	return rc;
+}
+
+int dt_tok_match(const pcre2_code *re, pcre2_match_data *md, const char *s, size_t n, size_t from,
+		 size_t *ret_begin, size_t *ret_end, struct dt_err *err)
+{
+	PCRE2_SIZE *v = pcre2_get_ovector_pointer(md);
+	char why[128];
+	int rc = pcre2_match(re, (PCRE2_SPTR)s, n, from, PCRE2_NO_UTF_CHECK, md, NULL);
+
+	if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
+		rc = pcre2_match(re, (PCRE2_SPTR)s, n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, md, NULL);
+	if (rc == PCRE2_ERROR_NOMATCH)
+		return 0;
+	if (rc < 0) {
+		pcre2_get_error_message(rc, (PCRE2_UCHAR *)why, sizeof(why));
+		return dt_err_set(err, -EBADMSG, "the tokenizer's pattern failed on the text: %s", why);
+	}
+	if (v[1] < v[0] || v[0] < from) /* \K can do that */
+		return dt_err_set(err, -EBADMSG, "the tokenizer's pattern moves backwards");
+	*ret_begin = v[0];
+	*ret_end = v[1];
+	return 1;
+}

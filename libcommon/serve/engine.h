@@ -1,0 +1,61 @@
+/*
+ * The engine: one thread that, step after step, takes in what was submitted, drops what was cancelled or is
+ * late, lets the scheduler plan, runs the model once, and hands every sequence that caught up its next token.
+ * Other threads only submit, cancel and read (serve/request.h).
+ *
+ * Requests are bounded: at most max_seqs + queue are in flight, the next one is refused (-EAGAIN).
+ */
+#ifndef DT_SERVE_ENGINE_H
+#define DT_SERVE_ENGINE_H
+
+#include "nn/infer.h"
+#include "serve/metrics.h"
+#include "serve/request.h"
+
+/* The model as the engine sees it: dt_infer_forward and its first argument, or a stand-in. */
+struct dt_engine_model {
+	void *m;
+	int (*forward)(void *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
+	int vocab;
+	int32_t eos[2]; /* ids that end a text */
+	int neos;
+};
+
+struct dt_engine_params {
+	struct dt_engine_model model;
+	const struct dt_tokenizer *tok; /* shared, outlives the engine */
+	int max_seqs, max_tokens;	/* of one step */
+	int max_len;			/* tokens of a sequence, prompt and output */
+	int blocks, block_size;
+	int queue;	    /* requests that may wait */
+	double stuck_after; /* seconds of one step after which the engine counts as stuck */
+};
+
+struct dt_engine;
+
+enum dt_engine_state { DT_ENGINE_READY, DT_ENGINE_DRAINING, DT_ENGINE_STUCK };
+
+int dt_engine_open(struct dt_engine **ret, const struct dt_engine_params *p, struct dt_err *err);
+/* Cancels what is in flight and ends the thread. */
+void dt_engine_close(struct dt_engine *e);
+
+const struct dt_engine_params *dt_engine_params(const struct dt_engine *e);
+struct dt_metrics *dt_engine_metrics(struct dt_engine *e);
+
+/*
+ * Submits every request of the call or none: -EAGAIN the queue is full, -E2BIG one can never fit, -ESHUTDOWN
+ * the engine drains. The requests must be complete (dt_req_set_prompt, stop ids, ...).
+ */
+int dt_engine_submit(struct dt_engine *e, struct dt_call *c, struct dt_err *err);
+
+/* Cancels the call and wakes the engine. */
+void dt_engine_cancel(struct dt_engine *e, struct dt_call *c);
+
+/* From now on nothing is accepted. */
+void dt_engine_drain(struct dt_engine *e);
+/* Waits until nothing is in flight, at most seconds; returns what still is. */
+int dt_engine_wait_idle(struct dt_engine *e, double seconds);
+
+enum dt_engine_state dt_engine_state(struct dt_engine *e);
+
+#endif

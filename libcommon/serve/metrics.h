@@ -1,0 +1,40 @@
+/* Counters, gauges and histograms in Prometheus' text format, under the names vLLM's dashboards use with dt:
+ * in place of vllm:. Every function may be called from any thread. */
+#ifndef DT_SERVE_METRICS_H
+#define DT_SERVE_METRICS_H
+
+#include "serve/request.h"
+
+#include <stdio.h>
+
+#define DT_HIST_MAX 24
+
+struct dt_hist {
+	int nbounds;
+	const double *bounds;
+	uint64_t count[DT_HIST_MAX + 1]; /* not cumulative; the last is +Inf */
+	double sum;
+};
+
+struct dt_metrics {
+	pthread_mutex_t mu;
+	int running, waiting;
+	double kv_usage; /* 0 to 1 */
+	uint64_t prompt_tokens, generation_tokens, preemptions, finished[DT_FINISH_N];
+	struct dt_hist ttft, itl, e2e, queue, prefill, decode, inference, prompt, generation, iteration;
+};
+
+void dt_metrics_init(struct dt_metrics *m);
+void dt_metrics_release(struct dt_metrics *m);
+
+/* After each step: what the scheduler holds, and the tokens this step computed. */
+void dt_metrics_step(struct dt_metrics *m, const struct dt_sched *s, int tokens);
+/* One generated token; gap: seconds since the one before it, < 0 for the first. */
+void dt_metrics_token(struct dt_metrics *m, const struct dt_req *r, double gap);
+/* A request has ended, now. */
+void dt_metrics_finish(struct dt_metrics *m, const struct dt_req *r, enum dt_finish why, double now);
+
+/* Writes everything to f; model is the label model_name. */
+void dt_metrics_write(struct dt_metrics *m, const char *model, FILE *f);
+
+#endif

@@ -1,0 +1,19 @@
+/* UTF-8 that arrives in pieces (Unicode 15, table 3-7): tokens may end inside a character. */
+#ifndef DT_SERVE_UTF8_H
+#define DT_SERVE_UTF8_H
+
+#include <stddef.h>
+
+/* Bytes at the end of s that begin a character and may still be completed: 0 to 3. */
+size_t dt_utf8_tail(const char *s, size_t n);
+
+/*
+ * s with every ill-formed part replaced by U+FFFD, one a maximal subpart; malloc'd and NUL-terminated, NULL
+ * when out of memory. Cleaning two halves gives the cleaned whole when the first half's tail is 0.
+ */
+char *dt_utf8_clean(const char *s, size_t n, size_t *ret_n);
+
+/* Characters of well-formed text. */
+size_t dt_utf8_count(const char *s, size_t n);
+
+#endif

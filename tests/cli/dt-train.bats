@@ -1,0 +1,240 @@
+#!/usr/bin/env bats
+# dt-train from the shell: layouts agree, resume is exact, interruptions lose nothing, bad input is one line.
+
+setup_file() {
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    cat "$DT_SRC/LICENSE" "$DT_SRC/CONTRIBUTING.md" >text.txt
+    dt-dataset build --tokenizer byte --out d.h5 text.txt
+}
+
+setup() {
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    common=(--data d.h5 --seq 32 --precision fp32 --lr 1e-3 --warmup 5 --no-mfu --threads 1 --comm-timeout 60)
+}
+
+losses() {
+    jq -s 'map(select(.loss) | .loss)' "$1"
+}
+
+# worst relative difference of two loss curves of equal length
+curve_difference() {
+    jq -n --argjson a "$(losses "$1")" --argjson b "$(losses "$2")" \
+        'if ($a|length) != ($b|length) or ($a|length) == 0 then 1e9 else
+         [range($a|length) | (($a[.] - $b[.]) / $a[.]) | fabs] | max end'
+}
+
+agrees() { # reference-file other-file bound
+    local d
+    d=$(curve_difference "$1" "$2")
+    echo "largest relative difference of the losses: $d" >&2
+    jq -en "$d < $3" >/dev/null
+}
+
+@test "dp1, dp2 and dp4 at equal global batch: fp32 loss curves agree to 1e-5 over 50 steps" {
+    dt-train --model gpt2-tiny "${common[@]}" --steps 50 --microbatch 4 --global-batch 8 >dp1.jsonl
+    mpirun -np 2 dt-train --model gpt2-tiny "${common[@]}" --steps 50 --microbatch 4 --global-batch 8 --layout dp2 >dp2.jsonl
+    mpirun -np 4 dt-train --model gpt2-tiny "${common[@]}" --steps 50 --microbatch 1 --global-batch 8 --layout dp4 >dp4.jsonl
+    [ "$(wc -l <dp1.jsonl)" -eq 50 ]
+    agrees dp1.jsonl dp2.jsonl 1e-5
+    agrees dp1.jsonl dp4.jsonl 1e-5
+    # and it learns
+    jq -es 'map(.loss) | .[0] > 5 and .[-1] < 4' dp1.jsonl
+}
+
+@test "tp2 and dp2.tp2 agree with one rank, GPT-2 and Llama" {
+    for model in gpt2-tiny llama-tiny; do
+        dt-train --model $model "${common[@]}" --steps 20 --microbatch 4 >one.jsonl
+        mpirun -np 2 dt-train --model $model "${common[@]}" --steps 20 --microbatch 4 --layout tp2 >tp2.jsonl
+        mpirun -np 4 dt-train --model $model "${common[@]}" --steps 20 --microbatch 2 --layout dp2.tp2 >four.jsonl
+        agrees one.jsonl tp2.jsonl 1e-5
+        agrees one.jsonl four.jsonl 1e-5
+        # the gradient norm counts what tensor-parallel ranks share once
+        jq -en --slurpfile a one.jsonl --slurpfile b tp2.jsonl \
+            '[range($a|length) | (($a[.].grad_norm - $b[.].grad_norm) / $a[.].grad_norm) | fabs] | max < 1e-3'
+    done
+}
+
+@test "bf16 follows fp32 within 1%, and recomputation changes nothing" {
+    dt-train --model llama-tiny "${common[@]}" --steps 20 --microbatch 4 >fp32.jsonl
+    dt-train --model llama-tiny "${common[@]}" --steps 20 --microbatch 4 --precision bf16 >bf16.jsonl
+    agrees fp32.jsonl bf16.jsonl 1e-2
+    for mode in selective full; do
+        dt-train --model llama-tiny "${common[@]}" --steps 20 --microbatch 4 --recompute $mode >$mode.jsonl
+        agrees fp32.jsonl $mode.jsonl 1e-9
+    done
+}
+
+@test "resume equals uninterrupted to the bit, bf16, two ranks" {
+    rm -rf whole part
+    opts=(--model gpt2-tiny "${common[@]}" --precision bf16 --layout dp2 --microbatch 2 --steps 10)
+    mpirun -np 2 dt-train "${opts[@]}" --save whole >whole.jsonl
+    mpirun -np 2 dt-train "${opts[@]}" --save part --save-every 4 >/dev/null
+    rm -rf part/step-00000010 part/step-00000008 part/latest
+    mpirun -np 2 dt-train "${opts[@]}" --save part --resume auto >rest.jsonl
+    [ "$(jq -s '.[0].step' rest.jsonl)" -eq 5 ]
+    diff <(tail -n 6 whole.jsonl | jq -c '[.step, .loss, .grad_norm]') <(jq -c '[.step, .loss, .grad_norm]' rest.jsonl)
+    dt-shard-ckpt diff whole part
+}
+
+@test "a checkpoint of one layout goes on under another" {
+    rm -rf run
+    opts=(--model llama-tiny "${common[@]}" --steps 12 --global-batch 4)
+    dt-train "${opts[@]}" --microbatch 4 >whole.jsonl
+    mpirun -np 2 dt-train "${opts[@]}" --microbatch 2 --layout dp2 --save run --save-every 6 >first.jsonl
+    rm -rf run/step-00000012 run/latest
+    mpirun -np 2 dt-train "${opts[@]}" --microbatch 4 --layout tp2 --save run --resume auto >second.jsonl
+    cat <(head -n 6 first.jsonl) second.jsonl >joined.jsonl
+    agrees whole.jsonl joined.jsonl 1e-5
+}
+
+@test "SIGTERM: the step is finished, a checkpoint saved, exit 75, and resume goes on" {
+    rm -rf run
+    opts=(--model gpt2-tiny "${common[@]}" --steps 100000 --microbatch 1 --save run)
+    dt-train "${opts[@]}" >m.jsonl 2>err &
+    pid=$!
+    while [ ! -s m.jsonl ]; do sleep 0.1; done
+    kill -TERM $pid
+    status=0; wait $pid || status=$?
+    [ $status -eq 75 ]
+    dt-shard-ckpt verify run
+    at=$(tail -n 1 m.jsonl | jq .step)
+    dt-train "${opts[@]}" --steps $((at + 2)) --resume auto >n.jsonl
+    [ "$(jq -s '.[0].step' n.jsonl)" -eq $((at + 1)) ]
+}
+
+@test "SIGUSR1 to mpirun stops all ranks with a checkpoint" {
+    rm -rf run
+    mpirun -np 2 dt-train --model gpt2-tiny "${common[@]}" --steps 100000 --microbatch 1 --layout dp2 --save run >m.jsonl 2>err &
+    pid=$!
+    while [ ! -s m.jsonl ]; do sleep 0.1; done
+    kill -USR1 $pid
+    status=0; wait $pid || status=$?
+    [ $status -eq 75 ]
+    dt-shard-ckpt verify run
+}
+
+@test "kill -9 at any moment leaves a valid checkpoint that resume finds" {
+    rm -rf run
+    opts=(--model gpt2-tiny "${common[@]}" --steps 100000 --microbatch 1 --save run --save-every 2 --keep 3)
+    dt-train "${opts[@]}" --steps 2 >/dev/null
+    before=2
+    for trial in $(seq 12); do
+        dt-train "${opts[@]}" --resume auto >m.jsonl 2>err &
+        pid=$!
+        sleep "0.$((RANDOM % 6 + 3))"
+        kill -KILL $pid
+        wait $pid || true
+        dt-shard-ckpt verify run
+        now=$(jq .step run/latest/manifest.json)
+        echo "trial $trial: step $now" >&2
+        [ "$now" -ge "$before" ]
+        before=$now
+    done
+    dt-train "${opts[@]}" --steps $((before + 2)) --resume auto >m.jsonl
+    [ "$(tail -n 1 m.jsonl | jq .step)" -eq $((before + 2)) ]
+}
+
+@test "evaluation has its own line, the same on any layout" {
+    opts=(--model gpt2-tiny "${common[@]}" --steps 4 --global-batch 6 --eval-data d.h5 --eval-every 2 --eval-tokens 3000)
+    dt-train "${opts[@]}" --microbatch 3 >one.jsonl
+    mpirun -np 2 dt-train "${opts[@]}" --microbatch 3 --layout dp2 >two.jsonl
+    [ "$(jq -s 'map(select(.eval_loss)) | length' one.jsonl)" -eq 2 ]
+    jq -en --slurpfile a one.jsonl --slurpfile b two.jsonl \
+        '[$a, $b | map(select(.eval_loss) | .eval_loss)] | [.[0][] / .[1][]] | .[0] - 1 | fabs < 1e-5'
+}
+
+@test "every step's line has every key of the manual, and the memory is what dt-memest says" {
+    dt-train --model gpt2-tiny --data d.h5 --seq 32 --microbatch 4 --steps 1 --threads 1 >m.jsonl
+    for key in step loss grad_norm lr tokens tokens_per_s step_s data_s compute_s comm_exposed_s optimizer_s \
+        checkpoint_s peak_bytes rss_bytes mfu; do
+        jq -e "has(\"$key\")" m.jsonl >/dev/null
+        man=$(grep -c "^.It $key\$" "$DT_SRC/man/dt-train.1")
+        [ "$man" -eq 1 ]
+    done
+    [ "$(jq .peak_bytes m.jsonl)" = "$(dt-memest gpt2-tiny --train --precision bf16 --microbatch 4 --seq 32 --json | jq .peak_bytes)" ]
+}
+
+@test "the optimizers and schedules all train" {
+    for o in sgd momentum rmsprop adagrad adam adamw; do
+        lr=1e-3; case $o in sgd|momentum) lr=0.1 ;; adagrad) lr=1e-2 ;; esac
+        dt-train --model gpt2-tiny --data d.h5 --seq 32 --precision fp32 --steps 30 --microbatch 4 --optimizer $o --lr $lr \
+            --no-mfu --threads 1 >m.jsonl
+        echo "$o: $(jq -s 'map(.loss) | [.[0], .[-1]]' -c m.jsonl)" >&2
+        jq -es 'map(.loss) | .[-1] < .[0] - 0.5' m.jsonl >/dev/null
+    done
+    for s in constant linear cosine wsd; do
+        dt-train --model gpt2-tiny "${common[@]}" --steps 20 --microbatch 1 --schedule $s >m.jsonl
+        jq -es --arg s $s 'map(.lr) | .[4] > 0.000999 and (if $s == "constant" then .[-1] == .[5] else .[-1] < 0.0003 end)' m.jsonl
+    done
+}
+
+one_line() { # status text-in-message; the run before wrote err
+    [ "$status" -eq "$1" ] || { echo "exit $status, not $1: $(cat err)"; return 1; }
+    grep -q -- "$2" err || { cat err; return 1; }
+    [ "$(grep -vc '^Try ' err)" -le 2 ] || { cat err; return 1; }
+}
+
+attempt() {
+    status=0
+    "$@" >out 2>err || status=$?
+}
+
+@test "bad input: one clear line, the right exit status, nothing written" {
+    rm -rf run
+    attempt dt-train --model gpt2-tiny --data d.h5 --frobnicate; one_line 2 "unknown or ambiguous option '--frobnicate'"
+    attempt dt-train --data d.h5; one_line 2 "are needed"
+    attempt dt-train --model gpt2-tiny --data absent.h5 --save run; one_line 1 "absent.h5"
+    attempt dt-train --model no-such-model --data d.h5 --save run; one_line 1 "no-such-model"
+    attempt dt-train --model gpt2-tiny --data d.h5 --layout dp2 --save run; one_line 2 "for 2 ranks, but 1"
+    attempt dt-train --model gpt2-tiny --data d.h5 --layout dp0; one_line 2 "dp0"
+    attempt dt-train --model gpt2-tiny --data d.h5 --microbatch 4 --global-batch 6; one_line 2 "not a multiple"
+    attempt dt-train --model gpt2-tiny --data d.h5 --seq 4096; one_line 1 "positions"
+    attempt dt-train --model gpt2-tiny --data d.h5 --resume run --save run; one_line 1 "run"
+    attempt dt-train --model gpt2-tiny --data d.h5 --mem-limit 1MiB; one_line 3 "limit"
+    [ ! -e run ] && [ ! -s out ]
+    head -c 5000 d.h5 >cut.h5
+    attempt dt-train --model gpt2-tiny --data cut.h5 --save run; one_line 1 "cut.h5"
+    jq -n '{model_type:"gpt2",vocab_size:64,n_embd:64,n_layer:2,n_head:4,n_positions:128}' >small.json
+    attempt dt-train --model small.json --data d.h5 --save run; one_line 1 "vocabulary 64 is smaller"
+    [ ! -e run ]
+}
+
+@test "bad input under mpirun is said once" {
+    attempt mpirun -np 2 dt-train --model gpt2-tiny --data absent.h5 --layout dp2
+    [ "$status" -eq 1 ]
+    [ "$(grep -c 'absent.h5' err)" -eq 1 ]
+}
+
+@test "a dataset of another tokenizer does not resume" {
+    rm -rf run
+    head -c 20000 text.txt >small.txt
+    dt-tokenize train --vocab 257 --out tok.json small.txt
+    dt-dataset build --tokenizer tok.json --out other.h5 text.txt
+    dt-train --model gpt2-tiny "${common[@]}" --steps 2 --microbatch 2 --save run >/dev/null
+    attempt dt-train --model gpt2-tiny "${common[@]}" --data other.h5 --steps 4 --microbatch 2 --save run --resume auto
+    one_line 1 "tokenizer"
+    attempt dt-train --model gpt2-tiny "${common[@]}" --steps 4 --microbatch 2 --eval-data other.h5
+    one_line 1 "different tokenizers"
+}
+
+@test "a checkpoint with a flipped byte is refused by name" {
+    rm -rf run
+    dt-train --model gpt2-tiny "${common[@]}" --steps 2 --microbatch 2 --save run >/dev/null
+    f=run/step-00000002/shard-00000.h5
+    size=$(stat -c %s $f)
+    byte=$(dd if=$f bs=1 skip=$((size / 2)) count=1 status=none | od -An -tu1)
+    printf "\\x$(printf %x $((byte ^ 255)))" | dd of=$f bs=1 seek=$((size / 2)) conv=notrunc status=none
+    attempt dt-train --model gpt2-tiny "${common[@]}" --steps 4 --microbatch 2 --save run --resume run/step-00000002
+    [ "$status" -eq 1 ]
+    grep -qi 'crc\|checksum' err
+}
+
+@test "a full disk under the metrics is an error" {
+    [ -w /dev/full ] || skip "no /dev/full here"
+    attempt dt-train --model gpt2-tiny "${common[@]}" --steps 2 --microbatch 1 --metrics /dev/full
+    one_line 1 "No space"
+}

@@ -1,0 +1,471 @@
+/*
+ * Every collective against exact expectations, on the ranks mpirun gave us.
+ * Usage: test_comm [mpi] [cut=N] [node=N]
+ *   mpi: no shared memory; cut: MPI calls carry N elements at most; node: N ranks count as one machine
+ */
+#include "base/rng.h"
+#include "comm/internal.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct dt_world *w;
+static struct dt_comm *c;
+static struct dt_err err;
+static int me, np;
+static long checks;
+
+#define OK(expr)                                                                                             \
+	do {                                                                                                 \
+		int rc_ = (expr);                                                                            \
+		if (rc_) {                                                                                   \
+			fprintf(stderr, "rank %d: line %d: %s = %d: %s\n", me, __LINE__, #expr, rc_,         \
+				err.msg);                                                                    \
+			dt_world_abort(w, 1);                                                                \
+		}                                                                                            \
+	} while (0)
+
+static void fail(const char *what, enum dt_dtype t, size_t i, double got, double want)
+{
+	fprintf(stderr, "rank %d of %d: %s %s [%zu]: got %.9g, want %.9g\n", me, np, what, dt_dtype_name(t),
+		i, got, want);
+	dt_world_abort(w, 1);
+}
+
+/* An f16 from its definition: sign, exponent, 10 bits, to nearest even. */
+static uint16_t f16_of(double v)
+{
+	int sign = signbit(v) ? 0x8000 : 0, e;
+	double a = fabs(v), units;
+
+	frexp(a, &e);
+	e = e - 1 < -14 || a == 0 ? -14 : e - 1;
+	units = nearbyint(
+		ldexp(a, 10 - e)); /* may round up into the next exponent, which the sum below carries */
+	return (uint16_t)(sign | (int)(units + (e + 14) * 1024.0));
+}
+
+static double f16_value(uint16_t h)
+{
+	int e = h >> 10 & 31, m = h & 1023;
+	double a = e ? ldexp(1024 + m, e - 25) : ldexp(m, -24);
+
+	return h & 0x8000 ? -a : a;
+}
+
+static void put(void *buf, size_t i, enum dt_dtype t, double v)
+{
+	switch (t) {
+	case DT_F32:
+		((float *)buf)[i] = (float)v;
+		break;
+	case DT_BF16:
+		((uint16_t *)buf)[i] = dt_f32_to_bf16((float)v);
+		break;
+	case DT_F16:
+		((uint16_t *)buf)[i] = f16_of(v);
+		break;
+	case DT_F64:
+		((double *)buf)[i] = v;
+		break;
+	case DT_I32:
+		((int32_t *)buf)[i] = (int32_t)v;
+		break;
+	case DT_I64:
+		((int64_t *)buf)[i] = (int64_t)v;
+		break;
+	case DT_U8:
+		((uint8_t *)buf)[i] = (uint8_t)v;
+		break;
+	case DT_U16:
+		((uint16_t *)buf)[i] = (uint16_t)v;
+		break;
+	default:
+		((int8_t *)buf)[i] = (int8_t)v;
+		break;
+	}
+}
+
+static double get(const void *buf, size_t i, enum dt_dtype t)
+{
+	switch (t) {
+	case DT_F32:
+		return (double)((const float *)buf)[i];
+	case DT_BF16:
+		return (double)dt_bf16_to_f32(((const uint16_t *)buf)[i]);
+	case DT_F16:
+		return f16_value(((const uint16_t *)buf)[i]);
+	case DT_F64:
+		return ((const double *)buf)[i];
+	case DT_I32:
+		return ((const int32_t *)buf)[i];
+	case DT_I64:
+		return (double)((const int64_t *)buf)[i];
+	case DT_U8:
+		return ((const uint8_t *)buf)[i];
+	case DT_U16:
+		return ((const uint16_t *)buf)[i];
+	default:
+		return ((const int8_t *)buf)[i];
+	}
+}
+
+/* Small integers, so that sums are exact in every type; negative where the type has a sign. */
+static double input(int rank, size_t i, enum dt_dtype t)
+{
+	int v = (int)((i * 7 + (size_t)rank * 5 + i / 11) % 13);
+
+	return t == DT_U8 || t == DT_U16 ? v : v - 4;
+}
+
+static double expected(size_t i, enum dt_dtype t, enum dt_redop op)
+{
+	double v = input(0, i, t), x;
+	char cell[8];
+
+	for (int r = 1; r < np; r++) {
+		x = input(r, i, t);
+		v = op == DT_MAX ? fmax(v, x) : op == DT_MIN ? fmin(v, x) : v + x;
+	}
+	if (op != DT_AVG)
+		return v;
+	v = t == DT_F32 || t == DT_BF16 || t == DT_F16 ? (double)((float)v / (float)np) : v / np;
+	if (t >= DT_I32)
+		return trunc(v);
+	put(cell, 0, t, v); /* rounded to the type */
+	return get(cell, 0, t);
+}
+
+static void check_all(const char *what, const void *buf, size_t first, size_t n, enum dt_dtype t,
+		      enum dt_redop op)
+{
+	for (size_t i = 0; i < n; i++) {
+		double got = get(buf, i, t), want = expected(first + i, t, op);
+
+		if (got != want)
+			fail(what, t, first + i, got, want);
+	}
+	checks++;
+}
+
+static void fill(void *buf, size_t n, enum dt_dtype t)
+{
+	for (size_t i = 0; i < n; i++)
+		put(buf, i, t, input(me, i, t));
+}
+
+static void reductions(enum dt_dtype t, enum dt_redop op, size_t n)
+{
+	size_t e = (size_t)dt_dtype_size(t), all = n * (size_t)np;
+	char *src = malloc(all * e + 8), *dst = malloc(all * e + 8);
+	struct dt_req *q;
+
+	fill(src, n, t);
+	OK(dt_all_reduce(c, dst, src, n, t, op, "test", &err));
+	check_all("all-reduce", dst, 0, n, t, op);
+	memcpy(dst, src, n * e);
+	OK(dt_all_reduce(c, dst, NULL, n, t, op, "test", &err));
+	check_all("all-reduce in place", dst, 0, n, t, op);
+	memset(dst, 0x55, n * e);
+	OK(dt_iall_reduce(c, dst, src, n, t, op, "test", &q, &err));
+	dt_comm_poll(w);
+	OK(dt_wait(&q, NULL, &err));
+	check_all("all-reduce not blocking", dst, 0, n, t, op);
+
+	fill(src, all, t);
+	memset(dst, 0x55, n * e);
+	OK(dt_reduce_scatter(c, dst, src, n, t, op, "test", &err));
+	check_all("reduce-scatter", dst, n * (size_t)me, n, t, op);
+	memcpy(dst, src, all * e);
+	OK(dt_reduce_scatter(c, dst, NULL, n, t, op, "test", &err));
+	check_all("reduce-scatter in place", dst, n * (size_t)me, n, t, op);
+	memcpy(dst, src, all * e);
+	OK(dt_ireduce_scatter(c, dst + (size_t)me * n * e, dst, n, t, op, "test", &q, &err));
+	OK(dt_wait(&q, NULL, &err));
+	check_all("reduce-scatter to its own place", dst + (size_t)me * n * e, n * (size_t)me, n, t, op);
+	free(src);
+	free(dst);
+}
+
+/* Element i of rank r's block, told apart by rank and place. */
+static double mark(int r, int to, size_t i)
+{
+	return (double)((i * 3 + (size_t)r * 29 + (size_t)to * 11) % 101);
+}
+
+static void moves(enum dt_dtype t, size_t n)
+{
+	size_t e = (size_t)dt_dtype_size(t), all = n * (size_t)np;
+	char *src = malloc(all * e + 8), *dst = malloc(all * e + 8);
+	struct dt_req *q = NULL, *q2 = NULL;
+
+	for (int mode = 0; mode < 4; mode++) { /* bit 0: in place; bit 1: not blocking */
+		for (size_t i = 0; i < n; i++)
+			put(mode & 1 ? dst + (size_t)me * n * e : src, i, t, mark(me, 0, i));
+		if (mode & 2) {
+			OK(dt_iall_gather(c, dst, mode & 1 ? NULL : src, n, t, "test", &q, &err));
+			OK(dt_wait(&q, NULL, &err));
+		} else {
+			OK(dt_all_gather(c, dst, mode & 1 ? NULL : src, n, t, "test", &err));
+		}
+		for (size_t i = 0; i < all; i++)
+			if (get(dst, i, t) != mark((int)(i / n), 0, i % n))
+				fail("all-gather", t, i, get(dst, i, t), mark((int)(i / n), 0, i % n));
+	}
+	for (int inplace = 0; inplace < 2; inplace++) {
+		for (size_t i = 0; i < all; i++)
+			put(inplace ? dst : src, i, t, mark(me, (int)(i / n), i % n));
+		OK(dt_all_to_all(c, dst, inplace ? NULL : src, n, t, "test", &err));
+		for (size_t i = 0; i < all; i++)
+			if (get(dst, i, t) != mark((int)(i / n), me, i % n))
+				fail("all-to-all", t, i, get(dst, i, t), mark((int)(i / n), me, i % n));
+	}
+	for (int root = 0; root < np; root++) {
+		for (size_t i = 0; i < n; i++)
+			put(dst, i, t, me == root ? mark(root, 0, i) : 102);
+		OK(dt_broadcast(c, dst, n, t, root, "test", &err));
+		for (size_t i = 0; i < n; i++)
+			if (get(dst, i, t) != mark(root, 0, i))
+				fail("broadcast", t, i, get(dst, i, t), mark(root, 0, i));
+	}
+	if (np > 1) { /* around the ring, both ways at once */
+		int next = (me + 1) % np, prev = (me + np - 1) % np;
+		struct dt_req *r2[2];
+
+		for (size_t i = 0; i < n; i++)
+			put(src, i, t, mark(me, 1, i));
+		OK(dt_irecv(c, dst, n, t, prev, 1, "test", &q, &err));
+		OK(dt_irecv(c, dst + n * e, n, t, next, 2, "test", &q2, &err));
+		OK(dt_isend(c, src, n, t, prev, 2, "test", &r2[0], &err));
+		OK(dt_isend(c, src, n, t, next, 1, "test", &r2[1], &err));
+		OK(dt_wait(&q2, NULL, &err)); /* not in the order they were started in */
+		OK(dt_wait(&r2[1], NULL, &err));
+		OK(dt_wait(&q, NULL, &err));
+		OK(dt_wait(&r2[0], NULL, &err));
+		for (size_t i = 0; i < n; i++)
+			if (get(dst, i, t) != mark(prev, 1, i) || get(dst + n * e, i, t) != mark(next, 1, i))
+				fail("send", t, i, get(dst, i, t), mark(prev, 1, i));
+		if (me == 0)
+			OK(dt_send(c, src, n, t, np - 1, 7, "test", &err));
+		if (me == np - 1)
+			OK(dt_recv(c, dst, n, t, 0, 7, "test", &err));
+		for (size_t i = 0; i < n && me == np - 1; i++)
+			if (get(dst, i, t) != mark(0, 1, i))
+				fail("receive", t, i, get(dst, i, t), mark(0, 1, i));
+	}
+	checks++;
+	free(src);
+	free(dst);
+}
+
+static void gather(void)
+{
+	char mine[64], *all = NULL;
+	size_t *lens = NULL;
+
+	for (int root = 0; root < np; root++) {
+		size_t n =
+			me == 1 ? 0
+				: (size_t)snprintf(mine, sizeof(mine), "%.*s from %d;", me, "abcdefgh", me);
+
+		OK(dt_gather_bytes(c, mine, n, &all, &lens, root, "test", &err));
+		if (me != root)
+			continue;
+		for (size_t r = 0, at = 0; r < (size_t)np; at += lens[r++]) {
+			n = r == 1 ? 0
+				   : (size_t)snprintf(mine, sizeof(mine), "%.*s from %d;", (int)r, "abcdefgh",
+						      (int)r);
+			if (n != lens[r] || memcmp(mine, all + at, n))
+				fail("gather", DT_U8, r, (double)lens[r], (double)n);
+		}
+		free(all);
+		free(lens);
+	}
+	checks++;
+}
+
+/* Sums that are not exact: the same bits everywhere; through shared memory those of adding in rank order. */
+static void same_bits(enum dt_dtype t, size_t n)
+{
+	size_t e = (size_t)dt_dtype_size(t);
+	char *x = malloc(n * e), *y = malloc(n * e * (size_t)np);
+	float *sum = calloc(n, sizeof(*sum)), v;
+	uint32_t hash = 2166136261u, *hashes = calloc((size_t)np, sizeof(*hashes));
+
+	for (int r = 0; r < np; r++) {
+		struct dt_rng g = dt_rng_make(7, DT_RNG_TEST, (uint32_t)r);
+
+		for (size_t i = 0; i < n; i++) {
+			char cell[8];
+
+			put(cell, 0, t, (double)dt_rng_normal(&g, i));
+			v = (float)get(cell, 0, t);
+			sum[i] = r ? sum[i] + v : v;
+			if (r == me)
+				memcpy(x + i * e, cell, e);
+		}
+	}
+	OK(dt_all_reduce(c, y, x, n, t, DT_SUM, "bits", &err));
+	if (!strcmp(dt_comm_transport(c), "shm"))
+		for (size_t i = 0; i < n; i++) {
+			put(x, i, t, (double)sum[i]);
+			if (memcmp(x + i * e, y + i * e, e))
+				fail("rank order", t, i, get(y, i, t), get(x, i, t));
+		}
+	for (size_t i = 0; i < n * e; i++)
+		hash = (hash ^ (uint8_t)y[i]) * 16777619u;
+	OK(dt_all_gather(c, hashes, &hash, 1, DT_I32, "bits", &err));
+	for (int r = 0; r < np; r++)
+		if (hashes[r] != hashes[0])
+			fail("same bits", t, (size_t)r, hashes[r], hashes[0]);
+	checks++;
+	free(x);
+	free(y);
+	free(sum);
+	free(hashes);
+}
+
+/* Several operations under way on two groups, blocking ones between them. */
+static void many_pending(struct dt_comm *other)
+{
+	enum { K = 5 };
+	const size_t n = 90000;
+	struct dt_req *q[2 * K];
+	float *x[2 * K], one = 1;
+	double waited = 0;
+	int size = dt_comm_size(other);
+
+	for (int i = 0; i < 2 * K; i++) {
+		x[i] = malloc(n * sizeof(float));
+		for (size_t j = 0; j < n; j++)
+			x[i][j] = (float)(i + 1);
+		OK(dt_iall_reduce(i & 1 ? other : c, x[i], NULL, n, DT_F32, DT_SUM, "pending", &q[i], &err));
+		if (i % 3 == 0)
+			OK(dt_all_reduce(other, &one, NULL, 1, DT_F32, DT_MAX, "between", &err));
+		dt_comm_poll(w);
+	}
+	for (int i = 2 * K - 1; i >= 0; i--) {
+		OK(dt_wait(&q[i], &waited, &err));
+		for (size_t j = 0; j < n; j++)
+			if (x[i][j] != (float)((i + 1) * (i & 1 ? size : np)))
+				fail("pending", DT_F32, j, (double)x[i][j], (i + 1) * (i & 1 ? size : np));
+		free(x[i]);
+	}
+	if (!(waited >= 0 && waited < 60))
+		fail("time waited", DT_F64, 0, waited, 0);
+	checks++;
+}
+
+static void check_group(struct dt_comm *g, const char *name, const struct dt_coords *at, int dp, int tp,
+			int pp, int cp)
+{
+	int want[64], got[64], n = 0;
+
+	for (int r = 0; r < np; r++) /* the other ranks, by the placement rule alone */
+		if ((dp || at[r].dp == at[me].dp) && (tp || at[r].tp == at[me].tp) &&
+		    (pp || at[r].pp == at[me].pp) && (cp || at[r].cp == at[me].cp))
+			want[n++] = r;
+	if (dt_comm_size(g) != n)
+		fail(name, DT_I32, 0, dt_comm_size(g), n);
+	OK(dt_all_gather(g, got, &me, 1, DT_I32, name, &err));
+	for (int i = 0; i < n; i++)
+		if (got[i] != want[i])
+			fail(name, DT_I32, (size_t)i, got[i], want[i]);
+	if (want[dt_comm_rank(g)] != me)
+		fail("rank in group", DT_I32, 0, dt_comm_rank(g), me);
+	checks++;
+}
+
+static void meshes(void)
+{
+	for (int tp = 1; tp <= np; tp++)
+		for (int pp = 1; pp <= np / tp; pp++)
+			for (int cp = 1; cp <= np / tp / pp; cp++) {
+				struct dt_layout l = {
+					.dp = np / tp / pp / cp, .tp = tp, .pp = pp, .cp = cp, .ep = 1};
+				struct dt_coords at[64];
+				struct dt_mesh m;
+
+				if (l.dp * tp * pp * cp != np)
+					continue;
+				for (int r = 0; r < np; r++)
+					at[r] = (struct dt_coords){.tp = r % tp,
+								   .cp = r / tp % cp,
+								   .dp = r / tp / cp % l.dp,
+								   .pp = r / tp / cp / l.dp};
+				OK(dt_mesh_init(&m, w, &l, &err));
+				check_group(m.world, "world", at, 1, 1, 1, 1);
+				check_group(m.dp, "dp", at, 1, 0, 0, 0);
+				check_group(m.tp, "tp", at, 0, 1, 0, 0);
+				check_group(m.pp, "pp", at, 0, 0, 1, 0);
+				check_group(m.cp, "cp", at, 0, 0, 0, 1);
+				check_group(m.model, "model", at, 0, 1, 1, 0);
+				check_group(m.data, "data", at, 1, 0, 0, 1);
+				many_pending(tp > 1 ? m.tp : m.pp);
+				dt_mesh_release(&m);
+			}
+}
+
+static void refusals(void)
+{
+	struct dt_layout l = {.dp = np + 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
+	struct dt_mesh m;
+	float x = 0;
+
+	if (dt_mesh_init(&m, w, &l, &err) != -EINVAL || !strstr(err.msg, "layout"))
+		fail(err.msg, DT_I32, 0, 0, -EINVAL);
+	if (dt_broadcast(c, &x, 1, DT_F32, np, "test", &err) != -EINVAL)
+		fail("root past the end", DT_I32, 0, 0, -EINVAL);
+	if (dt_send(c, &x, 1, DT_F32, me, 0, "test", &err) != -EINVAL)
+		fail("to itself", DT_I32, 0, 0, -EINVAL);
+	if (dt_all_gather(c, &x, &x, SIZE_MAX / 2, DT_F32, "test", &err) != -EOVERFLOW)
+		fail("too many", DT_I32, 0, 0, -EOVERFLOW);
+	checks++;
+}
+
+int main(int argc, char **argv)
+{
+	static const size_t sizes[] = {0, 1, 7, 1001, 70001};
+	struct dt_log log = {.f = stderr, .name = "test_comm", .rank = -1};
+	struct dt_world_opts o = {.timeout_s = 120};
+	struct dt_world_info info;
+
+	for (int i = 1; i < argc; i++) {
+		if (!strcmp(argv[i], "mpi"))
+			o.transport = DT_TRANSPORT_MPI;
+		else if (!strncmp(argv[i], "node=", 5))
+			o.node_ranks = atoi(argv[i] + 5);
+		else if (!strncmp(argv[i], "cut=", 4))
+			dt_mpi_max_count = (size_t)atol(argv[i] + 4);
+	}
+	OK(dt_world_open(&w, &o, &log, &err));
+	dt_world_info(w, &info);
+	me = info.rank;
+	np = info.size;
+	log.rank = me;
+	OK(dt_comm_create(&c, w, "all", 0, 0, &err));
+	for (int t = 0; t < DT_DTYPE_N; t++)
+		for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+			if (sizes[s] > 5000 && t != DT_F32 && t != DT_BF16)
+				continue;
+			for (int op = 0; op < 4; op++)
+				reductions((enum dt_dtype)t, (enum dt_redop)op, sizes[s]);
+			moves((enum dt_dtype)t, sizes[s]);
+		}
+	OK(dt_barrier(c, "test", &err));
+	gather();
+	same_bits(DT_F32, 70001);
+	same_bits(DT_BF16, 70001);
+	same_bits(DT_F16, 3);
+	refusals();
+	meshes();
+	if (me == 0)
+		printf("%ld checks, %d ranks on %d machines, %s\n", checks, np, info.nodes,
+		       dt_comm_transport(c));
+	dt_comm_free(c);
+	dt_world_finalize(w);
+	return 0;
+}

@@ -1,0 +1,52 @@
+#!/bin/bash
+# A rank that never arrives, is stopped, dies ...: the job ends soon, and the message says who and where.
+# Usage: watchdog.sh MPIRUN VICTIM
+set -u
+mpirun=$1 victim=$2
+out=$(mktemp) || exit 1
+trap 'rm -f "$out"' EXIT
+failed=0
+
+# expect NAME STATUS SECONDS RANKS MODE TIMEOUT [NODE_RANKS] -- PATTERN ...
+expect()
+{
+	local name=$1 want=$2 most=$3 np=$4 start=$SECONDS status args=()
+	shift 4
+	while [ "$1" != -- ]; do
+		args+=("$1")
+		shift
+	done
+	shift
+	timeout 30 "$mpirun" -np "$np" "$victim" "${args[@]}" >"$out" 2>&1
+	status=$?
+	if [ "$want" = 0 ] && [ $status -ne 0 ] || [ "$want" != 0 ] && { [ $status -eq 0 ] || [ $status -eq 124 ]; }; then
+		echo "not ok - $name: status $status, want $want"
+		failed=1
+	fi
+	if [ $((SECONDS - start)) -gt "$most" ]; then
+		echo "not ok - $name: took $((SECONDS - start)) s, want at most $most"
+		failed=1
+	fi
+	for p in "$@"; do
+		if ! grep -Eq "$p" "$out"; then
+			echo "not ok - $name: no line matches: $p"
+			sed 's/^/  | /' "$out"
+			failed=1
+		fi
+	done
+	echo "done - $name, status $status, $((SECONDS - start)) s"
+}
+
+op="all-reduce 'grads bucket 3' of group dp"
+expect absent 1 6 3 absent 1 -- "victim: rank [02]: $op: rank 1 has not arrived after 1(\.[0-9]+)? s" \
+	'rank 1: process [0-9]+ is running, outside any operation, has entered 3 of 4'
+expect stopped 1 6 3 stop 1 -- "$op: rank 1 has not arrived" 'rank 1: process [0-9]+ is stopped'
+expect killed 1 6 3 kill 2 -- "$op: rank 1 died" 'rank 1: died \(process [0-9]+ is gone\)'
+expect 'left without a word' 1 6 3 exit 4 -- "$op: rank 1 died"
+expect 'absent on another machine' 1 8 4 absent 1 2 -- "$op: rank 1 has not arrived after"
+expect 'stopped on another machine' 1 8 4 stop 1 2 -- 'rank [23]: .*rank 1 has not arrived|rank 0: .*rank 1 has not arrived' \
+	'rank 1: process [0-9]+ is stopped'
+expect 'message that never comes' 1 6 2 receive 1 -- "receive 'activations' from rank 1 in group dp: not completed"
+expect 'start-up' 1 6 2 start 1 -- 'start-up \(MPI_Init\): not all ranks have come after 1(\.[0-9]+)? s'
+expect 'slow computing is no alarm' 0 8 2 slow 1 --
+exit $failed

@@ -1,0 +1,59 @@
+#!/bin/sh
+# Fails on an include against the arrows of CONTRIBUTING.md.
+#   arrows.sh ROOT      the tree to look at
+set -u
+root=${1:?usage: arrows.sh ROOT}
+cd "$root" || exit 1
+
+# shellcheck disable=SC2016 # the program is awk's
+find tools libcommon kernels -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort | xargs awk '
+BEGIN {
+	# Level of each row: a row uses those of a lower level, and itself.
+	level["base"] = 1; level["model"] = 2; level["plan"] = 3
+	level["ckpt"] = level["data"] = level["comm"] = 4
+	level["nn"] = 5
+	level["train"] = level["serve"] = 6
+}
+function bad(why) {
+	printf "%s:%d: %s: %s\n", FILENAME, FNR, what, why
+	nbad++
+}
+/^[ \t]*#[ \t]*include[ \t]*["<]/ {
+	what = $0
+	sub(/^[ \t]*#[ \t]*include[ \t]*/, "", what)
+	quoted = substr(what, 1, 1) == "\""
+	what = substr(what, 2)
+	sub(/[">].*/, "", what)
+	n = split(what, to, "/")
+	split(FILENAME, from, "/")
+	seen++
+
+	if (what ~ /^(cuda|cublas|cudnn|nccl|curand|nvrtc|cooperative_groups)/ &&
+	    FILENAME !~ /^kernels\/cuda\// && FILENAME != "libcommon/comm/nccl.c")
+		bad("CUDA headers belong under kernels/cuda and in libcommon/comm/nccl.c")
+	if (what == "mpi.h" && (from[1] == "kernels" ||
+	    (from[1] == "libcommon" && level[from[2]] < 5 && from[2] != "comm")))
+		bad("MPI belongs in libcommon/comm and above")
+	if (!quoted)
+		next
+	if (n == 1)
+		bad("a quoted include names its row: \"row/" what "\"")
+	else if (to[1] == "tools" || to[1] == "tests" || to[1] == "bench" || to[1] == "..")
+		bad("nothing includes " to[1])
+	else if (to[1] == "libcommon")
+		bad("rows are included as \"row/file.h\"")
+	else if (to[1] == "kernels") {
+		if (from[1] == "libcommon" && level[from[2]] <= 3 && (to[2] == "device.h" || to[2] == "ops.h"))
+			bad(from[2] " knows no device")
+	} else if (!(to[1] in level))
+		bad("unknown row " to[1])
+	else if (from[1] == "kernels")
+		bad("kernels never include libcommon")
+	else if (from[1] == "libcommon" && to[1] != from[2] && level[to[1]] >= level[from[2]])
+		bad(from[2] " must not use " to[1])
+}
+END {
+	if (!seen)
+		print "no include found: wrong folder?"
+	exit nbad || !seen
+}'

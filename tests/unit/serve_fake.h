@@ -1,0 +1,110 @@
+/*
+ * A stand-in for the model: its "cache" keeps the ids themselves, and the logits of a row are numbers drawn
+ * from a hash of every id the row can see through its block table. A wrong slot, block table, position or
+ * recomputation changes the hash. expected_logits computes the same from the plain list of ids.
+ */
+#ifndef SERVE_FAKE_H
+#define SERVE_FAKE_H
+
+#include "base/rng.h"
+#include "nn/infer.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FAKE_VOCAB 258 /* one more id than the byte tokenizer */
+
+struct fake {
+	int blocks, block_size, max_tokens, max_seqs;
+	int32_t *cache; /* [blocks * block_size]: id, -1: never written */
+	atomic_int steps;
+	atomic_int fail;     /* -EIO from the next pass on */
+	atomic_int poison;   /* NaN from the next pass on */
+	atomic_int sleep_us; /* of every pass */
+	atomic_int bad;	     /* rules of the batch that were broken */
+};
+
+static inline uint64_t fake_hash(uint64_t h, int32_t id)
+{
+	return (h ^ (uint64_t)(uint32_t)id) * 0x100000001b3ull + 0x9e3779b9;
+}
+
+static inline void fake_logits(uint64_t h, float *out)
+{
+	struct dt_rng r = dt_rng_make(h, DT_RNG_TEST, 0);
+
+	dt_rng_fill_normal(&r, 0, out, FAKE_VOCAB, 0, 2);
+	out[256] -= 3; /* end of text now and then */
+}
+
+static inline void expected_logits(const int32_t *ids, int n, float *out)
+{
+	uint64_t h = 14695981039346656037ull;
+
+	for (int i = 0; i < n; i++)
+		h = fake_hash(h, ids[i]);
+	fake_logits(h, out);
+}
+
+static inline void fake_init(struct fake *f, int blocks, int block_size, int max_seqs, int max_tokens)
+{
+	memset(f, 0, sizeof(*f));
+	f->blocks = blocks;
+	f->block_size = block_size;
+	f->max_seqs = max_seqs;
+	f->max_tokens = max_tokens;
+	f->cache = malloc((size_t)(blocks * block_size) * sizeof(*f->cache));
+	for (int i = 0; i < blocks * block_size; i++)
+		f->cache[i] = -1;
+}
+
+static int fake_row(struct fake *f, const struct dt_infer_batch *b, int row, float *out)
+{
+	uint64_t h = 14695981039346656037ull;
+	int seq = 0;
+
+	while (row >= b->q_start[seq + 1])
+		seq++;
+	if (b->kv_len[seq] != b->pos[b->q_start[seq + 1] - 1] + 1)
+		f->bad++;
+	for (int i = 0; i <= b->pos[row]; i++) {
+		int32_t block = b->block_table[seq * b->max_blocks + i / f->block_size];
+
+		if (block < 0 || block >= f->blocks)
+			return -EFAULT;
+		h = fake_hash(h, f->cache[block * f->block_size + i % f->block_size]);
+	}
+	fake_logits(h, out);
+	return 0;
+}
+
+static inline int fake_forward(void *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
+{
+	struct fake *f = m;
+
+	f->steps++;
+	if (f->sleep_us)
+		usleep((useconds_t)f->sleep_us);
+	if (f->fail)
+		return dt_err_set(err, -EIO, "the fake model was told to fail");
+	if (b->ntokens > f->max_tokens || b->nseq > f->max_seqs || b->nwant > f->max_seqs)
+		f->bad++;
+	for (int i = 0; i < b->ntokens; i++) {
+		if (b->slot[i] < 0 || b->slot[i] >= (int64_t)f->blocks * f->block_size)
+			return dt_err_set(err, -EFAULT, "slot out of range");
+		f->cache[b->slot[i]] = b->ids[i];
+	}
+	for (int i = 0; i < b->nwant; i++) {
+		if (fake_row(f, b, b->want[i], logits + (size_t)i * FAKE_VOCAB) < 0)
+			return dt_err_set(err, -EFAULT, "block out of range");
+		if (f->poison)
+			logits[(size_t)i * FAKE_VOCAB + 7] = NAN;
+	}
+	return 0;
+}
+
+#endif

@@ -1,0 +1,165 @@
+/* base/json.h: reading with one-line errors, typed members, writing lines. */
+#include "base/json.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static json_t *parse(const char *text)
+{
+	struct dt_err err = {0};
+	json_t *v = NULL;
+
+	if (dt_json_parse(text, strlen(text), "t", &v, &err) < 0)
+		fail_msg("'%s': %s", text, err.msg);
+	return v;
+}
+
+static void garbage_is_refused_with_its_line(void **state)
+{
+	static const char *const bad[] = {"",	 "{",	 "{\"a\":1,}", "{\"a\":1}x", "{\"a\":NaN}",
+					  "nul", "[1,2", "\xff"};
+	struct dt_err err = {0};
+	json_t *v = (json_t *)0x1;
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		if (dt_json_parse(bad[i], strlen(bad[i]), "name", &v, &err) != -EINVAL)
+			fail_msg("accepted '%s'", bad[i]);
+		assert_ptr_equal(v, (json_t *)0x1);
+		assert_memory_equal(err.msg, "name: line ", 11);
+	}
+	assert_int_equal(dt_json_parse("{\"a\":1,\n\"a\":2}", 14, "dup", &v, &err), -EINVAL);
+	assert_memory_equal(err.msg, "dup: line 2", 11);
+}
+
+static void deep_nesting_is_refused(void **state)
+{
+	size_t n = 1000000;
+	char *deep = malloc(n);
+	struct dt_err err = {0};
+	json_t *v = NULL;
+
+	memset(deep, '[', n);
+	assert_int_equal(dt_json_parse(deep, n, "deep", &v, &err), -EINVAL);
+	free(deep);
+}
+
+static void members(void **state)
+{
+	json_t *o = parse("{\"i\":7,\"r\":1.5,\"b\":true,\"s\":\"x\",\"n\":null}");
+	struct dt_err err = {0};
+	const char *s = "untouched";
+	int64_t i = -1;
+	double r = -1;
+	bool b = false;
+
+	assert_int_equal(dt_json_int(o, "i", true, 0, 10, &i, &err), 1);
+	assert_int_equal(i, 7);
+	assert_int_equal(dt_json_int(o, "i", true, 8, 10, &i, &err), -EINVAL);
+	assert_non_null(strstr(err.msg, "'i'"));
+	assert_int_equal(dt_json_int(o, "r", true, 0, 10, &i, &err), -EINVAL);
+	assert_int_equal(dt_json_int(o, "none", false, 0, 10, &i, &err), 0);
+	assert_int_equal(dt_json_int(o, "n", false, 0, 10, &i, &err), 0);
+	assert_int_equal(dt_json_int(o, "none", true, 0, 10, &i, &err), -EINVAL);
+	assert_string_equal(err.msg, "key 'none' is missing");
+	assert_int_equal(i, 7);
+
+	assert_int_equal(dt_json_real(o, "r", true, &r, &err), 1);
+	assert_true(r == 1.5);
+	assert_int_equal(dt_json_real(o, "i", true, &r, &err), 1); /* a whole number is a number */
+	assert_true(r == 7);
+	assert_int_equal(dt_json_real(o, "s", true, &r, &err), -EINVAL);
+
+	assert_int_equal(dt_json_bool(o, "b", true, &b, &err), 1);
+	assert_true(b);
+	assert_int_equal(dt_json_bool(o, "i", true, &b, &err), -EINVAL);
+
+	assert_int_equal(dt_json_str(o, "b", false, &s, &err), -EINVAL);
+	assert_string_equal(s, "untouched");
+	assert_int_equal(dt_json_str(o, "s", false, &s, &err), 1);
+	assert_string_equal(s, "x");
+	json_decref(o);
+}
+
+static void files(void **state)
+{
+	char path[] = "/tmp/dt-test-json-XXXXXX";
+	int fd = mkstemp(path);
+	struct dt_err err = {0};
+	json_t *v = NULL;
+	char *text = NULL;
+	size_t n = 0;
+
+	assert_true(fd >= 0 && write(fd, "{\"k\":\"v\"}\n", 10) == 10);
+	close(fd);
+	assert_int_equal(dt_json_load(path, 100, &v, &err), 0);
+	assert_string_equal(json_string_value(json_object_get(v, "k")), "v");
+	json_decref(v);
+	assert_int_equal(dt_read_file(path, 10, &text, &n, &err), 0); /* just fits */
+	assert_int_equal(n, 10);
+	assert_string_equal(text, "{\"k\":\"v\"}\n");
+	free(text);
+	assert_int_equal(dt_read_file(path, 9, &text, &n, &err), -EFBIG);
+	assert_int_equal(dt_json_load("/nonexistent/x", 9, &v, &err), -ENOENT);
+	assert_non_null(strstr(err.msg, "'/nonexistent/x'"));
+	assert_int_equal(dt_read_file("/tmp", 9, &text, &n, &err), -EISDIR);
+	unlink(path);
+}
+
+static void large_file_is_read_whole(void **state)
+{
+	char path[] = "/tmp/dt-test-json-XXXXXX";
+	size_t want = 65536 * 3 + 17, n = 0;
+	char *data = malloc(want), *text = NULL;
+	int fd = mkstemp(path);
+	struct dt_err err = {0};
+
+	for (size_t i = 0; i < want; i++)
+		data[i] = (char)(i * 31 + i / 256);
+	assert_int_equal(write(fd, data, want), want);
+	close(fd);
+	assert_int_equal(dt_read_file(path, want, &text, &n, &err), 0);
+	assert_int_equal(n, want);
+	assert_memory_equal(text, data, want);
+	free(text);
+	free(data);
+	unlink(path);
+}
+
+static void writing(void **state)
+{
+	json_t *o = parse("{\"a\":[1,2.5],\"b\":\"\\n\"}");
+	FILE *full = fopen("/dev/full", "w"), *f;
+	struct dt_err err = {0};
+	char *text = NULL;
+	size_t n = 0;
+
+	f = open_memstream(&text, &n);
+	assert_int_equal(dt_json_write_line(f, o, &err), 0);
+	fclose(f);
+	assert_string_equal(text, "{\"a\":[1,2.5],\"b\":\"\\n\"}\n");
+	free(text);
+	assert_non_null(full);
+	assert_int_equal(dt_json_write_line(full, o, &err), -ENOSPC);
+	fclose(full);
+	json_decref(o);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(garbage_is_refused_with_its_line),
+		cmocka_unit_test(deep_nesting_is_refused),
+		cmocka_unit_test(members),
+		cmocka_unit_test(files),
+		cmocka_unit_test(large_file_is_read_whole),
+		cmocka_unit_test(writing),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

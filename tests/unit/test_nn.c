@@ -1,0 +1,192 @@
+/*
+ * Logits, loss and every parameter gradient of whole models against PyTorch (tests/data/golden_models.py), in
+ * fp32 to 1e-4 relative, for every recomputation mode; and that two microbatches accumulate to what one batch
+ * gives.
+ */
+#include "base/arena.h"
+#include "golden.h"
+#include "nn/transformer.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct fixture {
+	struct golden g;
+	struct dt_config c;
+	struct dt_params table;
+	struct dt_local local;
+	struct dt_memory_plan plan;
+	struct dt_train_shape shape;
+	struct dt_arena arena;
+	struct dt_dev *dev;
+	struct dt_model m;
+	struct dt_pass p;
+	float *weights, *grads;
+	int64_t batch, seq;
+	int32_t *ids, *targets;
+	int64_t counted;
+};
+
+static void setup(struct fixture *f, const char *name, int64_t microbatch, enum dt_recompute mode)
+{
+	struct dt_layout one = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
+	struct dt_coords at = {0};
+	struct dt_err err = {0};
+	int64_t n;
+
+	memset(f, 0, sizeof(*f));
+	golden_open(&f->g, name);
+	golden_config(&f->g, &f->c);
+	f->batch = golden_int(&f->g, "/", "batch");
+	f->seq = golden_int(&f->g, "/", "seq");
+	f->ids = golden_i32(&f->g, "ids", &n);
+	f->targets = golden_i32(&f->g, "targets", &n);
+	for (int64_t i = 0; i < n; i++)
+		f->counted += f->targets[i] >= 0;
+	f->shape = (struct dt_train_shape){.config = &f->c,
+					   .layout = one,
+					   .microbatch = microbatch ? microbatch : f->batch,
+					   .seq = f->seq,
+					   .compute = DT_F32,
+					   .optim = DT_OPTIM_SGD,
+					   .recompute = mode,
+					   .loss_chunk = 5};
+	assert_int_equal(dt_model_params(&f->c, &f->table, &err), 0);
+	assert_int_equal(dt_local_build(&f->table, &f->c, &one, at, &f->local, &err), 0);
+	assert_int_equal(dt_memory_plan(&f->shape, &f->plan, &err), 0);
+	assert_int_equal(dt_arena_init(&f->arena, f->plan.arena_bytes, &err), 0);
+	memset(f->arena.base, 0xff,
+	       f->arena.bytes); /* NaN everywhere: nothing may be read before it is written */
+	assert_int_equal(dt_dev_open(&f->dev, DT_DEV_CPU, 0, 2), 0);
+	f->weights = dt_plan_address(&f->plan, f->arena.base, DT_B_WEIGHTS, -1, -1);
+	f->grads = dt_plan_address(&f->plan, f->arena.base, DT_B_GRADS, -1, -1);
+	if (dt_model_bind(&f->m, &f->c, &f->table, &f->local, &one, at, NULL, f->dev, DT_F32, f->weights,
+			  f->grads, &err) < 0)
+		fail_msg("%s", err.msg);
+	assert_int_equal(dt_pass_bind(&f->p, &f->m, &f->shape, &f->plan, f->arena.base, &err), 0);
+	for (int i = 0; i < f->local.n; i++) {
+		char path[96];
+		float *w;
+
+		snprintf(path, sizeof(path), "param/%s", f->table.p[f->local.p[i].index].name);
+		w = golden_f32(&f->g, path, &n);
+		assert_int_equal(n, f->local.p[i].numel);
+		memcpy(f->weights + f->local.p[i].flat, w, (size_t)n * sizeof(*w));
+		free(w);
+	}
+}
+
+static void teardown(struct fixture *f)
+{
+	dt_pass_release(&f->p);
+	dt_model_release(&f->m);
+	dt_dev_close(f->dev);
+	dt_arena_release(&f->arena);
+	dt_memory_plan_release(&f->plan);
+	dt_local_release(&f->local);
+	dt_params_release(&f->table);
+	free(f->ids);
+	free(f->targets);
+	golden_close(&f->g);
+}
+
+/* Forward, loss and backward over the batch in microbatches; returns the mean loss. */
+static double run(struct fixture *f)
+{
+	struct dt_err err = {0};
+	double loss = 0;
+
+	assert_int_equal(dt_grads_begin(&f->m, &err), 0);
+	for (int64_t b = 0; b < f->batch; b += f->shape.microbatch) {
+		memcpy(f->p.ids, f->ids + b * f->seq, (size_t)f->p.rows * 4);
+		memcpy(f->p.targets, f->targets + b * f->seq, (size_t)f->p.rows * 4);
+		f->p.accumulate = b > 0;
+		if (dt_stage_forward(&f->m, &f->p, &err) < 0 ||
+		    dt_loss(&f->m, &f->p, true, 1.0f / (float)f->counted, &loss, &err) < 0 ||
+		    dt_stage_backward(&f->m, &f->p, NULL, NULL, &err) < 0)
+			fail_msg("%s", err.msg);
+	}
+	return loss / (double)f->counted;
+}
+
+static void check_logits(struct fixture *f, const char *name)
+{
+	int64_t n, v = f->c.vocab, rows = f->p.rows;
+	float *want = golden_f32(&f->g, "logits", &n), *got = malloc((size_t)n * sizeof(*got));
+
+	assert_int_equal(n, rows * v);
+	assert_int_equal(f->dev->ops->matmul(f->dev, dt_t2(got, DT_F32, rows, v),
+					     dt_t2(f->p.final_norm, DT_F32, rows, f->c.hidden), false,
+					     f->m.final.w[DT_W_HEAD], true, DT_NONE, false),
+			 0);
+	golden_assert_close(name, got, want, n, 1e-3, 1e-4);
+	free(got);
+	free(want);
+}
+
+static void check_grads(struct fixture *f, const char *name)
+{
+	for (int i = 0; i < f->local.n; i++) {
+		const struct dt_local_param *lp = &f->local.p[i];
+		char path[96], what[160];
+		float *want;
+		int64_t n;
+
+		snprintf(path, sizeof(path), "grad/%s", f->table.p[lp->index].name);
+		snprintf(what, sizeof(what), "%s %s", name, path);
+		want = golden_f32(&f->g, path, &n);
+		golden_assert_close(what, f->grads + lp->flat, want, n, 1e-3, 1e-4);
+		free(want);
+	}
+}
+
+static void compare(const char *name, int64_t microbatch, enum dt_recompute mode)
+{
+	struct fixture f;
+	double loss, want;
+
+	setup(&f, name, microbatch, mode);
+	loss = run(&f);
+	want = golden_scalar(&f.g, "loss");
+	if (!(fabs(loss - want) < 1e-5 * fabs(want)))
+		fail_msg("%s: loss %.9g, PyTorch %.9g", name, loss, want);
+	if (f.shape.microbatch == f.batch)
+		check_logits(&f, name);
+	check_grads(&f, name);
+	teardown(&f);
+}
+
+static void all_modes(const char *name)
+{
+	compare(name, 0, DT_RECOMPUTE_NONE);
+	compare(name, 0, DT_RECOMPUTE_SELECTIVE);
+	compare(name, 0, DT_RECOMPUTE_FULL);
+	compare(name, 1, DT_RECOMPUTE_NONE);
+}
+
+#define MODEL(name)                                                                                          \
+	static void test_##name(void **state)                                                                \
+	{                                                                                                    \
+		all_modes(#name);                                                                            \
+	}
+MODEL(gpt2)
+MODEL(llama)
+MODEL(llama31)
+MODEL(mistral)
+MODEL(qwen2)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_gpt2),	cmocka_unit_test(test_llama), cmocka_unit_test(test_llama31),
+		cmocka_unit_test(test_mistral), cmocka_unit_test(test_qwen2),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,263 @@
+/*
+ * Sampling against an independent computation of the distribution: sort everything in fp64, apply the
+ * definitions from the papers, and compare draws with a chi-square test.
+ */
+#include "base/rng.h"
+#include "serve/sampling.h"
+
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define V 50
+
+static float logits[V];
+
+static int setup(void **state)
+{
+	struct dt_rng r = dt_rng_make(11, DT_RNG_TEST, 1);
+
+	dt_rng_fill_normal(&r, 0, logits, V, 0, 1.5f);
+	logits[17] = logits[3]; /* a tie */
+	return 0;
+}
+
+struct ranked {
+	double p;
+	int id;
+};
+
+static int by_rank(const void *a, const void *b)
+{
+	const struct ranked *x = a, *y = b;
+
+	if (x->p != y->p)
+		return x->p < y->p ? 1 : -1;
+	return x->id - y->id;
+}
+
+/* The definition, by sorting: prob[V] of each id. */
+static void reference(const struct dt_sampling *s, const float *in, const int32_t *prompt, int nprompt,
+		      const int32_t *out, int nout, double *prob)
+{
+	struct ranked r[V];
+	double z = 0, sum = 0, best = 0;
+	int keep = V;
+
+	for (int i = 0; i < V; i++) {
+		double x = in[i];
+		int c = 0, in_prompt = 0;
+
+		for (int k = 0; k < s->nbias; k++)
+			if (s->bias[k].id == i)
+				x += s->bias[k].bias;
+		for (int k = 0; k < nout; k++)
+			c += out[k] == i;
+		for (int k = 0; k < nprompt; k++)
+			in_prompt |= prompt[k] == i;
+		if (c > 0 || in_prompt)
+			x = x > 0 ? x / s->repetition_penalty : x * s->repetition_penalty;
+		x -= c * s->frequency_penalty + (c > 0 ? s->presence_penalty : 0);
+		for (int k = 0; k < s->nban; k++)
+			if (s->ban[k] == i)
+				x = -INFINITY;
+		r[i] = (struct ranked){exp(x / s->temperature), i};
+		z += r[i].p;
+	}
+	qsort(r, V, sizeof(*r), by_rank);
+	best = r[0].p;
+	for (int i = 0; i < V; i++)
+		if (r[i].p < s->min_p * best)
+			r[i].p = 0;
+	if (s->top_k > 0)
+		keep = s->top_k < V ? s->top_k : V;
+	z = 0;
+	for (int i = 0; i < keep; i++)
+		z += r[i].p;
+	memset(prob, 0, V * sizeof(*prob));
+	for (int i = 0; i < keep; i++) {
+		prob[r[i].id] = r[i].p;
+		sum += r[i].p;
+		if (sum >= s->top_p * z)
+			break;
+	}
+	for (int i = 0; i < V; i++)
+		prob[i] /= sum;
+}
+
+/* Draws n times at different indices and compares counts with prob. */
+static void check_draws(struct dt_sampling s, const int32_t *prompt, int nprompt, const int32_t *out,
+			int nout)
+{
+	enum { N = 20000 };
+	struct dt_sampler sampler;
+	int count[V] = {0}, cells = 0;
+	double prob[V], chi2 = 0;
+
+	reference(&s, logits, prompt, nprompt, out, nout, prob);
+	assert_int_equal(dt_sampler_init(&sampler, V), 0);
+	for (int i = 0; i < N; i++) {
+		float x[V];
+		int32_t id;
+
+		memcpy(x, logits, sizeof(x));
+		s.stream = (uint32_t)i; /* an independent request each time */
+		id = dt_sample(&sampler, &s, x, prompt, (size_t)nprompt, out, (size_t)nout);
+		assert_in_range(id, 0, V - 1);
+		if (prob[id] == 0)
+			fail_msg("id %d was drawn and has probability 0", id);
+		count[id]++;
+	}
+	for (int i = 0; i < V; i++) {
+		if (prob[i] * N < 5)
+			continue;
+		chi2 += (count[i] - prob[i] * N) * (count[i] - prob[i] * N) / (prob[i] * N);
+		cells++;
+	}
+	/* mean cells - 1, deviation sqrt(2 (cells - 1)): five deviations. The draws are fixed by the seed. */
+	if (cells > 1 && chi2 > cells - 1 + 5 * sqrt(2.0 * (cells - 1)))
+		fail_msg("chi-square %g over %d cells", chi2, cells);
+	for (int i = 0; i < V; i++)
+		assert_int_equal(sampler.count[i], 0);
+	dt_sampler_release(&sampler);
+}
+
+static void test_plain(void **state)
+{
+	struct dt_sampling s = DT_SAMPLING_DEFAULT;
+
+	s.seed = 5;
+	check_draws(s, NULL, 0, NULL, 0);
+	s.temperature = 0.5;
+	check_draws(s, NULL, 0, NULL, 0);
+}
+
+static void test_truncation(void **state)
+{
+	struct dt_sampling s = DT_SAMPLING_DEFAULT;
+
+	s.seed = 6;
+	s.top_k = 7;
+	check_draws(s, NULL, 0, NULL, 0);
+	s.top_p = 0.6;
+	check_draws(s, NULL, 0, NULL, 0);
+	s.top_k = 0;
+	check_draws(s, NULL, 0, NULL, 0);
+	s.top_p = 1;
+	s.min_p = 0.2;
+	check_draws(s, NULL, 0, NULL, 0);
+	s.top_p = 0.5;
+	s.top_k = 20;
+	s.temperature = 2;
+	check_draws(s, NULL, 0, NULL, 0);
+	s.top_k = V + 5;
+	check_draws(s, NULL, 0, NULL, 0);
+}
+
+static void test_penalties(void **state)
+{
+	static const int32_t prompt[] = {1, 2, 3, 3, 4}, out[] = {2, 2, 9, 30};
+	static const struct dt_bias bias[] = {{5, 2.5f}, {9, -1}};
+	static const int32_t ban[] = {5, 17};
+	struct dt_sampling s = DT_SAMPLING_DEFAULT;
+
+	s.seed = 7;
+	s.repetition_penalty = 1.7;
+	check_draws(s, prompt, 5, out, 4);
+	s.presence_penalty = 0.9;
+	s.frequency_penalty = 0.4;
+	s.bias = bias;
+	s.nbias = 2;
+	check_draws(s, prompt, 5, out, 4);
+	s.ban = ban;
+	s.nban = 2;
+	s.top_p = 0.9;
+	check_draws(s, prompt, 5, out, 4);
+}
+
+static void test_greedy(void **state)
+{
+	struct dt_sampling s = DT_SAMPLING_DEFAULT;
+	struct dt_sampler sampler;
+	float x[V] = {0};
+
+	s.temperature = 0;
+	dt_sampler_init(&sampler, V);
+	assert_int_equal(dt_sample(&sampler, &s, x, NULL, 0, NULL, 0), 0); /* all tie: the lowest id */
+	x[40] = x[20] = 3;
+	assert_int_equal(dt_sample(&sampler, &s, x, NULL, 0, NULL, 0), 20);
+	s.temperature = 1e-9; /* nearly greedy must not overflow */
+	x[20] = 2.9f;
+	assert_int_equal(dt_sample(&sampler, &s, x, NULL, 0, NULL, 0), 40);
+	s.temperature = 1;
+	x[3] = NAN;
+	assert_int_equal(dt_sample(&sampler, &s, x, NULL, 0, NULL, 0), -EDOM);
+	for (int i = 0; i < V; i++)
+		x[i] = -INFINITY;
+	assert_int_equal(dt_sample(&sampler, &s, x, NULL, 0, NULL, 0), -EDOM);
+	dt_sampler_release(&sampler);
+}
+
+static void test_reproducible(void **state)
+{
+	struct dt_sampling s = DT_SAMPLING_DEFAULT;
+	struct dt_sampler a, b;
+	int differ = 0;
+
+	dt_sampler_init(&a, V);
+	dt_sampler_init(&b, V);
+	for (int i = 0; i < 50; i++) {
+		int32_t out[50] = {0}, one, two;
+		float x[V];
+
+		s.seed = 1;
+		memcpy(x, logits, sizeof(x));
+		one = dt_sample(&a, &s, x, NULL, 0, out, (size_t)i);
+		memcpy(x, logits, sizeof(x));
+		two = dt_sample(&b, &s, x, NULL, 0, out, (size_t)i);
+		assert_int_equal(one, two);
+		s.seed = 2;
+		memcpy(x, logits, sizeof(x));
+		differ += dt_sample(&b, &s, x, NULL, 0, out, (size_t)i) != one;
+	}
+	assert_true(differ > 10);
+	dt_sampler_release(&a);
+	dt_sampler_release(&b);
+}
+
+static void test_logprobs(void **state)
+{
+	struct dt_logprob chosen, top[6];
+	struct ranked r[V];
+	double z = 0;
+
+	for (int i = 0; i < V; i++) {
+		r[i] = (struct ranked){exp(logits[i]), i};
+		z += r[i].p;
+	}
+	qsort(r, V, sizeof(*r), by_rank);
+	dt_logprobs(logits, V, 17, &chosen, 6, top);
+	assert_int_equal(chosen.id, 17);
+	assert_true(fabs(chosen.logprob - log(exp(logits[17]) / z)) < 1e-5);
+	for (int i = 0; i < 6; i++) {
+		assert_int_equal(top[i].id, r[i].id);
+		assert_true(fabs(top[i].logprob - log(r[i].p / z)) < 1e-5);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_plain),	     cmocka_unit_test(test_truncation),
+		cmocka_unit_test(test_penalties),    cmocka_unit_test(test_greedy),
+		cmocka_unit_test(test_reproducible), cmocka_unit_test(test_logprobs),
+	};
+
+	return cmocka_run_group_tests(tests, setup, NULL);
+}

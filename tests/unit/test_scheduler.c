@@ -1,0 +1,270 @@
+/* The block pool and the scheduler, without a model: hand-made cases, then random traffic against the rules.
+ */
+#include "base/rng.h"
+#include "serve/scheduler.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct dt_seq seq_of(int prompt, int out)
+{
+	return (struct dt_seq){.known = prompt, .max_rows = prompt + out - 1};
+}
+
+/* What the engine does after a forward pass: everything planned is computed, who caught up gets a token. */
+static void run(struct dt_sched_item *it, int n)
+{
+	for (int i = 0; i < n; i++) {
+		it[i].seq->computed += it[i].n;
+		if (it[i].seq->computed == it[i].seq->known)
+			it[i].seq->known++;
+	}
+}
+
+static void test_pool(void **state)
+{
+	struct dt_block_table a = {0}, b = {0};
+	bool seen[8] = {false};
+	struct dt_kvpool p;
+
+	assert_int_equal(dt_kvpool_init(&p, 0, 16), -EINVAL);
+	assert_int_equal(dt_kvpool_init(&p, 8, 16), 0);
+	assert_int_equal(dt_kvpool_blocks(&p, 0), 0);
+	assert_int_equal(dt_kvpool_blocks(&p, 16), 1);
+	assert_int_equal(dt_kvpool_blocks(&p, 17), 2);
+	assert_int_equal(dt_kvpool_grow(&p, &a, 3), 0);
+	assert_int_equal(dt_kvpool_grow(&p, &b, 6), -ENOSPC);
+	assert_int_equal(b.n, 0);
+	assert_int_equal(p.nfree, 5);
+	assert_int_equal(dt_kvpool_grow(&p, &b, 5), 0);
+	assert_int_equal(dt_kvpool_grow(&p, &b, 2), 0); /* already longer */
+	assert_int_equal(p.nfree, 0);
+	for (int i = 0; i < a.n + b.n; i++) {
+		int32_t x = i < a.n ? a.b[i] : b.b[i - a.n];
+
+		assert_in_range(x, 0, 7);
+		assert_false(seen[x]);
+		seen[x] = true;
+	}
+	assert_int_equal(dt_kvpool_slot(&p, &a, 37), a.b[2] * 16 + 5);
+	dt_kvpool_free(&p, &a);
+	dt_kvpool_free(&p, &b);
+	assert_int_equal(p.nfree, 8);
+	dt_kvpool_release(&p);
+}
+
+static void test_chunked_prefill(void **state)
+{
+	struct dt_seq a = seq_of(25, 5), b = seq_of(4, 5);
+	struct dt_sched_item it[4];
+	struct dt_kvpool p;
+	struct dt_sched s;
+
+	dt_kvpool_init(&p, 100, 4);
+	assert_int_equal(dt_sched_init(&s, &p, 4, 3, NULL), -EINVAL);
+	assert_int_equal(dt_sched_init(&s, &p, 4, 10, NULL), 0);
+	assert_int_equal(dt_sched_step(&s, it), 0);
+	dt_sched_submit(&s, &a, NULL);
+	dt_sched_submit(&s, &b, NULL);
+	/* 25 = 10 + 10 + 5; the third step has room for all of b. */
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(dt_sched_step(&s, it), 1);
+		assert_int_equal(it[0].first, 10 * i);
+		assert_int_equal(it[0].n, 10);
+		run(it, 1);
+	}
+	assert_int_equal(dt_sched_step(&s, it), 2);
+	assert_int_equal(it[0].n, 5);
+	assert_ptr_equal(it[1].seq, &b);
+	assert_int_equal(it[1].n, 4);
+	run(it, 2);
+	/* Both decode. */
+	assert_int_equal(dt_sched_step(&s, it), 2);
+	assert_int_equal(it[0].n, 1);
+	assert_int_equal(it[0].first, 25);
+	assert_int_equal(it[1].n, 1);
+	dt_sched_remove(&s, &a);
+	dt_sched_remove(&s, &b);
+	dt_sched_remove(&s, &b); /* harmless */
+	assert_int_equal(p.nfree, 100);
+	dt_kvpool_release(&p);
+}
+
+static void test_long_prefill_leaves_decode_its_token(void **state)
+{
+	struct dt_seq a = seq_of(2, 50), b = seq_of(100, 2), c = seq_of(1, 2);
+	struct dt_sched_item it[4];
+	struct dt_kvpool p;
+	struct dt_sched s;
+
+	dt_kvpool_init(&p, 100, 4);
+	dt_sched_init(&s, &p, 4, 8, NULL);
+	dt_sched_submit(&s, &a, NULL);
+	assert_int_equal(dt_sched_step(&s, it), 1);
+	run(it, 1);
+	dt_sched_submit(&s, &b, NULL);
+	dt_sched_submit(&s, &c, NULL);
+	for (int i = 0; i < 14; i++) {
+		assert_int_equal(dt_sched_step(&s, it), 2);
+		assert_ptr_equal(it[0].seq, &a);
+		assert_int_equal(it[0].n, 1);
+		assert_int_equal(it[1].n, 7);
+		run(it, 2);
+	}
+	assert_int_equal(dt_sched_step(&s, it), 3);
+	assert_int_equal(it[1].n, 2); /* b's rest */
+	assert_ptr_equal(it[2].seq, &c);
+	dt_sched_remove(&s, &a);
+	dt_sched_remove(&s, &b);
+	dt_sched_remove(&s, &c);
+	dt_kvpool_release(&p);
+}
+
+static void test_preempts_the_latest(void **state)
+{
+	struct dt_seq q[3] = {seq_of(4, 9), seq_of(4, 9), seq_of(4, 9)};
+	struct dt_sched_item it[4];
+	struct dt_kvpool p;
+	struct dt_sched s;
+
+	dt_kvpool_init(&p, 7, 4);
+	dt_sched_init(&s, &p, 4, 64, NULL);
+	for (int i = 0; i < 3; i++)
+		dt_sched_submit(&s, &q[i], NULL);
+	assert_int_equal(dt_sched_step(&s, it), 3); /* a block each */
+	run(it, 3);
+	for (int i = 0; i < 4; i++) { /* a second block each: 6 of 7 */
+		assert_int_equal(dt_sched_step(&s, it), 3);
+		run(it, 3);
+	}
+	/* q[0] takes the seventh, q[1] finds none: q[2] goes back to the front of the waiting list. */
+	assert_int_equal(dt_sched_step(&s, it), 2);
+	assert_int_equal(s.preemptions, 1);
+	assert_ptr_equal(s.waiting.head, &q[2]);
+	assert_int_equal(q[2].computed, 0);
+	assert_int_equal(q[2].known, 9);
+	assert_int_equal(q[2].blocks.n, 0);
+	run(it, 2);
+	dt_sched_remove(&s, &q[0]);
+	/* It comes back and computes all it knows. */
+	assert_int_equal(dt_sched_step(&s, it), 2);
+	assert_ptr_equal(it[1].seq, &q[2]);
+	assert_int_equal(it[1].n, 9);
+	dt_sched_remove(&s, &q[1]);
+	dt_sched_remove(&s, &q[2]);
+	assert_int_equal(p.nfree, 7);
+	dt_kvpool_release(&p);
+}
+
+static void test_refuses_what_never_fits(void **state)
+{
+	struct dt_seq fits = seq_of(10, 3), not = seq_of(10, 4);
+	struct dt_kvpool p;
+	struct dt_sched s;
+
+	dt_kvpool_init(&p, 3, 4);
+	dt_sched_init(&s, &p, 1, 8, NULL);
+	assert_int_equal(dt_sched_submit(&s, &fits, NULL), 0);
+	assert_int_equal(dt_sched_submit(&s, &not, NULL), -E2BIG);
+	assert_int_equal(s.waiting.n, 1);
+	dt_sched_remove(&s, &fits);
+	dt_kvpool_release(&p);
+}
+
+static void check_step(const struct dt_sched *s, const struct dt_sched_item *it, int n)
+{
+	int tokens = 0, rows = 0, held = 0;
+
+	for (int i = 0; i < n; i++) {
+		assert_int_equal(it[i].seq->state, DT_SEQ_RUNNING);
+		assert_int_equal(it[i].first, it[i].seq->computed);
+		assert_true(it[i].n >= 1);
+		assert_true(it[i].first + it[i].n <= it[i].seq->known);
+		assert_true(it[i].seq->blocks.n * s->pool->block_size >= it[i].first + it[i].n);
+		tokens += it[i].n;
+		for (int r = it[i].first; r < it[i].first + it[i].n; r++)
+			rows += r < it[i].seq->score_end || r == it[i].seq->known - 1;
+	}
+	assert_true(n <= s->max_seqs);
+	assert_true(tokens <= s->max_tokens);
+	assert_true(rows <= s->max_seqs);
+	assert_int_equal(n, s->running.n); /* everyone moves */
+	for (struct dt_seq *q = s->running.head; q; q = q->next)
+		held += q->blocks.n;
+	assert_int_equal(held + s->pool->nfree, s->pool->nblocks);
+}
+
+/* Random traffic with cancellations in a pool that is too small: every rule at every step, all end, none
+ * leaks.
+ */
+static void test_random_traffic(void **state)
+{
+	enum { N = 300 };
+	struct dt_rng rng = dt_rng_make(7, DT_RNG_TEST, 0);
+	struct dt_sched_item it[6];
+	struct dt_kvpool p;
+	struct dt_sched s;
+	int done = 0, submitted = 0, steps = 0;
+	uint64_t k = 0;
+	struct dt_seq *q = calloc(N, sizeof(*q));
+	int *target = calloc(N, sizeof(*target));
+
+	dt_kvpool_init(&p, 20, 4);
+	dt_sched_init(&s, &p, 6, 16, NULL);
+	while (done < N) {
+		int n;
+
+		for (int burst = (int)dt_rng_below(&rng, k++, 3); burst > 0 && submitted < N; burst--) {
+			int prompt = 1 + (int)dt_rng_below(&rng, k++, 40),
+			    out = 1 + (int)dt_rng_below(&rng, k++, 40);
+
+			q[submitted] = seq_of(prompt, out);
+			q[submitted].score_end = dt_rng_below(&rng, k++, 4) ? 0 : prompt;
+			target[submitted] = prompt + out;
+			assert_int_equal(dt_sched_submit(&s, &q[submitted++], NULL), 0);
+		}
+		n = dt_sched_step(&s, it);
+		assert_true(n > 0 || s.waiting.n + s.running.n == 0);
+		check_step(&s, it, n);
+		run(it, n);
+		for (int i = 0; i < n; i++) {
+			int id = (int)(it[i].seq - q);
+
+			assert_true(q[id].computed <= q[id].max_rows);
+			if (q[id].known == target[id] || dt_rng_below(&rng, k++, 200) == 0) {
+				dt_sched_remove(&s, it[i].seq);
+				done++;
+			}
+		}
+		if (s.waiting.head && dt_rng_below(&rng, k++, 100) == 0) {
+			dt_sched_remove(&s, s.waiting.tail);
+			done++;
+		}
+		assert_true(++steps < 100000);
+	}
+	assert_true(s.preemptions > 10);
+	assert_int_equal(p.nfree, 20);
+	assert_int_equal(s.running.n + s.waiting.n, 0);
+	dt_kvpool_release(&p);
+	free(q);
+	free(target);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_pool),
+		cmocka_unit_test(test_chunked_prefill),
+		cmocka_unit_test(test_long_prefill_leaves_decode_its_token),
+		cmocka_unit_test(test_preempts_the_latest),
+		cmocka_unit_test(test_refuses_what_never_fits),
+		cmocka_unit_test(test_random_traffic),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

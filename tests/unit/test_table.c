@@ -1,0 +1,167 @@
+/* base/table.h, base/progress.h and base/arena.h: the small helpers. */
+#include "base/arena.h"
+#include "base/progress.h"
+#include "base/table.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static char *print(const struct dt_table *t)
+{
+	char *text = NULL;
+	size_t n = 0;
+	FILE *f = open_memstream(&text, &n);
+
+	dt_table_print(t, f);
+	fclose(f);
+	return text;
+}
+
+static void columns_align(void **state)
+{
+	struct dt_table *t = dt_table_new("name|>size|>share");
+	char *text;
+
+	dt_table_cell(t, "weights");
+	dt_table_cell(t, "%d", 12);
+	dt_table_cell(t, "%.1f%%", 99.5);
+	dt_table_cell(t, "x");
+	dt_table_end_row(t); /* early: the other two cells are empty */
+	dt_table_end_row(t); /* a rule */
+	dt_table_cell(t, "total");
+	dt_table_cell(t, "12345678");
+	dt_table_cell(t, "1%%");
+	text = print(t);
+	assert_string_equal(text, "name         size  share\n"
+				  "weights        12  99.5%\n"
+				  "x\n"
+				  "------------------------\n"
+				  "total    12345678     1%\n");
+	free(text);
+	dt_table_free(t);
+}
+
+static void utf8_takes_one_column_a_character(void **state)
+{
+	struct dt_table *t = dt_table_new("w\xc3\xb6rt|n");
+	char *text;
+
+	dt_table_cell(t, "\xce\xb1\xce\xb2\xce\xb3\xce\xb4\xce\xb5"); /* five Greek letters, ten bytes */
+	dt_table_cell(t, "1");
+	text = print(t);
+	assert_string_equal(text, "w\xc3\xb6rt   n\n"
+				  "\xce\xb1\xce\xb2\xce\xb3\xce\xb4\xce\xb5  1\n");
+	free(text);
+	dt_table_free(t);
+}
+
+static void empty_heading_keeps_its_column(void **state)
+{
+	struct dt_table *t = dt_table_new("|a|");
+	char *text;
+
+	dt_table_cell(t, "x");
+	dt_table_cell(t, "y");
+	dt_table_cell(t, "z");
+	text = print(t);
+	assert_string_equal(text, "   a\nx  y  z\n");
+	free(text);
+	dt_table_free(t);
+}
+
+static void null_table_is_allowed(void **state)
+{
+	char *text = print(NULL);
+
+	dt_table_cell(NULL, "x");
+	dt_table_end_row(NULL);
+	dt_table_free(NULL);
+	assert_string_equal(text, "");
+	free(text);
+}
+
+static void progress_is_silent_off_a_terminal(void **state)
+{
+	char text[64] = "";
+	FILE *f = tmpfile();
+	struct dt_progress p;
+
+	assert_non_null(f);
+	setenv("TERM", "xterm", 1);
+	dt_progress_start(&p, f, "copying", 100, true);
+	dt_progress_set(&p, 50);
+	dt_progress_set(&p, 100);
+	dt_progress_end(&p);
+	rewind(f);
+	assert_int_equal(fread(text, 1, sizeof(text), f), 0);
+	fclose(f);
+	dt_progress_start(&p, NULL, "copying", 0, true);
+	dt_progress_set(&p, 1);
+	dt_progress_end(&p);
+}
+
+static void arena_is_zero_and_aligned(void **state)
+{
+	struct dt_err err = {0};
+	struct dt_arena a = {0};
+	size_t bytes = 3 << 20;
+
+	assert_int_equal(dt_arena_init(&a, bytes, &err), 0);
+	assert_int_equal(a.bytes, bytes);
+	assert_int_equal((uintptr_t)a.base % DT_ALIGN, 0);
+	for (size_t i = 0; i < bytes; i += 511)
+		assert_int_equal(a.base[i], 0);
+	memset(a.base, 1, bytes);
+	dt_arena_release(&a);
+	dt_arena_release(&a); /* twice is harmless */
+	assert_int_equal(dt_arena_init(&a, 0, &err), 0);
+	assert_true(a.bytes > 0);
+	dt_arena_release(&a);
+	assert_int_equal(dt_align_up(0), 0);
+	assert_int_equal(dt_align_up(1), 64);
+	assert_int_equal(dt_align_up(64), 64);
+	assert_int_equal(dt_align_up(65), 128);
+}
+
+static void pool_blocks_do_not_overlap(void **state)
+{
+	struct dt_pool pool = {0};
+	unsigned char *p[200];
+	size_t n[200];
+
+	for (int i = 0; i < 200; i++) {
+		n[i] = (size_t)(i * 37 % 900) + (i % 50 == 49 ? 40000 : 0);
+		p[i] = dt_pool_alloc(&pool, n[i]);
+		assert_non_null(p[i]);
+		assert_int_equal((uintptr_t)p[i] % 16, 0);
+		for (size_t k = 0; k < n[i]; k++)
+			assert_int_equal(p[i][k], 0);
+		memset(p[i], i + 1, n[i]);
+	}
+	for (int i = 0; i < 200; i++)
+		for (size_t k = 0; k < n[i]; k++)
+			assert_int_equal(p[i][k], (unsigned char)(i + 1));
+	assert_string_equal(dt_pool_strdup(&pool, "kept"), "kept");
+	assert_null(dt_pool_alloc(&pool, SIZE_MAX - 3)); /* no wrap to a small block */
+	dt_pool_release(&pool);
+	assert_null(pool.head);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(columns_align),
+		cmocka_unit_test(utf8_takes_one_column_a_character),
+		cmocka_unit_test(empty_heading_keeps_its_column),
+		cmocka_unit_test(null_table_is_allowed),
+		cmocka_unit_test(progress_is_silent_off_a_terminal),
+		cmocka_unit_test(arena_is_zero_and_aligned),
+		cmocka_unit_test(pool_blocks_do_not_overlap),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,260 @@
+/* base/tmpfile.h: a reader sees the old file or the whole new one, whatever happens to the writer. */
+#include "base/tmpfile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char dir[64], path[128];
+
+static int setup(void **state)
+{
+	strcpy(dir, "/tmp/dt-test-tmpfile-XXXXXX");
+	if (!mkdtemp(dir))
+		return -1;
+	snprintf(path, sizeof(path), "%s/out", dir);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	return dt_remove_tree(dir, NULL);
+}
+
+static void write_file(const char *name, const char *text)
+{
+	FILE *f = fopen(name, "w");
+
+	assert_non_null(f);
+	fputs(text, f);
+	fclose(f);
+}
+
+static void assert_content(const char *name, const char *want)
+{
+	char got[256] = "";
+	FILE *f = fopen(name, "r");
+
+	assert_non_null(f);
+	got[fread(got, 1, sizeof(got) - 1, f)] = '\0';
+	fclose(f);
+	assert_string_equal(got, want);
+}
+
+static size_t leftovers(void)
+{
+	char pattern[160];
+	size_t n;
+	glob_t g;
+
+	snprintf(pattern, sizeof(pattern), "%s/*.tmp.*", dir);
+	n = glob(pattern, 0, NULL, &g) == 0 ? g.gl_pathc : 0;
+	globfree(&g);
+	return n;
+}
+
+static void commit_replaces(void **state)
+{
+	struct dt_err err = {0};
+	struct dt_tmpfile t;
+
+	write_file(path, "old");
+	assert_int_equal(dt_tmpfile_open(&t, path, &err), 0);
+	fputs("new", t.f);
+	assert_content(path, "old");
+	assert_int_equal(dt_tmpfile_commit(&t, &err), 0);
+	assert_content(path, "new");
+	assert_int_equal(leftovers(), 0);
+	dt_tmpfile_abort(&t); /* nothing after a commit */
+	assert_content(path, "new");
+}
+
+static void abort_keeps_the_old(void **state)
+{
+	struct dt_err err = {0};
+	struct dt_tmpfile t;
+
+	write_file(path, "old");
+	assert_int_equal(dt_tmpfile_open(&t, path, &err), 0);
+	fputs("half", t.f);
+	dt_tmpfile_abort(&t);
+	dt_tmpfile_abort(&t);
+	assert_content(path, "old");
+	assert_int_equal(leftovers(), 0);
+}
+
+static void kill_in_the_middle_keeps_the_old(void **state)
+{
+	int status;
+	pid_t pid;
+
+	write_file(path, "old");
+	pid = fork();
+	if (pid == 0) {
+		struct dt_tmpfile t;
+
+		if (dt_tmpfile_open(&t, path, NULL) < 0)
+			_exit(1);
+		fputs("half", t.f);
+		fflush(t.f);
+		kill(getpid(), SIGKILL);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+	assert_content(path, "old");
+	assert_int_equal(leftovers(), 1); /* what remains has another name */
+}
+
+static void full_disk_keeps_the_old(void **state)
+{
+	struct rlimit was, small;
+	struct dt_err err = {0};
+	struct dt_tmpfile t;
+
+	write_file(path, "old");
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+	small = was;
+	small.rlim_cur = 1000;
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+	assert_int_equal(dt_tmpfile_open(&t, path, &err), 0);
+	for (int i = 0; i < 10000; i++)
+		fputc('x', t.f);
+	assert_true(dt_tmpfile_commit(&t, &err) < 0);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+	signal(SIGXFSZ, SIG_DFL);
+	assert_non_null(strstr(err.msg, path));
+	assert_content(path, "old");
+	assert_int_equal(leftovers(), 0);
+}
+
+static void devices_are_written_not_replaced(void **state)
+{
+	struct dt_err err = {0};
+	struct dt_tmpfile t;
+	char fifo[160], got[16] = "";
+	struct stat st;
+	int fd;
+
+	assert_int_equal(dt_tmpfile_open(&t, "/dev/full", &err), 0);
+	fputs("x", t.f);
+	assert_int_equal(dt_tmpfile_commit(&t, &err), -ENOSPC);
+	assert_int_equal(stat("/dev/full", &st), 0);
+	assert_true(S_ISCHR(st.st_mode));
+
+	snprintf(fifo, sizeof(fifo), "%s/fifo", dir);
+	assert_int_equal(mkfifo(fifo, 0600), 0);
+	fd = open(fifo, O_RDWR);
+	assert_int_equal(dt_tmpfile_open(&t, fifo, &err), 0);
+	fputs("through", t.f);
+	assert_int_equal(dt_tmpfile_commit(&t, &err), 0);
+	assert_int_equal(read(fd, got, sizeof(got)), 7);
+	assert_string_equal(got, "through");
+	close(fd);
+	assert_int_equal(stat(fifo, &st), 0);
+	assert_true(S_ISFIFO(st.st_mode));
+}
+
+static void impossible_places(void **state)
+{
+	struct dt_err err = {0};
+	struct dt_tmpfile t;
+
+	assert_int_equal(dt_tmpfile_open(&t, "/nonexistent/x", &err), -ENOENT);
+	assert_non_null(strstr(err.msg, "/nonexistent/x"));
+	assert_int_equal(dt_tmpfile_open(&t, dir, &err), -EISDIR);
+}
+
+static void folders(void **state)
+{
+	char deep[160], link[160], file[200], target[64] = "";
+	struct dt_err err = {0};
+
+	snprintf(deep, sizeof(deep), "%s/a/b/c", dir);
+	assert_int_equal(dt_mkdir_p(deep, &err), 0);
+	assert_int_equal(dt_mkdir_p(deep, &err), 0); /* already there */
+	snprintf(file, sizeof(file), "%s/file", deep);
+	write_file(file, "x");
+	assert_int_equal(dt_mkdir_p(file, &err), -ENOTDIR); /* a file in its place */
+	assert_int_equal(dt_fsync_dir(deep, &err), 0);
+	assert_int_equal(dt_fsync_path(file, &err), 0);
+	assert_int_equal(dt_fsync_path("/nonexistent", &err), -ENOENT);
+
+	snprintf(link, sizeof(link), "%s/latest", dir);
+	assert_int_equal(dt_symlink_replace("a", link, &err), 0);
+	assert_int_equal(dt_symlink_replace("a/b", link, &err), 0);
+	assert_int_equal(readlink(link, target, sizeof(target) - 1), 3);
+	assert_string_equal(target, "a/b");
+	assert_int_equal(leftovers(), 0);
+
+	assert_int_equal(dt_remove_tree(link, &err), 0); /* the link, not what it points to */
+	assert_int_equal(access(deep, F_OK), 0);
+	snprintf(deep, sizeof(deep), "%s/a", dir);
+	assert_int_equal(dt_remove_tree(deep, &err), 0);
+	assert_int_equal(access(deep, F_OK), -1);
+	assert_int_equal(dt_remove_tree(deep, &err), 0); /* missing is no error */
+}
+
+/* Runs dt_close_stdout in a child whose stdout is fd, after writing bytes; returns its errno. */
+static int close_stdout_on(int fd, int bytes)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		signal(SIGPIPE, SIG_IGN);
+		dup2(fd, 1);
+		for (int i = 0; i < bytes; i++)
+			putchar('x');
+		_exit(-dt_close_stdout(NULL));
+	}
+	waitpid(pid, &status, 0);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void close_stdout(void **state)
+{
+	int full = open("/dev/full", O_WRONLY), null = open("/dev/null", O_WRONLY), p[2];
+
+	fflush(stdout);
+	assert_int_equal(close_stdout_on(null, 10), 0);
+	assert_int_equal(close_stdout_on(full, 0), 0);
+	assert_int_equal(close_stdout_on(full, 10), ENOSPC);
+	assert_int_not_equal(close_stdout_on(full, 100001), 0);
+	assert_int_equal(pipe(p), 0);
+	close(p[0]);
+	assert_int_equal(close_stdout_on(p[1], 10), EPIPE);
+	assert_int_equal(close_stdout_on(p[1], 1 << 16), EPIPE);
+	close(p[1]);
+	close(full);
+	close(null);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(commit_replaces),
+		T(abort_keeps_the_old),
+		T(kill_in_the_middle_keeps_the_old),
+		T(full_disk_keeps_the_old),
+		T(devices_are_written_not_replaced),
+		T(impossible_places),
+		T(folders),
+		cmocka_unit_test(close_stdout),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,364 @@
+/* Serves a checkpoint: an OpenAI-compatible HTTP server, or prompts in and completions out on a pipe. */
+#include "base/log.h"
+#include "base/opt.h"
+#include "base/progress.h"
+#include "base/tmpfile.h"
+#include "base/units.h"
+#include "ckpt/ckpt.h"
+#include "nn/infer.h"
+#include "serve/batch.h"
+#include "serve/http.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MAX_BODY     (8 << 20) /* bytes */
+#define READ_TIMEOUT 60	       /* seconds to send a request, or between two */
+#define STUCK_AFTER  120       /* seconds a step may take before /health says 503 */
+
+struct options {
+	bool batch;
+	const char *ckpt, *name, *key_file, *host;
+	int64_t seqs, tokens, len, block, threads, port, queue;
+	uint64_t cache;
+	bool given_tokens, given_name;
+	int precision;
+	double timeout;
+};
+
+struct server { /* what loading makes, in order */
+	struct dt_dev *dev;
+	struct dt_ckpt *ck;
+	struct dt_tokenizer *tok;
+	struct dt_infer *model;
+	struct dt_engine *engine;
+};
+
+static int forward(void *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
+{
+	return dt_infer_forward(m, b, logits, err);
+}
+
+/* The tokenizer the model was trained with travels in the checkpoint. */
+static int open_tokenizer(struct server *s, const struct dt_config *c, struct dt_err *err)
+{
+	const json_t *t = json_object_get(dt_ckpt_meta(s->ck), "tokenizer");
+	const json_t *text = json_object_get(t, "text");
+	int rc;
+
+	if (!json_is_string(text)) {
+		dt_err_set(err, -ENOENT, "checkpoint '%s' carries no tokenizer", dt_ckpt_path(s->ck));
+		dt_err_hint(err, "train it on a dataset that dt-dataset built, which carries one");
+		return -ENOENT;
+	}
+	rc = dt_tokenizer_from_text(json_string_value(text), json_string_length(text), &s->tok, err);
+	if (rc < 0)
+		return dt_err_prefix(err, "checkpoint '%s': tokenizer", dt_ckpt_path(s->ck));
+	if (dt_tokenizer_vocab(s->tok) > c->vocab)
+		return dt_err_set(err, -EINVAL,
+				  "checkpoint '%s': the tokenizer has %d ids and the model only %lld",
+				  dt_ckpt_path(s->ck), dt_tokenizer_vocab(s->tok), (long long)c->vocab);
+	return 0;
+}
+
+/* Blocks of KV cache: what was asked for, else what every sequence at full length needs, within reason. */
+static int64_t cache_blocks(const struct options *o, const struct dt_config *c, struct dt_err *err)
+{
+	enum dt_dtype dtype = o->precision ? DT_F32 : DT_BF16;
+	uint64_t bytes = 2 * (uint64_t)(c->layers * c->kv_heads * c->head_dim * o->block) *
+			 (uint64_t)dt_dtype_size(dtype);
+	uint64_t one = (uint64_t)((o->len + o->block - 1) / o->block), all = one * (uint64_t)o->seqs;
+	uint64_t quarter = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 4;
+	uint64_t n = (o->cache ? o->cache : quarter) / bytes;
+	char have[32], need[32];
+
+	if (n > all)
+		n = all;
+	if (n >= one && n <= INT32_MAX / (uint64_t)o->block)
+		return (int64_t)n;
+	dt_err_set(err, -ENOSPC, "a KV cache of %s does not hold one sequence of %lld tokens, which takes %s",
+		   dt_format_size(o->cache ? o->cache : quarter, have, sizeof(have)), (long long)o->len,
+		   dt_format_size(one * bytes, need, sizeof(need)));
+	dt_err_hint(err, "lower --max-model-len, or give --kv-cache-mem");
+	return -ENOSPC;
+}
+
+static void set_eos(struct dt_engine_model *m, const struct dt_tokenizer *tok, const struct dt_config *c)
+{
+	int32_t eot = dt_tokenizer_eot(tok);
+
+	if (eot >= 0)
+		m->eos[m->neos++] = eot;
+	if (c->eos >= 0 && c->eos < c->vocab && c->eos != eot)
+		m->eos[m->neos++] = (int32_t)c->eos;
+}
+
+static int load(struct server *s, struct options *o, const struct dt_log *log, struct dt_err *err)
+{
+	struct dt_engine_params ep = {.queue = (int)o->queue, .stuck_after = STUCK_AFTER};
+	struct dt_infer_params ip = {.dtype = o->precision ? DT_F32 : DT_BF16};
+	uint64_t weights, cache, work;
+	struct dt_config c;
+	char text[3][32];
+	double t0 = dt_now();
+	int64_t blocks;
+	int rc = dt_ckpt_open(o->ckpt, &s->ck, err);
+
+	if (rc < 0)
+		return rc;
+	rc = dt_config_from_json(json_object_get(dt_ckpt_meta(s->ck), "model"), &c, err);
+	if (rc < 0)
+		return dt_err_prefix(err, "checkpoint '%s'", o->ckpt);
+	rc = open_tokenizer(s, &c, err);
+	if (rc < 0)
+		return rc;
+	if (o->len == 0)
+		o->len = c.max_seq;
+	if (o->len > c.max_seq)
+		return dt_err_set(err, -EINVAL,
+				  "--max-model-len %lld is more than the model's %lld positions",
+				  (long long)o->len, (long long)c.max_seq);
+	blocks = cache_blocks(o, &c, err);
+	if (blocks < 0)
+		return (int)blocks;
+	rc = dt_dev_open(&s->dev, DT_DEV_CPU, 0, (int)o->threads);
+	if (rc < 0)
+		return dt_err_sys(err, rc, "cannot open the processor as a device");
+	ip.max_tokens = ep.max_tokens = (int)o->tokens;
+	ip.max_seqs = ep.max_seqs = (int)o->seqs;
+	ip.blocks = ep.blocks = (int)blocks;
+	ip.block_size = ep.block_size = (int)o->block;
+	rc = dt_infer_open(&s->model, s->dev, s->ck, &ip, err);
+	if (rc < 0)
+		return rc;
+	dt_ckpt_close(s->ck);
+	s->ck = NULL;
+	ep.max_len = (int)o->len;
+	ep.tok = s->tok;
+	ep.model = (struct dt_engine_model){.m = s->model, .forward = forward, .vocab = (int)c.vocab};
+	set_eos(&ep.model, s->tok, &c);
+	rc = dt_engine_open(&s->engine, &ep, err);
+	if (rc < 0)
+		return rc;
+	dt_infer_bytes(s->model, &weights, &cache, &work);
+	dt_log_msg(log,
+		   "loaded '%s' in %.1f s: %s of weights, %s of KV cache for %lld tokens, %s of workspace",
+		   o->ckpt, dt_now() - t0, dt_format_size(weights, text[0], sizeof(text[0])),
+		   dt_format_size(cache, text[1], sizeof(text[1])), (long long)(blocks * o->block),
+		   dt_format_size(work, text[2], sizeof(text[2])));
+	return 0;
+}
+
+static void unload(struct server *s)
+{
+	dt_engine_close(s->engine);
+	dt_infer_close(s->model);
+	dt_tokenizer_close(s->tok);
+	dt_ckpt_close(s->ck);
+	dt_dev_close(s->dev);
+}
+
+#define MAX_KEYS 1024
+
+/* One key a line; blank lines and those beginning with # are skipped. The keys point into *ret_text. */
+static int read_keys(const char *path, char **ret_text, char **keys, struct dt_err *err)
+{
+	size_t n;
+	char *save = NULL;
+	int nkeys = 0, rc = dt_read_file(path, 1 << 20, ret_text, &n, err);
+
+	if (rc < 0)
+		return rc;
+	for (char *k = strtok_r(*ret_text, " \t\r\n", &save); k; k = strtok_r(NULL, "\r\n", &save)) {
+		k += strspn(k, " \t");
+		if (*k == '#' || !*k)
+			continue;
+		if (nkeys == MAX_KEYS)
+			return dt_err_set(err, -E2BIG, "'%s' has more than %d keys", path, MAX_KEYS);
+		keys[nkeys++] = k;
+	}
+	if (nkeys == 0)
+		return dt_err_set(err, -EINVAL, "'%s' holds no key", path);
+	return nkeys;
+}
+
+static int run_batch(struct options *o, const struct dt_log *log)
+{
+	struct dt_log *l = &(struct dt_log){.f = log->f, .name = log->name, .rank = -1};
+	struct dt_batch_params p = {.fd = STDIN_FILENO,
+				    .out = stdout,
+				    .window = (int)(o->seqs + (o->queue < o->seqs ? o->queue : o->seqs)),
+				    .request_timeout = o->timeout,
+				    .log = l};
+	struct server s = {0};
+	struct dt_err err;
+	int64_t failed = load(&s, o, log, &err);
+	int status = DT_EXIT_OK;
+
+	if (failed == 0)
+		failed = dt_batch_run(s.engine, &p, &err);
+	if (failed == -EPIPE) {
+		status = DT_EXIT_FAILED; /* the reader has seen enough: nothing to say */
+	} else if (failed < 0) {
+		dt_log_err(log, &err);
+		status = DT_EXIT_FAILED;
+	} else if (failed > 0) {
+		dt_log_msg(log, "%lld line%s failed", (long long)failed, failed == 1 ? "" : "s");
+		status = DT_EXIT_FAILED;
+	}
+	unload(&s);
+	return status;
+}
+
+/* Until SIGTERM or SIGINT; then no new work, and out once what runs is done. A second signal ends at once. */
+static void serve_until_signal(const sigset_t *set, struct dt_http *http, struct dt_engine *e,
+			       const struct dt_log *log)
+{
+	const struct timespec tick = {.tv_nsec = 50000000};
+	int sig;
+
+	sigwait(set, &sig);
+	dt_engine_drain(e);
+	dt_log_msg(log, "%s: no new requests; waiting for %d to finish", strsignal(sig),
+		   dt_http_active(http));
+	while (dt_http_active(http) > 0 || dt_engine_wait_idle(e, 0) > 0) {
+		if (sigtimedwait(set, NULL, &tick) > 0) {
+			dt_log_msg(log, "a second signal: ending with requests unfinished");
+			_exit(DT_EXIT_FAILED);
+		}
+	}
+}
+
+static int run_http(struct options *o, const struct dt_log *log)
+{
+	struct dt_http_params p = {.host = o->host,
+				   .port = (int)o->port,
+				   .model_name = o->name ? o->name : o->ckpt,
+				   .max_body = MAX_BODY,
+				   .max_connections = (int)(o->seqs + o->queue) + 64,
+				   .read_timeout = READ_TIMEOUT,
+				   .request_timeout = o->timeout};
+	char *key_text = NULL, *keys[MAX_KEYS];
+	struct dt_http *http = NULL;
+	struct server s = {0};
+	struct dt_err err;
+	sigset_t set;
+	int rc = 0;
+
+	/* Every thread started from here on inherits the mask, so signals come to sigwait alone. */
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	if (o->key_file) {
+		rc = p.nkeys = read_keys(o->key_file, &key_text, keys, &err);
+		p.keys = keys;
+	}
+	if (rc >= 0)
+		rc = dt_http_open(&http, &p, &err);
+	if (rc >= 0)
+		rc = load(&s, o, log, &err);
+	if (rc >= 0) {
+		dt_http_serve(http, s.engine);
+		dt_log_msg(log, "serving '%s' on %s", p.model_name, dt_http_url(http));
+		printf("%s\n", dt_http_url(http));
+		if (fflush(stdout) == EOF)
+			rc = dt_err_sys(&err, -errno, "cannot write to standard output");
+	}
+	if (rc >= 0)
+		serve_until_signal(&set, http, s.engine, log);
+	if (rc < 0)
+		dt_log_err(log, &err);
+	dt_http_close(http);
+	unload(&s);
+	free(key_text);
+	return rc < 0 ? DT_EXIT_FAILED : DT_EXIT_OK;
+}
+
+int main(int argc, char **argv)
+{
+	struct options o = {.host = "127.0.0.1",
+			    .seqs = 64,
+			    .tokens = 512,
+			    .block = 16,
+			    .port = 8000,
+			    .queue = 256,
+			    .timeout = 600};
+	const struct dt_opt opts[] = {
+		{"batch", 0, DT_OPT_FLAG, &o.batch, .help = "read prompts as JSON Lines, write completions"},
+		{"model-dir", 0, DT_OPT_STR, &o.ckpt, "CKPT", "the checkpoint, as an option",
+		 .complete = DT_COMPLETE_DIR},
+		{"precision", 0, DT_OPT_CHOICE, &o.precision, "bf16|f32",
+		 "type of weights, activations and cache (default bf16)"},
+		{"threads", 0, DT_OPT_INT, &o.threads, "N", "threads of the model (default: all processors)",
+		 .min = 0, .max = 4096},
+		DT_OPT_HEADING("Batching and memory"),
+		{"max-num-seqs", 0, DT_OPT_INT, &o.seqs, "N", "sequences that run together (default 64)",
+		 .min = 1, .max = 4096},
+		{"max-num-batched-tokens", 0, DT_OPT_INT, &o.tokens, "N", "tokens of one step (default 512)",
+		 .min = 1, .max = 1 << 20, .given = &o.given_tokens},
+		{"max-model-len", 0, DT_OPT_INT, &o.len, "N",
+		 "tokens of a sequence, prompt and output (default: the model's)", .min = 1, .max = 1 << 24},
+		{"block-size", 0, DT_OPT_INT, &o.block, "N", "tokens of a KV cache block (default 16)",
+		 .min = 1, .max = 1024},
+		{"kv-cache-mem", 0, DT_OPT_SIZE, &o.cache, "SIZE",
+		 "memory of the KV cache (default: what all sequences need, at most a quarter of the "
+		 "machine's)"},
+		{"queue", 0, DT_OPT_INT, &o.queue, "N", "requests that may wait; more get 503 (default 256)",
+		 .min = 0, .max = 65536},
+		{"request-timeout", 0, DT_OPT_REAL, &o.timeout, "SECONDS",
+		 "longest time for one request (default 600)", .min = 1, .max = 1e6},
+		DT_OPT_HEADING("Server"),
+		{"host", 0, DT_OPT_STR, &o.host, "ADDRESS", "address to listen on (default 127.0.0.1)"},
+		{"port", 0, DT_OPT_INT, &o.port, "N", "port to listen on, 0 for any free one (default 8000)",
+		 .min = 0, .max = 65535},
+		{"served-model-name", 0, DT_OPT_STR, &o.name, "NAME",
+		 "the model's name in the API (default: CKPT as given)", .given = &o.given_name},
+		{"api-key-file", 0, DT_OPT_STR, &o.key_file, "FILE",
+		 "keys, one a line; every route but /health then asks for one", .complete = DT_COMPLETE_FILE},
+		DT_OPT_END};
+	static const char *const examples[] = {
+		"dt-serve run/latest --port 8000",
+		"jq -c '{prompt: .question}' q.jsonl | dt-serve --batch run/latest | jq -r .text", NULL};
+	const struct dt_program prog = {.name = "dt-serve",
+					.summary = "serve a checkpoint over HTTP or on a pipe",
+					.operands = "[CKPT]",
+					.examples = examples,
+					.opts = opts};
+	const struct dt_log log = {.f = stderr, .name = "dt-serve", .rank = -1};
+	struct dt_err err;
+	int status, n = dt_opt_main(&prog, argc, argv, stdout, stderr, &status);
+
+	if (n < 0)
+		goto out;
+	if (n > 1 || (n == 1) == (o.ckpt != NULL)) {
+		status = dt_opt_usage_error(&prog, stderr, "give one checkpoint");
+		goto out;
+	}
+	if (n == 1)
+		o.ckpt = argv[1];
+	if (!o.given_tokens && o.tokens < o.seqs)
+		o.tokens = o.seqs;
+	if (o.tokens < o.seqs) {
+		status = dt_opt_usage_error(&prog, stderr,
+					    "--max-num-batched-tokens must be at least --max-num-seqs");
+		goto out;
+	}
+	if (o.batch && (o.key_file || o.given_name)) {
+		status = dt_opt_usage_error(&prog, stderr, "--%s does not go with --batch",
+					    o.key_file ? "api-key-file" : "served-model-name");
+		goto out;
+	}
+	status = o.batch ? run_batch(&o, &log) : run_http(&o, &log);
+out:
+	if (dt_close_stdout(&err) < 0) {
+		if (err.code != -EPIPE)
+			dt_log_err(&log, &err);
+		status = DT_EXIT_FAILED;
+	}
+	return status;
+}

@@ -1,0 +1,464 @@
+/* dt-tokenize: trains a byte-level BPE tokenizer, turns text into ids and ids into text. */
+#include "base/json.h"
+#include "base/log.h"
+#include "base/opt.h"
+#include "base/progress.h"
+#include "base/table.h"
+#include "base/tmpfile.h"
+#include "base/units.h"
+#include "data/bpe_train.h"
+#include "data/tokenizer.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { BINARY_NONE, BINARY_U16, BINARY_I32 };
+
+static const char *tokenizer, *out_path;
+static bool lines, null_data, json, special, with_bos, chars;
+static uint64_t vocab = 4096;
+static int64_t min_count = 2;
+static int binary, pattern;
+static struct dt_strs special_tokens;
+static bool vocab_given;
+
+static const struct dt_opt opts[] = {
+	{"tokenizer", 't', DT_OPT_STR, &tokenizer, "T", "'byte', a tokenizer.json, or a folder that holds one",
+	 "encode,decode,info", .complete = DT_COMPLETE_FILE},
+	{"lines", 'l', DT_OPT_FLAG, &lines, NULL, "One record a line (default: all input is one record)",
+	 "encode,decode"},
+	{"null-data", 'z', DT_OPT_FLAG, &null_data, NULL, "Records of text end with a zero byte, not a newline",
+	 "encode,decode"},
+	{"special", 0, DT_OPT_FLAG, &special, NULL,
+	 "Text of special tokens becomes their ids, and their ids this text", "encode,decode"},
+	{"bos", 0, DT_OPT_FLAG, &with_bos, NULL, "Start each record with the token that starts a text", "encode"},
+	{"binary", 0, DT_OPT_CHOICE, &binary, "none|u16|i32", "Ids as little-endian numbers, not text",
+	 "encode,decode"},
+	{"json", 'j', DT_OPT_FLAG, &json, NULL, "Print JSON", "encode,info,train"},
+	DT_OPT_HEADING("Training:"),
+	{"out", 'o', DT_OPT_STR, &out_path, "FILE", "Where the tokenizer.json is written", "train",
+	 .complete = DT_COMPLETE_FILE},
+	{"vocab", 'n', DT_OPT_COUNT, &vocab, "N",
+	 "Tokens: bytes, merges and special tokens together (default 4096)", "train", .given = &vocab_given},
+	{"min-count", 0, DT_OPT_INT, &min_count, "N", "Merge pairs seen at least so often (default 2)", "train",
+	 .min = 1, .max = 1e15},
+	{"pattern", 0, DT_OPT_CHOICE, &pattern, "gpt2|llama3|qwen2", "How text is cut into words (default gpt2)",
+	 "train"},
+	{"special-token", 0, DT_OPT_STRS, &special_tokens, "TEXT",
+	 "Add this special token, may be repeated (default <|endoftext|>)", "train"},
+	{"chars", 0, DT_OPT_FLAG, &chars, NULL, "One token for each character seen, no merges across characters",
+	 "train"},
+	DT_OPT_END,
+};
+static const struct dt_command commands[] = {
+	{"train", "FILE...", "Train a byte-level BPE tokenizer on texts"},
+	{"encode", "", "Text on standard input to ids"},
+	{"decode", "", "Ids on standard input to text"},
+	{"info", "", "What a tokenizer is"},
+	{NULL},
+};
+static const char *const examples[] = {
+	"dt-tokenize train --vocab 4096 --out tok.json corpus.txt",
+	"echo 'Hello world' | dt-tokenize encode --tokenizer tok.json",
+	"dt-tokenize encode -t tok.json <a.txt | dt-tokenize decode -t tok.json",
+	NULL,
+};
+static const struct dt_program program = {
+	.name = "dt-tokenize",
+	.summary = "Train a tokenizer, turn text into ids and ids into text.",
+	.examples = examples,
+	.opts = opts,
+	.commands = commands,
+};
+
+static void show_progress(void *ctx, int64_t done, int64_t total)
+{
+	struct dt_progress *p = ctx;
+
+	p->total = (uint64_t)total;
+	dt_progress_set(p, (uint64_t)done);
+}
+
+static int add_files(struct dt_bpe_trainer *tr, int n, char **paths, uint64_t *ret_bytes, struct dt_err *err)
+{
+	struct dt_progress p;
+	struct stat st;
+	uint64_t total = 0, done = 0;
+	int rc = 0;
+
+	for (int i = 0; i < n; i++)
+		total += stat(paths[i], &st) == 0 ? (uint64_t)st.st_size : 0;
+	dt_progress_start(&p, stderr, "counting", total, true);
+	for (int i = 0; i < n && rc == 0; i++) {
+		char *text;
+		size_t len;
+
+		rc = dt_read_file(paths[i], SIZE_MAX / 4, &text, &len, err);
+		if (rc < 0)
+			break;
+		rc = dt_bpe_trainer_add(tr, text, len, err);
+		done += len;
+		free(text);
+		dt_progress_set(&p, done);
+	}
+	dt_progress_end(&p);
+	*ret_bytes = done;
+	return rc;
+}
+
+static int save(const char *text, size_t n, struct dt_err *err)
+{
+	struct dt_tmpfile f;
+	int rc = dt_tmpfile_open(&f, out_path, err);
+
+	if (rc < 0)
+		return rc;
+	fwrite(text, 1, n, f.f);
+	fputc('\n', f.f);
+	return dt_tmpfile_commit(&f, err);
+}
+
+static int report(const char *text, size_t n, uint64_t bytes, struct dt_err *err)
+{
+	struct dt_tokenizer_info info;
+	struct dt_tokenizer *t;
+	int rc = dt_tokenizer_from_text(text, n, &t, err);
+
+	if (rc < 0)
+		return rc;
+	dt_tokenizer_describe(t, &info);
+	if (json) {
+		json_t *o = json_pack("{s:i, s:s, s:i, s:I, s:s, s:I}", "schema", 1, "path", out_path, "vocab",
+				      dt_tokenizer_vocab(t), "merges", (json_int_t)info.merges, "hash",
+				      dt_tokenizer_hash(t), "input_bytes", (json_int_t)bytes);
+
+		rc = dt_json_write_line(stdout, o, err);
+		json_decref(o);
+	} else {
+		printf("%s: %d tokens, %lld merges, hash %s\n", out_path, dt_tokenizer_vocab(t),
+		       (long long)info.merges, dt_tokenizer_hash(t));
+	}
+	dt_tokenizer_close(t);
+	return rc;
+}
+
+static int do_train(int n, char **paths, struct dt_err *err)
+{
+	static const char *const eot[] = {"<|endoftext|>", NULL};
+	const char *mine[DT_STRS_MAX + 1] = {0};
+	struct dt_bpe_train_options o = {.min_count = min_count, .pattern = (enum dt_bpe_pattern)pattern};
+	struct dt_bpe_trainer *tr = NULL;
+	struct dt_progress p;
+	char *text = NULL;
+	uint64_t bytes = 0;
+	size_t len;
+	int rc;
+
+	memcpy(mine, special_tokens.v, (size_t)special_tokens.n * sizeof(*mine));
+	o.vocab = (int32_t)vocab;
+	o.chars = chars;
+	o.special = special_tokens.n ? mine : chars ? NULL : eot;
+	rc = dt_bpe_trainer_new(&o, &tr, err);
+	if (rc == 0)
+		rc = add_files(tr, n, paths, &bytes, err);
+	if (rc == 0) {
+		dt_progress_start(&p, stderr, "merging", vocab, false);
+		rc = dt_bpe_trainer_run(tr, show_progress, &p, &text, &len, err);
+		dt_progress_end(&p);
+	}
+	if (rc == 0)
+		rc = save(text, len, err);
+	if (rc == 0)
+		rc = report(text, len, bytes, err);
+	free(text);
+	dt_bpe_trainer_free(tr);
+	return rc;
+}
+
+static int put_ids(const int32_t *ids, size_t n, size_t bytes, struct dt_err *err)
+{
+	if (json) {
+		json_t *list = json_array(), *o;
+		int rc;
+
+		for (size_t i = 0; i < n; i++)
+			json_array_append_new(list, json_integer(ids[i]));
+		o = json_pack("{s:i, s:I, s:I, s:o}", "schema", 1, "tokens", (json_int_t)n, "text_bytes",
+			      (json_int_t)bytes, "ids", list);
+		rc = dt_json_write_line(stdout, o, err);
+		json_decref(o);
+		return rc;
+	}
+	for (size_t i = 0; i < n && binary; i++) {
+		unsigned char b[4] = {(unsigned char)ids[i], (unsigned char)(ids[i] >> 8),
+				      (unsigned char)(ids[i] >> 16), (unsigned char)(ids[i] >> 24)};
+
+		fwrite(b, 1, binary == BINARY_U16 ? 2 : 4, stdout);
+	}
+	for (size_t i = 0; i < n && !binary; i++)
+		printf(i ? " %d" : "%d", ids[i]);
+	if (!binary)
+		putchar('\n');
+	return ferror(stdout) ? dt_err_sys(err, -errno, "cannot write to standard output") : 0;
+}
+
+static int encode_one(const struct dt_tokenizer *t, const char *s, size_t n, struct dt_err *err)
+{
+	int32_t *ids, *p;
+	size_t len;
+	int rc = dt_tokenizer_encode(t, s, n, special, &ids, &len, err);
+
+	if (rc < 0)
+		return rc;
+	if (with_bos && dt_tokenizer_bos(t) >= 0) {
+		p = realloc(ids, (len + 1) * sizeof(*ids));
+		if (!p) {
+			free(ids);
+			return dt_err_sys(err, -ENOMEM, "cannot encode");
+		}
+		ids = p;
+		memmove(ids + 1, ids, len++ * sizeof(*ids));
+		ids[0] = dt_tokenizer_bos(t);
+	}
+	rc = put_ids(ids, len, n, err);
+	free(ids);
+	return rc;
+}
+
+/* Calls fn with each record of standard input, without what ends it. */
+static int each_record(const struct dt_tokenizer *t, bool whole, int end,
+		       int (*fn)(const struct dt_tokenizer *t, const char *s, size_t n, struct dt_err *err),
+		       struct dt_err *err)
+{
+	char *s = NULL;
+	size_t cap = 0, number = 0;
+	ssize_t n;
+	int rc = 0;
+
+	if (whole) {
+		rc = dt_read_file("-", SIZE_MAX / 4, &s, &cap, err);
+		if (rc < 0)
+			return rc;
+		rc = fn(t, s, cap, err);
+		free(s);
+		return rc;
+	}
+	while (rc == 0 && (errno = 0, n = getdelim(&s, &cap, end, stdin)) >= 0) {
+		number++;
+		if (n && s[n - 1] == end)
+			n--;
+		rc = fn(t, s, (size_t)n, err);
+		if (rc < 0)
+			dt_err_prefix(err, "record %zu", number);
+	}
+	free(s);
+	if (rc == 0 && ferror(stdin))
+		rc = dt_err_sys(err, errno ? -errno : -EIO, "cannot read standard input");
+	return rc;
+}
+
+static int do_encode(const struct dt_tokenizer *t, struct dt_err *err)
+{
+	if (binary == BINARY_U16 && dt_tokenizer_vocab(t) > 65536)
+		return dt_err_set(err, -ERANGE, "a vocabulary of %d does not fit u16: use --binary i32",
+				  dt_tokenizer_vocab(t));
+	if (with_bos && dt_tokenizer_bos(t) < 0)
+		return dt_err_set(err, -EINVAL, "'%s' has no token that starts a text", tokenizer);
+	return each_record(t, !lines && !null_data, null_data ? '\0' : '\n', encode_one, err);
+}
+
+static int parse_binary(const char *s, size_t n, int32_t **ret, size_t *ret_n, struct dt_err *err)
+{
+	size_t each = binary == BINARY_U16 ? 2 : 4, count = n / each;
+	const unsigned char *u = (const unsigned char *)s;
+	int32_t *ids;
+
+	if (n % each)
+		return dt_err_set(err, -EINVAL, "%zu bytes are not a whole number of ids", n);
+	ids = malloc((count + 1) * sizeof(*ids));
+	if (!ids)
+		return dt_err_sys(err, -ENOMEM, "cannot decode");
+	for (size_t i = 0; i < count; i++, u += each)
+		ids[i] = each == 2 ? u[0] | u[1] << 8
+				   : (int32_t)(u[0] | u[1] << 8 | u[2] << 16 | (uint32_t)u[3] << 24);
+	*ret = ids;
+	*ret_n = count;
+	return 0;
+}
+
+static int parse_text(const char *s, size_t n, int32_t **ret, size_t *ret_n, struct dt_err *err)
+{
+	int32_t *ids = malloc((n / 2 + 1) * sizeof(*ids));
+	size_t at = 0, count = 0;
+
+	if (!ids)
+		return dt_err_sys(err, -ENOMEM, "cannot decode");
+	for (;;) {
+		size_t from;
+		int64_t v = 0;
+
+		while (at < n && isspace((unsigned char)s[at]))
+			at++;
+		if (at == n)
+			break;
+		for (from = at; at < n && isdigit((unsigned char)s[at]) && v <= INT32_MAX; at++)
+			v = 10 * v + (s[at] - '0');
+		if (at == from || v > INT32_MAX || (at < n && !isspace((unsigned char)s[at]))) {
+			while (at < n && at < from + 20 && isgraph((unsigned char)s[at]))
+				at++;
+			free(ids);
+			return dt_err_set(err, -EINVAL, "'%.*s' is not an id", (int)(at - from), s + from);
+		}
+		ids[count++] = (int32_t)v;
+	}
+	*ret = ids;
+	*ret_n = count;
+	return 0;
+}
+
+static int decode_one(const struct dt_tokenizer *t, const char *s, size_t n, struct dt_err *err)
+{
+	int32_t *ids;
+	char *text;
+	size_t len;
+	int rc = (binary ? parse_binary : parse_text)(s, n, &ids, &len, err);
+
+	if (rc < 0)
+		return rc;
+	rc = dt_tokenizer_decode(t, ids, len, special, &text, &len, err);
+	free(ids);
+	if (rc < 0)
+		return rc;
+	fwrite(text, 1, len, stdout);
+	if (null_data || lines)
+		putchar(null_data ? '\0' : '\n');
+	free(text);
+	return ferror(stdout) ? dt_err_sys(err, -errno, "cannot write to standard output") : 0;
+}
+
+static int show_info(const struct dt_tokenizer *t, struct dt_err *err)
+{
+	struct dt_tokenizer_info i;
+	struct dt_table *table;
+
+	dt_tokenizer_describe(t, &i);
+	if (json) {
+		json_t *list = json_array(), *o;
+		int rc;
+
+		for (int k = 0; k < i.patterns; k++)
+			json_array_append_new(list, json_string(i.pattern[k]));
+		o = json_pack("{s:i, s:s, s:i, s:I, s:i, s:i, s:i, s:i, s:s, s:o, s:s}", "schema", 1, "kind", i.kind,
+			      "vocab", dt_tokenizer_vocab(t), "merges", (json_int_t)i.merges, "added_tokens", i.added,
+			      "special_tokens", i.special, "eot_id", dt_tokenizer_eot(t), "bos_id",
+			      dt_tokenizer_bos(t), "normalizer", i.normalizer, "patterns", list, "hash",
+			      dt_tokenizer_hash(t));
+		rc = dt_json_write_line(stdout, o, err);
+		json_decref(o);
+		return rc;
+	}
+	table = dt_table_new("property|value");
+	dt_table_cell(table, "kind");
+	dt_table_cell(table, "%s", i.kind);
+	dt_table_cell(table, "vocabulary");
+	dt_table_cell(table, "%d", dt_tokenizer_vocab(t));
+	dt_table_cell(table, "merges");
+	dt_table_cell(table, "%lld", (long long)i.merges);
+	dt_table_cell(table, "added tokens");
+	dt_table_cell(table, "%d, of which special %d", i.added, i.special);
+	for (int k = 0; k < 2; k++) {
+		int32_t id = k ? dt_tokenizer_bos(t) : dt_tokenizer_eot(t);
+		size_t n = 0;
+		const char *s = dt_tokenizer_piece(t, id, true, &n);
+
+		dt_table_cell(table, k ? "start of text" : "end of text");
+		if (s)
+			dt_table_cell(table, "%d %.*s", id, (int)n, s);
+		else
+			dt_table_cell(table, "none");
+	}
+	dt_table_cell(table, "normalizer");
+	dt_table_cell(table, "%s", *i.normalizer ? i.normalizer : "none");
+	for (int k = 0; k < i.patterns; k++) {
+		dt_table_cell(table, "pattern");
+		dt_table_cell(table, "%s", i.pattern[k]);
+	}
+	dt_table_cell(table, "hash");
+	dt_table_cell(table, "%s", dt_tokenizer_hash(t));
+	dt_table_print(table, stdout);
+	dt_table_free(table);
+	return 0;
+}
+
+static int run(const char *command, int n, char **args, struct dt_err *err)
+{
+	struct dt_tokenizer *t;
+	int rc;
+
+	if (!strcmp(command, "train"))
+		return do_train(n, args, err);
+	rc = dt_tokenizer_open(tokenizer, &t, err);
+	if (rc < 0)
+		return rc;
+	if (!strcmp(command, "encode"))
+		rc = do_encode(t, err);
+	else if (!strcmp(command, "decode"))
+		rc = each_record(t, !lines, '\n', decode_one, err);
+	else
+		rc = show_info(t, err);
+	dt_tokenizer_close(t);
+	return rc;
+}
+
+static int check_usage(const char *command, int n)
+{
+	bool train = !strcmp(command, "train");
+
+	if (train && !out_path)
+		return dt_opt_usage_error(&program, stderr, "train needs --out");
+	if (train && !n)
+		return dt_opt_usage_error(&program, stderr, "train needs a text file");
+	if (train && chars && vocab_given)
+		return dt_opt_usage_error(&program, stderr, "--chars and --vocab exclude each other");
+	if (train && vocab > 1 << 22)
+		return dt_opt_usage_error(&program, stderr, "a vocabulary has at most %d tokens", 1 << 22);
+	if (!train && !tokenizer)
+		return dt_opt_usage_error(&program, stderr, "%s needs --tokenizer", command);
+	if (!train && n)
+		return dt_opt_usage_error(&program, stderr, "%s takes no operands: text comes on standard input", command);
+	if (binary && (json || lines || null_data))
+		return dt_opt_usage_error(&program, stderr,
+					  "--binary does not go with --json, --lines or --null-data");
+	return -1;
+}
+
+int main(int argc, char **argv)
+{
+	struct dt_log log = {.f = stderr, .name = "dt-tokenize", .rank = -1};
+	struct dt_err err = {0};
+	int status, n = dt_opt_main(&program, argc, argv, stdout, stderr, &status);
+
+	if (n < 0)
+		return dt_close_stdout(NULL) < 0 && status == DT_EXIT_OK ? DT_EXIT_FAILED : status;
+	status = check_usage(argv[1], n - 1);
+	if (status >= 0)
+		return status;
+	signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error like a full disk */
+	status = DT_EXIT_OK;
+	if (run(argv[1], n - 1, argv + 2, &err) < 0) {
+		status = DT_EXIT_FAILED;
+		if (err.code != -EPIPE)
+			dt_log_err(&log, &err);
+	}
+	err.code = 0;
+	if (dt_close_stdout(&err) < 0 && status == DT_EXIT_OK) {
+		status = DT_EXIT_FAILED;
+		if (err.code != -EPIPE)
+			dt_log_err(&log, &err);
+	}
+	return status;
+}
