@@ -3,7 +3,7 @@
 #include "base/table.h"
 #include "base/tmpfile.h"
 #include "base/units.h"
-#include "plan/estimate.h"
+#include "plan/fit.h"
 
 #include <errno.h>
 #include <langinfo.h>
@@ -14,32 +14,25 @@
 #include <unistd.h>
 
 #define DEFAULT_SEQ 4096
-#define MAX_STAGES  4096
-#define MAX_SOLVE   (INT64_C(1) << 30)
+#define MAX_BATCH   (1 << 20)
+#define MAX_TOKENS  (1 << 24)
 #define MAX_GPUS    4096
 
 #define SOLVE_CHOICES "no|batch|seq|gpus"
 enum { SOLVE_NOTHING, SOLVE_BATCH, SOLVE_SEQ, SOLVE_GPUS };
 
-static struct args {
-	bool train, serve, list, json, buffers, bars, bars_given, microbatch_given, optimizer_given,
-		seqs_given;
-	const char *layout_text, *explain;
+static struct {
+	struct dt_fit_query q;
+	bool train, list, json, buffers, bars, bars_given, microbatch_given, optimizer_given, seqs_given;
+	const char *layout, *explain;
 	int precision, optimizer, recompute, account, solve, kv;
-	int64_t microbatch, accumulate, seq, loss_chunk, max_seqs, max_len, block, max_tokens;
 	uint64_t gpu_mem;
 	double margin;
-	struct dt_config config;
-	struct dt_layout layout;
 } a = {
-	.layout_text = "dp1",
+	.q = {.microbatch = 1, .max_seqs = 32, .block = 16, .max_tokens = 2048},
+	.layout = "dp1",
 	.precision = DT_WF_BF16,
 	.optimizer = DT_OPTIM_ADAMW,
-	.microbatch = 1,
-	.accumulate = 0,
-	.max_seqs = 32,
-	.block = 16,
-	.max_tokens = 2048,
 	.margin = 5,
 };
 
@@ -53,38 +46,38 @@ static const char *const examples[] = {
 
 static const struct dt_opt opts[] = {
 	{"train", 0, DT_OPT_FLAG, &a.train, NULL, "memory of training; the default"},
-	{"serve", 0, DT_OPT_FLAG, &a.serve, NULL, "memory of serving"},
-	{"layout", 'l', DT_OPT_STR, &a.layout_text, "LAYOUT",
+	{"serve", 0, DT_OPT_FLAG, &a.q.serve, NULL, "memory of serving"},
+	{"layout", 'l', DT_OPT_STR, &a.layout, "LAYOUT",
 	 "how ranks split the work, dp2.tp2.pp2.z1 for example; see dt-layout(7); default dp1"},
 	{"precision", 'p', DT_OPT_CHOICE, &a.precision, DT_WEIGHT_CHOICES,
 	 "type of weights (and activations where it is one that computes); default bf16"},
 	DT_OPT_HEADING("Training"),
 	{"optimizer", 0, DT_OPT_CHOICE, &a.optimizer, DT_OPTIM_CHOICES, "update rule; default adamw",
 	 .given = &a.optimizer_given},
-	{"microbatch", 'b', DT_OPT_INT, &a.microbatch, "SAMPLES",
+	{"microbatch", 'b', DT_OPT_INT, &a.q.microbatch, "SAMPLES",
 	 "samples a rank computes at a time; default 1", .min = 1, .max = 1 << 24,
 	 .given = &a.microbatch_given},
-	{"accumulate", 0, DT_OPT_INT, &a.accumulate, "N",
+	{"accumulate", 0, DT_OPT_INT, &a.q.accumulate, "N",
 	 "microbatches of a step, which bounds those in flight in a pipeline; default twice the stages",
 	 .min = 1, .max = 1 << 24},
-	{"seq", 's', DT_OPT_INT, &a.seq, "TOKENS", "sequence length; default the model's, 4096 at most",
+	{"seq", 's', DT_OPT_INT, &a.q.seq, "TOKENS", "sequence length; default the model's, 4096 at most",
 	 .min = 1, .max = 1 << 24},
 	{"recompute", 0, DT_OPT_CHOICE, &a.recompute, DT_RECOMPUTE_CHOICES,
 	 "what backward computes again instead of keeping; default none"},
-	{"loss-chunk", 0, DT_OPT_INT, &a.loss_chunk, "TOKENS", "rows of logits held at a time", .min = 1,
+	{"loss-chunk", 0, DT_OPT_INT, &a.q.loss_chunk, "TOKENS", "rows of logits held at a time", .min = 1,
 	 .max = 1 << 24},
 	{"account", 0, DT_OPT_CHOICE, &a.account, "auto|" DT_ACCOUNT_CHOICES,
 	 "what is counted: what dt-train allocates (dt), textbook formulas (generic) or what Megatron-LM "
 	 "keeps; default auto: dt for what dt-train can run, else generic"},
 	DT_OPT_HEADING("Serving"),
-	{"max-seqs", 0, DT_OPT_INT, &a.max_seqs, "N", "sequences served at a time; default 32", .min = 1,
+	{"max-seqs", 0, DT_OPT_INT, &a.q.max_seqs, "N", "sequences served at a time; default 32", .min = 1,
 	 .max = 1 << 24, .given = &a.seqs_given},
-	{"max-len", 0, DT_OPT_INT, &a.max_len, "TOKENS",
+	{"max-len", 0, DT_OPT_INT, &a.q.max_len, "TOKENS",
 	 "longest prompt and completion together; default the model's, 4096 at most", .min = 1,
 	 .max = 1 << 30},
-	{"max-tokens", 0, DT_OPT_INT, &a.max_tokens, "TOKENS", "new tokens of one forward pass; default 2048",
-	 .min = 1, .max = 1 << 24},
-	{"block-size", 0, DT_OPT_INT, &a.block, "TOKENS", "tokens a block of the cache holds; default 16",
+	{"max-tokens", 0, DT_OPT_INT, &a.q.max_tokens, "TOKENS",
+	 "new tokens of one forward pass; default 2048", .min = 1, .max = 1 << 24},
+	{"block-size", 0, DT_OPT_INT, &a.q.block, "TOKENS", "tokens a block of the cache holds; default 16",
 	 .min = 1, .max = 1 << 16},
 	{"kv-precision", 0, DT_OPT_CHOICE, &a.kv, "auto|fp32|bf16|fp16",
 	 "type of activations and cache; default that of the weights, bf16 for block formats"},
@@ -113,244 +106,33 @@ static const struct dt_program program = {
 	.opts = opts,
 };
 
-static const struct {
-	const char *how, *text;
-} categories[DT_EST_CAT_N] = {
-	[DT_MEM_WEIGHTS] =
-		{"parameters x bytes an element",
-		 "The parameters this rank holds, in the type it computes in. tp cuts most of them, pp\n"
-		 "gives each rank some of the layers, ZeRO stage 3 divides what is left over dp."},
-	[DT_MEM_MASTER] =
-		{"parameters x 4 bytes",
-		 "The f32 copy the optimizer updates when the weights are 16-bit. ZeRO stage 1 divides\n"
-		 "it over dp. Training in fp32 has none."},
-	[DT_MEM_GRADS] =
-		{"parameters x bytes an element of a gradient",
-		 "Gradients of the rank's parameters, f32 in dt-train, kept over all microbatches of a\n"
-		 "step. ZeRO stage 2 divides them over dp."},
-	[DT_MEM_OPTIM] =
-		{"parameters x 4 bytes x states of the optimizer",
-		 "What the optimizer remembers: two f32 numbers a parameter for adam and adamw, one for\n"
-		 "momentum, rmsprop and adagrad, none for sgd. ZeRO stage 1 divides them over dp."},
-	[DT_MEM_ACTIVATIONS] =
-		{"kept for backward: tokens x elements a token x layers",
-		 "What forward keeps for backward. Grows with the microbatch and the sequence; tp, cp\n"
-		 "and s1 cut it, --recompute trades it for time."},
-	[DT_MEM_LOGITS] =
-		{"rows at a time x vocabulary",
-		 "The output layer's scores and their gradient, on the last stage only. dt-train computes\n"
-		 "them in chunks of rows (--loss-chunk), so they do not grow with the batch."},
-	[DT_MEM_WORKSPACE] =
-		{"tokens x widest tensors of one layer",
-		 "Buffers that layers share and use in turn: gradients of activations, what recomputation\n"
-		 "writes, tables of the rotary embedding."},
-	[DT_MEM_DATA] = {"4 bytes a token, thrice", "Token ids, targets and positions of one microbatch."},
-	[DT_EST_CACHE] =
-		{"sequences x whole blocks x 2 layers kv_heads head_dim",
-		 "Keys and values of every token served, for --max-seqs sequences of --max-len tokens,\n"
-		 "rounded up to whole blocks. tp cuts its heads until each rank has one."},
-};
-
-/* ---- estimating ---- */
-
-struct stage {
-	struct dt_estimate est;
-	int first_rank, ranks;
-};
-
-struct answer {
-	struct stage *stage;
-	int n, worst;
-	enum dt_account account; /* the one used */
-};
-
-static void answer_release(struct answer *r)
-{
-	for (int i = 0; i < r->n; i++)
-		dt_estimate_release(&r->stage[i].est);
-	free(r->stage);
-	memset(r, 0, sizeof(*r));
-}
-
-static enum dt_dtype compute_type(void)
-{
-	static const enum dt_dtype plain[] = {DT_F32, DT_BF16, DT_F16};
-
-	if (a.serve && a.kv > 0)
-		return plain[a.kv - 1];
-	return a.precision < DT_WF_Q8_0 ? plain[a.precision] : DT_BF16;
-}
-
-static int estimate_stage(const struct args *q, int stage, enum dt_account account, struct dt_estimate *ret,
-			  struct dt_err *err)
-{
-	struct dt_train_shape t = {.config = &q->config,
-				   .layout = q->layout,
-				   .at = {.pp = stage},
-				   .microbatch = q->microbatch,
-				   .seq = q->seq,
-				   .compute = compute_type(),
-				   .optim = (enum dt_optim_kind)q->optimizer,
-				   .recompute = (enum dt_recompute)q->recompute,
-				   .loss_chunk = q->loss_chunk};
-	struct dt_serve_shape s = {.config = &q->config,
-				   .layout = q->layout,
-				   .weights = (enum dt_weight_format)q->precision,
-				   .compute = compute_type(),
-				   .max_seqs = q->max_seqs,
-				   .max_len = q->max_len,
-				   .block = q->block,
-				   .max_tokens = q->max_tokens};
-
-	if (q->serve)
-		return dt_estimate_serve(&s, ret, err);
-	return dt_estimate_train(&t, q->accumulate ? q->accumulate : 2 * q->layout.pp, account, ret, err);
-}
-
-/* Every stage's fullest rank: the first of its tensor-parallel group has the larger cuts. */
-static int estimate(const struct args *q, struct answer *ret, struct dt_err *err)
-{
-	struct answer r = {0};
-	int rc = dt_layout_check(&q->layout, &q->config, err);
-
-	if (rc < 0)
-		return rc;
-	r.account = q->account == 0 ? DT_ACCOUNT_DT : (enum dt_account)(q->account - 1);
-	r.stage = calloc((size_t)q->layout.pp, sizeof(*r.stage));
-	if (!r.stage)
-		return dt_err_sys(err, -ENOMEM, "cannot estimate");
-	for (; r.n < q->layout.pp; r.n++) {
-		rc = estimate_stage(q, r.n, r.account, &r.stage[r.n].est, err);
-		/* Stage 0 has the most in flight: what dt covers there it covers on every stage. */
-		if (rc == -ENOTSUP && q->account == 0 && r.n == 0 && !q->serve) {
-			r.account = DT_ACCOUNT_GENERIC;
-			rc = estimate_stage(q, r.n, r.account, &r.stage[r.n].est, err);
-		}
-		if (rc < 0) {
-			answer_release(&r);
-			return rc;
-		}
-		r.stage[r.n].ranks = dt_layout_world(&q->layout) / q->layout.pp;
-		r.stage[r.n].first_rank = r.n * r.stage[r.n].ranks;
-		if (r.stage[r.n].est.peak_bytes > r.stage[r.worst].est.peak_bytes)
-			r.worst = r.n;
-	}
-	*ret = r;
-	return 0;
-}
-
-static uint64_t peak_of(const struct answer *r)
-{
-	return r->stage[r->worst].est.peak_bytes;
-}
-
 static uint64_t budget(void)
 {
 	return (uint64_t)((double)a.gpu_mem * (1 - a.margin / 100));
 }
 
-/* 1: fits, 0: does not, negative: cannot be estimated. */
-static int fits(const struct args *q, struct dt_err *err)
+/* The number that --solve changes. */
+static int64_t *unknown(void)
 {
-	struct answer r;
-	int rc = estimate(q, &r, err);
-
-	if (rc < 0)
-		return rc;
-	rc = peak_of(&r) <= budget();
-	answer_release(&r);
-	return rc;
-}
-
-/* ---- solving ---- */
-
-/* The largest value of one argument that fits, at most max: doubling, then halving the gap. */
-static int solve_largest(int64_t *value, int64_t max, struct dt_err *err)
-{
-	int64_t lo = 0, hi = 1;
-	int rc = 0;
-
-	while (hi <= max) {
-		*value = hi;
-		rc = fits(&a, err);
-		if (rc <= 0)
-			break;
-		lo = hi;
-		hi = hi == max ? max + 1 : hi > max / 2 ? max : 2 * hi;
-	}
-	if (rc < 0 && rc != -ERANGE) /* too many tokens for one microbatch is too large, not wrong */
-		return rc;
-	while (hi - lo > 1) {
-		*value = lo + (hi - lo) / 2;
-		rc = fits(&a, err);
-		if (rc < 0 && rc != -ERANGE)
-			return rc;
-		if (rc > 0)
-			lo = *value;
-		else
-			hi = *value;
-	}
-	*value = lo ? lo : 1;
-	return lo > 0;
-}
-
-/*
- * The fewest ranks, a power of two: of the layouts with so many the simplest, ZeRO before tensor parallelism
- * (8 ranks at most, a node) before pipelines. A layout the account cannot estimate is passed over.
- */
-static int solve_gpus(struct dt_err *err)
-{
-	struct args q = a;
-	int estimated = 0, rc;
-
-	for (int n = 1; n <= MAX_GPUS; n *= 2) {
-		for (int pp = 1; pp <= (a.serve ? 1 : n); pp *= 2) {
-			/* Replicas do not make a server smaller: there tp is all ranks. */
-			for (int tp = a.serve ? n : 1; tp <= n / pp && tp <= 8; tp *= 2) {
-				for (int z = 0; z <= (n / pp / tp > 1 ? 3 : 0); z++) {
-					q.layout = (struct dt_layout){n / pp / tp, tp, pp, 1, 1, z, false};
-					if (dt_layout_check(&q.layout, &q.config, NULL) < 0)
-						continue;
-					rc = fits(&q, err);
-					if (rc < 0 && rc != -ENOTSUP)
-						return rc;
-					estimated |= rc >= 0;
-					if (rc > 0) {
-						a.layout = q.layout;
-						return 1;
-					}
-				}
-			}
-		}
-	}
-	return estimated ? 0 : -ENOTSUP;
+	if (a.solve == SOLVE_BATCH)
+		return a.q.serve ? &a.q.max_seqs : &a.q.microbatch;
+	return a.q.serve ? &a.q.max_len : &a.q.seq;
 }
 
 static int solve(struct dt_err *err)
 {
-	int64_t positions = a.config.pos == DT_POS_LEARNED ? a.config.max_seq : MAX_SOLVE;
+	int64_t max = a.solve == SOLVE_BATCH ? MAX_BATCH : MAX_TOKENS;
 
-	switch (a.solve) {
-	case SOLVE_BATCH:
-		return solve_largest(a.serve ? &a.max_seqs : &a.microbatch, 1 << 20, err);
-	case SOLVE_SEQ:
-		return solve_largest(a.serve ? &a.max_len : &a.seq, positions < 1 << 24 ? positions : 1 << 24,
-				     err);
-	default:
-		return solve_gpus(err);
-	}
+	if (a.solve == SOLVE_GPUS)
+		return dt_fit_fewest_ranks(&a.q, MAX_GPUS, budget(), err);
+	if (a.solve == SOLVE_SEQ && a.q.config.pos == DT_POS_LEARNED)
+		max = a.q.config.max_seq;
+	return dt_fit_largest(&a.q, unknown(), max, budget(), err);
 }
 
 static int64_t solved_value(void)
 {
-	switch (a.solve) {
-	case SOLVE_BATCH:
-		return a.serve ? a.max_seqs : a.microbatch;
-	case SOLVE_SEQ:
-		return a.serve ? a.max_len : a.seq;
-	default:
-		return dt_layout_world(&a.layout);
-	}
+	return a.solve == SOLVE_GPUS ? dt_layout_world(&a.q.layout) : *unknown();
 }
 
 /* ---- printing ---- */
@@ -366,43 +148,34 @@ static void print_bar(struct dt_table *t, double share)
 	dt_table_cell(t, "%s", bar);
 }
 
-static void print_heading(const struct answer *r)
+static void print_heading(const struct dt_fit *r)
 {
 	char layout[80], params[24], chosen[24];
 	struct dt_params table;
 	double total = 0;
 
-	if (dt_model_params(&a.config, &table, NULL) == 0) {
+	if (dt_model_params(&a.q.config, &table, NULL) == 0) {
 		total = (double)dt_params_total(&table);
 		dt_params_release(&table);
 	}
-	printf("%s, %s parameters, %s on %s (%d rank%s)\n", a.config.name,
-	       dt_format_count(total, params, sizeof(params)), a.serve ? "served" : "trained",
-	       dt_layout_format(&a.layout, layout, sizeof(layout)), dt_layout_world(&a.layout),
-	       dt_layout_world(&a.layout) == 1 ? "" : "s");
+	printf("%s, %s parameters, %s on %s (%d rank%s)\n", a.q.config.name,
+	       dt_format_count(total, params, sizeof(params)), a.q.serve ? "served" : "trained",
+	       dt_layout_format(&a.q.layout, layout, sizeof(layout)), dt_layout_world(&a.q.layout),
+	       dt_layout_world(&a.q.layout) == 1 ? "" : "s");
 	printf("%s, ", dt_opt_choice_name(DT_WEIGHT_CHOICES, a.precision, chosen, sizeof(chosen)));
-	if (a.serve) {
+	if (a.q.serve) {
 		printf("%lld sequences of %lld tokens, blocks of %lld, %lld tokens a pass\n\n",
-		       (long long)a.max_seqs, (long long)a.max_len, (long long)a.block,
-		       (long long)a.max_tokens);
+		       (long long)a.q.max_seqs, (long long)a.q.max_len, (long long)a.q.block,
+		       (long long)a.q.max_tokens);
 		return;
 	}
 	printf("%s, ", dt_opt_choice_name(DT_OPTIM_CHOICES, a.optimizer, chosen, sizeof(chosen)));
-	printf("microbatch %lld x %lld tokens, ", (long long)a.microbatch, (long long)a.seq);
+	printf("microbatch %lld x %lld tokens, ", (long long)a.q.microbatch, (long long)a.q.seq);
 	printf("recompute %s, ",
 	       dt_opt_choice_name(DT_RECOMPUTE_CHOICES, a.recompute, chosen, sizeof(chosen)));
 	printf("account %s%s\n\n",
 	       dt_opt_choice_name(DT_ACCOUNT_CHOICES, (int)r->account, chosen, sizeof(chosen)),
 	       a.account == 0 && r->account != DT_ACCOUNT_DT ? " (dt-train cannot run this yet)" : "");
-}
-
-static bool category_exact(const struct dt_estimate *e, int cat)
-{
-	bool exact = true;
-
-	for (int i = 0; i < e->n; i++)
-		exact &= e->e[i].cat != cat || e->e[i].exact;
-	return exact;
 }
 
 static void print_categories(const struct dt_estimate *e)
@@ -421,8 +194,8 @@ static void print_categories(const struct dt_estimate *e)
 		dt_table_cell(t, "%.1f%%", 100 * share);
 		if (a.bars)
 			print_bar(t, share);
-		dt_table_cell(t, "%s", category_exact(e, c) ? "exact" : "formula");
-		dt_table_cell(t, "%s", categories[c].how);
+		dt_table_cell(t, "%s", dt_category_exact(e, c) ? "exact" : "formula");
+		dt_table_cell(t, "%s", dt_category_formula(c));
 	}
 	dt_table_end_row(t);
 	dt_table_cell(t, "peak");
@@ -431,7 +204,7 @@ static void print_categories(const struct dt_estimate *e)
 	dt_table_end_row(t);
 	dt_table_print(t, stdout);
 	dt_table_free(t);
-	if (a.serve)
+	if (a.q.serve)
 		return;
 	printf("\nby phase:");
 	for (int p = 0; p < DT_PH_N; p++)
@@ -441,13 +214,13 @@ static void print_categories(const struct dt_estimate *e)
 	putchar('\n');
 }
 
-static void print_stages(const struct answer *r)
+static void print_stages(const struct dt_fit *r)
 {
 	struct dt_table *t = dt_table_new(">stage|ranks|layers|>parameters|>peak|phase|note");
 	char size[24], params[24];
 
 	for (int i = 0; i < r->n; i++) {
-		const struct stage *s = &r->stage[i];
+		const struct dt_fit_stage *s = &r->stage[i];
 
 		dt_table_cell(t, "%d", i);
 		dt_table_cell(t, "%d-%d", s->first_rank, s->first_rank + s->ranks - 1);
@@ -486,7 +259,7 @@ static void print_buffers(const struct dt_estimate *e, int cat)
 		dt_table_cell(t, "%d", count);
 		dt_table_cell(t, "%s", dt_format_size(b->bytes, size, sizeof(size)));
 		dt_table_cell(t, "%s", dt_format_size(b->bytes * (uint64_t)count, size, sizeof(size)));
-		if (a.serve)
+		if (a.q.serve)
 			dt_table_cell(t, "always");
 		else if (b->first == b->last)
 			dt_table_cell(t, "%s", dt_phase_name(b->first));
@@ -511,16 +284,16 @@ static void print_solution(bool solved)
 		printf("no %s fits\n", none[a.solve]);
 	else if (a.solve == SOLVE_GPUS)
 		printf("fewest ranks: %lld, as %s\n", (long long)solved_value(),
-		       dt_layout_format(&a.layout, layout, sizeof(layout)));
+		       dt_layout_format(&a.q.layout, layout, sizeof(layout)));
 	else
 		printf("%s: %lld%s\n",
-		       a.serve && a.solve == SOLVE_BATCH ? "most sequences" : largest[a.solve],
+		       a.q.serve && a.solve == SOLVE_BATCH ? "most sequences" : largest[a.solve],
 		       (long long)solved_value(), a.solve == SOLVE_SEQ ? " tokens" : "");
 }
 
-static void print_verdict(const struct answer *r, bool solved)
+static void print_verdict(const struct dt_fit *r, bool solved)
 {
-	uint64_t peak = peak_of(r), room = budget();
+	uint64_t peak = dt_fit_worst(r)->peak_bytes, room = budget();
 	char mem[24], diff[24];
 
 	if (a.gpu_mem == 0)
@@ -534,109 +307,28 @@ static void print_verdict(const struct answer *r, bool solved)
 	       diff, peak <= room ? "of headroom" : "too much");
 }
 
-/* ---- JSON ---- */
-
-static json_t *json_stage(const struct stage *s, int i)
+static int print_json(const struct dt_fit *f, bool solved, struct dt_err *err)
 {
-	return json_pack("{s:i, s:i, s:i, s:[i,i], s:I, s:I, s:s}", "stage", i, "first_rank", s->first_rank,
-			 "ranks", s->ranks, "layers", s->est.first_layer, s->est.last_layer, "params",
-			 (json_int_t)s->est.params, "peak_bytes", (json_int_t)s->est.peak_bytes, "peak_phase",
-			 dt_phase_name(s->est.peak));
-}
+	json_t *o = dt_fit_json(&a.q, f, a.buffers);
+	uint64_t peak = dt_fit_worst(f)->peak_bytes;
+	char what[16];
+	int rc;
 
-static json_t *json_categories(const struct dt_estimate *e)
-{
-	json_t *list = json_array();
-
-	for (int c = 0; c < DT_EST_CAT_N; c++)
-		if (e->cat_bytes[c])
-			json_array_append_new(
-				list, json_pack("{s:s, s:I, s:f, s:s, s:b}", "name", dt_est_cat_name(c),
-						"bytes", (json_int_t)e->cat_bytes[c], "share",
-						(double)e->cat_bytes[c] / (double)e->peak_bytes, "formula",
-						categories[c].how, "exact", category_exact(e, c)));
-	return list;
-}
-
-static json_t *json_buffers(const struct dt_estimate *e)
-{
-	json_t *list = json_array();
-
-	for (int i = 0; i < e->n; i++)
-		json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:b}", "name",
-						      e->e[i].name, "category", dt_est_cat_name(e->e[i].cat),
-						      "bytes", (json_int_t)e->e[i].bytes, "first_phase",
-						      dt_phase_name(e->e[i].first), "last_phase",
-						      dt_phase_name(e->e[i].last), "formula", e->e[i].formula,
-						      "exact", e->e[i].exact));
-	return list;
-}
-
-static json_t *json_request(const struct answer *ans)
-{
-	char p[24], o[24], r[24], acc[24];
-
-	dt_opt_choice_name(DT_WEIGHT_CHOICES, a.precision, p, sizeof(p));
-	if (a.serve)
-		return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "mode", "serve", "precision", p,
-				 "max_seqs", (json_int_t)a.max_seqs, "max_len_tokens", (json_int_t)a.max_len,
-				 "block_tokens", (json_int_t)a.block, "max_tokens", (json_int_t)a.max_tokens);
-	dt_opt_choice_name(DT_OPTIM_CHOICES, a.optimizer, o, sizeof(o));
-	dt_opt_choice_name(DT_RECOMPUTE_CHOICES, a.recompute, r, sizeof(r));
-	dt_opt_choice_name(DT_ACCOUNT_CHOICES, (int)ans->account, acc, sizeof(acc));
-	return json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:s}", "mode", "train", "precision", p, "account",
-			 acc, "optimizer", o, "microbatch", (json_int_t)a.microbatch, "seq_tokens",
-			 (json_int_t)a.seq, "recompute", r);
-}
-
-static int print_json(const struct answer *r, int solved, struct dt_err *err)
-{
-	const struct dt_estimate *e = &r->stage[r->worst].est;
-	json_t *root = json_request(r), *ranks = json_array(), *phases = json_object();
-	struct dt_params table;
-	char layout[80], what[16];
-	int rc = dt_model_params(&a.config, &table, err);
-
-	if (rc < 0)
-		goto out;
-	json_object_set_new(root, "schema", json_integer(1));
-	json_object_set_new(root, "model", json_string(a.config.name));
-	json_object_set_new(root, "layout", json_string(dt_layout_format(&a.layout, layout, sizeof(layout))));
-	json_object_set_new(root, "world", json_integer(dt_layout_world(&a.layout)));
-	json_object_set_new(root, "params", json_integer(dt_params_total(&table)));
-	json_object_set_new(root, "peak_bytes", json_integer((json_int_t)e->peak_bytes));
-	json_object_set_new(root, "worst_stage", json_integer(r->worst));
-	json_object_set_new(root, "categories", json_categories(e));
-	for (int i = 0; i < r->n; i++)
-		json_array_append_new(ranks, json_stage(&r->stage[i], i));
-	json_object_set(root, "ranks", ranks);
-	if (!a.serve) {
-		json_object_set_new(root, "peak_phase", json_string(dt_phase_name(e->peak)));
-		for (int p = 0; p < DT_PH_N; p++)
-			json_object_set_new(phases, dt_phase_name(p),
-					    json_integer((json_int_t)e->phase_bytes[p]));
-		json_object_set(root, "phase_bytes", phases);
-	}
-	if (a.buffers)
-		json_object_set_new(root, "buffers", json_buffers(e));
 	if (a.gpu_mem) {
-		json_object_set_new(root, "gpu_mem_bytes", json_integer((json_int_t)a.gpu_mem));
-		json_object_set_new(root, "margin_percent", json_real(a.margin));
-		json_object_set_new(root, "fits", json_boolean(e->peak_bytes <= budget()));
-		json_object_set_new(root, "headroom_bytes",
-				    json_integer((json_int_t)budget() - (json_int_t)e->peak_bytes));
+		json_object_set_new(o, "gpu_mem_bytes", json_integer((json_int_t)a.gpu_mem));
+		json_object_set_new(o, "margin_percent", json_real(a.margin));
+		json_object_set_new(o, "fits", json_boolean(peak <= budget()));
+		json_object_set_new(o, "headroom_bytes",
+				    json_integer((json_int_t)budget() - (json_int_t)peak));
 	}
-	if (a.solve)
-		json_object_set_new(root, "solve",
-				    json_pack("{s:s, s:b, s:I}", "what",
-					      dt_opt_choice_name(SOLVE_CHOICES, a.solve, what, sizeof(what)),
-					      "solved", solved, "value", (json_int_t)solved_value()));
-	rc = dt_json_write_line(stdout, root, err);
-	dt_params_release(&table);
-out:
-	json_decref(ranks);
-	json_decref(phases);
-	json_decref(root);
+	if (a.solve) {
+		dt_opt_choice_name(SOLVE_CHOICES, a.solve, what, sizeof(what));
+		json_object_set_new(o, "solve",
+				    json_pack("{s:s, s:b, s:I}", "what", what, "solved", solved, "value",
+					      (json_int_t)solved_value()));
+	}
+	rc = dt_json_write_line(stdout, o, err);
+	json_decref(o);
 	return rc;
 }
 
@@ -655,16 +347,16 @@ static int check_usage(int nargs)
 					  a.list  ? "--list takes no model"
 					  : nargs ? "one model at a time"
 						  : "a model is missing");
-	if (a.train && a.serve)
+	if (a.train && a.q.serve)
 		return dt_opt_usage_error(&program, stderr, "--train and --serve exclude each other");
-	if (dt_layout_parse(a.layout_text, &a.layout, &err) < 0)
+	if (dt_layout_parse(a.layout, &a.q.layout, &err) < 0)
 		return dt_opt_usage_error(&program, stderr, "option '--layout': %s; %s", err.msg, err.hint);
-	if (!a.serve && a.precision >= DT_WF_Q8_0)
+	if (!a.q.serve && a.precision >= DT_WF_Q8_0)
 		return dt_opt_usage_error(&program, stderr,
 					  "--precision of block formats goes with --serve only");
-	if (a.serve && (a.microbatch_given || a.optimizer_given))
+	if (a.q.serve && (a.microbatch_given || a.optimizer_given))
 		return dt_opt_usage_error(&program, stderr, "--microbatch and --optimizer go with --train");
-	if (!a.serve && a.seqs_given)
+	if (!a.q.serve && a.seqs_given)
 		return dt_opt_usage_error(&program, stderr, "--max-seqs goes with --serve");
 	if (a.solve && a.gpu_mem == 0)
 		return dt_opt_usage_error(&program, stderr, "--solve needs --gpu-mem");
@@ -683,11 +375,11 @@ static int find_category(const char *name)
 	return -1;
 }
 
-static int print_explanation(const struct answer *r, int cat)
+static int print_explanation(const struct dt_fit *r, int cat)
 {
-	const struct dt_estimate *e = &r->stage[r->worst].est;
+	const struct dt_estimate *e = dt_fit_worst(r);
 
-	printf("%s: %s\n\n%s\n", dt_est_cat_name(cat), categories[cat].how, categories[cat].text);
+	printf("%s: %s\n\n%s\n", dt_est_cat_name(cat), dt_category_formula(cat), dt_category_text(cat));
 	for (int i = 0; i < e->n; i++) {
 		if (e->e[i].cat == cat) {
 			print_buffers(e, cat);
@@ -729,26 +421,42 @@ static int fail(const struct dt_err *err)
 	return DT_EXIT_FAILED;
 }
 
+/* What options and model together say. */
+static void complete_query(void)
+{
+	static const enum dt_dtype plain[] = {DT_F32, DT_BF16, DT_F16};
+	struct dt_fit_query *q = &a.q;
+	int64_t usual = q->config.max_seq < DEFAULT_SEQ ? q->config.max_seq : DEFAULT_SEQ;
+
+	q->seq = q->seq ? q->seq : usual;
+	q->max_len = q->max_len ? q->max_len : usual;
+	q->precision = (enum dt_weight_format)a.precision;
+	q->compute = a.precision < DT_WF_Q8_0 ? plain[a.precision] : DT_BF16;
+	if (q->serve && a.kv > 0)
+		q->compute = plain[a.kv - 1];
+	q->optimizer = (enum dt_optim_kind)a.optimizer;
+	q->recompute = (enum dt_recompute)a.recompute;
+	q->any_account = a.account == 0;
+	q->account = a.account ? (enum dt_account)(a.account - 1) : DT_ACCOUNT_DT;
+}
+
 static int run(const char *model, int cat)
 {
-	struct answer r;
+	struct dt_fit r;
 	struct dt_err err = {0};
-	int64_t usual;
 	int solved = 0, status;
 
-	if (dt_config_load(model, &a.config, &err) < 0)
+	if (dt_config_load(model, &a.q.config, &err) < 0)
 		return fail(&err);
-	usual = a.config.max_seq < DEFAULT_SEQ ? a.config.max_seq : DEFAULT_SEQ;
-	a.seq = a.seq ? a.seq : usual;
-	a.max_len = a.max_len ? a.max_len : usual;
+	complete_query();
 	if (a.solve) {
 		solved = solve(&err);
 		if (solved < 0)
 			return fail(&err);
 	}
-	if (estimate(&a, &r, &err) < 0)
+	if (dt_fit_estimate(&a.q, &r, &err) < 0)
 		return fail(&err);
-	status = a.gpu_mem && peak_of(&r) > budget() ? DT_EXIT_NO : DT_EXIT_OK;
+	status = a.gpu_mem && dt_fit_worst(&r)->peak_bytes > budget() ? DT_EXIT_NO : DT_EXIT_OK;
 	if (a.json) {
 		if (print_json(&r, solved, &err) < 0)
 			status = fail(&err);
@@ -756,14 +464,14 @@ static int run(const char *model, int cat)
 		print_explanation(&r, cat);
 	} else {
 		print_heading(&r);
-		print_categories(&r.stage[r.worst].est);
+		print_categories(dt_fit_worst(&r));
 		if (r.n > 1)
 			print_stages(&r);
 		if (a.buffers)
-			print_buffers(&r.stage[r.worst].est, -1);
+			print_buffers(dt_fit_worst(&r), -1);
 		print_verdict(&r, solved);
 	}
-	answer_release(&r);
+	dt_fit_release(&r);
 	return status;
 }
 
