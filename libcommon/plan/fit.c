@@ -180,7 +180,12 @@ int dt_fit_fewest_ranks(struct dt_fit_query *q, int max, uint64_t room, struct d
 		for (int pp = 1; pp <= (q->serve ? 1 : n); pp *= 2) {
 			for (int tp = q->serve ? n : 1; tp <= n / pp && tp <= 8; tp *= 2) {
 				for (int z = 0; z <= (n / pp / tp > 1 ? 3 : 0); z++) {
-					t.layout = (struct dt_layout){n / pp / tp, tp, pp, 1, 1, z, false};
+					t.layout = (struct dt_layout){.dp = n / pp / tp,
+								      .tp = tp,
+								      .pp = pp,
+								      .cp = 1,
+								      .ep = 1,
+								      .zero = z};
 					if (dt_layout_check(&t.layout, &t.config, NULL) < 0)
 						continue;
 					rc = fits(&t, room, err);

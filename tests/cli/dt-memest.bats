@@ -1,8 +1,9 @@
 # dt-memest: numbers, verdicts, JSON, and every wrong input.
+# shellcheck disable=SC2016 # jq has its own $
 
 setup() {
 	memest="$DT_BIN/dt-memest"
-	cd "$BATS_TEST_TMPDIR"
+	cd "$BATS_TEST_TMPDIR" || exit
 	unset LC_ALL LANG
 }
 
@@ -150,8 +151,8 @@ json() {
 			[ "$n" -eq 1024 ] # the model's positions end first
 			continue
 		fi
-		"$memest" gpt2-124m --seq 256 --$option "$n" --gpu-mem 8GiB
-		run "$memest" gpt2-124m --seq 256 --$option $((n + 1)) --gpu-mem 8GiB
+		"$memest" gpt2-124m --seq 256 "--$option" "$n" --gpu-mem 8GiB
+		run "$memest" gpt2-124m --seq 256 "--$option" $((n + 1)) --gpu-mem 8GiB
 		[ "$status" -eq 3 ]
 	done
 	n=$("$memest" --json llama-3-8b --serve --solve seq --gpu-mem 80GiB --max-seqs 3 | jq .solve.value)
@@ -282,6 +283,48 @@ json() {
 	[ "$(wc -l <err)" -eq 1 ]
 	"$memest" --buffers gpt2-124m 2>err | true
 	[ ! -s err ]
+}
+
+dataset() {
+	for tool in dt-dataset dt-train; do
+		[ -x "$DT_BIN/$tool" ] || skip "$tool is not built"
+	done
+	seq 1 2000 >text
+	"$DT_BIN/dt-dataset" build --tokenizer byte --out data.h5 text
+}
+
+@test "the peak is what dt-train allocates" {
+	dataset
+	while read -r model args; do
+		# shellcheck disable=SC2086
+		"$DT_BIN/dt-train" --model $model $args --data data.h5 --steps 1 --threads 1 --no-mfu --metrics m.json
+		# shellcheck disable=SC2086
+		estimated=$("$memest" --json $model $args | jq .peak_bytes)
+		allocated=$(jq -s '.[0].peak_bytes' m.json)
+		echo "$model $args: estimated $estimated, allocated $allocated"
+		[ "$estimated" = "$allocated" ]
+	done <<-END
+		gpt2-tiny --seq 128 --microbatch 8
+		gpt2-tiny --seq 64 --microbatch 3 --recompute selective --optimizer momentum
+		llama-tiny --seq 100 --microbatch 5 --recompute full --precision fp32
+		llama-tiny --seq 128 --microbatch 1 --optimizer sgd
+	END
+}
+
+@test "a checkpoint is a model, and serving it takes what dt-serve says" {
+	dataset
+	[ -x "$DT_BIN/dt-serve" ] || skip "dt-serve is not built"
+	"$DT_BIN/dt-train" --model llama-tiny --seq 64 --data data.h5 --steps 1 --threads 1 --no-mfu --save run >log
+	filter='.model == "llama-tiny" and .params == 169280'
+	json run
+	echo '{"prompt": "1", "max_tokens": 1}' |
+		"$DT_BIN/dt-serve" --batch run --max-num-seqs 4 --max-model-len 128 --max-num-batched-tokens 512 \
+			--threads 1 >out 2>log
+	"$memest" run --serve --max-seqs 4 --max-len 128 --max-tokens 512 >estimate
+	cat log estimate
+	bytes() { sed -n "s/^$1 *\\([0-9.]* [KM]iB\\) .*/\\1/p" estimate; }
+	grep -F "$(bytes weights) of weights, $(bytes kv-cache) of KV cache" log
+	grep -F "$(bytes workspace) of workspace" log
 }
 
 @test "no MPI, no device library is linked" {
