@@ -196,9 +196,8 @@ int dt_config_load(const char *name, struct dt_config *ret, struct dt_err *err)
 		if (errno != ENOENT || strchr(name, '/'))
 			return dt_err_sys(err, -errno, "cannot open model '%s'", name);
 		rc = dt_err_set(err, -ENOENT, "no preset, file or folder is called '%s'", name);
-		dt_err_hint(
-			err,
-			"presets are gpt2-124m, llama-2-7b, llama-3-8b and others (--help lists them all)");
+		dt_err_hint(err, "presets are gpt2-124m, llama-2-7b, llama-3-8b and others; dt-memest --list "
+				 "lists them");
 		return rc;
 	}
 	if (S_ISDIR(st.st_mode))

@@ -5,7 +5,8 @@
  */
 #include "model/config.h"
 
-#include "kernels/ops.h"
+#include "kernels/activation.h"
+#include "kernels/rope.h"
 
 #include <errno.h>
 #include <stdio.h>

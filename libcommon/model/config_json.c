@@ -1,7 +1,8 @@
 /* Our own form of a model description: every field under its name, as manifest.json stores it. */
 #include "model/config.h"
 
-#include "kernels/ops.h"
+#include "kernels/activation.h"
+#include "kernels/rope.h"
 
 #include <errno.h>
 #include <stddef.h>

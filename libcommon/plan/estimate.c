@@ -10,7 +10,7 @@
 
 const char *dt_est_cat_name(int cat)
 {
-	return cat == DT_EST_CACHE ? "kv cache" : dt_mem_cat_name(cat);
+	return cat == DT_EST_CACHE ? "kv-cache" : dt_mem_cat_name(cat);
 }
 
 void dt_estimate_release(struct dt_estimate *e)
@@ -333,8 +333,8 @@ static void put_serving(struct dt_estimate *t, const struct dt_serve_shape *s, d
 	    "sequences x whole blocks of the longest x 2 layers kv_heads head_dim");
 	put(t, DT_MEM_WORKSPACE, work, DT_PH_FORWARD, DT_PH_FORWARD, "layer working set",
 	    "batched tokens x activation table, one layer");
-	put(t, DT_MEM_WORKSPACE, 4 * rows * h * e + (double)s->max_seqs * h * e + 8 * rows, DT_PH_FORWARD,
-	    DT_PH_FORWARD, "streams", "(4 x batched tokens + sequences) x hidden, two statistics");
+	put(t, DT_MEM_WORKSPACE, 3 * rows * h * e + (double)s->max_seqs * h * e + 8 * rows, DT_PH_FORWARD,
+	    DT_PH_FORWARD, "streams", "(3 x batched tokens + sequences) x hidden, two statistics");
 	if (c->pos == DT_POS_ROPE)
 		put(t, DT_MEM_WORKSPACE, (double)(c->max_seq * c->head_dim) * 4, DT_PH_FORWARD, DT_PH_FORWARD,
 		    "rope table", "positions x head_dim, f32");

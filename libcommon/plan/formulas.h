@@ -55,7 +55,7 @@ int64_t dt_kv_tokens(const struct dt_config *c, int64_t len, int64_t block);
 int64_t dt_lora_params(const struct dt_params *t, const enum dt_role *roles, int nroles, int64_t r);
 
 /* Weight formats, and bits an element with their block scales. The index is what DT_WEIGHT_CHOICES names. */
-#define DT_WEIGHT_CHOICES "f32|bf16|f16|q8_0|q6_k|q4_1|q4_k|q4_k_m|q4_0|nf4"
+#define DT_WEIGHT_CHOICES "fp32|bf16|fp16|q8_0|q6_k|q4_1|q4_k|q4_k_m|q4_0|nf4"
 enum dt_weight_format {
 	DT_WF_F32,
 	DT_WF_BF16,

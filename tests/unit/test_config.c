@@ -1,5 +1,6 @@
 /* Model descriptions: presets, Hugging Face files, our own form, and what is refused. */
-#include "kernels/ops.h"
+#include "kernels/activation.h"
+#include "kernels/rope.h"
 #include "model/config.h"
 #include "model/params.h"
 

@@ -1,5 +1,6 @@
 /* Memory numbers against those their authors published (sources in the comments). */
-#include "plan/estimate.h"
+#include "plan/fit.h"
+#include "plan/schedule.h"
 
 #include <errno.h>
 #include <math.h>
@@ -115,6 +116,17 @@ static void megatron_activations(void **state)
 	near(1 - 34.0 / 114, 0.70, 0.005, "saved by selective");
 	near(dt_megatron_activation_bytes(h, a, s, 1, 8, false, false, DT_RECOMPUTE_FULL) / sbh, 2, 1e-9,
 	     "full");
+	/* The same as the schedule table that the trainer would execute. */
+	for (int pp = 1; pp <= 6; pp++) {
+		for (int m = 1; m <= 12; m++) {
+			struct dt_schedule t;
+
+			assert_int_equal(dt_schedule_make(DT_PIPE_1F1B, pp, 1, m, &t, NULL), 0);
+			for (int i = 0; i < pp; i++)
+				assert_int_equal(dt_in_flight(pp, i, m), dt_schedule_in_flight(&t, i, 0));
+			dt_schedule_release(&t);
+		}
+	}
 	assert_int_equal(dt_in_flight(8, 0, 100), 8);
 	assert_int_equal(dt_in_flight(8, 7, 100), 1);
 	assert_int_equal(dt_in_flight(8, 0, 3), 3);
@@ -319,6 +331,36 @@ static void serving_70b(void **state)
 	assert_int_equal(dt_estimate_serve(&s, &t, NULL), -ENOTSUP);
 }
 
+/* The largest microbatch and sequence by bisection against trying them all. */
+static void the_edge_is_where_it_is(void **state)
+{
+	struct dt_fit_query q = {.account = DT_ACCOUNT_DT,
+				 .precision = DT_WF_BF16,
+				 .compute = DT_BF16,
+				 .optimizer = DT_OPTIM_ADAMW,
+				 .microbatch = 1,
+				 .seq = 64};
+
+	dt_config_find_preset("llama-tiny", &q.config);
+	dt_layout_parse("dp1", &q.layout, NULL);
+	for (uint64_t room = 3000000; room < 60000000; room = room * 5 / 4) {
+		int64_t by_trying = 0, max = 50;
+		int rc;
+
+		for (q.microbatch = 1; q.microbatch <= max; q.microbatch++) {
+			struct dt_fit f;
+
+			assert_int_equal(dt_fit_estimate(&q, &f, NULL), 0);
+			if (dt_fit_worst(&f)->peak_bytes <= room)
+				by_trying = q.microbatch;
+			dt_fit_release(&f);
+		}
+		rc = dt_fit_largest(&q, &q.microbatch, max, room, NULL);
+		assert_int_equal(rc, by_trying > 0);
+		assert_int_equal(q.microbatch, by_trying ? by_trying : 1);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -334,6 +376,7 @@ int main(void)
 		cmocka_unit_test(plan_of_gpt2),
 		cmocka_unit_test(layouts_the_plan_ignores_are_refused),
 		cmocka_unit_test(serving_70b),
+		cmocka_unit_test(the_edge_is_where_it_is),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

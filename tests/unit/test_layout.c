@@ -73,9 +73,11 @@ static void bad_strings_are_refused(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		struct dt_layout l = {7, 7, 7, 7, 7, 7, true}, before = l;
+		struct dt_layout l, before;
 		struct dt_err err = {0};
 
+		memset(&l, 0x5a, sizeof(l));
+		before = l;
 		if (dt_layout_parse(bad[i][0], &l, &err) != -EINVAL)
 			fail_msg("'%s' was accepted", bad[i][0]);
 		if (!strstr(err.msg, bad[i][1]))
@@ -179,7 +181,7 @@ static void stages_are_contiguous_and_balanced(void **state)
 		const struct dt_config *c = dt_config_preset(i);
 
 		for (int pp = 1; pp <= 16 && pp <= c->layers; pp++) {
-			struct dt_layout l = {1, 1, pp, 1, 1, 0, false};
+			struct dt_layout l = {.dp = 1, .tp = 1, .pp = pp, .cp = 1, .ep = 1};
 			int at = 0, first, last, n[16];
 
 			for (int s = 0; s < pp; s++) {

@@ -1,0 +1,204 @@
+#include "plan/fit.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+	const char *formula, *text;
+} categories[DT_EST_CAT_N] = {
+	[DT_MEM_WEIGHTS] =
+		{"parameters x bytes an element",
+		 "The parameters this rank holds, in the type it computes in. tp cuts most of them, pp\n"
+		 "gives each rank some of the layers, ZeRO stage 3 divides what is left over dp."},
+	[DT_MEM_MASTER] =
+		{"parameters x 4 bytes",
+		 "The f32 copy the optimizer updates when the weights are 16-bit. ZeRO stage 1 divides\n"
+		 "it over dp. Training in fp32 has none."},
+	[DT_MEM_GRADS] =
+		{"parameters x bytes an element of a gradient",
+		 "Gradients of the rank's parameters, f32 in dt-train, kept over all microbatches of a\n"
+		 "step. ZeRO stage 2 divides them over dp."},
+	[DT_MEM_OPTIM] =
+		{"parameters x 4 bytes x states of the optimizer",
+		 "What the optimizer remembers: two f32 numbers a parameter for adam and adamw, one for\n"
+		 "momentum, rmsprop and adagrad, none for sgd. ZeRO stage 1 divides them over dp."},
+	[DT_MEM_ACTIVATIONS] =
+		{"kept for backward: tokens x elements a token x layers",
+		 "What forward keeps for backward. Grows with the microbatch and the sequence; tp, cp\n"
+		 "and s1 cut it, --recompute trades it for time."},
+	[DT_MEM_LOGITS] =
+		{"rows at a time x vocabulary",
+		 "The output layer's scores and their gradient, on the last stage only. dt-train computes\n"
+		 "them in chunks of rows (--loss-chunk), so they do not grow with the batch."},
+	[DT_MEM_WORKSPACE] =
+		{"tokens x widest tensors of one layer",
+		 "Buffers that layers share and use in turn: gradients of activations, what recomputation\n"
+		 "writes, tables of the rotary embedding."},
+	[DT_MEM_DATA] = {"tokens x 4 bytes x 3", "Token ids, targets and positions of one microbatch."},
+	[DT_EST_CACHE] =
+		{"sequences x whole blocks x 2 layers kv_heads head_dim",
+		 "Keys and values of every token served, for --max-seqs sequences of --max-len tokens,\n"
+		 "rounded up to whole blocks. tp cuts its heads until each rank has one."},
+};
+
+const char *dt_category_formula(int cat)
+{
+	return categories[cat].formula;
+}
+
+const char *dt_category_text(int cat)
+{
+	return categories[cat].text;
+}
+
+bool dt_category_exact(const struct dt_estimate *e, int cat)
+{
+	bool exact = true;
+
+	for (int i = 0; i < e->n; i++)
+		exact &= e->e[i].cat != cat || e->e[i].exact;
+	return exact;
+}
+
+void dt_fit_release(struct dt_fit *f)
+{
+	for (int i = 0; i < f->n; i++)
+		dt_estimate_release(&f->stage[i].est);
+	free(f->stage);
+	memset(f, 0, sizeof(*f));
+}
+
+const struct dt_estimate *dt_fit_worst(const struct dt_fit *f)
+{
+	return &f->stage[f->worst].est;
+}
+
+static int estimate_stage(const struct dt_fit_query *q, int stage, enum dt_account account,
+			  struct dt_estimate *ret, struct dt_err *err)
+{
+	struct dt_train_shape t = {.config = &q->config,
+				   .layout = q->layout,
+				   .at = {.pp = stage},
+				   .microbatch = q->microbatch,
+				   .seq = q->seq,
+				   .compute = q->compute,
+				   .optim = q->optimizer,
+				   .recompute = q->recompute,
+				   .loss_chunk = q->loss_chunk};
+	struct dt_serve_shape s = {.config = &q->config,
+				   .layout = q->layout,
+				   .weights = q->precision,
+				   .compute = q->compute,
+				   .max_seqs = q->max_seqs,
+				   .max_len = q->max_len,
+				   .block = q->block,
+				   .max_tokens = q->max_tokens};
+
+	if (q->serve)
+		return dt_estimate_serve(&s, ret, err);
+	return dt_estimate_train(&t, q->accumulate ? q->accumulate : 2 * q->layout.pp, account, ret, err);
+}
+
+int dt_fit_estimate(const struct dt_fit_query *q, struct dt_fit *ret, struct dt_err *err)
+{
+	struct dt_fit f = {.account = q->any_account ? DT_ACCOUNT_DT : q->account};
+	int rc = dt_layout_check(&q->layout, &q->config, err);
+
+	if (rc < 0)
+		return rc;
+	f.stage = calloc((size_t)q->layout.pp, sizeof(*f.stage));
+	if (!f.stage)
+		return dt_err_sys(err, -ENOMEM, "cannot estimate");
+	for (; f.n < q->layout.pp; f.n++) {
+		struct dt_fit_stage *s = &f.stage[f.n];
+
+		rc = estimate_stage(q, f.n, f.account, &s->est, err);
+		/* Stage 0 has the most in flight: what dt covers there it covers on every stage. */
+		if (rc == -ENOTSUP && q->any_account && !q->serve && f.n == 0) {
+			f.account = DT_ACCOUNT_GENERIC;
+			rc = estimate_stage(q, f.n, f.account, &s->est, err);
+		}
+		if (rc < 0) {
+			dt_fit_release(&f);
+			return rc;
+		}
+		s->ranks = dt_layout_world(&q->layout) / q->layout.pp;
+		s->first_rank = f.n * s->ranks;
+		if (s->est.peak_bytes > dt_fit_worst(&f)->peak_bytes)
+			f.worst = f.n;
+	}
+	*ret = f;
+	return 0;
+}
+
+/* ---- the edge ---- */
+
+/* 1: fits, 0: does not, negative: cannot be estimated. */
+static int fits(const struct dt_fit_query *q, uint64_t room, struct dt_err *err)
+{
+	struct dt_fit f;
+	int rc = dt_fit_estimate(q, &f, err);
+
+	if (rc == -ERANGE)
+		return 0; /* more tokens than a microbatch may have: too large, not wrong */
+	if (rc < 0)
+		return rc;
+	rc = dt_fit_worst(&f)->peak_bytes <= room;
+	dt_fit_release(&f);
+	return rc;
+}
+
+/* Doubles until it does not fit, then halves the gap between what fits and what does not. */
+int dt_fit_largest(const struct dt_fit_query *q, int64_t *value, int64_t max, uint64_t room,
+		   struct dt_err *err)
+{
+	int64_t good = 0, bad = max + 1;
+	int rc;
+
+	for (int64_t next = 1; bad - good > 1;) {
+		*value = next;
+		rc = fits(q, room, err);
+		if (rc < 0)
+			return rc;
+		if (rc > 0)
+			good = next;
+		else
+			bad = next;
+		next = bad > max && 2 * good <= max ? 2 * good : good + (bad - good) / 2;
+	}
+	*value = good ? good : 1;
+	return good > 0;
+}
+
+int dt_fit_fewest_ranks(struct dt_fit_query *q, int max, uint64_t room, struct dt_err *err)
+{
+	struct dt_fit_query t = *q;
+	int estimated = 0, rc;
+
+	for (int n = 1; n <= max; n *= 2) {
+		for (int pp = 1; pp <= (q->serve ? 1 : n); pp *= 2) {
+			for (int tp = q->serve ? n : 1; tp <= n / pp && tp <= 8; tp *= 2) {
+				for (int z = 0; z <= (n / pp / tp > 1 ? 3 : 0); z++) {
+					t.layout = (struct dt_layout){.dp = n / pp / tp,
+								      .tp = tp,
+								      .pp = pp,
+								      .cp = 1,
+								      .ep = 1,
+								      .zero = z};
+					if (dt_layout_check(&t.layout, &t.config, NULL) < 0)
+						continue;
+					rc = fits(&t, room, err);
+					if (rc < 0 && rc != -ENOTSUP)
+						return rc;
+					estimated |= rc >= 0;
+					if (rc > 0) {
+						q->layout = t.layout;
+						return 1;
+					}
+				}
+			}
+		}
+	}
+	return estimated ? 0 : -ENOTSUP;
+}

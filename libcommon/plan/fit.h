@@ -1,0 +1,66 @@
+/*
+ * Whether a model fits: the estimate of every stage of a layout, and the search for the edge. dt-memest
+ * prints it, and asks it again with other numbers.
+ */
+#ifndef DT_PLAN_FIT_H
+#define DT_PLAN_FIT_H
+
+#include "base/json.h"
+#include "plan/estimate.h"
+
+struct dt_fit_query {
+	struct dt_config config;
+	struct dt_layout layout;
+	bool serve;
+	enum dt_weight_format precision; /* of weights; training takes the first three */
+	/* training */
+	bool any_account; /* account dt where it covers the layout, else generic */
+	enum dt_account account;
+	enum dt_optim_kind optimizer;
+	enum dt_recompute recompute;
+	int64_t microbatch, seq, loss_chunk;
+	int64_t accumulate; /* microbatches of a step; 0: twice the stages */
+	/* serving */
+	enum dt_dtype compute; /* of activations and cache */
+	int64_t max_seqs, max_len, block, max_tokens;
+};
+
+struct dt_fit_stage { /* its fullest rank: the first of a tensor-parallel group has the larger cuts */
+	struct dt_estimate est;
+	int first_rank, ranks;
+};
+
+struct dt_fit {
+	struct dt_fit_stage *stage; /* [n] */
+	int n, worst;
+	enum dt_account account; /* the one used */
+};
+
+int dt_fit_estimate(const struct dt_fit_query *q, struct dt_fit *ret, struct dt_err *err);
+void dt_fit_release(struct dt_fit *f);
+const struct dt_estimate *dt_fit_worst(const struct dt_fit *f);
+
+/*
+ * The largest *value in [1, max] for which q fits into room bytes; value points into q. 1: found; 0: not even
+ * 1 fits, and *value is 1.
+ */
+int dt_fit_largest(const struct dt_fit_query *q, int64_t *value, int64_t max, uint64_t room,
+		   struct dt_err *err);
+
+/*
+ * The fewest ranks, a power of two up to max: of the layouts with so many the simplest, ZeRO before tensor
+ * parallelism (8 ranks at most, a node) before pipelines; a server only grows by tp. Writes q->layout.
+ * Layouts the account cannot estimate are passed over. 1: found; 0: none.
+ */
+int dt_fit_fewest_ranks(struct dt_fit_query *q, int max, uint64_t room, struct dt_err *err);
+
+/* One line of how a category's bytes come about, and a few that say what it holds. */
+const char *dt_category_formula(int cat);
+const char *dt_category_text(int cat);
+/* Whether all of the category's entries are what will be allocated. */
+bool dt_category_exact(const struct dt_estimate *e, int cat);
+
+/* The query and its answer: dt-memest(1), JSON. buffers: with every entry of the worst rank. */
+json_t *dt_fit_json(const struct dt_fit_query *q, const struct dt_fit *f, bool buffers);
+
+#endif

@@ -1,0 +1,499 @@
+/* dt-memest: what a model and a layout need in memory, and whether it fits. */
+#include "base/opt.h"
+#include "base/table.h"
+#include "base/tmpfile.h"
+#include "base/units.h"
+#include "plan/fit.h"
+
+#include <errno.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DEFAULT_SEQ 4096
+#define MAX_BATCH   (1 << 20)
+#define MAX_TOKENS  (1 << 24)
+#define MAX_GPUS    4096
+
+#define SOLVE_CHOICES "no|batch|seq|gpus"
+enum { SOLVE_NOTHING, SOLVE_BATCH, SOLVE_SEQ, SOLVE_GPUS };
+
+static struct {
+	struct dt_fit_query q;
+	bool train, list, json, buffers, bars, bars_given, microbatch_given, optimizer_given, seqs_given;
+	const char *layout, *explain;
+	int precision, optimizer, recompute, account, solve, kv;
+	uint64_t gpu_mem;
+	double margin;
+} a = {
+	.q = {.microbatch = 1, .max_seqs = 32, .block = 16, .max_tokens = 2048},
+	.layout = "dp1",
+	.precision = DT_WF_BF16,
+	.optimizer = DT_OPTIM_ADAMW,
+	.margin = 5,
+};
+
+static const char *const examples[] = {
+	"dt-memest llama-2-7b --train --optimizer adamw --layout dp8.z3 --gpu-mem 80GiB && "
+	"echo fits",
+	"dt-memest --json llama-2-7b | jq .peak_bytes",
+	"dt-memest llama-3-8b --serve --max-seqs 32 --max-len 8192 --gpu-mem 80GiB",
+	NULL,
+};
+
+static const struct dt_opt opts[] = {
+	{"train", 0, DT_OPT_FLAG, &a.train, NULL, "memory of training; the default"},
+	{"serve", 0, DT_OPT_FLAG, &a.q.serve, NULL, "memory of serving"},
+	{"layout", 'l', DT_OPT_STR, &a.layout, "LAYOUT",
+	 "how ranks split the work, dp2.tp2.pp2.z1 for example; see dt-layout(7); default dp1"},
+	{"precision", 'p', DT_OPT_CHOICE, &a.precision, DT_WEIGHT_CHOICES,
+	 "type of weights (and activations where it is one that computes); default bf16"},
+	DT_OPT_HEADING("Training"),
+	{"optimizer", 0, DT_OPT_CHOICE, &a.optimizer, DT_OPTIM_CHOICES, "update rule; default adamw",
+	 .given = &a.optimizer_given},
+	{"microbatch", 'b', DT_OPT_INT, &a.q.microbatch, "SAMPLES",
+	 "samples a rank computes at a time; default 1", .min = 1, .max = 1 << 24,
+	 .given = &a.microbatch_given},
+	{"accumulate", 0, DT_OPT_INT, &a.q.accumulate, "N",
+	 "microbatches of a step, which bounds those in flight in a pipeline; default twice the stages",
+	 .min = 1, .max = 1 << 24},
+	{"seq", 's', DT_OPT_INT, &a.q.seq, "TOKENS", "sequence length; default the model's, 4096 at most",
+	 .min = 1, .max = 1 << 24},
+	{"recompute", 0, DT_OPT_CHOICE, &a.recompute, DT_RECOMPUTE_CHOICES,
+	 "what backward computes again instead of keeping; default none"},
+	{"loss-chunk", 0, DT_OPT_INT, &a.q.loss_chunk, "TOKENS", "rows of logits held at a time", .min = 1,
+	 .max = 1 << 24},
+	{"account", 0, DT_OPT_CHOICE, &a.account, "auto|" DT_ACCOUNT_CHOICES,
+	 "what is counted: what dt-train allocates (dt), textbook formulas (generic) or what Megatron-LM "
+	 "keeps; default auto: dt for what dt-train can run, else generic"},
+	DT_OPT_HEADING("Serving"),
+	{"max-seqs", 0, DT_OPT_INT, &a.q.max_seqs, "N", "sequences served at a time; default 32", .min = 1,
+	 .max = 1 << 24, .given = &a.seqs_given},
+	{"max-len", 0, DT_OPT_INT, &a.q.max_len, "TOKENS",
+	 "longest prompt and completion together; default the model's, 4096 at most", .min = 1,
+	 .max = 1 << 30},
+	{"max-tokens", 0, DT_OPT_INT, &a.q.max_tokens, "TOKENS",
+	 "new tokens of one forward pass; default 2048", .min = 1, .max = 1 << 24},
+	{"block-size", 0, DT_OPT_INT, &a.q.block, "TOKENS", "tokens a block of the cache holds; default 16",
+	 .min = 1, .max = 1 << 16},
+	{"kv-precision", 0, DT_OPT_CHOICE, &a.kv, "auto|fp32|bf16|fp16",
+	 "type of activations and cache; default that of the weights, bf16 for block formats"},
+	DT_OPT_HEADING("The question"),
+	{"gpu-mem", 'm', DT_OPT_SIZE, &a.gpu_mem, "SIZE",
+	 "memory of one device, or of one rank on a processor"},
+	{"margin", 0, DT_OPT_REAL, &a.margin, "PCT",
+	 "percent of it kept free, for libraries and the driver; default 5", .min = 0, .max = 99},
+	{"solve", 0, DT_OPT_CHOICE, &a.solve, SOLVE_CHOICES,
+	 "find the largest batch, the longest sequence or the fewest ranks that fit --gpu-mem"},
+	DT_OPT_HEADING("Output"),
+	{"list", 0, DT_OPT_FLAG, &a.list, NULL, "list the models known by name, and their parameters"},
+	{"json", 0, DT_OPT_FLAG, &a.json, NULL, "one JSON object"},
+	{"buffers", 0, DT_OPT_FLAG, &a.buffers, NULL, "list every buffer of the fullest rank"},
+	{"explain", 0, DT_OPT_STR, &a.explain, "CATEGORY", "say what a category holds, and list its buffers"},
+	{"bars", 0, DT_OPT_FLAG, &a.bars, NULL, "draw shares as bars; default on a terminal",
+	 .given = &a.bars_given, .negatable = true},
+	DT_OPT_END,
+};
+
+static const struct dt_program program = {
+	.name = "dt-memest",
+	.summary = "estimate the memory of training or serving a model, and whether it fits",
+	.operands = "MODEL",
+	.examples = examples,
+	.opts = opts,
+};
+
+static uint64_t budget(void)
+{
+	return (uint64_t)((double)a.gpu_mem * (1 - a.margin / 100));
+}
+
+/* The number that --solve changes. */
+static int64_t *unknown(void)
+{
+	if (a.solve == SOLVE_BATCH)
+		return a.q.serve ? &a.q.max_seqs : &a.q.microbatch;
+	return a.q.serve ? &a.q.max_len : &a.q.seq;
+}
+
+static int solve(struct dt_err *err)
+{
+	int64_t max = a.solve == SOLVE_BATCH ? MAX_BATCH : MAX_TOKENS;
+
+	if (a.solve == SOLVE_GPUS)
+		return dt_fit_fewest_ranks(&a.q, MAX_GPUS, budget(), err);
+	if (a.solve == SOLVE_SEQ && a.q.config.pos == DT_POS_LEARNED)
+		max = a.q.config.max_seq;
+	return dt_fit_largest(&a.q, unknown(), max, budget(), err);
+}
+
+static int64_t solved_value(void)
+{
+	return a.solve == SOLVE_GPUS ? dt_layout_world(&a.q.layout) : *unknown();
+}
+
+/* ---- printing ---- */
+
+static void print_bar(struct dt_table *t, double share)
+{
+	bool utf8 = !strcmp(nl_langinfo(CODESET), "UTF-8");
+	char bar[100] = "";
+	int n = (int)lround(share * 30);
+
+	for (int i = 0; i < n && i < 30; i++)
+		strcat(bar, utf8 ? "\342\226\210" : "#");
+	dt_table_cell(t, "%s", bar);
+}
+
+static void print_heading(const struct dt_fit *r)
+{
+	char layout[80], params[24], chosen[24];
+	struct dt_params table;
+	double total = 0;
+
+	if (dt_model_params(&a.q.config, &table, NULL) == 0) {
+		total = (double)dt_params_total(&table);
+		dt_params_release(&table);
+	}
+	printf("%s, %s parameters, %s on %s (%d rank%s)\n", a.q.config.name,
+	       dt_format_count(total, params, sizeof(params)), a.q.serve ? "served" : "trained",
+	       dt_layout_format(&a.q.layout, layout, sizeof(layout)), dt_layout_world(&a.q.layout),
+	       dt_layout_world(&a.q.layout) == 1 ? "" : "s");
+	printf("%s, ", dt_opt_choice_name(DT_WEIGHT_CHOICES, a.precision, chosen, sizeof(chosen)));
+	if (a.q.serve) {
+		printf("%lld sequences of %lld tokens, blocks of %lld, %lld tokens a pass\n\n",
+		       (long long)a.q.max_seqs, (long long)a.q.max_len, (long long)a.q.block,
+		       (long long)a.q.max_tokens);
+		return;
+	}
+	printf("%s, ", dt_opt_choice_name(DT_OPTIM_CHOICES, a.optimizer, chosen, sizeof(chosen)));
+	printf("microbatch %lld x %lld tokens, ", (long long)a.q.microbatch, (long long)a.q.seq);
+	printf("recompute %s, ",
+	       dt_opt_choice_name(DT_RECOMPUTE_CHOICES, a.recompute, chosen, sizeof(chosen)));
+	printf("account %s%s\n\n",
+	       dt_opt_choice_name(DT_ACCOUNT_CHOICES, (int)r->account, chosen, sizeof(chosen)),
+	       a.account == 0 && r->account != DT_ACCOUNT_DT ? " (dt-train cannot run this yet)" : "");
+}
+
+static void print_categories(const struct dt_estimate *e)
+{
+	struct dt_table *t = dt_table_new(a.bars ? "category|>bytes|>share|bar|kind|how"
+						 : "category|>bytes|>share|kind|how");
+	char size[24];
+
+	for (int c = 0; c < DT_EST_CAT_N; c++) {
+		double share = (double)e->cat_bytes[c] / (double)e->peak_bytes;
+
+		if (e->cat_bytes[c] == 0)
+			continue;
+		dt_table_cell(t, "%s", dt_est_cat_name(c));
+		dt_table_cell(t, "%s", dt_format_size(e->cat_bytes[c], size, sizeof(size)));
+		dt_table_cell(t, "%.1f%%", 100 * share);
+		if (a.bars)
+			print_bar(t, share);
+		dt_table_cell(t, "%s", dt_category_exact(e, c) ? "exact" : "formula");
+		dt_table_cell(t, "%s", dt_category_formula(c));
+	}
+	dt_table_end_row(t);
+	dt_table_cell(t, "peak");
+	dt_table_cell(t, "%s", dt_format_size(e->peak_bytes, size, sizeof(size)));
+	dt_table_cell(t, "100%%");
+	dt_table_end_row(t);
+	dt_table_print(t, stdout);
+	dt_table_free(t);
+	if (a.q.serve)
+		return;
+	printf("\nby phase:");
+	for (int p = 0; p < DT_PH_N; p++)
+		printf("%s %s %s%s", p ? "," : "", dt_phase_name(p),
+		       dt_format_size(e->phase_bytes[p], size, sizeof(size)),
+		       p == (int)e->peak ? " (the peak)" : "");
+	putchar('\n');
+}
+
+static void print_stages(const struct dt_fit *r)
+{
+	struct dt_table *t = dt_table_new(">stage|ranks|layers|>parameters|>peak|phase|note");
+	char size[24], params[24];
+
+	for (int i = 0; i < r->n; i++) {
+		const struct dt_fit_stage *s = &r->stage[i];
+
+		dt_table_cell(t, "%d", i);
+		dt_table_cell(t, "%d-%d", s->first_rank, s->first_rank + s->ranks - 1);
+		dt_table_cell(t, "%d-%d", s->est.first_layer, s->est.last_layer - 1);
+		dt_table_cell(t, "%s", dt_format_count((double)s->est.params, params, sizeof(params)));
+		dt_table_cell(t, "%s", dt_format_size(s->est.peak_bytes, size, sizeof(size)));
+		dt_table_cell(t, "%s", dt_phase_name(s->est.peak));
+		dt_table_cell(t, "%s", i == r->worst ? "worst" : "");
+	}
+	putchar('\n');
+	dt_table_print(t, stdout);
+	dt_table_free(t);
+}
+
+/* cat < 0: all. Layers with the same buffer share a line. */
+static void print_buffers(const struct dt_estimate *e, int cat)
+{
+	struct dt_table *t = dt_table_new("buffer|category|>count|>bytes each|>bytes|phases|kind|how");
+	char size[24];
+
+	for (int i = 0; i < e->n; i++) {
+		const struct dt_entry *b = &e->e[i];
+		const char *name = b->layer >= 0 ? strchr(strchr(b->name, '.') + 1, '.') + 1 : b->name;
+		int count = 0;
+
+		if ((cat >= 0 && b->cat != cat) || (b->layer > e->first_layer))
+			continue;
+		for (int k = 0; b->layer >= 0 && k < e->n; k++) {
+			const struct dt_entry *o = &e->e[k];
+
+			count += o->layer >= 0 && !strcmp(strchr(strchr(o->name, '.') + 1, '.') + 1, name);
+		}
+		count = count ? count : 1;
+		dt_table_cell(t, "%s%s", b->layer >= 0 ? "layers.N." : "", name);
+		dt_table_cell(t, "%s", dt_est_cat_name(b->cat));
+		dt_table_cell(t, "%d", count);
+		dt_table_cell(t, "%s", dt_format_size(b->bytes, size, sizeof(size)));
+		dt_table_cell(t, "%s", dt_format_size(b->bytes * (uint64_t)count, size, sizeof(size)));
+		if (a.q.serve)
+			dt_table_cell(t, "always");
+		else if (b->first == b->last)
+			dt_table_cell(t, "%s", dt_phase_name(b->first));
+		else
+			dt_table_cell(t, "%s-%s", dt_phase_name(b->first), dt_phase_name(b->last));
+		dt_table_cell(t, "%s", b->exact ? "exact" : "formula");
+		dt_table_cell(t, "%s", b->formula);
+	}
+	putchar('\n');
+	dt_table_print(t, stdout);
+	dt_table_free(t);
+}
+
+static void print_solution(bool solved)
+{
+	static const char *const largest[] = {NULL, "largest microbatch", "longest sequence", "fewest ranks"};
+	static const char *const none[] = {NULL, "batch, however small,", "sequence, however short,",
+					   "layout tried"};
+	char layout[80];
+
+	if (!solved)
+		printf("no %s fits\n", none[a.solve]);
+	else if (a.solve == SOLVE_GPUS)
+		printf("fewest ranks: %lld, as %s\n", (long long)solved_value(),
+		       dt_layout_format(&a.q.layout, layout, sizeof(layout)));
+	else
+		printf("%s: %lld%s\n",
+		       a.q.serve && a.solve == SOLVE_BATCH ? "most sequences" : largest[a.solve],
+		       (long long)solved_value(), a.solve == SOLVE_SEQ ? " tokens" : "");
+}
+
+static void print_verdict(const struct dt_fit *r, bool solved)
+{
+	uint64_t peak = dt_fit_worst(r)->peak_bytes, room = budget();
+	char mem[24], diff[24];
+
+	if (a.gpu_mem == 0)
+		return;
+	putchar('\n');
+	if (a.solve)
+		print_solution(solved);
+	dt_format_size(a.gpu_mem, mem, sizeof(mem));
+	dt_format_size(peak <= room ? room - peak : peak - room, diff, sizeof(diff));
+	printf("%s %s with %g%% kept free: %s %s\n", peak <= room ? "fits" : "does not fit", mem, a.margin,
+	       diff, peak <= room ? "of headroom" : "too much");
+}
+
+static int print_json(const struct dt_fit *f, bool solved, struct dt_err *err)
+{
+	json_t *o = dt_fit_json(&a.q, f, a.buffers);
+	uint64_t peak = dt_fit_worst(f)->peak_bytes;
+	char what[16];
+	int rc;
+
+	if (a.gpu_mem) {
+		json_object_set_new(o, "gpu_mem_bytes", json_integer((json_int_t)a.gpu_mem));
+		json_object_set_new(o, "margin_percent", json_real(a.margin));
+		json_object_set_new(o, "fits", json_boolean(peak <= budget()));
+		json_object_set_new(o, "headroom_bytes",
+				    json_integer((json_int_t)budget() - (json_int_t)peak));
+	}
+	if (a.solve) {
+		dt_opt_choice_name(SOLVE_CHOICES, a.solve, what, sizeof(what));
+		json_object_set_new(o, "solve",
+				    json_pack("{s:s, s:b, s:I}", "what", what, "solved", solved, "value",
+					      (json_int_t)solved_value()));
+	}
+	rc = dt_json_write_line(stdout, o, err);
+	json_decref(o);
+	return rc;
+}
+
+/* ---- the program ---- */
+
+/* What the table cannot check; -1: all is well. */
+static int check_usage(int nargs)
+{
+	const char *dumb = getenv("TERM");
+	struct dt_err err = {0};
+
+	if (nargs == 0 && a.list)
+		return -1;
+	if (nargs != 1 || a.list)
+		return dt_opt_usage_error(&program, stderr,
+					  a.list  ? "--list takes no model"
+					  : nargs ? "one model at a time"
+						  : "a model is missing");
+	if (a.train && a.q.serve)
+		return dt_opt_usage_error(&program, stderr, "--train and --serve exclude each other");
+	if (dt_layout_parse(a.layout, &a.q.layout, &err) < 0)
+		return dt_opt_usage_error(&program, stderr, "option '--layout': %s; %s", err.msg, err.hint);
+	if (!a.q.serve && a.precision >= DT_WF_Q8_0)
+		return dt_opt_usage_error(&program, stderr,
+					  "--precision of block formats goes with --serve only");
+	if (a.q.serve && (a.microbatch_given || a.optimizer_given))
+		return dt_opt_usage_error(&program, stderr, "--microbatch and --optimizer go with --train");
+	if (!a.q.serve && a.seqs_given)
+		return dt_opt_usage_error(&program, stderr, "--max-seqs goes with --serve");
+	if (a.solve && a.gpu_mem == 0)
+		return dt_opt_usage_error(&program, stderr, "--solve needs --gpu-mem");
+	if (a.explain && a.json)
+		return dt_opt_usage_error(&program, stderr, "--explain and --json exclude each other");
+	if (!a.bars_given)
+		a.bars = isatty(STDOUT_FILENO) && dumb && strcmp(dumb, "dumb");
+	return -1;
+}
+
+static int find_category(const char *name)
+{
+	for (int c = 0; c < DT_EST_CAT_N; c++)
+		if (!strcmp(name, dt_est_cat_name(c)))
+			return c;
+	return -1;
+}
+
+static int print_explanation(const struct dt_fit *r, int cat)
+{
+	const struct dt_estimate *e = dt_fit_worst(r);
+
+	printf("%s: %s\n\n%s\n", dt_est_cat_name(cat), dt_category_formula(cat), dt_category_text(cat));
+	for (int i = 0; i < e->n; i++) {
+		if (e->e[i].cat == cat) {
+			print_buffers(e, cat);
+			return 0;
+		}
+	}
+	printf("\nThis rank has none.\n");
+	return 0;
+}
+
+static int list_models(void)
+{
+	struct dt_table *t = dt_table_new("model|family|>parameters|>layers|>hidden|>positions");
+	struct dt_params table;
+	char params[24];
+
+	for (int i = 0; dt_config_preset(i); i++) {
+		const struct dt_config *c = dt_config_preset(i);
+
+		if (dt_model_params(c, &table, NULL) < 0)
+			continue;
+		dt_table_cell(t, "%s", c->name);
+		dt_table_cell(t, "%s", c->family);
+		dt_table_cell(t, "%s",
+			      dt_format_count((double)dt_params_total(&table), params, sizeof(params)));
+		dt_table_cell(t, "%lld", (long long)c->layers);
+		dt_table_cell(t, "%lld", (long long)c->hidden);
+		dt_table_cell(t, "%lld", (long long)c->max_seq);
+		dt_params_release(&table);
+	}
+	dt_table_print(t, stdout);
+	dt_table_free(t);
+	return DT_EXIT_OK;
+}
+
+static int fail(const struct dt_err *err)
+{
+	fprintf(stderr, "dt-memest: %s%s%s\n", err->msg, err->hint[0] ? "; " : "", err->hint);
+	return DT_EXIT_FAILED;
+}
+
+/* What options and model together say. */
+static void complete_query(void)
+{
+	static const enum dt_dtype plain[] = {DT_F32, DT_BF16, DT_F16};
+	struct dt_fit_query *q = &a.q;
+	int64_t usual = q->config.max_seq < DEFAULT_SEQ ? q->config.max_seq : DEFAULT_SEQ;
+
+	q->seq = q->seq ? q->seq : usual;
+	q->max_len = q->max_len ? q->max_len : usual;
+	q->precision = (enum dt_weight_format)a.precision;
+	q->compute = a.precision < DT_WF_Q8_0 ? plain[a.precision] : DT_BF16;
+	if (q->serve && a.kv > 0)
+		q->compute = plain[a.kv - 1];
+	q->optimizer = (enum dt_optim_kind)a.optimizer;
+	q->recompute = (enum dt_recompute)a.recompute;
+	q->any_account = a.account == 0;
+	q->account = a.account ? (enum dt_account)(a.account - 1) : DT_ACCOUNT_DT;
+}
+
+static int run(const char *model, int cat)
+{
+	struct dt_fit r;
+	struct dt_err err = {0};
+	int solved = 0, status;
+
+	if (dt_config_load(model, &a.q.config, &err) < 0)
+		return fail(&err);
+	complete_query();
+	if (a.solve) {
+		solved = solve(&err);
+		if (solved < 0)
+			return fail(&err);
+	}
+	if (dt_fit_estimate(&a.q, &r, &err) < 0)
+		return fail(&err);
+	status = a.gpu_mem && dt_fit_worst(&r)->peak_bytes > budget() ? DT_EXIT_NO : DT_EXIT_OK;
+	if (a.json) {
+		if (print_json(&r, solved, &err) < 0)
+			status = fail(&err);
+	} else if (a.explain) {
+		print_explanation(&r, cat);
+	} else {
+		print_heading(&r);
+		print_categories(dt_fit_worst(&r));
+		if (r.n > 1)
+			print_stages(&r);
+		if (a.buffers)
+			print_buffers(dt_fit_worst(&r), -1);
+		print_verdict(&r, solved);
+	}
+	dt_fit_release(&r);
+	return status;
+}
+
+int main(int argc, char **argv)
+{
+	struct dt_err err = {0};
+	int status, cat = -1, nargs = dt_opt_main(&program, argc, argv, stdout, stderr, &status);
+
+	setlocale(LC_CTYPE, "");
+	if (nargs >= 0) {
+		status = check_usage(nargs);
+		if (status < 0 && a.explain) {
+			cat = find_category(a.explain);
+			if (cat < 0)
+				status = dt_opt_usage_error(&program, stderr,
+							    "option '--explain': no category is called '%s'",
+							    a.explain);
+		}
+		if (status < 0)
+			status = a.list ? list_models() : run(argv[1], cat);
+	}
+	if (dt_close_stdout(&err) < 0 && status != DT_EXIT_FAILED)
+		status = err.code == -EPIPE ? DT_EXIT_FAILED : fail(&err);
+	return status;
+}
