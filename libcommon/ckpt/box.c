@@ -16,10 +16,11 @@ int64_t ck_numel(int ndim, const int64_t *shape)
 	return n;
 }
 
-static int range_rec(const struct dt_piece *box, int d, int64_t at, int64_t first, int64_t n, struct dt_piece *cur,
-		     struct dt_piece *ret)
+static int range_rec(const struct dt_piece *box, int d, int64_t at, int64_t first, int64_t n,
+		     struct dt_piece *cur, struct dt_piece *ret)
 {
-	int64_t inner = ck_numel(box->ndim - d - 1, box->shape + d + 1), row = first / inner, skip = first % inner;
+	int64_t inner = ck_numel(box->ndim - d - 1, box->shape + d + 1), row = first / inner,
+		skip = first % inner;
 	int k = 0;
 
 	if (skip || n < inner) { /* the end of a row, or the inside of one */
@@ -65,7 +66,8 @@ int dt_pieces_of_range(const struct dt_piece *box, int64_t first, int64_t n, str
 
 int dt_ckpt_owner(const char *name, int64_t piece_no, int replicas)
 {
-	return replicas > 1 ? (int)(((uint64_t)dt_hash_str(name) + (uint64_t)piece_no) % (uint64_t)replicas) : 0;
+	return replicas > 1 ? (int)(((uint64_t)dt_hash_str(name) + (uint64_t)piece_no) % (uint64_t)replicas)
+			    : 0;
 }
 
 static int split_push(const struct dt_piece *p, struct dt_piece **v, int *n, int *cap)
@@ -90,7 +92,7 @@ static int split_rec(const struct dt_piece *p, int d, struct dt_piece **v, int *
 
 	if (bytes == 0)
 		return 0;
-	if (bytes <= CK_PIECE_BYTES || d == p->ndim)
+	if (bytes <= CK_PIECE_BYTES || d == p->ndim || d == DT_CKPT_MAX_DIM)
 		return split_push(p, v, n, cap);
 	inner = bytes / p->shape[d];
 	rows = inner > CK_PIECE_BYTES ? 1 : CK_PIECE_BYTES / inner;
@@ -130,8 +132,9 @@ static bool meet(int ndim, const struct ck_piece *a, const struct ck_piece *b)
 }
 
 /*
- * Disjoint boxes inside the tensor whose volumes add up to its own cover it. Disjointness is a sweep along the
- * first dimension; real cuts meet a few neighbours there, so the budget is only for manifests made to be slow.
+ * Disjoint boxes inside the tensor whose volumes add up to its own cover it. Disjointness is a sweep along
+ * the first dimension; real cuts meet a few neighbours there, so the budget is only for manifests made to be
+ * slow.
  */
 int ck_check_cover(const struct ck_tensor *t, struct ck_piece *p, struct dt_err *err)
 {
@@ -144,18 +147,20 @@ int ck_check_cover(const struct ck_tensor *t, struct ck_piece *p, struct dt_err 
 
 		for (int j = i + 1; j < t->npieces && p[j].off[0] < end; j++) {
 			if (meet(t->ndim, &p[i], &p[j]))
-				return dt_err_set(err, -EBADMSG, "tensor '%s': the pieces at %s and %s overlap",
-						  t->name, ck_shape_text(a, sizeof(a), t->ndim, p[i].off),
+				return dt_err_set(err, -EBADMSG,
+						  "tensor '%s': the pieces at %s and %s overlap", t->name,
+						  ck_shape_text(a, sizeof(a), t->ndim, p[i].off),
 						  ck_shape_text(b, sizeof(b), t->ndim, p[j].off));
 			if (--budget < 0)
-				return dt_err_set(err, -EBADMSG, "tensor '%s' is cut into too many pieces to check",
+				return dt_err_set(err, -EBADMSG,
+						  "tensor '%s' is cut into too many pieces to check",
 						  t->name);
 		}
 		sum += ck_numel(t->ndim, p[i].shape); /* disjoint so far, so at most numel */
 	}
 	if (sum != numel)
-		return dt_err_set(err, -EBADMSG, "tensor '%s': its pieces hold %lld of %lld elements", t->name,
-				  (long long)sum, (long long)numel);
+		return dt_err_set(err, -EBADMSG, "tensor '%s': its pieces hold %lld of %lld elements",
+				  t->name, (long long)sum, (long long)numel);
 	return 0;
 }
 

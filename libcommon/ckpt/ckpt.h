@@ -47,23 +47,24 @@ int dt_ckpt_owner(const char *name, int64_t piece_no, int replicas);
 /* ---- writing ---- */
 
 /*
- * Creates ROOT/step-N.tmp afresh; every step-*.tmp and latest.tmp.* that a crash left in ROOT is removed, so a
- * root has one writer at a time. One rank calls it, the others after it.
+ * Creates ROOT/step-N.tmp afresh; every step-*.tmp and latest.tmp.* that a crash left in ROOT is removed, so
+ * a root has one writer at a time. One rank calls it, the others after it.
  */
 int dt_ckpt_begin(const char *root, int64_t step, char **ret_tmpdir, struct dt_err *err);
 
 /*
- * Writes shard-RRRRR.h5, fsynced; *ret_list is the JSON array of its pieces for the commit. n may be 0, pieces
- * may be empty; without a single element no file is made. Pieces over 64 MiB are stored as several. The HDF5
- * library (one global lock) is used for the metadata only; the elements go by pwrite, so a writer thread does
- * not hold up others. Only with compress do elements pass through HDF5.
+ * Writes shard-RRRRR.h5, fsynced; *ret_list is the JSON array of its pieces for the commit. n may be 0,
+ * pieces may be empty; without a single element no file is made. Pieces over 64 MiB are stored as several.
+ * The HDF5 library (one global lock) is used for the metadata only; the elements go by pwrite, so a writer
+ * thread does not hold up others. Only with compress do elements pass through HDF5.
  */
 int dt_ckpt_write_shard(const char *tmpdir, int rank, const struct dt_piece *p, int n, bool compress,
 			json_t **ret_list, struct dt_err *err);
 
 /*
- * The same for pieces that are not in memory: fill is called for each piece of at most 64 MiB that is written,
- * in order, and answers with its elements, which must stay until the next call. p[].data is not looked at.
+ * The same for pieces that are not in memory: fill is called for each piece of at most 64 MiB that is
+ * written, in order, and answers with its elements, which must stay until the next call. p[].data is not
+ * looked at.
  */
 typedef int (*dt_ckpt_fill)(void *arg, const struct dt_piece *p, const void **ret_data, struct dt_err *err);
 int dt_ckpt_write_shard_from(const char *tmpdir, int rank, const struct dt_piece *p, int n, bool compress,
@@ -73,11 +74,11 @@ int dt_ckpt_write_shard_from(const char *tmpdir, int rank, const struct dt_piece
  * meta: {"model": ..., "layout": "dp2", "step": N, "data": {...}, "rng": {...}, "optimizer": {...},
  * "tokenizer": ...}. lists: one array a rank. Checks that the pieces of each tensor cover it once, writes
  * index.h5 and manifest.json, renames, moves `latest`, and prunes to the newest keep checkpoints (0: all),
- * never the one just written and never one whose manifest cannot be read. An older checkpoint of the same step
- * is replaced.
+ * never the one just written and never one whose manifest cannot be read. An older checkpoint of the same
+ * step is replaced.
  *
- * When the checkpoint is safely in place but an old one could not be removed the answer is 0 all the same, and
- * err->code and err->msg say so (err->code is 0 otherwise).
+ * When the checkpoint is safely in place but an old one could not be removed the answer is 0 all the same,
+ * and err->code and err->msg say so (err->code is 0 otherwise).
  */
 int dt_ckpt_commit(const char *root, int64_t step, const json_t *meta, json_t *const *lists, int nlists,
 		   int keep, struct dt_err *err);
@@ -96,8 +97,8 @@ struct dt_ckpt_tensor {
 };
 
 /*
- * path: a step folder, or a root (its latest, falling back to the newest complete step; dt_ckpt_note then says
- * why). A manifest that is damaged or lies is -EBADMSG, one from a newer format -ENOTSUP.
+ * path: a step folder, or a root (its latest, falling back to the newest complete step; dt_ckpt_note then
+ * says why). A manifest that is damaged or lies is -EBADMSG, one from a newer format -ENOTSUP.
  */
 int dt_ckpt_open(const char *path, struct dt_ckpt **ret, struct dt_err *err);
 void dt_ckpt_close(struct dt_ckpt *c);
@@ -128,8 +129,8 @@ int dt_ckpt_read(struct dt_ckpt *c, int i, const int64_t *off, const int64_t *sh
 
 /*
  * Reads everything, checks structure and every CRC. report is called for each finding (may be NULL); returns
- * the number of findings, or a negative errno when the checkpoint cannot be opened at all. report and progress
- * are called from worker threads, one at a time.
+ * the number of findings, or a negative errno when the checkpoint cannot be opened at all. report and
+ * progress are called from worker threads, one at a time.
  */
 int dt_ckpt_verify(const char *path, int workers, void (*report)(void *arg, const char *text), void *arg,
 		   void (*progress)(void *arg, uint64_t done, uint64_t total), struct dt_err *err);
@@ -147,16 +148,16 @@ struct dt_ckpt_delta {
 };
 
 /*
- * Compares all tensors by name, in the order of a and then those only in b. tolerance < 0: bit by bit (f32 and
- * bf16 by value); else a tensor differs when max |a - b| > tolerance * max |a|. Memory: one piece of each.
- * Returns the number of tensors that differ.
+ * Compares all tensors by name, in the order of a and then those only in b. tolerance < 0: bit by bit (f32
+ * and bf16 by value); else a tensor differs when max |a - b| > tolerance * max |a|. Memory: one piece of
+ * each. Returns the number of tensors that differ.
  */
 int dt_ckpt_diff(struct dt_ckpt *a, struct dt_ckpt *b, double tolerance,
 		 void (*report)(void *arg, const struct dt_ckpt_delta *d), void *arg,
 		 void (*progress)(void *arg, uint64_t done, uint64_t total), struct dt_err *err);
 
 struct dt_ckpt_stats {
-	uint64_t n, zeros, nans, infs;	/* elements */
+	uint64_t n, zeros, nans, infs;	 /* elements */
 	double min, max, mean, std, rms; /* of the finite ones; 0 when there are none */
 };
 int dt_ckpt_tensor_stats(struct dt_ckpt *c, int i, struct dt_ckpt_stats *ret, struct dt_err *err);
@@ -170,13 +171,16 @@ struct dt_layout;
 
 /*
  * Writes src again as the ranks of layout would have, one shard a rank, into ROOT/step-N of the same step:
- * parameters by their cut, replicas once and spread by bytes, m/ and v/ as flat ranges over dp when zero >= 1,
- * model/ too when zero is 3. Tensors that are not in the parameter table stay whole. Memory: two pieces.
+ * parameters by their cut, replicas once and spread by bytes, m/ and v/ as flat ranges over dp when zero >=
+ * 1, model/ too when zero is 3. Tensors that are not in the parameter table stay whole. Memory: one piece.
+ * progress may answer false to stop (-ECANCELED). On failure nothing is left behind.
  */
 int dt_ckpt_reshard(struct dt_ckpt *src, const struct dt_layout *layout, const char *root, bool compress,
-		    void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, struct dt_err *err);
+		    bool (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
+		    struct dt_err *err);
 
-/* Writes the folder of a checkpoint as a tar stream (ustar; sizes over 8 GiB in base 256): step-N/... and latest. */
+/* Writes the folder of a checkpoint as a tar stream (ustar; sizes over 8 GiB in base 256): step-N/... and
+ * latest. */
 int dt_ckpt_tar(const struct dt_ckpt *c, int fd, struct dt_err *err);
 
 #endif

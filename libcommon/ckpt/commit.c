@@ -13,21 +13,21 @@
 
 struct merge {
 	const char *dir;
-	json_t *files, *tensors;       /* as in the manifest */
+	json_t *files, *tensors;     /* as in the manifest */
 	json_t *file_no, *tensor_no; /* name -> index */
 };
 
 static int file_index(struct merge *g, const char *name, json_int_t *ret, struct dt_err *err)
 {
 	const json_t *known = json_object_get(g->file_no, name);
-	char path[PATH_MAX];
+	char path[CK_PATH];
 	struct stat st;
 
 	if (known) {
 		*ret = json_integer_value(known);
 		return 0;
 	}
-	snprintf(path, sizeof(path), "%s/%s", g->dir, name);
+	ck_join(path, g->dir, name);
 	if (stat(path, &st) < 0) {
 		int rc = dt_err_sys(err, -errno, "the shard '%s' is not there", path);
 
@@ -35,7 +35,8 @@ static int file_index(struct merge *g, const char *name, json_int_t *ret, struct
 		return rc;
 	}
 	*ret = (json_int_t)json_array_size(g->files);
-	json_array_append_new(g->files, json_pack("{s:s, s:I}", "name", name, "bytes", (json_int_t)st.st_size));
+	json_array_append_new(g->files,
+			      json_pack("{s:s, s:I}", "name", name, "bytes", (json_int_t)st.st_size));
 	json_object_set_new(g->file_no, name, json_integer(*ret));
 	return 0;
 }
@@ -48,13 +49,17 @@ static int tensor_of(struct merge *g, const json_t *e, const char *name, json_t 
 
 	if (known) {
 		t = json_array_get(g->tensors, (size_t)json_integer_value(known));
-		if (!json_equal(json_object_get(t, "dtype"), dtype) || !json_equal(json_object_get(t, "shape"), shape))
-			return dt_err_set(err, -EINVAL, "two ranks disagree about the type or shape of '%s'", name);
+		if (!json_equal(json_object_get(t, "dtype"), dtype) ||
+		    !json_equal(json_object_get(t, "shape"), shape))
+			return dt_err_set(err, -EINVAL, "two ranks disagree about the type or shape of '%s'",
+					  name);
 	} else {
-		t = json_pack("{s:s, s:O, s:O, s:[]}", "name", name, "dtype", dtype, "shape", shape, "pieces");
+		t = json_pack("{s:s, s:O, s:O, s:[]}", "name", name, "dtype", dtype, "shape", shape,
+			      "pieces");
 		if (!t)
 			return dt_err_sys(err, -ENOMEM, "cannot commit '%s'", g->dir);
-		json_object_set_new(g->tensor_no, name, json_integer((json_int_t)json_array_size(g->tensors)));
+		json_object_set_new(g->tensor_no, name,
+				    json_integer((json_int_t)json_array_size(g->tensors)));
 		json_array_append_new(g->tensors, t);
 	}
 	*ret = t;
@@ -66,8 +71,8 @@ static int merge_entry(struct merge *g, const json_t *e, struct dt_err *err)
 	static const char *const keys[] = {"offset", "shape", "at", "filter", "crc32"};
 	const char *name = json_string_value(json_object_get(e, "name"));
 	const char *file = json_string_value(json_object_get(e, "file"));
-	json_t *t, *p;
-	json_int_t no;
+	json_t *t = NULL, *p;
+	json_int_t no = 0;
 	int rc;
 
 	if (!name)
@@ -82,9 +87,39 @@ static int merge_entry(struct merge *g, const json_t *e, struct dt_err *err)
 	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
 		if (json_object_get(e, keys[i]))
 			json_object_set(p, keys[i], json_object_get(e, keys[i]));
-	return json_array_append_new(json_object_get(t, "pieces"), p) < 0 ?
-		       dt_err_sys(err, -ENOMEM, "cannot commit '%s'", g->dir) :
-		       0;
+	return json_array_append_new(json_object_get(t, "pieces"), p) < 0
+		       ? dt_err_sys(err, -ENOMEM, "cannot commit '%s'", g->dir)
+		       : 0;
+}
+
+/* The parameters first, then the states; layers.2 before layers.10. The order does not depend on the layout.
+ */
+static int by_natural_name(const void *a, const void *b)
+{
+	const char *x = json_string_value(json_object_get(*(json_t *const *)a, "name"));
+	const char *y = json_string_value(json_object_get(*(json_t *const *)b, "name"));
+	bool mx = !strncmp(x, "model/", 6), my = !strncmp(y, "model/", 6);
+
+	return mx != my ? my - mx : strverscmp(x, y);
+}
+
+static json_t *sorted(const json_t *tensors)
+{
+	size_t n = json_array_size(tensors);
+	json_t **v = malloc((n + 1) * sizeof(*v)), *ret = json_array();
+
+	for (size_t i = 0; v && i < n; i++)
+		v[i] = json_array_get(tensors, i);
+	if (v)
+		qsort(v, n, sizeof(json_t *), by_natural_name);
+	for (size_t i = 0; v && i < n; i++)
+		json_array_append(ret, v[i]);
+	if (!v) {
+		json_decref(ret);
+		ret = NULL;
+	}
+	free(v);
+	return ret;
 }
 
 static int build_root(const char *dir, int64_t step, const json_t *meta, json_t *const *lists, int nlists,
@@ -104,13 +139,12 @@ static int build_root(const char *dir, int64_t step, const json_t *meta, json_t 
 	for (int i = 0; i < nlists && rc == 0; i++) {
 		size_t k;
 
-		json_array_foreach (lists[i], k, e)
-			if (rc == 0)
-				rc = merge_entry(&g, e, err);
+		json_array_foreach(lists[i], k, e) if (rc == 0) rc = merge_entry(&g, e, err);
 	}
 	if (rc == 0 && (json_object_update(root, (json_t *)meta) < 0 ||
 			json_object_set_new(root, "step", json_integer(step)) < 0 ||
-			json_object_set(root, "files", g.files) < 0 || json_object_set(root, "tensors", g.tensors) < 0))
+			json_object_set(root, "files", g.files) < 0 ||
+			json_object_set_new(root, "tensors", sorted(g.tensors)) < 0))
 		rc = dt_err_sys(err, -ENOMEM, "cannot commit '%s'", dir);
 	json_decref(g.files);
 	json_decref(g.tensors);
@@ -126,10 +160,10 @@ static int build_root(const char *dir, int64_t step, const json_t *meta, json_t 
 static int write_manifest(const char *dir, const char *text, size_t n, struct dt_err *err)
 {
 	struct dt_tmpfile f;
-	char path[PATH_MAX];
+	char path[CK_PATH];
 	int rc;
 
-	snprintf(path, sizeof(path), "%s/manifest.json", dir);
+	ck_join(path, dir, "manifest.json");
 	rc = dt_tmpfile_open(&f, path, err);
 	if (rc < 0)
 		return rc;
@@ -139,12 +173,12 @@ static int write_manifest(const char *dir, const char *text, size_t n, struct dt
 
 /*
  * tmp becomes dir. A checkpoint of the same step that is already there changes places with it in one step
- * where the file system can do that; elsewhere it is moved aside first, and a crash in between leaves the root
- * to the newest other checkpoint.
+ * where the file system can do that; elsewhere it is moved aside first, and a crash in between leaves the
+ * root to the newest other checkpoint.
  */
 static int move_into_place(const char *tmp, const char *dir, struct dt_err *err)
 {
-	char aside[PATH_MAX + 16];
+	char aside[CK_PATH + 16];
 
 	if (rename(tmp, dir) == 0)
 		return 0;
@@ -163,14 +197,14 @@ static int fill_folder(const char *tmp, int64_t step, const json_t *meta, json_t
 {
 	struct ck_manifest m = {0};
 	json_t *root = NULL;
-	char *text = NULL, name[PATH_MAX];
+	char *text = NULL, name[CK_PATH];
 	size_t n = 0;
 	int rc = build_root(tmp, step, meta, lists, nlists, &root, err);
 
 	if (rc == 0)
 		rc = ck_manifest_text(root, &text, &n, err);
 	/* What we are about to promise goes through the same checks as what a reader is given. */
-	snprintf(name, sizeof(name), "%s/manifest.json", tmp);
+	ck_join(name, tmp, "manifest.json");
 	if (rc == 0)
 		rc = ck_manifest_parse(text, n, name, &m, err);
 	if (rc == 0)
@@ -185,10 +219,10 @@ static int fill_folder(const char *tmp, int64_t step, const json_t *meta, json_t
 	return rc;
 }
 
-int dt_ckpt_commit(const char *root, int64_t step, const json_t *meta, json_t *const *lists, int nlists, int keep,
-		   struct dt_err *err)
+int dt_ckpt_commit(const char *root, int64_t step, const json_t *meta, json_t *const *lists, int nlists,
+		   int keep, struct dt_err *err)
 {
-	char name[32], dir[PATH_MAX], tmp[PATH_MAX + 8], latest[PATH_MAX];
+	char name[32], dir[CK_PATH], tmp[CK_PATH + 8], latest[CK_PATH];
 	int rc;
 
 	ck_h5_quiet();
@@ -198,7 +232,7 @@ int dt_ckpt_commit(const char *root, int64_t step, const json_t *meta, json_t *c
 	if ((size_t)snprintf(dir, sizeof(dir), "%s/%s", root, name) >= sizeof(dir))
 		return dt_err_sys(err, -ENAMETOOLONG, "cannot commit to '%s'", root);
 	snprintf(tmp, sizeof(tmp), "%s.tmp", dir);
-	snprintf(latest, sizeof(latest), "%s/latest", root);
+	ck_join(latest, root, "latest");
 	rc = fill_folder(tmp, step, meta, lists, nlists, err);
 	if (rc == 0)
 		rc = move_into_place(tmp, dir, err);

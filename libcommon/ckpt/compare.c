@@ -68,8 +68,8 @@ static void compare_run(struct pair *q, enum dt_dtype ta, enum dt_dtype tb, int6
 	dt_ckpt_to_f64(ta, pa, n, a);
 	dt_ckpt_to_f64(tb, pb, n, b);
 	for (int64_t i = 0; i < n; i++) {
-		bool same = ta == tb ? !memcmp(pa + i * sa, pb + i * sa, (size_t)sa) :
-				       a[i] == b[i] || (isnan(a[i]) && isnan(b[i]));
+		bool same = ta == tb ? !memcmp(pa + i * sa, pb + i * sa, (size_t)sa)
+				     : a[i] == b[i] || (isnan(a[i]) && isnan(b[i]));
 		double e = fabs(a[i] - b[i]);
 
 		if (isfinite(a[i]) && fabs(a[i]) > q->max_a)
@@ -152,7 +152,8 @@ int dt_ckpt_diff(struct dt_ckpt *a, struct dt_ckpt *b, double tolerance,
 		bool in_a = i < a->m.ntensor;
 		const struct ck_tensor *t = in_a ? &a->m.tensor[i] : &b->m.tensor[i - a->m.ntensor];
 		int other = dt_ckpt_find(in_a ? b : a, t->name), rc;
-		struct pair q = {.a = a, .b = b, .ia = i, .ib = other, .tolerance = tolerance, .d.name = t->name};
+		struct pair q = {
+			.a = a, .b = b, .ia = i, .ib = other, .tolerance = tolerance, .d.name = t->name};
 
 		if (!in_a && other >= 0)
 			continue;
@@ -219,8 +220,8 @@ int dt_ckpt_tensor_stats(struct dt_ckpt *c, int i, struct dt_ckpt_stats *ret, st
 		const struct ck_piece *p = &c->m.piece[t->first + k];
 		int64_t n = ck_numel(t->ndim, p->shape);
 		char *data = malloc(p->bytes);
-		int rc = data ? dt_ckpt_read(c, i, p->off, p->shape, t->dtype, data, err) :
-				dt_err_sys(err, -ENOMEM, "cannot read '%s'", t->name);
+		int rc = data ? dt_ckpt_read(c, i, p->off, p->shape, t->dtype, data, err)
+			      : dt_err_sys(err, -ENOMEM, "cannot read '%s'", t->name);
 
 		for (int64_t at = 0; at < n && rc == 0; at += RUN) {
 			int64_t run = n - at < RUN ? n - at : RUN;

@@ -12,6 +12,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+const char *ck_join(char buf[CK_PATH], const char *dir, const char *name)
+{
+	snprintf(buf, CK_PATH, "%s/%s", dir, name);
+	return buf;
+}
+
 void ck_step_name(char *buf, size_t n, int64_t step)
 {
 	snprintf(buf, n, "step-%08lld", (long long)step);
@@ -85,11 +91,11 @@ static int remove_leftovers(const char *root, struct dt_err *err)
 	if (!d)
 		return dt_err_sys(err, -errno, "cannot open '%s'", root);
 	for (struct dirent *e; rc == 0 && (e = readdir(d));) {
-		char path[PATH_MAX];
+		char path[CK_PATH];
 
 		if (!is_leftover(e->d_name))
 			continue;
-		snprintf(path, sizeof(path), "%s/%s", root, e->d_name);
+		ck_join(path, root, e->d_name);
 		rc = dt_remove_tree(path, err);
 	}
 	closedir(d);
@@ -122,7 +128,7 @@ int dt_ckpt_begin(const char *root, int64_t step, char **ret_tmpdir, struct dt_e
 
 int ck_load(const char *dir, struct ck_manifest *ret, struct dt_err *err)
 {
-	char path[PATH_MAX], *text;
+	char path[CK_PATH], *text;
 	struct stat st;
 	size_t n;
 	int rc;
@@ -141,13 +147,14 @@ int ck_load(const char *dir, struct ck_manifest *ret, struct dt_err *err)
 	return rc;
 }
 
-int ck_open_file(const char *dir, const struct ck_file *f, int *ret_fd, uint64_t *ret_bytes, struct dt_err *err)
+int ck_open_file(const char *dir, const struct ck_file *f, int *ret_fd, uint64_t *ret_bytes,
+		 struct dt_err *err)
 {
-	char path[PATH_MAX];
+	char path[CK_PATH];
 	struct stat st;
 	int fd;
 
-	snprintf(path, sizeof(path), "%s/%s", dir, f->name);
+	ck_join(path, dir, f->name);
 	/* O_NONBLOCK: a FIFO must not hang us before we have seen that it is one */
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	if (fd < 0)
@@ -171,16 +178,16 @@ int ck_check_files(const char *dir, const struct ck_manifest *m, struct dt_err *
 			return rc;
 		close(fd);
 		if (bytes != m->file[i].bytes)
-			return dt_err_set(err, -EBADMSG, "'%s/%s' has %llu bytes, the manifest says %llu", dir,
-					  m->file[i].name, (unsigned long long)bytes,
+			return dt_err_set(err, -EBADMSG, "'%s/%s' has %llu bytes, the manifest says %llu",
+					  dir, m->file[i].name, (unsigned long long)bytes,
 					  (unsigned long long)m->file[i].bytes);
 	}
 	return 0;
 }
 
 /*
- * Only whole checkpoints are counted and removed: what cannot be read is left for a person to look at. A folder
- * is renamed to .tmp before it is taken apart, so that no reader finds half of it.
+ * Only whole checkpoints are counted and removed: what cannot be read is left for a person to look at. A
+ * folder is renamed to .tmp before it is taken apart, so that no reader finds half of it.
  */
 int ck_prune(const char *root, int64_t just_written, int keep, struct dt_err *err)
 {
@@ -193,11 +200,11 @@ int ck_prune(const char *root, int64_t just_written, int keep, struct dt_err *er
 	if (n < 0)
 		return n;
 	for (int i = 0; i < n && rc == 0; i++) {
-		char name[32], dir[PATH_MAX], tmp[PATH_MAX + 8];
+		char name[32], dir[CK_PATH], tmp[CK_PATH + 8];
 		struct ck_manifest m;
 
 		ck_step_name(name, sizeof(name), step[i]);
-		snprintf(dir, sizeof(dir), "%s/%s", root, name);
+		ck_join(dir, root, name);
 		if (step[i] == just_written || ck_load(dir, &m, NULL) < 0)
 			continue;
 		rc = ck_check_files(dir, &m, NULL);

@@ -127,7 +127,8 @@ static const char *wrong_with(hid_t set, const struct ck_tensor *t, const struct
 		wrong = "cannot be read";
 	else if (H5Tequal(type, want) <= 0)
 		wrong = "has another type than the manifest says";
-	else if (H5Sget_simple_extent_ndims(space) != t->ndim || H5Sget_simple_extent_dims(space, dims, NULL) < 0)
+	else if (H5Sget_simple_extent_ndims(space) != t->ndim ||
+		 H5Sget_simple_extent_dims(space, dims, NULL) < 0)
 		wrong = "has another shape than the manifest says";
 	else if (H5Pget_layout(dcpl) != (p->packed ? H5D_CHUNKED : H5D_CONTIGUOUS) ||
 		 H5Pget_external_count(dcpl) != 0)
@@ -144,7 +145,8 @@ static const char *wrong_with(hid_t set, const struct ck_tensor *t, const struct
 	return wrong;
 }
 
-int ck_h5_piece(hid_t file, const struct ck_tensor *t, const struct ck_piece *p, hid_t *ret, struct dt_err *err)
+int ck_h5_piece(hid_t file, const struct ck_tensor *t, const struct ck_piece *p, hid_t *ret,
+		struct dt_err *err)
 {
 	char name[CK_DATASET_NAME], kind[80];
 	const char *wrong;

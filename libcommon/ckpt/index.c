@@ -54,11 +54,11 @@ static int add_tensor(hid_t file, hid_t lcpl, const struct ck_manifest *m, const
 
 int ck_index_write(const char *dir, const struct ck_manifest *m, struct dt_err *err)
 {
-	char path[PATH_MAX];
+	char path[CK_PATH];
 	hid_t file, lcpl;
 	int rc = 0;
 
-	snprintf(path, sizeof(path), "%s/index.h5", dir);
+	ck_join(path, dir, "index.h5");
 	file = ck_h5_create(path, m->ntensor);
 	if (file < 0)
 		return ck_h5_err(err, "cannot create '%s'", path);

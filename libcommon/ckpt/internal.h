@@ -5,8 +5,10 @@
 #include "ckpt/ckpt.h"
 
 #include <hdf5.h>
+#include <limits.h>
 #include <pthread.h>
 
+#define CK_PATH		(PATH_MAX + 64)
 #define CK_VERSION	1
 #define CK_PIECE_BYTES	((int64_t)64 << 20) /* larger pieces are stored as several */
 #define CK_BLOCK_BYTES	((size_t)512 << 10) /* read or written, and summed, while it is in the cache */
@@ -49,7 +51,8 @@ struct ck_manifest {
 /* ---- manifest.c ---- */
 
 /* Checks everything that can be checked without the shards. name is for messages. */
-int ck_manifest_parse(const char *text, size_t n, const char *name, struct ck_manifest *ret, struct dt_err *err);
+int ck_manifest_parse(const char *text, size_t n, const char *name, struct ck_manifest *ret,
+		      struct dt_err *err);
 void ck_manifest_release(struct ck_manifest *m);
 /* root as text with the closing checksum; malloc'd. */
 int ck_manifest_text(const json_t *root, char **ret, size_t *ret_n, struct dt_err *err);
@@ -57,7 +60,8 @@ int ck_manifest_text(const json_t *root, char **ret, size_t *ret_n, struct dt_er
 /* ---- box.c ---- */
 
 int64_t ck_numel(int ndim, const int64_t *shape);
-/* Appends p as pieces of at most CK_PIECE_BYTES, each contiguous in p, to a growing array; skips empty ones. */
+/* Appends p as pieces of at most CK_PIECE_BYTES, each contiguous in p, to a growing array; skips empty ones.
+ */
 int ck_split(const struct dt_piece *p, struct dt_piece **v, int *n, int *cap);
 /* Sorts the pieces of t by offset and checks that they cover it once. */
 int ck_check_cover(const struct ck_tensor *t, struct ck_piece *p, struct dt_err *err);
@@ -95,10 +99,13 @@ hid_t ck_h5_open(const char *path);
  * Opens the dataset of a piece in a shard and checks type, shape and storage against the manifest: hard links
  * only, no external or virtual storage. -EBADMSG.
  */
-int ck_h5_piece(hid_t file, const struct ck_tensor *t, const struct ck_piece *p, hid_t *ret, struct dt_err *err);
+int ck_h5_piece(hid_t file, const struct ck_tensor *t, const struct ck_piece *p, hid_t *ret,
+		struct dt_err *err);
 
 /* ---- folder.c ---- */
 
+/* DIR/NAME, cut at CK_PATH; returns buf. */
+const char *ck_join(char buf[CK_PATH], const char *dir, const char *name);
 /* "step-00001000" */
 void ck_step_name(char *buf, size_t n, int64_t step);
 /* The N of "step-N", -1 when name is something else. */
@@ -110,7 +117,8 @@ int ck_load(const char *dir, struct ck_manifest *ret, struct dt_err *err);
 /* Whether the files of m are all in dir with their sizes. */
 int ck_check_files(const char *dir, const struct ck_manifest *m, struct dt_err *err);
 /* Opens a shard for reading; regular files only. */
-int ck_open_file(const char *dir, const struct ck_file *f, int *ret_fd, uint64_t *ret_bytes, struct dt_err *err);
+int ck_open_file(const char *dir, const struct ck_file *f, int *ret_fd, uint64_t *ret_bytes,
+		 struct dt_err *err);
 int ck_prune(const char *root, int64_t just_written, int keep, struct dt_err *err);
 
 /* ---- index.c ---- */

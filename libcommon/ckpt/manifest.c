@@ -53,7 +53,8 @@ static int get_dims(const json_t *o, const char *key, int64_t min, int64_t *v, s
 	size_t n = json_array_size(a);
 
 	if (!json_is_array(a) || n < 1 || n > DT_CKPT_MAX_DIM)
-		return dt_err_set(err, -EBADMSG, "'%s' is not a list of 1 to %d numbers", key, DT_CKPT_MAX_DIM);
+		return dt_err_set(err, -EBADMSG, "'%s' is not a list of 1 to %d numbers", key,
+				  DT_CKPT_MAX_DIM);
 	for (size_t i = 0; i < n; i++) {
 		x = json_array_get(a, i);
 		if (!json_is_integer(x) || json_integer_value(x) < min || json_integer_value(x) > NUMEL_MAX)
@@ -132,7 +133,8 @@ static int parse_files(const json_t *a, struct ck_manifest *m, struct dt_err *er
 	return 0;
 }
 
-static int parse_piece(const json_t *o, const struct ck_manifest *m, int ti, struct ck_piece *p, struct dt_err *err)
+static int parse_piece(const json_t *o, const struct ck_manifest *m, int ti, struct ck_piece *p,
+		       struct dt_err *err)
 {
 	const struct ck_tensor *t = &m->tensor[ti];
 	const json_t *filter = json_object_get(o, "filter");
@@ -182,7 +184,8 @@ static int parse_tensor(const json_t *o, struct ck_manifest *m, struct dt_err *e
 	if (!good_tensor_name(name))
 		return dt_err_set(err, -EBADMSG, "a tensor has an impossible name");
 	strcpy(t->name, name);
-	if (dt_json_str(o, "dtype", true, &dtype, err) < 0 || (n = get_dims(o, "shape", 0, t->shape, err)) < 0)
+	if (dt_json_str(o, "dtype", true, &dtype, err) < 0 ||
+	    (n = get_dims(o, "shape", 0, t->shape, err)) < 0)
 		goto bad;
 	rc = dt_dtype_parse(dtype);
 	if (rc < 0) {
@@ -204,7 +207,8 @@ static int parse_tensor(const json_t *o, struct ck_manifest *m, struct dt_err *e
 		goto bad;
 	}
 	for (int i = 0; i < t->npieces; i++)
-		if (parse_piece(json_array_get(pieces, (size_t)i), m, m->ntensor, &m->piece[t->first + i], err) < 0)
+		if (parse_piece(json_array_get(pieces, (size_t)i), m, m->ntensor, &m->piece[t->first + i],
+				err) < 0)
 			goto bad;
 	m->npiece += t->npieces;
 	m->ntensor++;
@@ -216,12 +220,14 @@ bad:
 
 static int by_name(const void *a, const void *b)
 {
-	return strcmp((*(const struct ck_tensor *const *)a)->name, (*(const struct ck_tensor *const *)b)->name);
+	return strcmp((*(const struct ck_tensor *const *)a)->name,
+		      (*(const struct ck_tensor *const *)b)->name);
 }
 
 static int by_place(const void *a, const void *b)
 {
-	const struct ck_piece *x = *(const struct ck_piece *const *)a, *y = *(const struct ck_piece *const *)b;
+	const struct ck_piece *x = *(const struct ck_piece *const *)a,
+			      *y = *(const struct ck_piece *const *)b;
 
 	if (x->file != y->file)
 		return x->file < y->file ? -1 : 1;
@@ -257,8 +263,7 @@ static int parse_tensors(const json_t *a, struct ck_manifest *m, struct dt_err *
 
 	if (!json_is_array(a))
 		return dt_err_set(err, -EBADMSG, "'tensors' is not a list");
-	json_array_foreach ((json_t *)a, i, o)
-		np += json_array_size(json_object_get(o, "pieces"));
+	json_array_foreach((json_t *)a, i, o) np += json_array_size(json_object_get(o, "pieces"));
 	if (n > 1 << 28 || np > 1 << 28)
 		return dt_err_set(err, -EBADMSG, "it lists too many pieces");
 	m->tensor = calloc(n + 1, sizeof(*m->tensor));
@@ -266,7 +271,8 @@ static int parse_tensors(const json_t *a, struct ck_manifest *m, struct dt_err *
 	m->piece = calloc(np + 1, sizeof(*m->piece));
 	if (!m->tensor || !m->piece || !m->by_name)
 		return dt_err_sys(err, -ENOMEM, "cannot read the manifest");
-	json_array_foreach ((json_t *)a, i, o) {
+	json_array_foreach((json_t *)a, i, o)
+	{
 		rc = parse_tensor(o, m, err);
 		if (rc < 0)
 			return rc;
@@ -290,7 +296,8 @@ static int parse_root(json_t *root, const char *text, size_t n, struct ck_manife
 	if (dt_json_int(root, "version", true, 1, INT64_MAX, &version, err) < 0)
 		return -EBADMSG;
 	if (version > CK_VERSION) {
-		dt_err_set(err, -ENOTSUP, "format version %lld is newer than %d, the newest this program knows",
+		dt_err_set(err, -ENOTSUP,
+			   "format version %lld is newer than %d, the newest this program knows",
 			   (long long)version, CK_VERSION);
 		dt_err_hint(err, "use a newer dt");
 		return -ENOTSUP;
@@ -306,7 +313,8 @@ static int parse_root(json_t *root, const char *text, size_t n, struct ck_manife
 	return rc;
 }
 
-int ck_manifest_parse(const char *text, size_t n, const char *name, struct ck_manifest *ret, struct dt_err *err)
+int ck_manifest_parse(const char *text, size_t n, const char *name, struct ck_manifest *ret,
+		      struct dt_err *err)
 {
 	struct ck_manifest m = {0};
 	json_t *root;

@@ -51,7 +51,7 @@ int ck_open_dir(const char *dir, struct dt_ckpt **ret, struct dt_err *err)
 /* Opens ROOT/NAME when all its files are there. */
 static int open_complete(const char *root, const char *name, struct dt_ckpt **ret, struct dt_err *err)
 {
-	char dir[PATH_MAX];
+	char dir[CK_PATH];
 	struct dt_ckpt *c;
 	int rc;
 
@@ -71,10 +71,10 @@ static int open_complete(const char *root, const char *name, struct dt_ckpt **re
 /* `latest` names a folder beside it and nothing else. */
 static int read_latest(const char *root, char *name, size_t n, struct dt_err *err)
 {
-	char path[PATH_MAX];
+	char path[CK_PATH];
 	ssize_t k;
 
-	snprintf(path, sizeof(path), "%s/latest", root);
+	ck_join(path, root, "latest");
 	k = readlink(path, name, n - 1);
 	if (k < 0)
 		return dt_err_sys(err, -errno, "cannot follow '%s'", path);
@@ -101,7 +101,8 @@ static int open_newest(const char *root, const struct dt_err *why, struct dt_ckp
 		return 0;
 	}
 	if (n == 0)
-		return dt_err_set(err, -ENOENT, "'%s' is not a checkpoint: no manifest.json and no step folder", root);
+		return dt_err_set(err, -ENOENT,
+				  "'%s' is not a checkpoint: no manifest.json and no step folder", root);
 	if (n > 0) {
 		if (err)
 			*err = *why;
@@ -113,7 +114,7 @@ static int open_newest(const char *root, const struct dt_err *why, struct dt_ckp
 
 int dt_ckpt_open(const char *path, struct dt_ckpt **ret, struct dt_err *err)
 {
-	char probe[PATH_MAX], name[64];
+	char probe[CK_PATH], name[64];
 	struct dt_err why = {0};
 	struct stat st;
 	int rc;
@@ -178,8 +179,11 @@ void dt_ckpt_tensor(const struct dt_ckpt *c, int i, struct dt_ckpt_tensor *ret)
 {
 	const struct ck_tensor *t = &c->m.tensor[i];
 
-	*ret = (struct dt_ckpt_tensor){
-		.name = t->name, .dtype = t->dtype, .ndim = t->ndim, .npieces = t->npieces, .bytes = t->bytes};
+	*ret = (struct dt_ckpt_tensor){.name = t->name,
+				       .dtype = t->dtype,
+				       .ndim = t->ndim,
+				       .npieces = t->npieces,
+				       .bytes = t->bytes};
 	memcpy(ret->shape, t->shape, sizeof(ret->shape));
 }
 
@@ -304,7 +308,7 @@ static int read_plain(struct dt_ckpt *c, const struct ck_piece *p, const struct 
 
 static int h5_file_of(struct dt_ckpt *c, int file, struct dt_err *err)
 {
-	char path[PATH_MAX];
+	char path[CK_PATH];
 	uint64_t bytes;
 	int fd, rc;
 
@@ -317,7 +321,7 @@ static int h5_file_of(struct dt_ckpt *c, int file, struct dt_err *err)
 	if (rc < 0)
 		return rc;
 	close(fd);
-	snprintf(path, sizeof(path), "%s/%s", c->path, c->m.file[file].name);
+	ck_join(path, c->path, c->m.file[file].name);
 	c->h5 = ck_h5_open(path);
 	c->h5_file = file;
 	if (c->h5 < 0) {
@@ -363,18 +367,20 @@ int ck_read_piece(struct dt_ckpt *c, const struct ck_piece *p, const struct ck_c
 	return p->packed ? read_packed(c, p, copy, dst, err) : read_plain(c, p, copy, dst, err);
 }
 
-int dt_ckpt_read(struct dt_ckpt *c, int i, const int64_t *off, const int64_t *shape, enum dt_dtype as, void *dst,
-		 struct dt_err *err)
+int dt_ckpt_read(struct dt_ckpt *c, int i, const int64_t *off, const int64_t *shape, enum dt_dtype as,
+		 void *dst, struct dt_err *err)
 {
 	const struct ck_tensor *t = &c->m.tensor[i];
 	int rc = 0;
 
-	if (as != t->dtype && !(as == DT_F32 && t->dtype == DT_BF16) && !(as == DT_BF16 && t->dtype == DT_F32))
+	if (as != t->dtype && !(as == DT_F32 && t->dtype == DT_BF16) &&
+	    !(as == DT_BF16 && t->dtype == DT_F32))
 		return dt_err_set(err, -EINVAL, "tensor '%s' is %s and cannot be read as %s", t->name,
 				  dt_dtype_name(t->dtype), dt_dtype_name(as));
 	for (int d = 0; d < t->ndim; d++)
 		if (off[d] < 0 || shape[d] < 0 || off[d] > t->shape[d] || shape[d] > t->shape[d] - off[d])
-			return dt_err_set(err, -EINVAL, "the box asked for reaches out of tensor '%s'", t->name);
+			return dt_err_set(err, -EINVAL, "the box asked for reaches out of tensor '%s'",
+					  t->name);
 	for (int k = 0; k < t->npieces && rc == 0; k++) {
 		struct ck_copy copy;
 

@@ -1,7 +1,7 @@
 /*
  * One shard. HDF5 lays the datasets out and closes the file; the elements are then written into the places it
- * gave them with plain pwrite, block by block while the block is being summed. That keeps the library's global
- * lock, its error handling on a full disk and its caches out of the bulk of the work.
+ * gave them with plain pwrite, block by block while the block is being summed. That keeps the library's
+ * global lock, its error handling on a full disk and its caches out of the bulk of the work.
  */
 #include "ckpt/internal.h"
 
@@ -16,7 +16,7 @@
 #define PACK_MIN 4096 /* bytes: smaller pieces are not worth a chunk index */
 
 struct shard {
-	char name[32], path[PATH_MAX];
+	char name[32], path[CK_PATH];
 	struct dt_piece *p; /* split, without empty ones */
 	struct ck_piece *at;
 	int n, cap;
@@ -127,7 +127,8 @@ static int write_piece(int fd, const char *data, struct ck_piece *p)
 	uLong crc = 0;
 
 	for (uint64_t done = 0; done < p->bytes;) {
-		size_t k = p->bytes - done < CK_BLOCK_BYTES ? (size_t)(p->bytes - done) : CK_BLOCK_BYTES, w = 0;
+		size_t k = p->bytes - done < CK_BLOCK_BYTES ? (size_t)(p->bytes - done) : CK_BLOCK_BYTES,
+		       w = 0;
 
 		crc = crc32_z(crc, (const void *)(data + done), k);
 		while (w < k) {
@@ -202,8 +203,8 @@ static json_t *dims_json(int n, const int64_t *v)
 static json_t *entry(const struct dt_piece *p, const char *file, const struct ck_piece *where)
 {
 	json_t *o = json_pack("{s:s, s:s, s:o, s:o, s:o}", "name", p->name, "dtype", dt_dtype_name(p->dtype),
-			      "global", dims_json(p->ndim, p->global), "offset", dims_json(p->ndim, p->off), "shape",
-			      dims_json(p->ndim, p->shape));
+			      "global", dims_json(p->ndim, p->global), "offset", dims_json(p->ndim, p->off),
+			      "shape", dims_json(p->ndim, p->shape));
 	char hex[9];
 
 	if (!o || !where)
@@ -223,11 +224,12 @@ static int check_piece(const struct dt_piece *p, struct dt_err *err)
 	int64_t bytes = dt_dtype_size(p->dtype);
 
 	if (p->ndim < 1 || p->ndim > DT_CKPT_MAX_DIM)
-		return dt_err_set(err, -EINVAL, "tensor '%s' has %d dimensions, not 1 to %d", p->name, p->ndim,
-				  DT_CKPT_MAX_DIM);
+		return dt_err_set(err, -EINVAL, "tensor '%s' has %d dimensions, not 1 to %d", p->name,
+				  p->ndim, DT_CKPT_MAX_DIM);
 	for (int d = 0; d < p->ndim; d++)
 		if (p->off[d] < 0 || p->shape[d] < 0 || p->off[d] > p->global[d] ||
-		    p->shape[d] > p->global[d] - p->off[d] || __builtin_mul_overflow(bytes, p->shape[d], &bytes))
+		    p->shape[d] > p->global[d] - p->off[d] ||
+		    __builtin_mul_overflow(bytes, p->shape[d], &bytes))
 			return dt_err_set(err, -EINVAL, "a piece of '%s' reaches out of the tensor", p->name);
 	return 0;
 }

@@ -1,4 +1,5 @@
-/* A checkpoint as a tar stream: POSIX.1-1988 ustar headers, sizes from 8 GiB on in base 256 as GNU tar has it. */
+/* A checkpoint as a tar stream: POSIX.1-1988 ustar headers, sizes from 8 GiB on in base 256 as GNU tar has
+ * it. */
 #include "ckpt/internal.h"
 
 #include <errno.h>
@@ -61,12 +62,12 @@ static int header(int fd, const char *name, char type, unsigned mode, uint64_t s
 
 static int add_file(int fd, const char *dir, const char *step, const char *file, struct dt_err *err)
 {
-	char path[PATH_MAX], name[128], *block;
+	char path[CK_PATH], name[128], *block;
 	uint64_t left, pad;
 	struct stat st;
 	int in, rc;
 
-	snprintf(path, sizeof(path), "%s/%s", dir, file);
+	ck_join(path, dir, file);
 	snprintf(name, sizeof(name), "%s/%s", step, file);
 	in = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (in < 0 || fstat(in, &st) < 0) {
@@ -78,7 +79,8 @@ static int add_file(int fd, const char *dir, const char *step, const char *file,
 	left = (uint64_t)st.st_size;
 	pad = (512 - left % 512) % 512;
 	block = calloc(1, CK_BLOCK_BYTES);
-	rc = block ? header(fd, name, '0', 0644, left, NULL, err) : dt_err_sys(err, -ENOMEM, "cannot read '%s'", path);
+	rc = block ? header(fd, name, '0', 0644, left, NULL, err)
+		   : dt_err_sys(err, -ENOMEM, "cannot read '%s'", path);
 	while (left && rc == 0) {
 		ssize_t got = read(in, block, left < CK_BLOCK_BYTES ? (size_t)left : CK_BLOCK_BYTES);
 

@@ -42,7 +42,8 @@ static void tensors_in(const struct ck_manifest *m, int file, char *buf, size_t 
 		if (shown == 3)
 			more++;
 		else if (k < n)
-			k += (size_t)snprintf(buf + k, n - k, "%s'%s'", shown++ ? ", " : "", m->tensor[last].name);
+			k += (size_t)snprintf(buf + k, n - k, "%s'%s'", shown++ ? ", " : "",
+					      m->tensor[last].name);
 	}
 	if (more && k < n)
 		snprintf(buf + k, n - k, " and %d more", more);
@@ -65,8 +66,9 @@ static bool check_file(struct verify *v, int i)
 	}
 	close(fd);
 	if (bytes != f->bytes) {
-		snprintf(text, sizeof(text), "'%s/%s' has %llu bytes, the manifest says %llu (it holds pieces of %s)",
-			 v->c->path, f->name, (unsigned long long)bytes, (unsigned long long)f->bytes, names);
+		snprintf(text, sizeof(text),
+			 "'%s/%s' has %llu bytes, the manifest says %llu (it holds pieces of %s)", v->c->path,
+			 f->name, (unsigned long long)bytes, (unsigned long long)f->bytes, names);
 		finding(v, text);
 	}
 	return true;
@@ -75,11 +77,11 @@ static bool check_file(struct verify *v, int i)
 static void check_structure(struct verify *v, int i)
 {
 	const struct ck_manifest *m = &v->c->m;
-	char path[PATH_MAX], text[PATH_MAX + 600];
+	char path[CK_PATH], text[CK_PATH + 600];
 	struct dt_err err = {0};
 	hid_t file, set;
 
-	snprintf(path, sizeof(path), "%s/%s", v->c->path, m->file[i].name);
+	ck_join(path, v->c->path, m->file[i].name);
 	file = ck_h5_open(path);
 	if (file < 0) {
 		ck_h5_err(&err, "cannot open '%s'", path);
@@ -112,9 +114,9 @@ static bool same_mapping(const struct ck_manifest *m, const struct ck_tensor *t,
 
 	ck_dataset_name(want, sizeof(want), t->name, t->ndim, p->off);
 	same = H5Pget_virtual_filename(dcpl, k, file, sizeof(file)) >= 0 &&
-	       H5Pget_virtual_dsetname(dcpl, k, set, sizeof(set)) >= 0 && !strcmp(file, m->file[p->file].name) &&
-	       !strcmp(set, want) && H5Sget_simple_extent_ndims(space) == t->ndim &&
-	       H5Sget_select_bounds(space, lo, hi) >= 0;
+	       H5Pget_virtual_dsetname(dcpl, k, set, sizeof(set)) >= 0 &&
+	       !strcmp(file, m->file[p->file].name) && !strcmp(set, want) &&
+	       H5Sget_simple_extent_ndims(space) == t->ndim && H5Sget_select_bounds(space, lo, hi) >= 0;
 	for (int d = 0; d < t->ndim && same; d++)
 		same = lo[d] == (hsize_t)p->off[d] && hi[d] == (hsize_t)(p->off[d] + p->shape[d] - 1);
 	H5Sclose(space);
@@ -136,12 +138,14 @@ static const char *index_wrong(hid_t file, const struct ck_manifest *m, const st
 	dcpl = H5Dget_create_plist(set);
 	if (H5Tequal(type, want) <= 0)
 		wrong = "has another type";
-	else if (H5Sget_simple_extent_ndims(space) != t->ndim || H5Sget_simple_extent_dims(space, dims, NULL) < 0)
+	else if (H5Sget_simple_extent_ndims(space) != t->ndim ||
+		 H5Sget_simple_extent_dims(space, dims, NULL) < 0)
 		wrong = "has another shape";
 	for (int d = 0; d < t->ndim && !wrong; d++)
 		if (dims[d] != (hsize_t)t->shape[d])
 			wrong = "has another shape";
-	if (!wrong && t->npieces && (H5Pget_layout(dcpl) != H5D_VIRTUAL || H5Pget_virtual_count(dcpl, &n) < 0))
+	if (!wrong && t->npieces &&
+	    (H5Pget_layout(dcpl) != H5D_VIRTUAL || H5Pget_virtual_count(dcpl, &n) < 0))
 		wrong = "is not virtual";
 	if (!wrong && n != (size_t)t->npieces)
 		wrong = "shows another number of pieces";
@@ -159,11 +163,11 @@ static const char *index_wrong(hid_t file, const struct ck_manifest *m, const st
 static void check_index(struct verify *v)
 {
 	const struct ck_manifest *m = &v->c->m;
-	char path[PATH_MAX], text[PATH_MAX + 256];
+	char path[CK_PATH], text[CK_PATH + 256];
 	struct dt_err err = {0};
 	hid_t file;
 
-	snprintf(path, sizeof(path), "%s/index.h5", v->c->path);
+	ck_join(path, v->c->path, "index.h5");
 	file = ck_h5_open(path);
 	if (file < 0) {
 		ck_h5_err(&err, "cannot open '%s'", path);

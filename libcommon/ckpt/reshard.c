@@ -1,0 +1,297 @@
+/*
+ * Writes a checkpoint as another layout would have. First every rank's pieces are listed from the parameter
+ * table, then each shard is written with its elements read from the source one piece at a time.
+ */
+#include "ckpt/internal.h"
+
+#include "base/tmpfile.h"
+#include "plan/layout.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct reshard {
+	struct dt_ckpt *src;
+	const struct dt_layout *l;
+	struct dt_config config;
+	struct dt_params params;
+	struct dt_local *local; /* [pp * tp]: what is held does not depend on dp and cp */
+	struct {
+		struct dt_piece *v;
+		int n, cap;
+		uint64_t bytes;
+	} * rank;
+	bool (*progress)(void *arg, uint64_t done, uint64_t total);
+	void *arg;
+	uint64_t done, total;
+	void *buf;
+	size_t buf_bytes;
+};
+
+static uint64_t piece_bytes(const struct dt_piece *p)
+{
+	return (uint64_t)ck_numel(p->ndim, p->shape) * (uint64_t)dt_dtype_size(p->dtype);
+}
+
+static int give(struct reshard *r, int rank, const struct dt_piece *p)
+{
+	struct dt_piece *grown;
+	int want = r->rank[rank].cap ? 2 * r->rank[rank].cap : 16;
+
+	if (r->rank[rank].n == r->rank[rank].cap) {
+		grown = realloc(r->rank[rank].v, (size_t)want * sizeof(*grown));
+		if (!grown)
+			return -ENOMEM;
+		r->rank[rank].v = grown;
+		r->rank[rank].cap = want;
+	}
+	r->rank[rank].v[r->rank[rank].n++] = *p;
+	r->rank[rank].bytes += piece_bytes(p);
+	return 0;
+}
+
+/* The rank with the least to write among those at (pp, tp), and at dp unless that is -1. */
+static int least(const struct reshard *r, int pp, int tp, int dp)
+{
+	int best = -1;
+
+	for (int d = dp < 0 ? 0 : dp; d < (dp < 0 ? r->l->dp : dp + 1); d++)
+		for (int cp = 0; cp < r->l->cp; cp++) {
+			int i = dt_layout_rank(r->l,
+					       (struct dt_coords){.dp = d, .tp = tp, .pp = pp, .cp = cp});
+
+			if (best < 0 || r->rank[i].bytes < r->rank[best].bytes)
+				best = i;
+		}
+	return best;
+}
+
+/* The same among all ranks. */
+static int least_of_all(const struct reshard *r)
+{
+	int best = 0;
+
+	for (int i = 1; i < dt_layout_world(r->l); i++)
+		if (r->rank[i].bytes < r->rank[best].bytes)
+			best = i;
+	return best;
+}
+
+/* The flat range of a unit that dp rank i of n keeps: equal parts of whole 64-byte lines, the last may be
+ * short. */
+static void zero_range(const struct dt_local_unit *u, int n, int i, int64_t *lo, int64_t *hi)
+{
+	int64_t part = (u->numel / 32 + n - 1) / n * 32;
+
+	*lo = u->flat + (part * i < u->numel ? part * i : u->numel);
+	*hi = u->flat + (part * (i + 1) < u->numel ? part * (i + 1) : u->numel);
+}
+
+static int give_ranges(struct reshard *r, const struct dt_piece *box, const struct dt_local *lo,
+		       const struct dt_local_param *lp, int pp, int tp)
+{
+	struct dt_piece part[2 * DT_CKPT_MAX_DIM + 1];
+	int rc = 0;
+
+	for (int i = 0; i < r->l->dp && rc == 0; i++) {
+		int64_t a, b;
+		int n, to;
+
+		zero_range(&lo->unit[lp->unit], r->l->dp, i, &a, &b);
+		a = a > lp->flat ? a : lp->flat;
+		b = b < lp->flat + lp->numel ? b : lp->flat + lp->numel;
+		n = dt_pieces_of_range(box, a - lp->flat, b - a, part);
+		to = least(r, pp, tp, i);
+		for (int k = 0; k < n && rc == 0; k++)
+			rc = give(r, to, &part[k]);
+	}
+	return rc;
+}
+
+static bool same_box(const struct dt_local_param *a, const struct dt_local_param *b)
+{
+	return !memcmp(a->off, b->off, sizeof(a->off)) && !memcmp(a->shape, b->shape, sizeof(a->shape));
+}
+
+/* Parameter index in the local table, NULL: not held. A second copy of a tied embedding is not the holder's.
+ */
+static const struct dt_local_param *held(const struct reshard *r, const struct dt_local *lo, int index)
+{
+	for (int i = 0; i < lo->n; i++)
+		if (lo->p[i].index == index && lo->unit[lo->p[i].unit].layer == r->params.p[index].layer)
+			return &lo->p[i];
+	return NULL;
+}
+
+/*
+ * The boxes of one tensor, each once. Ranks of the tp axis that hold the same box are candidates for it; the
+ * least loaded is taken, and under ZeRO its flat ranges with it, since the others may lie differently.
+ */
+static int cut_tensor(struct reshard *r, const struct dt_piece *whole, int index, bool flat)
+{
+	const struct dt_param *param = &r->params.p[index];
+	int rc = 0;
+
+	for (int pp = 0; pp < r->l->pp; pp++)
+		for (int tp = 0; tp < r->l->tp && rc == 0; tp++) {
+			const struct dt_local *row = &r->local[pp * r->l->tp];
+			const struct dt_local_param *lp = held(r, &row[tp], index), *q;
+			struct dt_piece box = *whole;
+			int best = least(r, pp, tp, -1), best_tp = tp;
+			bool first = lp && lp->numel;
+
+			for (int k = 0; k < tp && first; k++) /* taken by an earlier rank's turn */
+				first = !(q = held(r, &row[k], index)) || !same_box(q, lp);
+			if (!first)
+				continue;
+			for (int k = tp + 1; k < r->l->tp; k++) {
+				int other = least(r, pp, k, -1);
+
+				q = held(r, &row[k], index);
+				if (q && same_box(q, lp) && r->rank[other].bytes < r->rank[best].bytes) {
+					best = other;
+					best_tp = k;
+				}
+			}
+			for (int d = 0; d < param->ndim; d++) {
+				box.off[d] = lp->off[d];
+				box.shape[d] = lp->shape[d];
+			}
+			if (flat)
+				rc = give_ranges(r, &box, &row[best_tp], held(r, &row[best_tp], index), pp,
+						 best_tp);
+			else
+				rc = give(r, best, &box);
+		}
+	return rc;
+}
+
+static int cut_all(struct reshard *r, struct dt_err *err)
+{
+	int rc = 0;
+
+	for (int i = 0; i < r->src->m.ntensor && rc == 0; i++) {
+		const struct ck_tensor *t = &r->src->m.tensor[i];
+		const char *name = strchr(t->name, '/') + 1;
+		int index = dt_params_find(&r->params, name);
+		bool state = !strncmp(t->name, "m/", 2) || !strncmp(t->name, "v/", 2);
+		bool flat = (state && r->l->zero >= 1) || (!strncmp(t->name, "model/", 6) && r->l->zero == 3);
+		struct dt_piece p = {.dtype = t->dtype, .ndim = t->ndim};
+
+		snprintf(p.name, sizeof(p.name), "%s", t->name);
+		memcpy(p.global, t->shape, sizeof(p.global));
+		memcpy(p.shape, t->shape, sizeof(p.shape));
+		if (index >= 0) {
+			const struct dt_param *q = &r->params.p[index];
+
+			if (q->ndim != t->ndim ||
+			    memcmp(q->shape, t->shape, (size_t)q->ndim * sizeof(*q->shape)))
+				return dt_err_set(err, -EINVAL,
+						  "tensor '%s' has another shape than the model says",
+						  t->name);
+			rc = cut_tensor(r, &p, index, flat && r->l->dp > 1);
+		} else {
+			rc = give(r, least_of_all(r), &p);
+		}
+		r->total += t->bytes;
+	}
+	return rc < 0 ? dt_err_sys(err, rc, "cannot recut '%s'", r->src->path) : 0;
+}
+
+static int fill(void *arg, const struct dt_piece *p, const void **ret, struct dt_err *err)
+{
+	struct reshard *r = arg;
+	size_t bytes = piece_bytes(p);
+	int rc;
+
+	if (bytes > r->buf_bytes) {
+		free(r->buf);
+		r->buf_bytes = 0;
+		r->buf = malloc(bytes);
+		if (!r->buf)
+			return dt_err_sys(err, -ENOMEM, "cannot read '%s'", p->name);
+		r->buf_bytes = bytes;
+	}
+	rc = dt_ckpt_read(r->src, dt_ckpt_find(r->src, p->name), p->off, p->shape, p->dtype, r->buf, err);
+	if (rc < 0)
+		return rc;
+	r->done += bytes;
+	if (r->progress && !r->progress(r->arg, r->done, r->total))
+		return dt_err_sys(err, -ECANCELED, "cannot recut '%s'", r->src->path);
+	*ret = r->buf;
+	return 0;
+}
+
+static int prepare(struct reshard *r, struct dt_err *err)
+{
+	const json_t *model = json_object_get(r->src->m.meta, "model");
+	int n = r->l->pp * r->l->tp, rc;
+
+	if (!json_is_object(model))
+		return dt_err_set(err, -EINVAL, "'%s' does not say which model it is of", r->src->path);
+	rc = dt_config_from_json(model, &r->config, err);
+	if (rc == 0)
+		rc = dt_model_params(&r->config, &r->params, err);
+	if (rc < 0)
+		return rc;
+	r->local = calloc((size_t)n, sizeof(*r->local));
+	r->rank = calloc((size_t)dt_layout_world(r->l), sizeof(*r->rank));
+	if (!r->local || !r->rank)
+		return dt_err_sys(err, -ENOMEM, "cannot recut '%s'", r->src->path);
+	for (int i = 0; i < n && rc == 0; i++)
+		rc = dt_local_build(&r->params, &r->config, r->l,
+				    (struct dt_coords){.pp = i / r->l->tp, .tp = i % r->l->tp}, &r->local[i],
+				    err);
+	return rc;
+}
+
+static int write_out(struct reshard *r, const char *root, bool compress, struct dt_err *err)
+{
+	int world = dt_layout_world(r->l), rc;
+	json_t **lists = calloc((size_t)world, sizeof(*lists)), *meta = json_deep_copy(r->src->m.meta);
+	char *tmp = NULL, layout[64];
+
+	rc = lists && meta ? dt_ckpt_begin(root, r->src->m.step, &tmp, err)
+			   : dt_err_sys(err, -ENOMEM, "cannot recut '%s'", r->src->path);
+	for (int i = 0; i < world && rc == 0; i++)
+		rc = dt_ckpt_write_shard_from(tmp, i, r->rank[i].v, r->rank[i].n, compress, fill, r,
+					      &lists[i], err);
+	if (rc == 0) {
+		json_object_del(meta, "format");
+		json_object_del(meta, "version");
+		json_object_set_new(meta, "layout",
+				    json_string(dt_layout_format(r->l, layout, sizeof(layout))));
+		rc = dt_ckpt_commit(root, r->src->m.step, meta, lists, world, 0, err);
+	}
+	if (rc < 0 && tmp)
+		dt_remove_tree(tmp, NULL);
+	for (int i = 0; lists && i < world; i++)
+		json_decref(lists[i]);
+	json_decref(meta);
+	free(lists);
+	free(tmp);
+	return rc;
+}
+
+int dt_ckpt_reshard(struct dt_ckpt *src, const struct dt_layout *layout, const char *root, bool compress,
+		    bool (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, struct dt_err *err)
+{
+	struct reshard r = {.src = src, .l = layout, .progress = progress, .arg = arg};
+	int rc = prepare(&r, err);
+
+	if (rc == 0)
+		rc = cut_all(&r, err);
+	if (rc == 0)
+		rc = write_out(&r, root, compress, err);
+	for (int i = 0; r.local && i < layout->pp * layout->tp; i++)
+		dt_local_release(&r.local[i]);
+	for (int i = 0; r.rank && i < dt_layout_world(layout); i++)
+		free(r.rank[i].v);
+	dt_params_release(&r.params);
+	free(r.local);
+	free(r.rank);
+	free(r.buf);
+	return rc;
+}
