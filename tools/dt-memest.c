@@ -24,13 +24,14 @@ enum { SOLVE_NOTHING, SOLVE_BATCH, SOLVE_SEQ, SOLVE_GPUS };
 static struct {
 	struct dt_fit_query q;
 	bool train, list, json, buffers, bars, bars_given, microbatch_given, optimizer_given, seqs_given;
-	const char *layout, *explain;
+	const char *layout, *pipeline, *explain;
 	int precision, optimizer, recompute, account, solve, kv;
 	uint64_t gpu_mem;
 	double margin;
 } a = {
 	.q = {.microbatch = 1, .max_seqs = 32, .block = 16, .max_tokens = 2048},
 	.layout = "dp1",
+	.pipeline = "1f1b",
 	.precision = DT_WF_BF16,
 	.optimizer = DT_OPTIM_ADAMW,
 	.margin = 5,
@@ -60,6 +61,8 @@ static const struct dt_opt opts[] = {
 	{"accumulate", 0, DT_OPT_INT, &a.q.accumulate, "N",
 	 "microbatches of a step, which bounds those in flight in a pipeline; default twice the stages",
 	 .min = 1, .max = 1 << 24},
+	{"pipeline", 0, DT_OPT_STR, &a.pipeline, "NAME",
+	 "schedule where pp > 1: gpipe, 1f1b (default), interleaved:V or zb-h1"},
 	{"seq", 's', DT_OPT_INT, &a.q.seq, "TOKENS", "sequence length; default the model's, 4096 at most",
 	 .min = 1, .max = 1 << 24},
 	{"recompute", 0, DT_OPT_CHOICE, &a.recompute, DT_RECOMPUTE_CHOICES,
@@ -217,14 +220,14 @@ static void print_categories(const struct dt_estimate *e)
 static void print_stages(const struct dt_fit *r)
 {
 	struct dt_table *t = dt_table_new(">stage|ranks|layers|>parameters|>peak|phase|note");
-	char size[24], params[24];
+	char size[24], params[24], layers[128];
 
 	for (int i = 0; i < r->n; i++) {
 		const struct dt_fit_stage *s = &r->stage[i];
 
 		dt_table_cell(t, "%d", i);
 		dt_table_cell(t, "%d-%d", s->first_rank, s->first_rank + s->ranks - 1);
-		dt_table_cell(t, "%d-%d", s->est.first_layer, s->est.last_layer - 1);
+		dt_table_cell(t, "%s", dt_fit_layers(&a.q, i, layers, sizeof(layers)));
 		dt_table_cell(t, "%s", dt_format_count((double)s->est.params, params, sizeof(params)));
 		dt_table_cell(t, "%s", dt_format_size(s->est.peak_bytes, size, sizeof(size)));
 		dt_table_cell(t, "%s", dt_phase_name(s->est.peak));
@@ -235,7 +238,7 @@ static void print_stages(const struct dt_fit *r)
 	dt_table_free(t);
 }
 
-/* cat < 0: all. Layers with the same buffer share a line. */
+/* cat < 0: all. Entries of the same kind (layers, microbatches in flight) share a line. */
 static void print_buffers(const struct dt_estimate *e, int cat)
 {
 	struct dt_table *t = dt_table_new("buffer|category|>count|>bytes each|>bytes|phases|kind|how");
@@ -243,22 +246,23 @@ static void print_buffers(const struct dt_estimate *e, int cat)
 
 	for (int i = 0; i < e->n; i++) {
 		const struct dt_entry *b = &e->e[i];
-		const char *name = b->layer >= 0 ? strchr(strchr(b->name, '.') + 1, '.') + 1 : b->name;
-		int count = 0;
+		uint64_t bytes = 0;
+		int count = 0, before = 0;
 
-		if ((cat >= 0 && b->cat != cat) || (b->layer > e->first_layer))
-			continue;
-		for (int k = 0; b->layer >= 0 && k < e->n; k++) {
-			const struct dt_entry *o = &e->e[k];
-
-			count += o->layer >= 0 && !strcmp(strchr(strchr(o->name, '.') + 1, '.') + 1, name);
+		for (int k = 0; k < e->n; k++) {
+			if (strcmp(e->e[k].kind, b->kind) || e->e[k].cat != b->cat)
+				continue;
+			before += k < i;
+			count++;
+			bytes += e->e[k].bytes;
 		}
-		count = count ? count : 1;
-		dt_table_cell(t, "%s%s", b->layer >= 0 ? "layers.N." : "", name);
+		if ((cat >= 0 && b->cat != cat) || before)
+			continue;
+		dt_table_cell(t, "%s", b->kind);
 		dt_table_cell(t, "%s", dt_est_cat_name(b->cat));
 		dt_table_cell(t, "%d", count);
-		dt_table_cell(t, "%s", dt_format_size(b->bytes, size, sizeof(size)));
-		dt_table_cell(t, "%s", dt_format_size(b->bytes * (uint64_t)count, size, sizeof(size)));
+		dt_table_cell(t, "%s", dt_format_size(bytes / (uint64_t)count, size, sizeof(size)));
+		dt_table_cell(t, "%s", dt_format_size(bytes, size, sizeof(size)));
 		if (a.q.serve)
 			dt_table_cell(t, "always");
 		else if (b->first == b->last)
@@ -338,6 +342,7 @@ static int print_json(const struct dt_fit *f, bool solved, struct dt_err *err)
 static int check_usage(int nargs)
 {
 	const char *dumb = getenv("TERM");
+	int chunks = 1;
 	struct dt_err err = {0};
 
 	if (nargs == 0 && a.list)
@@ -351,6 +356,10 @@ static int check_usage(int nargs)
 		return dt_opt_usage_error(&program, stderr, "--train and --serve exclude each other");
 	if (dt_layout_parse(a.layout, &a.q.layout, &err) < 0)
 		return dt_opt_usage_error(&program, stderr, "option '--layout': %s; %s", err.msg, err.hint);
+	if (dt_pipeline_parse(a.pipeline, &a.q.pipeline, &chunks, &err) < 0)
+		return dt_opt_usage_error(&program, stderr, "option '--pipeline': %s", err.msg);
+	if (chunks > 1)
+		a.q.layout.chunks = chunks;
 	if (!a.q.serve && a.precision >= DT_WF_Q8_0)
 		return dt_opt_usage_error(&program, stderr,
 					  "--precision of block formats goes with --serve only");

@@ -39,10 +39,10 @@ static struct dt_entry *put(struct dt_estimate *t, int cat, double bytes, enum d
 		t->cap = cap;
 	}
 	e = &t->e[t->n++];
-	*e = (struct dt_entry){
-		.cat = cat, .layer = -1, .bytes = (uint64_t)ceil(bytes), .first = first, .last = last};
+	*e = (struct dt_entry){.cat = cat, .bytes = (uint64_t)ceil(bytes), .first = first, .last = last};
 	e->formula = formula;
 	snprintf(e->name, sizeof(e->name), "%s", name);
+	snprintf(e->kind, sizeof(e->kind), "%s", name);
 	return e;
 }
 
@@ -139,6 +139,22 @@ static int check_covered(const struct dt_train_shape *s, struct dt_err *err)
 	return rc;
 }
 
+/* "layers.N.qkv" of "layers.12.qkv #3" */
+static void set_kind(struct dt_entry *e, const struct dt_buf *b)
+{
+	const char *rest = b->name;
+	int n;
+
+	if (b->layer >= 0) {
+		rest = strchr(strchr(rest, '.') + 1, '.');
+		snprintf(e->kind, sizeof(e->kind), "layers.N%s", rest);
+	}
+	n = (int)strcspn(e->kind, "#");
+	while (n > 0 && e->kind[n - 1] == ' ')
+		n--;
+	e->kind[n] = '\0';
+}
+
 static int train_plan(const struct dt_train_shape *s, struct dt_estimate *t, struct dt_err *err)
 {
 	struct dt_memory_plan p;
@@ -158,7 +174,7 @@ static int train_plan(const struct dt_train_shape *s, struct dt_estimate *t, str
 		struct dt_entry *e = put(t, b->cat, (double)b->bytes, b->first, b->last, b->name, b->formula);
 
 		if (e) {
-			e->layer = b->layer;
+			set_kind(e, b);
 			e->exact = true;
 		}
 	}
@@ -171,8 +187,7 @@ static int train_plan(const struct dt_train_shape *s, struct dt_estimate *t, str
 struct accounted { /* what the formulas need of one rank */
 	const struct dt_train_shape *s;
 	double params, unit; /* of the rank; of its largest unit */
-	int layers;
-	double in_flight;
+	double layers;	     /* of all microbatches in flight */
 	bool head;
 	struct dt_local_dims d;
 };
@@ -188,7 +203,7 @@ static void put_states(struct dt_estimate *t, const struct accounted *a, enum dt
 	put(t, DT_MEM_WEIGHTS, p * w / (l->zero >= 3 ? n : 1), DT_PH_FORWARD, DT_PH_STEP, "weights",
 	    l->zero >= 3 && n > 1 ? "parameters x element / ranks" : "parameters x element");
 	if (l->zero >= 3 && n > 1)
-		put(t, DT_MEM_WEIGHTS, 2 * a->unit * w, DT_PH_FORWARD, DT_PH_BACKWARD, "gathered units",
+		put(t, DT_MEM_COMM, 2 * a->unit * w, DT_PH_FORWARD, DT_PH_BACKWARD, "gathered units",
 		    "the unit in use and the next, whole");
 	if (s->compute != DT_F32)
 		put(t, DT_MEM_MASTER, p * 4 / (l->zero >= 1 ? n : 1), DT_PH_FORWARD, DT_PH_STEP, "master",
@@ -224,7 +239,7 @@ static void put_activations(struct dt_estimate *t, const struct accounted *a, en
 	const struct dt_train_shape *s = a->s;
 	const struct dt_config *c = s->config;
 	double tokens = (double)(s->microbatch * s->seq) / s->layout.cp, h = (double)c->hidden;
-	double n = a->layers * a->in_flight, e = dt_dtype_size(s->compute), layer;
+	double n = a->layers, e = dt_dtype_size(s->compute), layer;
 	double up = (double)((c->gated ? 2 : 1) * a->d.ffn), width = (double)(a->d.heads * c->head_dim);
 
 	if (account == DT_ACCOUNT_MEGATRON) {
@@ -258,8 +273,24 @@ static void put_activations(struct dt_estimate *t, const struct accounted *a, en
 						   : "tokens x vocabulary x (4 + element), not chunked");
 }
 
-int dt_estimate_train(const struct dt_train_shape *s, int64_t microbatches, enum dt_account account,
-		      struct dt_estimate *ret, struct dt_err *err)
+/* Layers of a stage, each counted for every microbatch it has in flight. */
+static int layers_in_flight(const struct dt_train_shape *s, double *ret, struct dt_err *err)
+{
+	struct dt_schedule t;
+	int rc = dt_shape_schedule(s, &t, err), first, last;
+
+	if (rc < 0)
+		return rc;
+	for (int k = 0; k < t.chunks; k++) {
+		dt_layout_stage(&s->layout, s->config, k * s->layout.pp + s->at.pp, &first, &last);
+		*ret += (double)(last - first) * dt_schedule_in_flight(&t, s->at.pp, k);
+	}
+	dt_schedule_release(&t);
+	return 0;
+}
+
+int dt_estimate_train(const struct dt_train_shape *s, enum dt_account account, struct dt_estimate *ret,
+		      struct dt_err *err)
 {
 	struct dt_estimate t = {0};
 	struct accounted a = {.s = s};
@@ -267,7 +298,7 @@ int dt_estimate_train(const struct dt_train_shape *s, int64_t microbatches, enum
 	struct dt_local local = {0};
 	int rc;
 
-	if (s->microbatch < 1 || s->seq < 1 || microbatches < 1)
+	if (s->microbatch < 1 || s->seq < 1)
 		return dt_err_set(err, -EINVAL, "microbatches and sequences hold at least one token");
 	if (s->config->pos == DT_POS_LEARNED && s->seq > s->config->max_seq)
 		return dt_err_set(err, -EINVAL, "sequence length %lld exceeds the %lld positions of '%s'",
@@ -275,27 +306,18 @@ int dt_estimate_train(const struct dt_train_shape *s, int64_t microbatches, enum
 	rc = dt_model_params(s->config, &table, err);
 	if (rc < 0)
 		return rc;
-	rc = dt_local_build(&table, s->config, &s->layout, s->at, &local, err);
-	if (rc < 0)
+	if ((rc = dt_local_build(&table, s->config, &s->layout, s->at, &local, err)) < 0 ||
+	    (rc = layers_in_flight(s, &a.layers, err)) < 0)
 		goto out;
 	for (int i = 0; i < local.n; i++)
 		t.params += local.p[i].numel;
 	for (int i = 0; i < local.nunit; i++)
 		a.unit = fmax(a.unit, (double)local.unit[i].numel);
 	a.params = (double)t.params;
-	dt_layout_stage(&s->layout, s->config, s->at.pp, &t.first_layer, &t.last_layer);
-	a.layers = t.last_layer - t.first_layer;
-	a.in_flight = (double)dt_in_flight(s->layout.pp, s->at.pp, microbatches);
 	a.head = s->at.pp == s->layout.pp - 1;
 	dt_local_dims(s->config, s->layout.tp, s->at.tp, &a.d);
 	if (account == DT_ACCOUNT_DT) {
-		rc = a.in_flight > 1 ? dt_err_set(err, -ENOTSUP,
-						  "the trainer's memory plan does not take account of %d "
-						  "microbatches in flight",
-						  (int)a.in_flight)
-				     : train_plan(s, &t, err);
-		if (rc == -ENOTSUP && a.in_flight > 1)
-			dt_err_hint(err, "--account generic estimates any layout");
+		rc = train_plan(s, &t, err);
 	} else {
 		put_states(&t, &a, account);
 		put_activations(&t, &a, account);
@@ -377,7 +399,6 @@ int dt_estimate_serve(const struct dt_serve_shape *s, struct dt_estimate *ret, s
 	}
 	if (plain) /* one flat buffer, alignment included */
 		weights = (double)local.numel * dt_weight_bits(s->weights) / 8;
-	t.last_layer = (int)c->layers;
 	dt_local_dims(c, s->layout.tp, s->tp_rank, &d);
 	put_serving(&t, s, weights, &d, plain);
 	rc = finish(&t, err);

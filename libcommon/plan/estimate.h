@@ -22,8 +22,8 @@ const char *dt_est_cat_name(int cat);
 
 struct dt_entry {
 	char name[48];
+	char kind[48]; /* the name without layer and slot: entries that differ only there share it */
 	int cat;
-	int layer; /* -1 where it does not apply */
 	uint64_t bytes;
 	enum dt_phase first, last;
 	const char *formula;
@@ -38,16 +38,15 @@ struct dt_estimate {
 	uint64_t phase_bytes[DT_PH_N];
 	uint64_t cat_bytes[DT_EST_CAT_N]; /* live in the peak phase */
 	int64_t params;			  /* this rank's, a tied head's second copy included */
-	int first_layer, last_layer;
 };
 void dt_estimate_release(struct dt_estimate *e);
 
 /*
- * Training. microbatches: of one step, which bounds how many a pipeline stage has in flight. The account dt
- * answers -ENOTSUP for a layout that the memory plan does not take account of yet; f16 is for the others.
+ * Training. The account dt answers -ENOTSUP for a layout that the memory plan does not take account of yet;
+ * f16 is for the others.
  */
-int dt_estimate_train(const struct dt_train_shape *s, int64_t microbatches, enum dt_account account,
-		      struct dt_estimate *ret, struct dt_err *err);
+int dt_estimate_train(const struct dt_train_shape *s, enum dt_account account, struct dt_estimate *ret,
+		      struct dt_err *err);
 
 /*
  * Serving on one rank of a tensor-parallel group: weights, a paged cache for max_seqs sequences of max_len

@@ -1,6 +1,7 @@
 #include "plan/fit.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,6 +37,10 @@ static const struct {
 		 "Buffers that layers share and use in turn: gradients of activations, what recomputation\n"
 		 "writes, tables of the rotary embedding."},
 	[DT_MEM_DATA] = {"tokens x 4 bytes x 3", "Token ids, targets and positions of one microbatch."},
+	[DT_MEM_COMM] =
+		{"whole units and messages under way",
+		 "What ranks hold for one another: units that ZeRO gathers for as long as they compute, and\n"
+		 "outputs on their way to the next stage."},
 	[DT_EST_CACHE] =
 		{"sequences x whole blocks x 2 layers kv_heads head_dim",
 		 "Keys and values of every token served, for --max-seqs sequences of --max-len tokens,\n"
@@ -74,6 +79,20 @@ const struct dt_estimate *dt_fit_worst(const struct dt_fit *f)
 	return &f->stage[f->worst].est;
 }
 
+const char *dt_fit_layers(const struct dt_fit_query *q, int stage, char *buf, size_t n)
+{
+	size_t k = 0;
+	int first, last;
+
+	buf[0] = '\0';
+	for (int c = 0; c < dt_layout_chunks(&q->layout) && k < n; c++) {
+		dt_layout_stage(&q->layout, &q->config, c * q->layout.pp + stage, &first, &last);
+		snprintf(buf + k, n - k, "%s%d-%d", c ? "," : "", first, last - 1);
+		k += strlen(buf + k);
+	}
+	return buf;
+}
+
 static int estimate_stage(const struct dt_fit_query *q, int stage, enum dt_account account,
 			  struct dt_estimate *ret, struct dt_err *err)
 {
@@ -85,7 +104,9 @@ static int estimate_stage(const struct dt_fit_query *q, int stage, enum dt_accou
 				   .compute = q->compute,
 				   .optim = q->optimizer,
 				   .recompute = q->recompute,
-				   .loss_chunk = q->loss_chunk};
+				   .loss_chunk = q->loss_chunk,
+				   .pipeline = q->pipeline,
+				   .accumulation = q->accumulate ? q->accumulate : 2 * q->layout.pp};
 	struct dt_serve_shape s = {.config = &q->config,
 				   .layout = q->layout,
 				   .weights = q->precision,
@@ -97,7 +118,7 @@ static int estimate_stage(const struct dt_fit_query *q, int stage, enum dt_accou
 
 	if (q->serve)
 		return dt_estimate_serve(&s, ret, err);
-	return dt_estimate_train(&t, q->accumulate ? q->accumulate : 2 * q->layout.pp, account, ret, err);
+	return dt_estimate_train(&t, account, ret, err);
 }
 
 int dt_fit_estimate(const struct dt_fit_query *q, struct dt_fit *ret, struct dt_err *err)
@@ -180,12 +201,14 @@ int dt_fit_fewest_ranks(struct dt_fit_query *q, int max, uint64_t room, struct d
 		for (int pp = 1; pp <= (q->serve ? 1 : n); pp *= 2) {
 			for (int tp = q->serve ? n : 1; tp <= n / pp && tp <= 8; tp *= 2) {
 				for (int z = 0; z <= (n / pp / tp > 1 ? 3 : 0); z++) {
-					t.layout = (struct dt_layout){.dp = n / pp / tp,
-								      .tp = tp,
-								      .pp = pp,
-								      .cp = 1,
-								      .ep = 1,
-								      .zero = z};
+					t.layout =
+						(struct dt_layout){.dp = n / pp / tp,
+								   .tp = tp,
+								   .pp = pp,
+								   .cp = 1,
+								   .ep = 1,
+								   .zero = z,
+								   .chunks = pp > 1 ? q->layout.chunks : 1};
 					if (dt_layout_check(&t.layout, &t.config, NULL) < 0)
 						continue;
 					rc = fits(&t, room, err);

@@ -20,6 +20,7 @@ struct dt_fit_query {
 	enum dt_recompute recompute;
 	int64_t microbatch, seq, loss_chunk;
 	int64_t accumulate; /* microbatches of a step; 0: twice the stages */
+	enum dt_pipeline pipeline;
 	/* serving */
 	enum dt_dtype compute; /* of activations and cache */
 	int64_t max_seqs, max_len, block, max_tokens;
@@ -53,6 +54,9 @@ int dt_fit_largest(const struct dt_fit_query *q, int64_t *value, int64_t max, ui
  * Layouts the account cannot estimate are passed over. 1: found; 0: none.
  */
 int dt_fit_fewest_ranks(struct dt_fit_query *q, int max, uint64_t room, struct dt_err *err);
+
+/* Layers of a stage as text, "0-3", or "0-1,4-5" where a stage has several chunks. Returns buf. */
+const char *dt_fit_layers(const struct dt_fit_query *q, int stage, char *buf, size_t n);
 
 /* One line of how a category's bytes come about, and a few that say what it holds. */
 const char *dt_category_formula(int cat);

@@ -11,17 +11,30 @@ static json_t *word(const char *words, int i)
 	return json_stringn(words, (size_t)(strchrnul(words, '|') - words));
 }
 
-static json_t *stages(const struct dt_fit *f)
+/* Ranges [first, end) of the layers of a stage, one a chunk. */
+static json_t *layer_ranges(const struct dt_fit_query *q, int stage)
+{
+	json_t *list = json_array();
+	int first, last;
+
+	for (int c = 0; c < dt_layout_chunks(&q->layout); c++) {
+		dt_layout_stage(&q->layout, &q->config, c * q->layout.pp + stage, &first, &last);
+		json_array_append_new(list, json_pack("[i,i]", first, last));
+	}
+	return list;
+}
+
+static json_t *stages(const struct dt_fit_query *q, const struct dt_fit *f)
 {
 	json_t *list = json_array();
 
 	for (int i = 0; i < f->n; i++) {
 		const struct dt_fit_stage *s = &f->stage[i];
 
-		json_array_append_new(list, json_pack("{s:i, s:i, s:i, s:[i,i], s:I, s:I, s:s}", "stage", i,
+		json_array_append_new(list, json_pack("{s:i, s:i, s:i, s:o, s:I, s:I, s:s}", "stage", i,
 						      "first_rank", s->first_rank, "ranks", s->ranks,
-						      "layers", s->est.first_layer, s->est.last_layer,
-						      "params", (json_int_t)s->est.params, "peak_bytes",
+						      "layer_ranges", layer_ranges(q, i), "params",
+						      (json_int_t)s->est.params, "peak_bytes",
 						      (json_int_t)s->est.peak_bytes, "peak_phase",
 						      dt_phase_name(s->est.peak)));
 	}
@@ -109,7 +122,7 @@ json_t *dt_fit_json(const struct dt_fit_query *q, const struct dt_fit *f, bool b
 	}
 	json_object_set_new(o, "categories", categories(e));
 	json_object_set_new(o, "worst_stage", json_integer(f->worst));
-	json_object_set_new(o, "ranks", stages(f));
+	json_object_set_new(o, "ranks", stages(q, f));
 	if (buffers)
 		json_object_set_new(o, "buffers", entries(e));
 	return o;

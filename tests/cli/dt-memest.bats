@@ -96,15 +96,23 @@ json() {
 }
 
 @test "what dt-train cannot run yet is estimated by formula, and says so" {
-	if "$memest" --account dt gpt2-124m --layout dp2.z1 2>/dev/null; then
-		skip "the trainer's plan covers ZeRO"
-	fi
-	[ "$("$memest" --json gpt2-124m --layout dp2.z1 | jq -r .account)" = generic ]
+	for layout in dp2 dp2.z1 pp2 cp2 tp2.s1; do
+		rc=0
+		"$memest" --account dt gpt2-124m --layout $layout >/dev/null 2>&1 || rc=$?
+		used=$("$memest" --json gpt2-124m --layout $layout | jq -r .account)
+		exact=$("$memest" --json gpt2-124m --layout $layout | jq '[.categories[].exact] | all')
+		echo "$layout: --account dt exits $rc, auto uses $used"
+		if [ $rc -eq 0 ]; then
+			[ "$used" = dt ]
+			[ "$exact" = true ]
+			continue
+		fi
+		[ "$used" = generic ]
+		[ "$exact" = false ]
+		"$memest" gpt2-124m --layout $layout | grep -F "dt-train cannot run this yet"
+		refused 1 "does not take account of" --account dt gpt2-124m --layout $layout
+	done
 	[ "$("$memest" --json gpt2-124m --layout dp2 | jq -r .account)" = dt ]
-	run "$memest" gpt2-124m --layout dp2.z1
-	[[ "$output" == *"dt-train cannot run this yet"* ]]
-	[ "$("$memest" --json gpt2-124m --layout dp2.z1 | jq '[.categories[].exact] | any')" = false ]
-	refused 1 "does not take account of ZeRO stage 1" --account dt gpt2-124m --layout dp2.z1
 }
 
 @test "ZeRO paper, figure 1: 16, 4 + 12/N, 2 + 14/N, 16/N bytes a parameter" {
@@ -125,6 +133,17 @@ json() {
 	echo "$output" | grep -E '^ +0 +0-3 +0-7 .*worst$'
 	echo "$output" | grep -E '^ +3 +12-15 +24-31 '
 	[ "$(echo "$output" | grep -c worst)" -eq 1 ]
+}
+
+@test "in a pipeline microbatches in flight cost, and the order of work decides how many" {
+	peak() { "$memest" --json llama-2-7b --layout pp4 --account generic "$@" | jq .peak_bytes; }
+	[ "$(peak --accumulate 1)" -lt "$(peak --accumulate 4)" ]
+	[ "$(peak --accumulate 4)" -eq "$(peak --accumulate 16)" ] # 1F1B: as many as stages
+	[ "$(peak --accumulate 16)" -lt "$(peak --accumulate 16 --pipeline gpipe)" ]
+	run "$memest" llama-2-7b --layout pp4.v2 --accumulate 8
+	[ "$status" -eq 0 ]
+	[[ "$output" == *" 0-3,16-19 "* ]]
+	[ "$("$memest" llama-2-7b --layout pp4 --pipeline interleaved:2 --accumulate 8)" = "$output" ]
 }
 
 @test "serving: weights and a cache of whole blocks" {
@@ -222,6 +241,7 @@ json() {
 	refused 2 "block formats goes with --serve" gpt2-124m --precision q4_0
 	refused 2 "is not one of" gpt2-124m --optimizer lion
 	refused 2 "is not one of" gpt2-124m --recompute some
+	refused 2 "--pipeline" gpt2-124m --pipeline fast
 	refused 2 "out of range" gpt2-124m --microbatch 0
 	refused 2 "out of range" gpt2-124m --microbatch -1
 	refused 2 "not a whole number" gpt2-124m --seq 1k

@@ -23,10 +23,19 @@ static struct dt_layout parsed(const char *s)
 static void parse_and_format(void **state)
 {
 	static const char *const same[][2] = {
-		{"", "dp1"},	      {"dp1", "dp1"},	      {"tp1.pp1", "dp1"},
-		{"z1", "z1"},	      {"dp8.z3", "dp8.z3"},   {"z1.tp4.pp2.dp2", "dp2.tp4.pp2.z1"},
-		{"s1.tp2", "tp2.s1"}, {"s0.tp2", "tp2"},      {"cp2.ep2", "cp2.ep2"},
-		{"dp002", "dp2"},     {"dp4.ep2", "dp4.ep2"}, {"dp65536.tp16", "dp65536.tp16"},
+		{"", "dp1"},
+		{"dp1", "dp1"},
+		{"tp1.pp1", "dp1"},
+		{"z1", "z1"},
+		{"dp8.z3", "dp8.z3"},
+		{"z1.tp4.pp2.dp2", "dp2.tp4.pp2.z1"},
+		{"s1.tp2", "tp2.s1"},
+		{"s0.tp2", "tp2"},
+		{"cp2.ep2", "cp2.ep2"},
+		{"dp002", "dp2"},
+		{"dp4.ep2", "dp4.ep2"},
+		{"v2.pp4", "pp4.v2"},
+		{"dp65536.tp16", "dp65536.tp16"},
 	};
 	struct dt_layout l;
 	char buf[80], tiny[4];
@@ -67,6 +76,7 @@ static void bad_strings_are_refused(void **state)
 		{"dp2,tp2", "'dp2,tp2'"},
 		{"ep3", "does not divide"},
 		{"d2", "unknown axis 'd2'"},
+		{"v0", "out of range"},
 		{"dpp2", "unknown axis"},
 		{"dp2\n", "whole number"},
 		{"dp1e1", "whole number"},
@@ -109,7 +119,8 @@ static void models_that_cannot_be_cut(void **state)
 {
 	static const char *const bad[][3] = {
 		{"tp5", "gpt2-124m", "12 heads"},	  {"tp2", "gpt2-1558m", "25 heads"},
-		{"pp13", "gpt2-124m", "12 layers"},	  {"dp2.ep2", "gpt2-124m", "no experts"},
+		{"pp13", "gpt2-124m", "12 layers"},	  {"pp4.v4", "gpt2-124m", "12 layers"},
+		{"v2", "gpt2-124m", "pp is 1"},		  {"dp2.ep2", "gpt2-124m", "no experts"},
 		{"cp128", "gpt2-nano-char", "positions"}, {"tp14", "qwen2.5-0.5b", NULL},
 	};
 	struct dt_config c;
@@ -208,8 +219,9 @@ static void stages_are_contiguous_and_balanced(void **state)
 static void every_element_has_its_ranks(void **state)
 {
 	static const char *const cases[][2] = {
-		{"gpt2-tiny", "dp1"},	   {"gpt2-tiny", "tp2.pp2"},  {"gpt2-tiny", "tp4.dp2"},
-		{"llama-tiny", "tp4.pp3"}, {"llama-tiny", "tp2.pp2"}, {"gpt2-nano-char", "tp4.pp4"},
+		{"gpt2-tiny", "dp1"},	      {"gpt2-tiny", "tp2.pp2"},	 {"gpt2-tiny", "tp4.dp2"},
+		{"llama-tiny", "tp4.pp3"},    {"llama-tiny", "tp2.pp2"}, {"gpt2-nano-char", "tp4.pp4"},
+		{"gpt2-nano-char", "pp2.v2"},
 	};
 
 	for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
@@ -259,10 +271,36 @@ static void every_element_has_its_ranks(void **state)
 	}
 }
 
+/* With ZeRO every unit divides evenly over dp. */
+static void units_divide_over_dp(void **state)
+{
+	static const char *const layouts[] = {"dp2.z1", "dp3.z2", "dp8.z3", "dp3.tp2.pp2.z1"};
+
+	for (int i = 0; dt_config_preset(i); i++) {
+		const struct dt_config *c = dt_config_preset(i);
+		struct dt_params t;
+
+		assert_int_equal(dt_model_params(c, &t, NULL), 0);
+		for (size_t k = 0; k < sizeof(layouts) / sizeof(layouts[0]); k++) {
+			struct dt_layout l = parsed(layouts[k]);
+			struct dt_coords at = {0};
+			struct dt_local lo;
+
+			if (dt_layout_check(&l, c, NULL) < 0)
+				continue;
+			assert_int_equal(dt_local_build(&t, c, &l, at, &lo, NULL), 0);
+			for (int u = 0; u < lo.nunit; u++)
+				assert_int_equal(lo.unit[u].numel % (32 * l.dp), 0);
+			dt_local_release(&lo);
+		}
+		dt_params_release(&t);
+	}
+}
+
 /* Flat order: no overlap, fused parameters adjacent, units aligned and covering the buffer. */
 static void flat_order(void **state)
 {
-	static const char *const layouts[] = {"dp1", "tp2", "pp2", "tp2.pp2", "tp4"};
+	static const char *const layouts[] = {"dp1", "tp2", "pp2", "tp2.pp2", "tp4", "pp2.v2"};
 
 	for (int i = 0; dt_config_preset(i); i++) {
 		const struct dt_config *c = dt_config_preset(i);
@@ -336,6 +374,7 @@ int main(void)
 		cmocka_unit_test(stages_are_contiguous_and_balanced),
 		cmocka_unit_test(every_element_has_its_ranks),
 		cmocka_unit_test(flat_order),
+		cmocka_unit_test(units_divide_over_dp),
 		cmocka_unit_test(tied_head_is_copied_to_the_last_stage),
 	};
 
