@@ -11,9 +11,9 @@
  *
  * Prints the median of the turns; a ratio of 1 is the speed of the plain call.
  */
+#include "ckpt/ckpt.h"
 #include "base/progress.h"
 #include "base/tmpfile.h"
-#include "ckpt/ckpt.h"
 
 #include <fcntl.h>
 #include <stdio.h>

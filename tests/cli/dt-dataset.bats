@@ -5,7 +5,7 @@ setup() {
 	: "${DT_TEST_DATA:=$DT_SRC/../shared/data}"
 	PATH="$DT_BIN:$PATH"
 	data="$DT_SRC/tests/data/tokenizer"
-	cd "$BATS_TEST_TMPDIR"
+	cd "$BATS_TEST_TMPDIR" || return 1
 }
 
 @test "help leads with two examples" {
