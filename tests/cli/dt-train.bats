@@ -179,7 +179,6 @@ one_line() { # status text-in-message; the run before wrote err
     local rest=('^Try ' 'parameters; layout' ': global batch' ': matmul rate')
     [ "$(grep -vc "${rest[@]/#/-e}" err)" -le 2 ] || { cat err; return 1; }
 }
-}
 
 attempt() {
     status=0
