@@ -224,11 +224,10 @@ static double table_bytes(const struct accounted *a, bool kept)
 
 	dt_activations(a->s->config, &a->d, a->s->compute, act);
 	for (int i = 0; i < DT_ACT_N; i++) {
-		bool cut = i == DT_A_QKV_RAW || i == DT_A_QK_RSTD || i == DT_A_QKV || i == DT_A_LSE ||
-			   i == DT_A_ATTN || i == DT_A_UP || i == DT_A_ACT;
-		double share = !cut && a->s->layout.seq_parallel ? 1.0 / a->s->layout.tp : 1;
+		double share =
+			dt_activation_on_stream(i) && a->s->layout.seq_parallel ? 1.0 / a->s->layout.tp : 1;
 
-		if (dt_activation_saved(i, a->s->recompute) == kept)
+		if (dt_activation_saved(i, a->s->recompute, 0) == kept)
 			sum += (double)act[i].per_token * dt_dtype_size(act[i].dtype) * share;
 	}
 	return sum;
@@ -245,10 +244,10 @@ static void put_activations(struct dt_estimate *t, const struct accounted *a, en
 	if (account == DT_ACCOUNT_MEGATRON) {
 		layer = dt_megatron_activation_bytes(h, (double)c->heads, (double)s->seq / s->layout.cp,
 						     (double)s->microbatch, s->layout.tp,
-						     s->layout.seq_parallel, true, s->recompute);
+						     s->layout.seq_parallel, true, s->recompute.mode);
 		put(t, DT_MEM_ACTIVATIONS, n * layer, DT_PH_FORWARD, DT_PH_BACKWARD, "layers",
 		    "Korthikanti et al. 2022, flash attention, x layers x microbatches in flight");
-		if (s->recompute == DT_RECOMPUTE_FULL)
+		if (s->recompute.mode == DT_RECOMPUTE_FULL)
 			put(t, DT_MEM_WORKSPACE,
 			    dt_megatron_activation_bytes(h, (double)c->heads, (double)s->seq / s->layout.cp,
 							 (double)s->microbatch, s->layout.tp,

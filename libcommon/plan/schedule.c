@@ -44,6 +44,22 @@ static int alloc(struct dt_schedule *s, int pp, int chunks, int mbs, bool split,
 	return 0;
 }
 
+int dt_schedule_copy(const struct dt_schedule *s, struct dt_schedule *ret, struct dt_err *err)
+{
+	size_t n = (size_t)s->start[s->pp] * sizeof(*s->a), m = (size_t)(s->pp + 1) * sizeof(*s->start);
+
+	*ret = *s;
+	ret->a = malloc(n);
+	ret->start = malloc(m);
+	if (!ret->a || !ret->start) {
+		dt_schedule_release(ret);
+		return dt_err_sys(err, -ENOMEM, "cannot copy the schedule");
+	}
+	memcpy(ret->a, s->a, n);
+	memcpy(ret->start, s->start, m);
+	return 0;
+}
+
 void dt_schedule_release(struct dt_schedule *s)
 {
 	free(s->a);
