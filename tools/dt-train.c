@@ -2,6 +2,7 @@
 #include "base/opt.h"
 #include "base/tmpfile.h"
 #include "train/train.h"
+#include "train/verify.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -13,6 +14,7 @@ struct args {
 	const char *pipeline, *recompute, *loss_scale;
 	int precision, optimizer, schedule, grad_comm;
 	bool schedule_table;
+	struct dt_verify_opts verify;
 	int64_t seed;
 	double lr, min_lr, beta1, beta2, eps, weight_decay, timeout;
 	bool min_lr_given;
@@ -23,6 +25,8 @@ static const char *const examples[] = {
 	"dt-train --model gpt2-124m --data corpus.h5 --seq 512 --microbatch 4 --steps 100",
 	"mpirun -np 4 dt-train --model gpt2-124m --data corpus.h5 --layout dp2.tp2 --save run --metrics - | "
 	"dt-plot loss",
+	"dt-train verify --layouts dp1,tp2,dp2.pp2 --model gpt2-tiny --data corpus.h5 --seq 64 --precision "
+	"fp32",
 	NULL,
 };
 
@@ -135,13 +139,22 @@ static const struct dt_opt opts[] = {
 	{"grad-comm", 0, DT_OPT_CHOICE, &a.grad_comm, "fp32|bf16", "type in which gradients travel"},
 	{"bucket-size", 0, DT_OPT_SIZE, &a.bucket, "SIZE",
 	 "gradients are reduced in pieces of about this size"},
+	DT_OPT_HEADING("dt-train verify: the same run on several layouts, compared with the first"),
+	{"layouts", 0, DT_OPT_STR, &a.verify.layouts, "A,B[,C...]", "which layouts"},
+	{"loss-bound", 0, DT_OPT_REAL, &a.verify.loss_bound, "X",
+	 "largest relative difference of a loss or gradient norm; default 1e-5, bf16 1e-2", .min = 0,
+	 .max = 1e9},
+	{"tensor-bound", 0, DT_OPT_REAL, &a.verify.tensor_bound, "X",
+	 "largest relative difference of a gradient or parameter; default 1e-4, bf16 5e-2", .min = 0,
+	 .max = 1e9},
+	{"json", 0, DT_OPT_FLAG, &a.verify.json, NULL, "a JSON line a layout"},
 	DT_OPT_END,
 };
 
 static const struct dt_program program = {
 	.name = "dt-train",
 	.summary = "train a model, one process a rank",
-	.operands = "",
+	.operands = "[verify]",
 	.examples = examples,
 	.opts = opts,
 };
@@ -244,8 +257,57 @@ static const char *finish_options(void)
 	return NULL;
 }
 
+/* Arguments for every run: as given, less the word verify and what only it knows. */
+static char **run_arguments(int argc, char **argv)
+{
+	static const char *const own[] = {"--layouts", "--loss-bound", "--tensor-bound"};
+	char **ret = calloc((size_t)argc + 1, sizeof(*ret));
+	int n = 0;
+
+	for (int i = 1; ret && i < argc; i++) {
+		bool drop = !strcmp(argv[i], "verify") || !strcmp(argv[i], "--json");
+
+		for (int k = 0; k < 3; k++) {
+			size_t len = strlen(own[k]);
+
+			if (strncmp(argv[i], own[k], len) || (argv[i][len] && argv[i][len] != '='))
+				continue;
+			drop = true;
+			i += argv[i][len] == '\0';
+			break;
+		}
+		if (!drop)
+			ret[n++] = argv[i];
+	}
+	return ret;
+}
+
+static int verify(char **args)
+{
+	struct dt_verify_opts *v = &a.verify;
+	bool exact = a.o.compute == DT_F32;
+	struct dt_err err = {0};
+	int rc;
+
+	if (!v->layouts)
+		return dt_opt_usage_error(&program, stderr, "verify needs --layouts");
+	if (a.o.save || a.o.resume)
+		return dt_opt_usage_error(&program, stderr,
+					  "verify keeps no checkpoint: not with --save and --resume");
+	v->args = args;
+	v->loss_bound = v->loss_bound > 0 ? v->loss_bound : exact ? 1e-5 : 1e-2;
+	v->tensor_bound = v->tensor_bound > 0 ? v->tensor_bound : exact ? 1e-4 : 5e-2;
+	rc = dt_train_verify(v, &err);
+	if (rc < 0 || dt_close_stdout(&err) < 0) {
+		fprintf(stderr, "dt-train: %s\n", err.msg);
+		return DT_EXIT_FAILED;
+	}
+	return rc ? DT_EXIT_NO : DT_EXIT_OK;
+}
+
 int main(int argc, char **argv)
 {
+	char **args = run_arguments(argc, argv);
 	struct dt_log log = {.f = stderr, .name = program.name, .rank = -1};
 	struct dt_world_info info;
 	struct dt_err err = {0};
@@ -255,11 +317,16 @@ int main(int argc, char **argv)
 
 	if (n < 0)
 		return status;
-	if (n > 0)
-		return dt_opt_usage_error(&program, stderr, "unexpected operand '%s'", argv[1]);
+	if (n > 1 || (n == 1 && strcmp(argv[1], "verify") != 0))
+		return dt_opt_usage_error(&program, stderr, "unexpected operand '%s'", argv[n]);
 	complaint = finish_options();
 	if (complaint)
 		return dt_opt_usage_error(&program, stderr, "%s", complaint);
+	if (n == 1)
+		return verify(args);
+	free(args);
+	if (a.verify.layouts)
+		return dt_opt_usage_error(&program, stderr, "--layouts is for dt-train verify");
 	signal(SIGPIPE, SIG_IGN);
 	if (a.schedule_table) {
 		if (print_schedule(&err) < 0)

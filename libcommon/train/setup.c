@@ -71,7 +71,7 @@ static int read_schedule(struct trainer *t, struct dt_err *err)
 	rc = dt_schedule_read(text, t->o->schedule_file, t->layout.pp, dt_layout_chunks(&t->layout),
 			      (int)t->accumulation, &t->file_sched, err);
 	free(text);
-	return rc < 0 ? rc : dt_schedule_check(&t->file_sched, err);
+	return rc;
 }
 
 static int open_data(struct trainer *t, struct dt_err *err)
