@@ -50,7 +50,7 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 			 "tokens", (json_int_t)t->tokens, "tokens_per_s", tokens / step_s, "step_s", step_s,
 			 "data_s", t->t.data, "compute_s", t->t.compute, "comm_exposed_s", comm,
 			 "optimizer_s", t->t.optimizer, "checkpoint_s", t->t.checkpoint, "peak_bytes",
-			 (json_int_t)t->arena.bytes, "rss_bytes", (json_int_t)use.ru_maxrss * 1024);
+			 (json_int_t)t->peak_bytes, "rss_bytes", (json_int_t)use.ru_maxrss * 1024);
 	for (int k = 0; k < TR_N && line; k++)
 		json_object_set_new(line, kinds[k], json_real(t->t.comm[k]));
 	if (line && t->o->loss_scale != 1)

@@ -246,7 +246,9 @@ int trainer_init(struct trainer *t, const struct dt_train_opts *o, struct dt_wor
 	    (rc = dt_mesh_init(&t->mesh, w, &t->layout, err)) < 0 || (rc = replicas_init(t, err)) < 0 ||
 	    (rc = trainer_agree(t, allocate(t, err), err)) < 0)
 		return rc;
-	return measure_rate(t, err);
+	t->peak_bytes = (double)t->arena.bytes;
+	rc = dt_all_reduce(t->mesh.world, &t->peak_bytes, NULL, 1, DT_F64, DT_MAX, "memory plans", err);
+	return rc < 0 ? rc : measure_rate(t, err);
 }
 
 void trainer_release(struct trainer *t)

@@ -85,7 +85,7 @@ static void last_words(const char *dir, const char *layout, char *ret, size_t n)
 	f = fopen(path, "re");
 	while (f && fgets(line, sizeof(line), f))
 		if (!strncmp(line, "dt-train: ", 10) && !strstr(line, "parameters; layout") &&
-		    !strstr(line, ": global batch")) {
+		    !strstr(line, "samples = microbatch")) {
 			line[strcspn(line, "\n")] = '\0';
 			snprintf(ret, n, "%s", line + 10);
 			break;
@@ -311,7 +311,7 @@ static int compare_tensors(const struct dt_verify_opts *o, const char *dir, cons
 
 static bool agrees(const struct dt_verify_opts *o, const struct report *r)
 {
-	return r->loss <= o->loss_bound && r->norm <= o->loss_bound && r->grad <= o->tensor_bound &&
+	return r->loss <= o->loss_bound && r->norm <= o->tensor_bound && r->grad <= o->tensor_bound &&
 	       r->model <= o->tensor_bound;
 }
 

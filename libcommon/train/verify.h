@@ -18,8 +18,8 @@
 struct dt_verify_opts {
 	const char *layouts; /* "dp1,tp2,dp2.pp2" */
 	char *const *args;   /* of every run, NULL-terminated, without --layout */
-	double loss_bound;   /* relative, of losses and gradient norms */
-	double tensor_bound; /* relative, of tensors */
+	double loss_bound;   /* relative, of losses */
+	double tensor_bound; /* relative, of gradient norms and tensors */
 	bool json;
 };
 
