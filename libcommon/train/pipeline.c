@@ -22,7 +22,11 @@ static int before(void *arg, int unit, bool backward, struct dt_err *err)
 
 static int after(void *arg, int unit, bool backward, struct dt_err *err)
 {
-	return backward ? reduce_after(arg, unit, err) : 0;
+	struct trainer *t = arg;
+	int rc = backward ? reduce_after(t, unit, err) : 0;
+
+	dt_comm_poll(t->world);
+	return rc;
 }
 
 static struct dt_hooks hooks_of(struct trainer *t)

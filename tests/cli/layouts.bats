@@ -179,6 +179,23 @@ F0 B0 F1 B1 F2 B2 F3 B3" ]
 RUNS
 }
 
+@test "memory: the process is as large as planned, within 5% and 64 MiB of libraries" {
+    local n layout extra
+    while read -r n layout extra; do
+        # shellcheck disable=SC2086 # words
+        mpirun -np "$n" dt-train --model gpt2-mini --data d.h5 --seq 128 --microbatch 16 --global-batch 32 --steps 1 \
+            --threads 1 --no-mfu --layout "$layout" $extra >m.jsonl
+        echo "$layout $extra: resident $(metric m.jsonl rss_bytes), planned $(metric m.jsonl peak_bytes)" >&2
+        jq -es '.[-1] | .rss_bytes > 0.95 * .peak_bytes and .rss_bytes < 1.05 * .peak_bytes + 67108864' m.jsonl
+    done <<'RUNS'
+1 dp1
+1 dp1 --recompute full
+2 dp2.z2
+2 dp2.z3
+2 tp2.s1
+RUNS
+}
+
 @test "z3 on four ranks holds a quarter of the states, and trains what one rank may not" {
     local limit states
     mpirun -np 4 dt-train --model gpt2.json "${common[@]}" --steps 1 --layout dp4.z3 >z3.jsonl
