@@ -304,9 +304,8 @@ static int verify(char **args)
 	return rc ? DT_EXIT_NO : DT_EXIT_OK;
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv, char **args)
 {
-	char **args = run_arguments(argc, argv);
 	struct dt_log log = {.f = stderr, .name = program.name, .rank = -1};
 	struct dt_world_info info;
 	struct dt_err err = {0};
@@ -323,7 +322,6 @@ int main(int argc, char **argv)
 		return dt_opt_usage_error(&program, stderr, "%s", complaint);
 	if (n == 1)
 		return verify(args);
-	free(args);
 	if (a.verify.layouts)
 		return dt_opt_usage_error(&program, stderr, "--layouts is for dt-train verify");
 	signal(SIGPIPE, SIG_IGN);
@@ -345,5 +343,14 @@ int main(int argc, char **argv)
 		dt_log_err(&log, &err);
 		status = DT_EXIT_FAILED;
 	}
+	return status;
+}
+
+int main(int argc, char **argv)
+{
+	char **args = run_arguments(argc, argv); /* before parsing reorders them */
+	int status = args ? run(argc, argv, args) : DT_EXIT_FAILED;
+
+	free(args);
 	return status;
 }
