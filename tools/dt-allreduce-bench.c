@@ -20,7 +20,8 @@ static struct {
 	int kind, op, transport;
 	bool kind_given;
 	const char *datatype;
-	bool stats, cold, fit, json;
+	int buffers;
+	bool stats, cold, fit, json, compare, skew, latency;
 } opt = {
 	.min_bytes = 1 << 10,
 	.max_bytes = 64 << 20,
@@ -53,6 +54,11 @@ static const struct dt_opt opts[] = {
 	 "f32, bf16, f16, f64, i32, i64, u8, u16 or i8, or float, bfloat16, half, double, int32 ... [f32]"},
 	{"root", 'r', DT_OPT_INT, &opt.root, "RANK", "root of a broadcast [0]", .max = 1 << 24, .min = 0},
 	{"cold", 0, DT_OPT_FLAG, &opt.cold, NULL, "walk through buffers larger than the last-level cache"},
+	{"buffers", 0, DT_OPT_CHOICE, &opt.buffers, "registered|plain",
+	 "registered: ranks of a machine map each other's buffers [registered]"},
+	{"compare", 0, DT_OPT_FLAG, &opt.compare, NULL,
+	 "a call of plain MPI after each call, and the ratio of their times"},
+	{"skew", 0, DT_OPT_FLAG, &opt.skew, NULL, "when each rank arrives at the calls"},
 	{"transport", 0, DT_OPT_CHOICE, &opt.transport, "auto|mpi",
 	 "auto: shared memory inside a machine; mpi: MPI for everything [auto]"},
 	{"fit", 0, DT_OPT_FLAG, &opt.fit, NULL,
@@ -63,6 +69,8 @@ static const struct dt_opt opts[] = {
 	{"stats", 0, DT_OPT_FLAG, &opt.stats, NULL,
 	 "add columns: fastest, mean, median and 99th percentile call, and the fraction of what memory "
 	 "allows"},
+	{"latency", 0, DT_OPT_FLAG, &opt.latency, NULL,
+	 "print latency in the columns of the OSU micro-benchmarks instead"},
 	{"json", 0, DT_OPT_FLAG, &opt.json, NULL, "one JSON object instead of the table"},
 	{"min-busbw", 0, DT_OPT_REAL, &opt.min_busbw, "GB/s",
 	 "exit with 3 when the average bus bandwidth is below", .min = 0, .max = 1e9},
@@ -94,6 +102,8 @@ struct bench {
 	struct dt_world_info info;
 	enum dt_dtype t;
 	double copy_gbs, busbw_sum;
+	struct dt_skew skew;
+	bool registered;
 	int nbusbw;
 	int64_t wrong;
 	json_t *results; /* rank 0 with --json */
@@ -119,25 +129,36 @@ static void print_head(const struct bench *b, int kind)
 {
 	char name[32];
 	const char *more = opt.stats ? "       min      mean       p50       p99  bound" : "";
+	int side = 31 + (opt.stats ? 47 : 0) + (opt.compare ? 19 : 0);
 	FILE *f = b->table;
 
 	if (!f)
 		return;
-	fprintf(f, "# %s over %d rank%s on %d machine%s, transport %s%s\n#\n", kind_name(kind, name),
+	if (opt.latency) {
+		fprintf(f, "# %s latency over %d ranks, transport %s\n# %-10s %16s %16s %16s %12s\n",
+			kind_name(kind, name), b->info.size, dt_comm_transport(b->c), "Size",
+			"Avg Latency(us)", "Min Latency(us)", "Max Latency(us)", "Iterations");
+		return;
+	}
+	fprintf(f, "# %s over %d rank%s on %d machine%s, transport %s%s%s\n#\n", kind_name(kind, name),
 		b->info.size, b->info.size == 1 ? "" : "s", b->info.nodes, b->info.nodes == 1 ? "" : "s",
-		dt_comm_transport(b->c), opt.cold ? ", cold buffers" : "");
-	fprintf(f, "# %10s  %12s  %8s  %6s  %6s  %*s  %*s\n", "", "", "", "", "", opt.stats ? 78 : 31,
-		"out-of-place           ", opt.stats ? 78 : 31, "in-place             ");
+		dt_comm_transport(b->c), b->registered ? ", registered buffers" : "",
+		opt.cold ? ", cold buffers" : "");
+	fprintf(f, "# %10s  %12s  %8s  %6s  %6s  %*s  %*s\n", "", "", "", "", "", side,
+		"out-of-place           ", side, "in-place             ");
 	for (int unit = 0; unit < 2; unit++) {
 		fprintf(f, "# %10s  %12s  %8s  %6s  %6s", unit ? "(B)" : "size",
 			unit ? "(elements)" : "count", unit ? "" : "type", unit ? "" : "redop",
 			unit ? "" : "root");
 		for (int i = 0; i < 2; i++)
-			fprintf(f, "  %9s  %6s  %6s  %6s%s", unit ? "(us)" : "time",
+			fprintf(f, "  %9s  %6s  %6s  %6s%s%s", unit ? "(us)" : "time",
 				unit ? "(GB/s)" : "algbw", unit ? "(GB/s)" : "busbw", unit ? "" : "#wrong",
 				unit && opt.stats ? "      (us)      (us)      (us)      (us)    (%)"
 				: unit		  ? ""
-						  : more);
+						  : more,
+				!opt.compare ? ""
+				: unit	     ? "       (us)        "
+					     : "   MPI time   ratio");
 		fputc('\n', f);
 	}
 }
@@ -150,6 +171,8 @@ static void print_side(FILE *f, const struct dt_bench_result *r)
 		fprintf(f, "  %9s  %6s  %6s  %6s", "N/A", "N/A", "N/A", "N/A");
 		if (opt.stats)
 			fprintf(f, "%10s%10s%10s%10s%7s", "N/A", "N/A", "N/A", "N/A", "N/A");
+		if (opt.compare)
+			fprintf(f, "  %9s%8s", "N/A", "N/A");
 		return;
 	}
 	if (r->wrong >= 0)
@@ -160,6 +183,8 @@ static void print_side(FILE *f, const struct dt_bench_result *r)
 	if (opt.stats)
 		fprintf(f, "%10.2f%10.2f%10.2f%10.2f%7s", r->min_s * 1e6, r->mean_s * 1e6, r->p50_s * 1e6,
 			r->p99_s * 1e6, bound);
+	if (opt.compare)
+		fprintf(f, "  %9.2f%8.2f", r->mpi_s * 1e6, r->mpi_s / r->time_s);
 }
 
 static int add_json(struct bench *b, int kind, bool in_place, const struct dt_bench_result *r)
@@ -167,15 +192,18 @@ static int add_json(struct bench *b, int kind, bool in_place, const struct dt_be
 	char name[32], op[8];
 	bool reduces = dt_bench_reduces((enum dt_bench_kind)kind);
 	json_t *o = json_pack(
-		"{s:s, s:I, s:I, s:s, s:s?, s:i, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}",
+		"{s:s, s:I, s:I, s:s, s:s?, s:i, s:b, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o, "
+		"s:o}",
 		"collective", kind_name(kind, name), "size_bytes", (json_int_t)r->bytes, "count",
 		(json_int_t)r->count, "dtype", dt_dtype_name(b->t), "op",
 		reduces ? dt_opt_choice_name("sum|max|min|avg", opt.op, op, sizeof(op)) : NULL, "root",
-		kind == DT_BENCH_BROADCAST ? (int)opt.root : -1, "in_place", in_place, "time_s", r->time_s,
-		"min_s", r->min_s, "mean_s", r->mean_s, "p50_s", r->p50_s, "p99_s", r->p99_s, "algbw_gbs",
-		r->algbw_gbs, "busbw_gbs", r->busbw_gbs, "bound_fraction",
-		r->bound_fraction > 0 ? json_real(r->bound_fraction) : json_null(), "wrong",
-		r->wrong >= 0 ? json_integer(r->wrong) : json_null());
+		dt_bench_has_root((enum dt_bench_kind)kind) ? (int)opt.root : -1, "in_place", in_place,
+		"registered", b->registered, "time_s", r->time_s, "min_s", r->min_s, "mean_s", r->mean_s,
+		"p50_s", r->p50_s, "p99_s", r->p99_s, "algbw_gbs", r->algbw_gbs, "busbw_gbs", r->busbw_gbs,
+		"bound_fraction", r->bound_fraction > 0 ? json_real(r->bound_fraction) : json_null(), "wrong",
+		r->wrong >= 0 ? json_integer(r->wrong) : json_null(), "mpi_time_s",
+		opt.compare ? json_real(r->mpi_s) : json_null(), "speedup",
+		opt.compare ? json_real(r->mpi_s / r->time_s) : json_null());
 
 	return !o || json_array_append_new(b->results, o) ? -ENOMEM : 0;
 }
@@ -187,7 +215,8 @@ static int run_size(struct bench *b, struct dt_bench *bench, int kind, size_t by
 	char op[8];
 
 	for (int i = 0; i < (two ? 2 : 1); i++) {
-		int rc = dt_bench_run(bench, bytes, i == 1, b->info.nodes == 1 ? b->copy_gbs : 0, &r[i], err);
+		int rc = dt_bench_run(bench, bytes, i == 1, b->info.nodes == 1 ? b->copy_gbs : 0,
+				      opt.skew ? &b->skew : NULL, &r[i], err);
 
 		if (rc)
 			return rc;
@@ -201,11 +230,16 @@ static int run_size(struct bench *b, struct dt_bench *bench, int kind, size_t by
 	}
 	if (!b->table)
 		return 0;
+	if (opt.latency) {
+		fprintf(b->table, "%-12zu %16.2f %16.2f %16.2f %12lld\n", r[0].bytes, r[0].mean_s * 1e6,
+			r[0].min_s * 1e6, r[0].max_s * 1e6, (long long)opt.iters);
+		return fflush(b->table) ? dt_err_sys(err, -errno, "cannot write results") : 0;
+	}
 	fprintf(b->table, "%12zu  %12zu  %8s  %6s  %6d", r[0].bytes, r[0].count, nccl_type[b->t],
 		dt_bench_reduces((enum dt_bench_kind)kind)
 			? dt_opt_choice_name("sum|max|min|avg", opt.op, op, sizeof(op))
 			: "none",
-		kind == DT_BENCH_BROADCAST ? (int)opt.root : -1);
+		dt_bench_has_root((enum dt_bench_kind)kind) ? (int)opt.root : -1);
 	print_side(b->table, &r[0]);
 	print_side(b->table, two ? &r[1] : NULL);
 	fputc('\n', b->table);
@@ -233,7 +267,9 @@ static int run_kind(struct bench *b, int kind, struct dt_progress *bar, struct d
 				  .iters = (int)opt.iters,
 				  .warmup = (int)opt.warmup,
 				  .check = opt.check,
-				  .cold = opt.cold};
+				  .cold = opt.cold,
+				  .registered = b->registered,
+				  .compare = opt.compare};
 	struct dt_bench *bench = NULL;
 	int rc = dt_bench_open(&bench, b->c, &o, opt.max_bytes, err);
 
@@ -251,7 +287,7 @@ static int run_kind(struct bench *b, int kind, struct dt_progress *bar, struct d
 
 static int finish_json(struct bench *b, const struct dt_link *link, int nlink, double avg, struct dt_err *err)
 {
-	json_t *links = json_array(), *o;
+	json_t *links = json_array(), *skew = opt.skew ? json_array() : json_null(), *o;
 	int rc;
 
 	for (int i = 0; i < nlink; i++)
@@ -259,11 +295,16 @@ static int finish_json(struct bench *b, const struct dt_link *link, int nlink, d
 						       "ranks", link[i].ranks, "latency_s", link[i].latency_s,
 						       "bandwidth_gbs", link[i].bandwidth_gbs,
 						       "relative_error", link[i].error));
-	o = json_pack("{s:i, s:s, s:i, s:i, s:s, s:b, s:f, s:O, s:o, s:I, s:f}", "schema", 1, "program",
+	for (int r = 0; r < b->skew.ranks; r++)
+		json_array_append_new(skew, json_pack("{s:i, s:f, s:f, s:f}", "rank", r, "mean_s",
+						      b->skew.sum_s[r] / (double)b->skew.calls, "max_s",
+						      b->skew.max_s[r], "last_fraction",
+						      (double)b->skew.last[r] / (double)b->skew.calls));
+	o = json_pack("{s:i, s:s, s:i, s:i, s:s, s:b, s:f, s:O, s:o, s:o, s:I, s:f}", "schema", 1, "program",
 		      program.name, "ranks", b->info.size, "nodes", b->info.nodes, "transport",
 		      dt_comm_transport(b->c), "cold", opt.cold, "copy_gbs", b->copy_gbs, "results",
-		      b->results, "links", links, "out_of_bounds", (json_int_t)b->wrong, "avg_busbw_gbs",
-		      avg);
+		      b->results, "links", links, "skew", skew, "out_of_bounds", (json_int_t)b->wrong,
+		      "avg_busbw_gbs", avg);
 	rc = o ? dt_json_write_line(stdout, o, err) : dt_err_sys(err, -ENOMEM, "results");
 	json_decref(o);
 	return rc;
@@ -280,6 +321,12 @@ static void finish_table(const struct bench *b, const struct dt_link *link, int 
 		fprintf(b->table,
 			"# Link %-15s : latency %.3g us, bandwidth %.4g GB/s, fitted within %.0f%%\n",
 			link[i].name, link[i].latency_s * 1e6, link[i].bandwidth_gbs, 100 * link[i].error);
+	for (int r = 0; r < b->skew.ranks; r++)
+		fprintf(b->table,
+			"# Rank %-15d : arrives %.3g us after the first (at most %.3g us), is last in %.0f%% "
+			"of calls\n",
+			r, b->skew.sum_s[r] / (double)b->skew.calls * 1e6, b->skew.max_s[r] * 1e6,
+			100 * (double)b->skew.last[r] / (double)b->skew.calls);
 }
 
 /* Everything between the world and its end. Returns an exit status, the same on all ranks. */
@@ -292,7 +339,10 @@ static int run(struct bench *b, struct dt_err *err)
 	bool speaks = b->info.rank == 0;
 	double avg;
 
+	b->registered = opt.buffers == 0 && opt.transport == 0 && b->info.local_size > 1;
 	rc = dt_bench_copy(b->w, b->c, &b->copy_gbs, err);
+	if (!rc && opt.skew)
+		rc = dt_skew_init(&b->skew, b->w, b->c, err);
 	if (!rc && (opt.fit || opt.json)) {
 		nlink = dt_bench_links(b->w, link, err);
 		rc = nlink < 0 ? nlink : 0;
@@ -314,6 +364,7 @@ static int run(struct bench *b, struct dt_err *err)
 	else if (!rc && b->table)
 		finish_table(b, link, nlink, avg);
 	json_decref(b->results);
+	dt_skew_release(&b->skew);
 	if (rc)
 		return DT_EXIT_FAILED;
 	return b->wrong || avg < opt.min_busbw ? DT_EXIT_NO : DT_EXIT_OK;

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,6 +102,14 @@ static int init_mpi(struct dt_world *w, struct dt_err *err)
 	return dt_mpi_types_init(err);
 }
 
+/* How many processors this process may use. */
+static int processors(void)
+{
+	cpu_set_t set;
+
+	return sched_getaffinity(0, sizeof(set), &set) ? (int)sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT(&set);
+}
+
 /* Which ranks are on this machine, and on which machine every rank is. */
 static int find_nodes(struct dt_world *w, struct dt_err *err)
 {
@@ -133,7 +142,7 @@ static int find_nodes(struct dt_world *w, struct dt_err *err)
 	w->info.nodes = 0;
 	for (int r = 0; r < w->info.size; r++) /* a leader comes before those it leads */
 		w->node_of[r] = leaders[r] == r ? w->info.nodes++ : w->node_of[leaders[r]];
-	w->crowded = w->info.local_size > sysconf(_SC_NPROCESSORS_ONLN);
+	w->crowded = w->info.local_size > processors();
 	return 0;
 }
 
@@ -194,6 +203,7 @@ static void world_free(struct dt_world *w)
 	if (!w)
 		return;
 	dt_watch_stop(w);
+	dt_regions_release(w);
 	if (w->board_bytes)
 		munmap(w->board, w->board_bytes);
 	else
@@ -311,6 +321,15 @@ static int fill_ranks(struct dt_comm *c, struct dt_err *err)
 		MPI_Group_free(&all);
 	}
 	free(local);
+	c->local = calloc((size_t)c->size, sizeof(int));
+	if (!c->local)
+		return dt_err_sys(err, -ENOMEM, "group %s", c->name);
+	for (int i = 0; i < c->size; i++) {
+		c->local[i] = -1;
+		for (int k = 0; k < c->w->board_n && c->w->board_n > 1; k++)
+			if (c->w->node_ranks[k] == c->ranks[i])
+				c->local[i] = k;
+	}
 	return 0;
 }
 
@@ -386,6 +405,7 @@ fail:
 	if (c->mpi != MPI_COMM_NULL)
 		MPI_Comm_free(&c->mpi);
 	free(c->ranks);
+	free(c->local);
 	free(c);
 	return rc;
 }
@@ -403,6 +423,7 @@ void dt_comm_free(struct dt_comm *c)
 	if (c->mpi != MPI_COMM_NULL)
 		MPI_Comm_free(&c->mpi);
 	free(c->ranks);
+	free(c->local);
 	free(c);
 }
 
