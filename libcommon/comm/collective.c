@@ -59,11 +59,6 @@ struct dt_where dt_where_op(const struct dt_comm *c, const struct dt_op *op, uin
 	return at;
 }
 
-static const struct dt_transport *transport(const struct dt_comm *c, enum dt_op_kind k)
-{
-	return point_to_point(k) ? c->p2p : c->collectives;
-}
-
 static void push(struct dt_req *r)
 {
 	struct dt_comm *c = r->c;
@@ -85,7 +80,7 @@ static bool step_comm(struct dt_comm *c)
 
 	while (*link) {
 		struct dt_req *r = *link;
-		const struct dt_transport *t = transport(c, r->op.kind);
+		const struct dt_transport *t = r->t;
 		int rc = t->step(r, &r->err);
 
 		if (rc == 0) {
@@ -144,11 +139,10 @@ static void idle(struct dt_comm *c, const struct dt_transport *t, int *round)
 
 static void wait_done(struct dt_req *r)
 {
-	const struct dt_transport *t = transport(r->c, r->op.kind);
 	int round = 0;
 
 	while (dt_step_all(r->c->w), !r->done)
-		idle(r->c, t, &round);
+		idle(r->c, r->t, &round);
 }
 
 /* Refuses what cannot be, and makes an input that already lies in its place one that is in place. */
@@ -198,16 +192,17 @@ static uint64_t arrive(struct dt_comm *c, enum dt_op_kind k)
 
 static int run(struct dt_comm *c, struct dt_op o, struct dt_err *err)
 {
-	const struct dt_transport *t = transport(c, o.kind);
+	const struct dt_transport *t;
 	struct dt_where at;
 	struct dt_req r;
 	int rc = check(c, &o, err);
 
 	if (rc)
 		return rc;
+	t = dt_transport_of(c, &o);
 	if (c->size == 1)
 		return t->start(&(struct dt_req){.c = c, .op = o}, err);
-	r = (struct dt_req){.c = c, .op = o, .seq = arrive(c, o.kind)};
+	r = (struct dt_req){.c = c, .t = t, .op = o, .seq = arrive(c, o.kind)};
 	at = dt_where_op(c, &o, r.seq);
 	dt_slot_enter(c->w, &at);
 	if (t->run && !c->w->stepwise && !point_to_point(o.kind)) {
@@ -239,8 +234,9 @@ static int start(struct dt_comm *c, struct dt_op o, struct dt_req **ret, struct 
 		return dt_err_sys(err, -ENOMEM, "%s '%s'", dt_op_name(o.kind), o.what);
 	r->c = c;
 	r->op = o;
+	r->t = dt_transport_of(c, &o);
 	r->seq = arrive(c, o.kind);
-	rc = transport(c, o.kind)->start(r, err);
+	rc = r->t->start(r, err);
 	if (rc) {
 		free(r->mr);
 		free(r);

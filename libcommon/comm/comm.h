@@ -118,6 +118,13 @@ void dt_mesh_release(struct dt_mesh *m);
 int dt_comm_create(struct dt_comm **ret, struct dt_world *w, const char *name, int color, int key,
 		   struct dt_err *err);
 void dt_comm_free(struct dt_comm *c); /* collective over the group; NULL is fine */
+/*
+ * Collectives of the group go by this algorithm from now on; those it does not exist for, as with AUTO. The
+ * same call on every rank, with nothing under way. -ENOTSUP when the group cannot use it: DIRECT where ranks
+ * do not share memory, TWO_LEVEL where machines do not hold equal runs of ranks.
+ */
+int dt_comm_set_algorithm(struct dt_comm *c, enum dt_alg alg, struct dt_err *err);
+const char *dt_alg_name(enum dt_alg a, char buf[16]);
 /* How collectives of this group move: "self", "shm" or "mpi". */
 const char *dt_comm_transport(const struct dt_comm *c);
 

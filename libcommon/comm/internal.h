@@ -47,6 +47,7 @@ struct dt_op {
 
 struct dt_req {
 	struct dt_comm *c;
+	const struct dt_transport *t;
 	struct dt_op op;
 	uint64_t seq; /* number of this collective in its group, from 1 */
 	bool done;
@@ -56,6 +57,7 @@ struct dt_req {
 	/* mpi.c */
 	MPI_Request *mr;
 	int nmr;
+	struct dt_exec *exec; /* exec.c */
 	/* shm.c: the operation is cut into pieces; a, b, c: pieces that have passed each phase */
 	uint64_t base;
 	size_t pieces, piece_n, a, b, c_done;
@@ -76,7 +78,7 @@ struct dt_transport {
 	/* Sleeps until something may have changed, a millisecond at most; NULL: the processor is yielded. */
 	void (*sleep)(struct dt_comm *c);
 };
-extern const struct dt_transport dt_transport_self, dt_transport_mpi, dt_transport_shm;
+extern const struct dt_transport dt_transport_self, dt_transport_mpi, dt_transport_shm, dt_transport_steps;
 
 #define DT_GROUPS_MAX 64
 
@@ -91,7 +93,8 @@ struct dt_comm {
 	enum dt_alg alg;	    /* AUTO: chosen for each operation */
 	uint64_t seq;		    /* collectives started */
 	struct dt_req *head, *tail; /* pending */
-	MPI_Comm mpi;
+	int node_ranks;		    /* ranks on every machine where these are equal runs, otherwise 0 */
+	MPI_Comm mpi, lanes;	    /* lanes: messages of step lists */
 	struct dt_shm *shm;
 };
 
@@ -189,6 +192,10 @@ struct dt_where dt_where_op(const struct dt_comm *c, const struct dt_op *op, uin
 /* One round of every pending operation. */
 void dt_step_all(struct dt_world *w);
 
+/* choose.c */
+enum dt_alg dt_choose(const struct dt_comm *c, const struct dt_op *o);
+const struct dt_transport *dt_transport_of(const struct dt_comm *c, const struct dt_op *o);
+
 /* region.c */
 struct dt_offer dt_region_find(struct dt_world *w, const void *p, size_t bytes);
 /* Where the place in a region of the rank at place local of the board lies here; it is mapped at first use.
@@ -224,5 +231,8 @@ void dt_reduce_many(void *dst, const void *const *src, int p, size_t n, enum dt_
 void dt_reduce_divide(void *x, int p, size_t n, enum dt_dtype t);
 /* memcpy that writes past the caches. */
 void dt_copy_stream(void *dst, const void *src, size_t n);
+/* The same; others see it only after dt_stream_fence(). */
+void dt_copy_stream_open(void *dst, const void *src, size_t n);
+void dt_stream_fence(void);
 
 #endif

@@ -105,7 +105,7 @@ static void put(const struct dt_req *r, void *dst, const void *src, size_t bytes
 	if (dst == src)
 		return;
 	if (r->stream)
-		dt_copy_stream(dst, src, bytes);
+		dt_copy_stream_open(dst, src, bytes);
 	else
 		memcpy(dst, src, bytes);
 }
@@ -125,7 +125,7 @@ static void reduce(const struct dt_req *r, size_t at, char *const *dst, int ndst
 		dt_reduce_many(block, s->src, r->c->size, n, r->op.t, r->op.op);
 		for (int k = 0; k < ndst; k++)
 			if (r->stream)
-				dt_copy_stream(dst[k] + i * e, block, n * e);
+				dt_copy_stream_open(dst[k] + i * e, block, n * e);
 			else
 				memcpy(dst[k] + i * e, block, n * e);
 	}
@@ -191,6 +191,8 @@ bool dt_direct_work(struct dt_req *r, size_t most)
 	default:
 		break;
 	}
+	if (r->stream)
+		dt_stream_fence();
 	r->a += m;
 	return !to;
 }

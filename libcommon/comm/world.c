@@ -341,6 +341,23 @@ static bool one_machine(const struct dt_comm *c)
 	return true;
 }
 
+/* Ranks of a machine where every one has an equal run of them, otherwise 0. */
+static int equal_runs(const struct dt_comm *c)
+{
+	const int *node = c->w->node_of;
+	int g = 1;
+
+	while (g < c->size && node[c->ranks[g]] == node[c->ranks[0]])
+		g++;
+	if (c->size % g)
+		return 0;
+	for (int i = 0; i < c->size; i++)
+		for (int j = 0; j < i; j++)
+			if ((node[c->ranks[i]] == node[c->ranks[j]]) != (i / g == j / g))
+				return 0;
+	return g;
+}
+
 static int choose_transport(struct dt_comm *c, struct dt_err *err)
 {
 	int rc;
@@ -349,6 +366,11 @@ static int choose_transport(struct dt_comm *c, struct dt_err *err)
 	if (c->size == 1)
 		return 0;
 	c->collectives = c->p2p = &dt_transport_mpi;
+	c->node_ranks = equal_runs(c);
+	rc = MPI_Comm_dup(c->mpi, &c->lanes);
+	if (rc)
+		return dt_mpi_error(err, rc, c->name);
+	MPI_Comm_set_errhandler(c->lanes, MPI_ERRORS_RETURN);
 	if (c->w->opts.transport != DT_TRANSPORT_AUTO || !one_machine(c))
 		return 0;
 	rc = dt_shm_open(c, err);
@@ -371,7 +393,8 @@ int dt_comm_create(struct dt_comm **ret, struct dt_world *w, const char *name, i
 		free(c);
 		return dt_err_set(err, -ENOSPC, "group %s: %d groups are open already", name, DT_GROUPS_MAX);
 	}
-	*c = (struct dt_comm){.w = w, .index = index, .size = 1, .mpi = MPI_COMM_NULL};
+	*c = (struct dt_comm){
+		.w = w, .index = index, .size = 1, .mpi = MPI_COMM_NULL, .lanes = MPI_COMM_NULL};
 	snprintf(c->name, sizeof(c->name), "%s", name);
 	if (w->mpi) {
 		start_up(w, DT_OP_START_UP, name);
@@ -402,6 +425,8 @@ int dt_comm_create(struct dt_comm **ret, struct dt_world *w, const char *name, i
 fail:
 	if (w->mpi)
 		dt_slot_leave(w);
+	if (c->lanes != MPI_COMM_NULL)
+		MPI_Comm_free(&c->lanes);
 	if (c->mpi != MPI_COMM_NULL)
 		MPI_Comm_free(&c->mpi);
 	free(c->ranks);
@@ -420,6 +445,8 @@ void dt_comm_free(struct dt_comm *c)
 		c->w->ncomm--;
 	pthread_mutex_unlock(&c->w->lock);
 	dt_shm_close(c);
+	if (c->lanes != MPI_COMM_NULL)
+		MPI_Comm_free(&c->lanes);
 	if (c->mpi != MPI_COMM_NULL)
 		MPI_Comm_free(&c->mpi);
 	free(c->ranks);
