@@ -69,15 +69,16 @@ void dt_world_abort(struct dt_world *w, int status) __attribute__((noreturn));
  * this rank's alone; operations on memory that is not registered, or not on every rank, work as before.
  *
  * dt_buffer_share puts shared memory under a range of the caller's own anonymous mapping, rounded outwards to
- * whole pages. WHAT WAS IN THESE PAGES IS LOST, they read as zeros: share before anything is written. Where
- * nothing can be gained (one rank on the machine, transport mpi) it leaves the range as it is.
- * At most 16 ranges a rank (-ENOSPC).
+ * whole pages. WHAT WAS IN THESE PAGES IS LOST, they read as zeros: share before anything is written. Pages
+ * that are shared already are refused (-EEXIST). Where nothing can be gained (one rank on the machine,
+ * transport mpi) it leaves the range as it is. At most 16 ranges a rank (-ENOSPC).
  */
 int dt_buffer_share(struct dt_world *w, void *base, size_t bytes, struct dt_err *err);
 /* A new zero-filled registered range, page aligned. */
 int dt_buffer_alloc(struct dt_world *w, size_t bytes, void **ret, struct dt_err *err);
-/* Ends what either of the two began; frees what the second allocated. No operation may be using it. */
 void dt_buffer_free(struct dt_world *w, void *base);
+/* Ends what dt_buffer_share began for all ranges in [base, base + bytes); the memory stays as it is. */
+void dt_buffer_unshare(struct dt_world *w, void *base, size_t bytes);
 
 /*
  * How the messages of a collective go. DIRECT is through shared memory, on the buffers themselves; MPI leaves

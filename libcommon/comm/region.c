@@ -72,26 +72,41 @@ int dt_buffer_share(struct dt_world *w, void *base, size_t bytes, struct dt_err 
 
 	if (w->board_n < 2 || w->opts.transport != DT_TRANSPORT_AUTO || !bytes)
 		return 0;
+	for (int i = 0; i < DT_REGIONS_MAX; i++) {
+		const struct dt_region *r = own(w, i);
+
+		if (r->gen && (uintptr_t)r->base < to && (uintptr_t)r->base + r->bytes > from)
+			return dt_err_set(err, -EEXIST, "cannot register %zu bytes: some are already", bytes);
+	}
 	return add(w, (char *)from, to - from, true, &at, err);
+}
+
+static void forget(struct dt_world *w, struct dt_region *r)
+{
+	if (r->allocated) {
+		munmap(r->base, r->bytes);
+		if (ftruncate(r->fd, 0)) /* the memory goes now, whoever still maps it */
+			dt_log_msg(w->log, "cannot give back %zu bytes", r->bytes);
+	}
+	close(r->fd);
+	*r = (struct dt_region){0};
 }
 
 void dt_buffer_free(struct dt_world *w, void *base)
 {
-	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	for (int i = 0; base && i < DT_REGIONS_MAX; i++)
+		if (own(w, i)->gen && own(w, i)->allocated && own(w, i)->base == base)
+			forget(w, own(w, i));
+}
 
-	for (int i = 0; base && i < DT_REGIONS_MAX; i++) {
+void dt_buffer_unshare(struct dt_world *w, void *base, size_t bytes)
+{
+	for (int i = 0; i < DT_REGIONS_MAX; i++) {
 		struct dt_region *r = own(w, i);
 
-		if (!r->gen || r->base != (char *)((uintptr_t)base / page * page))
-			continue;
-		if (r->allocated) {
-			munmap(r->base, r->bytes);
-			if (ftruncate(r->fd, 0)) /* the memory goes now, whoever still maps it */
-				dt_log_msg(w->log, "cannot give back %zu bytes", r->bytes);
-		}
-		close(r->fd);
-		*r = (struct dt_region){0};
-		return;
+		if (r->gen && !r->allocated && r->base < (char *)base + bytes &&
+		    r->base + r->bytes > (char *)base)
+			forget(w, r);
 	}
 }
 
@@ -151,7 +166,7 @@ void dt_regions_release(struct dt_world *w)
 {
 	for (int i = 0; i < DT_REGIONS_MAX; i++)
 		if (own(w, i)->gen)
-			dt_buffer_free(w, own(w, i)->base);
+			forget(w, own(w, i));
 	for (int i = 0; w->maps && i < w->board_n * DT_REGIONS_MAX; i++)
 		if (w->maps[i].base)
 			munmap(w->maps[i].base, w->maps[i].bytes);

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "comm/steps.h"
+#include "comm/simulate.h"
 
 #include <errno.h>
 #include <math.h>
@@ -216,12 +216,116 @@ static void volumes_are_the_published_ones(void **state)
 	}
 }
 
+static struct dt_topo topology(const char *s)
+{
+	struct dt_err err;
+	struct dt_topo t;
+
+	if (dt_topo_parse(s, &t, &err))
+		fail_msg("%s: %s", s, err.msg);
+	return t;
+}
+
+/* On a flat network the simulation gives the closed forms of the literature. */
+static void simulation_equals_closed_forms(void **state)
+{
+	for (int p = 2; p <= 64; p *= 2)
+		for (int a = DT_ALG_NAIVE; a < DT_ALG_N; a++)
+			for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
+				for (size_t n = 64; n <= 64 << 12; n <<= 6) {
+					struct dt_topo t = topology("flat");
+					double got, want;
+					struct dt_steps s;
+					char name[16];
+
+					t.ranks = p;
+					if (!dt_steps_have(kinds[k], (enum dt_alg)a))
+						continue;
+					dt_steps_init(&s, kinds[k], (enum dt_alg)a, p, 0, n, 0, 1, NULL);
+					want = dt_simulate_closed(&s, &t, 4);
+					if (want < 0)
+						continue;
+					assert_int_equal(dt_simulate(&s, &t, 4, &got, NULL), 0);
+					if (fabs(got - want) > 1e-6 * want)
+						fail_msg("%s by %s, %d ranks, %zu: %g s, closed form %g s",
+							 dt_op_name(kinds[k]),
+							 dt_alg_name((enum dt_alg)a, name), p, n, got, want);
+				}
+}
+
+static double all_reduce_s(enum dt_alg a, const char *topo, size_t bytes)
+{
+	struct dt_topo t = topology(topo);
+	struct dt_steps s;
+	double got;
+
+	dt_steps_init(&s, DT_OP_ALL_REDUCE, a, t.ranks, 0, bytes / 4, dt_topo_chunk(&t, bytes) / 4, t.node,
+		      NULL);
+	assert_int_equal(dt_simulate(&s, &t, 4, &got, NULL), 0);
+	return got;
+}
+
+/* What the reference says about who wins where. */
+static void rings_win_large_trees_win_many(void **state)
+{
+	assert_true(all_reduce_s(DT_ALG_RING, "flat:8", 1 << 28) <
+		    all_reduce_s(DT_ALG_TREE, "flat:8", 1 << 28));
+	assert_true(all_reduce_s(DT_ALG_DOUBLING, "flat:64", 64) < all_reduce_s(DT_ALG_RING, "flat:64", 64));
+	assert_true(all_reduce_s(DT_ALG_DOUBLE_TREE, "flat:1024", 1 << 22) <
+		    all_reduce_s(DT_ALG_RING, "flat:1024", 1 << 22));
+	assert_true(all_reduce_s(DT_ALG_RING, "flat:16", 1 << 24) <
+		    all_reduce_s(DT_ALG_PS, "flat:16", 1 << 24));
+	assert_true(all_reduce_s(DT_ALG_TWO_LEVEL, "fat-tree,ranks=256,node=8", 1 << 24) <
+		    all_reduce_s(DT_ALG_RING, "fat-tree,ranks=256,node=8", 1 << 24));
+}
+
+/* Bytes cross the narrow place at its speed and no faster. */
+static void contention_is_counted(void **state)
+{
+	double full = all_reduce_s(DT_ALG_RABENSEIFNER, "fat-tree,ranks=64,node=1,leaf=8,taper=1", 1 << 26);
+	double thin = all_reduce_s(DT_ALG_RABENSEIFNER, "fat-tree,ranks=64,node=1,leaf=8,taper=8", 1 << 26);
+	double rail = all_reduce_s(DT_ALG_TWO_LEVEL, "rail,ranks=64,node=8", 1 << 26);
+	double one = all_reduce_s(DT_ALG_TWO_LEVEL, "fat-tree,ranks=64,node=8", 1 << 26);
+
+	assert_true(thin > 3 * full && thin < 8.1 * full);
+	assert_true(rail < one / 2); /* eight ports a node for one */
+	for (const char *const *s = (const char *const[]){"torus:4096", "dragonfly:4096", "fat-tree:16384",
+							  "rail:16384", NULL};
+	     *s; s++) {
+		double t = all_reduce_s(DT_ALG_TWO_LEVEL, *s, 1 << 24), least = 2.0 * (1 << 24) / 8 / 25e9;
+
+		if (!(t > least && t < 1))
+			fail_msg("%s: %g s, at least %g s", *s, t, least);
+	}
+}
+
+static void topologies_are_checked(void **state)
+{
+	static const char *const bad[] = {"",
+					  "mesh",
+					  "flat:0",
+					  "flat:99999",
+					  "flat,speed=3",
+					  "rail,ranks=10,node=8",
+					  "torus,net_gbs=0",
+					  "flat,ranks=x"};
+	struct dt_topo t;
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		if (dt_topo_parse(bad[i], &t, NULL) != -EINVAL && dt_topo_parse(bad[i], &t, NULL) != -ERANGE)
+			fail_msg("'%s' was taken", bad[i]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_list_gives_exact_results),
 		cmocka_unit_test(what_does_not_exist_is_refused),
 		cmocka_unit_test(volumes_are_the_published_ones),
+		cmocka_unit_test(simulation_equals_closed_forms),
+		cmocka_unit_test(rings_win_large_trees_win_many),
+		cmocka_unit_test(contention_is_counted),
+		cmocka_unit_test(topologies_are_checked),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
