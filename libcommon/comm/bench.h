@@ -99,4 +99,20 @@ int dt_bench_links(struct dt_world *w, struct dt_link ret[2], struct dt_err *err
 /* t = a + b x by least squares of the relative error, a and b not negative. Returns the error of dt_link. */
 double dt_fit_line(const double *x, const double *t, int n, double *ret_a, double *ret_b);
 
+/* Whether the collective can go by this algorithm at all. */
+bool dt_bench_has_algorithm(enum dt_bench_kind k, enum dt_alg a);
+/* What operations of so many elements go by. */
+enum dt_alg dt_bench_chosen(struct dt_comm *c, enum dt_bench_kind k, size_t count, enum dt_dtype t);
+
+struct dt_topo;
+/*
+ * Measures what messages cost here, in a node and between nodes, and gives the network this amounts to.
+ * Collective. -ENOTSUP where machines do not hold equal runs of ranks.
+ */
+int dt_bench_topology(struct dt_world *w, struct dt_comm *world, struct dt_topo *ret, struct dt_err *err);
+/* Simulates a call on n elements of e bytes in all (every rank's block counted). Step lists only. here: with
+ * the message size that is used, otherwise with the best one. */
+int dt_bench_predict(const struct dt_topo *t, enum dt_bench_kind k, enum dt_alg a, size_t n, size_t e,
+		     bool here, double *ret_s, struct dt_err *err);
+
 #endif

@@ -125,6 +125,12 @@ void dt_comm_free(struct dt_comm *c); /* collective over the group; NULL is fine
  * do not share memory, TWO_LEVEL where machines do not hold equal runs of ranks.
  */
 int dt_comm_set_algorithm(struct dt_comm *c, enum dt_alg alg, struct dt_err *err);
+/*
+ * Measured costs of this group's links, from which AUTO chooses between step lists where the group spans
+ * machines. Copied. The same on every rank.
+ */
+struct dt_topo;
+int dt_comm_set_costs(struct dt_comm *c, const struct dt_topo *t, struct dt_err *err);
 const char *dt_alg_name(enum dt_alg a, char buf[16]);
 /* How collectives of this group move: "self", "shm" or "mpi". */
 const char *dt_comm_transport(const struct dt_comm *c);

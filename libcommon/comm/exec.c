@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHUNK_BYTES ((size_t)64 << 10) /* of pipelined messages */
-
 struct dt_exec {
 	struct dt_steps s;
 	struct dt_moves m;
@@ -162,8 +160,8 @@ static int exec_start(struct dt_req *r, struct dt_err *err)
 		return dt_err_sys(err, -ENOMEM, "%s '%s'", dt_op_name(o->kind), o->what);
 	x->e = (size_t)dt_dtype_size(o->t);
 	rc = dt_steps_init(&x->s, o->kind, dt_choose(r->c, o), r->c->size, o->root,
-			   o->n * (blocks ? (size_t)r->c->size : 1), CHUNK_BYTES / x->e, r->c->node_ranks,
-			   err);
+			   o->n * (blocks ? (size_t)r->c->size : 1), DT_EXEC_CHUNK_BYTES / x->e,
+			   r->c->node_ranks, err);
 	if (!rc)
 		rc = set_work(r, x, err);
 	if (rc) {

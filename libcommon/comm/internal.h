@@ -94,6 +94,7 @@ struct dt_comm {
 	uint64_t seq;		    /* collectives started */
 	struct dt_req *head, *tail; /* pending */
 	int node_ranks;		    /* ranks on every machine where these are equal runs, otherwise 0 */
+	struct dt_costs *costs;	    /* choose.c; NULL: not known */
 	MPI_Comm mpi, lanes;	    /* lanes: messages of step lists */
 	struct dt_shm *shm;
 };
@@ -191,6 +192,9 @@ void dt_slot_leave(struct dt_world *w);
 struct dt_where dt_where_op(const struct dt_comm *c, const struct dt_op *op, uint64_t seq);
 /* One round of every pending operation. */
 void dt_step_all(struct dt_world *w);
+
+/* exec.c: bytes of pipelined messages */
+#define DT_EXEC_CHUNK_BYTES ((size_t)64 << 10)
 
 /* choose.c */
 enum dt_alg dt_choose(const struct dt_comm *c, const struct dt_op *o);

@@ -451,6 +451,7 @@ void dt_comm_free(struct dt_comm *c)
 		MPI_Comm_free(&c->mpi);
 	free(c->ranks);
 	free(c->local);
+	free(c->costs);
 	free(c);
 }
 
