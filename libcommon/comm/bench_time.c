@@ -7,6 +7,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+#define HUGE ((size_t)2 << 20)
 
 static int by_value(const void *a, const void *b)
 {
@@ -238,19 +241,21 @@ void dt_skew_release(struct dt_skew *s)
 
 int dt_bench_copy(struct dt_world *w, struct dt_comm *world, double *ret_gbs, struct dt_err *err)
 {
-	size_t n = dt_bench_cache_bytes() * 4 / (size_t)w->info.local_size;
+	size_t n = dt_bench_cache_bytes() * 2 / (size_t)w->info.local_size;
 	char *a, *b;
 	double best = 0, sum;
 	int rc = 0;
 
-	n = (n + 4095) / 4096 * 4096;
-	a = aligned_alloc(4096, n);
-	b = aligned_alloc(4096, n);
+	n = (n + HUGE - 1) / HUGE * HUGE; /* large pages: filling them is most of the time */
+	a = aligned_alloc(HUGE, n);
+	b = aligned_alloc(HUGE, n);
 	if (!a || !b) {
 		free(a);
 		free(b);
 		return dt_err_sys(err, -ENOMEM, "two buffers of %zu bytes", n);
 	}
+	madvise(a, n, MADV_HUGEPAGE);
+	madvise(b, n, MADV_HUGEPAGE);
 	memset(a, 1, n);
 	memset(b, 2, n);
 	for (int i = 0; i < 3 && !rc; i++) {

@@ -104,7 +104,7 @@ const struct dt_transport *dt_transport_of(const struct dt_comm *c, const struct
 	enum dt_alg a;
 
 	if (o->kind == DT_OP_SEND || o->kind == DT_OP_RECV)
-		return c->p2p;
+		return c->w->chans && c->size > 1 && c->local[o->root] >= 0 ? &dt_transport_chan : c->p2p;
 	if (c->size == 1)
 		return c->collectives;
 	a = dt_choose(c, o);

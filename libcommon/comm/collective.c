@@ -76,18 +76,16 @@ static void push(struct dt_req *r)
 static bool step_comm(struct dt_comm *c)
 {
 	struct dt_req **link = &c->head, *last = NULL;
-	bool ended = false;
+	bool ended = false, held = false; /* held: an ordered operation is before the ones that follow */
 
 	while (*link) {
 		struct dt_req *r = *link;
-		const struct dt_transport *t = r->t;
-		int rc = t->step(r, &r->err);
+		int rc = held && r->t->ordered ? 0 : r->t->step(r, &r->err);
 
 		if (rc == 0) {
 			last = r;
 			link = &r->next;
-			if (t->ordered)
-				break;
+			held |= r->t->ordered;
 			continue;
 		}
 		*link = r->next;

@@ -34,7 +34,7 @@ struct dt_world_info {
 };
 
 enum dt_transport_kind {
-	DT_TRANSPORT_AUTO, /* shared memory for collectives inside one machine, MPI for the rest */
+	DT_TRANSPORT_AUTO, /* shared memory inside one machine, MPI for the rest */
 	DT_TRANSPORT_MPI,
 };
 

@@ -58,6 +58,10 @@ struct dt_req {
 	MPI_Request *mr;
 	int nmr;
 	struct dt_exec *exec; /* exec.c */
+	/* chan.c: place among the sender's messages; slot taken or matched, -1: none; bytes moved */
+	uint64_t ticket, seen;
+	int slot;
+	size_t moved;
 	/* shm.c: the operation is cut into pieces; a, b, c: pieces that have passed each phase */
 	uint64_t base;
 	size_t pieces, piece_n, a, b, c_done;
@@ -78,7 +82,8 @@ struct dt_transport {
 	/* Sleeps until something may have changed, a millisecond at most; NULL: the processor is yielded. */
 	void (*sleep)(struct dt_comm *c);
 };
-extern const struct dt_transport dt_transport_self, dt_transport_mpi, dt_transport_shm, dt_transport_steps;
+extern const struct dt_transport dt_transport_self, dt_transport_mpi, dt_transport_shm, dt_transport_steps,
+	dt_transport_chan;
 
 #define DT_GROUPS_MAX 64
 
@@ -91,6 +96,7 @@ struct dt_comm {
 	int *local; /* place of each member on this machine's board, -1: on another machine */
 	const struct dt_transport *collectives, *p2p;
 	enum dt_alg alg;	    /* AUTO: chosen for each operation */
+	uint64_t id;		    /* never used again; the same on all members */
 	uint64_t seq;		    /* collectives started */
 	struct dt_req *head, *tail; /* pending */
 	int node_ranks;		    /* ranks on every machine where these are equal runs, otherwise 0 */
@@ -169,8 +175,9 @@ struct dt_world {
 	struct dt_comm *comm[DT_GROUPS_MAX];
 	int ncomm; /* no group at or past this index */
 	int pending;
-	uint64_t region_gen;
-	struct dt_region_map *maps; /* [board_n][DT_REGIONS_MAX] */
+	uint64_t region_gen, groups; /* groups: made so far */
+	struct dt_chans *chans;	     /* chan.c; NULL: messages go by MPI */
+	struct dt_region_map *maps;  /* [board_n][DT_REGIONS_MAX] */
 };
 
 /* launch.c: what the environment says about who started us. */
@@ -199,6 +206,10 @@ void dt_step_all(struct dt_world *w);
 /* choose.c */
 enum dt_alg dt_choose(const struct dt_comm *c, const struct dt_op *o);
 const struct dt_transport *dt_transport_of(const struct dt_comm *c, const struct dt_op *o);
+
+/* chan.c */
+int dt_chans_open(struct dt_world *w, struct dt_err *err);
+void dt_chans_close(struct dt_world *w);
 
 /* region.c */
 struct dt_offer dt_region_find(struct dt_world *w, const void *p, size_t bytes);

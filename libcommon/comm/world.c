@@ -193,6 +193,8 @@ static int set_board(struct dt_world *w, struct dt_err *err)
 		return rc;
 	}
 	any = shares && w->opts.transport == DT_TRANSPORT_AUTO;
+	if (any && (rc = dt_chans_open(w, err)) && rc != -ENOTSUP)
+		return rc;
 	rc = MPI_Allreduce(MPI_IN_PLACE, &any, 1, MPI_INT, MPI_MAX, w->world);
 	w->stepwise = any;
 	return rc ? dt_mpi_error(err, rc, "cannot share memory") : 0;
@@ -204,6 +206,7 @@ static void world_free(struct dt_world *w)
 		return;
 	dt_watch_stop(w);
 	dt_regions_release(w);
+	dt_chans_close(w);
 	if (w->board_bytes)
 		munmap(w->board, w->board_bytes);
 	else
@@ -396,6 +399,7 @@ int dt_comm_create(struct dt_comm **ret, struct dt_world *w, const char *name, i
 	*c = (struct dt_comm){
 		.w = w, .index = index, .size = 1, .mpi = MPI_COMM_NULL, .lanes = MPI_COMM_NULL};
 	snprintf(c->name, sizeof(c->name), "%s", name);
+	c->id = ++w->groups;
 	if (w->mpi) {
 		start_up(w, DT_OP_START_UP, name);
 		rc = MPI_Comm_split(w->world, color, key, &c->mpi);

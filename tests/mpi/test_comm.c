@@ -307,6 +307,64 @@ static void varied(enum dt_dtype t, size_t n)
 	checks++;
 }
 
+/* More messages than channels have slots, tags out of order, sizes on every path. */
+static void many_messages(void)
+{
+	enum { K = 70 };
+	static const size_t sizes[] = {0, 3, 2048, 2049, 70000, 200001};
+	int next = (me + 1) % np, prev = (me + np - 1) % np;
+	struct dt_req *s[K], *r[K];
+	uint8_t *in[K], *out[K], tiny[4] = {0};
+
+	if (np == 1)
+		return;
+	for (int i = 0; i < K; i++) {
+		size_t n = sizes[i % 6];
+
+		out[i] = i % 16 == 1 ? take(n) : malloc(n + 1);
+		in[i] = i % 16 == 3 ? take(n) : malloc(n + 1);
+		for (size_t k = 0; k < n; k++)
+			out[i][k] = (uint8_t)mark(me, i, k);
+		OK(dt_isend(c, out[i], n, DT_U8, next, i % 3, "many", &s[i], &err));
+	}
+	for (int tag = 2; tag >= 0; tag--) /* of one tag in order, the tags the other way round */
+		for (int i = tag; i < K; i += 3)
+			OK(dt_irecv(c, in[i], sizes[i % 6], DT_U8, prev, tag, "many", &r[i], &err));
+	for (int i = 0; i < K; i++) {
+		OK(dt_wait(&r[i], NULL, &err));
+		OK(dt_wait(&s[i], NULL, &err));
+		for (size_t k = 0; k < sizes[i % 6]; k++)
+			expect_mark("many messages", (const char *)in[i], k, DT_U8, mark(prev, i, k));
+	}
+	for (int i = 0; i < K; i++) {
+		if (i % 16 == 1)
+			give(out[i]);
+		else
+			free(out[i]);
+		if (i % 16 == 3)
+			give(in[i]);
+		else
+			free(in[i]);
+	}
+	if (me == 0) /* a message behind a collective that the other has not begun */
+		OK(dt_iall_reduce(c, tiny, NULL, 4, DT_U8, DT_SUM, "before", &s[0], &err));
+	if (me == np - 1)
+		OK(dt_send(c, (char[100000]){7}, 100000, DT_U8, 0, 9, "behind", &err));
+	if (me == 0) {
+		uint8_t *big = malloc(100000);
+
+		OK(dt_recv(c, big, 100000, DT_U8, np - 1, 9, "behind", &err));
+		if (big[0] != 7 || big[99999])
+			fail("behind a collective", DT_U8, 0, big[0], 7);
+		free(big);
+		OK(dt_wait(&s[0], NULL, &err));
+	} else {
+		OK(dt_iall_reduce(c, tiny, NULL, 4, DT_U8, DT_SUM, "before", &s[0], &err));
+		OK(dt_wait(&s[0], NULL, &err));
+	}
+	checks++;
+}
+
 static void moves(enum dt_dtype t, size_t n)
 {
 	size_t e = (size_t)dt_dtype_size(t), all = n * (size_t)np;
@@ -575,6 +633,7 @@ int main(int argc, char **argv)
 			moves((enum dt_dtype)t, sizes[s]);
 		}
 	OK(dt_barrier(c, "test", &err));
+	many_messages();
 	gather();
 	same_bits(DT_F32, 70001);
 	same_bits(DT_BF16, 70001);
