@@ -41,6 +41,24 @@ static void print_wrapped(FILE *out, int column, const char *text)
 	fputc('\n', out);
 }
 
+/* The words of a long choice go on below. Returns the column it ends in. */
+static int print_argument(FILE *out, int column, const char *arg)
+{
+	column += fprintf(out, " ");
+	while (column + (int)strlen(arg) > HELP_WIDTH && strchr(arg, '|')) {
+		int n = HELP_WIDTH - column, k = 0;
+
+		for (int i = 0; i < n && arg[i]; i++)
+			k = arg[i] == '|' ? i + 1 : k;
+		if (!k)
+			k = (int)(strchr(arg, '|') - arg) + 1;
+		fprintf(out, "%.*s\n%12s", k, arg, "");
+		arg += k;
+		column = 12;
+	}
+	return column + fprintf(out, "%s", arg);
+}
+
 static void print_option(FILE *out, const struct dt_opt *o)
 {
 	char help[1024];
@@ -50,7 +68,7 @@ static void print_option(FILE *out, const struct dt_opt *o)
 	column += o->short_name ? fprintf(out, "-%c, ", o->short_name) : fprintf(out, "    ");
 	column += fprintf(out, "--%s%s", o->negatable ? "[no-]" : "", o->name);
 	if (o->type != DT_OPT_FLAG)
-		column += fprintf(out, " %s", o->arg);
+		column = print_argument(out, column, o->arg);
 	snprintf(help, sizeof(help), "%s%s%s%s", o->help, o->commands ? " (" : "",
 		 o->commands ? o->commands : "", o->commands ? ")" : "");
 	print_wrapped(out, column + 1 > HELP_COLUMN ? HELP_COLUMN : column, help);

@@ -1,23 +1,12 @@
-#include "comm/bench.h"
-
-#include "base/progress.h"
-#include "comm/internal.h"
+/* What is measured: the collectives' bandwidth formulas, their inputs and exact results. */
+#include "comm/bench_priv.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define PERIOD 8191 /* prime: elements until the input repeats */
-
-struct dt_bench {
-	struct dt_comm *c;
-	struct dt_bench_opts o;
-	size_t e, region; /* element size; bytes of each buffer */
-	char *src, *dst, *table;
-	double *times, *worst;
-};
 
 double dt_bench_bus_factor(enum dt_bench_kind k, int ranks)
 {
@@ -29,6 +18,8 @@ double dt_bench_bus_factor(enum dt_bench_kind k, int ranks)
 	case DT_BENCH_ALL_GATHER:
 	case DT_BENCH_REDUCE_SCATTER:
 	case DT_BENCH_ALL_TO_ALL:
+	case DT_BENCH_GATHER:
+	case DT_BENCH_SCATTER:
 		return (n - 1) / n;
 	case DT_BENCH_BARRIER:
 		return 0;
@@ -43,8 +34,13 @@ double dt_bench_traffic(enum dt_bench_kind k, int ranks)
 	case DT_BENCH_ALL_GATHER: /* every rank reads its part and writes the whole */
 	case DT_BENCH_REDUCE_SCATTER:
 		return ranks + 1;
+	case DT_BENCH_REDUCE:
+		return ranks + 1;
 	case DT_BENCH_BROADCAST:
 		return ranks;
+	case DT_BENCH_GATHER:
+	case DT_BENCH_SCATTER:
+		return 2;
 	case DT_BENCH_BARRIER:
 		return 0;
 	default:
@@ -59,15 +55,22 @@ bool dt_bench_has_in_place(enum dt_bench_kind k)
 
 bool dt_bench_reduces(enum dt_bench_kind k)
 {
-	return k == DT_BENCH_ALL_REDUCE || k == DT_BENCH_REDUCE_SCATTER;
+	return k == DT_BENCH_ALL_REDUCE || k == DT_BENCH_REDUCE_SCATTER || k == DT_BENCH_REDUCE;
 }
 
-static bool per_rank(enum dt_bench_kind k)
+bool dt_bench_has_root(enum dt_bench_kind k)
 {
-	return k == DT_BENCH_ALL_GATHER || k == DT_BENCH_REDUCE_SCATTER || k == DT_BENCH_ALL_TO_ALL;
+	return k == DT_BENCH_BROADCAST || k == DT_BENCH_REDUCE || k == DT_BENCH_GATHER ||
+	       k == DT_BENCH_SCATTER;
 }
 
-static size_t cache_bytes(void)
+bool dt_bench_per_rank(enum dt_bench_kind k)
+{
+	return k == DT_BENCH_ALL_GATHER || k == DT_BENCH_REDUCE_SCATTER || k == DT_BENCH_ALL_TO_ALL ||
+	       k == DT_BENCH_GATHER || k == DT_BENCH_SCATTER;
+}
+
+size_t dt_bench_cache_bytes(void)
 {
 	long l3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
 
@@ -79,6 +82,7 @@ int dt_bench_open(struct dt_bench **ret, struct dt_comm *c, const struct dt_benc
 {
 	struct dt_bench *b = calloc(1, sizeof(*b));
 	size_t least = (size_t)c->size * 8;
+	bool missing = false;
 
 	if (!b)
 		return dt_err_sys(err, -ENOMEM, "benchmark");
@@ -86,22 +90,39 @@ int dt_bench_open(struct dt_bench **ret, struct dt_comm *c, const struct dt_benc
 	b->o = *o;
 	b->e = (size_t)dt_dtype_size(o->t);
 	b->region = max_bytes > least ? max_bytes : least;
-	if (o->cold && b->region < 2 * cache_bytes())
-		b->region = 2 * cache_bytes();
+	if (o->cold && b->region < 2 * dt_bench_cache_bytes())
+		b->region = 2 * dt_bench_cache_bytes();
 	b->region = (b->region + 4095) / 4096 * 4096;
-	b->src = aligned_alloc(4096, b->region);
-	b->dst = aligned_alloc(4096, b->region);
+	for (int i = 0; i < (o->compare ? 4 : 2); i++) {
+		void *p = NULL;
+
+		if (i < 2 && o->registered) {
+			int rc = dt_buffer_alloc(c->w, b->region, &p, err);
+
+			if (rc) {
+				dt_bench_close(b);
+				return rc;
+			}
+		} else {
+			p = aligned_alloc(4096, b->region);
+		}
+		b->buf[i] = p;
+		if (p)
+			memset(p, 0, b->region);
+		else
+			missing = true;
+	}
 	b->table = malloc((size_t)PERIOD * b->e);
-	b->times = calloc((size_t)o->iters, sizeof(double));
-	b->worst = calloc((size_t)o->iters, sizeof(double));
-	if (!b->src || !b->dst || !b->table || !b->times || !b->worst) {
+	b->times = calloc(3 * (size_t)o->iters, sizeof(double));
+	b->worst = calloc(2 * (size_t)o->iters, sizeof(double));
+	if (missing || !b->table || !b->times || !b->worst) {
 		size_t need = 2 * b->region;
 
 		dt_bench_close(b);
 		return dt_err_sys(err, -ENOMEM, "two buffers of %zu bytes in all", need);
 	}
-	memset(b->src, 0, b->region);
-	memset(b->dst, 0, b->region);
+	b->src = b->buf[0];
+	b->dst = b->buf[1];
 	*ret = b;
 	return 0;
 }
@@ -110,8 +131,11 @@ void dt_bench_close(struct dt_bench *b)
 {
 	if (!b)
 		return;
-	free(b->src);
-	free(b->dst);
+	for (int i = 0; i < 4; i++)
+		if (i < 2 && b->o.registered)
+			dt_buffer_free(b->c->w, b->buf[i]);
+		else
+			free(b->buf[i]);
 	free(b->table);
 	free(b->times);
 	free(b->worst);
@@ -222,7 +246,7 @@ static int64_t differ(struct dt_bench *b, const char *got, size_t n, int rank, s
 /* Whose blocks an all-to-all exchanges is told apart by a shift of the pattern. */
 #define SHIFT 131
 
-static void prepare(struct dt_bench *b, size_t n, bool in_place)
+void dt_bench_prepare(struct dt_bench *b, size_t n, bool in_place)
 {
 	struct dt_comm *c = b->c;
 	char *to = in_place ? b->dst : b->src;
@@ -232,6 +256,7 @@ static void prepare(struct dt_bench *b, size_t n, bool in_place)
 		fill(b, to, n * (size_t)c->size, c->rank, 0);
 		break;
 	case DT_BENCH_ALL_GATHER:
+	case DT_BENCH_GATHER:
 		fill(b, in_place ? to + (size_t)c->rank * n * b->e : to, n, c->rank, 0);
 		break;
 	case DT_BENCH_ALL_TO_ALL:
@@ -242,6 +267,10 @@ static void prepare(struct dt_bench *b, size_t n, bool in_place)
 		if (c->rank == b->o.root)
 			fill(b, to, n, c->rank, 0);
 		break;
+	case DT_BENCH_SCATTER:
+		for (int j = 0; j < c->size && c->rank == b->o.root; j++)
+			fill(b, to + (size_t)j * n * b->e, n, c->rank, (size_t)j * SHIFT);
+		break;
 	case DT_BENCH_BARRIER:
 		break;
 	default:
@@ -249,7 +278,7 @@ static void prepare(struct dt_bench *b, size_t n, bool in_place)
 	}
 }
 
-static int64_t count_wrong(struct dt_bench *b, size_t n, bool in_place)
+int64_t dt_bench_wrong(struct dt_bench *b, size_t n, bool in_place)
 {
 	struct dt_comm *c = b->c;
 	size_t block = n * b->e;
@@ -261,6 +290,15 @@ static int64_t count_wrong(struct dt_bench *b, size_t n, bool in_place)
 	case DT_BENCH_REDUCE_SCATTER:
 		return differ(b, in_place ? b->dst + (size_t)c->rank * block : b->dst, n, -1,
 			      (size_t)c->rank * n);
+	case DT_BENCH_REDUCE:
+		return c->rank == b->o.root ? differ(b, b->dst, n, -1, 0) : 0;
+	case DT_BENCH_SCATTER:
+		return differ(b, in_place ? b->dst + (size_t)c->rank * block : b->dst, n, b->o.root,
+			      (size_t)c->rank * SHIFT);
+	case DT_BENCH_GATHER:
+		if (c->rank != b->o.root)
+			return 0;
+		/* fall through */
 	case DT_BENCH_ALL_GATHER:
 		for (int j = 0; j < c->size; j++)
 			wrong += differ(b, b->dst + (size_t)j * block, n, j, 0);
@@ -297,7 +335,7 @@ static int send_recv(struct dt_comm *c, void *dst, const void *src, size_t n, en
 	return rc ? rc : e;
 }
 
-static int call(struct dt_bench *b, size_t n, bool in_place, size_t offset, struct dt_err *err)
+int dt_bench_call(struct dt_bench *b, size_t n, bool in_place, size_t offset, struct dt_err *err)
 {
 	char *src = b->src + offset, *dst = b->dst + offset;
 	const void *in = in_place ? NULL : src;
@@ -315,6 +353,15 @@ static int call(struct dt_bench *b, size_t n, bool in_place, size_t offset, stru
 		return dt_all_gather(c, dst, in, n, t, "benchmark", err);
 	case DT_BENCH_ALL_TO_ALL:
 		return dt_all_to_all(c, dst, in, n, t, "benchmark", err);
+	case DT_BENCH_REDUCE:
+		return dt_reduce(c, dst, in_place ? dst : src, n, t, b->o.op, b->o.root, "benchmark", err);
+	case DT_BENCH_GATHER:
+		src = in_place ? dst + (size_t)c->rank * n * b->e : src;
+		return dt_gather(c, dst, src, n, t, b->o.root, "benchmark", err);
+	case DT_BENCH_SCATTER:
+		return in_place ? dt_scatter(c, dst + (size_t)c->rank * n * b->e, dst, n, t, b->o.root,
+					     "benchmark", err)
+				: dt_scatter(c, dst, src, n, t, b->o.root, "benchmark", err);
 	case DT_BENCH_BROADCAST: /* out of place the root copies, as NCCL does */
 		if (!in_place && c->rank == b->o.root)
 			memcpy(dst, src, n * b->e);
@@ -324,216 +371,4 @@ static int call(struct dt_bench *b, size_t n, bool in_place, size_t offset, stru
 	default:
 		return dt_barrier(c, "benchmark", err);
 	}
-}
-
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-static int measure(struct dt_bench *b, size_t n, size_t bytes, bool in_place, struct dt_bench_result *r,
-		   struct dt_err *err)
-{
-	size_t stride = (bytes + 4095) / 4096 * 4096, at = 0, iters = (size_t)b->o.iters;
-	double t0, total, last;
-	int rc = 0;
-
-	for (int i = 0; i < b->o.warmup && !rc; i++)
-		rc = call(b, n, in_place, 0, err);
-	if (!rc)
-		rc = dt_barrier(b->c, "benchmark", err);
-	t0 = last = dt_now();
-	for (size_t i = 0; i < iters && !rc; i++) {
-		double now;
-
-		rc = call(b, n, in_place, at, err);
-		now = dt_now();
-		b->times[i] = now - last;
-		last = now;
-		if (b->o.cold)
-			at = at + stride + bytes <= b->region ? at + stride : 0;
-	}
-	total = (last - t0) / (double)iters;
-	if (!rc)
-		rc = dt_all_reduce(b->c, &total, NULL, 1, DT_F64, DT_MAX, "slowest rank", err);
-	if (!rc)
-		rc = dt_all_reduce(b->c, b->worst, b->times, iters, DT_F64, DT_MAX, "slowest rank", err);
-	if (rc)
-		return rc;
-	qsort(b->worst, iters, sizeof(double), by_value);
-	r->time_s = total;
-	r->min_s = b->worst[0];
-	r->p50_s = b->worst[(iters - 1) / 2];
-	r->p99_s = b->worst[(size_t)ceil(0.99 * (double)iters) - 1];
-	r->mean_s = 0;
-	for (size_t i = 0; i < iters; i++)
-		r->mean_s += b->worst[i] / (double)iters;
-	return 0;
-}
-
-int dt_bench_run(struct dt_bench *b, size_t bytes, bool in_place, double copy_gbs,
-		 struct dt_bench_result *ret, struct dt_err *err)
-{
-	size_t p = (size_t)b->c->size, wide = per_rank(b->o.kind) ? p : 1, n = bytes / b->e / wide;
-	struct dt_bench_result r = {.wrong = -1};
-	double traffic;
-	int rc;
-
-	n = b->o.kind == DT_BENCH_BARRIER ? 0 : n ? n : 1;
-	r.count = n;
-	r.bytes = n * b->e * wide;
-	rc = measure(b, n, r.bytes, in_place, &r, err);
-	if (!rc && b->o.check) {
-		prepare(b, n, in_place);
-		rc = call(b, n, in_place, 0, err);
-		r.wrong = count_wrong(b, n, in_place);
-		if (!rc)
-			rc = dt_all_reduce(b->c, &r.wrong, NULL, 1, DT_I64, DT_SUM, "wrong elements", err);
-	}
-	if (rc)
-		return rc;
-	r.algbw_gbs = (double)r.bytes / r.time_s / 1e9;
-	r.busbw_gbs = r.algbw_gbs * dt_bench_bus_factor(b->o.kind, (int)p);
-	traffic = dt_bench_traffic(b->o.kind, (int)p) * (double)r.bytes;
-	if (copy_gbs > 0 && traffic > 2 * (double)cache_bytes())
-		r.bound_fraction = traffic / (copy_gbs * 1e9) / r.time_s;
-	*ret = r;
-	return 0;
-}
-
-int dt_bench_copy(struct dt_world *w, struct dt_comm *world, double *ret_gbs, struct dt_err *err)
-{
-	size_t n = cache_bytes() * 4 / (size_t)w->info.local_size;
-	char *a, *b;
-	double best = 0, sum;
-	int rc = 0;
-
-	n = (n + 4095) / 4096 * 4096;
-	a = aligned_alloc(4096, n);
-	b = aligned_alloc(4096, n);
-	if (!a || !b) {
-		free(a);
-		free(b);
-		return dt_err_sys(err, -ENOMEM, "two buffers of %zu bytes", n);
-	}
-	memset(a, 1, n);
-	memset(b, 2, n);
-	for (int i = 0; i < 3 && !rc; i++) {
-		double t0, t;
-
-		rc = dt_barrier(world, "copy bandwidth", err);
-		t0 = dt_now();
-		dt_copy_stream(b, a, n);
-		if (!rc) /* with more ranks than processors they take turns: the last one counts */
-			rc = dt_barrier(world, "copy bandwidth", err);
-		t = dt_now() - t0;
-		if (!rc)
-			rc = dt_all_reduce(world, &t, NULL, 1, DT_F64, DT_MAX, "copy bandwidth", err);
-		sum = 2 * (double)n * w->info.local_size / t / 1e9;
-		best = sum > best ? sum : best;
-	}
-	free(a);
-	free(b);
-	if (!rc)
-		rc = dt_all_reduce(world, &best, NULL, 1, DT_F64, DT_MIN, "copy bandwidth", err);
-	if (!rc)
-		*ret_gbs = best;
-	return rc;
-}
-
-double dt_fit_line(const double *x, const double *t, int n, double *ret_a, double *ret_b)
-{
-	double s = 0, sx = 0, sxx = 0, st = 0, sxt = 0, det, a, b, error = 0;
-
-	for (int i = 0; i < n; i++) { /* weights 1 / t^2 */
-		double k = 1 / (t[i] * t[i]);
-
-		s += k;
-		sx += k * x[i];
-		sxx += k * x[i] * x[i];
-		st += k * t[i];
-		sxt += k * x[i] * t[i];
-	}
-	det = s * sxx - sx * sx;
-	b = det > 0 ? (s * sxt - sx * st) / det : 0;
-	a = (st - b * sx) / s;
-	if (b < 0) {
-		b = 0;
-		a = st / s;
-	} else if (a < 0) {
-		a = 0;
-		b = sxt / sxx;
-	}
-	for (int i = 0; i < n; i++)
-		error += pow((a + b * x[i] - t[i]) / t[i], 2) / n;
-	*ret_a = a;
-	*ret_b = b;
-	return sqrt(error);
-}
-
-static int fit(struct dt_comm *c, const char *name, struct dt_link *ret, struct dt_err *err)
-{
-	struct dt_bench_opts o = {.kind = DT_BENCH_ALL_REDUCE, .t = DT_F32, .iters = 8, .warmup = 2};
-	static const size_t size[] = {1 << 10, 16 << 10, 128 << 10, 1 << 20, 4 << 20, 16 << 20};
-	enum { N = sizeof(size) / sizeof(size[0]) };
-	double x[N], t[N], a, b, p = c->size;
-	struct dt_bench_result r;
-	struct dt_bench *bench = NULL;
-	int rc = dt_bench_open(&bench, c, &o, size[N - 1], err);
-
-	for (int i = 0; i < N && !rc; i++) {
-		rc = dt_bench_run(bench, size[i], true, 0, &r, err);
-		x[i] = (double)size[i];
-		t[i] = rc ? 0 : r.p50_s;
-	}
-	dt_bench_close(bench);
-	if (rc)
-		return rc;
-	ret->name = name;
-	ret->ranks = c->size;
-	ret->error = dt_fit_line(x, t, N, &a, &b);
-	ret->latency_s = a / (2 * (p - 1));
-	ret->bandwidth_gbs = b > 0 ? 2 * (p - 1) / p / b / 1e9 : 0;
-	return 0;
-}
-
-/* Groups of one class may differ: the slowest counts, and all ranks have the same numbers. */
-int dt_bench_links(struct dt_world *w, struct dt_link ret[2], struct dt_err *err)
-{
-	struct {
-		const char *name;
-		int color;
-		bool any;
-	} kinds[2] = {{"shm", w->node_of ? w->node_of[w->info.rank] : 0, w->info.size > w->info.nodes},
-		      {"network", w->info.local_rank, w->info.nodes > 1}};
-	int n = 0, rc = 0;
-
-	for (int i = 0; i < 2 && !rc; i++) {
-		struct dt_link l = {.name = kinds[i].name};
-		struct dt_comm *c, *all;
-
-		if (!kinds[i].any)
-			continue;
-		rc = dt_comm_create(&all, w, "all", 0, 0, err);
-		if (rc)
-			return rc;
-		rc = dt_comm_create(&c, w, kinds[i].name, kinds[i].color, 0, err);
-		if (!rc && c->size > 1)
-			rc = fit(c, kinds[i].name, &l, err);
-		if (!rc) {
-			double v[4] = {l.latency_s, l.bandwidth_gbs > 0 ? 1 / l.bandwidth_gbs : 0, l.error,
-				       l.ranks};
-
-			rc = dt_all_reduce(all, v, NULL, 4, DT_F64, DT_MAX, "links", err);
-			ret[n] = (struct dt_link){kinds[i].name, (int)v[3], v[0], v[1] > 0 ? 1 / v[1] : 0,
-						  v[2]};
-			n++;
-		}
-		if (!rc)
-			dt_comm_free(c);
-		dt_comm_free(all);
-	}
-	return rc ? rc : n;
 }

@@ -34,7 +34,7 @@ struct dt_world_info {
 };
 
 enum dt_transport_kind {
-	DT_TRANSPORT_AUTO, /* shared memory for collectives inside one machine, MPI for the rest */
+	DT_TRANSPORT_AUTO, /* shared memory inside one machine, MPI for the rest */
 	DT_TRANSPORT_MPI,
 };
 
@@ -63,6 +63,43 @@ void dt_world_finalize(struct dt_world *w);
 /* Ends every rank of the job at once. */
 void dt_world_abort(struct dt_world *w, int status) __attribute__((noreturn));
 
+/*
+ * Registered memory: ranks of one machine map it, so that collectives work on it where it lies and nothing is
+ * copied in or out. It has no name anywhere and is gone with its processes, however they end. Each call is
+ * this rank's alone; operations on memory that is not registered, or not on every rank, work as before.
+ *
+ * dt_buffer_share puts shared memory under a range of the caller's own anonymous mapping, rounded outwards to
+ * whole pages. WHAT WAS IN THESE PAGES IS LOST, they read as zeros: share before anything is written. Pages
+ * that are shared already are refused (-EEXIST). Where nothing can be gained (one rank on the machine,
+ * transport mpi) it leaves the range as it is. At most 16 ranges a rank (-ENOSPC).
+ */
+int dt_buffer_share(struct dt_world *w, void *base, size_t bytes, struct dt_err *err);
+/* A new zero-filled registered range, page aligned. */
+int dt_buffer_alloc(struct dt_world *w, size_t bytes, void **ret, struct dt_err *err);
+void dt_buffer_free(struct dt_world *w, void *base);
+/* Ends what dt_buffer_share began for all ranges in [base, base + bytes); the memory stays as it is. */
+void dt_buffer_unshare(struct dt_world *w, void *base, size_t bytes);
+
+/*
+ * How the messages of a collective go. DIRECT is through shared memory, on the buffers themselves; MPI leaves
+ * it to the MPI library; the others are step lists (comm/steps.h) over messages between two ranks.
+ */
+enum dt_alg {
+	DT_ALG_AUTO,
+	DT_ALG_DIRECT,
+	DT_ALG_MPI,
+	DT_ALG_NAIVE,
+	DT_ALG_PS,
+	DT_ALG_RING,
+	DT_ALG_DOUBLING,
+	DT_ALG_RABENSEIFNER,
+	DT_ALG_TREE,
+	DT_ALG_DOUBLE_TREE,
+	DT_ALG_TWO_LEVEL,
+	DT_ALG_N,
+};
+#define DT_ALG_CHOICES "auto|direct|mpi|naive|ps|ring|doubling|rabenseifner|tree|double-tree|two-level"
+
 /* The communicators of a layout; each is a group of this rank's peers along one axis (size 1 is allowed). */
 struct dt_mesh {
 	struct dt_layout layout;
@@ -82,6 +119,19 @@ void dt_mesh_release(struct dt_mesh *m);
 int dt_comm_create(struct dt_comm **ret, struct dt_world *w, const char *name, int color, int key,
 		   struct dt_err *err);
 void dt_comm_free(struct dt_comm *c); /* collective over the group; NULL is fine */
+/*
+ * Collectives of the group go by this algorithm from now on; those it does not exist for, as with AUTO. The
+ * same call on every rank, with nothing under way. -ENOTSUP when the group cannot use it: DIRECT where ranks
+ * do not share memory, TWO_LEVEL where machines do not hold equal runs of ranks.
+ */
+int dt_comm_set_algorithm(struct dt_comm *c, enum dt_alg alg, struct dt_err *err);
+/*
+ * Measured costs of this group's links, from which AUTO chooses between step lists where the group spans
+ * machines. Copied. The same on every rank.
+ */
+struct dt_topo;
+int dt_comm_set_costs(struct dt_comm *c, const struct dt_topo *t, struct dt_err *err);
+const char *dt_alg_name(enum dt_alg a, char buf[16]);
 /* How collectives of this group move: "self", "shm" or "mpi". */
 const char *dt_comm_transport(const struct dt_comm *c);
 
@@ -109,11 +159,28 @@ int dt_broadcast(struct dt_comm *c, void *buf, size_t n, enum dt_dtype t, int ro
 		 struct dt_err *err);
 int dt_all_to_all(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, const char *what,
 		  struct dt_err *err);
+/* Only root's dst is written; root alone may have src == NULL. */
+int dt_reduce(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, enum dt_redop op,
+	      int root, const char *what, struct dt_err *err);
+/* src is n elements, root's dst size * n; root alone may have src == NULL: its block is in its place. */
+int dt_gather(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, int root,
+	      const char *what, struct dt_err *err);
+/* root's src is size * n elements, dst n; root alone may have dst == NULL: its block stays where it is. */
+int dt_scatter(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, int root,
+	       const char *what, struct dt_err *err);
+/*
+ * src_n[j] elements go to rank j and dst_n[j] come from it, blocks one after another in rank order. Not in
+ * place. Rank i's src_n[j] is rank j's dst_n[i].
+ */
+int dt_all_to_allv(struct dt_comm *c, void *dst, const size_t *dst_n, const void *src, const size_t *src_n,
+		   enum dt_dtype t, const char *what, struct dt_err *err);
 int dt_barrier(struct dt_comm *c, const char *what, struct dt_err *err);
 int dt_send(struct dt_comm *c, const void *buf, size_t n, enum dt_dtype t, int peer, int tag,
 	    const char *what, struct dt_err *err);
 int dt_recv(struct dt_comm *c, void *buf, size_t n, enum dt_dtype t, int peer, int tag, const char *what,
 	    struct dt_err *err);
+
+#define DT_TAG_MAX 32000 /* of messages; larger ones are for the library */
 
 /* Variable-length bytes to root: *ret is malloc'd on root (all pieces in rank order, lens[size] malloc'd
  * too). */
@@ -140,6 +207,17 @@ int dt_ireduce_scatter(struct dt_comm *c, void *dst, const void *src, size_t n, 
 		       enum dt_redop op, const char *what, struct dt_req **ret, struct dt_err *err);
 int dt_iall_gather(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, const char *what,
 		   struct dt_req **ret, struct dt_err *err);
+int dt_ibroadcast(struct dt_comm *c, void *buf, size_t n, enum dt_dtype t, int root, const char *what,
+		  struct dt_req **ret, struct dt_err *err);
+int dt_ireduce(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, enum dt_redop op,
+	       int root, const char *what, struct dt_req **ret, struct dt_err *err);
+int dt_igather(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, int root,
+	       const char *what, struct dt_req **ret, struct dt_err *err);
+int dt_iscatter(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, int root,
+		const char *what, struct dt_req **ret, struct dt_err *err);
+int dt_iall_to_all(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, const char *what,
+		   struct dt_req **ret, struct dt_err *err);
+int dt_ibarrier(struct dt_comm *c, const char *what, struct dt_req **ret, struct dt_err *err);
 int dt_isend(struct dt_comm *c, const void *buf, size_t n, enum dt_dtype t, int peer, int tag,
 	     const char *what, struct dt_req **ret, struct dt_err *err);
 int dt_irecv(struct dt_comm *c, void *buf, size_t n, enum dt_dtype t, int peer, int tag, const char *what,

@@ -25,6 +25,8 @@ enum dt_op_kind {
 	DT_OP_ALL_TO_ALL,
 	DT_OP_BARRIER,
 	DT_OP_GATHER,
+	DT_OP_REDUCE,
+	DT_OP_SCATTER,
 	DT_OP_SEND,
 	DT_OP_RECV,
 	DT_OP_START_UP,
@@ -45,6 +47,7 @@ struct dt_op {
 
 struct dt_req {
 	struct dt_comm *c;
+	const struct dt_transport *t;
 	struct dt_op op;
 	uint64_t seq; /* number of this collective in its group, from 1 */
 	bool done;
@@ -54,9 +57,16 @@ struct dt_req {
 	/* mpi.c */
 	MPI_Request *mr;
 	int nmr;
+	struct dt_exec *exec; /* exec.c */
+	/* chan.c: place among the sender's messages; slot taken or matched, -1: none; bytes moved */
+	uint64_t ticket, seen;
+	int slot;
+	size_t moved;
 	/* shm.c: the operation is cut into pieces; a, b, c: pieces that have passed each phase */
 	uint64_t base;
 	size_t pieces, piece_n, a, b, c_done;
+	bool meet, stream; /* buffers are told first; the result goes past the caches */
+	enum { DT_WAY_UNKNOWN, DT_WAY_ARRIVED, DT_WAY_PIECES, DT_WAY_DIRECT, DT_WAY_LEAVING } way;
 };
 
 /* How a group moves bytes. */
@@ -72,7 +82,8 @@ struct dt_transport {
 	/* Sleeps until something may have changed, a millisecond at most; NULL: the processor is yielded. */
 	void (*sleep)(struct dt_comm *c);
 };
-extern const struct dt_transport dt_transport_self, dt_transport_mpi, dt_transport_shm;
+extern const struct dt_transport dt_transport_self, dt_transport_mpi, dt_transport_shm, dt_transport_steps,
+	dt_transport_chan;
 
 #define DT_GROUPS_MAX 64
 
@@ -82,10 +93,15 @@ struct dt_comm {
 	char name[16];
 	int rank, size;
 	int *ranks; /* world rank of each member */
+	int *local; /* place of each member on this machine's board, -1: on another machine */
 	const struct dt_transport *collectives, *p2p;
+	enum dt_alg alg;	    /* AUTO: chosen for each operation */
+	uint64_t id;		    /* never used again; the same on all members */
 	uint64_t seq;		    /* collectives started */
 	struct dt_req *head, *tail; /* pending */
-	MPI_Comm mpi;
+	int node_ranks;		    /* ranks on every machine where these are equal runs, otherwise 0 */
+	struct dt_costs *costs;	    /* choose.c; NULL: not known */
+	MPI_Comm mpi, lanes;	    /* lanes: messages of step lists */
 	struct dt_shm *shm;
 };
 
@@ -98,6 +114,24 @@ struct dt_where {
 	char what[64];
 };
 
+#define DT_REGIONS_MAX 16
+
+/* A range of a rank's memory that its peers on the machine can map (region.c). */
+struct dt_region {
+	uint64_t gen; /* 0: free */
+	char *base;   /* as its owner sees it */
+	size_t bytes;
+	int fd; /* of its owner */
+	bool allocated;
+};
+
+/* A place in a region. */
+struct dt_offer {
+	int region; /* -1: in none */
+	uint64_t gen;
+	size_t offset;
+};
+
 enum dt_phase { DT_PHASE_ABSENT, DT_PHASE_RUNNING, DT_PHASE_FINISHED };
 
 /* One rank's line on the board, written by that rank alone. */
@@ -108,6 +142,7 @@ struct dt_slot {
 	_Atomic uint32_t version; /* odd while at is being written */
 	struct dt_where at;
 	_Atomic uint64_t arrived[DT_GROUPS_MAX]; /* collectives entered, a group */
+	struct dt_region region[DT_REGIONS_MAX];
 };
 
 struct dt_launch {
@@ -117,6 +152,7 @@ struct dt_launch {
 };
 
 struct dt_watch;
+struct dt_region_map;
 
 struct dt_world {
 	struct dt_world_info info;
@@ -139,6 +175,9 @@ struct dt_world {
 	struct dt_comm *comm[DT_GROUPS_MAX];
 	int ncomm; /* no group at or past this index */
 	int pending;
+	uint64_t region_gen, groups; /* groups: made so far */
+	struct dt_chans *chans;	     /* chan.c; NULL: messages go by MPI */
+	struct dt_region_map *maps;  /* [board_n][DT_REGIONS_MAX] */
 };
 
 /* launch.c: what the environment says about who started us. */
@@ -160,6 +199,24 @@ void dt_slot_leave(struct dt_world *w);
 struct dt_where dt_where_op(const struct dt_comm *c, const struct dt_op *op, uint64_t seq);
 /* One round of every pending operation. */
 void dt_step_all(struct dt_world *w);
+
+/* exec.c: bytes of pipelined messages */
+#define DT_EXEC_CHUNK_BYTES ((size_t)64 << 10)
+
+/* choose.c */
+enum dt_alg dt_choose(const struct dt_comm *c, const struct dt_op *o);
+const struct dt_transport *dt_transport_of(const struct dt_comm *c, const struct dt_op *o);
+
+/* chan.c */
+int dt_chans_open(struct dt_world *w, struct dt_err *err);
+void dt_chans_close(struct dt_world *w);
+
+/* region.c */
+struct dt_offer dt_region_find(struct dt_world *w, const void *p, size_t bytes);
+/* Where the place in a region of the rank at place local of the board lies here; it is mapped at first use.
+ */
+int dt_region_reach(struct dt_world *w, int local, const struct dt_offer *o, char **ret, struct dt_err *err);
+void dt_regions_release(struct dt_world *w);
 
 /* shm.c */
 int dt_shm_open(struct dt_comm *c, struct dt_err *err);
@@ -189,5 +246,8 @@ void dt_reduce_many(void *dst, const void *const *src, int p, size_t n, enum dt_
 void dt_reduce_divide(void *x, int p, size_t n, enum dt_dtype t);
 /* memcpy that writes past the caches. */
 void dt_copy_stream(void *dst, const void *src, size_t n);
+/* The same; others see it only after dt_stream_fence(). */
+void dt_copy_stream_open(void *dst, const void *src, size_t n);
+void dt_stream_fence(void);
 
 #endif

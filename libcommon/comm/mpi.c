@@ -148,6 +148,8 @@ static MPI_Request *slot(struct poster *p)
 #define MPI_IAlltoall_		   MPI_Ialltoall
 #define MPI_IBarrier_		   MPI_Ibarrier
 #define MPI_ISend_		   MPI_Isend
+#define MPI_IGather_		   MPI_Igather
+#define MPI_IScatter_		   MPI_Iscatter
 
 static size_t part(size_t n, size_t at, size_t most)
 {
@@ -212,6 +214,21 @@ static int strided(MPI_Datatype type, size_t count, size_t extent, MPI_Datatype 
 	return rc ? rc : MPI_Type_commit(ret);
 }
 
+/* Blocks to or from the root: m items of type each. */
+static int post_rooted(struct poster *p, const char *src, char *dst, int m, MPI_Datatype type)
+{
+	const struct dt_op *o = p->op;
+	bool root = p->c->rank == o->root;
+
+	if (o->kind == DT_OP_GATHER)
+		POST(p, Gather, root && !o->src ? MPI_IN_PLACE : src, m, type, root ? dst : NULL, m, type,
+		     o->root, p->c->mpi);
+	else
+		POST(p, Scatter, root ? src : NULL, m, type, root && !o->dst ? MPI_IN_PLACE : dst, m, type,
+		     o->root, p->c->mpi);
+	return 0;
+}
+
 static int post_strided(struct poster *p)
 {
 	const struct dt_op *o = p->op;
@@ -219,7 +236,7 @@ static int post_strided(struct poster *p)
 
 	for (size_t at = 0; at < o->n; at += step) {
 		const char *src = o->src ? (const char *)o->src + at * p->esize : MPI_IN_PLACE;
-		char *dst = (char *)o->dst + at * p->esize;
+		char *dst = o->dst ? (char *)o->dst + at * p->esize : NULL;
 		MPI_Datatype item;
 		int rc = strided(p->type, part(o->n, at, step), o->n * p->esize, &item);
 
@@ -227,8 +244,10 @@ static int post_strided(struct poster *p)
 			return rc;
 		if (o->kind == DT_OP_ALL_GATHER)
 			POST(p, Allgather, src, 1, item, dst, 1, item, p->c->mpi);
-		else
+		else if (o->kind == DT_OP_ALL_TO_ALL)
 			POST(p, Alltoall, src, 1, item, dst, 1, item, p->c->mpi);
+		else if ((rc = post_rooted(p, src, dst, 1, item)))
+			return rc;
 		MPI_Type_free(&item); /* lives on until the operations that use it are done */
 	}
 	return 0;
@@ -242,6 +261,21 @@ static int post_moves(struct poster *p)
 		POST(p, Barrier, p->c->mpi);
 		return 0;
 	}
+	if (o->kind == DT_OP_REDUCE) {
+		bool root = p->c->rank == o->root;
+
+		for (size_t at = 0; at < o->n; at += dt_mpi_max_count)
+			POST(p, Reduce, root && !o->src ? MPI_IN_PLACE : (const char *)o->src + at * p->esize,
+			     root ? (char *)o->dst + at * p->esize : NULL,
+			     (int)part(o->n, at, dt_mpi_max_count), p->type, op_of(o->t, o->op), o->root,
+			     p->c->mpi);
+		return 0;
+	}
+	if ((o->kind == DT_OP_GATHER || o->kind == DT_OP_SCATTER) &&
+	    o->n * (size_t)p->c->size <= dt_mpi_max_count)
+		return post_rooted(p, o->src, o->dst, (int)o->n, p->type);
+	if (o->kind == DT_OP_GATHER || o->kind == DT_OP_SCATTER)
+		return post_strided(p);
 	if (o->kind == DT_OP_ALL_GATHER || o->kind == DT_OP_ALL_TO_ALL) {
 		const void *src = o->src ? o->src : MPI_IN_PLACE;
 
@@ -300,7 +334,9 @@ static void finish(struct dt_comm *c, const struct dt_op *o)
 		else if (!whole && !o->src)
 			memmove(o->dst, in + (size_t)c->rank * bytes, bytes);
 	}
-	if ((o->kind == DT_OP_ALL_REDUCE || o->kind == DT_OP_REDUCE_SCATTER) && o->op == DT_AVG)
+	if ((o->kind == DT_OP_ALL_REDUCE || o->kind == DT_OP_REDUCE_SCATTER ||
+	     (o->kind == DT_OP_REDUCE && c->rank == o->root)) &&
+	    o->op == DT_AVG)
 		dt_reduce_divide(o->dst, c->size, o->n, o->t);
 }
 

@@ -225,7 +225,18 @@ void dt_reduce_divide(void *x, int p, size_t n, enum dt_dtype t)
 #ifdef __SSE2__
 #include <emmintrin.h>
 
+void dt_stream_fence(void)
+{
+	_mm_sfence();
+}
+
 void dt_copy_stream(void *dst, const void *src, size_t n)
+{
+	dt_copy_stream_open(dst, src, n);
+	_mm_sfence();
+}
+
+void dt_copy_stream_open(void *dst, const void *src, size_t n)
 {
 	char *d = dst;
 	const char *s = src;
@@ -250,10 +261,18 @@ void dt_copy_stream(void *dst, const void *src, size_t n)
 		_mm_stream_si128((__m128i *)(d + 32), c);
 		_mm_stream_si128((__m128i *)(d + 48), e);
 	}
-	_mm_sfence();
 	memcpy(d, s, n);
 }
 #else
+void dt_stream_fence(void)
+{
+}
+
+void dt_copy_stream_open(void *dst, const void *src, size_t n)
+{
+	memcpy(dst, src, n);
+}
+
 void dt_copy_stream(void *dst, const void *src, size_t n)
 {
 	memcpy(dst, src, n);

@@ -15,10 +15,14 @@
  * other collectives have phases a and b only. Each counter has one writer and lies on a line of its own; they
  * only grow. Every element is reduced in rank order, so all ranks get the same bits.
  *
+ * From MEET_LEAST bytes on ranks first tell each other where their buffers lie; when all of them are
+ * registered, the work is done on the buffers themselves (shm_direct.c), otherwise in pieces. This takes one
+ * more number: IN = k + 1 says that a rank has arrived, OUT past the whole operation that its share is done.
+ *
  * Waiting: the collective layer spins, yields, then sleeps on a futex that is woken only when somebody
  * sleeps.
  */
-#include "comm/internal.h"
+#include "comm/shm.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -33,40 +37,40 @@
 #define PIECE	     ((size_t)256 << 10)
 #define SMALL	     ((size_t)256 << 10) /* bytes over all ranks: everyone reduces everything */
 #define STREAM_LEAST ((size_t)1 << 20)
+#define MEET_LEAST   ((size_t)32 << 10)
+#define WORK	     ((size_t)1 << 20) /* bytes between two looks at other operations */
 
 enum { IN, RED, OUT };
 
-struct line {
+struct dt_shm_line {
 	_Alignas(128) _Atomic uint64_t v[3];
+	struct dt_offers offers;
 };
 
-struct header {
+struct dt_shm_header {
 	_Alignas(128) _Atomic uint32_t event;
 	_Alignas(128) _Atomic uint32_t sleepers;
 };
 
-struct dt_shm {
-	struct header *h;
-	struct line *line; /* [size] */
-	char *in, *result;
-	size_t bytes;
-	uint64_t next; /* number of the next piece */
-	size_t stream; /* results of this size and more go past the caches */
-	const void **src;
-};
-
 int dt_shm_open(struct dt_comm *c, struct dt_err *err)
 {
-	size_t p = (size_t)c->size, lines = sizeof(struct header) + p * sizeof(struct line), cache;
+	size_t p = (size_t)c->size, lines = sizeof(struct dt_shm_header) + p * sizeof(struct dt_shm_line),
+	       cache;
 	struct dt_shm *s = calloc(1, sizeof(*s));
 	long l3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
 	void *base;
 	int rc;
 
 	lines = (lines + 4095) / 4096 * 4096;
-	if (s)
+	if (s) {
 		s->src = calloc(p, sizeof(*s->src));
-	if (!s || !s->src) {
+		s->peer_src = calloc(2 * p, sizeof(*s->peer_src));
+	}
+	if (!s || !s->src || !s->peer_src) {
+		if (s) {
+			free(s->src);
+			free(s->peer_src);
+		}
 		free(s);
 		return dt_err_sys(err, -ENOMEM, "shared memory of group %s", c->name);
 	}
@@ -74,11 +78,13 @@ int dt_shm_open(struct dt_comm *c, struct dt_err *err)
 	rc = dt_shared_map(c->mpi, s->bytes, &base, err);
 	if (rc) {
 		free(s->src);
+		free(s->peer_src);
 		free(s);
 		return rc;
 	}
+	s->peer_dst = s->peer_src + p;
 	s->h = base;
-	s->line = (struct line *)((char *)base + sizeof(struct header));
+	s->line = (struct dt_shm_line *)((char *)base + sizeof(struct dt_shm_header));
 	s->in = (char *)base + lines;
 	s->result = s->in + p * 2 * PIECE;
 	cache = l3 > 0 ? (size_t)l3 / (2 * p) : STREAM_LEAST;
@@ -93,6 +99,7 @@ void dt_shm_close(struct dt_comm *c)
 		return;
 	munmap(c->shm->h, c->shm->bytes);
 	free(c->shm->src);
+	free(c->shm->peer_src);
 	free(c->shm);
 	c->shm = NULL;
 }
@@ -107,7 +114,7 @@ static bool all_past(const struct dt_comm *c, int which, uint64_t k)
 
 static void publish(struct dt_comm *c, int which, uint64_t k)
 {
-	struct header *h = c->shm->h;
+	struct dt_shm_header *h = c->shm->h;
 
 	atomic_store_explicit(&c->shm->line[c->rank].v[which], k, memory_order_release);
 	atomic_thread_fence(memory_order_seq_cst); /* either we see the sleeper or it sees the counter */
@@ -119,7 +126,7 @@ static void publish(struct dt_comm *c, int which, uint64_t k)
 
 static void shm_sleep(struct dt_comm *c)
 {
-	struct header *h = c->shm->h;
+	struct dt_shm_header *h = c->shm->h;
 	struct timespec most = {0, 1000000};
 	struct dt_req *r = c->head;
 	uint32_t event;
@@ -138,7 +145,6 @@ struct piece {
 	const struct dt_op *o;
 	size_t e, lo, m;
 	int buf;
-	bool stream;
 	const char *src; /* input, in place or not; for an in-place all-gather this rank's own block */
 };
 
@@ -146,13 +152,11 @@ static struct piece piece_at(const struct dt_req *r, size_t i)
 {
 	const struct dt_op *o = &r->op;
 	struct piece p = {.c = r->c, .o = o, .e = (size_t)dt_dtype_size(o->t), .lo = i * r->piece_n};
-	size_t wide = o->kind == DT_OP_ALL_GATHER || o->kind == DT_OP_ALL_TO_ALL ? (size_t)r->c->size : 1;
 
 	p.m = o->n - p.lo < r->piece_n ? o->n - p.lo : r->piece_n;
 	p.buf = (int)((r->base + i) & 1);
-	p.stream = o->n * p.e * wide >= r->c->shm->stream;
 	p.src = o->src ? o->src : o->dst;
-	if (o->kind == DT_OP_ALL_GATHER && !o->src)
+	if ((o->kind == DT_OP_ALL_GATHER || o->kind == DT_OP_GATHER) && !o->src)
 		p.src += (size_t)r->c->rank * o->n * p.e;
 	return p;
 }
@@ -167,9 +171,9 @@ static char *result(const struct piece *p)
 	return p->c->shm->result + (size_t)p->buf * PIECE;
 }
 
-static void copy_out(const struct piece *p, void *dst, const void *src, size_t bytes)
+static void copy_out(const struct dt_req *r, void *dst, const void *src, size_t bytes)
 {
-	if (p->stream)
+	if (r->stream)
 		dt_copy_stream(dst, src, bytes);
 	else
 		memcpy(dst, src, bytes);
@@ -192,7 +196,7 @@ static bool small(const struct dt_req *r)
 
 static bool three_phases(const struct dt_req *r)
 {
-	return r->op.kind == DT_OP_ALL_REDUCE && !small(r);
+	return (r->op.kind == DT_OP_ALL_REDUCE || r->op.kind == DT_OP_REDUCE) && !small(r);
 }
 
 static void phase_a(const struct dt_req *r, size_t i)
@@ -204,6 +208,7 @@ static void phase_a(const struct dt_req *r, size_t i)
 
 	switch (p.o->kind) {
 	case DT_OP_ALL_REDUCE:
+	case DT_OP_REDUCE:
 		if (small(r)) {
 			memcpy(to, p.src, p.m * p.e);
 			break;
@@ -225,6 +230,16 @@ static void phase_a(const struct dt_req *r, size_t i)
 	case DT_OP_BROADCAST:
 		if (me == p.o->root)
 			memcpy(to, p.src + p.lo * p.e, p.m * p.e);
+		break;
+	case DT_OP_GATHER:
+		if (me != p.o->root)
+			memcpy(to, p.src + p.lo * p.e, p.m * p.e);
+		break;
+	case DT_OP_SCATTER:
+		for (int j = 0; j < n && me == p.o->root; j++)
+			if (j != me)
+				memcpy(to + (size_t)j * p.m * p.e, p.src + ((size_t)j * p.o->n + p.lo) * p.e,
+				       p.m * p.e);
 		break;
 	default:
 		break;
@@ -250,8 +265,10 @@ static void phase_b(const struct dt_req *r, size_t i)
 
 	switch (p.o->kind) {
 	case DT_OP_ALL_REDUCE:
+	case DT_OP_REDUCE:
 		if (small(r)) {
-			reduce(&p, dst, 0, p.src, p.m);
+			if (p.o->kind == DT_OP_ALL_REDUCE || me == p.o->root)
+				reduce(&p, dst, 0, p.src, p.m);
 			break;
 		}
 		share(&p, me, &from, &end);
@@ -260,25 +277,36 @@ static void phase_b(const struct dt_req *r, size_t i)
 	case DT_OP_REDUCE_SCATTER:
 		reduce(&p, dst, (size_t)me * p.m * p.e, p.src + (size_t)me * block + p.lo * p.e, p.m);
 		break;
+	case DT_OP_SCATTER:
+		if (me != p.o->root)
+			copy_out(r, dst, buffer(&p, p.o->root) + (size_t)me * p.m * p.e, p.m * p.e);
+		else if (dst)
+			copy_out(r, dst, p.src + (size_t)me * block + p.lo * p.e, p.m * p.e);
+		break;
+	case DT_OP_GATHER:
+		if (me != p.o->root)
+			break;
+		/* the root has all ranks' blocks */
+		/* fall through */
 	case DT_OP_ALL_GATHER:
 		for (int j = 0; j < n; j++)
 			if (j != me)
-				copy_out(&p, dst + (size_t)j * block, buffer(&p, j), p.m * p.e);
+				copy_out(r, dst + (size_t)j * block, buffer(&p, j), p.m * p.e);
 			else if (p.o->src)
-				copy_out(&p, dst + (size_t)j * block, p.src + p.lo * p.e, p.m * p.e);
+				copy_out(r, dst + (size_t)j * block, p.src + p.lo * p.e, p.m * p.e);
 		break;
 	case DT_OP_ALL_TO_ALL:
 		for (int j = 0; j < n; j++)
 			if (j != me)
-				copy_out(&p, dst + (size_t)j * block, buffer(&p, j) + (size_t)me * p.m * p.e,
+				copy_out(r, dst + (size_t)j * block, buffer(&p, j) + (size_t)me * p.m * p.e,
 					 p.m * p.e);
 			else if (p.o->src)
-				copy_out(&p, dst + (size_t)j * block, p.src + (size_t)j * block + p.lo * p.e,
+				copy_out(r, dst + (size_t)j * block, p.src + (size_t)j * block + p.lo * p.e,
 					 p.m * p.e);
 		break;
 	case DT_OP_BROADCAST:
 		if (me != p.o->root)
-			copy_out(&p, dst, buffer(&p, p.o->root), p.m * p.e);
+			copy_out(r, dst, buffer(&p, p.o->root), p.m * p.e);
 		break;
 	default:
 		break;
@@ -289,27 +317,38 @@ static void phase_c(const struct dt_req *r, size_t i)
 {
 	struct piece p = piece_at(r, i);
 
-	copy_out(&p, (char *)p.o->dst + p.lo * p.e, result(&p), p.m * p.e);
+	if (p.o->kind == DT_OP_ALL_REDUCE || p.c->rank == p.o->root)
+		copy_out(r, (char *)p.o->dst + p.lo * p.e, result(&p), p.m * p.e);
+}
+
+static bool wide(enum dt_op_kind k)
+{
+	return k == DT_OP_ALL_GATHER || k == DT_OP_ALL_TO_ALL || k == DT_OP_REDUCE_SCATTER ||
+	       k == DT_OP_GATHER || k == DT_OP_SCATTER;
 }
 
 static int shm_start(struct dt_req *r, struct dt_err *err)
 {
 	const struct dt_op *o = &r->op;
-	size_t bytes = PIECE / (size_t)dt_dtype_size(o->t);
+	size_t most = PIECE / (size_t)dt_dtype_size(o->t), p = (size_t)r->c->size;
+	size_t bytes = o->n * (size_t)dt_dtype_size(o->t);
 
-	if (o->kind == DT_OP_REDUCE_SCATTER || o->kind == DT_OP_ALL_TO_ALL)
-		bytes /= (size_t)r->c->size;
-	r->piece_n = bytes > 64 ? bytes / 64 * 64 : bytes;
+	if (o->kind == DT_OP_REDUCE_SCATTER || o->kind == DT_OP_ALL_TO_ALL || o->kind == DT_OP_SCATTER)
+		most /= p;
+	r->piece_n = most > 64 ? most / 64 * 64 : most;
 	if (!r->piece_n)
 		return dt_err_set(err, -ENOTSUP, "%s '%s': %d ranks on one machine are too many",
 				  dt_op_name(o->kind), o->what, r->c->size);
+	r->stream = bytes * (o->kind == DT_OP_ALL_GATHER || o->kind == DT_OP_ALL_TO_ALL ? p : 1) >=
+		    r->c->shm->stream;
+	r->meet = bytes * (wide(o->kind) ? p : 1) >= MEET_LEAST;
 	r->pieces = o->kind == DT_OP_BARRIER ? 1 : (o->n + r->piece_n - 1) / r->piece_n;
 	r->base = r->c->shm->next;
-	r->c->shm->next += r->pieces;
+	r->c->shm->next += r->pieces + r->meet;
 	return 0;
 }
 
-static int shm_step(struct dt_req *r, struct dt_err *err)
+static int step_pieces(struct dt_req *r)
 {
 	struct dt_comm *c = r->c;
 	bool three = three_phases(r), moved = true;
@@ -346,6 +385,63 @@ static int shm_step(struct dt_req *r, struct dt_err *err)
 		}
 	}
 	return r->c_done == r->pieces;
+}
+
+/* All have arrived: can the buffers of all be reached? Every rank comes to the same answer. */
+static int decide(struct dt_req *r, struct dt_err *err)
+{
+	struct dt_comm *c = r->c;
+	bool direct = true;
+	int rc = 0;
+
+	for (int j = 0; j < c->size; j++) {
+		const struct dt_offers *o = &c->shm->line[j].offers;
+
+		direct &= o->src.region >= 0 && o->dst.region >= 0;
+	}
+	for (int j = 0; j < c->size && direct && !rc; j++)
+		rc = dt_direct_reach(r, &c->shm->line[j].offers, j, err);
+	if (rc)
+		return rc;
+	r->way = direct ? DT_WAY_DIRECT : DT_WAY_PIECES;
+	r->base++;
+	if (!direct)
+		publish(c, OUT, r->base);
+	return 0;
+}
+
+static int shm_step(struct dt_req *r, struct dt_err *err)
+{
+	struct dt_comm *c = r->c;
+	int rc;
+
+	if (!r->meet)
+		return step_pieces(r);
+	if (r->way == DT_WAY_UNKNOWN) {
+		dt_direct_offer(r, &c->shm->line[c->rank].offers);
+		publish(c, IN, r->base + 1);
+		r->way = DT_WAY_ARRIVED;
+	}
+	if (r->way == DT_WAY_ARRIVED) {
+		if (!all_past(c, IN, r->base + 1))
+			return 0;
+		rc = decide(r, err);
+		if (rc)
+			return rc;
+	}
+	if (r->way == DT_WAY_PIECES)
+		return step_pieces(r);
+	if (r->way == DT_WAY_DIRECT) {
+		if (!dt_direct_work(r, WORK))
+			return 0;
+		r->way = DT_WAY_LEAVING;
+		publish(c, OUT, r->base + r->pieces); /* the pieces that were not needed are done too */
+	}
+	if (!all_past(c, OUT, r->base + r->pieces))
+		return 0;
+	dt_direct_finish(r);
+	c->shm->direct++;
+	return 1;
 }
 
 const struct dt_transport dt_transport_shm = {

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,6 +102,14 @@ static int init_mpi(struct dt_world *w, struct dt_err *err)
 	return dt_mpi_types_init(err);
 }
 
+/* How many processors this process may use. */
+static int processors(void)
+{
+	cpu_set_t set;
+
+	return sched_getaffinity(0, sizeof(set), &set) ? (int)sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT(&set);
+}
+
 /* Which ranks are on this machine, and on which machine every rank is. */
 static int find_nodes(struct dt_world *w, struct dt_err *err)
 {
@@ -133,7 +142,7 @@ static int find_nodes(struct dt_world *w, struct dt_err *err)
 	w->info.nodes = 0;
 	for (int r = 0; r < w->info.size; r++) /* a leader comes before those it leads */
 		w->node_of[r] = leaders[r] == r ? w->info.nodes++ : w->node_of[leaders[r]];
-	w->crowded = w->info.local_size > sysconf(_SC_NPROCESSORS_ONLN);
+	w->crowded = w->info.local_size > processors();
 	return 0;
 }
 
@@ -184,6 +193,8 @@ static int set_board(struct dt_world *w, struct dt_err *err)
 		return rc;
 	}
 	any = shares && w->opts.transport == DT_TRANSPORT_AUTO;
+	if (any && (rc = dt_chans_open(w, err)) && rc != -ENOTSUP)
+		return rc;
 	rc = MPI_Allreduce(MPI_IN_PLACE, &any, 1, MPI_INT, MPI_MAX, w->world);
 	w->stepwise = any;
 	return rc ? dt_mpi_error(err, rc, "cannot share memory") : 0;
@@ -194,6 +205,8 @@ static void world_free(struct dt_world *w)
 	if (!w)
 		return;
 	dt_watch_stop(w);
+	dt_regions_release(w);
+	dt_chans_close(w);
 	if (w->board_bytes)
 		munmap(w->board, w->board_bytes);
 	else
@@ -311,6 +324,15 @@ static int fill_ranks(struct dt_comm *c, struct dt_err *err)
 		MPI_Group_free(&all);
 	}
 	free(local);
+	c->local = calloc((size_t)c->size, sizeof(int));
+	if (!c->local)
+		return dt_err_sys(err, -ENOMEM, "group %s", c->name);
+	for (int i = 0; i < c->size; i++) {
+		c->local[i] = -1;
+		for (int k = 0; k < c->w->board_n && c->w->board_n > 1; k++)
+			if (c->w->node_ranks[k] == c->ranks[i])
+				c->local[i] = k;
+	}
 	return 0;
 }
 
@@ -322,6 +344,23 @@ static bool one_machine(const struct dt_comm *c)
 	return true;
 }
 
+/* Ranks of a machine where every one has an equal run of them, otherwise 0. */
+static int equal_runs(const struct dt_comm *c)
+{
+	const int *node = c->w->node_of;
+	int g = 1;
+
+	while (g < c->size && node[c->ranks[g]] == node[c->ranks[0]])
+		g++;
+	if (c->size % g)
+		return 0;
+	for (int i = 0; i < c->size; i++)
+		for (int j = 0; j < i; j++)
+			if ((node[c->ranks[i]] == node[c->ranks[j]]) != (i / g == j / g))
+				return 0;
+	return g;
+}
+
 static int choose_transport(struct dt_comm *c, struct dt_err *err)
 {
 	int rc;
@@ -330,6 +369,11 @@ static int choose_transport(struct dt_comm *c, struct dt_err *err)
 	if (c->size == 1)
 		return 0;
 	c->collectives = c->p2p = &dt_transport_mpi;
+	c->node_ranks = equal_runs(c);
+	rc = MPI_Comm_dup(c->mpi, &c->lanes);
+	if (rc)
+		return dt_mpi_error(err, rc, c->name);
+	MPI_Comm_set_errhandler(c->lanes, MPI_ERRORS_RETURN);
 	if (c->w->opts.transport != DT_TRANSPORT_AUTO || !one_machine(c))
 		return 0;
 	rc = dt_shm_open(c, err);
@@ -352,8 +396,10 @@ int dt_comm_create(struct dt_comm **ret, struct dt_world *w, const char *name, i
 		free(c);
 		return dt_err_set(err, -ENOSPC, "group %s: %d groups are open already", name, DT_GROUPS_MAX);
 	}
-	*c = (struct dt_comm){.w = w, .index = index, .size = 1, .mpi = MPI_COMM_NULL};
+	*c = (struct dt_comm){
+		.w = w, .index = index, .size = 1, .mpi = MPI_COMM_NULL, .lanes = MPI_COMM_NULL};
 	snprintf(c->name, sizeof(c->name), "%s", name);
+	c->id = ++w->groups;
 	if (w->mpi) {
 		start_up(w, DT_OP_START_UP, name);
 		rc = MPI_Comm_split(w->world, color, key, &c->mpi);
@@ -383,9 +429,12 @@ int dt_comm_create(struct dt_comm **ret, struct dt_world *w, const char *name, i
 fail:
 	if (w->mpi)
 		dt_slot_leave(w);
+	if (c->lanes != MPI_COMM_NULL)
+		MPI_Comm_free(&c->lanes);
 	if (c->mpi != MPI_COMM_NULL)
 		MPI_Comm_free(&c->mpi);
 	free(c->ranks);
+	free(c->local);
 	free(c);
 	return rc;
 }
@@ -400,9 +449,13 @@ void dt_comm_free(struct dt_comm *c)
 		c->w->ncomm--;
 	pthread_mutex_unlock(&c->w->lock);
 	dt_shm_close(c);
+	if (c->lanes != MPI_COMM_NULL)
+		MPI_Comm_free(&c->lanes);
 	if (c->mpi != MPI_COMM_NULL)
 		MPI_Comm_free(&c->mpi);
 	free(c->ranks);
+	free(c->local);
+	free(c->costs);
 	free(c);
 }
 

@@ -141,11 +141,53 @@ struct dt_train_shape trainer_shape(const struct trainer *t)
 				       .reproducible = t->o->reproducible};
 }
 
+/* Whether collectives work on this buffer: gradients, weights that are gathered, activations at the cuts. */
+static bool travels(const struct trainer *t, enum dt_buf_id id)
+{
+	bool dp = t->layout.dp > 1, tp = t->layout.tp > 1, pp = t->layout.pp > 1;
+
+	return (dp && (id == DT_B_GRADS || id == DT_B_UNIT_G || id == DT_B_UNIT_W)) ||
+	       (dp && t->layout.zero && id == DT_B_WEIGHTS) ||
+	       (tp && (id == DT_B_DELTA || id == DT_B_DNORM)) ||
+	       (pp && (id == DT_B_DRESID || id == DT_B_OUT));
+}
+
+/* These lie in memory that the other ranks of the machine map; buffers on one page share a range. */
+static int share_memory(struct trainer *t, struct dt_err *err)
+{
+	uint64_t page = 4096, from = 0, to = 0, next;
+	int rc = 0;
+
+	for (uint64_t at = 0; rc == 0; at = next) { /* by address: the plan is in no order */
+		const struct dt_buf *first = NULL;
+
+		for (int i = 0; i < t->plan.n; i++) {
+			const struct dt_buf *b = &t->plan.buf[i];
+
+			if (travels(t, b->id) && b->bytes && b->offset + b->bytes > at &&
+			    (!first || b->offset < first->offset))
+				first = b;
+		}
+		if (first && to && first->offset / page * page <= to) {
+			next = first->offset + first->bytes;
+			to = next > to ? next : to;
+			continue;
+		}
+		if (to)
+			rc = dt_buffer_share(t->world, t->arena.base + from, to - from, err);
+		if (!first)
+			break;
+		from = first->offset;
+		to = next = first->offset + first->bytes;
+	}
+	return rc == -ENOSPC ? 0 : rc; /* the others are copied */
+}
+
 static int bind_memory(struct trainer *t, struct dt_err *err)
 {
 	int rc = dt_arena_init(&t->arena, t->plan.arena_bytes, err);
 
-	if (rc < 0 || (rc = units_bind(t, err)) < 0)
+	if (rc < 0 || (rc = share_memory(t, err)) < 0 || (rc = units_bind(t, err)) < 0)
 		return rc;
 	rc = dt_model_bind(&t->model, &t->config, &t->table, &t->local, &t->layout, t->mesh.at, t->mesh.tp,
 			   t->dev, t->o->compute, t->unit_w, t->unit_g, err);
@@ -259,6 +301,8 @@ void trainer_release(struct trainer *t)
 	dt_model_release(&t->model);
 	if (t->dev)
 		dt_dev_close(t->dev);
+	if (t->arena.base)
+		dt_buffer_unshare(t->world, t->arena.base, t->arena.bytes);
 	dt_arena_release(&t->arena);
 	dt_memory_plan_release(&t->plan);
 	dt_local_release(&t->local);

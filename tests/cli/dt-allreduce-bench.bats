@@ -41,13 +41,14 @@ ranks() {
 	run jq -e '.ranks as $n | .results | length > 20 and all(
 	    (.size_bytes / .time_s / 1e9) as $alg |
 	    {"all-reduce": (2 * ($n - 1) / $n), "all-gather": (($n - 1) / $n), "reduce-scatter": (($n - 1) / $n),
-	     "all-to-all": (($n - 1) / $n), "broadcast": 1, "send-recv": 1, "barrier": 0}[.collective] as $f |
+	     "all-to-all": (($n - 1) / $n), "gather": (($n - 1) / $n), "scatter": (($n - 1) / $n), "reduce": 1, "broadcast": 1, "send-recv": 1,
+	     "barrier": 0}[.collective] as $f |
 	    ((.algbw_gbs - $alg) | fabs) <= 1e-9 * $alg and ((.busbw_gbs - $alg * $f) | fabs) <= 1e-9 * $alg)' out.json
 	[ "$status" -eq 0 ]
 	jq -e 'all(.results[]; .wrong == 0)' out.json
-	jq -e 'all(.results[] | select(.collective | IN("all-gather", "reduce-scatter", "all-to-all"));
+	jq -e 'all(.results[] | select(.collective | IN("all-gather", "reduce-scatter", "all-to-all", "gather", "scatter"));
 	    .size_bytes == .count * 4 * 3)' out.json
-	jq -e 'all(.results[] | select(.collective | IN("all-reduce", "broadcast", "send-recv"));
+	jq -e 'all(.results[] | select(.collective | IN("all-reduce", "broadcast", "reduce", "send-recv"));
 	    .size_bytes == .count * 4)' out.json
 	jq -e 'all(.results[]; .min_s <= .p50_s and .p50_s <= .p99_s and .min_s <= .mean_s and .mean_s <= .p99_s * 1.0001)' out.json
 	jq -e '((.avg_busbw_gbs - ([.results[] | select(.collective != "barrier") | .busbw_gbs] | add / length)) | fabs) < 1e-9' out.json
@@ -62,16 +63,55 @@ ranks() {
 }
 
 @test "every type and op is right, on both transports" {
-	for t in f32 bf16 f16 f64 i32 i64 u8 u16 i8; do
-		op=$(case $t in f32) echo sum ;; bf16) echo avg ;; f16) echo min ;; *) echo sum ;; esac)
-		ranks 3 "$bench" -d "$t" -o "$op" -b 600001 -e 600001 -n 1 -w 0 >out
+	for t in bf16:avg:registered f16:min:plain u8:sum:registered i64:max:plain; do # test_comm has them all
+		IFS=: read -r type op buffers <<<"$t"
+		ranks 2 "$bench" -d "$type" -o "$op" --buffers "$buffers" -b 600001 -e 600001 -n 1 -w 0 >out
 		grep -q '^# Out of bounds values : 0 OK' out
 	done
-	for t in bf16 i64; do
-		ranks 2 "$bench" --transport mpi -d "$t" -o avg -b 70000 -n 1 -w 0 -e 70000 >out
-		grep -q 'transport mpi' out
-		grep -q '^# Out of bounds values : 0 OK' out
-	done
+	ranks 2 "$bench" --transport mpi -d bf16 -o avg -b 70000 -n 1 -w 0 -e 70000 >out
+	grep -q 'transport mpi' out
+	grep -q '^# Out of bounds values : 0 OK' out
+}
+
+@test "comparison with MPI, arrivals, compression: numbers that fit together" {
+	ranks 2 "$bench" --json --compare --skew --compress top-k --compress-keep 0.1 -b 64K -e 64K -n 4 -w 1 >out.json
+	jq -e 'all(.results[]; .registered and .mpi_time_s > 0 and .wrong == 0 and
+	    ((.speedup - .mpi_time_s / .time_s) | fabs) < 1e-9 * .speedup)' out.json
+	jq -e '.skew | length == 2 and all(.[]; .mean_s >= 0 and .mean_s <= .max_s) and
+	    ([.[].last_fraction] | add) <= 1.0000001' out.json
+	jq -e '.compression | length == 1 and (.[0] | .method == "top-k" and .size_bytes == 65536 and
+	    .wire_bytes == 1639 * 8 and .plain_wire_bytes == 65536 and .codec_s <= .time_s and
+	    ((.break_even_gbs - (.plain_wire_bytes - .wire_bytes) / .codec_s / 1e9) | fabs) < 1e-9)' out.json
+	ranks 2 "$bench" --compare --buffers plain -b 64K -e 64K -n 2 -w 1 >out
+	[ "$(grep -v '^#' out | awk '{print NF}')" = 17 ]
+}
+
+@test "latency in OSU's columns" {
+	ranks 2 "$bench" --latency -b 8 -e 512 -f 8 -n 5 >out
+	[ "$(grep -v '^#' out | awk '{print NF}' | sort -u)" = 5 ]
+	[ "$(grep -v '^#' out | awk '{print $1}' | xargs)" = "8 64 512" ]
+	grep -q '^# Size *Avg Latency(us)' out
+	awk '!/^#/ && !($3 <= $2 && $2 <= $4) {bad = 1} END {exit bad}' out
+}
+
+@test "an algorithm is used, predicted and named" {
+	ranks 3 "$bench" --json --collective all -a ring --explain -b 6000 -e 6000 -n 2 -w 1 >out.json
+	jq -e '[.results[].collective] | unique == ["all-gather", "all-reduce", "broadcast", "reduce", "reduce-scatter"]' out.json
+	jq -e 'all(.results[]; .algorithm == "ring" and .predicted_s > 0 and .wrong == 0)' out.json
+	ranks 2 "$bench" --explain -b 1K -e 1K -n 2 >out
+	grep -q '^# naive .* us, .*two-level .* us, chosen: direct$' out
+}
+
+@test "simulated networks: closed forms, no ranks needed" {
+	run "$bench" --json --simulate flat,ranks=64,net_us=2,net_gbs=10,reduce_gbs=100 -b 640000 -e 640000
+	[ "$status" -eq 0 ]
+	jq -e '.schema == 1 and .ranks == 64 and ([.results[].algorithm] | length == 8)' <<<"$output"
+	jq -e '.results[] | select(.algorithm == "ring") |
+	    (126 * 2e-6 + 126 / 64 * 640000 / 10e9 + 63 / 64 * 640000 / 100e9) as $want |
+	    ((.time_s - $want) | fabs) < 1e-6 * $want' <<<"$output"
+	run "$bench" --simulate torus:4096 -b 1M -e 1M -a two-level
+	[ "$status" -eq 0 ]
+	[ "$(grep -cv '^#' <<<"$output")" -eq 1 ]
 }
 
 @test "cold buffers, steps and no check" {
@@ -92,7 +132,8 @@ ranks() {
 
 @test "bad options are one line each and exit 2, said by one rank" {
 	for bad in "-d float8" "-b 4K -e 1K" "-c 2" "-o prod" "--collective gossip" "-n 0" "-i 0" "-i 8 -f 2" "-f 1" \
-		"-b 0" "-b 1 -e 1G -i 1" "--root -1" "extra" "--root 1"; do
+		"-b 0" "-b 1 -e 1G -i 1" "--root -1" "extra" "--root 1" "-a gossip" "-a tree --collective all-gather" \
+		"--simulate mesh" "--simulate flat:0" "--simulate rail,ranks=9" "--compress zip" "--compress-keep 2"; do
 		# shellcheck disable=SC2086
 		run "$bench" $bad
 		[ "$status" -eq 2 ]

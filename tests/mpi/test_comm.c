@@ -1,10 +1,12 @@
 /*
  * Every collective against exact expectations, on the ranks mpirun gave us.
- * Usage: test_comm [mpi] [cut=N] [node=N]
- *   mpi: no shared memory; cut: MPI calls carry N elements at most; node: N ranks count as one machine
+ * Usage: test_comm [mpi] [cut=N] [node=N] [registered] [alg=NAME]
+ *   mpi: no shared memory; cut: MPI calls carry N elements at most; node: N ranks count as one machine;
+ *   registered: buffers that the others map; alg: collectives that have this algorithm go by it
  */
+#include "base/opt.h"
 #include "base/rng.h"
-#include "comm/internal.h"
+#include "comm/shm.h"
 
 #include <errno.h>
 #include <math.h>
@@ -17,6 +19,8 @@ static struct dt_comm *c;
 static struct dt_err err;
 static int me, np;
 static long checks;
+static bool registered;
+static enum dt_alg alg;
 
 #define OK(expr)                                                                                             \
 	do {                                                                                                 \
@@ -27,6 +31,25 @@ static long checks;
 			dt_world_abort(w, 1);                                                                \
 		}                                                                                            \
 	} while (0)
+
+static void *take(size_t bytes)
+{
+	void *p = NULL;
+
+	if (registered)
+		OK(dt_buffer_alloc(w, bytes + 8, &p, &err));
+	else
+		p = malloc(bytes + 8);
+	return p;
+}
+
+static void give(void *p)
+{
+	if (registered)
+		dt_buffer_free(w, p);
+	else
+		free(p);
+}
 
 static void fail(const char *what, enum dt_dtype t, size_t i, double got, double want)
 {
@@ -160,7 +183,7 @@ static void fill(void *buf, size_t n, enum dt_dtype t)
 static void reductions(enum dt_dtype t, enum dt_redop op, size_t n)
 {
 	size_t e = (size_t)dt_dtype_size(t), all = n * (size_t)np;
-	char *src = malloc(all * e + 8), *dst = malloc(all * e + 8);
+	char *src = take(all * e), *dst = take(all * e);
 	struct dt_req *q;
 
 	fill(src, n, t);
@@ -186,8 +209,23 @@ static void reductions(enum dt_dtype t, enum dt_redop op, size_t n)
 	OK(dt_ireduce_scatter(c, dst + (size_t)me * n * e, dst, n, t, op, "test", &q, &err));
 	OK(dt_wait(&q, NULL, &err));
 	check_all("reduce-scatter to its own place", dst + (size_t)me * n * e, n * (size_t)me, n, t, op);
-	free(src);
-	free(dst);
+	for (int root = 0; root < np; root++) {
+		fill(src, n, t);
+		memset(dst, 0x55, n * e);
+		OK(dt_reduce(c, dst, src, n, t, op, root, "test", &err));
+		if (me == root)
+			check_all("reduce", dst, 0, n, t, op);
+		for (size_t i = 0; i < n * e && me != root; i++)
+			if (dst[i] != 0x55)
+				fail("reduce wrote where it is not the root", t, i, dst[i], 0x55);
+		memcpy(dst, src, n * e);
+		OK(dt_ireduce(c, dst, me == root ? NULL : src, n, t, op, root, "test", &q, &err));
+		OK(dt_wait(&q, NULL, &err));
+		if (me == root)
+			check_all("reduce in place", dst, 0, n, t, op);
+	}
+	give(src);
+	give(dst);
 }
 
 /* Element i of rank r's block, told apart by rank and place. */
@@ -196,10 +234,141 @@ static double mark(int r, int to, size_t i)
 	return (double)((i * 3 + (size_t)r * 29 + (size_t)to * 11) % 101);
 }
 
+static void expect_mark(const char *what, const char *buf, size_t i, enum dt_dtype t, double want)
+{
+	if (get(buf, i, t) != want)
+		fail(what, t, i, get(buf, i, t), want);
+}
+
+/* Gather and scatter, from each root; bit 0 of mode: in place, bit 1: not blocking. */
+static void rooted(enum dt_dtype t, size_t n, char *src, char *dst)
+{
+	size_t e = (size_t)dt_dtype_size(t), all = n * (size_t)np;
+	struct dt_req *q = NULL;
+
+	for (int mode = 0; mode < 4; mode++)
+		for (int root = 0; root < np; root++) {
+			bool here = (mode & 1) && me == root;
+			char *block = dst + (size_t)me * n * e, *to = here ? NULL : dst;
+
+			for (size_t i = 0; i < n; i++)
+				put(here ? block : src, i, t, mark(me, root, i));
+			if (mode & 2)
+				OK(dt_igather(c, me == root ? dst : NULL, here ? NULL : src, n, t, root,
+					      "test", &q, &err));
+			else
+				OK(dt_gather(c, me == root ? dst : NULL, here ? block : src, n, t, root,
+					     "test", &err));
+			OK(dt_wait(&q, NULL, &err));
+			for (size_t i = 0; i < all && me == root; i++)
+				expect_mark("gather", dst, i, t, mark((int)(i / n), root, i % n));
+			for (size_t i = 0; i < all && me == root; i++)
+				put(src, i, t, mark(root, (int)(i / n), i % n));
+			if (mode & 2)
+				OK(dt_iscatter(c, to, me == root ? src : NULL, n, t, root, "test", &q, &err));
+			else
+				OK(dt_scatter(c, to, me == root ? src : NULL, n, t, root, "test", &err));
+			OK(dt_wait(&q, NULL, &err));
+			for (size_t i = 0; i < n; i++)
+				expect_mark("scatter", here ? src + (size_t)me * n * e : dst, i, t,
+					    mark(root, me, i));
+		}
+	checks++;
+}
+
+/* How many elements rank i sends to rank j; some send nothing. */
+static size_t amount(int i, int j, size_t n)
+{
+	return (i + 2 * j) % 3 ? (n * (size_t)(i + 1) + (size_t)j) / (size_t)(np + 1) : 0;
+}
+
+static void varied(enum dt_dtype t, size_t n)
+{
+	size_t *send = calloc(2 * (size_t)np, sizeof(*send)), *recv = send + np, out = 0, in = 0, at = 0;
+	char *src, *dst;
+
+	for (int j = 0; j < np; j++) {
+		out += send[j] = amount(me, j, n);
+		in += recv[j] = amount(j, me, n);
+	}
+	src = take(out * 8);
+	dst = take(in * 8);
+	for (int j = 0; j < np; j++)
+		for (size_t i = 0; i < send[j]; i++)
+			put(src, at++, t, mark(me, j, i));
+	OK(dt_all_to_allv(c, dst, recv, src, send, t, "test", &err));
+	at = 0;
+	for (int j = 0; j < np; j++)
+		for (size_t i = 0; i < recv[j]; i++)
+			expect_mark("all-to-all of varied length", dst, at++, t, mark(j, me, i));
+	give(src);
+	give(dst);
+	free(send);
+	checks++;
+}
+
+/* More messages than channels have slots, tags out of order, sizes on every path. */
+static void many_messages(void)
+{
+	enum { K = 70 };
+	static const size_t sizes[] = {0, 3, 2048, 2049, 70000, 200001};
+	int next = (me + 1) % np, prev = (me + np - 1) % np;
+	struct dt_req *s[K], *r[K];
+	uint8_t *in[K], *out[K], tiny[4] = {0};
+
+	if (np == 1)
+		return;
+	for (int i = 0; i < K; i++) {
+		size_t n = sizes[i % 6];
+
+		out[i] = i % 16 == 1 ? take(n) : malloc(n + 1);
+		in[i] = i % 16 == 3 ? take(n) : malloc(n + 1);
+		for (size_t k = 0; k < n; k++)
+			out[i][k] = (uint8_t)mark(me, i, k);
+		OK(dt_isend(c, out[i], n, DT_U8, next, i % 3, "many", &s[i], &err));
+	}
+	for (int tag = 2; tag >= 0; tag--) /* of one tag in order, the tags the other way round */
+		for (int i = tag; i < K; i += 3)
+			OK(dt_irecv(c, in[i], sizes[i % 6], DT_U8, prev, tag, "many", &r[i], &err));
+	for (int i = 0; i < K; i++) {
+		OK(dt_wait(&r[i], NULL, &err));
+		OK(dt_wait(&s[i], NULL, &err));
+		for (size_t k = 0; k < sizes[i % 6]; k++)
+			expect_mark("many messages", (const char *)in[i], k, DT_U8, mark(prev, i, k));
+	}
+	for (int i = 0; i < K; i++) {
+		if (i % 16 == 1)
+			give(out[i]);
+		else
+			free(out[i]);
+		if (i % 16 == 3)
+			give(in[i]);
+		else
+			free(in[i]);
+	}
+	if (me == 0) /* a message behind a collective that the other has not begun */
+		OK(dt_iall_reduce(c, tiny, NULL, 4, DT_U8, DT_SUM, "before", &s[0], &err));
+	if (me == np - 1)
+		OK(dt_send(c, (char[100000]){7}, 100000, DT_U8, 0, 9, "behind", &err));
+	if (me == 0) {
+		uint8_t *big = malloc(100000);
+
+		OK(dt_recv(c, big, 100000, DT_U8, np - 1, 9, "behind", &err));
+		if (big[0] != 7 || big[99999])
+			fail("behind a collective", DT_U8, 0, big[0], 7);
+		free(big);
+		OK(dt_wait(&s[0], NULL, &err));
+	} else {
+		OK(dt_iall_reduce(c, tiny, NULL, 4, DT_U8, DT_SUM, "before", &s[0], &err));
+		OK(dt_wait(&s[0], NULL, &err));
+	}
+	checks++;
+}
+
 static void moves(enum dt_dtype t, size_t n)
 {
 	size_t e = (size_t)dt_dtype_size(t), all = n * (size_t)np;
-	char *src = malloc(all * e + 8), *dst = malloc(all * e + 8);
+	char *src = take(all * e), *dst = take(all * e);
 	struct dt_req *q = NULL, *q2 = NULL;
 
 	for (int mode = 0; mode < 4; mode++) { /* bit 0: in place; bit 1: not blocking */
@@ -257,8 +426,10 @@ static void moves(enum dt_dtype t, size_t n)
 				fail("receive", t, i, get(dst, i, t), mark(0, 1, i));
 	}
 	checks++;
-	free(src);
-	free(dst);
+	rooted(t, n, src, dst);
+	varied(t, n);
+	give(src);
+	give(dst);
 }
 
 static void gather(void)
@@ -309,7 +480,7 @@ static void same_bits(enum dt_dtype t, size_t n)
 		}
 	}
 	OK(dt_all_reduce(c, y, x, n, t, DT_SUM, "bits", &err));
-	if (!strcmp(dt_comm_transport(c), "shm"))
+	if (!strcmp(dt_comm_transport(c), "shm") && alg == DT_ALG_AUTO)
 		for (size_t i = 0; i < n; i++) {
 			put(x, i, t, (double)sum[i]);
 			if (memcmp(x + i * e, y + i * e, e))
@@ -432,10 +603,15 @@ int main(int argc, char **argv)
 	struct dt_log log = {.f = stderr, .name = "test_comm", .rank = -1};
 	struct dt_world_opts o = {.timeout_s = 120};
 	struct dt_world_info info;
+	uint64_t direct = 0;
 
 	for (int i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "mpi"))
 			o.transport = DT_TRANSPORT_MPI;
+		else if (!strcmp(argv[i], "registered"))
+			registered = true;
+		else if (!strncmp(argv[i], "alg=", 4))
+			alg = (enum dt_alg)dt_opt_choice_index(DT_ALG_CHOICES, argv[i] + 4);
 		else if (!strncmp(argv[i], "node=", 5))
 			o.node_ranks = atoi(argv[i] + 5);
 		else if (!strncmp(argv[i], "cut=", 4))
@@ -447,6 +623,7 @@ int main(int argc, char **argv)
 	np = info.size;
 	log.rank = me;
 	OK(dt_comm_create(&c, w, "all", 0, 0, &err));
+	OK(dt_comm_set_algorithm(c, alg, &err));
 	for (int t = 0; t < DT_DTYPE_N; t++)
 		for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
 			if (sizes[s] > 5000 && t != DT_F32 && t != DT_BF16)
@@ -456,15 +633,19 @@ int main(int argc, char **argv)
 			moves((enum dt_dtype)t, sizes[s]);
 		}
 	OK(dt_barrier(c, "test", &err));
+	many_messages();
 	gather();
 	same_bits(DT_F32, 70001);
 	same_bits(DT_BF16, 70001);
 	same_bits(DT_F16, 3);
 	refusals();
 	meshes();
+	direct = c->shm ? c->shm->direct : 0;
+	if ((direct > 0) != (registered && c->shm && (alg == DT_ALG_AUTO || alg == DT_ALG_DIRECT)))
+		fail("operations on registered buffers", DT_I64, 0, (double)direct, registered);
 	if (me == 0)
-		printf("%ld checks, %d ranks on %d machines, %s\n", checks, np, info.nodes,
-		       dt_comm_transport(c));
+		printf("%ld checks, %d ranks on %d machines, %s, %llu on registered buffers\n", checks, np,
+		       info.nodes, dt_comm_transport(c), (unsigned long long)direct);
 	dt_comm_free(c);
 	dt_world_finalize(w);
 	return 0;

@@ -1,0 +1,378 @@
+/* Timing: calls, calls in alternation with plain MPI, arrivals, copy bandwidth, link costs. */
+#include "comm/bench_priv.h"
+
+#include "base/progress.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define HUGE ((size_t)2 << 20)
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* The same call by plain MPI, from buffers of its own. */
+static int call_mpi(struct dt_bench *b, size_t n, bool in_place, size_t offset, struct dt_err *err)
+{
+	struct dt_comm plain = *b->c, *c = b->c;
+	bool stepwise = c->w->stepwise;
+	char *src = b->src, *dst = b->dst;
+	int rc;
+
+	plain.collectives = plain.p2p = &dt_transport_mpi;
+	plain.head = plain.tail = NULL;
+	plain.alg = DT_ALG_MPI;
+	b->src = b->buf[2];
+	b->dst = b->buf[3];
+	b->c = &plain;
+	c->w->comm[c->index] = &plain;
+	c->w->stepwise = false;
+	rc = dt_bench_call(b, n, in_place, offset, err);
+	c->w->stepwise = stepwise;
+	c->w->comm[c->index] = c;
+	c->seq = plain.seq;
+	b->c = c;
+	b->src = src;
+	b->dst = dst;
+	return rc;
+}
+
+static int add_skew(struct dt_bench *b, struct dt_skew *s, struct dt_err *err)
+{
+	size_t iters = (size_t)b->o.iters;
+	double *at = b->times + 2 * iters, *first = b->worst, *last = b->worst + iters;
+	double mine[2] = {0, 0}, *all = calloc(3 * (size_t)s->ranks, sizeof(double)), often = 0;
+	int rc;
+
+	if (!all)
+		return dt_err_sys(err, -ENOMEM, "arrivals");
+	for (size_t i = 0; i < iters; i++)
+		at[i] += s->offset_s;
+	rc = dt_all_reduce(b->c, first, at, iters, DT_F64, DT_MIN, "arrivals", err);
+	if (!rc)
+		rc = dt_all_reduce(b->c, last, at, iters, DT_F64, DT_MAX, "arrivals", err);
+	for (size_t i = 0; i < iters && !rc; i++) {
+		double late = at[i] - first[i];
+
+		mine[0] += late;
+		mine[1] = late > mine[1] ? late : mine[1];
+		often += at[i] >= last[i] && last[i] > first[i];
+	}
+	if (!rc)
+		rc = dt_all_gather(b->c, all, (double[]){mine[0], mine[1], often}, 3, DT_F64, "arrivals",
+				   err);
+	for (int r = 0; r < s->ranks && !rc; r++) {
+		s->sum_s[r] += all[3 * r];
+		s->max_s[r] = all[3 * r + 1] > s->max_s[r] ? all[3 * r + 1] : s->max_s[r];
+		s->last[r] += (int64_t)all[3 * r + 2];
+	}
+	s->calls += (int64_t)iters;
+	free(all);
+	return rc;
+}
+
+/* What a call took on its slowest rank, over calls, into worst. */
+static int over_ranks(struct dt_bench *b, double *times, struct dt_err *err)
+{
+	return dt_all_reduce(b->c, b->worst, times, (size_t)b->o.iters, DT_F64, DT_MAX, "slowest rank", err);
+}
+
+static double mean(const double *x, size_t n)
+{
+	double sum = 0;
+
+	for (size_t i = 0; i < n; i++)
+		sum += x[i];
+	return sum / (double)n;
+}
+
+static int time_calls(struct dt_bench *b, size_t n, size_t bytes, bool in_place, double *ret_total,
+		      struct dt_err *err)
+{
+	size_t stride = (bytes + 4095) / 4096 * 4096, at = 0, iters = (size_t)b->o.iters;
+	double t0, last, now;
+	int rc = 0;
+
+	for (int i = 0; i < b->o.warmup && !rc; i++) {
+		rc = dt_bench_call(b, n, in_place, 0, err);
+		if (!rc && b->o.compare)
+			rc = call_mpi(b, n, in_place, 0, err);
+	}
+	if (!rc)
+		rc = dt_barrier(b->c, "benchmark", err);
+	t0 = last = dt_now();
+	for (size_t i = 0; i < iters && !rc; i++) {
+		b->times[2 * iters + i] = last;
+		rc = dt_bench_call(b, n, in_place, at, err);
+		now = dt_now();
+		b->times[i] = now - last;
+		last = now;
+		if (!rc && b->o.compare) {
+			rc = call_mpi(b, n, in_place, at, err);
+			now = dt_now();
+			b->times[iters + i] = now - last;
+			last = now;
+		}
+		if (b->o.cold)
+			at = at + stride + bytes <= b->region ? at + stride : 0;
+	}
+	*ret_total = b->o.compare ? mean(b->times, iters) : (last - t0) / (double)iters;
+	return rc;
+}
+
+static int measure(struct dt_bench *b, size_t n, size_t bytes, bool in_place, struct dt_skew *skew,
+		   struct dt_bench_result *r, struct dt_err *err)
+{
+	size_t iters = (size_t)b->o.iters;
+	double total;
+	int rc = time_calls(b, n, bytes, in_place, &total, err);
+
+	if (!rc)
+		rc = dt_all_reduce(b->c, &total, NULL, 1, DT_F64, DT_MAX, "slowest rank", err);
+	if (!rc && skew)
+		rc = add_skew(b, skew, err);
+	if (!rc && b->o.compare) {
+		rc = over_ranks(b, b->times + iters, err);
+		r->mpi_s = mean(b->worst, iters);
+	}
+	if (!rc)
+		rc = over_ranks(b, b->times, err);
+	if (rc)
+		return rc;
+	qsort(b->worst, iters, sizeof(double), by_value);
+	r->min_s = b->worst[0];
+	r->p50_s = b->worst[(iters - 1) / 2];
+	r->p99_s = b->worst[(size_t)ceil(0.99 * (double)iters) - 1];
+	r->max_s = b->worst[iters - 1];
+	r->mean_s = mean(b->worst, iters);
+	r->time_s = b->o.compare ? r->mean_s : total;
+	return 0;
+}
+
+int dt_bench_run(struct dt_bench *b, size_t bytes, bool in_place, double copy_gbs, struct dt_skew *skew,
+		 struct dt_bench_result *ret, struct dt_err *err)
+{
+	size_t p = (size_t)b->c->size, wide = dt_bench_per_rank(b->o.kind) ? p : 1, n = bytes / b->e / wide;
+	struct dt_bench_result r = {.wrong = -1};
+	double traffic;
+	int rc;
+
+	n = b->o.kind == DT_BENCH_BARRIER ? 0 : n ? n : 1;
+	r.count = n;
+	r.bytes = n * b->e * wide;
+	rc = measure(b, n, r.bytes, in_place, skew, &r, err);
+	if (!rc && b->o.check) {
+		dt_bench_prepare(b, n, in_place);
+		rc = dt_bench_call(b, n, in_place, 0, err);
+		r.wrong = dt_bench_wrong(b, n, in_place);
+		if (!rc)
+			rc = dt_all_reduce(b->c, &r.wrong, NULL, 1, DT_I64, DT_SUM, "wrong elements", err);
+	}
+	if (rc)
+		return rc;
+	r.algbw_gbs = (double)r.bytes / r.time_s / 1e9;
+	r.busbw_gbs = r.algbw_gbs * dt_bench_bus_factor(b->o.kind, (int)p);
+	traffic = dt_bench_traffic(b->o.kind, (int)p) * (double)r.bytes;
+	if (copy_gbs > 0 && traffic > 2 * (double)dt_bench_cache_bytes())
+		r.bound_fraction = traffic / (copy_gbs * 1e9) / r.time_s;
+	*ret = r;
+	return 0;
+}
+
+/* Rank 0's clock less ours: the quickest of several questions, its answer taken for the middle. */
+static int compare_clocks(struct dt_comm *c, double *ret, struct dt_err *err)
+{
+	double best = INFINITY, mine, theirs;
+	int rc = 0;
+
+	*ret = 0;
+	for (int r = 1; r < c->size; r++)
+		for (int i = 0; i < 16 && !rc && (c->rank == 0 || c->rank == r); i++) {
+			mine = dt_now();
+			if (c->rank) {
+				rc = dt_send(c, &mine, 1, DT_F64, 0, 1, "clock", err);
+				if (!rc)
+					rc = dt_recv(c, &theirs, 1, DT_F64, 0, 2, "clock", err);
+				if (!rc && dt_now() - mine < best) {
+					best = dt_now() - mine;
+					*ret = theirs - (mine + best / 2);
+				}
+			} else {
+				rc = dt_recv(c, &theirs, 1, DT_F64, r, 1, "clock", err);
+				mine = dt_now();
+				if (!rc)
+					rc = dt_send(c, &mine, 1, DT_F64, r, 2, "clock", err);
+			}
+		}
+	return rc;
+}
+
+int dt_skew_init(struct dt_skew *ret, struct dt_world *w, struct dt_comm *c, struct dt_err *err)
+{
+	size_t p = (size_t)c->size;
+	struct dt_skew s = {
+		.ranks = c->size, .sum_s = calloc(2 * p, sizeof(double)), .last = calloc(p, sizeof(int64_t))};
+	int rc = s.sum_s && s.last ? 0 : dt_err_sys(err, -ENOMEM, "arrivals");
+
+	if (!rc && w->info.nodes > 1)
+		rc = compare_clocks(c, &s.offset_s, err);
+	if (rc) {
+		dt_skew_release(&s);
+		return rc;
+	}
+	s.max_s = s.sum_s + p;
+	*ret = s;
+	return 0;
+}
+
+void dt_skew_release(struct dt_skew *s)
+{
+	free(s->sum_s);
+	free(s->last);
+	*s = (struct dt_skew){0};
+}
+
+int dt_bench_copy(struct dt_world *w, struct dt_comm *world, double *ret_gbs, struct dt_err *err)
+{
+	size_t n = dt_bench_cache_bytes() * 2 / (size_t)w->info.local_size;
+	char *a, *b;
+	double best = 0, sum;
+	int rc = 0;
+
+	n = (n + HUGE - 1) / HUGE * HUGE; /* large pages: filling them is most of the time */
+	a = aligned_alloc(HUGE, n);
+	b = aligned_alloc(HUGE, n);
+	if (!a || !b) {
+		free(a);
+		free(b);
+		return dt_err_sys(err, -ENOMEM, "two buffers of %zu bytes", n);
+	}
+	madvise(a, n, MADV_HUGEPAGE);
+	madvise(b, n, MADV_HUGEPAGE);
+	memset(a, 1, n);
+	memset(b, 2, n);
+	for (int i = 0; i < 3 && !rc; i++) {
+		double t0, t;
+
+		rc = dt_barrier(world, "copy bandwidth", err);
+		t0 = dt_now();
+		dt_copy_stream(b, a, n);
+		if (!rc) /* with more ranks than processors they take turns: the last one counts */
+			rc = dt_barrier(world, "copy bandwidth", err);
+		t = dt_now() - t0;
+		if (!rc)
+			rc = dt_all_reduce(world, &t, NULL, 1, DT_F64, DT_MAX, "copy bandwidth", err);
+		sum = 2 * (double)n * w->info.local_size / t / 1e9;
+		best = sum > best ? sum : best;
+	}
+	free(a);
+	free(b);
+	if (!rc)
+		rc = dt_all_reduce(world, &best, NULL, 1, DT_F64, DT_MIN, "copy bandwidth", err);
+	if (!rc)
+		*ret_gbs = best;
+	return rc;
+}
+
+double dt_fit_line(const double *x, const double *t, int n, double *ret_a, double *ret_b)
+{
+	double s = 0, sx = 0, sxx = 0, st = 0, sxt = 0, det, a, b, error = 0;
+
+	for (int i = 0; i < n; i++) { /* weights 1 / t^2 */
+		double k = 1 / (t[i] * t[i]);
+
+		s += k;
+		sx += k * x[i];
+		sxx += k * x[i] * x[i];
+		st += k * t[i];
+		sxt += k * x[i] * t[i];
+	}
+	det = s * sxx - sx * sx;
+	b = det > 0 ? (s * sxt - sx * st) / det : 0;
+	a = (st - b * sx) / s;
+	if (b < 0) {
+		b = 0;
+		a = st / s;
+	} else if (a < 0) {
+		a = 0;
+		b = sxt / sxx;
+	}
+	for (int i = 0; i < n; i++)
+		error += pow((a + b * x[i] - t[i]) / t[i], 2) / n;
+	*ret_a = a;
+	*ret_b = b;
+	return sqrt(error);
+}
+
+static int fit(struct dt_comm *c, const char *name, struct dt_link *ret, struct dt_err *err)
+{
+	struct dt_bench_opts o = {
+		.kind = DT_BENCH_ALL_REDUCE, .t = DT_F32, .iters = 8, .warmup = 2, .registered = true};
+	static const size_t size[] = {1 << 10, 16 << 10, 128 << 10, 1 << 20, 4 << 20, 16 << 20};
+	enum { N = sizeof(size) / sizeof(size[0]) };
+	double x[N], t[N], a, b, p = c->size;
+	struct dt_bench_result r;
+	struct dt_bench *bench = NULL;
+	int rc = dt_bench_open(&bench, c, &o, size[N - 1], err);
+
+	for (int i = 0; i < N && !rc; i++) {
+		rc = dt_bench_run(bench, size[i], true, 0, NULL, &r, err);
+		x[i] = (double)size[i];
+		t[i] = rc ? 0 : r.p50_s;
+	}
+	dt_bench_close(bench);
+	if (rc)
+		return rc;
+	ret->name = name;
+	ret->ranks = c->size;
+	ret->error = dt_fit_line(x, t, N, &a, &b);
+	ret->latency_s = a / (2 * (p - 1));
+	ret->bandwidth_gbs = b > 0 ? 2 * (p - 1) / p / b / 1e9 : 0;
+	return 0;
+}
+
+/* Groups of one class may differ: the slowest counts, and all ranks have the same numbers. */
+int dt_bench_links(struct dt_world *w, struct dt_link ret[2], struct dt_err *err)
+{
+	struct {
+		const char *name;
+		int color;
+		bool any;
+	} kinds[2] = {{"shm", w->node_of ? w->node_of[w->info.rank] : 0, w->info.size > w->info.nodes},
+		      {"network", w->info.local_rank, w->info.nodes > 1}};
+	int n = 0, rc = 0;
+
+	for (int i = 0; i < 2 && !rc; i++) {
+		struct dt_link l = {.name = kinds[i].name};
+		struct dt_comm *c, *all;
+
+		if (!kinds[i].any)
+			continue;
+		rc = dt_comm_create(&all, w, "all", 0, 0, err);
+		if (rc)
+			return rc;
+		rc = dt_comm_create(&c, w, kinds[i].name, kinds[i].color, 0, err);
+		if (!rc && c->size > 1)
+			rc = fit(c, kinds[i].name, &l, err);
+		if (!rc) {
+			double v[4] = {l.latency_s, l.bandwidth_gbs > 0 ? 1 / l.bandwidth_gbs : 0, l.error,
+				       l.ranks};
+
+			rc = dt_all_reduce(all, v, NULL, 4, DT_F64, DT_MAX, "links", err);
+			ret[n] = (struct dt_link){kinds[i].name, (int)v[3], v[0], v[1] > 0 ? 1 / v[1] : 0,
+						  v[2]};
+			n++;
+		}
+		if (!rc)
+			dt_comm_free(c);
+		dt_comm_free(all);
+	}
+	return rc ? rc : n;
+}

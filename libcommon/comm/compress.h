@@ -1,0 +1,48 @@
+/*
+ * All-reduces of f32 that send less than the numbers, for links so slow that computing is cheaper. What a
+ * rank could not send stays with it and is added to its next input (error feedback), so over many steps
+ * nothing is lost: sum of results = sum of inputs - what is kept at the end. Every rank gets the same bits.
+ *
+ * bf16      half the bytes; no feedback, rounding is small and to either side
+ * powersgd  two thin factors (Vogels et al., PowerSGD, NeurIPS 2019, algorithm 1, warm start)
+ * top-k     the largest entries (Lin et al., Deep Gradient Compression, 2018, without momentum correction)
+ * one-bit   signs and a mean magnitude a block (Seide et al., 1-Bit SGD, Interspeech 2014)
+ *
+ * Inputs must be finite.
+ */
+#ifndef DT_COMM_COMPRESS_H
+#define DT_COMM_COMPRESS_H
+
+#include "comm/comm.h"
+
+enum dt_compress_kind { DT_COMPRESS_BF16, DT_COMPRESS_POWERSGD, DT_COMPRESS_TOP_K, DT_COMPRESS_ONE_BIT };
+#define DT_COMPRESS_CHOICES "bf16|powersgd|top-k|one-bit"
+
+struct dt_compress_opts {
+	enum dt_compress_kind kind;
+	size_t rows; /* powersgd: of the matrix; 0: about square */
+	int rank;    /* powersgd: columns of the factors; 0: 4 */
+	double keep; /* top-k: share of the entries sent, (0, 1]; 0: 0.01 */
+};
+
+struct dt_compress; /* the state of one tensor */
+
+/* n elements, fewer than 2^31 (-EINVAL). The same call on every rank. */
+int dt_compress_open(struct dt_compress **ret, struct dt_comm *c, const struct dt_compress_opts *o, size_t n,
+		     struct dt_err *err);
+void dt_compress_close(struct dt_compress *z);
+/* In place; op is DT_SUM or DT_AVG. Adds the seconds spent computing to *codec_s (may be NULL). */
+int dt_compress_all_reduce(struct dt_compress *z, float *x, enum dt_redop op, const char *what,
+			   double *codec_s, struct dt_err *err);
+/* Bytes a rank sends for one call, by ring algorithms. */
+double dt_compress_wire_bytes(const struct dt_compress *z);
+/* What this rank keeps for its next input, n elements; NULL for bf16. */
+const float *dt_compress_kept(const struct dt_compress *z);
+
+/*
+ * Bytes a second of a link below which compressing pays: plain sends 2 (p - 1) / p n bytes, compressed
+ * wire_bytes after computing for codec_s. 0: it never does.
+ */
+double dt_compress_break_even(double plain_bytes, double wire_bytes, double codec_s);
+
+#endif

@@ -1,0 +1,203 @@
+/*
+ * Runs step lists (steps.h) over messages of MPI. What is reduced is received beside the buffer and added
+ * when all messages of the round are through, the lower rank's operand first, so that two ranks that exchange
+ * the same operands get the same bits.
+ */
+#include "comm/steps.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct dt_exec {
+	struct dt_steps s;
+	struct dt_moves m;
+	int round;
+	bool posted, own_work; /* own_work: work is to be freed */
+	char *work, *scratch;
+	size_t scratch_bytes, e;
+	MPI_Request *q;
+	int nq, room;
+};
+
+static void exec_free(struct dt_exec *x)
+{
+	if (!x)
+		return;
+	if (x->own_work)
+		free(x->work);
+	free(x->scratch);
+	free(x->m.v);
+	free(x->q);
+	free(x);
+}
+
+/* The buffer the steps work on, with this rank's input in it. */
+static int set_work(struct dt_req *r, struct dt_exec *x, struct dt_err *err)
+{
+	const struct dt_op *o = &r->op;
+	size_t bytes = x->s.n * x->e, block = o->n * x->e;
+	bool apart = o->src &&
+		     (o->kind == DT_OP_REDUCE_SCATTER || (o->kind == DT_OP_REDUCE && r->c->rank != o->root));
+
+	x->work = o->dst;
+	if (apart) {
+		x->work = malloc(bytes ? bytes : 1);
+		x->own_work = true;
+		if (!x->work)
+			return dt_err_sys(err, -ENOMEM, "%s '%s' of %zu bytes", dt_op_name(o->kind), o->what,
+					  bytes);
+	}
+	if (o->src && o->kind == DT_OP_ALL_GATHER)
+		memcpy(x->work + (size_t)r->c->rank * block, o->src, block);
+	else if (o->src && bytes)
+		memcpy(x->work, o->src, bytes);
+	return 0;
+}
+
+static int post(struct dt_req *r, struct dt_exec *x, enum dt_move_kind kind, char *at, size_t bytes, int peer,
+		struct dt_err *err)
+{
+	int tag = (int)(r->seq & 16383), rc = 0;
+
+	for (size_t done = 0; done < bytes && !rc; done += dt_mpi_max_count) {
+		int n = (int)(bytes - done < dt_mpi_max_count ? bytes - done : dt_mpi_max_count);
+
+		if (x->nq == x->room) {
+			int room = x->room ? 2 * x->room : 16;
+			MPI_Request *q = realloc(x->q, (size_t)room * sizeof(MPI_Request));
+
+			if (!q)
+				return dt_err_sys(err, -ENOMEM, "requests");
+			x->q = q;
+			x->room = room;
+		}
+		if (kind == DT_MOVE_SEND)
+			rc = MPI_Isend(at + done, n, MPI_BYTE, peer, tag, r->c->lanes, &x->q[x->nq]);
+		else
+			rc = MPI_Irecv(at + done, n, MPI_BYTE, peer, tag, r->c->lanes, &x->q[x->nq]);
+		x->nq += !rc;
+	}
+	return rc ? dt_mpi_error(err, rc, dt_op_name(r->op.kind)) : 0;
+}
+
+static int post_round(struct dt_req *r, struct dt_exec *x, struct dt_err *err)
+{
+	size_t need = 0, at = 0;
+	int rc = 0;
+
+	x->m.n = x->nq = 0;
+	dt_steps_round(&x->s, r->c->rank, x->round, &x->m);
+	for (int i = 0; i < x->m.n; i++)
+		need += x->m.v[i].kind == DT_MOVE_REDUCE ? x->m.v[i].n * x->e : 0;
+	if (need > x->scratch_bytes) {
+		free(x->scratch);
+		x->scratch = malloc(need);
+		x->scratch_bytes = x->scratch ? need : 0;
+	}
+	if (x->m.failed || (need && !x->scratch))
+		return dt_err_sys(err, -ENOMEM, "%s '%s': %zu bytes", dt_op_name(r->op.kind), r->op.what,
+				  need);
+	for (int pass = 0; pass < 2; pass++) /* receives first */
+		for (int i = 0; i < x->m.n && !rc; i++) {
+			const struct dt_move *m = &x->m.v[i];
+
+			if ((m->kind == DT_MOVE_SEND) != (pass == 1))
+				continue;
+			if (m->kind == DT_MOVE_REDUCE) {
+				rc = post(r, x, m->kind, x->scratch + at, m->n * x->e, m->peer, err);
+				at += m->n * x->e;
+			} else {
+				rc = post(r, x, m->kind, x->work + m->at * x->e, m->n * x->e, m->peer, err);
+			}
+		}
+	x->posted = true;
+	return rc;
+}
+
+static void reduce_round(const struct dt_req *r, struct dt_exec *x)
+{
+	enum dt_redop op = r->op.op == DT_AVG ? DT_SUM : r->op.op;
+	char *got = x->scratch;
+
+	for (int i = 0; i < x->m.n; i++) {
+		const struct dt_move *m = &x->m.v[i];
+		char *at = x->work + m->at * x->e;
+		const void *src[2] = {got, at};
+
+		if (m->kind != DT_MOVE_REDUCE)
+			continue;
+		if (m->peer > r->c->rank) {
+			src[0] = at;
+			src[1] = got;
+		}
+		dt_reduce_many(at, src, 2, m->n, r->op.t, op);
+		got += m->n * x->e;
+	}
+}
+
+static void finish(struct dt_req *r, struct dt_exec *x)
+{
+	const struct dt_op *o = &r->op;
+	size_t block = o->n * x->e;
+	bool has = o->kind == DT_OP_ALL_REDUCE || o->kind == DT_OP_REDUCE_SCATTER ||
+		   (o->kind == DT_OP_REDUCE && r->c->rank == o->root);
+
+	if (o->kind == DT_OP_REDUCE_SCATTER && block)
+		memmove(o->dst, x->work + (size_t)r->c->rank * block, block);
+	if (has && o->op == DT_AVG)
+		dt_reduce_divide(o->dst, r->c->size, o->n, o->t);
+}
+
+static int exec_start(struct dt_req *r, struct dt_err *err)
+{
+	const struct dt_op *o = &r->op;
+	struct dt_exec *x = calloc(1, sizeof(*x));
+	bool blocks = o->kind == DT_OP_ALL_GATHER || o->kind == DT_OP_REDUCE_SCATTER;
+	int rc;
+
+	if (!x)
+		return dt_err_sys(err, -ENOMEM, "%s '%s'", dt_op_name(o->kind), o->what);
+	x->e = (size_t)dt_dtype_size(o->t);
+	rc = dt_steps_init(&x->s, o->kind, dt_choose(r->c, o), r->c->size, o->root,
+			   o->n * (blocks ? (size_t)r->c->size : 1), DT_EXEC_CHUNK_BYTES / x->e,
+			   r->c->node_ranks, err);
+	if (!rc)
+		rc = set_work(r, x, err);
+	if (rc) {
+		exec_free(x);
+		return rc;
+	}
+	r->exec = x;
+	return 0;
+}
+
+static int exec_step(struct dt_req *r, struct dt_err *err)
+{
+	struct dt_exec *x = r->exec;
+	int rc = 0, flag = 1;
+
+	while (x->round < x->s.rounds && !rc) {
+		if (!x->posted)
+			rc = post_round(r, x, err);
+		if (!rc && x->nq) {
+			rc = MPI_Testall(x->nq, x->q, &flag, MPI_STATUSES_IGNORE);
+			if (rc)
+				rc = dt_mpi_error(err, rc, dt_op_name(r->op.kind));
+			else if (!flag)
+				return 0;
+		}
+		if (!rc) {
+			reduce_round(r, x);
+			x->posted = false;
+			x->round++;
+		}
+	}
+	if (!rc)
+		finish(r, x);
+	exec_free(x);
+	r->exec = NULL;
+	return rc ? rc : 1;
+}
+
+const struct dt_transport dt_transport_steps = {.name = "steps", .start = exec_start, .step = exec_step};

@@ -1,0 +1,33 @@
+/* What shm.c and shm_direct.c share. */
+#ifndef DT_COMM_SHM_H
+#define DT_COMM_SHM_H
+
+#include "comm/internal.h"
+
+struct dt_shm_header;
+struct dt_shm_line;
+
+struct dt_shm {
+	struct dt_shm_header *h;
+	struct dt_shm_line *line; /* [size] */
+	char *in, *result;
+	size_t bytes;
+	uint64_t next;	 /* number of the next piece */
+	size_t stream;	 /* results of this size and more go past the caches */
+	uint64_t direct; /* operations done on registered buffers */
+	const void **src;
+	char **peer_src, **peer_dst; /* [size]: buffers of the operation under way; NULL: not needed */
+};
+
+/* What a rank lets others reach for one operation. region -1: it cannot; gen 0: nobody needs it. */
+struct dt_offers {
+	struct dt_offer src, dst;
+};
+void dt_direct_offer(const struct dt_req *r, struct dt_offers *ret);
+int dt_direct_reach(struct dt_req *r, const struct dt_offers *o, int rank, struct dt_err *err);
+/* Does about so many bytes of this rank's share; returns whether it is done with it. */
+bool dt_direct_work(struct dt_req *r, size_t most);
+/* After all ranks are done. */
+void dt_direct_finish(struct dt_req *r);
+
+#endif

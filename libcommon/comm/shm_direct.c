@@ -1,0 +1,206 @@
+/*
+ * Collectives between buffers that every rank of the group can map: each rank does its share of the work on
+ * the buffers of all, so every byte is read once and written once (2pS for an all-reduce of S bytes over p
+ * ranks, the lower bound). The caller (shm.c) sees to it that all have arrived before and that all have
+ * finished after.
+ */
+#include "comm/shm.h"
+
+#include <string.h>
+
+#define BLOCK 1024 /* elements reduced at once: small enough for the first cache */
+
+/* Which of src and dst of this rank others must reach. */
+static void needs(const struct dt_req *r, bool *src, bool *dst)
+{
+	bool root = r->c->rank == r->op.root;
+
+	switch (r->op.kind) {
+	case DT_OP_ALL_REDUCE:
+		*src = *dst = true;
+		break;
+	case DT_OP_REDUCE:
+		*src = true;
+		*dst = root;
+		break;
+	case DT_OP_GATHER:
+		*src = false;
+		*dst = root;
+		break;
+	case DT_OP_BROADCAST:
+	case DT_OP_SCATTER:
+		*src = root;
+		*dst = false;
+		break;
+	default:
+		*src = true;
+		*dst = false;
+	}
+}
+
+static size_t wide(const struct dt_req *r, bool src)
+{
+	size_t p = (size_t)r->c->size;
+
+	switch (r->op.kind) {
+	case DT_OP_REDUCE_SCATTER:
+	case DT_OP_SCATTER:
+		return src ? p : 1;
+	case DT_OP_ALL_GATHER:
+	case DT_OP_GATHER:
+		return src ? 1 : p;
+	case DT_OP_ALL_TO_ALL:
+		return p;
+	default:
+		return 1;
+	}
+}
+
+static const char *input(const struct dt_req *r)
+{
+	const struct dt_op *o = &r->op;
+	bool mine = o->kind == DT_OP_ALL_GATHER || o->kind == DT_OP_GATHER;
+
+	if (o->src)
+		return o->src;
+	return (char *)o->dst + (mine ? (size_t)r->c->rank * o->n * (size_t)dt_dtype_size(o->t) : 0);
+}
+
+void dt_direct_offer(const struct dt_req *r, struct dt_offers *ret)
+{
+	size_t bytes = r->op.n * (size_t)dt_dtype_size(r->op.t);
+	bool src, dst;
+
+	needs(r, &src, &dst);
+	ret->src = ret->dst = (struct dt_offer){.region = 0};
+	if (src)
+		ret->src = dt_region_find(r->c->w, input(r), bytes * wide(r, true));
+	if (dst)
+		ret->dst = dt_region_find(r->c->w, r->op.dst, bytes * wide(r, false));
+	if (r->op.kind == DT_OP_ALL_TO_ALL && !r->op.src) /* two ranks would write what the other reads */
+		ret->src.region = -1;
+}
+
+int dt_direct_reach(struct dt_req *r, const struct dt_offers *o, int rank, struct dt_err *err)
+{
+	struct dt_comm *c = r->c;
+	struct dt_shm *s = c->shm;
+	int rc = 0;
+
+	s->peer_src[rank] = s->peer_dst[rank] = NULL;
+	if (rank == c->rank) {
+		s->peer_src[rank] = (char *)(uintptr_t)input(r);
+		s->peer_dst[rank] = r->op.dst;
+		return 0;
+	}
+	if (o->src.gen)
+		rc = dt_region_reach(c->w, c->local[rank], &o->src, &s->peer_src[rank], err);
+	if (!rc && o->dst.gen)
+		rc = dt_region_reach(c->w, c->local[rank], &o->dst, &s->peer_dst[rank], err);
+	return rc;
+}
+
+static void put(const struct dt_req *r, void *dst, const void *src, size_t bytes)
+{
+	if (dst == src)
+		return;
+	if (r->stream)
+		dt_copy_stream_open(dst, src, bytes);
+	else
+		memcpy(dst, src, bytes);
+}
+
+/* Elements [lo, lo + m) of all src, from byte offset at on, to ndst buffers. */
+static void reduce(const struct dt_req *r, size_t at, char *const *dst, int ndst, size_t lo, size_t m)
+{
+	size_t e = (size_t)dt_dtype_size(r->op.t);
+	_Alignas(64) char block[BLOCK * 8];
+	struct dt_shm *s = r->c->shm;
+
+	for (size_t i = lo; i < lo + m; i += BLOCK) {
+		size_t n = lo + m - i < BLOCK ? lo + m - i : BLOCK;
+
+		for (int j = 0; j < r->c->size; j++)
+			s->src[j] = s->peer_src[j] + at + i * e;
+		dt_reduce_many(block, s->src, r->c->size, n, r->op.t, r->op.op);
+		for (int k = 0; k < ndst; k++)
+			if (r->stream)
+				dt_copy_stream_open(dst[k] + i * e, block, n * e);
+			else
+				memcpy(dst[k] + i * e, block, n * e);
+	}
+}
+
+/* The elements this rank works on, of the operation's n. */
+static void share(const struct dt_req *r, size_t *from, size_t *to)
+{
+	size_t p = (size_t)r->c->size, n = r->op.n, each = (n + p - 1) / p;
+
+	*from = 0;
+	*to = n;
+	if (r->op.kind != DT_OP_ALL_REDUCE && r->op.kind != DT_OP_REDUCE)
+		return;
+	each = (each + 63) / 64 * 64;
+	*from = (size_t)r->c->rank * each < n ? (size_t)r->c->rank * each : n;
+	*to = *from + each < n ? *from + each : n;
+}
+
+bool dt_direct_work(struct dt_req *r, size_t most)
+{
+	const struct dt_op *o = &r->op;
+	struct dt_shm *s = r->c->shm;
+	size_t from, to, e = (size_t)dt_dtype_size(o->t), m, block = o->n * e, me = (size_t)r->c->rank;
+	char *mine = s->peer_dst[me];
+
+	share(r, &from, &to);
+	from += r->a;
+	m = most / e;
+	m = to - from < m ? to - from : m;
+	to -= from + m; /* left for later */
+	switch (o->kind) {
+	case DT_OP_ALL_REDUCE:
+		reduce(r, 0, s->peer_dst, r->c->size, from, m);
+		break;
+	case DT_OP_REDUCE:
+		reduce(r, 0, &s->peer_dst[o->root], 1, from, m);
+		break;
+	case DT_OP_REDUCE_SCATTER: /* in place others still read the front: to my own block first */
+		mine += o->src ? 0 : me * block;
+		reduce(r, me * block, &mine, 1, from, m);
+		break;
+	case DT_OP_ALL_GATHER:
+		for (int j = 0; j < r->c->size; j++)
+			put(r, mine + (size_t)j * block + from * e, s->peer_src[j] + from * e, m * e);
+		break;
+	case DT_OP_ALL_TO_ALL:
+		for (int j = 0; j < r->c->size; j++)
+			put(r, mine + (size_t)j * block + from * e, s->peer_src[j] + me * block + from * e,
+			    m * e);
+		break;
+	case DT_OP_BROADCAST:
+		if (r->c->rank != o->root)
+			put(r, mine + from * e, s->peer_src[o->root] + from * e, m * e);
+		break;
+	case DT_OP_GATHER:
+		put(r, s->peer_dst[o->root] + me * block + from * e, s->peer_src[me] + from * e, m * e);
+		break;
+	case DT_OP_SCATTER:
+		if (mine)
+			put(r, mine + from * e, s->peer_src[o->root] + me * block + from * e, m * e);
+		break;
+	default:
+		break;
+	}
+	if (r->stream)
+		dt_stream_fence();
+	r->a += m;
+	return !to;
+}
+
+void dt_direct_finish(struct dt_req *r)
+{
+	size_t block = r->op.n * (size_t)dt_dtype_size(r->op.t);
+
+	if (r->op.kind == DT_OP_REDUCE_SCATTER && !r->op.src && r->c->rank)
+		memcpy(r->op.dst, (char *)r->op.dst + (size_t)r->c->rank * block, block);
+}

@@ -1,0 +1,409 @@
+#include "comm/simulate.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/units.h"
+
+#define PATH_MAX_LINKS 128
+
+struct sim {
+	const struct dt_topo *t;
+	int nodes, leaves, groups, dim[3];
+	size_t nlink;
+	double *load, *cost; /* bytes of this round over each link; seconds a byte */
+	int *touched;
+	int ntouched;
+	double *clock, *next;
+	struct dt_moves m;
+};
+
+struct path {
+	int link[PATH_MAX_LINKS], n, hops;
+	bool local;
+};
+
+/* Links: [0, 2p) ports of ranks inside their node; then what the network has. */
+static int first_net(const struct sim *s)
+{
+	return 2 * s->t->ranks;
+}
+
+static void push(struct path *p, int link)
+{
+	if (p->n < PATH_MAX_LINKS)
+		p->link[p->n++] = link;
+}
+
+static void node_ports(const struct sim *s, struct path *p, int a, int b)
+{
+	push(p, first_net(s) + 2 * a);
+	push(p, first_net(s) + 2 * b + 1);
+}
+
+static void torus_path(const struct sim *s, struct path *p, int a, int b)
+{
+	int base = first_net(s) + 2 * s->nodes,
+	    at[3] = {a % s->dim[0], a / s->dim[0] % s->dim[1], a / s->dim[0] / s->dim[1]};
+	int to[3] = {b % s->dim[0], b / s->dim[0] % s->dim[1], b / s->dim[0] / s->dim[1]};
+
+	for (int d = 0; d < 3; d++) {
+		int n = s->dim[d], ahead = (to[d] - at[d] + n) % n, up = ahead <= n - ahead;
+
+		for (int k = up ? ahead : n - ahead; k > 0; k--) {
+			int node = at[0] + s->dim[0] * (at[1] + s->dim[1] * at[2]);
+
+			push(p, base + 6 * node + 2 * d + up);
+			at[d] = (at[d] + (up ? 1 : n - 1)) % n;
+			p->hops++;
+		}
+	}
+}
+
+static void dragonfly_path(const struct sim *s, struct path *p, int a, int b)
+{
+	int w = s->t->group, ra = a / s->t->leaf, rb = b / s->t->leaf, ga = ra / w, gb = rb / w;
+	int inner = first_net(s) + 2 * s->nodes, global = inner + s->groups * w * w;
+
+	p->hops = 2;
+	if (ga == gb) {
+		if (ra != rb) {
+			push(p, inner + ga * w * w + ra % w * w + rb % w);
+			p->hops++;
+		}
+		return;
+	}
+	/* the router of a group that holds the link to another one */
+	if (ra % w != gb % w) {
+		push(p, inner + ga * w * w + ra % w * w + gb % w);
+		p->hops++;
+	}
+	push(p, global + ga * s->groups + gb);
+	p->hops++;
+	if (rb % w != ga % w) {
+		push(p, inner + gb * w * w + ga % w * w + rb % w);
+		p->hops++;
+	}
+}
+
+static void route(const struct sim *s, int i, int j, struct path *p)
+{
+	const struct dt_topo *t = s->t;
+	int a = i / t->node, b = j / t->node;
+
+	p->n = p->hops = 0;
+	p->local = t->kind != DT_TOPO_FLAT && a == b;
+	if (t->kind == DT_TOPO_FLAT || p->local) {
+		push(p, 2 * i);
+		push(p, 2 * j + 1);
+		return;
+	}
+	switch (t->kind) {
+	case DT_TOPO_RAIL:
+		if (i % t->node != j % t->node) /* inside the node to the right rail first */
+			push(p, 2 * i);
+		push(p, first_net(s) + 2 * (a * t->node + j % t->node));
+		push(p, first_net(s) + 2 * j + 1);
+		p->hops = 2;
+		return;
+	case DT_TOPO_FAT_TREE:
+		node_ports(s, p, a, b);
+		p->hops = 2;
+		if (a / t->leaf != b / t->leaf) {
+			push(p, first_net(s) + 2 * s->nodes + 2 * (a / t->leaf));
+			push(p, first_net(s) + 2 * s->nodes + 2 * (b / t->leaf) + 1);
+			p->hops = 4;
+		}
+		return;
+	case DT_TOPO_TORUS:
+		node_ports(s, p, a, b);
+		torus_path(s, p, a, b);
+		return;
+	default:
+		node_ports(s, p, a, b);
+		dragonfly_path(s, p, a, b);
+	}
+}
+
+static void near_cube(int n, int dim[3])
+{
+	int best = n;
+
+	dim[0] = n;
+	dim[1] = dim[2] = 1;
+	for (int x = 1; x * x * x <= n; x++)
+		for (int y = x; n % x == 0 && y * y <= n / x; y++)
+			if (n / x % y == 0 && n / x / y <= best) {
+				best = n / x / y;
+				dim[2] = x;
+				dim[1] = y;
+				dim[0] = best;
+			}
+}
+
+static int sim_init(struct sim *s, const struct dt_topo *t, struct dt_err *err)
+{
+	size_t p = (size_t)t->ranks, net;
+
+	*s = (struct sim){.t = t};
+	s->nodes = (t->ranks + t->node - 1) / t->node;
+	s->leaves = (s->nodes + t->leaf - 1) / t->leaf;
+	s->groups = (s->leaves + t->group - 1) / t->group;
+	memcpy(s->dim, t->dim, sizeof(s->dim));
+	if (!s->dim[0])
+		near_cube(s->nodes, s->dim);
+	net = 2 * (t->kind == DT_TOPO_RAIL ? p : (size_t)s->nodes);
+	if (t->kind == DT_TOPO_FAT_TREE)
+		net += 2 * (size_t)s->leaves;
+	if (t->kind == DT_TOPO_TORUS)
+		net += 6 * (size_t)s->nodes;
+	if (t->kind == DT_TOPO_DRAGONFLY)
+		net += (size_t)s->groups * ((size_t)t->group * (size_t)t->group + (size_t)s->groups);
+	s->nlink = 2 * p + net;
+	s->load = calloc(s->nlink, sizeof(double));
+	s->cost = calloc(s->nlink, sizeof(double));
+	s->touched = calloc(s->nlink, sizeof(int));
+	s->clock = calloc(p, sizeof(double));
+	s->next = calloc(p, sizeof(double));
+	if (!s->load || !s->cost || !s->touched || !s->clock || !s->next)
+		return dt_err_sys(err, -ENOMEM, "%d ranks", t->ranks);
+	for (size_t i = 0; i < s->nlink; i++)
+		s->cost[i] = i < 2 * p && t->kind != DT_TOPO_FLAT ? t->shm_s : t->net_s;
+	for (int i = 0; t->kind == DT_TOPO_FAT_TREE && i < 2 * s->leaves; i++)
+		s->cost[2 * p + 2 * (size_t)s->nodes + (size_t)i] = t->net_s * t->taper / t->leaf;
+	return 0;
+}
+
+static void sim_release(struct sim *s)
+{
+	free(s->load);
+	free(s->cost);
+	free(s->touched);
+	free(s->clock);
+	free(s->next);
+	free(s->m.v);
+}
+
+static void add_load(struct sim *s, const struct path *p, double bytes)
+{
+	for (int i = 0; i < p->n; i++) {
+		if (s->load[p->link[i]] == 0)
+			s->touched[s->ntouched++] = p->link[i];
+		s->load[p->link[i]] += bytes;
+	}
+}
+
+/* Time of one message, given all loads of the round. */
+static double flight(const struct sim *s, const struct path *p)
+{
+	double most = 0;
+
+	for (int i = 0; i < p->n; i++)
+		most = fmax(most, s->load[p->link[i]] * s->cost[p->link[i]]);
+	return (p->local ? s->t->shm_latency_s : s->t->net_latency_s) + p->hops * s->t->hop_s + most;
+}
+
+/* One round; returns the longest time a rank spent in it. */
+static double sim_round(struct sim *s, const struct dt_steps *st, int round, double e)
+{
+	int who[2], n = dt_steps_pair(st, round, who) ? 2 : st->p;
+	double longest = 0;
+	struct path p;
+
+	s->ntouched = 0;
+	for (int pass = 0; pass < 2; pass++)
+		for (int k = 0; k < n; k++) {
+			int r = n == 2 && st->p != 2 ? who[k] : k;
+
+			s->m.n = 0;
+			dt_steps_round(st, r, round, &s->m);
+			if (pass == 0)
+				s->next[r] = fmax(s->next[r], s->clock[r]);
+			for (int i = 0; i < s->m.n; i++) {
+				const struct dt_move *m = &s->m.v[i];
+				double at, reduce = 0, bytes = (double)m->n * e;
+
+				if (pass == 0 && m->kind == DT_MOVE_SEND && m->n) {
+					route(s, r, m->peer, &p);
+					add_load(s, &p, bytes);
+				}
+				if (pass == 0 || m->kind == DT_MOVE_SEND || !m->n)
+					continue;
+				route(s, m->peer, r, &p);
+				at = fmax(s->clock[m->peer], s->clock[r]) + flight(s, &p);
+				/* the sender is done when its last byte has left */
+				s->next[m->peer] = fmax(s->next[m->peer], at);
+				if (m->kind == DT_MOVE_REDUCE)
+					reduce = bytes * s->t->reduce_s;
+				s->next[r] = fmax(s->next[r], at) + reduce;
+			}
+		}
+	for (int k = 0; k < n; k++) {
+		int r = n == 2 && st->p != 2 ? who[k] : k;
+
+		longest = fmax(longest, s->next[r] - s->clock[r]);
+		s->clock[r] = s->next[r];
+	}
+	for (int i = 0; i < s->ntouched; i++)
+		s->load[s->touched[i]] = 0;
+	return longest;
+}
+
+int dt_simulate(const struct dt_steps *st, const struct dt_topo *t, size_t element_bytes, double *ret_s,
+		struct dt_err *err)
+{
+	struct sim s;
+	double most = 0;
+	int rc;
+
+	if (st->p != t->ranks)
+		return dt_err_set(err, -EINVAL, "steps of %d ranks on a network of %d", st->p, t->ranks);
+	rc = sim_init(&s, t, err);
+	for (int round = 0; round < st->rounds && !rc;) {
+		int alike = dt_steps_alike(st, round);
+		double each = sim_round(&s, st, round, (double)element_bytes);
+
+		if (s.m.failed)
+			rc = dt_err_sys(err, -ENOMEM, "%d ranks", st->p);
+		if (alike > 2) { /* the slowest message sets the pace of the rest */
+			for (int r = 0; r < st->p; r++)
+				most = fmax(most, s.clock[r]);
+			for (int r = 0; r < st->p; r++)
+				s.clock[r] = s.next[r] = most + each * (alike - 1);
+			round += alike;
+		} else {
+			round++;
+		}
+	}
+	for (int r = 0; r < st->p && !rc; r++)
+		most = fmax(most, s.clock[r]);
+	sim_release(&s);
+	if (!rc)
+		*ret_s = most;
+	return rc;
+}
+
+double dt_simulate_closed(const struct dt_steps *s, const struct dt_topo *t, size_t element_bytes)
+{
+	double p = s->p, n = (double)s->n * (double)element_bytes, a = t->net_latency_s, b = t->net_s,
+	       c = t->reduce_s, lg = ceil(log2(p)), share = (p - 1) / p * n;
+	bool reduce = s->kind == DT_OP_ALL_REDUCE;
+
+	if (s->p == 1)
+		return 0;
+	switch (s->alg) {
+	case DT_ALG_NAIVE:
+		return reduce ? (p - 1) * (2 * a + 2 * n * b + n * c) : -1;
+	case DT_ALG_PS:
+		return reduce ? 2 * a + 2 * (p - 1) * n * b + (p - 1) * n * c : -1;
+	case DT_ALG_RING:
+		return reduce				 ? 2 * (p - 1) * a + 2 * share * b + share * c
+		       : s->kind == DT_OP_ALL_GATHER	 ? (p - 1) * a + share * b
+		       : s->kind == DT_OP_REDUCE_SCATTER ? (p - 1) * a + share * (b + c)
+							 : -1;
+	case DT_ALG_DOUBLING:
+		return reduce && lg == log2(p)	     ? lg * (a + n * (b + c))
+		       : s->kind == DT_OP_ALL_GATHER ? lg * a + share * b
+						     : -1;
+	case DT_ALG_RABENSEIFNER:
+		return reduce ? 2 * lg * a + 2 * share * b + share * c : lg * a + share * (b + c);
+	default:
+		return -1;
+	}
+}
+
+size_t dt_topo_chunk(const struct dt_topo *t, size_t bytes)
+{
+	double depth = 2 * ceil(log2(t->ranks > 1 ? t->ranks : 2)), half = (double)bytes / 2;
+	double chunks = t->net_latency_s > 0 ? sqrt(depth * half * t->net_s / t->net_latency_s) : 256;
+	size_t k = chunks < 1 ? 1 : chunks > 256 ? 256 : (size_t)chunks;
+
+	return (bytes / 2 + k) / k;
+}
+
+static int parse_pair(const char *word, const char *value, struct dt_topo *t, struct dt_err *err)
+{
+	static const double us = 1e-6, gbs = 1e-9;
+	struct {
+		const char *name;
+		int *i;
+		double *d, unit; /* unit gbs: the value is a rate, what is kept is its inverse */
+	} known[] = {{"ranks", &t->ranks, NULL, 0},
+		     {"node", &t->node, NULL, 0},
+		     {"leaf", &t->leaf, NULL, 0},
+		     {"group", &t->group, NULL, 0},
+		     {"taper", NULL, &t->taper, 1},
+		     {"shm_us", NULL, &t->shm_latency_s, us},
+		     {"shm_gbs", NULL, &t->shm_s, gbs},
+		     {"net_us", NULL, &t->net_latency_s, us},
+		     {"net_gbs", NULL, &t->net_s, gbs},
+		     {"hop_us", NULL, &t->hop_s, us},
+		     {"reduce_gbs", NULL, &t->reduce_s, gbs}};
+	int64_t v;
+	double d;
+
+	for (size_t k = 0; k < sizeof(known) / sizeof(known[0]); k++) {
+		int rc;
+
+		if (strcmp(word, known[k].name))
+			continue;
+		if (known[k].i) {
+			rc = dt_parse_int(value, 1, DT_TOPO_RANKS_MAX, &v, err);
+			*known[k].i = rc ? 0 : (int)v;
+		} else {
+			bool rate = known[k].unit == gbs;
+
+			rc = dt_parse_real(value, rate ? 1e-6 : 0, 1e9, &d, err);
+			*known[k].d = rc ? 0 : rate ? gbs / d : d * known[k].unit;
+		}
+		if (rc)
+			dt_err_prefix(err, "'%s'", word);
+		return rc;
+	}
+	return dt_err_set(err, -EINVAL, "a topology has no '%s'", word);
+}
+
+int dt_topo_parse(const char *s, struct dt_topo *ret, struct dt_err *err)
+{
+	static const char *const kinds[] = {"flat", "fat-tree", "rail", "torus", "dragonfly"};
+	struct dt_topo t = {.ranks = 1024,
+			    .node = 8,
+			    .group = 8,
+			    .taper = 1,
+			    .shm_latency_s = 1e-6,
+			    .shm_s = 1 / 200e9,
+			    .net_latency_s = 5e-6,
+			    .net_s = 1 / 25e9,
+			    .hop_s = 3e-7,
+			    .reduce_s = 1 / 500e9};
+	char copy[512], *save = NULL, *word;
+	int k = 0, rc = 0;
+
+	if (strlen(s) >= sizeof(copy))
+		return dt_err_set(err, -EINVAL, "a topology is at most %zu characters", sizeof(copy) - 1);
+	strcpy(copy, s);
+	word = strtok_r(copy, ",:", &save);
+	while (word && k < 5 && strcmp(word, kinds[k]))
+		k++;
+	if (!word || k == 5)
+		return dt_err_set(err, -EINVAL, "unknown topology '%s' (" DT_TOPO_CHOICES ")",
+				  word ? word : "");
+	t.kind = (enum dt_topo_kind)k;
+	while (!rc && (word = strtok_r(NULL, ",:", &save))) {
+		char *eq = strchr(word, '=');
+
+		if (eq)
+			*eq = '\0';
+		rc = parse_pair(eq ? word : "ranks", eq ? eq + 1 : word, &t, err);
+	}
+	if (rc)
+		return rc;
+	if (!t.leaf)
+		t.leaf = t.kind == DT_TOPO_DRAGONFLY ? 4 : 16;
+	if (t.kind != DT_TOPO_FLAT && t.ranks % t.node)
+		return dt_err_set(err, -EINVAL, "%d ranks are not whole nodes of %d", t.ranks, t.node);
+	*ret = t;
+	return 0;
+}

@@ -1,0 +1,455 @@
+#include "comm/steps.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* Ranks base, base + stride, ... work on elements [lo, lo + len), cut in q blocks; me is one of them. */
+struct part {
+	int q, me, base, stride;
+	size_t lo, len;
+};
+
+static int log2_up(int p)
+{
+	return p > 1 ? 32 - __builtin_clz((unsigned)p - 1) : 0;
+}
+
+static int log2_down(int p)
+{
+	return 31 - __builtin_clz((unsigned)p);
+}
+
+static void add(struct dt_moves *m, enum dt_move_kind kind, int peer, size_t at, size_t n)
+{
+	if (m->n == m->room) {
+		int room = m->room ? 2 * m->room : 16;
+		struct dt_move *v = realloc(m->v, (size_t)room * sizeof(*v));
+
+		if (!v) {
+			m->failed = true;
+			return;
+		}
+		m->v = v;
+		m->room = room;
+	}
+	m->v[m->n++] = (struct dt_move){kind, peer, at, n};
+}
+
+static size_t block_at(const struct part *t, int i)
+{
+	size_t q = (size_t)t->q, each = t->len / q, more = t->len % q;
+
+	return t->lo + each * (size_t)i + ((size_t)i < more ? (size_t)i : more);
+}
+
+/* Blocks first to first + count - 1, counted around. */
+static void add_blocks(struct dt_moves *m, const struct part *t, enum dt_move_kind kind, int with, int first,
+		       int count)
+{
+	int peer = t->base + with * t->stride, end;
+
+	first %= t->q;
+	end = first + count < t->q ? first + count : t->q;
+	add(m, kind, peer, block_at(t, first), block_at(t, end) - block_at(t, first));
+	if (first + count > t->q)
+		add(m, kind, peer, t->lo, block_at(t, first + count - t->q) - t->lo);
+}
+
+static void ring_scatter(const struct part *t, int round, struct dt_moves *m)
+{
+	int q = t->q;
+
+	add_blocks(m, t, DT_MOVE_SEND, (t->me + 1) % q, t->me + 2 * q - 1 - round, 1);
+	add_blocks(m, t, DT_MOVE_REDUCE, (t->me + q - 1) % q, t->me + 2 * q - 2 - round, 1);
+}
+
+static void ring_gather(const struct part *t, int round, struct dt_moves *m)
+{
+	int q = t->q;
+
+	add_blocks(m, t, DT_MOVE_SEND, (t->me + 1) % q, t->me + q - round, 1);
+	add_blocks(m, t, DT_MOVE_RECV, (t->me + q - 1) % q, t->me + 2 * q - 1 - round, 1);
+}
+
+/* With d = 2^round a rank has blocks me ... me + d - 1 and gets the next as many from me + d. */
+static void log_gather(const struct part *t, int round, struct dt_moves *m)
+{
+	int q = t->q, d = 1 << round, count = d < q - d ? d : q - d;
+
+	add_blocks(m, t, DT_MOVE_SEND, (t->me + q - d) % q, t->me, count);
+	add_blocks(m, t, DT_MOVE_RECV, (t->me + d) % q, t->me + d, count);
+}
+
+/* The same backwards: a block's way to all ranks is the way of all ranks' parts to it. */
+static void log_scatter(const struct part *t, int round, struct dt_moves *m)
+{
+	int q = t->q, d = 1 << (log2_up(q) - 1 - round), count = d < q - d ? d : q - d;
+
+	add_blocks(m, t, DT_MOVE_SEND, (t->me + d) % q, t->me + d, count);
+	add_blocks(m, t, DT_MOVE_REDUCE, (t->me + q - d) % q, t->me, count);
+}
+
+/* Every rank exchanges with every other one at once. */
+static void all_pairs(const struct part *t, bool reduce, struct dt_moves *m)
+{
+	for (int j = 0; j < t->q; j++) {
+		if (j == t->me)
+			continue;
+		add_blocks(m, t, DT_MOVE_SEND, j, reduce ? j : t->me, 1);
+		add_blocks(m, t, reduce ? DT_MOVE_REDUCE : DT_MOVE_RECV, j, reduce ? t->me : j, 1);
+	}
+}
+
+static struct part whole(const struct dt_steps *s, int rank)
+{
+	return (struct part){.q = s->p, .me = rank, .base = 0, .stride = 1, .lo = 0, .len = s->n};
+}
+
+/* One message between the root and another rank: towards it (in) or away from it. */
+static void star(const struct dt_steps *s, int rank, int other, bool in, struct dt_moves *m)
+{
+	int root = s->kind == DT_OP_BROADCAST || s->kind == DT_OP_REDUCE ? s->root : 0;
+	struct part t = whole(s, other);
+	size_t at = 0, n = s->n;
+	bool sends = in ? rank == other : rank == root, gather = s->kind == DT_OP_ALL_GATHER;
+
+	if (rank != other && rank != root)
+		return;
+	if ((gather && in) || (s->kind == DT_OP_REDUCE_SCATTER && !in)) {
+		at = block_at(&t, other);
+		n = block_at(&t, other + 1) - at;
+	}
+	add(m,
+	    sends	    ? DT_MOVE_SEND
+	    : in && !gather ? DT_MOVE_REDUCE
+			    : DT_MOVE_RECV,
+	    rank == root ? other : root, at, n);
+}
+
+/* Which half of a star's two ways a round is in: towards the root, then away from it. */
+static bool has_in(const struct dt_steps *s)
+{
+	return s->kind != DT_OP_BROADCAST;
+}
+
+/* The naive round's rank other than the root, and its direction. */
+static int naive_other(const struct dt_steps *s, int round, bool *in)
+{
+	int root = s->kind == DT_OP_BROADCAST || s->kind == DT_OP_REDUCE ? s->root : 0, k;
+
+	*in = has_in(s) && round < s->p - 1;
+	k = round % (s->p - 1);
+	return (root + 1 + k) % s->p;
+}
+
+static void ps_round(const struct dt_steps *s, int rank, int round, struct dt_moves *m)
+{
+	int root = s->kind == DT_OP_BROADCAST || s->kind == DT_OP_REDUCE ? s->root : 0;
+	bool in = has_in(s) && round == 0;
+
+	if (rank != root) {
+		star(s, rank, rank, in, m);
+		return;
+	}
+	for (int j = 0; j < s->p; j++)
+		if (j != root)
+			star(s, rank, j, in, m);
+}
+
+/* Recursive doubling; ranks past a power of two give their part to a neighbour first and get the result. */
+static void doubling_round(const struct dt_steps *s, int rank, int round, struct dt_moves *m)
+{
+	int lg = log2_down(s->p), extra = s->p - (1 << lg), last = s->rounds - 1, v, w;
+	bool folded = rank < 2 * extra;
+
+	if (extra && (round == 0 || round == last)) {
+		bool in = round == 0;
+
+		if (folded && rank % 2 == 0)
+			add(m, in ? DT_MOVE_SEND : DT_MOVE_RECV, rank + 1, 0, s->n);
+		else if (folded)
+			add(m, in ? DT_MOVE_REDUCE : DT_MOVE_SEND, rank - 1, 0, s->n);
+		return;
+	}
+	if (folded && rank % 2 == 0)
+		return;
+	v = folded ? rank / 2 : rank - extra;
+	w = v ^ 1 << (round - (extra > 0));
+	w = w < extra ? 2 * w + 1 : w + extra;
+	add(m, DT_MOVE_SEND, w, 0, s->n);
+	add(m, DT_MOVE_REDUCE, w, 0, s->n);
+}
+
+/* Binary tree in heap order around the root. */
+static void tree_round(const struct dt_steps *s, int rank, int round, struct dt_moves *m)
+{
+	int root = s->kind == DT_OP_ALL_REDUCE ? 0 : s->root, v = (rank - root + s->p) % s->p;
+	int depth = log2_down(v + 1), at;
+	bool up = has_in(s) && round < s->depth;
+
+	at = up ? s->depth - round : round - (has_in(s) ? s->depth : 0) + 1; /* depth of the lower ends */
+	if (depth == at && v)
+		add(m, up ? DT_MOVE_SEND : DT_MOVE_RECV, ((v - 1) / 2 + root) % s->p, 0, s->n);
+	for (int c = 2 * v + 1; c <= 2 * v + 2 && c < s->p && depth == at - 1; c++)
+		add(m, up ? DT_MOVE_REDUCE : DT_MOVE_SEND, (c + root) % s->p, 0, s->n);
+}
+
+static void add_chunk(const struct dt_steps *s, struct dt_moves *m, enum dt_move_kind kind, int peer,
+		      size_t lo, size_t len, int c)
+{
+	size_t k = (size_t)s->chunks, each = (len + k - 1) / k, from = each * (size_t)c;
+
+	from = from < len ? from : len;
+	add(m, kind, peer, lo + from, from + each < len ? each : len - from);
+}
+
+/* A chain around the root: chunk c moves from place v to the next in round c + v. */
+static void chain_round(const struct dt_steps *s, int rank, int round, struct dt_moves *m)
+{
+	bool in = s->kind == DT_OP_REDUCE;
+	int v = (rank - s->root + s->p) % s->p, c;
+
+	if (in)
+		v = s->p - 1 - v; /* the farthest begins, the root ends */
+	c = round - v;
+	if (v < s->p - 1 && c >= 0 && c < s->chunks)
+		add_chunk(s, m, DT_MOVE_SEND, (rank + (in ? s->p - 1 : 1)) % s->p, 0, s->n, c);
+	c = round - v + 1;
+	if (v > 0 && c >= 0 && c < s->chunks)
+		add_chunk(s, m, in ? DT_MOVE_REDUCE : DT_MOVE_RECV, (rank + (in ? 1 : s->p - 1)) % s->p, 0,
+			  s->n, c);
+}
+
+/* A tree in order over places 1 ... p: who is a leaf has an odd place. */
+static int in_order_parent(int i, int p)
+{
+	int bit = i & -i, up = (i ^ bit) | bit << 1;
+
+	return up > p ? i ^ bit : up;
+}
+
+static int in_order_depth(int i, int p)
+{
+	int d = 0;
+
+	for (; in_order_parent(i, p); i = in_order_parent(i, p))
+		d++;
+	return d;
+}
+
+/* The second tree is the first one mirrored or shifted, so that its inner ranks are leaves of the first. */
+static int place_of(const struct dt_steps *s, int tree, int rank)
+{
+	return !tree ? rank + 1 : s->p % 2 ? (rank + 1) % s->p + 1 : s->p - rank;
+}
+
+static int rank_at(const struct dt_steps *s, int tree, int place)
+{
+	return !tree ? place - 1 : s->p % 2 ? (place - 2 + s->p) % s->p : s->p - place;
+}
+
+static void one_of_two_trees(const struct dt_steps *s, int rank, int round, int tree, struct dt_moves *m)
+{
+	int i = place_of(s, tree, rank), depth = in_order_depth(i, s->p), parent = in_order_parent(i, s->p);
+	size_t half = s->n / 2, lo = tree ? half : 0, len = tree ? s->n - half : half;
+	int kid[2] = {0, 0}, bit = i & -i, up = round - (s->depth - depth), down = round - s->depth - depth;
+
+	if (bit > 1) {
+		kid[0] = i - bit / 2;
+		for (int b = bit / 2; b && !kid[1]; b /= 2)
+			kid[1] = i + b <= s->p ? i + b : 0;
+	}
+	parent = parent ? rank_at(s, tree, parent) : -1;
+	if (parent >= 0 && up >= 0 && up < s->chunks)
+		add_chunk(s, m, DT_MOVE_SEND, parent, lo, len, up);
+	for (int k = 0; k < 2; k++) {
+		if (!kid[k])
+			continue;
+		if (up + 1 >= 0 && up + 1 < s->chunks)
+			add_chunk(s, m, DT_MOVE_REDUCE, rank_at(s, tree, kid[k]), lo, len, up + 1);
+		if (down >= 0 && down < s->chunks)
+			add_chunk(s, m, DT_MOVE_SEND, rank_at(s, tree, kid[k]), lo, len, down);
+	}
+	if (parent >= 0 && down + 1 >= 0 && down + 1 < s->chunks)
+		add_chunk(s, m, DT_MOVE_RECV, parent, lo, len, down + 1);
+}
+
+/* Scattered inside the node, all-reduced between ranks of one place in their nodes, gathered inside. */
+static void two_level_round(const struct dt_steps *s, int rank, int round, struct dt_moves *m)
+{
+	int g = s->node_ranks, nodes = s->p / g, lg = log2_up(nodes), inner = g > 1;
+	struct part in = {.q = g, .me = rank % g, .base = rank / g * g, .stride = 1, .lo = 0, .len = s->n};
+	struct part out = {.q = nodes, .me = rank / g, .base = rank % g, .stride = g};
+
+	out.lo = block_at(&in, in.me);
+	out.len = block_at(&in, in.me + 1) - out.lo;
+	if (inner && (round == 0 || round == s->rounds - 1))
+		all_pairs(&in, round == 0, m);
+	else if (round - inner < lg)
+		log_scatter(&out, round - inner, m);
+	else
+		log_gather(&out, round - inner - lg, m);
+}
+
+static void ring_round(const struct dt_steps *s, int rank, int round, struct dt_moves *m)
+{
+	struct part t = whole(s, rank);
+	int first = s->kind == DT_OP_ALL_GATHER ? 0 : s->p - 1;
+
+	if (s->kind == DT_OP_BROADCAST || s->kind == DT_OP_REDUCE)
+		chain_round(s, rank, round, m);
+	else if (round < first)
+		ring_scatter(&t, round, m);
+	else
+		ring_gather(&t, round - first, m);
+}
+
+static void log_round(const struct dt_steps *s, int rank, int round, struct dt_moves *m)
+{
+	struct part t = whole(s, rank);
+	int lg = s->kind == DT_OP_ALL_GATHER ? 0 : log2_up(s->p);
+
+	if (round < lg)
+		log_scatter(&t, round, m);
+	else
+		log_gather(&t, round - lg, m);
+}
+
+void dt_steps_round(const struct dt_steps *s, int rank, int round, struct dt_moves *out)
+{
+	bool in;
+	int other;
+
+	switch (s->alg) {
+	case DT_ALG_NAIVE:
+		other = naive_other(s, round, &in);
+		star(s, rank, other, in, out);
+		break;
+	case DT_ALG_PS:
+		ps_round(s, rank, round, out);
+		break;
+	case DT_ALG_RING:
+		ring_round(s, rank, round, out);
+		break;
+	case DT_ALG_DOUBLING:
+		if (s->kind == DT_OP_ALL_GATHER)
+			log_round(s, rank, round, out);
+		else
+			doubling_round(s, rank, round, out);
+		break;
+	case DT_ALG_RABENSEIFNER:
+		log_round(s, rank, round, out);
+		break;
+	case DT_ALG_TREE:
+		tree_round(s, rank, round, out);
+		break;
+	case DT_ALG_DOUBLE_TREE:
+		one_of_two_trees(s, rank, round, 0, out);
+		one_of_two_trees(s, rank, round, 1, out);
+		break;
+	case DT_ALG_TWO_LEVEL:
+		two_level_round(s, rank, round, out);
+		break;
+	default:
+		break;
+	}
+}
+
+bool dt_steps_have(enum dt_op_kind kind, enum dt_alg alg)
+{
+	bool any = kind == DT_OP_ALL_REDUCE || kind == DT_OP_REDUCE_SCATTER || kind == DT_OP_ALL_GATHER ||
+		   kind == DT_OP_BROADCAST || kind == DT_OP_REDUCE;
+
+	switch (alg) {
+	case DT_ALG_NAIVE:
+	case DT_ALG_PS:
+	case DT_ALG_RING:
+		return any;
+	case DT_ALG_DOUBLING:
+		return kind == DT_OP_ALL_REDUCE || kind == DT_OP_ALL_GATHER;
+	case DT_ALG_RABENSEIFNER:
+		return kind == DT_OP_ALL_REDUCE || kind == DT_OP_REDUCE_SCATTER;
+	case DT_ALG_TREE:
+		return kind == DT_OP_ALL_REDUCE || kind == DT_OP_BROADCAST || kind == DT_OP_REDUCE;
+	case DT_ALG_DOUBLE_TREE:
+	case DT_ALG_TWO_LEVEL:
+		return kind == DT_OP_ALL_REDUCE;
+	default:
+		return false;
+	}
+}
+
+static int count_rounds(struct dt_steps *s)
+{
+	bool both =
+		s->kind == DT_OP_ALL_REDUCE || s->kind == DT_OP_ALL_GATHER || s->kind == DT_OP_REDUCE_SCATTER;
+	bool reduce = s->kind == DT_OP_ALL_REDUCE;
+	int lg = log2_down(s->p), extra = s->p - (1 << lg), nodes = s->p / s->node_ranks;
+
+	switch (s->alg) {
+	case DT_ALG_NAIVE:
+		return (s->p - 1) * (both ? 2 : 1);
+	case DT_ALG_PS:
+		return both ? 2 : 1;
+	case DT_ALG_RING:
+		if (s->kind == DT_OP_BROADCAST || s->kind == DT_OP_REDUCE)
+			return s->chunks + s->p - 2;
+		return (s->p - 1) * (reduce ? 2 : 1);
+	case DT_ALG_DOUBLING:
+		return reduce ? lg + (extra ? 2 : 0) : log2_up(s->p);
+	case DT_ALG_RABENSEIFNER:
+		return log2_up(s->p) * (reduce ? 2 : 1);
+	case DT_ALG_TREE:
+		s->depth = log2_down(s->p);
+		return s->depth * (reduce ? 2 : 1);
+	case DT_ALG_DOUBLE_TREE:
+		for (int i = 1; i <= s->p; i++) {
+			int d = in_order_depth(i, s->p);
+
+			s->depth = d > s->depth ? d : s->depth;
+		}
+		return s->chunks + 2 * s->depth - 1;
+	default:
+		return 2 * log2_up(nodes) + (s->node_ranks > 1 ? 2 : 0);
+	}
+}
+
+int dt_steps_init(struct dt_steps *ret, enum dt_op_kind kind, enum dt_alg alg, int p, int root, size_t n,
+		  size_t chunk, int node_ranks, struct dt_err *err)
+{
+	struct dt_steps s = {.kind = kind, .alg = alg, .p = p, .root = root, .n = n, .chunk = chunk};
+	size_t part = alg == DT_ALG_DOUBLE_TREE ? n - n / 2 : n;
+	char name[16];
+
+	s.node_ranks = node_ranks > 0 ? node_ranks : 1;
+	if (!dt_steps_have(kind, alg))
+		return dt_err_set(err, -ENOTSUP, "there is no %s by algorithm %s", dt_op_name(kind),
+				  dt_alg_name(alg, name));
+	if (alg == DT_ALG_TWO_LEVEL && p % s.node_ranks)
+		return dt_err_set(err, -ENOTSUP, "two-level needs as many ranks on every machine");
+	s.chunks = chunk && part > chunk ? (int)((part + chunk - 1) / chunk) : 1;
+	if (p > 1)
+		s.rounds = count_rounds(&s);
+	*ret = s;
+	return 0;
+}
+
+int dt_steps_alike(const struct dt_steps *s, int round)
+{
+	int half = s->p - 1;
+
+	if (s->alg != DT_ALG_RING || s->kind == DT_OP_BROADCAST || s->kind == DT_OP_REDUCE)
+		return 1;
+	return round < half ? half - round : s->rounds - round;
+}
+
+bool dt_steps_pair(const struct dt_steps *s, int round, int who[2])
+{
+	bool in;
+
+	if (s->alg != DT_ALG_NAIVE)
+		return false;
+	who[0] = naive_other(s, round, &in);
+	who[1] = s->kind == DT_OP_BROADCAST || s->kind == DT_OP_REDUCE ? s->root : 0;
+	return true;
+}
