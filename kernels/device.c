@@ -4,6 +4,26 @@
 #include "kernels/backend.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+void dt_dev_spin_less(char **argv)
+{
+	char exe[PATH_MAX];
+	ssize_t n;
+
+	if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT") || getenv("KMP_BLOCKTIME"))
+		return;
+	n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+	if (n <= 0)
+		return;
+	exe[n] = '\0';
+	/* Both: our own loops and oneDNN's may run on different runtimes. */
+	if (setenv("GOMP_SPINCOUNT", "1000", 1) < 0 || setenv("KMP_BLOCKTIME", "0", 1) < 0)
+		return;
+	execv(exe, argv);
+}
 
 int dt_dev_open(struct dt_dev **ret, enum dt_dev_kind kind, int index, int nthreads)
 {
@@ -41,4 +61,9 @@ double dt_dev_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double second
 double dt_dev_copy_rate(struct dt_dev *dev, double seconds)
 {
 	return dev->kind == DT_DEV_CPU ? dt_cpu_copy_rate(dev, seconds) : dt_cuda_copy_rate(dev, seconds);
+}
+
+double dt_dev_read_rate(struct dt_dev *dev, double seconds)
+{
+	return dev->kind == DT_DEV_CPU ? dt_cpu_read_rate(dev, seconds) : dt_cuda_read_rate(dev, seconds);
 }
