@@ -235,9 +235,12 @@ void dt_quantize(enum dt_format f, const float *src, int64_t n, void *dst)
 		to_q4_0(src, n, dst);
 		break;
 	case DT_FMT_F16:
+		for (int64_t i = 0; i < n; i++)
+			put_half((uint8_t *)dst + 2 * i, src[i]);
+		break;
 	case DT_FMT_BF16:
 		for (int64_t i = 0; i < n; i++) {
-			h = f == DT_FMT_F16 ? dt_f32_to_f16(src[i]) : dt_f32_to_bf16(src[i]);
+			h = dt_f32_to_bf16(src[i]);
 			memcpy((char *)dst + 2 * i, &h, 2);
 		}
 		break;

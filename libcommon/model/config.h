@@ -59,7 +59,8 @@ int dt_config_from_json(const json_t *o, struct dt_config *ret, struct dt_err *e
 /* Refuses impossible models (heads not a multiple of kv_heads, odd rotary dimension, zero layers ...). */
 int dt_config_check(const struct dt_config *c, struct dt_err *err);
 
-/* Radians a position of pair i of a head, after the model's scaling (Llama 3.1's: Grattafiori et al. 2024). */
+/* Radians a position of pair i of a head, after the model's scaling (Llama 3.1's: Grattafiori et al. 2024).
+ */
 double dt_rope_frequency(const struct dt_config *c, int64_t i);
 
 #endif
