@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define BIG (INT64_C(1) << 31)
@@ -24,6 +25,24 @@ static const char *key_of(struct keys *k, const char *name)
 {
 	snprintf(k->key, sizeof(k->key), "%s.%s", k->arch, name);
 	return k->key;
+}
+
+/* Reals are single there: the shortest decimal of the same single is what was meant (1e-5). */
+static int real_of(struct keys *k, const char *name, bool required, double *ret, struct dt_err *err)
+{
+	double v = 0;
+	char text[32];
+	int rc = dt_gguf_real(k->g, key_of(k, name), required, &v, err);
+
+	if (rc <= 0)
+		return rc;
+	for (int digits = 1; digits <= 9; digits++) {
+		snprintf(text, sizeof(text), "%.*g", digits, v);
+		*ret = strtod(text, NULL);
+		if ((float)*ret == (float)v)
+			break;
+	}
+	return 1;
 }
 
 static int size_of(struct keys *k, const char *name, bool required, int64_t *ret, struct dt_err *err)
@@ -99,7 +118,7 @@ static int read_rope(struct keys *k, struct dt_config *c, struct dt_err *err)
 	c->pos = DT_POS_ROPE;
 	c->rope_theta = 10000;
 	c->rope_factor = 1;
-	if ((rc = dt_gguf_real(k->g, key_of(k, "rope.freq_base"), false, &c->rope_theta, err)) < 0 ||
+	if ((rc = real_of(k, "rope.freq_base", false, &c->rope_theta, err)) < 0 ||
 	    (rc = size_of(k, "rope.dimension_count", false, &dims, err)) < 0 ||
 	    (rc = dt_gguf_str(k->g, key_of(k, "rope.scaling.type"), false, &type, &n, err)) < 0)
 		return rc;
@@ -108,7 +127,7 @@ static int read_rope(struct keys *k, struct dt_config *c, struct dt_err *err)
 				  (long long)dims, (long long)c->head_dim);
 	if (n == 6 && !memcmp(type, "linear", 6)) {
 		c->rope_scaling = DT_ROPE_SCALING_LINEAR;
-		return dt_gguf_real(k->g, key_of(k, "rope.scaling.factor"), true, &c->rope_factor, err);
+		return real_of(k, "rope.scaling.factor", true, &c->rope_factor, err);
 	}
 	if (n != 4 || memcmp(type, "none", 4))
 		return dt_err_set(err, -ENOTSUP,
@@ -129,8 +148,7 @@ static int read_llama(struct keys *k, struct dt_config *c, struct dt_err *err)
 	c->rope_pairing = strcmp(k->arch, "llama") ? DT_ROPE_HALF : DT_ROPE_ADJACENT;
 	if ((rc = size_of(k, "attention.head_count_kv", false, &c->kv_heads, err)) < 0 ||
 	    (rc = size_of(k, "attention.key_length", false, &c->head_dim, err)) < 0 ||
-	    (rc = dt_gguf_real(k->g, key_of(k, "attention.layer_norm_rms_epsilon"), true, &c->norm_eps,
-			       err)) < 0 ||
+	    (rc = real_of(k, "attention.layer_norm_rms_epsilon", true, &c->norm_eps, err)) < 0 ||
 	    (rc = dt_gguf_int(k->g, key_of(k, "attention.sliding_window"), false, 0, BIG, &c->window, err)) <
 		    0)
 		return rc;
@@ -144,7 +162,7 @@ static int read_gpt2(struct keys *k, struct dt_config *c, struct dt_err *err)
 	c->act = DT_ACT_GELU_TANH;
 	c->kv_heads = c->heads;
 	c->head_dim = c->heads > 0 ? c->hidden / c->heads : 0;
-	return dt_gguf_real(k->g, key_of(k, "attention.layer_norm_epsilon"), true, &c->norm_eps, err);
+	return real_of(k, "attention.layer_norm_epsilon", true, &c->norm_eps, err);
 }
 
 static void read_tensors(const struct keys *k, struct dt_config *c)

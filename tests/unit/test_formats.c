@@ -241,7 +241,7 @@ static void gguf_head_is_read(void **state)
 	assert_string_equal(c.family, "llama");
 	assert_true(c.vocab == 3 && c.kv_heads == 2 && c.head_dim == 8 && c.tied && !c.qkv_bias);
 	assert_int_equal(c.rope_pairing, 1);
-	assert_true(c.norm_eps == (double)1e-5f);
+	assert_true(c.norm_eps == 1e-5);
 	dt_gguf_release(&g);
 }
 
