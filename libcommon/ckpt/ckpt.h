@@ -85,10 +85,10 @@ int dt_ckpt_commit(const char *root, int64_t step, const json_t *meta, json_t *c
 
 /*
  * Removes whole checkpoints of root beyond the newest keep (0: none of them for their age), except those
- * whose step is a multiple of every (0: no such rule), the newest one, and any whose manifest cannot be read.
- * report is called for each that goes (may be NULL); dry: nothing is removed. Returns how many went.
+ * whose step is a multiple of every (0: no such rule), step safe (-1: the newest one), and any that is not
+ * whole. report is called for each that goes (may be NULL); dry: nothing is removed. Returns how many went.
  */
-int dt_ckpt_prune(const char *root, int keep, int64_t every, bool dry,
+int dt_ckpt_prune(const char *root, int64_t safe, int keep, int64_t every, bool dry,
 		  void (*report)(void *arg, const char *folder), void *arg, struct dt_err *err);
 
 /*

@@ -249,10 +249,10 @@ int ck_prune(const char *root, int64_t just_written, int keep, struct dt_err *er
 	return rc < 0 ? rc : 0;
 }
 
-int dt_ckpt_prune(const char *root, int keep, int64_t every, bool dry,
+int dt_ckpt_prune(const char *root, int64_t safe, int keep, int64_t every, bool dry,
 		  void (*report)(void *arg, const char *folder), void *arg, struct dt_err *err)
 {
-	return prune(root, -1, keep, every, dry, report, arg, err);
+	return prune(root, safe, keep, every, dry, report, arg, err);
 }
 
 int dt_ckpt_split_path(const char *dst, int64_t step, char *root, char *made, size_t n, struct dt_err *err)
