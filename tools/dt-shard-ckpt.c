@@ -562,8 +562,9 @@ static int cmd_prune(char **argv)
 
 	if (!keep && !keep_every)
 		return dt_opt_usage_error(&prog, stderr, "prune needs --keep or --keep-every");
-	return dt_ckpt_prune(argv[0], -1, (int)keep, keep_every, dry_run, print_line, NULL, &err) < 0 ? fail(&err)
-												  : 0;
+	return dt_ckpt_prune(argv[0], -1, (int)keep, keep_every, dry_run, print_line, NULL, &err) < 0
+		       ? fail(&err)
+		       : 0;
 }
 
 static int cmd_repair(char **argv)

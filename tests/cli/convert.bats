@@ -115,7 +115,7 @@ quiet() {
 	quiet "$S" convert --type f16 "$T/a" "$T/c.gguf"
 	run "$S" convert "$T/a" "$T/c.gguf"
 	[ "$status" -eq 1 ]
-	[ -z "$(ls "$T" | grep tmp)" ]
+	[ -z "$(find "$T" -name "*tmp*")" ]
 	# a step of one's own
 	run "$S" convert --step 12 "$T/a" "$T/d"
 	[[ $output == *"$T/d/step-00000012" ]]

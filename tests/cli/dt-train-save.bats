@@ -73,7 +73,7 @@ curve() {
             [ "$(wc -l <m.jsonl)" -eq 8 ]
             dt-shard-ckpt verify run/step-* >/dev/null
             [ "$(ls -d run/step-* | wc -l)" -eq 3 ]
-            [ -z "$(ls run | grep tmp)" ]
+            [ -z "$(find run -name "*tmp*")" ]
             rm -rf run
             dt-train "${common[@]}" --steps 2 --save run >/dev/null
             status=0
@@ -85,7 +85,7 @@ curve() {
             grep -q "step-000000" err
             dt-shard-ckpt verify run >/dev/null
             [ -d run/step-00000002 ]
-            [ -z "$(ls run | grep tmp)" ]
+            [ -z "$(find run -name "*tmp*")" ]
         done
     done
 }
@@ -120,7 +120,7 @@ SH
     rm -rf run
     dt-train "${common[@]}" --steps 2 --save run >/dev/null
     before=2
-    for trial in $(seq 10); do
+    for _ in $(seq 10); do
         dt-train "${common[@]}" --steps 100000 --save run --save-every 2 --keep 3 --save-async --resume auto >m.jsonl 2>err &
         pid=$!
         sleep "0.$((RANDOM % 6 + 2))"
@@ -142,7 +142,7 @@ SH
     "$M" truth 2 dp1 8
     calls=(pwrite fsync fallocate rename)
     failed=0
-    for trial in $(seq 60); do
+    for _ in $(seq 60); do
         rm -rf r
         cp -r --reflink=auto truth r && rm -rf r/step-00000002 && ln -sfn step-00000001 r/latest
         fault=${calls[RANDOM % 4]}:$((RANDOM % 12 + 1))$([ $((RANDOM % 2)) -eq 0 ] || echo +):$([ $((RANDOM % 2)) -eq 0 ] && echo 5 || echo 28)

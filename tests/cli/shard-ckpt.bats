@@ -368,7 +368,7 @@ $T/a/step-00000002" ]
 			"\($f[.file].name) \(.at)"' "$T/c/manifest.json")
 		file=${where% *}
 		put "$T/c/$file" $((${where#* } + 7)) '\x55\x55\x55'
-		other=$(cd "$T/c" && ls shard-* | grep -v "$file" | head -n 1)
+		other=$(find "$T/c" -name "shard-*" -not -name "$file" -printf "%f\n" | sort | head -n 1)
 		rm "$T/c/$other" "$T/c/index.h5"
 		run "$S" verify "$T/c"
 		[ "$status" -eq 3 ]
