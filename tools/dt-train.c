@@ -13,7 +13,7 @@
 struct args {
 	struct dt_train_opts o;
 	const char *pipeline, *recompute, *loss_scale;
-	int precision, optimizer, schedule, grad_comm;
+	int precision, optimizer, schedule, grad_comm, save_errors;
 	bool schedule_table;
 	struct dt_verify_opts verify;
 	int64_t seed;
@@ -117,6 +117,12 @@ static const struct dt_opt opts[] = {
 	 .max = 1e15},
 	{"keep", 0, DT_OPT_INT, &a.o.keep, "N", "keep only the newest N checkpoints", .min = 1,
 	 .max = 1 << 30},
+	{"keep-every", 0, DT_OPT_INT, &a.o.keep_every, "STEPS", "with --keep: also keep multiples of this",
+	 .min = 1, .max = 1e15},
+	{"save-async", 0, DT_OPT_FLAG, &a.o.save_async, NULL,
+	 "write checkpoints from a copy in memory while training goes on"},
+	{"save-errors", 0, DT_OPT_CHOICE, &a.save_errors, "stop|continue",
+	 "what a checkpoint that cannot be written does to the run"},
 	{"compress", 0, DT_OPT_FLAG, &a.o.compress, NULL, "deflate checkpoints"},
 	{"save-grads", 0, DT_OPT_FLAG, &a.o.save_grads, NULL,
 	 "checkpoints also hold the gradients of their step, as grad/NAME"},
@@ -233,6 +239,11 @@ static const char *finish_options(void)
 		return "--resume auto needs --save";
 	if ((o->save_every || o->keep) && !o->save)
 		return "--save-every and --keep need --save";
+	if ((o->save_async || a.save_errors) && !o->save)
+		return "--save-async and --save-errors need --save";
+	if (o->keep_every && !o->keep)
+		return "--keep-every needs --keep";
+	o->save_continue = a.save_errors == 1;
 	if (o->eval_every && !o->eval_data)
 		return "--eval-every needs --eval-data";
 	if (a.min_lr_given && a.min_lr > a.lr)

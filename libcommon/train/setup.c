@@ -135,6 +135,8 @@ struct dt_train_shape trainer_shape(const struct trainer *t)
 				       .recompute = t->o->recompute,
 				       .loss_chunk = t->o->loss_chunk,
 				       .pipeline = t->o->pipeline,
+				       .snapshot =
+					       t->o->save_async ? 1 + dt_optim_states(t->o->optim.kind) : 0,
 				       .accumulation = t->accumulation,
 				       .schedule = t->file_sched.a ? &t->file_sched : NULL,
 				       .grads_bf16 = t->o->grad_comm == DT_BF16,
@@ -146,9 +148,10 @@ static bool travels(const struct trainer *t, enum dt_buf_id id)
 {
 	bool dp = t->layout.dp > 1, tp = t->layout.tp > 1, pp = t->layout.pp > 1;
 
-	return (dp && (id == DT_B_GRADS || id == DT_B_UNIT_G || id == DT_B_UNIT_W)) ||
+	return (dp && (id == DT_B_GRADS || id == DT_B_UNIT_G || id == DT_B_UNIT_W || id == DT_B_WIRE ||
+		       id == DT_B_FIXED)) ||
 	       (dp && t->layout.zero && id == DT_B_WEIGHTS) ||
-	       (tp && (id == DT_B_DELTA || id == DT_B_DNORM)) ||
+	       (tp && (id == DT_B_DELTA || id == DT_B_DNORM || id == DT_B_GATHER)) ||
 	       (pp && (id == DT_B_DRESID || id == DT_B_OUT));
 }
 
@@ -295,6 +298,7 @@ int trainer_init(struct trainer *t, const struct dt_train_opts *o, struct dt_wor
 
 void trainer_release(struct trainer *t)
 {
+	trainer_drop_save(t);
 	reduce_release(t);
 	pipeline_release(t);
 	units_release(t);
