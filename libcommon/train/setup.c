@@ -136,7 +136,7 @@ struct dt_train_shape trainer_shape(const struct trainer *t)
 				       .loss_chunk = t->o->loss_chunk,
 				       .pipeline = t->o->pipeline,
 				       .snapshot =
-					       t->o->save_async ? 1 + dt_optim_states(t->o->optim.kind) : 0,
+					       t->o->save_async ? 1 + dt_optim_states(t->o->optim.kind) + t->o->save_grads : 0,
 				       .accumulation = t->accumulation,
 				       .schedule = t->file_sched.a ? &t->file_sched : NULL,
 				       .grads_bf16 = t->o->grad_comm == DT_BF16,
