@@ -166,9 +166,12 @@ int dt_layout_check(const struct dt_layout *l, const struct dt_config *c, struct
 		return dt_err_set(err, -EINVAL,
 				  "layout '%s': pp%d is more stages than the %lld layers of '%s'", s,
 				  l->pp * dt_layout_chunks(l), (long long)c->layers, c->name);
-	if (l->ep > 1)
+	if (l->ep > 1 && !c->experts)
 		return dt_err_set(err, -EINVAL, "layout '%s': ep%d, but '%s' has no experts", s, l->ep,
 				  c->name);
+	if (l->ep > 1 && c->experts % l->ep)
+		return dt_err_set(err, -EINVAL, "layout '%s': ep%d does not divide the %lld experts of '%s'",
+				  s, l->ep, (long long)c->experts, c->name);
 	if (c->max_seq < l->cp)
 		return dt_err_set(err, -EINVAL,
 				  "layout '%s': cp%d cuts the %lld positions of '%s' to nothing", s, l->cp,

@@ -342,6 +342,10 @@ static void place(struct dt_memory_plan *p)
 
 static int check(const struct dt_train_shape *s, struct dt_err *err)
 {
+	int rc = dt_config_computable(s->config, err);
+
+	if (rc < 0)
+		return rc;
 	if (s->microbatch < 1 || s->seq < 1)
 		return dt_err_set(err, -EINVAL, "microbatch %lld and sequence length %lld must be at least 1",
 				  (long long)s->microbatch, (long long)s->seq);

@@ -216,8 +216,8 @@ json() {
 	[ "$("$memest" --json config.json | jq .params)" = $want ]
 	[ "$("$memest" --json . | jq .params)" = $want ]
 	[ "$("$memest" --json - <config.json | jq .params)" = $want ]
-	sed 's/"llama"/"mixtral"/' config.json >moe.json
-	refused 1 "architecture 'mixtral' is not supported; known: gpt2" moe.json
+	sed 's/"llama"/"falcon"/' config.json >other.json
+	refused 1 "architecture 'falcon' is not supported; known: gpt2" other.json
 	head -c 100 config.json >cut.json
 	refused 1 "cut.json" cut.json
 	sed 's/64/-64/' config.json >negative.json

@@ -27,10 +27,17 @@ static void published_counts(void **state)
 		const char *name;
 		int64_t n;
 	} known[] = {
-		{"gpt2-124m", 124439808},     {"gpt2-355m", 354823168},	   {"gpt2-774m", 774030080},
-		{"gpt2-1558m", 1557611200},   {"llama-2-7b", 6738415616},  {"llama-2-13b", 13015864320},
-		{"llama-2-70b", 68976648192}, {"llama-3-8b", 8030261248},  {"llama-3-70b", 70553706496},
-		{"mistral-7b", 7241732096},   {"qwen2.5-0.5b", 494032768},
+		{"gpt2-124m", 124439808},	{"gpt2-355m", 354823168},
+		{"gpt2-774m", 774030080},	{"gpt2-1558m", 1557611200},
+		{"llama-2-7b", 6738415616},	{"llama-2-13b", 13015864320},
+		{"llama-2-70b", 68976648192},	{"llama-3-8b", 8030261248},
+		{"llama-3-70b", 70553706496},	{"mistral-7b", 7241732096},
+		{"qwen2.5-0.5b", 494032768},	{"llama-3.1-8b", 8030261248},
+		{"llama-3.1-70b", 70553706496}, {"llama-3.1-405b", 405853388800},
+		{"qwen2.5-7b", 7615616512},	{"qwen3-0.6b", 596049920},
+		{"qwen3-8b", 8190735360},	{"qwen3-30b-a3b", 30532122624},
+		{"gemma-3-1b", 999885952},	{"mixtral-8x7b", 46702792704},
+		{"deepseek-v3", 671026419200},
 	};
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
@@ -251,9 +258,52 @@ static void impossible_is_refused(void **state)
 	assert_non_null(strstr(err.msg, "heads"));
 }
 
+/* What a token meets: Mixtral 12.9 B of 46.7, Qwen3-30B-A3B 3.3 B, DeepSeek-V3 37 B, as their authors say. */
+static void active_parameters(void **state)
+{
+	static const struct {
+		const char *name;
+		double n, half_digit;
+	} known[] = {
+		{"mixtral-8x7b", 12.9e9, 0.05e9},
+		{"qwen3-30b-a3b", 3.3e9, 0.1e9},
+		{"deepseek-v3", 37e9, 1e9},
+		{"llama-2-7b", 6738415616, 0},
+	};
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+		struct dt_config c;
+		struct dt_params t = table_of(known[i].name, &c);
+
+		if (fabs((double)dt_params_active(&c, &t) - known[i].n) > known[i].half_digit)
+			fail_msg("%s: %lld active, published %g", known[i].name,
+				 (long long)dt_params_active(&c, &t), known[i].n);
+		dt_params_release(&t);
+	}
+}
+
+/* A model of which only the size is known has that size, within what its rounding leaves. */
+static void models_of_a_size(void **state)
+{
+	struct dt_config c;
+
+	for (double n = 1e6; n < 2e13; n *= 3.7) {
+		struct dt_params t;
+
+		assert_int_equal(dt_config_of_size(n, &c, NULL), 0);
+		assert_int_equal(dt_model_params(&c, &t, NULL), 0);
+		if (fabs((double)dt_params_total(&t) / n - 1) > (n < 1e8 ? 0.05 : 0.002))
+			fail_msg("%g parameters asked, %lld got", n, (long long)dt_params_total(&t));
+		dt_params_release(&t);
+	}
+	assert_true(dt_config_of_size(1, &c, NULL) < 0);
+	assert_true(dt_config_of_size(NAN, &c, NULL) < 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(active_parameters),	   cmocka_unit_test(models_of_a_size),
 		cmocka_unit_test(published_counts),	   cmocka_unit_test(closed_forms),
 		cmocka_unit_test(names_order_and_init),	   cmocka_unit_test(cuts_cover),
 		cmocka_unit_test(kv_heads_follow_q_heads), cmocka_unit_test(flops_of_gpt),
