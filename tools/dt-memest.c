@@ -185,7 +185,7 @@ static void print_categories(const struct dt_estimate *e)
 {
 	struct dt_table *t = dt_table_new(a.bars ? "category|>bytes|>share|bar|kind|how"
 						 : "category|>bytes|>share|kind|how");
-	char size[24];
+	char size[24], kind[16];
 
 	for (int c = 0; c < DT_EST_CAT_N; c++) {
 		double share = (double)e->cat_bytes[c] / (double)e->peak_bytes;
@@ -197,7 +197,9 @@ static void print_categories(const struct dt_estimate *e)
 		dt_table_cell(t, "%.1f%%", 100 * share);
 		if (a.bars)
 			print_bar(t, share);
-		dt_table_cell(t, "%s", dt_category_exact(e, c) ? "exact" : "formula");
+		dt_table_cell(t, "%s",
+			      dt_opt_choice_name(DT_EXACTNESS_CHOICES, dt_category_exactness(e, c), kind,
+						 sizeof(kind)));
 		dt_table_cell(t, "%s", dt_category_formula(c));
 	}
 	dt_table_end_row(t);
@@ -242,7 +244,7 @@ static void print_stages(const struct dt_fit *r)
 static void print_buffers(const struct dt_estimate *e, int cat)
 {
 	struct dt_table *t = dt_table_new("buffer|category|>count|>bytes each|>bytes|phases|kind|how");
-	char size[24];
+	char size[24], kind[16];
 
 	for (int i = 0; i < e->n; i++) {
 		const struct dt_entry *b = &e->e[i];
@@ -269,7 +271,8 @@ static void print_buffers(const struct dt_estimate *e, int cat)
 			dt_table_cell(t, "%s", dt_phase_name(b->first));
 		else
 			dt_table_cell(t, "%s-%s", dt_phase_name(b->first), dt_phase_name(b->last));
-		dt_table_cell(t, "%s", b->exact ? "exact" : "formula");
+		dt_table_cell(t, "%s",
+			      dt_opt_choice_name(DT_EXACTNESS_CHOICES, b->exactness, kind, sizeof(kind)));
 		dt_table_cell(t, "%s", b->formula);
 	}
 	putchar('\n');

@@ -12,6 +12,7 @@ struct dt_fit_query {
 	struct dt_config config;
 	struct dt_layout layout;
 	bool serve;
+	struct dt_extras extras;
 	enum dt_weight_format precision; /* of weights; training takes the first three */
 	/* training */
 	bool any_account; /* account dt where it covers the layout, else generic */
@@ -22,7 +23,9 @@ struct dt_fit_query {
 	int64_t accumulate; /* microbatches of a step; 0: twice the stages */
 	enum dt_pipeline pipeline;
 	/* serving */
-	enum dt_dtype compute; /* of activations and cache */
+	enum dt_dtype compute; /* of activations */
+	double cache_bits;     /* an element of the cache; 0: as compute */
+	uint64_t weight_bytes; /* known from a file; 0: by precision */
 	int64_t max_seqs, max_len, block, max_tokens;
 };
 
@@ -61,8 +64,8 @@ const char *dt_fit_layers(const struct dt_fit_query *q, int stage, char *buf, si
 /* One line of how a category's bytes come about, and a few that say what it holds. */
 const char *dt_category_formula(int cat);
 const char *dt_category_text(int cat);
-/* Whether all of the category's entries are what will be allocated. */
-bool dt_category_exact(const struct dt_estimate *e, int cat);
+/* Of the category's entries the least exact: modelled before calibrated before exact. */
+enum dt_exactness dt_category_exactness(const struct dt_estimate *e, int cat);
 
 /* The query and its answer: dt-memest(1), JSON. buffers: with every entry of the worst rank. */
 json_t *dt_fit_json(const struct dt_fit_query *q, const struct dt_fit *f, bool buffers);
