@@ -98,4 +98,8 @@ static inline int64_t dt_value_dim(const struct dt_config *c)
 	return c->kv_rank > 0 ? c->v_dim : c->head_dim;
 }
 
+/* Radians a position of pair i of a head, after the model's scaling (Llama 3.1's: Grattafiori et al. 2024).
+ */
+double dt_rope_frequency(const struct dt_config *c, int64_t i);
+
 #endif
