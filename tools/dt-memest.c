@@ -25,13 +25,15 @@ static struct {
 	struct dt_fit_query q;
 	bool train, list, json, buffers, bars, bars_given, microbatch_given, optimizer_given, seqs_given;
 	const char *layout, *pipeline, *explain;
-	int precision, optimizer, recompute, account, solve, kv;
+	int precision, optimizer, account, solve, kv;
+	const char *recompute;
 	uint64_t gpu_mem;
 	double margin;
 } a = {
 	.q = {.microbatch = 1, .max_seqs = 32, .block = 16, .max_tokens = 2048},
 	.layout = "dp1",
 	.pipeline = "1f1b",
+	.recompute = "none",
 	.precision = DT_WF_BF16,
 	.optimizer = DT_OPTIM_ADAMW,
 	.margin = 5,
@@ -65,7 +67,7 @@ static const struct dt_opt opts[] = {
 	 "schedule where pp > 1: gpipe, 1f1b (default), interleaved:V or zb-h1"},
 	{"seq", 's', DT_OPT_INT, &a.q.seq, "TOKENS", "sequence length; default the model's, 4096 at most",
 	 .min = 1, .max = 1 << 24},
-	{"recompute", 0, DT_OPT_CHOICE, &a.recompute, DT_RECOMPUTE_CHOICES,
+	{"recompute", 0, DT_OPT_STR, &a.recompute, DT_RECOMPUTE_CHOICES,
 	 "what backward computes again instead of keeping; default none"},
 	{"loss-chunk", 0, DT_OPT_INT, &a.q.loss_chunk, "TOKENS", "rows of logits held at a time", .min = 1,
 	 .max = 1 << 24},
@@ -174,8 +176,7 @@ static void print_heading(const struct dt_fit *r)
 	}
 	printf("%s, ", dt_opt_choice_name(DT_OPTIM_CHOICES, a.optimizer, chosen, sizeof(chosen)));
 	printf("microbatch %lld x %lld tokens, ", (long long)a.q.microbatch, (long long)a.q.seq);
-	printf("recompute %s, ",
-	       dt_opt_choice_name(DT_RECOMPUTE_CHOICES, a.recompute, chosen, sizeof(chosen)));
+	printf("recompute %s, ", a.recompute);
 	printf("account %s%s\n\n",
 	       dt_opt_choice_name(DT_ACCOUNT_CHOICES, (int)r->account, chosen, sizeof(chosen)),
 	       a.account == 0 && r->account != DT_ACCOUNT_DT ? " (dt-train cannot run this yet)" : "");
@@ -361,6 +362,8 @@ static int check_usage(int nargs)
 		return dt_opt_usage_error(&program, stderr, "option '--layout': %s; %s", err.msg, err.hint);
 	if (dt_pipeline_parse(a.pipeline, &a.q.pipeline, &chunks, &err) < 0)
 		return dt_opt_usage_error(&program, stderr, "option '--pipeline': %s", err.msg);
+	if (dt_keep_parse(a.recompute, &a.q.recompute, &err) < 0)
+		return dt_opt_usage_error(&program, stderr, "option '--recompute': %s", err.msg);
 	if (chunks > 1)
 		a.q.layout.chunks = chunks;
 	if (!a.q.serve && a.precision >= DT_WF_Q8_0)
@@ -447,7 +450,6 @@ static void complete_query(void)
 	if (q->serve && a.kv > 0)
 		q->compute = plain[a.kv - 1];
 	q->optimizer = (enum dt_optim_kind)a.optimizer;
-	q->recompute = (enum dt_recompute)a.recompute;
 	q->any_account = a.account == 0;
 	q->account = a.account ? (enum dt_account)(a.account - 1) : DT_ACCOUNT_DT;
 }

@@ -82,7 +82,7 @@ static const struct dt_opt opts[] = {
 	 .min = 1, .max = 1 << 24},
 	{"microbatch", 'b', DT_OPT_INT, &a.q.microbatch, "SAMPLES", "only this one", .min = 1,
 	 .max = 1 << 24},
-	{"recompute", 0, DT_OPT_CHOICE, &a.recompute, "any|" DT_RECOMPUTE_CHOICES,
+	{"recompute", 0, DT_OPT_CHOICE, &a.recompute, "any|none|selective|full",
 	 "only this one; default any"},
 	{"pipeline", 0, DT_OPT_STR, &a.pipeline, "NAME",
 	 "schedule where pp > 1: gpipe, 1f1b (default) or zb-h1"},

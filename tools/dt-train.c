@@ -2,14 +2,19 @@
 #include "base/opt.h"
 #include "base/tmpfile.h"
 #include "train/train.h"
+#include "train/verify.h"
 
+#include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct args {
 	struct dt_train_opts o;
-	const char *pipeline;
-	int precision, optimizer, recompute, schedule;
+	const char *pipeline, *recompute, *loss_scale;
+	int precision, optimizer, schedule, grad_comm;
+	bool schedule_table;
+	struct dt_verify_opts verify;
 	int64_t seed;
 	double lr, min_lr, beta1, beta2, eps, weight_decay, timeout;
 	bool min_lr_given;
@@ -20,11 +25,14 @@ static const char *const examples[] = {
 	"dt-train --model gpt2-124m --data corpus.h5 --seq 512 --microbatch 4 --steps 100",
 	"mpirun -np 4 dt-train --model gpt2-124m --data corpus.h5 --layout dp2.tp2 --save run --metrics - | "
 	"dt-plot loss",
+	"dt-train verify --layouts dp1,tp2,dp2.pp2 --model gpt2-tiny --data corpus.h5 --seq 64 --precision "
+	"fp32",
 	NULL,
 };
 
 static struct args a = {
 	.pipeline = "1f1b",
+	.recompute = "none",
 	.o = {.layout = "dp1",
 	      .seq = 256,
 	      .microbatch = 4,
@@ -56,6 +64,11 @@ static const struct dt_opt opts[] = {
 	 "how ranks split the work, dp2.tp2 for example; see dt-layout(7)"},
 	{"pipeline", 0, DT_OPT_STR, &a.pipeline, "NAME",
 	 "schedule where pp > 1: gpipe, 1f1b, interleaved:V or zb-h1"},
+	{"schedule-file", 0, DT_OPT_STR, &a.o.schedule_file, "FILE",
+	 "run this table of a pipeline, in the form that --schedule-table prints",
+	 .complete = DT_COMPLETE_FILE},
+	{"schedule-table", 0, DT_OPT_FLAG, &a.schedule_table, NULL,
+	 "print the pipeline's table and its bubble, and do nothing else"},
 	DT_OPT_HEADING("Batch and length"),
 	{"seq", 's', DT_OPT_INT, &a.o.seq, "TOKENS", "sequence length", .min = 1, .max = 1 << 24},
 	{"microbatch", 'b', DT_OPT_INT, &a.o.microbatch, "SAMPLES", "samples a rank computes at a time",
@@ -83,7 +96,7 @@ static const struct dt_opt opts[] = {
 	DT_OPT_HEADING("Numbers and memory"),
 	{"precision", 'p', DT_OPT_CHOICE, &a.precision, "bf16|fp32",
 	 "compute type; master weights and gradients are always fp32"},
-	{"recompute", 0, DT_OPT_CHOICE, &a.recompute, DT_RECOMPUTE_CHOICES,
+	{"recompute", 0, DT_OPT_STR, &a.recompute, DT_RECOMPUTE_CHOICES,
 	 "what backward computes again instead of keeping"},
 	{"loss-chunk", 0, DT_OPT_INT, &a.o.loss_chunk, "TOKENS", "rows of logits held at a time", .min = 1,
 	 .max = 1 << 24},
@@ -92,6 +105,10 @@ static const struct dt_opt opts[] = {
 	{"seed", 0, DT_OPT_INT, &a.seed, "N", "of initial weights and data order"},
 	{"threads", 't', DT_OPT_INT, &a.o.threads, "N",
 	 "threads a rank; default cores over the ranks of the machine", .min = 1, .max = 4096},
+	{"loss-scale", 0, DT_OPT_STR, &a.loss_scale, "X|dynamic",
+	 "factor of the loss during backward; default dynamic for fp16, else 1"},
+	{"reproducible", 0, DT_OPT_FLAG, &a.o.reproducible, NULL,
+	 "sum gradients so that dp, pp and accumulation do not change a bit"},
 	DT_OPT_HEADING("Checkpoints"),
 	{"save", 0, DT_OPT_STR, &a.o.save, "DIR", "folder of checkpoints; one is always written at the end",
 	 .complete = DT_COMPLETE_DIR},
@@ -100,6 +117,8 @@ static const struct dt_opt opts[] = {
 	{"keep", 0, DT_OPT_INT, &a.o.keep, "N", "keep only the newest N checkpoints", .min = 1,
 	 .max = 1 << 30},
 	{"compress", 0, DT_OPT_FLAG, &a.o.compress, NULL, "deflate checkpoints"},
+	{"save-grads", 0, DT_OPT_FLAG, &a.o.save_grads, NULL,
+	 "checkpoints also hold the gradients of their step, as grad/NAME"},
 	{"resume", 0, DT_OPT_STR, &a.o.resume, "auto|PATH",
 	 "go on from the newest checkpoint of --save if there is one, or from PATH",
 	 .complete = DT_COMPLETE_DIR},
@@ -117,18 +136,81 @@ static const struct dt_opt opts[] = {
 	DT_OPT_HEADING("Communication"),
 	{"comm-timeout", 0, DT_OPT_REAL, &a.timeout, "SECONDS",
 	 "end the job when an operation between ranks takes longer; 0: never", .min = 0, .max = 1e9},
+	{"grad-comm", 0, DT_OPT_CHOICE, &a.grad_comm, "fp32|bf16", "type in which gradients travel"},
 	{"bucket-size", 0, DT_OPT_SIZE, &a.bucket, "SIZE",
 	 "gradients are reduced in pieces of about this size"},
+	DT_OPT_HEADING("dt-train verify: the same run on several layouts, compared with the first"),
+	{"layouts", 0, DT_OPT_STR, &a.verify.layouts, "A,B[,C...]", "which layouts"},
+	{"loss-bound", 0, DT_OPT_REAL, &a.verify.loss_bound, "X",
+	 "largest relative difference of a loss; default 1e-5, bf16 1e-2", .min = 0, .max = 1e9},
+	{"tensor-bound", 0, DT_OPT_REAL, &a.verify.tensor_bound, "X",
+	 "largest relative difference of a gradient norm, gradient or parameter; default 1e-4, bf16 5e-2",
+	 .min = 0, .max = 1e9},
+	{"json", 0, DT_OPT_FLAG, &a.verify.json, NULL, "a JSON line a layout"},
 	DT_OPT_END,
 };
 
 static const struct dt_program program = {
 	.name = "dt-train",
 	.summary = "train a model, one process a rank",
-	.operands = "",
+	.operands = "[verify]",
 	.examples = examples,
 	.opts = opts,
 };
+
+static int parse_loss_scale(const char *s, enum dt_dtype compute, double *ret, struct dt_err *err)
+{
+	char *end;
+
+	*ret = compute == DT_F16 ? 0 : 1;
+	if (!s)
+		return 0;
+	*ret = strcmp(s, "dynamic") ? strtod(s, &end) : 0;
+	if (strcmp(s, "dynamic") && (end == s || *end || !(*ret >= 0x1p-20) || !(*ret <= 0x1p40)))
+		return dt_err_set(err, -EINVAL, "--loss-scale '%s' is neither dynamic nor a number above 0",
+				  s);
+	return 0;
+}
+
+/* --schedule-table: nothing but layout and batch are needed. */
+static int print_schedule(struct dt_err *err)
+{
+	struct dt_train_opts *o = &a.o;
+	struct dt_layout l;
+	struct dt_schedule s;
+	struct dt_pipe_cost *cost;
+	int64_t each, mbs;
+	double bubble;
+	int chunks, rc = dt_layout_parse(o->layout, &l, err);
+
+	if (rc < 0)
+		return rc;
+	chunks = o->chunks > 1 ? o->chunks : dt_layout_chunks(&l);
+	each = o->microbatch * l.dp;
+	mbs = o->global_batch ? o->global_batch / each : 1;
+	if (l.pp == 1 || (o->global_batch && o->global_batch % each) || mbs > 65536)
+		return dt_err_set(
+			err, -EINVAL,
+			l.pp == 1 ? "layout '%s' has no pipeline"
+				  : "--global-batch is not a (small) multiple of --microbatch x dp of '%s'",
+			o->layout);
+	rc = dt_schedule_make(chunks > 1 ? DT_PIPE_INTERLEAVED : o->pipeline, l.pp, chunks, (int)mbs, &s,
+			      err);
+	if (rc < 0)
+		return rc;
+	cost = calloc((size_t)(l.pp * chunks), sizeof(*cost));
+	for (int v = 0; cost && v < l.pp * chunks; v++)
+		cost[v] = (struct dt_pipe_cost){1, s.split ? 1 : 2, s.split ? 1 : 0};
+	dt_schedule_print(&s, stdout);
+	if (cost && dt_schedule_simulate(&s, cost, 0, &bubble) >= 0)
+		fprintf(stderr,
+			"dt-train: %d stages idle %.1f%% of the time where backward takes twice as long as "
+			"forward\n",
+			l.pp, 100 * bubble);
+	free(cost);
+	dt_schedule_release(&s);
+	return 0;
+}
 
 /* What the table cannot check; NULL or the complaint. */
 static const char *finish_options(void)
@@ -138,8 +220,14 @@ static const char *finish_options(void)
 
 	if (a.pipeline && dt_pipeline_parse(a.pipeline, &o->pipeline, &o->chunks, &err) < 0)
 		return err.msg;
+	if (dt_keep_parse(a.recompute, &o->recompute, &err) < 0)
+		return err.msg;
+	if (a.schedule_table)
+		return NULL;
 	if (!o->model || !o->data)
 		return "--model and --data are needed";
+	if (o->save_grads && !o->save)
+		return "--save-grads needs --save";
 	if (o->resume && !strcmp(o->resume, "auto") && !o->save)
 		return "--resume auto needs --save";
 	if ((o->save_every || o->keep) && !o->save)
@@ -149,7 +237,9 @@ static const char *finish_options(void)
 	if (a.min_lr_given && a.min_lr > a.lr)
 		return "--min-lr is larger than --lr";
 	o->compute = a.precision == 0 ? DT_BF16 : DT_F32;
-	o->recompute = (enum dt_recompute)a.recompute;
+	o->grad_comm = a.grad_comm == 0 ? DT_F32 : DT_BF16;
+	if (parse_loss_scale(a.loss_scale, o->compute, &o->loss_scale, &err) < 0)
+		return err.msg;
 	o->seed = (uint64_t)a.seed;
 	o->bucket_bytes = (double)a.bucket;
 	o->lr.schedule = (enum dt_lr_schedule)a.schedule;
@@ -166,8 +256,57 @@ static const char *finish_options(void)
 	return NULL;
 }
 
+/* Arguments for every run: as given, less the word verify and what only it knows. */
+static char **run_arguments(int argc, char **argv)
+{
+	static const char *const own[] = {"--layouts", "--loss-bound", "--tensor-bound"};
+	char **ret = calloc((size_t)argc + 1, sizeof(*ret));
+	int n = 0;
+
+	for (int i = 1; ret && i < argc; i++) {
+		bool drop = !strcmp(argv[i], "verify") || !strcmp(argv[i], "--json");
+
+		for (int k = 0; k < 3; k++) {
+			size_t len = strlen(own[k]);
+
+			if (strncmp(argv[i], own[k], len) || (argv[i][len] && argv[i][len] != '='))
+				continue;
+			drop = true;
+			i += argv[i][len] == '\0';
+			break;
+		}
+		if (!drop)
+			ret[n++] = argv[i];
+	}
+	return ret;
+}
+
+static int verify(char **args)
+{
+	struct dt_verify_opts *v = &a.verify;
+	bool exact = a.o.compute == DT_F32;
+	struct dt_err err = {0};
+	int rc;
+
+	if (!v->layouts)
+		return dt_opt_usage_error(&program, stderr, "verify needs --layouts");
+	if (a.o.save || a.o.resume)
+		return dt_opt_usage_error(&program, stderr,
+					  "verify keeps no checkpoint: not with --save and --resume");
+	v->args = args;
+	v->loss_bound = v->loss_bound > 0 ? v->loss_bound : exact ? 1e-5 : 1e-2;
+	v->tensor_bound = v->tensor_bound > 0 ? v->tensor_bound : exact ? 1e-4 : 5e-2;
+	rc = dt_train_verify(v, &err);
+	if (rc < 0 || dt_close_stdout(&err) < 0) {
+		fprintf(stderr, "dt-train: %s\n", err.msg);
+		return DT_EXIT_FAILED;
+	}
+	return rc ? DT_EXIT_NO : DT_EXIT_OK;
+}
+
 int main(int argc, char **argv)
 {
+	char **args = run_arguments(argc, argv);
 	struct dt_log log = {.f = stderr, .name = program.name, .rank = -1};
 	struct dt_world_info info;
 	struct dt_err err = {0};
@@ -177,12 +316,22 @@ int main(int argc, char **argv)
 
 	if (n < 0)
 		return status;
-	if (n > 0)
-		return dt_opt_usage_error(&program, stderr, "unexpected operand '%s'", argv[1]);
+	if (n > 1 || (n == 1 && strcmp(argv[1], "verify") != 0))
+		return dt_opt_usage_error(&program, stderr, "unexpected operand '%s'", argv[n]);
 	complaint = finish_options();
 	if (complaint)
 		return dt_opt_usage_error(&program, stderr, "%s", complaint);
+	if (n == 1)
+		return verify(args);
+	free(args);
+	if (a.verify.layouts)
+		return dt_opt_usage_error(&program, stderr, "--layouts is for dt-train verify");
 	signal(SIGPIPE, SIG_IGN);
+	if (a.schedule_table) {
+		if (print_schedule(&err) < 0)
+			return dt_opt_usage_error(&program, stderr, "%s", err.msg);
+		return dt_close_stdout(&err) < 0 ? dt_log_err(&log, &err), DT_EXIT_FAILED : DT_EXIT_OK;
+	}
 	if (dt_world_init(&world, a.timeout, &log, &err) < 0) {
 		dt_log_err(&log, &err);
 		return DT_EXIT_FAILED;

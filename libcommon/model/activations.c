@@ -1,5 +1,10 @@
 #include "model/activations.h"
 
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 /* The share of n units that rank r of tp gets: the first n % tp ranks one more. */
 static int64_t share(int64_t n, int tp, int r, int64_t *first)
 {
@@ -57,21 +62,66 @@ void dt_activations(const struct dt_config *c, const struct dt_local_dims *d, en
 		ret[table[i].id] = table[i];
 }
 
-bool dt_activation_cut(enum dt_act id)
+bool dt_activation_saved(enum dt_act id, struct dt_keep keep, int layer)
 {
-	return id == DT_A_QKV_RAW || id == DT_A_QK_RSTD || id == DT_A_QKV || id == DT_A_LSE ||
-	       id == DT_A_ATTN || id == DT_A_UP || id == DT_A_ACT;
-}
-
-bool dt_activation_saved(enum dt_act id, enum dt_recompute mode)
-{
-	switch (mode) {
+	switch (keep.mode) {
 	case DT_RECOMPUTE_NONE:
 		return true;
 	case DT_RECOMPUTE_SELECTIVE:
 		return id != DT_A_NORM1 && id != DT_A_NORM2 && id != DT_A_ACT && id != DT_A_ROUTED;
 	case DT_RECOMPUTE_FULL:
-		return id == DT_A_RESID;
+		return id == DT_A_RESID && dt_keep_set(keep, layer) == 0;
 	}
 	return true;
+}
+
+static const char *const modes[] = {"none", "selective", "full"};
+
+int dt_keep_parse(const char *s, struct dt_keep *ret, struct dt_err *err)
+{
+	char *end;
+	long n;
+
+	*ret = (struct dt_keep){DT_RECOMPUTE_FULL, 1};
+	for (int i = 0; i < 3; i++)
+		if (!strcmp(s, modes[i])) {
+			ret->mode = (enum dt_recompute)i;
+			return 0;
+		}
+	if (!strncmp(s, "every:", 6)) {
+		n = strtol(s + 6, &end, 10);
+		if (end != s + 6 && !*end && n >= 1 && n <= 1024) {
+			ret->every = (int)n;
+			return 0;
+		}
+	}
+	return dt_err_set(err, -EINVAL, "recomputation '%s' is none of " DT_RECOMPUTE_CHOICES, s);
+}
+
+const char *dt_keep_format(struct dt_keep k, char *buf, size_t n)
+{
+	if (dt_keep_sets(k) > 1)
+		snprintf(buf, n, "every:%d", k.every);
+	else
+		snprintf(buf, n, "%s", modes[k.mode]);
+	return buf;
+}
+
+bool dt_activation_on_stream(enum dt_act id)
+{
+	switch (id) {
+	case DT_A_RESID:
+	case DT_A_NORM1:
+	case DT_A_NORM1_MEAN:
+	case DT_A_NORM1_RSTD:
+	case DT_A_RESID2:
+	case DT_A_NORM2:
+	case DT_A_NORM2_MEAN:
+	case DT_A_NORM2_RSTD:
+	case DT_A_LATENT:
+	case DT_A_ROUTED:
+		return true;
+	default:
+		return false;
+	}
 }

@@ -6,6 +6,8 @@
  *   none       everything backward reads is kept
  *   selective  cheap element-wise results are computed again: norm outputs, activation functions
  *   full       only the layer's input is kept; the layer is run again before its backward
+ *   every:N    only the input of every N-th layer is kept; N layers are run again at a time (Chen et al.
+ * 2016)
  */
 #ifndef DT_MODEL_ACTIVATIONS_H
 #define DT_MODEL_ACTIVATIONS_H
@@ -14,7 +16,7 @@
 #include "model/config.h"
 
 enum dt_recompute { DT_RECOMPUTE_NONE, DT_RECOMPUTE_SELECTIVE, DT_RECOMPUTE_FULL };
-#define DT_RECOMPUTE_CHOICES "none|selective|full"
+#define DT_RECOMPUTE_CHOICES "none|selective|full|every:N"
 
 enum dt_act {
 	DT_A_RESID,	 /* residual stream entering the layer */
@@ -58,10 +60,30 @@ void dt_layer_dims(const struct dt_config *c, int64_t layer, int tp, int tp_rank
 void dt_activations(const struct dt_config *c, const struct dt_local_dims *d, enum dt_dtype compute,
 		    struct dt_activation ret[DT_ACT_N]);
 
-/* Whether tp cuts it; sequence parallelism cuts the others. */
-bool dt_activation_cut(enum dt_act id);
+/*
+ * What is kept for backward of layer number `layer` of its chunk. The rest lives in working sets that all
+ * layers share: one, or with every > 1 as many, since a block of so many layers is run again at a time.
+ */
+struct dt_keep {
+	enum dt_recompute mode;
+	int every; /* full: layers a block, of which only the first one's input is kept; 0 is 1 */
+};
+bool dt_activation_saved(enum dt_act id, struct dt_keep keep, int layer);
+/* Number of the working set, and how many there are. */
+static inline int dt_keep_sets(struct dt_keep k)
+{
+	return k.mode == DT_RECOMPUTE_FULL && k.every > 1 ? k.every : 1;
+}
+static inline int dt_keep_set(struct dt_keep k, int layer)
+{
+	return layer % dt_keep_sets(k);
+}
+/* "none", "selective", "full" or "every:N"; -EINVAL. */
+int dt_keep_parse(const char *s, struct dt_keep *ret, struct dt_err *err);
+const char *dt_keep_format(struct dt_keep k, char *buf, size_t n);
 
-/* Whether mode keeps the activation for backward (else it lives in one working set shared by all layers). */
-bool dt_activation_saved(enum dt_act id, enum dt_recompute mode);
+/* Whether it lies along the residual stream, which sequence parallelism cuts over the tensor-parallel ranks.
+ */
+bool dt_activation_on_stream(enum dt_act id);
 
 #endif

@@ -7,14 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int check(const struct dt_config *c, const struct dt_layout *l, struct dt_err *err)
+static int check(const struct dt_config *c, struct dt_err *err)
 {
 	if (c->qk_norm)
 		return dt_err_set(err, -ENOTSUP, "model '%s': query/key normalisation cannot be computed",
 				  c->name);
-	if (l->tp > 1 && c->kv_heads < l->tp)
-		return dt_err_set(err, -ENOTSUP, "tp%d exceeds the model's %lld key/value heads", l->tp,
-				  (long long)c->kv_heads);
 	return 0;
 }
 
@@ -63,7 +60,7 @@ int dt_model_bind(struct dt_model *m, const struct dt_config *c, const struct dt
 	int rc = dt_config_computable(c, err);
 
 	if (rc == 0)
-		rc = check(c, layout, err);
+		rc = check(c, err);
 	if (rc < 0)
 		return rc;
 	memset(m, 0, sizeof(*m));
@@ -71,6 +68,7 @@ int dt_model_bind(struct dt_model *m, const struct dt_config *c, const struct dt
 	m->dev = dev;
 	m->tp = layout->tp > 1 ? tp : NULL;
 	m->tp_rank = at.tp;
+	m->seq_parallel = m->tp && layout->seq_parallel;
 	m->dtype = dtype;
 	dt_local_dims(c, layout->tp, at.tp, &m->d);
 	bind_chunks(m, layout, at.pp);

@@ -19,6 +19,8 @@ struct dt_model {
 	struct dt_dev *dev;
 	struct dt_comm *tp; /* NULL: not split */
 	int tp_rank;
+	bool seq_parallel; /* the residual stream is cut over tp, see nn/cut.h */
+	double comm_s;	   /* seconds spent in tp's collectives so far */
 	struct dt_local_dims d;
 	enum dt_dtype dtype;
 	int nlayer; /* of this stage, over all its chunks */
@@ -43,9 +45,10 @@ struct dt_pass {
 	void *(*stash)[DT_STASH_N]; /* likewise; where W is apart from B */
 	bool split;		    /* backward computes input gradients only and stashes what W needs */
 	void *out;		    /* output of a chunk that is not the last */
-	enum dt_recompute recompute;
+	struct dt_keep recompute;
 	bool accumulate;      /* false: the first microbatch overwrites the matmul gradients of layers */
 	bool accumulate_head; /* likewise of the head */
+	void *gather;	      /* sequence parallelism: all rows of what is cut, [rows, hidden] */
 	void *delta, *dresid, *dnorm, *dsmall, *dlarge;
 	void *final_resid, *final_norm;
 	float *final_mean, *final_rstd;

@@ -28,12 +28,14 @@ static void bind_layers(struct dt_pass *p, const struct dt_model *m, const struc
 			char *base, const struct dt_chunk *ch, int slot)
 {
 	for (int l = ch->first; l < ch->last; l++) {
-		int local = ch->local + l - ch->first;
+		int number = l - ch->first, local = ch->local + number,
+		    set = dt_keep_set(p->recompute, number);
 
 		for (int a = 0; a < DT_ACT_N; a++)
-			p->act[local][a] = dt_activation_saved(a, p->recompute)
-						   ? dt_plan_address(plan, base, DT_B_ACT, l, a, slot)
-						   : dt_plan_address(plan, base, DT_B_ACT_SHARED, -1, a, -1);
+			p->act[local][a] =
+				dt_activation_saved(a, p->recompute, number)
+					? dt_plan_address(plan, base, DT_B_ACT, l, a, slot)
+					: dt_plan_address(plan, base, DT_B_ACT_SHARED, -1, a, set ? set : -1);
 		for (int i = 0; i < DT_STASH_N; i++)
 			p->stash[local][i] = dt_plan_address(plan, base, DT_B_STASH, l, i, slot);
 	}
@@ -55,6 +57,7 @@ int dt_pass_bind(struct dt_pass *p, struct dt_model *m, const struct dt_train_sh
 			      .ids = OWN(DT_B_IDS),
 			      .targets = OWN(DT_B_TARGETS),
 			      .pos = SHARED(DT_B_POS),
+			      .gather = SHARED(DT_B_GATHER),
 			      .delta = SHARED(DT_B_DELTA),
 			      .dresid = OWN(DT_B_DRESID),
 			      .out = OWN(DT_B_OUT),

@@ -1,4 +1,5 @@
 #include "nn/transformer.h"
+#include "nn/cut.h"
 
 #include <math.h>
 #include <string.h>
@@ -36,21 +37,20 @@ static struct dt_tensor act(const struct dt_model *m, const struct dt_pass *p, i
 	return dt_t2(p->act[l][id], m->dtype, p->rows, cols);
 }
 
-static struct dt_tensor stat(const struct dt_pass *p, int l, enum dt_act id)
+/* The residual stream and what lies along it: all rows, or this rank's part of them. */
+static struct dt_tensor stream(const struct dt_model *m, const struct dt_pass *p, const void *data)
 {
-	return dt_t1(p->act[l][id], DT_F32, p->rows);
+	return data ? dt_t2((void *)data, m->dtype, dt_stream_rows(m, p), m->c->hidden) : DT_NONE;
+}
+
+static struct dt_tensor stat(const struct dt_model *m, const struct dt_pass *p, const void *data)
+{
+	return dt_t1((void *)data, DT_F32, dt_stream_rows(m, p));
 }
 
 static struct dt_tensor mat(const struct dt_model *m, const struct dt_pass *p, const void *data, int64_t cols)
 {
 	return data ? dt_t2((void *)data, m->dtype, p->rows, cols) : DT_NONE;
-}
-
-static int tp_sum(struct dt_model *m, void *buf, int64_t n, const char *what, struct dt_err *err)
-{
-	if (!m->tp)
-		return 0;
-	return dt_all_reduce(m->tp, buf, NULL, (size_t)n, m->dtype, DT_SUM, what, err);
 }
 
 static int norm_forward(struct dt_model *m, struct dt_tensor y, struct dt_tensor mean, struct dt_tensor rstd,
@@ -71,13 +71,12 @@ static int norm_backward(struct dt_model *m, const struct dt_pass *p, struct dt_
 			 bool fresh)
 {
 	const struct dt_ops *o = m->dev->ops;
-	int64_t c = m->c->hidden;
-	struct dt_tensor dresid = mat(m, p, p->dresid, c), prev = fresh ? DT_NONE : dresid;
+	struct dt_tensor dresid = stream(m, p, p->dresid), prev = fresh ? DT_NONE : dresid;
 
 	if (m->c->norm == DT_NORM_LAYER)
-		return o->layernorm_backward(m->dev, dresid, u->g[w], u->g[b], mat(m, p, p->dnorm, c), prev,
-					     mat(m, p, x, c), mean, rstd, u->w[w]);
-	return o->rmsnorm_backward(m->dev, dresid, u->g[w], mat(m, p, p->dnorm, c), prev, mat(m, p, x, c),
+		return o->layernorm_backward(m->dev, dresid, u->g[w], u->g[b], stream(m, p, p->dnorm), prev,
+					     stream(m, p, x), mean, rstd, u->w[w]);
+	return o->rmsnorm_backward(m->dev, dresid, u->g[w], stream(m, p, p->dnorm), prev, stream(m, p, x),
 				   rstd, u->w[w]);
 }
 
@@ -128,20 +127,24 @@ static struct dt_attn attn_args(const struct dt_model *m, const struct dt_pass *
 int dt_embed_forward(struct dt_model *m, const struct dt_pass *p, void *resid, struct dt_err *err)
 {
 	struct dt_tensor pos = m->embed.w[DT_W_POS];
-	int64_t n = p->rows * m->c->hidden;
+	void *sum = dt_cut_room(m, p, resid);
 
 	if (m->tp && m->tp_rank != 0)
 		pos = DT_NONE; /* added once, before the sum over ranks */
-	TRY(m->dev->ops->embedding_forward(m->dev, mat(m, p, resid, m->c->hidden), p->ids, p->pos,
+	TRY(m->dev->ops->embedding_forward(m->dev, mat(m, p, sum, m->c->hidden), p->ids, p->pos,
 					   m->embed.w[DT_W_EMBED], pos, m->d.vocab_first));
-	return tp_sum(m, resid, n, "embedding", err);
+	return dt_cut_leave(m, p, resid, sum, "embedding", err);
 }
 
 int dt_embed_backward(struct dt_model *m, const struct dt_pass *p, struct dt_err *err)
 {
+	const void *dy;
+	int rc = dt_cut_enter(m, p, p->dresid, &dy, "embedding gradient", err);
+
+	if (rc < 0)
+		return rc;
 	TRY(m->dev->ops->embedding_backward(m->dev, m->embed.g[DT_W_EMBED], m->embed.g[DT_W_POS],
-					    mat(m, p, p->dresid, m->c->hidden), p->ids, p->pos,
-					    m->d.vocab_first));
+					    mat(m, p, dy, m->c->hidden), p->ids, p->pos, m->d.vocab_first));
 	return 0;
 }
 
@@ -154,8 +157,12 @@ static int attention(struct dt_model *m, const struct dt_pass *p, int l, const s
 	struct dt_tensor qkv = act(m, p, l, DT_A_QKV, m->d.qkv), out = act(m, p, l, DT_A_ATTN, width);
 	struct dt_rope rope = rope_args(m);
 	struct dt_attn a = attn_args(m, p);
+	const void *x;
+	int rc = dt_cut_enter(m, p, p->act[l][DT_A_NORM1], &x, "attention input", err);
 
-	TRY(linear(m, qkv, act(m, p, l, DT_A_NORM1, m->c->hidden), joined(u->w[DT_W_Q], m->d.qkv),
+	if (rc < 0)
+		return rc;
+	TRY(linear(m, qkv, mat(m, p, x, m->c->hidden), joined(u->w[DT_W_Q], m->d.qkv),
 		   joined(u->w[DT_W_Q_B], m->d.qkv)));
 	if (m->c->pos == DT_POS_ROPE)
 		TRY(o->rope(m->dev, qkv, &rope, p->pos, false));
@@ -198,34 +205,38 @@ int dt_layer_forward(struct dt_model *m, const struct dt_pass *p, int l, const v
 		     const struct dt_kv *kv, bool redo, struct dt_err *err)
 {
 	struct dt_unit *u = &m->layer[l];
-	int64_t c = m->c->hidden, f = m->d.ffn, up = (m->c->gated ? 2 : 1) * f, n = p->rows * c;
-	struct dt_tensor resid = act(m, p, l, DT_A_RESID, c), resid2 = act(m, p, l, DT_A_RESID2, c);
-	struct dt_tensor d = mat(m, p, p->delta, c);
+	void **a = p->act[l], *sum = dt_cut_room(m, p, p->delta);
+	int64_t c = m->c->hidden, f = m->d.ffn, up = (m->c->gated ? 2 : 1) * f;
+	struct dt_tensor resid = stream(m, p, a[DT_A_RESID]), d = mat(m, p, sum, c);
+	const void *y;
 	int rc;
 
 	/* x = x + attention(norm(x)) */
-	TRY(norm_forward(m, act(m, p, l, DT_A_NORM1, c), stat(p, l, DT_A_NORM1_MEAN),
-			 stat(p, l, DT_A_NORM1_RSTD), resid, mat(m, p, x, c), mat(m, p, delta, c),
+	TRY(norm_forward(m, stream(m, p, a[DT_A_NORM1]), stat(m, p, a[DT_A_NORM1_MEAN]),
+			 stat(m, p, a[DT_A_NORM1_RSTD]), resid, stream(m, p, x), stream(m, p, delta),
 			 u->w[DT_W_ATTN_NORM], u->w[DT_W_ATTN_NORM_B]));
 	rc = attention(m, p, l, kv, err);
 	if (rc < 0)
 		return rc;
 	TRY(linear(m, d, act(m, p, l, DT_A_ATTN, m->d.heads * m->c->head_dim), u->w[DT_W_O],
 		   once(m, u->w[DT_W_O_B])));
-	rc = tp_sum(m, p->delta, n, "attention output", err);
+	rc = dt_cut_leave(m, p, p->delta, sum, "attention output", err);
 	if (rc < 0)
 		return rc;
 	/* x = x + mlp(norm(x)) */
-	TRY(norm_forward(m, act(m, p, l, DT_A_NORM2, c), stat(p, l, DT_A_NORM2_MEAN),
-			 stat(p, l, DT_A_NORM2_RSTD), resid2, resid, d, u->w[DT_W_MLP_NORM],
-			 u->w[DT_W_MLP_NORM_B]));
-	TRY(linear(m, act(m, p, l, DT_A_UP, up), act(m, p, l, DT_A_NORM2, c), up_of(m, u->w, false),
+	TRY(norm_forward(m, stream(m, p, a[DT_A_NORM2]), stat(m, p, a[DT_A_NORM2_MEAN]),
+			 stat(m, p, a[DT_A_NORM2_RSTD]), stream(m, p, a[DT_A_RESID2]), resid,
+			 stream(m, p, p->delta), u->w[DT_W_MLP_NORM], u->w[DT_W_MLP_NORM_B]));
+	rc = dt_cut_enter(m, p, a[DT_A_NORM2], &y, "mlp input", err);
+	if (rc < 0)
+		return rc;
+	TRY(linear(m, act(m, p, l, DT_A_UP, up), mat(m, p, y, c), up_of(m, u->w, false),
 		   up_of(m, u->w, true)));
 	TRY(mlp_activation(m, p, l));
 	if (redo)
 		return 0;
 	TRY(linear(m, d, act(m, p, l, DT_A_ACT, f), u->w[DT_W_DOWN], once(m, u->w[DT_W_DOWN_B])));
-	return tp_sum(m, p->delta, n, "mlp output", err);
+	return dt_cut_leave(m, p, p->delta, sum, "mlp output", err);
 }
 
 /* Where a split backward keeps the gradient of a matmul's output; else the shared workspace. */
@@ -234,31 +245,52 @@ static void *stash_or(const struct dt_pass *p, int l, enum dt_stash what, void *
 	return p->split ? p->stash[l][what] : workspace;
 }
 
-/* Keeps a copy of the residual gradient, which backward goes on to change. */
-static int stash_resid(struct dt_model *m, const struct dt_pass *p, int l, enum dt_stash what)
+/*
+ * The gradient of a sublayer's output, over all rows. A split backward keeps a copy: backward goes on to
+ * change the residual gradient.
+ */
+static int output_gradient(struct dt_model *m, const struct dt_pass *p, int l, enum dt_stash what,
+			   struct dt_tensor *ret, struct dt_err *err)
 {
-	if (!p->split)
-		return 0;
-	return m->dev->ops->convert(m->dev, mat(m, p, p->stash[l][what], m->c->hidden),
-				    mat(m, p, p->dresid, m->c->hidden));
+	const void *dy;
+	int rc = dt_cut_enter(m, p, p->dresid, &dy, "output gradient", err);
+
+	if (rc < 0)
+		return rc;
+	*ret = mat(m, p, dy, m->c->hidden);
+	if (p->split)
+		TRY(m->dev->ops->convert(m->dev, mat(m, p, p->stash[l][what], m->c->hidden), *ret));
+	return 0;
+}
+
+/* A norm's output over all rows, for the weight gradient of the matmul behind it; a split backward has no use
+ * for it yet. */
+static int norm_output(struct dt_model *m, const struct dt_pass *p, int l, enum dt_act id,
+		       struct dt_tensor *ret, struct dt_err *err)
+{
+	const void *x = p->act[l][id];
+	int rc = p->split ? 0 : dt_cut_enter(m, p, p->act[l][id], &x, "norm output", err);
+
+	*ret = mat(m, p, x, m->c->hidden);
+	return rc;
 }
 
 /* Selective recomputation of the two norms' outputs. */
 static int norm1_again(struct dt_model *m, const struct dt_pass *p, int l)
 {
-	int64_t c = m->c->hidden;
+	void **a = p->act[l];
 
-	return norm_forward(m, act(m, p, l, DT_A_NORM1, c), stat(p, l, DT_A_NORM1_MEAN),
-			    stat(p, l, DT_A_NORM1_RSTD), DT_NONE, act(m, p, l, DT_A_RESID, c), DT_NONE,
+	return norm_forward(m, stream(m, p, a[DT_A_NORM1]), stat(m, p, a[DT_A_NORM1_MEAN]),
+			    stat(m, p, a[DT_A_NORM1_RSTD]), DT_NONE, stream(m, p, a[DT_A_RESID]), DT_NONE,
 			    m->layer[l].w[DT_W_ATTN_NORM], m->layer[l].w[DT_W_ATTN_NORM_B]);
 }
 
 static int norm2_again(struct dt_model *m, const struct dt_pass *p, int l)
 {
-	int64_t c = m->c->hidden;
+	void **a = p->act[l];
 
-	return norm_forward(m, act(m, p, l, DT_A_NORM2, c), stat(p, l, DT_A_NORM2_MEAN),
-			    stat(p, l, DT_A_NORM2_RSTD), DT_NONE, act(m, p, l, DT_A_RESID2, c), DT_NONE,
+	return norm_forward(m, stream(m, p, a[DT_A_NORM2]), stat(m, p, a[DT_A_NORM2_MEAN]),
+			    stat(m, p, a[DT_A_NORM2_RSTD]), DT_NONE, stream(m, p, a[DT_A_RESID2]), DT_NONE,
 			    m->layer[l].w[DT_W_MLP_NORM], m->layer[l].w[DT_W_MLP_NORM_B]);
 }
 
@@ -270,23 +302,29 @@ static int mlp_backward(struct dt_model *m, const struct dt_pass *p, int l, stru
 	struct dt_tensor dact = mat(m, p, p->dsmall, f),
 			 dup = mat(m, p, stash_or(p, l, DT_S_UP, p->dlarge), up);
 	struct dt_tensor x_up = act(m, p, l, DT_A_UP, up);
-	struct dt_tensor mean = stat(p, l, DT_A_NORM2_MEAN), rstd = stat(p, l, DT_A_NORM2_RSTD);
+	struct dt_tensor mean = stat(m, p, p->act[l][DT_A_NORM2_MEAN]),
+			 rstd = stat(m, p, p->act[l][DT_A_NORM2_RSTD]), dy, x;
 	int rc;
 
-	if (p->recompute == DT_RECOMPUTE_SELECTIVE) {
+	if (p->recompute.mode == DT_RECOMPUTE_SELECTIVE) {
 		TRY(mlp_activation(m, p, l));
 		TRY(norm2_again(m, p, l));
 	}
-	TRY(stash_resid(m, p, l, DT_S_DOWN));
-	TRY(linear_backward(m, p, dact, u->g[DT_W_DOWN], u->g[DT_W_DOWN_B], mat(m, p, p->dresid, c),
-			    act(m, p, l, DT_A_ACT, f), u->w[DT_W_DOWN]));
+	rc = output_gradient(m, p, l, DT_S_DOWN, &dy, err);
+	if (rc < 0)
+		return rc;
+	TRY(linear_backward(m, p, dact, u->g[DT_W_DOWN], u->g[DT_W_DOWN_B], dy, act(m, p, l, DT_A_ACT, f),
+			    u->w[DT_W_DOWN]));
 	if (m->c->gated)
 		TRY(o->gated_backward(m->dev, dup, dact, x_up, (enum dt_act_fn)m->c->act));
 	else
 		TRY(o->act_backward(m->dev, dup, dact, x_up, (enum dt_act_fn)m->c->act));
-	TRY(linear_backward(m, p, mat(m, p, p->dnorm, c), up_of(m, u->g, false), up_of(m, u->g, true), dup,
-			    act(m, p, l, DT_A_NORM2, c), up_of(m, u->w, false)));
-	rc = tp_sum(m, p->dnorm, p->rows * c, "mlp input gradient", err);
+	rc = norm_output(m, p, l, DT_A_NORM2, &x, err);
+	if (rc < 0)
+		return rc;
+	TRY(linear_backward(m, p, mat(m, p, p->dnorm, c), up_of(m, u->g, false), up_of(m, u->g, true), dup, x,
+			    up_of(m, u->w, false)));
+	rc = dt_cut_leave(m, p, p->dnorm, p->dnorm, "mlp input gradient", err);
 	if (rc < 0)
 		return rc;
 	TRY(norm_backward(m, p, u, DT_W_MLP_NORM, DT_W_MLP_NORM_B, p->act[l][DT_A_RESID2], mean, rstd,
@@ -302,25 +340,29 @@ static int attention_backward(struct dt_model *m, const struct dt_pass *p, int l
 	struct dt_tensor dattn = mat(m, p, p->dsmall, width),
 			 dqkv = mat(m, p, stash_or(p, l, DT_S_QKV, p->dlarge), m->d.qkv);
 	struct dt_tensor out = act(m, p, l, DT_A_ATTN, width);
-	struct dt_tensor mean = stat(p, l, DT_A_NORM1_MEAN), rstd = stat(p, l, DT_A_NORM1_RSTD);
+	struct dt_tensor mean = stat(m, p, p->act[l][DT_A_NORM1_MEAN]),
+			 rstd = stat(m, p, p->act[l][DT_A_NORM1_RSTD]), dy, x;
 	struct dt_rope rope = rope_args(m);
 	struct dt_attn a = attn_args(m, p);
 	int rc;
 
-	if (p->recompute == DT_RECOMPUTE_SELECTIVE)
+	if (p->recompute.mode == DT_RECOMPUTE_SELECTIVE)
 		TRY(norm1_again(m, p, l));
-	TRY(stash_resid(m, p, l, DT_S_O));
-	TRY(linear_backward(m, p, dattn, u->g[DT_W_O], u->g[DT_W_O_B], mat(m, p, p->dresid, c), out,
-			    u->w[DT_W_O]));
+	rc = output_gradient(m, p, l, DT_S_O, &dy, err);
+	if (rc < 0)
+		return rc;
+	TRY(linear_backward(m, p, dattn, u->g[DT_W_O], u->g[DT_W_O_B], dy, out, u->w[DT_W_O]));
 	TRY(o->attention_backward(m->dev, dqkv, dattn, out,
 				  dt_t1(p->act[l][DT_A_LSE], DT_F32, p->rows * m->d.heads),
 				  act(m, p, l, DT_A_QKV, m->d.qkv), &a));
 	if (m->c->pos == DT_POS_ROPE)
 		TRY(o->rope(m->dev, dqkv, &rope, p->pos, true));
+	rc = norm_output(m, p, l, DT_A_NORM1, &x, err);
+	if (rc < 0)
+		return rc;
 	TRY(linear_backward(m, p, mat(m, p, p->dnorm, c), joined(u->g[DT_W_Q], m->d.qkv),
-			    joined(u->g[DT_W_Q_B], m->d.qkv), dqkv, act(m, p, l, DT_A_NORM1, c),
-			    joined(u->w[DT_W_Q], m->d.qkv)));
-	rc = tp_sum(m, p->dnorm, p->rows * c, "attention input gradient", err);
+			    joined(u->g[DT_W_Q_B], m->d.qkv), dqkv, x, joined(u->w[DT_W_Q], m->d.qkv)));
+	rc = dt_cut_leave(m, p, p->dnorm, p->dnorm, "attention input gradient", err);
 	if (rc < 0)
 		return rc;
 	TRY(norm_backward(m, p, u, DT_W_ATTN_NORM, DT_W_ATTN_NORM_B, p->act[l][DT_A_RESID], mean, rstd,
@@ -330,48 +372,18 @@ static int attention_backward(struct dt_model *m, const struct dt_pass *p, int l
 
 int dt_layer_backward(struct dt_model *m, const struct dt_pass *p, int l, struct dt_err *err)
 {
-	int rc = 0;
+	int rc = mlp_backward(m, p, l, err);
 
-	if (p->recompute == DT_RECOMPUTE_FULL)
-		rc = dt_layer_forward(m, p, l, p->act[l][DT_A_RESID], NULL, NULL, true, err);
-	if (rc == 0)
-		rc = mlp_backward(m, p, l, err);
-	if (rc == 0)
-		rc = attention_backward(m, p, l, err);
-	return rc;
+	return rc == 0 ? attention_backward(m, p, l, err) : rc;
 }
 
 int dt_final_norm(struct dt_model *m, const struct dt_pass *p, const void *x, const void *delta,
 		  struct dt_err *err)
 {
-	int64_t c = m->c->hidden;
-
-	TRY(norm_forward(m, mat(m, p, p->final_norm, c), dt_t1(p->final_mean, DT_F32, p->rows),
-			 dt_t1(p->final_rstd, DT_F32, p->rows), mat(m, p, p->final_resid, c), mat(m, p, x, c),
-			 mat(m, p, delta, c), m->final.w[DT_W_FINAL_NORM], m->final.w[DT_W_FINAL_NORM_B]));
+	TRY(norm_forward(m, stream(m, p, p->final_norm), stat(m, p, p->final_mean), stat(m, p, p->final_rstd),
+			 stream(m, p, p->final_resid), stream(m, p, x), stream(m, p, delta),
+			 m->final.w[DT_W_FINAL_NORM], m->final.w[DT_W_FINAL_NORM_B]));
 	return 0;
-}
-
-/* Over a tensor-parallel group each rank has the logits of its share of the vocabulary: combine the row
- * statistics. */
-static int combine_stats(struct dt_model *m, float *rowmax, float *sumexp, float *target, int64_t rows,
-			 struct dt_err *err)
-{
-	float *local = m->tp ? target + rows : NULL; /* caller leaves room for a copy of rowmax */
-	int rc;
-
-	if (!m->tp)
-		return 0;
-	memcpy(local, rowmax, (size_t)rows * sizeof(*local));
-	rc = dt_all_reduce(m->tp, rowmax, NULL, (size_t)rows, DT_F32, DT_MAX, "loss maximum", err);
-	if (rc < 0)
-		return rc;
-	for (int64_t i = 0; i < rows; i++)
-		sumexp[i] *= expf(local[i] - rowmax[i]);
-	rc = dt_all_reduce(m->tp, sumexp, NULL, (size_t)rows, DT_F32, DT_SUM, "loss sum", err);
-	if (rc < 0)
-		return rc;
-	return dt_all_reduce(m->tp, target, NULL, (size_t)rows, DT_F32, DT_SUM, "loss target", err);
 }
 
 int dt_loss(struct dt_model *m, const struct dt_pass *p, bool backward, float scale, double *loss_sum,
@@ -381,18 +393,19 @@ int dt_loss(struct dt_model *m, const struct dt_pass *p, bool backward, float sc
 	int64_t c = m->c->hidden, v = m->d.vocab, esize = dt_dtype_size(m->dtype);
 	struct dt_tensor head = m->final.w[DT_W_HEAD], dhead = m->final.g[DT_W_HEAD];
 	bool accumulate = p->accumulate_head;
-	int rc;
+	const void *in;
+	int rc = dt_cut_enter(m, p, p->final_norm, &in, "head input", err);
 
-	for (int64_t r = 0; r < p->rows; r += p->loss_chunk) {
+	for (int64_t r = 0; r < p->rows && rc == 0; r += p->loss_chunk) {
 		int64_t n = p->rows - r < p->loss_chunk ? p->rows - r : p->loss_chunk;
-		struct dt_tensor x = dt_t2((char *)p->final_norm + r * c * esize, m->dtype, n, c);
+		struct dt_tensor x = dt_t2((char *)in + r * c * esize, m->dtype, n, c);
 		struct dt_tensor logits = dt_t2(p->logits, DT_F32, n, v),
 				 dl = dt_t2(p->dlogits, m->dtype, n, v);
 		float *rowmax = p->ce, *sumexp = p->ce + n, *target = p->ce + 2 * n;
 
 		TRY(linear(m, logits, x, head, DT_NONE));
 		TRY(o->ce_stats(m->dev, rowmax, sumexp, target, logits, p->targets + r, m->d.vocab_first));
-		rc = combine_stats(m, rowmax, sumexp, target, n, err);
+		rc = dt_cut_stats(m, rowmax, sumexp, target, n, err);
 		if (rc < 0)
 			return rc;
 		for (int64_t i = 0; i < n; i++)
@@ -406,14 +419,13 @@ int dt_loss(struct dt_model *m, const struct dt_pass *p, bool backward, float sc
 			      head, false, DT_NONE, false));
 		accumulate = true;
 	}
-	if (!backward)
-		return 0;
-	rc = tp_sum(m, p->dnorm, p->rows * c, "head input gradient", err);
+	if (rc < 0 || !backward)
+		return rc;
+	rc = dt_cut_leave(m, p, p->dnorm, p->dnorm, "head input gradient", err);
 	if (rc < 0)
 		return rc;
 	TRY(norm_backward(m, p, &m->final, DT_W_FINAL_NORM, DT_W_FINAL_NORM_B, p->final_resid,
-			  dt_t1(p->final_mean, DT_F32, p->rows), dt_t1(p->final_rstd, DT_F32, p->rows),
-			  true));
+			  stat(m, p, p->final_mean), stat(m, p, p->final_rstd), true));
 	return 0;
 }
 
@@ -448,22 +460,45 @@ int dt_chunk_forward(struct dt_model *m, const struct dt_pass *p, int chunk, con
 	if (rc < 0)
 		return rc;
 	if (!dt_chunk_last(m, chunk)) {
-		TRY(m->dev->ops->add(m->dev, mat(m, p, p->out, m->c->hidden), mat(m, p, x, m->c->hidden),
-				     mat(m, p, delta, m->c->hidden)));
+		TRY(m->dev->ops->add(m->dev, stream(m, p, p->out), stream(m, p, x), stream(m, p, delta)));
 		return 0;
 	}
 	rc = dt_before(h, dt_final_unit(m), false, err);
 	return rc == 0 ? dt_final_norm(m, p, x, delta, err) : rc;
 }
 
+/* Runs the layers of the block that begins at `first` and ends before `last` again. */
+static int block_again(struct dt_model *m, const struct dt_pass *p, int first, int last,
+		       const struct dt_hooks *h, struct dt_err *err)
+{
+	const void *x = p->act[first][DT_A_RESID], *delta = NULL;
+	int rc = 0;
+
+	for (int l = first; l < last && rc == 0; l++) {
+		rc = dt_before(h, m->unit_layer0 + l, false, err);
+		if (rc == 0)
+			rc = dt_layer_forward(m, p, l, x, delta, NULL, l == last - 1, err);
+		x = p->act[l][DT_A_RESID2];
+		delta = p->delta;
+	}
+	return rc;
+}
+
 int dt_chunk_backward(struct dt_model *m, const struct dt_pass *p, int chunk, const struct dt_hooks *h,
 		      struct dt_err *err)
 {
 	const struct dt_chunk *ch = &m->chunk[chunk];
-	int rc = 0;
+	int last = ch->local + ch->last - ch->first, rc = 0;
 
-	for (int l = ch->local + ch->last - ch->first - 1; l >= ch->local && rc == 0; l--) {
-		rc = dt_before(h, m->unit_layer0 + l, true, err);
+	for (int l = last - 1; l >= ch->local && rc == 0; l--) {
+		int set = dt_keep_set(p->recompute, l - ch->local);
+		bool again = p->recompute.mode == DT_RECOMPUTE_FULL &&
+			     (l == last - 1 || set == dt_keep_sets(p->recompute) - 1);
+
+		if (again)
+			rc = block_again(m, p, l - set, l + 1, h, err);
+		if (rc == 0)
+			rc = dt_before(h, m->unit_layer0 + l, true, err);
 		if (rc == 0)
 			rc = dt_layer_backward(m, p, l, err);
 		if (rc == 0 && !p->split)
@@ -496,15 +531,23 @@ static int layer_weights(struct dt_model *m, const struct dt_pass *p, int l, str
 		{joined(u->g[DT_W_Q], m->d.qkv), DT_S_QKV, m->d.qkv, DT_A_NORM1, c},
 	};
 
-	if (p->recompute == DT_RECOMPUTE_SELECTIVE) {
+	if (p->recompute.mode == DT_RECOMPUTE_SELECTIVE) {
 		TRY(mlp_activation(m, p, l));
 		TRY(norm2_again(m, p, l));
 		TRY(norm1_again(m, p, l));
 	}
-	for (int i = 0; i < 4; i++)
-		TRY(m->dev->ops->matmul(
-			m->dev, part[i].dw, mat(m, p, p->stash[l][part[i].dy], part[i].dy_cols), true,
-			act(m, p, l, part[i].x, part[i].x_cols), false, DT_NONE, p->accumulate));
+	for (int i = 0; i < 4; i++) {
+		const void *x = p->act[l][part[i].x];
+		int rc = dt_activation_on_stream(part[i].x)
+				 ? dt_cut_enter(m, p, p->act[l][part[i].x], &x, "norm output", err)
+				 : 0;
+
+		if (rc < 0)
+			return rc;
+		TRY(m->dev->ops->matmul(m->dev, part[i].dw,
+					mat(m, p, p->stash[l][part[i].dy], part[i].dy_cols), true,
+					mat(m, p, x, part[i].x_cols), false, DT_NONE, p->accumulate));
+	}
 	return 0;
 }
 

@@ -113,7 +113,8 @@ static void put_adapters(struct dt_estimate *t, const struct accounted *a)
 }
 
 /* Bytes a token of a layer by our activation table: kept ones, or those of the shared working set. */
-static double table_bytes(const struct accounted *a, const struct dt_local_dims *d, bool kept)
+/* number: of the layer in its chunk. */
+static double table_bytes(const struct accounted *a, const struct dt_local_dims *d, int number, bool kept)
 {
 	const struct dt_train_shape *s = a->s;
 	struct dt_activation act[DT_ACT_N];
@@ -121,18 +122,19 @@ static double table_bytes(const struct accounted *a, const struct dt_local_dims 
 
 	dt_activations(s->config, d, s->compute, act);
 	for (int i = 0; i < DT_ACT_N; i++) {
-		double share = !dt_activation_cut(i) && s->layout.seq_parallel ? 1.0 / s->layout.tp : 1;
+		double share = dt_activation_on_stream(i) && s->layout.seq_parallel ? 1.0 / s->layout.tp : 1;
 
-		if (dt_activation_saved(i, s->recompute) == kept)
+		if (dt_activation_saved(i, s->recompute, number) == kept)
 			sum += (double)act[i].per_token * dt_dtype_size(act[i].dtype) * share;
 	}
 	/* Attention that keeps its scores: before and after the softmax. */
-	if (a->x->scores && kept == (s->recompute == DT_RECOMPUTE_NONE))
+	if (a->x->scores && kept == (s->recompute.mode == DT_RECOMPUTE_NONE))
 		sum += 2 * (double)d->heads * (double)s->seq * dt_dtype_size(s->compute);
 	return sum;
 }
 
-static double layer_bytes(const struct accounted *a, int64_t layer, enum dt_recompute mode, bool kept)
+static double layer_bytes(const struct accounted *a, int64_t layer, int number, enum dt_recompute mode,
+			  bool kept)
 {
 	const struct dt_train_shape *s = a->s;
 	struct dt_local_dims d;
@@ -142,13 +144,14 @@ static double layer_bytes(const struct accounted *a, int64_t layer, enum dt_reco
 					       (double)s->microbatch, s->layout.tp, s->layout.seq_parallel,
 					       !a->x->scores, mode);
 	dt_layer_dims(s->config, layer, s->layout.tp, s->at.tp, &d);
-	return a->tokens * table_bytes(a, &d, kept);
+	return a->tokens * table_bytes(a, &d, number, kept);
 }
 
 /* Sums over the layers of the stage, each for every microbatch it has in flight; the largest working set. */
 static int sum_layers(const struct accounted *a, double *ret_kept, double *ret_work, struct dt_err *err)
 {
 	const struct dt_train_shape *s = a->s;
+	bool megatron = a->account == DT_ACCOUNT_MEGATRON;
 	struct dt_schedule t;
 	int rc = dt_shape_schedule(s, &t, err), first, last;
 
@@ -159,11 +162,11 @@ static int sum_layers(const struct accounted *a, double *ret_kept, double *ret_w
 
 		dt_layout_stage(&s->layout, s->config, k * s->layout.pp + s->at.pp, &first, &last);
 		for (int i = first; i < last; i++) {
-			double work = a->account == DT_ACCOUNT_MEGATRON
-					      ? layer_bytes(a, i, DT_RECOMPUTE_NONE, true)
-					      : layer_bytes(a, i, s->recompute, false);
+			enum dt_recompute mode = megatron ? DT_RECOMPUTE_NONE : s->recompute.mode;
+			double work =
+				layer_bytes(a, i, i - first, mode, megatron) * dt_keep_sets(s->recompute);
 
-			*ret_kept += held * layer_bytes(a, i, s->recompute, true);
+			*ret_kept += held * layer_bytes(a, i, i - first, s->recompute.mode, true);
 			*ret_work = fmax(*ret_work, work);
 		}
 	}
@@ -189,7 +192,7 @@ static int put_activations(struct dt_estimate *t, const struct accounted *a, str
 	if (!megatron)
 		put(a, t, DT_MEM_WORKSPACE, work, DT_PH_FORWARD, DT_PH_BACKWARD, "not kept",
 		    "activation table x tokens, one layer", false);
-	else if (s->recompute == DT_RECOMPUTE_FULL)
+	else if (s->recompute.mode == DT_RECOMPUTE_FULL)
 		put(a, t, DT_MEM_WORKSPACE, work, DT_PH_BACKWARD, DT_PH_BACKWARD, "layer run again",
 		    "one layer's activations", false);
 	put(a, t, DT_MEM_WORKSPACE,

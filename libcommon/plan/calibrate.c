@@ -26,8 +26,8 @@ static int read_choice(const json_t *o, const char *key, const char *choices, in
 
 static int read_run(const json_t *o, struct dt_run *r, struct dt_err *err)
 {
-	const char *model = NULL, *layout = "dp1";
-	int precision = 0, optimizer = DT_OPTIM_ADAMW, recompute = 0, rc;
+	const char *model = NULL, *layout = "dp1", *recompute = "none";
+	int precision = 0, optimizer = DT_OPTIM_ADAMW, rc;
 	struct dt_train_shape *s = &r->shape;
 	int64_t global = 0, each;
 
@@ -43,7 +43,8 @@ static int read_run(const json_t *o, struct dt_run *r, struct dt_err *err)
 	    (rc = dt_json_int(o, "seq", false, 1, 1 << 24, &s->seq, err)) < 0 ||
 	    (rc = read_choice(o, "precision", "bf16|fp32", &precision, err)) < 0 ||
 	    (rc = read_choice(o, "optimizer", DT_OPTIM_CHOICES, &optimizer, err)) < 0 ||
-	    (rc = read_choice(o, "recompute", DT_RECOMPUTE_CHOICES, &recompute, err)) < 0 ||
+	    (rc = dt_json_str(o, "recompute", false, &recompute, err)) < 0 ||
+	    (rc = dt_keep_parse(recompute, &s->recompute, err)) < 0 ||
 	    (rc = dt_json_real(o, "step_s", true, &r->step_s, err)) < 0 ||
 	    (rc = dt_config_load(model, &r->config, err)) < 0 ||
 	    (rc = dt_layout_parse(layout, &s->layout, err)) < 0 ||
@@ -57,7 +58,6 @@ static int read_run(const json_t *o, struct dt_run *r, struct dt_err *err)
 	s->accumulation = global / each;
 	s->compute = precision ? DT_F32 : DT_BF16;
 	s->optim = (enum dt_optim_kind)optimizer;
-	s->recompute = (enum dt_recompute)recompute;
 	return 0;
 }
 

@@ -18,7 +18,7 @@ struct dt_fit_query {
 	bool any_account; /* account dt where it covers the layout, else generic */
 	enum dt_account account;
 	enum dt_optim_kind optimizer;
-	enum dt_recompute recompute;
+	struct dt_keep recompute;
 	int64_t microbatch, seq, loss_chunk;
 	int64_t accumulate; /* microbatches of a step; 0: twice the stages */
 	enum dt_pipeline pipeline;

@@ -85,7 +85,7 @@ static json_t *phases(const struct dt_estimate *e)
 
 static void set_query(json_t *o, const struct dt_fit_query *q, const struct dt_fit *f)
 {
-	char layout[80];
+	char layout[80], keep[24];
 	struct dt_params table;
 
 	json_object_set_new(o, "schema", json_integer(1));
@@ -107,7 +107,7 @@ static void set_query(json_t *o, const struct dt_fit_query *q, const struct dt_f
 		return;
 	}
 	json_object_set_new(o, "optimizer", word(DT_OPTIM_CHOICES, q->optimizer));
-	json_object_set_new(o, "recompute", word(DT_RECOMPUTE_CHOICES, q->recompute));
+	json_object_set_new(o, "recompute", json_string(dt_keep_format(q->recompute, keep, sizeof(keep))));
 	json_object_set_new(o, "microbatch", json_integer(q->microbatch));
 	json_object_set_new(o, "seq_tokens", json_integer(q->seq));
 }

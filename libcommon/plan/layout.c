@@ -188,11 +188,15 @@ static int last_stage_layers(int stages, const struct dt_config *c)
 {
 	double seq = (double)(c->max_seq < 4096 ? c->max_seq : 4096), h = (double)c->hidden;
 	double head = 2 * h * (double)c->vocab, embed = h;
-	double layer = 2 * dt_layer_weights(c, c->layers - 1) +
-		       dt_layer_attention_flops(c, c->layers - 1, (int64_t)seq) / 2;
+	int64_t apart = c->global_every || c->dense_layers ? c->layers : 1; /* layers that differ */
+	double layer = 0;
 	int others = stages - 1, most_k = (int)c->layers - others, best = 1, middle_k;
 	double best_cost = -1;
 
+	for (int64_t i = 0; i < apart; i++)
+		layer += (2 * dt_layer_weights(c, i) + dt_layer_attention_flops(c, i, (int64_t)seq)) /
+			 (double)apart;
+	layer -= 2 * seq * (double)(c->heads * c->head_dim);
 	/* The last stage's cost grows with k and the others' falls: the best k is where they cross. */
 	middle_k = (int)(((double)c->layers - others * head / layer) / stages);
 	middle_k = middle_k < 1 ? 1 : middle_k > most_k ? most_k : middle_k;

@@ -95,6 +95,12 @@ static void put_states(struct builder *b, const struct dt_train_shape *s, int64_
 	if (states >= 2)
 		STATE(DT_B_OPTIM2, DT_MEM_OPTIM, DT_F32, 1, "optimizer state 2");
 #undef STATE
+	if (s->reproducible)
+		put_flat(b, DT_B_FIXED, DT_MEM_GRADS, DT_I64, numel, DT_PH_FORWARD, DT_PH_STEP, -1,
+			 "gradient sums", "local parameters, i64");
+	if (s->grads_bf16 && zero < 2)
+		put_flat(b, DT_B_WIRE, DT_MEM_COMM, DT_BF16, numel, DT_PH_FORWARD, DT_PH_STEP, -1,
+			 "gradients to send", "local parameters");
 }
 
 int dt_unit_slot(const struct dt_local *l, int u, int64_t layers)
@@ -151,6 +157,20 @@ static void put_units(struct builder *b, const struct dt_train_shape *s, const s
 					    .last = DT_PH_STEP,
 					    .formula = "largest unit, f32"},
 			    name);
+		snprintf(name, sizeof(name), "gradients to send, %s", names[k]);
+		if (s->layout.zero >= 2 && s->grads_bf16)
+			put(b,
+			    (struct dt_buf){.id = DT_B_WIRE,
+					    .cat = DT_MEM_COMM,
+					    .layer = -1,
+					    .act = k,
+					    .slot = -1,
+					    .dtype = DT_BF16,
+					    .numel = most[k],
+					    .first = DT_PH_FORWARD,
+					    .last = DT_PH_STEP,
+					    .formula = "largest unit"},
+			    name);
 	}
 }
 
@@ -159,8 +179,22 @@ static int64_t max64(int64_t a, int64_t b)
 	return a > b ? a : b;
 }
 
+/* Tokens whose residual stream one rank holds. */
+static int64_t stream_tokens(const struct dt_train_shape *s)
+{
+	int64_t t = s->microbatch * s->seq;
+
+	return s->layout.seq_parallel ? t / s->layout.tp : t;
+}
+
+static int64_t act_numel(const struct dt_train_shape *s, const struct dt_activation *a)
+{
+	return (dt_activation_on_stream(a->id) ? stream_tokens(s) : s->microbatch * s->seq) * a->per_token;
+}
+
+/* number: of the layer in its chunk. */
 static void put_layer(struct builder *b, const struct dt_train_shape *s, const struct dt_local_dims *d,
-		      bool split, int layer, int slot)
+		      bool split, int layer, int number, int slot)
 {
 	static const char *const stash[DT_STASH_N] = {"d.down", "d.up", "d.o", "d.qkv"};
 	int64_t tokens = s->microbatch * s->seq, h = s->config->hidden;
@@ -169,7 +203,7 @@ static void put_layer(struct builder *b, const struct dt_train_shape *s, const s
 
 	dt_activations(s->config, d, s->compute, act);
 	for (int i = 0; i < DT_ACT_N; i++)
-		if (dt_activation_saved(i, s->recompute))
+		if (dt_activation_saved(i, s->recompute, number))
 			put(b,
 			    (struct dt_buf){.id = DT_B_ACT,
 					    .cat = DT_MEM_ACTIVATIONS,
@@ -177,7 +211,7 @@ static void put_layer(struct builder *b, const struct dt_train_shape *s, const s
 					    .act = i,
 					    .slot = slot,
 					    .dtype = act[i].dtype,
-					    .numel = tokens * act[i].per_token,
+					    .numel = act_numel(s, &act[i]),
 					    .first = DT_PH_FORWARD,
 					    .last = DT_PH_BACKWARD,
 					    .formula = "tokens x elements a token"},
@@ -202,14 +236,14 @@ static void put_slot(struct builder *b, const struct dt_train_shape *s, int slot
 		     bool send)
 {
 	const struct dt_config *c = s->config;
-	int64_t t = s->microbatch * s->seq;
+	int64_t t = s->microbatch * s->seq, st = stream_tokens(s);
 	enum dt_dtype w = s->compute;
 	bool pipe = s->layout.pp > 1;
 
-	put_flat(b, DT_B_DRESID, DT_MEM_WORKSPACE, w, t * c->hidden, pipe ? DT_PH_FORWARD : DT_PH_LOSS,
+	put_flat(b, DT_B_DRESID, DT_MEM_WORKSPACE, w, st * c->hidden, pipe ? DT_PH_FORWARD : DT_PH_LOSS,
 		 DT_PH_BACKWARD, slot, "d.resid", "tokens x hidden");
 	if (send)
-		put_flat(b, DT_B_OUT, DT_MEM_COMM, w, t * c->hidden, DT_PH_FORWARD, DT_PH_BACKWARD, slot,
+		put_flat(b, DT_B_OUT, DT_MEM_COMM, w, st * c->hidden, DT_PH_FORWARD, DT_PH_BACKWARD, slot,
 			 "output", "tokens x hidden");
 	if (embed || head) {
 		put_flat(b, DT_B_IDS, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP, slot, "ids",
@@ -219,14 +253,14 @@ static void put_slot(struct builder *b, const struct dt_train_shape *s, int slot
 	}
 	if (!head)
 		return;
-	put_flat(b, DT_B_FINAL_RESID, DT_MEM_ACTIVATIONS, w, t * c->hidden, DT_PH_FORWARD, DT_PH_BACKWARD,
+	put_flat(b, DT_B_FINAL_RESID, DT_MEM_ACTIVATIONS, w, st * c->hidden, DT_PH_FORWARD, DT_PH_BACKWARD,
 		 slot, "final.resid", "tokens x hidden");
-	put_flat(b, DT_B_FINAL_NORM, DT_MEM_ACTIVATIONS, w, t * c->hidden, DT_PH_FORWARD, DT_PH_BACKWARD,
+	put_flat(b, DT_B_FINAL_NORM, DT_MEM_ACTIVATIONS, w, st * c->hidden, DT_PH_FORWARD, DT_PH_BACKWARD,
 		 slot, "final.norm", "tokens x hidden");
 	if (c->norm == DT_NORM_LAYER)
-		put_flat(b, DT_B_FINAL_MEAN, DT_MEM_ACTIVATIONS, DT_F32, t, DT_PH_FORWARD, DT_PH_BACKWARD,
+		put_flat(b, DT_B_FINAL_MEAN, DT_MEM_ACTIVATIONS, DT_F32, st, DT_PH_FORWARD, DT_PH_BACKWARD,
 			 slot, "final.mean", "tokens");
-	put_flat(b, DT_B_FINAL_RSTD, DT_MEM_ACTIVATIONS, DT_F32, t, DT_PH_FORWARD, DT_PH_BACKWARD, slot,
+	put_flat(b, DT_B_FINAL_RSTD, DT_MEM_ACTIVATIONS, DT_F32, st, DT_PH_FORWARD, DT_PH_BACKWARD, slot,
 		 "final.rstd", "tokens");
 }
 
@@ -242,7 +276,7 @@ static void put_activations(struct builder *b, const struct dt_train_shape *s, c
 		dt_layout_stage(&s->layout, s->config, v, &first, &last);
 		for (int slot = 0; slot < slots; slot++) {
 			for (int l = first; l < last; l++)
-				put_layer(b, s, d, sched->split, l, slot);
+				put_layer(b, s, d, sched->split, l, l - first, slot);
 			/* Slots of the chunks of a stage are numbered through. */
 			put_slot(b, s, k * sched->microbatches + slot, v == 0, v == stages - 1,
 				 v < stages - 1);
@@ -259,22 +293,26 @@ static void put_workspace(struct builder *b, const struct dt_train_shape *s, con
 	struct dt_activation act[DT_ACT_N];
 
 	dt_activations(c, d, w, act);
-	for (int i = 0; i < DT_ACT_N; i++)
-		if (!dt_activation_saved(i, s->recompute))
-			put(b,
-			    (struct dt_buf){.id = DT_B_ACT_SHARED,
-					    .cat = DT_MEM_WORKSPACE,
-					    .layer = -1,
-					    .act = i,
-					    .slot = -1,
-					    .dtype = act[i].dtype,
-					    .numel = t * act[i].per_token,
-					    .first = DT_PH_FORWARD,
-					    .last = DT_PH_BACKWARD,
-					    .formula = "tokens x elements a token, one layer"},
-			    act[i].name);
-	put_flat(b, DT_B_DELTA, DT_MEM_WORKSPACE, w, t * c->hidden, DT_PH_FORWARD, DT_PH_BACKWARD, -1,
-		 "delta", "tokens x hidden");
+	for (int set = 0; set < dt_keep_sets(s->recompute); set++)
+		for (int i = 0; i < DT_ACT_N; i++)
+			if (!dt_activation_saved(i, s->recompute, set))
+				put(b,
+				    (struct dt_buf){.id = DT_B_ACT_SHARED,
+						    .cat = DT_MEM_WORKSPACE,
+						    .layer = -1,
+						    .act = i,
+						    .slot = set ? set : -1,
+						    .dtype = act[i].dtype,
+						    .numel = act_numel(s, &act[i]),
+						    .first = DT_PH_FORWARD,
+						    .last = DT_PH_BACKWARD,
+						    .formula = "tokens x elements a token, one layer"},
+				    act[i].name);
+	if (s->layout.seq_parallel && s->layout.tp > 1)
+		put_flat(b, DT_B_GATHER, DT_MEM_COMM, w, t * c->hidden, DT_PH_FORWARD, DT_PH_BACKWARD, -1,
+			 "gathered rows", "tokens x hidden");
+	put_flat(b, DT_B_DELTA, DT_MEM_WORKSPACE, w, stream_tokens(s) * c->hidden, DT_PH_FORWARD,
+		 DT_PH_BACKWARD, -1, "delta", "tokens x hidden");
 	put_flat(b, DT_B_DNORM, DT_MEM_WORKSPACE, w, t * c->hidden, DT_PH_LOSS, DT_PH_BACKWARD, -1, "d.norm",
 		 "tokens x hidden");
 	put_flat(b, DT_B_DSMALL, DT_MEM_WORKSPACE, w, t * max64(d->ffn, d->heads * c->head_dim),
@@ -286,8 +324,9 @@ static void put_workspace(struct builder *b, const struct dt_train_shape *s, con
 			 DT_PH_STEP, -1, "rope table", "seq x head_dim");
 	put_flat(b, DT_B_POS, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP, -1, "positions", "tokens");
 	if (c->tied && s->layout.pp > 1 && (head || s->at.pp == 0))
-		put_flat(b, DT_B_TIED, DT_MEM_COMM, DT_F32, d->vocab * c->hidden, DT_PH_STEP, DT_PH_STEP, -1,
-			 "tied embedding's other gradient", "vocab x hidden, f32");
+		put_flat(b, DT_B_TIED, DT_MEM_COMM, s->reproducible ? DT_I64 : DT_F32, d->vocab * c->hidden,
+			 DT_PH_STEP, DT_PH_STEP, -1, "tied embedding's other gradient",
+			 "vocab x hidden, as summed");
 	if (!head)
 		return;
 	put_flat(b, DT_B_LOGITS, DT_MEM_LOGITS, DT_F32, chunk * d->vocab, DT_PH_LOSS, DT_PH_LOSS, -1,
@@ -346,6 +385,9 @@ static int check(const struct dt_train_shape *s, struct dt_err *err)
 
 	if (rc < 0)
 		return rc;
+	if (s->reproducible && (s->layout.zero || s->grads_bf16))
+		return dt_err_set(err, -EINVAL, "--reproducible does not go with %s",
+				  s->layout.zero ? "ZeRO" : "bf16 gradients on the wire");
 	if (s->microbatch < 1 || s->seq < 1)
 		return dt_err_set(err, -EINVAL, "microbatch %lld and sequence length %lld must be at least 1",
 				  (long long)s->microbatch, (long long)s->seq);
@@ -355,6 +397,9 @@ static int check(const struct dt_train_shape *s, struct dt_err *err)
 	if (s->config->pos == DT_POS_LEARNED && s->seq > s->config->max_seq)
 		return dt_err_set(err, -EINVAL, "sequence length %lld exceeds the model's %lld positions",
 				  (long long)s->seq, (long long)s->config->max_seq);
+	if (s->layout.seq_parallel && s->microbatch * s->seq % s->layout.tp)
+		return dt_err_set(err, -EINVAL, "s1: tp%d does not divide the %lld tokens of a microbatch",
+				  s->layout.tp, (long long)(s->microbatch * s->seq));
 	return 0;
 }
 
@@ -362,6 +407,11 @@ int dt_shape_schedule(const struct dt_train_shape *s, struct dt_schedule *ret, s
 {
 	int64_t mbs = s->accumulation > 0 ? s->accumulation : 1;
 	int chunks = dt_layout_chunks(&s->layout);
+	bool split = s->schedule ? s->schedule->split : s->pipeline == DT_PIPE_ZB_H1;
+	const char *against = s->reproducible			       ? "--reproducible"
+			      : s->layout.zero >= 2		       ? "z2 and z3"
+			      : s->recompute.mode == DT_RECOMPUTE_FULL ? "full recomputation"
+								       : NULL;
 
 	if (s->layout.pp == 1)
 		return dt_schedule_make(DT_PIPE_1F1B, 1, 1, 1, ret, err);
@@ -370,9 +420,10 @@ int dt_shape_schedule(const struct dt_train_shape *s, struct dt_schedule *ret, s
 	if (mbs > 65536)
 		return dt_err_set(err, -ERANGE, "%lld microbatches a step are too many for a pipeline",
 				  (long long)mbs);
-	if (s->pipeline == DT_PIPE_ZB_H1 && (s->recompute == DT_RECOMPUTE_FULL || s->layout.zero >= 2))
-		return dt_err_set(err, -EINVAL, "zb-h1 does not go with %s",
-				  s->layout.zero >= 2 ? "z2 and z3" : "full recomputation");
+	if (split && against)
+		return dt_err_set(err, -EINVAL, "a split backward (zb-h1) does not go with %s", against);
+	if (s->schedule)
+		return dt_schedule_copy(s->schedule, ret, err);
 	return dt_schedule_make(chunks > 1 ? DT_PIPE_INTERLEAVED : s->pipeline, s->layout.pp, chunks,
 				(int)mbs, ret, err);
 }

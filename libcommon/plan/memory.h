@@ -38,7 +38,9 @@ enum dt_buf_id {	       /* what a buffer is for; with layer and act it is unique
 		 DT_B_OPTIM1,  /* flat, f32 */
 		 DT_B_OPTIM2,
 		 DT_B_ACT,	  /* act of a layer, kept */
-		 DT_B_ACT_SHARED, /* act in the working set that all layers share */
+		 DT_B_ACT_SHARED, /* act in a working set that layers share; slot is its number, -1 the first
+				   */
+		 DT_B_GATHER,	  /* s1: all rows of what is cut [T, hidden] */
 		 DT_B_DELTA,	  /* what a sublayer adds to the residual stream [T, hidden] */
 		 DT_B_FINAL_RESID,
 		 DT_B_FINAL_NORM,
@@ -53,6 +55,8 @@ enum dt_buf_id {	       /* what a buffer is for; with layer and act it is unique
 		 DT_B_TIED,   /* the other stage's gradient of a tied embedding, f32 */
 		 DT_B_UNIT_W, /* z3: gathered weights; act is a unit slot */
 		 DT_B_UNIT_G, /* z2, z3: f32 gradients of whole units before they are scattered; likewise */
+		 DT_B_WIRE,   /* gradients on their way in another type; act is a unit slot with z2, z3 */
+		 DT_B_FIXED,  /* sums of gradients as 64-bit integers */
 		 DT_B_DNORM,  /* gradient of a norm's output */
 		 DT_B_DSMALL, /* gradient of act or attn, whichever is larger */
 		 DT_B_DLARGE, /* gradient of up or qkv, whichever is larger */
@@ -82,10 +86,13 @@ struct dt_train_shape { /* what a plan depends on */
 	int64_t microbatch, seq;
 	enum dt_dtype compute; /* f32 or bf16 */
 	enum dt_optim_kind optim;
-	enum dt_recompute recompute;
+	struct dt_keep recompute;
 	int64_t loss_chunk;	   /* rows of logits at a time; 0: chosen */
 	enum dt_pipeline pipeline; /* where pp > 1 */
 	int64_t accumulation;	   /* microbatches a step: with a pipeline, how many are in flight; 0 is 1 */
+	const struct dt_schedule *schedule; /* read from a file: instead of the pipeline's; else NULL */
+	bool grads_bf16;		    /* gradients travel as bf16 */
+	bool reproducible;		    /* gradients are summed as integers */
 };
 
 /* Kept from B to W where a schedule splits backward: gradients of the outputs of down, up, o and qkv. */

@@ -44,6 +44,22 @@ static int alloc(struct dt_schedule *s, int pp, int chunks, int mbs, bool split,
 	return 0;
 }
 
+int dt_schedule_copy(const struct dt_schedule *s, struct dt_schedule *ret, struct dt_err *err)
+{
+	size_t n = (size_t)s->start[s->pp] * sizeof(*s->a), m = (size_t)(s->pp + 1) * sizeof(*s->start);
+
+	*ret = *s;
+	ret->a = malloc(n);
+	ret->start = malloc(m);
+	if (!ret->a || !ret->start) {
+		dt_schedule_release(ret);
+		return dt_err_sys(err, -ENOMEM, "cannot copy the schedule");
+	}
+	memcpy(ret->a, s->a, n);
+	memcpy(ret->start, s->start, m);
+	return 0;
+}
+
 void dt_schedule_release(struct dt_schedule *s)
 {
 	free(s->a);
@@ -72,42 +88,25 @@ static void fill_1f1b(struct dt_action *a, int total, int warm, int pp, int chun
 }
 
 /*
- * ZB-H1 by list scheduling on unit costs: B when its gradient is there, else F while fewer than pp
- * microbatches are held, else W. Valid by construction: an action is placed only when what it needs has been
- * placed.
+ * ZB-H1: 1f1b in which stage i runs W of a microbatch after B of the i-th one behind it. Every stage then
+ * holds pp microbatches, as 1f1b's first does, and with equal costs idles (pp - 1)(F + B - W), a third of
+ * 1f1b.
  */
-static void fill_zb(struct dt_schedule *s)
+static void fill_zb(struct dt_action *a, int stage, int pp, int m)
 {
-	int p = s->pp, m = s->microbatches;
-	int *f = calloc((size_t)p * 3, sizeof(int)), *b = f ? f + p : NULL, *w = f ? f + 2 * p : NULL;
-	int left = 3 * m * p;
+	int f = 0, w = 0;
 
-	while (f && left > 0) {
-		int did[3][64] = {0};
-
-		for (int i = 0; i < p; i++) {
-			struct dt_action *at = &s->a[s->start[i] + f[i] + b[i] + w[i]];
-			bool can_b = b[i] < f[i] && (i == p - 1 || b[i] < b[i + 1] - did[1][(i + 1) % 64]);
-			bool can_f = f[i] < m && f[i] - w[i] < p &&
-				     (i == 0 || f[i] < f[i - 1] - did[0][(i - 1) % 64]);
-
-			if (i == p - 1 && b[i] >= f[i])
-				can_b = false;
-			if (can_b) {
-				*at = (struct dt_action){'B', b[i]++, 0};
-				did[1][i % 64] = 1;
-			} else if (can_f) {
-				*at = (struct dt_action){'F', f[i]++, 0};
-				did[0][i % 64] = 1;
-			} else if (w[i] < b[i]) {
-				*at = (struct dt_action){'W', w[i]++, 0};
-			} else {
-				continue;
-			}
-			left--;
-		}
+	while (f < pp - stage && f < m)
+		*a++ = (struct dt_action){'F', f++, 0};
+	for (int b = 0; b < m; b++) {
+		*a++ = (struct dt_action){'B', b, 0};
+		if (b >= stage)
+			*a++ = (struct dt_action){'W', w++, 0};
+		if (f < m)
+			*a++ = (struct dt_action){'F', f++, 0};
 	}
-	free(f);
+	while (w < m)
+		*a++ = (struct dt_action){'W', w++, 0};
 }
 
 int dt_schedule_make(enum dt_pipeline kind, int pp, int chunks, int mbs, struct dt_schedule *ret,
@@ -123,19 +122,18 @@ int dt_schedule_make(enum dt_pipeline kind, int pp, int chunks, int mbs, struct 
 	if (kind == DT_PIPE_INTERLEAVED && mbs % pp)
 		return dt_err_set(err, -EINVAL, "interleaved needs microbatches (%d) in multiples of pp (%d)",
 				  mbs, pp);
-	if (kind == DT_PIPE_ZB_H1 && pp > 64)
-		return dt_err_set(err, -EINVAL, "zb-h1 is limited to 64 stages");
 	rc = alloc(ret, pp, chunks, mbs, kind == DT_PIPE_ZB_H1, err);
 	if (rc < 0)
 		return rc;
-	if (kind == DT_PIPE_ZB_H1)
-		fill_zb(ret);
-	for (int i = 0; i < pp && kind != DT_PIPE_ZB_H1; i++) {
+	for (int i = 0; i < pp; i++) {
 		int warm = kind == DT_PIPE_GPIPE	 ? mbs
 			   : kind == DT_PIPE_INTERLEAVED ? (pp - i - 1) * 2 + (chunks - 1) * pp
 							 : pp - i - 1;
 
-		fill_1f1b(ret->a + ret->start[i], mbs * chunks, warm, pp, chunks);
+		if (kind == DT_PIPE_ZB_H1)
+			fill_zb(ret->a + ret->start[i], i, pp, mbs);
+		else
+			fill_1f1b(ret->a + ret->start[i], mbs * chunks, warm, pp, chunks);
 	}
 	return dt_schedule_check(ret, err);
 }

@@ -42,6 +42,7 @@ int dt_schedule_make(enum dt_pipeline kind, int pp, int chunks, int microbatches
  * > 0. */
 int dt_schedule_read(const char *text, const char *name, int pp, int chunks, int microbatches,
 		     struct dt_schedule *ret, struct dt_err *err);
+int dt_schedule_copy(const struct dt_schedule *s, struct dt_schedule *ret, struct dt_err *err);
 void dt_schedule_release(struct dt_schedule *s);
 void dt_schedule_print(const struct dt_schedule *s, FILE *f);
 

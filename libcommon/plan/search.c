@@ -42,7 +42,7 @@ static struct dt_train_shape shape_of(const struct dt_plan_query *q, const struc
 				       .seq = q->fit.seq,
 				       .compute = q->fit.compute,
 				       .optim = q->fit.optimizer,
-				       .recompute = c->recompute,
+				       .recompute = {.mode = c->recompute},
 				       .loss_chunk = q->fit.loss_chunk,
 				       .pipeline = q->fit.pipeline,
 				       .accumulation = c->accumulation};
@@ -219,9 +219,9 @@ static double at_least(const struct dt_plan_query *q, const struct dt_candidate 
 		dt_layer_dims(m, i, l->tp, 0, &d);
 		dt_activations(m, &d, q->fit.compute, act);
 		for (int k = 0; k < DT_ACT_N; k++)
-			if (dt_activation_saved(k, c->recompute))
+			if (dt_activation_saved(k, (struct dt_keep){.mode = c->recompute}, 0))
 				kept += (double)(act[k].per_token * dt_dtype_size(act[k].dtype)) /
-					(l->seq_parallel && !dt_activation_cut(k) ? l->tp : 1);
+					(l->seq_parallel && dt_activation_on_stream(k) ? l->tp : 1);
 	}
 	if (q->fit.account == DT_ACCOUNT_MEGATRON) /* which keeps less of some models, more of others */
 		kept *= 0.5;

@@ -103,7 +103,7 @@ static double ends_forward(const struct model *m, bool head)
 /* What is computed again before a layer's backward. */
 static double again(const struct model *m, const struct cost *f)
 {
-	switch (m->s->recompute) {
+	switch (m->s->recompute.mode) {
 	case DT_RECOMPUTE_NONE:
 		return 0;
 	case DT_RECOMPUTE_SELECTIVE:
@@ -223,9 +223,9 @@ static void put_rates(const struct model *m, struct dt_step_time *r)
 	double peak = dt_layout_world(l) * m->dev.peak_flops;
 	double compute, memory, network;
 
-	if (s->recompute == DT_RECOMPUTE_FULL)
+	if (s->recompute.mode == DT_RECOMPUTE_FULL)
 		extra = flops / 3 - 2 * tokens * (double)(s->config->hidden * s->config->vocab);
-	else if (s->recompute == DT_RECOMPUTE_SELECTIVE && m->stack->scores)
+	else if (s->recompute.mode == DT_RECOMPUTE_SELECTIVE && m->stack->scores)
 		for (int64_t i = 0; i < s->config->layers; i++)
 			extra += tokens * dt_layer_attention_flops(s->config, i, s->seq);
 	r->step = r->makespan + r->dp_exposed + r->optimizer + r->fixed;

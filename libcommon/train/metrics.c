@@ -3,6 +3,7 @@
 #include "base/progress.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -32,18 +33,30 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 {
 	double step_s = dt_now() - t->t.start, tokens = (double)t->global_batch * (double)t->o->seq;
 	double flops = tokens * dt_model_flops_per_token(&t->config, t->o->seq, true);
+	static const char *const kinds[TR_N] = {"comm_tensor_s", "comm_pipeline_s", "comm_grads_s",
+						"comm_weights_s", "comm_other_s"};
 	struct rusage use;
+	double comm = 0;
 	json_t *line;
 
 	if (!t->metrics)
 		return 0;
 	getrusage(RUSAGE_SELF, &use);
-	line = json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I}", "step",
-			 (json_int_t)t->step, "loss", r->loss, "grad_norm", r->grad_norm, "lr", r->lr,
+	for (int k = 0; k < TR_N; k++)
+		comm += t->t.comm[k];
+	line = json_pack("{s:I, s:f, s:o, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I}", "step",
+			 (json_int_t)t->step, "loss", r->loss, "grad_norm",
+			 isfinite(r->grad_norm) ? json_real(r->grad_norm) : json_null(), "lr", r->lr,
 			 "tokens", (json_int_t)t->tokens, "tokens_per_s", tokens / step_s, "step_s", step_s,
-			 "data_s", t->t.data, "compute_s", t->t.compute, "comm_exposed_s", t->t.comm_exposed,
+			 "data_s", t->t.data, "compute_s", t->t.compute, "comm_exposed_s", comm,
 			 "optimizer_s", t->t.optimizer, "checkpoint_s", t->t.checkpoint, "peak_bytes",
-			 (json_int_t)t->arena.bytes, "rss_bytes", (json_int_t)use.ru_maxrss * 1024);
+			 (json_int_t)t->peak_bytes, "rss_bytes", (json_int_t)use.ru_maxrss * 1024);
+	for (int k = 0; k < TR_N && line; k++)
+		json_object_set_new(line, kinds[k], json_real(t->t.comm[k]));
+	if (line && t->o->loss_scale != 1)
+		json_object_set_new(line, "loss_scale", json_real(r->loss_scale));
+	if (line && r->skipped)
+		json_object_set_new(line, "skipped", json_true());
 	if (line)
 		json_object_set_new(line, "mfu",
 				    t->matmul_rate > 0 ? json_real(flops / step_s / t->matmul_rate)

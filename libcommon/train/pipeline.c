@@ -6,6 +6,7 @@
 #include "train/trainer.h"
 
 #include "base/progress.h"
+#include "nn/cut.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -70,14 +71,14 @@ static int peer(const struct trainer *t, int v)
 
 static size_t message(const struct trainer *t, const struct dt_pass *p)
 {
-	return (size_t)(p->rows * t->config.hidden);
+	return (size_t)(dt_stream_rows(&t->model, p) * t->config.hidden);
 }
 
 static int settle(struct trainer *t, struct flight *f, struct dt_err *err)
 {
-	int rc = dt_wait(&f->send_out, &t->t.comm_exposed, err);
+	int rc = dt_wait(&f->send_out, &t->t.comm[TR_PIPELINE], err);
 
-	return rc < 0 ? rc : dt_wait(&f->send_grad, &t->t.comm_exposed, err);
+	return rc < 0 ? rc : dt_wait(&f->send_grad, &t->t.comm[TR_PIPELINE], err);
 }
 
 static struct flight *find(struct trainer *t, int chunk, int mb)
@@ -104,7 +105,7 @@ static int take_input(struct trainer *t, struct flight *f, int chunk, int v, int
 	t0 = dt_now();
 	rc = dt_recv(t->mesh.pp, p->act[t->model.chunk[chunk].local][DT_A_RESID], message(t, p),
 		     t->o->compute, peer(t, v - 1), tag(t, v, mb, FORWARD_MSG), "activations", err);
-	t->t.comm_exposed += dt_now() - t0;
+	t->t.comm[TR_PIPELINE] += dt_now() - t0;
 	return rc;
 }
 
@@ -133,11 +134,15 @@ static int forward(struct trainer *t, const struct dt_action *a, int v, struct d
 static int loss(struct trainer *t, struct dt_pass *p, float scale, struct dt_err *err)
 {
 	int unit = dt_final_unit(&t->model), rc = before(t, unit, true, err);
+	double sum = 0;
 
-	p->accumulate_head = t->head_done++ > 0;
+	p->accumulate_head = !t->fixed && t->head_done++ > 0;
 	if (rc == 0)
-		rc = dt_loss(&t->model, p, true, scale, &t->loss_sum, err);
-	return rc == 0 ? after(t, unit, true, err) : rc;
+		rc = dt_loss(&t->model, p, true, scale, &sum, err);
+	t->loss_sum += loss_part(t, sum);
+	if (rc == 0)
+		rc = after(t, unit, true, err);
+	return rc == 0 && t->fixed ? fixed_add_head(t, err) : rc;
 }
 
 static int backward(struct trainer *t, const struct dt_action *a, int v, float scale, struct dt_err *err)
@@ -146,11 +151,11 @@ static int backward(struct trainer *t, const struct dt_action *a, int v, float s
 	struct flight *f = find(t, a->chunk, a->mb);
 	int rc;
 
-	f->pass.accumulate = !t->grads.shared && t->done[a->chunk] > 0;
+	f->pass.accumulate = !t->fixed && !t->grads.shared && t->done[a->chunk] > 0;
 	if (dt_chunk_last(&t->model, a->chunk))
 		rc = loss(t, &f->pass, scale, err);
 	else
-		rc = dt_wait(&f->recv_grad, &t->t.comm_exposed, err);
+		rc = dt_wait(&f->recv_grad, &t->t.comm[TR_PIPELINE], err);
 	if (rc == 0)
 		rc = dt_chunk_backward(&t->model, &f->pass, a->chunk, &h, err);
 	if (rc == 0 && v > 0)
@@ -204,6 +209,7 @@ int pipeline_step(struct trainer *t, float scale, struct dt_err *err)
 int pipeline_eval(struct trainer *t, int64_t first, int64_t end, double *loss_sum, struct dt_err *err)
 {
 	struct dt_hooks h = hooks_of(t);
+	double sum = 0;
 	int rc = 0;
 
 	for (int k = 0; k < t->model.nchunk && rc == 0; k++) {
@@ -214,10 +220,11 @@ int pipeline_eval(struct trainer *t, int64_t first, int64_t end, double *loss_su
 		if (rc == 0)
 			rc = dt_chunk_forward(&t->model, &f->pass, k, &h, err);
 		if (rc == 0 && dt_chunk_last(&t->model, k))
-			rc = dt_loss(&t->model, &f->pass, false, 0, loss_sum, err);
+			rc = dt_loss(&t->model, &f->pass, false, 0, &sum, err);
 		else if (rc == 0)
 			rc = dt_send(t->mesh.pp, f->pass.out, message(t, &f->pass), t->o->compute,
 				     peer(t, v + 1), tag(t, v + 1, 0, FORWARD_MSG), "activations", err);
 	}
+	*loss_sum += loss_part(t, sum);
 	return rc;
 }

@@ -41,8 +41,7 @@ static bool is_layer(const struct trainer *t, int u)
 	return t->local.unit[u].layer >= 0 && t->local.unit[u].layer < t->config.layers;
 }
 
-/* Whether the unit holds one of the two copies of an embedding tied across stages. */
-static bool tied_apart(const struct trainer *t, int u)
+bool tied_apart(const struct trainer *t, int u)
 {
 	return t->config.tied && t->layout.pp > 1 && !is_layer(t, u) &&
 	       (t->model.has_embed || t->model.has_head);
@@ -58,10 +57,10 @@ int reduce_begin(struct trainer *t, struct dt_err *err)
 	for (int u = 0; u < t->local.nunit && rc == 0; u++) {
 		t->unit[u].left = t->accumulation;
 		t->unit[u].summed = false;
-		if (!t->grads.shared || !is_layer(t, u))
+		if (!t->fixed && (!t->grads.shared || !is_layer(t, u)))
 			rc = dt_grads_begin(&t->model, u, err);
 	}
-	return rc;
+	return rc == 0 && t->fixed ? fixed_begin(t, err) : rc;
 }
 
 /* Remembers the first parameter of the unit with a gradient that is not finite. */
@@ -88,18 +87,44 @@ static int check_unit(struct trainer *t, int unit, struct dt_err *err)
 	return 0;
 }
 
+/* The gradients of a unit, in the type they travel in. */
+static void *outgoing(struct trainer *t, int u, int *rc)
+{
+	int64_t n = t->local.unit[u].numel;
+
+	if (!t->wire.p)
+		return t->unit_g[u];
+	*rc = t->dev->ops->convert(t->dev, dt_t1(t->unit_wire[u], t->wire.dtype, n),
+				   dt_t1(t->unit_g[u], DT_F32, n));
+	return t->unit_wire[u];
+}
+
+/* Back into the first n elements of the unit's gradients. */
+static int incoming(struct trainer *t, int u, int64_t n, struct dt_err *err)
+{
+	if (!t->wire.p)
+		return 0;
+	return dt_kernel_check(t->dev->ops->convert(t->dev, dt_t1(t->unit_g[u], DT_F32, n),
+						    dt_t1(t->unit_wire[u], t->wire.dtype, n)),
+			       "->convert(", err);
+}
+
 /* Starts the reduction of a unit whose gradients are complete. */
 static int start(struct trainer *t, int u, struct dt_err *err)
 {
 	struct bucket *b = &t->bucket[t->unit[u].bucket];
+	int rc = 0;
+	void *g = t->layout.zero || dt_comm_size(t->mesh.dp) > 1 ? outgoing(t, u, &rc) : NULL;
 
+	if (rc < 0)
+		return dt_kernel_check(rc, "->convert(", err);
 	if (t->layout.zero)
-		return dt_ireduce_scatter(t->mesh.dp, t->unit_g[u], NULL, (size_t)share_n(t, u), DT_F32,
-					  DT_SUM, "gradients of a unit", &t->unit[u].req, err);
-	if (--b->pending > 0 || dt_comm_size(t->mesh.dp) == 1)
+		return dt_ireduce_scatter(t->mesh.dp, g, NULL, (size_t)share_n(t, u), t->wire.dtype, DT_SUM,
+					  "gradients of a unit", &t->unit[u].req, err);
+	if (--b->pending > 0 || !g)
 		return 0;
-	return dt_iall_reduce(t->mesh.dp, flat_at(t, &t->grads, b->first_unit, 0), NULL, (size_t)b->numel,
-			      DT_F32, DT_SUM, b->what, &b->req, err);
+	return dt_iall_reduce(t->mesh.dp, flat_at(t, t->wire.p ? &t->wire : &t->grads, b->first_unit, 0),
+			      NULL, (size_t)b->numel, t->wire.dtype, DT_SUM, b->what, &b->req, err);
 }
 
 /* z2: the scattered gradients of a unit go from where they were computed to the share. */
@@ -107,8 +132,10 @@ static int collect(struct trainer *t, int u, struct dt_err *err)
 {
 	struct dt_tensor share = dt_t1(grad_share(t, u), DT_F32, share_n(t, u)),
 			 got = dt_t1(t->unit_g[u], DT_F32, share_n(t, u));
-	int rc = dt_wait(&t->unit[u].req, &t->t.comm_exposed, err);
+	int rc = dt_wait(&t->unit[u].req, &t->t.comm[TR_GRADS], err);
 
+	if (rc == 0)
+		rc = incoming(t, u, share_n(t, u), err);
 	if (rc < 0 || !t->grads.shared)
 		return rc;
 	rc = t->unit[u].summed ? t->dev->ops->axpy(t->dev, share, 1.0f, got)
@@ -121,6 +148,8 @@ int reduce_before(struct trainer *t, int u, struct dt_err *err)
 {
 	int slot = dt_unit_slot(&t->local, u, t->config.layers), rc = 0;
 
+	if (t->fixed)
+		return dt_grads_begin(&t->model, u, err);
 	if (!t->grads.shared || !is_layer(t, u))
 		return 0;
 	if (t->grad_held[slot] >= 0)
@@ -131,12 +160,16 @@ int reduce_before(struct trainer *t, int u, struct dt_err *err)
 
 int reduce_after(struct trainer *t, int u, struct dt_err *err)
 {
-	bool each = t->grads.shared && is_layer(t, u);
+	bool each = t->fixed || (t->grads.shared && is_layer(t, u));
 	int rc;
 
 	if (--t->unit[u].left > 0 && !each)
 		return 0;
-	rc = check_unit(t, u, err);
+	rc = replicas_sum(t, u, err);
+	if (rc == 0 && t->fixed)
+		return fixed_add(t, u, t->unit[u].left == 0, err);
+	if (rc == 0)
+		rc = check_unit(t, u, err);
 	return rc < 0 || tied_apart(t, u) ? rc : start(t, u, err);
 }
 
@@ -154,7 +187,7 @@ static int join_tied(struct trainer *t, struct dt_err *err)
 	if (rc == 0)
 		rc = dt_recv(t->mesh.pp, other.data, n, DT_F32, peer, 0, "tied embedding's gradient", err);
 	if (rc == 0)
-		rc = dt_wait(&send, &t->t.comm_exposed, err);
+		rc = dt_wait(&send, &t->t.comm[TR_GRADS], err);
 	return rc < 0 ? rc : dt_kernel_check(t->dev->ops->axpy(t->dev, mine, 1.0f, other), "->axpy(", err);
 }
 
@@ -162,14 +195,23 @@ int reduce_finish(struct trainer *t, struct dt_err *err)
 {
 	int rc = 0, n = t->local.nunit;
 
+	if (t->fixed)
+		return fixed_finish(t, err);
 	if (tied_apart(t, t->model.has_embed ? 0 : n - 1)) {
 		rc = join_tied(t, err);
 		for (int u = n - 1; u >= 0 && rc == 0; u--)
 			if (tied_apart(t, u))
 				rc = start(t, u, err);
 	}
-	for (int i = 0; i < t->nbucket && rc == 0; i++)
-		rc = dt_wait(&t->bucket[i].req, &t->t.comm_exposed, err);
+	for (int i = 0; i < t->nbucket && rc == 0; i++) {
+		struct bucket *b = &t->bucket[i];
+
+		if (!b->req)
+			continue;
+		rc = dt_wait(&b->req, &t->t.comm[TR_GRADS], err);
+		for (int u = b->first_unit; u <= b->last_unit && rc == 0; u++)
+			rc = incoming(t, u, t->local.unit[u].numel, err);
+	}
 	for (int u = n - 1; u >= 0 && rc == 0 && t->layout.zero; u--)
 		if (!is_layer(t, u) || !t->grads.shared)
 			rc = collect(t, u, err);

@@ -12,11 +12,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const kinds[] = {"model", "m", "v"};
+static const char *const kinds[] = {"model", "m", "v", "grad"};
+enum { KIND_GRAD = 3, KINDS };
 
-static const struct flat *kind_data(const struct trainer *t, int kind)
+/* Where element i of unit u is; NULL where the run has none of the kind. */
+static const void *kind_at(const struct trainer *t, int kind, int u, int64_t i)
 {
-	return kind == 0 ? &t->master : &t->state[kind - 1];
+	const struct flat *f = kind == 0 ? &t->master : &t->state[kind - 1];
+
+	if (kind == KIND_GRAD) /* reduced gradients lie at the start of the share */
+		return t->o->save_grads ? grad_share(t, u) + (i - share_first(t, u)) : NULL;
+	return f->p ? flat_at(t, f, u, i) : NULL;
 }
 
 /* The part of a parameter in elements [lo, hi) of its unit, as at most 2 ndim + 1 pieces with their
@@ -45,7 +51,7 @@ static int pieces_of(const struct trainer *t, const struct dt_local_param *lp, i
 
 		for (int d = 0; d < ret[i].ndim; d++)
 			count *= ret[i].shape[d];
-		ret[i].data = flat_at(t, kind_data(t, kind), lp->unit, start + at);
+		ret[i].data = kind_at(t, kind, lp->unit, start + at);
 		at += count;
 	}
 	return n;
@@ -54,14 +60,15 @@ static int pieces_of(const struct trainer *t, const struct dt_local_param *lp, i
 /* The pieces this rank writes: of every unit its dp-th part; *ret is malloc'd. */
 static int my_pieces(struct trainer *t, struct dt_piece **ret, int *ret_n, struct dt_err *err)
 {
-	struct dt_piece *out = malloc(sizeof(*out) * (size_t)(t->local.n * 3 * (2 * DT_CKPT_MAX_DIM + 1)));
+	struct dt_piece *out =
+		malloc(sizeof(*out) * (size_t)(t->local.n * KINDS * (2 * DT_CKPT_MAX_DIM + 1)));
 	int64_t dp = t->layout.dp, r = t->mesh.at.dp;
 	int n = 0;
 
 	if (!out)
 		return dt_err_sys(err, -ENOMEM, "cannot list the checkpoint's pieces");
-	for (int kind = 0; kind < 3; kind++)
-		for (int i = 0; i < t->local.n && kind_data(t, kind)->p; i++) {
+	for (int kind = 0; kind < KINDS; kind++)
+		for (int i = 0; i < t->local.n && kind_at(t, kind, 0, 0); i++) {
 			const struct dt_local_param *lp = &t->local.p[i];
 			int64_t numel = t->local.unit[lp->unit].numel;
 
@@ -88,6 +95,10 @@ static json_t *make_meta(struct trainer *t)
 
 	if (o)
 		json_object_set_new(o, "model", dt_config_to_json(&t->config));
+	if (o && t->o->loss_scale == 0)
+		json_object_set_new(o, "loss_scale",
+				    json_pack("{s:f, s:I}", "scale", t->loss_scale, "good_steps",
+					      (json_int_t)t->good_steps));
 	return o;
 }
 
@@ -192,7 +203,7 @@ static int load_param(struct trainer *t, struct dt_ckpt *ck, const struct dt_loc
 static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 {
 	const json_t *meta = dt_ckpt_meta(ck), *data = json_object_get(meta, "data");
-	const json_t *train = json_object_get(meta, "train");
+	const json_t *train = json_object_get(meta, "train"), *scaler = json_object_get(meta, "loss_scale");
 	int64_t seq = 0, seed = 0;
 	const char *hash = "";
 	int rc;
@@ -203,6 +214,10 @@ static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 	    (rc = dt_json_int(data, "seed", true, 0, INT64_MAX, &seed, err)) < 0 ||
 	    (rc = dt_json_str(data, "tokenizer_hash", true, &hash, err)) < 0 ||
 	    (rc = dt_json_int(train, "tokens", false, 0, INT64_MAX, &t->tokens, err)) < 0)
+		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(ck));
+	if (scaler && t->o->loss_scale == 0 &&
+	    ((rc = dt_json_real(scaler, "scale", true, &t->loss_scale, err)) < 0 ||
+	     (rc = dt_json_int(scaler, "good_steps", true, 0, INT64_MAX, &t->good_steps, err)) < 0))
 		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(ck));
 	if (strcmp(hash, t->data_info.tokenizer_hash))
 		return dt_err_set(err, -EINVAL,
@@ -220,8 +235,8 @@ static int load_all(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 {
 	int rc = load_meta(t, ck, err);
 
-	for (int kind = 0; kind < 3; kind++)
-		for (int i = 0; i < t->local.n && rc == 0 && kind_data(t, kind)->p; i++)
+	for (int kind = 0; kind < KIND_GRAD; kind++)
+		for (int i = 0; i < t->local.n && rc == 0 && kind_at(t, kind, 0, 0); i++)
 			rc = load_param(t, ck, &t->local.p[i], kind, err);
 	return rc;
 }

@@ -10,9 +10,9 @@
 
 static int check_parallel(const struct dt_layout *l, struct dt_err *err)
 {
-	if (l->cp > 1 || l->ep > 1 || l->seq_parallel) {
-		dt_err_set(err, -ENOTSUP, "layout axes cp, ep and s cannot be trained by this version");
-		dt_err_hint(err, "use dp, tp, pp, v and z");
+	if (l->cp > 1 || l->ep > 1) {
+		dt_err_set(err, -ENOTSUP, "layout axes cp and ep cannot be trained by this version");
+		dt_err_hint(err, "use dp, tp, pp, v, s and z");
 		return -ENOTSUP;
 	}
 	if (l->zero == 3 && l->pp > 1)
@@ -46,7 +46,32 @@ static int check_batch(struct trainer *t, struct dt_err *err)
 		return -EINVAL;
 	}
 	t->accumulation = t->global_batch / each;
+	if (t->o->reproducible) { /* one sample at a time, see fixed.c */
+		t->accumulation *= t->o->microbatch;
+		t->own.microbatch = 1;
+	}
 	return 0;
+}
+
+/* The table of --schedule-file, checked. */
+static int read_schedule(struct trainer *t, struct dt_err *err)
+{
+	char *text;
+	size_t n;
+	int rc;
+
+	if (!t->o->schedule_file)
+		return 0;
+	if (t->layout.pp == 1)
+		return dt_err_set(err, -EINVAL, "--schedule-file is for pipelines, but layout '%s' has none",
+				  t->o->layout);
+	rc = dt_read_file(t->o->schedule_file, 16u << 20, &text, &n, err);
+	if (rc < 0)
+		return rc;
+	rc = dt_schedule_read(text, t->o->schedule_file, t->layout.pp, dt_layout_chunks(&t->layout),
+			      (int)t->accumulation, &t->file_sched, err);
+	free(text);
+	return rc;
 }
 
 static int open_data(struct trainer *t, struct dt_err *err)
@@ -110,7 +135,10 @@ struct dt_train_shape trainer_shape(const struct trainer *t)
 				       .recompute = t->o->recompute,
 				       .loss_chunk = t->o->loss_chunk,
 				       .pipeline = t->o->pipeline,
-				       .accumulation = t->accumulation};
+				       .accumulation = t->accumulation,
+				       .schedule = t->file_sched.a ? &t->file_sched : NULL,
+				       .grads_bf16 = t->o->grad_comm == DT_BF16,
+				       .reproducible = t->o->reproducible};
 }
 
 static int bind_memory(struct trainer *t, struct dt_err *err)
@@ -174,7 +202,8 @@ static int describe(struct trainer *t, struct dt_err *err)
 		return -EINVAL;
 	}
 	t->status = DT_EXIT_FAILED;
-	return open_data(t, err);
+	rc = read_schedule(t, err);
+	return rc == 0 ? open_data(t, err) : rc;
 }
 
 static int allocate(struct trainer *t, struct dt_err *err)
@@ -199,7 +228,9 @@ int trainer_init(struct trainer *t, const struct dt_train_opts *o, struct dt_wor
 	int rc;
 
 	memset(t, 0, sizeof(*t));
-	t->o = o;
+	t->own = *o;
+	t->o = &t->own;
+	t->loss_scale = o->loss_scale != 0 ? o->loss_scale : 0x1p16;
 	t->world = w;
 	t->log = log;
 	t->steps = o->steps;
@@ -212,10 +243,12 @@ int trainer_init(struct trainer *t, const struct dt_train_opts *o, struct dt_wor
 	flat.dp = t->info.size;
 	if ((rc = dt_mesh_init(&t->everyone, w, &flat, err)) < 0 ||
 	    (rc = trainer_agree(t, describe(t, err), err)) < 0 ||
-	    (rc = dt_mesh_init(&t->mesh, w, &t->layout, err)) < 0 ||
+	    (rc = dt_mesh_init(&t->mesh, w, &t->layout, err)) < 0 || (rc = replicas_init(t, err)) < 0 ||
 	    (rc = trainer_agree(t, allocate(t, err), err)) < 0)
 		return rc;
-	return measure_rate(t, err);
+	t->peak_bytes = (double)t->arena.bytes;
+	rc = dt_all_reduce(t->mesh.world, &t->peak_bytes, NULL, 1, DT_F64, DT_MAX, "memory plans", err);
+	return rc < 0 ? rc : measure_rate(t, err);
 }
 
 void trainer_release(struct trainer *t)
@@ -230,6 +263,8 @@ void trainer_release(struct trainer *t)
 	dt_memory_plan_release(&t->plan);
 	dt_local_release(&t->local);
 	dt_params_release(&t->table);
+	dt_schedule_release(&t->file_sched);
+	dt_comm_free(t->kv_group);
 	dt_mesh_release(&t->mesh);
 	dt_mesh_release(&t->everyone);
 	if (t->data)

@@ -20,7 +20,7 @@ static int agree(struct trainer *t, struct verdict *v, struct dt_err *err)
 	if (t->mesh.at.tp != 0)
 		sum[0] = 0;
 	rc = dt_all_reduce(t->mesh.world, sum, NULL, 3, DT_F64, DT_SUM, "loss and signals", err);
-	t->t.comm_exposed += dt_now() - t0;
+	t->t.comm[TR_OTHER] += dt_now() - t0;
 	*v = (struct verdict){sum[0], sum[1], sum[2]};
 	return rc;
 }
@@ -28,11 +28,57 @@ static int agree(struct trainer *t, struct verdict *v, struct dt_err *err)
 static int not_finite(struct trainer *t, bool loss_finite, struct dt_err *err)
 {
 	t->agreed = true;
+	if (!loss_finite)
+		return dt_err_set(err, -EDOM, "step %lld: the loss is not finite on this rank",
+				  (long long)t->step + 1);
 	if (t->bad)
-		return dt_err_set(err, -EDOM, "step %lld: the gradient of '%s' is not finite on this rank",
-				  (long long)t->step + 1, t->bad);
+		return dt_err_set(err, -EDOM, "step %lld: the gradient of '%s' is not finite%s on this rank",
+				  (long long)t->step + 1, t->bad, t->fixed ? " or beyond 2^12" : "");
 	return dt_err_set(err, -EDOM, "step %lld: another rank's gradient is not finite",
 			  (long long)t->step + 1);
+}
+
+/* Forward, backward and reduction; the clock of each kind of waiting runs. */
+static int gradients(struct trainer *t, double scale, struct dt_err *err)
+{
+	double tensor = t->model.comm_s, waited = 0;
+	int rc = reduce_begin(t, err);
+
+	if (rc == 0)
+		rc = pipeline_step(t, (float)scale, err);
+	t->t.comm[TR_TENSOR] = t->model.comm_s - tensor;
+	for (int k = 0; k < TR_N; k++)
+		waited += t->t.comm[k];
+	t->t.compute = dt_now() - t->t.start - t->t.data - waited;
+	return rc == 0 ? reduce_finish(t, err) : rc;
+}
+
+/* Smallest and largest dynamic scale; doubled after so many good steps (Micikevicius et al. 2018). */
+#define SCALE_MIN   1.0
+#define SCALE_MAX   0x1p24
+#define SCALE_STEPS 2000
+
+/* A step whose gradients overflowed under the loss scale: halve it, and go on without an update. */
+static bool overflow(struct trainer *t)
+{
+	if (t->o->loss_scale != 0 || t->loss_scale <= SCALE_MIN)
+		return false;
+	t->loss_scale /= 2;
+	t->good_steps = 0;
+	return true;
+}
+
+static int apply(struct trainer *t, struct step_result *ret, struct dt_err *err)
+{
+	int rc = grad_norm(t, &ret->grad_norm, err);
+
+	if (rc == 0)
+		rc = update(t, ret->lr, ret->grad_norm, err);
+	if (rc == 0 && t->o->loss_scale == 0 && ++t->good_steps == SCALE_STEPS) {
+		t->loss_scale = t->loss_scale < SCALE_MAX ? 2 * t->loss_scale : t->loss_scale;
+		t->good_steps = 0;
+	}
+	return rc;
 }
 
 int trainer_step(struct trainer *t, bool stop_asked, struct step_result *ret, struct dt_err *err)
@@ -44,27 +90,26 @@ int trainer_step(struct trainer *t, bool stop_asked, struct step_result *ret, st
 	memset(&t->t, 0, sizeof(t->t));
 	t->t.start = dt_now();
 	t->loss_sum = 0;
-	rc = reduce_begin(t, err);
-	if (rc == 0)
-		rc = pipeline_step(t, (float)(1 / tokens), err);
-	t->t.compute = dt_now() - t->t.start - t->t.data - t->t.comm_exposed;
-	if (rc == 0)
-		rc = reduce_finish(t, err);
+	ret->loss_scale = t->loss_scale;
+	rc = gradients(t, t->loss_scale / tokens, err);
 	if (rc < 0)
 		return rc;
-	v = (struct verdict){t->loss_sum, stop_asked, t->bad != NULL || !isfinite(t->loss_sum)};
+	v = (struct verdict){t->loss_sum, stop_asked, t->bad != NULL};
 	rc = agree(t, &v, err);
 	if (rc < 0)
 		return rc;
-	if (v.bad != 0)
+	if (!isfinite(v.loss))
 		return not_finite(t, isfinite(t->loss_sum), err);
+	ret->skipped = v.bad != 0 && overflow(t);
+	if (v.bad != 0 && !ret->skipped)
+		return not_finite(t, true, err);
 	t0 = dt_now();
 	ret->loss = v.loss / tokens;
 	ret->stop = v.stop != 0;
 	ret->lr = dt_lr_at(&t->o->lr, t->step);
-	rc = grad_norm(t, &ret->grad_norm, err);
-	if (rc == 0)
-		rc = update(t, ret->lr, ret->grad_norm, err);
+	ret->grad_norm = NAN;
+	if (!ret->skipped)
+		rc = apply(t, ret, err);
 	t->t.optimizer = dt_now() - t0;
 	t->step++;
 	t->cursor += t->global_batch;

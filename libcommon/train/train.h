@@ -22,7 +22,7 @@ struct dt_train_opts {
 	struct dt_optim optim; /* kind, betas, eps, weight decay */
 	double clip;	       /* gradient norm; 0: off */
 	enum dt_dtype compute;
-	enum dt_recompute recompute;
+	struct dt_keep recompute;
 	int64_t loss_chunk;
 	uint64_t seed;
 	const char *save;   /* root folder of checkpoints; NULL: none */
@@ -36,6 +36,11 @@ struct dt_train_opts {
 	uint64_t mem_limit;  /* bytes the plan may use; 0: no limit */
 	double bucket_bytes; /* gradients are reduced in buckets of about this size */
 	bool measure_mfu;
+	enum dt_dtype grad_comm;   /* f32 or bf16: how gradients travel */
+	bool reproducible;	   /* sums of gradients do not depend on the order, see train/fixed.c */
+	const char *schedule_file; /* a pipeline's table; NULL: made by name */
+	double loss_scale;	   /* of the loss before backward; 0: dynamic */
+	bool save_grads;	   /* checkpoints also have the step's gradients, grad/NAME */
 };
 
 /* Trains. Returns an exit status (enum dt_exit); messages go to log, metrics to their file. */

@@ -33,12 +33,24 @@ struct bucket {			   /* consecutive units whose gradients are reduced together *
 	char what[32];
 };
 
+/* What ranks tell each other, by reason. */
+enum traffic {
+	TR_TENSOR,   /* inside layers, between tensor-parallel ranks */
+	TR_PIPELINE, /* activations and their gradients between stages */
+	TR_GRADS,
+	TR_WEIGHTS, /* gathered for ZeRO */
+	TR_OTHER,   /* loss, norm, signals */
+	TR_N,
+};
+
 struct step_times { /* seconds of the step under way */
-	double start, data, compute, comm_exposed, optimizer, checkpoint;
+	double start, data, compute, optimizer, checkpoint;
+	double comm[TR_N]; /* not hidden behind compute */
 };
 
 struct trainer {
 	const struct dt_train_opts *o;
+	struct dt_train_opts own; /* what o points to */
 	struct dt_world *world;
 	struct dt_world_info info;
 	const struct dt_log *log;
@@ -56,10 +68,15 @@ struct trainer {
 	struct dt_model model;
 	struct flat weights, master, grads,
 		state[2]; /* master is weights when compute is f32; p NULL: absent */
-	void **unit_w;	  /* where each unit's weights and gradients are while it computes */
-	float **unit_g;
+	struct flat wire; /* gradients as they travel, --grad-comm; p NULL: as they are */
+	int64_t *fixed;	  /* --reproducible: sums of gradients in units of 2^-50, all units */
 
-	struct dt_schedule sched;
+	void **unit_w; /* where each unit's weights and gradients are while it computes */
+	float **unit_g;
+	void **unit_wire;
+	struct dt_comm *kv_group; /* ranks that hold the same key/value heads; NULL: each its own */
+
+	struct dt_schedule sched, file_sched; /* file_sched: --schedule-file */
 	struct flight *flight[DT_MAX_CHUNKS]; /* [plan.slots[chunk]] */
 	int64_t done[DT_MAX_CHUNKS];	      /* microbatches whose gradients a chunk has added, this step */
 	int64_t head_done;
@@ -74,6 +91,7 @@ struct trainer {
 	int64_t cursor;	     /* global sample number of the next step's first sample */
 	int64_t tokens;	     /* trained on so far */
 	double matmul_rate;  /* of all ranks together, flop/s */
+	double peak_bytes;   /* of the rank whose plan is the largest */
 
 	struct bucket *bucket; /* z0 */
 	int nbucket;
@@ -87,6 +105,8 @@ struct trainer {
 	struct dt_req *gather[DT_UNIT_SLOTS]; /* z3: under way, for held */
 	int grad_held[2];		      /* z2: which layer unit's gradients a slot has */
 	const char *bad;		      /* first parameter whose gradient is not finite on this rank */
+	double loss_scale;		      /* gradients are this much too large until the update */
+	int64_t good_steps;		      /* since the scale last changed */
 	struct step_times t;
 	bool agreed; /* every rank knows of the failure and ends by itself */
 	int status;  /* exit status of a failure */
@@ -131,8 +151,9 @@ void pipeline_release(struct trainer *t);
 
 /* step.c */
 struct step_result {
-	double loss, grad_norm, lr;
-	bool stop; /* some rank was asked to stop */
+	double loss, grad_norm, lr, loss_scale;
+	bool skipped; /* gradients overflowed under the loss scale: no update */
+	bool stop;    /* some rank was asked to stop */
 };
 int trainer_step(struct trainer *t, bool stop_asked, struct step_result *ret, struct dt_err *err);
 int trainer_eval(struct trainer *t, double *ret_loss, int64_t *ret_tokens, struct dt_err *err);
@@ -145,11 +166,29 @@ int reduce_before(struct trainer *t, int unit, struct dt_err *err);
 /* After it: checks for NaN and Inf, starts what is complete. */
 int reduce_after(struct trainer *t, int unit, struct dt_err *err);
 int reduce_finish(struct trainer *t, struct dt_err *err);
+/* Whether the unit holds one of the two copies of an embedding tied across stages. */
+bool tied_apart(const struct trainer *t, int u);
 void reduce_release(struct trainer *t);
 
-/* update.c */
+/* fixed.c: gradients of each sample in fixed point, so that their sum does not depend on any order */
+int fixed_begin(struct trainer *t, struct dt_err *err);
+/* Adds the f32 gradients of a unit; last: it is complete, its sum over the data-parallel ranks starts. */
+int fixed_add(struct trainer *t, int unit, bool last, struct dt_err *err);
+/* After the head's backward, where the embedding it is tied to lies in another unit. */
+int fixed_add_head(struct trainer *t, struct dt_err *err);
+int fixed_finish(struct trainer *t, struct dt_err *err);
+/* value, rounded so that sums of such values are exact in any order when the run is reproducible. */
+double loss_part(const struct trainer *t, double value);
+
+/* replicas.c: parameters that several tensor-parallel ranks hold */
+int replicas_init(struct trainer *t, struct dt_err *err);
+/* Adds up the gradients of a unit of which each tensor-parallel rank has only its rows' or its heads' part.
+ */
+int replicas_sum(struct trainer *t, int unit, struct dt_err *err);
 /* Whether this rank is the one that counts, writes and norms parameter lp (replicas do not). */
 bool counts(const struct trainer *t, const struct dt_local_param *lp);
+
+/* update.c */
 int grad_norm(struct trainer *t, double *ret, struct dt_err *err);
 int update(struct trainer *t, double lr, double norm, struct dt_err *err);
 

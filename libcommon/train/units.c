@@ -58,9 +58,12 @@ int units_bind(struct trainer *t, struct dt_err *err)
 	t->grads = flat(t, DT_B_GRADS, DT_F32, 2);
 	t->state[0] = flat(t, DT_B_OPTIM1, DT_F32, 1);
 	t->state[1] = flat(t, DT_B_OPTIM2, DT_F32, 1);
+	t->wire = flat(t, DT_B_WIRE, t->o->grad_comm, 2);
+	t->fixed = dt_plan_address(&t->plan, t->arena.base, DT_B_FIXED, -1, -1, -1);
 	t->unit_w = calloc((size_t)n, sizeof(*t->unit_w));
 	t->unit_g = calloc((size_t)n, sizeof(*t->unit_g));
-	if (!t->unit_w || !t->unit_g)
+	t->unit_wire = calloc((size_t)n, sizeof(*t->unit_wire));
+	if (!t->unit_w || !t->unit_g || !t->unit_wire)
 		return dt_err_sys(err, -ENOMEM, "cannot bind the weights");
 	for (int u = 0; u < n; u++) {
 		int slot = dt_unit_slot(&t->local, u, t->config.layers);
@@ -71,6 +74,12 @@ int units_bind(struct trainer *t, struct dt_err *err)
 		t->unit_g[u] = t->grads.shared
 				       ? dt_plan_address(&t->plan, t->arena.base, DT_B_UNIT_G, -1, slot, -1)
 				       : flat_at(t, &t->grads, u, 0);
+		t->unit_wire[u] = t->grads.shared
+					  ? dt_plan_address(&t->plan, t->arena.base, DT_B_WIRE, -1, slot, -1)
+				  : t->wire.p ? flat_at(t, &t->wire, u, 0)
+					      : NULL;
+		if (!t->wire.p)
+			t->wire.p = t->unit_wire[u];
 	}
 	for (int k = 0; k < DT_UNIT_SLOTS; k++)
 		t->held[k] = -1;
@@ -82,6 +91,7 @@ void units_release(struct trainer *t)
 {
 	free(t->unit_w);
 	free(t->unit_g);
+	free(t->unit_wire);
 }
 
 static int start_gather(struct trainer *t, int u, struct dt_err *err)
@@ -104,7 +114,7 @@ int units_gather(struct trainer *t, int u, bool backward, struct dt_err *err)
 	if (t->held[slot] != u)
 		rc = start_gather(t, u, err);
 	if (rc == 0)
-		rc = dt_wait(&t->gather[slot], &t->t.comm_exposed, err);
+		rc = dt_wait(&t->gather[slot], &t->t.comm[TR_WEIGHTS], err);
 	if (rc < 0 || next < 0 || next >= t->local.nunit)
 		return rc;
 	slot = dt_unit_slot(&t->local, next, t->config.layers);

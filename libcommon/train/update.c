@@ -1,16 +1,8 @@
 #include "train/trainer.h"
 
+#include <errno.h>
 #include <math.h>
-
-bool counts(const struct trainer *t, const struct dt_local_param *lp)
-{
-	const struct dt_param *p = &t->table.p[lp->index];
-
-	if (t->mesh.at.tp != 0 && p->cut == DT_CUT_NONE)
-		return false;
-	/* The copy of a tied embedding on a last stage that is not the first. */
-	return p->role != DT_W_EMBED || t->model.has_embed;
-}
+#include <stdlib.h>
 
 /* Elements [*first, *first + n) of unit lp->unit that are both lp's and this rank's. */
 static int64_t overlap(const struct trainer *t, const struct dt_local_param *lp, int64_t *first)
@@ -25,30 +17,33 @@ static int64_t overlap(const struct trainer *t, const struct dt_local_param *lp,
 }
 
 /*
- * The 2-norm over all parameters, each counted once. Squares are summed parameter by parameter in f64, in
- * table order.
+ * The 2-norm over all parameters, each counted once. Squares are summed parameter by parameter in f64, then
+ * over the table in its order, so that the result does not depend on which stage has which.
  */
 int grad_norm(struct trainer *t, double *ret, struct dt_err *err)
 {
-	double total = 0, one;
-	int rc;
+	double *squares = calloc((size_t)t->table.n, sizeof(*squares)), total = 0;
+	int rc = squares ? 0 : dt_err_sys(err, -ENOMEM, "cannot sum the gradients");
 
-	for (int i = 0; i < t->local.n; i++) {
+	for (int i = 0; i < t->local.n && rc == 0; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];
 		int64_t first, n = overlap(t, lp, &first);
 
-		if (n <= 0 || !counts(t, lp))
-			continue;
-		rc = t->dev->ops->sumsq(
-			t->dev, &one,
-			dt_t1(grad_share(t, lp->unit) + (first - share_first(t, lp->unit)), DT_F32, n));
-		if (rc < 0)
-			return dt_kernel_check(rc, "->sumsq(", err);
-		total += one;
+		if (n > 0 && counts(t, lp))
+			rc = dt_kernel_check(
+				t->dev->ops->sumsq(
+					t->dev, &squares[lp->index],
+					dt_t1(grad_share(t, lp->unit) + (first - share_first(t, lp->unit)),
+					      DT_F32, n)),
+				"->sumsq(", err);
 	}
-	rc = dt_all_reduce(t->layout.zero ? t->mesh.world : t->mesh.model, &total, NULL, 1, DT_F64, DT_SUM,
-			   "gradient norm", err);
-	*ret = sqrt(total);
+	if (rc == 0)
+		rc = dt_all_reduce(t->layout.zero ? t->mesh.world : t->mesh.model, squares, NULL,
+				   (size_t)t->table.n, DT_F64, DT_SUM, "gradient norm", err);
+	for (int i = 0; i < t->table.n && rc == 0; i++)
+		total += squares[i];
+	free(squares);
+	*ret = sqrt(total) / t->loss_scale;
 	return rc;
 }
 
@@ -64,7 +59,7 @@ int update(struct trainer *t, double lr, double norm, struct dt_err *err)
 
 	o.lr = (float)lr;
 	o.t = t->step + 1;
-	o.grad_scale = t->o->clip > 0 && norm > t->o->clip ? (float)(t->o->clip / norm) : 1.0f;
+	o.grad_scale = (float)((t->o->clip > 0 && norm > t->o->clip ? t->o->clip / norm : 1) / t->loss_scale);
 	for (int i = 0; i < t->local.n; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];
 		int u = lp->unit, rc;

@@ -139,7 +139,7 @@ static struct dt_train_shape shape_of(const struct dt_config *c, const char *lay
 				   .seq = 1024,
 				   .compute = DT_BF16,
 				   .optim = DT_OPTIM_ADAMW,
-				   .recompute = DT_RECOMPUTE_NONE};
+				   .recompute = {DT_RECOMPUTE_NONE, 1}};
 
 	if (s.seq > c->max_seq)
 		s.seq = c->max_seq;

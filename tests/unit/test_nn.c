@@ -33,7 +33,7 @@ struct fixture {
 	int64_t counted;
 };
 
-static void setup(struct fixture *f, const char *name, int64_t microbatch, enum dt_recompute mode)
+static void setup(struct fixture *f, const char *name, int64_t microbatch, struct dt_keep mode)
 {
 	struct dt_layout one = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
 	struct dt_coords at = {0};
@@ -153,7 +153,7 @@ static void check_grads(struct fixture *f, const char *name)
 	}
 }
 
-static void compare(const char *name, int64_t microbatch, enum dt_recompute mode)
+static void compare(const char *name, int64_t microbatch, struct dt_keep mode)
 {
 	struct fixture f;
 	double loss, want;
@@ -171,10 +171,11 @@ static void compare(const char *name, int64_t microbatch, enum dt_recompute mode
 
 static void all_modes(const char *name)
 {
-	compare(name, 0, DT_RECOMPUTE_NONE);
-	compare(name, 0, DT_RECOMPUTE_SELECTIVE);
-	compare(name, 0, DT_RECOMPUTE_FULL);
-	compare(name, 1, DT_RECOMPUTE_NONE);
+	compare(name, 0, (struct dt_keep){DT_RECOMPUTE_NONE, 1});
+	compare(name, 0, (struct dt_keep){DT_RECOMPUTE_SELECTIVE, 1});
+	compare(name, 0, (struct dt_keep){DT_RECOMPUTE_FULL, 1});
+	compare(name, 0, (struct dt_keep){DT_RECOMPUTE_FULL, 2});
+	compare(name, 1, (struct dt_keep){DT_RECOMPUTE_NONE, 1});
 }
 
 #define MODEL(name)                                                                                          \

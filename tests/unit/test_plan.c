@@ -45,7 +45,7 @@ static void megatron_step_times(void **state)
 			double published = present ? cases[i].present : cases[i].full, error;
 			struct dt_step_time t;
 
-			s.recompute = present ? DT_RECOMPUTE_SELECTIVE : DT_RECOMPUTE_FULL;
+			s.recompute.mode = present ? DT_RECOMPUTE_SELECTIVE : DT_RECOMPUTE_FULL;
 			s.layout.seq_parallel = present;
 			assert_int_equal(dt_step_time(&a100, &s, &dt_stack_megatron, &t, NULL), 0);
 			error = t.step / published - 1;

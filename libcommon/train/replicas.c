@@ -1,0 +1,64 @@
+#include "train/trainer.h"
+
+static bool kv_shared(const struct trainer *t, const struct dt_param *p)
+{
+	return p->cut == DT_CUT_KV && t->layout.tp > t->config.kv_heads;
+}
+
+/* With fewer key/value heads than tensor-parallel ranks, tp / kv_heads neighbours hold the same one. */
+int replicas_init(struct trainer *t, struct dt_err *err)
+{
+	int kv = (int)t->config.kv_heads, tp = t->layout.tp;
+
+	if (tp <= kv)
+		return 0;
+	return dt_comm_create(&t->kv_group, t->world, "kv heads",
+			      t->info.rank / tp * kv + t->mesh.at.tp * kv / tp, t->info.rank, err);
+}
+
+bool counts(const struct trainer *t, const struct dt_local_param *lp)
+{
+	const struct dt_param *p = &t->table.p[lp->index];
+
+	if (t->mesh.at.tp != 0 && p->cut == DT_CUT_NONE)
+		return false;
+	if (kv_shared(t, p) && dt_comm_rank(t->kv_group) != 0)
+		return false;
+	/* The copy of a tied embedding on a last stage that is not the first. */
+	return p->role != DT_W_EMBED || t->model.has_embed;
+}
+
+/* Norms see only this rank's rows where the residual stream is cut. */
+static bool of_rows(const struct trainer *t, enum dt_role role)
+{
+	switch (role) {
+	case DT_W_ATTN_NORM:
+	case DT_W_ATTN_NORM_B:
+	case DT_W_MLP_NORM:
+	case DT_W_MLP_NORM_B:
+	case DT_W_FINAL_NORM:
+	case DT_W_FINAL_NORM_B:
+		return t->model.seq_parallel;
+	default:
+		return false;
+	}
+}
+
+int replicas_sum(struct trainer *t, int unit, struct dt_err *err)
+{
+	const struct dt_local_unit *u = &t->local.unit[unit];
+	int rc = 0;
+
+	if (!t->model.seq_parallel && !t->kv_group)
+		return 0;
+	for (int i = 0; i < t->local.n && rc == 0; i++) {
+		const struct dt_local_param *lp = &t->local.p[i];
+		const struct dt_param *p = &t->table.p[lp->index];
+		struct dt_comm *c = of_rows(t, p->role) ? t->mesh.tp : kv_shared(t, p) ? t->kv_group : NULL;
+
+		if (lp->unit == unit && c)
+			rc = dt_all_reduce(c, t->unit_g[unit] + (lp->flat - u->flat), NULL, (size_t)lp->numel,
+					   DT_F32, DT_SUM, "gradients of what tp ranks share", err);
+	}
+	return rc;
+}

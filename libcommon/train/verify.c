@@ -1,0 +1,397 @@
+#include "train/verify.h"
+
+#include "base/json.h"
+#include "base/tmpfile.h"
+#include "ckpt/ckpt.h"
+#include "plan/layout.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MAX_LAYOUTS 64
+
+struct report {		    /* of one layout against the first */
+	double loss, norm;  /* largest relative difference over the steps */
+	double grad, model; /* largest of a tensor */
+	char grad_name[80], model_name[80];
+	char first[80]; /* first tensor beyond the bound, in the order of the model */
+};
+
+/* What Open MPI needs to be told on small machines and in containers; what the user said stays. */
+static void mpi_environment(void)
+{
+	setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0);
+	setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);
+	if (geteuid() == 0) {
+		setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
+		setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
+	}
+}
+
+/* In the child: this program under mpirun, its output in files of dir. Does not return. */
+static void run_child(char *const *args, const char *layout, int ranks, const char *dir)
+{
+	char self[PATH_MAX] = {0}, n[16], save[PATH_MAX], metrics[PATH_MAX], log[PATH_MAX];
+	char *argv[256];
+	int argc = 0, fd;
+
+	if (readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
+		_exit(127);
+	snprintf(n, sizeof(n), "%d", ranks);
+	snprintf(save, sizeof(save), "%s/%s", dir, layout);
+	snprintf(metrics, sizeof(metrics), "%s/%s.jsonl", dir, layout);
+	snprintf(log, sizeof(log), "%s/%s.log", dir, layout);
+	fd = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	if (fd < 0 || dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0)
+		_exit(127);
+	if (ranks > 1) {
+		mpi_environment();
+		argv[argc++] = "mpirun";
+		argv[argc++] = "-np";
+		argv[argc++] = n;
+	}
+	argv[argc++] = self;
+	for (int i = 0; args[i] && argc < 240; i++)
+		argv[argc++] = args[i];
+	argv[argc++] = "--layout";
+	argv[argc++] = (char *)layout;
+	argv[argc++] = "--save";
+	argv[argc++] = save;
+	argv[argc++] = "--save-grads";
+	argv[argc++] = "--metrics";
+	argv[argc++] = metrics;
+	argv[argc++] = "--no-mfu";
+	argv[argc] = NULL;
+	execvp(argv[0], argv);
+	dprintf(STDERR_FILENO, "dt-train: cannot start %s: %s\n", argv[0], strerror(errno));
+	_exit(127);
+}
+
+/* The run's own last complaint. */
+static void last_words(const char *dir, const char *layout, char *ret, size_t n)
+{
+	char path[PATH_MAX], line[512];
+	FILE *f;
+
+	ret[0] = '\0';
+	snprintf(path, sizeof(path), "%s/%s.log", dir, layout);
+	f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f))
+		if (!strncmp(line, "dt-train: ", 10) && !strstr(line, "parameters; layout") &&
+		    !strstr(line, "samples = microbatch")) {
+			line[strcspn(line, "\n")] = '\0';
+			snprintf(ret, n, "%s", line + 10);
+			break;
+		}
+	if (f)
+		fclose(f);
+}
+
+static int run(char *const *args, const char *layout, const char *dir, struct dt_err *err)
+{
+	struct dt_layout l;
+	char why[512];
+	int status = 0, rc = dt_layout_parse(layout, &l, err);
+	pid_t pid;
+
+	if (rc < 0)
+		return rc;
+	fflush(stdout);
+	pid = fork();
+	if (pid == 0)
+		run_child(args, layout, dt_layout_world(&l), dir);
+	if (pid < 0)
+		return dt_err_sys(err, -errno, "cannot start a run");
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			return dt_err_sys(err, -errno, "cannot wait for a run");
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+		return 0;
+	last_words(dir, layout, why, sizeof(why));
+	return dt_err_set(err, -ECHILD, "layout '%s': the run failed%s%s", layout, why[0] ? ": " : "", why);
+}
+
+/* Values of a key over the steps, malloc'd; NaN where null. */
+static int read_series(const char *dir, const char *layout, const char *key, double **ret, int *ret_n,
+		       struct dt_err *err)
+{
+	char path[PATH_MAX], *text, *next;
+	size_t len;
+	int rc, n = 0;
+	double *v;
+
+	snprintf(path, sizeof(path), "%s/%s.jsonl", dir, layout);
+	rc = dt_read_file(path, 1u << 30, &text, &len, err);
+	if (rc < 0)
+		return rc;
+	v = malloc((len / 2 + 1) * sizeof(*v));
+	for (char *line = text; v && line && *line && rc == 0; line = next) {
+		json_t *o = NULL;
+
+		next = strchr(line, '\n');
+		rc = dt_json_parse(line, next ? (size_t)(next - line) : strlen(line), path, &o, err);
+		if (rc == 0 && json_object_get(o, key))
+			v[n++] = json_is_number(json_object_get(o, key))
+					 ? json_number_value(json_object_get(o, key))
+					 : NAN;
+		json_decref(o);
+		next = next ? next + 1 : NULL;
+	}
+	free(text);
+	if (!v || rc < 0) {
+		free(v);
+		return rc < 0 ? rc : dt_err_sys(err, -ENOMEM, "cannot read '%s'", path);
+	}
+	*ret = v;
+	*ret_n = n;
+	return 0;
+}
+
+static int compare_series(const char *dir, const char *a, const char *b, const char *key, double *ret,
+			  struct dt_err *err)
+{
+	double *x = NULL, *y = NULL;
+	int n = 0, m = 0, rc = read_series(dir, a, key, &x, &n, err);
+
+	if (rc == 0)
+		rc = read_series(dir, b, key, &y, &m, err);
+	if (rc == 0 && (n != m || n == 0))
+		rc = dt_err_set(err, -EINVAL, "layouts '%s' and '%s' did %d and %d steps", a, b, n, m);
+	*ret = 0;
+	for (int i = 0; i < n && rc == 0; i++) {
+		double d = fabs(x[i] - y[i]) / fabs(x[i]);
+
+		if (!(d <= *ret))
+			*ret = d; /* NaN too */
+	}
+	free(x);
+	free(y);
+	return rc;
+}
+
+static int read_tensor(struct dt_ckpt *c, const char *name, int64_t n, float *ret, struct dt_err *err)
+{
+	static const int64_t zero[DT_CKPT_MAX_DIM];
+	struct dt_ckpt_tensor t;
+	int i = dt_ckpt_find(c, name);
+
+	if (i < 0)
+		return dt_err_set(err, -ENOENT, "'%s' has no tensor '%s'", dt_ckpt_path(c), name);
+	dt_ckpt_tensor(c, i, &t);
+	if ((int64_t)t.bytes != n * (int64_t)sizeof(*ret))
+		return dt_err_set(err, -EINVAL, "'%s': '%s' has another size", dt_ckpt_path(c), name);
+	return dt_ckpt_read(c, i, zero, t.shape, DT_F32, ret, err);
+}
+
+/* Sum of squares of a, and of a - b (b NULL: 0). */
+static void squares(const float *a, const float *b, int64_t n, double *ret_a, double *ret_d)
+{
+	double s = 0, d = 0;
+
+	for (int64_t i = 0; i < n; i++) {
+		double x = a[i], y = b ? (double)a[i] - (double)b[i] : 0;
+
+		s += x * x;
+		d += y * y;
+	}
+	*ret_a = s;
+	*ret_d = d;
+}
+
+static bool of_kind(const struct dt_ckpt_tensor *t, const char *kind)
+{
+	size_t n = strlen(kind);
+
+	return !strncmp(t->name, kind, n) && t->name[n] == '/';
+}
+
+/* Root mean square over all tensors of a kind. */
+static int typical(struct dt_ckpt *c, const char *kind, float *buf, double *ret, struct dt_err *err)
+{
+	double sum = 0, count = 0, s, d;
+	int rc = 0;
+
+	for (int i = 0; i < dt_ckpt_ntensors(c) && rc == 0; i++) {
+		struct dt_ckpt_tensor t;
+
+		dt_ckpt_tensor(c, i, &t);
+		if (!of_kind(&t, kind))
+			continue;
+		rc = read_tensor(c, t.name, (int64_t)t.bytes / 4, buf, err);
+		if (rc == 0)
+			squares(buf, NULL, (int64_t)t.bytes / 4, &s, &d);
+		sum += rc == 0 ? s : 0;
+		count += (double)t.bytes / 4;
+	}
+	*ret = count > 0 ? sqrt(sum / count) : 0;
+	return rc;
+}
+
+static int compare_kind(struct dt_ckpt *a, struct dt_ckpt *b, const char *kind, float *x, float *y,
+			double least, double bound, double *worst, char worst_name[80], char first[80],
+			struct dt_err *err)
+{
+	double rms, s, d;
+	int rc = typical(a, kind, x, &rms, err);
+
+	*worst = 0;
+	for (int i = 0; i < dt_ckpt_ntensors(a) && rc == 0; i++) {
+		struct dt_ckpt_tensor t;
+		int64_t n;
+		double e;
+
+		dt_ckpt_tensor(a, i, &t);
+		if (!of_kind(&t, kind))
+			continue;
+		n = (int64_t)t.bytes / 4;
+		rc = read_tensor(a, t.name, n, x, err);
+		if (rc == 0)
+			rc = read_tensor(b, t.name, n, y, err);
+		if (rc < 0)
+			break;
+		squares(x, y, n, &s, &d);
+		e = sqrt(d) / fmax(sqrt(s), least * rms * sqrt((double)n));
+		if (!(e <= *worst)) {
+			*worst = e;
+			snprintf(worst_name, 80, "%s", t.name);
+		}
+		if (!(e <= bound) && !first[0])
+			snprintf(first, 80, "%s", t.name);
+	}
+	return rc;
+}
+
+static int compare_tensors(const struct dt_verify_opts *o, const char *dir, const char *la, const char *lb,
+			   struct report *r, struct dt_err *err)
+{
+	char path[PATH_MAX];
+	struct dt_ckpt *a = NULL, *b = NULL;
+	uint64_t most = 0;
+	float *x = NULL, *y = NULL;
+	int rc;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, la);
+	rc = dt_ckpt_open(path, &a, err);
+	snprintf(path, sizeof(path), "%s/%s", dir, lb);
+	if (rc == 0)
+		rc = dt_ckpt_open(path, &b, err);
+	for (int i = 0; rc == 0 && i < dt_ckpt_ntensors(a); i++) {
+		struct dt_ckpt_tensor t;
+
+		dt_ckpt_tensor(a, i, &t);
+		most = t.bytes > most ? t.bytes : most;
+	}
+	if (rc == 0) {
+		x = malloc(most);
+		y = malloc(most);
+		if (!x || !y)
+			rc = dt_err_sys(err, -ENOMEM, "cannot compare tensors");
+	}
+	if (rc == 0)
+		rc = compare_kind(a, b, "grad", x, y, 1e-3, o->tensor_bound, &r->grad, r->grad_name, r->first,
+				  err);
+	if (rc == 0)
+		rc = compare_kind(a, b, "model", x, y, 1, o->tensor_bound, &r->model, r->model_name, r->first,
+				  err);
+	free(x);
+	free(y);
+	if (a)
+		dt_ckpt_close(a);
+	if (b)
+		dt_ckpt_close(b);
+	return rc;
+}
+
+static bool agrees(const struct dt_verify_opts *o, const struct report *r)
+{
+	return r->loss <= o->loss_bound && r->norm <= o->tensor_bound && r->grad <= o->tensor_bound &&
+	       r->model <= o->tensor_bound;
+}
+
+static void print_json(const char *layout, const struct report *r, bool same)
+{
+	json_t *line =
+		json_pack("{s:i, s:s, s:b, s:f, s:f, s:f, s:s, s:f, s:s}", "schema", 1, "layout", layout,
+			  "agrees", same, "loss", r->loss, "grad_norm", r->norm, "grads", r->grad,
+			  "worst_grad", r->grad_name, "params", r->model, "worst_param", r->model_name);
+
+	if (line && r->first[0])
+		json_object_set_new(line, "first", json_string(r->first));
+	if (line)
+		json_dumpf(line, stdout, JSON_COMPACT | JSON_REAL_PRECISION(6));
+	putchar('\n');
+	json_decref(line);
+}
+
+static void print_text(const struct dt_verify_opts *o, const char *layout, const struct report *r, bool same)
+{
+	printf("%-20s %-8s loss %.1e  grad_norm %.1e  grads %.1e (%s)  params %.1e (%s)\n", layout,
+	       same ? "agrees" : "DIFFERS", r->loss, r->norm, r->grad, r->grad_name, r->model, r->model_name);
+	if (r->first[0])
+		printf("%-20s first beyond %.1e: %s\n", "", o->tensor_bound, r->first);
+}
+
+static int compare(const struct dt_verify_opts *o, const char *dir, const char *first, const char *layout,
+		   bool *same, struct dt_err *err)
+{
+	struct report r = {0};
+	int rc = compare_series(dir, first, layout, "loss", &r.loss, err);
+
+	if (rc == 0)
+		rc = compare_series(dir, first, layout, "grad_norm", &r.norm, err);
+	if (rc == 0)
+		rc = compare_tensors(o, dir, first, layout, &r, err);
+	if (rc < 0)
+		return rc;
+	*same = agrees(o, &r);
+	if (o->json)
+		print_json(layout, &r, *same);
+	else
+		print_text(o, layout, &r, *same);
+	return 0;
+}
+
+int dt_train_verify(const struct dt_verify_opts *o, struct dt_err *err)
+{
+	const char *tmp = getenv("TMPDIR");
+	char dir[PATH_MAX], *list = strdup(o->layouts), *layout[MAX_LAYOUTS], *save = NULL;
+	struct dt_err ignored = {0};
+	bool same = false, all = true;
+	int n = 0, rc = 0;
+
+	if (!list)
+		return dt_err_sys(err, -ENOMEM, "cannot verify");
+	for (char *s = strtok_r(list, ",", &save); s && n < MAX_LAYOUTS; s = strtok_r(NULL, ",", &save))
+		layout[n++] = s;
+	snprintf(dir, sizeof(dir), "%s/dt-verify-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+	if (n < 2)
+		rc = dt_err_set(err, -EINVAL, "--layouts wants two or more layouts, joined by commas");
+	else if (!mkdtemp(dir))
+		rc = dt_err_sys(err, -errno, "cannot make '%s'", dir);
+	if (rc < 0) {
+		free(list);
+		return rc;
+	}
+	for (int i = 0; i < n && rc == 0; i++) {
+		rc = run(o->args, layout[i], dir, err);
+		if (rc == 0 && i > 0) {
+			char path[PATH_MAX];
+
+			rc = compare(o, dir, layout[0], layout[i], &same, err);
+			all = all && same;
+			snprintf(path, sizeof(path), "%s/%s", dir, layout[i]);
+			dt_remove_tree(path, &ignored);
+		}
+		fflush(stdout);
+	}
+	dt_remove_tree(dir, &ignored);
+	free(list);
+	return rc < 0 ? rc : !all;
+}

@@ -1,0 +1,29 @@
+/*
+ * Does a layout train the same model as another? The same run on each of several layouts, from the same seed
+ * and over the same samples, started as users start it; then losses, gradient norms, the last step's
+ * gradients, and the parameters are compared with those of the first layout.
+ *
+ * A tensor's difference is |a - b| / max(|a|, floor) in the 2-norm. The floor is what a tensor of its size
+ * has at the root mean square of all parameters, or a thousandth of that of all gradients. Without it tensors
+ * that are zero but for rounding would be compared with nothing: a key's bias has no effect under softmax,
+ * and Adam moves it by the sign of rounding errors.
+ */
+#ifndef DT_TRAIN_VERIFY_H
+#define DT_TRAIN_VERIFY_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+
+struct dt_verify_opts {
+	const char *layouts; /* "dp1,tp2,dp2.pp2" */
+	char *const *args;   /* of every run, NULL-terminated, without --layout */
+	double loss_bound;   /* relative, of losses */
+	double tensor_bound; /* relative, of gradient norms and tensors */
+	bool json;
+};
+
+/* Prints a line a layout on stdout. 0: all agree; 1: some differ; negative: a run failed. */
+int dt_train_verify(const struct dt_verify_opts *o, struct dt_err *err);
+
+#endif

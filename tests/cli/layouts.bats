@@ -1,0 +1,228 @@
+#!/usr/bin/env bats
+# Every way to split a model trains the same model: layouts against one rank, schedules, ZeRO, recomputation, sums
+# that do not depend on their order, memory as planned, dying ranks.
+#
+# A pruned set of layouts is part of every check; DT_SLOW=1 runs all of them.
+
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    cat "$DT_SRC/LICENSE" "$DT_SRC/CONTRIBUTING.md" >text.txt
+    dt-dataset build --tokenizer byte --out d.h5 text.txt
+    # odd vocabularies, layers that no pipeline divides, two key/value heads under four heads
+    jq -n '{model_type: "gpt2", vocab_size: 263, n_embd: 48, n_layer: 5, n_head: 4, n_positions: 64}' >gpt2.json
+    jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 5,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
+        rope_theta: 10000, tie_word_embeddings: false}' >llama.json
+}
+
+setup() {
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    common=(--data d.h5 --seq 32 --microbatch 1 --global-batch 8 --lr 1e-3 --warmup 5 --precision fp32 --no-mfu
+        --threads 1 --comm-timeout 120)
+}
+
+verify() { # model layouts options...: all agree with dp1 to the default bounds, over 20 steps
+    local model=$1 layouts=$2
+    shift 2
+    dt-train verify --layouts "dp1,$layouts" --model "$model" "${common[@]}" --steps 20 "$@" >&2
+}
+
+metric() { # file key: of the last step
+    jq -s "map(select(.loss)) | .[-1].$2" "$1"
+}
+
+@test "GPT-2: layouts agree with one rank" {
+    verify gpt2.json dp4.z3,tp2.s1,tp4,pp4,dp2.pp2.z2,dp2.tp2.pp2.s1.z1
+}
+
+@test "Llama with fewer key/value heads than ranks: layouts agree with one rank" {
+    verify llama.json dp2.z1,tp4.s1,tp4.z3,pp2.v2,dp2.tp2.z3,dp2.tp2.pp2.z2
+}
+
+@test "every composition of up to eight ranks agrees with one rank" {
+    [ "${DT_SLOW:-0}" = 1 ] || skip "takes minutes: set DT_SLOW=1"
+    local all='' dp tp pp z s n=0
+    for dp in 1 2 4 8; do for tp in 1 2 4; do for pp in 1 2 4; do
+        [ $((dp * tp * pp)) -le 8 ] || continue
+        for z in 0 1 2 3; do
+            [ $z -eq 0 ] || [ $dp -gt 1 ] || continue
+            [ $z -lt 3 ] || [ $pp -eq 1 ] || continue
+            for s in 0 1; do
+                [ $s -eq 0 ] || [ $tp -gt 1 ] || continue
+                [ $((dp * tp * pp)) -gt 1 ] || continue
+                all=$all,dp$dp.tp$tp.pp$pp.z$z.s$s
+                n=$((n + 1))
+            done
+        done
+    done; done; done
+    all=${all//.s0/}
+    echo "$n layouts" >&2
+    [ $n -ge 24 ]
+    verify gpt2.json "${all#,}"
+    verify llama.json "${all#,}"
+}
+
+@test "bf16 on other layouts: losses within 1%" {
+    dt-train verify --layouts dp1,dp2.z2,tp2.s1,dp2.tp2.pp2 --model llama.json "${common[@]}" --steps 20 \
+        --precision bf16 --tensor-bound 1 >&2
+}
+
+@test "every schedule trains the same model, recomputing or not" {
+    local name
+    for name in gpipe 1f1b interleaved:2 zb-h1; do
+        verify llama.json pp2,dp2.pp2 --pipeline $name
+    done
+    verify gpt2.json pp2.tp2.s1 --pipeline zb-h1 --recompute selective
+    verify gpt2.json pp2.tp2.s1,dp2.z3 --recompute every:2
+}
+
+@test "a schedule from a file: as printed it runs, incomplete or deadlocked it is refused" {
+    dt-train --schedule-table --layout pp2 --microbatch 1 --global-batch 4 --pipeline 1f1b >table 2>idle
+    [ "$(cat table)" = "F0 F1 B0 F2 B1 F3 B2 B3
+F0 B0 F1 B1 F2 B2 F3 B3" ]
+    grep -q "idle 20.0%" idle # (2 - 1) / (4 + 2 - 1)
+    four=("${common[@]}" --model gpt2.json --global-batch 4 --steps 5 --layout pp2)
+    mpirun -np 2 dt-train "${four[@]}" >named.jsonl
+    mpirun -np 2 dt-train "${four[@]}" --schedule-file table >read.jsonl
+    diff <(jq -c '[.loss, .grad_norm]' named.jsonl) <(jq -c '[.loss, .grad_norm]' read.jsonl)
+    printf 'F3 F2 F1 F0 B3 B2 B1 B0\nF3 F2 B3 B2 F1 F0 B1 B0\n' >other
+    mpirun -np 2 dt-train "${four[@]}" --schedule-file other >other.jsonl
+    jq -en --slurpfile a named.jsonl --slurpfile b other.jsonl '[range(5) | ($a[.].loss - $b[.].loss) | fabs] | max < 1e-5'
+    printf 'F0 B0 F1 B1\nF1 B1 F0 B0\n' >dead
+    run ! mpirun -np 2 dt-train --model gpt2.json "${common[@]}" --global-batch 2 --layout pp2 --schedule-file dead
+    [[ $output == *"deadlock"* ]]
+    printf 'F0 B0 F1\nF1 B1 F0 B0\n' >short
+    run ! mpirun -np 2 dt-train --model gpt2.json "${common[@]}" --global-batch 2 --layout pp2 --schedule-file short
+    [[ $output == *"3 actions, not 4"* ]]
+}
+
+@test "--reproducible: dp, pp and accumulation change no bit of losses, norms and parameters" {
+    local model layout n
+    for model in gpt2.json llama.json; do
+        rm -rf repro && mkdir repro
+        for layout in 1:dp1 2:dp2 4:dp4 2:pp2 4:dp2.pp2; do
+            n=${layout%:*} layout=${layout#*:}
+            mpirun -np "$n" dt-train --model $model "${common[@]}" --steps 6 --reproducible --layout $layout \
+                --save repro/$layout >repro/$layout.jsonl
+        done
+        dt-train --model $model "${common[@]}" --microbatch 4 --steps 6 --reproducible --save repro/acc2 >repro/acc2.jsonl
+        for layout in dp2 dp4 pp2 dp2.pp2 acc2; do
+            diff <(jq -c '[.loss, .grad_norm]' repro/dp1.jsonl) <(jq -c '[.loss, .grad_norm]' repro/$layout.jsonl)
+            dt-shard-ckpt diff --tolerance 0 repro/dp1 repro/$layout
+        done
+    done
+    # and it is another sum than the plain one, not the same thing by another name
+    dt-train --model gpt2.json "${common[@]}" --steps 6 >plain.jsonl
+    run ! dt-train --model gpt2.json "${common[@]}" --reproducible --layout dp1.z1 --steps 1
+}
+
+@test "bf16 gradients on the wire and a loss scale: close, and exactly the same" {
+    dt-train verify --layouts dp1,dp2,dp2.z1,dp2.z2,dp2.z3 --model gpt2.json "${common[@]}" --steps 10 \
+        --grad-comm bf16 --loss-bound 1e-2 --tensor-bound 5e-2 >&2
+    dt-train --model gpt2.json "${common[@]}" --steps 5 >one.jsonl
+    dt-train --model gpt2.json "${common[@]}" --steps 5 --loss-scale 4096 >scaled.jsonl
+    diff <(jq -c '[.loss, .grad_norm]' one.jsonl) <(jq -c '[.loss, .grad_norm]' scaled.jsonl)
+    # a scale under which f32 overflows is halved until it does not, and no step is lost to it
+    dt-train --model gpt2.json "${common[@]}" --steps 60 --loss-scale dynamic >dynamic.jsonl
+    jq -es 'map(.loss_scale) | .[0] == 65536 and .[-1] == 65536' dynamic.jsonl
+    run ! dt-train --model gpt2.json "${common[@]}" --loss-scale nonsense
+}
+
+@test "a checkpoint of any layout goes on under any other" {
+    local from to
+    dt-train --model llama.json "${common[@]}" --steps 8 >whole.jsonl
+    for pair in 2:tp2.s1/4:dp2.pp2.z1 4:dp4.z3/2:pp2.v2 4:dp2.tp2.z2/1:dp1; do
+        from=${pair%/*} to=${pair#*/}
+        rm -rf move
+        mpirun -np "${from%:*}" dt-train --model llama.json "${common[@]}" --steps 4 --schedule constant \
+            --layout "${from#*:}" --save move >a.jsonl
+        mpirun -np "${to%:*}" dt-train --model llama.json "${common[@]}" --steps 8 --schedule constant \
+            --layout "${to#*:}" --save move --resume auto >b.jsonl
+        dt-train --model llama.json "${common[@]}" --steps 8 --schedule constant >whole.jsonl
+        jq -en --slurpfile w whole.jsonl --slurpfile b b.jsonl \
+            '[range(4) | ($w[. + 4].loss - $b[.].loss) / $w[. + 4].loss | fabs] | max < 1e-5'
+    done
+}
+
+@test "memory: every rank's account is the plan's, over layouts, ZeRO, schedules and recomputation" {
+    local layout n extra
+    while read -r n layout extra; do
+        # shellcheck disable=SC2086 # words
+        mpirun -np "$n" dt-train --model llama.json "${common[@]}" --steps 1 --layout "$layout" $extra >m.jsonl
+        dp=$(sed -n 's/.*dp\([0-9]*\).*/\1/p' <<<"$layout")
+        dp=${dp:-1}
+        # shellcheck disable=SC2086 # words
+        dt-memest llama.json --train --precision fp32 --seq 32 --microbatch 1 --accumulate $((8 / dp)) --layout "$layout" \
+            $extra --json >plan.json
+        echo "$layout $extra: $(metric m.jsonl peak_bytes), planned $(jq .peak_bytes plan.json)" >&2
+        [ "$(metric m.jsonl peak_bytes)" = "$(jq .peak_bytes plan.json)" ]
+    done <<'RUNS'
+1 dp1
+1 dp1 --recompute selective
+1 dp1 --recompute full
+1 dp1 --recompute every:2
+2 dp2.z1
+2 dp2.z2
+4 dp4.z3
+2 tp2
+2 tp2.s1
+2 pp2 --pipeline gpipe
+2 pp2 --pipeline 1f1b
+2 pp2 --pipeline zb-h1
+4 dp2.pp2.z2
+RUNS
+}
+
+@test "z3 on four ranks holds a quarter of the states, and trains what one rank may not" {
+    local limit states
+    mpirun -np 4 dt-train --model gpt2.json "${common[@]}" --steps 1 --layout dp4.z3 >z3.jsonl
+    states=$(dt-memest gpt2.json --train --precision fp32 --seq 32 --layout dp4.z3 --json |
+        jq '[.categories[] | select(.name | test("weights|gradients|optimizer")) | .bytes] | add')
+    whole=$(dt-memest gpt2.json --train --precision fp32 --seq 32 --layout dp1 --json |
+        jq '[.categories[] | select(.name | test("weights|gradients|optimizer")) | .bytes] | add')
+    jq -en "$states * 4 / $whole | . > 0.999 and . < 1.01"
+    limit=$(($(metric z3.jsonl peak_bytes) + 4096))
+    status=0
+    dt-train --model gpt2.json "${common[@]}" --steps 1 --mem-limit $limit >/dev/null 2>err || status=$?
+    [ $status -eq 3 ]
+    mpirun -np 4 dt-train --model gpt2.json "${common[@]}" --steps 2 --layout dp4.z3 --mem-limit $limit >z3.jsonl
+    [ "$(wc -l <z3.jsonl)" -eq 2 ]
+}
+
+@test "a rank that dies or stands still ends the job, named, whatever it was to send" {
+    local layout n pid victim
+    while read -r n layout word; do
+        rm -f m.jsonl
+        mpirun -np "$n" dt-train --model gpt2.json "${common[@]}" --comm-timeout 3 --steps 1000000 --layout "$layout" \
+            >m.jsonl 2>err &
+        pid=$!
+        while [ ! -s m.jsonl ]; do sleep 0.05; done
+        victim=$(pgrep -P $pid | tail -n 1)
+        kill -STOP "$victim"
+        ( sleep 40; kill -KILL $pid ) 2>/dev/null &
+        guard=$!
+        # the job ends although one rank cannot be told: mpirun kills what is left
+        status=0
+        for _ in $(seq 300); do
+            grep -q "have not arrived\|has not arrived\|waits for\|after 3 s" err && break
+            sleep 0.1
+        done
+        kill -CONT "$victim" 2>/dev/null || true
+        wait $pid || status=$?
+        kill $guard 2>/dev/null || true
+        echo "$layout: status $status: $(cat err)" >&2
+        [ $status -ne 0 ]
+        grep -q "$word" err
+    done <<'RUNS'
+2 dp2 grad
+2 tp2 output\|input\|loss\|embedding
+2 pp2 activation\|loss
+2 dp2.z3 weights\|gradients
+RUNS
+}
