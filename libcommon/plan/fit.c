@@ -209,15 +209,19 @@ int dt_fit_largest(const struct dt_fit_query *q, int64_t *value, int64_t max, ui
 	return good > 0;
 }
 
-int dt_fit_fewest_ranks(struct dt_fit_query *q, int max, uint64_t room, struct dt_err *err)
+int dt_fit_fewest_ranks(struct dt_fit_query *q, int min, int max, uint64_t room, struct dt_err *err)
 {
 	struct dt_fit_query t = *q;
 	int estimated = 0, rc;
 
-	for (int n = 1; n <= max; n *= 2) {
+	for (int n = min; n <= max; n *= 2) {
 		for (int pp = 1; pp <= (q->serve ? 1 : n); pp *= 2) {
+			if (n % pp)
+				continue;
 			for (int tp = q->serve ? n : 1; tp <= n / pp && tp <= 8; tp *= 2) {
 				for (int z = 0; z <= (n / pp / tp > 1 ? 3 : 0); z++) {
+					if (n / pp % tp)
+						continue;
 					t.layout =
 						(struct dt_layout){.dp = n / pp / tp,
 								   .tp = tp,
@@ -241,4 +245,22 @@ int dt_fit_fewest_ranks(struct dt_fit_query *q, int max, uint64_t room, struct d
 		}
 	}
 	return estimated ? 0 : -ENOTSUP;
+}
+
+int dt_fit_lowest_zero(struct dt_fit_query *q, uint64_t room, struct dt_err *err)
+{
+	for (int z = 0; z <= (q->layout.dp > 1 ? 3 : 0); z++) {
+		struct dt_fit_query t = *q;
+		int rc;
+
+		t.layout.zero = z;
+		rc = fits(&t, room, err);
+		if (rc < 0)
+			return rc;
+		if (rc > 0) {
+			*q = t;
+			return 1;
+		}
+	}
+	return 0;
 }

@@ -52,11 +52,14 @@ int dt_fit_largest(const struct dt_fit_query *q, int64_t *value, int64_t max, ui
 		   struct dt_err *err);
 
 /*
- * The fewest ranks, a power of two up to max: of the layouts with so many the simplest, ZeRO before tensor
- * parallelism (8 ranks at most, a node) before pipelines; a server only grows by tp. Writes q->layout.
- * Layouts the account cannot estimate are passed over. 1: found; 0: none.
+ * The fewest ranks, a power of two from min up to max (min itself may be any number): of the layouts with so
+ * many the simplest, ZeRO before tensor parallelism (8 ranks at most, a node) before pipelines; a server only
+ * grows by tp. Writes q->layout. Layouts the account cannot estimate are passed over. 1: found; 0: none.
  */
-int dt_fit_fewest_ranks(struct dt_fit_query *q, int max, uint64_t room, struct dt_err *err);
+int dt_fit_fewest_ranks(struct dt_fit_query *q, int min, int max, uint64_t room, struct dt_err *err);
+
+/* The lowest ZeRO stage of q's layout that fits. Writes q->layout. 1: found; 0: none. */
+int dt_fit_lowest_zero(struct dt_fit_query *q, uint64_t room, struct dt_err *err);
 
 /* Layers of a stage as text, "0-3", or "0-1,4-5" where a stage has several chunks. Returns buf. */
 const char *dt_fit_layers(const struct dt_fit_query *q, int stage, char *buf, size_t n);
