@@ -331,6 +331,50 @@ dataset() {
 	END
 }
 
+# One of the words after the first, which is a random number.
+pick() {
+	local n=$1
+	shift
+	shift $((n % $#))
+	echo "$1"
+}
+
+@test "forty random configurations: the estimate is the allocation, and what the process takes" {
+	dataset
+	export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+	export OMPI_MCA_hwloc_base_binding_policy=none
+	RANDOM=8128 # the same forty every time
+	for i in $(seq 40); do
+		layout=dp1 start=()
+		if [ $((i % 4)) -eq 0 ]; then
+			layout=$(pick $RANDOM dp2 tp2 pp2 dp2.z1 dp2.z2 dp2.z3 tp2.s1)
+			start=(mpirun -np 2)
+		fi
+		model=$(pick $RANDOM gpt2-tiny llama-tiny gpt2-nano-char gpt2-mini)
+		acc=$(pick $RANDOM 1 2 3)
+		mb=$(pick $RANDOM 1 2 3 5 8)
+		args="--seq $((2 * (RANDOM % 29) + 8)) --microbatch $mb --layout $layout"
+		args+=" --optimizer $(pick $RANDOM sgd momentum rmsprop adagrad adam adamw)"
+		args+=" --recompute $(pick $RANDOM none selective full every:2) --precision $(pick $RANDOM bf16 fp32)"
+		args+=$(pick $RANDOM "" " --loss-chunk 17")
+		batch=$((mb * acc))
+		[[ $layout != dp2* ]] || batch=$((2 * batch))
+		# shellcheck disable=SC2086
+		"${start[@]}" "$DT_BIN/dt-train" --model $model $args --global-batch $batch --data data.h5 --steps 1 --threads 1 \
+			--no-mfu --metrics m.json 2>log || cat log
+		# shellcheck disable=SC2086
+		"$memest" --json $model $args --accumulate $acc --account dt >e.json
+		estimated=$(jq '.ranks[0].peak_bytes' e.json)
+		allocated=$(jq -s '.[0].peak_bytes' m.json)
+		rss=$(jq -s '.[0].rss_bytes' m.json)
+		echo "$i: $model $args: estimated $estimated, allocated $allocated, resident $rss"
+		[ "$estimated" = "$allocated" ]
+		# 3%, and at most 320 MiB of program, libraries, their buffers and shared segments between ranks
+		[ "$rss" -gt $((estimated * 97 / 100)) ]
+		[ "$rss" -lt $((estimated * 103 / 100 + 320 * 1048576)) ]
+	done
+}
+
 @test "a checkpoint is a model, and serving it takes what dt-serve says" {
 	dataset
 	[ -x "$DT_BIN/dt-serve" ] || skip "dt-serve is not built"
