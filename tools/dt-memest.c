@@ -208,12 +208,15 @@ static void print_heading(const struct dt_fit *r)
 	struct dt_params table;
 	double total = 0, active = 0;
 
-	if (dt_model_params(&a.q.config, &table, NULL) == 0) {
+	if (a.q.net.params) {
+		total = active = (double)a.q.net.params;
+	} else if (dt_model_params(&a.q.config, &table, NULL) == 0) {
 		total = (double)dt_params_total(&table);
 		active = (double)dt_params_active(&a.q.config, &table);
 		dt_params_release(&table);
 	}
-	printf("%s, %s parameters", a.q.config.name, dt_format_count(total, params, sizeof(params)));
+	printf("%s, %s parameters", a.q.net.params ? a.q.net.name : a.q.config.name,
+	       dt_format_count(total, params, sizeof(params)));
 	if (active < total)
 		printf(" (%s active)", dt_format_count(active, params, sizeof(params)));
 	if (a.file.tensors)
@@ -231,7 +234,10 @@ static void print_heading(const struct dt_fit *r)
 		return;
 	}
 	printf("%s, ", dt_opt_choice_name(DT_OPTIM_CHOICES, a.optimizer, chosen, sizeof(chosen)));
-	printf("microbatch %lld x %lld tokens, ", (long long)a.q.microbatch, (long long)a.q.seq);
+	if (a.q.net.params)
+		printf("microbatch %lld, ", (long long)a.q.microbatch);
+	else
+		printf("microbatch %lld x %lld tokens, ", (long long)a.q.microbatch, (long long)a.q.seq);
 	printf("recompute %s, ", a.recompute);
 	printf("account %s%s\n\n",
 	       dt_opt_choice_name(DT_ACCOUNT_CHOICES, (int)r->account, chosen, sizeof(chosen)),
@@ -649,9 +655,19 @@ static int run(const char *model, int cat)
 	struct dt_err err = {0};
 	int solved = 0, status;
 
-	if ((a.params ? dt_config_of_size((double)a.params, &a.q.config, &err)
-		      : dt_model_describe(model, &a.q.config, &a.file, &err)) < 0)
+	solved = a.params ? 0 : dt_net_parse(model, &a.q.net, &err);
+	if (solved < 0)
 		return fail(&err);
+	if (solved && (a.why || a.solve == SOLVE_SEQ || a.solve == SOLVE_CONTEXT)) {
+		dt_err_set(&err, -EINVAL, "'%s' has no sequences and no layers to split", model);
+		return fail(&err);
+	}
+	if (solved)
+		dt_config_find_preset("gpt2-tiny", &a.q.config); /* whose sizes are not looked at */
+	else if ((a.params ? dt_config_of_size((double)a.params, &a.q.config, &err)
+			   : dt_model_describe(model, &a.q.config, &a.file, &err)) < 0)
+		return fail(&err);
+	solved = 0;
 	complete_query();
 	if (a.solve) {
 		solved = solve(&err);

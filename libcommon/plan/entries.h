@@ -19,4 +19,8 @@ int dt_rank_params(const struct dt_train_shape *s, struct dt_estimate *t, struct
 int dt_account_train(const struct dt_train_shape *s, enum dt_account account, const struct dt_extras *x,
 		     struct dt_estimate *t, struct dt_err *err);
 
+/* The same of a model that is no transformer, sums included. */
+int dt_account_net(const struct dt_net *net, const struct dt_train_shape *s, const struct dt_extras *x,
+		   struct dt_estimate *t, struct dt_err *err);
+
 #endif

@@ -1,5 +1,7 @@
 #include "plan/fit.h"
 
+#include "plan/entries.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -133,6 +135,12 @@ static int estimate_stage(const struct dt_fit_query *q, int stage, enum dt_accou
 				   .block = q->block,
 				   .max_tokens = q->max_tokens};
 
+	if (q->net.params && q->serve)
+		return dt_err_set(err, -ENOTSUP, "'%s' is estimated for training only", q->net.name);
+	if (q->net.params && account == DT_ACCOUNT_GENERIC)
+		return dt_account_net(&q->net, &t, &q->extras, ret, err);
+	if (q->net.params)
+		return dt_err_set(err, -ENOTSUP, "'%s' is estimated by --account generic", q->net.name);
 	if (q->serve)
 		return dt_estimate_serve(&s, ret, err);
 	return dt_estimate_train(&t, account, &q->extras, ret, err);
@@ -141,7 +149,7 @@ static int estimate_stage(const struct dt_fit_query *q, int stage, enum dt_accou
 int dt_fit_estimate(const struct dt_fit_query *q, struct dt_fit *ret, struct dt_err *err)
 {
 	struct dt_fit f = {.account = q->any_account ? DT_ACCOUNT_DT : q->account};
-	int rc = dt_layout_check(&q->layout, &q->config, err);
+	int rc = q->net.params ? 0 : dt_layout_check(&q->layout, &q->config, err);
 
 	if (rc < 0)
 		return rc;

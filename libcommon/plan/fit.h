@@ -6,10 +6,12 @@
 #define DT_PLAN_FIT_H
 
 #include "base/json.h"
+#include "model/net.h"
 #include "plan/estimate.h"
 
 struct dt_fit_query {
 	struct dt_config config;
+	struct dt_net net; /* instead of config where it has parameters */
 	struct dt_layout layout;
 	bool serve;
 	struct dt_extras extras;

@@ -17,7 +17,7 @@ static json_t *layer_ranges(const struct dt_fit_query *q, int stage)
 	json_t *list = json_array();
 	int first, last;
 
-	for (int c = 0; c < dt_layout_chunks(&q->layout); c++) {
+	for (int c = 0; c < dt_layout_chunks(&q->layout) && !q->net.params; c++) {
 		dt_layout_stage(&q->layout, &q->config, c * q->layout.pp + stage, &first, &last);
 		json_array_append_new(list, json_pack("[i,i]", first, last));
 	}
@@ -89,8 +89,10 @@ static void set_query(json_t *o, const struct dt_fit_query *q, const struct dt_f
 	struct dt_params table;
 
 	json_object_set_new(o, "schema", json_integer(1));
-	json_object_set_new(o, "model", json_string(q->config.name));
-	if (dt_model_params(&q->config, &table, NULL) == 0) {
+	json_object_set_new(o, "model", json_string(q->net.params ? q->net.name : q->config.name));
+	if (q->net.params) {
+		json_object_set_new(o, "params", json_integer(q->net.params));
+	} else if (dt_model_params(&q->config, &table, NULL) == 0) {
 		json_object_set_new(o, "params", json_integer(dt_params_total(&table)));
 		dt_params_release(&table);
 	}

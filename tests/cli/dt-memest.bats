@@ -511,6 +511,24 @@ safetensors() {
 	refused 1 "ep3 does not divide the 8 experts" mixtral-8x7b --layout dp3.ep3
 }
 
+@test "residual networks and perceptrons" {
+	filter='.params == 25557032 and .account == "generic" and
+		(.categories[] | select(.name == "optimizer") | .bytes) == 8 * 25557032'
+	json resnet-50 --microbatch 32
+	filter='.params == 407050'
+	json mlp:784-512-10 --precision fp32
+	n=$("$memest" --json resnet-18 --solve batch --gpu-mem 16GiB | jq .solve.value)
+	"$memest" resnet-18 --microbatch "$n" --gpu-mem 16GiB
+	run "$memest" resnet-18 --microbatch $((n + 1)) --gpu-mem 16GiB
+	[ "$status" -eq 3 ]
+	refused 1 "over dp and z only" resnet-50 --layout tp2
+	refused 1 "two widths" mlp:784
+	refused 1 "whole number" mlp:784-x
+	refused 1 "--account generic" resnet-50 --account dt
+	refused 1 "for training only" resnet-50 --serve
+	refused 1 "has no sequences" resnet-50 --why --gpu-mem 1GiB
+}
+
 @test "windows bound the cache of their layers" {
 	# Gemma 3 1B: 26 layers, one in six sees all; 1 KV head of 256, 512 tokens of window
 	filter='(.categories[] | select(.name == "kv-cache") | .bytes) == 2 * 256 * 2 * (4 * 8192 + 22 * 512)'

@@ -1,4 +1,5 @@
 /* The parameter table against published counts and closed forms; cuts; flops. */
+#include "model/net.h"
 #include "model/params.h"
 
 #include <math.h>
@@ -300,14 +301,49 @@ static void models_of_a_size(void **state)
 	assert_true(dt_config_of_size(NAN, &c, NULL) < 0);
 }
 
+/* He et al. 2015 in torchvision's form: parameters; GMACs and convolution outputs as model zoos list them. */
+static void residual_networks(void **state)
+{
+	static const struct {
+		const char *name;
+		int64_t params;
+		double gmacs, outputs;
+	} known[] = {{"resnet-18", 11689512, 1.82, 2.48e6},
+		     {"resnet-34", 21797672, 3.67, 3.74e6},
+		     {"resnet-50", 25557032, 4.11, 11.11e6},
+		     {"resnet-101", 44549160, 7.83, 16.23e6},
+		     {"mlp:784-512-10", 784 * 512 + 512 + 512 * 10 + 10, (784 * 512 + 5120) / 1e9, 522}};
+	struct dt_net n;
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+		assert_int_equal(dt_net_parse(known[i].name, &n, NULL), 1);
+		assert_int_equal(n.params, known[i].params);
+		if (fabs(n.macs / 1e9 / known[i].gmacs - 1) > 0.01 ||
+		    fabs((double)n.conv_outputs / known[i].outputs - 1) > 0.01)
+			fail_msg("%s: %g GMACs, %lld outputs", known[i].name, n.macs / 1e9,
+				 (long long)n.conv_outputs);
+	}
+	assert_int_equal(dt_net_parse("resnet-19", &n, NULL), 0);
+	assert_true(dt_net_parse("mlp:784", &n, NULL) < 0);
+	assert_true(dt_net_parse("mlp:", &n, NULL) < 0);
+	assert_true(dt_net_parse("mlp:784-0-10", &n, NULL) < 0);
+	assert_true(dt_net_parse("mlp:784--10", &n, NULL) < 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(active_parameters),	   cmocka_unit_test(models_of_a_size),
-		cmocka_unit_test(published_counts),	   cmocka_unit_test(closed_forms),
-		cmocka_unit_test(names_order_and_init),	   cmocka_unit_test(cuts_cover),
-		cmocka_unit_test(kv_heads_follow_q_heads), cmocka_unit_test(flops_of_gpt),
-		cmocka_unit_test(flops_of_llama),	   cmocka_unit_test(impossible_is_refused),
+		cmocka_unit_test(residual_networks),
+		cmocka_unit_test(active_parameters),
+		cmocka_unit_test(models_of_a_size),
+		cmocka_unit_test(published_counts),
+		cmocka_unit_test(closed_forms),
+		cmocka_unit_test(names_order_and_init),
+		cmocka_unit_test(cuts_cover),
+		cmocka_unit_test(kv_heads_follow_q_heads),
+		cmocka_unit_test(flops_of_gpt),
+		cmocka_unit_test(flops_of_llama),
+		cmocka_unit_test(impossible_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
