@@ -3,7 +3,8 @@
 #include "base/table.h"
 #include "base/tmpfile.h"
 #include "base/units.h"
-#include "plan/fit.h"
+#include "model/file.h"
+#include "plan/why.h"
 
 #include <errno.h>
 #include <langinfo.h>
@@ -18,17 +19,24 @@
 #define MAX_TOKENS  (1 << 24)
 #define MAX_GPUS    4096
 
-#define SOLVE_CHOICES "no|batch|seq|gpus"
-enum { SOLVE_NOTHING, SOLVE_BATCH, SOLVE_SEQ, SOLVE_GPUS };
+#define SOLVE_CHOICES "no|batch|seq|context|gpus|zero|layout"
+enum { SOLVE_NOTHING, SOLVE_BATCH, SOLVE_SEQ, SOLVE_CONTEXT, SOLVE_GPUS, SOLVE_ZERO, SOLVE_LAYOUT };
+
+#define KV_CHOICES "auto|fp32|bf16|fp16|fp8|int8|q8_0|q4_0"
+static const double kv_bits[] = {0, 32, 16, 16, 8, 8, 8.5, 4.5};
 
 static struct {
 	struct dt_fit_query q;
+	struct dt_model_file file;
 	bool train, list, json, buffers, bars, bars_given, microbatch_given, optimizer_given, seqs_given;
-	const char *layout, *pipeline, *explain;
+	bool why, timeline, precision_given;
+	const char *layout, *pipeline, *explain, *margin_text, *svg, *check;
 	int precision, optimizer, account, solve, kv;
 	const char *recompute;
-	uint64_t gpu_mem;
-	double margin;
+	int targets, base, offload, offload_to, attention;
+	uint64_t gpu_mem, params;
+	int64_t node;
+	double margin, tolerance;
 } a = {
 	.q = {.microbatch = 1, .max_seqs = 32, .block = 16, .max_tokens = 2048},
 	.layout = "dp1",
@@ -37,6 +45,9 @@ static struct {
 	.precision = DT_WF_BF16,
 	.optimizer = DT_OPTIM_ADAMW,
 	.margin = 5,
+	.margin_text = "5",
+	.node = 8,
+	.base = DT_WF_BF16,
 };
 
 static const char *const examples[] = {
@@ -53,7 +64,10 @@ static const struct dt_opt opts[] = {
 	{"layout", 'l', DT_OPT_STR, &a.layout, "LAYOUT",
 	 "how ranks split the work, dp2.tp2.pp2.z1 for example; see dt-layout(7); default dp1"},
 	{"precision", 'p', DT_OPT_CHOICE, &a.precision, DT_WEIGHT_CHOICES,
-	 "type of weights (and activations where it is one that computes); default bf16"},
+	 "type of weights (and activations where it is one that computes); default bf16, or that of the file",
+	 .given = &a.precision_given},
+	{"params", 0, DT_OPT_COUNT, &a.params, "COUNT",
+	 "no MODEL: a Llama of so many parameters, for when nothing else is known"},
 	DT_OPT_HEADING("Training"),
 	{"optimizer", 0, DT_OPT_CHOICE, &a.optimizer, DT_OPTIM_CHOICES, "update rule; default adamw",
 	 .given = &a.optimizer_given},
@@ -72,8 +86,21 @@ static const struct dt_opt opts[] = {
 	{"loss-chunk", 0, DT_OPT_INT, &a.q.loss_chunk, "TOKENS", "rows of logits held at a time", .min = 1,
 	 .max = 1 << 24},
 	{"account", 0, DT_OPT_CHOICE, &a.account, "auto|" DT_ACCOUNT_CHOICES,
-	 "what is counted: what dt-train allocates (dt), textbook formulas (generic) or what Megatron-LM "
-	 "keeps; default auto: dt for what dt-train can run, else generic"},
+	 "what is counted: what dt-train or dt-serve allocates (dt), textbook formulas (generic), what "
+	 "Megatron-LM "
+	 "keeps or DeepSpeed says; default auto: dt for what can run, else generic"},
+	{"attention", 0, DT_OPT_CHOICE, &a.attention, "flash|scores",
+	 "whether attention keeps its seq x seq scores, in formulas; default flash"},
+	{"lora-rank", 0, DT_OPT_INT, &a.q.extras.lora_rank, "N",
+	 "train adapters of this rank, the weights frozen", .min = 1, .max = 1 << 16},
+	{"lora-targets", 0, DT_OPT_CHOICE, &a.targets, DT_LORA_CHOICES,
+	 "which matrices have adapters: q and v, all of attention, or all of a layer; default qv"},
+	{"base-precision", 0, DT_OPT_CHOICE, &a.base, DT_WEIGHT_CHOICES,
+	 "type of the frozen weights; nf4 is QLoRA; default bf16"},
+	{"offload", 0, DT_OPT_CHOICE, &a.offload, DT_OFFLOAD_CHOICES,
+	 "what does not stay on the device: optimizer (with gradients and master weights), or all; default "
+	 "none"},
+	{"offload-to", 0, DT_OPT_CHOICE, &a.offload_to, "host|nvme", "where it goes; default host"},
 	DT_OPT_HEADING("Serving"),
 	{"max-seqs", 0, DT_OPT_INT, &a.q.max_seqs, "N", "sequences served at a time; default 32", .min = 1,
 	 .max = 1 << 24, .given = &a.seqs_given},
@@ -84,18 +111,32 @@ static const struct dt_opt opts[] = {
 	 "new tokens of one forward pass; default 2048", .min = 1, .max = 1 << 24},
 	{"block-size", 0, DT_OPT_INT, &a.q.block, "TOKENS", "tokens a block of the cache holds; default 16",
 	 .min = 1, .max = 1 << 16},
-	{"kv-precision", 0, DT_OPT_CHOICE, &a.kv, "auto|fp32|bf16|fp16",
-	 "type of activations and cache; default that of the weights, bf16 for block formats"},
+	{"kv-precision", 0, DT_OPT_CHOICE, &a.kv, KV_CHOICES,
+	 "type of the cache; default that of the weights, bf16 for block formats"},
 	DT_OPT_HEADING("The question"),
 	{"gpu-mem", 'm', DT_OPT_SIZE, &a.gpu_mem, "SIZE",
 	 "memory of one device, or of one rank on a processor"},
-	{"margin", 0, DT_OPT_REAL, &a.margin, "PCT",
-	 "percent of it kept free, for libraries and the driver; default 5", .min = 0, .max = 99},
+	{"margin", 0, DT_OPT_STR, &a.margin_text, "PCT",
+	 "percent of it kept free, for libraries and the driver, 20% for example; default 5"},
+	{"framework-mem", 0, DT_OPT_SIZE, &a.q.extras.framework_bytes, "SIZE",
+	 "what context, libraries and allocator take, a category of its own; default 0"},
+	{"gpus-per-node", 0, DT_OPT_INT, &a.node, "N", "devices of a machine, for --why; default 8", .min = 1,
+	 .max = 4096},
 	{"solve", 0, DT_OPT_CHOICE, &a.solve, SOLVE_CHOICES,
-	 "find the largest batch, the longest sequence or the fewest ranks that fit --gpu-mem"},
+	 "find what just fits --gpu-mem: largest batch, longest sequence (seq, context), fewest ranks "
+	 "(gpus), lowest "
+	 "ZeRO stage of --layout, or the simplest layout of as many ranks as --layout"},
+	{"why", 0, DT_OPT_FLAG, &a.why, NULL, "walk the decision tree: what to split, and why"},
+	{"check", 0, DT_OPT_STR, &a.check, "FILE",
+	 "compare with the peak_bytes (or rss_bytes) that dt-train --metrics wrote",
+	 .complete = DT_COMPLETE_FILE},
+	{"tolerance", 0, DT_OPT_REAL, &a.tolerance, "PCT", "by how much --check may be off; default 0",
+	 .min = 0, .max = 1000},
 	DT_OPT_HEADING("Output"),
 	{"list", 0, DT_OPT_FLAG, &a.list, NULL, "list the models known by name, and their parameters"},
 	{"json", 0, DT_OPT_FLAG, &a.json, NULL, "one JSON object"},
+	{"timeline", 0, DT_OPT_FLAG, &a.timeline, NULL, "bytes of every category in each phase of a step"},
+	{"svg", 0, DT_OPT_STR, &a.svg, "FILE", "draw them as stacked bars", .complete = DT_COMPLETE_FILE},
 	{"buffers", 0, DT_OPT_FLAG, &a.buffers, NULL, "list every buffer of the fullest rank"},
 	{"explain", 0, DT_OPT_STR, &a.explain, "CATEGORY", "say what a category holds, and list its buffers"},
 	{"bars", 0, DT_OPT_FLAG, &a.bars, NULL, "draw shares as bars; default on a terminal",
@@ -128,16 +169,24 @@ static int solve(struct dt_err *err)
 {
 	int64_t max = a.solve == SOLVE_BATCH ? MAX_BATCH : MAX_TOKENS;
 
+	int world = dt_layout_world(&a.q.layout);
+
 	if (a.solve == SOLVE_GPUS)
-		return dt_fit_fewest_ranks(&a.q, MAX_GPUS, budget(), err);
-	if (a.solve == SOLVE_SEQ && a.q.config.pos == DT_POS_LEARNED)
+		return dt_fit_fewest_ranks(&a.q, 1, MAX_GPUS, budget(), err);
+	if (a.solve == SOLVE_LAYOUT)
+		return dt_fit_fewest_ranks(&a.q, world, world, budget(), err);
+	if (a.solve == SOLVE_ZERO)
+		return dt_fit_lowest_zero(&a.q, budget(), err);
+	if (a.solve != SOLVE_BATCH && a.q.config.pos == DT_POS_LEARNED)
 		max = a.q.config.max_seq;
 	return dt_fit_largest(&a.q, unknown(), max, budget(), err);
 }
 
 static int64_t solved_value(void)
 {
-	return a.solve == SOLVE_GPUS ? dt_layout_world(&a.q.layout) : *unknown();
+	if (a.solve == SOLVE_GPUS || a.solve == SOLVE_LAYOUT)
+		return dt_layout_world(&a.q.layout);
+	return a.solve == SOLVE_ZERO ? a.q.layout.zero : *unknown();
 }
 
 /* ---- printing ---- */
@@ -157,14 +206,24 @@ static void print_heading(const struct dt_fit *r)
 {
 	char layout[80], params[24], chosen[24];
 	struct dt_params table;
-	double total = 0;
+	double total = 0, active = 0;
 
-	if (dt_model_params(&a.q.config, &table, NULL) == 0) {
+	if (a.q.net.params) {
+		total = active = (double)a.q.net.params;
+	} else if (dt_model_params(&a.q.config, &table, NULL) == 0) {
 		total = (double)dt_params_total(&table);
+		active = (double)dt_params_active(&a.q.config, &table);
 		dt_params_release(&table);
 	}
-	printf("%s, %s parameters, %s on %s (%d rank%s)\n", a.q.config.name,
-	       dt_format_count(total, params, sizeof(params)), a.q.serve ? "served" : "trained",
+	printf("%s, %s parameters", a.q.net.params ? a.q.net.name : a.q.config.name,
+	       dt_format_count(total, params, sizeof(params)));
+	if (active < total)
+		printf(" (%s active)", dt_format_count(active, params, sizeof(params)));
+	if (a.file.tensors)
+		printf(", %d tensors of %s in the %s file%s", a.file.tensors,
+		       dt_format_size(a.file.weight_bytes, params, sizeof(params)), a.file.kind,
+		       a.q.weight_bytes ? "" : " (other types here)");
+	printf(", %s on %s (%d rank%s)\n", a.q.serve ? "served" : "trained",
 	       dt_layout_format(&a.q.layout, layout, sizeof(layout)), dt_layout_world(&a.q.layout),
 	       dt_layout_world(&a.q.layout) == 1 ? "" : "s");
 	printf("%s, ", dt_opt_choice_name(DT_WEIGHT_CHOICES, a.precision, chosen, sizeof(chosen)));
@@ -175,7 +234,10 @@ static void print_heading(const struct dt_fit *r)
 		return;
 	}
 	printf("%s, ", dt_opt_choice_name(DT_OPTIM_CHOICES, a.optimizer, chosen, sizeof(chosen)));
-	printf("microbatch %lld x %lld tokens, ", (long long)a.q.microbatch, (long long)a.q.seq);
+	if (a.q.net.params)
+		printf("microbatch %lld, ", (long long)a.q.microbatch);
+	else
+		printf("microbatch %lld x %lld tokens, ", (long long)a.q.microbatch, (long long)a.q.seq);
 	printf("recompute %s, ", a.recompute);
 	printf("account %s%s\n\n",
 	       dt_opt_choice_name(DT_ACCOUNT_CHOICES, (int)r->account, chosen, sizeof(chosen)),
@@ -186,7 +248,7 @@ static void print_categories(const struct dt_estimate *e)
 {
 	struct dt_table *t = dt_table_new(a.bars ? "category|>bytes|>share|bar|kind|how"
 						 : "category|>bytes|>share|kind|how");
-	char size[24];
+	char size[24], kind[16];
 
 	for (int c = 0; c < DT_EST_CAT_N; c++) {
 		double share = (double)e->cat_bytes[c] / (double)e->peak_bytes;
@@ -198,7 +260,9 @@ static void print_categories(const struct dt_estimate *e)
 		dt_table_cell(t, "%.1f%%", 100 * share);
 		if (a.bars)
 			print_bar(t, share);
-		dt_table_cell(t, "%s", dt_category_exact(e, c) ? "exact" : "formula");
+		dt_table_cell(t, "%s",
+			      dt_opt_choice_name(DT_EXACTNESS_CHOICES, dt_category_exactness(e, c), kind,
+						 sizeof(kind)));
 		dt_table_cell(t, "%s", dt_category_formula(c));
 	}
 	dt_table_end_row(t);
@@ -208,8 +272,19 @@ static void print_categories(const struct dt_estimate *e)
 	dt_table_end_row(t);
 	dt_table_print(t, stdout);
 	dt_table_free(t);
+	for (int p = DT_PLACE_HOST; p < DT_PLACE_N; p++)
+		if (e->place_bytes[p])
+			printf("%s %s: %s\n",
+			       p == DT_PLACE_HOST ? "\nbesides, in host memory" : "\nbesides, on",
+			       p == DT_PLACE_HOST ? "of a rank" : "NVMe for a rank",
+			       dt_format_size(e->place_bytes[p], size, sizeof(size)));
 	if (a.q.serve)
 		return;
+	if (a.timeline) {
+		putchar('\n');
+		dt_fit_timeline(e, !strcmp(nl_langinfo(CODESET), "UTF-8"), stdout);
+		return;
+	}
 	printf("\nby phase:");
 	for (int p = 0; p < DT_PH_N; p++)
 		printf("%s %s %s%s", p ? "," : "", dt_phase_name(p),
@@ -243,7 +318,7 @@ static void print_stages(const struct dt_fit *r)
 static void print_buffers(const struct dt_estimate *e, int cat)
 {
 	struct dt_table *t = dt_table_new("buffer|category|>count|>bytes each|>bytes|phases|kind|how");
-	char size[24];
+	char size[24], kind[16];
 
 	for (int i = 0; i < e->n; i++) {
 		const struct dt_entry *b = &e->e[i];
@@ -270,7 +345,8 @@ static void print_buffers(const struct dt_estimate *e, int cat)
 			dt_table_cell(t, "%s", dt_phase_name(b->first));
 		else
 			dt_table_cell(t, "%s-%s", dt_phase_name(b->first), dt_phase_name(b->last));
-		dt_table_cell(t, "%s", b->exact ? "exact" : "formula");
+		dt_table_cell(t, "%s",
+			      dt_opt_choice_name(DT_EXACTNESS_CHOICES, b->exactness, kind, sizeof(kind)));
 		dt_table_cell(t, "%s", b->formula);
 	}
 	putchar('\n');
@@ -280,20 +356,28 @@ static void print_buffers(const struct dt_estimate *e, int cat)
 
 static void print_solution(bool solved)
 {
-	static const char *const largest[] = {NULL, "largest microbatch", "longest sequence", "fewest ranks"};
-	static const char *const none[] = {NULL, "batch, however small,", "sequence, however short,",
+	static const char *const largest[] = {
+		NULL,		"largest microbatch", "longest sequence", "longest sequence",
+		"fewest ranks", "lowest ZeRO stage",  "simplest layout"};
+	static const char *const none[] = {NULL,
+					   "batch, however small,",
+					   "sequence, however short,",
+					   "sequence, however short,",
+					   "layout tried",
+					   "ZeRO stage",
 					   "layout tried"};
 	char layout[80];
 
 	if (!solved)
 		printf("no %s fits\n", none[a.solve]);
-	else if (a.solve == SOLVE_GPUS)
-		printf("fewest ranks: %lld, as %s\n", (long long)solved_value(),
+	else if (a.solve >= SOLVE_GPUS)
+		printf("%s: %lld%s, as %s\n", largest[a.solve], (long long)solved_value(),
+		       a.solve == SOLVE_LAYOUT ? " ranks" : "",
 		       dt_layout_format(&a.q.layout, layout, sizeof(layout)));
 	else
 		printf("%s: %lld%s\n",
 		       a.q.serve && a.solve == SOLVE_BATCH ? "most sequences" : largest[a.solve],
-		       (long long)solved_value(), a.solve == SOLVE_SEQ ? " tokens" : "");
+		       (long long)solved_value(), a.solve != SOLVE_BATCH ? " tokens" : "");
 }
 
 static void print_verdict(const struct dt_fit *r, bool solved)
@@ -332,12 +416,109 @@ static int print_json(const struct dt_fit *f, bool solved, struct dt_err *err)
 				    json_pack("{s:s, s:b, s:I}", "what", what, "solved", solved, "value",
 					      (json_int_t)solved_value()));
 	}
+	if (a.file.tensors)
+		json_object_set_new(o, "file",
+				    json_pack("{s:s, s:i, s:I, s:I}", "kind", a.file.kind, "tensors",
+					      a.file.tensors, "params", (json_int_t)a.file.params,
+					      "weight_bytes", (json_int_t)a.file.weight_bytes));
+	if (a.why) {
+		struct dt_why w;
+
+		rc = dt_why(&a.q, budget(), (int)a.node, &w, err);
+		if (rc < 0) {
+			json_decref(o);
+			return rc;
+		}
+		json_object_set_new(o, "why", dt_why_json(&w));
+	}
 	rc = dt_json_write_line(stdout, o, err);
 	json_decref(o);
 	return rc;
 }
 
+static int print_why(struct dt_err *err)
+{
+	struct dt_table *t = dt_table_new("question|layout|>a rank|answer");
+	struct dt_why w;
+	char size[24];
+	int rc = dt_why(&a.q, budget(), (int)a.node, &w, err);
+
+	for (int i = 0; i < w.n && rc == 0; i++) {
+		const struct dt_why_step *s = &w.step[i];
+
+		dt_table_cell(t, "%s", s->question);
+		dt_table_cell(t, "%s", s->layout);
+		dt_table_cell(t, "%s",
+			      s->peak_bytes ? dt_format_size(s->peak_bytes, size, sizeof(size)) : "-");
+		dt_table_cell(t, "%s",
+			      i == w.taken    ? "yes: this"
+			      : s->fits	      ? "yes"
+			      : s->peak_bytes ? "no"
+					      : "cannot be cut so");
+	}
+	if (rc == 0) {
+		putchar('\n');
+		dt_table_print(t, stdout);
+		printf("\n%s\n", w.advice);
+	}
+	dt_table_free(t);
+	return rc;
+}
+
+static int write_svg(const struct dt_fit *f, struct dt_err *err)
+{
+	struct dt_tmpfile t;
+	int rc = dt_tmpfile_open(&t, a.svg, err);
+
+	if (rc < 0)
+		return rc;
+	dt_fit_svg(&a.q, dt_fit_worst(f), a.gpu_mem ? budget() : 0, t.f);
+	return dt_tmpfile_commit(&t, err);
+}
+
+/* The verdict on a measurement: an exit status. */
+static int check_measured(const struct dt_fit *f, struct dt_err *err)
+{
+	uint64_t measured;
+	char m[24], e[24];
+	double off;
+	int cat, rc = dt_fit_check(dt_fit_worst(f), a.check, a.q.extras.framework_bytes, &measured, &off,
+				   &cat, err);
+	bool good = rc == 0 && fabs(off) * 100 <= a.tolerance + 1e-9;
+
+	if (rc < 0)
+		return rc;
+	if (a.json) {
+		json_t *o = json_pack("{s:i, s:I, s:I, s:f, s:b, s:s?}", "schema", 1, "estimated_bytes",
+				      (json_int_t)dt_fit_worst(f)->peak_bytes, "measured_bytes",
+				      (json_int_t)measured, "off", off, "within_tolerance", good, "category",
+				      cat < 0 ? NULL : dt_est_cat_name(cat));
+
+		rc = dt_json_write_line(stdout, o, err);
+		json_decref(o);
+		return rc < 0 ? rc : good ? DT_EXIT_OK : DT_EXIT_NO;
+	}
+	printf("estimated %s (%llu bytes), measured %s (%llu bytes): %+.2f%%\n",
+	       dt_format_size(dt_fit_worst(f)->peak_bytes, e, sizeof(e)),
+	       (unsigned long long)dt_fit_worst(f)->peak_bytes, dt_format_size(measured, m, sizeof(m)),
+	       (unsigned long long)measured, 100 * off);
+	if (cat >= 0)
+		printf("nearest to the difference: %s\n", dt_est_cat_name(cat));
+	return good ? DT_EXIT_OK : DT_EXIT_NO;
+}
+
 /* ---- the program ---- */
+
+/* "20" or "20%". */
+static int parse_margin(struct dt_err *err)
+{
+	size_t n = strlen(a.margin_text);
+	char text[32];
+
+	snprintf(text, sizeof(text), "%.*s", (int)(n && a.margin_text[n - 1] == '%' ? n - 1 : n),
+		 a.margin_text);
+	return dt_parse_real(n < sizeof(text) ? text : "", 0, 99, &a.margin, err);
+}
 
 /* What the table cannot check; -1: all is well. */
 static int check_usage(int nargs)
@@ -348,11 +529,12 @@ static int check_usage(int nargs)
 
 	if (nargs == 0 && a.list)
 		return -1;
-	if (nargs != 1 || a.list)
+	if (nargs != (a.params ? 0 : 1) || a.list)
 		return dt_opt_usage_error(&program, stderr,
-					  a.list  ? "--list takes no model"
-					  : nargs ? "one model at a time"
-						  : "a model is missing");
+					  a.list     ? "--list takes no model"
+					  : a.params ? "--params takes no model"
+					  : nargs    ? "one model at a time"
+						     : "a model is missing");
 	if (a.train && a.q.serve)
 		return dt_opt_usage_error(&program, stderr, "--train and --serve exclude each other");
 	if (dt_layout_parse(a.layout, &a.q.layout, &err) < 0)
@@ -370,8 +552,17 @@ static int check_usage(int nargs)
 		return dt_opt_usage_error(&program, stderr, "--microbatch and --optimizer go with --train");
 	if (!a.q.serve && a.seqs_given)
 		return dt_opt_usage_error(&program, stderr, "--max-seqs goes with --serve");
-	if (a.solve && a.gpu_mem == 0)
-		return dt_opt_usage_error(&program, stderr, "--solve needs --gpu-mem");
+	if ((a.solve || a.why) && a.gpu_mem == 0)
+		return dt_opt_usage_error(&program, stderr, "--%s needs --gpu-mem",
+					  a.solve ? "solve" : "why");
+	if (parse_margin(&err) < 0)
+		return dt_opt_usage_error(&program, stderr, "option '--margin': %s", err.msg);
+	if (a.q.serve && (a.q.extras.lora_rank || a.offload || a.solve == SOLVE_ZERO))
+		return dt_opt_usage_error(&program, stderr, "adapters, offloading and ZeRO go with --train");
+	if (a.kv && !a.q.serve)
+		return dt_opt_usage_error(&program, stderr, "--kv-precision goes with --serve");
+	if (a.check && (a.solve || a.why || a.explain))
+		return dt_opt_usage_error(&program, stderr, "--check goes alone");
 	if (a.explain && a.json)
 		return dt_opt_usage_error(&program, stderr, "--explain and --json exclude each other");
 	if (!a.bars_given)
@@ -444,8 +635,15 @@ static void complete_query(void)
 	q->max_len = q->max_len ? q->max_len : usual;
 	q->precision = (enum dt_weight_format)a.precision;
 	q->compute = a.precision < DT_WF_Q8_0 ? plain[a.precision] : DT_BF16;
-	if (q->serve && a.kv > 0)
-		q->compute = plain[a.kv - 1];
+	if (q->serve)
+		q->cache_bits = kv_bits[a.kv];
+	/* A file says what its weights take; another type was asked for where --precision is given. */
+	q->weight_bytes = q->serve && !a.precision_given ? a.file.weight_bytes : 0;
+	q->extras.targets = (enum dt_lora_targets)a.targets;
+	q->extras.base = (enum dt_weight_format)a.base;
+	q->extras.offload = (enum dt_offload)a.offload;
+	q->extras.offload_to = a.offload_to ? DT_PLACE_NVME : DT_PLACE_HOST;
+	q->extras.scores = a.attention;
 	q->optimizer = (enum dt_optim_kind)a.optimizer;
 	q->any_account = a.account == 0;
 	q->account = a.account ? (enum dt_account)(a.account - 1) : DT_ACCOUNT_DT;
@@ -457,8 +655,19 @@ static int run(const char *model, int cat)
 	struct dt_err err = {0};
 	int solved = 0, status;
 
-	if (dt_config_load(model, &a.q.config, &err) < 0)
+	solved = a.params ? 0 : dt_net_parse(model, &a.q.net, &err);
+	if (solved < 0)
 		return fail(&err);
+	if (solved && (a.why || a.solve == SOLVE_SEQ || a.solve == SOLVE_CONTEXT)) {
+		dt_err_set(&err, -EINVAL, "'%s' has no sequences and no layers to split", model);
+		return fail(&err);
+	}
+	if (solved)
+		dt_config_find_preset("gpt2-tiny", &a.q.config); /* whose sizes are not looked at */
+	else if ((a.params ? dt_config_of_size((double)a.params, &a.q.config, &err)
+			   : dt_model_describe(model, &a.q.config, &a.file, &err)) < 0)
+		return fail(&err);
+	solved = 0;
 	complete_query();
 	if (a.solve) {
 		solved = solve(&err);
@@ -468,7 +677,12 @@ static int run(const char *model, int cat)
 	if (dt_fit_estimate(&a.q, &r, &err) < 0)
 		return fail(&err);
 	status = a.gpu_mem && dt_fit_worst(&r)->peak_bytes > budget() ? DT_EXIT_NO : DT_EXIT_OK;
-	if (a.json) {
+	if (a.svg && write_svg(&r, &err) < 0) {
+		status = fail(&err);
+	} else if (a.check) {
+		status = check_measured(&r, &err);
+		status = status < 0 ? fail(&err) : status;
+	} else if (a.json) {
 		if (print_json(&r, solved, &err) < 0)
 			status = fail(&err);
 	} else if (a.explain) {
@@ -481,6 +695,8 @@ static int run(const char *model, int cat)
 		if (a.buffers)
 			print_buffers(dt_fit_worst(&r), -1);
 		print_verdict(&r, solved);
+		if (a.why && print_why(&err) < 0)
+			status = fail(&err);
 	}
 	dt_fit_release(&r);
 	return status;

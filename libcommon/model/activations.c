@@ -22,6 +22,16 @@ void dt_local_dims(const struct dt_config *c, int tp, int r, struct dt_local_dim
 	ret->ffn = share(c->ffn, tp, r, NULL);
 	ret->vocab = share(c->vocab, tp, r, &ret->vocab_first);
 	ret->qkv = (ret->heads + 2 * ret->kv_heads) * c->head_dim;
+	if (c->kv_rank) /* as training computes it: keys and values of every head */
+		ret->qkv = ret->heads * (2 * c->head_dim + c->v_dim);
+	ret->routed = 0;
+}
+
+void dt_layer_dims(const struct dt_config *c, int64_t layer, int tp, int r, struct dt_local_dims *ret)
+{
+	dt_local_dims(c, tp, r, ret);
+	ret->ffn = share(dt_layer_width(c, layer), tp, r, NULL);
+	ret->routed = dt_layer_has_experts(c, layer) ? c->experts_used : 0;
 }
 
 void dt_activations(const struct dt_config *c, const struct dt_local_dims *d, enum dt_dtype compute,
@@ -37,13 +47,15 @@ void dt_activations(const struct dt_config *c, const struct dt_local_dims *d, en
 		{DT_A_QK_RSTD, "qk.rstd", c->qk_norm ? d->heads + d->kv_heads : 0, DT_F32},
 		{DT_A_QKV, "qkv", d->qkv, compute},
 		{DT_A_LSE, "lse", d->heads, DT_F32},
-		{DT_A_ATTN, "attn", d->heads * c->head_dim, compute},
+		{DT_A_ATTN, "attn", d->heads * dt_value_dim(c), compute},
 		{DT_A_RESID2, "resid2", c->hidden, compute},
 		{DT_A_NORM2, "norm2", c->hidden, compute},
 		{DT_A_NORM2_MEAN, "norm2.mean", layernorm, DT_F32},
 		{DT_A_NORM2_RSTD, "norm2.rstd", 1, DT_F32},
 		{DT_A_UP, "up", (c->gated ? 2 : 1) * d->ffn, compute},
 		{DT_A_ACT, "act", d->ffn, compute},
+		{DT_A_LATENT, "latent", c->kv_rank ? 2 * (c->q_rank + c->kv_rank) + c->rope_dim : 0, compute},
+		{DT_A_ROUTED, "routed", 2 * d->routed * c->hidden, compute},
 	};
 
 	for (int i = 0; i < DT_ACT_N; i++)
@@ -56,7 +68,7 @@ bool dt_activation_saved(enum dt_act id, struct dt_keep keep, int layer)
 	case DT_RECOMPUTE_NONE:
 		return true;
 	case DT_RECOMPUTE_SELECTIVE:
-		return id != DT_A_NORM1 && id != DT_A_NORM2 && id != DT_A_ACT;
+		return id != DT_A_NORM1 && id != DT_A_NORM2 && id != DT_A_ACT && id != DT_A_ROUTED;
 	case DT_RECOMPUTE_FULL:
 		return id == DT_A_RESID && dt_keep_set(keep, layer) == 0;
 	}
@@ -106,6 +118,8 @@ bool dt_activation_on_stream(enum dt_act id)
 	case DT_A_NORM2:
 	case DT_A_NORM2_MEAN:
 	case DT_A_NORM2_RSTD:
+	case DT_A_LATENT:
+	case DT_A_ROUTED:
 		return true;
 	default:
 		return false;

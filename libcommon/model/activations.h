@@ -32,8 +32,10 @@ enum dt_act {
 	DT_A_NORM2,
 	DT_A_NORM2_MEAN,
 	DT_A_NORM2_RSTD,
-	DT_A_UP,  /* before the activation function; gate and up of gated models */
-	DT_A_ACT, /* after it */
+	DT_A_UP,     /* before the activation function; gate and up of gated models */
+	DT_A_ACT,    /* after it */
+	DT_A_LATENT, /* latent attention: what goes down to the ranks, before and after the norm */
+	DT_A_ROUTED, /* experts: their inputs gathered and their outputs before they are added up */
 	DT_ACT_N,
 };
 
@@ -47,9 +49,12 @@ struct dt_activation {
 /* Sizes a rank computes with: heads, kv heads and ffn after the cut over tp. */
 struct dt_local_dims {
 	int64_t heads, kv_heads, ffn, vocab, vocab_first;
-	int64_t qkv; /* (heads + 2 kv_heads) head_dim */
+	int64_t qkv;	/* (heads + 2 kv_heads) head_dim */
+	int64_t routed; /* experts a token goes to */
 };
 void dt_local_dims(const struct dt_config *c, int tp, int tp_rank, struct dt_local_dims *ret);
+/* The same of one layer, where they differ: ffn is what a token goes through of its experts. */
+void dt_layer_dims(const struct dt_config *c, int64_t layer, int tp, int tp_rank, struct dt_local_dims *ret);
 
 /* Fills ret[DT_ACT_N], indexed by id. compute: the type activations are kept in. */
 void dt_activations(const struct dt_config *c, const struct dt_local_dims *d, enum dt_dtype compute,

@@ -27,12 +27,27 @@ static int check_sizes(const struct dt_config *c, struct dt_err *err)
 		const char *what;
 		int64_t v, min, max;
 	} sizes[] = {
-		{"vocabulary", c->vocab, 1, 1 << 24},	     {"hidden size", c->hidden, 1, 1 << 20},
-		{"feed-forward size", c->ffn, 1, 1 << 22},   {"number of layers", c->layers, 1, 4096},
-		{"number of heads", c->heads, 1, 4096},	     {"number of kv heads", c->kv_heads, 1, c->heads},
-		{"head dimension", c->head_dim, 1, 1 << 14}, {"longest sequence", c->max_seq, 1, 1 << 30},
-		{"attention window", c->window, 0, 1 << 30}, {"bos id", c->bos, -1, c->vocab - 1},
+		{"vocabulary", c->vocab, 1, 1 << 24},
+		{"hidden size", c->hidden, 1, 1 << 20},
+		{"feed-forward size", c->ffn, 1, 1 << 22},
+		{"number of layers", c->layers, 1, 4096},
+		{"number of heads", c->heads, 1, 4096},
+		{"number of kv heads", c->kv_heads, 1, c->heads},
+		{"head dimension", c->head_dim, 1, 1 << 14},
+		{"longest sequence", c->max_seq, 1, 1 << 30},
+		{"attention window", c->window, 0, 1 << 30},
+		{"bos id", c->bos, -1, c->vocab - 1},
 		{"eos id", c->eos, -1, c->vocab - 1},
+		{"period of global layers", c->global_every, 0, 4096},
+		{"number of experts", c->experts, 0, 4096},
+		{"number of experts used", c->experts_used, c->experts > 0, c->experts},
+		{"width of an expert", c->expert_ffn, c->experts > 0, 1 << 22},
+		{"width of shared experts", c->shared_ffn, 0, 1 << 22},
+		{"number of dense layers", c->dense_layers, 0, c->layers},
+		{"rank of latent attention", c->kv_rank, 0, 1 << 16},
+		{"rank of the queries", c->q_rank, 0, 1 << 16},
+		{"rotated part of a head", c->rope_dim, c->kv_rank > 0, c->head_dim},
+		{"width of a value head", c->v_dim, c->kv_rank > 0, 1 << 14},
 	};
 	int rc = 0;
 
@@ -81,6 +96,54 @@ int dt_config_check(const struct dt_config *c, struct dt_err *err)
 		return dt_err_set(err, -EINVAL, "impossible model: the initial standard deviation is %g",
 				  c->init_std);
 	return c->pos == DT_POS_ROPE ? check_rope(c, err) : 0;
+}
+
+int dt_config_computable(const struct dt_config *c, struct dt_err *err)
+{
+	const char *what = c->experts	     ? "mixtures of experts"
+			   : c->kv_rank	     ? "latent attention"
+			   : c->global_every ? "windows in only some of the layers"
+			   : c->post_norms   ? "norms behind attention and MLP"
+					     : NULL;
+
+	if (!what)
+		return 0;
+	return dt_err_set(err, -ENOTSUP, "'%s' has %s, which can be estimated but not run yet", c->name,
+			  what);
+}
+
+int dt_config_of_size(double params, struct dt_config *ret, struct dt_err *err)
+{
+	struct dt_config c;
+	double left, h;
+	int64_t unit;
+
+	if (!(params >= 1e6) || params > 1e15)
+		return dt_err_set(err, -ERANGE, "no model of %g parameters can be imagined (1e6 to 1e15)",
+				  params);
+	dt_config_find_preset("llama-2-7b", &c);
+	/* Llama 2 has 128 of width a layer at every size, so P = 12 h^2 L = 12 h^3 / 128 and its vocabulary.
+	 */
+	if (params < 3e8)
+		c.vocab = params < 1e7 ? 512 : 8192;
+	h = cbrt(params * 128 / 12);
+	unit = h < 1024 ? 16 : 128;
+	c.hidden = (int64_t)(h / (double)unit + 0.5) * unit;
+	c.head_dim = unit;
+	c.heads = c.kv_heads = c.hidden / unit;
+	c.layers = (int64_t)((double)c.hidden / 128 + 0.5);
+	c.layers = c.layers < 1 ? 1 : c.layers;
+	/* The width of the MLP takes up what rounding left. */
+	h = (double)c.hidden;
+	left = params - 2 * (double)c.vocab * h - h - (double)c.layers * (4 * h * h + 2 * h);
+	c.ffn = (int64_t)(left / (3 * h * (double)c.layers) + 0.5);
+	c.max_seq = 131072;
+	c.ffn = c.ffn < 1 ? 1 : c.ffn;
+	snprintf(c.name, sizeof(c.name), "a Llama of that size");
+	if (dt_config_check(&c, err) < 0)
+		return err ? err->code : -ERANGE;
+	*ret = c;
+	return 0;
 }
 
 /* Llama 3.1's frequency scaling: long wavelengths are stretched, short ones kept, a linear blend between. */

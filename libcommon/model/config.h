@@ -33,9 +33,22 @@ struct dt_config {
 	bool gated;	  /* SwiGLU, GeGLU: gate and up */
 	bool tied;	  /* head.weight is embed.weight */
 	bool qkv_bias, out_bias, mlp_bias;
-	bool qk_norm;	  /* RMSNorm over head_dim of q and k (Qwen3) */
-	int64_t window;	  /* sliding attention window, 0: none */
-	int64_t bos, eos; /* -1: none */
+	bool qk_norm;	/* RMSNorm over head_dim of q and k (Qwen3) */
+	int64_t window; /* sliding attention window, 0: none */
+	/* What follows is estimated and planned, and refused by nn until it computes it
+	 * (dt_config_computable). */
+	int64_t global_every; /* > 0: layers global_every - 1, 2 global_every - 1, ... see all, others window
+			       */
+	bool post_norms;      /* norms also behind attention and MLP (Gemma 2 and 3) */
+	int64_t experts, experts_used; /* mixture of experts; 0: none */
+	int64_t expert_ffn;	       /* width of one of them */
+	int64_t shared_ffn;	       /* width of the experts that every token goes through, all together */
+	int64_t dense_layers;	       /* the first so many layers have an MLP of width ffn instead */
+	bool router_bias;
+	int64_t kv_rank,
+		q_rank; /* latent attention (DeepSeek-V2, 2.1): ranks, 0: none; head_dim is all of q */
+	int64_t rope_dim, v_dim; /* of head_dim, the rotated part; width of a value head */
+	int64_t bos, eos;	 /* -1: none */
 	double init_std;
 };
 
@@ -63,6 +76,32 @@ int dt_config_from_json(const json_t *o, struct dt_config *ret, struct dt_err *e
 
 /* Refuses impossible models (heads not a multiple of kv_heads, odd rotary dimension, zero layers ...). */
 int dt_config_check(const struct dt_config *c, struct dt_err *err);
+
+/* -ENOTSUP, naming what it is, for a model that is only estimated: nn does not compute it. */
+int dt_config_computable(const struct dt_config *c, struct dt_err *err);
+
+/* A dense Llama of about so many parameters, for when nothing else is known of a model. -ERANGE below 1e6. */
+int dt_config_of_size(double params, struct dt_config *ret, struct dt_err *err);
+
+/* Layers differ in some models. Has it experts; its window (0: sees all); the MLP width a token goes through.
+ */
+static inline bool dt_layer_has_experts(const struct dt_config *c, int64_t layer)
+{
+	return c->experts > 0 && layer >= c->dense_layers;
+}
+static inline int64_t dt_layer_window(const struct dt_config *c, int64_t layer)
+{
+	return c->global_every > 0 && (layer + 1) % c->global_every == 0 ? 0 : c->window;
+}
+static inline int64_t dt_layer_width(const struct dt_config *c, int64_t layer)
+{
+	return dt_layer_has_experts(c, layer) ? c->experts_used * c->expert_ffn + c->shared_ffn : c->ffn;
+}
+/* Width of a head's value: head_dim, but in latent attention. */
+static inline int64_t dt_value_dim(const struct dt_config *c)
+{
+	return c->kv_rank > 0 ? c->v_dim : c->head_dim;
+}
 
 /* Radians a position of pair i of a head, after the model's scaling (Llama 3.1's: Grattafiori et al. 2024).
  */

@@ -17,6 +17,7 @@ static const struct field {
 	enum kind kind;
 	size_t off, size;
 	const char *words;
+	bool optional; /* 0 where it is missing, and not written then */
 } fields[] = {
 #define F(k, f, ...)                                                                                         \
 	{                                                                                                    \
@@ -50,6 +51,18 @@ static const struct field {
 	F(BOOL, mlp_bias, NULL),
 	F(BOOL, qk_norm, NULL),
 	F(INT, window, NULL),
+	F(INT, global_every, NULL, true),
+	F(BOOL, post_norms, NULL, true),
+	F(INT, experts, NULL, true),
+	F(INT, experts_used, NULL, true),
+	F(INT, expert_ffn, NULL, true),
+	F(INT, shared_ffn, NULL, true),
+	F(INT, dense_layers, NULL, true),
+	F(BOOL, router_bias, NULL, true),
+	F(INT, kv_rank, NULL, true),
+	F(INT, q_rank, NULL, true),
+	F(INT, rope_dim, NULL, true),
+	F(INT, v_dim, NULL, true),
 	F(INT, bos, NULL),
 	F(INT, eos, NULL),
 	F(REAL, init_std, NULL),
@@ -93,6 +106,8 @@ json_t *dt_config_to_json(const struct dt_config *c)
 		const void *p = (const char *)c + f->off;
 		json_t *v = NULL;
 
+		if (f->optional && (f->kind == BOOL ? !*(const bool *)p : !*(const int64_t *)p))
+			continue;
 		switch (f->kind) {
 		case STR:
 			v = json_string(p);
@@ -126,11 +141,13 @@ static int read_field(const json_t *o, const struct field *f, struct dt_config *
 
 	switch (f->kind) {
 	case INT:
-		return dt_json_int(o, f->key, true, -1, INT64_C(1) << 40, p, err);
+		rc = dt_json_int(o, f->key, !f->optional, -1, INT64_C(1) << 40, p, err);
+		return rc < 0 ? rc : 0;
 	case REAL:
 		return dt_json_real(o, f->key, true, p, err);
 	case BOOL:
-		return dt_json_bool(o, f->key, true, p, err);
+		rc = dt_json_bool(o, f->key, !f->optional, p, err);
+		return rc < 0 ? rc : 0;
 	case STR:
 		rc = dt_json_str(o, f->key, true, &s, err);
 		if (rc < 0)

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PER_LAYER = 20, OUTSIDE = 5 }; /* upper bounds */
+enum { PER_LAYER = 40, OUTSIDE = 5 }; /* upper bounds */
 
 struct builder {
 	const struct dt_config *c;
@@ -54,7 +54,7 @@ static void cut(struct dt_param *p, enum dt_cut how, int dim, int64_t unit)
 /* roles: the weight's, the bias's behind it. */
 static void add_norm(struct builder *b, enum dt_role role, const char *name)
 {
-	char full[24];
+	char full[32];
 
 	snprintf(full, sizeof(full), "%s.weight", name);
 	add(b, role, full, b->c->hidden, 0)->init = DT_INIT_ONES;
@@ -62,6 +62,28 @@ static void add_norm(struct builder *b, enum dt_role role, const char *name)
 		return;
 	snprintf(full, sizeof(full), "%s.bias", name);
 	add(b, role + 1, full, b->c->hidden, 0);
+}
+
+/* DeepSeek-V2, 2024, section 2.1: q and kv go down to a rank and up again; every head shares a rotated key.
+ */
+static void add_latent(struct builder *b)
+{
+	const struct dt_config *c = b->c;
+	int64_t from = c->q_rank ? c->q_rank : c->hidden, nope = c->head_dim - c->rope_dim;
+	struct dt_param *p;
+
+	if (c->q_rank) {
+		add(b, DT_W_Q_A, "attn.q_a.weight", c->q_rank, c->hidden);
+		add(b, DT_W_Q_A_NORM, "attn.q_a_norm.weight", c->q_rank, 0)->init = DT_INIT_ONES;
+	}
+	cut(add(b, DT_W_Q, "attn.q.weight", c->heads * c->head_dim, from), DT_CUT_UNITS, 0, c->head_dim);
+	add(b, DT_W_KV_A, "attn.kv_a.weight", c->kv_rank + c->rope_dim, c->hidden);
+	add(b, DT_W_KV_A_NORM, "attn.kv_a_norm.weight", c->kv_rank, 0)->init = DT_INIT_ONES;
+	p = add(b, DT_W_KV_B, "attn.kv_b.weight", c->heads * (nope + c->v_dim), c->kv_rank);
+	cut(p, DT_CUT_UNITS, 0, nope + c->v_dim);
+	p = add(b, DT_W_O, "attn.o.weight", c->hidden, c->heads * c->v_dim);
+	cut(p, DT_CUT_UNITS, 1, c->v_dim);
+	p->init_std = c->init_std / sqrt(2.0 * (double)c->layers);
 }
 
 static void add_attention(struct builder *b)
@@ -93,11 +115,47 @@ static void add_attention(struct builder *b)
 		add(b, DT_W_O_B, "attn.o.bias", c->hidden, 0);
 }
 
+/* role: gate's; up and down follow it. n experts of this width in one tensor. */
+static void add_expert_mlp(struct builder *b, enum dt_role role, const char *name, int64_t width, int64_t n)
+{
+	static const char *const part[] = {"gate", "up", "down"};
+	const struct dt_config *c = b->c;
+	char full[40];
+
+	for (int i = c->gated ? 0 : 1; i < 3; i++) {
+		struct dt_param *p;
+
+		snprintf(full, sizeof(full), "mlp.%s.%s.weight", name, part[i]);
+		p = i < 2 ? add(b, role + i, full, n * width, c->hidden)
+			  : add(b, role + i, full, n * c->hidden, width);
+		cut(p, DT_CUT_UNITS, i < 2 ? 0 : 1, 1);
+		p->experts = role == DT_W_EXPERT_GATE ? n : 0;
+		if (i == 2)
+			p->init_std = c->init_std / sqrt(2.0 * (double)c->layers);
+	}
+}
+
+static void add_experts(struct builder *b)
+{
+	const struct dt_config *c = b->c;
+
+	add(b, DT_W_ROUTER, "mlp.router.weight", c->experts, c->hidden);
+	if (c->router_bias)
+		add(b, DT_W_ROUTER_B, "mlp.router.bias", c->experts, 0);
+	if (c->shared_ffn)
+		add_expert_mlp(b, DT_W_SHARED_GATE, "shared", c->shared_ffn, 1);
+	add_expert_mlp(b, DT_W_EXPERT_GATE, "experts", c->expert_ffn, c->experts);
+}
+
 static void add_mlp(struct builder *b)
 {
 	const struct dt_config *c = b->c;
 	struct dt_param *p;
 
+	if (dt_layer_has_experts(c, b->layer)) {
+		add_experts(b);
+		return;
+	}
 	if (c->gated)
 		cut(add(b, DT_W_GATE, "mlp.gate.weight", c->ffn, c->hidden), DT_CUT_UNITS, 0, 1);
 	p = add(b, DT_W_UP, "mlp.up.weight", c->ffn, c->hidden);
@@ -133,9 +191,18 @@ int dt_model_params(const struct dt_config *c, struct dt_params *ret, struct dt_
 		add(&b, DT_W_POS, "pos.weight", c->max_seq, c->hidden);
 	for (b.layer = 0; b.layer < c->layers; b.layer++) {
 		add_norm(&b, DT_W_ATTN_NORM, "attn_norm");
-		add_attention(&b);
+		if (c->kv_rank)
+			add_latent(&b);
+		else
+			add_attention(&b);
+		if (c->post_norms)
+			add(&b, DT_W_POST_ATTN_NORM, "attn_post_norm.weight", c->hidden, 0)->init =
+				DT_INIT_ONES;
 		add_norm(&b, DT_W_MLP_NORM, "mlp_norm");
 		add_mlp(&b);
+		if (c->post_norms)
+			add(&b, DT_W_POST_MLP_NORM, "mlp_post_norm.weight", c->hidden, 0)->init =
+				DT_INIT_ONES;
 	}
 	add_norm(&b, DT_W_FINAL_NORM, "norm");
 	if (!c->tied)
@@ -162,6 +229,16 @@ int64_t dt_params_total(const struct dt_params *t)
 
 	for (int i = 0; i < t->n; i++)
 		n += dt_param_numel(&t->p[i]);
+	return n;
+}
+
+int64_t dt_params_active(const struct dt_config *c, const struct dt_params *t)
+{
+	int64_t n = 0;
+
+	for (int i = 0; i < t->n; i++)
+		n += t->p[i].experts ? dt_param_numel(&t->p[i]) / t->p[i].experts * c->experts_used
+				     : dt_param_numel(&t->p[i]);
 	return n;
 }
 

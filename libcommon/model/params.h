@@ -10,6 +10,8 @@
  * Names:  embed.weight  pos.weight  layers.N.attn_norm.{weight,bias}  layers.N.attn.{q,k,v,o}.{weight,bias}
  *   layers.N.attn.{q,k}_norm.weight  layers.N.mlp_norm.{weight,bias}
  * layers.N.mlp.{gate,up,down}.{weight,bias} norm.{weight,bias}  head.weight
+ *   layers.N.{attn,mlp}_post_norm.weight  layers.N.attn.{q_a,q_a_norm,kv_a,kv_a_norm,kv_b}.weight
+ *   layers.N.mlp.router.{weight,bias}  layers.N.mlp.{experts,shared}.{gate,up,down}.weight
  */
 #ifndef DT_MODEL_PARAMS_H
 #define DT_MODEL_PARAMS_H
@@ -42,6 +44,21 @@ enum dt_role { /* which tensor of its unit */
 	       DT_W_FINAL_NORM,
 	       DT_W_FINAL_NORM_B,
 	       DT_W_HEAD,
+	       DT_W_POST_ATTN_NORM,
+	       DT_W_POST_MLP_NORM,
+	       DT_W_Q_A, /* latent attention: down to the rank, norm; Q and KV_B go up again */
+	       DT_W_Q_A_NORM,
+	       DT_W_KV_A,
+	       DT_W_KV_A_NORM,
+	       DT_W_KV_B,
+	       DT_W_ROUTER,
+	       DT_W_ROUTER_B,
+	       DT_W_SHARED_GATE,
+	       DT_W_SHARED_UP,
+	       DT_W_SHARED_DOWN,
+	       DT_W_EXPERT_GATE, /* all experts of a layer in one tensor, one below the other */
+	       DT_W_EXPERT_UP,
+	       DT_W_EXPERT_DOWN,
 	       DT_ROLE_N,
 };
 
@@ -67,6 +84,7 @@ struct dt_param {
 	enum dt_cut cut;
 	int cut_dim;
 	int64_t cut_unit;
+	int64_t experts; /* stacked in dimension 0, which ep divides among its ranks; 0: not an expert's */
 };
 
 struct dt_params {
@@ -87,6 +105,13 @@ int dt_params_find(const struct dt_params *p, const char *name);
 /* The box [off, off + shape) of the global tensor that tensor-parallel rank r of tp holds. Empty boxes are
  * legal. */
 void dt_param_cut(const struct dt_param *p, int tp, int r, int64_t off[2], int64_t shape[2]);
+
+/* Parameters a token meets: of the experts only those it is sent to. */
+int64_t dt_params_active(const struct dt_config *c, const struct dt_params *t);
+
+/* Weights of a layer that multiply a token; flops a token of its two attention products, forward. */
+double dt_layer_weights(const struct dt_config *c, int64_t layer);
+double dt_layer_attention_flops(const struct dt_config *c, int64_t layer, int64_t seq);
 
 /* Forward flops a token: 2 x matmul parameters + attention 4 s h/2 ... as PaLM appendix B counts, times 3 for
  * training. */

@@ -1,7 +1,9 @@
 /*
  * The models people ask for by name. Sources: the configurations published beside the weights (GPT-2: Radford
  * et al. 2019; Llama 2: Touvron et al. 2023; Llama 3: Grattafiori et al. 2024; Mistral 7B: Jiang et al. 2023,
- * v0.1; Qwen2.5: Yang et al. 2024). The last four are ours: two for tests, two to train on a processor.
+ * v0.1; Qwen2.5: Yang et al. 2024; Qwen3: Yang et al. 2025; Gemma 3: 2025; Mixtral: Jiang et al. 2024;
+ * DeepSeek-V3: 2024; GPT-3: Brown et al. 2020; megatron-*: Korthikanti et al. 2022, table 3). The last four
+ * are ours: two for tests, two to train on a processor.
  */
 #include "model/config.h"
 
@@ -19,11 +21,18 @@
 		.qkv_bias = true, .out_bias = true, .mlp_bias = true, .bos = e, .eos = e, .init_std = 0.02   \
 	}
 
-#define LLAMA(n, fam, v, h, f, l, a, g, s, ep, th, b, e)                                                     \
+#define GATED(n, fam, v, h, f, l, a, g, d, s, ep, th, b, e)                                                  \
 	.name = n, .family = fam, .vocab = v, .hidden = h, .ffn = f, .layers = l, .heads = a, .kv_heads = g, \
-	.head_dim = (h) / (a), .max_seq = s, .norm = DT_NORM_RMS, .norm_eps = ep, .pos = DT_POS_ROPE,        \
-	.rope_theta = th, .rope_pairing = DT_ROPE_HALF, .act = DT_ACT_SILU, .gated = true, .bos = b,         \
-	.eos = e, .init_std = 0.02
+	.head_dim = d, .max_seq = s, .norm = DT_NORM_RMS, .norm_eps = ep, .pos = DT_POS_ROPE,                \
+	.rope_theta = th, .rope_pairing = DT_ROPE_HALF, .gated = true, .bos = b, .eos = e, .init_std = 0.02
+#define LLAMA(n, fam, v, h, f, l, a, g, s, ep, th, b, e)                                                     \
+	GATED(n, fam, v, h, f, l, a, g, (h) / (a), s, ep, th, b, e), .act = DT_ACT_SILU
+
+#define LLAMA31_ROPE                                                                                         \
+	.rope_scaling = DT_ROPE_SCALING_LLAMA3, .rope_factor = 8, .rope_low_freq = 1, .rope_high_freq = 4,   \
+	.rope_original_seq = 8192
+
+#define GEMMA3 .act = DT_ACT_GELU_TANH, .tied = true, .qk_norm = true, .post_norms = true, .global_every = 6
 
 static const struct dt_config presets[] = {
 	GPT2("gpt2-124m", 50257, 768, 3072, 12, 12, 1024, 50256),
@@ -39,6 +48,42 @@ static const struct dt_config presets[] = {
 	 .window = 4096},
 	{LLAMA("qwen2.5-0.5b", "qwen2", 151936, 896, 4864, 24, 14, 2, 32768, 1e-6, 1000000, 151643, 151643),
 	 .tied = true, .qkv_bias = true},
+	{LLAMA("llama-3.1-8b", "llama", 128256, 4096, 14336, 32, 32, 8, 131072, 1e-5, 500000, 128000, 128001),
+	 LLAMA31_ROPE},
+	{LLAMA("llama-3.1-70b", "llama", 128256, 8192, 28672, 80, 64, 8, 131072, 1e-5, 500000, 128000,
+	       128001),
+	 LLAMA31_ROPE},
+	{LLAMA("llama-3.1-405b", "llama", 128256, 16384, 53248, 126, 128, 8, 131072, 1e-5, 500000, 128000,
+	       128001),
+	 LLAMA31_ROPE},
+	{LLAMA("qwen2.5-7b", "qwen2", 152064, 3584, 18944, 28, 28, 4, 131072, 1e-6, 1000000, 151643, 151643),
+	 .qkv_bias = true},
+	{GATED("qwen3-0.6b", "qwen3", 151936, 1024, 3072, 28, 16, 8, 128, 40960, 1e-6, 1000000, 151643,
+	       151645),
+	 .act = DT_ACT_SILU, .tied = true, .qk_norm = true},
+	{LLAMA("qwen3-8b", "qwen3", 151936, 4096, 12288, 36, 32, 8, 40960, 1e-6, 1000000, 151643, 151645),
+	 .qk_norm = true},
+	{GATED("qwen3-30b-a3b", "qwen3_moe", 151936, 2048, 6144, 48, 32, 4, 128, 262144, 1e-6, 10000000,
+	       151643, 151645),
+	 .act = DT_ACT_SILU, .qk_norm = true, .experts = 128, .experts_used = 8, .expert_ffn = 768},
+	{GATED("gemma-3-1b", "gemma3_text", 262144, 1152, 6912, 26, 4, 1, 256, 32768, 1e-6, 1000000, 2, 1),
+	 GEMMA3, .window = 512},
+	{GATED("gemma-3-4b", "gemma3_text", 262208, 2560, 10240, 34, 8, 4, 256, 131072, 1e-6, 1000000, 2, 1),
+	 GEMMA3, .window = 1024},
+	{GATED("gemma-3-27b", "gemma3_text", 262208, 5376, 21504, 62, 32, 16, 128, 131072, 1e-6, 1000000, 2,
+	       1),
+	 GEMMA3, .window = 1024},
+	{LLAMA("mixtral-8x7b", "mixtral", 32000, 4096, 14336, 32, 32, 8, 32768, 1e-5, 1000000, 1, 2),
+	 .experts = 8, .experts_used = 2, .expert_ffn = 14336},
+	{GATED("deepseek-v3", "deepseek_v3", 129280, 7168, 18432, 61, 128, 128, 192, 163840, 1e-6, 10000, 0,
+	       1),
+	 .act = DT_ACT_SILU, .kv_rank = 512, .q_rank = 1536, .rope_dim = 64, .v_dim = 128, .experts = 256,
+	 .experts_used = 8, .expert_ffn = 2048, .shared_ffn = 2048, .dense_layers = 3, .router_bias = true},
+	GPT2("gpt3-175b", 50257, 12288, 49152, 96, 96, 2048, 50256),
+	GPT2("megatron-22b", 51200, 6144, 24576, 48, 64, 2048, -1),
+	GPT2("megatron-175b", 51200, 12288, 49152, 96, 96, 2048, -1),
+	GPT2("megatron-530b", 51200, 20480, 81920, 105, 128, 2048, -1),
+	GPT2("megatron-1t", 51200, 25600, 102400, 128, 160, 2048, -1),
 	GPT2("gpt2-tiny", 257, 64, 256, 2, 4, 128, 256),
 	{LLAMA("llama-tiny", "llama", 257, 64, 172, 3, 4, 2, 128, 1e-5, 10000, 256, 256)},
 	GPT2("gpt2-nano-char", 257, 128, 512, 4, 4, 64, 256),

@@ -57,8 +57,10 @@ int dt_model_bind(struct dt_model *m, const struct dt_config *c, const struct dt
 		  struct dt_comm *tp, struct dt_dev *dev, enum dt_dtype dtype, void *const *weights,
 		  float *const *grads, struct dt_err *err)
 {
-	int rc = check(c, err);
+	int rc = dt_config_computable(c, err);
 
+	if (rc == 0)
+		rc = check(c, err);
 	if (rc < 0)
 		return rc;
 	memset(m, 0, sizeof(*m));

@@ -4,21 +4,49 @@
  *   generic   textbook states (weights and gradients in the compute type, gradients only from backward to
  *             step; f32 master and moments), our activation table, ZeRO, 1F1B, any layout
  *   megatron  what Megatron-LM keeps: f32 gradients throughout, the activations of Korthikanti et al. 2022
+ *   deepspeed what DeepSpeed's own estimators say of states (4 bytes a parameter and 16 divided by ZeRO 1 and
+ *             2, 18 divided by ZeRO 3), its reduce bucket; activations as generic
  */
 #ifndef DT_PLAN_ESTIMATE_H
 #define DT_PLAN_ESTIMATE_H
 
+#include "model/net.h"
 #include "plan/formulas.h"
 #include "plan/memory.h"
 
-enum dt_account { DT_ACCOUNT_DT, DT_ACCOUNT_GENERIC, DT_ACCOUNT_MEGATRON };
-#define DT_ACCOUNT_CHOICES "dt|generic|megatron"
+enum dt_account { DT_ACCOUNT_DT, DT_ACCOUNT_GENERIC, DT_ACCOUNT_MEGATRON, DT_ACCOUNT_DEEPSPEED };
+#define DT_ACCOUNT_CHOICES "dt|generic|megatron|deepspeed"
 
-enum { /* categories: those of the memory plan, and the server's cache */
+enum { /* categories: those of the memory plan, and what others have besides */
        DT_EST_CACHE = DT_MEM_CAT_N,
+       DT_EST_ADAPTERS,
+       DT_EST_FRAMEWORK,
        DT_EST_CAT_N,
 };
 const char *dt_est_cat_name(int cat);
+
+enum dt_exactness {
+	DT_MODELLED,   /* a published formula's estimate */
+	DT_EXACT,      /* what will be allocated */
+	DT_CALIBRATED, /* measured, or given */
+};
+#define DT_EXACTNESS_CHOICES "modelled|exact|calibrated"
+
+enum dt_place { DT_PLACE_DEVICE, DT_PLACE_HOST, DT_PLACE_NVME, DT_PLACE_N };
+#define DT_PLACE_CHOICES "device|host|nvme"
+
+enum dt_offload { DT_OFFLOAD_NONE, DT_OFFLOAD_OPTIMIZER, DT_OFFLOAD_ALL };
+#define DT_OFFLOAD_CHOICES "none|optimizer|all"
+
+struct dt_extras {	   /* what the formulas can count and our trainer does not do */
+	int64_t lora_rank; /* 0: all parameters are trained */
+	enum dt_lora_targets targets;
+	enum dt_weight_format base; /* of the frozen weights; embeddings stay in 16 bits */
+	enum dt_offload offload;    /* optimizer: with master weights and gradients; all: weights too */
+	enum dt_place offload_to;
+	bool scores;		  /* attention that keeps its seq x seq scores */
+	uint64_t framework_bytes; /* context, libraries, allocator: added to every phase */
+};
 
 struct dt_entry {
 	char name[48];
@@ -27,7 +55,8 @@ struct dt_entry {
 	uint64_t bytes;
 	enum dt_phase first, last;
 	const char *formula;
-	bool exact; /* what will be allocated; else a formula's estimate */
+	enum dt_exactness exactness;
+	enum dt_place place; /* sums by phase and category are of the device alone */
 };
 
 struct dt_estimate {
@@ -37,27 +66,33 @@ struct dt_estimate {
 	enum dt_phase peak;
 	uint64_t phase_bytes[DT_PH_N];
 	uint64_t cat_bytes[DT_EST_CAT_N]; /* live in the peak phase */
+	uint64_t place_bytes[DT_PLACE_N]; /* the device's peak, all of the others */
 	int64_t params;			  /* this rank's, a tied head's second copy included */
 };
 void dt_estimate_release(struct dt_estimate *e);
 
 /*
  * Training. The account dt answers -ENOTSUP for a layout that the memory plan does not take account of yet;
- * f16 is for the others.
+ * f16 is for the others. extras may be NULL.
  */
-int dt_estimate_train(const struct dt_train_shape *s, enum dt_account account, struct dt_estimate *ret,
-		      struct dt_err *err);
+int dt_estimate_train(const struct dt_train_shape *s, enum dt_account account, const struct dt_extras *extras,
+		      struct dt_estimate *ret, struct dt_err *err);
 
 /*
  * Serving on one rank of a tensor-parallel group: weights, a paged cache for max_seqs sequences of max_len
- * tokens, and the working set of a forward pass over max_tokens (dt_infer_open allocates the same).
+ * tokens, and the working set of a forward pass over max_tokens. Account dt is what dt_infer_open allocates:
+ * every layer keeps the whole sequence; with the others a layer with a window keeps that.
  */
 struct dt_serve_shape {
 	const struct dt_config *config;
 	struct dt_layout layout; /* tp and replicas (dp) */
 	int tp_rank;
 	enum dt_weight_format weights;
-	enum dt_dtype compute; /* activations and cache */
+	enum dt_account account;
+	enum dt_dtype compute; /* activations */
+	double cache_bits;     /* an element of the cache; 0: as compute */
+	uint64_t weight_bytes; /* of the whole model, known from a file; 0: by format */
+	uint64_t framework_bytes;
 	int64_t max_seqs, max_len, block, max_tokens;
 };
 int dt_estimate_serve(const struct dt_serve_shape *s, struct dt_estimate *ret, struct dt_err *err);

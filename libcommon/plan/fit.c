@@ -1,5 +1,7 @@
 #include "plan/fit.h"
 
+#include "plan/entries.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +46,18 @@ static const struct {
 	[DT_EST_CACHE] =
 		{"sequences x whole blocks x 2 layers kv_heads head_dim",
 		 "Keys and values of every token served, for --max-seqs sequences of --max-len tokens,\n"
-		 "rounded up to whole blocks. tp cuts its heads until each rank has one."},
+		 "rounded up to whole blocks. tp cuts its heads until each rank has one. Layers with a "
+		 "window\n"
+		 "need keep no more than that (dt-serve keeps all); latent attention keeps its ranks only."},
+	[DT_EST_ADAPTERS] =
+		{"rank x (in + out) x bytes of weight, gradient, master and moments",
+		 "What LoRA trains: two thin matrices beside each chosen one, with their gradients and\n"
+		 "optimizer states. The base they stand beside is frozen and has none."},
+	[DT_EST_FRAMEWORK] =
+		{"as given by --framework-mem",
+		 "The driver's context, libraries' buffers and what an allocator rounds up: 0 here unless\n"
+		 "given, since it is a property of a machine. --margin is the other way to leave room for "
+		 "it."},
 };
 
 const char *dt_category_formula(int cat)
@@ -57,13 +70,15 @@ const char *dt_category_text(int cat)
 	return categories[cat].text;
 }
 
-bool dt_category_exact(const struct dt_estimate *e, int cat)
+enum dt_exactness dt_category_exactness(const struct dt_estimate *e, int cat)
 {
-	bool exact = true;
+	bool exact = true, modelled = false;
 
-	for (int i = 0; i < e->n; i++)
-		exact &= e->e[i].cat != cat || e->e[i].exact;
-	return exact;
+	for (int i = 0; i < e->n; i++) {
+		exact &= e->e[i].cat != cat || e->e[i].exactness == DT_EXACT;
+		modelled |= e->e[i].cat == cat && e->e[i].exactness == DT_MODELLED;
+	}
+	return exact ? DT_EXACT : modelled ? DT_MODELLED : DT_CALIBRATED;
 }
 
 void dt_fit_release(struct dt_fit *f)
@@ -110,21 +125,31 @@ static int estimate_stage(const struct dt_fit_query *q, int stage, enum dt_accou
 	struct dt_serve_shape s = {.config = &q->config,
 				   .layout = q->layout,
 				   .weights = q->precision,
+				   .account = account,
+				   .cache_bits = q->cache_bits,
+				   .weight_bytes = q->weight_bytes,
+				   .framework_bytes = q->extras.framework_bytes,
 				   .compute = q->compute,
 				   .max_seqs = q->max_seqs,
 				   .max_len = q->max_len,
 				   .block = q->block,
 				   .max_tokens = q->max_tokens};
 
+	if (q->net.params && q->serve)
+		return dt_err_set(err, -ENOTSUP, "'%s' is estimated for training only", q->net.name);
+	if (q->net.params && account == DT_ACCOUNT_GENERIC)
+		return dt_account_net(&q->net, &t, &q->extras, ret, err);
+	if (q->net.params)
+		return dt_err_set(err, -ENOTSUP, "'%s' is estimated by --account generic", q->net.name);
 	if (q->serve)
 		return dt_estimate_serve(&s, ret, err);
-	return dt_estimate_train(&t, account, ret, err);
+	return dt_estimate_train(&t, account, &q->extras, ret, err);
 }
 
 int dt_fit_estimate(const struct dt_fit_query *q, struct dt_fit *ret, struct dt_err *err)
 {
 	struct dt_fit f = {.account = q->any_account ? DT_ACCOUNT_DT : q->account};
-	int rc = dt_layout_check(&q->layout, &q->config, err);
+	int rc = q->net.params ? 0 : dt_layout_check(&q->layout, &q->config, err);
 
 	if (rc < 0)
 		return rc;
@@ -136,7 +161,7 @@ int dt_fit_estimate(const struct dt_fit_query *q, struct dt_fit *ret, struct dt_
 
 		rc = estimate_stage(q, f.n, f.account, &s->est, err);
 		/* Stage 0 has the most in flight: what dt covers there it covers on every stage. */
-		if (rc == -ENOTSUP && q->any_account && !q->serve && f.n == 0) {
+		if (rc == -ENOTSUP && q->any_account && f.n == 0 && f.account == DT_ACCOUNT_DT) {
 			f.account = DT_ACCOUNT_GENERIC;
 			rc = estimate_stage(q, f.n, f.account, &s->est, err);
 		}
@@ -192,15 +217,19 @@ int dt_fit_largest(const struct dt_fit_query *q, int64_t *value, int64_t max, ui
 	return good > 0;
 }
 
-int dt_fit_fewest_ranks(struct dt_fit_query *q, int max, uint64_t room, struct dt_err *err)
+int dt_fit_fewest_ranks(struct dt_fit_query *q, int min, int max, uint64_t room, struct dt_err *err)
 {
 	struct dt_fit_query t = *q;
 	int estimated = 0, rc;
 
-	for (int n = 1; n <= max; n *= 2) {
+	for (int n = min; n <= max; n *= 2) {
 		for (int pp = 1; pp <= (q->serve ? 1 : n); pp *= 2) {
+			if (n % pp)
+				continue;
 			for (int tp = q->serve ? n : 1; tp <= n / pp && tp <= 8; tp *= 2) {
 				for (int z = 0; z <= (n / pp / tp > 1 ? 3 : 0); z++) {
+					if (n / pp % tp)
+						continue;
 					t.layout =
 						(struct dt_layout){.dp = n / pp / tp,
 								   .tp = tp,
@@ -224,4 +253,22 @@ int dt_fit_fewest_ranks(struct dt_fit_query *q, int max, uint64_t room, struct d
 		}
 	}
 	return estimated ? 0 : -ENOTSUP;
+}
+
+int dt_fit_lowest_zero(struct dt_fit_query *q, uint64_t room, struct dt_err *err)
+{
+	for (int z = 0; z <= (q->layout.dp > 1 ? 3 : 0); z++) {
+		struct dt_fit_query t = *q;
+		int rc;
+
+		t.layout.zero = z;
+		rc = fits(&t, room, err);
+		if (rc < 0)
+			return rc;
+		if (rc > 0) {
+			*q = t;
+			return 1;
+		}
+	}
+	return 0;
 }

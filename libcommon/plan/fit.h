@@ -6,12 +6,15 @@
 #define DT_PLAN_FIT_H
 
 #include "base/json.h"
+#include "model/net.h"
 #include "plan/estimate.h"
 
 struct dt_fit_query {
 	struct dt_config config;
+	struct dt_net net; /* instead of config where it has parameters */
 	struct dt_layout layout;
 	bool serve;
+	struct dt_extras extras;
 	enum dt_weight_format precision; /* of weights; training takes the first three */
 	/* training */
 	bool any_account; /* account dt where it covers the layout, else generic */
@@ -22,7 +25,9 @@ struct dt_fit_query {
 	int64_t accumulate; /* microbatches of a step; 0: twice the stages */
 	enum dt_pipeline pipeline;
 	/* serving */
-	enum dt_dtype compute; /* of activations and cache */
+	enum dt_dtype compute; /* of activations */
+	double cache_bits;     /* an element of the cache; 0: as compute */
+	uint64_t weight_bytes; /* known from a file; 0: by precision */
 	int64_t max_seqs, max_len, block, max_tokens;
 };
 
@@ -49,11 +54,14 @@ int dt_fit_largest(const struct dt_fit_query *q, int64_t *value, int64_t max, ui
 		   struct dt_err *err);
 
 /*
- * The fewest ranks, a power of two up to max: of the layouts with so many the simplest, ZeRO before tensor
- * parallelism (8 ranks at most, a node) before pipelines; a server only grows by tp. Writes q->layout.
- * Layouts the account cannot estimate are passed over. 1: found; 0: none.
+ * The fewest ranks, a power of two from min up to max (min itself may be any number): of the layouts with so
+ * many the simplest, ZeRO before tensor parallelism (8 ranks at most, a node) before pipelines; a server only
+ * grows by tp. Writes q->layout. Layouts the account cannot estimate are passed over. 1: found; 0: none.
  */
-int dt_fit_fewest_ranks(struct dt_fit_query *q, int max, uint64_t room, struct dt_err *err);
+int dt_fit_fewest_ranks(struct dt_fit_query *q, int min, int max, uint64_t room, struct dt_err *err);
+
+/* The lowest ZeRO stage of q's layout that fits. Writes q->layout. 1: found; 0: none. */
+int dt_fit_lowest_zero(struct dt_fit_query *q, uint64_t room, struct dt_err *err);
 
 /* Layers of a stage as text, "0-3", or "0-1,4-5" where a stage has several chunks. Returns buf. */
 const char *dt_fit_layers(const struct dt_fit_query *q, int stage, char *buf, size_t n);
@@ -61,8 +69,8 @@ const char *dt_fit_layers(const struct dt_fit_query *q, int stage, char *buf, si
 /* One line of how a category's bytes come about, and a few that say what it holds. */
 const char *dt_category_formula(int cat);
 const char *dt_category_text(int cat);
-/* Whether all of the category's entries are what will be allocated. */
-bool dt_category_exact(const struct dt_estimate *e, int cat);
+/* Of the category's entries the least exact: modelled before calibrated before exact. */
+enum dt_exactness dt_category_exactness(const struct dt_estimate *e, int cat);
 
 /* The query and its answer: dt-memest(1), JSON. buffers: with every entry of the worst rank. */
 json_t *dt_fit_json(const struct dt_fit_query *q, const struct dt_fit *f, bool buffers);

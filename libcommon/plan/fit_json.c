@@ -17,7 +17,7 @@ static json_t *layer_ranges(const struct dt_fit_query *q, int stage)
 	json_t *list = json_array();
 	int first, last;
 
-	for (int c = 0; c < dt_layout_chunks(&q->layout); c++) {
+	for (int c = 0; c < dt_layout_chunks(&q->layout) && !q->net.params; c++) {
 		dt_layout_stage(&q->layout, &q->config, c * q->layout.pp + stage, &first, &last);
 		json_array_append_new(list, json_pack("[i,i]", first, last));
 	}
@@ -48,10 +48,12 @@ static json_t *categories(const struct dt_estimate *e)
 	for (int c = 0; c < DT_EST_CAT_N; c++)
 		if (e->cat_bytes[c])
 			json_array_append_new(
-				list, json_pack("{s:s, s:I, s:f, s:s, s:b}", "name", dt_est_cat_name(c),
+				list, json_pack("{s:s, s:I, s:f, s:s, s:b, s:o}", "name", dt_est_cat_name(c),
 						"bytes", (json_int_t)e->cat_bytes[c], "share",
 						(double)e->cat_bytes[c] / (double)e->peak_bytes, "formula",
-						dt_category_formula(c), "exact", dt_category_exact(e, c)));
+						dt_category_formula(c), "exact",
+						dt_category_exactness(e, c) == DT_EXACT, "exactness",
+						word(DT_EXACTNESS_CHOICES, dt_category_exactness(e, c))));
 	return list;
 }
 
@@ -63,10 +65,11 @@ static json_t *entries(const struct dt_estimate *e)
 		const struct dt_entry *b = &e->e[i];
 
 		json_array_append_new(
-			list, json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:b}", "name", b->name, "category",
-					dt_est_cat_name(b->cat), "bytes", (json_int_t)b->bytes, "first_phase",
-					dt_phase_name(b->first), "last_phase", dt_phase_name(b->last),
-					"formula", b->formula, "exact", b->exact));
+			list, json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:b, s:o}", "name", b->name,
+					"category", dt_est_cat_name(b->cat), "bytes", (json_int_t)b->bytes,
+					"first_phase", dt_phase_name(b->first), "last_phase",
+					dt_phase_name(b->last), "formula", b->formula, "exact",
+					b->exactness == DT_EXACT, "place", word(DT_PLACE_CHOICES, b->place)));
 	}
 	return list;
 }
@@ -86,8 +89,10 @@ static void set_query(json_t *o, const struct dt_fit_query *q, const struct dt_f
 	struct dt_params table;
 
 	json_object_set_new(o, "schema", json_integer(1));
-	json_object_set_new(o, "model", json_string(q->config.name));
-	if (dt_model_params(&q->config, &table, NULL) == 0) {
+	json_object_set_new(o, "model", json_string(q->net.params ? q->net.name : q->config.name));
+	if (q->net.params) {
+		json_object_set_new(o, "params", json_integer(q->net.params));
+	} else if (dt_model_params(&q->config, &table, NULL) == 0) {
 		json_object_set_new(o, "params", json_integer(dt_params_total(&table)));
 		dt_params_release(&table);
 	}
@@ -95,6 +100,7 @@ static void set_query(json_t *o, const struct dt_fit_query *q, const struct dt_f
 	json_object_set_new(o, "layout", json_string(dt_layout_format(&q->layout, layout, sizeof(layout))));
 	json_object_set_new(o, "world", json_integer(dt_layout_world(&q->layout)));
 	json_object_set_new(o, "precision", word(DT_WEIGHT_CHOICES, q->precision));
+	json_object_set_new(o, "account", word(DT_ACCOUNT_CHOICES, f->account));
 	if (q->serve) {
 		json_object_set_new(o, "max_seqs", json_integer(q->max_seqs));
 		json_object_set_new(o, "max_len_tokens", json_integer(q->max_len));
@@ -102,7 +108,6 @@ static void set_query(json_t *o, const struct dt_fit_query *q, const struct dt_f
 		json_object_set_new(o, "max_tokens", json_integer(q->max_tokens));
 		return;
 	}
-	json_object_set_new(o, "account", word(DT_ACCOUNT_CHOICES, f->account));
 	json_object_set_new(o, "optimizer", word(DT_OPTIM_CHOICES, q->optimizer));
 	json_object_set_new(o, "recompute", json_string(dt_keep_format(q->recompute, keep, sizeof(keep))));
 	json_object_set_new(o, "microbatch", json_integer(q->microbatch));
@@ -120,6 +125,8 @@ json_t *dt_fit_json(const struct dt_fit_query *q, const struct dt_fit *f, bool b
 		json_object_set_new(o, "peak_phase", json_string(dt_phase_name(e->peak)));
 		json_object_set_new(o, "phase_bytes", phases(e));
 	}
+	json_object_set_new(o, "host_bytes", json_integer((json_int_t)e->place_bytes[DT_PLACE_HOST]));
+	json_object_set_new(o, "nvme_bytes", json_integer((json_int_t)e->place_bytes[DT_PLACE_NVME]));
 	json_object_set_new(o, "categories", categories(e));
 	json_object_set_new(o, "worst_stage", json_integer(f->worst));
 	json_object_set_new(o, "ranks", stages(q, f));

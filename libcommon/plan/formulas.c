@@ -30,6 +30,26 @@ double dt_megatron_activation_bytes(double h, double a, double s, double b, int 
 	return 2 * s * b * h / (seq_parallel ? t : 1);
 }
 
+double dt_megatron_layer_bytes(const struct dt_config *c, int64_t layer, double s, double b, int tp,
+			       bool seq_parallel, bool flash, enum dt_recompute recompute)
+{
+	double h = (double)c->hidden, a = (double)c->heads, f = (double)dt_layer_width(c, layer), t = tp;
+	double kv = c->kv_rank ? a : (double)(c->kv_heads > tp ? c->kv_heads : tp);
+	bool dropout = c->pos == DT_POS_LEARNED;
+	/* Inputs of both norms and of both first matmuls, dropout masks, copies sent to experts and back. */
+	double whole = 8 * h + (dropout ? 2 * h : 0) +
+		       (dt_layer_has_experts(c, layer) ? 4 * (double)c->experts_used * h : 0) +
+		       2 * (double)(c->q_rank + c->kv_rank);
+	/* q, k, v, the input of the output projection; the MLP between its matmuls. */
+	double cut = 2 * (a + kv) * (double)c->head_dim + 2 * (kv + a) * (double)dt_value_dim(c) +
+		     (c->gated ? 6 : 4) * f;
+	double scores = (flash ? 4 * a : (dropout ? 5 : 4) * a * s) / t;
+
+	if (recompute == DT_RECOMPUTE_FULL)
+		return 2 * s * b * h / (seq_parallel ? t : 1);
+	return s * b * ((seq_parallel ? whole / t : whole) + cut / t + (recompute ? 0 : scores));
+}
+
 int64_t dt_in_flight(int stages, int stage, int64_t microbatches)
 {
 	return microbatches < stages - stage ? microbatches : stages - stage;
@@ -38,6 +58,9 @@ int64_t dt_in_flight(int stages, int stage, int64_t microbatches)
 double dt_kv_token_bytes(const struct dt_config *c, int tp, double element_bytes)
 {
 	int64_t heads = c->kv_heads >= tp ? (c->kv_heads + tp - 1) / tp : 1;
+
+	if (c->kv_rank)
+		return dt_mla_token_bytes(c->layers, c->kv_rank, c->rope_dim, element_bytes);
 
 	return 2 * (double)(c->layers * heads * c->head_dim) * element_bytes;
 }
@@ -65,9 +88,19 @@ int64_t dt_lora_params(const struct dt_params *t, const enum dt_role *roles, int
 	return n;
 }
 
+bool dt_lora_target(enum dt_role r, enum dt_lora_targets which)
+{
+	bool qv = r == DT_W_Q || r == DT_W_V,
+	     attention = r == DT_W_K || r == DT_W_O || r == DT_W_Q_A || r == DT_W_KV_A || r == DT_W_KV_B;
+	bool mlp = r == DT_W_GATE || r == DT_W_UP || r == DT_W_DOWN ||
+		   (r >= DT_W_SHARED_GATE && r <= DT_W_EXPERT_DOWN);
+
+	return qv || (which >= DT_LORA_ATTENTION && attention) || (which >= DT_LORA_ALL && mlp);
+}
+
 double dt_weight_bits(enum dt_weight_format f)
 {
-	static const double bits[DT_WF_N] = {32, 16, 16, 8.5, 6.5625, 5, 4.5, 4.5, 4.5, 4.5};
+	static const double bits[DT_WF_N] = {32, 16, 16, 8.5, 6.5625, 5, 4.5, 4.5, 4.5, 4.5, 4.127, 8};
 
 	return bits[f];
 }
@@ -83,11 +116,22 @@ double dt_weight_bytes(const struct dt_config *c, const struct dt_param *p, doub
 {
 	double bits = dt_weight_bits(f);
 
-	if (p->ndim < 2 && f >= DT_WF_Q8_0)
+	if (f >= DT_WF_NF4 && (p->ndim < 2 || p->layer < 0 || p->layer == c->layers))
+		bits = 16; /* bitsandbytes leaves embeddings, norms and head alone */
+	else if (p->ndim < 2 && f >= DT_WF_Q8_0)
 		bits = 32;
 	else if (f == DT_WF_Q4_K_M &&
 		 (p->role == DT_W_HEAD || (p->role == DT_W_EMBED && c->tied) ||
 		  ((p->role == DT_W_V || p->role == DT_W_DOWN) && more_bits(p->layer, c->layers))))
 		bits = dt_weight_bits(DT_WF_Q6_K);
 	return numel * bits / 8;
+}
+
+double dt_whole_weight_bytes(const struct dt_config *c, const struct dt_params *t, enum dt_weight_format f)
+{
+	double n = 0;
+
+	for (int i = 0; i < t->n; i++)
+		n += dt_weight_bytes(c, &t->p[i], (double)dt_param_numel(&t->p[i]), f);
+	return n;
 }

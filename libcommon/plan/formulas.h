@@ -40,6 +40,14 @@ double dt_deepspeed_zero2_bytes(double params, int ranks, bool offload);
 double dt_megatron_activation_bytes(double hidden, double heads, double seq, double batch, int tp,
 				    bool seq_parallel, bool flash, enum dt_recompute recompute);
 
+/*
+ * The same for a layer of any model of ours: q, k, v and the MLP of their own widths, gated or not, what goes
+ * to experts and comes back; dropout masks where the model has learned positions, as GPT does. For GPT with
+ * f = 4h it is the formula above.
+ */
+double dt_megatron_layer_bytes(const struct dt_config *c, int64_t layer, double seq, double batch, int tp,
+			       bool seq_parallel, bool flash, enum dt_recompute recompute);
+
 /* Microbatches whose activations stage (of stages) holds at once under 1F1B: min(microbatches, stages -
  * stage). */
 int64_t dt_in_flight(int stages, int stage, int64_t microbatches);
@@ -54,8 +62,13 @@ int64_t dt_kv_tokens(const struct dt_config *c, int64_t len, int64_t block);
 /* Parameters of rank-r adapters on the weights of these roles: r (in + out) each (Hu et al. 2021). */
 int64_t dt_lora_params(const struct dt_params *t, const enum dt_role *roles, int nroles, int64_t r);
 
+/* Which matrices have adapters: q and v (Hu et al. 2021), attention's, or all of a layer. */
+enum dt_lora_targets { DT_LORA_QV, DT_LORA_ATTENTION, DT_LORA_ALL };
+#define DT_LORA_CHOICES "qv|attention|all"
+bool dt_lora_target(enum dt_role role, enum dt_lora_targets which);
+
 /* Weight formats, and bits an element with their block scales. The index is what DT_WEIGHT_CHOICES names. */
-#define DT_WEIGHT_CHOICES "fp32|bf16|fp16|q8_0|q6_k|q4_1|q4_k|q4_k_m|q4_0|nf4"
+#define DT_WEIGHT_CHOICES "fp32|bf16|fp16|q8_0|q6_k|q4_1|q4_k|q4_k_m|q4_0|nf4|nf4_dq|fp8"
 enum dt_weight_format {
 	DT_WF_F32,
 	DT_WF_BF16,
@@ -67,6 +80,8 @@ enum dt_weight_format {
 	DT_WF_Q4_K_M,
 	DT_WF_Q4_0,
 	DT_WF_NF4,
+	DT_WF_NF4_DQ, /* scales quantised too (Dettmers et al. 2023) */
+	DT_WF_FP8,
 	DT_WF_N,
 };
 double dt_weight_bits(enum dt_weight_format f); /* q4_k_m is a mixture: its smaller part's */
@@ -77,5 +92,7 @@ double dt_weight_bits(enum dt_weight_format f); /* q4_k_m is a mixture: its smal
  */
 double dt_weight_bytes(const struct dt_config *c, const struct dt_param *p, double numel,
 		       enum dt_weight_format f);
+/* Of all parameters. */
+double dt_whole_weight_bytes(const struct dt_config *c, const struct dt_params *t, enum dt_weight_format f);
 
 #endif

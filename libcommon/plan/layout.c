@@ -166,9 +166,12 @@ int dt_layout_check(const struct dt_layout *l, const struct dt_config *c, struct
 		return dt_err_set(err, -EINVAL,
 				  "layout '%s': pp%d is more stages than the %lld layers of '%s'", s,
 				  l->pp * dt_layout_chunks(l), (long long)c->layers, c->name);
-	if (l->ep > 1)
+	if (l->ep > 1 && !c->experts)
 		return dt_err_set(err, -EINVAL, "layout '%s': ep%d, but '%s' has no experts", s, l->ep,
 				  c->name);
+	if (l->ep > 1 && c->experts % l->ep)
+		return dt_err_set(err, -EINVAL, "layout '%s': ep%d does not divide the %lld experts of '%s'",
+				  s, l->ep, (long long)c->experts, c->name);
 	if (c->max_seq < l->cp)
 		return dt_err_set(err, -EINVAL,
 				  "layout '%s': cp%d cuts the %lld positions of '%s' to nothing", s, l->cp,
@@ -185,12 +188,19 @@ static int last_stage_layers(int stages, const struct dt_config *c)
 {
 	double seq = (double)(c->max_seq < 4096 ? c->max_seq : 4096), h = (double)c->hidden;
 	double head = 2 * h * (double)c->vocab, embed = h;
-	double layer = (dt_model_flops_per_token(c, (int64_t)seq, false) - head) / (double)c->layers -
-		       2 * seq * (double)(c->heads * c->head_dim);
-	int others = stages - 1, best = 1;
+	int64_t apart = c->global_every || c->dense_layers ? c->layers : 1; /* layers that differ */
+	double layer = 0;
+	int others = stages - 1, most_k = (int)c->layers - others, best = 1, middle_k;
 	double best_cost = -1;
 
-	for (int k = 1; k <= (int)c->layers - others; k++) {
+	for (int64_t i = 0; i < apart; i++)
+		layer += (2 * dt_layer_weights(c, i) + dt_layer_attention_flops(c, i, (int64_t)seq)) /
+			 (double)apart;
+	layer -= 2 * seq * (double)(c->heads * c->head_dim);
+	/* The last stage's cost grows with k and the others' falls: the best k is where they cross. */
+	middle_k = (int)(((double)c->layers - others * head / layer) / stages);
+	middle_k = middle_k < 1 ? 1 : middle_k > most_k ? most_k : middle_k;
+	for (int k = middle_k > 4 ? middle_k - 4 : 1; k <= most_k && k <= middle_k + 4; k++) {
 		int rest = (int)c->layers - k, most = (rest + others - 1) / others, least = rest / others;
 		/* Spare layers go to the later stages, so the first has the fewest. */
 		double first = least * layer + embed, middle = (stages > 2 ? most : least) * layer;

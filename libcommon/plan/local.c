@@ -26,14 +26,19 @@ static int64_t align_up(int64_t n)
 
 /* Appends parameter i to the last unit. A fused one lies right behind its predecessor, others start aligned.
  */
-static void append(struct dt_local *l, const struct dt_params *t, int i, int tp, int r, bool fused)
+static void append(struct dt_local *l, const struct dt_params *t, int i, const struct dt_layout *lay,
+		   struct dt_coords at, bool fused)
 {
 	struct dt_local_param *p = &l->p[l->n++];
 
 	if (!fused)
 		l->numel = align_up(l->numel);
 	p->index = i;
-	dt_param_cut(&t->p[i], tp, r, p->off, p->shape);
+	dt_param_cut(&t->p[i], lay->tp, at.tp, p->off, p->shape);
+	if (t->p[i].experts && lay->ep > 1) { /* whole experts, after the cut over tp */
+		p->shape[0] /= lay->ep;
+		p->off[0] += (at.dp * lay->cp + at.cp) % lay->ep * p->shape[0];
+	}
 	p->flat = l->numel;
 	p->numel = p->shape[0] * p->shape[1];
 	p->unit = l->nunit - 1;
@@ -85,10 +90,10 @@ int dt_local_build(const struct dt_params *t, const struct dt_config *c, const s
 				close_unit(&lo, l->zero ? l->dp : 1);
 			open_unit(&lo, layer);
 		}
-		append(&lo, t, i, l->tp, at.tp, t->p[i].fused);
+		append(&lo, t, i, l, at, t->p[i].fused);
 	}
 	if (c->tied && l->pp > 1 && at.pp == l->pp - 1)
-		append(&lo, t, dt_params_find(t, "embed.weight"), l->tp, at.tp, false);
+		append(&lo, t, dt_params_find(t, "embed.weight"), l, at, false);
 	close_unit(&lo, l->zero ? l->dp : 1);
 	*ret = lo;
 	return 0;

@@ -392,6 +392,10 @@ static void place(struct dt_memory_plan *p)
 
 static int check(const struct dt_train_shape *s, struct dt_err *err)
 {
+	int rc = dt_config_computable(s->config, err);
+
+	if (rc < 0)
+		return rc;
 	if (s->reproducible && (s->layout.zero || s->grads_bf16))
 		return dt_err_set(err, -EINVAL, "--reproducible does not go with %s",
 				  s->layout.zero ? "ZeRO" : "bf16 gradients on the wire");

@@ -125,22 +125,22 @@ static int thread_count(struct trainer *t)
 
 struct dt_train_shape trainer_shape(const struct trainer *t)
 {
-	return (struct dt_train_shape){.config = &t->config,
-				       .layout = t->layout,
-				       .at = t->mesh.at,
-				       .microbatch = t->o->microbatch,
-				       .seq = t->o->seq,
-				       .compute = t->o->compute,
-				       .optim = t->o->optim.kind,
-				       .recompute = t->o->recompute,
-				       .loss_chunk = t->o->loss_chunk,
-				       .pipeline = t->o->pipeline,
-				       .snapshot =
-					       t->o->save_async ? 1 + dt_optim_states(t->o->optim.kind) + t->o->save_grads : 0,
-				       .accumulation = t->accumulation,
-				       .schedule = t->file_sched.a ? &t->file_sched : NULL,
-				       .grads_bf16 = t->o->grad_comm == DT_BF16,
-				       .reproducible = t->o->reproducible};
+	return (struct dt_train_shape){
+		.config = &t->config,
+		.layout = t->layout,
+		.at = t->mesh.at,
+		.microbatch = t->o->microbatch,
+		.seq = t->o->seq,
+		.compute = t->o->compute,
+		.optim = t->o->optim.kind,
+		.recompute = t->o->recompute,
+		.loss_chunk = t->o->loss_chunk,
+		.pipeline = t->o->pipeline,
+		.snapshot = t->o->save_async ? 1 + dt_optim_states(t->o->optim.kind) + t->o->save_grads : 0,
+		.accumulation = t->accumulation,
+		.schedule = t->file_sched.a ? &t->file_sched : NULL,
+		.grads_bf16 = t->o->grad_comm == DT_BF16,
+		.reproducible = t->o->reproducible};
 }
 
 /* Whether collectives work on this buffer: gradients, weights that are gathered, activations at the cuts. */

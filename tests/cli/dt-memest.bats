@@ -216,8 +216,8 @@ json() {
 	[ "$("$memest" --json config.json | jq .params)" = $want ]
 	[ "$("$memest" --json . | jq .params)" = $want ]
 	[ "$("$memest" --json - <config.json | jq .params)" = $want ]
-	sed 's/"llama"/"mixtral"/' config.json >moe.json
-	refused 1 "architecture 'mixtral' is not supported; known: gpt2" moe.json
+	sed 's/"llama"/"falcon"/' config.json >other.json
+	refused 1 "architecture 'falcon' is not supported; known: gpt2" other.json
 	head -c 100 config.json >cut.json
 	refused 1 "cut.json" cut.json
 	sed 's/64/-64/' config.json >negative.json
@@ -240,7 +240,7 @@ json() {
 	refused 2 "is not one of" gpt2-124m --precision int3
 	refused 2 "block formats goes with --serve" gpt2-124m --precision q4_0
 	refused 2 "is not one of" gpt2-124m --optimizer lion
-	refused 2 "is not one of" gpt2-124m --recompute some
+	refused 2 "is none of" gpt2-124m --recompute some
 	refused 2 "--pipeline" gpt2-124m --pipeline fast
 	refused 2 "out of range" gpt2-124m --microbatch 0
 	refused 2 "out of range" gpt2-124m --microbatch -1
@@ -258,7 +258,7 @@ json() {
 	refused 2 "no category is called 'foo'" gpt2-124m --explain foo
 	refused 2 "exclude each other" gpt2-124m --explain weights --json
 	refused 2 "unknown or ambiguous option" gpt2-124m --frobnicate
-	refused 1 "over tp and dp only" gpt2-124m --serve --layout pp2
+	refused 1 "over tp, ep and dp only" gpt2-124m --serve --layout pp2
 	refused 2 "--list takes no model" gpt2-124m --list
 	refused 1 "line 1" - # standard input is empty
 }
@@ -331,6 +331,50 @@ dataset() {
 	END
 }
 
+# One of the words after the first, which is a random number.
+pick() {
+	local n=$1
+	shift
+	shift $((n % $#))
+	echo "$1"
+}
+
+@test "forty random configurations: the estimate is the allocation, and what the process takes" {
+	dataset
+	export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+	export OMPI_MCA_hwloc_base_binding_policy=none
+	RANDOM=8128 # the same forty every time
+	for i in $(seq 40); do
+		layout=dp1 start=()
+		if [ $((i % 4)) -eq 0 ]; then
+			layout=$(pick $RANDOM dp2 tp2 pp2 dp2.z1 dp2.z2 dp2.z3 tp2.s1)
+			start=(mpirun -np 2)
+		fi
+		model=$(pick $RANDOM gpt2-tiny llama-tiny gpt2-nano-char gpt2-mini)
+		acc=$(pick $RANDOM 1 2 3)
+		mb=$(pick $RANDOM 1 2 3 5 8)
+		args="--seq $((2 * (RANDOM % 29) + 8)) --microbatch $mb --layout $layout"
+		args+=" --optimizer $(pick $RANDOM sgd momentum rmsprop adagrad adam adamw)"
+		args+=" --recompute $(pick $RANDOM none selective full every:2) --precision $(pick $RANDOM bf16 fp32)"
+		args+=$(pick $RANDOM "" " --loss-chunk 17")
+		batch=$((mb * acc))
+		[[ $layout != dp2* ]] || batch=$((2 * batch))
+		# shellcheck disable=SC2086
+		"${start[@]}" "$DT_BIN/dt-train" --model $model $args --global-batch $batch --data data.h5 --steps 1 --threads 1 \
+			--no-mfu --metrics m.json 2>log || cat log
+		# shellcheck disable=SC2086
+		"$memest" --json $model $args --accumulate $acc --account dt >e.json
+		estimated=$(jq '.ranks[0].peak_bytes' e.json)
+		allocated=$(jq -s '.[0].peak_bytes' m.json)
+		rss=$(jq -s '.[0].rss_bytes' m.json)
+		echo "$i: $model $args: estimated $estimated, allocated $allocated, resident $rss"
+		[ "$estimated" = "$allocated" ]
+		# 3%, and at most 320 MiB of program, libraries, their buffers and shared segments between ranks
+		[ "$rss" -gt $((estimated * 97 / 100)) ]
+		[ "$rss" -lt $((estimated * 103 / 100 + 320 * 1048576)) ]
+	done
+}
+
 @test "a checkpoint is a model, and serving it takes what dt-serve says" {
 	dataset
 	[ -x "$DT_BIN/dt-serve" ] || skip "dt-serve is not built"
@@ -345,6 +389,232 @@ dataset() {
 	bytes() { sed -n "s/^$1 *\\([0-9.]* [KM]iB\\) .*/\\1/p" estimate; }
 	grep -F "$(bytes weights) of weights, $(bytes kv-cache) of KV cache" log
 	grep -F "$(bytes workspace) of workspace" log
+}
+
+# A safetensors file with the given tensors, sparse: only its head takes room.
+safetensors() {
+	python3 - "$1" "${@:2}" <<-'END'
+		import json, struct, sys
+		head, at = {}, 0
+		for word in sys.argv[2:]:
+		    name, dtype, shape = word.split(":")
+		    shape = [int(n) for n in shape.split("x")]
+		    size = {"BF16": 2, "F32": 4}[dtype]
+		    for n in shape:
+		        size *= n
+		    head[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + size]}
+		    at += size
+		text = json.dumps(head).encode()
+		with open(sys.argv[1], "wb") as f:
+		    f.write(struct.pack("<Q", len(text)) + text)
+		    f.truncate(8 + len(text) + at)
+	END
+}
+
+@test "a safetensors file says exactly what its weights take" {
+	tensors=(model.embed_tokens.weight:BF16:32000x4096 model.norm.weight:BF16:4096 lm_head.weight:BF16:32000x4096)
+	for i in $(seq 0 31); do
+		p=model.layers.$i
+		tensors+=("$p.input_layernorm.weight:BF16:4096" "$p.post_attention_layernorm.weight:BF16:4096"
+			"$p.self_attn.q_proj.weight:BF16:4096x4096" "$p.self_attn.k_proj.weight:BF16:4096x4096"
+			"$p.self_attn.v_proj.weight:BF16:4096x4096" "$p.self_attn.o_proj.weight:BF16:4096x4096"
+			"$p.mlp.gate_proj.weight:BF16:11008x4096" "$p.mlp.up_proj.weight:BF16:11008x4096"
+			"$p.mlp.down_proj.weight:BF16:4096x11008")
+	done
+	safetensors model.safetensors "${tensors[@]}"
+	filter='.file.params == 6738415616 and .params == 6738415616 and .file.weight_bytes == 2 * 6738415616
+		and (.categories[] | select(.name == "weights") | .bytes) == 2 * 6738415616'
+	json --serve model.safetensors
+	# The same in a folder, with the description beside it: f32 norms count as they are.
+	mkdir hf
+	tensors[1]=model.norm.weight:F32:4096
+	safetensors hf/model.safetensors "${tensors[@]}"
+	cat >hf/config.json <<-END
+		{"model_type": "llama", "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008,
+		 "num_hidden_layers": 32, "num_attention_heads": 32, "max_position_embeddings": 4096}
+	END
+	filter='.file.weight_bytes == 2 * 6738415616 + 2 * 4096 and .model == "hf"'
+	json --serve hf
+	head -c 100 model.safetensors >cut.safetensors
+	refused 1 "cut.safetensors" cut.safetensors
+	: >empty.safetensors
+	refused 1 "'empty.safetensors' is empty" empty.safetensors
+	printf '\377\377\377\377\0\0\0\0{}' >huge.safetensors # a head of 4 GB
+	refused 1 "huge.safetensors" huge.safetensors
+}
+
+@test "a GGUF head is read; a vocabulary alone is not a model" {
+	python3 - <<-'END'
+		import struct
+		def s(t):
+		    return struct.pack("<Q", len(t)) + t.encode()
+		kv = [("general.architecture", 8, s("llama")), ("llama.context_length", 4, struct.pack("<I", 2048)),
+		      ("llama.embedding_length", 4, struct.pack("<I", 64)), ("llama.block_count", 4, struct.pack("<I", 1)),
+		      ("llama.feed_forward_length", 4, struct.pack("<I", 96)),
+		      ("llama.attention.head_count", 4, struct.pack("<I", 4)),
+		      ("llama.attention.layer_norm_rms_epsilon", 6, struct.pack("<f", 1e-5))]
+		shapes = {"token_embd.weight": (64, 128), "output_norm.weight": (64,), "blk.0.attn_norm.weight": (64,),
+		          "blk.0.ffn_norm.weight": (64,), "blk.0.attn_q.weight": (64, 64), "blk.0.attn_k.weight": (64, 64),
+		          "blk.0.attn_v.weight": (64, 64), "blk.0.attn_output.weight": (64, 64),
+		          "blk.0.ffn_gate.weight": (64, 96), "blk.0.ffn_up.weight": (64, 96),
+		          "blk.0.ffn_down.weight": (96, 64)}
+		out = b"GGUF" + struct.pack("<IQQ", 3, len(shapes), len(kv))
+		for k, t, v in kv:
+		    out += s(k) + struct.pack("<I", t) + v
+		at = 0
+		for name, dims in shapes.items():
+		    q = len(dims) == 2
+		    n = dims[0] * (dims[1] if q else 1)
+		    out += s(name) + struct.pack("<I", len(dims)) + b"".join(struct.pack("<Q", d) for d in dims)
+		    out += struct.pack("<IQ", 8 if q else 0, at)
+		    at += (n // 32 * 34 if q else n * 4) + 31 & ~31
+		out += b"\0" * (-len(out) % 32)
+		open("tiny.gguf", "wb").write(out + b"\0" * at)
+	END
+	# q8_0 matrices, f32 vectors: 34 bytes for 32
+	n=$((128 * 64 + 4 * 64 * 64 + 3 * 64 * 96))
+	filter=".file.weight_bytes == $((n / 32 * 34 + 3 * 64 * 4)) and .file.params == $((n + 3 * 64)) and .params == .file.params
+		and (.categories[] | select(.name == \"weights\") | .bytes) == .file.weight_bytes"
+	json --serve tiny.gguf
+	head -c 64 tiny.gguf >cut.gguf
+	refused 1 "cut.gguf" cut.gguf
+	vocab=${DT_TEST_DATA:-$DT_SRC/../shared/data}/tokenizers/ggml-vocab-falcon.gguf
+	if [ -r "$vocab" ]; then
+		refused 1 "falcon" "$vocab"
+	fi
+}
+
+@test "only a number of parameters" {
+	filter='.params / 7e9 | (. > 0.999 and . < 1.001)'
+	json --params 7e9
+	# 7 B in bf16 with Adam and no master weights: 14, 14 and 28 GB (a handbook's account)
+	filter='[.categories[] | select(.name == "weights" or .name == "gradients") | .bytes / 1e9 | (. > 13.99 and . < 14.01)] |
+		all and length == 2'
+	json --params 7e9 --account generic
+	filter='.categories[] | select(.name == "optimizer") | .bytes / 1e9 | (. > 55.9 and . < 56.1)' # moments in f32
+	json --params 7e9 --account generic
+	refused 2 "--params takes no model" --params 7e9 gpt2-124m
+	refused 1 "can be imagined" --params 12
+	refused 2 "params" --params -7
+}
+
+@test "mixtures of experts hold all experts, latent attention caches its ranks" {
+	filter='.params == 46702792704 and .account == "generic" and
+		(.categories[] | select(.name == "weights") | .bytes) == 2 * 46702792704'
+	json --serve mixtral-8x7b
+	filter='(.categories[] | select(.name == "kv-cache") | .bytes) == 8 * 4096 * 70272'
+	json --serve deepseek-v3 --max-seqs 8
+	half=$("$memest" --json mixtral-8x7b --layout dp8.ep8 --account generic | jq .peak_bytes)
+	whole=$("$memest" --json mixtral-8x7b --layout dp8 --account generic | jq .peak_bytes)
+	[ "$half" -lt $((whole / 3)) ]
+	refused 1 "can be estimated but not run" --account dt mixtral-8x7b
+	refused 1 "ep3 does not divide the 8 experts" mixtral-8x7b --layout dp3.ep3
+}
+
+@test "residual networks and perceptrons" {
+	filter='.params == 25557032 and .account == "generic" and
+		(.categories[] | select(.name == "optimizer") | .bytes) == 8 * 25557032'
+	json resnet-50 --microbatch 32
+	filter='.params == 407050'
+	json mlp:784-512-10 --precision fp32
+	n=$("$memest" --json resnet-18 --solve batch --gpu-mem 16GiB | jq .solve.value)
+	"$memest" resnet-18 --microbatch "$n" --gpu-mem 16GiB
+	run "$memest" resnet-18 --microbatch $((n + 1)) --gpu-mem 16GiB
+	[ "$status" -eq 3 ]
+	refused 1 "over dp and z only" resnet-50 --layout tp2
+	refused 1 "two widths" mlp:784
+	refused 1 "whole number" mlp:784-x
+	refused 1 "--account generic" resnet-50 --account dt
+	refused 1 "for training only" resnet-50 --serve
+	refused 1 "has no sequences" resnet-50 --why --gpu-mem 1GiB
+}
+
+@test "windows bound the cache of their layers" {
+	# Gemma 3 1B: 26 layers, one in six sees all; 1 KV head of 256, 512 tokens of window
+	filter='(.categories[] | select(.name == "kv-cache") | .bytes) == 2 * 256 * 2 * (4 * 8192 + 22 * 512)'
+	json --serve gemma-3-1b --max-seqs 1 --max-len 8192
+	filter='(.categories[] | select(.name == "kv-cache") | .bytes) == 256 * 2 * (4 * 8192 + 22 * 512)'
+	json --serve gemma-3-1b --max-seqs 1 --max-len 8192 --kv-precision fp8
+}
+
+@test "LoRA trains few parameters, QLoRA holds a 4-bit base" {
+	# r = 8 on q and v of Llama-2-7B: 4,194,304 parameters (Hu et al. 2021) of 2 + 2 + 4 + 8 bytes
+	filter='(.categories[] | select(.name == "adapters") | .bytes) == 16 * 4194304 and
+		(.categories[] | select(.name == "weights") | .bytes) == 2 * 6738415616 and
+		([.categories[].name] | contains(["optimizer"]) | not)'
+	json llama-2-7b --lora-rank 8
+	filter='(.categories[] | select(.name == "weights") | .bytes / 1073741824 | (. > 3.8 and . < 3.95))'
+	json llama-2-7b --lora-rank 8 --base-precision nf4
+	refused 1 "adapters (LoRA)" --account dt llama-2-7b --lora-rank 8
+}
+
+@test "DeepSpeed's documentation: 2851 M parameters on 8 GPUs, ZeRO 2, with and without offloading" {
+	states='[.buffers[] | select(.category | IN("weights", "master", "gradients", "optimizer")) |
+		select(.place == "device") | .bytes] | add / .params / 1073741824 * 2851e6'
+	read -r params < <("$memest" --json --params 2851e6 | jq .params)
+	for off in none:15.93 optimizer:5.31; do
+		got=$("$memest" --json --buffers --account deepspeed --params 2851e6 --layout dp8.z2 --offload ${off%:*} |
+			jq "([.buffers[] | select(.category | IN(\"weights\", \"master\", \"gradients\", \"optimizer\")) |
+			select(.place == \"device\") | .bytes] | add) / $params * 2851e6 / 1073741824")
+		echo "${off%:*}: $got GiB, documented ${off#*:}"
+		jq -en "($got - ${off#*:}) | (. < 0.006 and . > -0.006)"
+	done
+	filter='.host_bytes > 0 and .nvme_bytes == 0'
+	json --account deepspeed llama-2-7b --layout dp8.z2 --offload optimizer
+	filter='.host_bytes == 0 and .nvme_bytes > 0'
+	json --account deepspeed llama-2-7b --layout dp8.z3 --offload all --offload-to nvme
+}
+
+@test "why: the first branch that fits is taken" {
+	run "$memest" gpt2-124m --gpu-mem 80GiB --why
+	[[ "$output" == *"does one device hold it?"*"yes: this"* ]]
+	filter='.why.steps | map(select(.taken)) | length == 1 and .[0].fits and (.[0].layout | startswith("tp8.pp"))'
+	"$memest" --json llama-2-70b --gpu-mem 80GiB --margin 20% --why >w.json || [ $? -eq 3 ]
+	jq -e "$filter" w.json
+	layout=$(jq -r '.why.steps[] | select(.taken) | .layout' w.json)
+	"$memest" llama-2-70b --layout "$layout" --gpu-mem 80GiB --margin 20
+	refused 2 "--why needs --gpu-mem" llama-2-7b --why
+	refused 2 "option '--margin'" llama-2-7b --margin 20%% --gpu-mem 1GiB
+}
+
+@test "solving for ZeRO and for a layout" {
+	filter='.layout == "dp8.z3" and .solve.value == 3 and .fits'
+	json llama-2-7b --layout dp8 --solve zero --gpu-mem 40GiB
+	filter='.world == 8 and .fits and .solve.solved'
+	json llama-2-7b --layout dp8 --solve layout --gpu-mem 40GiB
+	a=$("$memest" --json --serve llama-3-8b --solve context --gpu-mem 80GiB | jq .solve.value)
+	b=$("$memest" --json --serve llama-3-8b --solve seq --gpu-mem 80GiB | jq .solve.value)
+	[ "$a" -eq "$b" ]
+}
+
+@test "the timeline and its picture" {
+	run "$memest" gpt2-124m --timeline
+	[[ "$output" == *"the peak"* ]]
+	echo "$output" | grep -E '^activations .* -$' # none in the step
+	"$memest" gpt2-124m --svg picture.svg >/dev/null
+	python3 -c 'import xml.etree.ElementTree as e; assert len(e.parse("picture.svg").getroot()) > 20'
+	rc=0
+	"$memest" gpt2-124m --svg no/such/folder.svg >/dev/null 2>err || rc=$?
+	[ "$rc" -eq 1 ]
+	[ "$(wc -l <err)" -eq 1 ]
+}
+
+@test "an estimate is checked against a measurement, and the category that is off is named" {
+	peak=$("$memest" --json gpt2-tiny | jq .peak_bytes)
+	echo "{\"peak_bytes\": $peak}" >same.json
+	"$memest" gpt2-tiny --check same.json
+	printf '{"peak_bytes": 5}\n{"peak_bytes": %d}\n{"eval_loss": 3}\n' $((peak * 102 / 100)) >lines.json
+	run "$memest" gpt2-tiny --check lines.json
+	[ "$status" -eq 3 ]
+	"$memest" gpt2-tiny --check lines.json --tolerance 2
+	"$memest" --json gpt2-tiny | jq '(.categories[] | select(.name == "activations") | .bytes) += 4096 |
+		.peak_bytes += 4096' >off.json
+	run "$memest" gpt2-tiny --check off.json
+	[ "$status" -eq 3 ]
+	[[ "$output" == *"nearest to the difference: activations"* ]]
+	: >nothing
+	refused 1 "nothing" gpt2-tiny --check nothing
+	refused 1 "says neither" gpt2-tiny --check <(echo '{}')
 }
 
 @test "no MPI, no device library is linked" {

@@ -61,6 +61,8 @@ static void kv_cache(void **state)
 	near(dt_kv_token_bytes(&c, 1, 2) * 128000 / GIB, 39.06, 0.0055, "70B");
 	dt_config_find_preset("gpt2-1558m", &c);
 	assert_true(dt_kv_token_bytes(&c, 1, 2) == 307200);
+	dt_config_find_preset("deepseek-v3", &c);
+	assert_true(dt_kv_token_bytes(&c, 1, 2) == 70272);
 	/* DeepSeek-V3: 61 layers, rank 512, 64 rotary dimensions. */
 	assert_true(dt_mla_token_bytes(61, 512, 64, 2) == 70272);
 	dt_config_find_preset("mistral-7b", &c);
@@ -132,6 +134,74 @@ static void megatron_activations(void **state)
 	assert_int_equal(dt_in_flight(8, 0, 3), 3);
 }
 
+/* The formula for any model is the paper's for GPT with f = 4h, in every mode. */
+static void megatron_of_any_model(void **state)
+{
+	static const char *const models[] = {"gpt3-175b", "megatron-22b", "megatron-530b", "gpt2-124m"};
+
+	for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
+		struct dt_config c;
+
+		assert_int_equal(dt_config_find_preset(models[i], &c), 0);
+		for (int bits = 0; bits < 24; bits++) {
+			int tp = bits & 1 ? 4 : 1, sp = bits >> 1 & 1, flash = bits >> 2 & 1, mode = bits / 8;
+			double h = (double)c.hidden, a = (double)c.heads;
+			double paper = dt_megatron_activation_bytes(h, a, 2048, 2, tp, sp, flash, mode);
+			double any = dt_megatron_layer_bytes(&c, 0, 2048, 2, tp, sp, flash, mode);
+
+			assert_float_equal(any / paper, 1, 1e-12);
+		}
+	}
+}
+
+/* A handbook's table for bf16 with Adam, moments in 16 bits: 1B ~8, 7B 60-70, 13B 110-130, 70B 600-700 GB. */
+static void handbook_table(void **state)
+{
+	static const struct {
+		const char *model;
+		double low, high;
+	} rows[] = {{"llama-2-7b", 60, 70}, {"llama-2-13b", 110, 130}, {"llama-2-70b", 590, 700}};
+	const struct dt_scheme s = {2, 2, 4};
+
+	near(dt_state_bytes(1e9, s, 0, 1) / 1e9, 8, 0.5, "1B");
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct dt_config c;
+		struct dt_params t = table_of(rows[i].model, &c);
+		double gb = dt_state_bytes((double)dt_params_total(&t), s, 0, 1) / 1e9;
+
+		/* With what 2048 tokens keep for backward. */
+		for (int64_t l = 0; l < c.layers; l++)
+			gb += dt_megatron_layer_bytes(&c, l, 2048, 1, 1, false, true, DT_RECOMPUTE_NONE) /
+			      1e9;
+		if (gb < rows[i].low || gb > rows[i].high)
+			fail_msg("%s: %.0f GB, published %g to %g", rows[i].model, gb, rows[i].low,
+				 rows[i].high);
+		dt_params_release(&t);
+	}
+}
+
+/* Bits a weight with their scales: GGUF's blocks, NF4 and double quantisation (Dettmers et al. 2023). */
+static void weight_formats(void **state)
+{
+	static const struct {
+		enum dt_weight_format f;
+		double bits;
+	} known[] = {{DT_WF_F32, 32},
+		     {DT_WF_BF16, 16},
+		     {DT_WF_F16, 16},
+		     {DT_WF_Q8_0, 34 * 8 / 32.0},
+		     {DT_WF_Q4_0, 18 * 8 / 32.0},
+		     {DT_WF_Q4_1, 20 * 8 / 32.0},
+		     {DT_WF_Q4_K, 144 * 8 / 256.0},
+		     {DT_WF_Q6_K, 210 * 8 / 256.0},
+		     {DT_WF_NF4, 4.5},
+		     {DT_WF_NF4_DQ, 4.127},
+		     {DT_WF_FP8, 8}};
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		assert_float_equal(dt_weight_bits(known[i].f), known[i].bits, 1e-12);
+}
+
 static struct dt_train_shape shape_of(const struct dt_config *c, const char *layout)
 {
 	struct dt_train_shape s = {.config = c,
@@ -169,7 +239,7 @@ static void generic_states(void **state)
 		struct dt_estimate t;
 		double gathered, got;
 
-		assert_int_equal(dt_estimate_train(&s, DT_ACCOUNT_GENERIC, &t, NULL), 0);
+		assert_int_equal(dt_estimate_train(&s, DT_ACCOUNT_GENERIC, NULL, &t, NULL), 0);
 		gathered = (double)category(&t, DT_MEM_COMM);
 		got = (double)(category(&t, DT_MEM_WEIGHTS) + category(&t, DT_MEM_GRADS) +
 			       category(&t, DT_MEM_MASTER) + category(&t, DT_MEM_OPTIM));
@@ -199,7 +269,7 @@ static void phases_of_a_step(void **state)
 
 	dt_config_find_preset("llama-2-7b", &c);
 	s = shape_of(&c, "dp1");
-	assert_int_equal(dt_estimate_train(&s, DT_ACCOUNT_GENERIC, &t, NULL), 0);
+	assert_int_equal(dt_estimate_train(&s, DT_ACCOUNT_GENERIC, NULL, &t, NULL), 0);
 	assert_int_equal(t.peak, DT_PH_BACKWARD);
 	assert_true(t.phase_bytes[DT_PH_BACKWARD] >=
 		    t.phase_bytes[DT_PH_FORWARD] + category(&t, DT_MEM_GRADS));
@@ -222,7 +292,7 @@ static void account_dt_is_the_plan(void **state)
 		struct dt_estimate t;
 
 		assert_int_equal(dt_memory_plan(&s, &p, NULL), 0);
-		assert_int_equal(dt_estimate_train(&s, DT_ACCOUNT_DT, &t, NULL), 0);
+		assert_int_equal(dt_estimate_train(&s, DT_ACCOUNT_DT, NULL, &t, NULL), 0);
 		assert_int_equal(t.n, p.n);
 		assert_int_equal(t.peak_bytes, p.arena_bytes);
 		for (int k = 0; k < DT_PH_N; k++)
@@ -230,7 +300,7 @@ static void account_dt_is_the_plan(void **state)
 		for (int k = 0; k < DT_MEM_CAT_N; k++)
 			assert_int_equal(t.cat_bytes[k], p.cat_bytes[k]);
 		for (int k = 0; k < t.n; k++)
-			assert_true(t.e[k].exact && t.e[k].bytes == p.buf[k].bytes);
+			assert_true(t.e[k].exactness == DT_EXACT && t.e[k].bytes == p.buf[k].bytes);
 		dt_estimate_release(&t);
 		dt_memory_plan_release(&p);
 	}
@@ -248,7 +318,7 @@ static void plan_of_gpt2(void **state)
 	dt_config_find_preset("gpt2-124m", &c);
 	s = shape_of(&c, "dp1");
 	s.microbatch = 4;
-	assert_int_equal(dt_estimate_train(&s, DT_ACCOUNT_DT, &t, NULL), 0);
+	assert_int_equal(dt_estimate_train(&s, DT_ACCOUNT_DT, NULL, &t, NULL), 0);
 	assert_int_equal(t.params, n);
 	/* 768 and 3072 are multiples of 32: padding is only that of the embedding's 50257 x 768, none. */
 	assert_int_equal(category(&t, DT_MEM_WEIGHTS), 2 * n);
@@ -277,7 +347,7 @@ static void every_axis_counts(void **state)
 
 		for (int account = DT_ACCOUNT_DT; account <= DT_ACCOUNT_MEGATRON; account++) {
 			struct dt_err err = {0};
-			int rc = dt_estimate_train(&s, account, &with, &err);
+			int rc = dt_estimate_train(&s, account, NULL, &with, &err);
 
 			if (account == DT_ACCOUNT_DT && rc < 0) {
 				assert_int_equal(rc, -ENOTSUP);
@@ -285,7 +355,7 @@ static void every_axis_counts(void **state)
 				continue;
 			}
 			assert_int_equal(rc, 0);
-			assert_int_equal(dt_estimate_train(&base, account, &without, NULL), 0);
+			assert_int_equal(dt_estimate_train(&base, account, NULL, &without, NULL), 0);
 			assert_true(with.peak_bytes < without.peak_bytes);
 			dt_estimate_release(&with);
 			dt_estimate_release(&without);
@@ -366,6 +436,9 @@ int main(void)
 		cmocka_unit_test(quantised_files),
 		cmocka_unit_test(lora),
 		cmocka_unit_test(megatron_activations),
+		cmocka_unit_test(megatron_of_any_model),
+		cmocka_unit_test(handbook_table),
+		cmocka_unit_test(weight_formats),
 		cmocka_unit_test(generic_states),
 		cmocka_unit_test(phases_of_a_step),
 		cmocka_unit_test(account_dt_is_the_plan),

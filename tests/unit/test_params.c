@@ -1,4 +1,5 @@
 /* The parameter table against published counts and closed forms; cuts; flops. */
+#include "model/net.h"
 #include "model/params.h"
 
 #include <math.h>
@@ -27,10 +28,17 @@ static void published_counts(void **state)
 		const char *name;
 		int64_t n;
 	} known[] = {
-		{"gpt2-124m", 124439808},     {"gpt2-355m", 354823168},	   {"gpt2-774m", 774030080},
-		{"gpt2-1558m", 1557611200},   {"llama-2-7b", 6738415616},  {"llama-2-13b", 13015864320},
-		{"llama-2-70b", 68976648192}, {"llama-3-8b", 8030261248},  {"llama-3-70b", 70553706496},
-		{"mistral-7b", 7241732096},   {"qwen2.5-0.5b", 494032768},
+		{"gpt2-124m", 124439808},	{"gpt2-355m", 354823168},
+		{"gpt2-774m", 774030080},	{"gpt2-1558m", 1557611200},
+		{"llama-2-7b", 6738415616},	{"llama-2-13b", 13015864320},
+		{"llama-2-70b", 68976648192},	{"llama-3-8b", 8030261248},
+		{"llama-3-70b", 70553706496},	{"mistral-7b", 7241732096},
+		{"qwen2.5-0.5b", 494032768},	{"llama-3.1-8b", 8030261248},
+		{"llama-3.1-70b", 70553706496}, {"llama-3.1-405b", 405853388800},
+		{"qwen2.5-7b", 7615616512},	{"qwen3-0.6b", 596049920},
+		{"qwen3-8b", 8190735360},	{"qwen3-30b-a3b", 30532122624},
+		{"gemma-3-1b", 999885952},	{"mixtral-8x7b", 46702792704},
+		{"deepseek-v3", 671026419200},
 	};
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
@@ -251,13 +259,91 @@ static void impossible_is_refused(void **state)
 	assert_non_null(strstr(err.msg, "heads"));
 }
 
+/* What a token meets: Mixtral 12.9 B of 46.7, Qwen3-30B-A3B 3.3 B, DeepSeek-V3 37 B, as their authors say. */
+static void active_parameters(void **state)
+{
+	static const struct {
+		const char *name;
+		double n, half_digit;
+	} known[] = {
+		{"mixtral-8x7b", 12.9e9, 0.05e9},
+		{"qwen3-30b-a3b", 3.3e9, 0.1e9},
+		{"deepseek-v3", 37e9, 1e9},
+		{"llama-2-7b", 6738415616, 0},
+	};
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+		struct dt_config c;
+		struct dt_params t = table_of(known[i].name, &c);
+
+		if (fabs((double)dt_params_active(&c, &t) - known[i].n) > known[i].half_digit)
+			fail_msg("%s: %lld active, published %g", known[i].name,
+				 (long long)dt_params_active(&c, &t), known[i].n);
+		dt_params_release(&t);
+	}
+}
+
+/* A model of which only the size is known has that size, within what its rounding leaves. */
+static void models_of_a_size(void **state)
+{
+	struct dt_config c;
+
+	for (double n = 1e6; n < 2e13; n *= 3.7) {
+		struct dt_params t;
+
+		assert_int_equal(dt_config_of_size(n, &c, NULL), 0);
+		assert_int_equal(dt_model_params(&c, &t, NULL), 0);
+		if (fabs((double)dt_params_total(&t) / n - 1) > (n < 1e8 ? 0.05 : 0.002))
+			fail_msg("%g parameters asked, %lld got", n, (long long)dt_params_total(&t));
+		dt_params_release(&t);
+	}
+	assert_true(dt_config_of_size(1, &c, NULL) < 0);
+	assert_true(dt_config_of_size(NAN, &c, NULL) < 0);
+}
+
+/* He et al. 2015 in torchvision's form: parameters; GMACs and convolution outputs as model zoos list them. */
+static void residual_networks(void **state)
+{
+	static const struct {
+		const char *name;
+		int64_t params;
+		double gmacs, outputs;
+	} known[] = {{"resnet-18", 11689512, 1.82, 2.48e6},
+		     {"resnet-34", 21797672, 3.67, 3.74e6},
+		     {"resnet-50", 25557032, 4.11, 11.11e6},
+		     {"resnet-101", 44549160, 7.83, 16.23e6},
+		     {"mlp:784-512-10", 784 * 512 + 512 + 512 * 10 + 10, (784 * 512 + 5120) / 1e9, 522}};
+	struct dt_net n;
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+		assert_int_equal(dt_net_parse(known[i].name, &n, NULL), 1);
+		assert_int_equal(n.params, known[i].params);
+		if (fabs(n.macs / 1e9 / known[i].gmacs - 1) > 0.01 ||
+		    fabs((double)n.conv_outputs / known[i].outputs - 1) > 0.01)
+			fail_msg("%s: %g GMACs, %lld outputs", known[i].name, n.macs / 1e9,
+				 (long long)n.conv_outputs);
+	}
+	assert_int_equal(dt_net_parse("resnet-19", &n, NULL), 0);
+	assert_true(dt_net_parse("mlp:784", &n, NULL) < 0);
+	assert_true(dt_net_parse("mlp:", &n, NULL) < 0);
+	assert_true(dt_net_parse("mlp:784-0-10", &n, NULL) < 0);
+	assert_true(dt_net_parse("mlp:784--10", &n, NULL) < 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(published_counts),	   cmocka_unit_test(closed_forms),
-		cmocka_unit_test(names_order_and_init),	   cmocka_unit_test(cuts_cover),
-		cmocka_unit_test(kv_heads_follow_q_heads), cmocka_unit_test(flops_of_gpt),
-		cmocka_unit_test(flops_of_llama),	   cmocka_unit_test(impossible_is_refused),
+		cmocka_unit_test(residual_networks),
+		cmocka_unit_test(active_parameters),
+		cmocka_unit_test(models_of_a_size),
+		cmocka_unit_test(published_counts),
+		cmocka_unit_test(closed_forms),
+		cmocka_unit_test(names_order_and_init),
+		cmocka_unit_test(cuts_cover),
+		cmocka_unit_test(kv_heads_follow_q_heads),
+		cmocka_unit_test(flops_of_gpt),
+		cmocka_unit_test(flops_of_llama),
+		cmocka_unit_test(impossible_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

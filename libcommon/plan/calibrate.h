@@ -1,0 +1,33 @@
+/*
+ * What programs reach of a device, fitted to step times that were measured: JSON Lines of
+ *   {"model", "layout", "microbatch", "global_batch", "seq", "precision", "recompute", "optimizer", "step_s"}
+ * with dt-train's words and defaults. Runs say what they are, so a handful of short ones is enough.
+ */
+#ifndef DT_PLAN_CALIBRATE_H
+#define DT_PLAN_CALIBRATE_H
+
+#include "plan/steptime.h"
+
+struct dt_run {
+	struct dt_config config;
+	struct dt_train_shape shape; /* its config points into the run */
+	double step_s;		     /* measured */
+};
+
+struct dt_runs {
+	struct dt_run *r;
+	int n;
+};
+
+int dt_runs_read(const char *path, struct dt_runs *ret, struct dt_err *err);
+void dt_runs_release(struct dt_runs *r);
+
+/* Changes c's device so that it predicts the runs. ret_error: mean of |predicted / measured - 1| then. */
+int dt_calibrate(struct dt_cluster *c, const struct dt_stack *stack, const struct dt_runs *runs,
+		 double *ret_error, struct dt_err *err);
+
+/* The same mean, nothing changed; ret_each[n] (may be NULL): predicted / measured. */
+int dt_runs_error(const struct dt_cluster *c, const struct dt_stack *stack, const struct dt_runs *runs,
+		  double *ret_each, double *ret_error, struct dt_err *err);
+
+#endif

@@ -1,0 +1,80 @@
+/*
+ * What a job runs on, as costs: devices by peak and what of it is reached, links by class. A group of ranks
+ * pays for the classes it spans, so a topology is a list of levels: GPUs 0 .. size - 1 of a level reach one
+ * another with its latency and bandwidth, wider groups pay the next level's.
+ */
+#ifndef DT_PLAN_CLUSTER_H
+#define DT_PLAN_CLUSTER_H
+
+#include "base/json.h"
+
+#define DT_LEVELS 4
+
+struct dt_device {
+	char name[32];
+	double peak_flops; /* matrices in the compute type, dense */
+	double mem_bw;	   /* bytes a second */
+	double mem_bytes;
+	/* What programs reach of it. */
+	double matmul_eff, mem_eff;
+	double attention_eff;  /* of peak_flops, fused attention */
+	double op_s;	       /* fixed cost of an operation: launch, tiles not filled */
+	double step_s;	       /* fixed cost of a step: clipping, data, a collective's rendezvous */
+	double backward_ratio; /* what backward's two matmuls take in forward's one, 2 where nothing is lost
+				*/
+};
+
+enum dt_topology { DT_TOPO_SINGLE, DT_TOPO_FAT_TREE, DT_TOPO_RAIL, DT_TOPO_TORUS, DT_TOPO_DRAGONFLY };
+#define DT_TOPOLOGY_CHOICES "single|fat-tree|rail|torus|dragonfly"
+
+struct dt_level {
+	int size;		     /* ranks that are this close */
+	double latency_s, bandwidth; /* bytes a second a rank sends while it receives as many */
+};
+
+struct dt_cluster {
+	struct dt_device device;
+	int gpus, gpus_a_node;
+	int cores; /* > 0: ranks are processes that share so many cores of a node; device is one core */
+	enum dt_topology topology;
+	struct dt_level level[DT_LEVELS];
+	int nlevel;
+	double price_a_gpu_hour; /* 0: unknown */
+};
+
+/* A100, H100, H200, B200, MI300X, T4, L4 or cpu; case does not matter. -EINVAL lists them. */
+int dt_cluster_device(const char *name, struct dt_cluster *ret, struct dt_err *err);
+const char *dt_cluster_device_name(int i); /* NULL past the end */
+
+/*
+ * Puts gpus on nodes: levels for the topology. nic: bytes a second a GPU has into the network; 0: the
+ * device's usual. oversubscription: of the level above leaf nodes together (fat tree), of links between
+ * groups of leaf nodes (dragonfly).
+ */
+int dt_cluster_arrange(struct dt_cluster *c, int gpus, int gpus_a_node, enum dt_topology topology, double nic,
+		       double oversubscription, int leaf, struct dt_err *err);
+
+/* The device as one of n ranks of a node has it: cores and memory shared where they are. */
+struct dt_device dt_cluster_rank_device(const struct dt_cluster *c, int ranks_a_node);
+
+/* dt-allreduce-bench(1) --json: its link classes replace those of the cluster. */
+int dt_cluster_links(struct dt_cluster *c, const json_t *bench, struct dt_err *err);
+
+/* The description as JSON and back; keys that are missing keep what c has. */
+json_t *dt_cluster_to_json(const struct dt_cluster *c);
+int dt_cluster_from_json(const json_t *o, struct dt_cluster *c, struct dt_err *err);
+
+enum dt_collective { DT_COLL_ALL_REDUCE, DT_COLL_ALL_GATHER, DT_COLL_REDUCE_SCATTER, DT_COLL_ALL_TO_ALL };
+
+/*
+ * Seconds of a collective over n ranks that lie stride apart. bytes: of the whole vector (all-reduce), of the
+ * gathered one, of what a rank sends in all (all-to-all). Rings, one a level: inside the smallest level
+ * first, so that wider levels carry only their share.
+ */
+double dt_collective_time(const struct dt_cluster *c, enum dt_collective kind, double bytes, int n,
+			  int stride);
+
+/* Seconds of a message between ranks that lie stride apart. */
+double dt_message_time(const struct dt_cluster *c, double bytes, int stride);
+
+#endif

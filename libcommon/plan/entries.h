@@ -1,0 +1,26 @@
+/* How the accounts write down what they count: only for libcommon/plan. */
+#ifndef DT_PLAN_ENTRIES_H
+#define DT_PLAN_ENTRIES_H
+
+#include "plan/estimate.h"
+
+/* Appends an entry of a device's memory, exactness modelled; NULL when there is nothing to add or no memory.
+ */
+struct dt_entry *dt_entry_put(struct dt_estimate *t, int cat, double bytes, enum dt_phase first,
+			      enum dt_phase last, const char *name, const char *formula);
+
+/* Sums by phase and, in the largest phase, by category. Frees the list and fails when it is incomplete. */
+int dt_entries_finish(struct dt_estimate *t, struct dt_err *err);
+
+/* Fills t->params with what the rank holds. */
+int dt_rank_params(const struct dt_train_shape *s, struct dt_estimate *t, struct dt_err *err);
+
+/* Lists what the published formulas say of a rank: every account but dt. */
+int dt_account_train(const struct dt_train_shape *s, enum dt_account account, const struct dt_extras *x,
+		     struct dt_estimate *t, struct dt_err *err);
+
+/* The same of a model that is no transformer, sums included. */
+int dt_account_net(const struct dt_net *net, const struct dt_train_shape *s, const struct dt_extras *x,
+		   struct dt_estimate *t, struct dt_err *err);
+
+#endif

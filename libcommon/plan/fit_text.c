@@ -1,0 +1,234 @@
+/* An estimate over time: rows for a terminal, stacked bars as SVG; and beside a measurement. */
+#include "plan/why.h"
+
+#include "base/table.h"
+#include "base/units.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t in_phase(const struct dt_estimate *e, int cat, int phase)
+{
+	uint64_t n = 0;
+
+	for (int i = 0; i < e->n; i++)
+		if (e->e[i].cat == cat && !e->e[i].place && (int)e->e[i].first <= phase &&
+		    (int)e->e[i].last >= phase)
+			n += e->e[i].bytes;
+	return n;
+}
+
+void dt_fit_timeline(const struct dt_estimate *e, bool utf8, FILE *f)
+{
+	struct dt_table *t = dt_table_new("category|>forward|>loss|>backward|>step");
+	char s[24];
+
+	for (int c = 0; c < DT_EST_CAT_N; c++) {
+		uint64_t n[DT_PH_N], all = 0;
+
+		for (int p = 0; p < DT_PH_N; p++)
+			all |= n[p] = in_phase(e, c, p);
+		if (!all)
+			continue;
+		dt_table_cell(t, "%s", dt_est_cat_name(c));
+		for (int p = 0; p < DT_PH_N; p++)
+			dt_table_cell(t, "%s", n[p] ? dt_format_size(n[p], s, sizeof(s)) : "-");
+	}
+	dt_table_end_row(t);
+	dt_table_cell(t, "all");
+	for (int p = 0; p < DT_PH_N; p++)
+		dt_table_cell(t, "%s", dt_format_size(e->phase_bytes[p], s, sizeof(s)));
+	dt_table_print(t, f);
+	dt_table_free(t);
+	fputc('\n', f);
+	for (int p = 0; p < DT_PH_N; p++) {
+		int n = (int)lround(60 * (double)e->phase_bytes[p] /
+				    (double)(e->peak_bytes ? e->peak_bytes : 1));
+
+		fprintf(f, "%-9s", dt_phase_name(p));
+		for (int i = 0; i < n; i++)
+			fputs(utf8 ? "\342\226\210" : "#", f);
+		fputs(p == (int)e->peak ? "  the peak\n" : "\n", f);
+	}
+}
+
+/* Colours that people with any sight can tell apart: Okabe and Ito 2008, and greys. */
+static const char *const colours[DT_EST_CAT_N] = {"#0072B2", "#56B4E9", "#009E73", "#E69F00",
+						  "#D55E00", "#CC79A7", "#F0E442", "#666666",
+						  "#999999", "#D55E00", "#009E73", "#BBBBBB"};
+
+static void svg_text(const char *s, FILE *f)
+{
+	for (; *s; s++) {
+		if (*s == '<' || *s == '>' || *s == '&')
+			fprintf(f, "&#%d;", *s);
+		else
+			fputc(*s, f);
+	}
+}
+
+void dt_fit_svg(const struct dt_fit_query *q, const struct dt_estimate *e, uint64_t room, FILE *f)
+{
+	double top = (double)(room > e->peak_bytes ? room : e->peak_bytes), h = 300, y;
+	int phases = q->serve ? 1 : DT_PH_N, x0 = 40, width = 100;
+	char size[24], layout[80];
+	int row = 0;
+
+	fprintf(f, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"760\" height=\"400\" "
+		   "font-family=\"sans-serif\" "
+		   "font-size=\"12\">\n<rect width=\"760\" height=\"400\" fill=\"white\"/>\n<text x=\"40\" "
+		   "y=\"24\" "
+		   "font-size=\"14\">");
+	svg_text(q->net.params ? q->net.name : q->config.name, f);
+	fprintf(f, ", %s on %s: %s a rank</text>\n", q->serve ? "served" : "trained",
+		dt_layout_format(&q->layout, layout, sizeof(layout)),
+		dt_format_size(e->peak_bytes, size, sizeof(size)));
+	for (int p = 0; p < phases; p++) {
+		y = 350;
+		for (int c = 0; c < DT_EST_CAT_N; c++) {
+			double n = h * (double)in_phase(e, c, p) / top;
+
+			if (n <= 0)
+				continue;
+			y -= n;
+			fprintf(f,
+				"<rect x=\"%d\" y=\"%.2f\" width=\"%d\" height=\"%.2f\" "
+				"fill=\"%s\"><title>%s %s"
+				"</title></rect>\n",
+				x0 + p * (width + 20), y, width, n, colours[c], dt_est_cat_name(c),
+				dt_format_size(in_phase(e, c, p), size, sizeof(size)));
+		}
+		fprintf(f, "<text x=\"%d\" y=\"368\">%s</text>\n<text x=\"%d\" y=\"%.2f\">%s</text>\n",
+			x0 + p * (width + 20), q->serve ? "serving" : dt_phase_name(p), x0 + p * (width + 20),
+			y - 4, dt_format_size(e->phase_bytes[p], size, sizeof(size)));
+	}
+	if (room)
+		fprintf(f,
+			"<line x1=\"30\" x2=\"530\" y1=\"%.2f\" y2=\"%.2f\" stroke=\"red\" "
+			"stroke-dasharray=\"6 3\"/>\n<text x=\"400\" y=\"%.2f\" fill=\"red\">room for "
+			"%s</text>\n",
+			350 - h * (double)room / top, 350 - h * (double)room / top,
+			346 - h * (double)room / top, dt_format_size(room, size, sizeof(size)));
+	for (int c = DT_EST_CAT_N - 1; c >= 0; c--) {
+		uint64_t any = 0;
+
+		for (int p = 0; p < phases; p++)
+			any |= in_phase(e, c, p);
+		if (!any)
+			continue;
+		fprintf(f,
+			"<rect x=\"560\" y=\"%d\" width=\"12\" height=\"12\" fill=\"%s\"/>\n<text x=\"580\" "
+			"y=\"%d\">%s</text>\n",
+			60 + 20 * row, colours[c], 71 + 20 * row, dt_est_cat_name(c));
+		row++;
+	}
+	fputs("</svg>\n", f);
+}
+
+/* ---- beside a measurement ---- */
+
+/* The last JSON object of a file of lines, or the only one. */
+static int last_object(const char *path, json_t **ret, struct dt_err *err)
+{
+	char *text, *line, *last = NULL;
+	size_t n;
+	int rc = dt_read_file(path, 64 << 20, &text, &n, err);
+
+	if (rc < 0)
+		return rc;
+	for (line = text; *line;
+	     line = *strchrnul(line, '\n') ? strchrnul(line, '\n') + 1 : strchrnul(line, '\n')) {
+		size_t len = (size_t)(strchrnul(line, '\n') - line);
+
+		/* Lines of evaluations stand between those of steps. */
+		if (memmem(line, len, "\"peak_bytes\"", 12) || memmem(line, len, "\"rss_bytes\"", 11))
+			last = line;
+	}
+	if (!last)
+		rc = dt_err_set(err, -EINVAL, "'%s' says neither peak_bytes nor rss_bytes", path);
+	else if (text[0] == '{' && last == text + strcspn(text, "{") && !strchr(last, '\n'))
+		rc = dt_json_parse(last, strlen(last), path, ret, err);
+	else {
+		/* A line of its own, or one object over many lines. */
+		rc = dt_json_parse(last, (size_t)(strchrnul(last, '\n') - last), path, ret, NULL);
+		if (rc < 0)
+			rc = dt_json_parse(text, n, path, ret, err);
+	}
+	free(text);
+	return rc;
+}
+
+/* The category most off by its own bytes; else the one whose bytes are nearest to the difference. */
+static int category_off(const struct dt_estimate *e, const json_t *o, double difference, struct dt_err *err)
+{
+	const json_t *list = json_object_get(o, "categories"), *v;
+	double most = 0, nearest = -1;
+	int cat = -1;
+	size_t i;
+
+	if (json_is_array(list)) {
+		double seen[DT_EST_CAT_N] = {0};
+
+		json_array_foreach(list, i, v)
+		{
+			const char *name = NULL;
+			double bytes = 0;
+			int c = 0, rc = dt_json_str(v, "name", true, &name, err);
+
+			if (rc < 0 || (rc = dt_json_real(v, "bytes", true, &bytes, err)) < 0)
+				return rc;
+			while (c < DT_EST_CAT_N && strcmp(dt_est_cat_name(c), name))
+				c++;
+			if (c == DT_EST_CAT_N)
+				return dt_err_set(err, -EINVAL, "no category is called '%.40s'", name);
+			seen[c] = bytes;
+		}
+		for (int c = 0; c < DT_EST_CAT_N; c++)
+			if (fabs(seen[c] - (double)e->cat_bytes[c]) > most) {
+				most = fabs(seen[c] - (double)e->cat_bytes[c]);
+				cat = c;
+			}
+		return cat < 0 ? DT_EST_CAT_N : cat;
+	}
+	for (int c = 0; c < DT_EST_CAT_N; c++) {
+		double d = fabs(fabs(difference) - (double)e->cat_bytes[c]);
+
+		if (e->cat_bytes[c] && (nearest < 0 || d < nearest)) {
+			nearest = d;
+			cat = c;
+		}
+	}
+	return cat < 0 ? DT_EST_CAT_N : cat;
+}
+
+int dt_fit_check(const struct dt_estimate *e, const char *path, uint64_t constant, uint64_t *ret_measured,
+		 double *ret_off, int *ret_cat, struct dt_err *err)
+{
+	int64_t bytes = 0;
+	json_t *o = NULL;
+	int rc = last_object(path, &o, err), cat;
+
+	if (rc < 0)
+		return rc;
+	rc = dt_json_int(o, "peak_bytes", false, 0, INT64_MAX, &bytes, err);
+	if (rc == 0) {
+		rc = dt_json_int(o, "rss_bytes", true, 0, INT64_MAX, &bytes, err);
+		bytes -= bytes > (int64_t)constant ? (int64_t)constant : bytes;
+	}
+	if (rc >= 0) {
+		double off = (double)bytes / (double)(e->peak_bytes ? e->peak_bytes : 1) - 1;
+
+		cat = fabs(off) < 1e-12 ? DT_EST_CAT_N
+					: category_off(e, o, (double)bytes - (double)e->peak_bytes, err);
+		rc = cat < 0 ? cat : 0;
+		if (rc == 0) {
+			*ret_measured = (uint64_t)bytes;
+			*ret_off = off;
+			*ret_cat = cat == DT_EST_CAT_N ? -1 : cat;
+		}
+	}
+	json_decref(o);
+	return rc < 0 ? (dt_err_prefix(err, "'%s'", path), rc) : 0;
+}

@@ -1,0 +1,426 @@
+#include "plan/search.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct list {
+	struct dt_candidate *c;
+	int n, cap;
+};
+
+static int add(struct list *l, const struct dt_candidate *c, struct dt_err *err)
+{
+	if (l->n == l->cap) {
+		int cap = l->cap ? 2 * l->cap : 256;
+		struct dt_candidate *bigger = realloc(l->c, (size_t)cap * sizeof(*bigger));
+
+		if (!bigger)
+			return dt_err_sys(err, -ENOMEM, "cannot search");
+		l->c = bigger;
+		l->cap = cap;
+	}
+	l->c[l->n++] = *c;
+	return 0;
+}
+
+static int by_time(const void *a, const void *b)
+{
+	double x = ((const struct dt_candidate *)a)->t.step, y = ((const struct dt_candidate *)b)->t.step;
+
+	return (x > y) - (x < y);
+}
+
+static struct dt_train_shape shape_of(const struct dt_plan_query *q, const struct dt_candidate *c)
+{
+	return (struct dt_train_shape){.config = &q->fit.config,
+				       .layout = c->layout,
+				       .microbatch = c->microbatch,
+				       .seq = q->fit.seq,
+				       .compute = q->fit.compute,
+				       .optim = q->fit.optimizer,
+				       .recompute = {.mode = c->recompute},
+				       .loss_chunk = q->fit.loss_chunk,
+				       .pipeline = q->fit.pipeline,
+				       .accumulation = c->accumulation};
+}
+
+/* Peak of the fullest stage: the first has most in flight, the last the logits, the second most layers. */
+static int peak_of(const struct dt_plan_query *q, struct dt_candidate *c, struct dt_err *err)
+{
+	struct dt_train_shape s = shape_of(q, c);
+	int pp = c->layout.pp, rc = 0, at[] = {0, pp - 1, 1};
+
+	/* More microbatches than twice the stages are never in flight at once. */
+	if (pp > 1 && s.accumulation > 2 * pp)
+		s.accumulation = 2 * pp;
+	c->peak_bytes = 0;
+	for (int i = 0; i < (pp > 2 ? 3 : pp) && rc == 0; i++) {
+		struct dt_estimate e;
+
+		s.at.pp = at[i];
+		rc = dt_estimate_train(&s, q->fit.account, &q->fit.extras, &e, err);
+		if (rc < 0)
+			break;
+		if (e.peak_bytes > c->peak_bytes)
+			c->peak_bytes = e.peak_bytes;
+		dt_estimate_release(&e);
+	}
+	c->fits = rc == 0 && c->peak_bytes <= q->room;
+	return rc;
+}
+
+int dt_plan_judge(const struct dt_plan_query *q, struct dt_candidate *c, struct dt_err *err)
+{
+	int64_t each = c->microbatch * c->layout.dp;
+	struct dt_train_shape s;
+	int rc = dt_layout_check(&c->layout, &q->fit.config, err);
+
+	if (rc < 0)
+		return rc;
+	if (q->global_batch % each)
+		return dt_err_set(err, -EINVAL,
+				  "global batch %lld is not a multiple of microbatch x dp = %lld",
+				  (long long)q->global_batch, (long long)each);
+	c->accumulation = q->global_batch / each;
+	s = shape_of(q, c);
+	rc = dt_step_time(q->cluster, &s, q->stack, &c->t, err);
+	return rc < 0 ? rc : peak_of(q, c, err);
+}
+
+/* Whether it makes sense to try it at all; memory comes later. */
+static bool sensible(const struct dt_plan_query *q, const struct dt_candidate *c)
+{
+	const struct dt_layout *l = &c->layout;
+
+	if (dt_layout_check(l, &q->fit.config, NULL) < 0)
+		return false;
+	if (l->chunks > 1 && (c->accumulation % l->pp || l->chunks * l->pp > q->fit.config.layers))
+		return false;
+	if (l->zero && l->dp == 1)
+		return false;
+	if (l->zero >= 2 && l->pp > 1) /* gathers and scatters again for every microbatch */
+		return l->zero == 2 && !q->dt_train;
+	if (q->dt_train && (l->cp > 1 || l->ep > 1))
+		return false;
+	return q->fit.seq % l->cp == 0;
+}
+
+/* All microbatches and ways to recompute of a layout. */
+static int add_variants(const struct dt_plan_query *q, const struct dt_layout *l, struct list *out,
+			struct dt_err *err)
+{
+	int64_t per = q->global_batch / l->dp;
+	int rc = 0;
+
+	if (q->global_batch % l->dp)
+		return 0;
+	for (int64_t b = 1; b <= per && b <= 64 && rc == 0; b *= 2) {
+		if (per % b || (q->microbatch && b != q->microbatch))
+			continue;
+		for (int r = 0; r < 3 && rc == 0; r++) {
+			struct dt_candidate c = {
+				.layout = *l, .microbatch = b, .accumulation = per / b, .recompute = r};
+			struct dt_train_shape s;
+
+			if ((q->recompute >= 0 && r != q->recompute) || !sensible(q, &c))
+				continue;
+			s = shape_of(q, &c);
+			rc = dt_step_time_quick(q->cluster, &s, q->stack, &c.t, err);
+			if (rc == 0)
+				rc = add(out, &c, err);
+		}
+	}
+	return rc;
+}
+
+/* z, v, s, ep of one mesh. */
+static int add_mesh(const struct dt_plan_query *q, int tp, int pp, int cp, struct list *out,
+		    struct dt_err *err)
+{
+	struct dt_layout l = {.dp = q->cluster->gpus / (tp * pp * cp), .tp = tp, .pp = pp, .cp = cp, .ep = 1};
+	int64_t experts = q->fit.config.experts;
+	int rc = 0;
+
+	for (int ep = 1; ep <= (experts ? l.dp * cp : 1) && rc == 0; ep *= 2) {
+		l.ep = ep;
+		if (l.dp * cp % ep || (experts && experts % ep))
+			continue;
+		for (l.chunks = 1; l.chunks <= (pp > 1 ? 4 : 1); l.chunks++)
+			for (l.zero = 0; l.zero <= 3; l.zero++)
+				for (int s = 0; s <= (tp > 1) && rc == 0; s++) {
+					l.seq_parallel = s;
+					rc = add_variants(q, &l, out, err);
+				}
+	}
+	return rc;
+}
+
+static int enumerate(const struct dt_plan_query *q, struct list *out, struct dt_err *err)
+{
+	int n = q->cluster->gpus, node = q->cluster->gpus_a_node, rc = 0;
+
+	for (int pp = 1; pp <= n && pp <= q->fit.config.layers && rc == 0; pp++) {
+		if (n % pp)
+			continue;
+		for (int tp = 1; tp <= n / pp && tp <= node && rc == 0; tp++) {
+			if (n / pp % tp || node % tp)
+				continue;
+			/* Context is cut where sequences are long. */
+			for (int cp = 1;
+			     cp <= n / pp / tp && q->fit.seq / cp >= 4096 / (cp > 1 ? 1 : 4096) && rc == 0;
+			     cp *= 2)
+				if (n / pp / tp % cp == 0)
+					rc = add_mesh(q, tp, pp, cp, out, err);
+		}
+	}
+	return rc;
+}
+
+/* A candidate that differs from one already chosen only in what costs nothing is not another answer. */
+static bool same_mesh(const struct dt_candidate *a, const struct dt_candidate *b)
+{
+	return a->layout.dp == b->layout.dp && a->layout.tp == b->layout.tp && a->layout.pp == b->layout.pp &&
+	       a->layout.cp == b->layout.cp && a->layout.ep == b->layout.ep &&
+	       a->layout.zero == b->layout.zero;
+}
+
+static bool already(const struct dt_plan *p, const struct dt_candidate *c)
+{
+	int same = 0;
+
+	for (int i = 0; i < p->n; i++)
+		same += same_mesh(&p->best[i], c);
+	return same >= 2;
+}
+
+/*
+ * Less than any account says of a rank of the first stage: its states, and what its layers keep for backward.
+ * Cheap, so that the memory of most layouts that cannot fit is never listed.
+ */
+static double at_least(const struct dt_plan_query *q, const struct dt_candidate *c)
+{
+	const struct dt_config *m = &q->fit.config;
+	const struct dt_layout *l = &c->layout;
+	double e = dt_dtype_size(q->fit.compute), p = dt_stage_params(m, l, 0), n = l->dp, states, kept = 0;
+	double tokens = (double)(c->microbatch * q->fit.seq) / l->cp;
+	int first, last;
+
+	states = e / (l->zero >= 3 ? n : 1) + e / (l->zero >= 2 ? n : 1) +
+		 (4.0 * dt_optim_states(q->fit.optimizer) + (e < 4 ? 4 : 0)) / (l->zero >= 1 ? n : 1);
+	dt_layout_stage(l, m, 0, &first, &last);
+	for (int i = first; i < last; i++) {
+		struct dt_activation act[DT_ACT_N];
+		struct dt_local_dims d;
+
+		dt_layer_dims(m, i, l->tp, 0, &d);
+		dt_activations(m, &d, q->fit.compute, act);
+		for (int k = 0; k < DT_ACT_N; k++)
+			if (dt_activation_saved(k, (struct dt_keep){.mode = c->recompute}, 0))
+				kept += (double)(act[k].per_token * dt_dtype_size(act[k].dtype)) /
+					(l->seq_parallel && dt_activation_on_stream(k) ? l->tp : 1);
+	}
+	if (q->fit.account == DT_ACCOUNT_MEGATRON) /* which keeps less of some models, more of others */
+		kept *= 0.5;
+	return p * states + tokens * kept * (double)dt_in_flight(l->pp, 0, c->accumulation);
+}
+
+/* From the fastest on, those that fit; more than asked for, since the tables may change the order. */
+static int choose(const struct dt_plan_query *q, struct list *all, int most, struct dt_plan *p,
+		  struct dt_err *err)
+{
+	for (int i = 0; i < all->n && p->n < most; i++) {
+		struct dt_candidate *c = &all->c[i];
+		int rc;
+
+		if (already(p, c))
+			continue;
+		if (0.98 * at_least(q, c) > (double)q->room) {
+			p->tried++;
+			p->too_large++;
+			if (!p->smallest.peak_bytes || (double)p->smallest.peak_bytes > at_least(q, c)) {
+				p->smallest = *c;
+				p->smallest.peak_bytes = (uint64_t)at_least(q, c);
+			}
+			continue;
+		}
+		rc = peak_of(q, c, err);
+		if (rc == -ENOTSUP || rc == -ERANGE)
+			continue; /* the account cannot tell, or more tokens than a rank may have */
+		if (rc < 0)
+			return rc;
+		p->tried++;
+		if (!c->fits) {
+			p->too_large++;
+			if (!p->smallest.peak_bytes || c->peak_bytes < p->smallest.peak_bytes)
+				p->smallest = *c;
+			continue;
+		}
+		rc = dt_plan_judge(q, c, err);
+		if (rc == -ERANGE || rc == -EINVAL)
+			continue; /* no schedule table for it */
+		if (rc < 0)
+			return rc;
+		p->best[p->n++] = *c;
+	}
+	qsort(p->best, (size_t)p->n, sizeof(*p->best), by_time);
+	return 0;
+}
+
+int dt_plan_search(const struct dt_plan_query *q, int most, struct dt_plan *ret, struct dt_err *err)
+{
+	struct list all = {0};
+	struct dt_plan p = {.account = q->fit.account};
+	int want = 2 * most + 4, rc = enumerate(q, &all, err);
+
+	p.best = calloc((size_t)want, sizeof(*p.best));
+	if (rc == 0 && !p.best)
+		rc = dt_err_sys(err, -ENOMEM, "cannot search");
+	if (rc == 0 && all.n == 0)
+		rc = dt_err_set(err, -EINVAL, "'%s' cannot be cut over %d GPUs with a global batch of %lld",
+				q->fit.config.name, q->cluster->gpus, (long long)q->global_batch);
+	if (rc == 0) {
+		p.cut = all.n;
+		qsort(all.c, (size_t)all.n, sizeof(*all.c), by_time);
+		rc = choose(q, &all, want, &p, err);
+	}
+	free(all.c);
+	if (rc < 0) {
+		dt_plan_release(&p);
+		return rc;
+	}
+	p.n = p.n < most ? p.n : most;
+	*ret = p;
+	return 0;
+}
+
+void dt_plan_release(struct dt_plan *p)
+{
+	free(p->best);
+	memset(p, 0, sizeof(*p));
+}
+
+/* ---- words ---- */
+
+static const struct part {
+	const char *name, *cure;
+	size_t off;
+	bool share; /* of the makespan already */
+} parts[] = {
+#define P(n, f, c, s)                                                                                        \
+	{                                                                                                    \
+		n, c, offsetof(struct dt_step_time, f), s                                                    \
+	}
+	P("traffic of tensor parallelism", tp, "fewer tp", false),
+	P("traffic between experts", ep, "fewer ep", false),
+	P("passing keys and values around", cp, "fewer cp", false),
+	P("pipeline bubble", bubble, "more microbatches, or v", true),
+	P("gradient traffic not hidden", dp_exposed, "a larger global batch", false),
+	P("recomputation", recompute, "a smaller microbatch that needs none", false),
+	P("optimizer", optimizer, "z1", false),
+	P("memory-bound operations", memory, "a larger microbatch", false),
+#undef P
+};
+#define NPARTS (sizeof(parts) / sizeof(parts[0]))
+
+static double share_of(const struct dt_step_time *t, size_t i)
+{
+	double v = *(const double *)((const char *)t + parts[i].off);
+
+	return parts[i].share ? v * t->makespan / t->step : v / t->step;
+}
+
+const char *dt_plan_reason(const struct dt_plan_query *q, const struct dt_candidate *c,
+			   const struct dt_candidate *against, char *buf, size_t n)
+{
+	size_t worst = 0, k = 0;
+	double most = -1;
+
+	for (size_t i = 0; i < NPARTS; i++) {
+		double d = share_of(&c->t, i) * c->t.step;
+
+		if (against)
+			d -= share_of(&against->t, i) * against->t.step;
+		if (d > most) {
+			most = d;
+			worst = i;
+		}
+	}
+	if (against && c != against && most / against->t.step > 0.002)
+		snprintf(buf, n, "%+.1f%% time: %s costs %.1f%% more",
+			 100 * (c->t.step / against->t.step - 1), parts[worst].name,
+			 100 * most / against->t.step);
+	else if (against && c != against)
+		snprintf(buf, n, "%+.1f%% time, in no single place", 100 * (c->t.step / against->t.step - 1));
+	else
+		for (size_t i = 0; i < NPARTS && k < n; i++) {
+			if (share_of(&c->t, i) < 0.02)
+				continue;
+			snprintf(buf + k, n - k, "%s%s %.0f%%", k ? ", " : "", parts[i].name,
+				 100 * share_of(&c->t, i));
+			k += strlen(buf + k);
+		}
+	if (n && (k || against))
+		return buf;
+	snprintf(buf, n, "matmuls and attention are nearly all of it");
+	return buf;
+}
+
+json_t *dt_candidate_json(const struct dt_plan_query *q, const struct dt_candidate *c)
+{
+	static const char *const recompute[] = {"none", "selective", "full"};
+	static const char *const bound[] = {"compute", "memory", "network", "latency"};
+	const struct dt_step_time *t = &c->t;
+	char layout[80], reason[200];
+	json_t *time = json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
+				 "matmul_s", t->matmul, "attention_s", t->attention, "memory_s", t->memory,
+				 "recompute_s", t->recompute, "head_s", t->head, "tp_s", t->tp, "ep_s", t->ep,
+				 "cp_s", t->cp, "dp_s", t->dp, "dp_exposed_s", t->dp_exposed, "optimizer_s",
+				 t->optimizer, "makespan_s", t->makespan, "fixed_s", t->fixed);
+
+	return json_pack("{s:s, s:I, s:I, s:s, s:f, s:f, s:f, s:f, s:f, s:s, s:I, s:b, s:s, s:o}", "layout",
+			 dt_layout_format(&c->layout, layout, sizeof(layout)), "microbatch",
+			 (json_int_t)c->microbatch, "accumulation", (json_int_t)c->accumulation, "recompute",
+			 recompute[c->recompute], "step_s", t->step, "tokens_per_s", t->tokens_per_s, "mfu",
+			 t->mfu, "hfu", t->hfu, "bubble", t->bubble, "bound", bound[t->bound], "peak_bytes",
+			 (json_int_t)c->peak_bytes, "fits", c->fits, "reason",
+			 dt_plan_reason(q, c, NULL, reason, sizeof(reason)), "time", time);
+}
+
+const char *dt_plan_args(const struct dt_plan_query *q, const struct dt_candidate *c, const char *model,
+			 char *buf, size_t n)
+{
+	static const char *const recompute[] = {"none", "selective", "full"};
+	static const char *const pipeline[] = {"gpipe", "1f1b", "interleaved", "zb-h1"};
+	static const char *const optim[] = {"sgd", "momentum", "rmsprop", "adagrad", "adam", "adamw"};
+	char layout[80];
+	size_t k;
+
+	snprintf(buf, n,
+		 "--model %s --layout %s --microbatch %lld --global-batch %lld --seq %lld --recompute %s",
+		 model, dt_layout_format(&c->layout, layout, sizeof(layout)), (long long)c->microbatch,
+		 (long long)q->global_batch, (long long)q->fit.seq, recompute[c->recompute]);
+	k = strlen(buf);
+	snprintf(buf + k, n - k, " --precision %s --optimizer %s", q->fit.compute == DT_F32 ? "fp32" : "bf16",
+		 optim[q->fit.optimizer]);
+	k = strlen(buf);
+	if (c->layout.pp > 1 && c->layout.chunks <= 1)
+		snprintf(buf + k, n - k, " --pipeline %s", pipeline[q->fit.pipeline]);
+	return buf;
+}
+
+double dt_checkpoint_interval(double save, double mtbf, double *ret_lost)
+{
+	double t = sqrt(2 * save * mtbf) - save;
+
+	if (save >= 2 * mtbf) /* Daly's bound: nothing better than saving all the time */
+		t = mtbf;
+	if (t < save)
+		t = save;
+	if (ret_lost)
+		*ret_lost = 1 - t / (mtbf * expm1((t + save) / mtbf));
+	return t;
+}

@@ -1,0 +1,67 @@
+/*
+ * Which layout: every way to cut a model over the ranks, without those that cannot be, that do not fit, and
+ * that another beats. Layouts are first ranked by dt_step_time_quick; memory is worked out from the fastest
+ * on, and the best that fit are then timed by their schedule tables.
+ */
+#ifndef DT_PLAN_SEARCH_H
+#define DT_PLAN_SEARCH_H
+
+#include "plan/fit.h"
+#include "plan/steptime.h"
+
+struct dt_plan_query {
+	const struct dt_cluster *cluster;
+	const struct dt_stack *stack;
+	struct dt_fit_query fit; /* model, precision, optimizer, seq, account; the search sets the rest */
+	int64_t global_batch;	 /* samples a step */
+	int64_t microbatch;	 /* 0: any */
+	int recompute;		 /* -1: any, else enum dt_recompute */
+	uint64_t room;		 /* bytes a rank may hold */
+	bool dt_train;		 /* only what dt-train runs */
+};
+
+struct dt_candidate {
+	struct dt_layout layout;
+	int64_t microbatch, accumulation;
+	enum dt_recompute recompute;
+	struct dt_step_time t;
+	uint64_t peak_bytes; /* 0: not worked out */
+	bool fits;
+};
+
+struct dt_plan {
+	struct dt_candidate *best; /* [n], fastest first, all fit */
+	int n;
+	enum dt_account account;
+	int cut, tried,
+		too_large; /* layouts that can be cut so; whose memory was worked out; that did not fit */
+	struct dt_candidate smallest; /* that least does not fit, where nothing fits */
+};
+
+/* At most `most` plans. n 0: nothing fits. */
+int dt_plan_search(const struct dt_plan_query *q, int most, struct dt_plan *ret, struct dt_err *err);
+void dt_plan_release(struct dt_plan *p);
+
+/* One layout, microbatch and all: its time, and whether it fits. */
+int dt_plan_judge(const struct dt_plan_query *q, struct dt_candidate *c, struct dt_err *err);
+
+/*
+ * Why c is where it is, in one line: what its time goes into, or against another (may be NULL), where it
+ * loses.
+ */
+const char *dt_plan_reason(const struct dt_plan_query *q, const struct dt_candidate *c,
+			   const struct dt_candidate *against, char *buf, size_t n);
+
+json_t *dt_candidate_json(const struct dt_plan_query *q, const struct dt_candidate *c);
+
+/* Arguments of dt-train that run c: "--model M --layout L ...". Returns buf. */
+const char *dt_plan_args(const struct dt_plan_query *q, const struct dt_candidate *c, const char *model,
+			 char *buf, size_t n);
+
+/*
+ * Young 1974, Daly 2006: seconds between checkpoints that lose the least, for one that takes save seconds and
+ * failures mtbf seconds apart; ret_lost: the share of time lost then to saving and to work done again.
+ */
+double dt_checkpoint_interval(double save, double mtbf, double *ret_lost);
+
+#endif

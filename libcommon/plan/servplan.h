@@ -1,0 +1,39 @@
+/* Serving plans: how many devices a replica is cut over and how many replicas meet a rate and a latency. */
+#ifndef DT_PLAN_SERVPLAN_H
+#define DT_PLAN_SERVPLAN_H
+
+#include "plan/fit.h"
+#include "plan/steptime.h"
+
+struct dt_serve_query {
+	const struct dt_cluster *cluster;
+	struct dt_config config;
+	int weights; /* enum dt_weight_format */
+	uint64_t room;
+	double rate;		/* requests a second */
+	int64_t prompt, output; /* tokens of each */
+	double ttft_s, tpot_s;	/* targets */
+};
+
+struct dt_serve_plan {
+	int tp, replicas;
+	int64_t sequences; /* a replica decodes at a time */
+	double ttft_s, tpot_s;
+	double tokens_per_s; /* of one replica, new tokens */
+	uint64_t peak_bytes; /* a device */
+	bool fits, meets;    /* memory; both targets */
+	char note[96];
+};
+
+enum { DT_SERVE_PLANS = 8 };
+
+/*
+ * One plan for every tp that divides a node and cuts the model; fewest devices first, those that miss a
+ * target last. A replica's time goes to prefilling requests as they come and to decode steps between; the
+ * most sequences that keep TPOT and fit are decoded together. Returns their number.
+ */
+int dt_serve_plans(const struct dt_serve_query *q, struct dt_serve_plan ret[DT_SERVE_PLANS],
+		   struct dt_err *err);
+json_t *dt_serve_plan_json(const struct dt_serve_plan *p);
+
+#endif

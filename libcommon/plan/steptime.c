@@ -1,0 +1,421 @@
+#include "plan/steptime.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct dt_stack dt_stack_dt = {.dp_hidden = true, .grad_bytes = 4};
+const struct dt_stack dt_stack_megatron = {.scores = true, .tp_hidden = true, .grad_bytes = 4};
+
+struct model { /* everything a cost depends on */
+	const struct dt_cluster *c;
+	const struct dt_train_shape *s;
+	const struct dt_stack *stack;
+	struct dt_device dev;
+	double t, e, tokens,
+		norm_share; /* tp, bytes an element, of a microbatch, 1 / tp where s1 cuts norms */
+};
+
+struct cost { /* seconds of one microbatch */
+	double matmul, attention, memory, tp, ep, cp;
+};
+
+static double flops_s(const struct model *m, double flops, double eff)
+{
+	return flops / (m->dev.peak_flops * eff);
+}
+
+static double bytes_s(const struct model *m, double bytes)
+{
+	return bytes / (m->dev.mem_bw * m->dev.mem_eff);
+}
+
+static int model_init(struct model *m, const struct dt_cluster *c, const struct dt_train_shape *s,
+		      const struct dt_stack *stack)
+{
+	int world = dt_layout_world(&s->layout);
+
+	*m = (struct model){
+		.c = c, .s = s, .stack = stack, .t = s->layout.tp, .e = dt_dtype_size(s->compute)};
+	m->dev = dt_cluster_rank_device(c, world < c->gpus_a_node ? world : c->gpus_a_node);
+	if (s->compute == DT_F32) /* half the width, a third of what 16-bit units reach */
+		m->dev.peak_flops *= c->cores ? 0.5 : 0.0625;
+	m->tokens = (double)(s->microbatch * s->seq) / s->layout.cp;
+	m->norm_share = s->layout.seq_parallel ? 1 / m->t : 1;
+	return 0;
+}
+
+/* One layer forward. Backward multiplies: two matmuls for one, twice the bytes, the same traffic. */
+static struct cost layer_forward(const struct model *m, int layer)
+{
+	const struct dt_config *c = m->s->config;
+	const struct dt_layout *l = &m->s->layout;
+	double h = (double)c->hidden, T = m->tokens, e = m->e, w = dt_layer_weights(c, layer) / m->t;
+	double f = (double)dt_layer_width(c, layer) / m->t;
+	double heads = (double)c->heads / m->t, kv = (double)(c->kv_rank ? c->heads : c->kv_heads) / m->t;
+	double qkv = heads * (double)c->head_dim + kv * (double)(c->head_dim + dt_value_dim(c));
+	double pairs = dt_layer_attention_flops(c, layer, m->s->seq) / m->t * T, held = w;
+	double stream = T * h * e, ops = dt_layer_has_experts(c, layer) ? 9 : 6;
+	struct cost r = {0};
+
+	if (dt_layer_has_experts(c, layer)) /* all local experts' weights are read */
+		held += (double)((c->experts / l->ep - c->experts_used) * (c->gated ? 3 : 2) *
+				 c->expert_ffn) *
+			h / m->t;
+	r.matmul = fmax(flops_s(m, 2 * T * w, m->dev.matmul_eff), bytes_s(m, (held > 0 ? held : w) * e)) +
+		   ops * m->dev.op_s;
+	if (m->stack->scores) /* scores written, softmax over them, dropout, read again: 6.5 passes */
+		r.attention = flops_s(m, pairs, m->dev.matmul_eff) +
+			      bytes_s(m, 6.5 * heads * (double)m->s->seq * T * e) + 4 * m->dev.op_s;
+	else /* half of the pairs are masked and skipped */
+		r.attention = flops_s(m, pairs / 2, m->dev.attention_eff) + m->dev.op_s;
+	r.memory = bytes_s(m, (2 * 2 + 2 * 3) * stream * m->norm_share +
+				      T * e * ((c->gated ? 3 : 2) * f + 2 * qkv)) +
+		   6 * m->dev.op_s;
+	if (l->tp > 1)
+		r.tp = 2 * dt_collective_time(m->c, DT_COLL_ALL_REDUCE, stream, l->tp, 1);
+	if (l->ep > 1 && dt_layer_has_experts(c, layer))
+		r.ep = 2 * dt_collective_time(m->c, DT_COLL_ALL_TO_ALL, (double)c->experts_used * stream,
+					      l->ep, l->tp);
+	if (l->cp > 1) { /* keys and values go around while they are used */
+		double pass =
+			(double)(l->cp - 1) *
+			dt_message_time(m->c, T * kv * (double)(c->head_dim + dt_value_dim(c)) * e, l->tp);
+
+		r.cp = fmax(0, pass - r.attention);
+	}
+	return r;
+}
+
+/* Embedding or head of a microbatch, forward. */
+static double ends_forward(const struct model *m, bool head)
+{
+	const struct dt_config *c = m->s->config;
+	double h = (double)c->hidden, v = (double)c->vocab / m->t;
+
+	if (!head)
+		return bytes_s(m, 3 * m->tokens * h * m->e) + m->dev.op_s;
+	return fmax(flops_s(m, 2 * m->tokens * h * v, m->dev.matmul_eff), bytes_s(m, h * v * m->e)) +
+	       bytes_s(m, m->tokens * v * 4 * 3) + 4 * m->dev.op_s;
+}
+
+/* What is computed again before a layer's backward. */
+static double again(const struct model *m, const struct cost *f)
+{
+	switch (m->s->recompute.mode) {
+	case DT_RECOMPUTE_NONE:
+		return 0;
+	case DT_RECOMPUTE_SELECTIVE:
+		return m->stack->scores ? f->attention : f->memory / 2;
+	case DT_RECOMPUTE_FULL:
+		break;
+	}
+	return f->matmul + f->attention + f->memory + f->tp + f->ep + f->cp;
+}
+
+/* Forward and backward of virtual stage v, and what they are made of, times n, into sum. */
+static struct dt_pipe_cost stage_cost(const struct model *m, int v, double n, struct dt_step_time *sum)
+{
+	const struct dt_train_shape *s = m->s;
+	int first, last, stages = s->layout.pp * dt_layout_chunks(&s->layout);
+	double ratio = m->dev.backward_ratio;
+	struct dt_pipe_cost r = {0};
+
+	dt_layout_stage(&s->layout, s->config, v, &first, &last);
+	for (int i = first; i < last; i++) {
+		struct cost f = layer_forward(m, i);
+		double re = again(m, &f), att = m->stack->scores ? 2 : 2.5;
+		double tp = m->stack->tp_hidden ? fmax(0, f.tp - f.matmul) : f.tp;
+
+		r.f += f.matmul + f.attention + f.memory + f.tp + f.ep + f.cp;
+		r.b += ratio * f.matmul + att * f.attention + 2 * f.memory + tp + f.ep + 2 * f.cp + re;
+		sum->matmul += n * (1 + ratio) * f.matmul;
+		sum->attention += n * (1 + att) * f.attention;
+		sum->memory += n * 3 * f.memory;
+		sum->recompute += n * re;
+		sum->tp += n * (f.tp + tp);
+		sum->ep += n * 2 * f.ep;
+		sum->cp += n * 3 * f.cp;
+	}
+	for (int head = 0; head < 2; head++) {
+		double f = v == (head ? stages - 1 : 0) ? ends_forward(m, head) : 0;
+
+		r.f += f;
+		r.b += ratio * f;
+		sum->head += n * (1 + ratio) * f;
+	}
+	if (s->pipeline == DT_PIPE_ZB_H1 && s->layout.pp > 1)
+		r.b -= r.w = sum->matmul > 0 ? r.b / 2 : 0;
+	return r;
+}
+
+static double params_of(const struct dt_config *c, int first, int last, bool embed, bool head, double tp,
+			int ep)
+{
+	double n = 0;
+
+	for (int i = first; i < last; i++) {
+		n += dt_layer_weights(c, i);
+		if (dt_layer_has_experts(c, i))
+			n += (double)((c->experts / ep - c->experts_used) * (c->gated ? 3 : 2) *
+				      c->expert_ffn * c->hidden);
+	}
+	n += ((embed ? 1 : 0) + (head && !(c->tied && embed) ? 1 : 0)) * (double)(c->vocab * c->hidden);
+	return n / tp;
+}
+
+double dt_stage_params(const struct dt_config *c, const struct dt_layout *l, int p)
+{
+	int stages = l->pp * dt_layout_chunks(l), first, last;
+	double n = 0;
+
+	for (int v = p; v < stages; v += l->pp) {
+		dt_layout_stage(l, c, v, &first, &last);
+		n += params_of(c, first, last, v == 0, v == stages - 1, l->tp, l->ep);
+	}
+	return n;
+}
+
+/* Gradients, gathered weights and the optimizer, of the stage with the most parameters. */
+static void put_update(const struct model *m, double backward, struct dt_step_time *r)
+{
+	const struct dt_train_shape *s = m->s;
+	const struct dt_layout *l = &s->layout;
+	int n = l->dp * l->cp;
+	double most = 0, acc = (double)(s->accumulation > 0 ? s->accumulation : 1), moved;
+	double states = 4 * dt_optim_states(s->optim), once, w = m->e;
+
+	for (int p = 0; p < l->pp; p++)
+		most = fmax(most, dt_stage_params(s->config, l, p));
+	if (n > 1) {
+		double g = most * m->stack->grad_bytes;
+		int stride = l->tp;
+
+		once = dt_collective_time(m->c, DT_COLL_REDUCE_SCATTER, g, n, stride);
+		if (l->zero == 0)
+			r->dp = 2 * once;
+		else if (l->zero == 1)
+			r->dp = once + dt_collective_time(m->c, DT_COLL_ALL_GATHER, most * w, n, stride);
+		else if (l->zero == 2)
+			r->dp = acc * once +
+				dt_collective_time(m->c, DT_COLL_ALL_GATHER, most * w, n, stride);
+		else
+			r->dp = acc * (once +
+				       2 * dt_collective_time(m->c, DT_COLL_ALL_GATHER, most * w, n, stride));
+		/* Each microbatch's own traffic hides behind its own computation. */
+		moved = m->stack->dp_hidden ? backward * (l->zero >= 2 ? acc * (l->zero == 3 ? 1.5 : 1) : 1)
+					    : 0;
+		r->dp_exposed = fmax(r->dp - moved, r->dp * 0.05);
+	}
+	r->optimizer =
+		bytes_s(m, most / (l->zero >= 1 ? l->dp : 1) * (8 + 2 * states + (m->e < 4 ? 4 + m->e : 0)));
+	r->fixed = m->dev.step_s;
+}
+
+static void put_rates(const struct model *m, struct dt_step_time *r)
+{
+	const struct dt_train_shape *s = m->s;
+	const struct dt_layout *l = &s->layout;
+	double acc = (double)(s->accumulation > 0 ? s->accumulation : 1);
+	double tokens = (double)(s->microbatch * s->seq * l->dp) * acc;
+	double flops = tokens * dt_model_flops_per_token(s->config, s->seq, true), extra = 0;
+	double peak = dt_layout_world(l) * m->dev.peak_flops;
+	double compute, memory, network;
+
+	if (s->recompute.mode == DT_RECOMPUTE_FULL)
+		extra = flops / 3 - 2 * tokens * (double)(s->config->hidden * s->config->vocab);
+	else if (s->recompute.mode == DT_RECOMPUTE_SELECTIVE && m->stack->scores)
+		for (int64_t i = 0; i < s->config->layers; i++)
+			extra += tokens * dt_layer_attention_flops(s->config, i, s->seq);
+	r->step = r->makespan + r->dp_exposed + r->optimizer + r->fixed;
+	r->mfu = flops / r->step / peak;
+	r->hfu = (flops + extra) / r->step / peak;
+	r->tokens_per_s = tokens / r->step;
+	compute = r->matmul + r->attention + r->head;
+	memory = r->memory + r->optimizer;
+	network = r->tp + r->ep + r->cp + r->pp + r->dp_exposed;
+	r->bound = compute >= memory && compute >= network ? DT_BOUND_COMPUTE
+		   : memory >= network			   ? DT_BOUND_MEMORY
+							   : DT_BOUND_NETWORK;
+}
+
+static double hop_time(const struct model *m)
+{
+	const struct dt_train_shape *s = m->s;
+
+	if (s->layout.pp == 1)
+		return 0;
+	return dt_message_time(m->c, m->tokens * (double)s->config->hidden * m->e / m->t,
+			       s->layout.tp * s->layout.cp * s->layout.dp);
+}
+
+/* The stage that computes longest: its costs into r. Fills cost[] by virtual stage. */
+static double slowest(const struct model *m, struct dt_pipe_cost *cost, double *ret_backward,
+		      struct dt_step_time *r)
+{
+	const struct dt_layout *l = &m->s->layout;
+	double acc = (double)(m->s->accumulation > 0 ? m->s->accumulation : 1), worst = -1;
+
+	for (int p = 0; p < l->pp; p++) {
+		struct dt_step_time sum = {0};
+		double busy = 0, backward = 0;
+
+		for (int k = 0; k < dt_layout_chunks(l); k++) {
+			struct dt_pipe_cost *v = &cost[k * l->pp + p];
+
+			*v = stage_cost(m, k * l->pp + p, acc, &sum);
+			busy += v->f + v->b + v->w;
+			backward += v->b + v->w;
+		}
+		if (busy <= worst)
+			continue;
+		worst = busy;
+		*ret_backward = backward;
+		*r = sum;
+	}
+	return worst;
+}
+
+static int step_time(const struct dt_cluster *c, const struct dt_train_shape *s, const struct dt_stack *stack,
+		     bool table, struct dt_step_time *ret, struct dt_err *err)
+{
+	const struct dt_layout *l = &s->layout;
+	int v = l->pp * dt_layout_chunks(l), rc = dt_layout_check(l, s->config, err);
+	double acc = (double)(s->accumulation > 0 ? s->accumulation : 1), backward = 0, busy, hop;
+	struct dt_step_time r = {0};
+	struct dt_pipe_cost *cost;
+	struct dt_schedule t;
+	struct model m;
+
+	if (rc < 0)
+		return rc;
+	model_init(&m, c, s, stack);
+	cost = calloc((size_t)v, sizeof(*cost));
+	if (!cost)
+		return dt_err_sys(err, -ENOMEM, "cannot work out a step");
+	busy = slowest(&m, cost, &backward, &r);
+	hop = hop_time(&m);
+	r.pp = l->pp > 1 ? 2 * (l->pp - 1 + (v > l->pp ? acc : 0)) * hop : 0;
+	if (l->pp == 1) {
+		r.makespan = acc * busy;
+	} else if (table) {
+		rc = dt_shape_schedule(s, &t, err);
+		if (rc == 0) {
+			r.makespan = dt_schedule_simulate(&t, cost, hop, &r.bubble);
+			dt_schedule_release(&t);
+		}
+	} else {
+		/* Each stage's work, and the way of the first microbatch there and back. */
+		r.makespan = acc * busy + (l->pp - 1) * (busy / dt_layout_chunks(l) + 2 * hop);
+		r.bubble = 1 - acc * busy / r.makespan;
+	}
+	free(cost);
+	if (rc < 0)
+		return rc;
+	put_update(&m, backward, &r);
+	put_rates(&m, &r);
+	*ret = r;
+	return 0;
+}
+
+int dt_step_time(const struct dt_cluster *c, const struct dt_train_shape *s, const struct dt_stack *stack,
+		 struct dt_step_time *ret, struct dt_err *err)
+{
+	return step_time(c, s, stack, true, ret, err);
+}
+
+int dt_step_time_quick(const struct dt_cluster *c, const struct dt_train_shape *s,
+		       const struct dt_stack *stack, struct dt_step_time *ret, struct dt_err *err)
+{
+	return step_time(c, s, stack, false, ret, err);
+}
+
+/* ---- rooflines ---- */
+
+/* Weights of all layers that tokens tokens make a device read, and those they multiply. */
+static void weights_met(const struct dt_config *c, double tokens, double *ret_read, double *ret_used)
+{
+	double head = (double)(c->vocab * c->hidden);
+
+	*ret_read = *ret_used = head;
+	for (int64_t i = 0; i < c->layers; i++) {
+		double used = dt_layer_weights(c, i), expert = 0, met = 1;
+
+		if (dt_layer_has_experts(c, i)) {
+			expert = (double)((c->gated ? 3 : 2) * c->expert_ffn * c->hidden);
+			/* Experts that at least one of the tokens is sent to, were they sent at random. */
+			met = (double)c->experts *
+			      (1 - pow(1 - (double)c->experts_used / (double)c->experts, tokens));
+		}
+		*ret_used += used;
+		*ret_read += used + expert * (met - (expert > 0 ? (double)c->experts_used : 1));
+	}
+}
+
+struct dt_intensity dt_train_intensity(const struct dt_config *m, int64_t microbatch, int64_t seq)
+{
+	double tokens = (double)(microbatch * seq), read, used, act = 0;
+
+	weights_met(m, tokens, &read, &used);
+	for (int64_t i = 0; i < m->layers; i++) /* written forward, read backward, and their gradients */
+		act += (double)(8 * m->hidden + 2 * (m->heads + m->kv_heads) * m->head_dim) +
+		       (double)((m->gated ? 3 : 2) * dt_layer_width(m, i));
+	return (struct dt_intensity){tokens * dt_model_flops_per_token(m, seq, true),
+				     2 * 3 * read + 4 * read + 2 * 4 * tokens * act};
+}
+
+struct dt_intensity dt_prefill_intensity(const struct dt_config *m, int64_t tokens, double weight_bits)
+{
+	double read, used, act = (double)(8 * m->hidden * m->layers * tokens);
+
+	weights_met(m, (double)tokens, &read, &used);
+	return (struct dt_intensity){(double)tokens * dt_model_flops_per_token(m, tokens / 2, false),
+				     read * weight_bits / 8 + 2 * act};
+}
+
+static double cache_bytes(const struct dt_config *m, int64_t layer, int64_t context, double bits)
+{
+	int64_t w = dt_layer_window(m, layer), n = w > 0 && w < context ? w : context;
+
+	return (double)n * (double)(m->kv_rank ? m->kv_rank + m->rope_dim : 2 * m->kv_heads * m->head_dim) *
+	       bits / 8;
+}
+
+struct dt_intensity dt_decode_intensity(const struct dt_config *m, int64_t batch, int64_t context,
+					double weight_bits, double cache_bits)
+{
+	double read, used, cache = 0;
+
+	weights_met(m, (double)batch, &read, &used);
+	for (int64_t i = 0; i < m->layers; i++)
+		cache += cache_bytes(m, i, context, cache_bits);
+	return (struct dt_intensity){(double)batch * dt_model_flops_per_token(m, context, false),
+				     read * weight_bits / 8 + (double)batch * cache};
+}
+
+static double serve_time(const struct dt_cluster *c, const struct dt_config *m, int tp, double tokens,
+			 struct dt_intensity i)
+{
+	struct dt_device d = dt_cluster_rank_device(c, tp);
+	double ops = 12 * (double)m->layers * d.op_s, net = 0;
+
+	if (tp > 1)
+		net = 2 * (double)m->layers *
+		      dt_collective_time(c, DT_COLL_ALL_REDUCE, tokens * (double)m->hidden * 2, tp, 1);
+	return fmax(i.flops / tp / (d.peak_flops * d.matmul_eff), i.bytes / tp / (d.mem_bw * d.mem_eff)) +
+	       ops + net;
+}
+
+double dt_prefill_time(const struct dt_cluster *c, const struct dt_config *m, int tp, int64_t tokens,
+		       double weight_bits)
+{
+	return serve_time(c, m, tp, (double)tokens, dt_prefill_intensity(m, tokens, weight_bits));
+}
+
+double dt_decode_time(const struct dt_cluster *c, const struct dt_config *m, int tp, int64_t batch,
+		      int64_t context, double weight_bits, double cache_bits)
+{
+	return serve_time(c, m, tp, (double)batch,
+			  dt_decode_intensity(m, batch, context, weight_bits, cache_bits));
+}

@@ -1,0 +1,181 @@
+#include "plan/why.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+
+struct tree {
+	const struct dt_fit_query *q;
+	uint64_t room;
+	struct dt_why *w;
+	int rc;
+	struct dt_err *err;
+};
+
+static struct dt_layout layout(int dp, int tp, int pp, int zero)
+{
+	return (struct dt_layout){.dp = dp, .tp = tp, .pp = pp, .cp = 1, .ep = 1, .zero = zero, .chunks = 1};
+}
+
+/* Asks whether q, changed, fits. True ends the way down. */
+static bool __attribute__((format(printf, 3, 4)))
+ask(struct tree *t, struct dt_fit_query q, const char *fmt, ...)
+{
+	struct dt_why_step *s = &t->w->step[t->w->n];
+	struct dt_fit f;
+	va_list ap;
+	int rc;
+
+	if (t->rc < 0 || t->w->n == DT_WHY_MAX)
+		return false;
+	memset(s, 0, sizeof(*s));
+	va_start(ap, fmt);
+	vsnprintf(s->question, sizeof(s->question), fmt, ap);
+	va_end(ap);
+	dt_layout_format(&q.layout, s->layout, sizeof(s->layout));
+	q.any_account |= q.account == DT_ACCOUNT_DT;
+	rc = dt_layout_check(&q.layout, &q.config, NULL);
+	if (rc == 0) {
+		rc = dt_fit_estimate(&q, &f, t->err);
+		if (rc < 0) {
+			t->rc = rc == -ERANGE ? 0 : rc;
+			return false;
+		}
+		s->peak_bytes = dt_fit_worst(&f)->peak_bytes;
+		s->fits = s->peak_bytes <= t->room;
+		dt_fit_release(&f);
+	}
+	t->w->n++;
+	if (s->fits && t->w->taken < 0)
+		t->w->taken = t->w->n - 1;
+	return s->fits;
+}
+
+static void serve_tree(struct tree *t, int node)
+{
+	struct dt_fit_query q = *t->q;
+	static const struct {
+		enum dt_weight_format f;
+		const char *name;
+	} fewer[] = {{DT_WF_Q8_0, "8.5"}, {DT_WF_Q4_K_M, "4.8"}};
+	bool cut = false;
+
+	q.layout = layout(1, 1, 1, 0);
+	if (ask(t, q, "does one device hold it?")) {
+		t->w->advice = "one device is enough; more replicas (dp) for throughput";
+		return;
+	}
+	for (int tp = 2; tp <= node && !cut; tp *= 2) {
+		q.layout = layout(1, tp, 1, 0);
+		cut = ask(t, q, "tensor parallelism over %d devices of a machine?", tp);
+	}
+	t->w->advice = cut ? "tensor parallelism inside a machine, where links are fast; replicas of it for "
+			     "throughput"
+			   : "not even a machine holds it: fewer bits, shorter or fewer sequences";
+	q.layout = layout(1, 1, 1, 0);
+	for (int i = 0; i < 2 && q.precision < fewer[i].f; i++) {
+		q.precision = fewer[i].f;
+		ask(t, q, "or weights of %s bits on one device?", fewer[i].name);
+	}
+}
+
+static void adapters(struct tree *t, const struct dt_fit_query *from)
+{
+	struct dt_fit_query q = *from;
+
+	q.layout = layout(1, 1, 1, 0);
+	q.extras.lora_rank = 16;
+	q.extras.targets = DT_LORA_ALL;
+	q.extras.base = q.precision;
+	ask(t, q, "or fine-tune adapters only (LoRA, rank 16) on one device?");
+	q.extras.base = DT_WF_NF4;
+	ask(t, q, "or adapters on a 4-bit base (QLoRA) on one device?");
+}
+
+/* Whether one of the ways inside a machine does it. */
+static bool node_tree(struct tree *t, struct dt_fit_query *q, int node)
+{
+	bool moe = q->config.experts > 0;
+
+	for (int z = 1; z <= 3; z++) {
+		q->layout = layout(node, 1, 1, z);
+		if (ask(t, *q, "data parallel over a machine, ZeRO stage %d?", z)) {
+			t->w->advice =
+				z < 3 ? "ZeRO divides states that are only used once a step: little traffic "
+					"for it"
+				      : "ZeRO 3 gathers weights as they are used: traffic for every layer";
+			return true;
+		}
+	}
+	for (int tp = 2; tp <= node && !moe; tp *= 2) {
+		q->layout = layout(node / tp, tp, 1, node > tp ? 1 : 0);
+		if (ask(t, *q, "tensor parallelism over %d devices of a machine?", tp)) {
+			t->w->advice = "tensor parallelism inside a machine, where links are fast, cuts "
+				       "activations too";
+			return true;
+		}
+	}
+	return false;
+}
+
+static void train_tree(struct tree *t, int node)
+{
+	struct dt_fit_query q = *t->q;
+	bool done = false;
+
+	q.layout = layout(1, 1, 1, 0);
+	if (ask(t, q, "does one device hold it?")) {
+		t->w->advice = "one device is enough; data parallelism (dp) for throughput";
+		return;
+	}
+	for (int r = DT_RECOMPUTE_SELECTIVE; r <= DT_RECOMPUTE_FULL && !done; r++) {
+		if (q.recompute.mode >= (enum dt_recompute)r)
+			continue;
+		q.recompute = (struct dt_keep){.mode = r};
+		done = ask(t, q, "with %s recomputation?", r == DT_RECOMPUTE_FULL ? "full" : "selective");
+	}
+	if (done) {
+		t->w->advice = "recomputation costs up to a third more time and no devices";
+		return;
+	}
+	q.recompute = t->q->recompute;
+	done = node_tree(t, &q, node);
+	for (int pp = 2; pp <= 64 && !done; pp *= 2) {
+		q.layout = layout(1, node, pp, 0);
+		done = ask(t, q, "and a pipeline of %d machines?", pp);
+		if (done)
+			t->w->advice =
+				"a pipeline across machines sends only activations; more replicas of it (dp) "
+				"for throughput";
+	}
+	if (!done)
+		t->w->advice = "nothing tried holds it: a smaller microbatch or sequence, recomputation, "
+			       "more machines";
+	adapters(t, t->q);
+}
+
+int dt_why(const struct dt_fit_query *q, uint64_t room, int gpus_a_node, struct dt_why *ret,
+	   struct dt_err *err)
+{
+	struct tree t = {.q = q, .room = room, .w = ret, .err = err};
+
+	memset(ret, 0, sizeof(*ret));
+	ret->taken = -1;
+	if (q->serve)
+		serve_tree(&t, gpus_a_node);
+	else
+		train_tree(&t, gpus_a_node);
+	return t.rc;
+}
+
+json_t *dt_why_json(const struct dt_why *w)
+{
+	json_t *list = json_array();
+
+	for (int i = 0; i < w->n; i++)
+		json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:b, s:b}", "question",
+						      w->step[i].question, "layout", w->step[i].layout,
+						      "peak_bytes", (json_int_t)w->step[i].peak_bytes, "fits",
+						      w->step[i].fits, "taken", i == w->taken));
+	return json_pack("{s:o, s:s}", "steps", list, "advice", w->advice);
+}

@@ -1,0 +1,179 @@
+# dt-plan: plans that fit and run, agreement with dt-memest, JSON, and every wrong input.
+
+setup() {
+	plan="$DT_BIN/dt-plan"
+	memest="$DT_BIN/dt-memest"
+	cd "$BATS_TEST_TMPDIR" || exit
+	unset LC_ALL LANG
+	export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+	export OMPI_MCA_hwloc_base_binding_policy=none
+}
+
+# one clear line on stderr, nothing on stdout, this status
+refused() {
+	local status_wanted=$1 text=$2
+	shift 2
+	local rc=0
+	"$plan" "$@" >out 2>err </dev/null || rc=$?
+	echo "status $rc, stderr: $(cat err)"
+	[ "$rc" -eq "$status_wanted" ]
+	[ ! -s out ]
+	grep -v "^Try 'dt-plan --help'" err >lines
+	[ "$(wc -l <lines)" -eq 1 ]
+	grep -qF -- "$text" lines
+}
+
+@test "plans fit, are sorted, and use every device" {
+	for args in "--gpus 8 --gpu H100 llama-2-7b" "--gpus 64 --gpu H100 llama-2-70b" "--gpus 16 mixtral-8x7b"; do
+		# shellcheck disable=SC2086
+		"$plan" --json $args >p.json
+		jq -e '(.plans | length) >= 3 and ([.plans[].fits] | all)
+			and ([.plans[].step_s] | . == sort) and ([.plans[].mfu] | all(. > 0.05 and . < 0.95))
+			and .schema == 1' p.json
+		gpus=$(jq .cluster.gpus p.json)
+		jq -r '.plans[].layout' p.json | while read -r layout; do
+			[ "$("$memest" --json --account generic "$(jq -r .model p.json)" --layout "$layout" --accumulate 64 |
+				jq .world)" = "$gpus" ]
+		done
+	done
+}
+
+@test "a plan's memory is what dt-memest says of it" {
+	"$plan" --json --gpus 8 --gpu H100 --global-batch 64 llama-2-7b >p.json
+	for i in 0 1 2; do
+		jq -r ".plans[$i] | \"\\(.layout) \\(.microbatch) \\(.accumulation) \\(.recompute) \\(.peak_bytes)\"" p.json >line
+		read -r layout mb acc recompute bytes <line
+		estimated=$("$memest" --json --account dt llama-2-7b --layout "$layout" --microbatch "$mb" --accumulate "$acc" \
+			--recompute "$recompute" | jq .peak_bytes)
+		echo "$layout: $bytes, dt-memest $estimated"
+		[ "$estimated" = "$bytes" ]
+	done
+}
+
+@test "nothing fits: status 3; what is asked to compare is judged" {
+	run "$plan" --gpus 8 --gpu T4 llama-3-70b
+	[ "$status" -eq 3 ]
+	[[ "$output" == *"nothing fits"* ]]
+	run "$plan" --gpus 8 --gpu H100 --compare dp8 llama-2-7b
+	[ "$status" -eq 3 ]
+	echo "$output" | grep -E '^\? +dp8 .*does not fit'
+	run "$plan" --gpus 8 --gpu H100 --compare dp8.z3 llama-2-7b
+	[ "$status" -eq 0 ]
+	echo "$output" | grep -E '^\? +dp8.z3 '
+	refused 3 "nothing fits" --gpus 8 --gpu T4 --emit args llama-3-70b
+}
+
+@test "faster links and devices make faster plans" {
+	step() { "$plan" --json "$@" | jq '.plans[0].step_s'; }
+	jq -en "$(step --gpu A100 --gpus 8 llama-2-7b) > $(step --gpu H100 --gpus 8 llama-2-7b)"
+	jq -en "$(step --gpus 64 --nic-bandwidth 1 llama-2-7b) > 1.05 * $(step --gpus 64 --nic-bandwidth 100 llama-2-7b)"
+	jq -en "$(step --gpus 256 --oversubscription 32 --leaf 2 llama-2-7b) > $(step --gpus 256 llama-2-7b)"
+}
+
+@test "measured links are used" {
+	echo '{"links": [{"class": "shm", "latency_s": 1e-6, "bandwidth_gbs": 1.5}]}' >links.json
+	"$plan" --json --links links.json --gpus 8 --gpu A100 llama-2-7b |
+		jq -e '.cluster.levels[0].bandwidth_bytes_per_s == 1.5e9'
+	"$plan" --json --links - --gpus 8 llama-2-7b <links.json | jq -e '.cluster.levels[0].latency_s == 1e-6'
+}
+
+@test "a cluster survives being written and read" {
+	"$plan" --emit cluster --gpu H100 --gpus 64 --topology dragonfly --oversubscription 4 --leaf 4 >c.json
+	"$plan" --emit cluster --cluster c.json >d.json
+	cmp c.json d.json
+	jq -e '.levels | length == 3' c.json
+	[ "$("$plan" --json --cluster c.json llama-2-7b | jq -c .plans)" = "$("$plan" --json --gpu H100 --gpus 64 \
+		--topology dragonfly --oversubscription 4 --leaf 4 llama-2-7b | jq -c .plans)" ]
+}
+
+@test "calibration finds what the runs were made with" {
+	# Steps as another machine would take them: predicted with other constants, then forgotten.
+	"$plan" --emit cluster --gpu cpu --gpus 2 | jq -c '.cores_per_node = 2 | .matmul_efficiency = 0.31 |
+		.memory_efficiency = 1.2 | .op_s = 3e-5' >true.json
+	for run in gpt2-tiny:dp1:4:64 gpt2-mini:dp1:4:256 gpt2-mini:dp1:1:128 llama-tiny:dp2:4:128 gpt2-nano-char:dp1:8:64 \
+		gpt2-mini:dp2:8:256 gpt2-124m:dp1:1:256 gpt2-mini:tp2:2:256; do
+		IFS=: read -r model layout mb seq <<<"$run"
+		jq -cn --arg m "$model" --arg l "$layout" --argjson b "$mb" --argjson s "$seq" \
+			'{model: $m, layout: $l, microbatch: $b, seq: $s, step_s: 1}'
+	done >runs.jsonl
+	"$plan" --cluster true.json --validate runs.jsonl --json | jq -c '.ratios[]' >ratios
+	paste -d' ' ratios runs.jsonl | while read -r ratio line; do
+		jq -c ".step_s = $ratio" <<<"$line"
+	done >measured.jsonl
+	"$plan" --cluster true.json --validate measured.jsonl --json | jq -e '.mean_error < 1e-9'
+	"$plan" --gpu cpu --gpus 2 --emit cluster | jq -c '.cores_per_node = 2' >start.json
+	before=$("$plan" --cluster start.json --validate measured.jsonl --json | jq .mean_error)
+	"$plan" --cluster start.json --calibrate measured.jsonl --emit cluster >fitted.json
+	after=$("$plan" --cluster fitted.json --validate measured.jsonl --json | jq .mean_error)
+	echo "mean error $before, calibrated $after"
+	jq -en "$before > 0.2 and $after < 0.02"
+}
+
+@test "what it emits, dt-train runs" {
+	seq 1 2000 >text
+	"$DT_BIN/dt-dataset" build --tokenizer byte --out data.h5 text
+	for model in gpt2-tiny llama-tiny; do
+		args=$("$plan" --gpus 2 --gpu cpu --seq 64 --global-batch 8 --emit args $model)
+		echo "$args"
+		# shellcheck disable=SC2086
+		mpirun -np 2 "$DT_BIN/dt-train" $args --data data.h5 --steps 1 --threads 1 --no-mfu --metrics m.json
+		[ "$("$plan" --gpus 2 --gpu cpu --seq 64 --global-batch 8 --json $model | jq '.plans[0].peak_bytes')" = \
+			"$(jq -s '.[0].peak_bytes' m.json)" ]
+	done
+}
+
+@test "rooflines: 312 TFLOP/s over 2.039 TB/s is 153 FLOP/B, and decode is bound by memory" {
+	"$plan" roofline --json llama-2-7b | jq -e '(.ridge_flops_per_byte | . > 152.9 and . < 153.1)
+		and (.phases[] | select(.phase == "decode, 1 sequence") | .bound == "memory" and .flops_per_byte < 2)
+		and (.phases[] | select(.phase == "prefill") | .bound == "compute")'
+}
+
+@test "servers: more requests need more replicas, a tighter TPOT never fewer devices" {
+	devices() { "$plan" --serve --json "$@" llama-3-8b | jq '.plans[0] | .tp * .replicas'; }
+	[ "$(devices --rate 100)" -gt "$(devices --rate 1)" ]
+	[ "$(devices --rate 100 --tpot 0.02)" -ge "$(devices --rate 100 --tpot 0.1)" ]
+	run "$plan" --serve --gpu T4 llama-3-70b
+	[ "$status" -eq 3 ]
+	"$plan" --serve --gpu L4 --weights q4_k_m --json llama-3-8b | jq -e '.plans[0].meets'
+}
+
+@test "wrong input: one line and the right status" {
+	refused 2 "a model is missing"
+	refused 2 "a model is missing" roofline
+	refused 2 "one model at a time" gpt2-124m gpt2-355m
+	refused 1 "no preset, file or folder" gpt9
+	refused 1 "no device is called 'H900'" --gpu H900 gpt2-124m
+	refused 1 "not whole nodes" --gpus 12 gpt2-124m
+	refused 2 "out of range" --gpus 0 gpt2-124m
+	refused 2 "out of range" --gpus -3 gpt2-124m
+	refused 1 "topology 'single'" --gpus 16 --topology single gpt2-124m
+	refused 2 "is not one of" --topology star gpt2-124m
+	refused 2 "--pipeline" --pipeline fast gpt2-124m
+	refused 1 "has 4 ranks, not 8" --compare dp4 gpt2-124m
+	refused 1 "unknown axis" --compare xx4 gpt2-124m
+	refused 2 "exclude each other" --json --emit args gpt2-124m
+	refused 2 "--serve has no layout" --serve --compare dp8 gpt2-124m
+	refused 1 "1024 positions" --serve --prompt-len 2000 gpt2-124m
+	: >empty
+	refused 1 "empty" --links empty gpt2-124m
+	refused 1 "no measured runs" --validate empty
+	refused 1 "No such file" --cluster nothing.json gpt2-124m
+	echo '{"links": []}' >none.json
+	refused 1 "no measured link" --links none.json gpt2-124m
+	echo '{"levels": []}' >bad.json
+	refused 1 "'levels' is a list" --cluster bad.json gpt2-124m
+	echo '{"peak_flops": -1}' >bad.json
+	refused 1 "'peak_flops' is out of range" --cluster bad.json gpt2-124m
+	echo '{"model": "gpt2-tiny", "step_s": 0}' >bad.json
+	refused 1 "line 1" --validate bad.json
+	echo '{"model": "gpt2-tiny", "step_s": 1}' >one.json
+	refused 1 "too little" --calibrate one.json gpt2-124m
+	refused 1 "global batch of 1" --gpus 1024 --global-batch 1 --compare dp1024 gpt2-124m
+}
+
+@test "no MPI, no device library is linked" {
+	run ldd "$plan"
+	[[ "$output" == *"libjansson"* ]]
+	[[ "$output" != *"libmpi"* ]]
+	[[ "$output" != *"dnnl"* ]]
+}

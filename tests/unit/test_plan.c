@@ -1,0 +1,216 @@
+/* Step times against those published, and collectives against closed forms. */
+#include "plan/search.h"
+
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Korthikanti et al. 2022, tables 3 and 5: seconds an iteration on A100s, all of it recomputed and as they
+ * do. */
+static void megatron_step_times(void **state)
+{
+	static const struct {
+		const char *model, *layout;
+		int64_t microbatch, accumulation;
+		double full, present, mfu;
+	} cases[] = {
+		{"megatron-22b", "tp8", 4, 1, 1.42, 1.10, 0.415},
+		{"megatron-175b", "tp8.pp8.v3", 1, 64, 18.13, 13.75, 0.514},
+		{"megatron-530b", "tp8.pp35.v3", 1, 280, 49.05, 37.83, 0.560},
+		{"megatron-1t", "tp8.pp64", 1, 512, 94.42, 71.49, 0.563},
+	};
+	struct dt_cluster a100;
+	double sum = 0;
+
+	assert_int_equal(dt_cluster_device("a100", &a100, NULL), 0);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct dt_config c;
+		struct dt_train_shape s = {.config = &c,
+					   .microbatch = cases[i].microbatch,
+					   .accumulation = cases[i].accumulation,
+					   .seq = 2048,
+					   .compute = DT_BF16,
+					   .optim = DT_OPTIM_ADAMW,
+					   .pipeline = DT_PIPE_1F1B};
+
+		assert_int_equal(dt_config_find_preset(cases[i].model, &c), 0);
+		assert_int_equal(dt_layout_parse(cases[i].layout, &s.layout, NULL), 0);
+		for (int present = 0; present < 2; present++) {
+			double published = present ? cases[i].present : cases[i].full, error;
+			struct dt_step_time t;
+
+			s.recompute.mode = present ? DT_RECOMPUTE_SELECTIVE : DT_RECOMPUTE_FULL;
+			s.layout.seq_parallel = present;
+			assert_int_equal(dt_step_time(&a100, &s, &dt_stack_megatron, &t, NULL), 0);
+			error = t.step / published - 1;
+			sum += fabs(error);
+			print_message("%-14s %s: %.2f s, published %.2f (%+.1f%%), mfu %.3f bubble %.3f head "
+				      "%.3f tp %.3f\n",
+				      cases[i].model, present ? "selective" : "full     ", t.step, published,
+				      100 * error, t.mfu, t.bubble, t.head / t.step, t.tp / t.step);
+			if (fabs(error) > 0.10)
+				fail_msg("%s: %.2f s, published %.2f", cases[i].model, t.step, published);
+			if (present && fabs(t.mfu * t.step / published - cases[i].mfu) > 0.0025)
+				fail_msg("%s: %.4f of the flops, published %.3f", cases[i].model,
+					 t.mfu * t.step / published, cases[i].mfu);
+		}
+	}
+	print_message("mean error %.1f%%\n", 100 * sum / 8);
+}
+
+/* Grattafiori et al. 2024, table 4: Llama 3 405B on 8,192 H100s, tp8 pp16 dp64, 16 M tokens a step: 43% MFU.
+ */
+static void llama_405b(void **state)
+{
+	struct dt_config c;
+	struct dt_cluster h100;
+	struct dt_step_time t;
+	struct dt_train_shape s = {.config = &c,
+				   .microbatch = 1,
+				   .accumulation = 32,
+				   .seq = 8192,
+				   .compute = DT_BF16,
+				   .optim = DT_OPTIM_ADAMW,
+				   .pipeline = DT_PIPE_1F1B};
+
+	assert_int_equal(dt_cluster_device("H100", &h100, NULL), 0);
+	assert_int_equal(dt_config_find_preset("llama-3.1-405b", &c), 0);
+	assert_int_equal(dt_layout_parse("dp64.tp8.pp16.v4.s1", &s.layout, NULL), 0);
+	assert_int_equal(dt_step_time(&h100, &s, &dt_stack_dt, &t, NULL), 0);
+	if (fabs(t.mfu / 0.43 - 1) > 0.10)
+		fail_msg("%.3f of the flops, published 0.43", t.mfu);
+	print_message("405B: mfu %.3f, published 0.43\n", t.mfu);
+}
+
+/* Rings on one level, and two levels by hand: inner links first, wider ones with the share that is left. */
+static void collectives(void **state)
+{
+	struct dt_cluster c = {.gpus = 64,
+			       .gpus_a_node = 8,
+			       .nlevel = 2,
+			       .level = {{8, 1e-6, 100e9}, {1 << 30, 10e-6, 10e9}}};
+	double n = 1e9, inner = 7 * (1e-6 + n / 8 / 100e9), outer = 3 * (10e-6 + n / 8 / 4 / 10e9);
+
+	assert_float_equal(dt_collective_time(&c, DT_COLL_ALL_REDUCE, n, 8, 1), 2 * inner, 1e-12);
+	assert_float_equal(dt_collective_time(&c, DT_COLL_ALL_GATHER, n, 8, 1), inner, 1e-12);
+	assert_float_equal(dt_collective_time(&c, DT_COLL_REDUCE_SCATTER, n, 4, 8),
+			   3 * (10e-6 + n / 4 / 10e9), 1e-12);
+	assert_float_equal(dt_collective_time(&c, DT_COLL_ALL_REDUCE, n, 32, 1), 2 * (inner + outer), 1e-12);
+	assert_true(dt_collective_time(&c, DT_COLL_ALL_REDUCE, n, 1, 1) == 0);
+	assert_float_equal(dt_message_time(&c, n, 1), 1e-6 + 0.01, 1e-12);
+	assert_float_equal(dt_message_time(&c, n, 8), 10e-6 + 0.1, 1e-12);
+}
+
+/* Equal stages without messages: the quick guess is the table, and the bubble (p - 1) / (v m + p - 1). */
+static void quick_is_the_table(void **state)
+{
+	struct dt_config c;
+	struct dt_cluster cl;
+
+	dt_cluster_device("H100", &cl, NULL);
+	cl.level[0].latency_s = cl.level[1].latency_s = 0;
+	cl.level[0].bandwidth = cl.level[1].bandwidth = 1e18;
+	dt_config_find_preset("llama-2-7b", &c);
+	c.vocab = 8; /* a head that costs nothing */
+	for (int m = 4; m <= 32; m *= 2) {
+		struct dt_train_shape s = {.config = &c,
+					   .microbatch = 1,
+					   .accumulation = m,
+					   .seq = 2048,
+					   .compute = DT_BF16,
+					   .optim = DT_OPTIM_ADAMW,
+					   .pipeline = DT_PIPE_1F1B};
+		struct dt_step_time a, b;
+
+		dt_layout_parse("pp4", &s.layout, NULL);
+		assert_int_equal(dt_step_time(&cl, &s, &dt_stack_dt, &a, NULL), 0);
+		assert_int_equal(dt_step_time_quick(&cl, &s, &dt_stack_dt, &b, NULL), 0);
+		assert_true(fabs(a.step / b.step - 1) < 0.02);
+		assert_true(fabs(a.bubble - 3.0 / (m + 3)) < 0.01);
+	}
+}
+
+/* Young 1974: sqrt(2 save mtbf) where failures are rare; no other interval loses less (tried around it). */
+static void checkpoint_interval(void **state)
+{
+	for (double mtbf = 1e3; mtbf < 1e7; mtbf *= 7) {
+		double save = 20, lost, t = dt_checkpoint_interval(save, mtbf, &lost);
+
+		assert_true(lost > 0 && lost < 1);
+		if (mtbf > 1e5)
+			assert_true(fabs(t / sqrt(2 * save * mtbf) - 1) < 0.02);
+		for (double f = 0.5; f < 2; f *= 1.1) {
+			double other = 1 - f * t / (mtbf * expm1((f * t + save) / mtbf));
+
+			assert_true(other > lost - 0.002);
+		}
+	}
+}
+
+/* No plan that was chosen is beaten by one that fits and was not: against judging every one. */
+static void search_finds_the_best(void **state)
+{
+	struct dt_cluster cl;
+	struct dt_plan_query q = {.cluster = &cl,
+				  .stack = &dt_stack_dt,
+				  .global_batch = 64,
+				  .recompute = -1,
+				  .room = 76ull << 30,
+				  .dt_train = true};
+	struct dt_plan p;
+	double best = 1e300;
+
+	dt_cluster_device("H100", &cl, NULL);
+	dt_cluster_arrange(&cl, 8, 0, DT_TOPO_SINGLE, 0, 1, 0, NULL);
+	dt_config_find_preset("llama-2-7b", &q.fit.config);
+	q.fit.seq = 4096;
+	q.fit.compute = DT_BF16;
+	q.fit.optimizer = DT_OPTIM_ADAMW;
+	q.fit.pipeline = DT_PIPE_1F1B;
+	q.fit.account = DT_ACCOUNT_DT;
+	assert_int_equal(dt_plan_search(&q, 5, &p, NULL), 0);
+	assert_true(p.n == 5);
+	for (int pp = 1; pp <= 8; pp *= 2)
+		for (int tp = 1; tp * pp <= 8; tp *= 2)
+			for (int z = 0; z <= 3; z++)
+				for (int r = 0; r < 3; r++)
+					for (int mb = 1; mb <= 8; mb *= 2) {
+						struct dt_candidate c = {.layout = {.dp = 8 / tp / pp,
+										    .tp = tp,
+										    .pp = pp,
+										    .cp = 1,
+										    .ep = 1,
+										    .zero = z,
+										    .chunks = 1},
+									 .microbatch = mb,
+									 .recompute = r};
+
+						if ((z && c.layout.dp == 1) || (z >= 2 && pp > 1) ||
+						    64 % (mb * c.layout.dp))
+							continue;
+						if (dt_plan_judge(&q, &c, NULL) == 0 && c.fits &&
+						    c.t.step < best)
+							best = c.t.step;
+					}
+	assert_true(p.best[0].t.step <= best * (1 + 1e-12));
+	for (int i = 1; i < p.n; i++)
+		assert_true(p.best[i].fits && p.best[i].t.step >= p.best[i - 1].t.step);
+	dt_plan_release(&p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(megatron_step_times), cmocka_unit_test(llama_405b),
+		cmocka_unit_test(collectives),	       cmocka_unit_test(quick_is_the_table),
+		cmocka_unit_test(checkpoint_interval), cmocka_unit_test(search_finds_the_best),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

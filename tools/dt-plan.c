@@ -1,0 +1,680 @@
+/* dt-plan: how to split a model over machines, and how fast it will go. */
+#include "base/opt.h"
+#include "base/table.h"
+#include "base/tmpfile.h"
+#include "base/units.h"
+#include "plan/calibrate.h"
+#include "plan/search.h"
+#include "plan/servplan.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DAY 86400.0
+
+static struct {
+	struct dt_plan_query q;
+	struct dt_serve_query serve_q;
+	struct dt_cluster cluster;
+	const char *gpu, *cluster_file, *links, *calibrate, *validate, *compare, *pipeline;
+	uint64_t gpu_mem, tokens;
+	bool serve, json, explain, gpu_given, gpus_given, node_given;
+	int64_t gpus, gpus_a_node, leaf, top;
+	int precision, optimizer, recompute, account, topology, emit;
+	double nic_gbs, oversubscription, margin, price, mtbf_hours, save_s;
+} a = {
+	.gpu = "A100",
+	.gpus = 8,
+	.pipeline = "1f1b",
+	.top = 5,
+	.optimizer = DT_OPTIM_ADAMW,
+	.precision = DT_WF_BF16,
+	.margin = 5,
+	.oversubscription = 1,
+	.leaf = 16,
+	.serve_q = {.prompt = 1024, .output = 256, .ttft_s = 1, .tpot_s = 0.05, .rate = 1},
+};
+
+static const char *const examples[] = {
+	"dt-plan --gpus 64 --gpu H100 llama-2-70b",
+	"dt-plan --gpus 4 --emit args gpt2-124m",
+	"dt-plan --serve --gpu H100 --rate 20 --tpot 0.03 llama-3-70b",
+	"dt-plan roofline --gpu A100 llama-2-7b",
+	NULL,
+};
+
+enum { EMIT_NOTHING, EMIT_ARGS, EMIT_CLUSTER };
+
+static const struct dt_opt opts[] = {
+	DT_OPT_HEADING("Machines"),
+	{"gpus", 'n', DT_OPT_INT, &a.gpus, "N", "devices, one a rank; default 8", .min = 1, .max = 1 << 20,
+	 .given = &a.gpus_given},
+	{"gpu", 'g', DT_OPT_STR, &a.gpu, "NAME",
+	 "A100, A100-40GB, H100, H200, B200, MI300X, T4, L4, or cpu for ranks on this machine; default A100",
+	 .given = &a.gpu_given},
+	{"gpus-per-node", 0, DT_OPT_INT, &a.gpus_a_node, "N",
+	 "devices of a machine; default the usual number", .min = 1, .max = 1 << 20, .given = &a.node_given},
+	{"gpu-mem", 'm', DT_OPT_SIZE, &a.gpu_mem, "SIZE", "memory of a device, instead of its usual"},
+	{"margin", 0, DT_OPT_REAL, &a.margin, "PCT", "percent of it kept free; default 5", .min = 0,
+	 .max = 99},
+	{"topology", 0, DT_OPT_CHOICE, &a.topology, "auto|" DT_TOPOLOGY_CHOICES,
+	 "how machines are connected; default auto: single or fat-tree"},
+	{"nic-bandwidth", 0, DT_OPT_REAL, &a.nic_gbs, "GB/S", "of a device into the network", .min = 0,
+	 .max = 1e6},
+	{"oversubscription", 0, DT_OPT_REAL, &a.oversubscription, "X",
+	 "how much narrower the network is above --leaf machines; default 1", .min = 1, .max = 1e4},
+	{"leaf", 0, DT_OPT_INT, &a.leaf, "NODES",
+	 "machines below one switch, or of a dragonfly's group; default 16", .min = 1, .max = 1 << 20},
+	{"cluster", 0, DT_OPT_STR, &a.cluster_file, "FILE",
+	 "a description in JSON, as --emit cluster writes it"},
+	{"links", 0, DT_OPT_STR, &a.links, "FILE",
+	 "measured links: output of dt-allreduce-bench --json; - is standard input"},
+	{"calibrate", 0, DT_OPT_STR, &a.calibrate, "FILE",
+	 "measured steps, JSON Lines: fit what programs reach of the device"},
+	{"validate", 0, DT_OPT_STR, &a.validate, "FILE", "measured steps: compare with what is predicted"},
+	DT_OPT_HEADING("Training"),
+	{"global-batch", 0, DT_OPT_INT, &a.q.global_batch, "SAMPLES", "samples a step; default 16 a device",
+	 .min = 1, .max = 1 << 30},
+	{"seq", 's', DT_OPT_INT, &a.q.fit.seq, "TOKENS", "sequence length; default the model's, 4096 at most",
+	 .min = 1, .max = 1 << 24},
+	{"microbatch", 'b', DT_OPT_INT, &a.q.microbatch, "SAMPLES", "only this one", .min = 1,
+	 .max = 1 << 24},
+	{"recompute", 0, DT_OPT_CHOICE, &a.recompute, "any|none|selective|full",
+	 "only this one; default any"},
+	{"pipeline", 0, DT_OPT_STR, &a.pipeline, "NAME",
+	 "schedule where pp > 1: gpipe, 1f1b (default) or zb-h1"},
+	{"precision", 'p', DT_OPT_CHOICE, &a.precision, "fp32|bf16|fp16", "compute type; default bf16"},
+	{"optimizer", 0, DT_OPT_CHOICE, &a.optimizer, DT_OPTIM_CHOICES, "update rule; default adamw"},
+	{"account", 0, DT_OPT_CHOICE, &a.account, "auto|" DT_ACCOUNT_CHOICES,
+	 "whose memory and habits: dt plans only what dt-train runs; default auto: dt where it can run the "
+	 "model, else "
+	 "generic"},
+	DT_OPT_HEADING("Serving"),
+	{"serve", 0, DT_OPT_FLAG, &a.serve, NULL, "plan a server: tp and replicas"},
+	{"rate", 0, DT_OPT_REAL, &a.serve_q.rate, "REQ/S", "requests a second to answer; default 1",
+	 .min = 1e-6, .max = 1e9},
+	{"prompt-len", 0, DT_OPT_INT, &a.serve_q.prompt, "TOKENS", "of a request; default 1024", .min = 1,
+	 .max = 1 << 24},
+	{"output-len", 0, DT_OPT_INT, &a.serve_q.output, "TOKENS", "of an answer; default 256", .min = 1,
+	 .max = 1 << 24},
+	{"ttft", 0, DT_OPT_REAL, &a.serve_q.ttft_s, "SECONDS", "time to the first token; default 1",
+	 .min = 1e-6, .max = 1e6},
+	{"tpot", 0, DT_OPT_REAL, &a.serve_q.tpot_s, "SECONDS", "time a further token; default 0.05",
+	 .min = 1e-6, .max = 1e6},
+	{"weights", 0, DT_OPT_CHOICE, &a.serve_q.weights, DT_WEIGHT_CHOICES,
+	 "type of the weights served; default bf16"},
+	DT_OPT_HEADING("The whole run"),
+	{"tokens", 0, DT_OPT_COUNT, &a.tokens, "COUNT", "tokens to train on: days, device hours and cost"},
+	{"price", 0, DT_OPT_REAL, &a.price, "X", "of a device hour", .min = 0, .max = 1e6},
+	{"mtbf", 0, DT_OPT_REAL, &a.mtbf_hours, "HOURS",
+	 "between failures or preemptions of one device: the best checkpoint interval", .min = 1e-3,
+	 .max = 1e9},
+	{"save-time", 0, DT_OPT_REAL, &a.save_s, "SECONDS",
+	 "of a checkpoint, for --mtbf; default its bytes at 2 GB/s a machine", .min = 1e-6, .max = 1e6},
+	DT_OPT_HEADING("Output"),
+	{"top", 0, DT_OPT_INT, &a.top, "N", "plans listed; default 5", .min = 1, .max = 100},
+	{"compare", 0, DT_OPT_STR, &a.compare, "LAYOUT", "judge this layout beside the best"},
+	{"explain", 0, DT_OPT_FLAG, &a.explain, NULL,
+	 "say what a step's time goes into, and what was passed over"},
+	{"emit", 0, DT_OPT_CHOICE, &a.emit, "no|args|cluster",
+	 "only the best plan as arguments of dt-train, or the description of the machines"},
+	{"json", 0, DT_OPT_FLAG, &a.json, NULL, "one JSON object"},
+	DT_OPT_END,
+};
+
+static const struct dt_program program = {
+	.name = "dt-plan",
+	.summary = "rank ways to split a model over machines by predicted step time",
+	.operands = "[roofline] MODEL",
+	.examples = examples,
+	.opts = opts,
+};
+
+static int fail(const struct dt_err *err)
+{
+	fprintf(stderr, "dt-plan: %s%s%s\n", err->msg, err->hint[0] ? "; " : "", err->hint);
+	return DT_EXIT_FAILED;
+}
+
+/* ---- the machines ---- */
+
+/* Ranks as processes of this machine: its cores and memory, shared. */
+static void this_machine(struct dt_cluster *c)
+{
+	long cores = sysconf(_SC_NPROCESSORS_ONLN), pages = sysconf(_SC_PHYS_PAGES),
+	     page = sysconf(_SC_PAGESIZE);
+
+	c->cores = cores > 0 ? (int)cores : 1;
+	c->device.mem_bytes = (double)pages * (double)page / c->cores;
+	if (!a.node_given)
+		c->gpus_a_node = (int)a.gpus;
+}
+
+static int read_json(const char *path, json_t **ret, struct dt_err *err)
+{
+	return dt_json_load(path, 64 << 20, ret, err);
+}
+
+static int describe_cluster(struct dt_err *err)
+{
+	struct dt_cluster *c = &a.cluster;
+	double price = a.price;
+	json_t *o = NULL;
+	int rc = dt_cluster_device(a.gpu, c, err);
+
+	if (rc < 0)
+		return rc;
+	if (!strcmp(c->device.name, "cpu"))
+		this_machine(c);
+	if (a.cluster_file) {
+		rc = read_json(a.cluster_file, &o, err);
+		if (rc == 0 && (rc = dt_cluster_from_json(o, c, err)) < 0)
+			dt_err_prefix(err, "'%s'", a.cluster_file);
+		json_decref(o);
+		if (rc < 0)
+			return rc;
+		a.gpus = a.gpus_given ? a.gpus : c->gpus;
+		if (c->cores && !a.node_given && a.gpus > c->gpus_a_node)
+			c->gpus_a_node = (int)a.gpus;
+	}
+	if (!a.cluster_file || a.gpus_given || a.node_given) {
+		enum dt_topology t = a.topology ? (enum dt_topology)(a.topology - 1) : DT_TOPO_FAT_TREE;
+
+		rc = dt_cluster_arrange(c, (int)a.gpus, (int)a.gpus_a_node, t, a.nic_gbs * 1e9,
+					a.oversubscription, (int)a.leaf, err);
+		if (rc < 0)
+			return rc;
+	}
+	if (a.links) {
+		rc = read_json(a.links, &o, err);
+		if (rc == 0 && (rc = dt_cluster_links(c, o, err)) < 0)
+			dt_err_prefix(err, "'%s'", a.links);
+		json_decref(o);
+		if (rc < 0)
+			return rc;
+	}
+	if (a.gpu_mem)
+		c->device.mem_bytes = (double)a.gpu_mem;
+	c->price_a_gpu_hour = price > 0 ? price : c->price_a_gpu_hour;
+	return 0;
+}
+
+static double room(void)
+{
+	int here = a.cluster.gpus < a.cluster.gpus_a_node ? a.cluster.gpus : a.cluster.gpus_a_node;
+
+	return dt_cluster_rank_device(&a.cluster, here).mem_bytes * (1 - a.margin / 100);
+}
+
+/* ---- measured steps ---- */
+
+static int calibrate(struct dt_err *err)
+{
+	struct dt_runs runs;
+	double error;
+	int rc = dt_runs_read(a.calibrate, &runs, err);
+
+	if (rc < 0)
+		return rc;
+	rc = dt_calibrate(&a.cluster, a.q.stack, &runs, &error, err);
+	if (rc == 0)
+		fprintf(stderr, "dt-plan: calibrated on %d runs, mean error %.1f%%\n", runs.n, 100 * error);
+	dt_runs_release(&runs);
+	return rc;
+}
+
+static int validate(struct dt_err *err)
+{
+	struct dt_table *t = dt_table_new("model|layout|>microbatch|>seq|>measured|>predicted|>error");
+	struct dt_runs runs;
+	double error = 0, *each = NULL;
+	char layout[80], s[24];
+	int rc = dt_runs_read(a.validate, &runs, err);
+
+	if (rc < 0)
+		goto out;
+	each = calloc((size_t)runs.n, sizeof(*each));
+	rc = each ? dt_runs_error(&a.cluster, a.q.stack, &runs, each, &error, err)
+		  : dt_err_sys(err, -ENOMEM, "runs");
+	for (int i = 0; i < runs.n && rc == 0; i++) {
+		const struct dt_run *r = &runs.r[i];
+
+		dt_table_cell(t, "%s", r->config.name);
+		dt_table_cell(t, "%s", dt_layout_format(&r->shape.layout, layout, sizeof(layout)));
+		dt_table_cell(t, "%lld", (long long)r->shape.microbatch);
+		dt_table_cell(t, "%lld", (long long)r->shape.seq);
+		dt_table_cell(t, "%s", dt_format_duration(r->step_s, s, sizeof(s)));
+		dt_table_cell(t, "%s", dt_format_duration(r->step_s * each[i], s, sizeof(s)));
+		dt_table_cell(t, "%+.1f%%", 100 * (each[i] - 1));
+	}
+	if (rc == 0 && a.json) {
+		json_t *o = json_pack("{s:i, s:i, s:f, s:o}", "schema", 1, "runs", runs.n, "mean_error",
+				      error, "ratios", json_array());
+
+		for (int i = 0; i < runs.n; i++)
+			json_array_append_new(json_object_get(o, "ratios"), json_real(each[i]));
+		rc = dt_json_write_line(stdout, o, err);
+		json_decref(o);
+	} else if (rc == 0) {
+		dt_table_print(t, stdout);
+		printf("mean error %.1f%% over %d runs\n", 100 * error, runs.n);
+	}
+	free(each);
+	dt_runs_release(&runs);
+out:
+	dt_table_free(t);
+	return rc;
+}
+
+/* ---- training plans ---- */
+
+static void print_run(const struct dt_candidate *c)
+{
+	const struct dt_cluster *k = &a.cluster;
+	double price = k->price_a_gpu_hour;
+	char t[24], n[24];
+
+	if (a.tokens) {
+		double s = (double)a.tokens / c->t.tokens_per_s, hours = s / 3600 * k->gpus;
+
+		printf("%s tokens take %s", dt_format_count((double)a.tokens, n, sizeof(n)),
+		       dt_format_duration(s, t, sizeof(t)));
+		printf(" (%.1f days), %.4g device hours", s / DAY, hours);
+		if (price > 0)
+			printf(", %.4g at %g an hour", hours * price, price);
+		putchar('\n');
+	}
+	if (a.mtbf_hours > 0) {
+		struct dt_params p;
+		double save = a.save_s, lost, every;
+
+		if (save <= 0 && dt_model_params(&a.q.fit.config, &p, NULL) == 0) {
+			save = (double)dt_params_total(&p) * 14 / 2e9 /
+			       ceil((double)k->gpus / k->gpus_a_node);
+			dt_params_release(&p);
+		}
+		every = dt_checkpoint_interval(save, a.mtbf_hours * 3600 / k->gpus, &lost);
+		printf("a checkpoint (%s) every %s", dt_format_duration(save, t, sizeof(t)),
+		       dt_format_duration(every, n, sizeof(n)));
+		printf(" loses the least: %.1f%% of the time\n", 100 * lost);
+	}
+}
+
+static void table_row(struct dt_table *t, const struct dt_candidate *c, const char *name,
+		      const struct dt_candidate *best)
+{
+	static const char *const recompute[] = {"none", "selective", "full"};
+	char layout[80], s[24], reason[200];
+
+	dt_table_cell(t, "%s", name);
+	dt_table_cell(t, "%s", dt_layout_format(&c->layout, layout, sizeof(layout)));
+	dt_table_cell(t, "%lld x %lld", (long long)c->microbatch, (long long)c->accumulation);
+	dt_table_cell(t, "%s", recompute[c->recompute]);
+	dt_table_cell(t, "%s", dt_format_duration(c->t.step, s, sizeof(s)));
+	dt_table_cell(t, "%s", dt_format_count(c->t.tokens_per_s * DAY, s, sizeof(s)));
+	dt_table_cell(t, "%.1f%%", 100 * c->t.mfu);
+	dt_table_cell(t, "%s%s", dt_format_size(c->peak_bytes, s, sizeof(s)),
+		      c->fits ? "" : " (does not fit)");
+	dt_table_cell(t, "%s", dt_plan_reason(&a.q, c, best, reason, sizeof(reason)));
+}
+
+static void explain(const struct dt_plan *p)
+{
+	const struct dt_step_time *t = &p->best[0].t;
+	const struct {
+		const char *name;
+		double s;
+	} rows[] = {
+		{"matmuls, forward and backward", t->matmul},
+		{"attention", t->attention},
+		{"memory-bound operations", t->memory},
+		{"embedding, head and loss", t->head},
+		{"recomputation", t->recompute},
+		{"tensor-parallel traffic", t->tp},
+		{"expert traffic", t->ep},
+		{"context-parallel traffic", t->cp},
+		{"waiting in the pipeline", t->bubble * t->makespan},
+		{"gradient traffic not hidden", t->dp_exposed},
+		{"optimizer", t->optimizer},
+		{"fixed", t->fixed},
+	};
+	struct dt_table *table = dt_table_new("of the best plan's step|>time|>share");
+	char bound[16], s[24];
+
+	printf("\n%d ways to cut the model were timed; the memory of the fastest %d was worked out, %d did "
+	       "not fit.\n",
+	       p->cut, p->tried, p->too_large);
+	printf("The step is bound by %s.\n\n",
+	       dt_opt_choice_name(DT_BOUND_CHOICES, (int)t->bound, bound, sizeof(bound)));
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		if (rows[i].s / t->step < 0.0005)
+			continue;
+		dt_table_cell(table, "%s", rows[i].name);
+		dt_table_cell(table, "%s", dt_format_duration(rows[i].s, s, sizeof(s)));
+		dt_table_cell(table, "%.1f%%", 100 * rows[i].s / t->step);
+	}
+	dt_table_print(table, stdout);
+	dt_table_free(table);
+}
+
+static void print_heading(void)
+{
+	const struct dt_cluster *c = &a.cluster;
+	char mem[24], acc[16];
+
+	printf("%s on %d x %s%s, %d a machine, %s each%s\n", a.q.fit.config.name, c->gpus, c->device.name,
+	       a.gpu_given || a.cluster_file ? "" : " (assumed)", c->gpus_a_node,
+	       dt_format_size((uint64_t)(room() / (1 - a.margin / 100)), mem, sizeof(mem)),
+	       a.links ? ", links as measured" : "");
+	printf("global batch %lld x %lld tokens, account %s\n\n", (long long)a.q.global_batch,
+	       (long long)a.q.fit.seq,
+	       dt_opt_choice_name(DT_ACCOUNT_CHOICES, (int)a.q.fit.account, acc, sizeof(acc)));
+}
+
+static int print_plans(const struct dt_plan *p, const struct dt_candidate *other)
+{
+	struct dt_table *t = dt_table_new(
+		">#|layout|>microbatches|recompute|>step|>tokens/day|>mfu|>memory|what it costs");
+	char need[24], layout[80], name[12];
+
+	print_heading();
+	if (p->n == 0) {
+		printf("nothing fits; least too large is %s with %s\n",
+		       dt_layout_format(&p->smallest.layout, layout, sizeof(layout)),
+		       dt_format_size(p->smallest.peak_bytes, need, sizeof(need)));
+		dt_table_free(t);
+		return DT_EXIT_NO;
+	}
+	for (int i = 0; i < p->n; i++) {
+		snprintf(name, sizeof(name), "%d", i + 1);
+		table_row(t, &p->best[i], name, i ? &p->best[0] : NULL);
+	}
+	if (other)
+		table_row(t, other, "?", &p->best[0]);
+	dt_table_print(t, stdout);
+	dt_table_free(t);
+	if (a.explain)
+		explain(p);
+	if (a.tokens || a.mtbf_hours > 0)
+		putchar('\n');
+	print_run(&p->best[0]);
+	return other && !other->fits ? DT_EXIT_NO : DT_EXIT_OK;
+}
+
+static int print_json(const struct dt_plan *p, const struct dt_candidate *other, struct dt_err *err)
+{
+	json_t *plans = json_array(), *o;
+	char acc[16];
+	int rc;
+
+	for (int i = 0; i < p->n; i++)
+		json_array_append_new(plans, dt_candidate_json(&a.q, &p->best[i]));
+	o = json_pack("{s:i, s:s, s:o, s:I, s:I, s:s, s:i, s:i, s:i, s:o}", "schema", 1, "model",
+		      a.q.fit.config.name, "cluster", dt_cluster_to_json(&a.cluster), "global_batch",
+		      (json_int_t)a.q.global_batch, "seq_tokens", (json_int_t)a.q.fit.seq, "account",
+		      dt_opt_choice_name(DT_ACCOUNT_CHOICES, (int)a.q.fit.account, acc, sizeof(acc)),
+		      "layouts_timed", p->cut, "layouts_sized", p->tried, "layouts_too_large", p->too_large,
+		      "plans", plans);
+	if (other)
+		json_object_set_new(o, "compared", dt_candidate_json(&a.q, other));
+	if (a.tokens && p->n)
+		json_object_set_new(o, "run_s", json_real((double)a.tokens / p->best[0].t.tokens_per_s));
+	rc = dt_json_write_line(stdout, o, err);
+	json_decref(o);
+	return rc < 0 ? fail(err) : p->n == 0 || (other && !other->fits) ? DT_EXIT_NO : DT_EXIT_OK;
+}
+
+/* The layout asked about, with the microbatch and recomputation that suit it best. */
+static int judge(struct dt_candidate *ret, struct dt_err *err)
+{
+	struct dt_candidate c = {0}, best = {0};
+	struct dt_layout l;
+	int rc = dt_layout_parse(a.compare, &l, err), last = 0;
+
+	if (rc < 0)
+		return rc;
+	if (dt_layout_world(&l) != a.cluster.gpus)
+		return dt_err_set(err, -EINVAL, "layout '%s' has %d ranks, not %d", a.compare,
+				  dt_layout_world(&l), a.cluster.gpus);
+	for (int r = 0; r < 3; r++)
+		for (int64_t b = 1; b <= 64 && b * l.dp <= a.q.global_batch; b *= 2) {
+			c = (struct dt_candidate){.layout = l, .microbatch = b, .recompute = r};
+			if ((a.q.microbatch && b != a.q.microbatch) ||
+			    (a.q.recompute >= 0 && r != a.q.recompute))
+				continue;
+			rc = dt_plan_judge(&a.q, &c, err);
+			if (rc < 0) {
+				last = rc;
+				continue;
+			}
+			if (!best.microbatch || (c.fits && !best.fits) ||
+			    (c.fits == best.fits &&
+			     (c.fits ? c.t.step < best.t.step : c.peak_bytes < best.peak_bytes)))
+				best = c;
+		}
+	*ret = best;
+	if (best.microbatch)
+		return 0;
+	return last ? last
+		    : dt_err_set(err, -EINVAL, "layout '%s' does not go with a global batch of %lld",
+				 a.compare, (long long)a.q.global_batch);
+}
+
+static int plan_training(const char *model, struct dt_err *err)
+{
+	struct dt_candidate other;
+	struct dt_plan p;
+	char args[512];
+	int status;
+
+	if (dt_plan_search(&a.q, (int)a.top, &p, err) < 0)
+		return fail(err);
+	if (a.compare && judge(&other, err) < 0) {
+		dt_plan_release(&p);
+		return fail(err);
+	}
+	if (a.emit == EMIT_ARGS && p.n == 0) {
+		dt_err_set(err, -ENOSPC, "nothing fits");
+		fail(err);
+		status = DT_EXIT_NO;
+	} else if (a.emit == EMIT_ARGS) {
+		puts(dt_plan_args(&a.q, a.compare ? &other : &p.best[0], model, args, sizeof(args)));
+		status = DT_EXIT_OK;
+	} else {
+		status = a.json ? print_json(&p, a.compare ? &other : NULL, err)
+				: print_plans(&p, a.compare ? &other : NULL);
+	}
+	dt_plan_release(&p);
+	return status;
+}
+
+/* ---- serving plans and rooflines ---- */
+
+static int plan_serving(struct dt_err *err)
+{
+	struct dt_serve_plan p[DT_SERVE_PLANS];
+	struct dt_table *t =
+		dt_table_new("layout|>replicas|>devices|>sequences|>TTFT|>TPOT|>tokens/s|>memory|note");
+	json_t *list = json_array(), *o;
+	int n = dt_serve_plans(&a.serve_q, p, err), good = 0, rc = 0;
+	char s[24], ttft[24], tpot[24];
+
+	for (int i = 0; i < n; i++) {
+		good += p[i].meets;
+		json_array_append_new(list, dt_serve_plan_json(&p[i]));
+		dt_table_cell(t, "tp%d", p[i].tp);
+		dt_table_cell(t, "%d", p[i].replicas);
+		dt_table_cell(t, "%d", p[i].replicas * p[i].tp);
+		dt_table_cell(t, "%lld", (long long)p[i].sequences);
+		dt_table_cell(t, "%s", dt_format_duration(p[i].ttft_s, ttft, sizeof(ttft)));
+		dt_table_cell(t, "%s", dt_format_duration(p[i].tpot_s, tpot, sizeof(tpot)));
+		dt_table_cell(t, "%.0f", p[i].tokens_per_s);
+		dt_table_cell(t, "%s", dt_format_size(p[i].peak_bytes, s, sizeof(s)));
+		dt_table_cell(t, "%s", p[i].note);
+	}
+	if (n >= 0 && a.json) {
+		o = json_pack("{s:i, s:s, s:f, s:O}", "schema", 1, "model", a.serve_q.config.name,
+			      "rate_per_s", a.serve_q.rate, "plans", list);
+		rc = dt_json_write_line(stdout, o, err);
+		json_decref(o);
+	} else if (n >= 0) {
+		printf("%s for %g requests a second of %lld + %lld tokens, on %s\n\n", a.serve_q.config.name,
+		       a.serve_q.rate, (long long)a.serve_q.prompt, (long long)a.serve_q.output,
+		       a.cluster.device.name);
+		dt_table_print(t, stdout);
+	}
+	json_decref(list);
+	dt_table_free(t);
+	return n < 0 || rc < 0 ? fail(err) : good ? DT_EXIT_OK : DT_EXIT_NO;
+}
+
+static int roofline(struct dt_err *err)
+{
+	const struct dt_config *c = &a.q.fit.config;
+	const struct dt_device d = dt_cluster_rank_device(&a.cluster, 1);
+	double bits = dt_weight_bits((enum dt_weight_format)a.serve_q.weights),
+	       ridge = d.peak_flops / d.mem_bw;
+	int64_t seq = a.q.fit.seq, mb = a.q.microbatch ? a.q.microbatch : 1;
+	const struct {
+		const char *name;
+		struct dt_intensity i;
+	} rows[] = {
+		{"train", dt_train_intensity(c, mb, seq)},
+		{"prefill", dt_prefill_intensity(c, seq, bits)},
+		{"decode, 1 sequence", dt_decode_intensity(c, 1, seq, bits, 16)},
+		{"decode, 32 sequences", dt_decode_intensity(c, 32, seq, bits, 16)},
+		{"decode, 256 sequences", dt_decode_intensity(c, 256, seq, bits, 16)},
+	};
+	struct dt_table *t = dt_table_new("phase|>flops|>bytes|>flops/byte|bound by|>share of peak");
+	json_t *list = json_array(), *o;
+	char f[24], b[24];
+	int rc = 0;
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		double x = rows[i].i.flops / rows[i].i.bytes;
+
+		json_array_append_new(list,
+				      json_pack("{s:s, s:f, s:f, s:f, s:s}", "phase", rows[i].name, "flops",
+						rows[i].i.flops, "bytes", rows[i].i.bytes, "flops_per_byte",
+						x, "bound", x < ridge ? "memory" : "compute"));
+		dt_table_cell(t, "%s", rows[i].name);
+		dt_table_cell(t, "%s", dt_format_count(rows[i].i.flops, f, sizeof(f)));
+		dt_table_cell(t, "%s", dt_format_size((uint64_t)rows[i].i.bytes, b, sizeof(b)));
+		dt_table_cell(t, "%.4g", x);
+		dt_table_cell(t, "%s", x < ridge ? "memory" : "compute");
+		dt_table_cell(t, "%.1f%%", 100 * fmin(1, x / ridge));
+	}
+	if (a.json) {
+		o = json_pack("{s:i, s:s, s:s, s:f, s:O}", "schema", 1, "model", c->name, "device", d.name,
+			      "ridge_flops_per_byte", ridge, "phases", list);
+		rc = dt_json_write_line(stdout, o, err);
+		json_decref(o);
+	} else {
+		printf("%s: %.4g TFLOP/s over %.4g TB/s is a ridge of %.4g FLOP/B; an operation with fewer "
+		       "is bound by "
+		       "memory\n",
+		       d.name, d.peak_flops / 1e12, d.mem_bw / 1e12, ridge);
+		printf("(some handbooks print 0.156 for A100: 312 TFLOP/s over 2 TB/s is 156, a thousand "
+		       "times that)\n");
+		printf("%s, %lld x %lld tokens trained, %lld of prompt or context\n\n", c->name,
+		       (long long)mb, (long long)seq, (long long)seq);
+		dt_table_print(t, stdout);
+	}
+	json_decref(list);
+	dt_table_free(t);
+	return rc < 0 ? fail(err) : DT_EXIT_OK;
+}
+
+/* ---- the program ---- */
+
+static int check_usage(int nargs, char **argv, const char **ret_model)
+{
+	bool roof = nargs > 0 && !strcmp(argv[1], "roofline");
+	struct dt_err err = {0};
+	int chunks = 1, want = roof ? 2 : 1;
+
+	if (a.emit == EMIT_CLUSTER || a.validate)
+		want = nargs < 1 ? 0 : want;
+	if (nargs != want)
+		return dt_opt_usage_error(&program, stderr,
+					  nargs < want ? "a model is missing" : "one model at a time");
+	*ret_model = want ? argv[want] : NULL;
+	if (dt_pipeline_parse(a.pipeline, &a.q.fit.pipeline, &chunks, &err) < 0 || chunks > 1)
+		return dt_opt_usage_error(&program, stderr, "option '--pipeline': %s",
+					  chunks > 1 ? "chunks are searched over; name 1f1b" : err.msg);
+	if (a.cluster_file && a.gpu_given)
+		return dt_opt_usage_error(&program, stderr, "--cluster and --gpu exclude each other");
+	if (a.json && a.emit)
+		return dt_opt_usage_error(&program, stderr, "--json and --emit exclude each other");
+	if (a.serve && (a.compare || a.emit == EMIT_ARGS || roof))
+		return dt_opt_usage_error(&program, stderr,
+					  "--serve has no layout to compare, emit or draw a roofline of");
+	return -1;
+}
+
+static void complete_query(void)
+{
+	static const enum dt_dtype plain[] = {DT_F32, DT_BF16, DT_F16};
+	struct dt_config *c = &a.q.fit.config;
+	bool dt = dt_config_computable(c, NULL) == 0;
+
+	a.q.fit.seq = a.q.fit.seq ? a.q.fit.seq : c->max_seq < 4096 ? c->max_seq : 4096;
+	a.q.fit.precision = (enum dt_weight_format)a.precision;
+	a.q.fit.compute = plain[a.precision];
+	a.q.fit.optimizer = (enum dt_optim_kind)a.optimizer;
+	a.q.recompute = a.recompute - 1;
+	a.q.fit.account = a.account ? (enum dt_account)(a.account - 1)
+			  : dt	    ? DT_ACCOUNT_DT
+				    : DT_ACCOUNT_GENERIC;
+	a.q.dt_train = a.q.fit.account == DT_ACCOUNT_DT;
+	a.q.global_batch = a.q.global_batch ? a.q.global_batch : 16 * (int64_t)a.cluster.gpus;
+	a.q.cluster = a.serve_q.cluster = &a.cluster;
+	a.q.room = (uint64_t)room();
+	a.serve_q.room = a.q.room;
+	a.serve_q.config = *c;
+}
+
+static int run(bool roof, const char *model, struct dt_err *err)
+{
+	int rc = describe_cluster(err);
+
+	a.q.stack = a.account - 1 == DT_ACCOUNT_MEGATRON ? &dt_stack_megatron : &dt_stack_dt;
+	if (rc == 0 && a.calibrate)
+		rc = calibrate(err);
+	if (rc < 0)
+		return fail(err);
+	if (a.emit == EMIT_CLUSTER) {
+		json_t *o = dt_cluster_to_json(&a.cluster);
+
+		rc = dt_json_write_line(stdout, o, err);
+		json_decref(o);
+		return rc < 0 ? fail(err) : DT_EXIT_OK;
+	}
+	if (a.validate)
+		return validate(err) < 0 ? fail(err) : DT_EXIT_OK;
+	if (dt_config_load(model, &a.q.fit.config, err) < 0)
+		return fail(err);
+	complete_query();
+	return roof ? roofline(err) : a.serve ? plan_serving(err) : plan_training(model, err);
+}
+
+int main(int argc, char **argv)
+{
+	const char *model = NULL;
+	struct dt_err err = {0};
+	int status, nargs;
+
+	a.serve_q.weights = DT_WF_BF16;
+	nargs = dt_opt_main(&program, argc, argv, stdout, stderr, &status);
+	if (nargs >= 0) {
+		status = check_usage(nargs, argv, &model);
+		if (status < 0)
+			status = run(nargs > 0 && !strcmp(argv[1], "roofline"), model, &err);
+	}
+	if (dt_close_stdout(&err) < 0 && status != DT_EXIT_FAILED)
+		status = err.code == -EPIPE ? DT_EXIT_FAILED : fail(&err);
+	return status;
+}
