@@ -21,9 +21,9 @@
 #define STUCK_AFTER  120       /* seconds a step may take before /health says 503 */
 
 struct options {
-	bool batch;
+	bool batch, share;
 	const char *ckpt, *name, *key_file, *host;
-	int64_t seqs, tokens, len, block, threads, port, queue;
+	int64_t seqs, tokens, len, block, threads, port, queue, draft;
 	uint64_t cache;
 	bool given_tokens, given_name, given_timeout;
 	int precision;
@@ -37,6 +37,11 @@ struct server { /* what loading makes, in order */
 	struct dt_infer *model;
 	struct dt_engine *engine;
 };
+
+static void copy_block(void *m, int32_t from, int32_t to)
+{
+	dt_infer_copy_block(m, from, to);
+}
 
 static int forward(void *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
 {
@@ -128,6 +133,7 @@ static int load(struct server *s, struct options *o, const struct dt_log *log, s
 	rc = dt_dev_open(&s->dev, DT_DEV_CPU, 0, (int)o->threads);
 	if (rc < 0)
 		return dt_err_sys(err, rc, "cannot open the processor as a device");
+	s->dev->batch_invariant = true;
 	ip.max_tokens = ep.max_tokens = (int)o->tokens;
 	ip.max_seqs = ep.max_seqs = (int)o->seqs;
 	ip.blocks = ep.blocks = (int)blocks;
@@ -139,7 +145,13 @@ static int load(struct server *s, struct options *o, const struct dt_log *log, s
 	s->ck = NULL;
 	ep.max_len = (int)o->len;
 	ep.tok = s->tok;
-	ep.model = (struct dt_engine_model){.m = s->model, .forward = forward, .vocab = (int)c.vocab};
+	ep.model = (struct dt_engine_model){.m = s->model,
+					    .forward = forward,
+					    .copy_block = copy_block,
+					    .vocab = (int)c.vocab,
+					    .hidden = (int)c.hidden};
+	ep.share_prefixes = o->share;
+	ep.draft = (int)o->draft;
 	set_eos(&ep.model, s->tok, &c);
 	rc = dt_engine_open(&s->engine, &ep, err);
 	if (rc < 0)
@@ -310,7 +322,8 @@ static void spin_less(char **argv)
 
 int main(int argc, char **argv)
 {
-	struct options o = {.host = "127.0.0.1",
+	struct options o = {.share = true,
+			    .host = "127.0.0.1",
 			    .seqs = 64,
 			    .tokens = 512,
 			    .block = 16,
@@ -337,6 +350,12 @@ int main(int argc, char **argv)
 		{"kv-cache-mem", 0, DT_OPT_SIZE, &o.cache, "SIZE",
 		 "memory of the KV cache (default: what all sequences need, at most a quarter of the "
 		 "machine's)"},
+		{"prefix-caching", 0, DT_OPT_FLAG, &o.share,
+		 .help = "keep the cache of prompts for others that begin alike (default)",
+		 .negatable = true},
+		{"speculate", 0, DT_OPT_INT, &o.draft, "N",
+		 "tokens a step guessed from the text so far, as long as it is faster (default 0)", .min = 0,
+		 .max = 32},
 		{"queue", 0, DT_OPT_INT, &o.queue, "N", "requests that may wait; more get 503 (default 256)",
 		 .min = 0, .max = 65536},
 		{"request-timeout", 0, DT_OPT_REAL, &o.timeout, "SECONDS",

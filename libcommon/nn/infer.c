@@ -204,6 +204,27 @@ static struct dt_kv kv_of(const struct dt_infer *m, int l, const struct dt_infer
 			      .paged = paged};
 }
 
+void dt_infer_copy_block(struct dt_infer *m, int32_t from, int32_t to)
+{
+	size_t block = (size_t)m->p.block_size * cache_row_bytes(m), all = (size_t)m->p.blocks * block;
+
+	for (size_t i = 0; i < 2 * (size_t)m->config.layers; i++)
+		memcpy(m->cache.base + i * all + (size_t)to * block,
+		       m->cache.base + i * all + (size_t)from * block, block);
+}
+
+/* In f32 and row by row, so that it does not matter how a prompt was cut. */
+static void pool_rows(const struct dt_infer *m, const struct dt_infer_batch *b, int seq, float *sum)
+{
+	int64_t n = m->config.hidden;
+
+	for (int t = b->q_start[seq]; t < b->q_start[seq + 1]; t++)
+		for (int64_t i = 0; i < n; i++)
+			sum[i] += m->p.dtype == DT_F32
+					  ? ((const float *)m->pass.final_norm)[t * n + i]
+					  : dt_bf16_to_f32(((const uint16_t *)m->pass.final_norm)[t * n + i]);
+}
+
 int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
 {
 	struct dt_paged paged = {.nseq = b->nseq,
@@ -234,8 +255,13 @@ int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *
 	}
 	if (rc == 0)
 		rc = dt_final_norm(&m->model, p, x, delta, err);
-	if (rc < 0 || b->nwant == 0)
+	if (rc < 0)
 		return rc;
+	for (int i = 0; b->pool && i < b->nseq; i++)
+		if (b->pool[i])
+			pool_rows(m, b, i, b->pool[i]);
+	if (b->nwant == 0)
+		return 0;
 	for (int i = 0; i < b->nwant; i++)
 		memcpy((char *)m->picked + (size_t)i * row, (char *)p->final_norm + (size_t)b->want[i] * row,
 		       row);

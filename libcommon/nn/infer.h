@@ -38,7 +38,10 @@ struct dt_infer_batch {
 	int max_blocks;
 	const int32_t *want; /* [nwant] token rows whose logits are wanted */
 	int nwant;	     /* at most max_seqs */
+	float *const *pool; /* [nseq], each NULL or [hidden]: the final hidden states of its rows are added */
 };
+/* Copies the keys and values of one cache block to another. */
+void dt_infer_copy_block(struct dt_infer *m, int32_t from, int32_t to);
 /* logits [nwant, vocab] f32. A row's logits do not depend on its batch neighbours. */
 int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
 

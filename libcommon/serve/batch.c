@@ -52,7 +52,7 @@ static json_t *result(struct line *l, int64_t index)
 	}
 	json_object_set_new(v, "text", dt_completion_text(r));
 	json_object_set_new(v, "finish_reason", json_string(dt_finish_name(r->finish)));
-	json_object_set_new(v, "usage", dt_completion_usage(&l->c));
+	json_object_set_new(v, "usage", dt_completion_usage(&l->c, false));
 	lp = dt_completion_logprobs(&l->c, 0);
 	if (json_is_null(lp))
 		json_decref(lp);
@@ -192,7 +192,7 @@ static void start_line(struct batch *b, struct line *l, const char *s, size_t n)
 	l->c.call->deadline = b->p->request_timeout > 0 ? dt_now() + b->p->request_timeout : 0;
 	rc = dt_engine_submit(b->engine, l->c.call, &err);
 	if (rc < 0) {
-		dt_api_fail_submit(&l->e, rc, &err);
+		dt_api_fail_submit(&l->e, rc, &err, l->c.call->retry_after);
 		dt_completion_release(&l->c);
 	}
 }

@@ -58,12 +58,17 @@ json_t *dt_api_error_json(const struct dt_api_error *e)
 	return v;
 }
 
-int dt_api_fail_submit(struct dt_api_error *e, int rc, const struct dt_err *err)
+int dt_api_fail_submit(struct dt_api_error *e, int rc, const struct dt_err *err, double retry_after)
 {
 	if (rc == -EAGAIN || rc == -ESHUTDOWN) {
 		dt_api_fail(e, 503, "server_error", rc == -EAGAIN ? "queue_full" : "draining", "%s",
 			    err->msg);
 		e->retry_after = rc == -EAGAIN ? 1 : 10;
+		return -EINVAL;
+	}
+	if (rc == -EDQUOT) {
+		dt_api_fail(e, 429, "rate_limit_error", "rate_limit_exceeded", "%s", err->msg);
+		e->retry_after = retry_after > 0 ? (int)retry_after + 1 : 0;
 		return -EINVAL;
 	}
 	if (rc == -E2BIG)
@@ -111,6 +116,7 @@ struct body {
 	struct prompt *prompt;
 	size_t nprompts;
 	struct dt_req r; /* a pattern: everything but the prompt */
+	uint64_t salt;
 	bool ignore_eos, has_max;
 	int64_t max_tokens, n;
 };
@@ -135,6 +141,7 @@ static const char *const known_keys[] = {
 	"logprobs",
 	"skip_special_tokens",
 	"include_stop_str_in_output",
+	"cache_salt",
 };
 static const char *const http_keys[] = {"model", "n", "best_of", "stream", "stream_options", "echo", "user"};
 
@@ -353,6 +360,19 @@ static int read_bias(struct body *b)
 	return 0;
 }
 
+/* A word of 64 bits; prefixes are never shared between tenants, whatever it is. */
+static int read_salt(struct body *b)
+{
+	const char *s = NULL;
+	struct dt_err err;
+
+	if (dt_json_str(b->o, "cache_salt", false, &s, &err) < 0)
+		return bad(b->e, "cache_salt", "%s", err.msg);
+	for (b->salt = s ? 14695981039346656037u : 0; s && *s; s++)
+		b->salt = (b->salt ^ (unsigned char)*s) * 1099511628211u;
+	return 0;
+}
+
 static int read_sampling(struct body *b)
 {
 	struct dt_sampling *s = &b->r.sampling;
@@ -362,6 +382,9 @@ static int read_sampling(struct body *b)
 
 	*s = DT_SAMPLING_DEFAULT;
 	s->seed = b->m->seed;
+	rc = read_salt(b);
+	if (rc < 0)
+		return rc;
 	rc = get_int(b, "seed", INT64_MIN, INT64_MAX, &seed);
 	if (rc > 0)
 		s->seed = (uint64_t)seed;
@@ -490,6 +513,7 @@ static int make_call(struct body *b, struct dt_completion *c)
 	c->prompt = calloc(b->nprompts, sizeof(*c->prompt));
 	if (!c->call || !c->prompt)
 		return no_memory(b->e);
+	c->call->salt = b->salt;
 	for (int i = 0; i < c->nprompts; i++) {
 		for (int k = 0; k < c->n; k++)
 			if (fill_request(b, &c->call->req[i * c->n + k], &b->prompt[i], (uint32_t)k) < 0)

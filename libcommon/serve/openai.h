@@ -23,7 +23,7 @@ int dt_api_fail(struct dt_api_error *e, int status, const char *type, const char
 json_t *dt_api_error_json(const struct dt_api_error *e);
 
 /* The reply to a failed dt_engine_submit. */
-int dt_api_fail_submit(struct dt_api_error *e, int rc, const struct dt_err *err);
+int dt_api_fail_submit(struct dt_api_error *e, int rc, const struct dt_err *err, double retry_after);
 
 struct dt_text {
 	char *s;
@@ -65,7 +65,8 @@ int dt_api_encode(const struct dt_tokenizer *tok, const char *s, size_t n, int32
 
 /* Of a call that is done. NULL with e filled when a request failed. */
 json_t *dt_completion_json(const struct dt_completion *c, struct dt_api_error *e);
-json_t *dt_completion_usage(const struct dt_completion *c);
+/* cache: with the tokens found in the cache, which depend on who came before. */
+json_t *dt_completion_usage(const struct dt_completion *c, bool cache);
 /* A choice's whole text, cleaned, without the prompt. NULL: out of memory. */
 json_t *dt_completion_text(const struct dt_req *r);
 /* {"tokens", "token_logprobs", "top_logprobs", "text_offset"} of output tokens; null without logprobs. */

@@ -143,16 +143,22 @@ json_t *dt_completion_logprobs(const struct dt_completion *c, int i)
 	return lists_json(&l);
 }
 
-json_t *dt_completion_usage(const struct dt_completion *c)
+json_t *dt_completion_usage(const struct dt_completion *c, bool cache)
 {
-	json_int_t prompt = 0, out = 0;
+	json_int_t prompt = 0, out = 0, cached = 0;
+	json_t *v;
 
-	for (int i = 0; i < c->nprompts; i++)
+	for (int i = 0; i < c->nprompts; i++) {
 		prompt += c->call->req[i * c->n].nprompt;
+		cached += c->call->req[i * c->n].seq.cached;
+	}
 	for (int i = 0; i < c->call->n; i++)
 		out += c->call->req[i].nout;
-	return json_pack("{s:I, s:I, s:I}", "prompt_tokens", prompt, "completion_tokens", out, "total_tokens",
-			 prompt + out);
+	v = json_pack("{s:I, s:I, s:I}", "prompt_tokens", prompt, "completion_tokens", out, "total_tokens",
+		      prompt + out);
+	if (v && cache)
+		json_object_set_new(v, "prompt_tokens_details", json_pack("{s:I}", "cached_tokens", cached));
+	return v;
 }
 
 static json_t *envelope(const struct dt_completion *c, json_t *choices)
@@ -206,7 +212,7 @@ json_t *dt_completion_json(const struct dt_completion *c, struct dt_api_error *e
 					   dt_finish_name(r->finish), "stop_reason", stop_reason(r)));
 	}
 	v = envelope(c, choices);
-	if (!v || json_object_set_new(v, "usage", dt_completion_usage(c)) < 0) {
+	if (!v || json_object_set_new(v, "usage", dt_completion_usage(c, true)) < 0) {
 		json_decref(v);
 		dt_api_fail(e, 500, "server_error", NULL, "out of memory");
 		return NULL;
@@ -315,7 +321,7 @@ static int finale(struct dt_sse *s, FILE *f)
 	s->ended = true;
 	if (s->c->include_usage && !s->failed) {
 		v = envelope(s->c, json_array());
-		if (!v || json_object_set_new(v, "usage", dt_completion_usage(s->c)) < 0)
+		if (!v || json_object_set_new(v, "usage", dt_completion_usage(s->c, true)) < 0)
 			return -ENOMEM;
 		if (emit(f, v) < 0)
 			return -ENOMEM;

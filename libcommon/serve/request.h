@@ -57,6 +57,7 @@ struct dt_req {
 	int nstop;
 	int logprobs;	   /* alternatives a token, -1: no log-probabilities at all */
 	bool score_prompt; /* log-probabilities of the prompt too */
+	bool embed;	   /* the mean of the prompt's last hidden states is wanted, and no token */
 
 	/* got so far */
 	int nout;
@@ -64,6 +65,7 @@ struct dt_req {
 	struct dt_scores scores, prompt_scores; /* prompt_scores[i]: of prompt token i + 1 */
 	enum dt_finish finish;
 	int32_t stop_id; /* the stop id that ended it, -1 */
+	float *pooled;	 /* [hidden] sum of the hidden states, with embed */
 	struct dt_err err;
 
 	/* moments, dt_now() */
@@ -77,8 +79,11 @@ struct dt_call {
 	pthread_cond_t cond; /* something came, on CLOCK_MONOTONIC */
 	atomic_int refs;
 	atomic_bool cancelled;
-	double deadline; /* dt_now(), 0: none */
-	int n, open;	 /* requests, and those without a finish */
+	double deadline;    /* dt_now(), 0: none */
+	int tenant;	    /* number in the engine's table */
+	uint64_t salt;	    /* prefixes are shared only within a tenant, and there only under the same salt */
+	double retry_after; /* seconds, after -EDQUOT; 0: it can never pass */
+	int n, open;	    /* requests, and those without a finish */
 	struct dt_req *req;
 };
 

@@ -206,7 +206,7 @@ static enum MHD_Result completions(struct dt_http_req *q)
 	c->call->deadline = dt_now() + q->params->request_timeout;
 	rc = dt_engine_submit(q->engine, c->call, &err);
 	if (rc < 0) {
-		dt_api_fail_submit(&e, rc, &err);
+		dt_api_fail_submit(&e, rc, &err, c->call->retry_after);
 		return dt_http_reply_error(q, &e);
 	}
 	dt_http_watch(q, c->call);

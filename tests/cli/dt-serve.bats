@@ -101,6 +101,30 @@ PY
     cmp alone.jsonl small.jsonl
 }
 
+@test "guessing tokens and not sharing prefixes change no byte" {
+    head -n 60 prompts.jsonl >some.jsonl
+    for p in f32 bf16; do
+        dt-serve --batch m --threads 1 --precision $p --max-num-seqs 8 --no-prefix-caching <some.jsonl >plain.jsonl
+        dt-serve --batch m --threads 1 --precision $p --max-num-seqs 8 --speculate 5 <some.jsonl >guessed.jsonl
+        cmp plain.jsonl guessed.jsonl
+    done
+}
+
+@test "choices of one prompt are those of one request each, and the prompt is counted as cached when it comes again" {
+    start --block-size 8
+    body='{"prompt": "one prompt that is longer than a few blocks", "max_tokens": 20, "seed": 3, "ignore_eos": true'
+    all=$(post /v1/completions "$body, \"n\": 5}" | head -n 1)
+    [ "$(jq '.choices | length' <<<"$all")" = 5 ]
+    [ "$(jq -r '[.choices[].text] | unique | length' <<<"$all")" = 5 ]
+    [ "$(jq .usage.prompt_tokens_details.cached_tokens <<<"$all")" = 0 ]
+    one=$(post /v1/completions "$body}" | head -n 1)
+    [ "$(jq '.choices[0].text' <<<"$one")" = "$(jq '.choices[0].text' <<<"$all")" ]
+    [ "$(jq .usage.prompt_tokens_details.cached_tokens <<<"$one")" = 40 ]
+    one=$(post /v1/completions "$body, \"cache_salt\": \"mine\"}" | head -n 1)
+    [ "$(jq .usage.prompt_tokens_details.cached_tokens <<<"$one")" = 0 ]
+    [ "$(metric prefix_cache_hits_total)" = 40 ]
+}
+
 @test "in bf16 too" {
     head -n 60 prompts.jsonl >some.jsonl
     dt-serve --batch m --threads 1 --precision bf16 --max-num-seqs 1 <some.jsonl >alone.jsonl
