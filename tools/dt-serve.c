@@ -7,7 +7,7 @@
 #include "ckpt/ckpt.h"
 #include "nn/infer.h"
 #include "serve/batch.h"
-#include "serve/http.h"
+#include "serve/tenants.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -23,6 +23,7 @@
 struct options {
 	bool batch, share;
 	const char *ckpt, *name, *key_file, *host;
+	int chat; /* 0: as the model says; else enum dt_chat_kind + 1 */
 	int64_t seqs, tokens, len, block, threads, port, queue, draft;
 	uint64_t cache;
 	bool given_tokens, given_name, given_timeout;
@@ -36,6 +37,9 @@ struct server { /* what loading makes, in order */
 	struct dt_tokenizer *tok;
 	struct dt_infer *model;
 	struct dt_engine *engine;
+	struct dt_tenants tenants;
+	struct dt_chat chat;
+	bool has_chat;
 };
 
 static void copy_block(void *m, int32_t from, int32_t to)
@@ -92,6 +96,20 @@ static int64_t cache_blocks(const struct options *o, const struct dt_config *c, 
 	return -ENOSPC;
 }
 
+/* The template asked for, or the model's own, or what its tokens tell. */
+static void set_chat(struct server *s, const struct options *o, const char *text)
+{
+	int kind = o->chat - 1;
+
+	if (kind < 0 && text)
+		kind = dt_chat_recognise(text, s->tok);
+	if (kind < 0)
+		kind = dt_chat_recognise(NULL, s->tok);
+	s->has_chat = kind >= 0;
+	if (s->has_chat)
+		dt_chat_init(&s->chat, (enum dt_chat_kind)kind, text, s->tok);
+}
+
 static void set_eos(struct dt_engine_model *m, const struct dt_tokenizer *tok, const struct dt_config *c)
 {
 	int32_t eot = dt_tokenizer_eot(tok);
@@ -141,6 +159,7 @@ static int load(struct server *s, struct options *o, const struct dt_log *log, s
 	rc = dt_infer_open(&s->model, s->dev, s->ck, &ip, err);
 	if (rc < 0)
 		return rc;
+	set_chat(s, o, json_string_value(json_object_get(dt_ckpt_meta(s->ck), "chat_template")));
 	dt_ckpt_close(s->ck);
 	s->ck = NULL;
 	ep.max_len = (int)o->len;
@@ -152,6 +171,8 @@ static int load(struct server *s, struct options *o, const struct dt_log *log, s
 					    .hidden = (int)c.hidden};
 	ep.share_prefixes = o->share;
 	ep.draft = (int)o->draft;
+	ep.tenant = s->tenants.tenant;
+	ep.ntenants = s->tenants.ntenants;
 	set_eos(&ep.model, s->tok, &c);
 	rc = dt_engine_open(&s->engine, &ep, err);
 	if (rc < 0)
@@ -172,30 +193,7 @@ static void unload(struct server *s)
 	dt_tokenizer_close(s->tok);
 	dt_ckpt_close(s->ck);
 	dt_dev_close(s->dev);
-}
-
-#define MAX_KEYS 1024
-
-/* One key a line; blank lines and those beginning with # are skipped. The keys point into *ret_text. */
-static int read_keys(const char *path, char **ret_text, char **keys, struct dt_err *err)
-{
-	size_t n;
-	char *save = NULL;
-	int nkeys = 0, rc = dt_read_file(path, 1 << 20, ret_text, &n, err);
-
-	if (rc < 0)
-		return rc;
-	for (char *k = strtok_r(*ret_text, " \t\r\n", &save); k; k = strtok_r(NULL, "\r\n", &save)) {
-		k += strspn(k, " \t");
-		if (*k == '#' || !*k)
-			continue;
-		if (nkeys == MAX_KEYS)
-			return dt_err_set(err, -E2BIG, "'%s' has more than %d keys", path, MAX_KEYS);
-		keys[nkeys++] = k;
-	}
-	if (nkeys == 0)
-		return dt_err_set(err, -EINVAL, "'%s' holds no key", path);
-	return nkeys;
+	dt_tenants_release(&s->tenants);
 }
 
 static int run_batch(struct options *o, const struct dt_log *log)
@@ -258,7 +256,6 @@ static int run_http(struct options *o, const struct dt_log *log)
 				   .max_connections = (int)(o->seqs + o->queue) + 64,
 				   .read_timeout = READ_TIMEOUT,
 				   .request_timeout = o->timeout};
-	char *key_text = NULL, *keys[MAX_KEYS];
 	struct dt_http *http = NULL;
 	struct server s = {0};
 	struct dt_err err;
@@ -272,15 +269,16 @@ static int run_http(struct options *o, const struct dt_log *log)
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	if (o->key_file) {
-		rc = p.nkeys = read_keys(o->key_file, &key_text, keys, &err);
-		p.keys = keys;
+		rc = dt_tenants_read(o->key_file, &s.tenants, &err);
+		p.keys = s.tenants.key;
+		p.nkeys = s.tenants.nkeys;
 	}
 	if (rc >= 0)
 		rc = dt_http_open(&http, &p, &err);
 	if (rc >= 0)
 		rc = load(&s, o, log, &err);
 	if (rc >= 0) {
-		dt_http_serve(http, s.engine);
+		dt_http_serve(http, s.engine, s.has_chat ? &s.chat : NULL);
 		if (p.nkeys == 0 && !is_loopback(dt_http_url(http)))
 			dt_log_msg(log, "anyone who reaches %s may use it: consider --api-key-file",
 				   dt_http_url(http));
@@ -295,7 +293,6 @@ static int run_http(struct options *o, const struct dt_log *log)
 		dt_log_err(log, &err);
 	dt_http_close(http);
 	unload(&s);
-	free(key_text);
 	return rc < 0 ? DT_EXIT_FAILED : DT_EXIT_OK;
 }
 
@@ -367,8 +364,11 @@ int main(int argc, char **argv)
 		 .min = 0, .max = 65535},
 		{"served-model-name", 0, DT_OPT_STR, &o.name, "NAME",
 		 "the model's name in the API (default: CKPT as given)", .given = &o.given_name},
+		{"chat-template", 0, DT_OPT_CHOICE, &o.chat, "auto|" DT_CHAT_NAMES,
+		 "how messages become a prompt (default: as the model says)"},
 		{"api-key-file", 0, DT_OPT_STR, &o.key_file, "FILE",
-		 "keys, one a line; every route but /health then asks for one", .complete = DT_COMPLETE_FILE},
+		 "keys, one a line, with their tenants; every route but /health then asks for one",
+		 .complete = DT_COMPLETE_FILE},
 		DT_OPT_END};
 	static const char *const examples[] = {
 		"dt-serve run/latest --port 8000",

@@ -173,7 +173,7 @@ static bool blank(const char *s, size_t n)
 static void start_line(struct batch *b, struct line *l, const char *s, size_t n)
 {
 	struct dt_api_model m = {
-		.engine = dt_engine_params(b->engine), .batch = true, .seed = (uint64_t)b->tail};
+		.engine = dt_engine_params(b->engine), .line = true, .seed = (uint64_t)b->tail};
 	struct dt_err err;
 	json_error_t je;
 	json_t *v = json_loadb(s, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);

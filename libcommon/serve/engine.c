@@ -171,6 +171,8 @@ static void engine_free(struct dt_engine *e)
 	free(e->pool_to);
 	free(e->bucket);
 	free(e->logits);
+	free(e->allow);
+	dt_vocab_order_release(&e->order);
 	free(e->top);
 	dt_sampler_release(&e->sampler);
 	dt_sched_release(&e->sched);

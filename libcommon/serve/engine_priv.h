@@ -38,6 +38,8 @@ struct dt_engine {
 	float **pool_to;
 	float *logits; /* [max_seqs + 2, vocab], the last two scratch */
 	struct dt_logprob *top;
+	struct dt_vocab_order order; /* made when the first request asks for a grammar */
+	uint32_t *allow;	     /* [vocab / 32] */
 };
 
 /* engine.c: ends a request for its caller and for the engine. The call may be gone afterwards. */

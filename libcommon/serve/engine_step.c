@@ -2,6 +2,7 @@
 #include "serve/engine_priv.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Rows of an item whose logits are wanted: the prompt's when it is scored, the last known token's and those
@@ -53,6 +54,37 @@ static bool is_stop_id(const struct dt_req *r, int32_t id)
 	return false;
 }
 
+/* The tokens that r's grammar allows, and the end of text where the text may end. NULL: out of memory. */
+static const uint32_t *allowed(struct dt_engine *e, const struct dt_req *r)
+{
+	size_t words = ((size_t)e->p.model.vocab + 31) / 32;
+	const uint32_t *mask;
+
+	if (!e->order.token && dt_vocab_order_init(&e->order, e->p.tok, e->p.model.vocab) < 0)
+		return NULL;
+	if (!e->allow)
+		e->allow = malloc(words * sizeof(*e->allow));
+	mask = e->allow ? dt_matcher_mask(r->matcher, &e->order) : NULL;
+	if (!mask)
+		return NULL;
+	memcpy(e->allow, mask, words * sizeof(*e->allow));
+	for (int i = 0; i < r->nstop_ids && dt_matcher_complete(r->matcher); i++)
+		e->allow[r->stop_ids[i] / 32] |= 1u << r->stop_ids[i] % 32;
+	return e->allow;
+}
+
+/* Tells r's grammar of a token; true: nothing may follow. */
+static bool tell_matcher(const struct dt_engine *e, struct dt_req *r, int32_t id)
+{
+	size_t n = 0;
+	const char *s = dt_tokenizer_piece(e->p.tok, id, false, &n);
+
+	if (!r->matcher)
+		return false;
+	dt_matcher_push(r->matcher, s ? s : "", s ? n : 0);
+	return dt_matcher_done(r->matcher);
+}
+
 /* Gives r the token id. Call locked. Returns why it ends, NONE, or a negative errno. */
 static int take_token(struct dt_req *r, int32_t id, const struct dt_logprob *chosen,
 		      const struct dt_logprob *top)
@@ -101,6 +133,11 @@ static int32_t next_token(struct dt_engine *e, struct dt_req *r, float *logits)
 		s.ban = r->stop_ids;
 		s.nban = r->nstop_ids;
 	}
+	if (r->matcher && !(s.allow = allowed(e, r))) {
+		dt_err_set(&err, -ENOMEM, "cannot follow the response's grammar");
+		dt_engine_retire_error(e, r, &err);
+		return -1;
+	}
 	/* The sampler overwrites the logits: the alternatives first, the chosen one's value with them. */
 	if (r->logprobs >= 0) {
 		float *raw = e->logits + (size_t)e->p.max_seqs * (size_t)e->p.model.vocab;
@@ -115,7 +152,10 @@ static int32_t next_token(struct dt_engine *e, struct dt_req *r, float *logits)
 			       (size_t)r->nout);
 	}
 	if (id < 0) {
-		dt_err_set(&err, -EDOM, "the model's output at token %d is not a number", r->seq.known);
+		dt_err_set(&err, -EDOM,
+			   r->matcher ? "no token fits the response's grammar at token %d"
+				      : "the model's output at token %d is not a number",
+			   r->seq.known);
 		dt_engine_retire_error(e, r, &err);
 		return -1;
 	}
@@ -130,6 +170,8 @@ static int32_t next_token(struct dt_engine *e, struct dt_req *r, float *logits)
 		pthread_cond_broadcast(&r->call->cond);
 	pthread_mutex_unlock(&r->call->mu);
 	dt_metrics_token(&e->metrics, r, gap);
+	if (rc == DT_FINISH_NONE && tell_matcher(e, r, id))
+		rc = DT_FINISH_STOP;
 	if (rc == DT_FINISH_NONE)
 		return id;
 	if (rc < 0) {

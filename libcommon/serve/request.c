@@ -61,6 +61,7 @@ static void req_release(struct dt_req *r)
 	free(r->prompt_scores.chosen);
 	free(r->prompt_scores.top);
 	free(r->pooled);
+	dt_matcher_free(r->matcher);
 }
 
 void dt_call_drop(struct dt_call *c)

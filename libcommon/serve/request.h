@@ -10,6 +10,7 @@
 #define DT_SERVE_REQUEST_H
 
 #include "serve/detok.h"
+#include "serve/grammar.h"
 #include "serve/sampling.h"
 #include "serve/scheduler.h"
 
@@ -55,9 +56,10 @@ struct dt_req {
 	bool show_special; /* so are special tokens */
 	struct dt_stop *stop;
 	int nstop;
-	int logprobs;	   /* alternatives a token, -1: no log-probabilities at all */
-	bool score_prompt; /* log-probabilities of the prompt too */
-	bool embed;	   /* the mean of the prompt's last hidden states is wanted, and no token */
+	int logprobs;		    /* alternatives a token, -1: no log-probabilities at all */
+	bool score_prompt;	    /* log-probabilities of the prompt too */
+	struct dt_matcher *matcher; /* what the output must fit, NULL: anything */
+	bool embed;		    /* the mean of the prompt's last hidden states is wanted, and no token */
 
 	/* got so far */
 	int nout;

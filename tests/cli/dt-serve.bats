@@ -196,6 +196,83 @@ PY
     [ "$(status_of "$(post /v1/completions '{"prompt": "x"}')")" = 200 ]
 }
 
+@test "chat: whole and streamed replies, logprobs, a prompt that tokenize shows" {
+    start --chat-template chatml
+    body='{"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 12, "temperature": 0, "ignore_eos": true, "logprobs": true, "top_logprobs": 2'
+    out=$(post /v1/chat/completions "$body}" | head -n 1)
+    jq -e '(.id | startswith("chatcmpl-")) and .object == "chat.completion" and .choices[0].message.role == "assistant"' <<<"$out"
+    jq -e '.choices[0].logprobs.content | length == 12 and (.[0].top_logprobs | length == 2)
+        and (map(.logprob == .top_logprobs[0].logprob) | all)' <<<"$out"
+    want=$(jq -c '.choices[0].message.content' <<<"$out")
+    post /v1/chat/completions "$body, \"stream\": true, \"stream_options\": {\"include_usage\": true}}" | sed -n 's/^data: {/{/p' >chunks
+    [ "$(jq -sc '[.[].choices[]?.delta.content // ""] | add' chunks)" = "$want" ]
+    [ "$(jq -sc '[.[].choices[]?.delta.role // empty]' chunks)" = '["assistant"]' ]
+    [ "$(jq -sc '.[-1].usage.completion_tokens' chunks)" = 12 ]
+    # the prompt is the template's, byte for byte
+    prompt=$'<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n'
+    [ "$(post /tokenize '{"messages": [{"role": "user", "content": "hi"}]}' | head -n 1 | jq .count)" = ${#prompt} ]
+    same=$(jq -nc --arg p "$prompt" '{prompt: $p, max_tokens: 12, temperature: 0, ignore_eos: true}')
+    [ "$(post /v1/completions "$same" | head -n 1 | jq -c '.choices[0].text')" = "$want" ]
+    out=$(post /v1/chat/completions '{"messages": [{"role": "robot", "content": "hi"}]}')
+    [ "$(status_of "$out")" = 400 ]
+    [ "$(head -n 1 <<<"$out" | jq -r .error.param)" = messages ]
+    kill "$server"
+    wait "$server" || true
+    start
+    out=$(post /v1/chat/completions "$body}")
+    [ "$(head -n 1 <<<"$out" | jq -r .error.code)" = no_chat_template ]
+}
+
+@test "a response format is followed whatever the model would say" {
+    start --chat-template none
+    schema='{"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer"},
+        "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 3}}, "required": ["name", "age", "tags"]}'
+    for seed in 1 2 3 4; do
+        body=$(jq -nc --argjson s "$schema" --argjson seed $seed '{messages: [{role: "user", content: "x"}], max_tokens: 200, seed: $seed,
+            response_format: {type: "json_schema", json_schema: {name: "n", schema: $s}}}')
+        out=$(post /v1/chat/completions "$body" | head -n 1)
+        [ "$(jq -r '.choices[0].finish_reason' <<<"$out")" = stop ]
+        jq -r '.choices[0].message.content' <<<"$out" | jq -e '(.name | length <= 8) and (.age | floor == .) and (.tags - ["a", "b"] == [])'
+    done
+    out=$(post /v1/completions '{"prompt": "x", "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "string", "format": "date"}}}}')
+    [ "$(status_of "$out")" = 400 ]
+    [[ "$out" == *"'format' is not supported"* ]]
+    out=$(post /v1/completions '{"prompt": "x", "max_tokens": 30, "seed": 5, "response_format": {"type": "json_object"}}' | head -n 1)
+    jq -e '.choices[0].text | startswith("{")' <<<"$out"
+}
+
+@test "embeddings have length 1, are those of the text alone, and come in base 64 too" {
+    start --max-num-batched-tokens 64
+    long=$(printf 'long %.0s' $(seq 40))
+    out=$(post /v1/embeddings "$(jq -nc --arg l "$long" '{input: ["one", "two", $l, "one"]}')" | head -n 1)
+    jq -e '.data | length == 4 and (map(.embedding | map(. * .) | add | . - 1 | fabs < 1e-5) | all)
+        and .[0].embedding == .[3].embedding and .[0].embedding != .[1].embedding' <<<"$out"
+    [ "$(jq .usage.prompt_tokens <<<"$out")" = 209 ]
+    [ "$(post /v1/embeddings '{"input": "one"}' | head -n 1 | jq -c '.data[0].embedding')" = "$(jq -c '.data[0].embedding' <<<"$out")" ]
+    post /v1/embeddings '{"input": "one", "encoding_format": "base64"}' | head -n 1 | jq -r '.data[0].embedding' |
+        python3 -c 'import base64, struct, sys; b = base64.b64decode(sys.stdin.read()); v = struct.unpack(f"<{len(b) // 4}f", b); print(abs(sum(x * x for x in v) - 1) < 1e-5)' | grep -q True
+    settles
+}
+
+@test "tenants: a quota is 429 with Retry-After, prefixes are not shared, weights are checked" {
+    printf 'alpha tenant=a tokens-per-minute=100\nbeta tenant=b weight=3 priority=1\nbeta2 tenant=b\n' >keys
+    start --api-key-file keys --block-size 8
+    body='{"prompt": "the very same prompt for everyone here", "max_tokens": 20}'
+    ask() { curl -s -D headers -H "Authorization: Bearer $1" -d "$body" "$url/v1/completions"; }
+    [ "$(ask beta | jq .usage.prompt_tokens_details.cached_tokens)" = 0 ]
+    [ "$(ask beta2 | jq .usage.prompt_tokens_details.cached_tokens)" = 32 ]
+    [ "$(ask alpha | jq .usage.prompt_tokens_details.cached_tokens)" = 0 ]
+    [ "$(ask alpha | jq -r .error.code)" = rate_limit_exceeded ]
+    grep -q ' 429 ' headers
+    grep -qi '^Retry-After: [1-9]' headers
+    [ "$(ask beta | jq .usage.completion_tokens)" -gt 0 ]
+    for bad in 'k weight=0' 'k weight=x' 'k limit=3' 'k alone'; do
+        echo "$bad" >keys
+        run -1 dt-serve m --port 0 --api-key-file keys
+        [[ "$output" == *"line 1"* ]]
+    done
+}
+
 @test "models, version, tokenize and detokenize" {
     start --max-model-len 100
     curl -s "$url/v1/models" | jq -e '.object == "list" and .data[0].id == "tiny" and .data[0].max_model_len == 100'
@@ -209,7 +286,7 @@ PY
     printf '# keys\n\nsecret-one\nsecret-two\n' >keys
     start --api-key-file keys
     [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/health")" = 200 ]
-    for r in /version /metrics /v1/models /v1/completions /tokenize /detokenize /nothing; do
+    for r in /version /metrics /v1/models /v1/completions /v1/chat/completions /v1/embeddings /tokenize /detokenize /nothing; do
         [ "$(curl -s -o /dev/null -w '%{http_code}' "$url$r")" = 401 ]
         [ "$(curl -s -o /dev/null -w '%{http_code}' -H 'Authorization: Bearer secret-on' "$url$r")" = 401 ]
     done
