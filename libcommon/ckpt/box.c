@@ -1,6 +1,8 @@
 /* Boxes of tensors: cutting, checking, copying. No files here. */
 #include "ckpt/internal.h"
 
+#include "kernels/quant_formats.h"
+
 #include "base/rng.h"
 
 #include <errno.h>
@@ -230,22 +232,23 @@ int64_t ck_copy_direct(const struct ck_copy *c)
 	return at * dt_dtype_size(c->to);
 }
 
+/* Between f32, bf16 and f16, through f32. */
 static void convert(const struct ck_copy *c, const void *src, void *dst, int64_t n)
 {
+	enum dt_format from, to;
+	float x[256];
+
 	if (c->from == c->to) {
 		memcpy(dst, src, (size_t)n * (size_t)dt_dtype_size(c->to));
-	} else if (c->from == DT_F32) {
-		const float *s = src;
-		uint16_t *t = dst;
+		return;
+	}
+	from = (enum dt_format)dt_format_of_dtype(c->from);
+	to = (enum dt_format)dt_format_of_dtype(c->to);
+	for (int64_t i = 0; i < n; i += 256) {
+		int64_t k = n - i < 256 ? n - i : 256;
 
-		for (int64_t i = 0; i < n; i++)
-			t[i] = dt_f32_to_bf16(s[i]);
-	} else {
-		const uint16_t *s = src;
-		float *t = dst;
-
-		for (int64_t i = 0; i < n; i++)
-			t[i] = dt_bf16_to_f32(s[i]);
+		dt_dequantize(from, (const char *)src + i * dt_dtype_size(c->from), k, x);
+		dt_quantize(to, x, k, (char *)dst + i * dt_dtype_size(c->to));
 	}
 }
 

@@ -120,9 +120,9 @@ struct dt_ckpt_piece {
 void dt_ckpt_piece(const struct dt_ckpt *c, int i, int k, struct dt_ckpt_piece *ret);
 
 /*
- * Reads the box [off, off + shape) of tensor i as dtype `as` (f32 <-> bf16 converted, others must match) into
- * dst, contiguous. Every piece used is read whole and checked against its CRC; a mismatch is -EBADMSG and dst
- * is undefined. Several threads may read from one struct dt_ckpt.
+ * Reads the box [off, off + shape) of tensor i as dtype `as` (f32, bf16 and f16 converted, others must match)
+ * into dst, contiguous. Every piece used is read whole and checked against its CRC; a mismatch is -EBADMSG
+ * and dst is undefined. Several threads may read from one struct dt_ckpt.
  */
 int dt_ckpt_read(struct dt_ckpt *c, int i, const int64_t *off, const int64_t *shape, enum dt_dtype as,
 		 void *dst, struct dt_err *err);

@@ -1,6 +1,8 @@
 /* Opening a checkpoint and reading boxes of its tensors. */
 #include "ckpt/internal.h"
 
+#include "kernels/quant_formats.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -371,8 +373,7 @@ int dt_ckpt_read(struct dt_ckpt *c, int i, const int64_t *off, const int64_t *sh
 	const struct ck_tensor *t = &c->m.tensor[i];
 	int rc = 0;
 
-	if (as != t->dtype && !(as == DT_F32 && t->dtype == DT_BF16) &&
-	    !(as == DT_BF16 && t->dtype == DT_F32))
+	if (as != t->dtype && (dt_format_of_dtype(as) < 0 || dt_format_of_dtype(t->dtype) < 0))
 		return dt_err_set(err, -EINVAL, "tensor '%s' is %s and cannot be read as %s", t->name,
 				  dt_dtype_name(t->dtype), dt_dtype_name(as));
 	for (int d = 0; d < t->ndim; d++)

@@ -83,6 +83,28 @@ int dt_config_check(const struct dt_config *c, struct dt_err *err)
 	return c->pos == DT_POS_ROPE ? check_rope(c, err) : 0;
 }
 
+/* Llama 3.1's frequency scaling: long wavelengths are stretched, short ones kept, a linear blend between. */
+static double llama3_scale(const struct dt_config *c, double freq)
+{
+	double wavelength = 2 * M_PI / freq, orig = (double)c->rope_original_seq, smooth;
+
+	if (wavelength < orig / c->rope_high_freq)
+		return freq;
+	if (wavelength > orig / c->rope_low_freq)
+		return freq / c->rope_factor;
+	smooth = (orig / wavelength - c->rope_low_freq) / (c->rope_high_freq - c->rope_low_freq);
+	return (1 - smooth) * freq / c->rope_factor + smooth * freq;
+}
+
+double dt_rope_frequency(const struct dt_config *c, int64_t i)
+{
+	double freq = pow(c->rope_theta, -2.0 * (double)i / (double)c->head_dim);
+
+	if (c->rope_scaling == DT_ROPE_SCALING_LINEAR)
+		return freq / c->rope_factor;
+	return c->rope_scaling == DT_ROPE_SCALING_LLAMA3 ? llama3_scale(c, freq) : freq;
+}
+
 /* The folder a path's file lies in, or the file itself without its ending: a name for messages. */
 static void name_after(const char *path, struct dt_config *c)
 {

@@ -51,6 +51,11 @@ int dt_config_find_preset(const char *name, struct dt_config *ret);
 
 /* Hugging Face config.json, as parsed. */
 int dt_config_from_hf(const json_t *o, struct dt_config *ret, struct dt_err *err);
+/*
+ * The other way; dtype: of the weights, "float32". -ENOTSUP for a family without a class of its own.
+ * Attributes that a family's class does not have are left out: read it back to see whether it says the same.
+ */
+int dt_config_to_hf(const struct dt_config *c, const char *dtype, json_t **ret, struct dt_err *err);
 
 /* Our own form, every field, as stored in manifest.json; from_json accepts what to_json wrote. */
 json_t *dt_config_to_json(const struct dt_config *c);
@@ -58,5 +63,9 @@ int dt_config_from_json(const json_t *o, struct dt_config *ret, struct dt_err *e
 
 /* Refuses impossible models (heads not a multiple of kv_heads, odd rotary dimension, zero layers ...). */
 int dt_config_check(const struct dt_config *c, struct dt_err *err);
+
+/* Radians a position of pair i of a head, after the model's scaling (Llama 3.1's: Grattafiori et al. 2024).
+ */
+double dt_rope_frequency(const struct dt_config *c, int64_t i);
 
 #endif

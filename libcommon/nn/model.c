@@ -104,30 +104,13 @@ void dt_model_release(struct dt_model *m)
 	memset(m, 0, sizeof(*m));
 }
 
-/* Llama 3.1's frequency scaling: long wavelengths are stretched, short ones kept, a linear blend between. */
-static double llama3_scale(const struct dt_config *c, double freq)
-{
-	double wavelength = 2 * M_PI / freq, orig = (double)c->rope_original_seq, smooth;
-
-	if (wavelength < orig / c->rope_high_freq)
-		return freq;
-	if (wavelength > orig / c->rope_low_freq)
-		return freq / c->rope_factor;
-	smooth = (orig / wavelength - c->rope_low_freq) / (c->rope_high_freq - c->rope_low_freq);
-	return (1 - smooth) * freq / c->rope_factor + smooth * freq;
-}
-
 void dt_rope_table(const struct dt_config *c, int64_t positions, float *cos_out, float *sin_out)
 {
 	int64_t half = c->head_dim / 2;
 
 	for (int64_t i = 0; i < half; i++) {
-		double freq = pow(c->rope_theta, -2.0 * (double)i / (double)c->head_dim);
+		double freq = dt_rope_frequency(c, i);
 
-		if (c->rope_scaling == DT_ROPE_SCALING_LINEAR)
-			freq /= c->rope_factor;
-		else if (c->rope_scaling == DT_ROPE_SCALING_LLAMA3)
-			freq = llama3_scale(c, freq);
 		for (int64_t t = 0; t < positions; t++) {
 			cos_out[t * half + i] = (float)cos((double)t * freq);
 			sin_out[t * half + i] = (float)sin((double)t * freq);

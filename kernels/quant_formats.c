@@ -1,0 +1,250 @@
+#include "kernels/quant_formats.h"
+
+#include <math.h>
+
+static const struct dt_format_info info[DT_FMT_N] = {
+	[DT_FMT_F32] = {"f32", 0, 0, 1, 4, true, DT_F32},
+	[DT_FMT_F16] = {"f16", 1, 1, 1, 2, true, DT_F16},
+	[DT_FMT_BF16] = {"bf16", 30, 32, 1, 2, true, DT_BF16},
+	[DT_FMT_Q4_0] = {"q4_0", 2, 2, 32, 18, true, -1},
+	[DT_FMT_Q4_1] = {"q4_1", 3, -1, 32, 20, false, -1},
+	[DT_FMT_Q8_0] = {"q8_0", 8, 7, 32, 34, true, -1},
+	[DT_FMT_Q4_K] = {"q4_k", 12, -1, 256, 144, false, -1},
+	[DT_FMT_Q6_K] = {"q6_k", 14, -1, 256, 210, false, -1},
+};
+
+const struct dt_format_info *dt_format_info(enum dt_format f)
+{
+	return &info[f];
+}
+
+int dt_format_parse(const char *name)
+{
+	for (int i = 0; i < DT_FMT_N; i++)
+		if (!strcmp(info[i].name, name))
+			return i;
+	return -1;
+}
+
+int dt_format_of_gguf(uint32_t type)
+{
+	for (int i = 0; i < DT_FMT_N; i++)
+		if ((uint32_t)info[i].gguf == type)
+			return i;
+	return -1;
+}
+
+int dt_format_of_dtype(enum dt_dtype t)
+{
+	for (int i = 0; i < DT_FMT_N; i++)
+		if (info[i].dtype == (int)t)
+			return i;
+	return -1;
+}
+
+static float half_at(const uint8_t *p)
+{
+	uint16_t h;
+
+	memcpy(&h, p, 2);
+	return dt_f16_to_f32(h);
+}
+
+static void put_half(uint8_t *p, float x)
+{
+	uint16_t h = dt_f32_to_f16(x);
+
+	memcpy(p, &h, 2);
+}
+
+static void from_f16(const uint8_t *s, int64_t n, float *y)
+{
+	for (int64_t i = 0; i < n; i++)
+		y[i] = half_at(s + 2 * i);
+}
+
+static void from_bf16(const uint8_t *s, int64_t n, float *y)
+{
+	for (int64_t i = 0; i < n; i++) {
+		uint16_t h;
+
+		memcpy(&h, s + 2 * i, 2);
+		y[i] = dt_bf16_to_f32(h);
+	}
+}
+
+static void from_q4_0(const uint8_t *s, int64_t n, float *y)
+{
+	for (; n > 0; n -= 32, s += 18, y += 32) {
+		float d = half_at(s);
+
+		for (int j = 0; j < 16; j++) {
+			y[j] = d * (float)((s[2 + j] & 15) - 8);
+			y[j + 16] = d * (float)((s[2 + j] >> 4) - 8);
+		}
+	}
+}
+
+static void from_q4_1(const uint8_t *s, int64_t n, float *y)
+{
+	for (; n > 0; n -= 32, s += 20, y += 32) {
+		float d = half_at(s), m = half_at(s + 2);
+
+		for (int j = 0; j < 16; j++) {
+			y[j] = d * (float)(s[4 + j] & 15) + m;
+			y[j + 16] = d * (float)(s[4 + j] >> 4) + m;
+		}
+	}
+}
+
+static void from_q8_0(const uint8_t *s, int64_t n, float *y)
+{
+	for (; n > 0; n -= 32, s += 34, y += 32) {
+		float d = half_at(s);
+
+		for (int j = 0; j < 32; j++)
+			y[j] = d * (float)(int8_t)s[2 + j];
+	}
+}
+
+/* Scale and minimum of sub-block j: 6 bits each in 12 bytes. */
+static void q4_k_scale(const uint8_t *s, int j, float *scale, float *min)
+{
+	if (j < 4) {
+		*scale = (float)(s[j] & 63);
+		*min = (float)(s[j + 4] & 63);
+	} else {
+		*scale = (float)((s[j + 4] & 15) | (s[j - 4] >> 6) << 4);
+		*min = (float)((s[j + 4] >> 4) | (s[j] >> 6) << 4);
+	}
+}
+
+static void from_q4_k(const uint8_t *s, int64_t n, float *y)
+{
+	for (; n > 0; n -= 256, s += 144) {
+		float d = half_at(s), dmin = half_at(s + 2);
+
+		for (int j = 0; j < 8; j++, y += 32) {
+			const uint8_t *q = s + 16 + j / 2 * 32;
+			float scale, min;
+
+			q4_k_scale(s + 4, j, &scale, &min);
+			scale = d * scale;
+			min = dmin * min;
+			for (int l = 0; l < 32; l++)
+				y[l] = scale * (float)(j % 2 ? q[l] >> 4 : q[l] & 15) - min;
+		}
+	}
+}
+
+static void from_q6_k(const uint8_t *s, int64_t n, float *y)
+{
+	for (; n > 0; n -= 256, s += 210) {
+		float d = half_at(s + 208);
+
+		for (int k = 0; k < 8; k++, y += 32) { /* runs of 32: two scales each */
+			const uint8_t *low = s + k / 4 * 64 + k % 2 * 32, *high = s + 128 + k / 4 * 32;
+			int nibble = k % 4 / 2 * 4, pair = k % 4 * 2;
+
+			for (int l = 0; l < 32; l++) {
+				int q = (low[l] >> nibble & 15) | (high[l] >> pair & 3) << 4;
+				float scale = d * (float)(int8_t)s[192 + 2 * k + l / 16];
+
+				y[l] = scale * (float)(q - 32);
+			}
+		}
+	}
+}
+
+void dt_dequantize(enum dt_format f, const void *src, int64_t n, float *dst)
+{
+	static void (*const from[DT_FMT_N])(const uint8_t *s, int64_t n, float *y) = {
+		[DT_FMT_F16] = from_f16,   [DT_FMT_BF16] = from_bf16, [DT_FMT_Q4_0] = from_q4_0,
+		[DT_FMT_Q4_1] = from_q4_1, [DT_FMT_Q8_0] = from_q8_0, [DT_FMT_Q4_K] = from_q4_k,
+		[DT_FMT_Q6_K] = from_q6_k,
+	};
+
+	if (f == DT_FMT_F32)
+		memcpy(dst, src, (size_t)n * 4);
+	else
+		from[f](src, n, dst);
+}
+
+/* Half away from zero; NaN, which no integer is, becomes 0. */
+static int8_t round_i8(float x)
+{
+	float r = floorf(fabsf(x) + 0.5f);
+
+	if (!(r <= 127))
+		r = r > 127 ? 127 : 0;
+	return (int8_t)(x < 0 ? -r : r);
+}
+
+static void to_q8_0(const float *x, int64_t n, uint8_t *out)
+{
+	for (; n > 0; n -= 32, x += 32, out += 34) {
+		float max = 0, d, inverse;
+
+		for (int j = 0; j < 32; j++)
+			max = fabsf(x[j]) > max ? fabsf(x[j]) : max;
+		d = max / 127.0f;
+		inverse = d != 0 ? 1.0f / d : 0;
+		put_half(out, d);
+		for (int j = 0; j < 32; j++)
+			out[2 + j] = (uint8_t)round_i8(x[j] * inverse);
+	}
+}
+
+static uint8_t nibble(float x, float inverse)
+{
+	float q = x * inverse + 8.5f;
+
+	return q >= 15 ? 15 : q > 0 ? (uint8_t)q : 0;
+}
+
+static void to_q4_0(const float *x, int64_t n, uint8_t *out)
+{
+	for (; n > 0; n -= 32, x += 32, out += 18) {
+		float max = 0, at_max = 0, d, inverse;
+
+		for (int j = 0; j < 32; j++)
+			if (fabsf(x[j]) > max) {
+				max = fabsf(x[j]);
+				at_max = x[j];
+			}
+		d = at_max / -8.0f;
+		inverse = d != 0 ? 1.0f / d : 0;
+		put_half(out, d);
+		for (int j = 0; j < 16; j++)
+			out[2 + j] = (uint8_t)(nibble(x[j], inverse) | nibble(x[j + 16], inverse) << 4);
+	}
+}
+
+void dt_quantize(enum dt_format f, const float *src, int64_t n, void *dst)
+{
+	uint16_t h;
+
+	switch (f) {
+	case DT_FMT_F32:
+		memcpy(dst, src, (size_t)n * 4);
+		break;
+	case DT_FMT_Q8_0:
+		to_q8_0(src, n, dst);
+		break;
+	case DT_FMT_Q4_0:
+		to_q4_0(src, n, dst);
+		break;
+	case DT_FMT_F16:
+		for (int64_t i = 0; i < n; i++)
+			put_half((uint8_t *)dst + 2 * i, src[i]);
+		break;
+	case DT_FMT_BF16:
+		for (int64_t i = 0; i < n; i++) {
+			h = dt_f32_to_bf16(src[i]);
+			memcpy((char *)dst + 2 * i, &h, 2);
+		}
+		break;
+	default:
+		break; /* not writable: callers look first */
+	}
+}

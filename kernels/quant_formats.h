@@ -1,0 +1,69 @@
+/*
+ * How weights lie in files, block by block (GGUF's types; ggml-quants of llama.cpp defines the layouts):
+ *
+ *   f32, f16, bf16          one element
+ *   q8_0   32 in 34 bytes   f16 d, i8 q[32]                               x = d q
+ *   q4_0   32 in 18 bytes   f16 d, 16 bytes: low nibbles, then high       x = d (q - 8)
+ *   q4_1   32 in 20 bytes   f16 d, f16 m, 16 bytes likewise               x = d q + m
+ *   q4_k   256 in 144       f16 d, f16 dmin, 12 bytes of 6-bit scales and minima, 128 bytes   x = d s q -
+ * dmin m q6_k   256 in 210       128 bytes low, 64 bytes high bits, i8 s[16], f16 d                x = d s (q
+ * - 32)
+ *
+ * Arithmetic is single precision in the order written, without contraction, so that results equal those of
+ * the gguf Python package bit by bit. No device and no allocation: readers of files use this.
+ */
+#ifndef DT_KERNELS_QUANT_FORMATS_H
+#define DT_KERNELS_QUANT_FORMATS_H
+
+#include "kernels/dtype.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum dt_format {
+	DT_FMT_F32,
+	DT_FMT_F16,
+	DT_FMT_BF16,
+	DT_FMT_Q4_0,
+	DT_FMT_Q4_1,
+	DT_FMT_Q8_0,
+	DT_FMT_Q4_K,
+	DT_FMT_Q6_K,
+	DT_FMT_N,
+};
+
+struct dt_format_info {
+	const char *name; /* "q8_0" */
+	int gguf;	  /* the number of the type in GGUF */
+	int file_type;	  /* general.file_type of a GGUF file made of it; -1: none we write */
+	int block, bytes; /* elements of a block, and what they take */
+	bool writable;	  /* dt_quantize knows it */
+	int dtype;	  /* enum dt_dtype; -1: blocks */
+};
+
+const struct dt_format_info *dt_format_info(enum dt_format f);
+/* -1: no such name, number. */
+int dt_format_parse(const char *name);
+int dt_format_of_gguf(uint32_t type);
+int dt_format_of_dtype(enum dt_dtype t);
+
+/* Bytes of n elements; n is a multiple of the block. */
+static inline size_t dt_format_bytes(enum dt_format f, int64_t n)
+{
+	const struct dt_format_info *i = dt_format_info(f);
+
+	return (size_t)(n / i->block) * (size_t)i->bytes;
+}
+
+/* n elements, a multiple of the block; src needs no alignment. */
+void dt_dequantize(enum dt_format f, const void *src, int64_t n, float *dst);
+
+/*
+ * The other way, for the formats that are writable. Rounding as GGUF's reference: to nearest even for f16 and
+ * bf16; q8_0 by half away from zero with d = max |x| / 127; q4_0 with d = x_max / -8, x_max that of the
+ * largest magnitude.
+ */
+void dt_quantize(enum dt_format f, const float *src, int64_t n, void *dst);
+
+#endif

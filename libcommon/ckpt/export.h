@@ -1,0 +1,37 @@
+/* Writing a model source in any of the formats of ckpt/source.h. */
+#ifndef DT_CKPT_EXPORT_H
+#define DT_CKPT_EXPORT_H
+
+#include "ckpt/source.h"
+
+struct dt_export {
+	enum dt_source_kind to;
+	/*
+	 * Of the matrices; -1: as stored where the target has that type, else f32. Vectors of a GGUF are f32,
+	 * as are its position embeddings unless format is a plain type; a matrix whose rows are no multiple
+	 * of the block becomes f16 (*ret_unpacked counts those).
+	 */
+	int format;
+	int *ret_unpacked;	    /* may be NULL */
+	int64_t step;		    /* dt */
+	bool compress;		    /* dt */
+	const char *tokenizer_hash; /* dt: for the manifest; may be NULL */
+	uint64_t max_file_bytes;    /* safetensors: past this a new file is begun; 0: never */
+	bool (*progress)(void *arg, uint64_t done, uint64_t total); /* false: stop, -ECANCELED; may be NULL */
+	void *arg;
+};
+
+/*
+ * dst: a folder for safetensors, a root of checkpoints for dt, else a file. It is written under another name
+ * and renamed; an existing file or folder is not replaced (-EEXIST). Memory: a few MiB. What the target
+ * cannot say about the model is refused before anything is written, by reading back what would be written.
+ */
+int dt_export(struct dt_source *s, const char *dst, const struct dt_export *x, struct dt_err *err);
+
+/*
+ * The mean of sources of one configuration, as a source of its own; it takes them over. The configuration and
+ * the tokenizer are the first one's.
+ */
+int dt_source_average(struct dt_source **v, int n, struct dt_source **ret, struct dt_err *err);
+
+#endif

@@ -1,0 +1,152 @@
+/* llm.c's and llama2.c's model files: source_bin.c says how they lie. */
+#include "ckpt/export_internal.h"
+
+#include "base/tmpfile.h"
+#include "kernels/activation.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#define LLMC_PAD 128 /* the vocabulary is padded to a multiple */
+
+/* The arrays of names, each over all layers where there is a %d. */
+static int write_arrays(struct exporter *e, const char *const *names, int n, FILE *f, uint64_t pad,
+			struct dt_err *err)
+{
+	int64_t layers = dt_source_config(e->s)->layers;
+	int rc = 0;
+
+	for (int i = 0; i < n && rc == 0; i++) {
+		const char *percent = strstr(names[i], "%d");
+
+		for (int64_t l = 0; l < (percent ? layers : 1) && rc == 0; l++) {
+			char name[SRC_NAME];
+			const struct exp_tensor *t;
+
+			if (percent)
+				snprintf(name, sizeof(name), "%.*s%lld%s", (int)(percent - names[i]),
+					 names[i], (long long)l, percent + 2);
+			else
+				snprintf(name, sizeof(name), "%s", names[i]);
+			t = exp_find(e, name);
+			rc = t ? exp_write(e, t, f, err)
+			       : dt_err_set(err, -ENOTSUP, "the format needs '%s', which the model has not",
+					    name);
+		}
+		if (i == 0)
+			exp_zeros(f, pad); /* rows of the embedding past the vocabulary */
+	}
+	return rc;
+}
+
+static int refuse(const char *what, const struct dt_config *c, struct dt_err *err)
+{
+	return dt_err_set(err, -ENOTSUP, "a file of %s cannot say what this model is (%s, family '%s')", what,
+			  c->name, c->family);
+}
+
+int exp_llmc(struct exporter *e, const char *dst, struct dt_err *err)
+{
+	static const char *const names[] = {
+		"token_embd.weight",	     "position_embd.weight",	"blk.%d.attn_norm.weight",
+		"blk.%d.attn_norm.bias",     "blk.%d.attn_qkv.weight",	"blk.%d.attn_qkv.bias",
+		"blk.%d.attn_output.weight", "blk.%d.attn_output.bias", "blk.%d.ffn_norm.weight",
+		"blk.%d.ffn_norm.bias",	     "blk.%d.ffn_up.weight",	"blk.%d.ffn_up.bias",
+		"blk.%d.ffn_down.weight",    "blk.%d.ffn_down.bias",	"output_norm.weight",
+		"output_norm.bias"};
+	const struct dt_config *c = dt_source_config(e->s);
+	int64_t vp = (c->vocab + LLMC_PAD - 1) / LLMC_PAD * LLMC_PAD;
+	int32_t head[256] = {20240326,
+			     3,
+			     (int32_t)c->max_seq,
+			     (int32_t)c->vocab,
+			     (int32_t)c->layers,
+			     (int32_t)c->heads,
+			     (int32_t)c->hidden,
+			     (int32_t)vp};
+	struct dt_tmpfile f;
+	int rc;
+
+	if (strcmp(c->family, "gpt2") || !c->tied || c->ffn != 4 * c->hidden || c->norm_eps != 1e-5 ||
+	    c->norm != DT_NORM_LAYER || c->pos != DT_POS_LEARNED || c->act != DT_ACT_GELU_TANH ||
+	    !c->qkv_bias || !c->out_bias || !c->mlp_bias)
+		return refuse("llm.c", c, err);
+	rc = exp_list(e, false, err);
+	if (rc < 0)
+		return rc;
+	/* one type for all: bf16 when it is asked for or everything is */
+	head[1] = e->x->format == DT_FMT_BF16 ? 5 : 3;
+	for (int i = 0; e->x->format < 0 && i < e->n; i++)
+		head[1] = (i == 0 || head[1] == 5) && e->t[i].format == DT_FMT_BF16 ? 5 : 3;
+	if (e->x->format >= 0 && e->x->format != DT_FMT_F32 && e->x->format != DT_FMT_BF16)
+		return dt_err_set(err, -ENOTSUP, "llm.c's files are f32 or bf16");
+	for (int i = 0; i < e->n; i++)
+		e->t[i].format = head[1] == 5 ? DT_FMT_BF16 : DT_FMT_F32;
+	rc = dt_tmpfile_open(&f, dst, err);
+	if (rc < 0)
+		return rc;
+	fwrite(head, 4, 256, f.f);
+	rc = write_arrays(e, names, sizeof(names) / sizeof(*names), f.f,
+			  (uint64_t)((vp - c->vocab) * c->hidden) * (head[1] == 5 ? 2 : 4), err);
+	if (rc == 0)
+		return dt_tmpfile_commit(&f, err);
+	dt_tmpfile_abort(&f);
+	return rc;
+}
+
+/* Two tables that old readers skip: cosines and sines of every position. */
+static void put_tables(FILE *f, const struct dt_config *c)
+{
+	for (int k = 0; k < 2; k++)
+		for (int64_t t = 0; t < c->max_seq; t++)
+			for (int64_t i = 0; i < c->head_dim / 2; i++) {
+				double a = (double)t * dt_rope_frequency(c, i);
+				float x = (float)(k ? sin(a) : cos(a));
+
+				fwrite(&x, 4, 1, f);
+			}
+}
+
+int exp_llama2c(struct exporter *e, const char *dst, struct dt_err *err)
+{
+	static const char *const names[] = {
+		"token_embd.weight",	  "blk.%d.attn_norm.weight", "blk.%d.attn_q.weight",
+		"blk.%d.attn_k.weight",	  "blk.%d.attn_v.weight",    "blk.%d.attn_output.weight",
+		"blk.%d.ffn_norm.weight", "blk.%d.ffn_gate.weight",  "blk.%d.ffn_down.weight",
+		"blk.%d.ffn_up.weight",	  "output_norm.weight"};
+	static const char *const last[] = {"output.weight"};
+	const struct dt_config *c = dt_source_config(e->s);
+	int32_t head[7] = {(int32_t)c->hidden,	 (int32_t)c->ffn,   (int32_t)c->layers, (int32_t)c->heads,
+			   (int32_t)c->kv_heads, (int32_t)c->vocab, (int32_t)c->max_seq};
+	struct dt_tmpfile f;
+	int rc;
+
+	if (c->norm != DT_NORM_RMS || c->norm_eps != 1e-5 || c->pos != DT_POS_ROPE ||
+	    c->rope_theta != 10000 || c->rope_scaling != DT_ROPE_SCALING_NONE || c->act != DT_ACT_SILU ||
+	    !c->gated || c->qkv_bias || c->out_bias || c->mlp_bias || c->qk_norm || c->window ||
+	    c->heads * c->head_dim != c->hidden)
+		return refuse("llama2.c", c, err);
+	if (e->x->format >= 0 && e->x->format != DT_FMT_F32)
+		return dt_err_set(err, -ENOTSUP, "llama2.c's files are f32");
+	rc = exp_list(e, false, err);
+	if (rc < 0)
+		return rc;
+	for (int i = 0; i < e->n; i++)
+		e->t[i].format = DT_FMT_F32;
+	if (!c->tied)
+		head[5] = -head[5];
+	rc = dt_tmpfile_open(&f, dst, err);
+	if (rc < 0)
+		return rc;
+	fwrite(head, 4, 7, f.f);
+	rc = write_arrays(e, names, sizeof(names) / sizeof(*names), f.f, 0, err);
+	if (rc == 0)
+		put_tables(f.f, c);
+	if (rc == 0 && !c->tied)
+		rc = write_arrays(e, last, 1, f.f, 0, err);
+	if (rc == 0)
+		return dt_tmpfile_commit(&f, err);
+	dt_tmpfile_abort(&f);
+	return rc;
+}

@@ -1,0 +1,63 @@
+/* What the exporters share. Not for other rows. */
+#ifndef DT_CKPT_EXPORT_INTERNAL_H
+#define DT_CKPT_EXPORT_INTERNAL_H
+
+#include "ckpt/export.h"
+#include "ckpt/source_internal.h"
+
+#include <stdio.h>
+
+struct exp_tensor { /* of the file to be written */
+	char name[SRC_NAME];
+	int ndim;
+	int64_t shape[2];
+	enum dt_format format;
+	bool transposed;
+	int part[3], nparts; /* parameters, one behind the other along our rows */
+	uint64_t bytes, at;
+};
+
+struct exporter {
+	struct dt_source *s;
+	const struct dt_export *x;
+	enum src_scheme scheme;
+	int pairing; /* enum dt_rope_pairing of the target */
+	struct exp_tensor *t;
+	int n, unpacked;
+	uint64_t done, total;
+	char *buf, *tmp;
+	size_t buf_bytes, tmp_bytes;
+};
+
+/* Lists the tensors of the target and their sizes. blocks: it can hold quantised ones. */
+int exp_list(struct exporter *e, bool blocks, struct dt_err *err);
+void exp_release(struct exporter *e);
+/* NULL: no such tensor. */
+const struct exp_tensor *exp_find(const struct exporter *e, const char *name);
+/* Writes all elements of t, in its format, in bands. */
+int exp_write(struct exporter *e, const struct exp_tensor *t, FILE *f, struct dt_err *err);
+/* n zero bytes. */
+void exp_zeros(FILE *f, uint64_t n);
+/* Elements of a parameter in our order as `as`. */
+int exp_cancelled(struct exporter *e, uint64_t more, struct dt_err *err);
+
+/* Whether two configurations compute the same; *ret_what names the first difference. */
+bool exp_same_model(const struct dt_config *a, const struct dt_config *b, const char **ret_what);
+/* The piece of a tokenizer.json with an id; NULL: none. Borrowed from root. */
+const char *exp_token(const json_t *root, int64_t id);
+
+int exp_safetensors(struct exporter *e, const char *dst, struct dt_err *err);
+int exp_gguf(struct exporter *e, const char *dst, struct dt_err *err);
+int exp_llmc(struct exporter *e, const char *dst, struct dt_err *err);
+int exp_llama2c(struct exporter *e, const char *dst, struct dt_err *err);
+int exp_dt(struct exporter *e, const char *dst, struct dt_err *err);
+/* The keys tokenizer.* of a GGUF; *ret_n counts them. A tokenizer that GGUF has no name for is an error. */
+int exp_gguf_tokenizer(struct exporter *e, FILE *f, int *ret_n, struct dt_err *err);
+void exp_gguf_str(FILE *f, const char *key, const char *s, size_t n);
+void exp_gguf_u32(FILE *f, const char *key, int64_t v);
+void exp_gguf_bool(FILE *f, const char *key, bool v);
+/* The head of an array; its elements follow. */
+void exp_gguf_array(FILE *f, const char *key, enum dt_gguf_type type, uint64_t n);
+void exp_gguf_text(FILE *f, const char *s, size_t n);
+
+#endif

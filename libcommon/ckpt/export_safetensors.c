@@ -1,0 +1,223 @@
+/* A folder as Hugging Face's libraries read it: config.json, weights, tokenizer. */
+#include "ckpt/export_internal.h"
+
+#include "base/tmpfile.h"
+#include "model/safetensors.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int write_text(const char *folder, const char *name, const char *text, size_t n, struct dt_err *err)
+{
+	char path[PATH_MAX];
+	struct dt_tmpfile f;
+	int rc;
+
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	rc = dt_tmpfile_open(&f, path, err);
+	if (rc < 0)
+		return rc;
+	fwrite(text, 1, n, f.f);
+	return dt_tmpfile_commit(&f, err);
+}
+
+static int write_json(const char *folder, const char *name, const json_t *o, struct dt_err *err)
+{
+	char *text = json_dumps(o, JSON_INDENT(2));
+	int rc = text ? write_text(folder, name, text, strlen(text), err)
+		      : dt_err_sys(err, -ENOMEM, "cannot write '%s'", name);
+
+	free(text);
+	return rc;
+}
+
+/* Tensors [first, last) as one file. */
+static int write_file(struct exporter *e, const char *path, int first, int last, struct dt_err *err)
+{
+	json_t *head = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
+	struct dt_tmpfile f;
+	uint64_t at = 0, n;
+	size_t pad;
+	char *text;
+	int rc;
+
+	for (int i = first; i < last; i++) {
+		const struct exp_tensor *t = &e->t[i];
+		bool bare = !strcmp(t->name, "lm_head.weight");
+		json_t *shape = json_pack("[I]", (json_int_t)t->shape[0]);
+		char name[SRC_NAME + 16];
+
+		snprintf(name, sizeof(name), "%s%s",
+			 bare						  ? ""
+			 : strcmp(dt_source_config(e->s)->family, "gpt2") ? "model."
+									  : "transformer.",
+			 t->name);
+		if (t->ndim == 2)
+			json_array_append_new(shape, json_integer(t->shape[1]));
+		json_object_set_new(head, name,
+				    json_pack("{s:s, s:o, s:[I, I]}", "dtype",
+					      dt_safetensors_dtype((int)t->format), "shape", shape,
+					      "data_offsets", (json_int_t)at, (json_int_t)(at + t->bytes)));
+		at += t->bytes;
+	}
+	text = json_dumps(head, JSON_COMPACT);
+	json_decref(head);
+	if (!text)
+		return dt_err_sys(err, -ENOMEM, "cannot write '%s'", path);
+	rc = dt_tmpfile_open(&f, path, err);
+	if (rc == 0) {
+		pad = (8 - strlen(text) % 8) % 8; /* blanks, so that the data is aligned */
+		n = strlen(text) + pad;
+		fwrite(&n, 8, 1, f.f);
+		fprintf(f.f, "%s%*s", text, (int)pad, "");
+		for (int i = first; i < last && rc == 0; i++)
+			rc = exp_write(e, &e->t[i], f.f, err);
+		if (rc == 0)
+			rc = dt_tmpfile_commit(&f, err);
+		else
+			dt_tmpfile_abort(&f);
+	}
+	free(text);
+	return rc;
+}
+
+/* One file, or several with an index. */
+static int write_weights(struct exporter *e, const char *folder, struct dt_err *err)
+{
+	int end[4096], files = 0, rc = 0;
+	uint64_t in_file = 0;
+	char path[PATH_MAX], name[64];
+	json_t *index, *map = json_object();
+
+	for (int i = 0; i < e->n; i++) {
+		if (e->x->max_file_bytes && in_file && in_file + e->t[i].bytes > e->x->max_file_bytes) {
+			if (files == 4095) {
+				json_decref(map);
+				return dt_err_set(err, -EINVAL, "that would be more than 4095 files");
+			}
+			end[files++] = i;
+			in_file = 0;
+		}
+		in_file += e->t[i].bytes;
+	}
+	end[files++] = e->n;
+	for (int k = 0; k < files && rc == 0; k++) {
+		int first = k ? end[k - 1] : 0;
+
+		if (files > 1)
+			snprintf(name, sizeof(name), "model-%05d-of-%05d.safetensors", k + 1, files);
+		else
+			snprintf(name, sizeof(name), "model.safetensors");
+		for (int i = first; i < end[k]; i++) {
+			char full[SRC_NAME + 16];
+
+			snprintf(full, sizeof(full), "%s%s",
+				 !strcmp(e->t[i].name, "lm_head.weight")	  ? ""
+				 : strcmp(dt_source_config(e->s)->family, "gpt2") ? "model."
+										  : "transformer.",
+				 e->t[i].name);
+			json_object_set_new(map, full, json_string(name));
+		}
+		snprintf(path, sizeof(path), "%s/%s", folder, name);
+		rc = write_file(e, path, first, end[k], err);
+	}
+	index = json_pack("{s:{s:I}, s:O}", "metadata", "total_size", (json_int_t)e->total, "weight_map",
+			  map);
+	if (rc == 0 && files > 1)
+		rc = write_json(folder, "model.safetensors.index.json", index, err);
+	json_decref(index);
+	json_decref(map);
+	return rc;
+}
+
+static void set_token(json_t *conf, const char *key, const json_t *tok, int64_t id)
+{
+	const char *s = exp_token(tok, id);
+
+	if (s)
+		json_object_set_new(conf, key, json_string(s));
+}
+
+static int write_tokenizer(struct exporter *e, const char *folder, struct dt_err *err)
+{
+	const struct dt_config *c = dt_source_config(e->s);
+	const char *chat = dt_source_chat_template(e->s), *text;
+	json_t *conf, *tok = NULL;
+	size_t n;
+	int rc = 0;
+
+	text = dt_source_tokenizer(e->s, &n);
+	if (text && *text == '{') {
+		rc = write_text(folder, "tokenizer.json", text, n, err);
+		if (rc == 0)
+			rc = dt_json_parse(text, n, "tokenizer", &tok, err);
+	}
+	if (rc < 0 || (!chat && !tok))
+		return rc;
+	conf = json_pack("{s:s, s:b, s:I}", "tokenizer_class", "PreTrainedTokenizerFast",
+			 "clean_up_tokenization_spaces", 0, "model_max_length", (json_int_t)c->max_seq);
+	set_token(conf, "bos_token", tok, c->bos);
+	set_token(conf, "eos_token", tok, c->eos);
+	if (chat)
+		json_object_set_new(conf, "chat_template", json_string(chat));
+	rc = write_json(folder, "tokenizer_config.json", conf, err);
+	json_decref(conf);
+	json_decref(tok);
+	return rc;
+}
+
+/* The configuration as a reader will understand it must be ours. */
+static int make_config(struct exporter *e, json_t **ret, struct dt_err *err)
+{
+	const struct dt_config *c = dt_source_config(e->s);
+	const char *dtype = e->t[0].format == DT_FMT_F32   ? "float32"
+			    : e->t[0].format == DT_FMT_F16 ? "float16"
+							   : "bfloat16",
+		   *what = "";
+	struct dt_config back;
+	json_t *o = NULL;
+	int rc = dt_config_to_hf(c, dtype, &o, err);
+
+	if (rc < 0)
+		return rc;
+	rc = dt_config_from_hf(o, &back, err);
+	if (rc < 0 || !exp_same_model(c, &back, &what)) {
+		json_decref(o);
+		return dt_err_set(err, -ENOTSUP,
+				  "a config.json of family '%s' cannot say what this model is%s%s", c->family,
+				  *what ? ": " : "", what);
+	}
+	*ret = o;
+	return 0;
+}
+
+int exp_safetensors(struct exporter *e, const char *dst, struct dt_err *err)
+{
+	char tmp[PATH_MAX];
+	json_t *config = NULL;
+	int rc = exp_list(e, false, err);
+
+	if (rc == 0 && snprintf(tmp, sizeof(tmp), "%s.tmp.%d", dst, (int)getpid()) > (int)sizeof(tmp) - 64)
+		rc = dt_err_sys(err, -ENAMETOOLONG, "cannot write '%s'", dst);
+	if (rc == 0)
+		rc = make_config(e, &config, err);
+	if (rc < 0)
+		return rc;
+	rc = dt_mkdir_p(tmp, err);
+	if (rc == 0)
+		rc = write_json(tmp, "config.json", config, err);
+	if (rc == 0)
+		rc = write_tokenizer(e, tmp, err);
+	if (rc == 0)
+		rc = write_weights(e, tmp, err);
+	if (rc == 0 && rename(tmp, dst) < 0)
+		rc = dt_err_sys(err, -errno, "cannot rename '%s' to '%s'", tmp, dst);
+	if (rc < 0)
+		dt_remove_tree(tmp, NULL);
+	json_decref(config);
+	return rc;
+}

@@ -1,0 +1,233 @@
+/* A tokenizer.json as GGUF's keys: byte-level BPE by its merges, SentencePiece BPE by scores that rank alike.
+ */
+#include "ckpt/export_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct vocab {
+	struct src_token *t;
+	int64_t n;
+	char (*pad)[24]; /* names of ids that no token has */
+};
+
+static const char *type_of(const json_t *o)
+{
+	const char *s = json_string_value(json_object_get(o, "type"));
+
+	return s ? s : "";
+}
+
+static bool is_byte_name(const char *s)
+{
+	return strlen(s) == 6 && !strncmp(s, "<0x", 3) && s[5] == '>';
+}
+
+static int put_token(struct vocab *v, const char *s, const json_t *id, int type)
+{
+	json_int_t i = json_is_integer(id) ? json_integer_value(id) : -1;
+
+	if (!s || i < 0 || i >= v->n)
+		return -EINVAL;
+	v->t[i] = (struct src_token){.s = s, .n = strlen(s), .type = type, .score = v->t[i].score};
+	return 0;
+}
+
+/* Every id of the model's vocabulary; what the tokenizer lacks is marked unused. */
+static int read_vocab(const json_t *root, bool spm, struct vocab *v, struct dt_err *err)
+{
+	const json_t *model = json_object_get(root, "model"), *o;
+	const char *key, *unk = json_string_value(json_object_get(model, "unk_token"));
+	json_t *id;
+	size_t i;
+
+	v->t = calloc((size_t)v->n, sizeof(*v->t));
+	v->pad = calloc((size_t)v->n, sizeof(*v->pad));
+	if (!v->t || !v->pad)
+		return dt_err_sys(err, -ENOMEM, "cannot write the vocabulary");
+	for (int64_t k = 0; k < v->n; k++) {
+		snprintf(v->pad[k], sizeof(v->pad[k]), "[PAD%lld]", (long long)k);
+		v->t[k] =
+			(struct src_token){.s = v->pad[k], .n = strlen(v->pad[k]), .type = SRC_TOKEN_UNUSED};
+	}
+	json_object_foreach(json_object_get(model, "vocab"), key, id)
+	{
+		int type = spm && is_byte_name(key)   ? SRC_TOKEN_BYTE
+			   : unk && !strcmp(unk, key) ? SRC_TOKEN_UNKNOWN
+						      : SRC_TOKEN_NORMAL;
+
+		if (put_token(v, key, id, type) < 0)
+			return dt_err_set(err, -EINVAL,
+					  "the tokenizer has an id for '%.60s' that the model has not", key);
+	}
+	json_array_foreach(json_object_get(root, "added_tokens"), i, o)
+	{
+		const char *s = json_string_value(json_object_get(o, "content"));
+		int type = unk && s && !strcmp(unk, s)			 ? SRC_TOKEN_UNKNOWN
+			   : json_is_true(json_object_get(o, "special")) ? SRC_TOKEN_CONTROL
+									 : SRC_TOKEN_USER;
+
+		if (put_token(v, s, json_object_get(o, "id"), type) < 0)
+			return dt_err_set(err, -EINVAL,
+					  "the tokenizer has an added token that the model has not");
+	}
+	return 0;
+}
+
+/* "a b" from either form of a merge; malloc'd. */
+static char *merge_text(const json_t *m)
+{
+	const char *a = json_string_value(json_array_get(m, 0)), *b = json_string_value(json_array_get(m, 1));
+	char *s = NULL;
+
+	if (json_is_string(m))
+		return strdup(json_string_value(m));
+	return a && b && asprintf(&s, "%s %s", a, b) >= 0 ? s : NULL;
+}
+
+/* A piece ranks by the first merge that makes it. */
+static void set_scores(const json_t *model, struct vocab *v)
+{
+	const json_t *merges = json_object_get(model, "merges"), *vocab = json_object_get(model, "vocab"), *m;
+	size_t i;
+
+	json_array_foreach(merges, i, m)
+	{
+		char *s = merge_text(m), *blank = s ? strchr(s, ' ') : NULL;
+		const json_t *id;
+
+		if (blank)
+			memmove(blank, blank + 1, strlen(blank));
+		id = blank ? json_object_get(vocab, s) : NULL;
+		if (id && v->t[json_integer_value(id)].score == 0)
+			v->t[json_integer_value(id)].score = -(double)(i + 1);
+		free(s);
+	}
+}
+
+static void put_vocab(FILE *f, const struct vocab *v, bool scores)
+{
+	exp_gguf_array(f, "tokenizer.ggml.tokens", DT_GGUF_STRING, (uint64_t)v->n);
+	for (int64_t i = 0; i < v->n; i++)
+		exp_gguf_text(f, v->t[i].s, v->t[i].n);
+	exp_gguf_array(f, "tokenizer.ggml.token_type", DT_GGUF_I32, (uint64_t)v->n);
+	for (int64_t i = 0; i < v->n; i++) {
+		int32_t type = v->t[i].type;
+
+		fwrite(&type, 4, 1, f);
+	}
+	if (!scores)
+		return;
+	exp_gguf_array(f, "tokenizer.ggml.scores", DT_GGUF_F32, (uint64_t)v->n);
+	for (int64_t i = 0; i < v->n; i++) {
+		float x =
+			v->t[i].type == SRC_TOKEN_NORMAL && v->t[i].score == 0 ? -1e6f : (float)v->t[i].score;
+
+		fwrite(&x, 4, 1, f);
+	}
+}
+
+/* One array of "a b". */
+static int put_merges(FILE *f, const json_t *model)
+{
+	const json_t *merges = json_object_get(model, "merges"), *m;
+	size_t i;
+
+	exp_gguf_array(f, "tokenizer.ggml.merges", DT_GGUF_STRING, json_array_size(merges));
+	json_array_foreach(merges, i, m)
+	{
+		char *s = merge_text(m);
+
+		if (!s)
+			return -EINVAL;
+		exp_gguf_text(f, s, strlen(s));
+		free(s);
+	}
+	return 0;
+}
+
+/* Whether a template puts a token before the text. */
+static bool adds_bos(const json_t *post)
+{
+	const json_t *p, *list = json_object_get(post, "processors");
+	size_t i;
+
+	json_array_foreach(list, i, p) if (adds_bos(p)) return true;
+	return !strcmp(type_of(post), "TemplateProcessing") &&
+	       json_object_get(json_array_get(json_object_get(post, "single"), 0), "SpecialToken");
+}
+
+static bool prepends_space(const json_t *norm)
+{
+	const json_t *p, *list = json_object_get(norm, "normalizers");
+	size_t i;
+
+	json_array_foreach(list, i, p) if (prepends_space(p)) return true;
+	return !strcmp(type_of(norm), "Prepend");
+}
+
+static int put_all(struct exporter *e, const json_t *root, FILE *f, int *ret_n, struct dt_err *err)
+{
+	const struct dt_config *c = dt_source_config(e->s);
+	const json_t *model = json_object_get(root, "model");
+	bool spm = json_is_true(json_object_get(model, "byte_fallback"));
+	const struct src_pre *pre = spm ? NULL : src_pre_of(root);
+	struct vocab v = {.n = c->vocab};
+	int rc;
+
+	if (strcmp(type_of(model), "BPE") || (!spm && !pre)) {
+		rc = dt_err_set(err, -ENOTSUP,
+				"the tokenizer splits text in a way GGUF has no name for here");
+		dt_err_hint(err, "--tokenizer none leaves it out");
+		return rc;
+	}
+	rc = read_vocab(root, spm, &v, err);
+	if (rc == 0) {
+		const char *name = spm ? "llama" : "gpt2";
+
+		exp_gguf_str(f, "tokenizer.ggml.model", name, strlen(name));
+		exp_gguf_str(f, "tokenizer.ggml.pre", spm ? "default" : pre->name,
+			     strlen(spm ? "default" : pre->name));
+		if (spm)
+			set_scores(model, &v);
+		put_vocab(f, &v, spm);
+		exp_gguf_bool(f, "tokenizer.ggml.add_bos_token",
+			      adds_bos(json_object_get(root, "post_processor")));
+		*ret_n = spm ? 7 : 6;
+		if (spm)
+			exp_gguf_bool(f, "tokenizer.ggml.add_space_prefix",
+				      prepends_space(json_object_get(root, "normalizer")));
+		else if (put_merges(f, model) < 0)
+			rc = dt_err_set(err, -EINVAL, "the tokenizer has a merge that is not a pair");
+	}
+	free(v.t);
+	free(v.pad);
+	return rc;
+}
+
+int exp_gguf_tokenizer(struct exporter *e, FILE *f, int *ret_n, struct dt_err *err)
+{
+	const struct dt_config *c = dt_source_config(e->s);
+	json_t *root = NULL;
+	const char *text;
+	size_t n;
+	int rc = 0;
+
+	*ret_n = 0;
+	text = dt_source_tokenizer(e->s, &n);
+	if (text && *text == '{') {
+		rc = dt_json_parse(text, n, "tokenizer", &root, err);
+		if (rc == 0)
+			rc = put_all(e, root, f, ret_n, err);
+		json_decref(root);
+	}
+	if (rc < 0)
+		return rc;
+	if (c->bos >= 0)
+		exp_gguf_u32(f, "tokenizer.ggml.bos_token_id", c->bos);
+	if (c->eos >= 0)
+		exp_gguf_u32(f, "tokenizer.ggml.eos_token_id", c->eos);
+	*ret_n += (c->bos >= 0) + (c->eos >= 0);
+	return 0;
+}

@@ -1,0 +1,476 @@
+/* Any source as a model: finding out what it is, matching its tensors with the parameters, reading boxes. */
+#include "ckpt/source_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define RUN 4096 /* elements dequantised at a time; a multiple of every block */
+
+int src_map(struct dt_source *s, const char *path, const uint8_t **ret, size_t *ret_n, struct dt_err *err)
+{
+	void *grown = realloc(s->map, ((size_t)s->nmap + 1) * sizeof(*s->map)), *p;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	struct stat st;
+
+	if (grown)
+		s->map = grown;
+	if (fd < 0)
+		return dt_err_sys(err, -errno, "cannot open '%s'", path);
+	if (!grown || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size == 0) {
+		close(fd);
+		return dt_err_set(err, -EBADMSG, "'%s' is empty or not a regular file", path);
+	}
+	p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+	close(fd);
+	if (p == MAP_FAILED)
+		return dt_err_sys(err, -errno, "cannot map '%s'", path);
+	s->map[s->nmap].p = p;
+	s->map[s->nmap++].n = (size_t)st.st_size;
+	*ret = p;
+	*ret_n = (size_t)st.st_size;
+	return 0;
+}
+
+int src_add(struct dt_source *s, const struct src_stored *t)
+{
+	if (s->nstored == s->cap) {
+		int cap = s->cap ? 2 * s->cap : 64;
+		void *grown = realloc(s->stored, (size_t)cap * sizeof(*s->stored));
+
+		if (!grown)
+			return -ENOMEM;
+		s->stored = grown;
+		s->cap = cap;
+	}
+	s->stored[s->nstored++] = *t;
+	return 0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(((const struct src_stored *)a)->name, ((const struct src_stored *)b)->name);
+}
+
+static const char *shape_text(char *buf, size_t n, int ndim, const int64_t *shape)
+{
+	size_t k = (size_t)snprintf(buf, n, "[");
+
+	for (int d = 0; d < ndim && k < n; d++)
+		k += (size_t)snprintf(buf + k, n - k, "%s%lld", d ? ", " : "", (long long)shape[d]);
+	if (k < n)
+		snprintf(buf + k, n - k, "]");
+	return buf;
+}
+
+static int bind_param(struct dt_source *s, enum src_scheme scheme, int i, struct dt_err *err)
+{
+	const struct dt_param *p = &s->params.p[i];
+	struct src_stored key, *t;
+	struct src_place at;
+	char want_text[64], have_text[64];
+	int64_t want[2];
+
+	if (!src_place_of(scheme, &s->config, p, &at))
+		return dt_err_set(err, -ENOTSUP, "'%s' (family %s) has no place for '%s'", s->path,
+				  s->config.family, p->name);
+	snprintf(key.name, sizeof(key.name), "%s", at.name);
+	t = bsearch(&key, s->stored, (size_t)s->nstored, sizeof(*t), by_name);
+	if (!t)
+		return dt_err_set(err, -ENOENT, "'%s' has no tensor '%s'", s->path, at.name);
+	want[0] = at.transposed ? p->shape[1] : at.rows;
+	want[1] = at.transposed ? at.rows : p->shape[1];
+	if (t->ndim != p->ndim || t->shape[0] != want[0] || (p->ndim == 2 && t->shape[1] != want[1]))
+		return dt_err_set(err, -EINVAL, "'%s': tensor '%s' is %s, not %s as the model says", s->path,
+				  t->name, shape_text(have_text, sizeof(have_text), t->ndim, t->shape),
+				  shape_text(want_text, sizeof(want_text), p->ndim, want));
+	if (!t->format_known)
+		return dt_err_set(err, -ENOTSUP, "'%s': the type of tensor '%s' is not supported", s->path,
+				  t->name);
+	t->used = true;
+	s->view[i] = (struct src_view){.data = t->data,
+				       .format = t->format,
+				       .first = at.transposed  ? at.first
+						: p->ndim == 2 ? at.first * p->shape[1]
+							       : at.first,
+				       .stride = p->ndim == 2 ? want[1] : p->shape[0],
+				       .transposed = at.transposed};
+	return 0;
+}
+
+int src_resolve(struct dt_source *s, enum src_scheme scheme, struct dt_err *err)
+{
+	int rc = dt_model_params(&s->config, &s->params, err);
+
+	if (rc < 0)
+		return rc;
+	s->view = calloc((size_t)s->params.n, sizeof(*s->view));
+	if (!s->view)
+		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", s->path);
+	qsort(s->stored, (size_t)s->nstored, sizeof(*s->stored), by_name);
+	for (int i = 0; i < s->params.n && rc == 0; i++)
+		rc = bind_param(s, scheme, i, err);
+	for (int i = 0; i < s->nstored && rc == 0; i++)
+		if (!s->stored[i].used && !src_is_buffer(scheme, &s->config, s->stored[i].name))
+			rc = dt_err_set(err, -ENOTSUP, "'%s': tensor '%s' is no part of a %s model", s->path,
+					s->stored[i].name, s->config.family);
+	return rc;
+}
+
+/* ---- opening ---- */
+
+static bool exists(const char *folder, const char *name)
+{
+	char path[PATH_MAX];
+
+	return snprintf(path, sizeof(path), "%s/%s", folder, name) < (int)sizeof(path) &&
+	       access(path, F_OK) == 0;
+}
+
+static enum dt_source_kind guess_folder(const char *path)
+{
+	/* a root may have lost its `latest`: only Hugging Face's files are looked for */
+	if (exists(path, "model.safetensors") || exists(path, "model.safetensors.index.json") ||
+	    (exists(path, "config.json") && !exists(path, "manifest.json")))
+		return DT_SOURCE_SAFETENSORS;
+	return DT_SOURCE_DT;
+}
+
+static int guess(const char *path, enum dt_source_kind *ret, struct dt_err *err)
+{
+	struct dt_source probe = {.path = (char *)path};
+	const uint8_t *p;
+	struct stat st;
+	size_t n;
+	int rc;
+
+	if (stat(path, &st) < 0)
+		return dt_err_sys(err, -errno, "cannot open '%s'", path);
+	if (S_ISDIR(st.st_mode)) {
+		*ret = guess_folder(path);
+		return 0;
+	}
+	rc = src_map(&probe, path, &p, &n, err);
+	if (rc == 0) {
+		if (n >= 4 && !memcmp(p, "GGUF", 4))
+			*ret = DT_SOURCE_GGUF;
+		else if (src_is_llmc(p, n))
+			*ret = DT_SOURCE_LLMC;
+		else if (n > 9 && p[8] == '{')
+			*ret = DT_SOURCE_SAFETENSORS;
+		else if (strlen(path) > 11 && !strcmp(path + strlen(path) - 11, ".index.json"))
+			*ret = DT_SOURCE_SAFETENSORS;
+		else if (src_is_llama2c(p, n))
+			*ret = DT_SOURCE_LLAMA2C;
+		else
+			rc = dt_err_set(
+				err, -EINVAL,
+				"'%s' is neither a checkpoint, safetensors, GGUF, llm.c nor llama2.c file",
+				path);
+		munmap(probe.map[0].p, probe.map[0].n);
+	}
+	free(probe.map);
+	return rc;
+}
+
+static int open_dt(struct dt_source *s, struct dt_err *err)
+{
+	const json_t *tok, *text, *chat;
+	int rc = dt_ckpt_open(s->path, &s->ck, err);
+
+	if (rc < 0)
+		return rc;
+	rc = dt_config_from_json(json_object_get(dt_ckpt_meta(s->ck), "model"), &s->config, err);
+	if (rc < 0)
+		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(s->ck));
+	rc = dt_model_params(&s->config, &s->params, err);
+	if (rc < 0)
+		return rc;
+	s->ck_tensor = malloc(((size_t)s->params.n + 1) * sizeof(*s->ck_tensor));
+	if (!s->ck_tensor)
+		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", s->path);
+	for (int i = 0; i < s->params.n; i++) {
+		const struct dt_param *p = &s->params.p[i];
+		struct dt_ckpt_tensor t;
+		char name[80];
+
+		snprintf(name, sizeof(name), "model/%s", p->name);
+		s->ck_tensor[i] = dt_ckpt_find(s->ck, name);
+		if (s->ck_tensor[i] < 0)
+			return dt_err_set(err, -ENOENT, "checkpoint '%s' has no tensor '%s'",
+					  dt_ckpt_path(s->ck), name);
+		dt_ckpt_tensor(s->ck, s->ck_tensor[i], &t);
+		if (t.ndim != p->ndim || memcmp(t.shape, p->shape, (size_t)t.ndim * sizeof(*t.shape)))
+			return dt_err_set(err, -EINVAL,
+					  "checkpoint '%s': tensor '%s' has another shape than the model",
+					  dt_ckpt_path(s->ck), name);
+		if (dt_format_of_dtype(t.dtype) < 0)
+			return dt_err_set(err, -ENOTSUP, "checkpoint '%s': tensor '%s' is %s",
+					  dt_ckpt_path(s->ck), name, dt_dtype_name(t.dtype));
+	}
+	tok = json_object_get(dt_ckpt_meta(s->ck), "tokenizer");
+	text = json_object_get(tok, "text");
+	chat = json_object_get(tok, "chat_template");
+	if (json_is_string(text)) {
+		s->tokenizer_n = json_string_length(text);
+		s->tokenizer = malloc(s->tokenizer_n + 1);
+		if (!s->tokenizer)
+			return dt_err_sys(err, -ENOMEM, "cannot open '%s'", s->path);
+		memcpy(s->tokenizer, json_string_value(text), s->tokenizer_n + 1);
+	}
+	if (json_is_string(chat))
+		s->chat = strdup(json_string_value(chat));
+	return 0;
+}
+
+/* A tokenizer named by the user replaces what the source has. */
+static int other_tokenizer(struct dt_source *s, const char *path, struct dt_err *err)
+{
+	struct dt_source other = {.path = (char *)path};
+	struct stat st;
+	const uint8_t *p = NULL;
+	size_t n = 0;
+	int rc = 0;
+
+	free(s->tokenizer);
+	s->tokenizer = NULL;
+	s->note[0] = '\0';
+	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+		rc = src_hf_tokenizer(s, path, err);
+		if (rc == 0 && !s->tokenizer)
+			rc = dt_err_set(err, -ENOENT, "folder '%s' holds no tokenizer.json", path);
+		return rc;
+	}
+	rc = src_map(&other, path, &p, &n, err);
+	if (rc == 0 && n >= 4 && !memcmp(p, "GGUF", 4)) {
+		rc = src_open_gguf(&other, false, err);
+		if (rc == 0 && !other.tokenizer)
+			rc = dt_err_set(err, -ENOTSUP, "%s", other.note);
+		if (rc == 0) {
+			s->tokenizer = other.tokenizer;
+			s->tokenizer_n = other.tokenizer_n;
+			if (other.chat) {
+				free(s->chat);
+				s->chat = other.chat;
+			}
+			other.tokenizer = other.chat = NULL;
+		}
+	} else if (rc == 0 && p[0] != '{' && memcmp(p, "byte", n < 4 ? n : 4)) {
+		rc = src_llama2c_tokenizer(s, path, err);
+	} else if (rc == 0) {
+		rc = dt_read_file(path, SRC_TEXT_MAX, &s->tokenizer, &s->tokenizer_n, err);
+	}
+	for (int i = 0; i < other.nmap; i++)
+		munmap(other.map[i].p, other.map[i].n);
+	free(other.map);
+	free(other.tokenizer);
+	free(other.chat);
+	return rc;
+}
+
+int dt_source_open(const char *path, enum dt_source_kind kind, const char *tokenizer, struct dt_source **ret,
+		   struct dt_err *err)
+{
+	struct dt_source *s = calloc(1, sizeof(*s));
+	int rc = 0;
+
+	if (s)
+		s->path = strdup(path);
+	if (!s || !s->path)
+		rc = dt_err_sys(err, -ENOMEM, "cannot open '%s'", path);
+	if (rc == 0 && kind == DT_SOURCE_AUTO)
+		rc = guess(path, &kind, err);
+	if (rc == 0) {
+		s->kind = kind;
+		rc = kind == DT_SOURCE_SAFETENSORS ? src_open_safetensors(s, err)
+		     : kind == DT_SOURCE_GGUF	   ? src_open_gguf(s, true, err)
+		     : kind == DT_SOURCE_LLMC	   ? src_open_llmc(s, err)
+		     : kind == DT_SOURCE_LLAMA2C   ? src_open_llama2c(s, err)
+						   : open_dt(s, err);
+	}
+	if (rc == 0 && tokenizer)
+		rc = other_tokenizer(s, tokenizer, err);
+	if (rc < 0) {
+		dt_source_close(s);
+		return rc;
+	}
+	*ret = s;
+	return 0;
+}
+
+void dt_source_close(struct dt_source *s)
+{
+	if (!s)
+		return;
+	for (int i = 0; i < s->nmap; i++)
+		munmap(s->map[i].p, s->map[i].n);
+	if (s->ck)
+		dt_ckpt_close(s->ck);
+	dt_params_release(&s->params);
+	free(s->map);
+	free(s->stored);
+	free(s->view);
+	free(s->ck_tensor);
+	free(s->tokenizer);
+	free(s->chat);
+	free(s->path);
+	free(s);
+}
+
+/* ---- asking ---- */
+
+enum dt_source_kind dt_source_kind(const struct dt_source *s)
+{
+	return s->kind;
+}
+
+const char *dt_source_path(const struct dt_source *s)
+{
+	return s->ck ? dt_ckpt_path(s->ck) : s->path;
+}
+
+const struct dt_config *dt_source_config(const struct dt_source *s)
+{
+	return &s->config;
+}
+
+const struct dt_params *dt_source_params(const struct dt_source *s)
+{
+	return &s->params;
+}
+
+struct dt_ckpt *dt_source_ckpt(const struct dt_source *s)
+{
+	return s->ck;
+}
+
+const char *dt_source_tokenizer(const struct dt_source *s, size_t *ret_n)
+{
+	*ret_n = s->tokenizer_n;
+	return s->tokenizer;
+}
+
+const char *dt_source_chat_template(const struct dt_source *s)
+{
+	return s->chat;
+}
+
+const char *dt_source_note(const struct dt_source *s)
+{
+	return s->note[0] ? s->note : s->ck ? dt_ckpt_note(s->ck) : NULL;
+}
+
+enum dt_format dt_source_format(const struct dt_source *s, int i)
+{
+	struct dt_ckpt_tensor t;
+
+	if (!s->ck)
+		return s->view[i].format;
+	dt_ckpt_tensor(s->ck, s->ck_tensor[i], &t);
+	return (enum dt_format)dt_format_of_dtype(t.dtype);
+}
+
+const void *dt_source_raw(const struct dt_source *s, int i)
+{
+	const struct src_view *v = s->view ? &s->view[i] : NULL;
+
+	if (!v || v->transposed || v->first % dt_format_info(v->format)->block)
+		return NULL;
+	return v->data + dt_format_bytes(v->format, v->first);
+}
+
+/* ---- reading ---- */
+
+static void put(enum dt_dtype as, const float *x, int64_t n, void *dst)
+{
+	dt_quantize((enum dt_format)dt_format_of_dtype(as), x, n, dst);
+}
+
+/* n elements from number `from` of a stored tensor, which need not begin a block. */
+static void read_run(const struct src_view *v, int64_t from, int64_t n, enum dt_dtype as, char *dst)
+{
+	const struct dt_format_info *f = dt_format_info(v->format);
+	int64_t size = dt_dtype_size(as);
+	float x[RUN];
+
+	if (f->dtype == (int)as) {
+		memcpy(dst, v->data + from * size, (size_t)(n * size));
+		return;
+	}
+	while (n > 0) {
+		int64_t lead = from % f->block, take = RUN - lead < n ? RUN - lead : n;
+		int64_t whole = (lead + take + f->block - 1) / f->block * f->block;
+
+		dt_dequantize(v->format, v->data + dt_format_bytes(v->format, from - lead), whole, x);
+		put(as, x + lead, take, dst);
+		from += take;
+		n -= take;
+		dst += take * size;
+	}
+}
+
+/* A row of a transposed tensor lies scattered; only plain types are stored so. Tiles keep lines in the cache.
+ */
+static void read_transposed(const struct src_view *v, const int64_t *off, const int64_t *shape,
+			    enum dt_dtype as, char *dst)
+{
+	enum { TILE = 64 };
+	int64_t es = dt_format_info(v->format)->bytes, size = dt_dtype_size(as);
+
+	for (int64_t r0 = 0; r0 < shape[0]; r0 += TILE)
+		for (int64_t c0 = 0; c0 < shape[1]; c0 += TILE)
+			for (int64_t c = c0; c < c0 + TILE && c < shape[1]; c++)
+				for (int64_t r = r0; r < r0 + TILE && r < shape[0]; r++) {
+					const uint8_t *from =
+						v->data +
+						es * (v->first + (off[1] + c) * v->stride + off[0] + r);
+					char *to = dst + (r * shape[1] + c) * size;
+					float x;
+
+					if (dt_format_info(v->format)->dtype == (int)as) {
+						memcpy(to, from, (size_t)size);
+					} else {
+						dt_dequantize(v->format, from, 1, &x);
+						put(as, &x, 1, to);
+					}
+				}
+}
+
+int dt_source_read(struct dt_source *s, int i, const int64_t *off, const int64_t *shape, enum dt_dtype as,
+		   void *dst, struct dt_err *err)
+{
+	const struct dt_param *p = &s->params.p[i];
+	const struct src_view *v;
+	int64_t row0, rows, col0, cols;
+
+	if (dt_format_of_dtype(as) < 0)
+		return dt_err_set(err, -EINVAL, "'%s' cannot be read as %s", p->name, dt_dtype_name(as));
+	for (int d = 0; d < p->ndim; d++)
+		if (off[d] < 0 || shape[d] < 0 || off[d] > p->shape[d] || shape[d] > p->shape[d] - off[d])
+			return dt_err_set(err, -EINVAL, "the box asked for reaches out of '%s'", p->name);
+	if (s->ck)
+		return dt_ckpt_read(s->ck, s->ck_tensor[i], off, shape, as, dst, err);
+	v = &s->view[i];
+	if (v->transposed) {
+		read_transposed(v, off, shape, as, dst);
+		return 0;
+	}
+	row0 = p->ndim == 2 ? off[0] : 0;
+	rows = p->ndim == 2 ? shape[0] : 1;
+	col0 = off[p->ndim - 1];
+	cols = shape[p->ndim - 1];
+	if (p->ndim == 2 && cols == v->stride) { /* whole rows are one run */
+		cols *= rows;
+		rows = 1;
+	}
+	for (int64_t r = 0; r < rows; r++)
+		read_run(v, v->first + (row0 + r) * v->stride + col0, cols, as,
+			 (char *)dst + r * cols * dt_dtype_size(as));
+	return 0;
+}

@@ -1,0 +1,74 @@
+/*
+ * Weights from anywhere, as a model: every parameter of model/params.h under our name and shape, with the
+ * configuration and the tokenizer that came along. Read-only and mapped, not loaded: opening costs the head
+ * of the files.
+ *
+ *   dt           a checkpoint folder or root (dt-checkpoint(5)): its model/ tensors
+ *   safetensors  a Hugging Face folder (model.safetensors or an index of several, config.json), or such a
+ * file gguf         a GGUF file: f32, f16, bf16, q8_0, q4_0, q4_1, q4_k, q6_k llmc         a model .bin of
+ * llm.c (GPT-2) llama2c      a model .bin of llama2.c
+ *
+ * Rotary order is not changed: config->rope_pairing says how the rows of q and k are stored (adjacent in
+ * GGUF's llama and in llama2.c, half elsewhere). A file that lacks a parameter, has one of another shape, or
+ * holds weights the model does not know is refused by name.
+ */
+#ifndef DT_CKPT_SOURCE_H
+#define DT_CKPT_SOURCE_H
+
+#include "kernels/quant_formats.h"
+#include "model/params.h"
+
+enum dt_source_kind {
+	DT_SOURCE_AUTO, /* by what is there */
+	DT_SOURCE_SAFETENSORS,
+	DT_SOURCE_GGUF,
+	DT_SOURCE_LLMC,
+	DT_SOURCE_LLAMA2C,
+	DT_SOURCE_DT,
+};
+#define DT_SOURCE_KINDS "auto|safetensors|gguf|llmc|llama2c|dt" /* in the order of the enum */
+
+struct dt_source;
+
+/*
+ * tokenizer: a tokenizer.json, a folder holding one, a GGUF file or llama2.c's tokenizer .bin; NULL: what the
+ * source itself has beside or inside it, which may be none.
+ */
+int dt_source_open(const char *path, enum dt_source_kind kind, const char *tokenizer, struct dt_source **ret,
+		   struct dt_err *err);
+void dt_source_close(struct dt_source *s);
+
+enum dt_source_kind dt_source_kind(const struct dt_source *s);
+const char *dt_source_path(const struct dt_source *s);
+const struct dt_config *dt_source_config(const struct dt_source *s);
+/* The parameter table of the config: tensor i of a source is parameter i of it. */
+const struct dt_params *dt_source_params(const struct dt_source *s);
+/* The checkpoint of a dt source (step, other tensors, metadata); NULL for the others. */
+struct dt_ckpt *dt_source_ckpt(const struct dt_source *s);
+
+/* How parameter i is stored. */
+enum dt_format dt_source_format(const struct dt_source *s, int i);
+
+/*
+ * The box [off, off + shape) of parameter i (one number a dimension of it) as f32, bf16 or f16 into dst,
+ * contiguous. Blocks are dequantised. Several threads may read. -EBADMSG when a checksum does not match (dt).
+ */
+int dt_source_read(struct dt_source *s, int i, const int64_t *off, const int64_t *shape, enum dt_dtype as,
+		   void *dst, struct dt_err *err);
+
+/*
+ * The elements of parameter i as they lie in the file: rows one after the other, in dt_source_format, without
+ * alignment; valid until close. NULL where they do not lie so (dt, transposed): then dt_source_read has them.
+ */
+const void *dt_source_raw(const struct dt_source *s, int i);
+
+/*
+ * Text that dt_tokenizer_from_text (data/tokenizer.h) takes, and the Jinja chat template, NUL-terminated;
+ * NULL: none. A GGUF or llama2.c vocabulary has been turned into a tokenizer.json. Owned by s.
+ */
+const char *dt_source_tokenizer(const struct dt_source *s, size_t *ret_n);
+const char *dt_source_chat_template(const struct dt_source *s);
+/* Why there is no tokenizer although the source has one, else NULL. */
+const char *dt_source_note(const struct dt_source *s);
+
+#endif

@@ -1,0 +1,134 @@
+/* What importers and exporters share. Not for other rows. */
+#ifndef DT_CKPT_SOURCE_INTERNAL_H
+#define DT_CKPT_SOURCE_INTERNAL_H
+
+#include "ckpt/ckpt.h"
+#include "ckpt/source.h"
+#include "model/gguf.h"
+
+#define SRC_NAME     128
+#define SRC_TEXT_MAX ((size_t)64 << 20) /* tokenizer.json, chat template */
+
+/* ---- names.c: what a parameter is called elsewhere, and how it lies there ---- */
+
+enum src_scheme {
+	SRC_HF,	  /* Hugging Face, without the leading "model." or "transformer." */
+	SRC_GGUF, /* also what bin.c gives its tensors */
+};
+
+struct src_place {
+	char name[SRC_NAME];
+	bool transposed;     /* [in, out]: GPT-2's Conv1D */
+	int64_t first, rows; /* q, k and v in one tensor: our rows are [first, first + ours) of rows */
+};
+
+/* false: the scheme has no such parameter. */
+bool src_place_of(enum src_scheme scheme, const struct dt_config *c, const struct dt_param *p,
+		  struct src_place *ret);
+/* Tensors of files that are not parameters: buffers, tables that follow from the configuration. */
+bool src_is_buffer(enum src_scheme scheme, const struct dt_config *c, const char *name);
+
+/*
+ * The row of a tensor in rotary order `from` that is row r in order `to` (enum dt_rope_pairing); dim: of a
+ * head.
+ */
+int64_t src_rope_row(int64_t r, int64_t dim, int from, int to);
+/* Whether rotary order concerns the parameter. */
+bool src_is_rotary(const struct dt_config *c, const struct dt_param *p);
+
+/* ---- source.c ---- */
+
+struct src_stored { /* a tensor of a file */
+	char name[SRC_NAME];
+	enum dt_format format;
+	int format_known; /* 0: data is not to be read */
+	int ndim;
+	int64_t shape[4];
+	const uint8_t *data;
+	bool used;
+};
+
+struct src_view { /* element (r, c) is number first + r stride + c, or first + c stride + r when transposed */
+	const uint8_t *data;
+	enum dt_format format;
+	int64_t first, stride;
+	bool transposed;
+};
+
+struct dt_source {
+	enum dt_source_kind kind;
+	char *path;
+	struct dt_config config;
+	struct dt_params params;
+	struct src_view *view; /* a parameter; NULL: dt */
+	struct src_stored *stored;
+	int nstored, cap;
+	struct dt_ckpt *ck;
+	int *ck_tensor;
+	struct {
+		void *p;
+		size_t n;
+	} * map;
+	int nmap;
+	char *tokenizer, *chat;
+	size_t tokenizer_n;
+	char note[512];
+};
+
+/* Maps a regular file until close. */
+int src_map(struct dt_source *s, const char *path, const uint8_t **ret, size_t *ret_n, struct dt_err *err);
+int src_add(struct dt_source *s, const struct src_stored *t);
+/* The configuration is known and all tensors are added: finds every parameter among them. */
+int src_resolve(struct dt_source *s, enum src_scheme scheme, struct dt_err *err);
+
+/* ---- source_safetensors.c, source_gguf.c, source_bin.c: fill a source whose path is set ---- */
+
+int src_open_safetensors(struct dt_source *s, struct dt_err *err);
+int src_open_gguf(struct dt_source *s, bool weights, struct dt_err *err);
+int src_open_llmc(struct dt_source *s, struct dt_err *err);
+int src_open_llama2c(struct dt_source *s, struct dt_err *err);
+/* Whether a file begins as llm.c's, or holds just what llama2.c's head says. */
+bool src_is_llmc(const uint8_t *p, size_t n);
+bool src_is_llama2c(const uint8_t *p, size_t n);
+/* Tokenizer and chat template of a Hugging Face folder. */
+int src_hf_tokenizer(struct dt_source *s, const char *folder, struct dt_err *err);
+
+/* ---- vocab.c: vocabularies of other formats as tokenizer.json ---- */
+
+enum {
+	SRC_TOKEN_NORMAL = 1,
+	SRC_TOKEN_UNKNOWN,
+	SRC_TOKEN_CONTROL,
+	SRC_TOKEN_USER,
+	SRC_TOKEN_UNUSED,
+	SRC_TOKEN_BYTE
+};
+
+struct src_token {
+	const char *s;
+	size_t n;
+	double score;
+	int type;
+};
+
+/* From a GGUF's keys. A vocabulary that cannot be turned into one is a note, not an error. */
+int src_gguf_tokenizer(struct dt_source *s, const struct dt_gguf *g, struct dt_err *err);
+/* llama2.c's tokenizer .bin. */
+int src_llama2c_tokenizer(struct dt_source *s, const char *path, struct dt_err *err);
+
+/* ---- pre.c: the splitters that GGUF calls by name ---- */
+
+struct src_pre {
+	const char *name;      /* "qwen2" */
+	const char *regex;     /* of a Split before ByteLevel; NULL: none */
+	bool digits;	       /* every digit apart */
+	bool byte_level_regex; /* GPT-2's pattern */
+	bool nfc, ignore_merges, add_bos;
+};
+const struct src_pre *src_pre_find(const char *name, size_t n);
+/* The one that a tokenizer.json's normalizer and pre_tokenizer are; NULL: none of them. */
+const struct src_pre *src_pre_of(const json_t *tokenizer);
+/* Sets normalizer and pre_tokenizer. */
+void src_pre_put(const struct src_pre *p, json_t *tokenizer);
+
+#endif

@@ -1,0 +1,234 @@
+/* Hugging Face's way: a folder with config.json, weights in one or several safetensors files, a tokenizer. */
+#include "ckpt/source_internal.h"
+
+#include "model/safetensors.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int join(char *buf, const char *folder, const char *name, struct dt_err *err)
+{
+	if (snprintf(buf, PATH_MAX, "%s/%s", folder, name) >= PATH_MAX)
+		return dt_err_sys(err, -ENAMETOOLONG, "cannot open '%s'", folder);
+	return 0;
+}
+
+static const char *bare_name(const char *name)
+{
+	static const char *const prefixes[] = {"model.", "transformer."};
+
+	for (size_t i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++)
+		if (!strncmp(name, prefixes[i], strlen(prefixes[i])))
+			return name + strlen(prefixes[i]);
+	return name;
+}
+
+/* Adds the tensors of one file; all of map, when given, that says it is in this file must be. */
+static int add_file(struct dt_source *s, const char *path, const char *file, const json_t *map,
+		    struct dt_err *err)
+{
+	struct dt_safetensors st;
+	const uint8_t *p;
+	size_t n, found = 0, want = 0;
+	const char *key;
+	json_t *v;
+	int rc = src_map(s, path, &p, &n, err);
+
+	if (rc < 0)
+		return rc;
+	rc = dt_safetensors_parse(p, n, path, &st, err);
+	if (rc < 0)
+		return rc;
+	for (int i = 0; i < st.n && rc == 0; i++) {
+		const struct dt_safetensor *t = &st.t[i];
+		const char *in = json_string_value(json_object_get(map, t->name));
+		struct src_stored d = {.format_known = t->format >= 0 && t->ndim <= 4,
+				       .format = (enum dt_format)(t->format < 0 ? 0 : t->format),
+				       .ndim = t->ndim,
+				       .data = p + t->at};
+
+		if (map && (!in || strcmp(in, file)))
+			rc = dt_err_set(err, -EBADMSG,
+					"'%s' holds tensor '%.100s', which the index does not say", path,
+					t->name);
+		found++;
+		for (int k = 0; k < t->ndim && k < 4; k++)
+			d.shape[k] = t->shape[k];
+		if ((size_t)snprintf(d.name, sizeof(d.name), "%s", bare_name(t->name)) >= sizeof(d.name))
+			rc = dt_err_set(err, -EBADMSG, "'%s': a tensor's name is too long", path);
+		if (rc == 0 && src_add(s, &d) < 0)
+			rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", path);
+	}
+	json_object_foreach((json_t *)map, key, v) want += !strcmp(json_string_value(v), file);
+	if (rc == 0 && map && found != want)
+		rc = dt_err_set(err, -EBADMSG, "'%s' holds %zu tensors, the index says %zu", path, found,
+				want);
+	dt_safetensors_release(&st);
+	return rc;
+}
+
+/* The files of an index, each once. */
+static int add_index(struct dt_source *s, const char *folder, const char *path, struct dt_err *err)
+{
+	json_t *root = NULL, *seen = json_object(), *v;
+	const json_t *map;
+	char file[PATH_MAX];
+	const char *key;
+	int rc = dt_json_load(path, SRC_TEXT_MAX, &root, err);
+
+	map = json_object_get(root, "weight_map");
+	if (rc == 0 && !json_is_object(map))
+		rc = dt_err_set(err, -EBADMSG, "'%s' has no 'weight_map'", path);
+	json_object_foreach((json_t *)map, key, v)
+	{
+		const char *name = json_string_value(v);
+
+		if (rc == 0 && (!name || !*name || name[0] == '.' || strchr(name, '/')))
+			rc = dt_err_set(err, -EBADMSG, "'%s': tensor '%.100s' is in no file of the folder",
+					path, key);
+	}
+	json_object_foreach((json_t *)map, key, v)
+	{
+		const char *name = json_string_value(v);
+
+		if (rc < 0 || json_object_get(seen, name))
+			continue;
+		json_object_set_new(seen, name, json_true());
+		rc = join(file, folder, name, err);
+		if (rc == 0)
+			rc = add_file(s, file, name, map, err);
+	}
+	json_decref(seen);
+	json_decref(root);
+	return rc;
+}
+
+/* The one *.safetensors of a folder that has no model.safetensors. */
+static int only_file(const char *folder, char *path, struct dt_err *err)
+{
+	DIR *d = opendir(folder);
+	char found[256] = "";
+	int n = 0;
+
+	if (!d)
+		return dt_err_sys(err, -errno, "cannot open '%s'", folder);
+	for (struct dirent *e; (e = readdir(d));) {
+		size_t k = strlen(e->d_name);
+
+		if (k > 12 && !strcmp(e->d_name + k - 12, ".safetensors")) {
+			n++;
+			snprintf(found, sizeof(found), "%s", e->d_name);
+		}
+	}
+	closedir(d);
+	if (n != 1)
+		return dt_err_set(err, -ENOENT, "folder '%s' holds %s", folder,
+				  n ? "several .safetensors files and no index" : "no .safetensors file");
+	return join(path, folder, found, err);
+}
+
+static int read_text(const char *folder, const char *name, char **ret, size_t *ret_n, struct dt_err *err)
+{
+	char path[PATH_MAX];
+	int rc = join(path, folder, name, err);
+
+	if (rc < 0 || access(path, F_OK) < 0)
+		return rc;
+	rc = dt_read_file(path, SRC_TEXT_MAX, ret, ret_n, err);
+	return rc < 0 ? rc : 1;
+}
+
+/* tokenizer_config.json: one template, or several by name of which "default" counts. */
+static int chat_of_config(struct dt_source *s, const char *folder, struct dt_err *err)
+{
+	char *text = NULL, path[PATH_MAX];
+	json_t *root = NULL, *t, *v;
+	size_t n, i;
+	int rc = read_text(folder, "tokenizer_config.json", &text, &n, err);
+
+	if (rc <= 0)
+		return rc;
+	snprintf(path, sizeof(path), "%s/tokenizer_config.json", folder);
+	rc = dt_json_parse(text, n, path, &root, err);
+	free(text);
+	if (rc < 0)
+		return rc;
+	t = json_object_get(root, "chat_template");
+	json_array_foreach(t, i, v)
+	{
+		const char *name = json_string_value(json_object_get(v, "name"));
+
+		if (name && !strcmp(name, "default")) {
+			t = json_object_get(v, "template");
+			break;
+		}
+	}
+	if (json_is_string(t))
+		s->chat = strdup(json_string_value(t));
+	json_decref(root);
+	return 0;
+}
+
+int src_hf_tokenizer(struct dt_source *s, const char *folder, struct dt_err *err)
+{
+	char *chat = NULL, path[PATH_MAX];
+	size_t n;
+	int rc = read_text(folder, "tokenizer.json", &s->tokenizer, &s->tokenizer_n, err);
+
+	if (rc == 0 && join(path, folder, "tokenizer.model", NULL) == 0 && access(path, F_OK) == 0)
+		snprintf(s->note, sizeof(s->note), "'%s' is not read; only a tokenizer.json is", path);
+	if (rc >= 0)
+		rc = read_text(folder, "chat_template.jinja", &chat, &n, err);
+	if (rc == 1) {
+		free(s->chat);
+		s->chat = chat;
+		return 0;
+	}
+	return rc == 0 ? chat_of_config(s, folder, err) : rc;
+}
+
+int src_open_safetensors(struct dt_source *s, struct dt_err *err)
+{
+	char folder[PATH_MAX], path[PATH_MAX];
+	struct stat st;
+	char *slash;
+	size_t n;
+	int rc;
+
+	if (stat(s->path, &st) < 0)
+		return dt_err_sys(err, -errno, "cannot open '%s'", s->path);
+	if (snprintf(folder, sizeof(folder), "%s", s->path) >= PATH_MAX)
+		return dt_err_sys(err, -ENAMETOOLONG, "cannot open '%s'", s->path);
+	strcpy(path, folder);
+	if (!S_ISDIR(st.st_mode)) {
+		slash = strrchr(folder, '/');
+		if (slash)
+			*slash = '\0';
+		else
+			strcpy(folder, ".");
+		if (!*folder)
+			strcpy(folder, "/");
+	} else if ((rc = join(path, folder, "model.safetensors.index.json", err)) < 0) {
+		return rc;
+	} else if (access(path, F_OK) < 0) {
+		join(path, folder, "model.safetensors", NULL);
+		if (access(path, F_OK) < 0 && (rc = only_file(folder, path, err)) < 0)
+			return rc;
+	}
+	n = strlen(path);
+	rc = n > 11 && !strcmp(path + n - 11, ".index.json") ? add_index(s, folder, path, err)
+							     : add_file(s, path, path, NULL, err);
+	if (rc == 0)
+		rc = join(path, folder, "config.json", err);
+	if (rc == 0)
+		rc = dt_config_load(path, &s->config, err);
+	if (rc == 0)
+		rc = src_resolve(s, SRC_HF, err);
+	return rc == 0 ? src_hf_tokenizer(s, folder, err) : rc;
+}

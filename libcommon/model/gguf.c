@@ -1,0 +1,367 @@
+#include "model/gguf.h"
+
+#include "kernels/quant_formats.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_ALIGN (1 << 20)
+#define MAX_NEST  4
+
+static const int type_bytes[DT_GGUF_TYPE_N] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+
+struct reader {
+	const unsigned char *p, *end;
+	bool bad;
+};
+
+static const unsigned char *take(struct reader *r, uint64_t n)
+{
+	const unsigned char *p = r->p;
+
+	if (r->bad || n > (uint64_t)(r->end - r->p)) {
+		r->bad = true;
+		return NULL;
+	}
+	r->p += n;
+	return p;
+}
+
+static uint32_t take_u32(struct reader *r)
+{
+	const unsigned char *p = take(r, 4);
+	uint32_t v = 0;
+
+	if (p)
+		memcpy(&v, p, 4);
+	return v;
+}
+
+static uint64_t take_u64(struct reader *r)
+{
+	const unsigned char *p = take(r, 8);
+	uint64_t v = 0;
+
+	if (p)
+		memcpy(&v, p, 8);
+	return v;
+}
+
+static void skip_array(struct reader *r, uint32_t type, uint64_t n, int depth)
+{
+	if (type >= DT_GGUF_TYPE_N || depth > MAX_NEST) {
+		r->bad = true;
+	} else if (type == DT_GGUF_STRING) {
+		for (uint64_t i = 0; i < n && !r->bad; i++)
+			take(r, take_u64(r));
+	} else if (type == DT_GGUF_ARRAY) {
+		for (uint64_t i = 0; i < n && !r->bad; i++) {
+			uint32_t inner = take_u32(r);
+
+			skip_array(r, inner, take_u64(r), depth + 1);
+		}
+	} else if (n > (uint64_t)(r->end - r->p) / (uint64_t)type_bytes[type]) {
+		r->bad = true;
+	} else {
+		take(r, n * (uint64_t)type_bytes[type]);
+	}
+}
+
+static void take_kv(struct reader *r, struct dt_gguf_kv *kv)
+{
+	uint32_t type;
+
+	kv->key_n = (size_t)take_u64(r);
+	kv->key = (const char *)take(r, kv->key_n);
+	type = take_u32(r);
+	kv->array = type == DT_GGUF_ARRAY;
+	kv->n = 1;
+	if (kv->array) {
+		type = take_u32(r);
+		kv->n = take_u64(r);
+	}
+	kv->type = (enum dt_gguf_type)type;
+	kv->data = r->p;
+	skip_array(r, type, kv->n, 0);
+}
+
+static void take_tensor(struct reader *r, struct dt_gguf_tensor *t)
+{
+	uint64_t n = take_u64(r), dim[4] = {1, 1, 1, 1};
+	const unsigned char *name = take(r, n);
+	uint32_t ndim;
+
+	if (r->bad || n == 0 || n >= sizeof(t->name) || memchr(name, 0, n)) {
+		r->bad = true;
+		return;
+	}
+	memcpy(t->name, name, n);
+	ndim = take_u32(r);
+	if (ndim < 1 || ndim > 4) {
+		r->bad = true;
+		return;
+	}
+	for (uint32_t d = 0; d < ndim; d++)
+		dim[d] = take_u64(r);
+	t->ndim = (int)ndim;
+	for (uint32_t d = 0; d < ndim; d++)
+		t->shape[d] = (int64_t)dim[ndim - 1 - d];
+	t->type = take_u32(r);
+	t->at = take_u64(r);
+}
+
+/* The place of a tensor: inside the file, aligned, whole blocks a row. */
+static int place(const struct dt_gguf *g, struct dt_gguf_tensor *t, uint64_t align, struct dt_err *err)
+{
+	int64_t numel = 1;
+	const struct dt_format_info *f;
+
+	for (int d = 0; d < t->ndim; d++)
+		if (t->shape[d] < 1 || __builtin_mul_overflow(numel, t->shape[d], &numel) ||
+		    numel > (int64_t)1 << 48)
+			return dt_err_set(err, -EBADMSG, "tensor '%s' has an impossible shape", t->name);
+	t->format = dt_format_of_gguf(t->type);
+	if (t->at % align || t->at > g->bytes || g->data_at + t->at > g->bytes)
+		return dt_err_set(err, -EBADMSG, "tensor '%s' is not where one can be", t->name);
+	t->at += g->data_at;
+	if (t->format < 0)
+		return 0;
+	f = dt_format_info((enum dt_format)t->format);
+	if (t->shape[t->ndim - 1] % f->block)
+		return dt_err_set(err, -EBADMSG, "tensor '%s' has rows of %lld, which %s cannot hold",
+				  t->name, (long long)t->shape[t->ndim - 1], f->name);
+	t->bytes = dt_format_bytes((enum dt_format)t->format, numel);
+	if (t->bytes > g->bytes - t->at)
+		return dt_err_set(err, -EBADMSG, "tensor '%s' reaches out of the file", t->name);
+	return 0;
+}
+
+static int by_place(const void *a, const void *b)
+{
+	const struct dt_gguf_tensor *x = *(const struct dt_gguf_tensor *const *)a,
+				    *y = *(const struct dt_gguf_tensor *const *)b;
+
+	return x->at < y->at ? -1 : x->at > y->at;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp((*(const struct dt_gguf_tensor *const *)a)->name,
+		      (*(const struct dt_gguf_tensor *const *)b)->name);
+}
+
+/* No two tensors with one name or a common byte. */
+static int check_apart(const struct dt_gguf *g, struct dt_err *err)
+{
+	const struct dt_gguf_tensor **v = malloc(((size_t)g->ntensor + 1) * sizeof(*v));
+	int rc = 0;
+
+	if (!v)
+		return dt_err_sys(err, -ENOMEM, "cannot read the list of tensors");
+	for (int i = 0; i < g->ntensor; i++)
+		v[i] = &g->tensor[i];
+	qsort(v, (size_t)g->ntensor, sizeof(*v), by_place);
+	for (int i = 1; i < g->ntensor && rc == 0; i++)
+		if (v[i - 1]->at + v[i - 1]->bytes > v[i]->at)
+			rc = dt_err_set(err, -EBADMSG, "tensors '%s' and '%s' overlap", v[i - 1]->name,
+					v[i]->name);
+	qsort(v, (size_t)g->ntensor, sizeof(*v), by_name);
+	for (int i = 1; i < g->ntensor && rc == 0; i++)
+		if (!strcmp(v[i - 1]->name, v[i]->name))
+			rc = dt_err_set(err, -EBADMSG, "tensor '%s' is there twice", v[i]->name);
+	free(v);
+	return rc;
+}
+
+static int parse_lists(struct dt_gguf *g, struct reader *r, uint64_t ntensor, uint64_t nkv,
+		       struct dt_err *err)
+{
+	int64_t align = 32;
+	int rc;
+
+	/* the least a pair and a tensor can take bounds what is allocated */
+	if (r->bad || nkv > g->bytes / 13 || ntensor > g->bytes / 33)
+		return dt_err_set(err, -EBADMSG, "the file is too short for what it says it holds");
+	g->kv = calloc((size_t)nkv + 1, sizeof(*g->kv));
+	g->tensor = calloc((size_t)ntensor + 1, sizeof(*g->tensor));
+	if (!g->kv || !g->tensor)
+		return dt_err_sys(err, -ENOMEM, "cannot read its head");
+	for (; g->nkv < (int)nkv && !r->bad; g->nkv++)
+		take_kv(r, &g->kv[g->nkv]);
+	if (r->bad)
+		return dt_err_set(err, -EBADMSG, "key number %d is damaged or cut off", g->nkv);
+	for (; g->ntensor < (int)ntensor && !r->bad; g->ntensor++)
+		take_tensor(r, &g->tensor[g->ntensor]);
+	if (r->bad)
+		return dt_err_set(err, -EBADMSG, "tensor number %d is damaged or cut off", g->ntensor);
+	rc = dt_gguf_int(g, "general.alignment", false, 1, MAX_ALIGN, &align, err);
+	if (rc < 0)
+		return rc;
+	if (align & (align - 1))
+		return dt_err_set(err, -EBADMSG, "its alignment is %lld", (long long)align);
+	g->data_at = ((uint64_t)(r->p - g->file) + (uint64_t)align - 1) & ~((uint64_t)align - 1);
+	for (int i = 0; i < g->ntensor; i++)
+		if ((rc = place(g, &g->tensor[i], (uint64_t)align, err)) < 0)
+			return rc;
+	return check_apart(g, err);
+}
+
+int dt_gguf_parse(const void *file, size_t bytes, const char *name, struct dt_gguf *ret, struct dt_err *err)
+{
+	struct dt_gguf g = {.file = file, .bytes = bytes};
+	struct reader r = {file, (const unsigned char *)file + bytes, false};
+	const unsigned char *magic = take(&r, 4);
+	uint32_t version = take_u32(&r);
+	uint64_t ntensor = take_u64(&r), nkv = take_u64(&r);
+	int rc;
+
+	if (!magic || memcmp(magic, "GGUF", 4))
+		return dt_err_set(err, -EBADMSG, "'%s' is not a GGUF file", name);
+	if (version != 2 && version != 3)
+		return dt_err_set(err, -ENOTSUP, "'%s': GGUF version %u is not supported; known: 2, 3", name,
+				  version);
+	rc = parse_lists(&g, &r, ntensor, nkv, err);
+	if (rc < 0) {
+		dt_gguf_release(&g);
+		dt_err_prefix(err, "'%s'", name);
+		return rc;
+	}
+	*ret = g;
+	return 0;
+}
+
+void dt_gguf_release(struct dt_gguf *g)
+{
+	free(g->kv);
+	free(g->tensor);
+	memset(g, 0, sizeof(*g));
+}
+
+const struct dt_gguf_kv *dt_gguf_find(const struct dt_gguf *g, const char *key)
+{
+	size_t n = strlen(key);
+
+	for (int i = 0; i < g->nkv; i++)
+		if (g->kv[i].key_n == n && !memcmp(g->kv[i].key, key, n))
+			return &g->kv[i];
+	return NULL;
+}
+
+const struct dt_gguf_tensor *dt_gguf_find_tensor(const struct dt_gguf *g, const char *name)
+{
+	for (int i = 0; i < g->ntensor; i++)
+		if (!strcmp(g->tensor[i].name, name))
+			return &g->tensor[i];
+	return NULL;
+}
+
+static bool is_int(enum dt_gguf_type t)
+{
+	return t <= DT_GGUF_I32 || t == DT_GGUF_U64 || t == DT_GGUF_I64;
+}
+
+int64_t dt_gguf_int_at(const struct dt_gguf_kv *kv, uint64_t i)
+{
+	const unsigned char *p = kv->data + i * (uint64_t)type_bytes[kv->type];
+	uint64_t u = 0;
+	int bits = 8 * type_bytes[kv->type];
+
+	memcpy(&u, p, (size_t)type_bytes[kv->type]);
+	if ((kv->type == DT_GGUF_I8 || kv->type == DT_GGUF_I16 || kv->type == DT_GGUF_I32) && u >> (bits - 1))
+		u |= ~UINT64_C(0) << bits;
+	if (kv->type == DT_GGUF_U64 && u > INT64_MAX)
+		return INT64_MAX;
+	return (int64_t)u;
+}
+
+double dt_gguf_real_at(const struct dt_gguf_kv *kv, uint64_t i)
+{
+	double d;
+	float f;
+
+	if (kv->type == DT_GGUF_F64) {
+		memcpy(&d, kv->data + 8 * i, 8);
+		return d;
+	}
+	if (kv->type != DT_GGUF_F32)
+		return (double)dt_gguf_int_at(kv, i);
+	memcpy(&f, kv->data + 4 * i, 4);
+	return (double)f;
+}
+
+static int missing(const char *key, bool required, struct dt_err *err)
+{
+	return required ? dt_err_set(err, -EINVAL, "key '%s' is missing", key) : 0;
+}
+
+int dt_gguf_int(const struct dt_gguf *g, const char *key, bool required, int64_t min, int64_t max,
+		int64_t *ret, struct dt_err *err)
+{
+	const struct dt_gguf_kv *kv = dt_gguf_find(g, key);
+	int64_t v;
+
+	if (!kv)
+		return missing(key, required, err);
+	if (!is_int(kv->type) || kv->n < 1)
+		return dt_err_set(err, -EINVAL, "key '%s' is not a whole number", key);
+	v = dt_gguf_int_at(kv, 0);
+	for (uint64_t i = 1; i < kv->n; i++)
+		if (dt_gguf_int_at(kv, i) != v)
+			return dt_err_set(err, -ENOTSUP,
+					  "key '%s' differing from layer to layer is not supported", key);
+	if (v < min || v > max)
+		return dt_err_set(err, -EINVAL, "key '%s' is %lld, not %lld to %lld", key, (long long)v,
+				  (long long)min, (long long)max);
+	*ret = v;
+	return 1;
+}
+
+int dt_gguf_real(const struct dt_gguf *g, const char *key, bool required, double *ret, struct dt_err *err)
+{
+	const struct dt_gguf_kv *kv = dt_gguf_find(g, key);
+
+	if (!kv)
+		return missing(key, required, err);
+	if (kv->array || (kv->type != DT_GGUF_F32 && kv->type != DT_GGUF_F64))
+		return dt_err_set(err, -EINVAL, "key '%s' is not a real number", key);
+	*ret = dt_gguf_real_at(kv, 0);
+	return 1;
+}
+
+int dt_gguf_bool(const struct dt_gguf *g, const char *key, bool *ret, struct dt_err *err)
+{
+	const struct dt_gguf_kv *kv = dt_gguf_find(g, key);
+
+	if (!kv)
+		return 0;
+	if (kv->array || kv->type != DT_GGUF_BOOL)
+		return dt_err_set(err, -EINVAL, "key '%s' is not true or false", key);
+	*ret = kv->data[0] != 0;
+	return 1;
+}
+
+void dt_gguf_next_string(const unsigned char **at, const char **ret, size_t *ret_n)
+{
+	uint64_t n;
+
+	memcpy(&n, *at, 8);
+	*ret = (const char *)*at + 8;
+	*ret_n = (size_t)n;
+	*at += 8 + n;
+}
+
+int dt_gguf_str(const struct dt_gguf *g, const char *key, bool required, const char **ret, size_t *ret_n,
+		struct dt_err *err)
+{
+	const struct dt_gguf_kv *kv = dt_gguf_find(g, key);
+	const unsigned char *at;
+
+	if (!kv)
+		return missing(key, required, err);
+	if (kv->array || kv->type != DT_GGUF_STRING)
+		return dt_err_set(err, -EINVAL, "key '%s' is not text", key);
+	at = kv->data;
+	dt_gguf_next_string(&at, ret, ret_n);
+	return 1;
+}

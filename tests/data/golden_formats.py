@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Blocks of each weight format and what the gguf Python package makes of them.
+
+    golden_formats.py [--check]
+
+Writes golden-formats.h5 beside this script: /FORMAT/blocks (bytes), /FORMAT/values (f32, what the package
+dequantises them to); for the formats we write also /FORMAT/input (f32) and /FORMAT/quantised (bytes). The blocks are
+random bytes with finite scales, so every nibble, sign and scale occurs; the inputs hold zeros and ties.
+--check recomputes and compares: exit 3 on a difference, 77 without the packages gguf and h5py.
+"""
+import os
+import sys
+
+try:
+    import gguf
+    import h5py
+    import numpy as np
+    from gguf import quants
+except ImportError:
+    sys.exit(77)
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+FORMATS = {  # name: (type, blocks, byte offsets of f16 scales in a block)
+    "f16": (gguf.GGMLQuantizationType.F16, 256, [0]),
+    "bf16": (gguf.GGMLQuantizationType.BF16, 256, []),
+    "q4_0": (gguf.GGMLQuantizationType.Q4_0, 24, [0]),
+    "q4_1": (gguf.GGMLQuantizationType.Q4_1, 24, [0, 2]),
+    "q8_0": (gguf.GGMLQuantizationType.Q8_0, 24, [0]),
+    "q4_k": (gguf.GGMLQuantizationType.Q4_K, 8, [0, 2]),
+    "q6_k": (gguf.GGMLQuantizationType.Q6_K, 8, [208]),
+}
+WRITABLE = ["f16", "bf16", "q4_0", "q8_0"]
+
+
+def blocks_of(rng, kind, n, halves):
+    _, size = gguf.GGML_QUANT_SIZES[kind]
+    b = rng.integers(0, 256, (n, size), dtype=np.uint8)
+    if kind == gguf.GGMLQuantizationType.BF16:
+        b = (rng.standard_normal(n).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.uint8).reshape(n, 2)
+    for at in halves:
+        scale = (rng.standard_normal(n) * 10.0 ** rng.integers(-7, 2, n)).astype(np.float16)
+        b[:, at : at + 2] = scale.view(np.uint8).reshape(n, 2)
+    return b
+
+
+def inputs(rng):
+    x = (rng.standard_normal((48, 32)) * 10.0 ** rng.integers(-6, 3, (48, 1))).astype(np.float32)
+    x[3] = 0
+    x[4, ::2] = 0
+    x[5] = np.arange(-16, 16) / 2  # ties
+    x[6] = np.linspace(-127, 127, 32)
+    x[7] = 1e-30
+    x[8] = 3
+    x[9] = -3
+    return x
+
+
+def compute():
+    rng = np.random.default_rng(20261121)
+    out = {}
+    for name, (kind, n, halves) in FORMATS.items():
+        b = blocks_of(rng, kind, n, halves)
+        out[name + "/blocks"] = b.reshape(-1)
+        out[name + "/values"] = quants.dequantize(b, kind).astype(np.float32).reshape(-1)
+    x = inputs(rng)
+    for name in WRITABLE:
+        out[name + "/input"] = x.reshape(-1)
+        out[name + "/quantised"] = quants.quantize(x, FORMATS[name][0]).view(np.uint8).reshape(-1)
+    return out
+
+
+def main():
+    path = os.path.join(HERE, "golden-formats.h5")
+    new = compute()
+    if "--check" in sys.argv:
+        with h5py.File(path, "r") as f:
+            for key, want in new.items():
+                if f[key][...].tobytes() != want.tobytes():
+                    print(key, "differs")
+                    sys.exit(3)
+        return
+    with h5py.File(path, "w", track_order=False) as f:
+        for key, v in new.items():
+            f.create_dataset(key, data=v, track_times=False)
+
+
+main()
