@@ -8,6 +8,7 @@
  */
 #include "base/table.h"
 #include "kernels/ops.h"
+#include "kernels/quant.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -282,6 +283,59 @@ static void updates(void)
 	free(c.data);
 }
 
+/* Packed weights past the last cache: one row beside the read rate, more rows beside the bf16 product rate.
+ */
+static void weights(void)
+{
+	static const enum dt_format formats[] = {DT_FMT_Q8_0, DT_FMT_Q4_0, DT_FMT_Q4_1,
+						 DT_FMT_Q4_K, DT_FMT_Q6_K, DT_FMT_BF16};
+	static const int64_t rows[] = {1, 2, 4, 8, 16, 32, 512};
+	const int64_t n = 32768, k = 4096;
+	double read_rate, best;
+
+	if (!wanted("packed"))
+		return;
+	read_rate = dt_dev_read_rate(dev, seconds);
+	printf("read %.1f GB/s: the ceiling of packed products of one row\n", read_rate * 1e-9);
+	for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
+		const size_t bytes = dt_format_bytes(formats[f], n * k);
+		uint8_t *blocks = memory(bytes);
+		struct dt_tensor x = tensor(DT_F32, 512, k), y = tensor(DT_F32, 512, n);
+		struct dt_packed *w;
+
+		for (size_t i = 0; i < bytes; i++)
+			blocks[i] =
+				(uint8_t)(i * 2654435761u >> 12 & 0x3b); /* small numbers as f16 and bf16 */
+		if (dt_packed_open(&w, dev, k) < 0 ||
+		    dt_packed_append(w, dev, formats[f], formats[f], blocks, n) < 0)
+			exit(1);
+		free(blocks);
+		for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+			char shape[96];
+
+			x.dim[0] = y.dim[0] = rows[i];
+			TIME(best, dt_packed_matmul(dev, y, x, w, DT_NONE));
+			snprintf(shape, sizeof shape, "%s %lldx%lldx%lld", dt_format_info(formats[f])->name,
+				 (long long)rows[i], (long long)n, (long long)k);
+			row("packed", shape, DT_BF16, best, 2. * (double)(rows[i] * n * k), 0);
+			if (rows[i] == 1) {
+				const double rate = (double)dt_packed_bytes(w) / best;
+
+				dt_table_cell(table, "packed");
+				dt_table_cell(table, "%s, of the read rate",
+					      dt_format_info(formats[f])->name);
+				dt_table_cell(table, "%s", "-");
+				dt_table_cell(table, "%.3f", best * 1e3);
+				dt_table_cell(table, "%.1f GB/s", rate * 1e-9);
+				dt_table_cell(table, "%.2f", rate / read_rate);
+			}
+		}
+		dt_packed_close(w);
+		free(x.data);
+		free(y.data);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	if (dt_dev_open(&dev, DT_DEV_CPU, 0, argc > 1 ? atoi(argv[1]) : 0) < 0)
@@ -310,6 +364,7 @@ int main(int argc, char **argv)
 		losses((enum dt_dtype)t);
 	}
 	updates();
+	weights();
 	dt_table_print(table, stdout);
 	dt_table_free(table);
 	dt_dev_close(dev);

@@ -42,3 +42,8 @@ double dt_dev_copy_rate(struct dt_dev *dev, double seconds)
 {
 	return dev->kind == DT_DEV_CPU ? dt_cpu_copy_rate(dev, seconds) : dt_cuda_copy_rate(dev, seconds);
 }
+
+double dt_dev_read_rate(struct dt_dev *dev, double seconds)
+{
+	return dev->kind == DT_DEV_CPU ? dt_cpu_read_rate(dev, seconds) : dt_cuda_read_rate(dev, seconds);
+}

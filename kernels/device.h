@@ -65,5 +65,7 @@ const char *dt_dev_isa(const struct dt_dev *dev);
 double dt_dev_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double seconds);
 /* Measured copy bandwidth, bytes read plus bytes written a second, on buffers past the last-level cache. */
 double dt_dev_copy_rate(struct dt_dev *dev, double seconds);
+/* Measured read bandwidth, likewise: the ceiling of products of one row with weights. */
+double dt_dev_read_rate(struct dt_dev *dev, double seconds);
 
 #endif

@@ -151,12 +151,29 @@ DT_INLINE void dt_narrow(uint16_t *y, const float *x, int64_t n)
 		y[i] = dt_f32_to_bf16(x[i]);
 }
 
+DT_INLINE void dt_widen_half(float *y, const uint16_t *x, int64_t n)
+{
+#pragma omp simd
+	for (int64_t i = 0; i < n; i++)
+		y[i] = dt_f16_to_f32(x[i]);
+}
+
+DT_INLINE void dt_narrow_half(uint16_t *y, const float *x, int64_t n)
+{
+#pragma omp simd
+	for (int64_t i = 0; i < n; i++)
+		y[i] = dt_f32_to_f16(x[i]);
+}
+
 /* The n elements at p (type t) as f32: p itself, or widened into buf. */
 DT_INLINE const float *dt_load(float *buf, const void *p, enum dt_dtype t, int64_t n)
 {
 	if (t == DT_F32)
 		return p;
-	dt_widen(buf, p, n);
+	if (t == DT_F16)
+		dt_widen_half(buf, p, n);
+	else
+		dt_widen(buf, p, n);
 	return buf;
 }
 
@@ -168,7 +185,9 @@ DT_INLINE float *dt_stage(float *buf, void *p, enum dt_dtype t)
 
 DT_INLINE void dt_store(void *p, enum dt_dtype t, const float *buf, int64_t n)
 {
-	if (t != DT_F32)
+	if (t == DT_F16)
+		dt_narrow_half(p, buf, n);
+	else if (t != DT_F32)
 		dt_narrow(p, buf, n);
 }
 

@@ -19,7 +19,8 @@
 #include "kernels/ops.h"
 #include "kernels/philox.h"
 
-#define BF16_EPS 0x1p-8 /* half a unit in the last place, relative: 8 significant bits */
+#define BF16_EPS 0x1p-8	 /* half a unit in the last place, relative: 8 significant bits */
+#define F16_EPS	 0x1p-11 /* 11 */
 
 static inline double rnd(uint32_t stream, int64_t i)
 {
@@ -107,12 +108,16 @@ static inline double *values(struct dt_tensor t)
 	return p;
 }
 
-/* |got - want| <= abs + rel |want| everywhere, a bf16 result being allowed its own rounding on top. */
+/* |got - want| <= abs + rel |want| everywhere, a 16-bit result being allowed its own rounding on top. */
 static inline void check_close(const char *what, struct dt_tensor got, const double *want, double abs,
 			       double rel)
 {
 	if (got.dtype == DT_BF16)
 		rel += BF16_EPS;
+	if (got.dtype == DT_F16) {
+		rel += F16_EPS;
+		abs += 0x1p-25; /* half the smallest denormal */
+	}
 	for (int64_t i = 0; i < dt_numel(got); i++) {
 		double g = get(got, i), bound = abs + rel * fabs(want[i]);
 

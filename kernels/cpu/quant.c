@@ -1,0 +1,198 @@
+/* Products with packed weights: x rounded once, then tiles of outputs over the threads. */
+#include "kernels/cpu/quant.h"
+
+#define GROUP	4	    /* panels a task */
+#define ROWS	96	    /* rows a task: a multiple of what any micro-kernel holds in registers */
+#define LITTLE	(1 << 16)   /* multiply-adds under which one thread does it all */
+#define ZERO_AT 0x0d800000u /* 2^-100 as bits: a block of x below it is zero */
+
+/* oneDNN's word is taken, so that its variable ONEDNN_MAX_CPU_ISA bounds these too. */
+static dt_quant_mul_fn *kernel(enum dt_format f)
+{
+	const bool bf16 = f == DT_FMT_BF16;
+#ifdef __x86_64__
+	const unsigned isa = dnnl_get_effective_cpu_isa();
+
+	if (bf16 && (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16)
+		return dt_quant_mul_bf16_pairs;
+	if (bf16 && (isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core)
+		return dt_quant_mul_bf16_v4;
+	if (!bf16 && (isa & dnnl_cpu_isa_avx512_core_vnni) == dnnl_cpu_isa_avx512_core_vnni)
+		return dt_quant_mul_vnni;
+	if (!bf16 && (isa & dnnl_cpu_isa_avx2_vnni) == dnnl_cpu_isa_avx2_vnni)
+		return dt_quant_mul_avxvnni;
+	if ((isa & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2)
+		return bf16 ? dt_quant_mul_bf16_v3 : dt_quant_mul_avx2;
+#endif
+	return bf16 ? dt_quant_mul_bf16_plain : dt_quant_mul_plain;
+}
+
+/* A row of x as bytes and blocks. NaN and Inf, whose bits are the largest, make the scale NaN. */
+static DT_SIMD void quantize_row(int8_t *q, struct dt_xblock *xb, const void *x, enum dt_dtype type,
+				 int64_t blocks)
+{
+	for (int64_t b = 0; b < blocks; b++, q += DT_QK, xb++) {
+		float buf[DT_QK], inverse;
+		const float *v = dt_load(buf, (const char *)x + b * DT_QK * dt_dtype_size(type), type, DT_QK);
+		uint32_t max = 0;
+		int32_t half[2] = {0, 0};
+
+		for (int j = 0; j < DT_QK; j++) {
+			uint32_t u;
+
+			memcpy(&u, &v[j], 4);
+			u &= 0x7fffffffu;
+			max = u > max ? u : max;
+		}
+		memcpy(&xb->scale, &max, 4);
+		inverse = max < ZERO_AT || max >= 0x7f800000u ? 0 : 127.f / xb->scale;
+		xb->scale = max < ZERO_AT ? 0 : max >= 0x7f800000u ? __builtin_nanf("") : xb->scale / 127.f;
+		for (int j = 0; j < DT_QK; j++) {
+			/* Adding 1.5 x 2^23 leaves the nearest integer in the low bits. */
+			const float t = (inverse ? v[j] : 0) * inverse + 0x1.8p23f;
+			uint32_t u;
+
+			memcpy(&u, &t, 4);
+			q[j] = (int8_t)(u - 0x4b400000u);
+		}
+		for (int j = 0; j < DT_QK / 2; j++) {
+			half[0] += q[j];
+			half[1] += q[j + DT_QK / 2];
+		}
+		xb->sum = xb->scale * (float)(half[0] + half[1]);
+		xb->start8 = -128 * (half[0] + half[1]);
+		xb->start4 = -8 * (half[0] + half[1]);
+		xb->start6[0] = -32 * half[0];
+		xb->start6[1] = -32 * half[1];
+	}
+}
+
+/* A row of x as bf16, padded with zeros to whole blocks. */
+static DT_SIMD void round_row(uint16_t *h, const void *x, enum dt_dtype type, int64_t k, int64_t blocks)
+{
+	float buf[DT_CHUNK];
+
+	memset(h + k, 0, (size_t)(blocks * DT_QK - k) * 2);
+	if (type == DT_BF16) {
+		memcpy(h, x, (size_t)k * 2);
+		return;
+	}
+	for (int64_t j = 0; j < k; j += DT_CHUNK) {
+		const int64_t n = dt_min64(DT_CHUNK, k - j);
+
+		dt_narrow(h + j, dt_load(buf, (const char *)x + j * dt_dtype_size(type), type, n), n);
+	}
+}
+
+/* y[0 .. n) = tile + bias */
+static DT_SIMD void finish_row(struct dt_tensor y, int64_t at, const float *tile, struct dt_tensor bias,
+			       int64_t col, int64_t n)
+{
+	float sum[GROUP * DT_PANEL], wide[GROUP * DT_PANEL];
+	float *out = dt_stage(sum, dt_at(y, at), y.dtype);
+	const float *add;
+
+	if (bias.data) {
+		add = dt_load(wide, dt_at(bias, col), bias.dtype, n);
+		for (int64_t j = 0; j < n; j++)
+			out[j] = tile[j] + add[j];
+	} else {
+		memcpy(out, tile, (size_t)n * 4);
+	}
+	dt_store(dt_at(y, at), y.dtype, out, n);
+}
+
+struct job {
+	struct dt_tensor y, x, bias;
+	const struct dt_packed *w;
+	int64_t m;
+	int8_t *q; /* [m, 32 blocks], and its blocks; absent without quantised parts */
+	struct dt_xblock *xb;
+	uint16_t *h; /* [m, 32 blocks], absent without bf16 parts */
+};
+
+/* Panels p0 .. p0 + GROUP of a part, rows r0 .. r0 + ROWS. */
+static void task(const struct job *j, const struct dt_packed_part *part, int64_t p0, int64_t r0)
+{
+	const int64_t blocks = j->w->blocks, panels = dt_min64(GROUP, part->panels - p0);
+	const int64_t rows = dt_min64(ROWS, j->m - r0),
+		      n = dt_min64(panels * DT_PANEL, part->rows - p0 * DT_PANEL);
+	const int64_t col = part->first + p0 * DT_PANEL;
+	const bool bf16 = part->format == DT_FMT_BF16;
+	const void *x = bf16 ? (const void *)(j->h + r0 * blocks * DT_QK) : j->q + r0 * blocks * DT_QK;
+	_Alignas(64) float tile[ROWS * GROUP * DT_PANEL];
+
+	kernel(part->format)(tile, GROUP * DT_PANEL, part->format,
+			     part->data + (size_t)p0 * part->panel_bytes, part->panel_bytes, panels, x,
+			     bf16 ? NULL : j->xb + r0 * blocks, rows, blocks);
+	for (int64_t r = 0; r < rows; r++)
+		finish_row(j->y, (r0 + r) * j->w->rows + col, tile + r * GROUP * DT_PANEL, j->bias, col, n);
+}
+
+static void prepare(const struct job *j, int64_t r)
+{
+	const struct dt_packed *w = j->w;
+	const void *x = dt_at(j->x, r * w->k);
+
+	if (j->q)
+		quantize_row(j->q + r * w->blocks * DT_QK, j->xb + r * w->blocks, x, j->x.dtype, w->blocks);
+	if (j->h)
+		round_row(j->h + r * w->blocks * DT_QK, x, j->x.dtype, w->k, w->blocks);
+}
+
+static void run(struct dt_dev *dev, const struct job *j)
+{
+	const struct dt_packed *w = j->w;
+	const int threads = j->m * w->rows * w->k < LITTLE ? 1 : dev->nthreads;
+	/* Few rows are rounded before the others wake. */
+	const bool first = j->m * w->k < DT_SERIAL;
+
+	for (int64_t r = 0; first && r < j->m; r++)
+		prepare(j, r);
+#pragma omp parallel num_threads(threads)
+	{
+		if (!first)
+#pragma omp for schedule(static)
+			for (int64_t r = 0; r < j->m; r++)
+				prepare(j, r);
+		for (int i = 0; i < w->nparts; i++)
+#pragma omp for schedule(static) collapse(2) nowait
+			for (int64_t p = 0; p < w->part[i].panels; p += GROUP)
+				for (int64_t r = 0; r < j->m; r += ROWS)
+					task(j, &w->part[i], p, r);
+	}
+}
+
+static bool is_x(enum dt_dtype t)
+{
+	return t == DT_F32 || t == DT_BF16 || t == DT_F16;
+}
+
+int dt_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
+		     struct dt_tensor bias)
+{
+	struct job j = {y, x, bias, w, dt_rows(x), NULL, NULL, NULL};
+	const int64_t cells = j.m * w->blocks;
+	bool quantized = false, bf16 = false;
+	char *at;
+
+	if (dev->kind != DT_DEV_CPU)
+		return -ENOTSUP;
+	if (!is_x(x.dtype) || !is_x(y.dtype) || dt_cols(x) != w->k || dt_cols(y) != w->rows ||
+	    dt_rows(y) != j.m || (bias.data && (!is_x(bias.dtype) || dt_numel(bias) != w->rows)))
+		return -EINVAL;
+	if (!j.m || !w->rows)
+		return 0;
+	for (int i = 0; i < w->nparts; i++) {
+		quantized = quantized || w->part[i].format != DT_FMT_BF16;
+		bf16 = bf16 || w->part[i].format == DT_FMT_BF16;
+	}
+	at = dt_cpu_scratch(dev, (size_t)cells * (DT_QK * 3 + sizeof *j.xb));
+	if (!at)
+		return -ENOMEM;
+	j.h = bf16 ? (uint16_t *)at : NULL;
+	j.q = quantized ? (int8_t *)at + cells * DT_QK * 2 : NULL;
+	j.xb = (struct dt_xblock *)(at + cells * DT_QK * 3);
+	run(dev, &j);
+	return 0;
+}

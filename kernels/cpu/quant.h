@@ -1,0 +1,75 @@
+/*
+ * How packed weights lie in memory. Rows are cut into panels of 16, the last one padded with zeros. A panel
+ * is three planes, k in blocks of 32:
+ *
+ *   quants   for each block, vectors of 64 bytes; byte 4 r + e of chunk c is element 4 c + e of row r, as an
+ *            unsigned integer q (weight = scale (q - offset)):
+ *              Q8_0          8 vectors, one a chunk, offset 128
+ *              Q4_0 _1 _K    4 vectors: chunk 2 i in the low nibbles, 2 i + 1 in the high
+ *              Q6_K          the same for the low 4 bits, then 2 vectors: chunks 4 i .. 4 i + 3 two bits each
+ *              bf16          16 vectors; word r of vector w is elements 2 w and 2 w + 1 of row r
+ *   scales   for each block: Q8_0, Q4_0 16 f16; Q4_1 16 f16 scales, 16 f16 minima; Q4_K 16 u8 scales, 16 u8
+ *            minima; Q6_K 16 i8 scales of the first half, 16 of the second
+ *   supers   for each 8 blocks: Q4_K 16 f16 d, 16 f16 dmin; Q6_K 16 f16 d
+ *
+ * So a vector of integers multiplies four neighbours of one row of x (a broadcast word) for 16 outputs.
+ */
+#ifndef DT_KERNELS_CPU_QUANT_H
+#define DT_KERNELS_CPU_QUANT_H
+
+#include "kernels/quant.h"
+
+#include "kernels/cpu/cpu.h"
+
+#define DT_PANEL 16 /* rows of a panel */
+#define DT_QK	 32 /* elements of a block of x */
+
+struct dt_quant_shape {
+	int quants, scales; /* bytes of a panel for each block */
+	int supers;	    /* for each 8 blocks */
+	int offset;
+};
+
+struct dt_packed_part {
+	enum dt_format format;
+	int64_t first, rows, panels;
+	size_t panel_bytes;
+	uint8_t *data;
+};
+
+struct dt_packed {
+	int64_t k, rows, blocks; /* blocks of 32 along k, the last one padded (bf16 only) */
+	int nparts;
+	struct dt_packed_part *part;
+};
+
+/* What a product needs to know of a block of x beside its integers. */
+struct dt_xblock {
+	float scale, sum;  /* sum: scale times the sum of the integers */
+	int32_t start8;	   /* -128 times the sum of the integers */
+	int32_t start4;	   /* -8 times */
+	int32_t start6[2]; /* -32 times the sum of each half */
+};
+
+const struct dt_quant_shape *dt_quant_shape(enum dt_format f);
+
+/*
+ * tile[r * ld + 16 p + j] = row r of x times row j of panel p, r < m, p < panels. xq [m, 32 blocks]: bytes,
+ * or bf16. xb [m, blocks], not for bf16.
+ */
+#define DT_QUANT_MUL(name)                                                                                   \
+	void name(float *tile, int64_t ld, enum dt_format f, const uint8_t *w, size_t panel_bytes,           \
+		  int64_t panels, const void *xq, const struct dt_xblock *xb, int64_t m, int64_t blocks)
+typedef DT_QUANT_MUL(dt_quant_mul_fn);
+DT_QUANT_MUL(dt_quant_mul_plain);
+DT_QUANT_MUL(dt_quant_mul_avx2);
+DT_QUANT_MUL(dt_quant_mul_avxvnni);
+DT_QUANT_MUL(dt_quant_mul_vnni);
+
+/* The same for bf16 weights; f and xb are not looked at. */
+DT_QUANT_MUL(dt_quant_mul_bf16_plain);
+DT_QUANT_MUL(dt_quant_mul_bf16_v3);
+DT_QUANT_MUL(dt_quant_mul_bf16_v4);
+DT_QUANT_MUL(dt_quant_mul_bf16_pairs);
+
+#endif

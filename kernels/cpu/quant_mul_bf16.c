@@ -1,0 +1,97 @@
+/*
+ * Products of bf16 panels. Compiled once for each instruction set, with QUANT_NAME the function, QUANT_LANES
+ * floats in a vector, QUANT_ROWS rows of x held in registers, and QUANT_PAIRS where the processor multiplies
+ * pairs of bf16.
+ */
+#include "kernels/cpu/quant.h"
+
+#ifdef QUANT_PAIRS
+#include <immintrin.h>
+#endif
+
+#define L    QUANT_LANES
+#define ROWS QUANT_ROWS
+#define VECS 2
+
+typedef float vec __attribute__((vector_size(L * 4), aligned(4)));
+typedef uint32_t words __attribute__((vector_size(L * 4), aligned(4)));
+
+/* sum += x . w over a pair; the even element comes first. */
+DT_INLINE vec step(vec sum, uint32_t x, words w)
+{
+#ifdef QUANT_PAIRS
+	return (vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_epi32((int)x), (__m512bh)w);
+#else
+	sum += dt_bf16_to_f32((uint16_t)x) * (vec)(w << 16);
+	return sum + dt_bf16_to_f32((uint16_t)(x >> 16)) * (vec)(w & 0xffff0000u);
+#endif
+}
+
+/* rows is a constant where this is inlined; w[v] is the first vector of column v, x has words a row. */
+DT_INLINE void block(float *const *out, int64_t ld, const uint8_t *const *w, const uint32_t *x, int64_t n,
+		     const int rows)
+{
+	vec sum[ROWS][VECS];
+
+#pragma GCC unroll 16
+	for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+		for (int v = 0; v < VECS; v++)
+			sum[r][v] = (vec){0};
+	for (int64_t k = 0; k < n; k++) {
+		words b[VECS];
+
+#pragma GCC unroll 2
+		for (int v = 0; v < VECS; v++)
+			b[v] = *(const words *)(w[v] + 64 * k);
+#pragma GCC unroll 16
+		for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+			for (int v = 0; v < VECS; v++)
+				sum[r][v] = step(sum[r][v], x[r * n + k], b[v]);
+	}
+#pragma GCC unroll 16
+	for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+		for (int v = 0; v < VECS; v++)
+			*(vec *)(out[v] + r * ld) = sum[r][v];
+}
+
+/* Two vectors of outputs: w[v] is the first of column v. */
+static void all_rows(float *const *out, int64_t ld, const uint8_t *const *w, const uint32_t *x, int64_t m,
+		     int64_t n)
+{
+	float *to[VECS] = {out[0], out[1]};
+	int64_t r = 0;
+
+#define SWEEP(rows)                                                                                          \
+	for (; r + rows <= m; r += rows, to[0] += rows * ld, to[1] += rows * ld)                             \
+		block(to, ld, w, x + r * n, n, rows);
+#if ROWS > 8
+	SWEEP(12)
+	SWEEP(8)
+#endif
+#if ROWS > 3
+	SWEEP(4)
+#endif
+	SWEEP(2)
+	SWEEP(1)
+}
+
+DT_QUANT_MUL(QUANT_NAME)
+{
+	const int64_t columns = panels * DT_PANEL / L, n = blocks * DT_QK / 2;
+
+	for (int64_t c = 0; c < columns; c += VECS) {
+		const uint8_t *from[VECS];
+		float *to[VECS];
+		int64_t at = c;
+
+		/* A last odd column is done twice over: both write the same. */
+		for (int v = 0; v < VECS; v++, at += at + 1 < columns) {
+			from[v] = w + (size_t)(at * L / DT_PANEL) * panel_bytes + at * L % DT_PANEL * 4;
+			to[v] = tile + at * L;
+		}
+		all_rows(to, ld, from, xq, m, n);
+	}
+}

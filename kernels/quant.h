@@ -1,0 +1,57 @@
+/*
+ * Products with weights that never change, for inference: y = x w^T + bias, w [n, k] in a block format of
+ * quant_formats.h, or bf16, laid out for this processor once, when it is loaded.
+ *
+ * A dt_packed is one or more weights with the same k, one under another: q, k and v, or gate and up, each in
+ * its own format. One call then does them all: column c of y is row c of the rows appended, in order.
+ *
+ *   quantised  x is rounded to 8-bit integers in blocks of 32 along k, scale_x = max |x| / 127 in f32, to
+ *              nearest even; a block whose largest is below 2^-100 counts as zero. Products within a block
+ *              (16 elements in Q6_K) are exact integers; blocks are added up in f32, in order of k:
+ *                  s = fma(scale_w scale_x, integer sum, s), and for Q4_1 and Q4_K then
+ *                  s = fma(minimum_w, scale_x (sum of x's integers), s)
+ *   bf16       x is rounded to bf16; f32 sums in order of k.
+ * Then y = s + bias, rounded once to y's type.
+ *
+ * A row of y depends on its own row of x only: its bits are the same whatever m, the number of threads and
+ * dev->batch_invariant. Those of quantised weights are also the same on every instruction set. NaN or Inf in
+ * a row of x gives NaN in every quantised column of that row.
+ */
+#ifndef DT_KERNELS_QUANT_H
+#define DT_KERNELS_QUANT_H
+
+#include "kernels/device.h"
+#include "kernels/quant_formats.h"
+
+struct dt_packed; /* memory of its own; any number of devices may read one at the same time */
+
+/* Empty, for rows of k elements. -EINVAL: k is not positive; -ENOTSUP: not on the CPU. */
+int dt_packed_open(struct dt_packed **ret, struct dt_dev *dev, int64_t k);
+void dt_packed_close(struct dt_packed *w);
+
+/*
+ * rows more rows from src, which holds them in format have as a file does (no alignment needed); they are
+ * kept in format as: BF16, Q8_0, Q4_0, Q4_1, Q4_K or Q6_K. Where the two differ, have is decoded to f32 and
+ * encoded anew. Pages are first touched by the threads that will read them.
+ *
+ * -EINVAL: rows or k do not suit the formats, or NaN or Inf met on the way to a block format;
+ * -ENOTSUP: as is not one of these, or is only read (have differs); -ENOMEM. Nothing is appended then.
+ */
+int dt_packed_append(struct dt_packed *w, struct dt_dev *dev, enum dt_format as, enum dt_format have,
+		     const void *src, int64_t rows);
+
+int64_t dt_packed_rows(const struct dt_packed *w); /* appended so far: n */
+int64_t dt_packed_k(const struct dt_packed *w);
+size_t dt_packed_bytes(const struct dt_packed *w);
+
+/* Row i as f32 [k] (an embedding): exactly what its format says. -EINVAL: no such row. */
+int dt_packed_row(const struct dt_packed *w, int64_t i, float *out);
+
+/*
+ * y [m, n] = x [m, k] w^T + bias [n]. y, x and bias are f32, bf16 or f16, each its own; bias may be absent.
+ * y may not overlap x or bias. -EINVAL: shapes or types disagree, and nothing is written; -ENOMEM.
+ */
+int dt_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
+		     struct dt_tensor bias);
+
+#endif
