@@ -4,7 +4,7 @@
 #include "base/progress.h"
 #include "base/tmpfile.h"
 #include "base/units.h"
-#include "ckpt/ckpt.h"
+#include "ckpt/source.h"
 #include "nn/infer.h"
 #include "serve/batch.h"
 #include "serve/tenants.h"
@@ -20,20 +20,22 @@
 #define READ_TIMEOUT 60	       /* seconds to send a request, or between two */
 #define STUCK_AFTER  120       /* seconds a step may take before /health says 503 */
 
+#define WEIGHTS "auto|f32|bf16|q8_0|q4_0|q4_1|q4_k|q6_k"
+
 struct options {
 	bool batch, share;
-	const char *ckpt, *name, *key_file, *host;
+	const char *ckpt, *tokenizer, *name, *key_file, *host;
 	int chat; /* 0: as the model says; else enum dt_chat_kind + 1 */
 	int64_t seqs, tokens, len, block, threads, port, queue, draft;
 	uint64_t cache;
 	bool given_tokens, given_name, given_timeout;
-	int precision;
+	int precision, weights, kv_type;
 	double timeout;
 };
 
 struct server { /* what loading makes, in order */
 	struct dt_dev *dev;
-	struct dt_ckpt *ck;
+	struct dt_source *src;
 	struct dt_tokenizer *tok;
 	struct dt_infer *model;
 	struct dt_engine *engine;
@@ -52,32 +54,41 @@ static int forward(void *m, const struct dt_infer_batch *b, float *logits, struc
 	return dt_infer_forward(m, b, logits, err);
 }
 
-/* The tokenizer the model was trained with travels in the checkpoint. */
+/* The tokenizer the model was trained with travels with it. */
 static int open_tokenizer(struct server *s, const struct dt_config *c, struct dt_err *err)
 {
-	const json_t *t = json_object_get(dt_ckpt_meta(s->ck), "tokenizer");
-	const json_t *text = json_object_get(t, "text");
+	const char *path = dt_source_path(s->src);
+	size_t n = 0;
+	const char *text = dt_source_tokenizer(s->src, &n);
 	int rc;
 
-	if (!json_is_string(text)) {
-		dt_err_set(err, -ENOENT, "checkpoint '%s' carries no tokenizer", dt_ckpt_path(s->ck));
-		dt_err_hint(err, "train it on a dataset that dt-dataset built, which carries one");
+	if (!text) {
+		dt_err_set(err, -ENOENT, "'%s' carries no tokenizer%s%s", path,
+			   dt_source_note(s->src) ? ": " : "",
+			   dt_source_note(s->src) ? dt_source_note(s->src) : "");
+		dt_err_hint(
+			err,
+			"give --tokenizer, or train on a dataset that dt-dataset built, which carries one");
 		return -ENOENT;
 	}
-	rc = dt_tokenizer_from_text(json_string_value(text), json_string_length(text), &s->tok, err);
+	rc = dt_tokenizer_from_text(text, n, &s->tok, err);
 	if (rc < 0)
-		return dt_err_prefix(err, "checkpoint '%s': tokenizer", dt_ckpt_path(s->ck));
+		return dt_err_prefix(err, "'%s': tokenizer", path);
 	if (dt_tokenizer_vocab(s->tok) > c->vocab)
-		return dt_err_set(err, -EINVAL,
-				  "checkpoint '%s': the tokenizer has %d ids and the model only %lld",
-				  dt_ckpt_path(s->ck), dt_tokenizer_vocab(s->tok), (long long)c->vocab);
+		return dt_err_set(err, -EINVAL, "'%s': the tokenizer has %d ids and the model only %lld",
+				  path, dt_tokenizer_vocab(s->tok), (long long)c->vocab);
 	return 0;
+}
+
+static enum dt_dtype cache_type(const struct options *o)
+{
+	return (o->kv_type ? o->kv_type == 2 : o->precision) ? DT_F32 : DT_BF16;
 }
 
 /* Blocks of KV cache: what was asked for, else what every sequence at full length needs, within reason. */
 static int64_t cache_blocks(const struct options *o, const struct dt_config *c, struct dt_err *err)
 {
-	enum dt_dtype dtype = o->precision ? DT_F32 : DT_BF16;
+	enum dt_dtype dtype = cache_type(o);
 	uint64_t bytes = 2 * (uint64_t)(c->layers * c->kv_heads * c->head_dim * o->block) *
 			 (uint64_t)dt_dtype_size(dtype);
 	uint64_t one = (uint64_t)((o->len + o->block - 1) / o->block), all = one * (uint64_t)o->seqs;
@@ -122,20 +133,23 @@ static void set_eos(struct dt_engine_model *m, const struct dt_tokenizer *tok, c
 
 static int load(struct server *s, struct options *o, const struct dt_log *log, struct dt_err *err)
 {
+	char word[16];
 	struct dt_engine_params ep = {.queue = (int)o->queue, .stuck_after = STUCK_AFTER};
-	struct dt_infer_params ip = {.dtype = o->precision ? DT_F32 : DT_BF16};
+	struct dt_infer_params ip = {.dtype = o->precision ? DT_F32 : DT_BF16,
+				     .cache = cache_type(o),
+				     .weights = o->weights ? dt_format_parse(dt_opt_choice_name(
+								     WEIGHTS, o->weights, word, sizeof(word)))
+							   : -1};
 	uint64_t weights, cache, work;
 	struct dt_config c;
 	char text[3][32];
 	double t0 = dt_now();
 	int64_t blocks;
-	int rc = dt_ckpt_open(o->ckpt, &s->ck, err);
+	int rc = dt_source_open(o->ckpt, DT_SOURCE_AUTO, o->tokenizer, &s->src, err);
 
 	if (rc < 0)
 		return rc;
-	rc = dt_config_from_json(json_object_get(dt_ckpt_meta(s->ck), "model"), &c, err);
-	if (rc < 0)
-		return dt_err_prefix(err, "checkpoint '%s'", o->ckpt);
+	c = *dt_source_config(s->src);
 	rc = open_tokenizer(s, &c, err);
 	if (rc < 0)
 		return rc;
@@ -153,15 +167,16 @@ static int load(struct server *s, struct options *o, const struct dt_log *log, s
 		return dt_err_sys(err, rc, "cannot open the processor as a device");
 	s->dev->batch_invariant = true;
 	ip.max_tokens = ep.max_tokens = (int)o->tokens;
+	ip.max_len = (int)o->len;
 	ip.max_seqs = ep.max_seqs = (int)o->seqs;
 	ip.blocks = ep.blocks = (int)blocks;
 	ip.block_size = ep.block_size = (int)o->block;
-	rc = dt_infer_open(&s->model, s->dev, s->ck, &ip, err);
+	rc = dt_infer_open(&s->model, s->dev, s->src, &ip, err);
 	if (rc < 0)
 		return rc;
-	set_chat(s, o, json_string_value(json_object_get(dt_ckpt_meta(s->ck), "chat_template")));
-	dt_ckpt_close(s->ck);
-	s->ck = NULL;
+	set_chat(s, o, dt_source_chat_template(s->src));
+	dt_source_close(s->src);
+	s->src = NULL;
 	ep.max_len = (int)o->len;
 	ep.tok = s->tok;
 	ep.model = (struct dt_engine_model){.m = s->model,
@@ -191,7 +206,7 @@ static void unload(struct server *s)
 	dt_engine_close(s->engine);
 	dt_infer_close(s->model);
 	dt_tokenizer_close(s->tok);
-	dt_ckpt_close(s->ck);
+	dt_source_close(s->src);
 	dt_dev_close(s->dev);
 	dt_tenants_release(&s->tenants);
 }
@@ -332,7 +347,14 @@ int main(int argc, char **argv)
 		{"model-dir", 0, DT_OPT_STR, &o.ckpt, "CKPT", "the checkpoint, as an option",
 		 .complete = DT_COMPLETE_DIR},
 		{"precision", 0, DT_OPT_CHOICE, &o.precision, "bf16|f32",
-		 "type of weights, activations and cache (default bf16)"},
+		 "type of activations and cache, and of weights that have no other (default bf16)"},
+		{"weights", 0, DT_OPT_CHOICE, &o.weights, WEIGHTS,
+		 "what matrices are kept as (default auto: blocks as they are stored, others as "
+		 "--precision)"},
+		{"kv-cache-dtype", 0, DT_OPT_CHOICE, &o.kv_type, "auto|bf16|f32",
+		 "type of the KV cache (default auto: as --precision)"},
+		{"tokenizer", 0, DT_OPT_STR, &o.tokenizer, "FILE", "a tokenizer in place of the model's own",
+		 .complete = DT_COMPLETE_FILE},
 		{"threads", 0, DT_OPT_INT, &o.threads, "N", "threads of the model (default: all processors)",
 		 .min = 0, .max = 4096},
 		DT_OPT_HEADING("Batching and memory"),

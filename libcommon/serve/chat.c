@@ -47,7 +47,7 @@ int dt_chat_recognise(const char *text, const struct dt_tokenizer *tok)
 /* The template's own words for the system, where it has some as plain text. */
 static void find_system(struct dt_chat *c, const char *text)
 {
-	static const char open[] = "<|im_start|>system\\n", close[] = "<|im_end|>";
+	static const char open[] = "<|im_start|>system", close[] = "<|im_end|>";
 	const char *at = text;
 
 	while ((at = strstr(at, open))) {
@@ -55,6 +55,9 @@ static void find_system(struct dt_chat *c, const char *text)
 		size_t n;
 
 		at += strlen(open);
+		if (strncmp(at, "\\n", 2) && *at != '\n')
+			continue;
+		at += *at == '\n' ? 1 : 2; /* the line end itself, or as Jinja writes it */
 		end = strstr(at, close);
 		n = end ? (size_t)(end - at) : 0;
 		if (n == 0 || n >= sizeof(c->system) || memchr(at, '\'', n) || memchr(at, '{', n) ||

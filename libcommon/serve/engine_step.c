@@ -46,12 +46,13 @@ static void build_batch(struct dt_engine *e, int n)
 	b->ntokens = t;
 }
 
-static bool is_stop_id(const struct dt_req *r, int32_t id)
+/* Which of the stop ids it is, -1: none. */
+static int find_stop_id(const struct dt_req *r, int32_t id)
 {
 	for (int i = 0; i < r->nstop_ids; i++)
 		if (r->stop_ids[i] == id)
-			return true;
-	return false;
+			return i;
+	return -1;
 }
 
 /* The tokens that r's grammar allows, and the end of text where the text may end. NULL: out of memory. */
@@ -89,7 +90,7 @@ static bool tell_matcher(const struct dt_engine *e, struct dt_req *r, int32_t id
 static int take_token(struct dt_req *r, int32_t id, const struct dt_logprob *chosen,
 		      const struct dt_logprob *top)
 {
-	int rc;
+	int rc, stop;
 
 	if (r->logprobs >= 0) {
 		rc = dt_scores_push(&r->scores, *chosen, top);
@@ -98,8 +99,9 @@ static int take_token(struct dt_req *r, int32_t id, const struct dt_logprob *cho
 	}
 	dt_req_out(r)[r->nout++] = id;
 	r->seq.known++;
-	if (r->nout > r->min_tokens && is_stop_id(r, id)) {
-		r->stop_id = id;
+	stop = find_stop_id(r, id);
+	if (r->nout > r->min_tokens && stop >= 0) {
+		r->stop_id = stop < r->nasked ? id : -1;
 		if (r->include_stop) {
 			rc = dt_detok_push(&r->detok, id);
 			if (rc < 0)

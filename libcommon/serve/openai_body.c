@@ -226,7 +226,7 @@ static int read_stops(struct dt_body *b)
 	}
 	if (nids > 0 && dt_body_ids(b, "stop_token_ids", ids, b->r.stop_ids) < 0)
 		return -EINVAL;
-	b->r.nstop_ids = (int)nids;
+	b->r.nstop_ids = b->r.nasked = (int)nids;
 	for (int i = 0; i < m->model.neos && !b->ignore_eos; i++)
 		b->r.stop_ids[b->r.nstop_ids++] = m->model.eos[i];
 	return 0;
@@ -424,6 +424,7 @@ static int fill_request(struct dt_body *b, struct dt_req *r, const struct dt_pro
 	r->bias = copy_of(o->bias, (size_t)o->sampling.nbias * sizeof(*o->bias));
 	r->stop_ids = copy_of(o->stop_ids, (size_t)o->nstop_ids * sizeof(*o->stop_ids));
 	r->nstop_ids = o->nstop_ids;
+	r->nasked = o->nasked;
 	r->stop = calloc((size_t)o->nstop + 1, sizeof(*r->stop));
 	if ((b->grammar && !r->matcher) || !r->bias || !r->stop_ids || !r->stop ||
 	    dt_req_set_prompt(r, p->ids, p->n, max_tokens) < 0)

@@ -50,10 +50,10 @@ struct dt_req {
 	int nprompt, max_tokens, min_tokens;
 	struct dt_sampling sampling; /* bias and ban point into this request */
 	struct dt_bias *bias;
-	int32_t *stop_ids; /* the end-of-text ids among them unless ignore_eos; = sampling.ban */
-	int nstop_ids;
-	bool include_stop; /* the text of what stopped it is shown */
-	bool show_special; /* so are special tokens */
+	int32_t *stop_ids;     /* the end-of-text ids among them unless ignore_eos; = sampling.ban */
+	int nstop_ids, nasked; /* the first nasked were asked for by name */
+	bool include_stop;     /* the text of what stopped it is shown */
+	bool show_special;     /* so are special tokens */
 	struct dt_stop *stop;
 	int nstop;
 	int logprobs;		    /* alternatives a token, -1: no log-probabilities at all */
@@ -66,7 +66,7 @@ struct dt_req {
 	struct dt_detok detok;
 	struct dt_scores scores, prompt_scores; /* prompt_scores[i]: of prompt token i + 1 */
 	enum dt_finish finish;
-	int32_t stop_id; /* the stop id that ended it, -1 */
+	int32_t stop_id; /* the stop id asked for that ended it, -1 */
 	float *pooled;	 /* [hidden] sum of the hidden states, with embed */
 	struct dt_err err;
 

@@ -50,6 +50,9 @@ static void test_families(void **state)
 		{"{{ '<|im_start|>system\\nYou are Q.<|im_end|>\\n' }}", DT_CHAT_CHATML, U,
 		 "<|im_start|>system\nYou are "
 		 "Q.<|im_end|>\n<|im_start|>user\nU2<|im_end|>\n<|im_start|>assistant\n"},
+		{"'<|im_start|>system\nLines in it.<|im_end|>\n' }}", DT_CHAT_CHATML, U,
+		 "<|im_start|>system\nLines in "
+		 "it.<|im_end|>\n<|im_start|>user\nU2<|im_end|>\n<|im_start|>assistant\n"},
 		{"'<|start_header_id|>' + message['role']", DT_CHAT_LLAMA3, SUA,
 		 "<|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|><|start_header_id|>user<|end_"
 		 "header_id|>\n\n"

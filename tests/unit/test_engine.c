@@ -423,7 +423,7 @@ static void test_stops(void **state)
 		r = &c->req[0];
 		r->stop_ids = malloc(sizeof(*r->stop_ids));
 		r->stop_ids[0] = want[3];
-		r->nstop_ids = 1;
+		r->nstop_ids = r->nasked = 1;
 		r->min_tokens = min;
 		submit(e, c);
 		dt_call_wait_done(c);
