@@ -23,12 +23,12 @@
 #define WEIGHTS "auto|f32|bf16|q8_0|q4_0|q4_1|q4_k|q6_k"
 
 struct options {
-	bool batch, share;
-	const char *ckpt, *tokenizer, *name, *key_file, *host;
+	bool batch, share, unordered;
+	const char *ckpt, *skip_done, *tokenizer, *name, *key_file, *host;
 	int chat; /* 0: as the model says; else enum dt_chat_kind + 1 */
 	int64_t seqs, tokens, len, block, threads, port, queue, draft;
 	uint64_t cache;
-	bool given_tokens, given_name, given_timeout;
+	bool given_tokens, given_timeout;
 	int precision, weights, kv_type;
 	double timeout;
 };
@@ -216,6 +216,9 @@ static int run_batch(struct options *o, const struct dt_log *log)
 	struct dt_batch_params p = {.fd = STDIN_FILENO,
 				    .out = stdout,
 				    .window = (int)(o->seqs + (o->queue < o->seqs ? o->queue : o->seqs)),
+				    .unordered = o->unordered,
+				    .skip_done = o->skip_done,
+				    .model_name = o->name ? o->name : o->ckpt,
 				    .request_timeout = o->given_timeout ? o->timeout : 0,
 				    .log = log};
 	struct server s = {0};
@@ -223,8 +226,10 @@ static int run_batch(struct options *o, const struct dt_log *log)
 	int64_t failed = load(&s, o, log, &err);
 	int status = DT_EXIT_OK;
 
-	if (failed == 0)
+	if (failed == 0) {
+		p.chat = s.has_chat ? &s.chat : NULL;
 		failed = dt_batch_run(s.engine, &p, &err);
+	}
 	if (failed == -EPIPE) {
 		status = DT_EXIT_FAILED; /* the reader has seen enough: nothing to say */
 	} else if (failed < 0) {
@@ -344,6 +349,10 @@ int main(int argc, char **argv)
 			    .timeout = 600};
 	const struct dt_opt opts[] = {
 		{"batch", 0, DT_OPT_FLAG, &o.batch, .help = "read prompts as JSON Lines, write completions"},
+		{"unordered", 0, DT_OPT_FLAG, &o.unordered,
+		 .help = "with --batch, write each answer as soon as it is there"},
+		{"skip-done", 0, DT_OPT_STR, &o.skip_done, "FILE",
+		 "with --batch, leave out lines that FILE has an answer to", .complete = DT_COMPLETE_FILE},
 		{"model-dir", 0, DT_OPT_STR, &o.ckpt, "CKPT", "the checkpoint, as an option",
 		 .complete = DT_COMPLETE_DIR},
 		{"precision", 0, DT_OPT_CHOICE, &o.precision, "bf16|f32",
@@ -385,7 +394,7 @@ int main(int argc, char **argv)
 		{"port", 0, DT_OPT_INT, &o.port, "N", "port to listen on, 0 for any free one (default 8000)",
 		 .min = 0, .max = 65535},
 		{"served-model-name", 0, DT_OPT_STR, &o.name, "NAME",
-		 "the model's name in the API (default: CKPT as given)", .given = &o.given_name},
+		 "the model's name in the API (default: CKPT as given)"},
 		{"chat-template", 0, DT_OPT_CHOICE, &o.chat, "auto|" DT_CHAT_NAMES,
 		 "how messages become a prompt (default: as the model says)"},
 		{"api-key-file", 0, DT_OPT_STR, &o.key_file, "FILE",
@@ -421,9 +430,13 @@ int main(int argc, char **argv)
 					    "--max-num-batched-tokens must be at least --max-num-seqs");
 		goto out;
 	}
-	if (o.batch && (o.key_file || o.given_name)) {
-		status = dt_opt_usage_error(&prog, stderr, "--%s does not go with --batch",
-					    o.key_file ? "api-key-file" : "served-model-name");
+	if (!o.batch && (o.unordered || o.skip_done)) {
+		status = dt_opt_usage_error(&prog, stderr, "--%s goes with --batch",
+					    o.unordered ? "unordered" : "skip-done");
+		goto out;
+	}
+	if (o.batch && o.key_file) {
+		status = dt_opt_usage_error(&prog, stderr, "--api-key-file does not go with --batch");
 		goto out;
 	}
 	status = o.batch ? run_batch(&o, &log) : run_http(&o, &log);

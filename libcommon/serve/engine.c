@@ -39,6 +39,7 @@ static void refund(struct dt_engine *e, const struct dt_req *r)
 void dt_engine_retire(struct dt_engine *e, struct dt_req *r, enum dt_finish why)
 {
 	struct dt_call *c = r->call;
+	bool last;
 
 	leave_followers(r);
 	dt_sched_remove(&e->sched, &r->seq);
@@ -54,9 +55,11 @@ void dt_engine_retire(struct dt_engine *e, struct dt_req *r, enum dt_finish why)
 	pthread_mutex_lock(&c->mu);
 	dt_detok_finish(&r->detok);
 	r->finish = why;
-	c->open--;
+	last = --c->open == 0;
 	pthread_cond_broadcast(&c->cond);
 	pthread_mutex_unlock(&c->mu);
+	if (last && c->on_done)
+		c->on_done(c->arg);
 	dt_call_drop(c);
 }
 

@@ -87,6 +87,8 @@ struct dt_call {
 	double retry_after; /* seconds, after -EDQUOT; 0: it can never pass */
 	int n, open;	    /* requests, and those without a finish */
 	struct dt_req *req;
+	void (*on_done)(void *arg); /* the engine's thread: every request has a finish; may be NULL */
+	void *arg;
 };
 
 struct dt_call *dt_call_new(int n); /* NULL: out of memory */

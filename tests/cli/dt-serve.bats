@@ -350,6 +350,37 @@ PY
     [ "$(jq -c 'select(.index == 4) | .usage' <<<"$output")" = '{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}' ]
 }
 
+@test "batch: OpenAI's format, unordered, and what is done is left out" {
+    for i in $(seq 0 9); do
+        jq -nc --argjson i "$i" '{custom_id: "r\($i)", method: "POST", url: "/v1/chat/completions",
+            body: {model: "m", messages: [{role: "user", content: "say \($i)"}], max_tokens: (40 - 4 * $i), ignore_eos: true}}'
+    done >in
+    jq -nc '{custom_id: "e", method: "POST", url: "/v1/embeddings", body: {input: "x"}}' >>in
+    jq -nc '{custom_id: "bad", method: "POST", url: "/v1/audio", body: {}}' >>in
+    run -1 --separate-stderr dt-serve --batch m "${common[@]}" --chat-template chatml <in
+    [ "$(jq -r .custom_id <<<"$output" | xargs)" = "r0 r1 r2 r3 r4 r5 r6 r7 r8 r9 e bad" ]
+    jq -se '.[0].response | .status_code == 200 and .body.object == "chat.completion" and .body.usage.completion_tokens == 40' <<<"$output"
+    jq -se '.[10].response.body.data[0].embedding | length > 10' <<<"$output"
+    jq -se '.[11].response | .status_code == 404 and .body.error.code == "not_found"' <<<"$output"
+    strip='del(.response.body.id, .response.body.created, .response.body.usage)'
+    jq -Sc "$strip" <<<"$output" | sort >want
+    run -1 --separate-stderr dt-serve --batch m "${common[@]}" --chat-template chatml --unordered --max-num-seqs 4 <in
+    jq -Sc "$strip" <<<"$output" | sort | diff want -
+    # a run that ended early: three answers, half a line, the failure
+    { head -n 3 <<<"$output"; sed -n 4p <<<"$output" | head -c 50; } >out
+    have=$(head -n 3 out | jq -r .custom_id | sort | xargs)
+    run -1 --separate-stderr dt-serve --batch m "${common[@]}" --chat-template chatml --skip-done out <in
+    [ "$(wc -l <<<"$output")" = 9 ]
+    for id in $have; do
+        [ -z "$(jq -r --arg i "$id" 'select(.custom_id == $i)' <<<"$output")" ]
+    done
+    # plain lines go by their number
+    head -n 6 prompts.jsonl | dt-serve --batch m "${common[@]}" >whole
+    sed -n '2p;5p' whole >out
+    head -n 6 prompts.jsonl | dt-serve --batch m "${common[@]}" --skip-done out | cat - out | jq -sc 'sort_by(.index)[]' | diff <(jq -c . whole) -
+    run -2 dt-serve m --unordered
+}
+
 @test "batch: answers come while the input stays open, and an endless input does not pile up" {
     mkfifo pipe
     dt-serve --batch m "${common[@]}" <pipe >answers 2>/dev/null 3>&- &
