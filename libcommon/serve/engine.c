@@ -137,6 +137,7 @@ static int alloc_batch(struct dt_engine *e)
 	size_t table = (size_t)dt_kvpool_blocks(&e->pool, p->max_len) * seqs;
 
 	e->items = calloc(seqs, sizeof(*e->items));
+	e->drafts = calloc(seqs, sizeof(*e->drafts));
 	e->ids = calloc(tokens, sizeof(*e->ids));
 	e->pos = calloc(tokens, sizeof(*e->pos));
 	e->slot = calloc(tokens, sizeof(*e->slot));
@@ -147,8 +148,8 @@ static int alloc_batch(struct dt_engine *e)
 	e->pool_to = calloc(seqs, sizeof(*e->pool_to));
 	e->logits = malloc((seqs + 2) * (size_t)p->model.vocab * sizeof(*e->logits));
 	e->top = calloc(DT_LOGPROBS_MAX, sizeof(*e->top));
-	if (!e->items || !e->ids || !e->pos || !e->slot || !e->q_start || !e->kv_len || !e->want ||
-	    !e->table || !e->pool_to || !e->logits || !e->top)
+	if (!e->items || !e->drafts || !e->ids || !e->pos || !e->slot || !e->q_start || !e->kv_len ||
+	    !e->want || !e->table || !e->pool_to || !e->logits || !e->top)
 		return -ENOMEM;
 	e->batch = (struct dt_infer_batch){.ids = e->ids,
 					   .pos = e->pos,
@@ -164,6 +165,7 @@ static int alloc_batch(struct dt_engine *e)
 static void engine_free(struct dt_engine *e)
 {
 	free(e->items);
+	free(e->drafts);
 	free(e->ids);
 	free(e->pos);
 	free(e->slot);

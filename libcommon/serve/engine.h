@@ -39,7 +39,9 @@ struct dt_engine_params {
 	int blocks, block_size;
 	int queue; /* requests that may wait */
 	bool share_prefixes;
-	int draft;			/* tokens guessed a step from the text so far, 0: none */
+	int draft; /* tokens guessed a step, 0: none: from the text so far, or by drafter */
+	/* A cheaper model with the same vocabulary, and a cache of the same blocks; m NULL: none. */
+	struct dt_engine_model drafter;
 	const struct dt_tenant *tenant; /* [ntenants], outlive the engine; none: one without limits */
 	int ntenants;
 	double stuck_after; /* seconds of one step after which the engine counts as stuck */

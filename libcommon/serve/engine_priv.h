@@ -31,7 +31,7 @@ struct dt_engine {
 	struct req_list live; /* taken from the inbox, in order of arrival */
 	struct dt_sampler sampler;
 	struct dt_spec spec;
-	struct dt_sched_item *items;
+	struct dt_sched_item *items, *drafts; /* [max_seqs] */
 	struct dt_infer_batch batch;
 	int32_t *ids, *pos, *q_start, *kv_len, *table, *want;
 	int64_t *slot;
@@ -46,7 +46,12 @@ struct dt_engine {
 void dt_engine_retire(struct dt_engine *e, struct dt_req *r, enum dt_finish why);
 void dt_engine_retire_error(struct dt_engine *e, struct dt_req *r, const struct dt_err *err);
 
-/* engine_step.c: plans, computes and hands out tokens once. */
+/* engine_draft.c: lets the other model see what the planned items compute, and guess for those with a draft.
+ */
+int dt_engine_draft(struct dt_engine *e, int n);
+
+/* engine_step.c: fills e->batch; and the whole of a step: plans, computes and hands out tokens once. */
+void dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft);
 void dt_engine_step(struct dt_engine *e);
 
 static inline struct dt_req *dt_req_of(struct dt_seq *seq)

@@ -12,7 +12,8 @@ static bool wanted(const struct dt_sched_item *it, int row)
 	return row < it->seq->score_end || row >= it->seq->known - 1;
 }
 
-static void build_batch(struct dt_engine *e, int n)
+/* Puts the items into e->batch. draft: for the model that guesses, of which only guesses are wanted. */
+void dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft)
 {
 	struct dt_infer_batch *b = &e->batch;
 	int t = 0;
@@ -21,16 +22,16 @@ static void build_batch(struct dt_engine *e, int n)
 	b->nwant = 0;
 	b->max_blocks = 1;
 	for (int i = 0; i < n; i++)
-		if (e->items[i].seq->blocks.n > b->max_blocks)
-			b->max_blocks = e->items[i].seq->blocks.n;
+		if (items[i].seq->blocks.n > b->max_blocks)
+			b->max_blocks = items[i].seq->blocks.n;
 	for (int i = 0; i < n; i++) {
-		const struct dt_sched_item *it = &e->items[i];
+		const struct dt_sched_item *it = &items[i];
 		const struct dt_req *r = dt_req_of(it->seq);
 		int32_t *row = e->table + (size_t)i * (size_t)b->max_blocks;
 
 		e->q_start[i] = t;
 		e->kv_len[i] = it->first + it->n;
-		e->pool_to[i] = r->pooled;
+		e->pool_to[i] = draft ? NULL : r->pooled;
 		memcpy(row, it->seq->blocks.b, (size_t)it->seq->blocks.n * sizeof(*row));
 		for (int k = it->seq->blocks.n; k < b->max_blocks; k++)
 			row[k] = 0;
@@ -38,7 +39,7 @@ static void build_batch(struct dt_engine *e, int n)
 			e->ids[t] = r->tokens[at];
 			e->pos[t] = at;
 			e->slot[t] = dt_kvpool_slot(&e->pool, &it->seq->blocks, at);
-			if (wanted(it, at))
+			if (draft ? it->seq->draft > 0 && at == it->first + it->n - 1 : wanted(it, at))
 				e->want[b->nwant++] = t;
 		}
 	}
@@ -290,8 +291,16 @@ static void guess(struct dt_engine *e)
 			continue;
 		most = most < e->p.draft ? most : e->p.draft;
 		if (most > 0)
-			q->draft = dt_spec_lookup(r->tokens, q->known, most, r->tokens + q->known);
+			q->draft = e->p.drafter.m
+					   ? most
+					   : dt_spec_lookup(r->tokens, q->known, most, r->tokens + q->known);
 	}
+}
+
+static void drop_guesses(struct dt_sched_item *it)
+{
+	it->n -= it->seq->draft;
+	it->seq->draft = 0;
 }
 
 /* Every item decodes; *ret_guessed: tokens guessed. */
@@ -327,9 +336,17 @@ void dt_engine_step(struct dt_engine *e)
 		if (r->t_start == 0)
 			r->t_start = now;
 	}
-	for (int i = 0; i < e->sched.ncopy; i++)
-		e->p.model.copy_block(e->p.model.m, e->sched.copy[i].from, e->sched.copy[i].to);
-	build_batch(e, n);
+	for (int i = 0; i < e->sched.ncopy; i++) {
+		const struct dt_block_copy *c = &e->sched.copy[i];
+
+		e->p.model.copy_block(e->p.model.m, c->from, c->to);
+		if (e->p.drafter.m)
+			e->p.drafter.copy_block(e->p.drafter.m, c->from, c->to);
+	}
+	if (e->p.drafter.m && dt_engine_draft(e, n) < 0) /* guesses are not needed */
+		for (int i = 0; i < n; i++)
+			drop_guesses(&e->items[i]);
+	dt_engine_build(e, e->items, n, false);
 	decode = is_decode(e->items, n, &guessed);
 	dt_metrics_step(&e->metrics, &e->sched, e->batch.ntokens);
 	rc = e->p.model.forward(e->p.model.m, &e->batch, e->logits, &err);

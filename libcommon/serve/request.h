@@ -44,6 +44,7 @@ struct dt_call;
 struct dt_req {
 	struct dt_call *call;
 	struct dt_seq seq; /* the scheduler's view; engine thread only */
+	int drafted;	   /* tokens in the cache of the model that guesses */
 
 	/* asked for */
 	int32_t *tokens; /* the prompt, then what was generated */

@@ -3,10 +3,10 @@
  * model itself would have drawn are kept. A guess is right when it equals the token that the request's own
  * sampling draws from the model's logits, so the text is the same, token for token, as without guessing.
  *
- * Guesses are looked up in the text so far (prompt lookup: Saxena 2023; the longest of the last few tokens
- * that occurred before is taken to go on as it did then). They cost when they are wrong: the controller
- * measures tokens a second with and without them, for each size of the running batch, and does what is
- * faster.
+ * Guesses are a smaller model's (engine_draft.c), or looked up in the text so far (prompt lookup: Saxena
+ * 2023; the longest of the last few tokens that occurred before is taken to go on as it did then). They cost
+ * when they are wrong: the controller measures tokens a second with and without them, for each size of the
+ * running batch, and does what is faster.
  */
 #ifndef DT_SERVE_SPECULATE_H
 #define DT_SERVE_SPECULATE_H

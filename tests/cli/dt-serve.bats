@@ -107,6 +107,8 @@ PY
         dt-serve --batch m --threads 1 --precision $p --max-num-seqs 8 --no-prefix-caching <some.jsonl >plain.jsonl
         dt-serve --batch m --threads 1 --precision $p --max-num-seqs 8 --speculate 5 <some.jsonl >guessed.jsonl
         cmp plain.jsonl guessed.jsonl
+        dt-serve --batch m --threads 1 --precision $p --max-num-seqs 8 --draft-model m <some.jsonl >guessed.jsonl
+        cmp plain.jsonl guessed.jsonl
     done
 }
 
@@ -415,6 +417,8 @@ PY
     "$DT_HELP/make-model" small llama-tiny 200
     run -1 dt-serve small --port 0
     [[ "$output" == *"the tokenizer has 257 ids and the model only 200"* ]]
+    run -1 dt-serve m --port 0 --draft-model small
+    [[ "$output" == *"vocabulary of 200"* ]]
     run -1 dt-serve m --port 0 --max-model-len 100000
     [[ "$output" == *"512 positions"* ]]
     run -1 dt-serve m --port 0 --kv-cache-mem 1KiB

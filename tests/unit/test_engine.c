@@ -10,7 +10,8 @@
 #include <cmocka.h>
 
 static struct dt_tokenizer *tok;
-static int guesses; /* tokens the engines that start() makes guess */
+static int guesses;	     /* tokens the engines that start() makes guess */
+static struct fake *drafter; /* the model that guesses; NULL: from the text */
 
 static int setup(void **state)
 {
@@ -43,6 +44,11 @@ static struct dt_engine *start(struct fake *f, int blocks, int max_seqs, int max
 	struct dt_engine *e;
 	struct dt_err err;
 
+	if (drafter) {
+		p.drafter = p.model;
+		p.drafter.m = drafter;
+		fake_init(drafter, blocks, 4, max_seqs, max_tokens);
+	}
 	fake_init(f, blocks, 4, max_seqs, max_tokens);
 	if (dt_engine_open(&e, &p, &err) < 0)
 		fail_msg("%s", err.msg);
@@ -203,6 +209,42 @@ static void test_guesses_change_nothing(void **state)
 		dt_call_drop(c[0][i]);
 		dt_call_drop(c[1][i]);
 	}
+}
+
+/* A model that guesses as the model itself would is always right, sampled or not; another one changes nothing
+ * but speed. */
+static void test_a_smaller_model_guesses(void **state)
+{
+	struct fake f, d;
+
+	guesses = 3;
+	drafter = &d;
+	for (int cycle = 0; cycle < 2; cycle++) {
+		struct dt_engine *e = start(&f, 100, 8, 64, 8);
+		struct dt_call *c[8];
+		struct dt_metrics *m = dt_engine_metrics(e);
+
+		d.cycle = cycle; /* then it knows only the last token */
+		for (int i = 0; i < 8; i++)
+			submit(e, c[i] = make(i + 10, i % 2));
+		for (int i = 0; i < 8; i++) {
+			dt_call_wait_done(c[i]);
+			assert_as_expected(&c[i]->req[0]);
+			dt_call_drop(c[i]);
+		}
+		pthread_mutex_lock(&m->mu);
+		assert_true(m->draft_tokens > 20);
+		if (!cycle)
+			assert_int_equal(m->accepted_tokens, m->draft_tokens);
+		pthread_mutex_unlock(&m->mu);
+		assert_int_equal(d.bad, 0);
+		finish(e, &f);
+		free(d.cache);
+	}
+	test_together(state); /* preempted, in a small pool */
+	free(d.cache);
+	drafter = NULL;
+	guesses = 0;
 }
 
 /* n choices: the prompt is computed once, its last block is copied, the tokens are those of n requests. */
@@ -626,6 +668,7 @@ int main(void)
 		cmocka_unit_test(test_together),
 		cmocka_unit_test(test_alone),
 		cmocka_unit_test(test_guesses_change_nothing),
+		cmocka_unit_test(test_a_smaller_model_guesses),
 		cmocka_unit_test(test_choices_share_their_prompt),
 		cmocka_unit_test(test_prefixes_are_found),
 		cmocka_unit_test(test_quota),
