@@ -51,6 +51,18 @@ struct dt_dev {
 	void *impl; /* the device's own state: primitive cache, stream, scratch */
 };
 
+/*
+ * First in main, before options are parsed out of argv: has threads that wait for each other go to sleep
+ * after some 10 us, instead of milliseconds of spinning that cost whole time slices wherever there are more
+ * threads than processors (ranks that share a machine, a server's other threads, other programs).
+ *
+ * OpenMP's runtimes read how long they spin from the environment, libgomp before main. So the variables are
+ * set and the program starts over, once, with the same process id and open files. Where the user has set one
+ * of OMP_WAIT_POLICY, GOMP_SPINCOUNT and KMP_BLOCKTIME nothing is done; nor when it cannot start over, which
+ * only makes it slower.
+ */
+void dt_dev_spin_less(char **argv);
+
 /* nthreads 0: all processors this process may run on. -ENOTSUP for CUDA in a build without it. */
 int dt_dev_open(struct dt_dev **ret, enum dt_dev_kind kind, int index, int nthreads);
 void dt_dev_close(struct dt_dev *dev);

@@ -10,7 +10,6 @@
 #include "serve/tenants.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -348,27 +347,6 @@ static int run_http(struct options *o, const struct dt_log *log)
 	return rc < 0 ? DT_EXIT_FAILED : DT_EXIT_OK;
 }
 
-/*
- * libgomp's threads spin for up to a millisecond at every barrier. Beside the threads of the HTTP server, or
- * of other programs, that costs whole time slices (measured on two busy cores: 4 to 9 times the time a
- * token), so they shall sleep soon. libgomp reads its environment before main: hence once more from the
- * start.
- */
-static void spin_less(char **argv)
-{
-	char exe[PATH_MAX];
-	ssize_t n;
-
-	if (getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY"))
-		return;
-	n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
-	if (n <= 0)
-		return;
-	exe[n] = '\0';
-	setenv("GOMP_SPINCOUNT", "1000", 1);
-	execv(exe, argv); /* when it fails, things are slower and no less right */
-}
-
 int main(int argc, char **argv)
 {
 	struct options o = {.share = true,
@@ -449,7 +427,7 @@ int main(int argc, char **argv)
 	struct dt_err err;
 	int status, n;
 
-	spin_less(argv);
+	dt_dev_spin_less(argv);
 	n = dt_opt_main(&prog, argc, argv, stdout, stderr, &status);
 	if (n < 0)
 		goto out;

@@ -1,6 +1,7 @@
 /* dt-train: trains or continues training a model, one process a rank. */
 #include "base/opt.h"
 #include "base/tmpfile.h"
+#include "kernels/device.h"
 #include "train/train.h"
 
 #include <signal.h>
@@ -173,8 +174,10 @@ int main(int argc, char **argv)
 	struct dt_err err = {0};
 	struct dt_world *world;
 	const char *complaint;
-	int status, n = dt_opt_main(&program, argc, argv, stdout, stderr, &status);
+	int status, n;
 
+	dt_dev_spin_less(argv);
+	n = dt_opt_main(&program, argc, argv, stdout, stderr, &status);
 	if (n < 0)
 		return status;
 	if (n > 0)

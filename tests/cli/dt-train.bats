@@ -240,3 +240,16 @@ attempt() {
     attempt dt-train --model gpt2-tiny "${common[@]}" --steps 2 --microbatch 1 --metrics /dev/full
     one_line 1 "No space"
 }
+
+@test "threads that wait sleep soon, unless the environment says otherwise" {
+    # libgomp prints what it read; the program starts over once with its own setting
+    run env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT -u KMP_BLOCKTIME OMP_DISPLAY_ENV=verbose \
+        dt-train --model gpt2-tiny --data missing.h5
+    [ "$status" -eq 1 ]
+    [ "$(grep -c GOMP_SPINCOUNT <<<"$output")" -eq 2 ]
+    [ "$(grep GOMP_SPINCOUNT <<<"$output" | tail -n 1)" = "  [host] GOMP_SPINCOUNT = '1000'" ] ||
+        [ "$(grep GOMP_SPINCOUNT <<<"$output" | tail -n 1)" = "  GOMP_SPINCOUNT = '1000'" ]
+    run env -u GOMP_SPINCOUNT -u KMP_BLOCKTIME OMP_WAIT_POLICY=active OMP_DISPLAY_ENV=verbose \
+        dt-train --model gpt2-tiny --data missing.h5
+    [ "$(grep -c GOMP_SPINCOUNT <<<"$output")" -eq 1 ]
+}
