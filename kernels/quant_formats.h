@@ -36,7 +36,7 @@ enum dt_format {
 struct dt_format_info {
 	const char *name; /* "q8_0" */
 	int gguf;	  /* the number of the type in GGUF */
-	int file_type;	  /* general.file_type of a GGUF file made of it; -1: none we write */
+	int file_type;	  /* general.file_type of a GGUF file made mostly of it */
 	int block, bytes; /* elements of a block, and what they take */
 	bool writable;	  /* dt_quantize knows it */
 	int dtype;	  /* enum dt_dtype; -1: blocks */

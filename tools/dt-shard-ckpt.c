@@ -1,4 +1,4 @@
-/* dt-shard-ckpt: looks into checkpoints, checks, compares and recuts them. */
+/* dt-shard-ckpt: looks into checkpoints, checks, compares, recuts and converts them. */
 #include "base/json.h"
 #include "base/log.h"
 #include "base/opt.h"
@@ -7,6 +7,8 @@
 #include "base/tmpfile.h"
 #include "base/units.h"
 #include "ckpt/ckpt.h"
+#include "ckpt/export.h"
+#include "data/tokenizer.h"
 #include "plan/layout.h"
 
 #include <errno.h>
@@ -19,23 +21,46 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static bool json, raw, compress;
+static bool json, raw, compress, dry_run;
 static double tolerance;
-static bool tolerance_given;
-static int64_t workers;
-static const char *layout_text;
+static bool tolerance_given, step_given, from_given, to_given, type_given;
+static int64_t workers, keep, keep_every, step;
+static uint64_t max_file = 5000000000u;
+static const char *layout_text, *tokenizer;
+static int from, to, type;
+
+#define TYPES "f32|f16|bf16|q8_0|q4_0"
 
 static const struct dt_opt opts[] = {
 	{"json", 0, DT_OPT_FLAG, &json, .help = "print one JSON object", .commands = "ls,verify,diff,stats"},
-	{"workers", 'j', DT_OPT_INT, &workers, "N", "reading threads (default: one a processor, at most 8)",
-	 "verify", 1, 64},
+	{"workers", 'j', DT_OPT_INT, &workers, "N", "threads (default: one a processor, at most 8)",
+	 "verify,reshard,merge", 1, 64},
 	{"tolerance", 't', DT_OPT_REAL, &tolerance, "X",
 	 "call tensors equal up to X times the largest magnitude in A (default: bit by bit)", "diff", 0, 1e30,
 	 &tolerance_given},
 	{"layout", 'l', DT_OPT_STR, &layout_text, "LAYOUT",
 	 "the layout to cut for, as dp2.tp4.pp2.z1 (dt-layout(7))", "reshard"},
 	{"compress", 0, DT_OPT_FLAG, &compress, .help = "shuffle and deflate the pieces",
-	 .commands = "reshard"},
+	 .commands = "reshard,merge,convert,avg"},
+	{"from", 0, DT_OPT_CHOICE, &from, DT_SOURCE_KINDS, "what SRC is (default: by what is there)",
+	 "convert,quantize,avg", .given = &from_given},
+	{"to", 0, DT_OPT_CHOICE, &to, DT_SOURCE_KINDS,
+	 "what DST becomes (default: gguf by its ending; else dt, when SRC is something else)", "convert,avg",
+	 .given = &to_given},
+	{"type", 0, DT_OPT_CHOICE, &type, TYPES, "type of the weights (default: as they are)",
+	 "convert,quantize,avg", .given = &type_given},
+	{"tokenizer", 0, DT_OPT_STR, &tokenizer, "FILE",
+	 "tokenizer.json, folder, GGUF or llama2.c tokenizer to take along instead; none: leave it out",
+	 "convert,quantize,avg", .complete = DT_COMPLETE_FILE},
+	{"max-file-size", 0, DT_OPT_SIZE, &max_file, "SIZE",
+	 "begin another safetensors file past this (default 5GB; 0: never)", "convert,avg"},
+	{"step", 0, DT_OPT_INT, &step, "N",
+	 "step of the checkpoint that is made (default: the source's, or 0)", "convert,avg",
+	 .given = &step_given},
+	{"keep", 0, DT_OPT_INT, &keep, "N", "keep the newest N", "prune", 1, 1 << 30},
+	{"keep-every", 0, DT_OPT_INT, &keep_every, "STEPS", "also keep steps that are multiples of this",
+	 "prune", 1, 1e15},
+	{"dry-run", 'n', DT_OPT_FLAG, &dry_run, .help = "only say what would go", .commands = "prune"},
 	{"raw", 0, DT_OPT_FLAG, &raw, .help = "write the elements as little-endian bytes", .commands = "cat"},
 	DT_OPT_END,
 };
@@ -44,15 +69,22 @@ static const struct dt_command commands[] = {
 	{"verify", "CKPT...", "Read everything and check structure and checksums"},
 	{"diff", "A B", "Compare two checkpoints tensor by tensor"},
 	{"reshard", "SRC DST", "Write SRC again as another layout would have; DST - is a tar stream"},
+	{"merge", "SRC DST", "Write SRC again with a single shard"},
+	{"convert", "SRC DST", "Between checkpoints, safetensors, GGUF, llm.c and llama2.c"},
+	{"quantize", "SRC DST", "Write a GGUF file of small blocks (--type q8_0 or q4_0)"},
+	{"avg", "SRC... DST", "Write the mean of several models"},
+	{"prune", "ROOT", "Remove old checkpoints by --keep and --keep-every"},
+	{"repair", "CKPT REPLICA", "Replace what is damaged in CKPT by what REPLICA has"},
 	{"cat", "NAME CKPT", "Print the elements of a tensor"},
 	{"stats", "CKPT", "Print mean, deviation, extremes, zeros and non-numbers of each tensor"},
 	{NULL},
 };
 static const char *const examples[] = {"dt-shard-ckpt verify run/latest",
-				       "dt-shard-ckpt reshard --layout tp2 run serve-tp2", NULL};
+				       "dt-shard-ckpt reshard --layout tp2 run serve-tp2",
+				       "dt-shard-ckpt convert Qwen3-0.6B/ qwen", NULL};
 static const struct dt_program prog = {
 	.name = "dt-shard-ckpt",
-	.summary = "Inspect, verify, compare and recut checkpoints.",
+	.summary = "Inspect, verify, compare, recut and convert checkpoints.",
 	.examples = examples,
 	.opts = opts,
 	.commands = commands,
@@ -123,33 +155,6 @@ static const char *join(char *buf, size_t n, int count, const int64_t *v)
 	return buf;
 }
 
-/* How many different offsets each dimension has; true when the pieces are that grid and nothing else. */
-static bool grid_of(const struct dt_ckpt *c, int i, const struct dt_ckpt_tensor *t, int64_t *grid)
-{
-	int64_t product = 1;
-
-	for (int d = 0; d < t->ndim; d++) {
-		int64_t seen[1024];
-		int n = 0;
-
-		for (int k = 0; k < t->npieces; k++) {
-			struct dt_ckpt_piece p;
-			int j = 0;
-
-			dt_ckpt_piece(c, i, k, &p);
-			while (j < n && seen[j] != p.off[d])
-				j++;
-			if (j == n && n == 1024)
-				return false;
-			if (j == n)
-				seen[n++] = p.off[d];
-		}
-		grid[d] = n;
-		product *= n;
-	}
-	return product == t->npieces;
-}
-
 static int cmd_ls(char **argv)
 {
 	struct dt_table *tab = dt_table_new("tensor|dtype|shape|cut|>pieces|>size");
@@ -165,7 +170,7 @@ static int cmd_ls(char **argv)
 		bool regular;
 
 		dt_ckpt_tensor(c, i, &t);
-		regular = grid_of(c, i, &t, grid);
+		regular = dt_ckpt_grid(c, i, grid);
 		total += t.bytes;
 		dt_table_cell(tab, "%s", t.name);
 		dt_table_cell(tab, "%s", dt_dtype_name(t.dtype));
@@ -256,10 +261,6 @@ static int cmd_verify(char **argv, int n)
 	json_t *out = json_array();
 	int status = 0, rc;
 
-	if (!workers) {
-		workers = sysconf(_SC_NPROCESSORS_ONLN);
-		workers = workers < 1 ? 1 : workers > 8 ? 8 : workers;
-	}
 	for (int i = 0; i < n; i++) {
 		rc = verify_one(argv[i], out);
 		/* a failure of ours says less than a broken checkpoint, so it does not hide one */
@@ -355,7 +356,7 @@ static int reshard_to(struct dt_ckpt *src, const struct dt_layout *l, const char
 	int rc;
 
 	dt_progress_start(&bar, stderr, "reshard", 0, true);
-	rc = dt_ckpt_reshard(src, l, root, compress, draw_unless_stopped, &bar, err);
+	rc = dt_ckpt_reshard(src, l, root, compress, (int)workers, draw_unless_stopped, &bar, err);
 	dt_progress_end(&bar);
 	return rc;
 }
@@ -385,33 +386,26 @@ static int reshard_tar(struct dt_ckpt *src, const struct dt_layout *l, struct dt
 	return rc;
 }
 
-/* DST is ROOT/step-N of the same step, or a root. Returns false when it names another step. */
-static bool split_dst(const char *dst, int64_t step, char *root, size_t n, char *made, size_t made_n)
+static void catch_signals(void)
 {
-	char want[32];
-	const char *base;
-	size_t k;
-
-	snprintf(root, n, "%s", dst);
-	for (k = strlen(root); k > 1 && root[k - 1] == '/'; k--)
-		root[k - 1] = '\0';
-	base = strrchr(root, '/') ? strrchr(root, '/') + 1 : root;
-	snprintf(want, sizeof(want), "step-%08" PRId64, step);
-	if (!strncmp(base, "step-", 5)) {
-		if (strcmp(base, want))
-			return false;
-		k = (size_t)(base - root);
-		snprintf(root + k, n - k, ".");
-		if (k > 1)
-			root[k - 1] = '\0';
-	}
-	snprintf(made, made_n, "%s/%s", root, want);
-	return true;
+	signal(SIGINT, on_signal);
+	signal(SIGTERM, on_signal);
 }
 
+/* A signal that stopped the work ends the program as it would have. */
+static int finish(int rc, const struct dt_err *err)
+{
+	if (stopped) {
+		signal(stopped, SIG_DFL);
+		raise(stopped);
+	}
+	return rc < 0 ? fail(err) : rc;
+}
+
+/* merge is the cut for one rank. */
 static int cmd_reshard(char **argv)
 {
-	char root[PATH_MAX - 64], made[PATH_MAX], abs_src[PATH_MAX], abs_made[PATH_MAX];
+	char root[PATH_MAX], made[PATH_MAX], abs_src[PATH_MAX], abs_made[PATH_MAX];
 	struct dt_layout l;
 	struct dt_err err = {0};
 	struct dt_ckpt *c;
@@ -424,29 +418,163 @@ static int cmd_reshard(char **argv)
 	rc = open_ckpt(argv[0], &c);
 	if (rc)
 		return rc;
-	signal(SIGINT, on_signal);
-	signal(SIGTERM, on_signal);
+	catch_signals();
 	if (!strcmp(argv[1], "-")) {
 		rc = reshard_tar(c, &l, &err);
-	} else if (!split_dst(argv[1], dt_ckpt_step(c), root, sizeof(root), made, sizeof(made))) {
-		rc = dt_opt_usage_error(&prog, stderr, "'%s' names another step than the source's %" PRId64,
-					argv[1], dt_ckpt_step(c));
-	} else if (access(made, F_OK) == 0) {
-		rc = dt_err_sys(&err, -EEXIST, "cannot write '%s'", made);
-		if (realpath(made, abs_made) && realpath(dt_ckpt_path(c), abs_src) &&
+	} else {
+		rc = dt_ckpt_split_path(argv[1], dt_ckpt_step(c), root, made, sizeof(made), &err);
+		if (rc == -EEXIST && realpath(made, abs_made) && realpath(dt_ckpt_path(c), abs_src) &&
 		    !strcmp(abs_made, abs_src))
 			dt_err_hint(&err, "it is the source itself");
-	} else {
-		rc = reshard_to(c, &l, root, &err);
-		if (rc == 0)
+		if (rc == -EINVAL)
+			rc = dt_opt_usage_error(&prog, stderr, "%s", err.msg);
+		else if (rc == 0 && (rc = reshard_to(c, &l, root, &err)) == 0)
 			printf("%s\n", made);
 	}
 	dt_ckpt_close(c);
-	if (stopped) {
-		signal(stopped, SIG_DFL);
-		raise(stopped);
+	return finish(rc, &err);
+}
+
+static bool ends(const char *s, const char *with)
+{
+	size_t n = strlen(s), k = strlen(with);
+
+	return n > k && !strcmp(s + n - k, with);
+}
+
+/* What DST is to be, DT_SOURCE_AUTO: cannot be told. */
+static enum dt_source_kind target(const struct dt_source *s, const char *dst)
+{
+	if (to_given && to != DT_SOURCE_AUTO)
+		return (enum dt_source_kind)to;
+	if (ends(dst, ".gguf"))
+		return DT_SOURCE_GGUF;
+	return dt_source_kind(s) == DT_SOURCE_DT ? DT_SOURCE_AUTO : DT_SOURCE_DT;
+}
+
+/* Says what happens to the tokenizer; its hash is what the trainer compares. */
+static const char *tokenizer_hash(const struct dt_source *s, char hash[32])
+{
+	struct dt_tokenizer *tok;
+	struct dt_err err = {0};
+	const char *text;
+	size_t n;
+
+	text = dt_source_tokenizer(s, &n);
+	if (!text) {
+		if (!tokenizer || strcmp(tokenizer, "none"))
+			fprintf(stderr, "%s: %s\n", prog.name,
+				dt_source_note(s) ? dt_source_note(s)
+						  : "the source has no tokenizer to take along");
+		return NULL;
 	}
-	return rc < 0 ? fail(&err) : rc;
+	if (dt_tokenizer_from_text(text, n, &tok, &err) < 0) {
+		fprintf(stderr, "%s: the tokenizer is taken along, but dt cannot use it: %s\n", prog.name,
+			err.msg);
+		return NULL;
+	}
+	snprintf(hash, 32, "%s", dt_tokenizer_hash(tok));
+	dt_tokenizer_close(tok);
+	return hash;
+}
+
+/* Writes s to dst; takes s over. */
+static int export(struct dt_source *s, const char *dst, struct dt_err *err)
+{
+	char root[PATH_MAX], made[PATH_MAX], hash[32], word[16];
+	int unpacked = 0, rc = 0;
+	struct dt_progress bar;
+	struct dt_export x = {
+		.to = target(s, dst),
+		.format = type_given ? dt_format_parse(dt_opt_choice_name(TYPES, type, word, sizeof(word)))
+				     : -1,
+		.ret_unpacked = &unpacked,
+		.step = step_given	    ? step
+			: dt_source_ckpt(s) ? dt_ckpt_step(dt_source_ckpt(s))
+					    : 0,
+		.compress = compress,
+		.max_file_bytes = max_file,
+		.progress = draw_unless_stopped,
+		.arg = &bar};
+
+	if (x.to == DT_SOURCE_AUTO)
+		rc = dt_opt_usage_error(&prog, stderr, "what '%s' is to become cannot be told: give --to",
+					dst);
+	else if (x.format >= 0 && x.to != DT_SOURCE_GGUF &&
+		 dt_format_info((enum dt_format)x.format)->dtype < 0)
+		rc = dt_opt_usage_error(&prog, stderr, "weights of type %s are for GGUF only",
+					dt_format_info((enum dt_format)x.format)->name);
+	else if (x.to == DT_SOURCE_DT)
+		rc = dt_ckpt_split_path(dst, x.step, root, made, sizeof(made), err);
+	if (rc == -EINVAL)
+		rc = dt_opt_usage_error(&prog, stderr, "%s", err->msg);
+	if (rc == 0) {
+		x.tokenizer_hash = tokenizer_hash(s, hash);
+		catch_signals();
+		dt_progress_start(&bar, stderr, "convert", 0, true);
+		rc = dt_export(s, x.to == DT_SOURCE_DT ? root : dst, &x, err);
+		dt_progress_end(&bar);
+	}
+	if (rc == 0 && unpacked)
+		fprintf(stderr, "%s: %d matrices have rows no block fits and are f16\n", prog.name, unpacked);
+	if (rc == 0)
+		printf("%s\n", x.to == DT_SOURCE_DT ? made : dst);
+	dt_source_close(s);
+	return rc;
+}
+
+static int cmd_convert(char **argv, int n, bool blocks)
+{
+	struct dt_source *v[64] = {NULL}, *s;
+	struct dt_err err = {0};
+	int rc = 0, k = 0;
+
+	if (blocks && (!type_given || type < 3))
+		return dt_opt_usage_error(&prog, stderr, "quantize needs --type q8_0 or q4_0");
+	if (blocks) {
+		to = DT_SOURCE_GGUF;
+		to_given = true;
+	}
+	for (; k < n - 1 && rc == 0; k++)
+		rc = dt_source_open(argv[k], from_given ? (enum dt_source_kind)from : DT_SOURCE_AUTO,
+				    tokenizer, &v[k], &err);
+	if (rc < 0) {
+		for (k -= 2; k >= 0; k--)
+			dt_source_close(v[k]);
+		return fail(&err);
+	}
+	s = v[0];
+	if (n > 2)
+		rc = dt_source_average(v, n - 1, &s, &err);
+	if (rc == 0)
+		rc = export(s, argv[n - 1], &err);
+	return finish(rc, &err);
+}
+
+static void print_line(void *arg, const char *text)
+{
+	puts(text);
+}
+
+static int cmd_prune(char **argv)
+{
+	struct dt_err err = {0};
+
+	if (!keep && !keep_every)
+		return dt_opt_usage_error(&prog, stderr, "prune needs --keep or --keep-every");
+	return dt_ckpt_prune(argv[0], -1, (int)keep, keep_every, dry_run, print_line, NULL, &err) < 0
+		       ? fail(&err)
+		       : 0;
+}
+
+static int cmd_repair(char **argv)
+{
+	struct dt_err err = {0};
+	int n = dt_ckpt_repair(argv[0], argv[1], print_line, NULL, &err);
+
+	if (n == 0)
+		printf("%s: nothing to repair\n", argv[0]);
+	return n < 0 ? fail(&err) : 0;
 }
 
 static void print_numbers(enum dt_dtype t, const void *data, int64_t n, int64_t width, int64_t first)
@@ -584,14 +712,28 @@ int main(int argc, char **argv)
 
 	if (n < 0)
 		return status;
+	if (!workers) {
+		workers = sysconf(_SC_NPROCESSORS_ONLN);
+		workers = workers < 1 ? 1 : workers > 8 ? 8 : workers;
+	}
+	if (!strcmp(cmd, "merge"))
+		layout_text = "dp1";
 	if (!strcmp(cmd, "verify") && n >= 1)
 		status = cmd_verify(args, n);
 	else if (!strcmp(cmd, "ls") && n == 1)
 		status = cmd_ls(args);
 	else if (!strcmp(cmd, "diff") && n == 2)
 		status = cmd_diff(args);
-	else if (!strcmp(cmd, "reshard") && n == 2)
+	else if ((!strcmp(cmd, "reshard") || !strcmp(cmd, "merge")) && n == 2)
 		status = cmd_reshard(args);
+	else if ((!strcmp(cmd, "convert") || !strcmp(cmd, "quantize")) && n == 2)
+		status = cmd_convert(args, n, !strcmp(cmd, "quantize"));
+	else if (!strcmp(cmd, "avg") && n >= 3 && n <= 64)
+		status = cmd_convert(args, n, false);
+	else if (!strcmp(cmd, "prune") && n == 1)
+		status = cmd_prune(args);
+	else if (!strcmp(cmd, "repair") && n == 2)
+		status = cmd_repair(args);
 	else if (!strcmp(cmd, "cat") && n == 2)
 		status = cmd_cat(args);
 	else if (!strcmp(cmd, "stats") && n == 1)

@@ -10,7 +10,7 @@
 struct args {
 	struct dt_train_opts o;
 	const char *pipeline;
-	int precision, optimizer, recompute, schedule;
+	int precision, optimizer, recompute, schedule, save_errors;
 	int64_t seed;
 	double lr, min_lr, beta1, beta2, eps, weight_decay, timeout;
 	bool min_lr_given;
@@ -100,6 +100,12 @@ static const struct dt_opt opts[] = {
 	 .max = 1e15},
 	{"keep", 0, DT_OPT_INT, &a.o.keep, "N", "keep only the newest N checkpoints", .min = 1,
 	 .max = 1 << 30},
+	{"keep-every", 0, DT_OPT_INT, &a.o.keep_every, "STEPS", "with --keep: also keep multiples of this",
+	 .min = 1, .max = 1e15},
+	{"save-async", 0, DT_OPT_FLAG, &a.o.save_async, NULL,
+	 "write checkpoints from a copy in memory while training goes on"},
+	{"save-errors", 0, DT_OPT_CHOICE, &a.save_errors, "stop|continue",
+	 "what a checkpoint that cannot be written does to the run"},
 	{"compress", 0, DT_OPT_FLAG, &a.o.compress, NULL, "deflate checkpoints"},
 	{"resume", 0, DT_OPT_STR, &a.o.resume, "auto|PATH",
 	 "go on from the newest checkpoint of --save if there is one, or from PATH",
@@ -145,6 +151,11 @@ static const char *finish_options(void)
 		return "--resume auto needs --save";
 	if ((o->save_every || o->keep) && !o->save)
 		return "--save-every and --keep need --save";
+	if ((o->save_async || a.save_errors) && !o->save)
+		return "--save-async and --save-errors need --save";
+	if (o->keep_every && !o->keep)
+		return "--keep-every needs --keep";
+	o->save_continue = a.save_errors == 1;
 	if (o->eval_every && !o->eval_data)
 		return "--eval-every needs --eval-data";
 	if (a.min_lr_given && a.min_lr > a.lr)

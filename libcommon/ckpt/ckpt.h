@@ -83,6 +83,20 @@ int dt_ckpt_write_shard_from(const char *tmpdir, int rank, const struct dt_piece
 int dt_ckpt_commit(const char *root, int64_t step, const json_t *meta, json_t *const *lists, int nlists,
 		   int keep, struct dt_err *err);
 
+/*
+ * Removes whole checkpoints of root beyond the newest keep (0: none of them for their age), except those
+ * whose step is a multiple of every (0: no such rule), step safe (-1: the newest one), and any that is not
+ * whole. report is called for each that goes (may be NULL); dry: nothing is removed. Returns how many went.
+ */
+int dt_ckpt_prune(const char *root, int64_t safe, int keep, int64_t every, bool dry,
+		  void (*report)(void *arg, const char *folder), void *arg, struct dt_err *err);
+
+/*
+ * DST of a command that makes a checkpoint: ROOT, or ROOT/step-N of just this step. -EINVAL when it names
+ * another step, -EEXIST when the step is already there. made: the step folder.
+ */
+int dt_ckpt_split_path(const char *dst, int64_t step, char *root, char *made, size_t n, struct dt_err *err);
+
 /* ---- reading ---- */
 
 struct dt_ckpt;
@@ -163,6 +177,11 @@ struct dt_ckpt_stats {
 };
 int dt_ckpt_tensor_stats(struct dt_ckpt *c, int i, struct dt_ckpt_stats *ret, struct dt_err *err);
 
+/*
+ * How many different offsets each dimension has; true when the pieces are that grid and nothing else.
+ */
+bool dt_ckpt_grid(const struct dt_ckpt *c, int i, int64_t grid[DT_CKPT_MAX_DIM]);
+
 /* n elements as doubles. */
 void dt_ckpt_to_f64(enum dt_dtype t, const void *src, int64_t n, double *dst);
 
@@ -173,12 +192,23 @@ struct dt_layout;
 /*
  * Writes src again as the ranks of layout would have, one shard a rank, into ROOT/step-N of the same step:
  * parameters by their cut, replicas once and spread by bytes, m/ and v/ as flat ranges over dp when zero >=
- * 1, model/ too when zero is 3. Tensors that are not in the parameter table stay whole. Memory: one piece.
- * progress may answer false to stop (-ECANCELED). On failure nothing is left behind.
+ * 1, model/ too when zero is 3. Tensors that are not in the parameter table stay whole. workers threads
+ * write a shard each. Memory: one piece a worker. progress may answer false to stop (-ECANCELED). On failure
+ * nothing is left behind.
  */
 int dt_ckpt_reshard(struct dt_ckpt *src, const struct dt_layout *layout, const char *root, bool compress,
-		    bool (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
+		    int workers, bool (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
 		    struct dt_err *err);
+
+/*
+ * Makes the checkpoint at path whole again from another that holds the same elements, cut in any way. Shards
+ * that are missing, or whose structure or elements are damaged, are written anew from their good pieces and
+ * the replica's; each must have its old checksum and place. Then the index. The manifest must be readable.
+ * report is called for each file repaired (may be NULL). Returns their number; -EBADMSG when the replica
+ * cannot help. It forks, as dt_ckpt_verify does.
+ */
+int dt_ckpt_repair(const char *path, const char *replica, void (*report)(void *arg, const char *text),
+		   void *arg, struct dt_err *err);
 
 /* Writes the folder of a checkpoint as a tar stream (ustar; sizes over 8 GiB in base 256): step-N/... and
  * latest. */

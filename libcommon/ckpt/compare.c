@@ -241,3 +241,29 @@ int dt_ckpt_tensor_stats(struct dt_ckpt *c, int i, struct dt_ckpt_stats *ret, st
 	*ret = s;
 	return 0;
 }
+
+bool dt_ckpt_grid(const struct dt_ckpt *c, int i, int64_t grid[DT_CKPT_MAX_DIM])
+{
+	const struct ck_tensor *t = &c->m.tensor[i];
+	int64_t product = 1;
+
+	for (int d = 0; d < t->ndim; d++) {
+		int64_t seen[1024];
+		int n = 0;
+
+		for (int k = 0; k < t->npieces; k++) {
+			int64_t at = c->m.piece[t->first + k].off[d];
+			int j = 0;
+
+			while (j < n && seen[j] != at)
+				j++;
+			if (j == n && n == 1024)
+				return false;
+			if (j == n)
+				seen[n++] = at;
+		}
+		grid[d] = n;
+		product *= n;
+	}
+	return product == t->npieces;
+}

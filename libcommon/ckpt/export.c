@@ -256,16 +256,9 @@ const char *exp_token(const json_t *root, int64_t id)
 
 /* ---- to a checkpoint ---- */
 
-struct fill {
-	struct exporter *e;
-	const char *name;
-	int param;
-};
-
 static int fill_piece(void *arg, const struct dt_piece *p, const void **ret, struct dt_err *err)
 {
-	struct fill *f = arg;
-	struct exporter *e = f->e;
+	struct exporter *e = arg;
 	int64_t n = dt_dtype_size(p->dtype);
 	int rc;
 
@@ -273,10 +266,8 @@ static int fill_piece(void *arg, const struct dt_piece *p, const void **ret, str
 		n *= p->shape[d];
 	if (grow(&e->buf, &e->buf_bytes, (size_t)n) < 0)
 		return dt_err_sys(err, -ENOMEM, "cannot convert '%s'", p->name);
-	/* pieces come in the order of the list: the parameter is this one or the next */
-	while (f->param < 0 || strcmp(dt_source_params(e->s)->p[f->param].name, p->name + strlen("model/")))
-		f->param++;
-	rc = dt_source_read(e->s, f->param, p->off, p->shape, p->dtype, e->buf, err);
+	rc = dt_source_read(e->s, dt_params_find(dt_source_params(e->s), p->name + strlen("model/")), p->off,
+			    p->shape, p->dtype, e->buf, err);
 	*ret = e->buf;
 	return rc < 0 ? rc : exp_cancelled(e, (uint64_t)n, err);
 }
@@ -307,7 +298,6 @@ int exp_dt(struct exporter *e, const char *dst, struct dt_err *err)
 	const struct dt_params *params = dt_source_params(e->s);
 	struct dt_piece *p = calloc((size_t)params->n, sizeof(*p));
 	json_t *meta = make_meta(e), *list = NULL;
-	struct fill f = {.e = e, .param = -1};
 	char *tmp = NULL;
 	int rc = p && meta ? 0 : dt_err_sys(err, -ENOMEM, "cannot write '%s'", dst);
 
@@ -326,7 +316,7 @@ int exp_dt(struct exporter *e, const char *dst, struct dt_err *err)
 	if (rc == 0)
 		rc = dt_ckpt_begin(dst, e->x->step, &tmp, err);
 	if (rc == 0)
-		rc = dt_ckpt_write_shard_from(tmp, 0, p, params->n, e->x->compress, fill_piece, &f, &list,
+		rc = dt_ckpt_write_shard_from(tmp, 0, p, params->n, e->x->compress, fill_piece, e, &list,
 					      err);
 	if (rc == 0)
 		rc = dt_ckpt_commit(dst, e->x->step, meta, &list, 1, 0, err);

@@ -10,7 +10,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define ALIGN 32
+#define ALIGN  32
+#define NKV_AT 16 /* bytes before the number of keys */
 
 void exp_gguf_text(FILE *f, const char *s, size_t n)
 {
@@ -217,7 +218,8 @@ static int check_head(struct exporter *e, const char *head, size_t n, uint64_t d
 	return rc;
 }
 
-static int make_head(struct exporter *e, FILE *f, uint64_t *ret_data, long *ret_count, struct dt_err *err)
+/* The number of keys, at NKV_AT, is put in by the caller: a stream in memory cannot go back. */
+static int make_head(struct exporter *e, FILE *f, uint64_t *ret_data, uint64_t *ret_nkv, struct dt_err *err)
 {
 	const struct dt_config *c = dt_source_config(e->s);
 	bool factors = c->rope_scaling == DT_ROPE_SCALING_LLAMA3;
@@ -225,17 +227,16 @@ static int make_head(struct exporter *e, FILE *f, uint64_t *ret_data, long *ret_
 	uint64_t ntensor = (uint64_t)e->n + factors, nkv = 0;
 	uint32_t version = 3;
 	int file_type = 0, tok = 0, rc;
-	int64_t best = 0;
+	uint64_t bytes[DT_FMT_N] = {0}, best = 0;
 
 	for (int i = 0; i < e->n; i++) /* the type of most of the weights */
-		if ((int64_t)e->t[i].bytes > best && dt_format_info(e->t[i].format)->file_type >= 0) {
-			best = (int64_t)e->t[i].bytes;
+		if ((bytes[e->t[i].format] += e->t[i].bytes) > best) {
+			best = bytes[e->t[i].format];
 			file_type = dt_format_info(e->t[i].format)->file_type;
 		}
 	fwrite("GGUF", 1, 4, f);
 	fwrite(&version, 4, 1, f);
 	fwrite(&ntensor, 8, 1, f);
-	*ret_count = ftell(f);
 	fwrite(&nkv, 8, 1, f);
 	nkv = (uint64_t)put_config(e, f, file_type);
 	rc = exp_gguf_tokenizer(e, f, &tok, err);
@@ -248,8 +249,7 @@ static int make_head(struct exporter *e, FILE *f, uint64_t *ret_data, long *ret_
 	}
 	*ret_data = put_infos(e, f, factors ? c->head_dim / 2 : 0);
 	exp_zeros(f, align_up((uint64_t)ftell(f)) - (uint64_t)ftell(f));
-	fseek(f, *ret_count, SEEK_SET);
-	fwrite(&nkv, 8, 1, f);
+	*ret_nkv = nkv;
 	return 0;
 }
 
@@ -259,9 +259,8 @@ int exp_gguf(struct exporter *e, const char *dst, struct dt_err *err)
 	bool factors = c->rope_scaling == DT_ROPE_SCALING_LLAMA3;
 	struct dt_tmpfile f;
 	char *head = NULL;
-	uint64_t data = 0;
+	uint64_t data = 0, nkv = 0;
 	size_t n = 0;
-	long count;
 	FILE *mem;
 	int rc;
 
@@ -273,11 +272,11 @@ int exp_gguf(struct exporter *e, const char *dst, struct dt_err *err)
 	mem = open_memstream(&head, &n);
 	if (!mem)
 		return dt_err_sys(err, -ENOMEM, "cannot write '%s'", dst);
-	rc = make_head(e, mem, &data, &count, err);
-	if (rc == 0)
-		fseek(mem, 0, SEEK_END);
+	rc = make_head(e, mem, &data, &nkv, err);
 	if (fclose(mem) != 0 && rc == 0)
 		rc = dt_err_sys(err, -ENOMEM, "cannot write '%s'", dst);
+	if (rc == 0)
+		memcpy(head + NKV_AT, &nkv, 8);
 	if (rc == 0)
 		rc = check_head(e, head, n, data, factors, err);
 	if (rc == 0)

@@ -185,38 +185,53 @@ int ck_check_files(const char *dir, const struct ck_manifest *m, struct dt_err *
 	return 0;
 }
 
+/* Whether DIR is a checkpoint with all its files. */
+static bool is_whole(const char *dir)
+{
+	struct ck_manifest m;
+	bool whole;
+
+	if (ck_load(dir, &m, NULL) < 0)
+		return false;
+	whole = ck_check_files(dir, &m, NULL) == 0;
+	ck_manifest_release(&m);
+	return whole;
+}
+
 /*
  * Only whole checkpoints are counted and removed: what cannot be read is left for a person to look at. A
  * folder is renamed to .tmp before it is taken apart, so that no reader finds half of it.
  */
-int ck_prune(const char *root, int64_t just_written, int keep, struct dt_err *err)
+static int prune(const char *root, int64_t safe, int keep, int64_t every, bool dry,
+		 void (*report)(void *arg, const char *folder), void *arg, struct dt_err *err)
 {
 	int64_t *step = NULL;
-	int n, good = 1, rc = 0;
+	int n = ck_list_steps(root, &step, err), good = safe >= 0, gone = 0, rc = n < 0 ? n : 0;
 
-	if (keep <= 0)
-		return 0;
-	n = ck_list_steps(root, &step, err);
-	if (n < 0)
-		return n;
 	for (int i = 0; i < n && rc == 0; i++) {
 		char name[32], dir[CK_PATH], tmp[CK_PATH + 8];
-		struct ck_manifest m;
 
 		ck_step_name(name, sizeof(name), step[i]);
 		ck_join(dir, root, name);
-		if (step[i] == just_written || ck_load(dir, &m, NULL) < 0)
+		if (!is_whole(dir))
 			continue;
-		rc = ck_check_files(dir, &m, NULL);
-		ck_manifest_release(&m);
-		if (rc < 0) {
-			rc = 0;
-			continue;
+		if (safe < 0) { /* the newest whole one */
+			safe = step[i];
+			good++;
 		}
+		if (step[i] == safe)
+			continue;
 		if (good < keep) {
 			good++;
 			continue;
 		}
+		if (every > 0 && step[i] % every == 0)
+			continue;
+		gone++;
+		if (report)
+			report(arg, dir);
+		if (dry)
+			continue;
 		snprintf(tmp, sizeof(tmp), "%s.tmp", dir);
 		if (rename(dir, tmp) < 0)
 			rc = dt_err_sys(err, -errno, "cannot rename '%s'", dir);
@@ -224,5 +239,43 @@ int ck_prune(const char *root, int64_t just_written, int keep, struct dt_err *er
 			rc = dt_remove_tree(tmp, err);
 	}
 	free(step);
-	return rc;
+	return rc < 0 ? rc : gone;
+}
+
+int ck_prune(const char *root, int64_t just_written, int keep, struct dt_err *err)
+{
+	int rc = keep <= 0 ? 0 : prune(root, just_written, keep, 0, false, NULL, NULL, err);
+
+	return rc < 0 ? rc : 0;
+}
+
+int dt_ckpt_prune(const char *root, int64_t safe, int keep, int64_t every, bool dry,
+		  void (*report)(void *arg, const char *folder), void *arg, struct dt_err *err)
+{
+	return prune(root, safe, keep, every, dry, report, arg, err);
+}
+
+int dt_ckpt_split_path(const char *dst, int64_t step, char *root, char *made, size_t n, struct dt_err *err)
+{
+	char want[32], *base;
+	size_t k;
+
+	ck_step_name(want, sizeof(want), step);
+	if (strlen(dst) + sizeof(want) + 8 > n)
+		return dt_err_sys(err, -ENAMETOOLONG, "cannot write '%s'", dst);
+	strcpy(root, dst);
+	for (k = strlen(root); k > 1 && root[k - 1] == '/'; k--)
+		root[k - 1] = '\0';
+	base = strrchr(root, '/') ? strrchr(root, '/') + 1 : root;
+	if (!strncmp(base, "step-", 5)) {
+		if (strcmp(base, want))
+			return dt_err_set(err, -EINVAL, "'%s' names another step than the source's %lld", dst,
+					  (long long)step);
+		if (base == root)
+			strcpy(root, ".");
+		else
+			base[base - root > 1 ? -1 : 0] = '\0';
+	}
+	snprintf(made, n, "%s/%s", root, want);
+	return access(made, F_OK) == 0 ? dt_err_sys(err, -EEXIST, "cannot write '%s'", made) : 0;
 }

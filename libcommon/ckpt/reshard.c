@@ -25,7 +25,17 @@ struct reshard {
 	} * rank;
 	bool (*progress)(void *arg, uint64_t done, uint64_t total);
 	void *arg;
+	const char *tmp;
+	bool compress;
+	json_t **lists;
+	pthread_mutex_t lock; /* over what follows and progress */
 	uint64_t done, total;
+	int next, failed; /* the next rank to write; the first failure */
+	struct dt_err err;
+};
+
+struct worker {
+	struct reshard *r;
 	void *buf;
 	size_t buf_bytes;
 };
@@ -200,28 +210,84 @@ static int cut_all(struct reshard *r, struct dt_err *err)
 	return rc < 0 ? dt_err_sys(err, rc, "cannot recut '%s'", r->src->path) : 0;
 }
 
+/* Counts bytes done; a failure of another worker stops this one too. */
+static int advance(struct reshard *r, uint64_t bytes, struct dt_err *err)
+{
+	int rc;
+
+	pthread_mutex_lock(&r->lock);
+	r->done += bytes;
+	rc = r->failed;
+	if (rc == 0 && r->progress && !r->progress(r->arg, r->done, r->total))
+		rc = dt_err_sys(err, -ECANCELED, "cannot recut '%s'", r->src->path);
+	pthread_mutex_unlock(&r->lock);
+	return rc;
+}
+
 static int fill(void *arg, const struct dt_piece *p, const void **ret, struct dt_err *err)
 {
-	struct reshard *r = arg;
+	struct worker *w = arg;
+	struct dt_ckpt *src = w->r->src;
 	size_t bytes = piece_bytes(p);
 	int rc;
 
-	if (bytes > r->buf_bytes) {
-		free(r->buf);
-		r->buf_bytes = 0;
-		r->buf = malloc(bytes);
-		if (!r->buf)
+	if (bytes > w->buf_bytes) {
+		free(w->buf);
+		w->buf_bytes = 0;
+		w->buf = malloc(bytes);
+		if (!w->buf)
 			return dt_err_sys(err, -ENOMEM, "cannot read '%s'", p->name);
-		r->buf_bytes = bytes;
+		w->buf_bytes = bytes;
 	}
-	rc = dt_ckpt_read(r->src, dt_ckpt_find(r->src, p->name), p->off, p->shape, p->dtype, r->buf, err);
-	if (rc < 0)
-		return rc;
-	r->done += bytes;
-	if (r->progress && !r->progress(r->arg, r->done, r->total))
-		return dt_err_sys(err, -ECANCELED, "cannot recut '%s'", r->src->path);
-	*ret = r->buf;
-	return 0;
+	rc = dt_ckpt_read(src, dt_ckpt_find(src, p->name), p->off, p->shape, p->dtype, w->buf, err);
+	*ret = w->buf;
+	return rc < 0 ? rc : advance(w->r, bytes, err);
+}
+
+/* Writes shards, one rank after the other, until there are none. */
+static void *work(void *arg)
+{
+	struct worker w = {.r = arg};
+	struct reshard *r = arg;
+
+	for (;;) {
+		struct dt_err err = {0};
+		int i, rc;
+
+		pthread_mutex_lock(&r->lock);
+		i = r->failed || r->next == dt_layout_world(r->l) ? -1 : r->next++;
+		pthread_mutex_unlock(&r->lock);
+		if (i < 0)
+			break;
+		rc = dt_ckpt_write_shard_from(r->tmp, i, r->rank[i].v, r->rank[i].n, r->compress, fill, &w,
+					      &r->lists[i], &err);
+		if (rc == 0)
+			continue;
+		pthread_mutex_lock(&r->lock);
+		if (r->failed == 0) {
+			r->failed = rc;
+			r->err = err;
+		}
+		pthread_mutex_unlock(&r->lock);
+	}
+	free(w.buf);
+	return NULL;
+}
+
+static int write_shards(struct reshard *r, int workers, struct dt_err *err)
+{
+	pthread_t id[64];
+	int n = 0;
+
+	while (n < workers - 1 && n < 64 && n < dt_layout_world(r->l) - 1 &&
+	       pthread_create(&id[n], NULL, work, r) == 0)
+		n++;
+	work(r); /* this thread works too, so that none is not fatal */
+	while (n > 0)
+		pthread_join(id[--n], NULL);
+	if (r->failed && err)
+		*err = r->err;
+	return r->failed;
 }
 
 static int prepare(struct reshard *r, struct dt_err *err)
@@ -247,7 +313,7 @@ static int prepare(struct reshard *r, struct dt_err *err)
 	return rc;
 }
 
-static int write_out(struct reshard *r, const char *root, bool compress, struct dt_err *err)
+static int write_out(struct reshard *r, const char *root, int workers, struct dt_err *err)
 {
 	int world = dt_layout_world(r->l), rc;
 	json_t **lists = calloc((size_t)world, sizeof(*lists)), *meta = json_deep_copy(r->src->m.meta);
@@ -255,9 +321,10 @@ static int write_out(struct reshard *r, const char *root, bool compress, struct 
 
 	rc = lists && meta ? dt_ckpt_begin(root, r->src->m.step, &tmp, err)
 			   : dt_err_sys(err, -ENOMEM, "cannot recut '%s'", r->src->path);
-	for (int i = 0; i < world && rc == 0; i++)
-		rc = dt_ckpt_write_shard_from(tmp, i, r->rank[i].v, r->rank[i].n, compress, fill, r,
-					      &lists[i], err);
+	r->tmp = tmp;
+	r->lists = lists;
+	if (rc == 0)
+		rc = write_shards(r, workers, err);
 	if (rc == 0) {
 		json_object_del(meta, "format");
 		json_object_del(meta, "version");
@@ -276,15 +343,18 @@ static int write_out(struct reshard *r, const char *root, bool compress, struct 
 }
 
 int dt_ckpt_reshard(struct dt_ckpt *src, const struct dt_layout *layout, const char *root, bool compress,
-		    bool (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, struct dt_err *err)
+		    int workers, bool (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
+		    struct dt_err *err)
 {
-	struct reshard r = {.src = src, .l = layout, .progress = progress, .arg = arg};
+	struct reshard r = {.src = src, .l = layout, .compress = compress, .progress = progress, .arg = arg};
 	int rc = prepare(&r, err);
+
+	pthread_mutex_init(&r.lock, NULL);
 
 	if (rc == 0)
 		rc = cut_all(&r, err);
 	if (rc == 0)
-		rc = write_out(&r, root, compress, err);
+		rc = write_out(&r, root, workers, err);
 	for (int i = 0; r.local && i < layout->pp * layout->tp; i++)
 		dt_local_release(&r.local[i]);
 	for (int i = 0; r.rank && i < dt_layout_world(layout); i++)
@@ -292,6 +362,6 @@ int dt_ckpt_reshard(struct dt_ckpt *src, const struct dt_layout *layout, const c
 	dt_params_release(&r.params);
 	free(r.local);
 	free(r.rank);
-	free(r.buf);
+	pthread_mutex_destroy(&r.lock);
 	return rc;
 }

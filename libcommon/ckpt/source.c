@@ -1,5 +1,5 @@
 /* Any source as a model: finding out what it is, matching its tensors with the parameters, reading boxes. */
-#include "ckpt/source_internal.h"
+#include "ckpt/export_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -241,6 +241,8 @@ static int other_tokenizer(struct dt_source *s, const char *path, struct dt_err 
 	free(s->tokenizer);
 	s->tokenizer = NULL;
 	s->note[0] = '\0';
+	if (!strcmp(path, "none"))
+		return 0;
 	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
 		rc = src_hf_tokenizer(s, path, err);
 		if (rc == 0 && !s->tokenizer)
@@ -310,6 +312,9 @@ void dt_source_close(struct dt_source *s)
 		return;
 	for (int i = 0; i < s->nmap; i++)
 		munmap(s->map[i].p, s->map[i].n);
+	for (int i = 0; i < s->nmean; i++)
+		dt_source_close(s->mean[i]);
+	free(s->mean);
 	if (s->ck)
 		dt_ckpt_close(s->ck);
 	dt_params_release(&s->params);
@@ -370,6 +375,11 @@ enum dt_format dt_source_format(const struct dt_source *s, int i)
 {
 	struct dt_ckpt_tensor t;
 
+	if (s->mean) { /* a mean of blocks is numbers */
+		enum dt_format f = dt_source_format(s->mean[0], i);
+
+		return dt_format_info(f)->dtype < 0 ? DT_FMT_F32 : f;
+	}
 	if (!s->ck)
 		return s->view[i].format;
 	dt_ckpt_tensor(s->ck, s->ck_tensor[i], &t);
@@ -442,6 +452,75 @@ static void read_transposed(const struct src_view *v, const int64_t *off, const 
 				}
 }
 
+static int read_mean(struct dt_source *s, int i, const int64_t *off, const int64_t *shape, enum dt_dtype as,
+		     char *dst, struct dt_err *err)
+{
+	int64_t n = 1;
+	double *sum;
+	float *x;
+	int rc = 0;
+
+	for (int d = 0; d < s->params.p[i].ndim; d++)
+		n *= shape[d];
+	sum = calloc((size_t)n + 1, sizeof(*sum));
+	x = malloc(((size_t)n + 1) * sizeof(*x));
+	if (!sum || !x)
+		rc = dt_err_sys(err, -ENOMEM, "cannot average '%s'", s->params.p[i].name);
+	for (int k = 0; k < s->nmean && rc == 0; k++) {
+		rc = dt_source_read(s->mean[k], i, off, shape, DT_F32, x, err);
+		for (int64_t j = 0; j < n && rc == 0; j++)
+			sum[j] += (double)x[j];
+	}
+	for (int64_t j = 0; j < n && rc == 0; j++)
+		x[j] = (float)(sum[j] / s->nmean);
+	if (rc == 0)
+		put(as, x, n, dst);
+	free(sum);
+	free(x);
+	return rc;
+}
+
+int dt_source_average(struct dt_source **v, int n, struct dt_source **ret, struct dt_err *err)
+{
+	struct dt_source *s = calloc(1, sizeof(*s));
+	const char *what = "";
+	int rc = 0;
+
+	for (int i = 1; i < n && rc == 0; i++)
+		if (!exp_same_model(&v[0]->config, &v[i]->config, &what) ||
+		    v[0]->config.rope_pairing != v[i]->config.rope_pairing)
+			rc = dt_err_set(
+				err, -EINVAL, "'%s' and '%s' are not the same model: they differ in %s",
+				dt_source_path(v[0]), dt_source_path(v[i]), *what ? what : "rotary order");
+	if (rc == 0 && s) {
+		s->path = strdup(dt_source_path(v[0]));
+		s->mean = malloc((size_t)n * sizeof(struct dt_source *));
+	}
+	if (rc == 0 && (!s || !s->path || !s->mean))
+		rc = dt_err_sys(err, -ENOMEM, "cannot average");
+	if (rc == 0)
+		rc = dt_model_params(&v[0]->config, &s->params, err);
+	if (rc < 0) {
+		for (int i = 0; i < n; i++)
+			dt_source_close(v[i]);
+		dt_source_close(s);
+		return rc;
+	}
+	memcpy(s->mean, v, (size_t)n * sizeof(struct dt_source *));
+	s->nmean = n;
+	s->kind = DT_SOURCE_DT;
+	s->config = v[0]->config;
+	if (v[0]->tokenizer) {
+		s->tokenizer = v[0]->tokenizer;
+		s->tokenizer_n = v[0]->tokenizer_n;
+		v[0]->tokenizer = NULL;
+	}
+	s->chat = v[0]->chat;
+	v[0]->chat = NULL;
+	*ret = s;
+	return 0;
+}
+
 int dt_source_read(struct dt_source *s, int i, const int64_t *off, const int64_t *shape, enum dt_dtype as,
 		   void *dst, struct dt_err *err)
 {
@@ -454,6 +533,8 @@ int dt_source_read(struct dt_source *s, int i, const int64_t *off, const int64_t
 	for (int d = 0; d < p->ndim; d++)
 		if (off[d] < 0 || shape[d] < 0 || off[d] > p->shape[d] || shape[d] > p->shape[d] - off[d])
 			return dt_err_set(err, -EINVAL, "the box asked for reaches out of '%s'", p->name);
+	if (s->mean)
+		return read_mean(s, i, off, shape, as, dst, err);
 	if (s->ck)
 		return dt_ckpt_read(s->ck, s->ck_tensor[i], off, shape, as, dst, err);
 	v = &s->view[i];

@@ -65,6 +65,8 @@ struct dt_source {
 	int nstored, cap;
 	struct dt_ckpt *ck;
 	int *ck_tensor;
+	struct dt_source **mean; /* of these; NULL: not an average */
+	int nmean;
 	struct {
 		void *p;
 		size_t n;

@@ -154,6 +154,17 @@ static void put_units(struct builder *b, const struct dt_train_shape *s, const s
 	}
 }
 
+/* What a rank writes of a checkpoint: of every unit its dp-th part, rounded up, of each kind of value. */
+static void put_snapshot(struct builder *b, const struct dt_train_shape *s, const struct dt_local *l)
+{
+	int64_t n = 0;
+
+	for (int u = 0; u < l->nunit; u++)
+		n += l->unit[u].numel / s->layout.dp + 1;
+	put_flat(b, DT_B_SNAPSHOT, DT_MEM_DATA, DT_F32, n * s->snapshot, DT_PH_FORWARD, DT_PH_STEP, -1,
+		 "checkpoint snapshot", "local parameters / dp, of each kind");
+}
+
 static int64_t max64(int64_t a, int64_t b)
 {
 	return a > b ? a : b;
@@ -394,6 +405,7 @@ int dt_memory_plan(const struct dt_train_shape *s, struct dt_memory_plan *ret, s
 		ret->loss_chunk = s->microbatch * s->seq;
 	put_states(&b, s, local.numel);
 	put_units(&b, s, &local);
+	put_snapshot(&b, s, &local);
 	put_activations(&b, s, &d, &sched);
 	put_workspace(&b, s, &d, s->at.pp == s->layout.pp - 1);
 	if (b.failed)

@@ -60,6 +60,7 @@ enum dt_buf_id {	       /* what a buffer is for; with layer and act it is unique
 		 DT_B_IDS,    /* i32 [T]: inputs, targets, positions */
 		 DT_B_TARGETS,
 		 DT_B_POS,
+		 DT_B_SNAPSHOT, /* this rank's part of a checkpoint that is written behind training's back */
 };
 
 struct dt_buf {
@@ -85,6 +86,7 @@ struct dt_train_shape { /* what a plan depends on */
 	enum dt_recompute recompute;
 	int64_t loss_chunk;	   /* rows of logits at a time; 0: chosen */
 	enum dt_pipeline pipeline; /* where pp > 1 */
+	int snapshot;		   /* kinds of values copied for an asynchronous checkpoint; 0: none */
 	int64_t accumulation;	   /* microbatches a step: with a pipeline, how many are in flight; 0 is 1 */
 };
 

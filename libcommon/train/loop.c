@@ -70,10 +70,10 @@ static int evaluate(struct trainer *t, struct dt_err *err)
 	return rc < 0 ? rc : metrics_eval(t, loss, tokens, dt_now() - t0, err);
 }
 
-static int timed_save(struct trainer *t, struct dt_err *err)
+static int timed_save(struct trainer *t, bool final, struct dt_err *err)
 {
 	double t0 = dt_now();
-	int rc = trainer_save(t, err);
+	int rc = trainer_save(t, final, err);
 
 	t->t.checkpoint = dt_now() - t0;
 	return rc;
@@ -93,8 +93,9 @@ static int loop(struct trainer *t, struct dt_err *err)
 		if (rc < 0)
 			return rc;
 		save = o->save && (last || r.stop || (o->save_every && t->step % o->save_every == 0));
-		if (save)
-			rc = timed_save(t, err);
+		rc = trainer_drain(t, false, err);
+		if (rc == 0 && save)
+			rc = timed_save(t, last || r.stop, err);
 		if (rc == 0)
 			rc = trainer_agree(t, metrics_step(t, &r, err), err);
 		if (rc == 0 && t->eval_data && !r.stop &&

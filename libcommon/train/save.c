@@ -9,6 +9,8 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,59 +111,242 @@ static int begin(struct trainer *t, char dir[PATH_MAX], struct dt_err *err)
 	return rc < 0 ? rc : dt_broadcast(t->mesh.world, dir, PATH_MAX, DT_U8, 0, "checkpoint folder", err);
 }
 
-/* On rank 0: the piece lists of all ranks, joined, committed. */
-static int commit(struct trainer *t, const char *texts, const size_t *lens, struct dt_err *err)
-{
-	int n = t->info.size, rc = 0;
-	json_t **lists = calloc((size_t)n, sizeof(*lists)), *meta = make_meta(t);
-	size_t at = 0;
+/*
+ * One checkpoint on its way. Two things are done without other ranks, in a thread when it is asynchronous:
+ * each rank writes its shard, then rank 0 commits. Between them the lists of pieces are gathered, by all
+ * together.
+ */
+struct save_job {
+	const struct dt_train_opts *o;
+	int rank, nrank;
+	int64_t step;
+	bool async, committing;
+	char dir[PATH_MAX];
+	struct dt_piece *piece;
+	int n;
+	json_t *meta, *list, **lists; /* of this rank; of all, on rank 0 */
+	pthread_t thread;
+	bool running;
+	atomic_bool done;
+	int rc;
+	struct dt_err err;
+};
 
-	if (!lists || !meta)
-		rc = dt_err_sys(err, -ENOMEM, "cannot commit the checkpoint");
-	for (int r = 0; r < n && rc == 0; r++) {
-		rc = dt_json_parse(texts + at, lens[r], "piece list", &lists[r], err);
-		at += lens[r];
-	}
-	if (rc == 0)
-		rc = dt_ckpt_commit(t->o->save, t->step, meta, lists, n, (int)t->o->keep, err);
-	for (int r = 0; lists && r < n; r++)
-		json_decref(lists[r]);
-	free(lists);
-	json_decref(meta);
-	return rc;
+static void job_free(struct save_job *j)
+{
+	for (int r = 0; j->lists && r < j->nrank; r++)
+		json_decref(j->lists[r]);
+	json_decref(j->list);
+	json_decref(j->meta);
+	free(j->lists);
+	free(j->piece);
+	free(j);
 }
 
-int trainer_save(struct trainer *t, struct dt_err *err)
+static void *job_write(void *arg)
 {
-	char dir[PATH_MAX], *text = NULL, *texts = NULL;
-	struct dt_piece *pieces = NULL;
-	size_t *lens = NULL;
-	json_t *list = NULL;
-	int n = 0, rc = begin(t, dir, err);
+	struct save_job *j = arg;
 
-	if (rc < 0)
-		return rc;
-	rc = my_pieces(t, &pieces, &n, err);
-	if (rc == 0)
-		rc = dt_ckpt_write_shard(dir, t->info.rank, pieces, n, t->o->compress, &list, err);
-	if (rc == 0) {
-		text = json_dumps(list, JSON_COMPACT);
-		if (!text)
-			rc = dt_err_sys(err, -ENOMEM, "cannot write the checkpoint");
-	}
-	rc = trainer_agree(t, rc, err);
+	j->rc = dt_ckpt_write_shard(j->dir, j->rank, j->piece, j->n, j->o->compress, &j->list, &j->err);
+	atomic_store(&j->done, true);
+	return NULL;
+}
+
+/* On rank 0. A checkpoint that is safe while an older one stays is not a failure; err says so. */
+static void *job_commit(void *arg)
+{
+	struct save_job *j = arg;
+
+	j->rc = dt_ckpt_commit(j->o->save, j->step, j->meta, j->lists, j->nrank, 0, &j->err);
+	if (j->rc == 0 && j->o->keep > 0 &&
+	    dt_ckpt_prune(j->o->save, j->step, (int)j->o->keep, j->o->keep_every, false, NULL, NULL,
+			  &j->err) < 0)
+		dt_err_prefix(&j->err, "step %lld is saved, but an older checkpoint stays",
+			      (long long)j->step);
+	atomic_store(&j->done, true);
+	return NULL;
+}
+
+/* Starts the work in a thread, or does it where there is to be none. */
+static void job_run(struct save_job *j, void *(*work)(void *))
+{
+	atomic_store(&j->done, false);
+	j->running = j->async && pthread_create(&j->thread, NULL, work, j) == 0;
+	if (!j->running)
+		work(j);
+}
+
+static void job_join(struct save_job *j)
+{
+	if (j->running)
+		pthread_join(j->thread, NULL);
+	j->running = false;
+}
+
+/* The piece lists of all ranks to rank 0. */
+static int gather_lists(struct trainer *t, struct save_job *j, struct dt_err *err)
+{
+	char *text = json_dumps(j->list, JSON_COMPACT), *texts = NULL;
+	size_t *lens = NULL, at = 0;
+	int rc = trainer_agree(t, text ? 0 : dt_err_sys(err, -ENOMEM, "cannot write the checkpoint"), err);
+
 	if (rc == 0)
 		rc = dt_gather_bytes(t->mesh.world, text, strlen(text), &texts, &lens, 0, "checkpoint pieces",
 				     err);
-	if (rc == 0 && t->info.rank == 0)
-		rc = commit(t, texts, lens, err);
-	rc = trainer_agree(t, rc, err);
-	json_decref(list);
+	if (rc == 0 && j->rank == 0) {
+		j->lists = calloc((size_t)j->nrank, sizeof(*j->lists));
+		rc = j->lists ? 0 : dt_err_sys(err, -ENOMEM, "cannot commit the checkpoint");
+		for (int r = 0; r < j->nrank && rc == 0; r++) {
+			rc = dt_json_parse(texts + at, lens[r], "piece list", &j->lists[r], err);
+			at += lens[r];
+		}
+	}
 	free(text);
 	free(texts);
 	free(lens);
-	free(pieces);
+	return trainer_agree(t, rc, err);
+}
+
+/* Ends the job; what failed on all ranks alike may be no failure of the run. */
+static int job_end(struct trainer *t, bool final, int rc, struct dt_err *err)
+{
+	struct save_job *j = t->job;
+	bool forgive = rc < 0 && t->agreed && t->o->save_continue && !final;
+
+	job_join(j);
+	if (rc < 0 && j->rank == 0 && j->dir[0])
+		dt_remove_tree(j->dir, NULL);
+	if (rc == 0 && j->err.code)
+		dt_log_err(&t->root_log, &j->err);
+	if (forgive && err->msg[0])
+		dt_log_msg(t->log, "step %lld is not saved, training goes on: %s", (long long)j->step,
+			   err->msg);
+	t->job = NULL;
+	job_free(j);
+	if (!forgive)
+		return rc;
+	t->agreed = false;
+	err->msg[0] = '\0';
+	return 0;
+}
+
+/* Whether the thread of every rank is done. */
+static int all_done(struct trainer *t, bool *ret, struct dt_err *err)
+{
+	int32_t done = atomic_load(&t->job->done);
+	int rc = dt_all_reduce(t->mesh.world, &done, NULL, 1, DT_I32, DT_MIN, "checkpoint progress", err);
+
+	*ret = done;
 	return rc;
+}
+
+static int drain(struct trainer *t, bool wait, bool final, struct dt_err *err)
+{
+	int rc = 0;
+
+	while (t->job) {
+		struct save_job *j = t->job;
+		bool done = true;
+
+		if (wait)
+			job_join(j);
+		else if ((rc = all_done(t, &done, err)) < 0)
+			return rc;
+		if (!done)
+			return 0;
+		job_join(j);
+		if (j->rc < 0)
+			*err = j->err;
+		rc = trainer_agree(t, j->rc, err);
+		if (rc == 0 && !j->committing)
+			rc = gather_lists(t, j, err);
+		if (rc < 0 || j->committing)
+			return job_end(t, final, rc, err);
+		j->committing = true;
+		if (j->rank == 0)
+			job_run(j, job_commit);
+	}
+	return 0;
+}
+
+int trainer_drain(struct trainer *t, bool wait, struct dt_err *err)
+{
+	return t->job ? drain(t, wait, false, err) : 0;
+}
+
+void trainer_drop_save(struct trainer *t)
+{
+	if (!t->job)
+		return;
+	job_join(t->job);
+	job_free(t->job);
+	t->job = NULL;
+}
+
+/* Copies the elements, so that training may go on to change them. */
+static int take_snapshot(struct trainer *t, struct save_job *j, struct dt_err *err)
+{
+	const struct dt_buf *b = dt_memory_find(&t->plan, DT_B_SNAPSHOT, -1, -1, -1);
+	size_t at = 0, *from = malloc(((size_t)j->n + 1) * sizeof(*from));
+
+	if (!from)
+		return dt_err_sys(err, -ENOMEM, "cannot copy the checkpoint");
+	for (int i = 0; i < j->n; i++) {
+		size_t bytes = (size_t)dt_dtype_size(j->piece[i].dtype);
+
+		for (int d = 0; d < j->piece[i].ndim; d++)
+			bytes *= (size_t)j->piece[i].shape[d];
+		from[i] = at;
+		at += bytes;
+	}
+	from[j->n] = at;
+	if (!b || at > b->bytes) {
+		free(from);
+		return dt_err_set(err, -ENOSPC, "the plan has no room for a checkpoint of %zu bytes", at);
+	}
+#pragma omp parallel for schedule(dynamic)
+	for (int i = 0; i < j->n; i++) {
+		char *to = t->arena.base + b->offset + from[i];
+
+		memcpy(to, j->piece[i].data, from[i + 1] - from[i]);
+		j->piece[i].data = to;
+	}
+	free(from);
+	return 0;
+}
+
+int trainer_save(struct trainer *t, bool final, struct dt_err *err)
+{
+	struct save_job *j;
+	int rc = drain(t, true, false, err);
+
+	if (rc < 0)
+		return rc;
+	j = calloc(1, sizeof(*j));
+	rc = trainer_agree(t, j ? 0 : dt_err_sys(err, -ENOMEM, "cannot save"), err);
+	if (rc < 0) {
+		free(j);
+		return rc;
+	}
+	*j = (struct save_job){.o = t->o,
+			       .rank = t->info.rank,
+			       .nrank = t->info.size,
+			       .step = t->step,
+			       .async = t->o->save_async && !final};
+	t->job = j;
+	rc = begin(t, j->dir, err);
+	if (rc == 0) {
+		rc = my_pieces(t, &j->piece, &j->n, err);
+		if (rc == 0 && j->rank == 0 && !(j->meta = make_meta(t)))
+			rc = dt_err_sys(err, -ENOMEM, "cannot save");
+		if (rc == 0 && j->async)
+			rc = take_snapshot(t, j, err);
+		rc = trainer_agree(t, rc, err);
+	}
+	if (rc < 0)
+		return job_end(t, final, rc, err);
+	job_run(j, job_write);
+	return j->async ? 0 : drain(t, true, final, err);
 }
 
 static int load_param(struct trainer *t, struct dt_ckpt *ck, const struct dt_local_param *lp, int kind,

@@ -110,6 +110,8 @@ struct dt_train_shape trainer_shape(const struct trainer *t)
 				       .recompute = t->o->recompute,
 				       .loss_chunk = t->o->loss_chunk,
 				       .pipeline = t->o->pipeline,
+				       .snapshot =
+					       t->o->save_async ? 1 + dt_optim_states(t->o->optim.kind) : 0,
 				       .accumulation = t->accumulation};
 }
 
@@ -220,6 +222,7 @@ int trainer_init(struct trainer *t, const struct dt_train_opts *o, struct dt_wor
 
 void trainer_release(struct trainer *t)
 {
+	trainer_drop_save(t);
 	reduce_release(t);
 	pipeline_release(t);
 	units_release(t);

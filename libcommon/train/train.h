@@ -25,9 +25,11 @@ struct dt_train_opts {
 	enum dt_recompute recompute;
 	int64_t loss_chunk;
 	uint64_t seed;
-	const char *save;   /* root folder of checkpoints; NULL: none */
-	int64_t save_every; /* steps; 0: only at the end */
-	int64_t keep;
+	const char *save;	  /* root folder of checkpoints; NULL: none */
+	int64_t save_every;	  /* steps; 0: only at the end */
+	int64_t keep, keep_every; /* newest ones; and steps that are multiples of this (0: no) */
+	bool save_async;	  /* write while training goes on, from a copy */
+	bool save_continue;	  /* a checkpoint that cannot be written does not end the run */
 	bool compress;
 	const char *resume;  /* NULL, "auto", or a checkpoint */
 	const char *metrics; /* file, or "-" */

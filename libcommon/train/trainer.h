@@ -87,6 +87,7 @@ struct trainer {
 	struct dt_req *gather[DT_UNIT_SLOTS]; /* z3: under way, for held */
 	int grad_held[2];		      /* z2: which layer unit's gradients a slot has */
 	const char *bad;		      /* first parameter whose gradient is not finite on this rank */
+	struct save_job *job;		      /* the checkpoint being written behind our back, NULL: none */
 	struct step_times t;
 	bool agreed; /* every rank knows of the failure and ends by itself */
 	int status;  /* exit status of a failure */
@@ -153,8 +154,15 @@ bool counts(const struct trainer *t, const struct dt_local_param *lp);
 int grad_norm(struct trainer *t, double *ret, struct dt_err *err);
 int update(struct trainer *t, double lr, double norm, struct dt_err *err);
 
-/* save.c */
-int trainer_save(struct trainer *t, struct dt_err *err);
+/*
+ * save.c: final: the run ends after it, so it is waited for and its failure is one of the run. Otherwise what
+ * fails is reported and forgotten where --save-errors says so.
+ */
+int trainer_save(struct trainer *t, bool final, struct dt_err *err);
+/* Takes an asynchronous checkpoint further where all ranks can; wait: to its end. Every rank calls it. */
+int trainer_drain(struct trainer *t, bool wait, struct dt_err *err);
+/* After a failure elsewhere: waits for this rank's writer, and drops the checkpoint. */
+void trainer_drop_save(struct trainer *t);
 /* 1: resumed, 0: nothing to resume from. */
 int trainer_resume(struct trainer *t, struct dt_err *err);
 

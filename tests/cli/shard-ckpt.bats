@@ -315,3 +315,87 @@ put() {
 	"$S" reshard --layout dp3.z1 "$T/a" "$T/c"
 	diff -r "$T/b/step-00000003" "$T/c/step-00000003"
 }
+
+@test "merge makes one shard" {
+	"$M" "$T/a" 3 dp2.tp2.z1 1
+	"$S" merge "$T/a" "$T/b"
+	jq -e '(.files | length) == 1 and .layout == "dp1"' "$T/b/latest/manifest.json"
+	"$S" diff "$T/a" "$T/b"
+}
+
+@test "reshard with several workers is what one makes" {
+	"$M" "$T/a" 3 dp2.tp2.pp3.z1 1
+	"$S" reshard -j 1 --layout dp3.tp2.z1 "$T/a" "$T/1"
+	"$S" reshard -j 5 --layout dp3.tp2.z1 "$T/a" "$T/5"
+	diff -r "$T/1/step-00000003" "$T/5/step-00000003"
+	# a damaged piece stops all of them
+	where=$(jq -r '.files as $f | .tensors[] | select(.name == "m/layers.1.mlp.up.weight") | .pieces[1] |
+		"\($f[.file].name) \(.at)"' "$T/a/latest/manifest.json")
+	put "$T/a/latest/${where% *}" $((${where#* } + 5)) '\x55'
+	run "$S" reshard -j 5 --layout dp8 "$T/a" "$T/8"
+	[ "$status" -eq 3 ]
+	[ -z "$(ls "$T/8")" ]
+}
+
+@test "prune keeps the newest, multiples, and what is not whole" {
+	for i in 2 4 6 8 10 12; do
+		"$M" "$T/a" $i dp1 1
+	done
+	rm "$T/a/step-00000004/shard-00000.h5"
+	run "$S" prune -n --keep 2 --keep-every 6 "$T/a"
+	[ "$status" -eq 0 ]
+	[ "$output" = "$T/a/step-00000008
+$T/a/step-00000002" ]
+	[ "$(ls "$T/a" | wc -l)" -eq 7 ]
+	"$S" prune --keep 2 --keep-every 6 "$T/a"
+	[ "$(ls "$T/a" | tr '\n' ' ')" = "latest step-00000004 step-00000006 step-00000010 step-00000012 " ]
+	"$S" prune --keep-every 100 "$T/a"
+	[ "$(ls "$T/a" | tr '\n' ' ')" = "latest step-00000004 step-00000012 " ]
+	run "$S" prune "$T/a"
+	[ "$status" -eq 2 ]
+	run "$S" prune --keep 1 "$T/nothing"
+	[ "$status" -eq 1 ]
+}
+
+@test "repair puts back bit by bit what a replica of another layout holds" {
+	for words in "" compress; do
+		rm -rf "$T"/[a-z]*
+		# shellcheck disable=SC2086
+		"$M" "$T/a" 3 dp2.tp2.z1 1 $words
+		"$S" reshard --layout pp3 "$T/a" "$T/b"
+		cp -r "$T/a/step-00000003" "$T/c"
+		where=$(jq -r '.files as $f | .tensors[] | select(.name == "model/layers.1.mlp.up.weight") | .pieces[0] |
+			"\($f[.file].name) \(.at)"' "$T/c/manifest.json")
+		file=${where% *}
+		put "$T/c/$file" $((${where#* } + 7)) '\x55\x55\x55'
+		other=$(find "$T/c" -name "shard-*" -not -name "$file" -printf "%f\n" | sort | head -n 1)
+		rm "$T/c/$other" "$T/c/index.h5"
+		run "$S" verify "$T/c"
+		[ "$status" -eq 3 ]
+		run "$S" repair "$T/c" "$T/b"
+		echo "$output"
+		[ "$status" -eq 0 ]
+		[[ $output == *"$file: written anew, 1 pieces from"* ]]
+		diff -r "$T/a/step-00000003" "$T/c"
+		run "$S" repair "$T/c" "$T/b"
+		[[ $output == *"nothing to repair"* ]]
+	done
+	# truncated, and nonsense where the structure is
+	truncate -s 5000 "$T/c/$file"
+	put "$T/c/$other" 40 '\xff\xff\xff\xff'
+	"$S" repair "$T/c" "$T/b"
+	diff -r "$T/a/step-00000003" "$T/c"
+}
+
+@test "repair from something else is refused, and changes nothing" {
+	"$M" "$T/a" 3 dp2 1
+	"$M" "$T/b" 3 dp2 2
+	rm "$T/a/step-00000003/shard-00001.h5"
+	cp -r "$T/a/step-00000003" "$T/before"
+	run "$S" repair "$T/a/step-00000003" "$T/b"
+	[ "$status" -eq 3 ]
+	[[ $output == *"holds other elements"* ]]
+	diff -r "$T/before" "$T/a/step-00000003"
+	run "$S" repair "$T/a/step-00000003" "$T/nothing"
+	[ "$status" -eq 1 ]
+}

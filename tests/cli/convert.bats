@@ -1,0 +1,185 @@
+#!/usr/bin/env bats
+# dt-shard-ckpt convert, quantize, avg: against formats written and read by convert.py (numpy alone), and real models.
+
+setup() {
+	S=$DT_BIN/dt-shard-ckpt
+	T=$BATS_TEST_TMPDIR
+	DATA=${DT_TEST_DATA:-$DT_SRC/../shared/data}
+}
+
+py() {
+	/usr/bin/python3 "$DT_SRC/tests/cli/convert.py" "$@"
+}
+
+need_numpy() {
+	/usr/bin/python3 -c 'import numpy' 2>/dev/null || skip "python3-numpy is not installed"
+}
+
+# quiet COMMAND...: fails with its output when it fails
+quiet() {
+	"$@" >"$T/out" 2>&1 || { echo "$*"; cat "$T/out"; return 1; }
+}
+
+@test "safetensors to a checkpoint and back is bit-equal, for every family and type" {
+	need_numpy
+	for f in gpt2 llama mistral qwen2 qwen3; do
+		for d in F32 BF16 F16; do
+			[ $d = BF16 ] || [ $f = gpt2 ] || [ $f = qwen3 ] || continue
+			quiet py make $f $d "$T/$f$d" $((RANDOM % 2 * 2 + 1))
+			# shellcheck disable=SC2046
+			quiet "$S" convert $([ $d = F16 ] && echo --compress) "$T/$f$d" "$T/$f$d-dt"
+			quiet "$S" verify "$T/$f$d-dt"
+			quiet "$S" convert --to safetensors "$T/$f$d-dt" "$T/$f$d-hf"
+			quiet py same "$T/$f$d" "$T/$f$d-hf"
+		done
+	done
+}
+
+@test "GGUF of every family is what its readers expect, and comes back bit-equal" {
+	need_numpy
+	for f in gpt2 llama mistral qwen2 qwen3; do
+		quiet py make $f BF16 "$T/$f"
+		# Mistral's window has a key; the other families are told apart by it
+		for t in f32 bf16 f16 q8_0 q4_0; do
+			quiet "$S" convert --type $t "$T/$f" "$T/$f-$t.gguf"
+			quiet py gguf "$T/$f" "$T/$f-$t.gguf" $t
+		done
+		[ $f != mistral ] || continue # a GGUF does not say that a Llama with a window is a Mistral
+		quiet "$S" convert --to safetensors --type bf16 "$T/$f-f32.gguf" "$T/$f-back"
+		quiet py same "$T/$f" "$T/$f-back"
+		# what is quantised again from its own numbers is the same
+		quiet "$S" convert "$T/$f-q8_0.gguf" "$T/$f-dt"
+		quiet "$S" convert "$T/$f-q8_0.gguf" "$T/$f-copy.gguf"
+		cmp "$T/$f-copy.gguf" "$T/$f-q8_0.gguf"
+		quiet "$S" quantize --type q8_0 "$T/$f-dt" "$T/$f-again.gguf"
+		cmp "$T/$f-again.gguf" "$T/$f-q8_0.gguf"
+	done
+}
+
+@test "llm.c's files round trip, in both types" {
+	need_numpy
+	for d in F32 BF16; do
+		quiet py make gpt2 $d "$T/$d"
+		quiet "$S" convert --to llmc "$T/$d" "$T/$d.bin"
+		quiet py llmc "$T/$d" "$T/$d.bin"
+		quiet "$S" convert "$T/$d.bin" "$T/$d-dt"
+		quiet "$S" convert --to llmc "$T/$d-dt" "$T/$d-2.bin"
+		cmp "$T/$d.bin" "$T/$d-2.bin"
+	done
+	quiet py make llama F32 "$T/llama"
+	run "$S" convert --to llmc "$T/llama" "$T/x.bin"
+	[ "$status" -eq 1 ]
+	[[ $output == *"cannot say what this model is"* ]]
+	[ ! -e "$T/x.bin" ]
+}
+
+@test "several safetensors files: written with an index, read back, damaged ones refused" {
+	need_numpy
+	quiet py make llama F32 "$T/a" 3
+	quiet "$S" convert --to safetensors --max-file-size 100KB "$T/a" "$T/b"
+	[ "$(ls "$T/b"/model-0*-of-0*.safetensors | wc -l)" -gt 2 ]
+	quiet py same "$T/a" "$T/b"
+	f=$(ls "$T/b"/model-00002-of-*.safetensors)
+	truncate -s -1 "$f"
+	run "$S" convert "$T/b" "$T/c"
+	[ "$status" -eq 3 ]
+	[[ $output == *"model-00002-of-"* ]]
+	[ ! -e "$T/c" ]
+	rm "$f"
+	run "$S" convert "$T/b" "$T/c"
+	[ "$status" -eq 1 ]
+	[[ $output == *"No such file"* ]]
+}
+
+@test "convert: usage, what is there is not overwritten, what cannot be said is refused" {
+	need_numpy
+	quiet py make qwen3 F32 "$T/a"
+	run "$S" convert --type q8_0 "$T/a" "$T/b"
+	[ "$status" -eq 2 ]
+	quiet "$S" convert "$T/a" "$T/b"
+	run "$S" convert "$T/b" "$T/c"
+	[ "$status" -eq 2 ]
+	[[ $output == *"--to"* ]]
+	run "$S" quantize --type f16 "$T/b" "$T/c.gguf"
+	[ "$status" -eq 2 ]
+	run "$S" convert "$T/a" "$T/b"
+	[ "$status" -eq 1 ]
+	[[ $output == *"File exists"* ]]
+	run "$S" convert --to llama2c "$T/a" "$T/c.bin"
+	[ "$status" -eq 1 ]
+	run "$S" convert "$T/nothing" "$T/c"
+	[ "$status" -eq 1 ]
+	head -c 3000 /dev/urandom >"$T/noise"
+	run "$S" convert "$T/noise" "$T/c"
+	[ "$status" -eq 1 ]
+	[[ $output == *"neither a checkpoint"* ]]
+	quiet "$S" convert --type f16 "$T/a" "$T/c.gguf"
+	run "$S" convert "$T/a" "$T/c.gguf"
+	[ "$status" -eq 1 ]
+	[ -z "$(find "$T" -name "*tmp*")" ]
+	# a step of one's own
+	run "$S" convert --step 12 "$T/a" "$T/d"
+	[[ $output == *"$T/d/step-00000012" ]]
+}
+
+@test "a full disk leaves nothing behind" {
+	need_numpy
+	quiet py make llama F32 "$T/a"
+	for to in gguf safetensors llama2c dt; do
+		run bash -c 'ulimit -f 100; trap "" XFSZ; "$0" convert --to "$1" --step 1 "$2" "$3"' "$S" $to "$T/a" "$T/x"
+		[ "$status" -eq 1 ]
+		[[ $output == *"File too large"* ]] || [[ $output == *"cannot say"* ]]
+		[ -z "$(find "$T" -maxdepth 1 -name 'x*' -not -name x)" ]
+		[ ! -e "$T/x" ] || [ -z "$(ls "$T/x")" ]
+		rm -rf "$T/x"
+	done
+}
+
+@test "avg is the mean, and refuses other models" {
+	need_numpy
+	quiet py make llama F32 "$T/1"
+	quiet py make llama F32 "$T/2"
+	quiet py make qwen2 F32 "$T/3"
+	quiet "$S" avg --to safetensors "$T/1" "$T/2" "$T/m"
+	quiet py mean "$T/1" "$T/2" "$T/m"
+	run "$S" avg --to dt "$T/1" "$T/3" "$T/n"
+	[ "$status" -eq 1 ]
+	[[ $output == *"not the same model"* ]]
+}
+
+@test "stories260K says the same from each format" {
+	[ -f "$DATA/stories260K/stories260K.bin" ] || skip "no stories260K in $DATA"
+	need_numpy
+	B=$DATA/stories260K
+	quiet "$S" convert --tokenizer "$B/tok512.bin" "$B/stories260K.bin" "$T/dt"
+	quiet "$S" convert --to llama2c "$T/dt" "$T/2.bin"
+	cmp -n 1040156 "$T/2.bin" "$B/stories260K.bin" # all but the rotary tables
+	quiet "$S" convert --to safetensors "$T/dt" "$T/hf"
+	quiet "$S" convert "$T/hf" "$T/hf-dt"
+	quiet "$S" convert "$T/hf" "$T/x.gguf"
+	quiet "$S" convert "$T/x.gguf" "$T/gguf-dt"
+	jq -e '.model.rope_pairing == "half"' "$T/hf-dt/latest/manifest.json"
+	jq -e '.model.rope_pairing == "adjacent"' "$T/gguf-dt/latest/manifest.json"
+	for d in dt hf-dt gguf-dt; do
+		OMP_NUM_THREADS=1 "$DT_HELP/greedy" "$T/$d" f32 120 $'\001' | py text "$B/tok512.bin" >"$T/$d.txt"
+		[ "$(head -c 300 "$T/$d.txt")" = "$(head -c 300 "$B/greedy.txt")" ]
+	done
+	cmp "$T/dt.txt" "$T/hf-dt.txt"
+	cmp "$T/dt.txt" "$T/gguf-dt.txt"
+}
+
+@test "a GGUF vocabulary gives the ids its own tokenizer gives" {
+	[ -f "$DATA/tokenizers/ggml-vocab-gpt-2.gguf" ] || skip "no tokenizers in $DATA"
+	need_numpy
+	quiet py make gpt2 F32 "$T/a"
+	quiet "$S" convert --tokenizer "$DATA/tokenizers/ggml-vocab-gpt-2.gguf" "$T/a" "$T/dt"
+	jq -r .tokenizer.text "$T/dt/latest/manifest.json" >"$T/tok.json"
+	jq -e '.tokenizer.hash | length == 16' "$T/dt/latest/manifest.json"
+	[ "$(printf 'Hello world, 123' | "$DT_BIN/dt-tokenize" encode -t "$T/tok.json")" = "15496 995 11 17031" ]
+	run "$S" convert --tokenizer "$DATA/tokenizers/ggml-vocab-falcon.gguf" "$T/a" "$T/b"
+	[ "$status" -eq 1 ]
+	[[ $output == *"falcon"* ]]
+	run "$S" convert --tokenizer none "$T/a" "$T/b"
+	[ "$status" -eq 0 ]
+	[ "${#lines[@]}" -eq 1 ]
+}

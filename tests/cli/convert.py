@@ -1,0 +1,292 @@
+#!/usr/bin/python3
+"""Models in foreign formats, written and read here with numpy alone.
+
+convert.py make FAMILY DTYPE DIR [FILES]   a tiny model with random weights as a Hugging Face folder
+convert.py same DIR DIR                    the same tensors, bit by bit, and the same config.json where it counts
+convert.py gguf DIR FILE TYPE              FILE is what the folder's model is in GGUF (TYPE f32 f16 bf16 q8_0 q4_0)
+convert.py llmc DIR FILE                   likewise llm.c's .bin
+convert.py mean DIR DIR DIR                the third is the mean of the others (f32)
+convert.py text TOK512 IDS                 ids (JSON on standard input) as text, of llama2.c's tokenizer
+Exit: 0 yes, 3 no, 77 without numpy.
+"""
+import json
+import os
+import struct
+import sys
+
+try:
+    import numpy as np
+except ImportError:
+    sys.exit(77)
+
+H, HEADS, KV, D, F, L, V, T = 64, 4, 2, 16, 96, 2, 300, 32
+TYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+
+
+def to_bf16(x):
+    u = x.astype("<f4").view("<u4").astype("<u8")
+    return ((u + 0x7FFF + (u >> 16 & 1)) >> 16).astype("<u2")
+
+
+def as_f32(dtype, x):
+    return (x.astype("<u4") << 16).view("<f4") if dtype == "BF16" else x.astype("<f4")
+
+
+def config(family):
+    if family == "gpt2":
+        return {"model_type": "gpt2", "vocab_size": V, "n_embd": H, "n_inner": 4 * H, "n_layer": L, "n_head": HEADS,
+                "n_positions": T, "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new", "bos_token_id": 3,
+                "eos_token_id": 3}
+    c = {"model_type": family, "vocab_size": V, "hidden_size": H, "intermediate_size": F, "num_hidden_layers": L,
+         "num_attention_heads": HEADS, "num_key_value_heads": KV, "max_position_embeddings": T, "rms_norm_eps": 1e-5,
+         "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": family == "qwen3", "bos_token_id": 1,
+         "eos_token_id": 2}
+    if family == "llama":
+        c["rope_scaling"] = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                             "original_max_position_embeddings": 8192}
+    if family == "mistral":
+        c["sliding_window"] = 8
+    if family == "qwen3":
+        c["head_dim"] = D
+    return c
+
+
+def shapes(family):
+    if family == "gpt2":
+        out = {"wte.weight": (V, H), "wpe.weight": (T, H), "ln_f.weight": (H,), "ln_f.bias": (H,)}
+        for i in range(L):
+            p = f"h.{i}."
+            out |= {p + "ln_1.weight": (H,), p + "ln_1.bias": (H,), p + "ln_2.weight": (H,), p + "ln_2.bias": (H,),
+                    p + "attn.c_attn.weight": (H, 3 * H), p + "attn.c_attn.bias": (3 * H,),
+                    p + "attn.c_proj.weight": (H, H), p + "attn.c_proj.bias": (H,), p + "mlp.c_fc.weight": (H, 4 * H),
+                    p + "mlp.c_fc.bias": (4 * H,), p + "mlp.c_proj.weight": (4 * H, H), p + "mlp.c_proj.bias": (H,)}
+        return {"transformer." + k: v for k, v in out.items()}
+    out = {"model.embed_tokens.weight": (V, H), "model.norm.weight": (H,)}
+    if family != "qwen3":
+        out["lm_head.weight"] = (V, H)
+    for i in range(L):
+        p, a = f"model.layers.{i}.", f"model.layers.{i}.self_attn."
+        out |= {p + "input_layernorm.weight": (H,), p + "post_attention_layernorm.weight": (H,),
+                a + "q_proj.weight": (HEADS * D, H), a + "k_proj.weight": (KV * D, H), a + "v_proj.weight": (KV * D, H),
+                a + "o_proj.weight": (H, HEADS * D), p + "mlp.gate_proj.weight": (F, H), p + "mlp.up_proj.weight": (F, H),
+                p + "mlp.down_proj.weight": (H, F)}
+        if family == "qwen2":
+            out |= {a + "q_proj.bias": (HEADS * D,), a + "k_proj.bias": (KV * D,), a + "v_proj.bias": (KV * D,)}
+        if family == "qwen3":
+            out |= {a + "q_norm.weight": (D,), a + "k_norm.weight": (D,)}
+    return out
+
+
+def write_st(path, tensors, dtype):
+    head, at = {}, 0
+    for k, v in tensors.items():
+        head[k] = {"dtype": dtype, "shape": list(v.shape), "data_offsets": [at, at + v.nbytes]}
+        at += v.nbytes
+    text = json.dumps(head).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        for v in tensors.values():
+            f.write(v.tobytes())
+
+
+def read_st(folder):
+    """{name: (dtype, array)}"""
+    index, out = os.path.join(folder, "model.safetensors.index.json"), {}
+    files = ["model.safetensors"]
+    if os.path.exists(index):
+        files = sorted(set(json.load(open(index))["weight_map"].values()))
+    for name in files:
+        raw = open(os.path.join(folder, name), "rb").read()
+        (n,) = struct.unpack_from("<Q", raw)
+        for k, t in json.loads(raw[8 : 8 + n]).items():
+            if k != "__metadata__":
+                a, b = t["data_offsets"]
+                out[k] = (t["dtype"], np.frombuffer(raw[8 + n + a : 8 + n + b], TYPES[t["dtype"]]).reshape(t["shape"]))
+    return out
+
+
+def make(family, dtype, folder, files="1"):
+    rng = np.random.default_rng(sum(map(ord, family + dtype + folder[-1])))
+    os.makedirs(folder)
+    tensors = {}
+    for k, s in shapes(family).items():
+        x = rng.standard_normal(s).astype("<f4")
+        tensors[k] = to_bf16(x) if dtype == "BF16" else x.astype(TYPES[dtype])
+    json.dump(config(family), open(os.path.join(folder, "config.json"), "w"))
+    json.dump({"chat_template": "{{ messages }}"}, open(os.path.join(folder, "tokenizer_config.json"), "w"))
+    n = int(files)
+    if n == 1:
+        return write_st(os.path.join(folder, "model.safetensors"), tensors, dtype)
+    names, where = list(tensors), {}
+    for i in range(n):
+        part = {k: tensors[k] for k in names[i::n]}
+        write_st(os.path.join(folder, f"part-{i}.safetensors"), part, dtype)
+        where |= {k: f"part-{i}.safetensors" for k in part}
+    json.dump({"weight_map": where}, open(os.path.join(folder, "model.safetensors.index.json"), "w"))
+
+
+def check(ok, *what):
+    if not ok:
+        print("differs:", *what)
+        sys.exit(3)
+
+
+def same(a, b):
+    x, y = read_st(a), read_st(b)
+    check(sorted(x) == sorted(y), "names", set(x) ^ set(y))
+    for k in x:
+        check(x[k][0] == y[k][0] and x[k][1].tobytes() == y[k][1].tobytes() and x[k][1].shape == y[k][1].shape, k)
+    c, d = (json.load(open(os.path.join(f, "config.json"))) for f in (a, b))
+    for k, v in c.items():
+        check(d.get(k) == v or (k == "rope_theta" and abs(d[k] - v) < 1e-3), k, v, d.get(k))
+    t = [json.load(open(os.path.join(f, "tokenizer_config.json")))["chat_template"] for f in (a, b)]
+    check(t[0] == t[1], "chat template", t)
+
+
+def read_gguf(path):
+    raw, at = open(path, "rb").read(), 4
+    fmt = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+
+    def scalar(f):
+        nonlocal at
+        (v,) = struct.unpack_from("<" + f, raw, at)
+        at += struct.calcsize("<" + f)
+        return v
+
+    def text():
+        nonlocal at
+        n = scalar("Q")
+        at += n
+        return raw[at - n : at].decode()
+
+    def value(kind):
+        if kind == 8:
+            return text()
+        if kind == 9:
+            inner, n = scalar("I"), scalar("Q")
+            return [value(inner) for _ in range(n)]
+        return scalar(fmt[kind])
+
+    check(raw[:4] == b"GGUF" and scalar("I") == 3, "magic")
+    nt, nkv = scalar("Q"), scalar("Q")
+    kv = {}
+    for _ in range(nkv):
+        key = text()
+        kv[key] = value(scalar("I"))
+    infos = []
+    for _ in range(nt):
+        name, nd = text(), scalar("I")
+        dims = [scalar("Q") for _ in range(nd)]
+        infos.append((name, dims[::-1], scalar("I"), scalar("Q")))
+    data = (at + 31) // 32 * 32
+    check(all(o % 32 == 0 for *_, o in infos), "alignment")
+    return kv, {n: (s, t, raw[data + o :]) for n, s, t, o in infos}
+
+
+def blocks(x, kind):
+    """What GGUF's reference rounding makes of rows of 32."""
+    x = x.reshape(-1, 32)
+    if kind == 8:
+        d = np.abs(x).max(1, keepdims=True) / np.float32(127)
+        inv = np.where(d == 0, 0, 1 / d).astype("<f4")
+        y = x * inv
+        q = (np.sign(y) * np.floor(np.abs(y) + np.float32(0.5))).astype("i1").view("u1")
+    else:
+        big = np.take_along_axis(x, np.abs(x).argmax(1)[:, None], 1)
+        d = big / np.float32(-8)
+        inv = np.where(d == 0, 0, 1 / d).astype("<f4")
+        q = np.minimum(np.trunc(x * inv + np.float32(8.5)).astype("u1"), 15)
+        q = q[:, :16] | q[:, 16:] << 4
+    return np.concatenate([d.astype("<f2").view("u1"), q], 1).tobytes()
+
+
+def gguf(folder, path, kind):
+    hf = read_st(folder)
+    c = json.load(open(os.path.join(folder, "config.json")))
+    family = c["model_type"]
+    kv, have = read_gguf(path)
+    arch = "llama" if family == "mistral" else family
+    check(kv["general.architecture"] == arch, "architecture")
+    check(kv[arch + ".embedding_length"] == H and kv[arch + ".block_count"] == L, "sizes")
+    check(kv["tokenizer.chat_template"] == "{{ messages }}", "chat template")
+    names = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output", "input_layernorm": "attn_norm",
+             "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
+             "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate",
+             "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "self_attn.q_norm": "attn_q_norm",
+             "self_attn.k_norm": "attn_k_norm", "wte": "token_embd", "wpe": "position_embd", "ln_f": "output_norm",
+             "ln_1": "attn_norm", "ln_2": "ffn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output",
+             "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}
+    number = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "bf16": 30}[kind]
+    for k, (dtype, x) in hf.items():
+        bare = k.removeprefix("model.").removeprefix("transformer.")
+        stem, tail = bare.rsplit(".", 1)
+        if stem.startswith(("layers.", "h.")):
+            _, layer, rest = stem.split(".", 2)
+            name = f"blk.{layer}.{names[rest]}.{tail}"
+        else:
+            name = f"{names[stem]}.{tail}"
+        x = as_f32(dtype, x)
+        if stem.endswith(("c_attn", "c_proj", "c_fc")) and x.ndim == 2:
+            x = np.ascontiguousarray(x.T)
+        if arch == "llama" and (".attn_q." in name or ".attn_k." in name):  # pairs side by side
+            heads = HEADS if ".attn_q." in name else KV
+            x = np.ascontiguousarray(x.reshape(heads, 2, D // 2, -1).swapaxes(1, 2)).reshape(x.shape)
+        shape, t, raw = have.pop(name)
+        check(shape == list(x.shape), name, shape, x.shape)
+        want = number if x.ndim == 2 and (kind in ("f32", "f16", "bf16") or name != "position_embd.weight") else 0
+        check(t == want, name, "type", t, want)
+        data = {0: lambda: x.tobytes(), 1: lambda: x.astype("<f2").tobytes(), 30: lambda: to_bf16(x).tobytes(),
+                8: lambda: blocks(x, 8), 2: lambda: blocks(x, 2)}[t]()
+        check(raw[: len(data)] == data, name, "elements")
+    if family == "llama":
+        _, _, raw = have.pop("rope_freqs.weight")
+        got = np.frombuffer(raw[: 4 * D // 2], "<f4").astype(float)
+        f = 10000.0 ** (-2 * np.arange(D // 2) / D)
+        wave = 2 * np.pi / f
+        s = (8192 / wave - 1) / 3
+        want = np.where(wave < 2048, 1, np.where(wave > 8192, 8, 1 / ((1 - s) / 8 + s)))
+        check(np.allclose(got, want, rtol=1e-6), "rope_freqs", got, want)
+    check(not have, "more tensors", list(have))
+
+
+def llmc(folder, path):
+    hf, raw = read_st(folder), open(path, "rb").read()
+    h = struct.unpack_from("<8i", raw)
+    vp = (V + 127) // 128 * 128
+    check(h == (20240326, 3 if hf["transformer.wte.weight"][0] == "F32" else 5, T, V, L, HEADS, H, vp), "head", h)
+    body, at = np.frombuffer(raw, "<f4" if h[1] == 3 else "<u2", offset=1024), 0
+    wte = hf["transformer.wte.weight"][1]
+    check(np.array_equal(body[: V * H], wte.reshape(-1)) and not body[V * H : vp * H].any(), "wte")
+    at = vp * H
+    order = ["wpe.weight"] + [f"h.%d.{n}" for n in (
+        "ln_1.weight", "ln_1.bias", "attn.c_attn.weight", "attn.c_attn.bias", "attn.c_proj.weight", "attn.c_proj.bias",
+        "ln_2.weight", "ln_2.bias", "mlp.c_fc.weight", "mlp.c_fc.bias", "mlp.c_proj.weight", "mlp.c_proj.bias")] + [
+        "ln_f.weight", "ln_f.bias"]
+    for name in order:
+        for i in range(L if "%d" in name else 1):
+            k = "transformer." + (name % i if "%d" in name else name)
+            x = hf[k][1]
+            x = x.T if x.ndim == 2 and k.startswith("transformer.h.") else x
+            check(np.array_equal(body[at : at + x.size], x.reshape(-1)), k)
+            at += x.size
+    check(at == body.size, "length")
+
+
+def mean(a, b, m):
+    x, y, z = read_st(a), read_st(b), read_st(m)
+    for k in x:
+        want = ((as_f32(*x[k]).astype(float) + as_f32(*y[k]).astype(float)) / 2).astype("<f4")
+        check(z[k][0] == "F32" and np.array_equal(z[k][1], want), k)
+
+
+def text(tok):
+    raw, at, pieces = open(tok, "rb").read(), 4, []
+    while at < len(raw):
+        _, n = struct.unpack_from("<fi", raw, at)
+        pieces.append(raw[at + 8 : at + 8 + n])
+        at += 8 + n
+    out = b"".join(bytes([i - 3]) if 3 <= i < 259 else pieces[i] for i in json.load(sys.stdin))
+    print(out.decode().lstrip(" "))
+
+
+globals()[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,163 @@
+#!/usr/bin/env bats
+# Checkpoints of dt-train: asynchronous ones, retention, disks that fail. fault.so makes system calls fail.
+
+setup_file() {
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    cat "$DT_SRC/LICENSE" "$DT_SRC/CONTRIBUTING.md" >text.txt
+    dt-dataset build --tokenizer byte --out d.h5 text.txt
+}
+
+setup() {
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    common=(--model gpt2-tiny --data d.h5 --seq 32 --precision fp32 --lr 1e-3 --warmup 5 --no-mfu --threads 1
+        --comm-timeout 60 --microbatch 1)
+}
+
+# faulty CALL:N[+]:ERRNO COMMAND...
+faulty() {
+    local fault=$1
+    shift
+    LD_PRELOAD=$DT_HELP/fault.so DT_FAULT=$fault "$@"
+}
+
+curve() {
+    jq -c '[.step, .loss, .grad_norm]' "$1"
+}
+
+@test "an asynchronous checkpoint is the synchronous one, bit by bit, and training is not changed" {
+    rm -rf sync async
+    for layout in dp1:1 dp2.z1:2 dp2.z3:2 tp2:2; do
+        opts=("${common[@]}" --steps 9 --save-every 3 --layout "${layout%:*}" --global-batch 2)
+        rm -rf sync async
+        mpirun -np "${layout#*:}" dt-train "${opts[@]}" --save sync >sync.jsonl
+        mpirun -np "${layout#*:}" dt-train "${opts[@]}" --save async --save-async >async.jsonl
+        diff <(curve sync.jsonl) <(curve async.jsonl)
+        dt-shard-ckpt verify sync/step-* async/step-*
+        for step in 3 6 9; do
+            dt-shard-ckpt diff sync/step-0000000$step async/step-0000000$step
+            [ "$(jq -c .data sync/step-0000000$step/manifest.json)" = "$(jq -c .data async/step-0000000$step/manifest.json)" ]
+        done
+        [ "$(ls async)" = "$(ls sync)" ]
+    done
+}
+
+@test "the copy is in the memory plan" {
+    a=$(dt-train "${common[@]}" --steps 1 --save s1 | jq .peak_bytes)
+    b=$(dt-train "${common[@]}" --steps 1 --save s2 --save-async | jq .peak_bytes)
+    params=$(dt-shard-ckpt ls --json s1 | jq '[.tensors[] | select(.name | startswith("model/")) | .bytes] | add')
+    # parameters and two states of AdamW, and a few elements more for rounding
+    [ $((b - a)) -ge $((3 * params)) ]
+    [ $((b - a)) -lt $((3 * params + 4096)) ]
+}
+
+@test "--keep with --keep-every" {
+    rm -rf run
+    dt-train "${common[@]}" --steps 9 --save run --save-every 1 --keep 2 --keep-every 3 --save-async >/dev/null
+    [ "$(ls run | tr '\n' ' ')" = "latest step-00000003 step-00000006 step-00000008 step-00000009 " ]
+    run dt-train "${common[@]}" --steps 9 --save run --keep-every 3
+    [ "$status" -eq 2 ]
+}
+
+@test "a checkpoint that cannot be written: --save-errors continue goes on, stop ends the run, nothing is lost" {
+    for async in "" --save-async; do
+        for fault in fsync:3:5 pwrite:9:28 fallocate:2:28 rename:3:5; do
+            rm -rf run
+            # shellcheck disable=SC2086
+            faulty $fault dt-train "${common[@]}" --steps 8 --save run --save-every 2 --save-errors continue $async \
+                >m.jsonl 2>err || { echo "$fault $async"; cat err; return 1; }
+            [ "$(grep -c 'is not saved, training goes on' err)" -eq 1 ]
+            [ "$(wc -l <m.jsonl)" -eq 8 ]
+            dt-shard-ckpt verify run/step-* >/dev/null
+            [ "$(ls -d run/step-* | wc -l)" -eq 3 ]
+            [ -z "$(find run -name "*tmp*")" ]
+            rm -rf run
+            dt-train "${common[@]}" --steps 2 --save run >/dev/null
+            status=0
+            # shellcheck disable=SC2086
+            faulty $fault dt-train "${common[@]}" --steps 8 --save run --save-every 2 --resume auto $async \
+                >m.jsonl 2>err || status=$?
+            [ "$status" -eq 1 ]
+            [ "$(wc -l <err)" -ge 1 ]
+            grep -q "step-000000" err
+            dt-shard-ckpt verify run >/dev/null
+            [ -d run/step-00000002 ]
+            [ -z "$(find run -name "*tmp*")" ]
+        done
+    done
+}
+
+@test "one rank's disk fails: all ranks agree, the guilty one is named" {
+    rm -rf run
+    cat >one.sh <<'SH'
+#!/bin/sh
+# the second rank alone has the fault
+[ "$OMPI_COMM_WORLD_RANK" = 1 ] && export DT_FAULT=fsync:1:5
+exec "$@"
+SH
+    chmod +x one.sh
+    LD_PRELOAD=$DT_HELP/fault.so mpirun -np 2 ./one.sh dt-train "${common[@]}" --layout dp2 --steps 6 --save run --save-every 2 \
+        --save-errors continue --save-async >m.jsonl 2>err
+    grep -q "rank 1.*step 2 is not saved, training goes on.*Input/output error" err
+    [ "$(grep -c 'not saved' err)" -eq 1 ]
+    [ "$(wc -l <m.jsonl)" -eq 6 ]
+    dt-shard-ckpt verify run/step-00000004 run/step-00000006
+    [ ! -e run/step-00000002 ]
+}
+
+@test "the last checkpoint failing ends the run with 1 whatever --save-errors says" {
+    rm -rf run
+    run faulty fsync:1+:28 dt-train "${common[@]}" --steps 4 --save run --save-every 2 --save-errors continue --metrics m.jsonl
+    [ "$status" -eq 1 ]
+    [[ $output == *"No space left"* ]]
+    [ -z "$(ls run)" ]
+}
+
+@test "kill -9 while a checkpoint is written behind the back: resume finds a whole one" {
+    rm -rf run
+    dt-train "${common[@]}" --steps 2 --save run >/dev/null
+    before=2
+    for _ in $(seq 10); do
+        dt-train "${common[@]}" --steps 100000 --save run --save-every 2 --keep 3 --save-async --resume auto >m.jsonl 2>err &
+        pid=$!
+        sleep "0.$((RANDOM % 6 + 2))"
+        kill -KILL $pid
+        wait $pid || true
+        dt-shard-ckpt verify run >/dev/null
+        at=$(dt-shard-ckpt ls --json run | jq .step)
+        [ "$at" -ge "$before" ]
+        before=$at
+    done
+    [ "$before" -gt 2 ]
+}
+
+@test "random faults: never a wrong tensor, never an older checkpoint lost" {
+    M=$DT_HELP/make-ckpt
+    RANDOM=20261121
+    rm -rf truth
+    "$M" truth 1 dp1 7
+    "$M" truth 2 dp1 8
+    calls=(pwrite fsync fallocate rename)
+    failed=0
+    for _ in $(seq 60); do
+        rm -rf r
+        cp -r --reflink=auto truth r && rm -rf r/step-00000002 && ln -sfn step-00000001 r/latest
+        fault=${calls[RANDOM % 4]}:$((RANDOM % 12 + 1))$([ $((RANDOM % 2)) -eq 0 ] || echo +):$([ $((RANDOM % 2)) -eq 0 ] && echo 5 || echo 28)
+        words=()
+        [ $((RANDOM % 3)) -ne 0 ] || words=(compress)
+        if faulty "$fault" "$M" r 2 dp2.tp2 8 "${words[@]}" >out 2>&1; then
+            dt-shard-ckpt diff r/step-00000002 truth/step-00000002 >out || { echo "$fault"; cat out; return 1; }
+        else
+            failed=$((failed + 1))
+            # what failed before the rename is not there; after it, it is whole
+            [ ! -e r/step-00000002 ] || dt-shard-ckpt diff r/step-00000002 truth/step-00000002 >out || { echo "$fault"; cat out; return 1; }
+        fi
+        dt-shard-ckpt diff r/step-00000001 truth/step-00000001 >out || { echo "$fault"; cat out; return 1; }
+        dt-shard-ckpt verify r >out 2>&1 || { echo "$fault"; cat out; return 1; }
+    done
+    echo "$failed of 60 saves failed"
+    [ "$failed" -gt 12 ]
+}

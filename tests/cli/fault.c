@@ -1,0 +1,67 @@
+/*
+ * Preloaded by tests: makes a call on the files of a checkpoint fail. DT_FAULT=CALL:N[+]:ERRNO, where CALL is
+ * pwrite, fsync, fallocate or rename, N counts from 1 over all of a process, + means from then on, and
+ * ERRNO is a number. Files are those with "step-" in their path.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static atomic_int calls;
+
+static int fails(const char *call, const char *path, int fd)
+{
+	const char *want = getenv("DT_FAULT"), *p;
+	char name[64], real[4096];
+	int n, code, used = 0, now;
+	ssize_t k;
+
+	if (!want || strncmp(want, call, strlen(call)) || want[strlen(call)] != ':')
+		return 0;
+	if (!path) {
+		snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+		k = readlink(name, real, sizeof(real) - 1);
+		if (k < 0)
+			return 0;
+		real[k] = '\0';
+		path = real;
+	}
+	if (!strstr(path, "step-"))
+		return 0;
+	p = want + strlen(call) + 1;
+	if (sscanf(p, "%d%n", &n, &used) != 1)
+		return 0;
+	code = atoi(strrchr(want, ':') + 1);
+	now = atomic_fetch_add(&calls, 1) + 1;
+	if (now != n && !(p[used] == '+' && now > n))
+		return 0;
+	errno = code;
+	return 1;
+}
+
+#define NEXT(name) ((__typeof__(&(name)))dlsym(RTLD_NEXT, #name))
+
+ssize_t pwrite(int fd, const void *buf, size_t n, off_t at)
+{
+	return fails("pwrite", NULL, fd) ? -1 : NEXT(pwrite64)(fd, buf, n, at);
+}
+
+int fsync(int fd)
+{
+	return fails("fsync", NULL, fd) ? -1 : NEXT(fsync)(fd);
+}
+
+int fallocate(int fd, int mode, off_t at, off_t n)
+{
+	return fails("fallocate", NULL, fd) ? -1 : NEXT(fallocate64)(fd, mode, at, n);
+}
+
+int rename(const char *from, const char *to)
+{
+	return fails("rename", from, -1) ? -1 : NEXT(rename)(from, to);
+}

@@ -1,0 +1,32 @@
+/* config.json and our own form; what is accepted has a parameter table. */
+#include "model/params.h"
+
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n);
+
+static void try_config(const struct dt_config *c)
+{
+	struct dt_params p;
+
+	if (c->layers > 64)
+		return; /* tables of thousands of layers are right and slow */
+	if (dt_model_params(c, &p, NULL) < 0 || dt_params_total(&p) <= 0)
+		abort();
+	dt_params_release(&p);
+}
+
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
+{
+	struct dt_config c;
+	json_t *o;
+
+	if (dt_json_parse((const char *)data, n, "fuzz", &o, NULL) < 0)
+		return 0;
+	if (dt_config_from_hf(o, &c, NULL) == 0)
+		try_config(&c);
+	if (dt_config_from_json(o, &c, NULL) == 0)
+		try_config(&c);
+	json_decref(o);
+	return 0;
+}

@@ -1,0 +1,8 @@
+#include "source.h"
+
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
+{
+	if (n)
+		try_source(data, n, DT_SOURCE_GGUF);
+	return 0;
+}
