@@ -4,10 +4,10 @@
 #include "base/progress.h"
 #include "base/tmpfile.h"
 #include "base/units.h"
-#include "ckpt/ckpt.h"
+#include "ckpt/source.h"
 #include "nn/infer.h"
 #include "serve/batch.h"
-#include "serve/http.h"
+#include "serve/tenants.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -19,55 +19,75 @@
 #define READ_TIMEOUT 60	       /* seconds to send a request, or between two */
 #define STUCK_AFTER  120       /* seconds a step may take before /health says 503 */
 
+#define WEIGHTS "auto|f32|bf16|q8_0|q4_0|q4_1|q4_k|q6_k"
+
 struct options {
-	bool batch;
-	const char *ckpt, *name, *key_file, *host;
-	int64_t seqs, tokens, len, block, threads, port, queue;
+	bool batch, share, unordered;
+	const char *ckpt, *draft_model, *skip_done, *tokenizer, *name, *key_file, *host;
+	int chat; /* 0: as the model says; else enum dt_chat_kind + 1 */
+	int64_t seqs, tokens, len, block, threads, port, queue, draft;
 	uint64_t cache;
-	bool given_tokens, given_name, given_timeout;
-	int precision;
+	bool given_tokens, given_timeout;
+	int precision, weights, kv_type;
 	double timeout;
 };
 
 struct server { /* what loading makes, in order */
 	struct dt_dev *dev;
-	struct dt_ckpt *ck;
+	struct dt_source *src;
 	struct dt_tokenizer *tok;
-	struct dt_infer *model;
+	struct dt_infer *model, *drafter;
 	struct dt_engine *engine;
+	struct dt_tenants tenants;
+	struct dt_chat chat;
+	bool has_chat;
 };
+
+static void copy_block(void *m, int32_t from, int32_t to)
+{
+	dt_infer_copy_block(m, from, to);
+}
 
 static int forward(void *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
 {
 	return dt_infer_forward(m, b, logits, err);
 }
 
-/* The tokenizer the model was trained with travels in the checkpoint. */
+/* The tokenizer the model was trained with travels with it. */
 static int open_tokenizer(struct server *s, const struct dt_config *c, struct dt_err *err)
 {
-	const json_t *t = json_object_get(dt_ckpt_meta(s->ck), "tokenizer");
-	const json_t *text = json_object_get(t, "text");
+	const char *path = dt_source_path(s->src);
+	size_t n = 0;
+	const char *text = dt_source_tokenizer(s->src, &n);
 	int rc;
 
-	if (!json_is_string(text)) {
-		dt_err_set(err, -ENOENT, "checkpoint '%s' carries no tokenizer", dt_ckpt_path(s->ck));
-		dt_err_hint(err, "train it on a dataset that dt-dataset built, which carries one");
+	if (!text) {
+		dt_err_set(err, -ENOENT, "'%s' carries no tokenizer%s%s", path,
+			   dt_source_note(s->src) ? ": " : "",
+			   dt_source_note(s->src) ? dt_source_note(s->src) : "");
+		dt_err_hint(
+			err,
+			"give --tokenizer, or train on a dataset that dt-dataset built, which carries one");
 		return -ENOENT;
 	}
-	rc = dt_tokenizer_from_text(json_string_value(text), json_string_length(text), &s->tok, err);
+	rc = dt_tokenizer_from_text(text, n, &s->tok, err);
 	if (rc < 0)
-		return dt_err_prefix(err, "checkpoint '%s': tokenizer", dt_ckpt_path(s->ck));
+		return dt_err_prefix(err, "'%s': tokenizer", path);
 	if (dt_tokenizer_vocab(s->tok) > c->vocab)
-		return dt_err_set(err, -EINVAL,
-				  "checkpoint '%s': the tokenizer has %d ids and the model only %lld",
-				  dt_ckpt_path(s->ck), dt_tokenizer_vocab(s->tok), (long long)c->vocab);
+		return dt_err_set(err, -EINVAL, "'%s': the tokenizer has %d ids and the model only %lld",
+				  path, dt_tokenizer_vocab(s->tok), (long long)c->vocab);
 	return 0;
+}
+
+static enum dt_dtype cache_type(const struct options *o)
+{
+	return (o->kv_type ? o->kv_type == 2 : o->precision) ? DT_F32 : DT_BF16;
 }
 
 /* Blocks of KV cache: what was asked for, else what every sequence at full length needs, within reason. */
 static int64_t cache_blocks(const struct options *o, const struct dt_config *c, struct dt_err *err)
 {
-	enum dt_dtype dtype = o->precision ? DT_F32 : DT_BF16;
+	enum dt_dtype dtype = cache_type(o);
 	uint64_t bytes = 2 * (uint64_t)(c->layers * c->kv_heads * c->head_dim * o->block) *
 			 (uint64_t)dt_dtype_size(dtype);
 	uint64_t one = (uint64_t)((o->len + o->block - 1) / o->block), all = one * (uint64_t)o->seqs;
@@ -86,6 +106,42 @@ static int64_t cache_blocks(const struct options *o, const struct dt_config *c, 
 	return -ENOSPC;
 }
 
+/* The model that guesses: with the same words, and a cache of the same blocks. */
+static int open_drafter(struct server *s, const struct options *o, const struct dt_infer_params *like,
+			struct dt_err *err)
+{
+	struct dt_infer_params p = *like;
+	struct dt_source *src;
+	int64_t vocab = dt_source_config(s->src)->vocab;
+	int rc = dt_source_open(o->draft_model, DT_SOURCE_AUTO, NULL, &src, err);
+
+	if (rc < 0)
+		return rc;
+	p.weights = -1;
+	if (dt_source_config(src)->vocab != vocab)
+		rc = dt_err_set(err, -EINVAL, "'%s' has a vocabulary of %lld and '%s' one of %lld",
+				o->draft_model, (long long)dt_source_config(src)->vocab, o->ckpt,
+				(long long)vocab);
+	else
+		rc = dt_infer_open(&s->drafter, s->dev, src, &p, err);
+	dt_source_close(src);
+	return rc;
+}
+
+/* The template asked for, or the model's own, or what its tokens tell. */
+static void set_chat(struct server *s, const struct options *o, const char *text)
+{
+	int kind = o->chat - 1;
+
+	if (kind < 0 && text)
+		kind = dt_chat_recognise(text, s->tok);
+	if (kind < 0)
+		kind = dt_chat_recognise(NULL, s->tok);
+	s->has_chat = kind >= 0;
+	if (s->has_chat)
+		dt_chat_init(&s->chat, (enum dt_chat_kind)kind, text, s->tok);
+}
+
 static void set_eos(struct dt_engine_model *m, const struct dt_tokenizer *tok, const struct dt_config *c)
 {
 	int32_t eot = dt_tokenizer_eot(tok);
@@ -98,20 +154,23 @@ static void set_eos(struct dt_engine_model *m, const struct dt_tokenizer *tok, c
 
 static int load(struct server *s, struct options *o, const struct dt_log *log, struct dt_err *err)
 {
+	char word[16];
 	struct dt_engine_params ep = {.queue = (int)o->queue, .stuck_after = STUCK_AFTER};
-	struct dt_infer_params ip = {.dtype = o->precision ? DT_F32 : DT_BF16};
+	struct dt_infer_params ip = {.dtype = o->precision ? DT_F32 : DT_BF16,
+				     .cache = cache_type(o),
+				     .weights = o->weights ? dt_format_parse(dt_opt_choice_name(
+								     WEIGHTS, o->weights, word, sizeof(word)))
+							   : -1};
 	uint64_t weights, cache, work;
 	struct dt_config c;
 	char text[3][32];
 	double t0 = dt_now();
 	int64_t blocks;
-	int rc = dt_ckpt_open(o->ckpt, &s->ck, err);
+	int rc = dt_source_open(o->ckpt, DT_SOURCE_AUTO, o->tokenizer, &s->src, err);
 
 	if (rc < 0)
 		return rc;
-	rc = dt_config_from_json(json_object_get(dt_ckpt_meta(s->ck), "model"), &c, err);
-	if (rc < 0)
-		return dt_err_prefix(err, "checkpoint '%s'", o->ckpt);
+	c = *dt_source_config(s->src);
 	rc = open_tokenizer(s, &c, err);
 	if (rc < 0)
 		return rc;
@@ -127,18 +186,38 @@ static int load(struct server *s, struct options *o, const struct dt_log *log, s
 	rc = dt_dev_open(&s->dev, DT_DEV_CPU, 0, (int)o->threads);
 	if (rc < 0)
 		return dt_err_sys(err, rc, "cannot open the processor as a device");
+	s->dev->batch_invariant = true;
 	ip.max_tokens = ep.max_tokens = (int)o->tokens;
+	ip.max_len = (int)o->len;
 	ip.max_seqs = ep.max_seqs = (int)o->seqs;
 	ip.blocks = ep.blocks = (int)blocks;
 	ip.block_size = ep.block_size = (int)o->block;
-	rc = dt_infer_open(&s->model, s->dev, s->ck, &ip, err);
+	rc = dt_infer_open(&s->model, s->dev, s->src, &ip, err);
 	if (rc < 0)
 		return rc;
-	dt_ckpt_close(s->ck);
-	s->ck = NULL;
+	if (o->draft_model) {
+		rc = open_drafter(s, o, &ip, err);
+		if (rc < 0)
+			return rc;
+	}
+	set_chat(s, o, dt_source_chat_template(s->src));
+	dt_source_close(s->src);
+	s->src = NULL;
 	ep.max_len = (int)o->len;
 	ep.tok = s->tok;
-	ep.model = (struct dt_engine_model){.m = s->model, .forward = forward, .vocab = (int)c.vocab};
+	ep.model = (struct dt_engine_model){.m = s->model,
+					    .forward = forward,
+					    .copy_block = copy_block,
+					    .vocab = (int)c.vocab,
+					    .hidden = (int)c.hidden};
+	if (s->drafter) {
+		ep.drafter = ep.model;
+		ep.drafter.m = s->drafter;
+	}
+	ep.share_prefixes = o->share;
+	ep.draft = (int)o->draft;
+	ep.tenant = s->tenants.tenant;
+	ep.ntenants = s->tenants.ntenants;
 	set_eos(&ep.model, s->tok, &c);
 	rc = dt_engine_open(&s->engine, &ep, err);
 	if (rc < 0)
@@ -156,33 +235,11 @@ static void unload(struct server *s)
 {
 	dt_engine_close(s->engine);
 	dt_infer_close(s->model);
+	dt_infer_close(s->drafter);
 	dt_tokenizer_close(s->tok);
-	dt_ckpt_close(s->ck);
+	dt_source_close(s->src);
 	dt_dev_close(s->dev);
-}
-
-#define MAX_KEYS 1024
-
-/* One key a line; blank lines and those beginning with # are skipped. The keys point into *ret_text. */
-static int read_keys(const char *path, char **ret_text, char **keys, struct dt_err *err)
-{
-	size_t n;
-	char *save = NULL;
-	int nkeys = 0, rc = dt_read_file(path, 1 << 20, ret_text, &n, err);
-
-	if (rc < 0)
-		return rc;
-	for (char *k = strtok_r(*ret_text, " \t\r\n", &save); k; k = strtok_r(NULL, "\r\n", &save)) {
-		k += strspn(k, " \t");
-		if (*k == '#' || !*k)
-			continue;
-		if (nkeys == MAX_KEYS)
-			return dt_err_set(err, -E2BIG, "'%s' has more than %d keys", path, MAX_KEYS);
-		keys[nkeys++] = k;
-	}
-	if (nkeys == 0)
-		return dt_err_set(err, -EINVAL, "'%s' holds no key", path);
-	return nkeys;
+	dt_tenants_release(&s->tenants);
 }
 
 static int run_batch(struct options *o, const struct dt_log *log)
@@ -190,6 +247,9 @@ static int run_batch(struct options *o, const struct dt_log *log)
 	struct dt_batch_params p = {.fd = STDIN_FILENO,
 				    .out = stdout,
 				    .window = (int)(o->seqs + (o->queue < o->seqs ? o->queue : o->seqs)),
+				    .unordered = o->unordered,
+				    .skip_done = o->skip_done,
+				    .model_name = o->name ? o->name : o->ckpt,
 				    .request_timeout = o->given_timeout ? o->timeout : 0,
 				    .log = log};
 	struct server s = {0};
@@ -197,8 +257,10 @@ static int run_batch(struct options *o, const struct dt_log *log)
 	int64_t failed = load(&s, o, log, &err);
 	int status = DT_EXIT_OK;
 
-	if (failed == 0)
+	if (failed == 0) {
+		p.chat = s.has_chat ? &s.chat : NULL;
 		failed = dt_batch_run(s.engine, &p, &err);
+	}
 	if (failed == -EPIPE) {
 		status = DT_EXIT_FAILED; /* the reader has seen enough: nothing to say */
 	} else if (failed < 0) {
@@ -245,7 +307,6 @@ static int run_http(struct options *o, const struct dt_log *log)
 				   .max_connections = (int)(o->seqs + o->queue) + 64,
 				   .read_timeout = READ_TIMEOUT,
 				   .request_timeout = o->timeout};
-	char *key_text = NULL, *keys[MAX_KEYS];
 	struct dt_http *http = NULL;
 	struct server s = {0};
 	struct dt_err err;
@@ -259,15 +320,16 @@ static int run_http(struct options *o, const struct dt_log *log)
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	if (o->key_file) {
-		rc = p.nkeys = read_keys(o->key_file, &key_text, keys, &err);
-		p.keys = keys;
+		rc = dt_tenants_read(o->key_file, &s.tenants, &err);
+		p.keys = s.tenants.key;
+		p.nkeys = s.tenants.nkeys;
 	}
 	if (rc >= 0)
 		rc = dt_http_open(&http, &p, &err);
 	if (rc >= 0)
 		rc = load(&s, o, log, &err);
 	if (rc >= 0) {
-		dt_http_serve(http, s.engine);
+		dt_http_serve(http, s.engine, s.has_chat ? &s.chat : NULL);
 		if (p.nkeys == 0 && !is_loopback(dt_http_url(http)))
 			dt_log_msg(log, "anyone who reaches %s may use it: consider --api-key-file",
 				   dt_http_url(http));
@@ -282,13 +344,13 @@ static int run_http(struct options *o, const struct dt_log *log)
 		dt_log_err(log, &err);
 	dt_http_close(http);
 	unload(&s);
-	free(key_text);
 	return rc < 0 ? DT_EXIT_FAILED : DT_EXIT_OK;
 }
 
 int main(int argc, char **argv)
 {
-	struct options o = {.host = "127.0.0.1",
+	struct options o = {.share = true,
+			    .host = "127.0.0.1",
 			    .seqs = 64,
 			    .tokens = 512,
 			    .block = 16,
@@ -297,10 +359,21 @@ int main(int argc, char **argv)
 			    .timeout = 600};
 	const struct dt_opt opts[] = {
 		{"batch", 0, DT_OPT_FLAG, &o.batch, .help = "read prompts as JSON Lines, write completions"},
+		{"unordered", 0, DT_OPT_FLAG, &o.unordered,
+		 .help = "with --batch, write each answer as soon as it is there"},
+		{"skip-done", 0, DT_OPT_STR, &o.skip_done, "FILE",
+		 "with --batch, leave out lines that FILE has an answer to", .complete = DT_COMPLETE_FILE},
 		{"model-dir", 0, DT_OPT_STR, &o.ckpt, "CKPT", "the checkpoint, as an option",
 		 .complete = DT_COMPLETE_DIR},
 		{"precision", 0, DT_OPT_CHOICE, &o.precision, "bf16|f32",
-		 "type of weights, activations and cache (default bf16)"},
+		 "type of activations and cache, and of weights that have no other (default bf16)"},
+		{"weights", 0, DT_OPT_CHOICE, &o.weights, WEIGHTS,
+		 "what matrices are kept as (default auto: blocks as they are stored, others as "
+		 "--precision)"},
+		{"kv-cache-dtype", 0, DT_OPT_CHOICE, &o.kv_type, "auto|bf16|f32",
+		 "type of the KV cache (default auto: as --precision)"},
+		{"tokenizer", 0, DT_OPT_STR, &o.tokenizer, "FILE", "a tokenizer in place of the model's own",
+		 .complete = DT_COMPLETE_FILE},
 		{"threads", 0, DT_OPT_INT, &o.threads, "N", "threads of the model (default: all processors)",
 		 .min = 0, .max = 4096},
 		DT_OPT_HEADING("Batching and memory"),
@@ -315,6 +388,16 @@ int main(int argc, char **argv)
 		{"kv-cache-mem", 0, DT_OPT_SIZE, &o.cache, "SIZE",
 		 "memory of the KV cache (default: what all sequences need, at most a quarter of the "
 		 "machine's)"},
+		{"prefix-caching", 0, DT_OPT_FLAG, &o.share,
+		 .help = "keep the cache of prompts for others that begin alike (default)",
+		 .negatable = true},
+		{"speculate", 0, DT_OPT_INT, &o.draft, "N",
+		 "tokens a step guessed from the text so far, as long as it is faster (default 0)", .min = 0,
+		 .max = 32},
+		{"draft-model", 0, DT_OPT_STR, &o.draft_model, "CKPT",
+		 "a smaller model with the same vocabulary that guesses (4 tokens a step unless --speculate "
+		 "says)",
+		 .complete = DT_COMPLETE_FILE},
 		{"queue", 0, DT_OPT_INT, &o.queue, "N", "requests that may wait; more get 503 (default 256)",
 		 .min = 0, .max = 65536},
 		{"request-timeout", 0, DT_OPT_REAL, &o.timeout, "SECONDS",
@@ -325,9 +408,12 @@ int main(int argc, char **argv)
 		{"port", 0, DT_OPT_INT, &o.port, "N", "port to listen on, 0 for any free one (default 8000)",
 		 .min = 0, .max = 65535},
 		{"served-model-name", 0, DT_OPT_STR, &o.name, "NAME",
-		 "the model's name in the API (default: CKPT as given)", .given = &o.given_name},
+		 "the model's name in the API (default: CKPT as given)"},
+		{"chat-template", 0, DT_OPT_CHOICE, &o.chat, "auto|" DT_CHAT_NAMES,
+		 "how messages become a prompt (default: as the model says)"},
 		{"api-key-file", 0, DT_OPT_STR, &o.key_file, "FILE",
-		 "keys, one a line; every route but /health then asks for one", .complete = DT_COMPLETE_FILE},
+		 "keys, one a line, with their tenants; every route but /health then asks for one",
+		 .complete = DT_COMPLETE_FILE},
 		DT_OPT_END};
 	static const char *const examples[] = {
 		"dt-serve run/latest --port 8000",
@@ -351,6 +437,8 @@ int main(int argc, char **argv)
 	}
 	if (n == 1)
 		o.ckpt = argv[1];
+	if (o.draft_model && o.draft == 0)
+		o.draft = 4;
 	if (!o.given_tokens && o.tokens < o.seqs)
 		o.tokens = o.seqs;
 	if (o.tokens < o.seqs) {
@@ -358,9 +446,13 @@ int main(int argc, char **argv)
 					    "--max-num-batched-tokens must be at least --max-num-seqs");
 		goto out;
 	}
-	if (o.batch && (o.key_file || o.given_name)) {
-		status = dt_opt_usage_error(&prog, stderr, "--%s does not go with --batch",
-					    o.key_file ? "api-key-file" : "served-model-name");
+	if (!o.batch && (o.unordered || o.skip_done)) {
+		status = dt_opt_usage_error(&prog, stderr, "--%s goes with --batch",
+					    o.unordered ? "unordered" : "skip-done");
+		goto out;
+	}
+	if (o.batch && o.key_file) {
+		status = dt_opt_usage_error(&prog, stderr, "--api-key-file does not go with --batch");
 		goto out;
 	}
 	status = o.batch ? run_batch(&o, &log) : run_http(&o, &log);

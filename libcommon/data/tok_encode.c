@@ -84,6 +84,17 @@ static int to_symbols(const struct enc *e, const char *s, size_t n, int32_t *sym
 	return 0;
 }
 
+/* A word's first symbols; their number, or a negative errno. */
+static int64_t symbols(const struct enc *e, const char *s, size_t n, int32_t *sym)
+{
+	int rc;
+
+	if (e->t->sp.on)
+		return dt_sp_symbols(e->t, s, n, sym, e->err);
+	rc = to_symbols(e, s, n, sym);
+	return rc < 0 ? rc : (int64_t)n;
+}
+
 static int long_word(struct enc *e, const char *s, size_t n)
 {
 	int32_t *sym = malloc(n * sizeof(*sym));
@@ -92,9 +103,10 @@ static int long_word(struct enc *e, const char *s, size_t n)
 
 	if (!sym)
 		return dt_err_sys(e->err, -ENOMEM, "cannot encode a word of %zu bytes", n);
-	rc = to_symbols(e, s, n, sym);
+	len = symbols(e, s, n, sym);
+	rc = len < 0 ? (int)len : 0;
 	if (rc == 0) {
-		len = dt_bpe_long(&e->t->bpe, sym, n);
+		len = dt_bpe_long(&e->t->bpe, sym, (size_t)len);
 		rc = len < 0 ? dt_err_sys(e->err, (int)len, "cannot encode a word of %zu bytes", n)
 			     : push(e, sym, (size_t)len);
 	}
@@ -106,11 +118,11 @@ static int long_word(struct enc *e, const char *s, size_t n)
 static int short_word(struct enc *e, const char *s, size_t n, struct cached *c)
 {
 	int32_t sym[DT_BPE_SHORT];
-	int rc = to_symbols(e, s, n, sym);
+	int64_t count = symbols(e, s, n, sym);
 
-	if (rc < 0)
-		return rc;
-	n = dt_bpe_short(&e->t->bpe, sym, n);
+	if (count < 0)
+		return (int)count;
+	n = dt_bpe_short(&e->t->bpe, sym, (size_t)count);
 	if (c && n <= CACHE_IDS) {
 		c->ids = (uint8_t)n;
 		memcpy(c->id, sym, n * sizeof(*sym));
@@ -301,8 +313,24 @@ static int split_added(struct enc *e, const struct dt_added_list *l, const char 
 	return kept < n ? fn(e, s + kept, n - kept, kept ? true : first) : 0;
 }
 
+/* Words of SentencePiece: one at every blank, or the text as it is. */
+static int sp_words(struct enc *e, const char *s, size_t n)
+{
+	size_t from = 0;
+	int rc = 0;
+
+	for (size_t i = 1; e->t->sp.split && i < n && rc == 0; i++)
+		if (s[i] == ' ') {
+			rc = word(e, s + from, i - from);
+			from = i;
+		}
+	return rc < 0 ? rc : word(e, s + from, n - from);
+}
+
 static int pretokenize(struct enc *e, const char *s, size_t n, bool first)
 {
+	if (e->t->sp.on)
+		return sp_words(e, s, n);
 	return run_step(e, 0, s, n, first);
 }
 
@@ -311,7 +339,10 @@ static int valid_run(struct enc *e, const char *s, size_t n, bool first)
 {
 	char *form;
 	size_t form_n;
-	int rc = dt_tok_normalize(e->t->normal, s, n, &form, &form_n, e->err);
+	int rc = e->t->sp.on ? dt_sp_form(e->t, s, n,
+					  first && (e->t->sp.prefix != DT_SP_PREFIX_FIRST || s == e->text),
+					  &form, &form_n)
+			     : dt_tok_normalize(e->t->normal, s, n, &form, &form_n, e->err);
 
 	if (rc < 0)
 		return rc;

@@ -14,7 +14,7 @@ static int unsupported(struct dt_err *err, const char *what, const char *value)
 {
 	int rc = dt_err_set(err, -ENOTSUP, "%s '%.80s' is not supported", what, value ? value : "null");
 
-	dt_err_hint(err, "Byte-level BPE is read: GPT-2, Llama 3, Qwen and alike.");
+	dt_err_hint(err, "Byte-level BPE (GPT-2, Llama 3, Qwen) and SentencePiece's BPE are read.");
 	return rc;
 }
 
@@ -57,6 +57,12 @@ static int read_vocab(struct dt_tokenizer *t, const json_t *vocab, struct dt_err
 		if (id < t->vocab && (t->piece[id].flags & DT_PIECE_DEFINED))
 			return dt_err_set(err, -EINVAL, "token '%.80s' has the id %d of another", key,
 					  (int)id);
+		if (t->sp.on) {
+			rc = dt_sp_add_token(t, key, (int32_t)id, err);
+			if (rc < 0)
+				return rc;
+			continue;
+		}
 		bytes = malloc(n + 1);
 		if (!bytes)
 			return dt_err_sys(err, -ENOMEM, "cannot read model.vocab");
@@ -144,8 +150,7 @@ static int index_words(struct dt_tokenizer *t, struct dt_err *err)
 
 static int read_model(struct dt_tokenizer *t, const json_t *model, struct dt_err *err)
 {
-	static const char *const empty[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix",
-					    "byte_fallback"};
+	static const char *const empty[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix"};
 	const json_t *vocab = json_object_get(model, "vocab"), *merges = json_object_get(model, "merges");
 	bool ignore = false;
 	size_t i, n = json_array_size(merges);
@@ -160,6 +165,8 @@ static int read_model(struct dt_tokenizer *t, const json_t *model, struct dt_err
 		if ((rc = must_be_empty(model, empty[i], err)) < 0)
 			return rc;
 	rc = dt_json_bool(model, "ignore_merges", false, &ignore, err);
+	if (rc >= 0)
+		rc = dt_json_bool(model, "byte_fallback", false, &t->sp.on, err);
 	if (rc < 0)
 		return rc;
 	if (!json_is_array(merges) || n >= UINT32_MAX / 4)
@@ -188,6 +195,8 @@ static int read_normalizer(struct dt_tokenizer *t, const json_t *o, struct dt_er
 	static const char *const forms[] = {[DT_NORMAL_NFC] = "NFC", "NFD", "NFKC", "NFKD"};
 	const json_t *list = json_object_get(o, "normalizers");
 
+	if (t->sp.on)
+		return dt_sp_read_normalizer(t, o, err);
 	if (!o || json_is_null(o))
 		return 0;
 	if (!strcmp(type_of(o), "Sequence")) {
@@ -403,11 +412,16 @@ static int read_all(struct dt_tokenizer *t, const json_t *root, struct dt_err *e
 	rc = read_model(t, model, err);
 	if (rc == 0)
 		rc = read_normalizer(t, json_object_get(root, "normalizer"), err);
-	if (rc == 0 && pre && !json_is_null(pre))
+	if (rc == 0 && t->sp.on) {
+		rc = dt_sp_read_pre_tokenizer(t, pre, err);
+		if (rc == 0)
+			rc = dt_sp_read_decoder(t, dec, err);
+	} else if (rc == 0 && pre && !json_is_null(pre)) {
 		rc = read_pre_tokenizer(t, pre, 0, &byte_level, err);
-	if (rc == 0 && !byte_level)
+	}
+	if (rc == 0 && !byte_level && !t->sp.on)
 		rc = unsupported(err, "a tokenizer without pre_tokenizer", "ByteLevel");
-	if (rc == 0 && dec && !json_is_null(dec) && strcmp(type_of(dec), "ByteLevel"))
+	if (rc == 0 && !t->sp.on && dec && !json_is_null(dec) && strcmp(type_of(dec), "ByteLevel"))
 		rc = unsupported(err, "decoder", type_of(dec));
 	for (size_t i = 0; i < json_array_size(added) && rc == 0; i++) {
 		rc = read_added(t, json_object_get(model, "vocab"), json_array_get(added, i), err);

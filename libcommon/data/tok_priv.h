@@ -49,8 +49,27 @@ struct dt_added_list { /* sorted by bytes */
 
 enum dt_normal { DT_NORMAL_NONE, DT_NORMAL_NFC, DT_NORMAL_NFD, DT_NORMAL_NFKC, DT_NORMAL_NFKD };
 
+/* SentencePiece's BPE: symbols are characters, those without a token are bytes; blanks are part of words. */
+enum dt_sp_prefix {
+	DT_SP_PREFIX_NONE,
+	DT_SP_PREFIX_EACH,   /* a blank before every text between added tokens */
+	DT_SP_PREFIX_UNLESS, /* unless there is one */
+	DT_SP_PREFIX_FIRST,  /* likewise, and only at the very beginning */
+};
+
+struct dt_sp {
+	bool on;
+	enum dt_sp_prefix prefix;
+	bool split; /* a word begins at every blank */
+	bool strip; /* decoding takes the first blank away */
+	struct dt_bytemap chars;
+	int32_t *char_id; /* of each in chars */
+	size_t cap;
+};
+
 struct dt_tokenizer {
 	bool byte; /* no words, no merges */
+	struct dt_sp sp;
 	char *text;
 	size_t text_n;
 	char hash[17];
@@ -80,6 +99,17 @@ int dt_tok_compile(const char *pattern, bool literal, pcre2_code **ret, struct d
 /* Next match at or after from: 1 and its bounds, 0 none, negative errno. */
 int dt_tok_match(const pcre2_code *re, pcre2_match_data *md, const char *s, size_t n, size_t from,
 		 size_t *ret_begin, size_t *ret_end, struct dt_err *err);
+
+/* tok_sp.c. One entry of a vocabulary with byte_fallback. */
+int dt_sp_add_token(struct dt_tokenizer *t, const char *key, int32_t id, struct dt_err *err);
+int dt_sp_read_normalizer(struct dt_tokenizer *t, const json_t *o, struct dt_err *err);
+int dt_sp_read_pre_tokenizer(struct dt_tokenizer *t, const json_t *o, struct dt_err *err);
+int dt_sp_read_decoder(struct dt_tokenizer *t, const json_t *o, struct dt_err *err);
+/* The text as its tokens spell it: blanks for SentencePiece's marks, with the prefix. malloc'd; -ENOMEM. */
+int dt_sp_form(const struct dt_tokenizer *t, const char *s, size_t n, bool first, char **ret, size_t *ret_n);
+/* A word's symbols, at most one a byte; their number, or -EINVAL. */
+int64_t dt_sp_symbols(const struct dt_tokenizer *t, const char *s, size_t n, int32_t *sym,
+		      struct dt_err *err);
 
 /* tok_normal.c. Length of the longest valid UTF-8 prefix. */
 size_t dt_utf8_valid(const char *s, size_t n);

@@ -156,6 +156,8 @@ static void set_hash(struct dt_tokenizer *t)
 	}
 	mix_int(&h, (int64_t)hash_merges(&t->bpe));
 	mix_int(&h, t->bpe.word_id != NULL);
+	if (t->sp.on)
+		mix_int(&h, (int)t->sp.prefix << 1 | t->sp.split);
 	for (int i = 0; i < t->steps; i++) {
 		const struct dt_tok_step *s = &t->step[i];
 
@@ -255,6 +257,8 @@ void dt_tokenizer_close(struct dt_tokenizer *t)
 	free(t->raw.v);
 	free(t->normalized.v);
 	dt_bpe_release(&t->bpe);
+	dt_bytemap_release(&t->sp.chars);
+	free(t->sp.char_id);
 	free(t->piece);
 	free(t->blob);
 	free(t->text);
@@ -298,6 +302,7 @@ const char *dt_tokenizer_piece(const struct dt_tokenizer *t, int32_t id, bool sp
 int dt_tokenizer_decode(const struct dt_tokenizer *t, const int32_t *ids, size_t n, bool special, char **ret,
 			size_t *ret_n, struct dt_err *err)
 {
+	bool strip = t->sp.strip;
 	size_t total = 0, len;
 	char *out;
 
@@ -314,6 +319,13 @@ int dt_tokenizer_decode(const struct dt_tokenizer *t, const int32_t *ids, size_t
 	for (size_t i = 0; i < n; i++) {
 		const char *s = dt_tokenizer_piece(t, ids[i], special, &len);
 
+		if (strip && len && !(t->piece[ids[i]].flags & DT_PIECE_SPECIAL)) {
+			strip = false;
+			if (*s == ' ') {
+				s++;
+				len--;
+			}
+		}
 		memcpy(out + total, s, len);
 		total += len;
 	}

@@ -2,7 +2,7 @@
  * Tokenizers: bytes <-> ids.
  *   byte       ids 0-255 are the bytes, 256 is end of text
  *   FILE       a Hugging Face tokenizer.json (byte-level BPE: GPT-2, Llama 3, Qwen; also what dt-tokenize
- *              train writes)
+ *              train writes; or SentencePiece's BPE with bytes to fall back on: Llama 2, Mistral, Gemma)
  *
  * Ids are those of Hugging Face's library with two differences: a byte that the vocabulary lacks is an error
  * rather than left out, and bytes that are not UTF-8 are kept (each becomes the token of that byte). The

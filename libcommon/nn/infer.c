@@ -1,162 +1,113 @@
-#include "nn/infer.h"
-
-#include "base/arena.h"
-#include "ckpt/ckpt.h"
+#include "ckpt/source.h"
+#include "nn/infer_priv.h"
 #include "nn/transformer.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct dt_infer {
-	struct dt_config config;
-	struct dt_params table;
-	struct dt_local local;
-	struct dt_model model;
-	struct dt_infer_params p;
-	struct dt_dev *dev;
-	struct dt_arena weights, cache, work;
-	struct dt_pass pass;
-	void *act[DT_ACT_N]; /* one working set for every layer */
-	void *picked;	     /* final norm rows whose logits are wanted [max_seqs, hidden] */
-	float *rope;
-};
-
-/* model/NAME of every parameter, whole, into the flat buffer. */
-static int load_weights(struct dt_infer *m, struct dt_ckpt *ck, struct dt_err *err)
-{
-	for (int i = 0; i < m->local.n; i++) {
-		const struct dt_local_param *lp = &m->local.p[i];
-		const struct dt_param *p = &m->table.p[lp->index];
-		struct dt_ckpt_tensor t;
-		char name[80];
-		int at, rc;
-
-		snprintf(name, sizeof(name), "model/%s", p->name);
-		at = dt_ckpt_find(ck, name);
-		if (at < 0)
-			return dt_err_set(err, -ENOENT, "checkpoint '%s' has no tensor '%s'",
-					  dt_ckpt_path(ck), name);
-		dt_ckpt_tensor(ck, at, &t);
-		if (t.ndim != p->ndim || t.shape[0] != p->shape[0] ||
-		    (p->ndim == 2 && t.shape[1] != p->shape[1]))
-			return dt_err_set(err, -EINVAL,
-					  "checkpoint '%s': tensor '%s' has another shape than the model",
-					  dt_ckpt_path(ck), name);
-		rc = dt_ckpt_read(ck, at, lp->off, lp->shape, m->p.dtype,
-				  m->weights.base + lp->flat * dt_dtype_size(m->p.dtype), err);
-		if (rc < 0)
-			return rc;
-	}
-	return 0;
-}
+#define TRY(call)                                                                                            \
+	do {                                                                                                 \
+		int rc_ = (call);                                                                            \
+		if (rc_ < 0)                                                                                 \
+			return dt_kernel_check(rc_, #call, err);                                             \
+	} while (0)
 
 /* Hands out the working set; called twice, first to measure. */
 static size_t carve(struct dt_infer *m, char *base)
 {
-	struct dt_activation act[DT_ACT_N];
-	size_t at = 0, e = (size_t)dt_dtype_size(m->p.dtype);
-	int64_t rows = m->p.max_tokens, c = m->config.hidden;
+	const struct dt_config *c = &m->config;
+	size_t e = (size_t)dt_dtype_size(m->p.dtype), at = 0;
+	int64_t rows = m->p.max_tokens, heads = c->heads + c->kv_heads;
 	struct {
 		void **to;
-		size_t bytes;
-	} fixed[] = {
-		{&m->pass.delta, (size_t)(rows * c) * e},
-		{&m->pass.final_norm, (size_t)(rows * c) * e},
-		{&m->pass.final_resid, (size_t)(rows * c) * e},
-		{(void **)&m->pass.final_mean, (size_t)rows * 4},
-		{(void **)&m->pass.final_rstd, (size_t)rows * 4},
-		{&m->picked, (size_t)(m->p.max_seqs * c) * e},
-		{(void **)&m->rope, (size_t)(m->config.max_seq * m->config.head_dim) * 4},
+		int64_t n;
+		size_t size;
+	} part[] = {
+		{&m->b.resid, rows * c->hidden, e},
+		{&m->b.resid2, rows * c->hidden, e},
+		{&m->b.norm, rows * c->hidden, e},
+		{&m->b.delta, rows * c->hidden, e},
+		{&m->b.qkv, rows * m->dims.qkv, e},
+		{&m->b.attn, rows * c->heads * c->head_dim, e},
+		{&m->b.up, rows * (c->gated ? 2 : 1) * c->ffn, e},
+		{&m->b.act, rows * c->ffn, e},
+		{&m->b.picked, m->p.max_seqs * c->hidden, e},
+		{&m->b.heads, c->qk_norm ? 2 * rows * heads * c->head_dim : 0, e},
+		{(void **)&m->b.mean, rows * heads, 4},
+		{(void **)&m->b.rstd, rows * heads, 4},
+		{(void **)&m->b.row, c->hidden, 4},
+		{(void **)&m->rope_cos, c->pos == DT_POS_ROPE ? m->positions * c->head_dim / 2 : 0, 4},
+		{(void **)&m->rope_sin, c->pos == DT_POS_ROPE ? m->positions * c->head_dim / 2 : 0, 4},
 	};
 
-	dt_activations(&m->config, &m->model.d, m->p.dtype, act);
-	for (int i = 0; i < DT_ACT_N; i++) {
-		m->act[i] = base ? base + at : NULL;
-		at += dt_align_up((uint64_t)(rows * act[i].per_token * dt_dtype_size(act[i].dtype)));
-	}
-	for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
-		*fixed[i].to = base ? base + at : NULL;
-		at += dt_align_up(fixed[i].bytes);
+	for (size_t i = 0; i < sizeof(part) / sizeof(part[0]); i++) {
+		*part[i].to = base ? base + at : NULL;
+		at += dt_align_up((uint64_t)part[i].n * part[i].size);
 	}
 	return at;
 }
 
 static size_t cache_row_bytes(const struct dt_infer *m)
 {
-	return (size_t)(m->model.d.kv_heads * m->config.head_dim * dt_dtype_size(m->p.dtype));
+	return (size_t)(m->config.kv_heads * m->config.head_dim * dt_dtype_size(m->p.cache));
 }
 
-static int open_parts(struct dt_infer *m, struct dt_ckpt *ck, struct dt_err *err)
+static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *err)
 {
-	struct dt_layout one = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
-	struct dt_coords at = {0};
-	void **units;
-	int rc = dt_config_from_json(json_object_get(dt_ckpt_meta(ck), "model"), &m->config, err);
+	size_t rows = (size_t)m->p.blocks * (size_t)m->p.block_size;
+	int rc;
 
+	m->config = *dt_source_config(src);
+	m->positions = m->p.max_len > 0 ? m->p.max_len : m->config.max_seq;
+	dt_local_dims(&m->config, 1, 0, &m->dims);
+	rc = dt_infer_load(m, src, err);
 	if (rc < 0)
-		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(ck));
-	rc = dt_model_params(&m->config, &m->table, err);
-	if (rc < 0)
-		return rc;
-	rc = dt_local_build(&m->table, &m->config, &one, at, &m->local, err);
-	if (rc < 0)
-		return rc;
-	rc = dt_arena_init(&m->weights, (size_t)m->local.numel * (size_t)dt_dtype_size(m->p.dtype), err);
-	if (rc < 0)
-		return rc;
-	rc = load_weights(m, ck, err);
-	if (rc < 0)
-		return rc;
-	units = dt_flat_units(&m->local, m->weights.base, m->p.dtype);
-	if (!units)
-		return dt_err_sys(err, -ENOMEM, "cannot load the model");
-	rc = dt_model_bind(&m->model, &m->config, &m->table, &m->local, &one, at, NULL, m->dev, m->p.dtype,
-			   units, NULL, err);
-	free(units);
-	if (rc < 0)
-		return rc;
-	rc = dt_arena_init(&m->cache,
-			   2 * (size_t)m->config.layers * (size_t)m->p.blocks * (size_t)m->p.block_size *
-				   cache_row_bytes(m),
-			   err);
+		return dt_err_prefix(err, "'%s'", dt_source_path(src));
+	rc = dt_arena_init(&m->cache, 2 * (size_t)m->config.layers * rows * cache_row_bytes(m), err);
 	if (rc < 0)
 		return rc;
 	rc = dt_arena_init(&m->work, carve(m, NULL), err);
 	if (rc < 0)
 		return rc;
 	carve(m, m->work.base);
-	if (m->config.pos == DT_POS_ROPE) {
-		int64_t half = m->config.max_seq * m->config.head_dim / 2;
-
-		dt_rope_table(&m->config, m->config.max_seq, m->rope, m->rope + half);
-		m->model.rope_cos = m->rope;
-		m->model.rope_sin = m->rope + half;
-		m->model.rope_positions = m->config.max_seq;
-	}
-	m->pass.act = calloc((size_t)m->config.layers, sizeof(*m->pass.act));
-	if (!m->pass.act)
-		return dt_err_sys(err, -ENOMEM, "cannot load the model");
-	for (int64_t l = 0; l < m->config.layers; l++)
-		memcpy(m->pass.act[l], m->act, sizeof(m->act));
+	if (m->config.pos == DT_POS_ROPE)
+		dt_rope_table(&m->config, m->positions, m->rope_cos, m->rope_sin);
 	return 0;
 }
 
-int dt_infer_open(struct dt_infer **ret, struct dt_dev *dev, struct dt_ckpt *ck,
-		  const struct dt_infer_params *p, struct dt_err *err)
+static int check(const struct dt_infer_params *p, const struct dt_config *c, struct dt_err *err)
 {
-	struct dt_infer *m;
-	int rc;
-
 	if (p->max_tokens < 1 || p->max_seqs < 1 || p->blocks < 1 || p->block_size < 1)
 		return dt_err_set(err, -EINVAL,
 				  "the KV pool and the batch need at least one block and one token");
+	if (p->max_len > c->max_seq)
+		return dt_err_set(err, -EINVAL, "%d tokens are more than the model's %lld positions",
+				  p->max_len, (long long)c->max_seq);
+	if (p->cache != p->dtype && p->cache != DT_F32)
+		return dt_err_set(err, -ENOTSUP, "a cache of %s does not go with activations of %s",
+				  dt_dtype_name(p->cache), dt_dtype_name(p->dtype));
+	if (p->weights == DT_FMT_F32 && p->dtype != DT_F32)
+		return dt_err_set(err, -ENOTSUP, "weights of f32 do not go with activations of %s",
+				  dt_dtype_name(p->dtype));
+	return 0;
+}
+
+int dt_infer_open(struct dt_infer **ret, struct dt_dev *dev, struct dt_source *src,
+		  const struct dt_infer_params *p, struct dt_err *err)
+{
+	struct dt_infer *m;
+	int rc = check(p, dt_source_config(src), err);
+
+	if (rc < 0)
+		return rc;
 	m = calloc(1, sizeof(*m));
 	if (!m)
 		return dt_err_sys(err, -ENOMEM, "cannot load the model");
 	m->p = *p;
 	m->dev = dev;
-	rc = open_parts(m, ck, err);
+	rc = open_parts(m, src, err);
 	if (rc < 0) {
 		dt_infer_close(m);
 		return rc;
@@ -169,13 +120,9 @@ void dt_infer_close(struct dt_infer *m)
 {
 	if (!m)
 		return;
-	free(m->pass.act);
-	dt_model_release(&m->model);
-	dt_arena_release(&m->weights);
+	dt_infer_unload(m);
 	dt_arena_release(&m->cache);
 	dt_arena_release(&m->work);
-	dt_local_release(&m->local);
-	dt_params_release(&m->table);
 	free(m);
 }
 
@@ -186,61 +133,231 @@ const struct dt_config *dt_infer_config(const struct dt_infer *m)
 
 void dt_infer_bytes(const struct dt_infer *m, uint64_t *weights, uint64_t *cache, uint64_t *work)
 {
-	*weights = m->weights.bytes;
+	*weights = m->weights.bytes + m->packed_bytes;
 	*cache = m->cache.bytes;
 	*work = m->work.bytes + dt_dev_scratch_bytes(m->dev);
 }
 
-static struct dt_kv kv_of(const struct dt_infer *m, int l, const struct dt_infer_batch *b,
-			  const struct dt_paged *paged)
-{
-	int64_t rows = (int64_t)m->p.blocks * m->p.block_size,
-		cols = m->model.d.kv_heads * m->config.head_dim;
-	char *k = m->cache.base + (size_t)(2 * l) * (size_t)rows * cache_row_bytes(m);
+/* ---- the pass ---- */
 
-	return (struct dt_kv){.k = dt_t2(k, m->p.dtype, rows, cols),
-			      .v = dt_t2(k + (size_t)rows * cache_row_bytes(m), m->p.dtype, rows, cols),
-			      .slot = b->slot,
-			      .paged = paged};
+static struct dt_tensor rows_of(const struct dt_infer *m, const struct dt_infer_batch *b, void *data,
+				int64_t cols)
+{
+	return dt_t2(data, m->p.dtype, b->ntokens, cols);
 }
 
-int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
+static int linear(const struct dt_infer *m, struct dt_tensor y, struct dt_tensor x,
+		  const struct dt_infer_linear *w)
 {
+	if (w->packed)
+		return dt_packed_matmul(m->dev, y, x, w->packed, w->bias);
+	return m->dev->ops->matmul(m->dev, y, x, false, w->w, true, w->bias, false);
+}
+
+/* y = norm(x + delta), the sum into sum; delta DT_NONE: of x, and no sum. */
+static int norm(const struct dt_infer *m, struct dt_tensor y, struct dt_tensor sum, struct dt_tensor x,
+		struct dt_tensor delta, struct dt_tensor w, struct dt_tensor bias)
+{
+	const struct dt_ops *o = m->dev->ops;
+	struct dt_tensor mean = dt_t1(m->b.mean, DT_F32, x.dim[0]), rstd = dt_t1(m->b.rstd, DT_F32, x.dim[0]);
+	float eps = (float)m->config.norm_eps;
+
+	if (!delta.data)
+		sum = DT_NONE;
+	if (m->config.norm == DT_NORM_LAYER)
+		return o->layernorm_forward(m->dev, y, mean, rstd, sum, x, delta, w, bias, eps);
+	return o->rmsnorm_forward(m->dev, y, rstd, sum, x, delta, w, eps);
+}
+
+/* x = rows of the embedding, and of the positions where the model learned them. */
+static int embed(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_err *err)
+{
+	struct dt_tensor x = rows_of(m, b, m->b.resid, m->config.hidden);
+	int64_t c = m->config.hidden;
+
+	if (!m->embed.packed) {
+		TRY(m->dev->ops->embedding_forward(m->dev, x, b->ids, b->pos, m->embed.w, m->pos, 0));
+		return 0;
+	}
+	for (int t = 0; t < b->ntokens; t++) {
+		size_t at = (size_t)(t * c) * (size_t)dt_dtype_size(m->p.dtype);
+
+		TRY(dt_packed_row(m->embed.packed, b->ids[t], m->b.row));
+		TRY(m->dev->ops->convert(m->dev, dt_t1((char *)m->b.resid + at, m->p.dtype, c),
+					 dt_t1(m->b.row, DT_F32, c)));
+	}
+	for (int t = 0; m->pos.data && t < b->ntokens; t++) {
+		size_t e = (size_t)dt_dtype_size(m->p.dtype);
+		struct dt_tensor row = dt_t1((char *)m->b.resid + (size_t)(t * c) * e, m->p.dtype, c);
+
+		TRY(m->dev->ops->add(
+			m->dev, row, row,
+			dt_t1((char *)m->pos.data + (size_t)(b->pos[t] * c) * e, m->p.dtype, c)));
+	}
+	return 0;
+}
+
+/* Copies the heads [first, first + n) of every row of qkv out to x [rows * n, head_dim], or back in. */
+static void move_heads(const struct dt_infer *m, int64_t rows, int64_t first, int64_t n, char *x, bool back)
+{
+	size_t e = (size_t)dt_dtype_size(m->p.dtype), head = (size_t)m->config.head_dim * e;
+	size_t width = (size_t)m->dims.qkv * e, part = (size_t)n * head;
+
+	for (int64_t r = 0; r < rows; r++) {
+		char *in = (char *)m->b.qkv + (size_t)r * width + (size_t)first * head;
+
+		if (back)
+			memcpy(in, x + (size_t)r * part, part);
+		else
+			memcpy(x + (size_t)r * part, in, part);
+	}
+}
+
+/* RMSNorm over each head of q and of k (Qwen3). */
+static int norm_heads(const struct dt_infer *m, const struct dt_infer_batch *b,
+		      const struct dt_infer_layer *l, struct dt_err *err)
+{
+	const struct dt_config *c = &m->config;
+	const int64_t first[2] = {0, c->heads}, n[2] = {c->heads, c->kv_heads};
+	const struct dt_tensor w[2] = {l->q_norm, l->k_norm};
+	char *y = (char *)m->b.heads + (size_t)(b->ntokens * (c->heads + c->kv_heads) * c->head_dim) *
+					       (size_t)dt_dtype_size(m->p.dtype);
+
+	for (int i = 0; i < 2; i++) {
+		int64_t rows = b->ntokens * n[i];
+
+		move_heads(m, b->ntokens, first[i], n[i], m->b.heads, false);
+		TRY(m->dev->ops->rmsnorm_forward(m->dev, dt_t2(y, m->p.dtype, rows, c->head_dim),
+						 dt_t1(m->b.rstd, DT_F32, rows), DT_NONE,
+						 dt_t2(m->b.heads, m->p.dtype, rows, c->head_dim), DT_NONE,
+						 w[i], (float)c->norm_eps));
+		move_heads(m, b->ntokens, first[i], n[i], y, true);
+	}
+	return 0;
+}
+
+static int attention(struct dt_infer *m, const struct dt_infer_batch *b, int l, struct dt_err *err)
+{
+	const struct dt_ops *o = m->dev->ops;
+	const struct dt_config *c = &m->config;
+	const struct dt_infer_layer *layer = &m->layer[l];
+	int64_t slots = (int64_t)m->p.blocks * m->p.block_size, cols = c->kv_heads * c->head_dim;
+	char *at = m->cache.base + (size_t)(2 * l) * (size_t)slots * cache_row_bytes(m);
+	struct dt_tensor k = dt_t2(at, m->p.cache, slots, cols),
+			 v = dt_t2(at + (size_t)slots * cache_row_bytes(m), m->p.cache, slots, cols);
+	struct dt_tensor qkv = rows_of(m, b, m->b.qkv, m->dims.qkv);
+	struct dt_rope rope = {.rot_heads = c->heads + c->kv_heads,
+			       .head_dim = c->head_dim,
+			       .rot_dim = c->head_dim,
+			       .pairing = (enum dt_rope_pairing)c->rope_pairing,
+			       .cos = m->rope_cos,
+			       .sin = m->rope_sin,
+			       .positions = m->positions};
+	struct dt_attn a = {.heads = c->heads,
+			    .kv_heads = c->kv_heads,
+			    .head_dim = c->head_dim,
+			    .window = c->window,
+			    .scale = (float)(1.0 / sqrt((double)c->head_dim))};
 	struct dt_paged paged = {.nseq = b->nseq,
 				 .q_start = b->q_start,
 				 .kv_len = b->kv_len,
 				 .block_table = b->block_table,
 				 .max_blocks = b->max_blocks,
 				 .block_size = m->p.block_size};
-	struct dt_pass *p = &m->pass;
-	size_t row = (size_t)(m->config.hidden * dt_dtype_size(m->p.dtype));
-	const void *x, *delta = NULL;
+
+	TRY(linear(m, qkv, rows_of(m, b, m->b.norm, c->hidden), &layer->qkv));
+	if (c->qk_norm && norm_heads(m, b, layer, err) < 0)
+		return -EIO;
+	if (c->pos == DT_POS_ROPE)
+		TRY(o->rope(m->dev, qkv, &rope, b->pos, false));
+	TRY(o->kv_write(m->dev, k, v, qkv, &a, b->slot));
+	TRY(o->attention_paged(m->dev, rows_of(m, b, m->b.attn, c->heads * c->head_dim), qkv, k, v, &a,
+			       &paged));
+	TRY(linear(m, rows_of(m, b, m->b.delta, c->hidden), rows_of(m, b, m->b.attn, c->heads * c->head_dim),
+		   &layer->o));
+	return 0;
+}
+
+static int mlp(struct dt_infer *m, const struct dt_infer_batch *b, int l, struct dt_err *err)
+{
+	const struct dt_config *c = &m->config;
+	struct dt_tensor up = rows_of(m, b, m->b.up, (c->gated ? 2 : 1) * c->ffn),
+			 act = rows_of(m, b, m->b.act, c->ffn);
+
+	TRY(linear(m, up, rows_of(m, b, m->b.norm, c->hidden), &m->layer[l].up));
+	if (c->gated)
+		TRY(m->dev->ops->gated_forward(m->dev, act, up, (enum dt_act_fn)c->act));
+	else
+		TRY(m->dev->ops->act_forward(m->dev, act, up, (enum dt_act_fn)c->act));
+	TRY(linear(m, rows_of(m, b, m->b.delta, c->hidden), act, &m->layer[l].down));
+	return 0;
+}
+
+/* In f32 and row by row, so that it does not matter how a prompt was cut. */
+static void pool_rows(const struct dt_infer *m, const struct dt_infer_batch *b, int seq, float *sum)
+{
+	int64_t n = m->config.hidden;
+
+	for (int t = b->q_start[seq]; t < b->q_start[seq + 1]; t++)
+		for (int64_t i = 0; i < n; i++)
+			sum[i] += m->p.dtype == DT_F32
+					  ? ((const float *)m->b.norm)[t * n + i]
+					  : dt_bf16_to_f32(((const uint16_t *)m->b.norm)[t * n + i]);
+}
+
+void dt_infer_copy_block(struct dt_infer *m, int32_t from, int32_t to)
+{
+	size_t block = (size_t)m->p.block_size * cache_row_bytes(m), all = (size_t)m->p.blocks * block;
+
+	for (size_t i = 0; i < 2 * (size_t)m->config.layers; i++)
+		memcpy(m->cache.base + i * all + (size_t)to * block,
+		       m->cache.base + i * all + (size_t)from * block, block);
+}
+
+/* The logits of the rows that are wanted. */
+static int head(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
+{
+	const struct dt_config *c = &m->config;
+	size_t row = (size_t)(c->hidden * dt_dtype_size(m->p.dtype));
+
+	for (int i = 0; b->pool && i < b->nseq; i++)
+		if (b->pool[i])
+			pool_rows(m, b, i, b->pool[i]);
+	if (b->nwant == 0)
+		return 0;
+	for (int i = 0; i < b->nwant; i++)
+		memcpy((char *)m->b.picked + (size_t)i * row, (char *)m->b.norm + (size_t)b->want[i] * row,
+		       row);
+	TRY(linear(m, dt_t2(logits, DT_F32, b->nwant, c->vocab),
+		   dt_t2(m->b.picked, m->p.dtype, b->nwant, c->hidden), &m->head));
+	return 0;
+}
+
+int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
+{
+	int64_t c = m->config.hidden;
+	struct dt_tensor resid = rows_of(m, b, m->b.resid, c), resid2 = rows_of(m, b, m->b.resid2, c);
+	struct dt_tensor y = rows_of(m, b, m->b.norm, c), delta = rows_of(m, b, m->b.delta, c);
 	int rc;
 
 	if (b->ntokens < 1 || b->ntokens > m->p.max_tokens || b->nwant > m->p.max_seqs)
 		return dt_err_set(err, -EINVAL, "a batch of %d tokens and %d outputs exceeds %d and %d",
 				  b->ntokens, b->nwant, m->p.max_tokens, m->p.max_seqs);
-	p->rows = b->ntokens;
-	p->ids = (int32_t *)b->ids;
-	p->pos = (int32_t *)b->pos;
-	rc = dt_embed_forward(&m->model, p, p->act[0][DT_A_RESID], err);
-	x = p->act[0][DT_A_RESID];
+	rc = embed(m, b, err);
 	for (int l = 0; l < m->config.layers && rc == 0; l++) {
-		struct dt_kv kv = kv_of(m, l, b, &paged);
+		const struct dt_infer_layer *w = &m->layer[l];
 
-		rc = dt_layer_forward(&m->model, p, l, x, delta, &kv, false, err);
-		x = p->act[l][DT_A_RESID2];
-		delta = p->delta;
+		/* x = x + attention(norm(x)); the first layer has nothing to add yet */
+		TRY(norm(m, y, resid, l ? resid2 : resid, l ? delta : DT_NONE, w->norm1, w->norm1_b));
+		rc = attention(m, b, l, err);
+		if (rc < 0)
+			return rc;
+		/* x = x + mlp(norm(x)) */
+		TRY(norm(m, y, resid2, resid, delta, w->norm2, w->norm2_b));
+		rc = mlp(m, b, l, err);
 	}
-	if (rc == 0)
-		rc = dt_final_norm(&m->model, p, x, delta, err);
-	if (rc < 0 || b->nwant == 0)
+	if (rc < 0)
 		return rc;
-	for (int i = 0; i < b->nwant; i++)
-		memcpy((char *)m->picked + (size_t)i * row, (char *)p->final_norm + (size_t)b->want[i] * row,
-		       row);
-	return dt_kernel_check(m->dev->ops->matmul(m->dev, dt_t2(logits, DT_F32, b->nwant, m->model.d.vocab),
-						   dt_t2(m->picked, m->p.dtype, b->nwant, m->config.hidden),
-						   false, m->model.final.w[DT_W_HEAD], true, DT_NONE, false),
-			       "->matmul(head", err);
+	TRY(norm(m, y, resid, resid2, delta, m->norm, m->norm_b));
+	return head(m, b, logits, err);
 }

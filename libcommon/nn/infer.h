@@ -7,20 +7,28 @@
 
 #include "base/err.h"
 #include "kernels/device.h"
+#include "kernels/quant_formats.h"
 #include "model/config.h"
 
 struct dt_infer;
-struct dt_ckpt;
+struct dt_source;
 
 struct dt_infer_params {
-	enum dt_dtype dtype;	/* weights, activations and cache: f32 or bf16 */
-	int max_tokens;		/* new tokens of one forward pass */
-	int max_seqs;		/* sequences of one forward pass */
+	enum dt_dtype dtype; /* activations: f32 or bf16 */
+	enum dt_dtype cache; /* keys and values: dtype, or f32 */
+	int weights;	/* enum dt_format of the matrices; -1: blocks as they are stored, else as dtype */
+	int max_tokens; /* new tokens of one forward pass */
+	int max_seqs;	/* sequences of one forward pass */
+	int max_len;	/* tokens of a sequence, 0: the model's positions */
 	int blocks, block_size; /* the KV pool */
 };
 
-/* Loads the weights ("model/...") of an open checkpoint, whatever layout wrote it. */
-int dt_infer_open(struct dt_infer **ret, struct dt_dev *dev, struct dt_ckpt *ck,
+/*
+ * Takes the weights of a source (ckpt/source.h), which may be closed afterwards. With f32 activations and f32
+ * weights the products are oneDNN's or, with dev->batch_invariant, our own; all others are those of
+ * kernels/quant.h. -ENOTSUP for what cannot be computed, by name.
+ */
+int dt_infer_open(struct dt_infer **ret, struct dt_dev *dev, struct dt_source *src,
 		  const struct dt_infer_params *p, struct dt_err *err);
 void dt_infer_close(struct dt_infer *m);
 const struct dt_config *dt_infer_config(const struct dt_infer *m);
@@ -38,8 +46,12 @@ struct dt_infer_batch {
 	int max_blocks;
 	const int32_t *want; /* [nwant] token rows whose logits are wanted */
 	int nwant;	     /* at most max_seqs */
+	float *const *pool; /* [nseq], each NULL or [hidden]: the final hidden states of its rows are added */
 };
-/* logits [nwant, vocab] f32. A row's logits do not depend on its batch neighbours. */
+/* Copies the keys and values of one cache block to another. */
+void dt_infer_copy_block(struct dt_infer *m, int32_t from, int32_t to);
+/* logits [nwant, vocab] f32. With dev->batch_invariant a row's logits do not depend on its batch neighbours.
+ */
 int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
 
 #endif

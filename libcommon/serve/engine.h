@@ -3,7 +3,9 @@
  * late, lets the scheduler plan, runs the model once, and hands every sequence that caught up its next token.
  * Other threads only submit, cancel and read (serve/request.h).
  *
- * Requests are bounded: at most max_seqs + queue are in flight, the next one is refused (-EAGAIN).
+ * Requests are bounded: at most max_seqs + queue are in flight, the next one is refused (-EAGAIN). So are the
+ * tokens of a tenant with a quota (-EDQUOT): prompt and output to come are taken from its bucket, which fills
+ * at the quota's rate and holds a minute of it; what was not used goes back.
  */
 #ifndef DT_SERVE_ENGINE_H
 #define DT_SERVE_ENGINE_H
@@ -16,9 +18,17 @@
 struct dt_engine_model {
 	void *m;
 	int (*forward)(void *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
-	int vocab;
+	/* Copies cache rows; NULL: prompts are computed once a choice. */
+	void (*copy_block)(void *m, int32_t from, int32_t to);
+	int vocab, hidden;
 	int32_t eos[2]; /* ids that end a text */
 	int neos;
+};
+
+struct dt_tenant {
+	char name[64];
+	struct dt_share share;
+	double quota; /* tokens a minute, 0: no limit */
 };
 
 struct dt_engine_params {
@@ -27,7 +37,13 @@ struct dt_engine_params {
 	int max_seqs, max_tokens;	/* of one step */
 	int max_len;			/* tokens of a sequence, prompt and output */
 	int blocks, block_size;
-	int queue;	    /* requests that may wait */
+	int queue; /* requests that may wait */
+	bool share_prefixes;
+	int draft; /* tokens guessed a step, 0: none: from the text so far, or by drafter */
+	/* A cheaper model with the same vocabulary, and a cache of the same blocks; m NULL: none. */
+	struct dt_engine_model drafter;
+	const struct dt_tenant *tenant; /* [ntenants], outlive the engine; none: one without limits */
+	int ntenants;
 	double stuck_after; /* seconds of one step after which the engine counts as stuck */
 };
 
@@ -44,7 +60,8 @@ struct dt_metrics *dt_engine_metrics(struct dt_engine *e);
 
 /*
  * Submits every request of the call or none: -EAGAIN the queue is full, -E2BIG one can never fit, -ESHUTDOWN
- * the engine drains. The requests must be complete (dt_req_set_prompt, stop ids, ...).
+ * the engine drains, -EDQUOT the tenant's quota is used up (c->retry_after says for how long). The requests
+ * must be complete (dt_req_set_prompt, stop ids, ...).
  */
 int dt_engine_submit(struct dt_engine *e, struct dt_call *c, struct dt_err *err);
 

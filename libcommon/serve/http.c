@@ -26,6 +26,7 @@ struct dt_http {
 	struct dt_http_params p;
 	struct MHD_Daemon *daemon;
 	char url[320];
+	const struct dt_chat *chat; /* set before engine is */
 	_Atomic(struct dt_engine *) engine;
 
 	pthread_t watcher;
@@ -109,7 +110,8 @@ static bool equal_keys(const char *a, const char *b)
 	return diff == 0;
 }
 
-static bool authorised(const struct dt_http_req *q)
+/* Finds the client's tenant. */
+static bool authorised(struct dt_http_req *q)
 {
 	const char *h = MHD_lookup_connection_value(q->mhd, MHD_HEADER_KIND, "Authorization");
 	bool ok = q->params->nkeys == 0;
@@ -117,7 +119,10 @@ static bool authorised(const struct dt_http_req *q)
 	if (ok || !h || strncasecmp(h, "Bearer ", 7))
 		return ok;
 	for (int i = 0; i < q->params->nkeys; i++)
-		ok |= equal_keys(h + 7, q->params->keys[i]);
+		if (equal_keys(h + 7, q->params->keys[i].key)) {
+			q->tenant = q->params->keys[i].tenant;
+			ok = true;
+		}
 	return ok;
 }
 
@@ -126,8 +131,10 @@ static int screen(struct dt_http_req *q, const char *method, const char *path, s
 {
 	const char *allow, *length = MHD_lookup_connection_value(q->mhd, MHD_HEADER_KIND, "Content-Length");
 
+	bool known = authorised(q);
+
 	q->route = dt_route_find(method, path, &allow);
-	if (!(q->route && q->route->open) && !authorised(q))
+	if (!(q->route && q->route->open) && !known)
 		return dt_api_fail(e, 401, "authentication_error", "invalid_api_key",
 				   "this server asks for a key: 'Authorization: Bearer KEY'");
 	if (!allow)
@@ -165,6 +172,7 @@ static enum MHD_Result begin_request(struct dt_http *h, struct MHD_Connection *m
 	q->conn = i ? i->socket_context : NULL;
 	q->engine = atomic_load(&h->engine);
 	q->params = &h->p;
+	q->chat = q->engine ? h->chat : NULL;
 	*con_cls = q;
 	if (screen(q, method, path, &e) < 0)
 		return dt_http_reply_error(q, &e);
@@ -441,8 +449,9 @@ const char *dt_http_url(const struct dt_http *h)
 	return h->url;
 }
 
-void dt_http_serve(struct dt_http *h, struct dt_engine *e)
+void dt_http_serve(struct dt_http *h, struct dt_engine *e, const struct dt_chat *chat)
 {
+	h->chat = chat;
 	atomic_store(&h->engine, e);
 }
 

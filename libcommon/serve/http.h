@@ -6,15 +6,21 @@
 #ifndef DT_SERVE_HTTP_H
 #define DT_SERVE_HTTP_H
 
+#include "serve/chat.h"
 #include "serve/engine.h"
+
+struct dt_api_key {
+	const char *key;
+	int tenant; /* in the engine's table */
+};
 
 struct dt_http_params {
 	const char *host; /* name or address to listen on */
 	int port;	  /* 0: any free one */
 	const char *model_name;
-	char *const *keys; /* bearer keys, one of which every route but /health asks for; */
-	int nkeys;	   /* 0: none is asked */
-	size_t max_body;   /* bytes */
+	const struct dt_api_key *keys; /* bearer keys, one of which every route but /health asks for; */
+	int nkeys;		       /* 0: none is asked */
+	size_t max_body;	       /* bytes */
 	int max_connections;
 	double read_timeout;	/* seconds a client may take to send a request, or stay idle */
 	double request_timeout; /* seconds a completion may take */
@@ -26,8 +32,8 @@ struct dt_http;
 int dt_http_open(struct dt_http **ret, const struct dt_http_params *p, struct dt_err *err);
 /* "http://127.0.0.1:8000" */
 const char *dt_http_url(const struct dt_http *h);
-/* The model is loaded: completions go to e, which outlives h. */
-void dt_http_serve(struct dt_http *h, struct dt_engine *e);
+/* The model is loaded: completions go to e, which outlives h. chat NULL: the model has no template. */
+void dt_http_serve(struct dt_http *h, struct dt_engine *e, const struct dt_chat *chat);
 /* Requests being answered now. */
 int dt_http_active(struct dt_http *h);
 void dt_http_close(struct dt_http *h);

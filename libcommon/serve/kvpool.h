@@ -1,29 +1,48 @@
 /*
  * The pool of KV-cache blocks. Blocks are numbers; where their keys and values lie is the model's business
- * (nn/infer.h: row = block * block_size + offset). Free blocks form a stack threaded through one array, so
- * taking and giving back is O(1) a block and allocates nothing.
+ * (nn/infer.h: row = block * block_size + offset). Taking and giving back is O(1) a block and allocates
+ * nothing.
  *
- * One owner a block today. A prefix cache goes in here: a count a block, and a table from a full block's
- * tokens to its number that dt_kvpool_grow asks before it pops a free one.
+ * A block has a count of the tables that hold it. A full block whose tokens are computed may be published:
+ * then it is found again by its tokens, those of every block before it and its salt, also after its last
+ * table gave it back, until it is needed for something else; the block given back longest ago goes first, of
+ * one sequence its last block first. The lookup is by hash and then compares the tokens themselves, so that
+ * equal hashes never mix two texts.
  */
 #ifndef DT_SERVE_KVPOOL_H
 #define DT_SERVE_KVPOOL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
+/* Who may share with whom: blocks are found only under the very same salt. */
+struct dt_kv_salt {
+	uint64_t owner, word;
+};
+
+struct dt_kvblock; /* kvpool.c */
+
 struct dt_kvpool {
-	int nblocks, block_size, nfree;
-	int32_t head;  /* top of the stack, -1: none free */
-	int32_t *next; /* [nblocks]: the free block below, or one of the marks in kvpool.c */
+	int nblocks, block_size;
+	int nfree;		  /* blocks no table holds, the published ones among them */
+	bool share;		  /* publish and find */
+	struct dt_kvblock *block; /* [nblocks] */
+	int32_t *tokens;	  /* [nblocks, block_size] of published blocks */
+	int32_t *bucket;	  /* [mask + 1]: first block of a chain, -1 */
+	uint32_t mask;
+	int32_t head, tail; /* blocks no table holds: the next to be taken first, -1: none */
+	uint64_t serial;    /* of the block published last */
 };
 
 /* The blocks of one sequence in order; zero-initialised is empty. */
 struct dt_block_table {
 	int32_t *b;
 	int n, cap;
+	int published;	/* leading blocks that are published */
+	uint64_t chain; /* serial of the last of them, 0: none */
 };
 
-int dt_kvpool_init(struct dt_kvpool *p, int nblocks, int block_size); /* -EINVAL, -ENOMEM */
+int dt_kvpool_init(struct dt_kvpool *p, int nblocks, int block_size, bool share); /* -EINVAL, -ENOMEM */
 void dt_kvpool_release(struct dt_kvpool *p);
 
 /* Blocks that hold n tokens. */
@@ -34,8 +53,34 @@ static inline int dt_kvpool_blocks(const struct dt_kvpool *p, int64_t n)
 
 /* Makes t at least n blocks long; all or nothing. -ENOSPC: not enough free blocks. */
 int dt_kvpool_grow(struct dt_kvpool *p, struct dt_block_table *t, int n);
-/* Gives every block back and empties t. */
+/* Drops every block of t and empties it. */
 void dt_kvpool_free(struct dt_kvpool *p, struct dt_block_table *t);
+
+/*
+ * Published blocks that hold the beginning of tokens [n], whole blocks only, longest first match: their
+ * number. free: how many of them no table holds. dt_kvpool_attach puts them at the front of the empty table
+ * t; -ENOMEM.
+ */
+int dt_kvpool_match(const struct dt_kvpool *p, struct dt_kv_salt salt, const int32_t *tokens, int64_t n,
+		    int *ret_free);
+int dt_kvpool_attach(struct dt_kvpool *p, struct dt_block_table *t, struct dt_kv_salt salt,
+		     const int32_t *tokens, int64_t n);
+
+/*
+ * The first n of tokens are computed in t: publishes its blocks that are full now. Where an equal one is
+ * published already, t takes that one in place of its own.
+ */
+void dt_kvpool_publish(struct dt_kvpool *p, struct dt_block_table *t, struct dt_kv_salt salt,
+		       const int32_t *tokens, int64_t n);
+
+/* Makes the empty table to hold the first n blocks of from. -ENOMEM. */
+int dt_kvpool_fork(struct dt_kvpool *p, struct dt_block_table *to, const struct dt_block_table *from, int n);
+
+/*
+ * Makes block i of t its own before a row of it is written: 0 it is already; 1 *ret_from's rows must be
+ * copied to t->b[i]; -ENOSPC.
+ */
+int dt_kvpool_own(struct dt_kvpool *p, struct dt_block_table *t, int i, int32_t *ret_from);
 
 /* The cache row of token pos. */
 static inline int64_t dt_kvpool_slot(const struct dt_kvpool *p, const struct dt_block_table *t, int pos)

@@ -47,9 +47,11 @@ void dt_metrics_step(struct dt_metrics *m, const struct dt_sched *s, int tokens)
 {
 	pthread_mutex_lock(&m->mu);
 	m->running = s->running.n;
-	m->waiting = s->waiting.n;
+	m->waiting = s->waiting;
 	m->kv_usage = 1 - (double)s->pool->nfree / s->pool->nblocks;
 	m->preemptions = (uint64_t)s->preemptions;
+	m->prefix_queries = (uint64_t)s->prefix_queries;
+	m->prefix_hits = (uint64_t)s->prefix_hits;
 	if (tokens > 0)
 		observe(&m->iteration, tokens);
 	pthread_mutex_unlock(&m->mu);
@@ -65,6 +67,15 @@ void dt_metrics_token(struct dt_metrics *m, const struct dt_req *r, double gap)
 	} else {
 		observe(&m->itl, gap);
 	}
+	pthread_mutex_unlock(&m->mu);
+}
+
+void dt_metrics_guessed(struct dt_metrics *m, int guessed, int accepted)
+{
+	pthread_mutex_lock(&m->mu);
+	m->drafts++;
+	m->draft_tokens += (uint64_t)guessed;
+	m->accepted_tokens += (uint64_t)accepted;
 	pthread_mutex_unlock(&m->mu);
 }
 
@@ -158,6 +169,16 @@ void dt_metrics_write(struct dt_metrics *shared, const char *model, FILE *f)
 	value(&p, "kv_cache_usage_perc", "gauge", "Share of KV cache blocks in use, 0 to 1.", m->kv_usage);
 	value(&p, "num_preemptions_total", "counter", "Requests set back for lack of blocks.",
 	      (double)m->preemptions);
+	value(&p, "prefix_cache_queries_total", "counter", "Tokens looked for in the prefix cache.",
+	      (double)m->prefix_queries);
+	value(&p, "prefix_cache_hits_total", "counter", "Tokens found in the prefix cache.",
+	      (double)m->prefix_hits);
+	value(&p, "spec_decode_num_drafts_total", "counter", "Times that tokens were guessed.",
+	      (double)m->drafts);
+	value(&p, "spec_decode_num_draft_tokens_total", "counter", "Tokens guessed.",
+	      (double)m->draft_tokens);
+	value(&p, "spec_decode_num_accepted_tokens_total", "counter", "Guessed tokens that were right.",
+	      (double)m->accepted_tokens);
 	value(&p, "prompt_tokens_total", "counter", "Prompt tokens of requests that got a token.",
 	      (double)m->prompt_tokens);
 	value(&p, "generation_tokens_total", "counter", "Generated tokens.", (double)m->generation_tokens);

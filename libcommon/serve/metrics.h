@@ -21,6 +21,8 @@ struct dt_metrics {
 	int running, waiting;
 	double kv_usage; /* 0 to 1 */
 	uint64_t prompt_tokens, generation_tokens, preemptions, finished[DT_FINISH_N];
+	uint64_t prefix_queries, prefix_hits; /* tokens */
+	uint64_t drafts, draft_tokens, accepted_tokens;
 	struct dt_hist ttft, itl, e2e, queue, prefill, decode, inference, prompt, generation, iteration;
 };
 
@@ -31,6 +33,8 @@ void dt_metrics_release(struct dt_metrics *m);
 void dt_metrics_step(struct dt_metrics *m, const struct dt_sched *s, int tokens);
 /* One generated token; gap: seconds since the one before it, < 0 for the first. */
 void dt_metrics_token(struct dt_metrics *m, const struct dt_req *r, double gap);
+/* One sequence's guesses were tried: of guessed tokens accepted were right. */
+void dt_metrics_guessed(struct dt_metrics *m, int guessed, int accepted);
 /* A request has ended, now. */
 void dt_metrics_finish(struct dt_metrics *m, const struct dt_req *r, enum dt_finish why, double now);
 

@@ -6,6 +6,7 @@
 #define DT_SERVE_OPENAI_H
 
 #include "base/json.h"
+#include "serve/chat.h"
 #include "serve/engine.h"
 
 /* {"error": {"message", "type", "param", "code"}} with its HTTP status. */
@@ -23,7 +24,7 @@ int dt_api_fail(struct dt_api_error *e, int status, const char *type, const char
 json_t *dt_api_error_json(const struct dt_api_error *e);
 
 /* The reply to a failed dt_engine_submit. */
-int dt_api_fail_submit(struct dt_api_error *e, int rc, const struct dt_err *err);
+int dt_api_fail_submit(struct dt_api_error *e, int rc, const struct dt_err *err, double retry_after);
 
 struct dt_text {
 	char *s;
@@ -33,7 +34,8 @@ struct dt_text {
 struct dt_completion {
 	struct dt_call *call; /* request p * n + k is choice k of prompt p */
 	int nprompts, n;
-	bool stream, include_usage, echo;
+	bool chat, stream, include_usage, echo;
+	bool base64;		/* of an embedding */
 	struct dt_text *prompt; /* [nprompts], with echo */
 	char id[40];
 	int64_t created;
@@ -43,9 +45,12 @@ struct dt_completion {
 
 struct dt_api_model { /* what a body is read against */
 	const struct dt_engine_params *engine;
-	const char *name; /* served model name */
-	bool batch;	  /* a line of dt-serve --batch: one prompt, one choice, no stream, "id" allowed */
-	uint64_t seed;	  /* when the body has none */
+	const char *name;	    /* served model name */
+	const struct dt_chat *chat; /* NULL: there is none */
+	int tenant;
+	bool line;     /* a plain line of dt-serve --batch: one prompt, one choice, no stream, "id" allowed */
+	bool batch;    /* no stream */
+	uint64_t seed; /* when the body has none */
 };
 
 /*
@@ -54,6 +59,11 @@ struct dt_api_model { /* what a body is read against */
  */
 int dt_completion_parse(const json_t *body, const struct dt_api_model *m, struct dt_completion *ret,
 			struct dt_api_error *e);
+/* The same for a chat completion and for an embedding. */
+int dt_chat_parse(const json_t *body, const struct dt_api_model *m, struct dt_completion *ret,
+		  struct dt_api_error *e);
+int dt_embedding_parse(const json_t *body, const struct dt_api_model *m, struct dt_completion *ret,
+		       struct dt_api_error *e);
 void dt_completion_release(struct dt_completion *c); /* drops its reference to the call */
 
 /* text to ids as completions read it: special tokens are read as such, bos goes in front where the tokenizer
@@ -65,13 +75,17 @@ int dt_api_encode(const struct dt_tokenizer *tok, const char *s, size_t n, int32
 
 /* Of a call that is done. NULL with e filled when a request failed. */
 json_t *dt_completion_json(const struct dt_completion *c, struct dt_api_error *e);
-json_t *dt_completion_usage(const struct dt_completion *c);
+/* cache: with the tokens found in the cache, which depend on who came before. */
+json_t *dt_completion_usage(const struct dt_completion *c, bool cache);
 /* A choice's whole text, cleaned, without the prompt. NULL: out of memory. */
 json_t *dt_completion_text(const struct dt_req *r);
 /* {"tokens", "token_logprobs", "top_logprobs", "text_offset"} of output tokens; null without logprobs. */
 json_t *dt_completion_logprobs(const struct dt_completion *c, int i);
 /* Fills e from a request that ended badly; 0 when it ended well. */
 int dt_completion_failed(const struct dt_req *r, struct dt_api_error *e);
+
+/* Of an embedding that is done: mean-pooled, of length 1. */
+json_t *dt_embedding_json(const struct dt_completion *c, size_t hidden, struct dt_api_error *e);
 
 /* Server-sent events of a streamed completion. */
 struct dt_sse {

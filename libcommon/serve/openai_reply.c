@@ -4,6 +4,7 @@
 #include "serve/utf8.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,6 +129,36 @@ static void add_scores(struct score_lists *l, const struct dt_completion *c, con
 			  offset);
 }
 
+/* {"token", "logprob", "bytes"} of chat completions. */
+static json_t *chat_token(const struct dt_completion *c, const struct dt_logprob *p)
+{
+	size_t n = 0;
+	const char *s = dt_tokenizer_piece(c->tok, p->id, true, &n);
+	json_t *bytes = json_array();
+
+	for (size_t i = 0; s && i < n; i++)
+		json_array_append_new(bytes, json_integer((unsigned char)s[i]));
+	return json_pack("{s:o, s:f, s:o}", "token", clean_string(s ? s : "", s ? n : 0), "logprob",
+			 (double)p->logprob, "bytes", bytes);
+}
+
+static json_t *chat_logprobs(const struct dt_completion *c, const struct dt_req *r, int from)
+{
+	const struct dt_scores *s = &r->scores;
+	json_t *content = json_array();
+
+	for (int i = from; i < s->n; i++) {
+		json_t *v = chat_token(c, &s->chosen[i]), *top = json_array();
+
+		for (int k = 0; k < s->ntop; k++)
+			json_array_append_new(
+				top, chat_token(c, &s->top[(size_t)i * (size_t)s->ntop + (size_t)k]));
+		json_object_set_new(v, "top_logprobs", top);
+		json_array_append_new(content, v);
+	}
+	return json_pack("{s:o, s:n}", "content", content, "refusal");
+}
+
 json_t *dt_completion_logprobs(const struct dt_completion *c, int i)
 {
 	const struct dt_req *r = &c->call->req[i];
@@ -136,6 +167,8 @@ json_t *dt_completion_logprobs(const struct dt_completion *c, int i)
 
 	if (r->logprobs < 0)
 		return json_null();
+	if (c->chat)
+		return chat_logprobs(c, r, 0);
 	l = lists_new();
 	if (c->echo)
 		add_prompt_scores(&l, c, r, &offset);
@@ -143,21 +176,31 @@ json_t *dt_completion_logprobs(const struct dt_completion *c, int i)
 	return lists_json(&l);
 }
 
-json_t *dt_completion_usage(const struct dt_completion *c)
+json_t *dt_completion_usage(const struct dt_completion *c, bool cache)
 {
-	json_int_t prompt = 0, out = 0;
+	json_int_t prompt = 0, out = 0, cached = 0;
+	json_t *v;
 
-	for (int i = 0; i < c->nprompts; i++)
+	for (int i = 0; i < c->nprompts; i++) {
 		prompt += c->call->req[i * c->n].nprompt;
+		cached += c->call->req[i * c->n].seq.cached;
+	}
 	for (int i = 0; i < c->call->n; i++)
 		out += c->call->req[i].nout;
-	return json_pack("{s:I, s:I, s:I}", "prompt_tokens", prompt, "completion_tokens", out, "total_tokens",
-			 prompt + out);
+	v = json_pack("{s:I, s:I, s:I}", "prompt_tokens", prompt, "completion_tokens", out, "total_tokens",
+		      prompt + out);
+	if (v && cache)
+		json_object_set_new(v, "prompt_tokens_details", json_pack("{s:I}", "cached_tokens", cached));
+	return v;
 }
 
-static json_t *envelope(const struct dt_completion *c, json_t *choices)
+static json_t *envelope(const struct dt_completion *c, bool chunk, json_t *choices)
 {
-	return json_pack("{s:s, s:s, s:I, s:s, s:o}", "id", c->id, "object", "text_completion", "created",
+	const char *object = !c->chat ? "text_completion"
+			     : chunk  ? "chat.completion.chunk"
+				      : "chat.completion";
+
+	return json_pack("{s:s, s:s, s:I, s:s, s:o}", "id", c->id, "object", object, "created",
 			 (json_int_t)c->created, "model", c->model, "choices", choices);
 }
 
@@ -189,6 +232,19 @@ static json_t *whole_text(const struct dt_completion *c, int i)
 	return both;
 }
 
+static json_t *whole_choice(const struct dt_completion *c, int i)
+{
+	const struct dt_req *r = &c->call->req[i];
+	const char *name = c->chat ? "message" : "text";
+	json_t *v = whole_text(c, i);
+
+	if (c->chat)
+		v = json_pack("{s:s, s:o, s:n}", "role", "assistant", "content", v, "refusal");
+	return json_pack("{s:i, s:o, s:o, s:s, s:o}", "index", i, name, v, "logprobs",
+			 dt_completion_logprobs(c, i), "finish_reason", dt_finish_name(r->finish),
+			 "stop_reason", stop_reason(r));
+}
+
 json_t *dt_completion_json(const struct dt_completion *c, struct dt_api_error *e)
 {
 	json_t *choices = json_array(), *v;
@@ -200,18 +256,75 @@ json_t *dt_completion_json(const struct dt_completion *c, struct dt_api_error *e
 			json_decref(choices);
 			return NULL;
 		}
-		json_array_append_new(
-			choices, json_pack("{s:i, s:o, s:o, s:s, s:o}", "index", i, "text", whole_text(c, i),
-					   "logprobs", dt_completion_logprobs(c, i), "finish_reason",
-					   dt_finish_name(r->finish), "stop_reason", stop_reason(r)));
+		json_array_append_new(choices, whole_choice(c, i));
 	}
-	v = envelope(c, choices);
-	if (!v || json_object_set_new(v, "usage", dt_completion_usage(c)) < 0) {
+	v = envelope(c, false, choices);
+	if (!v || json_object_set_new(v, "usage", dt_completion_usage(c, true)) < 0) {
 		json_decref(v);
 		dt_api_fail(e, 500, "server_error", NULL, "out of memory");
 		return NULL;
 	}
 	return v;
+}
+
+/* Little-endian floats in base 64, as OpenAI's own client asks for. */
+static json_t *base64_floats(const float *x, size_t n)
+{
+	static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	const unsigned char *s = (const unsigned char *)x;
+	size_t bytes = 4 * n, o = 0;
+	char *out = malloc((bytes + 2) / 3 * 4 + 1);
+	json_t *v;
+
+	for (size_t i = 0; out && i < bytes; i += 3) {
+		unsigned w = (unsigned)s[i] << 16 | (i + 1 < bytes ? (unsigned)s[i + 1] << 8 : 0) |
+			     (i + 2 < bytes ? s[i + 2] : 0);
+
+		out[o++] = digit[w >> 18];
+		out[o++] = digit[w >> 12 & 63];
+		out[o++] = i + 1 < bytes ? digit[w >> 6 & 63] : '=';
+		out[o++] = i + 2 < bytes ? digit[w & 63] : '=';
+	}
+	v = out ? json_stringn(out, o) : NULL;
+	free(out);
+	return v;
+}
+
+static json_t *embedding(const struct dt_completion *c, int i, size_t n)
+{
+	float *x = c->call->req[i].pooled;
+	double norm = 0;
+	json_t *v;
+
+	for (size_t k = 0; k < n; k++)
+		norm += (double)x[k] * x[k];
+	norm = sqrt(norm);
+	for (size_t k = 0; k < n; k++)
+		x[k] = norm > 0 ? (float)(x[k] / norm) : 0;
+	if (c->base64)
+		return base64_floats(x, n);
+	v = json_array();
+	for (size_t k = 0; k < n; k++)
+		json_array_append_new(v, json_real((double)x[k]));
+	return v;
+}
+
+json_t *dt_embedding_json(const struct dt_completion *c, size_t n, struct dt_api_error *e)
+{
+	json_t *data = json_array();
+	json_int_t tokens = 0;
+
+	for (int i = 0; i < c->call->n; i++) {
+		if (dt_completion_failed(&c->call->req[i], e)) {
+			json_decref(data);
+			return NULL;
+		}
+		tokens += c->call->req[i].nprompt;
+		json_array_append_new(data, json_pack("{s:s, s:i, s:o}", "object", "embedding", "index", i,
+						      "embedding", embedding(c, i, n)));
+	}
+	return json_pack("{s:s, s:o, s:s, s:{s:I, s:I}}", "object", "list", "data", data, "model", c->model,
+			 "usage", "prompt_tokens", tokens, "total_tokens", tokens);
 }
 
 /* ---- streaming ---- */
@@ -245,9 +358,19 @@ static int emit(FILE *f, json_t *v)
 static json_t *chunk(const struct dt_sse *s, int i, json_t *text, json_t *logprobs, const char *finish,
 		     json_t *stop)
 {
-	json_t *v =
-		envelope(s->c, json_pack("[{s:i, s:o, s:o, s:s?, s:o}]", "index", i, "text", text, "logprobs",
-					 logprobs, "finish_reason", finish, "stop_reason", stop));
+	const char *name = s->c->chat ? "delta" : "text";
+	json_t *v;
+
+	if (s->c->chat && !s->at[i].begun) {
+		s->at[i].begun = true;
+		text = json_pack("{s:s, s:o}", "role", "assistant", "content", text);
+	} else if (s->c->chat) {
+		text = json_string_length(text) ? json_pack("{s:o}", "content", text)
+						: (json_decref(text), json_object());
+	}
+	v = envelope(s->c, true,
+		     json_pack("[{s:i, s:o, s:o, s:s?, s:o}]", "index", i, name, text, "logprobs", logprobs,
+			       "finish_reason", finish, "stop_reason", stop));
 
 	if (v && s->c->include_usage)
 		json_object_set_new(v, "usage", json_null());
@@ -294,13 +417,15 @@ static int news(struct dt_sse *s, int i, FILE *f)
 	rc = begin(s, i, f);
 	if (rc < 0)
 		return rc;
-	if (r->logprobs >= 0) {
+	if (r->logprobs >= 0 && s->c->chat) {
+		lp = chat_logprobs(s->c, r, at->scored);
+	} else if (r->logprobs >= 0) {
 		struct score_lists l = lists_new();
 
 		add_scores(&l, s->c, r, at->scored, &at->offset);
-		at->scored = r->scores.n;
 		lp = lists_json(&l);
 	}
+	at->scored = r->scores.n;
 	rc = emit(f, chunk(s, i, clean_string(r->detok.text + at->sent, r->detok.ready - at->sent), lp,
 			   dt_finish_name(r->finish), ended ? stop_reason(r) : json_null()));
 	at->sent = r->detok.ready;
@@ -314,8 +439,8 @@ static int finale(struct dt_sse *s, FILE *f)
 
 	s->ended = true;
 	if (s->c->include_usage && !s->failed) {
-		v = envelope(s->c, json_array());
-		if (!v || json_object_set_new(v, "usage", dt_completion_usage(s->c)) < 0)
+		v = envelope(s->c, true, json_array());
+		if (!v || json_object_set_new(v, "usage", dt_completion_usage(s->c, true)) < 0)
 			return -ENOMEM;
 		if (emit(f, v) < 0)
 			return -ENOMEM;

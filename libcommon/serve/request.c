@@ -60,6 +60,8 @@ static void req_release(struct dt_req *r)
 	free(r->scores.top);
 	free(r->prompt_scores.chosen);
 	free(r->prompt_scores.top);
+	free(r->pooled);
+	dt_matcher_free(r->matcher);
 }
 
 void dt_call_drop(struct dt_call *c)

@@ -10,6 +10,7 @@
 #define DT_SERVE_REQUEST_H
 
 #include "serve/detok.h"
+#include "serve/grammar.h"
 #include "serve/sampling.h"
 #include "serve/scheduler.h"
 
@@ -43,27 +44,31 @@ struct dt_call;
 struct dt_req {
 	struct dt_call *call;
 	struct dt_seq seq; /* the scheduler's view; engine thread only */
+	int drafted;	   /* tokens in the cache of the model that guesses */
 
 	/* asked for */
 	int32_t *tokens; /* the prompt, then what was generated */
 	int nprompt, max_tokens, min_tokens;
 	struct dt_sampling sampling; /* bias and ban point into this request */
 	struct dt_bias *bias;
-	int32_t *stop_ids; /* the end-of-text ids among them unless ignore_eos; = sampling.ban */
-	int nstop_ids;
-	bool include_stop; /* the text of what stopped it is shown */
-	bool show_special; /* so are special tokens */
+	int32_t *stop_ids;     /* the end-of-text ids among them unless ignore_eos; = sampling.ban */
+	int nstop_ids, nasked; /* the first nasked were asked for by name */
+	bool include_stop;     /* the text of what stopped it is shown */
+	bool show_special;     /* so are special tokens */
 	struct dt_stop *stop;
 	int nstop;
-	int logprobs;	   /* alternatives a token, -1: no log-probabilities at all */
-	bool score_prompt; /* log-probabilities of the prompt too */
+	int logprobs;		    /* alternatives a token, -1: no log-probabilities at all */
+	bool score_prompt;	    /* log-probabilities of the prompt too */
+	struct dt_matcher *matcher; /* what the output must fit, NULL: anything */
+	bool embed;		    /* the mean of the prompt's last hidden states is wanted, and no token */
 
 	/* got so far */
 	int nout;
 	struct dt_detok detok;
 	struct dt_scores scores, prompt_scores; /* prompt_scores[i]: of prompt token i + 1 */
 	enum dt_finish finish;
-	int32_t stop_id; /* the stop id that ended it, -1 */
+	int32_t stop_id; /* the stop id asked for that ended it, -1 */
+	float *pooled;	 /* [hidden] sum of the hidden states, with embed */
 	struct dt_err err;
 
 	/* moments, dt_now() */
@@ -77,9 +82,14 @@ struct dt_call {
 	pthread_cond_t cond; /* something came, on CLOCK_MONOTONIC */
 	atomic_int refs;
 	atomic_bool cancelled;
-	double deadline; /* dt_now(), 0: none */
-	int n, open;	 /* requests, and those without a finish */
+	double deadline;    /* dt_now(), 0: none */
+	int tenant;	    /* number in the engine's table */
+	uint64_t salt;	    /* prefixes are shared only within a tenant, and there only under the same salt */
+	double retry_after; /* seconds, after -EDQUOT; 0: it can never pass */
+	int n, open;	    /* requests, and those without a finish */
 	struct dt_req *req;
+	void (*on_done)(void *arg); /* the engine's thread: every request has a finish; may be NULL */
+	void *arg;
 };
 
 struct dt_call *dt_call_new(int n); /* NULL: out of memory */

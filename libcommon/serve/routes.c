@@ -80,19 +80,20 @@ static enum MHD_Result tokenize(struct dt_http_req *q)
 	json_t *body = parse_body(q, &e), *text, *ids;
 	int32_t *t;
 	size_t n;
+	int rc;
 
 	if (!body)
 		return dt_http_reply_error(q, &e);
 	text = json_object_get(body, "prompt");
-	if (!json_is_string(text)) {
-		json_decref(body);
-		return fail(q, 400, "key 'prompt' is missing or not text");
-	}
-	if (dt_api_encode(p->tok, json_string_value(text), json_string_length(text), &t, &n, &err) < 0) {
-		json_decref(body);
-		return fail(q, 400, err.msg);
-	}
+	if (json_is_string(text))
+		rc = dt_api_encode(p->tok, json_string_value(text), json_string_length(text), &t, &n, &err);
+	else if (json_object_get(body, "messages") && q->chat)
+		rc = dt_chat_encode(q->chat, json_object_get(body, "messages"), &t, &n, &err);
+	else
+		rc = dt_err_set(&err, -EINVAL, "key 'prompt' is missing or not text");
 	json_decref(body);
+	if (rc < 0)
+		return fail(q, 400, err.msg);
 	ids = json_array();
 	for (size_t i = 0; i < n; i++)
 		json_array_append_new(ids, json_integer(t[i]));
@@ -186,34 +187,78 @@ static enum MHD_Result stream(struct dt_http_req *q)
 	return rc;
 }
 
-static enum MHD_Result completions(struct dt_http_req *q)
+/* What a body is read against, for this client. */
+static struct dt_api_model api_model(const struct dt_http_req *q)
 {
-	struct dt_api_model m = {.engine = dt_engine_params(q->engine), .name = q->params->model_name};
+	struct dt_api_model m = {.engine = dt_engine_params(q->engine),
+				 .name = q->params->model_name,
+				 .chat = q->chat,
+				 .tenant = q->tenant};
+
+	while (getrandom(&m.seed, sizeof(m.seed), 0) != sizeof(m.seed))
+		continue;
+	return m;
+}
+
+typedef int parse_fn(const json_t *, const struct dt_api_model *, struct dt_completion *,
+		     struct dt_api_error *);
+
+/* Reads the body and submits its call, which is watched from then on. -EINVAL with e filled. */
+static int begin(struct dt_http_req *q, parse_fn *parse, struct dt_api_error *e)
+{
+	struct dt_api_model m = api_model(q);
 	struct dt_completion *c = &q->completion;
-	struct dt_api_error e;
+	json_t *body = parse_body(q, e);
 	struct dt_err err;
-	json_t *body = parse_body(q, &e), *v;
 	int rc;
 
 	if (!body)
-		return dt_http_reply_error(q, &e);
-	while (getrandom(&m.seed, sizeof(m.seed), 0) != sizeof(m.seed))
-		continue;
-	rc = dt_completion_parse(body, &m, c, &e);
+		return -EINVAL;
+	rc = parse(body, &m, c, e);
 	json_decref(body);
 	if (rc < 0)
-		return dt_http_reply_error(q, &e);
+		return rc;
 	c->call->deadline = dt_now() + q->params->request_timeout;
 	rc = dt_engine_submit(q->engine, c->call, &err);
-	if (rc < 0) {
-		dt_api_fail_submit(&e, rc, &err);
-		return dt_http_reply_error(q, &e);
-	}
+	if (rc < 0)
+		return dt_api_fail_submit(e, rc, &err, c->call->retry_after);
 	dt_http_watch(q, c->call);
-	if (c->stream)
+	return 0;
+}
+
+static enum MHD_Result complete(struct dt_http_req *q, parse_fn *parse)
+{
+	struct dt_api_error e;
+	json_t *v;
+
+	if (begin(q, parse, &e) < 0)
+		return dt_http_reply_error(q, &e);
+	if (q->completion.stream)
 		return stream(q);
-	dt_call_wait_done(c->call);
-	v = dt_completion_json(c, &e);
+	dt_call_wait_done(q->completion.call);
+	v = dt_completion_json(&q->completion, &e);
+	return v ? dt_http_reply_json(q, 200, v) : dt_http_reply_error(q, &e);
+}
+
+static enum MHD_Result completions(struct dt_http_req *q)
+{
+	return complete(q, dt_completion_parse);
+}
+
+static enum MHD_Result chat(struct dt_http_req *q)
+{
+	return complete(q, dt_chat_parse);
+}
+
+static enum MHD_Result embeddings(struct dt_http_req *q)
+{
+	struct dt_api_error e;
+	json_t *v;
+
+	if (begin(q, dt_embedding_parse, &e) < 0)
+		return dt_http_reply_error(q, &e);
+	dt_call_wait_done(q->completion.call);
+	v = dt_embedding_json(&q->completion, (size_t)dt_engine_params(q->engine)->model.hidden, &e);
 	return v ? dt_http_reply_json(q, 200, v) : dt_http_reply_error(q, &e);
 }
 
@@ -223,6 +268,8 @@ static const struct dt_route routes[] = {
 	{"GET", "/metrics", false, false, metrics},
 	{"GET", "/v1/models", false, false, models},
 	{"POST", "/v1/completions", false, false, completions},
+	{"POST", "/v1/chat/completions", false, false, chat},
+	{"POST", "/v1/embeddings", false, false, embeddings},
 	{"POST", "/tokenize", false, false, tokenize},
 	{"POST", "/detokenize", false, false, detokenize},
 };

@@ -17,6 +17,8 @@ struct dt_http_req {
 	char *body;
 	size_t n, cap;
 	bool too_large, answering;
+	int tenant;
+	const struct dt_chat *chat;
 	struct dt_completion completion;
 	struct dt_sse sse;
 	char *pending; /* events not yet taken by libmicrohttpd */

@@ -163,6 +163,9 @@ int32_t dt_sample(struct dt_sampler *s, const struct dt_sampling *p, float *logi
 	penalties(s, p, logits, prompt, nprompt, out, nout);
 	for (int i = 0; i < p->nban; i++)
 		logits[p->ban[i]] = -INFINITY;
+	for (int i = 0; p->allow && i < s->vocab; i++)
+		if (!(p->allow[i / 32] >> i % 32 & 1))
+			logits[i] = -INFINITY;
 	best = argmax(logits, s->vocab);
 	if (best < 0 || p->temperature == 0)
 		return best;

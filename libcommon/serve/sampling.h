@@ -1,9 +1,10 @@
 /*
  * From logits to a token. In this order, as vLLM and Hugging Face do it:
- *   banned ids, logit_bias, repetition penalty (prompt and output; Keskar et al. 2019), frequency and
- * presence penalties (output only; OpenAI), temperature, min_p, top_k, top_p (Holtzman et al. 2020), the
- * draw. Arithmetic is in double. Temperature 0 is the argmax. Ties always go to the lowest id, so that the
- * result is a function of (logits, parameters, seed, stream, index) alone, whatever else is in the batch.
+ *   banned ids and those not allowed, logit_bias, repetition penalty (prompt and output; Keskar et al. 2019),
+ * frequency and presence penalties (output only; OpenAI), temperature, min_p, top_k, top_p (Holtzman et al.
+ * 2020), the draw. Arithmetic is in double. Temperature 0 is the argmax. Ties always go to the lowest id, so
+ * that the result is a function of (logits, parameters, seed, stream, index) alone, whatever else is in the
+ * batch.
  */
 #ifndef DT_SERVE_SAMPLING_H
 #define DT_SERVE_SAMPLING_H
@@ -29,6 +30,7 @@ struct dt_sampling {
 	int nbias;
 	const int32_t *ban; /* ids that may not come (end of text before min_tokens) */
 	int nban;
+	const uint32_t *allow; /* bit id % 32 of word id / 32: only these may come; NULL: all */
 };
 
 #define DT_SAMPLING_DEFAULT ((struct dt_sampling){.temperature = 1, .top_p = 1, .repetition_penalty = 1})

@@ -1,15 +1,19 @@
 /*
  * Continuous batching without phases, after vLLM's v1 scheduler: a sequence has known tokens (prompt and
  * generated) and computed ones (their keys and values are in the cache). Each step moves computed toward
- * known under one budget of tokens, running sequences first and then waiting ones, in order of arrival.
- * A chunked prefill is a sequence that needs several steps to catch up; decode is one that is one behind.
+ * known under one budget of tokens. A chunked prefill is a sequence that needs several steps to catch up;
+ * decode is one that is one behind.
  *
- * - A sequence gets the blocks of all its known tokens when it is admitted, so a prefill never preempts.
- * - Every running sequence moves by at least one token a step: a long prefill cannot stall a decode.
- * - When a decode finds no block, the running sequence that arrived last gives its blocks back and will be
- *   computed again. Every running sequence arrived before every waiting one, at all times.
- * - A sequence whose largest size does not fit the pool is refused when it is submitted, so the oldest one
- *   can always run to its end.
+ * - Every running sequence moves by at least one token a step: a long prefill cannot stall a decode. Of what
+ *   is left of the budget the oldest prefill is sure of a quarter; the rest goes to the one that needs least.
+ * - A sequence gets the blocks of all its known tokens when it is admitted, so a prefill never preempts. It
+ *   starts behind what the pool has published of its tokens.
+ * - When a sequence finds no block, the running one that is cheapest to compute again (of the lowest
+ *   priority; but never the one admitted first) gives its blocks back.
+ * - A sequence whose largest size does not fit the pool is refused when it is submitted, so the first one can
+ *   always run to its end.
+ * - Who is admitted next: the highest priority; then the tenant that has had the fewest tokens for its weight
+ *   (virtual token counters: Sheng et al., Fairness in Serving Large Language Models, 2024); then arrival.
  *
  * Pure bookkeeping: no clock, no thread, no model.
  */
@@ -23,12 +27,19 @@
 
 enum dt_seq_state { DT_SEQ_IDLE, DT_SEQ_WAITING, DT_SEQ_RUNNING };
 
-struct dt_seq {	       /* zero-initialise; embedded in a request */
+struct dt_seq {		       /* zero-initialise; embedded in a request */
+	const int32_t *tokens; /* [known]; NULL: never shared */
+	struct dt_kv_salt salt;
+	int tenant;
 	int known;     /* tokens that exist; the owner raises it when one is generated */
 	int computed;  /* tokens in the cache; the owner raises it when a step has run */
+	int draft;     /* guessed tokens behind the known ones; the step may lower it */
 	int max_rows;  /* cache rows it can ever need */
 	int score_end; /* the logits of the rows before this one are wanted too (0: only the last known row's)
 			*/
+	int cached;    /* tokens that were found when it was first admitted */
+	bool admitted;
+	struct dt_seq *leader; /* waits for this one's prompt, to share its blocks; see dt_sched_fork */
 	struct dt_block_table blocks;
 	enum dt_seq_state state;
 	struct dt_seq *prev, *next;
@@ -39,11 +50,28 @@ struct dt_seq_list {
 	int n;
 };
 
+struct dt_share {      /* what a tenant is entitled to */
+	double weight; /* > 0 */
+	int priority;  /* higher goes first */
+};
+
 struct dt_sched {
 	struct dt_kvpool *pool;
 	int max_seqs, max_tokens; /* of one step; max_tokens >= max_seqs */
-	struct dt_seq_list running, waiting;
-	int64_t preemptions;
+	struct dt_seq_list running;
+	int waiting; /* sequences, of all tenants */
+	int ntenants;
+	struct dt_sched_tenant {
+		struct dt_share share;
+		struct dt_seq_list waiting;
+		int active;    /* sequences that run or wait */
+		double served; /* tokens over weight */
+	} * tenant;
+	struct dt_block_copy { /* to be done in this order before the step's computation */
+		int32_t from, to;
+	} * copy; /* [max_seqs] */
+	int ncopy;
+	int64_t preemptions, prefix_queries, prefix_hits; /* the last two in tokens */
 };
 
 struct dt_sched_item { /* compute tokens [first, first + n) of seq */
@@ -51,17 +79,29 @@ struct dt_sched_item { /* compute tokens [first, first + n) of seq */
 	int first, n;
 };
 
+/* share NULL: one tenant. */
 int dt_sched_init(struct dt_sched *s, struct dt_kvpool *pool, int max_seqs, int max_tokens,
-		  struct dt_err *err);
+		  const struct dt_share *share, int ntenants, struct dt_err *err);
+void dt_sched_release(struct dt_sched *s);
 
-/* Puts seq at the end of the waiting list. -E2BIG: it can never fit. */
+/* Puts seq at the end of its tenant's waiting list. -E2BIG: it can never fit. */
 int dt_sched_submit(struct dt_sched *s, struct dt_seq *seq, struct dt_err *err);
 
 /*
- * Plans one step into items [max_seqs]; returns their number, or -ENOMEM. No step wants the logits of more
- * than max_seqs rows. It is 0 only when nothing runs or waits.
+ * Plans one step into items [max_seqs] and s->copy; returns the number of items, or -ENOMEM. No step wants
+ * the logits of more than max_seqs rows. It is 0 only when nothing runs or waits.
  */
 int dt_sched_step(struct dt_sched *s, struct dt_sched_item *items);
+
+/* seq->computed was raised by n: the tenant is charged and full blocks are published. */
+void dt_sched_computed(struct dt_sched *s, struct dt_seq *seq, int n);
+
+/*
+ * The prompt of child's leader is computed; child shares its blocks and runs, without having computed
+ * anything. It must get its next token from the same logits. false: there is no place; child waits like any
+ * other. Not between a step's plan and its computation.
+ */
+bool dt_sched_fork(struct dt_sched *s, struct dt_seq *child);
 
 /* Takes seq out, wherever it is, and frees its blocks. Not between a step's plan and its computation. */
 void dt_sched_remove(struct dt_sched *s, struct dt_seq *seq);

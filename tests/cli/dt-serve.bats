@@ -101,6 +101,32 @@ PY
     cmp alone.jsonl small.jsonl
 }
 
+@test "guessing tokens and not sharing prefixes change no byte" {
+    head -n 60 prompts.jsonl >some.jsonl
+    for p in f32 bf16; do
+        dt-serve --batch m --threads 1 --precision $p --max-num-seqs 8 --no-prefix-caching <some.jsonl >plain.jsonl
+        dt-serve --batch m --threads 1 --precision $p --max-num-seqs 8 --speculate 5 <some.jsonl >guessed.jsonl
+        cmp plain.jsonl guessed.jsonl
+        dt-serve --batch m --threads 1 --precision $p --max-num-seqs 8 --draft-model m <some.jsonl >guessed.jsonl
+        cmp plain.jsonl guessed.jsonl
+    done
+}
+
+@test "choices of one prompt are those of one request each, and the prompt is counted as cached when it comes again" {
+    start --block-size 8
+    body='{"prompt": "one prompt that is longer than a few blocks", "max_tokens": 20, "seed": 3, "ignore_eos": true'
+    all=$(post /v1/completions "$body, \"n\": 5}" | head -n 1)
+    [ "$(jq '.choices | length' <<<"$all")" = 5 ]
+    [ "$(jq -r '[.choices[].text] | unique | length' <<<"$all")" = 5 ]
+    [ "$(jq .usage.prompt_tokens_details.cached_tokens <<<"$all")" = 0 ]
+    one=$(post /v1/completions "$body}" | head -n 1)
+    [ "$(jq '.choices[0].text' <<<"$one")" = "$(jq '.choices[0].text' <<<"$all")" ]
+    [ "$(jq .usage.prompt_tokens_details.cached_tokens <<<"$one")" = 40 ]
+    one=$(post /v1/completions "$body, \"cache_salt\": \"mine\"}" | head -n 1)
+    [ "$(jq .usage.prompt_tokens_details.cached_tokens <<<"$one")" = 0 ]
+    [ "$(metric prefix_cache_hits_total)" = 40 ]
+}
+
 @test "in bf16 too" {
     head -n 60 prompts.jsonl >some.jsonl
     dt-serve --batch m --threads 1 --precision bf16 --max-num-seqs 1 <some.jsonl >alone.jsonl
@@ -172,6 +198,83 @@ PY
     [ "$(status_of "$(post /v1/completions '{"prompt": "x"}')")" = 200 ]
 }
 
+@test "chat: whole and streamed replies, logprobs, a prompt that tokenize shows" {
+    start --chat-template chatml
+    body='{"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 12, "temperature": 0, "ignore_eos": true, "logprobs": true, "top_logprobs": 2'
+    out=$(post /v1/chat/completions "$body}" | head -n 1)
+    jq -e '(.id | startswith("chatcmpl-")) and .object == "chat.completion" and .choices[0].message.role == "assistant"' <<<"$out"
+    jq -e '.choices[0].logprobs.content | length == 12 and (.[0].top_logprobs | length == 2)
+        and (map(.logprob == .top_logprobs[0].logprob) | all)' <<<"$out"
+    want=$(jq -c '.choices[0].message.content' <<<"$out")
+    post /v1/chat/completions "$body, \"stream\": true, \"stream_options\": {\"include_usage\": true}}" | sed -n 's/^data: {/{/p' >chunks
+    [ "$(jq -sc '[.[].choices[]?.delta.content // ""] | add' chunks)" = "$want" ]
+    [ "$(jq -sc '[.[].choices[]?.delta.role // empty]' chunks)" = '["assistant"]' ]
+    [ "$(jq -sc '.[-1].usage.completion_tokens' chunks)" = 12 ]
+    # the prompt is the template's, byte for byte
+    prompt=$'<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n'
+    [ "$(post /tokenize '{"messages": [{"role": "user", "content": "hi"}]}' | head -n 1 | jq .count)" = ${#prompt} ]
+    same=$(jq -nc --arg p "$prompt" '{prompt: $p, max_tokens: 12, temperature: 0, ignore_eos: true}')
+    [ "$(post /v1/completions "$same" | head -n 1 | jq -c '.choices[0].text')" = "$want" ]
+    out=$(post /v1/chat/completions '{"messages": [{"role": "robot", "content": "hi"}]}')
+    [ "$(status_of "$out")" = 400 ]
+    [ "$(head -n 1 <<<"$out" | jq -r .error.param)" = messages ]
+    kill "$server"
+    wait "$server" || true
+    start
+    out=$(post /v1/chat/completions "$body}")
+    [ "$(head -n 1 <<<"$out" | jq -r .error.code)" = no_chat_template ]
+}
+
+@test "a response format is followed whatever the model would say" {
+    start --chat-template none
+    schema='{"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer"},
+        "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 3}}, "required": ["name", "age", "tags"]}'
+    for seed in 1 2 3 4; do
+        body=$(jq -nc --argjson s "$schema" --argjson seed $seed '{messages: [{role: "user", content: "x"}], max_tokens: 200, seed: $seed,
+            response_format: {type: "json_schema", json_schema: {name: "n", schema: $s}}}')
+        out=$(post /v1/chat/completions "$body" | head -n 1)
+        [ "$(jq -r '.choices[0].finish_reason' <<<"$out")" = stop ]
+        jq -r '.choices[0].message.content' <<<"$out" | jq -e '(.name | length <= 8) and (.age | floor == .) and (.tags - ["a", "b"] == [])'
+    done
+    out=$(post /v1/completions '{"prompt": "x", "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "string", "format": "date"}}}}')
+    [ "$(status_of "$out")" = 400 ]
+    [[ "$out" == *"'format' is not supported"* ]]
+    out=$(post /v1/completions '{"prompt": "x", "max_tokens": 30, "seed": 5, "response_format": {"type": "json_object"}}' | head -n 1)
+    jq -e '.choices[0].text | startswith("{")' <<<"$out"
+}
+
+@test "embeddings have length 1, are those of the text alone, and come in base 64 too" {
+    start --max-num-batched-tokens 64
+    long=$(printf 'long %.0s' $(seq 40))
+    out=$(post /v1/embeddings "$(jq -nc --arg l "$long" '{input: ["one", "two", $l, "one"]}')" | head -n 1)
+    jq -e '.data | length == 4 and (map(.embedding | map(. * .) | add | . - 1 | fabs < 1e-5) | all)
+        and .[0].embedding == .[3].embedding and .[0].embedding != .[1].embedding' <<<"$out"
+    [ "$(jq .usage.prompt_tokens <<<"$out")" = 209 ]
+    [ "$(post /v1/embeddings '{"input": "one"}' | head -n 1 | jq -c '.data[0].embedding')" = "$(jq -c '.data[0].embedding' <<<"$out")" ]
+    post /v1/embeddings '{"input": "one", "encoding_format": "base64"}' | head -n 1 | jq -r '.data[0].embedding' |
+        python3 -c 'import base64, struct, sys; b = base64.b64decode(sys.stdin.read()); v = struct.unpack(f"<{len(b) // 4}f", b); print(abs(sum(x * x for x in v) - 1) < 1e-5)' | grep -q True
+    settles
+}
+
+@test "tenants: a quota is 429 with Retry-After, prefixes are not shared, weights are checked" {
+    printf 'alpha tenant=a tokens-per-minute=100\nbeta tenant=b weight=3 priority=1\nbeta2 tenant=b\n' >keys
+    start --api-key-file keys --block-size 8
+    body='{"prompt": "the very same prompt for everyone here", "max_tokens": 20}'
+    ask() { curl -s -D headers -H "Authorization: Bearer $1" -d "$body" "$url/v1/completions"; }
+    [ "$(ask beta | jq .usage.prompt_tokens_details.cached_tokens)" = 0 ]
+    [ "$(ask beta2 | jq .usage.prompt_tokens_details.cached_tokens)" = 32 ]
+    [ "$(ask alpha | jq .usage.prompt_tokens_details.cached_tokens)" = 0 ]
+    [ "$(ask alpha | jq -r .error.code)" = rate_limit_exceeded ]
+    grep -q ' 429 ' headers
+    grep -qi '^Retry-After: [1-9]' headers
+    [ "$(ask beta | jq .usage.completion_tokens)" -gt 0 ]
+    for bad in 'k weight=0' 'k weight=x' 'k limit=3' 'k alone'; do
+        echo "$bad" >keys
+        run -1 dt-serve m --port 0 --api-key-file keys
+        [[ "$output" == *"line 1"* ]]
+    done
+}
+
 @test "models, version, tokenize and detokenize" {
     start --max-model-len 100
     curl -s "$url/v1/models" | jq -e '.object == "list" and .data[0].id == "tiny" and .data[0].max_model_len == 100'
@@ -185,7 +288,7 @@ PY
     printf '# keys\n\nsecret-one\nsecret-two\n' >keys
     start --api-key-file keys
     [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/health")" = 200 ]
-    for r in /version /metrics /v1/models /v1/completions /tokenize /detokenize /nothing; do
+    for r in /version /metrics /v1/models /v1/completions /v1/chat/completions /v1/embeddings /tokenize /detokenize /nothing; do
         [ "$(curl -s -o /dev/null -w '%{http_code}' "$url$r")" = 401 ]
         [ "$(curl -s -o /dev/null -w '%{http_code}' -H 'Authorization: Bearer secret-on' "$url$r")" = 401 ]
     done
@@ -249,6 +352,37 @@ PY
     [ "$(jq -c 'select(.index == 4) | .usage' <<<"$output")" = '{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}' ]
 }
 
+@test "batch: OpenAI's format, unordered, and what is done is left out" {
+    for i in $(seq 0 9); do
+        jq -nc --argjson i "$i" '{custom_id: "r\($i)", method: "POST", url: "/v1/chat/completions",
+            body: {model: "m", messages: [{role: "user", content: "say \($i)"}], max_tokens: (40 - 4 * $i), ignore_eos: true}}'
+    done >in
+    jq -nc '{custom_id: "e", method: "POST", url: "/v1/embeddings", body: {input: "x"}}' >>in
+    jq -nc '{custom_id: "bad", method: "POST", url: "/v1/audio", body: {}}' >>in
+    run -1 --separate-stderr dt-serve --batch m "${common[@]}" --chat-template chatml <in
+    [ "$(jq -r .custom_id <<<"$output" | xargs)" = "r0 r1 r2 r3 r4 r5 r6 r7 r8 r9 e bad" ]
+    jq -se '.[0].response | .status_code == 200 and .body.object == "chat.completion" and .body.usage.completion_tokens == 40' <<<"$output"
+    jq -se '.[10].response.body.data[0].embedding | length > 10' <<<"$output"
+    jq -se '.[11].response | .status_code == 404 and .body.error.code == "not_found"' <<<"$output"
+    strip='del(.response.body.id, .response.body.created, .response.body.usage)'
+    jq -Sc "$strip" <<<"$output" | sort >want
+    run -1 --separate-stderr dt-serve --batch m "${common[@]}" --chat-template chatml --unordered --max-num-seqs 4 <in
+    jq -Sc "$strip" <<<"$output" | sort | diff want -
+    # a run that ended early: three answers, half a line, the failure
+    { head -n 3 <<<"$output"; sed -n 4p <<<"$output" | head -c 50; } >out
+    have=$(head -n 3 out | jq -r .custom_id | sort | xargs)
+    run -1 --separate-stderr dt-serve --batch m "${common[@]}" --chat-template chatml --skip-done out <in
+    [ "$(wc -l <<<"$output")" = 9 ]
+    for id in $have; do
+        [ -z "$(jq -r --arg i "$id" 'select(.custom_id == $i)' <<<"$output")" ]
+    done
+    # plain lines go by their number
+    head -n 6 prompts.jsonl | dt-serve --batch m "${common[@]}" >whole
+    sed -n '2p;5p' whole >out
+    head -n 6 prompts.jsonl | dt-serve --batch m "${common[@]}" --skip-done out | cat - out | jq -sc 'sort_by(.index)[]' | diff <(jq -c . whole) -
+    run -2 dt-serve m --unordered
+}
+
 @test "batch: answers come while the input stays open, and an endless input does not pile up" {
     mkfifo pipe
     dt-serve --batch m "${common[@]}" <pipe >answers 2>/dev/null 3>&- &
@@ -283,6 +417,8 @@ PY
     "$DT_HELP/make-model" small llama-tiny 200
     run -1 dt-serve small --port 0
     [[ "$output" == *"the tokenizer has 257 ids and the model only 200"* ]]
+    run -1 dt-serve m --port 0 --draft-model small
+    [[ "$output" == *"vocabulary of 200"* ]]
     run -1 dt-serve m --port 0 --max-model-len 100000
     [[ "$output" == *"512 positions"* ]]
     run -1 dt-serve m --port 0 --kv-cache-mem 1KiB

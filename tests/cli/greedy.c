@@ -4,7 +4,7 @@
  * two passes, one sequence in the batch.
  */
 #include "base/json.h"
-#include "ckpt/ckpt.h"
+#include "ckpt/source.h"
 #include "nn/infer.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@ int main(int argc, char **argv)
 {
 	int32_t ids[MAX], pos[MAX], table[MAX / 8], q_start[2] = {0, 0}, kv_len, want;
 	struct dt_infer_params p = {.max_tokens = MAX, .max_seqs = 1, .blocks = MAX / 8, .block_size = 8};
-	struct dt_ckpt *ck;
+	struct dt_source *src;
 	struct dt_dev *dev;
 	struct dt_infer *m;
 	struct dt_err err;
@@ -28,7 +28,8 @@ int main(int argc, char **argv)
 
 	if (argc != 5)
 		return 2;
-	p.dtype = strcmp(argv[2], "f32") ? DT_BF16 : DT_F32;
+	p.dtype = p.cache = strcmp(argv[2], "f32") ? DT_BF16 : DT_F32;
+	p.weights = -1;
 	more = atoi(argv[3]);
 	n = (int)strlen(argv[4]);
 	for (int i = 0; i < MAX; i++) {
@@ -38,8 +39,9 @@ int main(int argc, char **argv)
 	}
 	for (int i = 0; i < MAX / 8; i++)
 		table[i] = i;
-	if (dt_dev_open(&dev, DT_DEV_CPU, 0, 1) < 0 || dt_ckpt_open(argv[1], &ck, &err) < 0 ||
-	    dt_infer_open(&m, dev, ck, &p, &err) < 0)
+	if (dt_dev_open(&dev, DT_DEV_CPU, 0, 1) < 0 ||
+	    dt_source_open(argv[1], DT_SOURCE_AUTO, NULL, &src, &err) < 0 ||
+	    dt_infer_open(&m, dev, src, &p, &err) < 0)
 		return 1;
 	logits = malloc((size_t)dt_infer_config(m)->vocab * sizeof(*logits));
 	for (; more > 0 && n < MAX; more--, n++) {
@@ -70,7 +72,7 @@ int main(int argc, char **argv)
 	json_decref(out);
 	free(logits);
 	dt_infer_close(m);
-	dt_ckpt_close(ck);
+	dt_source_close(src);
 	dt_dev_close(dev);
 	return 0;
 }

@@ -60,6 +60,15 @@ static void test_products(void **state)
 		}
 }
 
+/* A k that is taken in parts, and rows that are. */
+static void test_deep(void **state)
+{
+	static const struct shape shapes[] = {{5, 19, 20001}, {513, 3, 16385}, {1100, 9, 33}};
+
+	for (int i = 0; i < 3 * 4; i++)
+		one_product(shapes[i % 3], i / 3 % 2, DT_BF16, i / 6 ? DT_F32 : DT_BF16);
+}
+
 /* More rows than are added to at a time. */
 static void test_blocks(void **state)
 {
@@ -136,19 +145,20 @@ static void test_threads(void **state)
 		skip();
 	}
 	for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
-		for (int v = 0; v < 4; v++) {
+		for (int v = 0; v < 8; v++) {
 			const enum dt_dtype type = compute_types[v & 1];
-			const bool ta = v & 2;
+			const bool ta = v & 2, acc = v & 4;
 			struct dt_tensor a = operand(type, ta, shapes[s].m, shapes[s].k, 1);
 			struct dt_tensor b = operand(type, false, shapes[s].k, shapes[s].n, 2);
-			struct dt_tensor c = tensor(DT_F32, shapes[s].m, shapes[s].n), d = copy_of(c);
+			struct dt_tensor c = random_tensor(DT_F32, shapes[s].m, shapes[s].n, 3, 1),
+					 d = copy_of(c), e = copy_of(c);
 
-			assert_int_equal(dev->ops->matmul(dev, c, a, ta, b, false, DT_NONE, false), 0);
-			assert_int_equal(one->ops->matmul(one, d, a, ta, b, false, DT_NONE, false), 0);
+			assert_int_equal(dev->ops->matmul(dev, c, a, ta, b, false, DT_NONE, acc), 0);
+			assert_int_equal(one->ops->matmul(one, d, a, ta, b, false, DT_NONE, acc), 0);
 			check_same_bits("one and two threads", c, d);
-			assert_int_equal(many->ops->matmul(many, c, a, ta, b, false, DT_NONE, false), 0);
-			check_same_bits("one and sixteen threads", c, d);
-			free_all(a.data, b.data, c.data, d.data);
+			assert_int_equal(many->ops->matmul(many, e, a, ta, b, false, DT_NONE, acc), 0);
+			check_same_bits("one and sixteen threads", e, d);
+			free_all(a.data, b.data, c.data, d.data, e.data);
 		}
 	dt_dev_close(one);
 	dt_dev_close(many);
@@ -208,9 +218,13 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_products),	cmocka_unit_test(test_blocks),
-		cmocka_unit_test(test_refused),		cmocka_unit_test(test_batch_invariant),
-		cmocka_unit_test(test_threads),		cmocka_unit_test(test_colsum),
+		cmocka_unit_test(test_products),
+		cmocka_unit_test(test_blocks),
+		cmocka_unit_test(test_deep),
+		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_batch_invariant),
+		cmocka_unit_test(test_threads),
+		cmocka_unit_test(test_colsum),
 		cmocka_unit_test(test_scratch_settles),
 	};
 

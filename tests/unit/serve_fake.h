@@ -16,13 +16,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FAKE_VOCAB 258 /* one more id than the byte tokenizer */
+#define FAKE_VOCAB  258 /* one more id than the byte tokenizer */
+#define FAKE_HIDDEN 3
 
 struct fake {
 	int blocks, block_size, max_tokens, max_seqs;
 	int32_t *cache; /* [blocks * block_size]: id, -1: never written */
-	atomic_int steps;
+	atomic_int steps, tokens, copies;
 	atomic_int fail;     /* -EIO from the next pass on */
+	atomic_int cycle;    /* the next id depends on the last alone: greedy texts repeat themselves */
 	atomic_int poison;   /* NaN from the next pass on */
 	atomic_int sleep_us; /* of every pass */
 	atomic_int bad;	     /* rules of the batch that were broken */
@@ -71,7 +73,7 @@ static int fake_row(struct fake *f, const struct dt_infer_batch *b, int row, flo
 		seq++;
 	if (b->kv_len[seq] != b->pos[b->q_start[seq + 1] - 1] + 1)
 		f->bad++;
-	for (int i = 0; i <= b->pos[row]; i++) {
+	for (int i = f->cycle ? b->pos[row] : 0; i <= b->pos[row]; i++) {
 		int32_t block = b->block_table[seq * b->max_blocks + i / f->block_size];
 
 		if (block < 0 || block >= f->blocks)
@@ -82,11 +84,21 @@ static int fake_row(struct fake *f, const struct dt_infer_batch *b, int row, flo
 	return 0;
 }
 
+static inline void fake_copy_block(void *m, int32_t from, int32_t to)
+{
+	struct fake *f = m;
+
+	f->copies++;
+	memcpy(f->cache + to * f->block_size, f->cache + from * f->block_size,
+	       (size_t)f->block_size * sizeof(*f->cache));
+}
+
 static inline int fake_forward(void *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
 {
 	struct fake *f = m;
 
 	f->steps++;
+	f->tokens += b->ntokens;
 	if (f->sleep_us)
 		usleep((useconds_t)f->sleep_us);
 	if (f->fail)
@@ -98,6 +110,12 @@ static inline int fake_forward(void *m, const struct dt_infer_batch *b, float *l
 			return dt_err_set(err, -EFAULT, "slot out of range");
 		f->cache[b->slot[i]] = b->ids[i];
 	}
+	for (int i = 0; b->pool && i < b->nseq; i++) /* hidden state: id, position, 1 */
+		for (int t = b->q_start[i]; b->pool[i] && t < b->q_start[i + 1]; t++) {
+			b->pool[i][0] += (float)b->ids[t];
+			b->pool[i][1] += (float)b->pos[t];
+			b->pool[i][2] += 1;
+		}
 	for (int i = 0; i < b->nwant; i++) {
 		if (fake_row(f, b, b->want[i], logits + (size_t)i * FAKE_VOCAB) < 0)
 			return dt_err_set(err, -EFAULT, "block out of range");

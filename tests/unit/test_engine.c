@@ -10,6 +10,8 @@
 #include <cmocka.h>
 
 static struct dt_tokenizer *tok;
+static int guesses;	     /* tokens the engines that start() makes guess */
+static struct fake *drafter; /* the model that guesses; NULL: from the text */
 
 static int setup(void **state)
 {
@@ -24,7 +26,11 @@ static int teardown(void **state)
 
 static struct dt_engine *start(struct fake *f, int blocks, int max_seqs, int max_tokens, int queue)
 {
-	struct dt_engine_params p = {.model = {.m = f, .forward = fake_forward, .vocab = FAKE_VOCAB},
+	struct dt_engine_params p = {.model = {.m = f,
+					       .forward = fake_forward,
+					       .copy_block = fake_copy_block,
+					       .vocab = FAKE_VOCAB,
+					       .hidden = FAKE_HIDDEN},
 				     .tok = tok,
 				     .max_seqs = max_seqs,
 				     .max_tokens = max_tokens,
@@ -32,10 +38,17 @@ static struct dt_engine *start(struct fake *f, int blocks, int max_seqs, int max
 				     .blocks = blocks,
 				     .block_size = 4,
 				     .queue = queue,
+				     .share_prefixes = true,
+				     .draft = guesses,
 				     .stuck_after = 0.1};
 	struct dt_engine *e;
 	struct dt_err err;
 
+	if (drafter) {
+		p.drafter = p.model;
+		p.drafter.m = drafter;
+		fake_init(drafter, blocks, 4, max_seqs, max_tokens);
+	}
 	fake_init(f, blocks, 4, max_seqs, max_tokens);
 	if (dt_engine_open(&e, &p, &err) < 0)
 		fail_msg("%s", err.msg);
@@ -104,6 +117,16 @@ static void submit(struct dt_engine *e, struct dt_call *c)
 		fail_msg("%s", err.msg);
 }
 
+static struct dt_call *one(int first, int max_tokens)
+{
+	struct dt_call *c = dt_call_new(1);
+	int32_t id = first;
+
+	dt_req_set_prompt(&c->req[0], &id, 1, max_tokens);
+	c->req[0].sampling.temperature = 0;
+	return c;
+}
+
 /* Together in a pool so small that requests are preempted, with chunked prompts. */
 static void test_together(void **state)
 {
@@ -139,6 +162,222 @@ static void test_alone(void **state)
 		assert_as_expected(&c->req[0]);
 		dt_call_drop(c);
 	}
+	finish(e, &f);
+}
+
+/* The same with guessing: the tokens are those without it. */
+static void test_guesses_change_nothing(void **state)
+{
+	struct dt_call *c[2][8];
+	struct fake f;
+
+	guesses = 4;
+	test_together(state);
+	for (guesses = 0; guesses <= 4; guesses += 4) {
+		struct dt_engine *e = start(&f, 100, 8, 40, 8);
+
+		f.cycle = 1;
+		for (int i = 0; i < 8; i++) {
+			int32_t ids[20];
+
+			for (int k = 0; k < 20; k++)
+				ids[k] = (i + k) % 7;
+			c[guesses > 0][i] = dt_call_new(1);
+			dt_req_set_prompt(&c[guesses > 0][i]->req[0], ids, 20, 90 + i);
+			c[guesses > 0][i]->req[0].sampling.temperature = i % 2 ? 0 : 0.2;
+			submit(e, c[guesses > 0][i]);
+		}
+		for (int i = 0; i < 8; i++)
+			dt_call_wait_done(c[guesses > 0][i]);
+		if (guesses) {
+			struct dt_metrics *m = dt_engine_metrics(e);
+
+			pthread_mutex_lock(&m->mu);
+			assert_true(m->accepted_tokens > 20);
+			assert_true(m->draft_tokens >= m->accepted_tokens);
+			pthread_mutex_unlock(&m->mu);
+		}
+		finish(e, &f);
+	}
+	guesses = 0;
+	for (int i = 0; i < 8; i++) {
+		const struct dt_req *a = &c[0][i]->req[0], *b = &c[1][i]->req[0];
+
+		assert_int_equal(a->nout, 90 + i);
+		assert_int_equal(b->nout, 90 + i);
+		assert_memory_equal(a->tokens, b->tokens, (size_t)(110 + i) * sizeof(*a->tokens));
+		dt_call_drop(c[0][i]);
+		dt_call_drop(c[1][i]);
+	}
+}
+
+/* A model that guesses as the model itself would is always right, sampled or not; another one changes nothing
+ * but speed. */
+static void test_a_smaller_model_guesses(void **state)
+{
+	struct fake f, d;
+
+	guesses = 3;
+	drafter = &d;
+	for (int cycle = 0; cycle < 2; cycle++) {
+		struct dt_engine *e = start(&f, 100, 8, 64, 8);
+		struct dt_call *c[8];
+		struct dt_metrics *m = dt_engine_metrics(e);
+
+		d.cycle = cycle; /* then it knows only the last token */
+		for (int i = 0; i < 8; i++)
+			submit(e, c[i] = make(i + 10, i % 2));
+		for (int i = 0; i < 8; i++) {
+			dt_call_wait_done(c[i]);
+			assert_as_expected(&c[i]->req[0]);
+			dt_call_drop(c[i]);
+		}
+		pthread_mutex_lock(&m->mu);
+		assert_true(m->draft_tokens > 20);
+		if (!cycle)
+			assert_int_equal(m->accepted_tokens, m->draft_tokens);
+		pthread_mutex_unlock(&m->mu);
+		assert_int_equal(d.bad, 0);
+		finish(e, &f);
+		free(d.cache);
+	}
+	test_together(state); /* preempted, in a small pool */
+	free(d.cache);
+	drafter = NULL;
+	guesses = 0;
+}
+
+/* n choices: the prompt is computed once, its last block is copied, the tokens are those of n requests. */
+static void test_choices_share_their_prompt(void **state)
+{
+	enum { N = 6, PROMPT = 42 };
+	struct fake f;
+	struct dt_engine *e = start(&f, 100, 8, 64, 8);
+	struct dt_call *c = dt_call_new(N);
+	int32_t ids[PROMPT];
+
+	for (int i = 0; i < PROMPT; i++)
+		ids[i] = i * 3;
+	for (int i = 0; i < N; i++) {
+		dt_req_set_prompt(&c->req[i], ids, PROMPT, 1 + 9 * i);
+		c->req[i].sampling.seed = 5;
+		c->req[i].sampling.stream = (uint32_t)i;
+	}
+	submit(e, c);
+	dt_call_wait_done(c);
+	for (int i = 0; i < N; i++)
+		assert_as_expected(&c->req[i]);
+	assert_int_equal(f.tokens, PROMPT + (0 + 9 + 18 + 27 + 36 + 45));
+	assert_int_equal(f.copies, N - 2); /* the first ends at once, the last needs none */
+	assert_int_equal(c->req[3].seq.cached, PROMPT);
+	dt_call_drop(c);
+
+	/* In a pool and a batch too small for all of them. */
+	finish(e, &f);
+	e = start(&f, 24, 3, 8, 8);
+	c = dt_call_new(N);
+	for (int i = 0; i < N; i++) {
+		dt_req_set_prompt(&c->req[i], ids, PROMPT, 10 + 8 * i);
+		c->req[i].sampling.stream = (uint32_t)i;
+	}
+	submit(e, c);
+	dt_call_wait_done(c);
+	for (int i = 0; i < N; i++)
+		assert_as_expected(&c->req[i]);
+	dt_call_drop(c);
+	finish(e, &f);
+}
+
+/* A prompt seen before is not computed again, by the same tenant under the same salt. */
+static void test_prefixes_are_found(void **state)
+{
+	struct fake f;
+	struct dt_engine *e = start(&f, 100, 4, 64, 4);
+	static const uint64_t salt[] = {0, 0, 9, 9, 0};
+	static const int cached[] = {0, 56, 0, 56, 56};
+	int32_t ids[60] = {1, 2, 3};
+
+	for (int i = 0; i < 5; i++) {
+		struct dt_call *c = dt_call_new(1);
+
+		c->salt = salt[i];
+		dt_req_set_prompt(&c->req[0], ids, 60, 5);
+		c->req[0].sampling.seed = (uint64_t)i;
+		submit(e, c);
+		dt_call_wait_done(c);
+		assert_as_expected(&c->req[0]);
+		assert_int_equal(c->req[0].seq.cached, cached[i]);
+		dt_call_drop(c);
+	}
+	finish(e, &f);
+}
+
+static void test_quota(void **state)
+{
+	static const struct dt_tenant tenant[2] = {{"free", {.weight = 1}, 0}, {"paid", {.weight = 1}, 100}};
+	struct dt_engine_params p;
+	struct fake f;
+	struct dt_engine *e = start(&f, 100, 4, 64, 4);
+	struct dt_call *c;
+	struct dt_err err;
+
+	p = *dt_engine_params(e);
+	dt_engine_close(e);
+	p.tenant = tenant;
+	p.ntenants = 2;
+	assert_int_equal(dt_engine_open(&e, &p, &err), 0);
+	for (int i = 0; i < 2; i++) { /* 41 of 100; then 31 asked for and 1 used */
+		c = one(1, i ? 30 : 40);
+		c->tenant = 1;
+		if (i) {
+			c->req[0].stop_ids = malloc(FAKE_VOCAB * sizeof(int32_t));
+			for (int k = 0; k < FAKE_VOCAB; k++)
+				c->req[0].stop_ids[c->req[0].nstop_ids++] = k;
+		}
+		submit(e, c);
+		dt_call_wait_done(c);
+		assert_int_equal(c->req[0].nout, i ? 1 : 40);
+		dt_call_drop(c);
+	}
+	c = one(1, 89); /* of the 57 left; three or so more came by since */
+	c->tenant = 1;
+	assert_int_equal(dt_engine_submit(e, c, &err), -EDQUOT);
+	assert_true(c->retry_after > 5 && c->retry_after < 21);
+	c->tenant = 0;
+	submit(e, c);
+	dt_call_wait_done(c);
+	dt_call_drop(c);
+	c = one(1, 105);
+	c->tenant = 1;
+	assert_int_equal(dt_engine_submit(e, c, &err), -EDQUOT);
+	assert_true(c->retry_after == 0);
+	dt_call_drop(c);
+	finish(e, &f);
+}
+
+/* Hidden states are summed over the prompt, in however many parts it is computed. */
+static void test_embeds(void **state)
+{
+	struct fake f;
+	struct dt_engine *e = start(&f, 100, 4, 8, 4);
+	struct dt_call *c = dt_call_new(2);
+
+	for (int i = 0; i < 2; i++) {
+		int32_t ids[30];
+
+		for (int k = 0; k < 30; k++)
+			ids[k] = k + i;
+		dt_req_set_prompt(&c->req[i], ids, 30, 0);
+		c->req[i].embed = true;
+	}
+	submit(e, c);
+	dt_call_wait_done(c);
+	for (int i = 0; i < 2; i++) {
+		assert_true(c->req[i].pooled[0] == (float)(435 + 30 * i));
+		assert_true(c->req[i].pooled[1] == 435);
+		assert_true(c->req[i].pooled[2] == 30);
+	}
+	dt_call_drop(c);
 	finish(e, &f);
 }
 
@@ -192,16 +431,6 @@ static void greedy(int first, int n, int32_t *ids)
 	}
 }
 
-static struct dt_call *one(int first, int max_tokens)
-{
-	struct dt_call *c = dt_call_new(1);
-	int32_t id = first;
-
-	dt_req_set_prompt(&c->req[0], &id, 1, max_tokens);
-	c->req[0].sampling.temperature = 0;
-	return c;
-}
-
 static void test_stops(void **state)
 {
 	struct fake f;
@@ -236,7 +465,7 @@ static void test_stops(void **state)
 		r = &c->req[0];
 		r->stop_ids = malloc(sizeof(*r->stop_ids));
 		r->stop_ids[0] = want[3];
-		r->nstop_ids = 1;
+		r->nstop_ids = r->nasked = 1;
 		r->min_tokens = min;
 		submit(e, c);
 		dt_call_wait_done(c);
@@ -438,6 +667,12 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_together),
 		cmocka_unit_test(test_alone),
+		cmocka_unit_test(test_guesses_change_nothing),
+		cmocka_unit_test(test_a_smaller_model_guesses),
+		cmocka_unit_test(test_choices_share_their_prompt),
+		cmocka_unit_test(test_prefixes_are_found),
+		cmocka_unit_test(test_quota),
+		cmocka_unit_test(test_embeds),
 		cmocka_unit_test(test_cancel_frees_within_a_step),
 		cmocka_unit_test(test_stops),
 		cmocka_unit_test(test_scores),

@@ -118,7 +118,7 @@ static void test_loading(void **state)
 	ask(POST(SHORT_BYTES) SHORT_BODY, buf, sizeof(buf));
 	assert_non_null(strstr(buf, " 503 "));
 	assert_non_null(strstr(buf, "Retry-After"));
-	dt_http_serve(http, engine);
+	dt_http_serve(http, engine, NULL);
 	ask(HEALTH, buf, sizeof(buf));
 	assert_non_null(strstr(buf, " 200 "));
 	ask(POST(SHORT_BYTES) SHORT_BODY, buf, sizeof(buf));

@@ -39,10 +39,9 @@ static int teardown(void **state)
 	return 0;
 }
 
-static int parse(const char *body, bool batch, struct dt_completion *c, struct dt_api_error *e)
+static int parse(const char *body, bool line, struct dt_completion *c, struct dt_api_error *e)
 {
-	struct dt_api_model m = {
-		.engine = dt_engine_params(engine), .name = "tiny", .batch = batch, .seed = 9};
+	struct dt_api_model m = {.engine = dt_engine_params(engine), .name = "tiny", .line = line, .seed = 9};
 	json_t *v = json_loads(body, 0, NULL);
 	int rc;
 

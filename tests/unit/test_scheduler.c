@@ -32,8 +32,8 @@ static void test_pool(void **state)
 	bool seen[8] = {false};
 	struct dt_kvpool p;
 
-	assert_int_equal(dt_kvpool_init(&p, 0, 16), -EINVAL);
-	assert_int_equal(dt_kvpool_init(&p, 8, 16), 0);
+	assert_int_equal(dt_kvpool_init(&p, 0, 16, false), -EINVAL);
+	assert_int_equal(dt_kvpool_init(&p, 8, 16, false), 0);
 	assert_int_equal(dt_kvpool_blocks(&p, 0), 0);
 	assert_int_equal(dt_kvpool_blocks(&p, 16), 1);
 	assert_int_equal(dt_kvpool_blocks(&p, 17), 2);
@@ -58,6 +58,67 @@ static void test_pool(void **state)
 	dt_kvpool_release(&p);
 }
 
+/* The blocks of a table that are found by their tokens, whoever asks. */
+static int found(const struct dt_kvpool *p, uint64_t owner, uint64_t word, const int32_t *ids, int n)
+{
+	int idle;
+
+	return dt_kvpool_match(p, (struct dt_kv_salt){owner, word}, ids, n, &idle);
+}
+
+static void test_pool_shares(void **state)
+{
+	struct dt_block_table a = {0}, b = {0}, c = {0};
+	const struct dt_kv_salt salt = {1, 2};
+	int32_t ids[24], other[24], from = -1;
+	struct dt_kvpool p;
+
+	for (int i = 0; i < 24; i++)
+		other[i] = ids[i] = i * 7;
+	other[5] = 1;
+	dt_kvpool_init(&p, 8, 4, true);
+	dt_kvpool_grow(&p, &a, 5);
+	dt_kvpool_publish(&p, &a, salt, ids, 18); /* four full blocks */
+	assert_int_equal(a.published, 4);
+	assert_int_equal(found(&p, 1, 2, ids, 24), 4);
+	assert_int_equal(found(&p, 1, 2, ids, 15), 3);
+	assert_int_equal(found(&p, 1, 2, other, 24), 1);   /* differs in the second block */
+	assert_int_equal(found(&p, 1, 2, ids + 4, 20), 0); /* the same tokens elsewhere are not the same */
+	assert_int_equal(found(&p, 2, 2, ids, 24), 0);	   /* nor for another tenant */
+	assert_int_equal(found(&p, 1, 3, ids, 24), 0);	   /* nor under another salt */
+	assert_int_equal(dt_kvpool_attach(&p, &b, salt, ids, 24), 0);
+	assert_int_equal(b.n, 4);
+	assert_memory_equal(a.b, b.b, 4 * sizeof(*a.b));
+	assert_int_equal(p.nfree, 3);
+
+	/* A partly filled block in two tables is copied before it is written; a lone one is not. */
+	dt_kvpool_fork(&p, &c, &a, 5);
+	assert_int_equal(dt_kvpool_own(&p, &c, 4, &from), 1);
+	assert_int_equal(from, a.b[4]);
+	assert_int_not_equal(c.b[4], a.b[4]);
+	assert_int_equal(dt_kvpool_own(&p, &a, 4, &from), 0);
+	assert_int_equal(p.nfree, 2);
+
+	/* Two that computed the same block end up with one. */
+	dt_kvpool_publish(&p, &a, salt, ids, 20);
+	dt_kvpool_publish(&p, &c, salt, ids, 20);
+	assert_int_equal(c.b[4], a.b[4]);
+	assert_int_equal(p.nfree, 3);
+
+	/* What nobody holds is still found, until its room is needed, last block first. */
+	dt_kvpool_free(&p, &a);
+	dt_kvpool_free(&p, &b);
+	dt_kvpool_free(&p, &c);
+	assert_int_equal(p.nfree, 8);
+	assert_int_equal(found(&p, 1, 2, ids, 24), 5);
+	dt_kvpool_grow(&p, &a, 3);
+	assert_int_equal(found(&p, 1, 2, ids, 24), 5);
+	dt_kvpool_grow(&p, &a, 5);
+	assert_int_equal(found(&p, 1, 2, ids, 24), 3);
+	dt_kvpool_free(&p, &a);
+	dt_kvpool_release(&p);
+}
+
 static void test_chunked_prefill(void **state)
 {
 	struct dt_seq a = seq_of(25, 5), b = seq_of(4, 5);
@@ -65,24 +126,23 @@ static void test_chunked_prefill(void **state)
 	struct dt_kvpool p;
 	struct dt_sched s;
 
-	dt_kvpool_init(&p, 100, 4);
-	assert_int_equal(dt_sched_init(&s, &p, 4, 3, NULL), -EINVAL);
-	assert_int_equal(dt_sched_init(&s, &p, 4, 10, NULL), 0);
+	dt_kvpool_init(&p, 100, 4, false);
+	assert_int_equal(dt_sched_init(&s, &p, 4, 3, NULL, 0, NULL), -EINVAL);
+	assert_int_equal(dt_sched_init(&s, &p, 4, 10, NULL, 0, NULL), 0);
 	assert_int_equal(dt_sched_step(&s, it), 0);
 	dt_sched_submit(&s, &a, NULL);
 	dt_sched_submit(&s, &b, NULL);
-	/* 25 = 10 + 10 + 5; the third step has room for all of b. */
-	for (int i = 0; i < 2; i++) {
-		assert_int_equal(dt_sched_step(&s, it), 1);
-		assert_int_equal(it[0].first, 10 * i);
-		assert_int_equal(it[0].n, 10);
-		run(it, 1);
+	/* The short one does not wait for the long one: 25 = 6 + 9 + 9 + 1. */
+	for (int i = 0; i < 4; i++) {
+		static const int want[4] = {6, 9, 9, 1};
+
+		assert_int_equal(dt_sched_step(&s, it), 2);
+		assert_ptr_equal(it[0].seq, &a);
+		assert_int_equal(it[0].n, want[i]);
+		assert_ptr_equal(it[1].seq, &b);
+		assert_int_equal(it[1].n, i == 0 ? 4 : 1);
+		run(it, 2);
 	}
-	assert_int_equal(dt_sched_step(&s, it), 2);
-	assert_int_equal(it[0].n, 5);
-	assert_ptr_equal(it[1].seq, &b);
-	assert_int_equal(it[1].n, 4);
-	run(it, 2);
 	/* Both decode. */
 	assert_int_equal(dt_sched_step(&s, it), 2);
 	assert_int_equal(it[0].n, 1);
@@ -92,6 +152,7 @@ static void test_chunked_prefill(void **state)
 	dt_sched_remove(&s, &b);
 	dt_sched_remove(&s, &b); /* harmless */
 	assert_int_equal(p.nfree, 100);
+	dt_sched_release(&s);
 	dt_kvpool_release(&p);
 }
 
@@ -102,26 +163,28 @@ static void test_long_prefill_leaves_decode_its_token(void **state)
 	struct dt_kvpool p;
 	struct dt_sched s;
 
-	dt_kvpool_init(&p, 100, 4);
-	dt_sched_init(&s, &p, 4, 8, NULL);
+	dt_kvpool_init(&p, 100, 4, false);
+	dt_sched_init(&s, &p, 4, 8, NULL, 0, NULL);
 	dt_sched_submit(&s, &a, NULL);
 	assert_int_equal(dt_sched_step(&s, it), 1);
 	run(it, 1);
 	dt_sched_submit(&s, &b, NULL);
 	dt_sched_submit(&s, &c, NULL);
-	for (int i = 0; i < 14; i++) {
-		assert_int_equal(dt_sched_step(&s, it), 2);
+	for (int i = 0; i < 16; i++) { /* 100 = 16 * 6 + 4 */
+		assert_int_equal(dt_sched_step(&s, it), 3);
 		assert_ptr_equal(it[0].seq, &a);
 		assert_int_equal(it[0].n, 1);
-		assert_int_equal(it[1].n, 7);
-		run(it, 2);
+		assert_int_equal(it[1].n, 6);
+		assert_ptr_equal(it[2].seq, &c);
+		assert_int_equal(it[2].n, 1);
+		run(it, 3);
 	}
 	assert_int_equal(dt_sched_step(&s, it), 3);
-	assert_int_equal(it[1].n, 2); /* b's rest */
-	assert_ptr_equal(it[2].seq, &c);
+	assert_int_equal(it[1].n, 4); /* b's rest */
 	dt_sched_remove(&s, &a);
 	dt_sched_remove(&s, &b);
 	dt_sched_remove(&s, &c);
+	dt_sched_release(&s);
 	dt_kvpool_release(&p);
 }
 
@@ -132,8 +195,8 @@ static void test_preempts_the_latest(void **state)
 	struct dt_kvpool p;
 	struct dt_sched s;
 
-	dt_kvpool_init(&p, 7, 4);
-	dt_sched_init(&s, &p, 4, 64, NULL);
+	dt_kvpool_init(&p, 7, 4, false);
+	dt_sched_init(&s, &p, 4, 64, NULL, 0, NULL);
 	for (int i = 0; i < 3; i++)
 		dt_sched_submit(&s, &q[i], NULL);
 	assert_int_equal(dt_sched_step(&s, it), 3); /* a block each */
@@ -145,7 +208,7 @@ static void test_preempts_the_latest(void **state)
 	/* q[0] takes the seventh, q[1] finds none: q[2] goes back to the front of the waiting list. */
 	assert_int_equal(dt_sched_step(&s, it), 2);
 	assert_int_equal(s.preemptions, 1);
-	assert_ptr_equal(s.waiting.head, &q[2]);
+	assert_ptr_equal(s.tenant[0].waiting.head, &q[2]);
 	assert_int_equal(q[2].computed, 0);
 	assert_int_equal(q[2].known, 9);
 	assert_int_equal(q[2].blocks.n, 0);
@@ -158,6 +221,74 @@ static void test_preempts_the_latest(void **state)
 	dt_sched_remove(&s, &q[1]);
 	dt_sched_remove(&s, &q[2]);
 	assert_int_equal(p.nfree, 7);
+	dt_sched_release(&s);
+	dt_kvpool_release(&p);
+}
+
+/* Two long prompts: the older is sure of a quarter of what is left, the one that needs less gets the rest. */
+static void test_old_prefill_does_not_starve(void **state)
+{
+	struct dt_seq old = seq_of(200, 2), q = seq_of(30, 2);
+	struct dt_sched_item it[4];
+	struct dt_kvpool p;
+	struct dt_sched s;
+
+	dt_kvpool_init(&p, 100, 4, false);
+	dt_sched_init(&s, &p, 4, 18, NULL, 0, NULL);
+	dt_sched_submit(&s, &old, NULL);
+	dt_sched_submit(&s, &q, NULL);
+	assert_int_equal(dt_sched_step(&s, it), 2);
+	assert_int_equal(it[0].n, 1 + 4);
+	assert_int_equal(it[1].n, 1 + 12);
+	dt_sched_remove(&s, &old);
+	dt_sched_remove(&s, &q);
+	dt_sched_release(&s);
+	dt_kvpool_release(&p);
+}
+
+static void test_tenants_share_by_weight(void **state)
+{
+	const struct dt_share share[3] = {{.weight = 3}, {.weight = 1}, {.weight = 1, .priority = 1}};
+	enum { N = 80 };
+	struct dt_seq q[2 * N + 1];
+	struct dt_sched_item it[4];
+	int done[3] = {0};
+	struct dt_kvpool p;
+	struct dt_sched s;
+
+	dt_kvpool_init(&p, 100, 4, false);
+	dt_sched_init(&s, &p, 4, 64, share, 3, NULL);
+	for (int i = 0; i < 2 * N; i++) { /* all of tenant 0's come first */
+		q[i] = seq_of(10, 2);
+		q[i].tenant = i / N;
+		dt_sched_submit(&s, &q[i], NULL);
+	}
+	q[2 * N] = seq_of(10, 2);
+	q[2 * N].tenant = 2;
+	for (int step = 0; step < 40; step++) {
+		int n = dt_sched_step(&s, it);
+
+		if (step == 20)
+			dt_sched_submit(&s, &q[2 * N], NULL);
+		for (int i = 0; i < n; i++) {
+			it[i].seq->computed += it[i].n;
+			dt_sched_computed(&s, it[i].seq, it[i].n);
+			if (it[i].seq->computed == it[i].seq->known && it[i].seq->known++ == 11) {
+				done[it[i].seq->tenant]++;
+				dt_sched_remove(&s, it[i].seq);
+			}
+		}
+		if (step == 24) /* it overtook all that waited */
+			assert_int_equal(done[2], 1);
+	}
+	/* 4 places, 2 steps a sequence: 80 places, of which tenant 2 took 1. */
+	assert_in_range(done[0], 57, 62);
+	assert_in_range(done[1], 18, 22);
+	for (int i = 0; i < 2 * N; i++)
+		dt_sched_remove(&s, &q[i]);
+	assert_int_equal(p.nfree, 100);
+	assert_int_equal(s.waiting, 0);
+	dt_sched_release(&s);
 	dt_kvpool_release(&p);
 }
 
@@ -167,12 +298,13 @@ static void test_refuses_what_never_fits(void **state)
 	struct dt_kvpool p;
 	struct dt_sched s;
 
-	dt_kvpool_init(&p, 3, 4);
-	dt_sched_init(&s, &p, 1, 8, NULL);
+	dt_kvpool_init(&p, 3, 4, false);
+	dt_sched_init(&s, &p, 1, 8, NULL, 0, NULL);
 	assert_int_equal(dt_sched_submit(&s, &fits, NULL), 0);
 	assert_int_equal(dt_sched_submit(&s, &not, NULL), -E2BIG);
-	assert_int_equal(s.waiting.n, 1);
+	assert_int_equal(s.waiting, 1);
 	dt_sched_remove(&s, &fits);
+	dt_sched_release(&s);
 	dt_kvpool_release(&p);
 }
 
@@ -196,13 +328,16 @@ static void check_step(const struct dt_sched *s, const struct dt_sched_item *it,
 	assert_int_equal(n, s->running.n); /* everyone moves */
 	for (struct dt_seq *q = s->running.head; q; q = q->next)
 		held += q->blocks.n;
-	assert_int_equal(held + s->pool->nfree, s->pool->nblocks);
+	/* Shared blocks are held more than once. */
+	assert_true(held + s->pool->nfree >= s->pool->nblocks);
+	if (!s->pool->share)
+		assert_int_equal(held + s->pool->nfree, s->pool->nblocks);
 }
 
 /* Random traffic with cancellations in a pool that is too small: every rule at every step, all end, none
  * leaks.
  */
-static void test_random_traffic(void **state)
+static void random_traffic(bool share)
 {
 	enum { N = 300 };
 	struct dt_rng rng = dt_rng_make(7, DT_RNG_TEST, 0);
@@ -213,9 +348,10 @@ static void test_random_traffic(void **state)
 	uint64_t k = 0;
 	struct dt_seq *q = calloc(N, sizeof(*q));
 	int *target = calloc(N, sizeof(*target));
+	int32_t *text = calloc(200, sizeof(*text)); /* all of one text: every prefix can be shared */
 
-	dt_kvpool_init(&p, 20, 4);
-	dt_sched_init(&s, &p, 6, 16, NULL);
+	dt_kvpool_init(&p, 20, 4, share);
+	dt_sched_init(&s, &p, 6, 16, NULL, 0, NULL);
 	while (done < N) {
 		int n;
 
@@ -224,14 +360,17 @@ static void test_random_traffic(void **state)
 			    out = 1 + (int)dt_rng_below(&rng, k++, 40);
 
 			q[submitted] = seq_of(prompt, out);
+			q[submitted].tokens = text;
 			q[submitted].score_end = dt_rng_below(&rng, k++, 4) ? 0 : prompt;
 			target[submitted] = prompt + out;
 			assert_int_equal(dt_sched_submit(&s, &q[submitted++], NULL), 0);
 		}
 		n = dt_sched_step(&s, it);
-		assert_true(n > 0 || s.waiting.n + s.running.n == 0);
+		assert_true(n > 0 || s.waiting + s.running.n == 0);
 		check_step(&s, it, n);
 		run(it, n);
+		for (int i = 0; i < n; i++)
+			dt_sched_computed(&s, it[i].seq, it[i].n);
 		for (int i = 0; i < n; i++) {
 			int id = (int)(it[i].seq - q);
 
@@ -241,26 +380,37 @@ static void test_random_traffic(void **state)
 				done++;
 			}
 		}
-		if (s.waiting.head && dt_rng_below(&rng, k++, 100) == 0) {
-			dt_sched_remove(&s, s.waiting.tail);
+		if (s.tenant[0].waiting.head && dt_rng_below(&rng, k++, 100) == 0) {
+			dt_sched_remove(&s, s.tenant[0].waiting.tail);
 			done++;
 		}
 		assert_true(++steps < 100000);
 	}
-	assert_true(s.preemptions > 10);
+	assert_true(share ? s.prefix_hits > 1000 : s.preemptions > 10);
 	assert_int_equal(p.nfree, 20);
-	assert_int_equal(s.running.n + s.waiting.n, 0);
+	assert_int_equal(s.running.n + s.waiting, 0);
+	dt_sched_release(&s);
 	dt_kvpool_release(&p);
 	free(q);
 	free(target);
+	free(text);
+}
+
+static void test_random_traffic(void **state)
+{
+	random_traffic(false);
+	random_traffic(true);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_pool),
+		cmocka_unit_test(test_pool_shares),
 		cmocka_unit_test(test_chunked_prefill),
 		cmocka_unit_test(test_long_prefill_leaves_decode_its_token),
+		cmocka_unit_test(test_old_prefill_does_not_starve),
+		cmocka_unit_test(test_tenants_share_by_weight),
 		cmocka_unit_test(test_preempts_the_latest),
 		cmocka_unit_test(test_refuses_what_never_fits),
 		cmocka_unit_test(test_random_traffic),

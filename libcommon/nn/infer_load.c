@@ -1,0 +1,235 @@
+/* From a source's parameters to what inference multiplies with. */
+#include "ckpt/source.h"
+#include "nn/infer_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct loader {
+	struct dt_infer *m;
+	struct dt_source *src;
+	const struct dt_params *table;
+	size_t at; /* bytes of the arena handed out */
+	struct dt_err *err;
+};
+
+/* The matrix that a parameter is a part of; NULL: it is none. */
+static struct dt_infer_linear *linear_of(struct dt_infer *m, const struct dt_param *p)
+{
+	struct dt_infer_layer *l = p->layer >= 0 && p->layer < m->config.layers ? &m->layer[p->layer] : NULL;
+
+	switch (p->role) {
+	case DT_W_EMBED:
+		return &m->embed;
+	case DT_W_HEAD:
+		return &m->head;
+	case DT_W_Q:
+	case DT_W_K:
+	case DT_W_V:
+		return &l->qkv;
+	case DT_W_O:
+		return &l->o;
+	case DT_W_GATE:
+	case DT_W_UP:
+		return &l->up;
+	case DT_W_DOWN:
+		return &l->down;
+	default:
+		return NULL;
+	}
+}
+
+/* Where a vector (or the table of positions) goes; NULL for what this code does not know. */
+static struct dt_tensor *vector_of(struct dt_infer *m, const struct dt_param *p)
+{
+	struct dt_infer_layer *l = p->layer >= 0 && p->layer < m->config.layers ? &m->layer[p->layer] : NULL;
+
+	switch (p->role) {
+	case DT_W_POS:
+		return &m->pos;
+	case DT_W_ATTN_NORM:
+		return &l->norm1;
+	case DT_W_ATTN_NORM_B:
+		return &l->norm1_b;
+	case DT_W_MLP_NORM:
+		return &l->norm2;
+	case DT_W_MLP_NORM_B:
+		return &l->norm2_b;
+	case DT_W_Q_NORM:
+		return &l->q_norm;
+	case DT_W_K_NORM:
+		return &l->k_norm;
+	case DT_W_Q_B:
+	case DT_W_K_B:
+	case DT_W_V_B:
+		return &l->qkv.bias;
+	case DT_W_O_B:
+		return &l->o.bias;
+	case DT_W_GATE_B:
+	case DT_W_UP_B:
+		return &l->up.bias;
+	case DT_W_DOWN_B:
+		return &l->down.bias;
+	case DT_W_FINAL_NORM:
+		return &m->norm;
+	case DT_W_FINAL_NORM_B:
+		return &m->norm_b;
+	default:
+		return NULL;
+	}
+}
+
+/* The format a matrix is kept in; DT_FMT_F32: plain. */
+static enum dt_format format_of(const struct loader *l, int i)
+{
+	const struct dt_infer_params *p = &l->m->p;
+	enum dt_format stored = dt_source_format(l->src, i);
+
+	if (p->weights >= 0)
+		return (enum dt_format)p->weights;
+	if (dt_format_info(stored)->dtype < 0)
+		return stored;
+	return p->dtype == DT_F32 ? DT_FMT_F32 : DT_FMT_BF16;
+}
+
+static bool is_packed(const struct loader *l, int i)
+{
+	return linear_of(l->m, &l->table->p[i]) && format_of(l, i) != DT_FMT_F32;
+}
+
+/* Bytes of the arena that parameter i takes; what is fused to the one before it has no gap before it. */
+static size_t place(const struct loader *l, int i, size_t *at)
+{
+	const struct dt_param *p = &l->table->p[i];
+	size_t start = p->fused ? *at : dt_align_up(*at);
+
+	if (is_packed(l, i))
+		return *at;
+	*at = start +
+	      (size_t)dt_param_numel(p) * (size_t)dt_dtype_size(linear_of(l->m, p) ? DT_F32 : l->m->p.dtype);
+	return start;
+}
+
+static int read_whole(struct loader *l, int i, enum dt_dtype as, void *dst)
+{
+	const struct dt_param *p = &l->table->p[i];
+	const int64_t off[2] = {0, 0};
+
+	return dt_source_read(l->src, i, off, p->shape, as, dst, l->err);
+}
+
+static int append(struct loader *l, int i, struct dt_infer_linear *to)
+{
+	const struct dt_param *p = &l->table->p[i];
+	enum dt_format as = format_of(l, i), have = dt_source_format(l->src, i);
+	const void *raw = dt_source_raw(l->src, i);
+	void *copy = NULL;
+	int rc = 0;
+
+	if (!to->packed)
+		rc = dt_packed_open(&to->packed, l->m->dev, p->shape[1]);
+	if (rc == 0 && !raw) {
+		have = as == DT_FMT_BF16 ? DT_FMT_BF16 : DT_FMT_F32;
+		raw = copy = malloc((size_t)dt_param_numel(p) * (have == DT_FMT_BF16 ? 2 : 4));
+		if (!copy)
+			return dt_err_sys(l->err, -ENOMEM, "cannot load '%s'", p->name);
+		rc = read_whole(l, i, have == DT_FMT_BF16 ? DT_BF16 : DT_F32, copy);
+		if (rc < 0) {
+			free(copy);
+			return rc;
+		}
+	}
+	if (rc == 0)
+		rc = dt_packed_append(to->packed, l->m->dev, as, have, raw, p->shape[0]);
+	free(copy);
+	if (rc == -EINVAL || rc == -ENOTSUP)
+		return dt_err_set(l->err, rc, "'%s' with rows of %lld cannot be kept as %s", p->name,
+				  (long long)p->shape[1], dt_format_info(as)->name);
+	return rc < 0 ? dt_err_sys(l->err, rc, "cannot load '%s'", p->name) : 0;
+}
+
+/* The first of several that are fused gets the address, the others lengthen it. */
+static void extend(struct dt_tensor *t, void *data, enum dt_dtype dtype, const struct dt_param *p)
+{
+	if (t->data)
+		t->dim[0] += p->shape[0];
+	else
+		*t = p->ndim == 2 ? dt_t2(data, dtype, p->shape[0], p->shape[1])
+				  : dt_t1(data, dtype, p->shape[0]);
+}
+
+static int load_one(struct loader *l, int i)
+{
+	const struct dt_param *p = &l->table->p[i];
+	struct dt_infer_linear *matrix = linear_of(l->m, p);
+	struct dt_tensor *to = matrix ? &matrix->w : vector_of(l->m, p);
+	enum dt_dtype dtype = matrix ? DT_F32 : l->m->p.dtype;
+	char *data;
+	int rc;
+
+	if (!to)
+		return dt_err_set(l->err, -ENOTSUP, "model '%s': '%s' cannot be computed", l->m->config.name,
+				  p->name);
+	if (is_packed(l, i))
+		return append(l, i, matrix);
+	if (matrix && matrix->packed)
+		return dt_err_set(l->err, -ENOTSUP, "'%s' is stored in another way than what it belongs to",
+				  p->name);
+	data = l->m->weights.base + place(l, i, &l->at);
+	rc = read_whole(l, i, dtype, data);
+	if (rc == 0)
+		extend(to, data, dtype, p);
+	return rc;
+}
+
+static void count_packed(struct dt_infer *m, const struct dt_infer_linear *x)
+{
+	if (x->packed)
+		m->packed_bytes += dt_packed_bytes(x->packed);
+}
+
+int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err)
+{
+	struct loader l = {.m = m, .src = src, .table = dt_source_params(src), .err = err};
+	size_t bytes = 0;
+	int rc = 0;
+
+	m->layer = calloc((size_t)m->config.layers, sizeof(*m->layer));
+	if (!m->layer)
+		return dt_err_sys(err, -ENOMEM, "cannot load the model");
+	for (int i = 0; i < l.table->n; i++)
+		place(&l, i, &bytes);
+	rc = dt_arena_init(&m->weights, bytes, err);
+	for (int i = 0; i < l.table->n && rc == 0; i++)
+		rc = load_one(&l, i);
+	if (rc < 0)
+		return rc;
+	if (m->config.tied)
+		m->head = m->embed;
+	count_packed(m, &m->embed);
+	if (!m->config.tied)
+		count_packed(m, &m->head);
+	for (int64_t i = 0; i < m->config.layers; i++) {
+		count_packed(m, &m->layer[i].qkv);
+		count_packed(m, &m->layer[i].o);
+		count_packed(m, &m->layer[i].up);
+		count_packed(m, &m->layer[i].down);
+	}
+	return 0;
+}
+
+void dt_infer_unload(struct dt_infer *m)
+{
+	for (int64_t i = 0; m->layer && i < m->config.layers; i++) {
+		dt_packed_close(m->layer[i].qkv.packed);
+		dt_packed_close(m->layer[i].o.packed);
+		dt_packed_close(m->layer[i].up.packed);
+		dt_packed_close(m->layer[i].down.packed);
+	}
+	if (m->head.packed != m->embed.packed)
+		dt_packed_close(m->head.packed);
+	dt_packed_close(m->embed.packed);
+	free(m->layer);
+	dt_arena_release(&m->weights);
+}

@@ -1,0 +1,46 @@
+/* What infer.c and infer_load.c share; not for others. */
+#ifndef DT_NN_INFER_PRIV_H
+#define DT_NN_INFER_PRIV_H
+
+#include "base/arena.h"
+#include "kernels/ops.h"
+#include "kernels/quant.h"
+#include "model/activations.h"
+#include "model/params.h"
+#include "nn/infer.h"
+
+/* A matrix to multiply with: laid out by kernels/quant.h, or plain f32. */
+struct dt_infer_linear {
+	struct dt_packed *packed;
+	struct dt_tensor w, bias; /* w: where packed is NULL */
+};
+
+struct dt_infer_layer {
+	struct dt_infer_linear qkv, o, up, down; /* up: gate and up where the model is gated */
+	struct dt_tensor norm1, norm1_b, norm2, norm2_b, q_norm, k_norm;
+};
+
+struct dt_infer {
+	struct dt_config config;
+	struct dt_local_dims dims;
+	struct dt_infer_params p;
+	struct dt_dev *dev;
+	struct dt_infer_layer *layer;	    /* [layers] */
+	struct dt_infer_linear embed, head; /* head.packed may be embed's: the model is tied */
+	struct dt_tensor pos, norm, norm_b;
+	struct dt_arena weights; /* vectors, and plain matrices */
+	struct dt_arena cache, work;
+	uint64_t packed_bytes;
+	float *rope_cos, *rope_sin;
+	int64_t positions;
+	struct { /* in work */
+		void *resid, *resid2, *norm, *qkv, *attn, *up, *act, *delta, *picked, *heads;
+		float *mean, *rstd, *row;
+	} b;
+};
+
+/* infer_load.c: fills layer, embed, head, pos, norm. */
+int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err);
+void dt_infer_unload(struct dt_infer *m);
+
+#endif

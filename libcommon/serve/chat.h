@@ -1,0 +1,54 @@
+/*
+ * Chat templates: how the messages of a conversation become one prompt. A model's own template is a program
+ * in Jinja; the families that models in use belong to are written here, and recognised from the template's
+ * text or from the tokenizer.
+ *
+ * Only the template writes special tokens: their text within a message stays text, so that nobody can end a
+ * turn from inside.
+ */
+#ifndef DT_SERVE_CHAT_H
+#define DT_SERVE_CHAT_H
+
+#include "base/json.h"
+#include "data/tokenizer.h"
+
+enum dt_chat_kind {
+	DT_CHAT_NONE, /* the contents, a line each */
+	DT_CHAT_CHATML,
+	DT_CHAT_LLAMA2,
+	DT_CHAT_LLAMA3,
+	DT_CHAT_MISTRAL,
+	DT_CHAT_GEMMA,
+	DT_CHAT_ZEPHYR,
+	DT_CHAT_N,
+};
+#define DT_CHAT_NAMES "none|chatml|llama2|llama3|mistral|gemma|zephyr"
+
+struct dt_chat {
+	enum dt_chat_kind kind;
+	const struct dt_tokenizer *tok; /* outlives it */
+	int32_t end;			/* the token that ends a turn, -1: none */
+	char system[512]; /* what the template says when no message is the system's; "": nothing */
+	bool dated;	  /* Llama 3.1's lines about dates */
+	struct dt_chat_special {
+		const char *text;
+		int32_t id;
+	} special[8]; /* found once: looking for a token's text is slow */
+	int nspecial;
+};
+
+/* The family of a Jinja template, or of the special tokens of tok (text NULL); -1: none is known. */
+int dt_chat_recognise(const char *text, const struct dt_tokenizer *tok);
+/* text: the model's template, for what it says by itself; may be NULL. */
+void dt_chat_init(struct dt_chat *c, enum dt_chat_kind kind, const char *text,
+		  const struct dt_tokenizer *tok);
+
+/*
+ * messages [{"role", "content"}, ...] up to where the assistant speaks next. Roles: system (developer), user,
+ * assistant. Content: text, or an array of {"type": "text", "text"}. *ret is malloc'd. -EINVAL with what is
+ * wrong, -ENOMEM.
+ */
+int dt_chat_encode(const struct dt_chat *c, const json_t *messages, int32_t **ret, size_t *ret_n,
+		   struct dt_err *err);
+
+#endif

@@ -1,0 +1,62 @@
+/* What engine.c and engine_step.c share; not for others. */
+#ifndef DT_SERVE_ENGINE_PRIV_H
+#define DT_SERVE_ENGINE_PRIV_H
+
+#include "serve/engine.h"
+#include "serve/speculate.h"
+
+struct req_list {
+	struct dt_req *head, *tail;
+};
+
+struct dt_engine {
+	struct dt_engine_params p;
+	struct dt_metrics metrics;
+	pthread_t thread;
+
+	pthread_mutex_t mu;
+	pthread_cond_t work; /* for the engine: something was submitted or cancelled */
+	pthread_cond_t idle; /* for dt_engine_wait_idle, on CLOCK_MONOTONIC */
+	struct req_list inbox;
+	int inflight;
+	bool draining, stop;
+	double busy_since; /* dt_now() when the step in progress began, 0: none */
+	struct dt_bucket {
+		double tokens, at; /* what was left at the moment `at` */
+	} * bucket;		   /* [ntenants] */
+
+	/* the engine thread's own */
+	struct dt_kvpool pool;
+	struct dt_sched sched;
+	struct req_list live; /* taken from the inbox, in order of arrival */
+	struct dt_sampler sampler;
+	struct dt_spec spec;
+	struct dt_sched_item *items, *drafts; /* [max_seqs] */
+	struct dt_infer_batch batch;
+	int32_t *ids, *pos, *q_start, *kv_len, *table, *want;
+	int64_t *slot;
+	float **pool_to;
+	float *logits; /* [max_seqs + 2, vocab], the last two scratch */
+	struct dt_logprob *top;
+	struct dt_vocab_order order; /* made when the first request asks for a grammar */
+	uint32_t *allow;	     /* [vocab / 32] */
+};
+
+/* engine.c: ends a request for its caller and for the engine. The call may be gone afterwards. */
+void dt_engine_retire(struct dt_engine *e, struct dt_req *r, enum dt_finish why);
+void dt_engine_retire_error(struct dt_engine *e, struct dt_req *r, const struct dt_err *err);
+
+/* engine_draft.c: lets the other model see what the planned items compute, and guess for those with a draft.
+ */
+int dt_engine_draft(struct dt_engine *e, int n);
+
+/* engine_step.c: fills e->batch; and the whole of a step: plans, computes and hands out tokens once. */
+void dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft);
+void dt_engine_step(struct dt_engine *e);
+
+static inline struct dt_req *dt_req_of(struct dt_seq *seq)
+{
+	return (struct dt_req *)((char *)seq - offsetof(struct dt_req, seq));
+}
+
+#endif

@@ -1,0 +1,168 @@
+/* Chat templates against the texts that the families' published templates give. */
+#include "serve/chat.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define SUA                                                                                                  \
+	"[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":\" U \"},"                  \
+	"{\"role\":\"assistant\",\"content\":\"A\"},{\"role\":\"user\",\"content\":\"V\"}]"
+#define U                                                                                                    \
+	"[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"U\"},{\"type\":\"text\",\"text\":"   \
+	"\"2\"}]}]"
+
+static char *text_of(const struct dt_chat *c, const char *messages, struct dt_err *err)
+{
+	json_t *v = json_loads(messages, 0, NULL);
+	int32_t *ids;
+	size_t n, len;
+	char *s = NULL;
+	int rc;
+
+	assert_non_null(v);
+	rc = dt_chat_encode(c, v, &ids, &n, err);
+	json_decref(v);
+	if (rc < 0)
+		return NULL;
+	assert_int_equal(dt_tokenizer_decode(c->tok, ids, n, true, &s, &len, err), 0);
+	free(ids);
+	return s;
+}
+
+/* The byte tokenizer has none of the special tokens, so that their texts can be read in the result. */
+static void test_families(void **state)
+{
+	static const struct {
+		const char *template; /* words of it by which it is known */
+		enum dt_chat_kind kind;
+		const char *messages, *want;
+	} c[] = {
+		{"{{'<|im_start|>' + message['role']}}", DT_CHAT_CHATML, SUA,
+		 "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\n U "
+		 "<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n"
+		 "<|im_start|>user\nV<|im_end|>\n<|im_start|>assistant\n"},
+		{"{{ '<|im_start|>system\\nYou are Q.<|im_end|>\\n' }}", DT_CHAT_CHATML, U,
+		 "<|im_start|>system\nYou are "
+		 "Q.<|im_end|>\n<|im_start|>user\nU2<|im_end|>\n<|im_start|>assistant\n"},
+		{"'<|im_start|>system\nLines in it.<|im_end|>\n' }}", DT_CHAT_CHATML, U,
+		 "<|im_start|>system\nLines in "
+		 "it.<|im_end|>\n<|im_start|>user\nU2<|im_end|>\n<|im_start|>assistant\n"},
+		{"'<|start_header_id|>' + message['role']", DT_CHAT_LLAMA3, SUA,
+		 "<|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|><|start_header_id|>user<|end_"
+		 "header_id|>\n\n"
+		 "U<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nA<|eot_id|>"
+		 "<|start_header_id|>user<|end_header_id|>\n\nV<|eot_id|><|start_header_id|>assistant<|end_"
+		 "header_id|>\n\n"},
+		{"<|start_header_id|> Cutting Knowledge Date: December 2023", DT_CHAT_LLAMA3, U,
+		 "<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday "
+		 "Date: 26 Jul "
+		 "2024\n\n<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nU2<|eot_id|>"
+		 "<|start_header_id|>assistant<|end_header_id|>\n\n"},
+		{"'[INST] ' '<<SYS>>\\n'", DT_CHAT_LLAMA2, SUA,
+		 "<s>[INST] <<SYS>>\nS\n<</SYS>>\n\nU [/INST] A </s><s>[INST] V [/INST]"},
+		{"'[INST] ' + message['content'] + ' [/INST]'", DT_CHAT_MISTRAL, SUA,
+		 "[INST] S\n\n U  [/INST]A</s>[INST] V [/INST]"},
+		{"'<start_of_turn>' + role", DT_CHAT_GEMMA, SUA,
+		 "<start_of_turn>user\nS\n\nU<end_of_turn>\n<start_of_turn>model\nA<end_of_turn>\n<start_of_"
+		 "turn>user\nV"
+		 "<end_of_turn>\n<start_of_turn>model\n"},
+		{"'<|user|>\\n' + message['content']", DT_CHAT_ZEPHYR, SUA,
+		 "<|system|>\nS</s>\n<|user|>\n U "
+		 "</s>\n<|assistant|>\nA</s>\n<|user|>\nV</s>\n<|assistant|>\n"},
+	};
+	struct dt_tokenizer *tok;
+
+	assert_int_equal(dt_tokenizer_open("byte", &tok, NULL), 0);
+	assert_int_equal(dt_chat_recognise(NULL, tok), -1);
+	assert_int_equal(dt_chat_recognise("{{ messages }}", tok), -1);
+	for (size_t i = 0; i < sizeof(c) / sizeof(*c); i++) {
+		struct dt_chat chat;
+		struct dt_err err;
+		char *s;
+
+		assert_int_equal(dt_chat_recognise(c[i].template, tok), c[i].kind);
+		dt_chat_init(&chat, c[i].kind, c[i].template, tok);
+		s = text_of(&chat, c[i].messages, &err);
+		if (!s)
+			fail_msg("%s", err.msg);
+		assert_string_equal(s, c[i].want);
+		free(s);
+	}
+	dt_tokenizer_close(tok);
+}
+
+/* Special tokens are single ids where the template puts them, and plain text where a message does. */
+static void test_special_tokens(void **state)
+{
+	struct dt_tokenizer *tok;
+	struct dt_chat chat;
+	struct dt_err err;
+	int32_t *ids, start;
+	size_t n, turns = 0;
+	json_t *v = json_loads("[{\"role\":\"user\",\"content\":\"x<|im_start|>y\"}]", 0, NULL);
+	char *s;
+
+	assert_int_equal(dt_tokenizer_open(GOLDEN_DIR "/tokenizer/qwen2.json", &tok, &err), 0);
+	start = dt_tokenizer_find(tok, "<|im_start|>", 12);
+	assert_true(start >= 0);
+	assert_int_equal(dt_chat_recognise(NULL, tok), DT_CHAT_CHATML);
+	dt_chat_init(&chat, DT_CHAT_CHATML, NULL, tok);
+	assert_int_equal(dt_chat_encode(&chat, v, &ids, &n, &err), 0);
+	assert_int_equal(ids[0], start);
+	for (size_t i = 0; i < n; i++)
+		turns += ids[i] == start;
+	assert_int_equal(turns, 2); /* of the user and of the assistant */
+	free(ids);
+	json_decref(v);
+	s = text_of(&chat, "[{\"role\":\"user\",\"content\":\"x<|im_start|>y\"}]", &err);
+	assert_string_equal(s, "<|im_start|>user\nx<|im_start|>y<|im_end|>\n<|im_start|>assistant\n");
+	free(s);
+	dt_tokenizer_close(tok);
+}
+
+static void test_bad_messages(void **state)
+{
+	static const struct {
+		const char *messages, *says;
+	} c[] = {
+		{"[]", "array"},
+		{"{}", "array"},
+		{"[5]", "role"},
+		{"[{\"role\":\"robot\",\"content\":\"x\"}]", "role"},
+		{"[{\"role\":\"user\"}]", "content"},
+		{"[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{}}]}]", "not text"},
+		{"[{\"role\":\"user\",\"content\":\"x\",\"tool_calls\":[]}]", "tool_calls"},
+		{"[{\"role\":\"system\",\"content\":\"x\"}]", "system speaks first"},
+		{"[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"system\",\"content\":\"x\"}]",
+		 "system speaks first"}};
+	struct dt_tokenizer *tok;
+	struct dt_chat chat;
+	struct dt_err err;
+
+	assert_int_equal(dt_tokenizer_open("byte", &tok, NULL), 0);
+	dt_chat_init(&chat, DT_CHAT_GEMMA, NULL, tok);
+	for (size_t i = 0; i < sizeof(c) / sizeof(*c); i++) {
+		if (text_of(&chat, c[i].messages, &err))
+			fail_msg("accepted: %s", c[i].messages);
+		if (!strstr(err.msg, c[i].says))
+			fail_msg("'%s' does not say '%s'", err.msg, c[i].says);
+	}
+	dt_tokenizer_close(tok);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_families),
+		cmocka_unit_test(test_special_tokens),
+		cmocka_unit_test(test_bad_messages),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

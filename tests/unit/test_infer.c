@@ -1,0 +1,213 @@
+/*
+ * Inference against PyTorch's logits (tests/data/golden_models.py): every family, its prompt computed in
+ * parts through scattered cache blocks, together with another sequence.
+ */
+#include "ckpt/ckpt.h"
+#include "ckpt/source.h"
+#include "golden.h"
+#include "nn/infer.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { BLOCK = 4, BLOCKS = 40, ROWS = 64 };
+
+static char dir[] = "/tmp/dt-infer-XXXXXX";
+
+static int make_dir(void **state)
+{
+	return mkdtemp(dir) ? 0 : -1;
+}
+
+static int remove_dir(void **state)
+{
+	char cmd[64];
+
+	snprintf(cmd, sizeof(cmd), "rm -r %s", dir);
+	return system(cmd);
+}
+
+/* The golden weights as a checkpoint. */
+static struct dt_source *checkpoint(struct golden *g, const char *name)
+{
+	struct dt_config c;
+	struct dt_params table;
+	struct dt_piece *piece;
+	struct dt_source *src;
+	struct dt_err err = {0};
+	char path[128], *tmp;
+	json_t *list, *meta;
+
+	golden_config(g, &c);
+	assert_int_equal(dt_model_params(&c, &table, &err), 0);
+	piece = calloc((size_t)table.n, sizeof(*piece));
+	for (int i = 0; i < table.n; i++) {
+		const struct dt_param *p = &table.p[i];
+
+		snprintf(path, sizeof(path), "param/%s", p->name);
+		piece[i].dtype = DT_F32;
+		piece[i].ndim = p->ndim;
+		piece[i].data = golden_f32(g, path, NULL);
+		memcpy(piece[i].global, p->shape, (size_t)p->ndim * sizeof(*p->shape));
+		memcpy(piece[i].shape, p->shape, (size_t)p->ndim * sizeof(*p->shape));
+		snprintf(piece[i].name, sizeof(piece[i].name), "model/%s", p->name);
+	}
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	meta = json_pack("{s:o, s:s, s:i}", "model", dt_config_to_json(&c), "layout", "dp1", "step", 1);
+	if (dt_ckpt_begin(path, 1, &tmp, &err) < 0 ||
+	    dt_ckpt_write_shard(tmp, 0, piece, table.n, false, &list, &err) < 0 ||
+	    dt_ckpt_commit(path, 1, meta, &list, 1, 0, &err) < 0 ||
+	    dt_source_open(path, DT_SOURCE_AUTO, NULL, &src, &err) < 0)
+		fail_msg("%s: %s", name, err.msg);
+	free(tmp);
+	json_decref(list);
+	json_decref(meta);
+	for (int i = 0; i < table.n; i++)
+		free((void *)piece[i].data);
+	free(piece);
+	dt_params_release(&table);
+	return src;
+}
+
+/* Computes positions [from, to) of both sequences in one pass; logits of all these rows. */
+static void pass(struct dt_infer *m, const int32_t *ids, int seq, int from, int to, float *out)
+{
+	int32_t id[ROWS], pos[ROWS], want[ROWS], q_start[3] = {0, to - from, 2 * (to - from)},
+						 kv_len[2] = {to, to};
+	int32_t table[2 * BLOCKS / 2];
+	int64_t slot[ROWS], vocab = dt_infer_config(m)->vocab;
+	int n = 2 * (to - from), blocks = BLOCKS / 2;
+	struct dt_infer_batch b = {.nseq = 2,
+				   .ntokens = n,
+				   .ids = id,
+				   .pos = pos,
+				   .slot = slot,
+				   .q_start = q_start,
+				   .kv_len = kv_len,
+				   .block_table = table,
+				   .max_blocks = blocks,
+				   .want = want,
+				   .nwant = n};
+	float *logits = malloc((size_t)(n * vocab) * sizeof(*logits));
+	struct dt_err err;
+
+	for (int s = 0; s < 2; s++)
+		for (int i = 0; i < blocks; i++)
+			table[s * blocks + i] = (7 * (s * blocks + i) + 3) % BLOCKS;
+	for (int i = 0; i < n; i++) {
+		int s = i / (to - from), at = from + i % (to - from);
+
+		id[i] = ids[s * seq + at];
+		pos[i] = at;
+		slot[i] = (int64_t)table[s * blocks + at / BLOCK] * BLOCK + at % BLOCK;
+		want[i] = i;
+	}
+	if (dt_infer_forward(m, &b, logits, &err) < 0)
+		fail_msg("%s", err.msg);
+	for (int i = 0; i < n; i++) {
+		int s = i / (to - from), at = from + i % (to - from);
+
+		memcpy(out + (s * seq + at) * vocab, logits + i * vocab, (size_t)vocab * sizeof(*out));
+	}
+	free(logits);
+}
+
+static void compare(const char *name, struct dt_source *src, struct golden *g, enum dt_dtype dtype,
+		    bool invariant, double tol)
+{
+	struct dt_infer_params p = {.dtype = dtype,
+				    .cache = dtype,
+				    .weights = -1,
+				    .max_tokens = ROWS,
+				    .max_seqs = ROWS,
+				    .blocks = BLOCKS,
+				    .block_size = BLOCK};
+	int64_t n, seq = golden_int(g, "/", "seq");
+	int32_t *ids = golden_i32(g, "ids", NULL);
+	float *want = golden_f32(g, "logits", &n), *got = malloc((size_t)n * sizeof(*got));
+	struct dt_infer *m;
+	struct dt_dev *dev;
+	struct dt_err err;
+
+	assert_int_equal(dt_dev_open(&dev, DT_DEV_CPU, 0, 2), 0);
+	dev->batch_invariant = invariant;
+	if (dt_infer_open(&m, dev, src, &p, &err) < 0)
+		fail_msg("%s: %s", name, err.msg);
+	for (int step = 5; step <= seq; step += (int)seq - 5) { /* in parts of 5, and all at once */
+		memset(got, 0xff, (size_t)n * sizeof(*got));
+		for (int at = 0; at < seq; at += step)
+			pass(m, ids, (int)seq, at, at + step < seq ? at + step : (int)seq, got);
+		golden_assert_close(name, got, want, n, 1e-3, tol);
+	}
+	dt_infer_close(m);
+	dt_dev_close(dev);
+	free(ids);
+	free(want);
+	free(got);
+}
+
+static void test_families(void **state)
+{
+	static const char *const models[] = {"gpt2", "llama", "qwen2", "qwen3", "mistral", "llama31"};
+
+	for (size_t i = 0; i < sizeof(models) / sizeof(*models); i++) {
+		struct dt_source *src;
+		struct golden g;
+
+		golden_open(&g, models[i]);
+		src = checkpoint(&g, models[i]);
+		compare(models[i], src, &g, DT_F32, false, 1e-4);
+		compare(models[i], src, &g, DT_F32, true, 1e-4);
+		compare(models[i], src, &g, DT_BF16, true, 0.1); /* no gross error */
+		dt_source_close(src);
+		golden_close(&g);
+	}
+}
+
+static void test_refused(void **state)
+{
+	struct dt_infer_params p = {.dtype = DT_F32,
+				    .cache = DT_F32,
+				    .weights = DT_FMT_Q8_0, /* rows of 56 are not blocks of 32 */
+				    .max_tokens = 4,
+				    .max_seqs = 4,
+				    .blocks = 4,
+				    .block_size = 4};
+	struct dt_source *src;
+	struct dt_infer *m;
+	struct dt_dev *dev;
+	struct golden g;
+	struct dt_err err;
+
+	golden_open(&g, "qwen3");
+	src = checkpoint(&g, "again");
+	golden_close(&g);
+	assert_int_equal(dt_dev_open(&dev, DT_DEV_CPU, 0, 1), 0);
+	assert_int_equal(dt_infer_open(&m, dev, src, &p, &err), -EINVAL);
+	assert_non_null(strstr(err.msg, "mlp.down.weight"));
+	p.weights = DT_FMT_F32;
+	p.dtype = DT_BF16;
+	assert_int_equal(dt_infer_open(&m, dev, src, &p, &err), -ENOTSUP);
+	p.dtype = DT_F32;
+	p.cache = DT_BF16;
+	assert_int_equal(dt_infer_open(&m, dev, src, &p, &err), -ENOTSUP);
+	dt_dev_close(dev);
+	dt_source_close(src);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_families),
+		cmocka_unit_test(test_refused),
+	};
+
+	return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}

@@ -1,0 +1,170 @@
+/* SentencePiece's BPE against Hugging Face's library, and Llama's vocabulary against llama.cpp's own ids. */
+#include "base/json.h"
+#include "ckpt/source.h"
+#include "data/tokenizer.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static json_t *load(const char *name)
+{
+	struct dt_err err;
+	char path[1024];
+	json_t *v;
+
+	snprintf(path, sizeof(path), "%s/tokenizer/%s", GOLDEN_DIR, name);
+	if (dt_json_load(path, 64 << 20, &v, &err) < 0)
+		fail_msg("%s", err.msg);
+	return v;
+}
+
+static void check(const struct dt_tokenizer *t, const json_t *text, const json_t *want, bool special)
+{
+	struct dt_err err = {0};
+	int32_t *ids;
+	size_t n;
+
+	if (dt_tokenizer_encode(t, json_string_value(text), json_string_length(text), special, &ids, &n,
+				&err) < 0)
+		fail_msg("'%s': %s", json_string_value(text), err.msg);
+	if (n != json_array_size(want))
+		fail_msg("'%s': %zu ids, not %zu", json_string_value(text), n, json_array_size(want));
+	for (size_t i = 0; i < n; i++)
+		if (ids[i] != json_integer_value(json_array_get(want, i)))
+			fail_msg("'%s': id %zu is %d, not %d", json_string_value(text), i, ids[i],
+				 (int)json_integer_value(json_array_get(want, i)));
+	free(ids);
+}
+
+static void check_decoded(const struct dt_tokenizer *t, const json_t *list, const json_t *want)
+{
+	size_t n = json_array_size(list), len;
+	int32_t *ids = malloc((n + 1) * sizeof(*ids));
+	struct dt_err err;
+	char *s;
+
+	for (size_t i = 0; i < n; i++)
+		ids[i] = (int32_t)json_integer_value(json_array_get(list, i));
+	assert_int_equal(dt_tokenizer_decode(t, ids, n, true, &s, &len, &err), 0);
+	if (len != json_string_length(want) || memcmp(s, json_string_value(want), len))
+		fail_msg("'%.*s' is not '%s'", (int)len, s, json_string_value(want));
+	free(s);
+	free(ids);
+}
+
+static void test_golden(void **state)
+{
+	static const char *const names[] = {"sp-llama", "sp-first", "sp-always", "sp-gemma"};
+	json_t *plain = load("golden.json"), *g = load("golden-sp.json"),
+	       *texts = json_object_get(plain, "texts");
+
+	for (int k = 0; k < 4; k++) {
+		json_t *o = json_object_get(g, names[k]);
+		struct dt_tokenizer *t;
+		struct dt_err err;
+		char path[1024];
+
+		snprintf(path, sizeof(path), "%s/tokenizer/%s.json", GOLDEN_DIR, names[k]);
+		if (dt_tokenizer_open(path, &t, &err) < 0)
+			fail_msg("%s", err.msg);
+		for (size_t i = 0; i < json_array_size(texts); i++) {
+			const json_t *ids = json_array_get(json_object_get(o, "special"), i);
+
+			check(t, json_array_get(texts, i), ids, true);
+			check(t, json_array_get(texts, i), json_array_get(json_object_get(o, "plain"), i),
+			      false);
+			check_decoded(t, ids, json_array_get(json_object_get(o, "decoded"), i));
+		}
+		dt_tokenizer_close(t);
+	}
+	json_decref(plain);
+	json_decref(g);
+}
+
+static char *shared(const char *name, size_t *ret_n)
+{
+	const char *env = getenv("DT_TEST_DATA");
+	char path[1024], *s;
+
+	if (env)
+		snprintf(path, sizeof(path), "%s/%s", env, name);
+	else
+		snprintf(path, sizeof(path), "%s/../../../shared/data/%s", GOLDEN_DIR, name);
+	if (access(path, R_OK) < 0)
+		return NULL;
+	if (!ret_n)
+		return strdup(path);
+	return dt_read_file(path, 1 << 24, &s, ret_n, NULL) < 0 ? NULL : s;
+}
+
+static void test_llama_vocabulary(void **state)
+{
+	static const char sep[] = "\n__ggml_vocab_test__\n";
+	char *model = shared("stories260K/stories260K.bin", NULL);
+	char *vocab = shared("tokenizers/ggml-vocab-llama-spm.gguf", NULL), *text, *ids;
+	size_t n, ids_n, len;
+	struct dt_tokenizer *t;
+	struct dt_source *src;
+	struct dt_err err;
+	int cases = 0;
+
+	if (!model || !vocab) {
+		print_message("skipped: no DT_TEST_DATA with stories260K/ and tokenizers/\n");
+		skip();
+	}
+	if (dt_source_open(model, DT_SOURCE_AUTO, vocab, &src, &err) < 0)
+		fail_msg("%s", err.msg);
+	if (!dt_source_tokenizer(src, &len))
+		fail_msg("%s", dt_source_note(src));
+	if (dt_tokenizer_from_text(dt_source_tokenizer(src, &len), len, &t, &err) < 0)
+		fail_msg("%s", err.msg);
+	text = shared("tokenizers/ggml-vocab-llama-spm.gguf.inp", &n);
+	ids = shared("tokenizers/ggml-vocab-llama-spm.gguf.out", &ids_n);
+	assert_true(text && ids);
+	for (char *at = text, *line = ids; at < text + n; cases++) {
+		char *end = memmem(at, n - (size_t)(at - text), sep, sizeof(sep) - 1), *stop;
+		json_t *s, *want = json_array();
+
+		if (!end)
+			break;
+		stop = strchr(line, '\n');
+		while (line < stop) {
+			char *next;
+			long id = strtol(line, &next, 10);
+
+			if (next == line || next > stop)
+				break;
+			json_array_append_new(want, json_integer(id));
+			line = next;
+		}
+		line = stop + 1;
+		s = json_stringn(at, (size_t)(end - at));
+		check(t, s, want, false);
+		json_decref(s);
+		json_decref(want);
+		at = end + sizeof(sep) - 1;
+	}
+	assert_true(cases > 30);
+	dt_tokenizer_close(t);
+	dt_source_close(src);
+	free(text);
+	free(ids);
+	free(model);
+	free(vocab);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_golden),
+		cmocka_unit_test(test_llama_vocabulary),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
