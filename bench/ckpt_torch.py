@@ -15,6 +15,7 @@ import sys
 import time
 import warnings
 
+del sys.path[0]  # this folder's tokenize.py is not the library's
 import torch
 import torch.distributed.checkpoint as dcp
 
