@@ -461,13 +461,12 @@ static const char *tokenizer_hash(const struct dt_source *s, char hash[32])
 	size_t n;
 
 	text = dt_source_tokenizer(s, &n);
-	if (!text) {
-		if (!tokenizer || strcmp(tokenizer, "none"))
-			fprintf(stderr, "%s: %s\n", prog.name,
-				dt_source_note(s) ? dt_source_note(s)
-						  : "the source has no tokenizer to take along");
+	if (dt_source_note(s))
+		fprintf(stderr, "%s: %s\n", prog.name, dt_source_note(s));
+	else if (!text && (!tokenizer || strcmp(tokenizer, "none")))
+		fprintf(stderr, "%s: the source has no tokenizer to take along\n", prog.name);
+	if (!text)
 		return NULL;
-	}
 	if (dt_tokenizer_from_text(text, n, &tok, &err) < 0) {
 		fprintf(stderr, "%s: the tokenizer is taken along, but dt cannot use it: %s\n", prog.name,
 			err.msg);

@@ -160,6 +160,9 @@ quiet() {
 	quiet "$S" convert "$T/x.gguf" "$T/gguf-dt"
 	jq -e '.model.rope_pairing == "half"' "$T/hf-dt/latest/manifest.json"
 	jq -e '.model.rope_pairing == "adjacent"' "$T/gguf-dt/latest/manifest.json"
+	# scores and merges say the same
+	tokenizer() { jq -S '.tokenizer.text | fromjson | [.model, .normalizer, .decoder]' "$1/latest/manifest.json"; }
+	diff <(tokenizer "$T/dt") <(tokenizer "$T/gguf-dt")
 	for d in dt hf-dt gguf-dt; do
 		OMP_NUM_THREADS=1 "$DT_HELP/greedy" "$T/$d" f32 120 $'\001' | py text "$B/tok512.bin" >"$T/$d.txt"
 		[ "$(head -c 300 "$T/$d.txt")" = "$(head -c 300 "$B/greedy.txt")" ]
@@ -182,4 +185,16 @@ quiet() {
 	run "$S" convert --tokenizer none "$T/a" "$T/b"
 	[ "$status" -eq 0 ]
 	[ "${#lines[@]}" -eq 1 ]
+}
+
+@test "PyPI's safetensors and gguf read what is written" {
+	[ -n "$DT_PEERS_PYTHON" ] || skip "DT_PEERS_PYTHON names no Python with the packages gguf and safetensors"
+	for f in gpt2 llama qwen2; do
+		quiet py make $f F32 "$T/$f"
+		quiet "$S" convert "$T/$f" "$T/$f-dt"
+		quiet "$S" convert --to safetensors "$T/$f-dt" "$T/$f-hf"
+		quiet "$S" convert --type q8_0 "$T/$f-dt" "$T/$f-q8_0.gguf"
+		quiet "$S" convert --type q4_0 "$T/$f-dt" "$T/$f-q4_0.gguf"
+		quiet "$DT_PEERS_PYTHON" "$DT_SRC/tests/cli/convert.py" peers "$T/$f" "$T/$f-hf" "$T/$f-q8_0.gguf" "$T/$f-q4_0.gguf"
+	done
 }

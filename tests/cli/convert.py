@@ -6,6 +6,7 @@ convert.py same DIR DIR                    the same tensors, bit by bit, and the
 convert.py gguf DIR FILE TYPE              FILE is what the folder's model is in GGUF (TYPE f32 f16 bf16 q8_0 q4_0)
 convert.py llmc DIR FILE                   likewise llm.c's .bin
 convert.py mean DIR DIR DIR                the third is the mean of the others (f32)
+convert.py peers DIR HF GGUF...            HF and the GGUF files through PyPI's safetensors and gguf are the folder's
 convert.py text TOK512 IDS                 ids (JSON on standard input) as text, of llama2.c's tokenizer
 Exit: 0 yes, 3 no, 77 without numpy.
 """
@@ -277,6 +278,29 @@ def mean(a, b, m):
     for k in x:
         want = ((as_f32(*x[k]).astype(float) + as_f32(*y[k]).astype(float)) / 2).astype("<f4")
         check(z[k][0] == "F32" and np.array_equal(z[k][1], want), k)
+
+
+def peers(folder, hf, *files):
+    import gguf as package
+    from safetensors.numpy import load_file
+
+    want, have = read_st(folder), load_file(os.path.join(hf, "model.safetensors"))
+    check(sorted(want) == sorted(have), "names")
+    for k in want:
+        check(np.array_equal(want[k][1], have[k]), k)
+    total = sum(x.size for _, x in want.values())
+    for path in files:
+        kind = path.rsplit("-", 1)[1].removesuffix(".gguf")
+        gguf(folder, path, kind)  # our own reading of the same file
+        _, own = read_gguf(path)
+        seen = 0
+        for t in package.GGUFReader(path).tensors:
+            x = package.quants.dequantize(t.data, t.tensor_type)
+            shape, number, raw = own[t.name]
+            check(list(x.shape) == shape and int(t.tensor_type) == number, t.name)
+            check(t.data.tobytes() == raw[: t.data.nbytes], t.name, "bytes")
+            seen += 0 if t.name == "rope_freqs.weight" else x.size
+        check(seen == total, "elements", seen, total)
 
 
 def text(tok):

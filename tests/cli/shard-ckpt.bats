@@ -399,3 +399,19 @@ $T/a/step-00000002" ]
 	run "$S" repair "$T/a/step-00000003" "$T/nothing"
 	[ "$status" -eq 1 ]
 }
+
+@test "convert says so when the newest checkpoint is not the one it takes" {
+	"$M" "$T/a" 1 dp2 1
+	"$M" "$T/a" 2 dp2 2
+	rm "$T/a/step-00000002/shard-00001.h5"
+	run "$S" convert --to gguf --tokenizer none "$T/a" "$T/b" # its activation is not what GGUF's qwen2 has
+	[ "$status" -eq 1 ]
+	[[ $output == *"cannot say what this model is: its activation"* ]]
+	run "$S" convert --to dt --tokenizer none "$T/a" "$T/b"
+	[ "$status" -eq 0 ]
+	[[ $output == *"using step-00000001: cannot open"* ]]
+	# values only: optimizer states do not travel
+	run "$S" diff "$T/a/step-00000001" "$T/b"
+	[[ $output != *" values "* ]]
+	[ "$(grep -c "only in A" <<<"$output")" -eq 78 ]
+}

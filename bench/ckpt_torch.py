@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""PyTorch's distributed checkpoint (DCP) as ratios to plain system calls, as bench/ckpt.c has them for dt.
+
+    ckpt_torch.py FOLDER [MIB [TURNS [BENCH_CKPT]]]
+
+One process, 32 float32 tensors. write: DCP save with its fsync over write + fsync of a plain file; read: DCP load
+over read of that file, both from the page cache. With BENCH_CKPT, the program built from ckpt.c, dt's own figures are
+printed after every turn, so that both see the same machine.
+"""
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+
+del sys.path[0]  # this folder's tokenize.py is not the library's
+import torch
+import torch.distributed.checkpoint as dcp
+
+warnings.filterwarnings("ignore")
+
+
+def timed(f):
+    t = time.perf_counter()
+    f()
+    return time.perf_counter() - t
+
+
+def plain_write(path, data):
+    with open(path, "wb", buffering=0) as f:
+        view = memoryview(data).cast("B")
+        while len(view):
+            view = view[f.write(view) :]
+        os.fsync(f.fileno())
+
+
+def plain_read(path, into):
+    with open(path, "rb", buffering=0) as f:
+        view = memoryview(into).cast("B")
+        while len(view):
+            view = view[f.readinto(view) :]
+
+
+def main(folder, mib=256, turns=5, bench=None):
+    mib, turns = int(mib), int(turns)
+    root = os.path.join(folder, f"bench-dcp-{os.getpid()}")
+    os.makedirs(root)
+    state = {f"layers.{i}.weight": torch.randn(mib * 2**20 // 32 // 4096, 1024) for i in range(32)}
+    data = torch.cat(list(state.values())).numpy()
+    into = torch.empty(data.size).numpy()
+    w, r = [], []
+    try:
+        for k in range(turns):
+            at = os.path.join(root, "dcp")
+            shutil.rmtree(at, ignore_errors=True)
+            pw = timed(lambda: plain_write(os.path.join(root, "plain"), data))
+            w.append(pw / timed(lambda: dcp.save(state, checkpoint_id=at, no_dist=True)))
+            pr = timed(lambda: plain_read(os.path.join(root, "plain"), into))
+            r.append(pr / timed(lambda: dcp.load(state, checkpoint_id=at, no_dist=True)))
+            if bench:
+                subprocess.run([bench, folder, str(mib), "1"], check=True)
+    finally:
+        shutil.rmtree(root)
+    print(f"DCP of PyTorch {torch.__version__}: write {statistics.median(w):.2f} of plain, read {statistics.median(r):.2f} of plain")
+
+
+main(*sys.argv[1:])
