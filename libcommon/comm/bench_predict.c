@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SLOW_S 0.02 /* where messages take this long, larger ones need not be tried */
+
 static enum dt_op_kind op_of(enum dt_bench_kind k)
 {
 	static const enum dt_op_kind op[DT_BENCH_N] = {
@@ -67,14 +69,14 @@ static int message_cost(struct dt_comm *c, double *ret_latency, double *ret_s, s
 	enum { N = sizeof(size) / sizeof(size[0]) };
 	char *buf = calloc(2, size[N - 1]);
 	double x[N], t[N];
-	int rc = buf ? 0 : dt_err_sys(err, -ENOMEM, "message costs");
+	int rc = buf ? 0 : dt_err_sys(err, -ENOMEM, "message costs"), n = 0;
 
-	for (int i = 0; i < N && !rc; i++) {
+	for (int i = 0; i < N && !rc && (i < 3 || t[i - 1] < SLOW_S); i++, n++) {
 		x[i] = (double)size[i];
 		rc = exchange(c, buf, size[i], &t[i], err);
 	}
 	if (!rc)
-		dt_fit_line(x, t, N, ret_latency, ret_s);
+		dt_fit_line(x, t, n, ret_latency, ret_s);
 	free(buf);
 	return rc;
 }
