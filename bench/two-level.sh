@@ -46,7 +46,9 @@ dir=$(mktemp -d) || exit 1
 trap cleanup EXIT
 trap 'exit 1' INT TERM
 ip link add "$tag" type bridge 2>/dev/null || skip "network namespaces are not allowed here"
-ip addr add "$net.254/24" dev "$tag" && ip link set "$tag" up || skip "no bridge"
+if ! ip addr add "$net.254/24" dev "$tag" || ! ip link set "$tag" up; then
+	skip "no bridge"
+fi
 hosts=
 for i in $(seq "$nodes"); do
 	ip netns add "$tag-$i" || skip "no network namespace"
