@@ -39,21 +39,25 @@ static int exchange(struct dt_comm *c, char *buf, size_t n, double *ret, struct 
 	int rc = 0;
 
 	for (int i = -WARM; i < TIMES && !rc; i++) {
-		MPI_Request q[2];
+		struct dt_req *q[2] = {NULL, NULL};
 		double t0;
+		int e;
 
 		rc = dt_barrier(c, "message costs", err);
 		if (rc)
 			return rc;
 		t0 = dt_now();
-		rc = MPI_Irecv(buf + n, (int)n, MPI_BYTE, (c->rank + c->size - 1) % c->size, 0, c->lanes,
-			       &q[0]);
+		rc = dt_irecv(c, buf + n, n, DT_U8, (c->rank + c->size - 1) % c->size, 0, "message costs",
+			      &q[0], err);
 		if (!rc)
-			rc = MPI_Isend(buf, (int)n, MPI_BYTE, (c->rank + 1) % c->size, 0, c->lanes, &q[1]);
-		if (!rc)
-			rc = MPI_Waitall(2, q, MPI_STATUSES_IGNORE);
+			rc = dt_isend(c, buf, n, DT_U8, (c->rank + 1) % c->size, 0, "message costs", &q[1],
+				      err);
+		for (int k = 0; k < 2; k++) {
+			e = dt_wait(&q[k], NULL, err);
+			rc = rc ? rc : e;
+		}
 		if (rc)
-			return dt_mpi_error(err, rc, "message costs");
+			return rc;
 		if (i >= 0)
 			t[i] = dt_now() - t0;
 	}
