@@ -44,6 +44,7 @@ int dt_launch_rank(void);
 
 struct dt_world_opts {
 	double timeout_s; /* 0: no watchdog */
+	double start_s;	  /* for all ranks to come; 0: 60, or timeout_s if that is longer */
 	enum dt_transport_kind transport;
 	int node_ranks; /* > 0: take every so many ranks for a machine of its own (tests) */
 };

@@ -1,7 +1,7 @@
 /*
- * Runs step lists (steps.h) over messages of MPI. What is reduced is received beside the buffer and added
- * when all messages of the round are through, the lower rank's operand first, so that two ranks that exchange
- * the same operands get the same bits.
+ * Runs step lists (steps.h) over messages: those inside a machine through its channels (chan.c), the others
+ * of MPI. What is reduced is received beside the buffer and added when all messages of the round are through,
+ * the lower rank's operand first, so that two ranks that exchange the same operands get the same bits.
  */
 #include "comm/steps.h"
 
@@ -18,6 +18,8 @@ struct dt_exec {
 	size_t scratch_bytes, e;
 	MPI_Request *q;
 	int nq, room;
+	struct dt_req *near; /* messages inside the machine; t NULL: done */
+	int nnear, near_room;
 };
 
 static void exec_free(struct dt_exec *x)
@@ -29,6 +31,7 @@ static void exec_free(struct dt_exec *x)
 	free(x->scratch);
 	free(x->m.v);
 	free(x->q);
+	free(x->near);
 	free(x);
 }
 
@@ -55,11 +58,63 @@ static int set_work(struct dt_req *r, struct dt_exec *x, struct dt_err *err)
 	return 0;
 }
 
+/*
+ * A message through a channel. Those of one round between the same two ranks are told apart by their tag; of
+ * several rounds the oldest is found first.
+ */
+static int post_near(struct dt_req *r, struct dt_exec *x, enum dt_move_kind kind, char *at, size_t bytes,
+		     int peer, struct dt_err *err)
+{
+	struct dt_op o = {.kind = kind == DT_MOVE_SEND ? DT_OP_SEND : DT_OP_RECV,
+			  .dst = at,
+			  .src = at,
+			  .n = bytes,
+			  .t = DT_U8,
+			  .root = peer,
+			  .what = r->op.what};
+	int number = 0;
+
+	for (int i = 0; i < x->nnear; i++)
+		number += x->near[i].op.kind == o.kind && x->near[i].op.root == peer;
+	o.tag = 1 << 24 | (int)(r->seq & 1023) << 10 | number;
+	if (x->nnear == x->near_room) {
+		int room = x->near_room ? 2 * x->near_room : 8;
+		struct dt_req *q = realloc(x->near, (size_t)room * sizeof(*q));
+
+		if (!q)
+			return dt_err_sys(err, -ENOMEM, "messages");
+		x->near = q;
+		x->near_room = room;
+	}
+	x->near[x->nnear] = (struct dt_req){.c = r->c, .t = &dt_transport_chan, .op = o};
+	return dt_transport_chan.start(&x->near[x->nnear++], err);
+}
+
+/* Returns 1 when all messages inside the machine are through. */
+static int step_near(struct dt_exec *x, struct dt_err *err)
+{
+	bool all = true;
+
+	for (int i = 0; i < x->nnear; i++) {
+		struct dt_req *q = &x->near[i];
+		int rc = q->t ? q->t->step(q, err) : 1;
+
+		if (rc < 0)
+			return rc;
+		if (rc)
+			q->t = NULL;
+		all &= rc == 1;
+	}
+	return all;
+}
+
 static int post(struct dt_req *r, struct dt_exec *x, enum dt_move_kind kind, char *at, size_t bytes, int peer,
 		struct dt_err *err)
 {
 	int tag = (int)(r->seq & 16383), rc = 0;
 
+	if (bytes && r->c->w->chans && r->c->local[peer] >= 0)
+		return post_near(r, x, kind, at, bytes, peer, err);
 	for (size_t done = 0; done < bytes && !rc; done += dt_mpi_max_count) {
 		int n = (int)(bytes - done < dt_mpi_max_count ? bytes - done : dt_mpi_max_count);
 
@@ -86,7 +141,7 @@ static int post_round(struct dt_req *r, struct dt_exec *x, struct dt_err *err)
 	size_t need = 0, at = 0;
 	int rc = 0;
 
-	x->m.n = x->nq = 0;
+	x->m.n = x->nq = x->nnear = 0;
 	dt_steps_round(&x->s, r->c->rank, x->round, &x->m);
 	for (int i = 0; i < x->m.n; i++)
 		need += x->m.v[i].kind == DT_MOVE_REDUCE ? x->m.v[i].n * x->e : 0;
@@ -180,6 +235,12 @@ static int exec_step(struct dt_req *r, struct dt_err *err)
 	while (x->round < x->s.rounds && !rc) {
 		if (!x->posted)
 			rc = post_round(r, x, err);
+		if (!rc) {
+			rc = step_near(x, err);
+			if (rc == 0)
+				return 0;
+			rc = rc > 0 ? 0 : rc;
+		}
 		if (!rc && x->nq) {
 			rc = MPI_Testall(x->nq, x->q, &flag, MPI_STATUSES_IGNORE);
 			if (rc)

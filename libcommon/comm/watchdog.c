@@ -31,6 +31,7 @@
 #define ADDRESSES 4
 #define ASK_S	  1.0 /* how long other machines may take to answer */
 #define GRACE_S	  3
+#define START_S	  60
 #define NAMED	  24 /* ranks a line names one by one */
 
 struct contact { /* where a rank's watchdog listens */
@@ -377,10 +378,13 @@ static void check(struct dt_world *w)
 	struct dt_slot *me = atomic_load(&w->me);
 	struct dt_where at = read_where(me), again;
 	bool late, connected = atomic_load(&w->watch->connected);
+	double most = w->opts.timeout_s, start_s = w->opts.start_s;
 
 	if (at.kind == DT_OP_NONE)
 		return;
-	late = dt_now() - (at.since > w->watch->resumed ? at.since : w->watch->resumed) > w->opts.timeout_s;
+	if (!connected) /* loading programs takes its time on a busy machine */
+		most = start_s > 0 ? start_s : most > START_S ? most : START_S;
+	late = dt_now() - (at.since > w->watch->resumed ? at.since : w->watch->resumed) > most;
 	if (!late && !(connected && waits_for_dead(w, &at)))
 		return;
 	again = read_where(me); /* it may have ended meanwhile */

@@ -39,8 +39,10 @@ int main(int argc, char **argv)
 	struct dt_comm *c;
 	struct dt_err err;
 	struct dt_req *q;
-	float x = 1;
+	float x = 1, *big = NULL;
 
+	if (!strcmp(mode, "start"))
+		o.start_s = o.timeout_s;
 	if (argc > 3)
 		o.node_ranks = atoi(argv[3]);
 	if (!strcmp(mode, "start") && getenv("OMPI_COMM_WORLD_RANK") &&
@@ -55,12 +57,17 @@ int main(int argc, char **argv)
 	for (int i = 0; i < 3; i++)
 		if (dt_all_reduce(c, &x, NULL, 1, DT_F32, DT_AVG, "warm up", &err))
 			return 1;
+	if (!strcmp(mode, "kill-registered")) { /* mapped by all before it happens */
+		if (dt_buffer_alloc(w, 1 << 20, (void **)&big, &err) ||
+		    dt_all_reduce(c, big, NULL, 1 << 18, DT_F32, DT_SUM, "warm up", &err))
+			return 1;
+	}
 	if (info.rank == 1) {
 		if (!strcmp(mode, "absent"))
 			sleep(60);
 		if (!strcmp(mode, "stop"))
 			raise(SIGSTOP);
-		if (!strcmp(mode, "kill"))
+		if (!strcmp(mode, "kill") || big)
 			raise(SIGKILL);
 		if (!strcmp(mode, "exit"))
 			_exit(0);
