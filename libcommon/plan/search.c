@@ -180,12 +180,11 @@ static int enumerate(const struct dt_plan_query *q, struct list *out, struct dt_
 	return rc;
 }
 
-/* A candidate that differs from one already chosen only in what costs nothing is not another answer. */
+/* Two plans of a mesh are enough of it: ZeRO stages, chunks and microbatches often differ by nothing. */
 static bool same_mesh(const struct dt_candidate *a, const struct dt_candidate *b)
 {
 	return a->layout.dp == b->layout.dp && a->layout.tp == b->layout.tp && a->layout.pp == b->layout.pp &&
-	       a->layout.cp == b->layout.cp && a->layout.ep == b->layout.ep &&
-	       a->layout.zero == b->layout.zero;
+	       a->layout.cp == b->layout.cp && a->layout.ep == b->layout.ep;
 }
 
 static bool already(const struct dt_plan *p, const struct dt_candidate *c)
@@ -350,9 +349,8 @@ const char *dt_plan_reason(const struct dt_plan_query *q, const struct dt_candid
 		}
 	}
 	if (against && c != against && most / against->t.step > 0.002)
-		snprintf(buf, n, "%+.1f%% time: %s costs %.1f%% more",
-			 100 * (c->t.step / against->t.step - 1), parts[worst].name,
-			 100 * most / against->t.step);
+		snprintf(buf, n, "%+.1f%% time: %.1f%% more for %s", 100 * (c->t.step / against->t.step - 1),
+			 100 * most / against->t.step, parts[worst].name);
 	else if (against && c != against)
 		snprintf(buf, n, "%+.1f%% time, in no single place", 100 * (c->t.step / against->t.step - 1));
 	else
