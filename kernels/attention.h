@@ -15,7 +15,7 @@
  *   dqkv is overwritten and may not alias qkv.
  * All accumulation is f32 and in an order that does not depend on the number of threads. On a processor with
  * AVX512_BF16, bf16 inputs multiply as they are and p and ds are rounded to bf16 before their products;
- * elsewhere bf16 is widened to f32.
+ * elsewhere bf16 is widened to f32, as f16 is everywhere.
  *
  * Inference
  *   attention_paged reads the keys and values of each sequence through its block table. A row's result does

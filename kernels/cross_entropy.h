@@ -2,13 +2,13 @@
  * Cross-entropy over a vocabulary that may be cut over ranks (Shoeybi et al., Megatron-LM, 2019, section 3):
  * the logits are never gathered, three numbers a row are.
  *
- * ce_stats: logits [rows, n] f32 or bf16 are columns vocab_first .. vocab_first + n of the whole row.
+ * ce_stats: logits [rows, n] of a compute type are columns vocab_first .. vocab_first + n of the whole row.
  *   rowmax[i] = max_j l_ij;  sumexp[i] = sum_j exp(l_ij - rowmax[i]);
  *   target_logit[i] = the target's logit when this shard holds it, else 0.               all overwritten
  *   Over shards: M = max rowmax; S = sum of sumexp exp(rowmax - M); T = sum of target_logit;
  *   loss_i = log S + M - T.
  * ce_grad: dlogits_ij = scale (exp(l_ij - rowmax[i]) / sumexp[i] - [j + vocab_first == targets[i]])
- *   with the M and S of the whole row. dlogits [rows, n] f32 or bf16, overwritten.
+ *   with the M and S of the whole row. dlogits [rows, n] of a compute type, overwritten.
  * A target of -1 is ignored: its dlogits row is zero, its target_logit 0 (rowmax and sumexp are still
  * filled).
  *

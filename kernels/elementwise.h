@@ -1,12 +1,12 @@
 /*
  * Elementwise. All tensors of a call have equally many elements; shapes are not looked at.
- *   add      y = a + b          one type, f32 or bf16; y may alias a or b
- *   axpy     y += a x           y and x f32 or bf16, each its own; computed in f32, rounded once
- *   scale    x *= a             f32 or bf16
+ *   add      y = a + b          one type, f32, bf16 or f16; y may alias a or b
+ *   axpy     y += a x           y and x f32, bf16 or f16, each its own; computed in f32, rounded once
+ *   scale    x *= a             f32, bf16 or f16
  *   fill     x = value          f32, bf16, f16
  *   convert  y = x              between f32, bf16 and f16, to nearest even; y may be x where types are equal
- *   sumsq    *ret = sum x^2     f32 or bf16, accumulated in f64 over 8192 elements at a time, then over those
- *            in order: independent of the number of threads. NaN or Inf if any element is.
+ *   sumsq    *ret = sum x^2     f32, bf16 or f16, accumulated in f64 over 8192 elements at a time, then over
+ * those in order: independent of the number of threads. NaN or Inf if any element is.
  */
 #ifndef DT_KERNELS_ELEMENTWISE_H
 #define DT_KERNELS_ELEMENTWISE_H

@@ -3,7 +3,7 @@
  * forward saves) is in its own header; README.md lists them. Gradients of parameters accumulate (+=) in fp32,
  * gradients of activations overwrite (=) unless a contract says otherwise.
  *
- * Absent optional tensors are DT_NONE (data == NULL). x, y, w ... share one compute type (f32 or bf16);
+ * Absent optional tensors are DT_NONE (data == NULL). x, y, w ... share one compute type (f32, bf16 or f16);
  * statistics, parameter gradients and optimizer state are f32.
  */
 #ifndef DT_KERNELS_OPS_H

@@ -1,7 +1,7 @@
 /*
  * Optimizer steps over flat f32 parameters: p -= ..., state updated in place, copy (bf16, f16 or absent)
- * receives the rounded new p. g is f32, or bf16 when gradients are kept in 16 bits; it is multiplied by
- * grad_scale first (clipping, loss scale).
+ * receives the rounded new p. g is f32, or bf16 or f16 when gradients are kept in 16 bits; it is multiplied
+ * by grad_scale first (clipping, loss scale).
  *
  *   sgd       p -= lr (g + wd p)
  *   momentum  s1 = beta1 s1 + g + wd p;  p -= lr s1                       (PyTorch's SGD, dampening 0)

@@ -156,7 +156,7 @@ static DT_SIMD void store_rows(struct dt_tensor out, int64_t first, int64_t col,
 		if (out.dtype == DT_F32)
 			memcpy(to, x + i * pad, (size_t)d * 4);
 		else
-			dt_narrow(to, x + i * pad, d);
+			dt_store(to, out.dtype, x + i * pad, d);
 	}
 }
 

@@ -152,7 +152,7 @@ static DT_SIMD void copy_row(struct dt_tensor cache, int64_t to, struct dt_tenso
 	if (cache.dtype == x.dtype)
 		memcpy(out, in, (size_t)(n * dt_dtype_size(x.dtype)));
 	else
-		dt_widen(out, in, n); /* a bf16 row into an f32 cache */
+		dt_load(out, in, x.dtype, n); /* a 16-bit row into an f32 cache */
 }
 
 int dt_cpu_kv_write(struct dt_dev *dev, struct dt_tensor kcache, struct dt_tensor vcache,

@@ -1,5 +1,5 @@
 /*
- * What the CPU ops share: the device's state, parallel ranges, and rows of f32 or bf16 seen as f32.
+ * What the CPU ops share: the device's state, parallel ranges, and rows of f32, bf16 or f16 seen as f32.
  *
  * OpenMP outlines the body of a parallel region into a function that target_clones does not clone, so every
  * op here is a parallel loop that calls a DT_SIMD function for a row or a chunk. Those are static, and their
@@ -108,7 +108,7 @@ static inline int64_t dt_rows(struct dt_tensor t)
 
 static inline bool dt_is_compute(enum dt_dtype t)
 {
-	return t == DT_F32 || t == DT_BF16;
+	return t == DT_F32 || t == DT_BF16 || t == DT_F16;
 }
 
 /* Present, of this type, with n elements. */

@@ -61,14 +61,12 @@ int dt_cpu_ce_stats(struct dt_dev *dev, float *rowmax, float *sumexp, float *tar
 #pragma omp parallel for num_threads(dev->nthreads) if (rows * n > DT_SERIAL)
 	for (int64_t i = 0; i < rows; i++) {
 		const int64_t t = targets[i] - vocab_first;
+		float one;
 
 		stats_row(rowmax, sumexp, logits, i);
 		target_logit[i] = 0;
 		if (targets[i] >= 0 && t >= 0 && t < n)
-			target_logit[i] =
-				logits.dtype == DT_F32
-					? ((const float *)logits.data)[i * n + t]
-					: dt_bf16_to_f32(((const uint16_t *)logits.data)[i * n + t]);
+			target_logit[i] = *dt_load(&one, dt_at(logits, i * n + t), logits.dtype, 1);
 	}
 	return 0;
 }

@@ -102,7 +102,7 @@ static DT_SIMD void fill_chunk(struct dt_tensor x, struct dt_tensor none, struct
 
 int dt_cpu_fill(struct dt_dev *dev, struct dt_tensor x, float value)
 {
-	if (!dt_is_compute(x.dtype) && x.dtype != DT_F16)
+	if (!dt_is_compute(x.dtype))
 		return -EINVAL;
 	for_chunks(dev, fill_chunk, x, DT_NONE, DT_NONE, value);
 	return 0;
@@ -114,38 +114,20 @@ static DT_SIMD void convert_chunk(struct dt_tensor y, struct dt_tensor x, struct
 	float b[DT_CHUNK];
 	const void *in = dt_at(x, i);
 	void *out = dt_at(y, i);
-	float *f = dt_stage(b, out, y.dtype);
 
 	if (x.dtype == y.dtype) {
 		memmove(out, in, (size_t)(n * dt_dtype_size(x.dtype)));
 		return;
 	}
-	if (x.dtype == DT_F16) {
-		const uint16_t *h = in;
-
-#pragma omp simd
-		for (int64_t j = 0; j < n; j++)
-			f[j] = dt_f16_to_f32(h[j]);
-	} else if (x.dtype == DT_BF16) {
-		dt_widen(f, in, n);
-	} else {
-		f = (float *)in;
-	}
-	if (y.dtype == DT_F16) {
-		uint16_t *h = out;
-
-#pragma omp simd
-		for (int64_t j = 0; j < n; j++)
-			h[j] = dt_f32_to_f16(f[j]);
-	} else {
-		dt_store(out, y.dtype, f, n);
-	}
+	if (y.dtype == DT_F32)
+		dt_load(out, in, x.dtype, n);
+	else
+		dt_store(out, y.dtype, dt_load(b, in, x.dtype, n), n);
 }
 
 int dt_cpu_convert(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x)
 {
-	if ((!dt_is_compute(y.dtype) && y.dtype != DT_F16) ||
-	    (!dt_is_compute(x.dtype) && x.dtype != DT_F16) || dt_numel(x) != dt_numel(y))
+	if (!dt_is_compute(y.dtype) || !dt_is_compute(x.dtype) || dt_numel(x) != dt_numel(y))
 		return -EINVAL;
 	for_chunks(dev, convert_chunk, y, x, DT_NONE, 0);
 	return 0;

@@ -2,8 +2,8 @@
  * oneDNN's matmul behind a table of primitives by shape. Scratchpads are ours (one buffer for all), so that a
  * product of a shape seen before allocates no buffer.
  *
- * bf16 needs AVX-512 in oneDNN 2.6; on other processors the operands are widened, multiplied in f32, and the
- * result rounded once.
+ * bf16 needs AVX-512 in oneDNN 2.6, and f16 is not there on any processor: the operands are then widened,
+ * multiplied in f32, and the result rounded once.
  */
 #include "kernels/cpu/tile.h"
 
@@ -36,7 +36,7 @@ struct dt_matmul_cache {
 	int used;
 	void *scratch; /* the largest scratchpad so far */
 	size_t scratch_n;
-	void *wide; /* f32 copies of bf16 operands */
+	void *wide; /* f32 copies of 16-bit operands */
 	size_t wide_n;
 	void *panel; /* a panel of b a thread, where rows may not depend on m */
 	size_t panel_n;
@@ -144,7 +144,7 @@ static int entry_make(struct dt_cpu *cpu, struct entry *e)
 	const dnnl_memory_desc_t *scratch;
 	const char *impl = "";
 	dnnl_status_t s;
-	int r = describe(&e->key, md, cpu->engine, &pd);
+	int r = e->key.in == DT_F16 ? -ENOTSUP : describe(&e->key, md, cpu->engine, &pd);
 
 	if (r == -ENOTSUP && e->key.in != DT_F32) {
 		e->widen = true;
@@ -238,7 +238,7 @@ static struct dt_tensor wide_copy(char **at, struct dt_tensor t)
 static int product(struct dt_dev *dev, const struct key *key, struct dt_tensor c, struct dt_tensor a,
 		   struct dt_tensor b, struct dt_tensor bias);
 
-/* bf16 without AVX-512: everything that is bf16 gets an f32 copy. */
+/* bf16 without AVX-512, and f16: everything of 16 bits gets an f32 copy. */
 static int product_wide(struct dt_dev *dev, const struct key *key, struct dt_tensor c, struct dt_tensor a,
 			struct dt_tensor b, struct dt_tensor bias)
 {

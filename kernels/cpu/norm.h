@@ -20,9 +20,8 @@ DT_INLINE const float *dt_norm_input(float *buf, float *buf2, struct dt_tensor s
 		out[j] = px[j] + pd[j];
 	if (sum.dtype == DT_F32)
 		return out;
-	dt_narrow(dt_at(sum, r * n), out, n);
-	dt_widen(buf, dt_at(sum, r * n), n);
-	return buf;
+	dt_store(dt_at(sum, r * n), sum.dtype, out, n);
+	return dt_load(buf, dt_at(sum, r * n), sum.dtype, n);
 }
 
 DT_INLINE float dt_sum(const float *x, int64_t n)

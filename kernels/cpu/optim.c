@@ -81,15 +81,7 @@ static DT_SIMD const float *load_grad(float *buf, const void *g, enum dt_dtype t
 
 static DT_SIMD void store_copy(void *copy, enum dt_dtype t, const float *p, int64_t n)
 {
-	uint16_t *h = copy;
-
-	if (t == DT_BF16) {
-		dt_narrow(h, p, n);
-	} else {
-#pragma omp simd
-		for (int64_t i = 0; i < n; i++)
-			h[i] = dt_f32_to_f16(p[i]);
-	}
+	dt_store(copy, t, p, n);
 }
 
 static void step_chunk(step_fn *fn, const struct step *o, int64_t i, int64_t n)

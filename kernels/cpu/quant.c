@@ -163,11 +163,6 @@ static void run(struct dt_dev *dev, const struct job *j)
 	}
 }
 
-static bool is_x(enum dt_dtype t)
-{
-	return t == DT_F32 || t == DT_BF16 || t == DT_F16;
-}
-
 int dt_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
 		     struct dt_tensor bias)
 {
@@ -178,8 +173,9 @@ int dt_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
 
 	if (dev->kind != DT_DEV_CPU)
 		return -ENOTSUP;
-	if (!is_x(x.dtype) || !is_x(y.dtype) || dt_cols(x) != w->k || dt_cols(y) != w->rows ||
-	    dt_rows(y) != j.m || (bias.data && (!is_x(bias.dtype) || dt_numel(bias) != w->rows)))
+	if (!dt_is_compute(x.dtype) || !dt_is_compute(y.dtype) || dt_cols(x) != w->k ||
+	    dt_cols(y) != w->rows || dt_rows(y) != j.m ||
+	    (bias.data && (!dt_is_compute(bias.dtype) || dt_numel(bias) != w->rows)))
 		return -EINVAL;
 	if (!j.m || !w->rows)
 		return 0;

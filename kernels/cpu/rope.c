@@ -2,7 +2,7 @@
 
 #define PAIRS 256 /* rotated at a time */
 
-/* Pairs first .. first + n of one head at x: f32, or bf16 by way of buf. */
+/* Pairs first .. first + n of one head at x: f32, or 16 bits. */
 static DT_SIMD void rotate(void *x, enum dt_dtype t, const struct dt_rope *p, const float *c, const float *s,
 			   float sign, int64_t first, int64_t n)
 {
@@ -14,8 +14,12 @@ static DT_SIMD void rotate(void *x, enum dt_dtype t, const struct dt_rope *p, co
 	uint16_t *h = x;
 
 	for (int64_t i = 0; i < n; i++) {
-		lo[i] = t == DT_F32 ? f[a0 + step * i] : dt_bf16_to_f32(h[a0 + step * i]);
-		hi[i] = t == DT_F32 ? f[b0 + step * i] : dt_bf16_to_f32(h[b0 + step * i]);
+		lo[i] = t == DT_F32    ? f[a0 + step * i]
+			: t == DT_BF16 ? dt_bf16_to_f32(h[a0 + step * i])
+				       : dt_f16_to_f32(h[a0 + step * i]);
+		hi[i] = t == DT_F32    ? f[b0 + step * i]
+			: t == DT_BF16 ? dt_bf16_to_f32(h[b0 + step * i])
+				       : dt_f16_to_f32(h[b0 + step * i]);
 	}
 #pragma omp simd
 	for (int64_t i = 0; i < n; i++) {
@@ -31,8 +35,8 @@ static DT_SIMD void rotate(void *x, enum dt_dtype t, const struct dt_rope *p, co
 		}
 	} else {
 		for (int64_t i = 0; i < n; i++) {
-			h[a0 + step * i] = dt_f32_to_bf16(lo[i]);
-			h[b0 + step * i] = dt_f32_to_bf16(hi[i]);
+			h[a0 + step * i] = t == DT_BF16 ? dt_f32_to_bf16(lo[i]) : dt_f32_to_f16(lo[i]);
+			h[b0 + step * i] = t == DT_BF16 ? dt_f32_to_bf16(hi[i]) : dt_f32_to_f16(hi[i]);
 		}
 	}
 }

@@ -40,7 +40,7 @@ DT_INLINE void copy_words(uint32_t *out, const void *row, enum dt_dtype type, in
 		out[(d - 1) / 2] = 0;
 		memcpy(out, row, (size_t)d * 2);
 	} else {
-		dt_widen((float *)out, row, d);
+		dt_load((float *)out, row, type, d);
 	}
 }
 

@@ -151,6 +151,7 @@ static inline struct dt_dev *open_cpu(int nthreads)
 			free(p_[i_]);                                                                        \
 	} while (0)
 
-static const enum dt_dtype compute_types[] = {DT_F32, DT_BF16};
+#define TYPES 3
+static const enum dt_dtype compute_types[TYPES] = {DT_F32, DT_BF16, DT_F16};
 
 #endif

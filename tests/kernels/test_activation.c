@@ -28,9 +28,9 @@ static const int64_t sizes[] = {1, 3, 17, 100, 2049, 10007};
 
 static void test_act(void **state)
 {
-	for (int v = 0; v < 6 * 2 * 4; v++) {
-		const int64_t n = sizes[v / 8];
-		const enum dt_dtype type = compute_types[v / 4 % 2];
+	for (int v = 0; v < 6 * TYPES * 4; v++) {
+		const int64_t n = sizes[v / 4 / TYPES];
+		const enum dt_dtype type = compute_types[v / 4 % TYPES];
 		const enum dt_act_fn f = (enum dt_act_fn)(v % 4);
 		struct dt_tensor x = random_tensor(type, 1, n, 1, 8), dy = random_tensor(type, 1, n, 2, 1);
 		struct dt_tensor y = tensor(type, 1, n), dx = tensor(type, 1, n), y2 = copy_of(x),
@@ -57,9 +57,9 @@ static void test_gated(void **state)
 {
 	static const int64_t shapes[][2] = {{1, 1}, {3, 17}, {5, 2051}, {70, 130}};
 
-	for (int v = 0; v < 4 * 2 * 4; v++) {
-		const int64_t rows = shapes[v / 8][0], n = shapes[v / 8][1];
-		const enum dt_dtype type = compute_types[v / 4 % 2];
+	for (int v = 0; v < 4 * TYPES * 4; v++) {
+		const int64_t rows = shapes[v / 4 / TYPES][0], n = shapes[v / 4 / TYPES][1];
+		const enum dt_dtype type = compute_types[v / 4 % TYPES];
 		const enum dt_act_fn f = (enum dt_act_fn)(v % 4);
 		struct dt_tensor x = random_tensor(type, rows, 2 * n, 1, 4),
 				 dy = random_tensor(type, rows, n, 2, 1);

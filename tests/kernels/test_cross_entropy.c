@@ -68,6 +68,8 @@ static void test_whole(void **state)
 		one(shapes[i][0], shapes[i][1], DT_F32, DT_BF16, false);
 		one(shapes[i][0], shapes[i][1], DT_BF16, DT_BF16, true);
 		one(shapes[i][0], shapes[i][1], DT_BF16, DT_F32, false);
+		one(shapes[i][0], shapes[i][1], DT_F32, DT_F16, false);
+		one(shapes[i][0], shapes[i][1], DT_F16, DT_F16, true);
 	}
 }
 

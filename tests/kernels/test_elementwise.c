@@ -7,9 +7,9 @@ static const int64_t sizes[] = {0, 1, 15, 2047, 10001};
 
 static void test_arithmetic(void **state)
 {
-	for (int v = 0; v < 5 * 4; v++) {
-		const int64_t n = sizes[v / 4];
-		const enum dt_dtype ty = compute_types[v % 2], tx = compute_types[v / 2 % 2];
+	for (int v = 0; v < 5 * TYPES * TYPES; v++) {
+		const int64_t n = sizes[v / TYPES / TYPES];
+		const enum dt_dtype ty = compute_types[v % TYPES], tx = compute_types[v / TYPES % TYPES];
 		struct dt_tensor a = random_tensor(ty, 1, n, 1, 1), b = random_tensor(ty, 1, n, 2, 1);
 		struct dt_tensor x = random_tensor(tx, 1, n, 3, 1), y = tensor(ty, 1, n);
 		double *sum = reals(n), *axpy = reals(n), *half = reals(n);
@@ -113,9 +113,9 @@ static void test_sumsq(void **state)
 {
 	struct dt_dev *one = open_cpu(1), *five = open_cpu(5);
 
-	for (int v = 0; v < 5 * 2; v++) {
-		const int64_t n = sizes[v / 2] * 7;
-		struct dt_tensor x = random_tensor(compute_types[v % 2], 1, n, 1, 3);
+	for (int v = 0; v < 5 * TYPES; v++) {
+		const int64_t n = sizes[v / TYPES] * 7;
+		struct dt_tensor x = random_tensor(compute_types[v % TYPES], 1, n, 1, 3);
 		double want = 0, a = -1, b = -1;
 
 		for (int64_t i = 0; i < n; i++)

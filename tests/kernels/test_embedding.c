@@ -61,8 +61,9 @@ static void test_embedding(void **state)
 {
 	static const int64_t shapes[][2] = {{1, 1}, {23, 37}, {200, 130}, {3, 4500}};
 
-	for (int v = 0; v < 4 * 4; v++)
-		one_embedding(shapes[v / 4][0], shapes[v / 4][1], compute_types[v & 1], v & 2);
+	for (int v = 0; v < 4 * 2 * TYPES; v++)
+		one_embedding(shapes[v / 2 / TYPES][0], shapes[v / 2 / TYPES][1],
+			      compute_types[v / 2 % TYPES], v & 1);
 }
 
 static void one_rope(struct dt_rope p, int64_t rows, int64_t width, enum dt_dtype type)
@@ -111,8 +112,9 @@ static void test_rope(void **state)
 		{1, 1040, 1040, DT_ROPE_HALF, NULL, NULL, 5},
 	};
 
-	for (int v = 0; v < 5 * 2; v++)
-		one_rope(p[v / 2], 33, p[v / 2].rot_heads * p[v / 2].head_dim + 13, compute_types[v % 2]);
+	for (int v = 0; v < 5 * TYPES; v++)
+		one_rope(p[v / TYPES], 33, p[v / TYPES].rot_heads * p[v / TYPES].head_dim + 13,
+			 compute_types[v % TYPES]);
 }
 
 static int setup(void **state)

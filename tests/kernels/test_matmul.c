@@ -57,6 +57,8 @@ static void test_products(void **state)
 			one_product(shapes[i], flags, DT_F32, DT_F32);
 			one_product(shapes[i], flags, DT_BF16, DT_BF16);
 			one_product(shapes[i], flags, DT_BF16, DT_F32);
+			one_product(shapes[i], flags, DT_F16, DT_F16);
+			one_product(shapes[i], flags, DT_F16, DT_F32);
 		}
 }
 
@@ -122,13 +124,13 @@ static void test_batch_invariant(void **state)
 	static const int64_t nk[][2] = {{96, 768}, {131, 257}, {64, 3072}, {40, 1000}};
 	static const int threads[] = {1, 2, 6};
 
-	for (int i = 0; i < 4 * 2 * 3; i++) {
-		if (threads[i / 8] > 2 && strncmp(dt_dev_isa(dev), "avx512", 6))
+	for (int i = 0; i < 4 * TYPES * 3; i++) {
+		if (threads[i / 4 / TYPES] > 2 && strncmp(dt_dev_isa(dev), "avx512", 6))
 			break; /* our own product has no order to choose: two threads will do */
-		struct dt_dev *d = open_cpu(threads[i / 8]);
+		struct dt_dev *d = open_cpu(threads[i / 4 / TYPES]);
 
 		d->batch_invariant = true;
-		invariant(d, compute_types[i / 4 % 2], nk[i % 4][0], nk[i % 4][1]);
+		invariant(d, compute_types[i / 4 % TYPES], nk[i % 4][0], nk[i % 4][1]);
 		dt_dev_close(d);
 	}
 }
@@ -168,7 +170,7 @@ static void test_colsum(void **state)
 {
 	static const int64_t rows[] = {0, 1, 3, 65, 300}, cols[] = {1, 17, 515, 2500};
 
-	for (int v = 0; v < 5 * 4 * 2; v++) {
+	for (int v = 0; v < 5 * 4 * TYPES; v++) {
 		const int64_t m = rows[v % 5], n = cols[v / 5 % 4];
 		struct dt_tensor x = random_tensor(compute_types[v / 20], m, n, 1, 1);
 		struct dt_tensor out = random_tensor(DT_F32, 1, n, 2, 1), again = copy_of(out);

@@ -40,7 +40,9 @@ static void one_forward(int64_t rows, int64_t n, enum dt_dtype type, bool rms, b
 		for (int64_t i = 0; i < rows * n; i++) {
 			float s = (float)get(x, i) + (float)get(delta, i);
 
-			r[i] = type == DT_F32 ? s : dt_bf16_to_f32(dt_f32_to_bf16(s));
+			r[i] = type == DT_F32	 ? s
+			       : type == DT_BF16 ? dt_bf16_to_f32(dt_f32_to_bf16(s))
+						 : dt_f16_to_f32(dt_f32_to_f16(s));
 		}
 	ref_forward(ry, rm, rs, r, rw, with_bias && !rms ? rb : NULL, rows, n, rms, eps);
 	if (rms)
@@ -65,8 +67,9 @@ static void one_forward(int64_t rows, int64_t n, enum dt_dtype type, bool rms, b
 
 static void test_forward(void **state)
 {
-	for (int v = 0; v < SIZES * 16; v++)
-		one_forward(sizes[v / 16][0], sizes[v / 16][1], compute_types[v & 1], v & 2, v & 4, v & 8);
+	for (int v = 0; v < SIZES * 8 * TYPES; v++)
+		one_forward(sizes[v / 8 / TYPES][0], sizes[v / 8 / TYPES][1], compute_types[v / 8 % TYPES],
+			    v & 1, v & 2, v & 4);
 }
 
 /* The f64 gradient by central differences along each input: sum over outputs of dy times the slope. */
@@ -142,8 +145,9 @@ static void test_backward(void **state)
 {
 	static const int64_t small[][2] = {{3, 2}, {2, 37}, {9, 16}};
 
-	for (int v = 0; v < 3 * 8; v++)
-		one_backward(small[v / 8][0], small[v / 8][1], compute_types[v & 1], v & 2, v & 4);
+	for (int v = 0; v < 3 * 4 * TYPES; v++)
+		one_backward(small[v / 4 / TYPES][0], small[v / 4 / TYPES][1], compute_types[v / 4 % TYPES],
+			     v & 1, v & 2);
 }
 
 /* Many rows: groups and threads. */

@@ -76,6 +76,7 @@ static void test_optimizers(void **state)
 		one((enum dt_optim_kind)k, 1, DT_F32, DT_F32);
 		one((enum dt_optim_kind)k, 4099, DT_F32, DT_BF16);
 		one((enum dt_optim_kind)k, 10007, DT_BF16, DT_F16);
+		one((enum dt_optim_kind)k, 513, DT_F16, DT_F16);
 	}
 }
 
