@@ -24,7 +24,7 @@ static double sequence_bytes(const struct dt_serve_shape *s, const struct dt_loc
 }
 
 static void put_serving(struct dt_estimate *t, const struct dt_serve_shape *s, double weights,
-			const struct dt_local_dims *d, bool plain)
+			const struct dt_local_dims *d)
 {
 	const struct dt_config *c = s->config;
 	struct dt_activation act[DT_ACT_N];
@@ -55,8 +55,11 @@ static void put_serving(struct dt_estimate *t, const struct dt_serve_shape *s, d
 			     DT_PH_FORWARD, "rope table", "positions x head_dim, f32");
 	dt_entry_put(t, DT_MEM_LOGITS, (double)s->max_seqs * (double)d->vocab * 4, DT_PH_FORWARD,
 		     DT_PH_FORWARD, "logits", "sequences x vocabulary, f32");
+	/* dt-serve repacks weights for the processor and lays its working set out by itself. */
 	for (int i = 0; i < t->n; i++)
-		t->e[i].exactness = dt && (plain || t->e[i].cat != DT_MEM_WEIGHTS) ? DT_EXACT : DT_MODELLED;
+		t->e[i].exactness = dt && (t->e[i].cat == DT_EST_CACHE || t->e[i].cat == DT_MEM_LOGITS)
+					    ? DT_EXACT
+					    : DT_MODELLED;
 	if (s->framework_bytes) {
 		struct dt_entry *f = dt_entry_put(t, DT_EST_FRAMEWORK, (double)s->framework_bytes,
 						  DT_PH_FORWARD, DT_PH_FORWARD, "framework", "as given");
@@ -119,7 +122,7 @@ int dt_estimate_serve(const struct dt_serve_shape *asked, struct dt_estimate *re
 	if (s->weight_bytes) /* what a file holds, over the ranks that share it */
 		weights = (double)s->weight_bytes * weights / dt_whole_weight_bytes(c, &table, s->weights);
 	dt_local_dims(c, s->layout.tp, s->tp_rank, &d);
-	put_serving(&t, s, weights, &d, plain && !s->weight_bytes);
+	put_serving(&t, s, weights, &d);
 	rc = dt_entries_finish(&t, err);
 	if (rc == 0)
 		*ret = t;
