@@ -95,7 +95,7 @@ static const struct dt_opt opts[] = {
 	{"clip", 0, DT_OPT_REAL, &a.o.clip, "X", "largest gradient norm; 0: no clipping", .min = 0,
 	 .max = 1e30},
 	DT_OPT_HEADING("Numbers and memory"),
-	{"precision", 'p', DT_OPT_CHOICE, &a.precision, "bf16|fp32",
+	{"precision", 'p', DT_OPT_CHOICE, &a.precision, "bf16|fp32|fp16",
 	 "compute type; master weights and gradients are always fp32"},
 	{"recompute", 0, DT_OPT_STR, &a.recompute, DT_RECOMPUTE_CHOICES,
 	 "what backward computes again instead of keeping"},
@@ -106,7 +106,7 @@ static const struct dt_opt opts[] = {
 	{"seed", 0, DT_OPT_INT, &a.seed, "N", "of initial weights and data order"},
 	{"threads", 't', DT_OPT_INT, &a.o.threads, "N",
 	 "threads a rank; default cores over the ranks of the machine", .min = 1, .max = 4096},
-	{"loss-scale", 0, DT_OPT_STR, &a.loss_scale, "X|dynamic",
+	{"loss-scale", 0, DT_OPT_STR, &a.loss_scale, "X|dynamic[:X]",
 	 "factor of the loss during backward; default dynamic for fp16, else 1"},
 	{"reproducible", 0, DT_OPT_FLAG, &a.o.reproducible, NULL,
 	 "sum gradients so that dp, pp and accumulation do not change a bit"},
@@ -165,17 +165,22 @@ static const struct dt_program program = {
 	.opts = opts,
 };
 
-static int parse_loss_scale(const char *s, enum dt_dtype compute, double *ret, struct dt_err *err)
+/* "X", "dynamic" or "dynamic:X", where X is what it starts from. */
+static int parse_loss_scale(const char *s, struct dt_train_opts *o, struct dt_err *err)
 {
+	bool dynamic = s ? !strncmp(s, "dynamic", 7) : o->compute == DT_F16;
+	const char *number = !s || !dynamic ? s : s[7] == ':' ? s + 8 : s[7] ? s : NULL;
+	double x = dynamic ? 0x1p16 : 1;
 	char *end;
 
-	*ret = compute == DT_F16 ? 0 : 1;
-	if (!s)
-		return 0;
-	*ret = strcmp(s, "dynamic") ? strtod(s, &end) : 0;
-	if (strcmp(s, "dynamic") && (end == s || *end || !(*ret >= 0x1p-20) || !(*ret <= 0x1p40)))
-		return dt_err_set(err, -EINVAL, "--loss-scale '%s' is neither dynamic nor a number above 0",
-				  s);
+	if (number) {
+		x = strtod(number, &end);
+		if (end == number || *end || !(x >= 0x1p-20) || !(x <= 0x1p40))
+			return dt_err_set(err, -EINVAL,
+					  "--loss-scale '%s' is neither a number above 0 nor dynamic[:X]", s);
+	}
+	o->loss_scale = dynamic ? 0 : x;
+	o->loss_scale_start = x;
 	return 0;
 }
 
@@ -222,6 +227,7 @@ static int print_schedule(struct dt_err *err)
 /* What the table cannot check; NULL or the complaint. */
 static const char *finish_options(void)
 {
+	static const enum dt_dtype types[] = {DT_BF16, DT_F32, DT_F16};
 	struct dt_train_opts *o = &a.o;
 	static struct dt_err err;
 
@@ -248,9 +254,9 @@ static const char *finish_options(void)
 		return "--eval-every needs --eval-data";
 	if (a.min_lr_given && a.min_lr > a.lr)
 		return "--min-lr is larger than --lr";
-	o->compute = a.precision == 0 ? DT_BF16 : DT_F32;
+	o->compute = types[a.precision];
 	o->grad_comm = a.grad_comm == 0 ? DT_F32 : DT_BF16;
-	if (parse_loss_scale(a.loss_scale, o->compute, &o->loss_scale, &err) < 0)
+	if (parse_loss_scale(a.loss_scale, o, &err) < 0)
 		return err.msg;
 	o->seed = (uint64_t)a.seed;
 	o->bucket_bytes = (double)a.bucket;

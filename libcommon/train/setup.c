@@ -275,7 +275,7 @@ int trainer_init(struct trainer *t, const struct dt_train_opts *o, struct dt_wor
 	memset(t, 0, sizeof(*t));
 	t->own = *o;
 	t->o = &t->own;
-	t->loss_scale = o->loss_scale != 0 ? o->loss_scale : 0x1p16;
+	t->loss_scale = o->loss_scale != 0 ? o->loss_scale : o->loss_scale_start;
 	t->world = w;
 	t->log = log;
 	t->steps = o->steps;

@@ -42,6 +42,7 @@ struct dt_train_opts {
 	bool reproducible;	   /* sums of gradients do not depend on the order, see train/fixed.c */
 	const char *schedule_file; /* a pipeline's table; NULL: made by name */
 	double loss_scale;	   /* of the loss before backward; 0: dynamic */
+	double loss_scale_start;   /* of a dynamic one */
 	bool save_grads;	   /* checkpoints also have the step's gradients, grad/NAME */
 };
 

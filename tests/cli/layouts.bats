@@ -128,10 +128,32 @@ F0 B0 F1 B1 F2 B2 F3 B3" ]
     dt-train --model gpt2.json "${common[@]}" --steps 5 >one.jsonl
     dt-train --model gpt2.json "${common[@]}" --steps 5 --loss-scale 4096 >scaled.jsonl
     diff <(jq -c '[.loss, .grad_norm]' one.jsonl) <(jq -c '[.loss, .grad_norm]' scaled.jsonl)
-    # a scale under which f32 overflows is halved until it does not, and no step is lost to it
-    dt-train --model gpt2.json "${common[@]}" --steps 60 --loss-scale dynamic >dynamic.jsonl
-    jq -es 'map(.loss_scale) | .[0] == 65536 and .[-1] == 65536' dynamic.jsonl
+    dt-train --model gpt2.json "${common[@]}" --steps 5 --loss-scale dynamic >dynamic.jsonl
+    diff <(jq -c '[.loss, .grad_norm]' one.jsonl) <(jq -c '[.loss, .grad_norm]' dynamic.jsonl)
+    jq -es 'map(.loss_scale == 65536) | all' dynamic.jsonl
     run ! dt-train --model gpt2.json "${common[@]}" --loss-scale nonsense
+}
+
+@test "fp16 follows fp32, an overflow halves the scale and skips the update, on every rank" {
+    local layout n
+    dt-train --model llama.json "${common[@]}" --steps 20 >fp32.jsonl
+    for layout in 1:dp1 4:dp2.tp2.s1.z2 4:dp2.pp2; do
+        n=${layout%:*}
+        mpirun -np "$n" dt-train --model llama.json "${common[@]}" --steps 20 --precision fp16 --layout "${layout#*:}" >fp16.jsonl
+        jq -en --slurpfile a fp32.jsonl --slurpfile b fp16.jsonl '[range(20) | ($a[.].loss - $b[.].loss) / $a[.].loss | fabs] | max < 0.01'
+        mpirun -np "$n" dt-train --model llama.json "${common[@]}" --steps 20 --precision fp16 --layout "${layout#*:}" \
+            --loss-scale dynamic:1e10 >over.jsonl
+        jq -c '[.loss_scale, .skipped, .grad_norm]' over.jsonl >&2
+        jq -es '(map(select(.skipped)) | length > 2) and .[0].loss_scale == 1e10 and .[0].grad_norm == null and
+            .[1].loss_scale == 5e9 and .[-1].skipped == null and .[-1].loss < .[0].loss' over.jsonl
+    done
+    # the scale and its age go on with a checkpoint
+    rm -rf scaled
+    dt-train --model llama.json "${common[@]}" --steps 8 --schedule constant --precision fp16 --loss-scale dynamic:1e10 >whole.jsonl
+    dt-train --model llama.json "${common[@]}" --steps 5 --schedule constant --precision fp16 --loss-scale dynamic:1e10 --save scaled >/dev/null
+    dt-train --model llama.json "${common[@]}" --steps 8 --schedule constant --precision fp16 --loss-scale dynamic:1e10 --save scaled \
+        --resume auto >rest.jsonl
+    diff <(tail -n 3 whole.jsonl | jq -c '[.loss, .loss_scale, .skipped]') <(jq -c '[.loss, .loss_scale, .skipped]' rest.jsonl)
 }
 
 @test "a checkpoint of any layout goes on under any other" {
