@@ -133,9 +133,10 @@ const struct dt_config *dt_infer_config(const struct dt_infer *m)
 
 void dt_infer_bytes(const struct dt_infer *m, uint64_t *weights, uint64_t *cache, uint64_t *work)
 {
-	*weights = m->weights.bytes + m->packed_bytes;
+	*weights = m->nominal_bytes;
 	*cache = m->cache.bytes;
-	*work = m->work.bytes + dt_dev_scratch_bytes(m->dev);
+	*work = m->work.bytes + dt_dev_scratch_bytes(m->dev) + m->weights.bytes + m->packed_bytes -
+		m->nominal_bytes;
 }
 
 /* ---- the pass ---- */

@@ -32,7 +32,7 @@ int dt_infer_open(struct dt_infer **ret, struct dt_dev *dev, struct dt_source *s
 		  const struct dt_infer_params *p, struct dt_err *err);
 void dt_infer_close(struct dt_infer *m);
 const struct dt_config *dt_infer_config(const struct dt_infer *m);
-/* Bytes of weights, cache and workspace. */
+/* Bytes of weights in their formats, of the cache, and of all else: workspace and padding. */
 void dt_infer_bytes(const struct dt_infer *m, uint64_t *weights, uint64_t *cache, uint64_t *work);
 
 struct dt_infer_batch {

@@ -111,6 +111,17 @@ static size_t place(const struct loader *l, int i, size_t *at)
 	return start;
 }
 
+/* Bytes of parameter i in the format it is kept in. */
+static size_t nominal(const struct loader *l, int i)
+{
+	const struct dt_param *p = &l->table->p[i];
+	size_t vector = (size_t)dt_dtype_size(l->m->p.dtype);
+
+	if (linear_of(l->m, p))
+		return dt_format_bytes(format_of(l, i), dt_param_numel(p));
+	return (size_t)dt_param_numel(p) * vector;
+}
+
 static int read_whole(struct loader *l, int i, enum dt_dtype as, void *dst)
 {
 	const struct dt_param *p = &l->table->p[i];
@@ -205,6 +216,8 @@ int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err)
 		rc = load_one(&l, i);
 	if (rc < 0)
 		return rc;
+	for (int i = 0; i < l.table->n; i++)
+		m->nominal_bytes += nominal(&l, i);
 	if (m->config.tied)
 		m->head = m->embed;
 	count_packed(m, &m->embed);

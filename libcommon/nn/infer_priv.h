@@ -30,7 +30,8 @@ struct dt_infer {
 	struct dt_tensor pos, norm, norm_b;
 	struct dt_arena weights; /* vectors, and plain matrices */
 	struct dt_arena cache, work;
-	uint64_t packed_bytes;
+	uint64_t packed_bytes;	/* as laid out */
+	uint64_t nominal_bytes; /* of all weights in their formats, without the layout's padding */
 	float *rope_cos, *rope_sin;
 	int64_t positions;
 	struct { /* in work */

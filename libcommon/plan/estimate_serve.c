@@ -24,7 +24,7 @@ static double sequence_bytes(const struct dt_serve_shape *s, const struct dt_loc
 }
 
 static void put_serving(struct dt_estimate *t, const struct dt_serve_shape *s, double weights,
-			const struct dt_local_dims *d)
+			const struct dt_local_dims *d, bool plain)
 {
 	const struct dt_config *c = s->config;
 	struct dt_activation act[DT_ACT_N];
@@ -122,7 +122,7 @@ int dt_estimate_serve(const struct dt_serve_shape *asked, struct dt_estimate *re
 	if (s->weight_bytes) /* what a file holds, over the ranks that share it */
 		weights = (double)s->weight_bytes * weights / dt_whole_weight_bytes(c, &table, s->weights);
 	dt_local_dims(c, s->layout.tp, s->tp_rank, &d);
-	put_serving(&t, s, weights, &d);
+	put_serving(&t, s, weights, &d, plain && !s->weight_bytes);
 	rc = dt_entries_finish(&t, err);
 	if (rc == 0)
 		*ret = t;

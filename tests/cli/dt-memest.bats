@@ -387,12 +387,11 @@ pick() {
 	"$memest" run --serve --max-seqs 4 --max-len 128 --max-tokens 512 >estimate
 	cat log estimate
 	bytes() { sed -n "s/^$1 *\\([0-9.]* [KM]iB\\) .*/\\1/p" estimate; }
-	grep -F "$(bytes kv-cache) of KV cache" log
-	# weights are repacked in panels of 16 rows, which a model this small notices
+	grep -F "$(bytes weights) of weights, $(bytes kv-cache) of KV cache" log
+	# weights are repacked in panels of 16 rows, and the padding counts as workspace
 	"$memest" run --serve --max-seqs 4 --max-len 128 --max-tokens 512 --json >estimate.json
 	said() { sed -n "s/.* \\([0-9.]*\\) KiB of $1.*/\\1/p" log; }
-	jq -e "[.categories[] | select(.name == \"weights\") | .bytes / 1024][0] / $(said weights) | . > 0.9 and . < 1.1" estimate.json
-	jq -e "[.categories[] | select(.name == \"workspace\") | .bytes / 1024][0] / $(said workspace) | . > 0.8 and . < 1.3" estimate.json
+	jq -e "[.categories[] | select(.name == \"workspace\") | .bytes / 1024][0] / $(said workspace) | . > 0.5 and . < 1.5" estimate.json
 }
 
 # A safetensors file with the given tensors, sparse: only its head takes room.

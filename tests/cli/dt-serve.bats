@@ -408,6 +408,17 @@ PY
     [[ "$stderr" == *"No space left on device"* ]]
 }
 
+@test "soak: twice the load, a third cancelled, a tenth spoilt: all end honestly, nothing is held, memory stays" {
+    start --chat-template chatml --speculate 3 --kv-cache-mem 500KiB --max-model-len 200 --max-num-seqs 16 \
+        --max-num-batched-tokens 64 --queue 24
+    python3 "$BATS_TEST_DIRNAME/serve-soak.py" "$url" "$server" 1200 >soak
+    cat soak
+    jq -e '.ended | (keys - ["200", "400", "404", "413", "503", "cancelled"]) == [] and .["200"] > 50' soak
+    jq -e '.rss_kib | .[3] < .[1] + 8000' soak
+    settles
+    [ "$(metric 'request_success_total{model_name="tiny",finished_reason="error"}')" = 0 ]
+}
+
 @test "what cannot be served is refused in one line" {
     run -2 dt-serve
     [[ "$output" == *"Try 'dt-serve --help'"* ]]
