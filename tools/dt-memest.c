@@ -33,6 +33,7 @@ static struct {
 	const char *layout, *pipeline, *explain, *margin_text, *svg, *check;
 	int precision, optimizer, account, solve, kv;
 	const char *recompute;
+	int grad_comm;
 	int targets, base, offload, offload_to, attention;
 	uint64_t gpu_mem, params;
 	int64_t node;
@@ -81,6 +82,14 @@ static const struct dt_opt opts[] = {
 	 "schedule where pp > 1: gpipe, 1f1b (default), interleaved:V or zb-h1"},
 	{"seq", 's', DT_OPT_INT, &a.q.seq, "TOKENS", "sequence length; default the model's, 4096 at most",
 	 .min = 1, .max = 1 << 24},
+	{"no-master", 0, DT_OPT_FLAG, &a.q.no_master, NULL,
+	 "as dt-train --no-master: no fp32 master weights"},
+	{"grad-comm", 0, DT_OPT_CHOICE, &a.grad_comm, "fp32|bf16",
+	 "as dt-train --grad-comm: type in which gradients travel"},
+	{"reproducible", 0, DT_OPT_FLAG, &a.q.reproducible, NULL,
+	 "as dt-train --reproducible: gradients summed as integers"},
+	{"save-async", 0, DT_OPT_FLAG, &a.q.snapshot, NULL,
+	 "as dt-train --save-async: a copy of the states to write from"},
 	{"recompute", 0, DT_OPT_STR, &a.recompute, DT_RECOMPUTE_CHOICES,
 	 "what backward computes again instead of keeping; default none"},
 	{"loss-chunk", 0, DT_OPT_INT, &a.q.loss_chunk, "TOKENS", "rows of logits held at a time", .min = 1,
@@ -541,6 +550,7 @@ static int check_usage(int nargs)
 		return dt_opt_usage_error(&program, stderr, "option '--layout': %s; %s", err.msg, err.hint);
 	if (dt_pipeline_parse(a.pipeline, &a.q.pipeline, &chunks, &err) < 0)
 		return dt_opt_usage_error(&program, stderr, "option '--pipeline': %s", err.msg);
+	a.q.grads_bf16 = a.grad_comm == 1;
 	if (dt_keep_parse(a.recompute, &a.q.recompute, &err) < 0)
 		return dt_opt_usage_error(&program, stderr, "option '--recompute': %s", err.msg);
 	if (chunks > 1)

@@ -14,7 +14,7 @@ struct args {
 	struct dt_train_opts o;
 	const char *pipeline, *recompute, *loss_scale;
 	int precision, optimizer, schedule, grad_comm, save_errors;
-	bool schedule_table;
+	bool schedule_table, master;
 	struct dt_verify_opts verify;
 	int64_t seed;
 	double lr, min_lr, beta1, beta2, eps, weight_decay, timeout;
@@ -33,6 +33,7 @@ static const char *const examples[] = {
 
 static struct args a = {
 	.pipeline = "1f1b",
+	.master = true,
 	.recompute = "none",
 	.o = {.layout = "dp1",
 	      .seq = 256,
@@ -97,6 +98,9 @@ static const struct dt_opt opts[] = {
 	DT_OPT_HEADING("Numbers and memory"),
 	{"precision", 'p', DT_OPT_CHOICE, &a.precision, "bf16|fp32|fp16",
 	 "compute type; master weights and gradients are always fp32"},
+	{"master", 0, DT_OPT_FLAG, &a.master, NULL,
+	 "keep fp32 master weights beside 16-bit ones; without them bf16 is rounded at random",
+	 .negatable = true},
 	{"recompute", 0, DT_OPT_STR, &a.recompute, DT_RECOMPUTE_CHOICES,
 	 "what backward computes again instead of keeping"},
 	{"loss-chunk", 0, DT_OPT_INT, &a.o.loss_chunk, "TOKENS", "rows of logits held at a time", .min = 1,
@@ -255,6 +259,7 @@ static const char *finish_options(void)
 	if (a.min_lr_given && a.min_lr > a.lr)
 		return "--min-lr is larger than --lr";
 	o->compute = types[a.precision];
+	o->no_master = !a.master && o->compute != DT_F32;
 	o->grad_comm = a.grad_comm == 0 ? DT_F32 : DT_BF16;
 	if (parse_loss_scale(a.loss_scale, o, &err) < 0)
 		return err.msg;

@@ -121,6 +121,10 @@ static int estimate_stage(const struct dt_fit_query *q, int stage, enum dt_accou
 				   .recompute = q->recompute,
 				   .loss_chunk = q->loss_chunk,
 				   .pipeline = q->pipeline,
+				   .no_master = q->no_master,
+				   .grads_bf16 = q->grads_bf16,
+				   .reproducible = q->reproducible,
+				   .snapshot = q->snapshot ? 1 + dt_optim_states(q->optimizer) : 0,
 				   .accumulation = q->accumulate ? q->accumulate : 2 * q->layout.pp};
 	struct dt_serve_shape s = {.config = &q->config,
 				   .layout = q->layout,

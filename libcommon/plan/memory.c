@@ -87,7 +87,10 @@ static void put_states(struct builder *b, const struct dt_train_shape *s, int64_
 	put_flat(b, id, cat, dtype, zero >= (when) ? share : numel, DT_PH_FORWARD, DT_PH_STEP, -1, name,     \
 		 zero >= (when) ? part : whole)
 	STATE(DT_B_WEIGHTS, DT_MEM_WEIGHTS, s->compute, 3, "weights");
-	if (s->compute != DT_F32)
+	if (s->compute != DT_F32 && s->no_master)
+		put_flat(b, DT_B_ROUND, DT_MEM_WORKSPACE, DT_F32, DT_ROUND_NUMEL, DT_PH_STEP, DT_PH_STEP, -1,
+			 "values being updated", "fixed");
+	else if (s->compute != DT_F32)
 		STATE(DT_B_MASTER, DT_MEM_MASTER, DT_F32, 1, "master");
 	STATE(DT_B_GRADS, DT_MEM_GRADS, DT_F32, 2, "gradients");
 	if (states >= 1)
@@ -392,6 +395,8 @@ static void place(struct dt_memory_plan *p)
 
 static int check(const struct dt_train_shape *s, struct dt_err *err)
 {
+	if (s->no_master && s->compute == DT_F16)
+		return dt_err_set(err, -EINVAL, "fp16 needs master weights: it has no exponents to round to");
 	int rc = dt_config_computable(s->config, err);
 
 	if (rc < 0)

@@ -35,6 +35,7 @@ enum dt_buf_id {	       /* what a buffer is for; with layer and act it is unique
 		 DT_B_WEIGHTS, /* flat, compute type */
 		 DT_B_MASTER,  /* flat, f32; absent when weights are f32 */
 		 DT_B_GRADS,   /* flat, f32 */
+		 DT_B_ROUND,   /* without masters: f32 values of the piece being updated */
 		 DT_B_OPTIM1,  /* flat, f32 */
 		 DT_B_OPTIM2,
 		 DT_B_ACT,	  /* act of a layer, kept */
@@ -95,10 +96,14 @@ struct dt_train_shape { /* what a plan depends on */
 	const struct dt_schedule *schedule; /* read from a file: instead of the pipeline's; else NULL */
 	bool grads_bf16;		    /* gradients travel as bf16 */
 	bool reproducible;		    /* gradients are summed as integers */
+	bool no_master;			    /* bf16: the weights are all there is, rounded at random */
 };
 
 /* Kept from B to W where a schedule splits backward: gradients of the outputs of down, up, o and qkv. */
 enum dt_stash { DT_S_DOWN, DT_S_UP, DT_S_O, DT_S_QKV, DT_STASH_N };
+
+/* Elements of DT_B_ROUND. */
+#define DT_ROUND_NUMEL 65536
 
 #define DT_MAX_CHUNKS 16
 

@@ -27,6 +27,8 @@ static void catch_signals(void)
 
 static int init_weights(struct trainer *t, struct dt_err *err)
 {
+	int rc = 0;
+
 	for (int i = 0; i < t->local.n; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];
 		int64_t start = lp->flat - t->local.unit[lp->unit].flat, s = share_first(t, lp->unit),
@@ -34,9 +36,15 @@ static int init_weights(struct trainer *t, struct dt_err *err)
 
 		if (last > start + lp->numel)
 			last = start + lp->numel;
-		if (first < last)
+		if (first >= last)
+			continue;
+		if (t->master.dtype == DT_F32)
 			dt_param_init(&t->table.p[lp->index], lp, t->o->seed, first - start, last - first,
 				      flat_at(t, &t->master, lp->unit, first));
+		else
+			rc = round_init(t, lp, first - start, last - first, err);
+		if (rc < 0)
+			return rc;
 	}
 	return units_publish(t, err);
 }

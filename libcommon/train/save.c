@@ -33,7 +33,7 @@ static int pieces_of(const struct trainer *t, const struct dt_local_param *lp, i
 		     int64_t hi, struct dt_piece *ret)
 {
 	const struct dt_param *p = &t->table.p[lp->index];
-	struct dt_piece box = {.dtype = DT_F32, .ndim = p->ndim};
+	struct dt_piece box = {.dtype = kind == 0 ? t->master.dtype : DT_F32, .ndim = p->ndim};
 	int64_t start = lp->flat - t->local.unit[lp->unit].flat, first = lo > start ? lo - start : 0,
 		last = hi < start + lp->numel ? hi - start : lp->numel;
 	int n;
@@ -380,7 +380,8 @@ static int load_param(struct trainer *t, struct dt_ckpt *ck, const struct dt_loc
 			return dt_err_set(err, -EINVAL,
 					  "checkpoint '%s': '%s' has another shape than model '%s'",
 					  dt_ckpt_path(ck), piece[i].name, t->config.name);
-		rc = dt_ckpt_read(ck, at, piece[i].off, piece[i].shape, DT_F32, (void *)piece[i].data, err);
+		rc = dt_ckpt_read(ck, at, piece[i].off, piece[i].shape, piece[i].dtype, (void *)piece[i].data,
+				  err);
 	}
 	return rc;
 }

@@ -140,7 +140,8 @@ struct dt_train_shape trainer_shape(const struct trainer *t)
 		.accumulation = t->accumulation,
 		.schedule = t->file_sched.a ? &t->file_sched : NULL,
 		.grads_bf16 = t->o->grad_comm == DT_BF16,
-		.reproducible = t->o->reproducible};
+		.reproducible = t->o->reproducible,
+		.no_master = t->o->no_master};
 }
 
 /* Whether collectives work on this buffer: gradients, weights that are gathered, activations at the cuts. */

@@ -38,6 +38,7 @@ struct dt_train_opts {
 	uint64_t mem_limit;  /* bytes the plan may use; 0: no limit */
 	double bucket_bytes; /* gradients are reduced in buckets of about this size */
 	bool measure_mfu;
+	bool no_master;		   /* bf16 weights without f32 masters, rounded at random */
 	enum dt_dtype grad_comm;   /* f32 or bf16: how gradients travel */
 	bool reproducible;	   /* sums of gradients do not depend on the order, see train/fixed.c */
 	const char *schedule_file; /* a pipeline's table; NULL: made by name */

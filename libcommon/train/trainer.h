@@ -189,7 +189,17 @@ int replicas_sum(struct trainer *t, int unit, struct dt_err *err);
 /* Whether this rank is the one that counts, writes and norms parameter lp (replicas do not). */
 bool counts(const struct trainer *t, const struct dt_local_param *lp);
 
+/* round.c: bf16 weights without masters. Elements [first, first + n) of parameter lp. */
+int round_init(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n,
+	       struct dt_err *err);
+int round_update(struct trainer *t, const struct dt_local_param *lp, const struct dt_optim *o, int64_t first,
+		 int64_t n, struct dt_err *err);
+
 /* update.c */
+/* Elements [first, first + n) of unit u in a flat buffer; DT_NONE where the run has no such buffer. */
+struct dt_tensor part(const struct trainer *t, const struct flat *f, int u, int64_t first, int64_t n);
+/* The reduced gradients of the same; they must be in this rank's share. */
+struct dt_tensor grad_part(const struct trainer *t, int u, int64_t first, int64_t n);
 int grad_norm(struct trainer *t, double *ret, struct dt_err *err);
 int update(struct trainer *t, double lr, double norm, struct dt_err *err);
 

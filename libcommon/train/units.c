@@ -54,7 +54,7 @@ int units_bind(struct trainer *t, struct dt_err *err)
 	t->weights = flat(t, DT_B_WEIGHTS, t->o->compute, 3);
 	t->master = flat(t, DT_B_MASTER, DT_F32, 1);
 	if (!t->master.p)
-		t->master = t->weights;
+		t->master = t->weights; /* f32, or bf16 without masters */
 	t->grads = flat(t, DT_B_GRADS, DT_F32, 2);
 	t->state[0] = flat(t, DT_B_OPTIM1, DT_F32, 1);
 	t->state[1] = flat(t, DT_B_OPTIM2, DT_F32, 1);

@@ -47,9 +47,14 @@ int grad_norm(struct trainer *t, double *ret, struct dt_err *err)
 	return rc;
 }
 
-static struct dt_tensor part(const struct trainer *t, const struct flat *f, int u, int64_t first, int64_t n)
+struct dt_tensor part(const struct trainer *t, const struct flat *f, int u, int64_t first, int64_t n)
 {
 	return f->p ? dt_t1(flat_at(t, f, u, first), f->dtype, n) : DT_NONE;
+}
+
+struct dt_tensor grad_part(const struct trainer *t, int u, int64_t first, int64_t n)
+{
+	return dt_t1(grad_share(t, u) + (first - share_first(t, u)), DT_F32, n);
 }
 
 int update(struct trainer *t, double lr, double norm, struct dt_err *err)
@@ -68,12 +73,17 @@ int update(struct trainer *t, double lr, double norm, struct dt_err *err)
 		if (n <= 0)
 			continue;
 		o.weight_decay = t->table.p[lp->index].decay ? t->o->optim.weight_decay : 0;
-		rc = t->dev->ops->optim_step(
-			t->dev, &o, part(t, copy, u, first, n), part(t, &t->master, u, first, n),
-			dt_t1(grad_share(t, u) + (first - share_first(t, u)), DT_F32, n),
-			part(t, &t->state[0], u, first, n), part(t, &t->state[1], u, first, n));
+		if (t->master.dtype != DT_F32)
+			rc = round_update(t, lp, &o, first - (lp->flat - t->local.unit[u].flat), n, err);
+		else
+			rc = dt_kernel_check(t->dev->ops->optim_step(t->dev, &o, part(t, copy, u, first, n),
+								     part(t, &t->master, u, first, n),
+								     grad_part(t, u, first, n),
+								     part(t, &t->state[0], u, first, n),
+								     part(t, &t->state[1], u, first, n)),
+					     "->optim_step(", err);
 		if (rc < 0)
-			return dt_kernel_check(rc, "->optim_step(", err);
+			return rc;
 	}
 	return t->layout.zero ? units_publish(t, err) : 0;
 }

@@ -176,6 +176,15 @@ static int compare_series(const char *dir, const char *a, const char *b, const c
 	return rc;
 }
 
+static int64_t numel(const struct dt_ckpt_tensor *t)
+{
+	int64_t n = 1;
+
+	for (int d = 0; d < t->ndim; d++)
+		n *= t->shape[d];
+	return n;
+}
+
 static int read_tensor(struct dt_ckpt *c, const char *name, int64_t n, float *ret, struct dt_err *err)
 {
 	static const int64_t zero[DT_CKPT_MAX_DIM];
@@ -185,7 +194,7 @@ static int read_tensor(struct dt_ckpt *c, const char *name, int64_t n, float *re
 	if (i < 0)
 		return dt_err_set(err, -ENOENT, "'%s' has no tensor '%s'", dt_ckpt_path(c), name);
 	dt_ckpt_tensor(c, i, &t);
-	if ((int64_t)t.bytes != n * (int64_t)sizeof(*ret))
+	if (numel(&t) != n)
 		return dt_err_set(err, -EINVAL, "'%s': '%s' has another size", dt_ckpt_path(c), name);
 	return dt_ckpt_read(c, i, zero, t.shape, DT_F32, ret, err);
 }
@@ -224,11 +233,11 @@ static int typical(struct dt_ckpt *c, const char *kind, float *buf, double *ret,
 		dt_ckpt_tensor(c, i, &t);
 		if (!of_kind(&t, kind))
 			continue;
-		rc = read_tensor(c, t.name, (int64_t)t.bytes / 4, buf, err);
+		rc = read_tensor(c, t.name, numel(&t), buf, err);
 		if (rc == 0)
-			squares(buf, NULL, (int64_t)t.bytes / 4, &s, &d);
+			squares(buf, NULL, numel(&t), &s, &d);
 		sum += rc == 0 ? s : 0;
-		count += (double)t.bytes / 4;
+		count += (double)numel(&t);
 	}
 	*ret = count > 0 ? sqrt(sum / count) : 0;
 	return rc;
@@ -250,7 +259,7 @@ static int compare_kind(struct dt_ckpt *a, struct dt_ckpt *b, const char *kind, 
 		dt_ckpt_tensor(a, i, &t);
 		if (!of_kind(&t, kind))
 			continue;
-		n = (int64_t)t.bytes / 4;
+		n = numel(&t);
 		rc = read_tensor(a, t.name, n, x, err);
 		if (rc == 0)
 			rc = read_tensor(b, t.name, n, y, err);
@@ -286,11 +295,11 @@ static int compare_tensors(const struct dt_verify_opts *o, const char *dir, cons
 		struct dt_ckpt_tensor t;
 
 		dt_ckpt_tensor(a, i, &t);
-		most = t.bytes > most ? t.bytes : most;
+		most = numel(&t) > (int64_t)most ? (uint64_t)numel(&t) : most;
 	}
 	if (rc == 0) {
-		x = malloc(most);
-		y = malloc(most);
+		x = malloc(most * sizeof(*x));
+		y = malloc(most * sizeof(*y));
 		if (!x || !y)
 			rc = dt_err_sys(err, -ENOMEM, "cannot compare tensors");
 	}

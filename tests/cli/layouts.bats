@@ -180,7 +180,7 @@ F0 B0 F1 B1 F2 B2 F3 B3" ]
         dp=$(sed -n 's/.*dp\([0-9]*\).*/\1/p' <<<"$layout")
         dp=${dp:-1}
         # shellcheck disable=SC2086 # words
-        dt-memest llama.json --train --precision fp32 --seq 32 --microbatch 1 --accumulate $((8 / dp)) --layout "$layout" \
+        dt-memest llama.json --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate $((8 / dp)) --layout "$layout" \
             $extra --json >plan.json
         echo "$layout $extra: $(metric m.jsonl peak_bytes), planned $(jq .peak_bytes plan.json)" >&2
         [ "$(metric m.jsonl peak_bytes)" = "$(jq .peak_bytes plan.json)" ]
@@ -198,7 +198,32 @@ F0 B0 F1 B1 F2 B2 F3 B3" ]
 2 pp2 --pipeline 1f1b
 2 pp2 --pipeline zb-h1
 4 dp2.pp2.z2
+1 dp1 --precision bf16 --no-master
+2 dp2.z1 --precision bf16 --no-master
+2 dp2 --grad-comm bf16
+2 dp2.z2 --grad-comm bf16
+2 dp2 --save-async
 RUNS
+}
+
+@test "without master weights: follows those that have them, copies stay equal, resume is exact" {
+    local opts
+    opts=(--model gpt2.json "${common[@]}" --precision bf16 --steps 20 --schedule constant)
+    dt-train "${opts[@]}" >master.jsonl
+    dt-train "${opts[@]}" --no-master >one.jsonl
+    mpirun -np 2 dt-train "${opts[@]}" --no-master --layout dp2 >dp2.jsonl
+    mpirun -np 2 dt-train "${opts[@]}" --no-master --layout dp2.z1 >z1.jsonl
+    agree() { jq -en --slurpfile a "$1" --slurpfile b "$2" '[range(20) | ($a[.].loss - $b[.].loss) / $a[.].loss | fabs] | max < 0.01'; }
+    agree master.jsonl one.jsonl
+    agree master.jsonl dp2.jsonl
+    run ! diff <(jq .loss master.jsonl) <(jq .loss one.jsonl) # it does round
+    diff <(jq .loss dp2.jsonl) <(jq .loss z1.jsonl)
+    rm -rf rounded
+    dt-train "${opts[@]}" --no-master --steps 12 --save rounded >/dev/null
+    dt-train "${opts[@]}" --no-master --save rounded --resume auto >rest.jsonl
+    diff <(tail -n 8 one.jsonl | jq -c '[.loss, .grad_norm]') <(jq -c '[.loss, .grad_norm]' rest.jsonl)
+    dt-shard-ckpt ls --json rounded | jq -e '[.tensors[] | select(.name | startswith("model/")) | .dtype == "bf16"] | all'
+    run ! dt-train "${opts[@]}" --no-master --precision fp16
 }
 
 @test "memory: the process is as large as planned, within 5% and 64 MiB of libraries" {

@@ -1,0 +1,70 @@
+/*
+ * Training without master weights: a piece of the bf16 weights is widened, updated in f32, and rounded up or
+ * down at random with the odds of its distance, so that updates smaller than half a step of bf16 are not lost
+ * on average (Gupta et al. 2015). Which way depends on seed, step, parameter and the element's place on its
+ * tensor-parallel rank, never on dp or the stage: copies stay equal.
+ */
+#include "train/trainer.h"
+
+#include "base/rng.h"
+
+#include <string.h>
+
+static float *room(const struct trainer *t)
+{
+	return dt_plan_address(&t->plan, t->arena.base, DT_B_ROUND, -1, -1, -1);
+}
+
+static void round_at_random(uint16_t *restrict to, const float *restrict from, int64_t n, struct dt_rng r,
+			    int64_t at)
+{
+#pragma omp parallel for schedule(static)
+	for (int64_t i = 0; i < n; i++) {
+		uint32_t bits, odds = dt_rng_u32(&r, (uint64_t)(at + i)) & 0xffff;
+
+		memcpy(&bits, &from[i], sizeof(bits));
+		/* NaN and Inf stay what they are */
+		to[i] = (bits & 0x7f800000u) == 0x7f800000u ? dt_f32_to_bf16(from[i])
+							    : (uint16_t)((bits + odds) >> 16);
+	}
+}
+
+int round_init(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n,
+	       struct dt_err *err)
+{
+	int64_t start = lp->flat - t->local.unit[lp->unit].flat;
+	int rc = 0;
+
+	for (int64_t i = 0; i < n && rc == 0; i += DT_ROUND_NUMEL) {
+		int64_t m = n - i < DT_ROUND_NUMEL ? n - i : DT_ROUND_NUMEL;
+
+		dt_param_init(&t->table.p[lp->index], lp, t->o->seed, first + i, m, room(t));
+		rc = t->dev->ops->convert(t->dev, part(t, &t->master, lp->unit, start + first + i, m),
+					  dt_t1(room(t), DT_F32, m));
+	}
+	return dt_kernel_check(rc, "->convert(", err);
+}
+
+int round_update(struct trainer *t, const struct dt_local_param *lp, const struct dt_optim *o, int64_t first,
+		 int64_t n, struct dt_err *err)
+{
+	int64_t start = lp->flat - t->local.unit[lp->unit].flat;
+	uint32_t sub = dt_hash_str(t->table.p[lp->index].name) + 2654435761u * (uint32_t)t->mesh.at.tp;
+	struct dt_rng r = dt_rng_make(t->o->seed + (uint64_t)t->step, DT_RNG_ROUND, sub);
+	int u = lp->unit;
+
+	for (int64_t i = first; i < first + n; i += DT_ROUND_NUMEL) {
+		int64_t m = first + n - i < DT_ROUND_NUMEL ? first + n - i : DT_ROUND_NUMEL, at = start + i;
+		struct dt_tensor w = part(t, &t->master, u, at, m), wide = dt_t1(room(t), DT_F32, m);
+		int rc = t->dev->ops->convert(t->dev, wide, w);
+
+		if (rc == 0)
+			rc = t->dev->ops->optim_step(t->dev, o, DT_NONE, wide, grad_part(t, u, at, m),
+						     part(t, &t->state[0], u, at, m),
+						     part(t, &t->state[1], u, at, m));
+		if (rc < 0)
+			return dt_kernel_check(rc, "->optim_step(", err);
+		round_at_random(w.data, wide.data, m, r, i);
+	}
+	return 0;
+}
