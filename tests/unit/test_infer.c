@@ -43,7 +43,7 @@ static struct dt_source *checkpoint(struct golden *g, const char *name)
 	struct dt_source *src;
 	struct dt_err err = {0};
 	char path[128], *tmp;
-	json_t *list, *meta;
+	json_t *list = NULL, *meta;
 
 	golden_config(g, &c);
 	assert_int_equal(dt_model_params(&c, &table, &err), 0);
