@@ -39,7 +39,7 @@ int round_init(struct trainer *t, const struct dt_local_param *lp, int64_t first
 		int64_t m = n - i < DT_ROUND_NUMEL ? n - i : DT_ROUND_NUMEL;
 
 		dt_param_init(&t->table.p[lp->index], lp, t->o->seed, first + i, m, room(t));
-		rc = t->dev->ops->convert(t->dev, part(t, &t->master, lp->unit, start + first + i, m),
+		rc = t->dev->ops->convert(t->dev, flat_part(t, &t->master, lp->unit, start + first + i, m),
 					  dt_t1(room(t), DT_F32, m));
 	}
 	return dt_kernel_check(rc, "->convert(", err);
@@ -55,13 +55,13 @@ int round_update(struct trainer *t, const struct dt_local_param *lp, const struc
 
 	for (int64_t i = first; i < first + n; i += DT_ROUND_NUMEL) {
 		int64_t m = first + n - i < DT_ROUND_NUMEL ? first + n - i : DT_ROUND_NUMEL, at = start + i;
-		struct dt_tensor w = part(t, &t->master, u, at, m), wide = dt_t1(room(t), DT_F32, m);
+		struct dt_tensor w = flat_part(t, &t->master, u, at, m), wide = dt_t1(room(t), DT_F32, m);
 		int rc = t->dev->ops->convert(t->dev, wide, w);
 
 		if (rc == 0)
 			rc = t->dev->ops->optim_step(t->dev, o, DT_NONE, wide, grad_part(t, u, at, m),
-						     part(t, &t->state[0], u, at, m),
-						     part(t, &t->state[1], u, at, m));
+						     flat_part(t, &t->state[0], u, at, m),
+						     flat_part(t, &t->state[1], u, at, m));
 		if (rc < 0)
 			return dt_kernel_check(rc, "->optim_step(", err);
 		round_at_random(w.data, wide.data, m, r, i);

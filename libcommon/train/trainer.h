@@ -197,7 +197,7 @@ int round_update(struct trainer *t, const struct dt_local_param *lp, const struc
 
 /* update.c */
 /* Elements [first, first + n) of unit u in a flat buffer; DT_NONE where the run has no such buffer. */
-struct dt_tensor part(const struct trainer *t, const struct flat *f, int u, int64_t first, int64_t n);
+struct dt_tensor flat_part(const struct trainer *t, const struct flat *f, int u, int64_t first, int64_t n);
 /* The reduced gradients of the same; they must be in this rank's share. */
 struct dt_tensor grad_part(const struct trainer *t, int u, int64_t first, int64_t n);
 int grad_norm(struct trainer *t, double *ret, struct dt_err *err);

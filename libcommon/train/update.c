@@ -47,7 +47,7 @@ int grad_norm(struct trainer *t, double *ret, struct dt_err *err)
 	return rc;
 }
 
-struct dt_tensor part(const struct trainer *t, const struct flat *f, int u, int64_t first, int64_t n)
+struct dt_tensor flat_part(const struct trainer *t, const struct flat *f, int u, int64_t first, int64_t n)
 {
 	return f->p ? dt_t1(flat_at(t, f, u, first), f->dtype, n) : DT_NONE;
 }
@@ -76,11 +76,12 @@ int update(struct trainer *t, double lr, double norm, struct dt_err *err)
 		if (t->master.dtype != DT_F32)
 			rc = round_update(t, lp, &o, first - (lp->flat - t->local.unit[u].flat), n, err);
 		else
-			rc = dt_kernel_check(t->dev->ops->optim_step(t->dev, &o, part(t, copy, u, first, n),
-								     part(t, &t->master, u, first, n),
+			rc = dt_kernel_check(t->dev->ops->optim_step(t->dev, &o,
+								     flat_part(t, copy, u, first, n),
+								     flat_part(t, &t->master, u, first, n),
 								     grad_part(t, u, first, n),
-								     part(t, &t->state[0], u, first, n),
-								     part(t, &t->state[1], u, first, n)),
+								     flat_part(t, &t->state[0], u, first, n),
+								     flat_part(t, &t->state[1], u, first, n)),
 					     "->optim_step(", err);
 		if (rc < 0)
 			return rc;
