@@ -173,7 +173,9 @@ void dt_dequantize(enum dt_format f, const void *src, int64_t n, float *dst)
 /* Half away from zero; NaN, which no integer is, becomes 0. */
 static int8_t round_i8(float x)
 {
-	float r = floorf(fabsf(x) + 0.5f);
+	float a = fabsf(x), whole = floorf(a);
+	float r = whole +
+		  floorf(2 * (a - whole)); /* both exact: a + 0.5 would round the last below a half up */
 
 	if (!(r <= 127))
 		r = r > 127 ? 127 : 0;

@@ -29,7 +29,7 @@ static enum dt_format choose(struct exporter *e, const struct exp_tensor *t, con
 
 		want = fits ? have : DT_FMT_F32;
 	}
-	if (gguf && p->ndim == 1)
+	if (gguf && (p->ndim == 1 || p->role == DT_W_ROUTER)) /* as GGUF's own writer */
 		return DT_FMT_F32;
 	if (dt_format_info((enum dt_format)want)->dtype >= 0)
 		return (enum dt_format)want;
@@ -49,34 +49,51 @@ const struct exp_tensor *exp_find(const struct exporter *e, const char *name)
 	return NULL;
 }
 
+/* Tensor k of those that parameter i becomes. */
+static void list_one(struct exporter *e, int i, int64_t k, const struct src_place *at, bool blocks)
+{
+	const struct dt_param *p = &dt_source_params(e->s)->p[i];
+	struct exp_tensor *t = &e->t[e->n++];
+
+	*t = (struct exp_tensor){.ndim = p->ndim,
+				 .transposed = at->transposed,
+				 .part = {i},
+				 .nparts = 1,
+				 .row0 = k * at->rows,
+				 .stack = at->stack};
+	snprintf(t->name, sizeof(t->name), "%s", at->name);
+	t->shape[0] = at->transposed ? p->shape[1] : at->rows;
+	t->shape[1] = at->transposed ? at->rows : p->ndim == 2 ? p->shape[1] : 1;
+	t->format = choose(e, t, p, blocks);
+	t->bytes = dt_format_bytes(t->format, t->shape[0] * t->shape[1]);
+	e->total += t->bytes;
+}
+
 int exp_list(struct exporter *e, bool blocks, struct dt_err *err)
 {
 	const struct dt_params *params = dt_source_params(e->s);
+	size_t most = 0;
 
-	e->t = calloc((size_t)params->n, sizeof(*e->t));
+	for (int i = 0; i < params->n; i++)
+		most += params->p[i].experts ? (size_t)params->p[i].experts : 1;
+	e->t = calloc(most, sizeof(*e->t));
 	if (!e->t)
 		return dt_err_sys(err, -ENOMEM, "cannot list the tensors");
 	for (int i = 0; i < params->n; i++) {
 		const struct dt_param *p = &params->p[i];
-		struct exp_tensor *t = &e->t[e->n];
-		struct src_place at;
+		struct src_place at = {.split = 1};
 
-		if (!src_place_of(e->scheme, dt_source_config(e->s), p, &at))
-			return dt_err_set(err, -ENOTSUP, "the format has no place for '%s'", p->name);
-		if (at.first) { /* k and v join the q before them */
-			t = (struct exp_tensor *)exp_find(e, at.name);
-			t->part[t->nparts++] = i;
-			continue;
+		for (int64_t k = 0; k < at.split; k++) {
+			if (!src_place_of(e->scheme, dt_source_config(e->s), p, k, &at))
+				return dt_err_set(err, -ENOTSUP, "the format has no place for '%s'", p->name);
+			if (at.first) { /* k and v join the q before them */
+				struct exp_tensor *t = (struct exp_tensor *)exp_find(e, at.name);
+
+				t->part[t->nparts++] = i;
+			} else {
+				list_one(e, i, k, &at, blocks);
+			}
 		}
-		*t = (struct exp_tensor){
-			.ndim = p->ndim, .transposed = at.transposed, .part = {i}, .nparts = 1};
-		snprintf(t->name, sizeof(t->name), "%s", at.name);
-		t->shape[0] = at.transposed ? p->shape[1] : at.rows;
-		t->shape[1] = at.transposed ? at.rows : p->ndim == 2 ? p->shape[1] : 1;
-		t->format = choose(e, t, p, blocks);
-		t->bytes = dt_format_bytes(t->format, t->shape[0] * t->shape[1]);
-		e->total += t->bytes;
-		e->n++;
 	}
 	return 0;
 }
@@ -110,6 +127,24 @@ int exp_cancelled(struct exporter *e, uint64_t more, struct dt_err *err)
 	return 0;
 }
 
+/* Elements of a norm that the target stores with one more, or one less. */
+static int read_shifted(struct exporter *e, int param, int64_t at, int64_t n, float shift, enum dt_format f,
+			char *dst, struct dt_err *err)
+{
+	float *x;
+	int rc;
+
+	if (grow(&e->tmp, &e->tmp_bytes, (size_t)n * sizeof(*x)) < 0)
+		return dt_err_sys(err, -ENOMEM, "cannot convert");
+	x = (float *)e->tmp;
+	rc = dt_source_read(e->s, param, &at, &n, DT_F32, x, err);
+	for (int64_t i = 0; i < n && rc == 0; i++)
+		x[i] += shift;
+	if (rc == 0)
+		dt_quantize(f, x, n, dst);
+	return rc;
+}
+
 /* Rows [row, row + n) of a parameter in the target's rotary order, in format f, as they lie in our shape. */
 static int read_rows(struct exporter *e, int param, int64_t row, int64_t n, enum dt_format f, char *dst,
 		     struct dt_err *err)
@@ -121,8 +156,11 @@ static int read_rows(struct exporter *e, int param, int64_t row, int64_t n, enum
 	size_t row_bytes = dt_format_info(f)->dtype < 0 ? dt_format_bytes(f, cols)
 							: (size_t)cols * (size_t)dt_format_info(f)->bytes;
 	const char *raw = f == dt_source_format(e->s, param) ? dt_source_raw(e->s, param) : NULL;
+	float shift = dt_param_is_scale(p) ? (float)c->norm_plus_one - (float)e->plus_one : 0;
 	int rc = 0;
 
+	if (shift != 0)
+		return read_shifted(e, param, row, n, shift, f, dst, err);
 	for (int64_t done = 0; done < n && rc == 0; done += shape[0], dst += shape[0] * (int64_t)row_bytes) {
 		off[0] = turn ? src_rope_row(row + done, c->head_dim, c->rope_pairing, e->pairing) : row;
 		shape[0] = turn ? 1 : n;
@@ -177,13 +215,13 @@ int exp_write(struct exporter *e, const struct exp_tensor *t, FILE *f, struct dt
 	if (grow(&e->buf, &e->buf_bytes, (size_t)(band < t->shape[0] ? band : t->shape[0]) * row_bytes) < 0)
 		return dt_err_sys(err, -ENOMEM, "cannot write '%s'", t->name);
 	for (int k = 0; k < (t->transposed ? 1 : t->nparts) && rc == 0; k++) {
-		int64_t rows = t->transposed ? t->shape[0] : params->p[t->part[k]].shape[0];
+		int64_t rows = t->transposed || t->nparts == 1 ? t->shape[0] : params->p[t->part[k]].shape[0];
 
 		for (int64_t r = 0; r < rows && rc == 0; r += band) {
 			int64_t n = rows - r < band ? rows - r : band;
 
 			rc = t->transposed ? read_turned(e, t, r, n, e->buf, err)
-					   : read_rows(e, t->part[k], r, n, t->format, e->buf, err);
+					   : read_rows(e, t->part[k], t->row0 + r, n, t->format, e->buf, err);
 			if (rc == 0 && fwrite(e->buf, row_bytes, (size_t)n, f) != (size_t)n)
 				rc = dt_err_sys(err, errno ? -errno : -EIO, "cannot write '%s'", t->name);
 			if (rc == 0)
@@ -201,10 +239,12 @@ void exp_zeros(FILE *f, uint64_t n)
 		fwrite(zeros, 1, n < sizeof(zeros) ? (size_t)n : sizeof(zeros), f);
 }
 
-/* What changes the numbers a model computes; names, special tokens and rotary order of the rows do not. */
+/* What changes the numbers a model computes; names, special tokens and how rows and norms are stored do not.
+ */
 bool exp_same_model(const struct dt_config *a, const struct dt_config *b, const char **ret_what)
 {
-	static const char *const free_keys[] = {"name", "family", "rope_pairing", "init_std", "bos", "eos"};
+	static const char *const free_keys[] = {"name",	    "family", "rope_pairing", "norm_plus_one",
+						"init_std", "bos",    "eos"};
 	json_t *x = dt_config_to_json(a), *y = dt_config_to_json(b), *v;
 	const char *key;
 	bool same = true;
@@ -336,9 +376,10 @@ int dt_export(struct dt_source *s, const char *dst, const struct dt_export *x, s
 	int rc;
 
 	e.pairing = x->to == DT_SOURCE_LLAMA2C || (x->to == DT_SOURCE_GGUF &&
-						   (!strcmp(family, "llama") || !strcmp(family, "mistral")))
+						   (!strcmp(family, "llama") || !strncmp(family, "mi", 2)))
 			    ? DT_ROPE_ADJACENT
 			    : DT_ROPE_HALF;
+	e.plus_one = x->to == DT_SOURCE_SAFETENSORS && !strncmp(family, "gemma", 5);
 	if (x->to != DT_SOURCE_DT && access(dst, F_OK) == 0)
 		return dt_err_sys(err, -EEXIST, "cannot write '%s'", dst);
 	switch (x->to) {

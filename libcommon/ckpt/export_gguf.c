@@ -66,13 +66,15 @@ static void put_f32(FILE *f, const char *key, double v)
 	fwrite(&x, 4, 1, f);
 }
 
-/* Mistral is an architecture of its own to Hugging Face only. */
+/* Mistral and Mixtral are architectures of their own to Hugging Face only. */
 static const char *arch_of(const struct dt_config *c)
 {
 	static const char *const known[] = {"gpt2", "llama", "qwen2", "qwen3"};
 
-	if (!strcmp(c->family, "mistral"))
+	if (!strcmp(c->family, "mistral") || !strcmp(c->family, "mixtral"))
 		return "llama";
+	if (!strcmp(c->family, "gemma3_text"))
+		return "gemma3";
 	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
 		if (!strcmp(known[i], c->family))
 			return known[i];
@@ -100,6 +102,9 @@ static int put_config(struct exporter *e, FILE *f, int file_type)
 		{"attention.value_length", c->head_dim, !gpt2},
 		{"rope.dimension_count", c->head_dim, !gpt2},
 		{"attention.sliding_window", c->window, c->window > 0},
+		{"attention.sliding_window_pattern", c->global_every, c->global_every > 0},
+		{"expert_count", c->experts, c->experts > 0},
+		{"expert_used_count", c->experts_used, c->experts > 0},
 	};
 	char key[96];
 	int n = 0;
@@ -125,6 +130,11 @@ static int put_config(struct exporter *e, FILE *f, int file_type)
 	snprintf(key, sizeof(key), "%s.rope.freq_base", arch);
 	put_f32(f, key, c->rope_theta);
 	n++;
+	if (c->rope_local_theta > 0) {
+		snprintf(key, sizeof(key), "%s.rope.freq_base_swa", arch);
+		put_f32(f, key, c->rope_local_theta);
+		n++;
+	}
 	if (c->rope_scaling == DT_ROPE_SCALING_LINEAR) {
 		snprintf(key, sizeof(key), "%s.rope.scaling.type", arch);
 		exp_gguf_str(f, key, "linear", 6);
@@ -165,8 +175,10 @@ static uint64_t put_infos(struct exporter *e, FILE *f, int64_t half)
 	for (int i = 0; i < e->n; i++) {
 		struct exp_tensor *t = &e->t[i];
 
+		const int64_t deep[3] = {t->stack, t->stack ? t->shape[0] / t->stack : 0, t->shape[1]};
+
 		t->at = at;
-		put_info(f, t->name, t->ndim, t->shape, t->format, at);
+		put_info(f, t->name, t->stack ? 3 : t->ndim, t->stack ? deep : t->shape, t->format, at);
 		at = align_up(at + t->bytes);
 	}
 	return at;

@@ -14,6 +14,8 @@ struct exp_tensor { /* of the file to be written */
 	enum dt_format format;
 	bool transposed;
 	int part[3], nparts; /* parameters, one behind the other along our rows */
+	int64_t row0;	     /* of the one part, where the tensor begins: an expert's */
+	int64_t stack;	     /* > 0: three dimensions, experts outermost */
 	uint64_t bytes, at;
 };
 
@@ -21,7 +23,8 @@ struct exporter {
 	struct dt_source *s;
 	const struct dt_export *x;
 	enum src_scheme scheme;
-	int pairing; /* enum dt_rope_pairing of the target */
+	int pairing;   /* enum dt_rope_pairing of the target */
+	bool plus_one; /* the target's norms multiply by 1 + weight */
 	struct exp_tensor *t;
 	int n, unpacked;
 	uint64_t done, total;

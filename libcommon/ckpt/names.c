@@ -1,6 +1,7 @@
 /*
- * Names of parameters in other formats. One row a role; %d is the layer. The third and fourth columns are
- * GGUF's (gguf-py's tensor map; GPT-2 has q, k and v in one), the first two Hugging Face's modelling code's.
+ * Names of parameters in other formats. One row a role; %d is the layer, %e the expert. The third and fourth
+ * columns are GGUF's (gguf-py's tensor map; GPT-2 has q, k and v in one), the first two Hugging Face's
+ * modelling code's.
  */
 #include "ckpt/source_internal.h"
 
@@ -49,6 +50,27 @@ static const struct {
 	{DT_W_FINAL_NORM, "norm.weight", "ln_f.weight", "output_norm.weight", NULL},
 	{DT_W_FINAL_NORM_B, NULL, "ln_f.bias", "output_norm.bias", NULL},
 	{DT_W_HEAD, "lm_head.weight", "lm_head.weight", "output.weight", NULL},
+	{DT_W_POST_ATTN_NORM, "layers.%d.post_attention_layernorm.weight", NULL,
+	 "blk.%d.post_attention_norm.weight", NULL},
+	{DT_W_POST_MLP_NORM, "layers.%d.post_feedforward_layernorm.weight", NULL,
+	 "blk.%d.post_ffw_norm.weight", NULL},
+	{DT_W_ROUTER, NULL, NULL, "blk.%d.ffn_gate_inp.weight", NULL},
+	{DT_W_EXPERT_GATE, NULL, NULL, "blk.%d.ffn_gate_exps.weight", NULL},
+	{DT_W_EXPERT_UP, NULL, NULL, "blk.%d.ffn_up_exps.weight", NULL},
+	{DT_W_EXPERT_DOWN, NULL, NULL, "blk.%d.ffn_down_exps.weight", NULL},
+};
+
+/* Hugging Face's names that only one family has. */
+static const struct {
+	const char *family;
+	enum dt_role role;
+	const char *name;
+} own[] = {
+	{"gemma3_text", DT_W_MLP_NORM, "layers.%d.pre_feedforward_layernorm.weight"},
+	{"mixtral", DT_W_ROUTER, "layers.%d.block_sparse_moe.gate.weight"},
+	{"mixtral", DT_W_EXPERT_GATE, "layers.%d.block_sparse_moe.experts.%e.w1.weight"},
+	{"mixtral", DT_W_EXPERT_UP, "layers.%d.block_sparse_moe.experts.%e.w3.weight"},
+	{"mixtral", DT_W_EXPERT_DOWN, "layers.%d.block_sparse_moe.experts.%e.w2.weight"},
 };
 
 static bool is_gpt2(const struct dt_config *c)
@@ -82,39 +104,52 @@ static bool is_conv1d(enum dt_role role)
 	       role == DT_W_DOWN;
 }
 
-/* pattern with its %d replaced; patterns are ours. */
-static void expand(const char *pattern, int layer, char *out, size_t n)
+/* pattern with %d and %e replaced; patterns are ours. */
+static void expand(const char *pattern, int layer, int64_t expert, char *out, size_t n)
 {
-	const char *at = strstr(pattern, "%d");
+	size_t k = 0;
 
-	if (at)
-		snprintf(out, n, "%.*s%d%s", (int)(at - pattern), pattern, layer, at + 2);
-	else
-		snprintf(out, n, "%s", pattern);
+	for (const char *s = pattern; *s && k + 1 < n; s++)
+		if (*s != '%')
+			out[k++] = *s;
+		else
+			k += (size_t)snprintf(out + k, n - k, "%lld",
+					      *++s == 'e' ? (long long)expert : (long long)layer);
+	out[k < n ? k : n - 1] = '\0';
 }
 
-bool src_place_of(enum src_scheme scheme, const struct dt_config *c, const struct dt_param *p,
-		  struct src_place *ret)
+/* NULL: the scheme has none. */
+static const char *pattern_of(enum src_scheme scheme, const struct dt_config *c, enum dt_role role)
 {
 	bool gpt2 = is_gpt2(c);
 
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		const char *name = scheme == SRC_HF	       ? gpt2 ? rows[i].gpt2 : rows[i].llama
-				   : gpt2 && rows[i].gguf_gpt2 ? rows[i].gguf_gpt2
-							       : rows[i].gguf;
-		int64_t row = gpt2 ? qkv_row(c, p->role) : -1;
+	for (size_t i = 0; scheme == SRC_HF && i < sizeof(own) / sizeof(own[0]); i++)
+		if (own[i].role == role && !strcmp(own[i].family, c->family))
+			return own[i].name;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		if (rows[i].role == role)
+			return scheme == SRC_HF		   ? gpt2 ? rows[i].gpt2 : rows[i].llama
+			       : gpt2 && rows[i].gguf_gpt2 ? rows[i].gguf_gpt2
+							   : rows[i].gguf;
+	return NULL;
+}
 
-		if (rows[i].role != p->role)
-			continue;
-		if (!name)
-			return false;
-		expand(name, p->layer, ret->name, sizeof(ret->name));
-		ret->transposed = scheme == SRC_HF && gpt2 && is_conv1d(p->role);
-		ret->first = row < 0 ? 0 : row;
-		ret->rows = row < 0 ? p->shape[0] : (c->heads + 2 * c->kv_heads) * c->head_dim;
-		return true;
-	}
-	return false;
+bool src_place_of(enum src_scheme scheme, const struct dt_config *c, const struct dt_param *p, int64_t expert,
+		  struct src_place *ret)
+{
+	const char *name = pattern_of(scheme, c, p->role);
+	bool gpt2 = is_gpt2(c);
+	int64_t row = gpt2 ? qkv_row(c, p->role) : -1;
+
+	if (!name)
+		return false;
+	expand(name, p->layer, expert, ret->name, sizeof(ret->name));
+	ret->split = strstr(name, "%e") ? p->experts : 1;
+	ret->stack = scheme == SRC_GGUF ? p->experts : 0;
+	ret->transposed = scheme == SRC_HF && gpt2 && is_conv1d(p->role);
+	ret->first = row < 0 ? 0 : row;
+	ret->rows = row < 0 ? p->shape[0] / ret->split : (c->heads + 2 * c->kv_heads) * c->head_dim;
+	return true;
 }
 
 static bool ends(const char *s, const char *with)
@@ -130,6 +165,9 @@ bool src_is_buffer(enum src_scheme scheme, const struct dt_config *c, const char
 		return !strcmp(name, "rope_freqs.weight");
 	if (is_gpt2(c) && !strncmp(name, "h.", 2) &&
 	    (ends(name, ".attn.bias") || ends(name, ".attn.masked_bias")))
+		return true;
+	if (!strcmp(c->family, "gemma3_text") && /* the half that sees */
+	    (!strncmp(name, "vision_tower.", 13) || !strncmp(name, "multi_modal_projector.", 22)))
 		return true;
 	return ends(name, ".rotary_emb.inv_freq") || (c->tied && !strcmp(name, "lm_head.weight"));
 }

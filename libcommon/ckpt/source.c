@@ -69,39 +69,75 @@ static const char *shape_text(char *buf, size_t n, int ndim, const int64_t *shap
 	return buf;
 }
 
-static int bind_param(struct dt_source *s, enum src_scheme scheme, int i, struct dt_err *err)
+/* The tensor at a place, of the shape it must have there. */
+static int find_stored(struct dt_source *s, const struct dt_param *p, const struct src_place *at,
+		       const struct src_stored **ret, struct dt_err *err)
 {
-	const struct dt_param *p = &s->params.p[i];
 	struct src_stored key, *t;
-	struct src_place at;
-	char want_text[64], have_text[64];
-	int64_t want[2];
+	char want_text[96], have_text[96];
+	int64_t want[3] = {at->stack	    ? at->stack
+			   : at->transposed ? p->shape[1]
+					    : at->rows,
+			   at->stack	    ? at->rows / at->stack
+			   : at->transposed ? at->rows
+					    : p->shape[1],
+			   p->shape[1]};
+	int ndim = at->stack ? 3 : p->ndim;
 
-	if (!src_place_of(scheme, &s->config, p, &at))
-		return dt_err_set(err, -ENOTSUP, "'%s' (family %s) has no place for '%s'", s->path,
-				  s->config.family, p->name);
-	snprintf(key.name, sizeof(key.name), "%s", at.name);
+	snprintf(key.name, sizeof(key.name), "%s", at->name);
 	t = bsearch(&key, s->stored, (size_t)s->nstored, sizeof(*t), by_name);
 	if (!t)
-		return dt_err_set(err, -ENOENT, "'%s' has no tensor '%s'", s->path, at.name);
-	want[0] = at.transposed ? p->shape[1] : at.rows;
-	want[1] = at.transposed ? at.rows : p->shape[1];
-	if (t->ndim != p->ndim || t->shape[0] != want[0] || (p->ndim == 2 && t->shape[1] != want[1]))
+		return dt_err_set(err, -ENOENT, "'%s' has no tensor '%s'", s->path, at->name);
+	if (t->ndim != ndim || memcmp(t->shape, want, (size_t)ndim * sizeof(*want)))
 		return dt_err_set(err, -EINVAL, "'%s': tensor '%s' is %s, not %s as the model says", s->path,
 				  t->name, shape_text(have_text, sizeof(have_text), t->ndim, t->shape),
-				  shape_text(want_text, sizeof(want_text), p->ndim, want));
+				  shape_text(want_text, sizeof(want_text), ndim, want));
 	if (!t->format_known)
 		return dt_err_set(err, -ENOTSUP, "'%s': the type of tensor '%s' is not supported", s->path,
 				  t->name);
 	t->used = true;
+	*ret = t;
+	return 0;
+}
+
+static int bind_param(struct dt_source *s, enum src_scheme scheme, int i, struct dt_err *err)
+{
+	const struct dt_param *p = &s->params.p[i];
+	const struct src_stored *t;
+	struct src_place at;
+	int rc;
+
+	if (!src_place_of(scheme, &s->config, p, 0, &at))
+		return dt_err_set(err, -ENOTSUP, "'%s' (family %s) has no place for '%s'", s->path,
+				  s->config.family, p->name);
+	rc = find_stored(s, p, &at, &t, err);
+	if (rc < 0)
+		return rc;
 	s->view[i] = (struct src_view){.data = t->data,
 				       .format = t->format,
 				       .first = at.transposed  ? at.first
 						: p->ndim == 2 ? at.first * p->shape[1]
 							       : at.first,
-				       .stride = p->ndim == 2 ? want[1] : p->shape[0],
+				       .stride = p->ndim != 2	 ? p->shape[0]
+						 : at.transposed ? at.rows
+								 : p->shape[1],
 				       .transposed = at.transposed};
-	return 0;
+	if (at.split == 1)
+		return 0;
+	s->view[i].part_rows = at.rows;
+	s->view[i].part = calloc((size_t)at.split, sizeof(*s->view[i].part));
+	if (!s->view[i].part)
+		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", s->path);
+	for (int64_t e = 0; e < at.split && rc == 0; e++) {
+		src_place_of(scheme, &s->config, p, e, &at);
+		rc = find_stored(s, p, &at, &t, err);
+		if (rc == 0 && t->format != s->view[i].format)
+			rc = dt_err_set(err, -ENOTSUP, "'%s': tensor '%s' is %s, that of expert 0 is %s",
+					s->path, t->name, dt_format_info(t->format)->name,
+					dt_format_info(s->view[i].format)->name);
+		s->view[i].part[e] = rc == 0 ? t->data : NULL;
+	}
+	return rc;
 }
 
 int src_resolve(struct dt_source *s, enum src_scheme scheme, struct dt_err *err)
@@ -317,6 +353,8 @@ void dt_source_close(struct dt_source *s)
 	free(s->mean);
 	if (s->ck)
 		dt_ckpt_close(s->ck);
+	for (int i = 0; s->view && i < s->params.n; i++)
+		free(s->view[i].part);
 	dt_params_release(&s->params);
 	free(s->map);
 	free(s->stored);
@@ -390,7 +428,7 @@ const void *dt_source_raw(const struct dt_source *s, int i)
 {
 	const struct src_view *v = s->view ? &s->view[i] : NULL;
 
-	if (!v || v->transposed || v->first % dt_format_info(v->format)->block)
+	if (!v || v->transposed || v->part || v->first % dt_format_info(v->format)->block)
 		return NULL;
 	return v->data + dt_format_bytes(v->format, v->first);
 }
@@ -488,10 +526,12 @@ int dt_source_average(struct dt_source **v, int n, struct dt_source **ret, struc
 
 	for (int i = 1; i < n && rc == 0; i++)
 		if (!exp_same_model(&v[0]->config, &v[i]->config, &what) ||
-		    v[0]->config.rope_pairing != v[i]->config.rope_pairing)
-			rc = dt_err_set(
-				err, -EINVAL, "'%s' and '%s' are not the same model: they differ in %s",
-				dt_source_path(v[0]), dt_source_path(v[i]), *what ? what : "rotary order");
+		    v[0]->config.rope_pairing != v[i]->config.rope_pairing ||
+		    v[0]->config.norm_plus_one != v[i]->config.norm_plus_one)
+			rc = dt_err_set(err, -EINVAL,
+					"'%s' and '%s' are not the same model: they differ in %s",
+					dt_source_path(v[0]), dt_source_path(v[i]),
+					*what ? what : "how rotary rows or norms are stored");
 	if (rc == 0 && s) {
 		s->path = strdup(dt_source_path(v[0]));
 		s->mean = malloc((size_t)n * sizeof(struct dt_source *));
@@ -521,6 +561,18 @@ int dt_source_average(struct dt_source **v, int n, struct dt_source **ret, struc
 	return 0;
 }
 
+static void read_box(const struct src_view *v, int64_t row0, int64_t rows, int64_t col0, int64_t cols,
+		     enum dt_dtype as, char *dst)
+{
+	if (cols == v->stride) { /* whole rows are one run */
+		cols *= rows;
+		rows = 1;
+	}
+	for (int64_t r = 0; r < rows; r++)
+		read_run(v, v->first + (row0 + r) * v->stride + col0, cols, as,
+			 dst + r * cols * dt_dtype_size(as));
+}
+
 int dt_source_read(struct dt_source *s, int i, const int64_t *off, const int64_t *shape, enum dt_dtype as,
 		   void *dst, struct dt_err *err)
 {
@@ -546,12 +598,16 @@ int dt_source_read(struct dt_source *s, int i, const int64_t *off, const int64_t
 	rows = p->ndim == 2 ? shape[0] : 1;
 	col0 = off[p->ndim - 1];
 	cols = shape[p->ndim - 1];
-	if (p->ndim == 2 && cols == v->stride) { /* whole rows are one run */
-		cols *= rows;
-		rows = 1;
+	if (!v->part)
+		read_box(v, row0, rows, col0, cols, as, dst);
+	for (int64_t n; v->part && rows > 0; row0 += n, rows -= n) {
+		struct src_view one = *v;
+
+		one.data = v->part[row0 / v->part_rows];
+		n = v->part_rows - row0 % v->part_rows;
+		n = n < rows ? n : rows;
+		read_box(&one, row0 % v->part_rows, n, col0, cols, as, dst);
+		dst = (char *)dst + n * cols * dt_dtype_size(as);
 	}
-	for (int64_t r = 0; r < rows; r++)
-		read_run(v, v->first + (row0 + r) * v->stride + col0, cols, as,
-			 (char *)dst + r * cols * dt_dtype_size(as));
 	return 0;
 }

@@ -20,10 +20,12 @@ struct src_place {
 	char name[SRC_NAME];
 	bool transposed;     /* [in, out]: GPT-2's Conv1D */
 	int64_t first, rows; /* q, k and v in one tensor: our rows are [first, first + ours) of rows */
+	int64_t split; /* tensors that the parameter is in, one below the other: experts apart, else 1 */
+	int64_t stack; /* > 0: three dimensions, experts outermost, over the same elements */
 };
 
-/* false: the scheme has no such parameter. */
-bool src_place_of(enum src_scheme scheme, const struct dt_config *c, const struct dt_param *p,
+/* Of a split parameter, the tensor of one expert. false: the scheme has no such parameter. */
+bool src_place_of(enum src_scheme scheme, const struct dt_config *c, const struct dt_param *p, int64_t expert,
 		  struct src_place *ret);
 /* Tensors of files that are not parameters: buffers, tables that follow from the configuration. */
 bool src_is_buffer(enum src_scheme scheme, const struct dt_config *c, const char *name);
@@ -53,6 +55,8 @@ struct src_view { /* element (r, c) is number first + r stride + c, or first + c
 	enum dt_format format;
 	int64_t first, stride;
 	bool transposed;
+	const uint8_t **part; /* part_rows rows in each; NULL: all in data */
+	int64_t part_rows;
 };
 
 struct dt_source {

@@ -21,7 +21,9 @@ static int join(char *buf, const char *folder, const char *name, struct dt_err *
 
 static const char *bare_name(const char *name)
 {
-	static const char *const prefixes[] = {"model.", "transformer."};
+	/* The longest first: the text half of a model that also sees has two. */
+	static const char *const prefixes[] = {"language_model.model.", "model.language_model.", "model.",
+					       "transformer."};
 
 	for (size_t i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++)
 		if (!strncmp(name, prefixes[i], strlen(prefixes[i])))

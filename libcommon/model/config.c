@@ -39,6 +39,7 @@ static int check_sizes(const struct dt_config *c, struct dt_err *err)
 		{"bos id", c->bos, -1, c->vocab - 1},
 		{"eos id", c->eos, -1, c->vocab - 1},
 		{"period of global layers", c->global_every, 0, 4096},
+		{"dimension that scales scores", c->score_dim, 0, 1 << 20},
 		{"number of experts", c->experts, 0, 4096},
 		{"number of experts used", c->experts_used, c->experts > 0, c->experts},
 		{"width of an expert", c->expert_ffn, c->experts > 0, 1 << 22},
@@ -65,6 +66,9 @@ static int check_rope(const struct dt_config *c, struct dt_err *err)
 	if (!(c->rope_theta > 1) || !isfinite(c->rope_theta))
 		return dt_err_set(err, -EINVAL, "impossible model: rotary base (rope_theta) is %g",
 				  c->rope_theta);
+	if (c->rope_local_theta != 0 && (!(c->rope_local_theta > 1) || !isfinite(c->rope_local_theta)))
+		return dt_err_set(err, -EINVAL, "impossible model: the windows' rotary base is %g",
+				  c->rope_local_theta);
 	if (c->rope_scaling == DT_ROPE_SCALING_NONE)
 		return 0;
 	if (!(c->rope_factor >= 1) || !isfinite(c->rope_factor))
@@ -104,7 +108,9 @@ int dt_config_computable(const struct dt_config *c, struct dt_err *err)
 			   : c->kv_rank	     ? "latent attention"
 			   : c->global_every ? "windows in only some of the layers"
 			   : c->post_norms   ? "norms behind attention and MLP"
-					     : NULL;
+			   : c->norm_plus_one || c->embed_scaled || c->rope_local_theta > 0 || c->score_dim
+				   ? "Gemma's scales"
+				   : NULL;
 
 	if (!what)
 		return 0;

@@ -40,6 +40,11 @@ struct dt_config {
 	int64_t global_every; /* > 0: layers global_every - 1, 2 global_every - 1, ... see all, others window
 			       */
 	bool post_norms;      /* norms also behind attention and MLP (Gemma 2 and 3) */
+	bool norm_plus_one;   /* norms multiply by 1 + weight (Gemma as Hugging Face stores it) */
+	bool embed_scaled;    /* embeddings times sqrt(hidden) (Gemma) */
+	double rope_local_theta; /* > 0: of layers with a window, where rope_theta and its scaling are the
+				    others' */
+	int64_t score_dim;	 /* scores over its square root; 0: over head_dim's */
 	int64_t experts, experts_used; /* mixture of experts; 0: none */
 	int64_t expert_ffn;	       /* width of one of them */
 	int64_t shared_ffn;	       /* width of the experts that every token goes through, all together */

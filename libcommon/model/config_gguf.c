@@ -165,6 +165,41 @@ static int read_gpt2(struct keys *k, struct dt_config *c, struct dt_err *err)
 	return real_of(k, "attention.layer_norm_epsilon", true, &c->norm_eps, err);
 }
 
+/*
+ * Gemma 3: what its reader takes for granted is the period, the windows' rotary base and the scale of the
+ * scores, which only the largest of them has from its hidden size.
+ */
+static int read_gemma3(struct keys *k, struct dt_config *c, struct dt_err *err)
+{
+	int rc;
+
+	c->global_every = 6;
+	c->rope_local_theta = 10000;
+	if ((rc = read_llama(k, c, err)) < 0 ||
+	    (rc = size_of(k, "attention.sliding_window_pattern", false, &c->global_every, err)) < 0 ||
+	    (rc = real_of(k, "rope.freq_base_swa", false, &c->rope_local_theta, err)) < 0)
+		return rc;
+	c->act = DT_ACT_GELU_TANH;
+	c->embed_scaled = c->post_norms = true;
+	if (c->layers == 62 && c->heads > 0 && c->hidden / c->heads != c->head_dim)
+		c->score_dim = c->hidden / c->heads;
+	return 0;
+}
+
+static int read_experts(struct keys *k, struct dt_config *c, struct dt_err *err)
+{
+	int rc = dt_gguf_int(k->g, key_of(k, "expert_count"), false, 0, BIG, &c->experts, err);
+
+	if (rc < 0 || !c->experts)
+		return rc;
+	if (strcmp(k->arch, "llama"))
+		return dt_err_set(err, -ENOTSUP, "%lld experts in architecture '%s' are not supported",
+				  (long long)c->experts, k->arch);
+	snprintf(c->family, sizeof(c->family), "mixtral");
+	c->expert_ffn = c->ffn;
+	return size_of(k, "expert_used_count", true, &c->experts_used, err);
+}
+
 static void read_tensors(const struct keys *k, struct dt_config *c)
 {
 	c->qkv_bias = has(k, "blk.0.attn_q.bias") || has(k, "blk.0.attn_qkv.bias");
@@ -191,34 +226,37 @@ int dt_config_from_gguf(const struct dt_gguf *g, struct dt_config *ret, struct d
 {
 	struct dt_config c = {.bos = -1, .eos = -1, .init_std = 0.02};
 	struct keys k = {.g = g};
-	int64_t experts = 0;
+	static const struct {
+		const char *arch;
+		int (*read)(struct keys *, struct dt_config *, struct dt_err *);
+	} known[] = {{"llama", read_llama},
+		     {"gpt2", read_gpt2},
+		     {"qwen2", read_llama},
+		     {"qwen3", read_llama},
+		     {"gemma3", read_gemma3}};
 	const char *arch;
-	bool gpt2;
-	size_t n;
+	size_t n, a = 0;
 	int rc = dt_gguf_str(g, "general.architecture", true, &arch, &n, err);
 
 	if (rc < 0)
 		return rc;
 	snprintf(k.arch, sizeof(k.arch), "%.*s", n > 60 ? 60 : (int)n, arch);
-	gpt2 = !strcmp(k.arch, "gpt2");
-	if (!gpt2 && strcmp(k.arch, "llama") && strcmp(k.arch, "qwen2") && strcmp(k.arch, "qwen3"))
-		return dt_err_set(err, -ENOTSUP,
-				  "architecture '%.40s' is not supported; known: llama, gpt2, qwen2, qwen3",
-				  k.arch);
+	while (a < sizeof(known) / sizeof(known[0]) && strcmp(known[a].arch, k.arch))
+		a++;
+	if (a == sizeof(known) / sizeof(known[0]))
+		return dt_err_set(
+			err, -ENOTSUP,
+			"architecture '%.40s' is not supported; known: llama, gpt2, qwen2, qwen3, gemma3",
+			k.arch);
 	snprintf(c.name, sizeof(c.name), "%s", k.arch);
-	snprintf(c.family, sizeof(c.family), "%s", k.arch);
+	snprintf(c.family, sizeof(c.family), "%s%s", k.arch, strcmp(k.arch, "gemma3") ? "" : "_text");
 	read_name(g, &c);
 	if ((rc = size_of(&k, "embedding_length", true, &c.hidden, err)) < 0 ||
 	    (rc = size_of(&k, "block_count", true, &c.layers, err)) < 0 ||
 	    (rc = size_of(&k, "feed_forward_length", true, &c.ffn, err)) < 0 ||
 	    (rc = size_of(&k, "attention.head_count", true, &c.heads, err)) < 0 ||
 	    (rc = size_of(&k, "context_length", true, &c.max_seq, err)) < 0 ||
-	    (rc = dt_gguf_int(g, key_of(&k, "expert_count"), false, 0, BIG, &experts, err)) < 0)
-		return rc;
-	if (experts)
-		return dt_err_set(err, -ENOTSUP, "a mixture of %lld experts is not supported",
-				  (long long)experts);
-	if ((rc = gpt2 ? read_gpt2(&k, &c, err) : read_llama(&k, &c, err)) < 0)
+	    (rc = read_experts(&k, &c, err)) < 0 || (rc = known[a].read(&k, &c, err)) < 0)
 		return rc;
 	read_tensors(&k, &c);
 	if ((rc = read_vocab(g, &c, err)) < 0 || (rc = dt_config_check(&c, err)) < 0)

@@ -113,12 +113,17 @@ static bool is_deepseek(const struct dt_config *c)
 /* rope_scaling, or rope_parameters of newer files (which also holds the base). */
 static int read_rope(const json_t *o, struct dt_config *c, struct dt_err *err)
 {
-	const json_t *s = json_object_get(o, "rope_parameters");
+	const json_t *s = json_object_get(o, "rope_parameters"), *all = json_object_get(s, "full_attention");
 	double partial = 1;
 	const char *type = "default";
 	int rc;
 
-	c->rope_theta = 10000;
+	c->rope_theta = !strcmp(c->family, "mixtral") || !strncmp(c->family, "gemma", 5) ? 1e6 : 10000;
+	if ((rc = dt_json_real(json_object_get(s, "sliding_attention"), "rope_theta", false,
+			       &c->rope_local_theta, err)) < 0)
+		return rc;
+	if (json_is_object(all)) /* newer Gemma files: one of each kind of layer */
+		s = all;
 	if ((rc = dt_json_real(o, "rope_theta", false, &c->rope_theta, err)) < 0 ||
 	    (rc = dt_json_real(o, "partial_rotary_factor", false, &partial, err)) < 0)
 		return rc;
@@ -220,14 +225,18 @@ static int read_llama(const json_t *o, struct dt_config *c, struct dt_err *err)
 	int rc;
 
 	c->norm = DT_NORM_RMS;
-	c->norm_eps = 1e-6;
+	c->norm_eps = !strcmp(c->family, "mixtral") ? 1e-5 : 1e-6;
 	c->pos = DT_POS_ROPE;
 	c->act = gemma ? DT_ACT_GELU_TANH : DT_ACT_SILU;
 	c->gated = true;
 	c->qk_norm = gemma || !strncmp(c->family, "qwen3", 5);
-	if (!strcmp(c->family, "llama") || !strcmp(c->family, "mistral")) {
+	if (llama || !strncmp(c->family, "mi", 2)) { /* Mistral, Mixtral */
 		c->bos = 1;
 		c->eos = 2;
+	}
+	if (gemma) {
+		c->bos = 2;
+		c->eos = 1;
 	}
 	if ((rc = read_size(o, "hidden_size", true, &c->hidden, err)) < 0 ||
 	    (rc = read_size(o, "intermediate_size", true, &c->ffn, err)) < 0 ||
@@ -344,6 +353,7 @@ static int read_layer_types(const json_t *o, struct dt_config *c, struct dt_err 
 /* Gemma 3's text model: five layers with a window, then one that sees all. */
 static int read_gemma3(const json_t *o, struct dt_config *c, struct dt_err *err)
 {
+	double soft = 0, soft_last = 0;
 	int rc;
 
 	/* The defaults of the text model's own class, which files leave out. */
@@ -353,11 +363,24 @@ static int read_gemma3(const json_t *o, struct dt_config *c, struct dt_err *err)
 	c->tied = true;
 	c->window = 4096;
 	c->global_every = 6;
-	if ((rc = read_llama(o, c, err)) < 0 || (rc = read_act(o, "hidden_activation", &c->act, err)) < 0 ||
+	c->rope_local_theta = 10000;
+	c->score_dim = 256;
+	c->embed_scaled = c->norm_plus_one = true;
+	if ((rc = read_llama(o, c, err)) < 0 ||
+	    (rc = dt_json_real(o, "rope_local_base_freq", false, &c->rope_local_theta, err)) < 0 ||
+	    (rc = read_size(o, "query_pre_attn_scalar", false, &c->score_dim, err)) < 0 ||
+	    (rc = dt_json_real(o, "final_logit_softcapping", false, &soft_last, err)) < 0 ||
+	    (rc = dt_json_real(o, "attn_logit_softcapping", false, &soft, err)) < 0 ||
+	    (rc = refuse_flag(o, "use_bidirectional_attention", true, err)) < 0 ||
+	    (rc = read_act(o, "hidden_activation", &c->act, err)) < 0 ||
 	    (rc = read_size(o, "sliding_window", false, &c->window, err)) < 0 ||
 	    (rc = read_size(o, "sliding_window_pattern", false, &c->global_every, err)) < 0 ||
 	    (rc = read_size(o, "_sliding_window_pattern", false, &c->global_every, err)) < 0)
 		return rc;
+	if (soft != 0 || soft_last != 0)
+		return dt_err_set(err, -EINVAL, "soft capping of scores is not supported");
+	if (c->score_dim == c->head_dim)
+		c->score_dim = 0;
 	c->post_norms = true;
 	return read_layer_types(o, c, err);
 }

@@ -44,12 +44,34 @@ static json_t *rope_scaling(const struct dt_config *c)
 	return json_null();
 }
 
+/* What Gemma's class has and Llama's has not. */
+static void put_gemma(const struct dt_config *c, json_t *o)
+{
+	json_t *types = json_array();
+
+	json_object_set_new(o, "hidden_activation",
+			    json_string(c->act == DT_ACT_GELU_TANH ? "gelu_pytorch_tanh" : act_name(c->act)));
+	json_object_del(o, "hidden_act");
+	json_object_set_new(o, "query_pre_attn_scalar",
+			    json_integer(c->score_dim ? c->score_dim : c->head_dim));
+	json_object_set_new(o, "rope_local_base_freq", json_real(c->rope_local_theta));
+	json_object_set_new(o, "sliding_window", json_integer(c->window));
+	if (c->global_every)
+		json_object_set_new(o, "sliding_window_pattern", json_integer(c->global_every));
+	for (int64_t i = 0; i < c->layers; i++)
+		json_array_append_new(
+			types, json_string(dt_layer_window(c, i) ? "sliding_attention" : "full_attention"));
+	if (c->global_every <= c->layers) /* else the list would not say the period */
+		json_object_set(o, "layer_types", types);
+	json_decref(types);
+}
+
 static json_t *llama(const struct dt_config *c)
 {
-	static const char *const classes[][2] = {{"llama", "LlamaForCausalLM"},
-						 {"mistral", "MistralForCausalLM"},
-						 {"qwen2", "Qwen2ForCausalLM"},
-						 {"qwen3", "Qwen3ForCausalLM"}};
+	static const char *const classes[][2] = {
+		{"llama", "LlamaForCausalLM"},	   {"mistral", "MistralForCausalLM"},
+		{"qwen2", "Qwen2ForCausalLM"},	   {"qwen3", "Qwen3ForCausalLM"},
+		{"mixtral", "MixtralForCausalLM"}, {"gemma3_text", "Gemma3ForCausalLM"}};
 	const char *class = NULL;
 	json_t *o;
 
@@ -68,7 +90,13 @@ static json_t *llama(const struct dt_config *c)
 		c->rope_theta, "rope_scaling", rope_scaling(c), "hidden_act", act_name(c->act),
 		"attention_bias", c->qkv_bias && strcmp(c->family, "qwen2"), "mlp_bias", c->mlp_bias,
 		"use_sliding_window", c->window > 0);
-	if (!strcmp(c->family, "mistral") || c->window > 0) {
+	if (c->experts) {
+		json_object_set_new(o, "num_local_experts", json_integer(c->experts));
+		json_object_set_new(o, "num_experts_per_tok", json_integer(c->experts_used));
+	}
+	if (!strcmp(c->family, "gemma3_text")) {
+		put_gemma(c, o);
+	} else if (!strncmp(c->family, "mi", 2) || c->window > 0) { /* Mistral, Mixtral */
 		json_object_set_new(o, "sliding_window", c->window ? json_integer(c->window) : json_null());
 		json_object_set_new(o, "max_window_layers", json_integer(0));
 	}

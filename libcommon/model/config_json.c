@@ -53,6 +53,10 @@ static const struct field {
 	F(INT, window, NULL),
 	F(INT, global_every, NULL, true),
 	F(BOOL, post_norms, NULL, true),
+	F(BOOL, norm_plus_one, NULL, true),
+	F(BOOL, embed_scaled, NULL, true),
+	F(REAL, rope_local_theta, NULL, true),
+	F(INT, score_dim, NULL, true),
 	F(INT, experts, NULL, true),
 	F(INT, experts_used, NULL, true),
 	F(INT, expert_ffn, NULL, true),
@@ -106,7 +110,9 @@ json_t *dt_config_to_json(const struct dt_config *c)
 		const void *p = (const char *)c + f->off;
 		json_t *v = NULL;
 
-		if (f->optional && (f->kind == BOOL ? !*(const bool *)p : !*(const int64_t *)p))
+		if (f->optional && (f->kind == BOOL   ? !*(const bool *)p
+				    : f->kind == REAL ? !(*(const double *)p > 0)
+						      : !*(const int64_t *)p))
 			continue;
 		switch (f->kind) {
 		case STR:
@@ -144,7 +150,8 @@ static int read_field(const json_t *o, const struct field *f, struct dt_config *
 		rc = dt_json_int(o, f->key, !f->optional, -1, INT64_C(1) << 40, p, err);
 		return rc < 0 ? rc : 0;
 	case REAL:
-		return dt_json_real(o, f->key, true, p, err);
+		rc = dt_json_real(o, f->key, !f->optional, p, err);
+		return rc < 0 ? rc : 0;
 	case BOOL:
 		rc = dt_json_bool(o, f->key, !f->optional, p, err);
 		return rc < 0 ? rc : 0;

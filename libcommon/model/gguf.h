@@ -80,8 +80,9 @@ double dt_gguf_real_at(const struct dt_gguf_kv *kv, uint64_t i);
 void dt_gguf_next_string(const unsigned char **at, const char **ret, size_t *ret_n);
 
 /*
- * What the model is: architectures llama (Mistral included), gpt2, qwen2, qwen3. Biases, q and k norms and an
- * untied head are seen by their tensors. llama's q and k rows are stored for adjacent pairs (rope_pairing).
+ * What the model is: architectures llama (Mistral and Mixtral included), gpt2, qwen2, qwen3, gemma3. Biases,
+ * q and k norms and an untied head are seen by their tensors. llama's q and k rows are stored for adjacent
+ * pairs (rope_pairing).
  */
 int dt_config_from_gguf(const struct dt_gguf *g, struct dt_config *ret, struct dt_err *err);
 

@@ -51,13 +51,19 @@ static void cut(struct dt_param *p, enum dt_cut how, int dim, int64_t unit)
 	p->cut_unit = unit;
 }
 
+/* What a norm multiplies by; at first 1. */
+static void add_scale(struct builder *b, enum dt_role role, const char *name, int64_t n)
+{
+	add(b, role, name, n, 0)->init = b->c->norm_plus_one ? DT_INIT_ZEROS : DT_INIT_ONES;
+}
+
 /* roles: the weight's, the bias's behind it. */
 static void add_norm(struct builder *b, enum dt_role role, const char *name)
 {
 	char full[32];
 
 	snprintf(full, sizeof(full), "%s.weight", name);
-	add(b, role, full, b->c->hidden, 0)->init = DT_INIT_ONES;
+	add_scale(b, role, full, b->c->hidden);
 	if (b->c->norm != DT_NORM_LAYER)
 		return;
 	snprintf(full, sizeof(full), "%s.bias", name);
@@ -74,11 +80,11 @@ static void add_latent(struct builder *b)
 
 	if (c->q_rank) {
 		add(b, DT_W_Q_A, "attn.q_a.weight", c->q_rank, c->hidden);
-		add(b, DT_W_Q_A_NORM, "attn.q_a_norm.weight", c->q_rank, 0)->init = DT_INIT_ONES;
+		add_scale(b, DT_W_Q_A_NORM, "attn.q_a_norm.weight", c->q_rank);
 	}
 	cut(add(b, DT_W_Q, "attn.q.weight", c->heads * c->head_dim, from), DT_CUT_UNITS, 0, c->head_dim);
 	add(b, DT_W_KV_A, "attn.kv_a.weight", c->kv_rank + c->rope_dim, c->hidden);
-	add(b, DT_W_KV_A_NORM, "attn.kv_a_norm.weight", c->kv_rank, 0)->init = DT_INIT_ONES;
+	add_scale(b, DT_W_KV_A_NORM, "attn.kv_a_norm.weight", c->kv_rank);
 	p = add(b, DT_W_KV_B, "attn.kv_b.weight", c->heads * (nope + c->v_dim), c->kv_rank);
 	cut(p, DT_CUT_UNITS, 0, nope + c->v_dim);
 	p = add(b, DT_W_O, "attn.o.weight", c->hidden, c->heads * c->v_dim);
@@ -105,8 +111,8 @@ static void add_attention(struct builder *b)
 		p->fused = i > 0;
 	}
 	if (c->qk_norm) {
-		add(b, DT_W_Q_NORM, "attn.q_norm.weight", d, 0)->init = DT_INIT_ONES;
-		add(b, DT_W_K_NORM, "attn.k_norm.weight", d, 0)->init = DT_INIT_ONES;
+		add_scale(b, DT_W_Q_NORM, "attn.q_norm.weight", d);
+		add_scale(b, DT_W_K_NORM, "attn.k_norm.weight", d);
 	}
 	p = add(b, DT_W_O, "attn.o.weight", c->hidden, rows[0]);
 	cut(p, DT_CUT_UNITS, 1, d);
@@ -196,13 +202,11 @@ int dt_model_params(const struct dt_config *c, struct dt_params *ret, struct dt_
 		else
 			add_attention(&b);
 		if (c->post_norms)
-			add(&b, DT_W_POST_ATTN_NORM, "attn_post_norm.weight", c->hidden, 0)->init =
-				DT_INIT_ONES;
+			add_scale(&b, DT_W_POST_ATTN_NORM, "attn_post_norm.weight", c->hidden);
 		add_norm(&b, DT_W_MLP_NORM, "mlp_norm");
 		add_mlp(&b);
 		if (c->post_norms)
-			add(&b, DT_W_POST_MLP_NORM, "mlp_post_norm.weight", c->hidden, 0)->init =
-				DT_INIT_ONES;
+			add_scale(&b, DT_W_POST_MLP_NORM, "mlp_post_norm.weight", c->hidden);
 	}
 	add_norm(&b, DT_W_FINAL_NORM, "norm");
 	if (!c->tied)

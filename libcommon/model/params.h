@@ -7,6 +7,8 @@
  * memory
  * (`fused`), so that one matmul computes them together while files, cuts and people see them apart.
  *
+ * A norm's weight is what it multiplies by, less one where the configuration says norm_plus_one.
+ *
  * Names:  embed.weight  pos.weight  layers.N.attn_norm.{weight,bias}  layers.N.attn.{q,k,v,o}.{weight,bias}
  *   layers.N.attn.{q,k}_norm.weight  layers.N.mlp_norm.{weight,bias}
  * layers.N.mlp.{gate,up,down}.{weight,bias} norm.{weight,bias}  head.weight
@@ -94,6 +96,25 @@ struct dt_params {
 
 int dt_model_params(const struct dt_config *c, struct dt_params *ret, struct dt_err *err);
 void dt_params_release(struct dt_params *p);
+
+/* A vector that a norm multiplies by; not its bias. */
+static inline bool dt_param_is_scale(const struct dt_param *p)
+{
+	switch (p->role) {
+	case DT_W_ATTN_NORM:
+	case DT_W_MLP_NORM:
+	case DT_W_FINAL_NORM:
+	case DT_W_POST_ATTN_NORM:
+	case DT_W_POST_MLP_NORM:
+	case DT_W_Q_NORM:
+	case DT_W_K_NORM:
+	case DT_W_Q_A_NORM:
+	case DT_W_KV_A_NORM:
+		return true;
+	default:
+		return false;
+	}
+}
 
 /* Elements of the global tensor, and of all of them. Tied heads are counted once. */
 int64_t dt_param_numel(const struct dt_param *p);

@@ -32,7 +32,10 @@
 	.rope_scaling = DT_ROPE_SCALING_LLAMA3, .rope_factor = 8, .rope_low_freq = 1, .rope_high_freq = 4,   \
 	.rope_original_seq = 8192
 
-#define GEMMA3 .act = DT_ACT_GELU_TANH, .tied = true, .qk_norm = true, .post_norms = true, .global_every = 6
+#define GEMMA3                                                                                               \
+	.act = DT_ACT_GELU_TANH, .tied = true, .qk_norm = true, .post_norms = true, .norm_plus_one = true,   \
+	.embed_scaled = true, .global_every = 6, .rope_local_theta = 10000
+#define GEMMA3_ROPE .rope_scaling = DT_ROPE_SCALING_LINEAR, .rope_factor = 8
 
 static const struct dt_config presets[] = {
 	GPT2("gpt2-124m", 50257, 768, 3072, 12, 12, 1024, 50256),
@@ -69,10 +72,10 @@ static const struct dt_config presets[] = {
 	{GATED("gemma-3-1b", "gemma3_text", 262144, 1152, 6912, 26, 4, 1, 256, 32768, 1e-6, 1000000, 2, 1),
 	 GEMMA3, .window = 512},
 	{GATED("gemma-3-4b", "gemma3_text", 262208, 2560, 10240, 34, 8, 4, 256, 131072, 1e-6, 1000000, 2, 1),
-	 GEMMA3, .window = 1024},
+	 GEMMA3, GEMMA3_ROPE, .window = 1024},
 	{GATED("gemma-3-27b", "gemma3_text", 262208, 5376, 21504, 62, 32, 16, 128, 131072, 1e-6, 1000000, 2,
 	       1),
-	 GEMMA3, .window = 1024},
+	 GEMMA3, GEMMA3_ROPE, .window = 1024, .score_dim = 168},
 	{LLAMA("mixtral-8x7b", "mixtral", 32000, 4096, 14336, 32, 32, 8, 32768, 1e-5, 1000000, 1, 2),
 	 .experts = 8, .experts_used = 2, .expert_ffn = 14336},
 	{GATED("deepseek-v3", "deepseek_v3", 129280, 7168, 18432, 61, 128, 128, 192, 163840, 1e-6, 10000, 0,

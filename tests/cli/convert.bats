@@ -22,9 +22,9 @@ quiet() {
 
 @test "safetensors to a checkpoint and back is bit-equal, for every family and type" {
 	need_numpy
-	for f in gpt2 llama mistral qwen2 qwen3; do
+	for f in gpt2 llama mistral qwen2 qwen3 gemma3_text mixtral; do
 		for d in F32 BF16 F16; do
-			[ $d = BF16 ] || [ $f = gpt2 ] || [ $f = qwen3 ] || continue
+			[ $d = BF16 ] || [ $f = gpt2 ] || [ $f = qwen3 ] || [ $f = gemma3_text ] || continue
 			quiet py make $f $d "$T/$f$d" $((RANDOM % 2 * 2 + 1))
 			# shellcheck disable=SC2046
 			quiet "$S" convert $([ $d = F16 ] && echo --compress) "$T/$f$d" "$T/$f$d-dt"
@@ -37,7 +37,7 @@ quiet() {
 
 @test "GGUF of every family is what its readers expect, and comes back bit-equal" {
 	need_numpy
-	for f in gpt2 llama mistral qwen2 qwen3; do
+	for f in gpt2 llama mistral qwen2 qwen3 gemma3_text mixtral; do
 		quiet py make $f BF16 "$T/$f"
 		# Mistral's window has a key; the other families are told apart by it
 		for t in f32 bf16 f16 q8_0 q4_0; do
@@ -54,6 +54,47 @@ quiet() {
 		quiet "$S" quantize --type q8_0 "$T/$f-dt" "$T/$f-again.gguf"
 		cmp "$T/$f-again.gguf" "$T/$f-q8_0.gguf"
 	done
+}
+
+@test "Gemma 3: the text half of a model that also sees; what a GGUF takes for granted is not contradicted" {
+	need_numpy
+	quiet py make gemma3_text BF16 "$T/1-a"
+	quiet py make gemma3 BF16 "$T/2-a" 3
+	quiet "$S" convert "$T/1-a" "$T/1-dt"
+	quiet "$S" convert "$T/2-a" "$T/2-dt"
+	quiet "$S" diff "$T/1-dt" "$T/2-dt"
+	# norms of x w and of x (1 + w) do not mix
+	quiet "$S" convert "$T/1-a" "$T/x.gguf"
+	quiet "$S" convert "$T/x.gguf" "$T/3-dt"
+	jq -e '.model.norm_plus_one == true' "$T/1-dt/latest/manifest.json"
+	jq -e '.model | has("norm_plus_one") | not' "$T/3-dt/latest/manifest.json"
+	run "$S" avg --to dt "$T/1-dt" "$T/3-dt" "$T/m"
+	[ "$status" -eq 1 ]
+	[[ $output == *"not the same model"* ]]
+	# a scale of scores that GGUF's readers would not guess
+	jq '.query_pre_attn_scalar = 24' "$T/1-a/config.json" >"$T/c" && cp "$T/c" "$T/1-a/config.json"
+	run "$S" convert "$T/1-a" "$T/y.gguf"
+	[ "$status" -eq 1 ]
+	[[ $output == *"cannot say what this model is"* ]]
+	[ ! -e "$T/y.gguf" ]
+	quiet "$S" convert "$T/1-a" "$T/4-dt"
+	quiet "$S" convert --to safetensors "$T/4-dt" "$T/4-hf"
+	quiet py same "$T/1-a" "$T/4-hf"
+}
+
+@test "Mixtral: an expert that is missing, or of another type, is named" {
+	need_numpy
+	quiet py make mixtral F32 "$T/a" 2
+	quiet py make mixtral F16 "$T/b" 2
+	cp "$T/b/part-1.safetensors" "$T/a/part-1.safetensors"
+	run "$S" convert "$T/a" "$T/dt"
+	[ "$status" -eq 1 ]
+	[[ $output == *"experts."*" is f16, that of expert 0 is f32"* ]] || [[ $output == *"experts."*" is f32, that of expert 0 is f16"* ]]
+	jq '.num_local_experts = 4' "$T/b/config.json" >"$T/c" && cp "$T/c" "$T/b/config.json"
+	run "$S" convert "$T/b" "$T/dt"
+	[ "$status" -eq 1 ]
+	[[ $output == *"block_sparse_moe"* ]]
+	[ ! -e "$T/dt" ]
 }
 
 @test "llm.c's files round trip, in both types" {
@@ -189,7 +230,7 @@ quiet() {
 
 @test "PyPI's safetensors and gguf read what is written" {
 	[ -n "$DT_PEERS_PYTHON" ] || skip "DT_PEERS_PYTHON names no Python with the packages gguf and safetensors"
-	for f in gpt2 llama qwen2; do
+	for f in gpt2 llama qwen2 gemma3_text mixtral; do
 		quiet py make $f F32 "$T/$f"
 		quiet "$S" convert "$T/$f" "$T/$f-dt"
 		quiet "$S" convert --to safetensors "$T/$f-dt" "$T/$f-hf"

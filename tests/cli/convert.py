@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """Models in foreign formats, written and read here with numpy alone.
 
-convert.py make FAMILY DTYPE DIR [FILES]   a tiny model with random weights as a Hugging Face folder
+convert.py make FAMILY DTYPE DIR [FILES]   a tiny model with random weights as a Hugging Face folder; gemma3 is
+                                           gemma3_text as the text half of a model that also sees
 convert.py same DIR DIR                    the same tensors, bit by bit, and the same config.json where it counts
 convert.py gguf DIR FILE TYPE              FILE is what the folder's model is in GGUF (TYPE f32 f16 bf16 q8_0 q4_0)
 convert.py llmc DIR FILE                   likewise llm.c's .bin
@@ -20,7 +21,7 @@ try:
 except ImportError:
     sys.exit(77)
 
-H, HEADS, KV, D, F, L, V, T = 64, 4, 2, 16, 96, 2, 300, 32
+H, HEADS, KV, D, F, L, V, T, E = 64, 4, 2, 16, 96, 2, 300, 32, 3
 TYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
@@ -49,6 +50,15 @@ def config(family):
         c["sliding_window"] = 8
     if family == "qwen3":
         c["head_dim"] = D
+    if family == "mixtral":
+        c |= {"num_local_experts": E, "num_experts_per_tok": 2, "rope_theta": 1e6}
+    if family == "gemma3_text":
+        del c["hidden_act"]
+        c |= {"head_dim": D, "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": D, "sliding_window": 8,
+              "sliding_window_pattern": 2, "layer_types": ["sliding_attention", "full_attention"],
+              "rope_local_base_freq": 12345.0, "rope_theta": 1e6,
+              "rope_scaling": {"type": "linear", "rope_type": "linear", "factor": 8.0},
+              "tie_word_embeddings": True}
     return c
 
 
@@ -63,7 +73,7 @@ def shapes(family):
                     p + "mlp.c_fc.bias": (4 * H,), p + "mlp.c_proj.weight": (4 * H, H), p + "mlp.c_proj.bias": (H,)}
         return {"transformer." + k: v for k, v in out.items()}
     out = {"model.embed_tokens.weight": (V, H), "model.norm.weight": (H,)}
-    if family != "qwen3":
+    if family not in ("qwen3", "gemma3_text"):
         out["lm_head.weight"] = (V, H)
     for i in range(L):
         p, a = f"model.layers.{i}.", f"model.layers.{i}.self_attn."
@@ -73,7 +83,17 @@ def shapes(family):
                 p + "mlp.down_proj.weight": (H, F)}
         if family == "qwen2":
             out |= {a + "q_proj.bias": (HEADS * D,), a + "k_proj.bias": (KV * D,), a + "v_proj.bias": (KV * D,)}
-        if family == "qwen3":
+        if family == "mixtral":
+            for w in "gate", "up", "down":
+                del out[f"{p}mlp.{w}_proj.weight"]
+            m = p + "block_sparse_moe."
+            out |= {m + "gate.weight": (E, H)}
+            for e in range(E):
+                out |= {f"{m}experts.{e}.w1.weight": (F, H), f"{m}experts.{e}.w2.weight": (H, F),
+                        f"{m}experts.{e}.w3.weight": (F, H)}
+        if family == "gemma3_text":
+            out |= {p + "pre_feedforward_layernorm.weight": (H,), p + "post_feedforward_layernorm.weight": (H,)}
+        if family in ("qwen3", "gemma3_text"):
             out |= {a + "q_norm.weight": (D,), a + "k_norm.weight": (D,)}
     return out
 
@@ -107,13 +127,20 @@ def read_st(folder):
 
 
 def make(family, dtype, folder, files="1"):
+    sees, family = family == "gemma3", "gemma3_text" if family == "gemma3" else family
     rng = np.random.default_rng(sum(map(ord, family + dtype + folder[-1])))
     os.makedirs(folder)
     tensors = {}
     for k, s in shapes(family).items():
         x = rng.standard_normal(s).astype("<f4")
         tensors[k] = to_bf16(x) if dtype == "BF16" else x.astype(TYPES[dtype])
-    json.dump(config(family), open(os.path.join(folder, "config.json"), "w"))
+    c = config(family)
+    if sees:
+        c = {"model_type": "gemma3", "text_config": c, "vision_config": {"hidden_size": 8}}
+        tensors = {"language_model." + k: v for k, v in tensors.items()}
+        for k in "vision_tower.vision_model.head.weight", "multi_modal_projector.mm_soft_emb_norm.weight":
+            tensors[k] = np.zeros((2, 2), TYPES[dtype])
+    json.dump(c, open(os.path.join(folder, "config.json"), "w"))
     json.dump({"chat_template": "{{ messages }}"}, open(os.path.join(folder, "tokenizer_config.json"), "w"))
     n = int(files)
     if n == 1:
@@ -206,7 +233,7 @@ def gguf(folder, path, kind):
     c = json.load(open(os.path.join(folder, "config.json")))
     family = c["model_type"]
     kv, have = read_gguf(path)
-    arch = "llama" if family == "mistral" else family
+    arch = {"mistral": "llama", "mixtral": "llama", "gemma3_text": "gemma3"}.get(family, family)
     check(kv["general.architecture"] == arch, "architecture")
     check(kv[arch + ".embedding_length"] == H and kv[arch + ".block_count"] == L, "sizes")
     check(kv["tokenizer.chat_template"] == "{{ messages }}", "chat template")
@@ -216,7 +243,22 @@ def gguf(folder, path, kind):
              "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "self_attn.q_norm": "attn_q_norm",
              "self_attn.k_norm": "attn_k_norm", "wte": "token_embd", "wpe": "position_embd", "ln_f": "output_norm",
              "ln_1": "attn_norm", "ln_2": "ffn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output",
-             "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}
+             "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down", "block_sparse_moe.gate": "ffn_gate_inp",
+             "block_sparse_moe.w1": "ffn_gate_exps", "block_sparse_moe.w2": "ffn_down_exps",
+             "block_sparse_moe.w3": "ffn_up_exps"}
+    if family == "gemma3_text":
+        names |= {"pre_feedforward_layernorm": "ffn_norm", "post_attention_layernorm": "post_attention_norm",
+                  "post_feedforward_layernorm": "post_ffw_norm"}
+        check(kv["gemma3.attention.sliding_window_pattern"] == 2 and kv["gemma3.attention.sliding_window"] == 8, "window")
+        check(kv["gemma3.rope.freq_base_swa"] == 12345 and kv["gemma3.rope.freq_base"] == 1e6, "rotary bases")
+        check(kv["gemma3.rope.scaling.factor"] == 8, "rotary scaling")
+    if family == "mixtral":
+        check(kv["llama.expert_count"] == E and kv["llama.expert_used_count"] == 2, "experts")
+        for i in range(L):
+            m = f"model.layers.{i}.block_sparse_moe."
+            for w in "w1", "w2", "w3":
+                each = [hf.pop(f"{m}experts.{e}.{w}.weight") for e in range(E)]
+                hf[f"{m}{w}.weight"] = each[0][0], np.stack([x for _, x in each])
     number = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "bf16": 30}[kind]
     for k, (dtype, x) in hf.items():
         bare = k.removeprefix("model.").removeprefix("transformer.")
@@ -232,9 +274,12 @@ def gguf(folder, path, kind):
         if arch == "llama" and (".attn_q." in name or ".attn_k." in name):  # pairs side by side
             heads = HEADS if ".attn_q." in name else KV
             x = np.ascontiguousarray(x.reshape(heads, 2, D // 2, -1).swapaxes(1, 2)).reshape(x.shape)
+        if family == "gemma3_text" and x.ndim == 1:  # norms of x (1 + w)
+            x = np.float32(1) + x
         shape, t, raw = have.pop(name)
         check(shape == list(x.shape), name, shape, x.shape)
-        want = number if x.ndim == 2 and (kind in ("f32", "f16", "bf16") or name != "position_embd.weight") else 0
+        want = number if x.ndim > 1 and (kind in ("f32", "f16", "bf16") or name != "position_embd.weight") else 0
+        want = 0 if ".ffn_gate_inp." in name else want
         check(t == want, name, "type", t, want)
         data = {0: lambda: x.tobytes(), 1: lambda: x.astype("<f2").tobytes(), 30: lambda: to_bf16(x).tobytes(),
                 8: lambda: blocks(x, 8), 2: lambda: blocks(x, 2)}[t]()

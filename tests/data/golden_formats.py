@@ -52,7 +52,21 @@ def inputs(rng):
     x[7] = 1e-30
     x[8] = 3
     x[9] = -3
-    return x
+    return np.concatenate([x, near_ties()])
+
+
+def near_ties():
+    """Halves and the numbers next to them, in blocks whose scale is 1 (q8_0: 127 is there, q4_0: -8), or is not."""
+    half = np.arange(32, dtype=np.float32) / 2
+    out = []
+    for top in (127, -8):
+        for to in (-np.inf, np.inf, 0):
+            for sign in (1, -1):
+                y = sign * (np.nextafter(half, np.float32(to)) if to else half).astype(np.float32)
+                y = np.clip(y, -7.99, 7.99) if top == -8 else y
+                y[0] = top
+                out += [y, y * np.float32(1.7)]
+    return np.array(out, dtype=np.float32)
 
 
 def compute():

@@ -408,9 +408,37 @@ static void estimated_only(void **state)
 	assert_int_equal(c.kv_heads, 4);
 	assert_int_equal(c.head_dim, 256);
 	assert_int_equal(c.vocab, 262208);
+	assert_true(c.norm_plus_one && c.embed_scaled && c.post_norms);
+	assert_true(c.rope_theta == 1e6 && c.rope_local_theta == 1e4 && c.rope_factor == 8);
+	assert_int_equal(c.score_dim, 0);
+	assert_int_equal(c.bos, 2);
 	assert_int_equal(dt_layer_window(&c, 4), 1024);
 	assert_int_equal(dt_layer_window(&c, 5), 0);
 	assert_int_equal(dt_config_computable(&c, &err), -ENOTSUP);
+	/* The newer form: rotary parameters of each kind of layer; another scale of the scores. */
+	accept("{\"model_type\":\"gemma3_text\",\"hidden_size\":64,\"intermediate_size\":96,\"vocab_size\":"
+	       "300,"
+	       "\"num_hidden_layers\":2,\"query_pre_attn_scalar\":168,\"rope_parameters\":{\"full_"
+	       "attention\":"
+	       "{\"rope_type\":\"linear\",\"factor\":4,\"rope_theta\":50000},\"sliding_attention\":"
+	       "{\"rope_type\":\"default\",\"rope_theta\":300}}}",
+	       &c);
+	assert_true(c.rope_theta == 50000 && c.rope_local_theta == 300 && c.rope_factor == 4);
+	assert_int_equal(c.score_dim, 168);
+	for (int i = 0; i < 2; i++)
+		refuse(i ? "{\"model_type\":\"gemma3_text\",\"hidden_size\":64,\"intermediate_size\":96,"
+			   "\"num_hidden_layers\":2,\"attn_logit_softcapping\":50,\"final_logit_"
+			   "softcapping\":0}"
+			 : "{\"model_type\":\"gemma3_text\",\"hidden_size\":64,\"intermediate_size\":96,"
+			   "\"num_hidden_layers\":2,\"attn_logit_softcapping\":null,\"final_logit_"
+			   "softcapping\":30}",
+		       "soft capping");
+	/* Mixtral's class has a base and an epsilon of its own. */
+	accept("{\"model_type\":\"mixtral\",\"hidden_size\":64,\"intermediate_size\":96,\"vocab_size\":300,"
+	       "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2}",
+	       &c);
+	assert_true(c.rope_theta == 1e6 && c.norm_eps == 1e-5);
+	assert_int_equal(c.window, 0);
 }
 
 int main(void)
