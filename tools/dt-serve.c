@@ -23,7 +23,7 @@
 
 struct options {
 	bool batch, share, unordered;
-	const char *ckpt, *draft_model, *skip_done, *tokenizer, *name, *key_file, *host;
+	const char *ckpt, *draft_model, *skip_done, *tokenizer, *name, *key_file, *host, *trace, *replay;
 	int chat; /* 0: as the model says; else enum dt_chat_kind + 1 */
 	int64_t seqs, tokens, len, block, threads, port, queue, draft;
 	uint64_t cache;
@@ -39,6 +39,7 @@ struct server { /* what loading makes, in order */
 	struct dt_infer *model, *drafter;
 	struct dt_engine *engine;
 	struct dt_tenants tenants;
+	struct dt_schedtrace trace;
 	struct dt_chat chat;
 	bool has_chat;
 };
@@ -214,6 +215,12 @@ static int load(struct server *s, struct options *o, const struct dt_log *log, s
 		ep.drafter = ep.model;
 		ep.drafter.m = s->drafter;
 	}
+	if (o->trace) {
+		s->trace.f = fopen(o->trace, "we");
+		if (!s->trace.f)
+			return dt_err_sys(err, -errno, "cannot write '%s'", o->trace);
+		ep.trace = &s->trace;
+	}
 	ep.share_prefixes = o->share;
 	ep.draft = (int)o->draft;
 	ep.tenant = s->tenants.tenant;
@@ -231,15 +238,21 @@ static int load(struct server *s, struct options *o, const struct dt_log *log, s
 	return 0;
 }
 
-static void unload(struct server *s)
+/* Whether the trace of decisions, where one was wanted, is whole. */
+static int unload(struct server *s)
 {
+	int rc = 0;
+
 	dt_engine_close(s->engine);
+	if (s->trace.f && ((fclose(s->trace.f) == EOF) | s->trace.failed))
+		rc = -EIO;
 	dt_infer_close(s->model);
 	dt_infer_close(s->drafter);
 	dt_tokenizer_close(s->tok);
 	dt_source_close(s->src);
 	dt_dev_close(s->dev);
 	dt_tenants_release(&s->tenants);
+	return rc;
 }
 
 static int run_batch(struct options *o, const struct dt_log *log)
@@ -270,7 +283,10 @@ static int run_batch(struct options *o, const struct dt_log *log)
 		dt_log_msg(log, "%lld line%s failed", (long long)failed, failed == 1 ? "" : "s");
 		status = DT_EXIT_FAILED;
 	}
-	unload(&s);
+	if (unload(&s) < 0) {
+		dt_log_msg(log, "'%s' could not be written in full", o->trace);
+		status = DT_EXIT_FAILED;
+	}
 	return status;
 }
 
@@ -343,8 +359,37 @@ static int run_http(struct options *o, const struct dt_log *log)
 	if (rc < 0)
 		dt_log_err(log, &err);
 	dt_http_close(http);
-	unload(&s);
+	if (unload(&s) < 0) {
+		dt_log_msg(log, "'%s' could not be written in full", o->trace);
+		rc = -EIO;
+	}
 	return rc < 0 ? DT_EXIT_FAILED : DT_EXIT_OK;
+}
+
+/* Makes the decisions of a trace again; the answer is no when they differ. */
+static int run_replay(const char *path, const struct dt_log *log)
+{
+	struct dt_replay r;
+	struct dt_err err;
+	json_t *v;
+	int rc = dt_schedtrace_replay(path, &r, &err);
+
+	if (rc == 0) {
+		v = json_pack("{s:i,s:I,s:I,s:I,s:I,s:I,s:I}", "schema", 1, "requests",
+			      (json_int_t)r.requests, "steps", (json_int_t)r.steps, "tokens",
+			      (json_int_t)r.tokens, "preemptions", (json_int_t)r.preemptions, "cached_tokens",
+			      (json_int_t)r.prefix_hits, "different_steps", (json_int_t)r.different);
+		rc = dt_json_write_line(stdout, v, &err);
+		json_decref(v);
+	}
+	if (rc < 0) {
+		dt_log_err(log, &err);
+		return DT_EXIT_FAILED;
+	}
+	if (r.different > 0)
+		dt_log_msg(log, "step %lld is the first that is planned otherwise",
+			   (long long)r.first_different);
+	return r.different > 0 ? DT_EXIT_NO : DT_EXIT_OK;
 }
 
 int main(int argc, char **argv)
@@ -403,6 +448,11 @@ int main(int argc, char **argv)
 		{"request-timeout", 0, DT_OPT_REAL, &o.timeout, "SECONDS",
 		 "longest time for one request (default 600; with --batch none)", .min = 1, .max = 1e6,
 		 .given = &o.given_timeout},
+		{"trace", 0, DT_OPT_STR, &o.trace, "FILE", "write the scheduler's decisions as JSON Lines",
+		 .complete = DT_COMPLETE_FILE},
+		{"replay", 0, DT_OPT_STR, &o.replay, "FILE",
+		 "make the decisions of such a file again and compare; needs no checkpoint",
+		 .complete = DT_COMPLETE_FILE},
 		DT_OPT_HEADING("Server"),
 		{"host", 0, DT_OPT_STR, &o.host, "ADDRESS", "address to listen on (default 127.0.0.1)"},
 		{"port", 0, DT_OPT_INT, &o.port, "N", "port to listen on, 0 for any free one (default 8000)",
@@ -431,6 +481,12 @@ int main(int argc, char **argv)
 	n = dt_opt_main(&prog, argc, argv, stdout, stderr, &status);
 	if (n < 0)
 		goto out;
+	if (o.replay) {
+		status = n > 0 || o.ckpt || o.trace || o.batch
+				 ? dt_opt_usage_error(&prog, stderr, "--replay stands alone")
+				 : run_replay(o.replay, &log);
+		goto out;
+	}
 	if (n > 1 || (n == 1) == (o.ckpt != NULL)) {
 		status = dt_opt_usage_error(&prog, stderr, "give one checkpoint");
 		goto out;

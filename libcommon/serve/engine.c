@@ -42,6 +42,7 @@ void dt_engine_retire(struct dt_engine *e, struct dt_req *r, enum dt_finish why)
 	bool last;
 
 	leave_followers(r);
+	dt_schedtrace_remove(e->p.trace, &r->seq);
 	dt_sched_remove(&e->sched, &r->seq);
 	list_remove(&e->live, r);
 	/* The counters, then the place in the queue, then the news: who hears of the end finds both. */
@@ -95,6 +96,7 @@ static void take_inbox(struct dt_engine *e, struct req_list *in)
 
 		next = r->next;
 		list_push(&e->live, r);
+		dt_schedtrace_submit(e->p.trace, &r->seq);
 		if (dt_sched_submit(&e->sched, &r->seq, &err) < 0)
 			dt_engine_retire_error(e, r, &err);
 	}
@@ -233,6 +235,7 @@ int dt_engine_open(struct dt_engine **ret, const struct dt_engine_params *p, str
 	rc = init_tenants(e, err);
 	if (rc < 0)
 		goto fail;
+	dt_schedtrace_begin(p->trace, &e->sched);
 	e->spec.max = p->draft;
 	rc = alloc_batch(e);
 	if (rc < 0) {

@@ -13,6 +13,7 @@
 #include "nn/infer.h"
 #include "serve/metrics.h"
 #include "serve/request.h"
+#include "serve/schedtrace.h"
 
 /* The model as the engine sees it: dt_infer_forward and its first argument, or a stand-in. */
 struct dt_engine_model {
@@ -44,7 +45,8 @@ struct dt_engine_params {
 	struct dt_engine_model drafter;
 	const struct dt_tenant *tenant; /* [ntenants], outlive the engine; none: one without limits */
 	int ntenants;
-	double stuck_after; /* seconds of one step after which the engine counts as stuck */
+	struct dt_schedtrace *trace; /* takes the decisions, outlives the engine; NULL: none */
+	double stuck_after;	     /* seconds of one step after which the engine counts as stuck */
 };
 
 struct dt_engine;

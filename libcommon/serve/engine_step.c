@@ -211,7 +211,13 @@ static void fork_followers(struct dt_engine *e, struct dt_req *leader, const flo
 	for (int i = 0; i < c->n; i++) {
 		struct dt_req *r = &c->req[i];
 
-		if (r->seq.leader != &leader->seq || !dt_sched_fork(&e->sched, &r->seq))
+		bool ok;
+
+		if (r->seq.leader != &leader->seq)
+			continue;
+		ok = dt_sched_fork(&e->sched, &r->seq);
+		dt_schedtrace_fork(e->p.trace, &r->seq, ok);
+		if (!ok)
 			continue;
 		r->t_start = leader->t_start;
 		memcpy(own, logits, vocab * sizeof(*own));
@@ -266,6 +272,7 @@ static int take_item(struct dt_engine *e, const struct dt_sched_item *it, int *w
 	}
 	*want += it->first + it->n - end;
 	it->seq->computed = end;
+	dt_schedtrace_computed(e->p.trace, it->seq, it->n);
 	dt_sched_computed(&e->sched, it->seq, it->n);
 	if (rc < 0) {
 		struct dt_err err;
@@ -323,7 +330,10 @@ void dt_engine_step(struct dt_engine *e)
 	bool decode;
 
 	guess(e);
+	dt_schedtrace_state(e->p.trace, &e->sched);
 	n = dt_sched_step(&e->sched, e->items);
+	if (n > 0)
+		dt_schedtrace_plan(e->p.trace, &e->sched, e->items, n);
 	if (n <= 0) { /* out of memory for a block table: everything in flight ends, nothing is half done */
 		dt_err_sys(&err, n < 0 ? n : -EPROTO, "cannot plan a step");
 		while (e->live.head)

@@ -41,6 +41,8 @@ struct dt_seq {		       /* zero-initialise; embedded in a request */
 	bool admitted;
 	struct dt_seq *leader; /* waits for this one's prompt, to share its blocks; see dt_sched_fork */
 	struct dt_block_table blocks;
+	int64_t number; /* for a trace of decisions (serve/schedtrace.h): which request, and the */
+	int traced;	/* known tokens that it has seen */
 	enum dt_seq_state state;
 	struct dt_seq *prev, *next;
 };

@@ -448,3 +448,34 @@ PY
         [ "$(jq -r .text <<<"$output")" = bcdefghabcde ]
     done
 }
+
+@test "decisions are written and made again: the same ones, and a tampered file is noticed" {
+    tight=(--max-num-seqs 32 --max-model-len 160 --max-num-batched-tokens 40 --block-size 8 --kv-cache-mem 250KiB)
+    jq -c '{custom_id: "\(.seed)", method: "POST", url: "/v1/completions", body: (.n = (if .seed % 9 == 0 then 3 else 1 end))}' \
+        prompts.jsonl >choices.jsonl
+    for how in "" "--speculate 4" "--no-prefix-caching"; do
+        # shellcheck disable=SC2086 # words
+        dt-serve --batch m "${common[@]}" "${tight[@]}" $how --trace decisions.jsonl <choices.jsonl >out.jsonl
+        dt-serve --replay decisions.jsonl >again
+        jq -e '.schema == 1 and .different_steps == 0' again
+        [ "$(jq .requests again)" = "$(grep -c '^{"submit"' decisions.jsonl)" ]
+        [ "$(jq .steps again)" = "$(grep -c '^{"step"' decisions.jsonl)" ]
+        [ "$(jq .tokens again)" = "$(jq -s '[.[].plan // [] | .[][2]] | add' decisions.jsonl)" ]
+        [ "$(jq .preemptions again)" -gt 0 ]
+    done
+    jq -c 'if .step == 20 then .plan[0][2] += 1 else . end' decisions.jsonl >other.jsonl
+    run -3 --separate-stderr dt-serve --replay other.jsonl
+    [ "$(jq .different_steps <<<"$output")" = 1 ]
+    [[ "$stderr" == *"step 20 is the first"* ]]
+    # a bound that changes what is decided
+    sed '1s/"max_tokens":40/"max_tokens":50/' decisions.jsonl >other.jsonl
+    run dt-serve --replay other.jsonl
+    [ "$status" = 3 ] || [ "$status" = 1 ]
+    (head -n 2 decisions.jsonl; echo '{"computed":0,"to":99999,"n":1}') >other.jsonl
+    run -1 dt-serve --replay other.jsonl
+    [[ "$output" == *"other.jsonl:3"* ]]
+    run -1 dt-serve --replay /dev/null
+    run -2 dt-serve --replay decisions.jsonl m
+    run -1 dt-serve --batch m --trace /dev/full <choices.jsonl
+    [[ "$output" == *"could not be written in full"* ]]
+}

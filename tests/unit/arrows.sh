@@ -9,7 +9,7 @@ cd "$root" || exit 1
 find tools libcommon kernels -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort | xargs awk '
 BEGIN {
 	# Level of each row: a row uses those of a lower level, and itself.
-	level["base"] = 1; level["model"] = 2; level["plan"] = 3
+	level["base"] = 1; level["model"] = level["load"] = 2; level["plan"] = 3
 	level["ckpt"] = level["data"] = level["comm"] = 4
 	level["nn"] = 5
 	level["train"] = level["serve"] = 6

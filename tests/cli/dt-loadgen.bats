@@ -1,0 +1,220 @@
+#!/usr/bin/env bats
+# dt-loadgen from the shell: workloads are what they claim to be, its counts are the server's, its times are
+# those of a server whose delays are known, and what goes wrong is told apart.
+
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR" || return 1
+    "$DT_HELP/make-model" m
+}
+
+setup() {
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    traces=${DT_TEST_DATA:-$DT_SRC/../shared/data}/traces
+    server=
+}
+
+teardown() {
+    if [ -n "$server" ]; then
+        kill -KILL "$server" 2>/dev/null || true
+        wait "$server" 2>/dev/null || true
+    fi
+}
+
+# await COMMAND...: runs it behind; sets $server (process) and $url, its first line
+await() {
+    : >url
+    "$@" >url 2>log 3>&- &
+    server=$!
+    for _ in $(seq 200); do
+        [ -s url ] && break
+        sleep 0.05
+    done
+    url=$(cat url)
+    [ -n "$url" ]
+}
+
+start() {
+    await dt-serve m --precision f32 --threads 1 --port 0 --served-model-name tiny "$@"
+}
+
+metric() {
+    curl -s "$url/metrics" | awk -v n="dt:$1" 'index($1, n) == 1 { s += $2 } END { print s + 0 }'
+}
+
+@test "arrivals: exponential gaps, equal gaps, bursts and ramps have the rate that was asked for" {
+    dry() { dt-loadgen --dry-run -n 20000 "$@" | jq -c .at_s; }
+    dry --rate 50 >poisson
+    dry --rate 50 --arrival constant >constant
+    dry --rate 50 --arrival burst --burst 10 >burst
+    dry --rate 10 --ramp 30 >ramp
+    python3 - <<'PY'
+def read(name):
+    at = [float(x) for x in open(name)]
+    assert at[0] == 0 and at == sorted(at), name
+    return at, [b - a for a, b in zip(at, at[1:])]
+at, gaps = read("poisson")
+mean = sum(gaps) / len(gaps)
+cv = (sum((g - mean) ** 2 for g in gaps) / len(gaps)) ** 0.5 / mean
+assert abs(mean * 50 - 1) < 0.03 and abs(cv - 1) < 0.03, (mean, cv)
+below = sum(g < mean for g in gaps) / len(gaps)  # 1 - 1/e of an exponential
+assert abs(below - 0.632) < 0.015, below
+at, gaps = read("constant")
+assert all(abs(g - 0.02) < 1e-9 for g in gaps)
+at, gaps = read("burst")
+assert sum(g == 0 for g in gaps) == 20000 * 9 // 10
+assert abs(at[-1] / (20000 / 50) - 1) < 0.05, at[-1]
+at, gaps = read("ramp")  # n = (10 + 30) / 2 T, so T = 1000; by T/2 it is 7500 of them
+assert abs(at[-1] / 1000 - 1) < 0.03, at[-1]
+half = sum(t < 500 for t in at)
+assert abs(half / 7500 - 1) < 0.05, half
+PY
+    cmp poisson <(dry --rate 50)
+    [ "$(dry --rate 50 --seed 1 | head -n 2 | tail -n 1)" != "$(sed -n 2p poisson)" ]
+}
+
+@test "lengths, prefixes and cancellations are spread as asked for" {
+    dt-loadgen --dry-run -n 5000 --input 100 --output 40 --spread 0.5 --prefix 7 --prefixes 3 --cancel 0.3 --cancel-within 2 |
+        jq -se 'def near(a; b): a > b * 0.97 and a < b * 1.03;
+            (map(.input_tokens) | (min == 57) and (max == 157) and near(add / 5000; 107))
+            and (map(.output_tokens) | (min == 20) and (max == 60) and near(add / 5000; 40))
+            and (group_by(.prefix) | map(length) | length == 3 and min > 1500)
+            and (map(.cancel_s // empty) | (length > 1400 and length < 1600) and max < 2 and near(add / length; 1))'
+}
+
+@test "traces: the published ones are read as jq and awk read them" {
+    [ -d "$traces" ] || skip "needs $traces"
+    for f in code conv; do
+        dt-loadgen --dry-run --trace "$traces/AzureLLMInferenceTrace_$f.csv" |
+            jq -rs '"\(length) \(map(.input_tokens) | add) \(map(.output_tokens) | add) \(.[-1].at_s * 1000 | round)"' >got
+        python3 - "$traces/AzureLLMInferenceTrace_$f.csv" >want <<'PY'
+import csv, datetime, sys
+rows = [r for r in csv.DictReader(open(sys.argv[1])) if int(r["GeneratedTokens"])]
+at = [datetime.datetime.fromisoformat(r["TIMESTAMP"][:26]).timestamp() for r in rows]
+print(len(rows), sum(int(r["ContextTokens"]) for r in rows), sum(int(r["GeneratedTokens"]) for r in rows),
+      round((max(at) - min(at)) * 1000))
+PY
+        diff want got
+    done
+    dt-loadgen --dry-run --trace "$traces/mooncake_synthetic_trace.jsonl.gz" --speed 2 |
+        jq -s '[length, (map(.input_tokens) | add), (map(.blocks) | add), .[-1].at_s]' -c >got
+    zcat "$traces/mooncake_synthetic_trace.jsonl.gz" |
+        jq -s 'map(select(.output_length > 0)) | [length, (map(.input_length) | add), (map(.hash_ids | length) | add), .[-1].timestamp / 2000]' -c >want
+    diff want got
+}
+
+@test "traces: BurstGPT's columns; what is wrong in a file is named with its line" {
+    printf 'Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,x\n45,GPT-4,1087,0,1087,x\n118,GPT-4,417,276,693,x\n' >burst.csv
+    dt-loadgen --dry-run --trace burst.csv --scale 0.5 --clip 100 |
+        jq -se 'map([.at_s, .input_tokens, .output_tokens]) == [[0, 100, 9], [113, 100, 100]]'
+    printf 'TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9,4,5\nyesterday,4,5\n' >bad.csv
+    run -1 dt-loadgen --dry-run --trace bad.csv
+    [[ "$output" == *"line 3: the time cannot be read"* ]]
+    printf '{"timestamp": 0, "input_length": 3}\n' >bad.jsonl
+    run -1 dt-loadgen --dry-run --trace bad.jsonl
+    [[ "$output" == *"line 1"*"output_length"* ]]
+    echo 'a,b' >bad.csv
+    run -1 dt-loadgen --dry-run --trace bad.csv
+    [[ "$output" == *"no columns"* ]]
+    gzip -c burst.csv | head -c 40 >cut.gz
+    run -1 dt-loadgen --dry-run --trace cut.gz
+    run -1 dt-loadgen --dry-run --trace missing
+    for bad in "--trace burst.csv --rate 3" "--concurrency 3 --rate 3" "--turns 2" "--storm 1" "ftp://x" "a b"; do
+        # shellcheck disable=SC2086 # words
+        run -2 dt-loadgen $bad
+    done
+}
+
+@test "against dt-serve: every request answered in full, the tokens are those the server counted" {
+    start
+    dt-loadgen "$url" --rate 200 -n 60 --input 40 --output 12 --spread 0.5 --json --requests-out each.jsonl >report
+    dt-loadgen --dry-run --rate 200 -n 60 --input 40 --output 12 --spread 0.5 >plan
+    jq -e '.schema == 1 and .model == "tiny" and .requests.ok == 60 and .errors == []' report
+    [ "$(jq -c '[.input_tokens, .output_tokens]' report)" = "[$(metric prompt_tokens_total),$(metric generation_tokens_total)]" ]
+    diff <(jq -c '[.index, .input_tokens, .output_tokens]' plan) <(jq -c '[.index, .input_tokens, .output_tokens]' each.jsonl)
+    python3 - <<'PY'
+import json, statistics
+report, each = json.load(open("report")), [json.loads(l) for l in open("each.jsonl")]
+for key in "ttft_s", "e2e_s", "tpot_s":
+    v = [r[key] for r in each if key in r]
+    q = statistics.quantiles(v, n=100, method="inclusive")
+    got = report[key]
+    for name, want in ("p50", q[49]), ("p90", q[89]), ("p99", q[98]), ("mean", statistics.fmean(v)), ("max", max(v)):
+        assert abs(got[name] - want) < 1e-9, (key, name, got[name], want)
+    assert got["count"] == len(v)
+assert all(r["ttft_s"] <= r["e2e_s"] and r["sent_s"] >= r["due_s"] for r in each)
+PY
+}
+
+@test "against dt-serve: users in turn, conversations, chat, shared prefixes, a trace" {
+    start --chat-template chatml --block-size 8
+    for prompt in text chat; do
+        dt-loadgen "$url" -c 3 -n 12 --turns 3 --prompt $prompt --input 5 --output 6 --requests-out each.jsonl --json >report
+        jq -e '.requests.ok == 12 and .output_tokens == 72' report
+        # each turn's prompt holds the one before, and finds it in the cache
+        jq -se 'map(.input_tokens) as $n | [range(12)] | map(. % 3 == 0 or $n[.] > $n[. - 1]) | all' each.jsonl
+        [ "$(jq .cached_tokens report)" -gt 100 ]
+    done
+    dt-loadgen "$url" -c 1 -n 10 --prefix 64 --input 10 --output 2 --seed 7 --json | jq -e '.cached_tokens == 9 * 64'
+    printf '{"timestamp": 0, "input_length": 96, "output_length": 3, "hash_ids": [1]}
+        {"timestamp": 9, "input_length": 80, "output_length": 4, "hash_ids": [2]}
+        {"timestamp": 500, "input_length": 120, "output_length": 5, "hash_ids": [1]}' >t.jsonl
+    dt-loadgen "$url" --trace t.jsonl --seed 9 --json | jq -e '.input_tokens == 296 and .output_tokens == 12 and .cached_tokens == 96'
+}
+
+@test "clients that leave, alone and in storms, are counted and leave nothing behind on the server" {
+    start
+    for how in "--cancel 0.5 --cancel-within 0.05" "--cancel 0.9 --storm 0.02"; do
+        # shellcheck disable=SC2086 # words
+        dt-loadgen "$url" --rate 0 -n 60 --output 150 $how --json >report || [ $? -eq 1 ] # no answer was left
+        jq -e '.requests | .cut > 0 and .cut + .ok == 60' report
+    done
+    for _ in $(seq 50); do
+        [ "$(metric num_requests_running) $(metric num_requests_waiting) $(metric kv_cache_usage_perc)" = "0 0 0" ] && return
+        sleep 0.1
+    done
+    return 1
+}
+
+@test "a full server's refusals are reported, and keys are used in turn" {
+    printf 'one tenant=a\ntwo tenant=b tokens-per-minute=10\n' >keys
+    start --api-key-file keys
+    dt-loadgen "$url" -c 2 -n 10 --input 10 --output 5 --api-key-file keys --json >report
+    jq -e '.requests.ok == 5 and .requests.refused == 5 and (.errors | length == 1 and .[0].status == 429 and .[0].count == 5)' report
+    run -1 dt-loadgen "$url" -n 1
+    [[ "$output" == *"401"* ]]
+}
+
+@test "times are those of a server that is slow in a known way, and waiting counts from when a request was due" {
+    await python3 "$DT_SRC/tests/cli/slow-server.py"
+    dt-loadgen "$url" -c 1 -n 4 --input 9 --json | jq -e '.requests.ok == 4 and .output_tokens == 20
+        and .ttft_s.min >= 0.05 and .ttft_s.p50 < 5 and .itl_s.count == 16 and .itl_s.min >= 0 and .itl_s.mean >= 0.009
+        and .tpot_s.min >= 0.01 and .e2e_s.min >= 0.09'
+    # ten at once at a server that takes 0.09 s for each: the last waited for all of them
+    dt-loadgen "$url" --rate 0 -n 10 --input 9 --json --max-ttft 0.3 >report
+    jq -e '.e2e_s.max >= 0.9 and .ttft_s.max >= 0.86 and .goodput.requests <= 3 and .goodput.requests == (.goodput.share * 10 | round)' report
+    run -3 dt-loadgen "$url" --rate 0 -n 10 --input 9 --max-ttft 0.3 --min-goodput 0.5
+    [[ "$output" == *"within the limits"* ]]
+}
+
+@test "refused, broken and late answers are told apart; nothing answered is a failure" {
+    await python3 "$DT_SRC/tests/cli/slow-server.py"
+    printf '{"timestamp": 0, "input_length": %d, "output_length": 5}\n' 1 2 3 9 1 >mixed.jsonl
+    dt-loadgen "$url" --trace mixed.jsonl --json >report
+    jq -e '.requests == {"all": 5, "ok": 1, "refused": 2, "broken": 2, "timeout": 0, "cut": 0, "unsent": 0}
+        and (.errors | map([.status, .message]) | sort == [[0, "broke down"], [0, "the stream ended without [DONE]"], [503, "full"]])' report
+    run -1 --separate-stderr dt-loadgen "$url" -c 1 -n 2 --input 9 --timeout 0.02 --json
+    [ "$(jq .requests.timeout <<<"$output")" = 2 ]
+    run -1 dt-loadgen http://127.0.0.1:1
+    [[ "$output" == *"cannot ask http://127.0.0.1:1/v1/models"* ]]
+}
+
+@test "the histogram has a bar for every class, in ASCII where the terminal has no more" {
+    await python3 "$DT_SRC/tests/cli/slow-server.py"
+    LC_ALL=C dt-loadgen "$url" --rate 0 -n 6 --input 9 --histogram >picture
+    grep -q '^requests by time to first token' picture
+    sum=$(awk '/^requests by time in all/ { on = 1; next } on && / to / { s += $5 } END { print s }' picture)
+    [ "$sum" = 6 ]
+}

@@ -1,0 +1,67 @@
+"""A server of streams whose delays are known: serves one request at a time, FIRST seconds to the first piece and
+GAP to each further one. The length of the prompt may ask for a failure:
+1 token: 503; 2 tokens: an error in the stream; 3 tokens: an end without [DONE]."""
+import http.server
+import json
+import sys
+import threading
+import time
+
+FIRST, GAP, PIECES = 0.05, 0.01, 5
+alone = threading.Lock()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def reply(self, status, value):
+        body = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        self.reply(200, {"data": [{"id": "slow"}]})
+
+    def event(self, text):
+        self.wfile.write(b"data: " + text.encode() + b"\n\n")
+        self.wfile.flush()
+
+    def do_POST(self):
+        q = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path == "/tokenize":
+            return self.reply(200, {"tokens": [1, 2, 3]})
+        kind = len(q["prompt"])
+        if kind == 1:
+            return self.reply(503, {"error": {"message": "full"}})
+        with alone:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.send_header("Connection", "close")
+            self.end_headers()
+            self.close_connection = True
+            try:
+                for i in range(PIECES):
+                    time.sleep(GAP if i else FIRST)
+                    self.event(json.dumps({"choices": [{"text": "x"}]}))
+                    if kind == 2:
+                        return self.event(json.dumps({"error": {"message": "broke down"}}))
+                self.event(json.dumps({"choices": [], "usage": {"prompt_tokens": kind, "completion_tokens": PIECES}}))
+                if kind != 3:
+                    self.event("[DONE]")
+            except OSError:
+                pass
+
+    def log_message(self, *args):
+        pass
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 64
+
+
+server = Server(("127.0.0.1", 0), Handler)
+print(f"http://127.0.0.1:{server.server_port}", flush=True)
+server.serve_forever()

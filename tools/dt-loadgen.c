@@ -1,0 +1,383 @@
+/* Puts a server under load and tells how long its answers took. */
+#include "base/json.h"
+#include "base/log.h"
+#include "base/opt.h"
+#include "base/progress.h"
+#include "base/tmpfile.h"
+#include "load/report.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+static struct {
+	const char *model, *key_file, *trace, *out;
+	int64_t requests, warmup, users, burst, input, output, prefix, prefixes, turns, seed, clip;
+	double rate, ramp, speed, scale, spread, think, cancel, cancel_within, storm, timeout, temperature;
+	double min_goodput;
+	bool json, histogram, dry_run, given_requests, given_shape[6];
+	int arrival, prompt;
+	struct dt_load_limits limits;
+} opt = {.requests = 100,
+	 .rate = 1,
+	 .burst = 8,
+	 .input = 128,
+	 .output = 64,
+	 .prefixes = 1,
+	 .turns = 1,
+	 .speed = 1,
+	 .scale = 1,
+	 .cancel_within = 1,
+	 .timeout = 600};
+
+static const struct dt_opt opts[] = {
+	{"requests", 'n', DT_OPT_INT, &opt.requests, "N", "requests in all (default 100; with --trace all)",
+	 .min = 1, .max = 1 << 26, .given = &opt.given_requests},
+	{"warmup", 0, DT_OPT_INT, &opt.warmup, "N", "leave the first N out of the report", .min = 0,
+	 .max = 1 << 26},
+	{"seed", 0, DT_OPT_INT, &opt.seed, "N", "of arrivals, lengths and prompts (default 0)"},
+	DT_OPT_HEADING("When"),
+	{"rate", 'r', DT_OPT_REAL, &opt.rate, "R",
+	 "requests a second; with --turns, conversations (default 1; 0: all at once)", .min = 0, .max = 1e6,
+	 .given = &opt.given_shape[0]},
+	{"ramp", 0, DT_OPT_REAL, &opt.ramp, "R", "the rate goes up or down to this at the end", .min = 1e-3,
+	 .max = 1e6, .given = &opt.given_shape[1]},
+	{"arrival", 0, DT_OPT_CHOICE, &opt.arrival, "poisson|constant|burst",
+	 "how they are spread over time (default poisson)", .given = &opt.given_shape[2]},
+	{"burst", 0, DT_OPT_INT, &opt.burst, "N", "requests of one burst (default 8)", .min = 1,
+	 .max = 1 << 20},
+	{"concurrency", 'c', DT_OPT_INT, &opt.users, "N",
+	 "so many users who each wait for their answer, in place of a rate", .min = 1, .max = 65536},
+	{"think", 0, DT_OPT_REAL, &opt.think, "SECONDS", "from an answer to what follows it (default 0)",
+	 .min = 0, .max = 1e6},
+	DT_OPT_HEADING("What"),
+	{"input", 'i', DT_OPT_INT, &opt.input, "N", "mean tokens of a prompt (default 128)", .min = 1,
+	 .max = 1 << 24, .given = &opt.given_shape[3]},
+	{"output", 'o', DT_OPT_INT, &opt.output, "N", "mean tokens of an answer (default 64)", .min = 1,
+	 .max = 1 << 24, .given = &opt.given_shape[4]},
+	{"spread", 0, DT_OPT_REAL, &opt.spread, "F",
+	 "lengths are uniform within this share of the mean (default 0)", .min = 0, .max = 1},
+	{"prefix", 0, DT_OPT_INT, &opt.prefix, "N", "tokens before the prompt that it shares with others",
+	 .min = 0, .max = 1 << 24, .given = &opt.given_shape[5]},
+	{"prefixes", 0, DT_OPT_INT, &opt.prefixes, "N", "different beginnings (default 1)", .min = 1,
+	 .max = 1 << 24},
+	{"turns", 0, DT_OPT_INT, &opt.turns, "N", "requests of a conversation, each with all before it",
+	 .min = 1, .max = 1 << 20},
+	{"prompt", 0, DT_OPT_CHOICE, &opt.prompt, "tokens|text|chat",
+	 "ids of exact number, words, or messages of words (default tokens)"},
+	{"temperature", 0, DT_OPT_REAL, &opt.temperature, "T", "of the sampling (default 0)", .min = 0,
+	 .max = 100},
+	DT_OPT_HEADING("A trace"),
+	{"trace", 't', DT_OPT_STR, &opt.trace, "FILE", "times and lengths of a real service",
+	 .complete = DT_COMPLETE_FILE},
+	{"speed", 0, DT_OPT_REAL, &opt.speed, "X", "its time runs so many times faster (default 1)",
+	 .min = 1e-6, .max = 1e9},
+	{"scale", 0, DT_OPT_REAL, &opt.scale, "X", "its lengths are multiplied by this (default 1)",
+	 .min = 1e-6, .max = 1e6},
+	{"clip", 0, DT_OPT_INT, &opt.clip, "N", "and cut to this many tokens", .min = 1, .max = 1 << 24},
+	DT_OPT_HEADING("Clients that leave"),
+	{"cancel", 0, DT_OPT_REAL, &opt.cancel, "F", "this share hangs up before the end", .min = 0,
+	 .max = 1},
+	{"cancel-within", 0, DT_OPT_REAL, &opt.cancel_within, "SECONDS",
+	 "at a random moment so soon after sending (default 1)", .min = 0, .max = 1e6},
+	{"storm", 0, DT_OPT_REAL, &opt.storm, "SECONDS",
+	 "or all at one moment, every so often: the share of what is under way", .min = 1e-3, .max = 1e6},
+	DT_OPT_HEADING("Server"),
+	{"model", 0, DT_OPT_STR, &opt.model, "NAME", "the model (default: the server's first)"},
+	{"api-key-file", 0, DT_OPT_STR, &opt.key_file, "FILE", "keys, one a line, used in turn",
+	 .complete = DT_COMPLETE_FILE},
+	{"timeout", 0, DT_OPT_REAL, &opt.timeout, "SECONDS", "longest time for one request (default 600)",
+	 .min = 0.01, .max = 1e6},
+	DT_OPT_HEADING("Limits and output"),
+	{"max-ttft", 0, DT_OPT_REAL, &opt.limits.ttft, "SECONDS", "a good answer begins so soon", .min = 1e-6,
+	 .max = 1e6},
+	{"max-tpot", 0, DT_OPT_REAL, &opt.limits.tpot, "SECONDS", "goes on at so much a token", .min = 1e-6,
+	 .max = 1e6},
+	{"max-e2e", 0, DT_OPT_REAL, &opt.limits.e2e, "SECONDS", "and ends so soon", .min = 1e-6, .max = 1e6},
+	{"min-goodput", 0, DT_OPT_REAL, &opt.min_goodput, "F",
+	 "exit with 3 when a smaller share of answers is good", .min = 0, .max = 1},
+	{"json", 0, DT_OPT_FLAG, &opt.json, .help = "one JSON object"},
+	{"histogram", 0, DT_OPT_FLAG, &opt.histogram, .help = "draw how the times are spread"},
+	{"requests-out", 0, DT_OPT_STR, &opt.out, "FILE", "one JSON line for every request",
+	 .complete = DT_COMPLETE_FILE},
+	{"dry-run", 0, DT_OPT_FLAG, &opt.dry_run,
+	 .help = "send nothing; print the requests as JSON Lines with the moments they are due"},
+	DT_OPT_END};
+
+static const char *const examples[] = {
+	"dt-loadgen --rate 4 --requests 200 http://127.0.0.1:8000",
+	"dt-loadgen --concurrency 32 --input 128 --output 64 --json | jq .output_tokens_per_s", NULL};
+static const struct dt_program prog = {.name = "dt-loadgen",
+				       .summary = "put an inference server under load and time its answers",
+				       .operands = "[URL]",
+				       .examples = examples,
+				       .opts = opts};
+
+static volatile sig_atomic_t stop;
+
+static void on_signal(int sig)
+{
+	stop = 1;
+}
+
+static int make_load(struct dt_load *l, struct dt_err *err)
+{
+	const struct dt_load_shape shape = {.seed = (uint64_t)opt.seed,
+					    .requests = (int)opt.requests,
+					    .arrival = (enum dt_arrival)opt.arrival,
+					    .rate = opt.users ? 0 : opt.rate,
+					    .ramp = opt.ramp,
+					    .burst = (int)opt.burst,
+					    .input = (int)opt.input,
+					    .output = (int)opt.output,
+					    .spread = opt.spread,
+					    .prefix = (int)opt.prefix,
+					    .prefixes = (int)opt.prefixes,
+					    .turns = (int)opt.turns,
+					    .cut = opt.storm > 0 ? 0 : opt.cancel,
+					    .cut_span = opt.cancel_within};
+	const struct dt_trace_params trace = {.most = opt.given_requests ? (int)opt.requests : 0,
+					      .speed = opt.speed,
+					      .scale = opt.scale,
+					      .clip = (int)opt.clip,
+					      .cut = shape.cut,
+					      .cut_span = opt.cancel_within,
+					      .seed = (uint64_t)opt.seed};
+
+	return opt.trace ? dt_load_read_trace(l, opt.trace, &trace, err) : dt_load_make(l, &shape, err);
+}
+
+static int print_load(const struct dt_load *l, struct dt_err *err)
+{
+	int rc = 0;
+
+	for (int i = 0; i < l->n && rc == 0; i++) {
+		const struct dt_load_item *it = &l->item[i];
+		json_t *v = json_pack("{s:i,s:i,s:i}", "index", i, "input_tokens", it->input, "output_tokens",
+				      it->output);
+
+		if (it->at_s >= 0)
+			json_object_set_new(v, "at_s", json_real(it->at_s));
+		else
+			json_object_set_new(v, "turn", json_integer(it->turn));
+		if (it->prefix >= 0)
+			json_object_set_new(v, "prefix", json_integer(it->prefix));
+		if (it->nblock > 0)
+			json_object_set_new(v, "blocks", json_integer(it->nblock));
+		if (it->cut_s >= 0)
+			json_object_set_new(v, "cancel_s", json_real(it->cut_s));
+		rc = dt_json_write_line(stdout, v, err);
+		json_decref(v);
+	}
+	return rc;
+}
+
+static int write_requests(const struct dt_load_result *r, int n, struct dt_err *err)
+{
+	struct dt_tmpfile t;
+	int rc = dt_tmpfile_open(&t, opt.out, err);
+
+	if (rc < 0)
+		return rc;
+	for (int i = 0; i < n && rc == 0; i++) {
+		double tpot = dt_load_tpot(&r[i]);
+		json_t *v =
+			json_pack("{s:i,s:s,s:i,s:f,s:f,s:f,s:i,s:i,s:i}", "index", i, "outcome",
+				  dt_load_outcome_name(r[i].outcome), "status", r[i].status, "due_s",
+				  r[i].due, "sent_s", r[i].sent, "e2e_s", r[i].end - r[i].due, "input_tokens",
+				  r[i].input, "output_tokens", r[i].output, "cached_tokens", r[i].cached);
+
+		if (r[i].outcome != DT_LOAD_UNSENT && r[i].first >= 0)
+			json_object_set_new(v, "ttft_s", json_real(r[i].first - r[i].due));
+		if (tpot >= 0)
+			json_object_set_new(v, "tpot_s", json_real(tpot));
+		rc = dt_json_write_line(t.f, v, err);
+		json_decref(v);
+	}
+	if (rc < 0)
+		dt_tmpfile_abort(&t);
+	return rc < 0 ? rc : dt_tmpfile_commit(&t, err);
+}
+
+/* Keys as dt-serve's --api-key-file has them: the first word of a line. */
+static int read_keys(struct dt_load_target *t, char **ret_text, const char ***ret_keys, struct dt_err *err)
+{
+	const char **key = NULL;
+	char *text, *at, *line;
+	size_t n;
+	int rc = dt_read_file(opt.key_file, 1 << 20, &text, &n, err);
+
+	if (rc < 0)
+		return rc;
+	*ret_text = at = text;
+	*ret_keys = key = calloc(n / 2 + 1, sizeof(char *));
+	if (!key)
+		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", opt.key_file);
+	while ((line = strsep(&at, "\n"))) {
+		line += strspn(line, " \t");
+		line[strcspn(line, " \t\r")] = '\0';
+		if (*line && *line != '#')
+			key[t->nkey++] = line;
+		if (strlen(line) > 500)
+			return dt_err_set(err, -EINVAL, "'%s' has a key longer than 500 characters",
+					  opt.key_file);
+	}
+	t->key = key;
+	return t->nkey ? 0 : dt_err_set(err, -EINVAL, "'%s' holds no key", opt.key_file);
+}
+
+static int print_report(const struct dt_load_report *rep, const struct dt_load_errors *errors,
+			const struct dt_load_target *t, struct dt_err *err)
+{
+	const char *term = getenv("TERM");
+	bool tty = isatty(STDOUT_FILENO), dumb = term && !strcmp(term, "dumb");
+	struct winsize ws;
+	json_t *v;
+	int rc;
+
+	if (opt.json) {
+		v = dt_load_report_json(rep, errors, &opt.limits);
+		json_object_set_new(v, "url", json_string(t->url));
+		json_object_set_new(v, "model", json_string(t->name));
+		rc = v ? dt_json_write_line(stdout, v, err) : dt_err_sys(err, -ENOMEM, "cannot report");
+		json_decref(v);
+		return rc;
+	}
+	dt_load_report_print(rep, errors, &opt.limits, stdout);
+	if (!opt.histogram)
+		return 0;
+	rc = dt_load_report_draw(
+		rep, tty && ioctl(STDOUT_FILENO, TIOCGWINSZ, &ws) == 0 && ws.ws_col > 0 ? ws.ws_col : 80,
+		!dumb && !strcmp(nl_langinfo(CODESET), "UTF-8"), tty && !dumb && !getenv("NO_COLOR"), stdout);
+	return rc < 0 ? dt_err_sys(err, rc, "cannot draw") : 0;
+}
+
+static void on_progress(void *arg, int done)
+{
+	dt_progress_set(arg, (uint64_t)done);
+}
+
+/* Sends everything and reports. Returns an exit status or a negative errno. */
+static int run(struct dt_load_target *t, const struct dt_load *l, struct dt_err *err)
+{
+	struct dt_load_result *res = calloc((size_t)l->n, sizeof(*res));
+	int skip = opt.warmup < l->n ? (int)opt.warmup : l->n - 1, rc;
+	struct dt_load_errors errors;
+	struct dt_load_report rep;
+	struct dt_progress bar;
+	double seconds;
+	const struct dt_load_run_params p = {.users = (int)opt.users,
+					     .think = opt.think,
+					     .timeout = opt.timeout,
+					     .storm = opt.storm,
+					     .storm_share = opt.cancel,
+					     .stop = &stop,
+					     .progress = on_progress,
+					     .arg = &bar};
+
+	if (!res)
+		return dt_err_sys(err, -ENOMEM, "cannot start the run");
+	dt_progress_start(&bar, stderr, "requests", (uint64_t)l->n, false);
+	rc = dt_load_run(t, l, &p, res, &errors, &seconds, err);
+	dt_progress_end(&bar);
+	if (rc == 0 && opt.out)
+		rc = write_requests(res, l->n, err);
+	if (rc == 0)
+		rc = dt_load_report_make(&rep, res, skip, l->n, &opt.limits, err);
+	if (rc == 0) {
+		rc = print_report(&rep, &errors, t, err);
+		if (rc == 0 && (stop || rep.ok == 0))
+			rc = DT_EXIT_FAILED;
+		else if (rc == 0 && rep.good_share < opt.min_goodput)
+			rc = DT_EXIT_NO;
+		dt_load_report_release(&rep);
+	}
+	for (int i = 0; i < l->n; i++)
+		free(res[i].gap);
+	free(res);
+	return rc;
+}
+
+static int check_options(void)
+{
+	bool shape = false;
+
+	for (int i = 0; i < 6; i++)
+		shape |= opt.given_shape[i];
+	if (opt.trace && shape)
+		return dt_opt_usage_error(&prog, stderr, "a trace has its own times and lengths");
+	if (opt.trace && opt.turns > 1)
+		return dt_opt_usage_error(&prog, stderr, "--turns does not go with --trace");
+	if (opt.users && (opt.given_shape[0] || opt.given_shape[1] || opt.given_shape[2]))
+		return dt_opt_usage_error(&prog, stderr, "--concurrency takes the place of a rate");
+	if (opt.ramp > 0 && opt.rate <= 0)
+		return dt_opt_usage_error(&prog, stderr, "--ramp needs a --rate above zero to start from");
+	if (opt.turns > 1 && opt.prompt == DT_LOAD_TOKENS)
+		return dt_opt_usage_error(&prog, stderr, "--turns needs --prompt text or chat");
+	if (opt.storm > 0 && opt.cancel <= 0)
+		return dt_opt_usage_error(&prog, stderr, "--storm needs --cancel");
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	const struct dt_log log = {.f = stderr, .name = prog.name, .rank = -1};
+	struct dt_load_target t = {.url = "http://127.0.0.1:8000"};
+	struct dt_load load = {0};
+	const char **keys = NULL;
+	struct dt_err err = {0};
+	char *key_text = NULL, *url = NULL;
+	int status, rc = 0, n;
+
+	setlocale(LC_CTYPE, "");
+	n = dt_opt_main(&prog, argc, argv, stdout, stderr, &status);
+	if (n < 0)
+		return status;
+	if (n > 1)
+		return dt_opt_usage_error(&prog, stderr, "give one URL");
+	status = check_options();
+	if (status)
+		return status;
+	if (n == 1) {
+		if (strncmp(argv[1], "http://", 7) && strncmp(argv[1], "https://", 8))
+			return dt_opt_usage_error(&prog, stderr, "'%s' is no http:// or https:// URL",
+						  argv[1]);
+		t.url = url = strndup(argv[1], strlen(argv[1]) - (argv[1][strlen(argv[1]) - 1] == '/'));
+	}
+	if (!t.url || curl_global_init(CURL_GLOBAL_DEFAULT) != 0)
+		rc = dt_err_sys(&err, -ENOMEM, "cannot start");
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGINT, on_signal);
+	signal(SIGTERM, on_signal);
+	t.model = opt.model;
+	t.prompt = (enum dt_load_prompt)opt.prompt;
+	t.seed = (uint64_t)opt.seed;
+	t.temperature = opt.temperature;
+	if (rc == 0)
+		rc = make_load(&load, &err);
+	if (rc == 0 && opt.key_file)
+		rc = read_keys(&t, &key_text, &keys, &err);
+	if (rc == 0 && opt.dry_run)
+		rc = print_load(&load, &err);
+	else if (rc == 0 && (rc = dt_load_probe(&t, &err)) == 0)
+		rc = run(&t, &load, &err);
+	if (rc < 0 && rc != -EPIPE)
+		dt_log_err(&log, &err);
+	if (dt_close_stdout(&err) < 0 && rc >= 0) {
+		if (err.code != -EPIPE)
+			dt_log_err(&log, &err);
+		rc = -EIO;
+	}
+	dt_load_target_release(&t);
+	dt_load_release(&load);
+	free(keys);
+	free(key_text);
+	free(url);
+	return rc < 0 ? DT_EXIT_FAILED : rc;
+}
