@@ -176,7 +176,7 @@ static int make_shard(const struct dt_dataset_writer *w, struct shard_file *s, b
 	if (f < 0)
 		return dt_h5_error(err, "cannot create", s->tmp);
 	space = H5Screate_simple(1, &dim, NULL);
-	plist = H5Pcreate(H5P_DATASET_CREATE);
+	plist = dt_h5_new_dataset();
 	H5Pset_alloc_time(plist, H5D_ALLOC_TIME_EARLY);
 	H5Pset_fill_time(plist, H5D_FILL_TIME_NEVER);
 	d = H5Dcreate2(f, "tokens", w->token_bytes == 2 ? H5T_STD_U16LE : H5T_STD_I32LE, space, H5P_DEFAULT,
@@ -277,7 +277,7 @@ static const char *base_name(const char *path)
 static int put_view(const struct dt_dataset_writer *w, hid_t f, const struct shard_file *s, int n)
 {
 	hsize_t total = (hsize_t)w->tokens;
-	hid_t space = H5Screate_simple(1, &total, NULL), plist = H5Pcreate(H5P_DATASET_CREATE), d;
+	hid_t space = H5Screate_simple(1, &total, NULL), plist = dt_h5_new_dataset(), d;
 	int rc = 0;
 
 	for (int i = 0; i < n && rc == 0; i++) {

@@ -202,11 +202,19 @@ out:
 	return rc;
 }
 
+hid_t dt_h5_new_dataset(void)
+{
+	hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
+
+	H5Pset_obj_track_times(plist, false);
+	return plist;
+}
+
 int dt_h5_put_list(hid_t file, const char *name, hid_t type, hid_t memory_type, int64_t n, const void *v,
 		   bool deflate)
 {
 	hsize_t dim = (hsize_t)n, chunk = n < 1 << 20 ? dim : 1 << 20;
-	hid_t space = H5Screate_simple(1, &dim, NULL), plist = H5Pcreate(H5P_DATASET_CREATE), d;
+	hid_t space = H5Screate_simple(1, &dim, NULL), plist = dt_h5_new_dataset(), d;
 	int rc = -EIO;
 
 	if (deflate) {

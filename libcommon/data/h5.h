@@ -35,6 +35,8 @@ int dt_h5_get_text(hid_t file, const char *path, const char *name, char **ret, s
  */
 int dt_h5_open_list(hid_t file, const char *path, const char *name, H5T_class_t cls, hid_t *ret,
 		    int64_t *ret_n, size_t *ret_bytes, struct dt_err *err);
+/* A dataset creation list without times: the same input makes the same bytes. The caller closes it. */
+hid_t dt_h5_new_dataset(void);
 int dt_h5_put_list(hid_t file, const char *name, hid_t type, hid_t memory_type, int64_t n, const void *v,
 		   bool deflate);
 

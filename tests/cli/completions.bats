@@ -95,15 +95,21 @@ send() { zpty -w z "$1" }
 send 'unset zle_bracketed_paste; fpath=($PWD/functions $fpath); autoload -U compinit; compinit -u -D'
 send 'zstyle ":completion:*" menu no; zstyle ":completion:*" list-prompt ""; setopt no_beep; LISTMAX=1000'
 send "dt-made() { echo \"got:\$*:\" }"
-ask() {
-    local out= chunk
-    zpty -w -n z "dt-made $1"$'\t\n'
-    repeat 50; do
+await() { # TEXT, in what it prints from here on, within 20 s; what it prints also holds what was typed
+    local chunk
+    out=
+    repeat 200; do
         while zpty -r -t z chunk; do out+=$chunk; done
-        [[ $out == *got:*:* ]] && break
+        [[ $out == *"$1"* ]] && return
         sleep 0.1
     done
-    [[ $out == *"got:$2:"* ]] || { print -r -- "$1: not '$2' but: $out"; exit 1 }
+    return 1
+}
+send 'echo set$((1 + 1))up'
+await set2up || { print -r -- "not ready: $out"; exit 1 }
+ask() {
+    zpty -w -n z "dt-made $1"$'\t\n'
+    await "got:$2:" || { print -r -- "$1: not '$2' but: $out"; exit 1 }
 }
 ask '--stee' '--stee'
 ask '--ste' '--steps' # the = is taken away by the blank
