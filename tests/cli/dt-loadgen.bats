@@ -37,7 +37,7 @@ await() {
 }
 
 start() {
-    await dt-serve m --precision f32 --threads 1 --port 0 --served-model-name tiny "$@"
+    await dt-serve m --precision fp32 --threads 1 --port 0 --served-model-name tiny "$@"
 }
 
 metric() {

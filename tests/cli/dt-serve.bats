@@ -16,7 +16,7 @@ setup_file() {
 setup() {
     PATH=$DT_BIN:$PATH
     cd "$BATS_FILE_TMPDIR" || return 1
-    common=(--precision f32 --threads 1)
+    common=(--precision fp32 --threads 1)
     server=
 }
 
@@ -65,8 +65,8 @@ settles() {
     return 1
 }
 
-@test "greedy tokens are those of a full forward pass without a cache, in f32 and bf16" {
-    for precision in f32 bf16; do
+@test "greedy tokens are those of a full forward pass without a cache, in fp32 and bf16" {
+    for precision in fp32 bf16; do
         for prompt in "a" "The quick brown fox" "$(printf 'long %.0s' $(seq 30))"; do
             want=$("$DT_HELP/greedy" m $precision 40 "$prompt")
             got=$(jq -nc --arg p "$prompt" '{prompt: $p, max_tokens: 40, temperature: 0, logprobs: 0, ignore_eos: true}' |
@@ -103,7 +103,7 @@ PY
 
 @test "guessing tokens and not sharing prefixes change no byte" {
     head -n 60 prompts.jsonl >some.jsonl
-    for p in f32 bf16; do
+    for p in fp32 bf16; do
         dt-serve --batch m --threads 1 --precision $p --max-num-seqs 8 --no-prefix-caching <some.jsonl >plain.jsonl
         dt-serve --batch m --threads 1 --precision $p --max-num-seqs 8 --speculate 5 <some.jsonl >guessed.jsonl
         cmp plain.jsonl guessed.jsonl
@@ -442,7 +442,7 @@ PY
     dt-dataset build --tokenizer byte --out letters.h5 letters.txt
     dt-train --model gpt2-tiny --data letters.h5 --seq 32 --microbatch 4 --steps 60 --lr 3e-3 --warmup 5 --precision fp32 \
         --no-mfu --threads 1 --save run >/dev/null
-    for p in f32 bf16; do
+    for p in fp32 bf16; do
         run -0 --separate-stderr dt-serve --batch --model-dir run --precision $p --threads 1 \
             <<<'{"prompt": "cdefghabcdefgha", "max_tokens": 12, "temperature": 0}'
         [ "$(jq -r .text <<<"$output")" = bcdefghabcde ]

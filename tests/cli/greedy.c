@@ -28,7 +28,7 @@ int main(int argc, char **argv)
 
 	if (argc != 5)
 		return 2;
-	p.dtype = p.cache = strcmp(argv[2], "f32") ? DT_BF16 : DT_F32;
+	p.dtype = p.cache = strcmp(argv[2], "fp32") ? DT_BF16 : DT_F32;
 	p.weights = -1;
 	more = atoi(argv[3]);
 	n = (int)strlen(argv[4]);
