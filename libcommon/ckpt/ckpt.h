@@ -134,6 +134,12 @@ struct dt_ckpt_piece {
 void dt_ckpt_piece(const struct dt_ckpt *c, int i, int k, struct dt_ckpt_piece *ret);
 
 /*
+ * Says that nobody here or beside us is about to read the same again: what is not in the page cache is then
+ * read past it, which is faster and leaves it alone. Before the first read.
+ */
+void dt_ckpt_read_once(struct dt_ckpt *c);
+
+/*
  * Reads the box [off, off + shape) of tensor i as dtype `as` (f32, bf16 and f16 converted, others must match)
  * into dst, contiguous. Every piece used is read whole and checked against its CRC; a mismatch is -EBADMSG
  * and dst is undefined. Several threads may read from one struct dt_ckpt.

@@ -1,7 +1,7 @@
 /*
  * CRC-32 as zlib has it, several times faster where the processor multiplies without carries: 64 or 256 bytes
- * at a time are folded onto the next as many (Gopal et al., Fast CRC Computation Using PCLMULQDQ, Intel 2009). What is
- * left, 16 bytes with the same remainder as all that went before, is zlib's to finish.
+ * at a time are folded onto the next as many (Gopal et al., Fast CRC Computation Using PCLMULQDQ, Intel
+ * 2009). What is left, 16 bytes with the same remainder as all that went before, is zlib's to finish.
  */
 #include "ckpt/internal.h"
 
