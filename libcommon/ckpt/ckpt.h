@@ -63,8 +63,8 @@ int dt_ckpt_write_shard(const char *tmpdir, int rank, const struct dt_piece *p, 
 
 /*
  * The same for pieces that are not in memory: fill is called for each piece of at most 64 MiB that is
- * written, in order, and answers with its elements, which must stay until the next call. p[].data is not
- * looked at.
+ * written, once each, and answers with its elements, which must stay until the next call. p[].data is not
+ * looked at, only moved along: the data of what fill is given is that of its first element.
  */
 typedef int (*dt_ckpt_fill)(void *arg, const struct dt_piece *p, const void **ret_data, struct dt_err *err);
 int dt_ckpt_write_shard_from(const char *tmpdir, int rank, const struct dt_piece *p, int n, bool compress,
