@@ -66,6 +66,8 @@ struct dt_req {
 	uint64_t base;
 	size_t pieces, piece_n, a, b, c_done;
 	bool meet, stream; /* buffers are told first; the result goes past the caches */
+	bool past;	   /* so does what ranks hand each other */
+	double met;	   /* when all had arrived; 0: unknown */
 	enum { DT_WAY_UNKNOWN, DT_WAY_ARRIVED, DT_WAY_PIECES, DT_WAY_DIRECT, DT_WAY_LEAVING } way;
 };
 

@@ -28,6 +28,8 @@
  */
 #include "comm/shm.h"
 
+#include "base/progress.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -45,6 +47,7 @@
 #define WORK	     ((size_t)1 << 20) /* bytes between two looks at other operations */
 
 #define TINY	     ((size_t)56)
+#define TRY_EVERY    16
 #define PATIENCE     32 /* looks in vain before sleepers are woken, which waits for our own stores */
 
 enum { RED, OUT, IN };
@@ -240,6 +243,14 @@ static bool three_phases(const struct dt_req *r)
 	return (r->op.kind == DT_OP_ALL_REDUCE || r->op.kind == DT_OP_REDUCE) && !small(r);
 }
 
+static void put(bool past, char *dst, const char *src, size_t bytes)
+{
+	if (past)
+		dt_copy_stream_open(dst, src, bytes);
+	else
+		memcpy(dst, src, bytes);
+}
+
 static void phase_a(const struct dt_req *r, size_t i)
 {
 	struct piece p = piece_at(r, i);
@@ -255,8 +266,10 @@ static void phase_a(const struct dt_req *r, size_t i)
 			break;
 		}
 		share(&p, me, &from, &end); /* nobody else reads my own share */
-		memcpy(to, p.src + p.lo * p.e, from * p.e);
-		memcpy(to + end * p.e, p.src + (p.lo + end) * p.e, (p.m - end) * p.e);
+		put(r->past, to, p.src + p.lo * p.e, from * p.e);
+		put(r->past, to + end * p.e, p.src + (p.lo + end) * p.e, (p.m - end) * p.e);
+		if (r->past)
+			dt_stream_fence();
 		break;
 	case DT_OP_REDUCE_SCATTER:
 	case DT_OP_ALL_TO_ALL:
@@ -297,22 +310,46 @@ static void reduce(const struct piece *p, char *dst, size_t offset, const char *
 	dt_reduce_many(dst, src, p->c->size, m, p->o->t, p->o->op);
 }
 
+/*
+ * Whether results for the others had better go past the caches: not where the cores share a cache, by half the
+ * time where they do not and would fetch them from each other's. Where the system runs us changes, so both ways are
+ * timed, now and then the one that is not in use. Every rank goes its own way; the numbers are the same.
+ */
+static bool pick_past(struct dt_shm *s, bool crowded)
+{
+	bool past = s->pace[1] < s->pace[0];
+
+	if (crowded)
+		return false;
+	return s->paced++ % TRY_EVERY == 0 ? !past : past;
+}
+
+static void note_pace(struct dt_req *r)
+{
+	size_t bytes = r->op.n * (size_t)dt_dtype_size(r->op.t);
+	double *pace = &r->c->shm->pace[r->past], now = (dt_now() - r->met) / (double)bytes;
+
+	if (r->met > 0)
+		*pace = *pace > 0 && now > 2 * *pace ? 1.5 * *pace : *pace > 0 ? (*pace + now) / 2 : now;
+}
+
 /* My share goes to the others and, while it is in the first cache, to my own result. */
 static void reduce_share(const struct dt_req *r, const struct piece *p, char *dst, size_t from, size_t end)
 {
 	bool mine = p->o->kind == DT_OP_ALL_REDUCE || p->c->rank == p->o->root;
+	_Alignas(64) char block[DT_REDUCE_BLOCK * 8];
 
 	for (size_t i = from, m; i < end; i += m) {
-		char *to = result(p) + i * p->e;
+		char *to = result(p) + i * p->e, *sum = r->past ? block : to;
 
 		m = end - i < DT_REDUCE_BLOCK ? end - i : DT_REDUCE_BLOCK;
-		reduce(p, to, i * p->e, p->src + (p->lo + i) * p->e, m);
-		if (mine && r->stream)
-			dt_copy_stream_open(dst + i * p->e, to, m * p->e);
-		else if (mine)
-			memcpy(dst + i * p->e, to, m * p->e);
+		reduce(p, sum, i * p->e, p->src + (p->lo + i) * p->e, m);
+		if (r->past)
+			dt_copy_stream_open(to, sum, m * p->e);
+		if (mine)
+			put(r->stream, dst + i * p->e, sum, m * p->e);
 	}
-	if (mine && r->stream)
+	if (r->past || (mine && r->stream))
 		dt_stream_fence();
 }
 
@@ -414,6 +451,7 @@ static int shm_start(struct dt_req *r, struct dt_err *err)
 	r->stream = (o->src || !reduces(o->kind)) &&
 		    bytes * (o->kind == DT_OP_ALL_GATHER || o->kind == DT_OP_ALL_TO_ALL ? p : 1) >=
 			    r->c->shm->stream;
+	r->past = three_phases(r) && pick_past(r->c->shm, r->c->w->crowded);
 	r->meet = bytes * (wide(o->kind) ? p : 1) >= MEET_LEAST;
 	r->pieces = o->kind == DT_OP_BARRIER ? 1 : (o->n + r->piece_n - 1) / r->piece_n;
 	r->base = r->c->shm->next;
@@ -438,6 +476,8 @@ static bool step_pieces(struct dt_req *r)
 		}
 		k = r->base + r->b;
 		if (r->b < r->a && all_past(c, IN, k + 1)) {
+			if (three && !r->b) /* what it takes from here on is ours */
+				r->met = r->waited ? dt_now() : 0;
 			phase_b(r, r->b);
 			if (!three && r->pieces == 1) /* nobody can be waiting for this one */
 				atomic_store_explicit(&c->shm->line[c->rank].v[OUT], k + 1,
@@ -461,6 +501,8 @@ static bool step_pieces(struct dt_req *r)
 		return false;
 	if (r->pieces) /* all had arrived */
 		c->shm->known = r->base;
+	if (three)
+		note_pace(r);
 	return true;
 }
 
