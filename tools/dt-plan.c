@@ -19,7 +19,7 @@ static struct {
 	struct dt_plan_query q;
 	struct dt_serve_query serve_q;
 	struct dt_cluster cluster;
-	const char *gpu, *cluster_file, *links, *calibrate, *validate, *compare, *pipeline;
+	const char *gpu, *cluster_file, *links, *ops, *calibrate, *validate, *compare, *pipeline;
 	uint64_t gpu_mem, tokens;
 	bool serve, json, explain, gpu_given, gpus_given, node_given;
 	int64_t gpus, gpus_a_node, leaf, top;
@@ -72,6 +72,9 @@ static const struct dt_opt opts[] = {
 	 "a description in JSON, as --emit cluster writes it"},
 	{"links", 0, DT_OPT_STR, &a.links, "FILE",
 	 "measured links: output of dt-allreduce-bench --json; - is standard input"},
+	{"ops", 0, DT_OPT_STR, &a.ops, "FILE",
+	 "measured operations: output of dt-calibrate; ranks are processes on such machines",
+	 .complete = DT_COMPLETE_FILE},
 	{"calibrate", 0, DT_OPT_STR, &a.calibrate, "FILE",
 	 "measured steps, JSON Lines: fit what programs reach of the device"},
 	{"validate", 0, DT_OPT_STR, &a.validate, "FILE", "measured steps: compare with what is predicted"},
@@ -199,6 +202,26 @@ static int describe_cluster(struct dt_err *err)
 	if (a.gpu_mem)
 		c->device.mem_bytes = (double)a.gpu_mem;
 	c->price_a_gpu_hour = price > 0 ? price : c->price_a_gpu_hour;
+	return 0;
+}
+
+/* Measured operations stand for as many cores as they were measured on. */
+static int read_ops(struct dt_err *err)
+{
+	static struct dt_op_times times; /* for the cluster, as long as the program runs */
+	json_t *o = NULL;
+	int rc = read_json(a.ops, &o, err);
+
+	if (rc == 0 && (rc = dt_op_times_from_json(o, &times, err)) < 0)
+		dt_err_prefix(err, "'%s'", a.ops);
+	json_decref(o);
+	if (rc < 0)
+		return rc;
+	if (!a.cluster.cores)
+		return dt_err_set(err, -EINVAL, "'%s' is of processors: --gpu cpu goes with it", a.ops);
+	a.cluster.cores = times.cores;
+	a.cluster.ops = &times;
+	a.cluster.device.step_s = 2e-4;
 	return 0;
 }
 
@@ -642,6 +665,8 @@ static int run(bool roof, const char *model, struct dt_err *err)
 	int rc = describe_cluster(err);
 
 	a.q.stack = a.account - 1 == DT_ACCOUNT_MEGATRON ? &dt_stack_megatron : &dt_stack_dt;
+	if (rc == 0 && a.ops)
+		rc = read_ops(err);
 	if (rc == 0 && a.calibrate)
 		rc = calibrate(err);
 	if (rc < 0)

@@ -6,7 +6,7 @@
 #ifndef DT_PLAN_CLUSTER_H
 #define DT_PLAN_CLUSTER_H
 
-#include "base/json.h"
+#include "plan/optimes.h"
 
 #define DT_LEVELS 4
 
@@ -39,7 +39,8 @@ struct dt_cluster {
 	enum dt_topology topology;
 	struct dt_level level[DT_LEVELS];
 	int nlevel;
-	double price_a_gpu_hour; /* 0: unknown */
+	double price_a_gpu_hour;       /* 0: unknown */
+	const struct dt_op_times *ops; /* of this machine where they were measured, else NULL */
 };
 
 /* A100, H100, H200, B200, MI300X, T4, L4 or cpu; case does not matter. -EINVAL lists them. */
