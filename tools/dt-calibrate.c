@@ -23,15 +23,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { REPEATS = 64, LEAST = 3, MAX_CORES = 1024 };
+enum { ROUNDS = 3, REPEATS = 64, MAX_CORES = 1024 };
 
-#define SLOW_S 0.1 /* a point that took this long is not repeated further */
+#define COLD_MB 96.0 /* of passes over all parameters: seldom in a cache */
+#define SLOW_S	0.1  /* a point that took this long is not repeated further */
 
 static struct {
-	double seconds, window_mb;
+	double seconds, window_mb, weights_mb;
 	int64_t cores;
 	const char *out;
-} a = {.seconds = 45, .window_mb = 24, .out = "-"};
+} a = {.seconds = 45, .window_mb = 4, .weights_mb = 24, .out = "-"};
 
 static const char *const examples[] = {
 	"dt-calibrate --out here.json",
@@ -47,6 +48,8 @@ static const struct dt_opt opts[] = {
 	{"window", 0, DT_OPT_REAL, &a.window_mb, "MIB",
 	 "memory that operands move through, which decides how cold they are; default 24", .min = 0.1,
 	 .max = 4096},
+	{"weights-window", 0, DT_OPT_REAL, &a.weights_mb, "MIB",
+	 "the same for weights and their gradients; default 24", .min = 0.1, .max = 4096},
 	{"out", 'o', DT_OPT_STR, &a.out, "FILE", "where to write; default -, standard output",
 	 .complete = DT_COMPLETE_FILE},
 	DT_OPT_END,
@@ -69,12 +72,13 @@ struct pool { /* operands: read ones keep their values, written ones go elsewher
 
 struct bench {
 	struct dt_dev *dev;
-	struct pool in, out;
+	struct pool in, out, w; /* w: weights and their gradients */
 	int32_t *ids;
 	enum dt_dtype type;
 };
 
 enum { IDS = 1 << 16 };
+#define POOL ((size_t)224 << 20)
 
 static size_t bytes_of(enum dt_dtype t, int64_t r, int64_t c)
 {
@@ -112,10 +116,10 @@ static void fill_pool(struct pool *p)
 	p->at = p->dirty = 0;
 }
 
-static int pool_init(struct pool *p, size_t size)
+static int pool_init(struct pool *p, size_t size, double window_mb)
 {
 	p->size = size;
-	p->window = (size_t)(a.window_mb * (1 << 20));
+	p->window = (size_t)(window_mb * (1 << 20));
 	p->p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (p->p == MAP_FAILED)
 		return -ENOMEM;
@@ -133,7 +137,7 @@ static int product(struct bench *b, enum dt_timed op, const int64_t n[3])
 
 	if (op == DT_T_MUL || op == DT_T_HEAD) {
 		x = take(&b->in, t, n[0], n[2]);
-		w = take(&b->in, t, n[1], n[2]);
+		w = take(&b->w, t, n[1], n[2]);
 		y = take(&b->out, head, n[0], n[1]);
 		return b->dev->ops->matmul(b->dev, y, x, false, w, true,
 					   op == DT_T_MUL ? flat(&b->in, t, n[1]) : DT_NONE, false);
@@ -142,14 +146,15 @@ static int product(struct bench *b, enum dt_timed op, const int64_t n[3])
 		int64_t cols = op == DT_T_HEAD_X ? n[2] : n[1], from = op == DT_T_HEAD_X ? n[1] : n[2];
 
 		x = take(&b->in, t, n[0], from);
-		w = take(&b->in, t, from, cols);
+		w = take(&b->w, t, from, cols);
 		y = take(&b->out, t, n[0], cols);
 		return b->dev->ops->matmul(b->dev, y, x, false, w, false, DT_NONE, false);
 	}
 	x = take(&b->in, t, n[0], n[1]);
 	w = take(&b->in, t, n[0], n[2]);
-	y = take(&b->out, DT_F32, n[1], n[2]);
-	return b->dev->ops->matmul(b->dev, y, x, true, w, false, DT_NONE, true);
+	y = take(&b->w, DT_F32, n[1], n[2]);
+	return b->dev->ops->matmul(b->dev, y, x, true, w, false, DT_NONE,
+				   op == DT_T_MUL_ADD || op == DT_T_HEAD_ADD);
 }
 
 static int attention(struct bench *b, enum dt_timed op, const int64_t n[3])
@@ -259,7 +264,7 @@ static int flats(struct bench *b, enum dt_timed op, const int64_t n[3])
 {
 	static const enum dt_optim_kind kind[] = {DT_OPTIM_SGD, DT_OPTIM_MOMENTUM, DT_OPTIM_ADAMW};
 	const struct dt_ops *o = b->dev->ops;
-	struct dt_tensor p = flat(&b->out, DT_F32, n[0]), g = flat(&b->in, DT_F32, n[0]);
+	struct dt_tensor p = flat(&b->w, DT_F32, n[0]), g = flat(&b->w, DT_F32, n[0]);
 	struct dt_optim how = {.lr = 1e-6f,
 			       .beta1 = 0.9f,
 			       .beta2 = 0.95f,
@@ -274,16 +279,16 @@ static int flats(struct bench *b, enum dt_timed op, const int64_t n[3])
 	if (op == DT_T_FILL)
 		return o->fill(b->dev, p, 0.5f);
 	if (op == DT_T_CONVERT)
-		return o->convert(b->dev, flat(&b->out, b->type, n[0]), g);
+		return o->convert(b->dev, flat(&b->w, b->type, n[0]), g);
 	how.kind = kind[op - DT_T_OPTIM0];
-	return o->optim_step(b->dev, &how, b->type == DT_F32 ? DT_NONE : flat(&b->out, b->type, n[0]), p, g,
-			     op == DT_T_OPTIM0 ? DT_NONE : flat(&b->out, DT_F32, n[0]),
-			     op == DT_T_OPTIM2 ? flat(&b->out, DT_F32, n[0]) : DT_NONE);
+	return o->optim_step(b->dev, &how, b->type == DT_F32 ? DT_NONE : flat(&b->w, b->type, n[0]), p, g,
+			     op == DT_T_OPTIM0 ? DT_NONE : flat(&b->w, DT_F32, n[0]),
+			     op == DT_T_OPTIM2 ? flat(&b->w, DT_F32, n[0]) : DT_NONE);
 }
 
 static int operate(struct bench *b, enum dt_timed op, const int64_t n[3])
 {
-	if (op <= DT_T_HEAD_W)
+	if (op <= DT_T_HEAD_ADD)
 		return product(b, op, n);
 	if (op <= DT_T_ATTENTION_B)
 		return attention(b, op, n);
@@ -303,15 +308,19 @@ static int by_value(const void *x, const void *y)
 	return (p > q) - (p < q);
 }
 
-/* The median over about `seconds`. */
+/*
+ * The median over about `seconds`, into *ret where it is less than that of another round. *ret 0: the first
+ * round.
+ */
 static int time_point(struct bench *b, enum dt_timed op, const int64_t n[3], double seconds, double *ret)
 {
 	double t[REPEATS], start;
-	int i = 0, rc = operate(b, op, n); /* makes what is kept by shape */
+	int i = 0, rc = 0;
 
+	if (*ret < SLOW_S) /* makes what is kept by shape */
+		rc = operate(b, op, n);
 	start = dt_now();
-	while (rc >= 0 && i < REPEATS && (i < LEAST || dt_now() - start < seconds) &&
-	       !(i && dt_now() - start > SLOW_S)) {
+	while (rc >= 0 && i < REPEATS && (i < 1 || dt_now() - start < seconds)) {
 		double t0 = dt_now();
 
 		rc = operate(b, op, n);
@@ -320,7 +329,8 @@ static int time_point(struct bench *b, enum dt_timed op, const int64_t n[3], dou
 	if (rc < 0)
 		return rc;
 	qsort(t, (size_t)i, sizeof(*t), by_value);
-	*ret = t[i / 2];
+	if (*ret <= 0 || t[i / 2] < *ret)
+		*ret = t[i / 2];
 	return 0;
 }
 
@@ -347,8 +357,9 @@ static int bench_init(struct bench *b, int threads)
 {
 	int rc = dt_dev_open(&b->dev, DT_DEV_CPU, 0, threads);
 
-	if (rc < 0 || (rc = pool_init(&b->in, (size_t)224 << 20)) < 0 ||
-	    (rc = pool_init(&b->out, (size_t)224 << 20)) < 0)
+	if (rc < 0 || (rc = pool_init(&b->in, POOL, a.window_mb)) < 0 ||
+	    (rc = pool_init(&b->out, POOL, a.window_mb)) < 0 ||
+	    (rc = pool_init(&b->w, POOL, a.weights_mb)) < 0)
 		return rc;
 	b->ids = calloc(IDS, sizeof(*b->ids));
 	for (int i = 0; b->ids && i < IDS; i++)
@@ -356,30 +367,44 @@ static int bench_init(struct bench *b, int threads)
 	return b->ids ? 0 : -ENOMEM;
 }
 
-/* One process: every point in turn, beside the others. */
-static int work(const struct dt_op_mode *m, int cores, int number, struct shared *sh, double seconds,
-		struct dt_progress *bar)
+/* Every point once, beside the other processes. */
+static int one_round(struct bench *b, const struct dt_op_mode *m, struct shared *sh, double *s,
+		     double seconds, struct dt_progress *bar)
 {
 	static const enum dt_dtype types[DT_OP_TYPES] = {DT_F32, DT_BF16};
-	struct bench b = {0};
-	int at = 0, rc = bench_init(&b, cores / m->processes);
+	int at = 0, rc = 0;
 
 	for (int op = 0; op < DT_T_N && rc >= 0; op++)
 		for (int type = 0; type < DT_OP_TYPES && rc >= 0; type++) {
 			const struct dt_op_grid *g = &m->g[op][type];
 
-			b.type = types[type];
-			fill_pool(&b.out);
+			b->type = types[type];
+			b->w.window = (size_t)((op >= DT_T_OPTIM0 ? COLD_MB : a.weights_mb) * (1 << 20));
+			fill_pool(&b->out);
+			fill_pool(&b->w);
 			for (int i = 0; i < dt_grid_points(g) && rc >= 0; i++, at++) {
 				int64_t n[3];
 
 				dt_grid_sizes(g, i, n);
 				pthread_barrier_wait(&sh->barrier);
-				rc = time_point(&b, op, n, seconds, &sh->s[number * sh->points + at]);
+				rc = time_point(b, op, n, seconds, &s[at]);
 				if (bar)
-					dt_progress_set(bar, (uint64_t)at);
+					dt_progress_set(bar, bar->done + 1);
 			}
 		}
+	return rc;
+}
+
+/* One process. Rounds lie apart in time, so that what else the machine does for a moment spoils one at most.
+ */
+static int work(const struct dt_op_mode *m, int cores, int number, struct shared *sh, double seconds,
+		struct dt_progress *bar)
+{
+	struct bench b = {0};
+	int rc = bench_init(&b, cores / m->processes);
+
+	for (int r = 0; r < ROUNDS && rc >= 0; r++)
+		rc = one_round(&b, m, sh, &sh->s[number * sh->points], seconds, bar);
 	return rc;
 }
 
@@ -426,11 +451,11 @@ static int run_mode(struct dt_op_mode *m, int cores, double seconds, struct dt_e
 	pthread_barrierattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
 	pthread_barrier_init(&sh->barrier, &attr, (unsigned)n);
 	snprintf(label, sizeof(label), "%d x %d cores", n, cores / n);
-	dt_progress_start(&bar, stderr, label, (uint64_t)points, false);
+	dt_progress_start(&bar, stderr, label, (uint64_t)points * ROUNDS, false);
 	for (int i = 0; i < n && rc == 0; i++) {
 		pid[i] = fork();
 		if (pid[i] == 0) {
-			int e = work(m, cores, i, sh, seconds / points, i ? NULL : &bar);
+			int e = work(m, cores, i, sh, seconds / points / ROUNDS, i ? NULL : &bar);
 
 			if (e < 0)
 				sh->failed = -e;
@@ -476,7 +501,8 @@ static int measure(struct dt_op_times *t, struct dt_err *err)
 		t->mode[t->nmode++].processes = middle;
 	if (t->cores > 1)
 		t->mode[t->nmode++].processes = t->cores;
-	rc = dt_op_times_init(t, err);
+	/* Little time is for small sizes: large ones take seconds to try once. */
+	rc = dt_op_times_init(t, a.seconds < 5 ? 3 : a.seconds < 20 ? 1 : 0, err);
 	for (int i = 0; i < t->nmode && rc == 0; i++)
 		rc = run_mode(&t->mode[i], t->cores, a.seconds / t->nmode, err);
 	return rc;

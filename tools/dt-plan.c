@@ -205,24 +205,15 @@ static int describe_cluster(struct dt_err *err)
 	return 0;
 }
 
-/* Measured operations stand for as many cores as they were measured on. */
 static int read_ops(struct dt_err *err)
 {
-	static struct dt_op_times times; /* for the cluster, as long as the program runs */
 	json_t *o = NULL;
 	int rc = read_json(a.ops, &o, err);
 
-	if (rc == 0 && (rc = dt_op_times_from_json(o, &times, err)) < 0)
+	if (rc == 0 && (rc = dt_cluster_set_ops(&a.cluster, o, err)) < 0)
 		dt_err_prefix(err, "'%s'", a.ops);
 	json_decref(o);
-	if (rc < 0)
-		return rc;
-	if (!a.cluster.cores)
-		return dt_err_set(err, -EINVAL, "'%s' is of processors: --gpu cpu goes with it", a.ops);
-	a.cluster.cores = times.cores;
-	a.cluster.ops = &times;
-	a.cluster.device.step_s = 2e-4;
-	return 0;
+	return rc;
 }
 
 static double room(void)
@@ -253,7 +244,8 @@ static int validate(struct dt_err *err)
 {
 	struct dt_table *t = dt_table_new("model|layout|>microbatch|>seq|>measured|>predicted|>error");
 	struct dt_runs runs;
-	double error = 0, *each = NULL;
+	struct dt_run_error *each = NULL;
+	double error = 0;
 	char layout[80], s[24];
 	int rc = dt_runs_read(a.validate, &runs, err);
 
@@ -270,15 +262,17 @@ static int validate(struct dt_err *err)
 		dt_table_cell(t, "%lld", (long long)r->shape.microbatch);
 		dt_table_cell(t, "%lld", (long long)r->shape.seq);
 		dt_table_cell(t, "%s", dt_format_duration(r->step_s, s, sizeof(s)));
-		dt_table_cell(t, "%s", dt_format_duration(r->step_s * each[i], s, sizeof(s)));
-		dt_table_cell(t, "%+.1f%%", 100 * (each[i] - 1));
+		dt_table_cell(t, "%s", dt_format_duration(each[i].t.step, s, sizeof(s)));
+		dt_table_cell(t, "%+.1f%%", 100 * (each[i].ratio - 1));
 	}
 	if (rc == 0 && a.json) {
-		json_t *o = json_pack("{s:i, s:i, s:f, s:o}", "schema", 1, "runs", runs.n, "mean_error",
-				      error, "ratios", json_array());
+		json_t *o = json_pack("{s:i, s:i, s:f, s:o, s:o}", "schema", 1, "runs", runs.n, "mean_error",
+				      error, "ratios", json_array(), "predicted", json_array());
 
-		for (int i = 0; i < runs.n; i++)
-			json_array_append_new(json_object_get(o, "ratios"), json_real(each[i]));
+		for (int i = 0; i < runs.n; i++) {
+			json_array_append_new(json_object_get(o, "ratios"), json_real(each[i].ratio));
+			json_array_append_new(json_object_get(o, "predicted"), dt_step_time_json(&each[i].t));
+		}
 		rc = dt_json_write_line(stdout, o, err);
 		json_decref(o);
 	} else if (rc == 0) {
@@ -699,6 +693,7 @@ int main(int argc, char **argv)
 		if (status < 0)
 			status = run(nargs > 0 && !strcmp(argv[1], "roofline"), model, &err);
 	}
+	dt_cluster_release(&a.cluster);
 	if (dt_close_stdout(&err) < 0 && status != DT_EXIT_FAILED)
 		status = err.code == -EPIPE ? DT_EXIT_FAILED : fail(&err);
 	return status;

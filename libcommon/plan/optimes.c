@@ -44,9 +44,11 @@ const struct dt_timed_info dt_timed_ops[DT_T_N] = {
 	[DT_T_MUL] = {"matmul", 3, MUL_GRID},
 	[DT_T_MUL_X] = {"matmul-dx", 3, MUL_GRID},
 	[DT_T_MUL_W] = {"matmul-dw", 3, MUL_GRID},
+	[DT_T_MUL_ADD] = {"matmul-dw-add", 3, MUL_GRID},
 	[DT_T_HEAD] = {"head", 3, HEAD_GRID},
 	[DT_T_HEAD_X] = {"head-dx", 3, HEAD_GRID},
 	[DT_T_HEAD_W] = {"head-dw", 3, HEAD_GRID},
+	[DT_T_HEAD_ADD] = {"head-dw-add", 3, HEAD_GRID},
 	[DT_T_ATTENTION] = {"attention", 3, ATT_GRID},
 	[DT_T_ATTENTION_B] = {"attention-backward", 3, ATT_GRID},
 	[DT_T_LAYERNORM] = {"layernorm", 2, ROW_GRID},
@@ -86,7 +88,7 @@ void dt_grid_sizes(const struct dt_op_grid *g, int i, int64_t ret[3])
 	}
 }
 
-static int grid_init(struct dt_op_grid *g, const struct dt_timed_info *info)
+static int grid_init(struct dt_op_grid *g, const struct dt_timed_info *info, int fewer)
 {
 	for (int k = 0; k < 3; k++) {
 		g->n[k] = 0;
@@ -94,6 +96,8 @@ static int grid_init(struct dt_op_grid *g, const struct dt_timed_info *info)
 			g->at[k][g->n[k]] = (double)info->at[k][g->n[k]];
 			g->n[k]++;
 		}
+		for (int i = 0; i < fewer && g->n[k] > 2; i++)
+			g->n[k]--;
 		if (k >= info->axes) {
 			g->n[k] = 1;
 			g->at[k][0] = 1;
@@ -103,12 +107,12 @@ static int grid_init(struct dt_op_grid *g, const struct dt_timed_info *info)
 	return g->s ? 0 : -ENOMEM;
 }
 
-int dt_op_times_init(struct dt_op_times *t, struct dt_err *err)
+int dt_op_times_init(struct dt_op_times *t, int fewer, struct dt_err *err)
 {
 	for (int m = 0; m < t->nmode; m++)
 		for (int op = 0; op < DT_T_N; op++)
 			for (int type = 0; type < DT_OP_TYPES; type++)
-				if (grid_init(&t->mode[m].g[op][type], &dt_timed_ops[op]) < 0) {
+				if (grid_init(&t->mode[m].g[op][type], &dt_timed_ops[op], fewer) < 0) {
 					dt_op_times_release(t);
 					return dt_err_sys(err, -ENOMEM, "operation times");
 				}

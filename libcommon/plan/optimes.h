@@ -10,13 +10,15 @@
 #include "base/json.h"
 #include "kernels/dtype.h"
 
-enum dt_timed {		    /* and its sizes */
-		DT_T_MUL,   /* y = x w^T + bias: rows, columns of y, of x */
-		DT_T_MUL_X, /* dx = dy w: rows, columns of dx, of dy */
-		DT_T_MUL_W, /* dw += dy^T x, f32: rows, columns of dy, of x */
-		DT_T_HEAD,  /* logits, f32: rows, vocabulary, hidden */
+enum dt_timed {		      /* and its sizes */
+		DT_T_MUL,     /* y = x w^T + bias: rows, columns of y, of x */
+		DT_T_MUL_X,   /* dx = dy w: rows, columns of dx, of dy */
+		DT_T_MUL_W,   /* dw = dy^T x, f32: rows, columns of dy, of x */
+		DT_T_MUL_ADD, /* dw += dy^T x */
+		DT_T_HEAD,    /* logits, f32: rows, vocabulary, hidden */
 		DT_T_HEAD_X,
 		DT_T_HEAD_W,
+		DT_T_HEAD_ADD,
 		DT_T_ATTENTION, /* batch x heads, seq, head_dim */
 		DT_T_ATTENTION_B,
 		DT_T_LAYERNORM, /* with the sum before it: rows, columns; so all below */
@@ -70,8 +72,11 @@ struct dt_op_times {
 	struct dt_op_mode mode[3];
 };
 
-/* The grid that dt-calibrate fills, times 0; *ret is released by dt_op_times_release. */
-int dt_op_times_init(struct dt_op_times *t, struct dt_err *err);
+/*
+ * The grid that dt-calibrate fills, times 0, for the modes t has; `fewer` of the largest sizes of every axis
+ * are left out, two stay. Released by dt_op_times_release.
+ */
+int dt_op_times_init(struct dt_op_times *t, int fewer, struct dt_err *err);
 void dt_op_times_release(struct dt_op_times *t);
 
 /* Points of a grid, and the sizes of point number i. */

@@ -44,11 +44,25 @@ static struct sizes sizes_of(const struct dt_step_model *m, int layer)
 	return z;
 }
 
+/* A share of the microbatches adds its weight gradients to those of the first: all but one, and with ZeRO 2
+ * and 3, where each has its own, none. */
+static double weight_gradient(const struct dt_step_model *m, enum dt_timed first, enum dt_timed more,
+			      double a, double b, double c, double uses)
+{
+	double n = uses * (double)(m->s->accumulation > 0 ? m->s->accumulation : 1),
+	       t = op(m, first, a, b, c);
+
+	if (n <= 1 || m->s->layout.zero >= 2)
+		return t;
+	return (t + (n - 1) * op(m, more, a, b, c)) / n;
+}
+
 /* dx, dw and the bias' gradient of y = x w^T; dw into *w where backward is split. */
 static double linear_backward(const struct dt_step_model *m, double rows, double out, double in, bool bias,
 			      double *w)
 {
-	double dw = op(m, DT_T_MUL_W, rows, out, in), dx = op(m, DT_T_MUL_X, rows, in, out);
+	double dw = weight_gradient(m, DT_T_MUL_W, DT_T_MUL_ADD, rows, out, in, 1),
+	       dx = op(m, DT_T_MUL_X, rows, in, out);
 
 	if (bias)
 		dx += op(m, DT_T_COLSUM, rows, out, 1);
@@ -152,7 +166,7 @@ struct dt_pipe_cost dt_ops_ends(const struct dt_step_model *m, bool head)
 		double n = fmin(left, chunk);
 
 		r.b += op(m, DT_T_HEAD, n, v, h) + op(m, DT_T_CE, n, v, 1) + op(m, DT_T_HEAD_X, n, v, h) +
-		       op(m, DT_T_HEAD_W, n, v, h);
+		       weight_gradient(m, DT_T_HEAD_W, DT_T_HEAD_ADD, n, v, h, ceil(m->tokens / chunk));
 	}
 	return r;
 }
