@@ -308,16 +308,14 @@ static int by_value(const void *x, const void *y)
 	return (p > q) - (p < q);
 }
 
-/*
- * The median over about `seconds`, into *ret where it is less than that of another round. *ret 0: the first
- * round.
- */
-static int time_point(struct bench *b, enum dt_timed op, const int64_t n[3], double seconds, double *ret)
+/* The median over about `seconds`. before: that of the round before, 0 in the first. */
+static int time_point(struct bench *b, enum dt_timed op, const int64_t n[3], double seconds, double before,
+		      double *ret)
 {
 	double t[REPEATS], start;
 	int i = 0, rc = 0;
 
-	if (*ret < SLOW_S) /* makes what is kept by shape */
+	if (before < SLOW_S) /* makes what is kept by shape */
 		rc = operate(b, op, n);
 	start = dt_now();
 	while (rc >= 0 && i < REPEATS && (i < 1 || dt_now() - start < seconds)) {
@@ -329,8 +327,7 @@ static int time_point(struct bench *b, enum dt_timed op, const int64_t n[3], dou
 	if (rc < 0)
 		return rc;
 	qsort(t, (size_t)i, sizeof(*t), by_value);
-	if (*ret <= 0 || t[i / 2] < *ret)
-		*ret = t[i / 2];
+	*ret = t[i / 2];
 	return 0;
 }
 
@@ -340,7 +337,7 @@ struct shared {
 	pthread_barrier_t barrier;
 	int failed; /* an errno of one of them */
 	int points;
-	double s[]; /* [processes][points] */
+	double s[]; /* [processes][ROUNDS][points] */
 };
 
 static int points_of(const struct dt_op_mode *m)
@@ -368,7 +365,7 @@ static int bench_init(struct bench *b, int threads)
 }
 
 /* Every point once, beside the other processes. */
-static int one_round(struct bench *b, const struct dt_op_mode *m, struct shared *sh, double *s,
+static int one_round(struct bench *b, const struct dt_op_mode *m, struct shared *sh, double *s, int r,
 		     double seconds, struct dt_progress *bar)
 {
 	static const enum dt_dtype types[DT_OP_TYPES] = {DT_F32, DT_BF16};
@@ -387,7 +384,8 @@ static int one_round(struct bench *b, const struct dt_op_mode *m, struct shared 
 
 				dt_grid_sizes(g, i, n);
 				pthread_barrier_wait(&sh->barrier);
-				rc = time_point(b, op, n, seconds, &s[at]);
+				rc = time_point(b, op, n, seconds, r ? s[at] : 0,
+						&s[(size_t)r * (size_t)sh->points + (size_t)at]);
 				if (bar)
 					dt_progress_set(bar, bar->done + 1);
 			}
@@ -404,7 +402,7 @@ static int work(const struct dt_op_mode *m, int cores, int number, struct shared
 	int rc = bench_init(&b, cores / m->processes);
 
 	for (int r = 0; r < ROUNDS && rc >= 0; r++)
-		rc = one_round(&b, m, sh, &sh->s[number * sh->points], seconds, bar);
+		rc = one_round(&b, m, sh, &sh->s[number * ROUNDS * sh->points], r, seconds, bar);
 	return rc;
 }
 
@@ -433,11 +431,29 @@ static int wait_all(const pid_t *pid, int n, struct shared *sh)
 	return rc;
 }
 
-/* Times a mode and puts the mean over its processes into the grids. */
+/* Of each point the middle one of its rounds, the mean over the processes. */
+static void put_times(struct dt_op_mode *m, const struct shared *sh)
+{
+	int at = 0;
+
+	for (int op = 0; op < DT_T_N; op++)
+		for (int type = 0; type < DT_OP_TYPES; type++)
+			for (int i = 0; i < dt_grid_points(&m->g[op][type]); i++, at++)
+				for (int k = 0; k < m->processes; k++) {
+					double t[ROUNDS];
+
+					for (int r = 0; r < ROUNDS; r++)
+						t[r] = sh->s[(k * ROUNDS + r) * sh->points + at];
+					qsort(t, ROUNDS, sizeof(*t), by_value);
+					m->g[op][type].s[i] += t[ROUNDS / 2] / m->processes;
+				}
+}
+
+/* Times a mode. */
 static int run_mode(struct dt_op_mode *m, int cores, double seconds, struct dt_err *err)
 {
-	int points = points_of(m), n = m->processes, at = 0, rc = 0;
-	size_t bytes = sizeof(struct shared) + sizeof(double) * (size_t)(n * points);
+	int points = points_of(m), n = m->processes, rc = 0;
+	size_t bytes = sizeof(struct shared) + sizeof(double) * (size_t)(n * ROUNDS * points);
 	struct shared *sh = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	pid_t pid[MAX_CORES];
 	pthread_barrierattr_t attr;
@@ -470,11 +486,8 @@ static int run_mode(struct dt_op_mode *m, int cores, double seconds, struct dt_e
 	}
 	rc = rc < 0 ? rc : wait_all(pid, n, sh);
 	dt_progress_end(&bar);
-	for (int op = 0; op < DT_T_N && rc == 0; op++)
-		for (int type = 0; type < DT_OP_TYPES; type++)
-			for (int i = 0; i < dt_grid_points(&m->g[op][type]); i++, at++)
-				for (int k = 0; k < n; k++)
-					m->g[op][type].s[i] += sh->s[k * points + at] / n;
+	if (rc == 0)
+		put_times(m, sh);
 	munmap(sh, bytes);
 	return rc < 0 ? dt_err_sys(err, rc, "cannot measure on %d processes", n) : 0;
 }
