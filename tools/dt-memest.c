@@ -23,7 +23,8 @@
 enum { SOLVE_NOTHING, SOLVE_BATCH, SOLVE_SEQ, SOLVE_CONTEXT, SOLVE_GPUS, SOLVE_ZERO, SOLVE_LAYOUT };
 
 #define KV_CHOICES "auto|fp32|bf16|fp16|fp8|int8|q8_0|q4_0"
-static const double kv_bits[] = {0, 32, 16, 16, 8, 8, 8.5, 4.5};
+enum { KV_INT8 = 5 };
+static const double kv_bits[] = {0, 32, 16, 16, 8, 0, 8.5, 4.5};
 
 static struct {
 	struct dt_fit_query q;
@@ -646,7 +647,7 @@ static void complete_query(void)
 	q->precision = (enum dt_weight_format)a.precision;
 	q->compute = a.precision < DT_WF_Q8_0 ? plain[a.precision] : DT_BF16;
 	if (q->serve)
-		q->cache_bits = kv_bits[a.kv];
+		q->cache_bits = a.kv == KV_INT8 ? dt_kv_int8_bits(&q->config) : kv_bits[a.kv];
 	/* A file says what its weights take; another type was asked for where --precision is given. */
 	q->weight_bytes = q->serve && !a.precision_given ? a.file.weight_bytes : 0;
 	q->extras.targets = (enum dt_lora_targets)a.targets;
