@@ -63,9 +63,16 @@ static size_t carve(struct dt_infer *m, char *base)
 	return at;
 }
 
+static int64_t cache_cols(const struct dt_infer *m)
+{
+	const struct dt_attn a = {.kv_heads = m->config.kv_heads, .head_dim = m->config.head_dim};
+
+	return dt_kv_row(&a, m->p.cache);
+}
+
 static size_t cache_row_bytes(const struct dt_infer *m)
 {
-	return (size_t)(m->config.kv_heads * m->config.head_dim * dt_dtype_size(m->p.cache));
+	return (size_t)(cache_cols(m) * dt_dtype_size(m->p.cache));
 }
 
 static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *err)
@@ -105,7 +112,7 @@ static int check(const struct dt_infer_params *p, const struct dt_config *c, str
 	if (p->max_len > c->max_seq)
 		return dt_err_set(err, -EINVAL, "%d tokens are more than the model's %lld positions",
 				  p->max_len, (long long)c->max_seq);
-	if (p->cache != p->dtype && p->cache != DT_F32)
+	if (p->cache != p->dtype && p->cache != DT_F32 && p->cache != DT_I8)
 		return dt_err_set(err, -ENOTSUP, "a cache of %s does not go with activations of %s",
 				  dt_dtype_name(p->cache), dt_dtype_name(p->dtype));
 	if (p->weights == DT_FMT_F32 && p->dtype != DT_F32)
@@ -267,7 +274,7 @@ static int attention(struct dt_infer *m, const struct dt_infer_batch *b, int l, 
 	const struct dt_ops *o = m->dev->ops;
 	const struct dt_config *c = &m->config;
 	const struct dt_infer_layer *layer = &m->layer[l];
-	int64_t slots = (int64_t)m->p.blocks * m->p.block_size, cols = c->kv_heads * c->head_dim;
+	int64_t slots = (int64_t)m->p.blocks * m->p.block_size, cols = cache_cols(m);
 	char *at = m->cache.base + (size_t)(2 * l) * (size_t)slots * cache_row_bytes(m);
 	struct dt_tensor k = dt_t2(at, m->p.cache, slots, cols),
 			 v = dt_t2(at + (size_t)slots * cache_row_bytes(m), m->p.cache, slots, cols);

@@ -89,7 +89,7 @@ static double kept_wider(const struct dt_serve_shape *s, const struct dt_param *
 /* The cache's type is one that dt_infer_open knows. */
 static bool is_own_cache(const struct dt_serve_shape *s)
 {
-	const double known[] = {8.0 * dt_dtype_size(s->compute), 32, dt_kv_int8_bits(s->config)};
+	const double known[] = {8.0 * dt_dtype_size(s->compute), 32, dt_kv_bits(s->config, DT_KV_INT8)};
 
 	for (int i = 0; i < 3; i++)
 		if (fabs(s->cache_bits - known[i]) < 1e-9)

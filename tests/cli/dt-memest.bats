@@ -388,6 +388,12 @@ pick() {
 	cat log estimate
 	bytes() { sed -n "s/^$1 *\\([0-9.]* [KM]iB\\) .*/\\1/p" estimate; }
 	grep -F "$(bytes weights) of weights, $(bytes kv-cache) of KV cache" log
+	echo '{"prompt": "1", "max_tokens": 1}' |
+		"$DT_BIN/dt-serve" --batch run --max-num-seqs 4 --max-model-len 128 --kv-cache-dtype int8 --threads 1 >out 2>log8
+	"$memest" run --serve --max-seqs 4 --max-len 128 --max-tokens 512 --kv-precision int8 >estimate
+	grep -F ", $(bytes kv-cache) of KV cache" log8
+	[ "$(grep -cF ", $(bytes kv-cache) of KV cache" log)" -eq 0 ]
+	"$memest" run --serve --max-seqs 4 --max-len 128 --max-tokens 512 >estimate
 	# weights are repacked in panels of 16 rows, and the padding counts as workspace
 	"$memest" run --serve --max-seqs 4 --max-len 128 --max-tokens 512 --json >estimate.json
 	said() { sed -n "s/.* \\([0-9.]*\\) KiB of $1.*/\\1/p" log; }

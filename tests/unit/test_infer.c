@@ -203,6 +203,7 @@ static void test_families(void **state)
 		experts = dt_source_config(src)->experts > 0;
 		compare(models[i], src, &g, (struct how){DT_F32, DT_F32, -1, false, 1e-4, 0});
 		compare(models[i], src, &g, (struct how){DT_F32, DT_F32, -1, true, 1e-4, 0});
+		compare(models[i], src, &g, (struct how){DT_F32, DT_I8, -1, true, 0.06, experts ? 0.3 : 0});
 		/* no gross error */
 		compare(models[i], src, &g, (struct how){DT_BF16, DT_BF16, -1, true, 0.1, experts ? 0.3 : 0});
 		if (experts)
