@@ -24,6 +24,7 @@
  *   kcache, vcache [blocks * block_size, kv_heads * head_dim], same type as qkv, or f32
  *   kv_write stores the k and v parts of row i into cache row slot[i] (= block * block_size + offset); slot
  * -1 skips. A block table or slot that leaves the cache is -EINVAL, and nothing is written.
+ *   slot and what a dt_paged points to are host memory on every device.
  */
 #ifndef DT_KERNELS_ATTENTION_H
 #define DT_KERNELS_ATTENTION_H
