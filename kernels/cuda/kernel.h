@@ -14,9 +14,12 @@
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
 
+/* clang-format off */
 #define DT_LAUNCH(c, kernel, grid, block, smem, ...)                                                         \
-	(dt_launch_room((const void *)(kernel), smem), (kernel) < < < grid, block, smem,                     \
-	 (cudaStream_t)(c)->stream >>> (__VA_ARGS__), cudaGetLastError() == cudaSuccess ? 0 : -EIO)
+	(dt_launch_room((const void *)(kernel), smem),                                                       \
+	 (kernel)<<<grid, block, smem, (cudaStream_t)(c)->stream>>>(__VA_ARGS__),                            \
+	 cudaGetLastError() == cudaSuccess ? 0 : -EIO)
+/* clang-format on */
 #define dt_touch(p, n) ((void)0)
 #define DT_UNROLL      _Pragma("unroll")
 
