@@ -108,6 +108,8 @@ static const struct dt_opt opts[] = {
 	{"mem-limit", 0, DT_OPT_SIZE, &a.o.mem_limit, "SIZE",
 	 "refuse to start (exit 3) when the plan needs more a rank"},
 	{"seed", 0, DT_OPT_INT, &a.seed, "N", "of initial weights and data order"},
+	{"device", 0, DT_OPT_STR, &a.o.device, "auto|cpu|cuda[:N]",
+	 "where to compute; default the processor"},
 	{"threads", 't', DT_OPT_INT, &a.o.threads, "N",
 	 "threads a rank; default cores over the ranks of the machine", .min = 1, .max = 4096},
 	{"loss-scale", 0, DT_OPT_STR, &a.loss_scale, "X|dynamic[:X]",

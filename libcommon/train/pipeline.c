@@ -56,7 +56,7 @@ void pipeline_release(struct trainer *t)
 {
 	for (int k = 0; k < DT_MAX_CHUNKS; k++) {
 		for (int i = 0; t->flight[k] && i < t->plan.slots[k]; i++)
-			dt_pass_release(&t->flight[k][i].pass);
+			dt_pass_release(&t->flight[k][i].pass, t->dev);
 		free(t->flight[k]);
 	}
 	dt_schedule_release(&t->sched);
