@@ -87,11 +87,13 @@ struct trainer {
 	struct dt_dataset_info data_info;
 
 	int64_t accumulation, global_batch;
-	int64_t step, steps; /* done so far; to do in all */
-	int64_t cursor;	     /* global sample number of the next step's first sample */
-	int64_t tokens;	     /* trained on so far */
-	double matmul_rate;  /* of all ranks together, flop/s */
-	double peak_bytes;   /* of the rank whose plan is the largest */
+	int64_t step, steps;		/* done so far; to do in all */
+	int64_t cursor;			/* global sample number of the next step's first sample */
+	int64_t tokens;			/* trained on so far */
+	double matmul_rate;		/* of all ranks together, flop/s */
+	double peak_bytes;		/* of the rank whose plan is the largest */
+	double cat_bytes[DT_MEM_CAT_N]; /* of that rank, by category at its peak */
+	bool memory_said;		/* in the metrics */
 
 	struct bucket *bucket; /* z0 */
 	int nbucket;
