@@ -194,7 +194,7 @@ static void reductions(enum dt_dtype t, enum dt_redop op, size_t n)
 	check_all("all-reduce in place", dst, 0, n, t, op);
 	memset(dst, 0x55, n * e);
 	OK(dt_iall_reduce(c, dst, src, n, t, op, "test", &q, &err));
-	dt_comm_poll(w);
+	dt_comm_poll(w, NULL);
 	OK(dt_wait(&q, NULL, &err));
 	check_all("all-reduce not blocking", dst, 0, n, t, op);
 
@@ -516,7 +516,7 @@ static void many_pending(struct dt_comm *other)
 		OK(dt_iall_reduce(i & 1 ? other : c, x[i], NULL, n, DT_F32, DT_SUM, "pending", &q[i], &err));
 		if (i % 3 == 0)
 			OK(dt_all_reduce(other, &one, NULL, 1, DT_F32, DT_MAX, "between", &err));
-		dt_comm_poll(w);
+		dt_comm_poll(w, NULL);
 	}
 	for (int i = 2 * K - 1; i >= 0; i--) {
 		OK(dt_wait(&q[i], &waited, &err));
