@@ -292,10 +292,16 @@ int dt_wait(struct dt_req **req, double *exposed_s, struct dt_err *err)
 	return rc;
 }
 
-void dt_comm_poll(struct dt_world *w)
+void dt_comm_poll(struct dt_world *w, double *exposed_s)
 {
-	if (w->pending)
-		dt_step_all(w);
+	double t0;
+
+	if (!w->pending)
+		return;
+	t0 = dt_now();
+	dt_step_all(w);
+	if (exposed_s)
+		*exposed_s += dt_now() - t0;
 }
 
 static struct dt_op make(enum dt_op_kind k, void *dst, const void *src, size_t n, enum dt_dtype t,
