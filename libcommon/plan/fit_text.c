@@ -175,7 +175,7 @@ static int read_measured(const char *path, char *text, uint64_t constant, struct
 			 struct dt_err *err)
 {
 	json_t *o = NULL;
-	int64_t bytes = 0;
+	int64_t bytes = 0, process = 0;
 	int rc = last_object(path, text, "\"peak_bytes\"", &o, err);
 
 	if (rc == 0 && !o)
@@ -193,6 +193,10 @@ static int read_measured(const char *path, char *text, uint64_t constant, struct
 	if (rc < 0 || (rc = last_object(path, text, "\"categories\"", &o, err)) < 0)
 		return rc;
 	rc = read_categories(o, m, err);
+	if (rc == 0 && (rc = dt_json_int(o, "pss_bytes", false, 0, INT64_MAX, &process, err)) > 0) {
+		m->process = (uint64_t)process;
+		rc = 0;
+	}
 	json_decref(o);
 	return rc;
 }

@@ -44,6 +44,7 @@ struct dt_measurement {
 	uint64_t bytes;
 	bool categories; /* cat holds what each was */
 	uint64_t cat[DT_EST_CAT_N];
+	uint64_t process; /* what the process took, constant and all; 0: not said */
 };
 int dt_measurement_read(const char *path, uint64_t constant, struct dt_measurement *ret, struct dt_err *err);
 
