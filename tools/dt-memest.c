@@ -22,9 +22,6 @@
 #define SOLVE_CHOICES "no|batch|seq|context|gpus|zero|layout"
 enum { SOLVE_NOTHING, SOLVE_BATCH, SOLVE_SEQ, SOLVE_CONTEXT, SOLVE_GPUS, SOLVE_ZERO, SOLVE_LAYOUT };
 
-#define KV_CHOICES "auto|fp32|bf16|fp16|fp8|int8|q8_0|q4_0"
-static const double kv_bits[] = {0, 32, 16, 16, 8, 8, 8.5, 4.5};
-
 static struct {
 	struct dt_fit_query q;
 	struct dt_model_file file;
@@ -120,7 +117,7 @@ static const struct dt_opt opts[] = {
 	 "new tokens of one forward pass; default 2048", .min = 1, .max = 1 << 24},
 	{"block-size", 0, DT_OPT_INT, &a.q.block, "TOKENS", "tokens a block of the cache holds; default 16",
 	 .min = 1, .max = 1 << 16},
-	{"kv-precision", 0, DT_OPT_CHOICE, &a.kv, KV_CHOICES,
+	{"kv-precision", 0, DT_OPT_CHOICE, &a.kv, DT_KV_CHOICES,
 	 "type of the cache; default that of the weights, bf16 for block formats"},
 	DT_OPT_HEADING("The question"),
 	{"gpu-mem", 'm', DT_OPT_SIZE, &a.gpu_mem, "SIZE",
@@ -690,7 +687,7 @@ static void complete_query(void)
 	q->precision = (enum dt_weight_format)a.precision;
 	q->compute = a.precision < DT_WF_Q8_0 ? plain[a.precision] : DT_BF16;
 	if (q->serve)
-		q->cache_bits = kv_bits[a.kv];
+		q->cache_bits = dt_kv_bits(&q->config, a.kv);
 	/* A file says what its weights take; another type was asked for where --precision is given. */
 	q->weight_bytes = q->serve && !a.precision_given ? a.file.weight_bytes : 0;
 	q->extras.targets = (enum dt_lora_targets)a.targets;

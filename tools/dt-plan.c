@@ -23,7 +23,7 @@ static struct {
 	uint64_t gpu_mem, tokens;
 	bool serve, json, explain, gpu_given, gpus_given, node_given;
 	int64_t gpus, gpus_a_node, leaf, top;
-	int precision, optimizer, recompute, account, topology, emit;
+	int precision, optimizer, recompute, account, topology, emit, kv;
 	double nic_gbs, oversubscription, margin, price, mtbf_hours, save_s;
 } a = {
 	.gpu = "A100",
@@ -109,6 +109,7 @@ static const struct dt_opt opts[] = {
 	 .min = 1e-6, .max = 1e6},
 	{"weights", 0, DT_OPT_CHOICE, &a.serve_q.weights, DT_WEIGHT_CHOICES,
 	 "type of the weights served; default bf16"},
+	{"kv-precision", 0, DT_OPT_CHOICE, &a.kv, DT_KV_CHOICES, "type of the KV cache served; default bf16"},
 	DT_OPT_HEADING("The whole run"),
 	{"tokens", 0, DT_OPT_COUNT, &a.tokens, "COUNT", "tokens to train on: days, device hours and cost"},
 	{"price", 0, DT_OPT_REAL, &a.price, "X", "of a device hour", .min = 0, .max = 1e6},
@@ -553,7 +554,7 @@ static int roofline(struct dt_err *err)
 	const struct dt_config *c = &a.q.fit.config;
 	const struct dt_device d = dt_cluster_rank_device(&a.cluster, 1);
 	double bits = dt_weight_bits((enum dt_weight_format)a.serve_q.weights),
-	       ridge = d.peak_flops / d.mem_bw;
+	       ridge = d.peak_flops / d.mem_bw, kv = a.kv ? dt_kv_bits(c, a.kv) : 16;
 	int64_t seq = a.q.fit.seq, mb = a.q.microbatch ? a.q.microbatch : 1;
 	const struct {
 		const char *name;
@@ -561,9 +562,9 @@ static int roofline(struct dt_err *err)
 	} rows[] = {
 		{"train", dt_train_intensity(c, mb, seq)},
 		{"prefill", dt_prefill_intensity(c, seq, bits)},
-		{"decode, 1 sequence", dt_decode_intensity(c, 1, seq, bits, 16)},
-		{"decode, 32 sequences", dt_decode_intensity(c, 32, seq, bits, 16)},
-		{"decode, 256 sequences", dt_decode_intensity(c, 256, seq, bits, 16)},
+		{"decode, 1 sequence", dt_decode_intensity(c, 1, seq, bits, kv)},
+		{"decode, 32 sequences", dt_decode_intensity(c, 32, seq, bits, kv)},
+		{"decode, 256 sequences", dt_decode_intensity(c, 256, seq, bits, kv)},
 	};
 	struct dt_table *t = dt_table_new("phase|>flops|>bytes|>flops/byte|bound by|>share of peak");
 	json_t *list = json_array(), *o;
@@ -652,6 +653,7 @@ static void complete_query(void)
 	a.q.room = (uint64_t)room();
 	a.serve_q.room = a.q.room;
 	a.serve_q.config = *c;
+	a.serve_q.cache_bits = dt_kv_bits(c, a.kv);
 }
 
 static int run(bool roof, const char *model, struct dt_err *err)

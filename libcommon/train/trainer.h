@@ -212,6 +212,8 @@ int update(struct trainer *t, double lr, double norm, struct dt_err *err);
 int trainer_save(struct trainer *t, bool final, struct dt_err *err);
 /* Takes an asynchronous checkpoint further where all ranks can; wait: to its end. Every rank calls it. */
 int trainer_drain(struct trainer *t, bool wait, struct dt_err *err);
+/* Before parameters and states change: saves from that what a checkpoint on its way has not written. */
+void trainer_before_update(struct trainer *t);
 /* After a failure elsewhere: waits for this rank's writer, and drops the checkpoint. */
 void trainer_drop_save(struct trainer *t);
 /* 1: resumed, 0: nothing to resume from. */
