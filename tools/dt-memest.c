@@ -690,6 +690,7 @@ static void complete_query(void)
 		q->cache_bits = dt_kv_bits(&q->config, a.kv);
 	/* A file says what its weights take; another type was asked for where --precision is given. */
 	q->weight_bytes = q->serve && !a.precision_given ? a.file.weight_bytes : 0;
+	q->stored_blocks = !strcmp(a.file.kind, "gguf");
 	q->extras.targets = (enum dt_lora_targets)a.targets;
 	q->extras.base = (enum dt_weight_format)a.base;
 	q->extras.offload = (enum dt_offload)a.offload;

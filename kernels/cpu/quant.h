@@ -24,12 +24,6 @@
 #define DT_PANEL 16 /* rows of a panel */
 #define DT_QK	 32 /* elements of a block of x */
 
-struct dt_quant_shape {
-	int quants, scales; /* bytes of a panel for each block */
-	int supers;	    /* for each 8 blocks */
-	int offset;
-};
-
 struct dt_packed_part {
 	enum dt_format format;
 	int64_t first, rows, panels;
@@ -50,8 +44,6 @@ struct dt_xblock {
 	int32_t start4;	   /* -8 times */
 	int32_t start6[2]; /* -32 times the sum of each half */
 };
-
-const struct dt_quant_shape *dt_quant_shape(enum dt_format f);
 
 /*
  * tile[r * ld + 16 p + j] = row r of x times row j of panel p, r < m, p < panels. xq [m, 32 blocks]: bytes,

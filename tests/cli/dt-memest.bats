@@ -400,29 +400,52 @@ random_configuration() {
 	done
 }
 
-@test "a checkpoint is a model, and serving it takes what dt-serve says" {
+# What dt-serve says it has allocated, as GET /metrics.
+serving_memory() {
+	local port i
+	"$DT_BIN/dt-serve" --port 0 --threads 1 "$@" >served 2>log &
+	server=$!
+	for i in $(seq 600); do
+		port=$(sed -n 's/.*127\.0\.0\.1:\([0-9]*\).*/\1/p' served log | head -n 1)
+		[ -z "$port" ] || ! curl -sf "http://127.0.0.1:$port/metrics" -o metrics.txt || break
+		sleep 0.1
+	done
+	kill "$server"
+	wait "$server" || true
+	[ -s metrics.txt ] || { cat served log; return 1; }
+}
+
+@test "a checkpoint is a model, and serving it takes what dt-serve allocates, to the byte" {
 	dataset
 	[ -x "$DT_BIN/dt-serve" ] || skip "dt-serve is not built"
 	"$DT_BIN/dt-train" --model llama-tiny --seq 64 --data data.h5 --steps 1 --threads 1 --no-mfu --save run >log
+	"$DT_BIN/dt-train" --model gpt2-mini --seq 64 --data data.h5 --steps 1 --threads 1 --no-mfu --save other >log
 	filter='.model == "llama-tiny" and .params == 169280'
 	json run
-	echo '{"prompt": "1", "max_tokens": 1}' |
-		"$DT_BIN/dt-serve" --batch run --max-num-seqs 4 --max-model-len 128 --max-num-batched-tokens 512 \
-			--threads 1 >out 2>log
-	"$memest" run --serve --max-seqs 4 --max-len 128 --max-tokens 512 >estimate
-	cat log estimate
-	bytes() { sed -n "s/^$1 *\\([0-9.]* [KM]iB\\) .*/\\1/p" estimate; }
-	grep -F "$(bytes weights) of weights, $(bytes kv-cache) of KV cache" log
-	echo '{"prompt": "1", "max_tokens": 1}' |
-		"$DT_BIN/dt-serve" --batch run --max-num-seqs 4 --max-model-len 128 --kv-cache-dtype int8 --threads 1 >out 2>log8
-	"$memest" run --serve --max-seqs 4 --max-len 128 --max-tokens 512 --kv-precision int8 >estimate
-	grep -F ", $(bytes kv-cache) of KV cache" log8
-	[ "$(grep -cF ", $(bytes kv-cache) of KV cache" log)" -eq 0 ]
-	"$memest" run --serve --max-seqs 4 --max-len 128 --max-tokens 512 >estimate
-	# weights are repacked in panels of 16 rows, and the padding counts as workspace
-	"$memest" run --serve --max-seqs 4 --max-len 128 --max-tokens 512 --json >estimate.json
-	said() { sed -n "s/.* \\([0-9.]*\\) KiB of $1.*/\\1/p" log; }
-	jq -e "[.categories[] | select(.name == \"workspace\") | .bytes / 1024][0] / $(said workspace) | . > 0.5 and . < 1.5" estimate.json
+	while read -r model seqs len tokens block weights dtype cache; do
+		rm -f metrics.txt
+		serving_memory $model --max-num-seqs $seqs --max-model-len $len --max-num-batched-tokens $tokens \
+			--block-size $block --weights $weights --precision $dtype --kv-cache-dtype $cache
+		precision=$([ $weights = auto ] && echo $dtype || echo $weights)
+		kv=$([ $cache = auto ] && echo $dtype || echo $cache)
+		"$memest" $model --serve --account dt --max-seqs $seqs --max-len $len --max-tokens $tokens --block-size $block \
+			--precision $precision --kv-precision $kv --check metrics.txt >checked ||
+			{ echo "$model $seqs $len $tokens $block $weights $dtype $cache"; cat checked; false; }
+		grep -F "+0.00%" checked
+	done <<-END
+		run 4 128 512 16 auto bf16 auto
+		run 3 100 64 16 auto fp32 auto
+		run 8 128 33 32 auto bf16 int8
+		run 1 17 512 8 auto bf16 fp32
+		other 5 200 300 16 auto bf16 auto
+		other 2 256 128 16 q8_0 bf16 auto
+		other 32 64 2048 16 q4_0 bf16 int8
+	END
+	# a server of another size is not this one, and the category is named
+	run "$memest" other --serve --account dt --max-seqs 32 --max-len 64 --max-tokens 2048 --precision q4_0 \
+		--kv-precision bf16 --check metrics.txt
+	[ "$status" -eq 3 ]
+	[[ "$output" == *"most off: kv-cache"* ]]
 }
 
 # A safetensors file with the given tensors, sparse: only its head takes room.
@@ -458,7 +481,7 @@ safetensors() {
 	safetensors model.safetensors "${tensors[@]}"
 	filter='.file.params == 6738415616 and .params == 6738415616 and .file.weight_bytes == 2 * 6738415616
 		and (.categories[] | select(.name == "weights") | .bytes) == 2 * 6738415616'
-	json --serve model.safetensors
+	json --serve --account generic model.safetensors
 	# The same in a folder, with the description beside it: f32 norms count as they are.
 	mkdir hf
 	tensors[1]=model.norm.weight:F32:4096
