@@ -65,6 +65,33 @@ settles() {
     return 1
 }
 
+@test "real weights: 200 greedy tokens are the text that transformers gives" {
+    /usr/bin/python3 -c 'import h5py' 2>/dev/null || skip "python3-h5py is not installed"
+    data=${DT_TEST_DATA:-$DT_SRC/../shared/data}
+    models=${DT_TEST_MODELS:-$data/models}
+    found=0
+    for name in stories260k smollm2 gemma3; do
+        /usr/bin/python3 - "$DT_SRC/tests/data/golden-greedy.h5" $name >golden.json <<'PY'
+import h5py, json, sys
+g = h5py.File(sys.argv[1])[sys.argv[2]]
+said = {k: g.attrs[k].decode() for k in ("file", "prompt")}
+print(json.dumps(dict(said, text=g["text"][()].tobytes().decode(errors="replace"))))
+PY
+        file=$models/$(jq -r .file golden.json)
+        more=()
+        if [ $name = stories260k ]; then
+            file=$data/stories260K/$(jq -r .file golden.json)
+            more=(--tokenizer "$data/stories260K/tok512.bin")
+        fi
+        [ -e "$file" ] || continue
+        found=$((found + 1))
+        jq -c '{prompt, temperature: 0, max_tokens: 200, ignore_eos: true}' golden.json |
+            dt-serve --batch "$file" --precision fp32 --weights f32 --max-model-len 512 --max-num-seqs 1 "${more[@]}" 2>log >out
+        diff <(jq .text golden.json) <(jq .text out)
+    done
+    [ "$found" -gt 0 ] || skip "no models in '$models' (golden_greedy.py --list) and no stories260K in '$data'"
+}
+
 @test "a cache of int8: tokens do not depend on who else is served, on blocks or on chunks; choices share it" {
     head -n 24 prompts.jsonl >some.jsonl
     serve() { dt-serve --batch m "${common[@]}" --kv-cache-dtype int8 "$@" <some.jsonl 2>log | jq -c '[.index, .text]'; }
