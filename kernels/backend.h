@@ -6,6 +6,7 @@
 
 int dt_cpu_open(struct dt_dev **ret, int index, int nthreads);
 void dt_cpu_close(struct dt_dev *dev);
+void dt_cpu_rest(void);
 size_t dt_cpu_scratch_bytes(const struct dt_dev *dev);
 const char *dt_cpu_isa(const struct dt_dev *dev);
 double dt_cpu_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double seconds);

@@ -42,6 +42,12 @@ void dt_dev_close(struct dt_dev *dev)
 		dt_cuda_close(dev);
 }
 
+void dt_dev_rest(struct dt_dev *dev)
+{
+	if (dev->kind == DT_DEV_CPU)
+		dt_cpu_rest();
+}
+
 size_t dt_dev_scratch_bytes(const struct dt_dev *dev)
 {
 	return dev->kind == DT_DEV_CPU ? dt_cpu_scratch_bytes(dev) : dt_cuda_scratch_bytes(dev);

@@ -67,6 +67,12 @@ void dt_dev_spin_less(char **argv);
 int dt_dev_open(struct dt_dev **ret, enum dt_dev_kind kind, int index, int nthreads);
 void dt_dev_close(struct dt_dev *dev);
 
+/*
+ * Ends the calling thread's helpers; they start again with its next op. For a thread that hands the device on
+ * to another: as long as there are more helpers than processors, OpenMP has them sleep at every barrier.
+ */
+void dt_dev_rest(struct dt_dev *dev);
+
 /* Bytes of scratch the device itself allocates for its largest op so far (part of the memory account). */
 size_t dt_dev_scratch_bytes(const struct dt_dev *dev);
 

@@ -205,6 +205,7 @@ static int load(struct server *s, struct options *o, const struct dt_log *log, s
 		if (rc < 0)
 			return rc;
 	}
+	dt_dev_rest(s->dev); /* from here on it is the engine thread's */
 	set_chat(s, o, dt_source_chat_template(s->src));
 	dt_source_close(s->src);
 	s->src = NULL;

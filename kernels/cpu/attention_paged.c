@@ -22,8 +22,9 @@ struct scales {
 /* Row of the cache that holds key j of sequence i. */
 static int64_t cache_row(const struct dt_paged *g, int i, int64_t j)
 {
-	return (int64_t)g->block_table[(int64_t)i * g->max_blocks + j / g->block_size] * g->block_size +
-	       j % g->block_size;
+	const uint32_t size = (uint32_t)g->block_size, at = (uint32_t)j; /* short divisions */
+
+	return (int64_t)g->block_table[(int64_t)i * g->max_blocks + at / size] * size + at % size;
 }
 
 static int64_t task_words(const struct dt_tile *t, const struct dt_attn *p)
@@ -73,6 +74,11 @@ static void key_rows(const struct paged *a, int seq, int64_t kv, int64_t j, int6
 		at = cache_row(a->g, seq, j + i) * width + kv * (width / a->p->kv_heads);
 		krow[i] = dt_at(a->k, at);
 		vrow[i] = dt_at(a->v, at);
+		/* Pieces of a row here and there: the processor does not see them coming. */
+		for (int64_t c = 0; c < d * dt_dtype_size(a->k.dtype); c += 64) {
+			__builtin_prefetch((const char *)krow[i] + c);
+			__builtin_prefetch((const char *)vrow[i] + c);
+		}
 		if (a->k.dtype == DT_I8) {
 			memcpy(&s->k[i], (const char *)krow[i] + d, 4);
 			memcpy(&s->v[i], (const char *)vrow[i] + d, 4);
@@ -103,12 +109,12 @@ static void task(const struct paged *a, uint32_t *buf, int seq, int64_t kv, int6
 
 		key_rows(a, seq, kv, j, keys, row[0].first, krow, vrow, &scale);
 		dt_tile_pack_lanes(a->t, kp, krow, a->k.dtype, keys, d);
-		a->t->mul(s, DT_TILE, q, words, 1, kp, DT_TILE, n, DT_TILE, words, false);
+		a->t->mul(s, DT_TILE, q, words, 1, kp, DT_TILE, n, (keys + 15) / 16 * 16, words, false);
 		if (scaled)
 			dt_attn_weigh(s, n, scale.k);
 		dt_attn_softmax(a->t, pw, s, o, row, n, pad, j, p->scale, scaled ? scale.v : NULL);
 		dt_tile_pack_depth(a->t, vp, vrow, a->v.dtype, keys, d);
-		a->t->mul(o, pad, pw, depth, 1, vp, pad, n, pad, depth, true);
+		a->t->mul(o, pad, pw, depth, 1, vp, pad, n, pad, dt_tile_words(a->t, keys), true);
 	}
 	dt_attn_finish(to, a->o.dtype, o, row, n, d, pad);
 }

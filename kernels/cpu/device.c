@@ -51,6 +51,11 @@ void dt_cpu_close(struct dt_dev *dev)
 	free(dev);
 }
 
+void dt_cpu_rest(void)
+{
+	omp_pause_resource_all(omp_pause_soft);
+}
+
 void *dt_cpu_scratch(struct dt_dev *dev, size_t n)
 {
 	struct dt_cpu *cpu = dev->impl;

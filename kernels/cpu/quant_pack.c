@@ -163,6 +163,7 @@ int dt_packed_open(struct dt_packed **ret, struct dt_dev *dev, int64_t k)
 		return -ENOMEM;
 	w->k = k;
 	w->blocks = dt_ceil_div(k, DT_QK);
+	w->kernel = dt_quant_kernels();
 	*ret = w;
 	return 0;
 }

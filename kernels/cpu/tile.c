@@ -4,8 +4,13 @@ static const struct dt_tile plain = {.mul = dt_tile_mul_plain, .turn = dt_tile_t
 #ifdef __x86_64__
 static const struct dt_tile v3 = {.mul = dt_tile_mul_v3, .turn = dt_tile_turn_plain},
 			    v4 = {.mul = dt_tile_mul_v4, .turn = dt_tile_turn_v4};
-static const struct dt_tile bf16 = {true, dt_tile_mul_bf16, dt_tile_turn_v4, dt_tile_along_bf16,
-				    dt_tile_across_bf16};
+static const struct dt_tile bf16 = {true,
+				    dt_tile_mul_bf16,
+				    dt_tile_turn_v4,
+				    dt_tile_along_bf16,
+				    dt_tile_across_bf16,
+				    dt_tile_lanes_bf16,
+				    dt_tile_depth_bf16};
 #endif
 
 void dt_tile_turn_plain(uint32_t *out, const uint32_t *in, int64_t n)
@@ -168,11 +173,17 @@ void dt_tile_pack_rows(const struct dt_tile *t, uint32_t *out, const void *const
 void dt_tile_pack_lanes(const struct dt_tile *t, uint32_t *out, const void *const *row, enum dt_dtype type,
 			int64_t rows, int64_t d)
 {
-	pack_lanes(t, out, row, type, rows, d);
+	if (t->lanes && type == DT_BF16 && d % 32 == 0)
+		t->lanes(out, row, rows, d);
+	else
+		pack_lanes(t, out, row, type, rows, d);
 }
 
 void dt_tile_pack_depth(const struct dt_tile *t, uint32_t *out, const void *const *row, enum dt_dtype type,
 			int64_t rows, int64_t d)
 {
-	pack_depth(t, out, row, type, rows, d);
+	if (t->depth && type == DT_BF16 && d % 32 == 0)
+		t->depth(out, row, rows, d);
+	else
+		pack_depth(t, out, row, type, rows, d);
 }

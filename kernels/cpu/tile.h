@@ -27,6 +27,10 @@ struct dt_tile {
 	/* Pairs only: n words (x[2 i], x[2 i + 1]), and n words (x[i], y[i]). Denormals may become zero. */
 	void (*along)(uint32_t *out, const float *x, int64_t n);
 	void (*across)(uint32_t *out, const float *x, const float *y, int64_t n);
+	/* dt_tile_pack_lanes and _depth for bf16 rows (NULL: zeros) where d is a multiple of 32, else NULL.
+	 */
+	void (*lanes)(uint32_t *out, const void *const *row, int64_t rows, int64_t d);
+	void (*depth)(uint32_t *out, const void *const *row, int64_t rows, int64_t d);
 };
 
 /* The fastest on this processor for operands of this type. bf16 without AVX512_BF16 goes as f32 words. */
@@ -72,5 +76,7 @@ DT_TILE_TURN(dt_tile_turn_plain);
 DT_TILE_TURN(dt_tile_turn_v4);
 void dt_tile_along_bf16(uint32_t *out, const float *x, int64_t n);
 void dt_tile_across_bf16(uint32_t *out, const float *x, const float *y, int64_t n);
+void dt_tile_lanes_bf16(uint32_t *out, const void *const *row, int64_t rows, int64_t d);
+void dt_tile_depth_bf16(uint32_t *out, const void *const *row, int64_t rows, int64_t d);
 
 #endif
