@@ -92,6 +92,26 @@ PY
     [ "$found" -gt 0 ] || skip "no models in '$models' (golden_greedy.py --list) and no stories260K in '$data'"
 }
 
+@test "a sliding window: tokens are those of a full forward pass, with blocks given back and taken by others" {
+    "$DT_HELP/make-model" windowed llama-tiny 260 24
+    for prompt in "a" "The quick brown fox" "$(printf 'long %.0s' $(seq 30))"; do
+        "$DT_HELP/greedy" windowed fp32 90 "$prompt" | jq -c --arg p "$prompt" '{prompt: $p, want: .}'
+    done >wanted.jsonl
+    # 30 requests in a pool of four sequences' length: 512 tokens of 2 x 3 layers x 2 x 16 x 4 bytes each
+    for _ in $(seq 10); do cat wanted.jsonl; done |
+        jq -c '{prompt, max_tokens: 90, temperature: 0, ignore_eos: true, logprobs: 0}' >many.jsonl
+    dt-serve --batch windowed "${common[@]}" --block-size 4 --kv-cache-mem 1536KiB --max-num-batched-tokens 64 \
+        --trace trace.jsonl <many.jsonl >got.jsonl 2>log
+    for _ in $(seq 10); do cat wanted.jsonl; done | /usr/bin/python3 -c '
+import json, sys
+for line, got in zip(sys.stdin, open("got.jsonl"), strict=True):
+    want = bytes(i for i in json.loads(line)["want"] if i < 256).decode(errors="replace")
+    text = json.loads(got)["text"]
+    assert text == want, (text, want)'
+    [ "$(head -n 1 trace.jsonl | jq .window)" -eq 24 ]
+    dt-serve --replay trace.jsonl | jq -e '.different_steps == 0 and .requests == 30'
+}
+
 @test "a cache of int8: tokens do not depend on who else is served, on blocks or on chunks; choices share it" {
     head -n 24 prompts.jsonl >some.jsonl
     serve() { dt-serve --batch m "${common[@]}" --kv-cache-dtype int8 "$@" <some.jsonl 2>log | jq -c '[.index, .text]'; }
