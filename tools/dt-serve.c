@@ -218,9 +218,13 @@ static int load(struct server *s, struct options *o, const struct dt_log *log, s
 					    .copy_block = copy_block,
 					    .vocab = (int)c.vocab,
 					    .hidden = (int)c.hidden};
+	ep.window = (int)dt_config_span(&c);
 	if (s->drafter) {
+		int64_t span = dt_config_span(dt_infer_config(s->drafter));
+
 		ep.drafter = ep.model;
 		ep.drafter.m = s->drafter;
+		ep.window = ep.window && span ? (int)(span > ep.window ? span : ep.window) : 0;
 	}
 	if (o->trace) {
 		s->trace.f = fopen(o->trace, "we");

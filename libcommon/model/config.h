@@ -100,6 +100,11 @@ static inline int64_t dt_layer_window(const struct dt_config *c, int64_t layer)
 {
 	return c->global_every > 0 && (layer + 1) % c->global_every == 0 ? 0 : c->window;
 }
+/* Keys behind which no layer looks; 0: one sees all. */
+static inline int64_t dt_config_span(const struct dt_config *c)
+{
+	return c->global_every > 0 ? 0 : c->window;
+}
 static inline int64_t dt_layer_width(const struct dt_config *c, int64_t layer)
 {
 	return dt_layer_has_experts(c, layer) ? c->experts_used * c->expert_ffn + c->shared_ffn : c->ffn;

@@ -207,6 +207,7 @@ static int init_tenants(struct dt_engine *e, struct dt_err *err)
 		e->bucket[i] = (struct dt_bucket){e->p.tenant[i].quota, dt_now()};
 	}
 	rc = dt_sched_init(&e->sched, &e->pool, e->p.max_seqs, e->p.max_tokens, share, n, err);
+	e->sched.window = e->p.window;
 	free(share);
 	return rc;
 }

@@ -3,6 +3,7 @@
  * parts through scattered cache blocks, together with another sequence.
  */
 #include "ckpt/ckpt.h"
+#include "ckpt/export.h"
 #include "ckpt/source.h"
 #include "golden.h"
 #include "nn/infer.h"
@@ -214,6 +215,71 @@ static void test_families(void **state)
 	}
 }
 
+/*
+ * The same models from files of other formats: names, rotary order, norms of 1 + w, experts in one tensor or
+ * in many. What a format cannot say of a model is refused when it is written.
+ */
+static void test_from_other_formats(void **state)
+{
+	static const struct {
+		const char *model;
+		enum dt_source_kind to;
+		int format; /* of the file */
+		double tol, stray;
+	} v[] = {
+		{"gpt2", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
+		{"llama", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
+		{"mistral", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
+		{"llama31", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
+		{"qwen2", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
+		{"qwen3", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
+		{"gemma3", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
+		{"mixtral", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
+		{"mixtral", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
+		{"mixtral", DT_SOURCE_GGUF, DT_FMT_Q8_0, 0.03, 0.3},
+		{"qwen3moe", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
+		{"qwen3moe", DT_SOURCE_SAFETENSORS, DT_FMT_BF16, 0.05, 0.3},
+	};
+
+	for (size_t i = 0; i < sizeof(v) / sizeof(*v); i++) {
+		struct dt_export x = {.to = v[i].to, .format = v[i].format};
+		struct dt_source *src, *file;
+		struct dt_err err = {0};
+		char name[64], path[128];
+		struct golden g;
+
+		golden_open(&g, v[i].model);
+		snprintf(name, sizeof(name), "from-%zu", i);
+		src = checkpoint(&g, name);
+		snprintf(path, sizeof(path), "%s/%s-file", dir, name);
+		if (dt_export(src, path, &x, &err) < 0 ||
+		    dt_source_open(path, DT_SOURCE_AUTO, "none", &file, &err) < 0)
+			fail_msg("%s: %s", v[i].model, err.msg);
+		compare(v[i].model, file, &g, (struct how){DT_F32, DT_F32, -1, true, v[i].tol, v[i].stray});
+		dt_source_close(file);
+		dt_source_close(src);
+		golden_close(&g);
+	}
+}
+
+/* GGUF's readers take for granted that the weights of Qwen3's experts add up to 1. */
+static void test_cannot_be_said(void **state)
+{
+	struct dt_export x = {.to = DT_SOURCE_GGUF, .format = DT_FMT_F32};
+	struct dt_source *src;
+	struct dt_err err;
+	char path[128];
+	struct golden g;
+
+	golden_open(&g, "qwen3moe");
+	src = checkpoint(&g, "unsaid");
+	snprintf(path, sizeof(path), "%s/unsaid.gguf", dir);
+	assert_int_equal(dt_export(src, path, &x, &err), -ENOTSUP);
+	assert_int_not_equal(access(path, F_OK), 0);
+	dt_source_close(src);
+	golden_close(&g);
+}
+
 static void test_refused(void **state)
 {
 	struct dt_infer_params p = {.dtype = DT_F32,
@@ -249,6 +315,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_families),
+		cmocka_unit_test(test_from_other_formats),
+		cmocka_unit_test(test_cannot_be_said),
 		cmocka_unit_test(test_refused),
 	};
 
