@@ -32,6 +32,49 @@ DT_DEVICE int64_t cache_row(const struct paged &a, int64_t seq, int64_t j)
 	return (int64_t)a.table[seq * a.max_blocks + j / a.block_size] * a.block_size + j % a.block_size;
 }
 
+/* Where a head of int8 starts: d integers, and their scale behind them (attention.h). */
+DT_DEVICE const int8_t *int8_head(const void *cache, const struct paged &a, int64_t head)
+{
+	return (const int8_t *)cache + head * (a.d + 4);
+}
+
+DT_DEVICE float int8_scale(const void *cache, const struct paged &a, int64_t head)
+{
+	const int8_t *at = int8_head(cache, a, head) + a.d;
+	float scale;
+
+	for (int i = 0; i < 4; i++)
+		dt_touch(at + i, 1);
+	memcpy(&scale, at, 4); /* need not be aligned */
+	return scale;
+}
+
+/* V elements from column c of a head of the cache; int8 without their scale. */
+template <int V>
+DT_DEVICE void load(float (&r)[V], const void *cache, const struct paged &a, int64_t head, int64_t c)
+{
+	if (a.tk != DT_I8) {
+		dt_ld<V>(r, cache, a.tk, head * a.d + c);
+		return;
+	}
+	const int8_t *at = int8_head(cache, a, head) + c;
+	int8_t b[V];
+
+	if constexpr (V == 1) {
+		dt_touch(at, 1);
+		b[0] = *at;
+	} else {
+		dt_touch(at, 4);
+		dt_touch(at + 4, 4);
+		const uint32_t w[2] = {((const uint32_t *)at)[0], ((const uint32_t *)at)[1]};
+
+		memcpy(b, w, 8);
+	}
+	DT_UNROLL
+	for (int e = 0; e < V; e++)
+		r[e] = b[e];
+}
+
 /* s[g][j] = scale q_g . k_j; PART keys from `base` on. */
 template <int V>
 DT_DEVICE void scores(const struct paged &a, const struct row &r, const float *q, float *s, int64_t base,
@@ -43,20 +86,21 @@ DT_DEVICE void scores(const struct paged &a, const struct row &r, const float *q
 	for (int j = (int)threadIdx.x / a.lanes; j < PART; j += each) {
 		const int64_t key = base + j;
 		const bool sees = key >= r.first && key <= r.last;
-		const int64_t at = sees ? (cache_row(a, r.seq, key) * a.kv_heads + kv) * a.d : 0;
+		const int64_t head = sees ? cache_row(a, r.seq, key) * a.kv_heads + kv : 0;
+		const float unit = a.tk == DT_I8 && sees ? int8_scale(a.k, a, head) * a.scale : a.scale;
 
 		for (int64_t g = 0; g < group; g++) {
 			float sum = 0, k[V];
 
 			for (int64_t c = sub * V; sees && c < a.d; c += a.lanes * V) {
-				dt_ld<V>(k, a.k, a.tk, at + c);
+				load<V>(k, a.k, a, head, c);
 				for (int e = 0; e < V; e++)
 					sum += k[e] * q[g * a.d + c + e];
 			}
 			for (int by = a.lanes / 2; by; by >>= 1)
 				sum += __shfl_xor_sync(DT_ALL, sum, by);
 			if (sub == 0)
-				s[g * PART + j] = sees ? sum * a.scale : DT_NEGINF;
+				s[g * PART + j] = sees ? sum * unit : DT_NEGINF;
 		}
 	}
 }
@@ -81,10 +125,12 @@ DT_DEVICE void values(const struct paged &a, const struct row &r, const float *s
 
 			if (key < r.first || key > r.last)
 				continue;
-			dt_ld<V>(v, a.v, a.tk,
-				 (cache_row(a, r.seq, key) * a.kv_heads + kv) * a.d + (int64_t)c * V);
+			const int64_t head = cache_row(a, r.seq, key) * a.kv_heads + kv;
+			const float w = a.tk == DT_I8 ? s[j] * int8_scale(a.v, a, head) : s[j];
+
+			load<V>(v, a.v, a, head, (int64_t)c * V);
 			for (int e = 0; e < V; e++)
-				sum[e] += s[j] * v[e];
+				sum[e] += w * v[e];
 		}
 		__syncthreads();
 		for (int e = 0; e < V; e++)
@@ -175,18 +221,21 @@ static int check(struct dt_tensor o, struct dt_tensor qkv, struct dt_tensor k, s
 	const int64_t d = p->head_dim, group = p->kv_heads > 0 ? p->heads / p->kv_heads : 0;
 
 	if (!dt_is_compute(qkv.dtype) || o.dtype != qkv.dtype || k.dtype != v.dtype ||
-	    (k.dtype != qkv.dtype && k.dtype != DT_F32) || group < 1 || group > 64 ||
-	    p->heads % p->kv_heads || d < 1 || !(p->scale > 0) || dt_cols(k) != p->kv_heads * d ||
-	    dt_cols(v) != p->kv_heads * d || dt_rows(qkv) < g->q_start[g->nseq] ||
+	    (k.dtype != qkv.dtype && k.dtype != DT_F32 && k.dtype != DT_I8) || group < 1 || group > 64 ||
+	    p->heads % p->kv_heads || d < 1 || !(p->scale > 0) || dt_cols(k) != dt_kv_row(p, k.dtype) ||
+	    dt_cols(v) != dt_cols(k) || dt_rows(qkv) < g->q_start[g->nseq] ||
 	    dt_rows(o) < g->q_start[g->nseq] || dt_cols(qkv) != (p->heads + 2 * p->kv_heads) * d ||
 	    dt_cols(o) != p->heads * d || g->block_size < 1 || g->q_start[0] < 0)
 		return -EINVAL;
 	for (int i = 0; i < g->nseq; i++) {
 		const int64_t rows = g->q_start[i + 1] - g->q_start[i];
+		const int64_t seen = p->window > 0 ? g->kv_len[i] - rows + 1 - p->window : 0;
+		const int64_t first = seen > 0 ? seen : 0; /* key that any row sees */
 
 		if (rows < 0 || g->kv_len[i] < rows || g->kv_len[i] > (int64_t)g->max_blocks * g->block_size)
 			return -EINVAL;
-		for (int64_t j = 0; rows && j < g->kv_len[i]; j += g->block_size)
+		for (int64_t j = first / g->block_size * g->block_size; rows && j < g->kv_len[i];
+		     j += g->block_size)
 			if (host_row(g, i, j) < 0 || host_row(g, i, j) + g->block_size > dt_rows(k))
 				return -EINVAL;
 	}
@@ -319,6 +368,55 @@ template <int V> __global__ void __launch_bounds__(256) write_kernel(struct writ
 	}
 }
 
+/* A warp for each head of a row's k and v: integers to nearest even, and max / 127 behind them. */
+__global__ void __launch_bounds__(256) write_int8_kernel(struct write a, int64_t d)
+{
+	const int64_t heads = a.n / d, lane = threadIdx.x % 32, step = (int64_t)gridDim.x * blockDim.x / 32;
+	const int64_t width = heads * (d + 4);
+
+	for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; i < a.rows * 2 * heads;
+	     i += step) {
+		const int64_t row = i / heads / 2, part = i / heads % 2, h = i % heads, to = a.slot[row];
+		const int64_t from = row * (a.q + 2 * a.n) + a.q + part * a.n + h * d;
+		int8_t *out = (int8_t *)(part ? a.v : a.k) + to * width + h * (d + 4);
+		uint32_t max = 0; /* as bits, of which those of NaN and Inf are the largest */
+
+		if (to < 0)
+			continue;
+		for (int64_t c = lane; c < d; c += 32) {
+			const float x = fabsf(dt_ld1(a.x, a.tx, from + c));
+			uint32_t u;
+
+			memcpy(&u, &x, 4);
+			max = u > max ? u : max;
+		}
+		for (int by = 16; by; by >>= 1) {
+			const uint32_t o = __shfl_xor_sync(DT_ALL, max, by);
+
+			max = o > max ? o : max;
+		}
+		const bool zero = max < 0x0d800000u, bad = max >= 0x7f800000u; /* zero: below 2^-100 */
+		float most, scale;
+
+		memcpy(&most, &max, 4);
+		scale = zero ? 0 : most / 127.f;
+		for (int64_t c = lane; c < d; c += 32) {
+			dt_touch(out + c, 1);
+			out[c] =
+				zero || bad ? 0 : (int8_t)rintf(dt_ld1(a.x, a.tx, from + c) * (127.f / most));
+		}
+		if (lane == 0) {
+			if (bad)
+				max = 0x7fc00000u;
+			else
+				memcpy(&max, &scale, 4);
+			for (int k = 0; k < 4; k++)
+				dt_touch(out + d + k, 1);
+			memcpy(out + d, &max, 4);
+		}
+	}
+}
+
 int dt_cuda_kv_write(struct dt_dev *dev, struct dt_tensor kcache, struct dt_tensor vcache,
 		     struct dt_tensor qkv, const struct dt_attn *p, const int64_t *slot)
 {
@@ -327,9 +425,11 @@ int dt_cuda_kv_write(struct dt_dev *dev, struct dt_tensor kcache, struct dt_tens
 	struct dt_table t = {slot, (size_t)rows * sizeof *slot, NULL};
 	int rc;
 
-	if (!dt_is_compute(qkv.dtype) || (kcache.dtype != qkv.dtype && kcache.dtype != DT_F32) ||
-	    vcache.dtype != kcache.dtype || dt_cols(kcache) != n || dt_cols(vcache) != n ||
-	    dt_rows(vcache) != dt_rows(kcache) || dt_cols(qkv) != q + 2 * n)
+	if (!dt_is_compute(qkv.dtype) ||
+	    (kcache.dtype != qkv.dtype && kcache.dtype != DT_F32 && kcache.dtype != DT_I8) ||
+	    vcache.dtype != kcache.dtype || dt_cols(kcache) != dt_kv_row(p, kcache.dtype) ||
+	    dt_cols(vcache) != dt_cols(kcache) || dt_rows(vcache) != dt_rows(kcache) ||
+	    dt_cols(qkv) != q + 2 * n)
 		return -EINVAL;
 	for (int64_t i = 0; i < rows; i++)
 		if (slot[i] < -1 || slot[i] >= dt_rows(kcache))
@@ -344,6 +444,9 @@ int dt_cuda_kv_write(struct dt_dev *dev, struct dt_tensor kcache, struct dt_tens
 	const struct write a = {kcache.data, vcache.data, qkv.data, kcache.dtype,	   qkv.dtype,
 				rows,	     n,		  q,	    (const int64_t *)t.ret};
 
+	if (kcache.dtype == DT_I8)
+		return DT_LAUNCH(c, write_int8_kernel, dt_blocks(c, rows * 2 * p->kv_heads, 8), 256, 0, a,
+				 p->head_dim);
 	if (n % 8 == 0 && dt_by_8(q, kcache.data, vcache.data, qkv.data))
 		return DT_LAUNCH(c, write_kernel<8>, dt_blocks(c, rows * 2 * n / 8, 256), 256, 0, a);
 	return DT_LAUNCH(c, write_kernel<1>, dt_blocks(c, rows * 2 * n, 256), 256, 0, a);

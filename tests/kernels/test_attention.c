@@ -295,13 +295,14 @@ static void test_paged(void **state)
 	one_paged(&shapes[2], DT_F16, DT_F32, 16);
 }
 
-/* How far an int8 cache is from one of f32: normal numbers, which are what caches hold, 1000 keys of 64. */
+/* How far an int8 cache is from one of f32: normal numbers, which are what caches hold, many keys of 64. */
 static void test_int8_error(void **state)
 {
-	const struct dt_attn p = {1, 1000, 4, 2, 64, 0, 0.125f};
+	const int64_t n = emulated(dev) ? 100 : 1000;
+	const struct dt_attn p = {1, n, 4, 2, 64, 0, 0.125f};
 	struct cache c[2] = {cache_make(&p, DT_F32, 16), cache_make(&p, DT_I8, 16)};
-	struct dt_tensor x = tensor(DT_F32, 1000, width(&p)),
-			 o[2] = {tensor(DT_F32, 1000, 256), tensor(DT_F32, 1000, 256)};
+	struct dt_tensor x = tensor(DT_F32, n, width(&p)),
+			 o[2] = {tensor(DT_F32, n, 256), tensor(DT_F32, n, 256)};
 	double off = 0, size = 0;
 
 	for (int64_t i = 0; i < dt_numel(x); i++) /* nearly normal */
@@ -325,9 +326,10 @@ static void test_int8_error(void **state)
 /* Blocks that the window has left behind may be anyone's: not looked at, not even their numbers. */
 static void test_blocks_behind_the_window(void **state)
 {
-	const struct dt_attn p = {2, 150, 4, 2, 32, 50, 0.125f};
-	struct dt_tensor x = random_tensor(DT_BF16, 300, width(&p), 1, 1), whole = tensor(DT_BF16, 300, 128),
-			 cut = tensor(DT_BF16, 300, 128);
+	const int64_t n = emulated(dev) ? 40 : 150;
+	const struct dt_attn p = {2, n, 4, 2, 32, n / 3, 0.125f};
+	struct dt_tensor x = random_tensor(DT_BF16, 2 * n, width(&p), 1, 1),
+			 whole = tensor(DT_BF16, 2 * n, 128), cut = tensor(DT_BF16, 2 * n, 128);
 
 	for (int t = 0; t < 2; t++) {
 		struct cache c = cache_make(&p, t ? DT_I8 : DT_BF16, 8);
