@@ -30,6 +30,7 @@
  * integers. A head with NaN or Inf is NaN. Of keys that no row sees because of the window nothing is read,
  * nor need their blocks exist: any number may stand for them in the table. A block table or slot that leaves
  * the cache is -EINVAL, and nothing is written.
+ *   slot and what a dt_paged points to are host memory on every device.
  */
 #ifndef DT_KERNELS_ATTENTION_H
 #define DT_KERNELS_ATTENTION_H

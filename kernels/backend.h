@@ -4,21 +4,33 @@
 
 #include "kernels/device.h"
 
-int dt_cpu_open(struct dt_dev **ret, int index, int nthreads);
-void dt_cpu_close(struct dt_dev *dev);
-void dt_cpu_rest(void);
-size_t dt_cpu_scratch_bytes(const struct dt_dev *dev);
-const char *dt_cpu_isa(const struct dt_dev *dev);
-double dt_cpu_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double seconds);
-double dt_cpu_copy_rate(struct dt_dev *dev, double seconds);
-double dt_cpu_read_rate(struct dt_dev *dev, double seconds);
+struct dt_backend {
+	int (*open)(struct dt_dev **ret, int index, int nthreads);
+	void (*close)(struct dt_dev *dev);
+	void (*rest)(struct dt_dev *dev); /* NULL: nothing to do */
+	size_t (*scratch_bytes)(const struct dt_dev *dev);
+	const char *(*isa)(const struct dt_dev *dev);
+	double (*matmul_rate)(struct dt_dev *dev, enum dt_dtype dtype, double seconds);
+	double (*copy_rate)(struct dt_dev *dev, double seconds);
+	double (*read_rate)(struct dt_dev *dev, double seconds);
 
-int dt_cuda_open(struct dt_dev **ret, int index, int nthreads);
-void dt_cuda_close(struct dt_dev *dev);
-size_t dt_cuda_scratch_bytes(const struct dt_dev *dev);
-const char *dt_cuda_isa(const struct dt_dev *dev);
-double dt_cuda_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double seconds);
-double dt_cuda_copy_rate(struct dt_dev *dev, double seconds);
-double dt_cuda_read_rate(struct dt_dev *dev, double seconds);
+	int (*alloc)(struct dt_dev *dev, void **ret, size_t n);
+	void (*free)(struct dt_dev *dev, void *p);
+	int (*host_alloc)(struct dt_dev *dev, void **ret, size_t n);
+	void (*host_free)(struct dt_dev *dev, void *p);
+	int (*memory)(struct dt_dev *dev, size_t *ret_free, size_t *ret_total);
+	int (*copy)(struct dt_dev *dev, void *to, const void *from, size_t n);
+	int (*clear)(struct dt_dev *dev, void *p, size_t n);
+	int (*sync)(struct dt_dev *dev);
+	int (*event_open)(struct dt_dev *dev, void **ret);
+	void (*event_close)(void *event);
+	int (*event_record)(struct dt_dev *dev, void *event);
+	int (*event_wait)(struct dt_dev *dev, void *event);
+	int (*event_sync)(void *event);
+};
+
+extern const struct dt_backend dt_backend_cpu;
+/* In a build without CUDA only open is there. */
+extern const struct dt_backend dt_backend_cuda;
 
 #endif

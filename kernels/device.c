@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 void dt_dev_spin_less(char **argv)
@@ -25,51 +26,184 @@ void dt_dev_spin_less(char **argv)
 	execv(exe, argv);
 }
 
+static const struct dt_backend *kind_of(enum dt_dev_kind kind)
+{
+	return kind == DT_DEV_CPU ? &dt_backend_cpu : &dt_backend_cuda;
+}
+
+static const struct dt_backend *of(const struct dt_dev *dev)
+{
+	return kind_of(dev->kind);
+}
+
 int dt_dev_open(struct dt_dev **ret, enum dt_dev_kind kind, int index, int nthreads)
 {
 	if (index < 0 || nthreads < 0)
 		return -EINVAL;
-	return kind == DT_DEV_CPU ? dt_cpu_open(ret, index, nthreads) : dt_cuda_open(ret, index, nthreads);
+	return kind_of(kind)->open(ret, index, nthreads);
 }
 
 void dt_dev_close(struct dt_dev *dev)
 {
-	if (!dev)
-		return;
-	if (dev->kind == DT_DEV_CPU)
-		dt_cpu_close(dev);
-	else
-		dt_cuda_close(dev);
+	if (dev)
+		of(dev)->close(dev);
+}
+
+int dt_dev_parse(const char *name, enum dt_dev_kind *ret_kind, int *ret_index)
+{
+	enum dt_dev_kind kind = DT_DEV_CUDA;
+	long index = 0;
+
+	if (!strcmp(name, "cpu")) {
+		kind = DT_DEV_CPU;
+	} else if (!strcmp(name, "auto")) {
+		struct dt_dev *dev;
+
+		if (dt_dev_open(&dev, DT_DEV_CUDA, 0, 0) == 0)
+			dt_dev_close(dev);
+		else
+			kind = DT_DEV_CPU;
+	} else if (strcmp(name, "cuda")) {
+		char *end;
+
+		if (strncmp(name, "cuda:", 5) || name[5] < '0' || name[5] > '9')
+			return -EINVAL;
+		index = strtol(name + 5, &end, 10);
+		if (*end || index > 1023)
+			return -EINVAL;
+	}
+	*ret_kind = kind;
+	*ret_index = (int)index;
+	return 0;
+}
+
+const char *dt_dev_why(int rc)
+{
+	switch (rc) {
+	case -ENOTSUP:
+		return "this build has no CUDA";
+	case -ENODEV:
+		return "no NVIDIA driver or no such card";
+	default:
+		return strerror(-rc);
+	}
 }
 
 void dt_dev_rest(struct dt_dev *dev)
 {
-	if (dev->kind == DT_DEV_CPU)
-		dt_cpu_rest();
+	if (of(dev)->rest)
+		of(dev)->rest(dev);
 }
 
 size_t dt_dev_scratch_bytes(const struct dt_dev *dev)
 {
-	return dev->kind == DT_DEV_CPU ? dt_cpu_scratch_bytes(dev) : dt_cuda_scratch_bytes(dev);
+	return of(dev)->scratch_bytes(dev);
 }
 
 const char *dt_dev_isa(const struct dt_dev *dev)
 {
-	return dev->kind == DT_DEV_CPU ? dt_cpu_isa(dev) : dt_cuda_isa(dev);
+	return of(dev)->isa(dev);
 }
 
 double dt_dev_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double seconds)
 {
-	return dev->kind == DT_DEV_CPU ? dt_cpu_matmul_rate(dev, dtype, seconds)
-				       : dt_cuda_matmul_rate(dev, dtype, seconds);
+	return of(dev)->matmul_rate(dev, dtype, seconds);
 }
 
 double dt_dev_copy_rate(struct dt_dev *dev, double seconds)
 {
-	return dev->kind == DT_DEV_CPU ? dt_cpu_copy_rate(dev, seconds) : dt_cuda_copy_rate(dev, seconds);
+	return of(dev)->copy_rate(dev, seconds);
 }
 
 double dt_dev_read_rate(struct dt_dev *dev, double seconds)
 {
-	return dev->kind == DT_DEV_CPU ? dt_cpu_read_rate(dev, seconds) : dt_cuda_read_rate(dev, seconds);
+	return of(dev)->read_rate(dev, seconds);
+}
+
+int dt_dev_alloc(struct dt_dev *dev, void **ret, size_t n)
+{
+	return of(dev)->alloc(dev, ret, n);
+}
+
+void dt_dev_free(struct dt_dev *dev, void *p)
+{
+	if (p)
+		of(dev)->free(dev, p);
+}
+
+int dt_dev_host_alloc(struct dt_dev *dev, void **ret, size_t n)
+{
+	return of(dev)->host_alloc(dev, ret, n);
+}
+
+void dt_dev_host_free(struct dt_dev *dev, void *p)
+{
+	if (p)
+		of(dev)->host_free(dev, p);
+}
+
+bool dt_dev_is_host(const struct dt_dev *dev)
+{
+	return dev->kind == DT_DEV_CPU;
+}
+
+int dt_dev_memory(struct dt_dev *dev, size_t *ret_free, size_t *ret_total)
+{
+	return of(dev)->memory(dev, ret_free, ret_total);
+}
+
+int dt_dev_copy(struct dt_dev *dev, void *to, const void *from, size_t n)
+{
+	return n ? of(dev)->copy(dev, to, from, n) : 0;
+}
+
+int dt_dev_clear(struct dt_dev *dev, void *p, size_t n)
+{
+	return n ? of(dev)->clear(dev, p, n) : 0;
+}
+
+int dt_dev_sync(struct dt_dev *dev)
+{
+	return of(dev)->sync(dev);
+}
+
+struct dt_event {
+	const struct dt_backend *of;
+	void *impl;
+};
+
+int dt_event_open(struct dt_event **ret, struct dt_dev *dev)
+{
+	struct dt_event *e = calloc(1, sizeof *e);
+	int rc = e ? of(dev)->event_open(dev, &e->impl) : -ENOMEM;
+
+	if (rc < 0) {
+		free(e);
+		return rc;
+	}
+	e->of = of(dev);
+	*ret = e;
+	return 0;
+}
+
+void dt_event_close(struct dt_event *e)
+{
+	if (e)
+		e->of->event_close(e->impl);
+	free(e);
+}
+
+int dt_event_record(struct dt_event *e, struct dt_dev *dev)
+{
+	return e->of->event_record(dev, e->impl);
+}
+
+int dt_event_wait(struct dt_event *e, struct dt_dev *dev)
+{
+	return e->of->event_wait(dev, e->impl);
+}
+
+int dt_event_sync(struct dt_event *e)
+{
+	return e->of->event_sync(e->impl);
 }

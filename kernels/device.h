@@ -63,7 +63,11 @@ struct dt_dev {
  */
 void dt_dev_spin_less(char **argv);
 
-/* nthreads 0: all processors this process may run on. -ENOTSUP for CUDA in a build without it. */
+/*
+ * nthreads 0: all processors this process may run on. CUDA: -ENOTSUP in a build without it, -ENODEV where
+ * there is no driver or no such card. A CUDA device is one stream of one card: opened twice it is two streams
+ * that share memory.
+ */
 int dt_dev_open(struct dt_dev **ret, enum dt_dev_kind kind, int index, int nthreads);
 void dt_dev_close(struct dt_dev *dev);
 
@@ -72,6 +76,47 @@ void dt_dev_close(struct dt_dev *dev);
  * to another: as long as there are more helpers than processors, OpenMP has them sleep at every barrier.
  */
 void dt_dev_rest(struct dt_dev *dev);
+/* "cpu", "cuda", "cuda:N" or "auto" (the first card, or the CPU where there is none). -EINVAL: none of these.
+ */
+int dt_dev_parse(const char *name, enum dt_dev_kind *ret_kind, int *ret_index);
+/* Why dt_dev_open failed with rc, as a clause: "no NVIDIA driver or no such card". */
+const char *dt_dev_why(int rc);
+
+/*
+ * Memory of the device, 64-byte aligned at least; contents undefined. What ops read and write lies there; on
+ * CUDA the host may not touch it, and copies are how data comes and goes. Tables of a call that a contract
+ * calls host memory are copied by it.
+ */
+int dt_dev_alloc(struct dt_dev *dev, void **ret, size_t n);
+void dt_dev_free(struct dt_dev *dev, void *p);
+/* Host memory that copies to and from the device go fastest with (pinned). */
+int dt_dev_host_alloc(struct dt_dev *dev, void **ret, size_t n);
+void dt_dev_host_free(struct dt_dev *dev, void *p);
+/* Whether the host may use device memory as its own. */
+bool dt_dev_is_host(const struct dt_dev *dev);
+/* What is free and what there is, bytes; -ENOTSUP on the CPU. */
+int dt_dev_memory(struct dt_dev *dev, size_t *ret_free, size_t *ret_total);
+
+/*
+ * On CUDA ops, copies and clears are queued, and run in the order of their calls. Host memory given to a copy
+ * stays as it is until dt_dev_sync, or until an event recorded after it has been waited for; then what was
+ * copied to the host is there. The CPU has done everything when a call returns.
+ *
+ * Index arrays in device memory (token ids, positions) cannot be looked at by the call that gets them. An
+ * index out of range is met by the kernel, which leaves what hangs on it alone; the next dt_dev_sync is
+ * -EINVAL.
+ */
+int dt_dev_copy(struct dt_dev *dev, void *to, const void *from, size_t n);
+int dt_dev_clear(struct dt_dev *dev, void *p, size_t n); /* zero bytes */
+int dt_dev_sync(struct dt_dev *dev);
+
+/* A point in a device's queue. Of one card: the waiting device may be another stream of it. */
+struct dt_event;
+int dt_event_open(struct dt_event **ret, struct dt_dev *dev);
+void dt_event_close(struct dt_event *e);
+int dt_event_record(struct dt_event *e, struct dt_dev *dev);
+int dt_event_wait(struct dt_event *e, struct dt_dev *dev); /* what dev is given later waits for it */
+int dt_event_sync(struct dt_event *e);			   /* the host waits for it */
 
 /* Bytes of scratch the device itself allocates for its largest op so far (part of the memory account). */
 size_t dt_dev_scratch_bytes(const struct dt_dev *dev);

@@ -5,6 +5,12 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifdef __CUDACC__
+#define DT_HOST_DEVICE __host__ __device__
+#else
+#define DT_HOST_DEVICE
+#endif
+
 enum dt_dtype {
 	DT_F32 = 0,
 	DT_BF16,
@@ -45,7 +51,7 @@ static inline int dt_dtype_parse(const char *s)
 }
 
 /* bfloat16 is the upper half of an IEEE single; rounding is to nearest even, NaN stays NaN. */
-static inline float dt_bf16_to_f32(uint16_t h)
+static inline DT_HOST_DEVICE float dt_bf16_to_f32(uint16_t h)
 {
 	uint32_t u = (uint32_t)h << 16;
 	float f;
@@ -54,7 +60,7 @@ static inline float dt_bf16_to_f32(uint16_t h)
 	return f;
 }
 
-static inline uint16_t dt_f32_to_bf16(float f)
+static inline DT_HOST_DEVICE uint16_t dt_f32_to_bf16(float f)
 {
 	uint32_t u;
 
@@ -65,7 +71,7 @@ static inline uint16_t dt_f32_to_bf16(float f)
 }
 
 /* IEEE binary16, denormals included; rounding is to nearest even, too large becomes infinite. */
-static inline float dt_f16_to_f32(uint16_t h)
+static inline DT_HOST_DEVICE float dt_f16_to_f32(uint16_t h)
 {
 	uint32_t mag = (uint32_t)(h & 0x7fff) << 13;
 	uint32_t sign = (uint32_t)(h & 0x8000) << 16, u;
@@ -82,7 +88,7 @@ static inline float dt_f16_to_f32(uint16_t h)
 	return f;
 }
 
-static inline uint16_t dt_f32_to_f16(float f)
+static inline DT_HOST_DEVICE uint16_t dt_f32_to_f16(float f)
 {
 	uint32_t u, mag, sub;
 	float a;

@@ -5,13 +5,9 @@
 #ifndef DT_KERNELS_PHILOX_H
 #define DT_KERNELS_PHILOX_H
 
-#include <stdint.h>
+#include "kernels/dtype.h"
 
-#ifdef __CUDACC__
-#define DT_HOST_DEVICE __host__ __device__
-#else
-#define DT_HOST_DEVICE
-#endif
+#include <stdint.h>
 
 struct dt_philox {
 	uint32_t v[4];

@@ -43,7 +43,7 @@ int dt_packed_append(struct dt_packed *w, struct dt_dev *dev, enum dt_format as,
 
 int64_t dt_packed_rows(const struct dt_packed *w); /* appended so far: n */
 int64_t dt_packed_k(const struct dt_packed *w);
-size_t dt_packed_bytes(const struct dt_packed *w);
+size_t dt_packed_bytes(const struct dt_packed *w); /* of its memory, dt_panels_bytes of each append */
 
 /* Row i as f32 [k] (an embedding): exactly what its format says. -EINVAL: no such row. */
 int dt_packed_row(const struct dt_packed *w, int64_t i, float *out);

@@ -43,6 +43,33 @@ int dt_format_of_dtype(enum dt_dtype t)
 	return -1;
 }
 
+static const struct dt_quant_shape shapes[DT_FMT_N] = {
+	[DT_FMT_BF16] = {1024, 0, 0, 0}, [DT_FMT_Q8_0] = {512, 32, 0, 128}, [DT_FMT_Q4_0] = {256, 32, 0, 8},
+	[DT_FMT_Q4_1] = {256, 64, 0, 0}, [DT_FMT_Q4_K] = {256, 32, 64, 0},  [DT_FMT_Q6_K] = {384, 32, 32, 32},
+};
+
+const struct dt_quant_shape *dt_quant_shape(enum dt_format f)
+{
+	return &shapes[f];
+}
+
+size_t dt_panel_bytes(enum dt_format f, int64_t k)
+{
+	const struct dt_quant_shape *s = &shapes[f];
+	size_t blocks = (size_t)(k + 31) / 32;
+	size_t n = blocks * (size_t)(s->quants + s->scales) + blocks / 8 * (size_t)s->supers;
+
+	return (n + 63) / 64 * 64;
+}
+
+size_t dt_panels_bytes(enum dt_format f, int64_t rows, int64_t k)
+{
+	const size_t huge = (size_t)2 << 20;
+	size_t n = (size_t)((rows + 15) / 16) * dt_panel_bytes(f, k);
+
+	return n < huge ? n : (n + huge - 1) / huge * huge; /* whole large pages */
+}
+
 static float half_at(const uint8_t *p)
 {
 	uint16_t h;

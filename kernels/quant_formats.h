@@ -58,6 +58,20 @@ static inline size_t dt_format_bytes(enum dt_format f, int64_t n)
 	return (size_t)(n / i->block) * (size_t)i->bytes;
 }
 
+/*
+ * How quant.h lays a format out: panels of 16 rows, bytes of a panel for each 32 elements of k, and for each
+ * 256 of them (kernels/cpu/quant.h says what they are). quants 0: it does not.
+ */
+struct dt_quant_shape {
+	int quants, scales;
+	int supers;
+	int offset; /* of the integers */
+};
+const struct dt_quant_shape *dt_quant_shape(enum dt_format f);
+/* Bytes of one panel of rows of k elements, and of the memory that rows of them take. */
+size_t dt_panel_bytes(enum dt_format f, int64_t k);
+size_t dt_panels_bytes(enum dt_format f, int64_t rows, int64_t k);
+
 /* n elements, a multiple of the block; src needs no alignment. */
 void dt_dequantize(enum dt_format f, const void *src, int64_t n, float *dst);
 

@@ -35,8 +35,8 @@ static struct {
 } a = {.seconds = 45, .window_mb = 4, .weights_mb = 24, .out = "-"};
 
 static const char *const examples[] = {
-	"dt-calibrate --out here.json",
-	"dt-plan --gpu cpu --gpus 2 --ops here.json gpt2-124m",
+	"dt-calibrate --seconds 60 --out ops.json",
+	"dt-calibrate | dt-plan --gpu cpu --gpus 2 --ops - gpt2-124m",
 	NULL,
 };
 
@@ -540,33 +540,42 @@ static int write_out(const struct dt_op_times *t, struct dt_err *err)
 	return rc;
 }
 
-int main(int argc, char **argv)
+static int fail(const struct dt_err *err)
+{
+	if (err->code != -EPIPE)
+		fprintf(stderr, "dt-calibrate: %s\n", err->msg);
+	return DT_EXIT_FAILED;
+}
+
+static int run(struct dt_err *err)
 {
 	struct dt_op_times t = {0};
 	struct dt_dev *dev = NULL;
+	int rc = measure(&t, err);
+
+	if (rc == 0 && (rc = dt_dev_open(&dev, DT_DEV_CPU, 0, 1)) < 0)
+		dt_err_sys(err, rc, "cannot open the processor as a device");
+	if (rc == 0) {
+		snprintf(t.isa, sizeof(t.isa), "%s", dt_dev_isa(dev));
+		dt_dev_close(dev);
+		rc = write_out(&t, err);
+	}
+	dt_op_times_release(&t);
+	return rc < 0 ? fail(err) : DT_EXIT_OK;
+}
+
+int main(int argc, char **argv)
+{
 	struct dt_err err = {0};
-	int status, nargs, rc;
+	int status, nargs;
 
 	dt_dev_spin_less(argv);
 	nargs = dt_opt_main(&program, argc, argv, stdout, stderr, &status);
 	if (nargs > 0)
 		status = dt_opt_usage_error(&program, stderr, "'%s': no operands are taken", argv[1]);
-	if (nargs == 0) {
-		rc = measure(&t, &err);
-		if (rc == 0 && (rc = dt_dev_open(&dev, DT_DEV_CPU, 0, 1)) == 0) {
-			snprintf(t.isa, sizeof(t.isa), "%s", dt_dev_isa(dev));
-			dt_dev_close(dev);
-			rc = write_out(&t, &err);
-		}
-		dt_op_times_release(&t);
-		status = rc < 0 ? DT_EXIT_FAILED : DT_EXIT_OK;
-	}
-	if (status == DT_EXIT_FAILED && err.code != -EPIPE)
-		fprintf(stderr, "dt-calibrate: %s\n", err.msg);
-	if (dt_close_stdout(&err) < 0 && status != DT_EXIT_FAILED) {
-		status = DT_EXIT_FAILED;
-		if (err.code != -EPIPE)
-			fprintf(stderr, "dt-calibrate: %s\n", err.msg);
-	}
+	else if (nargs == 0)
+		status = run(&err);
+	if (dt_close_stdout(&err) < 0 && status != DT_EXIT_FAILED)
+		status = fail(&err);
 	return status;
 }

@@ -518,6 +518,10 @@ static void print_measured(const struct dt_estimate *e, const struct dt_measurem
 	if (cat >= 0)
 		printf("%s: %s\n", m->categories ? "most off" : "nearest to the difference",
 		       dt_est_cat_name(cat));
+	if (m->process > m->bytes)
+		printf("the process took %s, %s of it beside this: program, libraries, their buffers\n",
+		       dt_format_size(m->process, x, sizeof(x)),
+		       dt_format_size(m->process - m->bytes, y, sizeof(y)));
 }
 
 /* The verdict on a measurement: an exit status. A category that is off by more is one, even where sums agree.
@@ -546,6 +550,8 @@ static int check_measured(const struct dt_fit *f, struct dt_err *err)
 		      "within_tolerance", good, "category", cat < 0 ? NULL : dt_est_cat_name(cat));
 	if (m.categories)
 		json_object_set_new(o, "categories", measured_json(e, &m));
+	if (m.process)
+		json_object_set_new(o, "process_bytes", json_integer((json_int_t)m.process));
 	rc = dt_json_write_line(stdout, o, err);
 	json_decref(o);
 	return rc < 0 ? rc : good ? DT_EXIT_OK : DT_EXIT_NO;
@@ -684,6 +690,7 @@ static void complete_query(void)
 		q->cache_bits = dt_kv_bits(&q->config, a.kv);
 	/* A file says what its weights take; another type was asked for where --precision is given. */
 	q->weight_bytes = q->serve && !a.precision_given ? a.file.weight_bytes : 0;
+	q->stored_blocks = !strcmp(a.file.kind, "gguf");
 	q->extras.targets = (enum dt_lora_targets)a.targets;
 	q->extras.base = (enum dt_weight_format)a.base;
 	q->extras.offload = (enum dt_offload)a.offload;

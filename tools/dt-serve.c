@@ -7,6 +7,7 @@
 #include "ckpt/source.h"
 #include "kernels/attention.h"
 #include "nn/infer.h"
+#include "plan/inferplan.h"
 #include "serve/batch.h"
 #include "serve/tenants.h"
 
@@ -166,7 +167,8 @@ static int load(struct server *s, struct options *o, const struct dt_log *log, s
 				     .weights = o->weights ? dt_format_parse(dt_opt_choice_name(
 								     WEIGHTS, o->weights, word, sizeof(word)))
 							   : -1};
-	uint64_t weights, cache, work;
+	struct dt_infer_memory memory;
+	uint64_t logits = DT_INFER_LOGITS_ROWS((uint64_t)o->seqs);
 	struct dt_config c;
 	char text[3][32];
 	double t0 = dt_now();
@@ -238,12 +240,14 @@ static int load(struct server *s, struct options *o, const struct dt_log *log, s
 	rc = dt_engine_open(&s->engine, &ep, err);
 	if (rc < 0)
 		return rc;
-	dt_infer_bytes(s->model, &weights, &cache, &work);
+	memory = dt_infer_bytes(s->model);
+	logits *= (uint64_t)c.vocab * 4;
+	dt_metrics_memory(dt_engine_metrics(s->engine), memory.weights, memory.cache, memory.work, logits);
 	dt_log_msg(log,
 		   "loaded '%s' in %.1f s: %s of weights, %s of KV cache for %lld tokens, %s of workspace",
-		   o->ckpt, dt_now() - t0, dt_format_size(weights, text[0], sizeof(text[0])),
-		   dt_format_size(cache, text[1], sizeof(text[1])), (long long)(blocks * o->block),
-		   dt_format_size(work, text[2], sizeof(text[2])));
+		   o->ckpt, dt_now() - t0, dt_format_size(memory.weights, text[0], sizeof(text[0])),
+		   dt_format_size(memory.cache, text[1], sizeof(text[1])), (long long)(blocks * o->block),
+		   dt_format_size(memory.work + logits, text[2], sizeof(text[2])));
 	return 0;
 }
 

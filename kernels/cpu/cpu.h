@@ -10,6 +10,7 @@
 #define DT_KERNELS_CPU_H
 
 #include "kernels/ops.h"
+#include "kernels/shape.h"
 
 #include <errno.h>
 #include <omp.h>
@@ -90,52 +91,6 @@ int dt_cpu_scale(struct dt_dev *, struct dt_tensor x, float a);
 int dt_cpu_fill(struct dt_dev *, struct dt_tensor x, float value);
 int dt_cpu_convert(struct dt_dev *, struct dt_tensor y, struct dt_tensor x);
 int dt_cpu_sumsq(struct dt_dev *, double *ret, struct dt_tensor x);
-
-/* Columns of the last dimension, and rows of all others. */
-static inline int64_t dt_cols(struct dt_tensor t)
-{
-	return t.ndim ? t.dim[t.ndim - 1] : 1;
-}
-
-static inline int64_t dt_rows(struct dt_tensor t)
-{
-	int64_t n = 1;
-
-	for (int i = 0; i + 1 < t.ndim; i++)
-		n *= t.dim[i];
-	return n;
-}
-
-static inline bool dt_is_compute(enum dt_dtype t)
-{
-	return t == DT_F32 || t == DT_BF16 || t == DT_F16;
-}
-
-/* Present, of this type, with n elements. */
-static inline bool dt_is(struct dt_tensor t, enum dt_dtype type, int64_t n)
-{
-	return t.data && t.dtype == type && dt_numel(t) == n;
-}
-
-static inline bool dt_is_or_absent(struct dt_tensor t, enum dt_dtype type, int64_t n)
-{
-	return !t.data || dt_is(t, type, n);
-}
-
-static inline void *dt_at(struct dt_tensor t, int64_t i)
-{
-	return t.data ? (char *)t.data + i * dt_dtype_size(t.dtype) : NULL;
-}
-
-static inline int64_t dt_min64(int64_t a, int64_t b)
-{
-	return a < b ? a : b;
-}
-
-static inline int64_t dt_ceil_div(int64_t a, int64_t b)
-{
-	return (a + b - 1) / b;
-}
 
 DT_INLINE void dt_widen(float *y, const uint16_t *x, int64_t n)
 {

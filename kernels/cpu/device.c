@@ -16,28 +16,7 @@ static int processors(void)
 	return omp_get_num_procs(); /* more processors than cpu_set_t holds */
 }
 
-int dt_cpu_open(struct dt_dev **ret, int index, int nthreads)
-{
-	struct dt_dev *dev = calloc(1, sizeof *dev);
-	struct dt_cpu *cpu = calloc(1, sizeof *cpu);
-
-	if (!dev || !cpu) {
-		free(dev);
-		free(cpu);
-		return -ENOMEM;
-	}
-	*dev = (struct dt_dev){.kind = DT_DEV_CPU, .index = index, .ops = &dt_ops_cpu, .impl = cpu};
-	dev->nthreads = nthreads ? nthreads : processors();
-	if (dnnl_engine_create(&cpu->engine, dnnl_cpu, 0) != dnnl_success ||
-	    dnnl_stream_create(&cpu->stream, cpu->engine, dnnl_stream_default_flags) != dnnl_success) {
-		dt_cpu_close(dev);
-		return -ENOMEM;
-	}
-	*ret = dev;
-	return 0;
-}
-
-void dt_cpu_close(struct dt_dev *dev)
+static void cpu_close(struct dt_dev *dev)
 {
 	struct dt_cpu *cpu = dev->impl;
 
@@ -51,7 +30,28 @@ void dt_cpu_close(struct dt_dev *dev)
 	free(dev);
 }
 
-void dt_cpu_rest(void)
+static int cpu_open(struct dt_dev **ret, int index, int nthreads)
+{
+	struct dt_dev *dev = calloc(1, sizeof *dev);
+	struct dt_cpu *cpu = calloc(1, sizeof *cpu);
+
+	if (!dev || !cpu) {
+		free(dev);
+		free(cpu);
+		return -ENOMEM;
+	}
+	*dev = (struct dt_dev){.kind = DT_DEV_CPU, .index = index, .ops = &dt_ops_cpu, .impl = cpu};
+	dev->nthreads = nthreads ? nthreads : processors();
+	if (dnnl_engine_create(&cpu->engine, dnnl_cpu, 0) != dnnl_success ||
+	    dnnl_stream_create(&cpu->stream, cpu->engine, dnnl_stream_default_flags) != dnnl_success) {
+		cpu_close(dev);
+		return -ENOMEM;
+	}
+	*ret = dev;
+	return 0;
+}
+
+static void cpu_rest(struct dt_dev *dev)
 {
 	omp_pause_resource_all(omp_pause_soft);
 }
@@ -69,14 +69,14 @@ void *dt_cpu_scratch(struct dt_dev *dev, size_t n)
 	return cpu->scratch;
 }
 
-size_t dt_cpu_scratch_bytes(const struct dt_dev *dev)
+static size_t cpu_scratch_bytes(const struct dt_dev *dev)
 {
 	const struct dt_cpu *cpu = dev->impl;
 
 	return cpu->scratch_n + dt_cpu_matmul_bytes(cpu);
 }
 
-const char *dt_cpu_isa(const struct dt_dev *dev)
+static const char *cpu_isa(const struct dt_dev *dev)
 {
 	switch ((unsigned)dnnl_get_effective_cpu_isa()) {
 	case dnnl_cpu_isa_sse41:
@@ -111,7 +111,7 @@ static double now(void)
  * The best of repeated products of one square size: a ceiling, so the fastest run is the one that counts.
  * 1024 fits the caches of a few cores and fills them; 0 on failure.
  */
-double dt_cpu_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double seconds)
+static double cpu_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double seconds)
 {
 	const int64_t n = 1024;
 	size_t bytes = (size_t)(n * n) * (size_t)dt_dtype_size(dtype);
@@ -139,7 +139,7 @@ double dt_cpu_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double second
 	return best;
 }
 
-double dt_cpu_copy_rate(struct dt_dev *dev, double seconds)
+static double cpu_copy_rate(struct dt_dev *dev, double seconds)
 {
 	const size_t n = (size_t)192 << 20; /* of each buffer; past the last-level cache of most machines */
 	char *m = aligned_alloc(64, 2 * n);
@@ -180,7 +180,7 @@ static DT_SIMD uint64_t read_all(const uint64_t *p, size_t n)
 	return s[0];
 }
 
-double dt_cpu_read_rate(struct dt_dev *dev, double seconds)
+static double cpu_read_rate(struct dt_dev *dev, double seconds)
 {
 	const size_t n = (size_t)256 << 20, each = n / (size_t)dev->nthreads / 256 * 256;
 	char *m = aligned_alloc((size_t)2 << 20, n);
@@ -209,3 +209,81 @@ double dt_cpu_read_rate(struct dt_dev *dev, double seconds)
 	free(m);
 	return best;
 }
+
+static int cpu_alloc(struct dt_dev *dev, void **ret, size_t n)
+{
+	*ret = aligned_alloc(64, (n + 63) / 64 * 64 + !n * 64);
+	return *ret ? 0 : -ENOMEM;
+}
+
+static void cpu_free(struct dt_dev *dev, void *p)
+{
+	free(p);
+}
+
+static int cpu_memory(struct dt_dev *dev, size_t *ret_free, size_t *ret_total)
+{
+	return -ENOTSUP;
+}
+
+static int cpu_copy(struct dt_dev *dev, void *to, const void *from, size_t n)
+{
+	memmove(to, from, n);
+	return 0;
+}
+
+static int cpu_clear(struct dt_dev *dev, void *p, size_t n)
+{
+	memset(p, 0, n);
+	return 0;
+}
+
+static int cpu_sync(struct dt_dev *dev)
+{
+	return 0;
+}
+
+/* Everything has been done when its call returned. */
+static int cpu_event_open(struct dt_dev *dev, void **ret)
+{
+	*ret = NULL;
+	return 0;
+}
+
+static void cpu_event_close(void *event)
+{
+}
+
+static int cpu_event(struct dt_dev *dev, void *event)
+{
+	return 0;
+}
+
+static int cpu_event_sync(void *event)
+{
+	return 0;
+}
+
+const struct dt_backend dt_backend_cpu = {
+	.open = cpu_open,
+	.close = cpu_close,
+	.rest = cpu_rest,
+	.scratch_bytes = cpu_scratch_bytes,
+	.isa = cpu_isa,
+	.matmul_rate = cpu_matmul_rate,
+	.copy_rate = cpu_copy_rate,
+	.read_rate = cpu_read_rate,
+	.alloc = cpu_alloc,
+	.free = cpu_free,
+	.host_alloc = cpu_alloc,
+	.host_free = cpu_free,
+	.memory = cpu_memory,
+	.copy = cpu_copy,
+	.clear = cpu_clear,
+	.sync = cpu_sync,
+	.event_open = cpu_event_open,
+	.event_close = cpu_event_close,
+	.event_record = cpu_event,
+	.event_wait = cpu_event,
+	.event_sync = cpu_event_sync,
+};

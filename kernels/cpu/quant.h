@@ -25,12 +25,6 @@
 #define DT_QK	  32	      /* elements of a block of x */
 #define DT_X_ZERO 0x0d800000u /* 2^-100 as bits: a block of x below it is zero */
 
-struct dt_quant_shape {
-	int quants, scales; /* bytes of a panel for each block */
-	int supers;	    /* for each 8 blocks */
-	int offset;
-};
-
 struct dt_packed_part {
 	enum dt_format format;
 	int64_t first, rows, panels;
@@ -45,8 +39,6 @@ struct dt_xblock {
 	int32_t start4;	   /* -8 times */
 	int32_t start6[2]; /* -32 times the sum of each half */
 };
-
-const struct dt_quant_shape *dt_quant_shape(enum dt_format f);
 
 /* q and xb [blocks] of a row x of 32 blocks elements. NaN and Inf make their block's scale NaN. */
 #define DT_QUANT_ROW(name)                                                                                   \

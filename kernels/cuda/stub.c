@@ -4,39 +4,12 @@
 
 #include <errno.h>
 
-int dt_cuda_open(struct dt_dev **ret, int index, int nthreads)
+static int no_open(struct dt_dev **ret, int index, int nthreads)
 {
 	return -ENOTSUP;
 }
 
-void dt_cuda_close(struct dt_dev *dev)
-{
-}
-
-size_t dt_cuda_scratch_bytes(const struct dt_dev *dev)
-{
-	return 0;
-}
-
-const char *dt_cuda_isa(const struct dt_dev *dev)
-{
-	return "none";
-}
-
-double dt_cuda_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double seconds)
-{
-	return 0;
-}
-
-double dt_cuda_copy_rate(struct dt_dev *dev, double seconds)
-{
-	return 0;
-}
-
-double dt_cuda_read_rate(struct dt_dev *dev, double seconds)
-{
-	return 0;
-}
+const struct dt_backend dt_backend_cuda = {.open = no_open};
 
 static int no_matmul(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, bool ta, struct dt_tensor b,
 		     bool tb, struct dt_tensor bias, bool accumulate)

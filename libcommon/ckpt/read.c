@@ -502,3 +502,19 @@ int dt_ckpt_read(struct dt_ckpt *c, int i, const int64_t *off, const int64_t *sh
 	}
 	return rc;
 }
+
+int dt_ckpt_read_run(struct dt_ckpt *c, int i, int64_t first, int64_t n, void *dst, struct dt_err *err)
+{
+	const struct ck_tensor *t = &c->m.tensor[i];
+	struct dt_piece whole = {.dtype = t->dtype, .ndim = t->ndim}, part[2 * DT_CKPT_MAX_DIM + 1];
+	char *to = dst;
+	int np, rc = 0;
+
+	memcpy(whole.shape, t->shape, sizeof(t->shape));
+	np = dt_pieces_of_range(&whole, first, n, part);
+	for (int k = 0; k < np && rc == 0; k++) {
+		rc = dt_ckpt_read(c, i, part[k].off, part[k].shape, t->dtype, to, err);
+		to += ck_numel(t->ndim, part[k].shape) * dt_dtype_size(t->dtype);
+	}
+	return rc;
+}

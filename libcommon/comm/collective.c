@@ -121,9 +121,9 @@ struct idling {
 /*
  * Waiting costs nothing at first, then the rest of a time slice, then sleep: the one that is waited for may
  * need our processor, be it that there are more ranks than processors (crowded) or that others compute here.
- * A yield that finds nobody else to run is hardly slower than a pause, so the spin can be short. Sleep has to come
- * late: waking takes so long, a tenth of a millisecond on a virtual machine, that whoever waits for the one that
- * wakes would fall asleep too, and so on to the end of the operation.
+ * A yield that finds nobody else to run is hardly slower than a pause, so the spin can be short. Sleep has to
+ * come late: waking takes so long, a tenth of a millisecond on a virtual machine, that whoever waits for the
+ * one that wakes would fall asleep too, and so on to the end of the operation.
  */
 static void idle(struct dt_comm *c, const struct dt_transport *t, struct idling *i)
 {
@@ -292,10 +292,16 @@ int dt_wait(struct dt_req **req, double *exposed_s, struct dt_err *err)
 	return rc;
 }
 
-void dt_comm_poll(struct dt_world *w)
+void dt_comm_poll(struct dt_world *w, double *exposed_s)
 {
-	if (w->pending)
-		dt_step_all(w);
+	double t0;
+
+	if (!w->pending)
+		return;
+	t0 = dt_now();
+	dt_step_all(w);
+	if (exposed_s)
+		*exposed_s += dt_now() - t0;
 }
 
 static struct dt_op make(enum dt_op_kind k, void *dst, const void *src, size_t n, enum dt_dtype t,

@@ -14,53 +14,57 @@
 			return dt_kernel_check(rc_, #call, err);                                             \
 	} while (0)
 
-/* Hands out the working set; called twice, first to measure. */
-static size_t carve(struct dt_infer *m, char *base)
+static struct dt_infer_shape shape_of(const struct dt_infer *m)
 {
-	const struct dt_config *c = &m->config;
-	size_t e = (size_t)dt_dtype_size(m->p.dtype), at = 0;
-	int64_t rows = m->p.max_tokens, heads = c->heads + c->kv_heads;
-	int64_t choices = rows * c->experts_used, experts = c->experts > 0;
-	int64_t width = experts ? c->experts_used * c->expert_ffn : c->ffn;
-	int64_t angles = c->pos == DT_POS_ROPE ? m->positions * c->head_dim / 2 : 0;
-	int64_t local = c->rope_local_theta > 0 ? angles : 0;
-	struct {
-		void **to;
-		int64_t n;
-		size_t size;
-	} part[] = {
-		{&m->b.resid, rows * c->hidden, e},
-		{&m->b.resid2, rows * c->hidden, e},
-		{&m->b.norm, rows * c->hidden, e},
-		{&m->b.delta, rows * c->hidden, e},
-		{&m->b.qkv, rows * m->dims.qkv, e},
-		{&m->b.attn, rows * c->heads * c->head_dim, e},
-		{&m->b.up, rows * (c->gated ? 2 : 1) * width, e},
-		{&m->b.act, rows * width, e},
-		{&m->b.picked, m->p.max_seqs * c->hidden, e},
-		{&m->b.heads, c->qk_norm ? 2 * rows * heads * c->head_dim : 0, e},
-		{(void **)&m->b.mean, rows * heads, 4},
-		{(void **)&m->b.rstd, rows * heads, 4},
-		{(void **)&m->b.row, c->hidden, 4},
-		{(void **)&m->rope_cos, angles, 4},
-		{(void **)&m->rope_sin, angles, 4},
-		{(void **)&m->local_cos, local, 4},
-		{(void **)&m->local_sin, local, 4},
-		{&m->b.routed, choices * c->hidden, e},
-		{(void **)&m->b.wide, m->p.dtype == DT_F32 ? 0 : experts * rows * c->hidden, 4},
-		{(void **)&m->b.score, rows * c->experts, 4},
-		{(void **)&m->b.weight, choices, 4},
-		{(void **)&m->b.expert_out, choices * c->hidden, 4},
-		{(void **)&m->b.expert, choices, 4},
-		{(void **)&m->b.at, choices, 4},
-		{(void **)&m->b.first, c->experts + 1, 4},
-	};
+	return (struct dt_infer_shape){.config = &m->config,
+				       .compute = m->p.dtype,
+				       .cache = m->p.cache,
+				       .max_tokens = m->p.max_tokens,
+				       .max_seqs = m->p.max_seqs,
+				       .positions = m->positions,
+				       .blocks = m->p.blocks,
+				       .block_size = m->p.block_size};
+}
 
-	for (size_t i = 0; i < sizeof(part) / sizeof(part[0]); i++) {
-		*part[i].to = base ? base + at : NULL;
-		at += dt_align_up((uint64_t)part[i].n * part[i].size);
+/* Hands out the working set. */
+static int carve(struct dt_infer *m, struct dt_err *err)
+{
+	void **to[DT_I_N] = {
+		[DT_I_RESID] = &m->b.resid,
+		[DT_I_RESID2] = &m->b.resid2,
+		[DT_I_NORM] = &m->b.norm,
+		[DT_I_DELTA] = &m->b.delta,
+		[DT_I_QKV] = &m->b.qkv,
+		[DT_I_ATTN] = &m->b.attn,
+		[DT_I_UP] = &m->b.up,
+		[DT_I_ACT] = &m->b.act,
+		[DT_I_PICKED] = &m->b.picked,
+		[DT_I_HEADS] = &m->b.heads,
+		[DT_I_MEAN] = (void **)&m->b.mean,
+		[DT_I_RSTD] = (void **)&m->b.rstd,
+		[DT_I_ROW] = (void **)&m->b.row,
+		[DT_I_COS] = (void **)&m->rope_cos,
+		[DT_I_SIN] = (void **)&m->rope_sin,
+		[DT_I_LOCAL_COS] = (void **)&m->local_cos,
+		[DT_I_LOCAL_SIN] = (void **)&m->local_sin,
+		[DT_I_ROUTED] = &m->b.routed,
+		[DT_I_WIDE] = (void **)&m->b.wide,
+		[DT_I_SCORE] = (void **)&m->b.score,
+		[DT_I_WEIGHT] = (void **)&m->b.weight,
+		[DT_I_EXPERT_OUT] = (void **)&m->b.expert_out,
+		[DT_I_EXPERT] = (void **)&m->b.expert,
+		[DT_I_AT] = (void **)&m->b.at,
+		[DT_I_FIRST] = (void **)&m->b.first,
+	};
+	const struct dt_infer_shape s = shape_of(m);
+	uint64_t bytes[DT_I_N], at = 0;
+	int rc = dt_arena_init(&m->work, dt_infer_work(&s, bytes), err);
+
+	for (int i = 0; i < DT_I_N && rc == 0; i++) {
+		*to[i] = m->work.base + at;
+		at += bytes[i];
 	}
-	return at;
+	return rc;
 }
 
 static int64_t cache_cols(const struct dt_infer *m)
@@ -72,12 +76,14 @@ static int64_t cache_cols(const struct dt_infer *m)
 
 static size_t cache_row_bytes(const struct dt_infer *m)
 {
-	return (size_t)(cache_cols(m) * dt_dtype_size(m->p.cache));
+	const struct dt_infer_shape s = shape_of(m);
+
+	return dt_infer_cache_row(&s);
 }
 
 static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *err)
 {
-	size_t rows = (size_t)m->p.blocks * (size_t)m->p.block_size;
+	struct dt_infer_shape s;
 	int rc;
 
 	m->config = *dt_source_config(src);
@@ -86,13 +92,9 @@ static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *
 	rc = dt_infer_load(m, src, err);
 	if (rc < 0)
 		return dt_err_prefix(err, "'%s'", dt_source_path(src));
-	rc = dt_arena_init(&m->cache, 2 * (size_t)m->config.layers * rows * cache_row_bytes(m), err);
-	if (rc < 0)
+	s = shape_of(m);
+	if ((rc = dt_arena_init(&m->cache, dt_infer_cache(&s), err)) < 0 || (rc = carve(m, err)) < 0)
 		return rc;
-	rc = dt_arena_init(&m->work, carve(m, NULL), err);
-	if (rc < 0)
-		return rc;
-	carve(m, m->work.base);
 	if (m->config.pos == DT_POS_ROPE)
 		dt_rope_table(&m->config, m->positions, m->rope_cos, m->rope_sin);
 	if (m->config.pos == DT_POS_ROPE && m->config.rope_local_theta > 0)
@@ -158,12 +160,12 @@ const struct dt_config *dt_infer_config(const struct dt_infer *m)
 	return &m->config;
 }
 
-void dt_infer_bytes(const struct dt_infer *m, uint64_t *weights, uint64_t *cache, uint64_t *work)
+struct dt_infer_memory dt_infer_bytes(const struct dt_infer *m)
 {
-	*weights = m->nominal_bytes;
-	*cache = m->cache.bytes;
-	*work = m->work.bytes + dt_dev_scratch_bytes(m->dev) + m->weights.bytes + m->packed_bytes -
-		m->nominal_bytes;
+	return (struct dt_infer_memory){.weights = m->weights.bytes + m->packed_bytes,
+					.cache = m->cache.bytes,
+					.work = m->work.bytes,
+					.scratch = dt_dev_scratch_bytes(m->dev)};
 }
 
 /* ---- the pass ---- */

@@ -32,8 +32,13 @@ int dt_infer_open(struct dt_infer **ret, struct dt_dev *dev, struct dt_source *s
 		  const struct dt_infer_params *p, struct dt_err *err);
 void dt_infer_close(struct dt_infer *m);
 const struct dt_config *dt_infer_config(const struct dt_infer *m);
-/* Bytes of weights in their formats, of the cache, and of all else: workspace and padding. */
-void dt_infer_bytes(const struct dt_infer *m, uint64_t *weights, uint64_t *cache, uint64_t *work);
+struct dt_infer_memory {  /* bytes */
+	uint64_t weights; /* as laid out */
+	uint64_t cache, work;
+	uint64_t scratch; /* the device's, for its largest operation so far */
+};
+/* All but scratch are what plan/inferplan.h says. */
+struct dt_infer_memory dt_infer_bytes(const struct dt_infer *m);
 
 struct dt_infer_batch {
 	int nseq, ntokens;

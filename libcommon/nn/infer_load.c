@@ -10,7 +10,7 @@ struct loader {
 	struct dt_infer *m;
 	struct dt_source *src;
 	const struct dt_params *table;
-	size_t at; /* bytes of the arena handed out */
+	uint64_t at; /* bytes of the arena handed out */
 	struct dt_err *err;
 };
 
@@ -91,21 +91,11 @@ static struct dt_tensor *vector_of(struct dt_infer *m, const struct dt_param *p)
 	}
 }
 
-/* The format a matrix is kept in; DT_FMT_F32: plain. A router is small and decides much: f32. */
 static enum dt_format format_of(const struct loader *l, int i)
 {
 	const struct dt_infer_params *p = &l->m->p;
-	enum dt_format stored = dt_source_format(l->src, i);
 
-	if (l->table->p[i].role == DT_W_ROUTER)
-		return DT_FMT_F32;
-	if (p->weights >= 0)
-		return (enum dt_format)p->weights;
-	if (stored == DT_FMT_Q5_0) /* which holds the same numbers */
-		return DT_FMT_Q8_0;
-	if (dt_format_info(stored)->dtype < 0)
-		return stored;
-	return p->dtype == DT_F32 ? DT_FMT_F32 : DT_FMT_BF16;
+	return dt_infer_format(&l->table->p[i], p->weights, dt_source_format(l->src, i), p->dtype);
 }
 
 static bool is_packed(const struct loader *l, int i)
@@ -113,39 +103,14 @@ static bool is_packed(const struct loader *l, int i)
 	return linear_of(l->m, &l->table->p[i]) && format_of(l, i) != DT_FMT_F32;
 }
 
-/* The type of what is not packed. What an RMSNorm multiplies by is near 1, where bf16 is coarse. */
 static enum dt_dtype plain_type(const struct loader *l, const struct dt_param *p)
 {
-	bool scale = dt_param_is_scale(p) && l->m->config.norm == DT_NORM_RMS;
-
-	return scale || linear_of(l->m, p) ? DT_F32 : l->m->p.dtype;
+	return dt_infer_plain_type(&l->m->config, p, l->m->p.dtype);
 }
 
-/*
- * Bytes of the arena that parameter i takes; what is fused to the one before it has no gap before it. The
- * experts' up lies between the rows of gate, which leaves room for it.
- */
-static size_t place(const struct loader *l, int i, size_t *at)
+static uint64_t place(const struct loader *l, int i, uint64_t *at)
 {
-	const struct dt_param *p = &l->table->p[i];
-	size_t start = p->fused ? *at : dt_align_up(*at);
-	size_t times = p->role == DT_W_EXPERT_GATE ? 2 : p->role != DT_W_EXPERT_UP;
-
-	if (is_packed(l, i))
-		return *at;
-	*at = start + times * (size_t)dt_param_numel(p) * (size_t)dt_dtype_size(plain_type(l, p));
-	return start;
-}
-
-/* Bytes of parameter i in its format; what q5_0 takes more as q8_0 is layout. */
-static size_t nominal(const struct loader *l, int i)
-{
-	const struct dt_param *p = &l->table->p[i];
-	bool stored = l->m->p.weights < 0 && dt_source_format(l->src, i) == DT_FMT_Q5_0;
-
-	if (linear_of(l->m, p))
-		return dt_format_bytes(stored ? DT_FMT_Q5_0 : format_of(l, i), dt_param_numel(p));
-	return (size_t)dt_param_numel(p) * (size_t)dt_dtype_size(plain_type(l, p));
+	return dt_infer_place(&l->m->config, &l->table->p[i], format_of(l, i), l->m->p.dtype, at);
 }
 
 static int read_rows(struct loader *l, int i, int64_t first, int64_t rows, enum dt_dtype as, void *dst)
@@ -262,7 +227,7 @@ static void count_packed(struct dt_infer *m, const struct dt_infer_linear *x)
 int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err)
 {
 	struct loader l = {.m = m, .src = src, .table = dt_source_params(src), .err = err};
-	size_t bytes = 0;
+	uint64_t bytes = 0;
 	int rc = 0;
 
 	m->layer = calloc((size_t)m->config.layers, sizeof(*m->layer));
@@ -283,8 +248,6 @@ int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err)
 		rc = load_one(&l, i);
 	if (rc < 0)
 		return rc;
-	for (int i = 0; i < l.table->n; i++)
-		m->nominal_bytes += nominal(&l, i);
 	if (m->config.tied)
 		m->head = m->embed;
 	count_packed(m, &m->embed);

@@ -8,6 +8,7 @@
 #include "model/activations.h"
 #include "model/params.h"
 #include "nn/infer.h"
+#include "plan/inferplan.h"
 
 /* A matrix to multiply with: laid out by kernels/quant.h, or plain f32. */
 struct dt_infer_linear {
@@ -32,8 +33,7 @@ struct dt_infer {
 	struct dt_tensor pos, norm, norm_b;
 	struct dt_arena weights; /* vectors, and plain matrices */
 	struct dt_arena cache, work;
-	uint64_t packed_bytes;	/* as laid out */
-	uint64_t nominal_bytes; /* of all weights in their formats, without the layout's padding */
+	uint64_t packed_bytes; /* of matrices, as laid out */
 	float *rope_cos, *rope_sin;
 	float *local_cos, *local_sin; /* of layers with a window, where they have a base of their own */
 	int64_t positions;

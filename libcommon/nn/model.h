@@ -55,6 +55,9 @@ struct dt_pass {
 	float *logits;
 	void *dlogits; /* logits when the compute type is f32 */
 	float *ce;     /* [4, loss_chunk] */
+	/* What the host writes and reads: the same memory where the device's is the host's, else pinned. */
+	int32_t *host_ids, *host_targets;
+	float *host_ce; /* [3, rows], chunk after chunk; NULL: ce itself is read */
 	int64_t loss_chunk;
 };
 
@@ -78,7 +81,9 @@ void dt_model_release(struct dt_model *m);
  */
 int dt_pass_bind(struct dt_pass *p, struct dt_model *m, const struct dt_train_shape *s,
 		 const struct dt_memory_plan *plan, char *base, int chunk, int slot, struct dt_err *err);
-void dt_pass_release(struct dt_pass *p);
+void dt_pass_release(struct dt_pass *p, struct dt_dev *dev);
+/* host_ids and host_targets to the device, when they have been written. They stay until dt_dev_sync. */
+int dt_pass_upload(const struct dt_pass *p, struct dt_dev *dev, struct dt_err *err);
 /* The address of a planned buffer, NULL when the plan has none. */
 void *dt_plan_address(const struct dt_memory_plan *plan, char *base, enum dt_buf_id id, int layer, int act,
 		      int slot);

@@ -11,17 +11,76 @@ void *dt_plan_address(const struct dt_memory_plan *plan, char *base, enum dt_buf
 	return b ? base + b->offset : NULL;
 }
 
-static void bind_rope(struct dt_model *m, const struct dt_memory_plan *plan, char *base, int64_t seq)
+/* n bytes to p on the device, at once. */
+static int put(struct dt_dev *dev, void *p, const void *from, size_t n)
 {
-	float *rope = dt_plan_address(plan, base, DT_B_ROPE, -1, -1, -1);
+	int rc = dt_dev_copy(dev, p, from, n);
+
+	return rc < 0 ? rc : dt_dev_sync(dev);
+}
+
+static int bind_rope(struct dt_model *m, const struct dt_memory_plan *plan, char *base, int64_t seq)
+{
+	float *rope = dt_plan_address(plan, base, DT_B_ROPE, -1, -1, -1), *table;
 	int64_t half = seq * m->c->head_dim / 2;
+	int rc;
 
 	if (!rope || m->rope_cos)
-		return;
-	dt_rope_table(m->c, seq, rope, rope + half);
+		return 0;
+	table = malloc((size_t)half * 2 * sizeof(*table));
+	if (!table)
+		return -ENOMEM;
+	dt_rope_table(m->c, seq, table, table + half);
+	rc = put(m->dev, rope, table, (size_t)half * 2 * sizeof(*table));
+	free(table);
 	m->rope_cos = rope;
 	m->rope_sin = rope + half;
 	m->rope_positions = seq;
+	return rc;
+}
+
+static int bind_positions(const struct dt_pass *p, struct dt_dev *dev)
+{
+	int32_t *pos = malloc((size_t)p->rows * sizeof(*pos));
+	int rc;
+
+	if (!pos)
+		return -ENOMEM;
+	for (int64_t i = 0; i < p->rows; i++)
+		pos[i] = (int32_t)(i % p->seq);
+	rc = put(dev, p->pos, pos, (size_t)p->rows * sizeof(*pos));
+	free(pos);
+	return rc;
+}
+
+/* The host's side of what it writes and reads. */
+static int bind_host(struct dt_pass *p, struct dt_dev *dev)
+{
+	size_t n = (size_t)p->rows * sizeof(int32_t);
+	int rc;
+
+	if (dt_dev_is_host(dev)) {
+		p->host_ids = p->ids;
+		p->host_targets = p->targets;
+		return 0;
+	}
+	if ((rc = dt_dev_host_alloc(dev, (void **)&p->host_ids, n)) < 0 ||
+	    (rc = dt_dev_host_alloc(dev, (void **)&p->host_targets, n)) < 0)
+		return rc;
+	return dt_dev_host_alloc(dev, (void **)&p->host_ce, 3 * n);
+}
+
+int dt_pass_upload(const struct dt_pass *p, struct dt_dev *dev, struct dt_err *err)
+{
+	size_t n = (size_t)p->rows * sizeof(int32_t);
+	int rc;
+
+	if (dt_dev_is_host(dev))
+		return 0;
+	rc = dt_dev_copy(dev, p->ids, p->host_ids, n);
+	if (rc == 0)
+		rc = dt_dev_copy(dev, p->targets, p->host_targets, n);
+	return rc < 0 ? dt_err_sys(err, rc, "cannot copy samples to the device") : 0;
 }
 
 static void bind_layers(struct dt_pass *p, const struct dt_model *m, const struct dt_memory_plan *plan,
@@ -47,7 +106,7 @@ int dt_pass_bind(struct dt_pass *p, struct dt_model *m, const struct dt_train_sh
 {
 #define SHARED(id) dt_plan_address(plan, base, id, -1, -1, -1)
 #define OWN(id)	   dt_plan_address(plan, base, id, -1, -1, number)
-	int number = chunk * (int)(s->layout.pp > 1 && s->accumulation > 0 ? s->accumulation : 1) + slot;
+	int rc, number = chunk * (int)(s->layout.pp > 1 && s->accumulation > 0 ? s->accumulation : 1) + slot;
 
 	*p = (struct dt_pass){.rows = s->microbatch * s->seq,
 			      .batch = s->microbatch,
@@ -77,19 +136,24 @@ int dt_pass_bind(struct dt_pass *p, struct dt_model *m, const struct dt_train_sh
 		p->dlogits = p->logits;
 	p->act = calloc((size_t)m->nlayer, sizeof(*p->act));
 	p->stash = calloc((size_t)m->nlayer, sizeof(*p->stash));
-	if (!p->act || !p->stash) {
-		dt_pass_release(p);
-		return dt_err_sys(err, -ENOMEM, "cannot bind the activations");
+	rc = p->act && p->stash ? 0 : -ENOMEM;
+	if (rc == 0 && (rc = bind_host(p, m->dev)) == 0 && (rc = bind_positions(p, m->dev)) == 0)
+		rc = bind_rope(m, plan, base, s->seq);
+	if (rc < 0) {
+		dt_pass_release(p, m->dev);
+		return dt_err_sys(err, rc, "cannot bind the activations");
 	}
 	bind_layers(p, m, plan, base, &m->chunk[chunk], slot);
-	for (int64_t i = 0; i < p->rows; i++)
-		p->pos[i] = (int32_t)(i % s->seq);
-	bind_rope(m, plan, base, s->seq);
 	return 0;
 }
 
-void dt_pass_release(struct dt_pass *p)
+void dt_pass_release(struct dt_pass *p, struct dt_dev *dev)
 {
+	if (p->host_ids != p->ids) {
+		dt_dev_host_free(dev, p->host_ids);
+		dt_dev_host_free(dev, p->host_targets);
+		dt_dev_host_free(dev, p->host_ce);
+	}
 	free(p->act);
 	free(p->stash);
 	p->act = NULL;

@@ -386,6 +386,28 @@ int dt_final_norm(struct dt_model *m, const struct dt_pass *p, const void *x, co
 	return 0;
 }
 
+/* Sum of -log softmax at the targets of n rows; ce [3, n]. */
+static double loss_of(const float *ce, const int32_t *targets, int64_t n)
+{
+	const float *rowmax = ce, *sumexp = ce + n, *target = ce + 2 * n;
+	double sum = 0;
+
+	for (int64_t i = 0; i < n; i++)
+		if (targets[i] >= 0)
+			sum += log((double)sumexp[i]) + (double)rowmax[i] - (double)target[i];
+	return sum;
+}
+
+/* The same over all chunks, where the statistics had to be brought to the host. */
+static int loss_brought(struct dt_model *m, const struct dt_pass *p, double *loss_sum, struct dt_err *err)
+{
+	TRY(dt_dev_sync(m->dev));
+	for (int64_t r = 0; r < p->rows; r += p->loss_chunk)
+		*loss_sum += loss_of(p->host_ce + 3 * r, p->host_targets + r,
+				     p->rows - r < p->loss_chunk ? p->rows - r : p->loss_chunk);
+	return 0;
+}
+
 int dt_loss(struct dt_model *m, const struct dt_pass *p, bool backward, float scale, double *loss_sum,
 	    struct dt_err *err)
 {
@@ -408,9 +430,10 @@ int dt_loss(struct dt_model *m, const struct dt_pass *p, bool backward, float sc
 		rc = dt_cut_stats(m, rowmax, sumexp, target, n, err);
 		if (rc < 0)
 			return rc;
-		for (int64_t i = 0; i < n; i++)
-			if (p->targets[r + i] >= 0)
-				*loss_sum += log((double)sumexp[i]) + (double)rowmax[i] - (double)target[i];
+		if (p->host_ce)
+			TRY(dt_dev_copy(m->dev, p->host_ce + 3 * r, rowmax, (size_t)(3 * n) * sizeof(float)));
+		else
+			*loss_sum += loss_of(rowmax, p->host_targets + r, n);
 		if (!backward)
 			continue;
 		TRY(o->ce_grad(m->dev, dl, logits, rowmax, sumexp, p->targets + r, scale, m->d.vocab_first));
@@ -419,6 +442,8 @@ int dt_loss(struct dt_model *m, const struct dt_pass *p, bool backward, float sc
 			      head, false, DT_NONE, false));
 		accumulate = true;
 	}
+	if (rc == 0 && p->host_ce)
+		rc = loss_brought(m, p, loss_sum, err);
 	if (rc < 0 || !backward)
 		return rc;
 	rc = dt_cut_leave(m, p, p->dnorm, p->dnorm, "head input gradient", err);

@@ -171,13 +171,43 @@ static int read_categories(const json_t *o, struct dt_measurement *m, struct dt_
 	return 0;
 }
 
+/* dt-serve's GET /metrics: dt:memory_bytes{...,category="weights"} 123. 1: it is such text. */
+static int read_gauges(const char *text, struct dt_measurement *m, struct dt_err *err)
+{
+	static const char key[] = "dt:memory_bytes{", label[] = "category=\"";
+	int found = 0;
+
+	for (const char *at = text; (at = strstr(at, key)); found = 1) {
+		const char *end = strchrnul(at, '\n'), *name = strstr(at, label), *close = strstr(at, "\"} ");
+		int c = 0;
+
+		if (!name || !close || name > end || close > end || close < name)
+			return dt_err_set(err, -EINVAL, "a line of dt:memory_bytes is not whole");
+		name += sizeof(label) - 1;
+		while (c < DT_EST_CAT_N && (strncmp(dt_est_cat_name(c), name, (size_t)(close - name)) ||
+					    dt_est_cat_name(c)[close - name]))
+			c++;
+		if (c == DT_EST_CAT_N)
+			return dt_err_set(err, -EINVAL, "no category is called '%.*s'",
+					  close - name > 40 ? 40 : (int)(close - name), name);
+		m->cat[c] = strtoull(close + 3, NULL, 10);
+		m->bytes += m->cat[c];
+		m->categories = true;
+		at = end;
+	}
+	return found;
+}
+
 static int read_measured(const char *path, char *text, uint64_t constant, struct dt_measurement *m,
 			 struct dt_err *err)
 {
 	json_t *o = NULL;
-	int64_t bytes = 0;
-	int rc = last_object(path, text, "\"peak_bytes\"", &o, err);
+	int64_t bytes = 0, process = 0;
+	int rc = read_gauges(text, m, err);
 
+	if (rc)
+		return rc < 0 ? rc : 0;
+	rc = last_object(path, text, "\"peak_bytes\"", &o, err);
 	if (rc == 0 && !o)
 		rc = last_object(path, text, "\"rss_bytes\"", &o, err);
 	if (rc == 0 && !o)
@@ -193,6 +223,10 @@ static int read_measured(const char *path, char *text, uint64_t constant, struct
 	if (rc < 0 || (rc = last_object(path, text, "\"categories\"", &o, err)) < 0)
 		return rc;
 	rc = read_categories(o, m, err);
+	if (rc == 0 && (rc = dt_json_int(o, "pss_bytes", false, 0, INT64_MAX, &process, err)) > 0) {
+		m->process = (uint64_t)process;
+		rc = 0;
+	}
 	json_decref(o);
 	return rc;
 }

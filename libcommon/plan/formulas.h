@@ -97,6 +97,8 @@ double dt_weight_bits(enum dt_weight_format f); /* q4_k_m is a mixture: its smal
  */
 double dt_weight_bytes(const struct dt_config *c, const struct dt_param *p, double numel,
 		       enum dt_weight_format f);
+/* The format dt-serve keeps p in when f is asked for, an enum dt_format; -1: it has none such. */
+int dt_weight_kept_as(const struct dt_config *c, const struct dt_param *p, enum dt_weight_format f);
 /* Of all parameters. */
 double dt_whole_weight_bytes(const struct dt_config *c, const struct dt_params *t, enum dt_weight_format f);
 

@@ -37,13 +37,15 @@ void dt_fit_timeline(const struct dt_estimate *e, bool utf8, FILE *f);
 void dt_fit_svg(const struct dt_fit_query *q, const struct dt_estimate *e, uint64_t room, FILE *f);
 
 /*
- * A measurement: the last line of dt-train's metrics (or one object) with peak_bytes, or rss_bytes, from
- * which constant is subtracted, and the last one that has categories [{name, bytes}].
+ * A measurement: GET /metrics of dt-serve; or of dt-train's metrics (or one object) the last line with
+ * peak_bytes, or rss_bytes, from which constant is subtracted, and the last with categories [{name, bytes}]
+ * and perhaps pss_bytes.
  */
 struct dt_measurement {
 	uint64_t bytes;
 	bool categories; /* cat holds what each was */
 	uint64_t cat[DT_EST_CAT_N];
+	uint64_t process; /* what the process took, constant and all; 0: not said */
 };
 int dt_measurement_read(const char *path, uint64_t constant, struct dt_measurement *ret, struct dt_err *err);
 

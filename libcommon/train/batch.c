@@ -18,10 +18,10 @@ int trainer_load(struct trainer *t, const struct dt_pass *p, struct dt_sampler *
 		if (real)
 			rc = dt_sampler_get(s, n + b, row, err);
 		for (int64_t i = 0; i < seq; i++) {
-			p->ids[b * seq + i] = real ? row[i] : 0;
-			p->targets[b * seq + i] = real ? row[i + 1] : -1;
+			p->host_ids[b * seq + i] = real ? row[i] : 0;
+			p->host_targets[b * seq + i] = real ? row[i + 1] : -1;
 		}
 	}
 	free(row);
-	return rc;
+	return rc == 0 ? dt_pass_upload(p, t->dev, err) : rc;
 }

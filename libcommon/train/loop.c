@@ -39,8 +39,8 @@ static int init_weights(struct trainer *t, struct dt_err *err)
 		if (first >= last)
 			continue;
 		if (t->master.dtype == DT_F32)
-			dt_param_init(&t->table.p[lp->index], lp, t->o->seed, first - start, last - first,
-				      flat_at(t, &t->master, lp->unit, first));
+			rc = device_init_param(t, lp, first - start, last - first,
+					       flat_at(t, &t->master, lp->unit, first), err);
 		else
 			rc = round_init(t, lp, first - start, last - first, err);
 		if (rc < 0)

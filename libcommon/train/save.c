@@ -135,6 +135,7 @@ struct save_job {
 	bool async, committing;
 	char dir[PATH_MAX];
 	struct dt_piece *piece;
+	char *copy; /* of what lies on a device, malloc'd */
 	int n;
 	struct snapshot *snapshot;    /* NULL: not asynchronous */
 	json_t *meta, *list, **lists; /* of this rank; of all, on rank 0 */
@@ -154,6 +155,7 @@ static void job_free(struct save_job *j)
 	free(j->lists);
 	free(j->piece);
 	snapshot_free(j->snapshot);
+	free(j->copy);
 	free(j);
 }
 
@@ -300,6 +302,27 @@ void trainer_drop_save(struct trainer *t)
 	t->job = NULL;
 }
 
+/* What lies on a device is written from a copy on the host, whether training goes on or not. */
+static int bring_all(struct trainer *t, struct save_job *j, struct dt_err *err)
+{
+	size_t all = 0, at = 0;
+	int rc = 0;
+
+	for (int i = 0; i < j->n; i++)
+		all += piece_bytes(&j->piece[i]);
+	j->copy = malloc(all ? all : 1);
+	if (!j->copy)
+		return dt_err_sys(err, -ENOMEM, "cannot copy a checkpoint of %zu bytes from the device", all);
+	for (int i = 0; i < j->n && rc == 0; i++) {
+		size_t n = piece_bytes(&j->piece[i]);
+
+		rc = device_get(t, j->copy + at, j->piece[i].data, n, err);
+		j->piece[i].data = j->copy + at;
+		at += n;
+	}
+	return rc;
+}
+
 /* Parameters and states may be written from where they lie until the next update; gradients may not. */
 static int take_snapshot(struct trainer *t, struct save_job *j, struct dt_err *err)
 {
@@ -343,7 +366,9 @@ int trainer_save(struct trainer *t, bool final, struct dt_err *err)
 		rc = my_pieces(t, &j->piece, &j->n, err);
 		if (rc == 0 && j->rank == 0 && !(j->meta = make_meta(t)))
 			rc = dt_err_sys(err, -ENOMEM, "cannot save");
-		if (rc == 0 && j->async)
+		if (rc == 0 && !dt_dev_is_host(t->dev))
+			rc = bring_all(t, j, err);
+		else if (rc == 0 && j->async)
 			rc = take_snapshot(t, j, err);
 		rc = trainer_agree(t, rc, err);
 	}
@@ -351,6 +376,26 @@ int trainer_save(struct trainer *t, bool final, struct dt_err *err)
 		return job_end(t, final, rc, err);
 	job_run(j, job_write);
 	return j->async ? 0 : drain(t, true, final, err);
+}
+
+/* Reads a piece to where it belongs. */
+static int load_piece(struct trainer *t, struct dt_ckpt *ck, int at, const struct dt_piece *p,
+		      struct dt_err *err)
+{
+	size_t n = piece_bytes(p);
+	void *copy;
+	int rc;
+
+	if (dt_dev_is_host(t->dev))
+		return dt_ckpt_read(ck, at, p->off, p->shape, p->dtype, (void *)p->data, err);
+	copy = malloc(n ? n : 1);
+	if (!copy)
+		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", p->name);
+	rc = dt_ckpt_read(ck, at, p->off, p->shape, p->dtype, copy, err);
+	if (rc == 0)
+		rc = device_put(t, (void *)p->data, copy, n, err);
+	free(copy);
+	return rc;
 }
 
 static int load_param(struct trainer *t, struct dt_ckpt *ck, const struct dt_local_param *lp, int kind,
@@ -373,8 +418,7 @@ static int load_param(struct trainer *t, struct dt_ckpt *ck, const struct dt_loc
 			return dt_err_set(err, -EINVAL,
 					  "checkpoint '%s': '%s' has another shape than model '%s'",
 					  dt_ckpt_path(ck), piece[i].name, t->config.name);
-		rc = dt_ckpt_read(ck, at, piece[i].off, piece[i].shape, piece[i].dtype, (void *)piece[i].data,
-				  err);
+		rc = load_piece(t, ck, at, &piece[i], err);
 	}
 	return rc;
 }

@@ -125,23 +125,25 @@ static int thread_count(struct trainer *t)
 
 struct dt_train_shape trainer_shape(const struct trainer *t)
 {
-	return (struct dt_train_shape){
-		.config = &t->config,
-		.layout = t->layout,
-		.at = t->mesh.at,
-		.microbatch = t->o->microbatch,
-		.seq = t->o->seq,
-		.compute = t->o->compute,
-		.optim = t->o->optim.kind,
-		.recompute = t->o->recompute,
-		.loss_chunk = t->o->loss_chunk,
-		.pipeline = t->o->pipeline,
-		.snapshot = t->o->save_async ? 1 + dt_optim_states(t->o->optim.kind) + t->o->save_grads : 0,
-		.accumulation = t->accumulation,
-		.schedule = t->file_sched.a ? &t->file_sched : NULL,
-		.grads_bf16 = t->o->grad_comm == DT_BF16,
-		.reproducible = t->o->reproducible,
-		.no_master = t->o->no_master};
+	return (struct dt_train_shape){.config = &t->config,
+				       .layout = t->layout,
+				       .at = t->mesh.at,
+				       .microbatch = t->o->microbatch,
+				       .seq = t->o->seq,
+				       .compute = t->o->compute,
+				       .optim = t->o->optim.kind,
+				       .recompute = t->o->recompute,
+				       .loss_chunk = t->o->loss_chunk,
+				       .pipeline = t->o->pipeline,
+				       .snapshot = t->o->save_async && (!t->dev || dt_dev_is_host(t->dev))
+							   ? 1 + dt_optim_states(t->o->optim.kind) +
+								     t->o->save_grads
+							   : 0,
+				       .accumulation = t->accumulation,
+				       .schedule = t->file_sched.a ? &t->file_sched : NULL,
+				       .grads_bf16 = t->o->grad_comm == DT_BF16,
+				       .reproducible = t->o->reproducible,
+				       .no_master = t->o->no_master};
 }
 
 /* Whether collectives work on this buffer: gradients, weights that are gathered, activations at the cuts. */
@@ -189,9 +191,11 @@ static int share_memory(struct trainer *t, struct dt_err *err)
 
 static int bind_memory(struct trainer *t, struct dt_err *err)
 {
-	int rc = dt_arena_init(&t->arena, t->plan.arena_bytes, err);
+	int rc = arena_open(t, err);
 
-	if (rc < 0 || (rc = share_memory(t, err)) < 0 || (rc = units_bind(t, err)) < 0)
+	if (rc == 0 && dt_dev_is_host(t->dev))
+		rc = share_memory(t, err);
+	if (rc < 0 || (rc = units_bind(t, err)) < 0)
 		return rc;
 	rc = dt_model_bind(&t->model, &t->config, &t->table, &t->local, &t->layout, t->mesh.at, t->mesh.tp,
 			   t->dev, t->o->compute, t->unit_w, t->unit_g, err);
@@ -256,12 +260,10 @@ static int allocate(struct trainer *t, struct dt_err *err)
 {
 	int rc;
 
-	if ((rc = plan_memory(t, err)) < 0 || (rc = dt_model_params(&t->config, &t->table, err)) < 0 ||
+	if ((rc = device_open(t, thread_count(t), err)) < 0 || (rc = plan_memory(t, err)) < 0 ||
+	    (rc = dt_model_params(&t->config, &t->table, err)) < 0 ||
 	    (rc = dt_local_build(&t->table, &t->config, &t->layout, t->mesh.at, &t->local, err)) < 0)
 		return rc;
-	rc = dt_dev_open(&t->dev, DT_DEV_CPU, 0, thread_count(t));
-	if (rc < 0)
-		return dt_err_sys(err, rc, "cannot open the device");
 	if ((rc = bind_memory(t, err)) < 0 || (rc = reduce_init(t, err)) < 0)
 		return rc;
 	return metrics_open(t, err);
@@ -323,11 +325,9 @@ void trainer_release(struct trainer *t)
 	pipeline_release(t);
 	units_release(t);
 	dt_model_release(&t->model);
+	arena_close(t);
 	if (t->dev)
 		dt_dev_close(t->dev);
-	if (t->arena.base)
-		dt_buffer_unshare(t->world, t->arena.base, t->arena.bytes);
-	dt_arena_release(&t->arena);
 	dt_memory_plan_release(&t->plan);
 	dt_local_release(&t->local);
 	dt_params_release(&t->table);

@@ -24,7 +24,7 @@ struct snapshot {
 	int last;	   /* where it was found */
 };
 
-static size_t bytes_of(const struct dt_piece *p)
+size_t piece_bytes(const struct dt_piece *p)
 {
 	size_t n = (size_t)dt_dtype_size(p->dtype);
 
@@ -46,7 +46,7 @@ int snapshot_new(const struct dt_piece *p, int n, char *room, size_t bytes, stru
 		return dt_err_sys(err, -ENOMEM, "cannot copy the checkpoint");
 	}
 	for (int i = 0; i < n; i++) {
-		size_t b = bytes_of(&p[i]);
+		size_t b = piece_bytes(&p[i]);
 
 		s->e[i] = (struct entry){.live = p[i].data, .bytes = b, .left = b, .at = at};
 		at += b;
@@ -113,7 +113,7 @@ int snapshot_fill(void *arg, const struct dt_piece *p, const void **ret_data, st
 	while (s->taking)
 		pthread_cond_wait(&s->changed, &s->lock);
 	s->in = find(s, p->data);
-	s->part_bytes = bytes_of(p);
+	s->part_bytes = piece_bytes(p);
 	if (s->in >= 0) {
 		e = &s->e[s->in];
 		*ret_data = e->moved ? s->room + e->at + ((const char *)p->data - e->live) : p->data;

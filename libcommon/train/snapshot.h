@@ -13,6 +13,8 @@
 
 struct snapshot;
 
+size_t piece_bytes(const struct dt_piece *p);
+
 /* p: n pieces that do not overlap in memory; room: `bytes` for copies of all of them, else -ENOSPC. Both are
  * borrowed. */
 int snapshot_new(const struct dt_piece *p, int n, char *room, size_t bytes, struct snapshot **ret,

@@ -34,6 +34,7 @@ struct dt_train_opts {
 	const char *resume;  /* NULL, "auto", or a checkpoint */
 	const char *metrics; /* file, or "-" */
 	int64_t eval_every, eval_tokens;
+	const char *device;  /* "cpu", "cuda", "cuda:N" or "auto"; NULL: the CPU */
 	int64_t threads;     /* 0: cores over the ranks of this machine */
 	uint64_t mem_limit;  /* bytes the plan may use; 0: no limit */
 	double bucket_bytes; /* gradients are reduced in buckets of about this size */

@@ -63,7 +63,9 @@ struct trainer {
 	struct dt_params table;
 	struct dt_local local;
 	struct dt_memory_plan plan;
-	struct dt_arena arena;
+	struct dt_arena arena;	    /* on the device */
+	void *stage[2];		    /* where that is not the host's memory: pinned, for copies */
+	struct dt_event *staged[2]; /* what used them is done */
 	struct dt_dev *dev;
 	struct dt_model model;
 	struct flat weights, master, grads,
@@ -127,6 +129,17 @@ int trainer_init(struct trainer *t, const struct dt_train_opts *o, struct dt_wor
 		 const struct dt_log *log, struct dt_err *err);
 void trainer_release(struct trainer *t);
 struct dt_train_shape trainer_shape(const struct trainer *t);
+
+/* device.c */
+int device_open(struct trainer *t, int nthreads, struct dt_err *err);
+int arena_open(struct trainer *t, struct dt_err *err);
+void arena_close(struct trainer *t);
+/* Between the host and the arena of a device that the host cannot reach; done when they return. */
+int device_put(struct trainer *t, void *to, const void *from, size_t n, struct dt_err *err);
+int device_get(struct trainer *t, void *to, const void *from, size_t n, struct dt_err *err);
+/* Initial values of elements [first, first + n) of a parameter, to the arena. */
+int device_init_param(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n, float *to,
+		      struct dt_err *err);
 
 /* units.c: where a unit's values are, and bringing weights together (z3) */
 int units_bind(struct trainer *t, struct dt_err *err);

@@ -114,6 +114,42 @@ quiet() {
 	[ ! -e "$T/x.bin" ]
 }
 
+@test "a split GGUF is what its parts are together; a part that is missing, alien or twice there is named" {
+	need_numpy
+	for f in qwen2 mixtral; do
+		quiet py make $f BF16 "$T/$f"
+		quiet "$S" convert --type q8_0 "$T/$f" "$T/$f.gguf"
+		for n in 2 3 5; do
+			quiet py split "$T/$f.gguf" "$T/$f" $n
+			first=$T/$f-00001-of-0000$n.gguf
+			rm -f "$T/again.gguf"
+			quiet "$S" convert "$first" "$T/again.gguf"
+			cmp "$T/again.gguf" "$T/$f.gguf"
+		done
+	done
+	p=$T/qwen2
+	run "$S" convert --to dt "$p-00002-of-00003.gguf" "$T/x"
+	[ "$status" -eq 3 ]
+	[[ $output == *"is part 2 of 3, not 1 of 3"*"give the first part"* ]]
+	cp "$p-00001-of-00003.gguf" "$T/other.gguf"
+	run "$S" convert --to dt "$T/other.gguf" "$T/x"
+	[ "$status" -eq 1 ]
+	[[ $output == *"its name does not end in '-00001-of-00003.gguf'"* ]]
+	cp "$p-00003-of-00003.gguf" "$T/keep"
+	cp "$p-00002-of-00003.gguf" "$p-00003-of-00003.gguf"
+	run "$S" convert --to dt "$p-00001-of-00003.gguf" "$T/x"
+	[ "$status" -eq 3 ]
+	[[ $output == *"is part 2 of 3, not 3 of 3"* ]]
+	rm "$p-00003-of-00003.gguf"
+	run "$S" convert --to dt "$p-00001-of-00003.gguf" "$T/x"
+	[ "$status" -eq 1 ]
+	[[ $output == *"00003-of-00003.gguf"*"No such file"* ]]
+	head -c 2000 "$T/keep" >"$p-00003-of-00003.gguf"
+	run "$S" convert --to dt "$p-00001-of-00003.gguf" "$T/x"
+	[ "$status" -eq 3 ]
+	[ ! -e "$T/x" ]
+}
+
 @test "several safetensors files: written with an index, read back, damaged ones refused" {
 	need_numpy
 	quiet py make llama F32 "$T/a" 3

@@ -8,6 +8,7 @@ convert.py gguf DIR FILE TYPE              FILE is what the folder's model is in
 convert.py llmc DIR FILE                   likewise llm.c's .bin
 convert.py mean DIR DIR DIR                the third is the mean of the others (f32)
 convert.py peers DIR HF GGUF...            HF and the GGUF files through PyPI's safetensors and gguf are the folder's
+convert.py split FILE PREFIX N             cuts a GGUF into PREFIX-00001-of-0000N.gguf and so on, as gguf-split does
 convert.py text TOK512 IDS                 ids (JSON on standard input) as text, of llama2.c's tokenizer
 Exit: 0 yes, 3 no, 77 without numpy.
 """
@@ -364,6 +365,37 @@ def peers(folder, hf, *files):
             check(t.data.tobytes() == raw[: t.data.nbytes], t.name, "bytes")
             seen += 0 if t.name == "rope_freqs.weight" else x.size
         check(seen == total, "elements", seen, total)
+
+
+def split(path, prefix, parts):
+    """Metadata and the first tensors in the first file; each says its number."""
+    raw, n = open(path, "rb").read(), int(parts)
+    _, tensors = read_gguf(path)
+    _, nkv = struct.unpack_from("<QQ", raw, 8)
+
+    def string(s):
+        return struct.pack("<Q", len(s)) + s.encode()
+
+    # the keys end where the name of the first tensor begins
+    infos_at = raw.index(string(next(iter(tensors))) + struct.pack("<I", len(next(iter(tensors.values()))[0])), 24)
+    keys = raw[24:infos_at]
+    names = list(tensors)
+    places = sorted(len(raw) - len(t[2]) for t in tensors.values()) + [len(raw)]
+    for i in range(n):
+        mine = names[len(names) * i // n : len(names) * (i + 1) // n]
+        own = string("split.no") + struct.pack("<IH", 2, i) + string("split.count") + struct.pack("<IH", 2, n)
+        own += string("split.tensors.count") + struct.pack("<Ii", 5, len(names))
+        head = struct.pack("<4sIQQ", b"GGUF", 3, len(mine), 3 + (nkv if i == 0 else 0)) + own + (keys if i == 0 else b"")
+        data = b""
+        for k in mine:
+            shape, number, rest = tensors[k]
+            begin = len(raw) - len(rest)
+            bytes_ = raw[begin : places[places.index(begin) + 1]]  # with its padding
+            head += string(k) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *shape[::-1])
+            head += struct.pack("<IQ", number, len(data))
+            data += bytes_ + bytes(-len(bytes_) % 32)
+        with open(f"{prefix}-{i + 1:05d}-of-{n:05d}.gguf", "wb") as f:
+            f.write(head + bytes(-len(head) % 32) + data)
 
 
 def text(tok):

@@ -19,6 +19,8 @@
 #include "kernels/ops.h"
 #include "kernels/philox.h"
 
+#include "on_device.h"
+
 #define BF16_EPS 0x1p-8	 /* half a unit in the last place, relative: 8 significant bits */
 #define F16_EPS	 0x1p-11 /* 11 */
 
@@ -136,12 +138,26 @@ static inline void check_same_bits(const char *what, struct dt_tensor a, struct 
 			fail_msg("%s [%lld]: %.9g and %.9g differ", what, (long long)i, get(a, i), get(b, i));
 }
 
-static inline struct dt_dev *open_cpu(int nthreads)
+/* The CPU, or what DT_TEST_DEVICE says. */
+static inline struct dt_dev *open_device(int nthreads)
 {
 	struct dt_dev *dev = NULL;
+	int rc = dt_dev_open(&dev, on_device() ? DT_DEV_CUDA : DT_DEV_CPU, 0, nthreads);
 
-	assert_int_equal(dt_dev_open(&dev, DT_DEV_CPU, 0, nthreads), 0);
+	if (rc < 0 && on_device()) {
+		print_message("skipped: %s\n", dt_dev_why(rc));
+		exit(77);
+	}
+	assert_int_equal(rc, 0);
+	if (on_device())
+		dev->ops = &on_device_ops;
 	return dev;
+}
+
+/* Computed on the host one thread after another: fewer or smaller cases will do. */
+static inline bool emulated(const struct dt_dev *dev)
+{
+	return strstr(dt_dev_isa(dev), "emulated") != NULL;
 }
 
 #define free_all(...)                                                                                        \

@@ -132,7 +132,7 @@ static void test_reference(void **state)
 
 static void test_forward_backward(void **state)
 {
-	struct dt_dev *one = open_cpu(1);
+	struct dt_dev *one = open_device(1);
 
 	for (int v = 0; v < TYPES * SHAPES; v++) {
 		const struct dt_attn *p = &shapes[v / TYPES];
@@ -400,7 +400,7 @@ static void test_kv_write_skips(void **state)
 
 static int setup(void **state)
 {
-	dev = open_cpu(3);
+	dev = open_device(3);
 	print_message("isa %s\n", dt_dev_isa(dev));
 	return 0;
 }

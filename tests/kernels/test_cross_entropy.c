@@ -134,7 +134,7 @@ static void test_special(void **state)
 
 static int setup(void **state)
 {
-	dev = open_cpu(2);
+	dev = open_device(2);
 	return 0;
 }
 

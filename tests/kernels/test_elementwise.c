@@ -90,7 +90,7 @@ static void test_rounding(void **state)
 		float in[3];
 		uint16_t out[3];
 
-		for (int i = 0; i < top; i++) {
+		for (int i = 0; i < top; i += emulated(dev) ? 61 : 1) {
 			const double lo = decode((uint16_t)i, e);
 			const double hi = i + 1 < top ? decode((uint16_t)(i + 1), e)
 						      : 2 * lo - decode((uint16_t)(i - 1), e);
@@ -111,7 +111,7 @@ static void test_rounding(void **state)
 
 static void test_sumsq(void **state)
 {
-	struct dt_dev *one = open_cpu(1), *five = open_cpu(5);
+	struct dt_dev *one = open_device(1), *five = open_device(5);
 
 	for (int v = 0; v < 5 * TYPES; v++) {
 		const int64_t n = sizes[v / TYPES] * 7;
@@ -154,7 +154,7 @@ static void test_refused(void **state)
 
 static int setup(void **state)
 {
-	dev = open_cpu(2);
+	dev = open_device(2);
 	return 0;
 }
 

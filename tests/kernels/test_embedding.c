@@ -14,7 +14,7 @@ static void one_embedding(int64_t rows, int64_t n, enum dt_dtype type, bool with
 	struct dt_tensor dwte1 = copy_of(dwte), dwpe1 = copy_of(dwpe);
 	double *ry = reals(rows * n), *rt = values(dwte), *rp = values(dwpe);
 	int32_t *ids = calloc((size_t)rows, sizeof *ids), *pos = calloc((size_t)rows, sizeof *pos);
-	struct dt_dev *one = open_cpu(1);
+	struct dt_dev *one = open_device(1);
 
 	for (int64_t i = 0; i < rows; i++) {
 		ids[i] = (int32_t)(i * 5 % 20) - 1; /* -1, outside on either side, and inside */
@@ -119,7 +119,7 @@ static void test_rope(void **state)
 
 static int setup(void **state)
 {
-	dev = open_cpu(2);
+	dev = open_device(2);
 	return 0;
 }
 

@@ -108,7 +108,7 @@ static void one_backward(int64_t rows, int64_t n, enum dt_dtype type, bool rms, 
 	struct dt_tensor dw1 = copy_of(dw), db1 = copy_of(db), alias = copy_of(res);
 	double *r = values(x), *rw = values(w), *rb = reals(n), *rdy = values(dy);
 	double *rdx = reals(rows * n), *rdw = values(dw), *rdb = values(db);
-	struct dt_dev *one = open_cpu(1);
+	struct dt_dev *one = open_device(1);
 
 	for (int64_t i = 0; i < rows * n; i++)
 		rdx[i] = slope(r, i, r, rw, rb, rdy, rows, n, rms) + (with_res ? get(res, i) : 0);
@@ -157,7 +157,7 @@ static void test_threads(void **state)
 	struct dt_tensor x = random_tensor(DT_F32, rows, n, 1, 2), w = random_tensor(DT_F32, 1, n, 3, 1.5);
 	struct dt_tensor dy = random_tensor(DT_F32, rows, n, 5, 1), y = tensor(DT_F32, rows, n);
 	struct dt_tensor mean = tensor(DT_F32, 1, rows), rstd = tensor(DT_F32, 1, rows);
-	struct dt_dev *devs[] = {open_cpu(1), open_cpu(2), open_cpu(7)};
+	struct dt_dev *devs[] = {open_device(1), open_device(2), open_device(7)};
 	struct dt_tensor dx[3], dw[3], db[3];
 
 	for (int rms = 0; rms < 2; rms++) {
@@ -185,7 +185,7 @@ static void test_threads(void **state)
 
 static int setup(void **state)
 {
-	dev = open_cpu(2);
+	dev = open_device(2);
 	return 0;
 }
 

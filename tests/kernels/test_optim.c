@@ -96,7 +96,7 @@ static void test_refused(void **state)
 
 static int setup(void **state)
 {
-	dev = open_cpu(2);
+	dev = open_device(2);
 	return 0;
 }
 

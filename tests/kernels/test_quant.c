@@ -294,7 +294,7 @@ static void test_batch_invariant(void **state)
 							  dt_t2(dt_at(x, i * k), DT_BF16, 1, k), w, DT_NONE),
 					 0);
 		for (int t = 0; t < 3; t++) {
-			struct dt_dev *d = open_cpu(threads[t]);
+			struct dt_dev *d = open_device(threads[t]);
 
 			for (int64_t m = 1; m <= max; m += m < 18 ? 1 : 61) {
 				const int64_t first = m * 7 % (max - m + 1);
@@ -444,7 +444,7 @@ static void test_refused(void **state)
 
 static int setup(void **state)
 {
-	dev = open_cpu(2);
+	dev = open_device(2);
 	print_message("isa %s\n", dt_dev_isa(dev));
 	return 0;
 }

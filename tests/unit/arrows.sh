@@ -6,7 +6,7 @@ root=${1:?usage: arrows.sh ROOT}
 cd "$root" || exit 1
 
 # shellcheck disable=SC2016 # the program is awk's
-find tools libcommon kernels -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort | xargs awk '
+find tools libcommon kernels -name '*.[ch]' -o -name '*.cu' -o -name '*.cc' | sort | xargs awk '
 BEGIN {
 	# Level of each row: a row uses those of a lower level, and itself.
 	level["base"] = 1; level["model"] = level["load"] = 2; level["plan"] = 3

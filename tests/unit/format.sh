@@ -7,4 +7,4 @@ if [ "$version" != 14 ]; then
     echo "skipped: needs clang-format 14, found '${version:-none}'"
     exit 77
 fi
-find . -path './build*' -prune -o -name '*.[ch]' -print | sort | xargs clang-format --dry-run -Werror
+find . -path './build*' -prune -o \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cc' \) -print | sort | xargs clang-format --dry-run -Werror

@@ -89,7 +89,7 @@ static void setup(struct fixture *f, const char *name, int64_t microbatch, struc
 
 static void teardown(struct fixture *f)
 {
-	dt_pass_release(&f->p);
+	dt_pass_release(&f->p, f->dev);
 	dt_model_release(&f->m);
 	dt_dev_close(f->dev);
 	dt_arena_release(&f->arena);

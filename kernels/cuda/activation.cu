@@ -1,0 +1,139 @@
+/* act moves 2 sizes of x (backward 3), gated 3 of y (backward 5). */
+#include "kernels/cuda/kernel.h"
+
+#define GELU_K 0.79788456080286536f /* sqrt(2 / pi) */
+#define GELU_C 0.044715f
+
+struct act_args {
+	void *out;
+	const void *x, *dy; /* dy NULL: forward */
+	int t, f;
+	int64_t n, width; /* elements of the output, or of dy; columns of a gated half, 0: not gated */
+};
+
+/* f(x), and f'(x) in d. */
+DT_DEVICE float act(float x, int f, float *d)
+{
+	float s;
+
+	switch (f) {
+	case DT_ACT_GELU_TANH:
+		s = 1.f / (1.f + expf(-2.f * GELU_K * (x + GELU_C * x * x * x)));
+		*d = s + x * s * (1.f - s) * 2.f * GELU_K * (1.f + 3.f * GELU_C * x * x);
+		break;
+	case DT_ACT_GELU_ERF:
+		s = 0.5f + 0.5f * erff(x * 0.70710678118654752f);
+		*d = s + x * 0.39894228040143268f * expf(-0.5f * x * x);
+		break;
+	case DT_ACT_SILU:
+		s = 1.f / (1.f + expf(-x));
+		*d = s + x * s * (1.f - s);
+		break;
+	default:
+		*d = x > 0 ? 1.f : 0.f;
+		return x < 0 ? 0.f : x; /* NaN stays NaN */
+	}
+	/* The slope far out, also where the formula would be zero times Inf. */
+	*d = x < -88.f ? 0.f : x > 88.f ? 1.f : *d;
+	return x * s;
+}
+
+template <int V> __global__ void __launch_bounds__(256) act_kernel(struct act_args a)
+{
+	const int64_t step = (int64_t)gridDim.x * blockDim.x * V;
+
+	for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * V; i < a.n; i += step) {
+		const int64_t gate = a.width ? i / a.width * a.width + i : i, up = gate + a.width;
+		float x[V], u[V] = {}, g[V] = {}, y[V], dup[V];
+
+		dt_ld<V>(x, a.x, a.t, gate);
+		if (a.width)
+			dt_ld<V>(u, a.x, a.t, up);
+		if (a.dy)
+			dt_ld<V>(g, a.dy, a.t, i);
+		for (int k = 0; k < V; k++) {
+			float d;
+			const float v = act(x[k], a.f, &d), w = a.width ? u[k] : 1.f;
+
+			y[k] = a.dy ? g[k] * d * w : v * w;
+			dup[k] = a.dy ? g[k] * v : 0.f;
+		}
+		if (!a.dy) {
+			dt_st<V>(a.out, a.t, i, y);
+			continue;
+		}
+		dt_st<V>(a.out, a.t, gate, y);
+		if (a.width)
+			dt_st<V>(a.out, a.t, up, dup);
+	}
+}
+
+static int start(struct dt_dev *dev, struct act_args a)
+{
+	const struct dt_cuda *c = dt_cuda_enter(dev);
+	int64_t whole = a.width ? 0 : a.n / 8 * 8;
+	int rc = 0;
+
+	if (!c)
+		return -ENODEV;
+	if (!a.n)
+		return 0;
+	if (a.width && dt_by_8(a.width, a.out, a.x, a.dy))
+		whole = a.n;
+	if (!dt_by_8(8, a.out, a.x, a.dy))
+		whole = 0;
+	if (whole) {
+		struct act_args v = a;
+
+		v.n = whole;
+		rc = DT_LAUNCH(c, act_kernel<8>, dt_blocks(c, whole, 2048), 256, 0, v);
+		if (whole == a.n || rc < 0)
+			return rc;
+		const size_t skip = (size_t)whole * (size_t)dt_dtype_size((enum dt_dtype)a.t);
+
+		a.out = (char *)a.out + skip;
+		a.x = (const char *)a.x + skip;
+		a.dy = a.dy ? (const char *)a.dy + skip : NULL;
+		a.n -= whole;
+	}
+	return DT_LAUNCH(c, act_kernel<1>, dt_blocks(c, a.n, 256), 256, 0, a);
+}
+
+int dt_cuda_act_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, enum dt_act_fn f)
+{
+	const int64_t n = dt_numel(x);
+
+	if (!dt_is_compute(x.dtype) || !dt_is(y, x.dtype, n))
+		return n ? -EINVAL : 0;
+	return start(dev, {y.data, x.data, NULL, x.dtype, f, n, 0});
+}
+
+int dt_cuda_act_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dy, struct dt_tensor x,
+			 enum dt_act_fn f)
+{
+	const int64_t n = dt_numel(x);
+
+	if (!dt_is_compute(x.dtype) || !dt_is(dx, x.dtype, n) || !dt_is(dy, x.dtype, n))
+		return n ? -EINVAL : 0;
+	return start(dev, {dx.data, x.data, dy.data, x.dtype, f, n, 0});
+}
+
+int dt_cuda_gated_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, enum dt_act_fn f)
+{
+	const int64_t rows = dt_rows(y), width = dt_cols(y);
+
+	if (!dt_is_compute(x.dtype) || y.dtype != x.dtype || dt_rows(x) != rows || dt_cols(x) != 2 * width)
+		return -EINVAL;
+	return start(dev, {y.data, x.data, NULL, x.dtype, f, rows * width, width});
+}
+
+int dt_cuda_gated_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dy, struct dt_tensor x,
+			   enum dt_act_fn f)
+{
+	const int64_t rows = dt_rows(dy), width = dt_cols(dy);
+
+	if (!dt_is_compute(x.dtype) || dx.dtype != x.dtype || dy.dtype != x.dtype || dt_rows(x) != rows ||
+	    dt_cols(x) != 2 * width || dt_numel(dx) != dt_numel(x))
+		return -EINVAL;
+	return start(dev, {dx.data, x.data, dy.data, x.dtype, f, rows * width, width});
+}

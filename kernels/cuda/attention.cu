@@ -1,0 +1,184 @@
+/* Forward. Reads q and writes o once; k and v are read once for every 64 queries that see them. */
+#include "kernels/cuda/attention.h"
+
+/* Row sums of the warp's quads: each of the four lanes that share a row gets them. */
+DT_DEVICE float quad_sum(float v)
+{
+	v += __shfl_xor_sync(DT_ALL, v, 1);
+	return v + __shfl_xor_sync(DT_ALL, v, 2);
+}
+
+DT_DEVICE float quad_max(float v)
+{
+	for (int by = 1; by <= 2; by++) {
+		const float o = __shfl_xor_sync(DT_ALL, v, by);
+
+		v = o > v ? o : v;
+	}
+	return v;
+}
+
+/* Scores become exp(scale (s - max)), o and sum shrink by what max grew. */
+template <int D>
+DT_DEVICE void softmax(float (&s)[8][4], float (&o)[D / 8][4], float (&max)[2], float (&sum)[2],
+		       const struct dt_attn_args &a, int64_t query, int64_t key, bool edge)
+{
+	const int col = (int)threadIdx.x % 4 * 2;
+	const float k = a.scale * DT_LOG2E;
+
+	DT_UNROLL
+	for (int h = 0; h < 2; h++) {
+		float top = max[h], base, shrink, add = 0;
+
+		DT_UNROLL
+		for (int n = 0; n < 8; n++)
+			DT_UNROLL
+		for (int e = 0; e < 2; e++) {
+			float &v = s[n][2 * h + e];
+
+			v = edge && !dt_sees(a, query + 8 * h, key + n * 8 + col + e) ? DT_NEGINF : v * k;
+			top = v > top ? v : top;
+		}
+		top = quad_max(top);
+		base = top == DT_NEGINF ? 0 : top; /* a row that sees no key of this tile */
+		shrink = exp2f(max[h] - base);
+		max[h] = top;
+		DT_UNROLL
+		for (int n = 0; n < 8; n++)
+			DT_UNROLL
+		for (int e = 0; e < 2; e++)
+			add += s[n][2 * h + e] = exp2f(s[n][2 * h + e] - base);
+		sum[h] = sum[h] * shrink + add; /* of this lane's columns */
+		DT_UNROLL
+		for (int n = 0; n < D / 8; n++) {
+			o[n][2 * h] *= shrink;
+			o[n][2 * h + 1] *= shrink;
+		}
+	}
+}
+
+template <class T, int D> __global__ void __launch_bounds__(128) forward_kernel(struct dt_attn_args a)
+{
+	uint16_t *q = (uint16_t *)dt_shared(), *k = q + DT_TILE * (D + 8), *v = k + DT_TILE * (D + 8);
+	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+	const int64_t h = blockIdx.y, kv = h / (a.heads / a.kv_heads), b = blockIdx.z;
+	const int64_t q0 = (int64_t)(gridDim.x - 1 - blockIdx.x) * DT_TILE; /* the longest first */
+	const int64_t query = q0 + warp * 16 + lane / 4;
+	const uint16_t *rows = (const uint16_t *)a.qkv + b * a.seq * a.width;
+	const uint16_t *keys = rows + (a.heads + kv) * a.d, *values = keys + a.kv_heads * a.d;
+	const int64_t from = a.window && q0 >= a.window ? (q0 - a.window + 1) / DT_TILE * DT_TILE : 0;
+	float s[8][4], o[D / 8][4], max[2] = {DT_NEGINF, DT_NEGINF}, sum[2] = {0, 0};
+
+	DT_UNROLL
+	for (int i = 0; i < D / 2; i++)
+		o[i / 4][i % 4] = 0;
+	dt_attn_load<D>(q, rows + h * a.d, a.width, q0, a.seq, a.d, a.fast);
+	dt_attn_load<D>(k, keys, a.width, from, a.seq, a.d, a.fast);
+	dt_cp_commit();
+	for (int64_t j = from; j <= q0; j += DT_TILE) {
+		const bool edge = j + DT_TILE > q0 || (a.window && q0 + DT_TILE - j > a.window);
+
+		dt_cp_wait<0>();
+		__syncthreads(); /* these keys are there; the values before have been used */
+		dt_attn_load<D>(v, values, a.width, j, a.seq, a.d, a.fast);
+		dt_cp_commit();
+		dt_attn_scores<T, D>(s, q, warp * 16, k);
+		__syncthreads(); /* the keys have been used */
+		if (j + DT_TILE <= q0)
+			dt_attn_load<D>(k, keys, a.width, j + DT_TILE, a.seq, a.d, a.fast);
+		dt_cp_commit();
+		softmax<D>(s, o, max, sum, a, query, j, edge);
+		dt_cp_wait<1>();
+		__syncthreads(); /* the values are there */
+		dt_attn_gather<T, D>(o, s, v);
+	}
+	dt_cp_wait<0>();
+	DT_UNROLL
+	for (int i = 0; i < 2; i++) {
+		sum[i] = quad_sum(sum[i]);
+		if (lane % 4 == 0 && query + 8 * i < a.seq)
+			a.lse[(b * a.heads + h) * a.seq + query + 8 * i] = max[i] / DT_LOG2E + logf(sum[i]);
+	}
+	/* The warp is the only one to read these rows of q. */
+	dt_attn_store<T, D>((uint16_t *)a.out + b * a.seq * a.heads * a.d + h * a.d, a.heads * a.d,
+			    q + warp * 16 * (D + 8), o, 1 / sum[0], 1 / sum[1], q0 + warp * 16, a.seq, a.d,
+			    a.fast);
+}
+
+/* A warp has a query: lanes are keys for the scores, columns for the sum of values. */
+__global__ void __launch_bounds__(128) forward_rows_kernel(struct dt_attn_args a)
+{
+	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+	const int64_t h = blockIdx.y, kv = h / (a.heads / a.kv_heads), b = blockIdx.z;
+	const int64_t i = (int64_t)blockIdx.x * 4 + warp, row = b * a.seq + i;
+	const int64_t kcol = (a.heads + kv) * a.d, vcol = kcol + a.kv_heads * a.d;
+	float *q = (float *)dt_shared() + warp * 2 * a.d, *o = q + a.d, max = DT_NEGINF, sum = 0;
+
+	if (i >= a.seq)
+		return;
+	for (int64_t c = lane; c < a.d; c += 32) {
+		q[c] = dt_ld1(a.qkv, a.t, row * a.width + h * a.d + c);
+		o[c] = 0;
+	}
+	__syncwarp();
+	for (int64_t j = a.window && i >= a.window ? i - a.window + 1 : 0; j <= i; j += 32) {
+		const int64_t key = j + lane, at = (b * a.seq + key) * a.width;
+		float s = DT_NEGINF, top, shrink;
+
+		if (key <= i) {
+			s = 0;
+			for (int64_t c = 0; c < a.d; c++)
+				s += q[c] * dt_ld1(a.qkv, a.t, at + kcol + c);
+			s *= a.scale;
+		}
+		top = dt_warp_max(s > max ? s : max);
+		shrink = expf(max - top);
+		max = top;
+		s = expf(s - top);
+		sum = sum * shrink + dt_warp_sum(s);
+		for (int64_t c = lane; c < dt_ceil_div(a.d, 32) * 32; c += 32) {
+			float add = 0;
+
+			for (int k = 0; k < 32; k++) {
+				const float p = __shfl_sync(DT_ALL, s, k);
+
+				if (j + k <= i && c < a.d)
+					add += p *
+					       dt_ld1(a.qkv, a.t, (b * a.seq + j + k) * a.width + vcol + c);
+			}
+			if (c < a.d)
+				o[c] = o[c] * shrink + add;
+		}
+	}
+	for (int64_t c = lane; c < a.d; c += 32)
+		dt_st1(a.out, a.t, (row * a.heads + h) * a.d + c, o[c] / sum);
+	if (lane == 0)
+		a.lse[(b * a.heads + h) * a.seq + i] = max + logf(sum);
+}
+
+int dt_cuda_attention_forward(struct dt_dev *dev, struct dt_tensor o, struct dt_tensor lse,
+			      struct dt_tensor qkv, const struct dt_attn *p)
+{
+	const struct dt_cuda *c = dt_cuda_enter(dev);
+	const int64_t rows = p->batch * p->seq;
+	struct dt_attn_args a;
+
+	if (!dt_attn_fits(p, qkv) || !dt_is(o, qkv.dtype, rows * p->heads * p->head_dim) ||
+	    !dt_is(lse, DT_F32, rows * p->heads))
+		return -EINVAL;
+	if (!c)
+		return -ENODEV;
+	if (!rows)
+		return 0;
+	a = dt_attn_args(p, qkv);
+	a.out = o.data;
+	a.lse = (float *)lse.data;
+	a.fast = a.fast && dt_aligned(o.data);
+	const dim3 grid((unsigned)dt_ceil_div(a.seq, DT_TILE), (unsigned)a.heads, (unsigned)p->batch);
+	void (*kernel)(struct dt_attn_args) = a.t == DT_F32 ? NULL : DT_ATTN_PICK(forward_kernel, a);
+
+	if (kernel)
+		return DT_LAUNCH(c, kernel, grid, 128, 3 * dt_attn_tile_bytes(a.d), a);
+	return DT_LAUNCH(c, forward_rows_kernel, dim3((unsigned)dt_ceil_div(a.seq, 4), grid.y, grid.z), 128,
+			 (size_t)a.d * 32, a);
+}

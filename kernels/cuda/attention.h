@@ -1,0 +1,175 @@
+/*
+ * What the attention kernels share. 16-bit types: a block has 64 queries (or keys) of a head, a warp 16 of
+ * them, against tiles of 64 of the other; products are mma.sync, and what one product leaves in registers is
+ * the first operand of the next (Dao, FlashAttention-2, 2023, section 3). Heads are padded with zeros to 64,
+ * 128 or 256. f32: a warp has one row, for parity and not for speed.
+ */
+#ifndef DT_KERNELS_CUDA_ATTENTION_H
+#define DT_KERNELS_CUDA_ATTENTION_H
+
+#include "kernels/cuda/mma.h"
+
+#define DT_TILE	  64
+#define DT_LOG2E  1.4426950408889634f
+#define DT_NEGINF (-INFINITY)
+
+struct dt_attn_args {
+	const void *qkv, *o, *dout;
+	void *out;	  /* o forward, dqkv backward */
+	float *lse, *dot; /* [batch, heads, seq]; dot: do . o */
+	int t;
+	int64_t seq, heads, kv_heads, d, window, width; /* width of qkv */
+	float scale;
+	bool fast; /* rows can be copied 16 bytes at a time */
+};
+
+static inline bool dt_attn_fits(const struct dt_attn *p, struct dt_tensor qkv)
+{
+	return dt_is_compute(qkv.dtype) && p->batch >= 0 && p->seq >= 0 && p->kv_heads > 0 && p->heads > 0 &&
+	       p->heads % p->kv_heads == 0 && p->head_dim > 0 && p->scale > 0 &&
+	       dt_cols(qkv) == (p->heads + 2 * p->kv_heads) * p->head_dim &&
+	       dt_rows(qkv) == p->batch * p->seq;
+}
+
+static inline struct dt_attn_args dt_attn_args(const struct dt_attn *p, struct dt_tensor qkv)
+{
+	struct dt_attn_args a = {};
+
+	a.qkv = qkv.data;
+	a.t = qkv.dtype;
+	a.seq = p->seq;
+	a.heads = p->heads;
+	a.kv_heads = p->kv_heads;
+	a.d = p->head_dim;
+	a.window = p->window > 0 ? p->window : 0;
+	a.width = dt_cols(qkv);
+	a.scale = p->scale;
+	a.fast = a.d % 8 == 0 && a.width % 8 == 0 && dt_aligned(qkv.data);
+	return a;
+}
+
+DT_DEVICE bool dt_sees(const struct dt_attn_args &a, int64_t query, int64_t key)
+{
+	return key <= query && query < a.seq && (!a.window || query - key < a.window);
+}
+
+/* Rows [row, row + 64) below `rows`, D columns of which d are there, at from + r * width. 128 threads. */
+template <int D>
+DT_DEVICE void dt_attn_load(uint16_t *tile, const void *from, int64_t width, int64_t row, int64_t rows,
+			    int64_t d, bool fast)
+{
+	const uint16_t *src = (const uint16_t *)from;
+
+	for (int i = (int)threadIdx.x; i < DT_TILE * D / 8; i += 128) {
+		const int r = i / (D / 8), c = i % (D / 8) * 8;
+		const uint16_t *at = src + (row + r) * width + c;
+		uint16_t *to = tile + r * (D + 8) + c;
+		const bool in = row + r < rows;
+
+		if (fast) {
+			dt_cp_async(to, in && c < d ? at : src, in && c < d ? 16 : 0);
+			continue;
+		}
+		for (int k = 0; k < 8; k++) {
+			const bool ok = in && c + k < d;
+
+			if (ok)
+				dt_touch(at + k, 2);
+			to[k] = ok ? at[k] : (uint16_t)0;
+		}
+	}
+}
+
+/* A warp's 16 rows of D f32 results, times its factor a row, through the warp's rows of a shared tile. */
+template <class T, int D>
+DT_DEVICE void dt_attn_store(void *to, int64_t width, uint16_t *tile, const float (&acc)[D / 8][4], float f0,
+			     float f1, int64_t row, int64_t rows, int64_t d, bool fast)
+{
+	const int lane = (int)threadIdx.x % 32, r = lane / 4;
+	uint16_t *out = (uint16_t *)to;
+
+	__syncwarp();
+	DT_UNROLL
+	for (int n = 0; n < D / 8; n++) {
+		const int c = n * 8 + lane % 4 * 2;
+
+		*(uint32_t *)(tile + r * (D + 8) + c) = dt_pack<T>(acc[n][0] * f0, acc[n][1] * f0);
+		*(uint32_t *)(tile + (r + 8) * (D + 8) + c) = dt_pack<T>(acc[n][2] * f1, acc[n][3] * f1);
+	}
+	__syncwarp();
+	for (int i = lane; i < 16 * D / 8; i += 32) {
+		const int k = i / (D / 8), c = i % (D / 8) * 8;
+		uint16_t *at = out + (row + k) * width + c;
+
+		if (row + k >= rows)
+			continue;
+		if (fast && c < d) {
+			dt_touch(at, 16);
+			*(uint4 *)at = *(const uint4 *)(tile + k * (D + 8) + c);
+		} else if (!fast) {
+			for (int e = 0; e < 8 && c + e < d; e++) {
+				dt_touch(at + e, 2);
+				at[e] = tile[k * (D + 8) + c + e];
+			}
+		}
+	}
+}
+
+/* s[16, 64] = rows `row` of a times the 64 rows of b, both [., D]. */
+template <class T, int D>
+DT_DEVICE void dt_attn_scores(float (&s)[8][4], const uint16_t *a, int row, const uint16_t *b)
+{
+	DT_UNROLL
+	for (int i = 0; i < 32; i++)
+		s[i / 4][i % 4] = 0;
+	DT_UNROLL
+	for (int k = 0; k < D; k += 16) {
+		uint32_t fa[4], fb[4];
+
+		dt_fragment_a(fa, a, D + 8, row, k);
+		DT_UNROLL
+		for (int n = 0; n < 4; n++) {
+			dt_fragment_b(fb, b, D + 8, n * 16, k);
+			dt_mma<T>(s[2 * n], fa, fb[0], fb[1]);
+			dt_mma<T>(s[2 * n + 1], fa, fb[2], fb[3]);
+		}
+	}
+}
+
+/* acc[16, D] += p[16, 64] (rounded to T) times the 64 rows of b. */
+template <class T, int D>
+DT_DEVICE void dt_attn_gather(float (&acc)[D / 8][4], const float (&p)[8][4], const uint16_t *b)
+{
+	DT_UNROLL
+	for (int k = 0; k < 4; k++) {
+		const uint32_t fa[4] = {dt_pack<T>(p[2 * k][0], p[2 * k][1]),
+					dt_pack<T>(p[2 * k][2], p[2 * k][3]),
+					dt_pack<T>(p[2 * k + 1][0], p[2 * k + 1][1]),
+					dt_pack<T>(p[2 * k + 1][2], p[2 * k + 1][3])};
+		DT_UNROLL
+		for (int n = 0; n < D / 16; n++) {
+			uint32_t fb[4];
+
+			dt_fragment_b_trans(fb, b, D + 8, n * 16, k * 16);
+			dt_mma<T>(acc[2 * n], fa, fb[0], fb[1]);
+			dt_mma<T>(acc[2 * n + 1], fa, fb[2], fb[3]);
+		}
+	}
+}
+
+/* One of the instances of kernel<T, D> for 16-bit types; NULL: a head that is too wide. */
+#define DT_ATTN_PICK(kernel, a)                                                                              \
+	((a).d > 256	    ? NULL                                                                           \
+	 : (a).t == DT_BF16 ? (a).d <= 64    ? kernel<struct dt_bf16, 64>                                    \
+			      : (a).d <= 128 ? kernel<struct dt_bf16, 128>                                   \
+					     : kernel<struct dt_bf16, 256>                                   \
+	 : (a).d <= 64 ? kernel<struct dt_f16, 64>                                                           \
+	 : (a).d <= 128	    ? kernel<struct dt_f16, 128>                                                     \
+			    : kernel<struct dt_f16, 256>)
+
+static inline size_t dt_attn_tile_bytes(int64_t d)
+{
+	return (size_t)DT_TILE * ((d <= 64 ? 64 : d <= 128 ? 128 : 256) + 8) * 2;
+}
+
+#endif

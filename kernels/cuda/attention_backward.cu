@@ -1,0 +1,292 @@
+/*
+ * Backward without atomic additions, so that the same call has the same bits: one kernel a tile of keys for
+ * dk and dv, which also adds up the q heads that share them, one a tile of queries for dq. Scores and do . v
+ * are computed in both: 7 products in place of 5.
+ */
+#include "kernels/cuda/attention.h"
+
+/* dot = do . o of every row and head: a warp each. */
+__global__ void __launch_bounds__(128) dot_kernel(struct dt_attn_args a, int64_t n)
+{
+	const int64_t i = (int64_t)blockIdx.x * 4 + threadIdx.x / 32; /* row * heads + head */
+	const int64_t row = i / a.heads, h = i % a.heads;
+	float s = 0;
+
+	if (i >= n)
+		return;
+	for (int64_t c = threadIdx.x % 32; c < a.d; c += 32)
+		s += dt_ld1(a.dout, a.t, i * a.d + c) * dt_ld1(a.o, a.t, i * a.d + c);
+	s = dt_warp_sum(s);
+	if (threadIdx.x % 32 == 0)
+		a.dot[(row / a.seq * a.heads + h) * a.seq + row % a.seq] = s;
+}
+
+/* p = exp(scale s - lse) where the query sees the key; ds = p (dp - dot). */
+DT_DEVICE void slope(const struct dt_attn_args &a, float &s, float &dp, float lse, float dot, bool sees)
+{
+	s = sees ? exp2f(s * a.scale * DT_LOG2E - lse) : 0;
+	dp = s * (dp - dot);
+}
+
+template <class T, int D> __global__ void __launch_bounds__(128) dkv_kernel(struct dt_attn_args a)
+{
+	const int room = DT_TILE * (D + 8);
+	uint16_t *k = (uint16_t *)dt_shared(), *v = k + room, *q = v + room, *g = q + room;
+	float *lse = (float *)(g + room), *dot = lse + DT_TILE;
+	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, col = lane % 4 * 2;
+	const int64_t kv = blockIdx.y, group = a.heads / a.kv_heads, b = blockIdx.z;
+	const int64_t k0 = (int64_t)blockIdx.x * DT_TILE,
+		      key = k0 + warp * 16 + lane / 4; /* the longest first */
+	const uint16_t *rows = (const uint16_t *)a.qkv + b * a.seq * a.width;
+	const int64_t kcol = (a.heads + kv) * a.d, vcol = kcol + a.kv_heads * a.d;
+	const int64_t end =
+		a.window && k0 + DT_TILE - 1 + a.window < a.seq ? k0 + DT_TILE - 1 + a.window : a.seq;
+	float s[8][4], dp[8][4], dk[D / 8][4], dv[D / 8][4];
+
+	DT_UNROLL
+	for (int i = 0; i < D / 2; i++)
+		dk[i / 4][i % 4] = dv[i / 4][i % 4] = 0;
+	dt_attn_load<D>(k, rows + kcol, a.width, k0, a.seq, a.d, a.fast);
+	dt_attn_load<D>(v, rows + vcol, a.width, k0, a.seq, a.d, a.fast);
+	for (int64_t h = kv * group; h < (kv + 1) * group; h++)
+		for (int64_t q0 = k0; q0 < end; q0 += DT_TILE) {
+			const bool edge = q0 < k0 + DT_TILE || q0 + DT_TILE > a.seq ||
+					  (a.window && q0 + DT_TILE - k0 > a.window);
+
+			__syncthreads(); /* the tiles before have been used */
+			dt_attn_load<D>(q, rows + h * a.d, a.width, q0, a.seq, a.d, a.fast);
+			dt_attn_load<D>(g, (const uint16_t *)a.dout + (b * a.seq * a.heads + h) * a.d,
+					a.heads * a.d, q0, a.seq, a.d, a.fast);
+			dt_cp_commit();
+			if (threadIdx.x < DT_TILE) {
+				const int64_t i = q0 + threadIdx.x, at = (b * a.heads + h) * a.seq + i;
+
+				lse[threadIdx.x] = i < a.seq ? a.lse[at] * DT_LOG2E : 0;
+				dot[threadIdx.x] = i < a.seq ? a.dot[at] : 0;
+			}
+			dt_cp_wait<0>();
+			__syncthreads();
+			dt_attn_scores<T, D>(s, k, warp * 16, q);
+			dt_attn_scores<T, D>(dp, v, warp * 16, g);
+			DT_UNROLL
+			for (int n = 0; n < 8; n++)
+				DT_UNROLL
+			for (int e = 0; e < 4; e++) {
+				const int i = n * 8 + col + e % 2;
+
+				slope(a, s[n][e], dp[n][e], lse[i], dot[i],
+				      !edge || dt_sees(a, q0 + i, key + e / 2 * 8));
+			}
+			dt_attn_gather<T, D>(dv, s, g);
+			dt_attn_gather<T, D>(dk, dp, q);
+		}
+	__syncthreads();
+	/* Each warp's rows of k are read by no other. */
+	uint16_t *out = (uint16_t *)a.out + b * a.seq * a.width, *own = k + warp * 16 * (D + 8);
+
+	dt_attn_store<T, D>(out + kcol, a.width, own, dk, a.scale, a.scale, k0 + warp * 16, a.seq, a.d,
+			    a.fast);
+	dt_attn_store<T, D>(out + vcol, a.width, own, dv, 1, 1, k0 + warp * 16, a.seq, a.d, a.fast);
+}
+
+template <class T, int D> __global__ void __launch_bounds__(128) dq_kernel(struct dt_attn_args a)
+{
+	const int room = DT_TILE * (D + 8);
+	uint16_t *q = (uint16_t *)dt_shared(), *g = q + room, *k = g + room, *v = k + room;
+	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, col = lane % 4 * 2;
+	const int64_t h = blockIdx.y, kv = h / (a.heads / a.kv_heads), b = blockIdx.z;
+	const int64_t q0 = (int64_t)(gridDim.x - 1 - blockIdx.x) * DT_TILE, query = q0 + warp * 16 + lane / 4;
+	const uint16_t *rows = (const uint16_t *)a.qkv + b * a.seq * a.width;
+	const uint16_t *keys = rows + (a.heads + kv) * a.d, *values = keys + a.kv_heads * a.d;
+	const int64_t from = a.window && q0 >= a.window ? (q0 - a.window + 1) / DT_TILE * DT_TILE : 0;
+	float s[8][4], dp[8][4], dq[D / 8][4], lse[2], dot[2];
+
+	DT_UNROLL
+	for (int i = 0; i < D / 2; i++)
+		dq[i / 4][i % 4] = 0;
+	DT_UNROLL
+	for (int i = 0; i < 2; i++) {
+		const int64_t at = (b * a.heads + h) * a.seq + query + 8 * i;
+
+		lse[i] = query + 8 * i < a.seq ? a.lse[at] * DT_LOG2E : 0;
+		dot[i] = query + 8 * i < a.seq ? a.dot[at] : 0;
+	}
+	dt_attn_load<D>(q, rows + h * a.d, a.width, q0, a.seq, a.d, a.fast);
+	dt_attn_load<D>(g, (const uint16_t *)a.dout + (b * a.seq * a.heads + h) * a.d, a.heads * a.d, q0,
+			a.seq, a.d, a.fast);
+	for (int64_t j = from; j <= q0; j += DT_TILE) {
+		const bool edge = j + DT_TILE > q0 || (a.window && q0 + DT_TILE - j > a.window);
+
+		__syncthreads(); /* the tiles before have been used */
+		dt_attn_load<D>(k, keys, a.width, j, a.seq, a.d, a.fast);
+		dt_attn_load<D>(v, values, a.width, j, a.seq, a.d, a.fast);
+		dt_cp_commit();
+		dt_cp_wait<0>();
+		__syncthreads();
+		dt_attn_scores<T, D>(s, q, warp * 16, k);
+		dt_attn_scores<T, D>(dp, g, warp * 16, v);
+		DT_UNROLL
+		for (int n = 0; n < 8; n++)
+			DT_UNROLL
+		for (int e = 0; e < 4; e++)
+			slope(a, s[n][e], dp[n][e], lse[e / 2], dot[e / 2],
+			      !edge || dt_sees(a, query + e / 2 * 8, j + n * 8 + col + e % 2));
+		dt_attn_gather<T, D>(dq, dp, k);
+	}
+	dt_attn_store<T, D>((uint16_t *)a.out + b * a.seq * a.width + h * a.d, a.width,
+			    q + warp * 16 * (D + 8), dq, a.scale, a.scale, q0 + warp * 16, a.seq, a.d,
+			    a.fast);
+}
+
+/* What a row of a warp kernel needs: two rows to multiply with, two sums. */
+struct row_space {
+	float *x, *y, *sx, *sy;
+};
+
+DT_DEVICE struct row_space row_space(int64_t d)
+{
+	float *p = (float *)dt_shared() + (int64_t)(threadIdx.x / 32) * 4 * d;
+
+	return {p, p + d, p + 2 * d, p + 3 * d};
+}
+
+DT_DEVICE float dot_row(const float *x, const void *m, int t, int64_t at, int64_t d)
+{
+	float s = 0;
+
+	for (int64_t c = 0; c < d; c++)
+		s += x[c] * dt_ld1(m, t, at + c);
+	return s;
+}
+
+/* sum[c] += weights of the warp's lanes times rows at + k * width, k < n, of m. */
+DT_DEVICE void add_rows(float *sum, float weight, const void *m, int t, int64_t at, int64_t width, int64_t n,
+			int64_t d)
+{
+	for (int64_t c = threadIdx.x % 32; c < dt_ceil_div(d, 32) * 32; c += 32) {
+		float add = 0;
+
+		for (int k = 0; k < 32; k++) {
+			const float w = __shfl_sync(DT_ALL, weight, k);
+
+			if (k < n && c < d)
+				add += w * dt_ld1(m, t, at + k * width + c);
+		}
+		if (c < d)
+			sum[c] += add;
+	}
+}
+
+__global__ void __launch_bounds__(128) dq_rows_kernel(struct dt_attn_args a)
+{
+	const int lane = (int)threadIdx.x % 32;
+	const int64_t h = blockIdx.y, kv = h / (a.heads / a.kv_heads), b = blockIdx.z;
+	const int64_t i = (int64_t)blockIdx.x * 4 + threadIdx.x / 32, row = b * a.seq + i;
+	const int64_t kcol = (a.heads + kv) * a.d, vcol = kcol + a.kv_heads * a.d,
+		      stat = (b * a.heads + h) * a.seq + i;
+	const struct row_space w = row_space(a.d);
+
+	if (i >= a.seq)
+		return;
+	for (int64_t c = lane; c < a.d; c += 32) {
+		w.x[c] = dt_ld1(a.qkv, a.t, row * a.width + h * a.d + c);
+		w.y[c] = dt_ld1(a.dout, a.t, (row * a.heads + h) * a.d + c);
+		w.sx[c] = 0;
+	}
+	__syncwarp();
+	for (int64_t j = a.window && i >= a.window ? i - a.window + 1 : 0; j <= i; j += 32) {
+		const int64_t at = (b * a.seq + j) * a.width;
+		float s = 0, dp = 0;
+
+		if (j + lane <= i) {
+			s = dot_row(w.x, a.qkv, a.t, at + lane * a.width + kcol, a.d);
+			dp = dot_row(w.y, a.qkv, a.t, at + lane * a.width + vcol, a.d);
+		}
+		slope(a, s, dp, a.lse[stat] * DT_LOG2E, a.dot[stat], j + lane <= i);
+		add_rows(w.sx, dp, a.qkv, a.t, at + kcol, a.width, i - j + 1, a.d);
+	}
+	for (int64_t c = lane; c < a.d; c += 32)
+		dt_st1(a.out, a.t, row * a.width + h * a.d + c, w.sx[c] * a.scale);
+}
+
+__global__ void __launch_bounds__(128) dkv_rows_kernel(struct dt_attn_args a)
+{
+	const int lane = (int)threadIdx.x % 32;
+	const int64_t kv = blockIdx.y, group = a.heads / a.kv_heads, b = blockIdx.z;
+	const int64_t j = (int64_t)blockIdx.x * 4 + threadIdx.x / 32, row = b * a.seq + j;
+	const int64_t kcol = (a.heads + kv) * a.d, vcol = kcol + a.kv_heads * a.d;
+	const int64_t end = a.window && j + a.window < a.seq ? j + a.window : a.seq;
+	const struct row_space w = row_space(a.d);
+
+	if (j >= a.seq)
+		return;
+	for (int64_t c = lane; c < a.d; c += 32) {
+		w.x[c] = dt_ld1(a.qkv, a.t, row * a.width + kcol + c);
+		w.y[c] = dt_ld1(a.qkv, a.t, row * a.width + vcol + c);
+		w.sx[c] = w.sy[c] = 0;
+	}
+	__syncwarp();
+	for (int64_t h = kv * group; h < (kv + 1) * group; h++)
+		for (int64_t i = j; i < end; i += 32) {
+			const int64_t at = b * a.seq + i, stat = (b * a.heads + h) * a.seq + i + lane;
+			const bool in = i + lane < end;
+			float s = 0, dp = 0;
+
+			if (in) {
+				s = dot_row(w.x, a.qkv, a.t, (at + lane) * a.width + h * a.d, a.d);
+				dp = dot_row(w.y, a.dout, a.t, ((at + lane) * a.heads + h) * a.d, a.d);
+			}
+			slope(a, s, dp, in ? a.lse[stat] * DT_LOG2E : 0, in ? a.dot[stat] : 0, in);
+			add_rows(w.sx, dp, a.qkv, a.t, at * a.width + h * a.d, a.width, end - i, a.d);
+			add_rows(w.sy, s, a.dout, a.t, (at * a.heads + h) * a.d, a.heads * a.d, end - i, a.d);
+		}
+	for (int64_t c = lane; c < a.d; c += 32) {
+		dt_st1(a.out, a.t, row * a.width + kcol + c, w.sx[c] * a.scale);
+		dt_st1(a.out, a.t, row * a.width + vcol + c, w.sy[c]);
+	}
+}
+
+int dt_cuda_attention_backward(struct dt_dev *dev, struct dt_tensor dqkv, struct dt_tensor dout,
+			       struct dt_tensor o, struct dt_tensor lse, struct dt_tensor qkv,
+			       const struct dt_attn *p)
+{
+	const struct dt_cuda *c = dt_cuda_enter(dev);
+	const int64_t rows = p->batch * p->seq, out = rows * p->heads * p->head_dim;
+	struct dt_attn_args a;
+	int rc;
+
+	if (!dt_attn_fits(p, qkv) || !dt_is(o, qkv.dtype, out) || !dt_is(dout, qkv.dtype, out) ||
+	    !dt_is(lse, DT_F32, rows * p->heads) || !dt_is(dqkv, qkv.dtype, dt_numel(qkv)))
+		return -EINVAL;
+	if (!c)
+		return -ENODEV;
+	if (!rows)
+		return 0;
+	a = dt_attn_args(p, qkv);
+	a.o = o.data;
+	a.dout = dout.data;
+	a.out = dqkv.data;
+	a.lse = (float *)lse.data;
+	a.dot = (float *)dt_cuda_scratch(dev, (size_t)(rows * p->heads) * 4);
+	if (!a.dot)
+		return -ENOMEM;
+	a.fast = a.fast && dt_aligned(dout.data) && dt_aligned(dqkv.data);
+	rc = DT_LAUNCH(c, dot_kernel, (unsigned)dt_ceil_div(rows * p->heads, 4), 128, 0, a, rows * p->heads);
+	const unsigned tiles = (unsigned)dt_ceil_div(a.seq, DT_TILE), parts = (unsigned)dt_ceil_div(a.seq, 4);
+	const unsigned heads = (unsigned)a.heads, kv = (unsigned)a.kv_heads, batch = (unsigned)p->batch;
+	void (*dkv)(struct dt_attn_args) = a.t == DT_F32 ? NULL : DT_ATTN_PICK(dkv_kernel, a);
+	void (*dq)(struct dt_attn_args) = a.t == DT_F32 ? NULL : DT_ATTN_PICK(dq_kernel, a);
+
+	if (rc < 0)
+		return rc;
+	if (dkv && dq) {
+		rc = DT_LAUNCH(c, dkv, dim3(tiles, kv, batch), 128,
+			       4 * dt_attn_tile_bytes(a.d) + 2 * DT_TILE * 4, a);
+		return rc < 0 ? rc
+			      : DT_LAUNCH(c, dq, dim3(tiles, heads, batch), 128, 4 * dt_attn_tile_bytes(a.d),
+					  a);
+	}
+	rc = DT_LAUNCH(c, dkv_rows_kernel, dim3(parts, kv, batch), 128, (size_t)a.d * 64, a);
+	return rc < 0 ? rc
+		      : DT_LAUNCH(c, dq_rows_kernel, dim3(parts, heads, batch), 128, (size_t)a.d * 64, a);
+}

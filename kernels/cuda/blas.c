@@ -1,0 +1,298 @@
+/*
+ * Products by cuBLASLt, which is looked for when the device is opened, so that a program starts where it is
+ * not. A row-major c[m, n] = op(a) op(b) is the column-major product of the operands the other way round;
+ * what was chosen for a shape is kept in a table.
+ */
+#include "kernels/cuda/cuda.h"
+
+#include <cublasLt.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define WORKSPACE ((size_t)32 << 20)
+#define SLOTS	  1024 /* shapes; then the table starts over */
+
+/* What is used of the library. */
+#define FUNCTIONS(X)                                                                                         \
+	X(cublasLtCreate)                                                                                    \
+	X(cublasLtDestroy)                                                                                   \
+	X(cublasLtMatmul)                                                                                    \
+	X(cublasLtMatmulDescCreate)                                                                          \
+	X(cublasLtMatmulDescDestroy)                                                                         \
+	X(cublasLtMatmulDescSetAttribute)                                                                    \
+	X(cublasLtMatrixLayoutCreate)                                                                        \
+	X(cublasLtMatrixLayoutDestroy)                                                                       \
+	X(cublasLtMatmulPreferenceCreate)                                                                    \
+	X(cublasLtMatmulPreferenceDestroy)                                                                   \
+	X(cublasLtMatmulPreferenceSetAttribute)                                                              \
+	X(cublasLtMatmulAlgoGetHeuristic)
+
+struct key {
+	int64_t m, n, k;
+	uint8_t in, out, ta, tb, bias, accumulate;
+	uint8_t align_a, align_b, align_c, pad[7]; /* log2, at most 4: 16 bytes */
+};
+
+struct entry {
+	struct key key;
+	bool used, absent; /* absent: the library has no such product */
+	cublasLtMatmulDesc_t desc;
+	cublasLtMatrixLayout_t a, b, c;
+	cublasLtMatmulAlgo_t algo;
+};
+
+struct dt_blas {
+	void *lib;
+	cublasLtHandle_t lt;
+	void *workspace;
+	struct entry slot[SLOTS];
+	int used;
+#define MEMBER(name) __typeof__(name) *name;
+	FUNCTIONS(MEMBER)
+#undef MEMBER
+};
+
+static int result(cublasStatus_t s)
+{
+	switch (s) {
+	case CUBLAS_STATUS_SUCCESS:
+		return 0;
+	case CUBLAS_STATUS_ALLOC_FAILED:
+		return -ENOMEM;
+	case CUBLAS_STATUS_NOT_SUPPORTED:
+	case CUBLAS_STATUS_INVALID_VALUE:
+		return -ENOTSUP;
+	default:
+		return -EIO;
+	}
+}
+
+static bool find(struct dt_blas *b)
+{
+	char name[64];
+
+	/* Of the version this was compiled with: another's structures may differ. */
+	snprintf(name, sizeof name, "libcublasLt.so.%d", CUBLAS_VER_MAJOR);
+	b->lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+	if (!b->lib)
+		return false;
+#define LOOK(name)                                                                                           \
+	*(void **)&b->name = dlsym(b->lib, #name);                                                           \
+	if (!b->name)                                                                                        \
+		return false;
+	FUNCTIONS(LOOK)
+#undef LOOK
+	return true;
+}
+
+int dt_blas_open(struct dt_blas **ret)
+{
+	struct dt_blas *b = calloc(1, sizeof *b);
+	int rc = b ? 0 : -ENOMEM;
+
+	if (rc == 0 && !find(b))
+		rc = -ENOTSUP;
+	if (rc == 0)
+		rc = result(b->cublasLtCreate(&b->lt));
+	if (rc == 0)
+		rc = dt_gpu_alloc(&b->workspace, WORKSPACE);
+	if (rc < 0) {
+		dt_blas_close(b);
+		return rc;
+	}
+	*ret = b;
+	return 0;
+}
+
+static void entry_release(struct dt_blas *b, struct entry *e)
+{
+	if (e->desc)
+		b->cublasLtMatmulDescDestroy(e->desc);
+	if (e->a)
+		b->cublasLtMatrixLayoutDestroy(e->a);
+	if (e->b)
+		b->cublasLtMatrixLayoutDestroy(e->b);
+	if (e->c)
+		b->cublasLtMatrixLayoutDestroy(e->c);
+	memset(e, 0, sizeof *e);
+}
+
+static void forget(struct dt_blas *b)
+{
+	for (int i = 0; i < SLOTS; i++)
+		entry_release(b, &b->slot[i]);
+	b->used = 0;
+}
+
+void dt_blas_close(struct dt_blas *b)
+{
+	if (!b)
+		return;
+	if (b->lt) {
+		forget(b);
+		b->cublasLtDestroy(b->lt);
+	}
+	if (b->workspace)
+		dt_gpu_free(b->workspace);
+	if (b->lib)
+		dlclose(b->lib);
+	free(b);
+}
+
+size_t dt_blas_bytes(const struct dt_blas *b)
+{
+	return b ? WORKSPACE : 0;
+}
+
+static cudaDataType_t type_of(uint8_t t)
+{
+	return t == DT_F32 ? CUDA_R_32F : t == DT_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+
+/* The library's operands are ours the other way round, its matrices ours transposed. */
+static int describe(struct dt_blas *b, struct entry *e)
+{
+	const struct key *k = &e->key;
+	const cublasOperation_t first = k->tb ? CUBLAS_OP_T : CUBLAS_OP_N;
+	const cublasOperation_t second = k->ta ? CUBLAS_OP_T : CUBLAS_OP_N;
+	const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+	const cudaDataType_t bias = type_of(k->in);
+	const uint64_t m = (uint64_t)k->m, n = (uint64_t)k->n, d = (uint64_t)k->k;
+	cublasStatus_t s = b->cublasLtMatmulDescCreate(&e->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+
+#define SET(what, value)                                                                                     \
+	s = s ? s                                                                                            \
+	      : b->cublasLtMatmulDescSetAttribute(e->desc, CUBLASLT_MATMUL_DESC_##what, &(value),            \
+						  sizeof(value))
+	SET(TRANSA, first);
+	SET(TRANSB, second);
+	if (k->bias) {
+		SET(EPILOGUE, epilogue);
+		SET(BIAS_DATA_TYPE, bias);
+	}
+#undef SET
+	s = s ? s
+	      : b->cublasLtMatrixLayoutCreate(&e->a, type_of(k->in), k->tb ? d : n, k->tb ? n : d,
+					      k->tb ? k->k : k->n);
+	s = s ? s
+	      : b->cublasLtMatrixLayoutCreate(&e->b, type_of(k->in), k->ta ? m : d, k->ta ? d : m,
+					      k->ta ? k->m : k->k);
+	s = s ? s : b->cublasLtMatrixLayoutCreate(&e->c, type_of(k->out), n, m, k->n);
+	return result(s);
+}
+
+static int choose(struct dt_blas *b, struct entry *e)
+{
+	const struct key *k = &e->key;
+	const uint32_t align_a = 1u << k->align_b, align_b = 1u << k->align_a, align_c = 1u << k->align_c;
+	const size_t workspace = WORKSPACE;
+	cublasLtMatmulHeuristicResult_t found;
+	cublasLtMatmulPreference_t p = NULL;
+	cublasStatus_t s = b->cublasLtMatmulPreferenceCreate(&p);
+	int n = 0;
+
+#define SET(what, value)                                                                                     \
+	s = s ? s                                                                                            \
+	      : b->cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_##what, &(value),            \
+							sizeof(value))
+	SET(MAX_WORKSPACE_BYTES, workspace);
+	SET(MIN_ALIGNMENT_A_BYTES, align_a);
+	SET(MIN_ALIGNMENT_B_BYTES, align_b);
+	SET(MIN_ALIGNMENT_C_BYTES, align_c);
+	SET(MIN_ALIGNMENT_D_BYTES, align_c);
+#undef SET
+	s = s ? s
+	      : b->cublasLtMatmulAlgoGetHeuristic(b->lt, e->desc, e->a, e->b, e->c, e->c, p, 1, &found, &n);
+	if (p)
+		b->cublasLtMatmulPreferenceDestroy(p);
+	if (s == CUBLAS_STATUS_SUCCESS && n)
+		e->algo = found.algo;
+	return s ? result(s) : n ? 0 : -ENOTSUP;
+}
+
+static uint64_t hash(const struct key *k)
+{
+	const unsigned char *p = (const unsigned char *)k;
+	uint64_t h = 1469598103934665603u; /* FNV-1a */
+
+	for (size_t i = 0; i < sizeof *k; i++)
+		h = (h ^ p[i]) * 1099511628211u;
+	return h;
+}
+
+/* -ENOTSUP: the library has none for the shape. */
+static int find_entry(struct dt_blas *b, const struct key *k, struct entry **ret)
+{
+	uint64_t at = hash(k) % SLOTS;
+	struct entry *e;
+	int rc;
+
+	for (e = &b->slot[at]; e->used; e = &b->slot[at = (at + 1) % SLOTS])
+		if (!memcmp(&e->key, k, sizeof *k)) {
+			*ret = e;
+			return e->absent ? -ENOTSUP : 0;
+		}
+	if (b->used >= SLOTS / 2) {
+		forget(b);
+		e = &b->slot[hash(k) % SLOTS];
+	}
+	e->key = *k;
+	rc = describe(b, e);
+	if (rc == 0)
+		rc = choose(b, e);
+	if (rc < 0 && rc != -ENOTSUP) {
+		entry_release(b, e);
+		return rc;
+	}
+	e->used = true;
+	e->absent = rc < 0;
+	b->used++;
+	*ret = e;
+	return rc;
+}
+
+static uint8_t alignment(const void *p)
+{
+	uint8_t n = 0;
+
+	while (n < 4 && !((uintptr_t)p >> n & 1))
+		n++;
+	return n;
+}
+
+int dt_blas_matmul(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_tensor a, bool ta,
+		   struct dt_tensor w, bool tb, struct dt_tensor bias, bool accumulate, int64_t m, int64_t n,
+		   int64_t k)
+{
+	struct key key;
+	const float one = 1, beta = accumulate;
+	struct entry *e;
+	int rc;
+
+	memset(&key, 0, sizeof key);
+	key = (struct key){.m = m,
+			   .n = n,
+			   .k = k,
+			   .in = (uint8_t)a.dtype,
+			   .out = (uint8_t)c.dtype,
+			   .ta = ta,
+			   .tb = tb,
+			   .bias = bias.data != NULL,
+			   .accumulate = accumulate,
+			   .align_a = alignment(a.data),
+			   .align_b = alignment(w.data),
+			   .align_c = alignment(c.data)};
+	rc = find_entry(b, &key, &e);
+	if (rc < 0)
+		return rc;
+	if (bias.data) {
+		rc = result(b->cublasLtMatmulDescSetAttribute(e->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+							      &bias.data, sizeof bias.data));
+		if (rc < 0)
+			return rc;
+	}
+	return result(b->cublasLtMatmul(b->lt, e->desc, &one, w.data, e->a, a.data, e->b, &beta, c.data, e->c,
+					c.data, e->c, &e->algo, b->workspace, WORKSPACE,
+					(cudaStream_t)stream));
+}

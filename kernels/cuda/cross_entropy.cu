@@ -1,0 +1,138 @@
+/* ce_stats reads the logits once; ce_grad reads them and writes as many. A block has one row. */
+#include "kernels/cuda/kernel.h"
+
+#define THREADS 512
+
+struct stats {
+	float *rowmax, *sumexp, *target_logit;
+	const void *l;
+	int t;
+	int64_t n, first;
+	const int32_t *targets;
+};
+
+/* (max, sum of exp(l - max)) of two parts, as one. A part without any element is (-Inf, 0). */
+DT_DEVICE void join(float &m, float &s, float m2, float s2)
+{
+	const float top = m2 > m ? m2 : m;
+
+	s = (m == top ? s : s * expf(m - top)) + (m2 == top ? s2 : s2 * expf(m2 - top));
+	m = top;
+}
+
+template <int V> __global__ void __launch_bounds__(THREADS) stats_kernel(struct stats a)
+{
+	const int64_t row = blockIdx.x;
+	const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+	float *shared = (float *)dt_shared(), m = -INFINITY, s = 0;
+
+	for (int64_t j = threadIdx.x * V; j < a.n; j += THREADS * V) {
+		float r[V], top = m;
+
+		dt_ld<V>(r, a.l, a.t, row * a.n + j);
+		for (int k = 0; k < V; k++)
+			top = r[k] > top ? r[k] : top;
+		if (top > m) {
+			s = s != 0 ? s * expf(m - top) : 0;
+			m = top;
+		}
+		/* All of -Inf so far: each adds nothing, where -Inf - -Inf would be NaN. */
+		for (int k = 0; k < V; k++)
+			s += expf(r[k] - (m == -INFINITY ? 0 : m));
+	}
+	for (int by = 16; by; by >>= 1) {
+		const float m2 = __shfl_xor_sync(DT_ALL, m, by), s2 = __shfl_xor_sync(DT_ALL, s, by);
+
+		join(m, s, m2, s2);
+	}
+	if (lane == 0) {
+		shared[warp] = m;
+		shared[32 + warp] = s;
+	}
+	__syncthreads();
+	if (threadIdx.x != 0)
+		return;
+	for (int w = 1; w < THREADS / 32; w++)
+		join(m, s, shared[w], shared[32 + w]);
+	const int64_t hit = a.targets[row] - a.first;
+
+	a.rowmax[row] = m;
+	a.sumexp[row] = s;
+	a.target_logit[row] =
+		a.targets[row] >= 0 && hit >= 0 && hit < a.n ? dt_ld1(a.l, a.t, row * a.n + hit) : 0;
+}
+
+int dt_cuda_ce_stats(struct dt_dev *dev, float *rowmax, float *sumexp, float *target_logit,
+		     struct dt_tensor logits, const int32_t *targets, int64_t vocab_first)
+{
+	const struct dt_cuda *c = dt_cuda_enter(dev);
+	const int64_t rows = dt_rows(logits), n = dt_cols(logits);
+	const struct stats a = {rowmax,	      sumexp, target_logit, logits.data,
+				logits.dtype, n,      vocab_first,  targets};
+
+	if (!dt_is_compute(logits.dtype))
+		return -EINVAL;
+	if (!c)
+		return -ENODEV;
+	if (!rows)
+		return 0;
+	if (dt_by_8(n, logits.data))
+		return DT_LAUNCH(c, stats_kernel<8>, (unsigned)rows, THREADS, 256, a);
+	return DT_LAUNCH(c, stats_kernel<1>, (unsigned)rows, THREADS, 256, a);
+}
+
+struct grad {
+	void *d;
+	const void *l;
+	int td, tl;
+	int64_t n, first;
+	const float *rowmax, *sumexp;
+	const int32_t *targets;
+	float scale;
+};
+
+template <int V> __global__ void __launch_bounds__(THREADS) grad_kernel(struct grad a)
+{
+	const int64_t row = blockIdx.x;
+	const bool counts = a.targets[row] >= 0;
+	const int64_t hit = a.targets[row] - a.first;
+	const float max = a.rowmax[row], k = a.scale / a.sumexp[row];
+
+	for (int64_t j = threadIdx.x * V; j < a.n; j += THREADS * V) {
+		float r[V];
+
+		dt_ld<V>(r, a.l, a.tl, row * a.n + j);
+		for (int i = 0; i < V; i++)
+			r[i] = !counts ? 0 : k * expf(r[i] - max) - (j + i == hit ? a.scale : 0);
+		dt_st<V>(a.d, a.td, row * a.n + j, r);
+	}
+}
+
+static bool overlap(struct dt_tensor a, struct dt_tensor b)
+{
+	const char *pa = (const char *)a.data, *pb = (const char *)b.data;
+
+	return pa < pb + dt_numel(b) * dt_dtype_size(b.dtype) &&
+	       pb < pa + dt_numel(a) * dt_dtype_size(a.dtype);
+}
+
+int dt_cuda_ce_grad(struct dt_dev *dev, struct dt_tensor dlogits, struct dt_tensor logits,
+		    const float *rowmax, const float *sumexp, const int32_t *targets, float scale,
+		    int64_t vocab_first)
+{
+	const struct dt_cuda *c = dt_cuda_enter(dev);
+	const int64_t rows = dt_rows(logits), n = dt_cols(logits);
+	const struct grad a = {dlogits.data, logits.data, dlogits.dtype, logits.dtype, n,
+			       vocab_first,  rowmax,	  sumexp,	 targets,      scale};
+
+	if (!dt_is_compute(logits.dtype) || !dt_is_compute(dlogits.dtype) || dt_numel(dlogits) != rows * n ||
+	    (dlogits.dtype != logits.dtype && overlap(dlogits, logits)))
+		return -EINVAL;
+	if (!c)
+		return -ENODEV;
+	if (!rows)
+		return 0;
+	if (dt_by_8(n, dlogits.data, logits.data))
+		return DT_LAUNCH(c, grad_kernel<8>, (unsigned)rows, THREADS, 0, a);
+	return DT_LAUNCH(c, grad_kernel<1>, (unsigned)rows, THREADS, 0, a);
+}

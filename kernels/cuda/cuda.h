@@ -1,0 +1,110 @@
+/*
+ * What the CUDA ops share on the host: the device's state, and their names. C, so that the table of ops is
+ * checked by the C compiler; kernel.h is what the kernels share on the card.
+ */
+#ifndef DT_KERNELS_CUDA_CUDA_H
+#define DT_KERNELS_CUDA_CUDA_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "kernels/cuda/gpu.h"
+#include "kernels/ops.h"
+#include "kernels/shape.h"
+
+#include <errno.h>
+
+struct dt_cuda {
+	int index;
+	void *stream;
+	struct dt_gpu_info info;
+	char isa[80]; /* "sm_90, NVIDIA H200" */
+	int32_t *bad; /* on the card: not 0 once a kernel met an index out of range */
+	int32_t *bad_host;
+	char *scratch; /* on the card */
+	size_t scratch_n;
+	char *tables;	   /* on the card, what dt_cuda_tables was given last */
+	char *tables_host; /* pinned */
+	size_t tables_n;
+	void *tables_read; /* event: the copy out of tables_host is done */
+	bool tables_busy;
+	struct dt_blas *blas; /* NULL: products are our own */
+};
+
+/* The device's state, its card made this thread's. NULL: the card is gone. */
+struct dt_cuda *dt_cuda_enter(struct dt_dev *dev);
+/* At least n bytes on the card, 256-byte aligned, until the next call. NULL: out of memory. */
+void *dt_cuda_scratch(struct dt_dev *dev, size_t n);
+
+/* Host tables for one call, put one after another on the card, each 16-byte aligned. */
+struct dt_table {
+	const void *from;
+	size_t n;
+	const void *ret; /* where it lies on the card */
+};
+int dt_cuda_tables(struct dt_dev *dev, struct dt_table *t, int count);
+
+/* blas.c: products by cuBLASLt, found at run time. -ENOTSUP: take our own kernel. */
+struct dt_blas;
+int dt_blas_open(struct dt_blas **ret);
+void dt_blas_close(struct dt_blas *b);
+size_t dt_blas_bytes(const struct dt_blas *b);
+int dt_blas_matmul(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_tensor a, bool ta,
+		   struct dt_tensor w, bool tb, struct dt_tensor bias, bool accumulate, int64_t m, int64_t n,
+		   int64_t k);
+
+int dt_cuda_matmul(struct dt_dev *, struct dt_tensor c, struct dt_tensor a, bool ta, struct dt_tensor b,
+		   bool tb, struct dt_tensor bias, bool accumulate);
+int dt_cuda_colsum(struct dt_dev *, struct dt_tensor out, struct dt_tensor x);
+int dt_cuda_layernorm_forward(struct dt_dev *, struct dt_tensor y, struct dt_tensor mean,
+			      struct dt_tensor rstd, struct dt_tensor sum, struct dt_tensor x,
+			      struct dt_tensor delta, struct dt_tensor w, struct dt_tensor b, float eps);
+int dt_cuda_layernorm_backward(struct dt_dev *, struct dt_tensor dx, struct dt_tensor dw, struct dt_tensor db,
+			       struct dt_tensor dy, struct dt_tensor dresid, struct dt_tensor x,
+			       struct dt_tensor mean, struct dt_tensor rstd, struct dt_tensor w);
+int dt_cuda_rmsnorm_forward(struct dt_dev *, struct dt_tensor y, struct dt_tensor rstd, struct dt_tensor sum,
+			    struct dt_tensor x, struct dt_tensor delta, struct dt_tensor w, float eps);
+int dt_cuda_rmsnorm_backward(struct dt_dev *, struct dt_tensor dx, struct dt_tensor dw, struct dt_tensor dy,
+			     struct dt_tensor dresid, struct dt_tensor x, struct dt_tensor rstd,
+			     struct dt_tensor w);
+int dt_cuda_attention_forward(struct dt_dev *, struct dt_tensor o, struct dt_tensor lse, struct dt_tensor qkv,
+			      const struct dt_attn *p);
+int dt_cuda_attention_backward(struct dt_dev *, struct dt_tensor dqkv, struct dt_tensor dout,
+			       struct dt_tensor o, struct dt_tensor lse, struct dt_tensor qkv,
+			       const struct dt_attn *p);
+int dt_cuda_attention_paged(struct dt_dev *, struct dt_tensor o, struct dt_tensor qkv,
+			    struct dt_tensor kcache, struct dt_tensor vcache, const struct dt_attn *p,
+			    const struct dt_paged *g);
+int dt_cuda_kv_write(struct dt_dev *, struct dt_tensor kcache, struct dt_tensor vcache, struct dt_tensor qkv,
+		     const struct dt_attn *p, const int64_t *slot);
+int dt_cuda_rope(struct dt_dev *, struct dt_tensor qkv, const struct dt_rope *p, const int32_t *pos,
+		 bool inverse);
+int dt_cuda_act_forward(struct dt_dev *, struct dt_tensor y, struct dt_tensor x, enum dt_act_fn f);
+int dt_cuda_act_backward(struct dt_dev *, struct dt_tensor dx, struct dt_tensor dy, struct dt_tensor x,
+			 enum dt_act_fn f);
+int dt_cuda_gated_forward(struct dt_dev *, struct dt_tensor y, struct dt_tensor x, enum dt_act_fn f);
+int dt_cuda_gated_backward(struct dt_dev *, struct dt_tensor dx, struct dt_tensor dy, struct dt_tensor x,
+			   enum dt_act_fn f);
+int dt_cuda_embedding_forward(struct dt_dev *, struct dt_tensor y, const int32_t *ids, const int32_t *pos,
+			      struct dt_tensor wte, struct dt_tensor wpe, int64_t vocab_first);
+int dt_cuda_embedding_backward(struct dt_dev *, struct dt_tensor dwte, struct dt_tensor dwpe,
+			       struct dt_tensor dy, const int32_t *ids, const int32_t *pos,
+			       int64_t vocab_first);
+int dt_cuda_ce_stats(struct dt_dev *, float *rowmax, float *sumexp, float *target_logit,
+		     struct dt_tensor logits, const int32_t *targets, int64_t vocab_first);
+int dt_cuda_ce_grad(struct dt_dev *, struct dt_tensor dlogits, struct dt_tensor logits, const float *rowmax,
+		    const float *sumexp, const int32_t *targets, float scale, int64_t vocab_first);
+int dt_cuda_optim_step(struct dt_dev *, const struct dt_optim *o, struct dt_tensor copy, struct dt_tensor p,
+		       struct dt_tensor g, struct dt_tensor s1, struct dt_tensor s2);
+int dt_cuda_add(struct dt_dev *, struct dt_tensor y, struct dt_tensor a, struct dt_tensor b);
+int dt_cuda_axpy(struct dt_dev *, struct dt_tensor y, float a, struct dt_tensor x);
+int dt_cuda_scale(struct dt_dev *, struct dt_tensor x, float a);
+int dt_cuda_fill(struct dt_dev *, struct dt_tensor x, float value);
+int dt_cuda_convert(struct dt_dev *, struct dt_tensor y, struct dt_tensor x);
+int dt_cuda_sumsq(struct dt_dev *, double *ret, struct dt_tensor x);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

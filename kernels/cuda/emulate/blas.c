@@ -1,0 +1,23 @@
+/* The emulation has no cuBLASLt: products are our own. */
+#include "kernels/cuda/cuda.h"
+
+int dt_blas_open(struct dt_blas **ret)
+{
+	return -ENOTSUP;
+}
+
+void dt_blas_close(struct dt_blas *b)
+{
+}
+
+size_t dt_blas_bytes(const struct dt_blas *b)
+{
+	return 0;
+}
+
+int dt_blas_matmul(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_tensor a, bool ta,
+		   struct dt_tensor w, bool tb, struct dt_tensor bias, bool accumulate, int64_t m, int64_t n,
+		   int64_t k)
+{
+	return -ENOTSUP;
+}

@@ -1,0 +1,106 @@
+/*
+ * CUDA C++ as far as the kernels here use it, on the host: the same .cu files, compiled as C++. The threads
+ * of a block are fibers that switch where they wait for each other; blocks follow one another, in an order
+ * that is not theirs. What a card leaves undefined is made to fail:
+ *   - device memory cannot be touched by the host outside launches and copies, nor by a kernel past its end;
+ *   - shared memory begins as NaN; an access that is not aligned to its size ends the program;
+ *   - a barrier or warp operation that not all threads reach ends it too, as does a copy nobody waited for.
+ */
+#ifndef DT_KERNELS_CUDA_EMULATE_H
+#define DT_KERNELS_CUDA_EMULATE_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+
+struct dim3 {
+	unsigned x, y, z;
+	dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c)
+	{
+	}
+};
+
+struct alignas(16) uint4 {
+	uint32_t x, y, z, w;
+};
+
+extern dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+/* One block after another, body(arg) once a thread. -ENOMEM, -EINVAL: such a launch fails on a card too. */
+int dt_emu_run(void (*body)(void *), void *arg, dim3 grid, dim3 block, size_t smem, const char *name);
+char *dt_emu_shared(void);
+/* Ends the program unless n bytes at p are aligned to n, and device memory that is, or shared memory. */
+void dt_emu_touch(const void *p, size_t n);
+
+template <class F> void dt_emu_call(void *f)
+{
+	(*(F *)f)();
+}
+
+template <class... P, class... A>
+int dt_emu_start(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, A... a)
+{
+	auto body = [&] { kernel(a...); };
+
+	return dt_emu_run(dt_emu_call<decltype(body)>, &body, grid, block, smem, name);
+}
+
+void dt_emu_barrier(void);
+/* Every lane gives up to 64 bytes and gets those of all: lane i's at i * 64. */
+const char *dt_emu_warp(const void *in, size_t n, const char *what);
+
+static inline void __syncthreads(void)
+{
+	dt_emu_barrier();
+}
+
+static inline void __syncwarp(void)
+{
+	(void)dt_emu_warp("", 1, "__syncwarp");
+}
+
+template <class T> T dt_emu_shuffle(T v, int from, const char *what)
+{
+	const char *all = dt_emu_warp(&v, sizeof v, what);
+
+	memcpy(&v, all + from * 64, sizeof v);
+	return v;
+}
+
+static inline int dt_emu_lane(void)
+{
+	return (int)((threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32);
+}
+
+template <class T> T __shfl_xor_sync(unsigned mask, T v, int by)
+{
+	(void)mask;
+	return dt_emu_shuffle(v, dt_emu_lane() ^ by, "__shfl_xor_sync");
+}
+
+template <class T> T __shfl_sync(unsigned mask, T v, int from)
+{
+	(void)mask;
+	return dt_emu_shuffle(v, from & 31, "__shfl_sync");
+}
+
+static inline float rsqrtf(float x)
+{
+	return 1.f / sqrtf(x);
+}
+
+/* PTX ISA: cp.async of 16 bytes, of which the last 16 - n are zeros; groups; ldmatrix; mma.m16n8k16. */
+void dt_emu_cp_async(void *to, const void *from, int n);
+void dt_emu_cp_commit(void);
+void dt_emu_cp_wait(int left);
+void dt_emu_ldmatrix(uint32_t r[4], const void *row, bool trans);
+void dt_emu_mma(float d[4], const uint32_t a[4], const uint32_t b[2], float (*widen)(uint16_t));
+
+#endif

@@ -1,0 +1,383 @@
+/* The threads of a block as fibers, and what they wait for each other with. */
+#undef _FORTIFY_SOURCE /* longjmp between stacks is what this is about */
+#include "kernels/cuda/emulate/emulate.h"
+#include "kernels/cuda/emulate/memory.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define ASAN 1
+#endif
+#endif
+#ifdef ASAN
+extern "C" {
+void __sanitizer_start_switch_fiber(void **save, const void *bottom, size_t size);
+void __sanitizer_finish_switch_fiber(void *save, const void **bottom, size_t *size);
+}
+#endif
+
+dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+#define MAX_THREADS 1024
+#define STACK	    ((size_t)256 << 10)
+#define PENDING	    64 /* copies under way, a thread */
+#define SHARED_MAX  (227 << 10)
+
+enum state { FRESH, READY, BLOCK, WARP, DONE };
+
+struct copy {
+	char *to;
+	const char *from;
+	int n, group;
+};
+
+struct fiber {
+	enum state state;
+	dim3 id;
+	const char *what; /* it waits in */
+	jmp_buf at;
+	ucontext_t *context;
+	struct copy copy[PENDING];
+	int ncopy, group;
+#ifdef ASAN
+	void *fake;
+#endif
+};
+
+struct warp {
+	int arrived, turn;
+	const char *what;
+	alignas(64) char slot[2][32 * 64];
+};
+
+static struct fiber fiber[MAX_THREADS];
+static struct warp warp[MAX_THREADS / 32];
+static char *stacks;
+static ucontext_t contexts[MAX_THREADS];
+static jmp_buf scheduler;
+static struct fiber *self;
+static int nthreads, nblocked, ndone;
+static void (*body_fn)(void *);
+static void *body_arg;
+static const char *kernel_name;
+static char *shared, *shared_end;
+static unsigned launches;
+static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+#ifdef ASAN
+static const void *main_bottom;
+static size_t main_size;
+static void *main_fake;
+#endif
+
+void dt_emu_die(const char *why)
+{
+	fprintf(stderr, "emulated kernel %s, block %u %u %u, thread %u %u: %s\n",
+		kernel_name ? kernel_name : "(none)", blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x,
+		threadIdx.y, why);
+	abort();
+}
+
+char *dt_emu_shared(void)
+{
+	return shared;
+}
+
+void dt_emu_touch(const void *p, size_t n)
+{
+	const char *c = (const char *)p;
+
+	if ((uintptr_t)p % n)
+		dt_emu_die("an access is not aligned to its size");
+	if ((c < shared || c + n > shared_end) && !dt_emu_is_device(p, n))
+		dt_emu_die("an access is outside of device and shared memory");
+}
+
+/* Leaves the running fiber, until it is resumed. */
+static void yield(void)
+{
+	struct fiber *f = self;
+
+	if (_setjmp(f->at) == 0) {
+#ifdef ASAN
+		__sanitizer_start_switch_fiber(&f->fake, main_bottom, main_size);
+#endif
+		_longjmp(scheduler, 1);
+	}
+#ifdef ASAN
+	__sanitizer_finish_switch_fiber(f->fake, &main_bottom, &main_size);
+#endif
+}
+
+/* A stack runs one thread after another for as long as none has to wait. */
+static void start(void)
+{
+#ifdef ASAN
+	__sanitizer_finish_switch_fiber(NULL, &main_bottom, &main_size);
+#endif
+	body_fn(body_arg);
+	self->state = DONE;
+#ifdef ASAN
+	__sanitizer_start_switch_fiber(NULL, main_bottom, main_size);
+#endif
+	_longjmp(scheduler, 1);
+}
+
+static void resume(struct fiber *f)
+{
+	self = f;
+	threadIdx = f->id;
+	if (_setjmp(scheduler)) {
+#ifdef ASAN
+		__sanitizer_finish_switch_fiber(main_fake, NULL, NULL);
+#endif
+		return;
+	}
+#ifdef ASAN
+	__sanitizer_start_switch_fiber(&main_fake, stacks + (size_t)(f - fiber) * STACK, STACK);
+#endif
+	if (f->state != FRESH)
+		_longjmp(f->at, 1);
+	f->state = READY;
+	f->context->uc_stack.ss_sp = stacks + (size_t)(f - fiber) * STACK;
+	f->context->uc_stack.ss_size = STACK;
+	makecontext(f->context, start, 0);
+	setcontext(f->context);
+}
+
+void dt_emu_barrier(void)
+{
+	if (ndone)
+		dt_emu_die("a barrier that another thread has left behind");
+	if (++nblocked < nthreads) {
+		self->state = BLOCK;
+		self->what = "__syncthreads";
+		yield();
+		return;
+	}
+	nblocked = 0;
+	for (int i = 0; i < nthreads; i++)
+		fiber[i].state = fiber[i].state == BLOCK ? READY : fiber[i].state;
+}
+
+const char *dt_emu_warp(const void *in, size_t n, const char *what)
+{
+	const int i = (int)(self - fiber), lane = i % 32;
+	struct warp *w = &warp[i / 32];
+	char *slot = w->slot[w->turn];
+
+	if (!w->arrived)
+		w->what = what;
+	if (w->what != what)
+		dt_emu_die("the lanes of a warp meet in different operations");
+	memcpy(slot + lane * 64, in, n);
+	if (++w->arrived < 32) {
+		self->state = WARP;
+		self->what = what;
+		yield();
+		return slot;
+	}
+	w->arrived = 0;
+	w->turn = !w->turn;
+	for (int k = i - lane; k < i - lane + 32; k++)
+		fiber[k].state = READY;
+	return slot;
+}
+
+static void stuck(void)
+{
+	for (int i = 0; i < nthreads; i++)
+		if (fiber[i].state == BLOCK || fiber[i].state == WARP)
+			fprintf(stderr, "thread %u waits in %s\n", fiber[i].id.x, fiber[i].what);
+	dt_emu_die("threads wait for others that never come");
+}
+
+/* Odd launches run the threads from the last to the first: neither order is promised by a card. */
+static void run_block(bool backwards)
+{
+	for (int i = 0; i < nthreads; i++) {
+		const unsigned u = (unsigned)i;
+
+		fiber[i].state = FRESH;
+		fiber[i].id = dim3(u % blockDim.x, u / blockDim.x % blockDim.y, u / blockDim.x / blockDim.y);
+		fiber[i].context = &contexts[i];
+		fiber[i].ncopy = fiber[i].group = 0;
+	}
+	memset(warp, 0, sizeof warp);
+	nblocked = ndone = 0;
+	while (ndone < nthreads) {
+		bool went = false;
+
+		for (int k = 0; k < nthreads; k++) {
+			struct fiber *f = &fiber[backwards ? nthreads - 1 - k : k];
+
+			if (f->state != FRESH && f->state != READY)
+				continue;
+			resume(f);
+			went = true;
+			if (f->state != DONE)
+				continue;
+			if (f->ncopy)
+				dt_emu_die("a thread ended with copies under way");
+			if (nblocked)
+				dt_emu_die("a thread ended while others wait in a barrier");
+			ndone++;
+		}
+		if (!went)
+			stuck();
+	}
+}
+
+static int ready(void)
+{
+	if (stacks)
+		return 0;
+	stacks = (char *)mmap(NULL, MAX_THREADS * STACK, PROT_READ | PROT_WRITE,
+			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	shared = (char *)aligned_alloc(4096, SHARED_MAX + 4096);
+	for (int i = 0; i < MAX_THREADS; i++)
+		if (getcontext(&contexts[i]) < 0)
+			return -ENOMEM;
+	return stacks == MAP_FAILED || !shared ? -ENOMEM : 0;
+}
+
+int dt_emu_run(void (*body)(void *), void *arg, dim3 grid, dim3 block, size_t smem, const char *name)
+{
+	const uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z;
+	int rc;
+
+	if (block.x * block.y * block.z > MAX_THREADS || (block.x * block.y * block.z) % 32 || !blocks ||
+	    grid.y > 65535 || grid.z > 65535 || smem > SHARED_MAX) {
+		fprintf(stderr,
+			"emulated kernel %s: grid %u %u %u, block %u %u %u, %zu bytes: no such launch\n",
+			name, grid.x, grid.y, grid.z, block.x, block.y, block.z, smem);
+		return -EINVAL;
+	}
+	pthread_mutex_lock(&one_at_a_time);
+	rc = ready();
+	if (rc < 0) {
+		pthread_mutex_unlock(&one_at_a_time);
+		return rc;
+	}
+	dt_emu_open_memory(true);
+	kernel_name = name;
+	body_fn = body;
+	body_arg = arg;
+	gridDim = grid;
+	blockDim = block;
+	nthreads = (int)(block.x * block.y * block.z);
+	shared_end = shared + smem;
+	launches++;
+	for (uint64_t i = 0; i < blocks; i++) {
+		const uint64_t at = launches % 2 ? blocks - 1 - i : i;
+
+		blockIdx = dim3((unsigned)(at % grid.x), (unsigned)(at / grid.x % grid.y),
+				(unsigned)(at / grid.x / grid.y));
+		memset(shared, 0xff, smem);
+		run_block(launches / 2 % 2);
+	}
+	shared_end = shared;
+	kernel_name = NULL;
+	dt_emu_open_memory(false);
+	pthread_mutex_unlock(&one_at_a_time);
+	return 0;
+}
+
+void dt_emu_cp_async(void *to, const void *from, int n)
+{
+	struct fiber *f = self;
+
+	dt_emu_touch(to, 16);
+	if (n)
+		dt_emu_touch(from, 16);
+	if (f->ncopy == PENDING)
+		dt_emu_die("more copies under way than the emulation keeps");
+	memset(to, 0xff, 16); /* not there before it is waited for */
+	f->copy[f->ncopy++] = (struct copy){(char *)to, (const char *)from, n, f->group};
+}
+
+void dt_emu_cp_commit(void)
+{
+	self->group++;
+}
+
+void dt_emu_cp_wait(int left)
+{
+	struct fiber *f = self;
+	int kept = 0;
+
+	for (int i = 0; i < f->ncopy; i++) {
+		const struct copy c = f->copy[i];
+
+		if (c.group >= f->group - left) {
+			f->copy[kept++] = c;
+			continue;
+		}
+		memset(c.to, 0, 16);
+		if (c.n)
+			memcpy(c.to, c.from, (size_t)c.n);
+	}
+	f->ncopy = kept;
+}
+
+void dt_emu_ldmatrix(uint32_t r[4], const void *row, bool trans)
+{
+	const int lane = dt_emu_lane();
+	const char *rows[32], *all;
+
+	dt_emu_touch(row, 16);
+	all = dt_emu_warp(&row, sizeof row, trans ? "ldmatrix.trans" : "ldmatrix");
+	for (int i = 0; i < 32; i++)
+		memcpy(&rows[i], all + i * 64, sizeof rows[i]);
+	for (int m = 0; m < 4; m++) {
+		uint16_t h[2];
+
+		for (int k = 0; k < 2; k++) {
+			const int along = 2 * (lane % 4) + k, across = lane / 4;
+
+			memcpy(&h[k], rows[m * 8 + (trans ? along : across)] + 2 * (trans ? across : along),
+			       2);
+		}
+		memcpy(&r[m], h, 4);
+	}
+}
+
+struct operands {
+	float a[8], b[4];
+};
+
+void dt_emu_mma(float d[4], const uint32_t a[4], const uint32_t b[2], float (*widen)(uint16_t))
+{
+	const int lane = dt_emu_lane();
+	const struct operands *all;
+	struct operands own;
+
+	for (int i = 0; i < 8; i++)
+		own.a[i] = widen((uint16_t)(a[i / 2] >> (i % 2 * 16)));
+	for (int i = 0; i < 4; i++)
+		own.b[i] = widen((uint16_t)(b[i / 2] >> (i % 2 * 16)));
+	all = (const struct operands *)dt_emu_warp(&own, sizeof own, "mma");
+	for (int i = 0; i < 4; i++) {
+		const int row = lane / 4 + (i / 2) * 8, col = 2 * (lane % 4) + i % 2;
+		float s = 0;
+
+		for (int k = 0; k < 16; k++) {
+			const char *base = (const char *)all;
+			const struct operands *oa =
+				(const struct operands *)(base + ((row % 8) * 4 + k % 8 / 2) * 64);
+			const struct operands *ob =
+				(const struct operands *)(base + (col * 4 + k % 8 / 2) * 64);
+
+			s += oa->a[(row / 8 + 2 * (k / 8)) * 2 + k % 2] * ob->b[(k / 8) * 2 + k % 2];
+		}
+		d[i] += s;
+	}
+}

@@ -1,0 +1,275 @@
+/*
+ * gpu.h without a card. Every allocation ends (up to 16 bytes) at a page that is never mapped, begins as NaN
+ * and is out of the host's reach outside launches and copies. What a copy to the host brings is there when
+ * the stream has been waited for, not before.
+ */
+#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/emulate/memory.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define PAGE ((size_t)4096)
+
+struct region {
+	char *map, *base;
+	size_t mapped, n;
+	struct region *next;
+};
+
+struct late {
+	void *to;
+	void *from; /* a copy of its own */
+	size_t n;
+	struct late *next;
+};
+
+struct stream {
+	struct late *first, **last;
+};
+
+static struct region *regions;
+static int opened;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct region *region_of(const void *p, size_t n)
+{
+	for (struct region *r = regions; r; r = r->next)
+		if ((const char *)p >= r->base && (const char *)p + n <= r->base + r->n)
+			return r;
+	return NULL;
+}
+
+bool dt_emu_is_device(const void *p, size_t n)
+{
+	return region_of(p, n) != NULL;
+}
+
+static void protect(struct region *r, int how)
+{
+	if (mprotect(r->map, r->mapped, how) < 0)
+		dt_emu_die("mprotect failed");
+}
+
+void dt_emu_open_memory(bool open)
+{
+	pthread_mutex_lock(&lock);
+	opened += open ? 1 : -1;
+	if (opened == (open ? 1 : 0))
+		for (struct region *r = regions; r; r = r->next)
+			protect(r, open ? PROT_READ | PROT_WRITE : PROT_NONE);
+	pthread_mutex_unlock(&lock);
+}
+
+int dt_gpu_count(void)
+{
+	return 1;
+}
+
+int dt_gpu_info(int index, struct dt_gpu_info *ret)
+{
+	if (index)
+		return -ENODEV;
+	*ret = (struct dt_gpu_info){"emulated", 8, 0, 4, (size_t)4 << 30};
+	return 0;
+}
+
+int dt_gpu_use(int index)
+{
+	return index ? -ENODEV : 0;
+}
+
+int dt_gpu_memory(size_t *ret_free, size_t *ret_total)
+{
+	*ret_total = *ret_free = (size_t)4 << 30;
+	for (struct region *r = regions; r; r = r->next)
+		*ret_free -= r->n < *ret_free ? r->n : *ret_free;
+	return 0;
+}
+
+bool dt_gpu_emulated(void)
+{
+	return true;
+}
+
+int dt_gpu_alloc(void **ret, size_t n)
+{
+	const size_t room = (n + 15) / 16 * 16, mapped = (room + PAGE - 1) / PAGE * PAGE + !room * PAGE;
+	struct region *r = (struct region *)calloc(1, sizeof *r);
+	char *map = (char *)mmap(NULL, mapped + PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+				 -1, 0);
+
+	if (!r || map == MAP_FAILED) {
+		free(r);
+		return -ENOMEM;
+	}
+	*r = (struct region){map, map + mapped - room, mapped, n, NULL};
+	protect(r, PROT_READ | PROT_WRITE);
+	memset(map, 0xff, mapped);
+	pthread_mutex_lock(&lock);
+	if (!opened)
+		protect(r, PROT_NONE);
+	r->next = regions;
+	regions = r;
+	pthread_mutex_unlock(&lock);
+	*ret = r->base;
+	return 0;
+}
+
+void dt_gpu_free(void *p)
+{
+	struct region **at = &regions, *r;
+
+	if (!p)
+		return;
+	pthread_mutex_lock(&lock);
+	while (*at && (*at)->base != p)
+		at = &(*at)->next;
+	r = *at;
+	if (!r)
+		dt_emu_die("freed what was never allocated");
+	*at = r->next;
+	pthread_mutex_unlock(&lock);
+	protect(r, PROT_READ | PROT_WRITE);
+	for (const char *c = r->map; c < r->map + r->mapped; c++)
+		if ((c < r->base || c >= r->base + r->n) && *c != (char)0xff)
+			dt_emu_die("a kernel wrote beside an allocation");
+	munmap(r->map, r->mapped + PAGE);
+	free(r);
+}
+
+int dt_gpu_host_alloc(void **ret, size_t n)
+{
+	*ret = aligned_alloc(64, (n + 63) / 64 * 64 + !n * 64);
+	return *ret ? 0 : -ENOMEM;
+}
+
+void dt_gpu_host_free(void *p)
+{
+	free(p);
+}
+
+int dt_gpu_copy(void *to, const void *from, size_t n, void *stream)
+{
+	struct stream *s = (struct stream *)stream;
+	const bool in = dt_emu_is_device(to, n), out = dt_emu_is_device(from, n);
+	struct late *l;
+
+	if (!n)
+		return 0;
+	if (!in && !out) {
+		fprintf(stderr, "emulated copy of %zu bytes: neither side is the card's\n", n);
+		return -EIO;
+	}
+	dt_emu_open_memory(true);
+	if (in) {
+		memmove(to, from, n);
+	} else {
+		l = (struct late *)calloc(1, sizeof *l);
+		if (!l || !(l->from = malloc(n)))
+			dt_emu_die("no memory for a copy");
+		memcpy(l->from, from, n);
+		l->to = to;
+		l->n = n;
+		*s->last = l;
+		s->last = &l->next;
+	}
+	dt_emu_open_memory(false);
+	return 0;
+}
+
+int dt_gpu_set(void *to, int byte, size_t n, void *stream)
+{
+	(void)stream;
+	if (n && !dt_emu_is_device(to, n))
+		return -EIO;
+	dt_emu_open_memory(true);
+	memset(to, byte, n);
+	dt_emu_open_memory(false);
+	return 0;
+}
+
+int dt_gpu_stream_open(void **ret)
+{
+	struct stream *s = (struct stream *)calloc(1, sizeof *s);
+
+	if (!s)
+		return -ENOMEM;
+	s->last = &s->first;
+	*ret = s;
+	return 0;
+}
+
+int dt_gpu_stream_sync(void *stream)
+{
+	struct stream *s = (struct stream *)stream;
+
+	while (s->first) {
+		struct late *l = s->first;
+
+		memcpy(l->to, l->from, l->n);
+		s->first = l->next;
+		free(l->from);
+		free(l);
+	}
+	s->last = &s->first;
+	return 0;
+}
+
+void dt_gpu_stream_close(void *stream)
+{
+	struct stream *s = (struct stream *)stream;
+
+	while (s->first) { /* nobody waited for it: it never arrives */
+		struct late *l = s->first;
+
+		s->first = l->next;
+		free(l->from);
+		free(l);
+	}
+	free(s);
+}
+
+/* An event is the stream it was last recorded in: all work is done when its call returns. */
+int dt_gpu_event_open(void **ret)
+{
+	*ret = calloc(1, sizeof(void *));
+	return *ret ? 0 : -ENOMEM;
+}
+
+void dt_gpu_event_close(void *event)
+{
+	free(event);
+}
+
+int dt_gpu_event_record(void *event, void *stream)
+{
+	*(void **)event = stream;
+	return 0;
+}
+
+int dt_gpu_event_wait(void *event, void *stream)
+{
+	(void)event;
+	(void)stream;
+	return 0;
+}
+
+int dt_gpu_event_sync(void *event)
+{
+	return *(void **)event ? dt_gpu_stream_sync(*(void **)event) : 0;
+}
+
+int dt_gpu_event_ms(void *from, void *to, float *ret)
+{
+	(void)from;
+	(void)to;
+	*ret = 0; /* emulated time means nothing */
+	return 0;
+}

@@ -1,0 +1,147 @@
+/* The card through the CUDA runtime, linked statically: it looks for the driver when it is first asked. */
+#include "kernels/cuda/gpu.h"
+
+#include <cuda_runtime.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static int result(cudaError_t e)
+{
+	switch (e) {
+	case cudaSuccess:
+		return 0;
+	case cudaErrorMemoryAllocation:
+		(void)cudaGetLastError(); /* it is not sticky, but it is remembered */
+		return -ENOMEM;
+	case cudaErrorNoDevice:
+	case cudaErrorInsufficientDriver:
+	case cudaErrorInvalidDevice:
+	case cudaErrorInitializationError:
+		return -ENODEV;
+	default:
+		return -EIO;
+	}
+}
+
+int dt_gpu_count(void)
+{
+	int n = 0, rc = result(cudaGetDeviceCount(&n));
+
+	return rc < 0 ? rc : n ? n : -ENODEV;
+}
+
+int dt_gpu_info(int index, struct dt_gpu_info *ret)
+{
+	cudaDeviceProp p;
+	int rc = result(cudaGetDeviceProperties(&p, index));
+
+	if (rc < 0)
+		return rc;
+	snprintf(ret->name, sizeof ret->name, "%.*s", (int)sizeof ret->name - 1, p.name);
+	ret->major = p.major;
+	ret->minor = p.minor;
+	ret->sms = p.multiProcessorCount;
+	ret->memory = p.totalGlobalMem;
+	return 0;
+}
+
+int dt_gpu_use(int index)
+{
+	return result(cudaSetDevice(index));
+}
+
+int dt_gpu_memory(size_t *ret_free, size_t *ret_total)
+{
+	return result(cudaMemGetInfo(ret_free, ret_total));
+}
+
+bool dt_gpu_emulated(void)
+{
+	return false;
+}
+
+int dt_gpu_alloc(void **ret, size_t n)
+{
+	return result(cudaMalloc(ret, n ? n : 1));
+}
+
+void dt_gpu_free(void *p)
+{
+	(void)cudaFree(p);
+}
+
+int dt_gpu_host_alloc(void **ret, size_t n)
+{
+	return result(cudaHostAlloc(ret, n ? n : 1, cudaHostAllocPortable));
+}
+
+void dt_gpu_host_free(void *p)
+{
+	(void)cudaFreeHost(p);
+}
+
+int dt_gpu_copy(void *to, const void *from, size_t n, void *stream)
+{
+	return result(cudaMemcpyAsync(to, from, n, cudaMemcpyDefault, (cudaStream_t)stream));
+}
+
+int dt_gpu_set(void *to, int byte, size_t n, void *stream)
+{
+	return result(cudaMemsetAsync(to, byte, n, (cudaStream_t)stream));
+}
+
+int dt_gpu_stream_open(void **ret)
+{
+	cudaStream_t s;
+	int rc = result(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+
+	if (rc == 0)
+		*ret = s;
+	return rc;
+}
+
+void dt_gpu_stream_close(void *stream)
+{
+	(void)cudaStreamDestroy((cudaStream_t)stream);
+}
+
+int dt_gpu_stream_sync(void *stream)
+{
+	return result(cudaStreamSynchronize((cudaStream_t)stream));
+}
+
+int dt_gpu_event_open(void **ret)
+{
+	cudaEvent_t e;
+	int rc = result(cudaEventCreate(&e));
+
+	if (rc == 0)
+		*ret = e;
+	return rc;
+}
+
+void dt_gpu_event_close(void *event)
+{
+	(void)cudaEventDestroy((cudaEvent_t)event);
+}
+
+int dt_gpu_event_record(void *event, void *stream)
+{
+	return result(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream));
+}
+
+int dt_gpu_event_wait(void *event, void *stream)
+{
+	return result(cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0));
+}
+
+int dt_gpu_event_sync(void *event)
+{
+	return result(cudaEventSynchronize((cudaEvent_t)event));
+}
+
+int dt_gpu_event_ms(void *from, void *to, float *ret)
+{
+	return result(cudaEventElapsedTime(ret, (cudaEvent_t)from, (cudaEvent_t)to));
+}

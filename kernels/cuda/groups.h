@@ -1,0 +1,42 @@
+/* Sums over rows in a fixed order: groups of rows are summed apart, then added one after another. */
+#ifndef DT_KERNELS_CUDA_GROUPS_H
+#define DT_KERNELS_CUDA_GROUPS_H
+
+#include "kernels/cuda/kernel.h"
+
+#define DT_GROUPS_MAX 256
+
+struct dt_row_groups {
+	int64_t n, rows; /* groups, and rows in each but the last */
+};
+
+static inline struct dt_row_groups dt_row_groups(int64_t rows)
+{
+	const int64_t each = dt_ceil_div(rows, DT_GROUPS_MAX) < 4 ? 4 : dt_ceil_div(rows, DT_GROUPS_MAX);
+
+	return {dt_ceil_div(rows, each), each};
+}
+
+/* out[j] += sum over i < groups of part[i * stride + j], j < n. */
+static __global__ void __launch_bounds__(128)
+	dt_groups_kernel(float *out, const float *part, int64_t stride, int64_t groups, int64_t n)
+{
+	const int64_t j = (int64_t)blockIdx.x * 128 + threadIdx.x;
+	float s;
+
+	if (j >= n)
+		return;
+	s = dt_ld1(out, DT_F32, j);
+	for (int64_t i = 0; i < groups; i++)
+		s += dt_ld1(part, DT_F32, i * stride + j);
+	dt_st1(out, DT_F32, j, s);
+}
+
+static inline int dt_groups_add(const struct dt_cuda *c, float *out, const float *part, int64_t stride,
+				int64_t groups, int64_t n)
+{
+	return DT_LAUNCH(c, dt_groups_kernel, (unsigned)dt_ceil_div(n, 128), 128, 0, out, part, stride,
+			 groups, n);
+}
+
+#endif

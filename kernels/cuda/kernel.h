@@ -1,0 +1,198 @@
+/*
+ * What the kernels share: how they are started, rows of f32, bf16 or f16 seen as f32, sums over warps and
+ * blocks. Compiled by nvcc, or as C++ with emulate/emulate.h in place of the card.
+ *
+ * Element types are values here, not template parameters: every thread of a launch takes the same branch, and
+ * what these kernels wait for is memory. V is how many elements a thread moves at a time: 8 where all
+ * addresses are 16-byte aligned, else 1.
+ */
+#ifndef DT_KERNELS_CUDA_KERNEL_H
+#define DT_KERNELS_CUDA_KERNEL_H
+
+#include "kernels/cuda/cuda.h"
+
+#ifdef __CUDACC__
+#include <cuda_runtime.h>
+
+/* clang-format off */
+#define DT_LAUNCH(c, kernel, grid, block, smem, ...)                                                         \
+	(dt_launch_room((const void *)(kernel), smem),                                                       \
+	 (kernel)<<<grid, block, smem, (cudaStream_t)(c)->stream>>>(__VA_ARGS__),                            \
+	 cudaGetLastError() == cudaSuccess ? 0 : -EIO)
+/* clang-format on */
+#define dt_touch(p, n) ((void)0)
+#define DT_UNROLL      _Pragma("unroll")
+
+/* More shared memory than 48 KiB has to be asked for. */
+static inline void dt_launch_room(const void *kernel, size_t smem)
+{
+	if (smem > 48 << 10)
+		(void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
+}
+
+static __device__ __forceinline__ char *dt_shared(void)
+{
+	extern __shared__ uint4 dt_shared_memory[];
+
+	return (char *)dt_shared_memory;
+}
+#else
+#include "kernels/cuda/emulate/emulate.h"
+
+#define DT_LAUNCH(c, kernel, grid, block, smem, ...)                                                         \
+	dt_emu_start(#kernel, kernel, grid, block, smem, __VA_ARGS__)
+#define dt_touch dt_emu_touch
+#define DT_UNROLL
+#define dt_shared dt_emu_shared
+#endif
+
+#define DT_DEVICE static __device__ __forceinline__
+#define DT_ALL	  0xffffffffu
+
+/* V elements from element i of p on, of type t; V is 1 or 8, and 8 are aligned to 16 bytes. */
+template <int V> DT_DEVICE void dt_ld(float (&r)[V], const void *p, int t, int64_t i)
+{
+	if (t == DT_F32) {
+		const float *f = (const float *)p + i;
+
+		if constexpr (V == 1) {
+			dt_touch(f, 4);
+			r[0] = *f;
+		} else {
+			DT_UNROLL
+			for (int k = 0; k < V; k += 4) {
+				dt_touch(f + k, 16);
+				const uint4 u = *(const uint4 *)(f + k);
+
+				memcpy(&r[k], &u, 16);
+			}
+		}
+		return;
+	}
+	const uint16_t *h = (const uint16_t *)p + i;
+
+	if constexpr (V == 1) {
+		dt_touch(h, 2);
+		r[0] = t == DT_BF16 ? dt_bf16_to_f32(*h) : dt_f16_to_f32(*h);
+	} else {
+		dt_touch(h, 16);
+		const uint4 u = *(const uint4 *)h;
+		const uint32_t w[4] = {u.x, u.y, u.z, u.w};
+
+		DT_UNROLL
+		for (int j = 0; j < 8; j++) {
+			const uint16_t v = (uint16_t)(w[j / 2] >> (j % 2 * 16));
+
+			r[j] = t == DT_BF16 ? dt_bf16_to_f32(v) : dt_f16_to_f32(v);
+		}
+	}
+}
+
+DT_DEVICE uint16_t dt_narrow(float f, int t)
+{
+	return t == DT_BF16 ? dt_f32_to_bf16(f) : dt_f32_to_f16(f);
+}
+
+template <int V> DT_DEVICE void dt_st(void *p, int t, int64_t i, const float (&r)[V])
+{
+	if (t == DT_F32) {
+		float *f = (float *)p + i;
+
+		if constexpr (V == 1) {
+			dt_touch(f, 4);
+			*f = r[0];
+		} else {
+			DT_UNROLL
+			for (int k = 0; k < V; k += 4) {
+				uint4 u;
+
+				memcpy(&u, &r[k], 16);
+				dt_touch(f + k, 16);
+				*(uint4 *)(f + k) = u;
+			}
+		}
+		return;
+	}
+	uint16_t *h = (uint16_t *)p + i;
+
+	if constexpr (V == 1) {
+		dt_touch(h, 2);
+		*h = dt_narrow(r[0], t);
+	} else {
+		uint32_t w[4] = {0, 0, 0, 0};
+
+		DT_UNROLL
+		for (int j = 0; j < 8; j++)
+			w[j / 2] |= (uint32_t)dt_narrow(r[j], t) << (j % 2 * 16);
+		dt_touch(h, 16);
+		*(uint4 *)h = uint4{w[0], w[1], w[2], w[3]};
+	}
+}
+
+DT_DEVICE float dt_ld1(const void *p, int t, int64_t i)
+{
+	float r[1];
+
+	dt_ld<1>(r, p, t, i);
+	return r[0];
+}
+
+DT_DEVICE void dt_st1(void *p, int t, int64_t i, float v)
+{
+	const float r[1] = {v};
+
+	dt_st<1>(p, t, i, r);
+}
+
+template <class T> DT_DEVICE T dt_warp_sum(T v)
+{
+	for (int by = 16; by; by >>= 1)
+		v += __shfl_xor_sync(DT_ALL, v, by);
+	return v;
+}
+
+DT_DEVICE float dt_warp_max(float v)
+{
+	for (int by = 16; by; by >>= 1) {
+		const float o = __shfl_xor_sync(DT_ALL, v, by);
+
+		v = o > v ? o : v;
+	}
+	return v;
+}
+
+/* Every thread gets the sum over the block; s: shared, one T a warp. The order is always the same. */
+template <class T> DT_DEVICE T dt_block_sum(T v, T *s)
+{
+	const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32;
+
+	v = dt_warp_sum(v);
+	__syncthreads(); /* what was there before has been read */
+	if (lane == 0)
+		s[warp] = v;
+	__syncthreads();
+	return dt_warp_sum(lane < warps ? s[lane] : T(0));
+}
+
+/* Everything below is the host's. */
+
+static inline bool dt_aligned(const void *p)
+{
+	return (uintptr_t)p % 16 == 0;
+}
+
+/* Rows of n elements, one after another at these addresses, can be moved 8 elements at a time. */
+template <class... P> bool dt_by_8(int64_t n, P... p)
+{
+	return n % 8 == 0 && (dt_aligned(p) && ...);
+}
+
+/* Blocks for n threads' worth of work of threads each: enough to fill the card, each then goes on. */
+static inline unsigned dt_blocks(const struct dt_cuda *c, int64_t n, int64_t threads)
+{
+	const int64_t want = dt_ceil_div(n, threads), most = (int64_t)c->info.sms * 32;
+
+	return (unsigned)(want < 1 ? 1 : want < most ? want : most);
+}
+
+#endif

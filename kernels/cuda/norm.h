@@ -1,0 +1,199 @@
+/*
+ * Layer and root mean square normalisation are one kernel each way: RMS leaves out the mean and the bias.
+ * Forward moves 2 sizes of x (4 with the residual), backward 4 (and 2 from the second cache for the second
+ * pass over a row). A block has one row at a time.
+ */
+#ifndef DT_KERNELS_CUDA_NORM_H
+#define DT_KERNELS_CUDA_NORM_H
+
+#include "kernels/cuda/groups.h"
+
+#define DT_NORM_SHARED (96 << 10) /* rows and sums past this stay in global memory */
+
+struct dt_norm_forward {
+	void *y, *sum;
+	float *mean, *rstd;
+	const void *x, *delta, *w, *b;
+	int t;
+	int64_t rows, n;
+	float eps;
+	bool keep; /* the row fits shared memory */
+};
+
+/* x as it will be seen once it has been stored. */
+DT_DEVICE float dt_rounded(float x, int t)
+{
+	if (t == DT_F32)
+		return x;
+	const uint16_t h = dt_narrow(x, t);
+
+	return t == DT_BF16 ? dt_bf16_to_f32(h) : dt_f16_to_f32(h);
+}
+
+/* Elements i of what is normalised, after its first pass. */
+template <int V>
+DT_DEVICE void dt_norm_again(float (&r)[V], const struct dt_norm_forward &a, const float *row, int64_t i,
+			     int64_t j)
+{
+	if (!a.keep) {
+		dt_ld<V>(r, a.delta ? a.sum : a.x, a.t, i * a.n + j);
+		return;
+	}
+	for (int k = 0; k < V; k++)
+		r[k] = row[j + k];
+}
+
+template <int V, bool RMS>
+static __global__ void __launch_bounds__(256) dt_norm_forward_kernel(struct dt_norm_forward a)
+{
+	float *scratch = (float *)dt_shared(), *row = scratch + 32;
+	const int64_t first = threadIdx.x * V, step = blockDim.x * V;
+
+	for (int64_t i = blockIdx.x; i < a.rows; i += gridDim.x) {
+		float s = 0, mean = 0, rstd, r[V], u[V], y[V];
+
+		for (int64_t j = first; j < a.n; j += step) {
+			dt_ld<V>(r, a.x, a.t, i * a.n + j);
+			if (a.delta) {
+				dt_ld<V>(u, a.delta, a.t, i * a.n + j);
+				for (int k = 0; k < V; k++)
+					r[k] = dt_rounded(r[k] + u[k], a.t);
+				dt_st<V>(a.sum, a.t, i * a.n + j, r);
+			}
+			for (int k = 0; k < V; k++) {
+				if (a.keep)
+					row[j + k] = r[k];
+				s += RMS ? r[k] * r[k] : r[k];
+			}
+		}
+		s = dt_block_sum(s, scratch);
+		if (!RMS) {
+			mean = s / (float)a.n;
+			s = 0;
+			for (int64_t j = first; j < a.n; j += step) {
+				dt_norm_again<V>(r, a, row, i, j);
+				for (int k = 0; k < V; k++)
+					s += (r[k] - mean) * (r[k] - mean);
+			}
+			s = dt_block_sum(s, scratch);
+		}
+		rstd = 1.f / sqrtf(s / (float)a.n + a.eps);
+		for (int64_t j = first; j < a.n; j += step) {
+			dt_norm_again<V>(r, a, row, i, j);
+			dt_ld<V>(u, a.w, a.t, j);
+			for (int k = 0; k < V; k++)
+				y[k] = (r[k] - mean) * rstd * u[k];
+			if (a.b) {
+				dt_ld<V>(u, a.b, a.t, j);
+				for (int k = 0; k < V; k++)
+					y[k] += u[k];
+			}
+			dt_st<V>(a.y, a.t, i * a.n + j, y);
+		}
+		if (threadIdx.x == 0 && a.mean)
+			a.mean[i] = mean;
+		if (threadIdx.x == 0 && a.rstd)
+			a.rstd[i] = rstd;
+	}
+}
+
+template <bool RMS> static int dt_norm_forward_start(const struct dt_cuda *c, struct dt_norm_forward a)
+{
+	const unsigned grid = dt_blocks(c, a.rows, 1);
+	size_t smem = (size_t)a.n * 4;
+
+	a.keep = smem <= DT_NORM_SHARED;
+	smem = 128 + (a.keep ? smem : 0);
+	if (dt_by_8(a.n, a.y, a.sum, a.x, a.delta, a.w, a.b))
+		return DT_LAUNCH(c, (dt_norm_forward_kernel<8, RMS>), grid, a.n > 1024 ? 256 : 128, smem, a);
+	return DT_LAUNCH(c, (dt_norm_forward_kernel<1, RMS>), grid, 256, smem, a);
+}
+
+struct dt_norm_backward {
+	void *dx;
+	float *dw, *db, *part; /* part [groups, 2, n] */
+	const void *dy, *dresid, *x, *w;
+	const float *mean, *rstd;
+	int t;
+	int64_t rows, each, n;
+	bool keep; /* the sums of a group fit shared memory */
+};
+
+/* A block has a group of rows; each thread adds up its own columns of dw and db. */
+template <int V, bool RMS>
+static __global__ void __launch_bounds__(256) dt_norm_backward_kernel(struct dt_norm_backward a)
+{
+	float *scratch = (float *)dt_shared(), *out = a.part + blockIdx.x * 2 * a.n;
+	float *sum = a.keep ? scratch + 32 : out;
+	const int64_t begin = threadIdx.x * V, step = blockDim.x * V, first = blockIdx.x * a.each;
+	const int64_t last = first + a.each < a.rows ? first + a.each : a.rows;
+
+	for (int64_t j = begin; j < a.n; j += step)
+		for (int k = 0; k < V; k++)
+			sum[j + k] = sum[a.n + j + k] = 0;
+	for (int64_t i = first; i < last; i++) {
+		const float mean = RMS ? 0.f : a.mean[i], rstd = a.rstd[i];
+		float g = 0, gx = 0, x[V], dy[V], w[V], r[V];
+
+		for (int64_t j = begin; j < a.n; j += step) {
+			dt_ld<V>(x, a.x, a.t, i * a.n + j);
+			dt_ld<V>(dy, a.dy, a.t, i * a.n + j);
+			dt_ld<V>(w, a.w, a.t, j);
+			for (int k = 0; k < V; k++) {
+				const float xh = (x[k] - mean) * rstd;
+
+				g += dy[k] * w[k];
+				gx += dy[k] * w[k] * xh;
+				sum[j + k] += dy[k] * xh;
+				if (!RMS)
+					sum[a.n + j + k] += dy[k];
+			}
+		}
+		g = RMS ? 0.f : dt_block_sum(g, scratch) / (float)a.n;
+		gx = dt_block_sum(gx, scratch) / (float)a.n;
+		for (int64_t j = begin; j < a.n; j += step) {
+			dt_ld<V>(x, a.x, a.t, i * a.n + j);
+			dt_ld<V>(dy, a.dy, a.t, i * a.n + j);
+			dt_ld<V>(w, a.w, a.t, j);
+			for (int k = 0; k < V; k++)
+				r[k] = 0;
+			if (a.dresid)
+				dt_ld<V>(r, a.dresid, a.t, i * a.n + j);
+			for (int k = 0; k < V; k++)
+				r[k] += rstd * (dy[k] * w[k] - g - (x[k] - mean) * rstd * gx);
+			dt_st<V>(a.dx, a.t, i * a.n + j, r);
+		}
+	}
+	for (int64_t j = begin; a.keep && j < a.n; j += step)
+		for (int k = 0; k < V; k++) {
+			out[j + k] = sum[j + k];
+			out[a.n + j + k] = sum[a.n + j + k];
+		}
+}
+
+template <bool RMS>
+static int dt_norm_backward_start(struct dt_dev *dev, const struct dt_cuda *c, struct dt_norm_backward a)
+{
+	const struct dt_row_groups g = dt_row_groups(a.rows);
+	size_t smem = (size_t)a.n * 8;
+	int rc;
+
+	a.each = g.rows;
+	a.part = (float *)dt_cuda_scratch(dev, (size_t)(g.n * 2 * a.n) * sizeof *a.part);
+	if (!a.part)
+		return -ENOMEM;
+	a.keep = smem <= DT_NORM_SHARED;
+	smem = 128 + (a.keep ? smem : 0);
+	if (dt_by_8(a.n, a.dx, a.dy, a.dresid, a.x, a.w))
+		rc = DT_LAUNCH(c, (dt_norm_backward_kernel<8, RMS>), (unsigned)g.n, a.n > 1024 ? 256 : 128,
+			       smem, a);
+	else
+		rc = DT_LAUNCH(c, (dt_norm_backward_kernel<1, RMS>), (unsigned)g.n, 256, smem, a);
+	if (a.dw && rc == 0)
+		rc = dt_groups_add(c, a.dw, a.part, 2 * a.n, g.n, a.n);
+	if (a.db && rc == 0)
+		rc = dt_groups_add(c, a.db, a.part + a.n, 2 * a.n, g.n, a.n);
+	return rc;
+}
+
+#endif

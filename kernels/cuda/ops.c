@@ -1,0 +1,31 @@
+/* CUDA's table. */
+#include "kernels/cuda/cuda.h"
+
+const struct dt_ops dt_ops_cuda = {
+	.matmul = dt_cuda_matmul,
+	.colsum = dt_cuda_colsum,
+	.layernorm_forward = dt_cuda_layernorm_forward,
+	.layernorm_backward = dt_cuda_layernorm_backward,
+	.rmsnorm_forward = dt_cuda_rmsnorm_forward,
+	.rmsnorm_backward = dt_cuda_rmsnorm_backward,
+	.attention_forward = dt_cuda_attention_forward,
+	.attention_backward = dt_cuda_attention_backward,
+	.attention_paged = dt_cuda_attention_paged,
+	.kv_write = dt_cuda_kv_write,
+	.rope = dt_cuda_rope,
+	.act_forward = dt_cuda_act_forward,
+	.act_backward = dt_cuda_act_backward,
+	.gated_forward = dt_cuda_gated_forward,
+	.gated_backward = dt_cuda_gated_backward,
+	.embedding_forward = dt_cuda_embedding_forward,
+	.embedding_backward = dt_cuda_embedding_backward,
+	.ce_stats = dt_cuda_ce_stats,
+	.ce_grad = dt_cuda_ce_grad,
+	.optim_step = dt_cuda_optim_step,
+	.add = dt_cuda_add,
+	.axpy = dt_cuda_axpy,
+	.scale = dt_cuda_scale,
+	.fill = dt_cuda_fill,
+	.convert = dt_cuda_convert,
+	.sumsq = dt_cuda_sumsq,
+};

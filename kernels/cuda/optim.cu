@@ -1,0 +1,109 @@
+/* AdamW moves 28 bytes a parameter: p, m and v read and written, g read; 2 more for a 16-bit copy, 2 less for
+ * g. */
+#include "kernels/cuda/kernel.h"
+
+struct step {
+	int kind;
+	void *copy, *p, *s1, *s2;
+	const void *g;
+	int tcopy, tg;
+	int64_t n;
+	float lr, beta1, beta2, eps, wd, scale;
+	float m_unbias, v_unbias; /* 1 / (1 - beta^t) */
+};
+
+DT_DEVICE void update(const struct step &o, float g, float &p, float &s1, float &s2)
+{
+	float d = g * o.scale + (o.kind == DT_OPTIM_ADAMW ? 0.f : o.wd * p);
+
+	switch (o.kind) {
+	case DT_OPTIM_SGD:
+		p -= o.lr * d;
+		return;
+	case DT_OPTIM_MOMENTUM:
+		s1 = o.beta1 * s1 + d;
+		p -= o.lr * s1;
+		return;
+	case DT_OPTIM_RMSPROP:
+		s1 = o.beta2 * s1 + (1.f - o.beta2) * d * d;
+		p -= o.lr * d / (sqrtf(s1) + o.eps);
+		return;
+	case DT_OPTIM_ADAGRAD:
+		s1 += d * d;
+		p -= o.lr * d / (sqrtf(s1) + o.eps);
+		return;
+	default:
+		s1 = o.beta1 * s1 + (1.f - o.beta1) * d;
+		s2 = o.beta2 * s2 + (1.f - o.beta2) * d * d;
+		p -= o.lr * (s1 * o.m_unbias / (sqrtf(s2 * o.v_unbias) + o.eps) +
+			     (o.kind == DT_OPTIM_ADAMW ? o.wd * p : 0.f));
+	}
+}
+
+template <int V> DT_DEVICE void some(const struct step &o, int64_t i)
+{
+	float g[V], p[V], s1[V] = {}, s2[V] = {};
+
+	dt_ld<V>(g, o.g, o.tg, i);
+	dt_ld<V>(p, o.p, DT_F32, i);
+	if (o.s1)
+		dt_ld<V>(s1, o.s1, DT_F32, i);
+	if (o.s2)
+		dt_ld<V>(s2, o.s2, DT_F32, i);
+	for (int k = 0; k < V; k++)
+		update(o, g[k], p[k], s1[k], s2[k]);
+	dt_st<V>(o.p, DT_F32, i, p);
+	if (o.s1)
+		dt_st<V>(o.s1, DT_F32, i, s1);
+	if (o.s2)
+		dt_st<V>(o.s2, DT_F32, i, s2);
+	if (o.copy)
+		dt_st<V>(o.copy, o.tcopy, i, p);
+}
+
+template <int V> __global__ void __launch_bounds__(256) optim_kernel(struct step o)
+{
+	const int64_t each = (int64_t)gridDim.x * blockDim.x * V;
+
+	for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * V; i < o.n; i += each) {
+		if (V == 1 || i + V <= o.n)
+			some<V>(o, i);
+		else
+			for (int64_t k = i; k < o.n; k++)
+				some<1>(o, k);
+	}
+}
+
+int dt_cuda_optim_step(struct dt_dev *dev, const struct dt_optim *o, struct dt_tensor copy,
+		       struct dt_tensor p, struct dt_tensor g, struct dt_tensor s1, struct dt_tensor s2)
+{
+	const struct dt_cuda *c = dt_cuda_enter(dev);
+	const int64_t n = dt_numel(p);
+	struct step st;
+
+	if (!n)
+		return 0;
+	if ((unsigned)o->kind >= DT_OPTIM_N || !dt_is(p, DT_F32, n) || !dt_is_compute(g.dtype) ||
+	    dt_numel(g) != n || (copy.data && !dt_is(copy, DT_BF16, n) && !dt_is(copy, DT_F16, n)) ||
+	    (dt_optim_states(o->kind) > 0 && !dt_is(s1, DT_F32, n)) ||
+	    (dt_optim_states(o->kind) > 1 && !dt_is(s2, DT_F32, n)))
+		return -EINVAL;
+	st = {o->kind,	     copy.data, p.data, NULL,	  NULL,	    g.data, copy.dtype,
+	      g.dtype,	     n,		o->lr,	o->beta1, o->beta2, o->eps, o->weight_decay,
+	      o->grad_scale, 0,		0};
+	if (dt_optim_states(o->kind) > 0)
+		st.s1 = s1.data;
+	if (dt_optim_states(o->kind) > 1)
+		st.s2 = s2.data;
+	if (o->kind == DT_OPTIM_ADAM || o->kind == DT_OPTIM_ADAMW) {
+		if (o->t < 1)
+			return -EINVAL;
+		st.m_unbias = (float)(1. / (1. - pow((double)o->beta1, (double)o->t)));
+		st.v_unbias = (float)(1. / (1. - pow((double)o->beta2, (double)o->t)));
+	}
+	if (!c)
+		return -ENODEV;
+	if (dt_by_8(8, st.p, st.g, st.s1, st.s2, st.copy))
+		return DT_LAUNCH(c, optim_kernel<8>, dt_blocks(c, n, 2048), 256, 0, st);
+	return DT_LAUNCH(c, optim_kernel<1>, dt_blocks(c, n, 256), 256, 0, st);
+}

@@ -1,0 +1,170 @@
+/*
+ * Where the run computes, and what goes to and fro when that is not the host's memory: the arena of the plan
+ * lies on the device then, and nothing else of it is ever allocated there.
+ */
+#include "train/trainer.h"
+
+#include "base/units.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define STAGE ((size_t)16 << 20) /* bytes of each of the two pinned buffers */
+
+/* What needs the host to reach the arena. */
+static int check_device(const struct trainer *t, struct dt_err *err)
+{
+	const char *what = t->info.size > 1	? "more than one rank"
+			   : t->layout.zero	? "ZeRO (z1 to z3)"
+			   : t->o->no_master	? "--no-master"
+			   : t->o->reproducible ? "--reproducible"
+						: NULL;
+
+	if (!what)
+		return 0;
+	dt_err_set(err, -ENOTSUP, "device '%s' cannot be used with %s by this version", t->o->device, what);
+	dt_err_hint(err, "use --device cpu");
+	return -ENOTSUP;
+}
+
+int device_open(struct trainer *t, int nthreads, struct dt_err *err)
+{
+	enum dt_dev_kind kind = DT_DEV_CPU;
+	int index = 0, rc = t->o->device ? dt_dev_parse(t->o->device, &kind, &index) : 0;
+
+	if (rc < 0) {
+		t->status = DT_EXIT_USAGE;
+		return dt_err_set(err, rc, "no such device: '%s' (auto, cpu, cuda or cuda:N)", t->o->device);
+	}
+	if (kind != DT_DEV_CPU && (rc = check_device(t, err)) < 0) {
+		if (strcmp(t->o->device, "auto"))
+			return rc;
+		dt_log_msg(&t->root_log, "computing on the processor: %s", err->msg);
+		memset(err, 0, sizeof(*err));
+		kind = DT_DEV_CPU;
+		index = 0;
+	}
+	rc = dt_dev_open(&t->dev, kind, index, nthreads);
+	if (rc < 0)
+		return dt_err_set(err, rc, "cannot open device '%s': %s", t->o->device ? t->o->device : "cpu",
+				  dt_dev_why(rc));
+	return 0;
+}
+
+int arena_open(struct trainer *t, struct dt_err *err)
+{
+	size_t n = t->plan.arena_bytes, room = 0, all = 0;
+	char want[32], have[32];
+	void *base;
+	int rc;
+
+	if (dt_dev_is_host(t->dev))
+		return dt_arena_init(&t->arena, n, err);
+	rc = dt_dev_memory(t->dev, &room, &all);
+	if (rc == 0 && n > room) {
+		t->status = DT_EXIT_NO;
+		dt_err_set(err, -ENOSPC, "the plan needs %s on the device, %s are free",
+			   dt_format_size(n, want, sizeof(want)), dt_format_size(room, have, sizeof(have)));
+		dt_err_hint(err, "see dt-memest for what would make it fit");
+		return -ENOSPC;
+	}
+	if (rc == 0)
+		rc = dt_dev_alloc(t->dev, &base, n);
+	if (rc < 0)
+		return dt_err_sys(err, rc, "cannot allocate %s on the device",
+				  dt_format_size(n, want, sizeof(want)));
+	t->arena.base = base;
+	t->arena.bytes = n;
+	for (int i = 0; i < 2 && rc == 0; i++) {
+		rc = dt_dev_host_alloc(t->dev, &t->stage[i], STAGE);
+		if (rc == 0)
+			rc = dt_event_open(&t->staged[i], t->dev);
+	}
+	if (rc == 0)
+		rc = dt_dev_clear(t->dev, base, n); /* as the host's comes: moments begin at zero */
+	return rc < 0 ? dt_err_sys(err, rc, "cannot set up the device") : 0;
+}
+
+void arena_close(struct trainer *t)
+{
+	if (!t->dev || dt_dev_is_host(t->dev)) {
+		if (t->arena.base)
+			dt_buffer_unshare(t->world, t->arena.base, t->arena.bytes);
+		dt_arena_release(&t->arena);
+		return;
+	}
+	dt_dev_free(t->dev, t->arena.base);
+	for (int i = 0; i < 2; i++) {
+		dt_dev_host_free(t->dev, t->stage[i]);
+		dt_event_close(t->staged[i]);
+	}
+	t->arena.base = NULL;
+}
+
+int device_put(struct trainer *t, void *to, const void *from, size_t n, struct dt_err *err)
+{
+	int rc = 0, turn = 0;
+
+	for (size_t at = 0; at < n && rc == 0; at += STAGE, turn = !turn) {
+		size_t part = n - at < STAGE ? n - at : STAGE;
+
+		if (at >= 2 * STAGE)
+			rc = dt_event_sync(t->staged[turn]);
+		if (rc < 0)
+			break;
+		memcpy(t->stage[turn], (const char *)from + at, part);
+		rc = dt_dev_copy(t->dev, (char *)to + at, t->stage[turn], part);
+		if (rc == 0)
+			rc = dt_event_record(t->staged[turn], t->dev);
+	}
+	if (rc == 0)
+		rc = dt_dev_sync(t->dev);
+	return rc < 0 ? dt_err_sys(err, rc, "cannot copy to the device") : 0;
+}
+
+/* The copy of one part runs while the part before is moved to where it belongs. */
+int device_get(struct trainer *t, void *to, const void *from, size_t n, struct dt_err *err)
+{
+	size_t parts = (n + STAGE - 1) / STAGE;
+	int rc = 0;
+
+	for (size_t i = 0; i <= parts && rc == 0; i++) {
+		if (i < parts) {
+			size_t part = n - i * STAGE < STAGE ? n - i * STAGE : STAGE;
+
+			rc = dt_dev_copy(t->dev, t->stage[i % 2], (const char *)from + i * STAGE, part);
+			if (rc == 0)
+				rc = dt_event_record(t->staged[i % 2], t->dev);
+		}
+		if (i > 0 && rc == 0) {
+			size_t at = (i - 1) * STAGE;
+
+			rc = dt_event_sync(t->staged[(i - 1) % 2]);
+			if (rc == 0)
+				memcpy((char *)to + at, t->stage[(i - 1) % 2],
+				       n - at < STAGE ? n - at : STAGE);
+		}
+	}
+	return rc < 0 ? dt_err_sys(err, rc, "cannot copy from the device") : 0;
+}
+
+int device_init_param(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n, float *to,
+		      struct dt_err *err)
+{
+	const int64_t most = (int64_t)(STAGE / sizeof(float));
+	int rc = 0;
+
+	if (dt_dev_is_host(t->dev)) {
+		dt_param_init(&t->table.p[lp->index], lp, t->o->seed, first, n, to);
+		return 0;
+	}
+	for (int64_t i = 0; i < n && rc == 0; i += most) {
+		int64_t part = n - i < most ? n - i : most;
+
+		dt_param_init(&t->table.p[lp->index], lp, t->o->seed, first + i, part, t->stage[0]);
+		rc = dt_dev_copy(t->dev, to + i, t->stage[0], (size_t)part * sizeof(float));
+		if (rc == 0)
+			rc = dt_dev_sync(t->dev);
+	}
+	return rc < 0 ? dt_err_sys(err, rc, "cannot copy to the device") : 0;
+}

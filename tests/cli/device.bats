@@ -1,0 +1,91 @@
+#!/usr/bin/env bats
+# dt-train --device: what it says where there is no card, and the whole trainer on an emulated one.
+
+setup_file() {
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    cat "$DT_SRC/LICENSE" >text.txt
+    dt-dataset build --tokenizer byte --out d.h5 text.txt
+}
+
+setup() {
+    PATH=$DT_BIN:$DT_HELP:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    common=(--data d.h5 --seq 16 --microbatch 1 --lr 1e-3 --warmup 5 --no-mfu --threads 1)
+}
+
+need_emulation() {
+    command -v dt-train-emulated >/dev/null || skip "no C++ compiler, no emulated card"
+}
+
+emulated() {
+    dt-train-emulated --device cuda "$@"
+}
+
+# Largest relative difference of two loss curves of equal length.
+agrees() { # file file bound
+    jq -en --slurpfile a "$1" --slurpfile b "$2" --argjson bound "$3" \
+        'if ($a|length) != ($b|length) or ($a|length) == 0 then error("curves of different length") else
+         [range($a|length) | (($a[.].loss - $b[.].loss) / $a[.].loss) | fabs] | max < $bound end'
+}
+
+@test "a name that is no device is a usage error" {
+    run dt-train --device gpu --model gpt2-tiny "${common[@]}" --steps 1
+    [ "$status" -eq 2 ]
+    [[ $output == *"no such device: 'gpu' (auto, cpu, cuda or cuda:N)"* ]]
+}
+
+@test "a card that is not there is one clear line; auto takes the processor" {
+    run dt-train --device cuda:1000 --model gpt2-tiny "${common[@]}" --steps 1
+    [ "$status" -eq 1 ]
+    [[ $output == "dt-train: cannot open device 'cuda:1000': "* ]]
+    [[ $output == *"this build has no CUDA"* || $output == *"no NVIDIA driver or no such card"* ]]
+    [ "$(wc -l <<<"$output")" -eq 1 ]
+    [ ! -e /dev/nvidiactl ] || skip "there is a card here"
+    dt-train --device auto --model gpt2-tiny "${common[@]}" --steps 1 | jq -e '.loss > 0'
+}
+
+@test "fp32 loss curves of processor and emulated card agree to 1e-4 over 50 steps, GPT-2 and Llama" {
+    need_emulation
+    for model in gpt2-tiny llama-tiny; do
+        dt-train --model $model "${common[@]}" --precision fp32 --steps 50 >cpu.jsonl
+        emulated --model $model "${common[@]}" --precision fp32 --steps 50 >cuda.jsonl
+        [ "$(wc -l <cuda.jsonl)" -eq 50 ]
+        agrees cpu.jsonl cuda.jsonl 1e-4
+        jq -es 'map(.loss) | .[-1] < .[0] - 0.5' cuda.jsonl # and it learns
+    done
+}
+
+@test "bf16 on the emulated card follows fp32, with accumulation, recomputation and evaluation" {
+    need_emulation
+    local more=(--steps 6 --global-batch 2 --eval-data d.h5 --eval-tokens 32 --eval-every 3)
+    dt-train --model llama-tiny "${common[@]}" "${more[@]}" --precision fp32 >cpu.jsonl
+    emulated --model llama-tiny "${common[@]}" "${more[@]}" --precision bf16 --recompute full >cuda.jsonl
+    jq -s 'map(select(.loss))' cpu.jsonl | jq -c '.[]' >a.jsonl
+    jq -s 'map(select(.loss))' cuda.jsonl | jq -c '.[]' >b.jsonl
+    agrees a.jsonl b.jsonl 2e-2
+    [ "$(jq -s 'map(select(.eval_loss)) | length' cuda.jsonl)" -eq "$(jq -s 'map(select(.eval_loss)) | length' cpu.jsonl)" ]
+}
+
+@test "a checkpoint of the emulated card resumes there bit by bit, and on the processor" {
+    need_emulation
+    emulated --model gpt2-tiny "${common[@]}" --precision fp32 --steps 6 --schedule constant --save whole >whole.jsonl
+    emulated --model gpt2-tiny "${common[@]}" --precision fp32 --steps 3 --schedule constant --save half --save-async >/dev/null
+    cp -r half other
+    emulated --model gpt2-tiny "${common[@]}" --precision fp32 --steps 6 --schedule constant --save half --resume auto >rest.jsonl
+    dt-shard-ckpt verify half/latest
+    dt-shard-ckpt diff whole/latest half/latest
+    dt-train --model gpt2-tiny "${common[@]}" --precision fp32 --steps 6 --schedule constant --save other --resume auto >cpu.jsonl
+    tail -n 3 whole.jsonl >tail.jsonl
+    agrees tail.jsonl cpu.jsonl 1e-5
+    agrees tail.jsonl rest.jsonl 1e-12
+}
+
+@test "what an emulated card cannot do yet is refused by name" {
+    need_emulation
+    run emulated --model gpt2-tiny "${common[@]}" --steps 1 --no-master
+    [ "$status" -eq 1 ]
+    [[ $output == *"device 'cuda' cannot be used with --no-master by this version"* ]]
+    run emulated --model gpt2-tiny "${common[@]}" --precision fp32 --steps 1 --reproducible
+    [[ $output == *"device 'cuda' cannot be used with --reproducible by this version"* ]]
+}
