@@ -189,18 +189,40 @@ int dt_fit_estimate(const struct dt_fit_query *q, struct dt_fit *ret, struct dt_
 
 /* ---- the edge ---- */
 
-/* 1: fits, 0: does not, negative: cannot be estimated. */
+/*
+ * Whether all stages fit, the first before the last before the others: where it does not, the first mostly
+ * says so.
+ */
+static int fits_as(const struct dt_fit_query *q, enum dt_account account, uint64_t room, struct dt_err *err)
+{
+	int pp = q->layout.pp;
+
+	for (int i = 0; i < pp; i++) {
+		int stage = i == 0 ? 0 : i == 1 ? pp - 1 : i - 1;
+		struct dt_estimate e;
+		int rc = estimate_stage(q, stage, account, &e, err);
+		bool fit = rc == 0 && e.peak_bytes <= room;
+
+		if (rc == -ERANGE)
+			return 0; /* more tokens than a microbatch may have: too large, not wrong */
+		if (rc < 0)
+			return rc;
+		dt_estimate_release(&e);
+		if (!fit)
+			return 0;
+	}
+	return 1;
+}
+
 static int fits(const struct dt_fit_query *q, uint64_t room, struct dt_err *err)
 {
-	struct dt_fit f;
-	int rc = dt_fit_estimate(q, &f, err);
+	int rc = q->net.params ? 0 : dt_layout_check(&q->layout, &q->config, err);
 
-	if (rc == -ERANGE)
-		return 0; /* more tokens than a microbatch may have: too large, not wrong */
 	if (rc < 0)
 		return rc;
-	rc = dt_fit_worst(&f)->peak_bytes <= room;
-	dt_fit_release(&f);
+	rc = fits_as(q, q->any_account ? DT_ACCOUNT_DT : q->account, room, err);
+	if (rc == -ENOTSUP && q->any_account)
+		rc = fits_as(q, DT_ACCOUNT_GENERIC, room, err);
 	return rc;
 }
 

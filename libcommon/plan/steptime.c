@@ -212,8 +212,14 @@ double dt_stage_params(const struct dt_config *c, const struct dt_layout *l, int
 	return n;
 }
 
+/* The stage after p: every one, or for a guess the first two and the last two, which differ most. */
+static int next_stage(const struct dt_layout *l, int p, bool all)
+{
+	return !all && p == 1 && l->pp > 4 ? l->pp - 2 : p + 1;
+}
+
 /* Gradients, gathered weights and the optimizer, of the stage with the most parameters. */
-static int put_update(const struct dt_step_model *m, double backward, struct dt_step_time *r,
+static int put_update(const struct dt_step_model *m, double backward, bool all, struct dt_step_time *r,
 		      struct dt_err *err)
 {
 	const struct dt_train_shape *s = m->s;
@@ -222,7 +228,7 @@ static int put_update(const struct dt_step_model *m, double backward, struct dt_
 	double most = 0, acc = (double)(s->accumulation > 0 ? s->accumulation : 1), moved;
 	double states = 4 * dt_optim_states(s->optim), once, w = m->e;
 
-	for (int p = 0; p < l->pp; p++)
+	for (int p = 0; p < l->pp; p = next_stage(l, p, all))
 		most = fmax(most, dt_stage_params(s->config, l, p));
 	if (n > 1) {
 		double g = most * m->stack->grad_bytes;
@@ -300,13 +306,13 @@ static double hop_time(const struct dt_step_model *m)
 }
 
 /* The stage that computes longest: its costs into r. Fills cost[] by virtual stage. */
-static double slowest(const struct dt_step_model *m, struct dt_pipe_cost *cost, double *ret_backward,
-		      struct dt_step_time *r)
+static double slowest(const struct dt_step_model *m, bool all, struct dt_pipe_cost *cost,
+		      double *ret_backward, struct dt_step_time *r)
 {
 	const struct dt_layout *l = &m->s->layout;
 	double acc = (double)(m->s->accumulation > 0 ? m->s->accumulation : 1), worst = -1;
 
-	for (int p = 0; p < l->pp; p++) {
+	for (int p = 0; p < l->pp; p = next_stage(l, p, all)) {
 		struct dt_step_time sum = {0};
 		double busy = 0, backward = 0;
 
@@ -343,7 +349,7 @@ static int step_time(const struct dt_cluster *c, const struct dt_train_shape *s,
 	cost = calloc((size_t)v, sizeof(*cost));
 	if (!cost)
 		return dt_err_sys(err, -ENOMEM, "cannot work out a step");
-	busy = slowest(&m, cost, &backward, &r);
+	busy = slowest(&m, table, cost, &backward, &r);
 	hop = hop_time(&m);
 	r.pp = l->pp > 1 ? 2 * (l->pp - 1 + (v > l->pp ? acc : 0)) * hop : 0;
 	if (l->pp == 1) {
@@ -362,7 +368,7 @@ static int step_time(const struct dt_cluster *c, const struct dt_train_shape *s,
 	free(cost);
 	if (rc < 0)
 		return rc;
-	rc = put_update(&m, backward, &r, err);
+	rc = put_update(&m, backward, table, &r, err);
 	if (rc < 0)
 		return rc;
 	put_rates(&m, &r);
