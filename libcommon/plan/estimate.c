@@ -8,7 +8,7 @@
 
 const char *dt_est_cat_name(int cat)
 {
-	static const char *const more[] = {"kv-cache", "adapters", "framework"};
+	static const char *const more[] = {"kv-cache", "adapters", "rounding", "framework"};
 
 	return cat >= DT_EST_CACHE ? more[cat - DT_EST_CACHE] : dt_mem_cat_name(cat);
 }

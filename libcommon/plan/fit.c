@@ -53,6 +53,12 @@ static const struct {
 		{"rank x (in + out) x bytes of weight, gradient, master and moments",
 		 "What LoRA trains: two thin matrices beside each chosen one, with their gradients and\n"
 		 "optimizer states. The base they stand beside is frozen and has none."},
+	[DT_EST_ROUNDING] = {"each tensor up to 512 bytes",
+			     "What PyTorch's caching allocator adds to the tensors of the states, each "
+			     "rounded up to 512\n"
+			     "bytes; what it keeps for later, and holes between blocks, come on top and "
+			     "depend on the run.\n"
+			     "dt-train and dt-serve round inside their buffers, to 64 bytes."},
 	[DT_EST_FRAMEWORK] =
 		{"as given by --framework-mem",
 		 "The driver's context, libraries' buffers and what an allocator rounds up: 0 here unless\n"
