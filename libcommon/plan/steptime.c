@@ -147,6 +147,14 @@ static struct dt_pipe_cost ends_cost(const struct dt_step_model *m, bool head)
 	return (struct dt_pipe_cost){.f = f, .b = m->dev.backward_ratio * f};
 }
 
+/* Whether layer i costs what the one before it does. */
+static bool like_before(const struct dt_config *c, int i)
+{
+	return dt_layer_has_experts(c, i) == dt_layer_has_experts(c, i - 1) &&
+	       dt_layer_window(c, i) == dt_layer_window(c, i - 1) &&
+	       dt_layer_width(c, i) == dt_layer_width(c, i - 1);
+}
+
 /* Forward and backward of virtual stage v, and what they are made of, times n, into sum. */
 static struct dt_pipe_cost stage_cost(const struct dt_step_model *m, int v, double n,
 				      struct dt_step_time *sum)
@@ -155,11 +163,12 @@ static struct dt_pipe_cost stage_cost(const struct dt_step_model *m, int v, doub
 	int first, last, stages = s->layout.pp * dt_layout_chunks(&s->layout);
 	bool split = s->pipeline == DT_PIPE_ZB_H1 && s->layout.pp > 1;
 	struct dt_pipe_cost r = {0};
+	struct dt_layer_cost c = {0};
 
 	dt_layout_stage(&s->layout, s->config, v, &first, &last);
 	for (int i = first; i < last; i++) {
-		struct dt_layer_cost c = layer_cost(m, i);
-
+		if (i == first || !like_before(s->config, i))
+			c = layer_cost(m, i);
 		r.f += dt_cost_sum(&c.f);
 		r.b += dt_cost_sum(&c.b) + c.again;
 		r.w += c.w;
@@ -172,13 +181,13 @@ static struct dt_pipe_cost stage_cost(const struct dt_step_model *m, int v, doub
 		sum->cp += n * (c.f.cp + c.b.cp);
 	}
 	for (int head = 0; head < 2; head++) {
-		struct dt_pipe_cost c = {0};
+		struct dt_pipe_cost end = {0};
 
 		if (v == (head ? stages - 1 : 0))
-			c = ends_cost(m, head);
-		r.f += c.f;
-		r.b += c.b;
-		sum->head += n * (c.f + c.b);
+			end = ends_cost(m, head);
+		r.f += end.f;
+		r.b += end.b;
+		sum->head += n * (end.f + end.b);
 	}
 	if (split && !dt_ops_known(m))
 		r.b -= r.w = r.b / 2;
@@ -257,7 +266,7 @@ static int put_update(const struct dt_step_model *m, double backward, bool all, 
 	if (!dt_ops_known(m))
 		return 0;
 	r->optimizer = 0;
-	for (int p = 0; p < l->pp; p++) {
+	for (int p = 0; p < (all ? l->pp : 1); p++) { /* a guess looks at the first stage */
 		double t = 0;
 		int rc = dt_ops_update(m, p, &t, err);
 
