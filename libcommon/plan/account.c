@@ -4,6 +4,9 @@
 #include <errno.h>
 #include <math.h>
 
+/* Bytes that PyTorch's caching allocator rounds a tensor up to. */
+#define ALLOCATOR_BLOCK 512.0
+
 /* DeepSpeed's default reduce_bucket_size, elements of 2 bytes. */
 #define DEEPSPEED_BUCKET 5e8
 
@@ -13,6 +16,7 @@ struct accounted { /* what the formulas need of one rank */
 	enum dt_account account;
 	double dense, expert; /* parameters of the rank, those of experts apart */
 	double frozen;	      /* bytes of a frozen base; 0: everything is trained */
+	double rounding;      /* of its tensors of states */
 	double unit;	      /* parameters of its largest unit */
 	double tokens;	      /* of a microbatch, here */
 	bool head;
@@ -207,6 +211,27 @@ static int put_activations(struct dt_estimate *t, const struct accounted *a, str
 	return 0;
 }
 
+static double rounded_by(double bytes)
+{
+	return ceil(bytes / ALLOCATOR_BLOCK) * ALLOCATOR_BLOCK - bytes;
+}
+
+/* What is kept tensor by tensor; ZeRO keeps its shares in one piece. */
+static double rounding_of(const struct accounted *a, double n)
+{
+	const struct dt_train_shape *s = a->s;
+	int zero = s->layout.zero;
+	double w = dt_dtype_size(s->compute), sum = 0;
+
+	if (zero < 3)
+		sum += rounded_by(n * w);
+	if (zero < 2)
+		sum += rounded_by(n * (a->account == DT_ACCOUNT_MEGATRON ? 4 : w));
+	if (zero < 1)
+		sum += ((w < 4 ? 1 : 0) + dt_optim_states(s->optim)) * rounded_by(4 * n);
+	return sum;
+}
+
 /* Sums the rank's parameters; with adapters their number, and the bytes of the frozen base. */
 static void sum_params(const struct dt_params *table, const struct dt_local *local, struct accounted *a,
 		       struct dt_estimate *t)
@@ -231,6 +256,7 @@ static void sum_params(const struct dt_params *table, const struct dt_local *loc
 			}
 		}
 		*(p->experts ? &a->expert : &a->dense) += n;
+		a->rounding += rounding_of(a, n);
 	}
 	for (int i = 0; i < local->nunit; i++)
 		a->unit = fmax(a->unit, (double)local->unit[i].numel);
@@ -302,6 +328,8 @@ int dt_account_train(const struct dt_train_shape *s, enum dt_account account, co
 			put_deepspeed(t, &a);
 		else
 			put_states(t, &a);
+		put(&a, t, DT_EST_ROUNDING, a.rounding, DT_PH_FORWARD, DT_PH_STEP, "rounding of states",
+		    "each tensor up to 512 bytes", false);
 		rc = put_activations(t, &a, err);
 	}
 	dt_local_release(&local);

@@ -8,7 +8,7 @@
 
 const char *dt_est_cat_name(int cat)
 {
-	static const char *const more[] = {"kv-cache", "adapters", "framework"};
+	static const char *const more[] = {"kv-cache", "adapters", "rounding", "framework"};
 
 	return cat >= DT_EST_CACHE ? more[cat - DT_EST_CACHE] : dt_mem_cat_name(cat);
 }
@@ -107,13 +107,20 @@ static int check_axis(const struct dt_train_shape *s, const struct dt_layout *wi
 	return -ENOTSUP;
 }
 
-static int check_covered(const struct dt_train_shape *s, struct dt_err *err)
+static int check_covered(const struct dt_train_shape *asked, struct dt_err *err)
 {
+	/* One layer a stage tells as much as all of them, sooner. */
+	struct dt_config small = *asked->config;
+	struct dt_train_shape few = *asked, *s = &few;
 	static const int zero_cat[] = {0, DT_MEM_OPTIM, DT_MEM_GRADS, DT_MEM_WEIGHTS};
-	struct dt_train_shape at = *s;
+	struct dt_train_shape at;
 	struct dt_layout l;
 	char axis[40];
 	int rc = 0;
+
+	small.layers = asked->layout.pp * dt_layout_chunks(&asked->layout);
+	few.config = &small;
+	at = few;
 
 	for (int z = 1; rc == 0 && z <= s->layout.zero && s->layout.dp > 1; z++) {
 		int cat = zero_cat[z];

@@ -20,6 +20,7 @@ enum dt_account { DT_ACCOUNT_DT, DT_ACCOUNT_GENERIC, DT_ACCOUNT_MEGATRON, DT_ACC
 enum { /* categories: those of the memory plan, and what others have besides */
        DT_EST_CACHE = DT_MEM_CAT_N,
        DT_EST_ADAPTERS,
+       DT_EST_ROUNDING, /* what an allocator adds to tensors: accounts of other programs */
        DT_EST_FRAMEWORK,
        DT_EST_CAT_N,
 };

@@ -53,6 +53,12 @@ static const struct {
 		{"rank x (in + out) x bytes of weight, gradient, master and moments",
 		 "What LoRA trains: two thin matrices beside each chosen one, with their gradients and\n"
 		 "optimizer states. The base they stand beside is frozen and has none."},
+	[DT_EST_ROUNDING] = {"each tensor up to 512 bytes",
+			     "What PyTorch's caching allocator adds to the tensors of the states, each "
+			     "rounded up to 512\n"
+			     "bytes; what it keeps for later, and holes between blocks, come on top and "
+			     "depend on the run.\n"
+			     "dt-train and dt-serve round inside their buffers, to 64 bytes."},
 	[DT_EST_FRAMEWORK] =
 		{"as given by --framework-mem",
 		 "The driver's context, libraries' buffers and what an allocator rounds up: 0 here unless\n"
@@ -189,18 +195,40 @@ int dt_fit_estimate(const struct dt_fit_query *q, struct dt_fit *ret, struct dt_
 
 /* ---- the edge ---- */
 
-/* 1: fits, 0: does not, negative: cannot be estimated. */
+/*
+ * Whether all stages fit, the first before the last before the others: where it does not, the first mostly
+ * says so.
+ */
+static int fits_as(const struct dt_fit_query *q, enum dt_account account, uint64_t room, struct dt_err *err)
+{
+	int pp = q->layout.pp;
+
+	for (int i = 0; i < pp; i++) {
+		int stage = i == 0 ? 0 : i == 1 ? pp - 1 : i - 1;
+		struct dt_estimate e;
+		int rc = estimate_stage(q, stage, account, &e, err);
+		bool fit = rc == 0 && e.peak_bytes <= room;
+
+		if (rc == -ERANGE)
+			return 0; /* more tokens than a microbatch may have: too large, not wrong */
+		if (rc < 0)
+			return rc;
+		dt_estimate_release(&e);
+		if (!fit)
+			return 0;
+	}
+	return 1;
+}
+
 static int fits(const struct dt_fit_query *q, uint64_t room, struct dt_err *err)
 {
-	struct dt_fit f;
-	int rc = dt_fit_estimate(q, &f, err);
+	int rc = q->net.params ? 0 : dt_layout_check(&q->layout, &q->config, err);
 
-	if (rc == -ERANGE)
-		return 0; /* more tokens than a microbatch may have: too large, not wrong */
 	if (rc < 0)
 		return rc;
-	rc = dt_fit_worst(&f)->peak_bytes <= room;
-	dt_fit_release(&f);
+	rc = fits_as(q, q->any_account ? DT_ACCOUNT_DT : q->account, room, err);
+	if (rc == -ENOTSUP && q->any_account)
+		rc = fits_as(q, DT_ACCOUNT_GENERIC, room, err);
 	return rc;
 }
 

@@ -55,9 +55,9 @@ void dt_fit_timeline(const struct dt_estimate *e, bool utf8, FILE *f)
 }
 
 /* Colours that people with any sight can tell apart: Okabe and Ito 2008, and greys. */
-static const char *const colours[DT_EST_CAT_N] = {"#0072B2", "#56B4E9", "#009E73", "#E69F00",
-						  "#D55E00", "#CC79A7", "#F0E442", "#666666",
-						  "#999999", "#D55E00", "#009E73", "#BBBBBB"};
+static const char *const colours[DT_EST_CAT_N] = {"#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00",
+						  "#CC79A7", "#F0E442", "#666666", "#999999", "#D55E00",
+						  "#009E73", "#444444", "#BBBBBB"};
 
 static void svg_text(const char *s, FILE *f)
 {

@@ -147,6 +147,14 @@ static struct dt_pipe_cost ends_cost(const struct dt_step_model *m, bool head)
 	return (struct dt_pipe_cost){.f = f, .b = m->dev.backward_ratio * f};
 }
 
+/* Whether layer i costs what the one before it does. */
+static bool like_before(const struct dt_config *c, int i)
+{
+	return dt_layer_has_experts(c, i) == dt_layer_has_experts(c, i - 1) &&
+	       dt_layer_window(c, i) == dt_layer_window(c, i - 1) &&
+	       dt_layer_width(c, i) == dt_layer_width(c, i - 1);
+}
+
 /* Forward and backward of virtual stage v, and what they are made of, times n, into sum. */
 static struct dt_pipe_cost stage_cost(const struct dt_step_model *m, int v, double n,
 				      struct dt_step_time *sum)
@@ -155,11 +163,12 @@ static struct dt_pipe_cost stage_cost(const struct dt_step_model *m, int v, doub
 	int first, last, stages = s->layout.pp * dt_layout_chunks(&s->layout);
 	bool split = s->pipeline == DT_PIPE_ZB_H1 && s->layout.pp > 1;
 	struct dt_pipe_cost r = {0};
+	struct dt_layer_cost c = {0};
 
 	dt_layout_stage(&s->layout, s->config, v, &first, &last);
 	for (int i = first; i < last; i++) {
-		struct dt_layer_cost c = layer_cost(m, i);
-
+		if (i == first || !like_before(s->config, i))
+			c = layer_cost(m, i);
 		r.f += dt_cost_sum(&c.f);
 		r.b += dt_cost_sum(&c.b) + c.again;
 		r.w += c.w;
@@ -172,13 +181,13 @@ static struct dt_pipe_cost stage_cost(const struct dt_step_model *m, int v, doub
 		sum->cp += n * (c.f.cp + c.b.cp);
 	}
 	for (int head = 0; head < 2; head++) {
-		struct dt_pipe_cost c = {0};
+		struct dt_pipe_cost end = {0};
 
 		if (v == (head ? stages - 1 : 0))
-			c = ends_cost(m, head);
-		r.f += c.f;
-		r.b += c.b;
-		sum->head += n * (c.f + c.b);
+			end = ends_cost(m, head);
+		r.f += end.f;
+		r.b += end.b;
+		sum->head += n * (end.f + end.b);
 	}
 	if (split && !dt_ops_known(m))
 		r.b -= r.w = r.b / 2;
@@ -212,8 +221,14 @@ double dt_stage_params(const struct dt_config *c, const struct dt_layout *l, int
 	return n;
 }
 
+/* The stage after p: every one, or for a guess the first two and the last two, which differ most. */
+static int next_stage(const struct dt_layout *l, int p, bool all)
+{
+	return !all && p == 1 && l->pp > 4 ? l->pp - 2 : p + 1;
+}
+
 /* Gradients, gathered weights and the optimizer, of the stage with the most parameters. */
-static int put_update(const struct dt_step_model *m, double backward, struct dt_step_time *r,
+static int put_update(const struct dt_step_model *m, double backward, bool all, struct dt_step_time *r,
 		      struct dt_err *err)
 {
 	const struct dt_train_shape *s = m->s;
@@ -222,7 +237,7 @@ static int put_update(const struct dt_step_model *m, double backward, struct dt_
 	double most = 0, acc = (double)(s->accumulation > 0 ? s->accumulation : 1), moved;
 	double states = 4 * dt_optim_states(s->optim), once, w = m->e;
 
-	for (int p = 0; p < l->pp; p++)
+	for (int p = 0; p < l->pp; p = next_stage(l, p, all))
 		most = fmax(most, dt_stage_params(s->config, l, p));
 	if (n > 1) {
 		double g = most * m->stack->grad_bytes;
@@ -251,7 +266,7 @@ static int put_update(const struct dt_step_model *m, double backward, struct dt_
 	if (!dt_ops_known(m))
 		return 0;
 	r->optimizer = 0;
-	for (int p = 0; p < l->pp; p++) {
+	for (int p = 0; p < (all ? l->pp : 1); p++) { /* a guess looks at the first stage */
 		double t = 0;
 		int rc = dt_ops_update(m, p, &t, err);
 
@@ -300,13 +315,13 @@ static double hop_time(const struct dt_step_model *m)
 }
 
 /* The stage that computes longest: its costs into r. Fills cost[] by virtual stage. */
-static double slowest(const struct dt_step_model *m, struct dt_pipe_cost *cost, double *ret_backward,
-		      struct dt_step_time *r)
+static double slowest(const struct dt_step_model *m, bool all, struct dt_pipe_cost *cost,
+		      double *ret_backward, struct dt_step_time *r)
 {
 	const struct dt_layout *l = &m->s->layout;
 	double acc = (double)(m->s->accumulation > 0 ? m->s->accumulation : 1), worst = -1;
 
-	for (int p = 0; p < l->pp; p++) {
+	for (int p = 0; p < l->pp; p = next_stage(l, p, all)) {
 		struct dt_step_time sum = {0};
 		double busy = 0, backward = 0;
 
@@ -343,7 +358,7 @@ static int step_time(const struct dt_cluster *c, const struct dt_train_shape *s,
 	cost = calloc((size_t)v, sizeof(*cost));
 	if (!cost)
 		return dt_err_sys(err, -ENOMEM, "cannot work out a step");
-	busy = slowest(&m, cost, &backward, &r);
+	busy = slowest(&m, table, cost, &backward, &r);
 	hop = hop_time(&m);
 	r.pp = l->pp > 1 ? 2 * (l->pp - 1 + (v > l->pp ? acc : 0)) * hop : 0;
 	if (l->pp == 1) {
@@ -362,7 +377,7 @@ static int step_time(const struct dt_cluster *c, const struct dt_train_shape *s,
 	free(cost);
 	if (rc < 0)
 		return rc;
-	rc = put_update(&m, backward, &r, err);
+	rc = put_update(&m, backward, table, &r, err);
 	if (rc < 0)
 		return rc;
 	put_rates(&m, &r);

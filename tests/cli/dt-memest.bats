@@ -536,6 +536,8 @@ safetensors() {
 	filter=".file.weight_bytes == $((n / 32 * 34 + 3 * 64 * 4)) and .file.params == $((n + 3 * 64)) and .params == .file.params
 		and (.categories[] | select(.name == \"weights\") | .bytes) == .file.weight_bytes"
 	json --serve tiny.gguf
+	printf 'GGUF\3\0\0\0\377\377\377\377\0\0\0\0\1\0\0\0\0\0\0\0' >huge.gguf # 4 G tensors
+	refused 1 "too short for what it says" huge.gguf
 	head -c 64 tiny.gguf >cut.gguf
 	refused 1 "cut.gguf" cut.gguf
 	vocab=${DT_TEST_DATA:-$DT_SRC/../shared/data}/tokenizers/ggml-vocab-falcon.gguf
@@ -691,6 +693,13 @@ safetensors() {
 	"$memest" gpt2-tiny --check rss.json --framework-mem 100MiB
 	: >nothing
 	refused 1 "nothing" gpt2-tiny --check nothing
+	echo 'dt:memory_bytes{model_name="m",category="weights"} 5' >gauges
+	run "$memest" gpt2-tiny --serve --check gauges
+	[ "$status" -eq 3 ]
+	sed 's/weights/w/' gauges >unknown
+	refused 1 "no category is called 'w'" gpt2-tiny --serve --check unknown
+	echo 'dt:memory_bytes{model_name="m"' >cut
+	refused 1 "not whole" gpt2-tiny --serve --check cut
 	refused 1 "says neither" gpt2-tiny --check <(echo '{}')
 }
 

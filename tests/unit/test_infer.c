@@ -243,7 +243,7 @@ static void test_from_other_formats(void **state)
 
 	for (size_t i = 0; i < sizeof(v) / sizeof(*v); i++) {
 		struct dt_export x = {.to = v[i].to, .format = v[i].format};
-		struct dt_source *src, *file;
+		struct dt_source *src, *file = NULL;
 		struct dt_err err = {0};
 		char name[64], path[128];
 		struct golden g;
