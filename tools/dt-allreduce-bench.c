@@ -74,7 +74,8 @@ static const struct dt_opt opts[] = {
 	{"timeout", 0, DT_OPT_REAL, &opt.timeout_s, "SECONDS",
 	 "end the job when a call takes longer; 0: never [60]", .min = 0, .max = 1e6},
 	DT_OPT_HEADING("Algorithms"),
-	{"algorithm", 'a', DT_OPT_CHOICE, &opt.algorithm, DT_ALG_CHOICES, "how messages go [auto]"},
+	{"algorithm", 'a', DT_OPT_CHOICE, &opt.algorithm, DT_ALG_CHOICES "|all",
+	 "how messages go; all: every way there is, one after another [auto]"},
 	{"explain", 0, DT_OPT_FLAG, &opt.explain, NULL,
 	 "measure what messages cost, predict every algorithm's time and say which is chosen"},
 	{"simulate", 0, DT_OPT_STR, &opt.simulate, "TOPOLOGY",
@@ -402,6 +403,23 @@ static int run_kind(struct bench *b, int kind, struct dt_progress *bar, struct d
 	return rc;
 }
 
+/* Every algorithm the collective has and these ranks can use. */
+static int run_algorithms(struct bench *b, int kind, struct dt_progress *bar, struct dt_err *err)
+{
+	char name[16];
+	int rc = 0;
+
+	for (int a = DT_ALG_DIRECT; a < DT_ALG_N && !rc; a++) {
+		if (!dt_bench_has_algorithm((enum dt_bench_kind)kind, (enum dt_alg)a) ||
+		    dt_comm_set_algorithm(b->c, (enum dt_alg)a, NULL))
+			continue;
+		if (b->table)
+			fprintf(b->table, "# algorithm %s\n", dt_alg_name((enum dt_alg)a, name));
+		rc = run_kind(b, kind, bar, err);
+	}
+	return rc;
+}
+
 static int finish_json(struct bench *b, const struct dt_link *link, int nlink, double avg, struct dt_err *err)
 {
 	json_t *links = json_array(), *skew = opt.skew ? json_array() : json_null(), *o;
@@ -487,8 +505,10 @@ static int run(struct bench *b, struct dt_err *err)
 		b->table = stdout;
 	}
 	for (int k = first; k <= last && !rc; k++)
-		if (dt_bench_has_algorithm((enum dt_bench_kind)k, (enum dt_alg)opt.algorithm))
-			rc = run_kind(b, k, &bar, err);
+		rc = opt.algorithm == DT_ALG_N ? run_algorithms(b, k, &bar, err)
+		     : dt_bench_has_algorithm((enum dt_bench_kind)k, (enum dt_alg)opt.algorithm)
+			     ? run_kind(b, k, &bar, err)
+			     : 0;
 	dt_progress_end(&bar);
 	avg = b->nbusbw ? b->busbw_sum / b->nbusbw : 0;
 	if (!rc && b->results)
@@ -526,7 +546,7 @@ static int simulate(enum dt_dtype type, struct dt_err *err)
 				double s, bus;
 
 				if (!dt_bench_has_algorithm((enum dt_bench_kind)k, (enum dt_alg)a) ||
-				    (opt.algorithm && opt.algorithm != a))
+				    (opt.algorithm && opt.algorithm != DT_ALG_N && opt.algorithm != a))
 					continue;
 				rc = dt_bench_predict(&t, (enum dt_bench_kind)k, (enum dt_alg)a,
 						      size / e ? size / e : 1, e, false, &s, err);
@@ -584,7 +604,7 @@ static int check_options(struct bench *b, FILE *errout)
 			return dt_opt_usage_error(&program, errout, "more than %d sizes", RESULTS_MAX);
 	if (!opt.kind_given)
 		opt.kind = DT_BENCH_ALL_REDUCE;
-	if (opt.kind != DT_BENCH_N &&
+	if (opt.kind != DT_BENCH_N && opt.algorithm != DT_ALG_N &&
 	    !dt_bench_has_algorithm((enum dt_bench_kind)opt.kind, (enum dt_alg)opt.algorithm))
 		return dt_opt_usage_error(&program, errout, "option '--algorithm': there is no such %s",
 					  kind_name(opt.kind, name));
@@ -648,7 +668,7 @@ int main(int argc, char **argv)
 		dt_log_err(&log, &err);
 		dt_world_abort(b.w, DT_EXIT_FAILED);
 	}
-	if (dt_comm_set_algorithm(b.c, (enum dt_alg)opt.algorithm, &err)) {
+	if (opt.algorithm != DT_ALG_N && dt_comm_set_algorithm(b.c, (enum dt_alg)opt.algorithm, &err)) {
 		if (b.info.rank == 0)
 			dt_log_err(&log, &err);
 		dt_world_finalize(b.w);
