@@ -47,7 +47,7 @@ struct dt_bench_result {
 				*/
 	int64_t wrong;	       /* elements over all ranks; -1: not checked */
 	double mpi_s;	       /* with compare: plain MPI's median, in alternation with p50_s; otherwise 0 */
-	double copy_s;	       /* to copy what crosses the bus, at this size, all ranks at once; 0: not known */
+	double copy_s; /* to copy what crosses the bus, at this size, all ranks at once; 0: not known */
 };
 
 /* When ranks arrive at the calls, over a run. */

@@ -134,8 +134,8 @@ static int time_calls(struct dt_bench *b, size_t n, size_t bytes, bool in_place,
 }
 
 /*
- * How long the ranks take to copy, all at once, as many bytes as the call must read and write: the least of a few
- * tries, with and without the caches. What is in place is moved by a line.
+ * How long the ranks take to copy, all at once, as many bytes as the call must read and write: the least of a
+ * few tries, with and without the caches. What is in place is moved by a line.
  */
 static int copy_time(struct dt_bench *b, double bytes, bool in_place, double *ret, struct dt_err *err)
 {

@@ -121,9 +121,9 @@ struct idling {
 /*
  * Waiting costs nothing at first, then the rest of a time slice, then sleep: the one that is waited for may
  * need our processor, be it that there are more ranks than processors (crowded) or that others compute here.
- * A yield that finds nobody else to run is hardly slower than a pause, so the spin can be short. Sleep has to come
- * late: waking takes so long, a tenth of a millisecond on a virtual machine, that whoever waits for the one that
- * wakes would fall asleep too, and so on to the end of the operation.
+ * A yield that finds nobody else to run is hardly slower than a pause, so the spin can be short. Sleep has to
+ * come late: waking takes so long, a tenth of a millisecond on a virtual machine, that whoever waits for the
+ * one that wakes would fall asleep too, and so on to the end of the operation.
  */
 static void idle(struct dt_comm *c, const struct dt_transport *t, struct idling *i)
 {

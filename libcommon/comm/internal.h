@@ -49,7 +49,7 @@ struct dt_req {
 	struct dt_comm *c;
 	const struct dt_transport *t;
 	struct dt_op op;
-	uint64_t seq; /* number of this collective in its group, from 1 */
+	uint64_t seq;	   /* number of this collective in its group, from 1 */
 	bool done, waited; /* waited: the caller does nothing else until it is done */
 	int status;	   /* 0 or the error it ended with */
 	struct dt_err err;
@@ -247,8 +247,9 @@ void dt_reduce_many(void *dst, const void *const *src, int p, size_t n, enum dt_
 /* x[i] /= p, as the last step of DT_AVG. */
 void dt_reduce_divide(void *x, int p, size_t n, enum dt_dtype t);
 /*
- * stream.c: dt_reduce_many of at most DT_REDUCE_BLOCK elements to ndst destinations, from byte at of each on, past
- * the caches; the same bits in each. None of them may be a source. Others see it only after dt_stream_fence().
+ * stream.c: dt_reduce_many of at most DT_REDUCE_BLOCK elements to ndst destinations, from byte at of each on,
+ * past the caches; the same bits in each. None of them may be a source. Others see it only after
+ * dt_stream_fence().
  */
 #define DT_REDUCE_BLOCK 1024
 void dt_reduce_stream(char *const *dst, int ndst, size_t at, const void *const *src, int p, size_t n,

@@ -15,9 +15,9 @@
  * other collectives have phases a and b only. Each counter has one writer; they only grow. Every element is
  * reduced in rank order, so all ranks get the same bits.
  *
- * Small operations cost what it takes to move a cache line between two cores, so they move one: an input of TINY
- * bytes lies beside its IN, of which there are two in turn like the buffers, and nobody reads OUT for a piece that
- * is known to be done. Who has arrived at an operation has done all before it.
+ * Small operations cost what it takes to move a cache line between two cores, so they move one: an input of
+ * TINY bytes lies beside its IN, of which there are two in turn like the buffers, and nobody reads OUT for a
+ * piece that is known to be done. Who has arrived at an operation has done all before it.
  *
  * From MEET_LEAST bytes on ranks first tell each other where their buffers lie; when all of them are
  * registered, the work is done on the buffers themselves (shm_direct.c), otherwise in pieces. This takes one
@@ -42,13 +42,13 @@
 
 #define PIECE	     ((size_t)256 << 10)
 #define SMALL	     ((size_t)256 << 10) /* bytes over all ranks: everyone reduces everything */
-#define STREAM_LEAST ((size_t)1 << 20) /* results of this size and more go past the caches */
+#define STREAM_LEAST ((size_t)1 << 20)	 /* results of this size and more go past the caches */
 #define MEET_LEAST   ((size_t)32 << 10)
 #define WORK	     ((size_t)1 << 20) /* bytes between two looks at other operations */
 
-#define TINY	     ((size_t)56)
-#define TRY_EVERY    16
-#define PATIENCE     32 /* looks in vain before sleepers are woken, which waits for our own stores */
+#define TINY	  ((size_t)56)
+#define TRY_EVERY 16
+#define PATIENCE  32 /* looks in vain before sleepers are woken, which waits for our own stores */
 
 enum { RED, OUT, IN };
 
@@ -311,9 +311,10 @@ static void reduce(const struct piece *p, char *dst, size_t offset, const char *
 }
 
 /*
- * Whether results for the others had better go past the caches: not where the cores share a cache, by half the
- * time where they do not and would fetch them from each other's. Where the system runs us changes, so both ways are
- * timed, now and then the one that is not in use. Every rank goes its own way; the numbers are the same.
+ * Whether results for the others had better go past the caches: not where the cores share a cache, by half
+ * the time where they do not and would fetch them from each other's. Where the system runs us changes, so
+ * both ways are timed, now and then the one that is not in use. Every rank goes its own way; the numbers are
+ * the same.
  */
 static bool pick_past(struct dt_shm *s, bool crowded)
 {

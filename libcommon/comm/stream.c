@@ -1,6 +1,7 @@
 /*
- * Writing past the caches: copies, and reductions whose result nobody here reads again. A line of the result is
- * then never fetched before it is overwritten, which for a destination in memory saves a third of its traffic.
+ * Writing past the caches: copies, and reductions whose result nobody here reads again. A line of the result
+ * is then never fetched before it is overwritten, which for a destination in memory saves a third of its
+ * traffic.
  */
 #include "comm/internal.h"
 
@@ -48,17 +49,20 @@ void dt_copy_stream_open(void *dst, const void *src, size_t n)
 	memcpy(d, s, n);
 }
 /*
- * dst[k][i] = (a[i] + b[i]) * scale for all k, at bytes behind its beginning: the sum is stored from the registers, which is a tenth faster than
- * by way of a block in the first cache. What is written is aligned to 16 bytes, n a multiple of 16.
+ * dst[k][i] = (a[i] + b[i]) * scale for all k, at bytes behind its beginning: the sum is stored from the
+ * registers, which is a tenth faster than by way of a block in the first cache. What is written is aligned to
+ * 16 bytes, n a multiple of 16.
  */
-static void add_f32(char *const *dst, int ndst, size_t at, const float *a, const float *b, size_t n, float scale)
+static void add_f32(char *const *dst, int ndst, size_t at, const float *a, const float *b, size_t n,
+		    float scale)
 {
 	const __m128 by = _mm_set1_ps(scale);
 	__m128 v[4];
 
 	for (size_t i = 0; i < n; i += 16) {
 		for (size_t j = 0; j < 4; j++)
-			v[j] = _mm_mul_ps(_mm_add_ps(_mm_loadu_ps(a + i + 4 * j), _mm_loadu_ps(b + i + 4 * j)), by);
+			v[j] = _mm_mul_ps(
+				_mm_add_ps(_mm_loadu_ps(a + i + 4 * j), _mm_loadu_ps(b + i + 4 * j)), by);
 		for (int k = 0; k < ndst; k++)
 			for (size_t j = 0; j < 4; j++)
 				_mm_stream_ps((float *)(dst[k] + at) + i + 4 * j, v[j]);
@@ -66,7 +70,8 @@ static void add_f32(char *const *dst, int ndst, size_t at, const float *a, const
 }
 
 /* Whether add_f32 can do it: an average of 2^k ranks is a product with 2^-k, exactly. */
-static bool fits_f32(char *const *dst, int ndst, size_t at, int p, size_t n, enum dt_dtype t, enum dt_redop op)
+static bool fits_f32(char *const *dst, int ndst, size_t at, int p, size_t n, enum dt_dtype t,
+		     enum dt_redop op)
 {
 	uintptr_t off = at | n * sizeof(float);
 

@@ -126,8 +126,9 @@ static int start(struct trainer *t, int u, struct dt_err *err)
 		rc = dt_ireduce_scatter(t->mesh.dp, g, NULL, (size_t)share_n(t, u), t->wire.dtype, DT_SUM,
 					"gradients of a unit", &t->unit[u].req, err);
 	else if (--b->pending <= 0 && g)
-		rc = dt_iall_reduce(t->mesh.dp, flat_at(t, t->wire.p ? &t->wire : &t->grads, b->first_unit, 0),
-				    NULL, (size_t)b->numel, t->wire.dtype, DT_SUM, b->what, &b->req, err);
+		rc = dt_iall_reduce(t->mesh.dp,
+				    flat_at(t, t->wire.p ? &t->wire : &t->grads, b->first_unit, 0), NULL,
+				    (size_t)b->numel, t->wire.dtype, DT_SUM, b->what, &b->req, err);
 	t->t.comm[TR_GRADS] += dt_now() - t0;
 	return rc;
 }

@@ -1,7 +1,7 @@
 /*
- * A job that goes wrong in a chosen way: watchdog_victim MODE TIMEOUT [NODE_RANKS [OPERATION WORD ...]]. Rank 1 is
- * the one at fault. With the modes stop-amid and kill-amid the operation is repeated for ever and rank 1 stands
- * still or dies somewhere in it; words: registered, mpi, or an algorithm.
+ * A job that goes wrong in a chosen way: watchdog_victim MODE TIMEOUT [NODE_RANKS [OPERATION WORD ...]]. Rank
+ * 1 is the one at fault. With the modes stop-amid and kill-amid the operation is repeated for ever and rank 1
+ * stands still or dies somewhere in it; words: registered, mpi, or an algorithm.
  */
 #include "base/opt.h"
 #include "comm/internal.h"
