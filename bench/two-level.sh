@@ -1,12 +1,12 @@
 #!/bin/bash
 # Four "machines" of two ranks on this one: network namespaces joined by a bridge, 1 Gbit/s and 1 ms each way.
-# Times algorithms and the MPI library's own choice in one run each and prints what the measured message costs
-# predicted. Needs root, iproute2 with netem and Open MPI; exits 77 with a reason where it cannot run.
+# Times every algorithm and the MPI library's own choice in one run a size and prints what the message costs, measured
+# in the same run, predicted for each. Needs root, iproute2 with netem and Open MPI; exits 77 with a reason where it cannot run.
 # Usage: two-level.sh PROGRAM-FOLDER [SIZE ...]
 set -u
-bin=${1:?usage: two-level.sh PROGRAM-FOLDER [SIZE ...]}
+bin=$(realpath "${1:?usage: two-level.sh PROGRAM-FOLDER [SIZE ...]}") || exit 2
 shift
-sizes=("${@:-1M}")
+sizes=("${@:-1M}") calls=${CALLS:-5}
 [ "${1:-}" ] || sizes=(1M 4M)
 nodes=4 ranks=2 net=10.201.37
 tag=dtn$$
@@ -34,7 +34,8 @@ slow()
 	shift
 	"$@" tc qdisc add dev "$dev" root netem rate 1gbit delay 500us limit 100000 2>/dev/null && return
 	delay=no
-	"$@" tc qdisc add dev "$dev" root tbf rate 1gbit burst 256kb latency 200ms || skip "no traffic shaping"
+	"$@" ip link set "$dev" gso_max_size 16384 gso_max_segs 10 # what is sent at once has to fit into the burst
+	"$@" tc qdisc add dev "$dev" root tbf rate 1gbit burst 32kb latency 400ms || skip "no traffic shaping"
 }
 
 delay=yes
@@ -71,16 +72,19 @@ export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_plm_rsh_agent=$dir/agent
 export OMPI_MCA_btl_tcp_if_include=$net.0/24 OMPI_MCA_oob_tcp_if_include=$net.0/24 OMPI_MCA_btl=self,vader,tcp
 
 [ $delay = yes ] || echo 'note: no netem in this kernel: 1 Gbit/s, but without the delay of 1 ms' >&2
-printf '%-14s %10s %12s %12s %12s\n' algorithm size_bytes time_s predicted_s off
+cd "$dir" || exit 1
 for s in "${sizes[@]}"; do
-	for a in two-level ring mpi rabenseifner doubling tree double-tree ps naive; do
-		timeout 120 mpirun -np $((nodes * ranks)) -host "$hosts" "$bin/dt-allreduce-bench" --json --explain -a "$a" \
-			-b "$s" -e "$s" -n 5 -w 1 >"$dir/out.json" 2>"$dir/err" || {
-			cat "$dir/err" >&2
-			exit 1
-		}
-		jq -r --arg a "$a" '.nodes as $n | .results[1] | [$a, .size_bytes, .p50_s, .predicted_s // "-",
-		    (if .predicted_s then "\((100 * (.predicted_s / .p50_s - 1)) | round) %" else "-" end), $n] | @tsv' "$dir/out.json" |
-			awk '{printf "%-14s %10d %12.5f %12s %9s %%  (%d machines)\n", $1, $2, $3, $4, $5, $NF}'
-	done
+	timeout 300 mpirun -np $((nodes * ranks)) -host "$hosts" "$bin/dt-allreduce-bench" --json --explain -a all \
+		-b "$s" -e "$s" -n "$calls" -w 2 >out.json 2>err || {
+		cat err >&2
+		exit 1
+	}
+	jq -c '.nodes as $n | .results[] | select(.in_place) | {machines: $n, algorithm, size_bytes, p50_s, predicted_s}' \
+		out.json >>all.jsonl
 done
+jq -rs '
+    (["algorithm", "size_bytes", "measured_s", "predicted_s", "off"] | @tsv),
+    (.[] | [.algorithm, .size_bytes, (.p50_s * 1e5 | round / 1e5), ((.predicted_s // 0) * 1e5 | round / 1e5),
+        (if .predicted_s then "\(100 * (.predicted_s / .p50_s - 1) | round) %" else "-" end)] | @tsv)' all.jsonl | expand -t 16
+jq -rs 'group_by(.size_bytes)[] | (map({(.algorithm): .p50_s}) | add) as $t |
+    "\(.[0].size_bytes) bytes on \(.[0].machines) machines: two-level is \($t.ring / $t["two-level"] * 100 | round / 100) times as fast as the ring, \($t.mpi / $t["two-level"] * 100 | round / 100) times as Open MPI'"'"'s choice; predictions off by at most \(map(select(.predicted_s) | .predicted_s / .p50_s - 1 | fabs) | max * 100 | round) %"' all.jsonl

@@ -9,8 +9,11 @@
 #include "comm/simulate.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define RESULTS_MAX 4096
 
@@ -36,7 +39,7 @@ static struct {
 	.iters = 20,
 	.warmup = 5,
 	.check = 1,
-	.datatype = "f32",
+	.datatype = "fp32",
 	.rank = 4,
 	.keep = 0.01,
 };
@@ -59,7 +62,8 @@ static const struct dt_opt opts[] = {
 	 .max = 1},
 	{"op", 'o', DT_OPT_CHOICE, &opt.op, "sum|max|min|avg", "reduction [sum]"},
 	{"datatype", 'd', DT_OPT_STR, &opt.datatype, "TYPE",
-	 "f32, bf16, f16, f64, i32, i64, u8, u16 or i8, or float, bfloat16, half, double, int32 ... [f32]"},
+	 "fp32, bf16, fp16, fp64, int32, int64, uint8, uint16 or int8; or float, bfloat16, half, double "
+	 "[fp32]"},
 	{"root", 'r', DT_OPT_INT, &opt.root, "RANK", "root of a broadcast [0]", .max = 1 << 24, .min = 0},
 	{"cold", 0, DT_OPT_FLAG, &opt.cold, NULL, "walk through buffers larger than the last-level cache"},
 	{"buffers", 0, DT_OPT_CHOICE, &opt.buffers, "registered|plain",
@@ -74,7 +78,8 @@ static const struct dt_opt opts[] = {
 	{"timeout", 0, DT_OPT_REAL, &opt.timeout_s, "SECONDS",
 	 "end the job when a call takes longer; 0: never [60]", .min = 0, .max = 1e6},
 	DT_OPT_HEADING("Algorithms"),
-	{"algorithm", 'a', DT_OPT_CHOICE, &opt.algorithm, DT_ALG_CHOICES, "how messages go [auto]"},
+	{"algorithm", 'a', DT_OPT_CHOICE, &opt.algorithm, DT_ALG_CHOICES "|all",
+	 "how messages go; all: every way there is, one after another [auto]"},
 	{"explain", 0, DT_OPT_FLAG, &opt.explain, NULL,
 	 "measure what messages cost, predict every algorithm's time and say which is chosen"},
 	{"simulate", 0, DT_OPT_STR, &opt.simulate, "TOPOLOGY",
@@ -116,6 +121,10 @@ static const struct dt_program program = {
 static const char *const nccl_type[DT_DTYPE_N] = {"float", "bfloat16", "half",	 "double", "int32",
 						  "int64", "uint8",    "uint16", "int8"};
 
+/* Those of the other programs, in the same order. */
+static const char *const type_name[DT_DTYPE_N] = {"fp32",  "bf16",  "fp16",   "fp64", "int32",
+						  "int64", "uint8", "uint16", "int8"};
+
 struct bench {
 	struct dt_world *w;
 	struct dt_comm *c;
@@ -128,8 +137,9 @@ struct bench {
 	json_t *compression;
 	int nbusbw;
 	int64_t wrong;
-	json_t *results; /* rank 0 with --json */
-	FILE *table;	 /* rank 0 without */
+	json_t *results;      /* rank 0 with --json */
+	pthread_mutex_t lock; /* of results, against the thread that waits for signals */
+	FILE *table;	      /* rank 0 without */
 };
 
 static int parse_type(const char *s)
@@ -137,7 +147,7 @@ static int parse_type(const char *s)
 	int t = dt_dtype_parse(s);
 
 	for (int i = 0; i < DT_DTYPE_N && t < 0; i++)
-		if (!strcmp(s, nccl_type[i]))
+		if (!strcmp(s, nccl_type[i]) || !strcmp(s, type_name[i]))
 			t = i;
 	return t;
 }
@@ -296,12 +306,13 @@ static int add_json(struct bench *b, int kind, bool in_place, const struct dt_be
 	double predicts = predicted(b, kind, used, r);
 	char alg[16];
 	char name[32], op[8];
+	int rc;
 	bool reduces = dt_bench_reduces((enum dt_bench_kind)kind);
 	json_t *o = json_pack(
 		"{s:s, s:I, s:I, s:s, s:s?, s:i, s:b, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o, "
 		"s:o, s:o, s:o, s:s, s:o}",
 		"collective", kind_name(kind, name), "size_bytes", (json_int_t)r->bytes, "count",
-		(json_int_t)r->count, "dtype", dt_dtype_name(b->t), "op",
+		(json_int_t)r->count, "dtype", type_name[b->t], "op",
 		reduces ? dt_opt_choice_name("sum|max|min|avg", opt.op, op, sizeof(op)) : NULL, "root",
 		dt_bench_has_root((enum dt_bench_kind)kind) ? (int)opt.root : -1, "in_place", in_place,
 		"registered", b->registered, "time_s", r->time_s, "min_s", r->min_s, "mean_s", r->mean_s,
@@ -314,7 +325,10 @@ static int add_json(struct bench *b, int kind, bool in_place, const struct dt_be
 		opt.compare && r->copy_s > 0 ? json_real(r->mpi_s / r->copy_s) : json_null(), "algorithm",
 		dt_alg_name(used, alg), "predicted_s", predicts >= 0 ? json_real(predicts) : json_null());
 
-	return !o || json_array_append_new(b->results, o) ? -ENOMEM : 0;
+	pthread_mutex_lock(&b->lock);
+	rc = !o || json_array_append_new(b->results, o) ? -ENOMEM : 0;
+	pthread_mutex_unlock(&b->lock);
+	return rc;
 }
 
 static int run_size(struct bench *b, struct dt_bench *bench, int kind, size_t bytes, struct dt_err *err)
@@ -402,7 +416,25 @@ static int run_kind(struct bench *b, int kind, struct dt_progress *bar, struct d
 	return rc;
 }
 
-static int finish_json(struct bench *b, const struct dt_link *link, int nlink, double avg, struct dt_err *err)
+/* Every algorithm the collective has and these ranks can use. */
+static int run_algorithms(struct bench *b, int kind, struct dt_progress *bar, struct dt_err *err)
+{
+	char name[16];
+	int rc = 0;
+
+	for (int a = DT_ALG_DIRECT; a < DT_ALG_N && !rc; a++) {
+		if (!dt_bench_has_algorithm((enum dt_bench_kind)kind, (enum dt_alg)a) ||
+		    dt_comm_set_algorithm(b->c, (enum dt_alg)a, NULL))
+			continue;
+		if (b->table)
+			fprintf(b->table, "# algorithm %s\n", dt_alg_name((enum dt_alg)a, name));
+		rc = run_kind(b, kind, bar, err);
+	}
+	return rc;
+}
+
+static int finish_json(struct bench *b, const struct dt_link *link, int nlink, double avg, bool interrupted,
+		       struct dt_err *err)
 {
 	json_t *links = json_array(), *skew = opt.skew ? json_array() : json_null(), *o;
 	int rc;
@@ -412,20 +444,58 @@ static int finish_json(struct bench *b, const struct dt_link *link, int nlink, d
 						       "ranks", link[i].ranks, "latency_s", link[i].latency_s,
 						       "bandwidth_gbs", link[i].bandwidth_gbs,
 						       "relative_error", link[i].error));
-	for (int r = 0; r < b->skew.ranks; r++)
+	for (int r = 0; r < b->skew.ranks && b->skew.calls; r++)
 		json_array_append_new(skew, json_pack("{s:i, s:f, s:f, s:f}", "rank", r, "mean_s",
 						      b->skew.sum_s[r] / (double)b->skew.calls, "max_s",
 						      b->skew.max_s[r], "last_fraction",
 						      (double)b->skew.last[r] / (double)b->skew.calls));
-	o = json_pack("{s:i, s:s, s:i, s:i, s:s, s:b, s:f, s:O, s:o, s:o, s:o, s:I, s:f}", "schema", 1,
+	o = json_pack("{s:i, s:s, s:i, s:i, s:s, s:b, s:f, s:O, s:o, s:o, s:o, s:I, s:f, s:b}", "schema", 1,
 		      "program", program.name, "ranks", b->info.size, "nodes", b->info.nodes, "transport",
 		      dt_comm_transport(b->c), "cold", opt.cold, "copy_gbs", b->copy_gbs, "results",
 		      b->results, "links", links, "skew", skew, "compression",
 		      b->compression ? json_incref(b->compression) : json_null(), "out_of_bounds",
-		      (json_int_t)b->wrong, "avg_busbw_gbs", avg);
+		      (json_int_t)b->wrong, "avg_busbw_gbs", avg, "interrupted", interrupted);
 	rc = o ? dt_json_write_line(stdout, o, err) : dt_err_sys(err, -ENOMEM, "results");
 	json_decref(o);
 	return rc;
+}
+
+/*
+ * --json is one valid object also where the run is interrupted: what there is by then. Whatever the ranks are
+ * doing, so it is a thread that waits for the signal and, with it, ends the program.
+ */
+static void *on_signal(void *arg)
+{
+	struct bench *b = arg;
+	struct dt_err err;
+	sigset_t set;
+	int sig;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	if (sigwait(&set, &sig))
+		return NULL;
+	pthread_mutex_lock(&b->lock); /* for good */
+	if (!finish_json(b, NULL, 0, b->nbusbw ? b->busbw_sum / b->nbusbw : 0, true, &err))
+		dt_close_stdout(&err);
+	_exit(DT_EXIT_FAILED);
+}
+
+static int catch_signals(struct bench *b, struct dt_err *err)
+{
+	pthread_t thread;
+	sigset_t set;
+	int rc;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	rc = pthread_create(&thread, NULL, on_signal, b);
+	if (!rc)
+		pthread_detach(thread);
+	return rc ? dt_err_sys(err, -rc, "thread") : 0;
 }
 
 static void finish_table(const struct bench *b, const struct dt_link *link, int nlink, double avg)
@@ -458,6 +528,14 @@ static int run(struct bench *b, struct dt_err *err)
 	double avg;
 
 	b->registered = opt.buffers == 0 && opt.transport == 0 && b->info.local_size > 1;
+	pthread_mutex_init(&b->lock, NULL);
+	if (speaks && opt.json) {
+		b->results = json_array();
+		b->compression = opt.compress_given ? json_array() : NULL;
+		rc = catch_signals(b, err);
+		if (rc)
+			return DT_EXIT_FAILED;
+	}
 	rc = dt_bench_copy(b->w, b->c, &b->copy_gbs, err);
 	if (!rc && opt.skew)
 		rc = dt_skew_init(&b->skew, b->w, b->c, err);
@@ -477,9 +555,7 @@ static int run(struct bench *b, struct dt_err *err)
 			       b->topo.shm_latency_s * 1e6, b->topo.shm_s * 1e12, b->topo.net_latency_s * 1e6,
 			       b->topo.net_s * 1e12, b->topo.reduce_s * 1e12);
 	}
-	if (speaks && opt.json) {
-		b->results = json_array();
-		b->compression = opt.compress_given ? json_array() : NULL;
+	if (b->results) {
 		for (size_t s = opt.min_bytes; s <= opt.max_bytes; s = next_size(s))
 			bar.total += (uint64_t)(last - first + 1);
 		dt_progress_start(&bar, stderr, "sizes", bar.total, false);
@@ -487,12 +563,15 @@ static int run(struct bench *b, struct dt_err *err)
 		b->table = stdout;
 	}
 	for (int k = first; k <= last && !rc; k++)
-		if (dt_bench_has_algorithm((enum dt_bench_kind)k, (enum dt_alg)opt.algorithm))
-			rc = run_kind(b, k, &bar, err);
+		rc = opt.algorithm == DT_ALG_N ? run_algorithms(b, k, &bar, err)
+		     : dt_bench_has_algorithm((enum dt_bench_kind)k, (enum dt_alg)opt.algorithm)
+			     ? run_kind(b, k, &bar, err)
+			     : 0;
 	dt_progress_end(&bar);
 	avg = b->nbusbw ? b->busbw_sum / b->nbusbw : 0;
+	pthread_mutex_lock(&b->lock); /* not to be had again: one object is enough */
 	if (!rc && b->results)
-		rc = finish_json(b, link, nlink, avg, err);
+		rc = finish_json(b, link, nlink, avg, false, err);
 	else if (!rc && b->table)
 		finish_table(b, link, nlink, avg);
 	json_decref(b->results);
@@ -526,7 +605,7 @@ static int simulate(enum dt_dtype type, struct dt_err *err)
 				double s, bus;
 
 				if (!dt_bench_has_algorithm((enum dt_bench_kind)k, (enum dt_alg)a) ||
-				    (opt.algorithm && opt.algorithm != a))
+				    (opt.algorithm && opt.algorithm != DT_ALG_N && opt.algorithm != a))
 					continue;
 				rc = dt_bench_predict(&t, (enum dt_bench_kind)k, (enum dt_alg)a,
 						      size / e ? size / e : 1, e, false, &s, err);
@@ -584,7 +663,7 @@ static int check_options(struct bench *b, FILE *errout)
 			return dt_opt_usage_error(&program, errout, "more than %d sizes", RESULTS_MAX);
 	if (!opt.kind_given)
 		opt.kind = DT_BENCH_ALL_REDUCE;
-	if (opt.kind != DT_BENCH_N &&
+	if (opt.kind != DT_BENCH_N && opt.algorithm != DT_ALG_N &&
 	    !dt_bench_has_algorithm((enum dt_bench_kind)opt.kind, (enum dt_alg)opt.algorithm))
 		return dt_opt_usage_error(&program, errout, "option '--algorithm': there is no such %s",
 					  kind_name(opt.kind, name));
@@ -648,7 +727,7 @@ int main(int argc, char **argv)
 		dt_log_err(&log, &err);
 		dt_world_abort(b.w, DT_EXIT_FAILED);
 	}
-	if (dt_comm_set_algorithm(b.c, (enum dt_alg)opt.algorithm, &err)) {
+	if (opt.algorithm != DT_ALG_N && dt_comm_set_algorithm(b.c, (enum dt_alg)opt.algorithm, &err)) {
 		if (b.info.rank == 0)
 			dt_log_err(&log, &err);
 		dt_world_finalize(b.w);

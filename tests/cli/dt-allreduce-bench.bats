@@ -86,6 +86,28 @@ ranks() {
 	[ "$(grep -v '^#' out | awk "{print NF}")" = 19 ]
 }
 
+@test "interrupted, JSON is one object all the same" {
+	"$bench" --json -b 1K -e 1K -n 1000000 --collective all >out.json &
+	pid=$!
+	for _ in $(seq 600); do # SIGINT and SIGTERM are waited for once they are blocked: bits 1 and 14 of the mask
+		sleep 0.1
+		mask=$(awk '$1 == "SigBlk:" {print $2}' "/proc/$pid/status" 2>/dev/null) || break
+		((0x${mask:-0} & 0x4002)) && break
+	done
+	kill -INT "$pid"
+	wait "$pid" && status=0 || status=$?
+	[ "$status" -eq 1 ]
+	jq -es 'length == 1 and .[0].interrupted' out.json
+	"$bench" --json -b 1K -e 1K -n 1 | jq -e '.interrupted == false and .results[0].dtype == "fp32"'
+}
+
+@test "every algorithm in one run, predicted and measured" {
+	ranks 2 "$bench" --json --explain -a all -b 64K -e 64K -n 2 -w 1 >out.json
+	jq -e '[.results[].algorithm] | unique == ["direct", "double-tree", "doubling", "mpi", "naive", "ps", "rabenseifner",
+	    "ring", "tree", "two-level"]' out.json
+	jq -e 'all(.results[]; .wrong == 0 and (.predicted_s == null) == (.algorithm | IN("direct", "mpi")))' out.json
+}
+
 @test "latency in OSU's columns" {
 	ranks 2 "$bench" --latency -b 8 -e 512 -f 8 -n 5 >out
 	[ "$(grep -v '^#' out | awk '{print NF}' | sort -u)" = 5 ]

@@ -125,6 +125,52 @@ static void bf16_rounds_once(void **state)
 	assert_int_equal(got, dt_f32_to_bf16(1 + 0x1p-7f));
 }
 
+/* Past the caches come the same bits as through them, to every destination and nowhere else. */
+static void stream_reduces_to_all(void **state)
+{
+	static const size_t lengths[] = {0, 1, 15, 16, 160, 1000, DT_REDUCE_BLOCK};
+	enum { P = 4, ROOM = DT_REDUCE_BLOCK * 8 + 64 };
+	char *x[P], *out[2], *want = aligned_alloc(64, ROOM);
+	const void *src[P];
+
+	for (int r = 0; r < P; r++) {
+		src[r] = x[r] = aligned_alloc(64, ROOM);
+		for (int i = 0; i < ROOM; i++) /* no NaN in any type */
+			x[r][i] = (char)((i * 7 + r * 29 + i / 13) % 61);
+	}
+	for (int k = 0; k < 2; k++)
+		out[k] = aligned_alloc(64, ROOM);
+	for (int t = 0; t < DT_DTYPE_N; t++)
+		for (int op = 0; op < 4; op++)
+			for (int p = 1; p <= P; p++)
+				for (size_t l = 0; l < sizeof(lengths) / sizeof(lengths[0]); l++) {
+					size_t e = (size_t)dt_dtype_size((enum dt_dtype)t), n = lengths[l],
+					       at = l % 2 ? 48 : e; /* aligned or not */
+
+					memset(out[0], 0x5a, ROOM);
+					memset(out[1], 0x5a, ROOM);
+					memset(want, 0x5a, ROOM);
+					dt_reduce_many(want + at, src, p, n, (enum dt_dtype)t,
+						       (enum dt_redop)op);
+					dt_reduce_stream(out, 2, at, src, p, n, (enum dt_dtype)t,
+							 (enum dt_redop)op);
+					dt_stream_fence();
+					for (int k = 0; k < 2; k++)
+						for (int i = 0; i < ROOM; i++)
+							if (out[k][i] != want[i])
+								fail_msg("type %d op %d p %d n %zu to %d, "
+									 "byte %d: "
+									 "got %d, want %d",
+									 t, op, p, n, k, i, out[k][i],
+									 want[i]);
+				}
+	for (int r = 0; r < P; r++)
+		free(x[r]);
+	free(out[0]);
+	free(out[1]);
+	free(want);
+}
+
 static void stream_copies_any_alignment(void **state)
 {
 	char *a = malloc(5000), *b = malloc(5000);
@@ -249,6 +295,7 @@ int main(void)
 		cmocka_unit_test(f16_sums_round_to_nearest_even),
 		cmocka_unit_test(reductions_are_in_rank_order),
 		cmocka_unit_test(bf16_rounds_once),
+		cmocka_unit_test(stream_reduces_to_all),
 		cmocka_unit_test(stream_copies_any_alignment),
 		cmocka_unit_test(launchers_are_told_apart),
 		cmocka_unit_test(line_is_recovered),
