@@ -6,8 +6,9 @@
 #include <sys/mman.h>
 
 static const struct dt_quant_shape shapes[DT_FMT_N] = {
-	[DT_FMT_BF16] = {1024, 0, 0, 0}, [DT_FMT_Q8_0] = {512, 32, 0, 128}, [DT_FMT_Q4_0] = {256, 32, 0, 8},
-	[DT_FMT_Q4_1] = {256, 64, 0, 0}, [DT_FMT_Q4_K] = {256, 32, 64, 0},  [DT_FMT_Q6_K] = {384, 32, 32, 32},
+	[DT_FMT_F32] = {2048, 0, 0, 0},	   [DT_FMT_BF16] = {1024, 0, 0, 0}, [DT_FMT_Q8_0] = {512, 32, 0, 128},
+	[DT_FMT_Q4_0] = {256, 32, 0, 8},   [DT_FMT_Q4_1] = {256, 64, 0, 0}, [DT_FMT_Q4_K] = {256, 32, 64, 0},
+	[DT_FMT_Q6_K] = {384, 32, 32, 32},
 };
 
 const struct dt_quant_shape *dt_quant_shape(enum dt_format f)
@@ -144,6 +145,11 @@ static void pack_row(const struct dt_packed *w, enum dt_format f, uint8_t *panel
 		}
 		return;
 	}
+	if (f == DT_FMT_F32) {
+		for (int64_t i = 0; i < w->k; i++)
+			memcpy(panel + i * 64 + 4 * r, row + 4 * i, 4);
+		return;
+	}
 	for (int64_t b = 0; b < w->blocks; b++) {
 		piece_read(&s, f, row, b);
 		piece_write(&s, f, place_of(f, panel, w->blocks, b), r);
@@ -191,7 +197,7 @@ static int pack_panel(const struct dt_packed *w, const struct dt_packed_part *pa
 
 		if (have != part->format) {
 			dt_dequantize(have, row, w->k, wide);
-			for (int64_t j = 0; part->format != DT_FMT_BF16 && j < w->k; j++)
+			for (int64_t j = 0; !dt_is_float(part->format) && j < w->k; j++)
 				if (!isfinite(wide[j]))
 					return -EINVAL;
 			dt_quantize(part->format, wide, w->k, narrow);
@@ -305,7 +311,9 @@ int dt_packed_row(const struct dt_packed *w, int64_t i, float *out)
 	r = (int)((i - part->first) % DT_PANEL);
 	for (int64_t j = 0; part->format == DT_FMT_BF16 && j < w->k; j++)
 		out[j] = dt_bf16_to_f32(u16_at(panel + j / 2 * 64 + 4 * r + j % 2 * 2));
-	for (int64_t b = 0; part->format != DT_FMT_BF16 && b < w->blocks; b++) {
+	for (int64_t j = 0; part->format == DT_FMT_F32 && j < w->k; j++)
+		memcpy(&out[j], panel + j * 64 + 4 * r, 4);
+	for (int64_t b = 0; !dt_is_float(part->format) && b < w->blocks; b++) {
 		const struct place at = place_of(part->format, panel, w->blocks, b);
 		const bool k4 = part->format == DT_FMT_Q4_K, k6 = part->format == DT_FMT_Q6_K;
 		const float d = dt_f16_to_f32(u16_at((k4 || k6 ? at.supers : at.scales) + 2 * r));

@@ -80,7 +80,7 @@ static struct dt_tensor *vector_of(struct dt_infer *m, const struct dt_param *p)
 	}
 }
 
-/* The format a matrix is kept in; DT_FMT_F32: plain. */
+/* The format a matrix is kept in. */
 static enum dt_format format_of(const struct loader *l, int i)
 {
 	const struct dt_infer_params *p = &l->m->p;
@@ -95,7 +95,8 @@ static enum dt_format format_of(const struct loader *l, int i)
 
 static bool is_packed(const struct loader *l, int i)
 {
-	return linear_of(l->m, &l->table->p[i]) && format_of(l, i) != DT_FMT_F32;
+	return linear_of(l->m, &l->table->p[i]) &&
+	       (format_of(l, i) != DT_FMT_F32 || l->m->dev->kind == DT_DEV_CPU);
 }
 
 /* Bytes of the arena that parameter i takes; what is fused to the one before it has no gap before it. */

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #define WATCH_MS     100
+#define GRACE	     0.1 /* seconds a connection may owe a request however many wait for its place */
 #define THREAD_STACK (1024 * 1024) /* deep JSON is parsed and freed by recursion */
 
 /* One open connection. Guarded by dt_http.mu. */
@@ -19,6 +20,7 @@ struct dt_http_conn {
 	int fd;
 	double reading_since; /* when it began to owe us a request; 0 while one is answered */
 	struct dt_call *call; /* to cancel when the client goes away */
+	bool cut;	      /* closing */
 	struct dt_http_conn *prev, *next;
 };
 
@@ -33,6 +35,7 @@ struct dt_http {
 	pthread_mutex_t mu;
 	pthread_cond_t wake; /* CLOCK_MONOTONIC */
 	struct dt_http_conn *conns;
+	int nconns;		      /* that are not closing */
 	struct pollfd *polls;	      /* [max_connections] */
 	struct dt_http_conn **polled; /* [max_connections] */
 	int active;
@@ -253,7 +256,7 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **con_cls,
 	pthread_mutex_lock(&h->mu);
 	if (q->conn) {
 		q->conn->call = NULL;
-		q->conn->reading_since = dt_now();
+		q->conn->reading_since = q->conn->cut ? 0 : dt_now();
 	}
 	h->active -= q->answering;
 	pthread_mutex_unlock(&h->mu);
@@ -265,6 +268,36 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **con_cls,
 }
 
 /* ---- connections ---- */
+
+/* So many at most are left to those who ask nothing; the rest are for newcomers. */
+static int most_connections(const struct dt_http *h)
+{
+	return h->p.max_connections - h->p.max_connections / 4;
+}
+
+/* Its own thread sees the end and closes. mu held. */
+static void cut_off(struct dt_http *h, struct dt_http_conn *c)
+{
+	shutdown(c->fd, SHUT_RDWR);
+	c->reading_since = 0;
+	c->cut = true;
+	h->nconns--;
+}
+
+/* Makes room for newcomers: who has owed a request longest goes first. mu held. */
+static void make_room(struct dt_http *h, double now)
+{
+	while (h->nconns >= most_connections(h)) {
+		struct dt_http_conn *oldest = NULL;
+
+		for (struct dt_http_conn *c = h->conns; c; c = c->next)
+			if (c->reading_since > 0 && (!oldest || c->reading_since < oldest->reading_since))
+				oldest = c;
+		if (!oldest || now - oldest->reading_since < GRACE)
+			return;
+		cut_off(h, oldest);
+	}
+}
 
 static void on_connection(void *cls, struct MHD_Connection *mhd, void **ctx,
 			  enum MHD_ConnectionNotificationCode code)
@@ -290,12 +323,15 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **ctx,
 		if (c->next)
 			c->next->prev = c;
 		h->conns = c;
+		if (++h->nconns >= most_connections(h))
+			pthread_cond_signal(&h->wake);
 		pthread_mutex_unlock(&h->mu);
 	} else if (c) {
 		pthread_mutex_lock(&h->mu);
 		*(c->prev ? &c->prev->next : &h->conns) = c->next;
 		if (c->next)
 			c->next->prev = c->prev;
+		h->nconns -= !c->cut;
 		pthread_mutex_unlock(&h->mu);
 		free(c);
 		*ctx = NULL;
@@ -314,9 +350,10 @@ static void watch(struct dt_http *h)
 			h->polls[n] = (struct pollfd){.fd = c->fd, .events = POLLRDHUP};
 			h->polled[n++] = c;
 		} else if (c->reading_since > 0 && now - c->reading_since > h->p.read_timeout) {
-			shutdown(c->fd, SHUT_RDWR); /* its own thread sees the end and closes */
+			cut_off(h, c);
 		}
 	}
+	make_room(h, now);
 	if (n == 0 || poll(h->polls, (nfds_t)n, 0) <= 0)
 		return;
 	for (int i = 0; i < n; i++) {
