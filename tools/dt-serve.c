@@ -5,6 +5,7 @@
 #include "base/tmpfile.h"
 #include "base/units.h"
 #include "ckpt/source.h"
+#include "kernels/attention.h"
 #include "nn/infer.h"
 #include "serve/batch.h"
 #include "serve/tenants.h"
@@ -82,15 +83,18 @@ static int open_tokenizer(struct server *s, const struct dt_config *c, struct dt
 
 static enum dt_dtype cache_type(const struct options *o)
 {
-	return (o->kv_type ? o->kv_type == 2 : o->precision) ? DT_F32 : DT_BF16;
+	static const enum dt_dtype known[] = {DT_BF16, DT_BF16, DT_F32, DT_I8};
+
+	return o->kv_type || !o->precision ? known[o->kv_type] : DT_F32;
 }
 
 /* Blocks of KV cache: what was asked for, else what every sequence at full length needs, within reason. */
 static int64_t cache_blocks(const struct options *o, const struct dt_config *c, struct dt_err *err)
 {
 	enum dt_dtype dtype = cache_type(o);
-	uint64_t bytes = 2 * (uint64_t)(c->layers * c->kv_heads * c->head_dim * o->block) *
-			 (uint64_t)dt_dtype_size(dtype);
+	const struct dt_attn a = {.kv_heads = c->kv_heads, .head_dim = c->head_dim};
+	uint64_t bytes =
+		2 * (uint64_t)(c->layers * dt_kv_row(&a, dtype) * o->block) * (uint64_t)dt_dtype_size(dtype);
 	uint64_t one = (uint64_t)((o->len + o->block - 1) / o->block), all = one * (uint64_t)o->seqs;
 	uint64_t quarter = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 4;
 	uint64_t n = (o->cache ? o->cache : quarter) / bytes;
@@ -416,7 +420,7 @@ int main(int argc, char **argv)
 		{"weights", 0, DT_OPT_CHOICE, &o.weights, WEIGHTS,
 		 "what matrices are kept as (default auto: blocks as they are stored, others as "
 		 "--precision)"},
-		{"kv-cache-dtype", 0, DT_OPT_CHOICE, &o.kv_type, "auto|bf16|fp32",
+		{"kv-cache-dtype", 0, DT_OPT_CHOICE, &o.kv_type, "auto|bf16|fp32|int8",
 		 "type of the KV cache (default auto: as --precision)"},
 		{"tokenizer", 0, DT_OPT_STR, &o.tokenizer, "FILE", "a tokenizer in place of the model's own",
 		 .complete = DT_COMPLETE_FILE},

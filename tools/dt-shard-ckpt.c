@@ -677,6 +677,7 @@ static int cmd_stats(char **argv)
 	int rc = open_ckpt(argv[0], &c);
 
 	if (rc == 0) {
+		dt_ckpt_read_once(c);
 		dt_progress_start(&bar, stderr, "stats", (uint64_t)dt_ckpt_ntensors(c), false);
 		for (int i = 0; rc == 0 && i < dt_ckpt_ntensors(c); i++) {
 			struct dt_ckpt_tensor t;

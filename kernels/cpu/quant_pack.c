@@ -195,7 +195,10 @@ static int pack_panel(const struct dt_packed *w, const struct dt_packed_part *pa
 	for (int64_t i = p * DT_PANEL; i < dt_min64(part->rows, (p + 1) * DT_PANEL); i++) {
 		const uint8_t *row = src + (size_t)i * row_bytes;
 
-		if (have != part->format) {
+		if (have == DT_FMT_Q5_0 && part->format == DT_FMT_Q8_0) {
+			dt_q5_0_as_q8_0(row, w->k, narrow);
+			row = narrow;
+		} else if (have != part->format) {
 			dt_dequantize(have, row, w->k, wide);
 			for (int64_t j = 0; !dt_is_float(part->format) && j < w->k; j++)
 				if (!isfinite(wide[j]))

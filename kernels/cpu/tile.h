@@ -49,10 +49,11 @@ static inline int64_t dt_tile_depth(const struct dt_tile *t)
 }
 
 /*
- * Packing. row[i], i < rows <= DT_TILE, are rows of d elements of type t; missing rows and columns are zero.
- *   rows   out[i * words + w]               a's operand: DT_TILE rows, words along d
- *   lanes  out[w * DT_TILE + i]             b's operand: words along d, a column a row
- *   depth  out[w * pad + j], pad = d rounded up to 16     b's operand: words along the rows, a column a d
+ * Packing. row[i], i < rows <= DT_TILE, are rows of d elements of type t; missing rows (of lanes and depth
+ * also those that are NULL) and columns are zero. Lanes and depth take int8 too. rows   out[i * words + w]
+ * a's operand: DT_TILE rows, words along d lanes  out[w * DT_TILE + i]             b's operand: words along
+ * d, a column a row depth  out[w * pad + j], pad = d rounded up to 16     b's operand: words along the rows,
+ * a column a d
  */
 void dt_tile_pack_rows(const struct dt_tile *t, uint32_t *out, const void *const *row, enum dt_dtype type,
 		       int64_t rows, int64_t d);

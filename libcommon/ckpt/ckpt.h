@@ -63,8 +63,8 @@ int dt_ckpt_write_shard(const char *tmpdir, int rank, const struct dt_piece *p, 
 
 /*
  * The same for pieces that are not in memory: fill is called for each piece of at most 64 MiB that is
- * written, in order, and answers with its elements, which must stay until the next call. p[].data is not
- * looked at.
+ * written, once each, and answers with its elements, which must stay until the next call. p[].data is not
+ * looked at, only moved along: the data of what fill is given is that of its first element.
  */
 typedef int (*dt_ckpt_fill)(void *arg, const struct dt_piece *p, const void **ret_data, struct dt_err *err);
 int dt_ckpt_write_shard_from(const char *tmpdir, int rank, const struct dt_piece *p, int n, bool compress,
@@ -132,6 +132,12 @@ struct dt_ckpt_piece {
 	bool packed; /* shuffle and deflate */
 };
 void dt_ckpt_piece(const struct dt_ckpt *c, int i, int k, struct dt_ckpt_piece *ret);
+
+/*
+ * Says that nobody here or beside us is about to read the same again: what is not in the page cache is then
+ * read past it, which is faster and leaves it alone. Before the first read.
+ */
+void dt_ckpt_read_once(struct dt_ckpt *c);
 
 /*
  * Reads the box [off, off + shape) of tensor i as dtype `as` (f32, bf16 and f16 converted, others must match)

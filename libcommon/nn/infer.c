@@ -20,6 +20,10 @@ static size_t carve(struct dt_infer *m, char *base)
 	const struct dt_config *c = &m->config;
 	size_t e = (size_t)dt_dtype_size(m->p.dtype), at = 0;
 	int64_t rows = m->p.max_tokens, heads = c->heads + c->kv_heads;
+	int64_t choices = rows * c->experts_used, experts = c->experts > 0;
+	int64_t width = experts ? c->experts_used * c->expert_ffn : c->ffn;
+	int64_t angles = c->pos == DT_POS_ROPE ? m->positions * c->head_dim / 2 : 0;
+	int64_t local = c->rope_local_theta > 0 ? angles : 0;
 	struct {
 		void **to;
 		int64_t n;
@@ -31,15 +35,25 @@ static size_t carve(struct dt_infer *m, char *base)
 		{&m->b.delta, rows * c->hidden, e},
 		{&m->b.qkv, rows * m->dims.qkv, e},
 		{&m->b.attn, rows * c->heads * c->head_dim, e},
-		{&m->b.up, rows * (c->gated ? 2 : 1) * c->ffn, e},
-		{&m->b.act, rows * c->ffn, e},
+		{&m->b.up, rows * (c->gated ? 2 : 1) * width, e},
+		{&m->b.act, rows * width, e},
 		{&m->b.picked, m->p.max_seqs * c->hidden, e},
 		{&m->b.heads, c->qk_norm ? 2 * rows * heads * c->head_dim : 0, e},
 		{(void **)&m->b.mean, rows * heads, 4},
 		{(void **)&m->b.rstd, rows * heads, 4},
 		{(void **)&m->b.row, c->hidden, 4},
-		{(void **)&m->rope_cos, c->pos == DT_POS_ROPE ? m->positions * c->head_dim / 2 : 0, 4},
-		{(void **)&m->rope_sin, c->pos == DT_POS_ROPE ? m->positions * c->head_dim / 2 : 0, 4},
+		{(void **)&m->rope_cos, angles, 4},
+		{(void **)&m->rope_sin, angles, 4},
+		{(void **)&m->local_cos, local, 4},
+		{(void **)&m->local_sin, local, 4},
+		{&m->b.routed, choices * c->hidden, e},
+		{(void **)&m->b.wide, m->p.dtype == DT_F32 ? 0 : experts * rows * c->hidden, 4},
+		{(void **)&m->b.score, rows * c->experts, 4},
+		{(void **)&m->b.weight, choices, 4},
+		{(void **)&m->b.expert_out, choices * c->hidden, 4},
+		{(void **)&m->b.expert, choices, 4},
+		{(void **)&m->b.at, choices, 4},
+		{(void **)&m->b.first, c->experts + 1, 4},
 	};
 
 	for (size_t i = 0; i < sizeof(part) / sizeof(part[0]); i++) {
@@ -49,9 +63,16 @@ static size_t carve(struct dt_infer *m, char *base)
 	return at;
 }
 
+static int64_t cache_cols(const struct dt_infer *m)
+{
+	const struct dt_attn a = {.kv_heads = m->config.kv_heads, .head_dim = m->config.head_dim};
+
+	return dt_kv_row(&a, m->p.cache);
+}
+
 static size_t cache_row_bytes(const struct dt_infer *m)
 {
-	return (size_t)(m->config.kv_heads * m->config.head_dim * dt_dtype_size(m->p.cache));
+	return (size_t)(cache_cols(m) * dt_dtype_size(m->p.cache));
 }
 
 static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *err)
@@ -74,18 +95,24 @@ static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *
 	carve(m, m->work.base);
 	if (m->config.pos == DT_POS_ROPE)
 		dt_rope_table(&m->config, m->positions, m->rope_cos, m->rope_sin);
+	if (m->config.pos == DT_POS_ROPE && m->config.rope_local_theta > 0)
+		dt_rope_local_table(&m->config, m->positions, m->local_cos, m->local_sin);
 	return 0;
 }
 
 static int check(const struct dt_infer_params *p, const struct dt_config *c, struct dt_err *err)
 {
+	int rc = dt_config_servable(c, err);
+
+	if (rc < 0)
+		return rc;
 	if (p->max_tokens < 1 || p->max_seqs < 1 || p->blocks < 1 || p->block_size < 1)
 		return dt_err_set(err, -EINVAL,
 				  "the KV pool and the batch need at least one block and one token");
 	if (p->max_len > c->max_seq)
 		return dt_err_set(err, -EINVAL, "%d tokens are more than the model's %lld positions",
 				  p->max_len, (long long)c->max_seq);
-	if (p->cache != p->dtype && p->cache != DT_F32)
+	if (p->cache != p->dtype && p->cache != DT_F32 && p->cache != DT_I8)
 		return dt_err_set(err, -ENOTSUP, "a cache of %s does not go with activations of %s",
 				  dt_dtype_name(p->cache), dt_dtype_name(p->dtype));
 	if (p->weights == DT_FMT_F32 && p->dtype != DT_F32)
@@ -170,20 +197,25 @@ static int norm(const struct dt_infer *m, struct dt_tensor y, struct dt_tensor s
 	return o->rmsnorm_forward(m->dev, y, rstd, sum, x, delta, w, eps);
 }
 
-/* x = rows of the embedding, and of the positions where the model learned them. */
+/* x = rows of the embedding (Gemma scales them), and of the positions where the model learned them. */
 static int embed(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_err *err)
 {
 	struct dt_tensor x = rows_of(m, b, m->b.resid, m->config.hidden);
 	int64_t c = m->config.hidden;
+	float scale = m->config.embed_scaled ? (float)sqrt((double)c) : 1;
 
 	if (!m->embed.packed) {
 		TRY(m->dev->ops->embedding_forward(m->dev, x, b->ids, b->pos, m->embed.w, m->pos, 0));
+		if (m->config.embed_scaled)
+			TRY(m->dev->ops->scale(m->dev, x, scale));
 		return 0;
 	}
 	for (int t = 0; t < b->ntokens; t++) {
 		size_t at = (size_t)(t * c) * (size_t)dt_dtype_size(m->p.dtype);
 
 		TRY(dt_packed_row(m->embed.packed, b->ids[t], m->b.row));
+		for (int64_t i = 0; m->config.embed_scaled && i < c; i++)
+			m->b.row[i] *= scale;
 		TRY(m->dev->ops->convert(m->dev, dt_t1((char *)m->b.resid + at, m->p.dtype, c),
 					 dt_t1(m->b.row, DT_F32, c)));
 	}
@@ -242,23 +274,24 @@ static int attention(struct dt_infer *m, const struct dt_infer_batch *b, int l, 
 	const struct dt_ops *o = m->dev->ops;
 	const struct dt_config *c = &m->config;
 	const struct dt_infer_layer *layer = &m->layer[l];
-	int64_t slots = (int64_t)m->p.blocks * m->p.block_size, cols = c->kv_heads * c->head_dim;
+	int64_t slots = (int64_t)m->p.blocks * m->p.block_size, cols = cache_cols(m);
 	char *at = m->cache.base + (size_t)(2 * l) * (size_t)slots * cache_row_bytes(m);
 	struct dt_tensor k = dt_t2(at, m->p.cache, slots, cols),
 			 v = dt_t2(at + (size_t)slots * cache_row_bytes(m), m->p.cache, slots, cols);
 	struct dt_tensor qkv = rows_of(m, b, m->b.qkv, m->dims.qkv);
+	bool local = c->rope_local_theta > 0 && dt_layer_window(c, l) > 0;
 	struct dt_rope rope = {.rot_heads = c->heads + c->kv_heads,
 			       .head_dim = c->head_dim,
 			       .rot_dim = c->head_dim,
 			       .pairing = (enum dt_rope_pairing)c->rope_pairing,
-			       .cos = m->rope_cos,
-			       .sin = m->rope_sin,
+			       .cos = local ? m->local_cos : m->rope_cos,
+			       .sin = local ? m->local_sin : m->rope_sin,
 			       .positions = m->positions};
 	struct dt_attn a = {.heads = c->heads,
 			    .kv_heads = c->kv_heads,
 			    .head_dim = c->head_dim,
-			    .window = c->window,
-			    .scale = (float)(1.0 / sqrt((double)c->head_dim))};
+			    .window = dt_layer_window(c, l),
+			    .scale = (float)dt_score_scale(c)};
 	struct dt_paged paged = {.nseq = b->nseq,
 				 .q_start = b->q_start,
 				 .kv_len = b->kv_len,
@@ -285,6 +318,8 @@ static int mlp(struct dt_infer *m, const struct dt_infer_batch *b, int l, struct
 	struct dt_tensor up = rows_of(m, b, m->b.up, (c->gated ? 2 : 1) * c->ffn),
 			 act = rows_of(m, b, m->b.act, c->ffn);
 
+	if (dt_layer_has_experts(c, l))
+		return dt_infer_experts(m, &m->layer[l], b->ntokens, err);
 	TRY(linear(m, up, rows_of(m, b, m->b.norm, c->hidden), &m->layer[l].up));
 	if (c->gated)
 		TRY(m->dev->ops->gated_forward(m->dev, act, up, (enum dt_act_fn)c->act));
@@ -353,9 +388,13 @@ int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *
 		rc = attention(m, b, l, err);
 		if (rc < 0)
 			return rc;
+		if (w->post_attn.data) /* Gemma: what is added is normalised too */
+			TRY(norm(m, delta, DT_NONE, delta, DT_NONE, w->post_attn, DT_NONE));
 		/* x = x + mlp(norm(x)) */
 		TRY(norm(m, y, resid2, resid, delta, w->norm2, w->norm2_b));
 		rc = mlp(m, b, l, err);
+		if (rc == 0 && w->post_mlp.data)
+			TRY(norm(m, delta, DT_NONE, delta, DT_NONE, w->post_mlp, DT_NONE));
 	}
 	if (rc < 0)
 		return rc;

@@ -15,7 +15,7 @@ struct dt_source;
 
 struct dt_infer_params {
 	enum dt_dtype dtype; /* activations: f32 or bf16 */
-	enum dt_dtype cache; /* keys and values: dtype, or f32 */
+	enum dt_dtype cache; /* keys and values: dtype, f32, or i8 (kernels/attention.h) */
 	int weights;	/* enum dt_format of the matrices; -1: blocks as they are stored, else as dtype */
 	int max_tokens; /* new tokens of one forward pass */
 	int max_seqs;	/* sequences of one forward pass */

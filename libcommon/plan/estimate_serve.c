@@ -2,8 +2,10 @@
 #include "plan/entries.h"
 
 #include "base/arena.h"
+#include "plan/formulas.h"
 
 #include <errno.h>
+#include <math.h>
 
 /* Bytes of one sequence of len tokens in the cache, all layers. windows: those with one keep no more than it.
  */
@@ -51,8 +53,9 @@ static void put_serving(struct dt_estimate *t, const struct dt_serve_shape *s, d
 		     DT_PH_FORWARD, DT_PH_FORWARD, "streams",
 		     "(3 x batched tokens + sequences) x hidden, two statistics");
 	if (c->pos == DT_POS_ROPE)
-		dt_entry_put(t, DT_MEM_WORKSPACE, (double)(c->max_seq * c->head_dim) * 4, DT_PH_FORWARD,
-			     DT_PH_FORWARD, "rope table", "positions x head_dim, f32");
+		dt_entry_put(t, DT_MEM_WORKSPACE,
+			     (double)(c->max_seq * c->head_dim) * (c->rope_local_theta > 0 ? 8 : 4),
+			     DT_PH_FORWARD, DT_PH_FORWARD, "rope table", "positions x head_dim, f32");
 	dt_entry_put(t, DT_MEM_LOGITS, (double)s->max_seqs * (double)d->vocab * 4, DT_PH_FORWARD,
 		     DT_PH_FORWARD, "logits", "sequences x vocabulary, f32");
 	/* dt-serve repacks weights for the processor and lays its working set out by itself. */
@@ -69,10 +72,34 @@ static void put_serving(struct dt_estimate *t, const struct dt_serve_shape *s, d
 	}
 }
 
+/* Bytes that dt_infer_open takes beside what the format says: routers, and what an RMSNorm multiplies by, are
+ * f32.
+ */
+static double kept_wider(const struct dt_serve_shape *s, const struct dt_param *p, double numel)
+{
+	bool plain = s->weights < DT_WF_Q8_0, scale = dt_param_is_scale(p) && s->config->norm == DT_NORM_RMS;
+
+	if (s->account != DT_ACCOUNT_DT || s->weight_bytes)
+		return 0;
+	if (p->role == DT_W_ROUTER || (plain && scale))
+		return numel * (4 - dt_weight_bits(s->weights) / 8);
+	return 0;
+}
+
+/* The cache's type is one that dt_infer_open knows. */
+static bool is_own_cache(const struct dt_serve_shape *s)
+{
+	const double known[] = {8.0 * dt_dtype_size(s->compute), 32, dt_kv_bits(s->config, DT_KV_INT8)};
+
+	for (int i = 0; i < 3; i++)
+		if (fabs(s->cache_bits - known[i]) < 1e-9)
+			return true;
+	return false;
+}
+
 static int check(const struct dt_serve_shape *s, struct dt_err *err)
 {
 	const struct dt_config *c = s->config;
-	double own = 8.0 * dt_dtype_size(s->compute);
 
 	if (s->layout.pp > 1 || s->layout.cp > 1 || s->layout.zero > 0)
 		return dt_err_set(err, -ENOTSUP, "serving is laid out over tp, ep and dp only");
@@ -84,9 +111,10 @@ static int check(const struct dt_serve_shape *s, struct dt_err *err)
 				  (long long)s->max_len, (long long)c->max_seq, c->name);
 	if (s->account != DT_ACCOUNT_DT)
 		return 0;
-	if (s->cache_bits < own || s->cache_bits > own)
-		return dt_err_set(err, -ENOTSUP, "dt-serve keeps its cache in the type it computes in");
-	return dt_config_computable(c, err);
+	if (!is_own_cache(s))
+		return dt_err_set(err, -ENOTSUP,
+				  "dt-serve keeps its cache in the type it computes in, in fp32 or in int8");
+	return dt_config_servable(c, err);
 }
 
 int dt_estimate_serve(const struct dt_serve_shape *asked, struct dt_estimate *ret, struct dt_err *err)
@@ -98,7 +126,7 @@ int dt_estimate_serve(const struct dt_serve_shape *asked, struct dt_estimate *re
 	struct dt_local local = {0};
 	struct dt_local_dims d;
 	struct dt_coords at = {.tp = s->tp_rank};
-	double weights = 0;
+	double weights = 0, wider = 0;
 	bool plain = s->weights < DT_WF_Q8_0;
 	int rc;
 
@@ -116,9 +144,11 @@ int dt_estimate_serve(const struct dt_serve_shape *asked, struct dt_estimate *re
 		t.params += local.p[i].numel;
 		weights +=
 			dt_weight_bytes(c, &table.p[local.p[i].index], (double)local.p[i].numel, s->weights);
+		wider += kept_wider(s, &table.p[local.p[i].index], (double)local.p[i].numel);
 	}
 	if (plain) /* one flat buffer, alignment included */
 		weights = (double)local.numel * dt_weight_bits(s->weights) / 8;
+	weights += wider;
 	if (s->weight_bytes) /* what a file holds, over the ranks that share it */
 		weights = (double)s->weight_bytes * weights / dt_whole_weight_bytes(c, &table, s->weights);
 	dt_local_dims(c, s->layout.tp, s->tp_rank, &d);

@@ -29,6 +29,20 @@ static int write_line(struct trainer *t, json_t *line, struct dt_err *err)
 	return rc;
 }
 
+/* What the peak is made of: it does not change, so the first line of a run says it. */
+static json_t *categories(struct trainer *t)
+{
+	json_t *list = json_array();
+
+	for (int c = 0; c < DT_MEM_CAT_N; c++)
+		if (t->cat_bytes[c] > 0)
+			json_array_append_new(list, json_pack("{s:s, s:I}", "name",
+							      dt_mem_cat_name((enum dt_mem_cat)c), "bytes",
+							      (json_int_t)t->cat_bytes[c]));
+	t->memory_said = true;
+	return list;
+}
+
 int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *err)
 {
 	double step_s = dt_now() - t->t.start, tokens = (double)t->global_batch * (double)t->o->seq;
@@ -53,6 +67,8 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 			 (json_int_t)t->peak_bytes, "rss_bytes", (json_int_t)use.ru_maxrss * 1024);
 	for (int k = 0; k < TR_N && line; k++)
 		json_object_set_new(line, kinds[k], json_real(t->t.comm[k]));
+	if (line && !t->memory_said)
+		json_object_set_new(line, "categories", categories(t));
 	if (line && t->o->loss_scale != 1)
 		json_object_set_new(line, "loss_scale", json_real(r->loss_scale));
 	if (line && r->skipped)

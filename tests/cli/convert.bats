@@ -22,7 +22,7 @@ quiet() {
 
 @test "safetensors to a checkpoint and back is bit-equal, for every family and type" {
 	need_numpy
-	for f in gpt2 llama mistral qwen2 qwen3 gemma3_text mixtral; do
+	for f in gpt2 llama mistral qwen2 qwen3 gemma3_text mixtral qwen3_moe; do
 		for d in F32 BF16 F16; do
 			[ $d = BF16 ] || [ $f = gpt2 ] || [ $f = qwen3 ] || [ $f = gemma3_text ] || continue
 			quiet py make $f $d "$T/$f$d" $((RANDOM % 2 * 2 + 1))
@@ -37,7 +37,7 @@ quiet() {
 
 @test "GGUF of every family is what its readers expect, and comes back bit-equal" {
 	need_numpy
-	for f in gpt2 llama mistral qwen2 qwen3 gemma3_text mixtral; do
+	for f in gpt2 llama mistral qwen2 qwen3 gemma3_text mixtral qwen3_moe; do
 		quiet py make $f BF16 "$T/$f"
 		# Mistral's window has a key; the other families are told apart by it
 		for t in f32 bf16 f16 q8_0 q4_0; do
@@ -230,7 +230,7 @@ quiet() {
 
 @test "PyPI's safetensors and gguf read what is written" {
 	[ -n "$DT_PEERS_PYTHON" ] || skip "DT_PEERS_PYTHON names no Python with the packages gguf and safetensors"
-	for f in gpt2 llama qwen2 gemma3_text mixtral; do
+	for f in gpt2 llama qwen2 gemma3_text mixtral qwen3_moe; do
 		quiet py make $f F32 "$T/$f"
 		quiet "$S" convert "$T/$f" "$T/$f-dt"
 		quiet "$S" convert --to safetensors "$T/$f-dt" "$T/$f-hf"

@@ -21,7 +21,7 @@ try:
 except ImportError:
     sys.exit(77)
 
-H, HEADS, KV, D, F, L, V, T, E = 64, 4, 2, 16, 96, 2, 300, 32, 3
+H, HEADS, KV, D, F, L, V, T, E, W = 64, 4, 2, 16, 96, 2, 300, 32, 3, 32
 TYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
@@ -48,8 +48,10 @@ def config(family):
                              "original_max_position_embeddings": 8192}
     if family == "mistral":
         c["sliding_window"] = 8
-    if family == "qwen3":
+    if family in ("qwen3", "qwen3_moe"):
         c["head_dim"] = D
+    if family == "qwen3_moe":
+        c |= {"num_experts": E, "num_experts_per_tok": 2, "moe_intermediate_size": W, "norm_topk_prob": True}
     if family == "mixtral":
         c |= {"num_local_experts": E, "num_experts_per_tok": 2, "rope_theta": 1e6}
     if family == "gemma3_text":
@@ -91,9 +93,16 @@ def shapes(family):
             for e in range(E):
                 out |= {f"{m}experts.{e}.w1.weight": (F, H), f"{m}experts.{e}.w2.weight": (H, F),
                         f"{m}experts.{e}.w3.weight": (F, H)}
+        if family == "qwen3_moe":
+            for w in "gate", "up", "down":
+                del out[f"{p}mlp.{w}_proj.weight"]
+            out |= {p + "mlp.gate.weight": (E, H)}
+            for e in range(E):
+                m = f"{p}mlp.experts.{e}."
+                out |= {m + "gate_proj.weight": (W, H), m + "up_proj.weight": (W, H), m + "down_proj.weight": (H, W)}
         if family == "gemma3_text":
             out |= {p + "pre_feedforward_layernorm.weight": (H,), p + "post_feedforward_layernorm.weight": (H,)}
-        if family in ("qwen3", "gemma3_text"):
+        if family in ("qwen3", "qwen3_moe", "gemma3_text"):
             out |= {a + "q_norm.weight": (D,), a + "k_norm.weight": (D,)}
     return out
 
@@ -233,7 +242,7 @@ def gguf(folder, path, kind):
     c = json.load(open(os.path.join(folder, "config.json")))
     family = c["model_type"]
     kv, have = read_gguf(path)
-    arch = {"mistral": "llama", "mixtral": "llama", "gemma3_text": "gemma3"}.get(family, family)
+    arch = {"mistral": "llama", "mixtral": "llama", "gemma3_text": "gemma3", "qwen3_moe": "qwen3moe"}.get(family, family)
     check(kv["general.architecture"] == arch, "architecture")
     check(kv[arch + ".embedding_length"] == H and kv[arch + ".block_count"] == L, "sizes")
     check(kv["tokenizer.chat_template"] == "{{ messages }}", "chat template")
@@ -245,7 +254,8 @@ def gguf(folder, path, kind):
              "ln_1": "attn_norm", "ln_2": "ffn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output",
              "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down", "block_sparse_moe.gate": "ffn_gate_inp",
              "block_sparse_moe.w1": "ffn_gate_exps", "block_sparse_moe.w2": "ffn_down_exps",
-             "block_sparse_moe.w3": "ffn_up_exps"}
+             "block_sparse_moe.w3": "ffn_up_exps", "mlp.gate": "ffn_gate_inp", "mlp.experts.gate_proj": "ffn_gate_exps",
+             "mlp.experts.up_proj": "ffn_up_exps", "mlp.experts.down_proj": "ffn_down_exps"}
     if family == "gemma3_text":
         names |= {"pre_feedforward_layernorm": "ffn_norm", "post_attention_layernorm": "post_attention_norm",
                   "post_feedforward_layernorm": "post_ffw_norm"}
@@ -258,6 +268,14 @@ def gguf(folder, path, kind):
             m = f"model.layers.{i}.block_sparse_moe."
             for w in "w1", "w2", "w3":
                 each = [hf.pop(f"{m}experts.{e}.{w}.weight") for e in range(E)]
+                hf[f"{m}{w}.weight"] = each[0][0], np.stack([x for _, x in each])
+    if family == "qwen3_moe":
+        check(kv["qwen3moe.expert_count"] == E and kv["qwen3moe.expert_used_count"] == 2, "experts")
+        check(kv["qwen3moe.expert_feed_forward_length"] == W, "width of an expert")
+        for i in range(L):
+            m = f"model.layers.{i}.mlp.experts."
+            for w in "gate_proj", "up_proj", "down_proj":
+                each = [hf.pop(f"{m}{e}.{w}.weight") for e in range(E)]
                 hf[f"{m}{w}.weight"] = each[0][0], np.stack([x for _, x in each])
     number = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "bf16": 30}[kind]
     for k, (dtype, x) in hf.items():

@@ -65,6 +65,20 @@ settles() {
     return 1
 }
 
+@test "a cache of int8: tokens do not depend on who else is served, on blocks or on chunks; choices share it" {
+    head -n 24 prompts.jsonl >some.jsonl
+    serve() { dt-serve --batch m "${common[@]}" --kv-cache-dtype int8 "$@" <some.jsonl 2>log | jq -c '[.index, .text]'; }
+    serve --max-num-seqs 1 --block-size 4 --max-num-batched-tokens 7 >alone
+    serve >together
+    cmp alone together
+    [ "$(sort -u together | wc -l)" -eq 24 ]
+    start --kv-cache-dtype int8 --block-size 4
+    body=$(post /v1/completions '{"prompt": "one text", "n": 3, "max_tokens": 9, "temperature": 0, "ignore_eos": true}')
+    [ "$(status_of "$body")" = 200 ]
+    head -n 1 <<<"$body" | jq -e '[.choices[].text] | length == 3 and (unique | length) == 1'
+    settles
+}
+
 @test "greedy tokens are those of a full forward pass without a cache, in fp32 and bf16" {
     for precision in fp32 bf16; do
         for prompt in "a" "The quick brown fox" "$(printf 'long %.0s' $(seq 30))"; do
