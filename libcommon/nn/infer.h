@@ -24,7 +24,8 @@ struct dt_infer_params {
 };
 
 /*
- * Takes the weights of a source (ckpt/source.h), which may be closed afterwards. The products are those of kernels/quant.h. -ENOTSUP for what cannot be computed, by name.
+ * Takes the weights of a source (ckpt/source.h), which may be closed afterwards. The products are those of
+ * kernels/quant.h. -ENOTSUP for what cannot be computed, by name.
  */
 int dt_infer_open(struct dt_infer **ret, struct dt_dev *dev, struct dt_source *src,
 		  const struct dt_infer_params *p, struct dt_err *err);

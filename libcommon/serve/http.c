@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #define WATCH_MS     100
-#define GRACE	     0.1 /* seconds a connection may owe a request however many wait for its place */
 #define THREAD_STACK (1024 * 1024) /* deep JSON is parsed and freed by recursion */
 
 /* One open connection. Guarded by dt_http.mu. */
@@ -269,12 +268,6 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **con_cls,
 
 /* ---- connections ---- */
 
-/* So many at most are left to those who ask nothing; the rest are for newcomers. */
-static int most_connections(const struct dt_http *h)
-{
-	return h->p.max_connections - h->p.max_connections / 4;
-}
-
 /* Its own thread sees the end and closes. mu held. */
 static void cut_off(struct dt_http *h, struct dt_http_conn *c)
 {
@@ -285,15 +278,15 @@ static void cut_off(struct dt_http *h, struct dt_http_conn *c)
 }
 
 /* Makes room for newcomers: who has owed a request longest goes first. mu held. */
-static void make_room(struct dt_http *h, double now)
+static void make_room(struct dt_http *h)
 {
-	while (h->nconns >= most_connections(h)) {
+	while (h->nconns > h->p.max_connections) {
 		struct dt_http_conn *oldest = NULL;
 
 		for (struct dt_http_conn *c = h->conns; c; c = c->next)
 			if (c->reading_since > 0 && (!oldest || c->reading_since < oldest->reading_since))
 				oldest = c;
-		if (!oldest || now - oldest->reading_since < GRACE)
+		if (!oldest)
 			return;
 		cut_off(h, oldest);
 	}
@@ -323,8 +316,8 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **ctx,
 		if (c->next)
 			c->next->prev = c;
 		h->conns = c;
-		if (++h->nconns >= most_connections(h))
-			pthread_cond_signal(&h->wake);
+		h->nconns++;
+		make_room(h);
 		pthread_mutex_unlock(&h->mu);
 	} else if (c) {
 		pthread_mutex_lock(&h->mu);
@@ -353,7 +346,7 @@ static void watch(struct dt_http *h)
 			cut_off(h, c);
 		}
 	}
-	make_room(h, now);
+	make_room(h);
 	if (n == 0 || poll(h->polls, (nfds_t)n, 0) <= 0)
 		return;
 	for (int i = 0; i < n; i++) {
@@ -459,10 +452,10 @@ int dt_http_open(struct dt_http **ret, const struct dt_http_params *p, struct dt
 	h->daemon = MHD_start_daemon(
 		MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL, 0, NULL, NULL,
 		on_request, h, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
-		(unsigned)p->max_connections, MHD_OPTION_CONNECTION_TIMEOUT,
-		(unsigned)(p->request_timeout + 60), MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
-		MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_THREAD_STACK_SIZE,
-		(size_t)THREAD_STACK, MHD_OPTION_END);
+		2 * (unsigned)p->max_connections + 64, /* and those that are closing */
+		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(p->request_timeout + 60),
+		MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,
+		MHD_OPTION_THREAD_STACK_SIZE, (size_t)THREAD_STACK, MHD_OPTION_END);
 	if (!h->daemon) {
 		close(fd);
 		rc = dt_err_set(err, -EIO, "cannot start the HTTP server on %s", h->url);

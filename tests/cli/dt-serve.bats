@@ -144,7 +144,7 @@ PY
 @test "in bf16 and with quantised weights too" {
     "$DT_HELP/make-model" blocks gpt2-tiny 260 # rows that are whole blocks
     for w in bf16 q8_0 q4_0; do
-        several=(--threads 1 --precision bf16 --weights $w)
+        several=(--threads 1 --precision bf16 --weights "$w")
         dt-serve --batch blocks "${several[@]}" --max-num-seqs 1 <prompts.jsonl >alone.jsonl
         dt-serve --batch blocks "${several[@]}" --threads 2 --max-num-seqs 64 <prompts.jsonl >together.jsonl
         cmp alone.jsonl together.jsonl
@@ -256,9 +256,9 @@ PY
         [ "$(jq -r '.choices[0].finish_reason' <<<"$out")" = stop ]
         jq -r '.choices[0].message.content' <<<"$out" | jq -e '(.name | length <= 8) and (.age | floor == .) and (.tags - ["a", "b"] == [])'
     done
-    out=$(post /v1/completions '{"prompt": "x", "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "string", "format": "date"}}}}')
+    out=$(post /v1/completions '{"prompt": "x", "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "string", "format": "uri"}}}}')
     [ "$(status_of "$out")" = 400 ]
-    [[ "$out" == *"'format' is not supported"* ]]
+    [[ "$out" == *"format 'uri' is not supported"* ]]
     out=$(post /v1/completions '{"prompt": "x", "max_tokens": 30, "seed": 5, "response_format": {"type": "json_object"}}' | head -n 1)
     jq -e '.choices[0].text | startswith("{")' <<<"$out"
 }
