@@ -431,7 +431,7 @@ PY
 @test "soak: twice the load, a third cancelled, a tenth spoilt: all end honestly, nothing is held, memory stays" {
     start --chat-template chatml --speculate 3 --kv-cache-mem 500KiB --max-model-len 200 --max-num-seqs 16 \
         --max-num-batched-tokens 64 --queue 24
-    python3 "$BATS_TEST_DIRNAME/serve-soak.py" "$url" "$server" 1200 >soak
+    python3 "$BATS_TEST_DIRNAME/serve-soak.py" "$url" "$server" "${DT_SOAK:-1200}" >soak # DT_SOAK=20000 takes half a minute
     cat soak
     jq -e '.ended | (keys - ["200", "400", "404", "413", "503", "cancelled"]) == [] and .["200"] > 50' soak
     jq -e '.rss_kib | .[3] < .[1] + 8000' soak
