@@ -1,6 +1,6 @@
 /*
  * Products with weights that never change, for inference: y = x w^T + bias, w [n, k] in a block format of
- * quant_formats.h, or bf16, laid out for this processor once, when it is loaded.
+ * quant_formats.h, bf16 or f32, laid out for this processor once, when it is loaded.
  *
  * A dt_packed is one or more weights with the same k, one under another: q, k and v, or gate and up, each in
  * its own format. One call then does them all: column c of y is row c of the rows appended, in order.
@@ -11,6 +11,7 @@
  *                  s = fma(scale_w scale_x, integer sum, s), and for Q4_1 and Q4_K then
  *                  s = fma(minimum_w, scale_x (sum of x's integers), s)
  *   bf16       x is rounded to bf16; f32 sums in order of k.
+ *   f32        f32 sums in order of k.
  * Then y = s + bias, rounded once to y's type.
  *
  * A row of y depends on its own row of x only: its bits are the same whatever m, the number of threads and
@@ -31,9 +32,9 @@ void dt_packed_close(struct dt_packed *w);
 
 /*
  * rows more rows from src, which holds them in format have as a file does (no alignment needed); they are
- * kept in format as: BF16, Q8_0, Q4_0, Q4_1, Q4_K or Q6_K. Where the two differ, have is decoded to f32 and
- * encoded anew; but Q5_0 goes into Q8_0 as it is, bit for bit. Pages are first touched by the threads that
- * will read them.
+ * kept in format as: F32, BF16, Q8_0, Q4_0, Q4_1, Q4_K or Q6_K. Where the two differ, have is decoded to f32
+ * and encoded anew; but Q5_0 goes into Q8_0 as it is, bit for bit. Pages are first touched by the threads
+ * that will read them.
  *
  * -EINVAL: rows or k do not suit the formats, or NaN or Inf met on the way to a block format;
  * -ENOTSUP: as is not one of these, or is only read (have differs); -ENOMEM. Nothing is appended then.

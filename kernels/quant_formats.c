@@ -44,8 +44,9 @@ int dt_format_of_dtype(enum dt_dtype t)
 }
 
 static const struct dt_quant_shape shapes[DT_FMT_N] = {
-	[DT_FMT_BF16] = {1024, 0, 0, 0}, [DT_FMT_Q8_0] = {512, 32, 0, 128}, [DT_FMT_Q4_0] = {256, 32, 0, 8},
-	[DT_FMT_Q4_1] = {256, 64, 0, 0}, [DT_FMT_Q4_K] = {256, 32, 64, 0},  [DT_FMT_Q6_K] = {384, 32, 32, 32},
+	[DT_FMT_F32] = {2048, 0, 0, 0},	   [DT_FMT_BF16] = {1024, 0, 0, 0}, [DT_FMT_Q8_0] = {512, 32, 0, 128},
+	[DT_FMT_Q4_0] = {256, 32, 0, 8},   [DT_FMT_Q4_1] = {256, 64, 0, 0}, [DT_FMT_Q4_K] = {256, 32, 64, 0},
+	[DT_FMT_Q6_K] = {384, 32, 32, 32},
 };
 
 const struct dt_quant_shape *dt_quant_shape(enum dt_format f)

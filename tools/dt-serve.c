@@ -333,7 +333,7 @@ static int run_http(struct options *o, const struct dt_log *log)
 				   .port = (int)o->port,
 				   .model_name = o->name ? o->name : o->ckpt,
 				   .max_body = MAX_BODY,
-				   .max_connections = (int)(o->seqs + o->queue) + 64,
+				   .max_connections = (int)(o->seqs + o->queue) + 256,
 				   .read_timeout = READ_TIMEOUT,
 				   .request_timeout = o->timeout};
 	struct dt_http *http = NULL;

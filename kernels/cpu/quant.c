@@ -7,16 +7,20 @@
 
 struct dt_quant_kernels dt_quant_kernels(void)
 {
-	struct dt_quant_kernels k = {dt_quant_mul_plain, dt_quant_mul_bf16_plain, dt_quant_row_plain};
+	struct dt_quant_kernels k = {dt_quant_mul_plain, dt_quant_mul_bf16_plain, dt_quant_mul_f32_plain,
+				     dt_quant_row_plain};
 #ifdef __x86_64__
 	const unsigned isa = dnnl_get_effective_cpu_isa();
 
 	if ((isa & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2)
-		k = (struct dt_quant_kernels){dt_quant_mul_avx2, dt_quant_mul_bf16_v3, dt_quant_row_plain};
+		k = (struct dt_quant_kernels){dt_quant_mul_avx2, dt_quant_mul_bf16_v3, dt_quant_mul_f32_v3,
+					      dt_quant_row_plain};
 	if ((isa & dnnl_cpu_isa_avx2_vnni) == dnnl_cpu_isa_avx2_vnni)
 		k.quants = dt_quant_mul_avxvnni;
-	if ((isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core)
+	if ((isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core) {
 		k.bf16 = dt_quant_mul_bf16_v4;
+		k.f32 = dt_quant_mul_f32_v4;
+	}
 	if ((isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16)
 		k.bf16 = dt_quant_mul_bf16_pairs;
 	if ((isa & dnnl_cpu_isa_avx512_core_vnni) == dnnl_cpu_isa_avx512_core_vnni) {
@@ -89,6 +93,16 @@ static DT_SIMD void round_row(uint16_t *h, const void *x, enum dt_dtype type, in
 	}
 }
 
+/* Likewise as f32. */
+static DT_SIMD void widen_row(float *f, const void *x, enum dt_dtype type, int64_t k, int64_t blocks)
+{
+	memset(f + k, 0, (size_t)(blocks * DT_QK - k) * 4);
+	if (type == DT_F32)
+		memcpy(f, x, (size_t)k * 4);
+	else
+		dt_load(f, x, type, k);
+}
+
 /* rows rows of n columns of y, from element `at` on, = tile + bias */
 static DT_SIMD void finish_tile(struct dt_tensor y, int64_t at, const float *tile, int64_t rows,
 				struct dt_tensor bias, int64_t col, int64_t n)
@@ -121,6 +135,7 @@ struct job {
 	int8_t *q; /* [m, 32 blocks], and its blocks; absent without quantised parts */
 	struct dt_xblock *xb;
 	uint16_t *h; /* [m, 32 blocks], absent without bf16 parts */
+	float *f;    /* likewise for f32 */
 };
 
 /* Panels [p0, p0 + panels) of a part, rows r0 .. r0 + ROWS. */
@@ -130,13 +145,17 @@ static void task(const struct job *j, const struct dt_packed_part *part, int64_t
 	const int64_t blocks = j->w->blocks, rows = dt_min64(ROWS, j->m - r0);
 	const int64_t n = dt_min64(panels * DT_PANEL, part->rows - p0 * DT_PANEL);
 	const int64_t col = part->first + p0 * DT_PANEL;
-	const bool bf16 = part->format == DT_FMT_BF16;
-	const void *x = bf16 ? (const void *)(j->h + r0 * blocks * DT_QK) : j->q + r0 * blocks * DT_QK;
+	const int64_t at = r0 * blocks * DT_QK;
+	const void *x = part->format == DT_FMT_F32    ? (const void *)(j->f + at)
+			: part->format == DT_FMT_BF16 ? (const void *)(j->h + at)
+						      : j->q + at;
+	dt_quant_mul_fn *mul = part->format == DT_FMT_F32    ? j->w->kernel.f32
+			       : part->format == DT_FMT_BF16 ? j->w->kernel.bf16
+							     : j->w->kernel.quants;
 	_Alignas(64) float tile[ROWS * GROUP * DT_PANEL];
 
-	(bf16 ? j->w->kernel.bf16 : j->w->kernel.quants)(
-		tile, GROUP * DT_PANEL, part->format, part->data + (size_t)p0 * part->panel_bytes,
-		part->panel_bytes, panels, x, bf16 ? NULL : j->xb + r0 * blocks, rows, blocks);
+	mul(tile, GROUP * DT_PANEL, part->format, part->data + (size_t)p0 * part->panel_bytes,
+	    part->panel_bytes, panels, x, j->q ? j->xb + r0 * blocks : NULL, rows, blocks);
 	finish_tile(j->y, r0 * j->w->rows + col, tile, rows, j->bias, col, n);
 }
 
@@ -159,6 +178,8 @@ static void prepare(const struct job *j, int64_t r)
 	if (j->q)
 		j->w->kernel.row(j->q + r * w->blocks * DT_QK, j->xb + r * w->blocks, x, j->x.dtype,
 				 w->blocks);
+	if (j->f)
+		widen_row(j->f + r * w->blocks * DT_QK, x, j->x.dtype, w->k, w->blocks);
 	if (j->h)
 		round_row(j->h + r * w->blocks * DT_QK, x, j->x.dtype, w->k, w->blocks);
 }
@@ -186,9 +207,9 @@ static void run(struct dt_dev *dev, const struct job *j)
 int dt_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
 		     struct dt_tensor bias)
 {
-	struct job j = {y, x, bias, w, dt_rows(x), NULL, NULL, NULL};
+	struct job j = {y, x, bias, w, dt_rows(x), NULL, NULL, NULL, NULL};
 	const int64_t cells = j.m * w->blocks;
-	bool quantized = false, bf16 = false;
+	bool quantized = false, has[DT_FMT_N] = {false};
 	char *at;
 
 	if (dev->kind != DT_DEV_CPU)
@@ -200,15 +221,16 @@ int dt_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
 	if (!j.m || !w->rows)
 		return 0;
 	for (int i = 0; i < w->nparts; i++) {
-		quantized = quantized || w->part[i].format != DT_FMT_BF16;
-		bf16 = bf16 || w->part[i].format == DT_FMT_BF16;
+		quantized = quantized || !dt_is_float(w->part[i].format);
+		has[w->part[i].format] = true;
 	}
-	at = dt_cpu_scratch(dev, (size_t)cells * (DT_QK * 3 + sizeof *j.xb));
+	at = dt_cpu_scratch(dev, (size_t)cells * (DT_QK * 7 + sizeof *j.xb));
 	if (!at)
 		return -ENOMEM;
-	j.h = bf16 ? (uint16_t *)at : NULL;
-	j.q = quantized ? (int8_t *)at + cells * DT_QK * 2 : NULL;
-	j.xb = (struct dt_xblock *)(at + cells * DT_QK * 3);
+	j.f = has[DT_FMT_F32] ? (float *)at : NULL;
+	j.h = has[DT_FMT_BF16] ? (uint16_t *)(at + cells * DT_QK * 4) : NULL;
+	j.q = quantized ? (int8_t *)at + cells * DT_QK * 6 : NULL;
+	j.xb = (struct dt_xblock *)(at + cells * DT_QK * 7);
 	run(dev, &j);
 	return 0;
 }

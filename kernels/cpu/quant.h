@@ -8,6 +8,7 @@
  *              Q4_0 _1 _K    4 vectors: chunk 2 i in the low nibbles, 2 i + 1 in the high
  *              Q6_K          the same for the low 4 bits, then 2 vectors: chunks 4 i .. 4 i + 3 two bits each
  *              bf16          16 vectors; word r of vector w is elements 2 w and 2 w + 1 of row r
+ *              f32           32 vectors; word r of vector w is element w of row r
  *   scales   for each block: Q8_0, Q4_0 16 f16; Q4_1 16 f16 scales, 16 f16 minima; Q4_K 16 u8 scales, 16 u8
  *            minima; Q6_K 16 i8 scales of the first half, 16 of the second
  *   supers   for each 8 blocks: Q4_K 16 f16 d, 16 f16 dmin; Q6_K 16 f16 d
@@ -40,6 +41,12 @@ struct dt_xblock {
 	int32_t start6[2]; /* -32 times the sum of each half */
 };
 
+/* Kept as numbers rather than as blocks of integers. */
+static inline bool dt_is_float(enum dt_format f)
+{
+	return f == DT_FMT_F32 || f == DT_FMT_BF16;
+}
+
 /* q and xb [blocks] of a row x of 32 blocks elements. NaN and Inf make their block's scale NaN. */
 #define DT_QUANT_ROW(name)                                                                                   \
 	void name(int8_t *q, struct dt_xblock *xb, const void *x, enum dt_dtype type, int64_t blocks)
@@ -49,7 +56,7 @@ DT_QUANT_ROW(dt_quant_row_vnni);
 
 /*
  * tile[r * ld + 16 p + j] = row r of x times row j of panel p, r < m, p < panels. xq [m, 32 blocks]: bytes,
- * or bf16. xb [m, blocks], not for bf16.
+ * bf16 or f32. xb [m, blocks], for bytes only.
  */
 #define DT_QUANT_MUL(name)                                                                                   \
 	void name(float *tile, int64_t ld, enum dt_format f, const uint8_t *w, size_t panel_bytes,           \
@@ -60,7 +67,10 @@ DT_QUANT_MUL(dt_quant_mul_avx2);
 DT_QUANT_MUL(dt_quant_mul_avxvnni);
 DT_QUANT_MUL(dt_quant_mul_vnni);
 
-/* The same for bf16 weights; f and xb are not looked at. */
+/* The same for bf16 and f32 weights; f and xb are not looked at. */
+DT_QUANT_MUL(dt_quant_mul_f32_plain);
+DT_QUANT_MUL(dt_quant_mul_f32_v3);
+DT_QUANT_MUL(dt_quant_mul_f32_v4);
 DT_QUANT_MUL(dt_quant_mul_bf16_plain);
 DT_QUANT_MUL(dt_quant_mul_bf16_v3);
 DT_QUANT_MUL(dt_quant_mul_bf16_v4);
@@ -69,13 +79,13 @@ DT_QUANT_MUL(dt_quant_mul_bf16_pairs);
 /* The fastest on this processor. oneDNN's word is taken, so that its variable ONEDNN_MAX_CPU_ISA bounds it.
  */
 struct dt_quant_kernels {
-	dt_quant_mul_fn *quants, *bf16;
+	dt_quant_mul_fn *quants, *bf16, *f32;
 	dt_quant_row_fn *row;
 };
 struct dt_quant_kernels dt_quant_kernels(void);
 
 struct dt_packed {
-	int64_t k, rows, blocks; /* blocks of 32 along k, the last one padded (bf16 only) */
+	int64_t k, rows, blocks; /* blocks of 32 along k, the last one padded (bf16, f32) */
 	struct dt_quant_kernels kernel;
 	int nparts;
 	struct dt_packed_part *part;

@@ -134,6 +134,11 @@ static void pack_row(const struct dt_packed *w, enum dt_format f, uint8_t *panel
 		}
 		return;
 	}
+	if (f == DT_FMT_F32) {
+		for (int64_t i = 0; i < w->k; i++)
+			memcpy(panel + i * 64 + 4 * r, row + 4 * i, 4);
+		return;
+	}
 	for (int64_t b = 0; b < w->blocks; b++) {
 		piece_read(&s, f, row, b);
 		piece_write(&s, f, place_of(f, panel, w->blocks, b), r);
@@ -184,7 +189,7 @@ static int pack_panel(const struct dt_packed *w, const struct dt_packed_part *pa
 			row = narrow;
 		} else if (have != part->format) {
 			dt_dequantize(have, row, w->k, wide);
-			for (int64_t j = 0; part->format != DT_FMT_BF16 && j < w->k; j++)
+			for (int64_t j = 0; !dt_is_float(part->format) && j < w->k; j++)
 				if (!isfinite(wide[j]))
 					return -EINVAL;
 			dt_quantize(part->format, wide, w->k, narrow);
@@ -295,7 +300,9 @@ int dt_packed_row(const struct dt_packed *w, int64_t i, float *out)
 	r = (int)((i - part->first) % DT_PANEL);
 	for (int64_t j = 0; part->format == DT_FMT_BF16 && j < w->k; j++)
 		out[j] = dt_bf16_to_f32(u16_at(panel + j / 2 * 64 + 4 * r + j % 2 * 2));
-	for (int64_t b = 0; part->format != DT_FMT_BF16 && b < w->blocks; b++) {
+	for (int64_t j = 0; part->format == DT_FMT_F32 && j < w->k; j++)
+		memcpy(&out[j], panel + j * 64 + 4 * r, 4);
+	for (int64_t b = 0; !dt_is_float(part->format) && b < w->blocks; b++) {
 		const struct place at = place_of(part->format, panel, w->blocks, b);
 		const bool k4 = part->format == DT_FMT_Q4_K, k6 = part->format == DT_FMT_Q6_K;
 		const float d = dt_f16_to_f32(u16_at((k4 || k6 ? at.supers : at.scales) + 2 * r));

@@ -24,8 +24,7 @@ struct dt_infer_params {
 };
 
 /*
- * Takes the weights of a source (ckpt/source.h), which may be closed afterwards. With f32 activations and f32
- * weights the products are oneDNN's or, with dev->batch_invariant, our own; all others are those of
+ * Takes the weights of a source (ckpt/source.h), which may be closed afterwards. The products are those of
  * kernels/quant.h. -ENOTSUP for what cannot be computed, by name.
  */
 int dt_infer_open(struct dt_infer **ret, struct dt_dev *dev, struct dt_source *src,

@@ -98,11 +98,6 @@ static enum dt_format format_of(const struct loader *l, int i)
 	return dt_infer_format(&l->table->p[i], p->weights, dt_source_format(l->src, i), p->dtype);
 }
 
-static bool is_packed(const struct loader *l, int i)
-{
-	return linear_of(l->m, &l->table->p[i]) && format_of(l, i) != DT_FMT_F32;
-}
-
 static enum dt_dtype plain_type(const struct loader *l, const struct dt_param *p)
 {
 	return dt_infer_plain_type(&l->m->config, p, l->m->p.dtype);
@@ -110,7 +105,7 @@ static enum dt_dtype plain_type(const struct loader *l, const struct dt_param *p
 
 static uint64_t place(const struct loader *l, int i, uint64_t *at)
 {
-	return dt_infer_place(&l->m->config, &l->table->p[i], format_of(l, i), l->m->p.dtype, at);
+	return dt_infer_place(&l->m->config, &l->table->p[i], l->m->p.dtype, at);
 }
 
 static int read_rows(struct loader *l, int i, int64_t first, int64_t rows, enum dt_dtype as, void *dst)
@@ -170,7 +165,7 @@ static int load_experts(struct loader *l, int i, struct dt_infer_linear *to)
 	const struct dt_param *p = &l->table->p[i];
 	int64_t rows = p->shape[0] / p->experts, cols = p->shape[1];
 	int64_t all = p->role == DT_W_EXPERT_DOWN ? rows : 2 * rows;
-	bool packed = is_packed(l, i), up = p->role == DT_W_EXPERT_UP;
+	bool packed = dt_infer_packs(p), up = p->role == DT_W_EXPERT_UP;
 	float *base = packed ? NULL : (float *)(l->m->weights.base + place(l, i, &l->at));
 	int rc = 0;
 
@@ -202,7 +197,7 @@ static int load_one(struct loader *l, int i)
 	if (!to)
 		return dt_err_set(l->err, -ENOTSUP, "model '%s': '%s' cannot be computed", l->m->config.name,
 				  p->name);
-	if (is_packed(l, i))
+	if (dt_infer_packs(p))
 		return append(l, i, 0, p->shape[0], matrix);
 	if (matrix && matrix->packed)
 		return dt_err_set(l->err, -ENOTSUP, "'%s' is stored in another way than what it belongs to",

@@ -129,7 +129,7 @@ static int put_own(struct dt_estimate *t, const struct dt_serve_shape *s, const 
 		if (asked < 0)
 			return dt_err_set(err, -ENOTSUP, "dt-serve does not keep weights in this type");
 		f = dt_infer_format(p, asked, DT_FMT_BF16, s->compute);
-		dt_infer_place(s->config, p, f, s->compute, &plain);
+		dt_infer_place(s->config, p, s->compute, &plain);
 		packed += dt_infer_packed(p, f);
 	}
 	put(t, DT_MEM_WEIGHTS, (double)packed, "matrices",

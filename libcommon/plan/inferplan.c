@@ -99,9 +99,9 @@ enum dt_format dt_infer_format(const struct dt_param *p, int weights, enum dt_fo
 	return compute == DT_F32 ? DT_FMT_F32 : DT_FMT_BF16;
 }
 
-static bool packs(const struct dt_param *p, enum dt_format format)
+bool dt_infer_packs(const struct dt_param *p)
 {
-	return dt_infer_is_matrix(p) && format != DT_FMT_F32;
+	return dt_infer_is_matrix(p) && p->role != DT_W_ROUTER;
 }
 
 enum dt_dtype dt_infer_plain_type(const struct dt_config *c, const struct dt_param *p, enum dt_dtype compute)
@@ -111,13 +111,13 @@ enum dt_dtype dt_infer_plain_type(const struct dt_config *c, const struct dt_par
 	return scale || dt_infer_is_matrix(p) ? DT_F32 : compute;
 }
 
-uint64_t dt_infer_place(const struct dt_config *c, const struct dt_param *p, enum dt_format format,
-			enum dt_dtype compute, uint64_t *at)
+uint64_t dt_infer_place(const struct dt_config *c, const struct dt_param *p, enum dt_dtype compute,
+			uint64_t *at)
 {
 	uint64_t start = p->fused ? *at : dt_align_up(*at);
 	uint64_t times = p->role == DT_W_EXPERT_GATE ? 2 : p->role != DT_W_EXPERT_UP;
 
-	if (packs(p, format))
+	if (dt_infer_packs(p))
 		return *at;
 	*at = start + times * (uint64_t)dt_param_numel(p) *
 			      (uint64_t)dt_dtype_size(dt_infer_plain_type(c, p, compute));
@@ -128,6 +128,6 @@ uint64_t dt_infer_packed(const struct dt_param *p, enum dt_format format)
 {
 	int64_t parts = p->experts ? p->experts : 1;
 
-	return packs(p, format) ? (uint64_t)parts * dt_panels_bytes(format, p->shape[0] / parts, p->shape[1])
-				: 0;
+	return dt_infer_packs(p) ? (uint64_t)parts * dt_panels_bytes(format, p->shape[0] / parts, p->shape[1])
+				 : 0;
 }

@@ -58,8 +58,10 @@ uint64_t dt_infer_cache(const struct dt_infer_shape *s);
 
 /* Whether parameter p is a matrix to multiply with, which may be kept in blocks. */
 bool dt_infer_is_matrix(const struct dt_param *p);
+/* Whether it is packed for products with few rows: every matrix but routers. */
+bool dt_infer_packs(const struct dt_param *p);
 /*
- * The format a matrix is kept in; DT_FMT_F32: plain. weights: as asked for, -1: blocks as they are stored,
+ * The format a matrix is kept in. weights: as asked for, -1: blocks as they are stored,
  * else as compute. A router is small and decides much: f32.
  */
 enum dt_format dt_infer_format(const struct dt_param *p, int weights, enum dt_format stored,
@@ -70,8 +72,8 @@ enum dt_dtype dt_infer_plain_type(const struct dt_config *c, const struct dt_par
  * Where in the arena of plain weights p lies, *at moved behind it; *at unchanged where it is packed. What is
  * fused to the one before has no gap before it; the experts' up lies between the rows of gate.
  */
-uint64_t dt_infer_place(const struct dt_config *c, const struct dt_param *p, enum dt_format format,
-			enum dt_dtype compute, uint64_t *at);
+uint64_t dt_infer_place(const struct dt_config *c, const struct dt_param *p, enum dt_dtype compute,
+			uint64_t *at);
 /* Bytes of p as packed; 0 where it is plain. */
 uint64_t dt_infer_packed(const struct dt_param *p, enum dt_format format);
 

@@ -19,7 +19,9 @@ struct dt_grammar *dt_grammar_json(void);
 /*
  * Texts that a JSON schema accepts (objects with their properties in the schema's order and no others).
  * Enforced: type, properties, required, additionalProperties, items, minItems, maxItems, minLength,
- * maxLength, enum, const, anyOf, oneOf, allOf of one, $ref within the schema. -ENOTSUP, -EINVAL, -ENOMEM.
+ * maxLength, pattern, format (date, time, date-time, uuid, ipv4, hostname, email), minimum, maximum and their
+ * exclusive forms (whole numbers), enum, const, anyOf, oneOf, allOf of one, $ref within the schema. -ENOTSUP,
+ * -EINVAL, -ENOMEM.
  */
 int dt_grammar_schema(const json_t *schema, struct dt_grammar **ret, struct dt_err *err);
 struct dt_grammar *dt_grammar_ref(struct dt_grammar *g);

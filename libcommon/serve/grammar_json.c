@@ -2,12 +2,14 @@
 #include "serve/grammar_priv.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_COUNT  2048 /* of minItems, maxLength ... */
 #define MAX_SCHEMA 64	/* nesting */
 #define MAX_ELEMS  (1 << 20)
+#define MAX_NUMBER 1e15 /* bounds of numbers are below */
 
 struct builder {
 	struct dt_grammar *g;
@@ -17,6 +19,7 @@ struct builder {
 		int rule;
 	} * memo; /* of schemas that $ref names */
 	int nmemo, memo_cap;
+	int beyond_ascii;								/* rules */
 	int ws, colon, comma, character, string, number, integer, value, object, array; /* rules */
 	struct dt_err *err;
 };
@@ -56,17 +59,18 @@ static void build_character(struct builder *b)
 				      {0xf4, 0xf4, 0x80, 0x8f}};
 	struct dt_grammar *g = b->g;
 	struct dt_elem more = dt_gr_range(g, 0x80, 0xbf), hex = dt_gr_c(dt_gr_class(g, "0-9a-fA-F"));
-	int r = b->character = dt_gr_rule(g);
+	int r = b->character = dt_gr_rule(g), wide = b->beyond_ascii = dt_gr_rule(g);
 
 	dt_gr_alt(g, r, SEQ(dt_gr_range(g, ' ', '!')));
 	dt_gr_alt(g, r, SEQ(dt_gr_range(g, '#', '[')));
 	dt_gr_alt(g, r, SEQ(dt_gr_range(g, ']', 0x7e)));
-	dt_gr_alt(g, r, SEQ(dt_gr_range(g, 0xc2, 0xdf), more));
+	dt_gr_alt(g, r, SEQ(dt_gr_r(wide)));
+	dt_gr_alt(g, wide, SEQ(dt_gr_range(g, 0xc2, 0xdf), more));
 	for (size_t i = 0; i < sizeof(lead) / sizeof(*lead); i++) {
 		struct dt_elem e[4] = {dt_gr_range(g, lead[i][0], lead[i][1]),
 				       dt_gr_range(g, lead[i][2], lead[i][3]), more, more};
 
-		dt_gr_alt(g, r, e, lead[i][0] < 0xf0 ? 3 : 4);
+		dt_gr_alt(g, wide, e, lead[i][0] < 0xf0 ? 3 : 4);
 	}
 	dt_gr_alt(g, r, SEQ(byte(b, '\\'), dt_gr_c(dt_gr_class(g, "\"\\/bfnrt"))));
 	/* \u without surrogates: a lone one is no text */
@@ -167,14 +171,39 @@ static int schema_rule(struct builder *b, const json_t *s, int depth);
 
 static int check_keywords(struct builder *b, const json_t *s)
 {
-	static const char *const known[] = {
-		"type",	       "properties", "required",    "additionalProperties",
-		"items",       "minItems",   "maxItems",    "minLength",
-		"maxLength",   "enum",	     "const",	    "anyOf",
-		"oneOf",       "allOf",	     "$ref",	    "$defs",
-		"definitions", "title",	     "description", "default",
-		"examples",    "$schema",    "$id",	    "$comment",
-		"deprecated",  "readOnly",   "writeOnly"};
+	static const char *const known[] = {"type",
+					    "properties",
+					    "required",
+					    "additionalProperties",
+					    "items",
+					    "minItems",
+					    "maxItems",
+					    "minLength",
+					    "maxLength",
+					    "enum",
+					    "const",
+					    "anyOf",
+					    "oneOf",
+					    "allOf",
+					    "$ref",
+					    "$defs",
+					    "definitions",
+					    "title",
+					    "description",
+					    "default",
+					    "examples",
+					    "$schema",
+					    "$id",
+					    "$comment",
+					    "deprecated",
+					    "readOnly",
+					    "writeOnly",
+					    "pattern",
+					    "format",
+					    "minimum",
+					    "maximum",
+					    "exclusiveMinimum",
+					    "exclusiveMaximum"};
 	const char *key;
 	json_t *v;
 
@@ -287,6 +316,92 @@ static int object_rule(struct builder *b, const json_t *s, int depth)
 	return r;
 }
 
+/* A bound of numbers, moved to the next whole one where it is exclusive; 0: there is none. */
+static int get_bound(struct builder *b, const json_t *s, bool upper, bool integer, int64_t *ret)
+{
+	const char *const key[2] = {upper ? "maximum" : "minimum",
+				    upper ? "exclusiveMaximum" : "exclusiveMinimum"};
+	int have = 0;
+
+	for (int i = 0; i < 2; i++) {
+		const json_t *v = json_object_get(s, key[i]);
+		double x = json_number_value(v);
+		int64_t n = (int64_t)(upper ? floor(x) : ceil(x));
+
+		if (!v)
+			continue;
+		if (!json_is_number(v) || !(fabs(x) < MAX_NUMBER))
+			return dt_err_set(b->err, -EINVAL, "the schema's '%s' is not a number below 10^15",
+					  key[i]);
+		if (!integer && (i == 1 || (double)n != x))
+			return dt_err_set(b->err, -ENOTSUP,
+					  "the schema's '%s' of a number that is not whole is not supported",
+					  key[i]);
+		if (i == 1 && (double)n == x)
+			n += upper ? -1 : 1;
+		*ret = !have || (upper ? n < *ret : n > *ret) ? n : *ret;
+		have = 1;
+	}
+	return have;
+}
+
+static int number_rule(struct builder *b, const json_t *s, bool integer)
+{
+	int64_t lo = -(int64_t)MAX_NUMBER, hi = (int64_t)MAX_NUMBER;
+	int low = get_bound(b, s, false, integer, &lo), high = get_bound(b, s, true, integer, &hi);
+
+	if (low < 0 || high < 0)
+		return low < 0 ? low : high;
+	if (!low && !high)
+		return integer ? b->integer : b->number;
+	if (lo > hi)
+		return dt_err_set(b->err, -EINVAL, "the schema asks for at least %lld and at most %lld",
+				  (long long)lo, (long long)hi);
+	return dt_gr_between(b->g, lo, hi,
+			     integer ? -1 : dt_gr_repeat(b->g, dt_gr_range(b->g, '0', '9'), -1, 1, 16));
+}
+
+static int pattern_rule(struct builder *b, const json_t *s)
+{
+	const json_t *p = json_object_get(s, "pattern"), *f = json_object_get(s, "format");
+	const char *text = json_string_value(p ? p : f);
+	int r = dt_gr_rule(b->g), inside;
+
+	if (!text)
+		return dt_err_set(b->err, -EINVAL, "the schema's '%s' is not text", p ? "pattern" : "format");
+	if ((p && f) || json_object_get(s, "minLength") || json_object_get(s, "maxLength"))
+		return dt_err_set(
+			b->err, -ENOTSUP,
+			"the schema's '%s' together with another bound of the text is not supported",
+			p ? "pattern" : "format");
+	if (!p && !(text = dt_gr_format(text)))
+		return dt_err_set(b->err, -ENOTSUP, "the schema's format '%.40s' is not supported",
+				  json_string_value(f));
+	inside = dt_gr_pattern(b->g, (struct dt_gr_chars){b->character, b->beyond_ascii}, text, b->err);
+	if (inside < 0)
+		return inside;
+	dt_gr_alt(b->g, r, SEQ(byte(b, '"'), dt_gr_r(inside), byte(b, '"')));
+	return r;
+}
+
+/* The type that the keywords of a schema without one are about; NULL: any. */
+static const char *implied_type(const json_t *s)
+{
+	static const char *const about[][2] = {
+		{"properties", "object"},	{"additionalProperties", "object"},
+		{"required", "object"},		{"items", "array"},
+		{"minItems", "array"},		{"maxItems", "array"},
+		{"pattern", "string"},		{"format", "string"},
+		{"minLength", "string"},	{"maxLength", "string"},
+		{"minimum", "number"},		{"maximum", "number"},
+		{"exclusiveMinimum", "number"}, {"exclusiveMaximum", "number"}};
+
+	for (size_t i = 0; i < sizeof(about) / sizeof(*about); i++)
+		if (json_object_get(s, about[i][0]))
+			return about[i][1];
+	return NULL;
+}
+
 static int typed_rule(struct builder *b, const json_t *s, const char *type, int depth)
 {
 	int64_t min = 0, max = -1;
@@ -300,12 +415,14 @@ static int typed_rule(struct builder *b, const json_t *s, const char *type, int 
 		if (json_object_get(s, "items"))
 			item = schema_rule(b, json_object_get(s, "items"), depth);
 	} else if (!strcmp(type, "string")) {
+		if (json_object_get(s, "pattern") || json_object_get(s, "format"))
+			return pattern_rule(b, s);
 		if (get_count(b, s, "minLength", &min) < 0 || get_count(b, s, "maxLength", &max) < 0)
 			return -EINVAL;
 	} else if (!strcmp(type, "number")) {
-		return b->number;
+		return number_rule(b, s, false);
 	} else if (!strcmp(type, "integer")) {
-		return b->integer;
+		return number_rule(b, s, true);
 	} else if (!strcmp(type, "null")) {
 		return dt_gr_literal(b->g, "null", 4);
 	} else if (!strcmp(type, "boolean")) {
@@ -430,9 +547,7 @@ static int schema_rule(struct builder *b, const json_t *s, int depth)
 		return choice_rule(b, s, type, 't', depth);
 	if (json_is_string(type))
 		return typed_rule(b, s, json_string_value(type), depth);
-	if (json_object_get(s, "properties") || json_object_get(s, "additionalProperties"))
-		return object_rule(b, s, depth);
-	return b->value;
+	return implied_type(s) ? typed_rule(b, s, implied_type(s), depth) : b->value;
 }
 
 int dt_grammar_schema(const json_t *schema, struct dt_grammar **ret, struct dt_err *err)

@@ -1,4 +1,4 @@
-/* What grammar.c, grammar_json.c and matcher.c share; not for others. */
+/* What grammar*.c and matcher.c share; not for others. */
 #ifndef DT_SERVE_GRAMMAR_PRIV_H
 #define DT_SERVE_GRAMMAR_PRIV_H
 
@@ -43,6 +43,17 @@ void dt_gr_alt(struct dt_grammar *g, int rule, const struct dt_elem *e, int n);
 int dt_gr_literal(struct dt_grammar *g, const char *s, size_t n);
 /* A rule of min to max (-1: any number) times e, with sep (a rule, -1: none) in between. */
 int dt_gr_repeat(struct dt_grammar *g, struct dt_elem e, int sep, int min, int max);
+
+/* grammar_text.c: decimals from lo to hi; fraction: a rule of what may follow the point, -1: integers. */
+int dt_gr_between(struct dt_grammar *g, int64_t lo, int64_t hi, int fraction);
+
+struct dt_gr_chars { /* rules of one character of a JSON string */
+	int any, beyond_ascii;
+};
+/* The inside of a JSON string that matches a regular expression. -ENOTSUP for what is not done, by name. */
+int dt_gr_pattern(struct dt_grammar *g, struct dt_gr_chars chars, const char *pattern, struct dt_err *err);
+/* The expression of a format of JSON schema; NULL: none of those known. */
+const char *dt_gr_format(const char *name);
 
 static inline struct dt_elem dt_gr_r(int rule)
 {

@@ -19,6 +19,7 @@ struct dt_http_conn {
 	int fd;
 	double reading_since; /* when it began to owe us a request; 0 while one is answered */
 	struct dt_call *call; /* to cancel when the client goes away */
+	bool cut;	      /* closing */
 	struct dt_http_conn *prev, *next;
 };
 
@@ -33,6 +34,7 @@ struct dt_http {
 	pthread_mutex_t mu;
 	pthread_cond_t wake; /* CLOCK_MONOTONIC */
 	struct dt_http_conn *conns;
+	int nconns;		      /* that are not closing */
 	struct pollfd *polls;	      /* [max_connections] */
 	struct dt_http_conn **polled; /* [max_connections] */
 	int active;
@@ -253,7 +255,7 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **con_cls,
 	pthread_mutex_lock(&h->mu);
 	if (q->conn) {
 		q->conn->call = NULL;
-		q->conn->reading_since = dt_now();
+		q->conn->reading_since = q->conn->cut ? 0 : dt_now();
 	}
 	h->active -= q->answering;
 	pthread_mutex_unlock(&h->mu);
@@ -265,6 +267,30 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **con_cls,
 }
 
 /* ---- connections ---- */
+
+/* Its own thread sees the end and closes. mu held. */
+static void cut_off(struct dt_http *h, struct dt_http_conn *c)
+{
+	shutdown(c->fd, SHUT_RDWR);
+	c->reading_since = 0;
+	c->cut = true;
+	h->nconns--;
+}
+
+/* Makes room for newcomers: who has owed a request longest goes first. mu held. */
+static void make_room(struct dt_http *h)
+{
+	while (h->nconns > h->p.max_connections) {
+		struct dt_http_conn *oldest = NULL;
+
+		for (struct dt_http_conn *c = h->conns; c; c = c->next)
+			if (c->reading_since > 0 && (!oldest || c->reading_since < oldest->reading_since))
+				oldest = c;
+		if (!oldest)
+			return;
+		cut_off(h, oldest);
+	}
+}
 
 static void on_connection(void *cls, struct MHD_Connection *mhd, void **ctx,
 			  enum MHD_ConnectionNotificationCode code)
@@ -290,12 +316,15 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **ctx,
 		if (c->next)
 			c->next->prev = c;
 		h->conns = c;
+		h->nconns++;
+		make_room(h);
 		pthread_mutex_unlock(&h->mu);
 	} else if (c) {
 		pthread_mutex_lock(&h->mu);
 		*(c->prev ? &c->prev->next : &h->conns) = c->next;
 		if (c->next)
 			c->next->prev = c->prev;
+		h->nconns -= !c->cut;
 		pthread_mutex_unlock(&h->mu);
 		free(c);
 		*ctx = NULL;
@@ -314,9 +343,10 @@ static void watch(struct dt_http *h)
 			h->polls[n] = (struct pollfd){.fd = c->fd, .events = POLLRDHUP};
 			h->polled[n++] = c;
 		} else if (c->reading_since > 0 && now - c->reading_since > h->p.read_timeout) {
-			shutdown(c->fd, SHUT_RDWR); /* its own thread sees the end and closes */
+			cut_off(h, c);
 		}
 	}
+	make_room(h);
 	if (n == 0 || poll(h->polls, (nfds_t)n, 0) <= 0)
 		return;
 	for (int i = 0; i < n; i++) {
@@ -422,10 +452,10 @@ int dt_http_open(struct dt_http **ret, const struct dt_http_params *p, struct dt
 	h->daemon = MHD_start_daemon(
 		MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL, 0, NULL, NULL,
 		on_request, h, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
-		(unsigned)p->max_connections, MHD_OPTION_CONNECTION_TIMEOUT,
-		(unsigned)(p->request_timeout + 60), MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
-		MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_THREAD_STACK_SIZE,
-		(size_t)THREAD_STACK, MHD_OPTION_END);
+		2 * (unsigned)p->max_connections + 64, /* and those that are closing */
+		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(p->request_timeout + 60),
+		MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,
+		MHD_OPTION_THREAD_STACK_SIZE, (size_t)THREAD_STACK, MHD_OPTION_END);
 	if (!h->daemon) {
 		close(fd);
 		rc = dt_err_set(err, -EIO, "cannot start the HTTP server on %s", h->url);

@@ -21,9 +21,9 @@ struct dt_http_params {
 	const struct dt_api_key *keys; /* bearer keys, one of which every route but /health asks for; */
 	int nkeys;		       /* 0: none is asked */
 	size_t max_body;	       /* bytes */
-	int max_connections;
-	double read_timeout;	/* seconds a client may take to send a request, or stay idle */
-	double request_timeout; /* seconds a completion may take */
+	int max_connections;	       /* past it those that ask nothing are closed, the oldest first */
+	double read_timeout;	       /* seconds a client may take to send a request, or stay idle */
+	double request_timeout;	       /* seconds a completion may take */
 };
 
 struct dt_http;

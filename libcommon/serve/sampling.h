@@ -41,7 +41,8 @@ struct dt_sampler { /* scratch of one thread */
 	struct dt_cand {
 		double p;
 		int32_t id;
-	} * cand; /* [vocab] */
+	} * cand;	/* [vocab] */
+	double *weight; /* [vocab] */
 };
 
 int dt_sampler_init(struct dt_sampler *s, int vocab); /* -ENOMEM */

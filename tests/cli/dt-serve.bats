@@ -188,11 +188,17 @@ PY
     [ "$(metric prefix_cache_hits_total)" = 40 ]
 }
 
-@test "in bf16 too" {
-    head -n 60 prompts.jsonl >some.jsonl
-    dt-serve --batch m --threads 1 --precision bf16 --max-num-seqs 1 <some.jsonl >alone.jsonl
-    dt-serve --batch m --threads 2 --precision bf16 --max-num-seqs 64 <some.jsonl >together.jsonl
-    cmp alone.jsonl together.jsonl
+@test "in bf16 and with quantised weights too" {
+    "$DT_HELP/make-model" blocks gpt2-tiny 260 # rows that are whole blocks
+    for w in bf16 q8_0 q4_0; do
+        several=(--threads 1 --precision bf16 --weights "$w")
+        dt-serve --batch blocks "${several[@]}" --max-num-seqs 1 <prompts.jsonl >alone.jsonl
+        dt-serve --batch blocks "${several[@]}" --threads 2 --max-num-seqs 64 <prompts.jsonl >together.jsonl
+        cmp alone.jsonl together.jsonl
+        dt-serve --batch blocks "${several[@]}" --max-num-seqs 32 --max-model-len 160 --max-num-batched-tokens 40 \
+            --block-size 8 --kv-cache-mem 200KiB <prompts.jsonl >small.jsonl
+        cmp alone.jsonl small.jsonl
+    done
 }
 
 @test "32 concurrent clients get what the batch gives, streamed or not, and every block comes back" {
@@ -297,9 +303,9 @@ PY
         [ "$(jq -r '.choices[0].finish_reason' <<<"$out")" = stop ]
         jq -r '.choices[0].message.content' <<<"$out" | jq -e '(.name | length <= 8) and (.age | floor == .) and (.tags - ["a", "b"] == [])'
     done
-    out=$(post /v1/completions '{"prompt": "x", "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "string", "format": "date"}}}}')
+    out=$(post /v1/completions '{"prompt": "x", "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "string", "format": "uri"}}}}')
     [ "$(status_of "$out")" = 400 ]
-    [[ "$out" == *"'format' is not supported"* ]]
+    [[ "$out" == *"format 'uri' is not supported"* ]]
     out=$(post /v1/completions '{"prompt": "x", "max_tokens": 30, "seed": 5, "response_format": {"type": "json_object"}}' | head -n 1)
     jq -e '.choices[0].text | startswith("{")' <<<"$out"
 }
@@ -472,12 +478,41 @@ PY
 @test "soak: twice the load, a third cancelled, a tenth spoilt: all end honestly, nothing is held, memory stays" {
     start --chat-template chatml --speculate 3 --kv-cache-mem 500KiB --max-model-len 200 --max-num-seqs 16 \
         --max-num-batched-tokens 64 --queue 24
-    python3 "$BATS_TEST_DIRNAME/serve-soak.py" "$url" "$server" 1200 >soak
+    python3 "$BATS_TEST_DIRNAME/serve-soak.py" "$url" "$server" "${DT_SOAK:-1200}" >soak # DT_SOAK=20000 takes half a minute
     cat soak
     jq -e '.ended | (keys - ["200", "400", "404", "413", "503", "cancelled"]) == [] and .["200"] > 50' soak
     jq -e '.rss_kib | .[3] < .[1] + 8000' soak
     settles
     [ "$(metric 'request_success_total{model_name="tiny",finished_reason="error"}')" = 0 ]
+}
+
+@test "10,000 idle and slow connections: the others are served, memory stays" {
+    start
+    status=0
+    python3 "$BATS_TEST_DIRNAME/serve-hostile.py" "$url" "$server" idle 10000 >hostile || status=$?
+    [ $status = 77 ] && skip "this process may not have 10,000 files open"
+    cat hostile
+    jq -e '.ended == {"200": 20} and .afterwards == "200" and .rss_kib < .rss_before_kib + 200000' hostile
+    settles
+}
+
+@test "1,000 spoilt requests: each is answered or closed, the next one is served, memory stays" {
+    start
+    python3 "$BATS_TEST_DIRNAME/serve-hostile.py" "$url" "$server" fuzz 1000 >hostile
+    cat hostile
+    jq -e '(.ended | (keys - ["200", "400", "404", "405", "408", "413", "414", "431", "500", "501", "503", "505", "closed"]) == [])
+        and .ended["400"] > 50 and .ended["200"] > 5 and .afterwards == "200"
+        and .rss_kib < .rss_before_kib + 60000' hostile
+    settles
+}
+
+@test "OpenAI's own client runs every endpoint, streams and errors included" {
+    printf 'rich tenant=a\npoor tenant=b tokens-per-minute=40\n' >keys
+    start --chat-template chatml --api-key-file keys
+    status=0
+    "${DT_OPENAI_PYTHON:-python3}" "$BATS_TEST_DIRNAME/serve-openai.py" "$url" rich poor || status=$?
+    [ $status = 77 ] && skip "needs a Python with the package openai (DT_OPENAI_PYTHON)"
+    [ $status = 0 ]
 }
 
 @test "what cannot be served is refused in one line" {

@@ -9,8 +9,8 @@
 
 static struct dt_dev *dev;
 
-static const enum dt_format formats[] = {DT_FMT_Q8_0, DT_FMT_Q4_0, DT_FMT_Q4_1,
-					 DT_FMT_Q4_K, DT_FMT_Q6_K, DT_FMT_BF16};
+static const enum dt_format formats[] = {DT_FMT_Q8_0, DT_FMT_Q4_0, DT_FMT_Q4_1, DT_FMT_Q4_K,
+					 DT_FMT_Q6_K, DT_FMT_BF16, DT_FMT_F32};
 #define FORMATS (sizeof formats / sizeof *formats)
 
 static uint8_t byte_of(uint32_t stream, int64_t i)
@@ -42,6 +42,10 @@ static uint8_t *file_rows(enum dt_format f, int64_t rows, int64_t k, uint32_t st
 			const uint16_t h = dt_f32_to_bf16((float)rnd(stream, i));
 
 			memcpy(b, &h, 2);
+		} else if (f == DT_FMT_F32) {
+			const float x = (float)rnd(stream, i);
+
+			memcpy(b, &x, 4);
 		} else {
 			put_half(f == DT_FMT_Q6_K ? b + 208 : b, 0.01 * rnd(stream + 1, i));
 		}
@@ -133,7 +137,7 @@ static void one_product(enum dt_format f, int64_t m, int64_t n, int64_t k, enum 
 	float *row = malloc((size_t)k * 4);
 	char what[96];
 
-	for (int64_t i = 0; i < m && f != DT_FMT_BF16; i++)
+	for (int64_t i = 0; i < m && f != DT_FMT_BF16 && f != DT_FMT_F32; i++)
 		for (int64_t b = 0; b < k; b += 32) {
 			int q[32];
 			const double scale = round_block(xr + i * k + b, q);
@@ -174,9 +178,11 @@ static void test_products(void **state)
 		for (int i = 0; i < 7; i++)
 			one_product(formats[f], shapes[i][0], shapes[i][1], shapes[i][2], types[i % 3],
 				    types[(i + f) % 3], i & 1);
-	/* bf16 takes any k; blocks of 32 take theirs */
-	for (int64_t k = 1; k < 80; k += 13)
+	/* bf16 and f32 take any k; blocks of 32 take theirs */
+	for (int64_t k = 1; k < 80; k += 13) {
 		one_product(DT_FMT_BF16, 5, 21, k, DT_F32, DT_F32, true);
+		one_product(DT_FMT_F32, 5, 21, k, DT_BF16, DT_F32, true);
+	}
 	one_product(DT_FMT_Q8_0, 3, 18, 96, DT_F32, DT_F32, true);
 	one_product(DT_FMT_Q4_1, 3, 18, 32, DT_F32, DT_F32, true);
 }
@@ -350,7 +356,7 @@ static void test_instruction_sets(void **state)
 		xb[i].start6[0] = -32 * half[0];
 		xb[i].start6[1] = -32 * half[1];
 	}
-	for (size_t f = 0; f + 1 < FORMATS; f++) {
+	for (size_t f = 0; f + 2 < FORMATS; f++) {
 		uint8_t *rows = file_rows(formats[f], n, k, 3);
 
 		if (formats[f] == DT_FMT_Q8_0) /* rows of the smallest and the largest integer */
@@ -424,7 +430,7 @@ static void test_refused(void **state)
 	assert_null(w);
 	assert_int_equal(dt_packed_open(&w, dev, 200), 0);
 	assert_int_equal(dt_packed_append(w, dev, DT_FMT_Q8_0, DT_FMT_F32, f.data, 4), -EINVAL);
-	assert_int_equal(dt_packed_append(w, dev, DT_FMT_F32, DT_FMT_F32, f.data, 4), -ENOTSUP);
+	assert_int_equal(dt_packed_append(w, dev, DT_FMT_F16, DT_FMT_F32, f.data, 4), -ENOTSUP);
 	dt_packed_close(w);
 	assert_int_equal(dt_packed_open(&w, dev, 256), 0);
 	assert_int_equal(dt_packed_append(w, dev, DT_FMT_Q6_K, DT_FMT_F32, f.data, 4), -ENOTSUP);
@@ -455,6 +461,45 @@ static int teardown(void **state)
 	return 0;
 }
 
+/* Rows are rounded to the same integers and scales by every kernel: ordinary ones, tiny, zero, NaN and Inf.
+ */
+static void test_rounded_rows_agree(void **state)
+{
+	enum { BLOCKS = 40, N = 32 * BLOCKS };
+	static const float odd[] = {0, 1e-31f, 1e-38f, 3e38f, NAN, INFINITY, -INFINITY, -0.f};
+	struct dt_tensor f = tensor(DT_F32, 1, N);
+	int8_t q[2][N];
+	struct dt_xblock xb[2][BLOCKS];
+	float *v = f.data;
+
+	if (dt_quant_kernels().row == dt_quant_row_plain)
+		print_message("not on this processor: vnni\n");
+	for (int i = 0; i < N; i++)
+		v[i] = (float)(rnd(3, i) * pow(10, i / 32 % 7 - 3));
+	for (int i = 0; i < 8; i++)
+		for (int j = 0; j < (i < 3 ? 32 : 1); j++)
+			v[32 * (4 * i + 2) + (i < 3 ? j : 5 * i % 32)] = odd[i];
+	for (int t = 0; t < 3; t++) {
+		const enum dt_dtype type = (enum dt_dtype[]){DT_F32, DT_BF16, DT_F16}[t];
+		struct dt_tensor x = tensor(type, 1, N);
+
+		assert_int_equal(dev->ops->convert(dev, x, f), 0);
+		memset(xb, 0, sizeof xb);
+		dt_quant_row_plain(q[0], xb[0], x.data, type, BLOCKS);
+		dt_quant_kernels().row(q[1], xb[1], x.data, type, BLOCKS);
+		assert_memory_equal(q[0], q[1], N);
+		for (int b = 0; b < BLOCKS; b++) {
+			if (isnan(xb[0][b].scale)) {
+				assert_true(isnan(xb[1][b].scale) && isnan(xb[1][b].sum));
+				xb[0][b].scale = xb[1][b].scale = xb[0][b].sum = xb[1][b].sum = 0;
+			}
+			assert_memory_equal(&xb[0][b], &xb[1][b], sizeof xb[0][b]);
+		}
+		free(x.data);
+	}
+	free(f.data);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -464,6 +509,7 @@ int main(void)
 		cmocka_unit_test(test_order),
 		cmocka_unit_test(test_parts),
 		cmocka_unit_test(test_batch_invariant),
+		cmocka_unit_test(test_rounded_rows_agree),
 		cmocka_unit_test(test_instruction_sets),
 		cmocka_unit_test(test_not_finite),
 		cmocka_unit_test(test_refused),

@@ -116,6 +116,35 @@ static void test_schemas(void **state)
 		 "n\"},{\"type\":\"null\"}]}},\"required\":[\"v\",\"next\"]}}}",
 		 "{\"v\":1,\"next\":{\"v\":2,\"next\":null}}", true},
 		{"", "{\"v\":1,\"next\":{\"v\":2}}", false},
+		{"{\"type\":\"number\",\"minimum\":-2,\"maximum\":10}", "-2.0", true},
+		{"", "-1.99", true},
+		{"", "-0.5", true},
+		{"", "9.75", true},
+		{"", "10", true},
+		{"", "10.5", false},
+		{"", "-2.5", false},
+		{"", "1e9", false},
+		{"{\"minimum\":0}", "-1", false},
+		{"", "123456.5", true},
+		{"{\"type\":\"string\",\"pattern\":\"^(?:ab|[c-e\\\\]]+?)\\\\d{2,3}[^x-z]?$\"}", "\"ab12\"",
+		 true},
+		{"", "\"cde]123q\"", true},
+		{"", "\"ab12\\\"\"", true},
+		{"", "\"ab12\xc3\xa9\"", true},
+		{"", "\"ab12x\"", false},
+		{"", "\"ab1\"", false},
+		{"", "\"12\"", false},
+		{"{\"pattern\":\"b.d\"}", "\"abcde\"", true},
+		{"", "\"bd\"", false},
+		{"{\"type\":\"string\",\"format\":\"date\"}", "\"2024-11-30\"", true},
+		{"", "\"2024-11-31\"", false},
+		{"", "\"2024-13-01\"", false},
+		{"{\"type\":\"string\",\"format\":\"date-time\"}", "\"2024-01-31T23:59:00.5+01:00\"", true},
+		{"", "\"2024-01-31 23:59:00Z\"", false},
+		{"{\"type\":\"string\",\"format\":\"ipv4\"}", "\"192.168.0.255\"", true},
+		{"", "\"192.168.0.256\"", false},
+		{"{\"type\":\"string\",\"format\":\"email\"}", "\"a.b@c-d.org\"", true},
+		{"", "\"a.b@c\"", false},
 	};
 	struct dt_grammar *g = NULL;
 	struct dt_err err;
@@ -133,12 +162,53 @@ static void test_schemas(void **state)
 	dt_grammar_drop(g);
 }
 
+/* Every integer around the bounds, for bounds of all lengths and signs. */
+static void test_bounds_of_integers(void **state)
+{
+	static const int bounds[] = {-1000, -123, -100, -99, -10, -9,  -1,  0,
+				     1,	    7,	  10,	19,  99,  100, 205, 1000};
+	enum { N = sizeof(bounds) / sizeof(*bounds) };
+	struct dt_err err;
+	char text[128];
+	int rc;
+
+	for (int i = 0; i < N; i++)
+		for (int j = i; j < N; j++) {
+			struct dt_grammar *g;
+
+			snprintf(text, sizeof(text),
+				 "{\"type\":\"integer\",\"minimum\":%d,\"exclusiveMaximum\":%d}", bounds[i],
+				 bounds[j] + 1);
+			g = schema(text, &rc, &err);
+			if (rc < 0)
+				fail_msg("%s: %s", text, err.msg);
+			for (int k = -1300; k <= 1300; k++) {
+				snprintf(text, sizeof(text), "%d", k);
+				if (accepts(g, text, strlen(text)) != (k >= bounds[i] && k <= bounds[j]))
+					fail_msg("%d within %d and %d", k, bounds[i], bounds[j]);
+			}
+			check(g, "01", false);
+			check(g, "", false);
+			dt_grammar_drop(g);
+		}
+}
+
 static void test_refused_schemas(void **state)
 {
 	static const struct {
 		const char *schema, *says;
-	} c[] = {{"{\"type\":\"string\",\"pattern\":\"a+\"}", "pattern"},
-		 {"{\"type\":\"integer\",\"minimum\":3}", "minimum"},
+	} c[] = {{"{\"type\":\"string\",\"pattern\":\"(?=a)b\"}", "pattern"},
+		 {"{\"type\":\"string\",\"pattern\":\"(a*)*\"}", "endless"},
+		 {"{\"type\":\"string\",\"pattern\":\"(a\"}", "open group"},
+		 {"{\"type\":\"string\",\"pattern\":\"[a\"}", "open bracket"},
+		 {"{\"type\":\"string\",\"pattern\":\"a)\"}", "parenthesis"},
+		 {"{\"type\":\"string\",\"pattern\":\"a{3,2}\"}", "braces"},
+		 {"{\"type\":\"string\",\"pattern\":\"^a|b$\"}", "alternatives"},
+		 {"{\"type\":\"string\",\"pattern\":\"a\",\"maxLength\":3}", "another bound"},
+		 {"{\"type\":\"string\",\"format\":\"uri\"}", "uri"},
+		 {"{\"type\":\"integer\",\"multipleOf\":3}", "multipleOf"},
+		 {"{\"type\":\"number\",\"minimum\":0.5}", "minimum"},
+		 {"{\"type\":\"integer\",\"minimum\":3,\"exclusiveMaximum\":3}", "at least 3"},
 		 {"{\"type\":\"strange\"}", "strange"},
 		 {"{\"$ref\":\"#/nowhere\"}", "nowhere"},
 		 {"{\"$ref\":\"#\"}", "without end"},
@@ -265,6 +335,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_json),
 		cmocka_unit_test(test_schemas),
+		cmocka_unit_test(test_bounds_of_integers),
 		cmocka_unit_test(test_refused_schemas),
 		cmocka_unit_test(test_masks),
 		cmocka_unit_test(test_large_texts),

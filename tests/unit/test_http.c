@@ -216,6 +216,20 @@ static void test_large_body(void **state)
 	close(fd);
 }
 
+/* Connections that say nothing make room for one that asks, whatever their number. */
+static void test_idle_ones_make_room(void **state)
+{
+	int fd[200];
+	char buf[2000];
+
+	for (int i = 0; i < 200; i++)
+		fd[i] = dial();
+	ask(POST(SHORT_BYTES) SHORT_BODY, buf, sizeof(buf));
+	assert_non_null(strstr(buf, " 200 "));
+	for (int i = 0; i < 200; i++)
+		close(fd[i]);
+}
+
 static void test_closing_cancels(void **state)
 {
 	int fd = dial(), steps;
@@ -245,6 +259,7 @@ int main(void)
 		cmocka_unit_test(test_stuck_and_timeout),
 		cmocka_unit_test(test_two_requests_on_one_connection),
 		cmocka_unit_test(test_large_body),
+		cmocka_unit_test(test_idle_ones_make_room),
 		cmocka_unit_test(test_closing_cancels),
 	};
 

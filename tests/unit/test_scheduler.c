@@ -4,6 +4,7 @@
 #include "serve/scheduler.h"
 
 #include <errno.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -445,6 +446,51 @@ static void test_random_traffic(void **state)
 	random_traffic(true, 9);
 }
 
+/* Rows of a full pool that no token is in: at most the rest of each sequence's last block. */
+static void test_little_is_wasted(void **state)
+{
+	enum { BLOCKS = 4096, SIZE = 16, SEQS = 128, N = 400 };
+	struct dt_rng rng = dt_rng_make(9, DT_RNG_TEST, 4);
+	struct dt_seq *q = calloc(N, sizeof(*q));
+	struct dt_sched_item items[SEQS];
+	double worst = 0, fullest = 0;
+	struct dt_kvpool p;
+	struct dt_sched s;
+	int left = N, n;
+
+	assert_int_equal(dt_kvpool_init(&p, BLOCKS, SIZE, false), 0);
+	assert_int_equal(dt_sched_init(&s, &p, SEQS, 1024, NULL, 0, NULL), 0);
+	for (int i = 0; i < N; i++) {
+		q[i] = seq_of(64 + (int)(dt_rng_u32(&rng, (uint64_t)(2 * i)) % 960),
+			      16 + (int)(dt_rng_u32(&rng, (uint64_t)(2 * i + 1)) % 496));
+		assert_int_equal(dt_sched_submit(&s, &q[i], NULL), 0);
+	}
+	while (left > 0) {
+		int used = BLOCKS - p.nfree, tokens = 0;
+
+		n = dt_sched_step(&s, items);
+		assert_true(n > 0);
+		used = BLOCKS - p.nfree;
+		for (struct dt_seq *x = s.running.head; x; x = x->next)
+			tokens += x->known;
+		worst = fmax(worst, (double)(used * SIZE - tokens) / (BLOCKS * SIZE));
+		fullest = fmax(fullest, (double)used / BLOCKS);
+		run(items, n);
+		for (int i = 0; i < n; i++)
+			if (items[i].seq->known > items[i].seq->max_rows) {
+				dt_sched_remove(&s, items[i].seq);
+				left--;
+			}
+	}
+	assert_int_equal(p.nfree, BLOCKS);
+	assert_true(fullest > 0.95);
+	if (worst > 0.04)
+		fail_msg("%.2f %% of the pool", 100 * worst);
+	free(q);
+	dt_sched_release(&s);
+	dt_kvpool_release(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -457,6 +503,7 @@ int main(void)
 		cmocka_unit_test(test_preempts_the_latest),
 		cmocka_unit_test(test_refuses_what_never_fits),
 		cmocka_unit_test(test_window_gives_back),
+		cmocka_unit_test(test_little_is_wasted),
 		cmocka_unit_test(test_random_traffic),
 	};
 

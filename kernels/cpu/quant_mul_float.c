@@ -1,7 +1,7 @@
 /*
- * Products of bf16 panels. Compiled once for each instruction set, with QUANT_NAME the function, QUANT_LANES
- * floats in a vector, QUANT_ROWS rows of x held in registers, and QUANT_PAIRS where the processor multiplies
- * pairs of bf16.
+ * Products of bf16 and f32 panels. Compiled once for each instruction set, with QUANT_NAME the function,
+ * QUANT_LANES floats in a vector, QUANT_ROWS rows of x held in registers, QUANT_F32 for f32, and QUANT_PAIRS
+ * where the processor multiplies pairs of bf16.
  */
 #include "kernels/cpu/quant.h"
 
@@ -12,15 +12,25 @@
 #define L    QUANT_LANES
 #define ROWS QUANT_ROWS
 #define VECS 2
+#ifdef QUANT_F32
+#define WORD 1 /* elements */
+#else
+#define WORD 2
+#endif
 
 typedef float vec __attribute__((vector_size(L * 4), aligned(4)));
 typedef uint32_t words __attribute__((vector_size(L * 4), aligned(4)));
 
-/* sum += x . w over a pair; the even element comes first. */
+/* sum += x . w over a word: an f32, or a pair of bf16, of which the even one comes first. */
 DT_INLINE vec step(vec sum, uint32_t x, words w)
 {
 #ifdef QUANT_PAIRS
 	return (vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_epi32((int)x), (__m512bh)w);
+#elif defined(QUANT_F32)
+	float f;
+
+	memcpy(&f, &x, 4);
+	return sum + f * (vec)w;
 #else
 	sum += dt_bf16_to_f32((uint16_t)x) * (vec)(w << 16);
 	return sum + dt_bf16_to_f32((uint16_t)(x >> 16)) * (vec)(w & 0xffff0000u);
@@ -80,7 +90,7 @@ static void all_rows(float *const *out, int64_t ld, const uint8_t *const *w, con
 
 DT_QUANT_MUL(QUANT_NAME)
 {
-	const int64_t columns = panels * DT_PANEL / L, n = blocks * DT_QK / 2;
+	const int64_t columns = panels * DT_PANEL / L, n = blocks * DT_QK / WORD;
 
 	for (int64_t c = 0; c < columns; c += VECS) {
 		const uint8_t *from[VECS];

@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""serve-openai.py URL KEY POOR-KEY: every endpoint of the server through OpenAI's own client.
+
+POOR-KEY has a quota that its first request uses up. Exit status 77: there is no such client here.
+"""
+import sys
+
+try:
+    import openai
+except ImportError:
+    sys.exit(77)
+
+url, key, poor = sys.argv[1:]
+client = openai.OpenAI(base_url=url + "/v1", api_key=key, max_retries=0, timeout=120)
+
+
+def fails(kind, call, **what):
+    try:
+        call()
+    except kind as e:
+        for name, value in what.items():
+            assert getattr(e, name) == value, (name, getattr(e, name), value)
+        return e
+    raise AssertionError(f"no {kind.__name__}")
+
+
+models = client.models.list()
+model = models.data[0].id
+assert [m.id for m in models] == [model] and models.data[0].object == "model"
+more = {"ignore_eos": True}
+
+# completions: whole, choices, log-probabilities, streamed
+one = client.completions.create(model=model, prompt="Hello", max_tokens=12, temperature=0, logprobs=2, extra_body=more)
+assert one.object == "text_completion" and one.choices[0].finish_reason == "length"
+assert one.usage.completion_tokens == 12 and len(one.choices[0].logprobs.token_logprobs) == 12
+again = client.completions.create(model=model, prompt=["Hello", "Bye"], max_tokens=12, temperature=0, n=2, extra_body=more)
+assert [c.index for c in again.choices] == [0, 1, 2, 3] and again.choices[0].text == one.choices[0].text
+parts = list(
+    client.completions.create(
+        model=model, prompt="Hello", max_tokens=12, temperature=0, stream=True,
+        stream_options={"include_usage": True}, extra_body=more
+    )
+)
+assert "".join(c.text for p in parts for c in p.choices) == one.choices[0].text
+assert parts[-1].usage.completion_tokens == 12 and parts[-1].choices == []
+
+# chat: whole and streamed, a schema
+talk = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": [{"type": "text", "text": "Hi"}]}]
+said = client.chat.completions.create(
+    model=model, messages=talk, max_completion_tokens=10, seed=4, logprobs=True, top_logprobs=3, extra_body=more
+)
+assert said.choices[0].message.role == "assistant" and len(said.choices[0].logprobs.content) == 10
+assert len(said.choices[0].logprobs.content[0].top_logprobs) == 3
+parts = list(
+    client.chat.completions.create(
+        model=model, messages=talk, max_completion_tokens=10, seed=4, stream=True,
+        stream_options={"include_usage": True}, extra_body=more
+    )
+)
+text = "".join(c.delta.content or "" for p in parts for c in p.choices)
+assert text == said.choices[0].message.content and parts[0].choices[0].delta.role == "assistant"
+assert parts[-1].usage.total_tokens == said.usage.total_tokens
+schema = {
+    "type": "object",
+    "properties": {"n": {"type": "integer", "minimum": 3, "maximum": 12}, "ok": {"type": "boolean"}},
+    "required": ["n", "ok"],
+    "additionalProperties": False,
+}
+shaped = client.chat.completions.create(
+    model=model, messages=talk, max_tokens=100,
+    response_format={"type": "json_schema", "json_schema": {"name": "shape", "schema": schema, "strict": True}}
+)
+import json  # noqa: E402
+
+shape = json.loads(shaped.choices[0].message.content)
+assert set(shape) == {"n", "ok"} and 3 <= shape["n"] <= 12, shape
+
+# embeddings: the client asks for base 64 unless told otherwise
+vector = client.embeddings.create(model=model, input=["one", "two"])
+plain = client.embeddings.create(model=model, input="one", encoding_format="float")
+assert len(vector.data) == 2 and vector.data[1].index == 1
+assert all(abs(a - b) < 1e-6 for a, b in zip(vector.data[0].embedding, plain.data[0].embedding))
+
+# a stream left in the middle, then errors by their classes
+stream = client.completions.create(model=model, prompt="x", max_tokens=300, stream=True, extra_body=more)
+next(iter(stream))
+stream.close()
+call = client.completions.create
+fails(openai.NotFoundError, lambda: call(model="other", prompt="x"), code="model_not_found", param="model")
+fails(openai.BadRequestError, lambda: call(model=model, prompt="x", max_tokens=10**6), code="context_length_exceeded")
+fails(openai.BadRequestError, lambda: call(model=model, prompt="x", temperature=-1), param="temperature")
+fails(openai.NotFoundError, lambda: client.images.generate(prompt="x"), code="not_found")
+stranger = openai.OpenAI(base_url=url + "/v1", api_key="nobody", max_retries=0)
+fails(openai.AuthenticationError, stranger.models.list, code="invalid_api_key")
+tenant = openai.OpenAI(base_url=url + "/v1", api_key=poor, max_retries=0)
+tenant.completions.create(model=model, prompt="x", max_tokens=30, extra_body=more)
+limit = fails(
+    openai.RateLimitError, lambda: tenant.completions.create(model=model, prompt="x", max_tokens=30), code="rate_limit_exceeded"
+)
+assert int(limit.response.headers["Retry-After"]) > 0
