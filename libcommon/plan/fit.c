@@ -205,7 +205,7 @@ static int fits_as(const struct dt_fit_query *q, enum dt_account account, uint64
 
 	for (int i = 0; i < pp; i++) {
 		int stage = i == 0 ? 0 : i == 1 ? pp - 1 : i - 1;
-		struct dt_estimate e;
+		struct dt_estimate e = {0};
 		int rc = estimate_stage(q, stage, account, &e, err);
 		bool fit = rc == 0 && e.peak_bytes <= room;
 

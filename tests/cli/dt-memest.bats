@@ -698,8 +698,8 @@ safetensors() {
 	[ "$status" -eq 3 ]
 	sed 's/weights/w/' gauges >unknown
 	refused 1 "no category is called 'w'" gpt2-tiny --serve --check unknown
-	echo 'dt:memory_bytes{model_name="m"' >cut
-	refused 1 "not whole" gpt2-tiny --serve --check cut
+	echo 'dt:memory_bytes{model_name="m"' >partial
+	refused 1 "not whole" gpt2-tiny --serve --check partial
 	refused 1 "says neither" gpt2-tiny --check <(echo '{}')
 }
 
