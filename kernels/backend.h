@@ -5,6 +5,7 @@
 #include "kernels/device.h"
 
 struct dt_backend {
+	int (*count)(void);
 	int (*open)(struct dt_dev **ret, int index, int nthreads);
 	void (*close)(struct dt_dev *dev);
 	size_t (*scratch_bytes)(const struct dt_dev *dev);
@@ -29,7 +30,7 @@ struct dt_backend {
 };
 
 extern const struct dt_backend dt_backend_cpu;
-/* In a build without CUDA only open is there. */
+/* In a build without CUDA only count and open are there. */
 extern const struct dt_backend dt_backend_cuda;
 
 #endif

@@ -77,6 +77,11 @@ int dt_dev_parse(const char *name, enum dt_dev_kind *ret_kind, int *ret_index)
 	return 0;
 }
 
+int dt_dev_count(enum dt_dev_kind kind)
+{
+	return kind_of(kind)->count();
+}
+
 const char *dt_dev_why(int rc)
 {
 	switch (rc) {

@@ -74,6 +74,8 @@ void dt_dev_close(struct dt_dev *dev);
 /* "cpu", "cuda", "cuda:N" or "auto" (the first card, or the CPU where there is none). -EINVAL: none of these.
  */
 int dt_dev_parse(const char *name, enum dt_dev_kind *ret_kind, int *ret_index);
+/* Devices of the kind; 0 where there is none. */
+int dt_dev_count(enum dt_dev_kind kind);
 /* Why dt_dev_open failed with rc, as a clause: "no NVIDIA driver or no such card". */
 const char *dt_dev_why(int rc);
 

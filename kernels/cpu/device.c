@@ -205,6 +205,11 @@ static double cpu_read_rate(struct dt_dev *dev, double seconds)
 	return best;
 }
 
+static int cpu_count(void)
+{
+	return 1;
+}
+
 static int cpu_alloc(struct dt_dev *dev, void **ret, size_t n)
 {
 	*ret = aligned_alloc(64, (n + 63) / 64 * 64 + !n * 64);
@@ -260,6 +265,7 @@ static int cpu_event_sync(void *event)
 }
 
 const struct dt_backend dt_backend_cpu = {
+	.count = cpu_count,
 	.open = cpu_open,
 	.close = cpu_close,
 	.scratch_bytes = cpu_scratch_bytes,

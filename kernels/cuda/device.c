@@ -52,6 +52,13 @@ static int begin(struct dt_cuda *c)
 	return rc == -ENOTSUP ? 0 : rc;
 }
 
+static int cuda_count(void)
+{
+	const int n = dt_gpu_count();
+
+	return n < 0 ? 0 : n;
+}
+
 static int cuda_open(struct dt_dev **ret, int index, int nthreads)
 {
 	struct dt_dev *dev = calloc(1, sizeof *dev);
@@ -333,6 +340,7 @@ static double cuda_read_rate(struct dt_dev *dev, double seconds)
 }
 
 const struct dt_backend dt_backend_cuda = {
+	.count = cuda_count,
 	.open = cuda_open,
 	.close = cuda_close,
 	.scratch_bytes = cuda_scratch_bytes,
