@@ -109,6 +109,11 @@ double dt_dev_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double second
 	return of(dev)->matmul_rate(dev, dtype, seconds);
 }
 
+double dt_dev_sheet_rate(const struct dt_dev *dev, enum dt_dtype dtype)
+{
+	return of(dev)->sheet_rate(dev, dtype);
+}
+
 double dt_dev_copy_rate(struct dt_dev *dev, double seconds)
 {
 	return of(dev)->copy_rate(dev, seconds);

@@ -123,6 +123,9 @@ const char *dt_dev_isa(const struct dt_dev *dev);
 
 /* Measured square-matmul rate in flop/s at dtype, over about seconds of wall time: the ceiling for MFU. */
 double dt_dev_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double seconds);
+/* What the maker's data sheet says of the card (dense, accumulating in f32), flop/s; 0: not known, as of
+ * CPUs. */
+double dt_dev_sheet_rate(const struct dt_dev *dev, enum dt_dtype dtype);
 /* Measured copy bandwidth, bytes read plus bytes written a second, on buffers past the last-level cache. */
 double dt_dev_copy_rate(struct dt_dev *dev, double seconds);
 /* Measured read bandwidth, likewise: the ceiling of products of one row with weights. */

@@ -205,6 +205,11 @@ static double cpu_read_rate(struct dt_dev *dev, double seconds)
 	return best;
 }
 
+static double cpu_sheet_rate(const struct dt_dev *dev, enum dt_dtype dtype)
+{
+	return 0;
+}
+
 static int cpu_count(void)
 {
 	return 1;
@@ -271,6 +276,7 @@ const struct dt_backend dt_backend_cpu = {
 	.scratch_bytes = cpu_scratch_bytes,
 	.isa = cpu_isa,
 	.matmul_rate = cpu_matmul_rate,
+	.sheet_rate = cpu_sheet_rate,
 	.copy_rate = cpu_copy_rate,
 	.read_rate = cpu_read_rate,
 	.alloc = cpu_alloc,
