@@ -1,30 +1,35 @@
 /*
- * Checkpoint bandwidth as ratios to plain system calls, taken in turns in one run:
+ * Checkpoint bandwidth as ratios to plain system calls on the same disk, taken in turns in one run:
  *
- *	bench_ckpt FOLDER [MIB [TURNS]]
+ *	bench/ckpt FOLDER [MIB [TURNS]]		(built in the build folder; the script bench/ckpt calls it)
  *
- * write: begin, write_shard and commit, over write and fsync of a plain file of the same size.
+ * write: begin, write_shard and commit, over write and fsync of a plain file of the same size, as
+ * dd bs=1M conv=fsync does.
  *
- * read: dt_ckpt_read of every tensor, over read of the plain file into memory.
+ * read: dt_ckpt_read of every tensor into memory, over read of the plain file into memory.
  *
- * verify: dt_ckpt_verify with one and two workers, over the same read.
+ * verify: dt_ckpt_verify with one and two workers, over the same read into one block, as dd of=/dev/null.
  *
- * Reads are timed twice: from memory, where the checksum is most of the work, and from the disk, after the
+ * Reads are timed twice: from memory, where copying and summing is all the work, and from the disk, after the
  * kernel was asked to forget the file.
  *
- * Prints the median of the turns; a ratio of 1 is the speed of the plain call.
+ * Prints one JSON object: for each, the median over the turns of the plain call's time over ours (1 is its
+ * speed), and the fastest plain turn over our median, which forgives the plain call every bad turn.
  */
 #include "ckpt/ckpt.h"
 #include "base/progress.h"
 #include "base/tmpfile.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define TENSORS 32
 #define TURNS	16
+#define BLOCK	((size_t)1 << 20)
 
 static char dir[512], plain[600], root[600];
 static char *data, *into;
@@ -33,9 +38,13 @@ static struct dt_err err;
 
 static void die(const char *what)
 {
-	fprintf(stderr, "bench_ckpt: %s %s\n", what, err.msg);
+	fprintf(stderr, "bench/ckpt: %s %s\n", what, err.msg);
 	exit(1);
 }
+
+/* Seconds of what is timed, turn by turn. */
+enum what { PLAIN_WRITE, WRITE, PLAIN_COPY, PLAIN_READ, READ, VERIFY_1, VERIFY_2, WHATS };
+static double took[2][WHATS][TURNS]; /* [1]: from the disk */
 
 static double plain_write(void)
 {
@@ -43,7 +52,7 @@ static double plain_write(void)
 	int fd = open(plain, O_WRONLY | O_CREAT | O_TRUNC, 0666);
 
 	for (size_t at = 0; at < bytes;) {
-		ssize_t w = write(fd, data + at, bytes - at);
+		ssize_t w = write(fd, data + at, bytes - at < BLOCK ? bytes - at : BLOCK);
 
 		if (w <= 0)
 			die("cannot write");
@@ -55,24 +64,14 @@ static double plain_write(void)
 	return dt_now() - t0;
 }
 
-/* Takes a file, or every file of a folder, out of the page cache. */
-static void forget(const char *path)
-{
-	char command[800];
-
-	snprintf(command, sizeof(command),
-		 "find -L '%s' -type f -exec dd if={} iflag=nocache count=0 status=none \\;", path);
-	if (system(command) != 0)
-		die("cannot drop the page cache");
-}
-
-static double plain_read(void)
+/* whole: into as much memory as the file has; else every block into the same place. */
+static double plain_read(bool whole)
 {
 	double t0 = dt_now();
 	int fd = open(plain, O_RDONLY);
 
 	for (size_t at = 0; at < bytes;) {
-		ssize_t got = read(fd, into + at, bytes - at);
+		ssize_t got = read(fd, into + (whole ? at : 0), bytes - at < BLOCK ? bytes - at : BLOCK);
 
 		if (got <= 0)
 			die("cannot read");
@@ -80,6 +79,37 @@ static double plain_read(void)
 	}
 	close(fd);
 	return dt_now() - t0;
+}
+
+/* Takes a file out of the page cache, or brings it in. */
+static void cache(const char *path, bool in)
+{
+	int fd = open(path, O_RDONLY);
+	ssize_t got = 1;
+
+	if (fd < 0 || fsync(fd) < 0 || (!in && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) != 0))
+		die("cannot drop the page cache");
+	while (in && got > 0)
+		got = read(fd, into, BLOCK);
+	close(fd);
+}
+
+static void cache_all(bool in)
+{
+	char path[1200];
+	struct dirent *e;
+	DIR *d;
+
+	cache(plain, in);
+	snprintf(path, sizeof(path), "%s/latest", root);
+	d = opendir(path);
+	while (d && (e = readdir(d))) {
+		snprintf(path, sizeof(path), "%s/latest/%s", root, e->d_name);
+		if (e->d_name[0] != '.')
+			cache(path, in);
+	}
+	if (d)
+		closedir(d);
 }
 
 static double ckpt_write(int64_t step)
@@ -116,6 +146,7 @@ static double ckpt_read(void)
 
 	if (dt_ckpt_open(root, &c, &err) < 0)
 		die("cannot open");
+	dt_ckpt_read_once(c);
 	for (int i = 0; i < dt_ckpt_ntensors(c); i++) {
 		struct dt_ckpt_tensor t;
 
@@ -137,6 +168,22 @@ static double verify(int workers)
 	return dt_now() - t0;
 }
 
+static void turn(int i)
+{
+	took[0][PLAIN_WRITE][i] = plain_write();
+	took[0][WRITE][i] = ckpt_write(i);
+	for (int cold = 0; cold < 2; cold++) {
+		double(*v)[TURNS] = took[cold];
+
+#define TIME(what, call) (cache_all(!cold), v[what][i] = (call))
+		TIME(PLAIN_READ, plain_read(true));
+		TIME(READ, ckpt_read());
+		TIME(PLAIN_COPY, plain_read(false));
+		TIME(VERIFY_1, verify(1));
+		TIME(VERIFY_2, verify(2));
+	}
+}
+
 static int up(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
@@ -144,59 +191,70 @@ static int up(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static double median(double *v, int n)
+static double median(const double *v, int n)
 {
-	qsort(v, (size_t)n, sizeof(*v), up);
-	return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+	double s[TURNS];
+
+	memcpy(s, v, (size_t)n * sizeof(*s));
+	qsort(s, (size_t)n, sizeof(*s), up);
+	return n % 2 ? s[n / 2] : (s[n / 2 - 1] + s[n / 2]) / 2;
+}
+
+static json_t *row(const char *name, int cold, enum what plain_is, enum what ours, int n)
+{
+	const double *a = took[cold][plain_is], *b = took[cold][ours];
+	double ratio[TURNS], best = a[0];
+
+	for (int i = 0; i < n; i++) {
+		ratio[i] = a[i] / b[i];
+		best = a[i] < best ? a[i] : best;
+	}
+	return json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f}", "name", name, "from",
+			 ours == WRITE ? "memory to disk"
+			 : cold	       ? "disk"
+				       : "page cache",
+			 "ratio", median(ratio, n), "ratio_of_best_plain", best / median(b, n), "bytes_per_s",
+			 (double)bytes / median(b, n), "plain_bytes_per_s", (double)bytes / median(a, n),
+			 "best_plain_bytes_per_s", (double)bytes / best);
 }
 
 int main(int argc, char **argv)
 {
 	int turns = argc > 3 ? atoi(argv[3]) : 5;
-	double w[TURNS], r[TURNS], v1[TURNS], v2[TURNS], pw[TURNS], pr[TURNS];
-	double cold[TURNS], rc[TURNS], v1c[TURNS], v2c[TURNS];
+	json_t *rows = json_array(), *out;
 
 	if (argc < 2 || turns < 1 || turns > TURNS) {
-		fprintf(stderr, "usage: bench_ckpt FOLDER [MIB [TURNS]]\n");
+		fprintf(stderr, "usage: ckpt FOLDER [MIB [TURNS]]\n");
 		return 2;
 	}
 	bytes = (size_t)(argc > 2 ? atoi(argv[2]) : 512) << 20;
 	snprintf(dir, sizeof(dir), "%s/bench-ckpt-XXXXXX", argv[1]);
-	data = malloc(bytes);
-	into = malloc(bytes);
+	/* large pages, as the memory of a run has */
+	data = aligned_alloc((size_t)2 << 20, bytes);
+	into = aligned_alloc((size_t)2 << 20, bytes);
 	if (!data || !into || !mkdtemp(dir))
 		die("cannot begin");
+	madvise(data, bytes, MADV_HUGEPAGE);
+	madvise(into, bytes, MADV_HUGEPAGE);
 	snprintf(plain, sizeof(plain), "%s/plain", dir);
 	snprintf(root, sizeof(root), "%s/run", dir);
 	for (size_t i = 0; i < bytes / 4; i++)
 		((uint32_t *)data)[i] = (uint32_t)i * 2654435761u;
 	memset(into, 1, bytes);
-	for (int i = 0; i < turns; i++) {
-		pw[i] = plain_write();
-		w[i] = pw[i] / ckpt_write(i);
-		plain_read(); /* the first one after the writes meets a busy memory */
-		pr[i] = plain_read();
-		r[i] = pr[i] / ckpt_read();
-		v1[i] = pr[i] / verify(1);
-		v2[i] = pr[i] / verify(2);
-		forget(plain);
-		cold[i] = plain_read();
-		forget(root);
-		rc[i] = cold[i] / ckpt_read();
-		forget(root);
-		v1c[i] = cold[i] / verify(1);
-		forget(root);
-		v2c[i] = cold[i] / verify(2);
-	}
+	for (int i = 0; i < turns; i++)
+		turn(i);
 	dt_remove_tree(dir, NULL);
-	printf("plain write+fsync %.2f GB/s, plain read (page cache) %.2f GB/s\n",
-	       1e-9 * (double)bytes / median(pw, turns), 1e-9 * (double)bytes / median(pr, turns));
-	printf("write    %.2f of plain\nread     %.2f of plain\nverify   %.2f (1 worker), %.2f (2 workers) "
-	       "of plain read\n",
-	       median(w, turns), median(r, turns), median(v1, turns), median(v2, turns));
-	printf("from disk: plain read %.2f GB/s; read %.2f, verify %.2f (1 worker), %.2f (2 workers) of it\n",
-	       1e-9 * (double)bytes / median(cold, turns), median(rc, turns), median(v1c, turns),
-	       median(v2c, turns));
+	json_array_append_new(rows, row("write", 0, PLAIN_WRITE, WRITE, turns));
+	for (int cold = 0; cold < 2; cold++) {
+		json_array_append_new(rows, row("read", cold, PLAIN_READ, READ, turns));
+		json_array_append_new(rows, row("verify -j1", cold, PLAIN_COPY, VERIFY_1, turns));
+		json_array_append_new(rows, row("verify -j2", cold, PLAIN_COPY, VERIFY_2, turns));
+	}
+	out = json_pack("{s:i, s:I, s:i, s:o}", "schema", 1, "bytes", (json_int_t)bytes, "turns", turns,
+			"rows", rows);
+	json_dumpf(out, stdout, JSON_REAL_PRECISION(6));
+	putchar('\n');
+	json_decref(out);
 	free(data);
 	free(into);
 	return 0;

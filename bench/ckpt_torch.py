@@ -1,16 +1,14 @@
 #!/usr/bin/env python3
 """PyTorch's distributed checkpoint (DCP) as ratios to plain system calls, as bench/ckpt.c has them for dt.
 
-    ckpt_torch.py FOLDER [MIB [TURNS [BENCH_CKPT]]]
+    ckpt_torch.py FOLDER [MIB [TURNS]]
 
 One process, 32 float32 tensors. write: DCP save with its fsync over write + fsync of a plain file; read: DCP load
-over read of that file, both from the page cache. With BENCH_CKPT, the program built from ckpt.c, dt's own figures are
-printed after every turn, so that both see the same machine.
+over read of that file, both from the page cache.
 """
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import time
 import warnings
@@ -43,7 +41,7 @@ def plain_read(path, into):
             view = view[f.readinto(view) :]
 
 
-def main(folder, mib=256, turns=5, bench=None):
+def main(folder, mib=256, turns=5):
     mib, turns = int(mib), int(turns)
     root = os.path.join(folder, f"bench-dcp-{os.getpid()}")
     os.makedirs(root)
@@ -59,8 +57,6 @@ def main(folder, mib=256, turns=5, bench=None):
             w.append(pw / timed(lambda: dcp.save(state, checkpoint_id=at, no_dist=True)))
             pr = timed(lambda: plain_read(os.path.join(root, "plain"), into))
             r.append(pr / timed(lambda: dcp.load(state, checkpoint_id=at, no_dist=True)))
-            if bench:
-                subprocess.run([bench, folder, str(mib), "1"], check=True)
     finally:
         shutil.rmtree(root)
     print(f"DCP of PyTorch {torch.__version__}: write {statistics.median(w):.2f} of plain, read {statistics.median(r):.2f} of plain")

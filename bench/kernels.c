@@ -169,6 +169,51 @@ done:
 	free(vc.data);
 }
 
+/* One sequence that decodes at the end of a long text: heads 32, 8 of keys; the types of cache beside each
+ * other. */
+static void long_contexts(void)
+{
+	enum { KEYS = 16384, KV = 8, DIM = 128, QUERY = 32 };
+	static const enum dt_dtype cache[] = {DT_BF16, DT_I8, DT_F32};
+	const struct dt_attn p = {.heads = QUERY, .kv_heads = KV, .head_dim = DIM, .scale = 0.088f};
+	static int32_t blocks[KEYS / 16];
+	static int64_t slot[KEYS];
+	int32_t start[2] = {0, 1}, len[1] = {KEYS};
+	const struct dt_paged one = {1, start, len, blocks, KEYS / 16, 16};
+	struct dt_tensor x, o;
+	double best, bf16 = 0;
+
+	if (!wanted("context"))
+		return;
+	x = tensor(DT_BF16, KEYS, (QUERY + 2 * KV) * DIM);
+	o = tensor(DT_BF16, 1, QUERY * DIM);
+	for (int i = 0; i < KEYS; i++)
+		slot[i] = i;
+	for (int i = 0; i < KEYS / 16; i++)
+		blocks[i] = i;
+	for (int i = 0; i < 3; i++) {
+		const int64_t cols = dt_kv_row(&p, cache[i]),
+			      bytes = 2 * KEYS * cols * dt_dtype_size(cache[i]);
+		struct dt_tensor k = dt_t2(memory((size_t)bytes / 2), cache[i], KEYS, cols), v = k;
+		char what[64];
+
+		v.data = memory((size_t)bytes / 2);
+		TIME(best, ops->kv_write(dev, k, v, x, &p, slot));
+		snprintf(what, sizeof what, "kv_write of 16384 rows, %s cache", dt_dtype_name(cache[i]));
+		row("context", what, DT_BF16, best, 0, (double)bytes + 4. * KEYS * KV * DIM);
+		TIME(best, ops->attention_paged(dev, o, dt_t2(x.data, DT_BF16, 1, (QUERY + 2 * KV) * DIM), k,
+						v, &p, &one));
+		bf16 = i ? bf16 : best;
+		snprintf(what, sizeof what, "1 token, 16384 keys, %s cache: %.2f x bf16",
+			 dt_dtype_name(cache[i]), bf16 / best);
+		row("context", what, DT_BF16, best, 0, (double)bytes);
+		free(k.data);
+		free(v.data);
+	}
+	free(x.data);
+	free(o.data);
+}
+
 static void streams(enum dt_dtype t)
 {
 	const int64_t n = 8 * ROWS;
@@ -363,6 +408,7 @@ int main(int argc, char **argv)
 		streams((enum dt_dtype)t);
 		losses((enum dt_dtype)t);
 	}
+	long_contexts();
 	updates();
 	weights();
 	dt_table_print(table, stdout);

@@ -21,15 +21,21 @@
  *   attention_paged reads the keys and values of each sequence through its block table. A row's result does
  *   not depend on what else is in the batch, nor on how a prompt was cut into chunks.
  *   qkv [tokens, (heads + 2 kv_heads) * head_dim] (only q is read), o [tokens, heads * head_dim]
- *   kcache, vcache [blocks * block_size, kv_heads * head_dim], same type as qkv, or f32
+ *   kcache, vcache [blocks * block_size, dt_kv_row], same type as qkv, f32, or int8
  *   kv_write stores the k and v parts of row i into cache row slot[i] (= block * block_size + offset); slot
- * -1 skips. A block table or slot that leaves the cache is -EINVAL, and nothing is written.
+ * -1 skips.
+ *   int8: for each head of a row head_dim integers, to nearest even, and behind them the f32 they are
+ * multiplied by, max |x| / 127 of the head. The integers take part in the products as they are (bf16 holds
+ * them), scores and probabilities are multiplied by the scales: no error is added to that of rounding to
+ * integers. A head with NaN or Inf is NaN. Of keys that no row sees because of the window nothing is read,
+ * nor need their blocks exist: any number may stand for them in the table. A block table or slot that leaves
+ * the cache is -EINVAL, and nothing is written.
  *   slot and what a dt_paged points to are host memory on every device.
  */
 #ifndef DT_KERNELS_ATTENTION_H
 #define DT_KERNELS_ATTENTION_H
 
-#include <stdint.h>
+#include "kernels/dtype.h"
 
 struct dt_attn {
 	int64_t batch, seq; /* training only */
@@ -37,6 +43,12 @@ struct dt_attn {
 	int64_t window; /* 0: unlimited */
 	float scale;
 };
+
+/* Elements of a row of a cache of this type. */
+static inline int64_t dt_kv_row(const struct dt_attn *p, enum dt_dtype t)
+{
+	return p->kv_heads * (p->head_dim + (t == DT_I8 ? 4 : 0));
+}
 
 struct dt_paged {
 	int nseq;

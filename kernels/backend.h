@@ -8,6 +8,7 @@ struct dt_backend {
 	int (*count)(void);
 	int (*open)(struct dt_dev **ret, int index, int nthreads);
 	void (*close)(struct dt_dev *dev);
+	void (*rest)(struct dt_dev *dev); /* NULL: nothing to do */
 	size_t (*scratch_bytes)(const struct dt_dev *dev);
 	const char *(*isa)(const struct dt_dev *dev);
 	double (*matmul_rate)(struct dt_dev *dev, enum dt_dtype dtype, double seconds);

@@ -94,6 +94,12 @@ const char *dt_dev_why(int rc)
 	}
 }
 
+void dt_dev_rest(struct dt_dev *dev)
+{
+	if (of(dev)->rest)
+		of(dev)->rest(dev);
+}
+
 size_t dt_dev_scratch_bytes(const struct dt_dev *dev)
 {
 	return of(dev)->scratch_bytes(dev);

@@ -71,6 +71,11 @@ void dt_dev_spin_less(char **argv);
 int dt_dev_open(struct dt_dev **ret, enum dt_dev_kind kind, int index, int nthreads);
 void dt_dev_close(struct dt_dev *dev);
 
+/*
+ * Ends the calling thread's helpers; they start again with its next op. For a thread that hands the device on
+ * to another: as long as there are more helpers than processors, OpenMP has them sleep at every barrier.
+ */
+void dt_dev_rest(struct dt_dev *dev);
 /* "cpu", "cuda", "cuda:N" or "auto" (the first card, or the CPU where there is none). -EINVAL: none of these.
  */
 int dt_dev_parse(const char *name, enum dt_dev_kind *ret_kind, int *ret_index);

@@ -32,7 +32,8 @@ void dt_packed_close(struct dt_packed *w);
 /*
  * rows more rows from src, which holds them in format have as a file does (no alignment needed); they are
  * kept in format as: BF16, Q8_0, Q4_0, Q4_1, Q4_K or Q6_K. Where the two differ, have is decoded to f32 and
- * encoded anew. Pages are first touched by the threads that will read them.
+ * encoded anew; but Q5_0 goes into Q8_0 as it is, bit for bit. Pages are first touched by the threads that
+ * will read them.
  *
  * -EINVAL: rows or k do not suit the formats, or NaN or Inf met on the way to a block format;
  * -ENOTSUP: as is not one of these, or is only read (have differs); -ENOMEM. Nothing is appended then.
@@ -42,7 +43,7 @@ int dt_packed_append(struct dt_packed *w, struct dt_dev *dev, enum dt_format as,
 
 int64_t dt_packed_rows(const struct dt_packed *w); /* appended so far: n */
 int64_t dt_packed_k(const struct dt_packed *w);
-size_t dt_packed_bytes(const struct dt_packed *w);
+size_t dt_packed_bytes(const struct dt_packed *w); /* of its memory, dt_panels_bytes of each append */
 
 /* Row i as f32 [k] (an embedding): exactly what its format says. -EINVAL: no such row. */
 int dt_packed_row(const struct dt_packed *w, int64_t i, float *out);

@@ -11,6 +11,7 @@ static const struct dt_format_info info[DT_FMT_N] = {
 	[DT_FMT_Q8_0] = {"q8_0", 8, 7, 32, 34, true, -1},
 	[DT_FMT_Q4_K] = {"q4_k", 12, 15, 256, 144, false, -1},
 	[DT_FMT_Q6_K] = {"q6_k", 14, 18, 256, 210, false, -1},
+	[DT_FMT_Q5_0] = {"q5_0", 6, 8, 32, 22, false, -1},
 };
 
 const struct dt_format_info *dt_format_info(enum dt_format f)
@@ -40,6 +41,33 @@ int dt_format_of_dtype(enum dt_dtype t)
 		if (info[i].dtype == (int)t)
 			return i;
 	return -1;
+}
+
+static const struct dt_quant_shape shapes[DT_FMT_N] = {
+	[DT_FMT_BF16] = {1024, 0, 0, 0}, [DT_FMT_Q8_0] = {512, 32, 0, 128}, [DT_FMT_Q4_0] = {256, 32, 0, 8},
+	[DT_FMT_Q4_1] = {256, 64, 0, 0}, [DT_FMT_Q4_K] = {256, 32, 64, 0},  [DT_FMT_Q6_K] = {384, 32, 32, 32},
+};
+
+const struct dt_quant_shape *dt_quant_shape(enum dt_format f)
+{
+	return &shapes[f];
+}
+
+size_t dt_panel_bytes(enum dt_format f, int64_t k)
+{
+	const struct dt_quant_shape *s = &shapes[f];
+	size_t blocks = (size_t)(k + 31) / 32;
+	size_t n = blocks * (size_t)(s->quants + s->scales) + blocks / 8 * (size_t)s->supers;
+
+	return (n + 63) / 64 * 64;
+}
+
+size_t dt_panels_bytes(enum dt_format f, int64_t rows, int64_t k)
+{
+	const size_t huge = (size_t)2 << 20;
+	size_t n = (size_t)((rows + 15) / 16) * dt_panel_bytes(f, k);
+
+	return n < huge ? n : (n + huge - 1) / huge * huge; /* whole large pages */
 }
 
 static float half_at(const uint8_t *p)
@@ -94,6 +122,41 @@ static void from_q4_1(const uint8_t *s, int64_t n, float *y)
 			y[j] = d * (float)(s[4 + j] & 15) + m;
 			y[j + 16] = d * (float)(s[4 + j] >> 4) + m;
 		}
+	}
+}
+
+/* Integers of a block of q5_0, -16 to 15. */
+static void q5_0_values(const uint8_t *s, int8_t q[32])
+{
+	uint32_t high;
+
+	memcpy(&high, s + 2, 4);
+	for (int j = 0; j < 16; j++) {
+		q[j] = (int8_t)(((s[6 + j] & 15) | (high >> j & 1) << 4) - 16);
+		q[j + 16] = (int8_t)((s[6 + j] >> 4 | (high >> (j + 16) & 1) << 4) - 16);
+	}
+}
+
+static void from_q5_0(const uint8_t *s, int64_t n, float *y)
+{
+	for (; n > 0; n -= 32, s += 22, y += 32) {
+		float d = half_at(s);
+		int8_t q[32];
+
+		q5_0_values(s, q);
+		for (int j = 0; j < 32; j++)
+			y[j] = d * (float)q[j];
+	}
+}
+
+void dt_q5_0_as_q8_0(const void *src, int64_t n, void *dst)
+{
+	const uint8_t *s = src;
+	uint8_t *out = dst;
+
+	for (; n > 0; n -= 32, s += 22, out += 34) {
+		memmove(out, s, 2);
+		q5_0_values(s, (int8_t *)out + 2);
 	}
 }
 
@@ -161,7 +224,7 @@ void dt_dequantize(enum dt_format f, const void *src, int64_t n, float *dst)
 	static void (*const from[DT_FMT_N])(const uint8_t *s, int64_t n, float *y) = {
 		[DT_FMT_F16] = from_f16,   [DT_FMT_BF16] = from_bf16, [DT_FMT_Q4_0] = from_q4_0,
 		[DT_FMT_Q4_1] = from_q4_1, [DT_FMT_Q8_0] = from_q8_0, [DT_FMT_Q4_K] = from_q4_k,
-		[DT_FMT_Q6_K] = from_q6_k,
+		[DT_FMT_Q6_K] = from_q6_k, [DT_FMT_Q5_0] = from_q5_0,
 	};
 
 	if (f == DT_FMT_F32)

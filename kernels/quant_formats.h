@@ -5,6 +5,7 @@
  *   q8_0   32 in 34 bytes   f16 d, i8 q[32]                               x = d q
  *   q4_0   32 in 18 bytes   f16 d, 16 bytes: low nibbles, then high       x = d (q - 8)
  *   q4_1   32 in 20 bytes   f16 d, f16 m, 16 bytes likewise               x = d q + m
+ *   q5_0   32 in 22 bytes   f16 d, 32 fifth bits, 16 bytes likewise      x = d (q - 16)
  *   q4_k   256 in 144       f16 d, f16 dmin, 12 bytes of 6-bit scales and minima, 128 bytes   x = d s q -
  * dmin m q6_k   256 in 210       128 bytes low, 64 bytes high bits, i8 s[16], f16 d                x = d s (q
  * - 32)
@@ -30,6 +31,7 @@ enum dt_format {
 	DT_FMT_Q8_0,
 	DT_FMT_Q4_K,
 	DT_FMT_Q6_K,
+	DT_FMT_Q5_0,
 	DT_FMT_N,
 };
 
@@ -56,8 +58,25 @@ static inline size_t dt_format_bytes(enum dt_format f, int64_t n)
 	return (size_t)(n / i->block) * (size_t)i->bytes;
 }
 
+/*
+ * How quant.h lays a format out: panels of 16 rows, bytes of a panel for each 32 elements of k, and for each
+ * 256 of them (kernels/cpu/quant.h says what they are). quants 0: it does not.
+ */
+struct dt_quant_shape {
+	int quants, scales;
+	int supers;
+	int offset; /* of the integers */
+};
+const struct dt_quant_shape *dt_quant_shape(enum dt_format f);
+/* Bytes of one panel of rows of k elements, and of the memory that rows of them take. */
+size_t dt_panel_bytes(enum dt_format f, int64_t k);
+size_t dt_panels_bytes(enum dt_format f, int64_t rows, int64_t k);
+
 /* n elements, a multiple of the block; src needs no alignment. */
 void dt_dequantize(enum dt_format f, const void *src, int64_t n, float *dst);
+
+/* The very same numbers in q8_0: its integers hold those of q5_0. */
+void dt_q5_0_as_q8_0(const void *src, int64_t n, void *dst);
 
 /*
  * The other way, for the formats that are writable. Rounding as GGUF's reference: to nearest even for f16 and

@@ -65,7 +65,7 @@ static const struct dt_opt opts[] = {
 	{"buffers", 0, DT_OPT_CHOICE, &opt.buffers, "registered|plain",
 	 "registered: ranks of a machine map each other's buffers [registered]"},
 	{"compare", 0, DT_OPT_FLAG, &opt.compare, NULL,
-	 "a call of plain MPI after each call, and the ratio of their times"},
+	 "a call of plain MPI after each call, the ratio of their times, and what it can be at most"},
 	{"skew", 0, DT_OPT_FLAG, &opt.skew, NULL, "when each rank arrives at the calls"},
 	{"transport", 0, DT_OPT_CHOICE, &opt.transport, "auto|mpi",
 	 "auto: shared memory inside a machine; mpi: MPI for everything [auto]"},
@@ -151,7 +151,7 @@ static void print_head(const struct bench *b, int kind)
 {
 	char name[32];
 	const char *more = opt.stats ? "       min      mean       p50       p99  bound" : "";
-	int side = 31 + (opt.stats ? 47 : 0) + (opt.compare ? 19 : 0);
+	int side = 31 + (opt.stats ? 47 : 0) + (opt.compare ? 27 : 0);
 	FILE *f = b->table;
 
 	if (!f)
@@ -179,34 +179,36 @@ static void print_head(const struct bench *b, int kind)
 				: unit		  ? ""
 						  : more,
 				!opt.compare ? ""
-				: unit	     ? "       (us)        "
-					     : "   MPI time   ratio");
+				: unit	     ? "       (us)                "
+					     : "   MPI time   ratio    most");
 		fputc('\n', f);
 	}
 }
 
 static void print_side(FILE *f, const struct dt_bench_result *r)
 {
-	char wrong[24] = "N/A", bound[16] = "N/A";
+	char wrong[24] = "N/A", bound[16] = "N/A", most[16] = "N/A";
 
 	if (!r) {
 		fprintf(f, "  %9s  %6s  %6s  %6s", "N/A", "N/A", "N/A", "N/A");
 		if (opt.stats)
 			fprintf(f, "%10s%10s%10s%10s%7s", "N/A", "N/A", "N/A", "N/A", "N/A");
 		if (opt.compare)
-			fprintf(f, "  %9s%8s", "N/A", "N/A");
+			fprintf(f, "  %9s%8s%8s", "N/A", "N/A", "N/A");
 		return;
 	}
 	if (r->wrong >= 0)
 		snprintf(wrong, sizeof(wrong), "%lld", (long long)r->wrong);
 	if (r->bound_fraction > 0)
 		snprintf(bound, sizeof(bound), "%.0f", 100 * r->bound_fraction);
+	if (r->copy_s > 0)
+		snprintf(most, sizeof(most), "%.2f", r->mpi_s / r->copy_s);
 	fprintf(f, "  %9.2f  %6.2f  %6.2f  %6s", r->time_s * 1e6, r->algbw_gbs, r->busbw_gbs, wrong);
 	if (opt.stats)
 		fprintf(f, "%10.2f%10.2f%10.2f%10.2f%7s", r->min_s * 1e6, r->mean_s * 1e6, r->p50_s * 1e6,
 			r->p99_s * 1e6, bound);
 	if (opt.compare)
-		fprintf(f, "  %9.2f%8.2f", r->mpi_s * 1e6, r->mpi_s / r->time_s);
+		fprintf(f, "  %9.2f%8.2f%8s", r->mpi_s * 1e6, r->mpi_s / r->time_s, most);
 }
 
 /* The prediction for the algorithm in use, or -1: DIRECT and MPI are not step lists. */
@@ -297,7 +299,7 @@ static int add_json(struct bench *b, int kind, bool in_place, const struct dt_be
 	bool reduces = dt_bench_reduces((enum dt_bench_kind)kind);
 	json_t *o = json_pack(
 		"{s:s, s:I, s:I, s:s, s:s?, s:i, s:b, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o, "
-		"s:o, s:s, s:o}",
+		"s:o, s:o, s:o, s:s, s:o}",
 		"collective", kind_name(kind, name), "size_bytes", (json_int_t)r->bytes, "count",
 		(json_int_t)r->count, "dtype", dt_dtype_name(b->t), "op",
 		reduces ? dt_opt_choice_name("sum|max|min|avg", opt.op, op, sizeof(op)) : NULL, "root",
@@ -307,7 +309,9 @@ static int add_json(struct bench *b, int kind, bool in_place, const struct dt_be
 		"bound_fraction", r->bound_fraction > 0 ? json_real(r->bound_fraction) : json_null(), "wrong",
 		r->wrong >= 0 ? json_integer(r->wrong) : json_null(), "mpi_time_s",
 		opt.compare ? json_real(r->mpi_s) : json_null(), "speedup",
-		opt.compare ? json_real(r->mpi_s / r->time_s) : json_null(), "algorithm",
+		opt.compare ? json_real(r->mpi_s / r->time_s) : json_null(), "copy_s",
+		r->copy_s > 0 ? json_real(r->copy_s) : json_null(), "speedup_limit",
+		opt.compare && r->copy_s > 0 ? json_real(r->mpi_s / r->copy_s) : json_null(), "algorithm",
 		dt_alg_name(used, alg), "predicted_s", predicts >= 0 ? json_real(predicts) : json_null());
 
 	return !o || json_array_append_new(b->results, o) ? -ENOMEM : 0;

@@ -19,11 +19,11 @@ static struct {
 	struct dt_plan_query q;
 	struct dt_serve_query serve_q;
 	struct dt_cluster cluster;
-	const char *gpu, *cluster_file, *links, *calibrate, *validate, *compare, *pipeline;
+	const char *gpu, *cluster_file, *links, *ops, *calibrate, *validate, *compare, *pipeline;
 	uint64_t gpu_mem, tokens;
 	bool serve, json, explain, gpu_given, gpus_given, node_given;
 	int64_t gpus, gpus_a_node, leaf, top;
-	int precision, optimizer, recompute, account, topology, emit;
+	int precision, optimizer, recompute, account, topology, emit, kv;
 	double nic_gbs, oversubscription, margin, price, mtbf_hours, save_s;
 } a = {
 	.gpu = "A100",
@@ -72,6 +72,9 @@ static const struct dt_opt opts[] = {
 	 "a description in JSON, as --emit cluster writes it"},
 	{"links", 0, DT_OPT_STR, &a.links, "FILE",
 	 "measured links: output of dt-allreduce-bench --json; - is standard input"},
+	{"ops", 0, DT_OPT_STR, &a.ops, "FILE",
+	 "measured operations: output of dt-calibrate; ranks are processes on such machines",
+	 .complete = DT_COMPLETE_FILE},
 	{"calibrate", 0, DT_OPT_STR, &a.calibrate, "FILE",
 	 "measured steps, JSON Lines: fit what programs reach of the device"},
 	{"validate", 0, DT_OPT_STR, &a.validate, "FILE", "measured steps: compare with what is predicted"},
@@ -106,6 +109,7 @@ static const struct dt_opt opts[] = {
 	 .min = 1e-6, .max = 1e6},
 	{"weights", 0, DT_OPT_CHOICE, &a.serve_q.weights, DT_WEIGHT_CHOICES,
 	 "type of the weights served; default bf16"},
+	{"kv-precision", 0, DT_OPT_CHOICE, &a.kv, DT_KV_CHOICES, "type of the KV cache served; default bf16"},
 	DT_OPT_HEADING("The whole run"),
 	{"tokens", 0, DT_OPT_COUNT, &a.tokens, "COUNT", "tokens to train on: days, device hours and cost"},
 	{"price", 0, DT_OPT_REAL, &a.price, "X", "of a device hour", .min = 0, .max = 1e6},
@@ -202,6 +206,17 @@ static int describe_cluster(struct dt_err *err)
 	return 0;
 }
 
+static int read_ops(struct dt_err *err)
+{
+	json_t *o = NULL;
+	int rc = read_json(a.ops, &o, err);
+
+	if (rc == 0 && (rc = dt_cluster_set_ops(&a.cluster, o, err)) < 0)
+		dt_err_prefix(err, "'%s'", a.ops);
+	json_decref(o);
+	return rc;
+}
+
 static double room(void)
 {
 	int here = a.cluster.gpus < a.cluster.gpus_a_node ? a.cluster.gpus : a.cluster.gpus_a_node;
@@ -230,7 +245,8 @@ static int validate(struct dt_err *err)
 {
 	struct dt_table *t = dt_table_new("model|layout|>microbatch|>seq|>measured|>predicted|>error");
 	struct dt_runs runs;
-	double error = 0, *each = NULL;
+	struct dt_run_error *each = NULL;
+	double error = 0;
 	char layout[80], s[24];
 	int rc = dt_runs_read(a.validate, &runs, err);
 
@@ -247,15 +263,17 @@ static int validate(struct dt_err *err)
 		dt_table_cell(t, "%lld", (long long)r->shape.microbatch);
 		dt_table_cell(t, "%lld", (long long)r->shape.seq);
 		dt_table_cell(t, "%s", dt_format_duration(r->step_s, s, sizeof(s)));
-		dt_table_cell(t, "%s", dt_format_duration(r->step_s * each[i], s, sizeof(s)));
-		dt_table_cell(t, "%+.1f%%", 100 * (each[i] - 1));
+		dt_table_cell(t, "%s", dt_format_duration(each[i].t.step, s, sizeof(s)));
+		dt_table_cell(t, "%+.1f%%", 100 * (each[i].ratio - 1));
 	}
 	if (rc == 0 && a.json) {
-		json_t *o = json_pack("{s:i, s:i, s:f, s:o}", "schema", 1, "runs", runs.n, "mean_error",
-				      error, "ratios", json_array());
+		json_t *o = json_pack("{s:i, s:i, s:f, s:o, s:o}", "schema", 1, "runs", runs.n, "mean_error",
+				      error, "ratios", json_array(), "predicted", json_array());
 
-		for (int i = 0; i < runs.n; i++)
-			json_array_append_new(json_object_get(o, "ratios"), json_real(each[i]));
+		for (int i = 0; i < runs.n; i++) {
+			json_array_append_new(json_object_get(o, "ratios"), json_real(each[i].ratio));
+			json_array_append_new(json_object_get(o, "predicted"), dt_step_time_json(&each[i].t));
+		}
 		rc = dt_json_write_line(stdout, o, err);
 		json_decref(o);
 	} else if (rc == 0) {
@@ -536,7 +554,7 @@ static int roofline(struct dt_err *err)
 	const struct dt_config *c = &a.q.fit.config;
 	const struct dt_device d = dt_cluster_rank_device(&a.cluster, 1);
 	double bits = dt_weight_bits((enum dt_weight_format)a.serve_q.weights),
-	       ridge = d.peak_flops / d.mem_bw;
+	       ridge = d.peak_flops / d.mem_bw, kv = a.kv ? dt_kv_bits(c, a.kv) : 16;
 	int64_t seq = a.q.fit.seq, mb = a.q.microbatch ? a.q.microbatch : 1;
 	const struct {
 		const char *name;
@@ -544,9 +562,9 @@ static int roofline(struct dt_err *err)
 	} rows[] = {
 		{"train", dt_train_intensity(c, mb, seq)},
 		{"prefill", dt_prefill_intensity(c, seq, bits)},
-		{"decode, 1 sequence", dt_decode_intensity(c, 1, seq, bits, 16)},
-		{"decode, 32 sequences", dt_decode_intensity(c, 32, seq, bits, 16)},
-		{"decode, 256 sequences", dt_decode_intensity(c, 256, seq, bits, 16)},
+		{"decode, 1 sequence", dt_decode_intensity(c, 1, seq, bits, kv)},
+		{"decode, 32 sequences", dt_decode_intensity(c, 32, seq, bits, kv)},
+		{"decode, 256 sequences", dt_decode_intensity(c, 256, seq, bits, kv)},
 	};
 	struct dt_table *t = dt_table_new("phase|>flops|>bytes|>flops/byte|bound by|>share of peak");
 	json_t *list = json_array(), *o;
@@ -635,6 +653,7 @@ static void complete_query(void)
 	a.q.room = (uint64_t)room();
 	a.serve_q.room = a.q.room;
 	a.serve_q.config = *c;
+	a.serve_q.cache_bits = dt_kv_bits(c, a.kv);
 }
 
 static int run(bool roof, const char *model, struct dt_err *err)
@@ -642,6 +661,8 @@ static int run(bool roof, const char *model, struct dt_err *err)
 	int rc = describe_cluster(err);
 
 	a.q.stack = a.account - 1 == DT_ACCOUNT_MEGATRON ? &dt_stack_megatron : &dt_stack_dt;
+	if (rc == 0 && a.ops)
+		rc = read_ops(err);
 	if (rc == 0 && a.calibrate)
 		rc = calibrate(err);
 	if (rc < 0)
@@ -674,6 +695,7 @@ int main(int argc, char **argv)
 		if (status < 0)
 			status = run(nargs > 0 && !strcmp(argv[1], "roofline"), model, &err);
 	}
+	dt_cluster_release(&a.cluster);
 	if (dt_close_stdout(&err) < 0 && status != DT_EXIT_FAILED)
 		status = err.code == -EPIPE ? DT_EXIT_FAILED : fail(&err);
 	return status;

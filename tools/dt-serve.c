@@ -5,7 +5,9 @@
 #include "base/tmpfile.h"
 #include "base/units.h"
 #include "ckpt/source.h"
+#include "kernels/attention.h"
 #include "nn/infer.h"
+#include "plan/inferplan.h"
 #include "serve/batch.h"
 #include "serve/tenants.h"
 
@@ -82,15 +84,18 @@ static int open_tokenizer(struct server *s, const struct dt_config *c, struct dt
 
 static enum dt_dtype cache_type(const struct options *o)
 {
-	return (o->kv_type ? o->kv_type == 2 : o->precision) ? DT_F32 : DT_BF16;
+	static const enum dt_dtype known[] = {DT_BF16, DT_BF16, DT_F32, DT_I8};
+
+	return o->kv_type || !o->precision ? known[o->kv_type] : DT_F32;
 }
 
 /* Blocks of KV cache: what was asked for, else what every sequence at full length needs, within reason. */
 static int64_t cache_blocks(const struct options *o, const struct dt_config *c, struct dt_err *err)
 {
 	enum dt_dtype dtype = cache_type(o);
-	uint64_t bytes = 2 * (uint64_t)(c->layers * c->kv_heads * c->head_dim * o->block) *
-			 (uint64_t)dt_dtype_size(dtype);
+	const struct dt_attn a = {.kv_heads = c->kv_heads, .head_dim = c->head_dim};
+	uint64_t bytes =
+		2 * (uint64_t)(c->layers * dt_kv_row(&a, dtype) * o->block) * (uint64_t)dt_dtype_size(dtype);
 	uint64_t one = (uint64_t)((o->len + o->block - 1) / o->block), all = one * (uint64_t)o->seqs;
 	uint64_t quarter = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 4;
 	uint64_t n = (o->cache ? o->cache : quarter) / bytes;
@@ -162,7 +167,8 @@ static int load(struct server *s, struct options *o, const struct dt_log *log, s
 				     .weights = o->weights ? dt_format_parse(dt_opt_choice_name(
 								     WEIGHTS, o->weights, word, sizeof(word)))
 							   : -1};
-	uint64_t weights, cache, work;
+	struct dt_infer_memory memory;
+	uint64_t logits = DT_INFER_LOGITS_ROWS((uint64_t)o->seqs);
 	struct dt_config c;
 	char text[3][32];
 	double t0 = dt_now();
@@ -201,6 +207,7 @@ static int load(struct server *s, struct options *o, const struct dt_log *log, s
 		if (rc < 0)
 			return rc;
 	}
+	dt_dev_rest(s->dev); /* from here on it is the engine thread's */
 	set_chat(s, o, dt_source_chat_template(s->src));
 	dt_source_close(s->src);
 	s->src = NULL;
@@ -211,9 +218,13 @@ static int load(struct server *s, struct options *o, const struct dt_log *log, s
 					    .copy_block = copy_block,
 					    .vocab = (int)c.vocab,
 					    .hidden = (int)c.hidden};
+	ep.window = (int)dt_config_span(&c);
 	if (s->drafter) {
+		int64_t span = dt_config_span(dt_infer_config(s->drafter));
+
 		ep.drafter = ep.model;
 		ep.drafter.m = s->drafter;
+		ep.window = ep.window && span ? (int)(span > ep.window ? span : ep.window) : 0;
 	}
 	if (o->trace) {
 		s->trace.f = fopen(o->trace, "we");
@@ -229,12 +240,14 @@ static int load(struct server *s, struct options *o, const struct dt_log *log, s
 	rc = dt_engine_open(&s->engine, &ep, err);
 	if (rc < 0)
 		return rc;
-	dt_infer_bytes(s->model, &weights, &cache, &work);
+	memory = dt_infer_bytes(s->model);
+	logits *= (uint64_t)c.vocab * 4;
+	dt_metrics_memory(dt_engine_metrics(s->engine), memory.weights, memory.cache, memory.work, logits);
 	dt_log_msg(log,
 		   "loaded '%s' in %.1f s: %s of weights, %s of KV cache for %lld tokens, %s of workspace",
-		   o->ckpt, dt_now() - t0, dt_format_size(weights, text[0], sizeof(text[0])),
-		   dt_format_size(cache, text[1], sizeof(text[1])), (long long)(blocks * o->block),
-		   dt_format_size(work, text[2], sizeof(text[2])));
+		   o->ckpt, dt_now() - t0, dt_format_size(memory.weights, text[0], sizeof(text[0])),
+		   dt_format_size(memory.cache, text[1], sizeof(text[1])), (long long)(blocks * o->block),
+		   dt_format_size(memory.work + logits, text[2], sizeof(text[2])));
 	return 0;
 }
 
@@ -415,7 +428,7 @@ int main(int argc, char **argv)
 		{"weights", 0, DT_OPT_CHOICE, &o.weights, WEIGHTS,
 		 "what matrices are kept as (default auto: blocks as they are stored, others as "
 		 "--precision)"},
-		{"kv-cache-dtype", 0, DT_OPT_CHOICE, &o.kv_type, "auto|bf16|fp32",
+		{"kv-cache-dtype", 0, DT_OPT_CHOICE, &o.kv_type, "auto|bf16|fp32|int8",
 		 "type of the KV cache (default auto: as --precision)"},
 		{"tokenizer", 0, DT_OPT_STR, &o.tokenizer, "FILE", "a tokenizer in place of the model's own",
 		 .complete = DT_COMPLETE_FILE},

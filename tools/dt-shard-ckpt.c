@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/export.h"
+#include "comm/comm.h"
 #include "data/tokenizer.h"
 #include "plan/layout.h"
 
@@ -73,6 +74,7 @@ static const struct dt_command commands[] = {
 	{"convert", "SRC DST", "Between checkpoints, safetensors, GGUF, llm.c and llama2.c"},
 	{"quantize", "SRC DST", "Write a GGUF file of small blocks (--type q8_0 or q4_0)"},
 	{"avg", "SRC... DST", "Write the mean of several models"},
+	{"lora-merge", "BASE ADAPTER DST", "Reserved: adapters come with fine-tuning"},
 	{"prune", "ROOT", "Remove old checkpoints by --keep and --keep-every"},
 	{"repair", "CKPT REPLICA", "Replace what is damaged in CKPT by what REPLICA has"},
 	{"cat", "NAME CKPT", "Print the elements of a tensor"},
@@ -89,7 +91,8 @@ static const struct dt_program prog = {
 	.opts = opts,
 	.commands = commands,
 };
-static const struct dt_log logger = {.f = NULL, .name = "dt-shard-ckpt", .rank = -1};
+static struct dt_log logger = {.f = NULL, .name = "dt-shard-ckpt", .rank = -1};
+static struct dt_ckpt_team team = {.size = 1}; /* reshard under mpirun */
 static volatile sig_atomic_t stopped;
 
 static void on_signal(int sig)
@@ -103,7 +106,7 @@ static int fail(const struct dt_err *err)
 	struct dt_log log = logger;
 
 	log.f = stderr;
-	if (err->code != -EPIPE)
+	if (err->code != -EPIPE && err->msg[0]) /* of a team, one speaks */
 		dt_log_err(&log, err);
 	return err->code == -EBADMSG ? DT_EXIT_NO : DT_EXIT_FAILED;
 }
@@ -114,7 +117,7 @@ static int open_ckpt(const char *path, struct dt_ckpt **ret)
 
 	if (dt_ckpt_open(path, ret, &err) < 0)
 		return fail(&err);
-	if (dt_ckpt_note(*ret))
+	if (dt_ckpt_note(*ret) && team.rank == 0)
 		fprintf(stderr, "%s: %s\n", prog.name, dt_ckpt_note(*ret));
 	return 0;
 }
@@ -355,8 +358,9 @@ static int reshard_to(struct dt_ckpt *src, const struct dt_layout *l, const char
 	struct dt_progress bar;
 	int rc;
 
-	dt_progress_start(&bar, stderr, "reshard", 0, true);
-	rc = dt_ckpt_reshard(src, l, root, compress, (int)workers, draw_unless_stopped, &bar, err);
+	dt_progress_start(&bar, team.rank ? NULL : stderr, "reshard", 0, true);
+	rc = dt_ckpt_reshard(src, l, root, compress, (int)workers, team.size > 1 ? &team : NULL,
+			     draw_unless_stopped, &bar, err);
 	dt_progress_end(&bar);
 	return rc;
 }
@@ -402,6 +406,28 @@ static int finish(int rc, const struct dt_err *err)
 	return rc < 0 ? fail(err) : rc;
 }
 
+/* The lowest rank that failed is the one to speak; all end with its status. */
+static int team_agree(void *arg, int rc, struct dt_err *err)
+{
+	int32_t guilty = rc < 0 ? team.rank : team.size, code = rc;
+	int now = dt_all_reduce(arg, &guilty, NULL, 1, DT_I32, DT_MIN, "verdict", err);
+
+	if (now < 0 || guilty == team.size)
+		return now;
+	now = dt_broadcast(arg, &code, 1, DT_I32, guilty, "failure", err);
+	if (now < 0 || guilty == team.rank)
+		return now < 0 ? now : rc;
+	err->code = code;
+	err->msg[0] = '\0';
+	return code;
+}
+
+static int team_gather(void *arg, const char *text, size_t n, char **ret, size_t **ret_lens,
+		       struct dt_err *err)
+{
+	return dt_gather_bytes(arg, text, n, ret, ret_lens, 0, "piece lists", err);
+}
+
 /* merge is the cut for one rank. */
 static int cmd_reshard(char **argv)
 {
@@ -412,27 +438,64 @@ static int cmd_reshard(char **argv)
 	int rc;
 
 	if (!layout_text)
-		return dt_opt_usage_error(&prog, stderr, "reshard needs --layout");
+		return team.rank ? DT_EXIT_USAGE
+				 : dt_opt_usage_error(&prog, stderr, "reshard needs --layout");
 	if (dt_layout_parse(layout_text, &l, &err) < 0)
-		return dt_opt_usage_error(&prog, stderr, "%s", err.msg);
-	rc = open_ckpt(argv[0], &c);
-	if (rc)
-		return rc;
+		return team.rank ? DT_EXIT_USAGE : dt_opt_usage_error(&prog, stderr, "%s", err.msg);
+	rc = dt_ckpt_open(argv[0], &c, &err);
+	if (team.size > 1) {
+		int all = team_agree(team.arg, rc, &err);
+
+		if (rc == 0 && all < 0)
+			dt_ckpt_close(c);
+		rc = all;
+	}
+	if (rc < 0)
+		return fail(&err);
+	if (dt_ckpt_note(c) && team.rank == 0)
+		fprintf(stderr, "%s: %s\n", prog.name, dt_ckpt_note(c));
 	catch_signals();
 	if (!strcmp(argv[1], "-")) {
-		rc = reshard_tar(c, &l, &err);
+		rc = team.size > 1 ? dt_err_set(&err, -EINVAL, "a tar stream is made by one process")
+				   : reshard_tar(c, &l, &err);
 	} else {
 		rc = dt_ckpt_split_path(argv[1], dt_ckpt_step(c), root, made, sizeof(made), &err);
 		if (rc == -EEXIST && realpath(made, abs_made) && realpath(dt_ckpt_path(c), abs_src) &&
 		    !strcmp(abs_made, abs_src))
 			dt_err_hint(&err, "it is the source itself");
-		if (rc == -EINVAL)
+		if (team.size > 1)
+			rc = team_agree(team.arg, rc, &err);
+		if (rc == -EINVAL && err.msg[0])
 			rc = dt_opt_usage_error(&prog, stderr, "%s", err.msg);
-		else if (rc == 0 && (rc = reshard_to(c, &l, root, &err)) == 0)
+		else if (rc == 0 && (rc = reshard_to(c, &l, root, &err)) == 0 && team.rank == 0)
 			printf("%s\n", made);
 	}
 	dt_ckpt_close(c);
 	return finish(rc, &err);
+}
+
+/* Several processes of mpirun recut together; of another command each would do the same. */
+static int reshard_together(char **argv)
+{
+	struct dt_world_info info;
+	struct dt_err err = {0};
+	struct dt_comm *all = NULL;
+	struct dt_world *w;
+	int rc;
+
+	logger.f = stderr;
+	if (dt_world_init(&w, 0, &logger, &err) < 0)
+		return fail(&err);
+	dt_world_info(w, &info);
+	if (dt_comm_create(&all, w, "world", 0, info.rank, &err) < 0) {
+		fail(&err);
+		dt_world_abort(w, DT_EXIT_FAILED);
+	}
+	team = (struct dt_ckpt_team){info.rank, info.size, all, team_agree, team_gather};
+	rc = cmd_reshard(argv);
+	dt_comm_free(all);
+	dt_world_finalize(w);
+	return rc;
 }
 
 static bool ends(const char *s, const char *with)
@@ -594,14 +657,11 @@ static void print_numbers(enum dt_dtype t, const void *data, int64_t n, int64_t 
 static int cat_tensor(struct dt_ckpt *c, int i, struct dt_err *err)
 {
 	struct dt_ckpt_tensor t;
-	struct dt_piece whole = {.name = ""}, part[2 * DT_CKPT_MAX_DIM + 1];
 	int64_t numel = 1, run, width;
 	void *buf;
 	int rc = 0;
 
 	dt_ckpt_tensor(c, i, &t);
-	whole.ndim = t.ndim;
-	memcpy(whole.shape, t.shape, sizeof(t.shape));
 	for (int d = 0; d < t.ndim; d++)
 		numel *= t.shape[d];
 	width = t.ndim > 1 ? t.shape[t.ndim - 1] : 1;
@@ -610,18 +670,9 @@ static int cat_tensor(struct dt_ckpt *c, int i, struct dt_err *err)
 	if (!buf)
 		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", t.name);
 	for (int64_t first = 0; first < numel && rc == 0; first += run) {
-		int64_t n = numel - first < run ? numel - first : run, at = 0;
-		int np = dt_pieces_of_range(&whole, first, n, part);
+		int64_t n = numel - first < run ? numel - first : run;
 
-		for (int k = 0; k < np && rc == 0; k++) {
-			int64_t m = 1;
-
-			rc = dt_ckpt_read(c, i, part[k].off, part[k].shape, t.dtype,
-					  (char *)buf + at * dt_dtype_size(t.dtype), err);
-			for (int d = 0; d < t.ndim; d++)
-				m *= part[k].shape[d];
-			at += m;
-		}
+		rc = dt_ckpt_read_run(c, i, first, n, buf, err);
 		if (rc == 0 && raw)
 			fwrite(buf, (size_t)dt_dtype_size(t.dtype), (size_t)n, stdout);
 		else if (rc == 0)
@@ -677,6 +728,7 @@ static int cmd_stats(char **argv)
 	int rc = open_ckpt(argv[0], &c);
 
 	if (rc == 0) {
+		dt_ckpt_read_once(c);
 		dt_progress_start(&bar, stderr, "stats", (uint64_t)dt_ckpt_ntensors(c), false);
 		for (int i = 0; rc == 0 && i < dt_ckpt_ntensors(c); i++) {
 			struct dt_ckpt_tensor t;
@@ -724,7 +776,7 @@ int main(int argc, char **argv)
 	else if (!strcmp(cmd, "diff") && n == 2)
 		status = cmd_diff(args);
 	else if ((!strcmp(cmd, "reshard") || !strcmp(cmd, "merge")) && n == 2)
-		status = cmd_reshard(args);
+		status = reshard_together(args);
 	else if ((!strcmp(cmd, "convert") || !strcmp(cmd, "quantize")) && n == 2)
 		status = cmd_convert(args, n, !strcmp(cmd, "quantize"));
 	else if (!strcmp(cmd, "avg") && n >= 3 && n <= 64)
@@ -737,6 +789,9 @@ int main(int argc, char **argv)
 		status = cmd_cat(args);
 	else if (!strcmp(cmd, "stats") && n == 1)
 		status = cmd_stats(args);
+	else if (!strcmp(cmd, "lora-merge"))
+		status = dt_opt_usage_error(&prog, stderr,
+					    "lora-merge is reserved: no dt writes adapters yet");
 	else
 		status = dt_opt_usage_error(&prog, stderr, "%s takes other operands than these %d", cmd, n);
 	if (dt_close_stdout(&err) < 0 && status != DT_EXIT_FAILED) /* else it has been said */

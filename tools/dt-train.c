@@ -13,7 +13,7 @@
 struct args {
 	struct dt_train_opts o;
 	const char *pipeline, *recompute, *loss_scale;
-	int precision, optimizer, schedule, grad_comm, save_errors;
+	int precision, optimizer, schedule, grad_comm, save_errors, transport;
 	bool schedule_table, master;
 	struct dt_verify_opts verify;
 	int64_t seed;
@@ -149,6 +149,8 @@ static const struct dt_opt opts[] = {
 	DT_OPT_HEADING("Communication"),
 	{"comm-timeout", 0, DT_OPT_REAL, &a.timeout, "SECONDS",
 	 "end the job when an operation between ranks takes longer; 0: never", .min = 0, .max = 1e9},
+	{"transport", 0, DT_OPT_CHOICE, &a.transport, "auto|mpi",
+	 "auto: shared memory inside a machine; mpi: MPI for everything"},
 	{"grad-comm", 0, DT_OPT_CHOICE, &a.grad_comm, "fp32|bf16", "type in which gradients travel"},
 	{"bucket-size", 0, DT_OPT_SIZE, &a.bucket, "SIZE",
 	 "gradients are reduced in pieces of about this size"},
@@ -332,6 +334,7 @@ static int verify(char **args)
 static int run(int argc, char **argv, char **args)
 {
 	struct dt_log log = {.f = stderr, .name = program.name, .rank = -1};
+	struct dt_world_opts wo = {0};
 	struct dt_world_info info;
 	struct dt_err err = {0};
 	struct dt_world *world;
@@ -357,7 +360,9 @@ static int run(int argc, char **argv, char **args)
 			return dt_opt_usage_error(&program, stderr, "%s", err.msg);
 		return dt_close_stdout(&err) < 0 ? dt_log_err(&log, &err), DT_EXIT_FAILED : DT_EXIT_OK;
 	}
-	if (dt_world_init(&world, a.timeout, &log, &err) < 0) {
+	wo.timeout_s = a.timeout;
+	wo.transport = a.transport ? DT_TRANSPORT_MPI : DT_TRANSPORT_AUTO;
+	if (dt_world_open(&world, &wo, &log, &err) < 0) {
 		dt_log_err(&log, &err);
 		return DT_EXIT_FAILED;
 	}

@@ -80,11 +80,26 @@ static DT_SIMD void softmax_rows(float *s, float *o, struct dt_attn_row *row, in
 	}
 }
 
+static DT_SIMD void weigh_rows(float *s, int64_t rows, const float *weight)
+{
+	for (int64_t i = 0; i < rows; i++)
+#pragma omp simd
+		for (int64_t j = 0; j < DT_TILE; j++)
+			s[i * DT_TILE + j] *= weight[j];
+}
+
+void dt_attn_weigh(float *s, int64_t rows, const float *weight)
+{
+	weigh_rows(s, rows, weight);
+}
+
 void dt_attn_softmax(const struct dt_tile *t, uint32_t *pw, float *s, float *o, struct dt_attn_row *row,
-		     int64_t rows, int64_t pad, int64_t key, float scale)
+		     int64_t rows, int64_t pad, int64_t key, float scale, const float *weight)
 {
 	mask(s, row, rows, key);
 	softmax_rows(s, o, row, rows, pad, scale);
+	if (weight)
+		dt_attn_weigh(s, rows, weight);
 	if (t->pairs)
 		t->along(pw, s, rows * DT_TILE / 2);
 }
@@ -174,7 +189,7 @@ static void query_tile(const struct forward *a, const struct space *w, int64_t b
 	for (int64_t j = first_tile; j * DT_TILE <= q0 + n - 1; j++) {
 		a->t->mul(w->s, DT_TILE, w->q, words, 1, w->k + j * w->k_tile, DT_TILE, n, DT_TILE, words,
 			  false);
-		dt_attn_softmax(a->t, w->pw, w->s, w->o, row, n, pad, j * DT_TILE, p->scale);
+		dt_attn_softmax(a->t, w->pw, w->s, w->o, row, n, pad, j * DT_TILE, p->scale, NULL);
 		a->t->mul(w->o, pad, w->pw, depth, 1, w->v + j * w->v_tile, pad, n, pad, depth, true);
 	}
 	dt_attn_finish(to, a->o.dtype, w->o, row, n, d, pad);

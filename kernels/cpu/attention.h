@@ -47,10 +47,14 @@ static inline float dt_attn_sum(const struct dt_attn_row *row)
 /*
  * One tile of the online softmax (Milakov & Gimelshein 2018, algorithm 3). s [rows, DT_TILE] holds q . k for
  * keys from key on; it becomes p = exp(scale s - max) as words in pw (s itself for f32 words). o [rows, pad],
- * summed under the former maxima, is rescaled to the new ones.
+ * summed under the former maxima, is rescaled to the new ones. weight [DT_TILE], NULL: 1: the words are p
+ * times the weight of their key.
  */
 void dt_attn_softmax(const struct dt_tile *t, uint32_t *pw, float *s, float *o, struct dt_attn_row *row,
-		     int64_t rows, int64_t pad, int64_t key, float scale);
+		     int64_t rows, int64_t pad, int64_t key, float scale, const float *weight);
+
+/* s [rows, DT_TILE] times weight [DT_TILE], column by column. */
+void dt_attn_weigh(float *s, int64_t rows, const float *weight);
 
 /* o / sum, rounded, to where[i]. */
 void dt_attn_finish(void *const *where, enum dt_dtype type, const float *o, const struct dt_attn_row *row,

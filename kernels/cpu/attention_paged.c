@@ -14,11 +14,17 @@ struct paged {
 	int64_t tokens; /* a task */
 };
 
+/* What keys and values of a cache of int8 are multiplied by. */
+struct scales {
+	float k[DT_TILE], v[DT_TILE];
+};
+
 /* Row of the cache that holds key j of sequence i. */
 static int64_t cache_row(const struct dt_paged *g, int i, int64_t j)
 {
-	return (int64_t)g->block_table[(int64_t)i * g->max_blocks + j / g->block_size] * g->block_size +
-	       j % g->block_size;
+	const uint32_t size = (uint32_t)g->block_size, at = (uint32_t)j; /* short divisions */
+
+	return (int64_t)g->block_table[(int64_t)i * g->max_blocks + at / size] * size + at % size;
 }
 
 static int64_t task_words(const struct dt_tile *t, const struct dt_attn *p)
@@ -49,6 +55,37 @@ static int64_t task_rows(const struct paged *a, struct dt_attn_row *row, const v
 	return n;
 }
 
+/*
+ * Where the keys [j, j + n) of a sequence and their values lie; NULL for those before the first that a row
+ * sees, whose blocks may hold anything by now.
+ */
+static void key_rows(const struct paged *a, int seq, int64_t kv, int64_t j, int64_t n, int64_t first,
+		     const void **krow, const void **vrow, struct scales *s)
+{
+	const int64_t d = a->p->head_dim, width = dt_kv_row(a->p, a->k.dtype);
+
+	memset(s, 0, sizeof *s);
+	for (int64_t i = 0; i < n; i++) {
+		int64_t at;
+
+		krow[i] = vrow[i] = NULL;
+		if (j + i < first)
+			continue;
+		at = cache_row(a->g, seq, j + i) * width + kv * (width / a->p->kv_heads);
+		krow[i] = dt_at(a->k, at);
+		vrow[i] = dt_at(a->v, at);
+		/* Pieces of a row here and there: the processor does not see them coming. */
+		for (int64_t c = 0; c < d * dt_dtype_size(a->k.dtype); c += 64) {
+			__builtin_prefetch((const char *)krow[i] + c);
+			__builtin_prefetch((const char *)vrow[i] + c);
+		}
+		if (a->k.dtype == DT_I8) {
+			memcpy(&s->k[i], (const char *)krow[i] + d, 4);
+			memcpy(&s->v[i], (const char *)vrow[i] + d, 4);
+		}
+	}
+}
+
 static void task(const struct paged *a, uint32_t *buf, int seq, int64_t kv, int64_t first, int64_t tokens)
 {
 	const struct dt_attn *p = a->p;
@@ -60,6 +97,8 @@ static void task(const struct paged *a, uint32_t *buf, int seq, int64_t kv, int6
 	const void *from[DT_TILE];
 	void *to[DT_TILE];
 	const int64_t n = task_rows(a, row, from, to, seq, kv, first, tokens), last = row[n - 1].last;
+	const bool scaled = a->k.dtype == DT_I8;
+	struct scales scale;
 
 	pw = (uint32_t *)s + (a->t->pairs ? DT_TILE * DT_TILE : 0);
 	dt_tile_pack_rows(a->t, q, from, a->qkv.dtype, n, d);
@@ -68,17 +107,14 @@ static void task(const struct paged *a, uint32_t *buf, int seq, int64_t kv, int6
 		const int64_t keys = dt_min64(DT_TILE, a->g->kv_len[seq] - j);
 		const void *krow[DT_TILE], *vrow[DT_TILE];
 
-		for (int64_t i = 0; i < keys; i++) {
-			const int64_t at = cache_row(a->g, seq, j + i) * p->kv_heads * d + kv * d;
-
-			krow[i] = dt_at(a->k, at);
-			vrow[i] = dt_at(a->v, at);
-		}
+		key_rows(a, seq, kv, j, keys, row[0].first, krow, vrow, &scale);
 		dt_tile_pack_lanes(a->t, kp, krow, a->k.dtype, keys, d);
-		a->t->mul(s, DT_TILE, q, words, 1, kp, DT_TILE, n, DT_TILE, words, false);
-		dt_attn_softmax(a->t, pw, s, o, row, n, pad, j, p->scale);
+		a->t->mul(s, DT_TILE, q, words, 1, kp, DT_TILE, n, (keys + 15) / 16 * 16, words, false);
+		if (scaled)
+			dt_attn_weigh(s, n, scale.k);
+		dt_attn_softmax(a->t, pw, s, o, row, n, pad, j, p->scale, scaled ? scale.v : NULL);
 		dt_tile_pack_depth(a->t, vp, vrow, a->v.dtype, keys, d);
-		a->t->mul(o, pad, pw, depth, 1, vp, pad, n, pad, depth, true);
+		a->t->mul(o, pad, pw, depth, 1, vp, pad, n, pad, dt_tile_words(a->t, keys), true);
 	}
 	dt_attn_finish(to, a->o.dtype, o, row, n, d, pad);
 }
@@ -90,18 +126,21 @@ static int check(const struct paged *a)
 	const int64_t d = p->head_dim, group = p->kv_heads > 0 ? p->heads / p->kv_heads : 0;
 
 	if (!dt_is_compute(a->qkv.dtype) || a->o.dtype != a->qkv.dtype || a->k.dtype != a->v.dtype ||
-	    (a->k.dtype != a->qkv.dtype && a->k.dtype != DT_F32) || group < 1 || group > DT_TILE ||
-	    p->heads % p->kv_heads || d < 1 || !(p->scale > 0) || dt_cols(a->k) != p->kv_heads * d ||
-	    dt_cols(a->v) != p->kv_heads * d || dt_rows(a->qkv) < g->q_start[g->nseq] ||
-	    dt_rows(a->o) < g->q_start[g->nseq] || dt_cols(a->qkv) != dt_attn_width(p) ||
-	    dt_cols(a->o) != p->heads * d || g->block_size < 1)
+	    (a->k.dtype != a->qkv.dtype && a->k.dtype != DT_F32 && a->k.dtype != DT_I8) || group < 1 ||
+	    group > DT_TILE || p->heads % p->kv_heads || d < 1 || !(p->scale > 0) ||
+	    dt_cols(a->k) != dt_kv_row(p, a->k.dtype) || dt_cols(a->v) != dt_cols(a->k) ||
+	    dt_rows(a->qkv) < g->q_start[g->nseq] || dt_rows(a->o) < g->q_start[g->nseq] ||
+	    dt_cols(a->qkv) != dt_attn_width(p) || dt_cols(a->o) != p->heads * d || g->block_size < 1)
 		return -EINVAL;
 	for (int i = 0; i < g->nseq; i++) {
 		const int64_t rows = g->q_start[i + 1] - g->q_start[i];
+		const int64_t seen = p->window > 0 ? g->kv_len[i] - rows + 1 - p->window : 0;
+		const int64_t first = seen > 0 ? seen : 0; /* key that any row sees */
 
 		if (rows < 0 || g->kv_len[i] < rows || g->kv_len[i] > (int64_t)g->max_blocks * g->block_size)
 			return -EINVAL;
-		for (int64_t j = 0; rows && j < g->kv_len[i]; j += g->block_size)
+		for (int64_t j = first / g->block_size * g->block_size; rows && j < g->kv_len[i];
+		     j += g->block_size)
 			if (cache_row(g, i, j) < 0 || cache_row(g, i, j) + g->block_size > dt_rows(a->k))
 				return -EINVAL;
 	}
@@ -112,7 +151,8 @@ int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_ten
 			   struct dt_tensor kcache, struct dt_tensor vcache, const struct dt_attn *p,
 			   const struct dt_paged *g)
 {
-	struct paged a = {dt_tile(kcache.dtype), p, g, o, qkv, kcache, vcache, 0};
+	struct paged a = {
+		dt_tile(kcache.dtype == DT_I8 ? qkv.dtype : kcache.dtype), p, g, o, qkv, kcache, vcache, 0};
 	int64_t words, most = 0, chunks;
 	uint32_t *buf;
 	int r;
@@ -144,24 +184,72 @@ int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_ten
 	return 0;
 }
 
-static DT_SIMD void copy_row(struct dt_tensor cache, int64_t to, struct dt_tensor x, int64_t from, int64_t n)
+/* A head as integers and their scale. NaN and Inf, whose bits are the largest, make the scale NaN. */
+static DT_SIMD void quantize_head(int8_t *out, const void *in, enum dt_dtype type, int64_t d)
 {
-	void *out = dt_at(cache, to);
-	const void *in = dt_at(x, from);
+	float buf[DT_CHUNK], scale, inverse;
+	uint32_t max = 0;
 
+	for (int64_t c = 0; c < d; c += DT_CHUNK) {
+		const int64_t n = dt_min64(DT_CHUNK, d - c);
+		const float *x = dt_load(buf, (const char *)in + c * dt_dtype_size(type), type, n);
+
+#pragma omp simd reduction(max : max)
+		for (int64_t i = 0; i < n; i++) {
+			uint32_t u;
+
+			memcpy(&u, &x[i], 4);
+			u &= 0x7fffffffu;
+			max = u > max ? u : max;
+		}
+	}
+	memcpy(&scale, &max, 4);
+	inverse = max < 0x0d800000u || max >= 0x7f800000u ? 0 : 127.f / scale; /* below 2^-100: zero */
+	scale = max < 0x0d800000u ? 0 : max >= 0x7f800000u ? NAN : scale / 127.f;
+	for (int64_t c = 0; c < d; c += DT_CHUNK) {
+		const int64_t n = dt_min64(DT_CHUNK, d - c);
+		const float *x = dt_load(buf, (const char *)in + c * dt_dtype_size(type), type, n);
+
+#pragma omp simd
+		for (int64_t i = 0; i < n; i++) {
+			/* Adding 1.5 x 2^23 leaves the nearest integer in the low bits. */
+			const float t = (inverse ? x[i] : 0) * inverse + 0x1.8p23f;
+			uint32_t u;
+
+			memcpy(&u, &t, 4);
+			out[c + i] = (int8_t)(u - 0x4b400000u);
+		}
+	}
+	memcpy(out + d, &scale, 4);
+}
+
+/* The k or the v part of a row of qkv. */
+static DT_SIMD void copy_row(const struct dt_attn *p, struct dt_tensor cache, int64_t to, struct dt_tensor x,
+			     int64_t from)
+{
+	const int64_t d = p->head_dim, n = p->kv_heads * d;
+	char *out = dt_at(cache, to);
+	const char *in = dt_at(x, from);
+
+	for (int64_t h = 0; cache.dtype == DT_I8 && h < p->kv_heads; h++)
+		quantize_head((int8_t *)out + h * (d + 4), in + h * d * dt_dtype_size(x.dtype), x.dtype, d);
+	if (cache.dtype == DT_I8)
+		return;
 	if (cache.dtype == x.dtype)
 		memcpy(out, in, (size_t)(n * dt_dtype_size(x.dtype)));
 	else
-		dt_load(out, in, x.dtype, n); /* a 16-bit row into an f32 cache */
+		dt_load((float *)out, in, x.dtype, n); /* a 16-bit row into an f32 cache */
 }
 
 int dt_cpu_kv_write(struct dt_dev *dev, struct dt_tensor kcache, struct dt_tensor vcache,
 		    struct dt_tensor qkv, const struct dt_attn *p, const int64_t *slot)
 {
 	const int64_t rows = dt_rows(qkv), n = p->kv_heads * p->head_dim, q = p->heads * p->head_dim;
+	const int64_t width = dt_kv_row(p, kcache.dtype);
 
-	if (!dt_is_compute(qkv.dtype) || (kcache.dtype != qkv.dtype && kcache.dtype != DT_F32) ||
-	    vcache.dtype != kcache.dtype || dt_cols(kcache) != n || dt_cols(vcache) != n ||
+	if (!dt_is_compute(qkv.dtype) ||
+	    (kcache.dtype != qkv.dtype && kcache.dtype != DT_F32 && kcache.dtype != DT_I8) ||
+	    vcache.dtype != kcache.dtype || dt_cols(kcache) != width || dt_cols(vcache) != width ||
 	    dt_rows(vcache) != dt_rows(kcache) || dt_cols(qkv) != q + 2 * n)
 		return -EINVAL;
 	for (int64_t i = 0; i < rows; i++)
@@ -171,8 +259,8 @@ int dt_cpu_kv_write(struct dt_dev *dev, struct dt_tensor kcache, struct dt_tenso
 	for (int64_t i = 0; i < rows; i++) {
 		if (slot[i] < 0)
 			continue;
-		copy_row(kcache, slot[i] * n, qkv, i * (q + 2 * n) + q, n);
-		copy_row(vcache, slot[i] * n, qkv, i * (q + 2 * n) + q + n, n);
+		copy_row(p, kcache, slot[i] * width, qkv, i * (q + 2 * n) + q);
+		copy_row(p, vcache, slot[i] * width, qkv, i * (q + 2 * n) + q + n);
 	}
 	return 0;
 }

@@ -51,6 +51,11 @@ static int cpu_open(struct dt_dev **ret, int index, int nthreads)
 	return 0;
 }
 
+static void cpu_rest(struct dt_dev *dev)
+{
+	omp_pause_resource_all(omp_pause_soft);
+}
+
 void *dt_cpu_scratch(struct dt_dev *dev, size_t n)
 {
 	struct dt_cpu *cpu = dev->impl;
@@ -273,6 +278,7 @@ const struct dt_backend dt_backend_cpu = {
 	.count = cpu_count,
 	.open = cpu_open,
 	.close = cpu_close,
+	.rest = cpu_rest,
 	.scratch_bytes = cpu_scratch_bytes,
 	.isa = cpu_isa,
 	.matmul_rate = cpu_matmul_rate,

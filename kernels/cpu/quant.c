@@ -1,30 +1,30 @@
 /* Products with packed weights: x rounded once, then tiles of outputs over the threads. */
 #include "kernels/cpu/quant.h"
 
-#define GROUP	4	    /* panels a task */
-#define ROWS	96	    /* rows a task: a multiple of what any micro-kernel holds in registers */
-#define LITTLE	(1 << 16)   /* multiply-adds under which one thread does it all */
-#define ZERO_AT 0x0d800000u /* 2^-100 as bits: a block of x below it is zero */
+#define GROUP  4	 /* panels a task */
+#define ROWS   96	 /* rows a task: a multiple of what any micro-kernel holds in registers */
+#define LITTLE (1 << 16) /* multiply-adds under which one thread does it all */
 
-/* oneDNN's word is taken, so that its variable ONEDNN_MAX_CPU_ISA bounds these too. */
-static dt_quant_mul_fn *kernel(enum dt_format f)
+struct dt_quant_kernels dt_quant_kernels(void)
 {
-	const bool bf16 = f == DT_FMT_BF16;
+	struct dt_quant_kernels k = {dt_quant_mul_plain, dt_quant_mul_bf16_plain, dt_quant_row_plain};
 #ifdef __x86_64__
 	const unsigned isa = dnnl_get_effective_cpu_isa();
 
-	if (bf16 && (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16)
-		return dt_quant_mul_bf16_pairs;
-	if (bf16 && (isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core)
-		return dt_quant_mul_bf16_v4;
-	if (!bf16 && (isa & dnnl_cpu_isa_avx512_core_vnni) == dnnl_cpu_isa_avx512_core_vnni)
-		return dt_quant_mul_vnni;
-	if (!bf16 && (isa & dnnl_cpu_isa_avx2_vnni) == dnnl_cpu_isa_avx2_vnni)
-		return dt_quant_mul_avxvnni;
 	if ((isa & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2)
-		return bf16 ? dt_quant_mul_bf16_v3 : dt_quant_mul_avx2;
+		k = (struct dt_quant_kernels){dt_quant_mul_avx2, dt_quant_mul_bf16_v3, dt_quant_row_plain};
+	if ((isa & dnnl_cpu_isa_avx2_vnni) == dnnl_cpu_isa_avx2_vnni)
+		k.quants = dt_quant_mul_avxvnni;
+	if ((isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core)
+		k.bf16 = dt_quant_mul_bf16_v4;
+	if ((isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16)
+		k.bf16 = dt_quant_mul_bf16_pairs;
+	if ((isa & dnnl_cpu_isa_avx512_core_vnni) == dnnl_cpu_isa_avx512_core_vnni) {
+		k.quants = dt_quant_mul_vnni;
+		k.row = dt_quant_row_vnni;
+	}
 #endif
-	return bf16 ? dt_quant_mul_bf16_plain : dt_quant_mul_plain;
+	return k;
 }
 
 /* A row of x as bytes and blocks. NaN and Inf, whose bits are the largest, make the scale NaN. */
@@ -45,8 +45,8 @@ static DT_SIMD void quantize_row(int8_t *q, struct dt_xblock *xb, const void *x,
 			max = u > max ? u : max;
 		}
 		memcpy(&xb->scale, &max, 4);
-		inverse = max < ZERO_AT || max >= 0x7f800000u ? 0 : 127.f / xb->scale;
-		xb->scale = max < ZERO_AT ? 0 : max >= 0x7f800000u ? __builtin_nanf("") : xb->scale / 127.f;
+		inverse = max < DT_X_ZERO || max >= 0x7f800000u ? 0 : 127.f / xb->scale;
+		xb->scale = max < DT_X_ZERO ? 0 : max >= 0x7f800000u ? __builtin_nanf("") : xb->scale / 127.f;
 		for (int j = 0; j < DT_QK; j++) {
 			/* Adding 1.5 x 2^23 leaves the nearest integer in the low bits. */
 			const float t = (inverse ? v[j] : 0) * inverse + 0x1.8p23f;
@@ -67,6 +67,11 @@ static DT_SIMD void quantize_row(int8_t *q, struct dt_xblock *xb, const void *x,
 	}
 }
 
+DT_QUANT_ROW(dt_quant_row_plain)
+{
+	quantize_row(q, xb, x, type, blocks);
+}
+
 /* A row of x as bf16, padded with zeros to whole blocks. */
 static DT_SIMD void round_row(uint16_t *h, const void *x, enum dt_dtype type, int64_t k, int64_t blocks)
 {
@@ -84,22 +89,29 @@ static DT_SIMD void round_row(uint16_t *h, const void *x, enum dt_dtype type, in
 	}
 }
 
-/* y[0 .. n) = tile + bias */
-static DT_SIMD void finish_row(struct dt_tensor y, int64_t at, const float *tile, struct dt_tensor bias,
-			       int64_t col, int64_t n)
+/* rows rows of n columns of y, from element `at` on, = tile + bias */
+static DT_SIMD void finish_tile(struct dt_tensor y, int64_t at, const float *tile, int64_t rows,
+				struct dt_tensor bias, int64_t col, int64_t n)
 {
 	float sum[GROUP * DT_PANEL], wide[GROUP * DT_PANEL];
-	float *out = dt_stage(sum, dt_at(y, at), y.dtype);
-	const float *add;
+	const float *add = bias.data ? dt_load(wide, dt_at(bias, col), bias.dtype, n) : NULL;
+	const int64_t ld = dt_cols(y);
 
-	if (bias.data) {
-		add = dt_load(wide, dt_at(bias, col), bias.dtype, n);
-		for (int64_t j = 0; j < n; j++)
-			out[j] = tile[j] + add[j];
-	} else {
-		memcpy(out, tile, (size_t)n * 4);
+	for (int64_t r = 0; r < rows; r++, at += ld, tile += GROUP * DT_PANEL) {
+		const float *from = tile;
+
+		if (add) {
+			for (int64_t j = 0; j < n; j++)
+				sum[j] = tile[j] + add[j];
+			from = sum;
+		}
+		if (y.dtype == DT_F32)
+			memcpy(dt_at(y, at), from, (size_t)n * 4);
+		else if (n == GROUP * DT_PANEL) /* of a known length: no remainder */
+			dt_store(dt_at(y, at), y.dtype, from, GROUP * DT_PANEL);
+		else
+			dt_store(dt_at(y, at), y.dtype, from, n);
 	}
-	dt_store(dt_at(y, at), y.dtype, out, n);
 }
 
 struct job {
@@ -111,22 +123,32 @@ struct job {
 	uint16_t *h; /* [m, 32 blocks], absent without bf16 parts */
 };
 
-/* Panels p0 .. p0 + GROUP of a part, rows r0 .. r0 + ROWS. */
-static void task(const struct job *j, const struct dt_packed_part *part, int64_t p0, int64_t r0)
+/* Panels [p0, p0 + panels) of a part, rows r0 .. r0 + ROWS. */
+static void task(const struct job *j, const struct dt_packed_part *part, int64_t p0, int64_t panels,
+		 int64_t r0)
 {
-	const int64_t blocks = j->w->blocks, panels = dt_min64(GROUP, part->panels - p0);
-	const int64_t rows = dt_min64(ROWS, j->m - r0),
-		      n = dt_min64(panels * DT_PANEL, part->rows - p0 * DT_PANEL);
+	const int64_t blocks = j->w->blocks, rows = dt_min64(ROWS, j->m - r0);
+	const int64_t n = dt_min64(panels * DT_PANEL, part->rows - p0 * DT_PANEL);
 	const int64_t col = part->first + p0 * DT_PANEL;
 	const bool bf16 = part->format == DT_FMT_BF16;
 	const void *x = bf16 ? (const void *)(j->h + r0 * blocks * DT_QK) : j->q + r0 * blocks * DT_QK;
 	_Alignas(64) float tile[ROWS * GROUP * DT_PANEL];
 
-	kernel(part->format)(tile, GROUP * DT_PANEL, part->format,
-			     part->data + (size_t)p0 * part->panel_bytes, part->panel_bytes, panels, x,
-			     bf16 ? NULL : j->xb + r0 * blocks, rows, blocks);
-	for (int64_t r = 0; r < rows; r++)
-		finish_row(j->y, (r0 + r) * j->w->rows + col, tile + r * GROUP * DT_PANEL, j->bias, col, n);
+	(bf16 ? j->w->kernel.bf16 : j->w->kernel.quants)(
+		tile, GROUP * DT_PANEL, part->format, part->data + (size_t)p0 * part->panel_bytes,
+		part->panel_bytes, panels, x, bf16 ? NULL : j->xb + r0 * blocks, rows, blocks);
+	finish_tile(j->y, r0 * j->w->rows + col, tile, rows, j->bias, col, n);
+}
+
+/* Thread t of n: its share of the panels, in pairs, which the micro-kernels take together. */
+static void share(const struct job *j, const struct dt_packed_part *part, int64_t t, int64_t n)
+{
+	const int64_t pairs = (part->panels + 1) / 2, first = 2 * (pairs * t / n);
+	const int64_t last = dt_min64(part->panels, 2 * (pairs * (t + 1) / n));
+
+	for (int64_t p = first; p < last; p += GROUP)
+		for (int64_t r = 0; r < j->m; r += ROWS)
+			task(j, part, p, dt_min64(GROUP, last - p), r);
 }
 
 static void prepare(const struct job *j, int64_t r)
@@ -135,7 +157,8 @@ static void prepare(const struct job *j, int64_t r)
 	const void *x = dt_at(j->x, r * w->k);
 
 	if (j->q)
-		quantize_row(j->q + r * w->blocks * DT_QK, j->xb + r * w->blocks, x, j->x.dtype, w->blocks);
+		j->w->kernel.row(j->q + r * w->blocks * DT_QK, j->xb + r * w->blocks, x, j->x.dtype,
+				 w->blocks);
 	if (j->h)
 		round_row(j->h + r * w->blocks * DT_QK, x, j->x.dtype, w->k, w->blocks);
 }
@@ -156,10 +179,7 @@ static void run(struct dt_dev *dev, const struct job *j)
 			for (int64_t r = 0; r < j->m; r++)
 				prepare(j, r);
 		for (int i = 0; i < w->nparts; i++)
-#pragma omp for schedule(static) collapse(2) nowait
-			for (int64_t p = 0; p < w->part[i].panels; p += GROUP)
-				for (int64_t r = 0; r < j->m; r += ROWS)
-					task(j, &w->part[i], p, r);
+			share(j, &w->part[i], omp_get_thread_num(), omp_get_num_threads());
 	}
 }
 

@@ -21,26 +21,15 @@
 
 #include "kernels/cpu/cpu.h"
 
-#define DT_PANEL 16 /* rows of a panel */
-#define DT_QK	 32 /* elements of a block of x */
-
-struct dt_quant_shape {
-	int quants, scales; /* bytes of a panel for each block */
-	int supers;	    /* for each 8 blocks */
-	int offset;
-};
+#define DT_PANEL  16	      /* rows of a panel */
+#define DT_QK	  32	      /* elements of a block of x */
+#define DT_X_ZERO 0x0d800000u /* 2^-100 as bits: a block of x below it is zero */
 
 struct dt_packed_part {
 	enum dt_format format;
 	int64_t first, rows, panels;
 	size_t panel_bytes;
 	uint8_t *data;
-};
-
-struct dt_packed {
-	int64_t k, rows, blocks; /* blocks of 32 along k, the last one padded (bf16 only) */
-	int nparts;
-	struct dt_packed_part *part;
 };
 
 /* What a product needs to know of a block of x beside its integers. */
@@ -51,7 +40,12 @@ struct dt_xblock {
 	int32_t start6[2]; /* -32 times the sum of each half */
 };
 
-const struct dt_quant_shape *dt_quant_shape(enum dt_format f);
+/* q and xb [blocks] of a row x of 32 blocks elements. NaN and Inf make their block's scale NaN. */
+#define DT_QUANT_ROW(name)                                                                                   \
+	void name(int8_t *q, struct dt_xblock *xb, const void *x, enum dt_dtype type, int64_t blocks)
+typedef DT_QUANT_ROW(dt_quant_row_fn);
+DT_QUANT_ROW(dt_quant_row_plain);
+DT_QUANT_ROW(dt_quant_row_vnni);
 
 /*
  * tile[r * ld + 16 p + j] = row r of x times row j of panel p, r < m, p < panels. xq [m, 32 blocks]: bytes,
@@ -71,5 +65,20 @@ DT_QUANT_MUL(dt_quant_mul_bf16_plain);
 DT_QUANT_MUL(dt_quant_mul_bf16_v3);
 DT_QUANT_MUL(dt_quant_mul_bf16_v4);
 DT_QUANT_MUL(dt_quant_mul_bf16_pairs);
+
+/* The fastest on this processor. oneDNN's word is taken, so that its variable ONEDNN_MAX_CPU_ISA bounds it.
+ */
+struct dt_quant_kernels {
+	dt_quant_mul_fn *quants, *bf16;
+	dt_quant_row_fn *row;
+};
+struct dt_quant_kernels dt_quant_kernels(void);
+
+struct dt_packed {
+	int64_t k, rows, blocks; /* blocks of 32 along k, the last one padded (bf16 only) */
+	struct dt_quant_kernels kernel;
+	int nparts;
+	struct dt_packed_part *part;
+};
 
 #endif

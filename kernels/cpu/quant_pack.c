@@ -5,16 +5,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-static const struct dt_quant_shape shapes[DT_FMT_N] = {
-	[DT_FMT_BF16] = {1024, 0, 0, 0}, [DT_FMT_Q8_0] = {512, 32, 0, 128}, [DT_FMT_Q4_0] = {256, 32, 0, 8},
-	[DT_FMT_Q4_1] = {256, 64, 0, 0}, [DT_FMT_Q4_K] = {256, 32, 64, 0},  [DT_FMT_Q6_K] = {384, 32, 32, 32},
-};
-
-const struct dt_quant_shape *dt_quant_shape(enum dt_format f)
-{
-	return &shapes[f];
-}
-
 /* One row's share of a block of 32: integers and what scales them, in the units of the format. */
 struct piece {
 	uint8_t q[DT_QK];
@@ -93,7 +83,7 @@ struct place {
 
 static struct place place_of(enum dt_format f, uint8_t *panel, int64_t blocks, int64_t b)
 {
-	const struct dt_quant_shape *s = &shapes[f];
+	const struct dt_quant_shape *s = dt_quant_shape(f);
 	uint8_t *scales = panel + blocks * s->quants;
 
 	return (struct place){panel + b * s->quants, scales + b * s->scales,
@@ -163,6 +153,7 @@ int dt_packed_open(struct dt_packed **ret, struct dt_dev *dev, int64_t k)
 		return -ENOMEM;
 	w->k = k;
 	w->blocks = dt_ceil_div(k, DT_QK);
+	w->kernel = dt_quant_kernels();
 	*ret = w;
 	return 0;
 }
@@ -188,7 +179,10 @@ static int pack_panel(const struct dt_packed *w, const struct dt_packed_part *pa
 	for (int64_t i = p * DT_PANEL; i < dt_min64(part->rows, (p + 1) * DT_PANEL); i++) {
 		const uint8_t *row = src + (size_t)i * row_bytes;
 
-		if (have != part->format) {
+		if (have == DT_FMT_Q5_0 && part->format == DT_FMT_Q8_0) {
+			dt_q5_0_as_q8_0(row, w->k, narrow);
+			row = narrow;
+		} else if (have != part->format) {
 			dt_dequantize(have, row, w->k, wide);
 			for (int64_t j = 0; part->format != DT_FMT_BF16 && j < w->k; j++)
 				if (!isfinite(wide[j]))
@@ -227,7 +221,7 @@ int dt_packed_append(struct dt_packed *w, struct dt_dev *dev, enum dt_format as,
 		     const void *src, int64_t rows)
 {
 	struct dt_packed_part part = {as, w->rows, rows, dt_ceil_div(rows, DT_PANEL), 0, NULL}, *more;
-	const struct dt_quant_shape *s = &shapes[as];
+	const struct dt_quant_shape *s = dt_quant_shape(as);
 	const size_t huge = (size_t)2 << 20;
 	size_t n;
 	int r;
@@ -236,11 +230,8 @@ int dt_packed_append(struct dt_packed *w, struct dt_dev *dev, enum dt_format as,
 		return -ENOTSUP;
 	if (rows <= 0 || w->k % dt_format_info(as)->block || w->k % dt_format_info(have)->block)
 		return -EINVAL;
-	part.panel_bytes = (size_t)w->blocks * (size_t)(s->quants + s->scales) +
-			   (size_t)w->blocks / 8 * (size_t)s->supers;
-	part.panel_bytes = (part.panel_bytes + 63) / 64 * 64;
-	n = (size_t)part.panels * part.panel_bytes;
-	n = n < huge ? n : (n + huge - 1) / huge * huge;
+	part.panel_bytes = dt_panel_bytes(as, w->k);
+	n = dt_panels_bytes(as, rows, w->k);
 	part.data = aligned_alloc(n < huge ? 64 : huge, n);
 	more = realloc(w->part, (size_t)(w->nparts + 1) * sizeof *more);
 	w->part = more ? more : w->part;
@@ -272,10 +263,10 @@ int64_t dt_packed_k(const struct dt_packed *w)
 
 size_t dt_packed_bytes(const struct dt_packed *w)
 {
-	size_t n = sizeof *w;
+	size_t n = 0;
 
 	for (int i = 0; i < w->nparts; i++)
-		n += sizeof w->part[i] + (size_t)w->part[i].panels * w->part[i].panel_bytes;
+		n += dt_panels_bytes(w->part[i].format, w->part[i].rows, w->k);
 	return n;
 }
 
@@ -320,7 +311,8 @@ int dt_packed_row(const struct dt_packed *w, int64_t i, float *out)
 			min = dt_f16_to_f32(u16_at(at.scales + 32 + 2 * r));
 		}
 		for (int j = 0; j < DT_QK; j++) {
-			const int q = quant_at(part->format, at.quants, r, j) - shapes[part->format].offset;
+			const int q = quant_at(part->format, at.quants, r, j) -
+				      dt_quant_shape(part->format)->offset;
 			const float v = scale[j / 16] * (float)q;
 
 			out[b * DT_QK + j] = part->format == DT_FMT_Q4_1 || k4 ? v + min : v;

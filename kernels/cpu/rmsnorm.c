@@ -40,9 +40,9 @@ int dt_cpu_rmsnorm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_ten
 
 	if (!rows || !n)
 		return 0;
-	if (!dt_is_compute(x.dtype) || !dt_is(y, x.dtype, rows * n) || !dt_is(w, x.dtype, n) ||
-	    !dt_is_or_absent(delta, x.dtype, rows * n) || (delta.data && !dt_is(sum, x.dtype, rows * n)) ||
-	    !dt_is_or_absent(rstd, DT_F32, rows))
+	if (!dt_is_compute(x.dtype) || !dt_is(y, x.dtype, rows * n) ||
+	    (!dt_is(w, x.dtype, n) && !dt_is(w, DT_F32, n)) || !dt_is_or_absent(delta, x.dtype, rows * n) ||
+	    (delta.data && !dt_is(sum, x.dtype, rows * n)) || !dt_is_or_absent(rstd, DT_F32, rows))
 		return -EINVAL;
 	buf = dt_cpu_scratch(dev, (size_t)(dev->nthreads * 3 * n) * sizeof *buf);
 	if (!buf)

@@ -4,8 +4,13 @@ static const struct dt_tile plain = {.mul = dt_tile_mul_plain, .turn = dt_tile_t
 #ifdef __x86_64__
 static const struct dt_tile v3 = {.mul = dt_tile_mul_v3, .turn = dt_tile_turn_plain},
 			    v4 = {.mul = dt_tile_mul_v4, .turn = dt_tile_turn_v4};
-static const struct dt_tile bf16 = {true, dt_tile_mul_bf16, dt_tile_turn_v4, dt_tile_along_bf16,
-				    dt_tile_across_bf16};
+static const struct dt_tile bf16 = {true,
+				    dt_tile_mul_bf16,
+				    dt_tile_turn_v4,
+				    dt_tile_along_bf16,
+				    dt_tile_across_bf16,
+				    dt_tile_lanes_bf16,
+				    dt_tile_depth_bf16};
 #endif
 
 void dt_tile_turn_plain(uint32_t *out, const uint32_t *in, int64_t n)
@@ -31,10 +36,33 @@ const struct dt_tile *dt_tile(enum dt_dtype t)
 	return &plain;
 }
 
+/* Small integers as bf16, which holds them. */
+DT_INLINE uint16_t small_bf16(int8_t q)
+{
+	const float f = q;
+	uint32_t u;
+
+	memcpy(&u, &f, 4);
+	return (uint16_t)(u >> 16);
+}
+
 /* Elements of row i as words; a last odd one is paired with zero. */
 DT_INLINE void copy_words(uint32_t *out, const void *row, enum dt_dtype type, int64_t d, bool pairs)
 {
-	if (type == DT_F32) {
+	const int8_t *q = row;
+
+	if (type == DT_I8 && pairs) {
+		uint16_t *half = (uint16_t *)out;
+
+		out[(d - 1) / 2] = 0;
+#pragma omp simd
+		for (int64_t i = 0; i < d; i++)
+			half[i] = small_bf16(q[i]);
+	} else if (type == DT_I8) {
+#pragma omp simd
+		for (int64_t i = 0; i < d; i++)
+			((float *)out)[i] = q[i];
+	} else if (type == DT_F32) {
 		memcpy(out, row, (size_t)d * 4);
 	} else if (pairs) {
 		out[(d - 1) / 2] = 0;
@@ -79,6 +107,27 @@ static DT_SIMD void pack_lanes(const struct dt_tile *t, uint32_t *out, const voi
 		}
 }
 
+DT_INLINE void pack_depth_i8(uint32_t *out, const void *const *row, int64_t rows, int64_t d, int64_t pad)
+{
+	static const int8_t zero[512];
+
+	for (int64_t i = 0; i < DT_TILE; i += 2) {
+		uint32_t *w = out + i / 2 * pad;
+
+		for (int64_t c = 0; c < d; c += 512) {
+			const int8_t *a = i < rows && row[i] ? (const int8_t *)row[i] + c : zero;
+			const int8_t *b = i + 1 < rows && row[i + 1] ? (const int8_t *)row[i + 1] + c : zero;
+			const int64_t n = dt_min64(512, d - c);
+
+#pragma omp simd
+			for (int64_t j = 0; j < n; j++)
+				w[c + j] = small_bf16(a[j]) | (uint32_t)small_bf16(b[j]) << 16;
+		}
+		for (int64_t j = d; j < pad; j++)
+			w[j] = 0;
+	}
+}
+
 static DT_SIMD void pack_depth(const struct dt_tile *t, uint32_t *out, const void *const *row,
 			       enum dt_dtype type, int64_t rows, int64_t d)
 {
@@ -88,17 +137,22 @@ static DT_SIMD void pack_depth(const struct dt_tile *t, uint32_t *out, const voi
 	if (!t->pairs) {
 		for (int64_t i = 0; i < DT_TILE; i++) {
 			memset(out + i * pad, 0, (size_t)pad * 4);
-			if (i < rows)
+			if (i < rows && row[i])
 				copy_words(out + i * pad, row[i], type, d, false);
 		}
+		return;
+	}
+	if (type == DT_I8) {
+		pack_depth_i8(out, row, rows, d, pad);
 		return;
 	}
 	for (int64_t i = 0; i < DT_TILE; i += 2) {
 		uint32_t *w = out + i / 2 * pad;
 
 		for (int64_t c = 0; c < d; c += 512) {
-			const uint16_t *a = i < rows ? (const uint16_t *)row[i] + c : zero;
-			const uint16_t *b = i + 1 < rows ? (const uint16_t *)row[i + 1] + c : zero;
+			const uint16_t *a = i < rows && row[i] ? (const uint16_t *)row[i] + c : zero;
+			const uint16_t *b =
+				i + 1 < rows && row[i + 1] ? (const uint16_t *)row[i + 1] + c : zero;
 			const int64_t n = dt_min64(512, d - c);
 
 #pragma omp simd
@@ -119,11 +173,17 @@ void dt_tile_pack_rows(const struct dt_tile *t, uint32_t *out, const void *const
 void dt_tile_pack_lanes(const struct dt_tile *t, uint32_t *out, const void *const *row, enum dt_dtype type,
 			int64_t rows, int64_t d)
 {
-	pack_lanes(t, out, row, type, rows, d);
+	if (t->lanes && type == DT_BF16 && d % 32 == 0)
+		t->lanes(out, row, rows, d);
+	else
+		pack_lanes(t, out, row, type, rows, d);
 }
 
 void dt_tile_pack_depth(const struct dt_tile *t, uint32_t *out, const void *const *row, enum dt_dtype type,
 			int64_t rows, int64_t d)
 {
-	pack_depth(t, out, row, type, rows, d);
+	if (t->depth && type == DT_BF16 && d % 32 == 0)
+		t->depth(out, row, rows, d);
+	else
+		pack_depth(t, out, row, type, rows, d);
 }

@@ -27,6 +27,10 @@ struct dt_tile {
 	/* Pairs only: n words (x[2 i], x[2 i + 1]), and n words (x[i], y[i]). Denormals may become zero. */
 	void (*along)(uint32_t *out, const float *x, int64_t n);
 	void (*across)(uint32_t *out, const float *x, const float *y, int64_t n);
+	/* dt_tile_pack_lanes and _depth for bf16 rows (NULL: zeros) where d is a multiple of 32, else NULL.
+	 */
+	void (*lanes)(uint32_t *out, const void *const *row, int64_t rows, int64_t d);
+	void (*depth)(uint32_t *out, const void *const *row, int64_t rows, int64_t d);
 };
 
 /* The fastest on this processor for operands of this type. bf16 without AVX512_BF16 goes as f32 words. */
@@ -45,10 +49,11 @@ static inline int64_t dt_tile_depth(const struct dt_tile *t)
 }
 
 /*
- * Packing. row[i], i < rows <= DT_TILE, are rows of d elements of type t; missing rows and columns are zero.
- *   rows   out[i * words + w]               a's operand: DT_TILE rows, words along d
- *   lanes  out[w * DT_TILE + i]             b's operand: words along d, a column a row
- *   depth  out[w * pad + j], pad = d rounded up to 16     b's operand: words along the rows, a column a d
+ * Packing. row[i], i < rows <= DT_TILE, are rows of d elements of type t; missing rows (of lanes and depth
+ * also those that are NULL) and columns are zero. Lanes and depth take int8 too. rows   out[i * words + w]
+ * a's operand: DT_TILE rows, words along d lanes  out[w * DT_TILE + i]             b's operand: words along
+ * d, a column a row depth  out[w * pad + j], pad = d rounded up to 16     b's operand: words along the rows,
+ * a column a d
  */
 void dt_tile_pack_rows(const struct dt_tile *t, uint32_t *out, const void *const *row, enum dt_dtype type,
 		       int64_t rows, int64_t d);
@@ -71,5 +76,7 @@ DT_TILE_TURN(dt_tile_turn_plain);
 DT_TILE_TURN(dt_tile_turn_v4);
 void dt_tile_along_bf16(uint32_t *out, const float *x, int64_t n);
 void dt_tile_across_bf16(uint32_t *out, const float *x, const float *y, int64_t n);
+void dt_tile_lanes_bf16(uint32_t *out, const void *const *row, int64_t rows, int64_t d);
+void dt_tile_depth_bf16(uint32_t *out, const void *const *row, int64_t rows, int64_t d);
 
 #endif

@@ -85,6 +85,36 @@ DT_TILE_MUL(TILE_NAME)
 		panel(c + j, ldc, a, a_row, a_word, b + j, ldb, rows, words, accumulate, 1);
 }
 
+#if defined(TILE_TURN) || defined(TILE_PAIRS)
+/* Sixteen by sixteen words: pairs, fours, then whole quarters of a vector change places. */
+DT_INLINE void turn16(uint32_t *out, __m512i r[16])
+{
+	__m512i t[16];
+
+	for (int i = 0; i < 16; i += 2) {
+		t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+		t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+	}
+	for (int i = 0; i < 16; i += 4) { /* r[i + j]: word j of each quarter, from rows i .. i + 3 */
+		r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+		r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+		r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+		r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+	}
+	for (int j = 0; j < 4; j++) {
+		__m512i a = _mm512_shuffle_i32x4(r[j], r[4 + j], 0x88),
+			b = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0x88);
+		__m512i c = _mm512_shuffle_i32x4(r[j], r[4 + j], 0xdd),
+			d = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0xdd);
+
+		_mm512_storeu_si512(out + j * DT_TILE, _mm512_shuffle_i32x4(a, b, 0x88));
+		_mm512_storeu_si512(out + (4 + j) * DT_TILE, _mm512_shuffle_i32x4(c, d, 0x88));
+		_mm512_storeu_si512(out + (8 + j) * DT_TILE, _mm512_shuffle_i32x4(a, b, 0xdd));
+		_mm512_storeu_si512(out + (12 + j) * DT_TILE, _mm512_shuffle_i32x4(c, d, 0xdd));
+	}
+}
+#endif
+
 #ifdef TILE_PAIRS
 void dt_tile_along_bf16(uint32_t *out, const float *x, int64_t n)
 {
@@ -110,40 +140,54 @@ void dt_tile_across_bf16(uint32_t *out, const float *x, const float *y, int64_t 
 	for (; i < n; i++)
 		out[i] = dt_f32_to_bf16(x[i]) | (uint32_t)dt_f32_to_bf16(y[i]) << 16;
 }
+
+/* Words [16 w, 16 w + 16) of a row. */
+DT_INLINE __m512i words_of(const void *row, int64_t w)
+{
+	return row ? _mm512_loadu_si512((const char *)row + 64 * w) : _mm512_setzero_si512();
+}
+
+void dt_tile_lanes_bf16(uint32_t *out, const void *const *row, int64_t rows, int64_t d)
+{
+	for (int64_t first = 0; first < DT_TILE; first += 16)
+		for (int64_t w = 0; w < d / 32; w++) {
+			__m512i r[16];
+
+			for (int64_t i = 0; i < 16; i++)
+				r[i] = words_of(first + i < rows ? row[first + i] : NULL, w);
+			turn16(out + w * 16 * DT_TILE + first, r);
+		}
+}
+
+void dt_tile_depth_bf16(uint32_t *out, const void *const *row, int64_t rows, int64_t d)
+{
+	/* Halves of a and b in turn: the first sixteen of each, then the others. */
+	const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39,
+					     7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+	const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+
+	for (int64_t i = 0; i < DT_TILE; i += 2, out += d)
+		for (int64_t w = 0; w < d / 32; w++) {
+			const __m512i a = words_of(i < rows ? row[i] : NULL, w),
+				      b = words_of(i + 1 < rows ? row[i + 1] : NULL, w);
+
+			_mm512_storeu_si512(out + 32 * w, _mm512_permutex2var_epi16(a, low, b));
+			_mm512_storeu_si512(out + 32 * w + 16, _mm512_permutex2var_epi16(a, high, b));
+		}
+}
 #endif
 
 #ifdef TILE_TURN
-/* Sixteen by sixteen words at a time: pairs, fours, then whole quarters of a vector change places. */
 DT_TILE_TURN(TILE_TURN)
 {
 	int64_t w = 0;
 
 	for (; w + 16 <= n; w += 16) {
-		__m512i r[16], t[16];
+		__m512i r[16];
 
 		for (int i = 0; i < 16; i++)
 			r[i] = _mm512_loadu_si512(in + i * 64 + w);
-		for (int i = 0; i < 16; i += 2) {
-			t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-			t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-		}
-		for (int i = 0; i < 16; i += 4) { /* r[i + j]: word j of each quarter, from rows i .. i + 3 */
-			r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-			r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-			r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-			r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-		}
-		for (int j = 0; j < 4; j++) {
-			__m512i a = _mm512_shuffle_i32x4(r[j], r[4 + j], 0x88),
-				b = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0x88);
-			__m512i c = _mm512_shuffle_i32x4(r[j], r[4 + j], 0xdd),
-				d = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0xdd);
-
-			_mm512_storeu_si512(out + (w + j) * DT_TILE, _mm512_shuffle_i32x4(a, b, 0x88));
-			_mm512_storeu_si512(out + (w + 4 + j) * DT_TILE, _mm512_shuffle_i32x4(c, d, 0x88));
-			_mm512_storeu_si512(out + (w + 8 + j) * DT_TILE, _mm512_shuffle_i32x4(a, b, 0xdd));
-			_mm512_storeu_si512(out + (w + 12 + j) * DT_TILE, _mm512_shuffle_i32x4(c, d, 0xdd));
-		}
+		turn16(out + w * DT_TILE, r);
 	}
 	for (; w < n; w++)
 		for (int64_t i = 0; i < 16; i++)

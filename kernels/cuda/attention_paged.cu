@@ -21,11 +21,34 @@ struct paged {
 	int64_t heads, kv_heads, d, width, parts;
 	const struct row *row;
 	const int32_t *table;
-	int64_t max_blocks, block_size;
+	int64_t max_blocks, block_size, head; /* head: elements of one head in a row of the cache */
 	float scale;
 	int lanes;		 /* that share a key: enough for d, V elements each */
 	float *max, *sum, *part; /* [rows, heads, parts] and [.., d] */
 };
+
+/* Elements of a cache; integers come as they are. */
+template <int V> DT_DEVICE void cache_ld(float (&r)[V], const void *p, int t, int64_t i)
+{
+	if (V == 1 && t == DT_I8) {
+		dt_touch((const int8_t *)p + i, 1);
+		r[0] = (float)((const int8_t *)p)[i];
+		return;
+	}
+	dt_ld<V>(r, p, t, i);
+}
+
+/* What the integers of the head that begins at i are multiplied by; 1 of other types. */
+DT_DEVICE float cache_scale(const struct paged &a, const void *p, int64_t i)
+{
+	float s;
+
+	if (a.tk != DT_I8)
+		return 1;
+	for (int k = 0; k < 4; k++)
+		((char *)&s)[k] = ((const char *)p)[i + a.d + k];
+	return s;
+}
 
 DT_DEVICE int64_t cache_row(const struct paged &a, int64_t seq, int64_t j)
 {
@@ -43,20 +66,20 @@ DT_DEVICE void scores(const struct paged &a, const struct row &r, const float *q
 	for (int j = (int)threadIdx.x / a.lanes; j < PART; j += each) {
 		const int64_t key = base + j;
 		const bool sees = key >= r.first && key <= r.last;
-		const int64_t at = sees ? (cache_row(a, r.seq, key) * a.kv_heads + kv) * a.d : 0;
+		const int64_t at = sees ? (cache_row(a, r.seq, key) * a.kv_heads + kv) * a.head : 0;
 
 		for (int64_t g = 0; g < group; g++) {
 			float sum = 0, k[V];
 
 			for (int64_t c = sub * V; sees && c < a.d; c += a.lanes * V) {
-				dt_ld<V>(k, a.k, a.tk, at + c);
+				cache_ld<V>(k, a.k, a.tk, at + c);
 				for (int e = 0; e < V; e++)
 					sum += k[e] * q[g * a.d + c + e];
 			}
 			for (int by = a.lanes / 2; by; by >>= 1)
 				sum += __shfl_xor_sync(DT_ALL, sum, by);
 			if (sub == 0)
-				s[g * PART + j] = sees ? sum * a.scale : DT_NEGINF;
+				s[g * PART + j] = sees ? sum * cache_scale(a, a.k, at) * a.scale : DT_NEGINF;
 		}
 	}
 }
@@ -81,10 +104,12 @@ DT_DEVICE void values(const struct paged &a, const struct row &r, const float *s
 
 			if (key < r.first || key > r.last)
 				continue;
-			dt_ld<V>(v, a.v, a.tk,
-				 (cache_row(a, r.seq, key) * a.kv_heads + kv) * a.d + (int64_t)c * V);
+			const int64_t at = (cache_row(a, r.seq, key) * a.kv_heads + kv) * a.head;
+			const float weight = s[j] * cache_scale(a, a.v, at);
+
+			cache_ld<V>(v, a.v, a.tk, at + (int64_t)c * V);
 			for (int e = 0; e < V; e++)
-				sum[e] += s[j] * v[e];
+				sum[e] += weight * v[e];
 		}
 		__syncthreads();
 		for (int e = 0; e < V; e++)
@@ -175,18 +200,22 @@ static int check(struct dt_tensor o, struct dt_tensor qkv, struct dt_tensor k, s
 	const int64_t d = p->head_dim, group = p->kv_heads > 0 ? p->heads / p->kv_heads : 0;
 
 	if (!dt_is_compute(qkv.dtype) || o.dtype != qkv.dtype || k.dtype != v.dtype ||
-	    (k.dtype != qkv.dtype && k.dtype != DT_F32) || group < 1 || group > 64 ||
-	    p->heads % p->kv_heads || d < 1 || !(p->scale > 0) || dt_cols(k) != p->kv_heads * d ||
-	    dt_cols(v) != p->kv_heads * d || dt_rows(qkv) < g->q_start[g->nseq] ||
+	    (k.dtype != qkv.dtype && k.dtype != DT_F32 && k.dtype != DT_I8) || group < 1 || group > 64 ||
+	    p->heads % p->kv_heads || d < 1 || !(p->scale > 0) || dt_cols(k) != dt_kv_row(p, k.dtype) ||
+	    dt_cols(v) != dt_cols(k) || dt_rows(qkv) < g->q_start[g->nseq] ||
 	    dt_rows(o) < g->q_start[g->nseq] || dt_cols(qkv) != (p->heads + 2 * p->kv_heads) * d ||
 	    dt_cols(o) != p->heads * d || g->block_size < 1 || g->q_start[0] < 0)
 		return -EINVAL;
 	for (int i = 0; i < g->nseq; i++) {
 		const int64_t rows = g->q_start[i + 1] - g->q_start[i];
 
+		const int64_t seen = p->window > 0 ? g->kv_len[i] - rows + 1 - p->window : 0;
+		const int64_t first = seen > 0 ? seen : 0; /* key that any row sees */
+
 		if (rows < 0 || g->kv_len[i] < rows || g->kv_len[i] > (int64_t)g->max_blocks * g->block_size)
 			return -EINVAL;
-		for (int64_t j = 0; rows && j < g->kv_len[i]; j += g->block_size)
+		for (int64_t j = first / g->block_size * g->block_size; rows && j < g->kv_len[i];
+		     j += g->block_size)
 			if (host_row(g, i, j) < 0 || host_row(g, i, j) + g->block_size > dt_rows(k))
 				return -EINVAL;
 	}
@@ -231,7 +260,7 @@ static int start(struct dt_dev *dev, const struct dt_cuda *c, struct paged a, in
 	a.lanes = 1;
 	while (a.lanes < 32 && a.lanes * 8 < a.d)
 		a.lanes *= 2;
-	if (dt_by_8(a.d, a.k, a.v)) {
+	if (a.tk != DT_I8 && dt_by_8(a.d, a.k, a.v)) {
 		rc = DT_LAUNCH(c, paged_kernel<8>, grid, THREADS, smem, a);
 	} else {
 		a.lanes = 32;
@@ -283,6 +312,7 @@ int dt_cuda_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_te
 				(const int32_t *)t[1].ret,
 				g->max_blocks,
 				g->block_size,
+				dt_kv_row(p, kcache.dtype) / p->kv_heads,
 				p->scale,
 				0,
 				NULL,
@@ -319,6 +349,36 @@ template <int V> __global__ void __launch_bounds__(256) write_kernel(struct writ
 	}
 }
 
+/* int8: a thread has a head. NaN and Inf, whose bits are the largest, make the scale NaN. */
+__global__ void __launch_bounds__(128) quantize_kernel(struct write a, int64_t heads, int64_t d)
+{
+	const int64_t i = (int64_t)blockIdx.x * 128 + threadIdx.x, h = i % heads, part = i / heads % 2;
+	const int64_t row = i / heads / 2;
+	float scale, inverse;
+	uint32_t max = 0;
+
+	if (row >= a.rows || a.slot[row] < 0)
+		return;
+	const int64_t from = row * (a.q + 2 * a.n) + a.q + part * a.n + h * d;
+	int8_t *out = (int8_t *)(part ? a.v : a.k) + (a.slot[row] * heads + h) * (d + 4);
+
+	for (int64_t c = 0; c < d; c++) {
+		const float x = dt_ld1(a.x, a.tx, from + c);
+		uint32_t u;
+
+		memcpy(&u, &x, 4);
+		u &= 0x7fffffffu;
+		max = u > max ? u : max;
+	}
+	memcpy(&scale, &max, 4);
+	inverse = max < 0x0d800000u || max >= 0x7f800000u ? 0 : 127.f / scale; /* below 2^-100: zero */
+	scale = max < 0x0d800000u ? 0 : max >= 0x7f800000u ? NAN : scale / 127.f;
+	for (int64_t c = 0; c < d; c++)
+		out[c] = inverse != 0 ? (int8_t)rintf(dt_ld1(a.x, a.tx, from + c) * inverse) : (int8_t)0;
+	for (int k = 0; k < 4; k++)
+		out[d + k] = ((const int8_t *)&scale)[k];
+}
+
 int dt_cuda_kv_write(struct dt_dev *dev, struct dt_tensor kcache, struct dt_tensor vcache,
 		     struct dt_tensor qkv, const struct dt_attn *p, const int64_t *slot)
 {
@@ -327,9 +387,11 @@ int dt_cuda_kv_write(struct dt_dev *dev, struct dt_tensor kcache, struct dt_tens
 	struct dt_table t = {slot, (size_t)rows * sizeof *slot, NULL};
 	int rc;
 
-	if (!dt_is_compute(qkv.dtype) || (kcache.dtype != qkv.dtype && kcache.dtype != DT_F32) ||
-	    vcache.dtype != kcache.dtype || dt_cols(kcache) != n || dt_cols(vcache) != n ||
-	    dt_rows(vcache) != dt_rows(kcache) || dt_cols(qkv) != q + 2 * n)
+	if (!dt_is_compute(qkv.dtype) ||
+	    (kcache.dtype != qkv.dtype && kcache.dtype != DT_F32 && kcache.dtype != DT_I8) ||
+	    vcache.dtype != kcache.dtype || dt_cols(kcache) != dt_kv_row(p, kcache.dtype) ||
+	    dt_cols(vcache) != dt_cols(kcache) || dt_rows(vcache) != dt_rows(kcache) ||
+	    dt_cols(qkv) != q + 2 * n)
 		return -EINVAL;
 	for (int64_t i = 0; i < rows; i++)
 		if (slot[i] < -1 || slot[i] >= dt_rows(kcache))
@@ -344,6 +406,9 @@ int dt_cuda_kv_write(struct dt_dev *dev, struct dt_tensor kcache, struct dt_tens
 	const struct write a = {kcache.data, vcache.data, qkv.data, kcache.dtype,	   qkv.dtype,
 				rows,	     n,		  q,	    (const int64_t *)t.ret};
 
+	if (a.tc == DT_I8)
+		return DT_LAUNCH(c, quantize_kernel, (unsigned)dt_ceil_div(rows * 2 * p->kv_heads, 128), 128,
+				 0, a, p->kv_heads, p->head_dim);
 	if (n % 8 == 0 && dt_by_8(q, kcache.data, vcache.data, qkv.data))
 		return DT_LAUNCH(c, write_kernel<8>, dt_blocks(c, rows * 2 * n / 8, 256), 256, 0, a);
 	return DT_LAUNCH(c, write_kernel<1>, dt_blocks(c, rows * 2 * n, 256), 256, 0, a);

@@ -63,8 +63,8 @@ int dt_ckpt_write_shard(const char *tmpdir, int rank, const struct dt_piece *p, 
 
 /*
  * The same for pieces that are not in memory: fill is called for each piece of at most 64 MiB that is
- * written, in order, and answers with its elements, which must stay until the next call. p[].data is not
- * looked at.
+ * written, once each, and answers with its elements, which must stay until the next call. p[].data is not
+ * looked at, only moved along: the data of what fill is given is that of its first element.
  */
 typedef int (*dt_ckpt_fill)(void *arg, const struct dt_piece *p, const void **ret_data, struct dt_err *err);
 int dt_ckpt_write_shard_from(const char *tmpdir, int rank, const struct dt_piece *p, int n, bool compress,
@@ -134,12 +134,21 @@ struct dt_ckpt_piece {
 void dt_ckpt_piece(const struct dt_ckpt *c, int i, int k, struct dt_ckpt_piece *ret);
 
 /*
+ * Says that nobody here or beside us is about to read the same again: what is not in the page cache is then
+ * read past it, which is faster and leaves it alone. Before the first read.
+ */
+void dt_ckpt_read_once(struct dt_ckpt *c);
+
+/*
  * Reads the box [off, off + shape) of tensor i as dtype `as` (f32, bf16 and f16 converted, others must match)
  * into dst, contiguous. Every piece used is read whole and checked against its CRC; a mismatch is -EBADMSG
  * and dst is undefined. Several threads may read from one struct dt_ckpt.
  */
 int dt_ckpt_read(struct dt_ckpt *c, int i, const int64_t *off, const int64_t *shape, enum dt_dtype as,
 		 void *dst, struct dt_err *err);
+
+/* The elements [first, first + n) of tensor i in row-major order, of its own type. */
+int dt_ckpt_read_run(struct dt_ckpt *c, int i, int64_t first, int64_t n, void *dst, struct dt_err *err);
 
 /*
  * Reads everything, checks structure and every CRC. report is called for each finding (may be NULL); returns
@@ -190,14 +199,31 @@ void dt_ckpt_to_f64(enum dt_dtype t, const void *src, int64_t n, double *dst);
 struct dt_layout;
 
 /*
+ * Processes that recut together: all make the same call, each with its own rank. This row knows no
+ * communicator, so the functions are the caller's; every rank calls them in the same order.
+ */
+struct dt_ckpt_team {
+	int rank, size;
+	void *arg;
+	/* One verdict from the rc of every rank: < 0 on all when it is on any. The rank that is to blame
+	 * keeps its message, the others have none. */
+	int (*agree)(void *arg, int rc, struct dt_err *err);
+	/* Text of every rank to rank 0, one after the other; both malloc'd there. */
+	int (*gather)(void *arg, const char *text, size_t n, char **ret, size_t **ret_lens,
+		      struct dt_err *err);
+};
+
+/*
  * Writes src again as the ranks of layout would have, one shard a rank, into ROOT/step-N of the same step:
  * parameters by their cut, replicas once and spread by bytes, m/ and v/ as flat ranges over dp when zero >=
- * 1, model/ too when zero is 3. Tensors that are not in the parameter table stay whole. workers threads
- * write a shard each. Memory: one piece a worker. progress may answer false to stop (-ECANCELED). On failure
- * nothing is left behind.
+ * 1, model/ too when zero is 3. Tensors that are not in the parameter table stay whole. workers threads of
+ * each process of the team (NULL: this one alone) write a shard each; what comes out does not depend on
+ * either. Memory: one piece a worker. progress, of this process's share, may answer false to stop
+ * (-ECANCELED). On failure nothing is left behind.
  */
 int dt_ckpt_reshard(struct dt_ckpt *src, const struct dt_layout *layout, const char *root, bool compress,
-		    int workers, bool (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
+		    int workers, const struct dt_ckpt_team *team,
+		    bool (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
 		    struct dt_err *err);
 
 /*

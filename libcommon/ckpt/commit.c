@@ -167,7 +167,11 @@ static int write_manifest(const char *dir, const char *text, size_t n, struct dt
 	rc = dt_tmpfile_open(&f, path, err);
 	if (rc < 0)
 		return rc;
-	fwrite(text, 1, n, f.f); /* a failure stays in the stream for the commit to find */
+	if (fwrite(text, 1, n, f.f) != n) {
+		rc = dt_err_sys(err, -errno, "cannot write '%s'", path);
+		dt_tmpfile_abort(&f);
+		return rc;
+	}
 	return dt_tmpfile_commit(&f, err);
 }
 

@@ -251,10 +251,12 @@ bool exp_same_model(const struct dt_config *a, const struct dt_config *b, const 
 
 	for (size_t i = 0; i < sizeof(free_keys) / sizeof(*free_keys); i++)
 		json_object_del(x, free_keys[i]);
+	if (a->pos != DT_POS_ROPE || a->rope_scaling != DT_ROPE_SCALING_LLAMA3)
+		for (size_t i = 0; i < 3; i++)
+			json_object_del(x, ((const char *const[]){"rope_low_freq", "rope_high_freq",
+								  "rope_original_seq"})[i]);
 	if (a->pos != DT_POS_ROPE || a->rope_scaling == DT_ROPE_SCALING_NONE)
-		for (size_t i = 0; i < 4; i++)
-			json_object_del(x, ((const char *const[]){"rope_factor", "rope_low_freq",
-								  "rope_high_freq", "rope_original_seq"})[i]);
+		json_object_del(x, "rope_factor");
 	if (a->pos != DT_POS_ROPE)
 		json_object_del(x, "rope_theta");
 	json_object_foreach(x, key, v)

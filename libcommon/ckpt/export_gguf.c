@@ -75,6 +75,8 @@ static const char *arch_of(const struct dt_config *c)
 		return "llama";
 	if (!strcmp(c->family, "gemma3_text"))
 		return "gemma3";
+	if (!strcmp(c->family, "qwen3_moe"))
+		return "qwen3moe";
 	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
 		if (!strcmp(known[i], c->family))
 			return known[i];
@@ -105,6 +107,7 @@ static int put_config(struct exporter *e, FILE *f, int file_type)
 		{"attention.sliding_window_pattern", c->global_every, c->global_every > 0},
 		{"expert_count", c->experts, c->experts > 0},
 		{"expert_used_count", c->experts_used, c->experts > 0},
+		{"expert_feed_forward_length", c->expert_ffn, !strcmp(arch, "qwen3moe")},
 	};
 	char key[96];
 	int n = 0;

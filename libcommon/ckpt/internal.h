@@ -91,6 +91,27 @@ int64_t ck_copy_direct(const struct ck_copy *c);
 /* zlib's crc32: crc is 0 at the start. */
 uint32_t ck_crc32(uint32_t crc, const void *data, size_t n);
 
+/* ---- direct.c ---- */
+
+#define CK_DIRECT_BLOCK ((size_t)4 << 20)   /* of one request, at most */
+#define CK_DIRECT_MIN	((uint64_t)1 << 20) /* smaller pieces go through the page cache */
+#define CK_DIRECT_ALIGN ((size_t)4096)	    /* of place and length */
+#define CK_MEMORY_ALIGN ((size_t)512)	    /* of memory, for most disks; -EINVAL tells */
+
+/* CK_DIRECT_BLOCK bytes for such transfers; free()d. */
+char *ck_bounce_new(void);
+/* From now on fd goes past the page cache; a negative errno where it cannot. */
+int ck_set_direct(int fd);
+/* Whether the page at this place is in the page cache already; true when that cannot be known. */
+bool ck_cached(int fd, uint64_t at);
+/*
+ * Reads n bytes at any place through whole blocks: n + at % CK_DIRECT_ALIGN <= CK_DIRECT_BLOCK. Returns where
+ * in bounce they begin; -EBADMSG: the file ends before.
+ */
+int64_t ck_direct_read(int fd, char *bounce, uint64_t at, size_t n);
+/* at and n aligned. *ret_done: what was written; less than n without an error is for the page cache. */
+int ck_direct_write(int fd, const char *data, size_t n, uint64_t at, size_t *ret_done);
+
 /* ---- h5.c ---- */
 
 /* Every entry point that calls HDF5 calls this first: the error stack is per thread. */
@@ -140,11 +161,16 @@ int ck_index_write(const char *dir, const struct ck_manifest *m, struct dt_err *
 
 /* ---- read.c ---- */
 
+#define CK_BOUNCES 64
+
 struct dt_ckpt {
 	char *path, *note;
 	struct ck_manifest m;
 	pthread_mutex_t lock; /* over what follows */
-	int *fd, nopen;	      /* one a file, -1: not open */
+	int *fd, nopen;	      /* two a file, the second past the page cache; -1: not open */
+	bool once;	      /* nothing is read twice: past the page cache where that is faster */
+	char *bounce[CK_BOUNCES];
+	int nbounce; /* free ones */
 };
 
 /* Reads and sums piece p, all of it; copy may be NULL. -EBADMSG on a mismatch. */

@@ -71,6 +71,10 @@ static const struct {
 	{"mixtral", DT_W_EXPERT_GATE, "layers.%d.block_sparse_moe.experts.%e.w1.weight"},
 	{"mixtral", DT_W_EXPERT_UP, "layers.%d.block_sparse_moe.experts.%e.w3.weight"},
 	{"mixtral", DT_W_EXPERT_DOWN, "layers.%d.block_sparse_moe.experts.%e.w2.weight"},
+	{"qwen3_moe", DT_W_ROUTER, "layers.%d.mlp.gate.weight"},
+	{"qwen3_moe", DT_W_EXPERT_GATE, "layers.%d.mlp.experts.%e.gate_proj.weight"},
+	{"qwen3_moe", DT_W_EXPERT_UP, "layers.%d.mlp.experts.%e.up_proj.weight"},
+	{"qwen3_moe", DT_W_EXPERT_DOWN, "layers.%d.mlp.experts.%e.down_proj.weight"},
 };
 
 static bool is_gpt2(const struct dt_config *c)

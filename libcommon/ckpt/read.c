@@ -22,14 +22,14 @@ static struct dt_ckpt *ckpt_new(const char *dir, struct ck_manifest *m)
 	if (!c)
 		return NULL;
 	c->path = strdup(dir);
-	c->fd = malloc(((size_t)m->nfile + 1) * sizeof(*c->fd));
+	c->fd = malloc(2 * ((size_t)m->nfile + 1) * sizeof(*c->fd));
 	if (!c->path || !c->fd) {
 		free(c->path);
 		free(c->fd);
 		free(c);
 		return NULL;
 	}
-	for (int i = 0; i < m->nfile; i++)
+	for (int i = 0; i < 2 * m->nfile; i++)
 		c->fd[i] = -1;
 	c->m = *m;
 	pthread_mutex_init(&c->lock, NULL);
@@ -140,9 +140,11 @@ void dt_ckpt_close(struct dt_ckpt *c)
 {
 	if (!c)
 		return;
-	for (int i = 0; i < c->m.nfile; i++)
+	for (int i = 0; i < 2 * c->m.nfile; i++)
 		if (c->fd[i] >= 0)
 			close(c->fd[i]);
+	while (c->nbounce)
+		free(c->bounce[--c->nbounce]);
 	ck_manifest_release(&c->m);
 	pthread_mutex_destroy(&c->lock);
 	free(c->fd);
@@ -214,25 +216,66 @@ void dt_ckpt_piece(const struct dt_ckpt *c, int i, int k, struct dt_ckpt_piece *
 	memcpy(ret->shape, p->shape, sizeof(ret->shape));
 }
 
-/* The descriptor of a shard; *ret_own when it must be closed after use. */
-static int get_fd(struct dt_ckpt *c, int file, int *ret, bool *ret_own, struct dt_err *err)
+struct src {
+	int fd;
+	bool own; /* to be closed after use */
+};
+
+/* The descriptor of a shard; direct: past the page cache. */
+static int get_fd(struct dt_ckpt *c, int file, bool direct, struct src *ret, struct dt_err *err)
 {
+	int *kept = &c->fd[2 * file + direct], rc = 0;
 	uint64_t bytes;
-	int rc = 0;
 
 	pthread_mutex_lock(&c->lock);
-	*ret_own = false;
-	*ret = c->fd[file];
-	if (*ret < 0) {
-		rc = ck_open_file(c->path, &c->m.file[file], ret, &bytes, err);
-		*ret_own = c->nopen >= OPEN_MAX_FILES;
-		if (rc == 0 && !*ret_own) {
-			c->fd[file] = *ret;
+	*ret = (struct src){*kept, false};
+	if (*kept < 0) {
+		rc = ck_open_file(c->path, &c->m.file[file], &ret->fd, &bytes, err);
+		if (rc == 0 && direct && (rc = ck_set_direct(ret->fd)) < 0) {
+			close(ret->fd);
+			ret->fd = -1;
+		}
+		ret->own = rc == 0 && c->nopen >= OPEN_MAX_FILES;
+		if (rc == 0 && !ret->own) {
+			*kept = ret->fd;
 			c->nopen++;
 		}
 	}
 	pthread_mutex_unlock(&c->lock);
 	return rc;
+}
+
+static void put_fd(struct src *s)
+{
+	if (s->own && s->fd >= 0)
+		close(s->fd);
+}
+
+static char *get_bounce(struct dt_ckpt *c)
+{
+	char *p = NULL;
+
+	pthread_mutex_lock(&c->lock);
+	if (c->nbounce)
+		p = c->bounce[--c->nbounce];
+	pthread_mutex_unlock(&c->lock);
+	return p ? p : ck_bounce_new();
+}
+
+static void put_bounce(struct dt_ckpt *c, char *p)
+{
+	pthread_mutex_lock(&c->lock);
+	if (p && c->nbounce < CK_BOUNCES) {
+		c->bounce[c->nbounce++] = p;
+		p = NULL;
+	}
+	pthread_mutex_unlock(&c->lock);
+	free(p);
+}
+
+void dt_ckpt_read_once(struct dt_ckpt *c)
+{
+	c->once = true;
 }
 
 static const char *where(const struct dt_ckpt *c, const struct ck_piece *p, char *buf, size_t n)
@@ -281,44 +324,108 @@ static void read_failed(const struct dt_ckpt *c, const struct ck_piece *p, int c
 		dt_err_sys(err, code, "%s", where(c, p, at, sizeof(at)));
 }
 
-/* Block by block, each one summed and handed on while it is in the cache. */
+/* A piece on its way from a shard to where it is wanted. */
+struct reading {
+	struct dt_ckpt *c;
+	const struct ck_piece *p;
+	const struct ck_copy *copy; /* NULL: only summed */
+	char *dst;
+	int64_t direct; /* where in dst it goes as it is, -1: by copy */
+	size_t elem;
+	uint32_t crc;
+	struct src file, past; /* past the page cache; fd -1: not used */
+	char *bounce;
+};
+
+/* n elements' bytes of the piece from `done` on, in memory: summed and copied while they are in the cache. */
+static void take(struct reading *r, uint64_t done, const char *data, size_t n)
+{
+	for (size_t k; n; n -= k, data += k, done += k) {
+		k = n < CK_BLOCK_BYTES ? n : CK_BLOCK_BYTES;
+		r->crc = ck_crc32(r->crc, data, k);
+		if (r->direct >= 0 && data != r->dst + r->direct + done)
+			memcpy(r->dst + r->direct + done, data, k);
+		else if (r->copy && r->direct < 0)
+			ck_copy_feed(r->copy, (int64_t)(done / r->elem), (int64_t)(k / r->elem), data,
+				     r->dst);
+	}
+}
+
+/* One large block past the page cache. Returns its length; 0: better through the cache. */
+static int64_t read_past(struct reading *r, uint64_t done)
+{
+	uint64_t at = r->p->at + done, left = r->p->bytes - done;
+	size_t k = CK_DIRECT_BLOCK - CK_DIRECT_ALIGN; /* whole elements at any place */
+	int64_t from;
+
+	if (r->past.fd < 0 || left < CK_DIRECT_ALIGN || ck_cached(r->file.fd, at))
+		return 0;
+	k = left < k ? (size_t)left : at % CK_DIRECT_ALIGN ? k : CK_DIRECT_BLOCK;
+	k = left < k ? (size_t)left : k;
+	from = ck_direct_read(r->past.fd, r->bounce, at, k);
+	if (from == -EINVAL)
+		return 0;
+	if (from < 0)
+		return from;
+	take(r, done, r->bounce + from, k);
+	return (int64_t)k;
+}
+
+static int64_t read_cached(struct reading *r, uint64_t done)
+{
+	uint64_t left = r->p->bytes - done;
+	size_t k = left < CK_BLOCK_BYTES ? (size_t)left : CK_BLOCK_BYTES;
+	char *to = r->direct < 0 ? r->bounce : r->dst + r->direct + done;
+	int rc = read_full(r->file.fd, to, k, r->p->at + done);
+
+	if (rc < 0)
+		return rc;
+	take(r, done, to, k);
+	return (int64_t)k;
+}
+
 static int read_plain(struct dt_ckpt *c, const struct ck_piece *p, const struct ck_copy *copy, void *dst,
 		      struct dt_err *err)
 {
-	int64_t direct = copy ? ck_copy_direct(copy) : -1;
-	size_t elem = (size_t)dt_dtype_size(c->m.tensor[p->tensor].dtype);
-	char *block = direct < 0 ? malloc(CK_BLOCK_BYTES) : NULL;
-	uint32_t crc = 0;
-	bool own = false;
-	int fd = -1, rc;
+	struct reading r = {.c = c,
+			    .p = p,
+			    .copy = copy,
+			    .dst = dst,
+			    .direct = copy ? ck_copy_direct(copy) : -1,
+			    .elem = (size_t)dt_dtype_size(c->m.tensor[p->tensor].dtype),
+			    .past = {.fd = -1}};
+	int rc;
 
-	if (direct < 0 && !block)
+	r.bounce = get_bounce(c);
+	if (!r.bounce)
 		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", c->path);
-	rc = get_fd(c, p->file, &fd, &own, err);
-	/*
-	 * The disk works on all of it while we sum its beginning. Not where a whole file is summed from its
-	 * beginning to its end: the kernel's own guess is better then (0.82 of plain read, not 0.70).
-	 */
-	if (rc == 0 && copy && p->bytes >= READ_AHEAD)
-		posix_fadvise(fd, (off_t)p->at, (off_t)p->bytes, POSIX_FADV_WILLNEED);
+	rc = get_fd(c, p->file, false, &r.file, err);
+	if (rc == 0 && c->once && p->bytes >= CK_DIRECT_MIN)
+		get_fd(c, p->file, true, &r.past, NULL);
+	/* through the cache, the disk works on all of it while we sum its beginning */
+	if (rc == 0 && r.past.fd < 0 && p->bytes >= READ_AHEAD)
+		posix_fadvise(r.file.fd, (off_t)p->at, (off_t)p->bytes, POSIX_FADV_WILLNEED);
 	for (uint64_t done = 0; done < p->bytes && rc == 0;) {
-		size_t k = p->bytes - done < CK_BLOCK_BYTES ? (size_t)(p->bytes - done) : CK_BLOCK_BYTES;
-		char *to = direct < 0 ? block : (char *)dst + direct + done;
+		uint64_t stop = done + CK_DIRECT_BLOCK;
+		int64_t k = read_past(&r, done);
 
-		rc = read_full(fd, to, k, p->at + done);
-		if (rc < 0) {
-			read_failed(c, p, rc, err);
-			break;
+		if (k > 0)
+			done += (uint64_t)k;
+		for (; k == 0 && done < p->bytes && done < stop; k = 0) {
+			k = read_cached(&r, done);
+			if (k < 0)
+				break;
+			done += (uint64_t)k;
 		}
-		crc = ck_crc32(crc, to, k);
-		if (direct < 0 && copy)
-			ck_copy_feed(copy, (int64_t)(done / elem), (int64_t)(k / elem), to, dst);
-		done += k;
+		if (k < 0) {
+			rc = (int)k;
+			read_failed(c, p, rc, err);
+		}
 	}
-	if (own && fd >= 0)
-		close(fd);
-	free(block);
-	return rc < 0 ? rc : check_sum(c, p, crc, err);
+	put_fd(&r.file);
+	put_fd(&r.past);
+	put_bounce(c, r.bounce);
+	return rc < 0 ? rc : check_sum(c, p, r.crc, err);
 }
 
 /* Inflates and puts the bytes of each element together again. */
@@ -342,15 +449,15 @@ static int read_packed(struct dt_ckpt *c, const struct ck_piece *p, const struct
 	size_t size = (size_t)dt_dtype_size(c->m.tensor[p->tensor].dtype);
 	unsigned char *in = malloc(p->stored), *mixed = malloc(p->bytes), *out = malloc(p->bytes);
 	char at[480];
-	bool own = false;
-	int fd = -1, rc;
+	struct src file = {.fd = -1};
+	int rc;
 
 	if (in && mixed && out)
-		rc = get_fd(c, p->file, &fd, &own, err);
+		rc = get_fd(c, p->file, false, &file, err);
 	else
 		rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", c->path);
 	if (rc == 0) {
-		rc = read_full(fd, (char *)in, p->stored, p->at);
+		rc = read_full(file.fd, (char *)in, p->stored, p->at);
 		if (rc < 0)
 			read_failed(c, p, rc, err);
 		else if (unpack(p, size, in, mixed, out) < 0)
@@ -361,8 +468,7 @@ static int read_packed(struct dt_ckpt *c, const struct ck_piece *p, const struct
 	}
 	if (rc == 0 && copy)
 		ck_copy_feed(copy, 0, (int64_t)(p->bytes / size), out, dst);
-	if (own && fd >= 0)
-		close(fd);
+	put_fd(&file);
 	free(in);
 	free(mixed);
 	free(out);
@@ -393,6 +499,22 @@ int dt_ckpt_read(struct dt_ckpt *c, int i, const int64_t *off, const int64_t *sh
 
 		if (ck_copy_plan(&copy, t, &c->m.piece[t->first + k], off, shape, as))
 			rc = ck_read_piece(c, &c->m.piece[t->first + k], &copy, dst, err);
+	}
+	return rc;
+}
+
+int dt_ckpt_read_run(struct dt_ckpt *c, int i, int64_t first, int64_t n, void *dst, struct dt_err *err)
+{
+	const struct ck_tensor *t = &c->m.tensor[i];
+	struct dt_piece whole = {.dtype = t->dtype, .ndim = t->ndim}, part[2 * DT_CKPT_MAX_DIM + 1];
+	char *to = dst;
+	int np, rc = 0;
+
+	memcpy(whole.shape, t->shape, sizeof(t->shape));
+	np = dt_pieces_of_range(&whole, first, n, part);
+	for (int k = 0; k < np && rc == 0; k++) {
+		rc = dt_ckpt_read(c, i, part[k].off, part[k].shape, t->dtype, to, err);
+		to += ck_numel(t->ndim, part[k].shape) * dt_dtype_size(t->dtype);
 	}
 	return rc;
 }

@@ -25,7 +25,9 @@ struct reshard {
 	} * rank;
 	bool (*progress)(void *arg, uint64_t done, uint64_t total);
 	void *arg;
-	const char *tmp;
+	const struct dt_ckpt_team *team; /* NULL: alone */
+	int part, parts;		 /* of the shards: this process writes every parts-th from part on */
+	char tmp[CK_PATH];
 	bool compress;
 	json_t **lists;
 	pthread_mutex_t lock; /* over what follows and progress */
@@ -205,8 +207,9 @@ static int cut_all(struct reshard *r, struct dt_err *err)
 		} else {
 			rc = give(r, least_of_all(r), &p);
 		}
-		r->total += t->bytes;
 	}
+	for (int i = r->part; i < dt_layout_world(r->l); i += r->parts)
+		r->total += r->rank[i].bytes;
 	return rc < 0 ? dt_err_sys(err, rc, "cannot recut '%s'", r->src->path) : 0;
 }
 
@@ -255,7 +258,8 @@ static void *work(void *arg)
 		int i, rc;
 
 		pthread_mutex_lock(&r->lock);
-		i = r->failed || r->next == dt_layout_world(r->l) ? -1 : r->next++;
+		i = r->failed || r->next >= dt_layout_world(r->l) ? -1 : r->next;
+		r->next += r->parts;
 		pthread_mutex_unlock(&r->lock);
 		if (i < 0)
 			break;
@@ -313,46 +317,121 @@ static int prepare(struct reshard *r, struct dt_err *err)
 	return rc;
 }
 
+static int agree(const struct reshard *r, int rc, struct dt_err *err)
+{
+	return r->team ? r->team->agree(r->team->arg, rc, err) : rc;
+}
+
+/* Rank 0 makes the folder; its name is known to all. */
+static int begin(struct reshard *r, const char *root, struct dt_err *err)
+{
+	char name[32], *tmp = NULL;
+	int rc = 0;
+
+	ck_step_name(name, sizeof(name), r->src->m.step);
+	if ((size_t)snprintf(r->tmp, sizeof(r->tmp), "%s/%s.tmp", root, name) >= sizeof(r->tmp))
+		rc = dt_err_sys(err, -ENAMETOOLONG, "cannot write '%s'", root);
+	if (rc == 0 && r->part == 0)
+		rc = dt_ckpt_begin(root, r->src->m.step, &tmp, err);
+	free(tmp);
+	return agree(r, rc, err);
+}
+
+/* The lists of the shards others wrote: one array of lists a process, in the order of its shards. */
+static int take_lists(struct reshard *r, const char *texts, const size_t *lens, struct dt_err *err)
+{
+	int rc = 0;
+
+	for (int p = 0; p < r->parts && rc == 0; texts += lens[p++]) {
+		json_t *theirs = NULL;
+
+		rc = p == r->part ? 0 : dt_json_parse(texts, lens[p], "piece lists", &theirs, err);
+		for (int i = p, k = 0; theirs && i < dt_layout_world(r->l); i += r->parts)
+			r->lists[i] = json_incref(json_array_get(theirs, (size_t)k++));
+		json_decref(theirs);
+	}
+	return rc;
+}
+
+static int gather_lists(struct reshard *r, struct dt_err *err)
+{
+	json_t *mine = json_array();
+	char *text, *texts = NULL;
+	size_t *lens = NULL;
+	int rc;
+
+	for (int i = r->part; i < dt_layout_world(r->l); i += r->parts)
+		json_array_append(mine, r->lists[i]);
+	text = json_dumps(mine, JSON_COMPACT);
+	rc = agree(r, text ? 0 : dt_err_sys(err, -ENOMEM, "cannot recut '%s'", r->src->path), err);
+	if (rc == 0)
+		rc = r->team->gather(r->team->arg, text, strlen(text), &texts, &lens, err);
+	if (rc == 0 && r->part == 0)
+		rc = take_lists(r, texts, lens, err);
+	json_decref(mine);
+	free(text);
+	free(texts);
+	free(lens);
+	return agree(r, rc, err);
+}
+
+static int commit(struct reshard *r, const char *root, struct dt_err *err)
+{
+	json_t *meta = json_deep_copy(r->src->m.meta);
+	char layout[64];
+	int rc;
+
+	if (!meta)
+		return dt_err_sys(err, -ENOMEM, "cannot recut '%s'", r->src->path);
+	json_object_del(meta, "format");
+	json_object_del(meta, "version");
+	json_object_set_new(meta, "layout", json_string(dt_layout_format(r->l, layout, sizeof(layout))));
+	rc = dt_ckpt_commit(root, r->src->m.step, meta, r->lists, dt_layout_world(r->l), 0, err);
+	json_decref(meta);
+	return rc;
+}
+
 static int write_out(struct reshard *r, const char *root, int workers, struct dt_err *err)
 {
 	int world = dt_layout_world(r->l), rc;
-	json_t **lists = calloc((size_t)world, sizeof(*lists)), *meta = json_deep_copy(r->src->m.meta);
-	char *tmp = NULL, layout[64];
 
-	rc = lists && meta ? dt_ckpt_begin(root, r->src->m.step, &tmp, err)
-			   : dt_err_sys(err, -ENOMEM, "cannot recut '%s'", r->src->path);
-	r->tmp = tmp;
-	r->lists = lists;
+	r->lists = calloc((size_t)world, sizeof(*r->lists));
+	rc = agree(r, r->lists ? 0 : dt_err_sys(err, -ENOMEM, "cannot recut '%s'", r->src->path), err);
 	if (rc == 0)
-		rc = write_shards(r, workers, err);
-	if (rc == 0) {
-		json_object_del(meta, "format");
-		json_object_del(meta, "version");
-		json_object_set_new(meta, "layout",
-				    json_string(dt_layout_format(r->l, layout, sizeof(layout))));
-		rc = dt_ckpt_commit(root, r->src->m.step, meta, lists, world, 0, err);
-	}
-	if (rc < 0 && tmp)
-		dt_remove_tree(tmp, NULL);
-	for (int i = 0; lists && i < world; i++)
-		json_decref(lists[i]);
-	json_decref(meta);
-	free(lists);
-	free(tmp);
+		rc = begin(r, root, err);
+	if (rc == 0)
+		rc = agree(r, write_shards(r, workers, err), err);
+	if (rc == 0 && r->team)
+		rc = gather_lists(r, err);
+	if (rc == 0)
+		rc = agree(r, r->part == 0 ? commit(r, root, err) : 0, err);
+	if (rc < 0 && r->part == 0 && r->tmp[0])
+		dt_remove_tree(r->tmp, NULL);
+	for (int i = 0; r->lists && i < world; i++)
+		json_decref(r->lists[i]);
+	free(r->lists);
 	return rc;
 }
 
 int dt_ckpt_reshard(struct dt_ckpt *src, const struct dt_layout *layout, const char *root, bool compress,
-		    int workers, bool (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
-		    struct dt_err *err)
+		    int workers, const struct dt_ckpt_team *team,
+		    bool (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, struct dt_err *err)
 {
-	struct reshard r = {.src = src, .l = layout, .compress = compress, .progress = progress, .arg = arg};
+	struct reshard r = {.src = src,
+			    .l = layout,
+			    .compress = compress,
+			    .team = team,
+			    .part = team ? team->rank : 0,
+			    .parts = team ? team->size : 1,
+			    .progress = progress,
+			    .arg = arg};
 	int rc = prepare(&r, err);
 
 	pthread_mutex_init(&r.lock, NULL);
-
+	r.next = r.part;
 	if (rc == 0)
 		rc = cut_all(&r, err);
+	rc = agree(&r, rc, err);
 	if (rc == 0)
 		rc = write_out(&r, root, workers, err);
 	for (int i = 0; r.local && i < layout->pp * layout->tp; i++)

@@ -1,7 +1,8 @@
 /*
  * One shard. HDF5 lays the datasets out and closes the file; the elements are then written into the places it
- * gave them with plain pwrite, block by block while the block is being summed. That keeps the library's
- * global lock, its error handling on a full disk and its caches out of the bulk of the work.
+ * gave them with plain pwrite, block by block, each summed just before. That keeps the library's global lock,
+ * its error handling on a full disk and its caches out of the bulk of the work. Large pieces go past the page
+ * cache: no copy, and a training run keeps its memory.
  */
 #include "ckpt/internal.h"
 
@@ -164,21 +165,65 @@ static int write_structure(struct shard *s, int fd, struct dt_err *err)
 	return rc;
 }
 
-static int write_piece(int fd, const char *data, struct ck_piece *p)
+/* Where the elements go: fd through the page cache, direct past it (-1: not there). */
+struct out {
+	int fd, direct;
+	char *bounce;
+};
+
+/*
+ * Sums and writes n bytes past the page cache, both ends on its blocks. From where they lie, or by way of
+ * bounce where that is not aligned. *ret_done: what is not written although nothing failed is for the cache.
+ */
+static int write_direct(struct out *o, const char *data, size_t n, uint64_t at, uint32_t *crc,
+			size_t *ret_done)
 {
-	int rc = 0;
+	bool bounce = (uintptr_t)data % CK_MEMORY_ALIGN;
+	int rc;
 
-	p->crc = 0;
-	for (uint64_t done = 0; done < p->bytes && rc == 0; done += CK_BLOCK_BYTES) {
-		size_t k = p->bytes - done < CK_BLOCK_BYTES ? (size_t)(p->bytes - done) : CK_BLOCK_BYTES;
-
-		p->crc = ck_crc32(p->crc, data + done, k);
-		rc = ck_pwrite(fd, data + done, k, p->at + done);
+	for (size_t done = 0, k; done < n; done += k) {
+		k = n - done < CK_BLOCK_BYTES ? n - done : CK_BLOCK_BYTES;
+		*crc = ck_crc32(*crc, data + done, k);
+		if (bounce)
+			memcpy(o->bounce + done, data + done, k);
+	}
+	rc = ck_direct_write(o->direct, bounce ? o->bounce : data, n, at, ret_done);
+	if (rc == -EINVAL && !bounce) {
+		memcpy(o->bounce + *ret_done, data + *ret_done, n - *ret_done);
+		rc = ck_direct_write(o->direct, o->bounce, n, at, ret_done);
 	}
 	return rc;
 }
 
-static int write_elements(struct shard *s, int fd, struct dt_err *err)
+static int write_piece(struct out *o, const char *data, struct ck_piece *p)
+{
+	uint64_t whole = p->bytes / CK_DIRECT_ALIGN * CK_DIRECT_ALIGN, done = 0;
+	int rc = 0;
+
+	p->crc = 0;
+	while (o->direct >= 0 && p->bytes >= CK_DIRECT_MIN && p->at % CK_DIRECT_ALIGN == 0 && done < whole) {
+		size_t k = whole - done < CK_DIRECT_BLOCK ? (size_t)(whole - done) : CK_DIRECT_BLOCK, put;
+
+		rc = write_direct(o, data + done, k, p->at + done, &p->crc, &put);
+		if (rc == -EINVAL || (rc == 0 && put < k)) { /* this disk wants it otherwise */
+			close(o->direct);
+			o->direct = -1;
+			rc = ck_pwrite(o->fd, data + done + put, k - put, p->at + done + put);
+		}
+		if (rc < 0)
+			return rc;
+		done += k;
+	}
+	for (; done < p->bytes && rc == 0; done += CK_BLOCK_BYTES) {
+		size_t k = p->bytes - done < CK_BLOCK_BYTES ? (size_t)(p->bytes - done) : CK_BLOCK_BYTES;
+
+		p->crc = ck_crc32(p->crc, data + done, k);
+		rc = ck_pwrite(o->fd, data + done, k, p->at + done);
+	}
+	return rc;
+}
+
+static int write_pieces(struct shard *s, struct out *o, struct dt_err *err)
 {
 	const void *data;
 	int rc;
@@ -189,14 +234,31 @@ static int write_elements(struct shard *s, int fd, struct dt_err *err)
 		rc = fetch(s, i, &data, err);
 		if (rc < 0)
 			return rc;
-		rc = write_piece(fd, data, &s->at[i]);
+		rc = write_piece(o, data, &s->at[i]);
 		if (rc < 0)
 			return dt_err_sys(err, rc, "cannot write '%s'", s->path);
 		/* let the disk work on this piece while we fill the next; fsync below is what counts */
-		if (s->at[i].bytes >= 1 << 20)
-			sync_file_range(fd, (off_t)s->at[i].at, (off_t)s->at[i].bytes, SYNC_FILE_RANGE_WRITE);
+		if (o->direct < 0 && s->at[i].bytes >= 1 << 20)
+			sync_file_range(o->fd, (off_t)s->at[i].at, (off_t)s->at[i].bytes,
+					SYNC_FILE_RANGE_WRITE);
 	}
 	return 0;
+}
+
+static int write_elements(struct shard *s, int fd, struct dt_err *err)
+{
+	struct out o = {.fd = fd, .direct = open(s->path, O_WRONLY | O_CLOEXEC), .bounce = ck_bounce_new()};
+	int rc;
+
+	if (o.direct >= 0 && (!o.bounce || ck_set_direct(o.direct) < 0)) {
+		close(o.direct);
+		o.direct = -1;
+	}
+	rc = write_pieces(s, &o, err);
+	if (o.direct >= 0)
+		close(o.direct);
+	free(o.bounce);
+	return rc;
 }
 
 static int write_file(struct shard *s, struct dt_err *err)

@@ -19,8 +19,9 @@ struct verify {
 	void (*report)(void *arg, const char *text);
 	void *arg;
 	void (*progress)(void *arg, uint64_t done, uint64_t total);
-	pthread_mutex_t lock;	  /* over what follows and the callbacks */
-	int findings, next, pipe; /* pipe: where a child writes its findings, -1 in the parent */
+	pthread_mutex_t lock; /* over what follows and the callbacks */
+	int findings, pipe;   /* pipe: where a child writes its findings, -1 in the parent */
+	int next;	      /* shards whose structure is looked at, then the index, then pieces */
 	int *order;
 	uint64_t done, total;
 };
@@ -214,7 +215,8 @@ static void collect(struct verify *v, int fd)
 
 /*
  * HDF5 is known to crash, and to go round in circles, on files damaged in the right place. A finding of its
- * own, not our end: what asks HDF5 runs in a child.
+ * own, not our end: what asks HDF5 runs in a child, and nothing here asks it outside one, so that a fork
+ * never finds its lock taken by another thread.
  */
 static void in_a_child(struct verify *v, void (*check)(struct verify *v, int i), int i, const char *name)
 {
@@ -245,6 +247,7 @@ static void in_a_child(struct verify *v, void (*check)(struct verify *v, int i),
 		signal(SIGALRM, SIG_DFL);
 		signal(SIGABRT, SIG_DFL);
 		alarm(CHILD_SECONDS);
+		ck_h5_quiet();
 		v->pipe = fd[1];
 		check(v, i);
 		_exit(0);
@@ -260,29 +263,43 @@ static void in_a_child(struct verify *v, void (*check)(struct verify *v, int i),
 	finding(v, text);
 }
 
+static void check_structure(struct verify *v, int i)
+{
+	if (i == v->c->m.nfile)
+		in_a_child(v, check_index, 0, "index.h5");
+	else if (!v->skip[i])
+		in_a_child(v, check_shard, i, v->c->m.file[i].name);
+}
+
+static void check_piece(struct verify *v, int k)
+{
+	const struct ck_piece *p = &v->c->m.piece[v->order[k]];
+	struct dt_err err;
+
+	if (!v->skip[p->file] && ck_read_piece(v->c, p, NULL, NULL, &err) < 0)
+		finding(v, err.msg);
+	pthread_mutex_lock(&v->lock);
+	v->done += p->bytes;
+	if (v->progress)
+		v->progress(v->arg, v->done, v->total);
+	pthread_mutex_unlock(&v->lock);
+}
+
 static void *worker(void *arg)
 {
 	struct verify *v = arg;
+	int structures = v->c->m.nfile + 1, k;
 
-	ck_h5_quiet();
 	for (;;) {
-		const struct ck_piece *p;
-		struct dt_err err;
-		int k;
-
 		pthread_mutex_lock(&v->lock);
-		k = v->next < v->c->m.npiece ? v->order[v->next++] : -1;
+		k = v->next < structures + v->c->m.npiece ? v->next++ : -1;
 		pthread_mutex_unlock(&v->lock);
 		if (k < 0)
 			return NULL;
-		p = &v->c->m.piece[k];
-		if (!v->skip[p->file] && ck_read_piece(v->c, p, NULL, NULL, &err) < 0)
-			finding(v, err.msg);
-		pthread_mutex_lock(&v->lock);
-		v->done += p->bytes;
-		if (v->progress)
-			v->progress(v->arg, v->done, v->total);
-		pthread_mutex_unlock(&v->lock);
+		if (k < structures)
+			check_structure(v, k);
+		else
+			check_piece(v, k - structures);
 	}
 }
 
@@ -321,19 +338,15 @@ int dt_ckpt_verify(const char *path, int workers, void (*report)(void *arg, cons
 
 	if (rc < 0)
 		return rc;
-	ck_h5_quiet();
+	dt_ckpt_read_once(v.c);
 	pthread_mutex_init(&v.lock, NULL);
 	v.skip = calloc((size_t)v.c->m.nfile + 1, sizeof(*v.skip));
 	v.order = calloc((size_t)v.c->m.npiece + 1, sizeof(*v.order));
 	if (v.skip && v.order) {
 		if (v.c->note)
 			finding(&v, v.c->note);
-		for (int i = 0; i < v.c->m.nfile; i++) {
+		for (int i = 0; i < v.c->m.nfile; i++)
 			v.skip[i] = !check_file(&v, i);
-			if (!v.skip[i])
-				in_a_child(&v, check_shard, i, v.c->m.file[i].name);
-		}
-		in_a_child(&v, check_index, 0, "index.h5");
 		read_all(&v, workers);
 		rc = v.findings;
 	} else {

@@ -35,18 +35,19 @@ struct dt_bench_opts {
 	int iters, warmup;
 	bool check, cold; /* cold: walk through buffers larger than the last-level cache */
 	bool registered;  /* buffers the other ranks of the machine can map */
-	bool compare;	  /* a call of plain MPI after each call */
+	bool compare;	  /* a call of plain MPI after each call, a barrier before either */
 };
 
 struct dt_bench_result {
 	size_t bytes, count;
-	double time_s;				   /* a call, on the slowest rank */
+	double time_s; /* a call, on the slowest rank: the mean, with compare the median */
 	double min_s, mean_s, p50_s, p99_s, max_s; /* over calls, each as long as on its slowest rank */
 	double algbw_gbs, busbw_gbs;
 	double bound_fraction; /* of what the machine's copy bandwidth allows; 0: in the caches, or not known
 				*/
 	int64_t wrong;	       /* elements over all ranks; -1: not checked */
-	double mpi_s;	       /* with compare: plain MPI's mean, in alternation with mean_s; otherwise 0 */
+	double mpi_s;	       /* with compare: plain MPI's median, in alternation with p50_s; otherwise 0 */
+	double copy_s; /* to copy what crosses the bus, at this size, all ranks at once; 0: not known */
 };
 
 /* When ranks arrive at the calls, over a run. */

@@ -11,7 +11,7 @@
 
 /* Rounds of waiting before the next stage; a round takes 20 to 100 ns, a yield 0.3 to 3 us. */
 #define SPIN	      512
-#define YIELD	      256
+#define YIELD_S	      1e-3
 #define SPIN_CROWDED  8
 #define YIELD_CROWDED 64
 
@@ -112,35 +112,54 @@ static inline void relax(void)
 #endif
 }
 
+struct idling {
+	int round;
+	double until;	 /* end of yielding; 0: not known yet */
+	size_t progress; /* of the operation when waiting began */
+};
+
 /*
  * Waiting costs nothing at first, then the rest of a time slice, then sleep: the one that is waited for may
  * need our processor, be it that there are more ranks than processors (crowded) or that others compute here.
- * A yield that finds nobody else to run is hardly slower than a pause, so the spin can be short.
+ * A yield that finds nobody else to run is hardly slower than a pause, so the spin can be short. Sleep has to
+ * come late: waking takes so long, a tenth of a millisecond on a virtual machine, that whoever waits for the
+ * one that wakes would fall asleep too, and so on to the end of the operation.
  */
-static void idle(struct dt_comm *c, const struct dt_transport *t, int *round)
+static void idle(struct dt_comm *c, const struct dt_transport *t, struct idling *i)
 {
 	struct dt_world *w = c->w;
-	int spin = w->crowded ? SPIN_CROWDED : SPIN, yield = w->crowded ? YIELD_CROWDED : YIELD, n = ++*round;
+	int spin = w->crowded ? SPIN_CROWDED : SPIN, n = ++i->round;
 	bool alone = w->pending == 1;
 
-	if (n < spin)
+	if (n < spin) {
 		relax();
-	else if (n < spin + yield)
+		return;
+	}
+	if (w->crowded ? n < spin + YIELD_CROWDED : !i->until || n % 16 || dt_now() < i->until) {
+		if (!i->until)
+			i->until = dt_now() + YIELD_S;
 		sched_yield();
-	else if (t->sleep && alone)
+	} else if (t->sleep && alone) {
 		t->sleep(c);
-	else if (n < spin + 4096)
+	} else if (w->crowded && n < spin + 4096) {
 		sched_yield();
-	else
+	} else {
 		nanosleep(&(struct timespec){0, 20000}, NULL);
+	}
 }
 
 static void wait_done(struct dt_req *r)
 {
-	int round = 0;
+	struct idling i = {0};
 
-	while (dt_step_all(r->c->w), !r->done)
-		idle(r->c, r->t, &round);
+	r->waited = true;
+	while (dt_step_all(r->c->w), !r->done) {
+		size_t progress = r->a + r->b + r->c_done + r->moved;
+
+		if (progress != i.progress) /* a new wait, which may be short */
+			i = (struct idling){.progress = progress};
+		idle(r->c, r->t, &i);
+	}
 }
 
 /* Refuses what cannot be, and makes an input that already lies in its place one that is in place. */
@@ -290,10 +309,16 @@ int dt_wait(struct dt_req **req, double *exposed_s, struct dt_err *err)
 	return rc;
 }
 
-void dt_comm_poll(struct dt_world *w)
+void dt_comm_poll(struct dt_world *w, double *exposed_s)
 {
-	if (w->pending)
-		dt_step_all(w);
+	double t0;
+
+	if (!w->pending)
+		return;
+	t0 = dt_now();
+	dt_step_all(w);
+	if (exposed_s)
+		*exposed_s += dt_now() - t0;
 }
 
 static struct dt_op make(enum dt_op_kind k, void *dst, const void *src, size_t n, enum dt_dtype t,

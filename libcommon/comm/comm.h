@@ -239,7 +239,8 @@ int dt_irecv(struct dt_comm *c, void *buf, size_t n, enum dt_dtype t, int peer, 
 	     struct dt_req **ret, struct dt_err *err);
 /* Waits, adds the seconds spent inside to *exposed_s (may be NULL), sets *req NULL. A NULL *req is done. */
 int dt_wait(struct dt_req **req, double *exposed_s, struct dt_err *err);
-/* Lets pending operations move on; cheap, called between kernels. */
-void dt_comm_poll(struct dt_world *w);
+/* Lets pending operations move on; cheap, called between kernels. Adds to *exposed_s (may be NULL) as
+ * dt_wait. */
+void dt_comm_poll(struct dt_world *w, double *exposed_s);
 
 #endif

@@ -252,6 +252,7 @@ static int exec_step(struct dt_req *r, struct dt_err *err)
 			reduce_round(r, x);
 			x->posted = false;
 			x->round++;
+			r->moved++; /* for whoever waits */
 		}
 	}
 	if (!rc)

@@ -49,9 +49,9 @@ struct dt_req {
 	struct dt_comm *c;
 	const struct dt_transport *t;
 	struct dt_op op;
-	uint64_t seq; /* number of this collective in its group, from 1 */
-	bool done;
-	int status; /* 0 or the error it ended with */
+	uint64_t seq;	   /* number of this collective in its group, from 1 */
+	bool done, waited; /* waited: the caller does nothing else until it is done */
+	int status;	   /* 0 or the error it ended with */
 	struct dt_err err;
 	struct dt_stage *stage; /* stage.c; NULL: the buffers are the host's */
 	struct dt_req *next;	/* of the group's queue, oldest first */
@@ -67,6 +67,8 @@ struct dt_req {
 	uint64_t base;
 	size_t pieces, piece_n, a, b, c_done;
 	bool meet, stream; /* buffers are told first; the result goes past the caches */
+	bool past;	   /* so does what ranks hand each other */
+	double met;	   /* when all had arrived; 0: unknown */
 	enum { DT_WAY_UNKNOWN, DT_WAY_ARRIVED, DT_WAY_PIECES, DT_WAY_DIRECT, DT_WAY_LEAVING } way;
 };
 
@@ -253,6 +255,14 @@ void dt_end_job(struct dt_world *w, int status) __attribute__((noreturn));
 void dt_reduce_many(void *dst, const void *const *src, int p, size_t n, enum dt_dtype t, enum dt_redop op);
 /* x[i] /= p, as the last step of DT_AVG. */
 void dt_reduce_divide(void *x, int p, size_t n, enum dt_dtype t);
+/*
+ * stream.c: dt_reduce_many of at most DT_REDUCE_BLOCK elements to ndst destinations, from byte at of each on,
+ * past the caches; the same bits in each. None of them may be a source. Others see it only after
+ * dt_stream_fence().
+ */
+#define DT_REDUCE_BLOCK 1024
+void dt_reduce_stream(char *const *dst, int ndst, size_t at, const void *const *src, int p, size_t n,
+		      enum dt_dtype t, enum dt_redop op);
 /* memcpy that writes past the caches. */
 void dt_copy_stream(void *dst, const void *src, size_t n);
 /* The same; others see it only after dt_stream_fence(). */

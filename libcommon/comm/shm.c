@@ -12,8 +12,12 @@
  *   b  when all IN > k: reduce my share of all buffers      then RED[me] = k + 1
  *   c  when all RED > k: copy the result out                then OUT[me] = k + 1
  * and a of piece k + 2 waits for all OUT > k. Small all-reduces skip c: everyone reduces everything. The
- * other collectives have phases a and b only. Each counter has one writer and lies on a line of its own; they
- * only grow. Every element is reduced in rank order, so all ranks get the same bits.
+ * other collectives have phases a and b only. Each counter has one writer; they only grow. Every element is
+ * reduced in rank order, so all ranks get the same bits.
+ *
+ * Small operations cost what it takes to move a cache line between two cores, so they move one: an input of
+ * TINY bytes lies beside its IN, of which there are two in turn like the buffers, and nobody reads OUT for a
+ * piece that is known to be done. Who has arrived at an operation has done all before it.
  *
  * From MEET_LEAST bytes on ranks first tell each other where their buffers lie; when all of them are
  * registered, the work is done on the buffers themselves (shm_direct.c), otherwise in pieces. This takes one
@@ -23,6 +27,8 @@
  * sleeps.
  */
 #include "comm/shm.h"
+
+#include "base/progress.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -36,14 +42,22 @@
 
 #define PIECE	     ((size_t)256 << 10)
 #define SMALL	     ((size_t)256 << 10) /* bytes over all ranks: everyone reduces everything */
-#define STREAM_LEAST ((size_t)1 << 20)
+#define STREAM_LEAST ((size_t)1 << 20)	 /* results of this size and more go past the caches */
 #define MEET_LEAST   ((size_t)32 << 10)
 #define WORK	     ((size_t)1 << 20) /* bytes between two looks at other operations */
 
-enum { IN, RED, OUT };
+#define TINY	  ((size_t)56)
+#define TRY_EVERY 16
+#define PATIENCE  32 /* looks in vain before sleepers are woken, which waits for our own stores */
+
+enum { RED, OUT, IN };
 
 struct dt_shm_line {
-	_Alignas(128) _Atomic uint64_t v[3];
+	struct {
+		_Alignas(128) _Atomic uint64_t v;
+		char tiny[TINY];
+	} in[2];
+	_Alignas(128) _Atomic uint64_t v[2]; /* RED, OUT */
 	struct dt_offers offers;
 };
 
@@ -88,7 +102,7 @@ int dt_shm_open(struct dt_comm *c, struct dt_err *err)
 	s->in = (char *)base + lines;
 	s->result = s->in + p * 2 * PIECE;
 	cache = l3 > 0 ? (size_t)l3 / (2 * p) : STREAM_LEAST;
-	s->stream = cache > STREAM_LEAST ? cache : STREAM_LEAST;
+	s->stream = cache < STREAM_LEAST ? cache : STREAM_LEAST;
 	c->shm = s;
 	return 0;
 }
@@ -104,24 +118,42 @@ void dt_shm_close(struct dt_comm *c)
 	c->shm = NULL;
 }
 
+/* IN k is told by the place of piece k - 1. */
+static _Atomic uint64_t *counter(const struct dt_comm *c, int rank, int which, uint64_t k)
+{
+	struct dt_shm_line *l = &c->shm->line[rank];
+
+	return which == IN ? &l->in[(k - 1) & 1].v : &l->v[which];
+}
+
 static bool all_past(const struct dt_comm *c, int which, uint64_t k)
 {
 	for (int r = 0; r < c->size; r++)
-		if (atomic_load_explicit(&c->shm->line[r].v[which], memory_order_acquire) < k)
+		if (atomic_load_explicit(counter(c, r, which, k), memory_order_acquire) < k)
 			return false;
 	return true;
 }
 
-static void publish(struct dt_comm *c, int which, uint64_t k)
+static void wake(struct dt_comm *c)
 {
 	struct dt_shm_header *h = c->shm->h;
 
-	atomic_store_explicit(&c->shm->line[c->rank].v[which], k, memory_order_release);
+	c->shm->told = 0;
 	atomic_thread_fence(memory_order_seq_cst); /* either we see the sleeper or it sees the counter */
 	if (atomic_load_explicit(&h->sleepers, memory_order_relaxed)) {
 		atomic_fetch_add(&h->event, 1);
 		syscall(SYS_futex, &h->event, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 	}
+}
+
+/* Sleepers are woken when we have waited a little ourselves, or are done: by then the fence is free. */
+static void publish(struct dt_comm *c, int which, uint64_t k)
+{
+	atomic_store_explicit(counter(c, c->rank, which, k), k, memory_order_release);
+	if (c->w->crowded)
+		wake(c);
+	else if (!c->shm->told)
+		c->shm->told = 1;
 }
 
 static void shm_sleep(struct dt_comm *c)
@@ -131,6 +163,8 @@ static void shm_sleep(struct dt_comm *c)
 	struct dt_req *r = c->head;
 	uint32_t event;
 
+	if (c->shm->told)
+		wake(c);
 	atomic_fetch_add(&h->sleepers, 1);
 	event = atomic_load(&h->event);
 	dt_step_all(c->w);
@@ -145,8 +179,15 @@ struct piece {
 	const struct dt_op *o;
 	size_t e, lo, m;
 	int buf;
+	bool tiny;	 /* it lies beside the counter */
 	const char *src; /* input, in place or not; for an in-place all-gather this rank's own block */
 };
+
+/* Does a rank put a block for each rank into its buffer? */
+static bool blocks(enum dt_op_kind k)
+{
+	return k == DT_OP_REDUCE_SCATTER || k == DT_OP_ALL_TO_ALL || k == DT_OP_SCATTER;
+}
 
 static struct piece piece_at(const struct dt_req *r, size_t i)
 {
@@ -155,6 +196,7 @@ static struct piece piece_at(const struct dt_req *r, size_t i)
 
 	p.m = o->n - p.lo < r->piece_n ? o->n - p.lo : r->piece_n;
 	p.buf = (int)((r->base + i) & 1);
+	p.tiny = p.m * p.e * (blocks(o->kind) ? (size_t)r->c->size : 1) <= TINY;
 	p.src = o->src ? o->src : o->dst;
 	if ((o->kind == DT_OP_ALL_GATHER || o->kind == DT_OP_GATHER) && !o->src)
 		p.src += (size_t)r->c->rank * o->n * p.e;
@@ -163,6 +205,8 @@ static struct piece piece_at(const struct dt_req *r, size_t i)
 
 static char *buffer(const struct piece *p, int rank)
 {
+	if (p->tiny)
+		return p->c->shm->line[rank].in[p->buf].tiny;
 	return p->c->shm->in + ((size_t)rank * 2 + (size_t)p->buf) * PIECE;
 }
 
@@ -199,6 +243,14 @@ static bool three_phases(const struct dt_req *r)
 	return (r->op.kind == DT_OP_ALL_REDUCE || r->op.kind == DT_OP_REDUCE) && !small(r);
 }
 
+static void put(bool past, char *dst, const char *src, size_t bytes)
+{
+	if (past)
+		dt_copy_stream_open(dst, src, bytes);
+	else
+		memcpy(dst, src, bytes);
+}
+
 static void phase_a(const struct dt_req *r, size_t i)
 {
 	struct piece p = piece_at(r, i);
@@ -214,8 +266,10 @@ static void phase_a(const struct dt_req *r, size_t i)
 			break;
 		}
 		share(&p, me, &from, &end); /* nobody else reads my own share */
-		memcpy(to, p.src + p.lo * p.e, from * p.e);
-		memcpy(to + end * p.e, p.src + (p.lo + end) * p.e, (p.m - end) * p.e);
+		put(r->past, to, p.src + p.lo * p.e, from * p.e);
+		put(r->past, to + end * p.e, p.src + (p.lo + end) * p.e, (p.m - end) * p.e);
+		if (r->past)
+			dt_stream_fence();
 		break;
 	case DT_OP_REDUCE_SCATTER:
 	case DT_OP_ALL_TO_ALL:
@@ -256,6 +310,50 @@ static void reduce(const struct piece *p, char *dst, size_t offset, const char *
 	dt_reduce_many(dst, src, p->c->size, m, p->o->t, p->o->op);
 }
 
+/*
+ * Whether results for the others had better go past the caches: not where the cores share a cache, by half
+ * the time where they do not and would fetch them from each other's. Where the system runs us changes, so
+ * both ways are timed, now and then the one that is not in use. Every rank goes its own way; the numbers are
+ * the same.
+ */
+static bool pick_past(struct dt_shm *s, bool crowded)
+{
+	bool past = s->pace[1] < s->pace[0];
+
+	if (crowded)
+		return false;
+	return s->paced++ % TRY_EVERY == 0 ? !past : past;
+}
+
+static void note_pace(struct dt_req *r)
+{
+	size_t bytes = r->op.n * (size_t)dt_dtype_size(r->op.t);
+	double *pace = &r->c->shm->pace[r->past], now = (dt_now() - r->met) / (double)bytes;
+
+	if (r->met > 0)
+		*pace = *pace > 0 && now > 2 * *pace ? 1.5 * *pace : *pace > 0 ? (*pace + now) / 2 : now;
+}
+
+/* My share goes to the others and, while it is in the first cache, to my own result. */
+static void reduce_share(const struct dt_req *r, const struct piece *p, char *dst, size_t from, size_t end)
+{
+	bool mine = p->o->kind == DT_OP_ALL_REDUCE || p->c->rank == p->o->root;
+	_Alignas(64) char block[DT_REDUCE_BLOCK * 8];
+
+	for (size_t i = from, m; i < end; i += m) {
+		char *to = result(p) + i * p->e, *sum = r->past ? block : to;
+
+		m = end - i < DT_REDUCE_BLOCK ? end - i : DT_REDUCE_BLOCK;
+		reduce(p, sum, i * p->e, p->src + (p->lo + i) * p->e, m);
+		if (r->past)
+			dt_copy_stream_open(to, sum, m * p->e);
+		if (mine)
+			put(r->stream, dst + i * p->e, sum, m * p->e);
+	}
+	if (r->past || (mine && r->stream))
+		dt_stream_fence();
+}
+
 static void phase_b(const struct dt_req *r, size_t i)
 {
 	struct piece p = piece_at(r, i);
@@ -272,7 +370,7 @@ static void phase_b(const struct dt_req *r, size_t i)
 			break;
 		}
 		share(&p, me, &from, &end);
-		reduce(&p, result(&p) + from * p.e, from * p.e, p.src + (p.lo + from) * p.e, end - from);
+		reduce_share(r, &p, dst, from, end);
 		break;
 	case DT_OP_REDUCE_SCATTER:
 		reduce(&p, dst, (size_t)me * p.m * p.e, p.src + (size_t)me * block + p.lo * p.e, p.m);
@@ -316,9 +414,15 @@ static void phase_b(const struct dt_req *r, size_t i)
 static void phase_c(const struct dt_req *r, size_t i)
 {
 	struct piece p = piece_at(r, i);
+	size_t from, end;
+	char *dst;
 
-	if (p.o->kind == DT_OP_ALL_REDUCE || p.c->rank == p.o->root)
-		copy_out(r, (char *)p.o->dst + p.lo * p.e, result(&p), p.m * p.e);
+	if (p.o->kind == DT_OP_REDUCE && p.c->rank != p.o->root)
+		return;
+	dst = (char *)p.o->dst + p.lo * p.e;
+	share(&p, p.c->rank, &from, &end); /* is there already */
+	copy_out(r, dst, result(&p), from * p.e);
+	copy_out(r, dst + end * p.e, result(&p) + end * p.e, (p.m - end) * p.e);
 }
 
 static bool wide(enum dt_op_kind k)
@@ -327,20 +431,28 @@ static bool wide(enum dt_op_kind k)
 	       k == DT_OP_GATHER || k == DT_OP_SCATTER;
 }
 
+static bool reduces(enum dt_op_kind k)
+{
+	return k == DT_OP_ALL_REDUCE || k == DT_OP_REDUCE || k == DT_OP_REDUCE_SCATTER;
+}
+
 static int shm_start(struct dt_req *r, struct dt_err *err)
 {
 	const struct dt_op *o = &r->op;
 	size_t most = PIECE / (size_t)dt_dtype_size(o->t), p = (size_t)r->c->size;
 	size_t bytes = o->n * (size_t)dt_dtype_size(o->t);
 
-	if (o->kind == DT_OP_REDUCE_SCATTER || o->kind == DT_OP_ALL_TO_ALL || o->kind == DT_OP_SCATTER)
+	if (blocks(o->kind))
 		most /= p;
 	r->piece_n = most > 64 ? most / 64 * 64 : most;
 	if (!r->piece_n)
 		return dt_err_set(err, -ENOTSUP, "%s '%s': %d ranks on one machine are too many",
 				  dt_op_name(o->kind), o->what, r->c->size);
-	r->stream = bytes * (o->kind == DT_OP_ALL_GATHER || o->kind == DT_OP_ALL_TO_ALL ? p : 1) >=
-		    r->c->shm->stream;
+	/* what is reduced in place is in the caches when it is written */
+	r->stream = (o->src || !reduces(o->kind)) &&
+		    bytes * (o->kind == DT_OP_ALL_GATHER || o->kind == DT_OP_ALL_TO_ALL ? p : 1) >=
+			    r->c->shm->stream;
+	r->past = three_phases(r) && pick_past(r->c->shm, r->c->w->crowded);
 	r->meet = bytes * (wide(o->kind) ? p : 1) >= MEET_LEAST;
 	r->pieces = o->kind == DT_OP_BARRIER ? 1 : (o->n + r->piece_n - 1) / r->piece_n;
 	r->base = r->c->shm->next;
@@ -348,7 +460,7 @@ static int shm_start(struct dt_req *r, struct dt_err *err)
 	return 0;
 }
 
-static int step_pieces(struct dt_req *r)
+static bool step_pieces(struct dt_req *r)
 {
 	struct dt_comm *c = r->c;
 	bool three = three_phases(r), moved = true;
@@ -357,7 +469,7 @@ static int step_pieces(struct dt_req *r)
 		uint64_t k = r->base + r->a;
 
 		moved = false;
-		if (r->a < r->pieces && (k < 2 || all_past(c, OUT, k - 1))) {
+		if (r->a < r->pieces && (k < 2 || c->shm->known >= k - 1 || all_past(c, OUT, k - 1))) {
 			phase_a(r, r->a);
 			publish(c, IN, k + 1);
 			r->a++;
@@ -365,6 +477,8 @@ static int step_pieces(struct dt_req *r)
 		}
 		k = r->base + r->b;
 		if (r->b < r->a && all_past(c, IN, k + 1)) {
+			if (three && !r->b) /* what it takes from here on is ours */
+				r->met = r->waited ? dt_now() : 0;
 			phase_b(r, r->b);
 			if (!three && r->pieces == 1) /* nobody can be waiting for this one */
 				atomic_store_explicit(&c->shm->line[c->rank].v[OUT], k + 1,
@@ -384,7 +498,13 @@ static int step_pieces(struct dt_req *r)
 			moved = true;
 		}
 	}
-	return r->c_done == r->pieces;
+	if (r->c_done < r->pieces)
+		return false;
+	if (r->pieces) /* all had arrived */
+		c->shm->known = r->base;
+	if (three)
+		note_pace(r);
+	return true;
 }
 
 /* All have arrived: can the buffers of all be reached? Every rank comes to the same answer. */
@@ -410,7 +530,7 @@ static int decide(struct dt_req *r, struct dt_err *err)
 	return 0;
 }
 
-static int shm_step(struct dt_req *r, struct dt_err *err)
+static int step(struct dt_req *r, struct dt_err *err)
 {
 	struct dt_comm *c = r->c;
 	int rc;
@@ -442,6 +562,16 @@ static int shm_step(struct dt_req *r, struct dt_err *err)
 	dt_direct_finish(r);
 	c->shm->direct++;
 	return 1;
+}
+
+static int shm_step(struct dt_req *r, struct dt_err *err)
+{
+	struct dt_shm *s = r->c->shm;
+	int rc = step(r, err);
+
+	if (s->told && (rc || !r->waited || ++s->told > PATIENCE))
+		wake(r->c);
+	return rc;
 }
 
 const struct dt_transport dt_transport_shm = {

@@ -12,8 +12,12 @@ struct dt_shm {
 	struct dt_shm_line *line; /* [size] */
 	char *in, *result;
 	size_t bytes;
-	uint64_t next;	 /* number of the next piece */
-	size_t stream;	 /* results of this size and more go past the caches */
+	uint64_t next;	/* number of the next piece */
+	uint64_t known; /* all ranks have done the pieces before this one */
+	int told; /* counters were written and sleepers not yet looked for: 1 + looks since; otherwise 0 */
+	size_t stream;	/* results of this size and more go past the caches */
+	double pace[2]; /* seconds a byte of three phases by way of the caches, past them; 0: not known */
+	unsigned paced;
 	uint64_t direct; /* operations done on registered buffers */
 	const void **src;
 	char **peer_src, **peer_dst; /* [size]: buffers of the operation under way; NULL: not needed */

@@ -8,8 +8,6 @@
 
 #include <string.h>
 
-#define BLOCK 1024 /* elements reduced at once: small enough for the first cache */
-
 /* Which of src and dst of this rank others must reach. */
 static void needs(const struct dt_req *r, bool *src, bool *dst)
 {
@@ -110,24 +108,31 @@ static void put(const struct dt_req *r, void *dst, const void *src, size_t bytes
 		memcpy(dst, src, bytes);
 }
 
-/* Elements [lo, lo + m) of all src, from byte offset at on, to ndst buffers. */
+/*
+ * Elements [lo, lo + m) of all src, from byte offset at on, to ndst buffers. Where every destination is the
+ * source it replaces, its lines are in the caches already and are written there, whatever the size.
+ */
 static void reduce(const struct dt_req *r, size_t at, char *const *dst, int ndst, size_t lo, size_t m)
 {
 	size_t e = (size_t)dt_dtype_size(r->op.t);
-	_Alignas(64) char block[BLOCK * 8];
 	struct dt_shm *s = r->c->shm;
+	bool past = r->stream;
 
-	for (size_t i = lo; i < lo + m; i += BLOCK) {
-		size_t n = lo + m - i < BLOCK ? lo + m - i : BLOCK;
+	for (int k = 0; k < ndst && past; k++)
+		for (int j = 0; j < r->c->size && past; j++)
+			past = dst[k] != s->peer_src[j] + at;
+	for (size_t i = lo; i < lo + m; i += DT_REDUCE_BLOCK) {
+		size_t n = lo + m - i < DT_REDUCE_BLOCK ? lo + m - i : DT_REDUCE_BLOCK;
 
 		for (int j = 0; j < r->c->size; j++)
 			s->src[j] = s->peer_src[j] + at + i * e;
-		dt_reduce_many(block, s->src, r->c->size, n, r->op.t, r->op.op);
-		for (int k = 0; k < ndst; k++)
-			if (r->stream)
-				dt_copy_stream_open(dst[k] + i * e, block, n * e);
-			else
-				memcpy(dst[k] + i * e, block, n * e);
+		if (past) {
+			dt_reduce_stream(dst, ndst, i * e, s->src, r->c->size, n, r->op.t, r->op.op);
+			continue;
+		}
+		dt_reduce_many(dst[0] + i * e, s->src, r->c->size, n, r->op.t, r->op.op);
+		for (int k = 1; k < ndst; k++)
+			memcpy(dst[k] + i * e, dst[0] + i * e, n * e);
 	}
 }
 

@@ -231,9 +231,9 @@ static int find_model(struct dt_load_target *t, struct dt_err *err)
 static int find_ids(struct dt_load_target *t, struct dt_err *err)
 {
 	char *words = dt_load_words();
-	json_t *q =
-		words ? json_pack("{s:s,s:s,s:b}", "model", t->name, "prompt", words, "add_special_tokens", 0)
-		      : NULL;
+	json_t *q = words ? json_pack("{s:s,s:s,s:s,s:b}", "model", t->name, "prompt", words, "content",
+				      words, "add_special_tokens", 0)
+			  : NULL;
 	char *body = q ? json_dumps(q, 0) : NULL;
 	json_t *v = NULL, *list;
 	int rc = body ? ask(t, "/tokenize", body, &v, err) : dt_err_sys(err, -ENOMEM, "cannot start");

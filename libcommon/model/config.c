@@ -102,20 +102,37 @@ int dt_config_check(const struct dt_config *c, struct dt_err *err)
 	return c->pos == DT_POS_ROPE ? check_rope(c, err) : 0;
 }
 
+static int refuse(const struct dt_config *c, const char *what, const char *but, struct dt_err *err)
+{
+	return dt_err_set(err, -ENOTSUP, "'%s' has %s, which can be %s yet", c->name, what, but);
+}
+
+int dt_config_servable(const struct dt_config *c, struct dt_err *err)
+{
+	const char *what = c->kv_rank			   ? "latent attention"
+			   : c->shared_ffn		   ? "experts that every token goes through"
+			   : c->router_bias		   ? "a bias of its router"
+			   : c->experts && c->dense_layers ? "experts in only some of the layers"
+			   : c->experts && !c->gated	   ? "experts without gates"
+			   : c->post_norms && c->norm == DT_NORM_LAYER ? "norms with biases behind attention"
+								       : NULL;
+
+	return what ? refuse(c, what, "estimated but not run", err) : 0;
+}
+
 int dt_config_computable(const struct dt_config *c, struct dt_err *err)
 {
+	int rc = dt_config_servable(c, err);
 	const char *what = c->experts	     ? "mixtures of experts"
-			   : c->kv_rank	     ? "latent attention"
 			   : c->global_every ? "windows in only some of the layers"
 			   : c->post_norms   ? "norms behind attention and MLP"
 			   : c->norm_plus_one || c->embed_scaled || c->rope_local_theta > 0 || c->score_dim
 				   ? "Gemma's scales"
 				   : NULL;
 
-	if (!what)
-		return 0;
-	return dt_err_set(err, -ENOTSUP, "'%s' has %s, which can be estimated but not run yet", c->name,
-			  what);
+	if (rc < 0 || !what)
+		return rc;
+	return refuse(c, what, "estimated and served but not trained", err);
 }
 
 int dt_config_of_size(double params, struct dt_config *ret, struct dt_err *err)
@@ -172,6 +189,16 @@ double dt_rope_frequency(const struct dt_config *c, int64_t i)
 	if (c->rope_scaling == DT_ROPE_SCALING_LINEAR)
 		return freq / c->rope_factor;
 	return c->rope_scaling == DT_ROPE_SCALING_LLAMA3 ? llama3_scale(c, freq) : freq;
+}
+
+double dt_rope_local_frequency(const struct dt_config *c, int64_t i)
+{
+	return pow(c->rope_local_theta, -2.0 * (double)i / (double)c->head_dim);
+}
+
+double dt_score_scale(const struct dt_config *c)
+{
+	return 1.0 / sqrt((double)(c->score_dim ? c->score_dim : c->head_dim));
 }
 
 /* The folder a path's file lies in, or the file itself without its ending: a name for messages. */

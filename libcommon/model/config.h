@@ -35,8 +35,7 @@ struct dt_config {
 	bool qkv_bias, out_bias, mlp_bias;
 	bool qk_norm;	/* RMSNorm over head_dim of q and k (Qwen3) */
 	int64_t window; /* sliding attention window, 0: none */
-	/* What follows is estimated and planned, and refused by nn until it computes it
-	 * (dt_config_computable). */
+	/* Of what follows not everything is trained (dt_config_computable) or served (dt_config_servable). */
 	int64_t global_every; /* > 0: layers global_every - 1, 2 global_every - 1, ... see all, others window
 			       */
 	bool post_norms;      /* norms also behind attention and MLP (Gemma 2 and 3) */
@@ -50,6 +49,8 @@ struct dt_config {
 	int64_t shared_ffn;	       /* width of the experts that every token goes through, all together */
 	int64_t dense_layers;	       /* the first so many layers have an MLP of width ffn instead */
 	bool router_bias;
+	bool router_unscaled; /* weights of the experts used are the softmax's over all, not scaled to add up
+				 to 1 */
 	int64_t kv_rank,
 		q_rank; /* latent attention (DeepSeek-V2, 2.1): ranks, 0: none; head_dim is all of q */
 	int64_t rope_dim, v_dim; /* of head_dim, the rotated part; width of a value head */
@@ -82,8 +83,9 @@ int dt_config_from_json(const json_t *o, struct dt_config *ret, struct dt_err *e
 /* Refuses impossible models (heads not a multiple of kv_heads, odd rotary dimension, zero layers ...). */
 int dt_config_check(const struct dt_config *c, struct dt_err *err);
 
-/* -ENOTSUP, naming what it is, for a model that is only estimated: nn does not compute it. */
+/* -ENOTSUP, naming what it is, for a model that nn does not train, or does not compute at all. */
 int dt_config_computable(const struct dt_config *c, struct dt_err *err);
+int dt_config_servable(const struct dt_config *c, struct dt_err *err);
 
 /* A dense Llama of about so many parameters, for when nothing else is known of a model. -ERANGE below 1e6. */
 int dt_config_of_size(double params, struct dt_config *ret, struct dt_err *err);
@@ -98,6 +100,11 @@ static inline int64_t dt_layer_window(const struct dt_config *c, int64_t layer)
 {
 	return c->global_every > 0 && (layer + 1) % c->global_every == 0 ? 0 : c->window;
 }
+/* Keys behind which no layer looks; 0: one sees all. */
+static inline int64_t dt_config_span(const struct dt_config *c)
+{
+	return c->global_every > 0 ? 0 : c->window;
+}
 static inline int64_t dt_layer_width(const struct dt_config *c, int64_t layer)
 {
 	return dt_layer_has_experts(c, layer) ? c->experts_used * c->expert_ffn + c->shared_ffn : c->ffn;
@@ -111,5 +118,10 @@ static inline int64_t dt_value_dim(const struct dt_config *c)
 /* Radians a position of pair i of a head, after the model's scaling (Llama 3.1's: Grattafiori et al. 2024).
  */
 double dt_rope_frequency(const struct dt_config *c, int64_t i);
+/* The same in layers with a window, where those have a base of their own (rope_local_theta > 0). */
+double dt_rope_local_frequency(const struct dt_config *c, int64_t i);
+
+/* What scores are multiplied by. */
+double dt_score_scale(const struct dt_config *c);
 
 #endif

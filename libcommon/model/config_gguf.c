@@ -190,13 +190,17 @@ static int read_experts(struct keys *k, struct dt_config *c, struct dt_err *err)
 {
 	int rc = dt_gguf_int(k->g, key_of(k, "expert_count"), false, 0, BIG, &c->experts, err);
 
-	if (rc < 0 || !c->experts)
+	bool qwen = !strcmp(k->arch, "qwen3moe");
+
+	if (rc < 0 || (!c->experts && !qwen))
 		return rc;
-	if (strcmp(k->arch, "llama"))
+	if (strcmp(k->arch, "llama") && !qwen)
 		return dt_err_set(err, -ENOTSUP, "%lld experts in architecture '%s' are not supported",
 				  (long long)c->experts, k->arch);
-	snprintf(c->family, sizeof(c->family), "mixtral");
+	snprintf(c->family, sizeof(c->family), qwen ? "qwen3_moe" : "mixtral");
 	c->expert_ffn = c->ffn;
+	if (qwen && (rc = size_of(k, "expert_feed_forward_length", true, &c->expert_ffn, err)) < 0)
+		return rc;
 	return size_of(k, "expert_used_count", true, &c->experts_used, err);
 }
 
@@ -229,11 +233,8 @@ int dt_config_from_gguf(const struct dt_gguf *g, struct dt_config *ret, struct d
 	static const struct {
 		const char *arch;
 		int (*read)(struct keys *, struct dt_config *, struct dt_err *);
-	} known[] = {{"llama", read_llama},
-		     {"gpt2", read_gpt2},
-		     {"qwen2", read_llama},
-		     {"qwen3", read_llama},
-		     {"gemma3", read_gemma3}};
+	} known[] = {{"llama", read_llama}, {"gpt2", read_gpt2},      {"qwen2", read_llama},
+		     {"qwen3", read_llama}, {"qwen3moe", read_llama}, {"gemma3", read_gemma3}};
 	const char *arch;
 	size_t n, a = 0;
 	int rc = dt_gguf_str(g, "general.architecture", true, &arch, &n, err);
@@ -246,7 +247,8 @@ int dt_config_from_gguf(const struct dt_gguf *g, struct dt_config *ret, struct d
 	if (a == sizeof(known) / sizeof(known[0]))
 		return dt_err_set(
 			err, -ENOTSUP,
-			"architecture '%.40s' is not supported; known: llama, gpt2, qwen2, qwen3, gemma3",
+			"architecture '%.40s' is not supported; known: llama, gpt2, qwen2, qwen3, qwen3moe, "
+			"gemma3",
 			k.arch);
 	snprintf(c.name, sizeof(c.name), "%s", k.arch);
 	snprintf(c.family, sizeof(c.family), "%s%s", k.arch, strcmp(k.arch, "gemma3") ? "" : "_text");

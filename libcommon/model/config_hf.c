@@ -283,6 +283,7 @@ static int read_mixtral(const json_t *o, struct dt_config *c, struct dt_err *err
 static int read_qwen3_moe(const json_t *o, struct dt_config *c, struct dt_err *err)
 {
 	const json_t *dense = json_object_get(o, "mlp_only_layers");
+	bool scaled = false;
 	int64_t step = 1;
 	int rc;
 
@@ -290,10 +291,12 @@ static int read_qwen3_moe(const json_t *o, struct dt_config *c, struct dt_err *e
 	    (rc = read_size(o, "num_experts", true, &c->experts, err)) < 0 ||
 	    (rc = read_size(o, "num_experts_per_tok", true, &c->experts_used, err)) < 0 ||
 	    (rc = read_size(o, "moe_intermediate_size", true, &c->expert_ffn, err)) < 0 ||
+	    (rc = dt_json_bool(o, "norm_topk_prob", false, &scaled, err)) < 0 ||
 	    (rc = read_size(o, "decoder_sparse_step", false, &step, err)) < 0)
 		return rc;
 	if (step != 1 || json_array_size(dense) > 0)
 		return dt_err_set(err, -EINVAL, "experts in only some of the layers are not supported");
+	c->router_unscaled = !scaled;
 	return 0;
 }
 

@@ -69,9 +69,10 @@ static void put_gemma(const struct dt_config *c, json_t *o)
 static json_t *llama(const struct dt_config *c)
 {
 	static const char *const classes[][2] = {
-		{"llama", "LlamaForCausalLM"},	   {"mistral", "MistralForCausalLM"},
-		{"qwen2", "Qwen2ForCausalLM"},	   {"qwen3", "Qwen3ForCausalLM"},
-		{"mixtral", "MixtralForCausalLM"}, {"gemma3_text", "Gemma3ForCausalLM"}};
+		{"llama", "LlamaForCausalLM"},	     {"mistral", "MistralForCausalLM"},
+		{"qwen2", "Qwen2ForCausalLM"},	     {"qwen3", "Qwen3ForCausalLM"},
+		{"mixtral", "MixtralForCausalLM"},   {"gemma3_text", "Gemma3ForCausalLM"},
+		{"qwen3_moe", "Qwen3MoeForCausalLM"}};
 	const char *class = NULL;
 	json_t *o;
 
@@ -91,8 +92,14 @@ static json_t *llama(const struct dt_config *c)
 		"attention_bias", c->qkv_bias && strcmp(c->family, "qwen2"), "mlp_bias", c->mlp_bias,
 		"use_sliding_window", c->window > 0);
 	if (c->experts) {
-		json_object_set_new(o, "num_local_experts", json_integer(c->experts));
+		bool qwen = !strcmp(c->family, "qwen3_moe");
+
+		json_object_set_new(o, qwen ? "num_experts" : "num_local_experts", json_integer(c->experts));
 		json_object_set_new(o, "num_experts_per_tok", json_integer(c->experts_used));
+		if (qwen) {
+			json_object_set_new(o, "moe_intermediate_size", json_integer(c->expert_ffn));
+			json_object_set_new(o, "norm_topk_prob", json_boolean(!c->router_unscaled));
+		}
 	}
 	if (!strcmp(c->family, "gemma3_text")) {
 		put_gemma(c, o);

@@ -63,6 +63,7 @@ static const struct field {
 	F(INT, shared_ffn, NULL, true),
 	F(INT, dense_layers, NULL, true),
 	F(BOOL, router_bias, NULL, true),
+	F(BOOL, router_unscaled, NULL, true),
 	F(INT, kv_rank, NULL, true),
 	F(INT, q_rank, NULL, true),
 	F(INT, rope_dim, NULL, true),

@@ -14,49 +14,76 @@
 			return dt_kernel_check(rc_, #call, err);                                             \
 	} while (0)
 
-/* Hands out the working set; called twice, first to measure. */
-static size_t carve(struct dt_infer *m, char *base)
+static struct dt_infer_shape shape_of(const struct dt_infer *m)
 {
-	const struct dt_config *c = &m->config;
-	size_t e = (size_t)dt_dtype_size(m->p.dtype), at = 0;
-	int64_t rows = m->p.max_tokens, heads = c->heads + c->kv_heads;
-	struct {
-		void **to;
-		int64_t n;
-		size_t size;
-	} part[] = {
-		{&m->b.resid, rows * c->hidden, e},
-		{&m->b.resid2, rows * c->hidden, e},
-		{&m->b.norm, rows * c->hidden, e},
-		{&m->b.delta, rows * c->hidden, e},
-		{&m->b.qkv, rows * m->dims.qkv, e},
-		{&m->b.attn, rows * c->heads * c->head_dim, e},
-		{&m->b.up, rows * (c->gated ? 2 : 1) * c->ffn, e},
-		{&m->b.act, rows * c->ffn, e},
-		{&m->b.picked, m->p.max_seqs * c->hidden, e},
-		{&m->b.heads, c->qk_norm ? 2 * rows * heads * c->head_dim : 0, e},
-		{(void **)&m->b.mean, rows * heads, 4},
-		{(void **)&m->b.rstd, rows * heads, 4},
-		{(void **)&m->b.row, c->hidden, 4},
-		{(void **)&m->rope_cos, c->pos == DT_POS_ROPE ? m->positions * c->head_dim / 2 : 0, 4},
-		{(void **)&m->rope_sin, c->pos == DT_POS_ROPE ? m->positions * c->head_dim / 2 : 0, 4},
-	};
+	return (struct dt_infer_shape){.config = &m->config,
+				       .compute = m->p.dtype,
+				       .cache = m->p.cache,
+				       .max_tokens = m->p.max_tokens,
+				       .max_seqs = m->p.max_seqs,
+				       .positions = m->positions,
+				       .blocks = m->p.blocks,
+				       .block_size = m->p.block_size};
+}
 
-	for (size_t i = 0; i < sizeof(part) / sizeof(part[0]); i++) {
-		*part[i].to = base ? base + at : NULL;
-		at += dt_align_up((uint64_t)part[i].n * part[i].size);
+/* Hands out the working set. */
+static int carve(struct dt_infer *m, struct dt_err *err)
+{
+	void **to[DT_I_N] = {
+		[DT_I_RESID] = &m->b.resid,
+		[DT_I_RESID2] = &m->b.resid2,
+		[DT_I_NORM] = &m->b.norm,
+		[DT_I_DELTA] = &m->b.delta,
+		[DT_I_QKV] = &m->b.qkv,
+		[DT_I_ATTN] = &m->b.attn,
+		[DT_I_UP] = &m->b.up,
+		[DT_I_ACT] = &m->b.act,
+		[DT_I_PICKED] = &m->b.picked,
+		[DT_I_HEADS] = &m->b.heads,
+		[DT_I_MEAN] = (void **)&m->b.mean,
+		[DT_I_RSTD] = (void **)&m->b.rstd,
+		[DT_I_ROW] = (void **)&m->b.row,
+		[DT_I_COS] = (void **)&m->rope_cos,
+		[DT_I_SIN] = (void **)&m->rope_sin,
+		[DT_I_LOCAL_COS] = (void **)&m->local_cos,
+		[DT_I_LOCAL_SIN] = (void **)&m->local_sin,
+		[DT_I_ROUTED] = &m->b.routed,
+		[DT_I_WIDE] = (void **)&m->b.wide,
+		[DT_I_SCORE] = (void **)&m->b.score,
+		[DT_I_WEIGHT] = (void **)&m->b.weight,
+		[DT_I_EXPERT_OUT] = (void **)&m->b.expert_out,
+		[DT_I_EXPERT] = (void **)&m->b.expert,
+		[DT_I_AT] = (void **)&m->b.at,
+		[DT_I_FIRST] = (void **)&m->b.first,
+	};
+	const struct dt_infer_shape s = shape_of(m);
+	uint64_t bytes[DT_I_N], at = 0;
+	int rc = dt_arena_init(&m->work, dt_infer_work(&s, bytes), err);
+
+	for (int i = 0; i < DT_I_N && rc == 0; i++) {
+		*to[i] = m->work.base + at;
+		at += bytes[i];
 	}
-	return at;
+	return rc;
+}
+
+static int64_t cache_cols(const struct dt_infer *m)
+{
+	const struct dt_attn a = {.kv_heads = m->config.kv_heads, .head_dim = m->config.head_dim};
+
+	return dt_kv_row(&a, m->p.cache);
 }
 
 static size_t cache_row_bytes(const struct dt_infer *m)
 {
-	return (size_t)(m->config.kv_heads * m->config.head_dim * dt_dtype_size(m->p.cache));
+	const struct dt_infer_shape s = shape_of(m);
+
+	return dt_infer_cache_row(&s);
 }
 
 static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *err)
 {
-	size_t rows = (size_t)m->p.blocks * (size_t)m->p.block_size;
+	struct dt_infer_shape s;
 	int rc;
 
 	m->config = *dt_source_config(src);
@@ -65,27 +92,29 @@ static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *
 	rc = dt_infer_load(m, src, err);
 	if (rc < 0)
 		return dt_err_prefix(err, "'%s'", dt_source_path(src));
-	rc = dt_arena_init(&m->cache, 2 * (size_t)m->config.layers * rows * cache_row_bytes(m), err);
-	if (rc < 0)
+	s = shape_of(m);
+	if ((rc = dt_arena_init(&m->cache, dt_infer_cache(&s), err)) < 0 || (rc = carve(m, err)) < 0)
 		return rc;
-	rc = dt_arena_init(&m->work, carve(m, NULL), err);
-	if (rc < 0)
-		return rc;
-	carve(m, m->work.base);
 	if (m->config.pos == DT_POS_ROPE)
 		dt_rope_table(&m->config, m->positions, m->rope_cos, m->rope_sin);
+	if (m->config.pos == DT_POS_ROPE && m->config.rope_local_theta > 0)
+		dt_rope_local_table(&m->config, m->positions, m->local_cos, m->local_sin);
 	return 0;
 }
 
 static int check(const struct dt_infer_params *p, const struct dt_config *c, struct dt_err *err)
 {
+	int rc = dt_config_servable(c, err);
+
+	if (rc < 0)
+		return rc;
 	if (p->max_tokens < 1 || p->max_seqs < 1 || p->blocks < 1 || p->block_size < 1)
 		return dt_err_set(err, -EINVAL,
 				  "the KV pool and the batch need at least one block and one token");
 	if (p->max_len > c->max_seq)
 		return dt_err_set(err, -EINVAL, "%d tokens are more than the model's %lld positions",
 				  p->max_len, (long long)c->max_seq);
-	if (p->cache != p->dtype && p->cache != DT_F32)
+	if (p->cache != p->dtype && p->cache != DT_F32 && p->cache != DT_I8)
 		return dt_err_set(err, -ENOTSUP, "a cache of %s does not go with activations of %s",
 				  dt_dtype_name(p->cache), dt_dtype_name(p->dtype));
 	if (p->weights == DT_FMT_F32 && p->dtype != DT_F32)
@@ -131,12 +160,12 @@ const struct dt_config *dt_infer_config(const struct dt_infer *m)
 	return &m->config;
 }
 
-void dt_infer_bytes(const struct dt_infer *m, uint64_t *weights, uint64_t *cache, uint64_t *work)
+struct dt_infer_memory dt_infer_bytes(const struct dt_infer *m)
 {
-	*weights = m->nominal_bytes;
-	*cache = m->cache.bytes;
-	*work = m->work.bytes + dt_dev_scratch_bytes(m->dev) + m->weights.bytes + m->packed_bytes -
-		m->nominal_bytes;
+	return (struct dt_infer_memory){.weights = m->weights.bytes + m->packed_bytes,
+					.cache = m->cache.bytes,
+					.work = m->work.bytes,
+					.scratch = dt_dev_scratch_bytes(m->dev)};
 }
 
 /* ---- the pass ---- */
@@ -170,20 +199,25 @@ static int norm(const struct dt_infer *m, struct dt_tensor y, struct dt_tensor s
 	return o->rmsnorm_forward(m->dev, y, rstd, sum, x, delta, w, eps);
 }
 
-/* x = rows of the embedding, and of the positions where the model learned them. */
+/* x = rows of the embedding (Gemma scales them), and of the positions where the model learned them. */
 static int embed(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_err *err)
 {
 	struct dt_tensor x = rows_of(m, b, m->b.resid, m->config.hidden);
 	int64_t c = m->config.hidden;
+	float scale = m->config.embed_scaled ? (float)sqrt((double)c) : 1;
 
 	if (!m->embed.packed) {
 		TRY(m->dev->ops->embedding_forward(m->dev, x, b->ids, b->pos, m->embed.w, m->pos, 0));
+		if (m->config.embed_scaled)
+			TRY(m->dev->ops->scale(m->dev, x, scale));
 		return 0;
 	}
 	for (int t = 0; t < b->ntokens; t++) {
 		size_t at = (size_t)(t * c) * (size_t)dt_dtype_size(m->p.dtype);
 
 		TRY(dt_packed_row(m->embed.packed, b->ids[t], m->b.row));
+		for (int64_t i = 0; m->config.embed_scaled && i < c; i++)
+			m->b.row[i] *= scale;
 		TRY(m->dev->ops->convert(m->dev, dt_t1((char *)m->b.resid + at, m->p.dtype, c),
 					 dt_t1(m->b.row, DT_F32, c)));
 	}
@@ -242,23 +276,24 @@ static int attention(struct dt_infer *m, const struct dt_infer_batch *b, int l, 
 	const struct dt_ops *o = m->dev->ops;
 	const struct dt_config *c = &m->config;
 	const struct dt_infer_layer *layer = &m->layer[l];
-	int64_t slots = (int64_t)m->p.blocks * m->p.block_size, cols = c->kv_heads * c->head_dim;
+	int64_t slots = (int64_t)m->p.blocks * m->p.block_size, cols = cache_cols(m);
 	char *at = m->cache.base + (size_t)(2 * l) * (size_t)slots * cache_row_bytes(m);
 	struct dt_tensor k = dt_t2(at, m->p.cache, slots, cols),
 			 v = dt_t2(at + (size_t)slots * cache_row_bytes(m), m->p.cache, slots, cols);
 	struct dt_tensor qkv = rows_of(m, b, m->b.qkv, m->dims.qkv);
+	bool local = c->rope_local_theta > 0 && dt_layer_window(c, l) > 0;
 	struct dt_rope rope = {.rot_heads = c->heads + c->kv_heads,
 			       .head_dim = c->head_dim,
 			       .rot_dim = c->head_dim,
 			       .pairing = (enum dt_rope_pairing)c->rope_pairing,
-			       .cos = m->rope_cos,
-			       .sin = m->rope_sin,
+			       .cos = local ? m->local_cos : m->rope_cos,
+			       .sin = local ? m->local_sin : m->rope_sin,
 			       .positions = m->positions};
 	struct dt_attn a = {.heads = c->heads,
 			    .kv_heads = c->kv_heads,
 			    .head_dim = c->head_dim,
-			    .window = c->window,
-			    .scale = (float)(1.0 / sqrt((double)c->head_dim))};
+			    .window = dt_layer_window(c, l),
+			    .scale = (float)dt_score_scale(c)};
 	struct dt_paged paged = {.nseq = b->nseq,
 				 .q_start = b->q_start,
 				 .kv_len = b->kv_len,
@@ -285,6 +320,8 @@ static int mlp(struct dt_infer *m, const struct dt_infer_batch *b, int l, struct
 	struct dt_tensor up = rows_of(m, b, m->b.up, (c->gated ? 2 : 1) * c->ffn),
 			 act = rows_of(m, b, m->b.act, c->ffn);
 
+	if (dt_layer_has_experts(c, l))
+		return dt_infer_experts(m, &m->layer[l], b->ntokens, err);
 	TRY(linear(m, up, rows_of(m, b, m->b.norm, c->hidden), &m->layer[l].up));
 	if (c->gated)
 		TRY(m->dev->ops->gated_forward(m->dev, act, up, (enum dt_act_fn)c->act));
@@ -353,9 +390,13 @@ int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *
 		rc = attention(m, b, l, err);
 		if (rc < 0)
 			return rc;
+		if (w->post_attn.data) /* Gemma: what is added is normalised too */
+			TRY(norm(m, delta, DT_NONE, delta, DT_NONE, w->post_attn, DT_NONE));
 		/* x = x + mlp(norm(x)) */
 		TRY(norm(m, y, resid2, resid, delta, w->norm2, w->norm2_b));
 		rc = mlp(m, b, l, err);
+		if (rc == 0 && w->post_mlp.data)
+			TRY(norm(m, delta, DT_NONE, delta, DT_NONE, w->post_mlp, DT_NONE));
 	}
 	if (rc < 0)
 		return rc;

@@ -15,7 +15,7 @@ struct dt_source;
 
 struct dt_infer_params {
 	enum dt_dtype dtype; /* activations: f32 or bf16 */
-	enum dt_dtype cache; /* keys and values: dtype, or f32 */
+	enum dt_dtype cache; /* keys and values: dtype, f32, or i8 (kernels/attention.h) */
 	int weights;	/* enum dt_format of the matrices; -1: blocks as they are stored, else as dtype */
 	int max_tokens; /* new tokens of one forward pass */
 	int max_seqs;	/* sequences of one forward pass */
@@ -32,8 +32,13 @@ int dt_infer_open(struct dt_infer **ret, struct dt_dev *dev, struct dt_source *s
 		  const struct dt_infer_params *p, struct dt_err *err);
 void dt_infer_close(struct dt_infer *m);
 const struct dt_config *dt_infer_config(const struct dt_infer *m);
-/* Bytes of weights in their formats, of the cache, and of all else: workspace and padding. */
-void dt_infer_bytes(const struct dt_infer *m, uint64_t *weights, uint64_t *cache, uint64_t *work);
+struct dt_infer_memory {  /* bytes */
+	uint64_t weights; /* as laid out */
+	uint64_t cache, work;
+	uint64_t scratch; /* the device's, for its largest operation so far */
+};
+/* All but scratch are what plan/inferplan.h says. */
+struct dt_infer_memory dt_infer_bytes(const struct dt_infer *m);
 
 struct dt_infer_batch {
 	int nseq, ntokens;

@@ -10,7 +10,7 @@ struct loader {
 	struct dt_infer *m;
 	struct dt_source *src;
 	const struct dt_params *table;
-	size_t at; /* bytes of the arena handed out */
+	uint64_t at; /* bytes of the arena handed out */
 	struct dt_err *err;
 };
 
@@ -35,6 +35,13 @@ static struct dt_infer_linear *linear_of(struct dt_infer *m, const struct dt_par
 		return &l->up;
 	case DT_W_DOWN:
 		return &l->down;
+	case DT_W_ROUTER:
+		return &l->router;
+	case DT_W_EXPERT_GATE: /* and those of the experts behind it */
+	case DT_W_EXPERT_UP:
+		return l->expert_up;
+	case DT_W_EXPERT_DOWN:
+		return l->expert_down;
 	default:
 		return NULL;
 	}
@@ -71,6 +78,10 @@ static struct dt_tensor *vector_of(struct dt_infer *m, const struct dt_param *p)
 		return &l->up.bias;
 	case DT_W_DOWN_B:
 		return &l->down.bias;
+	case DT_W_POST_ATTN_NORM:
+		return &l->post_attn;
+	case DT_W_POST_MLP_NORM:
+		return &l->post_mlp;
 	case DT_W_FINAL_NORM:
 		return &m->norm;
 	case DT_W_FINAL_NORM_B:
@@ -80,17 +91,11 @@ static struct dt_tensor *vector_of(struct dt_infer *m, const struct dt_param *p)
 	}
 }
 
-/* The format a matrix is kept in; DT_FMT_F32: plain. */
 static enum dt_format format_of(const struct loader *l, int i)
 {
 	const struct dt_infer_params *p = &l->m->p;
-	enum dt_format stored = dt_source_format(l->src, i);
 
-	if (p->weights >= 0)
-		return (enum dt_format)p->weights;
-	if (dt_format_info(stored)->dtype < 0)
-		return stored;
-	return p->dtype == DT_F32 ? DT_FMT_F32 : DT_FMT_BF16;
+	return dt_infer_format(&l->table->p[i], p->weights, dt_source_format(l->src, i), p->dtype);
 }
 
 static bool is_packed(const struct loader *l, int i)
@@ -98,61 +103,50 @@ static bool is_packed(const struct loader *l, int i)
 	return linear_of(l->m, &l->table->p[i]) && format_of(l, i) != DT_FMT_F32;
 }
 
-/* Bytes of the arena that parameter i takes; what is fused to the one before it has no gap before it. */
-static size_t place(const struct loader *l, int i, size_t *at)
+static enum dt_dtype plain_type(const struct loader *l, const struct dt_param *p)
 {
-	const struct dt_param *p = &l->table->p[i];
-	size_t start = p->fused ? *at : dt_align_up(*at);
-
-	if (is_packed(l, i))
-		return *at;
-	*at = start +
-	      (size_t)dt_param_numel(p) * (size_t)dt_dtype_size(linear_of(l->m, p) ? DT_F32 : l->m->p.dtype);
-	return start;
+	return dt_infer_plain_type(&l->m->config, p, l->m->p.dtype);
 }
 
-/* Bytes of parameter i in the format it is kept in. */
-static size_t nominal(const struct loader *l, int i)
+static uint64_t place(const struct loader *l, int i, uint64_t *at)
 {
-	const struct dt_param *p = &l->table->p[i];
-	size_t vector = (size_t)dt_dtype_size(l->m->p.dtype);
-
-	if (linear_of(l->m, p))
-		return dt_format_bytes(format_of(l, i), dt_param_numel(p));
-	return (size_t)dt_param_numel(p) * vector;
+	return dt_infer_place(&l->m->config, &l->table->p[i], format_of(l, i), l->m->p.dtype, at);
 }
 
-static int read_whole(struct loader *l, int i, enum dt_dtype as, void *dst)
+static int read_rows(struct loader *l, int i, int64_t first, int64_t rows, enum dt_dtype as, void *dst)
 {
 	const struct dt_param *p = &l->table->p[i];
-	const int64_t off[2] = {0, 0};
+	const int64_t off[2] = {first, 0}, shape[2] = {rows, p->shape[1]};
 
-	return dt_source_read(l->src, i, off, p->shape, as, dst, l->err);
+	return dt_source_read(l->src, i, off, shape, as, dst, l->err);
 }
 
-static int append(struct loader *l, int i, struct dt_infer_linear *to)
+static int append(struct loader *l, int i, int64_t first, int64_t rows, struct dt_infer_linear *to)
 {
 	const struct dt_param *p = &l->table->p[i];
 	enum dt_format as = format_of(l, i), have = dt_source_format(l->src, i);
-	const void *raw = dt_source_raw(l->src, i);
+	const char *raw = dt_source_raw(l->src, i);
 	void *copy = NULL;
 	int rc = 0;
+
+	if (raw)
+		raw += dt_format_bytes(have, first * p->shape[1]);
 
 	if (!to->packed)
 		rc = dt_packed_open(&to->packed, l->m->dev, p->shape[1]);
 	if (rc == 0 && !raw) {
 		have = as == DT_FMT_BF16 ? DT_FMT_BF16 : DT_FMT_F32;
-		raw = copy = malloc((size_t)dt_param_numel(p) * (have == DT_FMT_BF16 ? 2 : 4));
+		raw = copy = malloc((size_t)(rows * p->shape[1]) * (have == DT_FMT_BF16 ? 2 : 4));
 		if (!copy)
 			return dt_err_sys(l->err, -ENOMEM, "cannot load '%s'", p->name);
-		rc = read_whole(l, i, have == DT_FMT_BF16 ? DT_BF16 : DT_F32, copy);
+		rc = read_rows(l, i, first, rows, have == DT_FMT_BF16 ? DT_BF16 : DT_F32, copy);
 		if (rc < 0) {
 			free(copy);
 			return rc;
 		}
 	}
 	if (rc == 0)
-		rc = dt_packed_append(to->packed, l->m->dev, as, have, raw, p->shape[0]);
+		rc = dt_packed_append(to->packed, l->m->dev, as, have, raw, rows);
 	free(copy);
 	if (rc == -EINVAL || rc == -ENOTSUP)
 		return dt_err_set(l->err, rc, "'%s' with rows of %lld cannot be kept as %s", p->name,
@@ -170,27 +164,57 @@ static void extend(struct dt_tensor *t, void *data, enum dt_dtype dtype, const s
 				  : dt_t1(data, dtype, p->shape[0]);
 }
 
+/* Every expert's rows of one of the three tensors; up goes below gate. */
+static int load_experts(struct loader *l, int i, struct dt_infer_linear *to)
+{
+	const struct dt_param *p = &l->table->p[i];
+	int64_t rows = p->shape[0] / p->experts, cols = p->shape[1];
+	int64_t all = p->role == DT_W_EXPERT_DOWN ? rows : 2 * rows;
+	bool packed = is_packed(l, i), up = p->role == DT_W_EXPERT_UP;
+	float *base = packed ? NULL : (float *)(l->m->weights.base + place(l, i, &l->at));
+	int rc = 0;
+
+	for (int64_t e = 0; e < p->experts && rc == 0; e++) {
+		if (packed ? to[e].w.data != NULL : to[e].packed != NULL)
+			return dt_err_set(l->err, -ENOTSUP,
+					  "'%s' is stored in another way than what it belongs to", p->name);
+		if (packed) {
+			rc = append(l, i, e * rows, rows, &to[e]);
+			continue;
+		}
+		if (!up)
+			to[e].w = dt_t2(base + e * all * cols, DT_F32, all, cols);
+		rc = read_rows(l, i, e * rows, rows, DT_F32, (float *)to[e].w.data + (up ? rows * cols : 0));
+	}
+	return rc;
+}
+
 static int load_one(struct loader *l, int i)
 {
 	const struct dt_param *p = &l->table->p[i];
 	struct dt_infer_linear *matrix = linear_of(l->m, p);
 	struct dt_tensor *to = matrix ? &matrix->w : vector_of(l->m, p);
-	enum dt_dtype dtype = matrix ? DT_F32 : l->m->p.dtype;
 	char *data;
 	int rc;
 
+	if (p->experts)
+		return load_experts(l, i, matrix);
 	if (!to)
 		return dt_err_set(l->err, -ENOTSUP, "model '%s': '%s' cannot be computed", l->m->config.name,
 				  p->name);
 	if (is_packed(l, i))
-		return append(l, i, matrix);
+		return append(l, i, 0, p->shape[0], matrix);
 	if (matrix && matrix->packed)
 		return dt_err_set(l->err, -ENOTSUP, "'%s' is stored in another way than what it belongs to",
 				  p->name);
 	data = l->m->weights.base + place(l, i, &l->at);
-	rc = read_whole(l, i, dtype, data);
-	if (rc == 0)
-		extend(to, data, dtype, p);
+	rc = read_rows(l, i, 0, p->shape[0], plain_type(l, p), data);
+	if (rc < 0)
+		return rc;
+	if (l->m->config.norm_plus_one && dt_param_is_scale(p))
+		for (int64_t k = 0; k < p->shape[0]; k++)
+			((float *)data)[k] += 1; /* an RMSNorm's: f32 */
+	extend(to, data, plain_type(l, p), p);
 	return rc;
 }
 
@@ -203,12 +227,20 @@ static void count_packed(struct dt_infer *m, const struct dt_infer_linear *x)
 int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err)
 {
 	struct loader l = {.m = m, .src = src, .table = dt_source_params(src), .err = err};
-	size_t bytes = 0;
+	uint64_t bytes = 0;
 	int rc = 0;
 
 	m->layer = calloc((size_t)m->config.layers, sizeof(*m->layer));
 	if (!m->layer)
 		return dt_err_sys(err, -ENOMEM, "cannot load the model");
+	for (int64_t i = 0; m->config.experts && i < m->config.layers; i++) {
+		struct dt_infer_layer *w = &m->layer[i];
+
+		w->expert_up = calloc((size_t)m->config.experts, sizeof(*w->expert_up));
+		w->expert_down = calloc((size_t)m->config.experts, sizeof(*w->expert_down));
+		if (!w->expert_up || !w->expert_down)
+			return dt_err_sys(err, -ENOMEM, "cannot load the model");
+	}
 	for (int i = 0; i < l.table->n; i++)
 		place(&l, i, &bytes);
 	rc = dt_arena_init(&m->weights, bytes, err);
@@ -216,8 +248,6 @@ int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err)
 		rc = load_one(&l, i);
 	if (rc < 0)
 		return rc;
-	for (int i = 0; i < l.table->n; i++)
-		m->nominal_bytes += nominal(&l, i);
 	if (m->config.tied)
 		m->head = m->embed;
 	count_packed(m, &m->embed);
@@ -228,6 +258,10 @@ int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err)
 		count_packed(m, &m->layer[i].o);
 		count_packed(m, &m->layer[i].up);
 		count_packed(m, &m->layer[i].down);
+		for (int64_t e = 0; e < m->config.experts; e++) {
+			count_packed(m, &m->layer[i].expert_up[e]);
+			count_packed(m, &m->layer[i].expert_down[e]);
+		}
 	}
 	return 0;
 }
@@ -239,6 +273,14 @@ void dt_infer_unload(struct dt_infer *m)
 		dt_packed_close(m->layer[i].o.packed);
 		dt_packed_close(m->layer[i].up.packed);
 		dt_packed_close(m->layer[i].down.packed);
+		for (int64_t e = 0; e < m->config.experts; e++) {
+			if (m->layer[i].expert_up)
+				dt_packed_close(m->layer[i].expert_up[e].packed);
+			if (m->layer[i].expert_down)
+				dt_packed_close(m->layer[i].expert_down[e].packed);
+		}
+		free(m->layer[i].expert_up);
+		free(m->layer[i].expert_down);
 	}
 	if (m->head.packed != m->embed.packed)
 		dt_packed_close(m->head.packed);

@@ -1,4 +1,4 @@
-/* What infer.c and infer_load.c share; not for others. */
+/* What infer.c, infer_load.c and infer_moe.c share; not for others. */
 #ifndef DT_NN_INFER_PRIV_H
 #define DT_NN_INFER_PRIV_H
 
@@ -8,6 +8,7 @@
 #include "model/activations.h"
 #include "model/params.h"
 #include "nn/infer.h"
+#include "plan/inferplan.h"
 
 /* A matrix to multiply with: laid out by kernels/quant.h, or plain f32. */
 struct dt_infer_linear {
@@ -16,8 +17,10 @@ struct dt_infer_linear {
 };
 
 struct dt_infer_layer {
-	struct dt_infer_linear qkv, o, up, down; /* up: gate and up where the model is gated */
-	struct dt_tensor norm1, norm1_b, norm2, norm2_b, q_norm, k_norm;
+	struct dt_infer_linear qkv, o, up, down;	 /* up: gate and up where the model is gated */
+	struct dt_infer_linear router;			 /* f32 */
+	struct dt_infer_linear *expert_up, *expert_down; /* [experts] */
+	struct dt_tensor norm1, norm1_b, norm2, norm2_b, q_norm, k_norm, post_attn, post_mlp;
 };
 
 struct dt_infer {
@@ -30,18 +33,28 @@ struct dt_infer {
 	struct dt_tensor pos, norm, norm_b;
 	struct dt_arena weights; /* vectors, and plain matrices */
 	struct dt_arena cache, work;
-	uint64_t packed_bytes;	/* as laid out */
-	uint64_t nominal_bytes; /* of all weights in their formats, without the layout's padding */
+	uint64_t packed_bytes; /* of matrices, as laid out */
 	float *rope_cos, *rope_sin;
+	float *local_cos, *local_sin; /* of layers with a window, where they have a base of their own */
 	int64_t positions;
 	struct { /* in work */
 		void *resid, *resid2, *norm, *qkv, *attn, *up, *act, *delta, *picked, *heads;
 		float *mean, *rstd, *row;
+		/* of experts: a choice is one of the experts_used of a row */
+		void *routed;		    /* [choices, hidden] rows by expert */
+		float *wide;		    /* [rows, hidden] */
+		float *score;		    /* [rows, experts] */
+		float *weight, *expert_out; /* [choices], [choices, hidden] */
+		int32_t *expert, *at;	    /* [choices]: which, and its row of routed */
+		int32_t *first;		    /* [experts + 1]: its first row */
 	} b;
 };
 
 /* infer_load.c: fills layer, embed, head, pos, norm. */
 int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err);
 void dt_infer_unload(struct dt_infer *m);
+
+/* infer_moe.c: delta = the layer's mixture of experts of norm. */
+int dt_infer_experts(struct dt_infer *m, const struct dt_infer_layer *l, int64_t rows, struct dt_err *err);
 
 #endif

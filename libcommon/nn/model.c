@@ -104,18 +104,29 @@ void dt_model_release(struct dt_model *m)
 	memset(m, 0, sizeof(*m));
 }
 
-void dt_rope_table(const struct dt_config *c, int64_t positions, float *cos_out, float *sin_out)
+static void rope_table(const struct dt_config *c, double (*frequency)(const struct dt_config *, int64_t),
+		       int64_t positions, float *cos_out, float *sin_out)
 {
 	int64_t half = c->head_dim / 2;
 
 	for (int64_t i = 0; i < half; i++) {
-		double freq = dt_rope_frequency(c, i);
+		double freq = frequency(c, i);
 
 		for (int64_t t = 0; t < positions; t++) {
 			cos_out[t * half + i] = (float)cos((double)t * freq);
 			sin_out[t * half + i] = (float)sin((double)t * freq);
 		}
 	}
+}
+
+void dt_rope_table(const struct dt_config *c, int64_t positions, float *cos_out, float *sin_out)
+{
+	rope_table(c, dt_rope_frequency, positions, cos_out, sin_out);
+}
+
+void dt_rope_local_table(const struct dt_config *c, int64_t positions, float *cos_out, float *sin_out)
+{
+	rope_table(c, dt_rope_local_frequency, positions, cos_out, sin_out);
 }
 
 void dt_param_init(const struct dt_param *p, const struct dt_local_param *lp, uint64_t seed, int64_t first,

@@ -90,6 +90,8 @@ void *dt_plan_address(const struct dt_memory_plan *plan, char *base, enum dt_buf
 
 /* Writes the rotary table cos[positions, head_dim / 2], sin[...] for c's theta and scaling (f64 inside). */
 void dt_rope_table(const struct dt_config *c, int64_t positions, float *cos_out, float *sin_out);
+/* The same for layers with a window whose base is rope_local_theta. */
+void dt_rope_local_table(const struct dt_config *c, int64_t positions, float *cos_out, float *sin_out);
 
 /*
  * Initial values of elements [first, first + n) of a local parameter, from (seed, parameter, global index):

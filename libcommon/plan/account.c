@@ -152,24 +152,24 @@ static int sum_layers(const struct accounted *a, double *ret_kept, double *ret_w
 {
 	const struct dt_train_shape *s = a->s;
 	bool megatron = a->account == DT_ACCOUNT_MEGATRON;
+	double chunk[DT_MAX_CHUNKS] = {0}; /* bytes of a microbatch */
 	struct dt_schedule t;
 	int rc = dt_shape_schedule(s, &t, err), first, last;
 
 	if (rc < 0)
 		return rc;
 	for (int k = 0; k < t.chunks; k++) {
-		double held = dt_schedule_in_flight(&t, s->at.pp, k);
-
 		dt_layout_stage(&s->layout, s->config, k * s->layout.pp + s->at.pp, &first, &last);
 		for (int i = first; i < last; i++) {
 			enum dt_recompute mode = megatron ? DT_RECOMPUTE_NONE : s->recompute.mode;
 			double work =
 				layer_bytes(a, i, i - first, mode, megatron) * dt_keep_sets(s->recompute);
 
-			*ret_kept += held * layer_bytes(a, i, i - first, s->recompute.mode, true);
+			chunk[k] += layer_bytes(a, i, i - first, s->recompute.mode, true);
 			*ret_work = fmax(*ret_work, work);
 		}
 	}
+	*ret_kept = dt_schedule_held(&t, s->at.pp, chunk);
 	dt_schedule_release(&t);
 	return 0;
 }

@@ -114,6 +114,17 @@ void dt_runs_release(struct dt_runs *r)
 	memset(r, 0, sizeof(*r));
 }
 
+/* Runs on processors were made on this machine, all ranks on it. */
+static struct dt_cluster of_run(const struct dt_cluster *c, const struct dt_run *r)
+{
+	struct dt_cluster own = *c;
+	int n = dt_layout_world(&r->shape.layout);
+
+	if (c->cores && n > c->gpus_a_node)
+		own.gpus_a_node = own.level[0].size = n;
+	return own;
+}
+
 /* What is fitted, and how far from where it started a value may go (factor). */
 static const struct knob {
 	size_t off;
@@ -142,9 +153,10 @@ static double misfit(const struct dt_cluster *c, const struct dt_stack *stack, c
 	double sum = 0, far = 0;
 
 	for (int i = 0; i < runs->n; i++) {
+		struct dt_cluster own = of_run(c, &runs->r[i]);
 		struct dt_step_time t;
 
-		if (dt_step_time(c, &runs->r[i].shape, stack, &t, NULL) < 0)
+		if (dt_step_time(&own, &runs->r[i].shape, stack, &t, NULL) < 0)
 			continue;
 		sum += pow(log(t.step / runs->r[i].step_s), 2);
 	}
@@ -194,19 +206,20 @@ int dt_calibrate(struct dt_cluster *c, const struct dt_stack *stack, const struc
 }
 
 int dt_runs_error(const struct dt_cluster *c, const struct dt_stack *stack, const struct dt_runs *runs,
-		  double *ret_each, double *ret_error, struct dt_err *err)
+		  struct dt_run_error *ret_each, double *ret_error, struct dt_err *err)
 {
 	double sum = 0;
 
 	for (int i = 0; i < runs->n; i++) {
+		struct dt_cluster own = of_run(c, &runs->r[i]);
 		struct dt_step_time t;
-		int rc = dt_step_time(c, &runs->r[i].shape, stack, &t, err);
+		int rc = dt_step_time(&own, &runs->r[i].shape, stack, &t, err);
 
 		if (rc < 0)
 			return rc;
 		sum += fabs(t.step / runs->r[i].step_s - 1);
 		if (ret_each)
-			ret_each[i] = t.step / runs->r[i].step_s;
+			ret_each[i] = (struct dt_run_error){t.step / runs->r[i].step_s, t};
 	}
 	*ret_error = sum / runs->n;
 	return 0;

@@ -26,8 +26,12 @@ void dt_runs_release(struct dt_runs *r);
 int dt_calibrate(struct dt_cluster *c, const struct dt_stack *stack, const struct dt_runs *runs,
 		 double *ret_error, struct dt_err *err);
 
-/* The same mean, nothing changed; ret_each[n] (may be NULL): predicted / measured. */
+struct dt_run_error {
+	double ratio; /* predicted / measured */
+	struct dt_step_time t;
+};
+/* The same mean, nothing changed; ret_each[n] may be NULL. */
 int dt_runs_error(const struct dt_cluster *c, const struct dt_stack *stack, const struct dt_runs *runs,
-		  double *ret_each, double *ret_error, struct dt_err *err);
+		  struct dt_run_error *ret_each, double *ret_error, struct dt_err *err);
 
 #endif

@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -19,6 +20,7 @@
 #define GIB  1073741824.0
 #define TERA 1e12
 
+#define STEP_S	 2e-4 /* of dt-train's step on a processor, beside its operations */
 #define LINK_EFF 0.80 /* of a link's rate, rings of NCCL on NVLink: 235 of 300 GB/s on A100 */
 
 static const struct known {
@@ -151,6 +153,76 @@ static const struct field {
 };
 #define NFIELDS (sizeof(fields) / sizeof(fields[0]))
 
+static const char *const collective_names[DT_COLL_N] = {"all-reduce", "all-gather", "reduce-scatter",
+							"all-to-all"};
+
+/* Keeps the table sorted; of several times of a size the least. */
+static void measured_add(struct dt_measured *m, double bytes, double s)
+{
+	int i = 0;
+
+	while (i < m->n && m->bytes[i] < bytes)
+		i++;
+	if (i < m->n && m->bytes[i] <= bytes) {
+		m->s[i] = fmin(m->s[i], s);
+		return;
+	}
+	if (m->n == DT_MEASURED_MAX)
+		return;
+	memmove(&m->bytes[i + 1], &m->bytes[i], (size_t)(m->n - i) * sizeof(double));
+	memmove(&m->s[i + 1], &m->s[i], (size_t)(m->n - i) * sizeof(double));
+	m->bytes[i] = bytes;
+	m->s[i] = s;
+	m->n++;
+}
+
+/* Times of collectives among all ranks of one node. */
+static int read_measured(struct dt_cluster *c, const json_t *bench, struct dt_err *err)
+{
+	int64_t ranks = 0, nodes = 0;
+	const json_t *o;
+	size_t i;
+	int rc;
+
+	if ((rc = dt_json_int(bench, "ranks", false, 1, 1 << 20, &ranks, err)) < 0 ||
+	    (rc = dt_json_int(bench, "nodes", false, 1, 1 << 20, &nodes, err)) < 0)
+		return rc;
+	if (nodes != 1 || ranks < 2)
+		return 0;
+	memset(c->measured, 0, sizeof(c->measured));
+	c->measured_ranks = (int)ranks;
+	json_array_foreach(json_object_get(bench, "results"), i, o)
+	{
+		const char *name = NULL;
+		double bytes = 0, s = 0;
+		int kind = 0;
+
+		if ((rc = dt_json_str(o, "collective", true, &name, err)) < 0 ||
+		    (rc = dt_json_real(o, "size_bytes", true, &bytes, err)) < 0 ||
+		    (rc = dt_json_real(o, "time_s", true, &s, err)) < 0)
+			return rc;
+		while (kind < DT_COLL_N && strcmp(name, collective_names[kind]))
+			kind++;
+		if (kind < DT_COLL_N && bytes > 0 && s > 0 && isfinite(bytes) && isfinite(s))
+			measured_add(&c->measured[kind], bytes, s);
+	}
+	return 0;
+}
+
+/* As dt-allreduce-bench writes them, so that one reader does. */
+static json_t *measured_to_json(const struct dt_cluster *c)
+{
+	json_t *results = json_array();
+
+	for (int k = 0; k < DT_COLL_N; k++)
+		for (int i = 0; i < c->measured[k].n; i++)
+			json_array_append_new(results,
+					      json_pack("{s:s, s:f, s:f}", "collective", collective_names[k],
+							"size_bytes", c->measured[k].bytes[i], "time_s",
+							c->measured[k].s[i]));
+	return json_pack("{s:i, s:i, s:o}", "ranks", c->measured_ranks, "nodes", 1, "results", results);
+}
+
 json_t *dt_cluster_to_json(const struct dt_cluster *c)
 {
 	json_t *o = json_pack("{s:i, s:s, s:i, s:i, s:i}", "schema", 1, "device", c->device.name, "gpus",
@@ -169,6 +241,10 @@ json_t *dt_cluster_to_json(const struct dt_cluster *c)
 							"latency_s", c->level[i].latency_s,
 							"bandwidth_bytes_per_s", c->level[i].bandwidth));
 	json_object_set_new(o, "levels", levels);
+	if (c->measured_ranks)
+		json_object_set_new(o, "measured", measured_to_json(c));
+	if (c->ops)
+		json_object_set_new(o, "ops", dt_op_times_to_json(c->ops));
 	return o;
 }
 
@@ -237,8 +313,45 @@ int dt_cluster_from_json(const json_t *o, struct dt_cluster *c, struct dt_err *e
 	r.cores = (int)cores;
 	if (json_object_get(o, "levels") && (rc = read_levels(json_object_get(o, "levels"), &r, err)) < 0)
 		return rc;
+	if (json_object_get(o, "measured") &&
+	    (rc = read_measured(&r, json_object_get(o, "measured"), err)) < 0)
+		return rc;
+	if (json_object_get(o, "ops") && (rc = dt_cluster_set_ops(&r, json_object_get(o, "ops"), err)) < 0)
+		return rc;
 	*c = r;
 	return 0;
+}
+
+int dt_cluster_set_ops(struct dt_cluster *c, const json_t *calibration, struct dt_err *err)
+{
+	struct dt_op_times *t;
+	int rc;
+
+	if (!c->cores) {
+		dt_err_set(err, -EINVAL, "operations were timed on a processor, but ranks run on '%s'",
+			   c->device.name);
+		dt_err_hint(err, "--gpu cpu makes ranks processes of a machine");
+		return -EINVAL;
+	}
+	t = calloc(1, sizeof(*t));
+	rc = t ? dt_op_times_from_json(calibration, t, err) : dt_err_sys(err, -ENOMEM, "operation times");
+	if (rc < 0) {
+		free(t);
+		return rc;
+	}
+	dt_cluster_release(c);
+	c->ops = t;
+	c->cores = t->cores;
+	c->device.step_s = STEP_S;
+	return 0;
+}
+
+void dt_cluster_release(struct dt_cluster *c)
+{
+	if (c->ops)
+		dt_op_times_release(c->ops);
+	free(c->ops);
+	c->ops = NULL;
 }
 
 int dt_cluster_links(struct dt_cluster *c, const json_t *bench, struct dt_err *err)
@@ -283,12 +396,36 @@ static double ring(const struct dt_level *l, double bytes, int n, bool twice)
 	return steps * (l->latency_s + bytes / n / l->bandwidth);
 }
 
+/* Between measured sizes straight in both logarithms, beyond them at the rate of the edge. */
+static double measured_time(const struct dt_measured *m, double bytes)
+{
+	double f;
+	int i = 0;
+
+	if (bytes <= m->bytes[0])
+		return m->s[0];
+	while (i < m->n - 2 && bytes > m->bytes[i + 1])
+		i++;
+	if (m->n == 1 || bytes >= m->bytes[m->n - 1])
+		return m->s[m->n - 1] * bytes / m->bytes[m->n - 1];
+	f = log(bytes / m->bytes[i]) / log(m->bytes[i + 1] / m->bytes[i]);
+	return exp((1 - f) * log(m->s[i]) + f * log(m->s[i + 1]));
+}
+
+/* Whether n ranks, stride apart, are all of those that were measured, or a part of them. */
+static bool as_measured(const struct dt_cluster *c, enum dt_collective kind, double bytes, int n, int stride)
+{
+	return c->measured[kind].n > 0 && n == c->measured_ranks && stride * n <= c->gpus_a_node && bytes > 0;
+}
+
 double dt_collective_time(const struct dt_cluster *c, enum dt_collective kind, double bytes, int n,
 			  int stride)
 {
 	double t = 0;
 	int left = n, reach = stride;
 
+	if (as_measured(c, kind, bytes, n, stride))
+		return measured_time(&c->measured[kind], bytes);
 	for (int i = 0; i < c->nlevel && left > 1; i++) {
 		const struct dt_level *l = &c->level[i];
 		int here = l->size / reach;

@@ -6,9 +6,10 @@
 #ifndef DT_PLAN_CLUSTER_H
 #define DT_PLAN_CLUSTER_H
 
-#include "base/json.h"
+#include "plan/optimes.h"
 
-#define DT_LEVELS 4
+#define DT_LEVELS	4
+#define DT_MEASURED_MAX 24
 
 struct dt_device {
 	char name[32];
@@ -32,6 +33,21 @@ struct dt_level {
 	double latency_s, bandwidth; /* bytes a second a rank sends while it receives as many */
 };
 
+enum dt_collective {
+	DT_COLL_ALL_REDUCE,
+	DT_COLL_ALL_GATHER,
+	DT_COLL_REDUCE_SCATTER,
+	DT_COLL_ALL_TO_ALL,
+	DT_COLL_N
+};
+
+/* A collective as measured over `ranks` ranks of one node, sizes ascending: used for groups just like that.
+ */
+struct dt_measured {
+	int n;
+	double bytes[DT_MEASURED_MAX], s[DT_MEASURED_MAX];
+};
+
 struct dt_cluster {
 	struct dt_device device;
 	int gpus, gpus_a_node;
@@ -40,6 +56,9 @@ struct dt_cluster {
 	struct dt_level level[DT_LEVELS];
 	int nlevel;
 	double price_a_gpu_hour; /* 0: unknown */
+	int measured_ranks;	 /* 0: collectives are worked out from levels alone */
+	struct dt_measured measured[DT_COLL_N];
+	struct dt_op_times *ops; /* of this machine where they were measured, else NULL */
 };
 
 /* A100, H100, H200, B200, MI300X, T4, L4 or cpu; case does not matter. -EINVAL lists them. */
@@ -57,14 +76,23 @@ int dt_cluster_arrange(struct dt_cluster *c, int gpus, int gpus_a_node, enum dt_
 /* The device as one of n ranks of a node has it: cores and memory shared where they are. */
 struct dt_device dt_cluster_rank_device(const struct dt_cluster *c, int ranks_a_node);
 
-/* dt-allreduce-bench(1) --json: its link classes replace those of the cluster. */
+/* dt-calibrate(1): times of operations, and how many cores they are for. -EINVAL where ranks are no
+ * processes. */
+int dt_cluster_set_ops(struct dt_cluster *c, const json_t *calibration, struct dt_err *err);
+
+/*
+ * dt-allreduce-bench(1) --json: its link classes replace those of the cluster, and where all its ranks were
+ * on one node the times of its collectives are kept.
+ */
 int dt_cluster_links(struct dt_cluster *c, const json_t *bench, struct dt_err *err);
 
-/* The description as JSON and back; keys that are missing keep what c has. */
+/*
+ * The description as JSON and back; keys that are missing keep what c has. Operation times that are read are
+ * the caller's, to be released with dt_cluster_release.
+ */
 json_t *dt_cluster_to_json(const struct dt_cluster *c);
+void dt_cluster_release(struct dt_cluster *c);
 int dt_cluster_from_json(const json_t *o, struct dt_cluster *c, struct dt_err *err);
-
-enum dt_collective { DT_COLL_ALL_REDUCE, DT_COLL_ALL_GATHER, DT_COLL_REDUCE_SCATTER, DT_COLL_ALL_TO_ALL };
 
 /*
  * Seconds of a collective over n ranks that lie stride apart. bytes: of the whole vector (all-reduce), of the

@@ -80,8 +80,8 @@ int dt_estimate_train(const struct dt_train_shape *s, enum dt_account account, c
 
 /*
  * Serving on one rank of a tensor-parallel group: weights, a paged cache for max_seqs sequences of max_len
- * tokens, and the working set of a forward pass over max_tokens. Account dt is what dt_infer_open allocates:
- * every layer keeps the whole sequence; with the others a layer with a window keeps that.
+ * tokens, and the working set of a forward pass over max_tokens. Account dt is what dt-serve allocates
+ * (plan/inferplan.h): every layer keeps the whole sequence; with the others a layer with a window keeps that.
  */
 struct dt_serve_shape {
 	const struct dt_config *config;
@@ -92,6 +92,7 @@ struct dt_serve_shape {
 	enum dt_dtype compute; /* activations */
 	double cache_bits;     /* an element of the cache; 0: as compute */
 	uint64_t weight_bytes; /* of the whole model, known from a file; 0: by format */
+	bool stored_blocks;    /* that file's weights are served as they are stored: account dt */
 	uint64_t framework_bytes;
 	int64_t max_seqs, max_len, block, max_tokens;
 };

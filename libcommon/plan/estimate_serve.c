@@ -2,8 +2,11 @@
 #include "plan/entries.h"
 
 #include "base/arena.h"
+#include "plan/formulas.h"
+#include "plan/inferplan.h"
 
 #include <errno.h>
+#include <math.h>
 
 /* Bytes of one sequence of len tokens in the cache, all layers. windows: those with one keep no more than it.
  */
@@ -23,56 +26,137 @@ static double sequence_bytes(const struct dt_serve_shape *s, const struct dt_loc
 	return sum * s->cache_bits / 8;
 }
 
+static struct dt_entry *put(struct dt_estimate *t, int cat, double bytes, const char *name,
+			    const char *formula, enum dt_exactness exactness)
+{
+	struct dt_entry *e = dt_entry_put(t, cat, bytes, DT_PH_FORWARD, DT_PH_FORWARD, name, formula);
+
+	if (e)
+		e->exactness = exactness;
+	return e;
+}
+
+/* By formulas: any program's server. */
 static void put_serving(struct dt_estimate *t, const struct dt_serve_shape *s, double weights,
-			const struct dt_local_dims *d, bool plain)
+			const struct dt_local_dims *d)
 {
 	const struct dt_config *c = s->config;
 	struct dt_activation act[DT_ACT_N];
 	struct dt_local_dims widest = *d;
 	double e = dt_dtype_size(s->compute), rows = (double)s->max_tokens, h = (double)c->hidden, work = 0;
-	bool dt = s->account == DT_ACCOUNT_DT;
 
 	dt_layer_dims(c, c->layers - 1, s->layout.tp, s->tp_rank, &widest);
 	dt_activations(c, &widest, s->compute, act);
 	for (int i = 0; i < DT_ACT_N; i++)
 		work += (double)dt_align_up(
 			(uint64_t)(s->max_tokens * act[i].per_token * dt_dtype_size(act[i].dtype)));
-	dt_entry_put(t, DT_MEM_WEIGHTS, weights, DT_PH_FORWARD, DT_PH_FORWARD, "weights",
-		     "local parameters x bits / 8");
-	dt_entry_put(t, DT_EST_CACHE, (double)s->max_seqs * sequence_bytes(s, d, !dt), DT_PH_FORWARD,
-		     DT_PH_FORWARD, "kv cache",
-		     c->kv_rank ? "sequences x whole blocks of the longest x layers (kv_rank + rope_dim)"
-		     : c->window && !dt
-			     ? "sequences x whole blocks of window or longest x 2 layers kv_heads head_dim"
-			     : "sequences x whole blocks of the longest x 2 layers kv_heads head_dim");
-	dt_entry_put(t, DT_MEM_WORKSPACE, work, DT_PH_FORWARD, DT_PH_FORWARD, "layer working set",
-		     "batched tokens x activation table, one layer");
-	dt_entry_put(t, DT_MEM_WORKSPACE, 3 * rows * h * e + (double)s->max_seqs * h * e + 8 * rows,
-		     DT_PH_FORWARD, DT_PH_FORWARD, "streams",
-		     "(3 x batched tokens + sequences) x hidden, two statistics");
+	put(t, DT_MEM_WEIGHTS, weights, "weights", "local parameters x bits / 8", DT_MODELLED);
+	put(t, DT_EST_CACHE, (double)s->max_seqs * sequence_bytes(s, d, true), "kv cache",
+	    c->kv_rank	? "sequences x whole blocks of the longest x layers (kv_rank + rope_dim)"
+	    : c->window ? "sequences x whole blocks of window or longest x 2 layers kv_heads head_dim"
+			: "sequences x whole blocks of the longest x 2 layers kv_heads head_dim",
+	    DT_MODELLED);
+	put(t, DT_MEM_WORKSPACE, work, "layer working set", "batched tokens x activation table, one layer",
+	    DT_MODELLED);
+	put(t, DT_MEM_WORKSPACE, 3 * rows * h * e + (double)s->max_seqs * h * e + 8 * rows, "streams",
+	    "(3 x batched tokens + sequences) x hidden, two statistics", DT_MODELLED);
 	if (c->pos == DT_POS_ROPE)
-		dt_entry_put(t, DT_MEM_WORKSPACE, (double)(c->max_seq * c->head_dim) * 4, DT_PH_FORWARD,
-			     DT_PH_FORWARD, "rope table", "positions x head_dim, f32");
-	dt_entry_put(t, DT_MEM_LOGITS, (double)s->max_seqs * (double)d->vocab * 4, DT_PH_FORWARD,
-		     DT_PH_FORWARD, "logits", "sequences x vocabulary, f32");
-	/* dt-serve repacks weights for the processor and lays its working set out by itself. */
-	for (int i = 0; i < t->n; i++)
-		t->e[i].exactness = dt && (t->e[i].cat == DT_EST_CACHE || t->e[i].cat == DT_MEM_LOGITS)
-					    ? DT_EXACT
-					    : DT_MODELLED;
-	if (s->framework_bytes) {
-		struct dt_entry *f = dt_entry_put(t, DT_EST_FRAMEWORK, (double)s->framework_bytes,
-						  DT_PH_FORWARD, DT_PH_FORWARD, "framework", "as given");
+		put(t, DT_MEM_WORKSPACE,
+		    (double)(s->max_len * c->head_dim) * (c->rope_local_theta > 0 ? 8 : 4), "rope table",
+		    "positions x head_dim, f32", DT_MODELLED);
+	put(t, DT_MEM_LOGITS, (double)s->max_seqs * (double)d->vocab * 4, "logits",
+	    "sequences x vocabulary, f32", DT_MODELLED);
+}
 
-		if (f)
-			f->exactness = DT_CALIBRATED;
+/* The cache's type is one that dt_infer_open knows. */
+static bool own_cache(const struct dt_serve_shape *s, enum dt_dtype *ret)
+{
+	const double known[] = {8.0 * dt_dtype_size(s->compute), 32, dt_kv_bits(s->config, DT_KV_INT8)};
+	const enum dt_dtype types[] = {s->compute, DT_F32, DT_I8};
+
+	for (int i = 0; i < 3; i++)
+		if (fabs(s->cache_bits - known[i]) < 1e-9) {
+			*ret = types[i];
+			return true;
+		}
+	return false;
+}
+
+/* What dt_infer_open and the engine allocate (plan/inferplan.h). */
+static int put_own(struct dt_estimate *t, const struct dt_serve_shape *s, const struct dt_params *table,
+		   struct dt_err *err)
+{
+	static const char *const names[DT_I_N] = {"residual stream",
+						  "residual stream 2",
+						  "norm",
+						  "delta",
+						  "qkv",
+						  "attention",
+						  "up",
+						  "activation",
+						  "picked rows",
+						  "heads",
+						  "means",
+						  "deviations",
+						  "row",
+						  "cosines",
+						  "sines",
+						  "local cosines",
+						  "local sines",
+						  "routed rows",
+						  "wide rows",
+						  "scores",
+						  "weights of choices",
+						  "outputs of experts",
+						  "choices",
+						  "places",
+						  "first rows"};
+	struct dt_infer_shape shape = {.config = s->config,
+				       .compute = s->compute,
+				       .max_tokens = s->max_tokens,
+				       .max_seqs = s->max_seqs,
+				       .positions = s->max_len,
+				       .blocks = s->max_seqs * ((s->max_len + s->block - 1) / s->block),
+				       .block_size = s->block};
+	uint64_t bytes[DT_I_N], plain = 0, packed = 0;
+
+	own_cache(s, &shape.cache);
+	for (int i = 0; i < table->n; i++) {
+		const struct dt_param *p = &table->p[i];
+		int asked = dt_weight_kept_as(s->config, p, s->weights);
+		enum dt_format f;
+
+		if (asked < 0)
+			return dt_err_set(err, -ENOTSUP, "dt-serve does not keep weights in this type");
+		f = dt_infer_format(p, asked, DT_FMT_BF16, s->compute);
+		dt_infer_place(s->config, p, f, s->compute, &plain);
+		packed += dt_infer_packed(p, f);
 	}
+	put(t, DT_MEM_WEIGHTS, (double)packed, "matrices",
+	    "panels of 16 rows in their format, whole large pages", DT_EXACT);
+	put(t, DT_MEM_WEIGHTS, (double)(plain ? plain : DT_ALIGN), "vectors, plain matrices",
+	    "elements x bytes", DT_EXACT);
+	put(t, DT_EST_CACHE, (double)dt_infer_cache(&shape), "kv cache",
+	    "sequences x whole blocks of the longest x 2 layers kv_heads head_dim", DT_EXACT);
+	dt_infer_work(&shape, bytes);
+	for (int i = 0; i < DT_I_N; i++)
+		put(t, DT_MEM_WORKSPACE, (double)bytes[i], names[i], "batched tokens x elements, one layer",
+		    DT_EXACT);
+	put(t, DT_MEM_LOGITS, (double)(DT_INFER_LOGITS_ROWS(s->max_seqs) * s->config->vocab) * 4, "logits",
+	    "(sequences + 2) x vocabulary, f32", DT_EXACT);
+	/* Blocks differ from tensor to tensor in such a file, and so does what laying them out adds. */
+	for (int i = 0; i < t->n && s->weight_bytes && s->stored_blocks; i++)
+		if (t->e[i].cat == DT_MEM_WEIGHTS) {
+			t->e[i].exactness = DT_MODELLED;
+			t->e[i].bytes = i ? 0 : s->weight_bytes;
+		}
+	return 0;
 }
 
 static int check(const struct dt_serve_shape *s, struct dt_err *err)
 {
 	const struct dt_config *c = s->config;
-	double own = 8.0 * dt_dtype_size(s->compute);
+	enum dt_dtype cache;
 
 	if (s->layout.pp > 1 || s->layout.cp > 1 || s->layout.zero > 0)
 		return dt_err_set(err, -ENOTSUP, "serving is laid out over tp, ep and dp only");
@@ -84,9 +168,28 @@ static int check(const struct dt_serve_shape *s, struct dt_err *err)
 				  (long long)s->max_len, (long long)c->max_seq, c->name);
 	if (s->account != DT_ACCOUNT_DT)
 		return 0;
-	if (s->cache_bits < own || s->cache_bits > own)
-		return dt_err_set(err, -ENOTSUP, "dt-serve keeps its cache in the type it computes in");
-	return dt_config_computable(c, err);
+	if (s->layout.tp > 1 || s->layout.ep > 1)
+		return dt_err_set(err, -ENOTSUP, "dt-serve does not cut a model over ranks");
+	if (s->compute == DT_F16 || !own_cache(s, &cache))
+		return dt_err_set(err, -ENOTSUP,
+				  "dt-serve keeps its cache in the type it computes in, in fp32 or in int8");
+	return dt_config_servable(c, err);
+}
+
+/* Bytes of a rank's weights by their format, alignment included where they are plain. */
+static double weights_of(const struct dt_serve_shape *s, const struct dt_params *table,
+			 const struct dt_local *local)
+{
+	double sum = 0;
+
+	for (int i = 0; i < local->n; i++)
+		sum += dt_weight_bytes(s->config, &table->p[local->p[i].index], (double)local->p[i].numel,
+				       s->weights);
+	if (s->weights < DT_WF_Q8_0)
+		sum = (double)local->numel * dt_weight_bits(s->weights) / 8;
+	if (s->weight_bytes) /* what a file holds, over the ranks that share it */
+		sum = (double)s->weight_bytes * sum / dt_whole_weight_bytes(s->config, table, s->weights);
+	return sum;
 }
 
 int dt_estimate_serve(const struct dt_serve_shape *asked, struct dt_estimate *ret, struct dt_err *err)
@@ -98,8 +201,6 @@ int dt_estimate_serve(const struct dt_serve_shape *asked, struct dt_estimate *re
 	struct dt_local local = {0};
 	struct dt_local_dims d;
 	struct dt_coords at = {.tp = s->tp_rank};
-	double weights = 0;
-	bool plain = s->weights < DT_WF_Q8_0;
 	int rc;
 
 	if (s->cache_bits <= 0)
@@ -112,20 +213,21 @@ int dt_estimate_serve(const struct dt_serve_shape *asked, struct dt_estimate *re
 	rc = dt_local_build(&table, c, &s->layout, at, &local, err);
 	if (rc < 0)
 		goto out;
-	for (int i = 0; i < local.n; i++) {
+	for (int i = 0; i < local.n; i++)
 		t.params += local.p[i].numel;
-		weights +=
-			dt_weight_bytes(c, &table.p[local.p[i].index], (double)local.p[i].numel, s->weights);
-	}
-	if (plain) /* one flat buffer, alignment included */
-		weights = (double)local.numel * dt_weight_bits(s->weights) / 8;
-	if (s->weight_bytes) /* what a file holds, over the ranks that share it */
-		weights = (double)s->weight_bytes * weights / dt_whole_weight_bytes(c, &table, s->weights);
 	dt_local_dims(c, s->layout.tp, s->tp_rank, &d);
-	put_serving(&t, s, weights, &d, plain && !s->weight_bytes);
-	rc = dt_entries_finish(&t, err);
+	if (s->account == DT_ACCOUNT_DT)
+		rc = put_own(&t, s, &table, err);
+	else
+		put_serving(&t, s, weights_of(s, &table, &local), &d);
+	if (rc == 0 && s->framework_bytes)
+		put(&t, DT_EST_FRAMEWORK, (double)s->framework_bytes, "framework", "as given", DT_CALIBRATED);
+	if (rc == 0)
+		rc = dt_entries_finish(&t, err);
 	if (rc == 0)
 		*ret = t;
+	else
+		dt_estimate_release(&t);
 out:
 	dt_local_release(&local);
 	dt_params_release(&table);

@@ -132,6 +132,7 @@ static int estimate_stage(const struct dt_fit_query *q, int stage, enum dt_accou
 				   .account = account,
 				   .cache_bits = q->cache_bits,
 				   .weight_bytes = q->weight_bytes,
+				   .stored_blocks = q->stored_blocks,
 				   .framework_bytes = q->extras.framework_bytes,
 				   .compute = q->compute,
 				   .max_seqs = q->max_seqs,
@@ -139,6 +140,10 @@ static int estimate_stage(const struct dt_fit_query *q, int stage, enum dt_accou
 				   .block = q->block,
 				   .max_tokens = q->max_tokens};
 
+	if (q->reproducible && account == DT_ACCOUNT_DT) { /* one sample at a time */
+		t.accumulation *= t.microbatch;
+		t.microbatch = 1;
+	}
 	if (q->net.params && q->serve)
 		return dt_err_set(err, -ENOTSUP, "'%s' is estimated for training only", q->net.name);
 	if (q->net.params && account == DT_ACCOUNT_GENERIC)

@@ -129,106 +129,143 @@ void dt_fit_svg(const struct dt_fit_query *q, const struct dt_estimate *e, uint6
 
 /* ---- beside a measurement ---- */
 
-/* The last JSON object of a file of lines, or the only one. */
-static int last_object(const char *path, json_t **ret, struct dt_err *err)
+/* The last line of text that has the key, as an object; NULL: none. One object over many lines is one too. */
+static int last_object(const char *path, char *text, const char *key, json_t **ret, struct dt_err *err)
 {
-	char *text, *line, *last = NULL;
+	char *last = NULL, *line = text, *end;
+	int rc;
+
+	for (; *line; line = *end ? end + 1 : end) {
+		end = strchrnul(line, '\n');
+		/* Lines of evaluations stand between those of steps. */
+		if (memmem(line, (size_t)(end - line), key, strlen(key)))
+			last = line;
+	}
+	*ret = NULL;
+	if (!last)
+		return 0;
+	rc = dt_json_parse(last, (size_t)(strchrnul(last, '\n') - last), path, ret, NULL);
+	return rc < 0 ? dt_json_parse(text, strlen(text), path, ret, err) : 0;
+}
+
+static int read_categories(const json_t *o, struct dt_measurement *m, struct dt_err *err)
+{
+	const json_t *v;
+	size_t i;
+
+	json_array_foreach(json_object_get(o, "categories"), i, v)
+	{
+		const char *name = NULL;
+		int64_t bytes = 0;
+		int c = 0, rc = dt_json_str(v, "name", true, &name, err);
+
+		if (rc < 0 || (rc = dt_json_int(v, "bytes", true, 0, INT64_MAX, &bytes, err)) < 0)
+			return rc;
+		while (c < DT_EST_CAT_N && strcmp(dt_est_cat_name(c), name))
+			c++;
+		if (c == DT_EST_CAT_N)
+			return dt_err_set(err, -EINVAL, "no category is called '%.40s'", name);
+		m->cat[c] = (uint64_t)bytes;
+		m->categories = true;
+	}
+	return 0;
+}
+
+/* dt-serve's GET /metrics: dt:memory_bytes{...,category="weights"} 123. 1: it is such text. */
+static int read_gauges(const char *text, struct dt_measurement *m, struct dt_err *err)
+{
+	static const char key[] = "dt:memory_bytes{", label[] = "category=\"";
+	int found = 0;
+
+	for (const char *at = text; (at = strstr(at, key)); found = 1) {
+		const char *end = strchrnul(at, '\n'), *name = strstr(at, label), *close = strstr(at, "\"} ");
+		int c = 0;
+
+		if (!name || !close || name > end || close > end || close < name)
+			return dt_err_set(err, -EINVAL, "a line of dt:memory_bytes is not whole");
+		name += sizeof(label) - 1;
+		while (c < DT_EST_CAT_N && (strncmp(dt_est_cat_name(c), name, (size_t)(close - name)) ||
+					    dt_est_cat_name(c)[close - name]))
+			c++;
+		if (c == DT_EST_CAT_N)
+			return dt_err_set(err, -EINVAL, "no category is called '%.*s'",
+					  close - name > 40 ? 40 : (int)(close - name), name);
+		m->cat[c] = strtoull(close + 3, NULL, 10);
+		m->bytes += m->cat[c];
+		m->categories = true;
+		at = end;
+	}
+	return found;
+}
+
+static int read_measured(const char *path, char *text, uint64_t constant, struct dt_measurement *m,
+			 struct dt_err *err)
+{
+	json_t *o = NULL;
+	int64_t bytes = 0, process = 0;
+	int rc = read_gauges(text, m, err);
+
+	if (rc)
+		return rc < 0 ? rc : 0;
+	rc = last_object(path, text, "\"peak_bytes\"", &o, err);
+	if (rc == 0 && !o)
+		rc = last_object(path, text, "\"rss_bytes\"", &o, err);
+	if (rc == 0 && !o)
+		return dt_err_set(err, -EINVAL, "'%s' says neither peak_bytes nor rss_bytes", path);
+	if (rc == 0)
+		rc = dt_json_int(o, "peak_bytes", false, 0, INT64_MAX, &bytes, err);
+	if (rc == 0) {
+		rc = dt_json_int(o, "rss_bytes", true, 0, INT64_MAX, &bytes, err);
+		bytes -= bytes > (int64_t)constant ? (int64_t)constant : bytes;
+	}
+	json_decref(o);
+	m->bytes = (uint64_t)bytes;
+	if (rc < 0 || (rc = last_object(path, text, "\"categories\"", &o, err)) < 0)
+		return rc;
+	rc = read_categories(o, m, err);
+	if (rc == 0 && (rc = dt_json_int(o, "pss_bytes", false, 0, INT64_MAX, &process, err)) > 0) {
+		m->process = (uint64_t)process;
+		rc = 0;
+	}
+	json_decref(o);
+	return rc;
+}
+
+int dt_measurement_read(const char *path, uint64_t constant, struct dt_measurement *ret, struct dt_err *err)
+{
+	struct dt_measurement m = {0};
+	char *text;
 	size_t n;
 	int rc = dt_read_file(path, 64 << 20, &text, &n, err);
 
 	if (rc < 0)
 		return rc;
-	for (line = text; *line;
-	     line = *strchrnul(line, '\n') ? strchrnul(line, '\n') + 1 : strchrnul(line, '\n')) {
-		size_t len = (size_t)(strchrnul(line, '\n') - line);
-
-		/* Lines of evaluations stand between those of steps. */
-		if (memmem(line, len, "\"peak_bytes\"", 12) || memmem(line, len, "\"rss_bytes\"", 11))
-			last = line;
-	}
-	if (!last)
-		rc = dt_err_set(err, -EINVAL, "'%s' says neither peak_bytes nor rss_bytes", path);
-	else if (text[0] == '{' && last == text + strcspn(text, "{") && !strchr(last, '\n'))
-		rc = dt_json_parse(last, strlen(last), path, ret, err);
-	else {
-		/* A line of its own, or one object over many lines. */
-		rc = dt_json_parse(last, (size_t)(strchrnul(last, '\n') - last), path, ret, NULL);
-		if (rc < 0)
-			rc = dt_json_parse(text, n, path, ret, err);
-	}
+	rc = read_measured(path, text, constant, &m, err);
 	free(text);
-	return rc;
+	if (rc < 0)
+		return strstr(err->msg, path) ? rc : dt_err_prefix(err, "'%s'", path);
+	*ret = m;
+	return 0;
 }
 
-/* The category most off by its own bytes; else the one whose bytes are nearest to the difference. */
-static int category_off(const struct dt_estimate *e, const json_t *o, double difference, struct dt_err *err)
+int dt_fit_check(const struct dt_estimate *e, const struct dt_measurement *m, double *ret_off)
 {
-	const json_t *list = json_object_get(o, "categories"), *v;
-	double most = 0, nearest = -1;
+	double difference = fabs((double)m->bytes - (double)e->peak_bytes), most = 0, nearest = -1;
 	int cat = -1;
-	size_t i;
 
-	if (json_is_array(list)) {
-		double seen[DT_EST_CAT_N] = {0};
-
-		json_array_foreach(list, i, v)
-		{
-			const char *name = NULL;
-			double bytes = 0;
-			int c = 0, rc = dt_json_str(v, "name", true, &name, err);
-
-			if (rc < 0 || (rc = dt_json_real(v, "bytes", true, &bytes, err)) < 0)
-				return rc;
-			while (c < DT_EST_CAT_N && strcmp(dt_est_cat_name(c), name))
-				c++;
-			if (c == DT_EST_CAT_N)
-				return dt_err_set(err, -EINVAL, "no category is called '%.40s'", name);
-			seen[c] = bytes;
-		}
-		for (int c = 0; c < DT_EST_CAT_N; c++)
-			if (fabs(seen[c] - (double)e->cat_bytes[c]) > most) {
-				most = fabs(seen[c] - (double)e->cat_bytes[c]);
-				cat = c;
-			}
-		return cat < 0 ? DT_EST_CAT_N : cat;
-	}
+	*ret_off = (double)m->bytes / (double)(e->peak_bytes ? e->peak_bytes : 1) - 1;
 	for (int c = 0; c < DT_EST_CAT_N; c++) {
-		double d = fabs(fabs(difference) - (double)e->cat_bytes[c]);
+		double own = fabs((double)m->cat[c] - (double)e->cat_bytes[c]);
+		double d = fabs(difference - (double)e->cat_bytes[c]);
 
-		if (e->cat_bytes[c] && (nearest < 0 || d < nearest)) {
+		if (m->categories && own > most) {
+			most = own;
+			cat = c;
+		} else if (!m->categories && difference > 0 && e->cat_bytes[c] &&
+			   (nearest < 0 || d < nearest)) {
 			nearest = d;
 			cat = c;
 		}
 	}
-	return cat < 0 ? DT_EST_CAT_N : cat;
-}
-
-int dt_fit_check(const struct dt_estimate *e, const char *path, uint64_t constant, uint64_t *ret_measured,
-		 double *ret_off, int *ret_cat, struct dt_err *err)
-{
-	int64_t bytes = 0;
-	json_t *o = NULL;
-	int rc = last_object(path, &o, err), cat;
-
-	if (rc < 0)
-		return rc;
-	rc = dt_json_int(o, "peak_bytes", false, 0, INT64_MAX, &bytes, err);
-	if (rc == 0) {
-		rc = dt_json_int(o, "rss_bytes", true, 0, INT64_MAX, &bytes, err);
-		bytes -= bytes > (int64_t)constant ? (int64_t)constant : bytes;
-	}
-	if (rc >= 0) {
-		double off = (double)bytes / (double)(e->peak_bytes ? e->peak_bytes : 1) - 1;
-
-		cat = fabs(off) < 1e-12 ? DT_EST_CAT_N
-					: category_off(e, o, (double)bytes - (double)e->peak_bytes, err);
-		rc = cat < 0 ? cat : 0;
-		if (rc == 0) {
-			*ret_measured = (uint64_t)bytes;
-			*ret_off = off;
-			*ret_cat = cat == DT_EST_CAT_N ? -1 : cat;
-		}
-	}
-	json_decref(o);
-	return rc < 0 ? (dt_err_prefix(err, "'%s'", path), rc) : 0;
+	return cat;
 }

@@ -1,5 +1,7 @@
 #include "plan/formulas.h"
 
+#include "kernels/quant_formats.h"
+
 double dt_state_bytes(double params, struct dt_scheme s, int zero, int ranks)
 {
 	double n = ranks;
@@ -70,6 +72,13 @@ double dt_mla_token_bytes(int64_t layers, int64_t kv_rank, int64_t rope_dim, dou
 	return (double)(layers * (kv_rank + rope_dim)) * element_bytes;
 }
 
+double dt_kv_bits(const struct dt_config *c, int choice)
+{
+	static const double bits[] = {0, 32, 16, 16, 8, 8, 8.5, 4.5};
+
+	return bits[choice] + (choice == DT_KV_INT8 ? 32.0 / (double)c->head_dim : 0);
+}
+
 int64_t dt_kv_tokens(const struct dt_config *c, int64_t len, int64_t block)
 {
 	int64_t n = c->window > 0 && c->window < len ? c->window : len;
@@ -111,6 +120,13 @@ static bool more_bits(int64_t i, int64_t n)
 	return i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2;
 }
 
+/* llama.cpp gives some tensors of a q4_k_m file six bits. */
+static bool is_larger(const struct dt_config *c, const struct dt_param *p)
+{
+	return p->role == DT_W_HEAD || (p->role == DT_W_EMBED && c->tied) ||
+	       ((p->role == DT_W_V || p->role == DT_W_DOWN) && more_bits(p->layer, c->layers));
+}
+
 double dt_weight_bytes(const struct dt_config *c, const struct dt_param *p, double numel,
 		       enum dt_weight_format f)
 {
@@ -120,11 +136,18 @@ double dt_weight_bytes(const struct dt_config *c, const struct dt_param *p, doub
 		bits = 16; /* bitsandbytes leaves embeddings, norms and head alone */
 	else if (p->ndim < 2 && f >= DT_WF_Q8_0)
 		bits = 32;
-	else if (f == DT_WF_Q4_K_M &&
-		 (p->role == DT_W_HEAD || (p->role == DT_W_EMBED && c->tied) ||
-		  ((p->role == DT_W_V || p->role == DT_W_DOWN) && more_bits(p->layer, c->layers))))
+	else if (f == DT_WF_Q4_K_M && is_larger(c, p))
 		bits = dt_weight_bits(DT_WF_Q6_K);
 	return numel * bits / 8;
+}
+
+int dt_weight_kept_as(const struct dt_config *c, const struct dt_param *p, enum dt_weight_format f)
+{
+	static const int as[DT_WF_N] = {DT_FMT_F32,  DT_FMT_BF16, -1,	       DT_FMT_Q8_0,
+					DT_FMT_Q6_K, DT_FMT_Q4_1, DT_FMT_Q4_K, DT_FMT_Q4_K,
+					DT_FMT_Q4_0, -1,	  -1,	       -1};
+
+	return f == DT_WF_Q4_K_M && is_larger(c, p) ? DT_FMT_Q6_K : as[f];
 }
 
 double dt_whole_weight_bytes(const struct dt_config *c, const struct dt_params *t, enum dt_weight_format f)

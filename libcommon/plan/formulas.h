@@ -56,6 +56,11 @@ int64_t dt_in_flight(int stages, int stage, int64_t microbatches);
 double dt_kv_token_bytes(const struct dt_config *c, int tp, double element_bytes);
 /* The same for latent attention (DeepSeek-V2, 2024, section 2.1): L (rank + rope_dim) element. */
 double dt_mla_token_bytes(int64_t layers, int64_t kv_rank, int64_t rope_dim, double element_bytes);
+/* Types of a cache, and bits an element of it takes: int8 with a scale of four bytes for each head of a
+ * token. The first is as the activations: 0. */
+#define DT_KV_CHOICES "auto|fp32|bf16|fp16|fp8|int8|q8_0|q4_0"
+enum { DT_KV_INT8 = 5 };
+double dt_kv_bits(const struct dt_config *c, int choice);
 /* Tokens a sequence of len holds in the cache, whole blocks; a sliding window bounds it. */
 int64_t dt_kv_tokens(const struct dt_config *c, int64_t len, int64_t block);
 
@@ -92,6 +97,8 @@ double dt_weight_bits(enum dt_weight_format f); /* q4_k_m is a mixture: its smal
  */
 double dt_weight_bytes(const struct dt_config *c, const struct dt_param *p, double numel,
 		       enum dt_weight_format f);
+/* The format dt-serve keeps p in when f is asked for, an enum dt_format; -1: it has none such. */
+int dt_weight_kept_as(const struct dt_config *c, const struct dt_param *p, enum dt_weight_format f);
 /* Of all parameters. */
 double dt_whole_weight_bytes(const struct dt_config *c, const struct dt_params *t, enum dt_weight_format f);
 

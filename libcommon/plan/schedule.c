@@ -375,3 +375,20 @@ int dt_schedule_in_flight(const struct dt_schedule *s, int stage, int chunk)
 	}
 	return most;
 }
+
+double dt_schedule_held(const struct dt_schedule *s, int stage, const double *weight)
+{
+	double now = 0, most = 0;
+
+	for (int k = s->start[stage]; k < s->start[stage + 1]; k++) {
+		const struct dt_action *a = &s->a[k];
+
+		if (a->op == 'F')
+			now += weight[a->chunk];
+		else if (a->op == (s->split ? 'W' : 'B'))
+			now -= weight[a->chunk];
+		if (now > most)
+			most = now;
+	}
+	return most;
+}

@@ -53,6 +53,9 @@ int dt_schedule_check(const struct dt_schedule *s, struct dt_err *err);
  * split). */
 int dt_schedule_in_flight(const struct dt_schedule *s, int stage, int chunk);
 
+/* The most a stage holds at a time over all its chunks, where a microbatch of chunk k weighs weight[k]. */
+double dt_schedule_held(const struct dt_schedule *s, int stage, const double *weight);
+
 struct dt_pipe_cost { /* seconds of one chunk's action, by virtual stage; w is 0 where not split */
 	double f, b, w;
 };

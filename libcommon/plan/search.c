@@ -367,25 +367,28 @@ const char *dt_plan_reason(const struct dt_plan_query *q, const struct dt_candid
 	return buf;
 }
 
+json_t *dt_step_time_json(const struct dt_step_time *t)
+{
+	return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
+			 "matmul_s", t->matmul, "attention_s", t->attention, "memory_s", t->memory,
+			 "recompute_s", t->recompute, "head_s", t->head, "tp_s", t->tp, "ep_s", t->ep, "cp_s",
+			 t->cp, "pp_s", t->pp, "dp_s", t->dp, "dp_exposed_s", t->dp_exposed, "optimizer_s",
+			 t->optimizer, "makespan_s", t->makespan, "fixed_s", t->fixed, "step_s", t->step);
+}
+
 json_t *dt_candidate_json(const struct dt_plan_query *q, const struct dt_candidate *c)
 {
 	static const char *const recompute[] = {"none", "selective", "full"};
 	static const char *const bound[] = {"compute", "memory", "network", "latency"};
 	const struct dt_step_time *t = &c->t;
 	char layout[80], reason[200];
-	json_t *time = json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
-				 "matmul_s", t->matmul, "attention_s", t->attention, "memory_s", t->memory,
-				 "recompute_s", t->recompute, "head_s", t->head, "tp_s", t->tp, "ep_s", t->ep,
-				 "cp_s", t->cp, "dp_s", t->dp, "dp_exposed_s", t->dp_exposed, "optimizer_s",
-				 t->optimizer, "makespan_s", t->makespan, "fixed_s", t->fixed);
-
 	return json_pack("{s:s, s:I, s:I, s:s, s:f, s:f, s:f, s:f, s:f, s:s, s:I, s:b, s:s, s:o}", "layout",
 			 dt_layout_format(&c->layout, layout, sizeof(layout)), "microbatch",
 			 (json_int_t)c->microbatch, "accumulation", (json_int_t)c->accumulation, "recompute",
 			 recompute[c->recompute], "step_s", t->step, "tokens_per_s", t->tokens_per_s, "mfu",
 			 t->mfu, "hfu", t->hfu, "bubble", t->bubble, "bound", bound[t->bound], "peak_bytes",
 			 (json_int_t)c->peak_bytes, "fits", c->fits, "reason",
-			 dt_plan_reason(q, c, NULL, reason, sizeof(reason)), "time", time);
+			 dt_plan_reason(q, c, NULL, reason, sizeof(reason)), "time", dt_step_time_json(t));
 }
 
 const char *dt_plan_args(const struct dt_plan_query *q, const struct dt_candidate *c, const char *model,

@@ -52,6 +52,8 @@ int dt_plan_judge(const struct dt_plan_query *q, struct dt_candidate *c, struct 
 const char *dt_plan_reason(const struct dt_plan_query *q, const struct dt_candidate *c,
 			   const struct dt_candidate *against, char *buf, size_t n);
 
+/* The parts of a step, seconds. */
+json_t *dt_step_time_json(const struct dt_step_time *t);
 json_t *dt_candidate_json(const struct dt_plan_query *q, const struct dt_candidate *c);
 
 /* Arguments of dt-train that run c: "--model M --layout L ...". Returns buf. */

@@ -14,6 +14,7 @@ static int memory(const struct dt_serve_query *q, int tp, int64_t seqs, uint64_t
 				   .weights = (enum dt_weight_format)q->weights,
 				   .account = DT_ACCOUNT_GENERIC,
 				   .compute = DT_BF16,
+				   .cache_bits = q->cache_bits,
 				   .max_seqs = seqs,
 				   .max_len = q->prompt + q->output,
 				   .block = 16,
@@ -33,8 +34,8 @@ static void rates(const struct dt_serve_query *q, int64_t seqs, struct dt_serve_
 {
 	double bits = dt_weight_bits((enum dt_weight_format)q->weights), out = (double)q->output;
 	double prefill = dt_prefill_time(q->cluster, &q->config, p->tp, q->prompt, bits);
-	double step =
-		dt_decode_time(q->cluster, &q->config, p->tp, seqs, q->prompt + q->output / 2, bits, 16);
+	double step = dt_decode_time(q->cluster, &q->config, p->tp, seqs, q->prompt + q->output / 2, bits,
+				     q->cache_bits > 0 ? q->cache_bits : 16);
 
 	p->sequences = seqs;
 	/* In the time of one answer's decode steps, seqs answers are made and as many prompts prefilled. */

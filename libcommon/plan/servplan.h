@@ -8,7 +8,8 @@
 struct dt_serve_query {
 	const struct dt_cluster *cluster;
 	struct dt_config config;
-	int weights; /* enum dt_weight_format */
+	int weights;	   /* enum dt_weight_format */
+	double cache_bits; /* an element of the cache; 0: bf16 */
 	uint64_t room;
 	double rate;		/* requests a second */
 	int64_t prompt, output; /* tokens of each */

@@ -1,4 +1,4 @@
-#include "plan/steptime.h"
+#include "plan/stepcost.h"
 
 #include <errno.h>
 #include <math.h>
@@ -8,46 +8,33 @@
 const struct dt_stack dt_stack_dt = {.dp_hidden = true, .grad_bytes = 4};
 const struct dt_stack dt_stack_megatron = {.scores = true, .tp_hidden = true, .grad_bytes = 4};
 
-struct model { /* everything a cost depends on */
-	const struct dt_cluster *c;
-	const struct dt_train_shape *s;
-	const struct dt_stack *stack;
-	struct dt_device dev;
-	double t, e, tokens,
-		norm_share; /* tp, bytes an element, of a microbatch, 1 / tp where s1 cuts norms */
-};
-
-struct cost { /* seconds of one microbatch */
-	double matmul, attention, memory, tp, ep, cp;
-};
-
-static double flops_s(const struct model *m, double flops, double eff)
+static double flops_s(const struct dt_step_model *m, double flops, double eff)
 {
 	return flops / (m->dev.peak_flops * eff);
 }
 
-static double bytes_s(const struct model *m, double bytes)
+static double bytes_s(const struct dt_step_model *m, double bytes)
 {
 	return bytes / (m->dev.mem_bw * m->dev.mem_eff);
 }
 
-static int model_init(struct model *m, const struct dt_cluster *c, const struct dt_train_shape *s,
-		      const struct dt_stack *stack)
+static void model_init(struct dt_step_model *m, const struct dt_cluster *c, const struct dt_train_shape *s,
+		       const struct dt_stack *stack)
 {
 	int world = dt_layout_world(&s->layout);
 
-	*m = (struct model){
+	*m = (struct dt_step_model){
 		.c = c, .s = s, .stack = stack, .t = s->layout.tp, .e = dt_dtype_size(s->compute)};
-	m->dev = dt_cluster_rank_device(c, world < c->gpus_a_node ? world : c->gpus_a_node);
+	m->here = world < c->gpus_a_node ? world : c->gpus_a_node;
+	m->dev = dt_cluster_rank_device(c, m->here);
 	if (s->compute == DT_F32) /* half the width, a third of what 16-bit units reach */
 		m->dev.peak_flops *= c->cores ? 0.5 : 0.0625;
 	m->tokens = (double)(s->microbatch * s->seq) / s->layout.cp;
 	m->norm_share = s->layout.seq_parallel ? 1 / m->t : 1;
-	return 0;
 }
 
-/* One layer forward. Backward multiplies: two matmuls for one, twice the bytes, the same traffic. */
-static struct cost layer_forward(const struct model *m, int layer)
+/* One layer forward by its roofline, traffic left out. */
+static struct dt_cost layer_forward(const struct dt_step_model *m, int layer)
 {
 	const struct dt_config *c = m->s->config;
 	const struct dt_layout *l = &m->s->layout;
@@ -57,7 +44,7 @@ static struct cost layer_forward(const struct model *m, int layer)
 	double qkv = heads * (double)c->head_dim + kv * (double)(c->head_dim + dt_value_dim(c));
 	double pairs = dt_layer_attention_flops(c, layer, m->s->seq) / m->t * T, held = w;
 	double stream = T * h * e, ops = dt_layer_has_experts(c, layer) ? 9 : 6;
-	struct cost r = {0};
+	struct dt_cost r = {0};
 
 	if (dt_layer_has_experts(c, layer)) /* all local experts' weights are read */
 		held += (double)((c->experts / l->ep - c->experts_used) * (c->gated ? 3 : 2) *
@@ -73,23 +60,37 @@ static struct cost layer_forward(const struct model *m, int layer)
 	r.memory = bytes_s(m, (2 * 2 + 2 * 3) * stream * m->norm_share +
 				      T * e * ((c->gated ? 3 : 2) * f + 2 * qkv)) +
 		   6 * m->dev.op_s;
-	if (l->tp > 1)
-		r.tp = 2 * dt_collective_time(m->c, DT_COLL_ALL_REDUCE, stream, l->tp, 1);
-	if (l->ep > 1 && dt_layer_has_experts(c, layer))
-		r.ep = 2 * dt_collective_time(m->c, DT_COLL_ALL_TO_ALL, (double)c->experts_used * stream,
-					      l->ep, l->tp);
-	if (l->cp > 1) { /* keys and values go around while they are used */
-		double pass =
-			(double)(l->cp - 1) *
-			dt_message_time(m->c, T * kv * (double)(c->head_dim + dt_value_dim(c)) * e, l->tp);
-
-		r.cp = fmax(0, pass - r.attention);
-	}
 	return r;
 }
 
+/* What forward and backward of a layer send. */
+static void put_traffic(const struct dt_step_model *m, int layer, struct dt_layer_cost *r)
+{
+	const struct dt_config *c = m->s->config;
+	const struct dt_layout *l = &m->s->layout;
+	double stream = m->tokens * (double)c->hidden * m->e;
+	double kv = (double)(c->kv_rank ? c->heads : c->kv_heads) / m->t;
+
+	if (l->tp > 1) {
+		r->f.tp = 2 * dt_collective_time(m->c, DT_COLL_ALL_REDUCE, stream, l->tp, 1);
+		r->b.tp = m->stack->tp_hidden ? fmax(0, r->f.tp - r->f.matmul) : r->f.tp;
+	}
+	if (l->ep > 1 && dt_layer_has_experts(c, layer))
+		r->f.ep = r->b.ep = 2 * dt_collective_time(m->c, DT_COLL_ALL_TO_ALL,
+							   (double)c->experts_used * stream, l->ep, l->tp);
+	if (l->cp > 1) { /* keys and values go around while they are used */
+		double pass =
+			(double)(l->cp - 1) *
+			dt_message_time(m->c, m->tokens * kv * (double)(c->head_dim + dt_value_dim(c)) * m->e,
+					l->tp);
+
+		r->f.cp = fmax(0, pass - r->f.attention);
+		r->b.cp = 2 * r->f.cp;
+	}
+}
+
 /* Embedding or head of a microbatch, forward. */
-static double ends_forward(const struct model *m, bool head)
+static double ends_forward(const struct dt_step_model *m, bool head)
 {
 	const struct dt_config *c = m->s->config;
 	double h = (double)c->hidden, v = (double)c->vocab / m->t;
@@ -101,7 +102,7 @@ static double ends_forward(const struct model *m, bool head)
 }
 
 /* What is computed again before a layer's backward. */
-static double again(const struct model *m, const struct cost *f)
+static double again(const struct dt_step_model *m, const struct dt_cost *f)
 {
 	switch (m->s->recompute.mode) {
 	case DT_RECOMPUTE_NONE:
@@ -111,42 +112,76 @@ static double again(const struct model *m, const struct cost *f)
 	case DT_RECOMPUTE_FULL:
 		break;
 	}
-	return f->matmul + f->attention + f->memory + f->tp + f->ep + f->cp;
+	return dt_cost_sum(f);
+}
+
+/* A layer's costs: measured operations, or the roofline and what backward multiplies it by. */
+static struct dt_layer_cost layer_cost(const struct dt_step_model *m, int layer)
+{
+	struct dt_layer_cost r = {0};
+
+	if (dt_ops_known(m)) {
+		dt_ops_layer(m, layer, &r);
+		put_traffic(m, layer, &r);
+		if (m->s->recompute.mode == DT_RECOMPUTE_FULL)
+			r.again += r.f.tp / 2 + r.f.ep + r.f.cp;
+		return r;
+	}
+	r.f = layer_forward(m, layer);
+	put_traffic(m, layer, &r);
+	r.b.matmul = m->dev.backward_ratio * r.f.matmul;
+	r.b.attention = (m->stack->scores ? 2 : 2.5) * r.f.attention;
+	r.b.memory = 2 * r.f.memory;
+	r.again = again(m, &r.f);
+	return r;
+}
+
+/* Embedding or head: forward and backward. */
+static struct dt_pipe_cost ends_cost(const struct dt_step_model *m, bool head)
+{
+	double f;
+
+	if (dt_ops_known(m))
+		return dt_ops_ends(m, head);
+	f = ends_forward(m, head);
+	return (struct dt_pipe_cost){.f = f, .b = m->dev.backward_ratio * f};
 }
 
 /* Forward and backward of virtual stage v, and what they are made of, times n, into sum. */
-static struct dt_pipe_cost stage_cost(const struct model *m, int v, double n, struct dt_step_time *sum)
+static struct dt_pipe_cost stage_cost(const struct dt_step_model *m, int v, double n,
+				      struct dt_step_time *sum)
 {
 	const struct dt_train_shape *s = m->s;
 	int first, last, stages = s->layout.pp * dt_layout_chunks(&s->layout);
-	double ratio = m->dev.backward_ratio;
+	bool split = s->pipeline == DT_PIPE_ZB_H1 && s->layout.pp > 1;
 	struct dt_pipe_cost r = {0};
 
 	dt_layout_stage(&s->layout, s->config, v, &first, &last);
 	for (int i = first; i < last; i++) {
-		struct cost f = layer_forward(m, i);
-		double re = again(m, &f), att = m->stack->scores ? 2 : 2.5;
-		double tp = m->stack->tp_hidden ? fmax(0, f.tp - f.matmul) : f.tp;
+		struct dt_layer_cost c = layer_cost(m, i);
 
-		r.f += f.matmul + f.attention + f.memory + f.tp + f.ep + f.cp;
-		r.b += ratio * f.matmul + att * f.attention + 2 * f.memory + tp + f.ep + 2 * f.cp + re;
-		sum->matmul += n * (1 + ratio) * f.matmul;
-		sum->attention += n * (1 + att) * f.attention;
-		sum->memory += n * 3 * f.memory;
-		sum->recompute += n * re;
-		sum->tp += n * (f.tp + tp);
-		sum->ep += n * 2 * f.ep;
-		sum->cp += n * 3 * f.cp;
+		r.f += dt_cost_sum(&c.f);
+		r.b += dt_cost_sum(&c.b) + c.again;
+		r.w += c.w;
+		sum->matmul += n * (c.f.matmul + c.b.matmul + c.w);
+		sum->attention += n * (c.f.attention + c.b.attention);
+		sum->memory += n * (c.f.memory + c.b.memory);
+		sum->recompute += n * c.again;
+		sum->tp += n * (c.f.tp + c.b.tp);
+		sum->ep += n * (c.f.ep + c.b.ep);
+		sum->cp += n * (c.f.cp + c.b.cp);
 	}
 	for (int head = 0; head < 2; head++) {
-		double f = v == (head ? stages - 1 : 0) ? ends_forward(m, head) : 0;
+		struct dt_pipe_cost c = {0};
 
-		r.f += f;
-		r.b += ratio * f;
-		sum->head += n * (1 + ratio) * f;
+		if (v == (head ? stages - 1 : 0))
+			c = ends_cost(m, head);
+		r.f += c.f;
+		r.b += c.b;
+		sum->head += n * (c.f + c.b);
 	}
-	if (s->pipeline == DT_PIPE_ZB_H1 && s->layout.pp > 1)
-		r.b -= r.w = sum->matmul > 0 ? r.b / 2 : 0;
+	if (split && !dt_ops_known(m))
+		r.b -= r.w = r.b / 2;
 	return r;
 }
 
@@ -178,7 +213,8 @@ double dt_stage_params(const struct dt_config *c, const struct dt_layout *l, int
 }
 
 /* Gradients, gathered weights and the optimizer, of the stage with the most parameters. */
-static void put_update(const struct model *m, double backward, struct dt_step_time *r)
+static int put_update(const struct dt_step_model *m, double backward, struct dt_step_time *r,
+		      struct dt_err *err)
 {
 	const struct dt_train_shape *s = m->s;
 	const struct dt_layout *l = &s->layout;
@@ -204,16 +240,29 @@ static void put_update(const struct model *m, double backward, struct dt_step_ti
 			r->dp = acc * (once +
 				       2 * dt_collective_time(m->c, DT_COLL_ALL_GATHER, most * w, n, stride));
 		/* Each microbatch's own traffic hides behind its own computation. */
-		moved = m->stack->dp_hidden ? backward * (l->zero >= 2 ? acc * (l->zero == 3 ? 1.5 : 1) : 1)
-					    : 0;
+		moved = m->stack->dp_hidden && !m->c->cores
+				? backward * (l->zero >= 2 ? acc * (l->zero == 3 ? 1.5 : 1) : 1)
+				: 0;
 		r->dp_exposed = fmax(r->dp - moved, r->dp * 0.05);
 	}
 	r->optimizer =
 		bytes_s(m, most / (l->zero >= 1 ? l->dp : 1) * (8 + 2 * states + (m->e < 4 ? 4 + m->e : 0)));
 	r->fixed = m->dev.step_s;
+	if (!dt_ops_known(m))
+		return 0;
+	r->optimizer = 0;
+	for (int p = 0; p < l->pp; p++) {
+		double t = 0;
+		int rc = dt_ops_update(m, p, &t, err);
+
+		if (rc < 0)
+			return rc;
+		r->optimizer = fmax(r->optimizer, t);
+	}
+	return 0;
 }
 
-static void put_rates(const struct model *m, struct dt_step_time *r)
+static void put_rates(const struct dt_step_model *m, struct dt_step_time *r)
 {
 	const struct dt_train_shape *s = m->s;
 	const struct dt_layout *l = &s->layout;
@@ -240,7 +289,7 @@ static void put_rates(const struct model *m, struct dt_step_time *r)
 							   : DT_BOUND_NETWORK;
 }
 
-static double hop_time(const struct model *m)
+static double hop_time(const struct dt_step_model *m)
 {
 	const struct dt_train_shape *s = m->s;
 
@@ -251,7 +300,7 @@ static double hop_time(const struct model *m)
 }
 
 /* The stage that computes longest: its costs into r. Fills cost[] by virtual stage. */
-static double slowest(const struct model *m, struct dt_pipe_cost *cost, double *ret_backward,
+static double slowest(const struct dt_step_model *m, struct dt_pipe_cost *cost, double *ret_backward,
 		      struct dt_step_time *r)
 {
 	const struct dt_layout *l = &m->s->layout;
@@ -286,7 +335,7 @@ static int step_time(const struct dt_cluster *c, const struct dt_train_shape *s,
 	struct dt_step_time r = {0};
 	struct dt_pipe_cost *cost;
 	struct dt_schedule t;
-	struct model m;
+	struct dt_step_model m;
 
 	if (rc < 0)
 		return rc;
@@ -313,7 +362,9 @@ static int step_time(const struct dt_cluster *c, const struct dt_train_shape *s,
 	free(cost);
 	if (rc < 0)
 		return rc;
-	put_update(&m, backward, &r);
+	rc = put_update(&m, backward, &r, err);
+	if (rc < 0)
+		return rc;
 	put_rates(&m, &r);
 	*ret = r;
 	return 0;

@@ -37,12 +37,22 @@ void dt_fit_timeline(const struct dt_estimate *e, bool utf8, FILE *f);
 void dt_fit_svg(const struct dt_fit_query *q, const struct dt_estimate *e, uint64_t room, FILE *f);
 
 /*
- * Against a measurement: the last line of dt-train's metrics, or one object, with peak_bytes (or rss_bytes,
- * from which constant is subtracted) and perhaps categories [{name, bytes}]. ret_off: peak measured /
- * estimated - 1; ret_cat: the category that is most off, or whose bytes are nearest to the difference; -1:
- * nothing is off.
+ * A measurement: GET /metrics of dt-serve; or of dt-train's metrics (or one object) the last line with
+ * peak_bytes, or rss_bytes, from which constant is subtracted, and the last with categories [{name, bytes}]
+ * and perhaps pss_bytes.
  */
-int dt_fit_check(const struct dt_estimate *e, const char *path, uint64_t constant, uint64_t *ret_measured,
-		 double *ret_off, int *ret_cat, struct dt_err *err);
+struct dt_measurement {
+	uint64_t bytes;
+	bool categories; /* cat holds what each was */
+	uint64_t cat[DT_EST_CAT_N];
+	uint64_t process; /* what the process took, constant and all; 0: not said */
+};
+int dt_measurement_read(const char *path, uint64_t constant, struct dt_measurement *ret, struct dt_err *err);
+
+/*
+ * The category that is most off; where the measurement does not say, that whose bytes are nearest to the
+ * difference. -1: nothing is off. ret_off: measured / estimated - 1.
+ */
+int dt_fit_check(const struct dt_estimate *e, const struct dt_measurement *m, double *ret_off);
 
 #endif

@@ -1,4 +1,5 @@
 #include "base/progress.h"
+#include "plan/inferplan.h"
 #include "serve/engine_priv.h"
 
 #include <errno.h>
@@ -148,7 +149,7 @@ static int alloc_batch(struct dt_engine *e)
 	e->want = calloc(seqs, sizeof(*e->want));
 	e->table = calloc(table, sizeof(*e->table));
 	e->pool_to = calloc(seqs, sizeof(*e->pool_to));
-	e->logits = malloc((seqs + 2) * (size_t)p->model.vocab * sizeof(*e->logits));
+	e->logits = malloc(DT_INFER_LOGITS_ROWS(seqs) * (size_t)p->model.vocab * sizeof(*e->logits));
 	e->top = calloc(DT_LOGPROBS_MAX, sizeof(*e->top));
 	if (!e->items || !e->drafts || !e->ids || !e->pos || !e->slot || !e->q_start || !e->kv_len ||
 	    !e->want || !e->table || !e->pool_to || !e->logits || !e->top)
@@ -206,6 +207,7 @@ static int init_tenants(struct dt_engine *e, struct dt_err *err)
 		e->bucket[i] = (struct dt_bucket){e->p.tenant[i].quota, dt_now()};
 	}
 	rc = dt_sched_init(&e->sched, &e->pool, e->p.max_seqs, e->p.max_tokens, share, n, err);
+	e->sched.window = e->p.window;
 	free(share);
 	return rc;
 }

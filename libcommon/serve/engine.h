@@ -38,7 +38,8 @@ struct dt_engine_params {
 	int max_seqs, max_tokens;	/* of one step */
 	int max_len;			/* tokens of a sequence, prompt and output */
 	int blocks, block_size;
-	int queue; /* requests that may wait */
+	int window; /* > 0: no layer of any model here sees more keys than this */
+	int queue;  /* requests that may wait */
 	bool share_prefixes;
 	int draft; /* tokens guessed a step, 0: none: from the text so far, or by drafter */
 	/* A cheaper model with the same vocabulary, and a cache of the same blocks; m NULL: none. */

@@ -175,9 +175,17 @@ int dt_kvpool_grow(struct dt_kvpool *p, struct dt_block_table *t, int n)
 	return 0;
 }
 
+void dt_kvpool_trim(struct dt_kvpool *p, struct dt_block_table *t, int n)
+{
+	for (; t->gone < n && t->gone < t->n; t->gone++) {
+		drop(p, t->b[t->gone]);
+		t->b[t->gone] = -1;
+	}
+}
+
 void dt_kvpool_free(struct dt_kvpool *p, struct dt_block_table *t)
 {
-	while (t->n > 0)
+	while (t->n > t->gone)
 		drop(p, t->b[--t->n]);
 	free(t->b);
 	*t = (struct dt_block_table){0};
@@ -227,9 +235,12 @@ void dt_kvpool_publish(struct dt_kvpool *p, struct dt_block_table *t, struct dt_
 	for (; p->share && (int64_t)(t->published + 1) * p->block_size <= n; t->published++) {
 		const int32_t *ids = tokens + (size_t)t->published * size;
 		int32_t b = t->b[t->published], other = lookup(p, t->chain, salt, ids);
-		struct dt_kvblock *k = &p->block[b];
+		struct dt_kvblock *k;
 
-		if (other >= 0 && other != b) {
+		if (b < 0 && other < 0) /* given back, and gone since: nothing to hang the others on */
+			return;
+		k = &p->block[b >= 0 ? b : other];
+		if (b >= 0 && other >= 0 && other != b) {
 			hold(p, other);
 			drop(p, b);
 			t->b[t->published] = other;
@@ -253,8 +264,10 @@ int dt_kvpool_fork(struct dt_kvpool *p, struct dt_block_table *to, const struct 
 		return -ENOMEM;
 	for (; to->n < n; to->n++) {
 		to->b[to->n] = from->b[to->n];
-		hold(p, to->b[to->n]);
+		if (to->b[to->n] >= 0)
+			hold(p, to->b[to->n]);
 	}
+	to->gone = from->gone < n ? from->gone : n;
 	if (from->published <= n) { /* else the copy finds its chain when it publishes */
 		to->published = from->published;
 		to->chain = from->chain;

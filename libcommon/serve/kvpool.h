@@ -38,6 +38,7 @@ struct dt_kvpool {
 struct dt_block_table {
 	int32_t *b;
 	int n, cap;
+	int gone;	/* leading blocks that were given back: -1 stands for them */
 	int published;	/* leading blocks that are published */
 	uint64_t chain; /* serial of the last of them, 0: none */
 };
@@ -53,6 +54,9 @@ static inline int dt_kvpool_blocks(const struct dt_kvpool *p, int64_t n)
 
 /* Makes t at least n blocks long; all or nothing. -ENOSPC: not enough free blocks. */
 int dt_kvpool_grow(struct dt_kvpool *p, struct dt_block_table *t, int n);
+/* Gives back the first n blocks of t, which keeps the others where they are. Who asks for what was published
+ * of them can still find it. */
+void dt_kvpool_trim(struct dt_kvpool *p, struct dt_block_table *t, int n);
 /* Drops every block of t and empties it. */
 void dt_kvpool_free(struct dt_kvpool *p, struct dt_block_table *t);
 

@@ -43,6 +43,15 @@ static void observe(struct dt_hist *h, double v)
 	h->sum += v;
 }
 
+void dt_metrics_memory(struct dt_metrics *m, uint64_t weights, uint64_t cache, uint64_t work, uint64_t logits)
+{
+	const uint64_t bytes[DT_MEMORY_KINDS] = {weights, cache, work, logits};
+
+	pthread_mutex_lock(&m->mu);
+	memcpy(m->memory, bytes, sizeof(bytes));
+	pthread_mutex_unlock(&m->mu);
+}
+
 void dt_metrics_step(struct dt_metrics *m, const struct dt_sched *s, int tokens)
 {
 	pthread_mutex_lock(&m->mu);
@@ -141,6 +150,16 @@ static void escape_label(const char *s, char *out, size_t n)
 	out[o] = '\0';
 }
 
+static void write_memory(const struct page *p, const struct dt_metrics *m)
+{
+	static const char *const kinds[DT_MEMORY_KINDS] = {"weights", "kv-cache", "workspace", "logits"};
+
+	head(p, "memory_bytes", "gauge", "Bytes allocated, by dt-memest's categories.");
+	for (int i = 0; i < DT_MEMORY_KINDS; i++)
+		fprintf(p->f, "dt:memory_bytes{model_name=\"%s\",category=\"%s\"} %" PRIu64 "\n", p->model,
+			kinds[i], m->memory[i]);
+}
+
 static void write_histograms(const struct page *p, const struct dt_metrics *m)
 {
 	write_hist(p, "time_to_first_token_seconds", "From arrival to the first token.", &m->ttft);
@@ -167,6 +186,7 @@ void dt_metrics_write(struct dt_metrics *shared, const char *model, FILE *f)
 	value(&p, "num_requests_running", "gauge", "Requests in the running batch.", m->running);
 	value(&p, "num_requests_waiting", "gauge", "Requests waiting for a place in it.", m->waiting);
 	value(&p, "kv_cache_usage_perc", "gauge", "Share of KV cache blocks in use, 0 to 1.", m->kv_usage);
+	write_memory(&p, m);
 	value(&p, "num_preemptions_total", "counter", "Requests set back for lack of blocks.",
 	      (double)m->preemptions);
 	value(&p, "prefix_cache_queries_total", "counter", "Tokens looked for in the prefix cache.",

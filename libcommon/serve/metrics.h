@@ -16,9 +16,12 @@ struct dt_hist {
 	double sum;
 };
 
+enum { DT_MEMORY_KINDS = 4 }; /* weights, kv-cache, workspace, logits */
+
 struct dt_metrics {
 	pthread_mutex_t mu;
 	int running, waiting;
+	uint64_t memory[DT_MEMORY_KINDS];
 	double kv_usage; /* 0 to 1 */
 	uint64_t prompt_tokens, generation_tokens, preemptions, finished[DT_FINISH_N];
 	uint64_t prefix_queries, prefix_hits; /* tokens */
@@ -29,6 +32,9 @@ struct dt_metrics {
 void dt_metrics_init(struct dt_metrics *m);
 void dt_metrics_release(struct dt_metrics *m);
 
+/* What the server has allocated, in the words of dt-memest. */
+void dt_metrics_memory(struct dt_metrics *m, uint64_t weights, uint64_t cache, uint64_t work,
+		       uint64_t logits);
 /* After each step: what the scheduler holds, and the tokens this step computed. */
 void dt_metrics_step(struct dt_metrics *m, const struct dt_sched *s, int tokens);
 /* One generated token; gap: seconds since the one before it, < 0 for the first. */

@@ -38,9 +38,10 @@ void dt_schedtrace_begin(struct dt_schedtrace *t, const struct dt_sched *s)
 			json_array_append_new(tenants,
 					      json_pack("{s:f,s:i}", "weight", s->tenant[i].share.weight,
 							"priority", s->tenant[i].share.priority));
-		put(t, json_pack("{s:i,s:i,s:i,s:b,s:i,s:i,s:O}", "schema", 1, "blocks", s->pool->nblocks,
+		put(t, json_pack("{s:i,s:i,s:i,s:b,s:i,s:i,s:i,s:O}", "schema", 1, "blocks", s->pool->nblocks,
 				 "block_size", s->pool->block_size, "share", s->pool->share, "max_seqs",
-				 s->max_seqs, "max_tokens", s->max_tokens, "tenants", tenants));
+				 s->max_seqs, "max_tokens", s->max_tokens, "window", s->window, "tenants",
+				 tenants));
 	}
 	json_decref(tenants);
 }
@@ -137,7 +138,7 @@ static int bad(struct dt_err *err, const char *what)
 
 static int begin(struct replay *r, const json_t *v, struct dt_err *err)
 {
-	int64_t schema, blocks, size, seqs, tokens, priority;
+	int64_t schema, blocks, size, seqs, tokens, priority, window = 0;
 	const json_t *list = json_object_get(v, "tenants");
 	int n = (int)json_array_size(list), rc;
 	struct dt_share *share;
@@ -148,6 +149,7 @@ static int begin(struct replay *r, const json_t *v, struct dt_err *err)
 	    dt_json_int(v, "block_size", true, 1, 1 << 16, &size, err) < 0 ||
 	    dt_json_int(v, "max_seqs", true, 1, MOST_SEQS, &seqs, err) < 0 ||
 	    dt_json_int(v, "max_tokens", true, 1, MOST_LEN, &tokens, err) < 0 ||
+	    dt_json_int(v, "window", false, 0, MOST_LEN, &window, err) < 0 ||
 	    dt_json_bool(v, "share", true, &sharing, err) < 0)
 		return -EINVAL;
 	if (n < 1 || blocks * size > INT32_MAX)
@@ -172,6 +174,7 @@ static int begin(struct replay *r, const json_t *v, struct dt_err *err)
 		dt_err_sys(err, rc, "cannot begin");
 	if (rc == 0)
 		rc = dt_sched_init(&r->sched, &r->pool, (int)seqs, (int)tokens, share, n, err);
+	r->sched.window = (int)window;
 	free(share);
 	return rc;
 }

@@ -332,6 +332,9 @@ void dt_sched_computed(struct dt_sched *s, struct dt_seq *seq, int n)
 	t->served += n / t->share.weight;
 	if (seq->tokens)
 		dt_kvpool_publish(s->pool, &seq->blocks, seq->salt, seq->tokens, seq->computed);
+	/* The next token, at position computed, sees the key at computed - window + 1. */
+	if (s->window > 0 && seq->computed >= s->window)
+		dt_kvpool_trim(s->pool, &seq->blocks, (seq->computed - s->window + 1) / s->pool->block_size);
 }
 
 bool dt_sched_fork(struct dt_sched *s, struct dt_seq *child)

@@ -60,6 +60,9 @@ struct dt_share {      /* what a tenant is entitled to */
 struct dt_sched {
 	struct dt_kvpool *pool;
 	int max_seqs, max_tokens; /* of one step; max_tokens >= max_seqs */
+	int window; /* > 0: no layer sees more keys than this, and the blocks behind are given back; set after
+		     * init
+		     */
 	struct dt_seq_list running;
 	int waiting; /* sequences, of all tenants */
 	int ntenants;
@@ -95,7 +98,8 @@ int dt_sched_submit(struct dt_sched *s, struct dt_seq *seq, struct dt_err *err);
  */
 int dt_sched_step(struct dt_sched *s, struct dt_sched_item *items);
 
-/* seq->computed was raised by n: the tenant is charged and full blocks are published. */
+/* seq->computed was raised by n: the tenant is charged, full blocks are published, and those that the window
+ * has left behind are given back. */
 void dt_sched_computed(struct dt_sched *s, struct dt_seq *seq, int n);
 
 /*

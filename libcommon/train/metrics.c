@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
@@ -27,6 +28,47 @@ static int write_line(struct trainer *t, json_t *line, struct dt_err *err)
 
 	json_decref(line);
 	return rc;
+}
+
+/* What the peak is made of: it does not change, so the first line of a run says it. */
+static json_t *categories(struct trainer *t)
+{
+	json_t *list = json_array();
+
+	for (int c = 0; c < DT_MEM_CAT_N; c++)
+		if (t->cat_bytes[c] > 0)
+			json_array_append_new(list, json_pack("{s:s, s:I}", "name",
+							      dt_mem_cat_name((enum dt_mem_cat)c), "bytes",
+							      (json_int_t)t->cat_bytes[c]));
+	t->memory_said = true;
+	return list;
+}
+
+/*
+ * What of memory is this process's: pages that ranks map of one another count for each in part, where the
+ * resident size has them whole in each. 0: the system does not say.
+ */
+static int64_t own_bytes(void)
+{
+	FILE *f = fopen("/proc/self/smaps_rollup", "re");
+	int64_t kib = 0;
+	char line[256];
+
+	while (f && fgets(line, sizeof(line), f) && !kib)
+		if (!strncmp(line, "Pss:", 4))
+			kib = strtoll(line + 4, NULL, 10);
+	if (f)
+		fclose(f);
+	return kib * 1024;
+}
+
+static void put_memory(struct trainer *t, json_t *line)
+{
+	int64_t own = own_bytes();
+
+	json_object_set_new(line, "categories", categories(t));
+	if (own)
+		json_object_set_new(line, "pss_bytes", json_integer((json_int_t)own));
 }
 
 int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *err)
@@ -53,6 +95,8 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 			 (json_int_t)t->peak_bytes, "rss_bytes", (json_int_t)use.ru_maxrss * 1024);
 	for (int k = 0; k < TR_N && line; k++)
 		json_object_set_new(line, kinds[k], json_real(t->t.comm[k]));
+	if (line && !t->memory_said)
+		put_memory(t, line);
 	if (line && t->o->loss_scale != 1)
 		json_object_set_new(line, "loss_scale", json_real(r->loss_scale));
 	if (line && r->skipped)

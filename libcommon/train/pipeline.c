@@ -25,7 +25,10 @@ static int after(void *arg, int unit, bool backward, struct dt_err *err)
 	struct trainer *t = arg;
 	int rc = backward ? reduce_after(t, unit, err) : 0;
 
-	dt_comm_poll(t->world);
+	/* what is moved now holds up computing as much as what is waited for later */
+	dt_comm_poll(t->world, &t->t.comm[backward && t->layout.dp > 1 ? TR_GRADS
+					  : t->weights.shared	       ? TR_WEIGHTS
+								       : TR_PIPELINE]);
 	return rc;
 }
 

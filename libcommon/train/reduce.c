@@ -7,6 +7,8 @@
  */
 #include "train/trainer.h"
 
+#include "base/progress.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -113,18 +115,22 @@ static int incoming(struct trainer *t, int u, int64_t n, struct dt_err *err)
 static int start(struct trainer *t, int u, struct dt_err *err)
 {
 	struct bucket *b = &t->bucket[t->unit[u].bucket];
+	double t0;
 	int rc = 0;
 	void *g = t->layout.zero || dt_comm_size(t->mesh.dp) > 1 ? outgoing(t, u, &rc) : NULL;
 
 	if (rc < 0)
 		return dt_kernel_check(rc, "->convert(", err);
+	t0 = dt_now();
 	if (t->layout.zero)
-		return dt_ireduce_scatter(t->mesh.dp, g, NULL, (size_t)share_n(t, u), t->wire.dtype, DT_SUM,
-					  "gradients of a unit", &t->unit[u].req, err);
-	if (--b->pending > 0 || !g)
-		return 0;
-	return dt_iall_reduce(t->mesh.dp, flat_at(t, t->wire.p ? &t->wire : &t->grads, b->first_unit, 0),
-			      NULL, (size_t)b->numel, t->wire.dtype, DT_SUM, b->what, &b->req, err);
+		rc = dt_ireduce_scatter(t->mesh.dp, g, NULL, (size_t)share_n(t, u), t->wire.dtype, DT_SUM,
+					"gradients of a unit", &t->unit[u].req, err);
+	else if (--b->pending <= 0 && g)
+		rc = dt_iall_reduce(t->mesh.dp,
+				    flat_at(t, t->wire.p ? &t->wire : &t->grads, b->first_unit, 0), NULL,
+				    (size_t)b->numel, t->wire.dtype, DT_SUM, b->what, &b->req, err);
+	t->t.comm[TR_GRADS] += dt_now() - t0;
+	return rc;
 }
 
 /* z2: the scattered gradients of a unit go from where they were computed to the share. */

@@ -6,6 +6,7 @@
 
 #include "base/tmpfile.h"
 #include "ckpt/ckpt.h"
+#include "train/snapshot.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -136,6 +137,7 @@ struct save_job {
 	struct dt_piece *piece;
 	char *copy; /* of what lies on a device, malloc'd */
 	int n;
+	struct snapshot *snapshot;    /* NULL: not asynchronous */
 	json_t *meta, *list, **lists; /* of this rank; of all, on rank 0 */
 	pthread_t thread;
 	bool running;
@@ -152,6 +154,7 @@ static void job_free(struct save_job *j)
 	json_decref(j->meta);
 	free(j->lists);
 	free(j->piece);
+	snapshot_free(j->snapshot);
 	free(j->copy);
 	free(j);
 }
@@ -160,7 +163,10 @@ static void *job_write(void *arg)
 {
 	struct save_job *j = arg;
 
-	j->rc = dt_ckpt_write_shard(j->dir, j->rank, j->piece, j->n, j->o->compress, &j->list, &j->err);
+	j->rc = dt_ckpt_write_shard_from(j->dir, j->rank, j->piece, j->n, j->o->compress,
+					 j->snapshot ? snapshot_fill : NULL, j->snapshot, &j->list, &j->err);
+	if (j->snapshot)
+		snapshot_end(j->snapshot);
 	atomic_store(&j->done, true);
 	return NULL;
 }
@@ -296,15 +302,6 @@ void trainer_drop_save(struct trainer *t)
 	t->job = NULL;
 }
 
-static size_t piece_bytes(const struct dt_piece *p)
-{
-	size_t bytes = (size_t)dt_dtype_size(p->dtype);
-
-	for (int d = 0; d < p->ndim; d++)
-		bytes *= (size_t)p->shape[d];
-	return bytes;
-}
-
 /* What lies on a device is written from a copy on the host, whether training goes on or not. */
 static int bring_all(struct trainer *t, struct save_job *j, struct dt_err *err)
 {
@@ -326,32 +323,23 @@ static int bring_all(struct trainer *t, struct save_job *j, struct dt_err *err)
 	return rc;
 }
 
-/* Copies the elements, so that training may go on to change them. */
+/* Parameters and states may be written from where they lie until the next update; gradients may not. */
 static int take_snapshot(struct trainer *t, struct save_job *j, struct dt_err *err)
 {
 	const struct dt_buf *b = dt_memory_find(&t->plan, DT_B_SNAPSHOT, -1, -1, -1);
-	size_t at = 0, *from = malloc(((size_t)j->n + 1) * sizeof(*from));
+	int rc = snapshot_new(j->piece, j->n, b ? t->arena.base + b->offset : NULL, b ? b->bytes : 0,
+			      &j->snapshot, err);
 
-	if (!from)
-		return dt_err_sys(err, -ENOMEM, "cannot copy the checkpoint");
-	for (int i = 0; i < j->n; i++) {
-		from[i] = at;
-		at += piece_bytes(&j->piece[i]);
-	}
-	from[j->n] = at;
-	if (!b || at > b->bytes) {
-		free(from);
-		return dt_err_set(err, -ENOSPC, "the plan has no room for a checkpoint of %zu bytes", at);
-	}
-#pragma omp parallel for schedule(dynamic)
-	for (int i = 0; i < j->n; i++) {
-		char *to = t->arena.base + b->offset + from[i];
+	for (int i = 0; i < j->n && rc == 0; i++)
+		if (!strncmp(j->piece[i].name, "grad/", 5))
+			snapshot_now(j->snapshot, i);
+	return rc;
+}
 
-		memcpy(to, j->piece[i].data, from[i + 1] - from[i]);
-		j->piece[i].data = to;
-	}
-	free(from);
-	return 0;
+void trainer_before_update(struct trainer *t)
+{
+	if (t->job && t->job->snapshot)
+		snapshot_take(t->job->snapshot);
 }
 
 int trainer_save(struct trainer *t, bool final, struct dt_err *err)
@@ -490,6 +478,8 @@ int trainer_resume(struct trainer *t, struct dt_err *err)
 			dt_ckpt_close(ck);
 		return rc;
 	}
+	if (t->info.size == 1)
+		dt_ckpt_read_once(ck);
 	rc = trainer_agree(t, load_all(t, ck, err), err);
 	if (rc == 0)
 		rc = units_publish(t, err);

@@ -270,6 +270,26 @@ static int allocate(struct trainer *t, struct dt_err *err)
 	return metrics_open(t, err);
 }
 
+/* The largest plan of all ranks, and of the first rank that has it what its bytes are for. */
+static int largest_plan(struct trainer *t, struct dt_err *err)
+{
+	double mine = (double)t->arena.bytes, first;
+	int rc;
+
+	t->peak_bytes = mine;
+	rc = dt_all_reduce(t->mesh.world, &t->peak_bytes, NULL, 1, DT_F64, DT_MAX, "memory plans", err);
+	first = mine < t->peak_bytes ? 0 : t->info.size - t->info.rank;
+	if (rc == 0)
+		rc = dt_all_reduce(t->mesh.world, &first, NULL, 1, DT_F64, DT_MAX, "memory plans", err);
+	for (int i = 0; i < DT_MEM_CAT_N; i++)
+		t->cat_bytes[i] =
+			(int)first == t->info.size - t->info.rank ? (double)t->plan.cat_bytes[i] : 0;
+	if (rc == 0)
+		rc = dt_all_reduce(t->mesh.world, t->cat_bytes, NULL, DT_MEM_CAT_N, DT_F64, DT_SUM,
+				   "memory plans", err);
+	return rc;
+}
+
 int trainer_init(struct trainer *t, const struct dt_train_opts *o, struct dt_world *w,
 		 const struct dt_log *log, struct dt_err *err)
 {
@@ -295,8 +315,7 @@ int trainer_init(struct trainer *t, const struct dt_train_opts *o, struct dt_wor
 	    (rc = dt_mesh_init(&t->mesh, w, &t->layout, err)) < 0 || (rc = replicas_init(t, err)) < 0 ||
 	    (rc = trainer_agree(t, allocate(t, err), err)) < 0)
 		return rc;
-	t->peak_bytes = (double)t->arena.bytes;
-	rc = dt_all_reduce(t->mesh.world, &t->peak_bytes, NULL, 1, DT_F64, DT_MAX, "memory plans", err);
+	rc = largest_plan(t, err);
 	return rc < 0 ? rc : measure_rate(t, err);
 }
 

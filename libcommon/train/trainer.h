@@ -89,12 +89,14 @@ struct trainer {
 	struct dt_dataset_info data_info;
 
 	int64_t accumulation, global_batch;
-	int64_t step, steps; /* done so far; to do in all */
-	int64_t cursor;	     /* global sample number of the next step's first sample */
-	int64_t tokens;	     /* trained on so far */
-	double matmul_rate;  /* of all ranks together, flop/s */
-	double sheet_rate;   /* likewise as the cards' data sheet has it; 0: not known */
-	double peak_bytes;   /* of the rank whose plan is the largest */
+	int64_t step, steps;		/* done so far; to do in all */
+	int64_t cursor;			/* global sample number of the next step's first sample */
+	int64_t tokens;			/* trained on so far */
+	double matmul_rate;		/* of all ranks together, flop/s */
+	double sheet_rate;		/* likewise as the cards' data sheet has it; 0: not known */
+	double peak_bytes;		/* of the rank whose plan is the largest */
+	double cat_bytes[DT_MEM_CAT_N]; /* of that rank, by category at its peak */
+	bool memory_said;		/* in the metrics */
 
 	struct bucket *bucket; /* z0 */
 	int nbucket;
@@ -224,6 +226,8 @@ int update(struct trainer *t, double lr, double norm, struct dt_err *err);
 int trainer_save(struct trainer *t, bool final, struct dt_err *err);
 /* Takes an asynchronous checkpoint further where all ranks can; wait: to its end. Every rank calls it. */
 int trainer_drain(struct trainer *t, bool wait, struct dt_err *err);
+/* Before parameters and states change: saves from that what a checkpoint on its way has not written. */
+void trainer_before_update(struct trainer *t);
 /* After a failure elsewhere: waits for this rank's writer, and drops the checkpoint. */
 void trainer_drop_save(struct trainer *t);
 /* 1: resumed, 0: nothing to resume from. */

@@ -8,6 +8,8 @@
  */
 #include "train/trainer.h"
 
+#include "base/progress.h"
+
 #include <errno.h>
 #include <stdlib.h>
 
@@ -96,12 +98,16 @@ void units_release(struct trainer *t)
 
 static int start_gather(struct trainer *t, int u, struct dt_err *err)
 {
-	int slot = dt_unit_slot(&t->local, u, t->config.layers);
+	int slot = dt_unit_slot(&t->local, u, t->config.layers), rc;
+	double t0;
 
 	t->held[slot] = u;
-	return dt_iall_gather(t->mesh.dp, t->unit_w[u], flat_at(t, &t->weights, u, share_first(t, u)),
-			      (size_t)share_n(t, u), t->weights.dtype, "weights of a unit", &t->gather[slot],
-			      err);
+	t0 = dt_now();
+	rc = dt_iall_gather(t->mesh.dp, t->unit_w[u], flat_at(t, &t->weights, u, share_first(t, u)),
+			    (size_t)share_n(t, u), t->weights.dtype, "weights of a unit", &t->gather[slot],
+			    err);
+	t->t.comm[TR_WEIGHTS] += dt_now() - t0;
+	return rc;
 }
 
 /* Unit u is about to compute: its weights are here when this returns, its successor's on their way. */

@@ -62,6 +62,7 @@ int update(struct trainer *t, double lr, double norm, struct dt_err *err)
 	struct dt_optim o = t->o->optim;
 	const struct flat none = {0}, *copy = t->master.p == t->weights.p ? &none : &t->weights;
 
+	trainer_before_update(t);
 	o.lr = (float)lr;
 	o.t = t->step + 1;
 	o.grad_scale = (float)((t->o->clip > 0 && norm > t->o->clip ? t->o->clip / norm : 1) / t->loss_scale);

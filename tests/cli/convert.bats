@@ -22,7 +22,7 @@ quiet() {
 
 @test "safetensors to a checkpoint and back is bit-equal, for every family and type" {
 	need_numpy
-	for f in gpt2 llama mistral qwen2 qwen3 gemma3_text mixtral; do
+	for f in gpt2 llama mistral qwen2 qwen3 gemma3_text mixtral qwen3_moe; do
 		for d in F32 BF16 F16; do
 			[ $d = BF16 ] || [ $f = gpt2 ] || [ $f = qwen3 ] || [ $f = gemma3_text ] || continue
 			quiet py make $f $d "$T/$f$d" $((RANDOM % 2 * 2 + 1))
@@ -37,7 +37,7 @@ quiet() {
 
 @test "GGUF of every family is what its readers expect, and comes back bit-equal" {
 	need_numpy
-	for f in gpt2 llama mistral qwen2 qwen3 gemma3_text mixtral; do
+	for f in gpt2 llama mistral qwen2 qwen3 gemma3_text mixtral qwen3_moe; do
 		quiet py make $f BF16 "$T/$f"
 		# Mistral's window has a key; the other families are told apart by it
 		for t in f32 bf16 f16 q8_0 q4_0; do
@@ -112,6 +112,42 @@ quiet() {
 	[ "$status" -eq 1 ]
 	[[ $output == *"cannot say what this model is"* ]]
 	[ ! -e "$T/x.bin" ]
+}
+
+@test "a split GGUF is what its parts are together; a part that is missing, alien or twice there is named" {
+	need_numpy
+	for f in qwen2 mixtral; do
+		quiet py make $f BF16 "$T/$f"
+		quiet "$S" convert --type q8_0 "$T/$f" "$T/$f.gguf"
+		for n in 2 3 5; do
+			quiet py split "$T/$f.gguf" "$T/$f" $n
+			first=$T/$f-00001-of-0000$n.gguf
+			rm -f "$T/again.gguf"
+			quiet "$S" convert "$first" "$T/again.gguf"
+			cmp "$T/again.gguf" "$T/$f.gguf"
+		done
+	done
+	p=$T/qwen2
+	run "$S" convert --to dt "$p-00002-of-00003.gguf" "$T/x"
+	[ "$status" -eq 3 ]
+	[[ $output == *"is part 2 of 3, not 1 of 3"*"give the first part"* ]]
+	cp "$p-00001-of-00003.gguf" "$T/other.gguf"
+	run "$S" convert --to dt "$T/other.gguf" "$T/x"
+	[ "$status" -eq 1 ]
+	[[ $output == *"its name does not end in '-00001-of-00003.gguf'"* ]]
+	cp "$p-00003-of-00003.gguf" "$T/keep"
+	cp "$p-00002-of-00003.gguf" "$p-00003-of-00003.gguf"
+	run "$S" convert --to dt "$p-00001-of-00003.gguf" "$T/x"
+	[ "$status" -eq 3 ]
+	[[ $output == *"is part 2 of 3, not 3 of 3"* ]]
+	rm "$p-00003-of-00003.gguf"
+	run "$S" convert --to dt "$p-00001-of-00003.gguf" "$T/x"
+	[ "$status" -eq 1 ]
+	[[ $output == *"00003-of-00003.gguf"*"No such file"* ]]
+	head -c 2000 "$T/keep" >"$p-00003-of-00003.gguf"
+	run "$S" convert --to dt "$p-00001-of-00003.gguf" "$T/x"
+	[ "$status" -eq 3 ]
+	[ ! -e "$T/x" ]
 }
 
 @test "several safetensors files: written with an index, read back, damaged ones refused" {
@@ -230,7 +266,7 @@ quiet() {
 
 @test "PyPI's safetensors and gguf read what is written" {
 	[ -n "$DT_PEERS_PYTHON" ] || skip "DT_PEERS_PYTHON names no Python with the packages gguf and safetensors"
-	for f in gpt2 llama qwen2 gemma3_text mixtral; do
+	for f in gpt2 llama qwen2 gemma3_text mixtral qwen3_moe; do
 		quiet py make $f F32 "$T/$f"
 		quiet "$S" convert "$T/$f" "$T/$f-dt"
 		quiet "$S" convert --to safetensors "$T/$f-dt" "$T/$f-hf"

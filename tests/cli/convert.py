@@ -8,6 +8,7 @@ convert.py gguf DIR FILE TYPE              FILE is what the folder's model is in
 convert.py llmc DIR FILE                   likewise llm.c's .bin
 convert.py mean DIR DIR DIR                the third is the mean of the others (f32)
 convert.py peers DIR HF GGUF...            HF and the GGUF files through PyPI's safetensors and gguf are the folder's
+convert.py split FILE PREFIX N             cuts a GGUF into PREFIX-00001-of-0000N.gguf and so on, as gguf-split does
 convert.py text TOK512 IDS                 ids (JSON on standard input) as text, of llama2.c's tokenizer
 Exit: 0 yes, 3 no, 77 without numpy.
 """
@@ -21,7 +22,7 @@ try:
 except ImportError:
     sys.exit(77)
 
-H, HEADS, KV, D, F, L, V, T, E = 64, 4, 2, 16, 96, 2, 300, 32, 3
+H, HEADS, KV, D, F, L, V, T, E, W = 64, 4, 2, 16, 96, 2, 300, 32, 3, 32
 TYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
@@ -48,8 +49,10 @@ def config(family):
                              "original_max_position_embeddings": 8192}
     if family == "mistral":
         c["sliding_window"] = 8
-    if family == "qwen3":
+    if family in ("qwen3", "qwen3_moe"):
         c["head_dim"] = D
+    if family == "qwen3_moe":
+        c |= {"num_experts": E, "num_experts_per_tok": 2, "moe_intermediate_size": W, "norm_topk_prob": True}
     if family == "mixtral":
         c |= {"num_local_experts": E, "num_experts_per_tok": 2, "rope_theta": 1e6}
     if family == "gemma3_text":
@@ -91,9 +94,16 @@ def shapes(family):
             for e in range(E):
                 out |= {f"{m}experts.{e}.w1.weight": (F, H), f"{m}experts.{e}.w2.weight": (H, F),
                         f"{m}experts.{e}.w3.weight": (F, H)}
+        if family == "qwen3_moe":
+            for w in "gate", "up", "down":
+                del out[f"{p}mlp.{w}_proj.weight"]
+            out |= {p + "mlp.gate.weight": (E, H)}
+            for e in range(E):
+                m = f"{p}mlp.experts.{e}."
+                out |= {m + "gate_proj.weight": (W, H), m + "up_proj.weight": (W, H), m + "down_proj.weight": (H, W)}
         if family == "gemma3_text":
             out |= {p + "pre_feedforward_layernorm.weight": (H,), p + "post_feedforward_layernorm.weight": (H,)}
-        if family in ("qwen3", "gemma3_text"):
+        if family in ("qwen3", "qwen3_moe", "gemma3_text"):
             out |= {a + "q_norm.weight": (D,), a + "k_norm.weight": (D,)}
     return out
 
@@ -233,7 +243,7 @@ def gguf(folder, path, kind):
     c = json.load(open(os.path.join(folder, "config.json")))
     family = c["model_type"]
     kv, have = read_gguf(path)
-    arch = {"mistral": "llama", "mixtral": "llama", "gemma3_text": "gemma3"}.get(family, family)
+    arch = {"mistral": "llama", "mixtral": "llama", "gemma3_text": "gemma3", "qwen3_moe": "qwen3moe"}.get(family, family)
     check(kv["general.architecture"] == arch, "architecture")
     check(kv[arch + ".embedding_length"] == H and kv[arch + ".block_count"] == L, "sizes")
     check(kv["tokenizer.chat_template"] == "{{ messages }}", "chat template")
@@ -245,7 +255,8 @@ def gguf(folder, path, kind):
              "ln_1": "attn_norm", "ln_2": "ffn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output",
              "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down", "block_sparse_moe.gate": "ffn_gate_inp",
              "block_sparse_moe.w1": "ffn_gate_exps", "block_sparse_moe.w2": "ffn_down_exps",
-             "block_sparse_moe.w3": "ffn_up_exps"}
+             "block_sparse_moe.w3": "ffn_up_exps", "mlp.gate": "ffn_gate_inp", "mlp.experts.gate_proj": "ffn_gate_exps",
+             "mlp.experts.up_proj": "ffn_up_exps", "mlp.experts.down_proj": "ffn_down_exps"}
     if family == "gemma3_text":
         names |= {"pre_feedforward_layernorm": "ffn_norm", "post_attention_layernorm": "post_attention_norm",
                   "post_feedforward_layernorm": "post_ffw_norm"}
@@ -258,6 +269,14 @@ def gguf(folder, path, kind):
             m = f"model.layers.{i}.block_sparse_moe."
             for w in "w1", "w2", "w3":
                 each = [hf.pop(f"{m}experts.{e}.{w}.weight") for e in range(E)]
+                hf[f"{m}{w}.weight"] = each[0][0], np.stack([x for _, x in each])
+    if family == "qwen3_moe":
+        check(kv["qwen3moe.expert_count"] == E and kv["qwen3moe.expert_used_count"] == 2, "experts")
+        check(kv["qwen3moe.expert_feed_forward_length"] == W, "width of an expert")
+        for i in range(L):
+            m = f"model.layers.{i}.mlp.experts."
+            for w in "gate_proj", "up_proj", "down_proj":
+                each = [hf.pop(f"{m}{e}.{w}.weight") for e in range(E)]
                 hf[f"{m}{w}.weight"] = each[0][0], np.stack([x for _, x in each])
     number = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "bf16": 30}[kind]
     for k, (dtype, x) in hf.items():
@@ -346,6 +365,37 @@ def peers(folder, hf, *files):
             check(t.data.tobytes() == raw[: t.data.nbytes], t.name, "bytes")
             seen += 0 if t.name == "rope_freqs.weight" else x.size
         check(seen == total, "elements", seen, total)
+
+
+def split(path, prefix, parts):
+    """Metadata and the first tensors in the first file; each says its number."""
+    raw, n = open(path, "rb").read(), int(parts)
+    _, tensors = read_gguf(path)
+    _, nkv = struct.unpack_from("<QQ", raw, 8)
+
+    def string(s):
+        return struct.pack("<Q", len(s)) + s.encode()
+
+    # the keys end where the name of the first tensor begins
+    infos_at = raw.index(string(next(iter(tensors))) + struct.pack("<I", len(next(iter(tensors.values()))[0])), 24)
+    keys = raw[24:infos_at]
+    names = list(tensors)
+    places = sorted(len(raw) - len(t[2]) for t in tensors.values()) + [len(raw)]
+    for i in range(n):
+        mine = names[len(names) * i // n : len(names) * (i + 1) // n]
+        own = string("split.no") + struct.pack("<IH", 2, i) + string("split.count") + struct.pack("<IH", 2, n)
+        own += string("split.tensors.count") + struct.pack("<Ii", 5, len(names))
+        head = struct.pack("<4sIQQ", b"GGUF", 3, len(mine), 3 + (nkv if i == 0 else 0)) + own + (keys if i == 0 else b"")
+        data = b""
+        for k in mine:
+            shape, number, rest = tensors[k]
+            begin = len(raw) - len(rest)
+            bytes_ = raw[begin : places[places.index(begin) + 1]]  # with its padding
+            head += string(k) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *shape[::-1])
+            head += struct.pack("<IQ", number, len(data))
+            data += bytes_ + bytes(-len(bytes_) % 32)
+        with open(f"{prefix}-{i + 1:05d}-of-{n:05d}.gguf", "wb") as f:
+            f.write(head + bytes(-len(head) % 32) + data)
 
 
 def text(tok):

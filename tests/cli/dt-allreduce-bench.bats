@@ -83,7 +83,7 @@ ranks() {
 	    .wire_bytes == 1639 * 8 and .plain_wire_bytes == 65536 and .codec_s <= .time_s and
 	    ((.break_even_gbs - (.plain_wire_bytes - .wire_bytes) / .codec_s / 1e9) | fabs) < 1e-9)' out.json
 	ranks 2 "$bench" --compare --buffers plain -b 64K -e 64K -n 2 -w 1 >out
-	[ "$(grep -v '^#' out | awk '{print NF}')" = 17 ]
+	[ "$(grep -v '^#' out | awk "{print NF}")" = 19 ]
 }
 
 @test "latency in OSU's columns" {

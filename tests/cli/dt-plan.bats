@@ -135,6 +135,9 @@ refused() {
 	run "$plan" --serve --gpu T4 llama-3-70b
 	[ "$status" -eq 3 ]
 	"$plan" --serve --gpu L4 --weights q4_k_m --json llama-3-8b | jq -e '.plans[0].meets'
+	sequences() { "$plan" --serve --gpu L4 --tpot 0.2 --json "$@" llama-3-8b | jq '.plans[0].sequences'; }
+	[ "$(sequences --kv-precision int8)" -gt "$(sequences)" ] # the cache is what bounds them
+	[ "$(sequences --kv-precision bf16)" -eq "$(sequences)" ]
 }
 
 @test "wrong input: one line and the right status" {

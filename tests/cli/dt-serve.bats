@@ -65,6 +65,67 @@ settles() {
     return 1
 }
 
+@test "real weights: 200 greedy tokens are the text that transformers gives" {
+    /usr/bin/python3 -c 'import h5py' 2>/dev/null || skip "python3-h5py is not installed"
+    data=${DT_TEST_DATA:-$DT_SRC/../shared/data}
+    models=${DT_TEST_MODELS:-$data/models}
+    found=0
+    for name in stories260k smollm2 gemma3; do
+        /usr/bin/python3 - "$DT_SRC/tests/data/golden-greedy.h5" $name >golden.json <<'PY'
+import h5py, json, sys
+g = h5py.File(sys.argv[1])[sys.argv[2]]
+said = {k: g.attrs[k].decode() for k in ("file", "prompt")}
+print(json.dumps(dict(said, text=g["text"][()].tobytes().decode(errors="replace"))))
+PY
+        file=$models/$(jq -r .file golden.json)
+        more=()
+        if [ $name = stories260k ]; then
+            file=$data/stories260K/$(jq -r .file golden.json)
+            more=(--tokenizer "$data/stories260K/tok512.bin")
+        fi
+        [ -e "$file" ] || continue
+        found=$((found + 1))
+        jq -c '{prompt, temperature: 0, max_tokens: 200, ignore_eos: true}' golden.json |
+            dt-serve --batch "$file" --precision fp32 --weights f32 --max-model-len 512 --max-num-seqs 1 "${more[@]}" 2>log >out
+        diff <(jq .text golden.json) <(jq .text out)
+    done
+    [ "$found" -gt 0 ] || skip "no models in '$models' (golden_greedy.py --list) and no stories260K in '$data'"
+}
+
+@test "a sliding window: tokens are those of a full forward pass, with blocks given back and taken by others" {
+    "$DT_HELP/make-model" windowed llama-tiny 260 24
+    for prompt in "a" "The quick brown fox" "$(printf 'long %.0s' $(seq 30))"; do
+        "$DT_HELP/greedy" windowed fp32 90 "$prompt" | jq -c --arg p "$prompt" '{prompt: $p, want: .}'
+    done >wanted.jsonl
+    # 30 requests in a pool of four sequences' length: 512 tokens of 2 x 3 layers x 2 x 16 x 4 bytes each
+    for _ in $(seq 10); do cat wanted.jsonl; done |
+        jq -c '{prompt, max_tokens: 90, temperature: 0, ignore_eos: true, logprobs: 0}' >many.jsonl
+    dt-serve --batch windowed "${common[@]}" --block-size 4 --kv-cache-mem 1536KiB --max-num-batched-tokens 64 \
+        --trace trace.jsonl <many.jsonl >got.jsonl 2>log
+    for _ in $(seq 10); do cat wanted.jsonl; done | /usr/bin/python3 -c '
+import json, sys
+for line, got in zip(sys.stdin, open("got.jsonl"), strict=True):
+    want = bytes(i for i in json.loads(line)["want"] if i < 256).decode(errors="replace")
+    text = json.loads(got)["text"]
+    assert text == want, (text, want)'
+    [ "$(head -n 1 trace.jsonl | jq .window)" -eq 24 ]
+    dt-serve --replay trace.jsonl | jq -e '.different_steps == 0 and .requests == 30'
+}
+
+@test "a cache of int8: tokens do not depend on who else is served, on blocks or on chunks; choices share it" {
+    head -n 24 prompts.jsonl >some.jsonl
+    serve() { dt-serve --batch m "${common[@]}" --kv-cache-dtype int8 "$@" <some.jsonl 2>log | jq -c '[.index, .text]'; }
+    serve --max-num-seqs 1 --block-size 4 --max-num-batched-tokens 7 >alone
+    serve >together
+    cmp alone together
+    [ "$(sort -u together | wc -l)" -eq 24 ]
+    start --kv-cache-dtype int8 --block-size 4
+    body=$(post /v1/completions '{"prompt": "one text", "n": 3, "max_tokens": 9, "temperature": 0, "ignore_eos": true}')
+    [ "$(status_of "$body")" = 200 ]
+    head -n 1 <<<"$body" | jq -e '[.choices[].text] | length == 3 and (unique | length) == 1'
+    settles
+}
+
 @test "greedy tokens are those of a full forward pass without a cache, in fp32 and bf16" {
     for precision in fp32 bf16; do
         for prompt in "a" "The quick brown fox" "$(printf 'long %.0s' $(seq 30))"; do

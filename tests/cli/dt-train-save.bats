@@ -133,31 +133,3 @@ SH
     done
     [ "$before" -gt 2 ]
 }
-
-@test "random faults: never a wrong tensor, never an older checkpoint lost" {
-    M=$DT_HELP/make-ckpt
-    RANDOM=20261121
-    rm -rf truth
-    "$M" truth 1 dp1 7
-    "$M" truth 2 dp1 8
-    calls=(pwrite fsync fallocate rename)
-    failed=0
-    for _ in $(seq 60); do
-        rm -rf r
-        cp -r --reflink=auto truth r && rm -rf r/step-00000002 && ln -sfn step-00000001 r/latest
-        fault=${calls[RANDOM % 4]}:$((RANDOM % 12 + 1))$([ $((RANDOM % 2)) -eq 0 ] || echo +):$([ $((RANDOM % 2)) -eq 0 ] && echo 5 || echo 28)
-        words=()
-        [ $((RANDOM % 3)) -ne 0 ] || words=(compress)
-        if faulty "$fault" "$M" r 2 dp2.tp2 8 "${words[@]}" >out 2>&1; then
-            dt-shard-ckpt diff r/step-00000002 truth/step-00000002 >out || { echo "$fault"; cat out; return 1; }
-        else
-            failed=$((failed + 1))
-            # what failed before the rename is not there; after it, it is whole
-            [ ! -e r/step-00000002 ] || dt-shard-ckpt diff r/step-00000002 truth/step-00000002 >out || { echo "$fault"; cat out; return 1; }
-        fi
-        dt-shard-ckpt diff r/step-00000001 truth/step-00000001 >out || { echo "$fault"; cat out; return 1; }
-        dt-shard-ckpt verify r >out 2>&1 || { echo "$fault"; cat out; return 1; }
-    done
-    echo "$failed of 60 saves failed"
-    [ "$failed" -gt 12 ]
-}

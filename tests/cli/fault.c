@@ -1,11 +1,14 @@
 /*
- * Preloaded by tests: makes a call on the files of a checkpoint fail. DT_FAULT=CALL:N[+]:ERRNO, where CALL is
- * pwrite, fsync, fallocate or rename, N counts from 1 over all of a process, + means from then on, and
- * ERRNO is a number. Files are those with "step-" in their path.
+ * Preloaded by tests: makes a call on the files of a checkpoint fail, or ends or stops the process there.
+ * DT_FAULT=CALL:N[+]:WHAT, where CALL is pwrite, fsync, fallocate, rename or latest (the rename of that
+ * link), N counts from 1 over all of a process, + means from then on, and WHAT is an errno as a number, kill
+ * or stop; a stopped process goes on with the call when it is continued. Files are those with "step-" in
+ * their path.
  */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +21,7 @@ static int fails(const char *call, const char *path, int fd)
 {
 	const char *want = getenv("DT_FAULT"), *p;
 	char name[64], real[4096];
-	int n, code, used = 0, now;
+	int n, used = 0, now;
 	ssize_t k;
 
 	if (!want || strncmp(want, call, strlen(call)) || want[strlen(call)] != ':')
@@ -31,16 +34,22 @@ static int fails(const char *call, const char *path, int fd)
 		real[k] = '\0';
 		path = real;
 	}
-	if (!strstr(path, "step-"))
+	if (!strstr(path, "step-") && !strstr(path, "latest"))
 		return 0;
 	p = want + strlen(call) + 1;
 	if (sscanf(p, "%d%n", &n, &used) != 1)
 		return 0;
-	code = atoi(strrchr(want, ':') + 1);
 	now = atomic_fetch_add(&calls, 1) + 1;
 	if (now != n && !(p[used] == '+' && now > n))
 		return 0;
-	errno = code;
+	want = strrchr(want, ':') + 1;
+	if (!strcmp(want, "kill"))
+		raise(SIGKILL);
+	if (!strcmp(want, "stop")) {
+		raise(SIGSTOP);
+		return 0;
+	}
+	errno = atoi(want);
 	return 1;
 }
 
@@ -63,5 +72,5 @@ int fallocate(int fd, int mode, off_t at, off_t n)
 
 int rename(const char *from, const char *to)
 {
-	return fails("rename", from, -1) ? -1 : NEXT(rename)(from, to);
+	return fails(strstr(from, "latest") ? "latest" : "rename", from, -1) ? -1 : NEXT(rename)(from, to);
 }

@@ -1,6 +1,6 @@
 /*
- * make-model CKPT [PRESET [VOCAB]]: a checkpoint with random weights and the byte tokenizer; without more a
- * tiny llama with a few ids to spare.
+ * make-model CKPT [PRESET [VOCAB [WINDOW]]]: a checkpoint with random weights and the byte tokenizer; without
+ * more a tiny llama with a few ids to spare.
  */
 #include "base/rng.h"
 #include "ckpt/ckpt.h"
@@ -27,6 +27,7 @@ int main(int argc, char **argv)
 		return 1;
 	c.max_seq = 512;
 	c.bos = c.eos = -1; /* the tokenizer knows */
+	c.window = argc > 4 ? atoi(argv[4]) : c.window;
 	if (argc <= 2 || argc > 3)
 		c.vocab = argc > 3 ? atoi(argv[3]) : 260;
 	if (dt_config_check(&c, &err) < 0 || dt_model_params(&c, &table, &err) < 0 ||

@@ -337,6 +337,39 @@ put() {
 	[ -z "$(ls "$T/8")" ]
 }
 
+@test "reshard under mpirun is what threads make, bit by bit" {
+	export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+	export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+	"$M" "$T/a" 3 dp2.tp2.pp3.z1 1
+	for case in "3 dp3.tp2.z1" "2 dp1" "4 dp2.z3" "3 dp7.z1 --compress"; do
+		# shellcheck disable=SC2086
+		set -- $case
+		rm -rf "$T/m" "$T/t"
+		[ "$(mpirun -np "$1" "$S" reshard -j 2 --layout "$2" ${3:+"$3"} "$T/a" "$T/m")" = "$T/m/step-00000003" ]
+		"$S" reshard -j 2 --layout "$2" ${3:+"$3"} "$T/a" "$T/t"
+		diff -r "$T/m" "$T/t"
+	done
+	mpirun -np 2 "$S" merge "$T/a" "$T/one"
+	"$S" diff "$T/a" "$T/one"
+	# one process meets a damaged piece: all end, one speaks, nothing is left
+	where=$(jq -r '.files as $f | .tensors[] | select(.name == "m/layers.1.mlp.up.weight") | .pieces[1] |
+		"\($f[.file].name) \(.at)"' "$T/a/latest/manifest.json")
+	put "$T/a/latest/${where% *}" $((${where#* } + 5)) '\x55'
+	run mpirun -np 3 "$S" reshard --layout dp8.z1 "$T/a" "$T/8"
+	[ "$status" -eq 3 ]
+	[ "$(grep -c "checksum mismatch" <<<"$output")" -eq 1 ]
+	[ -z "$(ls "$T/8")" ]
+	run mpirun -np 2 "$S" reshard --layout dp2 "$T/a" -
+	[ "$status" -ne 0 ]
+	[[ $output == *"a tar stream is made by one process"* ]]
+}
+
+@test "lora-merge is reserved and says so" {
+	run "$S" lora-merge base adapter dst
+	[ "$status" -eq 2 ]
+	[[ $output == *"lora-merge is reserved"* ]]
+}
+
 @test "prune keeps the newest, multiples, and what is not whole" {
 	for i in 2 4 6 8 10 12; do
 		"$M" "$T/a" $i dp1 1

@@ -2,7 +2,8 @@
 """Checks a checkpoint made by make-ckpt with h5py alone, against the formula its elements come from.
 
 shard-ckpt.py FOLDER SEED [bf16]: reads whole tensors by name through index.h5; exit 77 without h5py.
-shard-ckpt.py --manual PAGE FOLDER: runs the example of dt-checkpoint(5) and compares with index.h5.
+shard-ckpt.py --manual PAGE FOLDER: runs the example of dt-checkpoint(5), which reads bytes, and compares with index.h5 and
+with the datasets of the shards, found by the names that the page gives them.
 """
 import json
 import re
@@ -45,6 +46,24 @@ def check_values(folder, seed, bf16):
     print(len(names), "tensors as expected")
 
 
+def by_dataset(folder):
+    """Whole tensors from the datasets of the shards, as the page's section Shards has them."""
+    manifest = json.load(open(folder + "/manifest.json"))
+    shards = [h5py.File(f"{folder}/{f['name']}", "r") for f in manifest["files"]]
+    for tensor in manifest["tensors"]:
+        whole = np.full(tensor["shape"], np.nan, np.float64)
+        for piece in tensor["pieces"]:
+            data = shards[piece["file"]][tensor["name"] + "@" + ",".join(map(str, piece["offset"]))]
+            assert list(data.shape) == piece["shape"], tensor["name"]
+            if "filter" in piece:
+                assert data.chunks == data.shape and data.shuffle and data.compression == "gzip", tensor["name"]
+                assert data.id.get_storage_size() == piece["stored_bytes"], tensor["name"]
+            else:
+                assert data.chunks is None and data.id.get_offset() == piece["at"], tensor["name"]
+            whole[tuple(slice(o, o + s) for o, s in zip(piece["offset"], piece["shape"]))] = data[...]
+        yield tensor["name"], whole
+
+
 def check_manual(page, folder):
     text = subprocess.run(["mandoc", "-T", "utf8", "-O", "width=200", page], capture_output=True, check=True).stdout.decode()
     text = re.sub(".\b", "", text)
@@ -63,6 +82,8 @@ def check_manual(page, folder):
         for name, got in scope["read_checkpoint"](folder):
             assert np.array_equal(np.asarray(got, dtype=np.float32), f[name][...].astype(np.float32)), name
             n += 1
+    for (name, got), (other, whole) in zip(scope["read_checkpoint"](folder), by_dataset(folder), strict=True):
+        assert name == other and np.array_equal(np.asarray(got, dtype=np.float64), whole), name
     assert n > 0
     print(n, "tensors read by the example")
 

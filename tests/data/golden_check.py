@@ -4,8 +4,8 @@ logits, loss and gradients. Run by hand when a golden file changes; transformers
 
     python3 -m venv --system-site-packages V && V/bin/pip install transformers==4.37.2 && V/bin/python golden_check.py
 
-That version works with Debian's PyTorch 1.13 and lacks Qwen3 and Llama 3.1; a current one has them all. A model it
-does not have is skipped and said so. Computed in fp64 (Hugging Face takes norms and softmax through fp32 in places,
+That version works with Debian's PyTorch 1.13 and lacks Qwen3, Gemma 3 and Llama 3.1; a current one (5.23) has them
+all, and holds experts in one tensor a layer as this script expects. A model it does not have is skipped and said so. Computed in fp64 (Hugging Face takes norms and softmax through fp32 in places,
 so agreement is to fp32). Exit 0 when all compared agree, 3 when one differs.
 """
 
@@ -39,8 +39,22 @@ def hf_config(name, c):
         max_position_embeddings=c["max_seq"], rms_norm_eps=c["norm_eps"], rope_theta=c["rope_theta"],
         tie_word_embeddings=bool(c["tied"]), **eager,
     )
-    if name == "qwen3":
+    if name in ("qwen3", "qwen3moe", "gemma3"):
         args["head_dim"] = c["head_dim"]
+    if name == "mixtral":
+        args.update(num_local_experts=c["experts"], num_experts_per_tok=c["experts_used"], sliding_window=None,
+                    experts_implementation="eager")
+    if name == "qwen3moe":
+        args.update(num_experts=c["experts"], num_experts_per_tok=c["experts_used"],
+                    moe_intermediate_size=c["expert_ffn"], norm_topk_prob=not c["router_unscaled"],
+                    experts_implementation="eager")
+    if name == "gemma3":
+        del args["hidden_act"], args["rope_theta"]
+        types = ["full_attention" if (i + 1) % c["global_every"] == 0 else "sliding_attention" for i in range(c["layers"])]
+        args.update(hidden_activation="gelu_pytorch_tanh", pad_token_id=None, query_pre_attn_scalar=c["score_dim"], layer_types=types,
+                    sliding_window=c["window"], rope_parameters={
+                        "full_attention": dict(rope_type="linear", factor=c["rope_factor"], rope_theta=c["rope_theta"]),
+                        "sliding_attention": dict(rope_type="default", rope_theta=c["rope_local_theta"])})
     if name == "mistral":
         args["sliding_window"] = c["window"]
     if name == "llama31":
@@ -49,18 +63,22 @@ def hf_config(name, c):
             rope_type="llama3", factor=c["rope_factor"], low_freq_factor=c["rope_low_freq"],
             high_freq_factor=c["rope_high_freq"], original_max_position_embeddings=c["rope_original_seq"],
         )
-    kind = {"llama": "Llama", "llama31": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "mistral": "Mistral"}[name]
+    kind = {"llama": "Llama", "llama31": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "mistral": "Mistral",
+            "mixtral": "Mixtral", "qwen3moe": "Qwen3Moe", "gemma3": "Gemma3Text"}[name]
     return getattr(transformers, kind + "Config")(**args)
 
 
 MODELS = dict(gpt2="GPT2LMHeadModel", llama="LlamaForCausalLM", llama31="LlamaForCausalLM", qwen2="Qwen2ForCausalLM",
-              qwen3="Qwen3ForCausalLM", mistral="MistralForCausalLM")
+              qwen3="Qwen3ForCausalLM", mistral="MistralForCausalLM", gemma3="Gemma3ForCausalLM",
+              mixtral="MixtralForCausalLM", qwen3moe="Qwen3MoeForCausalLM")
 LLAMA_NAMES = {
     "embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head", "attn_norm": "input_layernorm",
     "mlp_norm": "post_attention_layernorm", "attn.q": "self_attn.q_proj", "attn.k": "self_attn.k_proj",
     "attn.v": "self_attn.v_proj", "attn.o": "self_attn.o_proj", "attn.q_norm": "self_attn.q_norm",
     "attn.k_norm": "self_attn.k_norm", "mlp.gate": "mlp.gate_proj", "mlp.up": "mlp.up_proj", "mlp.down": "mlp.down_proj",
 }
+GEMMA_NAMES = {"mlp_norm": "pre_feedforward_layernorm", "attn_post_norm": "post_attention_layernorm",
+               "mlp_post_norm": "post_feedforward_layernorm"}
 GPT2_NAMES = {"embed": "transformer.wte", "pos": "transformer.wpe", "norm": "transformer.ln_f", "attn_norm": "ln_1",
               "mlp_norm": "ln_2", "attn.o": "attn.c_proj", "mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"}
 
@@ -68,10 +86,19 @@ GPT2_NAMES = {"embed": "transformer.wte", "pos": "transformer.wpe", "norm": "tra
 def our_tensors(name, hf):
     """Our parameter names -> views of theirs (or of their gradients), in our shapes."""
     gpt2 = name == "gpt2"
-    names = GPT2_NAMES if gpt2 else LLAMA_NAMES
+    names = GPT2_NAMES if gpt2 else dict(LLAMA_NAMES, **(GEMMA_NAMES if name == "gemma3" else {}))
     back = {v: k for k, v in names.items()}
     out = {}
     for key, t in hf.items():
+        if ".experts." in key:  # [experts, rows, columns], gate above up
+            layer = "layers." + key.split(".")[2]
+            parts = dict(zip(("gate", "up"), t.chunk(2, dim=1))) if key.endswith("gate_up_proj") else {"down": t}
+            for part, piece in parts.items():
+                out[f"{layer}.mlp.experts.{part}.weight"] = piece
+            continue
+        if key.endswith(".mlp.gate.weight"):
+            out["layers." + key.split(".")[2] + ".mlp.router.weight"] = t
+            continue
         stem, leaf = key.rsplit(".", 1)
         layer = ""
         for prefix in ("transformer.h.", "model.layers."):
@@ -109,13 +136,13 @@ def compare(name):
         return f"names differ: {sorted(set(theirs) ^ set(ours))}"
     with torch.no_grad():
         for k, v in theirs.items():
-            v.copy_(ours[k])
+            v.copy_(ours[k].view(v.shape))
     logits = model(data["ids"].long()).logits
     mine = torch.nn.functional.cross_entropy(logits.view(-1, c["vocab"]), data["targets"].long().view(-1), ignore_index=-1)
     mine.backward()
     grads = our_tensors(name, {k: p.grad for k, p in model.named_parameters()})
     largest = max(data["grad/" + k].abs().max() for k in grads)
-    worst = max(((grads[k] - data["grad/" + k]).abs().max() / largest).item() for k in grads)
+    worst = max(((grads[k] - data["grad/" + k].view(grads[k].shape)).abs().max() / largest).item() for k in grads)
     return err(logits.detach(), data["logits"].double()), abs(mine.item() - loss) / loss, worst
 
 

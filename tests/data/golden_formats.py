@@ -28,6 +28,7 @@ FORMATS = {  # name: (type, blocks, byte offsets of f16 scales in a block)
     "q8_0": (gguf.GGMLQuantizationType.Q8_0, 24, [0]),
     "q4_k": (gguf.GGMLQuantizationType.Q4_K, 8, [0, 2]),
     "q6_k": (gguf.GGMLQuantizationType.Q6_K, 8, [208]),
+    "q5_0": (gguf.GGMLQuantizationType.Q5_0, 24, [0]),
 }
 WRITABLE = ["f16", "bf16", "q4_0", "q8_0"]
 

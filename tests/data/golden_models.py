@@ -69,6 +69,24 @@ CONFIGS = {
         LLAMA, family="llama", seed=6, hidden=32, ffn=56, layers=2, heads=2, kv_heads=1, head_dim=16,
         rope_theta=500.0, rope_scaling="llama3", rope_factor=8.0, rope_original_seq=16,
     ),
+    # layers 0, 1 and 3 see i - 3 .. i with a rotary base of their own, layer 2 all with stretched frequencies;
+    # norms of 1 + w, also behind attention and MLP; scores over sqrt(24)
+    "gemma3": dict(
+        LLAMA, family="gemma3_text", seed=8, hidden=48, ffn=72, layers=4, heads=4, kv_heads=2, head_dim=16,
+        act="gelu_tanh", tied=True, qk_norm=True, norm_eps=1e-6, rope_theta=1e6, rope_scaling="linear",
+        rope_factor=8.0, window=4, global_every=3, post_norms=True, norm_plus_one=True, embed_scaled=True,
+        rope_local_theta=1e3, score_dim=24,
+    ),
+    # two of five experts, whose weights add up to 1
+    "mixtral": dict(
+        LLAMA, family="mixtral", seed=9, hidden=32, ffn=64, layers=2, heads=4, kv_heads=2, head_dim=8, experts=5,
+        experts_used=2, expert_ffn=64,
+    ),
+    # three of eight, with the weights of the softmax over all
+    "qwen3moe": dict(
+        LLAMA, family="qwen3_moe", seed=10, hidden=32, ffn=56, layers=2, heads=4, kv_heads=2, head_dim=16, qk_norm=True,
+        norm_eps=1e-6, rope_theta=1e6, experts=8, experts_used=3, expert_ffn=32, router_unscaled=True,
+    ),
 }
 
 
@@ -99,9 +117,18 @@ def param_shapes(c):
         if c["qk_norm"]:
             t[p + ".attn.q_norm.weight"] = t[p + ".attn.k_norm.weight"] = (d,)
         linears(p + ".attn", [("o", (h, q))], c["out_bias"])
+        if c.get("post_norms"):
+            norm(p + ".attn_post_norm")
         norm(p + ".mlp_norm")
+        if c.get("experts"):
+            n, f = c["experts"], c["expert_ffn"]
+            linears(p + ".mlp", [("router", (n, h))], False)
+            linears(p + ".mlp.experts", [("gate", (n * f, h)), ("up", (n * f, h)), ("down", (n * h, f))], False)
+            continue
         linears(p + ".mlp", ([("gate", (f, h))] if c["gated"] else []) + [("up", (f, h))], c["mlp_bias"])
         linears(p + ".mlp", [("down", (h, f))], c["mlp_bias"])
+        if c.get("post_norms"):
+            norm(p + ".mlp_post_norm")
     norm("norm")
     if not c["tied"]:
         t["head.weight"] = (c["vocab"], h)
@@ -114,7 +141,7 @@ def make_params(c, rs):
     for name, shape in param_shapes(c).items():
         x = rs.standard_normal(shape)
         if "norm" in name and name.endswith("weight"):
-            x = 1 + 0.2 * x
+            x = (0 if c.get("norm_plus_one") else 1) + 0.2 * x
         elif name.endswith("bias"):
             x = 0.1 * x
         elif name not in ("embed.weight", "pos.weight"):
@@ -125,10 +152,13 @@ def make_params(c, rs):
     return out
 
 
-def rope_tables(c, dtype):
-    """cos and sin [seq, head_dim / 2]: Su et al. 2021; the llama3 bands as Llama 3.1's reference code has them."""
+def rope_tables(c, dtype, local=False):
+    """cos and sin [seq, head_dim / 2]: Su et al. 2021; the llama3 bands as Llama 3.1's reference code has them.
+    local: of Gemma's layers with a window."""
     d = c["head_dim"]
-    freq = c["rope_theta"] ** (-torch.arange(0, d, 2, dtype=torch.float64) / d)
+    freq = c["rope_local_theta" if local else "rope_theta"] ** (-torch.arange(0, d, 2, dtype=torch.float64) / d)
+    if c["rope_scaling"] == "linear" and not local:
+        freq = freq / c["rope_factor"]
     if c["rope_scaling"] == "llama3":
         wavelength = 2 * np.pi / freq
         old, low, high = c["rope_original_seq"], c["rope_low_freq"], c["rope_high_freq"]
@@ -164,9 +194,12 @@ def forward(c, w, ids):
     def linear(x, name):
         return F.linear(x, w[name + ".weight"], w.get(name + ".bias"))
 
+    def scale(name):
+        return w[name + ".weight"] + (1 if c.get("norm_plus_one") else 0)
+
     def norm(x, name):
         if c["norm"] == "rms":
-            return rmsnorm(x, w[name + ".weight"], c["norm_eps"])
+            return rmsnorm(x, scale(name), c["norm_eps"])
         centred = x - x.mean(-1, keepdim=True)
         rstd = torch.rsqrt((centred * centred).mean(-1, keepdim=True) + c["norm_eps"])
         return centred * rstd * w[name + ".weight"] + w[name + ".bias"]
@@ -175,37 +208,60 @@ def forward(c, w, ids):
     if c["pos"] == "learned":
         x = x + w["pos.weight"][:seq]
     else:
-        cos, sin = rope_tables(dict(c, seq=seq), x.dtype)
+        tables = {False: rope_tables(dict(c, seq=seq), x.dtype)}
+        if c.get("rope_local_theta"):
+            tables[True] = rope_tables(dict(c, seq=seq), x.dtype, True)
+    if c.get("embed_scaled"):
+        x = x * c["hidden"] ** 0.5
     i, j = torch.arange(seq)[:, None], torch.arange(seq)[None, :]
-    seen = (j <= i) & ((i - j < c["window"]) if c["window"] else True)
 
     def split(x, n):  # [batch, seq, n * d] -> [batch, n, seq, d]
         return x.view(batch, seq, n, d).transpose(1, 2)
 
-    def attention(x, p):
+    def attention(x, p, window):
+        seen = (j <= i) & ((i - j < window) if window else True)
         q, k, v = split(linear(x, p + ".q"), heads), split(linear(x, p + ".k"), kv_heads), split(linear(x, p + ".v"), kv_heads)
         if c["qk_norm"]:
-            q = rmsnorm(q, w[p + ".q_norm.weight"], c["norm_eps"])
-            k = rmsnorm(k, w[p + ".k_norm.weight"], c["norm_eps"])
+            q = rmsnorm(q, scale(p + ".q_norm"), c["norm_eps"])
+            k = rmsnorm(k, scale(p + ".k_norm"), c["norm_eps"])
         if c["pos"] == "rope":
+            cos, sin = tables[window > 0 and True in tables]
             q, k = (rope(y, cos, sin, c["rope_pairing"]) for y in (q, k))
         k = k.repeat_interleave(heads // kv_heads, dim=1)
         v = v.repeat_interleave(heads // kv_heads, dim=1)
-        score = (q @ k.transpose(-1, -2)) / d**0.5
+        score = (q @ k.transpose(-1, -2)) / c.get("score_dim", d) ** 0.5
         o = score.masked_fill(~seen, float("-inf")).softmax(-1) @ v
         return linear(o.transpose(1, 2).reshape(batch, seq, heads * d), p + ".o")
 
+    act = F.silu if c["act"] == "silu" else gelu_tanh
+
+    def experts(x, p):
+        """Every expert on every token, those not chosen with weight 0."""
+        share = linear(x, p + ".router").softmax(-1)
+        best = share.topk(c["experts_used"], dim=-1)
+        top = best.values if c.get("router_unscaled") else best.values / best.values.sum(-1, keepdim=True)
+        weight = torch.zeros_like(share).scatter(-1, best.indices, top)
+        gate, up, down = (w[f"{p}.experts.{n}.weight"].chunk(c["experts"]) for n in ("gate", "up", "down"))
+        return sum(weight[..., e, None] * F.linear(act(F.linear(x, gate[e])) * F.linear(x, up[e]), down[e])
+                   for e in range(c["experts"]))
+
     def mlp(x, p):
+        if c.get("experts"):
+            return experts(x, p)
         up = linear(x, p + ".up")
-        y = F.silu(linear(x, p + ".gate")) * up if c["gated"] else gelu_tanh(up)
+        y = act(linear(x, p + ".gate")) * up if c["gated"] else act(up)
         return linear(y, p + ".down")
+
+    def post(y, name):
+        return norm(y, name) if c.get("post_norms") else y
 
     hidden = []
     for n in range(c["layers"]):
         hidden.append(x)
         p = f"layers.{n}"
-        x = x + attention(norm(x, p + ".attn_norm"), p + ".attn")
-        x = x + mlp(norm(x, p + ".mlp_norm"), p + ".mlp")
+        window = 0 if c.get("global_every") and (n + 1) % c["global_every"] == 0 else c["window"]
+        x = x + post(attention(norm(x, p + ".attn_norm"), p + ".attn", window), p + ".attn_post_norm")
+        x = x + post(mlp(norm(x, p + ".mlp_norm"), p + ".mlp"), p + ".mlp_post_norm")
     hidden.append(x)
     return F.linear(norm(x, "norm"), w["embed.weight" if c["tied"] else "head.weight"]), hidden
 

@@ -186,8 +186,8 @@ static struct cache cache_make(const struct dt_attn *p, enum dt_dtype type, int 
 	blocks = p->batch * c.max_blocks + 3;
 	c.table = calloc((size_t)blocks, sizeof *c.table);
 	c.slot = calloc((size_t)rows, sizeof *c.slot);
-	/* Never written rows stay NaN: whoever reads one shows it. */
-	c.k = tensor(type, blocks * block_size, p->kv_heads * p->head_dim);
+	/* Never written rows stay NaN (int8: their scales): whoever reads one shows it. */
+	c.k = tensor(type, blocks * block_size, dt_kv_row(p, type));
 	c.v = copy_of(c.k);
 	used = p->batch * c.max_blocks;
 	for (int64_t i = 0; i < used; i++)
@@ -197,6 +197,33 @@ static struct cache cache_make(const struct dt_attn *p, enum dt_dtype type, int 
 			(int64_t)c.table[i / p->seq * c.max_blocks + i % p->seq / block_size] * block_size +
 			i % p->seq % block_size;
 	return c;
+}
+
+/* Puts what an int8 cache holds in place of the keys and values of x: a rounding of half a step at most. */
+static void take_from_cache(double *x, const struct cache *c, const struct dt_attn *p)
+{
+	const int64_t d = p->head_dim, row = dt_kv_row(p, DT_I8);
+
+	for (int64_t i = 0; i < p->batch * p->seq; i++)
+		for (int64_t h = 0; h < 2 * p->kv_heads; h++) {
+			const struct dt_tensor t = h < p->kv_heads ? c->k : c->v;
+			const int8_t *q = (int8_t *)t.data + c->slot[i] * row + h % p->kv_heads * (d + 4);
+			double *v = x + i * width(p) + (p->heads + h) * d, max = 0;
+			float scale;
+
+			memcpy(&scale, q + d, 4);
+			for (int64_t j = 0; j < d; j++)
+				max = fmax(max, fabs(v[j]));
+			assert_true(fabs((double)scale * 127 - max) <= 1e-6 * max);
+			for (int64_t j = 0; j < d; j++) {
+				const double got = q[j] * (double)scale;
+
+				if (!(fabs(got - v[j]) <= 0.5001 * (double)scale))
+					fail_msg("element %lld is %.9g in the cache, was %.9g, step %.9g",
+						 (long long)j, got, v[j], (double)scale);
+				v[j] = got;
+			}
+		}
 }
 
 /* o of all rows, every sequence's rows from .. to given in one call. */
@@ -235,8 +262,10 @@ static void one_paged(const struct dt_attn *p, enum dt_dtype type, enum dt_dtype
 	struct dt_tensor cut = tensor(type, rows, out);
 	double *rx = values(x), *ro = reals(rows * out), *rl = reals(rows * p->heads);
 
-	ref_forward(ro, rl, p, rx);
 	assert_int_equal(dev->ops->kv_write(dev, c.k, c.v, x, p, c.slot), 0);
+	if (cache_type == DT_I8)
+		take_from_cache(rx, &c, p);
+	ref_forward(ro, rl, p, rx);
 	run_paged(whole, x, &c, p, 0, p->seq, -1);
 	check_close("paged o", whole, ro, type == DT_F32 ? 3e-6 : 2e-2, 0);
 	/* In chunks of 1 + 5 + 29 + ..., sequence by sequence. */
@@ -255,13 +284,79 @@ static void test_paged(void **state)
 {
 	static const int block_sizes[] = {16, 1, 48, 5};
 
-	for (int i = 0; i < SHAPES; i++) {
+	for (int i = 0; i < SHAPES; i += emulated(dev) ? 2 : 1) {
 		one_paged(&shapes[i], DT_F32, DT_F32, block_sizes[i % 4]);
 		one_paged(&shapes[i], DT_BF16, DT_BF16, block_sizes[i % 4]);
 		one_paged(&shapes[i], DT_F16, DT_F16, block_sizes[i % 4]);
+		for (int t = 0; t < TYPES; t++)
+			one_paged(&shapes[i], compute_types[t], DT_I8, block_sizes[i % 4]);
 	}
 	one_paged(&shapes[2], DT_BF16, DT_F32, 16);
 	one_paged(&shapes[2], DT_F16, DT_F32, 16);
+}
+
+/* How far an int8 cache is from one of f32: normal numbers, which are what caches hold, 1000 keys of 64. */
+static void test_int8_error(void **state)
+{
+	const struct dt_attn p = {1, 1000, 4, 2, 64, 0, 0.125f};
+	struct cache c[2] = {cache_make(&p, DT_F32, 16), cache_make(&p, DT_I8, 16)};
+	struct dt_tensor x = tensor(DT_F32, 1000, width(&p)),
+			 o[2] = {tensor(DT_F32, 1000, 256), tensor(DT_F32, 1000, 256)};
+	double off = 0, size = 0;
+
+	for (int64_t i = 0; i < dt_numel(x); i++) /* nearly normal */
+		put(x, i, rnd(1, i) + rnd(2, i) + rnd(3, i));
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(dev->ops->kv_write(dev, c[i].k, c[i].v, x, &p, c[i].slot), 0);
+		run_paged(o[i], x, &c[i], &p, 0, p.seq, -1);
+	}
+	for (int64_t i = 0; i < dt_numel(o[0]); i++) {
+		off += pow(get(o[1], i) - get(o[0], i), 2);
+		size += pow(get(o[0], i), 2);
+	}
+	print_message("int8 against f32 cache: outputs differ by %.2g of their size\n", sqrt(off / size));
+	assert_true(sqrt(off / size) < 0.02);
+	assert_true(off > 0);
+	for (int i = 0; i < 2; i++)
+		free_all(c[i].k.data, c[i].v.data, c[i].table, c[i].slot, o[i].data);
+	free(x.data);
+}
+
+/* Blocks that the window has left behind may be anyone's: not looked at, not even their numbers. */
+static void test_blocks_behind_the_window(void **state)
+{
+	const struct dt_attn p = {2, 150, 4, 2, 32, 50, 0.125f};
+	struct dt_tensor x = random_tensor(DT_BF16, 300, width(&p), 1, 1), whole = tensor(DT_BF16, 300, 128),
+			 cut = tensor(DT_BF16, 300, 128);
+
+	for (int t = 0; t < 2; t++) {
+		struct cache c = cache_make(&p, t ? DT_I8 : DT_BF16, 8);
+
+		assert_int_equal(dev->ops->kv_write(dev, c.k, c.v, x, &p, c.slot), 0);
+		run_paged(whole, x, &c, &p, 0, p.seq, -1);
+		for (int64_t i = 0, n = 1; i < p.seq; i += n, n = n % 3 + 1) {
+			const int64_t to = i + n < p.seq ? i + n : p.seq;
+
+			for (int b = 0; b < p.batch; b++) /* gone: number and contents */
+				for (int64_t j = 0; (j + 1) * 8 <= i + 1 - p.window; j++) {
+					int32_t *block = &c.table[b * c.max_blocks + j];
+					const size_t row =
+						(size_t)(dt_kv_row(&p, c.k.dtype) * dt_dtype_size(c.k.dtype));
+
+					if (*block >= 0 && *block < 1 << 30) {
+						memset((char *)c.k.data + (size_t)*block * 8 * row, 0xff,
+						       8 * row);
+						memset((char *)c.v.data + (size_t)*block * 8 * row, 0xff,
+						       8 * row);
+					}
+					*block = j % 2 ? -1 : 1 << 30;
+				}
+			run_paged(cut, x, &c, &p, i, to, -1);
+		}
+		check_same_bits("without what is behind the window", whole, cut);
+		free_all(c.k.data, c.v.data, c.table, c.slot);
+	}
+	free_all(x.data, whole.data, cut.data);
 }
 
 static void test_refused(void **state)
@@ -319,9 +414,13 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_reference), cmocka_unit_test(test_forward_backward),
-		cmocka_unit_test(test_paged),	  cmocka_unit_test(test_kv_write_skips),
+		cmocka_unit_test(test_reference),
+		cmocka_unit_test(test_forward_backward),
+		cmocka_unit_test(test_paged),
+		cmocka_unit_test(test_kv_write_skips),
 		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_int8_error),
+		cmocka_unit_test(test_blocks_behind_the_window),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

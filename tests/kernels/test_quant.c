@@ -61,6 +61,29 @@ static struct dt_packed *packed(enum dt_format f, const uint8_t *rows, int64_t n
 	return w;
 }
 
+/* What is only read: kept in a format that holds the same numbers. */
+static void test_q5_0_is_kept_exactly(void **state)
+{
+	const int64_t n = 19, k = 96;
+	uint8_t *rows = file_rows(DT_FMT_Q5_0, n, k, 5);
+	float want[96], got[96];
+	struct dt_packed *w = NULL;
+
+	assert_int_equal(dt_packed_open(&w, dev, k), 0);
+	assert_int_equal(dt_packed_append(w, dev, DT_FMT_Q5_0, DT_FMT_Q5_0, rows, n), -ENOTSUP);
+	assert_int_equal(dt_packed_append(w, dev, DT_FMT_Q8_0, DT_FMT_Q5_0, rows, n), 0);
+	for (int64_t r = 0; r < n; r++) {
+		dt_dequantize(DT_FMT_Q5_0, rows + (size_t)r * dt_format_bytes(DT_FMT_Q5_0, k), k, want);
+		assert_int_equal(dt_packed_row(w, r, got), 0);
+		for (int64_t i = 0; i < k; i++)
+			if (memcmp(&got[i], &want[i], 4))
+				fail_msg("row %lld, element %lld: %.9g, not %.9g", (long long)r, (long long)i,
+					 (double)got[i], (double)want[i]);
+	}
+	dt_packed_close(w);
+	free(rows);
+}
+
 static void test_rows_come_back(void **state)
 {
 	static const int64_t sizes[][2] = {{1, 256}, {16, 512}, {37, 768}};
@@ -435,10 +458,15 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_rows_come_back),	cmocka_unit_test(test_products),
-		cmocka_unit_test(test_order),		cmocka_unit_test(test_parts),
-		cmocka_unit_test(test_batch_invariant), cmocka_unit_test(test_instruction_sets),
-		cmocka_unit_test(test_not_finite),	cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_rows_come_back),
+		cmocka_unit_test(test_q5_0_is_kept_exactly),
+		cmocka_unit_test(test_products),
+		cmocka_unit_test(test_order),
+		cmocka_unit_test(test_parts),
+		cmocka_unit_test(test_batch_invariant),
+		cmocka_unit_test(test_instruction_sets),
+		cmocka_unit_test(test_not_finite),
+		cmocka_unit_test(test_refused),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -1,8 +1,9 @@
 /*
  * Every collective against exact expectations, on the ranks mpirun gave us.
- * Usage: test_comm [mpi] [cut=N] [node=N] [registered] [alg=NAME]
+ * Usage: test_comm [mpi] [cut=N] [node=N] [registered] [alg=NAME] [whole]
  *   mpi: no shared memory; cut: MPI calls carry N elements at most; node: N ranks count as one machine;
- *   registered: buffers that the others map; alg: collectives that have this algorithm go by it
+ *   registered: buffers that the others map; alg: collectives that have this algorithm go by it;
+ *   whole: large sizes in every type
  */
 #include "base/opt.h"
 #include "base/rng.h"
@@ -194,7 +195,7 @@ static void reductions(enum dt_dtype t, enum dt_redop op, size_t n)
 	check_all("all-reduce in place", dst, 0, n, t, op);
 	memset(dst, 0x55, n * e);
 	OK(dt_iall_reduce(c, dst, src, n, t, op, "test", &q, &err));
-	dt_comm_poll(w);
+	dt_comm_poll(w, NULL);
 	OK(dt_wait(&q, NULL, &err));
 	check_all("all-reduce not blocking", dst, 0, n, t, op);
 
@@ -516,7 +517,7 @@ static void many_pending(struct dt_comm *other)
 		OK(dt_iall_reduce(i & 1 ? other : c, x[i], NULL, n, DT_F32, DT_SUM, "pending", &q[i], &err));
 		if (i % 3 == 0)
 			OK(dt_all_reduce(other, &one, NULL, 1, DT_F32, DT_MAX, "between", &err));
-		dt_comm_poll(w);
+		dt_comm_poll(w, NULL);
 	}
 	for (int i = 2 * K - 1; i >= 0; i--) {
 		OK(dt_wait(&q[i], &waited, &err));
@@ -599,10 +600,12 @@ static void refusals(void)
 
 int main(int argc, char **argv)
 {
-	static const size_t sizes[] = {0, 1, 7, 1001, 70001};
+	/* tiny, small, one piece, several; the last goes past the caches */
+	static const size_t sizes[] = {0, 1, 7, 1001, 70001, 270007};
 	struct dt_log log = {.f = stderr, .name = "test_comm", .rank = -1};
 	struct dt_world_opts o = {.timeout_s = 120};
 	struct dt_world_info info;
+	bool whole = false;
 	uint64_t direct = 0;
 
 	for (int i = 1; i < argc; i++) {
@@ -610,6 +613,8 @@ int main(int argc, char **argv)
 			o.transport = DT_TRANSPORT_MPI;
 		else if (!strcmp(argv[i], "registered"))
 			registered = true;
+		else if (!strcmp(argv[i], "whole"))
+			whole = true;
 		else if (!strncmp(argv[i], "alg=", 4))
 			alg = (enum dt_alg)dt_opt_choice_index(DT_ALG_CHOICES, argv[i] + 4);
 		else if (!strncmp(argv[i], "node=", 5))
@@ -626,12 +631,14 @@ int main(int argc, char **argv)
 	OK(dt_comm_set_algorithm(c, alg, &err));
 	for (int t = 0; t < DT_DTYPE_N; t++)
 		for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
-			if (sizes[s] > 5000 && t != DT_F32 && t != DT_BF16)
+			if (!whole && sizes[s] > (t == DT_F32 ? 100000 : t == DT_BF16 ? 70001 : 5000))
 				continue;
 			for (int op = 0; op < 4; op++)
 				reductions((enum dt_dtype)t, (enum dt_redop)op, sizes[s]);
 			moves((enum dt_dtype)t, sizes[s]);
 		}
+	if (!whole) /* past the caches, in part of the types */
+		reductions(DT_F32, DT_AVG, 270007);
 	OK(dt_barrier(c, "test", &err));
 	many_messages();
 	gather();

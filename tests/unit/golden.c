@@ -181,6 +181,19 @@ static int choice(const struct golden *g, const char *attr, const char *const *n
 	return -1;
 }
 
+/* Of the models that have it. */
+static void optional(const struct golden *g, const char *attr, int64_t *i, double *r, bool *b)
+{
+	if (H5Aexists_by_name(g->file, "/", attr, H5P_DEFAULT) <= 0)
+		return;
+	if (r)
+		*r = golden_real(g, "/", attr);
+	else if (b)
+		*b = golden_int(g, "/", attr) != 0;
+	else
+		*i = golden_int(g, "/", attr);
+}
+
 void golden_config(const struct golden *g, struct dt_config *ret)
 {
 	static const char *const norms[] = {"layer", "rms"}, *const positions[] = {"learned", "rope"},
@@ -226,6 +239,16 @@ void golden_config(const struct golden *g, struct dt_config *ret)
 					 DT_ROPE_SCALING_LLAMA3}[choice(g, "rope_scaling", scalings, 3)];
 	c.act = (int[]){DT_ACT_GELU_TANH, DT_ACT_GELU_ERF, DT_ACT_SILU,
 			DT_ACT_RELU}[choice(g, "act", acts, 4)];
+	optional(g, "global_every", &c.global_every, NULL, NULL);
+	optional(g, "score_dim", &c.score_dim, NULL, NULL);
+	optional(g, "experts", &c.experts, NULL, NULL);
+	optional(g, "experts_used", &c.experts_used, NULL, NULL);
+	optional(g, "expert_ffn", &c.expert_ffn, NULL, NULL);
+	optional(g, "rope_local_theta", NULL, &c.rope_local_theta, NULL);
+	optional(g, "post_norms", NULL, NULL, &c.post_norms);
+	optional(g, "norm_plus_one", NULL, NULL, &c.norm_plus_one);
+	optional(g, "embed_scaled", NULL, NULL, &c.embed_scaled);
+	optional(g, "router_unscaled", NULL, NULL, &c.router_unscaled);
 	*ret = c;
 }
 

@@ -5,6 +5,7 @@
 #include "model/params.h"
 
 #include <errno.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -381,8 +382,10 @@ static void published_files(void **state)
 	}
 }
 
-/* Families that are estimated: read, described, and refused where something would have to run them. */
-static void estimated_only(void **state)
+/* Families that are not trained, or only estimated: read, described, and refused where something would run
+ * them.
+ */
+static void not_trained(void **state)
 {
 	struct dt_config c;
 	struct dt_err err = {0};
@@ -393,8 +396,11 @@ static void estimated_only(void **state)
 	dt_config_find_preset("mixtral-8x7b", &c);
 	assert_int_equal(dt_config_computable(&c, &err), -ENOTSUP);
 	assert_non_null(strstr(err.msg, "mixtures of experts"));
+	assert_int_equal(dt_config_servable(&c, &err), 0);
 	dt_config_find_preset("deepseek-v3", &c);
 	assert_int_equal(dt_config_computable(&c, &err), -ENOTSUP);
+	assert_int_equal(dt_config_servable(&c, &err), -ENOTSUP);
+	assert_non_null(strstr(err.msg, "latent attention"));
 	assert_false(dt_layer_has_experts(&c, 2));
 	assert_true(dt_layer_has_experts(&c, 3));
 	assert_int_equal(dt_layer_width(&c, 2), 18432);
@@ -415,6 +421,10 @@ static void estimated_only(void **state)
 	assert_int_equal(dt_layer_window(&c, 4), 1024);
 	assert_int_equal(dt_layer_window(&c, 5), 0);
 	assert_int_equal(dt_config_computable(&c, &err), -ENOTSUP);
+	assert_int_equal(dt_config_servable(&c, &err), 0);
+	assert_true(fabs(dt_rope_frequency(&c, 3) - pow(1e6, -6.0 / 256) / 8) < 1e-9);
+	assert_true(fabs(dt_rope_local_frequency(&c, 3) - pow(1e4, -6.0 / 256)) < 1e-9);
+	assert_true(fabs(dt_score_scale(&c) - 1.0 / 16) < 1e-9);
 	/* The newer form: rotary parameters of each kind of layer; another scale of the scores. */
 	accept("{\"model_type\":\"gemma3_text\",\"hidden_size\":64,\"intermediate_size\":96,\"vocab_size\":"
 	       "300,"
@@ -439,6 +449,20 @@ static void estimated_only(void **state)
 	       &c);
 	assert_true(c.rope_theta == 1e6 && c.norm_eps == 1e-5);
 	assert_int_equal(c.window, 0);
+	/* Qwen3's experts have the softmax's weights unless the file says that they add up to 1. */
+	for (int i = 0; i < 2; i++) {
+		accept(i ? "{\"model_type\":\"qwen3_moe\",\"hidden_size\":64,\"intermediate_size\":96,"
+			   "\"vocab_size\":300,\"num_hidden_layers\":2,\"num_attention_heads\":4,"
+			   "\"num_key_value_heads\":2,\"max_position_embeddings\":32,\"num_experts\":8,"
+			   "\"num_experts_per_tok\":2,\"moe_intermediate_size\":24,\"norm_topk_prob\":true}"
+			 : "{\"model_type\":\"qwen3_moe\",\"hidden_size\":64,\"intermediate_size\":96,"
+			   "\"vocab_size\":300,\"num_hidden_layers\":2,\"num_attention_heads\":4,"
+			   "\"num_key_value_heads\":2,\"max_position_embeddings\":32,\"num_experts\":8,"
+			   "\"num_experts_per_tok\":2,\"moe_intermediate_size\":24}",
+		       &c);
+		assert_int_equal(c.router_unscaled, !i);
+		assert_int_equal(c.expert_ffn, 24);
+	}
 }
 
 int main(void)
@@ -450,7 +474,7 @@ int main(void)
 		cmocka_unit_test(unknown_or_impossible_is_refused_by_name),
 		cmocka_unit_test(own_form_is_strict),
 		cmocka_unit_test(mangled_files_do_no_harm),
-		cmocka_unit_test(estimated_only),
+		cmocka_unit_test(not_trained),
 		cmocka_unit_test(published_files),
 		cmocka_unit_test(loads_from_files_folders_and_checkpoints),
 	};

@@ -15,7 +15,8 @@
 
 #include <cmocka.h>
 
-static const char *const models[] = {"gpt2", "llama", "qwen2", "qwen3", "mistral", "llama31"};
+static const char *const models[] = {"gpt2",	"llama",  "qwen2",   "qwen3",	"mistral",
+				     "llama31", "gemma3", "mixtral", "qwen3moe"};
 
 static void test_config(void **state)
 {

@@ -308,6 +308,46 @@ static void test_refuses_what_never_fits(void **state)
 	dt_kvpool_release(&p);
 }
 
+/* With a window in every layer a sequence holds the blocks of the window, however long it gets. */
+static void test_window_gives_back(void **state)
+{
+	struct dt_seq a = seq_of(30, 200), b = seq_of(3, 20);
+	struct dt_sched_item it[2];
+	struct dt_kvpool p;
+	struct dt_sched s;
+
+	dt_kvpool_init(&p, 64, 4, false);
+	dt_sched_init(&s, &p, 2, 16, NULL, 0, NULL);
+	s.window = 10;
+	dt_sched_submit(&s, &a, NULL);
+	while (a.known < 230) {
+		int n = dt_sched_step(&s, it), first = a.computed - s.window + 1;
+
+		assert_int_equal(n, 1);
+		for (int i = 0; i < a.blocks.n;
+		     i++) /* what the next token sees is there, nothing before it */
+			assert_int_equal(a.blocks.b[i] >= 0, (i + 1) * 4 > first);
+		run(it, n);
+		dt_sched_computed(&s, &a, it[0].n);
+		if (a.computed > 30)
+			assert_in_range(64 - p.nfree, 3, 4);
+	}
+	/* Choices of a request, and what is preempted or ends, hold and give back what is there. */
+	b.leader = &a;
+	b.known = a.known;
+	b.max_rows = a.known + 2;
+	dt_sched_submit(&s, &b, NULL);
+	assert_true(dt_sched_fork(&s, &b));
+	assert_int_equal(b.blocks.gone, a.blocks.gone);
+	assert_int_equal(dt_sched_step(&s, it), 2);
+	dt_sched_remove(&s, &a);
+	assert_true(p.nfree < 64);
+	dt_sched_remove(&s, &b);
+	assert_int_equal(p.nfree, 64);
+	dt_sched_release(&s);
+	dt_kvpool_release(&p);
+}
+
 static void check_step(const struct dt_sched *s, const struct dt_sched_item *it, int n)
 {
 	int tokens = 0, rows = 0, held = 0;
@@ -327,7 +367,7 @@ static void check_step(const struct dt_sched *s, const struct dt_sched_item *it,
 	assert_true(rows <= s->max_seqs);
 	assert_int_equal(n, s->running.n); /* everyone moves */
 	for (struct dt_seq *q = s->running.head; q; q = q->next)
-		held += q->blocks.n;
+		held += q->blocks.n - q->blocks.gone;
 	/* Shared blocks are held more than once. */
 	assert_true(held + s->pool->nfree >= s->pool->nblocks);
 	if (!s->pool->share)
@@ -337,7 +377,7 @@ static void check_step(const struct dt_sched *s, const struct dt_sched_item *it,
 /* Random traffic with cancellations in a pool that is too small: every rule at every step, all end, none
  * leaks.
  */
-static void random_traffic(bool share)
+static void random_traffic(bool share, int window)
 {
 	enum { N = 300 };
 	struct dt_rng rng = dt_rng_make(7, DT_RNG_TEST, 0);
@@ -352,6 +392,7 @@ static void random_traffic(bool share)
 
 	dt_kvpool_init(&p, 20, 4, share);
 	dt_sched_init(&s, &p, 6, 16, NULL, 0, NULL);
+	s.window = window;
 	while (done < N) {
 		int n;
 
@@ -386,7 +427,7 @@ static void random_traffic(bool share)
 		}
 		assert_true(++steps < 100000);
 	}
-	assert_true(share ? s.prefix_hits > 1000 : s.preemptions > 10);
+	assert_true(share ? s.prefix_hits > 1000 : window || s.preemptions > 10);
 	assert_int_equal(p.nfree, 20);
 	assert_int_equal(s.running.n + s.waiting, 0);
 	dt_sched_release(&s);
@@ -398,8 +439,10 @@ static void random_traffic(bool share)
 
 static void test_random_traffic(void **state)
 {
-	random_traffic(false);
-	random_traffic(true);
+	random_traffic(false, 0);
+	random_traffic(true, 0);
+	random_traffic(false, 9);
+	random_traffic(true, 9);
 }
 
 int main(void)
@@ -413,6 +456,7 @@ int main(void)
 		cmocka_unit_test(test_tenants_share_by_weight),
 		cmocka_unit_test(test_preempts_the_latest),
 		cmocka_unit_test(test_refuses_what_never_fits),
+		cmocka_unit_test(test_window_gives_back),
 		cmocka_unit_test(test_random_traffic),
 	};
 

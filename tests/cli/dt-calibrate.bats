@@ -1,0 +1,54 @@
+# dt-calibrate: a small calibration is whole, dt-plan reads it, and every wrong input.
+
+setup() {
+	calibrate="$DT_BIN/dt-calibrate"
+	plan="$DT_BIN/dt-plan"
+	cd "$BATS_TEST_TMPDIR" || exit
+	unset LC_ALL LANG
+}
+
+# one clear line on stderr, nothing on stdout, this status
+refused() {
+	local status_wanted=$1 text=$2
+	shift 2
+	local rc=0
+	"$@" >out 2>err </dev/null || rc=$?
+	echo "status $rc, stderr: $(cat err)"
+	[ "$rc" -eq "$status_wanted" ]
+	[ ! -s out ]
+	grep -v "^Try 'dt-" err >lines
+	[ "$(wc -l <lines)" -eq 1 ]
+	grep -qF -- "$text" lines
+}
+
+@test "what is measured is whole, in order, and planned with" {
+	"$calibrate" --seconds 0.5 --cores 1 --out ops.json
+	jq -e '.schema == 1 and .cores == 1 and ([.modes[].processes] == [1]) and (.modes[0].ops | length) > 40 and
+		([.modes[].ops[] | (.time_s | length) == ([.sizes[] | length] | reduce .[] as $n (1; . * $n))] | all) and
+		([.modes[].ops[].time_s[]] | all(. > 0 and . < 10))' ops.json
+	"$calibrate" --seconds 0.5 --cores 2 | jq -e '[.modes[].processes] == [1, 2]'
+	"$plan" --gpu cpu --gpus 1 --ops ops.json --seq 64 --json gpt2-tiny | jq -e '.plans[0].step_s | . > 0 and . < 10'
+	# one file describes the machine
+	"$plan" --gpu cpu --gpus 1 --ops ops.json --emit cluster >here.json
+	jq -e '.ops.cores == 1 and .cores_per_node == 1' here.json
+	"$plan" --cluster here.json --emit cluster | cmp - here.json
+	[ "$("$plan" --cluster here.json --seq 64 --json gpt2-tiny | jq -c .plans)" = \
+		"$("$plan" --gpu cpu --gpus 1 --ops ops.json --seq 64 --json gpt2-tiny | jq -c .plans)" ]
+	jq -c 'del(.modes[0].ops[5])' ops.json >less.json
+	refused 1 "is missing" "$plan" --gpu cpu --gpus 1 --ops less.json gpt2-tiny
+	jq -c '.modes[0].ops[5].time_s[0] = 0' ops.json >zero.json
+	refused 1 "takes time" "$plan" --gpu cpu --gpus 1 --ops zero.json gpt2-tiny
+	jq -c '.modes = []' ops.json >none.json
+	refused 1 "'modes' is a list" "$plan" --gpu cpu --gpus 1 --ops none.json gpt2-tiny
+	refused 1 "timed on a processor" "$plan" --gpu H100 --ops ops.json gpt2-tiny
+}
+
+@test "wrong input: one line and the right status" {
+	refused 2 "no operands" "$calibrate" gpt2-tiny
+	refused 2 "out of range" "$calibrate" --seconds 0
+	refused 2 "out of range" "$calibrate" --cores 0
+	refused 2 "out of range" "$calibrate" --window -1
+	refused 1 "No such file" "$calibrate" --seconds 0.1 --cores 1 --out no/such/folder.json
+	: >empty
+	refused 1 "empty" "$plan" --gpu cpu --ops empty gpt2-tiny
+}
