@@ -5,12 +5,14 @@
 #include "kernels/device.h"
 
 struct dt_backend {
+	int (*count)(void);
 	int (*open)(struct dt_dev **ret, int index, int nthreads);
 	void (*close)(struct dt_dev *dev);
 	void (*rest)(struct dt_dev *dev); /* NULL: nothing to do */
 	size_t (*scratch_bytes)(const struct dt_dev *dev);
 	const char *(*isa)(const struct dt_dev *dev);
 	double (*matmul_rate)(struct dt_dev *dev, enum dt_dtype dtype, double seconds);
+	double (*sheet_rate)(const struct dt_dev *dev, enum dt_dtype dtype);
 	double (*copy_rate)(struct dt_dev *dev, double seconds);
 	double (*read_rate)(struct dt_dev *dev, double seconds);
 
@@ -30,7 +32,7 @@ struct dt_backend {
 };
 
 extern const struct dt_backend dt_backend_cpu;
-/* In a build without CUDA only open is there. */
+/* In a build without CUDA only count and open are there. */
 extern const struct dt_backend dt_backend_cuda;
 
 #endif

@@ -77,6 +77,11 @@ int dt_dev_parse(const char *name, enum dt_dev_kind *ret_kind, int *ret_index)
 	return 0;
 }
 
+int dt_dev_count(enum dt_dev_kind kind)
+{
+	return kind_of(kind)->count();
+}
+
 const char *dt_dev_why(int rc)
 {
 	switch (rc) {
@@ -108,6 +113,11 @@ const char *dt_dev_isa(const struct dt_dev *dev)
 double dt_dev_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double seconds)
 {
 	return of(dev)->matmul_rate(dev, dtype, seconds);
+}
+
+double dt_dev_sheet_rate(const struct dt_dev *dev, enum dt_dtype dtype)
+{
+	return of(dev)->sheet_rate(dev, dtype);
 }
 
 double dt_dev_copy_rate(struct dt_dev *dev, double seconds)

@@ -79,6 +79,8 @@ void dt_dev_rest(struct dt_dev *dev);
 /* "cpu", "cuda", "cuda:N" or "auto" (the first card, or the CPU where there is none). -EINVAL: none of these.
  */
 int dt_dev_parse(const char *name, enum dt_dev_kind *ret_kind, int *ret_index);
+/* Devices of the kind; 0 where there is none. */
+int dt_dev_count(enum dt_dev_kind kind);
 /* Why dt_dev_open failed with rc, as a clause: "no NVIDIA driver or no such card". */
 const char *dt_dev_why(int rc);
 
@@ -126,6 +128,9 @@ const char *dt_dev_isa(const struct dt_dev *dev);
 
 /* Measured square-matmul rate in flop/s at dtype, over about seconds of wall time: the ceiling for MFU. */
 double dt_dev_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double seconds);
+/* What the maker's data sheet says of the card (dense, accumulating in f32), flop/s; 0: not known, as of
+ * CPUs. */
+double dt_dev_sheet_rate(const struct dt_dev *dev, enum dt_dtype dtype);
 /* Measured copy bandwidth, bytes read plus bytes written a second, on buffers past the last-level cache. */
 double dt_dev_copy_rate(struct dt_dev *dev, double seconds);
 /* Measured read bandwidth, likewise: the ceiling of products of one row with weights. */

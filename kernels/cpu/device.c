@@ -210,6 +210,16 @@ static double cpu_read_rate(struct dt_dev *dev, double seconds)
 	return best;
 }
 
+static double cpu_sheet_rate(const struct dt_dev *dev, enum dt_dtype dtype)
+{
+	return 0;
+}
+
+static int cpu_count(void)
+{
+	return 1;
+}
+
 static int cpu_alloc(struct dt_dev *dev, void **ret, size_t n)
 {
 	*ret = aligned_alloc(64, (n + 63) / 64 * 64 + !n * 64);
@@ -265,12 +275,14 @@ static int cpu_event_sync(void *event)
 }
 
 const struct dt_backend dt_backend_cpu = {
+	.count = cpu_count,
 	.open = cpu_open,
 	.close = cpu_close,
 	.rest = cpu_rest,
 	.scratch_bytes = cpu_scratch_bytes,
 	.isa = cpu_isa,
 	.matmul_rate = cpu_matmul_rate,
+	.sheet_rate = cpu_sheet_rate,
 	.copy_rate = cpu_copy_rate,
 	.read_rate = cpu_read_rate,
 	.alloc = cpu_alloc,

@@ -52,6 +52,13 @@ static int begin(struct dt_cuda *c)
 	return rc == -ENOTSUP ? 0 : rc;
 }
 
+static int cuda_count(void)
+{
+	const int n = dt_gpu_count();
+
+	return n < 0 ? 0 : n;
+}
+
 static int cuda_open(struct dt_dev **ret, int index, int nthreads)
 {
 	struct dt_dev *dev = calloc(1, sizeof *dev);
@@ -283,6 +290,26 @@ static double cuda_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double s
 	return best;
 }
 
+/* NVIDIA's data sheets: tensor cores without sparsity for 16 bits, and plain f32. The first name that fits.
+ */
+static double cuda_sheet_rate(const struct dt_dev *dev, enum dt_dtype dtype)
+{
+	static const struct {
+		const char *name;
+		double half, single;
+	} cards[] = {
+		{"A100", 312e12, 19.5e12},   {"H100 PCIe", 756e12, 51e12}, {"H100 NVL", 835e12, 60e12},
+		{"H200 NVL", 835e12, 60e12}, {"H100", 989e12, 67e12},	   {"H200", 989e12, 67e12},
+		{"GH200", 989e12, 67e12},    {"B200", 2250e12, 75e12},	   {"L40S", 362e12, 91.6e12},
+	};
+	const struct dt_cuda *c = dev->impl;
+
+	for (size_t i = 0; i < sizeof cards / sizeof *cards; i++)
+		if (strstr(c->info.name, cards[i].name))
+			return dtype == DT_F32 ? cards[i].single : dt_is_compute(dtype) ? cards[i].half : 0;
+	return 0;
+}
+
 struct bytes {
 	char *to, *from;
 	size_t n;
@@ -333,11 +360,13 @@ static double cuda_read_rate(struct dt_dev *dev, double seconds)
 }
 
 const struct dt_backend dt_backend_cuda = {
+	.count = cuda_count,
 	.open = cuda_open,
 	.close = cuda_close,
 	.scratch_bytes = cuda_scratch_bytes,
 	.isa = cuda_isa,
 	.matmul_rate = cuda_matmul_rate,
+	.sheet_rate = cuda_sheet_rate,
 	.copy_rate = cuda_copy_rate,
 	.read_rate = cuda_read_rate,
 	.alloc = cuda_alloc,

@@ -16,9 +16,9 @@ int dt_cuda_layernorm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_
 		return -EINVAL;
 	if (!c)
 		return -ENODEV;
-	return dt_norm_forward_start<false>(c,
-					    {y.data, sum.data, (float *)mean.data, (float *)rstd.data, x.data,
-					     delta.data, w.data, b.data, x.dtype, rows, n, eps, false});
+	return dt_norm_forward_start<false>(c, {y.data, sum.data, (float *)mean.data, (float *)rstd.data,
+						x.data, delta.data, w.data, b.data, x.dtype, rows, n, eps,
+						w.dtype, false});
 }
 
 int dt_cuda_layernorm_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dw,

@@ -17,6 +17,7 @@ struct dt_norm_forward {
 	int t;
 	int64_t rows, n;
 	float eps;
+	int tw;	   /* of w and b */
 	bool keep; /* the row fits shared memory */
 };
 
@@ -80,11 +81,11 @@ static __global__ void __launch_bounds__(256) dt_norm_forward_kernel(struct dt_n
 		rstd = 1.f / sqrtf(s / (float)a.n + a.eps);
 		for (int64_t j = first; j < a.n; j += step) {
 			dt_norm_again<V>(r, a, row, i, j);
-			dt_ld<V>(u, a.w, a.t, j);
+			dt_ld<V>(u, a.w, a.tw, j);
 			for (int k = 0; k < V; k++)
 				y[k] = (r[k] - mean) * rstd * u[k];
 			if (a.b) {
-				dt_ld<V>(u, a.b, a.t, j);
+				dt_ld<V>(u, a.b, a.tw, j);
 				for (int k = 0; k < V; k++)
 					y[k] += u[k];
 			}

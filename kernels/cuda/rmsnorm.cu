@@ -9,14 +9,14 @@ int dt_cuda_rmsnorm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_te
 
 	if (!rows || !n)
 		return 0;
-	if (!dt_is_compute(x.dtype) || !dt_is(y, x.dtype, rows * n) || !dt_is(w, x.dtype, n) ||
-	    !dt_is_or_absent(delta, x.dtype, rows * n) || (delta.data && !dt_is(sum, x.dtype, rows * n)) ||
-	    !dt_is_or_absent(rstd, DT_F32, rows))
+	if (!dt_is_compute(x.dtype) || !dt_is(y, x.dtype, rows * n) ||
+	    (!dt_is(w, x.dtype, n) && !dt_is(w, DT_F32, n)) || !dt_is_or_absent(delta, x.dtype, rows * n) ||
+	    (delta.data && !dt_is(sum, x.dtype, rows * n)) || !dt_is_or_absent(rstd, DT_F32, rows))
 		return -EINVAL;
 	if (!c)
 		return -ENODEV;
 	return dt_norm_forward_start<true>(c, {y.data, sum.data, NULL, (float *)rstd.data, x.data, delta.data,
-					       w.data, NULL, x.dtype, rows, n, eps, false});
+					       w.data, NULL, x.dtype, rows, n, eps, w.dtype, false});
 }
 
 int dt_cuda_rmsnorm_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dw,

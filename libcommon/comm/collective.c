@@ -207,15 +207,13 @@ static uint64_t arrive(struct dt_comm *c, enum dt_op_kind k)
 	return c->seq;
 }
 
-static int run(struct dt_comm *c, struct dt_op o, struct dt_err *err)
+static int run_here(struct dt_comm *c, struct dt_op o, struct dt_err *err)
 {
 	const struct dt_transport *t;
 	struct dt_where at;
 	struct dt_req r;
-	int rc = check(c, &o, err);
+	int rc;
 
-	if (rc)
-		return rc;
 	t = dt_transport_of(c, &o);
 	if (c->size == 1)
 		return t->start(&(struct dt_req){.c = c, .op = o}, err);
@@ -239,22 +237,40 @@ static int run(struct dt_comm *c, struct dt_op o, struct dt_err *err)
 	return rc;
 }
 
+static int run(struct dt_comm *c, struct dt_op o, struct dt_err *err)
+{
+	struct dt_stage *s;
+	int rc = check(c, &o, err);
+
+	if (rc == 0)
+		rc = dt_stage_begin(c, &o, &s, err);
+	if (rc < 0)
+		return rc;
+	return dt_stage_end(c, s, o.what, run_here(c, o, err), err);
+}
+
 static int start(struct dt_comm *c, struct dt_op o, struct dt_req **ret, struct dt_err *err)
 {
+	struct dt_stage *s;
 	struct dt_req *r;
 	int rc = check(c, &o, err);
 
+	if (rc == 0)
+		rc = dt_stage_begin(c, &o, &s, err);
 	if (rc)
 		return rc;
 	r = calloc(1, sizeof(*r));
 	if (!r)
-		return dt_err_sys(err, -ENOMEM, "%s '%s'", dt_op_name(o.kind), o.what);
+		return dt_stage_end(c, s, o.what,
+				    dt_err_sys(err, -ENOMEM, "%s '%s'", dt_op_name(o.kind), o.what), err);
+	r->stage = s;
 	r->c = c;
 	r->op = o;
 	r->t = dt_transport_of(c, &o);
 	r->seq = arrive(c, o.kind);
 	rc = r->t->start(r, err);
 	if (rc) {
+		rc = dt_stage_end(c, s, o.what, rc, err);
 		free(r->mr);
 		free(r);
 		return rc;
@@ -284,6 +300,7 @@ int dt_wait(struct dt_req **req, double *exposed_s, struct dt_err *err)
 	rc = r->status;
 	if (rc && err)
 		*err = r->err;
+	rc = dt_stage_end(r->c, r->stage, r->op.what, rc, err);
 	if (exposed_s)
 		*exposed_s += dt_now() - t0;
 	free(r->mr);

@@ -82,6 +82,20 @@ void dt_buffer_free(struct dt_world *w, void *base);
 void dt_buffer_unshare(struct dt_world *w, void *base, size_t bytes);
 
 /*
+ * Memory of a device that messages cannot reach: operations on addresses in [base, base + bytes) are copied
+ * to the host and back, in the order of the device's queue, when they are started and when they are waited
+ * for. copy and sync as dt_dev_copy and dt_dev_sync. NULL: none (again). Not for dt_all_to_allv.
+ */
+struct dt_comm_device {
+	const void *base;
+	size_t bytes;
+	void *arg;
+	int (*copy)(void *arg, void *to, const void *from, size_t n);
+	int (*sync)(void *arg);
+};
+void dt_world_device(struct dt_world *w, const struct dt_comm_device *dev);
+
+/*
  * How the messages of a collective go. DIRECT is through shared memory, on the buffers themselves; MPI leaves
  * it to the MPI library; the others are step lists (comm/steps.h) over messages between two ranks.
  */

@@ -53,7 +53,8 @@ struct dt_req {
 	bool done, waited; /* waited: the caller does nothing else until it is done */
 	int status;	   /* 0 or the error it ended with */
 	struct dt_err err;
-	struct dt_req *next; /* of the group's queue, oldest first */
+	struct dt_stage *stage; /* stage.c; NULL: the buffers are the host's */
+	struct dt_req *next;	/* of the group's queue, oldest first */
 	/* mpi.c */
 	MPI_Request *mr;
 	int nmr;
@@ -177,10 +178,18 @@ struct dt_world {
 	struct dt_comm *comm[DT_GROUPS_MAX];
 	int ncomm; /* no group at or past this index */
 	int pending;
-	uint64_t region_gen, groups; /* groups: made so far */
-	struct dt_chans *chans;	     /* chan.c; NULL: messages go by MPI */
-	struct dt_region_map *maps;  /* [board_n][DT_REGIONS_MAX] */
+	uint64_t region_gen, groups;  /* groups: made so far */
+	struct dt_comm_device device; /* bytes 0: none */
+	struct dt_chans *chans;	      /* chan.c; NULL: messages go by MPI */
+	struct dt_region_map *maps;   /* [board_n][DT_REGIONS_MAX] */
 };
+
+/* stage.c: *ret NULL where nothing of the operation lies on the device; else end is called once it is done.
+ */
+struct dt_stage;
+int dt_stage_begin(struct dt_comm *c, struct dt_op *o, struct dt_stage **ret, struct dt_err *err);
+/* rc: how the operation ended; it, or what failed here. */
+int dt_stage_end(struct dt_comm *c, struct dt_stage *s, const char *what, int rc, struct dt_err *err);
 
 /* launch.c: what the environment says about who started us. */
 struct dt_launch dt_launch_detect(char *(*get)(const char *));

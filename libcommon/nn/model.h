@@ -57,7 +57,7 @@ struct dt_pass {
 	float *ce;     /* [4, loss_chunk] */
 	/* What the host writes and reads: the same memory where the device's is the host's, else pinned. */
 	int32_t *host_ids, *host_targets;
-	float *host_ce; /* [3, rows], chunk after chunk; NULL: ce itself is read */
+	float *host_ce; /* [4, rows], chunk after chunk; NULL: ce itself is read */
 	int64_t loss_chunk;
 };
 

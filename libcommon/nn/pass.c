@@ -67,7 +67,7 @@ static int bind_host(struct dt_pass *p, struct dt_dev *dev)
 	if ((rc = dt_dev_host_alloc(dev, (void **)&p->host_ids, n)) < 0 ||
 	    (rc = dt_dev_host_alloc(dev, (void **)&p->host_targets, n)) < 0)
 		return rc;
-	return dt_dev_host_alloc(dev, (void **)&p->host_ce, 3 * n);
+	return dt_dev_host_alloc(dev, (void **)&p->host_ce, 4 * n);
 }
 
 int dt_pass_upload(const struct dt_pass *p, struct dt_dev *dev, struct dt_err *err)

@@ -398,12 +398,33 @@ static double loss_of(const float *ce, const int32_t *targets, int64_t n)
 	return sum;
 }
 
+/*
+ * The statistics of rows [r, r + n) on their way to the host. What other ranks' parts of the vocabulary make
+ * of them is computed there, and goes back.
+ */
+static int stats_brought(struct dt_model *m, const struct dt_pass *p, int64_t r, int64_t n,
+			 struct dt_err *err)
+{
+	float *ce = p->host_ce + 4 * r;
+	size_t bytes = (size_t)(3 * n) * sizeof(*ce);
+	int rc;
+
+	TRY(dt_dev_copy(m->dev, ce, p->ce, bytes));
+	if (!m->tp)
+		return 0;
+	TRY(dt_dev_sync(m->dev));
+	rc = dt_cut_stats(m, ce, ce + n, ce + 2 * n, n, err);
+	if (rc == 0)
+		TRY(dt_dev_copy(m->dev, p->ce, ce, bytes));
+	return rc;
+}
+
 /* The same over all chunks, where the statistics had to be brought to the host. */
 static int loss_brought(struct dt_model *m, const struct dt_pass *p, double *loss_sum, struct dt_err *err)
 {
 	TRY(dt_dev_sync(m->dev));
 	for (int64_t r = 0; r < p->rows; r += p->loss_chunk)
-		*loss_sum += loss_of(p->host_ce + 3 * r, p->host_targets + r,
+		*loss_sum += loss_of(p->host_ce + 4 * r, p->host_targets + r,
 				     p->rows - r < p->loss_chunk ? p->rows - r : p->loss_chunk);
 	return 0;
 }
@@ -427,12 +448,11 @@ int dt_loss(struct dt_model *m, const struct dt_pass *p, bool backward, float sc
 
 		TRY(linear(m, logits, x, head, DT_NONE));
 		TRY(o->ce_stats(m->dev, rowmax, sumexp, target, logits, p->targets + r, m->d.vocab_first));
-		rc = dt_cut_stats(m, rowmax, sumexp, target, n, err);
+		rc = p->host_ce ? stats_brought(m, p, r, n, err)
+				: dt_cut_stats(m, rowmax, sumexp, target, n, err);
 		if (rc < 0)
 			return rc;
-		if (p->host_ce)
-			TRY(dt_dev_copy(m->dev, p->host_ce + 3 * r, rowmax, (size_t)(3 * n) * sizeof(float)));
-		else
+		if (!p->host_ce)
 			*loss_sum += loss_of(rowmax, p->host_targets + r, n);
 		if (!backward)
 			continue;

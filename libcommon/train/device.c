@@ -14,11 +14,7 @@
 /* What needs the host to reach the arena. */
 static int check_device(const struct trainer *t, struct dt_err *err)
 {
-	const char *what = t->info.size > 1	? "more than one rank"
-			   : t->layout.zero	? "ZeRO (z1 to z3)"
-			   : t->o->no_master	? "--no-master"
-			   : t->o->reproducible ? "--reproducible"
-						: NULL;
+	const char *what = t->o->no_master ? "--no-master" : t->o->reproducible ? "--reproducible" : NULL;
 
 	if (!what)
 		return 0;
@@ -44,11 +40,38 @@ int device_open(struct trainer *t, int nthreads, struct dt_err *err)
 		kind = DT_DEV_CPU;
 		index = 0;
 	}
+	if (kind == DT_DEV_CUDA && !strchr(t->o->device, ':')) { /* ranks of a machine share out its cards */
+		int n = dt_dev_count(kind);
+
+		index = n > 0 ? t->info.local_rank % n : 0;
+	}
 	rc = dt_dev_open(&t->dev, kind, index, nthreads);
 	if (rc < 0)
 		return dt_err_set(err, rc, "cannot open device '%s': %s", t->o->device ? t->o->device : "cpu",
 				  dt_dev_why(rc));
 	return 0;
+}
+
+static int copy(void *arg, void *to, const void *from, size_t n)
+{
+	return dt_dev_copy(arg, to, from, n);
+}
+
+static int sync(void *arg)
+{
+	return dt_dev_sync(arg);
+}
+
+/* Collectives reach the arena through the host. */
+static void stage_messages(struct trainer *t)
+{
+	struct dt_comm_device d = {t->arena.base, t->arena.bytes, t->dev, copy, sync};
+
+	dt_world_device(t->world, &d);
+	if (t->info.size > 1)
+		dt_log_msg(&t->root_log,
+			   "what ranks tell each other is copied through host memory: slow, good for "
+			   "trying layouts");
 }
 
 int arena_open(struct trainer *t, struct dt_err *err)
@@ -81,6 +104,8 @@ int arena_open(struct trainer *t, struct dt_err *err)
 			rc = dt_event_open(&t->staged[i], t->dev);
 	}
 	if (rc == 0)
+		stage_messages(t);
+	if (rc == 0)
 		rc = dt_dev_clear(t->dev, base, n); /* as the host's comes: moments begin at zero */
 	return rc < 0 ? dt_err_sys(err, rc, "cannot set up the device") : 0;
 }
@@ -93,6 +118,7 @@ void arena_close(struct trainer *t)
 		dt_arena_release(&t->arena);
 		return;
 	}
+	dt_world_device(t->world, NULL);
 	dt_dev_free(t->dev, t->arena.base);
 	for (int i = 0; i < 2; i++) {
 		dt_dev_host_free(t->dev, t->stage[i]);

@@ -67,6 +67,9 @@ static void announce(struct trainer *t)
 	if (t->matmul_rate > 0)
 		dt_log_msg(&t->root_log, "matmul rate measured: %.1f GFLOP/s %s on all ranks together",
 			   t->matmul_rate * 1e-9, dt_dtype_name(t->o->compute));
+	if (t->sheet_rate > 0)
+		dt_log_msg(&t->root_log, "data sheet: %.1f GFLOP/s %s on all cards together",
+			   t->sheet_rate * 1e-9, dt_dtype_name(t->o->compute));
 }
 
 static int evaluate(struct trainer *t, struct dt_err *err)

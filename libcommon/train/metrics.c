@@ -105,6 +105,8 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 		json_object_set_new(line, "mfu",
 				    t->matmul_rate > 0 ? json_real(flops / step_s / t->matmul_rate)
 						       : json_null());
+	if (line && t->sheet_rate > 0)
+		json_object_set_new(line, "mfu_data_sheet", json_real(flops / step_s / t->sheet_rate));
 	return write_line(t, line, err);
 }
 

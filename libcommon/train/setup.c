@@ -226,6 +226,7 @@ static int measure_rate(struct trainer *t, struct dt_err *err)
 
 	if (!t->o->measure_mfu)
 		return 0;
+	t->sheet_rate = dt_dev_sheet_rate(t->dev, t->o->compute) * t->info.size;
 	rc = dt_barrier(t->mesh.world, "start of the matmul measurement", err);
 	if (rc < 0)
 		return rc;

@@ -93,6 +93,7 @@ struct trainer {
 	int64_t cursor;			/* global sample number of the next step's first sample */
 	int64_t tokens;			/* trained on so far */
 	double matmul_rate;		/* of all ranks together, flop/s */
+	double sheet_rate;		/* likewise as the cards' data sheet has it; 0: not known */
 	double peak_bytes;		/* of the rank whose plan is the largest */
 	double cat_bytes[DT_MEM_CAT_N]; /* of that rank, by category at its peak */
 	bool memory_said;		/* in the metrics */

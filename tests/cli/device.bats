@@ -81,6 +81,19 @@ agrees() { # file file bound
     agrees tail.jsonl rest.jsonl 1e-12
 }
 
+@test "layouts on the emulated card agree with one rank on the processor" {
+    need_emulation
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+    local more=(--precision fp32 --steps 5 --global-batch 2 --comm-timeout 60)
+    dt-train --model llama-tiny "${common[@]}" "${more[@]}" >one.jsonl
+    for layout in dp2 tp2 tp2.s1 pp2 dp2.z1 dp2.z3; do
+        mpirun -np 2 dt-train-emulated --device cuda --model llama-tiny "${common[@]}" "${more[@]}" --layout $layout >two.jsonl
+        echo "$layout"
+        agrees one.jsonl two.jsonl 1e-5
+    done
+}
+
 @test "what an emulated card cannot do yet is refused by name" {
     need_emulation
     run emulated --model gpt2-tiny "${common[@]}" --steps 1 --no-master

@@ -200,7 +200,33 @@ static void stuck(void)
 	dt_emu_die("threads wait for others that never come");
 }
 
-/* Odd launches run the threads from the last to the first: neither order is promised by a card. */
+/* Each thread of a warp that can, once. Whether there was one. */
+static bool run_warp(int first, bool backwards)
+{
+	bool went = false;
+
+	for (int k = 0; k < 32; k++) {
+		struct fiber *f = &fiber[first + (backwards ? 31 - k : k)];
+
+		if (f->state != FRESH && f->state != READY)
+			continue;
+		resume(f);
+		went = true;
+		if (f->state != DONE)
+			continue;
+		if (f->ncopy)
+			dt_emu_die("a thread ended with copies under way");
+		if (nblocked)
+			dt_emu_die("a thread ended while others wait in a barrier");
+		ndone++;
+	}
+	return went;
+}
+
+/*
+ * A warp runs as far as it gets before the next one does: what it writes too early, others still read. Odd
+ * launches go from the last thread to the first: neither order is promised by a card.
+ */
 static void run_block(bool backwards)
 {
 	for (int i = 0; i < nthreads; i++) {
@@ -216,21 +242,9 @@ static void run_block(bool backwards)
 	while (ndone < nthreads) {
 		bool went = false;
 
-		for (int k = 0; k < nthreads; k++) {
-			struct fiber *f = &fiber[backwards ? nthreads - 1 - k : k];
-
-			if (f->state != FRESH && f->state != READY)
-				continue;
-			resume(f);
-			went = true;
-			if (f->state != DONE)
-				continue;
-			if (f->ncopy)
-				dt_emu_die("a thread ended with copies under way");
-			if (nblocked)
-				dt_emu_die("a thread ended while others wait in a barrier");
-			ndone++;
-		}
+		for (int w = 0; w < nthreads / 32; w++)
+			while (run_warp((backwards ? nthreads / 32 - 1 - w : w) * 32, backwards))
+				went = true;
 		if (!went)
 			stuck();
 	}

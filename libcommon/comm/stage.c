@@ -1,0 +1,129 @@
+/*
+ * Operations on the memory of a device that messages cannot reach: its part of a buffer is copied to the
+ * host, the operation runs there, and what it wrote is copied back when it is waited for.
+ */
+#include "comm/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+struct dt_stage {
+	void *dst, *host_dst, *host_src; /* dst: on the device, NULL: it is not there */
+	size_t dst_bytes;
+};
+
+void dt_world_device(struct dt_world *w, const struct dt_comm_device *dev)
+{
+	w->device = dev ? *dev : (struct dt_comm_device){0};
+}
+
+static bool is_there(const struct dt_comm_device *d, const void *p)
+{
+	return d->bytes && (const char *)p >= (const char *)d->base &&
+	       (const char *)p < (const char *)d->base + d->bytes;
+}
+
+/* Bytes of dst and src of an operation on this rank, 0: not looked at. */
+static void extents(const struct dt_comm *c, const struct dt_op *o, size_t *dst, size_t *src)
+{
+	const size_t n = o->n * (size_t)dt_dtype_size(o->t), all = n * (size_t)c->size;
+	const bool root = c->rank == o->root;
+
+	*dst = *src = n;
+	switch (o->kind) {
+	case DT_OP_ALL_GATHER:
+		*dst = all;
+		break;
+	case DT_OP_REDUCE_SCATTER:
+		*src = all;
+		*dst = o->src ? n : all;
+		break;
+	case DT_OP_ALL_TO_ALL:
+		*dst = *src = all;
+		break;
+	case DT_OP_GATHER:
+		*dst = root ? all : 0;
+		break;
+	case DT_OP_SCATTER:
+		*src = root ? all : 0;
+		break;
+	case DT_OP_REDUCE:
+		*dst = root ? n : 0;
+		break;
+	case DT_OP_BARRIER:
+		*dst = *src = 0;
+		break;
+	default:
+		break;
+	}
+	*dst = o->dst ? *dst : 0;
+	*src = o->src ? *src : 0;
+}
+
+static void release(struct dt_stage *s)
+{
+	free(s->host_dst);
+	free(s->host_src);
+	free(s);
+}
+
+/* What the operation reads has come to the host; it works there from now on. */
+static int bring(const struct dt_comm_device *d, struct dt_stage *s, struct dt_op *o, size_t dst, size_t src)
+{
+	int rc = 0;
+
+	if (dst && is_there(d, o->dst)) {
+		s->dst = o->dst;
+		s->dst_bytes = dst;
+		s->host_dst = malloc(dst);
+		rc = !s->host_dst ? -ENOMEM : o->src ? 0 : d->copy(d->arg, s->host_dst, o->dst, dst);
+		o->dst = s->host_dst;
+	}
+	if (rc == 0 && src && is_there(d, o->src)) {
+		s->host_src = malloc(src);
+		rc = s->host_src ? d->copy(d->arg, s->host_src, o->src, src) : -ENOMEM;
+		o->src = s->host_src;
+	}
+	return rc < 0 ? rc : d->sync(d->arg);
+}
+
+int dt_stage_begin(struct dt_comm *c, struct dt_op *o, struct dt_stage **ret, struct dt_err *err)
+{
+	const struct dt_comm_device *d = &c->w->device;
+	struct dt_op was = *o;
+	struct dt_stage *s;
+	size_t dst, src;
+	int rc;
+
+	*ret = NULL;
+	extents(c, o, &dst, &src);
+	if (!((dst && is_there(d, o->dst)) || (src && is_there(d, o->src))))
+		return 0;
+	s = calloc(1, sizeof(*s));
+	rc = s ? bring(d, s, o, dst, src) : -ENOMEM;
+	if (rc < 0) {
+		*o = was;
+		if (s)
+			release(s);
+		return dt_err_sys(err, rc, "%s '%s': cannot copy from the device", dt_op_name(o->kind),
+				  o->what);
+	}
+	*ret = s;
+	return 0;
+}
+
+int dt_stage_end(struct dt_comm *c, struct dt_stage *s, const char *what, int rc, struct dt_err *err)
+{
+	const struct dt_comm_device *d = &c->w->device;
+	int late = 0;
+
+	if (!s)
+		return rc;
+	if (rc == 0 && s->dst) {
+		late = d->copy(d->arg, s->dst, s->host_dst, s->dst_bytes);
+		if (late == 0)
+			late = d->sync(d->arg);
+	}
+	release(s);
+	return late < 0 ? dt_err_sys(err, late, "'%s': cannot copy to the device", what) : rc;
+}
