@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/export.h"
+#include "ckpt/look.h"
 #include "comm/comm.h"
 #include "data/tokenizer.h"
 #include "plan/layout.h"
@@ -22,7 +23,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static bool json, raw, compress, dry_run;
+static bool json, all_lines, raw, compress, dry_run;
 static double tolerance;
 static bool tolerance_given, step_given, from_given, to_given, type_given;
 static int64_t workers, keep, keep_every, step;
@@ -34,6 +35,8 @@ static int from, to, type;
 
 static const struct dt_opt opts[] = {
 	{"json", 0, DT_OPT_FLAG, &json, .help = "print one JSON object", .commands = "ls,verify,diff,stats"},
+	{"all", 'a', DT_OPT_FLAG, &all_lines, .help = "a line for every tensor: fold no layers",
+	 .commands = "ls"},
 	{"workers", 'j', DT_OPT_INT, &workers, "N", "threads (default: one a processor, at most 8)",
 	 "verify,reshard,merge", 1, 64},
 	{"tolerance", 't', DT_OPT_REAL, &tolerance, "X",
@@ -66,7 +69,7 @@ static const struct dt_opt opts[] = {
 	DT_OPT_END,
 };
 static const struct dt_command commands[] = {
-	{"ls", "CKPT", "List the tensors and how they are cut"},
+	{"ls", "CKPT", "Show the tensors as a tree, and how they are cut"},
 	{"verify", "CKPT...", "Read everything and check structure and checksums"},
 	{"diff", "A B", "Compare two checkpoints tensor by tensor"},
 	{"reshard", "SRC DST", "Write SRC again as another layout would have; DST - is a tar stream"},
@@ -139,15 +142,6 @@ static void draw(void *arg, uint64_t done, uint64_t total)
 	dt_progress_set(bar, done);
 }
 
-static json_t *ints(int n, const int64_t *v)
-{
-	json_t *a = json_array();
-
-	for (int i = 0; i < n; i++)
-		json_array_append_new(a, json_integer(v[i]));
-	return a;
-}
-
 static const char *join(char *buf, size_t n, int count, const int64_t *v)
 {
 	size_t k = 0;
@@ -158,53 +152,71 @@ static const char *join(char *buf, size_t n, int count, const int64_t *v)
 	return buf;
 }
 
-static int cmd_ls(char **argv)
-{
-	struct dt_table *tab = dt_table_new("tensor|dtype|shape|cut|>pieces|>size");
-	json_t *list = json_array();
-	uint64_t total = 0;
+struct listing {
 	struct dt_ckpt *c;
-	int rc = open_ckpt(argv[0], &c);
-	char buf[128], size[32];
+	struct dt_table *tab;
+};
 
-	for (int i = 0; rc == 0 && i < dt_ckpt_ntensors(c); i++) {
+static void on_line(void *arg, const struct dt_ckpt_line *l)
+{
+	struct listing *v = arg;
+	char buf[128], times[32] = "";
+
+	if (l->copies > 1)
+		snprintf(times, sizeof(times), " x %" PRId64, l->copies);
+	dt_table_cell(v->tab, "%*s%s%s", 2 * l->depth, "", l->label, times);
+	if (l->tensor >= 0) {
 		struct dt_ckpt_tensor t;
 		int64_t grid[DT_CKPT_MAX_DIM];
-		bool regular;
+		bool regular = dt_ckpt_grid(v->c, l->tensor, grid);
 
-		dt_ckpt_tensor(c, i, &t);
-		regular = dt_ckpt_grid(c, i, grid);
+		dt_ckpt_tensor(v->c, l->tensor, &t);
+		dt_table_cell(v->tab, "%s", dt_dtype_name(t.dtype));
+		dt_table_cell(v->tab, "%s", join(buf, sizeof(buf), t.ndim, t.shape));
+		dt_table_cell(v->tab, "%s", regular ? join(buf, sizeof(buf), t.ndim, grid) : "ranges");
+	} else {
+		for (int i = 0; i < 3; i++)
+			dt_table_cell(v->tab, "%s", "");
+	}
+	dt_table_cell(v->tab, "%" PRId64, l->npieces);
+	dt_table_cell(v->tab, "%s", dt_format_size(l->bytes, buf, sizeof(buf)));
+}
+
+static int cmd_ls(char **argv)
+{
+	struct listing v = {.tab = dt_table_new("tensor|dtype|shape|cut|>pieces|>size")};
+	struct dt_err err = {0};
+	const char *lay;
+	uint64_t total = 0;
+	char size[32];
+	int rc = open_ckpt(argv[0], &v.c);
+
+	if (rc) {
+		dt_table_free(v.tab);
+		return rc;
+	}
+	lay = json_string_value(json_object_get(dt_ckpt_meta(v.c), "layout"));
+	for (int i = 0; i < dt_ckpt_ntensors(v.c); i++) {
+		struct dt_ckpt_tensor t;
+
+		dt_ckpt_tensor(v.c, i, &t);
 		total += t.bytes;
-		dt_table_cell(tab, "%s", t.name);
-		dt_table_cell(tab, "%s", dt_dtype_name(t.dtype));
-		dt_table_cell(tab, "%s", join(buf, sizeof(buf), t.ndim, t.shape));
-		dt_table_cell(tab, "%s", regular ? join(buf, sizeof(buf), t.ndim, grid) : "ranges");
-		dt_table_cell(tab, "%d", t.npieces);
-		dt_table_cell(tab, "%s", dt_format_size(t.bytes, size, sizeof(size)));
-		json_array_append_new(list,
-				      json_pack("{s:s, s:s, s:o, s:o, s:i, s:I}", "name", t.name, "dtype",
-						dt_dtype_name(t.dtype), "shape", ints(t.ndim, t.shape), "cut",
-						regular ? ints(t.ndim, grid) : json_null(), "pieces",
-						t.npieces, "bytes", (json_int_t)t.bytes));
 	}
-	if (rc == 0) {
-		const char *lay = json_string_value(json_object_get(dt_ckpt_meta(c), "layout"));
-
-		if (json) {
-			rc = print_json(json_pack("{s:i, s:s, s:I, s:s*, s:I, s:O}", "schema", 1, "path",
-						  dt_ckpt_path(c), "step", (json_int_t)dt_ckpt_step(c),
-						  "layout", lay, "total_bytes", (json_int_t)total, "tensors",
-						  list));
-		} else {
-			dt_table_print(tab, stdout);
-			printf("\n%s: step %" PRId64 ", layout %s, %d tensors, %s\n", dt_ckpt_path(c),
-			       dt_ckpt_step(c), lay ? lay : "unknown", dt_ckpt_ntensors(c),
-			       dt_format_size(total, size, sizeof(size)));
-		}
-		dt_ckpt_close(c);
+	if (json) {
+		rc = print_json(json_pack("{s:i, s:s, s:I, s:s*, s:I, s:o}", "schema", 1, "path",
+					  dt_ckpt_path(v.c), "step", (json_int_t)dt_ckpt_step(v.c), "layout",
+					  lay, "total_bytes", (json_int_t)total, "tensors",
+					  dt_ckpt_list_json(v.c)));
+	} else if (dt_ckpt_tree(v.c, all_lines, on_line, &v, &err) < 0) {
+		rc = fail(&err);
+	} else {
+		dt_table_print(v.tab, stdout);
+		printf("\n%s: step %" PRId64 ", layout %s, %d tensors, %s\n", dt_ckpt_path(v.c),
+		       dt_ckpt_step(v.c), lay ? lay : "unknown", dt_ckpt_ntensors(v.c),
+		       dt_format_size(total, size, sizeof(size)));
 	}
-	dt_table_free(tab);
-	json_decref(list);
+	dt_ckpt_close(v.c);
+	dt_table_free(v.tab);
 	return rc;
 }
 
@@ -639,49 +651,6 @@ static int cmd_repair(char **argv)
 	return n < 0 ? fail(&err) : 0;
 }
 
-static void print_numbers(enum dt_dtype t, const void *data, int64_t n, int64_t width, int64_t first)
-{
-	for (int64_t i = 0; i < n; i++) {
-		char end = (first + i + 1) % width == 0 ? '\n' : ' ';
-		double x;
-
-		if (t == DT_I64) {
-			printf("%" PRId64 "%c", ((const int64_t *)data)[i], end);
-			continue;
-		}
-		dt_ckpt_to_f64(t, (const char *)data + i * dt_dtype_size(t), 1, &x);
-		printf(t == DT_F64 ? "%.17g%c" : "%.9g%c", x, end);
-	}
-}
-
-static int cat_tensor(struct dt_ckpt *c, int i, struct dt_err *err)
-{
-	struct dt_ckpt_tensor t;
-	int64_t numel = 1, run, width;
-	void *buf;
-	int rc = 0;
-
-	dt_ckpt_tensor(c, i, &t);
-	for (int d = 0; d < t.ndim; d++)
-		numel *= t.shape[d];
-	width = t.ndim > 1 ? t.shape[t.ndim - 1] : 1;
-	run = (64 << 20) / dt_dtype_size(t.dtype);
-	buf = malloc((size_t)(numel < run ? numel + 1 : run) * (size_t)dt_dtype_size(t.dtype));
-	if (!buf)
-		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", t.name);
-	for (int64_t first = 0; first < numel && rc == 0; first += run) {
-		int64_t n = numel - first < run ? numel - first : run;
-
-		rc = dt_ckpt_read_run(c, i, first, n, buf, err);
-		if (rc == 0 && raw)
-			fwrite(buf, (size_t)dt_dtype_size(t.dtype), (size_t)n, stdout);
-		else if (rc == 0)
-			print_numbers(t.dtype, buf, n, width, first);
-	}
-	free(buf);
-	return rc;
-}
-
 static int cmd_cat(char **argv)
 {
 	struct dt_err err = {0};
@@ -696,7 +665,7 @@ static int cmd_cat(char **argv)
 		i = dt_ckpt_find(c, full);
 	if (i < 0)
 		dt_err_set(&err, -ENOENT, "'%s' has no tensor '%s'", dt_ckpt_path(c), argv[0]);
-	rc = i < 0 || cat_tensor(c, i, &err) < 0 ? fail(&err) : 0;
+	rc = i < 0 || dt_ckpt_print(c, i, raw, stdout, &err) < 0 ? fail(&err) : 0;
 	dt_ckpt_close(c);
 	return rc;
 }

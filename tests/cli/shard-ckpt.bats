@@ -44,12 +44,23 @@ put() {
 	[[ $output == *"not a checkpoint"* ]]
 }
 
-@test "ls lists every tensor with its cut" {
+@test "ls shows the tensors as a tree with their cuts, layers that are alike once" {
 	"$M" "$T/a" 5 dp2.tp2.z1 1
+	pieces=$("$S" ls --json "$T/a" |
+		jq '[.tensors[] | select(.name | startswith("model/")) | .pieces] | add')
 	run "$S" ls "$T/a"
 	[ "$status" -eq 0 ]
 	[[ $output == *"layout dp2.tp2.z1, 117 tensors"* ]]
-	[[ $output =~ model/embed.weight\ +f32\ +50x24\ +2x1\ +2 ]]
+	[[ ${lines[1]} =~ ^model\ +$pieces\  ]]
+	[[ ${lines[2]} =~ ^\ \ embed.weight\ +f32\ +50x24\ +2x1\ +2\  ]]
+	[[ $output == *"  layers.{0..2} x 3 "* ]]
+	[[ $output =~ \ down.weight\ +f32\ +24x40\ +1x2\ +6\  ]]
+	few=${#lines[@]}
+	run "$S" ls --all "$T/a"
+	[ "$status" -eq 0 ]
+	[[ $output != *"{"* ]]
+	[ "${#lines[@]}" -gt $((2 * few)) ]
+	[ "$(grep -Ec ' (f32|bf16) +[0-9]+' <<<"$output")" -eq 117 ]
 	"$S" ls --json "$T/a" | jq -e '.schema == 1 and .step == 5 and (.tensors | length) == 117 and
 		.total_bytes == ([.tensors[].bytes] | add) and
 		(.tensors[] | select(.name == "model/layers.0.mlp.down.weight") | .cut == [1, 2] and .dtype == "f32")'

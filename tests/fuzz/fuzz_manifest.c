@@ -1,10 +1,44 @@
-/* manifest.json. The checksum is put right, so that what is behind it is reached. */
+/*
+ * manifest.json, and the tree of its tensors. The checksum is put right, so that what is behind it is
+ * reached.
+ */
 #include "ckpt/internal.h"
+#include "ckpt/look.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n);
+
+struct seen {
+	int64_t tensors;
+	uint64_t bytes;
+};
+
+static void on_line(void *arg, const struct dt_ckpt_line *l)
+{
+	struct seen *v = arg;
+
+	v->bytes += l->tensor >= 0 ? l->bytes : 0;
+	v->tensors += l->tensor >= 0;
+}
+
+/* Every tensor has its line, and with or without folding their bytes are all there. */
+static void try_tree(const struct ck_manifest *m)
+{
+	struct dt_ckpt c = {.m = *m};
+	uint64_t total = 0;
+
+	for (int i = 0; i < m->ntensor; i++)
+		total += m->tensor[i].bytes;
+	for (int all = 0; all < 2; all++) {
+		struct seen v = {0};
+
+		if (dt_ckpt_tree(&c, all, on_line, &v, NULL) < 0 || v.bytes != total ||
+		    v.tensors > m->ntensor || (all && v.tensors < m->ntensor))
+			abort();
+	}
+}
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
 {
@@ -25,6 +59,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
 			if (m.piece[i].file >= m.nfile ||
 			    m.piece[i].at + m.piece[i].stored > m.file[m.piece[i].file].bytes)
 				abort();
+		try_tree(&m);
 		ck_manifest_release(&m);
 	}
 	free(text);

@@ -4,11 +4,20 @@ import json
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def split(scope, model, to):
+    """One file for fuzz_gguf_split.c: the length of the first part, the first, the second."""
+    scope["split"](model + ".gguf", model, 2)
+    parts = [open(f"{model}-0000{i}-of-00002.gguf", "rb").read() for i in (1, 2)]
+    with open(to, "wb") as f:
+        f.write(struct.pack("<I", len(parts[0])) + parts[0] + parts[1])
 
 
 def main(tool):
@@ -23,18 +32,21 @@ def main(tool):
             folder = os.path.join(tmp, family)
             scope["make"](family, "BF16", folder)
             run = lambda *a: subprocess.run([tool, "convert", *a], check=True, capture_output=True)
-            for d in ["gguf", "safetensors", "config", "bin", "manifest"]:
+            for d in ["gguf", "gguf_split", "safetensors", "config", "bin", "manifest"]:
                 os.makedirs(os.path.join(out, d), exist_ok=True)
             shutil.copy(os.path.join(folder, "config.json"), os.path.join(out, "config", family + ".json"))
             st = os.path.join(folder, "model.safetensors")
             shutil.copy(st, os.path.join(out, "safetensors", family))
             run("--type", "q8_0", folder, os.path.join(tmp, family + ".gguf"))
             shutil.copy(os.path.join(tmp, family + ".gguf"), os.path.join(out, "gguf", family))
+            split(scope, os.path.join(tmp, family), os.path.join(out, "gguf_split", family))
             run("--type", "bf16", "--compress", folder, os.path.join(tmp, family + "-dt"))
             m = os.path.join(tmp, family + "-dt/latest/manifest.json")
             shutil.copy(m, os.path.join(out, "manifest", family + ".json"))
             own = json.load(open(m))["model"]
             json.dump(own, open(os.path.join(out, "config", family + "-own.json"), "w"))
+        if os.path.exists(os.path.join(out, "bin", "llmc")):
+            os.remove(os.path.join(out, "bin", "llmc"))
         run("--to", "llmc", os.path.join(tmp, "gpt2"), os.path.join(out, "bin", "llmc"))
     tok = os.path.join(out, "tokenizer")
     os.makedirs(tok, exist_ok=True)

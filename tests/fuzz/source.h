@@ -11,16 +11,12 @@
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n);
 
-static inline void try_source(const unsigned char *data, size_t n, enum dt_source_kind kind)
+/* What is accepted can be read. */
+static inline void try_path(const char *path, enum dt_source_kind kind)
 {
-	int fd = memfd_create("fuzz", MFD_CLOEXEC);
 	struct dt_source *s;
 	struct dt_err err;
-	char path[64];
 
-	if (fd < 0 || write(fd, data, n) != (ssize_t)n)
-		abort();
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	if (dt_source_open(path, kind, NULL, &s, &err) == 0) {
 		const struct dt_params *p = dt_source_params(s);
 
@@ -32,10 +28,21 @@ static inline void try_source(const unsigned char *data, size_t n, enum dt_sourc
 			if (p->p[i].ndim == 2)
 				off[1] = p->p[i].shape[1] - shape[1];
 			if (dt_source_read(s, i, off, shape, DT_F32, x, &err) < 0)
-				abort(); /* what was accepted can be read */
+				abort();
 		}
 		dt_source_close(s);
 	}
+}
+
+static inline void try_source(const unsigned char *data, size_t n, enum dt_source_kind kind)
+{
+	int fd = memfd_create("fuzz", MFD_CLOEXEC);
+	char path[64];
+
+	if (fd < 0 || write(fd, data, n) != (ssize_t)n)
+		abort();
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	try_path(path, kind);
 	close(fd);
 }
 
