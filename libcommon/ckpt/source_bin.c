@@ -1,6 +1,6 @@
 /*
  * llm.c's and llama2.c's model files: a head of numbers, then arrays of all layers one after the other. Every
- * array becomes tensors with GGUF's names, so that one table (names.c) knows them.
+ * array becomes tensors with GGUF's names, so that one table (model/names.c) knows them.
  */
 #include "ckpt/source_internal.h"
 
