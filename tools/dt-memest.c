@@ -28,7 +28,7 @@ static struct {
 	bool train, list, json, buffers, bars, bars_given, microbatch_given, optimizer_given, seqs_given;
 	bool why, timeline, precision_given;
 	const char *layout, *pipeline, *explain, *margin_text, *svg, *check;
-	int precision, optimizer, account, solve, kv;
+	int precision, optimizer, account, solve, kv, activations;
 	const char *recompute;
 	int grad_comm;
 	int targets, base, offload, offload_to, attention;
@@ -117,8 +117,10 @@ static const struct dt_opt opts[] = {
 	 "new tokens of one forward pass; default 2048", .min = 1, .max = 1 << 24},
 	{"block-size", 0, DT_OPT_INT, &a.q.block, "TOKENS", "tokens a block of the cache holds; default 16",
 	 .min = 1, .max = 1 << 16},
+	{"activations", 0, DT_OPT_CHOICE, &a.activations, "auto|bf16|fp32",
+	 "type that is computed in; default that of the weights, bf16 for block formats"},
 	{"kv-precision", 0, DT_OPT_CHOICE, &a.kv, DT_KV_CHOICES,
-	 "type of the cache; default that of the weights, bf16 for block formats"},
+	 "type of the cache; default that of the activations"},
 	DT_OPT_HEADING("The question"),
 	{"gpu-mem", 'm', DT_OPT_SIZE, &a.gpu_mem, "SIZE",
 	 "memory of one device, or of one rank on a processor"},
@@ -610,8 +612,9 @@ static int check_usage(int nargs)
 		return dt_opt_usage_error(&program, stderr, "option '--margin': %s", err.msg);
 	if (a.q.serve && (a.q.extras.lora_rank || a.offload || a.solve == SOLVE_ZERO))
 		return dt_opt_usage_error(&program, stderr, "adapters, offloading and ZeRO go with --train");
-	if (a.kv && !a.q.serve)
-		return dt_opt_usage_error(&program, stderr, "--kv-precision goes with --serve");
+	if ((a.kv || a.activations) && !a.q.serve)
+		return dt_opt_usage_error(&program, stderr, "--%s goes with --serve",
+					  a.kv ? "kv-precision" : "activations");
 	if (a.check && (a.solve || a.why || a.explain))
 		return dt_opt_usage_error(&program, stderr, "--check goes alone");
 	if (a.explain && a.json)
@@ -686,11 +689,13 @@ static void complete_query(void)
 	q->max_len = q->max_len ? q->max_len : usual;
 	q->precision = (enum dt_weight_format)a.precision;
 	q->compute = a.precision < DT_WF_Q8_0 ? plain[a.precision] : DT_BF16;
+	if (a.activations)
+		q->compute = a.activations == 1 ? DT_BF16 : DT_F32;
 	if (q->serve)
 		q->cache_bits = dt_kv_bits(&q->config, a.kv);
 	/* A file says what its weights take; another type was asked for where --precision is given. */
 	q->weight_bytes = q->serve && !a.precision_given ? a.file.weight_bytes : 0;
-	q->stored_blocks = !strcmp(a.file.kind, "gguf");
+	q->stored = a.precision_given ? NULL : a.file.format;
 	q->extras.targets = (enum dt_lora_targets)a.targets;
 	q->extras.base = (enum dt_weight_format)a.base;
 	q->extras.offload = (enum dt_offload)a.offload;
@@ -755,6 +760,7 @@ static int run(const char *model, int cat)
 			status = fail(&err);
 	}
 	dt_fit_release(&r);
+	dt_model_file_release(&a.file);
 	return status;
 }
 

@@ -50,7 +50,7 @@ const struct exp_tensor *exp_find(const struct exporter *e, const char *name)
 }
 
 /* Tensor k of those that parameter i becomes. */
-static void list_one(struct exporter *e, int i, int64_t k, const struct src_place *at, bool blocks)
+static void list_one(struct exporter *e, int i, int64_t k, const struct dt_place_in_file *at, bool blocks)
 {
 	const struct dt_param *p = &dt_source_params(e->s)->p[i];
 	struct exp_tensor *t = &e->t[e->n++];
@@ -81,10 +81,10 @@ int exp_list(struct exporter *e, bool blocks, struct dt_err *err)
 		return dt_err_sys(err, -ENOMEM, "cannot list the tensors");
 	for (int i = 0; i < params->n; i++) {
 		const struct dt_param *p = &params->p[i];
-		struct src_place at = {.split = 1};
+		struct dt_place_in_file at = {.split = 1};
 
 		for (int64_t k = 0; k < at.split; k++) {
-			if (!src_place_of(e->scheme, dt_source_config(e->s), p, k, &at))
+			if (!dt_names_place(e->scheme, dt_source_config(e->s), p, k, &at))
 				return dt_err_set(err, -ENOTSUP, "the format has no place for '%s'", p->name);
 			if (at.first) { /* k and v join the q before them */
 				struct exp_tensor *t = (struct exp_tensor *)exp_find(e, at.name);
@@ -152,7 +152,7 @@ static int read_rows(struct exporter *e, int param, int64_t row, int64_t n, enum
 	const struct dt_config *c = dt_source_config(e->s);
 	const struct dt_param *p = &dt_source_params(e->s)->p[param];
 	int64_t cols = p->ndim == 2 ? p->shape[1] : 1, off[2] = {row, 0}, shape[2] = {n, cols};
-	bool turn = src_is_rotary(c, p) && c->rope_pairing != e->pairing;
+	bool turn = dt_param_is_rotary(c, p) && c->rope_pairing != e->pairing;
 	size_t row_bytes = dt_format_info(f)->dtype < 0 ? dt_format_bytes(f, cols)
 							: (size_t)cols * (size_t)dt_format_info(f)->bytes;
 	const char *raw = f == dt_source_format(e->s, param) ? dt_source_raw(e->s, param) : NULL;
@@ -162,7 +162,7 @@ static int read_rows(struct exporter *e, int param, int64_t row, int64_t n, enum
 	if (shift != 0)
 		return read_shifted(e, param, row, n, shift, f, dst, err);
 	for (int64_t done = 0; done < n && rc == 0; done += shape[0], dst += shape[0] * (int64_t)row_bytes) {
-		off[0] = turn ? src_rope_row(row + done, c->head_dim, c->rope_pairing, e->pairing) : row;
+		off[0] = turn ? dt_rope_row(row + done, c->head_dim, c->rope_pairing, e->pairing) : row;
 		shape[0] = turn ? 1 : n;
 		if (raw) {
 			memcpy(dst, raw + (size_t)off[0] * row_bytes, (size_t)shape[0] * row_bytes);
@@ -373,7 +373,8 @@ int exp_dt(struct exporter *e, const char *dst, struct dt_err *err)
 
 int dt_export(struct dt_source *s, const char *dst, const struct dt_export *x, struct dt_err *err)
 {
-	struct exporter e = {.s = s, .x = x, .scheme = x->to == DT_SOURCE_SAFETENSORS ? SRC_HF : SRC_GGUF};
+	struct exporter e = {
+		.s = s, .x = x, .scheme = x->to == DT_SOURCE_SAFETENSORS ? DT_NAMES_HF : DT_NAMES_GGUF};
 	const char *family = dt_source_config(s)->family;
 	int rc;
 

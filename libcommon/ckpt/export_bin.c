@@ -21,7 +21,7 @@ static int write_arrays(struct exporter *e, const char *const *names, int n, FIL
 		const char *percent = strstr(names[i], "%d");
 
 		for (int64_t l = 0; l < (percent ? layers : 1) && rc == 0; l++) {
-			char name[SRC_NAME];
+			char name[DT_NAMES_MAX];
 			const struct exp_tensor *t;
 
 			if (percent)

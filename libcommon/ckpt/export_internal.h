@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 struct exp_tensor { /* of the file to be written */
-	char name[SRC_NAME];
+	char name[DT_NAMES_MAX];
 	int ndim;
 	int64_t shape[2];
 	enum dt_format format;
@@ -22,7 +22,7 @@ struct exp_tensor { /* of the file to be written */
 struct exporter {
 	struct dt_source *s;
 	const struct dt_export *x;
-	enum src_scheme scheme;
+	enum dt_names scheme;
 	int pairing;   /* enum dt_rope_pairing of the target */
 	bool plus_one; /* the target's norms multiply by 1 + weight */
 	struct exp_tensor *t;

@@ -49,7 +49,7 @@ static int write_file(struct exporter *e, const char *path, int first, int last,
 		const struct exp_tensor *t = &e->t[i];
 		bool bare = !strcmp(t->name, "lm_head.weight");
 		json_t *shape = json_pack("[I]", (json_int_t)t->shape[0]);
-		char name[SRC_NAME + 16];
+		char name[DT_NAMES_MAX + 16];
 
 		snprintf(name, sizeof(name), "%s%s",
 			 bare						  ? ""
@@ -113,7 +113,7 @@ static int write_weights(struct exporter *e, const char *folder, struct dt_err *
 		else
 			snprintf(name, sizeof(name), "model.safetensors");
 		for (int i = first; i < end[k]; i++) {
-			char full[SRC_NAME + 16];
+			char full[DT_NAMES_MAX + 16];
 
 			snprintf(full, sizeof(full), "%s%s",
 				 !strcmp(e->t[i].name, "lm_head.weight")	  ? ""

@@ -70,7 +70,7 @@ static const char *shape_text(char *buf, size_t n, int ndim, const int64_t *shap
 }
 
 /* The tensor at a place, of the shape it must have there. */
-static int find_stored(struct dt_source *s, const struct dt_param *p, const struct src_place *at,
+static int find_stored(struct dt_source *s, const struct dt_param *p, const struct dt_place_in_file *at,
 		       const struct src_stored **ret, struct dt_err *err)
 {
 	struct src_stored key, *t;
@@ -100,14 +100,14 @@ static int find_stored(struct dt_source *s, const struct dt_param *p, const stru
 	return 0;
 }
 
-static int bind_param(struct dt_source *s, enum src_scheme scheme, int i, struct dt_err *err)
+static int bind_param(struct dt_source *s, enum dt_names scheme, int i, struct dt_err *err)
 {
 	const struct dt_param *p = &s->params.p[i];
 	const struct src_stored *t;
-	struct src_place at;
+	struct dt_place_in_file at;
 	int rc;
 
-	if (!src_place_of(scheme, &s->config, p, 0, &at))
+	if (!dt_names_place(scheme, &s->config, p, 0, &at))
 		return dt_err_set(err, -ENOTSUP, "'%s' (family %s) has no place for '%s'", s->path,
 				  s->config.family, p->name);
 	rc = find_stored(s, p, &at, &t, err);
@@ -129,7 +129,7 @@ static int bind_param(struct dt_source *s, enum src_scheme scheme, int i, struct
 	if (!s->view[i].part)
 		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", s->path);
 	for (int64_t e = 0; e < at.split && rc == 0; e++) {
-		src_place_of(scheme, &s->config, p, e, &at);
+		dt_names_place(scheme, &s->config, p, e, &at);
 		rc = find_stored(s, p, &at, &t, err);
 		if (rc == 0 && t->format != s->view[i].format)
 			rc = dt_err_set(err, -ENOTSUP, "'%s': tensor '%s' is %s, that of expert 0 is %s",
@@ -140,7 +140,7 @@ static int bind_param(struct dt_source *s, enum src_scheme scheme, int i, struct
 	return rc;
 }
 
-int src_resolve(struct dt_source *s, enum src_scheme scheme, struct dt_err *err)
+int src_resolve(struct dt_source *s, enum dt_names scheme, struct dt_err *err)
 {
 	int rc = dt_model_params(&s->config, &s->params, err);
 
@@ -153,7 +153,7 @@ int src_resolve(struct dt_source *s, enum src_scheme scheme, struct dt_err *err)
 	for (int i = 0; i < s->params.n && rc == 0; i++)
 		rc = bind_param(s, scheme, i, err);
 	for (int i = 0; i < s->nstored && rc == 0; i++)
-		if (!s->stored[i].used && !src_is_buffer(scheme, &s->config, s->stored[i].name))
+		if (!s->stored[i].used && !dt_names_is_buffer(scheme, &s->config, s->stored[i].name))
 			rc = dt_err_set(err, -ENOTSUP, "'%s': tensor '%s' is no part of a %s model", s->path,
 					s->stored[i].name, s->config.family);
 	return rc;

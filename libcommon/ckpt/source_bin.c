@@ -1,6 +1,6 @@
 /*
  * llm.c's and llama2.c's model files: a head of numbers, then arrays of all layers one after the other. Every
- * array becomes tensors with GGUF's names, so that one table (names.c) knows them.
+ * array becomes tensors with GGUF's names, so that one table (model/names.c) knows them.
  */
 #include "ckpt/source_internal.h"
 
@@ -132,7 +132,7 @@ int src_open_llmc(struct dt_source *s, struct dt_err *err)
 		if (took != (int64_t)n - LLMC_HEAD)
 			return wrong_size(s->path, "llm.c", err);
 	}
-	return src_resolve(s, SRC_GGUF, err);
+	return src_resolve(s, DT_NAMES_GGUF, err);
 }
 
 struct llama2c {
@@ -219,5 +219,5 @@ int src_open_llama2c(struct dt_source *s, struct dt_err *err)
 		return dt_err_prefix(err, "'%s'", s->path);
 	if (lay_llama2c(s, p + 28, n - 28, &h) < 0)
 		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", s->path);
-	return src_resolve(s, SRC_GGUF, err);
+	return src_resolve(s, DT_NAMES_GGUF, err);
 }

@@ -5,43 +5,15 @@
 #include "ckpt/ckpt.h"
 #include "ckpt/source.h"
 #include "model/gguf.h"
+#include "model/names.h"
 
-#define SRC_NAME     128
+#define DT_NAMES_MAX 128
 #define SRC_TEXT_MAX ((size_t)64 << 20) /* tokenizer.json, chat template */
-
-/* ---- names.c: what a parameter is called elsewhere, and how it lies there ---- */
-
-enum src_scheme {
-	SRC_HF,	  /* Hugging Face, without the leading "model." or "transformer." */
-	SRC_GGUF, /* also what bin.c gives its tensors */
-};
-
-struct src_place {
-	char name[SRC_NAME];
-	bool transposed;     /* [in, out]: GPT-2's Conv1D */
-	int64_t first, rows; /* q, k and v in one tensor: our rows are [first, first + ours) of rows */
-	int64_t split; /* tensors that the parameter is in, one below the other: experts apart, else 1 */
-	int64_t stack; /* > 0: three dimensions, experts outermost, over the same elements */
-};
-
-/* Of a split parameter, the tensor of one expert. false: the scheme has no such parameter. */
-bool src_place_of(enum src_scheme scheme, const struct dt_config *c, const struct dt_param *p, int64_t expert,
-		  struct src_place *ret);
-/* Tensors of files that are not parameters: buffers, tables that follow from the configuration. */
-bool src_is_buffer(enum src_scheme scheme, const struct dt_config *c, const char *name);
-
-/*
- * The row of a tensor in rotary order `from` that is row r in order `to` (enum dt_rope_pairing); dim: of a
- * head.
- */
-int64_t src_rope_row(int64_t r, int64_t dim, int from, int to);
-/* Whether rotary order concerns the parameter. */
-bool src_is_rotary(const struct dt_config *c, const struct dt_param *p);
 
 /* ---- source.c ---- */
 
 struct src_stored { /* a tensor of a file */
-	char name[SRC_NAME];
+	char name[DT_NAMES_MAX];
 	enum dt_format format;
 	int format_known; /* 0: data is not to be read */
 	int ndim;
@@ -85,7 +57,7 @@ struct dt_source {
 int src_map(struct dt_source *s, const char *path, const uint8_t **ret, size_t *ret_n, struct dt_err *err);
 int src_add(struct dt_source *s, const struct src_stored *t);
 /* The configuration is known and all tensors are added: finds every parameter among them. */
-int src_resolve(struct dt_source *s, enum src_scheme scheme, struct dt_err *err);
+int src_resolve(struct dt_source *s, enum dt_names scheme, struct dt_err *err);
 
 /* ---- source_safetensors.c, source_gguf.c, source_bin.c: fill a source whose path is set ---- */
 

@@ -231,6 +231,6 @@ int src_open_safetensors(struct dt_source *s, struct dt_err *err)
 	if (rc == 0)
 		rc = dt_config_load(path, &s->config, err);
 	if (rc == 0)
-		rc = src_resolve(s, SRC_HF, err);
+		rc = src_resolve(s, DT_NAMES_HF, err);
 	return rc == 0 ? src_hf_tokenizer(s, folder, err) : rc;
 }

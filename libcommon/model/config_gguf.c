@@ -84,6 +84,8 @@ static int read_rope_freqs(const struct dt_gguf *g, struct dt_config *c, struct 
 
 	if (!t)
 		return 0;
+	if (t->at > g->bytes || t->bytes > g->bytes - t->at) /* the first part's keys need it there */
+		return dt_err_set(err, -ENOTSUP, "'rope_freqs.weight' is not in the first part");
 	if (t->format != DT_FMT_F32 || t->ndim != 1 || t->shape[0] != half)
 		return dt_err_set(err, -EBADMSG, "'rope_freqs.weight' is not %lld numbers", (long long)half);
 	for (size_t f = 0; f < sizeof(factors) / sizeof(*factors); f++) {

@@ -3,6 +3,7 @@
 #include "kernels/activation.h"
 #include "kernels/rope.h"
 #include "model/gguf.h"
+#include "model/names.h"
 #include "model/safetensors.h"
 
 #include <dirent.h>
@@ -15,6 +16,13 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+static bool ends(const char *s, const char *end)
+{
+	size_t n = strlen(s), m = strlen(end);
+
+	return n >= m && !strcmp(s + n - m, end);
+}
 
 struct map {
 	void *at;
@@ -42,8 +50,82 @@ static int map_file(const char *path, struct map *ret, struct dt_err *err)
 	return rc;
 }
 
+struct gguf_head { /* being read, of one file after the other */
+	struct map map;
+	struct dt_model_file *f;
+};
+
+static void unmap(struct map *m)
+{
+	if (m->at)
+		munmap(m->at, m->bytes);
+	m->at = NULL;
+}
+
+static int map_part(void *to, const char *path, const uint8_t **ret, size_t *ret_n, struct dt_err *err)
+{
+	struct gguf_head *h = to;
+	int rc;
+
+	unmap(&h->map);
+	rc = map_file(path, &h->map, err);
+	*ret = h->map.at;
+	*ret_n = h->map.bytes;
+	return rc;
+}
+
+static int count_part(void *to, const struct dt_gguf *g, struct dt_err *err)
+{
+	struct dt_model_file *f = ((struct gguf_head *)to)->f;
+	uint64_t bytes = 0;
+	bool known = true;
+
+	(void)err;
+	for (int i = 0; i < g->ntensor; i++) {
+		int64_t n = 1;
+
+		for (int d = 0; d < g->tensor[i].ndim; d++)
+			n *= g->tensor[i].shape[d];
+		f->params += n;
+		bytes += g->tensor[i].bytes;
+		known &= g->tensor[i].format >= 0;
+	}
+	/* Block formats we do not know have no size in the list: the data section has. */
+	f->weight_bytes += known ? bytes : g->bytes - g->data_at;
+	f->tensors += g->ntensor;
+	return 0;
+}
+
+/* The type of every parameter; none where one is missing or of a type that we do not read. */
+static int note_formats(const struct dt_gguf *g, const struct dt_config *c, struct dt_model_file *f,
+			struct dt_err *err)
+{
+	struct dt_params t;
+	int rc = dt_model_params(c, &t, err);
+
+	if (rc < 0)
+		return rc;
+	f->format = malloc((size_t)t.n);
+	if (!f->format)
+		rc = dt_err_sys(err, -ENOMEM, "cannot describe a model");
+	for (int i = 0; i < t.n && f->format; i++) {
+		struct dt_place_in_file at;
+		const struct dt_gguf_tensor *v = dt_names_place(DT_NAMES_GGUF, c, &t.p[i], 0, &at)
+							 ? dt_gguf_find_tensor(g, at.name)
+							 : NULL;
+
+		if (v && v->format >= 0)
+			f->format[i] = (int8_t)v->format;
+		else
+			dt_model_file_release(f);
+	}
+	dt_params_release(&t);
+	return rc;
+}
+
 static int from_gguf(const char *path, struct dt_config *c, struct dt_model_file *f, struct dt_err *err)
 {
+	struct gguf_head h = {.f = f};
 	struct dt_gguf g;
 	struct map m;
 	int rc = map_file(path, &m, err);
@@ -52,41 +134,30 @@ static int from_gguf(const char *path, struct dt_config *c, struct dt_model_file
 		return rc;
 	rc = dt_gguf_parse(m.at, m.bytes, path, &g, err);
 	if (rc == 0) {
-		rc = dt_config_from_gguf(&g, c, err);
-		if (rc < 0)
+		count_part(&h, &g, err);
+		rc = dt_gguf_add_parts(&g, path, map_part, count_part, &h, err);
+		if (rc == 0 && (rc = dt_config_from_gguf(&g, c, err)) < 0)
 			dt_err_prefix(err, "'%s'", path);
-		for (int i = 0; i < g.ntensor; i++) {
-			int64_t n = 1;
-
-			for (int d = 0; d < g.tensor[i].ndim; d++)
-				n *= g.tensor[i].shape[d];
-			f->params += n;
-			/* Block formats we do not know have no size in the list: the data section has. */
-			f->weight_bytes += g.tensor[i].bytes;
-			if (g.tensor[i].format < 0)
-				f->weight_bytes = UINT64_MAX / 2;
-		}
-		if (f->weight_bytes >= UINT64_MAX / 2)
-			f->weight_bytes = m.bytes - g.data_at;
-		f->tensors = g.ntensor;
+		if (rc == 0)
+			rc = note_formats(&g, c, f, err);
 		snprintf(f->kind, sizeof(f->kind), "gguf");
 		dt_gguf_release(&g);
 	}
-	munmap(m.at, m.bytes);
+	unmap(&h.map);
+	unmap(&m);
 	return rc;
+}
+
+void dt_model_file_release(struct dt_model_file *f)
+{
+	free(f->format);
+	f->format = NULL;
 }
 
 struct guess { /* what the tensors of a Llama-like model tell */
 	int64_t vocab, hidden, layers, ffn, q, k, norm;
 	bool head, q_norm, bias;
 };
-
-static bool ends(const char *s, const char *end)
-{
-	size_t n = strlen(s), m = strlen(end);
-
-	return n >= m && !strcmp(s + n - m, end);
-}
 
 static void look(const struct dt_safetensor *t, struct guess *g)
 {
@@ -230,8 +301,10 @@ int dt_model_describe(const char *name, struct dt_config *ret, struct dt_model_f
 		if (in)
 			fclose(in);
 	}
-	if (rc < 0)
+	if (rc < 0) {
+		dt_model_file_release(&f);
 		return rc;
+	}
 	*ret = c;
 	*ret_file = f;
 	return 0;

@@ -1,6 +1,6 @@
 /*
  * A model by what its files say: as dt_config_load, and from the heads of GGUF and safetensors files, whose
- * tensors give the bytes of the weights exactly. Only heads are read.
+ * tensors give the bytes of the weights exactly. Only heads are read; of a GGUF in several files all of them.
  */
 #ifndef DT_MODEL_FILE_H
 #define DT_MODEL_FILE_H
@@ -12,6 +12,11 @@ struct dt_model_file {
 	int64_t params;	       /* elements of all tensors; 0 likewise */
 	int tensors;
 	char kind[16]; /* "gguf", "safetensors", "description" */
+	/*
+	 * GGUF: enum dt_format of every parameter of model/params.h as the file has it; owned. NULL: no such
+	 * file, or one that lacks a parameter or has it in a type we do not read.
+	 */
+	int8_t *format;
 };
 
 /*
@@ -21,5 +26,6 @@ struct dt_model_file {
  */
 int dt_model_describe(const char *name, struct dt_config *ret, struct dt_model_file *ret_file,
 		      struct dt_err *err);
+void dt_model_file_release(struct dt_model_file *f);
 
 #endif

@@ -3,6 +3,8 @@
 #include "kernels/quant_formats.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -364,4 +366,85 @@ int dt_gguf_str(const struct dt_gguf *g, const char *key, bool required, const c
 	at = kv->data;
 	dt_gguf_next_string(&at, ret, ret_n);
 	return 1;
+}
+
+/* ---- several files ---- */
+
+/* The tensors of one more part, behind those of the first: what the model is can be seen from all. */
+static int join(struct dt_gguf *all, const struct dt_gguf *part, const char *path, struct dt_err *err)
+{
+	struct dt_gguf_tensor *v =
+		realloc(all->tensor, (size_t)(all->ntensor + part->ntensor + 1) * sizeof(*v));
+
+	if (!v)
+		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", path);
+	all->tensor = v;
+	for (int i = 0; i < part->ntensor; i++) {
+		if (dt_gguf_find_tensor(all, part->tensor[i].name))
+			return dt_err_set(err, -EBADMSG, "'%s': tensor '%s' is in another part already", path,
+					  part->tensor[i].name);
+		v[all->ntensor++] = part->tensor[i];
+	}
+	return 0;
+}
+
+static int check_part(const struct dt_gguf *g, const char *path, int64_t no, int64_t parts,
+		      struct dt_err *err)
+{
+	int64_t is = 0, of = 0;
+	int rc = dt_gguf_int(g, "split.no", true, 0, 99999, &is, err);
+
+	if (rc >= 0)
+		rc = dt_gguf_int(g, "split.count", true, 0, 99999, &of, err);
+	if (rc < 0)
+		return dt_err_prefix(err, "'%s'", path);
+	return is == no && of == parts
+		       ? 0
+		       : dt_err_set(err, -EBADMSG, "'%s' is part %lld of %lld, not %lld of %lld", path,
+				    (long long)is + 1, (long long)of, (long long)no + 1, (long long)parts);
+}
+
+int dt_gguf_add_parts(struct dt_gguf *g, const char *first, dt_gguf_map_fn *map, dt_gguf_part_fn *add,
+		      void *to, struct dt_err *err)
+{
+	int64_t parts = 1, total = -1;
+	char tail[32], path[PATH_MAX];
+	size_t n = strlen(first), k;
+	int rc = dt_gguf_int(g, "split.count", false, 0, 99999, &parts, err);
+
+	if (rc < 0 || parts <= 1)
+		return rc < 0 ? rc : 0;
+	rc = dt_gguf_int(g, "split.tensors.count", false, 0, INT32_MAX, &total, err);
+	if (rc >= 0)
+		rc = check_part(g, first, 0, parts, err);
+	if (rc < 0) {
+		dt_err_hint(err, "give the first part");
+		return rc;
+	}
+	k = (size_t)snprintf(tail, sizeof(tail), "-%05d-of-%05lld.gguf", 1, (long long)parts);
+	if (n <= k || n >= sizeof(path) || strcmp(first + n - k, tail))
+		return dt_err_set(err, -EINVAL,
+				  "'%s' is the first of %lld parts, but its name does not end in '%s'", first,
+				  (long long)parts, tail);
+	for (int64_t i = 1; i < parts && rc >= 0; i++) {
+		struct dt_gguf part;
+		const uint8_t *p;
+		size_t bytes;
+
+		snprintf(path, sizeof(path), "%.*s-%05lld-of-%05lld.gguf", (int)(n - k), first,
+			 (long long)i + 1, (long long)parts);
+		rc = map(to, path, &p, &bytes, err);
+		if (rc < 0 || (rc = dt_gguf_parse(p, bytes, path, &part, err)) < 0)
+			return rc;
+		rc = check_part(&part, path, i, parts, err);
+		if (rc == 0)
+			rc = join(g, &part, path, err);
+		if (rc == 0)
+			rc = add(to, &part, err);
+		dt_gguf_release(&part);
+	}
+	if (rc >= 0 && total >= 0 && total != g->ntensor)
+		rc = dt_err_set(err, -EBADMSG, "'%s': the parts hold %d tensors, the first says %lld", first,
+				g->ntensor, (long long)total);
+	return rc < 0 ? rc : 0;
 }

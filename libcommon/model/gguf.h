@@ -58,6 +58,17 @@ struct dt_gguf {
 int dt_gguf_parse(const void *file, size_t bytes, const char *name, struct dt_gguf *ret, struct dt_err *err);
 void dt_gguf_release(struct dt_gguf *g);
 
+/*
+ * A model in several files, NAME-00001-of-00003.gguf and so on (gguf-split of llama.cpp): the first has the
+ * metadata, every one says which it is. map gives each further part, which may go once it has been added; its
+ * tensors follow those of the first in g, where `at` is a place in their own file. 0 also where there is one.
+ */
+typedef int dt_gguf_map_fn(void *to, const char *path, const uint8_t **ret, size_t *ret_n,
+			   struct dt_err *err);
+typedef int dt_gguf_part_fn(void *to, const struct dt_gguf *part, struct dt_err *err);
+int dt_gguf_add_parts(struct dt_gguf *g, const char *first, dt_gguf_map_fn *map, dt_gguf_part_fn *add,
+		      void *to, struct dt_err *err);
+
 /* NULL: no such key. */
 const struct dt_gguf_kv *dt_gguf_find(const struct dt_gguf *g, const char *key);
 const struct dt_gguf_tensor *dt_gguf_find_tensor(const struct dt_gguf *g, const char *name);

@@ -93,7 +93,9 @@ struct dt_serve_shape {
 	enum dt_dtype compute; /* activations */
 	double cache_bits;     /* an element of the cache; 0: as compute */
 	uint64_t weight_bytes; /* of the whole model, known from a file; 0: by format */
-	bool stored_blocks;    /* that file's weights are served as they are stored: account dt */
+	/* enum dt_format of every parameter in that file, served as it is stored: account dt. NULL: by
+	 * weights */
+	const int8_t *stored;
 	uint64_t framework_bytes;
 	int64_t max_seqs, max_len, block, max_tokens;
 };

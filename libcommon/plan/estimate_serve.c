@@ -123,12 +123,13 @@ static int put_own(struct dt_estimate *t, const struct dt_serve_shape *s, const 
 	own_cache(s, &shape.cache);
 	for (int i = 0; i < table->n; i++) {
 		const struct dt_param *p = &table->p[i];
-		int asked = dt_weight_kept_as(s->config, p, s->weights);
+		int asked = s->stored ? -1 : dt_weight_kept_as(s->config, p, s->weights);
 		enum dt_format f;
 
-		if (asked < 0)
+		if (asked < 0 && !s->stored)
 			return dt_err_set(err, -ENOTSUP, "dt-serve does not keep weights in this type");
-		f = dt_infer_format(p, asked, DT_FMT_BF16, s->compute);
+		f = dt_infer_format(p, asked, s->stored ? (enum dt_format)s->stored[i] : DT_FMT_BF16,
+				    s->compute);
 		dt_infer_place(s->config, p, s->compute, &plain);
 		packed += dt_infer_packed(p, f);
 	}
@@ -144,12 +145,6 @@ static int put_own(struct dt_estimate *t, const struct dt_serve_shape *s, const 
 		    DT_EXACT);
 	put(t, DT_MEM_LOGITS, (double)(DT_INFER_LOGITS_ROWS(s->max_seqs) * s->config->vocab) * 4, "logits",
 	    "(sequences + 2) x vocabulary, f32", DT_EXACT);
-	/* Blocks differ from tensor to tensor in such a file, and so does what laying them out adds. */
-	for (int i = 0; i < t->n && s->weight_bytes && s->stored_blocks; i++)
-		if (t->e[i].cat == DT_MEM_WEIGHTS) {
-			t->e[i].exactness = DT_MODELLED;
-			t->e[i].bytes = i ? 0 : s->weight_bytes;
-		}
 	return 0;
 }
 

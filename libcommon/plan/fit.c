@@ -138,7 +138,7 @@ static int estimate_stage(const struct dt_fit_query *q, int stage, enum dt_accou
 				   .account = account,
 				   .cache_bits = q->cache_bits,
 				   .weight_bytes = q->weight_bytes,
-				   .stored_blocks = q->stored_blocks,
+				   .stored = q->stored,
 				   .framework_bytes = q->extras.framework_bytes,
 				   .compute = q->compute,
 				   .max_seqs = q->max_seqs,

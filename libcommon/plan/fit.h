@@ -29,7 +29,7 @@ struct dt_fit_query {
 	enum dt_dtype compute; /* of activations */
 	double cache_bits;     /* an element of the cache; 0: as compute */
 	uint64_t weight_bytes; /* known from a file; 0: by precision */
-	bool stored_blocks;    /* of that file: served as they are */
+	const int8_t *stored;  /* as in dt_serve_shape */
 	int64_t max_seqs, max_len, block, max_tokens;
 };
 

@@ -256,6 +256,7 @@ json() {
 	refused 2 "exclude each other" gpt2-124m --train --serve
 	refused 2 "go with --train" gpt2-124m --serve --microbatch 4
 	refused 2 "goes with --serve" gpt2-124m --max-seqs 4
+	refused 2 "--activations goes with --serve" gpt2-124m --activations fp32
 	refused 2 "--solve needs --gpu-mem" gpt2-124m --solve batch
 	refused 2 "is not one of" gpt2-124m --solve all --gpu-mem 1GiB
 	refused 2 "no category is called 'foo'" gpt2-124m --explain foo
@@ -451,6 +452,13 @@ serving_memory() {
 	[[ "$output" == *"most off: kv-cache"* ]]
 }
 
+@test "random servers: every category is what /metrics says, and the process what is allocated (40 with DT_SLOW=1)" {
+	[ -x "$DT_BIN/dt-serve" ] || skip "dt-serve is not built"
+	count=8
+	[ "${DT_SLOW:-0}" != 1 ] || count=40
+	DT_BIN=$DT_BIN python3 "$DT_SRC/tests/cli/serve-memory.py" $count
+}
+
 # A safetensors file with the given tensors, sparse: only its head takes room.
 safetensors() {
 	python3 - "$1" "${@:2}" <<-'END'
@@ -535,7 +543,20 @@ safetensors() {
 	n=$((128 * 64 + 4 * 64 * 64 + 3 * 64 * 96))
 	filter=".file.weight_bytes == $((n / 32 * 34 + 3 * 64 * 4)) and .file.params == $((n + 3 * 64)) and .params == .file.params
 		and (.categories[] | select(.name == \"weights\") | .bytes) == .file.weight_bytes"
+	json --serve --account generic tiny.gguf
+	# ours lays them out in panels: to the byte what /metrics says, in the test of random servers above
+	filter='.account == "dt" and (.categories[] | select(.name == "weights") | .exact)'
 	json --serve tiny.gguf
+	# in two files it is the same model, and half of it is not one
+	if /usr/bin/python3 -c 'import numpy' 2>/dev/null; then
+		/usr/bin/python3 "$DT_SRC/tests/cli/convert.py" split tiny.gguf tiny 2
+		"$memest" --json --serve tiny.gguf >whole.json
+		"$memest" --json --serve tiny-00001-of-00002.gguf >parts.json
+		cmp <(jq -S . whole.json) <(jq -S . parts.json)
+		refused 1 "give the first part" --serve tiny-00002-of-00002.gguf
+		rm tiny-00002-of-00002.gguf
+		refused 1 "tiny-00002-of-00002.gguf" --serve tiny-00001-of-00002.gguf
+	fi
 	printf 'GGUF\3\0\0\0\377\377\377\377\0\0\0\0\1\0\0\0\0\0\0\0' >huge.gguf # 4 G tensors
 	refused 1 "too short for what it says" huge.gguf
 	head -c 64 tiny.gguf >cut.gguf

@@ -130,11 +130,11 @@ static void rotary_orders_are_inverse(void **state)
 	static const int64_t adjacent[12] = {0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11};
 
 	for (int64_t r = 0; r < 12; r++) {
-		int64_t a = src_rope_row(r, 6, DT_ROPE_HALF, DT_ROPE_ADJACENT);
+		int64_t a = dt_rope_row(r, 6, DT_ROPE_HALF, DT_ROPE_ADJACENT);
 
 		assert_int_equal(a, adjacent[r]);
-		assert_int_equal(src_rope_row(r, 6, DT_ROPE_HALF, DT_ROPE_HALF), r);
-		assert_int_equal(src_rope_row(a, 6, DT_ROPE_ADJACENT, DT_ROPE_HALF), r);
+		assert_int_equal(dt_rope_row(r, 6, DT_ROPE_HALF, DT_ROPE_HALF), r);
+		assert_int_equal(dt_rope_row(a, 6, DT_ROPE_ADJACENT, DT_ROPE_HALF), r);
 	}
 }
 

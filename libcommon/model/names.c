@@ -3,7 +3,7 @@
  * columns are GGUF's (gguf-py's tensor map; GPT-2 has q, k and v in one), the first two Hugging Face's
  * modelling code's.
  */
-#include "ckpt/source_internal.h"
+#include "model/names.h"
 
 #include "kernels/rope.h"
 
@@ -123,23 +123,23 @@ static void expand(const char *pattern, int layer, int64_t expert, char *out, si
 }
 
 /* NULL: the scheme has none. */
-static const char *pattern_of(enum src_scheme scheme, const struct dt_config *c, enum dt_role role)
+static const char *pattern_of(enum dt_names scheme, const struct dt_config *c, enum dt_role role)
 {
 	bool gpt2 = is_gpt2(c);
 
-	for (size_t i = 0; scheme == SRC_HF && i < sizeof(own) / sizeof(own[0]); i++)
+	for (size_t i = 0; scheme == DT_NAMES_HF && i < sizeof(own) / sizeof(own[0]); i++)
 		if (own[i].role == role && !strcmp(own[i].family, c->family))
 			return own[i].name;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 		if (rows[i].role == role)
-			return scheme == SRC_HF		   ? gpt2 ? rows[i].gpt2 : rows[i].llama
+			return scheme == DT_NAMES_HF	   ? gpt2 ? rows[i].gpt2 : rows[i].llama
 			       : gpt2 && rows[i].gguf_gpt2 ? rows[i].gguf_gpt2
 							   : rows[i].gguf;
 	return NULL;
 }
 
-bool src_place_of(enum src_scheme scheme, const struct dt_config *c, const struct dt_param *p, int64_t expert,
-		  struct src_place *ret)
+bool dt_names_place(enum dt_names scheme, const struct dt_config *c, const struct dt_param *p, int64_t expert,
+		    struct dt_place_in_file *ret)
 {
 	const char *name = pattern_of(scheme, c, p->role);
 	bool gpt2 = is_gpt2(c);
@@ -149,8 +149,8 @@ bool src_place_of(enum src_scheme scheme, const struct dt_config *c, const struc
 		return false;
 	expand(name, p->layer, expert, ret->name, sizeof(ret->name));
 	ret->split = strstr(name, "%e") ? p->experts : 1;
-	ret->stack = scheme == SRC_GGUF ? p->experts : 0;
-	ret->transposed = scheme == SRC_HF && gpt2 && is_conv1d(p->role);
+	ret->stack = scheme == DT_NAMES_GGUF ? p->experts : 0;
+	ret->transposed = scheme == DT_NAMES_HF && gpt2 && is_conv1d(p->role);
 	ret->first = row < 0 ? 0 : row;
 	ret->rows = row < 0 ? p->shape[0] / ret->split : (c->heads + 2 * c->kv_heads) * c->head_dim;
 	return true;
@@ -163,9 +163,9 @@ static bool ends(const char *s, const char *with)
 	return n >= k && !strcmp(s + n - k, with);
 }
 
-bool src_is_buffer(enum src_scheme scheme, const struct dt_config *c, const char *name)
+bool dt_names_is_buffer(enum dt_names scheme, const struct dt_config *c, const char *name)
 {
-	if (scheme == SRC_GGUF)
+	if (scheme == DT_NAMES_GGUF)
 		return !strcmp(name, "rope_freqs.weight");
 	if (is_gpt2(c) && !strncmp(name, "h.", 2) &&
 	    (ends(name, ".attn.bias") || ends(name, ".attn.masked_bias")))
@@ -176,7 +176,7 @@ bool src_is_buffer(enum src_scheme scheme, const struct dt_config *c, const char
 	return ends(name, ".rotary_emb.inv_freq") || (c->tied && !strcmp(name, "lm_head.weight"));
 }
 
-int64_t src_rope_row(int64_t r, int64_t dim, int from, int to)
+int64_t dt_rope_row(int64_t r, int64_t dim, int from, int to)
 {
 	int64_t head = r / dim * dim, i = r % dim, half = dim / 2;
 
@@ -187,7 +187,7 @@ int64_t src_rope_row(int64_t r, int64_t dim, int from, int to)
 	return head + (i < half ? 2 * i : 2 * (i - half) + 1);
 }
 
-bool src_is_rotary(const struct dt_config *c, const struct dt_param *p)
+bool dt_param_is_rotary(const struct dt_config *c, const struct dt_param *p)
 {
 	return c->pos == DT_POS_ROPE &&
 	       (p->role == DT_W_Q || p->role == DT_W_K || p->role == DT_W_Q_B || p->role == DT_W_K_B ||

@@ -1,0 +1,36 @@
+/* What a parameter is called in other formats, and how it lies there. */
+#ifndef DT_MODEL_NAMES_H
+#define DT_MODEL_NAMES_H
+
+#include "model/params.h"
+
+#define DT_NAMES_MAX 128
+
+enum dt_names {
+	DT_NAMES_HF,   /* Hugging Face, without the leading "model." or "transformer." */
+	DT_NAMES_GGUF, /* also what ckpt/source_bin.c gives its tensors */
+};
+
+struct dt_place_in_file {
+	char name[DT_NAMES_MAX];
+	bool transposed;     /* [in, out]: GPT-2's Conv1D */
+	int64_t first, rows; /* q, k and v in one tensor: our rows are [first, first + ours) of rows */
+	int64_t split; /* tensors that the parameter is in, one below the other: experts apart, else 1 */
+	int64_t stack; /* > 0: three dimensions, experts outermost, over the same elements */
+};
+
+/* Of a split parameter, the tensor of one expert. false: the scheme has no such parameter. */
+bool dt_names_place(enum dt_names scheme, const struct dt_config *c, const struct dt_param *p, int64_t expert,
+		    struct dt_place_in_file *ret);
+/* Tensors of files that are not parameters: buffers, tables that follow from the configuration. */
+bool dt_names_is_buffer(enum dt_names scheme, const struct dt_config *c, const char *name);
+
+/*
+ * The row of a tensor in rotary order `from` that is row r in order `to` (enum dt_rope_pairing); dim: of a
+ * head.
+ */
+int64_t dt_rope_row(int64_t r, int64_t dim, int from, int to);
+/* Whether rotary order concerns the parameter. */
+bool dt_param_is_rotary(const struct dt_config *c, const struct dt_param *p);
+
+#endif
