@@ -136,6 +136,17 @@ ranks() {
 	[ "$(grep -cv '^#' <<<"$output")" -eq 1 ]
 }
 
+# 4 rounds of messages between machines against 14; 2 (n - 1) / n of the bytes against 2 (p - 1) / p.
+@test "simulated two-level against the ring: latency for small sizes, bytes for large ones" {
+	run "$bench" --json -b 1K -e 1G -f 1e6 \
+		--simulate fat-tree,ranks=8,node=2,net_us=1000,net_gbs=0.125,shm_us=0.01,shm_gbs=1e4,hop_us=0,reduce_gbs=1e4
+	[ "$status" -eq 0 ]
+	jq -e '[.results[] | select(.algorithm == "ring").time_s] as $ring |
+	    [.results[] | select(.algorithm == "two-level").time_s] as $two | ($ring | length) == 2 and
+	    ($ring[0] / $two[0] / (14 / 4) - 1 | fabs) < 0.01 and ($ring[1] / $two[1] / (7 / 6) - 1 | fabs) < 0.01' \
+		<<<"$output"
+}
+
 @test "cold buffers, steps and no check" {
 	ranks 2 "$bench" --cold -b 1K -e 3K -i 1K -c 0 -n 3 >out
 	[ "$(grep -v '^#' out | awk '{print $1}' | xargs)" = "1024 2048 3072" ]
