@@ -16,7 +16,7 @@
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) /* which crashes in resolvers */
 #define DT_SIMD __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define DT_SIMD

@@ -32,12 +32,11 @@ start() {
     : >url
     dt-serve m "${common[@]}" --port 0 --served-model-name tiny "$@" >url 2>log 3>&- &
     server=$!
-    for _ in $(seq 100); do
-        [ -s url ] && break
+    until [ -s url ]; do
+        kill -0 "$server" || { cat log; return 1; }
         sleep 0.05
     done
     url=$(cat url)
-    [ -n "$url" ]
 }
 
 # post ROUTE BODY [CURL-OPTION...]: prints the body, then the status on a line of its own
@@ -55,9 +54,9 @@ metric() {
     curl -s "$url/metrics" | awk -v n="dt:$1" 'index($1, n) == 1 { s += $2 } END { print s + 0 }'
 }
 
-# settles: within five seconds nothing runs or waits and no block is held
+# settles: before long nothing runs or waits and no block is held
 settles() {
-    for _ in $(seq 50); do
+    for _ in $(seq 600); do
         [ "$(metric num_requests_running) $(metric num_requests_waiting) $(metric kv_cache_usage_perc)" = "0 0 0" ] && return
         sleep 0.1
     done
@@ -388,12 +387,12 @@ PY
     curl -sN -m 60 -d '{"prompt": "x", "n": 64, "max_tokens": 480, "ignore_eos": true, "stream": true}' \
         "$url/v1/completions" -o running 3>&- &
     client=$!
-    for _ in $(seq 100); do
+    for _ in $(seq 1200); do
         [ "$(metric num_requests_running)" -gt 0 ] && break
         sleep 0.02
     done
     kill -TERM "$server"
-    for _ in $(seq 50); do
+    for _ in $(seq 600); do
         [ "$(curl -s "$url/health")" = '{"status":"ok"}' ] || break
     done
     [ "$(curl -s "$url/health")" = '{"status":"draining"}' ]
@@ -456,7 +455,7 @@ PY
     server=$!
     exec 9>pipe
     echo '{"prompt": "a"}' >&9
-    for _ in $(seq 100); do
+    for _ in $(seq 1200); do
         [ -s answers ] && break
         sleep 0.05
     done
