@@ -256,7 +256,7 @@ static int ready(void)
 		return 0;
 	stacks = (char *)mmap(NULL, MAX_THREADS * STACK, PROT_READ | PROT_WRITE,
 			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	shared = (char *)aligned_alloc(4096, SHARED_MAX + 4096);
+	shared = (char *)aligned_alloc(4096, (SHARED_MAX + 2 * 4096 - 1) / 4096 * 4096);
 	for (int i = 0; i < MAX_THREADS; i++)
 		if (getcontext(&contexts[i]) < 0)
 			return -ENOMEM;
