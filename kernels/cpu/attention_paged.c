@@ -19,14 +19,6 @@ struct scales {
 	float k[DT_TILE], v[DT_TILE];
 };
 
-/* Row of the cache that holds key j of sequence i. */
-static int64_t cache_row(const struct dt_paged *g, int i, int64_t j)
-{
-	const uint32_t size = (uint32_t)g->block_size, at = (uint32_t)j; /* short divisions */
-
-	return (int64_t)g->block_table[(int64_t)i * g->max_blocks + at / size] * size + at % size;
-}
-
 static int64_t task_words(const struct dt_tile *t, const struct dt_attn *p)
 {
 	const int64_t pad = dt_attn_pad(p), words = dt_tile_words(t, p->head_dim);
@@ -71,7 +63,7 @@ static void key_rows(const struct paged *a, int seq, int64_t kv, int64_t j, int6
 		krow[i] = vrow[i] = NULL;
 		if (j + i < first)
 			continue;
-		at = cache_row(a->g, seq, j + i) * width + kv * (width / a->p->kv_heads);
+		at = dt_paged_row(a->g, seq, j + i) * width + kv * (width / a->p->kv_heads);
 		krow[i] = dt_at(a->k, at);
 		vrow[i] = dt_at(a->v, at);
 		/* Pieces of a row here and there: the processor does not see them coming. */
@@ -119,34 +111,6 @@ static void task(const struct paged *a, uint32_t *buf, int seq, int64_t kv, int6
 	dt_attn_finish(to, a->o.dtype, o, row, n, d, pad);
 }
 
-static int check(const struct paged *a)
-{
-	const struct dt_attn *p = a->p;
-	const struct dt_paged *g = a->g;
-	const int64_t d = p->head_dim, group = p->kv_heads > 0 ? p->heads / p->kv_heads : 0;
-
-	if (!dt_is_compute(a->qkv.dtype) || a->o.dtype != a->qkv.dtype || a->k.dtype != a->v.dtype ||
-	    (a->k.dtype != a->qkv.dtype && a->k.dtype != DT_F32 && a->k.dtype != DT_I8) || group < 1 ||
-	    group > DT_TILE || p->heads % p->kv_heads || d < 1 || !(p->scale > 0) ||
-	    dt_cols(a->k) != dt_kv_row(p, a->k.dtype) || dt_cols(a->v) != dt_cols(a->k) ||
-	    dt_rows(a->qkv) < g->q_start[g->nseq] || dt_rows(a->o) < g->q_start[g->nseq] ||
-	    dt_cols(a->qkv) != dt_attn_width(p) || dt_cols(a->o) != p->heads * d || g->block_size < 1)
-		return -EINVAL;
-	for (int i = 0; i < g->nseq; i++) {
-		const int64_t rows = g->q_start[i + 1] - g->q_start[i];
-		const int64_t seen = p->window > 0 ? g->kv_len[i] - rows + 1 - p->window : 0;
-		const int64_t first = seen > 0 ? seen : 0; /* key that any row sees */
-
-		if (rows < 0 || g->kv_len[i] < rows || g->kv_len[i] > (int64_t)g->max_blocks * g->block_size)
-			return -EINVAL;
-		for (int64_t j = first / g->block_size * g->block_size; rows && j < g->kv_len[i];
-		     j += g->block_size)
-			if (cache_row(g, i, j) < 0 || cache_row(g, i, j) + g->block_size > dt_rows(a->k))
-				return -EINVAL;
-	}
-	return 0;
-}
-
 int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_tensor qkv,
 			   struct dt_tensor kcache, struct dt_tensor vcache, const struct dt_attn *p,
 			   const struct dt_paged *g)
@@ -159,7 +123,7 @@ int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_ten
 
 	if (g->nseq < 1)
 		return 0;
-	r = check(&a);
+	r = dt_paged_check(o, qkv, kcache, vcache, p, g, DT_TILE);
 	if (r < 0)
 		return r;
 	a.tokens = DT_TILE / (p->heads / p->kv_heads);
