@@ -147,7 +147,7 @@ def measure(options, serve, r):
         assert len(answer["choices"]) == len(prompts), answer
         said = urllib.request.urlopen(url + "/metrics", timeout=600).read().decode()
         with open(f"/proc/{p.pid}/smaps_rollup") as f:
-            pss = next(int(line.split()[1]) << 10 for line in f if line.startswith("Pss:"))
+            pss = next(int(line.split()[1]) << 10 for line in f if line.startswith("Pss_Anon:"))
     finally:
         p.kill()
         p.wait()
