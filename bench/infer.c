@@ -96,7 +96,7 @@ int main(int argc, char **argv)
 	struct dt_dev *dev;
 	struct dt_source *src;
 	struct dt_err err;
-	uint64_t weights, cache, work;
+	uint64_t weights;
 	float *logits;
 	double t, rate;
 
@@ -114,7 +114,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "infer: %s\n", err.msg);
 		return 1;
 	}
-	dt_infer_bytes(model, &weights, &cache, &work);
+	weights = dt_infer_bytes(model).weights;
 	logits = malloc((size_t)SEQS * (size_t)dt_infer_config(model)->vocab * sizeof(*logits));
 	if (!logits)
 		return 1;
