@@ -6,6 +6,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define WARM_BYTES ((size_t)256 << 20)
 
 #define TRY(call)                                                                                            \
 	do {                                                                                                 \
@@ -81,6 +85,24 @@ static size_t cache_row_bytes(const struct dt_infer *m)
 	return dt_infer_cache_row(&s);
 }
 
+/*
+ * Touches the blocks that the pool hands out first, so that no request waits for the kernel to find and clear
+ * their pages: as much as the first prompts write. A kernel that cannot leaves them to be touched.
+ */
+static void warm(const struct dt_infer *m)
+{
+	const size_t slab = (size_t)m->p.blocks * (size_t)m->p.block_size * cache_row_bytes(m);
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE), slabs = 2 * (size_t)m->config.layers;
+	const size_t n = WARM_BYTES / slabs < slab ? WARM_BYTES / slabs : slab;
+
+#pragma omp parallel for num_threads(m->dev->nthreads) schedule(dynamic)
+	for (size_t i = 0; i < slabs; i++) {
+		const size_t first = i * slab / page * page;
+
+		madvise(m->cache.base + first, i * slab + n - first, MADV_POPULATE_WRITE);
+	}
+}
+
 static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *err)
 {
 	struct dt_infer_shape s;
@@ -95,6 +117,7 @@ static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *
 	s = shape_of(m);
 	if ((rc = dt_arena_init(&m->cache, dt_infer_cache(&s), err)) < 0 || (rc = carve(m, err)) < 0)
 		return rc;
+	warm(m);
 	if (m->config.pos == DT_POS_ROPE)
 		dt_rope_table(&m->config, m->positions, m->rope_cos, m->rope_sin);
 	if (m->config.pos == DT_POS_ROPE && m->config.rope_local_theta > 0)
