@@ -27,6 +27,11 @@ static inline struct dt_tensor dt_t2(void *data, enum dt_dtype t, int64_t rows, 
 	return (struct dt_tensor){data, t, 2, {rows, cols, 1, 1}};
 }
 
+static inline struct dt_tensor dt_t3(void *data, enum dt_dtype t, int64_t n, int64_t rows, int64_t cols)
+{
+	return (struct dt_tensor){data, t, 3, {n, rows, cols, 1}};
+}
+
 static inline int64_t dt_numel(struct dt_tensor t)
 {
 	int64_t n = 1;

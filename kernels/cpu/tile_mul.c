@@ -93,6 +93,45 @@ DT_TILE_MUL(TILE_NAME)
 		panel(c + j, ldc, a, a_row, a_word, b + j, ldb, rows, words, accumulate, 1);
 }
 
+#ifdef TILE_PAIRS
+/* As block, of four groups of sixteen columns that lie apart. */
+DT_INLINE void block_groups(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const uint32_t *const *b,
+			    int64_t words, const int rows)
+{
+	vec sum[6][4];
+
+#pragma GCC unroll 6
+	for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+		for (int v = 0; v < 4; v++)
+			sum[r][v] = (vec){0};
+	for (int64_t w = 0; w < words; w++)
+#pragma GCC unroll 6
+		for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+			for (int v = 0; v < 4; v++)
+				sum[r][v] = step(sum[r][v], a[r * a_row + w], b[v] + w * L);
+#pragma GCC unroll 6
+	for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+		for (int v = 0; v < 4; v++)
+			*(vec *)(c + r * ldc + v * L) = sum[r][v];
+}
+
+void dt_tile_mul_groups_bf16(float *c, int64_t ldc, const uint32_t *a, int64_t a_row,
+			     const uint32_t *const b[4], int64_t rows, int64_t words)
+{
+	int64_t i = 0;
+
+	for (; i + 6 <= rows; i += 6)
+		block_groups(c + i * ldc, ldc, a + i * a_row, a_row, b, words, 6);
+	for (; i + 3 <= rows; i += 3)
+		block_groups(c + i * ldc, ldc, a + i * a_row, a_row, b, words, 3);
+	for (; i < rows; i++)
+		block_groups(c + i * ldc, ldc, a + i * a_row, a_row, b, words, 1);
+}
+#endif
+
 #if defined(TILE_TURN) || defined(TILE_PAIRS)
 /* Sixteen by sixteen words: pairs, fours, then whole quarters of a vector change places. */
 DT_INLINE void turn16(uint32_t *out, __m512i r[16])

@@ -301,8 +301,9 @@ static int attention(struct dt_infer *m, const struct dt_infer_batch *b, int l, 
 	const struct dt_infer_layer *layer = &m->layer[l];
 	int64_t slots = (int64_t)m->p.blocks * m->p.block_size, cols = cache_cols(m);
 	char *at = m->cache.base + (size_t)(2 * l) * (size_t)slots * cache_row_bytes(m);
-	struct dt_tensor k = dt_t2(at, m->p.cache, slots, cols),
-			 v = dt_t2(at + (size_t)slots * cache_row_bytes(m), m->p.cache, slots, cols);
+	struct dt_tensor k = dt_t3(at, m->p.cache, m->p.blocks, m->p.block_size, cols),
+			 v = dt_t3(at + (size_t)slots * cache_row_bytes(m), m->p.cache, m->p.blocks,
+				   m->p.block_size, cols);
 	struct dt_tensor qkv = rows_of(m, b, m->b.qkv, m->dims.qkv);
 	bool local = c->rope_local_theta > 0 && dt_layer_window(c, l) > 0;
 	struct dt_rope rope = {.rot_heads = c->heads + c->kv_heads,
