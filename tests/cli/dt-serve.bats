@@ -441,6 +441,15 @@ PY
     for id in $have; do
         [ -z "$(jq -r --arg i "$id" 'select(.custom_id == $i)' <<<"$output")" ]
     done
+    # the usual way is to append to that file: the half line goes, and every answer has a line of its own
+    dt-serve --batch m "${common[@]}" --chat-template chatml --skip-done out <in >>out || [ $? -eq 1 ]
+    [ "$(jq -c . out | wc -l)" = "$(wc -l <out)" ]
+    [ "$(jq -r .custom_id out | sort -u | wc -l)" = "$(jq -r .custom_id in | sort -u | wc -l)" ]
+    # a whole line that only lacks its end is kept
+    head -n 3 prompts.jsonl | dt-serve --batch m "${common[@]}" >whole
+    head -n 2 whole | head -c -1 >out
+    head -n 3 prompts.jsonl | dt-serve --batch m "${common[@]}" --skip-done out >>out
+    cmp whole out
     # plain lines go by their number
     head -n 6 prompts.jsonl | dt-serve --batch m "${common[@]}" >whole
     sed -n '2p;5p' whole >out
