@@ -7,10 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int check(const struct dt_config *c, struct dt_err *err)
+static int check(const struct dt_config *c, const struct dt_dev *dev, struct dt_err *err)
 {
-	if (c->qk_norm)
-		return dt_err_set(err, -ENOTSUP, "model '%s': query/key normalisation cannot be computed",
+	if (c->qk_norm && !dt_dev_is_host(dev))
+		return dt_err_set(err, -ENOTSUP,
+				  "model '%s': query/key normalisation is trained on the processor only",
 				  c->name);
 	return 0;
 }
@@ -60,7 +61,7 @@ int dt_model_bind(struct dt_model *m, const struct dt_config *c, const struct dt
 	int rc = dt_config_computable(c, err);
 
 	if (rc == 0)
-		rc = check(c, err);
+		rc = check(c, dev, err);
 	if (rc < 0)
 		return rc;
 	memset(m, 0, sizeof(*m));

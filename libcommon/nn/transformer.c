@@ -1,5 +1,6 @@
 #include "nn/transformer.h"
 #include "nn/cut.h"
+#include "nn/heads.h"
 
 #include <math.h>
 #include <string.h>
@@ -164,6 +165,8 @@ static int attention(struct dt_model *m, const struct dt_pass *p, int l, const s
 		return rc;
 	TRY(linear(m, qkv, mat(m, p, x, m->c->hidden), joined(u->w[DT_W_Q], m->d.qkv),
 		   joined(u->w[DT_W_Q_B], m->d.qkv)));
+	if (m->c->qk_norm)
+		TRY(dt_heads_forward(m, p, l, qkv));
 	if (m->c->pos == DT_POS_ROPE)
 		TRY(o->rope(m->dev, qkv, &rope, p->pos, false));
 	if (kv) {
@@ -357,6 +360,8 @@ static int attention_backward(struct dt_model *m, const struct dt_pass *p, int l
 				  act(m, p, l, DT_A_QKV, m->d.qkv), &a));
 	if (m->c->pos == DT_POS_ROPE)
 		TRY(o->rope(m->dev, dqkv, &rope, p->pos, true));
+	if (m->c->qk_norm)
+		TRY(dt_heads_backward(m, p, l, dqkv));
 	rc = norm_output(m, p, l, DT_A_NORM1, &x, err);
 	if (rc < 0)
 		return rc;

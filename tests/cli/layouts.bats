@@ -18,6 +18,9 @@ setup_file() {
     jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 5,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
         rope_theta: 10000, tie_word_embeddings: false}' >llama.json
+    jq -n '{model_type: "qwen3", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 5, head_dim: 20,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
+        rope_theta: 10000, tie_word_embeddings: true}' >qwen3.json
 }
 
 setup() {
@@ -43,6 +46,13 @@ metric() { # file key: of the last step
 
 @test "Llama with fewer key/value heads than ranks: layouts agree with one rank" {
     verify llama.json dp2.z1,tp4.s1,tp4.z3,pp2.v2,dp2.tp2.z3,dp2.tp2.pp2.z2
+}
+
+@test "Qwen3 with norms of heads: layouts agree with one rank, and the account is exact" {
+    verify qwen3.json dp2.z3,tp2,tp4.s1,dp2.tp2.pp2.z2
+    verify qwen3.json pp2,tp2 --pipeline zb-h1 --recompute selective
+    dt-train --model qwen3.json "${common[@]}" --steps 2 --recompute full --metrics m.jsonl >/dev/null
+    dt-memest qwen3.json --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --recompute full --check m.jsonl
 }
 
 @test "every composition of up to eight ranks agrees with one rank" {
