@@ -9,10 +9,14 @@
 
 static int check(const struct dt_config *c, const struct dt_dev *dev, struct dt_err *err)
 {
-	if (c->qk_norm && !dt_dev_is_host(dev))
-		return dt_err_set(err, -ENOTSUP,
-				  "model '%s': query/key normalisation is trained on the processor only",
-				  c->name);
+	const char *what = c->qk_norm	      ? "norms of queries and keys"
+			   : c->post_norms    ? "norms behind attention and MLP"
+			   : c->norm_plus_one ? "norms of 1 + w"
+					      : NULL;
+
+	if (what && !dt_dev_is_host(dev))
+		return dt_err_set(err, -ENOTSUP, "model '%s' has %s, which are trained on the processor only",
+				  c->name, what);
 	return 0;
 }
 

@@ -41,6 +41,8 @@ static bool of_rank(const struct trainer *t, enum dt_role role)
 	case DT_W_MLP_NORM_B:
 	case DT_W_FINAL_NORM:
 	case DT_W_FINAL_NORM_B:
+	case DT_W_POST_ATTN_NORM:
+	case DT_W_POST_MLP_NORM:
 		return t->model.seq_parallel;
 	default:
 		return false;

@@ -1,6 +1,18 @@
-#include "nn/heads.h"
+#include "nn/norms.h"
 
 #include <string.h>
+
+struct dt_tensor dt_norm_weight(struct dt_model *m, struct dt_tensor w)
+{
+	struct dt_tensor one = dt_t1(m->norm_scale, DT_F32, w.dim[0]);
+
+	if (!m->c->norm_plus_one)
+		return w;
+	m->dev->ops->convert(m->dev, one, w); /* of vectors on the processor: it has no way to fail */
+	for (int64_t i = 0; i < w.dim[0]; i++)
+		m->norm_scale[i] += 1;
+	return one;
+}
 
 struct part {		  /* of q, or of k */
 	int64_t first, n; /* heads */
@@ -46,7 +58,8 @@ int dt_heads_forward(struct dt_model *m, const struct dt_pass *p, int l, struct 
 
 		move(&a, qkv, a.raw, false);
 		rc = m->dev->ops->rmsnorm_forward(m->dev, a.tmp, a.rstd, DT_NONE, a.raw, DT_NONE,
-						  m->layer[l].w[a.w], (float)m->c->norm_eps);
+						  dt_norm_weight(m, m->layer[l].w[a.w]),
+						  (float)m->c->norm_eps);
 		move(&a, qkv, a.tmp, true);
 	}
 	return rc;
@@ -61,7 +74,7 @@ int dt_heads_backward(struct dt_model *m, const struct dt_pass *p, int l, struct
 
 		move(&a, dqkv, a.tmp, false);
 		rc = m->dev->ops->rmsnorm_backward(m->dev, a.tmp, m->layer[l].g[a.w], a.tmp, DT_NONE, a.raw,
-						   a.rstd, m->layer[l].w[a.w]);
+						   a.rstd, dt_norm_weight(m, m->layer[l].w[a.w]));
 		move(&a, dqkv, a.tmp, true);
 	}
 	return rc;
