@@ -8,7 +8,8 @@
  *           dw += sum over rows of dy xh                            f32 [n], may be absent
  *
  * Shapes, types, rounding, aliasing and determinism as in layernorm.h; but forward's w is of x's type or f32
- * (weights near 1 that bf16 would round), and y may alias x where there is no delta.
+ * (weights near 1 that bf16 would round), on the processor backward's too, and y may alias x where there is
+ * no delta.
  */
 #ifndef DT_KERNELS_RMSNORM_H
 #define DT_KERNELS_RMSNORM_H

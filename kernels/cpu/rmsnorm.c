@@ -103,7 +103,7 @@ int dt_cpu_rmsnorm_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_t
 		return 0;
 	if (!dt_is_compute(x.dtype) || !dt_is(dx, x.dtype, rows * n) || !dt_is(dy, x.dtype, rows * n) ||
 	    !dt_is_or_absent(dresid, x.dtype, rows * n) || !dt_is(rstd, DT_F32, rows) ||
-	    !dt_is(w, x.dtype, n) || !dt_is_or_absent(dw, DT_F32, n))
+	    (!dt_is(w, x.dtype, n) && !dt_is(w, DT_F32, n)) || !dt_is_or_absent(dw, DT_F32, n))
 		return -EINVAL;
 	buf = dt_cpu_scratch(dev, (size_t)((dev->nthreads * 4 + g.n) * n) * sizeof *buf);
 	if (!buf)

@@ -193,7 +193,7 @@ static int draw(const struct dt_load_stat *s, const char *title, const struct dt
 	struct dt_bar bar[BARS];
 	char name[BARS][48];
 	struct dt_bars b = {.title = title, .bar = bar, .n = s->n && s->max > s->min ? BARS : 1};
-	double lo, step;
+	double lo, step, unit = s->max < 1 ? 1e3 : 1; /* no 1.68e+03 ms */
 	int rc;
 
 	if (s->n == 0)
@@ -201,8 +201,8 @@ static int draw(const struct dt_load_stat *s, const char *title, const struct dt
 	lo = log(fmax(s->min, 1e-6));
 	step = (log(fmax(s->max, 1e-6)) - lo) / b.n;
 	for (int i = 0; i < b.n; i++) {
-		snprintf(name[i], sizeof(name[i]), "%.3g to %.3g ms", 1e3 * exp(lo + step * i),
-			 1e3 * exp(lo + step * (i + 1)));
+		snprintf(name[i], sizeof(name[i]), "%.3g to %.3g %s", unit * exp(lo + step * i),
+			 unit * exp(lo + step * (i + 1)), unit > 1 ? "ms" : "s");
 		bar[i] = (struct dt_bar){name[i], 0};
 	}
 	for (size_t k = 0; k < s->n; k++) {

@@ -55,6 +55,10 @@ void dt_activations(const struct dt_config *c, const struct dt_local_dims *d, en
 		{DT_A_UP, "up", (c->gated ? 2 : 1) * d->ffn, compute},
 		{DT_A_ACT, "act", d->ffn, compute},
 		{DT_A_LATENT, "latent", c->kv_rank ? 2 * (c->q_rank + c->kv_rank) + c->rope_dim : 0, compute},
+		{DT_A_POST1, "post1", c->post_norms ? c->hidden : 0, compute},
+		{DT_A_POST1_RSTD, "post1.rstd", c->post_norms, DT_F32},
+		{DT_A_POST2, "post2", c->post_norms ? c->hidden : 0, compute},
+		{DT_A_POST2_RSTD, "post2.rstd", c->post_norms, DT_F32},
 		{DT_A_ROUTED, "routed", 2 * d->routed * c->hidden, compute},
 	};
 
@@ -118,6 +122,10 @@ bool dt_activation_on_stream(enum dt_act id)
 	case DT_A_NORM2:
 	case DT_A_NORM2_MEAN:
 	case DT_A_NORM2_RSTD:
+	case DT_A_POST1:
+	case DT_A_POST1_RSTD:
+	case DT_A_POST2:
+	case DT_A_POST2_RSTD:
 	case DT_A_LATENT:
 	case DT_A_ROUTED:
 		return true;

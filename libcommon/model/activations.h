@@ -36,6 +36,10 @@ enum dt_act {
 	DT_A_ACT,    /* after it */
 	DT_A_LATENT, /* latent attention: what goes down to the ranks, before and after the norm */
 	DT_A_ROUTED, /* experts: their inputs gathered and their outputs before they are added up */
+	DT_A_POST1,  /* output of attention before the norm behind it (Gemma) */
+	DT_A_POST1_RSTD,
+	DT_A_POST2, /* of the MLP */
+	DT_A_POST2_RSTD,
 	DT_ACT_N,
 };
 

@@ -123,16 +123,10 @@ int dt_config_servable(const struct dt_config *c, struct dt_err *err)
 int dt_config_computable(const struct dt_config *c, struct dt_err *err)
 {
 	int rc = dt_config_servable(c, err);
-	const char *what = c->experts	     ? "mixtures of experts"
-			   : c->global_every ? "windows in only some of the layers"
-			   : c->post_norms   ? "norms behind attention and MLP"
-			   : c->norm_plus_one || c->embed_scaled || c->rope_local_theta > 0 || c->score_dim
-				   ? "Gemma's scales"
-				   : NULL;
 
-	if (rc < 0 || !what)
+	if (rc < 0 || !c->experts)
 		return rc;
-	return refuse(c, what, "estimated and served but not trained", err);
+	return refuse(c, "mixtures of experts", "estimated and served but not trained", err);
 }
 
 int dt_config_of_size(double params, struct dt_config *ret, struct dt_err *err)

@@ -7,11 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int check(const struct dt_config *c, struct dt_err *err)
+static int check(const struct dt_config *c, const struct dt_dev *dev, struct dt_err *err)
 {
-	if (c->qk_norm)
-		return dt_err_set(err, -ENOTSUP, "model '%s': query/key normalisation cannot be computed",
-				  c->name);
+	const char *what = c->qk_norm	      ? "norms of queries and keys"
+			   : c->post_norms    ? "norms behind attention and MLP"
+			   : c->norm_plus_one ? "norms of 1 + w"
+					      : NULL;
+
+	if (what && !dt_dev_is_host(dev))
+		return dt_err_set(err, -ENOTSUP, "model '%s' has %s, which are trained on the processor only",
+				  c->name, what);
 	return 0;
 }
 
@@ -60,7 +65,7 @@ int dt_model_bind(struct dt_model *m, const struct dt_config *c, const struct dt
 	int rc = dt_config_computable(c, err);
 
 	if (rc == 0)
-		rc = check(c, err);
+		rc = check(c, dev, err);
 	if (rc < 0)
 		return rc;
 	memset(m, 0, sizeof(*m));

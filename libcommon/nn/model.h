@@ -35,6 +35,8 @@ struct dt_model {
 	int unit_layer0;		  /* local unit of layer 0: 1 where there is an embedding, else 0 */
 	const float *rope_cos, *rope_sin; /* [rope_positions, head_dim / 2] */
 	int64_t rope_positions;
+	const float *local_cos, *local_sin; /* of layers with a window and a base of their own; else NULL */
+	float *norm_scale;		    /* 1 + w of a norm, where w is kept without the 1 */
 };
 
 /* The buffers of one forward and backward pass over rows tokens. */

@@ -32,10 +32,17 @@ static int bind_rope(struct dt_model *m, const struct dt_memory_plan *plan, char
 		return -ENOMEM;
 	dt_rope_table(m->c, seq, table, table + half);
 	rc = put(m->dev, rope, table, (size_t)half * 2 * sizeof(*table));
-	free(table);
 	m->rope_cos = rope;
 	m->rope_sin = rope + half;
 	m->rope_positions = seq;
+	if (rc == 0 && m->c->rope_local_theta > 0) {
+		rope = dt_plan_address(plan, base, DT_B_ROPE_LOCAL, -1, -1, -1);
+		dt_rope_local_table(m->c, seq, table, table + half);
+		rc = put(m->dev, rope, table, (size_t)half * 2 * sizeof(*table));
+		m->local_cos = rope;
+		m->local_sin = rope + half;
+	}
+	free(table);
 	return rc;
 }
 
@@ -139,6 +146,7 @@ int dt_pass_bind(struct dt_pass *p, struct dt_model *m, const struct dt_train_sh
 	rc = p->act && p->stash ? 0 : -ENOMEM;
 	if (rc == 0 && (rc = bind_host(p, m->dev)) == 0 && (rc = bind_positions(p, m->dev)) == 0)
 		rc = bind_rope(m, plan, base, s->seq);
+	m->norm_scale = dt_plan_address(plan, base, DT_B_NORM_SCALE, -1, -1, -1);
 	if (rc < 0) {
 		dt_pass_release(p, m->dev);
 		return dt_err_sys(err, rc, "cannot bind the activations");

@@ -1,5 +1,6 @@
 #include "nn/transformer.h"
 #include "nn/cut.h"
+#include "nn/norms.h"
 
 #include <math.h>
 #include <string.h>
@@ -62,7 +63,7 @@ static int norm_forward(struct dt_model *m, struct dt_tensor y, struct dt_tensor
 
 	if (m->c->norm == DT_NORM_LAYER)
 		return o->layernorm_forward(m->dev, y, mean, rstd, sum, x, delta, w, b, eps);
-	return o->rmsnorm_forward(m->dev, y, rstd, sum, x, delta, w, eps);
+	return o->rmsnorm_forward(m->dev, y, rstd, sum, x, delta, dt_norm_weight(m, w), eps);
 }
 
 /* dresid += gradient through the norm of p->dnorm. fresh: dresid is written, not added to. */
@@ -77,7 +78,7 @@ static int norm_backward(struct dt_model *m, const struct dt_pass *p, struct dt_
 		return o->layernorm_backward(m->dev, dresid, u->g[w], u->g[b], stream(m, p, p->dnorm), prev,
 					     stream(m, p, x), mean, rstd, u->w[w]);
 	return o->rmsnorm_backward(m->dev, dresid, u->g[w], stream(m, p, p->dnorm), prev, stream(m, p, x),
-				   rstd, u->w[w]);
+				   rstd, dt_norm_weight(m, u->w[w]));
 }
 
 /* y = x w^T + bias */
@@ -102,26 +103,45 @@ static int linear_backward(struct dt_model *m, const struct dt_pass *p, struct d
 	return rc;
 }
 
-static struct dt_rope rope_args(const struct dt_model *m)
+/* The window of a layer of this stage. */
+static int64_t window_of(const struct dt_model *m, int l)
 {
+	int k = 0;
+
+	while (k + 1 < m->nchunk && l >= m->chunk[k + 1].local)
+		k++;
+	return dt_layer_window(m->c, m->chunk[k].first + l - m->chunk[k].local);
+}
+
+static struct dt_rope rope_args(const struct dt_model *m, int l)
+{
+	bool local = m->local_cos && window_of(m, l) > 0;
+
 	return (struct dt_rope){.rot_heads = m->d.heads + m->d.kv_heads,
 				.head_dim = m->c->head_dim,
 				.rot_dim = m->c->head_dim,
 				.pairing = (enum dt_rope_pairing)m->c->rope_pairing,
-				.cos = m->rope_cos,
-				.sin = m->rope_sin,
+				.cos = local ? m->local_cos : m->rope_cos,
+				.sin = local ? m->local_sin : m->rope_sin,
 				.positions = m->rope_positions};
 }
 
-static struct dt_attn attn_args(const struct dt_model *m, const struct dt_pass *p)
+static struct dt_attn attn_args(const struct dt_model *m, const struct dt_pass *p, int l)
 {
+	int64_t d = m->c->score_dim ? m->c->score_dim : m->c->head_dim;
+
 	return (struct dt_attn){.batch = p->batch,
 				.seq = p->seq,
 				.heads = m->d.heads,
 				.kv_heads = m->d.kv_heads,
 				.head_dim = m->c->head_dim,
-				.window = m->c->window,
-				.scale = (float)(1.0 / sqrt((double)m->c->head_dim))};
+				.window = window_of(m, l),
+				.scale = (float)(1.0 / sqrt((double)d))};
+}
+
+static float embed_scale(const struct dt_model *m)
+{
+	return (float)sqrt((double)m->c->hidden);
 }
 
 int dt_embed_forward(struct dt_model *m, const struct dt_pass *p, void *resid, struct dt_err *err)
@@ -133,6 +153,8 @@ int dt_embed_forward(struct dt_model *m, const struct dt_pass *p, void *resid, s
 		pos = DT_NONE; /* added once, before the sum over ranks */
 	TRY(m->dev->ops->embedding_forward(m->dev, mat(m, p, sum, m->c->hidden), p->ids, p->pos,
 					   m->embed.w[DT_W_EMBED], pos, m->d.vocab_first));
+	if (m->c->embed_scaled)
+		TRY(m->dev->ops->scale(m->dev, mat(m, p, sum, m->c->hidden), embed_scale(m)));
 	return dt_cut_leave(m, p, resid, sum, "embedding", err);
 }
 
@@ -143,6 +165,8 @@ int dt_embed_backward(struct dt_model *m, const struct dt_pass *p, struct dt_err
 
 	if (rc < 0)
 		return rc;
+	if (m->c->embed_scaled)
+		TRY(m->dev->ops->scale(m->dev, mat(m, p, dy, m->c->hidden), embed_scale(m)));
 	TRY(m->dev->ops->embedding_backward(m->dev, m->embed.g[DT_W_EMBED], m->embed.g[DT_W_POS],
 					    mat(m, p, dy, m->c->hidden), p->ids, p->pos, m->d.vocab_first));
 	return 0;
@@ -155,8 +179,8 @@ static int attention(struct dt_model *m, const struct dt_pass *p, int l, const s
 	struct dt_unit *u = &m->layer[l];
 	int64_t width = m->d.heads * m->c->head_dim;
 	struct dt_tensor qkv = act(m, p, l, DT_A_QKV, m->d.qkv), out = act(m, p, l, DT_A_ATTN, width);
-	struct dt_rope rope = rope_args(m);
-	struct dt_attn a = attn_args(m, p);
+	struct dt_rope rope = rope_args(m, l);
+	struct dt_attn a = attn_args(m, p, l);
 	const void *x;
 	int rc = dt_cut_enter(m, p, p->act[l][DT_A_NORM1], &x, "attention input", err);
 
@@ -164,6 +188,8 @@ static int attention(struct dt_model *m, const struct dt_pass *p, int l, const s
 		return rc;
 	TRY(linear(m, qkv, mat(m, p, x, m->c->hidden), joined(u->w[DT_W_Q], m->d.qkv),
 		   joined(u->w[DT_W_Q_B], m->d.qkv)));
+	if (m->c->qk_norm)
+		TRY(dt_heads_forward(m, p, l, qkv));
 	if (m->c->pos == DT_POS_ROPE)
 		TRY(o->rope(m->dev, qkv, &rope, p->pos, false));
 	if (kv) {
@@ -201,13 +227,34 @@ static struct dt_tensor once(const struct dt_model *m, struct dt_tensor bias)
 	return m->tp && m->tp_rank != 0 ? DT_NONE : bias;
 }
 
+/* Where half a layer's output goes before it joins the stream: a norm may stand behind it. */
+static void *half_out(const struct dt_model *m, const struct dt_pass *p, int l, enum dt_act post)
+{
+	return m->c->post_norms ? p->act[l][post] : p->delta;
+}
+
+/* The partial sums of half a layer become p->delta. */
+static int half_done(struct dt_model *m, const struct dt_pass *p, int l, enum dt_act post, void *sum,
+		     const char *what, struct dt_err *err)
+{
+	void *dst = half_out(m, p, l, post);
+	enum dt_role w = post == DT_A_POST1 ? DT_W_POST_ATTN_NORM : DT_W_POST_MLP_NORM;
+	int rc = dt_cut_leave(m, p, dst, sum, what, err);
+
+	if (rc < 0 || !m->c->post_norms)
+		return rc;
+	TRY(norm_forward(m, stream(m, p, p->delta), DT_NONE, stat(m, p, p->act[l][post + 1]), DT_NONE,
+			 stream(m, p, dst), DT_NONE, m->layer[l].w[w], DT_NONE));
+	return 0;
+}
+
 int dt_layer_forward(struct dt_model *m, const struct dt_pass *p, int l, const void *x, const void *delta,
 		     const struct dt_kv *kv, bool redo, struct dt_err *err)
 {
 	struct dt_unit *u = &m->layer[l];
-	void **a = p->act[l], *sum = dt_cut_room(m, p, p->delta);
+	void **a = p->act[l], *sum = dt_cut_room(m, p, half_out(m, p, l, DT_A_POST1));
 	int64_t c = m->c->hidden, f = m->d.ffn, up = (m->c->gated ? 2 : 1) * f;
-	struct dt_tensor resid = stream(m, p, a[DT_A_RESID]), d = mat(m, p, sum, c);
+	struct dt_tensor resid = stream(m, p, a[DT_A_RESID]);
 	const void *y;
 	int rc;
 
@@ -218,9 +265,9 @@ int dt_layer_forward(struct dt_model *m, const struct dt_pass *p, int l, const v
 	rc = attention(m, p, l, kv, err);
 	if (rc < 0)
 		return rc;
-	TRY(linear(m, d, act(m, p, l, DT_A_ATTN, m->d.heads * m->c->head_dim), u->w[DT_W_O],
+	TRY(linear(m, mat(m, p, sum, c), act(m, p, l, DT_A_ATTN, m->d.heads * m->c->head_dim), u->w[DT_W_O],
 		   once(m, u->w[DT_W_O_B])));
-	rc = dt_cut_leave(m, p, p->delta, sum, "attention output", err);
+	rc = half_done(m, p, l, DT_A_POST1, sum, "attention output", err);
 	if (rc < 0)
 		return rc;
 	/* x = x + mlp(norm(x)) */
@@ -233,10 +280,12 @@ int dt_layer_forward(struct dt_model *m, const struct dt_pass *p, int l, const v
 	TRY(linear(m, act(m, p, l, DT_A_UP, up), mat(m, p, y, c), up_of(m, u->w, false),
 		   up_of(m, u->w, true)));
 	TRY(mlp_activation(m, p, l));
-	if (redo)
+	if (redo && !m->c->post_norms)
 		return 0;
-	TRY(linear(m, d, act(m, p, l, DT_A_ACT, f), u->w[DT_W_DOWN], once(m, u->w[DT_W_DOWN_B])));
-	return dt_cut_leave(m, p, p->delta, sum, "mlp output", err);
+	sum = dt_cut_room(m, p, half_out(m, p, l, DT_A_POST2));
+	TRY(linear(m, mat(m, p, sum, c), act(m, p, l, DT_A_ACT, f), u->w[DT_W_DOWN],
+		   once(m, u->w[DT_W_DOWN_B])));
+	return half_done(m, p, l, DT_A_POST2, sum, "mlp output", err);
 }
 
 /* Where a split backward keeps the gradient of a matmul's output; else the shared workspace. */
@@ -252,9 +301,20 @@ static void *stash_or(const struct dt_pass *p, int l, enum dt_stash what, void *
 static int output_gradient(struct dt_model *m, const struct dt_pass *p, int l, enum dt_stash what,
 			   struct dt_tensor *ret, struct dt_err *err)
 {
-	const void *dy;
-	int rc = dt_cut_enter(m, p, p->dresid, &dy, "output gradient", err);
+	enum dt_act post = what == DT_S_O ? DT_A_POST1 : DT_A_POST2;
+	enum dt_role w = what == DT_S_O ? DT_W_POST_ATTN_NORM : DT_W_POST_MLP_NORM;
+	struct dt_unit *u = &m->layer[l];
+	const void *dy = p->dresid;
+	int rc;
 
+	if (m->c->post_norms) {
+		TRY(m->dev->ops->rmsnorm_backward(m->dev, stream(m, p, p->dnorm), u->g[w], stream(m, p, dy),
+						  DT_NONE, stream(m, p, p->act[l][post]),
+						  stat(m, p, p->act[l][post + 1]),
+						  dt_norm_weight(m, u->w[w])));
+		dy = p->dnorm;
+	}
+	rc = dt_cut_enter(m, p, dy, &dy, "output gradient", err);
 	if (rc < 0)
 		return rc;
 	*ret = mat(m, p, dy, m->c->hidden);
@@ -342,8 +402,8 @@ static int attention_backward(struct dt_model *m, const struct dt_pass *p, int l
 	struct dt_tensor out = act(m, p, l, DT_A_ATTN, width);
 	struct dt_tensor mean = stat(m, p, p->act[l][DT_A_NORM1_MEAN]),
 			 rstd = stat(m, p, p->act[l][DT_A_NORM1_RSTD]), dy, x;
-	struct dt_rope rope = rope_args(m);
-	struct dt_attn a = attn_args(m, p);
+	struct dt_rope rope = rope_args(m, l);
+	struct dt_attn a = attn_args(m, p, l);
 	int rc;
 
 	if (p->recompute.mode == DT_RECOMPUTE_SELECTIVE)
@@ -357,6 +417,8 @@ static int attention_backward(struct dt_model *m, const struct dt_pass *p, int l
 				  act(m, p, l, DT_A_QKV, m->d.qkv), &a));
 	if (m->c->pos == DT_POS_ROPE)
 		TRY(o->rope(m->dev, dqkv, &rope, p->pos, true));
+	if (m->c->qk_norm)
+		TRY(dt_heads_backward(m, p, l, dqkv));
 	rc = norm_output(m, p, l, DT_A_NORM1, &x, err);
 	if (rc < 0)
 		return rc;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct line { /* one in flight */
@@ -185,10 +186,29 @@ static char *key_of(const json_t *id, int64_t index)
 	return key;
 }
 
+/*
+ * A run that was killed may have left half a line. Where results are appended to that very file, the next one
+ * must begin a line of its own: half a line is cut off, a whole one without its end gets it.
+ */
+static int mend(struct batch *b, FILE *f, off_t last, bool whole, struct dt_err *err)
+{
+	struct stat was, out;
+	int fd = fileno(b->p->out);
+
+	if (fstat(fileno(f), &was) < 0 || fstat(fd, &out) < 0 || !S_ISREG(out.st_mode) ||
+	    was.st_dev != out.st_dev || was.st_ino != out.st_ino)
+		return 0;
+	if (whole ? fputc('\n', b->p->out) == EOF : ftruncate(fd, last) < 0 || lseek(fd, 0, SEEK_END) < 0)
+		return dt_err_sys(err, -errno, "cannot go on in '%s'", b->p->skip_done);
+	return 0;
+}
+
 static int read_done(struct batch *b, struct dt_err *err)
 {
 	FILE *f = fopen(b->p->skip_done, "r");
 	char *text = NULL;
+	off_t at = 0, last = -1; /* where a line without an end begins */
+	bool whole = false;
 	size_t cap = 0;
 	ssize_t n;
 	int rc = 0;
@@ -208,10 +228,17 @@ static int read_done(struct batch *b, struct dt_err *err)
 		if (good && (!key || json_object_set_new_nocheck(b->done, key, json_true()) < 0))
 			rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", b->p->skip_done);
 		free(key);
+		if (text[n - 1] != '\n') {
+			last = at;
+			whole = v != NULL;
+		}
+		at += n;
 		json_decref(v); /* a line cut short by the end of a run is no JSON, and not done */
 	}
 	if (rc == 0 && ferror(f))
 		rc = dt_err_sys(err, -EIO, "cannot read '%s'", b->p->skip_done);
+	if (rc == 0 && last >= 0)
+		rc = mend(b, f, last, whole, err);
 	fclose(f);
 	free(text);
 	return rc;

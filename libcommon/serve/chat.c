@@ -371,9 +371,11 @@ static int read_message(const json_t *v, struct message *m, size_t at, struct dt
 	json_object_foreach(
 		(json_t *)v, key,
 		wrap) if (strcmp(key, "role") && strcmp(key, "content") && strcmp(key, "name") &&
-			  !json_is_null(wrap)) return dt_err_set(err, -EINVAL,
-								 "message %zu has an unknown key '%.40s'", at,
-								 key);
+			  !json_is_null(wrap) &&
+			  !(!strcmp(key, "tool_calls") &&
+			    json_array_size(wrap) ==
+				    0)) return dt_err_set(err, -EINVAL,
+							  "message %zu has an unknown key '%.40s'", at, key);
 	if (role && !strcmp(role, "developer"))
 		role = "system";
 	for (int i = 0; role && i < 3; i++)

@@ -367,6 +367,11 @@ static int charge(struct dt_engine *e, struct dt_call *c, double now, struct dt_
 		return 0;
 	}
 	c->retry_after = want <= quota ? (want - b->tokens) * 60 / quota : 0;
+	if (want > quota)
+		return dt_err_set(
+			err, -EDQUOT,
+			"%.0f tokens are asked for, which is more than the whole quota of %.0f a minute",
+			want, quota);
 	return dt_err_set(err, -EDQUOT,
 			  "%.0f tokens are asked for; of the quota of %.0f a minute %.0f are left", want,
 			  quota, b->tokens > 0 ? b->tokens : 0);

@@ -34,7 +34,7 @@ void dt_grammar_drop(struct dt_grammar *g)
 /* Makes room for one more of size bytes. */
 static bool room(struct dt_grammar *g, void **p, int n, int *cap, size_t size)
 {
-	int more = *cap ? 2 * *cap : 64;
+	int more = *cap ? 2 * *cap : 4;
 	void *q;
 
 	if (n < *cap)
@@ -92,6 +92,15 @@ int dt_gr_class(struct dt_grammar *g, const char *s)
 		class_add(&c, (unsigned char)s[0], (unsigned char)s[range ? 2 : 0]);
 		s += range ? 3 : 1;
 	}
+	return add_class(g, c);
+}
+
+int dt_gr_members(struct dt_grammar *g, const char *s)
+{
+	struct dt_class c = {0};
+
+	for (; *s; s++)
+		class_add(&c, (unsigned char)*s, (unsigned char)*s);
 	return add_class(g, c);
 }
 
@@ -170,4 +179,108 @@ int dt_gr_repeat(struct dt_grammar *g, struct dt_elem e, int sep, int min, int m
 		next = rule;
 	}
 	return next;
+}
+
+/* ---- what can be finished ---- */
+
+struct finish {
+	int32_t *rule_of, *missing; /* of each alternative: its rule, its rules not known to end */
+	int32_t *from, *use;	    /* alternatives that name rule r: use[from[r] .. from[r + 1] - 1] */
+	int32_t *todo;
+	bool *ends; /* of each rule */
+	int nalt;
+};
+
+static const struct dt_elem *alt_of(const struct dt_grammar *g, int rule, int i)
+{
+	return g->elem + g->rule[rule].alt[i];
+}
+
+/* Numbers the alternatives, and the uses of each rule; ends grows from alternatives that name none. */
+static int spread(const struct dt_grammar *g, struct finish *f)
+{
+	int alt = 0, n = 0;
+
+	for (int r = 0; r < g->nrule; r++)
+		for (int i = 0; i < g->rule[r].n; i++)
+			for (const struct dt_elem *e = alt_of(g, r, i); e->type != DT_ELEM_END; e++)
+				f->from[e->index] += e->type == DT_ELEM_RULE;
+	for (int r = 1; r <= g->nrule; r++)
+		f->from[r] += f->from[r - 1];
+	for (int r = 0; r < g->nrule; r++)
+		for (int i = 0; i < g->rule[r].n; i++, alt++) {
+			f->rule_of[alt] = r;
+			for (const struct dt_elem *e = alt_of(g, r, i); e->type != DT_ELEM_END; e++)
+				if (e->type == DT_ELEM_RULE) {
+					f->missing[alt]++;
+					f->use[--f->from[e->index]] = alt;
+				}
+			if (f->missing[alt] == 0 && !f->ends[r]) {
+				f->ends[r] = true;
+				f->todo[n++] = r;
+			}
+		}
+	return n;
+}
+
+static void drop_endless(struct dt_grammar *g, const bool *ends)
+{
+	for (int r = 0; r < g->nrule; r++) {
+		int kept = 0;
+
+		for (int i = 0; i < g->rule[r].n; i++) {
+			const struct dt_elem *e = alt_of(g, r, i);
+
+			while (e->type == DT_ELEM_CLASS || (e->type == DT_ELEM_RULE && ends[e->index]))
+				e++;
+			if (e->type == DT_ELEM_END)
+				g->rule[r].alt[kept++] = g->rule[r].alt[i];
+		}
+		g->rule[r].n = kept;
+	}
+}
+
+bool dt_gr_prune(struct dt_grammar *g)
+{
+	struct finish f = {0};
+	size_t uses = 1, rules = (size_t)g->nrule + 1;
+	bool good = false;
+	int n;
+
+	for (int r = 0; r < g->nrule; r++)
+		f.nalt += g->rule[r].n;
+	for (int i = 0; i < g->nelem; i++)
+		uses += g->elem[i].type == DT_ELEM_RULE;
+	f.rule_of = calloc((size_t)f.nalt + 1, sizeof(*f.rule_of));
+	f.missing = calloc((size_t)f.nalt + 1, sizeof(*f.missing));
+	f.from = calloc(rules, sizeof(*f.from));
+	f.use = calloc(uses, sizeof(*f.use));
+	f.todo = calloc(rules, sizeof(*f.todo));
+	f.ends = calloc(rules, sizeof(*f.ends));
+	if (g->no_memory || !f.rule_of || !f.missing || !f.from || !f.use || !f.todo || !f.ends) {
+		g->no_memory = true;
+	} else {
+		n = spread(g, &f);
+		while (n > 0) {
+			int r = f.todo[--n];
+
+			for (int32_t i = f.from[r]; i < f.from[r + 1]; i++) {
+				int owner = f.rule_of[f.use[i]];
+
+				if (--f.missing[f.use[i]] > 0 || f.ends[owner])
+					continue;
+				f.ends[owner] = true;
+				f.todo[n++] = owner;
+			}
+		}
+		drop_endless(g, f.ends);
+		good = f.ends[g->root];
+	}
+	free(f.rule_of);
+	free(f.missing);
+	free(f.from);
+	free(f.use);
+	free(f.todo);
+	free(f.ends);
+	return good;
 }

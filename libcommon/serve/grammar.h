@@ -17,11 +17,12 @@ struct dt_grammar; /* immutable, counted */
 /* Any JSON object. NULL: out of memory. */
 struct dt_grammar *dt_grammar_json(void);
 /*
- * Texts that a JSON schema accepts (objects with their properties in the schema's order and no others).
- * Enforced: type, properties, required, additionalProperties, items, minItems, maxItems, minLength,
- * maxLength, pattern, format (date, time, date-time, uuid, ipv4, hostname, email), minimum, maximum and their
- * exclusive forms (whole numbers), enum, const, anyOf, oneOf, allOf of one, $ref within the schema. -ENOTSUP,
- * -EINVAL, -ENOMEM.
+ * Texts that a JSON schema (draft 2020-12) accepts: objects with their properties in the schema's order, and
+ * others only where it says so (additionalProperties, patternProperties, or no properties at all). Every text
+ * that comes to its end meets the schema, as its strings and numbers are written in one way. Keywords that
+ * are not enforced are refused by name, but for those that only describe (schema_keys.c has the table); so
+ * are oneOf and not where it cannot be known beforehand that they hold, and schemas that no value meets or
+ * that take too long to follow. -ENOTSUP, -EINVAL, -E2BIG, -ENOMEM.
  */
 int dt_grammar_schema(const json_t *schema, struct dt_grammar **ret, struct dt_err *err);
 struct dt_grammar *dt_grammar_ref(struct dt_grammar *g);

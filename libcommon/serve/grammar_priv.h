@@ -35,7 +35,8 @@ struct dt_grammar {
 /* grammar.c: building. Nothing fails; whoever is done looks at no_memory. */
 struct dt_grammar *dt_grammar_new(void);
 int dt_gr_rule(struct dt_grammar *g);
-int dt_gr_class(struct dt_grammar *g, const char *members); /* "a-z_": ranges and bytes */
+int dt_gr_class(struct dt_grammar *g, const char *members);   /* "a-z_": ranges and bytes */
+int dt_gr_members(struct dt_grammar *g, const char *members); /* these bytes */
 struct dt_elem dt_gr_range(struct dt_grammar *g, int first, int last);
 /* Adds an alternative of n elements to a rule. */
 void dt_gr_alt(struct dt_grammar *g, int rule, const struct dt_elem *e, int n);
@@ -44,16 +45,20 @@ int dt_gr_literal(struct dt_grammar *g, const char *s, size_t n);
 /* A rule of min to max (-1: any number) times e, with sep (a rule, -1: none) in between. */
 int dt_gr_repeat(struct dt_grammar *g, struct dt_elem e, int sep, int min, int max);
 
-/* grammar_text.c: decimals from lo to hi; fraction: a rule of what may follow the point, -1: integers. */
-int dt_gr_between(struct dt_grammar *g, int64_t lo, int64_t hi, int fraction);
+/* Drops alternatives that no text can end; false: then there is no text at all, or no_memory. */
+bool dt_gr_prune(struct dt_grammar *g);
 
-struct dt_gr_chars { /* rules of one character of a JSON string */
-	int any, beyond_ascii;
+struct dt_gr_json { /* the rules of JSON (RFC 8259) */
+	int ws, colon, comma, character, string, number, integer, value, object, array;
 };
-/* The inside of a JSON string that matches a regular expression. -ENOTSUP for what is not done, by name. */
-int dt_gr_pattern(struct dt_grammar *g, struct dt_gr_chars chars, const char *pattern, struct dt_err *err);
-/* The expression of a format of JSON schema; NULL: none of those known. */
-const char *dt_gr_format(const char *name);
+void dt_gr_json(struct dt_grammar *g, struct dt_gr_json *ret);
+/* '[' items ']' of one rule, and '{' members '}' of one value, or around what `inside` makes of it. */
+int dt_gr_array(struct dt_grammar *g, const struct dt_gr_json *j, int inside);
+int dt_gr_object(struct dt_grammar *g, const struct dt_gr_json *j, int inside);
+
+#define DT_SEQ(...)                                                                                          \
+	(struct dt_elem[]){__VA_ARGS__},                                                                     \
+		(int)(sizeof((struct dt_elem[]){__VA_ARGS__}) / sizeof(struct dt_elem))
 
 static inline struct dt_elem dt_gr_r(int rule)
 {
@@ -63,6 +68,11 @@ static inline struct dt_elem dt_gr_r(int rule)
 static inline struct dt_elem dt_gr_c(int class)
 {
 	return (struct dt_elem){DT_ELEM_CLASS, class};
+}
+
+static inline struct dt_elem dt_gr_byte(struct dt_grammar *g, int c)
+{
+	return dt_gr_range(g, c, c);
 }
 
 #endif

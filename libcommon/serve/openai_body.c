@@ -120,9 +120,61 @@ static const char *const known_keys[] = {
 	"skip_special_tokens",
 	"include_stop_str_in_output",
 	"cache_salt",
+	"priority",
 	"response_format",
 	NULL,
 };
+
+/*
+ * Keys of OpenAI's that clients send by themselves, with the values that ask for nothing: JSON texts apart by
+ * bars,
+ * "*" any. null always does. Everything else of these is refused.
+ */
+static const struct {
+	const char *key, *idle;
+} idle_keys[] = {
+	{"suffix", "\"\""},
+	{"tools", "[]"},
+	{"functions", "[]"},
+	{"tool_choice", "\"none\"|\"auto\""},
+	{"function_call", "\"none\"|\"auto\""},
+	{"parallel_tool_calls", "*"},
+	{"modalities", "[\"text\"]"},
+	{"audio", ""},
+	{"prediction", ""},
+	{"reasoning_effort", ""},
+	{"verbosity", ""},
+	{"web_search_options", ""},
+	{"service_tier", "\"auto\"|\"default\""},
+	{"store", "false"},
+	{"metadata", "*"},
+	{"safety_identifier", "*"},
+	{"prompt_cache_key", "*"},
+};
+
+/* 1: such a key with such a value; 0: another key; -EINVAL: a value that asks for what is not done. */
+static int is_idle(struct dt_body *b, const char *key, const json_t *v)
+{
+	size_t n = sizeof(idle_keys) / sizeof(*idle_keys), i = 0, len;
+	const char *at;
+	char *text;
+
+	while (i < n && strcmp(key, idle_keys[i].key))
+		i++;
+	if (i == n)
+		return 0;
+	if (json_is_null(v) || idle_keys[i].idle[0] == '*')
+		return 1;
+	text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
+	if (!text)
+		return dt_body_no_memory(b->e);
+	len = strlen(text);
+	at = strstr(idle_keys[i].idle, text);
+	while (at && ((at > idle_keys[i].idle && at[-1] != '|') || (at[len] && at[len] != '|')))
+		at = strstr(at + 1, text);
+	free(text);
+	return at && len ? 1 : dt_body_bad(b->e, key, "'%s' is not supported", key);
+}
 
 static bool in_list(const char *key, const char *const *list)
 {
@@ -136,10 +188,13 @@ int dt_body_check_keys(struct dt_body *b, const char *const *more)
 	const char *key;
 	json_t *v;
 
-	json_object_foreach((json_t *)b->o, key,
-			    v) if (!in_list(key, known_keys) &&
-				   !in_list(key, more)) return dt_body_bad(b->e, key, "unknown key '%.60s'",
-									   key);
+	json_object_foreach((json_t *)b->o, key, v)
+	{
+		int rc = in_list(key, known_keys) || in_list(key, more) ? 1 : is_idle(b, key, v);
+
+		if (rc <= 0)
+			return rc < 0 ? rc : dt_body_bad(b->e, key, "unknown key '%.60s'", key);
+	}
 	return 0;
 }
 
@@ -279,7 +334,7 @@ static int read_salt(struct dt_body *b)
 int dt_body_sampling(struct dt_body *b)
 {
 	struct dt_sampling *s = &b->r.sampling;
-	int64_t seed = 0, top_k = 0, min_tokens = 0;
+	int64_t seed = 0, top_k = 0, min_tokens = 0, priority = 0;
 	bool skip_special = true;
 	int rc;
 
@@ -298,6 +353,7 @@ int dt_body_sampling(struct dt_body *b)
 	    get_real(b, "frequency_penalty", -2, 2, &s->frequency_penalty) < 0 ||
 	    dt_body_int(b, "top_k", -1, INT32_MAX, &top_k) < 0 ||
 	    dt_body_int(b, "min_tokens", 0, INT32_MAX, &min_tokens) < 0 ||
+	    dt_body_int(b, "priority", -1000, 1000, &priority) < 0 ||
 	    dt_body_bool(b, "ignore_eos", &b->ignore_eos) < 0 ||
 	    dt_body_bool(b, "skip_special_tokens", &skip_special) < 0 ||
 	    dt_body_bool(b, "include_stop_str_in_output", &b->r.include_stop) < 0)
@@ -305,6 +361,7 @@ int dt_body_sampling(struct dt_body *b)
 	s->top_k = top_k > 0 ? (int)top_k : 0;
 	b->r.logprobs = -1;
 	b->r.min_tokens = (int)min_tokens;
+	b->r.seq.urgency = -(int)priority; /* 0 goes before 1, as in vLLM */
 	b->r.show_special = !skip_special;
 	rc = read_bias(b);
 	return rc < 0 ? rc : read_stops(b);
@@ -415,6 +472,7 @@ static int fill_request(struct dt_body *b, struct dt_req *r, const struct dt_pro
 	r->sampling = o->sampling;
 	r->sampling.stream = choice;
 	r->min_tokens = o->min_tokens;
+	r->seq.urgency = o->seq.urgency;
 	r->logprobs = o->logprobs;
 	r->score_prompt = o->score_prompt;
 	r->include_stop = o->include_stop;

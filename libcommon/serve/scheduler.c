@@ -83,6 +83,24 @@ static void wake_tenant(struct dt_sched *s, struct dt_sched_tenant *t)
 		t->served = least->served;
 }
 
+/* Behind those that are as urgent or more; who was running before has the first place already. */
+static void queue_up(struct dt_seq_list *l, struct dt_seq *q)
+{
+	struct dt_seq *after = l->tail;
+
+	while (after && after->urgency < q->urgency && !after->admitted)
+		after = after->prev;
+	if (!after) {
+		push_head(l, q);
+		return;
+	}
+	q->prev = after;
+	q->next = after->next;
+	*(q->next ? &q->next->prev : &l->tail) = q;
+	after->next = q;
+	l->n++;
+}
+
 int dt_sched_submit(struct dt_sched *s, struct dt_seq *seq, struct dt_err *err)
 {
 	int need = dt_kvpool_blocks(s->pool, seq->max_rows);
@@ -94,7 +112,7 @@ int dt_sched_submit(struct dt_sched *s, struct dt_seq *seq, struct dt_err *err)
 	seq->computed = 0;
 	seq->state = DT_SEQ_WAITING;
 	wake_tenant(s, t);
-	push_tail(&t->waiting, seq);
+	queue_up(&t->waiting, seq);
 	s->waiting++;
 	return 0;
 }
@@ -119,6 +137,10 @@ static struct dt_seq *victim(struct dt_sched *s)
 		int p = tenant_of(s, q)->share.priority, least;
 
 		least = best ? tenant_of(s, best)->share.priority : p;
+		if (best && q->tenant == best->tenant && q->urgency != best->urgency) {
+			best = q->urgency < best->urgency ? q : best;
+			continue;
+		}
 		if (!best || p < least || (p == least && q->computed <= best->computed))
 			best = q;
 	}

@@ -13,7 +13,8 @@
  * - A sequence whose largest size does not fit the pool is refused when it is submitted, so the first one can
  *   always run to its end.
  * - Who is admitted next: the highest priority; then the tenant that has had the fewest tokens for its weight
- *   (virtual token counters: Sheng et al., Fairness in Serving Large Language Models, 2024); then arrival.
+ *   (virtual token counters: Sheng et al., Fairness in Serving Large Language Models, 2024); then the most
+ * urgent of its own; then arrival.
  *
  * Pure bookkeeping: no clock, no thread, no model.
  */
@@ -31,6 +32,7 @@ struct dt_seq {		       /* zero-initialise; embedded in a request */
 	const int32_t *tokens; /* [known]; NULL: never shared */
 	struct dt_kv_salt salt;
 	int tenant;
+	int urgency;   /* within its tenant: higher goes first */
 	int known;     /* tokens that exist; the owner raises it when one is generated */
 	int computed;  /* tokens in the cache; the owner raises it when a step has run */
 	int draft;     /* guessed tokens behind the known ones; the step may lower it */

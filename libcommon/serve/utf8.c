@@ -72,6 +72,19 @@ char *dt_utf8_clean(const char *s, size_t n, size_t *ret_n)
 	return out;
 }
 
+size_t dt_utf8_decode(const char *s, size_t n, uint32_t *ret)
+{
+	uint8_t c = (uint8_t)s[0];
+	size_t len = c < 0xc0 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+	uint32_t x = len == 1 ? c : c & (0x7fu >> len);
+
+	len = len < n ? len : n;
+	for (size_t i = 1; i < len; i++)
+		x = x << 6 | ((uint8_t)s[i] & 0x3f);
+	*ret = x;
+	return len;
+}
+
 size_t dt_utf8_count(const char *s, size_t n)
 {
 	size_t count = 0;

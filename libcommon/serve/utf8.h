@@ -3,6 +3,7 @@
 #define DT_SERVE_UTF8_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* Bytes at the end of s that begin a character and may still be completed: 0 to 3. */
 size_t dt_utf8_tail(const char *s, size_t n);
@@ -12,6 +13,9 @@ size_t dt_utf8_tail(const char *s, size_t n);
  * when out of memory. Cleaning two halves gives the cleaned whole when the first half's tail is 0.
  */
 char *dt_utf8_clean(const char *s, size_t n, size_t *ret_n);
+
+/* The character at the beginning of well-formed text of n > 0 bytes; returns its bytes. */
+size_t dt_utf8_decode(const char *s, size_t n, uint32_t *ret);
 
 /* Characters of well-formed text. */
 size_t dt_utf8_count(const char *s, size_t n);

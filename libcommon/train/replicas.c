@@ -28,16 +28,21 @@ bool counts(const struct trainer *t, const struct dt_local_param *lp)
 	return p->role != DT_W_EMBED || t->model.has_embed;
 }
 
-/* Norms see only this rank's rows where the residual stream is cut. */
-static bool of_rows(const struct trainer *t, enum dt_role role)
+/* Norms see only this rank's rows where the residual stream is cut; those of heads only this rank's heads. */
+static bool of_rank(const struct trainer *t, enum dt_role role)
 {
 	switch (role) {
+	case DT_W_Q_NORM:
+	case DT_W_K_NORM:
+		return t->layout.tp > 1;
 	case DT_W_ATTN_NORM:
 	case DT_W_ATTN_NORM_B:
 	case DT_W_MLP_NORM:
 	case DT_W_MLP_NORM_B:
 	case DT_W_FINAL_NORM:
 	case DT_W_FINAL_NORM_B:
+	case DT_W_POST_ATTN_NORM:
+	case DT_W_POST_MLP_NORM:
 		return t->model.seq_parallel;
 	default:
 		return false;
@@ -49,12 +54,12 @@ int replicas_sum(struct trainer *t, int unit, struct dt_err *err)
 	const struct dt_local_unit *u = &t->local.unit[unit];
 	int rc = 0;
 
-	if (!t->model.seq_parallel && !t->kv_group)
+	if (!t->model.seq_parallel && !t->kv_group && !(t->config.qk_norm && t->layout.tp > 1))
 		return 0;
 	for (int i = 0; i < t->local.n && rc == 0; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];
 		const struct dt_param *p = &t->table.p[lp->index];
-		struct dt_comm *c = of_rows(t, p->role) ? t->mesh.tp : kv_shared(t, p) ? t->kv_group : NULL;
+		struct dt_comm *c = of_rank(t, p->role) ? t->mesh.tp : kv_shared(t, p) ? t->kv_group : NULL;
 
 		if (lp->unit == unit && c)
 			rc = dt_all_reduce(c, t->unit_g[unit] + (lp->flat - u->flat), NULL, (size_t)lp->numel,

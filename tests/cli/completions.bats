@@ -95,10 +95,10 @@ send() { zpty -w z "$1" }
 send 'unset zle_bracketed_paste; fpath=($PWD/functions $fpath); autoload -U compinit; compinit -u -D'
 send 'zstyle ":completion:*" menu no; zstyle ":completion:*" list-prompt ""; setopt no_beep; LISTMAX=1000'
 send "dt-made() { echo \"got:\$*:\" }"
-await() { # TEXT, in what it prints from here on, within 20 s; what it prints also holds what was typed
+await() { # TEXT, in what it prints from here on, within 120 s; what it prints also holds what was typed
     local chunk
     out=
-    repeat 200; do
+    repeat 1200; do
         while zpty -r -t z chunk; do out+=$chunk; done
         [[ $out == *"$1"* ]] && return
         sleep 0.1

@@ -18,6 +18,12 @@ setup_file() {
     jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 5,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
         rope_theta: 10000, tie_word_embeddings: false}' >llama.json
+    jq -n '{model_type: "qwen3", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 5, head_dim: 20,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
+        rope_theta: 10000, tie_word_embeddings: true}' >qwen3.json
+    jq -n '{model_type: "gemma3_text", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 5, head_dim: 20,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, sliding_window: 7, sliding_window_pattern: 3,
+        query_pre_attn_scalar: 24, rope_theta: 10000, rope_local_base_freq: 1000, hidden_activation: "gelu_pytorch_tanh"}' >gemma3.json
 }
 
 setup() {
@@ -43,6 +49,16 @@ metric() { # file key: of the last step
 
 @test "Llama with fewer key/value heads than ranks: layouts agree with one rank" {
     verify llama.json dp2.z1,tp4.s1,tp4.z3,pp2.v2,dp2.tp2.z3,dp2.tp2.pp2.z2
+}
+
+@test "Qwen3 and Gemma 3, norms of heads and behind: layouts agree with one rank, and the account is exact" {
+    local model
+    for model in qwen3.json gemma3.json; do
+        verify $model dp2.z3,tp2,tp4.s1,dp2.tp2.pp2.z2
+        verify $model pp2,tp2 --pipeline zb-h1 --recompute selective
+        dt-train --model $model "${common[@]}" --steps 2 --recompute full --metrics m.jsonl >/dev/null
+        dt-memest $model --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --recompute full --check m.jsonl
+    done
 }
 
 @test "every composition of up to eight ranks agrees with one rank" {

@@ -137,7 +137,7 @@ static void test_bad_messages(void **state)
 		{"[{\"role\":\"robot\",\"content\":\"x\"}]", "role"},
 		{"[{\"role\":\"user\"}]", "content"},
 		{"[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{}}]}]", "not text"},
-		{"[{\"role\":\"user\",\"content\":\"x\",\"tool_calls\":[]}]", "tool_calls"},
+		{"[{\"role\":\"user\",\"content\":\"x\",\"tool_calls\":[{}]}]", "tool_calls"},
 		{"[{\"role\":\"system\",\"content\":\"x\"}]", "system speaks first"},
 		{"[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"system\",\"content\":\"x\"}]",
 		 "system speaks first"}};

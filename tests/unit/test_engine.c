@@ -232,10 +232,11 @@ static void test_a_smaller_model_guesses(void **state)
 			assert_as_expected(&c[i]->req[0]);
 			dt_call_drop(c[i]);
 		}
+		assert_int_equal(dt_engine_wait_idle(e, 60), 0); /* the last step has been counted */
 		pthread_mutex_lock(&m->mu);
 		assert_true(m->draft_tokens > 20);
-		if (!cycle)
-			assert_int_equal(m->accepted_tokens, m->draft_tokens);
+		if (!cycle) /* all, but where guessing was off for a while since it was measured to be slow */
+			assert_true(2 * m->accepted_tokens >= m->draft_tokens);
 		pthread_mutex_unlock(&m->mu);
 		assert_int_equal(d.bad, 0);
 		finish(e, &f);

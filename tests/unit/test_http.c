@@ -26,7 +26,7 @@ static int setup(void **state)
 				    .max_body = 10000,
 				    .max_connections = 64,
 				    .read_timeout = 0.5,
-				    .request_timeout = 1};
+				    .request_timeout = 4};
 	struct dt_engine_params p = {
 		.model = {.m = &fake, .forward = fake_forward, .vocab = FAKE_VOCAB, .eos = {256}, .neos = 1},
 		.max_seqs = 4,
@@ -97,7 +97,7 @@ static void ask(const char *request, char *buf, size_t max)
 	int fd = dial();
 
 	say(fd, request);
-	assert_true(hear(fd, 10, buf, max));
+	assert_true(hear(fd, 60, buf, max));
 	close(fd);
 }
 
@@ -137,7 +137,7 @@ static void test_slow_senders_are_cut_off(void **state)
 		int fd = dial();
 
 		say(fd, start[i]);
-		while (!closed && dt_now() - t0 < 20) {
+		while (!closed && dt_now() - t0 < 60) {
 			closed = hear(fd, 0.1, buf, sizeof(buf));
 			if (!closed)
 				closed = send(fd, "a", 1, MSG_NOSIGNAL) < 0;
@@ -150,7 +150,7 @@ static void test_slow_senders_are_cut_off(void **state)
 	char buf[10];
 	int fd = dial();
 
-	assert_true(hear(fd, 20, buf, sizeof(buf)));
+	assert_true(hear(fd, 60, buf, sizeof(buf)));
 	close(fd);
 }
 
@@ -177,15 +177,15 @@ static void test_stuck_and_timeout(void **state)
 		"{\"prompt\":\"x\",\"max_tokens\":90}");
 	do
 		ask(HEALTH, health, sizeof(health));
-	while (!strstr(health, "stuck") && dt_now() - t0 < 10);
+	while (!strstr(health, "stuck") && dt_now() - t0 < 60);
 	assert_non_null(strstr(health, " 503 "));
 	assert_non_null(strstr(health, "stuck"));
-	assert_true(hear(fd, 10, buf, sizeof(buf))); /* request_timeout is 1 s */
+	assert_true(hear(fd, 60, buf, sizeof(buf))); /* request_timeout is 4 s */
 	assert_non_null(strstr(buf, " 503 "));
 	assert_non_null(strstr(buf, "timeout"));
 	fake.sleep_us = 0;
 	close(fd);
-	assert_int_equal(dt_engine_wait_idle(engine, 10), 0);
+	assert_int_equal(dt_engine_wait_idle(engine, 60), 0);
 }
 
 static void test_two_requests_on_one_connection(void **state)
@@ -195,7 +195,7 @@ static void test_two_requests_on_one_connection(void **state)
 
 	say(fd, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " SHORT_BYTES
 		"\r\n\r\n" SHORT_BODY HEALTH);
-	assert_true(hear(fd, 10, buf, sizeof(buf)));
+	assert_true(hear(fd, 60, buf, sizeof(buf)));
 	assert_non_null(strstr(buf, "text_completion"));
 	assert_non_null(strstr(buf, "{\"status\":\"ok\"}"));
 	close(fd);
@@ -211,7 +211,7 @@ static void test_large_body(void **state)
 	memset(body, ' ', sizeof(body) - 1);
 	say(fd, POST("199999"));
 	send(fd, body, sizeof(body) - 1, MSG_NOSIGNAL);
-	hear(fd, 10, buf, sizeof(buf));
+	hear(fd, 60, buf, sizeof(buf));
 	assert_non_null(strstr(buf, " 413 "));
 	close(fd);
 }
@@ -242,7 +242,7 @@ static void test_closing_cancels(void **state)
 	while (fake.steps < steps + 3 && dt_now() - t0 < 10)
 		usleep(1000);
 	close(fd);
-	assert_int_equal(dt_engine_wait_idle(engine, 10), 0);
+	assert_int_equal(dt_engine_wait_idle(engine, 60), 0);
 	assert_true(fake.steps - steps < 80);
 	fake.sleep_us = 0;
 	while (dt_http_active(http) > 0 && dt_now() - t0 < 10)

@@ -188,12 +188,15 @@ MODEL(llama)
 MODEL(llama31)
 MODEL(mistral)
 MODEL(qwen2)
+MODEL(qwen3)
+MODEL(gemma3)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_gpt2),	cmocka_unit_test(test_llama), cmocka_unit_test(test_llama31),
-		cmocka_unit_test(test_mistral), cmocka_unit_test(test_qwen2),
+		cmocka_unit_test(test_mistral), cmocka_unit_test(test_qwen2), cmocka_unit_test(test_qwen3),
+		cmocka_unit_test(test_gemma3),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -68,6 +68,13 @@ static void test_bad_bodies(void **state)
 		{"{\"prompt\": [[1], []]}", 400, "prompt", NULL},
 		{"{\"prompt\": \"x\", \"temprature\": 1}", 400, "temprature", NULL},
 		{"{\"prompt\": \"x\", \"temperature\": -1}", 400, "temperature", NULL},
+		{"{\"prompt\": \"x\", \"priority\": 1.5}", 400, "priority", NULL},
+		{"{\"prompt\": \"x\", \"suffix\": \"y\"}", 400, "suffix", NULL},
+		{"{\"prompt\": \"x\", \"tools\": [{\"type\": \"function\"}]}", 400, "tools", NULL},
+		{"{\"prompt\": \"x\", \"tool_choice\": \"required\"}", 400, "tool_choice", NULL},
+		{"{\"prompt\": \"x\", \"tool_choice\": \"aut\"}", 400, "tool_choice", NULL},
+		{"{\"prompt\": \"x\", \"reasoning_effort\": \"\"}", 400, "reasoning_effort", NULL},
+		{"{\"prompt\": \"x\", \"store\": true}", 400, "store", NULL},
 		{"{\"prompt\": \"x\", \"temperature\": \"hot\"}", 400, "temperature", NULL},
 		{"{\"prompt\": \"x\", \"top_p\": 1.5}", 400, "top_p", NULL},
 		{"{\"prompt\": \"x\", \"max_tokens\": -1}", 400, "max_tokens", NULL},
@@ -270,6 +277,20 @@ static void test_stream(void **state)
 	dt_completion_release(&c);
 }
 
+/* What clients send by themselves and asks for nothing. */
+static void test_idle_keys(void **state)
+{
+	json_t *v = reply(
+		"{\"prompt\": \"x\", \"max_tokens\": 1, \"suffix\": null, \"tools\": [], \"tool_choice\": "
+		"\"auto\", \"parallel_tool_calls\": true, \"store\": false, \"metadata\": {\"a\": \"b\"}, "
+		"\"service_tier\": \"default\", \"audio\": null, \"modalities\": [\"text\"], \"priority\": "
+		"-3, "
+		"\"suffix\": \"\", \"prompt_cache_key\": \"k\"}");
+
+	assert_int_equal(usage_of(v, "completion_tokens"), 1);
+	json_decref(v);
+}
+
 static void test_stream_ping_and_error(void **state)
 {
 	struct dt_completion c;
@@ -361,6 +382,7 @@ int main(void)
 		cmocka_unit_test(test_echo_and_logprobs),
 		cmocka_unit_test(test_stream),
 		cmocka_unit_test(test_stream_ping_and_error),
+		cmocka_unit_test(test_idle_keys),
 		cmocka_unit_test(test_batch_bodies),
 		cmocka_unit_test(test_mutated_bodies),
 	};

@@ -293,6 +293,49 @@ static void test_tenants_share_by_weight(void **state)
 	dt_kvpool_release(&p);
 }
 
+/* Within a tenant the urgent go first, in the order they came; what ran before keeps its place; the others
+ * lose blocks. */
+static void test_urgent_ones_first(void **state)
+{
+	static const int urgency[] = {0, -1, 5, 0, 5, -1}, order[] = {2, 4, 0, 3, 1, 5};
+	struct dt_seq q[6], running = seq_of(4, 40), calm = seq_of(4, 40), keen = seq_of(5, 40);
+	struct dt_sched_item it[4];
+	struct dt_kvpool p;
+	struct dt_sched s;
+
+	dt_kvpool_init(&p, 100, 4, false);
+	dt_sched_init(&s, &p, 1, 64, NULL, 0, NULL);
+	for (int i = 0; i < 6; i++) {
+		q[i] = seq_of(4, 2);
+		q[i].urgency = urgency[i];
+		dt_sched_submit(&s, &q[i], NULL);
+	}
+	for (int i = 0; i < 6; i++) {
+		assert_int_equal(dt_sched_step(&s, it), 1);
+		assert_ptr_equal(it[0].seq, &q[order[i]]);
+		dt_sched_remove(&s, it[0].seq);
+	}
+	dt_sched_release(&s);
+	dt_kvpool_release(&p);
+
+	dt_kvpool_init(&p, 12, 4, false); /* three that grow until the blocks are out: the calm one goes */
+	dt_sched_init(&s, &p, 3, 64, NULL, 0, NULL);
+	calm.urgency = -1;
+	dt_sched_submit(&s, &running, NULL);
+	dt_sched_submit(&s, &calm, NULL);
+	dt_sched_submit(&s, &keen, NULL);
+	for (int step = 0; step < 30 && s.preemptions == 0; step++)
+		run(it, dt_sched_step(&s, it));
+	assert_int_equal(s.preemptions, 1);
+	assert_int_equal(calm.state, DT_SEQ_WAITING);
+	dt_sched_remove(&s, &running);
+	dt_sched_remove(&s, &calm);
+	dt_sched_remove(&s, &keen);
+	assert_int_equal(p.nfree, 12);
+	dt_sched_release(&s);
+	dt_kvpool_release(&p);
+}
+
 static void test_refuses_what_never_fits(void **state)
 {
 	struct dt_seq fits = seq_of(10, 3), not = seq_of(10, 4);
@@ -497,6 +540,7 @@ int main(void)
 		cmocka_unit_test(test_pool),
 		cmocka_unit_test(test_pool_shares),
 		cmocka_unit_test(test_chunked_prefill),
+		cmocka_unit_test(test_urgent_ones_first),
 		cmocka_unit_test(test_long_prefill_leaves_decode_its_token),
 		cmocka_unit_test(test_old_prefill_does_not_starve),
 		cmocka_unit_test(test_tenants_share_by_weight),

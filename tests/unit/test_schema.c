@@ -1,0 +1,427 @@
+/*
+ * JSON Schema by constrained sampling: every keyword of draft 2020-12 is enforced or refused by name; texts
+ * that the PyPI package jsonschema has judged; numbers against arithmetic; schemas that mean harm.
+ */
+#include "base/rng.h"
+#include "serve/automaton.h"
+#include "serve/grammar.h"
+
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+static bool accepts(struct dt_grammar *g, const char *s)
+{
+	struct dt_matcher *m = dt_matcher_new(g);
+	bool ok = dt_matcher_push(m, s, strlen(s)) && dt_matcher_complete(m);
+
+	dt_matcher_free(m);
+	return ok;
+}
+
+static int compile(const char *text, struct dt_grammar **ret, struct dt_err *err)
+{
+	json_error_t e;
+	json_t *v = json_loads(text, JSON_DECODE_ANY, &e);
+	int rc;
+
+	if (!v)
+		fail_msg("%s: %s", text, e.text);
+	rc = dt_grammar_schema(v, ret, err);
+	json_decref(v);
+	return rc;
+}
+
+/*
+ * All keywords of the vocabularies of draft 2020-12: core, applicator, unevaluated, validation, meta-data,
+ * format, content. A schema in which it matters, with a text that is then right and one that is wrong; wrong
+ * NULL: the keyword only describes, or its meaning is that of others; both NULL: it is refused by its name.
+ */
+static const struct {
+	const char *keyword, *schema, *right, *wrong;
+} all[] = {
+	{"$schema", "{\"$schema\":\"https://json-schema.org/draft/2020-12/schema\",\"type\":\"null\"}",
+	 "null", NULL},
+	{"$vocabulary", "{\"$vocabulary\":{\"a\":true},\"type\":\"null\"}", "null", NULL},
+	{"$id", "{\"$id\":\"https://example.org/a\",\"type\":\"null\"}", "null", NULL},
+	{"$id", "{\"items\":{\"$id\":\"https://example.org/a\"}}", NULL, NULL}, /* it moves $ref */
+	{"$anchor", "{\"$anchor\":\"a\",\"type\":\"null\"}", "null", NULL},
+	{"$dynamicAnchor", "{\"$dynamicAnchor\":\"a\",\"type\":\"null\"}", "null", NULL},
+	{"$ref", "{\"items\":{\"$ref\":\"#/$defs/a~1b%25\"},\"$defs\":{\"a/b%\":{\"type\":\"null\"}}}",
+	 "[null]", "[1]"},
+	{"$dynamicRef", "{\"$dynamicRef\":\"#a\"}", NULL, NULL},
+	{"$defs", "{\"$defs\":{\"a\":{\"type\":\"null\"}},\"type\":\"null\"}", "null", NULL},
+	{"$comment", "{\"$comment\":\"a\",\"type\":\"null\"}", "null", NULL},
+	{"prefixItems", "{\"prefixItems\":[{\"type\":\"null\"},{\"const\":2}],\"items\":{\"const\":3}}",
+	 "[null,2,3,3]", "[2,null]"},
+	{"prefixItems", "{\"prefixItems\":[{\"const\":1}],\"items\":false}", "[1]", "[1,1]"},
+	{"items", "{\"items\":{\"type\":\"null\"}}", "[null]", "[1]"},
+	{"contains", "{\"contains\":{\"type\":\"null\"}}", NULL, NULL},
+	{"additionalProperties", "{\"type\":\"object\",\"additionalProperties\":{\"type\":\"null\"}}",
+	 "{\"a\":null}", "{\"a\":1}"},
+	{"additionalProperties",
+	 "{\"properties\":{\"a\":{\"const\":1}},\"additionalProperties\":{\"type\":\"null\"}}",
+	 "{\"a\":1,\"b\":null}", "{\"a\":1,\"a\":null}"},
+	{"additionalProperties", "{\"properties\":{\"a\":{\"const\":1}},\"additionalProperties\":false}",
+	 "{\"a\":1}", "{\"b\":1}"},
+	{"properties", "{\"properties\":{\"a\":{\"type\":\"null\"}}}", "{\"a\":null}", "{\"a\":1}"},
+	{"patternProperties", "{\"patternProperties\":{\"^a\":{\"const\":1},\"b$\":{\"type\":\"number\"}}}",
+	 "{\"ab\":1,\"bb\":2}", "{\"ab\":2}"},
+	{"patternProperties",
+	 "{\"properties\":{\"ax\":{\"type\":\"number\"}},\"patternProperties\":{\"^a\":{\"minimum\":5}},"
+	 "\"additionalProperties\":false}",
+	 "{\"ax\":5,\"ay\":6}", "{\"ax\":4}"},
+	{"dependentSchemas",
+	 "{\"properties\":{\"a\":{},\"b\":{}},\"dependentSchemas\":{\"a\":{\"properties\":{\"b\":{\"const\":"
+	 "1}}}}}",
+	 "{\"a\":0,\"b\":1}", "{\"a\":0,\"b\":2}"},
+	{"propertyNames", "{\"type\":\"object\",\"propertyNames\":{\"maxLength\":2}}", "{\"ab\":0}",
+	 "{\"abc\":0}"},
+	{"propertyNames", "{\"propertyNames\":{\"anyOf\":[{\"const\":\"x\"},{\"pattern\":\"^y+$\"}]}}",
+	 "{\"x\":0,\"yyy\":1}", "{\"z\":0}"},
+	{"if", "{\"if\":{\"const\":1},\"then\":true}", NULL, NULL},
+	{"then", "{\"then\":{\"const\":1}}", NULL, NULL},
+	{"else", "{\"else\":{\"const\":1}}", NULL, NULL},
+	{"allOf",
+	 "{\"allOf\":[{\"properties\":{\"a\":{\"minimum\":2}}},{\"properties\":{\"a\":{\"maximum\":4},\"b\":{"
+	 "\"const\":1}"
+	 "},\"required\":[\"b\"]}],\"type\":\"object\"}",
+	 "{\"a\":3,\"b\":1}", "{\"a\":5,\"b\":1}"},
+	{"allOf",
+	 "{\"type\":\"string\",\"allOf\":[{\"pattern\":\"a\"},{\"pattern\":\"b\"},{\"maxLength\":3}]}",
+	 "\"bxa\"", "\"bxxa\""},
+	{"anyOf", "{\"type\":\"integer\",\"anyOf\":[{\"maximum\":2},{\"minimum\":7}]}", "8", "5"},
+	{"anyOf", "{\"anyOf\":[{\"type\":\"null\"},{\"const\":2}]}", "2", "3"},
+	{"oneOf",
+	 "{\"oneOf\":[{\"properties\":{\"k\":{\"const\":\"a\"},\"v\":{\"type\":\"null\"}},\"required\":["
+	 "\"k\",\"v\"]},{"
+	 "\"properties\":{\"k\":{\"const\":\"ab\"},\"v\":{\"type\":\"number\"}},\"required\":[\"k\",\"v\"]}]"
+	 "}",
+	 "{\"k\":\"ab\",\"v\":1}", "{\"k\":\"a\",\"v\":1}"},
+	{"oneOf",
+	 "{\"oneOf\":[{\"type\":\"string\",\"pattern\":\"^a\"},{\"type\":\"string\",\"pattern\":\"b$\"}]}",
+	 "\"axx\"", "\"axb\""},
+	{"oneOf", "{\"enum\":[2,3,6,7],\"oneOf\":[{\"multipleOf\":2},{\"multipleOf\":3}]}", "3", "6"},
+	{"not", "{\"type\":\"string\",\"not\":{\"enum\":[\"a\",\"b\"]}}", "\"c\"", "\"a\""},
+	{"not", "{\"type\":\"integer\",\"not\":{\"type\":\"string\"}}", "5", "\"5\""},
+	{"not", "{\"type\":\"integer\",\"not\":{\"multipleOf\":2}}", NULL, NULL},
+	{"unevaluatedItems", "{\"unevaluatedItems\":false}", NULL, NULL},
+	{"unevaluatedProperties", "{\"unevaluatedProperties\":false}", NULL, NULL},
+	{"type", "{\"type\":[\"null\",\"integer\"]}", "7", "7.5"},
+	{"enum", "{\"enum\":[\"a\",\"ab\",{\"x\":[0.1,null]},0.1]}", "{\"x\":[0.1,null]}", "\"b\""},
+	{"const", "{\"const\":{\"a\":[1,2,\"\\u00e9\\\"\"]}}", "{\"a\":[1,2,\"\xc3\xa9\\\"\"]}",
+	 "{\"a\":[1,2]}"},
+	{"const", "{\"const\":null}", "null", "1"},
+	{"multipleOf", "{\"type\":\"integer\",\"multipleOf\":7}", "-14", "15"},
+	{"multipleOf", "{\"multipleOf\":0.25}", "-1.75", "1.7"},
+	{"maximum", "{\"maximum\":2.5}", "2.49", "2.51"},
+	{"exclusiveMaximum", "{\"exclusiveMaximum\":2.5}", "2.49", "2.5"},
+	{"minimum", "{\"minimum\":0.125}", "0.125", "0.124"},
+	{"minimum", "{\"minimum\":-9223372036854775808,\"maximum\":9223372036854775807,\"type\":\"integer\"}",
+	 "9223372036854775807", "9223372036854775808"},
+	{"exclusiveMinimum", "{\"exclusiveMinimum\":0}", "0.001", "0"},
+	{"maxLength", "{\"type\":\"string\",\"maxLength\":3,\"pattern\":\"^a+b?$\"}", "\"aab\"", "\"aaab\""},
+	{"minLength", "{\"minLength\":3}", "\"abc\"", "\"ab\""},
+	{"pattern", "{\"pattern\":\"^a|b$\"}", "\"xb\"", "\"xbx\""},
+	{"maxItems", "{\"maxItems\":1}", "[1]", "[1,2]"},
+	{"minItems", "{\"minItems\":2,\"prefixItems\":[true]}", "[1,2]", "[1]"},
+	{"uniqueItems", "{\"items\":{\"enum\":[1,2,\"a\"]},\"uniqueItems\":true,\"minItems\":2}", "[\"a\",1]",
+	 "[1,1]"},
+	{"maxContains", "{\"maxContains\":1}", NULL, NULL},
+	{"minContains", "{\"minContains\":1}", NULL, NULL},
+	{"maxProperties", "{\"properties\":{\"a\":{},\"b\":{},\"c\":{}},\"maxProperties\":2}",
+	 "{\"a\":1,\"c\":1}", "{\"a\":1,\"b\":1,\"c\":1}"},
+	{"minProperties", "{\"properties\":{\"a\":{},\"b\":{},\"c\":{}},\"minProperties\":2}",
+	 "{\"a\":1,\"c\":1}", "{\"c\":1}"},
+	{"required", "{\"required\":[\"a\"]}", "{\"a\":1}", "{}"},
+	{"dependentRequired", "{\"properties\":{\"a\":{},\"b\":{}},\"dependentRequired\":{\"b\":[\"a\"]}}",
+	 "{\"a\":1,\"b\":1}", "{\"b\":1}"},
+	{"title", "{\"title\":\"a\",\"type\":\"null\"}", "null", NULL},
+	{"description", "{\"description\":\"a\",\"type\":\"null\"}", "null", NULL},
+	{"default", "{\"default\":1,\"type\":\"null\"}", "null", NULL},
+	{"deprecated", "{\"deprecated\":true,\"type\":\"null\"}", "null", NULL},
+	{"readOnly", "{\"readOnly\":true,\"type\":\"null\"}", "null", NULL},
+	{"writeOnly", "{\"writeOnly\":true,\"type\":\"null\"}", "null", NULL},
+	{"examples", "{\"examples\":[1],\"type\":\"null\"}", "null", NULL},
+	{"format", "{\"format\":\"date\"}", "\"2024-11-30\"", "\"2024-11-31\""},
+	{"format", "{\"format\":\"time\"}", "\"23:59:00Z\"", "\"24:00:00Z\""},
+	{"format", "{\"format\":\"date-time\"}", "\"2024-11-30T01:02:03.5+01:00\"",
+	 "\"2024-11-30 01:02:03Z\""},
+	{"format", "{\"format\":\"duration\"}", "\"P1Y2M3DT4H\"", "\"P1D2Y\""},
+	{"format", "{\"format\":\"uuid\"}", "\"123e4567-e89b-12d3-a456-426614174000\"",
+	 "\"123e4567-e89b-12d3-a456-42661417400\""},
+	{"format", "{\"format\":\"ipv4\"}", "\"10.0.0.255\"", "\"10.0.0.256\""},
+	{"format", "{\"format\":\"ipv6\"}", "\"fe80::1:10.0.0.1\"", "\"fe80::1::2\""},
+	{"format", "{\"format\":\"hostname\"}", "\"a-b.org\"", "\"-a.org\""},
+	{"format", "{\"format\":\"email\",\"maxLength\":6}", "\"a@b.cd\"", "\"aa@b.cd\""},
+	{"format", "{\"format\":\"uri\"}", "\"https://a.org:80/b/%20c?d=e#f\"", "\"a b\""},
+	{"format", "{\"format\":\"uri-reference\"}", "\"/b?c\"", "\"a b\""},
+	{"format", "{\"format\":\"json-pointer\"}", "\"/a/~0b\"", "\"/a~2\""},
+	{"format", "{\"format\":\"regex\"}", NULL, NULL},
+	{"contentEncoding", "{\"contentEncoding\":\"base64\",\"type\":\"null\"}", "null", NULL},
+	{"contentMediaType", "{\"contentMediaType\":\"a/b\",\"type\":\"null\"}", "null", NULL},
+	{"contentSchema", "{\"contentSchema\":{},\"type\":\"null\"}", "null", NULL},
+	{"x-unknown", "{\"x-unknown\":1}", NULL, NULL}, /* and whatever is no keyword */
+	{"nullable", "{\"nullable\":true}", NULL, NULL},
+};
+
+static void test_every_keyword(void **state)
+{
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+		struct dt_grammar *g = NULL;
+		struct dt_err err;
+		int rc = compile(all[i].schema, &g, &err);
+
+		if (!all[i].right) {
+			if (rc >= 0 || !strstr(err.msg, all[i].keyword))
+				fail_msg("%s: %s", all[i].schema, rc < 0 ? err.msg : "not refused");
+			continue;
+		}
+		if (rc < 0)
+			fail_msg("%s: %s", all[i].schema, err.msg);
+		if (!accepts(g, all[i].right))
+			fail_msg("%s: refuses %s", all[i].schema, all[i].right);
+		if (all[i].wrong && accepts(g, all[i].wrong))
+			fail_msg("%s: accepts %s", all[i].schema, all[i].wrong);
+		dt_grammar_drop(g);
+	}
+}
+
+/* Schemas and texts with the verdict of jsonschema: what is wrong is refused, what we generated is accepted.
+ */
+static void test_golden(void **state)
+{
+	json_error_t e;
+	json_t *file = json_load_file(GOLDEN_DIR "/golden-schemas.json", 0, &e), *c, *t;
+	size_t i, j, wrong = 0, ours = 0;
+
+	if (!file)
+		fail_msg("%s", e.text);
+	json_array_foreach(file, i, c)
+	{
+		char *text = json_dumps(json_object_get(c, "schema"), JSON_ENCODE_ANY);
+		struct dt_grammar *g = NULL;
+		struct dt_err err;
+
+		if (compile(text, &g, &err) < 0)
+			fail_msg("%s: %s", text, err.msg);
+		json_array_foreach(json_object_get(c, "wrong"), j, t)
+		{
+			if (accepts(g, json_string_value(t)))
+				fail_msg("%s: accepts %s", text, json_string_value(t));
+			wrong++;
+		}
+		json_array_foreach(json_object_get(c, "right"), j, t)
+		{
+			if (!accepts(g, json_string_value(t)))
+				fail_msg("%s: refuses %s", text, json_string_value(t));
+			ours++;
+		}
+		dt_grammar_drop(g);
+		free(text);
+	}
+	assert_true(wrong > 100 && ours > 100);
+	json_decref(file);
+}
+
+/* Bounds and steps in thousandths, every decimal around them. */
+static void test_numbers(void **state)
+{
+	static const int bound[] = {-12340, -10000, -1001, -500, -1, 0, 1, 250, 999, 1000, 1500, 10000};
+	static const int step[] = {0, 1, 5, 30, 250, 1000, 3000, 1250};
+	enum { N = sizeof(bound) / sizeof(*bound), S = sizeof(step) / sizeof(*step) };
+	const __int128 unit = 1000000000000; /* a thousandth */
+
+	for (int c = 0; c < N * N * S * 2; c++) {
+		int lo = bound[c % N], hi = bound[c / N % N], by = step[c / N / N % S];
+		bool integer = c / N / N / S;
+		struct dt_numbers n = {.lo = lo * unit,
+				       .hi = hi * unit,
+				       .step = by * unit,
+				       .has_lo = true,
+				       .has_hi = true,
+				       .integer = integer};
+		struct dt_auto_budget work = {100000000};
+		struct dt_auto *a;
+
+		assert_int_equal(dt_auto_numbers(&n, &work, &a), 0);
+		for (int x = -13000; x <= 13000; x += c % 7 ? 50 : 1) {
+			bool want = x >= lo && x <= hi && (!by || x % by == 0);
+			char text[32];
+
+			snprintf(text, sizeof(text), "%s%d.%03d", x < 0 ? "-" : "", abs(x) / 1000,
+				 abs(x) % 1000);
+			if (x % 1000 == 0) {
+				*strchr(text, '.') = '\0';
+			} else { /* a step's decimals, no more */
+				while (text[strlen(text) - 1] == '0')
+					text[strlen(text) - 1] = '\0';
+				want &= !integer;
+			}
+			if (dt_auto_accepts(a, text) != want)
+				fail_msg("%s between %d and %d thousandths by %d%s", text, lo, hi, by,
+					 integer ? ", whole" : "");
+		}
+		dt_auto_free(a);
+	}
+}
+
+/* Every byte sequence of a walk leads to an end: nothing that is begun is stuck. */
+static void test_no_dead_ends(void **state)
+{
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+		struct dt_grammar *g = NULL;
+		struct dt_err err;
+
+		if (!all[i].right || compile(all[i].schema, &g, &err) < 0)
+			continue;
+		for (uint64_t seed = 0; seed < 20; seed++) {
+			struct dt_rng rng = dt_rng_make(seed, DT_RNG_TEST, (uint64_t)i);
+			struct dt_matcher *m = dt_matcher_new(g);
+			uint64_t k = 0;
+
+			for (int at = 0; at < 300 && !dt_matcher_done(m); at++) {
+				unsigned char c = 0;
+				int tries = 0;
+
+				do /* a byte that fits; all of them in turn once luck is out */
+					c = (unsigned char)(tries < 400 ? (int)dt_rng_below(&rng, k++, 256)
+									: tries - 400);
+				while (!dt_matcher_push(m, (char *)&c, 1) && ++tries < 656);
+				if (tries == 656 && !dt_matcher_complete(m))
+					fail_msg("%s: stuck after %d bytes, seed %d", all[i].schema, at,
+						 (int)seed);
+				if (tries == 656)
+					break;
+			}
+			dt_matcher_free(m);
+		}
+		dt_grammar_drop(g);
+	}
+}
+
+/* `times` times a, between head and tail. */
+static char *repeated(const char *head, const char *a, int times, const char *tail)
+{
+	size_t n = strlen(a), h = strlen(head), t = strlen(tail);
+	char *s = malloc(h + n * (size_t)times + t + 1);
+
+	memcpy(s, head, h);
+	for (int i = 0; i < times; i++)
+		memcpy(s + h + n * (size_t)i, a, n);
+	memcpy(s + h + n * (size_t)times, tail, t + 1);
+	return s;
+}
+
+static double seconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Schemas that would take for ever, or all memory: refused with a reason, or small after all. */
+static void test_hostile(void **state)
+{
+	char *big[] = {
+		repeated("{\"pattern\":\"^(a|b)*a", "(a|b)", 40, "$\"}"),
+		repeated("{\"pattern\":\"^((a{60000}){60000}){60000}", "", 1, "$\"}"),
+		repeated("{\"pattern\":\"^", "(a?){100}", 100, "$\"}"),
+		repeated("{\"allOf\":[", "{\"anyOf\":[{\"minimum\":1},{\"minimum\":2}]},", 15,
+			 "{\"anyOf\":[{\"minimum\":1},{\"minimum\":2}]}]}"),
+		repeated("", "{\"items\":{\"anyOf\":[{\"maxLength\":60000},", 300, "true"),
+		repeated("", "{\"allOf\":[", 200, "true"),
+		repeated("{\"enum\":[\"", "x", 30000, "\",\"y\"]}"),
+		repeated("{\"maxItems\":65535,\"minItems\":65000,\"items\":{\"type\":\"null\"}}", "", 1, ""),
+		repeated("{\"maxLength\":65536}", "", 1, ""),
+		repeated("{\"type\":\"integer\",\"multipleOf\":123456789}", "", 1, ""),
+		repeated("{\"type\":\"string\",\"allOf\":[",
+			 "{\"pattern\":\"^(ab|c){0,200}(ab|d){0,200}$\"},", 20, "{\"maxLength\":60000}]}"),
+	};
+	const char *close[] = {"", "", "", "", "]}}", "]}", "", "", "", "", ""};
+	double begin = seconds();
+
+	for (size_t i = 0; i < sizeof(big) / sizeof(*big); i++) {
+		int deep = i == 4 ? 300 : i == 5 ? 200 : 0;
+		char *tail = repeated("", close[i], deep, ""), *s = repeated(big[i], tail, 1, "");
+		struct dt_grammar *g = NULL;
+		struct dt_err err = {0};
+		int rc = compile(s, &g, &err);
+
+		if (rc < 0 && strlen(err.msg) < 10)
+			fail_msg("%.60s: no reason", s);
+		if (rc >= 0 && i != 4 && i != 7)
+			fail_msg("%.60s: accepted", s);
+		dt_grammar_drop(g);
+		free(tail);
+		free(s);
+		free(big[i]);
+	}
+	print_message("%.2f s of processor time for %zu hostile schemas\n", seconds() - begin,
+		      sizeof(big) / sizeof(*big));
+}
+
+/* Patterns against PCRE2-like expectations of texts that are searched. */
+static void test_patterns(void **state)
+{
+	static const struct {
+		const char *pattern, *text;
+		bool found;
+	} c[] = {
+		{"a+b", "xaab", true},
+		{"^a+b$", "xaab", false},
+		{"^(?:ab|cd)*$", "abcdab", true},
+		{"^(ab|cd)*$", "abc", false},
+		{"^\\d{2,3}$", "123", true},
+		{"^\\d{2,3}$", "1234", false},
+		{"^[^a-c]$", "\xc3\xa9", true},
+		{"^[\\u00e0-\\u00ff]$", "\xc3\xa9", true},
+		{"^[\xc3\xa9x]+$", "x\xc3\xa9", true},
+		{"^.$", "\xf0\x9f\x98\x80", true},
+		{"^.$", "\n", false},
+		{"^(a*)*$", "aaa", true},
+		{"^(|a)+$", "", true},
+		{"", "anything", true},
+		{"^$", "", true},
+		{"^$", "a", false},
+		{"^\\W\\S\\D$", "-ab", true},
+		{"^a{0}$", "", true},
+		{"^x*?y$", "xxy", true},
+		{"^(?<name>a)$", "a", true},
+		{"^[]a", "a", false},
+		{"a|^b|c$", "xc", true},
+		{"a|^b|c$", "xb", false},
+		{"^\\x41\\.$", "A.", true},
+	};
+
+	for (size_t i = 0; i < sizeof(c) / sizeof(*c); i++) {
+		struct dt_auto_budget work = {1000000};
+		struct dt_auto *a = NULL;
+		struct dt_err err;
+
+		if (dt_auto_regex(c[i].pattern, &work, &a, &err) < 0)
+			fail_msg("%s: %s", c[i].pattern, err.msg);
+		if (dt_auto_accepts(a, c[i].text) != c[i].found)
+			fail_msg("%s in '%s': not %d", c[i].pattern, c[i].text, c[i].found);
+		dt_auto_free(a);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_patterns),      cmocka_unit_test(test_numbers),
+		cmocka_unit_test(test_every_keyword), cmocka_unit_test(test_no_dead_ends),
+		cmocka_unit_test(test_hostile),	      cmocka_unit_test(test_golden),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
