@@ -26,9 +26,15 @@ struct dt_backend {
 	int (*sync)(struct dt_dev *dev);
 	int (*event_open)(struct dt_dev *dev, void **ret);
 	void (*event_close)(void *event);
-	int (*event_record)(struct dt_dev *dev, void *event);
-	int (*event_wait)(struct dt_dev *dev, void *event);
+	int (*event_record)(struct dt_dev *dev, void *event, void *queue);
+	int (*event_wait)(struct dt_dev *dev, void *event, void *queue);
 	int (*event_sync)(void *event);
+	int (*event_done)(void *event);
+	int (*use)(struct dt_dev *dev);				      /* NULL: nothing to do */
+	int (*card)(const struct dt_dev *dev, unsigned char ret[16]); /* NULL: no card; nor the queues */
+	int (*queue_open)(struct dt_dev *dev, void **ret);
+	void (*queue_close)(struct dt_dev *dev, void *queue);
+	int (*queue_copy)(struct dt_dev *dev, void *queue, void *to, const void *from, size_t n);
 };
 
 extern const struct dt_backend dt_backend_cpu;

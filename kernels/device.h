@@ -120,6 +120,22 @@ int dt_event_record(struct dt_event *e, struct dt_dev *dev);
 int dt_event_wait(struct dt_event *e, struct dt_dev *dev); /* what dev is given later waits for it */
 int dt_event_sync(struct dt_event *e);			   /* the host waits for it */
 
+int dt_event_done(struct dt_event *e); /* 1, or 0: not yet; never waits */
+
+/*
+ * Further queues of a card, for what runs beside the device's own: messages between cards. A queue is the
+ * cudaStream_t itself. -ENOTSUP on the CPU. queue NULL: the device's own.
+ */
+int dt_queue_open(struct dt_dev *dev, void **ret);
+void dt_queue_close(struct dt_dev *dev, void *queue); /* nothing may be under way */
+int dt_queue_copy(struct dt_dev *dev, void *queue, void *to, const void *from, size_t n);
+int dt_event_record_on(struct dt_event *e, struct dt_dev *dev, void *queue);
+int dt_event_wait_on(struct dt_event *e, struct dt_dev *dev, void *queue);
+/* Makes the card the calling thread's, for calls of libraries that want that. 0 on the CPU. */
+int dt_dev_use(struct dt_dev *dev);
+/* What no other card has: -ENOTSUP on the CPU. */
+int dt_dev_card(const struct dt_dev *dev, unsigned char ret[16]);
+
 /* Bytes of scratch the device itself allocates for its largest op so far (part of the memory account). */
 size_t dt_dev_scratch_bytes(const struct dt_dev *dev);
 

@@ -264,9 +264,14 @@ static void cpu_event_close(void *event)
 {
 }
 
-static int cpu_event(struct dt_dev *dev, void *event)
+static int cpu_event(struct dt_dev *dev, void *event, void *queue)
 {
 	return 0;
+}
+
+static int cpu_event_done(void *event)
+{
+	return 1;
 }
 
 static int cpu_event_sync(void *event)
@@ -298,4 +303,5 @@ const struct dt_backend dt_backend_cpu = {
 	.event_record = cpu_event,
 	.event_wait = cpu_event,
 	.event_sync = cpu_event_sync,
+	.event_done = cpu_event_done,
 };

@@ -214,18 +214,47 @@ static int cuda_event_open(struct dt_dev *dev, void **ret)
 	return dt_cuda_enter(dev) ? dt_gpu_event_open(ret) : -ENODEV;
 }
 
-static int cuda_event_record(struct dt_dev *dev, void *event)
+static int cuda_event_record(struct dt_dev *dev, void *event, void *queue)
 {
 	struct dt_cuda *c = dt_cuda_enter(dev);
 
-	return c ? dt_gpu_event_record(event, c->stream) : -ENODEV;
+	return c ? dt_gpu_event_record(event, queue ? queue : c->stream) : -ENODEV;
 }
 
-static int cuda_event_wait(struct dt_dev *dev, void *event)
+static int cuda_event_wait(struct dt_dev *dev, void *event, void *queue)
 {
 	struct dt_cuda *c = dt_cuda_enter(dev);
 
-	return c ? dt_gpu_event_wait(event, c->stream) : -ENODEV;
+	return c ? dt_gpu_event_wait(event, queue ? queue : c->stream) : -ENODEV;
+}
+
+static int cuda_use(struct dt_dev *dev)
+{
+	return dt_cuda_enter(dev) ? 0 : -ENODEV;
+}
+
+static int cuda_card(const struct dt_dev *dev, unsigned char ret[16])
+{
+	const struct dt_cuda *c = dev->impl;
+
+	memcpy(ret, c->info.id, sizeof c->info.id);
+	return 0;
+}
+
+static int cuda_queue_open(struct dt_dev *dev, void **ret)
+{
+	return dt_cuda_enter(dev) ? dt_gpu_stream_open(ret) : -ENODEV;
+}
+
+static void cuda_queue_close(struct dt_dev *dev, void *queue)
+{
+	if (dt_cuda_enter(dev))
+		dt_gpu_stream_close(queue);
+}
+
+static int cuda_queue_copy(struct dt_dev *dev, void *queue, void *to, const void *from, size_t n)
+{
+	return dt_cuda_enter(dev) ? dt_gpu_copy(to, from, n, queue) : -ENODEV;
 }
 
 static double now(void)
@@ -382,4 +411,10 @@ const struct dt_backend dt_backend_cuda = {
 	.event_record = cuda_event_record,
 	.event_wait = cuda_event_wait,
 	.event_sync = dt_gpu_event_sync,
+	.event_done = dt_gpu_event_done,
+	.use = cuda_use,
+	.card = cuda_card,
+	.queue_open = cuda_queue_open,
+	.queue_close = cuda_queue_close,
+	.queue_copy = cuda_queue_copy,
 };

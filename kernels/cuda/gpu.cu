@@ -43,6 +43,7 @@ int dt_gpu_info(int index, struct dt_gpu_info *ret)
 	ret->minor = p.minor;
 	ret->sms = p.multiProcessorCount;
 	ret->memory = p.totalGlobalMem;
+	memcpy(ret->id, p.uuid.bytes, sizeof ret->id);
 	return 0;
 }
 
@@ -139,6 +140,17 @@ int dt_gpu_event_wait(void *event, void *stream)
 int dt_gpu_event_sync(void *event)
 {
 	return result(cudaEventSynchronize((cudaEvent_t)event));
+}
+
+int dt_gpu_event_done(void *event)
+{
+	const cudaError_t e = cudaEventQuery((cudaEvent_t)event);
+
+	if (e == cudaErrorNotReady) {
+		(void)cudaGetLastError();
+		return 0;
+	}
+	return e == cudaSuccess ? 1 : result(e);
 }
 
 int dt_gpu_event_ms(void *from, void *to, float *ret)

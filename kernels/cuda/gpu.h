@@ -16,9 +16,10 @@ extern "C" {
 
 struct dt_gpu_info {
 	char name[64];
-	int major, minor; /* compute capability */
-	int sms;	  /* multiprocessors */
-	size_t memory;	  /* bytes */
+	int major, minor;     /* compute capability */
+	int sms;	      /* multiprocessors */
+	size_t memory;	      /* bytes */
+	unsigned char id[16]; /* no other card has it */
 };
 
 int dt_gpu_count(void); /* cards; -ENODEV without a driver */
@@ -45,6 +46,7 @@ void dt_gpu_event_close(void *event);
 int dt_gpu_event_record(void *event, void *stream);
 int dt_gpu_event_wait(void *event, void *stream); /* what comes later in the stream waits */
 int dt_gpu_event_sync(void *event);		  /* the host waits */
+int dt_gpu_event_done(void *event);		  /* 1, or 0: not yet */
 int dt_gpu_event_ms(void *from, void *to, float *ret);
 
 #ifdef __cplusplus
