@@ -24,6 +24,13 @@ struct dt_backend {
 	int (*copy)(struct dt_dev *dev, void *to, const void *from, size_t n);
 	int (*clear)(struct dt_dev *dev, void *p, size_t n);
 	int (*sync)(struct dt_dev *dev);
+	int (*copy_rows)(struct dt_dev *dev, void *to, size_t to_step, const void *from, size_t from_step,
+			 size_t n, int64_t rows);
+	void (*tables)(struct dt_dev *dev, const void *host, const void *there, size_t n); /* NULL: nothing */
+	int (*graph_begin)(struct dt_dev *dev); /* NULL: no graphs */
+	int (*graph_end)(struct dt_dev *dev, struct dt_graph **ret);
+	int (*graph_run)(struct dt_dev *dev, const struct dt_graph *g);
+	void (*graph_close)(struct dt_dev *dev, struct dt_graph *g);
 	int (*event_open)(struct dt_dev *dev, void **ret);
 	void (*event_close)(void *event);
 	int (*event_record)(struct dt_dev *dev, void *event, void *queue);

@@ -258,3 +258,36 @@ int dt_dev_card(const struct dt_dev *dev, unsigned char ret[16])
 {
 	return of(dev)->card ? of(dev)->card(dev, ret) : -ENOTSUP;
 }
+
+int dt_dev_copy_rows(struct dt_dev *dev, void *to, size_t to_step, const void *from, size_t from_step,
+		     size_t n, int64_t rows)
+{
+	return of(dev)->copy_rows(dev, to, to_step, from, from_step, n, rows);
+}
+
+void dt_dev_tables(struct dt_dev *dev, const void *host, const void *there, size_t n)
+{
+	if (of(dev)->tables)
+		of(dev)->tables(dev, host, there, n);
+}
+
+int dt_graph_begin(struct dt_dev *dev)
+{
+	return of(dev)->graph_begin ? of(dev)->graph_begin(dev) : -ENOTSUP;
+}
+
+int dt_graph_end(struct dt_dev *dev, struct dt_graph **ret)
+{
+	return of(dev)->graph_end ? of(dev)->graph_end(dev, ret) : -ENOTSUP;
+}
+
+int dt_graph_run(struct dt_dev *dev, const struct dt_graph *g)
+{
+	return of(dev)->graph_run ? of(dev)->graph_run(dev, g) : -ENOTSUP;
+}
+
+void dt_graph_close(struct dt_dev *dev, struct dt_graph *g)
+{
+	if (g)
+		of(dev)->graph_close(dev, g);
+}

@@ -111,6 +111,30 @@ int dt_dev_memory(struct dt_dev *dev, size_t *ret_free, size_t *ret_total);
 int dt_dev_copy(struct dt_dev *dev, void *to, const void *from, size_t n);
 int dt_dev_clear(struct dt_dev *dev, void *p, size_t n); /* zero bytes */
 int dt_dev_sync(struct dt_dev *dev);
+/* rows pieces of n bytes, which lie so many bytes apart. */
+int dt_dev_copy_rows(struct dt_dev *dev, void *to, size_t to_step, const void *from, size_t from_step,
+		     size_t n, int64_t rows);
+
+/*
+ * Tables of calls that lie in [host, host + n) are at there, device memory, already: ops take them from there
+ * instead of copying them. Whoever says so copies them first, in each step. host NULL: none. Nothing on the
+ * CPU.
+ */
+void dt_dev_tables(struct dt_dev *dev, const void *host, const void *there, size_t n);
+
+/*
+ * Ops, copies and clears recorded once and given to the device in one go again and again: what they read from
+ * memory they read anew, all else (addresses, sizes, what host tables and scalars were) is as it was. Between
+ * begin and end nothing runs. Everything must have run once before, so that scratch is there; tables must be
+ * those of dt_dev_tables (-EBUSY), and what waits for the host is refused. -ENOTSUP on the CPU.
+ * dt_graph_run: -ESTALE where scratch has moved since: record it anew.
+ */
+struct dt_graph;
+int dt_graph_begin(struct dt_dev *dev);
+/* Also after an op failed: ret may be NULL then, and what was recorded is dropped. */
+int dt_graph_end(struct dt_dev *dev, struct dt_graph **ret);
+int dt_graph_run(struct dt_dev *dev, const struct dt_graph *g);
+void dt_graph_close(struct dt_dev *dev, struct dt_graph *g);
 
 /* A point in a device's queue. Of one card: the waiting device may be another stream of it. */
 struct dt_event;

@@ -30,6 +30,9 @@ struct dt_cuda {
 	size_t tables_n;
 	void *tables_read; /* event: the copy out of tables_host is done */
 	bool tables_busy;
+	const char *given, *given_there; /* dt_dev_tables; NULL: none */
+	size_t given_n;
+	bool recording;	      /* between dt_graph_begin and _end: nothing may be allocated */
 	struct dt_blas *blas; /* NULL: products are our own */
 };
 

@@ -5,6 +5,7 @@
  */
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/emulate/memory.h"
+#include "kernels/cuda/emulate/record.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -205,6 +206,8 @@ int dt_gpu_copy(void *to, const void *from, size_t n, void *stream)
 
 	if (!n)
 		return 0;
+	if (dt_emu_recording() && dt_emu_record_copy(to, from, 0, n))
+		return 0;
 	if (!in && !out) {
 		fprintf(stderr, "emulated copy of %zu bytes: neither side is the card's\n", n);
 		return -EIO;
@@ -227,9 +230,21 @@ int dt_gpu_copy(void *to, const void *from, size_t n, void *stream)
 	return 0;
 }
 
+int dt_gpu_copy_rows(void *to, size_t to_step, const void *from, size_t from_step, size_t n, size_t rows,
+		     void *stream)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < rows && rc == 0; i++)
+		rc = dt_gpu_copy((char *)to + i * to_step, (const char *)from + i * from_step, n, stream);
+	return rc;
+}
+
 int dt_gpu_set(void *to, int byte, size_t n, void *stream)
 {
 	(void)stream;
+	if (dt_emu_recording() && dt_emu_record_copy(to, NULL, byte, n))
+		return 0;
 	if (n && !dt_emu_is_device(to, n))
 		return -EIO;
 	dt_emu_open_memory(true);
@@ -253,6 +268,10 @@ int dt_gpu_stream_sync(void *stream)
 {
 	struct stream *s = (struct stream *)stream;
 
+	if (dt_emu_recording()) {
+		fprintf(stderr, "emulated stream: waited for while it is recorded\n");
+		return -EIO;
+	}
 	settle(s, s->begun);
 	while (s->first) {
 		struct late *l = s->first;
