@@ -157,11 +157,14 @@ static void test_forward_backward(void **state)
 		assert_int_equal(dev->ops->attention_backward(dev, dx, g, o, lse, x, p), 0);
 		check_close("dqkv", dx, rdx, tol * 4, tol);
 
-		assert_int_equal(one->ops->attention_forward(one, o1, lse1, x, p), 0);
-		assert_int_equal(one->ops->attention_backward(one, dx1, g, o, lse, x, p), 0);
-		check_same_bits("o over threads", o, o1);
-		check_same_bits("lse over threads", lse, lse1);
-		check_same_bits("dqkv over threads", dx, dx1);
+		/* Emulated, the one type shows it. */
+		if (!emulated(dev) || v % TYPES == 1) {
+			assert_int_equal(one->ops->attention_forward(one, o1, lse1, x, p), 0);
+			assert_int_equal(one->ops->attention_backward(one, dx1, g, o, lse, x, p), 0);
+			check_same_bits("o over threads", o, o1);
+			check_same_bits("lse over threads", lse, lse1);
+			check_same_bits("dqkv over threads", dx, dx1);
+		}
 		free_all(x.data, g.data, o.data, o1.data, lse.data, lse1.data, dx.data, dx1.data, rx, rg, ro,
 			 rl, rdx);
 	}
@@ -273,8 +276,8 @@ static void one_paged(const struct dt_attn *p, enum dt_dtype type, enum dt_dtype
 		for (int64_t i = 0, n = 1; i < p->seq; i += n, n = n * 5 % 67 + 1)
 			run_paged(cut, x, &c, p, i, i + n < p->seq ? i + n : p->seq, b);
 	check_same_bits("a prompt in chunks", whole, cut);
-	/* Token by token, the sequences side by side. */
-	for (int64_t i = 0; i < p->seq; i++)
+	/* Token by token, the sequences side by side; where that takes long, some of them. */
+	for (int64_t i = 0; i < p->seq; i += emulated(dev) ? 1 + i % 11 : 1)
 		run_paged(cut, x, &c, p, i, i + 1, -1);
 	check_same_bits("a prompt by tokens", whole, cut);
 	free_all(c.k.data, c.v.data, c.table, c.slot, x.data, whole.data, cut.data, rx, ro, rl);
@@ -293,6 +296,9 @@ static void test_paged(void **state)
 	}
 	one_paged(&shapes[2], DT_BF16, DT_F32, 16);
 	one_paged(&shapes[2], DT_F16, DT_F32, 16);
+	/* More keys than a part of a card's kernel has. */
+	one_paged(&(struct dt_attn){1, 530, 2, 1, 8, 0, 0.3f}, DT_F32, DT_F32, 16);
+	one_paged(&(struct dt_attn){1, 530, 2, 1, 8, 270, 0.3f}, DT_F32, DT_F32, 16);
 }
 
 /* How far an int8 cache is from one of f32: normal numbers, which are what caches hold, many keys of 64. */
