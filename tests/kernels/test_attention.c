@@ -290,15 +290,16 @@ static void test_paged(void **state)
 	for (int i = 0; i < SHAPES; i += emulated(dev) ? 2 : 1) {
 		one_paged(&shapes[i], DT_F32, DT_F32, block_sizes[i % 4]);
 		one_paged(&shapes[i], DT_BF16, DT_BF16, block_sizes[i % 4]);
-		one_paged(&shapes[i], DT_F16, DT_F16, block_sizes[i % 4]);
+		if (!emulated(dev) || !i) /* a card's kernels take types as values */
+			one_paged(&shapes[i], DT_F16, DT_F16, block_sizes[i % 4]);
 		for (int t = 0; t < (emulated(dev) ? 1 : TYPES); t++)
 			one_paged(&shapes[i], compute_types[t], DT_I8, block_sizes[i % 4]);
 	}
 	one_paged(&shapes[2], DT_BF16, DT_F32, 16);
 	one_paged(&shapes[2], DT_F16, DT_F32, 16);
 	/* More keys than a part of a card's kernel has. */
-	one_paged(&(struct dt_attn){1, 530, 2, 1, 8, 0, 0.3f}, DT_F32, DT_F32, 16);
-	one_paged(&(struct dt_attn){1, 530, 2, 1, 8, 270, 0.3f}, DT_F32, DT_F32, 16);
+	one_paged(&(struct dt_attn){1, 270, 1, 1, 8, 0, 0.3f}, DT_F32, DT_F32, 16);
+	one_paged(&(struct dt_attn){1, 270, 1, 1, 8, 200, 0.3f}, DT_F32, DT_F32, 16);
 }
 
 /* How far an int8 cache is from one of f32: normal numbers, which are what caches hold, many keys of 64. */
