@@ -57,6 +57,8 @@ struct dt_paged {
 	const int32_t *kv_len; /* [nseq]: keys of sequence i, the new ones included; the last row sees all */
 	const int32_t *block_table; /* [nseq, max_blocks] */
 	int max_blocks, block_size;
+	int64_t longest; /* of a recorded call (dt_graph_begin): keys a sequence may have when it runs; 0:
+			    kv_len */
 };
 
 #endif

@@ -1,6 +1,8 @@
 /* Products with packed weights: x rounded once, then tiles of outputs over the threads. */
 #include "kernels/cpu/quant.h"
 
+#include "kernels/backend.h"
+
 #include <stdatomic.h>
 
 #define GROUP  4	 /* panels a task */
@@ -138,6 +140,7 @@ struct turn {
 struct job {
 	struct dt_tensor y, x, bias;
 	const struct dt_packed *w;
+	struct dt_quant_kernels kernel;
 	int64_t m;
 	int8_t *q; /* [m, 32 blocks], and its blocks; absent without quantised parts */
 	struct dt_xblock *xb;
@@ -157,9 +160,9 @@ static void task(const struct job *j, const struct dt_packed_part *part, int64_t
 	const void *x = part->format == DT_FMT_F32    ? (const void *)(j->f + at)
 			: part->format == DT_FMT_BF16 ? (const void *)(j->h + at)
 						      : j->q + at;
-	dt_quant_mul_fn *mul = part->format == DT_FMT_F32    ? j->w->kernel.f32
-			       : part->format == DT_FMT_BF16 ? j->w->kernel.bf16
-							     : j->w->kernel.quants;
+	dt_quant_mul_fn *mul = part->format == DT_FMT_F32    ? j->kernel.f32
+			       : part->format == DT_FMT_BF16 ? j->kernel.bf16
+							     : j->kernel.quants;
 	_Alignas(64) float tile[ROWS * GROUP * DT_PANEL];
 
 	mul(tile, GROUP * DT_PANEL, part->format, part->data + (size_t)p0 * part->panel_bytes,
@@ -193,8 +196,7 @@ static void prepare(const struct job *j, int64_t r)
 	const void *x = dt_at(j->x, r * w->k);
 
 	if (j->q)
-		j->w->kernel.row(j->q + r * w->blocks * DT_QK, j->xb + r * w->blocks, x, j->x.dtype,
-				 w->blocks);
+		j->kernel.row(j->q + r * w->blocks * DT_QK, j->xb + r * w->blocks, x, j->x.dtype, w->blocks);
 	if (j->f)
 		widen_row(j->f + r * w->blocks * DT_QK, x, j->x.dtype, w->k, w->blocks);
 	if (j->h)
@@ -225,19 +227,21 @@ static void run(struct dt_dev *dev, const struct job *j)
 int dt_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
 		     struct dt_tensor bias)
 {
-	struct job j = {y, x, bias, w, dt_rows(x), NULL, NULL, NULL, NULL, NULL};
+	struct job j = {y, x, bias, w, dt_quant_kernels(), dt_rows(x), NULL, NULL, NULL, NULL, NULL};
 	const int64_t cells = j.m * w->blocks, turns = (int64_t)w->nparts * dev->nthreads;
 	bool quantized = false, has[DT_FMT_N] = {false};
 	char *at;
 
-	if (dev->kind != DT_DEV_CPU)
-		return -ENOTSUP;
+	if (dev->kind != (w->dev ? w->dev->kind : DT_DEV_CPU))
+		return -EINVAL;
 	if (!dt_is_compute(x.dtype) || !dt_is_compute(y.dtype) || dt_cols(x) != w->k ||
 	    dt_cols(y) != w->rows || dt_rows(y) != j.m ||
 	    (bias.data && (!dt_is_compute(bias.dtype) || dt_numel(bias) != w->rows)))
 		return -EINVAL;
 	if (!j.m || !w->rows)
 		return 0;
+	if (w->dev)
+		return dt_backend_cuda.packed_matmul(dev, y, x, w, bias);
 	for (int i = 0; i < w->nparts; i++) {
 		quantized = quantized || !dt_is_float(w->part[i].format);
 		has[w->part[i].format] = true;

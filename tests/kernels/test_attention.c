@@ -157,11 +157,14 @@ static void test_forward_backward(void **state)
 		assert_int_equal(dev->ops->attention_backward(dev, dx, g, o, lse, x, p), 0);
 		check_close("dqkv", dx, rdx, tol * 4, tol);
 
-		assert_int_equal(one->ops->attention_forward(one, o1, lse1, x, p), 0);
-		assert_int_equal(one->ops->attention_backward(one, dx1, g, o, lse, x, p), 0);
-		check_same_bits("o over threads", o, o1);
-		check_same_bits("lse over threads", lse, lse1);
-		check_same_bits("dqkv over threads", dx, dx1);
+		/* Emulated, the one type shows it. */
+		if (!emulated(dev) || v % TYPES == 1) {
+			assert_int_equal(one->ops->attention_forward(one, o1, lse1, x, p), 0);
+			assert_int_equal(one->ops->attention_backward(one, dx1, g, o, lse, x, p), 0);
+			check_same_bits("o over threads", o, o1);
+			check_same_bits("lse over threads", lse, lse1);
+			check_same_bits("dqkv over threads", dx, dx1);
+		}
 		free_all(x.data, g.data, o.data, o1.data, lse.data, lse1.data, dx.data, dx1.data, rx, rg, ro,
 			 rl, rdx);
 	}
@@ -278,8 +281,8 @@ static void one_paged(const struct dt_attn *p, enum dt_dtype type, enum dt_dtype
 		for (int64_t i = 0, n = 1; i < p->seq; i += n, n = n * 5 % 67 + 1)
 			run_paged(cut, x, &c, p, i, i + n < p->seq ? i + n : p->seq, b);
 	check_same_bits("a prompt in chunks", whole, cut);
-	/* Token by token, the sequences side by side. */
-	for (int64_t i = 0; i < p->seq; i++)
+	/* Token by token, the sequences side by side; where that takes long, some of them. */
+	for (int64_t i = 0; i < p->seq; i += emulated(dev) ? 1 + i % 11 : 1)
 		run_paged(cut, x, &c, p, i, i + 1, -1);
 	check_same_bits("a prompt by tokens", whole, cut);
 	free_all(c.k.data, c.v.data, c.table, c.slot, x.data, whole.data, cut.data, rx, ro, rl);
@@ -292,7 +295,8 @@ static void test_paged(void **state)
 	for (int i = 0; i < SHAPES; i += emulated(dev) ? 2 : 1) {
 		one_paged(&shapes[i], DT_F32, DT_F32, block_sizes[i % 4], i % 2);
 		one_paged(&shapes[i], DT_BF16, DT_BF16, block_sizes[i % 4], i % 2);
-		one_paged(&shapes[i], DT_F16, DT_F16, block_sizes[i % 4], i % 2);
+		if (!emulated(dev) || !i) /* a card's kernels take types as values */
+			one_paged(&shapes[i], DT_F16, DT_F16, block_sizes[i % 4], i % 2);
 		for (int t = 0; t < (emulated(dev) ? 1 : TYPES); t++)
 			one_paged(&shapes[i], compute_types[t], DT_I8, block_sizes[i % 4], i % 2);
 	}
@@ -300,6 +304,9 @@ static void test_paged(void **state)
 	one_paged(&shapes[2], DT_F16, DT_F32, 16, false);
 	for (int i = 0; i < SHAPES && !emulated(dev); i++)
 		one_paged(&shapes[i], DT_BF16, DT_BF16, block_sizes[i % 2 * 2], true);
+	/* More keys than a part of a card's kernel has. */
+	one_paged(&(struct dt_attn){1, 270, 1, 1, 8, 0, 0.3f}, DT_F32, DT_F32, 16, false);
+	one_paged(&(struct dt_attn){1, 270, 1, 1, 8, 200, 0.3f}, DT_F32, DT_F32, 16, true);
 }
 
 /* How far an int8 cache is from one of f32: normal numbers, which are what caches hold, many keys of 64. */
