@@ -400,7 +400,8 @@ static int run_kind(struct bench *b, int kind, struct dt_progress *bar, struct d
 				  .check = opt.check,
 				  .cold = opt.cold,
 				  .registered = b->registered,
-				  .compare = opt.compare};
+				  .compare = opt.compare,
+				  .apart = opt.explain};
 	struct dt_bench *bench = NULL;
 	int rc = dt_bench_open(&bench, b->c, &o, opt.max_bytes, err);
 

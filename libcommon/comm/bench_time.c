@@ -95,8 +95,8 @@ static double mean(const double *x, size_t n)
 }
 
 /*
- * Calls one after another; with compare each after a barrier, for the ranks do not leave a call together, and
- * who is first out of one library's call would wait for the others in the other's.
+ * Calls one after another; with compare or apart each after a barrier, for the ranks do not leave a call
+ * together, and who is first out of one library's call would wait for the others in the other's.
  */
 static int time_calls(struct dt_bench *b, size_t n, size_t bytes, bool in_place, double *ret_mean,
 		      struct dt_err *err)
@@ -108,7 +108,7 @@ static int time_calls(struct dt_bench *b, size_t n, size_t bytes, bool in_place,
 	for (size_t i = 0; i < iters + (size_t)b->o.warmup && !rc; i++) {
 		size_t k = i < (size_t)b->o.warmup ? 0 : i - (size_t)b->o.warmup;
 
-		if (b->o.compare || i == (size_t)b->o.warmup || !i) {
+		if (b->o.compare || b->o.apart || i == (size_t)b->o.warmup || !i) {
 			rc = dt_barrier(b->c, "benchmark", err);
 			last = dt_now();
 			t0 = i <= (size_t)b->o.warmup ? last : t0;
@@ -192,7 +192,7 @@ static int measure(struct dt_bench *b, size_t n, size_t bytes, bool in_place, st
 	r->p99_s = b->worst[(size_t)ceil(0.99 * (double)iters) - 1];
 	r->max_s = b->worst[iters - 1];
 	r->mean_s = mean(b->worst, iters);
-	r->time_s = b->o.compare ? r->p50_s : each;
+	r->time_s = b->o.compare || b->o.apart ? r->p50_s : each;
 	return 0;
 }
 
