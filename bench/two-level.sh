@@ -32,8 +32,9 @@ for s in "${sizes[@]}"; do
 	slownet_run timeout 300 mpirun -np $((nodes * ranks)) -host "$slownet_hosts" "$bin/tools/dt-allreduce-bench" --json \
 		--explain -a all -b "$s" -e "$s" -n "$calls" -w 1 >out.json 2>err
 	wait $slownet_pid || {
-		cat err >&2
+		cat err why >&2
 		exit 1
 	}
+	jq -r '"# --simulate " + .topology' out.json
 	jq -r "$table" out.json | expand -t 16
 done

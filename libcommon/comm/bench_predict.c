@@ -62,25 +62,11 @@ static int round_time(struct dt_comm *c, char *buf, size_t n, double *ret, struc
 	return 0;
 }
 
-/* Whether messages are quicker in one piece than in parts. */
-static int try_whole(struct dt_comm *c, char *buf, size_t n, struct dt_err *err)
-{
-	double parts, whole;
-	int rc = round_time(c, buf, n, &parts, err);
-
-	c->whole = true;
-	if (!rc)
-		rc = round_time(c, buf, n, &whole, err);
-	c->whole = !rc && whole < 0.9 * parts;
-	return rc;
-}
-
 /* One rank of each machine alone, the others at rest: what a message costs. */
-static int message_cost(struct dt_comm *c, bool mine, double *ret_latency, double *ret_s, bool *ret_whole,
-			struct dt_err *err)
+static int message_cost(struct dt_comm *c, bool mine, double *ret_latency, double *ret_s, struct dt_err *err)
 {
 	static const size_t size[] = {64, 4 << 10, 32 << 10, 256 << 10, 1 << 20};
-	enum { N = sizeof(size) / sizeof(size[0]), TRY = 3 };
+	enum { N = sizeof(size) / sizeof(size[0]) };
 	size_t most = BUFFER / (size_t)c->size;
 	double x[N], t[N];
 	int rc = 0, n = 0;
@@ -90,55 +76,53 @@ static int message_cost(struct dt_comm *c, bool mine, double *ret_latency, doubl
 		return 0;
 	buf = calloc((size_t)c->size, size[N - 1] < most ? size[N - 1] : most);
 	rc = buf ? dt_comm_set_algorithm(c, DT_ALG_RING, err) : dt_err_sys(err, -ENOMEM, "message costs");
-	if (!rc && size[TRY] <= most)
-		rc = try_whole(c, buf, size[TRY], err);
 	for (int i = 0; i < N && !rc && (i < 3 || (t[i - 1] < SLOW_S && size[i] <= most)); i++, n++) {
 		x[i] = (double)size[i];
 		rc = round_time(c, buf, size[i], &t[i], err);
 	}
 	if (!rc)
 		dt_fit_line(x, t, n, ret_latency, ret_s);
-	*ret_whole = c->whole;
 	free(buf);
 	return rc;
 }
 
-/* All ranks of a machine at once: seconds a byte of what they share. */
+/* All ranks of a machine at once: seconds a byte of what they share, of messages whose latency matters
+ * little. */
 static int shared_cost(struct dt_comm *c, int g, double latency, double alone, double *ret_s,
 		       struct dt_err *err)
 {
-	size_t n = BUFFER / (size_t)c->size;
-	double t = 0;
+	size_t most = BUFFER / (size_t)c->size, least = 256 << 10, n;
+	double enough = alone > 0 ? 12 * latency / alone : 0, t = 0, each;
 	char *buf;
 	int rc;
 
-	if (n > 8 * latency / alone) /* enough for latency to matter little */
-		n = (size_t)(8 * latency / alone);
-	n = n > 64 << 10 ? n : 64 << 10;
+	n = enough < (double)most ? (size_t)enough : most;
+	n = n > least ? n : least;
 	buf = calloc((size_t)c->size, n);
 	rc = buf ? dt_comm_set_algorithm(c, DT_ALG_RING, err) : dt_err_sys(err, -ENOMEM, "message costs");
 	if (!rc)
 		rc = round_time(c, buf, n, &t, err);
 	free(buf);
-	t /= (double)n * g;
-	*ret_s = t > alone ? alone : t < alone / g ? alone / g : t;
+	each = (t - latency / 2) / ((double)n * g);
+	*ret_s = each > alone / g ? each : alone / g;
 	return rc;
 }
 
-static double reduce_cost(void)
+/* All ranks at once, long enough for those that share a processor to take turns. */
+static int reduce_cost(struct dt_comm *world, double *ret_s, struct dt_err *err)
 {
-	size_t n = 1 << 16;
+	enum { TIMES = 24 };
+	size_t n = 1 << 18;
 	float *a = calloc(2 * n, sizeof(*a));
 	const void *src[2] = {a, a ? a + n : NULL};
-	double best = 1, t0;
+	int rc = a ? dt_barrier(world, "reduction cost", err) : dt_err_sys(err, -ENOMEM, "reduction cost");
+	double t0 = dt_now();
 
-	for (int i = 0; a && i < 5; i++) {
-		t0 = dt_now();
+	for (int i = 0; i < TIMES && !rc; i++)
 		dt_reduce_many(a, src, 2, n, DT_F32, DT_SUM);
-		best = dt_now() - t0 < best ? dt_now() - t0 : best;
-	}
+	*ret_s = (dt_now() - t0) / TIMES / (4 * (double)n);
 	free(a);
-	return best / (4 * (double)n);
+	return rc;
 }
 
 int dt_bench_topology(struct dt_world *w, struct dt_comm *world, struct dt_topo *ret, struct dt_err *err)
@@ -150,10 +134,8 @@ int dt_bench_topology(struct dt_world *w, struct dt_comm *world, struct dt_topo 
 			    .node = g,
 			    .leaf = w->info.nodes,
 			    .group = 1,
-			    .taper = 1,
-			    .reduce_s = reduce_cost()};
+			    .taper = 1};
 	double v[6] = {0};
-	bool whole = false;
 
 	if (!g)
 		return dt_err_set(err, -ENOTSUP,
@@ -168,18 +150,16 @@ int dt_bench_topology(struct dt_world *w, struct dt_comm *world, struct dt_topo 
 				    0, err);
 		if (!rc)
 			rc = message_cost(c, !net || w->info.local_rank == 0, &v[2 * net], &v[2 * net + 1],
-					  &whole, err);
-		if (!rc && net) {
-			v[4] = whole;
-			rc = dt_all_reduce(world, v, NULL, 5, DT_F64, DT_MAX, "message costs", err);
-			c->whole = t.whole = v[4] > 0;
-		}
+					  err);
+		if (!rc && net)
+			rc = dt_all_reduce(world, v, NULL, 4, DT_F64, DT_MAX, "message costs", err);
 		if (!rc && net && c->size > 1)
 			rc = shared_cost(c, g, v[2], v[3], &v[5], err);
 		if (!rc)
 			dt_comm_free(c);
 	}
-	v[4] = t.reduce_s;
+	if (!rc)
+		rc = reduce_cost(world, &v[4], err);
 	if (!rc)
 		rc = dt_all_reduce(world, &v[4], NULL, 2, DT_F64, DT_MAX, "message costs", err);
 	if (rc)
@@ -189,7 +169,7 @@ int dt_bench_topology(struct dt_world *w, struct dt_comm *world, struct dt_topo 
 	t.shm_s = v[1];
 	t.net_latency_s = one ? v[0] : v[2];
 	t.net_s = one ? v[1] : v[5];
-	t.eager = !one && !t.whole;
+	t.eager = !one;
 	*ret = t;
 	return 0;
 }

@@ -34,7 +34,6 @@ int dt_comm_set_costs(struct dt_comm *c, const struct dt_topo *t, struct dt_err 
 			 : dt_err_sys(err, -ENOMEM, "costs");
 	}
 	k->topo = *t;
-	c->whole = t->whole;
 	free(c->costs);
 	c->costs = k;
 	return 0;

@@ -111,8 +111,7 @@ static int step_near(struct dt_exec *x, struct dt_err *err)
 static int post(struct dt_req *r, struct dt_exec *x, enum dt_move_kind kind, char *at, size_t bytes, int peer,
 		struct dt_err *err)
 {
-	size_t most = r->c->whole || dt_mpi_max_count < DT_EXEC_CHUNK_BYTES ? dt_mpi_max_count
-									    : DT_EXEC_CHUNK_BYTES;
+	size_t most = dt_mpi_max_count < DT_EXEC_CHUNK_BYTES ? dt_mpi_max_count : DT_EXEC_CHUNK_BYTES;
 	int tag = (int)(r->seq & 16383), rc = 0;
 
 	if (bytes && r->c->w->chans && r->c->local[peer] >= 0)

@@ -103,7 +103,6 @@ struct dt_comm {
 	uint64_t seq;		    /* collectives started */
 	struct dt_req *head, *tail; /* pending */
 	int node_ranks;		    /* ranks on every machine where these are equal runs, otherwise 0 */
-	bool whole;		    /* messages of step lists between machines go in one piece */
 	struct dt_costs *costs;	    /* choose.c; NULL: not known */
 	MPI_Comm mpi, lanes;	    /* lanes: messages of step lists */
 	struct dt_shm *shm;
@@ -215,7 +214,8 @@ void dt_step_all(struct dt_world *w);
 /*
  * exec.c: bytes of pipelined messages, and the parts that messages between machines go in. Below what MPI
  * libraries send without asking first (64 KiB with their own header over TCP): a question costs a way there
- * and back, and over TCP the answer queues behind what travels the other way.
+ * and back, and over TCP the answer queues behind what travels the other way. Open MPI 4.1.4 besides leaves
+ * answers unread for good when ranks exchange some MiB in both directions.
  */
 #define DT_EXEC_CHUNK_BYTES ((size_t)60 << 10)
 

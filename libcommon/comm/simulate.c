@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -357,9 +358,23 @@ static int parse_pair(const char *word, const char *value, struct dt_topo *t, st
 	return dt_err_set(err, -EINVAL, "a topology has no '%s'", word);
 }
 
+static const char *const kinds[] = {"flat", "fat-tree", "rail", "torus", "dragonfly"};
+
+const char *dt_topo_format(const struct dt_topo *t, char *buf, size_t size)
+{
+	snprintf(buf, size,
+		 "%s,ranks=%d,node=%d,leaf=%d,group=%d,taper=%.4g,shm_us=%.4g,shm_gbs=%.4g,net_us=%.4g,net_"
+		 "gbs=%.4g,"
+		 "hop_us=%.4g,reduce_gbs=%.4g,eager=%d",
+		 kinds[t->kind], t->ranks, t->node, t->leaf, t->group, t->taper, t->shm_latency_s * 1e6,
+		 t->shm_s > 0 ? 1e-9 / t->shm_s : 1e9, t->net_latency_s * 1e6,
+		 t->net_s > 0 ? 1e-9 / t->net_s : 1e9, t->hop_s * 1e6,
+		 t->reduce_s > 0 ? 1e-9 / t->reduce_s : 1e9, t->eager);
+	return buf;
+}
+
 int dt_topo_parse(const char *s, struct dt_topo *ret, struct dt_err *err)
 {
-	static const char *const kinds[] = {"flat", "fat-tree", "rail", "torus", "dragonfly"};
 	struct dt_topo t = {.ranks = 1024,
 			    .node = 8,
 			    .group = 8,

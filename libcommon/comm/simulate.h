@@ -34,8 +34,7 @@ struct dt_topo {
 	double shm_latency_s, shm_s; /* inside a node: a message, a byte */
 	double net_latency_s, net_s; /* a port of the network */
 	double hop_s, reduce_s;
-	int eager;  /* 1: messages between nodes leave when their senders are ready; up to 1024 ranks */
-	bool whole; /* messages between nodes had better go in one piece: measured, not described */
+	int eager; /* 1: messages between nodes leave when their senders are ready; up to 1024 ranks */
 };
 
 #define DT_TOPO_RANKS_MAX 16384
@@ -46,6 +45,9 @@ struct dt_topo {
  * dragonfly. -EINVAL with the word that is wrong.
  */
 int dt_topo_parse(const char *s, struct dt_topo *ret, struct dt_err *err);
+
+/* What dt_topo_parse reads. */
+const char *dt_topo_format(const struct dt_topo *t, char *buf, size_t size);
 
 /* Seconds of one operation; every rank starts at once. */
 int dt_simulate(const struct dt_steps *s, const struct dt_topo *t, size_t element_bytes, double *ret_s,

@@ -3,9 +3,10 @@
  * (eager).
  *
  * A rank enters a round, and its messages to other nodes leave then, whether or not their receivers are
- * ready; each link takes messages in the order of their departure, one after another. The sender has sent
- * when the last byte is on its first link. A message inside a node moves when both are in the round. A rank's
- * round is over when all its messages are, and what it reduces is reduced.
+ * ready. Those that wait for the same first link take turns, part by part, as streams do that share a port;
+ * further links take parts in the order they come. The sender has sent when the last part is on its first
+ * link. A message inside a node moves when both are in the round. A rank's round is over when all its
+ * messages are through and what it reduces is reduced.
  */
 #include "comm/simulate_priv.h"
 
@@ -13,10 +14,25 @@
 #include <math.h>
 #include <stdlib.h>
 
-struct event { /* a rank enters its next round */
+#define PARTS_MAX 256 /* of a message */
+
+struct event { /* a rank enters its next round, or a link takes the next part */
 	double at;
 	uint64_t number; /* equal times: in the order they were found */
-	int rank;
+	int rank, link;	 /* rank -1: the link */
+};
+
+/* A message on its way out of a node. */
+struct flow {
+	struct flow *next;
+	int from, to, round;
+	double left, part; /* bytes */
+	struct dt_path path;
+};
+
+struct port {
+	struct flow *first, *last; /* whose turn it is, and so on */
+	bool busy;
 };
 
 /* A message of which one end has entered the round: the sender's (eager ones have arrived) or the receiver's.
@@ -42,6 +58,7 @@ struct run {
 	int *round, *open;    /* [p]: of the rank; messages of it that are not through */
 	double *over, *extra; /* [p]: when the round is over as far as known; then reducing */
 	struct mailbox *box;  /* [p]: of the receiver */
+	struct port *port;    /* [nlink] */
 	bool failed;
 };
 
@@ -50,10 +67,10 @@ static bool before(const struct event *a, const struct event *b)
 	return a->at != b->at ? a->at < b->at : a->number < b->number;
 }
 
-/* At most one event a rank waits, so there is room for all. */
-static void push(struct run *x, double at, int rank)
+/* At most one event a rank and one a link wait, so there is room for all. */
+static void push(struct run *x, double at, int rank, int link)
 {
-	struct event e = {at, x->number++, rank};
+	struct event e = {at, x->number++, rank, link};
 	size_t i = x->n++;
 
 	for (; i && before(&e, &x->heap[(i - 1) / 2]); i = (i - 1) / 2)
@@ -77,7 +94,7 @@ static struct event pop(struct run *x)
 	return top;
 }
 
-/* A message leaves at t: when it is there, and when its first link has it. */
+/* A message or a part of one leaves at t: when it is there, and when its first link has it. */
 static double fly(struct run *x, const struct dt_path *p, double t, double bytes, double *ret_left)
 {
 	const struct dt_topo *topo = x->s->t;
@@ -134,7 +151,50 @@ static void through(struct run *x, int rank, double at)
 {
 	x->over[rank] = fmax(x->over[rank], at);
 	if (--x->open[rank] == 0)
-		push(x, x->over[rank] + x->extra[rank], rank);
+		push(x, x->over[rank] + x->extra[rank], rank, 0);
+}
+
+static void join(struct run *x, struct flow *f)
+{
+	struct port *port = &x->port[f->path.link[0]];
+
+	f->next = NULL;
+	if (port->first)
+		port->last->next = f;
+	else
+		port->first = f;
+	port->last = f;
+}
+
+/* The link takes a part of the message whose turn it is. */
+static void serve(struct run *x, int link, double now)
+{
+	struct port *port = &x->port[link];
+	struct flow *f = port->first;
+	struct mail *waiting;
+	double part, at, left;
+
+	port->busy = f != NULL;
+	if (!f)
+		return;
+	part = fmin(f->part, f->left);
+	at = fly(x, &f->path, now, part, &left);
+	push(x, left, -1, link);
+	port->first = f->next;
+	f->left -= part;
+	if (f->left > 0) {
+		join(x, f);
+		return;
+	}
+	through(x, f->from, left);
+	waiting = find(&x->box[f->to], f->from, f->round, false);
+	if (waiting) {
+		drop(&x->box[f->to], waiting);
+		through(x, f->to, at);
+	} else {
+		keep(x, f->to, (struct mail){f->from, f->round, true, at});
+	}
+	free(f);
 }
 
 static void sends(struct run *x, int rank, const struct dt_move *m, double now)
@@ -142,20 +202,35 @@ static void sends(struct run *x, int rank, const struct dt_move *m, double now)
 	struct mail *waiting = find(&x->box[m->peer], rank, x->round[rank], false);
 	double bytes = (double)m->n * x->e, left, at;
 	struct dt_path p;
+	struct flow *f;
 
 	dt_sim_route(x->s, rank, m->peer, &p);
-	if (p.local && !waiting) { /* the receiver starts it */
+	if (!p.local) {
+		f = malloc(sizeof(*f));
+		if (!f) {
+			x->failed = true;
+			return;
+		}
+		*f = (struct flow){.from = rank,
+				   .to = m->peer,
+				   .round = x->round[rank],
+				   .left = bytes,
+				   .part = fmax((double)DT_EXEC_CHUNK_BYTES, bytes / PARTS_MAX),
+				   .path = p};
+		join(x, f);
+		if (!x->port[p.link[0]].busy)
+			push(x, now, -1, p.link[0]);
+		x->port[p.link[0]].busy = true;
+		return;
+	}
+	if (!waiting) { /* the receiver starts it */
 		keep(x, m->peer, (struct mail){rank, x->round[rank], true, now});
 		return;
 	}
+	drop(&x->box[m->peer], waiting);
 	at = fly(x, &p, now, bytes, &left);
-	through(x, rank, p.local ? at : left);
-	if (waiting) {
-		drop(&x->box[m->peer], waiting);
-		through(x, m->peer, at);
-	} else {
-		keep(x, m->peer, (struct mail){rank, x->round[rank], true, at});
-	}
+	through(x, rank, at);
+	through(x, m->peer, at);
 }
 
 static void receives(struct run *x, int rank, const struct dt_move *m, double now)
@@ -217,29 +292,34 @@ static void begin_round(struct run *x, int rank, double now)
 int dt_sim_events(struct dt_sim *s, const struct dt_steps *st, size_t element_bytes, double *ret_s,
 		  struct dt_err *err)
 {
-	size_t p = (size_t)st->p;
+	size_t p = (size_t)st->p, links = s->nlink;
 	struct run x = {.s = s,
 			.st = st,
 			.e = (double)element_bytes,
-			.heap = calloc(p, sizeof(*x.heap)),
+			.heap = calloc(p + links, sizeof(*x.heap)),
 			.round = calloc(2 * p, sizeof(int)),
 			.over = calloc(2 * p, sizeof(double)),
-			.box = calloc(p, sizeof(*x.box))};
+			.box = calloc(p, sizeof(*x.box)),
+			.port = calloc(links, sizeof(*x.port))};
 	double last = 0;
 	int rc = 0;
 
-	x.failed = !x.heap || !x.round || !x.over || !x.box;
+	x.failed = !x.heap || !x.round || !x.over || !x.box || !x.port;
 	if (!x.failed) {
 		x.open = x.round + p;
 		x.extra = x.over + p;
 		for (int r = 0; r < st->p; r++) {
 			x.round[r] = -1;
-			push(&x, 0, r);
+			push(&x, 0, r, 0);
 		}
 	}
 	while (!x.failed && x.n) {
 		struct event e = pop(&x);
 
+		if (e.rank < 0) {
+			serve(&x, e.link, e.at);
+			continue;
+		}
 		last = fmax(last, e.at);
 		if (enter(&x, e.rank))
 			begin_round(&x, e.rank, e.at);
@@ -249,6 +329,12 @@ int dt_sim_events(struct dt_sim *s, const struct dt_steps *st, size_t element_by
 		rc = dt_err_sys(err, -ENOMEM, "%d ranks", st->p);
 	for (size_t r = 0; r < p && x.box; r++)
 		free(x.box[r].v);
+	for (size_t l = 0; l < links && x.port; l++)
+		for (struct flow *f = x.port[l].first, *next; f; f = next) {
+			next = f->next;
+			free(f);
+		}
+	free(x.port);
 	free(x.heap);
 	free(x.round);
 	free(x.over);

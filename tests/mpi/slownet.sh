@@ -24,7 +24,7 @@ slownet_up()
 	done
 	"$slowlink" "$4" "$5" "${names[@]}" >"$slownet_dir/ready" 2>"$slownet_dir/why" &
 	slownet_link=$!
-	until grep -q ready "$slownet_dir/ready"; do
+	until grep -qs ready "$slownet_dir/ready"; do
 		kill -0 $slownet_link 2>/dev/null || { slownet_why=$(cat "$slownet_dir/why"); return 1; }
 		sleep 0.05
 	done
@@ -32,7 +32,7 @@ slownet_up()
 		ip netns exec "$slownet_tag-$i" bash -c "
 			sysctl -qw net.ipv4.tcp_congestion_control=reno net.ipv6.conf.all.disable_ipv6=1
 			ip link set lo up
-			ip link set slow0 mtu 9000 up
+			ip link set slow0 mtu 9000 txqueuelen 20000 up
 			ip addr add 10.201.37.$i/24 dev slow0" 2>"$slownet_dir/why" ||
 			{ slownet_why=$(cat "$slownet_dir/why"); return 1; }
 	done
