@@ -9,6 +9,7 @@ bin=$(realpath "${1:?usage: two-level.sh BUILD-FOLDER [SIZE ...]}") || exit 2
 shift
 sizes=("${@:-1M}") calls=${CALLS:-5} nodes=${NODES:-4} ranks=${RANKS:-2} rate=${RATE:-1e9} delay=${DELAY:-1000}
 [ "${1:-}" ] || sizes=(64K 1M 4M)
+slownet_dir='' slownet_hosts='' slownet_pid='' slownet_why=''
 # shellcheck source=tests/mpi/slownet.sh
 . "$(dirname "$0")/../tests/mpi/slownet.sh"
 command -v jq >/dev/null || { echo 'skipped: no jq' >&2; exit 77; }
