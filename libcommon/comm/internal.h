@@ -214,8 +214,13 @@ struct dt_where dt_where_op(const struct dt_comm *c, const struct dt_op *op, uin
 /* One round of every pending operation. */
 void dt_step_all(struct dt_world *w);
 
-/* exec.c: bytes of pipelined messages */
-#define DT_EXEC_CHUNK_BYTES ((size_t)64 << 10)
+/*
+ * exec.c: bytes of pipelined messages, and the parts that messages between machines go in. Below what MPI
+ * libraries send without asking first (64 KiB with their own header over TCP): a question costs a way there
+ * and back, and over TCP the answer queues behind what travels the other way. Open MPI 4.1.4 besides leaves
+ * answers unread for good when ranks exchange some MiB in both directions.
+ */
+#define DT_EXEC_CHUNK_BYTES ((size_t)60 << 10)
 
 /* choose.c */
 enum dt_alg dt_choose(const struct dt_comm *c, const struct dt_op *o);
