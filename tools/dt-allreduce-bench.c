@@ -310,7 +310,7 @@ static int add_json(struct bench *b, int kind, bool in_place, const struct dt_be
 	bool reduces = dt_bench_reduces((enum dt_bench_kind)kind);
 	json_t *o = json_pack(
 		"{s:s, s:I, s:I, s:s, s:s?, s:i, s:b, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o, "
-		"s:o, s:o, s:o, s:s, s:o}",
+		"s:o, s:o, s:o, s:o, s:s, s:o}",
 		"collective", kind_name(kind, name), "size_bytes", (json_int_t)r->bytes, "count",
 		(json_int_t)r->count, "dtype", type_name[b->t], "op",
 		reduces ? dt_opt_choice_name("sum|max|min|avg", opt.op, op, sizeof(op)) : NULL, "root",
@@ -322,7 +322,8 @@ static int add_json(struct bench *b, int kind, bool in_place, const struct dt_be
 		opt.compare ? json_real(r->mpi_s) : json_null(), "speedup",
 		opt.compare ? json_real(r->mpi_s / r->time_s) : json_null(), "copy_s",
 		r->copy_s > 0 ? json_real(r->copy_s) : json_null(), "speedup_limit",
-		opt.compare && r->copy_s > 0 ? json_real(r->mpi_s / r->copy_s) : json_null(), "algorithm",
+		opt.compare && r->copy_s > 0 ? json_real(r->mpi_s / r->copy_s) : json_null(), "copy_fraction",
+		r->copy_s > 0 ? json_real(r->copy_s / r->time_s) : json_null(), "algorithm",
 		dt_alg_name(used, alg), "predicted_s", predicts >= 0 ? json_real(predicts) : json_null());
 
 	pthread_mutex_lock(&b->lock);

@@ -28,19 +28,21 @@ double dt_bench_bus_factor(enum dt_bench_kind k, int ranks)
 	}
 }
 
-double dt_bench_traffic(enum dt_bench_kind k, int ranks)
+double dt_bench_traffic(enum dt_bench_kind k, int ranks, bool in_place)
 {
 	switch (k) {
-	case DT_BENCH_ALL_GATHER: /* every rank reads its part and writes the whole */
+	case DT_BENCH_ALL_GATHER: /* every rank reads its part and writes the whole, in place the others'
+				     parts */
+		return in_place ? ranks : ranks + 1;
 	case DT_BENCH_REDUCE_SCATTER:
 		return ranks + 1;
 	case DT_BENCH_REDUCE:
 		return ranks + 1;
 	case DT_BENCH_BROADCAST:
 		return ranks;
-	case DT_BENCH_GATHER:
+	case DT_BENCH_GATHER: /* in place the root's block stays where it is */
 	case DT_BENCH_SCATTER:
-		return 2;
+		return in_place ? 2 * (double)(ranks - 1) / ranks : 2;
 	case DT_BENCH_BARRIER:
 		return 0;
 	default:

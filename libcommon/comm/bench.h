@@ -65,8 +65,11 @@ void dt_skew_release(struct dt_skew *s);
 
 /* The factor from algbw to busbw. */
 double dt_bench_bus_factor(enum dt_bench_kind k, int ranks);
-/* Bytes that must cross a machine's memory bus for one call of S = 1, all ranks being on it. */
-double dt_bench_traffic(enum dt_bench_kind k, int ranks);
+/*
+ * Bytes that must be read and written for one call of S = 1, all ranks being on one machine; what several
+ * read is read once for all of them.
+ */
+double dt_bench_traffic(enum dt_bench_kind k, int ranks, bool in_place);
 /* Has this kind results of both kinds, out of place and in place? */
 bool dt_bench_has_in_place(enum dt_bench_kind k);
 bool dt_bench_reduces(enum dt_bench_kind k);
