@@ -59,6 +59,38 @@ static void test_events(void **state)
 	dt_dev_close(other);
 }
 
+/* Nothing runs while it is recorded; what runs then sees the memory of then. */
+static void test_graph(void **state)
+{
+	const float fresh[3] = {5, 6, 7};
+	struct dt_graph *g;
+	float *p, got[3];
+
+	if (dt_dev_is_host(dev)) {
+		assert_int_equal(dt_graph_begin(dev), -ENOTSUP);
+		return;
+	}
+	assert_int_equal(dt_dev_alloc(dev, (void **)&p, 2 * sizeof got), 0);
+	assert_int_equal(dt_ops_cuda.fill(dev, dt_t1(p, DT_F32, 6), 1), 0);
+	assert_int_equal(dt_graph_begin(dev), 0);
+	assert_int_equal(dt_ops_cuda.scale(dev, dt_t1(p, DT_F32, 3), 2), 0);
+	assert_int_equal(dt_dev_copy_rows(dev, p + 3, 4, p, 4, 4, 3), 0);
+	assert_int_equal(dt_dev_sync(dev), -EBUSY);
+	assert_int_equal(dt_graph_end(dev, &g), 0);
+	for (int run = 0; run < 3; run++) {
+		if (run == 2)
+			assert_int_equal(dt_dev_copy(dev, p, fresh, sizeof fresh), 0);
+		if (run)
+			assert_int_equal(dt_graph_run(dev, g), 0);
+		assert_int_equal(dt_dev_copy(dev, got, p + 3, sizeof got), 0);
+		assert_int_equal(dt_dev_sync(dev), 0);
+		for (int i = 0; i < 3; i++)
+			assert_true(got[i] == (run == 0 ? 1 : run == 1 ? 2 : 2 * fresh[i]));
+	}
+	dt_graph_close(dev, g);
+	dt_dev_free(dev, p);
+}
+
 static void test_parse(void **state)
 {
 	static const struct {
@@ -153,9 +185,10 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_copies),	   cmocka_unit_test(test_events),
-		cmocka_unit_test(test_parse),	   cmocka_unit_test(test_apart),
-		cmocka_unit_test(test_late_error), cmocka_unit_test(test_rates),
+		cmocka_unit_test(test_copies), cmocka_unit_test(test_events),
+		cmocka_unit_test(test_graph),  cmocka_unit_test(test_parse),
+		cmocka_unit_test(test_apart),  cmocka_unit_test(test_late_error),
+		cmocka_unit_test(test_rates),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
