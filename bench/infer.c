@@ -1,9 +1,9 @@
 /*
  * How fast a model's forward pass runs, without a server around it: a prompt of 512 tokens, one stream, and
  * 32 streams together, in tokens a second; for one stream also the bytes of weights read a second as a share
- * of what this machine reads in the same run.
+ * of what the device reads and copies in the same run.
  *
- *   build/bench/infer MODEL [THREADS [SECONDS [CASE]]]
+ *   build/bench/infer MODEL [THREADS [SECONDS [CASE|all [DEVICE]]]]
  */
 #include "nn/infer.h"
 #include "ckpt/source.h"
@@ -116,19 +116,24 @@ int main(int argc, char **argv)
 	struct dt_dev *dev;
 	struct dt_source *src;
 	struct dt_err err;
+	enum dt_dev_kind kind = DT_DEV_CPU;
 	double weights;
 	float *logits;
-	double t, rate;
+	double t, rate, copy;
+	int index = 0;
 
 	dt_dev_spin_less(argv);
 	if (argc < 2) {
-		fprintf(stderr, "usage: infer MODEL [THREADS [SECONDS [CASE]]]\n");
+		fprintf(stderr, "usage: infer MODEL [THREADS [SECONDS [CASE|all [DEVICE]]]]\n");
 		return 2;
 	}
 	seconds = argc > 3 ? atof(argv[3]) : seconds;
-	if (dt_dev_open(&dev, DT_DEV_CPU, 0, argc > 2 ? atoi(argv[2]) : 0) < 0)
+	if ((argc > 5 && dt_dev_parse(argv[5], &kind, &index) < 0) ||
+	    dt_dev_open(&dev, kind, index, argc > 2 ? atoi(argv[2]) : 0) < 0) {
+		fprintf(stderr, "infer: cannot open the device\n");
 		return 1;
-	dev->batch_invariant = true;
+	}
+	dev->batch_invariant = kind == DT_DEV_CPU; /* as dt-serve */
 	if (dt_source_open(argv[1], DT_SOURCE_AUTO, "none", &src, &err) < 0 ||
 	    dt_infer_open(&model, dev, src, &p, &err) < 0) {
 		fprintf(stderr, "infer: %s\n", err.msg);
@@ -138,9 +143,11 @@ int main(int argc, char **argv)
 	if (!logits)
 		return 1;
 	rate = dt_dev_read_rate(dev, 0.3);
-	printf("%s, %d threads, read %.1f GB/s\n", dt_dev_isa(dev), dev->nthreads, rate * 1e-9);
+	copy = dt_dev_copy_rate(dev, 0.3);
+	printf("%s, %d threads, read %.1f GB/s, copy %.1f GB/s\n", dt_dev_isa(dev), dev->nthreads,
+	       rate * 1e-9, copy * 1e-9);
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		if (argc > 4 && strcmp(argv[4], cases[i].name))
+		if (argc > 4 && strcmp(argv[4], "all") && strcmp(argv[4], cases[i].name))
 			continue;
 		weights = (double)dt_infer_bytes(model).weights;
 		if (cases[i].seqs == 1) /* many reach all experts */
@@ -149,8 +156,8 @@ int main(int argc, char **argv)
 		printf("%-6s %8.3f ms  %8.1f tokens/s", cases[i].name, t * 1e3,
 		       cases[i].seqs * cases[i].n / t);
 		if (cases[i].n == 1)
-			printf("  weights %.1f GB/s, %.2f of the read rate", weights / t * 1e-9,
-			       weights / t / rate);
+			printf("  weights %.1f GB/s, %.2f of the read rate, %.2f of the copy rate",
+			       weights / t * 1e-9, weights / t / rate, weights / t / copy);
 		putchar('\n');
 	}
 	free(logits);

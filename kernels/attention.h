@@ -21,9 +21,9 @@
  *   attention_paged reads the keys and values of each sequence through its block table. A row's result does
  *   not depend on what else is in the batch, nor on how a prompt was cut into chunks.
  *   qkv [tokens, (heads + 2 kv_heads) * head_dim] (only q is read), o [tokens, heads * head_dim]
- *   kcache, vcache [blocks * block_size, dt_kv_row], same type as qkv, f32, or int8
- *   kv_write stores the k and v parts of row i into cache row slot[i] (= block * block_size + offset); slot
- * -1 skips.
+ *   kcache, vcache [blocks, block_size, dt_kv_row] or [slots, dt_kv_row], same type as qkv, f32, or int8.
+ * With three dimensions a device may arrange each block as it likes (cpu/kv.h): both ops take the same ones.
+ *   kv_write stores the k and v parts of row i into slot[i] (= block * block_size + offset); slot -1 skips.
  *   int8: for each head of a row head_dim integers, to nearest even, and behind them the f32 they are
  * multiplied by, max |x| / 127 of the head. The integers take part in the products as they are (bf16 holds
  * them), scores and probabilities are multiplied by the scales: no error is added to that of rounding to
@@ -57,6 +57,8 @@ struct dt_paged {
 	const int32_t *kv_len; /* [nseq]: keys of sequence i, the new ones included; the last row sees all */
 	const int32_t *block_table; /* [nseq, max_blocks] */
 	int max_blocks, block_size;
+	int64_t longest; /* of a recorded call (dt_graph_begin): keys a sequence may have when it runs; 0:
+			    kv_len */
 };
 
 #endif

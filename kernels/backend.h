@@ -2,7 +2,7 @@
 #ifndef DT_KERNELS_BACKEND_H
 #define DT_KERNELS_BACKEND_H
 
-#include "kernels/device.h"
+#include "kernels/quant.h"
 
 struct dt_backend {
 	int (*count)(void);
@@ -24,11 +24,28 @@ struct dt_backend {
 	int (*copy)(struct dt_dev *dev, void *to, const void *from, size_t n);
 	int (*clear)(struct dt_dev *dev, void *p, size_t n);
 	int (*sync)(struct dt_dev *dev);
+	int (*copy_rows)(struct dt_dev *dev, void *to, size_t to_step, const void *from, size_t from_step,
+			 size_t n, int64_t rows);
+	void (*tables)(struct dt_dev *dev, const void *host, const void *there, size_t n); /* NULL: nothing */
+	int (*graph_begin)(struct dt_dev *dev); /* NULL: no graphs */
+	int (*graph_end)(struct dt_dev *dev, struct dt_graph **ret);
+	int (*graph_run)(struct dt_dev *dev, const struct dt_graph *g);
+	void (*graph_close)(struct dt_dev *dev, struct dt_graph *g);
 	int (*event_open)(struct dt_dev *dev, void **ret);
 	void (*event_close)(void *event);
-	int (*event_record)(struct dt_dev *dev, void *event);
-	int (*event_wait)(struct dt_dev *dev, void *event);
+	int (*event_record)(struct dt_dev *dev, void *event, void *queue);
+	int (*event_wait)(struct dt_dev *dev, void *event, void *queue);
 	int (*event_sync)(void *event);
+	int (*event_done)(void *event);
+	int (*use)(struct dt_dev *dev);				      /* NULL: nothing to do */
+	int (*card)(const struct dt_dev *dev, unsigned char ret[16]); /* NULL: no card; nor the queues */
+	int (*packed_matmul)(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
+			     const struct dt_packed *w, struct dt_tensor bias); /* of a card */
+	int (*packed_embed)(struct dt_dev *dev, struct dt_tensor y, const struct dt_packed *w,
+			    const int32_t *ids, float scale);
+	int (*queue_open)(struct dt_dev *dev, void **ret);
+	void (*queue_close)(struct dt_dev *dev, void *queue);
+	int (*queue_copy)(struct dt_dev *dev, void *queue, void *to, const void *from, size_t n);
 };
 
 extern const struct dt_backend dt_backend_cpu;

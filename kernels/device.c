@@ -205,15 +205,89 @@ void dt_event_close(struct dt_event *e)
 
 int dt_event_record(struct dt_event *e, struct dt_dev *dev)
 {
-	return e->of->event_record(dev, e->impl);
+	return e->of->event_record(dev, e->impl, NULL);
 }
 
 int dt_event_wait(struct dt_event *e, struct dt_dev *dev)
 {
-	return e->of->event_wait(dev, e->impl);
+	return e->of->event_wait(dev, e->impl, NULL);
 }
 
 int dt_event_sync(struct dt_event *e)
 {
 	return e->of->event_sync(e->impl);
+}
+
+int dt_event_done(struct dt_event *e)
+{
+	return e->of->event_done(e->impl);
+}
+
+int dt_event_record_on(struct dt_event *e, struct dt_dev *dev, void *queue)
+{
+	return e->of->event_record(dev, e->impl, queue);
+}
+
+int dt_event_wait_on(struct dt_event *e, struct dt_dev *dev, void *queue)
+{
+	return e->of->event_wait(dev, e->impl, queue);
+}
+
+int dt_queue_open(struct dt_dev *dev, void **ret)
+{
+	return of(dev)->queue_open ? of(dev)->queue_open(dev, ret) : -ENOTSUP;
+}
+
+void dt_queue_close(struct dt_dev *dev, void *queue)
+{
+	if (queue && of(dev)->queue_close)
+		of(dev)->queue_close(dev, queue);
+}
+
+int dt_queue_copy(struct dt_dev *dev, void *queue, void *to, const void *from, size_t n)
+{
+	return queue ? of(dev)->queue_copy(dev, queue, to, from, n) : of(dev)->copy(dev, to, from, n);
+}
+
+int dt_dev_use(struct dt_dev *dev)
+{
+	return of(dev)->use ? of(dev)->use(dev) : 0;
+}
+
+int dt_dev_card(const struct dt_dev *dev, unsigned char ret[16])
+{
+	return of(dev)->card ? of(dev)->card(dev, ret) : -ENOTSUP;
+}
+
+int dt_dev_copy_rows(struct dt_dev *dev, void *to, size_t to_step, const void *from, size_t from_step,
+		     size_t n, int64_t rows)
+{
+	return of(dev)->copy_rows(dev, to, to_step, from, from_step, n, rows);
+}
+
+void dt_dev_tables(struct dt_dev *dev, const void *host, const void *there, size_t n)
+{
+	if (of(dev)->tables)
+		of(dev)->tables(dev, host, there, n);
+}
+
+int dt_graph_begin(struct dt_dev *dev)
+{
+	return of(dev)->graph_begin ? of(dev)->graph_begin(dev) : -ENOTSUP;
+}
+
+int dt_graph_end(struct dt_dev *dev, struct dt_graph **ret)
+{
+	return of(dev)->graph_end ? of(dev)->graph_end(dev, ret) : -ENOTSUP;
+}
+
+int dt_graph_run(struct dt_dev *dev, const struct dt_graph *g)
+{
+	return of(dev)->graph_run ? of(dev)->graph_run(dev, g) : -ENOTSUP;
+}
+
+void dt_graph_close(struct dt_dev *dev, struct dt_graph *g)
+{
+	if (g)
+		of(dev)->graph_close(dev, g);
 }

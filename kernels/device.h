@@ -27,6 +27,11 @@ static inline struct dt_tensor dt_t2(void *data, enum dt_dtype t, int64_t rows, 
 	return (struct dt_tensor){data, t, 2, {rows, cols, 1, 1}};
 }
 
+static inline struct dt_tensor dt_t3(void *data, enum dt_dtype t, int64_t n, int64_t rows, int64_t cols)
+{
+	return (struct dt_tensor){data, t, 3, {n, rows, cols, 1}};
+}
+
 static inline int64_t dt_numel(struct dt_tensor t)
 {
 	int64_t n = 1;
@@ -111,6 +116,30 @@ int dt_dev_memory(struct dt_dev *dev, size_t *ret_free, size_t *ret_total);
 int dt_dev_copy(struct dt_dev *dev, void *to, const void *from, size_t n);
 int dt_dev_clear(struct dt_dev *dev, void *p, size_t n); /* zero bytes */
 int dt_dev_sync(struct dt_dev *dev);
+/* rows pieces of n bytes, which lie so many bytes apart. */
+int dt_dev_copy_rows(struct dt_dev *dev, void *to, size_t to_step, const void *from, size_t from_step,
+		     size_t n, int64_t rows);
+
+/*
+ * Tables of calls that lie in [host, host + n) are at there, device memory, already: ops take them from there
+ * instead of copying them. Whoever says so copies them first, in each step. host NULL: none. Nothing on the
+ * CPU.
+ */
+void dt_dev_tables(struct dt_dev *dev, const void *host, const void *there, size_t n);
+
+/*
+ * Ops, copies and clears recorded once and given to the device in one go again and again: what they read from
+ * memory they read anew, all else (addresses, sizes, what host tables and scalars were) is as it was. Between
+ * begin and end nothing runs. Everything must have run once before, so that scratch is there; tables must be
+ * those of dt_dev_tables (-EBUSY), and what waits for the host is refused. -ENOTSUP on the CPU.
+ * dt_graph_run: -ESTALE where scratch has moved since: record it anew.
+ */
+struct dt_graph;
+int dt_graph_begin(struct dt_dev *dev);
+/* Also after an op failed: ret may be NULL then, and what was recorded is dropped. */
+int dt_graph_end(struct dt_dev *dev, struct dt_graph **ret);
+int dt_graph_run(struct dt_dev *dev, const struct dt_graph *g);
+void dt_graph_close(struct dt_dev *dev, struct dt_graph *g);
 
 /* A point in a device's queue. Of one card: the waiting device may be another stream of it. */
 struct dt_event;
@@ -119,6 +148,22 @@ void dt_event_close(struct dt_event *e);
 int dt_event_record(struct dt_event *e, struct dt_dev *dev);
 int dt_event_wait(struct dt_event *e, struct dt_dev *dev); /* what dev is given later waits for it */
 int dt_event_sync(struct dt_event *e);			   /* the host waits for it */
+
+int dt_event_done(struct dt_event *e); /* 1, or 0: not yet; never waits */
+
+/*
+ * Further queues of a card, for what runs beside the device's own: messages between cards. A queue is the
+ * cudaStream_t itself. -ENOTSUP on the CPU. queue NULL: the device's own.
+ */
+int dt_queue_open(struct dt_dev *dev, void **ret);
+void dt_queue_close(struct dt_dev *dev, void *queue); /* nothing may be under way */
+int dt_queue_copy(struct dt_dev *dev, void *queue, void *to, const void *from, size_t n);
+int dt_event_record_on(struct dt_event *e, struct dt_dev *dev, void *queue);
+int dt_event_wait_on(struct dt_event *e, struct dt_dev *dev, void *queue);
+/* Makes the card the calling thread's, for calls of libraries that want that. 0 on the CPU. */
+int dt_dev_use(struct dt_dev *dev);
+/* What no other card has: -ENOTSUP on the CPU. */
+int dt_dev_card(const struct dt_dev *dev, unsigned char ret[16]);
 
 /* Bytes of scratch the device itself allocates for its largest op so far (part of the memory account). */
 size_t dt_dev_scratch_bytes(const struct dt_dev *dev);

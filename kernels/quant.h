@@ -15,8 +15,9 @@
  * Then y = s + bias, rounded once to y's type.
  *
  * A row of y depends on its own row of x only: its bits are the same whatever m, the number of threads and
- * dev->batch_invariant. Those of quantised weights are also the same on every instruction set. NaN or Inf in
- * a row of x gives NaN in every quantised column of that row.
+ * dev->batch_invariant (of bf16 and f32 on a card: only with it). Those of quantised weights are also the
+ * same on every instruction set and on cards. NaN or Inf in a row of x gives NaN in every quantised column of
+ * that row.
  */
 #ifndef DT_KERNELS_QUANT_H
 #define DT_KERNELS_QUANT_H
@@ -24,9 +25,10 @@
 #include "kernels/device.h"
 #include "kernels/quant_formats.h"
 
-struct dt_packed; /* memory of its own; any number of devices may read one at the same time */
+struct dt_packed; /* memory of its own; any number of devices of its kind may read one at the same time */
 
-/* Empty, for rows of k elements. -EINVAL: k is not positive; -ENOTSUP: not on the CPU. */
+/* Empty, for rows of k elements, in the memory of the device, which outlives it. -EINVAL: k is not positive.
+ */
 int dt_packed_open(struct dt_packed **ret, struct dt_dev *dev, int64_t k);
 void dt_packed_close(struct dt_packed *w);
 
@@ -46,7 +48,7 @@ int64_t dt_packed_rows(const struct dt_packed *w); /* appended so far: n */
 int64_t dt_packed_k(const struct dt_packed *w);
 size_t dt_packed_bytes(const struct dt_packed *w); /* of its memory, dt_panels_bytes of each append */
 
-/* Row i as f32 [k] (an embedding): exactly what its format says. -EINVAL: no such row. */
+/* Row i as f32 [k]: exactly what its format says. -EINVAL: no such row. -ENOTSUP: it lies on a card. */
 int dt_packed_row(const struct dt_packed *w, int64_t i, float *out);
 
 /*
@@ -55,5 +57,12 @@ int dt_packed_row(const struct dt_packed *w, int64_t i, float *out);
  */
 int dt_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
 		     struct dt_tensor bias);
+
+/*
+ * An embedding: y [n, k] = scale times rows ids [n], in f32, rounded once. ids are memory of the device (an
+ * id out of range: device.h). -EINVAL: shapes, types or, on the CPU, an id; nothing is written then.
+ */
+int dt_packed_embed(struct dt_dev *dev, struct dt_tensor y, const struct dt_packed *w, const int32_t *ids,
+		    float scale);
 
 #endif

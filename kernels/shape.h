@@ -72,7 +72,8 @@ static inline int dt_paged_check(struct dt_tensor o, struct dt_tensor qkv, struc
 	    p->heads % p->kv_heads || d < 1 || !(p->scale > 0) || dt_cols(k) != dt_kv_row(p, k.dtype) ||
 	    dt_cols(v) != dt_cols(k) || dt_rows(qkv) < g->q_start[g->nseq] ||
 	    dt_rows(o) < g->q_start[g->nseq] || dt_cols(qkv) != (p->heads + 2 * p->kv_heads) * d ||
-	    dt_cols(o) != p->heads * d || g->block_size < 1)
+	    dt_cols(o) != p->heads * d || g->block_size < 1 || k.ndim != v.ndim ||
+	    (k.ndim == 3 && (k.dim[1] != g->block_size || v.dim[1] != g->block_size)))
 		return -EINVAL;
 	for (int i = 0; i < g->nseq; i++) {
 		const int64_t rows = g->q_start[i + 1] - g->q_start[i];

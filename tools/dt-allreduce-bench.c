@@ -400,7 +400,8 @@ static int run_kind(struct bench *b, int kind, struct dt_progress *bar, struct d
 				  .check = opt.check,
 				  .cold = opt.cold,
 				  .registered = b->registered,
-				  .compare = opt.compare};
+				  .compare = opt.compare,
+				  .apart = opt.explain};
 	struct dt_bench *bench = NULL;
 	int rc = dt_bench_open(&bench, b->c, &o, opt.max_bytes, err);
 
@@ -437,6 +438,7 @@ static int finish_json(struct bench *b, const struct dt_link *link, int nlink, d
 		       struct dt_err *err)
 {
 	json_t *links = json_array(), *skew = opt.skew ? json_array() : json_null(), *o;
+	char topo[512];
 	int rc;
 
 	for (int i = 0; i < nlink; i++)
@@ -449,12 +451,13 @@ static int finish_json(struct bench *b, const struct dt_link *link, int nlink, d
 						      b->skew.sum_s[r] / (double)b->skew.calls, "max_s",
 						      b->skew.max_s[r], "last_fraction",
 						      (double)b->skew.last[r] / (double)b->skew.calls));
-	o = json_pack("{s:i, s:s, s:i, s:i, s:s, s:b, s:f, s:O, s:o, s:o, s:o, s:I, s:f, s:b}", "schema", 1,
-		      "program", program.name, "ranks", b->info.size, "nodes", b->info.nodes, "transport",
-		      dt_comm_transport(b->c), "cold", opt.cold, "copy_gbs", b->copy_gbs, "results",
-		      b->results, "links", links, "skew", skew, "compression",
+	o = json_pack("{s:i, s:s, s:i, s:i, s:s, s:b, s:f, s:O, s:o, s:o, s:o, s:I, s:f, s:b, s:s?}",
+		      "schema", 1, "program", program.name, "ranks", b->info.size, "nodes", b->info.nodes,
+		      "transport", dt_comm_transport(b->c), "cold", opt.cold, "copy_gbs", b->copy_gbs,
+		      "results", b->results, "links", links, "skew", skew, "compression",
 		      b->compression ? json_incref(b->compression) : json_null(), "out_of_bounds",
-		      (json_int_t)b->wrong, "avg_busbw_gbs", avg, "interrupted", interrupted);
+		      (json_int_t)b->wrong, "avg_busbw_gbs", avg, "interrupted", interrupted, "topology",
+		      b->measured ? dt_topo_format(&b->topo, topo, sizeof(topo)) : NULL);
 	rc = o ? dt_json_write_line(stdout, o, err) : dt_err_sys(err, -ENOMEM, "results");
 	json_decref(o);
 	return rc;
@@ -525,6 +528,7 @@ static int run(struct bench *b, struct dt_err *err)
 	int nlink = 0, rc, first = opt.kind == DT_BENCH_N ? 0 : opt.kind;
 	int last = opt.kind == DT_BENCH_N ? DT_BENCH_N - 1 : opt.kind;
 	bool speaks = b->info.rank == 0;
+	char topo[512];
 	double avg;
 
 	b->registered = opt.buffers == 0 && opt.transport == 0 && b->info.local_size > 1;
@@ -549,11 +553,7 @@ static int run(struct bench *b, struct dt_err *err)
 			rc = dt_comm_set_costs(b->c, &b->topo, err);
 		b->measured = !rc;
 		if (!rc && speaks && !opt.json)
-			printf("# messages: %.3g us + %.3g us a MB in a machine, %.3g us + %.3g us a MB "
-			       "between "
-			       "machines; reducing %.3g us a MB\n",
-			       b->topo.shm_latency_s * 1e6, b->topo.shm_s * 1e12, b->topo.net_latency_s * 1e6,
-			       b->topo.net_s * 1e12, b->topo.reduce_s * 1e12);
+			printf("# messages: --simulate %s\n", dt_topo_format(&b->topo, topo, sizeof(topo)));
 	}
 	if (b->results) {
 		for (size_t s = opt.min_bytes; s <= opt.max_bytes; s = next_size(s))

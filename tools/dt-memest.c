@@ -4,6 +4,7 @@
 #include "base/tmpfile.h"
 #include "base/units.h"
 #include "model/file.h"
+#include "plan/card.h"
 #include "plan/why.h"
 
 #include <errno.h>
@@ -32,6 +33,7 @@ static struct {
 	const char *recompute;
 	int grad_comm;
 	int targets, base, offload, offload_to, attention;
+	const char *device;
 	uint64_t gpu_mem, params, constant; /* constant: framework's, taken off what --check reads */
 	int64_t node;
 	double margin, tolerance;
@@ -124,6 +126,7 @@ static const struct dt_opt opts[] = {
 	DT_OPT_HEADING("The question"),
 	{"gpu-mem", 'm', DT_OPT_SIZE, &a.gpu_mem, "SIZE",
 	 "memory of one device, or of one rank on a processor"},
+	{"device", 0, DT_OPT_STR, &a.device, "cuda[:N]", "what is free on a card here is --gpu-mem"},
 	{"margin", 0, DT_OPT_STR, &a.margin_text, "PCT",
 	 "percent of it kept free, for libraries and the driver, 20% for example; default 5"},
 	{"framework-mem", 0, DT_OPT_SIZE, &a.q.extras.framework_bytes, "SIZE",
@@ -572,11 +575,17 @@ static int parse_margin(struct dt_err *err)
 	return dt_parse_real(n < sizeof(text) ? text : "", 0, 99, &a.margin, err);
 }
 
+static int fail(const struct dt_err *err)
+{
+	fprintf(stderr, "dt-memest: %s%s%s\n", err->msg, err->hint[0] ? "; " : "", err->hint);
+	return DT_EXIT_FAILED;
+}
+
 /* What the table cannot check; -1: all is well. */
 static int check_usage(int nargs)
 {
 	const char *dumb = getenv("TERM");
-	int chunks = 1;
+	int chunks = 1, rc;
 	struct dt_err err = {0};
 
 	if (nargs == 0 && a.list)
@@ -605,6 +614,11 @@ static int check_usage(int nargs)
 		return dt_opt_usage_error(&program, stderr, "--microbatch and --optimizer go with --train");
 	if (!a.q.serve && a.seqs_given)
 		return dt_opt_usage_error(&program, stderr, "--max-seqs goes with --serve");
+	if (a.device && a.gpu_mem)
+		return dt_opt_usage_error(&program, stderr, "--device and --gpu-mem exclude each other");
+	if (a.device && (rc = dt_card_free(a.device, &a.gpu_mem, &err)) < 0)
+		return rc == -EINVAL ? dt_opt_usage_error(&program, stderr, "option '--device': %s", err.msg)
+				     : fail(&err);
 	if ((a.solve || a.why) && a.gpu_mem == 0)
 		return dt_opt_usage_error(&program, stderr, "--%s needs --gpu-mem",
 					  a.solve ? "solve" : "why");
@@ -670,12 +684,6 @@ static int list_models(void)
 	dt_table_print(t, stdout);
 	dt_table_free(t);
 	return DT_EXIT_OK;
-}
-
-static int fail(const struct dt_err *err)
-{
-	fprintf(stderr, "dt-memest: %s%s%s\n", err->msg, err->hint[0] ? "; " : "", err->hint);
-	return DT_EXIT_FAILED;
 }
 
 /* What options and model together say. */

@@ -25,7 +25,8 @@
 
 struct options {
 	bool batch, share, unordered;
-	const char *ckpt, *draft_model, *skip_done, *tokenizer, *name, *key_file, *host, *trace, *replay;
+	const char *device, *ckpt, *draft_model, *skip_done, *tokenizer, *name, *key_file, *host, *trace,
+		*replay;
 	int chat; /* 0: as the model says; else enum dt_chat_kind + 1 */
 	int64_t seqs, tokens, len, block, threads, port, queue, draft;
 	uint64_t cache;
@@ -46,9 +47,9 @@ struct server { /* what loading makes, in order */
 	bool has_chat;
 };
 
-static void copy_block(void *m, int32_t from, int32_t to)
+static int copy_block(void *m, int32_t from, int32_t to)
 {
-	dt_infer_copy_block(m, from, to);
+	return dt_infer_copy_block(m, from, to);
 }
 
 static int forward(void *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
@@ -89,16 +90,27 @@ static enum dt_dtype cache_type(const struct options *o)
 	return o->kv_type || !o->precision ? known[o->kv_type] : DT_F32;
 }
 
+/* Of a card half of what is free; of the machine a quarter, which others use too. */
+static uint64_t cache_share(struct dt_dev *dev)
+{
+	size_t room, all;
+
+	if (dt_dev_memory(dev, &room, &all) == 0)
+		return room / 2;
+	return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 4;
+}
+
 /* Blocks of KV cache: what was asked for, else what every sequence at full length needs, within reason. */
-static int64_t cache_blocks(const struct options *o, const struct dt_config *c, struct dt_err *err)
+static int64_t cache_blocks(const struct options *o, struct dt_dev *dev, const struct dt_config *c,
+			    struct dt_err *err)
 {
 	enum dt_dtype dtype = cache_type(o);
 	const struct dt_attn a = {.kv_heads = c->kv_heads, .head_dim = c->head_dim};
 	uint64_t bytes =
 		2 * (uint64_t)(c->layers * dt_kv_row(&a, dtype) * o->block) * (uint64_t)dt_dtype_size(dtype);
 	uint64_t one = (uint64_t)((o->len + o->block - 1) / o->block), all = one * (uint64_t)o->seqs;
-	uint64_t quarter = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 4;
-	uint64_t n = (o->cache ? o->cache : quarter) / bytes;
+	uint64_t share = cache_share(dev);
+	uint64_t n = (o->cache ? o->cache : share) / bytes;
 	char have[32], need[32];
 
 	if (n > all)
@@ -106,7 +118,7 @@ static int64_t cache_blocks(const struct options *o, const struct dt_config *c, 
 	if (n >= one && n <= INT32_MAX / (uint64_t)o->block)
 		return (int64_t)n;
 	dt_err_set(err, -ENOSPC, "a KV cache of %s does not hold one sequence of %lld tokens, which takes %s",
-		   dt_format_size(o->cache ? o->cache : quarter, have, sizeof(have)), (long long)o->len,
+		   dt_format_size(o->cache ? o->cache : share, have, sizeof(have)), (long long)o->len,
 		   dt_format_size(one * bytes, need, sizeof(need)));
 	dt_err_hint(err, "lower --max-model-len, or give --kv-cache-mem");
 	return -ENOSPC;
@@ -158,6 +170,20 @@ static void set_eos(struct dt_engine_model *m, const struct dt_tokenizer *tok, c
 		m->eos[m->neos++] = (int32_t)c->eos;
 }
 
+static int open_device(struct server *s, const struct options *o, struct dt_err *err)
+{
+	enum dt_dev_kind kind = DT_DEV_CPU;
+	int index = 0, rc = o->device ? dt_dev_parse(o->device, &kind, &index) : 0;
+
+	if (rc == 0)
+		rc = dt_dev_open(&s->dev, kind, index, (int)o->threads);
+	if (rc < 0)
+		return dt_err_set(err, rc, "cannot open device '%s': %s", o->device ? o->device : "cpu",
+				  dt_dev_why(rc));
+	s->dev->batch_invariant = kind == DT_DEV_CPU; /* on a card it would cost too much */
+	return 0;
+}
+
 static int load(struct server *s, struct options *o, const struct dt_log *log, struct dt_err *err)
 {
 	char word[16];
@@ -187,13 +213,12 @@ static int load(struct server *s, struct options *o, const struct dt_log *log, s
 		return dt_err_set(err, -EINVAL,
 				  "--max-model-len %lld is more than the model's %lld positions",
 				  (long long)o->len, (long long)c.max_seq);
-	blocks = cache_blocks(o, &c, err);
+	rc = open_device(s, o, err);
+	if (rc < 0)
+		return rc;
+	blocks = cache_blocks(o, s->dev, &c, err);
 	if (blocks < 0)
 		return (int)blocks;
-	rc = dt_dev_open(&s->dev, DT_DEV_CPU, 0, (int)o->threads);
-	if (rc < 0)
-		return dt_err_sys(err, rc, "cannot open the processor as a device");
-	s->dev->batch_invariant = true;
 	ip.max_tokens = ep.max_tokens = (int)o->tokens;
 	ip.max_len = (int)o->len;
 	ip.max_seqs = ep.max_seqs = (int)o->seqs;
@@ -432,6 +457,8 @@ int main(int argc, char **argv)
 		 "type of the KV cache (default auto: as --precision)"},
 		{"tokenizer", 0, DT_OPT_STR, &o.tokenizer, "FILE", "a tokenizer in place of the model's own",
 		 .complete = DT_COMPLETE_FILE},
+		{"device", 0, DT_OPT_STR, &o.device, "auto|cpu|cuda[:N]",
+		 "where the model is computed (default cpu; auto: a card where there is one)"},
 		{"threads", 0, DT_OPT_INT, &o.threads, "N", "threads of the model (default: all processors)",
 		 .min = 0, .max = 4096},
 		DT_OPT_HEADING("Batching and memory"),
@@ -445,7 +472,7 @@ int main(int argc, char **argv)
 		 .min = 1, .max = 1024},
 		{"kv-cache-mem", 0, DT_OPT_SIZE, &o.cache, "SIZE",
 		 "memory of the KV cache (default: what all sequences need, at most a quarter of the "
-		 "machine's)"},
+		 "machine's, half of what is free on a card)"},
 		{"prefix-caching", 0, DT_OPT_FLAG, &o.share,
 		 .help = "keep the cache of prompts for others that begin alike (default)",
 		 .negatable = true},
@@ -487,8 +514,9 @@ int main(int argc, char **argv)
 					.examples = examples,
 					.opts = opts};
 	const struct dt_log log = {.f = stderr, .name = "dt-serve", .rank = -1};
+	enum dt_dev_kind kind;
 	struct dt_err err;
-	int status, n;
+	int status, index, n;
 
 	dt_dev_spin_less(argv);
 	n = dt_opt_main(&prog, argc, argv, stdout, stderr, &status);
@@ -506,6 +534,11 @@ int main(int argc, char **argv)
 	}
 	if (n == 1)
 		o.ckpt = argv[1];
+	if (o.device && dt_dev_parse(o.device, &kind, &index) < 0) {
+		status = dt_opt_usage_error(&prog, stderr, "no such device: '%s' (auto, cpu, cuda or cuda:N)",
+					    o.device);
+		goto out;
+	}
 	if (o.draft_model && o.draft == 0)
 		o.draft = 4;
 	if (!o.given_tokens && o.tokens < o.seqs)

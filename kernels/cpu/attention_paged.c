@@ -3,6 +3,7 @@
  * against tiles of 64 keys at fixed positions: what a row computes does not depend on the rows beside it.
  */
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/kv.h"
 
 #include <math.h>
 
@@ -11,6 +12,7 @@ struct paged {
 	const struct dt_attn *p;
 	const struct dt_paged *g;
 	struct dt_tensor o, qkv, k, v;
+	bool grouped;	/* kv.h */
 	int64_t tokens; /* a task */
 };
 
@@ -78,45 +80,121 @@ static void key_rows(const struct paged *a, int seq, int64_t kv, int64_t j, int6
 	}
 }
 
+/* A task: its query rows, and what they work in; sizes in words. */
+struct work {
+	int seq;
+	int64_t kv, n, first; /* rows, and the first key that any sees */
+	int64_t words, depth, pad;
+	uint32_t *q, *k, *v, *pw;
+	float *o, *s;
+	struct dt_attn_row row[DT_TILE];
+};
+
+/* Keys [j, j + keys) from rows of the cache, rearranged. */
+static void tile_of_rows(const struct paged *a, struct work *w, int64_t j, int64_t keys)
+{
+	const int64_t d = a->p->head_dim;
+	const bool scaled = a->k.dtype == DT_I8;
+	const void *krow[DT_TILE], *vrow[DT_TILE];
+	struct scales scale;
+
+	key_rows(a, w->seq, w->kv, j, keys, w->first, krow, vrow, &scale);
+	dt_tile_pack_lanes(a->t, w->k, krow, a->k.dtype, keys, d);
+	a->t->mul(w->s, DT_TILE, w->q, w->words, 1, w->k, DT_TILE, w->n, (keys + 15) / 16 * 16, w->words,
+		  false);
+	if (scaled)
+		dt_attn_weigh(w->s, w->n, scale.k);
+	dt_attn_softmax(a->t, w->pw, w->s, w->o, w->row, w->n, w->pad, j, a->p->scale,
+			scaled ? scale.v : NULL);
+	dt_tile_pack_depth(a->t, w->v, vrow, a->v.dtype, keys, d);
+	a->t->mul(w->o, w->pad, w->pw, w->depth, 1, w->v, w->pad, w->n, w->pad, dt_tile_words(a->t, keys),
+		  true);
+}
+
+/* The values of a group's last key, whose neighbour is not written yet: the pair with zeros. */
+static const uint32_t *last_pair(uint32_t *buf, const uint32_t *pair, int64_t d)
+{
+	for (int64_t i = 0; i < d; i++)
+		buf[i] = pair[i] & 0xffff;
+	return buf;
+}
+
+/* Keys [j, j + keys) from groups of the cache, as they lie. */
+static void tile_of_groups(const struct paged *a, struct work *w, int64_t j, int64_t keys)
+{
+	const struct dt_paged *g = a->g;
+	const int32_t *table = g->block_table + (int64_t)w->seq * g->max_blocks;
+	const int64_t d = a->p->head_dim, skip = w->first > j ? (w->first - j) / DT_KV_GROUP : 0;
+	const int64_t groups = dt_ceil_div(keys, DT_KV_GROUP);
+	const uint32_t *k[DT_TILE / DT_KV_GROUP], *v[DT_TILE / DT_KV_GROUP];
+
+	for (int64_t i = skip; i < groups; i++) {
+		const uint32_t key = (uint32_t)(j + i * DT_KV_GROUP), size = (uint32_t)g->block_size;
+		const int64_t at = dt_kv_group(a->p, (int64_t)table[key / size] * size + key % size, w->kv);
+
+		k[i] = dt_at(a->k, at);
+		v[i] = dt_at(a->v, at);
+		for (int64_t c = 0; c < DT_KV_GROUP * d / 2; c += 16)
+			__builtin_prefetch(v[i] + c);
+	}
+	for (int64_t i = 0; i < DT_TILE / DT_KV_GROUP; i++) /* any others: softmax leaves them out */
+		if (i < skip || i >= groups)
+			k[i] = k[skip];
+	a->t->mul_groups(w->s, DT_TILE, w->q, w->words, k, w->n, w->words);
+	dt_attn_softmax(a->t, w->pw, w->s, w->o, w->row, w->n, w->pad, j, a->p->scale, NULL);
+	for (int64_t i = skip; i < groups; i++) {
+		const int64_t n = dt_min64(DT_KV_GROUP, keys - i * DT_KV_GROUP), pairs = n / 2;
+		const uint32_t *p = w->pw + i * DT_KV_GROUP / 2;
+
+		a->t->mul(w->o, d, p, w->depth, 1, v[i], d, w->n, d, pairs, true);
+		if (n % 2)
+			a->t->mul(w->o, d, p + pairs, w->depth, 1, last_pair(w->v, v[i] + pairs * d, d), d,
+				  w->n, d, 1, true);
+	}
+}
+
 static void task(const struct paged *a, uint32_t *buf, int seq, int64_t kv, int64_t first, int64_t tokens)
 {
 	const struct dt_attn *p = a->p;
-	const int64_t d = p->head_dim, pad = dt_attn_pad(p), words = dt_tile_words(a->t, d);
-	const int64_t depth = dt_tile_depth(a->t);
-	uint32_t *q = buf, *kp = q + DT_TILE * words, *vp = kp + DT_TILE * words, *pw;
-	float *o = (float *)(vp + depth * pad), *s = o + DT_TILE * pad;
-	struct dt_attn_row row[DT_TILE];
+	struct work w = {.seq = seq,
+			 .kv = kv,
+			 .words = dt_tile_words(a->t, p->head_dim),
+			 .depth = dt_tile_depth(a->t),
+			 .pad = dt_attn_pad(p)};
 	const void *from[DT_TILE];
 	void *to[DT_TILE];
-	const int64_t n = task_rows(a, row, from, to, seq, kv, first, tokens), last = row[n - 1].last;
-	const bool scaled = a->k.dtype == DT_I8;
-	struct scales scale;
+	int64_t last;
 
-	pw = (uint32_t *)s + (a->t->pairs ? DT_TILE * DT_TILE : 0);
-	dt_tile_pack_rows(a->t, q, from, a->qkv.dtype, n, d);
-	memset(o, 0, (size_t)(n * pad) * 4);
-	for (int64_t j = row[0].first / DT_TILE * DT_TILE; j <= last; j += DT_TILE) {
-		const int64_t keys = dt_min64(DT_TILE, a->g->kv_len[seq] - j);
-		const void *krow[DT_TILE], *vrow[DT_TILE];
-
-		key_rows(a, seq, kv, j, keys, row[0].first, krow, vrow, &scale);
-		dt_tile_pack_lanes(a->t, kp, krow, a->k.dtype, keys, d);
-		a->t->mul(s, DT_TILE, q, words, 1, kp, DT_TILE, n, (keys + 15) / 16 * 16, words, false);
-		if (scaled)
-			dt_attn_weigh(s, n, scale.k);
-		dt_attn_softmax(a->t, pw, s, o, row, n, pad, j, p->scale, scaled ? scale.v : NULL);
-		dt_tile_pack_depth(a->t, vp, vrow, a->v.dtype, keys, d);
-		a->t->mul(o, pad, pw, depth, 1, vp, pad, n, pad, dt_tile_words(a->t, keys), true);
-	}
-	dt_attn_finish(to, a->o.dtype, o, row, n, d, pad);
+	w.q = buf;
+	w.k = w.q + DT_TILE * w.words;
+	w.v = w.k + DT_TILE * w.words;
+	w.o = (float *)(w.v + w.depth * w.pad);
+	w.s = w.o + DT_TILE * w.pad;
+	w.pw = (uint32_t *)w.s + (a->t->pairs ? DT_TILE * DT_TILE : 0);
+	w.n = task_rows(a, w.row, from, to, seq, kv, first, tokens);
+	w.first = w.row[0].first;
+	last = w.row[w.n - 1].last;
+	dt_tile_pack_rows(a->t, w.q, from, a->qkv.dtype, w.n, p->head_dim);
+	memset(w.o, 0, (size_t)(w.n * w.pad) * 4);
+	for (int64_t j = w.first / DT_TILE * DT_TILE; j <= last; j += DT_TILE)
+		(a->grouped ? tile_of_groups : tile_of_rows)(a, &w, j,
+							     dt_min64(DT_TILE, a->g->kv_len[seq] - j));
+	dt_attn_finish(to, a->o.dtype, w.o, w.row, w.n, p->head_dim, w.pad);
 }
 
 int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_tensor qkv,
 			   struct dt_tensor kcache, struct dt_tensor vcache, const struct dt_attn *p,
 			   const struct dt_paged *g)
 {
-	struct paged a = {
-		dt_tile(kcache.dtype == DT_I8 ? qkv.dtype : kcache.dtype), p, g, o, qkv, kcache, vcache, 0};
+	struct paged a = {dt_tile(kcache.dtype == DT_I8 ? qkv.dtype : kcache.dtype),
+			  p,
+			  g,
+			  o,
+			  qkv,
+			  kcache,
+			  vcache,
+			  dt_kv_grouped(p, kcache),
+			  0};
 	int64_t words, most = 0, chunks;
 	uint32_t *buf;
 	int r;
@@ -144,87 +222,6 @@ int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_ten
 		if (left > 0)
 			task(&a, buf + omp_get_thread_num() * words, seq, i % p->kv_heads, first,
 			     dt_min64(a.tokens, left));
-	}
-	return 0;
-}
-
-/* A head as integers and their scale. NaN and Inf, whose bits are the largest, make the scale NaN. */
-static DT_SIMD void quantize_head(int8_t *out, const void *in, enum dt_dtype type, int64_t d)
-{
-	float buf[DT_CHUNK], scale, inverse;
-	uint32_t max = 0;
-
-	for (int64_t c = 0; c < d; c += DT_CHUNK) {
-		const int64_t n = dt_min64(DT_CHUNK, d - c);
-		const float *x = dt_load(buf, (const char *)in + c * dt_dtype_size(type), type, n);
-
-#pragma omp simd reduction(max : max)
-		for (int64_t i = 0; i < n; i++) {
-			uint32_t u;
-
-			memcpy(&u, &x[i], 4);
-			u &= 0x7fffffffu;
-			max = u > max ? u : max;
-		}
-	}
-	memcpy(&scale, &max, 4);
-	inverse = max < 0x0d800000u || max >= 0x7f800000u ? 0 : 127.f / scale; /* below 2^-100: zero */
-	scale = max < 0x0d800000u ? 0 : max >= 0x7f800000u ? NAN : scale / 127.f;
-	for (int64_t c = 0; c < d; c += DT_CHUNK) {
-		const int64_t n = dt_min64(DT_CHUNK, d - c);
-		const float *x = dt_load(buf, (const char *)in + c * dt_dtype_size(type), type, n);
-
-#pragma omp simd
-		for (int64_t i = 0; i < n; i++) {
-			/* Adding 1.5 x 2^23 leaves the nearest integer in the low bits. */
-			const float t = (inverse ? x[i] : 0) * inverse + 0x1.8p23f;
-			uint32_t u;
-
-			memcpy(&u, &t, 4);
-			out[c + i] = (int8_t)(u - 0x4b400000u);
-		}
-	}
-	memcpy(out + d, &scale, 4);
-}
-
-/* The k or the v part of a row of qkv. */
-static DT_SIMD void copy_row(const struct dt_attn *p, struct dt_tensor cache, int64_t to, struct dt_tensor x,
-			     int64_t from)
-{
-	const int64_t d = p->head_dim, n = p->kv_heads * d;
-	char *out = dt_at(cache, to);
-	const char *in = dt_at(x, from);
-
-	for (int64_t h = 0; cache.dtype == DT_I8 && h < p->kv_heads; h++)
-		quantize_head((int8_t *)out + h * (d + 4), in + h * d * dt_dtype_size(x.dtype), x.dtype, d);
-	if (cache.dtype == DT_I8)
-		return;
-	if (cache.dtype == x.dtype)
-		memcpy(out, in, (size_t)(n * dt_dtype_size(x.dtype)));
-	else
-		dt_load((float *)out, in, x.dtype, n); /* a 16-bit row into an f32 cache */
-}
-
-int dt_cpu_kv_write(struct dt_dev *dev, struct dt_tensor kcache, struct dt_tensor vcache,
-		    struct dt_tensor qkv, const struct dt_attn *p, const int64_t *slot)
-{
-	const int64_t rows = dt_rows(qkv), n = p->kv_heads * p->head_dim, q = p->heads * p->head_dim;
-	const int64_t width = dt_kv_row(p, kcache.dtype);
-
-	if (!dt_is_compute(qkv.dtype) ||
-	    (kcache.dtype != qkv.dtype && kcache.dtype != DT_F32 && kcache.dtype != DT_I8) ||
-	    vcache.dtype != kcache.dtype || dt_cols(kcache) != width || dt_cols(vcache) != width ||
-	    dt_rows(vcache) != dt_rows(kcache) || dt_cols(qkv) != q + 2 * n)
-		return -EINVAL;
-	for (int64_t i = 0; i < rows; i++)
-		if (slot[i] < -1 || slot[i] >= dt_rows(kcache))
-			return -EINVAL;
-#pragma omp parallel for num_threads(dev->nthreads) if (rows * n > DT_SERIAL)
-	for (int64_t i = 0; i < rows; i++) {
-		if (slot[i] < 0)
-			continue;
-		copy_row(p, kcache, slot[i] * width, qkv, i * (q + 2 * n) + q);
-		copy_row(p, vcache, slot[i] * width, qkv, i * (q + 2 * n) + q + n);
 	}
 	return 0;
 }

@@ -264,9 +264,22 @@ static void cpu_event_close(void *event)
 {
 }
 
-static int cpu_event(struct dt_dev *dev, void *event)
+static int cpu_event(struct dt_dev *dev, void *event, void *queue)
 {
 	return 0;
+}
+
+static int cpu_copy_rows(struct dt_dev *dev, void *to, size_t to_step, const void *from, size_t from_step,
+			 size_t n, int64_t rows)
+{
+	for (size_t i = 0; i < (size_t)rows; i++)
+		memcpy((char *)to + i * to_step, (const char *)from + i * from_step, n);
+	return 0;
+}
+
+static int cpu_event_done(void *event)
+{
+	return 1;
 }
 
 static int cpu_event_sync(void *event)
@@ -293,9 +306,11 @@ const struct dt_backend dt_backend_cpu = {
 	.copy = cpu_copy,
 	.clear = cpu_clear,
 	.sync = cpu_sync,
+	.copy_rows = cpu_copy_rows,
 	.event_open = cpu_event_open,
 	.event_close = cpu_event_close,
 	.event_record = cpu_event,
 	.event_wait = cpu_event,
 	.event_sync = cpu_event_sync,
+	.event_done = cpu_event_done,
 };

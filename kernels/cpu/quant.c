@@ -1,6 +1,10 @@
 /* Products with packed weights: x rounded once, then tiles of outputs over the threads. */
 #include "kernels/cpu/quant.h"
 
+#include "kernels/backend.h"
+
+#include <stdatomic.h>
+
 #define GROUP  4	 /* panels a task */
 #define ROWS   96	 /* rows a task: a multiple of what any micro-kernel holds in registers */
 #define LITTLE (1 << 16) /* multiply-adds under which one thread does it all */
@@ -128,14 +132,21 @@ static DT_SIMD void finish_tile(struct dt_tensor y, int64_t at, const float *til
 	}
 }
 
+/* How many groups of a thread's share are taken; a line of cache for itself. */
+struct turn {
+	_Alignas(64) atomic_llong taken;
+};
+
 struct job {
 	struct dt_tensor y, x, bias;
 	const struct dt_packed *w;
+	struct dt_quant_kernels kernel;
 	int64_t m;
 	int8_t *q; /* [m, 32 blocks], and its blocks; absent without quantised parts */
 	struct dt_xblock *xb;
-	uint16_t *h; /* [m, 32 blocks], absent without bf16 parts */
-	float *f;    /* likewise for f32 */
+	uint16_t *h;	   /* [m, 32 blocks], absent without bf16 parts */
+	float *f;	   /* likewise for f32 */
+	struct turn *turn; /* [parts, threads] */
 };
 
 /* Panels [p0, p0 + panels) of a part, rows r0 .. r0 + ROWS. */
@@ -149,9 +160,9 @@ static void task(const struct job *j, const struct dt_packed_part *part, int64_t
 	const void *x = part->format == DT_FMT_F32    ? (const void *)(j->f + at)
 			: part->format == DT_FMT_BF16 ? (const void *)(j->h + at)
 						      : j->q + at;
-	dt_quant_mul_fn *mul = part->format == DT_FMT_F32    ? j->w->kernel.f32
-			       : part->format == DT_FMT_BF16 ? j->w->kernel.bf16
-							     : j->w->kernel.quants;
+	dt_quant_mul_fn *mul = part->format == DT_FMT_F32    ? j->kernel.f32
+			       : part->format == DT_FMT_BF16 ? j->kernel.bf16
+							     : j->kernel.quants;
 	_Alignas(64) float tile[ROWS * GROUP * DT_PANEL];
 
 	mul(tile, GROUP * DT_PANEL, part->format, part->data + (size_t)p0 * part->panel_bytes,
@@ -159,15 +170,24 @@ static void task(const struct job *j, const struct dt_packed_part *part, int64_t
 	finish_tile(j->y, r0 * j->w->rows + col, tile, rows, j->bias, col, n);
 }
 
-/* Thread t of n: its share of the panels, in pairs, which the micro-kernels take together. */
-static void share(const struct job *j, const struct dt_packed_part *part, int64_t t, int64_t n)
+/*
+ * Thread t of n: its share of the panels, in pairs, which the micro-kernels take together; then what others
+ * have not begun of theirs, as a thread may be kept from its processor.
+ */
+static void share(const struct job *j, const struct dt_packed_part *part, struct turn *turn, int t, int n)
 {
-	const int64_t pairs = (part->panels + 1) / 2, first = 2 * (pairs * t / n);
-	const int64_t last = dt_min64(part->panels, 2 * (pairs * (t + 1) / n));
+	const int64_t pairs = (part->panels + 1) / 2;
 
-	for (int64_t p = first; p < last; p += GROUP)
-		for (int64_t r = 0; r < j->m; r += ROWS)
-			task(j, part, p, dt_min64(GROUP, last - p), r);
+	for (int i = 0; i < n; i++) {
+		const int whose = (t + i) % n;
+		const int64_t first = 2 * (pairs * whose / n);
+		const int64_t last = dt_min64(part->panels, 2 * (pairs * (whose + 1) / n));
+		int64_t p;
+
+		while ((p = first + GROUP * atomic_fetch_add(&turn[whose].taken, 1)) < last)
+			for (int64_t r = 0; r < j->m; r += ROWS)
+				task(j, part, p, dt_min64(GROUP, last - p), r);
+	}
 }
 
 static void prepare(const struct job *j, int64_t r)
@@ -176,8 +196,7 @@ static void prepare(const struct job *j, int64_t r)
 	const void *x = dt_at(j->x, r * w->k);
 
 	if (j->q)
-		j->w->kernel.row(j->q + r * w->blocks * DT_QK, j->xb + r * w->blocks, x, j->x.dtype,
-				 w->blocks);
+		j->kernel.row(j->q + r * w->blocks * DT_QK, j->xb + r * w->blocks, x, j->x.dtype, w->blocks);
 	if (j->f)
 		widen_row(j->f + r * w->blocks * DT_QK, x, j->x.dtype, w->k, w->blocks);
 	if (j->h)
@@ -200,33 +219,40 @@ static void run(struct dt_dev *dev, const struct job *j)
 			for (int64_t r = 0; r < j->m; r++)
 				prepare(j, r);
 		for (int i = 0; i < w->nparts; i++)
-			share(j, &w->part[i], omp_get_thread_num(), omp_get_num_threads());
+			share(j, &w->part[i], j->turn + i * dev->nthreads, omp_get_thread_num(),
+			      omp_get_num_threads());
 	}
 }
 
 int dt_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
 		     struct dt_tensor bias)
 {
-	struct job j = {y, x, bias, w, dt_rows(x), NULL, NULL, NULL, NULL};
-	const int64_t cells = j.m * w->blocks;
+	struct job j = {y, x, bias, w, dt_quant_kernels(), dt_rows(x), NULL, NULL, NULL, NULL, NULL};
+	const int64_t cells = j.m * w->blocks, turns = (int64_t)w->nparts * dev->nthreads;
 	bool quantized = false, has[DT_FMT_N] = {false};
 	char *at;
 
-	if (dev->kind != DT_DEV_CPU)
-		return -ENOTSUP;
+	if (dev->kind != (w->dev ? w->dev->kind : DT_DEV_CPU))
+		return -EINVAL;
 	if (!dt_is_compute(x.dtype) || !dt_is_compute(y.dtype) || dt_cols(x) != w->k ||
 	    dt_cols(y) != w->rows || dt_rows(y) != j.m ||
 	    (bias.data && (!dt_is_compute(bias.dtype) || dt_numel(bias) != w->rows)))
 		return -EINVAL;
 	if (!j.m || !w->rows)
 		return 0;
+	if (w->dev)
+		return dt_backend_cuda.packed_matmul(dev, y, x, w, bias);
 	for (int i = 0; i < w->nparts; i++) {
 		quantized = quantized || !dt_is_float(w->part[i].format);
 		has[w->part[i].format] = true;
 	}
-	at = dt_cpu_scratch(dev, (size_t)cells * (DT_QK * 7 + sizeof *j.xb));
+	at = dt_cpu_scratch(dev, (size_t)turns * sizeof *j.turn + (size_t)cells * (DT_QK * 7 + sizeof *j.xb));
 	if (!at)
 		return -ENOMEM;
+	j.turn = (struct turn *)at;
+	at += (size_t)turns * sizeof *j.turn;
+	for (int64_t i = 0; i < turns; i++)
+		atomic_init(&j.turn[i].taken, 0);
 	j.f = has[DT_FMT_F32] ? (float *)at : NULL;
 	j.h = has[DT_FMT_BF16] ? (uint16_t *)(at + cells * DT_QK * 4) : NULL;
 	j.q = quantized ? (int8_t *)at + cells * DT_QK * 6 : NULL;

@@ -18,20 +18,9 @@
 #ifndef DT_KERNELS_CPU_QUANT_H
 #define DT_KERNELS_CPU_QUANT_H
 
-#include "kernels/quant.h"
+#include "kernels/packed.h"
 
 #include "kernels/cpu/cpu.h"
-
-#define DT_PANEL  16	      /* rows of a panel */
-#define DT_QK	  32	      /* elements of a block of x */
-#define DT_X_ZERO 0x0d800000u /* 2^-100 as bits: a block of x below it is zero */
-
-struct dt_packed_part {
-	enum dt_format format;
-	int64_t first, rows, panels;
-	size_t panel_bytes;
-	uint8_t *data;
-};
 
 /* What a product needs to know of a block of x beside its integers. */
 struct dt_xblock {
@@ -40,12 +29,6 @@ struct dt_xblock {
 	int32_t start4;	   /* -8 times */
 	int32_t start6[2]; /* -32 times the sum of each half */
 };
-
-/* Kept as numbers rather than as blocks of integers. */
-static inline bool dt_is_float(enum dt_format f)
-{
-	return f == DT_FMT_F32 || f == DT_FMT_BF16;
-}
 
 /* q and xb [blocks] of a row x of 32 blocks elements. NaN and Inf make their block's scale NaN. */
 #define DT_QUANT_ROW(name)                                                                                   \
@@ -83,12 +66,5 @@ struct dt_quant_kernels {
 	dt_quant_row_fn *row;
 };
 struct dt_quant_kernels dt_quant_kernels(void);
-
-struct dt_packed {
-	int64_t k, rows, blocks; /* blocks of 32 along k, the last one padded (bf16, f32) */
-	struct dt_quant_kernels kernel;
-	int nparts;
-	struct dt_packed_part *part;
-};
 
 #endif

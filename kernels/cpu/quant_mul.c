@@ -40,6 +40,12 @@ struct column {
 	int lane;
 };
 
+/* Weights to be asked for while others are multiplied: `step` bytes a block from `at` on. */
+struct ahead {
+	const uint8_t *at;
+	int64_t step;
+};
+
 /* acc += w . x by fours; w unsigned, x signed. wide: w reaches past 128 and stands for w - 128. */
 DT_INLINE vi dot(vi acc, vi w, vi x, const bool wide)
 {
@@ -128,8 +134,9 @@ DT_INLINE void add_up(vf sum[2], const vi acc[2], vf (*scale)[2], const int half
 }
 
 /* rows and vecs are constants where this is inlined. x is rows of 32 blocks bytes, xb of blocks. */
-DT_INLINE void block(float *tile, int64_t ld, const enum dt_format f, const struct column *c, const int8_t *x,
-		     const struct dt_xblock *xb, int64_t blocks, const int rows, const int vecs)
+DT_INLINE void block(float *tile, int64_t ld, const enum dt_format f, const struct column *c,
+		     struct ahead *next, const int8_t *x, const struct dt_xblock *xb, int64_t blocks,
+		     const int rows, const int vecs)
 {
 	const int quants = f == DT_FMT_Q8_0 ? 512 : f == DT_FMT_Q6_K ? 384 : 256;
 	const bool two = f == DT_FMT_Q6_K, minima = f == DT_FMT_Q4_1 || f == DT_FMT_Q4_K;
@@ -142,10 +149,10 @@ DT_INLINE void block(float *tile, int64_t ld, const enum dt_format f, const stru
 		vf scale[2][2], min[2];
 		vi acc[ROWS][2];
 
-		/* The small formats leave the processor's own prefetching behind: 5 to 30 % at one row. */
-		for (int v = 0; rows == 1 && f != DT_FMT_Q8_0 && v < vecs; v += 16 / QUANT_LANES)
-			for (int i = 0; i < quants; i += 64)
-				__builtin_prefetch(c[v].quants + b * quants + 4096 + i);
+		/* The processor's own prefetching does not cross panels, and stops where rows repeat them. */
+		for (int64_t i = 0; i < next->step; i += 64)
+			__builtin_prefetch(next->at + i, 0, 2);
+		next->at += next->step;
 #pragma GCC unroll 2
 		for (int v = 0; v < vecs; v++)
 			scales(scale[v], &min[v], f, &c[v], b);
@@ -186,23 +193,47 @@ DT_INLINE void block(float *tile, int64_t ld, const enum dt_format f, const stru
 			V(storeu_ps)(tile + r * ld + v * QUANT_LANES, sum[r][v]);
 }
 
-DT_INLINE void all_rows(float *tile, int64_t ld, const enum dt_format f, const struct column *c,
-			const int8_t *x, const struct dt_xblock *xb, int64_t m, int64_t blocks,
-			const int vecs)
+/* Rows that the next call of block takes: sixes, then fours, which take a remainder of 2 or 3 along. */
+DT_INLINE int64_t together(int64_t m)
 {
-	int64_t r = 0;
-
 #if ROWS > 2
-	/* Fours take a remainder of 2 or 3 along. */
-	for (; r + ROWS <= m && !((m - r == 8 || m - r == 9) && ROWS == 6); r += ROWS)
-		block(tile + r * ld, ld, f, c, x + r * blocks * 32, xb + r * blocks, blocks, ROWS, vecs);
-	for (; r + 4 <= m; r += 4)
-		block(tile + r * ld, ld, f, c, x + r * blocks * 32, xb + r * blocks, blocks, 4, vecs);
+	if (m >= ROWS && m != 8 && m != 9)
+		return ROWS;
+	if (m >= 4)
+		return 4;
 #endif
-	for (; r + 2 <= m; r += 2)
-		block(tile + r * ld, ld, f, c, x + r * blocks * 32, xb + r * blocks, blocks, 2, vecs);
-	for (; r < m; r++)
-		block(tile + r * ld, ld, f, c, x + r * blocks * 32, xb + r * blocks, blocks, 1, vecs);
+	return m >= 2 ? 2 : 1;
+}
+
+/* next_bytes: of weights that will be wanted after these. Their reading is spread over the blocks. */
+DT_INLINE void all_rows(float *tile, int64_t ld, const enum dt_format f, const struct column *c,
+			const uint8_t *next_at, size_t next_bytes, const int8_t *x,
+			const struct dt_xblock *xb, int64_t m, int64_t blocks, const int vecs)
+{
+	struct ahead next = {next_at, 0};
+	int64_t calls = 0, n;
+
+	for (int64_t r = 0; r < m; r += together(m - r))
+		calls++;
+	next.step = (int64_t)(next_bytes / 64) / (calls * blocks) * 64 + (next_bytes ? 64 : 0);
+	for (int64_t r = 0; r < m; r += n) {
+		float *to = tile + r * ld;
+		const int8_t *row = x + r * blocks * 32;
+		const struct dt_xblock *rb = xb + r * blocks;
+
+		n = together(m - r);
+#if ROWS > 2
+		if (n == ROWS)
+			block(to, ld, f, c, &next, row, rb, blocks, ROWS, vecs);
+		else if (n == 4)
+			block(to, ld, f, c, &next, row, rb, blocks, 4, vecs);
+		else
+#endif
+			if (n == 2)
+			block(to, ld, f, c, &next, row, rb, blocks, 2, vecs);
+		else
+			block(to, ld, f, c, &next, row, rb, blocks, 1, vecs);
+	}
 }
 
 DT_INLINE struct column column(const enum dt_format f, const uint8_t *panel, int64_t blocks, int lane)
@@ -224,17 +255,19 @@ DT_INLINE void panels_of(float *tile, int64_t ld, const enum dt_format f, const 
 	for (; p + 2 <= panels; p += 2) {
 		c[0] = column(f, w + (size_t)p * panel_bytes, blocks, 0);
 		c[1] = column(f, w + (size_t)(p + 1) * panel_bytes, blocks, 0);
-		all_rows(tile + p * DT_PANEL, ld, f, c, x, xb, m, blocks, 2);
+		all_rows(tile + p * DT_PANEL, ld, f, c, w + (size_t)(p + 2) * panel_bytes, 2 * panel_bytes, x,
+			 xb, m, blocks, 2);
 	}
 	for (; p < panels; p++) {
 		c[0] = column(f, w + (size_t)p * panel_bytes, blocks, 0);
-		all_rows(tile + p * DT_PANEL, ld, f, c, x, xb, m, blocks, 1);
+		all_rows(tile + p * DT_PANEL, ld, f, c, NULL, 0, x, xb, m, blocks, 1);
 	}
 #else
 	for (; p < panels; p++) {
 		c[0] = column(f, w + (size_t)p * panel_bytes, blocks, 0);
 		c[1] = column(f, w + (size_t)p * panel_bytes, blocks, 8);
-		all_rows(tile + p * DT_PANEL, ld, f, c, x, xb, m, blocks, 2);
+		all_rows(tile + p * DT_PANEL, ld, f, c, w + (size_t)(p + 1) * panel_bytes, panel_bytes, x, xb,
+			 m, blocks, 2);
 	}
 #endif
 }

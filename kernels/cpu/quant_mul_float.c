@@ -37,9 +37,12 @@ DT_INLINE vec step(vec sum, uint32_t x, words w)
 #endif
 }
 
-/* rows is a constant where this is inlined; w[v] is the first vector of column v, x has words a row. */
-DT_INLINE void block(float *const *out, int64_t ld, const uint8_t *const *w, const uint32_t *x, int64_t n,
-		     const int rows)
+/*
+ * rows is a constant where this is inlined; w[v] is the first vector of column v, x has words a row. The n
+ * times `ahead` bytes from next on will be wanted soon: asked for on the way.
+ */
+DT_INLINE void block(float *const *out, int64_t ld, const uint8_t *const *w, const uint8_t *next,
+		     int64_t ahead, const uint32_t *x, int64_t n, const int rows)
 {
 	vec sum[ROWS][VECS];
 
@@ -51,6 +54,7 @@ DT_INLINE void block(float *const *out, int64_t ld, const uint8_t *const *w, con
 	for (int64_t k = 0; k < n; k++) {
 		words b[VECS];
 
+		__builtin_prefetch(next + k * ahead, 0, 2);
 #pragma GCC unroll 2
 		for (int v = 0; v < VECS; v++)
 			b[v] = *(const words *)(w[v] + 64 * k);
@@ -67,25 +71,57 @@ DT_INLINE void block(float *const *out, int64_t ld, const uint8_t *const *w, con
 			*(vec *)(out[v] + r * ld) = sum[r][v];
 }
 
-/* Two vectors of outputs: w[v] is the first of column v. */
-static void all_rows(float *const *out, int64_t ld, const uint8_t *const *w, const uint32_t *x, int64_t m,
-		     int64_t n)
+/* Rows that the next call of block takes. */
+DT_INLINE int64_t together(int64_t m)
 {
-	float *to[VECS] = {out[0], out[1]};
-	int64_t r = 0;
-
-#define SWEEP(rows)                                                                                          \
-	for (; r + rows <= m; r += rows, to[0] += rows * ld, to[1] += rows * ld)                             \
-		block(to, ld, w, x + r * n, n, rows);
 #if ROWS > 8
-	SWEEP(12)
-	SWEEP(8)
+	if (m >= 12 && m != 16)
+		return 12;
+	if (m >= 8)
+		return 8;
 #endif
 #if ROWS > 3
-	SWEEP(4)
+	if (m >= 4)
+		return 4;
 #endif
-	SWEEP(2)
-	SWEEP(1)
+	return m >= 2 ? 2 : 1;
+}
+
+/* Two vectors of outputs: w[v] is the first of column v; next: the columns after them. */
+static void all_rows(float *const *out, int64_t ld, const uint8_t *const *w, const uint8_t *next,
+		     const uint32_t *x, int64_t m, int64_t n)
+{
+	int64_t calls = 0, ahead, rows;
+
+	for (int64_t r = 0; r < m; r += together(m - r))
+		calls++;
+	ahead = dt_ceil_div(VECS * L * 4, calls);
+	for (int64_t r = 0; r < m; r += rows, next += n * ahead) {
+		float *to[VECS] = {out[0] + r * ld, out[1] + r * ld};
+		const uint32_t *row = x + r * n;
+
+		rows = together(m - r);
+		switch (rows) {
+#if ROWS > 8
+		case 12:
+			block(to, ld, w, next, ahead, row, n, 12);
+			break;
+		case 8:
+			block(to, ld, w, next, ahead, row, n, 8);
+			break;
+#endif
+#if ROWS > 3
+		case 4:
+			block(to, ld, w, next, ahead, row, n, 4);
+			break;
+#endif
+		case 2:
+			block(to, ld, w, next, ahead, row, n, 2);
+			break;
+		default:
+			block(to, ld, w, next, ahead, row, n, 1);
+		}
+	}
 }
 
 DT_QUANT_MUL(QUANT_NAME)
@@ -102,6 +138,7 @@ DT_QUANT_MUL(QUANT_NAME)
 			from[v] = w + (size_t)(at * L / DT_PANEL) * panel_bytes + at * L % DT_PANEL * 4;
 			to[v] = tile + at * L;
 		}
-		all_rows(to, ld, from, xq, m, n);
+		/* Two panels of 16 lanes lie behind these two, or the halves of one. */
+		all_rows(to, ld, from, from[0] + VECS * L / DT_PANEL * panel_bytes, xq, m, n);
 	}
 }

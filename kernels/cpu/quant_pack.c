@@ -1,6 +1,8 @@
 /* From a file's blocks to panels, and a row back. */
 #include "kernels/cpu/quant.h"
 
+#include "kernels/backend.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -151,14 +153,12 @@ int dt_packed_open(struct dt_packed **ret, struct dt_dev *dev, int64_t k)
 
 	if (k <= 0)
 		return -EINVAL;
-	if (dev->kind != DT_DEV_CPU)
-		return -ENOTSUP;
 	w = calloc(1, sizeof *w);
 	if (!w)
 		return -ENOMEM;
 	w->k = k;
 	w->blocks = dt_ceil_div(k, DT_QK);
-	w->kernel = dt_quant_kernels();
+	w->dev = dev->kind == DT_DEV_CPU ? NULL : dev;
 	*ret = w;
 	return 0;
 }
@@ -167,33 +167,56 @@ void dt_packed_close(struct dt_packed *w)
 {
 	if (!w)
 		return;
-	for (int i = 0; i < w->nparts; i++)
-		free(w->part[i].data);
+	for (int i = 0; i < w->nparts; i++) {
+		if (w->dev)
+			dt_dev_free(w->dev, w->part[i].data);
+		else
+			free(w->part[i].data);
+	}
 	free(w->part);
 	free(w);
 }
 
-/* Rows p0 .. of a panel, through f32 where the formats differ; wide and narrow are a row each. */
+/*
+ * A row in the format of its part, through f32 where the formats differ; wide and narrow are a row each.
+ * NULL: NaN or Inf met on the way to a block format.
+ */
+static const uint8_t *convert_row(enum dt_format to, enum dt_format have, const uint8_t *row, int64_t k,
+				  float *wide, uint8_t *narrow)
+{
+	if (have == to)
+		return row;
+	if (have == DT_FMT_Q5_0 && to == DT_FMT_Q8_0) {
+		dt_q5_0_as_q8_0(row, k, narrow);
+		return narrow;
+	}
+	dt_dequantize(have, row, k, wide);
+	for (int64_t j = 0; !dt_is_float(to) && j < k; j++)
+		if (!isfinite(wide[j]))
+			return NULL;
+	dt_quantize(to, wide, k, narrow);
+	return narrow;
+}
+
+/* The rows of panel p. */
 static int pack_panel(const struct dt_packed *w, const struct dt_packed_part *part, int64_t p,
 		      enum dt_format have, const uint8_t *src, float *wide, uint8_t *narrow)
 {
 	const size_t row_bytes = dt_format_bytes(have, w->k);
+	const bool plain = w->dev && dt_is_float(part->format);
 	uint8_t *panel = part->data + (size_t)p * part->panel_bytes;
 
-	memset(panel, 0, part->panel_bytes);
+	memset(panel, 0, plain ? 0 : part->panel_bytes);
 	for (int64_t i = p * DT_PANEL; i < dt_min64(part->rows, (p + 1) * DT_PANEL); i++) {
-		const uint8_t *row = src + (size_t)i * row_bytes;
+		const uint8_t *row =
+			convert_row(part->format, have, src + (size_t)i * row_bytes, w->k, wide, narrow);
+		const size_t n = plain ? dt_format_bytes(part->format, w->k) : 0;
 
-		if (have == DT_FMT_Q5_0 && part->format == DT_FMT_Q8_0) {
-			dt_q5_0_as_q8_0(row, w->k, narrow);
-			row = narrow;
-		} else if (have != part->format) {
-			dt_dequantize(have, row, w->k, wide);
-			for (int64_t j = 0; !dt_is_float(part->format) && j < w->k; j++)
-				if (!isfinite(wide[j]))
-					return -EINVAL;
-			dt_quantize(part->format, wide, w->k, narrow);
-			row = narrow;
+		if (!row)
+			return -EINVAL;
+		if (plain) {
+			memcpy(part->data + (size_t)i * n, row, n);
+			continue;
 		}
 		pack_row(w, part->format, panel, (int)(i % DT_PANEL), row);
 	}
@@ -222,13 +245,48 @@ static int pack_part(const struct dt_packed *w, const struct dt_packed_part *par
 	return short_of ? -ENOMEM : bad ? -EINVAL : 0;
 }
 
+/*
+ * What was packed here goes to the card. Numbers below others of their type become one with them, so that a
+ * product with both is one.
+ */
+static int upload(struct dt_packed *w, struct dt_packed_part *part)
+{
+	struct dt_packed_part *last = w->nparts ? &w->part[w->nparts - 1] : NULL;
+	const bool joins = last && dt_is_float(part->format) && last->format == part->format;
+	const size_t row = dt_is_float(part->format) ? dt_format_bytes(part->format, w->k) : 0;
+	const size_t before = joins ? last->bytes : 0;
+	uint8_t *host = part->data;
+	void *there;
+	int rc = dt_dev_alloc(w->dev, &there, before + part->bytes);
+
+	part->data = NULL;
+	if (rc == 0 && joins)
+		rc = dt_dev_copy(w->dev, there, last->data, (size_t)last->rows * row);
+	if (rc == 0)
+		rc = dt_dev_copy(w->dev, (char *)there + (joins ? (size_t)last->rows * row : 0), host,
+				 row ? (size_t)part->rows * row : part->bytes);
+	if (rc == 0)
+		rc = dt_dev_sync(w->dev);
+	free(host);
+	if (rc < 0)
+		return rc;
+	if (!joins) {
+		part->data = there;
+		return 0;
+	}
+	dt_dev_free(w->dev, last->data);
+	last->data = there;
+	last->rows += part->rows;
+	last->bytes += part->bytes;
+	return 1;
+}
+
 int dt_packed_append(struct dt_packed *w, struct dt_dev *dev, enum dt_format as, enum dt_format have,
 		     const void *src, int64_t rows)
 {
-	struct dt_packed_part part = {as, w->rows, rows, dt_ceil_div(rows, DT_PANEL), 0, NULL}, *more;
+	struct dt_packed_part part = {as, w->rows, rows, dt_ceil_div(rows, DT_PANEL), 0, 0, NULL}, *more;
 	const struct dt_quant_shape *s = dt_quant_shape(as);
 	const size_t huge = (size_t)2 << 20;
-	size_t n;
 	int r;
 
 	if (!s->quants || (as != have && !dt_format_info(as)->writable))
@@ -236,22 +294,26 @@ int dt_packed_append(struct dt_packed *w, struct dt_dev *dev, enum dt_format as,
 	if (rows <= 0 || w->k % dt_format_info(as)->block || w->k % dt_format_info(have)->block)
 		return -EINVAL;
 	part.panel_bytes = dt_panel_bytes(as, w->k);
-	n = dt_panels_bytes(as, rows, w->k);
-	part.data = aligned_alloc(n < huge ? 64 : huge, n);
+	part.bytes = dt_panels_bytes(as, rows, w->k);
+	part.data = aligned_alloc(part.bytes < huge ? 64 : huge, part.bytes);
 	more = realloc(w->part, (size_t)(w->nparts + 1) * sizeof *more);
 	w->part = more ? more : w->part;
 	if (!part.data || !more) {
 		free(part.data);
 		return -ENOMEM;
 	}
-	if (n >= huge)
-		madvise(part.data, n, MADV_HUGEPAGE); /* fewer page walks; not having them is no failure */
+	if (part.bytes >= huge)
+		madvise(part.data, part.bytes,
+			MADV_HUGEPAGE); /* fewer page walks; not having them is no failure */
 	r = pack_part(w, &part, dev, have, src);
-	if (r < 0) {
+	if (r < 0)
 		free(part.data);
+	else if (w->dev)
+		r = upload(w, &part);
+	if (r < 0)
 		return r;
-	}
-	w->part[w->nparts++] = part;
+	if (r == 0)
+		w->part[w->nparts++] = part;
 	w->rows += rows;
 	return 0;
 }
@@ -271,7 +333,7 @@ size_t dt_packed_bytes(const struct dt_packed *w)
 	size_t n = 0;
 
 	for (int i = 0; i < w->nparts; i++)
-		n += dt_panels_bytes(w->part[i].format, w->part[i].rows, w->k);
+		n += w->part[i].bytes;
 	return n;
 }
 
@@ -292,6 +354,8 @@ int dt_packed_row(const struct dt_packed *w, int64_t i, float *out)
 	uint8_t *panel;
 	int r;
 
+	if (w->dev)
+		return -ENOTSUP;
 	if (i < 0 || i >= w->rows)
 		return -EINVAL;
 	while (i >= part->first + part->rows)
@@ -325,5 +389,35 @@ int dt_packed_row(const struct dt_packed *w, int64_t i, float *out)
 			out[b * DT_QK + j] = part->format == DT_FMT_Q4_1 || k4 ? v + min : v;
 		}
 	}
+	return 0;
+}
+
+int dt_packed_embed(struct dt_dev *dev, struct dt_tensor y, const struct dt_packed *w, const int32_t *ids,
+		    float scale)
+{
+	const int64_t n = dt_rows(y);
+	float *row;
+
+	if (dev->kind != (w->dev ? w->dev->kind : DT_DEV_CPU) || !dt_is_compute(y.dtype) ||
+	    dt_cols(y) != w->k)
+		return -EINVAL;
+	if (w->dev)
+		return n ? dt_backend_cuda.packed_embed(dev, y, w, ids, scale) : 0;
+	for (int64_t i = 0; i < n; i++)
+		if (ids[i] < 0 || ids[i] >= w->rows)
+			return -EINVAL;
+	row = malloc((size_t)(w->blocks * DT_QK) * 4);
+	if (!row)
+		return -ENOMEM;
+	for (int64_t i = 0; i < n; i++) {
+		dt_packed_row(w, ids[i], row);
+		for (int64_t j = 0; scale != 1 && j < w->k; j++)
+			row[j] *= scale;
+		if (y.dtype == DT_F32)
+			memcpy(dt_at(y, i * w->k), row, (size_t)w->k * 4);
+		else
+			dt_store(dt_at(y, i * w->k), y.dtype, row, w->k);
+	}
+	free(row);
 	return 0;
 }

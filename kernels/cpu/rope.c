@@ -2,53 +2,60 @@
 
 #define PAIRS 256 /* rotated at a time */
 
-/* Pairs first .. first + n of one head at x: f32, or 16 bits. */
-static DT_SIMD void rotate(void *x, enum dt_dtype t, const struct dt_rope *p, const float *c, const float *s,
-			   float sign, int64_t first, int64_t n)
+/* Pair i of a head is elements i and i + rot_dim / 2. */
+static DT_SIMD void rotate_half(void *x, enum dt_dtype t, int64_t rot_dim, const float *c, const float *s,
+				float sign, int64_t first, int64_t n)
 {
 	float lo[PAIRS], hi[PAIRS];
-	const bool half = p->pairing == DT_ROPE_HALF;
-	const int64_t a0 = half ? first : 2 * first, b0 = half ? first + p->rot_dim / 2 : 2 * first + 1;
-	const int64_t step = half ? 1 : 2;
-	float *f = x;
-	uint16_t *h = x;
+	char *a = (char *)x + first * dt_dtype_size(t), *b = a + rot_dim / 2 * dt_dtype_size(t);
+	const float *u = dt_load(lo, a, t, n), *v = dt_load(hi, b, t, n);
+	float *to[2] = {dt_stage(lo, a, t), dt_stage(hi, b, t)};
 
-	for (int64_t i = 0; i < n; i++) {
-		lo[i] = t == DT_F32    ? f[a0 + step * i]
-			: t == DT_BF16 ? dt_bf16_to_f32(h[a0 + step * i])
-				       : dt_f16_to_f32(h[a0 + step * i]);
-		hi[i] = t == DT_F32    ? f[b0 + step * i]
-			: t == DT_BF16 ? dt_bf16_to_f32(h[b0 + step * i])
-				       : dt_f16_to_f32(h[b0 + step * i]);
-	}
 #pragma omp simd
 	for (int64_t i = 0; i < n; i++) {
-		float u = lo[i], v = hi[i], sn = sign * s[first + i], cs = c[first + i];
+		const float sn = sign * s[first + i], cs = c[first + i], p = u[i], q = v[i];
 
-		lo[i] = u * cs - v * sn;
-		hi[i] = u * sn + v * cs;
+		to[0][i] = p * cs - q * sn;
+		to[1][i] = p * sn + q * cs;
 	}
-	if (t == DT_F32) {
-		for (int64_t i = 0; i < n; i++) {
-			f[a0 + step * i] = lo[i];
-			f[b0 + step * i] = hi[i];
-		}
-	} else {
-		for (int64_t i = 0; i < n; i++) {
-			h[a0 + step * i] = t == DT_BF16 ? dt_f32_to_bf16(lo[i]) : dt_f32_to_f16(lo[i]);
-			h[b0 + step * i] = t == DT_BF16 ? dt_f32_to_bf16(hi[i]) : dt_f32_to_f16(hi[i]);
-		}
+	dt_store(a, t, to[0], n);
+	dt_store(b, t, to[1], n);
+}
+
+/* Pair i is elements 2 i and 2 i + 1. */
+static DT_SIMD void rotate_pairs(void *x, enum dt_dtype t, const float *c, const float *s, float sign,
+				 int64_t first, int64_t n)
+{
+	float buf[2 * PAIRS];
+	char *a = (char *)x + 2 * first * dt_dtype_size(t);
+	const float *u = dt_load(buf, a, t, 2 * n);
+	float *to = dt_stage(buf, a, t);
+
+#pragma omp simd
+	for (int64_t i = 0; i < n; i++) {
+		const float sn = sign * s[first + i], cs = c[first + i], p = u[2 * i], q = u[2 * i + 1];
+
+		to[2 * i] = p * cs - q * sn;
+		to[2 * i + 1] = p * sn + q * cs;
 	}
+	dt_store(a, t, to, 2 * n);
 }
 
 static void rotate_row(struct dt_tensor x, const struct dt_rope *p, int64_t row, int32_t pos, float sign)
 {
 	const int64_t half = p->rot_dim / 2;
+	const float *c = p->cos + pos * half, *s = p->sin + pos * half;
 
-	for (int64_t head = 0; head < p->rot_heads; head++)
+	for (int64_t head = 0; head < p->rot_heads; head++) {
+		void *at = dt_at(x, row * dt_cols(x) + head * p->head_dim);
+
 		for (int64_t i = 0; i < half; i += PAIRS)
-			rotate(dt_at(x, row * dt_cols(x) + head * p->head_dim), x.dtype, p,
-			       p->cos + pos * half, p->sin + pos * half, sign, i, dt_min64(PAIRS, half - i));
+			if (p->pairing == DT_ROPE_HALF)
+				rotate_half(at, x.dtype, p->rot_dim, c, s, sign, i,
+					    dt_min64(PAIRS, half - i));
+			else
+				rotate_pairs(at, x.dtype, c, s, sign, i, dt_min64(PAIRS, half - i));
+	}
 }
 
 int dt_cpu_rope(struct dt_dev *dev, struct dt_tensor qkv, const struct dt_rope *p, const int32_t *pos,

@@ -10,7 +10,8 @@
 #include <immintrin.h>
 #endif
 
-#define L TILE_LANES
+#define L    TILE_LANES
+#define MOST 4 /* vectors side by side, where rows are few */
 
 typedef float vec __attribute__((vector_size(L * 4), aligned(4)));
 
@@ -32,17 +33,17 @@ DT_INLINE void block(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, in
 		     const uint32_t *b, int64_t ldb, int64_t words, bool accumulate, const int rows,
 		     const int vecs)
 {
-	vec sum[TILE_ROWS][2];
+	vec sum[TILE_ROWS][MOST];
 
 #pragma GCC unroll 8
 	for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
 		for (int v = 0; v < vecs; v++)
 			sum[r][v] = accumulate ? *(vec *)(c + r * ldc + v * L) : (vec){0};
 	for (int64_t w = 0; w < words; w++) {
 #pragma GCC unroll 8
 		for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
 			for (int v = 0; v < vecs; v++)
 				sum[r][v] = step(sum[r][v], a[r * a_row], b + v * L);
 		a += a_word;
@@ -50,23 +51,27 @@ DT_INLINE void block(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, in
 	}
 #pragma GCC unroll 8
 	for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
 		for (int v = 0; v < vecs; v++)
 			*(vec *)(c + r * ldc + v * L) = sum[r][v];
 }
 
-/* All rows of one panel of vecs vectors. */
+/* All rows of one panel of vecs vectors; with MOST at most three rows. */
 DT_INLINE void panel(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, int64_t a_word,
 		     const uint32_t *b, int64_t ldb, int64_t rows, int64_t words, bool accumulate,
 		     const int vecs)
 {
 	int64_t i = 0;
 
-	for (; i + TILE_ROWS <= rows; i += TILE_ROWS)
+	if (vecs == MOST && rows == 3) {
+		block(c, ldc, a, a_row, a_word, b, ldb, words, accumulate, 3, vecs);
+		return;
+	}
+	for (; vecs < MOST && i + TILE_ROWS <= rows; i += TILE_ROWS)
 		block(c + i * ldc, ldc, a + i * a_row, a_row, a_word, b, ldb, words, accumulate, TILE_ROWS,
 		      vecs);
 #if TILE_ROWS > 4
-	for (; i + 4 <= rows; i += 4)
+	for (; vecs < MOST && i + 4 <= rows; i += 4)
 		block(c + i * ldc, ldc, a + i * a_row, a_row, a_word, b, ldb, words, accumulate, 4, vecs);
 #endif
 	for (; i + 2 <= rows; i += 2)
@@ -79,11 +84,53 @@ DT_TILE_MUL(TILE_NAME)
 {
 	int64_t j = 0;
 
+	/* Few rows, as one token has: more vectors, as each sum waits for itself. */
+	for (; rows <= 3 && j + MOST * L <= cols; j += MOST * L)
+		panel(c + j, ldc, a, a_row, a_word, b + j, ldb, rows, words, accumulate, MOST);
 	for (; j + 2 * L <= cols; j += 2 * L)
 		panel(c + j, ldc, a, a_row, a_word, b + j, ldb, rows, words, accumulate, 2);
 	for (; j < cols; j += L)
 		panel(c + j, ldc, a, a_row, a_word, b + j, ldb, rows, words, accumulate, 1);
 }
+
+#ifdef TILE_PAIRS
+/* As block, of four groups of sixteen columns that lie apart. */
+DT_INLINE void block_groups(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const uint32_t *const *b,
+			    int64_t words, const int rows)
+{
+	vec sum[6][4];
+
+#pragma GCC unroll 6
+	for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+		for (int v = 0; v < 4; v++)
+			sum[r][v] = (vec){0};
+	for (int64_t w = 0; w < words; w++)
+#pragma GCC unroll 6
+		for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+			for (int v = 0; v < 4; v++)
+				sum[r][v] = step(sum[r][v], a[r * a_row + w], b[v] + w * L);
+#pragma GCC unroll 6
+	for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+		for (int v = 0; v < 4; v++)
+			*(vec *)(c + r * ldc + v * L) = sum[r][v];
+}
+
+void dt_tile_mul_groups_bf16(float *c, int64_t ldc, const uint32_t *a, int64_t a_row,
+			     const uint32_t *const b[4], int64_t rows, int64_t words)
+{
+	int64_t i = 0;
+
+	for (; i + 6 <= rows; i += 6)
+		block_groups(c + i * ldc, ldc, a + i * a_row, a_row, b, words, 6);
+	for (; i + 3 <= rows; i += 3)
+		block_groups(c + i * ldc, ldc, a + i * a_row, a_row, b, words, 3);
+	for (; i < rows; i++)
+		block_groups(c + i * ldc, ldc, a + i * a_row, a_row, b, words, 1);
+}
+#endif
 
 #if defined(TILE_TURN) || defined(TILE_PAIRS)
 /* Sixteen by sixteen words: pairs, fours, then whole quarters of a vector change places. */

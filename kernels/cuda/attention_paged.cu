@@ -5,8 +5,6 @@
  */
 #include "kernels/cuda/attention.h"
 
-#include <stdlib.h>
-
 #define PART	256
 #define THREADS 128
 
@@ -19,8 +17,8 @@ struct paged {
 	void *o;
 	int tq, tk;
 	int64_t heads, kv_heads, d, width, parts;
-	const struct row *row;
-	const int32_t *table;
+	const int32_t *q_start, *kv_len, *table;
+	int64_t first, nseq, window;	      /* first: row of qkv that q begins with */
 	int64_t max_blocks, block_size, head; /* head: elements of one head in a row of the cache */
 	float scale;
 	int lanes;		 /* that share a key: enough for d, V elements each */
@@ -53,6 +51,25 @@ DT_DEVICE float cache_scale(const struct paged &a, const void *p, int64_t i)
 DT_DEVICE int64_t cache_row(const struct paged &a, int64_t seq, int64_t j)
 {
 	return (int64_t)a.table[seq * a.max_blocks + j / a.block_size] * a.block_size + j % a.block_size;
+}
+
+/* What row `at` of q sees. Its sequence is the last one that begins no later. */
+DT_DEVICE struct row find_row(const struct paged &a, int64_t at)
+{
+	const int32_t row = (int32_t)(a.first + at);
+	int lo = 0, hi = (int)a.nseq - 1;
+
+	while (lo < hi) {
+		const int mid = (lo + hi + 1) / 2;
+
+		if (a.q_start[mid] <= row)
+			lo = mid;
+		else
+			hi = mid - 1;
+	}
+	const int32_t last = a.kv_len[lo] - (a.q_start[lo + 1] - row);
+
+	return {lo, a.window > 0 && last >= a.window ? (int32_t)(last - a.window + 1) : 0, last};
 }
 
 /* s[g][j] = scale q_g . k_j; PART keys from `base` on. */
@@ -129,7 +146,7 @@ DT_DEVICE void values(const struct paged &a, const struct row &r, const float *s
 template <int V> __global__ void __launch_bounds__(THREADS) paged_kernel(struct paged a)
 {
 	const int64_t part = blockIdx.x, at = blockIdx.y, kv = blockIdx.z, group = a.heads / a.kv_heads;
-	const struct row r = a.row[at];
+	const struct row r = find_row(a, at);
 	const int64_t base = part * PART;
 	float *q = (float *)dt_shared(), *s = q + group * a.d, *room = s + group * PART;
 	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
@@ -165,7 +182,7 @@ template <int V> __global__ void __launch_bounds__(THREADS) paged_kernel(struct 
 __global__ void __launch_bounds__(THREADS) join_kernel(struct paged a)
 {
 	const int64_t i = (int64_t)blockIdx.x * a.heads + blockIdx.y;
-	const struct row r = a.row[blockIdx.x];
+	const struct row r = find_row(a, blockIdx.x);
 	const int64_t first = r.first / PART, last = r.last / PART;
 	float max = DT_NEGINF, sum = 0;
 
@@ -187,20 +204,14 @@ __global__ void __launch_bounds__(THREADS) join_kernel(struct paged a)
 	}
 }
 
-/* What rows [first, last) see; the keys of the longest. */
-static int64_t rows_of(struct row *row, const struct dt_attn *p, const struct dt_paged *g)
+/* Keys of the longest sequence. */
+static int64_t longest_of(const struct dt_paged *g)
 {
-	int64_t longest = 0;
+	int64_t n = g->longest;
 
 	for (int i = 0; i < g->nseq; i++)
-		for (int32_t r = g->q_start[i]; r < g->q_start[i + 1]; r++) {
-			const int64_t last = g->kv_len[i] - (g->q_start[i + 1] - r);
-			const int64_t first = p->window > 0 && last >= p->window ? last - p->window + 1 : 0;
-
-			row[r - g->q_start[0]] = {i, (int32_t)first, (int32_t)last};
-			longest = last + 1 > longest ? last + 1 : longest;
-		}
-	return longest;
+		n = g->q_start[i + 1] > g->q_start[i] && g->kv_len[i] > n ? g->kv_len[i] : n;
+	return n;
 }
 
 /* Rows at a time: what their parts take stays within this. */
@@ -219,7 +230,7 @@ static int start(struct dt_dev *dev, const struct dt_cuda *c, struct paged a, in
 		return -ENOMEM;
 	a.sum = a.max + heads;
 	a.part = a.sum + heads;
-	a.row += first;
+	a.first += first;
 	a.q = (const char *)a.q + (size_t)(first * a.width) * size;
 	a.o = (char *)a.o + (size_t)(first * a.heads * a.d) * size;
 	a.lanes = 1;
@@ -241,8 +252,7 @@ int dt_cuda_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_te
 {
 	const struct dt_cuda *c = dt_cuda_enter(dev);
 	const int64_t rows = g->nseq < 1 ? 0 : g->q_start[g->nseq] - g->q_start[0];
-	struct dt_table t[2];
-	struct row *row;
+	struct dt_table t[3];
 	int64_t longest, most;
 	int rc;
 
@@ -253,14 +263,11 @@ int dt_cuda_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_te
 		return rc;
 	if (!c)
 		return -ENODEV;
-	row = (struct row *)malloc((size_t)rows * sizeof *row);
-	if (!row)
-		return -ENOMEM;
-	longest = rows_of(row, p, g);
-	t[0] = {row, (size_t)rows * sizeof *row, NULL};
-	t[1] = {g->block_table, (size_t)g->nseq * (size_t)g->max_blocks * sizeof *g->block_table, NULL};
-	rc = dt_cuda_tables(dev, t, 2);
-	free(row);
+	longest = longest_of(g);
+	t[0] = {g->q_start, (size_t)(g->nseq + 1) * sizeof *g->q_start, NULL};
+	t[1] = {g->kv_len, (size_t)g->nseq * sizeof *g->kv_len, NULL};
+	t[2] = {g->block_table, (size_t)g->nseq * (size_t)g->max_blocks * sizeof *g->block_table, NULL};
+	rc = dt_cuda_tables(dev, t, 3);
 	const size_t size = (size_t)dt_dtype_size(qkv.dtype), skip = (size_t)g->q_start[0];
 	const struct paged a = {(const char *)qkv.data + skip * (size_t)dt_cols(qkv) * size,
 				kcache.data,
@@ -273,8 +280,12 @@ int dt_cuda_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_te
 				p->head_dim,
 				dt_cols(qkv),
 				dt_ceil_div(longest, PART),
-				(const struct row *)t[0].ret,
+				(const int32_t *)t[0].ret,
 				(const int32_t *)t[1].ret,
+				(const int32_t *)t[2].ret,
+				g->q_start[0],
+				g->nseq,
+				p->window,
 				g->max_blocks,
 				g->block_size,
 				dt_kv_row(p, kcache.dtype) / p->kv_heads,

@@ -11,6 +11,7 @@ extern "C" {
 
 #include "kernels/cuda/gpu.h"
 #include "kernels/ops.h"
+#include "kernels/packed.h"
 #include "kernels/shape.h"
 
 #include <errno.h>
@@ -29,6 +30,9 @@ struct dt_cuda {
 	size_t tables_n;
 	void *tables_read; /* event: the copy out of tables_host is done */
 	bool tables_busy;
+	const char *given, *given_there; /* dt_dev_tables; NULL: none */
+	size_t given_n;
+	bool recording;	      /* between dt_graph_begin and _end: nothing may be allocated */
 	struct dt_blas *blas; /* NULL: products are our own */
 };
 
@@ -103,6 +107,12 @@ int dt_cuda_scale(struct dt_dev *, struct dt_tensor x, float a);
 int dt_cuda_fill(struct dt_dev *, struct dt_tensor x, float value);
 int dt_cuda_convert(struct dt_dev *, struct dt_tensor y, struct dt_tensor x);
 int dt_cuda_sumsq(struct dt_dev *, double *ret, struct dt_tensor x);
+
+/* packed.cu: w is in the memory of a card, and the arguments have been checked. */
+int dt_cuda_packed_matmul(struct dt_dev *, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
+			  struct dt_tensor bias);
+int dt_cuda_packed_embed(struct dt_dev *, struct dt_tensor y, const struct dt_packed *w, const int32_t *ids,
+			 float scale);
 
 #ifdef __cplusplus
 }

@@ -86,6 +86,8 @@ void *dt_cuda_scratch(struct dt_dev *dev, size_t n)
 {
 	struct dt_cuda *c = dev->impl;
 
+	if (n > c->scratch_n && c->recording)
+		return NULL;
 	if (n > c->scratch_n) {
 		n = (n + 65535) / 65536 * 65536;
 		dt_gpu_free(c->scratch); /* waits for what uses it */
@@ -118,19 +120,35 @@ static int tables_room(struct dt_cuda *c, size_t n)
 	return 0;
 }
 
+/* Where the table lies on the card already; NULL: nowhere. */
+static const void *given(const struct dt_cuda *c, const struct dt_table *t)
+{
+	const char *p = t->from;
+
+	return c->given && p >= c->given && p + t->n <= c->given + c->given_n
+		       ? c->given_there + (p - c->given)
+		       : NULL;
+}
+
 int dt_cuda_tables(struct dt_dev *dev, struct dt_table *t, int count)
 {
 	struct dt_cuda *c = dev->impl;
 	size_t at = 0;
 	int rc;
 
-	for (int i = 0; i < count; i++)
-		at += (t[i].n + 15) / 16 * 16;
-	rc = tables_room(c, at);
+	for (int i = 0; i < count; i++) {
+		t[i].ret = given(c, &t[i]);
+		at += t[i].ret ? 0 : (t[i].n + 15) / 16 * 16;
+	}
+	if (!at)
+		return 0;
+	rc = c->recording ? -EBUSY : tables_room(c, at);
 	if (rc < 0)
 		return rc;
 	at = 0;
 	for (int i = 0; i < count; i++) {
+		if (t[i].ret)
+			continue;
 		memcpy(c->tables_host + at, t[i].from, t[i].n);
 		t[i].ret = c->tables + at;
 		at += (t[i].n + 15) / 16 * 16;
@@ -139,6 +157,67 @@ int dt_cuda_tables(struct dt_dev *dev, struct dt_table *t, int count)
 		return rc;
 	c->tables_busy = true;
 	return dt_gpu_event_record(c->tables_read, c->stream);
+}
+
+static void cuda_tables(struct dt_dev *dev, const void *host, const void *there, size_t n)
+{
+	struct dt_cuda *c = dev->impl;
+
+	c->given = host;
+	c->given_there = there;
+	c->given_n = n;
+}
+
+struct dt_graph {
+	void *record;
+	const char *scratch; /* the device's when it was recorded */
+};
+
+static int cuda_graph_begin(struct dt_dev *dev)
+{
+	struct dt_cuda *c = dt_cuda_enter(dev);
+	int rc = c ? dt_gpu_record_begin(c->stream) : -ENODEV;
+
+	if (rc == 0)
+		c->recording = true;
+	return rc;
+}
+
+static int cuda_graph_end(struct dt_dev *dev, struct dt_graph **ret)
+{
+	struct dt_cuda *c = dt_cuda_enter(dev);
+	struct dt_graph *g = calloc(1, sizeof *g);
+	void *record = NULL;
+	int rc = c ? dt_gpu_record_end(c->stream, &record) : -ENODEV;
+
+	if (c)
+		c->recording = false;
+	if (rc == 0 && g && ret) {
+		*g = (struct dt_graph){record, c->scratch};
+		*ret = g;
+		return 0;
+	}
+	if (record)
+		dt_gpu_record_close(record);
+	rc = rc < 0 || g ? rc : -ENOMEM;
+	free(g);
+	return rc;
+}
+
+static int cuda_graph_run(struct dt_dev *dev, const struct dt_graph *g)
+{
+	struct dt_cuda *c = dt_cuda_enter(dev);
+
+	if (!c)
+		return -ENODEV;
+	return g->scratch == c->scratch ? dt_gpu_record_run(g->record, c->stream) : -ESTALE;
+}
+
+static void cuda_graph_close(struct dt_dev *dev, struct dt_graph *g)
+{
+	if (dt_cuda_enter(dev))
+		dt_gpu_record_close(g->record);
+	free(g);
 }
 
 static size_t cuda_scratch_bytes(const struct dt_dev *dev)
@@ -186,6 +265,14 @@ static int cuda_copy(struct dt_dev *dev, void *to, const void *from, size_t n)
 	return c ? dt_gpu_copy(to, from, n, c->stream) : -ENODEV;
 }
 
+static int cuda_copy_rows(struct dt_dev *dev, void *to, size_t to_step, const void *from, size_t from_step,
+			  size_t n, int64_t rows)
+{
+	struct dt_cuda *c = dt_cuda_enter(dev);
+
+	return c ? dt_gpu_copy_rows(to, to_step, from, from_step, n, (size_t)rows, c->stream) : -ENODEV;
+}
+
 static int cuda_clear(struct dt_dev *dev, void *p, size_t n)
 {
 	struct dt_cuda *c = dt_cuda_enter(dev);
@@ -200,6 +287,8 @@ static int cuda_sync(struct dt_dev *dev)
 
 	if (!c)
 		return -ENODEV;
+	if (c->recording)
+		return -EBUSY;
 	rc = dt_gpu_copy(c->bad_host, c->bad, sizeof *c->bad, c->stream);
 	if (rc == 0)
 		rc = dt_gpu_stream_sync(c->stream);
@@ -214,18 +303,47 @@ static int cuda_event_open(struct dt_dev *dev, void **ret)
 	return dt_cuda_enter(dev) ? dt_gpu_event_open(ret) : -ENODEV;
 }
 
-static int cuda_event_record(struct dt_dev *dev, void *event)
+static int cuda_event_record(struct dt_dev *dev, void *event, void *queue)
 {
 	struct dt_cuda *c = dt_cuda_enter(dev);
 
-	return c ? dt_gpu_event_record(event, c->stream) : -ENODEV;
+	return c ? dt_gpu_event_record(event, queue ? queue : c->stream) : -ENODEV;
 }
 
-static int cuda_event_wait(struct dt_dev *dev, void *event)
+static int cuda_event_wait(struct dt_dev *dev, void *event, void *queue)
 {
 	struct dt_cuda *c = dt_cuda_enter(dev);
 
-	return c ? dt_gpu_event_wait(event, c->stream) : -ENODEV;
+	return c ? dt_gpu_event_wait(event, queue ? queue : c->stream) : -ENODEV;
+}
+
+static int cuda_use(struct dt_dev *dev)
+{
+	return dt_cuda_enter(dev) ? 0 : -ENODEV;
+}
+
+static int cuda_card(const struct dt_dev *dev, unsigned char ret[16])
+{
+	const struct dt_cuda *c = dev->impl;
+
+	memcpy(ret, c->info.id, sizeof c->info.id);
+	return 0;
+}
+
+static int cuda_queue_open(struct dt_dev *dev, void **ret)
+{
+	return dt_cuda_enter(dev) ? dt_gpu_stream_open(ret) : -ENODEV;
+}
+
+static void cuda_queue_close(struct dt_dev *dev, void *queue)
+{
+	if (dt_cuda_enter(dev))
+		dt_gpu_stream_close(queue);
+}
+
+static int cuda_queue_copy(struct dt_dev *dev, void *queue, void *to, const void *from, size_t n)
+{
+	return dt_cuda_enter(dev) ? dt_gpu_copy(to, from, n, queue) : -ENODEV;
 }
 
 static double now(void)
@@ -377,9 +495,23 @@ const struct dt_backend dt_backend_cuda = {
 	.copy = cuda_copy,
 	.clear = cuda_clear,
 	.sync = cuda_sync,
+	.copy_rows = cuda_copy_rows,
+	.tables = cuda_tables,
+	.graph_begin = cuda_graph_begin,
+	.graph_end = cuda_graph_end,
+	.graph_run = cuda_graph_run,
+	.graph_close = cuda_graph_close,
 	.event_open = cuda_event_open,
 	.event_close = dt_gpu_event_close,
 	.event_record = cuda_event_record,
 	.event_wait = cuda_event_wait,
 	.event_sync = dt_gpu_event_sync,
+	.event_done = dt_gpu_event_done,
+	.use = cuda_use,
+	.card = cuda_card,
+	.packed_matmul = dt_cuda_packed_matmul,
+	.packed_embed = dt_cuda_packed_embed,
+	.queue_open = cuda_queue_open,
+	.queue_close = cuda_queue_close,
+	.queue_copy = cuda_queue_copy,
 };

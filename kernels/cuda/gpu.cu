@@ -43,6 +43,7 @@ int dt_gpu_info(int index, struct dt_gpu_info *ret)
 	ret->minor = p.minor;
 	ret->sms = p.multiProcessorCount;
 	ret->memory = p.totalGlobalMem;
+	memcpy(ret->id, p.uuid.bytes, sizeof ret->id);
 	return 0;
 }
 
@@ -84,6 +85,13 @@ void dt_gpu_host_free(void *p)
 int dt_gpu_copy(void *to, const void *from, size_t n, void *stream)
 {
 	return result(cudaMemcpyAsync(to, from, n, cudaMemcpyDefault, (cudaStream_t)stream));
+}
+
+int dt_gpu_copy_rows(void *to, size_t to_step, const void *from, size_t from_step, size_t n, size_t rows,
+		     void *stream)
+{
+	return result(cudaMemcpy2DAsync(to, to_step, from, from_step, n, rows, cudaMemcpyDefault,
+					(cudaStream_t)stream));
 }
 
 int dt_gpu_set(void *to, int byte, size_t n, void *stream)
@@ -141,7 +149,50 @@ int dt_gpu_event_sync(void *event)
 	return result(cudaEventSynchronize((cudaEvent_t)event));
 }
 
+int dt_gpu_event_done(void *event)
+{
+	const cudaError_t e = cudaEventQuery((cudaEvent_t)event);
+
+	if (e == cudaErrorNotReady) {
+		(void)cudaGetLastError();
+		return 0;
+	}
+	return e == cudaSuccess ? 1 : result(e);
+}
+
 int dt_gpu_event_ms(void *from, void *to, float *ret)
 {
 	return result(cudaEventElapsedTime(ret, (cudaEvent_t)from, (cudaEvent_t)to));
+}
+
+int dt_gpu_record_begin(void *stream)
+{
+	return result(cudaStreamBeginCapture((cudaStream_t)stream, cudaStreamCaptureModeThreadLocal));
+}
+
+int dt_gpu_record_end(void *stream, void **ret)
+{
+	cudaGraph_t g = NULL;
+	cudaGraphExec_t e = NULL;
+	int rc = result(cudaStreamEndCapture((cudaStream_t)stream, &g));
+
+	if (rc == 0)
+		rc = g ? result(cudaGraphInstantiate(&e, g, 0)) : -EIO;
+	if (g)
+		(void)cudaGraphDestroy(g);
+	if (rc == 0)
+		*ret = e;
+	else
+		(void)cudaGetLastError();
+	return rc;
+}
+
+int dt_gpu_record_run(void *record, void *stream)
+{
+	return result(cudaGraphLaunch((cudaGraphExec_t)record, (cudaStream_t)stream));
+}
+
+void dt_gpu_record_close(void *record)
+{
+	(void)cudaGraphExecDestroy((cudaGraphExec_t)record);
 }

@@ -16,9 +16,10 @@ extern "C" {
 
 struct dt_gpu_info {
 	char name[64];
-	int major, minor; /* compute capability */
-	int sms;	  /* multiprocessors */
-	size_t memory;	  /* bytes */
+	int major, minor;     /* compute capability */
+	int sms;	      /* multiprocessors */
+	size_t memory;	      /* bytes */
+	unsigned char id[16]; /* no other card has it */
 };
 
 int dt_gpu_count(void); /* cards; -ENODEV without a driver */
@@ -34,6 +35,8 @@ void dt_gpu_host_free(void *p);
 
 /* In the order of the stream; either side may be the card. */
 int dt_gpu_copy(void *to, const void *from, size_t n, void *stream);
+int dt_gpu_copy_rows(void *to, size_t to_step, const void *from, size_t from_step, size_t n, size_t rows,
+		     void *stream);
 int dt_gpu_set(void *to, int byte, size_t n, void *stream);
 
 int dt_gpu_stream_open(void **ret);
@@ -45,7 +48,14 @@ void dt_gpu_event_close(void *event);
 int dt_gpu_event_record(void *event, void *stream);
 int dt_gpu_event_wait(void *event, void *stream); /* what comes later in the stream waits */
 int dt_gpu_event_sync(void *event);		  /* the host waits */
+int dt_gpu_event_done(void *event);		  /* 1, or 0: not yet */
 int dt_gpu_event_ms(void *from, void *to, float *ret);
+
+/* What is given to the stream between begin and end is recorded instead; run gives it all to a stream. */
+int dt_gpu_record_begin(void *stream);
+int dt_gpu_record_end(void *stream, void **ret);
+int dt_gpu_record_run(void *record, void *stream);
+void dt_gpu_record_close(void *record);
 
 #ifdef __cplusplus
 }

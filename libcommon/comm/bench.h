@@ -36,11 +36,12 @@ struct dt_bench_opts {
 	bool check, cold; /* cold: walk through buffers larger than the last-level cache */
 	bool registered;  /* buffers the other ranks of the machine can map */
 	bool compare;	  /* a call of plain MPI after each call, a barrier before either */
+	bool apart;	  /* a barrier before each call, so that they do not overlap */
 };
 
 struct dt_bench_result {
 	size_t bytes, count;
-	double time_s; /* a call, on the slowest rank: the mean, with compare the median */
+	double time_s; /* a call, on the slowest rank: the mean, with compare or apart the median */
 	double min_s, mean_s, p50_s, p99_s, max_s; /* over calls, each as long as on its slowest rank */
 	double algbw_gbs, busbw_gbs;
 	double bound_fraction; /* of what the machine's copy bandwidth allows; 0: in the caches, or not known

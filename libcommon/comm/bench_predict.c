@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLOW_S 0.02 /* where messages take this long, larger ones need not be tried */
+#define SLOW_S 0.02		   /* where messages take this long, larger ones need not be tried */
+#define BUFFER ((size_t)128 << 20) /* at most; up to 4096 ranks of a group */
 
 static enum dt_op_kind op_of(enum dt_bench_kind k)
 {
@@ -31,53 +32,53 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Every rank of the group sends to the next and receives from the one before: the median of several. */
-static int exchange(struct dt_comm *c, char *buf, size_t n, double *ret, struct dt_err *err)
+/*
+ * A round of messages of n bytes, every rank of the group to the next one: what step lists are made of, so it
+ * is measured by one, an all-gather around the ring. The median of several; ranks that do not leave the
+ * barrier together count little, for several calls follow one another.
+ */
+static int round_time(struct dt_comm *c, char *buf, size_t n, double *ret, struct dt_err *err)
 {
-	enum { TIMES = 15, WARM = 3 };
+	enum { TIMES = 9, WARM = 2 };
 	double t[TIMES], worst[TIMES];
-	int rc = 0;
+	int calls = c->size < 5 ? 8 / (c->size - 1) : 2, rc = 0;
 
 	for (int i = -WARM; i < TIMES && !rc; i++) {
-		struct dt_req *q[2] = {NULL, NULL};
 		double t0;
-		int e;
 
 		rc = dt_barrier(c, "message costs", err);
-		if (rc)
-			return rc;
 		t0 = dt_now();
-		rc = dt_irecv(c, buf + n, n, DT_U8, (c->rank + c->size - 1) % c->size, 0, "message costs",
-			      &q[0], err);
-		if (!rc)
-			rc = dt_isend(c, buf, n, DT_U8, (c->rank + 1) % c->size, 0, "message costs", &q[1],
-				      err);
-		for (int k = 0; k < 2; k++) {
-			e = dt_wait(&q[k], NULL, err);
-			rc = rc ? rc : e;
-		}
-		if (rc)
-			return rc;
+		for (int k = 0; k < calls && !rc; k++)
+			rc = dt_all_gather(c, buf, NULL, n, DT_U8, "message costs", err);
 		if (i >= 0)
-			t[i] = dt_now() - t0;
+			t[i] = (dt_now() - t0) / calls / (c->size - 1);
 	}
-	rc = dt_all_reduce(c, worst, t, TIMES, DT_F64, DT_MAX, "message costs", err);
+	if (!rc)
+		rc = dt_all_reduce(c, worst, t, TIMES, DT_F64, DT_MAX, "message costs", err);
+	if (rc)
+		return rc;
 	qsort(worst, TIMES, sizeof(double), by_value);
 	*ret = worst[TIMES / 2];
-	return rc;
+	return 0;
 }
 
-static int message_cost(struct dt_comm *c, double *ret_latency, double *ret_s, struct dt_err *err)
+/* One rank of each machine alone, the others at rest: what a message costs. */
+static int message_cost(struct dt_comm *c, bool mine, double *ret_latency, double *ret_s, struct dt_err *err)
 {
 	static const size_t size[] = {64, 4 << 10, 32 << 10, 256 << 10, 1 << 20};
 	enum { N = sizeof(size) / sizeof(size[0]) };
-	char *buf = calloc(2, size[N - 1]);
+	size_t most = BUFFER / (size_t)c->size;
 	double x[N], t[N];
-	int rc = buf ? 0 : dt_err_sys(err, -ENOMEM, "message costs"), n = 0;
+	int rc = 0, n = 0;
+	char *buf;
 
-	for (int i = 0; i < N && !rc && (i < 3 || t[i - 1] < SLOW_S); i++, n++) {
+	if (!mine || c->size == 1)
+		return 0;
+	buf = calloc((size_t)c->size, size[N - 1] < most ? size[N - 1] : most);
+	rc = buf ? dt_comm_set_algorithm(c, DT_ALG_RING, err) : dt_err_sys(err, -ENOMEM, "message costs");
+	for (int i = 0; i < N && !rc && (i < 3 || (t[i - 1] < SLOW_S && size[i] <= most)); i++, n++) {
 		x[i] = (double)size[i];
-		rc = exchange(c, buf, size[i], &t[i], err);
+		rc = round_time(c, buf, size[i], &t[i], err);
 	}
 	if (!rc)
 		dt_fit_line(x, t, n, ret_latency, ret_s);
@@ -85,20 +86,43 @@ static int message_cost(struct dt_comm *c, double *ret_latency, double *ret_s, s
 	return rc;
 }
 
-static double reduce_cost(void)
+/* All ranks of a machine at once: seconds a byte of what they share, of messages whose latency matters
+ * little. */
+static int shared_cost(struct dt_comm *c, int g, double latency, double alone, double *ret_s,
+		       struct dt_err *err)
 {
-	size_t n = 1 << 16;
+	size_t most = BUFFER / (size_t)c->size, least = 256 << 10, n;
+	double enough = alone > 0 ? 12 * latency / alone : 0, t = 0, each;
+	char *buf;
+	int rc;
+
+	n = enough < (double)most ? (size_t)enough : most;
+	n = n > least ? n : least;
+	buf = calloc((size_t)c->size, n);
+	rc = buf ? dt_comm_set_algorithm(c, DT_ALG_RING, err) : dt_err_sys(err, -ENOMEM, "message costs");
+	if (!rc)
+		rc = round_time(c, buf, n, &t, err);
+	free(buf);
+	each = (t - latency / 2) / ((double)n * g);
+	*ret_s = each > alone / g ? each : alone / g;
+	return rc;
+}
+
+/* All ranks at once, long enough for those that share a processor to take turns. */
+static int reduce_cost(struct dt_comm *world, double *ret_s, struct dt_err *err)
+{
+	enum { TIMES = 24 };
+	size_t n = 1 << 18;
 	float *a = calloc(2 * n, sizeof(*a));
 	const void *src[2] = {a, a ? a + n : NULL};
-	double best = 1, t0;
+	int rc = a ? dt_barrier(world, "reduction cost", err) : dt_err_sys(err, -ENOMEM, "reduction cost");
+	double t0 = dt_now();
 
-	for (int i = 0; a && i < 5; i++) {
-		t0 = dt_now();
+	for (int i = 0; i < TIMES && !rc; i++)
 		dt_reduce_many(a, src, 2, n, DT_F32, DT_SUM);
-		best = dt_now() - t0 < best ? dt_now() - t0 : best;
-	}
+	*ret_s = (dt_now() - t0) / TIMES / (4 * (double)n);
 	free(a);
-	return best / (4 * (double)n);
+	return rc;
 }
 
 int dt_bench_topology(struct dt_world *w, struct dt_comm *world, struct dt_topo *ret, struct dt_err *err)
@@ -110,9 +134,8 @@ int dt_bench_topology(struct dt_world *w, struct dt_comm *world, struct dt_topo 
 			    .node = g,
 			    .leaf = w->info.nodes,
 			    .group = 1,
-			    .taper = 1,
-			    .reduce_s = reduce_cost()};
-	double v[4] = {0};
+			    .taper = 1};
+	double v[6] = {0};
 
 	if (!g)
 		return dt_err_set(err, -ENOTSUP,
@@ -125,21 +148,28 @@ int dt_bench_topology(struct dt_world *w, struct dt_comm *world, struct dt_topo 
 				    : w->node_of ? w->node_of[w->info.rank]
 						 : 0,
 				    0, err);
-		if (!rc && c->size > 1)
-			rc = message_cost(c, &v[2 * net], &v[2 * net + 1], err);
+		if (!rc)
+			rc = message_cost(c, !net || w->info.local_rank == 0, &v[2 * net], &v[2 * net + 1],
+					  err);
+		if (!rc && net)
+			rc = dt_all_reduce(world, v, NULL, 4, DT_F64, DT_MAX, "message costs", err);
+		if (!rc && net && c->size > 1)
+			rc = shared_cost(c, g, v[2], v[3], &v[5], err);
 		if (!rc)
 			dt_comm_free(c);
 	}
 	if (!rc)
-		rc = dt_all_reduce(world, v, NULL, 4, DT_F64, DT_MAX, "message costs", err);
+		rc = reduce_cost(world, &v[4], err);
 	if (!rc)
-		rc = dt_all_reduce(world, &t.reduce_s, NULL, 1, DT_F64, DT_MAX, "message costs", err);
+		rc = dt_all_reduce(world, &v[4], NULL, 2, DT_F64, DT_MAX, "message costs", err);
 	if (rc)
 		return rc;
+	t.reduce_s = v[4];
 	t.shm_latency_s = v[0];
 	t.shm_s = v[1];
 	t.net_latency_s = one ? v[0] : v[2];
-	t.net_s = one ? v[1] : v[3] / g; /* all ranks of a node sent at once */
+	t.net_s = one ? v[1] : v[5];
+	t.eager = !one;
 	*ret = t;
 	return 0;
 }

@@ -12,6 +12,8 @@ struct dt_bench {
 	char *buf[4];	  /* two of ours; two for plain MPI */
 	char *src, *dst;  /* the pair in use */
 	char *table;
+	bool compared; /* offset_s is known: of this rank's clock to rank 0's */
+	double offset_s;
 	double *times, *worst; /* [3][iters]: ours, MPI's, arrivals; [2][iters]: over ranks */
 };
 

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -94,9 +95,56 @@ static double mean(const double *x, size_t n)
 	return sum / (double)n;
 }
 
+/* Rank 0's clock less ours: the quickest of several questions, its answer taken for the middle. */
+static int compare_clocks(struct dt_comm *c, double *ret, struct dt_err *err)
+{
+	double best = INFINITY, mine, theirs;
+	int rc = 0;
+
+	*ret = 0;
+	for (int r = 1; r < c->size; r++)
+		for (int i = 0; i < 16 && !rc && (c->rank == 0 || c->rank == r); i++) {
+			mine = dt_now();
+			if (c->rank) {
+				rc = dt_send(c, &mine, 1, DT_F64, 0, 1, "clock", err);
+				if (!rc)
+					rc = dt_recv(c, &theirs, 1, DT_F64, 0, 2, "clock", err);
+				if (!rc && dt_now() - mine < best) {
+					best = dt_now() - mine;
+					*ret = theirs - (mine + best / 2);
+				}
+			} else {
+				rc = dt_recv(c, &theirs, 1, DT_F64, r, 1, "clock", err);
+				mine = dt_now();
+				if (!rc)
+					rc = dt_send(c, &mine, 1, DT_F64, r, 2, "clock", err);
+			}
+		}
+	return rc;
+}
+
 /*
- * Calls one after another; with compare each after a barrier, for the ranks do not leave a call together, and
- * who is first out of one library's call would wait for the others in the other's.
+ * Ranks of several machines leave a barrier up to a message apart: they agree on a time instead, far enough
+ * ahead for the word of it to reach all.
+ */
+static int start_together(struct dt_bench *b, struct dt_err *err)
+{
+	double t0 = dt_now(), at;
+	int rc = dt_barrier(b->c, "benchmark", err);
+
+	if (rc || !b->o.apart || b->c->w->info.nodes == 1)
+		return rc;
+	at = dt_now() + b->offset_s;
+	at += 2 * (dt_now() - t0);
+	rc = dt_broadcast(b->c, &at, 1, DT_F64, 0, "benchmark", err);
+	while (!rc && dt_now() + b->offset_s < at)
+		sched_yield();
+	return rc;
+}
+
+/*
+ * Calls one after another; with compare or apart each after a barrier, for the ranks do not leave a call
+ * together, and who is first out of one library's call would wait for the others in the other's.
  */
 static int time_calls(struct dt_bench *b, size_t n, size_t bytes, bool in_place, double *ret_mean,
 		      struct dt_err *err)
@@ -108,8 +156,8 @@ static int time_calls(struct dt_bench *b, size_t n, size_t bytes, bool in_place,
 	for (size_t i = 0; i < iters + (size_t)b->o.warmup && !rc; i++) {
 		size_t k = i < (size_t)b->o.warmup ? 0 : i - (size_t)b->o.warmup;
 
-		if (b->o.compare || i == (size_t)b->o.warmup || !i) {
-			rc = dt_barrier(b->c, "benchmark", err);
+		if (b->o.compare || b->o.apart || i == (size_t)b->o.warmup || !i) {
+			rc = start_together(b, err);
 			last = dt_now();
 			t0 = i <= (size_t)b->o.warmup ? last : t0;
 		}
@@ -171,8 +219,13 @@ static int measure(struct dt_bench *b, size_t n, size_t bytes, bool in_place, st
 {
 	size_t iters = (size_t)b->o.iters;
 	double each;
-	int rc = time_calls(b, n, bytes, in_place, &each, err);
+	int rc = b->o.apart && b->c->w->info.nodes > 1 && !b->compared
+			 ? compare_clocks(b->c, &b->offset_s, err)
+			 : 0;
 
+	b->compared = true;
+	if (!rc)
+		rc = time_calls(b, n, bytes, in_place, &each, err);
 	if (!rc)
 		rc = dt_all_reduce(b->c, &each, NULL, 1, DT_F64, DT_MAX, "slowest rank", err);
 	if (!rc && skew)
@@ -192,7 +245,7 @@ static int measure(struct dt_bench *b, size_t n, size_t bytes, bool in_place, st
 	r->p99_s = b->worst[(size_t)ceil(0.99 * (double)iters) - 1];
 	r->max_s = b->worst[iters - 1];
 	r->mean_s = mean(b->worst, iters);
-	r->time_s = b->o.compare ? r->p50_s : each;
+	r->time_s = b->o.compare || b->o.apart ? r->p50_s : each;
 	return 0;
 }
 
@@ -229,34 +282,6 @@ int dt_bench_run(struct dt_bench *b, size_t bytes, bool in_place, double copy_gb
 		r.bound_fraction = traffic / (copy_gbs * 1e9) / r.time_s;
 	*ret = r;
 	return 0;
-}
-
-/* Rank 0's clock less ours: the quickest of several questions, its answer taken for the middle. */
-static int compare_clocks(struct dt_comm *c, double *ret, struct dt_err *err)
-{
-	double best = INFINITY, mine, theirs;
-	int rc = 0;
-
-	*ret = 0;
-	for (int r = 1; r < c->size; r++)
-		for (int i = 0; i < 16 && !rc && (c->rank == 0 || c->rank == r); i++) {
-			mine = dt_now();
-			if (c->rank) {
-				rc = dt_send(c, &mine, 1, DT_F64, 0, 1, "clock", err);
-				if (!rc)
-					rc = dt_recv(c, &theirs, 1, DT_F64, 0, 2, "clock", err);
-				if (!rc && dt_now() - mine < best) {
-					best = dt_now() - mine;
-					*ret = theirs - (mine + best / 2);
-				}
-			} else {
-				rc = dt_recv(c, &theirs, 1, DT_F64, r, 1, "clock", err);
-				mine = dt_now();
-				if (!rc)
-					rc = dt_send(c, &mine, 1, DT_F64, r, 2, "clock", err);
-			}
-		}
-	return rc;
 }
 
 int dt_skew_init(struct dt_skew *ret, struct dt_world *w, struct dt_comm *c, struct dt_err *err)

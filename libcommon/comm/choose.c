@@ -1,4 +1,5 @@
 /* Which transport and algorithm an operation of a group takes. */
+#include "comm/nccl.h"
 #include "comm/simulate.h"
 
 #include <errno.h>
@@ -101,8 +102,11 @@ enum dt_alg dt_choose(const struct dt_comm *c, const struct dt_op *o)
 
 const struct dt_transport *dt_transport_of(const struct dt_comm *c, const struct dt_op *o)
 {
+	const struct dt_transport *cards = dt_nccl_transport(c, o);
 	enum dt_alg a;
 
+	if (cards)
+		return cards;
 	if (o->kind == DT_OP_SEND || o->kind == DT_OP_RECV)
 		return c->w->chans && c->size > 1 && c->local[o->root] >= 0 ? &dt_transport_chan : c->p2p;
 	if (c->size == 1)

@@ -1,5 +1,5 @@
 /* The public operations: arguments checked, the watchdog told, the transport run. */
-#include "comm/internal.h"
+#include "comm/nccl.h"
 
 #include "base/progress.h"
 
@@ -233,6 +233,7 @@ static int run_here(struct dt_comm *c, struct dt_op o, struct dt_err *err)
 		}
 		free(r.mr);
 	}
+	dt_nccl_drop(&r);
 	dt_slot_leave(c->w);
 	return rc;
 }
@@ -271,6 +272,7 @@ static int start(struct dt_comm *c, struct dt_op o, struct dt_req **ret, struct 
 	rc = r->t->start(r, err);
 	if (rc) {
 		rc = dt_stage_end(c, s, o.what, rc, err);
+		dt_nccl_drop(r);
 		free(r->mr);
 		free(r);
 		return rc;
@@ -303,6 +305,7 @@ int dt_wait(struct dt_req **req, double *exposed_s, struct dt_err *err)
 	rc = dt_stage_end(r->c, r->stage, r->op.what, rc, err);
 	if (exposed_s)
 		*exposed_s += dt_now() - t0;
+	dt_nccl_drop(r);
 	free(r->mr);
 	free(r);
 	*req = NULL;
@@ -414,7 +417,9 @@ int dt_all_to_allv(struct dt_comm *c, void *dst, const size_t *dst_n, const void
 	for (int j = 0; j < c->size && !rc; from += src_n[j++]) {
 		const char *at = (const char *)src + from * e;
 
-		if (j == c->rank && src_n[j])
+		if (j == c->rank && src_n[j] && dt_on_device(&c->w->device, dst))
+			rc = c->w->device.copy(c->w->device.arg, (char *)dst + to * e, at, src_n[j] * e);
+		else if (j == c->rank && src_n[j])
 			memcpy((char *)dst + to * e, at, src_n[j] * e);
 		else if (src_n[j])
 			rc = dt_isend(c, at, src_n[j], t, j, DT_TAG_MAX + 1, what, &q[c->size + j], err);

@@ -82,9 +82,19 @@ void dt_buffer_free(struct dt_world *w, void *base);
 void dt_buffer_unshare(struct dt_world *w, void *base, size_t bytes);
 
 /*
- * Memory of a device that messages cannot reach: operations on addresses in [base, base + bytes) are copied
- * to the host and back, in the order of the device's queue, when they are started and when they are waited
- * for. copy and sync as dt_dev_copy and dt_dev_sync. NULL: none (again). Not for dt_all_to_allv.
+ * Memory of a device that the host's messages cannot reach: operations on addresses in [base, base + bytes).
+ *
+ * With a card and NCCL (libnccl.so.2, found at run time) they go from card to card, on queues of their own:
+ * an operation waits there for what the device had been given when it was started, and what the device is
+ * given after the wait comes after it; the host hardly ever waits. The buffers of an operation lie on the
+ * card on every rank or on none. Reductions of u16, which NCCL has not, are staged. bf16 and f16 are rounded
+ * at each addition, in NCCL's order.
+ *
+ * Without: they are copied to the host and back, in the order of the device's queue, when they are started
+ * and when they are waited for.
+ *
+ * copy and sync as dt_dev_copy and dt_dev_sync. Collective over the world; nothing may be under way. dev
+ * NULL: none (again). *ret_staged: NULL where there is nothing to copy, else why it is done, a clause.
  */
 struct dt_comm_device {
 	const void *base;
@@ -92,8 +102,25 @@ struct dt_comm_device {
 	void *arg;
 	int (*copy)(void *arg, void *to, const void *from, size_t n);
 	int (*sync)(void *arg);
+	const struct dt_comm_card *card; /* NULL: never NCCL. Outlives its use */
 };
-void dt_world_device(struct dt_world *w, const struct dt_comm_device *dev);
+/* Queues (CUDA streams) and events of a card; queue NULL is the device's own. As in kernels/device.h. */
+struct dt_comm_card {
+	unsigned char id[16]; /* no other card has it */
+	int (*use)(void *arg);
+	int (*alloc)(void *arg, void **ret, size_t n);
+	void (*free)(void *arg, void *p);
+	int (*queue_open)(void *arg, void **ret);
+	void (*queue_close)(void *arg, void *queue);
+	int (*copy)(void *arg, void *queue, void *to, const void *from, size_t n);
+	int (*event_open)(void *arg, void **ret);
+	void (*event_close)(void *arg, void *event);
+	int (*event_record)(void *arg, void *event, void *queue);
+	int (*event_wait)(void *arg, void *event, void *queue); /* the queue waits */
+	int (*event_done)(void *arg, void *event);		/* 1, or 0: not yet */
+};
+int dt_world_device(struct dt_world *w, const struct dt_comm_device *dev, const char **ret_staged,
+		    struct dt_err *err);
 
 /*
  * How the messages of a collective go. DIRECT is through shared memory, on the buffers themselves; MPI leaves

@@ -111,12 +111,13 @@ static int step_near(struct dt_exec *x, struct dt_err *err)
 static int post(struct dt_req *r, struct dt_exec *x, enum dt_move_kind kind, char *at, size_t bytes, int peer,
 		struct dt_err *err)
 {
+	size_t most = dt_mpi_max_count < DT_EXEC_CHUNK_BYTES ? dt_mpi_max_count : DT_EXEC_CHUNK_BYTES;
 	int tag = (int)(r->seq & 16383), rc = 0;
 
 	if (bytes && r->c->w->chans && r->c->local[peer] >= 0)
 		return post_near(r, x, kind, at, bytes, peer, err);
-	for (size_t done = 0; done < bytes && !rc; done += dt_mpi_max_count) {
-		int n = (int)(bytes - done < dt_mpi_max_count ? bytes - done : dt_mpi_max_count);
+	for (size_t done = 0; done < bytes && !rc; done += most) {
+		int n = (int)(bytes - done < most ? bytes - done : most);
 
 		if (x->nq == x->room) {
 			int room = x->room ? 2 * x->room : 16;

@@ -53,8 +53,9 @@ struct dt_req {
 	bool done, waited; /* waited: the caller does nothing else until it is done */
 	int status;	   /* 0 or the error it ended with */
 	struct dt_err err;
-	struct dt_stage *stage; /* stage.c; NULL: the buffers are the host's */
-	struct dt_req *next;	/* of the group's queue, oldest first */
+	struct dt_stage *stage;	 /* stage.c; NULL: the buffers are the host's */
+	struct dt_nccl_op *nccl; /* nccl.c */
+	struct dt_req *next;	 /* of the group's queue, oldest first */
 	/* mpi.c */
 	MPI_Request *mr;
 	int nmr;
@@ -106,6 +107,7 @@ struct dt_comm {
 	struct dt_costs *costs;	    /* choose.c; NULL: not known */
 	MPI_Comm mpi, lanes;	    /* lanes: messages of step lists */
 	struct dt_shm *shm;
+	struct dt_nccl_group *nccl; /* nccl.c; NULL: no cards */
 };
 
 /* What a rank is doing, for the watchdogs of its peers. */
@@ -180,6 +182,7 @@ struct dt_world {
 	int pending;
 	uint64_t region_gen, groups;  /* groups: made so far */
 	struct dt_comm_device device; /* bytes 0: none */
+	struct dt_nccl *nccl;	      /* nccl.c; NULL: what is on a device is staged */
 	struct dt_chans *chans;	      /* chan.c; NULL: messages go by MPI */
 	struct dt_region_map *maps;   /* [board_n][DT_REGIONS_MAX] */
 };
@@ -211,8 +214,13 @@ struct dt_where dt_where_op(const struct dt_comm *c, const struct dt_op *op, uin
 /* One round of every pending operation. */
 void dt_step_all(struct dt_world *w);
 
-/* exec.c: bytes of pipelined messages */
-#define DT_EXEC_CHUNK_BYTES ((size_t)64 << 10)
+/*
+ * exec.c: bytes of pipelined messages, and the parts that messages between machines go in. Below what MPI
+ * libraries send without asking first (64 KiB with their own header over TCP): a question costs a way there
+ * and back, and over TCP the answer queues behind what travels the other way. Open MPI 4.1.4 besides leaves
+ * answers unread for good when ranks exchange some MiB in both directions.
+ */
+#define DT_EXEC_CHUNK_BYTES ((size_t)60 << 10)
 
 /* choose.c */
 enum dt_alg dt_choose(const struct dt_comm *c, const struct dt_op *o);

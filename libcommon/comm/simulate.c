@@ -1,49 +1,34 @@
-#include "comm/simulate.h"
+#include "comm/simulate_priv.h"
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/units.h"
 
-#define PATH_MAX_LINKS 128
-
-struct sim {
-	const struct dt_topo *t;
-	int nodes, leaves, groups, dim[3];
-	size_t nlink;
-	double *load, *cost; /* bytes of this round over each link; seconds a byte */
-	int *touched;
-	int ntouched;
-	double *clock, *next;
-	struct dt_moves m;
-};
-
-struct path {
-	int link[PATH_MAX_LINKS], n, hops;
-	bool local;
-};
+#define EVENTS_MAX 1024 /* ranks that are simulated in the order of time */
 
 /* Links: [0, 2p) ports of ranks inside their node; then what the network has. */
-static int first_net(const struct sim *s)
+static int first_net(const struct dt_sim *s)
 {
 	return 2 * s->t->ranks;
 }
 
-static void push(struct path *p, int link)
+static void push(struct dt_path *p, int link)
 {
-	if (p->n < PATH_MAX_LINKS)
+	if (p->n < DT_PATH_LINKS)
 		p->link[p->n++] = link;
 }
 
-static void node_ports(const struct sim *s, struct path *p, int a, int b)
+static void node_ports(const struct dt_sim *s, struct dt_path *p, int a, int b)
 {
 	push(p, first_net(s) + 2 * a);
 	push(p, first_net(s) + 2 * b + 1);
 }
 
-static void torus_path(const struct sim *s, struct path *p, int a, int b)
+static void torus_path(const struct dt_sim *s, struct dt_path *p, int a, int b)
 {
 	int base = first_net(s) + 2 * s->nodes,
 	    at[3] = {a % s->dim[0], a / s->dim[0] % s->dim[1], a / s->dim[0] / s->dim[1]};
@@ -62,7 +47,7 @@ static void torus_path(const struct sim *s, struct path *p, int a, int b)
 	}
 }
 
-static void dragonfly_path(const struct sim *s, struct path *p, int a, int b)
+static void dragonfly_path(const struct dt_sim *s, struct dt_path *p, int a, int b)
 {
 	int w = s->t->group, ra = a / s->t->leaf, rb = b / s->t->leaf, ga = ra / w, gb = rb / w;
 	int inner = first_net(s) + 2 * s->nodes, global = inner + s->groups * w * w;
@@ -88,7 +73,7 @@ static void dragonfly_path(const struct sim *s, struct path *p, int a, int b)
 	}
 }
 
-static void route(const struct sim *s, int i, int j, struct path *p)
+void dt_sim_route(const struct dt_sim *s, int i, int j, struct dt_path *p)
 {
 	const struct dt_topo *t = s->t;
 	int a = i / t->node, b = j / t->node;
@@ -143,11 +128,11 @@ static void near_cube(int n, int dim[3])
 			}
 }
 
-static int sim_init(struct sim *s, const struct dt_topo *t, struct dt_err *err)
+static int sim_init(struct dt_sim *s, const struct dt_topo *t, struct dt_err *err)
 {
 	size_t p = (size_t)t->ranks, net;
 
-	*s = (struct sim){.t = t};
+	*s = (struct dt_sim){.t = t};
 	s->nodes = (t->ranks + t->node - 1) / t->node;
 	s->leaves = (s->nodes + t->leaf - 1) / t->leaf;
 	s->groups = (s->leaves + t->group - 1) / t->group;
@@ -176,7 +161,7 @@ static int sim_init(struct sim *s, const struct dt_topo *t, struct dt_err *err)
 	return 0;
 }
 
-static void sim_release(struct sim *s)
+static void sim_release(struct dt_sim *s)
 {
 	free(s->load);
 	free(s->cost);
@@ -186,7 +171,7 @@ static void sim_release(struct sim *s)
 	free(s->m.v);
 }
 
-static void add_load(struct sim *s, const struct path *p, double bytes)
+static void add_load(struct dt_sim *s, const struct dt_path *p, double bytes)
 {
 	for (int i = 0; i < p->n; i++) {
 		if (s->load[p->link[i]] == 0)
@@ -196,7 +181,7 @@ static void add_load(struct sim *s, const struct path *p, double bytes)
 }
 
 /* Time of one message, given all loads of the round. */
-static double flight(const struct sim *s, const struct path *p)
+static double flight(const struct dt_sim *s, const struct dt_path *p)
 {
 	double most = 0;
 
@@ -206,11 +191,11 @@ static double flight(const struct sim *s, const struct path *p)
 }
 
 /* One round; returns the longest time a rank spent in it. */
-static double sim_round(struct sim *s, const struct dt_steps *st, int round, double e)
+static double sim_round(struct dt_sim *s, const struct dt_steps *st, int round, double e)
 {
 	int who[2], n = dt_steps_pair(st, round, who) ? 2 : st->p;
 	double longest = 0;
-	struct path p;
+	struct dt_path p;
 
 	s->ntouched = 0;
 	for (int pass = 0; pass < 2; pass++)
@@ -226,12 +211,12 @@ static double sim_round(struct sim *s, const struct dt_steps *st, int round, dou
 				double at, reduce = 0, bytes = (double)m->n * e;
 
 				if (pass == 0 && m->kind == DT_MOVE_SEND && m->n) {
-					route(s, r, m->peer, &p);
+					dt_sim_route(s, r, m->peer, &p);
 					add_load(s, &p, bytes);
 				}
 				if (pass == 0 || m->kind == DT_MOVE_SEND || !m->n)
 					continue;
-				route(s, m->peer, r, &p);
+				dt_sim_route(s, m->peer, r, &p);
 				at = fmax(s->clock[m->peer], s->clock[r]) + flight(s, &p);
 				/* the sender is done when its last byte has left */
 				s->next[m->peer] = fmax(s->next[m->peer], at);
@@ -254,13 +239,18 @@ static double sim_round(struct sim *s, const struct dt_steps *st, int round, dou
 int dt_simulate(const struct dt_steps *st, const struct dt_topo *t, size_t element_bytes, double *ret_s,
 		struct dt_err *err)
 {
-	struct sim s;
+	struct dt_sim s;
 	double most = 0;
 	int rc;
 
 	if (st->p != t->ranks)
 		return dt_err_set(err, -EINVAL, "steps of %d ranks on a network of %d", st->p, t->ranks);
 	rc = sim_init(&s, t, err);
+	if (!rc && t->eager && t->ranks <= EVENTS_MAX) {
+		rc = dt_sim_events(&s, st, element_bytes, ret_s, err);
+		sim_release(&s);
+		return rc;
+	}
 	for (int round = 0; round < st->rounds && !rc;) {
 		int alike = dt_steps_alike(st, round);
 		double each = sim_round(&s, st, round, (double)element_bytes);
@@ -334,6 +324,7 @@ static int parse_pair(const char *word, const char *value, struct dt_topo *t, st
 		     {"node", &t->node, NULL, 0},
 		     {"leaf", &t->leaf, NULL, 0},
 		     {"group", &t->group, NULL, 0},
+		     {"eager", &t->eager, NULL, 0},
 		     {"taper", NULL, &t->taper, 1},
 		     {"shm_us", NULL, &t->shm_latency_s, us},
 		     {"shm_gbs", NULL, &t->shm_s, gbs},
@@ -350,7 +341,9 @@ static int parse_pair(const char *word, const char *value, struct dt_topo *t, st
 		if (strcmp(word, known[k].name))
 			continue;
 		if (known[k].i) {
-			rc = dt_parse_int(value, 1, DT_TOPO_RANKS_MAX, &v, err);
+			bool flag = known[k].i == &t->eager;
+
+			rc = dt_parse_int(value, !flag, flag ? 1 : DT_TOPO_RANKS_MAX, &v, err);
 			*known[k].i = rc ? 0 : (int)v;
 		} else {
 			bool rate = known[k].unit == gbs;
@@ -365,9 +358,23 @@ static int parse_pair(const char *word, const char *value, struct dt_topo *t, st
 	return dt_err_set(err, -EINVAL, "a topology has no '%s'", word);
 }
 
+static const char *const kinds[] = {"flat", "fat-tree", "rail", "torus", "dragonfly"};
+
+const char *dt_topo_format(const struct dt_topo *t, char *buf, size_t size)
+{
+	snprintf(buf, size,
+		 "%s,ranks=%d,node=%d,leaf=%d,group=%d,taper=%.4g,shm_us=%.4g,shm_gbs=%.4g,net_us=%.4g,net_"
+		 "gbs=%.4g,"
+		 "hop_us=%.4g,reduce_gbs=%.4g,eager=%d",
+		 kinds[t->kind], t->ranks, t->node, t->leaf, t->group, t->taper, t->shm_latency_s * 1e6,
+		 t->shm_s > 0 ? 1e-9 / t->shm_s : 1e9, t->net_latency_s * 1e6,
+		 t->net_s > 0 ? 1e-9 / t->net_s : 1e9, t->hop_s * 1e6,
+		 t->reduce_s > 0 ? 1e-9 / t->reduce_s : 1e9, t->eager);
+	return buf;
+}
+
 int dt_topo_parse(const char *s, struct dt_topo *ret, struct dt_err *err)
 {
-	static const char *const kinds[] = {"flat", "fat-tree", "rail", "torus", "dragonfly"};
 	struct dt_topo t = {.ranks = 1024,
 			    .node = 8,
 			    .group = 8,

@@ -6,6 +6,9 @@
  * that round (each link serves its messages at once). A rank starts a round when its messages of the round
  * before are through. Reducing takes reduce_s a byte. On a flat network this gives the closed forms of the
  * literature: dt_simulate_closed.
+ *
+ * Real libraries do not wait for the receiver, so that rounds of different ranks overlap: with eager the
+ * lists run in the order of time instead (simulate_events.c), each link serving one message after another.
  */
 #ifndef DT_COMM_SIMULATE_H
 #define DT_COMM_SIMULATE_H
@@ -31,16 +34,20 @@ struct dt_topo {
 	double shm_latency_s, shm_s; /* inside a node: a message, a byte */
 	double net_latency_s, net_s; /* a port of the network */
 	double hop_s, reduce_s;
+	int eager; /* 1: messages between nodes leave when their senders are ready; up to 1024 ranks */
 };
 
 #define DT_TOPO_RANKS_MAX 16384
 
 /*
  * "fat-tree:1024" or "fat-tree,ranks=1024,node=8,leaf=16,taper=2,shm_us=1,shm_gbs=200,net_us=5,net_gbs=25,
- * hop_us=0.3,reduce_gbs=500": what is not said is as here, leaf is 16 for a fat tree and 4 for a dragonfly.
- * -EINVAL with the word that is wrong.
+ * hop_us=0.3,reduce_gbs=500,eager=1": what is not said is as here, leaf is 16 for a fat tree and 4 for a
+ * dragonfly. -EINVAL with the word that is wrong.
  */
 int dt_topo_parse(const char *s, struct dt_topo *ret, struct dt_err *err);
+
+/* What dt_topo_parse reads. */
+const char *dt_topo_format(const struct dt_topo *t, char *buf, size_t size);
 
 /* Seconds of one operation; every rank starts at once. */
 int dt_simulate(const struct dt_steps *s, const struct dt_topo *t, size_t element_bytes, double *ret_s,

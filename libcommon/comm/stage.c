@@ -2,7 +2,7 @@
  * Operations on the memory of a device that messages cannot reach: its part of a buffer is copied to the
  * host, the operation runs there, and what it wrote is copied back when it is waited for.
  */
-#include "comm/internal.h"
+#include "comm/nccl.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -12,19 +12,31 @@ struct dt_stage {
 	size_t dst_bytes;
 };
 
-void dt_world_device(struct dt_world *w, const struct dt_comm_device *dev)
+int dt_world_device(struct dt_world *w, const struct dt_comm_device *dev, const char **ret_staged,
+		    struct dt_err *err)
 {
+	int rc = 0;
+
+	*ret_staged = NULL;
+	dt_nccl_close(w);
 	w->device = dev ? *dev : (struct dt_comm_device){0};
+	if (!dev || w->info.size == 1)
+		return 0;
+	if (!dev->card) {
+		*ret_staged = "the device has no messages of its own";
+		return 0;
+	}
+	rc = dt_nccl_open(w, ret_staged, err);
+	return rc < 0 ? rc : 0;
 }
 
-static bool is_there(const struct dt_comm_device *d, const void *p)
+bool dt_on_device(const struct dt_comm_device *d, const void *p)
 {
 	return d->bytes && (const char *)p >= (const char *)d->base &&
 	       (const char *)p < (const char *)d->base + d->bytes;
 }
 
-/* Bytes of dst and src of an operation on this rank, 0: not looked at. */
-static void extents(const struct dt_comm *c, const struct dt_op *o, size_t *dst, size_t *src)
+void dt_op_extents(const struct dt_comm *c, const struct dt_op *o, size_t *dst, size_t *src)
 {
 	const size_t n = o->n * (size_t)dt_dtype_size(o->t), all = n * (size_t)c->size;
 	const bool root = c->rank == o->root;
@@ -72,14 +84,14 @@ static int bring(const struct dt_comm_device *d, struct dt_stage *s, struct dt_o
 {
 	int rc = 0;
 
-	if (dst && is_there(d, o->dst)) {
+	if (dst && dt_on_device(d, o->dst)) {
 		s->dst = o->dst;
 		s->dst_bytes = dst;
 		s->host_dst = malloc(dst);
 		rc = !s->host_dst ? -ENOMEM : o->src ? 0 : d->copy(d->arg, s->host_dst, o->dst, dst);
 		o->dst = s->host_dst;
 	}
-	if (rc == 0 && src && is_there(d, o->src)) {
+	if (rc == 0 && src && dt_on_device(d, o->src)) {
 		s->host_src = malloc(src);
 		rc = s->host_src ? d->copy(d->arg, s->host_src, o->src, src) : -ENOMEM;
 		o->src = s->host_src;
@@ -96,8 +108,9 @@ int dt_stage_begin(struct dt_comm *c, struct dt_op *o, struct dt_stage **ret, st
 	int rc;
 
 	*ret = NULL;
-	extents(c, o, &dst, &src);
-	if (!((dst && is_there(d, o->dst)) || (src && is_there(d, o->src))))
+	dt_op_extents(c, o, &dst, &src);
+	if (!((dst && dt_on_device(d, o->dst)) || (src && dt_on_device(d, o->src))) ||
+	    dt_nccl_transport(c, o) || (c->size == 1 && !(dst && src)))
 		return 0;
 	s = calloc(1, sizeof(*s));
 	rc = s ? bring(d, s, o, dst, src) : -ENOMEM;

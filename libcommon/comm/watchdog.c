@@ -8,7 +8,7 @@
  * for it, one rank of each machine reports and ends the job. MPI_Abort may hang itself: 3 s later the process
  * leaves without it.
  */
-#include "comm/internal.h"
+#include "comm/nccl.h"
 
 #include "base/progress.h"
 
@@ -83,6 +83,7 @@ void dt_end_job(struct dt_world *w, int status)
 		_exit(status);
 	if (pthread_create(&t, NULL, last_resort, (void *)(intptr_t)status))
 		_exit(status);
+	dt_nccl_abort(w);
 	MPI_Finalized(&done);
 	if (!done)
 		MPI_Abort(MPI_COMM_WORLD, status);
@@ -373,6 +374,30 @@ static bool waits_for_dead(struct dt_world *w, const struct dt_where *at)
 	return yes;
 }
 
+/* What runs on the card, whatever the host is doing. */
+static void check_cards(struct dt_world *w)
+{
+	char what[200], name[16];
+	struct dt_where at;
+	int *ranks;
+
+	if (!dt_nccl_look(w, w->opts.timeout_s, &at, what))
+		return;
+	if (atomic_exchange(&w->board[0].reporter, 1)) {
+		sleep(GRACE_S);
+		_exit(DT_EXIT_FAILED);
+	}
+	if (what[0]) {
+		members(w, &at, &ranks, name);
+		free(ranks);
+		dt_log_msg(w->log, "%s '%s' of group %s on rank %d: NCCL: %s",
+			   dt_op_name((enum dt_op_kind)at.kind), at.what, name, w->info.rank, what);
+	} else {
+		report(w, &at);
+	}
+	dt_end_job(w, DT_EXIT_FAILED);
+}
+
 static void check(struct dt_world *w)
 {
 	struct dt_slot *me = atomic_load(&w->me);
@@ -460,6 +485,7 @@ static void *watch_main(void *arg)
 				receive(w);
 			find_dead(w, p + 2);
 		}
+		check_cards(w);
 		check(w);
 	}
 	free(p);

@@ -1,5 +1,5 @@
 /* The job: who started it, which ranks share a machine, the board the watchdogs read, groups. */
-#include "comm/internal.h"
+#include "comm/nccl.h"
 
 #include "base/progress.h"
 
@@ -414,6 +414,8 @@ int dt_comm_create(struct dt_comm **ret, struct dt_world *w, const char *name, i
 	rc = fill_ranks(c, err);
 	if (!rc)
 		rc = choose_transport(c, err);
+	if (!rc)
+		rc = dt_nccl_join(c, err);
 	if (rc)
 		goto fail;
 	atomic_store(&atomic_load(&w->me)->arrived[index], 0);
@@ -448,6 +450,7 @@ void dt_comm_free(struct dt_comm *c)
 	while (c->w->ncomm && !c->w->comm[c->w->ncomm - 1])
 		c->w->ncomm--;
 	pthread_mutex_unlock(&c->w->lock);
+	dt_nccl_leave(c);
 	dt_shm_close(c);
 	if (c->lanes != MPI_COMM_NULL)
 		MPI_Comm_free(&c->lanes);

@@ -35,16 +35,18 @@ static uint64_t pick(const struct dt_load_target *t, const struct dt_load *l, in
 {
 	const struct dt_load_item *it = &l->item[i];
 	int block = it->nblock ? at / it->block_len : 0;
+	uint32_t stream = 4 * (uint32_t)i; /* of the seed: neighbouring seeds have nothing in common */
+	uint64_t seed = t->seed;
 	struct dt_rng r;
 
 	if (it->prefix >= 0 && at < it->prefix_len) {
-		r = dt_rng_make(t->seed + (uint64_t)it->prefix, DT_RNG_DATA, 1);
+		stream = 4 * (uint32_t)it->prefix + 1;
 	} else if (block < it->nblock) {
-		r = dt_rng_make(t->seed + (uint64_t)it->block[block], DT_RNG_DATA, 2);
+		stream = 4 * (uint32_t)it->block[block] + 2;
+		seed ^= (uint64_t)it->block[block] >> 30 << 30;
 		at -= block * it->block_len;
-	} else {
-		r = dt_rng_make(t->seed + (uint64_t)i, DT_RNG_DATA, 3);
 	}
+	r = dt_rng_make(seed, DT_RNG_DATA, stream);
 	return dt_rng_below(&r, (uint64_t)at, (uint64_t)n);
 }
 

@@ -6,6 +6,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define WARM_BYTES ((size_t)256 << 20)
 
 #define TRY(call)                                                                                            \
 	do {                                                                                                 \
@@ -58,7 +62,7 @@ static int carve(struct dt_infer *m, struct dt_err *err)
 	};
 	const struct dt_infer_shape s = shape_of(m);
 	uint64_t bytes[DT_I_N], at = 0;
-	int rc = dt_arena_init(&m->work, dt_infer_work(&s, bytes), err);
+	int rc = dt_infer_area(m, &m->work, dt_infer_work(&s, bytes), err);
 
 	for (int i = 0; i < DT_I_N && rc == 0; i++) {
 		*to[i] = m->work.base + at;
@@ -81,6 +85,42 @@ static size_t cache_row_bytes(const struct dt_infer *m)
 	return dt_infer_cache_row(&s);
 }
 
+/*
+ * Touches the blocks that the pool hands out first, so that no request waits for the kernel to find and clear
+ * their pages: as much as the first prompts write. A kernel that cannot leaves them to be touched.
+ */
+static void warm(const struct dt_infer *m)
+{
+	const size_t slab = (size_t)m->p.blocks * (size_t)m->p.block_size * cache_row_bytes(m);
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE), slabs = 2 * (size_t)m->config.layers;
+	const size_t n = WARM_BYTES / slabs < slab ? WARM_BYTES / slabs : slab;
+
+#pragma omp parallel for num_threads(m->dev->nthreads) schedule(dynamic)
+	for (size_t i = 0; i < slabs; i++) {
+		const size_t first = i * slab / page * page;
+
+		madvise(m->cache.base + first, i * slab + n - first, MADV_POPULATE_WRITE);
+	}
+}
+
+/* A table of angles, made by the host. */
+static int put_angles(struct dt_infer *m, void (*make)(const struct dt_config *, int64_t, float *, float *),
+		      float *cos, float *sin, struct dt_err *err)
+{
+	size_t n = (size_t)(m->positions * m->config.head_dim / 2);
+	float *both = malloc(2 * n * sizeof(*both));
+	int rc;
+
+	if (!both)
+		return dt_err_sys(err, -ENOMEM, "table of rotary angles");
+	make(&m->config, m->positions, both, both + n);
+	rc = dt_infer_put(m, cos, both, n * sizeof(*both), err);
+	if (rc == 0)
+		rc = dt_infer_put(m, sin, both + n, n * sizeof(*both), err);
+	free(both);
+	return rc;
+}
+
 static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *err)
 {
 	struct dt_infer_shape s;
@@ -93,21 +133,27 @@ static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *
 	if (rc < 0)
 		return dt_err_prefix(err, "'%s'", dt_source_path(src));
 	s = shape_of(m);
-	if ((rc = dt_arena_init(&m->cache, dt_infer_cache(&s), err)) < 0 || (rc = carve(m, err)) < 0)
+	if ((rc = dt_infer_area(m, &m->cache, dt_infer_cache(&s), err)) < 0 || (rc = carve(m, err)) < 0 ||
+	    (rc = dt_infer_side_open(m, err)) < 0)
 		return rc;
+	if (dt_dev_is_host(m->dev))
+		warm(m);
 	if (m->config.pos == DT_POS_ROPE)
-		dt_rope_table(&m->config, m->positions, m->rope_cos, m->rope_sin);
-	if (m->config.pos == DT_POS_ROPE && m->config.rope_local_theta > 0)
-		dt_rope_local_table(&m->config, m->positions, m->local_cos, m->local_sin);
-	return 0;
+		rc = put_angles(m, dt_rope_table, m->rope_cos, m->rope_sin, err);
+	if (rc == 0 && m->config.pos == DT_POS_ROPE && m->config.rope_local_theta > 0)
+		rc = put_angles(m, dt_rope_local_table, m->local_cos, m->local_sin, err);
+	return rc;
 }
 
-static int check(const struct dt_infer_params *p, const struct dt_config *c, struct dt_err *err)
+static int check(const struct dt_dev *dev, const struct dt_infer_params *p, const struct dt_config *c,
+		 struct dt_err *err)
 {
 	int rc = dt_config_servable(c, err);
 
 	if (rc < 0)
 		return rc;
+	if (!dt_dev_is_host(dev) && c->experts)
+		return dt_err_set(err, -ENOTSUP, "mixtures of experts are computed on the processor only");
 	if (p->max_tokens < 1 || p->max_seqs < 1 || p->blocks < 1 || p->block_size < 1)
 		return dt_err_set(err, -EINVAL,
 				  "the KV pool and the batch need at least one block and one token");
@@ -127,7 +173,7 @@ int dt_infer_open(struct dt_infer **ret, struct dt_dev *dev, struct dt_source *s
 		  const struct dt_infer_params *p, struct dt_err *err)
 {
 	struct dt_infer *m;
-	int rc = check(p, dt_source_config(src), err);
+	int rc = check(dev, p, dt_source_config(src), err);
 
 	if (rc < 0)
 		return rc;
@@ -149,9 +195,10 @@ void dt_infer_close(struct dt_infer *m)
 {
 	if (!m)
 		return;
+	dt_infer_side_release(m);
 	dt_infer_unload(m);
-	dt_arena_release(&m->cache);
-	dt_arena_release(&m->work);
+	dt_infer_area_release(m, &m->cache);
+	dt_infer_area_release(m, &m->work);
 	free(m);
 }
 
@@ -165,7 +212,8 @@ struct dt_infer_memory dt_infer_bytes(const struct dt_infer *m)
 	return (struct dt_infer_memory){.weights = m->weights.bytes + m->packed_bytes,
 					.cache = m->cache.bytes,
 					.work = m->work.bytes,
-					.scratch = dt_dev_scratch_bytes(m->dev)};
+					.scratch = dt_dev_scratch_bytes(m->dev) + m->side.bytes +
+						   m->side.out_bytes};
 }
 
 /* ---- the pass ---- */
@@ -202,50 +250,28 @@ static int norm(const struct dt_infer *m, struct dt_tensor y, struct dt_tensor s
 /* x = rows of the embedding (Gemma scales them), and of the positions where the model learned them. */
 static int embed(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_err *err)
 {
-	struct dt_tensor x = rows_of(m, b, m->b.resid, m->config.hidden);
-	int64_t c = m->config.hidden;
-	float scale = m->config.embed_scaled ? (float)sqrt((double)c) : 1;
+	struct dt_tensor x = rows_of(m, b, m->b.resid, m->config.hidden),
+			 y = rows_of(m, b, m->b.norm, m->config.hidden);
+	float scale = m->config.embed_scaled ? (float)sqrt((double)m->config.hidden) : 1;
+	const int32_t *ids = dt_infer_there(m, b->ids), *pos = dt_infer_there(m, b->pos);
 
-	if (!m->embed.packed) {
-		TRY(m->dev->ops->embedding_forward(m->dev, x, b->ids, b->pos, m->embed.w, m->pos, 0));
-		if (m->config.embed_scaled)
-			TRY(m->dev->ops->scale(m->dev, x, scale));
-		return 0;
-	}
-	for (int t = 0; t < b->ntokens; t++) {
-		size_t at = (size_t)(t * c) * (size_t)dt_dtype_size(m->p.dtype);
-
-		TRY(dt_packed_row(m->embed.packed, b->ids[t], m->b.row));
-		for (int64_t i = 0; m->config.embed_scaled && i < c; i++)
-			m->b.row[i] *= scale;
-		TRY(m->dev->ops->convert(m->dev, dt_t1((char *)m->b.resid + at, m->p.dtype, c),
-					 dt_t1(m->b.row, DT_F32, c)));
-	}
-	for (int t = 0; m->pos.data && t < b->ntokens; t++) {
-		size_t e = (size_t)dt_dtype_size(m->p.dtype);
-		struct dt_tensor row = dt_t1((char *)m->b.resid + (size_t)(t * c) * e, m->p.dtype, c);
-
-		TRY(m->dev->ops->add(
-			m->dev, row, row,
-			dt_t1((char *)m->pos.data + (size_t)(b->pos[t] * c) * e, m->p.dtype, c)));
+	TRY(dt_packed_embed(m->dev, x, m->embed.packed, ids, scale));
+	if (m->pos.data) {
+		TRY(m->dev->ops->embedding_forward(m->dev, y, pos, NULL, m->pos, DT_NONE, 0));
+		TRY(m->dev->ops->add(m->dev, x, x, y));
 	}
 	return 0;
 }
 
 /* Copies the heads [first, first + n) of every row of qkv out to x [rows * n, head_dim], or back in. */
-static void move_heads(const struct dt_infer *m, int64_t rows, int64_t first, int64_t n, char *x, bool back)
+static int move_heads(const struct dt_infer *m, int64_t rows, int64_t first, int64_t n, char *x, bool back)
 {
 	size_t e = (size_t)dt_dtype_size(m->p.dtype), head = (size_t)m->config.head_dim * e;
 	size_t width = (size_t)m->dims.qkv * e, part = (size_t)n * head;
+	char *in = (char *)m->b.qkv + (size_t)first * head;
 
-	for (int64_t r = 0; r < rows; r++) {
-		char *in = (char *)m->b.qkv + (size_t)r * width + (size_t)first * head;
-
-		if (back)
-			memcpy(in, x + (size_t)r * part, part);
-		else
-			memcpy(x + (size_t)r * part, in, part);
-	}
+	return back ? dt_dev_copy_rows(m->dev, in, width, x, part, part, rows)
+		    : dt_dev_copy_rows(m->dev, x, part, in, width, part, rows);
 }
 
 /* RMSNorm over each head of q and of k (Qwen3). */
@@ -261,12 +287,12 @@ static int norm_heads(const struct dt_infer *m, const struct dt_infer_batch *b,
 	for (int i = 0; i < 2; i++) {
 		int64_t rows = b->ntokens * n[i];
 
-		move_heads(m, b->ntokens, first[i], n[i], m->b.heads, false);
+		TRY(move_heads(m, b->ntokens, first[i], n[i], m->b.heads, false));
 		TRY(m->dev->ops->rmsnorm_forward(m->dev, dt_t2(y, m->p.dtype, rows, c->head_dim),
 						 dt_t1(m->b.rstd, DT_F32, rows), DT_NONE,
 						 dt_t2(m->b.heads, m->p.dtype, rows, c->head_dim), DT_NONE,
 						 w[i], (float)c->norm_eps));
-		move_heads(m, b->ntokens, first[i], n[i], y, true);
+		TRY(move_heads(m, b->ntokens, first[i], n[i], y, true));
 	}
 	return 0;
 }
@@ -278,8 +304,9 @@ static int attention(struct dt_infer *m, const struct dt_infer_batch *b, int l, 
 	const struct dt_infer_layer *layer = &m->layer[l];
 	int64_t slots = (int64_t)m->p.blocks * m->p.block_size, cols = cache_cols(m);
 	char *at = m->cache.base + (size_t)(2 * l) * (size_t)slots * cache_row_bytes(m);
-	struct dt_tensor k = dt_t2(at, m->p.cache, slots, cols),
-			 v = dt_t2(at + (size_t)slots * cache_row_bytes(m), m->p.cache, slots, cols);
+	struct dt_tensor k = dt_t3(at, m->p.cache, m->p.blocks, m->p.block_size, cols),
+			 v = dt_t3(at + (size_t)slots * cache_row_bytes(m), m->p.cache, m->p.blocks,
+				   m->p.block_size, cols);
 	struct dt_tensor qkv = rows_of(m, b, m->b.qkv, m->dims.qkv);
 	bool local = c->rope_local_theta > 0 && dt_layer_window(c, l) > 0;
 	struct dt_rope rope = {.rot_heads = c->heads + c->kv_heads,
@@ -299,13 +326,14 @@ static int attention(struct dt_infer *m, const struct dt_infer_batch *b, int l, 
 				 .kv_len = b->kv_len,
 				 .block_table = b->block_table,
 				 .max_blocks = b->max_blocks,
-				 .block_size = m->p.block_size};
+				 .block_size = m->p.block_size,
+				 .longest = m->side.keys};
 
 	TRY(linear(m, qkv, rows_of(m, b, m->b.norm, c->hidden), &layer->qkv));
 	if (c->qk_norm && norm_heads(m, b, layer, err) < 0)
 		return -EIO;
 	if (c->pos == DT_POS_ROPE)
-		TRY(o->rope(m->dev, qkv, &rope, b->pos, false));
+		TRY(o->rope(m->dev, qkv, &rope, dt_infer_there(m, b->pos), false));
 	TRY(o->kv_write(m->dev, k, v, qkv, &a, b->slot));
 	TRY(o->attention_paged(m->dev, rows_of(m, b, m->b.attn, c->heads * c->head_dim), qkv, k, v, &a,
 			       &paged));
@@ -332,24 +360,35 @@ static int mlp(struct dt_infer *m, const struct dt_infer_batch *b, int l, struct
 }
 
 /* In f32 and row by row, so that it does not matter how a prompt was cut. */
-static void pool_rows(const struct dt_infer *m, const struct dt_infer_batch *b, int seq, float *sum)
+static int pool_rows(const struct dt_infer *m, const struct dt_infer_batch *b, int seq, float *sum)
 {
-	int64_t n = m->config.hidden;
+	int64_t n = m->config.hidden, first = b->q_start[seq], rows = b->q_start[seq + 1] - first;
+	size_t e = (size_t)dt_dtype_size(m->p.dtype), bytes = (size_t)(rows * n) * e;
+	char *copy = NULL;
+	const void *x = (const char *)m->b.norm + (size_t)(first * n) * e;
+	int rc = 0;
 
-	for (int t = b->q_start[seq]; t < b->q_start[seq + 1]; t++)
+	if (!dt_dev_is_host(m->dev)) {
+		copy = malloc(bytes);
+		rc = copy ? dt_dev_copy(m->dev, copy, x, bytes) : -ENOMEM;
+		if (rc == 0)
+			rc = dt_dev_sync(m->dev);
+		x = copy;
+	}
+	for (int64_t t = 0; t < rows && rc == 0; t++)
 		for (int64_t i = 0; i < n; i++)
-			sum[i] += m->p.dtype == DT_F32
-					  ? ((const float *)m->b.norm)[t * n + i]
-					  : dt_bf16_to_f32(((const uint16_t *)m->b.norm)[t * n + i]);
+			sum[i] += m->p.dtype == DT_F32 ? ((const float *)x)[t * n + i]
+						       : dt_bf16_to_f32(((const uint16_t *)x)[t * n + i]);
+	free(copy);
+	return rc;
 }
 
-void dt_infer_copy_block(struct dt_infer *m, int32_t from, int32_t to)
+int dt_infer_copy_block(struct dt_infer *m, int32_t from, int32_t to)
 {
 	size_t block = (size_t)m->p.block_size * cache_row_bytes(m), all = (size_t)m->p.blocks * block;
 
-	for (size_t i = 0; i < 2 * (size_t)m->config.layers; i++)
-		memcpy(m->cache.base + i * all + (size_t)to * block,
-		       m->cache.base + i * all + (size_t)from * block, block);
+	return dt_dev_copy_rows(m->dev, m->cache.base + (size_t)to * block, all,
+				m->cache.base + (size_t)from * block, all, block, 2 * m->config.layers);
 }
 
 /* The logits of the rows that are wanted. */
@@ -357,30 +396,34 @@ static int head(struct dt_infer *m, const struct dt_infer_batch *b, float *logit
 {
 	const struct dt_config *c = &m->config;
 	size_t row = (size_t)(c->hidden * dt_dtype_size(m->p.dtype));
+	char *x = m->b.norm;
+	int all = 0;
 
 	for (int i = 0; b->pool && i < b->nseq; i++)
 		if (b->pool[i])
-			pool_rows(m, b, i, b->pool[i]);
+			TRY(pool_rows(m, b, i, b->pool[i]));
 	if (b->nwant == 0)
 		return 0;
-	for (int i = 0; i < b->nwant; i++)
-		memcpy((char *)m->b.picked + (size_t)i * row, (char *)m->b.norm + (size_t)b->want[i] * row,
-		       row);
-	TRY(linear(m, dt_t2(logits, DT_F32, b->nwant, c->vocab),
-		   dt_t2(m->b.picked, m->p.dtype, b->nwant, c->hidden), &m->head));
+	while (all < b->nwant && b->want[all] == all)
+		all++;
+	if (all < b->nwant) {
+		x = m->b.picked;
+		for (int i = 0; i < b->nwant; i++)
+			TRY(dt_dev_copy(m->dev, x + (size_t)i * row,
+					(char *)m->b.norm + (size_t)b->want[i] * row, row));
+	}
+	TRY(linear(m, dt_t2(logits, DT_F32, b->nwant, c->vocab), dt_t2(x, m->p.dtype, b->nwant, c->hidden),
+		   &m->head));
 	return 0;
 }
 
-int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
+int dt_infer_pass(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
 {
 	int64_t c = m->config.hidden;
 	struct dt_tensor resid = rows_of(m, b, m->b.resid, c), resid2 = rows_of(m, b, m->b.resid2, c);
 	struct dt_tensor y = rows_of(m, b, m->b.norm, c), delta = rows_of(m, b, m->b.delta, c);
 	int rc;
 
-	if (b->ntokens < 1 || b->ntokens > m->p.max_tokens || b->nwant > m->p.max_seqs)
-		return dt_err_set(err, -EINVAL, "a batch of %d tokens and %d outputs exceeds %d and %d",
-				  b->ntokens, b->nwant, m->p.max_tokens, m->p.max_seqs);
 	rc = embed(m, b, err);
 	for (int l = 0; l < m->config.layers && rc == 0; l++) {
 		const struct dt_infer_layer *w = &m->layer[l];
@@ -402,4 +445,14 @@ int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *
 		return rc;
 	TRY(norm(m, y, resid, resid2, delta, m->norm, m->norm_b));
 	return head(m, b, logits, err);
+}
+
+int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
+{
+	if (b->ntokens < 1 || b->ntokens > m->p.max_tokens || b->nwant > m->p.max_seqs)
+		return dt_err_set(err, -EINVAL, "a batch of %d tokens and %d outputs exceeds %d and %d",
+				  b->ntokens, b->nwant, m->p.max_tokens, m->p.max_seqs);
+	if (!dt_dev_is_host(m->dev))
+		return dt_infer_side_forward(m, b, logits, err);
+	return dt_infer_pass(m, b, logits, err);
 }

@@ -53,8 +53,11 @@ struct dt_infer_batch {
 	float *const *pool; /* [nseq], each NULL or [hidden]: the final hidden states of its rows are added */
 };
 /* Copies the keys and values of one cache block to another. */
-void dt_infer_copy_block(struct dt_infer *m, int32_t from, int32_t to);
-/* logits [nwant, vocab] f32. With dev->batch_invariant a row's logits do not depend on its batch neighbours.
+int dt_infer_copy_block(struct dt_infer *m, int32_t from, int32_t to);
+/* Steps that ran as they had been recorded (a card's graphs); 0 on the CPU. */
+uint64_t dt_infer_replayed(const struct dt_infer *m);
+/* logits [nwant, vocab] f32, the host's memory. With dev->batch_invariant a row's logits do not depend on its
+ * batch neighbours.
  */
 int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
 

@@ -189,7 +189,8 @@ static int load_one(struct loader *l, int i)
 	const struct dt_param *p = &l->table->p[i];
 	struct dt_infer_linear *matrix = linear_of(l->m, p);
 	struct dt_tensor *to = matrix ? &matrix->w : vector_of(l->m, p);
-	char *data;
+	char *data, *read;
+	size_t bytes;
 	int rc;
 
 	if (p->experts)
@@ -202,13 +203,21 @@ static int load_one(struct loader *l, int i)
 	if (matrix && matrix->packed)
 		return dt_err_set(l->err, -ENOTSUP, "'%s' is stored in another way than what it belongs to",
 				  p->name);
-	data = l->m->weights.base + place(l, i, &l->at);
-	rc = read_rows(l, i, 0, p->shape[0], plain_type(l, p), data);
+	data = read = l->m->weights.base + place(l, i, &l->at);
+	bytes = (size_t)dt_param_numel(p) * (size_t)dt_dtype_size(plain_type(l, p));
+	if (!dt_dev_is_host(l->m->dev) && !(read = malloc(bytes)))
+		return dt_err_sys(l->err, -ENOMEM, "cannot load '%s'", p->name);
+	rc = read_rows(l, i, 0, p->shape[0], plain_type(l, p), read);
+	if (rc == 0 && l->m->config.norm_plus_one && dt_param_is_scale(p))
+		for (int64_t k = 0; k < p->shape[0]; k++)
+			((float *)read)[k] += 1; /* an RMSNorm's: f32 */
+	if (read != data) {
+		if (rc == 0)
+			rc = dt_infer_put(l->m, data, read, bytes, l->err);
+		free(read);
+	}
 	if (rc < 0)
 		return rc;
-	if (l->m->config.norm_plus_one && dt_param_is_scale(p))
-		for (int64_t k = 0; k < p->shape[0]; k++)
-			((float *)data)[k] += 1; /* an RMSNorm's: f32 */
 	extend(to, data, plain_type(l, p), p);
 	return rc;
 }
@@ -238,7 +247,7 @@ int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err)
 	}
 	for (int i = 0; i < l.table->n; i++)
 		place(&l, i, &bytes);
-	rc = dt_arena_init(&m->weights, bytes, err);
+	rc = dt_infer_area(m, &m->weights, bytes, err);
 	for (int i = 0; i < l.table->n && rc == 0; i++)
 		rc = load_one(&l, i);
 	if (rc < 0)
@@ -281,5 +290,5 @@ void dt_infer_unload(struct dt_infer *m)
 		dt_packed_close(m->head.packed);
 	dt_packed_close(m->embed.packed);
 	free(m->layer);
-	dt_arena_release(&m->weights);
+	dt_infer_area_release(m, &m->weights);
 }

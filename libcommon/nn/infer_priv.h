@@ -23,6 +23,28 @@ struct dt_infer_layer {
 	struct dt_tensor norm1, norm1_b, norm2, norm2_b, q_norm, k_norm, post_attn, post_mlp;
 };
 
+#define DT_INFER_RECORDED 32
+
+struct dt_infer_recorded {
+	int nseq;
+	int64_t keys;		/* that sequences may have */
+	uint64_t used;		/* the step it ran in last */
+	struct dt_graph *graph; /* NULL: such a step came once */
+};
+
+/* infer_device.c; all absent on the CPU. */
+struct dt_infer_side {
+	char *host, *there; /* tables of a step, pinned, and where they are on the device */
+	size_t bytes, out_bytes;
+	int64_t *slot; /* in host */
+	int32_t *ids, *pos, *q_start, *kv_len, *table;
+	float *out, *logits; /* [max_seqs, vocab] on the device, and pinned */
+	int64_t keys;	     /* for attention: what a sequence of the step may have; 0: what it has */
+	struct dt_infer_recorded recorded[DT_INFER_RECORDED];
+	int nrecorded;
+	uint64_t steps, replayed;
+};
+
 struct dt_infer {
 	struct dt_config config;
 	struct dt_local_dims dims;
@@ -37,6 +59,7 @@ struct dt_infer {
 	float *rope_cos, *rope_sin;
 	float *local_cos, *local_sin; /* of layers with a window, where they have a base of their own */
 	int64_t positions;
+	struct dt_infer_side side;
 	struct { /* in work */
 		void *resid, *resid2, *norm, *qkv, *attn, *up, *act, *delta, *picked, *heads;
 		float *mean, *rstd, *row;
@@ -49,6 +72,20 @@ struct dt_infer {
 		int32_t *first;		    /* [experts + 1]: its first row */
 	} b;
 };
+
+/* infer.c: the pass itself; logits are the device's memory, and what the batch points to dt_dev_tables'. */
+int dt_infer_pass(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
+
+/* infer_device.c: memory of the device; what the host copies there is there when the call returns. */
+int dt_infer_area(struct dt_infer *m, struct dt_arena *a, size_t bytes, struct dt_err *err);
+void dt_infer_area_release(struct dt_infer *m, struct dt_arena *a);
+int dt_infer_put(struct dt_infer *m, void *to, const void *from, size_t n, struct dt_err *err);
+int dt_infer_side_open(struct dt_infer *m, struct dt_err *err);
+void dt_infer_side_release(struct dt_infer *m);
+/* Where a table of the step lies for ops that take the device's memory. */
+const int32_t *dt_infer_there(const struct dt_infer *m, const int32_t *p);
+int dt_infer_side_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *logits,
+			  struct dt_err *err);
 
 /* infer_load.c: fills layer, embed, head, pos, norm. */
 int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err);

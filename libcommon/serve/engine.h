@@ -19,8 +19,8 @@
 struct dt_engine_model {
 	void *m;
 	int (*forward)(void *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
-	/* Copies cache rows; NULL: prompts are computed once a choice. */
-	void (*copy_block)(void *m, int32_t from, int32_t to);
+	/* Copies cache rows, 0 or a negative errno; NULL: prompts are computed once a choice. */
+	int (*copy_block)(void *m, int32_t from, int32_t to);
 	int vocab, hidden;
 	int32_t eos[2]; /* ids that end a text */
 	int neos;

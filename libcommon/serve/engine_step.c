@@ -322,6 +322,21 @@ static bool is_decode(const struct dt_sched_item *items, int n, int *ret_guessed
 	return true;
 }
 
+/* What sequences shared so far and one of them will write. */
+static int copy_blocks(struct dt_engine *e, struct dt_err *err)
+{
+	int rc = 0;
+
+	for (int i = 0; i < e->sched.ncopy && rc == 0; i++) {
+		const struct dt_block_copy *c = &e->sched.copy[i];
+
+		rc = e->p.model.copy_block(e->p.model.m, c->from, c->to);
+		if (rc == 0 && e->p.drafter.m)
+			rc = e->p.drafter.copy_block(e->p.drafter.m, c->from, c->to);
+	}
+	return rc < 0 ? dt_err_sys(err, rc, "cannot copy a block of the cache") : 0;
+}
+
 void dt_engine_step(struct dt_engine *e)
 {
 	int n, want = 0, rc, guessed, given = 0;
@@ -346,20 +361,15 @@ void dt_engine_step(struct dt_engine *e)
 		if (r->t_start == 0)
 			r->t_start = now;
 	}
-	for (int i = 0; i < e->sched.ncopy; i++) {
-		const struct dt_block_copy *c = &e->sched.copy[i];
-
-		e->p.model.copy_block(e->p.model.m, c->from, c->to);
-		if (e->p.drafter.m)
-			e->p.drafter.copy_block(e->p.drafter.m, c->from, c->to);
-	}
-	if (e->p.drafter.m && dt_engine_draft(e, n) < 0) /* guesses are not needed */
+	rc = copy_blocks(e, &err);
+	if (e->p.drafter.m && rc == 0 && dt_engine_draft(e, n) < 0) /* guesses are not needed */
 		for (int i = 0; i < n; i++)
 			drop_guesses(&e->items[i]);
 	dt_engine_build(e, e->items, n, false);
 	decode = is_decode(e->items, n, &guessed);
 	dt_metrics_step(&e->metrics, &e->sched, e->batch.ntokens);
-	rc = e->p.model.forward(e->p.model.m, &e->batch, e->logits, &err);
+	if (rc == 0)
+		rc = e->p.model.forward(e->p.model.m, &e->batch, e->logits, &err);
 	for (int i = 0; i < n; i++) {
 		if (rc < 0)
 			dt_engine_retire_error(e, dt_req_of(e->items[i].seq), &err);

@@ -52,26 +52,18 @@ int device_open(struct trainer *t, int nthreads, struct dt_err *err)
 	return 0;
 }
 
-static int copy(void *arg, void *to, const void *from, size_t n)
+/* How collectives and messages reach the arena. */
+static int open_messages(struct trainer *t, struct dt_err *err)
 {
-	return dt_dev_copy(arg, to, from, n);
-}
+	struct dt_comm_device d = dt_card_device(t->dev, &t->card, t->arena.base, t->arena.bytes);
+	const char *staged;
+	int rc = dt_world_device(t->world, &d, &staged, err);
 
-static int sync(void *arg)
-{
-	return dt_dev_sync(arg);
-}
-
-/* Collectives reach the arena through the host. */
-static void stage_messages(struct trainer *t)
-{
-	struct dt_comm_device d = {t->arena.base, t->arena.bytes, t->dev, copy, sync};
-
-	dt_world_device(t->world, &d);
-	if (t->info.size > 1)
+	if (rc == 0 && staged)
 		dt_log_msg(&t->root_log,
-			   "what ranks tell each other is copied through host memory: slow, good for "
-			   "trying layouts");
+			   "what ranks tell each other is copied through host memory, which is slow: %s",
+			   staged);
+	return rc;
 }
 
 int arena_open(struct trainer *t, struct dt_err *err)
@@ -104,21 +96,21 @@ int arena_open(struct trainer *t, struct dt_err *err)
 			rc = dt_event_open(&t->staged[i], t->dev);
 	}
 	if (rc == 0)
-		stage_messages(t);
-	if (rc == 0)
 		rc = dt_dev_clear(t->dev, base, n); /* as the host's comes: moments begin at zero */
-	return rc < 0 ? dt_err_sys(err, rc, "cannot set up the device") : 0;
+	return rc < 0 ? dt_err_sys(err, rc, "cannot set up the device") : open_messages(t, err);
 }
 
 void arena_close(struct trainer *t)
 {
+	const char *staged;
+
 	if (!t->dev || dt_dev_is_host(t->dev)) {
 		if (t->arena.base)
 			dt_buffer_unshare(t->world, t->arena.base, t->arena.bytes);
 		dt_arena_release(&t->arena);
 		return;
 	}
-	dt_world_device(t->world, NULL);
+	dt_world_device(t->world, NULL, &staged, NULL);
 	dt_dev_free(t->dev, t->arena.base);
 	for (int i = 0; i < 2; i++) {
 		dt_dev_host_free(t->dev, t->stage[i]);

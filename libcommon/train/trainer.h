@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "data/dataset.h"
 #include "nn/transformer.h"
+#include "train/card.h"
 #include "train/train.h"
 
 /*
@@ -64,6 +65,7 @@ struct trainer {
 	struct dt_local local;
 	struct dt_memory_plan plan;
 	struct dt_arena arena;	    /* on the device */
+	struct dt_comm_card card;   /* its, where it is one */
 	void *stage[2];		    /* where that is not the host's memory: pinned, for copies */
 	struct dt_event *staged[2]; /* what used them is done */
 	struct dt_dev *dev;

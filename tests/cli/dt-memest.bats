@@ -747,3 +747,21 @@ safetensors() {
 	[[ "$output" != *"dnnl"* ]]
 	[[ "$output" != *"hdf5"* ]]
 }
+
+@test "--device: what is free on the card is what there is" {
+	peak=$("$memest" gpt2-124m --json | jq .peak_bytes)
+	export LD_LIBRARY_PATH=$DT_HELP
+	FAKE_CUDA_FREE=$peak "$memest" gpt2-124m --device cuda --margin 0
+	[ "$(FAKE_CUDA_FREE=$peak "$memest" gpt2-124m --device cuda:0 --margin 0 --json | jq .gpu_mem_bytes)" = "$peak" ]
+	FAKE_CUDA_FREE=$((peak - 1)) run "$memest" gpt2-124m --device cuda --margin 0
+	[ "$status" -eq 3 ]
+	FAKE_CUDA_FREE=$peak run "$memest" gpt2-124m --device cuda:1
+	[ "$status" -eq 1 ]
+	[[ $output == *"'cuda:1': no such card, or the driver does not answer"* ]]
+	for name in gpu cuda: cuda:x cuda:1x; do
+		run "$memest" gpt2-124m --device $name
+		[ "$status" -eq 2 ]
+	done
+	run "$memest" gpt2-124m --device cuda --gpu-mem 1GiB
+	[ "$status" -eq 2 ]
+}

@@ -521,3 +521,27 @@ const struct dt_ops on_device_ops = {
 	.ce_stats = on_ce_stats,
 	.ce_grad = on_ce_grad,
 };
+
+int on_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
+		     struct dt_tensor bias)
+{
+	struct call call = {.dev = dev};
+
+	use_tensor(&call, y, true);
+	use_tensor(&call, x, false);
+	use_tensor(&call, bias, false);
+	place(&call);
+	return bring(&call, dt_packed_matmul(dev, tensor_there(&call, y), tensor_there(&call, x), w,
+					     tensor_there(&call, bias)));
+}
+
+int on_packed_embed(struct dt_dev *dev, struct dt_tensor y, const struct dt_packed *w, const int32_t *ids,
+		    float scale)
+{
+	struct call call = {.dev = dev};
+
+	use_tensor(&call, y, true);
+	use(&call, ids, (size_t)(dt_numel(y) / dt_packed_k(w)) * sizeof *ids, false);
+	place(&call);
+	return bring(&call, dt_packed_embed(dev, tensor_there(&call, y), w, there(&call, ids), scale));
+}

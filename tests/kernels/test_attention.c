@@ -157,11 +157,14 @@ static void test_forward_backward(void **state)
 		assert_int_equal(dev->ops->attention_backward(dev, dx, g, o, lse, x, p), 0);
 		check_close("dqkv", dx, rdx, tol * 4, tol);
 
-		assert_int_equal(one->ops->attention_forward(one, o1, lse1, x, p), 0);
-		assert_int_equal(one->ops->attention_backward(one, dx1, g, o, lse, x, p), 0);
-		check_same_bits("o over threads", o, o1);
-		check_same_bits("lse over threads", lse, lse1);
-		check_same_bits("dqkv over threads", dx, dx1);
+		/* Emulated, the one type shows it. */
+		if (!emulated(dev) || v % TYPES == 1) {
+			assert_int_equal(one->ops->attention_forward(one, o1, lse1, x, p), 0);
+			assert_int_equal(one->ops->attention_backward(one, dx1, g, o, lse, x, p), 0);
+			check_same_bits("o over threads", o, o1);
+			check_same_bits("lse over threads", lse, lse1);
+			check_same_bits("dqkv over threads", dx, dx1);
+		}
 		free_all(x.data, g.data, o.data, o1.data, lse.data, lse1.data, dx.data, dx1.data, rx, rg, ro,
 			 rl, rdx);
 	}
@@ -176,7 +179,7 @@ struct cache {
 	int64_t *slot;
 };
 
-static struct cache cache_make(const struct dt_attn *p, enum dt_dtype type, int block_size)
+static struct cache cache_make(const struct dt_attn *p, enum dt_dtype type, int block_size, bool by_blocks)
 {
 	struct cache c = {.block_size = block_size};
 	const int64_t rows = p->batch * p->seq;
@@ -189,6 +192,10 @@ static struct cache cache_make(const struct dt_attn *p, enum dt_dtype type, int 
 	/* Never written rows stay NaN (int8: their scales): whoever reads one shows it. */
 	c.k = tensor(type, blocks * block_size, dt_kv_row(p, type));
 	c.v = copy_of(c.k);
+	if (by_blocks) {
+		c.k = dt_t3(c.k.data, type, blocks, block_size, dt_kv_row(p, type));
+		c.v = dt_t3(c.v.data, type, blocks, block_size, dt_kv_row(p, type));
+	}
 	used = p->batch * c.max_blocks;
 	for (int64_t i = 0; i < used; i++)
 		c.table[i] = (int32_t)((i * (used % 7 ? 7 : 11) + 2) % used); /* a permutation */
@@ -254,10 +261,11 @@ static void run_paged(struct dt_tensor o, struct dt_tensor x, const struct cache
 	free_all(q.data, r.data);
 }
 
-static void one_paged(const struct dt_attn *p, enum dt_dtype type, enum dt_dtype cache_type, int block_size)
+static void one_paged(const struct dt_attn *p, enum dt_dtype type, enum dt_dtype cache_type, int block_size,
+		      bool by_blocks)
 {
 	const int64_t rows = p->batch * p->seq, out = p->heads * p->head_dim;
-	struct cache c = cache_make(p, cache_type, block_size);
+	struct cache c = cache_make(p, cache_type, block_size, by_blocks);
 	struct dt_tensor x = random_tensor(type, rows, width(p), 1, 1), whole = tensor(type, rows, out);
 	struct dt_tensor cut = tensor(type, rows, out);
 	double *rx = values(x), *ro = reals(rows * out), *rl = reals(rows * p->heads);
@@ -273,8 +281,8 @@ static void one_paged(const struct dt_attn *p, enum dt_dtype type, enum dt_dtype
 		for (int64_t i = 0, n = 1; i < p->seq; i += n, n = n * 5 % 67 + 1)
 			run_paged(cut, x, &c, p, i, i + n < p->seq ? i + n : p->seq, b);
 	check_same_bits("a prompt in chunks", whole, cut);
-	/* Token by token, the sequences side by side. */
-	for (int64_t i = 0; i < p->seq; i++)
+	/* Token by token, the sequences side by side; where that takes long, some of them. */
+	for (int64_t i = 0; i < p->seq; i += emulated(dev) ? 1 + i % 11 : 1)
 		run_paged(cut, x, &c, p, i, i + 1, -1);
 	check_same_bits("a prompt by tokens", whole, cut);
 	free_all(c.k.data, c.v.data, c.table, c.slot, x.data, whole.data, cut.data, rx, ro, rl);
@@ -285,14 +293,20 @@ static void test_paged(void **state)
 	static const int block_sizes[] = {16, 1, 48, 5};
 
 	for (int i = 0; i < SHAPES; i += emulated(dev) ? 2 : 1) {
-		one_paged(&shapes[i], DT_F32, DT_F32, block_sizes[i % 4]);
-		one_paged(&shapes[i], DT_BF16, DT_BF16, block_sizes[i % 4]);
-		one_paged(&shapes[i], DT_F16, DT_F16, block_sizes[i % 4]);
+		one_paged(&shapes[i], DT_F32, DT_F32, block_sizes[i % 4], i % 2);
+		one_paged(&shapes[i], DT_BF16, DT_BF16, block_sizes[i % 4], i % 2);
+		if (!emulated(dev) || !i) /* a card's kernels take types as values */
+			one_paged(&shapes[i], DT_F16, DT_F16, block_sizes[i % 4], i % 2);
 		for (int t = 0; t < (emulated(dev) ? 1 : TYPES); t++)
-			one_paged(&shapes[i], compute_types[t], DT_I8, block_sizes[i % 4]);
+			one_paged(&shapes[i], compute_types[t], DT_I8, block_sizes[i % 4], i % 2);
 	}
-	one_paged(&shapes[2], DT_BF16, DT_F32, 16);
-	one_paged(&shapes[2], DT_F16, DT_F32, 16);
+	one_paged(&shapes[2], DT_BF16, DT_F32, 16, true);
+	one_paged(&shapes[2], DT_F16, DT_F32, 16, false);
+	for (int i = 0; i < SHAPES && !emulated(dev); i++)
+		one_paged(&shapes[i], DT_BF16, DT_BF16, block_sizes[i % 2 * 2], true);
+	/* More keys than a part of a card's kernel has. */
+	one_paged(&(struct dt_attn){1, 270, 1, 1, 8, 0, 0.3f}, DT_F32, DT_F32, 16, false);
+	one_paged(&(struct dt_attn){1, 270, 1, 1, 8, 200, 0.3f}, DT_F32, DT_F32, 16, true);
 }
 
 /* How far an int8 cache is from one of f32: normal numbers, which are what caches hold, many keys of 64. */
@@ -300,7 +314,7 @@ static void test_int8_error(void **state)
 {
 	const int64_t n = emulated(dev) ? 100 : 1000;
 	const struct dt_attn p = {1, n, 4, 2, 64, 0, 0.125f};
-	struct cache c[2] = {cache_make(&p, DT_F32, 16), cache_make(&p, DT_I8, 16)};
+	struct cache c[2] = {cache_make(&p, DT_F32, 16, false), cache_make(&p, DT_I8, 16, true)};
 	struct dt_tensor x = tensor(DT_F32, n, width(&p)),
 			 o[2] = {tensor(DT_F32, n, 256), tensor(DT_F32, n, 256)};
 	double off = 0, size = 0;
@@ -331,8 +345,9 @@ static void test_blocks_behind_the_window(void **state)
 	struct dt_tensor x = random_tensor(DT_BF16, 2 * seq, width(&p), 1, 1),
 			 whole = tensor(DT_BF16, 2 * seq, 128), cut = tensor(DT_BF16, 2 * seq, 128);
 
-	for (int t = 0; t < 2; t++) {
-		struct cache c = cache_make(&p, t ? DT_I8 : DT_BF16, 8);
+	for (int t = 0; t < 3; t++) {
+		struct cache c = cache_make(&p, t == 1 ? DT_I8 : DT_BF16, t == 2 ? 16 : 8, t == 2);
+		const int64_t size = c.block_size;
 
 		assert_int_equal(dev->ops->kv_write(dev, c.k, c.v, x, &p, c.slot), 0);
 		run_paged(whole, x, &c, &p, 0, p.seq, -1);
@@ -340,16 +355,16 @@ static void test_blocks_behind_the_window(void **state)
 			const int64_t to = i + n < p.seq ? i + n : p.seq;
 
 			for (int b = 0; b < p.batch; b++) /* gone: number and contents */
-				for (int64_t j = 0; (j + 1) * 8 <= i + 1 - p.window; j++) {
+				for (int64_t j = 0; (j + 1) * size <= i + 1 - p.window; j++) {
 					int32_t *block = &c.table[b * c.max_blocks + j];
 					const size_t row =
 						(size_t)(dt_kv_row(&p, c.k.dtype) * dt_dtype_size(c.k.dtype));
 
 					if (*block >= 0 && *block < 1 << 30) {
-						memset((char *)c.k.data + (size_t)*block * 8 * row, 0xff,
-						       8 * row);
-						memset((char *)c.v.data + (size_t)*block * 8 * row, 0xff,
-						       8 * row);
+						memset((char *)c.k.data + (size_t)(*block * size) * row, 0xff,
+						       (size_t)size * row);
+						memset((char *)c.v.data + (size_t)(*block * size) * row, 0xff,
+						       (size_t)size * row);
 					}
 					*block = j % 2 ? -1 : 1 << 30;
 				}

@@ -84,13 +84,14 @@ static int fake_row(struct fake *f, const struct dt_infer_batch *b, int row, flo
 	return 0;
 }
 
-static inline void fake_copy_block(void *m, int32_t from, int32_t to)
+static inline int fake_copy_block(void *m, int32_t from, int32_t to)
 {
 	struct fake *f = m;
 
 	f->copies++;
 	memcpy(f->cache + to * f->block_size, f->cache + from * f->block_size,
 	       (size_t)f->block_size * sizeof(*f->cache));
+	return 0;
 }
 
 static inline int fake_forward(void *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)

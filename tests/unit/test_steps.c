@@ -253,6 +253,81 @@ static void simulation_equals_closed_forms(void **state)
 				}
 }
 
+/*
+ * In the order of time the textbook's rounds are what they were where every rank waits for a message in each;
+ * where ranks can send ahead, what is left is one latency and the narrow port.
+ */
+static void senders_do_not_wait(void **state)
+{
+	static const enum dt_alg same[] = {DT_ALG_RING, DT_ALG_DOUBLING, DT_ALG_RABENSEIFNER, DT_ALG_PS};
+
+	for (int p = 2; p <= 16; p *= 2)
+		for (size_t n = 64; n <= 64 << 12; n <<= 6) {
+			struct dt_topo t = topology("fat-tree,node=1,ranks=2,hop_us=0,eager=1");
+			double got, want, ps = 0;
+			struct dt_steps s;
+
+			t.ranks = t.leaf = p;
+			for (int i = 0; i < 4; i++) {
+				dt_steps_init(&s, DT_OP_ALL_REDUCE, same[i], p, 0, n, 0, 1, NULL);
+				assert_int_equal(dt_simulate(&s, &t, 4, &got, NULL), 0);
+				want = dt_simulate_closed(&s, &t, 4);
+				ps = same[i] == DT_ALG_PS ? want : ps;
+				if (fabs(got - want) > 1e-6 * want)
+					fail_msg("algorithm %d, %d ranks, %zu: %g s, closed form %g s",
+						 same[i], p, n, got, want);
+			}
+			/* naive: all send at once, the root receives as fast as its port lets it */
+			dt_steps_init(&s, DT_OP_ALL_REDUCE, DT_ALG_NAIVE, p, 0, n, 0, 1, NULL);
+			assert_int_equal(dt_simulate(&s, &t, 4, &got, NULL), 0);
+			if (got > ps * (1 + 1e-6) || got < 0.7 * ps)
+				fail_msg("naive, %d ranks, %zu: %g s, parameter server %g s", p, n, got, ps);
+		}
+}
+
+/* Two ranks of a node send over one port: by turns, so that both are through at the end of both. */
+static void ranks_of_a_node_share_its_port(void **state)
+{
+	struct dt_topo t =
+		topology("fat-tree,node=2,ranks=4,hop_us=0,eager=1,shm_us=1,shm_gbs=100,net_us=1000,"
+			 "net_gbs=0.125,reduce_gbs=50");
+	double n = 4 << 20, got, local = 1e-6 + n / 100e9 + n / 50e9, want;
+	struct dt_steps s;
+
+	dt_steps_init(&s, DT_OP_ALL_REDUCE, DT_ALG_DOUBLING, 4, 0, (size_t)n / 4, 0, 2, NULL);
+	assert_int_equal(dt_simulate(&s, &t, 4, &got, NULL), 0);
+	want = local + 1e-3 + 2 * n / 0.125e9 + n / 50e9;
+	if (fabs(got - want) > 1e-6 * want)
+		fail_msg("%g s, want %g s", got, want);
+	/* one of the two alone has the port for itself: down a tree of two nodes n crosses it once each way
+	 */
+	t.ranks = 2;
+	t.node = 1;
+	dt_steps_init(&s, DT_OP_BROADCAST, DT_ALG_TREE, 2, 0, (size_t)n / 4, 0, 1, NULL);
+	assert_int_equal(dt_simulate(&s, &t, 4, &got, NULL), 0);
+	want = 1e-3 + n / 0.125e9;
+	if (fabs(got - want) > 1e-6 * want)
+		fail_msg("%g s, want %g s", got, want);
+}
+
+/* What is printed is read back to the same times. */
+static void descriptions_are_read_back(void **state)
+{
+	struct dt_topo t = topology("fat-tree,ranks=8,node=2,leaf=4,net_us=1234,net_gbs=0.125,eager=1"), u;
+	double a, b;
+	char buf[512];
+	struct dt_steps s;
+
+	u = topology(dt_topo_format(&t, buf, sizeof(buf)));
+	for (int alg = DT_ALG_NAIVE; alg < DT_ALG_N; alg++) {
+		dt_steps_init(&s, DT_OP_ALL_REDUCE, (enum dt_alg)alg, 8, 0, 100001, 1000, 2, NULL);
+		assert_int_equal(dt_simulate(&s, &t, 4, &a, NULL), 0);
+		assert_int_equal(dt_simulate(&s, &u, 4, &b, NULL), 0);
+		if (fabs(a - b) > 1e-3 * a)
+			fail_msg("%s: %g s, then %g s", buf, a, b);
+	}
+}
+
 static double all_reduce_s(enum dt_alg a, const char *topo, size_t bytes)
 {
 	struct dt_topo t = topology(topo);
@@ -308,6 +383,7 @@ static void topologies_are_checked(void **state)
 					  "flat,speed=3",
 					  "rail,ranks=10,node=8",
 					  "torus,net_gbs=0",
+					  "flat,eager=2",
 					  "flat,ranks=x"};
 	struct dt_topo t;
 
@@ -323,6 +399,9 @@ int main(void)
 		cmocka_unit_test(what_does_not_exist_is_refused),
 		cmocka_unit_test(volumes_are_the_published_ones),
 		cmocka_unit_test(simulation_equals_closed_forms),
+		cmocka_unit_test(senders_do_not_wait),
+		cmocka_unit_test(ranks_of_a_node_share_its_port),
+		cmocka_unit_test(descriptions_are_read_back),
 		cmocka_unit_test(rings_win_large_trees_win_many),
 		cmocka_unit_test(contention_is_counted),
 		cmocka_unit_test(topologies_are_checked),

@@ -44,11 +44,26 @@ template <class F> void dt_emu_call(void *f)
 	(*(F *)f)();
 }
 
+template <class F> void dt_emu_drop(void *f)
+{
+	delete (F *)f;
+}
+
+/* Whether launches are to be kept for later, with everything they were given; and one that is. */
+bool dt_emu_recording(void);
+void dt_emu_record(void (*body)(void *), void *arg, void (*drop)(void *), dim3 grid, dim3 block, size_t smem,
+		   const char *name);
+
 template <class... P, class... A>
 int dt_emu_start(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, A... a)
 {
-	auto body = [&] { kernel(a...); };
+	auto body = [=] { kernel(a...); };
 
+	if (dt_emu_recording()) {
+		dt_emu_record(dt_emu_call<decltype(body)>, new decltype(body)(body),
+			      dt_emu_drop<decltype(body)>, grid, block, smem, name);
+		return 0;
+	}
 	return dt_emu_run(dt_emu_call<decltype(body)>, &body, grid, block, smem, name);
 }
 

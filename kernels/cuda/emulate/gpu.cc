@@ -5,6 +5,7 @@
  */
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/emulate/memory.h"
+#include "kernels/cuda/emulate/record.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -32,11 +33,19 @@ struct late {
 
 struct stream {
 	struct late *first, **last;
+	uint64_t begun, ended; /* what libraries compute beside us in this stream: dt_emu_stream_begin */
+};
+
+struct event {
+	struct stream *in;
+	uint64_t begun; /* of the stream when it was recorded */
 };
 
 static struct region *regions;
 static int opened;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t streams = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
 
 static struct region *region_of(const void *p, size_t n)
 {
@@ -67,22 +76,56 @@ void dt_emu_open_memory(bool open)
 	pthread_mutex_unlock(&lock);
 }
 
+void dt_emu_stream_begin(void *stream)
+{
+	pthread_mutex_lock(&streams);
+	((struct stream *)stream)->begun++;
+	pthread_mutex_unlock(&streams);
+}
+
+void dt_emu_stream_end(void *stream)
+{
+	pthread_mutex_lock(&streams);
+	((struct stream *)stream)->ended++;
+	pthread_cond_broadcast(&ended);
+	pthread_mutex_unlock(&streams);
+}
+
+void dt_emu_device_memory(int open)
+{
+	dt_emu_open_memory(open != 0);
+}
+
+/* Until what others began in the stream up to then has ended. */
+static void settle(struct stream *s, uint64_t begun)
+{
+	pthread_mutex_lock(&streams);
+	while (s->ended < begun)
+		pthread_cond_wait(&ended, &streams);
+	pthread_mutex_unlock(&streams);
+}
+
+/* DT_EMULATED_CARDS: how many there are, one if it is not set. */
 int dt_gpu_count(void)
 {
-	return 1;
+	const char *s = getenv("DT_EMULATED_CARDS");
+	const int n = s ? atoi(s) : 1;
+
+	return n > 0 ? n : -ENODEV;
 }
 
 int dt_gpu_info(int index, struct dt_gpu_info *ret)
 {
-	if (index)
+	if (index < 0 || index >= dt_gpu_count())
 		return -ENODEV;
-	*ret = (struct dt_gpu_info){"emulated", 8, 0, 4, (size_t)4 << 30};
+	*ret = (struct dt_gpu_info){"emulated", 8, 0, 4, (size_t)4 << 30, {0}};
+	snprintf((char *)ret->id, sizeof ret->id, "card %d", index);
 	return 0;
 }
 
 int dt_gpu_use(int index)
 {
-	return index ? -ENODEV : 0;
+	return index < 0 || index >= dt_gpu_count() ? -ENODEV : 0;
 }
 
 int dt_gpu_memory(size_t *ret_free, size_t *ret_total)
@@ -163,10 +206,13 @@ int dt_gpu_copy(void *to, const void *from, size_t n, void *stream)
 
 	if (!n)
 		return 0;
+	if (dt_emu_recording() && dt_emu_record_copy(to, from, 0, n))
+		return 0;
 	if (!in && !out) {
 		fprintf(stderr, "emulated copy of %zu bytes: neither side is the card's\n", n);
 		return -EIO;
 	}
+	settle(s, s->begun);
 	dt_emu_open_memory(true);
 	if (in) {
 		memmove(to, from, n);
@@ -184,9 +230,21 @@ int dt_gpu_copy(void *to, const void *from, size_t n, void *stream)
 	return 0;
 }
 
+int dt_gpu_copy_rows(void *to, size_t to_step, const void *from, size_t from_step, size_t n, size_t rows,
+		     void *stream)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < rows && rc == 0; i++)
+		rc = dt_gpu_copy((char *)to + i * to_step, (const char *)from + i * from_step, n, stream);
+	return rc;
+}
+
 int dt_gpu_set(void *to, int byte, size_t n, void *stream)
 {
 	(void)stream;
+	if (dt_emu_recording() && dt_emu_record_copy(to, NULL, byte, n))
+		return 0;
 	if (n && !dt_emu_is_device(to, n))
 		return -EIO;
 	dt_emu_open_memory(true);
@@ -210,6 +268,11 @@ int dt_gpu_stream_sync(void *stream)
 {
 	struct stream *s = (struct stream *)stream;
 
+	if (dt_emu_recording()) {
+		fprintf(stderr, "emulated stream: waited for while it is recorded\n");
+		return -EIO;
+	}
+	settle(s, s->begun);
 	while (s->first) {
 		struct late *l = s->first;
 
@@ -236,10 +299,13 @@ void dt_gpu_stream_close(void *stream)
 	free(s);
 }
 
-/* An event is the stream it was last recorded in: all work is done when its call returns. */
+/*
+ * An event is the stream it was last recorded in: all of our own work is done when its call returns, and what
+ * libraries have begun there is waited for.
+ */
 int dt_gpu_event_open(void **ret)
 {
-	*ret = calloc(1, sizeof(void *));
+	*ret = calloc(1, sizeof(struct event));
 	return *ret ? 0 : -ENOMEM;
 }
 
@@ -250,20 +316,37 @@ void dt_gpu_event_close(void *event)
 
 int dt_gpu_event_record(void *event, void *stream)
 {
-	*(void **)event = stream;
+	struct stream *s = (struct stream *)stream;
+
+	*(struct event *)event = (struct event){s, s->begun};
 	return 0;
 }
 
 int dt_gpu_event_wait(void *event, void *stream)
 {
-	(void)event;
-	(void)stream;
+	const struct event *e = (const struct event *)event;
+
+	if (e->in && e->in != stream)
+		settle(e->in, e->begun);
 	return 0;
 }
 
 int dt_gpu_event_sync(void *event)
 {
-	return *(void **)event ? dt_gpu_stream_sync(*(void **)event) : 0;
+	const struct event *e = (const struct event *)event;
+
+	return e->in ? dt_gpu_stream_sync(e->in) : 0;
+}
+
+int dt_gpu_event_done(void *event)
+{
+	const struct event *e = (const struct event *)event;
+	bool done;
+
+	pthread_mutex_lock(&streams);
+	done = !e->in || e->in->ended >= e->begun;
+	pthread_mutex_unlock(&streams);
+	return done;
 }
 
 int dt_gpu_event_ms(void *from, void *to, float *ret)

@@ -7,6 +7,15 @@
 
 void dt_emu_open_memory(bool open); /* counted; closed is PROT_NONE */
 bool dt_emu_is_device(const void *p, size_t n);
+/*
+ * For libraries that compute beside the emulation, in threads of their own (tests/nccl/fake_nccl.c): what
+ * they begin in a stream, in order; and device memory within reach (open 1) or not (0), counted.
+ */
+extern "C" {
+void dt_emu_stream_begin(void *stream);
+void dt_emu_stream_end(void *stream);
+void dt_emu_device_memory(int open);
+}
 [[noreturn]] void dt_emu_die(const char *why);
 
 #endif

@@ -1,0 +1,31 @@
+/*
+ * How keys and values lie in a cache. A row is a slot's, dt_kv_row elements, except where the processor
+ * multiplies pairs of bf16 and the cache says how long its blocks are (three dimensions): then sixteen slots
+ * of a block are a group, and a group holds for each head
+ *
+ *   keys     [head_dim / 2, 16] words: pair w of slot i, so that a vector is one pair of sixteen keys
+ *   values   [8, head_dim] words: element j of slots 2 i and 2 i + 1, so that a vector is sixteen elements
+ *
+ * which is how the products of attention want them: nothing is rearranged for every token that looks back.
+ * A block stays contiguous in either.
+ */
+#ifndef DT_KERNELS_CPU_KV_H
+#define DT_KERNELS_CPU_KV_H
+
+#include "kernels/cpu/tile.h"
+
+#define DT_KV_GROUP 16 /* slots */
+
+static inline bool dt_kv_grouped(const struct dt_attn *p, struct dt_tensor cache)
+{
+	return cache.ndim == 3 && cache.dim[1] % DT_KV_GROUP == 0 && cache.dtype == DT_BF16 &&
+	       p->head_dim % 32 == 0 && dt_tile(DT_BF16)->pairs;
+}
+
+/* Where the group of a slot keeps head kv, in elements. */
+static inline int64_t dt_kv_group(const struct dt_attn *p, int64_t slot, int64_t kv)
+{
+	return (slot / DT_KV_GROUP * p->kv_heads + kv) * DT_KV_GROUP * p->head_dim;
+}
+
+#endif

@@ -1,0 +1,32 @@
+/* What is inside quant.h's struct dt_packed, for the code of every device. */
+#ifndef DT_KERNELS_PACKED_H
+#define DT_KERNELS_PACKED_H
+
+#include "kernels/quant.h"
+
+#define DT_PANEL  16	      /* rows of a panel */
+#define DT_QK	  32	      /* elements of a block of x */
+#define DT_X_ZERO 0x0d800000u /* 2^-100 as bits: a block of x below it is zero */
+
+struct dt_packed_part {
+	enum dt_format format;
+	int64_t first, rows, panels;
+	size_t panel_bytes;
+	size_t bytes;  /* of data, as dt_panels_bytes counts them */
+	uint8_t *data; /* panels as kernels/cpu/quant.h says; bf16 and f32 on a card: row by row */
+};
+
+struct dt_packed {
+	int64_t k, rows, blocks; /* blocks of 32 along k, the last one padded (bf16, f32) */
+	struct dt_dev *dev;	 /* whose memory the parts are in; NULL: the host's */
+	int nparts;
+	struct dt_packed_part *part;
+};
+
+/* Kept as numbers rather than as blocks of integers. */
+static inline bool dt_is_float(enum dt_format f)
+{
+	return f == DT_FMT_F32 || f == DT_FMT_BF16;
+}
+
+#endif

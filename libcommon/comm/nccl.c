@@ -1,0 +1,390 @@
+/*
+ * Operations on the memory of cards, over NCCL.
+ *
+ * Every group has a communicator and a queue (a CUDA stream) for its collectives; every pair of ranks that
+ * exchanges messages has one of each for either direction. They are made when they are first needed, by a
+ * thread of their own, because ncclCommInitRank waits for the others and nothing here may: ranks would hold
+ * up each other in circles.
+ *
+ * An operation waits on the card for what the device had been given when it was started. It is issued as
+ * soon as its communicator is there; once it is waited for, the device waits for it on the card and the host
+ * goes on. Only while other operations of this rank still need the host does it wait for the card itself: a
+ * later dt_dev_sync would hold those up.
+ *
+ * NCCL matches messages of two ranks by their order, ours carry tags. So the receiver says by MPI that it is
+ * ready, and the sender answers with the place of the message in its direction's queue; both ends issue in
+ * that order. Nothing is issued before both ends want it, so no message stands in the way of another.
+ */
+#include "comm/nccl_priv.h"
+
+#include "base/progress.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static int type_of(enum dt_dtype t)
+{
+	static const int type[DT_DTYPE_N] = {[DT_F32] = DT_NCCL_F32, [DT_BF16] = DT_NCCL_BF16,
+					     [DT_F16] = DT_NCCL_F16, [DT_F64] = DT_NCCL_F64,
+					     [DT_I32] = DT_NCCL_I32, [DT_I64] = DT_NCCL_I64,
+					     [DT_U8] = DT_NCCL_U8,   [DT_U16] = -1,
+					     [DT_I8] = DT_NCCL_I8};
+
+	return type[t];
+}
+
+static int op_of(enum dt_redop op)
+{
+	return op == DT_SUM   ? DT_NCCL_SUM
+	       : op == DT_MAX ? DT_NCCL_MAX
+	       : op == DT_MIN ? DT_NCCL_MIN
+			      : DT_NCCL_AVG;
+}
+
+static bool reduces(enum dt_op_kind k)
+{
+	return k == DT_OP_ALL_REDUCE || k == DT_OP_REDUCE_SCATTER || k == DT_OP_REDUCE;
+}
+
+/* Each rank's block of bytes to the rank it is for; NULL: this rank sends or gets none. */
+static int exchange(struct dt_comm *c, const char *src, char *dst, size_t bytes, int root)
+{
+	const struct dt_nccl_lib *lib = &c->w->nccl->lib;
+	struct dt_nccl_link *l = &c->nccl->all;
+	void *comm = atomic_load(&l->comm);
+	int rc = lib->GroupStart(), end;
+
+	for (int i = 0; i < c->size && rc == DT_NCCL_SUCCESS; i++) {
+		const bool all = root < 0;
+
+		if (src && (all || c->rank == root || i == root))
+			rc = lib->Send(src + (all || c->rank == root ? (size_t)i * bytes : 0), bytes,
+				       DT_NCCL_U8, i, comm, l->queue);
+		if (dst && rc == DT_NCCL_SUCCESS && (all || c->rank == root || i == root))
+			rc = lib->Recv(dst + (all || c->rank == root ? (size_t)i * bytes : 0), bytes,
+				       DT_NCCL_U8, i, comm, l->queue);
+	}
+	end = lib->GroupEnd();
+	return rc != DT_NCCL_SUCCESS ? rc : end;
+}
+
+/*
+ * Gather and scatter: root and every other rank exchange one block each; root's own is a copy, where it does
+ * not lie in its place already.
+ */
+static int spread(struct dt_comm *c, const struct dt_op *o, size_t bytes)
+{
+	const struct dt_nccl_lib *lib = &c->w->nccl->lib;
+	const struct dt_comm_card *d = c->w->device.card;
+	struct dt_nccl_link *l = &c->nccl->all;
+	void *comm = atomic_load(&l->comm);
+	const bool gather = o->kind == DT_OP_GATHER;
+	char *wide = gather ? o->dst : (char *)o->src;
+	int rc, end;
+
+	if (c->rank != o->root)
+		return gather ? lib->Send(o->src, bytes, DT_NCCL_U8, o->root, comm, l->queue)
+			      : lib->Recv(o->dst, bytes, DT_NCCL_U8, o->root, comm, l->queue);
+	rc = lib->GroupStart();
+	for (int i = 0; i < c->size && rc == DT_NCCL_SUCCESS; i++) {
+		char *at = wide + (size_t)i * bytes;
+
+		if (i == c->rank)
+			continue;
+		rc = gather ? lib->Recv(at, bytes, DT_NCCL_U8, i, comm, l->queue)
+			    : lib->Send(at, bytes, DT_NCCL_U8, i, comm, l->queue);
+	}
+	end = lib->GroupEnd();
+	if (rc != DT_NCCL_SUCCESS || end != DT_NCCL_SUCCESS)
+		return rc != DT_NCCL_SUCCESS ? rc : end;
+	wide += (size_t)c->rank * bytes;
+	if (gather && o->src)
+		end = d->copy(c->w->device.arg, l->queue, wide, o->src, bytes);
+	else if (!gather && o->dst)
+		end = d->copy(c->w->device.arg, l->queue, o->dst, wide, bytes);
+	return end;
+}
+
+/* In place: from a copy beside it. */
+static int turn_around(struct dt_comm *c, const struct dt_op *o, size_t bytes)
+{
+	const struct dt_comm_device *d = &c->w->device;
+	struct dt_nccl_group *g = c->nccl;
+	const size_t all = bytes * (size_t)c->size;
+	int rc = 0;
+
+	if (o->src)
+		return exchange(c, o->src, o->dst, bytes, -1);
+	if (g->spare_n < all) {
+		if (g->spare)
+			d->card->free(d->arg, g->spare);
+		g->spare = NULL;
+		g->spare_n = 0;
+		rc = d->card->alloc(d->arg, &g->spare, all);
+		if (rc < 0)
+			return rc;
+		g->spare_n = all;
+	}
+	rc = d->card->copy(d->arg, g->all.queue, g->spare, o->dst, all);
+	return rc < 0 ? rc : exchange(c, g->spare, o->dst, bytes, -1);
+}
+
+/* The result, first, of a reduce-scatter in place: NCCL's own place is this rank's block. */
+static int reduce_scatter(struct dt_comm *c, const struct dt_op *o, size_t bytes)
+{
+	const struct dt_nccl_lib *lib = &c->w->nccl->lib;
+	struct dt_nccl_link *l = &c->nccl->all;
+	char *block = (char *)o->dst + (size_t)c->rank * bytes;
+	int rc = lib->ReduceScatter(o->src ? o->src : o->dst, o->src ? o->dst : block, o->n, type_of(o->t),
+				    op_of(o->op), atomic_load(&l->comm), l->queue);
+
+	if (rc == DT_NCCL_SUCCESS && !o->src && c->rank)
+		rc = c->w->device.card->copy(c->w->device.arg, l->queue, o->dst, block, bytes);
+	return rc;
+}
+
+/* Positive: NCCL's word; negative: an errno. */
+static int collective(struct dt_comm *c, const struct dt_op *o)
+{
+	const struct dt_nccl_lib *lib = &c->w->nccl->lib;
+	struct dt_nccl_link *l = &c->nccl->all;
+	void *comm = atomic_load(&l->comm), *q = l->queue;
+	const void *src = o->src ? o->src : o->dst;
+	const size_t bytes = o->n * (size_t)dt_dtype_size(o->t);
+
+	switch (o->kind) {
+	case DT_OP_ALL_REDUCE:
+		return lib->AllReduce(src, o->dst, o->n, type_of(o->t), op_of(o->op), comm, q);
+	case DT_OP_REDUCE:
+		return lib->Reduce(src, o->dst, o->n, type_of(o->t), op_of(o->op), o->root, comm, q);
+	case DT_OP_REDUCE_SCATTER:
+		return reduce_scatter(c, o, bytes);
+	case DT_OP_ALL_GATHER:
+		return lib->AllGather(o->src ? o->src : (char *)o->dst + (size_t)c->rank * bytes, o->dst,
+				      bytes, DT_NCCL_U8, comm, q);
+	case DT_OP_BROADCAST:
+		return lib->Broadcast(o->dst, o->dst, bytes, DT_NCCL_U8, o->root, comm, q);
+	case DT_OP_ALL_TO_ALL:
+		return turn_around(c, o, bytes);
+	default:
+		return spread(c, o, bytes);
+	}
+}
+
+static int message(struct dt_nccl_link *l, const struct dt_op *o)
+{
+	const size_t bytes = o->n * (size_t)dt_dtype_size(o->t);
+	void *comm = atomic_load(&l->comm);
+
+	if (o->kind == DT_OP_SEND)
+		return l->k->lib.Send(o->src, bytes, DT_NCCL_U8, 1, comm, l->queue);
+	return l->k->lib.Recv(o->dst, bytes, DT_NCCL_U8, 0, comm, l->queue);
+}
+
+/* Onto the queue, between the two events. */
+static int issue(struct dt_req *r, struct dt_err *err)
+{
+	struct dt_nccl_op *o = r->nccl;
+	struct dt_nccl *k = o->link->k;
+	int rc = dt_nccl_card(k)->use(dt_nccl_arg(k));
+
+	if (rc == 0)
+		rc = dt_nccl_card(k)->event_wait(dt_nccl_arg(k), o->before, o->link->queue);
+	if (rc == 0)
+		rc = r->op.kind == DT_OP_SEND || r->op.kind == DT_OP_RECV ? message(o->link, &r->op)
+									  : collective(r->c, &r->op);
+	if (rc > 0)
+		return dt_nccl_failed(k, &o->at, rc, err);
+	if (rc == 0)
+		rc = dt_nccl_take_event(k, &o->after);
+	if (rc == 0)
+		rc = dt_nccl_card(k)->event_record(dt_nccl_arg(k), o->after, o->link->queue);
+	if (rc < 0)
+		return dt_err_sys(err, rc, "%s '%s' on the card", dt_op_name(r->op.kind), r->op.what);
+	o->issued = true;
+	o->at.since = dt_now();
+	dt_nccl_prune(k);
+	k->pending++;
+	pthread_mutex_lock(&k->lock);
+	o->next = k->flying;
+	k->flying = o;
+	pthread_mutex_unlock(&k->lock);
+	return 0;
+}
+
+/* 1: done, or the device waits for it. */
+static int finish(struct dt_req *r, struct dt_err *err)
+{
+	struct dt_nccl_op *o = r->nccl;
+	struct dt_nccl *k = o->link->k;
+	int rc = dt_nccl_card(k)->event_done(dt_nccl_arg(k), o->after), word = DT_NCCL_SUCCESS;
+
+	if (rc == 0 && r->waited && r->c->w->pending == k->pending) {
+		rc = dt_nccl_card(k)->event_wait(dt_nccl_arg(k), o->after, NULL);
+		rc = rc < 0 ? rc : 1;
+	}
+	if (rc == 0) {
+		k->lib.CommGetAsyncError(atomic_load(&o->link->comm), &word);
+		if (word != DT_NCCL_SUCCESS && word != DT_NCCL_IN_PROGRESS)
+			rc = dt_nccl_failed(k, &o->at, word, err);
+	} else if (rc < 0) {
+		dt_err_sys(err, rc, "%s '%s' on the card", dt_op_name(r->op.kind), r->op.what);
+	}
+	if (rc != 0)
+		k->pending--;
+	return rc;
+}
+
+static int prepare(struct dt_req *r, struct dt_nccl_link *l, struct dt_err *err)
+{
+	struct dt_nccl *k = r->c->w->nccl;
+	struct dt_nccl_op *o = calloc(1, sizeof(*o));
+	int rc = o ? dt_nccl_take_event(k, &o->before) : -ENOMEM;
+
+	if (rc == 0)
+		rc = dt_nccl_card(k)->event_record(dt_nccl_arg(k), o->before, NULL);
+	if (rc < 0) {
+		if (o)
+			dt_nccl_give_event(k, o->before);
+		free(o);
+		return dt_err_sys(err, rc, "%s '%s' on the card", dt_op_name(r->op.kind), r->op.what);
+	}
+	o->link = l;
+	o->attached = true;
+	o->at = dt_where_op(r->c, &r->op, r->seq);
+	o->mr[0] = o->mr[1] = MPI_REQUEST_NULL;
+	r->nccl = o;
+	return 0;
+}
+
+void dt_nccl_drop(struct dt_req *r)
+{
+	struct dt_nccl_op *o = r->nccl;
+
+	if (!o)
+		return;
+	r->nccl = NULL;
+	if (!o->issued)
+		dt_nccl_release(o->link->k, o);
+	else
+		o->attached = false;
+}
+
+static int collective_start(struct dt_req *r, struct dt_err *err)
+{
+	return prepare(r, &r->c->nccl->all, err);
+}
+
+static int collective_step(struct dt_req *r, struct dt_err *err)
+{
+	int rc;
+
+	if (r->nccl->issued)
+		return finish(r, err);
+	rc = dt_nccl_group_ready(r->c, &r->nccl->at, err);
+	if (rc > 0)
+		rc = issue(r, err);
+	return rc;
+}
+
+/* Tags of the two words about a message. */
+static int ready_tag(const struct dt_op *o)
+{
+	return 2 * o->tag;
+}
+
+static int place_tag(const struct dt_op *o)
+{
+	return 2 * o->tag + 1;
+}
+
+static int message_start(struct dt_req *r, struct dt_err *err)
+{
+	struct dt_nccl_group *g = r->c->nccl;
+	const bool send = r->op.kind == DT_OP_SEND;
+	struct dt_nccl_op *o;
+	int peer = r->op.root, rc = prepare(r, send ? &g->to[peer] : &g->from[peer], err);
+
+	if (rc < 0)
+		return rc;
+	o = r->nccl;
+	if (send) {
+		rc = MPI_Irecv(&o->ready, 1, MPI_BYTE, peer, ready_tag(&r->op), g->mpi, &o->mr[0]);
+	} else {
+		rc = MPI_Irecv(&o->place, sizeof(o->place), MPI_BYTE, peer, place_tag(&r->op), g->mpi,
+			       &o->mr[0]);
+		if (!rc)
+			rc = MPI_Isend(&o->ready, 1, MPI_BYTE, peer, ready_tag(&r->op), g->mpi, &o->mr[1]);
+	}
+	if (!rc)
+		return 0;
+	dt_nccl_drop(r);
+	return dt_mpi_error(err, rc, "a message's words");
+}
+
+/* Both ends want it: the sender gives it a place and says so. */
+static int give_place(struct dt_req *r, struct dt_err *err)
+{
+	struct dt_nccl_op *o = r->nccl;
+	struct dt_nccl_link *l = o->link;
+	int rc = DT_NCCL_SUCCESS;
+
+	if (l->state == LINK_NONE)
+		rc = l->k->lib.GetUniqueId(&l->id);
+	if (rc != DT_NCCL_SUCCESS)
+		return dt_nccl_failed(l->k, &o->at, rc, err);
+	o->place = (struct place){l->given++, l->id};
+	rc = MPI_Isend(&o->place, sizeof(o->place), MPI_BYTE, r->op.root, place_tag(&r->op), r->c->nccl->mpi,
+		       &o->mr[1]);
+	return rc ? dt_mpi_error(err, rc, "a message's words") : 0;
+}
+
+static int message_step(struct dt_req *r, struct dt_err *err)
+{
+	struct dt_nccl_op *o = r->nccl;
+	struct dt_nccl_link *l = o->link;
+	int done = 0, rc;
+
+	if (o->issued)
+		return finish(r, err);
+	if (!o->placed) {
+		rc = MPI_Test(&o->mr[0], &done, MPI_STATUS_IGNORE);
+		if (rc)
+			return dt_mpi_error(err, rc, "a message's words");
+		if (!done)
+			return 0;
+		if (r->op.kind == DT_OP_SEND && (rc = give_place(r, err)) < 0)
+			return rc;
+		o->placed = true;
+		if (l->state == LINK_NONE) {
+			l->id = o->place.id;
+			if ((rc = dt_nccl_begin_link(l, err)) < 0)
+				return rc;
+		}
+	}
+	if (o->mr[1] != MPI_REQUEST_NULL && (rc = MPI_Test(&o->mr[1], &done, MPI_STATUS_IGNORE)))
+		return dt_mpi_error(err, rc, "a message's words");
+	rc = o->place.n == l->next && o->mr[1] == MPI_REQUEST_NULL ? dt_nccl_link_ready(l, &o->at, err) : 0;
+	if (rc <= 0)
+		return rc;
+	rc = issue(r, err);
+	l->next++;
+	return rc;
+}
+
+static const struct dt_transport collectives = {
+	.name = "nccl", .ordered = true, .start = collective_start, .step = collective_step};
+static const struct dt_transport messages = {.name = "nccl", .start = message_start, .step = message_step};
+
+const struct dt_transport *dt_nccl_transport(const struct dt_comm *c, const struct dt_op *o)
+{
+	const struct dt_comm_device *d = &c->w->device;
+	size_t dst, src;
+
+	if (!c->nccl || (reduces(o->kind) && type_of(o->t) < 0))
+		return NULL;
+	dt_op_extents(c, o, &dst, &src);
+	if ((!dst && !src) || (dst && !dt_on_device(d, o->dst)) || (src && !dt_on_device(d, o->src)))
+		return NULL;
+	return o->kind == DT_OP_SEND || o->kind == DT_OP_RECV ? &messages : &collectives;
+}

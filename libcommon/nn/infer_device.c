@@ -1,0 +1,260 @@
+/*
+ * Inference where the host cannot reach what is computed: weights, cache and working set lie on the device,
+ * the tables of a batch are copied there in one piece a step, logits come back. Steps in which every sequence
+ * computes one token, all the same but for what the tables say, are recorded the second time they come (CUDA
+ * graphs) and then given to the card at once.
+ */
+#include "nn/infer_priv.h"
+#include "nn/transformer.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LEAST_KEYS 256 /* recorded steps are for 256, 512, 1024 ... keys */
+
+int dt_infer_area(struct dt_infer *m, struct dt_arena *a, size_t bytes, struct dt_err *err)
+{
+	void *p;
+	int rc;
+
+	if (dt_dev_is_host(m->dev))
+		return dt_arena_init(a, bytes, err);
+	rc = dt_dev_alloc(m->dev, &p, bytes);
+	if (rc < 0)
+		return dt_err_sys(err, rc, "cannot allocate %zu bytes on the device", bytes);
+	*a = (struct dt_arena){p, bytes};
+	return 0;
+}
+
+void dt_infer_area_release(struct dt_infer *m, struct dt_arena *a)
+{
+	if (dt_dev_is_host(m->dev)) {
+		dt_arena_release(a);
+		return;
+	}
+	dt_dev_free(m->dev, a->base);
+	*a = (struct dt_arena){0};
+}
+
+int dt_infer_put(struct dt_infer *m, void *to, const void *from, size_t n, struct dt_err *err)
+{
+	int rc = dt_dev_copy(m->dev, to, from, n);
+
+	if (rc == 0)
+		rc = dt_dev_sync(m->dev);
+	return rc < 0 ? dt_err_sys(err, rc, "cannot copy to the device") : 0;
+}
+
+static int table_blocks(const struct dt_infer *m)
+{
+	return (int)((m->positions + m->p.block_size - 1) / m->p.block_size);
+}
+
+int dt_infer_side_open(struct dt_infer *m, struct dt_err *err)
+{
+	struct dt_infer_side *s = &m->side;
+	size_t tokens = (size_t)m->p.max_tokens, seqs = (size_t)m->p.max_seqs, at = 0;
+	struct {
+		void *to;
+		size_t n;
+	} part[] = {
+		{&s->slot, tokens * sizeof(int64_t)},
+		{&s->ids, tokens * 4},
+		{&s->pos, tokens * 4},
+		{&s->q_start, (seqs + 1) * 4},
+		{&s->kv_len, seqs * 4},
+		{&s->table, seqs * (size_t)table_blocks(m) * 4},
+	};
+	int rc;
+
+	if (dt_dev_is_host(m->dev))
+		return 0;
+	for (size_t i = 0; i < sizeof(part) / sizeof(*part); i++)
+		s->bytes += (part[i].n + 15) / 16 * 16;
+	s->out_bytes = seqs * (size_t)m->config.vocab * sizeof(float);
+	if ((rc = dt_dev_host_alloc(m->dev, (void **)&s->host, s->bytes)) < 0 ||
+	    (rc = dt_dev_alloc(m->dev, (void **)&s->there, s->bytes)) < 0 ||
+	    (rc = dt_dev_host_alloc(m->dev, (void **)&s->logits, s->out_bytes)) < 0 ||
+	    (rc = dt_dev_alloc(m->dev, (void **)&s->out, s->out_bytes)) < 0)
+		return dt_err_sys(err, rc, "cannot allocate the tables of a step");
+	for (size_t i = 0; i < sizeof(part) / sizeof(*part); i++) {
+		*(void **)part[i].to = s->host + at;
+		at += (part[i].n + 15) / 16 * 16;
+	}
+	memset(s->host, 0, s->bytes);
+	return 0;
+}
+
+static void drop(struct dt_infer *m, int i)
+{
+	struct dt_infer_side *s = &m->side;
+
+	dt_graph_close(m->dev, s->recorded[i].graph);
+	s->recorded[i] = s->recorded[--s->nrecorded];
+}
+
+void dt_infer_side_release(struct dt_infer *m)
+{
+	struct dt_infer_side *s = &m->side;
+
+	if (dt_dev_is_host(m->dev))
+		return;
+	while (s->nrecorded)
+		drop(m, s->nrecorded - 1);
+	dt_dev_tables(m->dev, NULL, NULL, 0);
+	dt_dev_host_free(m->dev, s->host);
+	dt_dev_host_free(m->dev, s->logits);
+	dt_dev_free(m->dev, s->there);
+	dt_dev_free(m->dev, s->out);
+}
+
+const int32_t *dt_infer_there(const struct dt_infer *m, const int32_t *p)
+{
+	const char *c = (const char *)p;
+
+	return m->side.host ? (const int32_t *)(m->side.there + (c - m->side.host)) : p;
+}
+
+/* The batch as it lies in the pinned tables, on their way to the device. */
+static int take(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_infer_batch *ret,
+		struct dt_err *err)
+{
+	struct dt_infer_side *s = &m->side;
+	size_t tokens = (size_t)b->ntokens, seqs = (size_t)b->nseq;
+	int width = table_blocks(m), rc;
+
+	if (b->nseq > m->p.max_seqs)
+		return dt_err_set(err, -EINVAL, "a batch of %d sequences exceeds %d", b->nseq, m->p.max_seqs);
+	memcpy(s->ids, b->ids, tokens * 4);
+	memcpy(s->pos, b->pos, tokens * 4);
+	memcpy(s->slot, b->slot, tokens * sizeof(*s->slot));
+	memcpy(s->q_start, b->q_start, (seqs + 1) * 4);
+	memcpy(s->kv_len, b->kv_len, seqs * 4);
+	for (int i = 0; i < b->nseq; i++) {
+		int n = b->max_blocks < width ? b->max_blocks : width;
+
+		memcpy(s->table + (size_t)i * (size_t)width,
+		       b->block_table + (size_t)i * (size_t)b->max_blocks, (size_t)n * 4);
+	}
+	*ret = *b;
+	ret->ids = s->ids;
+	ret->pos = s->pos;
+	ret->slot = s->slot;
+	ret->q_start = s->q_start;
+	ret->kv_len = s->kv_len;
+	ret->block_table = s->table;
+	ret->max_blocks = width;
+	dt_dev_tables(m->dev, s->host, s->there, s->bytes);
+	rc = dt_dev_copy(m->dev, s->there, s->host, s->bytes);
+	return rc < 0 ? dt_err_sys(err, rc, "cannot copy to the device") : 0;
+}
+
+/* Keys of the longest sequence, rounded up to what steps are recorded for; 0: not one token of each. */
+static int64_t bucket(const struct dt_infer *m, const struct dt_infer_batch *b)
+{
+	int64_t n = LEAST_KEYS;
+
+	if (b->nseq != b->ntokens || b->nwant != b->ntokens)
+		return 0;
+	for (int i = 0; i < b->nseq; i++) {
+		if (b->want[i] != i || (b->pool && b->pool[i]))
+			return 0;
+		while (n < b->kv_len[i])
+			n *= 2;
+	}
+	return n;
+}
+
+static int find(const struct dt_infer *m, int nseq, int64_t keys)
+{
+	for (int i = 0; i < m->side.nrecorded; i++)
+		if (m->side.recorded[i].nseq == nseq && m->side.recorded[i].keys == keys)
+			return i;
+	return -1;
+}
+
+/* Room for one more; the one that was used longest ago goes. */
+static int room(struct dt_infer *m)
+{
+	struct dt_infer_side *s = &m->side;
+	int oldest = 0;
+
+	if (s->nrecorded < DT_INFER_RECORDED)
+		return s->nrecorded++;
+	for (int i = 1; i < s->nrecorded; i++)
+		if (s->recorded[i].used < s->recorded[oldest].used)
+			oldest = i;
+	dt_graph_close(m->dev, s->recorded[oldest].graph);
+	return oldest;
+}
+
+static int record(struct dt_infer *m, const struct dt_infer_batch *b, int64_t keys, struct dt_graph **ret,
+		  struct dt_err *err)
+{
+	int rc = dt_graph_begin(m->dev), end;
+
+	if (rc < 0)
+		return dt_err_sys(err, rc, "cannot record a step");
+	m->side.keys = keys;
+	rc = dt_infer_pass(m, b, m->side.out, err);
+	end = dt_graph_end(m->dev, rc < 0 ? NULL : ret);
+	return rc < 0 ? rc : end < 0 ? dt_err_sys(err, end, "cannot record a step") : 0;
+}
+
+/* A step whose like may come again: as it is the first time, recorded the second, given at once from then on.
+ */
+static int decode(struct dt_infer *m, const struct dt_infer_batch *b, int64_t keys, struct dt_err *err)
+{
+	struct dt_infer_side *s = &m->side;
+	int i = find(m, b->nseq, keys), rc;
+
+	s->keys = keys;
+	if (i < 0) {
+		i = room(m);
+		s->recorded[i] = (struct dt_infer_recorded){b->nseq, keys, ++s->steps, NULL};
+		return dt_infer_pass(m, b, s->out, err);
+	}
+	s->recorded[i].used = ++s->steps;
+	if (!s->recorded[i].graph && (rc = record(m, b, keys, &s->recorded[i].graph, err)) < 0)
+		return rc;
+	rc = dt_graph_run(m->dev, s->recorded[i].graph);
+	if (rc == -ESTALE) { /* a larger step came between */
+		drop(m, i);
+		return dt_infer_pass(m, b, s->out, err);
+	}
+	s->replayed += rc == 0;
+	return rc < 0 ? dt_err_sys(err, rc, "cannot run a recorded step") : 0;
+}
+
+int dt_infer_side_forward(struct dt_infer *m, const struct dt_infer_batch *host, float *logits,
+			  struct dt_err *err)
+{
+	struct dt_infer_side *s = &m->side;
+	size_t n = (size_t)host->nwant * (size_t)m->config.vocab * sizeof(float);
+	struct dt_infer_batch b;
+	int64_t keys;
+	int rc = take(m, host, &b, err);
+
+	if (rc < 0)
+		return rc;
+	keys = bucket(m, &b);
+	s->keys = 0;
+	rc = keys ? decode(m, &b, keys, err) : dt_infer_pass(m, &b, s->out, err);
+	if (rc < 0) {
+		dt_dev_sync(m->dev); /* the tables are free again */
+		return rc;
+	}
+	rc = n ? dt_dev_copy(m->dev, s->logits, s->out, n) : 0;
+	if (rc == 0)
+		rc = dt_dev_sync(m->dev);
+	if (rc < 0)
+		return dt_err_sys(err, rc, "cannot compute on the device");
+	memcpy(logits, s->logits, n);
+	return 0;
+}
+
+uint64_t dt_infer_replayed(const struct dt_infer *m)
+{
+	return m->side.replayed;
+}

@@ -1,0 +1,65 @@
+#!/usr/bin/env bats
+# dt-serve --device on an emulated card: the processor's answers, whatever the cache and the weights are.
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR" || return 1
+    "$DT_HELP/make-model" m
+    for i in 0 1 2 3 4 5; do
+        jq -nc --argjson i "$i" '{prompt: ("Prompt: " + ("tell me more. " * ($i % 3)) + "\($i)"), max_tokens: (3 + $i * 2),
+            temperature: (if $i == 4 then 1 else 0 end), seed: $i, ignore_eos: true}'
+    done >prompts.jsonl
+    jq -nc '{prompt: "Once upon a time there was", max_tokens: 6, n: 3, temperature: 1, seed: 7, ignore_eos: true}' >>prompts.jsonl
+}
+
+setup() {
+    PATH=$DT_BIN:$DT_HELP:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    common=(--batch m --precision fp32 --threads 1 --max-num-seqs 4 --max-num-batched-tokens 16 --max-model-len 64 --block-size 4)
+}
+
+# same OPTION...: the card's answers are the processor's
+same() {
+    dt-serve "${common[@]}" "$@" <prompts.jsonl | jq -c '{id, text, choices, error}' >cpu.txt
+    dt-serve-emulated --device cuda "${common[@]}" "$@" <prompts.jsonl 2>log | jq -c '{id, text, choices, error}' >card.txt
+    [ "$(wc -l <cpu.txt)" -ge 7 ]
+    diff cpu.txt card.txt
+}
+
+need_emulation() {
+    command -v dt-serve-emulated >/dev/null || skip "no C++ compiler, no emulated card"
+}
+
+@test "names that are no device, and a card that is not there" {
+    run dt-serve "${common[@]}" --device gpu
+    [ "$status" -eq 2 ]
+    [[ $output == *"no such device: 'gpu' (auto, cpu, cuda or cuda:N)"* ]]
+    run dt-serve "${common[@]}" --device cuda:1000
+    [ "$status" -eq 1 ]
+    [[ $output == "dt-serve: cannot open device 'cuda:1000': "* ]]
+    [ ! -e /dev/nvidiactl ] || skip "there is a card here"
+    [ "$(echo '{"prompt": "a", "max_tokens": 1}' | dt-serve "${common[@]}" --device auto | jq -r .error)" = null ]
+}
+
+@test "prefix cache, several choices of a prompt and draws: the processor's tokens" {
+    need_emulation
+    same
+    same --no-prefix-caching
+}
+
+@test "an int8 cache, and a model that guesses: the processor's tokens" {
+    need_emulation
+    same --kv-cache-dtype int8
+    same --draft-model m
+}
+
+@test "weights in blocks: the processor's tokens" {
+    need_emulation
+    echo '{"model_type": "llama", "vocab_size": 257, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-5,
+        "hidden_act": "silu"}' >config.json
+    dt-dataset build --tokenizer byte --out d.h5 "$DT_SRC/LICENSE"
+    dt-train --model config.json --data d.h5 --seq 32 --microbatch 4 --steps 20 --lr 1e-2 --no-mfu --save run --threads 1 >/dev/null
+    common[1]=run/latest
+    same --weights q8_0
+    same --weights q4_0
+}

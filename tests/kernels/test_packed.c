@@ -1,0 +1,242 @@
+/*
+ * Packed weights on a device against the processor's, which test_quant.c holds to their definition: the same
+ * bits of quantised weights and of embeddings, rounding errors' distance of numbers.
+ */
+#include "check.h"
+
+#include "kernels/quant.h"
+#include "kernels/shape.h"
+
+static struct dt_dev *dev, *cpu;
+
+static const enum dt_format formats[] = {DT_FMT_Q8_0, DT_FMT_Q4_0, DT_FMT_Q4_1, DT_FMT_Q4_K,
+					 DT_FMT_Q6_K, DT_FMT_BF16, DT_FMT_F32};
+#define FORMATS (sizeof formats / sizeof *formats)
+
+/* Rows as a file holds them: any integers, small scales. */
+static uint8_t *file_rows(enum dt_format f, int64_t rows, int64_t k, uint32_t stream)
+{
+	const struct dt_format_info *info = dt_format_info(f);
+	const int64_t n = rows * k / info->block;
+	uint8_t *p = malloc((size_t)(n * info->bytes));
+
+	for (int64_t i = 0; i < n; i++) {
+		uint8_t *b = p + i * info->bytes;
+		const uint16_t d = dt_f32_to_f16((float)(0.01 * rnd(stream + 1, i)));
+		const float x = (float)rnd(stream, i);
+		const uint16_t h = dt_f32_to_bf16(x);
+
+		for (int j = 0; j < info->bytes; j++)
+			b[j] = (uint8_t)(rnd(stream, i * info->bytes + j) * 128 + 128);
+		if (dt_format_info(f)->dtype >= 0)
+			memcpy(b, f == DT_FMT_F32 ? (const void *)&x : (const void *)&h, (size_t)info->bytes);
+		else
+			memcpy(f == DT_FMT_Q6_K ? b + 208 : b, &d, 2);
+		if (f == DT_FMT_Q4_1 || f == DT_FMT_Q4_K)
+			memcpy(b + 2, &d, 2);
+	}
+	return p;
+}
+
+struct both {
+	struct dt_packed *there, *here;
+};
+
+static void append(struct both *w, enum dt_format f, int64_t rows, int64_t k, uint32_t stream)
+{
+	uint8_t *p = file_rows(f, rows, k, stream);
+
+	if (!w->there) {
+		assert_int_equal(dt_packed_open(&w->there, dev, k), 0);
+		assert_int_equal(dt_packed_open(&w->here, cpu, k), 0);
+	}
+	assert_int_equal(dt_packed_append(w->there, dev, f, f, p, rows), 0);
+	assert_int_equal(dt_packed_append(w->here, cpu, f, f, p, rows), 0);
+	assert_int_equal(dt_packed_rows(w->there), dt_packed_rows(w->here));
+	assert_int_equal(dt_packed_bytes(w->there), dt_packed_bytes(w->here));
+	free(p);
+}
+
+static void drop(struct both *w)
+{
+	dt_packed_close(w->there);
+	dt_packed_close(w->here);
+	*w = (struct both){0};
+}
+
+/* numbers: not bit by bit. */
+static void compare(const char *what, const struct both *w, int64_t m, enum dt_dtype in, enum dt_dtype out,
+		    bool with_bias, bool numbers)
+{
+	const int64_t n = dt_packed_rows(w->here), k = dt_packed_k(w->here);
+	struct dt_tensor x = random_tensor(in, m, k, 5, 2), bias = random_tensor(in, 1, n, 6, 1);
+	struct dt_tensor got = tensor(out, m, n), want = tensor(out, m, n);
+	double *wide;
+
+	bias = with_bias ? bias : (free(bias.data), DT_NONE);
+	assert_int_equal(on_packed_matmul(dev, got, x, w->there, bias), 0);
+	assert_int_equal(dt_packed_matmul(cpu, want, x, w->here, bias), 0);
+	wide = values(want);
+	if (numbers)
+		check_close(what, got, wide, 4e-5 * (double)k / 256, out == DT_F32 ? 1e-5 : 1e-2);
+	else
+		check_same_bits(what, got, want);
+	free_all(x.data, bias.data, got.data, want.data, wide);
+}
+
+static void test_products(void **state)
+{
+	static const int64_t shapes[][3] = {{1, 1, 256},  {1, 37, 2304}, {2, 16, 256},
+					    {3, 50, 512}, {9, 33, 256},	 {21, 19, 256}};
+
+	for (size_t f = 0; f < FORMATS; f++)
+		for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+			const bool numbers = dt_format_info(formats[f])->dtype >= 0;
+			struct both w = {0};
+
+			append(&w, formats[f], shapes[s][1], shapes[s][2], 3);
+			compare(dt_format_info(formats[f])->name, &w, shapes[s][0], s % 2 ? DT_F32 : DT_BF16,
+				s % 3 ? DT_F32 : DT_BF16, s % 2, numbers);
+			drop(&w);
+		}
+}
+
+/* Any length that is not a block's, of numbers. */
+static void test_odd(void **state)
+{
+	struct both w = {0};
+
+	append(&w, DT_FMT_F32, 5, 77, 3);
+	for (int64_t m = 1; m < 20; m += 6)
+		compare("f32 of 77", &w, m, DT_F32, DT_F32, true, true);
+	drop(&w);
+	append(&w, DT_FMT_BF16, 7, 45, 3);
+	compare("bf16 of 45", &w, 18, DT_BF16, DT_BF16, true, true);
+	drop(&w);
+}
+
+/* Several formats under one another, the same one twice among them. */
+static void test_parts(void **state)
+{
+	struct both w = {0};
+
+	append(&w, DT_FMT_Q8_0, 17, 512, 3);
+	append(&w, DT_FMT_Q4_0, 40, 512, 4);
+	append(&w, DT_FMT_Q6_K, 3, 512, 5);
+	append(&w, DT_FMT_Q6_K, 30, 512, 6);
+	compare("parts", &w, 3, DT_BF16, DT_F32, true, false);
+	drop(&w);
+	append(&w, DT_FMT_BF16, 17, 64, 3);
+	append(&w, DT_FMT_BF16, 16, 64, 4);
+	append(&w, DT_FMT_F32, 5, 64, 4);
+	append(&w, DT_FMT_BF16, 2, 64, 4);
+	compare("numbers", &w, 3, DT_BF16, DT_F32, true, true);
+	compare("many numbers", &w, 19, DT_BF16, DT_F32, true, true);
+	drop(&w);
+}
+
+/* On the flag a row's bits are its own, whatever m. */
+static void test_invariant(void **state)
+{
+	const int64_t n = 40, k = 256, max = 35;
+	struct dt_tensor x = random_tensor(DT_BF16, max, k, 5, 2), all = tensor(DT_F32, max, n);
+
+	dev->batch_invariant = true;
+	for (size_t f = 0; f < FORMATS; f++) {
+		struct both w = {0};
+
+		append(&w, formats[f], n, k, 3);
+		for (int64_t i = 0; i < max; i++)
+			assert_int_equal(on_packed_matmul(dev, dt_t2(dt_at(all, i * n), DT_F32, 1, n),
+							  dt_t2(dt_at(x, i * k), DT_BF16, 1, k), w.there,
+							  DT_NONE),
+					 0);
+		for (int64_t m = 2; m <= max; m += 11) {
+			struct dt_tensor y = tensor(DT_F32, m, n);
+
+			assert_int_equal(
+				on_packed_matmul(dev, y, dt_t2(x.data, DT_BF16, m, k), w.there, DT_NONE), 0);
+			check_same_bits(dt_format_info(formats[f])->name, y, dt_t2(all.data, DT_F32, m, n));
+			free(y.data);
+		}
+		drop(&w);
+	}
+	dev->batch_invariant = false;
+	free_all(x.data, all.data);
+}
+
+static void test_embed(void **state)
+{
+	const int64_t n = 40, k = 256, rows = 6;
+	const int32_t ids[] = {0, 39, 17, 17, 15, 16}, wrong[] = {0, 1, 2, 3, 4, 40};
+
+	for (size_t f = 0; f < FORMATS; f++)
+		for (int t = 0; t < 2; t++) {
+			struct dt_tensor got = tensor(t ? DT_BF16 : DT_F32, rows, k),
+					 want = tensor(got.dtype, rows, k);
+			struct both w = {0};
+			float *row = malloc((size_t)k * 4);
+
+			append(&w, formats[f], n, k, 3);
+			assert_int_equal(on_packed_embed(dev, got, w.there, ids, t ? 1.f : 7.5f), 0);
+			assert_int_equal(dt_packed_embed(cpu, want, w.here, ids, t ? 1.f : 7.5f), 0);
+			check_same_bits(dt_format_info(formats[f])->name, got, want);
+			for (int64_t i = 0; i < rows && !t; i++) {
+				assert_int_equal(dt_packed_row(w.here, ids[i], row), 0);
+				for (int64_t j = 0; j < k; j++)
+					assert_true(get(want, i * k + j) == (double)(row[j] * 7.5f));
+			}
+			assert_int_equal(on_packed_embed(dev, got, w.there, wrong, 1), -EINVAL);
+			assert_int_equal(dt_packed_embed(cpu, want, w.here, wrong, 1), -EINVAL);
+			drop(&w);
+			free_all(row, got.data, want.data);
+		}
+}
+
+/* What is not finite stays in its row. */
+static void test_not_finite(void **state)
+{
+	const int64_t n = 20, k = 256, m = 3;
+	struct dt_tensor x = random_tensor(DT_F32, m, k, 5, 2), y = tensor(DT_F32, m, n);
+
+	((float *)x.data)[k + 77] = INFINITY;
+	for (size_t f = 0; f < 5; f++) {
+		struct both w = {0};
+
+		append(&w, formats[f], n, k, 3);
+		assert_int_equal(on_packed_matmul(dev, y, x, w.there, DT_NONE), 0);
+		for (int64_t j = 0; j < n; j++)
+			assert_true(isnan(get(y, n + j)) && isfinite(get(y, j)) &&
+				    isfinite(get(y, 2 * n + j)));
+		drop(&w);
+	}
+	free_all(x.data, y.data);
+}
+
+static int setup(void **state)
+{
+	dev = open_device(1);
+	return dt_dev_open(&cpu, DT_DEV_CPU, 0, 1);
+}
+
+static int teardown(void **state)
+{
+	dt_dev_close(dev);
+	dt_dev_close(cpu);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_products), cmocka_unit_test(test_odd),
+		cmocka_unit_test(test_parts),	 cmocka_unit_test(test_invariant),
+		cmocka_unit_test(test_embed),	 cmocka_unit_test(test_not_finite),
+	};
+
+	if (!on_device()) {
+		puts("skipped: compares a card with the processor: DT_TEST_DEVICE=cuda");
+		return 77;
+	}
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
