@@ -64,7 +64,7 @@ settles() {
     return 1
 }
 
-@test "real weights: 200 greedy tokens are the text that transformers gives" {
+@test "real weights: 200 greedy tokens are the text that transformers gives, embeddings its mean of hidden states" {
     /usr/bin/python3 -c 'import h5py' 2>/dev/null || skip "python3-h5py is not installed"
     data=${DT_TEST_DATA:-$DT_SRC/../shared/data}
     models=${DT_TEST_MODELS:-$data/models}
@@ -74,7 +74,7 @@ settles() {
 import h5py, json, sys
 g = h5py.File(sys.argv[1])[sys.argv[2]]
 said = {k: g.attrs[k].decode() for k in ("file", "prompt")}
-print(json.dumps(dict(said, text=g["text"][()].tobytes().decode(errors="replace"))))
+print(json.dumps(dict(said, text=g["text"][()].tobytes().decode(errors="replace"), embedding=g["embedding"][()].tolist())))
 PY
         file=$models/$(jq -r .file golden.json)
         more=()
@@ -87,6 +87,11 @@ PY
         jq -c '{prompt, temperature: 0, max_tokens: 200, ignore_eos: true}' golden.json |
             dt-serve --batch "$file" --precision fp32 --weights f32 --max-model-len 512 --max-num-seqs 1 "${more[@]}" 2>log >out
         diff <(jq .text golden.json) <(jq .text out)
+        jq -c '{custom_id: "e", method: "POST", url: "/v1/embeddings", body: {input: .prompt}}' golden.json |
+            dt-serve --batch "$file" --precision fp32 --weights f32 --max-model-len 512 --max-num-seqs 1 "${more[@]}" 2>log >out
+        jq -e -n --slurpfile g golden.json --slurpfile o out '
+            [$g[0].embedding, $o[0].response.body.data[0].embedding] | (.[0] | length) == (.[1] | length) and
+            ([transpose[] | (.[0] - .[1]) | fabs] | max < 2e-5)'
     done
     [ "$found" -gt 0 ] || skip "no models in '$models' (golden_greedy.py --list) and no stories260K in '$data'"
 }

@@ -2,6 +2,8 @@
 """What transformers makes of real weights: 200 greedy tokens of three architectures, with their logits.
 
     golden_greedy.py MODEL FILE       computes one model and puts it into golden-greedy.h5 beside this script
+    golden_greedy.py --embedding MODEL FILE
+                                      only the embedding of one that is there already
     golden_greedy.py --list           the models, their files and where they come from
     golden_greedy.py --llama-server URL MODEL
                                       whether a llama-server at URL, which has the model in f32 with a cache of f32
@@ -19,6 +21,7 @@ prompt and min_margin (the smallest lead of a first token over the second: how n
     /MODEL/columns [64]           ids of the vocabulary
     /MODEL/logits [200, 64] f32   their logits in front of each of these tokens
     /MODEL/norm [200] f64         the log of the sum of exp of all logits there
+    /MODEL/embedding [hidden] f64 the mean of the prompt's last hidden states (after the last norm), at length 1
 """
 import hashlib
 import os
@@ -158,18 +161,34 @@ def text_of(model, path, ids):
     return whole[len(first):].encode()
 
 
-def compute(model, path):
+def load(model, path):
     import numpy as np
     import torch
 
-    text = MODELS[model][2]
-    ids = prompt_ids(model, path, text)
     m, weights = dict(smollm2=llama, gemma3=gemma, stories260k=stories)[model](path)
     missing = m.load_state_dict({k: torch.tensor(np.ascontiguousarray(v)) for k, v in weights.items()}, strict=False)
     if missing.unexpected_keys or [k for k in missing.missing_keys if k != "lm_head.weight"]:
         sys.exit(f"weights do not fit: {missing}")
     m = m.float().eval()
     m.tie_weights()
+    return m
+
+
+def embedding(m, ids):
+    import torch
+
+    with torch.no_grad():
+        mean = m.model(torch.tensor([ids])).last_hidden_state[0].double().mean(0)
+    return (mean / mean.norm()).numpy()
+
+
+def compute(model, path):
+    import numpy as np
+    import torch
+
+    text = MODELS[model][2]
+    ids = prompt_ids(model, path, text)
+    m = load(model, path)
     columns = np.sort(np.random.RandomState(1).permutation(m.config.vocab_size)[:COLUMNS]).astype("i4")
     greedy, logits, norm, margin = [], [], [], np.inf
     at, cache = torch.tensor([ids]), None
@@ -187,7 +206,7 @@ def compute(model, path):
     attrs = dict(file=MODELS[model][0], sha256=digest, prompt=text, min_margin=float(margin))
     return attrs, dict(ids=np.array(ids, "i4"), greedy=np.array(greedy, "i4"), columns=columns,
                        logits=np.array(logits, "f4"), norm=np.array(norm),
-                       text=np.frombuffer(text_of(model, path, ids[-1:] + greedy), "u1"))
+                       embedding=embedding(m, ids), text=np.frombuffer(text_of(model, path, ids[-1:] + greedy), "u1"))
 
 
 def ask_llama_server(url, model):
@@ -214,6 +233,9 @@ def main():
         return 0
     if len(sys.argv) == 4 and sys.argv[1] == "--llama-server":
         return ask_llama_server(*sys.argv[2:])
+    only = len(sys.argv) == 4 and sys.argv[1] == "--embedding"
+    if only:
+        del sys.argv[1]
     if len(sys.argv) != 3 or sys.argv[1] not in MODELS:
         print(f"usage: golden_greedy.py {'|'.join(MODELS)} FILE", file=sys.stderr)
         return 2
@@ -223,6 +245,13 @@ def main():
 
     torch.set_num_threads(2)
     model, path = sys.argv[1], os.path.abspath(sys.argv[2])
+    if only:
+        with h5py.File(os.path.join(HERE, "golden-greedy.h5"), "a") as f:
+            if "embedding" in f[model]:
+                del f[model]["embedding"]
+            f[model].create_dataset("embedding", data=embedding(load(model, path), f[model]["ids"][()].tolist()),
+                                    track_times=False)
+        return 0
     attrs, data = compute(model, path)
     with h5py.File(os.path.join(HERE, "golden-greedy.h5"), "a") as f:
         if model in f:
