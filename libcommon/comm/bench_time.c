@@ -181,6 +181,13 @@ static int time_calls(struct dt_bench *b, size_t n, size_t bytes, bool in_place,
 	return rc;
 }
 
+/* By way of the caches, as quickly as the collectives do it. */
+static void copy_near(char *dst, const char *src, size_t n)
+{
+	for (size_t at = 0; at < n; at += DT_COPY_BLOCK)
+		memcpy(dst + at, src + at, n - at < DT_COPY_BLOCK ? n - at : DT_COPY_BLOCK);
+}
+
 /*
  * How long the ranks take to copy, all at once, as many bytes as the call must read and write: the median of
  * a few tries, by way of the caches or past them, whichever is quicker. With compare a call of plain MPI
@@ -209,7 +216,7 @@ static int copy_time(struct dt_bench *b, double bytes, size_t elements, bool in_
 		else if (i & 1)
 			dt_copy_stream(b->buf[1], b->buf[0], n);
 		else
-			memcpy(b->buf[1], b->buf[0], n);
+			copy_near(b->buf[1], b->buf[0], n);
 		*at = dt_now() - *at;
 	}
 	if (!rc)

@@ -69,6 +69,7 @@ struct dt_req {
 	size_t pieces, piece_n, a, b, c_done;
 	bool meet, stream; /* buffers are told first; the result goes past the caches */
 	bool past;	   /* so does what ranks hand each other */
+	bool push;	   /* blocks are written to the others, not read from them */
 	double met;	   /* when all had arrived; 0: unknown */
 	enum { DT_WAY_UNKNOWN, DT_WAY_ARRIVED, DT_WAY_PIECES, DT_WAY_DIRECT, DT_WAY_LEAVING } way;
 };
@@ -271,6 +272,11 @@ void dt_reduce_divide(void *x, int p, size_t n, enum dt_dtype t);
 #define DT_REDUCE_BLOCK 1024
 void dt_reduce_stream(char *const *dst, int ndst, size_t at, const void *const *src, int p, size_t n,
 		      enum dt_dtype t, enum dt_redop op);
+/*
+ * Where both sides stay in the caches: bytes copied at a time that the C library still moves without fetching
+ * what it overwrites.
+ */
+#define DT_COPY_BLOCK ((size_t)128 << 10)
 /* memcpy that writes past the caches. */
 void dt_copy_stream(void *dst, const void *src, size_t n);
 /* The same; others see it only after dt_stream_fence(). */

@@ -101,6 +101,7 @@ int dt_shm_open(struct dt_comm *c, struct dt_err *err)
 	s->line = (struct dt_shm_line *)((char *)base + sizeof(struct dt_shm_header));
 	s->in = (char *)base + lines;
 	s->result = s->in + p * 2 * PIECE;
+	s->cache = l3 > 0 ? (size_t)l3 : 2 * STREAM_LEAST;
 	cache = l3 > 0 ? (size_t)l3 / (2 * p) : STREAM_LEAST;
 	s->stream = cache < STREAM_LEAST ? cache : STREAM_LEAST;
 	c->shm = s;
@@ -511,14 +512,16 @@ static bool step_pieces(struct dt_req *r)
 static int decide(struct dt_req *r, struct dt_err *err)
 {
 	struct dt_comm *c = r->c;
-	bool direct = true;
+	bool src = true, dst = true, direct;
 	int rc = 0;
 
 	for (int j = 0; j < c->size; j++) {
 		const struct dt_offers *o = &c->shm->line[j].offers;
 
-		direct &= o->src.region >= 0 && o->dst.region >= 0;
+		src &= o->src.region >= 0;
+		dst &= o->dst.region >= 0;
 	}
+	direct = dt_direct_choose(r, src, dst);
 	for (int j = 0; j < c->size && direct && !rc; j++)
 		rc = dt_direct_reach(r, &c->shm->line[j].offers, j, err);
 	if (rc)

@@ -16,6 +16,7 @@ struct dt_shm {
 	uint64_t known; /* all ranks have done the pieces before this one */
 	int told; /* counters were written and sleepers not yet looked for: 1 + looks since; otherwise 0 */
 	size_t stream;	/* results of this size and more go past the caches */
+	size_t cache;	/* bytes of the last-level cache */
 	double pace[2]; /* seconds a byte of three phases by way of the caches, past them; 0: not known */
 	unsigned paced;
 	uint64_t direct; /* operations done on registered buffers */
@@ -28,6 +29,11 @@ struct dt_offers {
 	struct dt_offer src, dst;
 };
 void dt_direct_offer(const struct dt_req *r, struct dt_offers *ret);
+/*
+ * Whether it can be done so where every rank's src, every rank's dst can be reached. All ranks must come to
+ * the same answer.
+ */
+bool dt_direct_choose(struct dt_req *r, bool src, bool dst);
 int dt_direct_reach(struct dt_req *r, const struct dt_offers *o, int rank, struct dt_err *err);
 /* Does about so many bytes of this rank's share; returns whether it is done with it. */
 bool dt_direct_work(struct dt_req *r, size_t most);

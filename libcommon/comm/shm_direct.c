@@ -3,10 +3,16 @@
  * the buffers of all, so every byte is read once and written once (2pS for an all-reduce of S bytes over p
  * ranks, the lower bound). The caller (shm.c) sees to it that all have arrived before and that all have
  * finished after.
+ *
+ * An all-gather goes either way. Where every result can be reached, each rank pushes its block to all of them
+ * while it is in the first caches: read once, whether the ranks share a cache or not, and what lies in
+ * another core's cache is overwritten and not fetched. Otherwise each rank pulls the blocks of all.
  */
 #include "comm/shm.h"
 
 #include <string.h>
+
+#define PUSH_PAST ((size_t)1 << 10) /* bytes read once and written to all, past the caches */
 
 /* Which of src and dst of this rank others must reach. */
 static void needs(const struct dt_req *r, bool *src, bool *dst)
@@ -15,6 +21,7 @@ static void needs(const struct dt_req *r, bool *src, bool *dst)
 
 	switch (r->op.kind) {
 	case DT_OP_ALL_REDUCE:
+	case DT_OP_ALL_GATHER: /* one of them will do */
 		*src = *dst = true;
 		break;
 	case DT_OP_REDUCE:
@@ -79,8 +86,17 @@ void dt_direct_offer(const struct dt_req *r, struct dt_offers *ret)
 		ret->src.region = -1;
 }
 
+bool dt_direct_choose(struct dt_req *r, bool src, bool dst)
+{
+	if (r->op.kind != DT_OP_ALL_GATHER)
+		return src && dst;
+	r->push = dst;
+	return src || dst;
+}
+
 int dt_direct_reach(struct dt_req *r, const struct dt_offers *o, int rank, struct dt_err *err)
 {
+	bool gather = r->op.kind == DT_OP_ALL_GATHER;
 	struct dt_comm *c = r->c;
 	struct dt_shm *s = c->shm;
 	int rc = 0;
@@ -91,9 +107,9 @@ int dt_direct_reach(struct dt_req *r, const struct dt_offers *o, int rank, struc
 		s->peer_dst[rank] = r->op.dst;
 		return 0;
 	}
-	if (o->src.gen)
+	if (o->src.gen && !(gather && r->push))
 		rc = dt_region_reach(c->w, c->local[rank], &o->src, &s->peer_src[rank], err);
-	if (!rc && o->dst.gen)
+	if (!rc && o->dst.gen && !(gather && !r->push))
 		rc = dt_region_reach(c->w, c->local[rank], &o->dst, &s->peer_dst[rank], err);
 	return rc;
 }
@@ -106,6 +122,35 @@ static void put(const struct dt_req *r, void *dst, const void *src, size_t bytes
 		dt_copy_stream_open(dst, src, bytes);
 	else
 		memcpy(dst, src, bytes);
+}
+
+/*
+ * Bytes [from, from + m) of this rank's block to the results of all, its own first. Past the caches where the
+ * inputs and results of all would not fit into half of the last one.
+ */
+static void push(const struct dt_req *r, size_t block, size_t from, size_t m)
+{
+	size_t p = (size_t)r->c->size, me = (size_t)r->c->rank, step;
+	struct dt_shm *s = r->c->shm;
+	const char *src = s->peer_src[me];
+	bool past = (p + 1) * p * block > s->cache / 2;
+
+	for (size_t end = from + m; from < end; from += step) {
+		step = past ? PUSH_PAST : DT_COPY_BLOCK;
+		step = end - from < step ? end - from : step;
+		for (size_t i = 0; i < p; i++) {
+			char *dst = s->peer_dst[(me + i) % p] + me * block;
+
+			if (dst == src)
+				continue;
+			if (past)
+				dt_copy_stream_open(dst + from, src + from, step);
+			else
+				memcpy(dst + from, src + from, step);
+		}
+	}
+	if (past)
+		dt_stream_fence();
 }
 
 /*
@@ -174,6 +219,10 @@ bool dt_direct_work(struct dt_req *r, size_t most)
 		reduce(r, me * block, &mine, 1, from, m);
 		break;
 	case DT_OP_ALL_GATHER:
+		if (r->push) {
+			push(r, block, from * e, m * e);
+			break;
+		}
 		for (int j = 0; j < r->c->size; j++)
 			put(r, mine + (size_t)j * block + from * e, s->peer_src[j] + from * e, m * e);
 		break;

@@ -599,6 +599,46 @@ static void refusals(void)
 	checks++;
 }
 
+/*
+ * An all-gather needs either all inputs or all results where others reach them, in the caches and past them;
+ * with one of each on different ranks it goes by way of the segment.
+ */
+static void half_registered(void)
+{
+	static const size_t sizes[] = {70001, 1500007};
+	uint64_t before, want;
+
+	for (int way = 0; way < 3; way++)
+		for (size_t k = 0; k < 2; k++) {
+			size_t n = sizes[k] / (size_t)np, m = n * (size_t)np;
+			bool in = way == 2 ? me % 2 : way, shared = registered;
+			int32_t *src, *dst;
+
+			registered = in;
+			src = take(n * 4);
+			registered = !in;
+			dst = take(m * 4);
+			for (size_t i = 0; i < n; i++)
+				src[i] = (int32_t)((size_t)me * n + i + 1);
+			before = c->shm ? c->shm->direct : 0;
+			OK(dt_all_gather(c, dst, src, n, DT_I32, "half", &err));
+			want = before +
+			       (c->shm && np > 1 && way < 2 && (alg == DT_ALG_AUTO || alg == DT_ALG_DIRECT));
+			if ((c->shm ? c->shm->direct : 0) != want)
+				fail("half registered", DT_I32, n, (double)(c->shm ? c->shm->direct : 0),
+				     (double)want);
+			for (size_t i = 0; i < m; i++)
+				if (dst[i] != (int32_t)(i + 1))
+					fail("half registered", DT_I32, i, dst[i], (double)i + 1);
+			checks++;
+			OK(dt_barrier(c, "half", &err));
+			give(dst);
+			registered = in;
+			give(src);
+			registered = shared;
+		}
+}
+
 int main(int argc, char **argv)
 {
 	/* tiny, small, one piece, several; the last goes past the caches */
@@ -654,6 +694,7 @@ int main(int argc, char **argv)
 	refusals();
 	meshes();
 	direct = c->shm ? c->shm->direct : 0;
+	half_registered();
 	/* with another algorithm only what it does not exist for goes this way */
 	if ((alg == DT_ALG_AUTO || alg == DT_ALG_DIRECT) && (direct > 0) != (registered && c->shm))
 		fail("operations on registered buffers", DT_I64, 0, (double)direct, registered);
