@@ -122,15 +122,13 @@ static const uint32_t *last_pair(uint32_t *buf, const uint32_t *pair, int64_t d)
 /* Keys [j, j + keys) from groups of the cache, as they lie. */
 static void tile_of_groups(const struct paged *a, struct work *w, int64_t j, int64_t keys)
 {
-	const struct dt_paged *g = a->g;
-	const int32_t *table = g->block_table + (int64_t)w->seq * g->max_blocks;
 	const int64_t d = a->p->head_dim, skip = w->first > j ? (w->first - j) / DT_KV_GROUP : 0;
 	const int64_t groups = dt_ceil_div(keys, DT_KV_GROUP);
 	const uint32_t *k[DT_TILE / DT_KV_GROUP], *v[DT_TILE / DT_KV_GROUP];
 
 	for (int64_t i = skip; i < groups; i++) {
-		const uint32_t key = (uint32_t)(j + i * DT_KV_GROUP), size = (uint32_t)g->block_size;
-		const int64_t at = dt_kv_group(a->p, (int64_t)table[key / size] * size + key % size, w->kv);
+		const int64_t slot = dt_paged_row(a->g, w->seq, j + i * DT_KV_GROUP);
+		const int64_t at = dt_kv_group(a->p, slot, w->kv);
 
 		k[i] = dt_at(a->k, at);
 		v[i] = dt_at(a->v, at);

@@ -9,6 +9,7 @@
 #include "base/opt.h"
 #include "base/rng.h"
 #include "comm/shm.h"
+#include "tests/mpi/exact.h"
 
 #include <errno.h>
 #include <math.h>
@@ -16,23 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct dt_world *w;
 static struct dt_comm *c;
-static struct dt_err err;
-static int me, np;
 static long checks;
 static bool registered;
 static enum dt_alg alg;
-
-#define OK(expr)                                                                                             \
-	do {                                                                                                 \
-		int rc_ = (expr);                                                                            \
-		if (rc_) {                                                                                   \
-			fprintf(stderr, "rank %d: line %d: %s = %d: %s\n", me, __LINE__, #expr, rc_,         \
-				err.msg);                                                                    \
-			dt_world_abort(w, 1);                                                                \
-		}                                                                                            \
-	} while (0)
 
 static void *take(size_t bytes)
 {
@@ -60,58 +48,12 @@ static void fail(const char *what, enum dt_dtype t, size_t i, double got, double
 	dt_world_abort(w, 1);
 }
 
-/* An f16 from its definition: sign, exponent, 10 bits, to nearest even. */
-static uint16_t f16_of(double v)
-{
-	int sign = signbit(v) ? 0x8000 : 0, e;
-	double a = fabs(v), units;
-
-	frexp(a, &e);
-	e = e - 1 < -14 || a == 0 ? -14 : e - 1;
-	units = nearbyint(
-		ldexp(a, 10 - e)); /* may round up into the next exponent, which the sum below carries */
-	return (uint16_t)(sign | (int)(units + (e + 14) * 1024.0));
-}
-
 static double f16_value(uint16_t h)
 {
 	int e = h >> 10 & 31, m = h & 1023;
 	double a = e ? ldexp(1024 + m, e - 25) : ldexp(m, -24);
 
 	return h & 0x8000 ? -a : a;
-}
-
-static void put(void *buf, size_t i, enum dt_dtype t, double v)
-{
-	switch (t) {
-	case DT_F32:
-		((float *)buf)[i] = (float)v;
-		break;
-	case DT_BF16:
-		((uint16_t *)buf)[i] = dt_f32_to_bf16((float)v);
-		break;
-	case DT_F16:
-		((uint16_t *)buf)[i] = f16_of(v);
-		break;
-	case DT_F64:
-		((double *)buf)[i] = v;
-		break;
-	case DT_I32:
-		((int32_t *)buf)[i] = (int32_t)v;
-		break;
-	case DT_I64:
-		((int64_t *)buf)[i] = (int64_t)v;
-		break;
-	case DT_U8:
-		((uint8_t *)buf)[i] = (uint8_t)v;
-		break;
-	case DT_U16:
-		((uint16_t *)buf)[i] = (uint16_t)v;
-		break;
-	default:
-		((int8_t *)buf)[i] = (int8_t)v;
-		break;
-	}
 }
 
 static double get(const void *buf, size_t i, enum dt_dtype t)

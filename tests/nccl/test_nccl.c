@@ -6,6 +6,7 @@
 
 #include "base/opt.h"
 #include "kernels/ops.h"
+#include "tests/mpi/exact.h"
 
 #include <errno.h>
 #include <math.h>
@@ -13,65 +14,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct dt_world *w;
 static struct dt_comm *c;
 static struct dt_dev *dev;
-static struct dt_err err;
 static char *card, *host; /* PART bytes four times */
-static int me, np;
 static long checks;
 
 #define PART ((size_t)4 << 20)
 
-#define OK(expr)                                                                                             \
-	do {                                                                                                 \
-		int rc_ = (expr);                                                                            \
-		if (rc_) {                                                                                   \
-			fprintf(stderr, "rank %d: line %d: %s = %d: %s\n", me, __LINE__, #expr, rc_,         \
-				err.msg);                                                                    \
-			dt_world_abort(w, 1);                                                                \
-		}                                                                                            \
-	} while (0)
-
 static char *part(int i)
 {
 	return card + (size_t)i * PART;
-}
-
-static void put(void *p, enum dt_dtype t, size_t i, double v)
-{
-	const float f = (float)v;
-
-	switch (t) {
-	case DT_F32:
-		((float *)p)[i] = f;
-		break;
-	case DT_F64:
-		((double *)p)[i] = v;
-		break;
-	case DT_BF16:
-		((uint16_t *)p)[i] = dt_f32_to_bf16(f);
-		break;
-	case DT_F16: { /* exact, of a size that needs no denormal number */
-		int e = 0;
-
-		frexp(fabs(v), &e);
-		((uint16_t *)p)[i] = (uint16_t)(v == 0 ? 0 : (int)ldexp(v, 11 - e) + (e + 13) * 1024);
-		break;
-	}
-	case DT_I32:
-		((int32_t *)p)[i] = (int32_t)v;
-		break;
-	case DT_I64:
-		((int64_t *)p)[i] = (int64_t)v;
-		break;
-	case DT_U16:
-		((uint16_t *)p)[i] = (uint16_t)v;
-		break;
-	default:
-		((uint8_t *)p)[i] = (uint8_t)(int)v;
-		break;
-	}
 }
 
 /* What rank r gives as element i: small, so that sums over 16 ranks are exact in every type. */
@@ -96,7 +48,7 @@ static double reduced(size_t i, enum dt_redop op, bool integer)
 static void load(void *to, enum dt_dtype t, int r, size_t first, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		put(host, t, i, given(r, first + i));
+		put(host, i, t, given(r, first + i));
 	OK(dt_dev_copy(dev, to, host, n * (size_t)dt_dtype_size(t)));
 	OK(dt_dev_sync(dev));
 }
@@ -110,7 +62,7 @@ static void compare(const char *what, const void *at, enum dt_dtype t, size_t n,
 	OK(dt_dev_copy(dev, host, at, bytes));
 	OK(dt_dev_sync(dev));
 	for (size_t i = 0; i < n; i++)
-		put(expected, t, i, want(i, arg));
+		put(expected, i, t, want(i, arg));
 	for (size_t i = 0; i < bytes; i++)
 		if (host[i] != expected[i]) {
 			fprintf(stderr, "rank %d of %d: %s %s of %zu: byte %zu is %d, want %d\n", me, np,
