@@ -27,6 +27,8 @@ struct options {
 	bool batch, share, unordered;
 	const char *device, *ckpt, *draft_model, *skip_done, *tokenizer, *name, *key_file, *host, *trace,
 		*replay;
+	enum dt_dev_kind kind; /* of the device, and which */
+	int index;
 	int chat; /* 0: as the model says; else enum dt_chat_kind + 1 */
 	int64_t seqs, tokens, len, block, threads, port, queue, draft;
 	uint64_t cache;
@@ -172,15 +174,11 @@ static void set_eos(struct dt_engine_model *m, const struct dt_tokenizer *tok, c
 
 static int open_device(struct server *s, const struct options *o, struct dt_err *err)
 {
-	enum dt_dev_kind kind = DT_DEV_CPU;
-	int index = 0, rc = o->device ? dt_dev_parse(o->device, &kind, &index) : 0;
+	int rc = dt_dev_open(&s->dev, o->kind, o->index, (int)o->threads);
 
-	if (rc == 0)
-		rc = dt_dev_open(&s->dev, kind, index, (int)o->threads);
 	if (rc < 0)
-		return dt_err_set(err, rc, "cannot open device '%s': %s", o->device ? o->device : "cpu",
-				  dt_dev_why(rc));
-	s->dev->batch_invariant = kind == DT_DEV_CPU; /* on a card it would cost too much */
+		return dt_err_set(err, rc, "cannot open device '%s': %s", o->device, dt_dev_why(rc));
+	s->dev->batch_invariant = o->kind == DT_DEV_CPU; /* on a card it would cost too much */
 	return 0;
 }
 
@@ -514,9 +512,8 @@ int main(int argc, char **argv)
 					.examples = examples,
 					.opts = opts};
 	const struct dt_log log = {.f = stderr, .name = "dt-serve", .rank = -1};
-	enum dt_dev_kind kind;
 	struct dt_err err;
-	int status, index, n;
+	int status, n;
 
 	dt_dev_spin_less(argv);
 	n = dt_opt_main(&prog, argc, argv, stdout, stderr, &status);
@@ -534,7 +531,7 @@ int main(int argc, char **argv)
 	}
 	if (n == 1)
 		o.ckpt = argv[1];
-	if (o.device && dt_dev_parse(o.device, &kind, &index) < 0) {
+	if (dt_dev_parse(o.device, &o.kind, &o.index) < 0) { /* auto tries a card, which takes its time */
 		status = dt_opt_usage_error(&prog, stderr, "no such device: '%s' (auto, cpu, cuda or cuda:N)",
 					    o.device);
 		goto out;

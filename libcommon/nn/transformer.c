@@ -128,15 +128,13 @@ static struct dt_rope rope_args(const struct dt_model *m, int l)
 
 static struct dt_attn attn_args(const struct dt_model *m, const struct dt_pass *p, int l)
 {
-	int64_t d = m->c->score_dim ? m->c->score_dim : m->c->head_dim;
-
 	return (struct dt_attn){.batch = p->batch,
 				.seq = p->seq,
 				.heads = m->d.heads,
 				.kv_heads = m->d.kv_heads,
 				.head_dim = m->c->head_dim,
 				.window = window_of(m, l),
-				.scale = (float)(1.0 / sqrt((double)d))};
+				.scale = (float)dt_score_scale(m->c)};
 }
 
 static float embed_scale(const struct dt_model *m)
