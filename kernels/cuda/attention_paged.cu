@@ -19,38 +19,58 @@ struct paged {
 	int64_t heads, kv_heads, d, width, parts;
 	const int32_t *q_start, *kv_len, *table;
 	int64_t first, nseq, window;	      /* first: row of qkv that q begins with */
-	int64_t max_blocks, block_size, head; /* head: elements of one head in a row of the cache */
+	int64_t max_blocks, block_size;
 	float scale;
 	int lanes;		 /* that share a key: enough for d, V elements each */
 	float *max, *sum, *part; /* [rows, heads, parts] and [.., d] */
 };
 
-/* Elements of a cache; integers come as they are. */
-template <int V> DT_DEVICE void cache_ld(float (&r)[V], const void *p, int t, int64_t i)
-{
-	if (V == 1 && t == DT_I8) {
-		dt_touch((const int8_t *)p + i, 1);
-		r[0] = (float)((const int8_t *)p)[i];
-		return;
-	}
-	dt_ld<V>(r, p, t, i);
-}
-
-/* What the integers of the head that begins at i are multiplied by; 1 of other types. */
-DT_DEVICE float cache_scale(const struct paged &a, const void *p, int64_t i)
-{
-	float s;
-
-	if (a.tk != DT_I8)
-		return 1;
-	for (int k = 0; k < 4; k++)
-		((char *)&s)[k] = ((const char *)p)[i + a.d + k];
-	return s;
-}
-
 DT_DEVICE int64_t cache_row(const struct paged &a, int64_t seq, int64_t j)
 {
 	return (int64_t)a.table[seq * a.max_blocks + j / a.block_size] * a.block_size + j % a.block_size;
+}
+
+/* Where a head of int8 starts: d integers, and their scale behind them (attention.h). */
+DT_DEVICE const int8_t *int8_head(const void *cache, const struct paged &a, int64_t head)
+{
+	return (const int8_t *)cache + head * (a.d + 4);
+}
+
+DT_DEVICE float int8_scale(const void *cache, const struct paged &a, int64_t head)
+{
+	const int8_t *at = int8_head(cache, a, head) + a.d;
+	float scale;
+
+	for (int i = 0; i < 4; i++)
+		dt_touch(at + i, 1);
+	memcpy(&scale, at, 4); /* need not be aligned */
+	return scale;
+}
+
+/* V elements from column c of a head of the cache; int8 without their scale. */
+template <int V>
+DT_DEVICE void load(float (&r)[V], const void *cache, const struct paged &a, int64_t head, int64_t c)
+{
+	if (a.tk != DT_I8) {
+		dt_ld<V>(r, cache, a.tk, head * a.d + c);
+		return;
+	}
+	const int8_t *at = int8_head(cache, a, head) + c;
+	int8_t b[V];
+
+	if constexpr (V == 1) {
+		dt_touch(at, 1);
+		b[0] = *at;
+	} else {
+		dt_touch(at, 4);
+		dt_touch(at + 4, 4);
+		const uint32_t w[2] = {((const uint32_t *)at)[0], ((const uint32_t *)at)[1]};
+
+		memcpy(b, w, 8);
+	}
+	DT_UNROLL
+	for (int e = 0; e < V; e++)
+		r[e] = b[e];
 }
 
 /* What row `at` of q sees. Its sequence is the last one that begins no later. */
@@ -83,20 +103,21 @@ DT_DEVICE void scores(const struct paged &a, const struct row &r, const float *q
 	for (int j = (int)threadIdx.x / a.lanes; j < PART; j += each) {
 		const int64_t key = base + j;
 		const bool sees = key >= r.first && key <= r.last;
-		const int64_t at = sees ? (cache_row(a, r.seq, key) * a.kv_heads + kv) * a.head : 0;
+		const int64_t head = sees ? cache_row(a, r.seq, key) * a.kv_heads + kv : 0;
+		const float unit = a.tk == DT_I8 && sees ? int8_scale(a.k, a, head) * a.scale : a.scale;
 
 		for (int64_t g = 0; g < group; g++) {
 			float sum = 0, k[V];
 
 			for (int64_t c = sub * V; sees && c < a.d; c += a.lanes * V) {
-				cache_ld<V>(k, a.k, a.tk, at + c);
+				load<V>(k, a.k, a, head, c);
 				for (int e = 0; e < V; e++)
 					sum += k[e] * q[g * a.d + c + e];
 			}
 			for (int by = a.lanes / 2; by; by >>= 1)
 				sum += __shfl_xor_sync(DT_ALL, sum, by);
 			if (sub == 0)
-				s[g * PART + j] = sees ? sum * cache_scale(a, a.k, at) * a.scale : DT_NEGINF;
+				s[g * PART + j] = sees ? sum * unit : DT_NEGINF;
 		}
 	}
 }
@@ -121,12 +142,12 @@ DT_DEVICE void values(const struct paged &a, const struct row &r, const float *s
 
 			if (key < r.first || key > r.last)
 				continue;
-			const int64_t at = (cache_row(a, r.seq, key) * a.kv_heads + kv) * a.head;
-			const float weight = s[j] * cache_scale(a, a.v, at);
+			const int64_t head = cache_row(a, r.seq, key) * a.kv_heads + kv;
+			const float w = a.tk == DT_I8 ? s[j] * int8_scale(a.v, a, head) : s[j];
 
-			cache_ld<V>(v, a.v, a.tk, at + (int64_t)c * V);
+			load<V>(v, a.v, a, head, (int64_t)c * V);
 			for (int e = 0; e < V; e++)
-				sum[e] += weight * v[e];
+				sum[e] += w * v[e];
 		}
 		__syncthreads();
 		for (int e = 0; e < V; e++)
@@ -236,7 +257,7 @@ static int start(struct dt_dev *dev, const struct dt_cuda *c, struct paged a, in
 	a.lanes = 1;
 	while (a.lanes < 32 && a.lanes * 8 < a.d)
 		a.lanes *= 2;
-	if (a.tk != DT_I8 && dt_by_8(a.d, a.k, a.v)) {
+	if (dt_by_8(a.d, a.k, a.v)) {
 		rc = DT_LAUNCH(c, paged_kernel<8>, grid, THREADS, smem, a);
 	} else {
 		a.lanes = 32;
@@ -288,7 +309,6 @@ int dt_cuda_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_te
 				p->window,
 				g->max_blocks,
 				g->block_size,
-				dt_kv_row(p, kcache.dtype) / p->kv_heads,
 				p->scale,
 				0,
 				NULL,
@@ -325,34 +345,53 @@ template <int V> __global__ void __launch_bounds__(256) write_kernel(struct writ
 	}
 }
 
-/* int8: a thread has a head. NaN and Inf, whose bits are the largest, make the scale NaN. */
-__global__ void __launch_bounds__(128) quantize_kernel(struct write a, int64_t heads, int64_t d)
+/* A warp for each head of a row's k and v: integers to nearest even, and max / 127 behind them. */
+__global__ void __launch_bounds__(256) write_int8_kernel(struct write a, int64_t d)
 {
-	const int64_t i = (int64_t)blockIdx.x * 128 + threadIdx.x, h = i % heads, part = i / heads % 2;
-	const int64_t row = i / heads / 2;
-	float scale, inverse;
-	uint32_t max = 0;
+	const int64_t heads = a.n / d, lane = threadIdx.x % 32, step = (int64_t)gridDim.x * blockDim.x / 32;
+	const int64_t width = heads * (d + 4);
 
-	if (row >= a.rows || a.slot[row] < 0)
-		return;
-	const int64_t from = row * (a.q + 2 * a.n) + a.q + part * a.n + h * d;
-	int8_t *out = (int8_t *)(part ? a.v : a.k) + (a.slot[row] * heads + h) * (d + 4);
+	for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; i < a.rows * 2 * heads;
+	     i += step) {
+		const int64_t row = i / heads / 2, part = i / heads % 2, h = i % heads, to = a.slot[row];
+		const int64_t from = row * (a.q + 2 * a.n) + a.q + part * a.n + h * d;
+		int8_t *out = (int8_t *)(part ? a.v : a.k) + to * width + h * (d + 4);
+		uint32_t max = 0; /* as bits, of which those of NaN and Inf are the largest */
 
-	for (int64_t c = 0; c < d; c++) {
-		const float x = dt_ld1(a.x, a.tx, from + c);
-		uint32_t u;
+		if (to < 0)
+			continue;
+		for (int64_t c = lane; c < d; c += 32) {
+			const float x = fabsf(dt_ld1(a.x, a.tx, from + c));
+			uint32_t u;
 
-		memcpy(&u, &x, 4);
-		u &= 0x7fffffffu;
-		max = u > max ? u : max;
+			memcpy(&u, &x, 4);
+			max = u > max ? u : max;
+		}
+		for (int by = 16; by; by >>= 1) {
+			const uint32_t o = __shfl_xor_sync(DT_ALL, max, by);
+
+			max = o > max ? o : max;
+		}
+		const bool zero = max < 0x0d800000u, bad = max >= 0x7f800000u; /* zero: below 2^-100 */
+		float most, scale;
+
+		memcpy(&most, &max, 4);
+		scale = zero ? 0 : most / 127.f;
+		for (int64_t c = lane; c < d; c += 32) {
+			dt_touch(out + c, 1);
+			out[c] =
+				zero || bad ? 0 : (int8_t)rintf(dt_ld1(a.x, a.tx, from + c) * (127.f / most));
+		}
+		if (lane == 0) {
+			if (bad)
+				max = 0x7fc00000u;
+			else
+				memcpy(&max, &scale, 4);
+			for (int k = 0; k < 4; k++)
+				dt_touch(out + d + k, 1);
+			memcpy(out + d, &max, 4);
+		}
 	}
-	memcpy(&scale, &max, 4);
-	inverse = max < 0x0d800000u || max >= 0x7f800000u ? 0 : 127.f / scale; /* below 2^-100: zero */
-	scale = max < 0x0d800000u ? 0 : max >= 0x7f800000u ? NAN : scale / 127.f;
-	for (int64_t c = 0; c < d; c++)
-		out[c] = inverse != 0 ? (int8_t)rintf(dt_ld1(a.x, a.tx, from + c) * inverse) : (int8_t)0;
-	for (int k = 0; k < 4; k++)
-		out[d + k] = ((const int8_t *)&scale)[k];
 }
 
 int dt_cuda_kv_write(struct dt_dev *dev, struct dt_tensor kcache, struct dt_tensor vcache,
@@ -382,9 +421,9 @@ int dt_cuda_kv_write(struct dt_dev *dev, struct dt_tensor kcache, struct dt_tens
 	const struct write a = {kcache.data, vcache.data, qkv.data, kcache.dtype,	   qkv.dtype,
 				rows,	     n,		  q,	    (const int64_t *)t.ret};
 
-	if (a.tc == DT_I8)
-		return DT_LAUNCH(c, quantize_kernel, (unsigned)dt_ceil_div(rows * 2 * p->kv_heads, 128), 128,
-				 0, a, p->kv_heads, p->head_dim);
+	if (kcache.dtype == DT_I8)
+		return DT_LAUNCH(c, write_int8_kernel, dt_blocks(c, rows * 2 * p->kv_heads, 8), 256, 0, a,
+				 p->head_dim);
 	if (n % 8 == 0 && dt_by_8(q, kcache.data, vcache.data, qkv.data))
 		return DT_LAUNCH(c, write_kernel<8>, dt_blocks(c, rows * 2 * n / 8, 256), 256, 0, a);
 	return DT_LAUNCH(c, write_kernel<1>, dt_blocks(c, rows * 2 * n, 256), 256, 0, a);

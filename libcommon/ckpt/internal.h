@@ -57,6 +57,8 @@ int ck_manifest_parse(const char *text, size_t n, const char *name, struct ck_ma
 void ck_manifest_release(struct ck_manifest *m);
 /* root as text with the closing checksum; malloc'd. */
 int ck_manifest_text(const json_t *root, char **ret, size_t *ret_n, struct dt_err *err);
+/* n numbers of a tensor, one a dimension. */
+json_t *ck_dims_json(int n, const int64_t *v);
 
 /* ---- box.c ---- */
 

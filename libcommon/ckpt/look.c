@@ -1,19 +1,12 @@
 #include "ckpt/look.h"
 
+#include "ckpt/internal.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 
 #define RUN_BYTES (64 << 20)
-
-static json_t *ints(int n, const int64_t *v)
-{
-	json_t *a = json_array();
-
-	for (int i = 0; i < n; i++)
-		json_array_append_new(a, json_integer(v[i]));
-	return a;
-}
 
 json_t *dt_ckpt_list_json(const struct dt_ckpt *c)
 {
@@ -27,9 +20,9 @@ json_t *dt_ckpt_list_json(const struct dt_ckpt *c)
 
 		dt_ckpt_tensor(c, i, &t);
 		o = json_pack("{s:s, s:s, s:o, s:o, s:i, s:I}", "name", t.name, "dtype",
-			      dt_dtype_name(t.dtype), "shape", ints(t.ndim, t.shape), "cut",
-			      regular ? ints(t.ndim, grid) : json_null(), "pieces", t.npieces, "bytes",
-			      (json_int_t)t.bytes);
+			      dt_dtype_name(t.dtype), "shape", ck_dims_json(t.ndim, t.shape), "cut",
+			      regular ? ck_dims_json(t.ndim, grid) : json_null(), "pieces", t.npieces,
+			      "bytes", (json_int_t)t.bytes);
 		if (json_array_append_new(list, o) < 0) {
 			json_decref(list);
 			return NULL;

@@ -13,6 +13,15 @@
 #define NUMEL_MAX ((int64_t)1 << 56)
 #define TRAILER	  ",\n\"manifest_crc32\":\"%08x\"}\n"
 
+json_t *ck_dims_json(int n, const int64_t *v)
+{
+	json_t *a = json_array();
+
+	for (int i = 0; i < n; i++)
+		json_array_append_new(a, json_integer(v[i]));
+	return a;
+}
+
 int ck_manifest_text(const json_t *root, char **ret, size_t *ret_n, struct dt_err *err)
 {
 	char *body = json_dumps(root, JSON_COMPACT), *text;

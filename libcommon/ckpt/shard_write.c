@@ -281,21 +281,12 @@ static int write_file(struct shard *s, struct dt_err *err)
 	return rc;
 }
 
-static json_t *dims_json(int n, const int64_t *v)
-{
-	json_t *a = json_array();
-
-	for (int i = 0; i < n; i++)
-		json_array_append_new(a, json_integer(v[i]));
-	return a;
-}
-
 /* where: NULL for a piece without elements, which only makes its tensor known. */
 static json_t *entry(const struct dt_piece *p, const char *file, const struct ck_piece *where)
 {
 	json_t *o = json_pack("{s:s, s:s, s:o, s:o, s:o}", "name", p->name, "dtype", dt_dtype_name(p->dtype),
-			      "global", dims_json(p->ndim, p->global), "offset", dims_json(p->ndim, p->off),
-			      "shape", dims_json(p->ndim, p->shape));
+			      "global", ck_dims_json(p->ndim, p->global), "offset",
+			      ck_dims_json(p->ndim, p->off), "shape", ck_dims_json(p->ndim, p->shape));
 	char hex[9];
 
 	if (!o || !where)

@@ -7,7 +7,6 @@
 #include "model/gguf.h"
 #include "model/names.h"
 
-#define DT_NAMES_MAX 128
 #define SRC_TEXT_MAX ((size_t)64 << 20) /* tokenizer.json, chat template */
 
 /* ---- source.c ---- */

@@ -34,6 +34,11 @@ enum dt_op_kind {
 };
 const char *dt_op_name(enum dt_op_kind k);
 
+static inline bool dt_op_reduces(enum dt_op_kind k)
+{
+	return k == DT_OP_ALL_REDUCE || k == DT_OP_REDUCE || k == DT_OP_REDUCE_SCATTER;
+}
+
 struct dt_op {
 	enum dt_op_kind kind;
 	void *dst;

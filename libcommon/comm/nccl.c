@@ -41,13 +41,8 @@ static int op_of(enum dt_redop op)
 			      : DT_NCCL_AVG;
 }
 
-static bool reduces(enum dt_op_kind k)
-{
-	return k == DT_OP_ALL_REDUCE || k == DT_OP_REDUCE_SCATTER || k == DT_OP_REDUCE;
-}
-
-/* Each rank's block of bytes to the rank it is for; NULL: this rank sends or gets none. */
-static int exchange(struct dt_comm *c, const char *src, char *dst, size_t bytes, int root)
+/* Each rank's block of bytes to the rank it is for. */
+static int exchange(struct dt_comm *c, const char *src, char *dst, size_t bytes)
 {
 	const struct dt_nccl_lib *lib = &c->w->nccl->lib;
 	struct dt_nccl_link *l = &c->nccl->all;
@@ -55,14 +50,9 @@ static int exchange(struct dt_comm *c, const char *src, char *dst, size_t bytes,
 	int rc = lib->GroupStart(), end;
 
 	for (int i = 0; i < c->size && rc == DT_NCCL_SUCCESS; i++) {
-		const bool all = root < 0;
-
-		if (src && (all || c->rank == root || i == root))
-			rc = lib->Send(src + (all || c->rank == root ? (size_t)i * bytes : 0), bytes,
-				       DT_NCCL_U8, i, comm, l->queue);
-		if (dst && rc == DT_NCCL_SUCCESS && (all || c->rank == root || i == root))
-			rc = lib->Recv(dst + (all || c->rank == root ? (size_t)i * bytes : 0), bytes,
-				       DT_NCCL_U8, i, comm, l->queue);
+		rc = lib->Send(src + (size_t)i * bytes, bytes, DT_NCCL_U8, i, comm, l->queue);
+		if (rc == DT_NCCL_SUCCESS)
+			rc = lib->Recv(dst + (size_t)i * bytes, bytes, DT_NCCL_U8, i, comm, l->queue);
 	}
 	end = lib->GroupEnd();
 	return rc != DT_NCCL_SUCCESS ? rc : end;
@@ -114,7 +104,7 @@ static int turn_around(struct dt_comm *c, const struct dt_op *o, size_t bytes)
 	int rc = 0;
 
 	if (o->src)
-		return exchange(c, o->src, o->dst, bytes, -1);
+		return exchange(c, o->src, o->dst, bytes);
 	if (g->spare_n < all) {
 		if (g->spare)
 			d->card->free(d->arg, g->spare);
@@ -126,7 +116,7 @@ static int turn_around(struct dt_comm *c, const struct dt_op *o, size_t bytes)
 		g->spare_n = all;
 	}
 	rc = d->card->copy(d->arg, g->all.queue, g->spare, o->dst, all);
-	return rc < 0 ? rc : exchange(c, g->spare, o->dst, bytes, -1);
+	return rc < 0 ? rc : exchange(c, g->spare, o->dst, bytes);
 }
 
 /* The result, first, of a reduce-scatter in place: NCCL's own place is this rank's block. */
@@ -381,7 +371,7 @@ const struct dt_transport *dt_nccl_transport(const struct dt_comm *c, const stru
 	const struct dt_comm_device *d = &c->w->device;
 	size_t dst, src;
 
-	if (!c->nccl || (reduces(o->kind) && type_of(o->t) < 0))
+	if (!c->nccl || (dt_op_reduces(o->kind) && type_of(o->t) < 0))
 		return NULL;
 	dt_op_extents(c, o, &dst, &src);
 	if ((!dst && !src) || (dst && !dt_on_device(d, o->dst)) || (src && !dt_on_device(d, o->src)))

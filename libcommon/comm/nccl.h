@@ -5,8 +5,8 @@
 #include "comm/internal.h"
 
 /*
- * Collective over the world. Whether operations go from card to card from now on: 1; or 0 and *why, a clause:
- * the same on every rank.
+ * Collective over the world. Operations go from card to card from now on, or *why not, a clause: the same on
+ * every rank.
  */
 int dt_nccl_open(struct dt_world *w, const char **why, struct dt_err *err);
 /* Waits for what is under way and lets go of everything. Collective. */

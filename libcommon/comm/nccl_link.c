@@ -113,8 +113,7 @@ int dt_nccl_link_ready(struct dt_nccl_link *l, const struct dt_where *at, struct
 		return 1;
 	if (l->state != LINK_STARTING || !atomic_load(&l->started))
 		return 0;
-	if (l->state == LINK_STARTING)
-		pthread_join(l->thread, NULL);
+	pthread_join(l->thread, NULL);
 	l->state = LINK_READY;
 	return l->result == DT_NCCL_SUCCESS ? 1 : dt_nccl_failed(l->k, at, l->result, err);
 }
@@ -146,7 +145,7 @@ int dt_nccl_group_ready(struct dt_comm *c, const struct dt_where *at, struct dt_
 	return dt_nccl_link_ready(l, at, err);
 }
 
-static void end_link(struct dt_nccl_link *l, bool abort)
+static void end_link(struct dt_nccl_link *l)
 {
 	struct dt_nccl *k = l->k;
 	void *comm;
@@ -162,7 +161,7 @@ static void end_link(struct dt_nccl_link *l, bool abort)
 	comm = atomic_exchange(&l->comm, NULL);
 	pthread_mutex_unlock(&k->lock);
 	if (comm)
-		(abort ? k->lib.CommAbort : k->lib.CommDestroy)(comm);
+		k->lib.CommDestroy(comm);
 	if (l->queue)
 		dt_nccl_card(k)->queue_close(dt_nccl_arg(k), l->queue);
 	*l = (struct dt_nccl_link){.k = k, .rank = l->rank, .size = l->size, .meeting = MPI_REQUEST_NULL};
@@ -210,10 +209,10 @@ void dt_nccl_leave(struct dt_comm *c)
 		while (dt_nccl_card(k)->event_done(dt_nccl_arg(k), o->after) == 0)
 			sched_yield();
 	dt_nccl_prune(k);
-	end_link(&g->all, false);
+	end_link(&g->all);
 	for (int i = 0; i < c->size; i++) {
-		end_link(&g->to[i], false);
-		end_link(&g->from[i], false);
+		end_link(&g->to[i]);
+		end_link(&g->from[i]);
 	}
 	if (g->spare)
 		dt_nccl_card(k)->free(dt_nccl_arg(k), g->spare);
@@ -318,7 +317,7 @@ int dt_nccl_open(struct dt_world *w, const char **why, struct dt_err *err)
 	for (int i = 0; i < w->ncomm && rc == 0; i++)
 		if (w->comm[i])
 			rc = dt_nccl_join(w->comm[i], err);
-	return rc < 0 ? rc : 1;
+	return rc;
 }
 
 void dt_nccl_close(struct dt_world *w)

@@ -432,11 +432,6 @@ static bool wide(enum dt_op_kind k)
 	       k == DT_OP_GATHER || k == DT_OP_SCATTER;
 }
 
-static bool reduces(enum dt_op_kind k)
-{
-	return k == DT_OP_ALL_REDUCE || k == DT_OP_REDUCE || k == DT_OP_REDUCE_SCATTER;
-}
-
 static int shm_start(struct dt_req *r, struct dt_err *err)
 {
 	const struct dt_op *o = &r->op;
@@ -450,7 +445,7 @@ static int shm_start(struct dt_req *r, struct dt_err *err)
 		return dt_err_set(err, -ENOTSUP, "%s '%s': %d ranks on one machine are too many",
 				  dt_op_name(o->kind), o->what, r->c->size);
 	/* what is reduced in place is in the caches when it is written */
-	r->stream = (o->src || !reduces(o->kind)) &&
+	r->stream = (o->src || !dt_op_reduces(o->kind)) &&
 		    bytes * (o->kind == DT_OP_ALL_GATHER || o->kind == DT_OP_ALL_TO_ALL ? p : 1) >=
 			    r->c->shm->stream;
 	r->past = three_phases(r) && pick_past(r->c->shm, r->c->w->crowded);

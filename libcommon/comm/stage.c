@@ -15,8 +15,6 @@ struct dt_stage {
 int dt_world_device(struct dt_world *w, const struct dt_comm_device *dev, const char **ret_staged,
 		    struct dt_err *err)
 {
-	int rc = 0;
-
 	*ret_staged = NULL;
 	dt_nccl_close(w);
 	w->device = dev ? *dev : (struct dt_comm_device){0};
@@ -26,8 +24,7 @@ int dt_world_device(struct dt_world *w, const struct dt_comm_device *dev, const 
 		*ret_staged = "the device has no messages of its own";
 		return 0;
 	}
-	rc = dt_nccl_open(w, ret_staged, err);
-	return rc < 0 ? rc : 0;
+	return dt_nccl_open(w, ret_staged, err);
 }
 
 bool dt_on_device(const struct dt_comm_device *d, const void *p)

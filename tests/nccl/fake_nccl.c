@@ -239,14 +239,8 @@ static bool meet(struct comm *c)
 	return true;
 }
 
-static void from_card(void *to, const void *from, size_t n)
-{
-	dt_emu_device_memory(1);
-	memcpy(to, from, n);
-	dt_emu_device_memory(0);
-}
-
-static void to_card(void *to, const void *from, size_t n)
+/* From the card or to it. */
+static void copy(void *to, const void *from, size_t n)
 {
 	dt_emu_device_memory(1);
 	memcpy(to, from, n);
@@ -261,17 +255,17 @@ static bool round_of(struct comm *c, const struct job *j, size_t at, size_t n, c
 	bool ok;
 
 	if (j->kind != BROADCAST || c->rank == j->root)
-		from_card(c->s->slot[c->rank], j->src + at, n);
+		copy(c->s->slot[c->rank], j->src + at, n);
 	ok = meet(c);
 	if (ok && reduces && (j->kind == ALL_REDUCE || c->rank == j->root)) {
 		for (size_t i = 0; i < n / e; i++)
 			combine(c, tmp, i, j->type, j->op);
-		to_card(j->dst + at, tmp, n);
+		copy(j->dst + at, tmp, n);
 	} else if (ok && j->kind == BROADCAST) {
-		to_card(j->dst + at, c->s->slot[j->root], n);
+		copy(j->dst + at, c->s->slot[j->root], n);
 	} else if (ok && j->kind == ALL_GATHER) {
 		for (int r = 0; r < c->size; r++)
-			to_card(j->dst + (size_t)r * all + at, c->s->slot[r], n);
+			copy(j->dst + (size_t)r * all + at, c->s->slot[r], n);
 	}
 	return ok && meet(c);
 }
@@ -291,12 +285,12 @@ static bool run_collective(struct comm *c, const struct job *j)
 				ok = round_of(c, j, at, n, tmp);
 				continue;
 			}
-			from_card(c->s->slot[c->rank], j->src + (size_t)b * all + at, n);
+			copy(c->s->slot[c->rank], j->src + (size_t)b * all + at, n);
 			ok = meet(c);
 			for (size_t i = 0; ok && b == c->rank && i < n / e; i++)
 				combine(c, tmp, i, j->type, j->op);
 			if (ok && b == c->rank)
-				to_card(j->dst + at, tmp, n);
+				copy(j->dst + at, tmp, n);
 			ok = ok && meet(c);
 		}
 	free(tmp);
@@ -315,14 +309,14 @@ static bool move(struct comm *c, struct job *j)
 	if (atomic_load(&b->full) != (j->kind == RECV))
 		return false;
 	if (j->kind == SEND) {
-		from_card(b->data, j->src + j->at, n);
+		copy(b->data, j->src + j->at, n);
 		b->n = n;
 	} else {
 		if (b->n != n) {
 			fprintf(stderr, "fake NCCL: a message of another size is received\n");
 			abort();
 		}
-		to_card(j->dst + j->at, b->data, n);
+		copy(j->dst + j->at, b->data, n);
 	}
 	atomic_store(&b->full, j->kind == SEND);
 	j->at += n;
