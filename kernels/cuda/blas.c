@@ -31,7 +31,7 @@
 struct key {
 	int64_t m, n, k;
 	uint8_t in, in_b, out, ta, tb, bias, accumulate;
-	uint8_t align_a, align_b, align_c, pad[6]; /* log2, at most 4: 16 bytes */
+	uint8_t align_a, align_b, align_c, align_bias, pad[5]; /* log2, at most 4: 16 bytes */
 };
 
 struct entry {
@@ -161,26 +161,37 @@ static cudaDataType_t type_of(uint8_t t)
 	}
 }
 
-/* The scales of a product of 8-bit operands, ours in their order, for its next run. */
-static int point(struct dt_blas *b, struct entry *e, const float *const scale[2])
-{
-	cublasStatus_t s = b->cublasLtMatmulDescSetAttribute(e->desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
-							     &scale[1], sizeof scale[1]);
+/* What a product reads besides its operands, on the card; NULL: nothing. */
+struct beside {
+	const float *scale[2]; /* of 8-bit operands, ours in their order */
+	const void *bias;
+};
 
-	s = s ? s
-	      : b->cublasLtMatmulDescSetAttribute(e->desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &scale[0],
-						  sizeof scale[0]);
+/* For the next run, and for the choice of how, which looks at how they are aligned. */
+static int point(struct dt_blas *b, struct entry *e, const struct beside *x)
+{
+	cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
+
+#define SET(what, value)                                                                                     \
+	if (value)                                                                                           \
+	s = s ? s                                                                                            \
+	      : b->cublasLtMatmulDescSetAttribute(e->desc, CUBLASLT_MATMUL_DESC_##what##_POINTER, &(value),  \
+						  sizeof(value))
+	SET(BIAS, x->bias);
+	SET(A_SCALE, x->scale[1]);
+	SET(B_SCALE, x->scale[0]);
+#undef SET
 	return result(s);
 }
 
-/* The library's operands are ours the other way round, its matrices ours transposed. scale NULL: none. */
-static int describe(struct dt_blas *b, struct entry *e, const float *const *scale)
+/* The library's operands are ours the other way round, its matrices ours transposed. */
+static int describe(struct dt_blas *b, struct entry *e)
 {
 	const struct key *k = &e->key;
 	const cublasOperation_t first = k->tb ? CUBLAS_OP_T : CUBLAS_OP_N;
 	const cublasOperation_t second = k->ta ? CUBLAS_OP_T : CUBLAS_OP_N;
 	const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-	const cudaDataType_t bias = type_of(scale ? k->out : k->in);
+	const cudaDataType_t bias = type_of(dt_is_fp8((enum dt_dtype)k->in) ? k->out : k->in);
 	const int8_t fast = k->in == DT_E4M3 && k->in_b == DT_E4M3;
 	const uint64_t m = (uint64_t)k->m, n = (uint64_t)k->n, d = (uint64_t)k->k;
 	cublasStatus_t s = b->cublasLtMatmulDescCreate(&e->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
@@ -198,8 +209,6 @@ static int describe(struct dt_blas *b, struct entry *e, const float *const *scal
 	if (fast)
 		SET(FAST_ACCUM, fast);
 #undef SET
-	if (s == CUBLAS_STATUS_SUCCESS && scale && point(b, e, scale) < 0)
-		return -EIO;
 	s = s ? s
 	      : b->cublasLtMatrixLayoutCreate(&e->a, type_of(k->in_b), k->tb ? d : n, k->tb ? n : d,
 					      k->tb ? k->k : k->n);
@@ -250,7 +259,7 @@ static uint64_t hash(const struct key *k)
 }
 
 /* -ENOTSUP: the library has none for the shape. */
-static int find_entry(struct dt_blas *b, const struct key *k, const float *const *scale, struct entry **ret)
+static int find_entry(struct dt_blas *b, const struct key *k, const struct beside *x, struct entry **ret)
 {
 	uint64_t at = hash(k) % SLOTS;
 	struct entry *e;
@@ -266,7 +275,9 @@ static int find_entry(struct dt_blas *b, const struct key *k, const float *const
 		e = &b->slot[hash(k) % SLOTS];
 	}
 	e->key = *k;
-	rc = describe(b, e, scale);
+	rc = describe(b, e);
+	if (rc == 0)
+		rc = point(b, e, x);
 	if (rc == 0)
 		rc = choose(b, e);
 	if (rc < 0 && rc != -ENOTSUP) {
@@ -307,19 +318,20 @@ static struct key key_of(struct dt_tensor c, struct dt_tensor a, bool ta, struct
 			   .accumulate = accumulate,
 			   .align_a = alignment(a.data),
 			   .align_b = alignment(w.data),
-			   .align_c = alignment(c.data)};
+			   .align_c = alignment(c.data),
+			   .align_bias = alignment(bias.data)};
 	return key;
 }
 
-static int execute(struct dt_blas *b, struct entry *e, void *stream, struct dt_tensor c, struct dt_tensor a,
-		   struct dt_tensor w, struct dt_tensor bias)
+static int run(struct dt_blas *b, void *stream, const struct key *key, const struct beside *x,
+	       struct dt_tensor c, struct dt_tensor a, struct dt_tensor w)
 {
-	const float one = 1, beta = e->key.accumulate;
-	int rc = 0;
+	const float one = 1, beta = key->accumulate;
+	struct entry *e;
+	int rc = find_entry(b, key, x, &e);
 
-	if (bias.data)
-		rc = result(b->cublasLtMatmulDescSetAttribute(e->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-							      &bias.data, sizeof bias.data));
+	if (rc == 0)
+		rc = point(b, e, x);
 	return rc < 0 ? rc
 		      : result(b->cublasLtMatmul(b->lt, e->desc, &one, w.data, e->a, a.data, e->b, &beta,
 						 c.data, e->c, c.data, e->c, &e->algo, b->workspace,
@@ -331,10 +343,8 @@ int dt_blas_matmul(struct dt_blas *b, void *stream, struct dt_tensor c, struct d
 		   int64_t k)
 {
 	const struct key key = key_of(c, a, ta, w, tb, bias, accumulate, m, n, k);
-	struct entry *e;
-	int rc = find_entry(b, &key, NULL, &e);
 
-	return rc < 0 ? rc : execute(b, e, stream, c, a, w, bias);
+	return run(b, stream, &key, &(struct beside){{NULL, NULL}, bias.data}, c, a, w);
 }
 
 /* Both operands have k running fastest: the library knows no other products of 8 bits on sm_90. */
@@ -343,11 +353,6 @@ int dt_blas_fp8(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_t
 		int64_t n, int64_t k)
 {
 	const struct key key = key_of(c, a, false, w, true, bias, accumulate, m, n, k);
-	const float *const scale[2] = {sa, sb};
-	struct entry *e;
-	int rc = find_entry(b, &key, scale, &e);
 
-	if (rc == 0)
-		rc = point(b, e, scale);
-	return rc < 0 ? rc : execute(b, e, stream, c, a, w, bias);
+	return run(b, stream, &key, &(struct beside){{sa, sb}, bias.data}, c, a, w);
 }
