@@ -4,6 +4,7 @@
 #include "base/tmpfile.h"
 #include "base/units.h"
 #include "plan/calibrate.h"
+#include "plan/fp8.h"
 #include "plan/search.h"
 #include "plan/servplan.h"
 
@@ -90,6 +91,7 @@ static const struct dt_opt opts[] = {
 	{"pipeline", 0, DT_OPT_STR, &a.pipeline, "NAME",
 	 "schedule where pp > 1: gpipe, 1f1b (default) or zb-h1"},
 	{"precision", 'p', DT_OPT_CHOICE, &a.precision, "fp32|bf16|fp16", "compute type; default bf16"},
+	{"fp8", 0, DT_OPT_FLAG, &a.q.fit.fp8, NULL, "as dt-train --fp8: linears of the layers in 8 bits"},
 	{"optimizer", 0, DT_OPT_CHOICE, &a.optimizer, DT_OPTIM_CHOICES, "update rule; default adamw"},
 	{"account", 0, DT_OPT_CHOICE, &a.account, "auto|" DT_ACCOUNT_CHOICES,
 	 "whose memory and habits: dt plans only what dt-train runs; default auto: dt where it can run the "
@@ -656,6 +658,26 @@ static void complete_query(void)
 	a.serve_q.cache_bits = dt_kv_bits(c, a.kv);
 }
 
+/* Whether the device has products of 8 bits, and dt-train would find a linear for them. */
+static int check_fp8(struct dt_err *err)
+{
+	struct dt_train_shape s = {.config = &a.q.fit.config,
+				   .layout = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1},
+				   .microbatch = 16,
+				   .seq = a.q.fit.seq,
+				   .fp8 = a.q.fit.fp8};
+	struct dt_fp8_plan f;
+
+	dt_fp8_plan(&s, &f);
+	if (s.fp8 && !(a.cluster.device.peak_fp8 > 0))
+		return dt_err_set(err, -ENOTSUP, "--fp8: '%s' has no products of 8-bit floats",
+				  a.cluster.device.name);
+	if (s.fp8 && !f.nused)
+		return dt_err_set(err, -ENOTSUP, "--fp8: no linear of '%s' has sizes that divide by 16",
+				  a.q.fit.config.name);
+	return 0;
+}
+
 static int run(bool roof, const char *model, struct dt_err *err)
 {
 	int rc = describe_cluster(err);
@@ -679,6 +701,8 @@ static int run(bool roof, const char *model, struct dt_err *err)
 	if (dt_config_load(model, &a.q.fit.config, err) < 0)
 		return fail(err);
 	complete_query();
+	if (check_fp8(err) < 0)
+		return fail(err);
 	return roof ? roofline(err) : a.serve ? plan_serving(err) : plan_training(model, err);
 }
 

@@ -1,8 +1,8 @@
 /*
- * Devices by their makers' data sheets (dense matrix rate in 16 bits, memory), what programs reach of them,
- * and what collectives cost on their links. The reached shares were chosen once on the A100, for the layer
- * and step times of Korthikanti et al. 2022 (tables 4 and 5), and are taken over to devices without such
- * data.
+ * Devices by their makers' data sheets (dense matrix rate in 16 bits and in 8-bit floats, memory), what
+ * programs reach of them, and what collectives cost on their links. The reached shares were chosen once on
+ * the A100, for the layer and step times of Korthikanti et al. 2022 (tables 4 and 5), and are taken over to
+ * devices without such data.
  */
 #include "plan/cluster.h"
 
@@ -25,19 +25,19 @@
 
 static const struct known {
 	const char *name;
-	double tflops, mem_gbs, mem_gib, node_gbs, nic_gbs, matmul_eff;
+	double tflops, fp8, mem_gbs, mem_gib, node_gbs, nic_gbs, matmul_eff;
 	int gpus_a_node;
 } known[] = {
-	{"A100", 312, 2039, 80, 300, 25, 0.73, 8},
-	{"A100-40GB", 312, 1555, 40, 300, 25, 0.73, 8},
-	{"H100", 989, 3350, 80, 450, 50, 0.60, 8},
-	{"H200", 989, 4800, 131, 450, 50, 0.60, 8},
-	{"B200", 2250, 8000, 167, 900, 50, 0.60, 8},
-	{"MI300X", 1307, 5300, 179, 448, 50, 0.50, 8},
-	{"T4", 65, 320, 15, 12, 6, 0.60, 4},
-	{"L4", 121, 300, 22.5, 24, 12, 0.60, 4},
+	{"A100", 312, 0, 2039, 80, 300, 25, 0.73, 8},
+	{"A100-40GB", 312, 0, 1555, 40, 300, 25, 0.73, 8},
+	{"H100", 989, 1979, 3350, 80, 450, 50, 0.60, 8},
+	{"H200", 989, 1979, 4800, 131, 450, 50, 0.60, 8},
+	{"B200", 2250, 4500, 8000, 167, 900, 50, 0.60, 8},
+	{"MI300X", 1307, 2615, 5300, 179, 448, 50, 0.50, 8},
+	{"T4", 65, 0, 320, 15, 12, 6, 0.60, 4},
+	{"L4", 121, 242, 300, 22.5, 24, 12, 0.60, 4},
 	/* One core with AVX-512 and bf16 dot products, as measured on one; --calibrate measures others. */
-	{"cpu", 0.43, 20, 4, 8, 1, 0.90, 64},
+	{"cpu", 0.43, 0, 20, 4, 8, 1, 0.90, 64},
 };
 
 const char *dt_cluster_device_name(int i)
@@ -64,6 +64,7 @@ int dt_cluster_device(const char *name, struct dt_cluster *ret, struct dt_err *e
 	*ret = (struct dt_cluster){
 		.gpus = 1, .gpus_a_node = k->gpus_a_node, .cores = cpu ? 64 : 0, .nlevel = 2};
 	ret->device = (struct dt_device){.peak_flops = k->tflops * TERA,
+					 .peak_fp8 = k->fp8 * TERA,
 					 .mem_bw = k->mem_gbs * GB,
 					 .mem_bytes = k->mem_gib * GIB,
 					 .matmul_eff = k->matmul_eff,
@@ -123,6 +124,7 @@ struct dt_device dt_cluster_rank_device(const struct dt_cluster *c, int ranks_a_
 	if (ranks_a_node > c->cores)
 		threads = (double)c->cores / ranks_a_node;
 	d.peak_flops *= threads;
+	d.peak_fp8 *= threads;
 	d.mem_bw *= threads;
 	d.mem_bytes *= (double)c->cores / ranks_a_node;
 	return d;
@@ -140,6 +142,7 @@ static const struct field {
 		k, offsetof(struct dt_cluster, f), min                                                       \
 	}
 	F("peak_flops", device.peak_flops, 1),
+	F("peak_fp8_flops", device.peak_fp8, 0),
 	F("memory_bytes_per_s", device.mem_bw, 1),
 	F("memory_bytes", device.mem_bytes, 1),
 	F("matmul_efficiency", device.matmul_eff, 1e-6),

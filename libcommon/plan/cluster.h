@@ -14,6 +14,7 @@
 struct dt_device {
 	char name[32];
 	double peak_flops; /* matrices in the compute type, dense */
+	double peak_fp8;   /* of 8-bit floats; 0: it has no such products */
 	double mem_bw;	   /* bytes a second */
 	double mem_bytes;
 	/* What programs reach of it. */

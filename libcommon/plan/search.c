@@ -42,6 +42,7 @@ static struct dt_train_shape shape_of(const struct dt_plan_query *q, const struc
 				       .seq = q->fit.seq,
 				       .compute = q->fit.compute,
 				       .optim = q->fit.optimizer,
+				       .fp8 = q->fit.fp8,
 				       .recompute = {.mode = c->recompute},
 				       .loss_chunk = q->fit.loss_chunk,
 				       .pipeline = q->fit.pipeline,
@@ -405,8 +406,9 @@ const char *dt_plan_args(const struct dt_plan_query *q, const struct dt_candidat
 		 model, dt_layout_format(&c->layout, layout, sizeof(layout)), (long long)c->microbatch,
 		 (long long)q->global_batch, (long long)q->fit.seq, recompute[c->recompute]);
 	k = strlen(buf);
-	snprintf(buf + k, n - k, " --precision %s --optimizer %s", q->fit.compute == DT_F32 ? "fp32" : "bf16",
-		 optim[q->fit.optimizer]);
+	snprintf(buf + k, n - k, " --precision %s --optimizer %s%s",
+		 q->fit.compute == DT_F32 ? "fp32" : "bf16", optim[q->fit.optimizer],
+		 q->fit.fp8 ? " --fp8" : "");
 	k = strlen(buf);
 	if (c->layout.pp > 1 && c->layout.chunks <= 1)
 		snprintf(buf + k, n - k, " --pipeline %s", pipeline[q->fit.pipeline]);

@@ -15,8 +15,8 @@ bool dt_ops_known(const struct dt_step_model *m)
 {
 	const struct dt_config *c = m->s->config;
 
-	/* Latent attention has products of other shapes; f16 goes another way. */
-	return m->c->ops && m->c->cores && !c->kv_rank && m->s->compute != DT_F16;
+	/* Latent attention has products of other shapes; f16 and 8 bits go another way. */
+	return m->c->ops && m->c->cores && !c->kv_rank && m->s->compute != DT_F16 && !m->s->fp8;
 }
 
 struct sizes { /* of a layer, local */

@@ -1,3 +1,4 @@
+#include "plan/fp8.h"
 #include "plan/stepcost.h"
 
 #include <errno.h>
@@ -33,8 +34,39 @@ static void model_init(struct dt_step_model *m, const struct dt_cluster *c, cons
 	m->norm_share = s->layout.seq_parallel ? 1 / m->t : 1;
 }
 
-/* One layer forward by its roofline, traffic left out. */
-static struct dt_cost layer_forward(const struct dt_step_model *m, int layer)
+/*
+ * Linears in 8 bits: what of a layer's weights they have, and what their operands take to be written: looked
+ * through for the largest, read again and written in one byte. Backward does so with gradients, weights and
+ * inputs, about twice as much. Experts stay as they are.
+ */
+static double in_8_bits(const struct dt_step_model *m, int layer, double *seconds)
+{
+	const struct dt_config *c = m->s->config;
+	int64_t in[DT_STASH_N], out[DT_STASH_N];
+	struct dt_local_dims d;
+	struct dt_fp8_plan f;
+	double weights = 0, bytes = 0;
+
+	*seconds = 0;
+	if (!m->s->fp8)
+		return 0;
+	dt_fp8_plan(m->s, &f);
+	dt_local_dims(c, m->s->layout.tp, 0, &d);
+	dt_linear_widths(c, &d, in, out);
+	for (int i = 0; i < DT_STASH_N; i++) {
+		double w = (double)(in[i] * out[i]);
+
+		if (!f.used[i] || ((i == DT_S_UP || i == DT_S_DOWN) && dt_layer_has_experts(c, layer)))
+			continue;
+		weights += w;
+		bytes += (2 * m->e + 1) * (m->tokens * (double)in[i] + w);
+	}
+	*seconds = bytes_s(m, bytes) + 4 * f.nused * m->dev.op_s;
+	return weights;
+}
+
+/* One layer forward by its roofline, traffic left out, and what writing operands in 8 bits takes. */
+static struct dt_cost layer_forward(const struct dt_step_model *m, int layer, double *written)
 {
 	const struct dt_config *c = m->s->config;
 	const struct dt_layout *l = &m->s->layout;
@@ -43,15 +75,18 @@ static struct dt_cost layer_forward(const struct dt_step_model *m, int layer)
 	double heads = (double)c->heads / m->t, kv = (double)(c->kv_rank ? c->heads : c->kv_heads) / m->t;
 	double qkv = heads * (double)c->head_dim + kv * (double)(c->head_dim + dt_value_dim(c));
 	double pairs = dt_layer_attention_flops(c, layer, m->s->seq) / m->t * T, held = w;
-	double stream = T * h * e, ops = dt_layer_has_experts(c, layer) ? 9 : 6;
+	double stream = T * h * e, ops = dt_layer_has_experts(c, layer) ? 9 : 6, w8, flops;
 	struct dt_cost r = {0};
 
 	if (dt_layer_has_experts(c, layer)) /* all local experts' weights are read */
 		held += (double)((c->experts / l->ep - c->experts_used) * (c->gated ? 3 : 2) *
 				 c->expert_ffn) *
 			h / m->t;
-	r.matmul = fmax(flops_s(m, 2 * T * w, m->dev.matmul_eff), bytes_s(m, (held > 0 ? held : w) * e)) +
-		   ops * m->dev.op_s;
+	w8 = in_8_bits(m, layer, written);
+	flops = flops_s(m, 2 * T * (w - w8), m->dev.matmul_eff);
+	if (w8 > 0)
+		flops += 2 * T * w8 / (m->dev.peak_fp8 * m->dev.matmul_eff);
+	r.matmul = fmax(flops, bytes_s(m, (held > 0 ? held : w) * e)) + ops * m->dev.op_s;
 	if (m->stack->scores) /* scores written, softmax over them, dropout, read again: 6.5 passes */
 		r.attention = flops_s(m, pairs, m->dev.matmul_eff) +
 			      bytes_s(m, 6.5 * heads * (double)m->s->seq * T * e) + 4 * m->dev.op_s;
@@ -119,6 +154,7 @@ static double again(const struct dt_step_model *m, const struct dt_cost *f)
 static struct dt_layer_cost layer_cost(const struct dt_step_model *m, int layer)
 {
 	struct dt_layer_cost r = {0};
+	double written;
 
 	if (dt_ops_known(m)) {
 		dt_ops_layer(m, layer, &r);
@@ -127,12 +163,13 @@ static struct dt_layer_cost layer_cost(const struct dt_step_model *m, int layer)
 			r.again += r.f.tp / 2 + r.f.ep + r.f.cp;
 		return r;
 	}
-	r.f = layer_forward(m, layer);
+	r.f = layer_forward(m, layer, &written);
 	put_traffic(m, layer, &r);
 	r.b.matmul = m->dev.backward_ratio * r.f.matmul;
 	r.b.attention = (m->stack->scores ? 2 : 2.5) * r.f.attention;
+	r.again = again(m, &r.f) + (m->s->recompute.mode == DT_RECOMPUTE_FULL ? written : 0);
+	r.f.memory += written;
 	r.b.memory = 2 * r.f.memory;
-	r.again = again(m, &r.f);
 	return r;
 }
 
@@ -284,7 +321,7 @@ static void put_rates(const struct dt_step_model *m, struct dt_step_time *r)
 	double acc = (double)(s->accumulation > 0 ? s->accumulation : 1);
 	double tokens = (double)(s->microbatch * s->seq * l->dp) * acc;
 	double flops = tokens * dt_model_flops_per_token(s->config, s->seq, true), extra = 0;
-	double peak = dt_layout_world(l) * m->dev.peak_flops;
+	double peak = dt_layout_world(l) * (s->fp8 ? m->dev.peak_fp8 : m->dev.peak_flops);
 	double compute, memory, network;
 
 	if (s->recompute.mode == DT_RECOMPUTE_FULL)

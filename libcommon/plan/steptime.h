@@ -32,7 +32,7 @@ struct dt_step_time { /* seconds of the slowest stage, of all microbatches unles
 	double optimizer, fixed;
 	double bubble; /* share of the makespan that stages idle */
 	double makespan;
-	double mfu, hfu; /* of the devices' peak; hfu counts recomputation */
+	double mfu, hfu; /* of the devices' peak, under fp8 that of 8 bits; hfu counts recomputation */
 	double tokens_per_s;
 	enum dt_bound bound; /* what takes the most of the step */
 };
