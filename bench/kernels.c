@@ -134,6 +134,32 @@ static void matmuls(enum dt_dtype t)
 	}
 }
 
+/* A linear in 8 bits: what is written, by the copy rate; products by that of bf16, through which they go
+ * here. */
+static void eight_bits(void)
+{
+	enum { M = 4096, N = HIDDEN, K = WIDTH };
+	struct dt_tensor x = tensor(DT_BF16, M, K), y = tensor(DT_BF16, M, N);
+	struct dt_tensor x8 = dt_t2(memory(M * K), DT_E4M3, M, K), w8 = dt_t2(memory(N * K), DT_E4M3, N, K);
+	struct dt_tensor xt = dt_t2(memory(M * K), DT_E4M3, K, M);
+	float s = 1;
+	double best;
+
+	if (wanted("fp8")) {
+		TIME(best, ops->fp8_quantize(dev, x8, DT_NONE, &s, x));
+		row("fp8_quantize", "4096 x 768", DT_BF16, best, 0, 5. * M * K);
+		TIME(best, ops->fp8_quantize(dev, x8, xt, &s, x));
+		row("fp8_quantize", "4096 x 768, and transposed", DT_BF16, best, 0, 6. * M * K);
+		TIME(best, ops->fp8_matmul(dev, y, x8, &s, w8, &s, DT_NONE, false));
+		row("fp8_matmul", "x w^T 4096x3072x768", DT_BF16, best, 2. * M * N * K, 0);
+	}
+	free(x.data);
+	free(y.data);
+	free(x8.data);
+	free(w8.data);
+	free(xt.data);
+}
+
 static void attention(enum dt_dtype t)
 {
 	const struct dt_attn p = {1, SEQ, HEADS, HEADS, 64, 0, 0.125f};
@@ -408,6 +434,7 @@ int main(int argc, char **argv)
 		streams((enum dt_dtype)t);
 		losses((enum dt_dtype)t);
 	}
+	eight_bits();
 	long_contexts();
 	updates();
 	weights();
