@@ -28,4 +28,12 @@ const struct dt_ops dt_ops_cpu = {
 	.fill = dt_cpu_fill,
 	.convert = dt_cpu_convert,
 	.sumsq = dt_cpu_sumsq,
+	.fixed_add = dt_cpu_fixed_add,
+	.fixed_join = dt_cpu_fixed_join,
+	.fixed_get = dt_cpu_fixed_get,
+	.round_random = dt_cpu_round_random,
+	.moe_route = dt_cpu_moe_route,
+	.moe_sort = dt_cpu_moe_sort,
+	.moe_gather = dt_cpu_moe_gather,
+	.moe_sum = dt_cpu_moe_sum,
 };

@@ -28,4 +28,12 @@ const struct dt_ops dt_ops_cuda = {
 	.fill = dt_cuda_fill,
 	.convert = dt_cuda_convert,
 	.sumsq = dt_cuda_sumsq,
+	.fixed_add = dt_cuda_fixed_add,
+	.fixed_join = dt_cuda_fixed_join,
+	.fixed_get = dt_cuda_fixed_get,
+	.round_random = dt_cuda_round_random,
+	.moe_route = dt_cuda_moe_route,
+	.moe_sort = dt_cuda_moe_sort,
+	.moe_gather = dt_cuda_moe_gather,
+	.moe_sum = dt_cuda_moe_sum,
 };

@@ -173,6 +173,50 @@ static int no_sumsq(struct dt_dev *dev, double *ret, struct dt_tensor x)
 	return -ENOTSUP;
 }
 
+static int no_fixed_add(struct dt_dev *dev, int *ret_out, struct dt_tensor sum, struct dt_tensor x)
+{
+	return -ENOTSUP;
+}
+
+static int no_fixed_join(struct dt_dev *dev, struct dt_tensor sum, struct dt_tensor other)
+{
+	return -ENOTSUP;
+}
+
+static int no_fixed_get(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor sum)
+{
+	return -ENOTSUP;
+}
+
+static int no_round_random(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
+			   const struct dt_round *p)
+{
+	return -ENOTSUP;
+}
+
+static int no_moe_route(struct dt_dev *dev, int32_t *expert, float *weight, struct dt_tensor score,
+			const struct dt_moe *p)
+{
+	return -ENOTSUP;
+}
+
+static int no_moe_sort(struct dt_dev *dev, int32_t *first, int32_t *at, const int32_t *expert,
+		       int64_t choices, int64_t experts)
+{
+	return -ENOTSUP;
+}
+
+static int no_moe_gather(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const int32_t *at)
+{
+	return -ENOTSUP;
+}
+
+static int no_moe_sum(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const int32_t *at,
+		      const float *weight)
+{
+	return -ENOTSUP;
+}
+
 const struct dt_ops dt_ops_cuda = {
 	.matmul = no_matmul,
 	.colsum = no_colsum,
@@ -200,4 +244,12 @@ const struct dt_ops dt_ops_cuda = {
 	.fill = no_fill,
 	.convert = no_convert,
 	.sumsq = no_sumsq,
+	.fixed_add = no_fixed_add,
+	.fixed_join = no_fixed_join,
+	.fixed_get = no_fixed_get,
+	.round_random = no_round_random,
+	.moe_route = no_moe_route,
+	.moe_sort = no_moe_sort,
+	.moe_gather = no_moe_gather,
+	.moe_sum = no_moe_sum,
 };
