@@ -106,6 +106,15 @@ template <class T> T __shfl_sync(unsigned mask, T v, int from)
 	return dt_emu_shuffle(v, from & 31, "__shfl_sync");
 }
 
+/* The threads of a block take turns, and blocks follow one another. */
+template <class T> T atomicAdd(T *p, T v)
+{
+	const T old = *p;
+
+	*p = old + v;
+	return old;
+}
+
 static inline float rsqrtf(float x)
 {
 	return 1.f / sqrtf(x);
