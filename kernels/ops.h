@@ -22,6 +22,7 @@
 #include "kernels/optim.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
+#include "kernels/sample.h"
 
 struct dt_ops {
 	/* matmul.h: c = (accumulate ? c : 0) + op(a) op(b) + bias */
@@ -84,6 +85,10 @@ struct dt_ops {
 	int (*ce_grad)(struct dt_dev *, struct dt_tensor dlogits, struct dt_tensor logits,
 		       const float *rowmax, const float *sumexp, const int32_t *targets, float scale,
 		       int64_t vocab_first);
+
+	/* sample.h: out[i] = the token drawn from row i of the logits */
+	int (*sample)(struct dt_dev *, struct dt_drawn *out, struct dt_tensor logits,
+		      const struct dt_draw *draw, const struct dt_edit *edit, int64_t nedits);
 
 	/* optim.h */
 	int (*optim_step)(struct dt_dev *, const struct dt_optim *o, struct dt_tensor copy,

@@ -21,6 +21,7 @@ const struct dt_ops dt_ops_cpu = {
 	.embedding_backward = dt_cpu_embedding_backward,
 	.ce_stats = dt_cpu_ce_stats,
 	.ce_grad = dt_cpu_ce_grad,
+	.sample = dt_cpu_sample,
 	.optim_step = dt_cpu_optim_step,
 	.add = dt_cpu_add,
 	.axpy = dt_cpu_axpy,

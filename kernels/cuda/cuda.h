@@ -99,6 +99,8 @@ int dt_cuda_ce_stats(struct dt_dev *, float *rowmax, float *sumexp, float *targe
 		     struct dt_tensor logits, const int32_t *targets, int64_t vocab_first);
 int dt_cuda_ce_grad(struct dt_dev *, struct dt_tensor dlogits, struct dt_tensor logits, const float *rowmax,
 		    const float *sumexp, const int32_t *targets, float scale, int64_t vocab_first);
+int dt_cuda_sample(struct dt_dev *, struct dt_drawn *out, struct dt_tensor logits, const struct dt_draw *draw,
+		   const struct dt_edit *edit, int64_t nedits);
 int dt_cuda_optim_step(struct dt_dev *, const struct dt_optim *o, struct dt_tensor copy, struct dt_tensor p,
 		       struct dt_tensor g, struct dt_tensor s1, struct dt_tensor s2);
 int dt_cuda_add(struct dt_dev *, struct dt_tensor y, struct dt_tensor a, struct dt_tensor b);

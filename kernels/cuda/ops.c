@@ -21,6 +21,7 @@ const struct dt_ops dt_ops_cuda = {
 	.embedding_backward = dt_cuda_embedding_backward,
 	.ce_stats = dt_cuda_ce_stats,
 	.ce_grad = dt_cuda_ce_grad,
+	.sample = dt_cuda_sample,
 	.optim_step = dt_cuda_optim_step,
 	.add = dt_cuda_add,
 	.axpy = dt_cuda_axpy,

@@ -137,6 +137,12 @@ static int no_ce_grad(struct dt_dev *dev, struct dt_tensor dlogits, struct dt_te
 	return -ENOTSUP;
 }
 
+static int no_sample(struct dt_dev *dev, struct dt_drawn *out, struct dt_tensor logits,
+		     const struct dt_draw *draw, const struct dt_edit *edit, int64_t nedits)
+{
+	return -ENOTSUP;
+}
+
 static int no_optim_step(struct dt_dev *dev, const struct dt_optim *o, struct dt_tensor copy,
 			 struct dt_tensor p, struct dt_tensor g, struct dt_tensor s1, struct dt_tensor s2)
 {
@@ -237,6 +243,7 @@ const struct dt_ops dt_ops_cuda = {
 	.embedding_backward = no_embedding_backward,
 	.ce_stats = no_ce_stats,
 	.ce_grad = no_ce_grad,
+	.sample = no_sample,
 	.optim_step = no_optim_step,
 	.add = no_add,
 	.axpy = no_axpy,

@@ -231,6 +231,7 @@ PY
     diff want got
     settles
     [ "$(metric request_success_total)" = 32 ]
+    [ "$(metric drawn_steps_total)" -gt 0 ]
 }
 
 @test "a client that goes away is cancelled: nothing runs on, no block stays" {

@@ -474,6 +474,18 @@ static int on_ce_stats(struct dt_dev *dev, float *rowmax, float *sumexp, float *
 						 there(&call, targets), vocab_first));
 }
 
+static int on_sample(struct dt_dev *dev, struct dt_drawn *out, struct dt_tensor logits,
+		     const struct dt_draw *draw, const struct dt_edit *edit, int64_t nedits)
+{
+	struct call call = {.dev = dev};
+
+	use(&call, out, (size_t)logits.dim[0] * sizeof *out, true);
+	use_tensor(&call, logits, true);
+	place(&call);
+	return bring(&call, dt_ops_cuda.sample(dev, there(&call, out), tensor_there(&call, logits), draw,
+					       edit, nedits));
+}
+
 static int on_ce_grad(struct dt_dev *dev, struct dt_tensor dlogits, struct dt_tensor logits,
 		      const float *rowmax, const float *sumexp, const int32_t *targets, float scale,
 		      int64_t vocab_first)
@@ -624,6 +636,7 @@ const struct dt_ops on_device_ops = {
 	.moe_sort = on_moe_sort,
 	.moe_gather = on_moe_gather,
 	.moe_sum = on_moe_sum,
+	.sample = on_sample,
 };
 
 int on_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
