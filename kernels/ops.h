@@ -16,6 +16,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/fixed.h"
+#include "kernels/fp8.h"
 #include "kernels/layernorm.h"
 #include "kernels/matmul.h"
 #include "kernels/moe.h"
@@ -30,6 +31,13 @@ struct dt_ops {
 		      bool tb, struct dt_tensor bias, bool accumulate);
 	/* matmul.h: out[n] += sum over rows of x[rows, n] */
 	int (*colsum)(struct dt_dev *, struct dt_tensor out, struct dt_tensor x);
+
+	/* fp8.h: *scale, y = x / scale in 8 bits, yt the same transposed */
+	int (*fp8_quantize)(struct dt_dev *, struct dt_tensor y, struct dt_tensor yt, float *scale,
+			    struct dt_tensor x);
+	/* c = (accumulate ? c : 0) + sa sb (a b^T) + bias */
+	int (*fp8_matmul)(struct dt_dev *, struct dt_tensor c, struct dt_tensor a, const float *sa,
+			  struct dt_tensor b, const float *sb, struct dt_tensor bias, bool accumulate);
 
 	/* layernorm.h */
 	int (*layernorm_forward)(struct dt_dev *, struct dt_tensor y, struct dt_tensor mean,

@@ -4,6 +4,8 @@
 const struct dt_ops dt_ops_cpu = {
 	.matmul = dt_cpu_matmul,
 	.colsum = dt_cpu_colsum,
+	.fp8_quantize = dt_cpu_fp8_quantize,
+	.fp8_matmul = dt_cpu_fp8_matmul,
 	.layernorm_forward = dt_cpu_layernorm_forward,
 	.layernorm_backward = dt_cpu_layernorm_backward,
 	.rmsnorm_forward = dt_cpu_rmsnorm_forward,

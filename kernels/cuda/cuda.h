@@ -57,10 +57,18 @@ size_t dt_blas_bytes(const struct dt_blas *b);
 int dt_blas_matmul(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_tensor a, bool ta,
 		   struct dt_tensor w, bool tb, struct dt_tensor bias, bool accumulate, int64_t m, int64_t n,
 		   int64_t k);
+/* fp8.h's product; bias only where c has 16 bits. sa and sb lie on the card. */
+int dt_blas_fp8(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_tensor a, const float *sa,
+		struct dt_tensor w, const float *sb, struct dt_tensor bias, bool accumulate, int64_t m,
+		int64_t n, int64_t k);
 
 int dt_cuda_matmul(struct dt_dev *, struct dt_tensor c, struct dt_tensor a, bool ta, struct dt_tensor b,
 		   bool tb, struct dt_tensor bias, bool accumulate);
 int dt_cuda_colsum(struct dt_dev *, struct dt_tensor out, struct dt_tensor x);
+int dt_cuda_fp8_quantize(struct dt_dev *, struct dt_tensor y, struct dt_tensor yt, float *scale,
+			 struct dt_tensor x);
+int dt_cuda_fp8_matmul(struct dt_dev *, struct dt_tensor c, struct dt_tensor a, const float *sa,
+		       struct dt_tensor b, const float *sb, struct dt_tensor bias, bool accumulate);
 int dt_cuda_layernorm_forward(struct dt_dev *, struct dt_tensor y, struct dt_tensor mean,
 			      struct dt_tensor rstd, struct dt_tensor sum, struct dt_tensor x,
 			      struct dt_tensor delta, struct dt_tensor w, struct dt_tensor b, float eps);
@@ -120,6 +128,9 @@ int dt_cuda_moe_sort(struct dt_dev *, int32_t *first, int32_t *at, const int32_t
 int dt_cuda_moe_gather(struct dt_dev *, struct dt_tensor y, struct dt_tensor x, const int32_t *at);
 int dt_cuda_moe_sum(struct dt_dev *, struct dt_tensor y, struct dt_tensor x, const int32_t *at,
 		    const float *weight);
+
+/* fp8.cu: whether the card has such products, from sm_89 on. */
+bool dt_cuda_has_fp8(const struct dt_cuda *c);
 
 /* packed.cu: w is in the memory of a card, and the arguments have been checked. */
 int dt_cuda_packed_matmul(struct dt_dev *, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,

@@ -4,6 +4,8 @@
 const struct dt_ops dt_ops_cuda = {
 	.matmul = dt_cuda_matmul,
 	.colsum = dt_cuda_colsum,
+	.fp8_quantize = dt_cuda_fp8_quantize,
+	.fp8_matmul = dt_cuda_fp8_matmul,
 	.layernorm_forward = dt_cuda_layernorm_forward,
 	.layernorm_backward = dt_cuda_layernorm_backward,
 	.rmsnorm_forward = dt_cuda_rmsnorm_forward,

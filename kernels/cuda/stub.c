@@ -27,6 +27,18 @@ static int no_colsum(struct dt_dev *dev, struct dt_tensor out, struct dt_tensor 
 	return -ENOTSUP;
 }
 
+static int no_fp8_quantize(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor yt, float *scale,
+			   struct dt_tensor x)
+{
+	return -ENOTSUP;
+}
+
+static int no_fp8_matmul(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, const float *sa,
+			 struct dt_tensor b, const float *sb, struct dt_tensor bias, bool accumulate)
+{
+	return -ENOTSUP;
+}
+
 static int no_layernorm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor mean,
 				struct dt_tensor rstd, struct dt_tensor sum, struct dt_tensor x,
 				struct dt_tensor delta, struct dt_tensor w, struct dt_tensor b, float eps)
@@ -226,6 +238,8 @@ static int no_moe_sum(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x
 const struct dt_ops dt_ops_cuda = {
 	.matmul = no_matmul,
 	.colsum = no_colsum,
+	.fp8_quantize = no_fp8_quantize,
+	.fp8_matmul = no_fp8_matmul,
 	.layernorm_forward = no_layernorm_forward,
 	.layernorm_backward = no_layernorm_backward,
 	.rmsnorm_forward = no_rmsnorm_forward,
