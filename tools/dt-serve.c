@@ -430,8 +430,8 @@ static int run_replay(const char *path, const struct dt_log *log)
 
 int main(int argc, char **argv)
 {
-	struct options o = {.device = "cpu",
-			    .share = true,
+	struct options o = {.share = true,
+			    .device = "cpu",
 			    .host = "127.0.0.1",
 			    .seqs = 64,
 			    .tokens = 512,

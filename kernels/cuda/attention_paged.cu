@@ -18,7 +18,7 @@ struct paged {
 	int tq, tk;
 	int64_t heads, kv_heads, d, width, parts;
 	const int32_t *q_start, *kv_len, *table;
-	int64_t first, nseq, window;	      /* first: row of qkv that q begins with */
+	int64_t first, nseq, window; /* first: row of qkv that q begins with */
 	int64_t max_blocks, block_size;
 	float scale;
 	int lanes;		 /* that share a key: enough for d, V elements each */
