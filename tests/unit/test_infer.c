@@ -390,7 +390,7 @@ static struct dt_draw draw_at(int at, int row)
 				.repetition = 1.3,
 				.presence = 0.2,
 				.score = kind == 2 && row,
-				.key = {(uint32_t)at, 7},
+				.stream = {{(uint32_t)at, 7}, {0, 0}},
 				.index = (uint64_t)(at + row)};
 }
 
