@@ -42,6 +42,8 @@ struct dt_backend {
 	int (*card)(const struct dt_dev *dev, unsigned char ret[16]); /* NULL: no card; nor the queues */
 	int (*packed_matmul)(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
 			     const struct dt_packed *w, struct dt_tensor bias); /* of a card */
+	int (*packed_set_matmul)(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
+				 const struct dt_packed_set *s, const int32_t *first);
 	int (*packed_embed)(struct dt_dev *dev, struct dt_tensor y, const struct dt_packed *w,
 			    const int32_t *ids, float scale);
 	int (*queue_open)(struct dt_dev *dev, void **ret);

@@ -554,6 +554,7 @@ const struct dt_backend dt_backend_cuda = {
 	.use = cuda_use,
 	.card = cuda_card,
 	.packed_matmul = dt_cuda_packed_matmul,
+	.packed_set_matmul = dt_cuda_packed_set_matmul,
 	.packed_embed = dt_cuda_packed_embed,
 	.queue_open = cuda_queue_open,
 	.queue_close = cuda_queue_close,
