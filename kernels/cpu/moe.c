@@ -11,18 +11,26 @@ static float key(float s)
 /* The experts of one row and their weights. */
 static void choose(const struct dt_moe *p, const float *s, int32_t *expert, float *weight)
 {
-	uint64_t taken[DT_MOE_MOST / 64] = {0};
+	float top[DT_MOE_MOST];
 	double sum = 0;
+	int64_t n = 0, at;
 
+	/* Kept in order; of equal ones the later stays behind. */
+	for (int32_t e = 0; e < p->experts; e++) {
+		const float k = key(s[e]);
+
+		if (n == p->used && !(k > top[n - 1]))
+			continue;
+		n += n < p->used;
+		for (at = n - 1; at > 0 && k > top[at - 1]; at--) {
+			top[at] = top[at - 1];
+			expert[at] = expert[at - 1];
+		}
+		top[at] = k;
+		expert[at] = e;
+	}
 	for (int64_t j = 0; j < p->used; j++) {
-		int32_t best = -1;
-
-		for (int32_t e = 0; e < p->experts; e++)
-			if (!(taken[e / 64] >> e % 64 & 1) && (best < 0 || key(s[e]) > key(s[best])))
-				best = e;
-		taken[best / 64] |= (uint64_t)1 << best % 64;
-		expert[j] = best;
-		weight[j] = expf(s[best] - s[expert[0]]);
+		weight[j] = expf(s[expert[j]] - s[expert[0]]);
 		sum += (double)weight[j];
 	}
 	if (p->unscaled) {

@@ -156,9 +156,9 @@ struct rows {
 	int64_t first, end;
 };
 
-/* Panels [p0, p0 + panels) of a part, rows [r0, r0 + rows), ROWS at most. */
+/* Panels [p0, p0 + panels) of a part, rows [r0, r0 + rows), ROWS at most; next: panels that come then. */
 static void task(const struct job *j, const struct dt_packed_part *part, int64_t p0, int64_t panels,
-		 int64_t r0, int64_t rows)
+		 const uint8_t *next, int64_t r0, int64_t rows)
 {
 	const int64_t blocks = j->w->blocks;
 	const int64_t n = dt_min64(panels * DT_PANEL, part->rows - p0 * DT_PANEL);
@@ -173,28 +173,43 @@ static void task(const struct job *j, const struct dt_packed_part *part, int64_t
 	_Alignas(64) float tile[ROWS * GROUP * DT_PANEL];
 
 	mul(tile, GROUP * DT_PANEL, part->format, part->data + (size_t)p0 * part->panel_bytes,
-	    part->panel_bytes, panels, x, j->q ? j->xb + r0 * blocks : NULL, rows, blocks);
+	    part->panel_bytes, panels, next, x, j->q ? j->xb + r0 * blocks : NULL, rows, blocks);
 	finish_tile(j->y, r0 * j->w->rows + col, tile, rows, j->bias, col, n);
 }
 
+/* Where the share of thread t of n begins: panels go to threads in pairs, which micro-kernels take together.
+ */
+static int64_t share_first(const struct dt_packed_part *part, int t, int n)
+{
+	return dt_min64(part->panels, 2 * ((part->panels + 1) / 2 * t / n));
+}
+
 /*
- * Thread t of n: its share of the panels, in pairs, which the micro-kernels take together; then what others
- * have not begun of theirs, as a thread may be kept from its processor.
+ * Thread t of n: its share of the panels, then what others have not begun of theirs, as a thread may be kept
+ * from its processor. after: what it begins with then. Where rows are few, of a set, more panels are a turn.
  */
 static void share(const struct job *j, const struct dt_packed_part *part, struct rows rows, struct turn *turn,
-		  int t, int n)
+		  const uint8_t *after, int t, int n)
 {
-	const int64_t pairs = (part->panels + 1) / 2;
+	const int64_t many = j->set ? dt_min64(8, dt_ceil_div(32, rows.end - rows.first)) : 1;
+	const int64_t take = GROUP * many;
 
 	for (int i = 0; i < n; i++) {
 		const int whose = (t + i) % n;
-		const int64_t first = 2 * (pairs * whose / n);
-		const int64_t last = dt_min64(part->panels, 2 * (pairs * (whose + 1) / n));
+		const int64_t first = share_first(part, whose, n), last = share_first(part, whose + 1, n);
 		int64_t p;
 
-		while ((p = first + GROUP * atomic_fetch_add(&turn[whose].taken, 1)) < last)
-			for (int64_t r = rows.first; r < rows.end; r += ROWS)
-				task(j, part, p, dt_min64(GROUP, last - p), r, dt_min64(ROWS, rows.end - r));
+		while ((p = first + take * atomic_fetch_add(&turn[whose].taken, 1)) < last)
+			for (int64_t end = dt_min64(last, p + take); p < end; p += GROUP) {
+				const uint8_t *next =
+					p + GROUP < last
+						? part->data + (size_t)(p + GROUP) * part->panel_bytes
+						: after;
+
+				for (int64_t r = rows.first; r < rows.end; r += ROWS)
+					task(j, part, p, dt_min64(GROUP, last - p), next, r,
+					     dt_min64(ROWS, rows.end - r));
+			}
 	}
 }
 
@@ -211,21 +226,42 @@ static void prepare(const struct job *j, int64_t r)
 		round_row(j->h + r * w->blocks * DT_QK, x, j->x.dtype, w->k, w->blocks);
 }
 
-/* A thread's part of all products. Nobody waits between those of a set: each has rows and columns of its own.
+static struct rows rows_of(const struct job *j, int e)
+{
+	return j->set ? (struct rows){j->first[e], j->first[e + 1]} : (struct rows){0, j->m};
+}
+
+/* The first weight from e on that rows meet. */
+static int met_from(const struct job *j, int e)
+{
+	const int n = j->set ? j->set->n : 1;
+
+	while (e < n && rows_of(j, e).first == rows_of(j, e).end)
+		e++;
+	return e < n ? e : -1;
+}
+
+/*
+ * Thread t of n: its part of all products. Nobody waits between those of a set: each has rows and columns of
+ * its own.
  */
 static void multiply(const struct job *j, int t, int n, int stride)
 {
 	struct turn *turn = j->turn;
 
-	for (int e = 0; e < (j->set ? j->set->n : 1); e++) {
+	for (int e = met_from(j, 0), then; e >= 0; e = then) {
 		const struct dt_packed *w = j->set ? j->set->w[e] : j->w;
-		const struct rows rows =
-			j->set ? (struct rows){j->first[e], j->first[e + 1]} : (struct rows){0, j->m};
 
-		if (rows.first == rows.end)
-			continue;
-		for (int i = 0; i < w->nparts; i++, turn += stride)
-			share(j, &w->part[i], rows, turn, t, n);
+		then = met_from(j, e + 1);
+		for (int i = 0; i < w->nparts; i++, turn += stride) {
+			const struct dt_packed_part *next = i + 1 < w->nparts ? &w->part[i + 1]
+							    : then >= 0	      ? &j->set->w[then]->part[0]
+									      : NULL;
+
+			share(j, &w->part[i], rows_of(j, e), turn,
+			      next ? next->data + (size_t)share_first(next, t, n) * next->panel_bytes : NULL,
+			      t, n);
+		}
 	}
 }
 
