@@ -16,12 +16,14 @@
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/fixed.h"
+#include "kernels/fp8.h"
 #include "kernels/layernorm.h"
 #include "kernels/matmul.h"
 #include "kernels/moe.h"
 #include "kernels/optim.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
+#include "kernels/sample.h"
 
 struct dt_ops {
 	/* matmul.h: c = (accumulate ? c : 0) + op(a) op(b) + bias */
@@ -29,6 +31,13 @@ struct dt_ops {
 		      bool tb, struct dt_tensor bias, bool accumulate);
 	/* matmul.h: out[n] += sum over rows of x[rows, n] */
 	int (*colsum)(struct dt_dev *, struct dt_tensor out, struct dt_tensor x);
+
+	/* fp8.h: *scale, y = x / scale in 8 bits, yt the same transposed */
+	int (*fp8_quantize)(struct dt_dev *, struct dt_tensor y, struct dt_tensor yt, float *scale,
+			    struct dt_tensor x);
+	/* c = (accumulate ? c : 0) + sa sb (a b^T) + bias */
+	int (*fp8_matmul)(struct dt_dev *, struct dt_tensor c, struct dt_tensor a, const float *sa,
+			  struct dt_tensor b, const float *sb, struct dt_tensor bias, bool accumulate);
 
 	/* layernorm.h */
 	int (*layernorm_forward)(struct dt_dev *, struct dt_tensor y, struct dt_tensor mean,
@@ -84,6 +93,10 @@ struct dt_ops {
 	int (*ce_grad)(struct dt_dev *, struct dt_tensor dlogits, struct dt_tensor logits,
 		       const float *rowmax, const float *sumexp, const int32_t *targets, float scale,
 		       int64_t vocab_first);
+
+	/* sample.h: out[i] = the token drawn from row i of the logits */
+	int (*sample)(struct dt_dev *, struct dt_drawn *out, struct dt_tensor logits,
+		      const struct dt_draw *draw, const struct dt_edit *edit, int64_t nedits);
 
 	/* optim.h */
 	int (*optim_step)(struct dt_dev *, const struct dt_optim *o, struct dt_tensor copy,

@@ -46,6 +46,10 @@ size_t dt_cpu_matmul_bytes(const struct dt_cpu *cpu);
 int dt_cpu_matmul(struct dt_dev *, struct dt_tensor c, struct dt_tensor a, bool ta, struct dt_tensor b,
 		  bool tb, struct dt_tensor bias, bool accumulate);
 int dt_cpu_colsum(struct dt_dev *, struct dt_tensor out, struct dt_tensor x);
+int dt_cpu_fp8_quantize(struct dt_dev *, struct dt_tensor y, struct dt_tensor yt, float *scale,
+			struct dt_tensor x);
+int dt_cpu_fp8_matmul(struct dt_dev *, struct dt_tensor c, struct dt_tensor a, const float *sa,
+		      struct dt_tensor b, const float *sb, struct dt_tensor bias, bool accumulate);
 int dt_cpu_layernorm_forward(struct dt_dev *, struct dt_tensor y, struct dt_tensor mean,
 			     struct dt_tensor rstd, struct dt_tensor sum, struct dt_tensor x,
 			     struct dt_tensor delta, struct dt_tensor w, struct dt_tensor b, float eps);
@@ -83,6 +87,8 @@ int dt_cpu_ce_stats(struct dt_dev *, float *rowmax, float *sumexp, float *target
 		    struct dt_tensor logits, const int32_t *targets, int64_t vocab_first);
 int dt_cpu_ce_grad(struct dt_dev *, struct dt_tensor dlogits, struct dt_tensor logits, const float *rowmax,
 		   const float *sumexp, const int32_t *targets, float scale, int64_t vocab_first);
+int dt_cpu_sample(struct dt_dev *, struct dt_drawn *out, struct dt_tensor logits, const struct dt_draw *draw,
+		  const struct dt_edit *edit, int64_t nedits);
 int dt_cpu_optim_step(struct dt_dev *, const struct dt_optim *o, struct dt_tensor copy, struct dt_tensor p,
 		      struct dt_tensor g, struct dt_tensor s1, struct dt_tensor s2);
 int dt_cpu_add(struct dt_dev *, struct dt_tensor y, struct dt_tensor a, struct dt_tensor b);

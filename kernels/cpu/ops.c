@@ -4,6 +4,8 @@
 const struct dt_ops dt_ops_cpu = {
 	.matmul = dt_cpu_matmul,
 	.colsum = dt_cpu_colsum,
+	.fp8_quantize = dt_cpu_fp8_quantize,
+	.fp8_matmul = dt_cpu_fp8_matmul,
 	.layernorm_forward = dt_cpu_layernorm_forward,
 	.layernorm_backward = dt_cpu_layernorm_backward,
 	.rmsnorm_forward = dt_cpu_rmsnorm_forward,
@@ -21,6 +23,7 @@ const struct dt_ops dt_ops_cpu = {
 	.embedding_backward = dt_cpu_embedding_backward,
 	.ce_stats = dt_cpu_ce_stats,
 	.ce_grad = dt_cpu_ce_grad,
+	.sample = dt_cpu_sample,
 	.optim_step = dt_cpu_optim_step,
 	.add = dt_cpu_add,
 	.axpy = dt_cpu_axpy,

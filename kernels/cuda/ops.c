@@ -4,6 +4,8 @@
 const struct dt_ops dt_ops_cuda = {
 	.matmul = dt_cuda_matmul,
 	.colsum = dt_cuda_colsum,
+	.fp8_quantize = dt_cuda_fp8_quantize,
+	.fp8_matmul = dt_cuda_fp8_matmul,
 	.layernorm_forward = dt_cuda_layernorm_forward,
 	.layernorm_backward = dt_cuda_layernorm_backward,
 	.rmsnorm_forward = dt_cuda_rmsnorm_forward,
@@ -21,6 +23,7 @@ const struct dt_ops dt_ops_cuda = {
 	.embedding_backward = dt_cuda_embedding_backward,
 	.ce_stats = dt_cuda_ce_stats,
 	.ce_grad = dt_cuda_ce_grad,
+	.sample = dt_cuda_sample,
 	.optim_step = dt_cuda_optim_step,
 	.add = dt_cuda_add,
 	.axpy = dt_cuda_axpy,

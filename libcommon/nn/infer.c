@@ -390,7 +390,7 @@ int dt_infer_copy_block(struct dt_infer *m, int32_t from, int32_t to)
 				m->cache.base + (size_t)from * block, all, block, 2 * m->config.layers);
 }
 
-/* The logits of the rows that are wanted. */
+/* The logits of the rows that are wanted, and the tokens that are drawn from them. */
 static int head(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
 {
 	const struct dt_config *c = &m->config;
@@ -413,6 +413,9 @@ static int head(struct dt_infer *m, const struct dt_infer_batch *b, float *logit
 	}
 	TRY(linear(m, dt_t2(logits, DT_F32, b->nwant, c->vocab), dt_t2(x, m->p.dtype, b->nwant, c->hidden),
 		   &m->head));
+	if (b->draw)
+		TRY(m->dev->ops->sample(m->dev, b->drawn, dt_t2(logits, DT_F32, b->nwant, c->vocab), b->draw,
+					b->edit, b->nedits));
 	return 0;
 }
 

@@ -29,6 +29,12 @@ int device_open(struct trainer *t, int nthreads, struct dt_err *err)
 	if (rc < 0)
 		return dt_err_set(err, rc, "cannot open device '%s': %s", t->o->device ? t->o->device : "cpu",
 				  dt_dev_why(rc));
+	if (t->o->fp8 && !dt_dev_multiplies(t->dev, DT_E4M3)) {
+		dt_err_set(err, -ENOTSUP, "--fp8: this card (%s) has no products of 8-bit floats",
+			   dt_dev_isa(t->dev));
+		dt_err_hint(err, "cards of sm_89 (Ada, Hopper) and later have");
+		return -ENOTSUP;
+	}
 	return 0;
 }
 

@@ -136,6 +136,37 @@ static int on_colsum(struct dt_dev *dev, struct dt_tensor out, struct dt_tensor 
 	return bring(&call, dt_ops_cuda.colsum(dev, tensor_there(&call, out), tensor_there(&call, x)));
 }
 
+static int on_fp8_quantize(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor yt, float *scale,
+			   struct dt_tensor x)
+{
+	struct call call = {.dev = dev};
+
+	use_tensor(&call, y, true);
+	use_tensor(&call, yt, true);
+	use(&call, scale, sizeof *scale, true);
+	use_tensor(&call, x, false);
+	place(&call);
+	return bring(&call, dt_ops_cuda.fp8_quantize(dev, tensor_there(&call, y), tensor_there(&call, yt),
+						     there(&call, scale), tensor_there(&call, x)));
+}
+
+static int on_fp8_matmul(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, const float *sa,
+			 struct dt_tensor b, const float *sb, struct dt_tensor bias, bool accumulate)
+{
+	struct call call = {.dev = dev};
+
+	use_tensor(&call, c, true);
+	use_tensor(&call, a, false);
+	use(&call, sa, sizeof *sa, false);
+	use_tensor(&call, b, false);
+	use(&call, sb, sizeof *sb, false);
+	use_tensor(&call, bias, false);
+	place(&call);
+	return bring(&call, dt_ops_cuda.fp8_matmul(dev, tensor_there(&call, c), tensor_there(&call, a),
+						   there(&call, sa), tensor_there(&call, b), there(&call, sb),
+						   tensor_there(&call, bias), accumulate));
+}
+
 static int on_layernorm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor mean,
 				struct dt_tensor rstd, struct dt_tensor sum, struct dt_tensor x,
 				struct dt_tensor delta, struct dt_tensor w, struct dt_tensor b, float eps)
@@ -474,6 +505,18 @@ static int on_ce_stats(struct dt_dev *dev, float *rowmax, float *sumexp, float *
 						 there(&call, targets), vocab_first));
 }
 
+static int on_sample(struct dt_dev *dev, struct dt_drawn *out, struct dt_tensor logits,
+		     const struct dt_draw *draw, const struct dt_edit *edit, int64_t nedits)
+{
+	struct call call = {.dev = dev};
+
+	use(&call, out, (size_t)logits.dim[0] * sizeof *out, true);
+	use_tensor(&call, logits, true);
+	place(&call);
+	return bring(&call, dt_ops_cuda.sample(dev, there(&call, out), tensor_there(&call, logits), draw,
+					       edit, nedits));
+}
+
 static int on_ce_grad(struct dt_dev *dev, struct dt_tensor dlogits, struct dt_tensor logits,
 		      const float *rowmax, const float *sumexp, const int32_t *targets, float scale,
 		      int64_t vocab_first)
@@ -581,6 +624,8 @@ static int on_moe_sum(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x
 const struct dt_ops on_device_ops = {
 	.matmul = on_matmul,
 	.colsum = on_colsum,
+	.fp8_quantize = on_fp8_quantize,
+	.fp8_matmul = on_fp8_matmul,
 	.layernorm_forward = on_layernorm_forward,
 	.layernorm_backward = on_layernorm_backward,
 	.rmsnorm_forward = on_rmsnorm_forward,
@@ -612,6 +657,7 @@ const struct dt_ops on_device_ops = {
 	.moe_route = on_moe_route,
 	.moe_sort = on_moe_sort,
 	.moe_sum = on_moe_sum,
+	.sample = on_sample,
 };
 
 int on_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,

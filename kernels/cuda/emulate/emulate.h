@@ -124,6 +124,15 @@ static inline int __popc(unsigned v)
 	return __builtin_popcount(v);
 }
 
+/* The threads of a block take turns, and blocks follow one another. */
+template <class T> T atomicAdd(T *p, T v)
+{
+	const T old = *p;
+
+	*p = old + v;
+	return old;
+}
+
 static inline float rsqrtf(float x)
 {
 	return 1.f / sqrtf(x);
