@@ -43,7 +43,7 @@ struct dt_backend {
 	int (*packed_matmul)(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
 			     const struct dt_packed *w, struct dt_tensor bias); /* of a card */
 	int (*packed_set_matmul)(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
-				 const struct dt_packed_set *s, const int32_t *first);
+				 const struct dt_packed_set *s, const struct dt_meet *p);
 	int (*packed_embed)(struct dt_dev *dev, struct dt_tensor y, const struct dt_packed *w,
 			    const int32_t *ids, float scale);
 	int (*queue_open)(struct dt_dev *dev, void **ret);

@@ -7,11 +7,10 @@
  *   route   expert [choices] = the used best of each row of score [rows, experts] f32; of equal ones the
  * first; NaN is below everything. weight [choices] f32 = exp(score) / sum of exp over the used ones, or over
  *           all experts (unscaled); both less the best score, summed in f64 and rounded once
- *   sort    at [choices] = where each choice goes when they are sorted by expert, in each as they come;
- *           first [experts + 1] = where those of an expert begin, and at last choices
- *   gather  y [choices, n] row at[i] = row i / used of x [rows, n]            of one type, f32, bf16 or f16
- *   sum     y [rows, n] = sum over a row's choices i, in their order, of weight[i] x[at[i]]
- *           x [choices, n] f32; in f32, product and sum rounded apart; y f32, bf16 or f16
+ *   sort    choices sorted by expert, in each as they come: at [choices] = where each goes, from [choices] =
+ * which one is there, first [experts + 1] = where those of an expert begin, and at last choices sum     y
+ * [rows, n] = sum over a row's choices i, in their order, of weight[i] x[at[i]] x [choices, n] f32; in f32,
+ * product and sum rounded apart; y f32, bf16 or f16
  *
  * So the result of a row depends on that row only. Bits are the same on every processor and, but for exp, on
  * cards. No array may overlap another. An expert outside [0, experts) or an at outside [0, choices) is

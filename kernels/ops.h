@@ -121,9 +121,8 @@ struct dt_ops {
 	/* moe.h: mixtures of experts between the scores and the experts' products */
 	int (*moe_route)(struct dt_dev *, int32_t *expert, float *weight, struct dt_tensor score,
 			 const struct dt_moe *p);
-	int (*moe_sort)(struct dt_dev *, int32_t *first, int32_t *at, const int32_t *expert, int64_t choices,
-			int64_t experts);
-	int (*moe_gather)(struct dt_dev *, struct dt_tensor y, struct dt_tensor x, const int32_t *at);
+	int (*moe_sort)(struct dt_dev *, int32_t *first, int32_t *at, int32_t *from, const int32_t *expert,
+			int64_t choices, int64_t experts);
 	int (*moe_sum)(struct dt_dev *, struct dt_tensor y, struct dt_tensor x, const int32_t *at,
 		       const float *weight);
 };

@@ -68,12 +68,24 @@ void dt_packed_set_close(struct dt_packed_set *s);
 size_t dt_packed_set_bytes(const struct dt_packed_set *s); /* of the device, beside the weights */
 
 /*
- * y [m, rows] = each row of x [m, k] times the weight it meets: rows first[i] .. first[i + 1] meet weight i.
- * first [n + 1], memory of the device, ascends from 0 to m (-EINVAL on the CPU and nothing is written; on a
- * card rows beyond are left alone). A row's bits are those of dt_packed_matmul. Nothing waits for the host.
+ * Which weight each row of a product with a set meets: rows first[i] .. first[i + 1] meet weight i; first
+ * [n + 1] ascends from 0 to m, the rows of y. With used 0 these are rows of x as well. Else x has each row
+ * once, used rows of y come from it, and at [m] and from [m] say which, as moe.h's sort does: row at[i] of y
+ * comes from row i / used of x, and from[at[i]] = i. All are memory of the device.
+ */
+struct dt_meet {
+	const int32_t *first;
+	const int32_t *at, *from;
+	int64_t used;
+};
+
+/*
+ * y [m, rows] = each row times the weight it meets. Of quantised weights a row's bits are those of
+ * dt_packed_matmul. Nothing waits for the host. -EINVAL: shapes or types disagree, or on the CPU p is not as
+ * above, and nothing is written; on a card rows that p does not place are left alone (and device.h). -ENOMEM.
  */
 int dt_packed_set_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
-			 const struct dt_packed_set *s, const int32_t *first);
+			 const struct dt_packed_set *s, const struct dt_meet *p);
 
 /*
  * An embedding: y [n, k] = scale times rows ids [n], in f32, rounded once. ids are memory of the device (an

@@ -42,6 +42,16 @@ static inline void *dt_at(struct dt_tensor t, int64_t i)
 	return t.data ? (char *)t.data + i * dt_dtype_size(t.dtype) : NULL;
 }
 
+/* Whether the host's indices all lie in [0, end). */
+static inline bool dt_within(const int32_t *p, int64_t n, int64_t end)
+{
+	int out = 0;
+
+	for (int64_t i = 0; i < n; i++)
+		out |= p[i] < 0 || p[i] >= end;
+	return !out;
+}
+
 static inline DT_HOST_DEVICE int64_t dt_min64(int64_t a, int64_t b)
 {
 	return a < b ? a : b;

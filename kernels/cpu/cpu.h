@@ -103,9 +103,8 @@ int dt_cpu_fixed_get(struct dt_dev *, struct dt_tensor y, struct dt_tensor sum);
 int dt_cpu_round_random(struct dt_dev *, struct dt_tensor y, struct dt_tensor x, const struct dt_round *p);
 int dt_cpu_moe_route(struct dt_dev *, int32_t *expert, float *weight, struct dt_tensor score,
 		     const struct dt_moe *p);
-int dt_cpu_moe_sort(struct dt_dev *, int32_t *first, int32_t *at, const int32_t *expert, int64_t choices,
-		    int64_t experts);
-int dt_cpu_moe_gather(struct dt_dev *, struct dt_tensor y, struct dt_tensor x, const int32_t *at);
+int dt_cpu_moe_sort(struct dt_dev *, int32_t *first, int32_t *at, int32_t *from, const int32_t *expert,
+		    int64_t choices, int64_t experts);
 int dt_cpu_moe_sum(struct dt_dev *, struct dt_tensor y, struct dt_tensor x, const int32_t *at,
 		   const float *weight);
 

@@ -11,18 +11,26 @@ static float key(float s)
 /* The experts of one row and their weights. */
 static void choose(const struct dt_moe *p, const float *s, int32_t *expert, float *weight)
 {
-	uint64_t taken[DT_MOE_MOST / 64] = {0};
+	float top[DT_MOE_MOST];
 	double sum = 0;
+	int64_t n = 0, at;
 
+	/* Kept in order; of equal ones the later stays behind. */
+	for (int32_t e = 0; e < p->experts; e++) {
+		const float k = key(s[e]);
+
+		if (n == p->used && !(k > top[n - 1]))
+			continue;
+		n += n < p->used;
+		for (at = n - 1; at > 0 && k > top[at - 1]; at--) {
+			top[at] = top[at - 1];
+			expert[at] = expert[at - 1];
+		}
+		top[at] = k;
+		expert[at] = e;
+	}
 	for (int64_t j = 0; j < p->used; j++) {
-		int32_t best = -1;
-
-		for (int32_t e = 0; e < p->experts; e++)
-			if (!(taken[e / 64] >> e % 64 & 1) && (best < 0 || key(s[e]) > key(s[best])))
-				best = e;
-		taken[best / 64] |= (uint64_t)1 << best % 64;
-		expert[j] = best;
-		weight[j] = expf(s[best] - s[expert[0]]);
+		weight[j] = expf(s[expert[j]] - s[expert[0]]);
 		sum += (double)weight[j];
 	}
 	if (p->unscaled) {
@@ -49,8 +57,8 @@ int dt_cpu_moe_route(struct dt_dev *dev, int32_t *expert, float *weight, struct 
 }
 
 /* Counting sort. */
-int dt_cpu_moe_sort(struct dt_dev *dev, int32_t *first, int32_t *at, const int32_t *expert, int64_t choices,
-		    int64_t experts)
+int dt_cpu_moe_sort(struct dt_dev *dev, int32_t *first, int32_t *at, int32_t *from, const int32_t *expert,
+		    int64_t choices, int64_t experts)
 {
 	int32_t next[DT_MOE_MOST + 1] = {0};
 
@@ -64,31 +72,10 @@ int dt_cpu_moe_sort(struct dt_dev *dev, int32_t *first, int32_t *at, const int32
 	for (int64_t e = 0; e < experts; e++)
 		next[e + 1] += next[e];
 	memcpy(first, next, (size_t)(experts + 1) * sizeof *first);
-	for (int64_t i = 0; i < choices; i++)
+	for (int64_t i = 0; i < choices; i++) {
 		at[i] = next[expert[i]]++;
-	return 0;
-}
-
-static bool within(const int32_t *at, int64_t n)
-{
-	int out = 0;
-
-	for (int64_t i = 0; i < n; i++)
-		out |= at[i] < 0 || at[i] >= n;
-	return !out;
-}
-
-int dt_cpu_moe_gather(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const int32_t *at)
-{
-	const int64_t n = dt_cols(x), rows = dt_rows(x), choices = dt_rows(y);
-	const int64_t used = rows ? choices / rows : 0, row = n * dt_dtype_size(x.dtype);
-
-	if (!dt_is_compute(x.dtype) || y.dtype != x.dtype || dt_cols(y) != n || used * rows != choices ||
-	    !within(at, choices))
-		return -EINVAL;
-#pragma omp parallel for num_threads(dev->nthreads) if (choices * n > DT_SERIAL)
-	for (int64_t i = 0; i < choices; i++)
-		memcpy((char *)y.data + at[i] * row, (const char *)x.data + i / used * row, (size_t)row);
+		from[at[i]] = (int32_t)i;
+	}
 	return 0;
 }
 
@@ -124,7 +111,7 @@ int dt_cpu_moe_sum(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, c
 	const int64_t used = rows ? choices / rows : 0;
 
 	if (!dt_is_compute(y.dtype) || x.dtype != DT_F32 || dt_cols(x) != n || used * rows != choices ||
-	    !within(at, choices))
+	    !dt_within(at, choices, choices))
 		return -EINVAL;
 #pragma omp parallel for num_threads(dev->nthreads) if (choices * n > DT_SERIAL)
 	for (int64_t i = 0; i < rows; i++)

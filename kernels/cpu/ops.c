@@ -37,6 +37,5 @@ const struct dt_ops dt_ops_cpu = {
 	.round_random = dt_cpu_round_random,
 	.moe_route = dt_cpu_moe_route,
 	.moe_sort = dt_cpu_moe_sort,
-	.moe_gather = dt_cpu_moe_gather,
 	.moe_sum = dt_cpu_moe_sum,
 };

@@ -141,7 +141,7 @@ struct job {
 	struct dt_tensor y, x, bias;
 	const struct dt_packed *w;	 /* the one of all rows; of a set the first */
 	const struct dt_packed_set *set; /* NULL: none */
-	const int32_t *first;		 /* of a set: its rows */
+	const struct dt_meet *meet;	 /* of a set: which rows meet which */
 	struct dt_quant_kernels kernel;
 	int64_t m;
 	int8_t *q; /* [m, 32 blocks], and its blocks; absent without quantised parts */
@@ -156,9 +156,9 @@ struct rows {
 	int64_t first, end;
 };
 
-/* Panels [p0, p0 + panels) of a part, rows [r0, r0 + rows), ROWS at most. */
+/* Panels [p0, p0 + panels) of a part, rows [r0, r0 + rows), ROWS at most; next: panels that come then. */
 static void task(const struct job *j, const struct dt_packed_part *part, int64_t p0, int64_t panels,
-		 int64_t r0, int64_t rows)
+		 const uint8_t *next, int64_t r0, int64_t rows)
 {
 	const int64_t blocks = j->w->blocks;
 	const int64_t n = dt_min64(panels * DT_PANEL, part->rows - p0 * DT_PANEL);
@@ -173,59 +173,123 @@ static void task(const struct job *j, const struct dt_packed_part *part, int64_t
 	_Alignas(64) float tile[ROWS * GROUP * DT_PANEL];
 
 	mul(tile, GROUP * DT_PANEL, part->format, part->data + (size_t)p0 * part->panel_bytes,
-	    part->panel_bytes, panels, x, j->q ? j->xb + r0 * blocks : NULL, rows, blocks);
+	    part->panel_bytes, panels, next, x, j->q ? j->xb + r0 * blocks : NULL, rows, blocks);
 	finish_tile(j->y, r0 * j->w->rows + col, tile, rows, j->bias, col, n);
 }
 
+/* Where the share of thread t of n begins: panels go to threads in pairs, which micro-kernels take together.
+ */
+static int64_t share_first(const struct dt_packed_part *part, int t, int n)
+{
+	return dt_min64(part->panels, 2 * ((part->panels + 1) / 2 * t / n));
+}
+
 /*
- * Thread t of n: its share of the panels, in pairs, which the micro-kernels take together; then what others
- * have not begun of theirs, as a thread may be kept from its processor.
+ * Thread t of n: its share of the panels, then what others have not begun of theirs, as a thread may be kept
+ * from its processor. after: what it begins with then. Where rows are few, of a set, more panels are a turn.
  */
 static void share(const struct job *j, const struct dt_packed_part *part, struct rows rows, struct turn *turn,
-		  int t, int n)
+		  const uint8_t *after, int t, int n)
 {
-	const int64_t pairs = (part->panels + 1) / 2;
+	const int64_t many = j->set ? dt_min64(8, dt_ceil_div(32, rows.end - rows.first)) : 1;
+	const int64_t take = GROUP * many;
 
 	for (int i = 0; i < n; i++) {
 		const int whose = (t + i) % n;
-		const int64_t first = 2 * (pairs * whose / n);
-		const int64_t last = dt_min64(part->panels, 2 * (pairs * (whose + 1) / n));
+		const int64_t first = share_first(part, whose, n), last = share_first(part, whose + 1, n);
 		int64_t p;
 
-		while ((p = first + GROUP * atomic_fetch_add(&turn[whose].taken, 1)) < last)
-			for (int64_t r = rows.first; r < rows.end; r += ROWS)
-				task(j, part, p, dt_min64(GROUP, last - p), r, dt_min64(ROWS, rows.end - r));
+		while ((p = first + take * atomic_fetch_add(&turn[whose].taken, 1)) < last)
+			for (int64_t end = dt_min64(last, p + take); p < end; p += GROUP) {
+				const uint8_t *next =
+					p + GROUP < last
+						? part->data + (size_t)(p + GROUP) * part->panel_bytes
+						: after;
+
+				for (int64_t r = rows.first; r < rows.end; r += ROWS)
+					task(j, part, p, dt_min64(GROUP, last - p), next, r,
+					     dt_min64(ROWS, rows.end - r));
+			}
 	}
 }
 
-static void prepare(const struct job *j, int64_t r)
+/* Row r of x, as row `to` of what is multiplied. */
+static void prepare_row(const struct job *j, int64_t r, int64_t to)
 {
 	const struct dt_packed *w = j->w;
 	const void *x = dt_at(j->x, r * w->k);
 
 	if (j->q)
-		j->kernel.row(j->q + r * w->blocks * DT_QK, j->xb + r * w->blocks, x, j->x.dtype, w->blocks);
+		j->kernel.row(j->q + to * w->blocks * DT_QK, j->xb + to * w->blocks, x, j->x.dtype,
+			      w->blocks);
 	if (j->f)
-		widen_row(j->f + r * w->blocks * DT_QK, x, j->x.dtype, w->k, w->blocks);
+		widen_row(j->f + to * w->blocks * DT_QK, x, j->x.dtype, w->k, w->blocks);
 	if (j->h)
-		round_row(j->h + r * w->blocks * DT_QK, x, j->x.dtype, w->k, w->blocks);
+		round_row(j->h + to * w->blocks * DT_QK, x, j->x.dtype, w->k, w->blocks);
 }
 
-/* A thread's part of all products. Nobody waits between those of a set: each has rows and columns of its own.
+static void copy_row(const struct job *j, int64_t from, int64_t to)
+{
+	const int64_t n = j->w->blocks * DT_QK;
+
+	if (j->q) {
+		memcpy(j->q + to * n, j->q + from * n, (size_t)n);
+		memcpy(j->xb + to * j->w->blocks, j->xb + from * j->w->blocks,
+		       (size_t)j->w->blocks * sizeof *j->xb);
+	}
+	if (j->f)
+		memcpy(j->f + to * n, j->f + from * n, (size_t)n * sizeof *j->f);
+	if (j->h)
+		memcpy(j->h + to * n, j->h + from * n, (size_t)n * sizeof *j->h);
+}
+
+/* Rounded once, wherever it goes. */
+static void prepare(const struct job *j, int64_t r)
+{
+	const int64_t used = j->meet ? j->meet->used : 0;
+	const int32_t *at = used ? j->meet->at + r * used : NULL;
+
+	prepare_row(j, r, at ? at[0] : r);
+	for (int64_t i = 1; i < used; i++)
+		copy_row(j, at[0], at[i]);
+}
+
+static struct rows rows_of(const struct job *j, int e)
+{
+	return j->set ? (struct rows){j->meet->first[e], j->meet->first[e + 1]} : (struct rows){0, j->m};
+}
+
+/* The first weight from e on that rows meet. */
+static int met_from(const struct job *j, int e)
+{
+	const int n = j->set ? j->set->n : 1;
+
+	while (e < n && rows_of(j, e).first == rows_of(j, e).end)
+		e++;
+	return e < n ? e : -1;
+}
+
+/*
+ * Thread t of n: its part of all products. Nobody waits between those of a set: each has rows and columns of
+ * its own.
  */
 static void multiply(const struct job *j, int t, int n, int stride)
 {
 	struct turn *turn = j->turn;
 
-	for (int e = 0; e < (j->set ? j->set->n : 1); e++) {
+	for (int e = met_from(j, 0), then; e >= 0; e = then) {
 		const struct dt_packed *w = j->set ? j->set->w[e] : j->w;
-		const struct rows rows =
-			j->set ? (struct rows){j->first[e], j->first[e + 1]} : (struct rows){0, j->m};
 
-		if (rows.first == rows.end)
-			continue;
-		for (int i = 0; i < w->nparts; i++, turn += stride)
-			share(j, &w->part[i], rows, turn, t, n);
+		then = met_from(j, e + 1);
+		for (int i = 0; i < w->nparts; i++, turn += stride) {
+			const struct dt_packed_part *next = i + 1 < w->nparts ? &w->part[i + 1]
+							    : then >= 0	      ? &j->set->w[then]->part[0]
+									      : NULL;
+
+			share(j, &w->part[i], rows_of(j, e), turn,
+			      next ? next->data + (size_t)share_first(next, t, n) * next->panel_bytes : NULL,
+			      t, n);
+		}
 	}
 }
 
@@ -235,14 +299,15 @@ static void run(struct dt_dev *dev, const struct job *j)
 	const int threads = j->m * w->rows * w->k < LITTLE ? 1 : dev->nthreads;
 	/* Few rows are rounded before the others wake. */
 	const bool first = j->m * w->k < DT_SERIAL;
+	const int64_t rows = dt_rows(j->x);
 
-	for (int64_t r = 0; first && r < j->m; r++)
+	for (int64_t r = 0; first && r < rows; r++)
 		prepare(j, r);
 #pragma omp parallel num_threads(threads)
 	{
 		if (!first)
 #pragma omp for schedule(static)
-			for (int64_t r = 0; r < j->m; r++)
+			for (int64_t r = 0; r < rows; r++)
 				prepare(j, r);
 		multiply(j, omp_get_thread_num(), omp_get_num_threads(), dev->nthreads);
 	}
@@ -274,20 +339,21 @@ static int place(struct dt_dev *dev, struct job *j, int64_t weights)
 	return 0;
 }
 
-static bool fit(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w)
+static bool fit(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
+		int64_t used)
 {
 	return dev->kind == (w->dev ? w->dev->kind : DT_DEV_CPU) && dt_is_compute(x.dtype) &&
 	       dt_is_compute(y.dtype) && dt_cols(x) == w->k && dt_cols(y) == w->rows &&
-	       dt_rows(y) == dt_rows(x);
+	       dt_rows(y) == dt_rows(x) * used;
 }
 
 int dt_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
 		     struct dt_tensor bias)
 {
-	struct job j = {.y = y, .x = x, .bias = bias, .w = w, .kernel = dt_quant_kernels(), .m = dt_rows(x)};
+	struct job j = {.y = y, .x = x, .bias = bias, .w = w, .kernel = dt_quant_kernels(), .m = dt_rows(y)};
 	int rc;
 
-	if (!fit(dev, y, x, w) || (bias.data && (!dt_is_compute(bias.dtype) || dt_numel(bias) != w->rows)))
+	if (!fit(dev, y, x, w, 1) || (bias.data && (!dt_is_compute(bias.dtype) || dt_numel(bias) != w->rows)))
 		return -EINVAL;
 	if (!j.m || !w->rows)
 		return 0;
@@ -299,33 +365,42 @@ int dt_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
 	return rc;
 }
 
+/* How many of the n weights m rows meet; -EINVAL: p does not say that. */
+static int met(const struct dt_meet *p, int n, int64_t m)
+{
+	int some = 0;
+
+	if (p->first[0] != 0 || p->first[n] != m)
+		return -EINVAL;
+	for (int i = 0; i < n; i++) {
+		if (p->first[i] > p->first[i + 1])
+			return -EINVAL;
+		some += p->first[i] < p->first[i + 1];
+	}
+	return p->used && !dt_within(p->at, m, m) ? -EINVAL : some;
+}
+
 int dt_packed_set_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
-			 const struct dt_packed_set *s, const int32_t *first)
+			 const struct dt_packed_set *s, const struct dt_meet *p)
 {
 	struct job j = {.y = y,
 			.x = x,
 			.w = s->w[0],
 			.set = s,
-			.first = first,
+			.meet = p,
 			.kernel = dt_quant_kernels(),
-			.m = dt_rows(x)};
-	int64_t met = 0;
+			.m = dt_rows(y)};
 	int rc;
 
-	if (!fit(dev, y, x, s->w[0]))
+	if (p->used < 0 || !fit(dev, y, x, s->w[0], p->used ? p->used : 1))
 		return -EINVAL;
 	if (!j.m || !j.w->rows)
 		return 0;
 	if (s->dev)
-		return dt_backend_cuda.packed_set_matmul(dev, y, x, s, first);
-	for (int i = 0; i < s->n; i++) {
-		if (first[i] > first[i + 1])
-			return -EINVAL;
-		met += first[i] < first[i + 1];
-	}
-	if (first[0] != 0 || first[s->n] != j.m)
-		return -EINVAL;
-	rc = place(dev, &j, met);
+		return dt_backend_cuda.packed_set_matmul(dev, y, x, s, p);
+	rc = met(p, s->n, j.m);
+	if (rc > 0)
+		rc = place(dev, &j, rc);
 	if (rc == 0)
 		run(dev, &j);
 	return rc;

@@ -39,11 +39,12 @@ DT_QUANT_ROW(dt_quant_row_vnni);
 
 /*
  * tile[r * ld + 16 p + j] = row r of x times row j of panel p, r < m, p < panels. xq [m, 32 blocks]: bytes,
- * bf16 or f32. xb [m, blocks], for bytes only.
+ * bf16 or f32. xb [m, blocks], for bytes only. next: panels that are wanted afterwards, read ahead; or NULL.
  */
 #define DT_QUANT_MUL(name)                                                                                   \
 	void name(float *tile, int64_t ld, enum dt_format f, const uint8_t *w, size_t panel_bytes,           \
-		  int64_t panels, const void *xq, const struct dt_xblock *xb, int64_t m, int64_t blocks)
+		  int64_t panels, const uint8_t *next, const void *xq, const struct dt_xblock *xb,           \
+		  int64_t m, int64_t blocks)
 typedef DT_QUANT_MUL(dt_quant_mul_fn);
 DT_QUANT_MUL(dt_quant_mul_plain);
 DT_QUANT_MUL(dt_quant_mul_avx2);

@@ -245,29 +245,32 @@ DT_INLINE struct column column(const enum dt_format f, const uint8_t *panel, int
 }
 
 DT_INLINE void panels_of(float *tile, int64_t ld, const enum dt_format f, const uint8_t *w,
-			 size_t panel_bytes, int64_t panels, const int8_t *x, const struct dt_xblock *xb,
-			 int64_t m, int64_t blocks)
+			 size_t panel_bytes, int64_t panels, const uint8_t *next, const int8_t *x,
+			 const struct dt_xblock *xb, int64_t m, int64_t blocks)
 {
 	struct column c[2];
 	int64_t p = 0;
 
 #if QUANT_LANES == 16
 	for (; p + 2 <= panels; p += 2) {
+		const uint8_t *then = p + 2 < panels ? w + (size_t)(p + 2) * panel_bytes : next;
+
 		c[0] = column(f, w + (size_t)p * panel_bytes, blocks, 0);
 		c[1] = column(f, w + (size_t)(p + 1) * panel_bytes, blocks, 0);
-		all_rows(tile + p * DT_PANEL, ld, f, c, w + (size_t)(p + 2) * panel_bytes, 2 * panel_bytes, x,
-			 xb, m, blocks, 2);
+		all_rows(tile + p * DT_PANEL, ld, f, c, then, then ? 2 * panel_bytes : 0, x, xb, m, blocks,
+			 2);
 	}
 	for (; p < panels; p++) {
 		c[0] = column(f, w + (size_t)p * panel_bytes, blocks, 0);
-		all_rows(tile + p * DT_PANEL, ld, f, c, NULL, 0, x, xb, m, blocks, 1);
+		all_rows(tile + p * DT_PANEL, ld, f, c, next, next ? panel_bytes : 0, x, xb, m, blocks, 1);
 	}
 #else
 	for (; p < panels; p++) {
+		const uint8_t *then = p + 1 < panels ? w + (size_t)(p + 1) * panel_bytes : next;
+
 		c[0] = column(f, w + (size_t)p * panel_bytes, blocks, 0);
 		c[1] = column(f, w + (size_t)p * panel_bytes, blocks, 8);
-		all_rows(tile + p * DT_PANEL, ld, f, c, w + (size_t)(p + 1) * panel_bytes, panel_bytes, x, xb,
-			 m, blocks, 2);
+		all_rows(tile + p * DT_PANEL, ld, f, c, then, then ? panel_bytes : 0, x, xb, m, blocks, 2);
 	}
 #endif
 }
@@ -275,15 +278,15 @@ DT_INLINE void panels_of(float *tile, int64_t ld, const enum dt_format f, const 
 DT_QUANT_MUL(QUANT_NAME)
 {
 	if (f == DT_FMT_Q8_0)
-		panels_of(tile, ld, DT_FMT_Q8_0, w, panel_bytes, panels, xq, xb, m, blocks);
+		panels_of(tile, ld, DT_FMT_Q8_0, w, panel_bytes, panels, next, xq, xb, m, blocks);
 	else if (f == DT_FMT_Q4_0)
-		panels_of(tile, ld, DT_FMT_Q4_0, w, panel_bytes, panels, xq, xb, m, blocks);
+		panels_of(tile, ld, DT_FMT_Q4_0, w, panel_bytes, panels, next, xq, xb, m, blocks);
 	else if (f == DT_FMT_Q4_1)
-		panels_of(tile, ld, DT_FMT_Q4_1, w, panel_bytes, panels, xq, xb, m, blocks);
+		panels_of(tile, ld, DT_FMT_Q4_1, w, panel_bytes, panels, next, xq, xb, m, blocks);
 	else if (f == DT_FMT_Q4_K)
-		panels_of(tile, ld, DT_FMT_Q4_K, w, panel_bytes, panels, xq, xb, m, blocks);
+		panels_of(tile, ld, DT_FMT_Q4_K, w, panel_bytes, panels, next, xq, xb, m, blocks);
 	else
-		panels_of(tile, ld, DT_FMT_Q6_K, w, panel_bytes, panels, xq, xb, m, blocks);
+		panels_of(tile, ld, DT_FMT_Q6_K, w, panel_bytes, panels, next, xq, xb, m, blocks);
 }
 
 #if QUANT_LANES == 16

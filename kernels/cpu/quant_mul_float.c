@@ -139,6 +139,8 @@ DT_QUANT_MUL(QUANT_NAME)
 			to[v] = tile + at * L;
 		}
 		/* Two panels of 16 lanes lie behind these two, or the halves of one. */
-		all_rows(to, ld, from, from[0] + VECS * L / DT_PANEL * panel_bytes, xq, m, n);
+		all_rows(to, ld, from,
+			 next && c + VECS >= columns ? next : from[0] + VECS * L / DT_PANEL * panel_bytes, xq,
+			 m, n);
 	}
 }

@@ -123,9 +123,8 @@ int dt_cuda_fixed_get(struct dt_dev *, struct dt_tensor y, struct dt_tensor sum)
 int dt_cuda_round_random(struct dt_dev *, struct dt_tensor y, struct dt_tensor x, const struct dt_round *p);
 int dt_cuda_moe_route(struct dt_dev *, int32_t *expert, float *weight, struct dt_tensor score,
 		      const struct dt_moe *p);
-int dt_cuda_moe_sort(struct dt_dev *, int32_t *first, int32_t *at, const int32_t *expert, int64_t choices,
-		     int64_t experts);
-int dt_cuda_moe_gather(struct dt_dev *, struct dt_tensor y, struct dt_tensor x, const int32_t *at);
+int dt_cuda_moe_sort(struct dt_dev *, int32_t *first, int32_t *at, int32_t *from, const int32_t *expert,
+		     int64_t choices, int64_t experts);
 int dt_cuda_moe_sum(struct dt_dev *, struct dt_tensor y, struct dt_tensor x, const int32_t *at,
 		    const float *weight);
 
@@ -136,7 +135,7 @@ bool dt_cuda_has_fp8(const struct dt_cuda *c);
 int dt_cuda_packed_matmul(struct dt_dev *, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
 			  struct dt_tensor bias);
 int dt_cuda_packed_set_matmul(struct dt_dev *, struct dt_tensor y, struct dt_tensor x,
-			      const struct dt_packed_set *s, const int32_t *first);
+			      const struct dt_packed_set *s, const struct dt_meet *p);
 int dt_cuda_packed_embed(struct dt_dev *, struct dt_tensor y, const struct dt_packed *w, const int32_t *ids,
 			 float scale);
 

@@ -29,17 +29,17 @@ DT_DEVICE int64_t first_row(struct product &p)
 }
 
 /* ROWS by COLS of a matrix of 16-bit elements into shared memory; zeros outside of it. 128 threads. */
-template <int ROWS, int COLS>
+template <int ROWS, int COLS, bool SORTED = false>
 DT_DEVICE void load(uint16_t *tile, const void *from, int64_t rows, int64_t cols, int64_t row, int64_t col,
-		    bool fast)
+		    bool fast, const struct dt_sorted *set = NULL)
 {
 	const uint16_t *src = (const uint16_t *)from;
 
 	for (int i = (int)threadIdx.x; i < ROWS * COLS / 8; i += 128) {
 		const int r = i / (COLS / 8), c = i % (COLS / 8) * 8;
-		const int64_t at = (row + r) * cols + col + c;
-		uint16_t *to = tile + r * (COLS + 8) + c;
 		const bool in = row + r < rows;
+		const int64_t at = (SORTED && in ? dt_sorted_row(*set, row + r) : row + r) * cols + col + c;
+		uint16_t *to = tile + r * (COLS + 8) + c;
 
 		if (fast) {
 			const bool all = in && col + c < cols;
@@ -74,6 +74,8 @@ DT_DEVICE void load_both(const struct product &p, uint16_t *a, uint16_t *b, int6
 {
 	if (p.ta)
 		load<DEEP, TILE>(a, p.a, p.k, p.m, k, m0, p.fast_a);
+	else if (p.set.from)
+		load<TILE, DEEP, true>(a, p.a, p.m, p.k, m0, k, p.fast_a, &p.set);
 	else
 		load<TILE, DEEP>(a, p.a, p.m, p.k, m0, k, p.fast_a);
 	if (p.tb)
@@ -171,7 +173,9 @@ __global__ void __launch_bounds__(256) f32_kernel(struct product p)
 			const int ai = p.ta ? u % TILE : u / FDEEP, ak = p.ta ? u / TILE : u % FDEEP;
 			const int bj = p.tb ? u / FDEEP : u % TILE, bk = p.tb ? u % FDEEP : u / TILE;
 
-			a[ak][ai] = pick(p.a, p.ta, m0 + ai, k0 + ak, p.m, p.k);
+			const int64_t i = m0 + ai, row = i < p.m ? dt_sorted_row(p.set, i) : i;
+
+			a[ak][ai] = i < p.m ? pick(p.a, p.ta, row, k0 + ak, p.ta ? p.m : row + 1, p.k) : 0;
 			b[bk][bj] = pick(p.b, !p.tb, n0 + bj, k0 + bk, p.n, p.k);
 		}
 		__syncthreads();

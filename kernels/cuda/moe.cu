@@ -85,8 +85,9 @@ DT_DEVICE int index_at(const int32_t *p, int64_t i)
 }
 
 /* Block e counts what comes before its expert, then places its own in order, 256 choices at a time. */
-__global__ void __launch_bounds__(256) sort_kernel(int32_t *first, int32_t *at, const int32_t *expert,
-						   int64_t choices, int experts, int32_t *bad)
+__global__ void __launch_bounds__(256)
+	sort_kernel(int32_t *first, int32_t *at, int32_t *from, const int32_t *expert, int64_t choices,
+		    int experts, int32_t *bad)
 {
 	const int e = (int)blockIdx.x, lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
 	int *s = (int *)dt_shared(), start = 0; /* [8] */
@@ -118,13 +119,15 @@ __global__ void __launch_bounds__(256) sort_kernel(int32_t *first, int32_t *at, 
 			to += w < warp ? s[w] : 0;
 			start += s[w];
 		}
-		if (mine)
+		if (mine) {
 			at[i] = to;
+			from[to] = (int32_t)i;
+		}
 	}
 }
 
-int dt_cuda_moe_sort(struct dt_dev *dev, int32_t *first, int32_t *at, const int32_t *expert, int64_t choices,
-		     int64_t experts)
+int dt_cuda_moe_sort(struct dt_dev *dev, int32_t *first, int32_t *at, int32_t *from, const int32_t *expert,
+		     int64_t choices, int64_t experts)
 {
 	const struct dt_cuda *c = dt_cuda_enter(dev);
 
@@ -132,8 +135,8 @@ int dt_cuda_moe_sort(struct dt_dev *dev, int32_t *first, int32_t *at, const int3
 		return -EINVAL;
 	if (!c)
 		return -ENODEV;
-	return DT_LAUNCH(c, sort_kernel, (unsigned)experts, 256, 64, first, at, expert, choices, (int)experts,
-			 c->bad);
+	return DT_LAUNCH(c, sort_kernel, (unsigned)experts, 256, 64, first, at, from, expert, choices,
+			 (int)experts, c->bad);
 }
 
 struct rows {
@@ -145,22 +148,6 @@ struct rows {
 	int ty, tx;
 	int32_t *bad;
 };
-
-/* A block has a choice. */
-template <int V> __global__ void __launch_bounds__(128) gather_kernel(struct rows a)
-{
-	const int64_t i = blockIdx.x, to = index_at(a.at, i);
-	float r[V];
-
-	if (to < 0 || to >= a.choices) {
-		*a.bad = 1;
-		return;
-	}
-	for (int64_t j = (int64_t)threadIdx.x * V; j < a.n; j += 128 * V) {
-		dt_ld<V>(r, a.x, a.tx, i / a.used * a.n + j);
-		dt_st<V>(a.y, a.ty, to * a.n + j, r);
-	}
-}
 
 /* A block has 128 V columns of a row. */
 template <int V> __global__ void __launch_bounds__(128) sum_kernel(struct rows a)
@@ -183,25 +170,6 @@ template <int V> __global__ void __launch_bounds__(128) sum_kernel(struct rows a
 			sum[v] = dt_plus(w * r[v], sum[v]);
 	}
 	dt_st<V>(a.y, a.ty, i * a.n + j, sum);
-}
-
-int dt_cuda_moe_gather(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const int32_t *at)
-{
-	const struct dt_cuda *c = dt_cuda_enter(dev);
-	const int64_t n = dt_cols(x), rows = dt_rows(x), choices = dt_rows(y);
-	const int64_t used = rows ? choices / rows : 0;
-
-	if (!dt_is_compute(x.dtype) || y.dtype != x.dtype || dt_cols(y) != n || used * rows != choices)
-		return -EINVAL;
-	if (!c)
-		return -ENODEV;
-	const struct rows a = {y.data, x.data, at, NULL, n, choices, used, y.dtype, x.dtype, c->bad};
-
-	if (!choices || !n)
-		return 0;
-	if (dt_by_8(n, y.data, x.data))
-		return DT_LAUNCH(c, gather_kernel<8>, (unsigned)choices, 128, 0, a);
-	return DT_LAUNCH(c, gather_kernel<1>, (unsigned)choices, 128, 0, a);
 }
 
 int dt_cuda_moe_sum(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const int32_t *at,

@@ -37,6 +37,5 @@ const struct dt_ops dt_ops_cuda = {
 	.round_random = dt_cuda_round_random,
 	.moe_route = dt_cuda_moe_route,
 	.moe_sort = dt_cuda_moe_sort,
-	.moe_gather = dt_cuda_moe_gather,
 	.moe_sum = dt_cuda_moe_sum,
 };

@@ -14,7 +14,23 @@ struct dt_sorted {
 	const void *const *of;
 	int n; /* 0: all rows meet one weight */
 	int64_t rows;
+	const int32_t *from; /* NULL: row i is row i of x; else row from[i] / used */
+	int64_t used;
+	int32_t *bad; /* set where from is out of range */
 };
+
+DT_DEVICE int64_t dt_sorted_row(const struct dt_sorted &s, int64_t i)
+{
+	if (!s.from)
+		return i;
+	dt_touch(s.from + i, 4);
+	const int64_t c = s.from[i];
+
+	if (c >= 0 && c < s.rows)
+		return c / s.used;
+	*s.bad = 1;
+	return 0;
+}
 
 /* Tiles to start. */
 template <int M> int64_t dt_sorted_tiles(const struct dt_sorted &s)
@@ -47,7 +63,8 @@ DT_DEVICE bool dt_sorted_tile(const struct dt_sorted &s, int64_t t, int64_t *row
 }
 
 /*
- * matmul.cu: c [rows, n] = each row of a times its weight [n, columns of a], of a's type and 16-byte aligned.
+ * matmul.cu: c [rows, n] = each row of a times its weight [n, columns of a], which has a's type and is
+ * 16-byte aligned.
  */
 int dt_cuda_matmul_sorted(const struct dt_cuda *cu, struct dt_tensor c, struct dt_tensor a, int64_t n,
 			  const struct dt_sorted &set);

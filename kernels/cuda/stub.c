@@ -218,13 +218,8 @@ static int no_moe_route(struct dt_dev *dev, int32_t *expert, float *weight, stru
 	return -ENOTSUP;
 }
 
-static int no_moe_sort(struct dt_dev *dev, int32_t *first, int32_t *at, const int32_t *expert,
+static int no_moe_sort(struct dt_dev *dev, int32_t *first, int32_t *at, int32_t *from, const int32_t *expert,
 		       int64_t choices, int64_t experts)
-{
-	return -ENOTSUP;
-}
-
-static int no_moe_gather(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const int32_t *at)
 {
 	return -ENOTSUP;
 }
@@ -271,6 +266,5 @@ const struct dt_ops dt_ops_cuda = {
 	.round_random = no_round_random,
 	.moe_route = no_moe_route,
 	.moe_sort = no_moe_sort,
-	.moe_gather = no_moe_gather,
 	.moe_sum = no_moe_sum,
 };

@@ -50,13 +50,13 @@ static int carve(struct dt_infer *m, struct dt_err *err)
 		[DT_I_SIN] = (void **)&m->rope_sin,
 		[DT_I_LOCAL_COS] = (void **)&m->local_cos,
 		[DT_I_LOCAL_SIN] = (void **)&m->local_sin,
-		[DT_I_ROUTED] = &m->b.routed,
 		[DT_I_WIDE] = (void **)&m->b.wide,
 		[DT_I_SCORE] = (void **)&m->b.score,
 		[DT_I_WEIGHT] = (void **)&m->b.weight,
 		[DT_I_EXPERT_OUT] = (void **)&m->b.expert_out,
 		[DT_I_EXPERT] = (void **)&m->b.expert,
 		[DT_I_AT] = (void **)&m->b.at,
+		[DT_I_FROM] = (void **)&m->b.from,
 		[DT_I_FIRST] = (void **)&m->b.first,
 	};
 	const struct dt_infer_shape s = shape_of(m);

@@ -34,12 +34,13 @@ int dt_infer_experts(struct dt_infer *m, const struct dt_infer_layer *l, int64_t
 	const struct dt_config *c = &m->config;
 	const struct dt_ops *o = m->dev->ops;
 	const struct dt_moe moe = {c->experts, c->experts_used, c->router_unscaled};
+	const struct dt_meet into = {m->b.first, m->b.at, m->b.from, c->experts_used},
+			     within = {.first = m->b.first};
 	const int64_t choices = rows * c->experts_used;
 	struct dt_tensor x = dt_t2(m->b.norm, m->p.dtype, rows, c->hidden),
 			 y = dt_t2(m->b.delta, m->p.dtype, rows, c->hidden);
 	struct dt_tensor scores = dt_t2(m->b.score, DT_F32, rows, c->experts);
-	struct dt_tensor routed = dt_t2(m->b.routed, m->p.dtype, choices, c->hidden),
-			 up = dt_t2(m->b.up, m->p.dtype, choices, 2 * c->expert_ffn),
+	struct dt_tensor up = dt_t2(m->b.up, m->p.dtype, choices, 2 * c->expert_ffn),
 			 act = dt_t2(m->b.act, m->p.dtype, choices, c->expert_ffn),
 			 out = dt_t2(m->b.expert_out, DT_F32, choices, c->hidden);
 	int rc = score(m, l, x, scores, err);
@@ -47,11 +48,10 @@ int dt_infer_experts(struct dt_infer *m, const struct dt_infer_layer *l, int64_t
 	if (rc < 0)
 		return rc;
 	TRY(o->moe_route(m->dev, m->b.expert, m->b.weight, scores, &moe));
-	TRY(o->moe_sort(m->dev, m->b.first, m->b.at, m->b.expert, choices, c->experts));
-	TRY(o->moe_gather(m->dev, routed, x, m->b.at));
-	TRY(dt_packed_set_matmul(m->dev, up, routed, l->experts_up, m->b.first));
+	TRY(o->moe_sort(m->dev, m->b.first, m->b.at, m->b.from, m->b.expert, choices, c->experts));
+	TRY(dt_packed_set_matmul(m->dev, up, x, l->experts_up, &into));
 	TRY(o->gated_forward(m->dev, act, up, (enum dt_act_fn)c->act));
-	TRY(dt_packed_set_matmul(m->dev, out, act, l->experts_down, m->b.first));
+	TRY(dt_packed_set_matmul(m->dev, out, act, l->experts_down, &within));
 	TRY(o->moe_sum(m->dev, y, out, m->b.at, m->b.weight));
 	return 0;
 }

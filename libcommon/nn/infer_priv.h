@@ -70,12 +70,11 @@ struct dt_infer {
 		void *resid, *resid2, *norm, *qkv, *attn, *up, *act, *delta, *picked, *heads;
 		float *mean, *rstd;
 		/* of experts: a choice is one of the experts_used of a row */
-		void *routed;		    /* [choices, hidden] rows by expert */
-		float *wide;		    /* [rows, hidden] */
-		float *score;		    /* [rows, experts] */
-		float *weight, *expert_out; /* [choices], [choices, hidden] */
-		int32_t *expert, *at;	    /* [choices]: which, and its row of routed */
-		int32_t *first;		    /* [experts + 1]: its first row */
+		float *wide;		     /* [rows, hidden] */
+		float *score;		     /* [rows, experts] */
+		float *weight, *expert_out;  /* [choices], [choices, hidden] */
+		int32_t *expert, *at, *from; /* [choices]: which, its row when sorted, and back */
+		int32_t *first;		     /* [experts + 1]: its first row */
 	} b;
 };
 

@@ -33,13 +33,13 @@ uint64_t dt_infer_work(const struct dt_infer_shape *s, uint64_t ret[DT_I_N])
 		[DT_I_SIN] = angles * 4,
 		[DT_I_LOCAL_COS] = local * 4,
 		[DT_I_LOCAL_SIN] = local * 4,
-		[DT_I_ROUTED] = choices * c->hidden * e,
 		[DT_I_WIDE] = s->compute == DT_F32 ? 0 : experts * rows * c->hidden * 4,
 		[DT_I_SCORE] = rows * c->experts * 4,
 		[DT_I_WEIGHT] = choices * 4,
 		[DT_I_EXPERT_OUT] = choices * c->hidden * 4,
 		[DT_I_EXPERT] = choices * 4,
 		[DT_I_AT] = choices * 4,
+		[DT_I_FROM] = choices * 4,
 		[DT_I_FIRST] = (c->experts + 1) * 4,
 	};
 

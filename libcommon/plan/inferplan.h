@@ -34,13 +34,13 @@ enum dt_infer_buf { /* of the working set, in the order they lie in; rows are ma
 		    DT_I_SIN,
 		    DT_I_LOCAL_COS, /* of layers with a window, where they have a base of their own */
 		    DT_I_LOCAL_SIN,
-		    DT_I_ROUTED, /* of experts: a choice is one of the experts_used of a row */
-		    DT_I_WIDE,
+		    DT_I_WIDE, /* of experts: a choice is one of the experts_used of a row */
 		    DT_I_SCORE,
 		    DT_I_WEIGHT,
 		    DT_I_EXPERT_OUT,
 		    DT_I_EXPERT,
 		    DT_I_AT,
+		    DT_I_FROM,
 		    DT_I_FIRST,
 		    DT_I_N,
 };

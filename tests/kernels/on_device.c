@@ -593,29 +593,18 @@ static int on_moe_route(struct dt_dev *dev, int32_t *expert, float *weight, stru
 						  tensor_there(&call, score), p));
 }
 
-static int on_moe_sort(struct dt_dev *dev, int32_t *first, int32_t *at, const int32_t *expert,
+static int on_moe_sort(struct dt_dev *dev, int32_t *first, int32_t *at, int32_t *from, const int32_t *expert,
 		       int64_t choices, int64_t experts)
 {
 	struct call call = {.dev = dev};
 
 	use(&call, first, (size_t)(experts + 1) * 4, true);
 	use(&call, at, (size_t)choices * 4, true);
+	use(&call, from, (size_t)choices * 4, true);
 	use(&call, expert, (size_t)choices * 4, false);
 	place(&call);
 	return bring(&call, dt_ops_cuda.moe_sort(dev, there(&call, first), there(&call, at),
-						 there(&call, expert), choices, experts));
-}
-
-static int on_moe_gather(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const int32_t *at)
-{
-	struct call call = {.dev = dev};
-
-	use_tensor(&call, y, true);
-	use_tensor(&call, x, false);
-	use(&call, at, (size_t)y.dim[0] * sizeof *at, false);
-	place(&call);
-	return bring(&call, dt_ops_cuda.moe_gather(dev, tensor_there(&call, y), tensor_there(&call, x),
-						   there(&call, at)));
+						 there(&call, from), there(&call, expert), choices, experts));
 }
 
 static int on_moe_sum(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const int32_t *at,
@@ -667,7 +656,6 @@ const struct dt_ops on_device_ops = {
 	.round_random = on_round_random,
 	.moe_route = on_moe_route,
 	.moe_sort = on_moe_sort,
-	.moe_gather = on_moe_gather,
 	.moe_sum = on_moe_sum,
 	.sample = on_sample,
 };
@@ -697,14 +685,19 @@ int on_packed_embed(struct dt_dev *dev, struct dt_tensor y, const struct dt_pack
 }
 
 int on_packed_set_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
-			 const struct dt_packed_set *s, int n, const int32_t *first)
+			 const struct dt_packed_set *s, int n, const struct dt_meet *p)
 {
 	struct call call = {.dev = dev};
+	struct dt_meet q = *p;
 
 	use_tensor(&call, y, true);
 	use_tensor(&call, x, false);
-	use(&call, first, (size_t)(n + 1) * sizeof *first, false);
+	use(&call, p->first, (size_t)(n + 1) * 4, false);
+	use(&call, p->at, (size_t)y.dim[0] * 4, false);
+	use(&call, p->from, (size_t)y.dim[0] * 4, false);
 	place(&call);
-	return bring(&call, dt_packed_set_matmul(dev, tensor_there(&call, y), tensor_there(&call, x), s,
-						 there(&call, first)));
+	q.first = there(&call, p->first);
+	q.at = there(&call, p->at);
+	q.from = there(&call, p->from);
+	return bring(&call, dt_packed_set_matmul(dev, tensor_there(&call, y), tensor_there(&call, x), s, &q));
 }

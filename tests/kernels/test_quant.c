@@ -374,7 +374,7 @@ static void test_instruction_sets(void **state)
 				continue;
 			}
 			list[i].fn((plain ? want : got).data, n, formats[f], p->data, p->panel_bytes,
-				   p->panels, q, xb, m, blocks);
+				   p->panels, NULL, q, xb, m, blocks);
 			if (!plain)
 				check_same_bits(list[i].name, got, want);
 		}
