@@ -2,32 +2,15 @@
  * quant.h on a card. Blocks of integers lie in the CPU's panels of 16 rows (kernels/cpu/quant.h): 16 threads
  * read a vector of 64 bytes, four elements of a row each. A block of threads has one panel and a few rows of
  * x: its warps find the integer sums of 64 blocks of k at a time, then one thread an output adds them up in
- * the order the contract gives. Every weight is read once for up to 4 rows of x.
+ * the order the contract gives. Every weight is read once for up to 4 rows of x. Many rows: packed_tiles.cu.
  *
  * Numbers lie row by row: a warp has a row of w for up to 4 of x; many rows go to the products of matmul.cu.
  */
-#include "kernels/cuda/kernel.h"
+#include "kernels/cuda/packed.h"
 
 #define WARPS 8
 #define SLAB  64 /* blocks of k at a time */
-#define FEW   16 /* rows of x that are too few for tiles */
-
-/* A block of a row of x. */
-struct xblock {
-	float scale, sum;
-};
-
-struct quant {
-	const uint8_t *w;
-	size_t panel_bytes;
-	int format, quants, scales, supers, offset;
-	int64_t rows, blocks, m, ld, first;
-	const int8_t *q;	/* [m, 32 blocks] */
-	const struct xblock *x; /* [m, blocks] */
-	void *y;
-	const void *bias;
-	int ty, tb;
-};
+#define FEW   16 /* rows of x that are too few for the products of matmul.cu */
 
 struct round_job {
 	int8_t *q;
@@ -66,12 +49,6 @@ __global__ void __launch_bounds__(256) round_kernel(struct round_job a)
 		a.b[b] = xblock{scale, scale * (float)sum};
 }
 
-DT_DEVICE uint32_t word_at(const void *p)
-{
-	dt_touch(p, 4);
-	return *(const uint32_t *)p;
-}
-
 /* Sum of the products of four signed bytes, added to s. */
 DT_DEVICE int dot4(uint32_t a, uint32_t b, int s)
 {
@@ -82,18 +59,6 @@ DT_DEVICE int dot4(uint32_t a, uint32_t b, int s)
 		s += (int)(int8_t)(a >> i) * (int)(int8_t)(b >> i);
 	return s;
 #endif
-}
-
-/* Four bytes 0 .. 255 less an offset of up to 128, as signed bytes. */
-DT_DEVICE uint32_t less(uint32_t a, int offset)
-{
-	return ((a | 0x80808080u) - (uint32_t)offset * 0x01010101u) ^ 0x80808080u;
-}
-
-DT_DEVICE float half_at(const uint8_t *p)
-{
-	dt_touch(p, 2);
-	return dt_f16_to_f32(*(const uint16_t *)p);
 }
 
 /*
@@ -141,25 +106,6 @@ DT_DEVICE void integers(const struct quant &a, const uint8_t *q, const int8_t *x
 	}
 }
 
-/* What the sums of block b are multiplied by, in row r; [1]: the minimum, or of the second half. */
-DT_DEVICE void factors(const struct quant &a, const uint8_t *panel, int64_t b, int r, float f[2])
-{
-	const uint8_t *s = panel + a.blocks * a.quants + b * a.scales;
-	const uint8_t *u = panel + a.blocks * (a.quants + a.scales) + b / 8 * a.supers + 2 * r;
-
-	f[1] = 0;
-	if (a.format == DT_FMT_Q4_K) {
-		f[0] = half_at(u) * (float)s[r];
-		f[1] = -half_at(u + 32) * (float)s[16 + r];
-	} else if (a.format == DT_FMT_Q6_K) {
-		f[0] = half_at(u) * (float)(int8_t)s[r];
-		f[1] = half_at(u) * (float)(int8_t)s[16 + r];
-	} else {
-		f[0] = half_at(s + 2 * r);
-		f[1] = a.format == DT_FMT_Q4_1 ? half_at(s + 32 + 2 * r) : 0;
-	}
-}
-
 struct pair {
 	float a, b;
 };
@@ -188,7 +134,7 @@ template <int M> __global__ void __launch_bounds__(WARPS * 32) quant_kernel(stru
 				sum[i][0] += __shfl_xor_sync(DT_ALL, sum[i][0], 16);
 				sum[i][1] += __shfl_xor_sync(DT_ALL, sum[i][1], 16);
 			}
-			factors(a, panel, b, r, f);
+			factors(a.format, scales_of(a, panel, b), supers_of(a, panel, b), r, f);
 			DT_UNROLL
 			for (int i = 0; i < M; i++) {
 				const struct xblock x = a.x[(row0 + i) * a.blocks + b];
@@ -250,7 +196,7 @@ template <int M, int V> __global__ void __launch_bounds__(128) number_kernel(str
 			DT_UNROLL
 			for (int e = 0; e < V; e++)
 				sum[i] += w[e] *
-					  (a.tw == DT_BF16 ? dt_bf16_to_f32(dt_f32_to_bf16(x[e])) : x[e]);
+					  (a.tw == DT_BF16 ? dt_bf16_to_f32(dt_narrow(x[e], DT_BF16)) : x[e]);
 		}
 	}
 	DT_UNROLL
@@ -291,8 +237,11 @@ template <int M> static int number_rows(const struct dt_cuda *c, struct numbers 
 static int multiply_quants(const struct dt_cuda *c, const struct quant &a)
 {
 	const int64_t four = a.m / 4 * 4;
-	int rc = four ? quant_rows<4>(c, a, 0, four) : 0;
+	int rc;
 
+	if (a.m >= DT_TILED)
+		return dt_quant_tiles(c, a);
+	rc = four ? quant_rows<4>(c, a, 0, four) : 0;
 	return rc < 0 || four == a.m ? rc : quant_rows<1>(c, a, four, a.m - four);
 }
 
@@ -402,7 +351,8 @@ __global__ void __launch_bounds__(256) embed_kernel(struct embed e)
 			const int r = (int)(id % DT_PANEL);
 			float f[2];
 
-			factors(e.a, panel, j / DT_QK, r, f);
+			factors(e.a.format, scales_of(e.a, panel, j / DT_QK),
+				supers_of(e.a, panel, j / DT_QK), r, f);
 			v = (e.a.format == DT_FMT_Q6_K ? f[j / 16 % 2] : f[0]) *
 			    (float)integer_at(e.a, panel + j / DT_QK * e.a.quants, r, (int)(j % DT_QK));
 			if (e.a.format == DT_FMT_Q4_1 || e.a.format == DT_FMT_Q4_K)

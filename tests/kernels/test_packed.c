@@ -101,6 +101,35 @@ static void test_products(void **state)
 		}
 }
 
+/* Many rows: each size of tile, borders inside them, blocks of k that fill no stage. */
+static void test_many_rows(void **state)
+{
+	static const int64_t shapes[][3] = {{16, 33, 256}, {45, 70, 768}, {150, 130, 512}, {261, 300, 256}};
+	static const int64_t ends[][2] = {{17, 352}, {70, 160}, {16, 32}};
+
+	for (size_t f = 0; f < FORMATS; f++) {
+		const struct dt_format_info *info = dt_format_info(formats[f]);
+		const bool numbers = info->dtype >= 0;
+
+		for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+			struct both w = {0};
+
+			append(&w, formats[f], shapes[s][1], shapes[s][2], 3);
+			compare(info->name, &w, shapes[s][0], s % 2 ? DT_F32 : DT_BF16,
+				s % 3 ? DT_F32 : DT_BF16, s % 2, numbers);
+			drop(&w);
+		}
+		for (size_t s = 0; s < sizeof ends / sizeof *ends && info->block == 32; s++) {
+			struct both w = {0};
+
+			append(&w, formats[f], 21, ends[s][1], 3);
+			append(&w, formats[f], 19, ends[s][1], 4);
+			compare(info->name, &w, ends[s][0], DT_F16, DT_F32, true, false);
+			drop(&w);
+		}
+	}
+}
+
 /* Any length that is not a block's, of numbers. */
 static void test_odd(void **state)
 {
@@ -229,9 +258,10 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_products), cmocka_unit_test(test_odd),
-		cmocka_unit_test(test_parts),	 cmocka_unit_test(test_invariant),
-		cmocka_unit_test(test_embed),	 cmocka_unit_test(test_not_finite),
+		cmocka_unit_test(test_products),   cmocka_unit_test(test_many_rows),
+		cmocka_unit_test(test_odd),	   cmocka_unit_test(test_parts),
+		cmocka_unit_test(test_invariant),  cmocka_unit_test(test_embed),
+		cmocka_unit_test(test_not_finite),
 	};
 
 	if (!on_device()) {
