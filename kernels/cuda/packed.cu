@@ -1,16 +1,12 @@
 /*
- * quant.h on a card. Blocks of integers lie in the CPU's panels of 16 rows (kernels/cpu/quant.h): 16 threads
- * read a vector of 64 bytes, four elements of a row each. A block of threads has one panel and a few rows of
- * x: its warps find the integer sums of 64 blocks of k at a time, then one thread an output adds them up in
- * the order the contract gives. Every weight is read once for up to 4 rows of x. Many rows: packed_tiles.cu.
+ * quant.h on a card. Blocks of integers lie in the CPU's panels of 16 rows (kernels/cpu/quant.h); their
+ * products are in packed_rows.cu and packed_tiles.cu. x is rounded to integers once for both.
  *
  * Numbers lie row by row: a warp has a row of w for up to 4 of x; many rows go to the products of matmul.cu.
  */
 #include "kernels/cuda/packed.h"
 
-#define WARPS 8
-#define SLAB  64 /* blocks of k at a time */
-#define FEW   16 /* rows of x that are too few for the products of matmul.cu */
+#define FEW 16 /* rows of x that are too few for tiles */
 
 struct round_job {
 	int8_t *q;
@@ -47,124 +43,6 @@ __global__ void __launch_bounds__(256) round_kernel(struct round_job a)
 	sum = dt_warp_sum(sum);
 	if (lane == 0)
 		a.b[b] = xblock{scale, scale * (float)sum};
-}
-
-/* Sum of the products of four signed bytes, added to s. */
-DT_DEVICE int dot4(uint32_t a, uint32_t b, int s)
-{
-#ifdef __CUDA_ARCH__
-	return __dp4a((int)a, (int)b, s);
-#else
-	for (int i = 0; i < 32; i += 8)
-		s += (int)(int8_t)(a >> i) * (int)(int8_t)(b >> i);
-	return s;
-#endif
-}
-
-/*
- * The integer sums of one block of k: this thread's part of row r, for the chunks 4 c .. 4 c + 3 it has (the
- * even or the odd vectors). sum[1]: of Q6_K's second half.
- */
-template <int M>
-DT_DEVICE void integers(const struct quant &a, const uint8_t *q, const int8_t *x, int64_t next, int r,
-			int odd, int (&sum)[M][2])
-{
-	DT_UNROLL
-	for (int i = 0; i < M; i++)
-		sum[i][0] = sum[i][1] = 0;
-	for (int v = odd; v < (a.format == DT_FMT_Q8_0 ? 8 : 4); v += 2) {
-		const uint32_t w = word_at(q + v * 64 + 4 * r);
-		uint32_t lo, hi = 0;
-
-		if (a.format == DT_FMT_Q8_0) {
-			lo = w ^ 0x80808080u;
-			DT_UNROLL
-			for (int i = 0; i < M; i++)
-				sum[i][0] = dot4(lo, word_at(x + i * next + 4 * v), sum[i][0]);
-			continue;
-		}
-		lo = w & 0x0f0f0f0fu;
-		hi = w >> 4 & 0x0f0f0f0fu;
-		if (a.format == DT_FMT_Q6_K) {
-			const uint32_t two = word_at(q + 256 + v / 2 * 64 + 4 * r) >> v % 2 * 4;
-
-			lo |= (two & 0x03030303u) << 4;
-			hi |= (two >> 2 & 0x03030303u) << 4;
-		}
-		lo = less(lo, a.offset);
-		hi = less(hi, a.offset);
-		DT_UNROLL
-		for (int i = 0; i < M; i++) {
-			int s = dot4(lo, word_at(x + i * next + 8 * v), 0);
-
-			s = dot4(hi, word_at(x + i * next + 8 * v + 4), s);
-			if (a.format == DT_FMT_Q6_K && v >= 2)
-				sum[i][1] += s;
-			else
-				sum[i][0] += s;
-		}
-	}
-}
-
-struct pair {
-	float a, b;
-};
-
-template <int M> __global__ void __launch_bounds__(WARPS * 32) quant_kernel(struct quant a)
-{
-	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, r = lane % 16, odd = lane / 16;
-	const uint8_t *panel = a.w + blockIdx.x * a.panel_bytes;
-	const int64_t row0 = (int64_t)blockIdx.y * M, next = a.blocks * DT_QK;
-	const bool two = a.format != DT_FMT_Q8_0 && a.format != DT_FMT_Q4_0;
-	struct pair *term = (struct pair *)dt_shared(); /* [SLAB][2][M][16] */
-	float s = 0;
-
-	for (int64_t b0 = 0; b0 < a.blocks; b0 += SLAB) {
-		const int n = (int)dt_min64(SLAB, a.blocks - b0);
-
-		for (int j = warp; j < n; j += WARPS) {
-			const int64_t b = b0 + j;
-			int sum[M][2];
-			float f[2];
-
-			integers<M>(a, panel + b * a.quants, a.q + row0 * next + b * DT_QK, next, r, odd,
-				    sum);
-			DT_UNROLL
-			for (int i = 0; i < M; i++) {
-				sum[i][0] += __shfl_xor_sync(DT_ALL, sum[i][0], 16);
-				sum[i][1] += __shfl_xor_sync(DT_ALL, sum[i][1], 16);
-			}
-			factors(a.format, scales_of(a, panel, b), supers_of(a, panel, b), r, f);
-			DT_UNROLL
-			for (int i = 0; i < M; i++) {
-				const struct xblock x = a.x[(row0 + i) * a.blocks + b];
-				struct pair *to = term + ((j * 2 + odd) * M + i) * 16 + r;
-
-				if (!odd)
-					*to = pair{f[0] * x.scale, (float)sum[i][0]};
-				else if (two)
-					*to = a.format == DT_FMT_Q6_K ? pair{f[1] * x.scale, (float)sum[i][1]}
-								      : pair{f[1], x.sum};
-			}
-		}
-		__syncthreads();
-		if ((int)threadIdx.x < 16 * M)
-			for (int j = 0; j < n; j++) {
-				const struct pair *t = term + (int64_t)j * 2 * M * 16 + threadIdx.x;
-
-				s = fmaf(t[0].a, t[0].b, s);
-				if (two)
-					s = fmaf(t[M * 16].a, t[M * 16].b, s);
-			}
-		__syncthreads();
-	}
-	const int64_t col = (int64_t)blockIdx.x * DT_PANEL + threadIdx.x % 16, row = row0 + threadIdx.x / 16;
-
-	if ((int)threadIdx.x >= 16 * M || col >= a.rows)
-		return;
-	if (a.bias)
-		s += dt_ld1(a.bias, a.tb, a.first + col);
-	dt_st1(a.y, a.ty, row * a.ld + a.first + col, s);
 }
 
 struct numbers {
@@ -211,18 +89,7 @@ template <int M, int V> __global__ void __launch_bounds__(128) number_kernel(str
 	}
 }
 
-/* Rows [r, r + M) of x; smem as the kernels want it. */
-template <int M> static int quant_rows(const struct dt_cuda *c, struct quant a, int64_t r, int64_t n)
-{
-	const size_t smem = SLAB * 2 * M * 16 * sizeof(struct pair);
-
-	a.q += r * a.blocks * DT_QK;
-	a.x += r * a.blocks;
-	a.y = (char *)a.y + (size_t)(r * a.ld) * (size_t)dt_dtype_size((enum dt_dtype)a.ty);
-	return DT_LAUNCH(c, quant_kernel<M>, dim3((unsigned)dt_ceil_div(a.rows, DT_PANEL), (unsigned)(n / M)),
-			 WARPS * 32, smem, a);
-}
-
+/* Rows [r, r + M) of x. */
 template <int M> static int number_rows(const struct dt_cuda *c, struct numbers a, int64_t r, int64_t n)
 {
 	const dim3 grid((unsigned)dt_ceil_div(a.rows, 4), (unsigned)(n / M));
@@ -234,17 +101,6 @@ template <int M> static int number_rows(const struct dt_cuda *c, struct numbers 
 	return DT_LAUNCH(c, (number_kernel<M, 1>), grid, 128, 0, a);
 }
 
-static int multiply_quants(const struct dt_cuda *c, const struct quant &a)
-{
-	const int64_t four = a.m / 4 * 4;
-	int rc;
-
-	if (a.m >= DT_TILED)
-		return dt_quant_tiles(c, a);
-	rc = four ? quant_rows<4>(c, a, 0, four) : 0;
-	return rc < 0 || four == a.m ? rc : quant_rows<1>(c, a, four, a.m - four);
-}
-
 static int multiply_numbers(struct dt_dev *dev, const struct numbers &a, int64_t m, struct dt_tensor y,
 			    struct dt_tensor x, struct dt_tensor bias)
 {
@@ -252,7 +108,7 @@ static int multiply_numbers(struct dt_dev *dev, const struct numbers &a, int64_t
 	const int64_t four = m / 4 * 4;
 	int rc;
 
-	if (m > FEW && !dev->batch_invariant && a.ld == a.rows && a.tx == a.tw &&
+	if (m >= FEW && !dev->batch_invariant && a.ld == a.rows && a.tx == a.tw &&
 	    (a.ty == a.tw || a.ty == DT_F32) && (!a.bias || a.tb == a.tw))
 		return dt_cuda_matmul(dev, y, x, false, dt_t2((void *)a.w, (enum dt_dtype)a.tw, a.rows, a.k),
 				      true, bias, false);
@@ -302,7 +158,7 @@ int dt_cuda_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tens
 					w->rows,   p->first,	   round.q,   round.b,	 y.data,
 					bias.data, y.dtype,	   bias.dtype};
 
-		rc = rc < 0 ? rc : multiply_quants(c, a);
+		rc = rc < 0 ? rc : m < FEW ? dt_quant_rows(c, a) : dt_quant_tiles(c, a);
 	}
 	return rc;
 }

@@ -30,6 +30,18 @@ DT_DEVICE uint32_t word_at(const void *p)
 	return *(const uint32_t *)p;
 }
 
+/* Sum of the products of four signed bytes, added to s. */
+DT_DEVICE int dot4(uint32_t a, uint32_t b, int s)
+{
+#ifdef __CUDA_ARCH__
+	return __dp4a((int)a, (int)b, s);
+#else
+	for (int i = 0; i < 32; i += 8)
+		s += (int)(int8_t)(a >> i) * (int)(int8_t)(b >> i);
+	return s;
+#endif
+}
+
 struct four {
 	uint32_t w[4];
 };
@@ -41,6 +53,17 @@ DT_DEVICE struct four four_at(const void *p)
 	const struct four f = {{u.x, u.y, u.z, u.w}};
 
 	return f;
+}
+
+DT_DEVICE struct xblock xblock_at(const struct xblock *p)
+{
+	struct xblock b;
+
+	dt_touch(p, 8);
+	const uint2 u = *(const uint2 *)p;
+
+	memcpy(&b, &u, 8);
+	return b;
 }
 
 /* Four bytes 0 .. 255 less an offset of up to 128, as signed bytes. */
@@ -74,42 +97,61 @@ DT_DEVICE void factors(int format, const uint8_t *s, const uint8_t *u, int r, fl
 	}
 }
 
-DT_DEVICE void four_halves(const uint8_t *p, float (&f)[4])
+/* The same of rows 4 quad .. + 3, as it lies in memory: four halves of one kind and the other, four bytes. */
+struct scales {
+	uint2 d, m;
+	uint32_t a, b;
+};
+
+DT_DEVICE uint2 two_at(const void *p)
 {
 	dt_touch(p, 8);
-	const uint2 w = *(const uint2 *)p;
-
-	f[0] = dt_f16_wide((uint16_t)w.x);
-	f[1] = dt_f16_wide((uint16_t)(w.x >> 16));
-	f[2] = dt_f16_wide((uint16_t)w.y);
-	f[3] = dt_f16_wide((uint16_t)(w.y >> 16));
+	return *(const uint2 *)p;
 }
 
-/* The same of rows 4 quad .. + 3. */
-DT_DEVICE void four_factors(int format, const uint8_t *s, const uint8_t *u, int quad, float (&f)[4][2])
+DT_DEVICE struct scales scales_at(int format, const uint8_t *s, const uint8_t *u, int quad)
 {
 	const bool k = format == DT_FMT_Q4_K || format == DT_FMT_Q6_K;
-	float d[4], m[4] = {0, 0, 0, 0};
-	uint32_t a = 0, b = 0;
+	const uint8_t *halves = (k ? u : s) + 8 * quad;
+	struct scales r = {{0, 0}, {0, 0}, 0, 0};
 
-	four_halves((k ? u : s) + 8 * quad, d);
+	r.d = two_at(halves);
 	if (format == DT_FMT_Q4_1 || format == DT_FMT_Q4_K)
-		four_halves((k ? u : s) + 32 + 8 * quad, m);
+		r.m = two_at(halves + 32);
 	if (k) {
-		a = word_at(s + 4 * quad);
-		b = word_at(s + 16 + 4 * quad);
+		r.a = word_at(s + 4 * quad);
+		r.b = word_at(s + 16 + 4 * quad);
 	}
+	return r;
+}
+
+/* Half i of four. */
+DT_DEVICE float half_of(const uint2 &h, int i)
+{
+	return dt_f16_wide((uint16_t)((i < 2 ? h.x : h.y) >> 16 * (i % 2)));
+}
+
+/* As factors() has them, of all four rows. */
+DT_DEVICE void four_factors(int format, const struct scales &s, float (&f)[4][2])
+{
 	DT_UNROLL
 	for (int i = 0; i < 4; i++) {
-		const uint8_t ai = (uint8_t)(a >> 8 * i), bi = (uint8_t)(b >> 8 * i);
+		const uint8_t a = (uint8_t)(s.a >> 8 * i), b = (uint8_t)(s.b >> 8 * i);
+		const float d = half_of(s.d, i), m = half_of(s.m, i);
 
-		f[i][0] = format == DT_FMT_Q4_K	  ? d[i] * (float)ai
-			  : format == DT_FMT_Q6_K ? d[i] * (float)(int8_t)ai
-						  : d[i];
-		f[i][1] = format == DT_FMT_Q4_K	  ? -m[i] * (float)bi
-			  : format == DT_FMT_Q6_K ? d[i] * (float)(int8_t)bi
-						  : m[i];
+		f[i][0] = format == DT_FMT_Q4_K	  ? d * (float)a
+			  : format == DT_FMT_Q6_K ? d * (float)(int8_t)a
+						  : d;
+		f[i][1] = format == DT_FMT_Q4_K	  ? -m * (float)b
+			  : format == DT_FMT_Q6_K ? d * (float)(int8_t)b
+						  : m;
 	}
+}
+
+/* A block is added in two steps: halves, or integers and minimum. */
+DT_DEVICE constexpr bool two_terms(int format)
+{
+	return format != DT_FMT_Q8_0 && format != DT_FMT_Q4_0;
 }
 
 /* Where a panel keeps the scales of block b, and its supers. */
@@ -123,9 +165,32 @@ DT_DEVICE const uint8_t *supers_of(const struct quant &a, const uint8_t *panel, 
 	return panel + a.blocks * (a.quants + a.scales) + b / 8 * a.supers;
 }
 
-#define DT_TILED 16 /* rows of x and more: dt_quant_tiles */
+template <int FORMAT> struct in {
+	static constexpr int format = FORMAT;
+};
 
-/* packed_tiles.cu: all rows of x, on tensor cores. The same bits as the products of few rows. */
+/* go() of the format, which it has as a constant. */
+template <class G> static int in_format(int format, G go)
+{
+	switch (format) {
+	case DT_FMT_Q8_0:
+		return go(in<DT_FMT_Q8_0>());
+	case DT_FMT_Q4_0:
+		return go(in<DT_FMT_Q4_0>());
+	case DT_FMT_Q4_1:
+		return go(in<DT_FMT_Q4_1>());
+	case DT_FMT_Q4_K:
+		return go(in<DT_FMT_Q4_K>());
+	case DT_FMT_Q6_K:
+		return go(in<DT_FMT_Q6_K>());
+	default:
+		return -EINVAL;
+	}
+}
+
+/* All rows of x, with the same bits: few of them (packed_rows.cu), and many on tensor cores
+ * (packed_tiles.cu). */
+int dt_quant_rows(const struct dt_cuda *c, const struct quant &a);
 int dt_quant_tiles(const struct dt_cuda *c, const struct quant &a);
 
 #endif

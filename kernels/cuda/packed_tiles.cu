@@ -167,7 +167,7 @@ DT_DEVICE void add_block(const struct quant &a, float (&sums)[T::n][2][4], const
 	float f[4][2];
 
 	operands<T>(a, room, b, quad, t, w);
-	four_factors(T::format, s, u, quad, f);
+	four_factors(T::format, scales_at(T::format, s, u, quad), f);
 	DT_UNROLL
 	for (int n = 0; n < T::n; n++) {
 		const uint8_t *q = x + n * 8 * T::stride + b * DT_QK;
@@ -180,8 +180,7 @@ DT_DEVICE void add_block(const struct quant &a, float (&sums)[T::n][2][4], const
 			k0 = word_at(q + 4 * t);
 			k1 = word_at(q + 16 + 4 * t);
 		} else {
-			dt_touch(q + 8 * t, 8);
-			const uint2 k = *(const uint2 *)(q + 8 * t);
+			const uint2 k = two_at(q + 8 * t);
 
 			k0 = k.x;
 			k1 = k.y;
@@ -304,7 +303,7 @@ template <class T> static int tiles(const struct dt_cuda *c, const struct quant 
  * sides. The smallest is for what decoding 16 to 64 streams needs, and waits for memory: 26 KiB of Q8_0 on
  * their way to each SM.
  */
-template <int FORMAT> static int in_format(const struct dt_cuda *c, const struct quant &a)
+template <int FORMAT> static int any_tiles(const struct dt_cuda *c, const struct quant &a)
 {
 	using large = tile<FORMAT, 4, 4, 4, 4, 2, 1>;
 	using middle = tile<FORMAT, 2, 2, 4, 4, 3, 4>;
@@ -319,18 +318,5 @@ template <int FORMAT> static int in_format(const struct dt_cuda *c, const struct
 
 int dt_quant_tiles(const struct dt_cuda *c, const struct quant &a)
 {
-	switch (a.format) {
-	case DT_FMT_Q8_0:
-		return in_format<DT_FMT_Q8_0>(c, a);
-	case DT_FMT_Q4_0:
-		return in_format<DT_FMT_Q4_0>(c, a);
-	case DT_FMT_Q4_1:
-		return in_format<DT_FMT_Q4_1>(c, a);
-	case DT_FMT_Q4_K:
-		return in_format<DT_FMT_Q4_K>(c, a);
-	case DT_FMT_Q6_K:
-		return in_format<DT_FMT_Q6_K>(c, a);
-	default:
-		return -EINVAL;
-	}
+	return in_format(a.format, [&](auto f) { return any_tiles<f.format>(c, a); });
 }

@@ -86,8 +86,9 @@ static void compare(const char *what, const struct both *w, int64_t m, enum dt_d
 
 static void test_products(void **state)
 {
-	static const int64_t shapes[][3] = {{1, 1, 256},  {1, 37, 2304}, {2, 16, 256},
-					    {3, 50, 512}, {9, 33, 256},	 {21, 19, 256}};
+	static const int64_t shapes[][3] = {{1, 1, 256},   {1, 37, 2304}, {2, 16, 256},
+					    {3, 50, 512},  {9, 33, 256},  {3, 19, 4352},
+					    {2, 21, 2560}, {4, 16, 2048}, {21, 19, 256}};
 
 	for (size_t f = 0; f < FORMATS; f++)
 		for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
@@ -154,6 +155,13 @@ static void test_parts(void **state)
 	append(&w, DT_FMT_Q6_K, 3, 512, 5);
 	append(&w, DT_FMT_Q6_K, 30, 512, 6);
 	compare("parts", &w, 3, DT_BF16, DT_F32, true, false);
+	drop(&w);
+	append(&w, DT_FMT_Q4_K, 32, 256, 3);
+	append(&w, DT_FMT_Q4_K, 16, 256, 4);
+	append(&w, DT_FMT_Q4_K, 21, 256, 5);
+	append(&w, DT_FMT_Q4_K, 18, 256, 6);
+	compare("full panels and others", &w, 5, DT_BF16, DT_F32, true, false);
+	compare("full panels and others", &w, 20, DT_BF16, DT_F32, true, false);
 	drop(&w);
 	append(&w, DT_FMT_BF16, 17, 64, 3);
 	append(&w, DT_FMT_BF16, 16, 64, 4);
