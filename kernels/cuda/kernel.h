@@ -155,6 +155,22 @@ template <int V> DT_DEVICE void dt_st(void *p, int t, int64_t i, const float (&r
 	}
 }
 
+/* 16 bytes that are read once, past the first cache. */
+DT_DEVICE uint4 dt_once(const void *p)
+{
+	dt_touch(p, 16);
+#ifdef __CUDA_ARCH__
+	uint4 u;
+
+	asm("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+	    : "=r"(u.x), "=r"(u.y), "=r"(u.z), "=r"(u.w)
+	    : "l"(p));
+	return u;
+#else
+	return *(const uint4 *)p;
+#endif
+}
+
 DT_DEVICE float dt_ld1(const void *p, int t, int64_t i)
 {
 	float r[1];

@@ -1,12 +1,12 @@
 /*
- * quant.h on a card. Blocks of integers lie in the CPU's panels of 16 rows (kernels/cpu/quant.h); their
- * products are in packed_rows.cu and packed_tiles.cu. x is rounded to integers once for both.
- *
- * Numbers lie row by row: a warp has a row of w for up to 4 of x; many rows go to the products of matmul.cu.
+ * quant.h on a card: which kernel multiplies how many rows of x. Blocks of integers lie in the CPU's panels
+ * of 16 rows (kernels/cpu/quant.h); x is rounded to integers once, then packed_rows.cu has few rows and
+ * packed_tiles.cu many. Numbers lie row by row: packed_numbers.cu has few rows, matmul.cu many.
  */
 #include "kernels/cuda/packed.h"
 
-#define FEW 16 /* rows of x that are too few for tiles */
+#define FEW	    16 /* rows of x that are too few for tiles */
+#define FEW_NUMBERS 4
 
 struct round_job {
 	int8_t *q;
@@ -45,75 +45,17 @@ __global__ void __launch_bounds__(256) round_kernel(struct round_job a)
 		a.b[b] = xblock{scale, scale * (float)sum};
 }
 
-struct numbers {
-	const void *w, *x, *bias;
-	void *y;
-	int tw, tx, ty, tb;
-	int64_t rows, k, ld, first;
-};
-
-/* A warp has a row of w. V elements at a time. */
-template <int M, int V> __global__ void __launch_bounds__(128) number_kernel(struct numbers a)
-{
-	const int lane = (int)threadIdx.x % 32;
-	const int64_t col = (int64_t)blockIdx.x * 4 + threadIdx.x / 32, row0 = (int64_t)blockIdx.y * M;
-	float sum[M];
-
-	if (col >= a.rows)
-		return;
-	DT_UNROLL
-	for (int i = 0; i < M; i++)
-		sum[i] = 0;
-	for (int64_t k = (int64_t)lane * V; k < a.k; k += 32 * V) {
-		float w[V], x[V];
-
-		dt_ld<V>(w, a.w, a.tw, col * a.k + k);
-		DT_UNROLL
-		for (int i = 0; i < M; i++) {
-			dt_ld<V>(x, a.x, a.tx, (row0 + i) * a.k + k);
-			DT_UNROLL
-			for (int e = 0; e < V; e++)
-				sum[i] += w[e] *
-					  (a.tw == DT_BF16 ? dt_bf16_to_f32(dt_narrow(x[e], DT_BF16)) : x[e]);
-		}
-	}
-	DT_UNROLL
-	for (int i = 0; i < M; i++) {
-		float s = dt_warp_sum(sum[i]);
-
-		if (lane == i) {
-			if (a.bias)
-				s += dt_ld1(a.bias, a.tb, a.first + col);
-			dt_st1(a.y, a.ty, (row0 + i) * a.ld + a.first + col, s);
-		}
-	}
-}
-
-/* Rows [r, r + M) of x. */
-template <int M> static int number_rows(const struct dt_cuda *c, struct numbers a, int64_t r, int64_t n)
-{
-	const dim3 grid((unsigned)dt_ceil_div(a.rows, 4), (unsigned)(n / M));
-
-	a.x = (const char *)a.x + (size_t)(r * a.k) * (size_t)dt_dtype_size((enum dt_dtype)a.tx);
-	a.y = (char *)a.y + (size_t)(r * a.ld) * (size_t)dt_dtype_size((enum dt_dtype)a.ty);
-	if (dt_by_8(a.k, a.w, a.x))
-		return DT_LAUNCH(c, (number_kernel<M, 8>), grid, 128, 0, a);
-	return DT_LAUNCH(c, (number_kernel<M, 1>), grid, 128, 0, a);
-}
-
-static int multiply_numbers(struct dt_dev *dev, const struct numbers &a, int64_t m, struct dt_tensor y,
+/* Up to FEW_NUMBERS rows in one reading of w; cuBLASLt for more, and our own tiles from FEW on. */
+static int multiply_numbers(struct dt_dev *dev, const struct numbers &a, struct dt_tensor y,
 			    struct dt_tensor x, struct dt_tensor bias)
 {
 	const struct dt_cuda *c = (const struct dt_cuda *)dev->impl;
-	const int64_t four = m / 4 * 4;
-	int rc;
 
-	if (m >= FEW && !dev->batch_invariant && a.ld == a.rows && a.tx == a.tw &&
-	    (a.ty == a.tw || a.ty == DT_F32) && (!a.bias || a.tb == a.tw))
+	if (a.m > (c->blas ? FEW_NUMBERS : FEW - 1) && !dev->batch_invariant && a.ld == a.rows &&
+	    a.tx == a.tw && (a.ty == a.tw || a.ty == DT_F32) && (!a.bias || a.tb == a.tw))
 		return dt_cuda_matmul(dev, y, x, false, dt_t2((void *)a.w, (enum dt_dtype)a.tw, a.rows, a.k),
 				      true, bias, false);
-	rc = four ? number_rows<4>(c, a, 0, four) : 0;
-	return rc < 0 || four == m ? rc : number_rows<1>(c, a, four, m - four);
+	return dt_number_rows(c, a);
 }
 
 int dt_cuda_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
@@ -138,11 +80,12 @@ int dt_cuda_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tens
 						  y.dtype,
 						  bias.dtype,
 						  p->rows,
+						  m,
 						  w->k,
 						  w->rows,
 						  p->first};
 
-			rc = multiply_numbers(dev, a, m, y, x, bias);
+			rc = multiply_numbers(dev, a, y, x, bias);
 			continue;
 		}
 		if (!round.q) {

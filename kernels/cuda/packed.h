@@ -46,13 +46,17 @@ struct four {
 	uint32_t w[4];
 };
 
-DT_DEVICE struct four four_at(const void *p)
+DT_DEVICE struct four four_of(const uint4 &u)
 {
-	dt_touch(p, 16);
-	const uint4 u = *(const uint4 *)p;
 	const struct four f = {{u.x, u.y, u.z, u.w}};
 
 	return f;
+}
+
+DT_DEVICE struct four four_at(const void *p)
+{
+	dt_touch(p, 16);
+	return four_of(*(const uint4 *)p);
 }
 
 DT_DEVICE struct xblock xblock_at(const struct xblock *p)
@@ -187,6 +191,17 @@ template <class G> static int in_format(int format, G go)
 		return -EINVAL;
 	}
 }
+
+/* Weights that are numbers, a row after another. */
+struct numbers {
+	const void *w, *x, *bias;
+	void *y;
+	int tw, tx, ty, tb;
+	int64_t rows, m, k, ld, first;
+};
+
+/* packed_numbers.cu: all rows of x, with bits that do not depend on how many there are. */
+int dt_number_rows(const struct dt_cuda *c, const struct numbers &a);
 
 /* All rows of x, with the same bits: few of them (packed_rows.cu), and many on tensor cores
  * (packed_tiles.cu). */

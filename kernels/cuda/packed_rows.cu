@@ -31,7 +31,7 @@ DT_DEVICE void bring(struct piece<F, M> &p, const struct quant &a, const uint8_t
 		return;
 	DT_UNROLL
 	for (int v = 0; v < piece<F, M>::vectors; v++)
-		p.w[v] = four_at(panel + b * a.quants + v * 64 + quad * 16);
+		p.w[v] = four_of(dt_once(panel + b * a.quants + v * 64 + quad * 16));
 	p.s = scales_at(F, scales_of(a, panel, b), supers_of(a, panel, b), quad);
 	DT_UNROLL
 	for (int i = 0; i < M; i++) {

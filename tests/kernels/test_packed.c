@@ -140,6 +140,15 @@ static void test_odd(void **state)
 	for (int64_t m = 1; m < 20; m += 6)
 		compare("f32 of 77", &w, m, DT_F32, DT_F32, true, true);
 	drop(&w);
+	append(&w, DT_FMT_F32, 9, 1068, 3);
+	for (int64_t m = 1; m < 6; m += 2)
+		compare("f32 of 1068", &w, m, DT_F32, DT_F32, true, true);
+	drop(&w);
+	append(&w, DT_FMT_BF16, 9, 2120, 3);
+	for (int64_t m = 1; m < 7; m++)
+		compare("bf16 of 2120", &w, m, DT_BF16, m % 2 ? DT_BF16 : DT_F32, m % 2, true);
+	compare("bf16 of 2120", &w, 3, DT_F32, DT_F32, true, true);
+	drop(&w);
 	append(&w, DT_FMT_BF16, 7, 45, 3);
 	compare("bf16 of 45", &w, 18, DT_BF16, DT_BF16, true, true);
 	drop(&w);
