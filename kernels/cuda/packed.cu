@@ -16,28 +16,18 @@ struct round_job {
 	int64_t blocks; /* of all rows */
 };
 
-/* A warp has a block of 32 elements. NaN and Inf, whose bits are the largest, make its scale NaN. */
+/* A warp has a block of 32 elements. */
 __global__ void __launch_bounds__(256) round_kernel(struct round_job a)
 {
 	const int lane = (int)threadIdx.x % 32;
 	const int64_t b = (int64_t)blockIdx.x * 8 + threadIdx.x / 32;
 	float v, scale, inverse;
-	uint32_t max;
 	int sum;
 
 	if (b >= a.blocks)
 		return;
 	v = dt_ld1(a.x, a.t, b * DT_QK + lane);
-	memcpy(&max, &v, 4);
-	max &= 0x7fffffffu;
-	for (int by = 16; by; by >>= 1) {
-		const uint32_t o = __shfl_xor_sync(DT_ALL, max, by);
-
-		max = o > max ? o : max;
-	}
-	memcpy(&scale, &max, 4);
-	inverse = max < DT_X_ZERO || max >= 0x7f800000u ? 0 : 127.f / scale;
-	scale = max < DT_X_ZERO ? 0 : max >= 0x7f800000u ? NAN : scale / 127.f;
+	rounding(warp_max(magnitude(v), 32), scale, inverse);
 	sum = inverse != 0 ? (int)rintf(v * inverse) : 0;
 	a.q[b * DT_QK + lane] = (int8_t)sum;
 	sum = dt_warp_sum(sum);
@@ -88,7 +78,7 @@ int dt_cuda_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tens
 			rc = multiply_numbers(dev, a, y, x, bias);
 			continue;
 		}
-		if (!round.q) {
+		if (!round.q && dt_quant_wants_x(m)) {
 			round.q = (int8_t *)dt_cuda_scratch(dev,
 							    (size_t)blocks * (DT_QK + sizeof(struct xblock)));
 			if (!round.q)
@@ -98,8 +88,9 @@ int dt_cuda_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tens
 		}
 		const struct quant a = {p->data,   p->panel_bytes, p->format, s->quants, s->scales,
 					s->supers, s->offset,	   p->rows,   w->blocks, m,
-					w->rows,   p->first,	   round.q,   round.b,	 y.data,
-					bias.data, y.dtype,	   bias.dtype};
+					w->rows,   p->first,	   x.data,    x.dtype,	 dt_aligned(x.data),
+					round.q,   round.b,	   y.data,    bias.data, y.dtype,
+					bias.dtype};
 
 		rc = rc < 0 ? rc : m < FEW ? dt_quant_rows(c, a) : dt_quant_tiles(c, a);
 	}

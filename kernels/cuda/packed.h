@@ -17,12 +17,43 @@ struct quant {
 	size_t panel_bytes;
 	int format, quants, scales, supers, offset;
 	int64_t rows, blocks, m, ld, first;
-	const int8_t *q;	/* [m, 32 blocks] */
+	const void *raw; /* x [m, 32 blocks] of type tx */
+	int tx;
+	bool fast;		/* raw in 16 bytes at a time */
+	const int8_t *q;	/* and rounded, where dt_quant_wants_x; the same */
 	const struct xblock *x; /* [m, blocks] */
 	void *y;
 	const void *bias;
 	int ty, tb;
 };
+
+/* How a block of x is rounded whose largest magnitude has these bits: its scale, and what it is multiplied
+ * by. */
+DT_DEVICE void rounding(uint32_t max, float &scale, float &inverse)
+{
+	/* NaN and Inf, whose bits are the largest, make the scale NaN. */
+	memcpy(&scale, &max, 4);
+	inverse = max < DT_X_ZERO || max >= 0x7f800000u ? 0 : 127.f / scale;
+	scale = max < DT_X_ZERO ? 0 : max >= 0x7f800000u ? NAN : scale / 127.f;
+}
+
+DT_DEVICE uint32_t magnitude(float v)
+{
+	uint32_t u;
+
+	memcpy(&u, &v, 4);
+	return u & 0x7fffffffu;
+}
+
+DT_DEVICE uint32_t warp_max(uint32_t max, int lanes)
+{
+	for (int by = lanes / 2; by; by >>= 1) {
+		const uint32_t o = __shfl_xor_sync(DT_ALL, max, by);
+
+		max = o > max ? o : max;
+	}
+	return max;
+}
 
 DT_DEVICE uint32_t word_at(const void *p)
 {
@@ -206,6 +237,11 @@ int dt_number_rows(const struct dt_cuda *c, const struct numbers &a);
 /* All rows of x, with the same bits: few of them (packed_rows.cu), and many on tensor cores
  * (packed_tiles.cu). */
 int dt_quant_rows(const struct dt_cuda *c, const struct quant &a);
+/* Whether x has to be rounded before; one or two rows are by every block of threads for itself. */
+static inline bool dt_quant_wants_x(int64_t m)
+{
+	return m > 2;
+}
 int dt_quant_tiles(const struct dt_cuda *c, const struct quant &a);
 
 #endif

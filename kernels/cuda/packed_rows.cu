@@ -7,6 +7,8 @@
  * three such blocks: Little's law asks for 4.8 TB/s * 0.8 us / 132 = 29 KiB an SM of an H200. Rows of 2048
  * are one such piece: the whole product waits for memory once.
  *
+ * One row of x is rounded here too, 8 elements a thread: a launch less for each product of a step.
+ *
  * The integer sums are exact in any order; 16 threads a row of x then add them up in the order of k.
  */
 #include "kernels/cuda/packed.h"
@@ -14,33 +16,100 @@
 #define SLAB	64 /* blocks of k at a time */
 #define THREADS (SLAB * 4)
 
-/* What a thread needs of a block of k: vectors of four rows, their scales, and the same block of M rows of x.
+/*
+ * What a thread needs of a block of k: vectors of four rows, their scales, and the same block of M rows of x.
+ * Of one or two rows x comes as it is: the four threads that have the block have a quarter of it each.
  */
 template <int F, int M> struct piece {
 	static constexpr int vectors = F == DT_FMT_Q8_0 ? 8 : F == DT_FMT_Q6_K ? 6 : 4;
+	static constexpr bool raw = M <= 2;
 	struct four w[vectors], x[M][2];
 	struct scales s;
 	struct xblock b[M];
 };
 
+/* Eight elements of x, not yet looked at; zeros where there are none. */
+DT_DEVICE void bring_raw(struct four (&x)[2], const struct quant &a, int64_t row, int64_t b, int quad)
+{
+	const int size = a.tx == DT_F32 ? 4 : 2;
+	const char *from = (const char *)a.raw + (row * a.blocks * DT_QK + b * DT_QK + quad * 8) * size;
+
+	x[0] = x[1] = four{{0, 0, 0, 0}};
+	if (b >= a.blocks)
+		return;
+	if (a.fast) {
+		x[0] = four_at(from);
+		if (size == 4)
+			x[1] = four_at(from + 16);
+		return;
+	}
+	DT_UNROLL
+	for (int i = 0; i < 8; i++) {
+		dt_touch(from + i * size, (size_t)size);
+		if (size == 4)
+			x[i / 4].w[i % 4] = ((const uint32_t *)from)[i];
+		else
+			x[0].w[i / 2] |= (uint32_t)((const uint16_t *)from)[i] << i % 2 * 16;
+	}
+}
+
+/* x as round_kernel makes it, of the whole block, from the quarters of four lanes. */
+DT_DEVICE void round_raw(struct four (&x)[2], struct xblock &b, int tx)
+{
+	float v[8], inverse;
+	uint32_t max = 0, own[2] = {0, 0};
+	int sum = 0;
+
+	DT_UNROLL
+	for (int i = 0; i < 8; i++) {
+		const uint16_t h = (uint16_t)(x[0].w[i / 2] >> i % 2 * 16);
+
+		if (tx == DT_F32)
+			memcpy(&v[i], &x[i / 4].w[i % 4], 4);
+		else
+			v[i] = tx == DT_BF16 ? dt_bf16_to_f32(h) : dt_f16_wide(h);
+		max = magnitude(v[i]) > max ? magnitude(v[i]) : max;
+	}
+	rounding(warp_max(max, 4), b.scale, inverse);
+	DT_UNROLL
+	for (int i = 0; i < 8; i++) {
+		const int q = inverse != 0 ? (int)rintf(v[i] * inverse) : 0;
+
+		own[i / 4] |= (uint32_t)(uint8_t)q << i % 4 * 8;
+		sum += q;
+	}
+	sum += __shfl_xor_sync(DT_ALL, sum, 1);
+	sum += __shfl_xor_sync(DT_ALL, sum, 2);
+	b.sum = b.scale * (float)sum;
+	DT_UNROLL
+	for (int i = 0; i < 8; i++)
+		x[i / 4].w[i % 4] = __shfl_sync(DT_ALL, own[i % 2], (int)threadIdx.x % 32 / 4 * 4 + i / 2);
+}
+
 template <int F, int M>
 DT_DEVICE void bring(struct piece<F, M> &p, const struct quant &a, const uint8_t *panel, int64_t b, int quad,
 		     int64_t row0)
 {
-	if (b >= a.blocks)
-		return;
+	const bool in = b < a.blocks;
+
 	DT_UNROLL
 	for (int v = 0; v < piece<F, M>::vectors; v++)
-		p.w[v] = four_of(dt_once(panel + b * a.quants + v * 64 + quad * 16));
-	p.s = scales_at(F, scales_of(a, panel, b), supers_of(a, panel, b), quad);
+		if (in)
+			p.w[v] = four_of(dt_once(panel + b * a.quants + v * 64 + quad * 16));
+	if (in)
+		p.s = scales_at(F, scales_of(a, panel, b), supers_of(a, panel, b), quad);
 	DT_UNROLL
 	for (int i = 0; i < M; i++) {
 		const int64_t row = dt_min64(row0 + i, a.m - 1);
 		const int8_t *q = a.q + (row * a.blocks + b) * DT_QK;
 
-		p.x[i][0] = four_at(q);
-		p.x[i][1] = four_at(q + 16);
-		p.b[i] = xblock_at(a.x + row * a.blocks + b);
+		if (piece<F, M>::raw) {
+			bring_raw(p.x[i], a, row, b, quad);
+		} else if (in) {
+			p.x[i][0] = four_at(q);
+			p.x[i][1] = four_at(q + 16);
+			p.b[i] = xblock_at(a.x + row * a.blocks + b);
+		}
 	}
 }
 
@@ -119,7 +188,8 @@ DT_DEVICE void terms_of(const struct piece<F, M> &p, int offset, struct pair *to
 template <int F, int M> constexpr int slab_pairs = SLAB *(two_terms(F) ? 2 : 1) * M *DT_PANEL;
 template <int M> constexpr int slabs = M == 1 ? 2 : 1;
 
-template <int F, int M> __global__ void __launch_bounds__(THREADS, 2) rows_kernel(struct quant a)
+template <int F, int M>
+__global__ void __launch_bounds__(THREADS, M == 1 && F != DT_FMT_Q6_K ? 3 : 2) rows_kernel(struct quant a)
 {
 	constexpr int step = slab_pairs<F, M> / SLAB;
 	const int quad = (int)threadIdx.x % 4, own = (int)threadIdx.x / 4;
@@ -134,6 +204,11 @@ template <int F, int M> __global__ void __launch_bounds__(THREADS, 2) rows_kerne
 		const int n = (int)dt_min64(SLAB, a.blocks - b0);
 		struct pair *now = terms + b0 / SLAB % slabs<M> * slab_pairs<F, M>;
 
+		if (piece<F, M>::raw) {
+			DT_UNROLL
+			for (int i = 0; i < M; i++)
+				round_raw(p.x[i], p.b[i], a.tx);
+		}
 		if (own < n)
 			terms_of<F, M>(p, a.offset, now + own * step, quad);
 		bring<F, M>(p, a, panel, b0 + SLAB + own, quad, row0);
@@ -172,7 +247,7 @@ template <int F, int M> static int rows(const struct dt_cuda *c, const struct qu
 
 template <int F> static int any_rows(const struct dt_cuda *c, const struct quant &a)
 {
-	return a.m == 1 ? rows<F, 1>(c, a) : a.m == 2 ? rows<F, 2>(c, a) : rows<F, 4>(c, a);
+	return dt_quant_wants_x(a.m) ? rows<F, 4>(c, a) : a.m == 1 ? rows<F, 1>(c, a) : rows<F, 2>(c, a);
 }
 
 int dt_quant_rows(const struct dt_cuda *c, const struct quant &a)

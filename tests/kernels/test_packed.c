@@ -154,6 +154,35 @@ static void test_odd(void **state)
 	drop(&w);
 }
 
+/* Rows of x that begin anywhere, of every type. */
+static void test_unaligned(void **state)
+{
+	const int64_t n = 18, k = 256;
+
+	for (size_t f = 0; f < FORMATS; f++) {
+		struct both w = {0};
+
+		append(&w, formats[f], n, k, 3);
+		for (int v = 0; v < 3 * TYPES; v++) {
+			const int64_t m = v / TYPES + 1;
+			struct dt_tensor room = random_tensor(compute_types[v % TYPES], 1, m * k + 1, 5, 2);
+			struct dt_tensor x = dt_t2(dt_at(room, 1), room.dtype, m, k),
+					 got = tensor(DT_F32, m, n), want = tensor(DT_F32, m, n);
+			double *wide;
+
+			assert_int_equal(on_packed_matmul(dev, got, x, w.there, DT_NONE), 0);
+			assert_int_equal(dt_packed_matmul(cpu, want, x, w.here, DT_NONE), 0);
+			wide = values(want);
+			if (dt_format_info(formats[f])->dtype >= 0)
+				check_close("unaligned", got, wide, 4e-5, 1e-5);
+			else
+				check_same_bits("unaligned", got, want);
+			free_all(room.data, got.data, want.data, wide);
+		}
+		drop(&w);
+	}
+}
+
 /* Several formats under one another, the same one twice among them. */
 static void test_parts(void **state)
 {
@@ -275,10 +304,10 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_products),   cmocka_unit_test(test_many_rows),
-		cmocka_unit_test(test_odd),	   cmocka_unit_test(test_parts),
-		cmocka_unit_test(test_invariant),  cmocka_unit_test(test_embed),
-		cmocka_unit_test(test_not_finite),
+		cmocka_unit_test(test_products), cmocka_unit_test(test_many_rows),
+		cmocka_unit_test(test_odd),	 cmocka_unit_test(test_unaligned),
+		cmocka_unit_test(test_parts),	 cmocka_unit_test(test_invariant),
+		cmocka_unit_test(test_embed),	 cmocka_unit_test(test_not_finite),
 	};
 
 	if (!on_device()) {
