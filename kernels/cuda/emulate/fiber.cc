@@ -29,7 +29,7 @@ dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 #define MAX_THREADS 1024
 #define STACK	    ((size_t)256 << 10)
-#define PENDING	    64 /* copies under way, a thread */
+#define PENDING	    160 /* copies under way, a thread */
 #define SHARED_MAX  (227 << 10)
 
 enum state { FRESH, READY, BLOCK, WARP, DONE };
