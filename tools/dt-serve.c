@@ -239,6 +239,7 @@ static int load(struct server *s, struct options *o, const struct dt_log *log, s
 	ep.model = (struct dt_engine_model){.m = s->model,
 					    .forward = forward,
 					    .copy_block = copy_block,
+					    .draws = true,
 					    .vocab = (int)c.vocab,
 					    .hidden = (int)c.hidden};
 	ep.window = (int)dt_config_span(&c);
@@ -431,6 +432,7 @@ static int run_replay(const char *path, const struct dt_log *log)
 int main(int argc, char **argv)
 {
 	struct options o = {.share = true,
+			    .device = "cpu",
 			    .host = "127.0.0.1",
 			    .seqs = 64,
 			    .tokens = 512,

@@ -40,16 +40,28 @@ static int multiply_numbers(struct dt_dev *dev, const struct numbers &a, struct 
 			    struct dt_tensor x, struct dt_tensor bias)
 {
 	const struct dt_cuda *c = (const struct dt_cuda *)dev->impl;
+	const bool plain = !dev->batch_invariant && a.ld == a.rows && a.tx == a.tw &&
+			   (a.ty == a.tw || a.ty == DT_F32) && (!a.bias || a.tb == a.tw);
 
-	if (a.m > (c->blas ? FEW_NUMBERS : FEW - 1) && !dev->batch_invariant && a.ld == a.rows &&
-	    a.tx == a.tw && (a.ty == a.tw || a.ty == DT_F32) && (!a.bias || a.tb == a.tw))
+	if (a.set.n)
+		return plain && a.set.rows > FEW * a.set.n ? dt_cuda_matmul_sorted(c, y, x, a.rows, a.set)
+							   : dt_number_rows(c, a);
+	if (plain && a.m > (c->blas ? FEW_NUMBERS : FEW - 1))
 		return dt_cuda_matmul(dev, y, x, false, dt_t2((void *)a.w, (enum dt_dtype)a.tw, a.rows, a.k),
 				      true, bias, false);
 	return dt_number_rows(c, a);
 }
 
-int dt_cuda_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
-			  const struct dt_packed *w, struct dt_tensor bias)
+static int multiply_quants(const struct dt_cuda *c, const struct quant &a)
+{
+	const bool many = a.set.n ? a.set.rows > FEW * a.set.n : a.m >= FEW;
+
+	return many ? dt_quant_tiles(c, a) : dt_quant_rows(c, a);
+}
+
+/* Of w, or of the set whose weights have parts like those of w: there, and rows first [n] of x for each. */
+static int multiply(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
+		    struct dt_tensor bias, const struct dt_packed_set *of, const int32_t *first)
 {
 	const struct dt_cuda *c = dt_cuda_enter(dev);
 	const int64_t m = dt_rows(x), blocks = m * w->blocks;
@@ -59,26 +71,20 @@ int dt_cuda_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tens
 	for (int i = 0; i < w->nparts && rc == 0; i++) {
 		const struct dt_packed_part *p = &w->part[i];
 		const struct dt_quant_shape *s = dt_quant_shape(p->format);
+		struct dt_sorted set = {};
 
+		if (of)
+			set = {first, of->there + i * of->n, of->n, m};
 		if (dt_is_float(p->format)) {
-			const struct numbers a = {p->data,
-						  x.data,
-						  bias.data,
-						  y.data,
-						  p->format == DT_FMT_F32 ? DT_F32 : DT_BF16,
-						  x.dtype,
-						  y.dtype,
-						  bias.dtype,
-						  p->rows,
-						  m,
-						  w->k,
-						  w->rows,
-						  p->first};
+			const int tw = p->format == DT_FMT_F32 ? DT_F32 : DT_BF16;
 
-			rc = multiply_numbers(dev, a, y, x, bias);
+			rc = multiply_numbers(dev,
+					      {p->data, x.data, bias.data, y.data, tw, x.dtype, y.dtype,
+					       bias.dtype, p->rows, m, w->k, w->rows, p->first, set},
+					      y, x, bias);
 			continue;
 		}
-		if (!round.q && dt_quant_wants_x(m)) {
+		if (!round.q && dt_quant_wants_x(m, set)) {
 			round.q = (int8_t *)dt_cuda_scratch(dev,
 							    (size_t)blocks * (DT_QK + sizeof(struct xblock)));
 			if (!round.q)
@@ -86,15 +92,28 @@ int dt_cuda_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tens
 			round.b = (struct xblock *)(round.q + blocks * DT_QK);
 			rc = DT_LAUNCH(c, round_kernel, (unsigned)dt_ceil_div(blocks, 8), 256, 0, round);
 		}
-		const struct quant a = {p->data,   p->panel_bytes, p->format, s->quants, s->scales,
-					s->supers, s->offset,	   p->rows,   w->blocks, m,
-					w->rows,   p->first,	   x.data,    x.dtype,	 dt_aligned(x.data),
-					round.q,   round.b,	   y.data,    bias.data, y.dtype,
-					bias.dtype};
+		const struct quant a = {
+			p->data,   p->panel_bytes, p->format,	       s->quants, s->scales, s->supers,
+			s->offset, p->rows,	   w->blocks,	       m,	  w->rows,   p->first,
+			x.data,	   x.dtype,	   dt_aligned(x.data), round.q,	  round.b,   y.data,
+			bias.data, y.dtype,	   bias.dtype,	       set};
 
-		rc = rc < 0 ? rc : m < FEW ? dt_quant_rows(c, a) : dt_quant_tiles(c, a);
+		rc = rc < 0 ? rc : multiply_quants(c, a);
 	}
 	return rc;
+}
+
+int dt_cuda_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
+			  const struct dt_packed *w, struct dt_tensor bias)
+{
+	return multiply(dev, y, x, w, bias, NULL, NULL);
+}
+
+/* All weights of the set in one launch a part. */
+int dt_cuda_packed_set_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
+			      const struct dt_packed_set *s, const int32_t *first)
+{
+	return multiply(dev, y, x, s->w[0], DT_NONE, s, first);
 }
 
 struct embed {

@@ -5,7 +5,7 @@
 #ifndef DT_KERNELS_CUDA_PACKED_H
 #define DT_KERNELS_CUDA_PACKED_H
 
-#include "kernels/cuda/kernel.h"
+#include "kernels/cuda/sorted.h"
 
 /* A block of a row of x. */
 struct xblock {
@@ -25,6 +25,7 @@ struct quant {
 	void *y;
 	const void *bias;
 	int ty, tb;
+	struct dt_sorted set; /* then w is not looked at */
 };
 
 /* How a block of x is rounded whose largest magnitude has these bits: its scale, and what it is multiplied
@@ -229,7 +230,32 @@ struct numbers {
 	void *y;
 	int tw, tx, ty, tb;
 	int64_t rows, m, k, ld, first;
+	struct dt_sorted set; /* then w is not looked at */
 };
+
+/* Few rows a weight: every row by itself. More: 4 at a time, where they end fewer. */
+static inline bool alone(const struct dt_sorted &s)
+{
+	return s.rows <= 2 * s.n;
+}
+
+/* Tiles of M rows of x. */
+template <int M, class J> static int64_t tiles_of(const J &a)
+{
+	return a.set.n ? dt_sorted_tiles<M>(a.set) : dt_ceil_div(a.m, M);
+}
+
+/* Tile t of them: rows [*row, *end) at most, and the weight. false: there is none. */
+template <int M, class J>
+DT_DEVICE bool tile_of(const J &a, int64_t t, int64_t *row, int64_t *end, const void **w)
+{
+	if (a.set.n)
+		return dt_sorted_tile<M>(a.set, t, row, end, w);
+	*row = t * M;
+	*end = dt_min64(a.m, *row + M);
+	*w = a.w;
+	return true;
+}
 
 /* packed_numbers.cu: all rows of x, with bits that do not depend on how many there are. */
 int dt_number_rows(const struct dt_cuda *c, const struct numbers &a);
@@ -238,9 +264,9 @@ int dt_number_rows(const struct dt_cuda *c, const struct numbers &a);
  * (packed_tiles.cu). */
 int dt_quant_rows(const struct dt_cuda *c, const struct quant &a);
 /* Whether x has to be rounded before; one or two rows are by every block of threads for itself. */
-static inline bool dt_quant_wants_x(int64_t m)
+static inline bool dt_quant_wants_x(int64_t m, const struct dt_sorted &set)
 {
-	return m > 2;
+	return set.n ? !alone(set) : m > 2;
 }
 int dt_quant_tiles(const struct dt_cuda *c, const struct quant &a);
 

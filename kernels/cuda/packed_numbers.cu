@@ -28,15 +28,19 @@ template <int T, int M> __global__ void __launch_bounds__(WARPS * 32) vector_ker
 {
 	constexpr int each = T == DT_BF16 ? 8 : 4, depth = DEPTH / 16, size = 16 / each;
 	const int lane = (int)threadIdx.x % 32;
-	const int64_t col = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, row0 = (int64_t)blockIdx.y * M;
-	const char *w = (const char *)a.w + col * a.k * size, *x[M];
+	const int64_t col = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+	int64_t row0, end;
+	const void *all;
+	const char *x[M];
 	float sum[M];
 
-	if (col >= a.rows)
+	if (col >= a.rows || !tile_of<M>(a, blockIdx.y, &row0, &end, &all))
 		return;
+	const char *w = (const char *)all + col * a.k * size;
+
 	DT_UNROLL
 	for (int i = 0; i < M; i++) {
-		x[i] = (const char *)a.x + dt_min64(row0 + i, a.m - 1) * a.k * size;
+		x[i] = (const char *)a.x + dt_min64(row0 + i, end - 1) * a.k * size;
 		sum[i] = 0;
 	}
 	for (int64_t at = lane * 16; at < a.k * size; at += depth * 512) {
@@ -67,7 +71,7 @@ template <int T, int M> __global__ void __launch_bounds__(WARPS * 32) vector_ker
 	for (int i = 0; i < M; i++) {
 		float s = dt_warp_sum(sum[i]);
 
-		if (lane != i || row0 + i >= a.m)
+		if (lane != i || row0 + i >= end)
 			continue;
 		if (a.bias)
 			s += dt_ld1(a.bias, a.tb, a.first + col);
@@ -79,16 +83,18 @@ template <int T, int M> __global__ void __launch_bounds__(WARPS * 32) vector_ker
 __global__ void __launch_bounds__(WARPS * 32) any_kernel(struct numbers a)
 {
 	const int lane = (int)threadIdx.x % 32;
-	const int64_t col = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, row = blockIdx.y;
+	const int64_t col = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+	int64_t row, end;
+	const void *w;
 	float s = 0;
 
-	if (col >= a.rows)
+	if (col >= a.rows || !tile_of<1>(a, blockIdx.y, &row, &end, &w))
 		return;
 	for (int64_t k = lane; k < a.k; k += 32) {
 		float x = dt_ld1(a.x, a.tx, row * a.k + k);
 
 		x = a.tw == DT_BF16 ? dt_bf16_to_f32(dt_narrow(x, DT_BF16)) : x;
-		s = fmaf(dt_ld1(a.w, a.tw, col * a.k + k), x, s);
+		s = fmaf(dt_ld1(w, a.tw, col * a.k + k), x, s);
 	}
 	s = dt_warp_sum(s);
 	if (lane != 0)
@@ -98,16 +104,18 @@ __global__ void __launch_bounds__(WARPS * 32) any_kernel(struct numbers a)
 	dt_st1(a.y, a.ty, row * a.ld + a.first + col, s);
 }
 
-template <int T> static int vectors(const struct dt_cuda *c, const struct numbers &a)
+template <int T, int M> static int vectors(const struct dt_cuda *c, const struct numbers &a)
 {
-	const unsigned blocks = (unsigned)dt_ceil_div(a.rows, WARPS);
+	const dim3 grid((unsigned)dt_ceil_div(a.rows, WARPS), (unsigned)tiles_of<M>(a));
 
-	if (a.m == 1)
-		return DT_LAUNCH(c, (vector_kernel<T, 1>), blocks, WARPS * 32, 0, a);
-	if (a.m == 2)
-		return DT_LAUNCH(c, (vector_kernel<T, 2>), dim3(blocks, 1), WARPS * 32, 0, a);
-	return DT_LAUNCH(c, (vector_kernel<T, 4>), dim3(blocks, (unsigned)dt_ceil_div(a.m, 4)), WARPS * 32, 0,
-			 a);
+	return DT_LAUNCH(c, (vector_kernel<T, M>), grid, WARPS * 32, 0, a);
+}
+
+template <int T> static int any_rows(const struct dt_cuda *c, const struct numbers &a)
+{
+	if (a.set.n)
+		return alone(a.set) ? vectors<T, 1>(c, a) : vectors<T, 4>(c, a);
+	return a.m == 1 ? vectors<T, 1>(c, a) : a.m == 2 ? vectors<T, 2>(c, a) : vectors<T, 4>(c, a);
 }
 
 int dt_number_rows(const struct dt_cuda *c, const struct numbers &a)
@@ -116,7 +124,7 @@ int dt_number_rows(const struct dt_cuda *c, const struct numbers &a)
 			  dt_aligned(a.w) && dt_aligned(a.x);
 
 	if (fast)
-		return a.tw == DT_BF16 ? vectors<DT_BF16>(c, a) : vectors<DT_F32>(c, a);
-	return DT_LAUNCH(c, any_kernel, dim3((unsigned)dt_ceil_div(a.rows, WARPS), (unsigned)a.m), WARPS * 32,
-			 0, a);
+		return a.tw == DT_BF16 ? any_rows<DT_BF16>(c, a) : any_rows<DT_F32>(c, a);
+	return DT_LAUNCH(c, any_kernel, dim3((unsigned)dt_ceil_div(a.rows, WARPS), (unsigned)tiles_of<1>(a)),
+			 WARPS * 32, 0, a);
 }

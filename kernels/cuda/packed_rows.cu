@@ -88,7 +88,7 @@ DT_DEVICE void round_raw(struct four (&x)[2], struct xblock &b, int tx)
 
 template <int F, int M>
 DT_DEVICE void bring(struct piece<F, M> &p, const struct quant &a, const uint8_t *panel, int64_t b, int quad,
-		     int64_t row0)
+		     int64_t row0, int64_t end)
 {
 	const bool in = b < a.blocks;
 
@@ -100,7 +100,7 @@ DT_DEVICE void bring(struct piece<F, M> &p, const struct quant &a, const uint8_t
 		p.s = scales_at(F, scales_of(a, panel, b), supers_of(a, panel, b), quad);
 	DT_UNROLL
 	for (int i = 0; i < M; i++) {
-		const int64_t row = dt_min64(row0 + i, a.m - 1);
+		const int64_t row = dt_min64(row0 + i, end - 1);
 		const int8_t *q = a.q + (row * a.blocks + b) * DT_QK;
 
 		if (piece<F, M>::raw) {
@@ -193,13 +193,17 @@ __global__ void __launch_bounds__(THREADS, M == 1 && F != DT_FMT_Q6_K ? 3 : 2) r
 {
 	constexpr int step = slab_pairs<F, M> / SLAB;
 	const int quad = (int)threadIdx.x % 4, own = (int)threadIdx.x / 4;
-	const uint8_t *panel = a.w + (int64_t)blockIdx.x * (int64_t)a.panel_bytes;
-	const int64_t row0 = (int64_t)blockIdx.y * M;
 	struct pair *terms = (struct pair *)dt_shared();
 	struct piece<F, M> p;
+	int64_t row0, end;
+	const void *w;
 	float s = 0;
 
-	bring<F, M>(p, a, panel, own, quad, row0);
+	if (!tile_of<M>(a, blockIdx.y, &row0, &end, &w))
+		return;
+	const uint8_t *panel = (const uint8_t *)w + (int64_t)blockIdx.x * (int64_t)a.panel_bytes;
+
+	bring<F, M>(p, a, panel, own, quad, row0, end);
 	for (int64_t b0 = 0; b0 < a.blocks; b0 += SLAB) {
 		const int n = (int)dt_min64(SLAB, a.blocks - b0);
 		struct pair *now = terms + b0 / SLAB % slabs<M> * slab_pairs<F, M>;
@@ -211,7 +215,7 @@ __global__ void __launch_bounds__(THREADS, M == 1 && F != DT_FMT_Q6_K ? 3 : 2) r
 		}
 		if (own < n)
 			terms_of<F, M>(p, a.offset, now + own * step, quad);
-		bring<F, M>(p, a, panel, b0 + SLAB + own, quad, row0);
+		bring<F, M>(p, a, panel, b0 + SLAB + own, quad, row0, end);
 		__syncthreads();
 		if ((int)threadIdx.x < DT_PANEL * M) {
 			DT_UNROLL_BY(8)
@@ -229,7 +233,7 @@ __global__ void __launch_bounds__(THREADS, M == 1 && F != DT_FMT_Q6_K ? 3 : 2) r
 	const int64_t col = (int64_t)blockIdx.x * DT_PANEL + threadIdx.x % DT_PANEL;
 	const int64_t row = row0 + threadIdx.x / DT_PANEL;
 
-	if ((int)threadIdx.x >= DT_PANEL * M || col >= a.rows || row >= a.m)
+	if ((int)threadIdx.x >= DT_PANEL * M || col >= a.rows || row >= end)
 		return;
 	if (a.bias)
 		s += dt_ld1(a.bias, a.tb, a.first + col);
@@ -238,7 +242,7 @@ __global__ void __launch_bounds__(THREADS, M == 1 && F != DT_FMT_Q6_K ? 3 : 2) r
 
 template <int F, int M> static int rows(const struct dt_cuda *c, const struct quant &a)
 {
-	const dim3 grid((unsigned)dt_ceil_div(a.rows, DT_PANEL), (unsigned)dt_ceil_div(a.m, M));
+	const dim3 grid((unsigned)dt_ceil_div(a.rows, DT_PANEL), (unsigned)tiles_of<M>(a));
 
 	const size_t smem = slabs<M> * slab_pairs<F, M> * sizeof(struct pair);
 
@@ -247,7 +251,9 @@ template <int F, int M> static int rows(const struct dt_cuda *c, const struct qu
 
 template <int F> static int any_rows(const struct dt_cuda *c, const struct quant &a)
 {
-	return dt_quant_wants_x(a.m) ? rows<F, 4>(c, a) : a.m == 1 ? rows<F, 1>(c, a) : rows<F, 2>(c, a);
+	return dt_quant_wants_x(a.m, a.set) ? rows<F, 4>(c, a)
+	       : a.m == 1 || a.set.n	    ? rows<F, 1>(c, a)
+					    : rows<F, 2>(c, a);
 }
 
 int dt_quant_rows(const struct dt_cuda *c, const struct quant &a)

@@ -50,18 +50,25 @@ DT_DEVICE int swizzled(int i)
 	return i ^ (i >> 3 & 3) << 1;
 }
 
+/* The rows of x that a block of threads has, of one weight. */
+struct strip {
+	int64_t row, end;
+	const void *w;
+};
+
 /* Blocks [b0, b0 + deep) of k are on their way to a stage: what there is of them, of w and of x. */
-template <class T> DT_DEVICE void fetch(const struct quant &a, uint8_t *to, int64_t b0)
+template <class T>
+DT_DEVICE void fetch(const struct quant &a, const struct strip &is, uint8_t *to, int64_t b0)
 {
 	const int thread = (int)threadIdx.x, warp = thread / 32, lane = thread % 32;
 	const int n = (int)dt_min64(T::deep, a.blocks - b0);
 	const int q = T::deep * a.quants, s = q + T::deep * a.scales;
-	const int64_t t0 = (int64_t)blockIdx.x * T::tokens, p0 = (int64_t)blockIdx.y * T::panels;
+	const int64_t p0 = (int64_t)blockIdx.y * T::panels;
 	uint8_t *x = to + T::panels * share_bytes<T>(a), *xs = x + T::tokens * T::stride;
 
 	DT_UNROLL_BY(1)
 	for (int p = warp; p < T::panels && (p0 + p) * DT_PANEL < a.rows; p += T::threads / 32) {
-		const uint8_t *panel = a.w + (p0 + p) * (int64_t)a.panel_bytes;
+		const uint8_t *panel = (const uint8_t *)is.w + (p0 + p) * (int64_t)a.panel_bytes;
 		uint8_t *room = to + p * share_bytes<T>(a);
 
 		DT_UNROLL_BY(1)
@@ -78,16 +85,17 @@ template <class T> DT_DEVICE void fetch(const struct quant &a, uint8_t *to, int6
 	for (int i = thread; i < T::tokens * 2 * T::deep; i += T::threads) {
 		const int row = i / (2 * T::deep), u = i % (2 * T::deep);
 
-		if (t0 + row < a.m && u < 2 * n)
+		if (is.row + row < is.end && u < 2 * n)
 			dt_cp_async(x + row * T::stride + u * 16,
-				    a.q + ((t0 + row) * a.blocks + b0) * DT_QK + u * 16, 16);
+				    a.q + ((is.row + row) * a.blocks + b0) * DT_QK + u * 16, 16);
 	}
 	DT_UNROLL_BY(1)
 	for (int i = thread; i < T::tokens * T::deep; i += T::threads) {
 		const int row = i / T::deep, b = i % T::deep;
 
-		if (t0 + row < a.m && b < n)
-			dt_cp_async_8(xs + (b * T::tokens + row) * 8, a.x + (t0 + row) * a.blocks + b0 + b);
+		if (is.row + row < is.end && b < n)
+			dt_cp_async_8(xs + (b * T::tokens + row) * 8,
+				      a.x + (is.row + row) * a.blocks + b0 + b);
 	}
 }
 
@@ -214,7 +222,8 @@ DT_DEVICE void add_block(const struct quant &a, float (&sums)[T::n][2][4], const
 }
 
 template <class T>
-DT_DEVICE void store(const struct quant &a, const float (&sums)[T::n][2][4], int64_t row, int64_t token)
+DT_DEVICE void store(const struct quant &a, const float (&sums)[T::n][2][4], int64_t row, int64_t token,
+		     int64_t end)
 {
 	DT_UNROLL
 	for (int h = 0; h < 2; h++)
@@ -232,7 +241,7 @@ DT_DEVICE void store(const struct quant &a, const float (&sums)[T::n][2][4], int
 			const int64_t to = token + i / 2 * 8 + i % 2;
 			const float v = sums[i / 2][h][2 * e + i % 2];
 
-			if (to < a.m)
+			if (to < end)
 				dt_st1(a.y, a.ty, to * a.ld + a.first + r, a.bias ? v + bias : v);
 		}
 	}
@@ -247,13 +256,16 @@ template <class T> __global__ void __launch_bounds__(T::threads, T::resident) ti
 	const int xs = T::panels * share_bytes<T>(a) + T::tokens * T::stride + (cut * 8 * T::n + 2 * t) * 8;
 	uint8_t *room = (uint8_t *)dt_shared();
 	float sums[T::n][2][4];
+	struct strip is;
 
+	if (!tile_of<T::tokens>(a, blockIdx.x, &is.row, &is.end, &is.w))
+		return;
 	DT_UNROLL
 	for (int i = 0; i < 8 * T::n; i++)
 		sums[i / 8][i / 4 % 2][i % 4] = 0;
 	for (int i = 0; i < T::stages - 1; i++) {
 		if ((int64_t)i * T::deep < a.blocks)
-			fetch<T>(a, room + i * bytes, (int64_t)i * T::deep);
+			fetch<T>(a, is, room + i * bytes, (int64_t)i * T::deep);
 		dt_cp_commit();
 	}
 	const int blocks = (int)a.blocks;
@@ -267,7 +279,7 @@ template <class T> __global__ void __launch_bounds__(T::threads, T::resident) ti
 		dt_cp_wait<T::stages - 2>();
 		__syncthreads(); /* this stage is there; the one before has been used */
 		if (ahead < blocks)
-			fetch<T>(a, room + free * bytes, ahead);
+			fetch<T>(a, is, room + free * bytes, ahead);
 		dt_cp_commit();
 		if (T::n == 1 && n == T::deep) { /* little to do for one block: several side by side */
 			DT_UNROLL
@@ -283,17 +295,17 @@ template <class T> __global__ void __launch_bounds__(T::threads, T::resident) ti
 	}
 	dt_cp_wait<0>();
 	store<T>(a, sums, ((int64_t)blockIdx.y * T::panels + 2 * group + g / 4) * DT_PANEL + 4 * quad,
-		 (int64_t)blockIdx.x * T::tokens + cut * 8 * T::n + 2 * t);
+		 is.row + cut * 8 * T::n + 2 * t, is.end);
 }
 
 template <class T> static int64_t blocks_of(const struct quant &a)
 {
-	return dt_ceil_div(a.m, T::tokens) * dt_ceil_div(a.rows, T::rows);
+	return tiles_of<T::tokens>(a) * dt_ceil_div(a.rows, T::rows);
 }
 
 template <class T> static int tiles(const struct dt_cuda *c, const struct quant &a)
 {
-	const dim3 grid((unsigned)dt_ceil_div(a.m, T::tokens), (unsigned)dt_ceil_div(a.rows, T::rows));
+	const dim3 grid((unsigned)tiles_of<T::tokens>(a), (unsigned)dt_ceil_div(a.rows, T::rows));
 
 	return DT_LAUNCH(c, tile_kernel<T>, grid, T::threads, (size_t)(T::stages * stage_bytes<T>(a)), a);
 }

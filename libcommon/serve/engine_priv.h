@@ -36,7 +36,9 @@ struct dt_engine {
 	int32_t *ids, *pos, *q_start, *kv_len, *table, *want;
 	int64_t *slot;
 	float **pool_to;
-	float *logits; /* [max_seqs + 2, vocab], the last two scratch */
+	float *logits;		/* [max_seqs + 2, vocab], the last two scratch */
+	struct dt_draw *draw;	/* [max_seqs], and their edits are the sampler's */
+	struct dt_drawn *drawn; /* [max_seqs] */
 	struct dt_logprob *top;
 	struct dt_vocab_order order; /* made when the first request asks for a grammar */
 	uint32_t *allow;	     /* [vocab / 32] */
@@ -50,8 +52,14 @@ void dt_engine_retire_error(struct dt_engine *e, struct dt_req *r, const struct 
  */
 int dt_engine_draft(struct dt_engine *e, int n);
 
+/* engine_draws.c: has the model draw what e->batch wants of the items, if it can; 0 or -ENOMEM. */
+int dt_engine_plan_draws(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft);
+
 /* engine_step.c: fills e->batch; and the whole of a step: plans, computes and hands out tokens once. */
-void dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft);
+int dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft);
+/* Rows of an item whose logits are wanted: the prompt's when it is scored, the last known token's and those
+ * of guessed tokens; of the model that guesses only guesses are. */
+bool dt_engine_wanted(const struct dt_sched_item *it, int row, bool draft);
 void dt_engine_step(struct dt_engine *e);
 
 static inline struct dt_req *dt_req_of(struct dt_seq *seq)
