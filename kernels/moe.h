@@ -4,13 +4,14 @@
  * dt_packed_set_matmul does over rows sorted by expert. A choice is one of the experts of a row: choices =
  * rows x used, those of a row beside each other, the best first. All arrays are memory of the device.
  *
- *   route   expert [choices] = the used best of each row of score [rows, experts] f32; of equal ones the
- * first; NaN is below everything. weight [choices] f32 = exp(score) / sum of exp over the used ones, or over
- *           all experts (unscaled); both less the best score, summed in f64 and rounded once
- *   sort    choices sorted by expert, in each as they come: at [choices] = where each goes, from [choices] =
- * which one is there, first [experts + 1] = where those of an expert begin, and at last choices sum     y
- * [rows, n] = sum over a row's choices i, in their order, of weight[i] x[at[i]] x [choices, n] f32; in f32,
- * product and sum rounded apart; y f32, bf16 or f16
+ *   route   expert [choices]: the used best of each row of score [rows, experts] f32, of equal ones the
+ *           first; NaN is below everything.
+ *           weight [choices] f32 = exp(score) / sum of exp over the used ones, or over all experts
+ *           (unscaled); both less the best score, summed in f64 and rounded once.
+ *   sort    choices by expert, in each as they come: at [choices] says where each goes, from [choices]
+ *           which one is there, first [experts + 1] where those of an expert begin, and at last choices.
+ *   sum     y [rows, n] = sum over a row's choices i, in their order, of weight[i] x[at[i]]; x [choices,
+ *           n] f32; in f32, product and sum rounded apart; y f32, bf16 or f16.
  *
  * So the result of a row depends on that row only. Bits are the same on every processor and, but for exp, on
  * cards. No array may overlap another. An expert outside [0, experts) or an at outside [0, choices) is

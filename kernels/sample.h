@@ -2,17 +2,22 @@
  * From logits to a token, and how likely the model found it.
  *
  * sample: logits [rows, vocab] f32, overwritten; draw [rows] and edit [nedits] are tables of the host; out
- * [rows] lies where the logits do. Each row by itself, in this order, as vLLM and Hugging Face do it: edits
- * of the ids in edit[first, first + edits): bias added (-INFINITY: such a token may not come); then where
- * count != 0 the repetition penalty (Keskar et al. 2019): l / r above 0, l r below; where count > 0, of uses
- * in the output, minus count * frequency + presence (OpenAI). Ids are distinct. weights    w = exp((l - max
- * l) cold), cold = 1 / temperature; 0 below min_p and below 2^-43 ranks      a larger logit first, then the
- * lower id; of w > 0 the first top_k stay, and of those the fewest whose share is top_p (Holtzman et al.
- * 2020) the draw   u = 53 bits of Philox4x32-10 on [0, 1): the id at which the weights that stayed, added up,
- * pass u of their sum: in the order of ids where all stay, else from the last rank to the first cold 0 is the
- * argmax, of equal ones the lowest id. out: id, or -1 where no logit is finite, or one is NaN or +Inf after
- * the edits. Of rows with score: what the log-probability of id under softmax(logits) takes, from before the
- * edits; of others 0.
+ * [rows] lies where the logits do. Each row by itself, in this order, as vLLM and Hugging Face do it:
+ *
+ *   edits     of the ids in edit[first, first + edits), which are distinct: bias added (-INFINITY: such a
+ *             token may not come); then where count != 0 the repetition penalty (Keskar et al. 2019): l /
+ *             r above 0, l r below; where count > 0, of uses in the output, minus count * frequency +
+ *             presence (OpenAI).
+ *   weights   w = exp((l - max l) cold), cold = 1 / temperature; 0 below min_p and below 2^-43.
+ *   ranks     a larger logit first, then the lower id: of w > 0 the first top_k stay, and of those the
+ *             fewest whose share is top_p (Holtzman et al. 2020).
+ *   the draw  u = 53 bits of Philox4x32-10 on [0, 1): the id at which the weights that stayed, added up,
+ *             pass u of their sum: in the order of ids where all stay, else from the last rank to the
+ *             first.
+ *
+ * cold 0 is the argmax, of equal ones the lowest id. out: id, or -1 where no logit is finite, or one is NaN
+ * or +Inf after the edits. Of rows with score: what the log-probability of id under softmax(logits) takes,
+ * from before the edits; of others 0.
  *
  * A weight is an integer, w 2^42 rounded, from f64 arithmetic that rounds after each operation, and sums of
  * integers do not depend on their order: every device draws the same token, and a row's does not depend on

@@ -245,26 +245,32 @@ static int pack_part(const struct dt_packed *w, const struct dt_packed_part *par
 	return short_of ? -ENOMEM : bad ? -EINVAL : 0;
 }
 
+/* Bytes of a part that mean something. */
+static size_t used_bytes(const struct dt_packed *w, const struct dt_packed_part *part)
+{
+	return dt_is_float(part->format) ? (size_t)part->rows * dt_format_bytes(part->format, w->k)
+					 : (size_t)part->panels * part->panel_bytes;
+}
+
 /*
- * What was packed here goes to the card. Numbers below others of their type become one with them, so that a
- * product with both is one.
+ * What was packed here goes to the card. What lies below others of its format becomes one with them, so that
+ * a product with both is one: numbers always, blocks where the panels above are full.
  */
 static int upload(struct dt_packed *w, struct dt_packed_part *part)
 {
 	struct dt_packed_part *last = w->nparts ? &w->part[w->nparts - 1] : NULL;
-	const bool joins = last && dt_is_float(part->format) && last->format == part->format;
-	const size_t row = dt_is_float(part->format) ? dt_format_bytes(part->format, w->k) : 0;
-	const size_t before = joins ? last->bytes : 0;
+	const bool joins = last && last->format == part->format &&
+			   (dt_is_float(part->format) || last->rows % DT_PANEL == 0);
+	const size_t before = joins ? last->bytes : 0, above = joins ? used_bytes(w, last) : 0;
 	uint8_t *host = part->data;
 	void *there;
 	int rc = dt_dev_alloc(w->dev, &there, before + part->bytes);
 
 	part->data = NULL;
 	if (rc == 0 && joins)
-		rc = dt_dev_copy(w->dev, there, last->data, (size_t)last->rows * row);
+		rc = dt_dev_copy(w->dev, there, last->data, above);
 	if (rc == 0)
-		rc = dt_dev_copy(w->dev, (char *)there + (joins ? (size_t)last->rows * row : 0), host,
-				 row ? (size_t)part->rows * row : part->bytes);
+		rc = dt_dev_copy(w->dev, (char *)there + above, host, used_bytes(w, part));
 	if (rc == 0)
 		rc = dt_dev_sync(w->dev);
 	free(host);
@@ -277,6 +283,7 @@ static int upload(struct dt_packed *w, struct dt_packed_part *part)
 	dt_dev_free(w->dev, last->data);
 	last->data = there;
 	last->rows += part->rows;
+	last->panels += part->panels;
 	last->bytes += part->bytes;
 	return 1;
 }

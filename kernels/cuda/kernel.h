@@ -20,8 +20,10 @@
 	 (kernel)<<<grid, block, smem, (cudaStream_t)(c)->stream>>>(__VA_ARGS__),                            \
 	 cudaGetLastError() == cudaSuccess ? 0 : -EIO)
 /* clang-format on */
-#define dt_touch(p, n) ((void)0)
-#define DT_UNROLL      _Pragma("unroll")
+#define dt_touch(p, n)	((void)0)
+#define DT_UNROLL	_Pragma("unroll")
+#define DT_UNROLL_BY(n) DT_PRAGMA(unroll n)
+#define DT_PRAGMA(p)	_Pragma(#p)
 
 /* More shared memory than 48 KiB has to be asked for. */
 static inline void dt_launch_room(const void *kernel, size_t smem)
@@ -43,11 +45,40 @@ static __device__ __forceinline__ char *dt_shared(void)
 	dt_emu_start(#kernel, kernel, grid, block, smem, __VA_ARGS__)
 #define dt_touch dt_emu_touch
 #define DT_UNROLL
+#define DT_UNROLL_BY(n)
 #define dt_shared dt_emu_shared
 #endif
 
 #define DT_DEVICE static __device__ __forceinline__
 #define DT_ALL	  0xffffffffu
+
+/* dtype.h's conversions, which are one instruction here. */
+DT_DEVICE float dt_f16_wide(uint16_t h)
+{
+#ifdef __CUDA_ARCH__
+	float f;
+
+	asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
+	return f;
+#else
+	return dt_f16_to_f32(h);
+#endif
+}
+
+DT_DEVICE uint16_t dt_narrow(float f, int t)
+{
+#ifdef __CUDA_ARCH__
+	uint16_t h;
+
+	if (t == DT_BF16)
+		asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(f));
+	else
+		asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
+	return h;
+#else
+	return t == DT_BF16 ? dt_f32_to_bf16(f) : dt_f32_to_f16(f);
+#endif
+}
 
 /* V elements from element i of p on, of type t; V is 1 or 8, and 8 are aligned to 16 bytes. */
 template <int V> DT_DEVICE void dt_ld(float (&r)[V], const void *p, int t, int64_t i)
@@ -73,7 +104,7 @@ template <int V> DT_DEVICE void dt_ld(float (&r)[V], const void *p, int t, int64
 
 	if constexpr (V == 1) {
 		dt_touch(h, 2);
-		r[0] = t == DT_BF16 ? dt_bf16_to_f32(*h) : dt_f16_to_f32(*h);
+		r[0] = t == DT_BF16 ? dt_bf16_to_f32(*h) : dt_f16_wide(*h);
 	} else {
 		dt_touch(h, 16);
 		const uint4 u = *(const uint4 *)h;
@@ -83,14 +114,9 @@ template <int V> DT_DEVICE void dt_ld(float (&r)[V], const void *p, int t, int64
 		for (int j = 0; j < 8; j++) {
 			const uint16_t v = (uint16_t)(w[j / 2] >> (j % 2 * 16));
 
-			r[j] = t == DT_BF16 ? dt_bf16_to_f32(v) : dt_f16_to_f32(v);
+			r[j] = t == DT_BF16 ? dt_bf16_to_f32(v) : dt_f16_wide(v);
 		}
 	}
-}
-
-DT_DEVICE uint16_t dt_narrow(float f, int t)
-{
-	return t == DT_BF16 ? dt_f32_to_bf16(f) : dt_f32_to_f16(f);
 }
 
 template <int V> DT_DEVICE void dt_st(void *p, int t, int64_t i, const float (&r)[V])
@@ -127,6 +153,22 @@ template <int V> DT_DEVICE void dt_st(void *p, int t, int64_t i, const float (&r
 		dt_touch(h, 16);
 		*(uint4 *)h = uint4{w[0], w[1], w[2], w[3]};
 	}
+}
+
+/* 16 bytes that are read once, past the first cache. */
+DT_DEVICE uint4 dt_once(const void *p)
+{
+	dt_touch(p, 16);
+#ifdef __CUDA_ARCH__
+	uint4 u;
+
+	asm("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+	    : "=r"(u.x), "=r"(u.y), "=r"(u.z), "=r"(u.w)
+	    : "l"(p));
+	return u;
+#else
+	return *(const uint4 *)p;
+#endif
 }
 
 DT_DEVICE float dt_ld1(const void *p, int t, int64_t i)

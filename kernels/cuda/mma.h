@@ -28,6 +28,12 @@ DT_DEVICE void dt_cp_async(void *to, const void *from, int n)
 		     "r"(n)
 		     : "memory");
 }
+/* All of 8 bytes. */
+DT_DEVICE void dt_cp_async_8(void *to, const void *from)
+{
+	asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(dt_shared_address(to)), "l"(from)
+		     : "memory");
+}
 DT_DEVICE void dt_cp_commit(void)
 {
 	asm volatile("cp.async.commit_group;" ::: "memory");
@@ -69,6 +75,22 @@ template <class T> DT_DEVICE void dt_mma(float (&d)[4], const uint32_t (&a)[4], 
 			: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/* d = c + the 16 by 8 products of signed bytes, 32 (16) of k; c is the same everywhere. */
+DT_DEVICE void dt_mma_s8(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, int c)
+{
+	asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+		     "{%10,%10,%10,%10};"
+		     : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(c));
+}
+DT_DEVICE void dt_mma_s8(int (&d)[4], const uint32_t (&a)[2], uint32_t b, int c)
+{
+	asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+		     "{%7,%7,%7,%7};"
+		     : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+		     : "r"(a[0]), "r"(a[1]), "r"(b), "r"(c));
+}
+
 /* lo and hi rounded to T, lo in the lower half. */
 template <class T> DT_DEVICE uint32_t dt_pack(float lo, float hi)
 {
@@ -83,6 +105,10 @@ template <class T> DT_DEVICE uint32_t dt_pack(float lo, float hi)
 #else
 #define dt_cp_async  dt_emu_cp_async
 #define dt_cp_commit dt_emu_cp_commit
+static inline void dt_cp_async_8(void *to, const void *from)
+{
+	dt_emu_cp_async(to, from, 8, 8);
+}
 template <int LEFT> static inline void dt_cp_wait(void)
 {
 	dt_emu_cp_wait(LEFT);
@@ -100,6 +126,16 @@ template <class T> static inline void dt_mma(float (&d)[4], const uint32_t (&a)[
 	const uint32_t b[2] = {b0, b1};
 
 	dt_emu_mma(d, a, b, (int)T::type == DT_BF16 ? dt_bf16_to_f32 : dt_f16_to_f32);
+}
+static inline void dt_mma_s8(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, int c)
+{
+	const uint32_t b[2] = {b0, b1};
+
+	dt_emu_mma_s8(d, a, b, 32, c);
+}
+static inline void dt_mma_s8(int (&d)[4], const uint32_t (&a)[2], uint32_t b, int c)
+{
+	dt_emu_mma_s8(d, a, &b, 16, c);
 }
 template <class T> static inline uint32_t dt_pack(float lo, float hi)
 {

@@ -28,7 +28,7 @@ DT_DEVICE float dt_rounded(float x, int t)
 		return x;
 	const uint16_t h = dt_narrow(x, t);
 
-	return t == DT_BF16 ? dt_bf16_to_f32(h) : dt_f16_to_f32(h);
+	return t == DT_BF16 ? dt_bf16_to_f32(h) : dt_f16_wide(h);
 }
 
 /* Elements i of what is normalised, after its first pass. */

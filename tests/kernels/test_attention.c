@@ -307,6 +307,10 @@ static void test_paged(void **state)
 	/* More keys than a part of a card's kernel has. */
 	one_paged(&(struct dt_attn){1, 270, 1, 1, 8, 0, 0.3f}, DT_F32, DT_F32, 16, false);
 	one_paged(&(struct dt_attn){1, 270, 1, 1, 8, 200, 0.3f}, DT_F32, DT_F32, 16, true);
+	one_paged(&(struct dt_attn){1, 530, 3, 1, 8, 0, 0.3f}, DT_BF16, DT_BF16, 16, false);
+	one_paged(&(struct dt_attn){2, 270, 2, 2, 8, 200, 0.3f}, DT_F16, DT_F16, 16, true);
+	/* More q heads to a key than a tile has rows. */
+	one_paged(&(struct dt_attn){1, 70, 21, 1, 24, 0, 0.2f}, DT_BF16, DT_BF16, 16, false);
 }
 
 /* How far an int8 cache is from one of f32: normal numbers, which are what caches hold, many keys of 64. */

@@ -86,8 +86,9 @@ static void compare(const char *what, const struct both *w, int64_t m, enum dt_d
 
 static void test_products(void **state)
 {
-	static const int64_t shapes[][3] = {{1, 1, 256},  {1, 37, 2304}, {2, 16, 256},
-					    {3, 50, 512}, {9, 33, 256},	 {21, 19, 256}};
+	static const int64_t shapes[][3] = {{1, 1, 256},   {1, 37, 2304}, {2, 16, 256},
+					    {3, 50, 512},  {9, 33, 256},  {3, 19, 4352},
+					    {2, 21, 2560}, {4, 16, 2048}, {21, 19, 256}};
 
 	for (size_t f = 0; f < FORMATS; f++)
 		for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
@@ -101,6 +102,35 @@ static void test_products(void **state)
 		}
 }
 
+/* Many rows: each size of tile, borders inside them, blocks of k that fill no stage. */
+static void test_many_rows(void **state)
+{
+	static const int64_t shapes[][3] = {{16, 33, 256}, {45, 70, 768}, {150, 130, 512}, {261, 300, 256}};
+	static const int64_t ends[][2] = {{17, 352}, {70, 160}, {16, 32}};
+
+	for (size_t f = 0; f < FORMATS; f++) {
+		const struct dt_format_info *info = dt_format_info(formats[f]);
+		const bool numbers = info->dtype >= 0;
+
+		for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+			struct both w = {0};
+
+			append(&w, formats[f], shapes[s][1], shapes[s][2], 3);
+			compare(info->name, &w, shapes[s][0], s % 2 ? DT_F32 : DT_BF16,
+				s % 3 ? DT_F32 : DT_BF16, s % 2, numbers);
+			drop(&w);
+		}
+		for (size_t s = 0; s < sizeof ends / sizeof *ends && info->block == 32; s++) {
+			struct both w = {0};
+
+			append(&w, formats[f], 21, ends[s][1], 3);
+			append(&w, formats[f], 19, ends[s][1], 4);
+			compare(info->name, &w, ends[s][0], DT_F16, DT_F32, true, false);
+			drop(&w);
+		}
+	}
+}
+
 /* Any length that is not a block's, of numbers. */
 static void test_odd(void **state)
 {
@@ -110,9 +140,47 @@ static void test_odd(void **state)
 	for (int64_t m = 1; m < 20; m += 6)
 		compare("f32 of 77", &w, m, DT_F32, DT_F32, true, true);
 	drop(&w);
+	append(&w, DT_FMT_F32, 9, 1068, 3);
+	for (int64_t m = 1; m < 6; m += 2)
+		compare("f32 of 1068", &w, m, DT_F32, DT_F32, true, true);
+	drop(&w);
+	append(&w, DT_FMT_BF16, 9, 2120, 3);
+	for (int64_t m = 1; m < 7; m++)
+		compare("bf16 of 2120", &w, m, DT_BF16, m % 2 ? DT_BF16 : DT_F32, m % 2, true);
+	compare("bf16 of 2120", &w, 3, DT_F32, DT_F32, true, true);
+	drop(&w);
 	append(&w, DT_FMT_BF16, 7, 45, 3);
 	compare("bf16 of 45", &w, 18, DT_BF16, DT_BF16, true, true);
 	drop(&w);
+}
+
+/* Rows of x that begin anywhere, of every type. */
+static void test_unaligned(void **state)
+{
+	const int64_t n = 18, k = 256;
+
+	for (size_t f = 0; f < FORMATS; f++) {
+		struct both w = {0};
+
+		append(&w, formats[f], n, k, 3);
+		for (int v = 0; v < 3 * TYPES; v++) {
+			const int64_t m = v / TYPES + 1;
+			struct dt_tensor room = random_tensor(compute_types[v % TYPES], 1, m * k + 1, 5, 2);
+			struct dt_tensor x = dt_t2(dt_at(room, 1), room.dtype, m, k),
+					 got = tensor(DT_F32, m, n), want = tensor(DT_F32, m, n);
+			double *wide;
+
+			assert_int_equal(on_packed_matmul(dev, got, x, w.there, DT_NONE), 0);
+			assert_int_equal(dt_packed_matmul(cpu, want, x, w.here, DT_NONE), 0);
+			wide = values(want);
+			if (dt_format_info(formats[f])->dtype >= 0)
+				check_close("unaligned", got, wide, 4e-5, 1e-5);
+			else
+				check_same_bits("unaligned", got, want);
+			free_all(room.data, got.data, want.data, wide);
+		}
+		drop(&w);
+	}
 }
 
 /* Several formats under one another, the same one twice among them. */
@@ -125,6 +193,13 @@ static void test_parts(void **state)
 	append(&w, DT_FMT_Q6_K, 3, 512, 5);
 	append(&w, DT_FMT_Q6_K, 30, 512, 6);
 	compare("parts", &w, 3, DT_BF16, DT_F32, true, false);
+	drop(&w);
+	append(&w, DT_FMT_Q4_K, 32, 256, 3);
+	append(&w, DT_FMT_Q4_K, 16, 256, 4);
+	append(&w, DT_FMT_Q4_K, 21, 256, 5);
+	append(&w, DT_FMT_Q4_K, 18, 256, 6);
+	compare("full panels and others", &w, 5, DT_BF16, DT_F32, true, false);
+	compare("full panels and others", &w, 20, DT_BF16, DT_F32, true, false);
 	drop(&w);
 	append(&w, DT_FMT_BF16, 17, 64, 3);
 	append(&w, DT_FMT_BF16, 16, 64, 4);
@@ -229,7 +304,8 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_products), cmocka_unit_test(test_odd),
+		cmocka_unit_test(test_products), cmocka_unit_test(test_many_rows),
+		cmocka_unit_test(test_odd),	 cmocka_unit_test(test_unaligned),
 		cmocka_unit_test(test_parts),	 cmocka_unit_test(test_invariant),
 		cmocka_unit_test(test_embed),	 cmocka_unit_test(test_not_finite),
 	};

@@ -31,6 +31,10 @@ struct alignas(16) uint4 {
 	uint32_t x, y, z, w;
 };
 
+struct alignas(8) uint2 {
+	uint32_t x, y;
+};
+
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 /* One block after another, body(arg) once a thread. -ENOMEM, -EINVAL: such a launch fails on a card too. */
@@ -138,11 +142,15 @@ static inline float rsqrtf(float x)
 	return 1.f / sqrtf(x);
 }
 
-/* PTX ISA: cp.async of 16 bytes, of which the last 16 - n are zeros; groups; ldmatrix; mma.m16n8k16. */
-void dt_emu_cp_async(void *to, const void *from, int n);
+/*
+ * PTX ISA: cp.async of 16 (or 8) bytes, of which the last 16 - n are zeros; groups; ldmatrix; mma.m16n8k16,
+ * and of signed bytes with k 16 or 32.
+ */
+void dt_emu_cp_async(void *to, const void *from, int n, int room = 16);
 void dt_emu_cp_commit(void);
 void dt_emu_cp_wait(int left);
 void dt_emu_ldmatrix(uint32_t r[4], const void *row, bool trans);
 void dt_emu_mma(float d[4], const uint32_t a[4], const uint32_t b[2], float (*widen)(uint16_t));
+void dt_emu_mma_s8(int d[4], const uint32_t *a, const uint32_t *b, int k, int c);
 
 #endif

@@ -29,7 +29,7 @@ dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 #define MAX_THREADS 1024
 #define STACK	    ((size_t)256 << 10)
-#define PENDING	    64 /* copies under way, a thread */
+#define PENDING	    160 /* copies under way, a thread */
 #define SHARED_MAX  (227 << 10)
 
 enum state { FRESH, READY, BLOCK, WARP, DONE };
@@ -37,7 +37,7 @@ enum state { FRESH, READY, BLOCK, WARP, DONE };
 struct copy {
 	char *to;
 	const char *from;
-	int n, group;
+	int n, room, group;
 };
 
 struct fiber {
@@ -305,17 +305,17 @@ int dt_emu_run(void (*body)(void *), void *arg, dim3 grid, dim3 block, size_t sm
 	return 0;
 }
 
-void dt_emu_cp_async(void *to, const void *from, int n)
+void dt_emu_cp_async(void *to, const void *from, int n, int room)
 {
 	struct fiber *f = self;
 
-	dt_emu_touch(to, 16);
+	dt_emu_touch(to, (size_t)room);
 	if (n)
-		dt_emu_touch(from, 16);
+		dt_emu_touch(from, (size_t)room);
 	if (f->ncopy == PENDING)
 		dt_emu_die("more copies under way than the emulation keeps");
-	memset(to, 0xff, 16); /* not there before it is waited for */
-	f->copy[f->ncopy++] = (struct copy){(char *)to, (const char *)from, n, f->group};
+	memset(to, 0xff, (size_t)room); /* not there before it is waited for */
+	f->copy[f->ncopy++] = (struct copy){(char *)to, (const char *)from, n, room, f->group};
 }
 
 void dt_emu_cp_commit(void)
@@ -335,7 +335,7 @@ void dt_emu_cp_wait(int left)
 			f->copy[kept++] = c;
 			continue;
 		}
-		memset(c.to, 0, 16);
+		memset(c.to, 0, (size_t)c.room);
 		if (c.n)
 			memcpy(c.to, c.from, (size_t)c.n);
 	}
@@ -393,5 +393,30 @@ void dt_emu_mma(float d[4], const uint32_t a[4], const uint32_t b[2], float (*wi
 			s += oa->a[(row / 8 + 2 * (k / 8)) * 2 + k % 2] * ob->b[(k / 8) * 2 + k % 2];
 		}
 		d[i] += s;
+	}
+}
+
+/* Lane 4 g + t has bytes 4 t .. + 3 of rows g, g + 8, and with k 32 of both from 16 on; of column g likewise.
+ */
+void dt_emu_mma_s8(int d[4], const uint32_t *a, const uint32_t *b, int k, int c)
+{
+	struct {
+		uint32_t a[4], b[2];
+	} own = {{a[0], a[1], k > 16 ? a[2] : 0, k > 16 ? a[3] : 0}, {b[0], k > 16 ? b[1] : 0}}, from, with;
+	const int lane = dt_emu_lane();
+	const char *all = dt_emu_warp(&own, sizeof own, k > 16 ? "mma.s8.k32" : "mma.s8.k16");
+
+	for (int i = 0; i < 4; i++) {
+		const int row = lane / 4, col = 2 * (lane % 4) + i % 2;
+
+		d[i] = c;
+		for (int j = 0; j < k; j++) {
+			const int t = j % 16 / 4, by = j % 4 * 8;
+
+			memcpy(&from, all + (4 * row + t) * 64, sizeof from);
+			memcpy(&with, all + (4 * col + t) * 64, sizeof with);
+			d[i] += (int)(int8_t)(from.a[i / 2 + j / 16 * 2] >> by) *
+				(int)(int8_t)(with.b[j / 16] >> by);
+		}
 	}
 }

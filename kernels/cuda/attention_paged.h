@@ -1,0 +1,65 @@
+/*
+ * Attention over a paged cache: the keys of a row are cut at fixed positions into parts of 256, whose sums,
+ * with the largest score of each, are joined in order. Nothing a row computes depends on the rows beside it.
+ */
+#ifndef DT_KERNELS_CUDA_ATTENTION_PAGED_H
+#define DT_KERNELS_CUDA_ATTENTION_PAGED_H
+
+#include "kernels/cuda/attention.h"
+
+#define PART 256
+
+struct row {
+	int32_t seq, first, last; /* keys it sees */
+};
+
+struct paged {
+	const void *q, *k, *v;
+	void *o;
+	int tq, tk;
+	int64_t heads, kv_heads, d, width, parts;
+	const int32_t *q_start, *kv_len, *table;
+	int64_t rows;		     /* of q */
+	int64_t first, nseq, window; /* first: row of qkv that q begins with */
+	int64_t max_blocks, block_size;
+	float scale;
+	int tokens;		 /* of a tile of q: attention_tiles.cu */
+	bool two;		 /* max is in units of log 2: weights are exp2 */
+	int lanes;		 /* that share a key: enough for d, V elements each */
+	float *max, *sum, *part; /* [rows, heads, parts] and [.., d] */
+};
+
+DT_DEVICE int64_t cache_row(const struct paged &a, int64_t seq, int64_t j)
+{
+	return (int64_t)a.table[seq * a.max_blocks + j / a.block_size] * a.block_size + j % a.block_size;
+}
+
+/* The sequence of a row: the last one that begins no later. */
+DT_DEVICE int find_seq(const struct paged &a, int32_t row)
+{
+	int lo = 0, hi = (int)a.nseq - 1;
+
+	while (lo < hi) {
+		const int mid = (lo + hi + 1) / 2;
+
+		if (a.q_start[mid] <= row)
+			lo = mid;
+		else
+			hi = mid - 1;
+	}
+	return lo;
+}
+
+/* What it sees. */
+DT_DEVICE struct row row_of(const struct paged &a, int seq, int32_t row)
+{
+	const int32_t last = a.kv_len[seq] - (a.q_start[seq + 1] - row);
+
+	return {seq, a.window > 0 && last >= a.window ? (int32_t)(last - a.window + 1) : 0, last};
+}
+
+/* attention_tiles.cu: on tensor cores, where types and sizes allow it. */
+bool dt_paged_in_tiles(const struct paged *a);
+int dt_paged_tiles(const struct dt_cuda *c, struct paged a);
+
+#endif

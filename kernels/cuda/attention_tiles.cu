@@ -1,0 +1,265 @@
+/*
+ * Paged attention of 16-bit types on tensor cores, for decoding and for prompts alike, so that a row has the
+ * same bits however a prompt is cut. A block has a part of the keys (attention_paged.h) for 16 rows of q that
+ * share a key/value head: the q heads of one token, or of several that follow one another in a sequence. A
+ * warp has 64 of the keys at a time, all of which, with their values, are on their way to shared memory
+ * before it looks at the first: 72 KiB a block for heads of 64 to 256, two to three blocks an SM (Little's
+ * law: 29 KiB an SM). What warps found is joined in the order of the keys.
+ *
+ * Rows meet in a product of tensor cores without touching one another; keys that a row does not see have
+ * weight 0 there, which leaves its sums as they were.
+ */
+#include "kernels/cuda/attention_paged.h"
+
+#include "kernels/cuda/mma.h"
+
+#define ROWS 16
+#define KEYS 64 /* of a warp at a time: DT_TILE */
+
+/* Rows of q of a block: tokens [head, head + n) of a sequence by `each` heads. */
+struct slice {
+	int seq, head, n, each;
+	int first, last; /* of the first token: keys it sees */
+};
+
+/*
+ * Block y has what begins at row y * tokens of q; past those, sequence y - tiles if it begins elsewhere. So
+ * each sequence's rows in a tile are one slice.
+ */
+DT_DEVICE bool slice_of(struct slice &s, const struct paged &a)
+{
+	const int tiles = (int)dt_ceil_div(a.rows, a.tokens), y = (int)blockIdx.y, first = (int)a.first;
+
+	if (y < tiles) {
+		s.head = y * a.tokens;
+		s.seq = find_seq(a, first + s.head);
+	} else {
+		s.seq = y - tiles;
+		s.head = a.q_start[s.seq] - first;
+		if (s.head <= 0 || s.head >= a.rows || s.head % a.tokens == 0 ||
+		    a.q_start[s.seq + 1] == a.q_start[s.seq])
+			return false;
+	}
+	const struct row r = row_of(a, s.seq, first + s.head);
+	const int end = a.q_start[s.seq + 1] - first, tile = s.head / a.tokens * a.tokens + a.tokens;
+
+	s.n = end < tile ? end : tile;
+	s.n = (s.n < (int)a.rows ? s.n : (int)a.rows) - s.head;
+	s.first = r.first;
+	s.last = r.last;
+	return true;
+}
+
+/* 64 rows of the cache from key j on, of which those from `first` to `last` are there. One warp. */
+template <int D>
+DT_DEVICE void fetch(uint16_t *tile, const void *cache, const struct paged &a, const int64_t (&row)[2],
+		     int64_t kv, bool (&there)[2])
+{
+	const int lane = (int)threadIdx.x % 32;
+	const uint16_t *src = (const uint16_t *)cache;
+
+	DT_UNROLL_BY(4)
+	for (int i = 0; i < KEYS * D / 8 / 32; i++) {
+		const int r = (i * 32 + lane) / (D / 8), c = (i * 32 + lane) % (D / 8) * 8;
+		const int64_t at = __shfl_sync(DT_ALL, r < 32 ? row[0] : row[1], r % 32);
+		const bool in = __shfl_sync(DT_ALL, (int)(r < 32 ? there[0] : there[1]), r % 32) && c < a.d;
+
+		dt_cp_async(tile + r * (D + 8) + c, in ? src + (at * a.kv_heads + kv) * a.d + c : src,
+			    in ? 16 : 0);
+	}
+	dt_cp_commit();
+}
+
+/* Scores to weights: s[n][e] of row lane / 4 + 8 (e / 2) and key n * 8 + 2 (lane % 4) + e % 2 of the tile. */
+template <int D>
+DT_DEVICE void weigh(float (&s)[8][4], float (&o)[D / 8][4], float (&max)[2], float (&sum)[2], float k,
+		     int64_t key, const int (&first)[2], const int (&last)[2])
+{
+	DT_UNROLL
+	for (int h = 0; h < 2; h++) {
+		float top = max[h], base, shrink, add = 0;
+
+		DT_UNROLL
+		for (int i = 0; i < 16; i++) {
+			const int64_t j = key + i / 2 * 8 + i % 2;
+			float &v = s[i / 2][2 * h + i % 2];
+
+			v = j >= first[h] && j <= last[h] ? v * k : DT_NEGINF;
+			top = v > top ? v : top;
+		}
+		for (int by = 1; by <= 2; by++) {
+			const float other = __shfl_xor_sync(DT_ALL, top, by);
+
+			top = other > top ? other : top;
+		}
+		base = top == DT_NEGINF ? 0 : top; /* a row that sees none of these keys */
+		shrink = exp2f(max[h] - base);
+		max[h] = top;
+		DT_UNROLL
+		for (int i = 0; i < 16; i++) {
+			float &v = s[i / 2][2 * h + i % 2];
+
+			v = exp2f(v - base);
+			add += v;
+		}
+		sum[h] = fmaf(sum[h], shrink, add); /* of this lane's keys */
+		DT_UNROLL
+		for (int n = 0; n < D / 8; n++) {
+			o[n][2 * h] *= shrink;
+			o[n][2 * h + 1] *= shrink;
+		}
+	}
+}
+
+/* Where a warp leaves what it found of 16 rows. */
+template <int D> struct found {
+	float o[ROWS][D], max[ROWS], sum[ROWS];
+};
+
+/* The block's rows from all warps: to the part's place, or to o where there is one part only. */
+template <class T, int D, int WARPS>
+DT_DEVICE void join(const struct paged &a, const struct slice &s, const struct found<D> *f, int64_t head)
+{
+	for (int i = (int)threadIdx.x; i < s.n * s.each * (int)a.d; i += WARPS * 32) {
+		const int r = i / (int)a.d, c = i % (int)a.d;
+		const int64_t at = (s.head + r / s.each) * a.heads + head + r % s.each;
+		const int64_t to = at * a.parts + blockIdx.x;
+		float max = f[0].max[r], sum = 0, o = 0, base;
+
+		for (int w = 1; w < WARPS; w++)
+			max = f[w].max[r] > max ? f[w].max[r] : max;
+		base = max == DT_NEGINF ? 0 : max;
+		for (int w = 0; w < WARPS; w++) {
+			const float k = exp2f(f[w].max[r] - base);
+
+			sum = fmaf(f[w].sum[r], k, sum);
+			o = fmaf(f[w].o[r][c], k, o);
+		}
+		if (a.parts == 1) {
+			dt_st1(a.o, (int)T::type, at * a.d + c, o / sum);
+			continue;
+		}
+		dt_st1(a.part, DT_F32, to * a.d + c, o);
+		if (c == 0) {
+			dt_st1(a.max, DT_F32, to, max);
+			dt_st1(a.sum, DT_F32, to, sum);
+		}
+	}
+}
+
+template <int D> constexpr int warps = 256 / D;
+
+template <class T, int D> __global__ void __launch_bounds__(warps<D> * 32) paged_tile_kernel(struct paged a)
+{
+	constexpr int W = warps<D>, room = KEYS * (D + 8);
+	uint16_t *q = (uint16_t *)dt_shared(), *k = q + ROWS * (D + 8), *v;
+	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+	const int group = (int)(a.heads / a.kv_heads), chunks = (group + ROWS - 1) / ROWS;
+	const int64_t kv = blockIdx.z / chunks, head = kv * group + blockIdx.z % chunks * ROWS;
+	const int64_t base = (int64_t)blockIdx.x * PART;
+	float s[8][4], o[D / 8][4], max[2] = {DT_NEGINF, DT_NEGINF}, sum[2] = {0, 0};
+	int first[2], last[2];
+	struct slice is;
+
+	if (!slice_of(is, a))
+		return;
+	is.each = group - (int)blockIdx.z % chunks * ROWS;
+	is.each = is.each < ROWS ? is.each : ROWS;
+	const int64_t end = is.last + is.n - 1; /* the last key that any of them sees */
+
+	if (base > end || base + PART <= is.first)
+		return;
+	for (int i = (int)threadIdx.x; i < ROWS * D / 8; i += W * 32) {
+		const int r = i / (D / 8), c = i % (D / 8) * 8;
+		const bool in = r < is.n * is.each && c < a.d;
+		const uint16_t *from = (const uint16_t *)a.q;
+
+		from += in ? (is.head + r / is.each) * a.width + (head + r % is.each) * a.d + c : 0;
+		dt_cp_async(q + r * (D + 8) + c, from, in ? 16 : 0);
+	}
+	dt_cp_commit();
+	DT_UNROLL
+	for (int h = 0; h < 2; h++) {
+		const int token = (lane / 4 + 8 * h) / is.each;
+
+		last[h] = token < is.n ? is.last + token : -1;
+		first[h] = a.window > 0 && last[h] >= a.window ? last[h] - (int)a.window + 1 : 0;
+	}
+	DT_UNROLL
+	for (int i = 0; i < D / 2; i++)
+		o[i / 4][i % 4] = 0;
+	k += warp * 2 * room;
+	v = k + room;
+	dt_cp_wait<0>();
+	__syncthreads(); /* q is there */
+	for (int64_t j = base + warp * KEYS; j < base + PART && j <= end; j += W * KEYS) {
+		int64_t row[2];
+		bool there[2];
+
+		if (j + KEYS <= is.first)
+			continue;
+		DT_UNROLL
+		for (int i = 0; i < 2; i++) {
+			const int64_t key = j + 32 * i + lane;
+
+			there[i] = key >= is.first && key <= end;
+			row[i] = there[i] ? cache_row(a, is.seq, key) : 0;
+		}
+		fetch<D>(k, a.k, a, row, kv, there);
+		fetch<D>(v, a.v, a, row, kv, there);
+		dt_cp_wait<1>();
+		__syncwarp();
+		dt_attn_scores<T, D>(s, q, 0, k);
+		weigh<D>(s, o, max, sum, a.scale * DT_LOG2E, j + lane % 4 * 2, first, last);
+		dt_cp_wait<0>();
+		__syncwarp();
+		dt_attn_gather<T, D>(o, s, v);
+		__syncwarp(); /* before the next keys come */
+	}
+	__syncthreads();
+	struct found<D> *f = (struct found<D> *)dt_shared();
+
+	DT_UNROLL
+	for (int h = 0; h < 2; h++) {
+		const int r = lane / 4 + 8 * h;
+		float all = sum[h] + __shfl_xor_sync(DT_ALL, sum[h], 1);
+
+		all += __shfl_xor_sync(DT_ALL, all, 2);
+		DT_UNROLL
+		for (int i = 0; i < D / 4; i++)
+			f[warp].o[r][i / 2 * 8 + lane % 4 * 2 + i % 2] = o[i / 2][2 * h + i % 2];
+		if (lane % 4 == 0) {
+			f[warp].max[r] = max[h];
+			f[warp].sum[r] = all;
+		}
+	}
+	__syncthreads();
+	join<T, D, W>(a, is, f, head);
+}
+
+template <class T> static void (*kernel_of(int64_t d))(struct paged)
+{
+	return d <= 64	  ? paged_tile_kernel<T, 64>
+	       : d <= 128 ? paged_tile_kernel<T, 128>
+			  : paged_tile_kernel<T, 256>;
+}
+
+bool dt_paged_in_tiles(const struct paged *a)
+{
+	return a->tq != DT_F32 && a->tk == a->tq && a->d <= 256 && a->width % 8 == 0 &&
+	       dt_by_8(a->d, a->q, a->k, a->v);
+}
+
+int dt_paged_tiles(const struct dt_cuda *c, struct paged a)
+{
+	const int64_t group = a.heads / a.kv_heads, d = a.d <= 64 ? 64 : a.d <= 128 ? 128 : 256;
+	const size_t smem = (size_t)(ROWS + 256 / d * 2 * KEYS) * (size_t)(d + 8) * 2;
+
+	a.tokens = (int)(group < ROWS ? ROWS / group : 1);
+	const dim3 grid((unsigned)a.parts, (unsigned)(dt_ceil_div(a.rows, a.tokens) + a.nseq),
+			(unsigned)(a.kv_heads * dt_ceil_div(group, ROWS)));
+
+	return DT_LAUNCH(c,
+			 (a.tq == DT_BF16 ? kernel_of<struct dt_bf16>(a.d) : kernel_of<struct dt_f16>(a.d)),
+			 grid, (unsigned)(256 / d * 32), smem, a);
+}

@@ -1,0 +1,109 @@
+/* Keys and values of a step into their places of the cache: each element is read and written once. */
+#include "kernels/cuda/kernel.h"
+
+struct write {
+	void *k, *v;
+	const void *x;
+	int tc, tx;
+	int64_t rows, n, q; /* columns of k, and of q before them */
+	const int64_t *slot;
+};
+
+template <int V> __global__ void __launch_bounds__(256) write_kernel(struct write a)
+{
+	const int64_t each = a.n / V, step = (int64_t)gridDim.x * blockDim.x;
+
+	for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < a.rows * 2 * each; i += step) {
+		const int64_t row = i / each / 2, part = i / each % 2, j = i % each * V, to = a.slot[row];
+		float r[V];
+
+		if (to < 0)
+			continue;
+		dt_ld<V>(r, a.x, a.tx, row * (a.q + 2 * a.n) + a.q + part * a.n + j);
+		dt_st<V>(part ? a.v : a.k, a.tc, to * a.n + j, r);
+	}
+}
+
+/* A warp for each head of a row's k and v: integers to nearest even, and max / 127 behind them. */
+__global__ void __launch_bounds__(256) write_int8_kernel(struct write a, int64_t d)
+{
+	const int64_t heads = a.n / d, lane = threadIdx.x % 32, step = (int64_t)gridDim.x * blockDim.x / 32;
+	const int64_t width = heads * (d + 4);
+
+	for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; i < a.rows * 2 * heads;
+	     i += step) {
+		const int64_t row = i / heads / 2, part = i / heads % 2, h = i % heads, to = a.slot[row];
+		const int64_t from = row * (a.q + 2 * a.n) + a.q + part * a.n + h * d;
+		int8_t *out = (int8_t *)(part ? a.v : a.k) + to * width + h * (d + 4);
+		uint32_t max = 0; /* as bits, of which those of NaN and Inf are the largest */
+
+		if (to < 0)
+			continue;
+		for (int64_t c = lane; c < d; c += 32) {
+			const float x = fabsf(dt_ld1(a.x, a.tx, from + c));
+			uint32_t u;
+
+			memcpy(&u, &x, 4);
+			max = u > max ? u : max;
+		}
+		for (int by = 16; by; by >>= 1) {
+			const uint32_t o = __shfl_xor_sync(DT_ALL, max, by);
+
+			max = o > max ? o : max;
+		}
+		const bool zero = max < 0x0d800000u, bad = max >= 0x7f800000u; /* zero: below 2^-100 */
+		float most, scale;
+
+		memcpy(&most, &max, 4);
+		scale = zero ? 0 : most / 127.f;
+		for (int64_t c = lane; c < d; c += 32) {
+			dt_touch(out + c, 1);
+			out[c] =
+				zero || bad ? 0 : (int8_t)rintf(dt_ld1(a.x, a.tx, from + c) * (127.f / most));
+		}
+		if (lane == 0) {
+			if (bad)
+				max = 0x7fc00000u;
+			else
+				memcpy(&max, &scale, 4);
+			for (int k = 0; k < 4; k++)
+				dt_touch(out + d + k, 1);
+			memcpy(out + d, &max, 4);
+		}
+	}
+}
+
+int dt_cuda_kv_write(struct dt_dev *dev, struct dt_tensor kcache, struct dt_tensor vcache,
+		     struct dt_tensor qkv, const struct dt_attn *p, const int64_t *slot)
+{
+	const struct dt_cuda *c = dt_cuda_enter(dev);
+	const int64_t rows = dt_rows(qkv), n = p->kv_heads * p->head_dim, q = p->heads * p->head_dim;
+	struct dt_table t = {slot, (size_t)rows * sizeof *slot, NULL};
+	int rc;
+
+	if (!dt_is_compute(qkv.dtype) ||
+	    (kcache.dtype != qkv.dtype && kcache.dtype != DT_F32 && kcache.dtype != DT_I8) ||
+	    vcache.dtype != kcache.dtype || dt_cols(kcache) != dt_kv_row(p, kcache.dtype) ||
+	    dt_cols(vcache) != dt_cols(kcache) || dt_rows(vcache) != dt_rows(kcache) ||
+	    dt_cols(qkv) != q + 2 * n)
+		return -EINVAL;
+	for (int64_t i = 0; i < rows; i++)
+		if (slot[i] < -1 || slot[i] >= dt_rows(kcache))
+			return -EINVAL;
+	if (!c)
+		return -ENODEV;
+	if (!rows || !n)
+		return 0;
+	rc = dt_cuda_tables(dev, &t, 1);
+	if (rc < 0)
+		return rc;
+	const struct write a = {kcache.data, vcache.data, qkv.data, kcache.dtype,	   qkv.dtype,
+				rows,	     n,		  q,	    (const int64_t *)t.ret};
+
+	if (kcache.dtype == DT_I8)
+		return DT_LAUNCH(c, write_int8_kernel, dt_blocks(c, rows * 2 * p->kv_heads, 8), 256, 0, a,
+				 p->head_dim);
+	if (n % 8 == 0 && dt_by_8(q, kcache.data, vcache.data, qkv.data))
+		return DT_LAUNCH(c, write_kernel<8>, dt_blocks(c, rows * 2 * n / 8, 256), 256, 0, a);
+	return DT_LAUNCH(c, write_kernel<1>, dt_blocks(c, rows * 2 * n, 256), 256, 0, a);
+}

@@ -1,0 +1,273 @@
+/*
+ * What the products with weights in blocks share (quant.h, kernels/cpu/quant.h): the job, and what the bytes
+ * of a panel mean.
+ */
+#ifndef DT_KERNELS_CUDA_PACKED_H
+#define DT_KERNELS_CUDA_PACKED_H
+
+#include "kernels/cuda/sorted.h"
+
+/* A block of a row of x. */
+struct xblock {
+	float scale, sum;
+};
+
+struct quant {
+	const uint8_t *w;
+	size_t panel_bytes;
+	int format, quants, scales, supers, offset;
+	int64_t rows, blocks, m, ld, first;
+	const void *raw; /* x [m, 32 blocks] of type tx */
+	int tx;
+	bool fast;		/* raw in 16 bytes at a time */
+	const int8_t *q;	/* and rounded, where dt_quant_wants_x; the same */
+	const struct xblock *x; /* [m, blocks] */
+	void *y;
+	const void *bias;
+	int ty, tb;
+	struct dt_sorted set; /* then w is not looked at */
+};
+
+/* How a block of x is rounded whose largest magnitude has these bits: its scale, and what it is multiplied
+ * by. */
+DT_DEVICE void rounding(uint32_t max, float &scale, float &inverse)
+{
+	/* NaN and Inf, whose bits are the largest, make the scale NaN. */
+	memcpy(&scale, &max, 4);
+	inverse = max < DT_X_ZERO || max >= 0x7f800000u ? 0 : 127.f / scale;
+	scale = max < DT_X_ZERO ? 0 : max >= 0x7f800000u ? NAN : scale / 127.f;
+}
+
+DT_DEVICE uint32_t magnitude(float v)
+{
+	uint32_t u;
+
+	memcpy(&u, &v, 4);
+	return u & 0x7fffffffu;
+}
+
+DT_DEVICE uint32_t warp_max(uint32_t max, int lanes)
+{
+	for (int by = lanes / 2; by; by >>= 1) {
+		const uint32_t o = __shfl_xor_sync(DT_ALL, max, by);
+
+		max = o > max ? o : max;
+	}
+	return max;
+}
+
+DT_DEVICE uint32_t word_at(const void *p)
+{
+	dt_touch(p, 4);
+	return *(const uint32_t *)p;
+}
+
+/* Sum of the products of four signed bytes, added to s. */
+DT_DEVICE int dot4(uint32_t a, uint32_t b, int s)
+{
+#ifdef __CUDA_ARCH__
+	return __dp4a((int)a, (int)b, s);
+#else
+	for (int i = 0; i < 32; i += 8)
+		s += (int)(int8_t)(a >> i) * (int)(int8_t)(b >> i);
+	return s;
+#endif
+}
+
+struct four {
+	uint32_t w[4];
+};
+
+DT_DEVICE struct four four_of(const uint4 &u)
+{
+	const struct four f = {{u.x, u.y, u.z, u.w}};
+
+	return f;
+}
+
+DT_DEVICE struct four four_at(const void *p)
+{
+	dt_touch(p, 16);
+	return four_of(*(const uint4 *)p);
+}
+
+DT_DEVICE struct xblock xblock_at(const struct xblock *p)
+{
+	struct xblock b;
+
+	dt_touch(p, 8);
+	const uint2 u = *(const uint2 *)p;
+
+	memcpy(&b, &u, 8);
+	return b;
+}
+
+/* Four bytes 0 .. 255 less an offset of up to 128, as signed bytes. */
+DT_DEVICE uint32_t less(uint32_t a, int offset)
+{
+	return ((a | 0x80808080u) - (uint32_t)offset * 0x01010101u) ^ 0x80808080u;
+}
+
+DT_DEVICE float half_at(const uint8_t *p)
+{
+	dt_touch(p, 2);
+	return dt_f16_wide(*(const uint16_t *)p);
+}
+
+/*
+ * What the integer sums of a block are multiplied by, in row r of its panel; f[1]: the minimum, or of the
+ * second half. s: the block's scales, u: the supers of the eight blocks around it (kernels/cpu/quant.h).
+ */
+DT_DEVICE void factors(int format, const uint8_t *s, const uint8_t *u, int r, float f[2])
+{
+	f[1] = 0;
+	if (format == DT_FMT_Q4_K) {
+		f[0] = half_at(u + 2 * r) * (float)s[r];
+		f[1] = -half_at(u + 32 + 2 * r) * (float)s[16 + r];
+	} else if (format == DT_FMT_Q6_K) {
+		f[0] = half_at(u + 2 * r) * (float)(int8_t)s[r];
+		f[1] = half_at(u + 2 * r) * (float)(int8_t)s[16 + r];
+	} else {
+		f[0] = half_at(s + 2 * r);
+		f[1] = format == DT_FMT_Q4_1 ? half_at(s + 32 + 2 * r) : 0;
+	}
+}
+
+/* The same of rows 4 quad .. + 3, as it lies in memory: four halves of one kind and the other, four bytes. */
+struct scales {
+	uint2 d, m;
+	uint32_t a, b;
+};
+
+DT_DEVICE uint2 two_at(const void *p)
+{
+	dt_touch(p, 8);
+	return *(const uint2 *)p;
+}
+
+DT_DEVICE struct scales scales_at(int format, const uint8_t *s, const uint8_t *u, int quad)
+{
+	const bool k = format == DT_FMT_Q4_K || format == DT_FMT_Q6_K;
+	const uint8_t *halves = (k ? u : s) + 8 * quad;
+	struct scales r = {{0, 0}, {0, 0}, 0, 0};
+
+	r.d = two_at(halves);
+	if (format == DT_FMT_Q4_1 || format == DT_FMT_Q4_K)
+		r.m = two_at(halves + 32);
+	if (k) {
+		r.a = word_at(s + 4 * quad);
+		r.b = word_at(s + 16 + 4 * quad);
+	}
+	return r;
+}
+
+/* Half i of four. */
+DT_DEVICE float half_of(const uint2 &h, int i)
+{
+	return dt_f16_wide((uint16_t)((i < 2 ? h.x : h.y) >> 16 * (i % 2)));
+}
+
+/* As factors() has them, of all four rows. */
+DT_DEVICE void four_factors(int format, const struct scales &s, float (&f)[4][2])
+{
+	DT_UNROLL
+	for (int i = 0; i < 4; i++) {
+		const uint8_t a = (uint8_t)(s.a >> 8 * i), b = (uint8_t)(s.b >> 8 * i);
+		const float d = half_of(s.d, i), m = half_of(s.m, i);
+
+		f[i][0] = format == DT_FMT_Q4_K	  ? d * (float)a
+			  : format == DT_FMT_Q6_K ? d * (float)(int8_t)a
+						  : d;
+		f[i][1] = format == DT_FMT_Q4_K	  ? -m * (float)b
+			  : format == DT_FMT_Q6_K ? d * (float)(int8_t)b
+						  : m;
+	}
+}
+
+/* A block is added in two steps: halves, or integers and minimum. */
+DT_DEVICE constexpr bool two_terms(int format)
+{
+	return format != DT_FMT_Q8_0 && format != DT_FMT_Q4_0;
+}
+
+/* Where a panel keeps the scales of block b, and its supers. */
+DT_DEVICE const uint8_t *scales_of(const struct quant &a, const uint8_t *panel, int64_t b)
+{
+	return panel + a.blocks * a.quants + b * a.scales;
+}
+
+DT_DEVICE const uint8_t *supers_of(const struct quant &a, const uint8_t *panel, int64_t b)
+{
+	return panel + a.blocks * (a.quants + a.scales) + b / 8 * a.supers;
+}
+
+template <int FORMAT> struct in {
+	static constexpr int format = FORMAT;
+};
+
+/* go() of the format, which it has as a constant. */
+template <class G> static int in_format(int format, G go)
+{
+	switch (format) {
+	case DT_FMT_Q8_0:
+		return go(in<DT_FMT_Q8_0>());
+	case DT_FMT_Q4_0:
+		return go(in<DT_FMT_Q4_0>());
+	case DT_FMT_Q4_1:
+		return go(in<DT_FMT_Q4_1>());
+	case DT_FMT_Q4_K:
+		return go(in<DT_FMT_Q4_K>());
+	case DT_FMT_Q6_K:
+		return go(in<DT_FMT_Q6_K>());
+	default:
+		return -EINVAL;
+	}
+}
+
+/* Weights that are numbers, a row after another. */
+struct numbers {
+	const void *w, *x, *bias;
+	void *y;
+	int tw, tx, ty, tb;
+	int64_t rows, m, k, ld, first;
+	struct dt_sorted set; /* then w is not looked at */
+};
+
+/* Few rows a weight: every row by itself. More: 4 at a time, where they end fewer. */
+static inline bool alone(const struct dt_sorted &s)
+{
+	return s.rows <= 2 * s.n;
+}
+
+/* Tiles of M rows of x. */
+template <int M, class J> static int64_t tiles_of(const J &a)
+{
+	return a.set.n ? dt_sorted_tiles<M>(a.set) : dt_ceil_div(a.m, M);
+}
+
+/* Tile t of them: rows [*row, *end) at most, and the weight. false: there is none. */
+template <int M, class J>
+DT_DEVICE bool tile_of(const J &a, int64_t t, int64_t *row, int64_t *end, const void **w)
+{
+	if (a.set.n)
+		return dt_sorted_tile<M>(a.set, t, row, end, w);
+	*row = t * M;
+	*end = dt_min64(a.m, *row + M);
+	*w = a.w;
+	return true;
+}
+
+/* packed_numbers.cu: all rows of x, with bits that do not depend on how many there are. */
+int dt_number_rows(const struct dt_cuda *c, const struct numbers &a);
+
+/* All rows of x, with the same bits: few of them (packed_rows.cu), and many on tensor cores
+ * (packed_tiles.cu). */
+int dt_quant_rows(const struct dt_cuda *c, const struct quant &a);
+/* Whether x has to be rounded before; one or two rows are by every block of threads for itself. */
+static inline bool dt_quant_wants_x(int64_t m, const struct dt_sorted &set)
+{
+	return set.n ? !alone(set) : m > 2;
+}
+int dt_quant_tiles(const struct dt_cuda *c, const struct quant &a);
+
+#endif

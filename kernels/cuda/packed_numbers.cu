@@ -1,0 +1,132 @@
+/*
+ * quant.h's products with weights kept as bf16 or f32, row by row, for few rows of x: they wait for memory.
+ * A warp has a row of w and up to 4 of x; a lane asks for 128 bytes of w, eight loads of 16, before it uses
+ * the first, so 2048 rows are 62 KiB in flight on each of 132 SMs (Little's law: 4.8 TB/s * 0.8 us / 132 = 29
+ * KiB), and 2048 columns of bf16 are one such piece. x comes from the first cache, which w passes by: 16
+ * bytes a row for 16 of w, with 4 rows 100 of the 128 bytes a clock that it has at full speed of the memory.
+ *
+ * How a row is added up does not depend on M: lanes in the order of k, then over the lanes.
+ */
+#include "kernels/cuda/packed.h"
+
+#define WARPS 4
+#define DEPTH 128 /* bytes of w that a lane asks for at a time */
+
+template <int T> DT_DEVICE float element(const uint4 &u, int i)
+{
+	const uint32_t w[4] = {u.x, u.y, u.z, u.w};
+	float f;
+
+	if (T == DT_BF16)
+		return dt_bf16_to_f32((uint16_t)(w[i / 2] >> i % 2 * 16));
+	memcpy(&f, &w[i], 4);
+	return f;
+}
+
+/* w and x are of type T, and both aligned to 16 bytes in every row. */
+template <int T, int M> __global__ void __launch_bounds__(WARPS * 32) vector_kernel(struct numbers a)
+{
+	constexpr int each = T == DT_BF16 ? 8 : 4, depth = DEPTH / 16, size = 16 / each;
+	const int lane = (int)threadIdx.x % 32;
+	const int64_t col = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+	int64_t row0, end;
+	const void *all;
+	const char *x[M];
+	float sum[M];
+
+	if (col >= a.rows || !tile_of<M>(a, blockIdx.y, &row0, &end, &all))
+		return;
+	const char *w = (const char *)all + col * a.k * size;
+
+	DT_UNROLL
+	for (int i = 0; i < M; i++) {
+		x[i] = (const char *)a.x + dt_sorted_row(a.set, dt_min64(row0 + i, end - 1)) * a.k * size;
+		sum[i] = 0;
+	}
+	for (int64_t at = lane * 16; at < a.k * size; at += depth * 512) {
+		const int n = (int)dt_min64(depth, dt_ceil_div(a.k * size - at, 512));
+		uint4 piece[depth];
+
+		DT_UNROLL
+		for (int d = 0; d < depth; d++)
+			if (d < n)
+				piece[d] = dt_once(w + at + d * 512);
+		DT_UNROLL
+		for (int d = 0; d < depth; d++)
+			DT_UNROLL
+		for (int i = 0; i < M; i++) {
+			if (d >= n)
+				continue;
+			const char *from = x[i] + at + d * 512;
+
+			dt_touch(from, 16);
+			const uint4 u = *(const uint4 *)from;
+
+			DT_UNROLL
+			for (int e = 0; e < each; e++)
+				sum[i] = fmaf(element<T>(piece[d], e), element<T>(u, e), sum[i]);
+		}
+	}
+	DT_UNROLL
+	for (int i = 0; i < M; i++) {
+		float s = dt_warp_sum(sum[i]);
+
+		if (lane != i || row0 + i >= end)
+			continue;
+		if (a.bias)
+			s += dt_ld1(a.bias, a.tb, a.first + col);
+		dt_st1(a.y, a.ty, (row0 + i) * a.ld + a.first + col, s);
+	}
+}
+
+/* Any types and any k, an element at a time; x is rounded to bf16 for weights of bf16. */
+__global__ void __launch_bounds__(WARPS * 32) any_kernel(struct numbers a)
+{
+	const int lane = (int)threadIdx.x % 32;
+	const int64_t col = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+	int64_t row, end;
+	const void *w;
+	float s = 0;
+
+	if (col >= a.rows || !tile_of<1>(a, blockIdx.y, &row, &end, &w))
+		return;
+	const int64_t from = dt_sorted_row(a.set, row);
+
+	for (int64_t k = lane; k < a.k; k += 32) {
+		float x = dt_ld1(a.x, a.tx, from * a.k + k);
+
+		x = a.tw == DT_BF16 ? dt_bf16_to_f32(dt_narrow(x, DT_BF16)) : x;
+		s = fmaf(dt_ld1(w, a.tw, col * a.k + k), x, s);
+	}
+	s = dt_warp_sum(s);
+	if (lane != 0)
+		return;
+	if (a.bias)
+		s += dt_ld1(a.bias, a.tb, a.first + col);
+	dt_st1(a.y, a.ty, row * a.ld + a.first + col, s);
+}
+
+template <int T, int M> static int vectors(const struct dt_cuda *c, const struct numbers &a)
+{
+	const dim3 grid((unsigned)dt_ceil_div(a.rows, WARPS), (unsigned)tiles_of<M>(a));
+
+	return DT_LAUNCH(c, (vector_kernel<T, M>), grid, WARPS * 32, 0, a);
+}
+
+template <int T> static int any_rows(const struct dt_cuda *c, const struct numbers &a)
+{
+	if (a.set.n)
+		return alone(a.set) ? vectors<T, 1>(c, a) : vectors<T, 4>(c, a);
+	return a.m == 1 ? vectors<T, 1>(c, a) : a.m == 2 ? vectors<T, 2>(c, a) : vectors<T, 4>(c, a);
+}
+
+int dt_number_rows(const struct dt_cuda *c, const struct numbers &a)
+{
+	const bool fast = a.tx == a.tw && a.k % (16 / dt_dtype_size((enum dt_dtype)a.tw)) == 0 &&
+			  dt_aligned(a.w) && dt_aligned(a.x);
+
+	if (fast)
+		return a.tw == DT_BF16 ? any_rows<DT_BF16>(c, a) : any_rows<DT_F32>(c, a);
+	return DT_LAUNCH(c, any_kernel, dim3((unsigned)dt_ceil_div(a.rows, WARPS), (unsigned)tiles_of<1>(a)),
+			 WARPS * 32, 0, a);
+}

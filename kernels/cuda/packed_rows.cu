@@ -1,0 +1,264 @@
+/*
+ * quant.h's products with blocks of integers for few rows of x, which wait for memory: what counts is how
+ * many bytes are on their way. A block of threads has a panel of 16 rows and 64 blocks of k at a time, a
+ * thread one of these blocks for four of the rows: 8 loads of 16 bytes of Q8_0 (4 of the nibbles, 6 of Q6_K)
+ * and its scales, all asked for before the first is used, and those of the next 64 blocks before this one's
+ * sums are added up. So 256 threads keep 34 KiB of Q8_0 in flight, 17 of Q4_0, and an SM has room for two to
+ * three such blocks: Little's law asks for 4.8 TB/s * 0.8 us / 132 = 29 KiB an SM of an H200. Rows of 2048
+ * are one such piece: the whole product waits for memory once.
+ *
+ * One row of x is rounded here too, 8 elements a thread: a launch less for each product of a step.
+ *
+ * The integer sums are exact in any order; 16 threads a row of x then add them up in the order of k.
+ */
+#include "kernels/cuda/packed.h"
+
+#define SLAB	64 /* blocks of k at a time */
+#define THREADS (SLAB * 4)
+
+/*
+ * What a thread needs of a block of k: vectors of four rows, their scales, and the same block of M rows of x.
+ * Of one or two rows x comes as it is: the four threads that have the block have a quarter of it each.
+ */
+template <int F, int M> struct piece {
+	static constexpr int vectors = F == DT_FMT_Q8_0 ? 8 : F == DT_FMT_Q6_K ? 6 : 4;
+	static constexpr bool raw = M <= 2;
+	struct four w[vectors], x[M][2];
+	struct scales s;
+	struct xblock b[M];
+};
+
+/* Eight elements of x, not yet looked at; zeros where there are none. */
+DT_DEVICE void bring_raw(struct four (&x)[2], const struct quant &a, int64_t row, int64_t b, int quad)
+{
+	const int size = a.tx == DT_F32 ? 4 : 2;
+	const char *from = (const char *)a.raw + (row * a.blocks * DT_QK + b * DT_QK + quad * 8) * size;
+
+	x[0] = x[1] = four{{0, 0, 0, 0}};
+	if (b >= a.blocks)
+		return;
+	if (a.fast) {
+		x[0] = four_at(from);
+		if (size == 4)
+			x[1] = four_at(from + 16);
+		return;
+	}
+	DT_UNROLL
+	for (int i = 0; i < 8; i++) {
+		dt_touch(from + i * size, (size_t)size);
+		if (size == 4)
+			x[i / 4].w[i % 4] = ((const uint32_t *)from)[i];
+		else
+			x[0].w[i / 2] |= (uint32_t)((const uint16_t *)from)[i] << i % 2 * 16;
+	}
+}
+
+/* x as round_kernel makes it, of the whole block, from the quarters of four lanes. */
+DT_DEVICE void round_raw(struct four (&x)[2], struct xblock &b, int tx)
+{
+	float v[8], inverse;
+	uint32_t max = 0, own[2] = {0, 0};
+	int sum = 0;
+
+	DT_UNROLL
+	for (int i = 0; i < 8; i++) {
+		const uint16_t h = (uint16_t)(x[0].w[i / 2] >> i % 2 * 16);
+
+		if (tx == DT_F32)
+			memcpy(&v[i], &x[i / 4].w[i % 4], 4);
+		else
+			v[i] = tx == DT_BF16 ? dt_bf16_to_f32(h) : dt_f16_wide(h);
+		max = magnitude(v[i]) > max ? magnitude(v[i]) : max;
+	}
+	rounding(warp_max(max, 4), b.scale, inverse);
+	DT_UNROLL
+	for (int i = 0; i < 8; i++) {
+		const int q = inverse != 0 ? (int)rintf(v[i] * inverse) : 0;
+
+		own[i / 4] |= (uint32_t)(uint8_t)q << i % 4 * 8;
+		sum += q;
+	}
+	sum += __shfl_xor_sync(DT_ALL, sum, 1);
+	sum += __shfl_xor_sync(DT_ALL, sum, 2);
+	b.sum = b.scale * (float)sum;
+	DT_UNROLL
+	for (int i = 0; i < 8; i++)
+		x[i / 4].w[i % 4] = __shfl_sync(DT_ALL, own[i % 2], (int)threadIdx.x % 32 / 4 * 4 + i / 2);
+}
+
+template <int F, int M>
+DT_DEVICE void bring(struct piece<F, M> &p, const struct quant &a, const uint8_t *panel, int64_t b, int quad,
+		     int64_t row0, int64_t end, int64_t from)
+{
+	const bool in = b < a.blocks;
+
+	DT_UNROLL
+	for (int v = 0; v < piece<F, M>::vectors; v++)
+		if (in)
+			p.w[v] = four_of(dt_once(panel + b * a.quants + v * 64 + quad * 16));
+	if (in)
+		p.s = scales_at(F, scales_of(a, panel, b), supers_of(a, panel, b), quad);
+	DT_UNROLL
+	for (int i = 0; i < M; i++) {
+		const int64_t row = dt_min64(row0 + i, end - 1);
+		const int8_t *q = a.q + (row * a.blocks + b) * DT_QK;
+
+		if (piece<F, M>::raw) {
+			bring_raw(p.x[i], a, from + row - row0, b, quad);
+		} else if (in) {
+			p.x[i][0] = four_at(q);
+			p.x[i][1] = four_at(q + 16);
+			p.b[i] = xblock_at(a.x + row * a.blocks + b);
+		}
+	}
+}
+
+/* Vector v of four rows as signed bytes: two chunks of k of which Q8_0 has one. */
+template <int F, int M>
+DT_DEVICE void chunks(const struct piece<F, M> &p, int offset, int v, int r, uint32_t (&c)[2])
+{
+	const uint32_t w = p.w[v].w[r];
+
+	c[0] = F == DT_FMT_Q8_0 ? w ^ 0x80808080u : w & 0x0f0f0f0fu;
+	c[1] = w >> 4 & 0x0f0f0f0fu;
+	if (F == DT_FMT_Q6_K) {
+		const uint32_t two = p.w[4 + v / 2].w[r] >> v % 2 * 4;
+
+		c[0] |= (two & 0x03030303u) << 4;
+		c[1] |= (two >> 2 & 0x03030303u) << 4;
+	}
+	if (F == DT_FMT_Q6_K || F == DT_FMT_Q4_0) {
+		c[0] = less(c[0], offset);
+		c[1] = less(c[1], offset);
+	}
+}
+
+/* Integer sums of the four rows with row i of x; [1]: of Q6_K's second half. */
+template <int F, int M>
+DT_DEVICE void integers(const struct piece<F, M> &p, int offset, int i, int (&sum)[4][2])
+{
+	constexpr int each = F == DT_FMT_Q8_0 ? 1 : 2;
+
+	DT_UNROLL
+	for (int r = 0; r < 4; r++) {
+		sum[r][0] = sum[r][1] = 0;
+		DT_UNROLL
+		for (int v = 0; v < 8 / each; v++) {
+			int &s = sum[r][F == DT_FMT_Q6_K ? v / 2 : 0];
+			uint32_t c[2];
+
+			chunks<F, M>(p, offset, v, r, c);
+			DT_UNROLL
+			for (int e = 0; e < each; e++)
+				s = dot4(c[e], p.x[i][(each * v + e) / 4].w[(each * v + e) % 4], s);
+		}
+	}
+}
+
+/* Factors of an fma each, in the order of the contract. */
+struct alignas(8) pair {
+	float a, b;
+};
+
+template <int F, int M>
+DT_DEVICE void terms_of(const struct piece<F, M> &p, int offset, struct pair *to, int quad)
+{
+	constexpr int terms = two_terms(F) ? 2 : 1;
+	float f[4][2];
+
+	four_factors(F, p.s, f);
+	DT_UNROLL
+	for (int i = 0; i < M; i++) {
+		struct pair *one = to + i * DT_PANEL + 4 * quad, *two = one + (terms - 1) * M * DT_PANEL;
+		int sum[4][2];
+
+		integers<F, M>(p, offset, i, sum);
+		DT_UNROLL
+		for (int r = 0; r < 4; r++) {
+			one[r] = pair{f[r][0] * p.b[i].scale, (float)sum[r][0]};
+			if (F == DT_FMT_Q6_K)
+				two[r] = pair{f[r][1] * p.b[i].scale, (float)sum[r][1]};
+			else if (terms == 2)
+				two[r] = pair{f[r][1], p.b[i].sum};
+		}
+	}
+}
+
+/* Two slabs of terms for one row, so that a slab is added up beside the next one's products. */
+template <int F, int M> constexpr int slab_pairs = SLAB *(two_terms(F) ? 2 : 1) * M *DT_PANEL;
+template <int M> constexpr int slabs = M == 1 ? 2 : 1;
+
+template <int F, int M>
+__global__ void __launch_bounds__(THREADS, M == 1 && F != DT_FMT_Q6_K ? 3 : 2) rows_kernel(struct quant a)
+{
+	constexpr int step = slab_pairs<F, M> / SLAB;
+	const int quad = (int)threadIdx.x % 4, own = (int)threadIdx.x / 4;
+	struct pair *terms = (struct pair *)dt_shared();
+	struct piece<F, M> p;
+	int64_t row0, end;
+	const void *w;
+	float s = 0;
+
+	if (!tile_of<M>(a, blockIdx.y, &row0, &end, &w))
+		return;
+	const uint8_t *panel = (const uint8_t *)w + (int64_t)blockIdx.x * (int64_t)a.panel_bytes;
+
+	const int64_t from = dt_sorted_row(a.set, row0); /* of a set, M is 1 where x is raw */
+
+	bring<F, M>(p, a, panel, own, quad, row0, end, from);
+	for (int64_t b0 = 0; b0 < a.blocks; b0 += SLAB) {
+		const int n = (int)dt_min64(SLAB, a.blocks - b0);
+		struct pair *now = terms + b0 / SLAB % slabs<M> * slab_pairs<F, M>;
+
+		if (piece<F, M>::raw) {
+			DT_UNROLL
+			for (int i = 0; i < M; i++)
+				round_raw(p.x[i], p.b[i], a.tx);
+		}
+		if (own < n)
+			terms_of<F, M>(p, a.offset, now + own * step, quad);
+		bring<F, M>(p, a, panel, b0 + SLAB + own, quad, row0, end, from);
+		__syncthreads();
+		if ((int)threadIdx.x < DT_PANEL * M) {
+			DT_UNROLL_BY(8)
+			for (int j = 0; j < n; j++) {
+				const struct pair *t = now + j * step + threadIdx.x;
+
+				s = fmaf(t[0].a, t[0].b, s);
+				if (two_terms(F))
+					s = fmaf(t[M * DT_PANEL].a, t[M * DT_PANEL].b, s);
+			}
+		}
+		if (slabs<M> == 1)
+			__syncthreads();
+	}
+	const int64_t col = (int64_t)blockIdx.x * DT_PANEL + threadIdx.x % DT_PANEL;
+	const int64_t row = row0 + threadIdx.x / DT_PANEL;
+
+	if ((int)threadIdx.x >= DT_PANEL * M || col >= a.rows || row >= end)
+		return;
+	if (a.bias)
+		s += dt_ld1(a.bias, a.tb, a.first + col);
+	dt_st1(a.y, a.ty, row * a.ld + a.first + col, s);
+}
+
+template <int F, int M> static int rows(const struct dt_cuda *c, const struct quant &a)
+{
+	const dim3 grid((unsigned)dt_ceil_div(a.rows, DT_PANEL), (unsigned)tiles_of<M>(a));
+
+	const size_t smem = slabs<M> * slab_pairs<F, M> * sizeof(struct pair);
+
+	return DT_LAUNCH(c, (rows_kernel<F, M>), grid, THREADS, smem, a);
+}
+
+template <int F> static int any_rows(const struct dt_cuda *c, const struct quant &a)
+{
+	return dt_quant_wants_x(a.m, a.set) ? rows<F, 4>(c, a)
+	       : a.m == 1 || a.set.n	    ? rows<F, 1>(c, a)
+					    : rows<F, 2>(c, a);
+}
+
+int dt_quant_rows(const struct dt_cuda *c, const struct quant &a)
+{
+	return in_format(a.format, [&](auto f) { return any_rows<f.format>(c, a); });
+}
