@@ -10,8 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define WORKSPACE ((size_t)32 << 20)
-#define SLOTS	  1024 /* shapes; then the table starts over */
+#define SLOTS 1024 /* shapes; then the table starts over */
 
 /* What is used of the library. */
 #define FUNCTIONS(X)                                                                                         \
@@ -52,6 +51,12 @@ struct dt_blas {
 	FUNCTIONS(MEMBER)
 #undef MEMBER
 };
+
+/* Emulated, every byte of it is in the way of each launch. */
+static size_t room(void)
+{
+	return (size_t)(dt_gpu_emulated() ? 1 : 32) << 20;
+}
 
 static int result(cublasStatus_t s)
 {
@@ -96,7 +101,7 @@ int dt_blas_open(struct dt_blas **ret)
 	if (rc == 0)
 		rc = result(b->cublasLtCreate(&b->lt));
 	if (rc == 0)
-		rc = dt_gpu_alloc(&b->workspace, WORKSPACE);
+		rc = dt_gpu_alloc(&b->workspace, room());
 	if (rc < 0) {
 		dt_blas_close(b);
 		return rc;
@@ -142,7 +147,7 @@ void dt_blas_close(struct dt_blas *b)
 
 size_t dt_blas_bytes(const struct dt_blas *b)
 {
-	return b ? WORKSPACE : 0;
+	return b ? room() : 0;
 }
 
 static cudaDataType_t type_of(uint8_t t)
@@ -223,7 +228,7 @@ static int choose(struct dt_blas *b, struct entry *e)
 {
 	const struct key *k = &e->key;
 	const uint32_t align_a = 1u << k->align_b, align_b = 1u << k->align_a, align_c = 1u << k->align_c;
-	const size_t workspace = WORKSPACE;
+	const size_t workspace = room();
 	cublasLtMatmulHeuristicResult_t found;
 	cublasLtMatmulPreference_t p = NULL;
 	cublasStatus_t s = b->cublasLtMatmulPreferenceCreate(&p);
@@ -334,8 +339,8 @@ static int run(struct dt_blas *b, void *stream, const struct key *key, const str
 		rc = point(b, e, x);
 	return rc < 0 ? rc
 		      : result(b->cublasLtMatmul(b->lt, e->desc, &one, w.data, e->a, a.data, e->b, &beta,
-						 c.data, e->c, c.data, e->c, &e->algo, b->workspace,
-						 WORKSPACE, (cudaStream_t)stream));
+						 c.data, e->c, c.data, e->c, &e->algo, b->workspace, room(),
+						 (cudaStream_t)stream));
 }
 
 int dt_blas_matmul(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_tensor a, bool ta,

@@ -252,6 +252,21 @@ static void put(void *p, cudaDataType t, int64_t i, double v)
 		((uint16_t *)p)[i] = dt_f32_to_f16((float)v);
 }
 
+/* A matrix as [outer, depth]; across: neighbours in memory are neighbours in outer. */
+static double *widened(const void *p, const struct layout *l, uint64_t outer, uint64_t depth, bool across)
+{
+	double *w = malloc(outer * depth * sizeof *w);
+
+	if (!w)
+		die("memory");
+	for (uint64_t i = 0; i < outer; i++)
+		for (uint64_t k = 0; k < depth; k++)
+			w[i * depth + k] =
+				get(p, l->type,
+				    (int64_t)(across ? k * (uint64_t)l->ld + i : i * (uint64_t)l->ld + k));
+	return w;
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, const void *alpha, const void *A,
 			      cublasLtMatrixLayout_t al, const void *B, cublasLtMatrixLayout_t bl,
 			      const void *beta, const void *C, cublasLtMatrixLayout_t cl, void *D,
@@ -280,16 +295,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, con
 	dt_emu_device_memory(1);
 	scale *= d->scale_a ? (double)*d->scale_a : 1;
 	scale *= d->scale_b ? (double)*d->scale_b : 1;
+	double *wa = widened(A, a, x->m, x->k, !ta);
+	double *wb = widened(B, b, x->n, x->k, tb);
+
 	for (uint64_t j = 0; j < x->n; j++)
 		for (uint64_t i = 0; i < x->m; i++) {
 			const int64_t to = (int64_t)(j * (uint64_t)c->ld + i);
 			double v = 0;
 
 			for (uint64_t k = 0; k < x->k; k++)
-				v += get(A, a->type,
-					 (int64_t)(ta ? i * (uint64_t)a->ld + k : k * (uint64_t)a->ld + i)) *
-				     get(B, b->type,
-					 (int64_t)(tb ? k * (uint64_t)b->ld + j : j * (uint64_t)b->ld + k));
+				v += wa[i * x->k + k] * wb[j * x->k + k];
 			v *= scale;
 			if (*(const float *)beta != 0)
 				v += (double)*(const float *)beta * get(C, c->type, to);
@@ -297,6 +312,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, con
 				v += get(d->bias, d->bias_type, (int64_t)i);
 			put(D, c->type, to, v);
 		}
+	free(wa);
+	free(wb);
 	dt_emu_device_memory(0);
 	return CUBLAS_STATUS_SUCCESS;
 }

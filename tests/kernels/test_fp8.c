@@ -220,7 +220,7 @@ static void test_linear(void **state)
 static void test_asked(void **state)
 {
 	if (getenv("DT_TEST_CUBLASLT")) /* whose workspace counts */
-		assert_true(dt_dev_scratch_bytes(dev) >= (size_t)32 << 20);
+		assert_true(dt_dev_scratch_bytes(dev) >= (size_t)1 << 20);
 	assert_true(dt_dev_multiplies(dev, DT_BF16));
 	assert_true(dt_dev_multiplies(dev, DT_E4M3));
 	assert_true(dt_dev_matmul_rate(dev, DT_E4M3, 0.01) > 0);
