@@ -50,8 +50,7 @@ struct fiber {
 	dim3 id;
 	const char *what; /* it waits in */
 	place at;
-	struct copy copy[PENDING];
-	int ncopy, group;
+	int ncopy, group; /* copies[] of its own */
 #ifdef ASAN
 	void *fake;
 #endif
@@ -64,6 +63,7 @@ struct warp {
 };
 
 static struct fiber fiber[MAX_THREADS];
+static struct copy copies[MAX_THREADS][PENDING]; /* not in the fibers, which all wake at every turn */
 static struct warp warp[MAX_THREADS / 32];
 static char *stacks;
 static place scheduler;
@@ -335,7 +335,7 @@ void dt_emu_cp_async(void *to, const void *from, int n, int room)
 	if (f->ncopy == PENDING)
 		dt_emu_die("more copies under way than the emulation keeps");
 	memset(to, 0xff, (size_t)room); /* not there before it is waited for */
-	f->copy[f->ncopy++] = (struct copy){(char *)to, (const char *)from, n, room, f->group};
+	copies[f - fiber][f->ncopy++] = (struct copy){(char *)to, (const char *)from, n, room, f->group};
 }
 
 void dt_emu_cp_commit(void)
@@ -346,13 +346,14 @@ void dt_emu_cp_commit(void)
 void dt_emu_cp_wait(int left)
 {
 	struct fiber *f = self;
+	struct copy *all = copies[f - fiber];
 	int kept = 0;
 
 	for (int i = 0; i < f->ncopy; i++) {
-		const struct copy c = f->copy[i];
+		const struct copy c = all[i];
 
 		if (c.group >= f->group - left) {
-			f->copy[kept++] = c;
+			all[kept++] = c;
 			continue;
 		}
 		memset(c.to, 0, (size_t)c.room);
