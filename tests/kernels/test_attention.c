@@ -137,6 +137,11 @@ static void test_forward_backward(void **state)
 	for (int v = 0; v < TYPES * SHAPES; v++) {
 		const struct dt_attn *p = &shapes[v / TYPES];
 		const enum dt_dtype type = compute_types[v % TYPES];
+
+		/* f16 differs from bf16 in how numbers are rounded: a shape for each width of a card's
+		 * kernels. */
+		if (emulated(dev) && type == DT_F16 && v / TYPES != 1 && v / TYPES != 4 && v / TYPES != 6)
+			continue;
 		const int64_t rows = p->batch * p->seq, out = p->heads * p->head_dim;
 		struct dt_tensor x = random_tensor(type, rows, width(p), 1, 1),
 				 g = random_tensor(type, rows, out, 2, 1);
@@ -157,8 +162,8 @@ static void test_forward_backward(void **state)
 		assert_int_equal(dev->ops->attention_backward(dev, dx, g, o, lse, x, p), 0);
 		check_close("dqkv", dx, rdx, tol * 4, tol);
 
-		/* Emulated, the one type shows it. */
-		if (!emulated(dev) || v % TYPES == 1) {
+		/* Emulated, one type and some shapes show it. */
+		if (!emulated(dev) || v % (3 * TYPES) == 1) {
 			assert_int_equal(one->ops->attention_forward(one, o1, lse1, x, p), 0);
 			assert_int_equal(one->ops->attention_backward(one, dx1, g, o, lse, x, p), 0);
 			check_same_bits("o over threads", o, o1);
@@ -282,7 +287,7 @@ static void one_paged(const struct dt_attn *p, enum dt_dtype type, enum dt_dtype
 			run_paged(cut, x, &c, p, i, i + n < p->seq ? i + n : p->seq, b);
 	check_same_bits("a prompt in chunks", whole, cut);
 	/* Token by token, the sequences side by side; where that takes long, some of them. */
-	for (int64_t i = 0; i < p->seq; i += emulated(dev) ? 1 + i % 11 : 1)
+	for (int64_t i = 0; i < p->seq; i += emulated(dev) ? 1 + i % 37 : 1)
 		run_paged(cut, x, &c, p, i, i + 1, -1);
 	check_same_bits("a prompt by tokens", whole, cut);
 	free_all(c.k.data, c.v.data, c.table, c.slot, x.data, whole.data, cut.data, rx, ro, rl);
@@ -293,11 +298,14 @@ static void test_paged(void **state)
 	static const int block_sizes[] = {16, 1, 48, 5};
 
 	for (int i = 0; i < SHAPES; i += emulated(dev) ? 2 : 1) {
-		one_paged(&shapes[i], DT_F32, DT_F32, block_sizes[i % 4], i % 2);
+		/* Of f32 and caches of int8 one kernel of a card has all types, as values: they take turns.
+		 */
+		if (!emulated(dev) || i % 4 == 0)
+			one_paged(&shapes[i], DT_F32, DT_F32, block_sizes[i % 4], i % 2);
 		one_paged(&shapes[i], DT_BF16, DT_BF16, block_sizes[i % 4], i % 2);
-		if (!emulated(dev) || !i) /* a card's kernels take types as values */
+		if (!emulated(dev) || !i || i == 4)
 			one_paged(&shapes[i], DT_F16, DT_F16, block_sizes[i % 4], i % 2);
-		for (int t = 0; t < (emulated(dev) ? 1 : TYPES); t++)
+		for (int t = 0; t < (emulated(dev) ? i % 4 / 2 : TYPES); t++)
 			one_paged(&shapes[i], compute_types[t], DT_I8, block_sizes[i % 4], i % 2);
 	}
 	one_paged(&shapes[2], DT_BF16, DT_F32, 16, true);

@@ -1,11 +1,9 @@
 /* The threads of a block as fibers, and what they wait for each other with. */
-#undef _FORTIFY_SOURCE /* longjmp between stacks is what this is about */
 #include "kernels/cuda/emulate/emulate.h"
 #include "kernels/cuda/emulate/memory.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -40,14 +38,19 @@ struct copy {
 	int n, room, group;
 };
 
+/*
+ * Where a stack goes on: the compiler's own setjmp and longjmp, which leave signals and cleanups alone. The
+ * library's take a third of the time of what is emulated.
+ */
+typedef void *place[5];
+
 struct fiber {
 	enum state state;
+	bool lives; /* has a stack that waits, in a thread or between two */
 	dim3 id;
 	const char *what; /* it waits in */
-	jmp_buf at;
-	ucontext_t *context;
-	struct copy copy[PENDING];
-	int ncopy, group;
+	place at;
+	int ncopy, group; /* copies[] of its own */
 #ifdef ASAN
 	void *fake;
 #endif
@@ -60,10 +63,10 @@ struct warp {
 };
 
 static struct fiber fiber[MAX_THREADS];
+static struct copy copies[MAX_THREADS][PENDING]; /* not in the fibers, which all wake at every turn */
 static struct warp warp[MAX_THREADS / 32];
 static char *stacks;
-static ucontext_t contexts[MAX_THREADS];
-static jmp_buf scheduler;
+static place scheduler;
 static struct fiber *self;
 static int nthreads, nblocked, ndone;
 static void (*body_fn)(void *);
@@ -101,41 +104,65 @@ void dt_emu_touch(const void *p, size_t n)
 		dt_emu_die("an access is outside of device and shared memory");
 }
 
+/* Functions of their own: no function may jump to a place that it made itself. */
+[[noreturn]] static __attribute__((noinline)) void leave(void)
+{
+	__builtin_longjmp(scheduler, 1);
+}
+
+[[noreturn]] static __attribute__((noinline)) void go_on(struct fiber *f)
+{
+	__builtin_longjmp(f->at, 1);
+}
+
 /* Leaves the running fiber, until it is resumed. */
 static void yield(void)
 {
 	struct fiber *f = self;
 
-	if (_setjmp(f->at) == 0) {
+	if (__builtin_setjmp(f->at) == 0) {
 #ifdef ASAN
 		__sanitizer_start_switch_fiber(&f->fake, main_bottom, main_size);
 #endif
-		_longjmp(scheduler, 1);
+		leave();
 	}
 #ifdef ASAN
 	__sanitizer_finish_switch_fiber(f->fake, &main_bottom, &main_size);
 #endif
 }
 
-/* A stack runs one thread after another for as long as none has to wait. */
+/* A stack runs its thread of one block after another. */
 static void start(void)
 {
 #ifdef ASAN
 	__sanitizer_finish_switch_fiber(NULL, &main_bottom, &main_size);
 #endif
-	body_fn(body_arg);
-	self->state = DONE;
-#ifdef ASAN
-	__sanitizer_start_switch_fiber(NULL, main_bottom, main_size);
-#endif
-	_longjmp(scheduler, 1);
+	for (;;) {
+		body_fn(body_arg);
+		self->state = DONE;
+		yield();
+	}
+}
+
+[[noreturn]] static void begin(struct fiber *f)
+{
+	static ucontext_t context;
+
+	f->lives = true;
+	if (getcontext(&context) < 0)
+		dt_emu_die("no context");
+	context.uc_stack.ss_sp = stacks + (size_t)(f - fiber) * STACK;
+	context.uc_stack.ss_size = STACK;
+	makecontext(&context, start, 0);
+	setcontext(&context);
+	abort();
 }
 
 static void resume(struct fiber *f)
 {
 	self = f;
 	threadIdx = f->id;
-	if (_setjmp(scheduler)) {
+	if (__builtin_setjmp(scheduler)) {
 #ifdef ASAN
 		__sanitizer_finish_switch_fiber(main_fake, NULL, NULL);
 #endif
@@ -144,13 +171,10 @@ static void resume(struct fiber *f)
 #ifdef ASAN
 	__sanitizer_start_switch_fiber(&main_fake, stacks + (size_t)(f - fiber) * STACK, STACK);
 #endif
-	if (f->state != FRESH)
-		_longjmp(f->at, 1);
 	f->state = READY;
-	f->context->uc_stack.ss_sp = stacks + (size_t)(f - fiber) * STACK;
-	f->context->uc_stack.ss_size = STACK;
-	makecontext(f->context, start, 0);
-	setcontext(f->context);
+	if (f->lives)
+		go_on(f);
+	begin(f);
 }
 
 void dt_emu_barrier(void)
@@ -234,7 +258,6 @@ static void run_block(bool backwards)
 
 		fiber[i].state = FRESH;
 		fiber[i].id = dim3(u % blockDim.x, u / blockDim.x % blockDim.y, u / blockDim.x / blockDim.y);
-		fiber[i].context = &contexts[i];
 		fiber[i].ncopy = fiber[i].group = 0;
 	}
 	memset(warp, 0, sizeof warp);
@@ -257,9 +280,6 @@ static int ready(void)
 	stacks = (char *)mmap(NULL, MAX_THREADS * STACK, PROT_READ | PROT_WRITE,
 			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	shared = (char *)aligned_alloc(4096, (SHARED_MAX + 2 * 4096 - 1) / 4096 * 4096);
-	for (int i = 0; i < MAX_THREADS; i++)
-		if (getcontext(&contexts[i]) < 0)
-			return -ENOMEM;
 	return stacks == MAP_FAILED || !shared ? -ENOMEM : 0;
 }
 
@@ -315,7 +335,7 @@ void dt_emu_cp_async(void *to, const void *from, int n, int room)
 	if (f->ncopy == PENDING)
 		dt_emu_die("more copies under way than the emulation keeps");
 	memset(to, 0xff, (size_t)room); /* not there before it is waited for */
-	f->copy[f->ncopy++] = (struct copy){(char *)to, (const char *)from, n, room, f->group};
+	copies[f - fiber][f->ncopy++] = (struct copy){(char *)to, (const char *)from, n, room, f->group};
 }
 
 void dt_emu_cp_commit(void)
@@ -326,13 +346,14 @@ void dt_emu_cp_commit(void)
 void dt_emu_cp_wait(int left)
 {
 	struct fiber *f = self;
+	struct copy *all = copies[f - fiber];
 	int kept = 0;
 
 	for (int i = 0; i < f->ncopy; i++) {
-		const struct copy c = f->copy[i];
+		const struct copy c = all[i];
 
 		if (c.group >= f->group - left) {
-			f->copy[kept++] = c;
+			all[kept++] = c;
 			continue;
 		}
 		memset(c.to, 0, (size_t)c.room);
