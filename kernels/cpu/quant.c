@@ -5,9 +5,10 @@
 
 #include <stdatomic.h>
 
-#define GROUP  4	 /* panels a task */
-#define ROWS   96	 /* rows a task: a multiple of what any micro-kernel holds in registers */
-#define LITTLE (1 << 16) /* multiply-adds under which one thread does it all */
+#define GROUP  4	     /* panels a task */
+#define ROWS   DT_QUANT_MANY /* rows a task: a multiple of what any micro-kernel holds in registers */
+#define BATCH  8	     /* rows whose gates are applied together */
+#define LITTLE (1 << 16)     /* multiply-adds under which one thread does it all */
 
 struct dt_quant_kernels dt_quant_kernels(void)
 {
@@ -107,28 +108,102 @@ static DT_SIMD void widen_row(float *f, const void *x, enum dt_dtype type, int64
 		dt_load(f, x, type, k);
 }
 
+/* n columns of a row of a tile with their bias, in the tile or in buf; from column col of w on */
+DT_INLINE const float *with_bias(float *buf, const float *tile, struct dt_tensor bias, int64_t col, int64_t n)
+{
+	float wide[GROUP * DT_PANEL];
+	const float *add;
+
+	if (!bias.data)
+		return tile;
+	add = dt_load(wide, dt_at(bias, col), bias.dtype, n);
+	for (int64_t j = 0; j < n; j++)
+		buf[j] = tile[j] + add[j];
+	return buf;
+}
+
 /* rows rows of n columns of y, from element `at` on, = tile + bias */
 static DT_SIMD void finish_tile(struct dt_tensor y, int64_t at, const float *tile, int64_t rows,
 				struct dt_tensor bias, int64_t col, int64_t n)
 {
-	float sum[GROUP * DT_PANEL], wide[GROUP * DT_PANEL];
-	const float *add = bias.data ? dt_load(wide, dt_at(bias, col), bias.dtype, n) : NULL;
+	float sum[GROUP * DT_PANEL];
 	const int64_t ld = dt_cols(y);
 
 	for (int64_t r = 0; r < rows; r++, at += ld, tile += GROUP * DT_PANEL) {
-		const float *from = tile;
+		const float *from = with_bias(sum, tile, bias, col, n);
 
-		if (add) {
-			for (int64_t j = 0; j < n; j++)
-				sum[j] = tile[j] + add[j];
-			from = sum;
-		}
 		if (y.dtype == DT_F32)
 			memcpy(dt_at(y, at), from, (size_t)n * 4);
 		else if (n == GROUP * DT_PANEL) /* of a known length: no remainder */
 			dt_store(dt_at(y, at), y.dtype, from, GROUP * DT_PANEL);
 		else
 			dt_store(dt_at(y, at), y.dtype, from, n);
+	}
+}
+
+/* n numbers as type t holds them, in f32 */
+DT_INLINE void rounded(float *out, const float *x, enum dt_dtype t, int64_t n)
+{
+	uint16_t narrow[GROUP * DT_PANEL];
+
+	if (t == DT_F32) {
+		memcpy(out, x, (size_t)n * 4);
+		return;
+	}
+	dt_store(narrow, t, x, n);
+	dt_load(out, narrow, t, n);
+}
+
+#define HALF (GROUP / 2 * DT_PANEL)
+
+/*
+ * At most BATCH rows of a tile whose first half is gates and the second what they let through, n of each:
+ * both rounded, bias added; col: of the first gate, up: of what it is for.
+ */
+static DT_SIMD void round_gates(float *gate, float *through, const float *tile, int64_t rows,
+				struct dt_tensor bias, int64_t col, int64_t up, int64_t n, enum dt_dtype t)
+{
+	float sum[HALF];
+
+	if (n < HALF) {
+		memset(gate, 0, (size_t)(rows * HALF) * 4);
+		memset(through, 0, (size_t)(rows * HALF) * 4);
+	}
+	for (int64_t r = 0; r < rows; r++, tile += 2 * HALF, gate += HALF, through += HALF) {
+		if (n == HALF) { /* of a known length: no remainder */
+			rounded(gate, with_bias(sum, tile, bias, col, HALF), t, HALF);
+			rounded(through, with_bias(sum, tile + HALF, bias, up, HALF), t, HALF);
+		} else {
+			rounded(gate, with_bias(sum, tile, bias, col, n), t, n);
+			rounded(through, with_bias(sum, tile + HALF, bias, up, n), t, n);
+		}
+	}
+}
+
+static DT_SIMD void store_gated(struct dt_tensor y, int64_t at, const float *x, int64_t rows, int64_t n)
+{
+	for (int64_t r = 0; r < rows; r++, at += dt_cols(y), x += HALF) {
+		if (y.dtype == DT_F32)
+			memcpy(dt_at(y, at), x, (size_t)n * 4);
+		else if (n == HALF)
+			dt_store(dt_at(y, at), y.dtype, x, HALF);
+		else
+			dt_store(dt_at(y, at), y.dtype, x, n);
+	}
+}
+
+/* rows rows of n columns of y, from element `at` on */
+static void finish_gated(struct dt_tensor y, int64_t at, const float *tile, int64_t rows,
+			 struct dt_tensor bias, int64_t col, int64_t n, enum dt_act_fn f)
+{
+	float gate[BATCH * HALF], up[BATCH * HALF];
+
+	for (int64_t r = 0; r < rows; r += BATCH) {
+		const int64_t some = dt_min64(BATCH, rows - r);
+
+		round_gates(gate, up, tile + r * 2 * HALF, some, bias, col, dt_cols(y) + col, n, y.dtype);
+		dt_cpu_gate(gate, gate, up, some * HALF, f);
+		store_gated(y, at + r * dt_cols(y), gate, some, n);
 	}
 }
 
@@ -147,27 +222,42 @@ struct job {
 	uint16_t *h;	   /* [m, 32 blocks], absent without bf16 parts */
 	float *f;	   /* likewise for f32 */
 	struct turn *turn; /* [parts, threads] */
+	bool gated;	   /* dt_packed_gated's: the second part's panels go with the first's */
+	enum dt_act_fn act;
 };
 
-/* Panels [p0, p0 + panels) of a part, rows r0 .. r0 + ROWS. */
-static void task(const struct job *j, const struct dt_packed_part *part, int64_t p0, int64_t panels,
-		 int64_t r0)
+/* tile = panels [p0, p0 + panels) of a part times rows rows of x from r0 on */
+static void multiply(const struct job *j, const struct dt_packed_part *part, float *tile, int64_t p0,
+		     int64_t panels, int64_t r0, int64_t rows)
 {
-	const int64_t blocks = j->w->blocks, rows = dt_min64(ROWS, j->m - r0);
-	const int64_t n = dt_min64(panels * DT_PANEL, part->rows - p0 * DT_PANEL);
-	const int64_t col = part->first + p0 * DT_PANEL;
-	const int64_t at = r0 * blocks * DT_QK;
+	const int64_t blocks = j->w->blocks, at = r0 * blocks * DT_QK;
 	const void *x = part->format == DT_FMT_F32    ? (const void *)(j->f + at)
 			: part->format == DT_FMT_BF16 ? (const void *)(j->h + at)
 						      : j->q + at;
 	dt_quant_mul_fn *mul = part->format == DT_FMT_F32    ? j->kernel.f32
 			       : part->format == DT_FMT_BF16 ? j->kernel.bf16
 							     : j->kernel.quants;
-	_Alignas(64) float tile[ROWS * GROUP * DT_PANEL];
 
 	mul(tile, GROUP * DT_PANEL, part->format, part->data + (size_t)p0 * part->panel_bytes,
 	    part->panel_bytes, panels, x, j->q ? j->xb + r0 * blocks : NULL, rows, blocks);
-	finish_tile(j->y, r0 * j->w->rows + col, tile, rows, j->bias, col, n);
+}
+
+/* Panels [p0, p0 + panels) of a part, rows r0 .. r0 + ROWS. */
+static void task(const struct job *j, const struct dt_packed_part *part, int64_t p0, int64_t panels,
+		 int64_t r0)
+{
+	const int64_t rows = dt_min64(ROWS, j->m - r0);
+	const int64_t n = dt_min64(panels * DT_PANEL, part->rows - p0 * DT_PANEL);
+	const int64_t col = part->first + p0 * DT_PANEL, at = r0 * dt_cols(j->y) + col;
+	_Alignas(64) float tile[ROWS * GROUP * DT_PANEL];
+
+	multiply(j, part, tile, p0, panels, r0, rows);
+	if (!j->gated) {
+		finish_tile(j->y, at, tile, rows, j->bias, col, n);
+		return;
+	}
+	multiply(j, part + 1, tile + HALF, p0, panels, r0, rows);
+	finish_gated(j->y, at, tile, rows, j->bias, col, n, j->act);
 }
 
 /*
@@ -176,7 +266,7 @@ static void task(const struct job *j, const struct dt_packed_part *part, int64_t
  */
 static void share(const struct job *j, const struct dt_packed_part *part, struct turn *turn, int t, int n)
 {
-	const int64_t pairs = (part->panels + 1) / 2;
+	const int64_t pairs = (part->panels + 1) / 2, group = j->gated ? GROUP / 2 : GROUP;
 
 	for (int i = 0; i < n; i++) {
 		const int whose = (t + i) % n;
@@ -184,9 +274,9 @@ static void share(const struct job *j, const struct dt_packed_part *part, struct
 		const int64_t last = dt_min64(part->panels, 2 * (pairs * (whose + 1) / n));
 		int64_t p;
 
-		while ((p = first + GROUP * atomic_fetch_add(&turn[whose].taken, 1)) < last)
+		while ((p = first + group * atomic_fetch_add(&turn[whose].taken, 1)) < last)
 			for (int64_t r = 0; r < j->m; r += ROWS)
-				task(j, part, p, dt_min64(GROUP, last - p), r);
+				task(j, part, p, dt_min64(group, last - p), r);
 	}
 }
 
@@ -218,45 +308,74 @@ static void run(struct dt_dev *dev, const struct job *j)
 #pragma omp for schedule(static)
 			for (int64_t r = 0; r < j->m; r++)
 				prepare(j, r);
-		for (int i = 0; i < w->nparts; i++)
+		for (int i = 0; i < (j->gated ? 1 : w->nparts); i++)
 			share(j, &w->part[i], j->turn + i * dev->nthreads, omp_get_thread_num(),
 			      omp_get_num_threads());
 	}
 }
 
-int dt_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
-		     struct dt_tensor bias)
+/* x, w and bias of a product with columns columns; y's type and rows */
+static bool fits(struct dt_tensor y, int64_t columns, struct dt_tensor x, const struct dt_packed *w,
+		 struct dt_tensor bias)
 {
-	struct job j = {y, x, bias, w, dt_quant_kernels(), dt_rows(x), NULL, NULL, NULL, NULL, NULL};
-	const int64_t cells = j.m * w->blocks, turns = (int64_t)w->nparts * dev->nthreads;
+	return dt_is_compute(x.dtype) && dt_is_compute(y.dtype) && dt_cols(x) == w->k &&
+	       dt_cols(y) == columns && dt_rows(y) == dt_rows(x) &&
+	       (!bias.data || (dt_is_compute(bias.dtype) && dt_numel(bias) == w->rows));
+}
+
+/* Carves what x is rounded to out of the scratch, and runs. */
+static int start(struct dt_dev *dev, struct job *j)
+{
+	const struct dt_packed *w = j->w;
+	const int64_t cells = j->m * w->blocks, turns = (int64_t)w->nparts * dev->nthreads;
 	bool quantized = false, has[DT_FMT_N] = {false};
 	char *at;
 
-	if (dev->kind != (w->dev ? w->dev->kind : DT_DEV_CPU))
-		return -EINVAL;
-	if (!dt_is_compute(x.dtype) || !dt_is_compute(y.dtype) || dt_cols(x) != w->k ||
-	    dt_cols(y) != w->rows || dt_rows(y) != j.m ||
-	    (bias.data && (!dt_is_compute(bias.dtype) || dt_numel(bias) != w->rows)))
+	j->kernel = dt_quant_kernels();
+	for (int i = 0; i < w->nparts; i++) {
+		quantized = quantized || !dt_is_float(w->part[i].format);
+		has[w->part[i].format] = true;
+	}
+	at = dt_cpu_scratch(dev,
+			    (size_t)turns * sizeof *j->turn + (size_t)cells * (DT_QK * 7 + sizeof *j->xb));
+	if (!at)
+		return -ENOMEM;
+	j->turn = (struct turn *)at;
+	at += (size_t)turns * sizeof *j->turn;
+	for (int64_t i = 0; i < turns; i++)
+		atomic_init(&j->turn[i].taken, 0);
+	j->f = has[DT_FMT_F32] ? (float *)at : NULL;
+	j->h = has[DT_FMT_BF16] ? (uint16_t *)(at + cells * DT_QK * 4) : NULL;
+	j->q = quantized ? (int8_t *)at + cells * DT_QK * 6 : NULL;
+	j->xb = (struct dt_xblock *)(at + cells * DT_QK * 7);
+	run(dev, j);
+	return 0;
+}
+
+int dt_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
+		     struct dt_tensor bias)
+{
+	struct job j = {.y = y, .x = x, .bias = bias, .w = w, .m = dt_rows(x)};
+
+	if (dev->kind != (w->dev ? w->dev->kind : DT_DEV_CPU) || !fits(y, w->rows, x, w, bias))
 		return -EINVAL;
 	if (!j.m || !w->rows)
 		return 0;
 	if (w->dev)
 		return dt_backend_cuda.packed_matmul(dev, y, x, w, bias);
-	for (int i = 0; i < w->nparts; i++) {
-		quantized = quantized || !dt_is_float(w->part[i].format);
-		has[w->part[i].format] = true;
-	}
-	at = dt_cpu_scratch(dev, (size_t)turns * sizeof *j.turn + (size_t)cells * (DT_QK * 7 + sizeof *j.xb));
-	if (!at)
-		return -ENOMEM;
-	j.turn = (struct turn *)at;
-	at += (size_t)turns * sizeof *j.turn;
-	for (int64_t i = 0; i < turns; i++)
-		atomic_init(&j.turn[i].taken, 0);
-	j.f = has[DT_FMT_F32] ? (float *)at : NULL;
-	j.h = has[DT_FMT_BF16] ? (uint16_t *)(at + cells * DT_QK * 4) : NULL;
-	j.q = quantized ? (int8_t *)at + cells * DT_QK * 6 : NULL;
-	j.xb = (struct dt_xblock *)(at + cells * DT_QK * 7);
-	run(dev, &j);
-	return 0;
+	return start(dev, &j);
+}
+
+int dt_packed_gated(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
+		    struct dt_tensor bias, enum dt_act_fn f)
+{
+	struct job j = {.y = y, .x = x, .bias = bias, .w = w, .m = dt_rows(x), .gated = true, .act = f};
+
+	if (dev->kind != (w->dev ? w->dev->kind : DT_DEV_CPU))
+		return -EINVAL;
+	if (w->dev || w->nparts != 2 || w->part[0].rows != w->part[1].rows)
+		return -ENOTSUP;
+	if (!fits(y, w->part[0].rows, x, w, bias))
+		return -EINVAL;
+	return j.m ? start(dev, &j) : 0;
 }

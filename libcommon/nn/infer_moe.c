@@ -109,8 +109,7 @@ static int expert(struct dt_infer *m, const struct dt_infer_layer *l, int64_t e,
 	struct dt_tensor x = dt_t2((char *)m->b.routed + at * c->hidden * size, m->p.dtype, n, c->hidden);
 	struct dt_tensor up = dt_t2(m->b.up, m->p.dtype, n, 2 * f), act = dt_t2(m->b.act, m->p.dtype, n, f);
 
-	TRY(linear(m, up, x, &l->expert_up[e]));
-	TRY(m->dev->ops->gated_forward(m->dev, act, up, (enum dt_act_fn)c->act));
+	TRY(dt_infer_gated(m, act, up, x, &l->expert_up[e]));
 	TRY(linear(m, dt_t2(m->b.expert_out + at * c->hidden, DT_F32, n, c->hidden), act,
 		   &l->expert_down[e]));
 	return 0;

@@ -76,6 +76,10 @@ struct dt_infer {
 /* infer.c: the pass itself; logits are the device's memory, and what the batch points to dt_dev_tables'. */
 int dt_infer_pass(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
 
+/* Also: y = the gated activation of x w^T; up holds both halves where they cannot be done at once. */
+int dt_infer_gated(const struct dt_infer *m, struct dt_tensor y, struct dt_tensor up, struct dt_tensor x,
+		   const struct dt_infer_linear *w);
+
 /* infer_device.c: memory of the device; what the host copies there is there when the call returns. */
 int dt_infer_area(struct dt_infer *m, struct dt_arena *a, size_t bytes, struct dt_err *err);
 void dt_infer_area_release(struct dt_infer *m, struct dt_arena *a);
