@@ -141,43 +141,18 @@ static DT_SIMD void finish_tile(struct dt_tensor y, int64_t at, const float *til
 	}
 }
 
-/* n numbers as type t holds them, in f32 */
-DT_INLINE void rounded(float *out, const float *x, enum dt_dtype t, int64_t n)
-{
-	uint16_t narrow[GROUP * DT_PANEL];
-
-	if (t == DT_F32) {
-		memcpy(out, x, (size_t)n * 4);
-		return;
-	}
-	dt_store(narrow, t, x, n);
-	dt_load(out, narrow, t, n);
-}
-
 #define HALF (GROUP / 2 * DT_PANEL)
 
-/*
- * At most BATCH rows of a tile whose first half is gates and the second what they let through, n of each:
- * both rounded, bias added; col: of the first gate, up: of what it is for.
- */
-static DT_SIMD void round_gates(float *gate, float *through, const float *tile, int64_t rows,
-				struct dt_tensor bias, int64_t col, int64_t up, int64_t n, enum dt_dtype t)
+/* rows rows of n columns that lie 2 HALF apart to others HALF apart, with their bias; the rest is zero */
+static DT_SIMD void take_half(float *out, const float *tile, int64_t rows, struct dt_tensor bias, int64_t col,
+			      int64_t n)
 {
 	float sum[HALF];
 
-	if (n < HALF) {
-		memset(gate, 0, (size_t)(rows * HALF) * 4);
-		memset(through, 0, (size_t)(rows * HALF) * 4);
-	}
-	for (int64_t r = 0; r < rows; r++, tile += 2 * HALF, gate += HALF, through += HALF) {
-		if (n == HALF) { /* of a known length: no remainder */
-			rounded(gate, with_bias(sum, tile, bias, col, HALF), t, HALF);
-			rounded(through, with_bias(sum, tile + HALF, bias, up, HALF), t, HALF);
-		} else {
-			rounded(gate, with_bias(sum, tile, bias, col, n), t, n);
-			rounded(through, with_bias(sum, tile + HALF, bias, up, n), t, n);
-		}
-	}
+	if (n < HALF)
+		memset(out, 0, (size_t)(rows * HALF) * 4);
+	for (int64_t r = 0; r < rows; r++, tile += 2 * HALF, out += HALF)
+		memcpy(out, with_bias(sum, tile, bias, col, n), (size_t)n * 4);
 }
 
 static DT_SIMD void store_gated(struct dt_tensor y, int64_t at, const float *x, int64_t rows, int64_t n)
@@ -192,7 +167,8 @@ static DT_SIMD void store_gated(struct dt_tensor y, int64_t at, const float *x, 
 	}
 }
 
-/* rows rows of n columns of y, from element `at` on */
+/* rows rows of n columns of y, from element `at` on, of a tile whose first half is gates; col: of the first
+ */
 static void finish_gated(struct dt_tensor y, int64_t at, const float *tile, int64_t rows,
 			 struct dt_tensor bias, int64_t col, int64_t n, enum dt_act_fn f)
 {
@@ -201,7 +177,8 @@ static void finish_gated(struct dt_tensor y, int64_t at, const float *tile, int6
 	for (int64_t r = 0; r < rows; r += BATCH) {
 		const int64_t some = dt_min64(BATCH, rows - r);
 
-		round_gates(gate, up, tile + r * 2 * HALF, some, bias, col, dt_cols(y) + col, n, y.dtype);
+		take_half(gate, tile + r * 2 * HALF, some, bias, col, n);
+		take_half(up, tile + r * 2 * HALF + HALF, some, bias, dt_cols(y) + col, n);
 		dt_cpu_gate(gate, gate, up, some * HALF, f);
 		store_gated(y, at + r * dt_cols(y), gate, some, n);
 	}
