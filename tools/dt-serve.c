@@ -239,6 +239,7 @@ static int load(struct server *s, struct options *o, const struct dt_log *log, s
 	ep.model = (struct dt_engine_model){.m = s->model,
 					    .forward = forward,
 					    .copy_block = copy_block,
+					    .draws = true,
 					    .vocab = (int)c.vocab,
 					    .hidden = (int)c.hidden};
 	ep.window = (int)dt_config_span(&c);

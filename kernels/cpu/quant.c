@@ -191,21 +191,28 @@ struct turn {
 
 struct job {
 	struct dt_tensor y, x, bias;
-	const struct dt_packed *w;
+	const struct dt_packed *w;	 /* the one of all rows; of a set the first */
+	const struct dt_packed_set *set; /* NULL: none */
+	const int32_t *first;		 /* of a set: its rows */
 	struct dt_quant_kernels kernel;
 	int64_t m;
 	int8_t *q; /* [m, 32 blocks], and its blocks; absent without quantised parts */
 	struct dt_xblock *xb;
 	uint16_t *h;	   /* [m, 32 blocks], absent without bf16 parts */
 	float *f;	   /* likewise for f32 */
-	struct turn *turn; /* [parts, threads] */
+	struct turn *turn; /* [weights that rows meet, parts, threads] */
 	bool gated;	   /* dt_packed_gated's: the second part's panels go with the first's */
 	enum dt_act_fn act;
 };
 
+/* Rows that meet a weight. */
+struct rows {
+	int64_t first, end;
+};
+
 /* tile = panels [p0, p0 + panels) of a part times rows rows of x from r0 on */
-static void multiply(const struct job *j, const struct dt_packed_part *part, float *tile, int64_t p0,
-		     int64_t panels, int64_t r0, int64_t rows)
+static void multiply_part(const struct job *j, const struct dt_packed_part *part, float *tile, int64_t p0,
+			  int64_t panels, int64_t r0, int64_t rows)
 {
 	const int64_t blocks = j->w->blocks, at = r0 * blocks * DT_QK;
 	const void *x = part->format == DT_FMT_F32    ? (const void *)(j->f + at)
@@ -219,21 +226,20 @@ static void multiply(const struct job *j, const struct dt_packed_part *part, flo
 	    part->panel_bytes, panels, x, j->q ? j->xb + r0 * blocks : NULL, rows, blocks);
 }
 
-/* Panels [p0, p0 + panels) of a part, rows r0 .. r0 + ROWS. */
+/* Panels [p0, p0 + panels) of a part, rows [r0, r0 + rows), ROWS at most. */
 static void task(const struct job *j, const struct dt_packed_part *part, int64_t p0, int64_t panels,
-		 int64_t r0)
+		 int64_t r0, int64_t rows)
 {
-	const int64_t rows = dt_min64(ROWS, j->m - r0);
 	const int64_t n = dt_min64(panels * DT_PANEL, part->rows - p0 * DT_PANEL);
 	const int64_t col = part->first + p0 * DT_PANEL, at = r0 * dt_cols(j->y) + col;
 	_Alignas(64) float tile[ROWS * GROUP * DT_PANEL];
 
-	multiply(j, part, tile, p0, panels, r0, rows);
+	multiply_part(j, part, tile, p0, panels, r0, rows);
 	if (!j->gated) {
 		finish_tile(j->y, at, tile, rows, j->bias, col, n);
 		return;
 	}
-	multiply(j, part + 1, tile + HALF, p0, panels, r0, rows);
+	multiply_part(j, part + 1, tile + HALF, p0, panels, r0, rows);
 	finish_gated(j->y, at, tile, rows, j->bias, col, n, j->act);
 }
 
@@ -241,7 +247,8 @@ static void task(const struct job *j, const struct dt_packed_part *part, int64_t
  * Thread t of n: its share of the panels, in pairs, which the micro-kernels take together; then what others
  * have not begun of theirs, as a thread may be kept from its processor.
  */
-static void share(const struct job *j, const struct dt_packed_part *part, struct turn *turn, int t, int n)
+static void share(const struct job *j, const struct dt_packed_part *part, struct rows rows, struct turn *turn,
+		  int t, int n)
 {
 	const int64_t pairs = (part->panels + 1) / 2, group = j->gated ? GROUP / 2 : GROUP;
 
@@ -252,8 +259,8 @@ static void share(const struct job *j, const struct dt_packed_part *part, struct
 		int64_t p;
 
 		while ((p = first + group * atomic_fetch_add(&turn[whose].taken, 1)) < last)
-			for (int64_t r = 0; r < j->m; r += ROWS)
-				task(j, part, p, dt_min64(group, last - p), r);
+			for (int64_t r = rows.first; r < rows.end; r += ROWS)
+				task(j, part, p, dt_min64(group, last - p), r, dt_min64(ROWS, rows.end - r));
 	}
 }
 
@@ -268,6 +275,24 @@ static void prepare(const struct job *j, int64_t r)
 		widen_row(j->f + r * w->blocks * DT_QK, x, j->x.dtype, w->k, w->blocks);
 	if (j->h)
 		round_row(j->h + r * w->blocks * DT_QK, x, j->x.dtype, w->k, w->blocks);
+}
+
+/* A thread's part of all products. Nobody waits between those of a set: each has rows and columns of its own.
+ */
+static void multiply(const struct job *j, int t, int n, int stride)
+{
+	struct turn *turn = j->turn;
+
+	for (int e = 0; e < (j->set ? j->set->n : 1); e++) {
+		const struct dt_packed *w = j->set ? j->set->w[e] : j->w;
+		const struct rows rows =
+			j->set ? (struct rows){j->first[e], j->first[e + 1]} : (struct rows){0, j->m};
+
+		if (rows.first == rows.end)
+			continue;
+		for (int i = 0; i < (j->gated ? 1 : w->nparts); i++, turn += stride)
+			share(j, &w->part[i], rows, turn, t, n);
+	}
 }
 
 static void run(struct dt_dev *dev, const struct job *j)
@@ -285,33 +310,20 @@ static void run(struct dt_dev *dev, const struct job *j)
 #pragma omp for schedule(static)
 			for (int64_t r = 0; r < j->m; r++)
 				prepare(j, r);
-		for (int i = 0; i < (j->gated ? 1 : w->nparts); i++)
-			share(j, &w->part[i], j->turn + i * dev->nthreads, omp_get_thread_num(),
-			      omp_get_num_threads());
+		multiply(j, omp_get_thread_num(), omp_get_num_threads(), dev->nthreads);
 	}
 }
 
-/* x, w and bias of a product with columns columns; y's type and rows */
-static bool fits(struct dt_tensor y, int64_t columns, struct dt_tensor x, const struct dt_packed *w,
-		 struct dt_tensor bias)
+/* Room for what run needs, for products with so many weights; -ENOMEM. */
+static int place(struct dt_dev *dev, struct job *j, int64_t weights)
 {
-	return dt_is_compute(x.dtype) && dt_is_compute(y.dtype) && dt_cols(x) == w->k &&
-	       dt_cols(y) == columns && dt_rows(y) == dt_rows(x) &&
-	       (!bias.data || (dt_is_compute(bias.dtype) && dt_numel(bias) == w->rows));
-}
-
-/* Carves what x is rounded to out of the scratch, and runs. */
-static int start(struct dt_dev *dev, struct job *j)
-{
-	const struct dt_packed *w = j->w;
-	const int64_t cells = j->m * w->blocks, turns = (int64_t)w->nparts * dev->nthreads;
+	const int64_t cells = j->m * j->w->blocks, turns = weights * j->w->nparts * dev->nthreads;
 	bool quantized = false, has[DT_FMT_N] = {false};
 	char *at;
 
-	j->kernel = dt_quant_kernels();
-	for (int i = 0; i < w->nparts; i++) {
-		quantized = quantized || !dt_is_float(w->part[i].format);
-		has[w->part[i].format] = true;
+	for (int i = 0; i < j->w->nparts; i++) {
+		quantized = quantized || !dt_is_float(j->w->part[i].format);
+		has[j->w->part[i].format] = true;
 	}
 	at = dt_cpu_scratch(dev,
 			    (size_t)turns * sizeof *j->turn + (size_t)cells * (DT_QK * 7 + sizeof *j->xb));
@@ -325,34 +337,90 @@ static int start(struct dt_dev *dev, struct job *j)
 	j->h = has[DT_FMT_BF16] ? (uint16_t *)(at + cells * DT_QK * 4) : NULL;
 	j->q = quantized ? (int8_t *)at + cells * DT_QK * 6 : NULL;
 	j->xb = (struct dt_xblock *)(at + cells * DT_QK * 7);
-	run(dev, j);
 	return 0;
+}
+
+/* y has so many columns. */
+static bool fit(struct dt_dev *dev, struct dt_tensor y, int64_t columns, struct dt_tensor x,
+		const struct dt_packed *w, struct dt_tensor bias)
+{
+	return dev->kind == (w->dev ? w->dev->kind : DT_DEV_CPU) && dt_is_compute(x.dtype) &&
+	       dt_is_compute(y.dtype) && dt_cols(x) == w->k && dt_cols(y) == columns &&
+	       dt_rows(y) == dt_rows(x) &&
+	       (!bias.data || (dt_is_compute(bias.dtype) && dt_numel(bias) == w->rows));
 }
 
 int dt_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
 		     struct dt_tensor bias)
 {
-	struct job j = {.y = y, .x = x, .bias = bias, .w = w, .m = dt_rows(x)};
+	struct job j = {.y = y, .x = x, .bias = bias, .w = w, .kernel = dt_quant_kernels(), .m = dt_rows(x)};
+	int rc;
 
-	if (dev->kind != (w->dev ? w->dev->kind : DT_DEV_CPU) || !fits(y, w->rows, x, w, bias))
+	if (!fit(dev, y, w->rows, x, w, bias))
 		return -EINVAL;
 	if (!j.m || !w->rows)
 		return 0;
 	if (w->dev)
 		return dt_backend_cuda.packed_matmul(dev, y, x, w, bias);
-	return start(dev, &j);
+	rc = place(dev, &j, 1);
+	if (rc == 0)
+		run(dev, &j);
+	return rc;
 }
 
 int dt_packed_gated(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
 		    struct dt_tensor bias, enum dt_act_fn f)
 {
-	struct job j = {.y = y, .x = x, .bias = bias, .w = w, .m = dt_rows(x), .gated = true, .act = f};
+	struct job j = {.y = y,
+			.x = x,
+			.bias = bias,
+			.w = w,
+			.kernel = dt_quant_kernels(),
+			.m = dt_rows(x),
+			.gated = true,
+			.act = f};
+	int rc;
 
-	if (dev->kind != (w->dev ? w->dev->kind : DT_DEV_CPU))
-		return -EINVAL;
 	if (w->dev || w->nparts != 2 || w->part[0].rows != w->part[1].rows)
 		return -ENOTSUP;
-	if (!fits(y, w->part[0].rows, x, w, bias))
+	if (!fit(dev, y, w->part[0].rows, x, w, bias))
 		return -EINVAL;
-	return j.m ? start(dev, &j) : 0;
+	if (!j.m)
+		return 0;
+	rc = place(dev, &j, 1);
+	if (rc == 0)
+		run(dev, &j);
+	return rc;
+}
+
+int dt_packed_set_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
+			 const struct dt_packed_set *s, const int32_t *first)
+{
+	struct job j = {.y = y,
+			.x = x,
+			.w = s->w[0],
+			.set = s,
+			.first = first,
+			.kernel = dt_quant_kernels(),
+			.m = dt_rows(x)};
+	int64_t met = 0;
+	int rc;
+
+	if (!fit(dev, y, s->w[0]->rows, x, s->w[0], DT_NONE))
+		return -EINVAL;
+	if (!j.m || !j.w->rows)
+		return 0;
+	if (s->dev)
+		return dt_backend_cuda.packed_set_matmul(dev, y, x, s, first);
+	for (int i = 0; i < s->n; i++) {
+		if (first[i] > first[i + 1])
+			return -EINVAL;
+		met += first[i] < first[i + 1];
+	}
+	if (first[0] != 0 || first[s->n] != j.m)
+		return -EINVAL;
+	rc = place(dev, &j, met);
+	if (rc == 0)
+		run(dev, &j);
+	return rc;
 }

@@ -30,8 +30,8 @@
 
 struct key {
 	int64_t m, n, k;
-	uint8_t in, out, ta, tb, bias, accumulate;
-	uint8_t align_a, align_b, align_c, pad[7]; /* log2, at most 4: 16 bytes */
+	uint8_t in, in_b, out, ta, tb, bias, accumulate;
+	uint8_t align_a, align_b, align_c, pad[6]; /* log2, at most 4: 16 bytes */
 };
 
 struct entry {
@@ -147,17 +147,41 @@ size_t dt_blas_bytes(const struct dt_blas *b)
 
 static cudaDataType_t type_of(uint8_t t)
 {
-	return t == DT_F32 ? CUDA_R_32F : t == DT_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+	switch (t) {
+	case DT_F32:
+		return CUDA_R_32F;
+	case DT_BF16:
+		return CUDA_R_16BF;
+	case DT_E4M3:
+		return CUDA_R_8F_E4M3;
+	case DT_E5M2:
+		return CUDA_R_8F_E5M2;
+	default:
+		return CUDA_R_16F;
+	}
 }
 
-/* The library's operands are ours the other way round, its matrices ours transposed. */
-static int describe(struct dt_blas *b, struct entry *e)
+/* The scales of a product of 8-bit operands, ours in their order, for its next run. */
+static int point(struct dt_blas *b, struct entry *e, const float *const scale[2])
+{
+	cublasStatus_t s = b->cublasLtMatmulDescSetAttribute(e->desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
+							     &scale[1], sizeof scale[1]);
+
+	s = s ? s
+	      : b->cublasLtMatmulDescSetAttribute(e->desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &scale[0],
+						  sizeof scale[0]);
+	return result(s);
+}
+
+/* The library's operands are ours the other way round, its matrices ours transposed. scale NULL: none. */
+static int describe(struct dt_blas *b, struct entry *e, const float *const *scale)
 {
 	const struct key *k = &e->key;
 	const cublasOperation_t first = k->tb ? CUBLAS_OP_T : CUBLAS_OP_N;
 	const cublasOperation_t second = k->ta ? CUBLAS_OP_T : CUBLAS_OP_N;
 	const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-	const cudaDataType_t bias = type_of(k->in);
+	const cudaDataType_t bias = type_of(scale ? k->out : k->in);
+	const int8_t fast = k->in == DT_E4M3 && k->in_b == DT_E4M3;
 	const uint64_t m = (uint64_t)k->m, n = (uint64_t)k->n, d = (uint64_t)k->k;
 	cublasStatus_t s = b->cublasLtMatmulDescCreate(&e->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
 
@@ -171,9 +195,13 @@ static int describe(struct dt_blas *b, struct entry *e)
 		SET(EPILOGUE, epilogue);
 		SET(BIAS_DATA_TYPE, bias);
 	}
+	if (fast)
+		SET(FAST_ACCUM, fast);
 #undef SET
+	if (s == CUBLAS_STATUS_SUCCESS && scale && point(b, e, scale) < 0)
+		return -EIO;
 	s = s ? s
-	      : b->cublasLtMatrixLayoutCreate(&e->a, type_of(k->in), k->tb ? d : n, k->tb ? n : d,
+	      : b->cublasLtMatrixLayoutCreate(&e->a, type_of(k->in_b), k->tb ? d : n, k->tb ? n : d,
 					      k->tb ? k->k : k->n);
 	s = s ? s
 	      : b->cublasLtMatrixLayoutCreate(&e->b, type_of(k->in), k->ta ? m : d, k->ta ? d : m,
@@ -222,7 +250,7 @@ static uint64_t hash(const struct key *k)
 }
 
 /* -ENOTSUP: the library has none for the shape. */
-static int find_entry(struct dt_blas *b, const struct key *k, struct entry **ret)
+static int find_entry(struct dt_blas *b, const struct key *k, const float *const *scale, struct entry **ret)
 {
 	uint64_t at = hash(k) % SLOTS;
 	struct entry *e;
@@ -238,7 +266,7 @@ static int find_entry(struct dt_blas *b, const struct key *k, struct entry **ret
 		e = &b->slot[hash(k) % SLOTS];
 	}
 	e->key = *k;
-	rc = describe(b, e);
+	rc = describe(b, e, scale);
 	if (rc == 0)
 		rc = choose(b, e);
 	if (rc < 0 && rc != -ENOTSUP) {
@@ -261,20 +289,17 @@ static uint8_t alignment(const void *p)
 	return n;
 }
 
-int dt_blas_matmul(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_tensor a, bool ta,
-		   struct dt_tensor w, bool tb, struct dt_tensor bias, bool accumulate, int64_t m, int64_t n,
-		   int64_t k)
+static struct key key_of(struct dt_tensor c, struct dt_tensor a, bool ta, struct dt_tensor w, bool tb,
+			 struct dt_tensor bias, bool accumulate, int64_t m, int64_t n, int64_t k)
 {
 	struct key key;
-	const float one = 1, beta = accumulate;
-	struct entry *e;
-	int rc;
 
 	memset(&key, 0, sizeof key);
 	key = (struct key){.m = m,
 			   .n = n,
 			   .k = k,
 			   .in = (uint8_t)a.dtype,
+			   .in_b = (uint8_t)w.dtype,
 			   .out = (uint8_t)c.dtype,
 			   .ta = ta,
 			   .tb = tb,
@@ -283,16 +308,46 @@ int dt_blas_matmul(struct dt_blas *b, void *stream, struct dt_tensor c, struct d
 			   .align_a = alignment(a.data),
 			   .align_b = alignment(w.data),
 			   .align_c = alignment(c.data)};
-	rc = find_entry(b, &key, &e);
-	if (rc < 0)
-		return rc;
-	if (bias.data) {
+	return key;
+}
+
+static int execute(struct dt_blas *b, struct entry *e, void *stream, struct dt_tensor c, struct dt_tensor a,
+		   struct dt_tensor w, struct dt_tensor bias)
+{
+	const float one = 1, beta = e->key.accumulate;
+	int rc = 0;
+
+	if (bias.data)
 		rc = result(b->cublasLtMatmulDescSetAttribute(e->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
 							      &bias.data, sizeof bias.data));
-		if (rc < 0)
-			return rc;
-	}
-	return result(b->cublasLtMatmul(b->lt, e->desc, &one, w.data, e->a, a.data, e->b, &beta, c.data, e->c,
-					c.data, e->c, &e->algo, b->workspace, WORKSPACE,
-					(cudaStream_t)stream));
+	return rc < 0 ? rc
+		      : result(b->cublasLtMatmul(b->lt, e->desc, &one, w.data, e->a, a.data, e->b, &beta,
+						 c.data, e->c, c.data, e->c, &e->algo, b->workspace,
+						 WORKSPACE, (cudaStream_t)stream));
+}
+
+int dt_blas_matmul(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_tensor a, bool ta,
+		   struct dt_tensor w, bool tb, struct dt_tensor bias, bool accumulate, int64_t m, int64_t n,
+		   int64_t k)
+{
+	const struct key key = key_of(c, a, ta, w, tb, bias, accumulate, m, n, k);
+	struct entry *e;
+	int rc = find_entry(b, &key, NULL, &e);
+
+	return rc < 0 ? rc : execute(b, e, stream, c, a, w, bias);
+}
+
+/* Both operands have k running fastest: the library knows no other products of 8 bits on sm_90. */
+int dt_blas_fp8(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_tensor a, const float *sa,
+		struct dt_tensor w, const float *sb, struct dt_tensor bias, bool accumulate, int64_t m,
+		int64_t n, int64_t k)
+{
+	const struct key key = key_of(c, a, false, w, true, bias, accumulate, m, n, k);
+	const float *const scale[2] = {sa, sb};
+	struct entry *e;
+	int rc = find_entry(b, &key, scale, &e);
+
+	if (rc == 0)
+		rc = point(b, e, scale);
+	return rc < 0 ? rc : execute(b, e, stream, c, a, w, bias);
 }

@@ -27,6 +27,18 @@ static int no_colsum(struct dt_dev *dev, struct dt_tensor out, struct dt_tensor 
 	return -ENOTSUP;
 }
 
+static int no_fp8_quantize(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor yt, float *scale,
+			   struct dt_tensor x)
+{
+	return -ENOTSUP;
+}
+
+static int no_fp8_matmul(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, const float *sa,
+			 struct dt_tensor b, const float *sb, struct dt_tensor bias, bool accumulate)
+{
+	return -ENOTSUP;
+}
+
 static int no_layernorm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor mean,
 				struct dt_tensor rstd, struct dt_tensor sum, struct dt_tensor x,
 				struct dt_tensor delta, struct dt_tensor w, struct dt_tensor b, float eps)
@@ -137,6 +149,12 @@ static int no_ce_grad(struct dt_dev *dev, struct dt_tensor dlogits, struct dt_te
 	return -ENOTSUP;
 }
 
+static int no_sample(struct dt_dev *dev, struct dt_drawn *out, struct dt_tensor logits,
+		     const struct dt_draw *draw, const struct dt_edit *edit, int64_t nedits)
+{
+	return -ENOTSUP;
+}
+
 static int no_optim_step(struct dt_dev *dev, const struct dt_optim *o, struct dt_tensor copy,
 			 struct dt_tensor p, struct dt_tensor g, struct dt_tensor s1, struct dt_tensor s2)
 {
@@ -173,9 +191,55 @@ static int no_sumsq(struct dt_dev *dev, double *ret, struct dt_tensor x)
 	return -ENOTSUP;
 }
 
+static int no_fixed_add(struct dt_dev *dev, int *ret_out, struct dt_tensor sum, struct dt_tensor x)
+{
+	return -ENOTSUP;
+}
+
+static int no_fixed_join(struct dt_dev *dev, struct dt_tensor sum, struct dt_tensor other)
+{
+	return -ENOTSUP;
+}
+
+static int no_fixed_get(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor sum)
+{
+	return -ENOTSUP;
+}
+
+static int no_round_random(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
+			   const struct dt_round *p)
+{
+	return -ENOTSUP;
+}
+
+static int no_moe_route(struct dt_dev *dev, int32_t *expert, float *weight, struct dt_tensor score,
+			const struct dt_moe *p)
+{
+	return -ENOTSUP;
+}
+
+static int no_moe_sort(struct dt_dev *dev, int32_t *first, int32_t *at, const int32_t *expert,
+		       int64_t choices, int64_t experts)
+{
+	return -ENOTSUP;
+}
+
+static int no_moe_gather(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const int32_t *at)
+{
+	return -ENOTSUP;
+}
+
+static int no_moe_sum(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const int32_t *at,
+		      const float *weight)
+{
+	return -ENOTSUP;
+}
+
 const struct dt_ops dt_ops_cuda = {
 	.matmul = no_matmul,
 	.colsum = no_colsum,
+	.fp8_quantize = no_fp8_quantize,
+	.fp8_matmul = no_fp8_matmul,
 	.layernorm_forward = no_layernorm_forward,
 	.layernorm_backward = no_layernorm_backward,
 	.rmsnorm_forward = no_rmsnorm_forward,
@@ -193,6 +257,7 @@ const struct dt_ops dt_ops_cuda = {
 	.embedding_backward = no_embedding_backward,
 	.ce_stats = no_ce_stats,
 	.ce_grad = no_ce_grad,
+	.sample = no_sample,
 	.optim_step = no_optim_step,
 	.add = no_add,
 	.axpy = no_axpy,
@@ -200,4 +265,12 @@ const struct dt_ops dt_ops_cuda = {
 	.fill = no_fill,
 	.convert = no_convert,
 	.sumsq = no_sumsq,
+	.fixed_add = no_fixed_add,
+	.fixed_join = no_fixed_join,
+	.fixed_get = no_fixed_get,
+	.round_random = no_round_random,
+	.moe_route = no_moe_route,
+	.moe_sort = no_moe_sort,
+	.moe_gather = no_moe_gather,
+	.moe_sum = no_moe_sum,
 };

@@ -46,7 +46,6 @@ static int carve(struct dt_infer *m, struct dt_err *err)
 		[DT_I_HEADS] = &m->b.heads,
 		[DT_I_MEAN] = (void **)&m->b.mean,
 		[DT_I_RSTD] = (void **)&m->b.rstd,
-		[DT_I_ROW] = (void **)&m->b.row,
 		[DT_I_COS] = (void **)&m->rope_cos,
 		[DT_I_SIN] = (void **)&m->rope_sin,
 		[DT_I_LOCAL_COS] = (void **)&m->local_cos,
@@ -145,15 +144,15 @@ static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *
 	return rc;
 }
 
-static int check(const struct dt_dev *dev, const struct dt_infer_params *p, const struct dt_config *c,
-		 struct dt_err *err)
+static int check(const struct dt_infer_params *p, const struct dt_config *c, struct dt_err *err)
 {
 	int rc = dt_config_servable(c, err);
 
 	if (rc < 0)
 		return rc;
-	if (!dt_dev_is_host(dev) && c->experts)
-		return dt_err_set(err, -ENOTSUP, "mixtures of experts are computed on the processor only");
+	if (c->experts > DT_MOE_MOST)
+		return dt_err_set(err, -ENOTSUP, "%lld experts are more than %d", (long long)c->experts,
+				  DT_MOE_MOST);
 	if (p->max_tokens < 1 || p->max_seqs < 1 || p->blocks < 1 || p->block_size < 1)
 		return dt_err_set(err, -EINVAL,
 				  "the KV pool and the batch need at least one block and one token");
@@ -173,7 +172,7 @@ int dt_infer_open(struct dt_infer **ret, struct dt_dev *dev, struct dt_source *s
 		  const struct dt_infer_params *p, struct dt_err *err)
 {
 	struct dt_infer *m;
-	int rc = check(dev, p, dt_source_config(src), err);
+	int rc = check(p, dt_source_config(src), err);
 
 	if (rc < 0)
 		return rc;
@@ -213,7 +212,7 @@ struct dt_infer_memory dt_infer_bytes(const struct dt_infer *m)
 					.cache = m->cache.bytes,
 					.work = m->work.bytes,
 					.scratch = dt_dev_scratch_bytes(m->dev) + m->side.bytes +
-						   m->side.out_bytes};
+						   m->side.out_bytes + m->set_bytes};
 }
 
 /* ---- the pass ---- */
@@ -232,8 +231,9 @@ static int linear(const struct dt_infer *m, struct dt_tensor y, struct dt_tensor
 	return m->dev->ops->matmul(m->dev, y, x, false, w->w, true, w->bias, false);
 }
 
-int dt_infer_gated(const struct dt_infer *m, struct dt_tensor y, struct dt_tensor up, struct dt_tensor x,
-		   const struct dt_infer_linear *w)
+/* y = the gated activation of x w^T; up holds both halves where they cannot be done at once. */
+static int gated(const struct dt_infer *m, struct dt_tensor y, struct dt_tensor up, struct dt_tensor x,
+		 const struct dt_infer_linear *w)
 {
 	const enum dt_act_fn f = (enum dt_act_fn)m->config.act;
 	int rc = w->packed ? dt_packed_gated(m->dev, y, x, w->packed, w->bias, f) : -ENOTSUP;
@@ -363,7 +363,7 @@ static int mlp(struct dt_infer *m, const struct dt_infer_batch *b, int l, struct
 	if (dt_layer_has_experts(c, l))
 		return dt_infer_experts(m, &m->layer[l], b->ntokens, err);
 	if (c->gated) {
-		TRY(dt_infer_gated(m, act, up, rows_of(m, b, m->b.norm, c->hidden), &m->layer[l].up));
+		TRY(gated(m, act, up, rows_of(m, b, m->b.norm, c->hidden), &m->layer[l].up));
 	} else {
 		TRY(linear(m, up, rows_of(m, b, m->b.norm, c->hidden), &m->layer[l].up));
 		TRY(m->dev->ops->act_forward(m->dev, act, up, (enum dt_act_fn)c->act));
@@ -404,7 +404,7 @@ int dt_infer_copy_block(struct dt_infer *m, int32_t from, int32_t to)
 				m->cache.base + (size_t)from * block, all, block, 2 * m->config.layers);
 }
 
-/* The logits of the rows that are wanted. */
+/* The logits of the rows that are wanted, and the tokens that are drawn from them. */
 static int head(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
 {
 	const struct dt_config *c = &m->config;
@@ -427,6 +427,9 @@ static int head(struct dt_infer *m, const struct dt_infer_batch *b, float *logit
 	}
 	TRY(linear(m, dt_t2(logits, DT_F32, b->nwant, c->vocab), dt_t2(x, m->p.dtype, b->nwant, c->hidden),
 		   &m->head));
+	if (b->draw)
+		TRY(m->dev->ops->sample(m->dev, b->drawn, dt_t2(logits, DT_F32, b->nwant, c->vocab), b->draw,
+					b->edit, b->nedits));
 	return 0;
 }
 

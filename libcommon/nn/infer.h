@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "kernels/device.h"
 #include "kernels/quant_formats.h"
+#include "kernels/sample.h"
 #include "model/config.h"
 
 struct dt_infer;
@@ -50,14 +51,22 @@ struct dt_infer_batch {
 	int max_blocks;
 	const int32_t *want; /* [nwant] token rows whose logits are wanted */
 	int nwant;	     /* at most max_seqs */
+	/*
+	 * NULL: logits come back. Else [nwant] of kernels/sample.h: tokens are drawn where the model is
+	 * computed, into drawn [nwant], and nothing can be said of logits. Edits are those of all rows.
+	 */
+	const struct dt_draw *draw;
+	const struct dt_edit *edit;
+	int nedits;
+	struct dt_drawn *drawn;
 	float *const *pool; /* [nseq], each NULL or [hidden]: the final hidden states of its rows are added */
 };
 /* Copies the keys and values of one cache block to another. */
 int dt_infer_copy_block(struct dt_infer *m, int32_t from, int32_t to);
 /* Steps that ran as they had been recorded (a card's graphs); 0 on the CPU. */
 uint64_t dt_infer_replayed(const struct dt_infer *m);
-/* logits [nwant, vocab] f32, the host's memory. With dev->batch_invariant a row's logits do not depend on its
- * batch neighbours.
+/* logits [nwant, vocab] f32, the host's memory, also where tokens are drawn. With dev->batch_invariant a
+ * row's logits do not depend on its batch neighbours.
  */
 int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
 

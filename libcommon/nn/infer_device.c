@@ -1,8 +1,8 @@
 /*
  * Inference where the host cannot reach what is computed: weights, cache and working set lie on the device,
- * the tables of a batch are copied there in one piece a step, logits come back. Steps in which every sequence
- * computes one token, all the same but for what the tables say, are recorded the second time they come (CUDA
- * graphs) and then given to the card at once.
+ * the tables of a batch are copied there in one piece a step, tokens or logits come back. Steps in which
+ * every sequence computes one token, all the same but for what the tables say, are recorded the second time
+ * they come (CUDA graphs) and then given to the card at once.
  */
 #include "nn/infer_priv.h"
 #include "nn/transformer.h"
@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define LEAST_KEYS 256 /* recorded steps are for 256, 512, 1024 ... keys */
+#define EDITS_EACH 64  /* of logits, a sequence, that there is room for at first */
 
 int dt_infer_area(struct dt_infer *m, struct dt_arena *a, size_t bytes, struct dt_err *err)
 {
@@ -51,7 +52,18 @@ static int table_blocks(const struct dt_infer *m)
 	return (int)((m->positions + m->p.block_size - 1) / m->p.block_size);
 }
 
-int dt_infer_side_open(struct dt_infer *m, struct dt_err *err)
+static void tables_close(struct dt_infer *m)
+{
+	struct dt_infer_side *s = &m->side;
+
+	dt_dev_tables(m->dev, NULL, NULL, 0);
+	dt_dev_host_free(m->dev, s->host);
+	dt_dev_free(m->dev, s->there);
+	s->host = s->there = NULL;
+}
+
+/* The tables of a step, with room for so many edits. */
+static int tables_open(struct dt_infer *m, int edits, struct dt_err *err)
 {
 	struct dt_infer_side *s = &m->side;
 	size_t tokens = (size_t)m->p.max_tokens, seqs = (size_t)m->p.max_seqs, at = 0;
@@ -65,24 +77,45 @@ int dt_infer_side_open(struct dt_infer *m, struct dt_err *err)
 		{&s->q_start, (seqs + 1) * 4},
 		{&s->kv_len, seqs * 4},
 		{&s->table, seqs * (size_t)table_blocks(m) * 4},
+		{&s->draw, seqs * sizeof(*s->draw)},
+		{&s->edit, (size_t)edits * sizeof(*s->edit)},
 	};
 	int rc;
 
-	if (dt_dev_is_host(m->dev))
-		return 0;
-	for (size_t i = 0; i < sizeof(part) / sizeof(*part); i++)
+	s->bytes = 0;
+	for (size_t i = 0; i < sizeof(part) / sizeof(*part); i++) {
+		s->fixed = s->bytes;
 		s->bytes += (part[i].n + 15) / 16 * 16;
-	s->out_bytes = seqs * (size_t)m->config.vocab * sizeof(float);
+	}
 	if ((rc = dt_dev_host_alloc(m->dev, (void **)&s->host, s->bytes)) < 0 ||
-	    (rc = dt_dev_alloc(m->dev, (void **)&s->there, s->bytes)) < 0 ||
-	    (rc = dt_dev_host_alloc(m->dev, (void **)&s->logits, s->out_bytes)) < 0 ||
-	    (rc = dt_dev_alloc(m->dev, (void **)&s->out, s->out_bytes)) < 0)
+	    (rc = dt_dev_alloc(m->dev, (void **)&s->there, s->bytes)) < 0)
 		return dt_err_sys(err, rc, "cannot allocate the tables of a step");
 	for (size_t i = 0; i < sizeof(part) / sizeof(*part); i++) {
 		*(void **)part[i].to = s->host + at;
 		at += (part[i].n + 15) / 16 * 16;
 	}
+	s->max_edits = edits;
 	memset(s->host, 0, s->bytes);
+	return 0;
+}
+
+int dt_infer_side_open(struct dt_infer *m, struct dt_err *err)
+{
+	struct dt_infer_side *s = &m->side;
+	size_t seqs = (size_t)m->p.max_seqs;
+	int rc;
+
+	if (dt_dev_is_host(m->dev))
+		return 0;
+	rc = tables_open(m, m->p.max_seqs * EDITS_EACH, err);
+	if (rc < 0)
+		return rc;
+	s->out_bytes = seqs * (size_t)m->config.vocab * sizeof(float);
+	if ((rc = dt_dev_host_alloc(m->dev, (void **)&s->logits, s->out_bytes)) < 0 ||
+	    (rc = dt_dev_alloc(m->dev, (void **)&s->out, s->out_bytes)) < 0 ||
+	    (rc = dt_dev_host_alloc(m->dev, (void **)&s->drawn_host, seqs * sizeof(*s->drawn))) < 0 ||
+	    (rc = dt_dev_alloc(m->dev, (void **)&s->drawn, seqs * sizeof(*s->drawn))) < 0)
+		return dt_err_sys(err, rc, "cannot allocate the results of a step");
 	return 0;
 }
 
@@ -94,19 +127,24 @@ static void drop(struct dt_infer *m, int i)
 	s->recorded[i] = s->recorded[--s->nrecorded];
 }
 
+static void drop_all(struct dt_infer *m)
+{
+	while (m->side.nrecorded)
+		drop(m, m->side.nrecorded - 1);
+}
+
 void dt_infer_side_release(struct dt_infer *m)
 {
 	struct dt_infer_side *s = &m->side;
 
 	if (dt_dev_is_host(m->dev))
 		return;
-	while (s->nrecorded)
-		drop(m, s->nrecorded - 1);
-	dt_dev_tables(m->dev, NULL, NULL, 0);
-	dt_dev_host_free(m->dev, s->host);
+	drop_all(m);
+	tables_close(m);
 	dt_dev_host_free(m->dev, s->logits);
-	dt_dev_free(m->dev, s->there);
 	dt_dev_free(m->dev, s->out);
+	dt_dev_host_free(m->dev, s->drawn_host);
+	dt_dev_free(m->dev, s->drawn);
 }
 
 const int32_t *dt_infer_there(const struct dt_infer *m, const int32_t *p)
@@ -121,11 +159,17 @@ static int take(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_in
 		struct dt_err *err)
 {
 	struct dt_infer_side *s = &m->side;
-	size_t tokens = (size_t)b->ntokens, seqs = (size_t)b->nseq;
+	size_t tokens = (size_t)b->ntokens, seqs = (size_t)b->nseq, edits = 0;
 	int width = table_blocks(m), rc;
 
 	if (b->nseq > m->p.max_seqs)
 		return dt_err_set(err, -EINVAL, "a batch of %d sequences exceeds %d", b->nseq, m->p.max_seqs);
+	if (b->draw && b->nedits > s->max_edits) { /* what was recorded knows the old ones */
+		drop_all(m);
+		tables_close(m);
+		if ((rc = tables_open(m, 2 * b->nedits, err)) < 0)
+			return rc;
+	}
 	memcpy(s->ids, b->ids, tokens * 4);
 	memcpy(s->pos, b->pos, tokens * 4);
 	memcpy(s->slot, b->slot, tokens * sizeof(*s->slot));
@@ -138,6 +182,16 @@ static int take(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_in
 		       b->block_table + (size_t)i * (size_t)b->max_blocks, (size_t)n * 4);
 	}
 	*ret = *b;
+	if (b->draw) {
+		memcpy(s->draw, b->draw, (size_t)b->nwant * sizeof(*s->draw));
+		if (b->nedits)
+			memcpy(s->edit, b->edit, (size_t)b->nedits * sizeof(*s->edit));
+		edits = (size_t)b->nedits * sizeof(*s->edit);
+		ret->draw = s->draw;
+		ret->edit = s->edit;
+		ret->nedits = s->max_edits; /* as a recorded step must take them */
+		ret->drawn = s->drawn;
+	}
 	ret->ids = s->ids;
 	ret->pos = s->pos;
 	ret->slot = s->slot;
@@ -146,7 +200,7 @@ static int take(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_in
 	ret->block_table = s->table;
 	ret->max_blocks = width;
 	dt_dev_tables(m->dev, s->host, s->there, s->bytes);
-	rc = dt_dev_copy(m->dev, s->there, s->host, s->bytes);
+	rc = dt_dev_copy(m->dev, s->there, s->host, s->fixed + edits);
 	return rc < 0 ? dt_err_sys(err, rc, "cannot copy to the device") : 0;
 }
 
@@ -166,11 +220,14 @@ static int64_t bucket(const struct dt_infer *m, const struct dt_infer_batch *b)
 	return n;
 }
 
-static int find(const struct dt_infer *m, int nseq, int64_t keys)
+static int find(const struct dt_infer *m, int nseq, int kind, int64_t keys)
 {
-	for (int i = 0; i < m->side.nrecorded; i++)
-		if (m->side.recorded[i].nseq == nseq && m->side.recorded[i].keys == keys)
+	for (int i = 0; i < m->side.nrecorded; i++) {
+		const struct dt_infer_recorded *r = &m->side.recorded[i];
+
+		if (r->nseq == nseq && r->kind == kind && r->keys == keys)
 			return i;
+	}
 	return -1;
 }
 
@@ -207,12 +264,13 @@ static int record(struct dt_infer *m, const struct dt_infer_batch *b, int64_t ke
 static int decode(struct dt_infer *m, const struct dt_infer_batch *b, int64_t keys, struct dt_err *err)
 {
 	struct dt_infer_side *s = &m->side;
-	int i = find(m, b->nseq, keys), rc;
+	int kind = b->draw ? (int)dt_draw_kind(b->draw, b->nwant) : -1;
+	int i = find(m, b->nseq, kind, keys), rc;
 
 	s->keys = keys;
 	if (i < 0) {
 		i = room(m);
-		s->recorded[i] = (struct dt_infer_recorded){b->nseq, keys, ++s->steps, NULL};
+		s->recorded[i] = (struct dt_infer_recorded){b->nseq, kind, keys, ++s->steps, NULL};
 		return dt_infer_pass(m, b, s->out, err);
 	}
 	s->recorded[i].used = ++s->steps;
@@ -231,7 +289,10 @@ int dt_infer_side_forward(struct dt_infer *m, const struct dt_infer_batch *host,
 			  struct dt_err *err)
 {
 	struct dt_infer_side *s = &m->side;
-	size_t n = (size_t)host->nwant * (size_t)m->config.vocab * sizeof(float);
+	size_t row = host->draw ? sizeof(*s->drawn) : (size_t)m->config.vocab * sizeof(float);
+	size_t n = (size_t)host->nwant * row;
+	void *to = host->draw ? (void *)s->drawn_host : s->logits,
+	     *from = host->draw ? (void *)s->drawn : s->out;
 	struct dt_infer_batch b;
 	int64_t keys;
 	int rc = take(m, host, &b, err);
@@ -245,12 +306,12 @@ int dt_infer_side_forward(struct dt_infer *m, const struct dt_infer_batch *host,
 		dt_dev_sync(m->dev); /* the tables are free again */
 		return rc;
 	}
-	rc = n ? dt_dev_copy(m->dev, s->logits, s->out, n) : 0;
+	rc = n ? dt_dev_copy(m->dev, to, from, n) : 0;
 	if (rc == 0)
 		rc = dt_dev_sync(m->dev);
 	if (rc < 0)
 		return dt_err_sys(err, rc, "cannot compute on the device");
-	memcpy(logits, s->logits, n);
+	memcpy(host->draw ? (void *)host->drawn : logits, to, n);
 	return 0;
 }
 

@@ -19,14 +19,15 @@ struct dt_infer_linear {
 struct dt_infer_layer {
 	struct dt_infer_linear qkv, o, up, down;	 /* up: gate and up where the model is gated */
 	struct dt_infer_linear router;			 /* f32 */
-	struct dt_infer_linear *expert_up, *expert_down; /* [experts] */
+	struct dt_packed **expert_up, **expert_down;	 /* [experts] */
+	struct dt_packed_set *experts_up, *experts_down; /* the same, as they are multiplied with */
 	struct dt_tensor norm1, norm1_b, norm2, norm2_b, q_norm, k_norm, post_attn, post_mlp;
 };
 
 #define DT_INFER_RECORDED 32
 
 struct dt_infer_recorded {
-	int nseq;
+	int nseq, kind;		/* enum dt_draw_kind of its draws, -1: logits come back */
 	int64_t keys;		/* that sequences may have */
 	uint64_t used;		/* the step it ran in last */
 	struct dt_graph *graph; /* NULL: such a step came once */
@@ -34,12 +35,16 @@ struct dt_infer_recorded {
 
 /* infer_device.c; all absent on the CPU. */
 struct dt_infer_side {
-	char *host, *there; /* tables of a step, pinned, and where they are on the device */
-	size_t bytes, out_bytes;
-	int64_t *slot; /* in host */
+	char *host, *there;		/* tables of a step, pinned, and where they are on the device */
+	size_t bytes, fixed, out_bytes; /* fixed: without the edits, which come last */
+	int64_t *slot;			/* in host */
 	int32_t *ids, *pos, *q_start, *kv_len, *table;
-	float *out, *logits; /* [max_seqs, vocab] on the device, and pinned */
-	int64_t keys;	     /* for attention: what a sequence of the step may have; 0: what it has */
+	struct dt_draw *draw;
+	struct dt_edit *edit; /* [max_edits] */
+	int max_edits;
+	struct dt_drawn *drawn, *drawn_host; /* [max_seqs] on the device, and pinned */
+	float *out, *logits;		     /* [max_seqs, vocab] on the device, and pinned */
+	int64_t keys; /* for attention: what a sequence of the step may have; 0: what it has */
 	struct dt_infer_recorded recorded[DT_INFER_RECORDED];
 	int nrecorded;
 	uint64_t steps, replayed;
@@ -56,13 +61,14 @@ struct dt_infer {
 	struct dt_arena weights; /* vectors, and plain matrices */
 	struct dt_arena cache, work;
 	uint64_t packed_bytes; /* of matrices, as laid out */
+	uint64_t set_bytes;    /* of what finds those of experts */
 	float *rope_cos, *rope_sin;
 	float *local_cos, *local_sin; /* of layers with a window, where they have a base of their own */
 	int64_t positions;
 	struct dt_infer_side side;
 	struct { /* in work */
 		void *resid, *resid2, *norm, *qkv, *attn, *up, *act, *delta, *picked, *heads;
-		float *mean, *rstd, *row;
+		float *mean, *rstd;
 		/* of experts: a choice is one of the experts_used of a row */
 		void *routed;		    /* [choices, hidden] rows by expert */
 		float *wide;		    /* [rows, hidden] */
@@ -73,12 +79,9 @@ struct dt_infer {
 	} b;
 };
 
-/* infer.c: the pass itself; logits are the device's memory, and what the batch points to dt_dev_tables'. */
+/* infer.c: the pass itself, and the draws where there are some; logits and drawn are the device's memory, and
+ * what the batch points to otherwise dt_dev_tables'. */
 int dt_infer_pass(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
-
-/* Also: y = the gated activation of x w^T; up holds both halves where they cannot be done at once. */
-int dt_infer_gated(const struct dt_infer *m, struct dt_tensor y, struct dt_tensor up, struct dt_tensor x,
-		   const struct dt_infer_linear *w);
 
 /* infer_device.c: memory of the device; what the host copies there is there when the call returns. */
 int dt_infer_area(struct dt_infer *m, struct dt_arena *a, size_t bytes, struct dt_err *err);

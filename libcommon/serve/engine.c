@@ -150,9 +150,11 @@ static int alloc_batch(struct dt_engine *e)
 	e->table = calloc(table, sizeof(*e->table));
 	e->pool_to = calloc(seqs, sizeof(*e->pool_to));
 	e->logits = malloc(DT_INFER_LOGITS_ROWS(seqs) * (size_t)p->model.vocab * sizeof(*e->logits));
+	e->draw = calloc(seqs, sizeof(*e->draw));
+	e->drawn = calloc(seqs, sizeof(*e->drawn));
 	e->top = calloc(DT_LOGPROBS_MAX, sizeof(*e->top));
 	if (!e->items || !e->drafts || !e->ids || !e->pos || !e->slot || !e->q_start || !e->kv_len ||
-	    !e->want || !e->table || !e->pool_to || !e->logits || !e->top)
+	    !e->want || !e->table || !e->pool_to || !e->logits || !e->draw || !e->drawn || !e->top)
 		return -ENOMEM;
 	e->batch = (struct dt_infer_batch){.ids = e->ids,
 					   .pos = e->pos,
@@ -179,10 +181,13 @@ static void engine_free(struct dt_engine *e)
 	free(e->pool_to);
 	free(e->bucket);
 	free(e->logits);
+	free(e->draw);
+	free(e->drawn);
 	free(e->allow);
 	dt_vocab_order_release(&e->order);
 	free(e->top);
 	dt_sampler_release(&e->sampler);
+	dt_teller_close(&e->teller);
 	dt_sched_release(&e->sched);
 	dt_kvpool_release(&e->pool);
 	dt_metrics_release(&e->metrics);
@@ -240,6 +245,8 @@ int dt_engine_open(struct dt_engine **ret, const struct dt_engine_params *p, str
 	dt_schedtrace_begin(p->trace, &e->sched);
 	e->spec.max = p->draft;
 	rc = alloc_batch(e);
+	if (rc == 0)
+		rc = dt_teller_open(&e->teller, p->max_seqs);
 	if (rc < 0) {
 		dt_err_sys(err, rc, "cannot start the engine");
 		goto fail;

@@ -21,6 +21,7 @@ struct dt_engine_model {
 	int (*forward)(void *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
 	/* Copies cache rows, 0 or a negative errno; NULL: prompts are computed once a choice. */
 	int (*copy_block)(void *m, int32_t from, int32_t to);
+	bool draws; /* forward draws tokens where the batch asks for it */
 	int vocab, hidden;
 	int32_t eos[2]; /* ids that end a text */
 	int neos;

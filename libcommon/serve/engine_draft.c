@@ -6,7 +6,7 @@
  */
 #include "serve/engine_priv.h"
 
-/* The next guess of each item of e->drafts from the rows that forward has just given. */
+/* The next guess of each item of e->drafts from what forward has just given. */
 static int draw(struct dt_engine *e, int n)
 {
 	size_t vocab = (size_t)e->p.model.vocab;
@@ -21,8 +21,11 @@ static int draw(struct dt_engine *e, int n)
 		r->drafted = end;
 		if (it->seq->draft == 0)
 			continue;
-		id = dt_sample(&e->sampler, &r->sampling, e->logits + (size_t)want++ * vocab, r->tokens,
-			       (size_t)r->nprompt, dt_req_out(r), (size_t)(end - r->nprompt));
+		id = e->batch.draw ? e->drawn[want].id
+				   : dt_sample(&e->sampler, &r->sampling, e->logits + (size_t)want * vocab,
+					       r->tokens, (size_t)r->nprompt, dt_req_out(r),
+					       (size_t)(end - r->nprompt));
+		want++;
 		if (id < 0)
 			return id;
 		r->tokens[end] = id;
@@ -67,8 +70,9 @@ int dt_engine_draft(struct dt_engine *e, int n)
 		e->drafts[i] = it;
 	}
 	while (n > 0 && rc == 0) {
-		dt_engine_build(e, e->drafts, n, true);
-		rc = e->p.drafter.forward(e->p.drafter.m, &e->batch, e->logits, &err);
+		rc = dt_engine_build(e, e->drafts, n, true);
+		if (rc == 0)
+			rc = e->p.drafter.forward(e->p.drafter.m, &e->batch, e->logits, &err);
 		if (rc == 0)
 			rc = draw(e, n);
 		n = rc < 0 ? 0 : go_on(e, n);

@@ -9,6 +9,19 @@ struct req_list {
 	struct dt_req *head, *tail;
 };
 
+/* engine_tell.c */
+struct dt_teller {
+	struct dt_call **own; /* [cap]: the engine's thread's, of this step */
+	int nown, cap;
+	bool open;
+	pthread_t thread;
+	pthread_mutex_t mu;
+	pthread_cond_t cond;
+	struct dt_call **given, **telling; /* [cap]: what the thread shall tell, and what it is telling */
+	int ngiven;
+	bool stop;
+};
+
 struct dt_engine {
 	struct dt_engine_params p;
 	struct dt_metrics metrics;
@@ -30,13 +43,16 @@ struct dt_engine {
 	struct dt_sched sched;
 	struct req_list live; /* taken from the inbox, in order of arrival */
 	struct dt_sampler sampler;
+	struct dt_teller teller;
 	struct dt_spec spec;
 	struct dt_sched_item *items, *drafts; /* [max_seqs] */
 	struct dt_infer_batch batch;
 	int32_t *ids, *pos, *q_start, *kv_len, *table, *want;
 	int64_t *slot;
 	float **pool_to;
-	float *logits; /* [max_seqs + 2, vocab], the last two scratch */
+	float *logits;		/* [max_seqs + 2, vocab], the last two scratch */
+	struct dt_draw *draw;	/* [max_seqs], and their edits are the sampler's */
+	struct dt_drawn *drawn; /* [max_seqs] */
 	struct dt_logprob *top;
 	struct dt_vocab_order order; /* made when the first request asks for a grammar */
 	uint32_t *allow;	     /* [vocab / 32] */
@@ -46,12 +62,24 @@ struct dt_engine {
 void dt_engine_retire(struct dt_engine *e, struct dt_req *r, enum dt_finish why);
 void dt_engine_retire_error(struct dt_engine *e, struct dt_req *r, const struct dt_err *err);
 
+int dt_teller_open(struct dt_teller *t, int cap); /* of zeros. -ENOMEM, -EAGAIN */
+void dt_teller_close(struct dt_teller *t);	  /* once all have been told */
+/* The waiters of c hear of its tokens when the step is over: dt_teller_go. */
+void dt_teller_add(struct dt_teller *t, struct dt_call *c);
+void dt_teller_go(struct dt_teller *t);
+
 /* engine_draft.c: lets the other model see what the planned items compute, and guess for those with a draft.
  */
 int dt_engine_draft(struct dt_engine *e, int n);
 
+/* engine_draws.c: has the model draw what e->batch wants of the items, if it can; 0 or -ENOMEM. */
+int dt_engine_plan_draws(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft);
+
 /* engine_step.c: fills e->batch; and the whole of a step: plans, computes and hands out tokens once. */
-void dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft);
+int dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft);
+/* Rows of an item whose logits are wanted: the prompt's when it is scored, the last known token's and those
+ * of guessed tokens; of the model that guesses only guesses are. */
+bool dt_engine_wanted(const struct dt_sched_item *it, int row, bool draft);
 void dt_engine_step(struct dt_engine *e);
 
 static inline struct dt_req *dt_req_of(struct dt_seq *seq)

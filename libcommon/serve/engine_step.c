@@ -5,15 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows of an item whose logits are wanted: the prompt's when it is scored, the last known token's and those
- * of guessed tokens. */
-static bool wanted(const struct dt_sched_item *it, int row)
+bool dt_engine_wanted(const struct dt_sched_item *it, int row, bool draft)
 {
+	if (draft)
+		return it->seq->draft > 0 && row == it->first + it->n - 1;
 	return row < it->seq->score_end || row >= it->seq->known - 1;
 }
 
-/* Puts the items into e->batch. draft: for the model that guesses, of which only guesses are wanted. */
-void dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft)
+/* Puts the items into e->batch. draft: for the model that guesses. */
+int dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft)
 {
 	struct dt_infer_batch *b = &e->batch;
 	int t = 0;
@@ -39,12 +39,13 @@ void dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int
 			e->ids[t] = r->tokens[at];
 			e->pos[t] = at;
 			e->slot[t] = dt_kvpool_slot(&e->pool, &it->seq->blocks, at);
-			if (draft ? it->seq->draft > 0 && at == it->first + it->n - 1 : wanted(it, at))
+			if (dt_engine_wanted(it, at, draft))
 				e->want[b->nwant++] = t;
 		}
 	}
 	e->q_start[n] = t;
 	b->ntokens = t;
+	return dt_engine_plan_draws(e, items, n, draft);
 }
 
 /* Which of the stop ids it is, -1: none. */
@@ -118,10 +119,40 @@ static int take_token(struct dt_req *r, int32_t id, const struct dt_logprob *cho
 	return r->nout == r->max_tokens ? DT_FINISH_LENGTH : DT_FINISH_NONE;
 }
 
-/* Samples the next token of r from its last row and hands it over. Returns it, or -1 when r has ended. */
-static int32_t next_token(struct dt_engine *e, struct dt_req *r, float *logits)
+/* The next token of r from its logits, and how likely it was where r asks for that. Negative: there is none.
+ */
+static int32_t draw(struct dt_engine *e, struct dt_req *r, float *logits, struct dt_logprob *ret)
 {
 	struct dt_sampling s = r->sampling;
+	float *raw = e->logits + (size_t)e->p.max_seqs * (size_t)e->p.model.vocab;
+	int32_t id;
+
+	if (r->nout < r->min_tokens) {
+		s.ban = r->stop_ids;
+		s.nban = r->nstop_ids;
+	}
+	if (r->matcher && !(s.allow = allowed(e, r)))
+		return -ENOMEM;
+	if (r->logprobs >= 0) /* the sampler overwrites the logits */
+		memcpy(raw, logits, (size_t)e->p.model.vocab * sizeof(*raw));
+	id = dt_sample(&e->sampler, &s, logits, r->tokens, (size_t)r->nprompt, dt_req_out(r),
+		       (size_t)r->nout);
+	if (r->logprobs >= 0 && id >= 0)
+		dt_logprobs(raw, e->p.model.vocab, id, ret, r->logprobs, e->top);
+	return id;
+}
+
+/* Likewise where the model has drawn it. */
+static int32_t as_drawn(const struct dt_req *r, const struct dt_drawn *d, struct dt_logprob *ret)
+{
+	if (r->logprobs >= 0 && d->id >= 0)
+		*ret = (struct dt_logprob){d->id, dt_drawn_logprob(d)};
+	return d->id < 0 ? -EDOM : d->id;
+}
+
+/* Hands r the next token, which its last row gives. Returns it, or -1 when r has ended. */
+static int32_t next_token(struct dt_engine *e, struct dt_req *r, float *logits, const struct dt_drawn *d)
+{
 	struct dt_logprob chosen = {0};
 	struct dt_err err = {0};
 	double now, gap;
@@ -132,27 +163,12 @@ static int32_t next_token(struct dt_engine *e, struct dt_req *r, float *logits)
 		dt_engine_retire(e, r, DT_FINISH_LENGTH);
 		return -1;
 	}
-	if (r->nout < r->min_tokens) {
-		s.ban = r->stop_ids;
-		s.nban = r->nstop_ids;
-	}
-	if (r->matcher && !(s.allow = allowed(e, r))) {
-		dt_err_set(&err, -ENOMEM, "cannot follow the response's grammar");
+	id = d ? as_drawn(r, d, &chosen) : draw(e, r, logits, &chosen);
+	if (id == -ENOMEM) {
+		dt_err_set(&err, -ENOMEM,
+			   r->matcher ? "cannot follow the response's grammar" : "cannot draw a token");
 		dt_engine_retire_error(e, r, &err);
 		return -1;
-	}
-	/* The sampler overwrites the logits: the alternatives first, the chosen one's value with them. */
-	if (r->logprobs >= 0) {
-		float *raw = e->logits + (size_t)e->p.max_seqs * (size_t)e->p.model.vocab;
-
-		memcpy(raw, logits, (size_t)e->p.model.vocab * sizeof(*raw));
-		id = dt_sample(&e->sampler, &s, logits, r->tokens, (size_t)r->nprompt, dt_req_out(r),
-			       (size_t)r->nout);
-		if (id >= 0)
-			dt_logprobs(raw, e->p.model.vocab, id, &chosen, r->logprobs, e->top);
-	} else {
-		id = dt_sample(&e->sampler, &s, logits, r->tokens, (size_t)r->nprompt, dt_req_out(r),
-			       (size_t)r->nout);
 	}
 	if (id < 0) {
 		dt_err_set(&err, -EDOM,
@@ -170,7 +186,7 @@ static int32_t next_token(struct dt_engine *e, struct dt_req *r, float *logits)
 	r->t_last = now;
 	rc = take_token(r, id, &chosen, e->top);
 	if (rc == DT_FINISH_NONE)
-		pthread_cond_broadcast(&r->call->cond);
+		dt_teller_add(&e->teller, r->call);
 	pthread_mutex_unlock(&r->call->mu);
 	dt_metrics_token(&e->metrics, r, gap);
 	if (rc == DT_FINISH_NONE && tell_matcher(e, r, id))
@@ -222,25 +238,27 @@ static void fork_followers(struct dt_engine *e, struct dt_req *leader, const flo
 		r->t_start = leader->t_start;
 		memcpy(own, logits, vocab * sizeof(*own));
 		dt_call_ref(c); /* r's end may be the call's */
-		next_token(e, r, own);
+		next_token(e, r, own, NULL);
 		dt_call_drop(c);
 	}
 }
 
 /* The tokens of r from its last known row and, where guesses were right, from the rows behind it. */
-static int take_tokens(struct dt_engine *e, struct dt_req *r, float *logits)
+static int take_tokens(struct dt_engine *e, struct dt_req *r, int row)
 {
+	const struct dt_drawn *drawn = e->batch.draw ? e->drawn + row : NULL;
 	size_t vocab = (size_t)e->p.model.vocab;
+	float *logits = e->logits + (size_t)row * vocab;
 	int guessed = r->seq.draft, n = 0;
 	int32_t id;
 
 	r->seq.draft = 0;
-	if (r->nout == 0)
+	if (r->nout == 0 && !drawn)
 		fork_followers(e, r, logits);
 	for (;; n++) {
 		int32_t guess = n < guessed ? r->tokens[r->seq.known] : -1;
 
-		id = next_token(e, r, logits + (size_t)n * vocab);
+		id = next_token(e, r, logits + (size_t)n * vocab, drawn ? drawn + n : NULL);
 		if (id < 0 || id != guess)
 			break;
 		r->seq.computed++;
@@ -250,24 +268,20 @@ static int take_tokens(struct dt_engine *e, struct dt_req *r, float *logits)
 	return n + 1;
 }
 
-/* Rows *want on of the logits belong to the item. Returns the tokens it gave. */
+/* Rows *want on of the results belong to the item. Returns the tokens it gave. */
 static int take_item(struct dt_engine *e, const struct dt_sched_item *it, int *want)
 {
 	struct dt_req *r = dt_req_of(it->seq);
-	int known = it->seq->known, score_end = it->seq->score_end, rc = 0;
+	int known = it->seq->known, score_end = it->seq->score_end, rc = 0, last = -1;
 	int end = it->first + it->n < known ? it->first + it->n : known;
-	size_t vocab = (size_t)e->p.model.vocab;
-	float *last = NULL;
 
 	for (int at = it->first; at < end; at++) {
-		float *row = e->logits + (size_t)*want * vocab;
-
-		if (!wanted(it, at))
+		if (!dt_engine_wanted(it, at, false))
 			continue;
 		if (at < score_end && rc == 0)
-			rc = score(e, r, at, row);
+			rc = score(e, r, at, e->logits + (size_t)*want * (size_t)e->p.model.vocab);
 		if (at == known - 1)
-			last = row;
+			last = *want;
 		(*want)++;
 	}
 	*want += it->first + it->n - end;
@@ -279,7 +293,7 @@ static int take_item(struct dt_engine *e, const struct dt_sched_item *it, int *w
 
 		dt_err_sys(&err, rc, "cannot score the prompt");
 		dt_engine_retire_error(e, r, &err);
-	} else if (last) {
+	} else if (last >= 0) {
 		return take_tokens(e, r, last);
 	}
 	return 0;
@@ -365,17 +379,21 @@ void dt_engine_step(struct dt_engine *e)
 	if (e->p.drafter.m && rc == 0 && dt_engine_draft(e, n) < 0) /* guesses are not needed */
 		for (int i = 0; i < n; i++)
 			drop_guesses(&e->items[i]);
-	dt_engine_build(e, e->items, n, false);
+	if (rc == 0 && (rc = dt_engine_build(e, e->items, n, false)) < 0)
+		dt_err_sys(&err, rc, "cannot plan a step");
 	decode = is_decode(e->items, n, &guessed);
 	dt_metrics_step(&e->metrics, &e->sched, e->batch.ntokens);
 	if (rc == 0)
 		rc = e->p.model.forward(e->p.model.m, &e->batch, e->logits, &err);
+	if (rc == 0 && e->batch.draw)
+		dt_metrics_drawn(&e->metrics);
 	for (int i = 0; i < n; i++) {
 		if (rc < 0)
 			dt_engine_retire_error(e, dt_req_of(e->items[i].seq), &err);
 		else
 			given += take_item(e, &e->items[i], &want);
 	}
+	dt_teller_go(&e->teller);
 	if (decode && rc == 0)
 		dt_spec_measured(&e->spec, n, guessed > 0, given, dt_now() - now);
 }

@@ -88,6 +88,13 @@ void dt_metrics_guessed(struct dt_metrics *m, int guessed, int accepted)
 	pthread_mutex_unlock(&m->mu);
 }
 
+void dt_metrics_drawn(struct dt_metrics *m)
+{
+	pthread_mutex_lock(&m->mu);
+	m->drawn_steps++;
+	pthread_mutex_unlock(&m->mu);
+}
+
 void dt_metrics_finish(struct dt_metrics *m, const struct dt_req *r, enum dt_finish why, double now)
 {
 	pthread_mutex_lock(&m->mu);
@@ -199,6 +206,8 @@ void dt_metrics_write(struct dt_metrics *shared, const char *model, FILE *f)
 	      (double)m->draft_tokens);
 	value(&p, "spec_decode_num_accepted_tokens_total", "counter", "Guessed tokens that were right.",
 	      (double)m->accepted_tokens);
+	value(&p, "drawn_steps_total", "counter",
+	      "Steps whose tokens were drawn where the model is computed.", (double)m->drawn_steps);
 	value(&p, "prompt_tokens_total", "counter", "Prompt tokens of requests that got a token.",
 	      (double)m->prompt_tokens);
 	value(&p, "generation_tokens_total", "counter", "Generated tokens.", (double)m->generation_tokens);

@@ -25,7 +25,7 @@ struct dt_metrics {
 	double kv_usage; /* 0 to 1 */
 	uint64_t prompt_tokens, generation_tokens, preemptions, finished[DT_FINISH_N];
 	uint64_t prefix_queries, prefix_hits; /* tokens */
-	uint64_t drafts, draft_tokens, accepted_tokens;
+	uint64_t drafts, draft_tokens, accepted_tokens, drawn_steps;
 	struct dt_hist ttft, itl, e2e, queue, prefill, decode, inference, prompt, generation, iteration;
 };
 
@@ -41,6 +41,8 @@ void dt_metrics_step(struct dt_metrics *m, const struct dt_sched *s, int tokens)
 void dt_metrics_token(struct dt_metrics *m, const struct dt_req *r, double gap);
 /* One sequence's guesses were tried: of guessed tokens accepted were right. */
 void dt_metrics_guessed(struct dt_metrics *m, int guessed, int accepted);
+/* The model has drawn the tokens of a step itself. */
+void dt_metrics_drawn(struct dt_metrics *m);
 /* A request has ended, now. */
 void dt_metrics_finish(struct dt_metrics *m, const struct dt_req *r, enum dt_finish why, double now);
 

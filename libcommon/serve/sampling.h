@@ -1,16 +1,12 @@
 /*
- * From logits to a token. In this order, as vLLM and Hugging Face do it:
- *   banned ids and those not allowed, logit_bias, repetition penalty (prompt and output; Keskar et al. 2019),
- * frequency and presence penalties (output only; OpenAI), temperature, min_p, top_k, top_p (Holtzman et al.
- * 2020), the draw. Arithmetic is in double. Temperature 0 is the argmax. Ties always go to the lowest id, so
- * that the result is a function of (logits, parameters, seed, stream, index) alone, whatever else is in the
- * batch.
+ * What a request asks of the draw of its next token, as kernels/sample.h takes it; that header says what is
+ * computed and in which order. Temperature 0 is the argmax. The result is a function of (logits, parameters,
+ * seed, stream, index) alone, whatever else is in the batch and wherever it is computed.
  */
 #ifndef DT_SERVE_SAMPLING_H
 #define DT_SERVE_SAMPLING_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "kernels/sample.h"
 
 struct dt_bias {
 	int32_t id;
@@ -37,20 +33,26 @@ struct dt_sampling {
 
 struct dt_sampler { /* scratch of one thread */
 	int vocab;
-	int32_t *count; /* [vocab]: uses in the output; -1: in the prompt only. All zero between calls */
-	struct dt_cand {
-		double p;
-		int32_t id;
-	} * cand;	/* [vocab] */
-	double *weight; /* [vocab] */
+	int32_t *edit_of; /* [vocab] all zero between calls */
+	struct dt_edit *edit;
+	int nedits, cap;
+	void *room;
 };
 
 int dt_sampler_init(struct dt_sampler *s, int vocab); /* -ENOMEM */
 void dt_sampler_release(struct dt_sampler *s);
 
 /*
- * The token after prompt and out; logits [vocab] are overwritten. Token number nout of the stream of random
- * numbers is used. Returns the id, or -EDOM when no logit is finite or one is NaN.
+ * The draw of the token after prompt and out, number nout of the stream of random numbers; its edits are
+ * appended to s->edit, of which the caller sets s->nedits to 0 when they are done with. p->allow is not
+ * looked at. -ENOMEM.
+ */
+int dt_sampling_draw(struct dt_sampler *s, const struct dt_sampling *p, const int32_t *prompt, size_t nprompt,
+		     const int32_t *out, size_t nout, struct dt_draw *ret);
+
+/*
+ * That token, by this thread; logits [vocab] are overwritten. Returns the id, or -EDOM when no logit is
+ * finite or one is NaN, -ENOMEM.
  */
 int32_t dt_sample(struct dt_sampler *s, const struct dt_sampling *p, float *logits, const int32_t *prompt,
 		  size_t nprompt, const int32_t *out, size_t nout);

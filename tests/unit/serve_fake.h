@@ -28,6 +28,7 @@ struct fake {
 	atomic_int poison;   /* NaN from the next pass on */
 	atomic_int sleep_us; /* of every pass */
 	atomic_int bad;	     /* rules of the batch that were broken */
+	atomic_int drawn;    /* passes that drew tokens */
 };
 
 static inline uint64_t fake_hash(uint64_t h, int32_t id)
@@ -84,6 +85,19 @@ static int fake_row(struct fake *f, const struct dt_infer_batch *b, int row, flo
 	return 0;
 }
 
+/* Tokens instead of logits, of which nothing is left. */
+static inline void fake_draw(struct fake *f, const struct dt_infer_batch *b, float *logits)
+{
+	void *room = aligned_alloc(64, (dt_sample_room(FAKE_VOCAB) + 63) / 64 * 64);
+
+	for (int i = 0; i < b->nwant; i++)
+		dt_sample_row(room, &b->drawn[i], logits + (size_t)i * FAKE_VOCAB, FAKE_VOCAB, &b->draw[i],
+			      b->edit);
+	memset(logits, 0xff, (size_t)b->nwant * FAKE_VOCAB * sizeof(*logits));
+	free(room);
+	f->drawn++;
+}
+
 static inline int fake_copy_block(void *m, int32_t from, int32_t to)
 {
 	struct fake *f = m;
@@ -123,6 +137,8 @@ static inline int fake_forward(void *m, const struct dt_infer_batch *b, float *l
 		if (f->poison)
 			logits[(size_t)i * FAKE_VOCAB + 7] = NAN;
 	}
+	if (b->draw)
+		fake_draw(f, b, logits);
 	return 0;
 }
 

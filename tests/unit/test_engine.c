@@ -11,6 +11,7 @@
 
 static struct dt_tokenizer *tok;
 static int guesses;	     /* tokens the engines that start() makes guess */
+static bool draws;	     /* the models draw tokens themselves */
 static struct fake *drafter; /* the model that guesses; NULL: from the text */
 
 static int setup(void **state)
@@ -29,6 +30,7 @@ static struct dt_engine *start(struct fake *f, int blocks, int max_seqs, int max
 	struct dt_engine_params p = {.model = {.m = f,
 					       .forward = fake_forward,
 					       .copy_block = fake_copy_block,
+					       .draws = draws,
 					       .vocab = FAKE_VOCAB,
 					       .hidden = FAKE_HIDDEN},
 				     .tok = tok,
@@ -64,6 +66,7 @@ static void finish(struct dt_engine *e, struct fake *f)
 	assert_int_equal(m->running, 0);
 	assert_int_equal(m->waiting, 0);
 	assert_true(m->kv_usage == 0);
+	assert_int_equal(m->drawn_steps, f->drawn);
 	pthread_mutex_unlock(&m->mu);
 	assert_int_equal(f->bad, 0);
 	dt_engine_close(e);
@@ -145,6 +148,7 @@ static void test_together(void **state)
 	pthread_mutex_lock(&dt_engine_metrics(e)->mu);
 	assert_true(dt_engine_metrics(e)->preemptions > 0);
 	assert_int_equal(dt_engine_metrics(e)->finished[DT_FINISH_LENGTH], N);
+	assert_true(draws ? dt_engine_metrics(e)->drawn_steps > 100 : dt_engine_metrics(e)->drawn_steps == 0);
 	pthread_mutex_unlock(&dt_engine_metrics(e)->mu);
 	finish(e, &f);
 }
@@ -532,6 +536,46 @@ static void test_scores(void **state)
 	finish(e, &f);
 }
 
+/* What can only be told from all logits brings them back; the log-probability of the token alone does not. */
+static void test_who_draws(void **state)
+{
+	const int want[] = {9, 9, 0, 8}; /* choices of a prompt begin with the same logits */
+
+	for (int how = 0; how < 4 && draws; how++) {
+		struct fake f;
+		struct dt_engine *e = start(&f, 100, 4, 64, 4);
+		struct dt_call *c = dt_call_new(how == 3 ? 2 : 1);
+		struct dt_req *r = &c->req[0];
+		int32_t ids[3] = {7, 8, 9};
+
+		for (int i = 0; i < c->n; i++) {
+			dt_req_set_prompt(&c->req[i], ids, 3, 9);
+			c->req[i].sampling.presence_penalty = 0.7;
+			c->req[i].logprobs = how - 1 < 2 ? how - 1 : -1;
+		}
+		submit(e, c);
+		dt_call_wait_done(c);
+		for (int i = 0; i < c->n; i++)
+			assert_as_expected(&c->req[i]);
+		assert_int_equal(dt_engine_wait_idle(e, 60), 0);
+		assert_int_equal(f.drawn, want[how]);
+		for (int i = 0; i < r->scores.n; i++) {
+			float x[FAKE_VOCAB];
+			double z = 0;
+
+			expected_logits(r->tokens, 3 + i, x);
+			for (int k = 0; k < FAKE_VOCAB; k++)
+				z += exp(x[k]);
+			assert_int_equal(r->scores.chosen[i].id, dt_req_out(r)[i]);
+			assert_true(fabs(r->scores.chosen[i].logprob - (x[dt_req_out(r)[i]] - log(z))) <
+				    1e-5);
+		}
+		assert_int_equal(r->scores.n, how == 1 || how == 2 ? 9 : 0);
+		dt_call_drop(c);
+		finish(e, &f);
+	}
+}
+
 static void test_refusals(void **state)
 {
 	struct fake f;
@@ -677,11 +721,15 @@ int main(void)
 		cmocka_unit_test(test_cancel_frees_within_a_step),
 		cmocka_unit_test(test_stops),
 		cmocka_unit_test(test_scores),
+		cmocka_unit_test(test_who_draws),
 		cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_failures_end_requests),
 		cmocka_unit_test(test_deadline_and_stuck),
 		cmocka_unit_test(test_threads),
 	};
 
-	return cmocka_run_group_tests(tests, setup, teardown);
+	int failed = cmocka_run_group_tests_name("drawn by the engine", tests, setup, teardown);
+
+	draws = true;
+	return failed + cmocka_run_group_tests_name("drawn by the model", tests, setup, teardown);
 }

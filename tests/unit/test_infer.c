@@ -78,6 +78,9 @@ static struct dt_source *checkpoint(struct golden *g, const char *name)
 	return src;
 }
 
+/* What pass() has drawn, if anything: draw, edit, nedits and drawn of a batch. */
+static struct dt_infer_batch draws;
+
 /* Computes positions [from, to) of both sequences in one pass; logits of all these rows. */
 static void pass(struct dt_infer *m, const int32_t *ids, int seq, int from, int to, float *out)
 {
@@ -96,7 +99,11 @@ static void pass(struct dt_infer *m, const int32_t *ids, int seq, int from, int 
 				   .block_table = table,
 				   .max_blocks = blocks,
 				   .want = want,
-				   .nwant = n};
+				   .nwant = n,
+				   .draw = draws.draw,
+				   .edit = draws.edit,
+				   .nedits = draws.nedits,
+				   .drawn = draws.drawn};
 	float *logits = malloc((size_t)(n * vocab) * sizeof(*logits));
 	struct dt_err err;
 
@@ -172,15 +179,6 @@ static void compare(const char *name, struct dt_source *src, struct golden *g, s
 
 	assert_int_equal(dt_dev_open(&dev, on_card() ? DT_DEV_CUDA : DT_DEV_CPU, 0, 2), 0);
 	dev->batch_invariant = h.invariant;
-	if (on_card() && dt_source_config(src)->experts) {
-		assert_int_equal(dt_infer_open(&m, dev, src, &p, &err), -ENOTSUP);
-		assert_non_null(strstr(err.msg, "experts"));
-		dt_dev_close(dev);
-		free(ids);
-		free(want);
-		free(got);
-		return;
-	}
 	if (dt_infer_open(&m, dev, src, &p, &err) < 0)
 		fail_msg("%s: %s", name, err.msg);
 	for (int step = 5; step <= seq; step += (int)seq - 5) { /* in parts of 5, and all at once */
@@ -342,7 +340,7 @@ static void test_decode(void **state)
 				    .max_seqs = ROWS,
 				    .blocks = BLOCKS,
 				    .block_size = BLOCK};
-	static const char *const models[] = {"gpt2", "qwen3", "gemma3"};
+	static const char *const models[] = {"gpt2", "qwen3", "gemma3", "mixtral", "qwen3moe"};
 
 	for (size_t i = 0; i < sizeof(models) / sizeof(*models); i++) {
 		struct how h = {DT_F32, DT_F32, -1, false, 1e-4, 0};
@@ -381,17 +379,109 @@ static void test_decode(void **state)
 	}
 }
 
+/* Number at of the draws of a row: first argmaxes, then of all kinds, at last with log-probabilities. */
+static struct dt_draw draw_at(int at, int row)
+{
+	const int kind = at < 5 ? 0 : at < 9 ? 1 : 2;
+
+	return (struct dt_draw){.cold = kind ? 1 / (0.5 + row) : 0,
+				.top_p = kind && at % 2 ? 0.8 : 1,
+				.top_k = kind && at % 3 == 0 ? 5 : 0,
+				.repetition = 1.3,
+				.presence = 0.2,
+				.score = kind == 2 && row,
+				.stream = {{(uint32_t)at, 7}, {0, 0}},
+				.index = (uint64_t)(at + row)};
+}
+
+/*
+ * Tokens drawn where the model is computed, on a card in steps that are recorded with their draws, are those
+ * drawn from its logits. At the end there are more edits than there was room for.
+ */
+static void test_draws(void **state)
+{
+	struct dt_infer_params p = {.dtype = DT_F32,
+				    .cache = DT_F32,
+				    .weights = -1,
+				    .max_tokens = 8,
+				    .max_seqs = 8,
+				    .blocks = BLOCKS,
+				    .block_size = BLOCK};
+	enum { FROM = 2, EDITS = 700 };
+	struct dt_edit *edit = calloc(EDITS, sizeof(*edit));
+	struct dt_source *src;
+	struct dt_infer *m;
+	struct dt_dev *dev;
+	struct golden g;
+	struct dt_err err;
+	uint64_t replayed;
+	float *logits;
+	int32_t *ids;
+	void *room;
+	int64_t n, seq, vocab;
+
+	golden_open(&g, "gpt2");
+	src = checkpoint(&g, "draws");
+	seq = golden_int(&g, "/", "seq");
+	ids = golden_i32(&g, "ids", NULL);
+	logits = golden_f32(&g, "logits", &n);
+	assert_int_equal(dt_dev_open(&dev, on_card() ? DT_DEV_CUDA : DT_DEV_CPU, 0, 2), 0);
+	if (dt_infer_open(&m, dev, src, &p, &err) < 0)
+		fail_msg("%s", err.msg);
+	vocab = dt_infer_config(m)->vocab;
+	room = aligned_alloc(64, (dt_sample_room(vocab) + 63) / 64 * 64);
+	pass(m, ids, (int)seq, 0, FROM, logits);
+	for (int at = FROM; at < seq; at++) /* twice, so that the cache is the same */
+		pass(m, ids, (int)seq, at, at + 1, logits);
+	replayed = dt_infer_replayed(m);
+	assert_true(seq >= 12);
+	for (int at = FROM; at < seq; at++) {
+		const int nedits = at < 5 ? 0 : at + 1 < seq ? 3 : EDITS;
+		struct dt_draw d[2] = {draw_at(at, 0), draw_at(at, 1)};
+		struct dt_drawn got[2], want;
+
+		for (int i = 0; i < nedits; i++)
+			edit[i] = (struct dt_edit){
+				.id = (int32_t)((at + 5 * i) % vocab), .count = i % 2, .bias = 1};
+		d[1].edits = nedits < 3 ? nedits : 3;
+		d[1].first = nedits - d[1].edits;
+		draws = (struct dt_infer_batch){.draw = d, .edit = edit, .nedits = nedits, .drawn = got};
+		for (int s = 0; s < 2; s++) /* the bytes of drawn are to be written */
+			memset(&got[s], 0xee, sizeof(got[s]));
+		float *none = malloc((size_t)n * sizeof(*none));
+
+		pass(m, ids, (int)seq, at, at + 1, none);
+		free(none);
+		for (int s = 0; s < 2; s++) {
+			dt_sample_row(room, &want, logits + (s * seq + at) * vocab, vocab, &d[s], edit);
+			assert_int_equal(got[s].id, want.id);
+			assert_true(got[s].sum == want.sum && got[s].logit == want.logit &&
+				    got[s].max == want.max);
+		}
+	}
+	draws = (struct dt_infer_batch){0};
+	/* The first step of each of the three kinds is not, nor is the one whose edits needed room. */
+	assert_int_equal(dt_infer_replayed(m) - replayed, on_card() ? seq - FROM - 4 : 0);
+	dt_infer_close(m);
+	dt_dev_close(dev);
+	dt_source_close(src);
+	golden_close(&g);
+	free(room);
+	free(edit);
+	free(ids);
+	free(logits);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_families),
-		cmocka_unit_test(test_decode),
-		cmocka_unit_test(test_from_other_formats),
-		cmocka_unit_test(test_cannot_be_said),
-		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_families),       cmocka_unit_test(test_decode),
+		cmocka_unit_test(test_draws),	       cmocka_unit_test(test_from_other_formats),
+		cmocka_unit_test(test_cannot_be_said), cmocka_unit_test(test_refused),
 	};
 
-	const struct CMUnitTest card[] = {cmocka_unit_test(test_families), cmocka_unit_test(test_decode)};
+	const struct CMUnitTest card[] = {cmocka_unit_test(test_families), cmocka_unit_test(test_decode),
+					  cmocka_unit_test(test_draws)};
 
 	if (on_card())
 		return cmocka_run_group_tests(card, make_dir, remove_dir);

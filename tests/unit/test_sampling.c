@@ -124,7 +124,7 @@ static void check_draws(struct dt_sampling s, const int32_t *prompt, int nprompt
 	if (cells > 1 && chi2 > cells - 1 + 5 * sqrt(2.0 * (cells - 1)))
 		fail_msg("chi-square %g over %d cells", chi2, cells);
 	for (int i = 0; i < V; i++)
-		assert_int_equal(sampler.count[i], 0);
+		assert_int_equal(sampler.edit_of[i], 0);
 	dt_sampler_release(&sampler);
 }
 

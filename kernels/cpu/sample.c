@@ -1,0 +1,311 @@
+/*
+ * A vocabulary is long: the loops over all of it are cut into lanes and compiled for wider registers too.
+ * Nothing here may be contracted (kernels/meson.build): a weight has the same bits on every processor and
+ * card.
+ */
+#include "kernels/cpu/cpu.h"
+
+#define LANES	16
+#define BLOCK	512 /* ids whose weights are summed together */
+#define WORKERS 16  /* rows at a time: each has room for a vocabulary */
+
+struct cand {
+	uint64_t w;
+	float logit;
+	int32_t id;
+};
+
+struct room {
+	uint64_t *weight;  /* [vocab] */
+	struct cand *cand; /* [vocab] */
+	uint64_t *block;   /* sums of BLOCK weights; where cand lies, which is not needed at the same time */
+	float *raw;	   /* [vocab] of edited logits, what they were */
+};
+
+size_t dt_sample_room(int64_t vocab)
+{
+	return (size_t)(vocab + 15) / 16 * 16 * (sizeof(uint64_t) + sizeof(struct cand) + sizeof(float));
+}
+
+static struct room room_of(void *p, int64_t vocab)
+{
+	const size_t n = (size_t)(vocab + 15) / 16 * 16;
+	struct room r = {.weight = p};
+
+	r.cand = (struct cand *)(r.weight + n);
+	r.block = (uint64_t *)r.cand;
+	r.raw = (float *)(r.cand + n);
+	return r;
+}
+
+static DT_SIMD float sample_max(const float *x, int64_t n)
+{
+	float lane[LANES], max = -INFINITY;
+	int nan[LANES] = {0}, bad = 0;
+	int64_t i = 0;
+
+	for (int k = 0; k < LANES; k++)
+		lane[k] = -INFINITY;
+	for (; i + LANES <= n; i += LANES)
+		for (int k = 0; k < LANES; k++) {
+			lane[k] = x[i + k] > lane[k] ? x[i + k] : lane[k];
+			nan[k] |= x[i + k] != x[i + k];
+		}
+	for (; i < n; i++) {
+		max = x[i] > max ? x[i] : max;
+		bad |= isnan(x[i]);
+	}
+	for (int k = 0; k < LANES; k++) {
+		max = lane[k] > max ? lane[k] : max;
+		bad |= nan[k];
+	}
+	return bad ? NAN : max;
+}
+
+float dt_sample_max(const float *x, int64_t n)
+{
+	return sample_max(x, n);
+}
+
+/* w [n]; returns their sum. */
+static DT_SIMD uint64_t sample_weights(uint64_t *restrict w, const float *restrict logits, int64_t n,
+				       float max, double cold, uint64_t least)
+{
+	uint64_t sum = 0;
+
+	for (int64_t i = 0; i < n; i++) {
+		const uint64_t e = dt_sample_weight(dt_sample_x(logits[i], max, cold));
+
+		w[i] = e < least ? 0 : e;
+		sum += w[i];
+	}
+	return sum;
+}
+
+uint64_t dt_sample_sum(const float *x, int64_t n, float max)
+{
+	uint64_t w[BLOCK], sum = 0;
+
+	for (int64_t i = 0; i < n; i += BLOCK)
+		sum += sample_weights(w, x + i, n - i < BLOCK ? n - i : BLOCK, max, 1, 1);
+	return sum;
+}
+
+static bool before(struct cand a, struct cand b)
+{
+	return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+}
+
+static void sift_down(struct cand *h, int64_t n, int64_t i)
+{
+	struct cand x = h[i];
+
+	for (;;) {
+		int64_t c = 2 * i + 1;
+
+		if (c >= n)
+			break;
+		if (c + 1 < n && before(h[c + 1], h[c]))
+			c++;
+		if (!before(h[c], x))
+			break;
+		h[i] = h[c];
+		i = c;
+	}
+	h[i] = x;
+}
+
+/*
+ * Moves the candidates in the order of their ranks to the end of c (the first last) until top_k of them or a
+ * share of top_p are there; a heap, so that few kept ones cost few comparisons. total: sum of the row. The
+ * share is one of what top_k leaves. Returns how many are kept, *ret_sum their sum.
+ */
+static int64_t keep_best(struct cand *c, int64_t n, int64_t top_k, double top_p, uint64_t total,
+			 uint64_t *ret_sum)
+{
+	const int64_t limit = top_k && top_k < n ? top_k : n;
+	const uint64_t enough = top_k ? UINT64_MAX : dt_sample_share(top_p, total);
+	int64_t kept = 0, share = 0;
+	uint64_t sum = 0, part = 0;
+
+	for (int64_t i = n / 2 - 1; i >= 0; i--)
+		sift_down(c, n, i);
+	while (kept < limit && sum < enough) {
+		struct cand best = c[0];
+
+		c[0] = c[n - 1 - kept];
+		c[n - 1 - kept] = best;
+		kept++;
+		sum += best.w;
+		sift_down(c, n - kept, 0);
+	}
+	*ret_sum = sum;
+	if (!top_k || top_p >= 1)
+		return kept;
+	total = dt_sample_share(top_p, sum);
+	while (part < total)
+		part += c[n - 1 - share++].w;
+	*ret_sum = part;
+	return share;
+}
+
+/* Bits of a weight above 0: who has more is more likely. */
+static int class_of(uint64_t w)
+{
+	return 64 - __builtin_clzll(w);
+}
+
+/* Puts all into cand that top_k and top_p can still keep, by classes: few comparisons for what is unlikely.
+ */
+static int64_t candidates(const struct room *r, const float *logits, int64_t vocab, int64_t top_k,
+			  double top_p, uint64_t total)
+{
+	int64_t count[DT_SAMPLE_BITS + 2] = {0}, have = 0, n = 0;
+	uint64_t sum[DT_SAMPLE_BITS + 2] = {0}, part = 0, least;
+	const uint64_t enough = dt_sample_share(top_p, total);
+	int c = DT_SAMPLE_BITS + 1;
+
+	for (int64_t i = 0; i < vocab; i++)
+		if (r->weight[i]) {
+			count[class_of(r->weight[i])]++;
+			sum[class_of(r->weight[i])] += r->weight[i];
+		}
+	for (; c > 1; c--) {
+		have += count[c];
+		part += sum[c];
+		if (top_k ? have >= top_k : part >= enough)
+			break;
+	}
+	/* Of two logits the larger one's weight may be less by one, from rounding. */
+	least = ((uint64_t)1 << (c - 1)) - 1;
+	for (int64_t i = 0; i < vocab; i++)
+		if (r->weight[i] && r->weight[i] >= least)
+			r->cand[n++] = (struct cand){r->weight[i], logits[i], (int32_t)i};
+	return n;
+}
+
+/* The id at which the weights, added up in order, pass u, which is below their sum. */
+static int64_t find(const struct room *r, uint64_t u)
+{
+	int64_t i = 0;
+
+	while (u >= r->block[i / BLOCK]) {
+		u -= r->block[i / BLOCK];
+		i += BLOCK;
+	}
+	while (u >= r->weight[i])
+		u -= r->weight[i++];
+	return i;
+}
+
+static int64_t draw(const struct room *r, const float *logits, int64_t vocab, float max,
+		    const struct dt_draw *d)
+{
+	const int64_t top_k = d->top_k > 0 && d->top_k < vocab ? d->top_k : 0;
+	const uint64_t least = dt_sample_least(d->min_p);
+	uint64_t total = 0, sum, u;
+	int64_t n;
+
+	for (int64_t i = 0; i < vocab; i += BLOCK) {
+		r->block[i / BLOCK] =
+			sample_weights(r->weight + i, logits + i, vocab - i < BLOCK ? vocab - i : BLOCK, max,
+				       d->cold, least);
+		total += r->block[i / BLOCK];
+	}
+	if (!dt_sample_by_rank(d, vocab))
+		return find(r, dt_sample_below(d, total));
+	n = candidates(r, logits, vocab, top_k, d->top_p, total);
+	keep_best(r->cand, n, top_k, d->top_p, total, &sum);
+	u = sum - dt_sample_below(d, sum); /* from the last rank on, seen from the first */
+	for (sum = 0; sum < u;)
+		sum += r->cand[--n].w;
+	return r->cand[n].id;
+}
+
+/* Where the first of x [n] that equals max is; there is one. */
+static DT_SIMD int64_t sample_find(const float *x, int64_t n, float max)
+{
+	int64_t i = 0;
+	int hit = 0;
+
+	for (; i + 4 * LANES <= n; i += 4 * LANES) {
+		for (int k = 0; k < 4 * LANES; k++)
+			hit |= x[i + k] == max;
+		if (hit)
+			break;
+	}
+	while (x[i] != max)
+		i++;
+	return i;
+}
+
+void dt_sample_row(void *room, struct dt_drawn *ret, float *logits, int64_t vocab, const struct dt_draw *d,
+		   const struct dt_edit *edit)
+{
+	const struct room r = room_of(room, vocab);
+	struct dt_drawn out = {.id = -1};
+	float max;
+
+	edit += d->first;
+	if (d->score) {
+		out.max = sample_max(logits, vocab);
+		if (isfinite(out.max))
+			out.sum = dt_sample_sum(logits, vocab, out.max);
+	}
+	for (int32_t i = 0; i < d->edits; i++) {
+		r.raw[i] = logits[edit[i].id];
+		logits[edit[i].id] = dt_sample_edit(r.raw[i], d, edit[i]);
+	}
+	max = sample_max(logits, vocab);
+	if (isfinite(max))
+		out.id = (int32_t)(d->cold == 0 ? sample_find(logits, vocab, max)
+						: draw(&r, logits, vocab, max, d));
+	if (d->score && out.id >= 0) {
+		out.logit = logits[out.id];
+		for (int32_t i = 0; i < d->edits; i++)
+			if (edit[i].id == out.id)
+				out.logit = r.raw[i];
+	}
+	*ret = out;
+}
+
+int dt_sample_check(struct dt_tensor logits, const struct dt_draw *d, const struct dt_edit *edit,
+		    int64_t nedits)
+{
+	const int64_t rows = dt_rows(logits), vocab = dt_cols(logits);
+
+	if (logits.dtype != DT_F32 || vocab < 1 || vocab > DT_SAMPLE_VOCAB)
+		return -EINVAL;
+	for (int64_t i = 0; i < rows; i++) {
+		if (d[i].edits < 0 || d[i].edits > vocab || d[i].first < 0 ||
+		    d[i].first + (int64_t)d[i].edits > nedits)
+			return -EINVAL;
+		for (int64_t k = d[i].first; k < d[i].first + (int64_t)d[i].edits; k++)
+			if (edit[k].id < 0 || edit[k].id >= vocab)
+				return -EINVAL;
+	}
+	return 0;
+}
+
+int dt_cpu_sample(struct dt_dev *dev, struct dt_drawn *out, struct dt_tensor logits, const struct dt_draw *d,
+		  const struct dt_edit *edit, int64_t nedits)
+{
+	const int64_t rows = dt_rows(logits), vocab = dt_cols(logits);
+	const int64_t most = dt_min64(dev->nthreads, WORKERS), workers = dt_min64(rows, most);
+	size_t each;
+	char *room;
+	int rc = dt_sample_check(logits, d, edit, nedits);
+
+	if (rc < 0 || !rows)
+		return rc;
+	each = (dt_sample_room(vocab) + 63) / 64 * 64;
+	room = dt_cpu_scratch(dev, each * (size_t)workers);
+	if (!room)
+		return -ENOMEM;
+#pragma omp parallel for num_threads(dev->nthreads) schedule(static, 1) if (workers > 1)
+	for (int64_t w = 0; w < workers; w++)
+		for (int64_t i = w; i < rows; i += workers)
+			dt_sample_row(room + each * (size_t)w, &out[i], (float *)logits.data + i * vocab,
+				      vocab, &d[i], edit);
+	return 0;
+}
