@@ -22,6 +22,7 @@
 #ifndef DT_KERNELS_QUANT_H
 #define DT_KERNELS_QUANT_H
 
+#include "kernels/activation.h"
 #include "kernels/device.h"
 #include "kernels/quant_formats.h"
 
@@ -57,6 +58,15 @@ int dt_packed_row(const struct dt_packed *w, int64_t i, float *out);
  */
 int dt_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
 		     struct dt_tensor bias);
+
+/*
+ * y [m, n / 2] = f(g) u, where g and u are the first and the second half of the columns of x w^T + bias, in
+ * f32 and rounded once to y's type: the bits of dt_packed_matmul and gated_forward (activation.h) in f32. w
+ * is two parts of n / 2 rows each, as two calls of dt_packed_append make them. -ENOTSUP: it is not, or lies
+ * on a card; -EINVAL, -ENOMEM: as above. Nothing is written then.
+ */
+int dt_packed_gated(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
+		    struct dt_tensor bias, enum dt_act_fn f);
 
 /*
  * Weights of which each row of x meets one, the experts of a layer: all with the same k, rows and parts. They

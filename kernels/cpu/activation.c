@@ -146,6 +146,11 @@ int dt_cpu_act_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tenso
 	return 0;
 }
 
+void dt_cpu_gate(float *y, const float *gate, const float *up, int64_t n, enum dt_act_fn f)
+{
+	act_chunk(y, gate, up, n, f);
+}
+
 /* Columns c .. c + n of row r: gate at c, up at width + c. */
 static void gated_at(struct dt_tensor y, struct dt_tensor x, enum dt_act_fn f, int64_t r, int64_t c,
 		     int64_t n)

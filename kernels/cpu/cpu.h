@@ -76,6 +76,8 @@ int dt_cpu_act_forward(struct dt_dev *, struct dt_tensor y, struct dt_tensor x, 
 int dt_cpu_act_backward(struct dt_dev *, struct dt_tensor dx, struct dt_tensor dy, struct dt_tensor x,
 			enum dt_act_fn f);
 int dt_cpu_gated_forward(struct dt_dev *, struct dt_tensor y, struct dt_tensor x, enum dt_act_fn f);
+/* y = f(gate) up, n of each */
+void dt_cpu_gate(float *y, const float *gate, const float *up, int64_t n, enum dt_act_fn f);
 int dt_cpu_gated_backward(struct dt_dev *, struct dt_tensor dx, struct dt_tensor dy, struct dt_tensor x,
 			  enum dt_act_fn f);
 int dt_cpu_embedding_forward(struct dt_dev *, struct dt_tensor y, const int32_t *ids, const int32_t *pos,

@@ -5,9 +5,10 @@
 
 #include <stdatomic.h>
 
-#define GROUP  4	 /* panels a task */
-#define ROWS   96	 /* rows a task: a multiple of what any micro-kernel holds in registers */
-#define LITTLE (1 << 16) /* multiply-adds under which one thread does it all */
+#define GROUP  4	     /* panels a task */
+#define ROWS   DT_QUANT_MANY /* rows a task: a multiple of what any micro-kernel holds in registers */
+#define BATCH  8	     /* rows whose gates are applied together */
+#define LITTLE (1 << 16)     /* multiply-adds under which one thread does it all */
 
 struct dt_quant_kernels dt_quant_kernels(void)
 {
@@ -107,28 +108,79 @@ static DT_SIMD void widen_row(float *f, const void *x, enum dt_dtype type, int64
 		dt_load(f, x, type, k);
 }
 
+/* n columns of a row of a tile with their bias, in the tile or in buf; from column col of w on */
+DT_INLINE const float *with_bias(float *buf, const float *tile, struct dt_tensor bias, int64_t col, int64_t n)
+{
+	float wide[GROUP * DT_PANEL];
+	const float *add;
+
+	if (!bias.data)
+		return tile;
+	add = dt_load(wide, dt_at(bias, col), bias.dtype, n);
+	for (int64_t j = 0; j < n; j++)
+		buf[j] = tile[j] + add[j];
+	return buf;
+}
+
 /* rows rows of n columns of y, from element `at` on, = tile + bias */
 static DT_SIMD void finish_tile(struct dt_tensor y, int64_t at, const float *tile, int64_t rows,
 				struct dt_tensor bias, int64_t col, int64_t n)
 {
-	float sum[GROUP * DT_PANEL], wide[GROUP * DT_PANEL];
-	const float *add = bias.data ? dt_load(wide, dt_at(bias, col), bias.dtype, n) : NULL;
+	float sum[GROUP * DT_PANEL];
 	const int64_t ld = dt_cols(y);
 
 	for (int64_t r = 0; r < rows; r++, at += ld, tile += GROUP * DT_PANEL) {
-		const float *from = tile;
+		const float *from = with_bias(sum, tile, bias, col, n);
 
-		if (add) {
-			for (int64_t j = 0; j < n; j++)
-				sum[j] = tile[j] + add[j];
-			from = sum;
-		}
 		if (y.dtype == DT_F32)
 			memcpy(dt_at(y, at), from, (size_t)n * 4);
 		else if (n == GROUP * DT_PANEL) /* of a known length: no remainder */
 			dt_store(dt_at(y, at), y.dtype, from, GROUP * DT_PANEL);
 		else
 			dt_store(dt_at(y, at), y.dtype, from, n);
+	}
+}
+
+#define HALF (GROUP / 2 * DT_PANEL)
+
+/* rows rows of n columns that lie 2 HALF apart to others HALF apart, with their bias; the rest is zero */
+static DT_SIMD void take_half(float *out, const float *tile, int64_t rows, struct dt_tensor bias, int64_t col,
+			      int64_t n)
+{
+	float sum[HALF];
+
+	if (n < HALF)
+		memset(out, 0, (size_t)(rows * HALF) * 4);
+	for (int64_t r = 0; r < rows; r++, tile += 2 * HALF, out += HALF)
+		memcpy(out, with_bias(sum, tile, bias, col, n), (size_t)n * 4);
+}
+
+static DT_SIMD void store_gated(struct dt_tensor y, int64_t at, const float *x, int64_t rows, int64_t n)
+{
+	for (int64_t r = 0; r < rows; r++, at += dt_cols(y), x += HALF) {
+		if (y.dtype == DT_F32)
+			memcpy(dt_at(y, at), x, (size_t)n * 4);
+		else if (n == HALF)
+			dt_store(dt_at(y, at), y.dtype, x, HALF);
+		else
+			dt_store(dt_at(y, at), y.dtype, x, n);
+	}
+}
+
+/* rows rows of n columns of y, from element `at` on, of a tile whose first half is gates; col: of the first
+ */
+static void finish_gated(struct dt_tensor y, int64_t at, const float *tile, int64_t rows,
+			 struct dt_tensor bias, int64_t col, int64_t n, enum dt_act_fn f)
+{
+	float gate[BATCH * HALF], up[BATCH * HALF];
+
+	for (int64_t r = 0; r < rows; r += BATCH) {
+		const int64_t some = dt_min64(BATCH, rows - r);
+
+		take_half(gate, tile + r * 2 * HALF, some, bias, col, n);
+		take_half(up, tile + r * 2 * HALF + HALF, some, bias, dt_cols(y) + col, n);
+		dt_cpu_gate(gate, gate, up, some * HALF, f);
+		store_gated(y, at + r * dt_cols(y), gate, some, n);
 	}
 }
 
@@ -149,6 +201,8 @@ struct job {
 	uint16_t *h;	   /* [m, 32 blocks], absent without bf16 parts */
 	float *f;	   /* likewise for f32 */
 	struct turn *turn; /* [weights that rows meet, parts, threads] */
+	bool gated;	   /* dt_packed_gated's: the second part's panels go with the first's */
+	enum dt_act_fn act;
 };
 
 /* Rows that meet a weight. */
@@ -156,25 +210,38 @@ struct rows {
 	int64_t first, end;
 };
 
-/* Panels [p0, p0 + panels) of a part, rows [r0, r0 + rows), ROWS at most; next: panels that come then. */
-static void task(const struct job *j, const struct dt_packed_part *part, int64_t p0, int64_t panels,
-		 const uint8_t *next, int64_t r0, int64_t rows)
+/* tile = panels [p0, p0 + panels) of a part times rows rows of x from r0 on; next: panels that come then. */
+static void multiply_part(const struct job *j, const struct dt_packed_part *part, float *tile, int64_t p0,
+			  int64_t panels, const uint8_t *next, int64_t r0, int64_t rows)
 {
-	const int64_t blocks = j->w->blocks;
-	const int64_t n = dt_min64(panels * DT_PANEL, part->rows - p0 * DT_PANEL);
-	const int64_t col = part->first + p0 * DT_PANEL;
-	const int64_t at = r0 * blocks * DT_QK;
+	const int64_t blocks = j->w->blocks, at = r0 * blocks * DT_QK;
 	const void *x = part->format == DT_FMT_F32    ? (const void *)(j->f + at)
 			: part->format == DT_FMT_BF16 ? (const void *)(j->h + at)
 						      : j->q + at;
 	dt_quant_mul_fn *mul = part->format == DT_FMT_F32    ? j->kernel.f32
 			       : part->format == DT_FMT_BF16 ? j->kernel.bf16
 							     : j->kernel.quants;
-	_Alignas(64) float tile[ROWS * GROUP * DT_PANEL];
 
 	mul(tile, GROUP * DT_PANEL, part->format, part->data + (size_t)p0 * part->panel_bytes,
 	    part->panel_bytes, panels, next, x, j->q ? j->xb + r0 * blocks : NULL, rows, blocks);
-	finish_tile(j->y, r0 * j->w->rows + col, tile, rows, j->bias, col, n);
+}
+
+/* Panels [p0, p0 + panels) of a part, rows [r0, r0 + rows), ROWS at most. */
+static void task(const struct job *j, const struct dt_packed_part *part, int64_t p0, int64_t panels,
+		 const uint8_t *next, int64_t r0, int64_t rows)
+{
+	const int64_t n = dt_min64(panels * DT_PANEL, part->rows - p0 * DT_PANEL);
+	const int64_t col = part->first + p0 * DT_PANEL, at = r0 * dt_cols(j->y) + col;
+	_Alignas(64) float tile[ROWS * GROUP * DT_PANEL];
+
+	if (!j->gated) {
+		multiply_part(j, part, tile, p0, panels, next, r0, rows);
+		finish_tile(j->y, at, tile, rows, j->bias, col, n);
+		return;
+	}
+	multiply_part(j, part, tile, p0, panels, part[1].data + (size_t)p0 * part[1].panel_bytes, r0, rows);
+	multiply_part(j, part + 1, tile + HALF, p0, panels, next, r0, rows);
+	finish_gated(j->y, at, tile, rows, j->bias, col, n, j->act);
 }
 
 /* Where the share of thread t of n begins: panels go to threads in pairs, which micro-kernels take together.
@@ -192,7 +259,7 @@ static void share(const struct job *j, const struct dt_packed_part *part, struct
 		  const uint8_t *after, int t, int n)
 {
 	const int64_t many = j->set ? dt_min64(8, dt_ceil_div(32, rows.end - rows.first)) : 1;
-	const int64_t take = GROUP * many;
+	const int64_t group = j->gated ? GROUP / 2 : GROUP, take = group * many;
 
 	for (int i = 0; i < n; i++) {
 		const int whose = (t + i) % n;
@@ -200,14 +267,14 @@ static void share(const struct job *j, const struct dt_packed_part *part, struct
 		int64_t p;
 
 		while ((p = first + take * atomic_fetch_add(&turn[whose].taken, 1)) < last)
-			for (int64_t end = dt_min64(last, p + take); p < end; p += GROUP) {
+			for (int64_t end = dt_min64(last, p + take); p < end; p += group) {
 				const uint8_t *next =
-					p + GROUP < last
-						? part->data + (size_t)(p + GROUP) * part->panel_bytes
+					p + group < last
+						? part->data + (size_t)(p + group) * part->panel_bytes
 						: after;
 
 				for (int64_t r = rows.first; r < rows.end; r += ROWS)
-					task(j, part, p, dt_min64(GROUP, last - p), next, r,
+					task(j, part, p, dt_min64(group, last - p), next, r,
 					     dt_min64(ROWS, rows.end - r));
 			}
 	}
@@ -280,11 +347,13 @@ static void multiply(const struct job *j, int t, int n, int stride)
 	for (int e = met_from(j, 0), then; e >= 0; e = then) {
 		const struct dt_packed *w = j->set ? j->set->w[e] : j->w;
 
+		const int parts = j->gated ? 1 : w->nparts;
+
 		then = met_from(j, e + 1);
-		for (int i = 0; i < w->nparts; i++, turn += stride) {
-			const struct dt_packed_part *next = i + 1 < w->nparts ? &w->part[i + 1]
-							    : then >= 0	      ? &j->set->w[then]->part[0]
-									      : NULL;
+		for (int i = 0; i < parts; i++, turn += stride) {
+			const struct dt_packed_part *next = i + 1 < parts ? &w->part[i + 1]
+							    : then >= 0	  ? &j->set->w[then]->part[0]
+									  : NULL;
 
 			share(j, &w->part[i], rows_of(j, e), turn,
 			      next ? next->data + (size_t)share_first(next, t, n) * next->panel_bytes : NULL,
@@ -339,12 +408,14 @@ static int place(struct dt_dev *dev, struct job *j, int64_t weights)
 	return 0;
 }
 
-static bool fit(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
-		int64_t used)
+/* y has so many columns, and used rows for each of x. */
+static bool fit(struct dt_dev *dev, struct dt_tensor y, int64_t columns, struct dt_tensor x, int64_t used,
+		const struct dt_packed *w, struct dt_tensor bias)
 {
 	return dev->kind == (w->dev ? w->dev->kind : DT_DEV_CPU) && dt_is_compute(x.dtype) &&
-	       dt_is_compute(y.dtype) && dt_cols(x) == w->k && dt_cols(y) == w->rows &&
-	       dt_rows(y) == dt_rows(x) * used;
+	       dt_is_compute(y.dtype) && dt_cols(x) == w->k && dt_cols(y) == columns &&
+	       dt_rows(y) == dt_rows(x) * used &&
+	       (!bias.data || (dt_is_compute(bias.dtype) && dt_numel(bias) == w->rows));
 }
 
 int dt_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
@@ -353,7 +424,7 @@ int dt_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
 	struct job j = {.y = y, .x = x, .bias = bias, .w = w, .kernel = dt_quant_kernels(), .m = dt_rows(y)};
 	int rc;
 
-	if (!fit(dev, y, x, w, 1) || (bias.data && (!dt_is_compute(bias.dtype) || dt_numel(bias) != w->rows)))
+	if (!fit(dev, y, w->rows, x, 1, w, bias))
 		return -EINVAL;
 	if (!j.m || !w->rows)
 		return 0;
@@ -380,6 +451,31 @@ static int met(const struct dt_meet *p, int n, int64_t m)
 	return p->used && !dt_within(p->at, m, m) ? -EINVAL : some;
 }
 
+int dt_packed_gated(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
+		    struct dt_tensor bias, enum dt_act_fn f)
+{
+	struct job j = {.y = y,
+			.x = x,
+			.bias = bias,
+			.w = w,
+			.kernel = dt_quant_kernels(),
+			.m = dt_rows(x),
+			.gated = true,
+			.act = f};
+	int rc;
+
+	if (w->dev || w->nparts != 2 || w->part[0].rows != w->part[1].rows)
+		return -ENOTSUP;
+	if (!fit(dev, y, w->part[0].rows, x, 1, w, bias))
+		return -EINVAL;
+	if (!j.m)
+		return 0;
+	rc = place(dev, &j, 1);
+	if (rc == 0)
+		run(dev, &j);
+	return rc;
+}
+
 int dt_packed_set_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
 			 const struct dt_packed_set *s, const struct dt_meet *p)
 {
@@ -392,7 +488,7 @@ int dt_packed_set_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tenso
 			.m = dt_rows(y)};
 	int rc;
 
-	if (p->used < 0 || !fit(dev, y, x, s->w[0], p->used ? p->used : 1))
+	if (p->used < 0 || !fit(dev, y, s->w[0]->rows, x, p->used ? p->used : 1, s->w[0], DT_NONE))
 		return -EINVAL;
 	if (!j.m || !j.w->rows)
 		return 0;

@@ -37,6 +37,8 @@ typedef DT_QUANT_ROW(dt_quant_row_fn);
 DT_QUANT_ROW(dt_quant_row_plain);
 DT_QUANT_ROW(dt_quant_row_vnni);
 
+#define DT_QUANT_MANY 96 /* rows a product takes at a time: as many may have more behind them */
+
 /*
  * tile[r * ld + 16 p + j] = row r of x times row j of panel p, r < m, p < panels. xq [m, 32 blocks]: bytes,
  * bf16 or f32. xb [m, blocks], for bytes only. next: panels that are wanted afterwards, read ahead; or NULL.

@@ -44,6 +44,7 @@ struct column {
 struct ahead {
 	const uint8_t *at;
 	int64_t step;
+	bool once; /* they will be read once, and need no place in the second cache */
 };
 
 /* acc += w . x by fours; w unsigned, x signed. wide: w reaches past 128 and stands for w - 128. */
@@ -150,8 +151,10 @@ DT_INLINE void block(float *tile, int64_t ld, const enum dt_format f, const stru
 		vi acc[ROWS][2];
 
 		/* The processor's own prefetching does not cross panels, and stops where rows repeat them. */
-		for (int64_t i = 0; i < next->step; i += 64)
+		for (int64_t i = 0; next->once && i < next->step; i += 64)
 			__builtin_prefetch(next->at + i, 0, 0);
+		for (int64_t i = 0; !next->once && i < next->step; i += 64)
+			__builtin_prefetch(next->at + i, 0, 2);
 		next->at += next->step;
 #pragma GCC unroll 2
 		for (int v = 0; v < vecs; v++)
@@ -210,7 +213,7 @@ DT_INLINE void all_rows(float *tile, int64_t ld, const enum dt_format f, const s
 			const uint8_t *next_at, size_t next_bytes, const int8_t *x,
 			const struct dt_xblock *xb, int64_t m, int64_t blocks, const int vecs)
 {
-	struct ahead next = {next_at, 0};
+	struct ahead next = {next_at, 0, m < DT_QUANT_MANY};
 	int64_t calls = 0, n;
 
 	for (int64_t r = 0; r < m; r += together(m - r))
@@ -300,41 +303,153 @@ DT_INLINE __m512 load_16(const void *x, enum dt_dtype type, int64_t i)
 		_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)((const uint16_t *)x + i))), 16));
 }
 
-/* The same as quant.c's, step by step. */
-DT_QUANT_ROW(dt_quant_row_vnni)
+DT_INLINE __m512i larger_bits(const void *x, enum dt_dtype type, int64_t i)
 {
 	const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+	const __m512 v0 = load_16(x, type, i), v1 = load_16(x, type, i + 16);
 
-	for (int64_t b = 0; b < blocks; b++, q += DT_QK, xb++) {
-		const __m512 v0 = load_16(x, type, b * DT_QK), v1 = load_16(x, type, b * DT_QK + 16);
-		const uint32_t max = _mm512_reduce_max_epu32(
-			_mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(v0), magnitude),
-					 _mm512_and_si512(_mm512_castps_si512(v1), magnitude)));
-		const bool zero = max < DT_X_ZERO, bad = max >= 0x7f800000u;
-		const __mmask16 keep = zero || bad ? 0 : 0xffff;
-		__m512i i0, i1;
-		__m256i sums;
-		float largest;
-		int32_t half[2];
+	return _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(v0), magnitude),
+				_mm512_and_si512(_mm512_castps_si512(v1), magnitude));
+}
 
-		memcpy(&largest, &max, 4);
-		i0 = _mm512_cvtps_epi32(_mm512_maskz_mul_ps(keep, v0, _mm512_set1_ps(127.f / largest)));
-		i1 = _mm512_cvtps_epi32(_mm512_maskz_mul_ps(keep, v1, _mm512_set1_ps(127.f / largest)));
-		_mm_storeu_si128((__m128i *)q, _mm512_cvtepi32_epi8(i0));
-		_mm_storeu_si128((__m128i *)(q + 16), _mm512_cvtepi32_epi8(i1));
-		sums = _mm256_dpbusd_epi32(
-			_mm256_setzero_si256(), _mm256_set1_epi8(1),
-			_mm256_set_m128i(_mm512_cvtepi32_epi8(i1), _mm512_cvtepi32_epi8(i0)));
-		sums = _mm256_hadd_epi32(sums, sums);
-		sums = _mm256_hadd_epi32(sums, sums);
-		half[0] = _mm_cvtsi128_si32(_mm256_castsi256_si128(sums));
-		half[1] = _mm_cvtsi128_si32(_mm256_extracti128_si256(sums, 1));
-		xb->scale = zero ? 0 : bad ? __builtin_nanf("") : largest / 127.f;
-		xb->sum = xb->scale * (float)(half[0] + half[1]);
-		xb->start8 = -128 * (half[0] + half[1]);
-		xb->start4 = -8 * (half[0] + half[1]);
-		xb->start6[0] = -32 * half[0];
-		xb->start6[1] = -32 * half[1];
+/* The largest of each of four blocks, in each quarter of the result that of a quarter of their elements. */
+DT_INLINE __m512i largest_4(const void *x, enum dt_dtype type, int64_t i)
+{
+	const __m512i a = larger_bits(x, type, i), b = larger_bits(x, type, i + DT_QK),
+		      c = larger_bits(x, type, i + 2 * DT_QK), d = larger_bits(x, type, i + 3 * DT_QK);
+	const __m512i ab = _mm512_max_epu32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+	const __m512i cd = _mm512_max_epu32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+
+	return _mm512_max_epu32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+}
+
+/* Of each of sixteen blocks, as bits. */
+DT_INLINE __m512i largest_16(const void *x, enum dt_dtype type, int64_t i)
+{
+	__m512i q[4], t[2];
+
+#pragma GCC unroll 4
+	for (int k = 0; k < 4; k++)
+		q[k] = largest_4(x, type, i + 4 * k * DT_QK);
+#pragma GCC unroll 2
+	for (int k = 0; k < 2; k++)
+		t[k] = _mm512_max_epu32(_mm512_shuffle_i32x4(q[2 * k], q[2 * k + 1], 0x88),
+					_mm512_shuffle_i32x4(q[2 * k], q[2 * k + 1], 0xdd));
+	return _mm512_max_epu32(_mm512_shuffle_i32x4(t[0], t[1], 0x88),
+				_mm512_shuffle_i32x4(t[0], t[1], 0xdd));
+}
+
+/* A block rounded, where it is kept; its sums by fours, those of its first half in the lower half. */
+DT_INLINE __m256i round_block(int8_t *q, const void *x, enum dt_dtype type, int64_t i, bool keep,
+			      float inverse)
+{
+	const __mmask16 k = keep ? 0xffff : 0;
+	const __m512 by = _mm512_set1_ps(inverse);
+	const __m128i lo =
+		_mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_maskz_mul_ps(k, load_16(x, type, i), by)));
+	const __m128i hi = _mm512_cvtepi32_epi8(
+		_mm512_cvtps_epi32(_mm512_maskz_mul_ps(k, load_16(x, type, i + 16), by)));
+	const __m256i both = _mm256_set_m128i(hi, lo);
+
+	_mm256_storeu_si256((__m256i *)q, both);
+	return _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), both);
+}
+
+/* Sums of each half of sixteen blocks: half[0] and half[1], in the blocks' order. */
+DT_INLINE void add_halves(int32_t half[2][16], const __m256i *fours)
+{
+#pragma GCC unroll 2
+	for (int k = 0; k < 2; k++) {
+		_Alignas(64) int32_t part[16];
+		__m512i v[4], t[2], sum;
+
+#pragma GCC unroll 4
+		for (int i = 0; i < 4; i++)
+			v[i] = _mm512_inserti64x4(_mm512_castsi256_si512(fours[8 * k + 2 * i]),
+						  fours[8 * k + 2 * i + 1], 1);
+		t[0] = _mm512_add_epi32(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
+		t[1] = _mm512_add_epi32(_mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3]));
+		sum = _mm512_add_epi32(_mm512_unpacklo_epi64(t[0], t[1]), _mm512_unpackhi_epi64(t[0], t[1]));
+		/* Quarters: first and second halves of even blocks, then of odd ones. */
+		_mm512_store_si512(part, sum);
+		for (int i = 0; i < 4; i++) {
+			half[0][8 * k + 2 * i] = part[i];
+			half[1][8 * k + 2 * i] = part[4 + i];
+			half[0][8 * k + 2 * i + 1] = part[8 + i];
+			half[1][8 * k + 2 * i + 1] = part[12 + i];
+		}
 	}
+}
+
+DT_INLINE void describe(struct dt_xblock *xb, float scale, int32_t first, int32_t second)
+{
+	xb->scale = scale;
+	xb->sum = scale * (float)(first + second);
+	xb->start8 = -128 * (first + second);
+	xb->start4 = -8 * (first + second);
+	xb->start6[0] = -32 * first;
+	xb->start6[1] = -32 * second;
+}
+
+DT_INLINE void row_16(int8_t *q, struct dt_xblock *xb, const void *x, enum dt_dtype type, int64_t i)
+{
+	const __m512 most = _mm512_set1_ps(127.f);
+	const __m512i bits = largest_16(x, type, i);
+	const __m512 largest = _mm512_castsi512_ps(bits);
+	const __mmask16 zero = _mm512_cmplt_epu32_mask(bits, _mm512_set1_epi32(DT_X_ZERO));
+	const __mmask16 bad = _mm512_cmpge_epu32_mask(bits, _mm512_set1_epi32(0x7f800000));
+	const unsigned keep = ~(unsigned)(zero | bad);
+	_Alignas(64) float inverse[16], scale[16];
+	int32_t half[2][16];
+	__m256i fours[16];
+
+	_mm512_store_ps(inverse, _mm512_div_ps(most, largest));
+	_mm512_store_ps(scale, _mm512_mask_mov_ps(_mm512_maskz_div_ps((__mmask16)~zero, largest, most), bad,
+						  _mm512_set1_ps(__builtin_nanf(""))));
+	for (int b = 0; b < 16; b++)
+		fours[b] = round_block(q + b * DT_QK, x, type, i + b * DT_QK, keep >> b & 1, inverse[b]);
+	add_halves(half, fours);
+	for (int b = 0; b < 16; b++)
+		describe(&xb[b], scale[b], half[0][b], half[1][b]);
+}
+
+DT_INLINE void row_1(int8_t *q, struct dt_xblock *xb, const void *x, enum dt_dtype type, int64_t i)
+{
+	const uint32_t max = _mm512_reduce_max_epu32(larger_bits(x, type, i));
+	const bool zero = max < DT_X_ZERO, bad = max >= 0x7f800000u;
+	float largest;
+	__m256i sums;
+
+	memcpy(&largest, &max, 4);
+	sums = round_block(q, x, type, i, !zero && !bad, 127.f / largest);
+	sums = _mm256_hadd_epi32(sums, sums);
+	sums = _mm256_hadd_epi32(sums, sums);
+	describe(xb,
+		 zero  ? 0
+		 : bad ? __builtin_nanf("")
+		       : largest / 127.f,
+		 _mm_cvtsi128_si32(_mm256_castsi256_si128(sums)),
+		 _mm_cvtsi128_si32(_mm256_extracti128_si256(sums, 1)));
+}
+
+DT_INLINE void row_of(int8_t *q, struct dt_xblock *xb, const void *x, enum dt_dtype type, int64_t blocks)
+{
+	int64_t b = 0;
+
+	for (; b + 16 <= blocks; b += 16)
+		row_16(q + b * DT_QK, xb + b, x, type, b * DT_QK);
+	for (; b < blocks; b++)
+		row_1(q + b * DT_QK, xb + b, x, type, b * DT_QK);
+}
+
+/* The same as quant.c's, step by step; sixteen blocks at a time. */
+DT_QUANT_ROW(dt_quant_row_vnni)
+{
+	if (type == DT_BF16)
+		row_of(q, xb, x, DT_BF16, blocks);
+	else if (type == DT_F16)
+		row_of(q, xb, x, DT_F16, blocks);
+	else
+		row_of(q, xb, x, DT_F32, blocks);
 }
 #endif

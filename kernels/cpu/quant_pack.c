@@ -403,7 +403,7 @@ int dt_packed_embed(struct dt_dev *dev, struct dt_tensor y, const struct dt_pack
 		    float scale)
 {
 	const int64_t n = dt_rows(y);
-	float *row;
+	float *rows;
 
 	if (dev->kind != (w->dev ? w->dev->kind : DT_DEV_CPU) || !dt_is_compute(y.dtype) ||
 	    dt_cols(y) != w->k)
@@ -413,10 +413,13 @@ int dt_packed_embed(struct dt_dev *dev, struct dt_tensor y, const struct dt_pack
 	for (int64_t i = 0; i < n; i++)
 		if (ids[i] < 0 || ids[i] >= w->rows)
 			return -EINVAL;
-	row = malloc((size_t)(w->blocks * DT_QK) * 4);
-	if (!row)
+	rows = malloc((size_t)(dev->nthreads * w->blocks * DT_QK) * 4);
+	if (!rows)
 		return -ENOMEM;
+#pragma omp parallel for num_threads(dev->nthreads) if (n * w->k > DT_SERIAL)
 	for (int64_t i = 0; i < n; i++) {
+		float *row = rows + omp_get_thread_num() * w->blocks * DT_QK;
+
 		dt_packed_row(w, ids[i], row);
 		for (int64_t j = 0; scale != 1 && j < w->k; j++)
 			row[j] *= scale;
@@ -425,7 +428,7 @@ int dt_packed_embed(struct dt_dev *dev, struct dt_tensor y, const struct dt_pack
 		else
 			dt_store(dt_at(y, i * w->k), y.dtype, row, w->k);
 	}
-	free(row);
+	free(rows);
 	return 0;
 }
 

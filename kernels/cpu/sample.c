@@ -222,10 +222,18 @@ static int64_t draw(const struct room *r, const float *logits, int64_t vocab, fl
 	return r->cand[n].id;
 }
 
-static int64_t argmax(const float *x, float max)
+/* Where the first of x [n] that equals max is; there is one. */
+static DT_SIMD int64_t sample_find(const float *x, int64_t n, float max)
 {
 	int64_t i = 0;
+	int hit = 0;
 
+	for (; i + 4 * LANES <= n; i += 4 * LANES) {
+		for (int k = 0; k < 4 * LANES; k++)
+			hit |= x[i + k] == max;
+		if (hit)
+			break;
+	}
 	while (x[i] != max)
 		i++;
 	return i;
@@ -250,7 +258,8 @@ void dt_sample_row(void *room, struct dt_drawn *ret, float *logits, int64_t voca
 	}
 	max = sample_max(logits, vocab);
 	if (isfinite(max))
-		out.id = (int32_t)(d->cold == 0 ? argmax(logits, max) : draw(&r, logits, vocab, max, d));
+		out.id = (int32_t)(d->cold == 0 ? sample_find(logits, vocab, max)
+						: draw(&r, logits, vocab, max, d));
 	if (d->score && out.id >= 0) {
 		out.logit = logits[out.id];
 		for (int32_t i = 0; i < d->edits; i++)

@@ -231,6 +231,19 @@ static int linear(const struct dt_infer *m, struct dt_tensor y, struct dt_tensor
 	return m->dev->ops->matmul(m->dev, y, x, false, w->w, true, w->bias, false);
 }
 
+/* y = the gated activation of x w^T; up holds both halves where they cannot be done at once. */
+static int gated(const struct dt_infer *m, struct dt_tensor y, struct dt_tensor up, struct dt_tensor x,
+		 const struct dt_infer_linear *w)
+{
+	const enum dt_act_fn f = (enum dt_act_fn)m->config.act;
+	int rc = w->packed ? dt_packed_gated(m->dev, y, x, w->packed, w->bias, f) : -ENOTSUP;
+
+	if (rc != -ENOTSUP)
+		return rc;
+	rc = linear(m, up, x, w);
+	return rc < 0 ? rc : m->dev->ops->gated_forward(m->dev, y, up, f);
+}
+
 /* y = norm(x + delta), the sum into sum; delta DT_NONE: of x, and no sum. */
 static int norm(const struct dt_infer *m, struct dt_tensor y, struct dt_tensor sum, struct dt_tensor x,
 		struct dt_tensor delta, struct dt_tensor w, struct dt_tensor bias)
@@ -349,11 +362,12 @@ static int mlp(struct dt_infer *m, const struct dt_infer_batch *b, int l, struct
 
 	if (dt_layer_has_experts(c, l))
 		return dt_infer_experts(m, &m->layer[l], b->ntokens, err);
-	TRY(linear(m, up, rows_of(m, b, m->b.norm, c->hidden), &m->layer[l].up));
-	if (c->gated)
-		TRY(m->dev->ops->gated_forward(m->dev, act, up, (enum dt_act_fn)c->act));
-	else
+	if (c->gated) {
+		TRY(gated(m, act, up, rows_of(m, b, m->b.norm, c->hidden), &m->layer[l].up));
+	} else {
+		TRY(linear(m, up, rows_of(m, b, m->b.norm, c->hidden), &m->layer[l].up));
 		TRY(m->dev->ops->act_forward(m->dev, act, up, (enum dt_act_fn)c->act));
+	}
 	TRY(linear(m, rows_of(m, b, m->b.delta, c->hidden), act, &m->layer[l].down));
 	return 0;
 }

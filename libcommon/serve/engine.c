@@ -187,6 +187,7 @@ static void engine_free(struct dt_engine *e)
 	dt_vocab_order_release(&e->order);
 	free(e->top);
 	dt_sampler_release(&e->sampler);
+	dt_teller_close(&e->teller);
 	dt_sched_release(&e->sched);
 	dt_kvpool_release(&e->pool);
 	dt_metrics_release(&e->metrics);
@@ -244,6 +245,8 @@ int dt_engine_open(struct dt_engine **ret, const struct dt_engine_params *p, str
 	dt_schedtrace_begin(p->trace, &e->sched);
 	e->spec.max = p->draft;
 	rc = alloc_batch(e);
+	if (rc == 0)
+		rc = dt_teller_open(&e->teller, p->max_seqs);
 	if (rc < 0) {
 		dt_err_sys(err, rc, "cannot start the engine");
 		goto fail;

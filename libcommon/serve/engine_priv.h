@@ -9,6 +9,19 @@ struct req_list {
 	struct dt_req *head, *tail;
 };
 
+/* engine_tell.c */
+struct dt_teller {
+	struct dt_call **own; /* [cap]: the engine's thread's, of this step */
+	int nown, cap;
+	bool open;
+	pthread_t thread;
+	pthread_mutex_t mu;
+	pthread_cond_t cond;
+	struct dt_call **given, **telling; /* [cap]: what the thread shall tell, and what it is telling */
+	int ngiven;
+	bool stop;
+};
+
 struct dt_engine {
 	struct dt_engine_params p;
 	struct dt_metrics metrics;
@@ -30,6 +43,7 @@ struct dt_engine {
 	struct dt_sched sched;
 	struct req_list live; /* taken from the inbox, in order of arrival */
 	struct dt_sampler sampler;
+	struct dt_teller teller;
 	struct dt_spec spec;
 	struct dt_sched_item *items, *drafts; /* [max_seqs] */
 	struct dt_infer_batch batch;
@@ -47,6 +61,12 @@ struct dt_engine {
 /* engine.c: ends a request for its caller and for the engine. The call may be gone afterwards. */
 void dt_engine_retire(struct dt_engine *e, struct dt_req *r, enum dt_finish why);
 void dt_engine_retire_error(struct dt_engine *e, struct dt_req *r, const struct dt_err *err);
+
+int dt_teller_open(struct dt_teller *t, int cap); /* of zeros. -ENOMEM, -EAGAIN */
+void dt_teller_close(struct dt_teller *t);	  /* once all have been told */
+/* The waiters of c hear of its tokens when the step is over: dt_teller_go. */
+void dt_teller_add(struct dt_teller *t, struct dt_call *c);
+void dt_teller_go(struct dt_teller *t);
 
 /* engine_draft.c: lets the other model see what the planned items compute, and guess for those with a draft.
  */

@@ -186,7 +186,7 @@ static int32_t next_token(struct dt_engine *e, struct dt_req *r, float *logits, 
 	r->t_last = now;
 	rc = take_token(r, id, &chosen, e->top);
 	if (rc == DT_FINISH_NONE)
-		pthread_cond_broadcast(&r->call->cond);
+		dt_teller_add(&e->teller, r->call);
 	pthread_mutex_unlock(&r->call->mu);
 	dt_metrics_token(&e->metrics, r, gap);
 	if (rc == DT_FINISH_NONE && tell_matcher(e, r, id))
@@ -393,6 +393,7 @@ void dt_engine_step(struct dt_engine *e)
 		else
 			given += take_item(e, &e->items[i], &want);
 	}
+	dt_teller_go(&e->teller);
 	if (decode && rc == 0)
 		dt_spec_measured(&e->spec, n, guessed > 0, given, dt_now() - now);
 }

@@ -321,6 +321,46 @@ static void test_batch_invariant(void **state)
 	}
 }
 
+/* Gate and up at once have the bits of a product and then the activation, rounded at the end, whatever the
+ * formats. */
+static void test_gated(void **state)
+{
+	static const int64_t halves[] = {1, 37, 96, 150}, rows[] = {1, 7, 33, 130};
+	const int64_t k = 256;
+	struct dt_packed *w;
+
+	for (size_t i = 0; i < FORMATS * 4; i++) {
+		const enum dt_format have[2] = {formats[i % FORMATS], formats[(i + i / FORMATS) % FORMATS]};
+		const int64_t half = halves[i / FORMATS], m = rows[(i + i / FORMATS) % 4];
+		const enum dt_dtype type = compute_types[i % TYPES];
+		const enum dt_act_fn f = i % 2 ? DT_ACT_SILU : DT_ACT_GELU_TANH;
+		struct dt_tensor x = random_tensor(DT_BF16, m, k, 5, 2), y = tensor(type, m, half);
+		struct dt_tensor both = tensor(DT_F32, m, 2 * half), wide = tensor(DT_F32, m, half),
+				 want = tensor(type, m, half);
+		struct dt_tensor bias = random_tensor(DT_F32, 1, 2 * half, 6, 1);
+
+		bias = i % 3 ? dt_t1(bias.data, DT_F32, 2 * half) : (free(bias.data), DT_NONE);
+		assert_int_equal(dt_packed_open(&w, dev, k), 0);
+		for (int p = 0; p < 2; p++) {
+			uint8_t *blocks = file_rows(have[p], half, k, 11 + (uint32_t)p);
+
+			assert_int_equal(dt_packed_append(w, dev, have[p], have[p], blocks, half), 0);
+			free(blocks);
+		}
+		assert_int_equal(dt_packed_matmul(dev, both, x, w, bias), 0);
+		assert_int_equal(dev->ops->gated_forward(dev, wide, both, f), 0);
+		assert_int_equal(dev->ops->convert(dev, want, wide), 0);
+		assert_int_equal(dt_packed_gated(dev, y, x, w, bias, f), 0);
+		check_same_bits(dt_format_info(have[0])->name, y, want);
+		assert_int_equal(dt_packed_gated(dev, both, x, w, bias, f), -EINVAL);
+		dt_packed_close(w);
+		free_all(x.data, y.data, both.data, wide.data, want.data, bias.data);
+	}
+	w = packed(DT_FMT_Q8_0, (const uint8_t[34]){0}, 1, 32);
+	assert_int_equal(dt_packed_gated(dev, DT_NONE, DT_NONE, w, DT_NONE, DT_ACT_SILU), -ENOTSUP);
+	dt_packed_close(w);
+}
+
 /* Every kernel this processor can run has the plain one's bits; extreme integers included. */
 static void test_instruction_sets(void **state)
 {
@@ -509,6 +549,7 @@ int main(void)
 		cmocka_unit_test(test_order),
 		cmocka_unit_test(test_parts),
 		cmocka_unit_test(test_batch_invariant),
+		cmocka_unit_test(test_gated),
 		cmocka_unit_test(test_rounded_rows_agree),
 		cmocka_unit_test(test_instruction_sets),
 		cmocka_unit_test(test_not_finite),
