@@ -31,8 +31,10 @@
 struct key {
 	int64_t m, n, k;
 	uint8_t in, out, ta, tb, bias, accumulate;
-	uint8_t align_a, align_b, align_c, pad[7]; /* log2, at most 4: 16 bytes */
+	uint8_t align_a, align_b, align_c, align_bias, gelu, pad[5]; /* log2, at most 4: 16 bytes */
 };
+
+enum { NO_GELU, GELU, DGELU }; /* of a key */
 
 struct entry {
 	struct key key;
@@ -150,13 +152,37 @@ static cudaDataType_t type_of(uint8_t t)
 	return t == DT_F32 ? CUDA_R_32F : t == DT_BF16 ? CUDA_R_16BF : CUDA_R_16F;
 }
 
+/* What a product reads or writes besides its operands, on the card; NULL: nothing. */
+struct beside {
+	const void *bias, *aux; /* aux: gelu's u */
+};
+
+/* For the next run, and for the choice of how, which looks at how they are aligned. */
+static int point(struct dt_blas *b, struct entry *e, const struct beside *x)
+{
+	cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
+
+#define SET(what, value)                                                                                     \
+	if (value)                                                                                           \
+	s = s ? s                                                                                            \
+	      : b->cublasLtMatmulDescSetAttribute(e->desc, CUBLASLT_MATMUL_DESC_##what##_POINTER, &(value),  \
+						  sizeof(value))
+	SET(BIAS, x->bias);
+	SET(EPILOGUE_AUX, x->aux);
+#undef SET
+	return result(s);
+}
+
 /* The library's operands are ours the other way round, its matrices ours transposed. */
 static int describe(struct dt_blas *b, struct entry *e)
 {
 	const struct key *k = &e->key;
 	const cublasOperation_t first = k->tb ? CUBLAS_OP_T : CUBLAS_OP_N;
 	const cublasOperation_t second = k->ta ? CUBLAS_OP_T : CUBLAS_OP_N;
-	const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+	const cublasLtEpilogue_t epilogue = k->gelu == DGELU	 ? CUBLASLT_EPILOGUE_DGELU
+					    : k->gelu && k->bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
+					    : k->gelu		 ? CUBLASLT_EPILOGUE_GELU_AUX
+								 : CUBLASLT_EPILOGUE_BIAS;
 	const cudaDataType_t bias = type_of(k->in);
 	const uint64_t m = (uint64_t)k->m, n = (uint64_t)k->n, d = (uint64_t)k->k;
 	cublasStatus_t s = b->cublasLtMatmulDescCreate(&e->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
@@ -167,10 +193,12 @@ static int describe(struct dt_blas *b, struct entry *e)
 						  sizeof(value))
 	SET(TRANSA, first);
 	SET(TRANSB, second);
-	if (k->bias) {
+	if (k->bias || k->gelu)
 		SET(EPILOGUE, epilogue);
+	if (k->bias)
 		SET(BIAS_DATA_TYPE, bias);
-	}
+	if (k->gelu)
+		SET(EPILOGUE_AUX_LD, k->n);
 #undef SET
 	s = s ? s
 	      : b->cublasLtMatrixLayoutCreate(&e->a, type_of(k->in), k->tb ? d : n, k->tb ? n : d,
@@ -222,7 +250,7 @@ static uint64_t hash(const struct key *k)
 }
 
 /* -ENOTSUP: the library has none for the shape. */
-static int find_entry(struct dt_blas *b, const struct key *k, struct entry **ret)
+static int find_entry(struct dt_blas *b, const struct key *k, const struct beside *x, struct entry **ret)
 {
 	uint64_t at = hash(k) % SLOTS;
 	struct entry *e;
@@ -239,6 +267,8 @@ static int find_entry(struct dt_blas *b, const struct key *k, struct entry **ret
 	}
 	e->key = *k;
 	rc = describe(b, e);
+	if (rc == 0)
+		rc = point(b, e, x);
 	if (rc == 0)
 		rc = choose(b, e);
 	if (rc < 0 && rc != -ENOTSUP) {
@@ -261,14 +291,10 @@ static uint8_t alignment(const void *p)
 	return n;
 }
 
-int dt_blas_matmul(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_tensor a, bool ta,
-		   struct dt_tensor w, bool tb, struct dt_tensor bias, bool accumulate, int64_t m, int64_t n,
-		   int64_t k)
+static struct key key_of(struct dt_tensor c, struct dt_tensor a, bool ta, struct dt_tensor w, bool tb,
+			 struct dt_tensor bias, bool accumulate, int64_t m, int64_t n, int64_t k)
 {
 	struct key key;
-	const float one = 1, beta = accumulate;
-	struct entry *e;
-	int rc;
 
 	memset(&key, 0, sizeof key);
 	key = (struct key){.m = m,
@@ -282,17 +308,45 @@ int dt_blas_matmul(struct dt_blas *b, void *stream, struct dt_tensor c, struct d
 			   .accumulate = accumulate,
 			   .align_a = alignment(a.data),
 			   .align_b = alignment(w.data),
-			   .align_c = alignment(c.data)};
-	rc = find_entry(b, &key, &e);
-	if (rc < 0)
-		return rc;
-	if (bias.data) {
-		rc = result(b->cublasLtMatmulDescSetAttribute(e->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-							      &bias.data, sizeof bias.data));
-		if (rc < 0)
-			return rc;
-	}
-	return result(b->cublasLtMatmul(b->lt, e->desc, &one, w.data, e->a, a.data, e->b, &beta, c.data, e->c,
-					c.data, e->c, &e->algo, b->workspace, WORKSPACE,
-					(cudaStream_t)stream));
+			   .align_c = alignment(c.data),
+			   .align_bias = alignment(bias.data)};
+	return key;
+}
+
+static int run(struct dt_blas *b, void *stream, const struct key *key, const struct beside *x,
+	       struct dt_tensor c, struct dt_tensor a, struct dt_tensor w)
+{
+	const float one = 1, beta = key->accumulate;
+	struct entry *e;
+	int rc = find_entry(b, key, x, &e);
+
+	if (rc == 0)
+		rc = point(b, e, x);
+	return rc < 0 ? rc
+		      : result(b->cublasLtMatmul(b->lt, e->desc, &one, w.data, e->a, a.data, e->b, &beta,
+						 c.data, e->c, c.data, e->c, &e->algo, b->workspace,
+						 WORKSPACE, (cudaStream_t)stream));
+}
+
+int dt_blas_matmul(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_tensor a, bool ta,
+		   struct dt_tensor w, bool tb, struct dt_tensor bias, bool accumulate, int64_t m, int64_t n,
+		   int64_t k)
+{
+	const struct key key = key_of(c, a, ta, w, tb, bias, accumulate, m, n, k);
+
+	return run(b, stream, &key, &(struct beside){.bias = bias.data}, c, a, w);
+}
+
+/* Forward the library's result is y, and u its auxiliary matrix, with rows of n; backward u is only read. */
+int dt_blas_matmul_gelu(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_tensor y,
+			struct dt_tensor a, struct dt_tensor w, bool tb, struct dt_tensor bias,
+			struct dt_tensor u, int64_t m, int64_t n, int64_t k)
+{
+	const struct dt_tensor to = y.data ? y : c, aux = y.data ? c : u;
+	struct key key = key_of(to, a, false, w, tb, bias, false, m, n, k);
+
+	if (n % 8 || alignment(aux.data) < 4)
+		return -ENOTSUP;
+	key.gelu = y.data ? GELU : DGELU;
+	return run(b, stream, &key, &(struct beside){.bias = bias.data, .aux = aux.data}, to, a, w);
 }

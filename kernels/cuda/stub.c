@@ -27,6 +27,18 @@ static int no_colsum(struct dt_dev *dev, struct dt_tensor out, struct dt_tensor 
 	return -ENOTSUP;
 }
 
+static int no_matmul_act(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor u, struct dt_tensor x,
+			 struct dt_tensor w, struct dt_tensor bias, enum dt_act_fn f)
+{
+	return -ENOTSUP;
+}
+
+static int no_matmul_act_backward(struct dt_dev *dev, struct dt_tensor du, struct dt_tensor dy,
+				  struct dt_tensor w, struct dt_tensor u, enum dt_act_fn f)
+{
+	return -ENOTSUP;
+}
+
 static int no_layernorm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor mean,
 				struct dt_tensor rstd, struct dt_tensor sum, struct dt_tensor x,
 				struct dt_tensor delta, struct dt_tensor w, struct dt_tensor b, float eps)
@@ -182,6 +194,8 @@ static int no_sumsq(struct dt_dev *dev, double *ret, struct dt_tensor x)
 const struct dt_ops dt_ops_cuda = {
 	.matmul = no_matmul,
 	.colsum = no_colsum,
+	.matmul_act = no_matmul_act,
+	.matmul_act_backward = no_matmul_act_backward,
 	.layernorm_forward = no_layernorm_forward,
 	.layernorm_backward = no_layernorm_backward,
 	.rmsnorm_forward = no_rmsnorm_forward,

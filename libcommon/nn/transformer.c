@@ -88,7 +88,7 @@ static int linear(struct dt_model *m, struct dt_tensor y, struct dt_tensor x, st
 	return m->dev->ops->matmul(m->dev, y, x, false, w, true, bias, false);
 }
 
-/* dw (+)= dy^T x, dbias += columns of dy; dx = dy w. Split: dw is left for W. */
+/* dw (+)= dy^T x, dbias += columns of dy; dx = dy w, if it is there. Split: dw is left for W. */
 static int linear_backward(struct dt_model *m, const struct dt_pass *p, struct dt_tensor dx,
 			   struct dt_tensor dw, struct dt_tensor dbias, struct dt_tensor dy,
 			   struct dt_tensor x, struct dt_tensor w)
@@ -98,7 +98,7 @@ static int linear_backward(struct dt_model *m, const struct dt_pass *p, struct d
 
 	if (rc == 0 && dbias.data)
 		rc = o->colsum(m->dev, dbias, dy);
-	if (rc == 0)
+	if (rc == 0 && dx.data)
 		rc = o->matmul(m->dev, dx, dy, false, w, false, DT_NONE, false);
 	return rc;
 }
@@ -219,6 +219,21 @@ static struct dt_tensor up_of(const struct dt_model *m, const struct dt_tensor *
 	return joined(t[bias ? DT_W_GATE_B : DT_W_GATE], 2 * m->d.ffn);
 }
 
+/* The MLP's first matmul and its activation. */
+static int mlp_up(struct dt_model *m, const struct dt_pass *p, int l, struct dt_tensor x)
+{
+	struct dt_unit *u = &m->layer[l];
+	struct dt_tensor up = act(m, p, l, DT_A_UP, (m->c->gated ? 2 : 1) * m->d.ffn);
+	struct dt_tensor w = up_of(m, u->w, false), bias = up_of(m, u->w, true);
+	int rc;
+
+	if (!m->c->gated)
+		return m->dev->ops->matmul_act(m->dev, act(m, p, l, DT_A_ACT, m->d.ffn), up, x, w, bias,
+					       (enum dt_act_fn)m->c->act);
+	rc = linear(m, up, x, w, bias);
+	return rc < 0 ? rc : mlp_activation(m, p, l);
+}
+
 /* The bias of a row-parallel linear is added on one rank, before the sum. */
 static struct dt_tensor once(const struct dt_model *m, struct dt_tensor bias)
 {
@@ -251,7 +266,7 @@ int dt_layer_forward(struct dt_model *m, const struct dt_pass *p, int l, const v
 {
 	struct dt_unit *u = &m->layer[l];
 	void **a = p->act[l], *sum = dt_cut_room(m, p, half_out(m, p, l, DT_A_POST1));
-	int64_t c = m->c->hidden, f = m->d.ffn, up = (m->c->gated ? 2 : 1) * f;
+	int64_t c = m->c->hidden, f = m->d.ffn;
 	struct dt_tensor resid = stream(m, p, a[DT_A_RESID]);
 	const void *y;
 	int rc;
@@ -275,9 +290,7 @@ int dt_layer_forward(struct dt_model *m, const struct dt_pass *p, int l, const v
 	rc = dt_cut_enter(m, p, a[DT_A_NORM2], &y, "mlp input", err);
 	if (rc < 0)
 		return rc;
-	TRY(linear(m, act(m, p, l, DT_A_UP, up), mat(m, p, y, c), up_of(m, u->w, false),
-		   up_of(m, u->w, true)));
-	TRY(mlp_activation(m, p, l));
+	TRY(mlp_up(m, p, l, mat(m, p, y, c)));
 	if (redo && !m->c->post_norms)
 		return 0;
 	sum = dt_cut_room(m, p, half_out(m, p, l, DT_A_POST2));
@@ -371,12 +384,13 @@ static int mlp_backward(struct dt_model *m, const struct dt_pass *p, int l, stru
 	rc = output_gradient(m, p, l, DT_S_DOWN, &dy, err);
 	if (rc < 0)
 		return rc;
-	TRY(linear_backward(m, p, dact, u->g[DT_W_DOWN], u->g[DT_W_DOWN_B], dy, act(m, p, l, DT_A_ACT, f),
-			    u->w[DT_W_DOWN]));
+	TRY(linear_backward(m, p, m->c->gated ? dact : DT_NONE, u->g[DT_W_DOWN], u->g[DT_W_DOWN_B], dy,
+			    act(m, p, l, DT_A_ACT, f), u->w[DT_W_DOWN]));
 	if (m->c->gated)
 		TRY(o->gated_backward(m->dev, dup, dact, x_up, (enum dt_act_fn)m->c->act));
 	else
-		TRY(o->act_backward(m->dev, dup, dact, x_up, (enum dt_act_fn)m->c->act));
+		TRY(o->matmul_act_backward(m->dev, dup, dy, u->w[DT_W_DOWN], x_up,
+					   (enum dt_act_fn)m->c->act));
 	rc = norm_output(m, p, l, DT_A_NORM2, &x, err);
 	if (rc < 0)
 		return rc;
