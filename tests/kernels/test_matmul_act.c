@@ -116,6 +116,49 @@ static void test_parts(void **state)
 	free_all(x.data, w.data, bias.data, back.data, u.data, y.data, du.data, u2.data, y2.data, du2.data);
 }
 
+/* How many elements of y are not f of u as it was kept, nor of du its two factors as they are rounded. */
+static int fused(int64_t n, int64_t shift, bool biased)
+{
+	struct dt_tensor x = random_tensor(DT_BF16, 64, 48, 5, 1), w = random_tensor(DT_BF16, n, 48, 6, 0.4);
+	struct dt_tensor bias = biased ? random_tensor(DT_BF16, 1, n, 7, 1) : DT_NONE;
+	struct dt_tensor back = random_tensor(DT_BF16, 48, n, 8, 1), room = tensor(DT_BF16, 64, n + 8),
+			 u = room;
+	struct dt_tensor y = tensor(DT_BF16, 64, n), du = tensor(DT_BF16, 64, n),
+			 du2 = tensor(DT_BF16, 64, n);
+	int differ = 0;
+
+	u.data = (char *)room.data + shift;
+	u.dim[1] = n;
+	assert_int_equal(dev->ops->matmul_act(dev, y, u, x, w, bias, DT_ACT_GELU_TANH), 0);
+	assert_int_equal(dev->ops->matmul_act_backward(dev, du, x, back, u, DT_ACT_GELU_TANH), 0);
+	assert_int_equal(dev->ops->matmul(dev, du2, x, false, back, false, DT_NONE, false), 0);
+	for (int64_t i = 0; i < 64 * n; i++) {
+		const double v = get(u, i), two = act(v, DT_ACT_GELU_TANH);
+
+		differ += fabs(get(y, i) - two) > 1.01 * BF16_EPS * fabs(two) + 1e-6;
+		differ += fabs(get(du, i) - get(du2, i) * slope(v, DT_ACT_GELU_TANH)) >
+			  1.01 * BF16_EPS * fabs(get(du, i)) + 1e-6;
+	}
+	free_all(x.data, w.data, bias.data, back.data, room.data, y.data, du.data, du2.data);
+	return differ;
+}
+
+/* cuBLASLt's own epilogues where it has them, which round less; two steps where it does not. */
+static void test_epilogues(void **state)
+{
+	const bool blas = getenv("DT_TEST_CUBLASLT") != NULL;
+
+	for (int biased = 0; biased < 2; biased++) {
+		const int whole = fused(72, 0, biased), odd = fused(71, 0, biased),
+			  shifted = fused(72, 2, biased);
+
+		if (blas && whole < 100)
+			fail_msg("%d elements tell of an epilogue", whole);
+		if ((!blas && !on_device() && whole) || odd || shifted)
+			fail_msg("%d, %d and %d elements are not of two steps", whole, odd, shifted);
+	}
+}
+
 static void test_refused_and_empty(void **state)
 {
 	struct dt_tensor x = tensor(DT_F32, 4, 3), w = tensor(DT_F32, 5, 3), u = tensor(DT_F32, 4, 5);
@@ -156,6 +199,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_shapes),
 		cmocka_unit_test(test_parts),
+		cmocka_unit_test(test_epilogues),
 		cmocka_unit_test(test_refused_and_empty),
 	};
 
