@@ -11,6 +11,7 @@ struct dt_backend {
 	void (*rest)(struct dt_dev *dev); /* NULL: nothing to do */
 	size_t (*scratch_bytes)(const struct dt_dev *dev);
 	const char *(*isa)(const struct dt_dev *dev);
+	bool (*multiplies)(const struct dt_dev *dev, enum dt_dtype dtype); /* NULL: all there are */
 	double (*matmul_rate)(struct dt_dev *dev, enum dt_dtype dtype, double seconds);
 	double (*sheet_rate)(const struct dt_dev *dev, enum dt_dtype dtype);
 	double (*copy_rate)(struct dt_dev *dev, double seconds);
@@ -41,6 +42,8 @@ struct dt_backend {
 	int (*card)(const struct dt_dev *dev, unsigned char ret[16]); /* NULL: no card; nor the queues */
 	int (*packed_matmul)(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
 			     const struct dt_packed *w, struct dt_tensor bias); /* of a card */
+	int (*packed_set_matmul)(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
+				 const struct dt_packed_set *s, const int32_t *first);
 	int (*packed_embed)(struct dt_dev *dev, struct dt_tensor y, const struct dt_packed *w,
 			    const int32_t *ids, float scale);
 	int (*queue_open)(struct dt_dev *dev, void **ret);

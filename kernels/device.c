@@ -110,6 +110,11 @@ const char *dt_dev_isa(const struct dt_dev *dev)
 	return of(dev)->isa(dev);
 }
 
+bool dt_dev_multiplies(const struct dt_dev *dev, enum dt_dtype dtype)
+{
+	return !of(dev)->multiplies || of(dev)->multiplies(dev, dtype);
+}
+
 double dt_dev_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double seconds)
 {
 	return of(dev)->matmul_rate(dev, dtype, seconds);

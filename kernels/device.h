@@ -171,7 +171,12 @@ size_t dt_dev_scratch_bytes(const struct dt_dev *dev);
 /* Name of the instruction set in use, "avx512_bf16" for example. */
 const char *dt_dev_isa(const struct dt_dev *dev);
 
-/* Measured square-matmul rate in flop/s at dtype, over about seconds of wall time: the ceiling for MFU. */
+/* Whether it has products of this type: -ENOTSUP of an op says that it has not. A card has those of 8-bit
+ * floats from sm_89 on. */
+bool dt_dev_multiplies(const struct dt_dev *dev, enum dt_dtype dtype);
+
+/* Measured square-matmul rate in flop/s at dtype (8-bit floats: both operands E4M3), over about seconds of
+ * wall time: the ceiling for MFU. */
 double dt_dev_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double seconds);
 /* What the maker's data sheet says of the card (dense, accumulating in f32), flop/s; 0: not known, as of
  * CPUs. */

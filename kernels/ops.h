@@ -15,9 +15,12 @@
 #include "kernels/device.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
+#include "kernels/fixed.h"
+#include "kernels/fp8.h"
 #include "kernels/layernorm.h"
 #include "kernels/matmul.h"
 #include "kernels/matmul_act.h"
+#include "kernels/moe.h"
 #include "kernels/optim.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
@@ -35,6 +38,13 @@ struct dt_ops {
 			  struct dt_tensor w, struct dt_tensor bias, enum dt_act_fn f);
 	int (*matmul_act_backward)(struct dt_dev *, struct dt_tensor du, struct dt_tensor dy,
 				   struct dt_tensor w, struct dt_tensor u, enum dt_act_fn f);
+
+	/* fp8.h: *scale, y = x / scale in 8 bits, yt the same transposed */
+	int (*fp8_quantize)(struct dt_dev *, struct dt_tensor y, struct dt_tensor yt, float *scale,
+			    struct dt_tensor x);
+	/* c = (accumulate ? c : 0) + sa sb (a b^T) + bias */
+	int (*fp8_matmul)(struct dt_dev *, struct dt_tensor c, struct dt_tensor a, const float *sa,
+			  struct dt_tensor b, const float *sb, struct dt_tensor bias, bool accumulate);
 
 	/* layernorm.h */
 	int (*layernorm_forward)(struct dt_dev *, struct dt_tensor y, struct dt_tensor mean,
@@ -107,6 +117,22 @@ struct dt_ops {
 	int (*fill)(struct dt_dev *, struct dt_tensor x, float value);
 	int (*convert)(struct dt_dev *, struct dt_tensor y, struct dt_tensor x); /* y = x in y's type */
 	int (*sumsq)(struct dt_dev *, double *ret, struct dt_tensor x); /* NaN or Inf if any element is */
+
+	/* fixed.h */
+	int (*fixed_add)(struct dt_dev *, int *ret_out, struct dt_tensor sum, struct dt_tensor x);
+	int (*fixed_join)(struct dt_dev *, struct dt_tensor sum, struct dt_tensor other);
+	int (*fixed_get)(struct dt_dev *, struct dt_tensor y, struct dt_tensor sum);
+	int (*round_random)(struct dt_dev *, struct dt_tensor y, struct dt_tensor x,
+			    const struct dt_round *p);
+
+	/* moe.h: mixtures of experts between the scores and the experts' products */
+	int (*moe_route)(struct dt_dev *, int32_t *expert, float *weight, struct dt_tensor score,
+			 const struct dt_moe *p);
+	int (*moe_sort)(struct dt_dev *, int32_t *first, int32_t *at, const int32_t *expert, int64_t choices,
+			int64_t experts);
+	int (*moe_gather)(struct dt_dev *, struct dt_tensor y, struct dt_tensor x, const int32_t *at);
+	int (*moe_sum)(struct dt_dev *, struct dt_tensor y, struct dt_tensor x, const int32_t *at,
+		       const float *weight);
 };
 
 extern const struct dt_ops dt_ops_cpu;

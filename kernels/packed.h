@@ -23,6 +23,13 @@ struct dt_packed {
 	struct dt_packed_part *part;
 };
 
+struct dt_packed_set {
+	struct dt_dev *dev; /* as that of the weights */
+	int n;
+	const void **there;	     /* on a card: [parts][n] where the data of each lies */
+	const struct dt_packed *w[]; /* [n] */
+};
+
 /* Kept as numbers rather than as blocks of integers. */
 static inline bool dt_is_float(enum dt_format f)
 {

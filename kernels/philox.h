@@ -28,4 +28,17 @@ static inline DT_HOST_DEVICE struct dt_philox dt_philox4x32(struct dt_philox ctr
 	return ctr;
 }
 
+/* A stream of 2^66 numbers of 32 bits; four of them are a block. */
+struct dt_philox_stream {
+	uint32_t key[2], name[2];
+};
+
+/* Numbers 4 n .. 4 n + 3 of the stream. */
+static inline DT_HOST_DEVICE struct dt_philox dt_philox_block(const struct dt_philox_stream *s, uint64_t n)
+{
+	const struct dt_philox ctr = {{(uint32_t)n, (uint32_t)(n >> 32), s->name[0], s->name[1]}};
+
+	return dt_philox4x32(ctr, s->key[0], s->key[1]);
+}
+
 #endif

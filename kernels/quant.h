@@ -59,6 +59,23 @@ int dt_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
 		     struct dt_tensor bias);
 
 /*
+ * Weights of which each row of x meets one, the experts of a layer: all with the same k, rows and parts. They
+ * are not the set's own, and outlive it. -EINVAL: they differ, or none; -ENOMEM.
+ */
+struct dt_packed_set;
+int dt_packed_set_open(struct dt_packed_set **ret, struct dt_dev *dev, struct dt_packed *const *w, int n);
+void dt_packed_set_close(struct dt_packed_set *s);
+size_t dt_packed_set_bytes(const struct dt_packed_set *s); /* of the device, beside the weights */
+
+/*
+ * y [m, rows] = each row of x [m, k] times the weight it meets: rows first[i] .. first[i + 1] meet weight i.
+ * first [n + 1], memory of the device, ascends from 0 to m (-EINVAL on the CPU and nothing is written; on a
+ * card rows beyond are left alone). A row's bits are those of dt_packed_matmul. Nothing waits for the host.
+ */
+int dt_packed_set_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
+			 const struct dt_packed_set *s, const int32_t *first);
+
+/*
  * An embedding: y [n, k] = scale times rows ids [n], in f32, rounded once. ids are memory of the device (an
  * id out of range: device.h). -EINVAL: shapes, types or, on the CPU, an id; nothing is written then.
  */

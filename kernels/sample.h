@@ -42,8 +42,8 @@ struct dt_draw {
 	int32_t top_k;	      /* 0: off */
 	int32_t first, edits; /* in the table of edits */
 	int32_t score;	      /* 1: out says how likely the token was */
-	uint32_t key[2], purpose, stream;
-	uint64_t index; /* of the stream's numbers (base/rng.h) */
+	struct dt_philox_stream stream;
+	uint64_t index; /* of its numbers of 64 bits */
 };
 
 struct dt_drawn {
@@ -188,9 +188,7 @@ DT_SAMPLE_INLINE bool dt_sample_by_rank(const struct dt_draw *d, int64_t vocab)
 /* u sum, rounded down. */
 DT_SAMPLE_INLINE uint64_t dt_sample_below(const struct dt_draw *d, uint64_t sum)
 {
-	const uint64_t n = d->index / 2;
-	const struct dt_philox ctr = {{(uint32_t)n, (uint32_t)(n >> 32), d->purpose, d->stream}};
-	const struct dt_philox b = dt_philox4x32(ctr, d->key[0], d->key[1]);
+	const struct dt_philox b = dt_philox_block(&d->stream, d->index / 2);
 	const int at = (int)(d->index % 2) * 2;
 	const uint64_t u = ((uint64_t)b.v[at] << 32 | b.v[at + 1]) >> 11 << 11;
 

@@ -81,6 +81,7 @@ static const struct dt_opt opts[] = {
 	 "schedule where pp > 1: gpipe, 1f1b (default), interleaved:V or zb-h1"},
 	{"seq", 's', DT_OPT_INT, &a.q.seq, "TOKENS", "sequence length; default the model's, 4096 at most",
 	 .min = 1, .max = 1 << 24},
+	{"fp8", 0, DT_OPT_FLAG, &a.q.fp8, NULL, "as dt-train --fp8: linears of the layers in 8 bits"},
 	{"no-master", 0, DT_OPT_FLAG, &a.q.no_master, NULL,
 	 "as dt-train --no-master: no fp32 master weights"},
 	{"grad-comm", 0, DT_OPT_CHOICE, &a.grad_comm, "fp32|bf16",
@@ -249,7 +250,7 @@ static void print_heading(const struct dt_fit *r)
 		printf("microbatch %lld, ", (long long)a.q.microbatch);
 	else
 		printf("microbatch %lld x %lld tokens, ", (long long)a.q.microbatch, (long long)a.q.seq);
-	printf("recompute %s, ", a.recompute);
+	printf("%srecompute %s, ", a.q.fp8 ? "fp8, " : "", a.recompute);
 	printf("account %s%s\n\n",
 	       dt_opt_choice_name(DT_ACCOUNT_CHOICES, (int)r->account, chosen, sizeof(chosen)),
 	       a.account == 0 && r->account != DT_ACCOUNT_DT ? " (dt-train cannot run this yet)" : "");

@@ -98,6 +98,8 @@ static const struct dt_opt opts[] = {
 	DT_OPT_HEADING("Numbers and memory"),
 	{"precision", 'p', DT_OPT_CHOICE, &a.precision, "bf16|fp32|fp16",
 	 "compute type; master weights and gradients are always fp32"},
+	{"fp8", 0, DT_OPT_FLAG, &a.o.fp8, NULL,
+	 "linears of the layers in 8 bits: E4M3 forward, E5M2 gradients, a scale a tensor"},
 	{"master", 0, DT_OPT_FLAG, &a.master, NULL,
 	 "keep fp32 master weights beside 16-bit ones; without them bf16 is rounded at random",
 	 .negatable = true},
@@ -311,7 +313,7 @@ static char **run_arguments(int argc, char **argv)
 static int verify(char **args)
 {
 	struct dt_verify_opts *v = &a.verify;
-	bool exact = a.o.compute == DT_F32;
+	bool exact = a.o.compute == DT_F32 && !a.o.fp8;
 	struct dt_err err = {0};
 	int rc;
 

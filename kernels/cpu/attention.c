@@ -17,9 +17,10 @@ static void mask(float *s, const struct dt_attn_row *row, int64_t rows, int64_t 
 	for (int64_t i = 0; i < rows; i++) {
 		if (row[i].first <= key && row[i].last >= key + DT_TILE - 1)
 			continue;
-		for (int64_t j = 0; j < DT_TILE; j++)
-			if (key + j < row[i].first || key + j > row[i].last)
-				s[i * DT_TILE + j] = -INFINITY;
+		for (int64_t j = 0; j < dt_min64(DT_TILE, row[i].first - key); j++)
+			s[i * DT_TILE + j] = -INFINITY;
+		for (int64_t j = row[i].last >= key ? row[i].last + 1 - key : 0; j < DT_TILE; j++)
+			s[i * DT_TILE + j] = -INFINITY;
 	}
 }
 

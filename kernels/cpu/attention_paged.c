@@ -12,8 +12,8 @@ struct paged {
 	const struct dt_attn *p;
 	const struct dt_paged *g;
 	struct dt_tensor o, qkv, k, v;
-	bool grouped;	/* kv.h */
-	int64_t tokens; /* a task */
+	bool grouped;		/* kv.h */
+	int64_t tokens, chunks; /* a task, and tasks for the longest sequence */
 };
 
 /* What keys and values of a cache of int8 are multiplied by. */
@@ -80,14 +80,22 @@ static void key_rows(const struct paged *a, int seq, int64_t kv, int64_t j, int6
 	}
 }
 
+/* The groups of the cache that hold a tile of keys; those from skip up to n are seen. */
+struct groups {
+	const uint32_t *k[DT_TILE / DT_KV_GROUP], *v[DT_TILE / DT_KV_GROUP];
+	int64_t skip, n;
+};
+
 /* A task: its query rows, and what they work in; sizes in words. */
 struct work {
 	int seq;
-	int64_t kv, n, first; /* rows, and the first key that any sees */
-	int64_t words, depth, pad;
-	uint32_t *q, *k, *v, *pw;
+	int64_t kv, n, first, last; /* rows, and the keys from the first to the last that any sees */
+	int64_t words, depth, pad, q_row;
+	const uint32_t *q;
+	uint32_t *packed, *k, *v, *pw;
 	float *o, *s;
-	struct dt_attn_row row[DT_TILE];
+	struct dt_attn_row *row; /* [DT_TILE] */
+	struct groups here, next;
 };
 
 /* Keys [j, j + keys) from rows of the cache, rearranged. */
@@ -100,7 +108,7 @@ static void tile_of_rows(const struct paged *a, struct work *w, int64_t j, int64
 
 	key_rows(a, w->seq, w->kv, j, keys, w->first, krow, vrow, &scale);
 	dt_tile_pack_lanes(a->t, w->k, krow, a->k.dtype, keys, d);
-	a->t->mul(w->s, DT_TILE, w->q, w->words, 1, w->k, DT_TILE, w->n, (keys + 15) / 16 * 16, w->words,
+	a->t->mul(w->s, DT_TILE, w->q, w->q_row, 1, w->k, DT_TILE, w->n, (keys + 15) / 16 * 16, w->words,
 		  false);
 	if (scaled)
 		dt_attn_weigh(w->s, w->n, scale.k);
@@ -119,65 +127,125 @@ static const uint32_t *last_pair(uint32_t *buf, const uint32_t *pair, int64_t d)
 	return buf;
 }
 
-/* Keys [j, j + keys) from groups of the cache, as they lie. */
-static void tile_of_groups(const struct paged *a, struct work *w, int64_t j, int64_t keys)
+/* Keys from j on, as many of a tile as the sequence has; none before `first` is seen. */
+static void find_groups(const struct paged *a, struct groups *g, int seq, int64_t kv, int64_t j,
+			int64_t first)
 {
-	const int64_t d = a->p->head_dim, skip = w->first > j ? (w->first - j) / DT_KV_GROUP : 0;
-	const int64_t groups = dt_ceil_div(keys, DT_KV_GROUP);
-	const uint32_t *k[DT_TILE / DT_KV_GROUP], *v[DT_TILE / DT_KV_GROUP];
+	const int64_t keys = dt_min64(DT_TILE, a->g->kv_len[seq] - j);
 
-	for (int64_t i = skip; i < groups; i++) {
-		const int64_t slot = dt_paged_row(a->g, w->seq, j + i * DT_KV_GROUP);
-		const int64_t at = dt_kv_group(a->p, slot, w->kv);
+	g->skip = first > j ? (first - j) / DT_KV_GROUP : 0;
+	g->n = dt_ceil_div(keys, DT_KV_GROUP);
+	for (int64_t i = g->skip; i < g->n; i++) {
+		const int64_t at = dt_kv_group(a->p, dt_paged_row(a->g, seq, j + i * DT_KV_GROUP), kv);
 
-		k[i] = dt_at(a->k, at);
-		v[i] = dt_at(a->v, at);
-		for (int64_t c = 0; c < DT_KV_GROUP * d / 2; c += 16)
-			__builtin_prefetch(v[i] + c);
+		g->k[i] = dt_at(a->k, at);
+		g->v[i] = dt_at(a->v, at);
 	}
 	for (int64_t i = 0; i < DT_TILE / DT_KV_GROUP; i++) /* any others: softmax leaves them out */
-		if (i < skip || i >= groups)
-			k[i] = k[skip];
-	a->t->mul_groups(w->s, DT_TILE, w->q, w->words, k, w->n, w->words);
-	dt_attn_softmax(a->t, w->pw, w->s, w->o, w->row, w->n, w->pad, j, a->p->scale, NULL);
-	for (int64_t i = skip; i < groups; i++) {
-		const int64_t n = dt_min64(DT_KV_GROUP, keys - i * DT_KV_GROUP), pairs = n / 2;
-		const uint32_t *p = w->pw + i * DT_KV_GROUP / 2;
+		if (i < g->skip || i >= g->n) {
+			g->k[i] = g->k[g->skip];
+			g->v[i] = g->v[g->skip];
+		}
+}
 
-		a->t->mul(w->o, d, p, w->depth, 1, v[i], d, w->n, d, pairs, true);
-		if (n % 2)
-			a->t->mul(w->o, d, p + pairs, w->depth, 1, last_pair(w->v, v[i] + pairs * d, d), d,
-				  w->n, d, 1, true);
+/* Keys [j, j + keys) from groups of the cache, as they lie; those of the next tile are asked for. */
+static void tile_of_groups(const struct paged *a, struct work *w, int64_t j, int64_t keys)
+{
+	const struct groups *g = &w->here;
+	const int64_t d = a->p->head_dim, pairs = keys / 2;
+
+	a->t->mul_across(w->s, DT_TILE, w->q, w->q_row, g->k, w->next.k, w->n, w->words);
+	dt_attn_softmax(a->t, w->pw, w->s, w->o, w->row, w->n, w->pad, j, a->p->scale, NULL);
+	a->t->mul_down(w->o, d, w->pw, w->depth, g->v, w->next.v, w->n, d, g->skip * DT_KV_GROUP / 2, pairs);
+	if (keys % 2)
+		a->t->mul(w->o, d, w->pw + pairs, w->depth, 1,
+			  last_pair(w->v, g->v[pairs / 8] + pairs % 8 * d, d), d, w->n, d, 1, true);
+}
+
+/* Task i of all: the longest first. */
+struct place {
+	int seq;
+	int64_t kv, first, tokens; /* tokens: none where the sequence is shorter than others */
+};
+
+static struct place place_of(const struct paged *a, int64_t i)
+{
+	const int64_t kvs = a->p->kv_heads;
+	struct place p = {(int)(i / kvs % a->g->nseq), i % kvs, 0, 0};
+
+	p.first = (a->chunks - 1 - i / kvs / a->g->nseq) * a->tokens;
+	p.tokens = dt_min64(a->tokens, a->g->q_start[p.seq + 1] - a->g->q_start[p.seq] - p.first);
+	return p;
+}
+
+/* The first key that the first row of a task sees. */
+static int64_t first_key(const struct paged *a, const struct place *p)
+{
+	const int64_t count = a->g->q_start[p->seq + 1] - a->g->q_start[p->seq];
+	const int64_t last = a->g->kv_len[p->seq] - count + p->first, window = a->p->window;
+
+	return window > 0 && last >= window ? last - window + 1 : 0;
+}
+
+/* The tile behind the one at j, or the first of the next task. */
+static void look_ahead(const struct paged *a, struct work *w, int64_t j, const struct place *next)
+{
+	if (j + DT_TILE <= w->last) {
+		find_groups(a, &w->next, w->seq, w->kv, j + DT_TILE, w->first);
+	} else if (next && next->tokens > 0) {
+		const int64_t first = first_key(a, next);
+
+		find_groups(a, &w->next, next->seq, next->kv, first / DT_TILE * DT_TILE, first);
+	} else {
+		w->next = w->here;
 	}
 }
 
-static void task(const struct paged *a, uint32_t *buf, int seq, int64_t kv, int64_t first, int64_t tokens)
+/* next: the task this thread does then, NULL where it does not know. */
+static void task(const struct paged *a, uint32_t *buf, const struct place *at, const struct place *next)
 {
 	const struct dt_attn *p = a->p;
-	struct work w = {.seq = seq,
-			 .kv = kv,
-			 .words = dt_tile_words(a->t, p->head_dim),
-			 .depth = dt_tile_depth(a->t),
-			 .pad = dt_attn_pad(p)};
+	struct dt_attn_row row[DT_TILE];
+	struct work w;
 	const void *from[DT_TILE];
 	void *to[DT_TILE];
-	int64_t last;
 
-	w.q = buf;
-	w.k = w.q + DT_TILE * w.words;
+	w.seq = at->seq;
+	w.kv = at->kv;
+	w.words = w.q_row = dt_tile_words(a->t, p->head_dim);
+	w.depth = dt_tile_depth(a->t);
+	w.pad = dt_attn_pad(p);
+	w.row = row;
+	w.packed = buf;
+	w.k = w.packed + DT_TILE * w.words;
 	w.v = w.k + DT_TILE * w.words;
 	w.o = (float *)(w.v + w.depth * w.pad);
 	w.s = w.o + DT_TILE * w.pad;
 	w.pw = (uint32_t *)w.s + (a->t->pairs ? DT_TILE * DT_TILE : 0);
-	w.n = task_rows(a, w.row, from, to, seq, kv, first, tokens);
-	w.first = w.row[0].first;
-	last = w.row[w.n - 1].last;
-	dt_tile_pack_rows(a->t, w.q, from, a->qkv.dtype, w.n, p->head_dim);
+	w.n = task_rows(a, row, from, to, at->seq, at->kv, at->first, at->tokens);
+	w.first = row[0].first;
+	w.last = row[w.n - 1].last;
+	w.q = w.packed;
+	if (a->grouped && at->tokens == 1 &&
+	    a->qkv.dtype == DT_BF16) /* as they lie, one head after another */
+		w.q = from[0];
+	else
+		dt_tile_pack_rows(a->t, w.packed, from, a->qkv.dtype, w.n, p->head_dim);
 	memset(w.o, 0, (size_t)(w.n * w.pad) * 4);
-	for (int64_t j = w.first / DT_TILE * DT_TILE; j <= last; j += DT_TILE)
-		(a->grouped ? tile_of_groups : tile_of_rows)(a, &w, j,
-							     dt_min64(DT_TILE, a->g->kv_len[seq] - j));
-	dt_attn_finish(to, a->o.dtype, w.o, w.row, w.n, p->head_dim, w.pad);
+	if (a->grouped)
+		find_groups(a, &w.here, w.seq, w.kv, w.first / DT_TILE * DT_TILE, w.first);
+	for (int64_t j = w.first / DT_TILE * DT_TILE; j <= w.last; j += DT_TILE) {
+		const int64_t keys = dt_min64(DT_TILE, a->g->kv_len[w.seq] - j);
+
+		if (!a->grouped) {
+			tile_of_rows(a, &w, j, keys);
+			continue;
+		}
+		look_ahead(a, &w, j, next);
+		tile_of_groups(a, &w, j, keys);
+		w.here = w.next;
+	}
+	dt_attn_finish(to, a->o.dtype, w.o, row, w.n, p->head_dim, w.pad);
 }
 
 int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_tensor qkv,
@@ -192,8 +260,9 @@ int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_ten
 			  kcache,
 			  vcache,
 			  dt_kv_grouped(p, kcache),
+			  0,
 			  0};
-	int64_t words, most = 0, chunks;
+	int64_t words, most = 0, tasks, run;
 	uint32_t *buf;
 	int r;
 
@@ -209,17 +278,21 @@ int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_ten
 	buf = dt_cpu_scratch(dev, (size_t)(dev->nthreads * words) * 4);
 	if (!buf)
 		return -ENOMEM;
-	chunks = dt_ceil_div(most, a.tokens);
+	a.chunks = dt_ceil_div(most, a.tokens);
+	tasks = a.chunks * p->kv_heads * g->nseq;
+	/* Short ones in a row, so that the keys of one are on their way during another. */
+	run = a.chunks == 1 ? dt_ceil_div(tasks, 4 * dev->nthreads) : 1;
 #pragma omp parallel for num_threads(dev->nthreads) schedule(dynamic)
-	for (int64_t i = 0; i < chunks * p->kv_heads * g->nseq; i++) {
-		const int seq = (int)(i / p->kv_heads % g->nseq);
-		const int64_t first =
-			(chunks - 1 - i / p->kv_heads / g->nseq) * a.tokens; /* the longest first */
-		const int64_t left = g->q_start[seq + 1] - g->q_start[seq] - first;
+	for (int64_t first = 0; first < tasks; first += run) {
+		const int64_t last = dt_min64(tasks, first + run);
+		struct place at = place_of(&a, first), next;
 
-		if (left > 0)
-			task(&a, buf + omp_get_thread_num() * words, seq, i % p->kv_heads, first,
-			     dt_min64(a.tokens, left));
+		for (int64_t i = first; i < last; i++, at = next) {
+			next = place_of(&a, i + 1 < last ? i + 1 : i);
+			if (at.tokens > 0)
+				task(&a, buf + omp_get_thread_num() * words, &at,
+				     i + 1 < last ? &next : NULL);
+		}
 	}
 	return 0;
 }

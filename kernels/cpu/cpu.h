@@ -50,6 +50,10 @@ int dt_cpu_matmul_act(struct dt_dev *, struct dt_tensor y, struct dt_tensor u, s
 int dt_cpu_matmul_act_backward(struct dt_dev *, struct dt_tensor du, struct dt_tensor dy, struct dt_tensor w,
 			       struct dt_tensor u, enum dt_act_fn f);
 int dt_cpu_colsum(struct dt_dev *, struct dt_tensor out, struct dt_tensor x);
+int dt_cpu_fp8_quantize(struct dt_dev *, struct dt_tensor y, struct dt_tensor yt, float *scale,
+			struct dt_tensor x);
+int dt_cpu_fp8_matmul(struct dt_dev *, struct dt_tensor c, struct dt_tensor a, const float *sa,
+		      struct dt_tensor b, const float *sb, struct dt_tensor bias, bool accumulate);
 int dt_cpu_layernorm_forward(struct dt_dev *, struct dt_tensor y, struct dt_tensor mean,
 			     struct dt_tensor rstd, struct dt_tensor sum, struct dt_tensor x,
 			     struct dt_tensor delta, struct dt_tensor w, struct dt_tensor b, float eps);
@@ -97,6 +101,17 @@ int dt_cpu_scale(struct dt_dev *, struct dt_tensor x, float a);
 int dt_cpu_fill(struct dt_dev *, struct dt_tensor x, float value);
 int dt_cpu_convert(struct dt_dev *, struct dt_tensor y, struct dt_tensor x);
 int dt_cpu_sumsq(struct dt_dev *, double *ret, struct dt_tensor x);
+int dt_cpu_fixed_add(struct dt_dev *, int *ret_out, struct dt_tensor sum, struct dt_tensor x);
+int dt_cpu_fixed_join(struct dt_dev *, struct dt_tensor sum, struct dt_tensor other);
+int dt_cpu_fixed_get(struct dt_dev *, struct dt_tensor y, struct dt_tensor sum);
+int dt_cpu_round_random(struct dt_dev *, struct dt_tensor y, struct dt_tensor x, const struct dt_round *p);
+int dt_cpu_moe_route(struct dt_dev *, int32_t *expert, float *weight, struct dt_tensor score,
+		     const struct dt_moe *p);
+int dt_cpu_moe_sort(struct dt_dev *, int32_t *first, int32_t *at, const int32_t *expert, int64_t choices,
+		    int64_t experts);
+int dt_cpu_moe_gather(struct dt_dev *, struct dt_tensor y, struct dt_tensor x, const int32_t *at);
+int dt_cpu_moe_sum(struct dt_dev *, struct dt_tensor y, struct dt_tensor x, const int32_t *at,
+		   const float *weight);
 
 DT_INLINE void dt_widen(float *y, const uint16_t *x, int64_t n)
 {

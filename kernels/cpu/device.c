@@ -114,21 +114,24 @@ static double now(void)
 static double cpu_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double seconds)
 {
 	const int64_t n = 1024;
+	const bool fp8 = dtype == DT_E4M3; /* whose result has 16 bits */
+	const float one = 1;
 	size_t bytes = (size_t)(n * n) * (size_t)dt_dtype_size(dtype);
 	double best = 0, start;
 	char *m;
 
-	if (!dt_is_compute(dtype) || !(m = aligned_alloc(64, 3 * bytes)))
+	if ((!dt_is_compute(dtype) && !fp8) || !(m = aligned_alloc(64, (fp8 ? 4 : 3) * bytes)))
 		return 0;
-	memset(m, 0x3c, 3 * bytes); /* small normal numbers in either type */
+	memset(m, 0x3c, (fp8 ? 4 : 3) * bytes); /* small normal numbers in either type */
 	struct dt_tensor a = dt_t2(m, dtype, n, n), b = dt_t2(m + bytes, dtype, n, n);
-	struct dt_tensor c = dt_t2(m + 2 * bytes, dtype, n, n);
+	struct dt_tensor c = dt_t2(m + 2 * bytes, fp8 ? DT_BF16 : dtype, n, n);
 
 	start = now();
 	for (int i = 0; i < 3 || now() - start < seconds; i++) {
 		double t = now(), rate;
 
-		if (dt_cpu_matmul(dev, c, a, false, b, false, DT_NONE, false) < 0) {
+		if ((fp8 ? dt_cpu_fp8_matmul(dev, c, a, &one, b, &one, DT_NONE, false)
+			 : dt_cpu_matmul(dev, c, a, false, b, false, DT_NONE, false)) < 0) {
 			best = 0;
 			break;
 		}

@@ -139,21 +139,28 @@ struct turn {
 
 struct job {
 	struct dt_tensor y, x, bias;
-	const struct dt_packed *w;
+	const struct dt_packed *w;	 /* the one of all rows; of a set the first */
+	const struct dt_packed_set *set; /* NULL: none */
+	const int32_t *first;		 /* of a set: its rows */
 	struct dt_quant_kernels kernel;
 	int64_t m;
 	int8_t *q; /* [m, 32 blocks], and its blocks; absent without quantised parts */
 	struct dt_xblock *xb;
 	uint16_t *h;	   /* [m, 32 blocks], absent without bf16 parts */
 	float *f;	   /* likewise for f32 */
-	struct turn *turn; /* [parts, threads] */
+	struct turn *turn; /* [weights that rows meet, parts, threads] */
 };
 
-/* Panels [p0, p0 + panels) of a part, rows r0 .. r0 + ROWS. */
+/* Rows that meet a weight. */
+struct rows {
+	int64_t first, end;
+};
+
+/* Panels [p0, p0 + panels) of a part, rows [r0, r0 + rows), ROWS at most. */
 static void task(const struct job *j, const struct dt_packed_part *part, int64_t p0, int64_t panels,
-		 int64_t r0)
+		 int64_t r0, int64_t rows)
 {
-	const int64_t blocks = j->w->blocks, rows = dt_min64(ROWS, j->m - r0);
+	const int64_t blocks = j->w->blocks;
 	const int64_t n = dt_min64(panels * DT_PANEL, part->rows - p0 * DT_PANEL);
 	const int64_t col = part->first + p0 * DT_PANEL;
 	const int64_t at = r0 * blocks * DT_QK;
@@ -174,7 +181,8 @@ static void task(const struct job *j, const struct dt_packed_part *part, int64_t
  * Thread t of n: its share of the panels, in pairs, which the micro-kernels take together; then what others
  * have not begun of theirs, as a thread may be kept from its processor.
  */
-static void share(const struct job *j, const struct dt_packed_part *part, struct turn *turn, int t, int n)
+static void share(const struct job *j, const struct dt_packed_part *part, struct rows rows, struct turn *turn,
+		  int t, int n)
 {
 	const int64_t pairs = (part->panels + 1) / 2;
 
@@ -185,8 +193,8 @@ static void share(const struct job *j, const struct dt_packed_part *part, struct
 		int64_t p;
 
 		while ((p = first + GROUP * atomic_fetch_add(&turn[whose].taken, 1)) < last)
-			for (int64_t r = 0; r < j->m; r += ROWS)
-				task(j, part, p, dt_min64(GROUP, last - p), r);
+			for (int64_t r = rows.first; r < rows.end; r += ROWS)
+				task(j, part, p, dt_min64(GROUP, last - p), r, dt_min64(ROWS, rows.end - r));
 	}
 }
 
@@ -201,6 +209,24 @@ static void prepare(const struct job *j, int64_t r)
 		widen_row(j->f + r * w->blocks * DT_QK, x, j->x.dtype, w->k, w->blocks);
 	if (j->h)
 		round_row(j->h + r * w->blocks * DT_QK, x, j->x.dtype, w->k, w->blocks);
+}
+
+/* A thread's part of all products. Nobody waits between those of a set: each has rows and columns of its own.
+ */
+static void multiply(const struct job *j, int t, int n, int stride)
+{
+	struct turn *turn = j->turn;
+
+	for (int e = 0; e < (j->set ? j->set->n : 1); e++) {
+		const struct dt_packed *w = j->set ? j->set->w[e] : j->w;
+		const struct rows rows =
+			j->set ? (struct rows){j->first[e], j->first[e + 1]} : (struct rows){0, j->m};
+
+		if (rows.first == rows.end)
+			continue;
+		for (int i = 0; i < w->nparts; i++, turn += stride)
+			share(j, &w->part[i], rows, turn, t, n);
+	}
 }
 
 static void run(struct dt_dev *dev, const struct job *j)
@@ -218,45 +244,89 @@ static void run(struct dt_dev *dev, const struct job *j)
 #pragma omp for schedule(static)
 			for (int64_t r = 0; r < j->m; r++)
 				prepare(j, r);
-		for (int i = 0; i < w->nparts; i++)
-			share(j, &w->part[i], j->turn + i * dev->nthreads, omp_get_thread_num(),
-			      omp_get_num_threads());
+		multiply(j, omp_get_thread_num(), omp_get_num_threads(), dev->nthreads);
 	}
+}
+
+/* Room for what run needs, for products with so many weights; -ENOMEM. */
+static int place(struct dt_dev *dev, struct job *j, int64_t weights)
+{
+	const int64_t cells = j->m * j->w->blocks, turns = weights * j->w->nparts * dev->nthreads;
+	bool quantized = false, has[DT_FMT_N] = {false};
+	char *at;
+
+	for (int i = 0; i < j->w->nparts; i++) {
+		quantized = quantized || !dt_is_float(j->w->part[i].format);
+		has[j->w->part[i].format] = true;
+	}
+	at = dt_cpu_scratch(dev,
+			    (size_t)turns * sizeof *j->turn + (size_t)cells * (DT_QK * 7 + sizeof *j->xb));
+	if (!at)
+		return -ENOMEM;
+	j->turn = (struct turn *)at;
+	at += (size_t)turns * sizeof *j->turn;
+	for (int64_t i = 0; i < turns; i++)
+		atomic_init(&j->turn[i].taken, 0);
+	j->f = has[DT_FMT_F32] ? (float *)at : NULL;
+	j->h = has[DT_FMT_BF16] ? (uint16_t *)(at + cells * DT_QK * 4) : NULL;
+	j->q = quantized ? (int8_t *)at + cells * DT_QK * 6 : NULL;
+	j->xb = (struct dt_xblock *)(at + cells * DT_QK * 7);
+	return 0;
+}
+
+static bool fit(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w)
+{
+	return dev->kind == (w->dev ? w->dev->kind : DT_DEV_CPU) && dt_is_compute(x.dtype) &&
+	       dt_is_compute(y.dtype) && dt_cols(x) == w->k && dt_cols(y) == w->rows &&
+	       dt_rows(y) == dt_rows(x);
 }
 
 int dt_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
 		     struct dt_tensor bias)
 {
-	struct job j = {y, x, bias, w, dt_quant_kernels(), dt_rows(x), NULL, NULL, NULL, NULL, NULL};
-	const int64_t cells = j.m * w->blocks, turns = (int64_t)w->nparts * dev->nthreads;
-	bool quantized = false, has[DT_FMT_N] = {false};
-	char *at;
+	struct job j = {.y = y, .x = x, .bias = bias, .w = w, .kernel = dt_quant_kernels(), .m = dt_rows(x)};
+	int rc;
 
-	if (dev->kind != (w->dev ? w->dev->kind : DT_DEV_CPU))
-		return -EINVAL;
-	if (!dt_is_compute(x.dtype) || !dt_is_compute(y.dtype) || dt_cols(x) != w->k ||
-	    dt_cols(y) != w->rows || dt_rows(y) != j.m ||
-	    (bias.data && (!dt_is_compute(bias.dtype) || dt_numel(bias) != w->rows)))
+	if (!fit(dev, y, x, w) || (bias.data && (!dt_is_compute(bias.dtype) || dt_numel(bias) != w->rows)))
 		return -EINVAL;
 	if (!j.m || !w->rows)
 		return 0;
 	if (w->dev)
 		return dt_backend_cuda.packed_matmul(dev, y, x, w, bias);
-	for (int i = 0; i < w->nparts; i++) {
-		quantized = quantized || !dt_is_float(w->part[i].format);
-		has[w->part[i].format] = true;
+	rc = place(dev, &j, 1);
+	if (rc == 0)
+		run(dev, &j);
+	return rc;
+}
+
+int dt_packed_set_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
+			 const struct dt_packed_set *s, const int32_t *first)
+{
+	struct job j = {.y = y,
+			.x = x,
+			.w = s->w[0],
+			.set = s,
+			.first = first,
+			.kernel = dt_quant_kernels(),
+			.m = dt_rows(x)};
+	int64_t met = 0;
+	int rc;
+
+	if (!fit(dev, y, x, s->w[0]))
+		return -EINVAL;
+	if (!j.m || !j.w->rows)
+		return 0;
+	if (s->dev)
+		return dt_backend_cuda.packed_set_matmul(dev, y, x, s, first);
+	for (int i = 0; i < s->n; i++) {
+		if (first[i] > first[i + 1])
+			return -EINVAL;
+		met += first[i] < first[i + 1];
 	}
-	at = dt_cpu_scratch(dev, (size_t)turns * sizeof *j.turn + (size_t)cells * (DT_QK * 7 + sizeof *j.xb));
-	if (!at)
-		return -ENOMEM;
-	j.turn = (struct turn *)at;
-	at += (size_t)turns * sizeof *j.turn;
-	for (int64_t i = 0; i < turns; i++)
-		atomic_init(&j.turn[i].taken, 0);
-	j.f = has[DT_FMT_F32] ? (float *)at : NULL;
-	j.h = has[DT_FMT_BF16] ? (uint16_t *)(at + cells * DT_QK * 4) : NULL;
-	j.q = quantized ? (int8_t *)at + cells * DT_QK * 6 : NULL;
-	j.xb = (struct dt_xblock *)(at + cells * DT_QK * 7);
-	run(dev, &j);
-	return 0;
+	if (first[0] != 0 || first[s->n] != j.m)
+		return -EINVAL;
+	rc = place(dev, &j, met);
+	if (rc == 0)
+		run(dev, &j);
+	return rc;
 }

@@ -151,7 +151,7 @@ DT_INLINE void block(float *tile, int64_t ld, const enum dt_format f, const stru
 
 		/* The processor's own prefetching does not cross panels, and stops where rows repeat them. */
 		for (int64_t i = 0; i < next->step; i += 64)
-			__builtin_prefetch(next->at + i, 0, 2);
+			__builtin_prefetch(next->at + i, 0, 0);
 		next->at += next->step;
 #pragma GCC unroll 2
 		for (int v = 0; v < vecs; v++)

@@ -6,7 +6,8 @@ static const struct dt_tile v3 = {.mul = dt_tile_mul_v3, .turn = dt_tile_turn_pl
 			    v4 = {.mul = dt_tile_mul_v4, .turn = dt_tile_turn_v4};
 static const struct dt_tile bf16 = {true,
 				    dt_tile_mul_bf16,
-				    dt_tile_mul_groups_bf16,
+				    dt_tile_mul_across_bf16,
+				    dt_tile_mul_down_bf16,
 				    dt_tile_turn_v4,
 				    dt_tile_along_bf16,
 				    dt_tile_across_bf16,

@@ -22,10 +22,18 @@ struct dt_tile {
 	void (*mul)(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, int64_t a_word,
 		    const uint32_t *b, int64_t ldb, int64_t rows, int64_t cols, int64_t words,
 		    bool accumulate);
-	/* Pairs only: c[i, 16 g + j] = sum over w < words of a[i * a_row + w] . b[g][16 w + j], i < rows, g
-	 * < 4. */
-	void (*mul_groups)(float *c, int64_t ldc, const uint32_t *a, int64_t a_row,
-			   const uint32_t *const b[4], int64_t rows, int64_t words);
+	/*
+	 * Pairs only, with operands that lie apart. across: c[i, 16 g + j] = sum over w < words of a[i *
+	 * a_row + w] . b[g][16 w + j], g < 4. down: c[i, j] += sum over first <= w < last of a[i * a_row +
+	 * w] . b[w / 8][w % 8 * cols + j], cols a multiple of 32, last <= 32. i < rows. next[g] are as long
+	 * as b[g] and will be wanted soon: they are asked for on the way.
+	 */
+	void (*mul_across)(float *c, int64_t ldc, const uint32_t *a, int64_t a_row,
+			   const uint32_t *const b[4], const uint32_t *const next[4], int64_t rows,
+			   int64_t words);
+	void (*mul_down)(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const uint32_t *const b[4],
+			 const uint32_t *const next[4], int64_t rows, int64_t cols, int64_t first,
+			 int64_t last);
 	/* out[w * DT_TILE + i] = in[i * 64 + w], i < 16, w < n <= 64 */
 	void (*turn)(uint32_t *out, const uint32_t *in, int64_t n);
 	/* Pairs only: n words (x[2 i], x[2 i + 1]), and n words (x[i], y[i]). Denormals may become zero. */
@@ -78,8 +86,12 @@ DT_TILE_MUL(dt_tile_mul_bf16);
 #define DT_TILE_TURN(name) void name(uint32_t *out, const uint32_t *in, int64_t n)
 DT_TILE_TURN(dt_tile_turn_plain);
 DT_TILE_TURN(dt_tile_turn_v4);
-void dt_tile_mul_groups_bf16(float *c, int64_t ldc, const uint32_t *a, int64_t a_row,
-			     const uint32_t *const b[4], int64_t rows, int64_t words);
+void dt_tile_mul_across_bf16(float *c, int64_t ldc, const uint32_t *a, int64_t a_row,
+			     const uint32_t *const b[4], const uint32_t *const next[4], int64_t rows,
+			     int64_t words);
+void dt_tile_mul_down_bf16(float *c, int64_t ldc, const uint32_t *a, int64_t a_row,
+			   const uint32_t *const b[4], const uint32_t *const next[4], int64_t rows,
+			   int64_t cols, int64_t first, int64_t last);
 void dt_tile_along_bf16(uint32_t *out, const float *x, int64_t n);
 void dt_tile_across_bf16(uint32_t *out, const float *x, const float *y, int64_t n);
 void dt_tile_lanes_bf16(uint32_t *out, const void *const *row, int64_t rows, int64_t d);

@@ -94,9 +94,9 @@ DT_TILE_MUL(TILE_NAME)
 }
 
 #ifdef TILE_PAIRS
-/* As block, of four groups of sixteen columns that lie apart. */
-DT_INLINE void block_groups(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const uint32_t *const *b,
-			    int64_t words, const int rows)
+/* As block, of four groups of sixteen columns that lie apart. Only the first rows ask for what is next. */
+DT_INLINE void block_across(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const uint32_t *const *b,
+			    const uint32_t *const *next, int64_t words, const int rows)
 {
 	vec sum[6][4];
 
@@ -105,12 +105,16 @@ DT_INLINE void block_groups(float *c, int64_t ldc, const uint32_t *a, int64_t a_
 #pragma GCC unroll 4
 		for (int v = 0; v < 4; v++)
 			sum[r][v] = (vec){0};
-	for (int64_t w = 0; w < words; w++)
+	for (int64_t w = 0; w < words; w++) {
+#pragma GCC unroll 4
+		for (int v = 0; next && v < 4; v++)
+			__builtin_prefetch(next[v] + w * L);
 #pragma GCC unroll 6
 		for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
 			for (int v = 0; v < 4; v++)
 				sum[r][v] = step(sum[r][v], a[r * a_row + w], b[v] + w * L);
+	}
 #pragma GCC unroll 6
 	for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
@@ -118,17 +122,80 @@ DT_INLINE void block_groups(float *c, int64_t ldc, const uint32_t *a, int64_t a_
 			*(vec *)(c + r * ldc + v * L) = sum[r][v];
 }
 
-void dt_tile_mul_groups_bf16(float *c, int64_t ldc, const uint32_t *a, int64_t a_row,
-			     const uint32_t *const b[4], int64_t rows, int64_t words)
+void dt_tile_mul_across_bf16(float *c, int64_t ldc, const uint32_t *a, int64_t a_row,
+			     const uint32_t *const b[4], const uint32_t *const next[4], int64_t rows,
+			     int64_t words)
 {
 	int64_t i = 0;
 
 	for (; i + 6 <= rows; i += 6)
-		block_groups(c + i * ldc, ldc, a + i * a_row, a_row, b, words, 6);
+		block_across(c + i * ldc, ldc, a + i * a_row, a_row, b, i ? NULL : next, words, 6);
 	for (; i + 3 <= rows; i += 3)
-		block_groups(c + i * ldc, ldc, a + i * a_row, a_row, b, words, 3);
+		block_across(c + i * ldc, ldc, a + i * a_row, a_row, b, i ? NULL : next, words, 3);
 	for (; i < rows; i++)
-		block_groups(c + i * ldc, ldc, a + i * a_row, a_row, b, words, 1);
+		block_across(c + i * ldc, ldc, a + i * a_row, a_row, b, i ? NULL : next, words, 1);
+}
+
+/* Words that lie in groups of eight, by vecs vectors of columns. */
+DT_INLINE void block_down(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const uint32_t *const *b,
+			  const uint32_t *const *next, int64_t cols, int64_t col, int64_t first, int64_t last,
+			  const int rows, const int vecs)
+{
+	vec sum[6][4];
+
+	c += col;
+#pragma GCC unroll 6
+	for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+		for (int v = 0; v < vecs; v++)
+			sum[r][v] = *(vec *)(c + r * ldc + v * L);
+	for (int64_t w = first; w < last; w++) {
+		const uint32_t *from = b[w / 8] + w % 8 * cols + col;
+
+#pragma GCC unroll 4
+		for (int v = 0; next && v < vecs; v++)
+			__builtin_prefetch(next[w / 8] + w % 8 * cols + col + v * L);
+#pragma GCC unroll 6
+		for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+			for (int v = 0; v < vecs; v++)
+				sum[r][v] = step(sum[r][v], a[r * a_row + w], from + v * L);
+	}
+#pragma GCC unroll 6
+	for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+		for (int v = 0; v < vecs; v++)
+			*(vec *)(c + r * ldc + v * L) = sum[r][v];
+}
+
+/* All rows of vecs vectors of columns. */
+DT_INLINE void panel_down(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const uint32_t *const *b,
+			  const uint32_t *const *next, int64_t rows, int64_t cols, int64_t col, int64_t first,
+			  int64_t last, const int vecs)
+{
+	int64_t i = 0;
+
+	for (; i + 6 <= rows; i += 6)
+		block_down(c + i * ldc, ldc, a + i * a_row, a_row, b, i ? NULL : next, cols, col, first, last,
+			   6, vecs);
+	for (; i + 3 <= rows; i += 3)
+		block_down(c + i * ldc, ldc, a + i * a_row, a_row, b, i ? NULL : next, cols, col, first, last,
+			   3, vecs);
+	for (; i < rows; i++)
+		block_down(c + i * ldc, ldc, a + i * a_row, a_row, b, i ? NULL : next, cols, col, first, last,
+			   1, vecs);
+}
+
+void dt_tile_mul_down_bf16(float *c, int64_t ldc, const uint32_t *a, int64_t a_row,
+			   const uint32_t *const b[4], const uint32_t *const next[4], int64_t rows,
+			   int64_t cols, int64_t first, int64_t last)
+{
+	int64_t col = 0;
+
+	for (; col + 4 * L <= cols; col += 4 * L)
+		panel_down(c, ldc, a, a_row, b, next, rows, cols, col, first, last, 4);
+	for (; col < cols; col += 2 * L)
+		panel_down(c, ldc, a, a_row, b, next, rows, cols, col, first, last, 2);
 }
 #endif
 

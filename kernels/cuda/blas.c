@@ -30,8 +30,8 @@
 
 struct key {
 	int64_t m, n, k;
-	uint8_t in, out, ta, tb, bias, accumulate;
-	uint8_t align_a, align_b, align_c, align_bias, gelu, pad[5]; /* log2, at most 4: 16 bytes */
+	uint8_t in, in_b, out, ta, tb, bias, accumulate;
+	uint8_t align_a, align_b, align_c, align_bias, gelu, pad[4]; /* log2, at most 4: 16 bytes */
 };
 
 enum { NO_GELU, GELU, DGELU }; /* of a key */
@@ -149,12 +149,24 @@ size_t dt_blas_bytes(const struct dt_blas *b)
 
 static cudaDataType_t type_of(uint8_t t)
 {
-	return t == DT_F32 ? CUDA_R_32F : t == DT_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+	switch (t) {
+	case DT_F32:
+		return CUDA_R_32F;
+	case DT_BF16:
+		return CUDA_R_16BF;
+	case DT_E4M3:
+		return CUDA_R_8F_E4M3;
+	case DT_E5M2:
+		return CUDA_R_8F_E5M2;
+	default:
+		return CUDA_R_16F;
+	}
 }
 
-/* What a product reads or writes besides its operands, on the card; NULL: nothing. */
+/* What a product reads besides its operands, on the card; NULL: nothing. */
 struct beside {
-	const void *bias, *aux; /* aux: gelu's u */
+	const float *scale[2];	/* of 8-bit operands, ours in their order */
+	const void *bias, *aux; /* aux: gelu's u, which it writes or reads */
 };
 
 /* For the next run, and for the choice of how, which looks at how they are aligned. */
@@ -169,6 +181,8 @@ static int point(struct dt_blas *b, struct entry *e, const struct beside *x)
 						  sizeof(value))
 	SET(BIAS, x->bias);
 	SET(EPILOGUE_AUX, x->aux);
+	SET(A_SCALE, x->scale[1]);
+	SET(B_SCALE, x->scale[0]);
 #undef SET
 	return result(s);
 }
@@ -183,7 +197,8 @@ static int describe(struct dt_blas *b, struct entry *e)
 					    : k->gelu && k->bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
 					    : k->gelu		 ? CUBLASLT_EPILOGUE_GELU_AUX
 								 : CUBLASLT_EPILOGUE_BIAS;
-	const cudaDataType_t bias = type_of(k->in);
+	const cudaDataType_t bias = type_of(dt_is_fp8((enum dt_dtype)k->in) ? k->out : k->in);
+	const int8_t fast = k->in == DT_E4M3 && k->in_b == DT_E4M3;
 	const uint64_t m = (uint64_t)k->m, n = (uint64_t)k->n, d = (uint64_t)k->k;
 	cublasStatus_t s = b->cublasLtMatmulDescCreate(&e->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
 
@@ -199,9 +214,11 @@ static int describe(struct dt_blas *b, struct entry *e)
 		SET(BIAS_DATA_TYPE, bias);
 	if (k->gelu)
 		SET(EPILOGUE_AUX_LD, k->n);
+	if (fast)
+		SET(FAST_ACCUM, fast);
 #undef SET
 	s = s ? s
-	      : b->cublasLtMatrixLayoutCreate(&e->a, type_of(k->in), k->tb ? d : n, k->tb ? n : d,
+	      : b->cublasLtMatrixLayoutCreate(&e->a, type_of(k->in_b), k->tb ? d : n, k->tb ? n : d,
 					      k->tb ? k->k : k->n);
 	s = s ? s
 	      : b->cublasLtMatrixLayoutCreate(&e->b, type_of(k->in), k->ta ? m : d, k->ta ? d : m,
@@ -301,6 +318,7 @@ static struct key key_of(struct dt_tensor c, struct dt_tensor a, bool ta, struct
 			   .n = n,
 			   .k = k,
 			   .in = (uint8_t)a.dtype,
+			   .in_b = (uint8_t)w.dtype,
 			   .out = (uint8_t)c.dtype,
 			   .ta = ta,
 			   .tb = tb,
@@ -349,4 +367,14 @@ int dt_blas_matmul_gelu(struct dt_blas *b, void *stream, struct dt_tensor c, str
 		return -ENOTSUP;
 	key.gelu = y.data ? GELU : DGELU;
 	return run(b, stream, &key, &(struct beside){.bias = bias.data, .aux = aux.data}, to, a, w);
+}
+
+/* Both operands have k running fastest: the library knows no other products of 8 bits on sm_90. */
+int dt_blas_fp8(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_tensor a, const float *sa,
+		struct dt_tensor w, const float *sb, struct dt_tensor bias, bool accumulate, int64_t m,
+		int64_t n, int64_t k)
+{
+	const struct key key = key_of(c, a, false, w, true, bias, accumulate, m, n, k);
+
+	return run(b, stream, &key, &(struct beside){.scale = {sa, sb}, .bias = bias.data}, c, a, w);
 }

@@ -61,6 +61,10 @@ int dt_blas_matmul(struct dt_blas *b, void *stream, struct dt_tensor c, struct d
 int dt_blas_matmul_gelu(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_tensor y,
 			struct dt_tensor a, struct dt_tensor w, bool tb, struct dt_tensor bias,
 			struct dt_tensor u, int64_t m, int64_t n, int64_t k);
+/* fp8.h's product; bias only where c has 16 bits. sa and sb lie on the card. */
+int dt_blas_fp8(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_tensor a, const float *sa,
+		struct dt_tensor w, const float *sb, struct dt_tensor bias, bool accumulate, int64_t m,
+		int64_t n, int64_t k);
 
 int dt_cuda_matmul(struct dt_dev *, struct dt_tensor c, struct dt_tensor a, bool ta, struct dt_tensor b,
 		   bool tb, struct dt_tensor bias, bool accumulate);
@@ -69,6 +73,10 @@ int dt_cuda_matmul_act(struct dt_dev *, struct dt_tensor y, struct dt_tensor u, 
 int dt_cuda_matmul_act_backward(struct dt_dev *, struct dt_tensor du, struct dt_tensor dy, struct dt_tensor w,
 				struct dt_tensor u, enum dt_act_fn f);
 int dt_cuda_colsum(struct dt_dev *, struct dt_tensor out, struct dt_tensor x);
+int dt_cuda_fp8_quantize(struct dt_dev *, struct dt_tensor y, struct dt_tensor yt, float *scale,
+			 struct dt_tensor x);
+int dt_cuda_fp8_matmul(struct dt_dev *, struct dt_tensor c, struct dt_tensor a, const float *sa,
+		       struct dt_tensor b, const float *sb, struct dt_tensor bias, bool accumulate);
 int dt_cuda_layernorm_forward(struct dt_dev *, struct dt_tensor y, struct dt_tensor mean,
 			      struct dt_tensor rstd, struct dt_tensor sum, struct dt_tensor x,
 			      struct dt_tensor delta, struct dt_tensor w, struct dt_tensor b, float eps);
@@ -117,10 +125,26 @@ int dt_cuda_scale(struct dt_dev *, struct dt_tensor x, float a);
 int dt_cuda_fill(struct dt_dev *, struct dt_tensor x, float value);
 int dt_cuda_convert(struct dt_dev *, struct dt_tensor y, struct dt_tensor x);
 int dt_cuda_sumsq(struct dt_dev *, double *ret, struct dt_tensor x);
+int dt_cuda_fixed_add(struct dt_dev *, int *ret_out, struct dt_tensor sum, struct dt_tensor x);
+int dt_cuda_fixed_join(struct dt_dev *, struct dt_tensor sum, struct dt_tensor other);
+int dt_cuda_fixed_get(struct dt_dev *, struct dt_tensor y, struct dt_tensor sum);
+int dt_cuda_round_random(struct dt_dev *, struct dt_tensor y, struct dt_tensor x, const struct dt_round *p);
+int dt_cuda_moe_route(struct dt_dev *, int32_t *expert, float *weight, struct dt_tensor score,
+		      const struct dt_moe *p);
+int dt_cuda_moe_sort(struct dt_dev *, int32_t *first, int32_t *at, const int32_t *expert, int64_t choices,
+		     int64_t experts);
+int dt_cuda_moe_gather(struct dt_dev *, struct dt_tensor y, struct dt_tensor x, const int32_t *at);
+int dt_cuda_moe_sum(struct dt_dev *, struct dt_tensor y, struct dt_tensor x, const int32_t *at,
+		    const float *weight);
+
+/* fp8.cu: whether the card has such products, from sm_89 on. */
+bool dt_cuda_has_fp8(const struct dt_cuda *c);
 
 /* packed.cu: w is in the memory of a card, and the arguments have been checked. */
 int dt_cuda_packed_matmul(struct dt_dev *, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
 			  struct dt_tensor bias);
+int dt_cuda_packed_set_matmul(struct dt_dev *, struct dt_tensor y, struct dt_tensor x,
+			      const struct dt_packed_set *s, const int32_t *first);
 int dt_cuda_packed_embed(struct dt_dev *, struct dt_tensor y, const struct dt_packed *w, const int32_t *ids,
 			 float scale);
 

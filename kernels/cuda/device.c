@@ -377,8 +377,14 @@ static double best_rate(struct dt_dev *dev, int (*work)(struct dt_dev *, void *)
 	return best;
 }
 
+static bool cuda_multiplies(const struct dt_dev *dev, enum dt_dtype dtype)
+{
+	return !dt_is_fp8(dtype) || dt_cuda_has_fp8(dev->impl);
+}
+
 struct product {
 	struct dt_tensor c, a, b;
+	const float *one; /* scales, of 8-bit operands */
 };
 
 static int one_product(struct dt_dev *dev, void *arg)
@@ -388,6 +394,36 @@ static int one_product(struct dt_dev *dev, void *arg)
 	return dt_cuda_matmul(dev, p->c, p->a, false, p->b, true, DT_NONE, false);
 }
 
+static int one_fp8_product(struct dt_dev *dev, void *arg)
+{
+	struct product *p = arg;
+
+	return dt_cuda_fp8_matmul(dev, p->c, p->a, p->one, p->b, p->one, DT_NONE, false);
+}
+
+/* Of 8-bit operands, with a result of 16. */
+static double fp8_rate(struct dt_dev *dev, int64_t n, double seconds)
+{
+	const size_t bytes = (size_t)(n * n);
+	struct dt_cuda *c = dt_cuda_enter(dev);
+	double best = 0;
+	char *m;
+
+	if (!c || !dt_cuda_has_fp8(c) || cuda_alloc(dev, (void **)&m, 4 * bytes + 4) < 0)
+		return 0;
+	struct product p = {dt_t2(m, DT_BF16, n, n), dt_t2(m + 2 * bytes, DT_E4M3, n, n),
+			    dt_t2(m + 3 * bytes, DT_E4M3, n, n), (float *)(m + 4 * bytes)};
+
+	/* 0.75 and -0.3125; a scale of 1. */
+	if (dt_gpu_set(p.a.data, 0x34, bytes, c->stream) == 0 &&
+	    dt_gpu_set(p.b.data, 0xaa, bytes, c->stream) == 0 &&
+	    dt_cuda_fill(dev, dt_t1((void *)p.one, DT_F32, 1), 1) == 0)
+		best = best_rate(dev, one_fp8_product, &p, 2. * (double)(n * n * n),
+				 dt_gpu_emulated() ? 1 : 10, seconds);
+	cuda_free(dev, m);
+	return best;
+}
+
 static double cuda_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double seconds)
 {
 	const int64_t n = dt_gpu_emulated() ? 64 : 8192;
@@ -395,10 +431,12 @@ static double cuda_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double s
 	double best = 0;
 	char *m;
 
+	if (dtype == DT_E4M3)
+		return fp8_rate(dev, n, seconds);
 	if (!dt_is_compute(dtype) || cuda_alloc(dev, (void **)&m, 3 * bytes) < 0)
 		return 0;
 	struct product p = {dt_t2(m, dtype, n, n), dt_t2(m + bytes, dtype, n, n),
-			    dt_t2(m + 2 * bytes, dtype, n, n)};
+			    dt_t2(m + 2 * bytes, dtype, n, n), NULL};
 
 	/* A power-limited card is faster on zeros: ordinary numbers. */
 	if (dt_cuda_fill(dev, p.a, 0.75f) == 0 && dt_cuda_fill(dev, p.b, -0.3f) == 0)
@@ -408,23 +446,28 @@ static double cuda_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double s
 	return best;
 }
 
-/* NVIDIA's data sheets: tensor cores without sparsity for 16 bits, and plain f32. The first name that fits.
- */
+/* NVIDIA's data sheets: tensor cores without sparsity for 16 and 8 bits (floats), and plain f32. The first
+ * name that fits. */
 static double cuda_sheet_rate(const struct dt_dev *dev, enum dt_dtype dtype)
 {
 	static const struct {
 		const char *name;
-		double half, single;
+		double half, single, fp8;
 	} cards[] = {
-		{"A100", 312e12, 19.5e12},   {"H100 PCIe", 756e12, 51e12}, {"H100 NVL", 835e12, 60e12},
-		{"H200 NVL", 835e12, 60e12}, {"H100", 989e12, 67e12},	   {"H200", 989e12, 67e12},
-		{"GH200", 989e12, 67e12},    {"B200", 2250e12, 75e12},	   {"L40S", 362e12, 91.6e12},
+		{"A100", 312e12, 19.5e12, 0},	      {"H100 PCIe", 756e12, 51e12, 1513e12},
+		{"H100 NVL", 835e12, 60e12, 1671e12}, {"H200 NVL", 835e12, 60e12, 1671e12},
+		{"H100", 989e12, 67e12, 1979e12},     {"H200", 989e12, 67e12, 1979e12},
+		{"GH200", 989e12, 67e12, 1979e12},    {"B200", 2250e12, 75e12, 4500e12},
+		{"L40S", 362e12, 91.6e12, 733e12},
 	};
 	const struct dt_cuda *c = dev->impl;
 
 	for (size_t i = 0; i < sizeof cards / sizeof *cards; i++)
 		if (strstr(c->info.name, cards[i].name))
-			return dtype == DT_F32 ? cards[i].single : dt_is_compute(dtype) ? cards[i].half : 0;
+			return dtype == DT_F32	      ? cards[i].single
+			       : dt_is_fp8(dtype)     ? cards[i].fp8
+			       : dt_is_compute(dtype) ? cards[i].half
+						      : 0;
 	return 0;
 }
 
@@ -483,6 +526,7 @@ const struct dt_backend dt_backend_cuda = {
 	.close = cuda_close,
 	.scratch_bytes = cuda_scratch_bytes,
 	.isa = cuda_isa,
+	.multiplies = cuda_multiplies,
 	.matmul_rate = cuda_matmul_rate,
 	.sheet_rate = cuda_sheet_rate,
 	.copy_rate = cuda_copy_rate,
@@ -510,6 +554,7 @@ const struct dt_backend dt_backend_cuda = {
 	.use = cuda_use,
 	.card = cuda_card,
 	.packed_matmul = dt_cuda_packed_matmul,
+	.packed_set_matmul = dt_cuda_packed_set_matmul,
 	.packed_embed = dt_cuda_packed_embed,
 	.queue_open = cuda_queue_open,
 	.queue_close = cuda_queue_close,

@@ -5,6 +5,7 @@
  */
 #include "kernels/cuda/act.h"
 #include "kernels/cuda/mma.h"
+#include "kernels/cuda/sorted.h"
 
 #define TILE 64
 #define DEEP 32 /* of k at a time */
@@ -15,11 +16,22 @@ struct product {
 	int tc, tin;
 	int64_t m, n, k;
 	bool ta, tb, accumulate, fast_a, fast_b; /* fast: rows can be copied 16 bytes at a time */
+	struct dt_sorted set;			 /* rows of a meet one of several b */
 	/* matmul_act.h: forward c is u, and y = f(c); backward c is du, and u is read. Both NULL: neither */
 	void *y;
 	const void *u;
 	int f;
 };
+
+/* The first row of this block's tile; of a set its b too, and m is where the rows end. -1: nothing to do. */
+DT_DEVICE int64_t first_row(struct product &p)
+{
+	int64_t m0 = (int64_t)blockIdx.x * TILE;
+
+	if (p.set.n && !dt_sorted_tile<TILE>(p.set, blockIdx.x, &m0, &p.m, &p.b))
+		return -1;
+	return m0;
+}
 
 /* ROWS by COLS of a matrix of 16-bit elements into shared memory; zeros outside of it. 128 threads. */
 template <int ROWS, int COLS>
@@ -102,9 +114,11 @@ template <class T> __global__ void __launch_bounds__(128) mma_kernel(struct prod
 	uint16_t *a = (uint16_t *)dt_shared(), *b = a + 2 * piece;
 	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
 	const int mw = warp / 2 * 32, nw = warp % 2 * 32;
-	const int64_t m0 = (int64_t)blockIdx.x * TILE, n0 = (int64_t)blockIdx.y * TILE;
+	const int64_t m0 = first_row(p), n0 = (int64_t)blockIdx.y * TILE;
 	float d[2][4][4];
 
+	if (m0 < 0)
+		return;
 	DT_UNROLL
 	for (int i = 0; i < 32; i++)
 		d[i / 16][i / 4 % 4][i % 4] = 0;
@@ -168,9 +182,11 @@ __global__ void __launch_bounds__(256) f32_kernel(struct product p)
 {
 	float(*a)[TILE + 4] = (float(*)[TILE + 4]) dt_shared(), (*b)[TILE + 4] = a + FDEEP;
 	const int ti = (int)threadIdx.x / 16 * 4, tj = (int)threadIdx.x % 16 * 4;
-	const int64_t m0 = (int64_t)blockIdx.x * TILE, n0 = (int64_t)blockIdx.y * TILE;
+	const int64_t m0 = first_row(p), n0 = (int64_t)blockIdx.y * TILE;
 	float d[4][4];
 
+	if (m0 < 0)
+		return;
 	for (int i = 0; i < 16; i++)
 		d[i / 4][i % 4] = 0;
 	for (int64_t k0 = 0; k0 < p.k; k0 += FDEEP) {
@@ -200,7 +216,8 @@ __global__ void __launch_bounds__(256) f32_kernel(struct product p)
 
 static int own(const struct dt_cuda *c, const struct product &p)
 {
-	const dim3 grid((unsigned)dt_ceil_div(p.m, TILE), (unsigned)dt_ceil_div(p.n, TILE));
+	const int64_t tiles = p.set.n ? dt_sorted_tiles<TILE>(p.set) : dt_ceil_div(p.m, TILE);
+	const dim3 grid((unsigned)tiles, (unsigned)dt_ceil_div(p.n, TILE));
 
 	if (p.tin == DT_F32)
 		return DT_LAUNCH(c, f32_kernel, grid, 256, 2 * FDEEP * (TILE + 4) * 4, p);
@@ -241,8 +258,24 @@ static int multiply(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, 
 		if (rc != -ENOTSUP)
 			return rc;
 	}
-	return own(cu, {c.data, a.data, b.data, bias.data, c.dtype, a.dtype, m, n, k, ta, tb, accumulate,
-			dt_by_8(ta ? m : k, a.data), dt_by_8(tb ? k : n, b.data), y.data, u.data, (int)f});
+	return own(cu, {c.data,
+			a.data,
+			b.data,
+			bias.data,
+			c.dtype,
+			a.dtype,
+			m,
+			n,
+			k,
+			ta,
+			tb,
+			accumulate,
+			dt_by_8(ta ? m : k, a.data),
+			dt_by_8(tb ? k : n, b.data),
+			{},
+			y.data,
+			u.data,
+			(int)f});
 }
 
 int dt_cuda_matmul(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, bool ta, struct dt_tensor b,
@@ -270,4 +303,13 @@ int dt_cuda_matmul_act_backward(struct dt_dev *dev, struct dt_tensor du, struct 
 	if (du.dtype != dy.dtype || (dt_numel(du) && !like(u, du)))
 		return -EINVAL;
 	return multiply(dev, du, dy, false, w, false, DT_NONE, false, DT_NONE, u, f);
+}
+
+int dt_cuda_matmul_sorted(const struct dt_cuda *cu, struct dt_tensor c, struct dt_tensor a, int64_t n,
+			  const struct dt_sorted &set)
+{
+	const int64_t k = dt_cols(a);
+
+	return own(cu, {c.data, a.data, NULL, NULL, c.dtype, a.dtype, set.rows, n, k, false, true, false,
+			dt_by_8(k, a.data), dt_by_8(k), set, NULL, NULL, 0});
 }

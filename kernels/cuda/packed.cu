@@ -6,7 +6,7 @@
  *
  * Numbers lie row by row: a warp has a row of w for up to 4 of x; many rows go to the products of matmul.cu.
  */
-#include "kernels/cuda/kernel.h"
+#include "kernels/cuda/sorted.h"
 
 #define WARPS 8
 #define SLAB  64 /* blocks of k at a time */
@@ -27,6 +27,7 @@ struct quant {
 	void *y;
 	const void *bias;
 	int ty, tb;
+	struct dt_sorted set; /* then w is not looked at */
 };
 
 struct round_job {
@@ -167,11 +168,16 @@ struct pair {
 template <int M> __global__ void __launch_bounds__(WARPS * 32) quant_kernel(struct quant a)
 {
 	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, r = lane % 16, odd = lane / 16;
-	const uint8_t *panel = a.w + blockIdx.x * a.panel_bytes;
-	const int64_t row0 = (int64_t)blockIdx.y * M, next = a.blocks * DT_QK;
+	const int64_t next = a.blocks * DT_QK;
+	int64_t row0 = (int64_t)blockIdx.y * M, end = row0 + M;
+	const void *w = a.w;
 	const bool two = a.format != DT_FMT_Q8_0 && a.format != DT_FMT_Q4_0;
 	struct pair *term = (struct pair *)dt_shared(); /* [SLAB][2][M][16] */
 	float s = 0;
+
+	if (a.set.n && !dt_sorted_tile<M>(a.set, blockIdx.y, &row0, &end, &w))
+		return;
+	const uint8_t *panel = (const uint8_t *)w + blockIdx.x * a.panel_bytes;
 
 	for (int64_t b0 = 0; b0 < a.blocks; b0 += SLAB) {
 		const int n = (int)dt_min64(SLAB, a.blocks - b0);
@@ -214,7 +220,7 @@ template <int M> __global__ void __launch_bounds__(WARPS * 32) quant_kernel(stru
 	}
 	const int64_t col = (int64_t)blockIdx.x * DT_PANEL + threadIdx.x % 16, row = row0 + threadIdx.x / 16;
 
-	if ((int)threadIdx.x >= 16 * M || col >= a.rows)
+	if (row >= end || col >= a.rows)
 		return;
 	if (a.bias)
 		s += dt_ld1(a.bias, a.tb, a.first + col);
@@ -226,16 +232,19 @@ struct numbers {
 	void *y;
 	int tw, tx, ty, tb;
 	int64_t rows, k, ld, first;
+	struct dt_sorted set; /* then w is not looked at */
 };
 
 /* A warp has a row of w. V elements at a time. */
 template <int M, int V> __global__ void __launch_bounds__(128) number_kernel(struct numbers a)
 {
 	const int lane = (int)threadIdx.x % 32;
-	const int64_t col = (int64_t)blockIdx.x * 4 + threadIdx.x / 32, row0 = (int64_t)blockIdx.y * M;
+	const int64_t col = (int64_t)blockIdx.x * 4 + threadIdx.x / 32;
+	int64_t row0 = (int64_t)blockIdx.y * M, end = row0 + M;
+	const void *of = a.w;
 	float sum[M];
 
-	if (col >= a.rows)
+	if (col >= a.rows || (a.set.n && !dt_sorted_tile<M>(a.set, blockIdx.y, &row0, &end, &of)))
 		return;
 	DT_UNROLL
 	for (int i = 0; i < M; i++)
@@ -243,9 +252,11 @@ template <int M, int V> __global__ void __launch_bounds__(128) number_kernel(str
 	for (int64_t k = (int64_t)lane * V; k < a.k; k += 32 * V) {
 		float w[V], x[V];
 
-		dt_ld<V>(w, a.w, a.tw, col * a.k + k);
+		dt_ld<V>(w, of, a.tw, col * a.k + k);
 		DT_UNROLL
 		for (int i = 0; i < M; i++) {
+			if (row0 + i >= end)
+				break;
 			dt_ld<V>(x, a.x, a.tx, (row0 + i) * a.k + k);
 			DT_UNROLL
 			for (int e = 0; e < V; e++)
@@ -257,7 +268,7 @@ template <int M, int V> __global__ void __launch_bounds__(128) number_kernel(str
 	for (int i = 0; i < M; i++) {
 		float s = dt_warp_sum(sum[i]);
 
-		if (lane == i) {
+		if (lane == i && row0 + i < end) {
 			if (a.bias)
 				s += dt_ld1(a.bias, a.tb, a.first + col);
 			dt_st1(a.y, a.ty, (row0 + i) * a.ld + a.first + col, s);
@@ -354,6 +365,71 @@ int dt_cuda_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tens
 					bias.data, y.dtype,	   bias.dtype};
 
 		rc = rc < 0 ? rc : multiply_quants(c, a);
+	}
+	return rc;
+}
+
+/* Few rows a weight: every row by itself. More: 4 at a time, where they end fewer. */
+static bool alone(const struct dt_sorted &s)
+{
+	return s.rows <= 2 * s.n;
+}
+
+static int set_quants(const struct dt_cuda *c, const struct quant &a)
+{
+	const int64_t tiles = alone(a.set) ? dt_sorted_tiles<1>(a.set) : dt_sorted_tiles<4>(a.set);
+
+	return alone(a.set) ? quant_rows<1>(c, a, 0, tiles) : quant_rows<4>(c, a, 0, 4 * tiles);
+}
+
+static int set_numbers(struct dt_dev *dev, const struct numbers &a, struct dt_tensor y, struct dt_tensor x)
+{
+	const struct dt_cuda *c = (const struct dt_cuda *)dev->impl;
+
+	if (a.set.rows > FEW * a.set.n && !dev->batch_invariant && a.ld == a.rows && a.tx == a.tw &&
+	    (a.ty == a.tw || a.ty == DT_F32))
+		return dt_cuda_matmul_sorted(c, y, x, a.rows, a.set);
+	if (alone(a.set))
+		return number_rows<1>(c, a, 0, dt_sorted_tiles<1>(a.set));
+	return number_rows<4>(c, a, 0, 4 * dt_sorted_tiles<4>(a.set));
+}
+
+/* As above, all weights of the set in one launch a part. */
+int dt_cuda_packed_set_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
+			      const struct dt_packed_set *s, const int32_t *first)
+{
+	const struct dt_cuda *c = dt_cuda_enter(dev);
+	const struct dt_packed *w = s->w[0];
+	const int64_t m = dt_rows(x), blocks = m * w->blocks, room = (m + 3) * w->blocks; /* tiles read on */
+	struct round_job round = {NULL, NULL, x.data, x.dtype, blocks};
+	int rc = c ? 0 : -ENODEV;
+
+	for (int i = 0; i < w->nparts && rc == 0; i++) {
+		const struct dt_packed_part *p = &w->part[i];
+		const struct dt_quant_shape *q = dt_quant_shape(p->format);
+		const struct dt_sorted set = {first, s->there + i * s->n, s->n, m};
+
+		if (dt_is_float(p->format)) {
+			const int tw = p->format == DT_FMT_F32 ? DT_F32 : DT_BF16;
+
+			rc = set_numbers(dev,
+					 {p->data, x.data, NULL, y.data, tw, x.dtype, y.dtype, 0, p->rows,
+					  w->k, w->rows, p->first, set},
+					 y, x);
+			continue;
+		}
+		if (!round.q) {
+			round.q = (int8_t *)dt_cuda_scratch(dev,
+							    (size_t)room * (DT_QK + sizeof(struct xblock)));
+			if (!round.q)
+				return -ENOMEM;
+			round.b = (struct xblock *)(round.q + room * DT_QK);
+			rc = DT_LAUNCH(c, round_kernel, (unsigned)dt_ceil_div(blocks, 8), 256, 0, round);
+		}
+		rc = rc < 0 ? rc
+			    : set_quants(c, {p->data, p->panel_bytes, p->format, q->quants, q->scales,
+					     q->supers, q->offset, p->rows, w->blocks, m, w->rows, p->first,
+					     round.q, round.b, y.data, NULL, y.dtype, 0, set});
 	}
 	return rc;
 }

@@ -33,8 +33,20 @@ static int no_matmul_act(struct dt_dev *dev, struct dt_tensor y, struct dt_tenso
 	return -ENOTSUP;
 }
 
+static int no_fp8_quantize(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor yt, float *scale,
+			   struct dt_tensor x)
+{
+	return -ENOTSUP;
+}
+
 static int no_matmul_act_backward(struct dt_dev *dev, struct dt_tensor du, struct dt_tensor dy,
 				  struct dt_tensor w, struct dt_tensor u, enum dt_act_fn f)
+{
+	return -ENOTSUP;
+}
+
+static int no_fp8_matmul(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, const float *sa,
+			 struct dt_tensor b, const float *sb, struct dt_tensor bias, bool accumulate)
 {
 	return -ENOTSUP;
 }
@@ -191,11 +203,57 @@ static int no_sumsq(struct dt_dev *dev, double *ret, struct dt_tensor x)
 	return -ENOTSUP;
 }
 
+static int no_fixed_add(struct dt_dev *dev, int *ret_out, struct dt_tensor sum, struct dt_tensor x)
+{
+	return -ENOTSUP;
+}
+
+static int no_fixed_join(struct dt_dev *dev, struct dt_tensor sum, struct dt_tensor other)
+{
+	return -ENOTSUP;
+}
+
+static int no_fixed_get(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor sum)
+{
+	return -ENOTSUP;
+}
+
+static int no_round_random(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
+			   const struct dt_round *p)
+{
+	return -ENOTSUP;
+}
+
+static int no_moe_route(struct dt_dev *dev, int32_t *expert, float *weight, struct dt_tensor score,
+			const struct dt_moe *p)
+{
+	return -ENOTSUP;
+}
+
+static int no_moe_sort(struct dt_dev *dev, int32_t *first, int32_t *at, const int32_t *expert,
+		       int64_t choices, int64_t experts)
+{
+	return -ENOTSUP;
+}
+
+static int no_moe_gather(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const int32_t *at)
+{
+	return -ENOTSUP;
+}
+
+static int no_moe_sum(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const int32_t *at,
+		      const float *weight)
+{
+	return -ENOTSUP;
+}
+
 const struct dt_ops dt_ops_cuda = {
 	.matmul = no_matmul,
 	.colsum = no_colsum,
 	.matmul_act = no_matmul_act,
 	.matmul_act_backward = no_matmul_act_backward,
+	.fp8_quantize = no_fp8_quantize,
+	.fp8_matmul = no_fp8_matmul,
 	.layernorm_forward = no_layernorm_forward,
 	.layernorm_backward = no_layernorm_backward,
 	.rmsnorm_forward = no_rmsnorm_forward,
@@ -221,4 +279,12 @@ const struct dt_ops dt_ops_cuda = {
 	.fill = no_fill,
 	.convert = no_convert,
 	.sumsq = no_sumsq,
+	.fixed_add = no_fixed_add,
+	.fixed_join = no_fixed_join,
+	.fixed_get = no_fixed_get,
+	.round_random = no_round_random,
+	.moe_route = no_moe_route,
+	.moe_sort = no_moe_sort,
+	.moe_gather = no_moe_gather,
+	.moe_sum = no_moe_sum,
 };

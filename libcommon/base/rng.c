@@ -7,14 +7,12 @@
 struct dt_rng dt_rng_make(uint64_t seed, enum dt_rng_purpose purpose, uint32_t sub)
 {
 	return (struct dt_rng){
-		.key = {(uint32_t)seed, (uint32_t)(seed >> 32)}, .purpose = purpose, .sub = sub};
+		{.key = {(uint32_t)seed, (uint32_t)(seed >> 32)}, .name = {(uint32_t)purpose, sub}}};
 }
 
 static struct dt_philox block(const struct dt_rng *r, uint64_t n)
 {
-	struct dt_philox ctr = {{(uint32_t)n, (uint32_t)(n >> 32), r->purpose, r->sub}};
-
-	return dt_philox4x32(ctr, r->key[0], r->key[1]);
+	return dt_philox_block(&r->stream, n);
 }
 
 uint32_t dt_rng_u32(const struct dt_rng *r, uint64_t index)
@@ -102,8 +100,8 @@ uint64_t dt_rng_permute(const struct dt_rng *r, uint64_t i, uint64_t n)
 		uint64_t left = i >> half, right = i & mask;
 
 		for (uint32_t round = 0; round < 6; round++) {
-			struct dt_philox ctr = {{(uint32_t)right, round, r->purpose, r->sub}};
-			uint64_t f = dt_philox4x32(ctr, r->key[0], r->key[1]).v[0] & mask;
+			const uint64_t ctr = right | (uint64_t)round << 32;
+			uint64_t f = dt_philox_block(&r->stream, ctr).v[0] & mask;
 			uint64_t next = left ^ f;
 
 			left = right;

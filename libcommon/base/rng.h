@@ -5,6 +5,8 @@
 #ifndef DT_BASE_RNG_H
 #define DT_BASE_RNG_H
 
+#include "kernels/philox.h"
+
 #include <stdint.h>
 
 enum dt_rng_purpose {
@@ -17,8 +19,7 @@ enum dt_rng_purpose {
 };
 
 struct dt_rng {
-	uint32_t key[2];
-	uint32_t purpose, sub;
+	struct dt_philox_stream stream; /* key: the seed; name: purpose and sub-stream */
 };
 
 /* sub: which stream of this purpose (a parameter's hash, an epoch, ...). */

@@ -45,7 +45,7 @@ void dt_ckpt_to_f64(enum dt_dtype t, const void *src, int64_t n, double *dst)
 		CONVERT(uint16_t, (double)x[i])
 	case DT_I8:
 		CONVERT(int8_t, (double)x[i])
-	case DT_DTYPE_N:
+	default:
 		break;
 	}
 }

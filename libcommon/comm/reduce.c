@@ -175,7 +175,7 @@ void dt_reduce_many(void *dst, const void *const *src, int p, size_t n, enum dt_
 	case DT_I8:
 		many_i8(dst, src, p, n, op);
 		break;
-	case DT_DTYPE_N:
+	default:
 		break;
 	}
 }
@@ -218,7 +218,7 @@ void dt_reduce_divide(void *x, int p, size_t n, enum dt_dtype t)
 		for (size_t i = 0; i < n; i++)
 			((int8_t *)x)[i] = (int8_t)(((int8_t *)x)[i] / p);
 		break;
-	case DT_DTYPE_N:
+	default:
 		break;
 	}
 }

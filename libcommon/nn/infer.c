@@ -46,7 +46,6 @@ static int carve(struct dt_infer *m, struct dt_err *err)
 		[DT_I_HEADS] = &m->b.heads,
 		[DT_I_MEAN] = (void **)&m->b.mean,
 		[DT_I_RSTD] = (void **)&m->b.rstd,
-		[DT_I_ROW] = (void **)&m->b.row,
 		[DT_I_COS] = (void **)&m->rope_cos,
 		[DT_I_SIN] = (void **)&m->rope_sin,
 		[DT_I_LOCAL_COS] = (void **)&m->local_cos,
@@ -145,15 +144,15 @@ static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *
 	return rc;
 }
 
-static int check(const struct dt_dev *dev, const struct dt_infer_params *p, const struct dt_config *c,
-		 struct dt_err *err)
+static int check(const struct dt_infer_params *p, const struct dt_config *c, struct dt_err *err)
 {
 	int rc = dt_config_servable(c, err);
 
 	if (rc < 0)
 		return rc;
-	if (!dt_dev_is_host(dev) && c->experts)
-		return dt_err_set(err, -ENOTSUP, "mixtures of experts are computed on the processor only");
+	if (c->experts > DT_MOE_MOST)
+		return dt_err_set(err, -ENOTSUP, "%lld experts are more than %d", (long long)c->experts,
+				  DT_MOE_MOST);
 	if (p->max_tokens < 1 || p->max_seqs < 1 || p->blocks < 1 || p->block_size < 1)
 		return dt_err_set(err, -EINVAL,
 				  "the KV pool and the batch need at least one block and one token");
@@ -173,7 +172,7 @@ int dt_infer_open(struct dt_infer **ret, struct dt_dev *dev, struct dt_source *s
 		  const struct dt_infer_params *p, struct dt_err *err)
 {
 	struct dt_infer *m;
-	int rc = check(dev, p, dt_source_config(src), err);
+	int rc = check(p, dt_source_config(src), err);
 
 	if (rc < 0)
 		return rc;
@@ -213,7 +212,7 @@ struct dt_infer_memory dt_infer_bytes(const struct dt_infer *m)
 					.cache = m->cache.bytes,
 					.work = m->work.bytes,
 					.scratch = dt_dev_scratch_bytes(m->dev) + m->side.bytes +
-						   m->side.out_bytes};
+						   m->side.out_bytes + m->set_bytes};
 }
 
 /* ---- the pass ---- */

@@ -37,11 +37,6 @@ static struct dt_infer_linear *linear_of(struct dt_infer *m, const struct dt_par
 		return &l->down;
 	case DT_W_ROUTER:
 		return &l->router;
-	case DT_W_EXPERT_GATE: /* and those of the experts behind it */
-	case DT_W_EXPERT_UP:
-		return l->expert_up;
-	case DT_W_EXPERT_DOWN:
-		return l->expert_down;
 	default:
 		return NULL;
 	}
@@ -116,7 +111,7 @@ static int read_rows(struct loader *l, int i, int64_t first, int64_t rows, enum 
 	return dt_source_read(l->src, i, off, shape, as, dst, l->err);
 }
 
-static int append(struct loader *l, int i, int64_t first, int64_t rows, struct dt_infer_linear *to)
+static int append(struct loader *l, int i, int64_t first, int64_t rows, struct dt_packed **to)
 {
 	const struct dt_param *p = &l->table->p[i];
 	enum dt_format as = format_of(l, i), have = dt_source_format(l->src, i);
@@ -127,8 +122,8 @@ static int append(struct loader *l, int i, int64_t first, int64_t rows, struct d
 	if (raw)
 		raw += dt_format_bytes(have, first * p->shape[1]);
 
-	if (!to->packed)
-		rc = dt_packed_open(&to->packed, l->m->dev, p->shape[1]);
+	if (!*to)
+		rc = dt_packed_open(to, l->m->dev, p->shape[1]);
 	if (rc == 0 && !raw) {
 		have = as == DT_FMT_BF16 ? DT_FMT_BF16 : DT_FMT_F32;
 		raw = copy = malloc((size_t)(rows * p->shape[1]) * (have == DT_FMT_BF16 ? 2 : 4));
@@ -141,7 +136,7 @@ static int append(struct loader *l, int i, int64_t first, int64_t rows, struct d
 		}
 	}
 	if (rc == 0)
-		rc = dt_packed_append(to->packed, l->m->dev, as, have, raw, rows);
+		rc = dt_packed_append(*to, l->m->dev, as, have, raw, rows);
 	free(copy);
 	if (rc == -EINVAL || rc == -ENOTSUP)
 		return dt_err_set(l->err, rc, "'%s' with rows of %lld cannot be kept as %s", p->name,
@@ -160,27 +155,16 @@ static void extend(struct dt_tensor *t, void *data, enum dt_dtype dtype, const s
 }
 
 /* Every expert's rows of one of the three tensors; up goes below gate. */
-static int load_experts(struct loader *l, int i, struct dt_infer_linear *to)
+static int load_experts(struct loader *l, int i)
 {
 	const struct dt_param *p = &l->table->p[i];
-	int64_t rows = p->shape[0] / p->experts, cols = p->shape[1];
-	int64_t all = p->role == DT_W_EXPERT_DOWN ? rows : 2 * rows;
-	bool packed = dt_infer_packs(p), up = p->role == DT_W_EXPERT_UP;
-	float *base = packed ? NULL : (float *)(l->m->weights.base + place(l, i, &l->at));
+	struct dt_infer_layer *to = &l->m->layer[p->layer];
+	struct dt_packed **w = p->role == DT_W_EXPERT_DOWN ? to->expert_down : to->expert_up;
+	int64_t rows = p->shape[0] / p->experts;
 	int rc = 0;
 
-	for (int64_t e = 0; e < p->experts && rc == 0; e++) {
-		if (packed ? to[e].w.data != NULL : to[e].packed != NULL)
-			return dt_err_set(l->err, -ENOTSUP,
-					  "'%s' is stored in another way than what it belongs to", p->name);
-		if (packed) {
-			rc = append(l, i, e * rows, rows, &to[e]);
-			continue;
-		}
-		if (!up)
-			to[e].w = dt_t2(base + e * all * cols, DT_F32, all, cols);
-		rc = read_rows(l, i, e * rows, rows, DT_F32, (float *)to[e].w.data + (up ? rows * cols : 0));
-	}
+	for (int64_t e = 0; e < p->experts && rc == 0; e++)
+		rc = append(l, i, e * rows, rows, &w[e]);
 	return rc;
 }
 
@@ -194,12 +178,12 @@ static int load_one(struct loader *l, int i)
 	int rc;
 
 	if (p->experts)
-		return load_experts(l, i, matrix);
+		return load_experts(l, i);
 	if (!to)
 		return dt_err_set(l->err, -ENOTSUP, "model '%s': '%s' cannot be computed", l->m->config.name,
 				  p->name);
 	if (dt_infer_packs(p))
-		return append(l, i, 0, p->shape[0], matrix);
+		return append(l, i, 0, p->shape[0], &matrix->packed);
 	if (matrix && matrix->packed)
 		return dt_err_set(l->err, -ENOTSUP, "'%s' is stored in another way than what it belongs to",
 				  p->name);
@@ -222,10 +206,33 @@ static int load_one(struct loader *l, int i)
 	return rc;
 }
 
-static void count_packed(struct dt_infer *m, const struct dt_infer_linear *x)
+static void count_packed(struct dt_infer *m, const struct dt_packed *x)
 {
-	if (x->packed)
-		m->packed_bytes += dt_packed_bytes(x->packed);
+	if (x)
+		m->packed_bytes += dt_packed_bytes(x);
+}
+
+/* The experts of a layer as they are multiplied with. */
+static int join_experts(struct dt_infer *m, struct dt_infer_layer *w, struct dt_err *err)
+{
+	const int n = (int)m->config.experts;
+	int rc;
+
+	if (!w->expert_up[0])
+		return 0; /* a dense layer of such a model */
+	rc = dt_packed_set_open(&w->experts_up, m->dev, w->expert_up, n);
+	if (rc == 0)
+		rc = dt_packed_set_open(&w->experts_down, m->dev, w->expert_down, n);
+	if (rc == -EINVAL)
+		return dt_err_set(err, -ENOTSUP, "the experts of a layer are stored in different ways");
+	if (rc < 0)
+		return dt_err_sys(err, rc, "cannot load the model");
+	m->set_bytes += dt_packed_set_bytes(w->experts_up) + dt_packed_set_bytes(w->experts_down);
+	for (int e = 0; e < n; e++) {
+		count_packed(m, w->expert_up[e]);
+		count_packed(m, w->expert_down[e]);
+	}
+	return 0;
 }
 
 int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err)
@@ -254,18 +261,16 @@ int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err)
 		return rc;
 	if (m->config.tied)
 		m->head = m->embed;
-	count_packed(m, &m->embed);
+	count_packed(m, m->embed.packed);
 	if (!m->config.tied)
-		count_packed(m, &m->head);
+		count_packed(m, m->head.packed);
 	for (int64_t i = 0; i < m->config.layers; i++) {
-		count_packed(m, &m->layer[i].qkv);
-		count_packed(m, &m->layer[i].o);
-		count_packed(m, &m->layer[i].up);
-		count_packed(m, &m->layer[i].down);
-		for (int64_t e = 0; e < m->config.experts; e++) {
-			count_packed(m, &m->layer[i].expert_up[e]);
-			count_packed(m, &m->layer[i].expert_down[e]);
-		}
+		count_packed(m, m->layer[i].qkv.packed);
+		count_packed(m, m->layer[i].o.packed);
+		count_packed(m, m->layer[i].up.packed);
+		count_packed(m, m->layer[i].down.packed);
+		if (m->config.experts && (rc = join_experts(m, &m->layer[i], err)) < 0)
+			return rc;
 	}
 	return 0;
 }
@@ -277,11 +282,13 @@ void dt_infer_unload(struct dt_infer *m)
 		dt_packed_close(m->layer[i].o.packed);
 		dt_packed_close(m->layer[i].up.packed);
 		dt_packed_close(m->layer[i].down.packed);
+		dt_packed_set_close(m->layer[i].experts_up);
+		dt_packed_set_close(m->layer[i].experts_down);
 		for (int64_t e = 0; e < m->config.experts; e++) {
 			if (m->layer[i].expert_up)
-				dt_packed_close(m->layer[i].expert_up[e].packed);
+				dt_packed_close(m->layer[i].expert_up[e]);
 			if (m->layer[i].expert_down)
-				dt_packed_close(m->layer[i].expert_down[e].packed);
+				dt_packed_close(m->layer[i].expert_down[e]);
 		}
 		free(m->layer[i].expert_up);
 		free(m->layer[i].expert_down);

@@ -19,7 +19,8 @@ struct dt_infer_linear {
 struct dt_infer_layer {
 	struct dt_infer_linear qkv, o, up, down;	 /* up: gate and up where the model is gated */
 	struct dt_infer_linear router;			 /* f32 */
-	struct dt_infer_linear *expert_up, *expert_down; /* [experts] */
+	struct dt_packed **expert_up, **expert_down;	 /* [experts] */
+	struct dt_packed_set *experts_up, *experts_down; /* the same, as they are multiplied with */
 	struct dt_tensor norm1, norm1_b, norm2, norm2_b, q_norm, k_norm, post_attn, post_mlp;
 };
 
@@ -60,13 +61,14 @@ struct dt_infer {
 	struct dt_arena weights; /* vectors, and plain matrices */
 	struct dt_arena cache, work;
 	uint64_t packed_bytes; /* of matrices, as laid out */
+	uint64_t set_bytes;    /* of what finds those of experts */
 	float *rope_cos, *rope_sin;
 	float *local_cos, *local_sin; /* of layers with a window, where they have a base of their own */
 	int64_t positions;
 	struct dt_infer_side side;
 	struct { /* in work */
 		void *resid, *resid2, *norm, *qkv, *attn, *up, *act, *delta, *picked, *heads;
-		float *mean, *rstd, *row;
+		float *mean, *rstd;
 		/* of experts: a choice is one of the experts_used of a row */
 		void *routed;		    /* [choices, hidden] rows by expert */
 		float *wide;		    /* [rows, hidden] */

@@ -39,6 +39,14 @@ struct dt_model {
 	float *norm_scale;		    /* 1 + w of a norm, where w is kept without the 1 */
 };
 
+/* Where a pass keeps one linear's operands in 8 bits (plan/fp8.h); used: which linears, none without --fp8.
+ */
+struct dt_fp8_room {
+	bool used[DT_STASH_N];
+	void *rows, *turned, *weight;
+	float *scale; /* [3], of what these hold */
+};
+
 /* The buffers of one forward and backward pass over rows tokens. */
 struct dt_pass {
 	int64_t rows, batch, seq;
@@ -50,7 +58,8 @@ struct dt_pass {
 	struct dt_keep recompute;
 	bool accumulate;      /* false: the first microbatch overwrites the matmul gradients of layers */
 	bool accumulate_head; /* likewise of the head */
-	void *gather;	      /* sequence parallelism: all rows of what is cut, [rows, hidden] */
+	struct dt_fp8_room fp8;
+	void *gather; /* sequence parallelism: all rows of what is cut, [rows, hidden] */
 	void *delta, *dresid, *dnorm, *dsmall, *dlarge;
 	void *final_resid, *final_norm;
 	float *final_mean, *final_rstd;

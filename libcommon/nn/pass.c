@@ -1,5 +1,7 @@
 #include "nn/model.h"
 
+#include "plan/fp8.h"
+
 #include <errno.h>
 #include <stdlib.h>
 
@@ -90,6 +92,20 @@ int dt_pass_upload(const struct dt_pass *p, struct dt_dev *dev, struct dt_err *e
 	return rc < 0 ? dt_err_sys(err, rc, "cannot copy samples to the device") : 0;
 }
 
+static void bind_fp8(struct dt_pass *p, const struct dt_train_shape *s, const struct dt_memory_plan *plan,
+		     char *base)
+{
+	struct dt_fp8_plan f;
+
+	dt_fp8_plan(s, &f);
+	p->fp8 = (struct dt_fp8_room){.rows = dt_plan_address(plan, base, DT_B_FP8_ROWS, -1, -1, -1),
+				      .turned = dt_plan_address(plan, base, DT_B_FP8_TURNED, -1, -1, -1),
+				      .weight = dt_plan_address(plan, base, DT_B_FP8_WEIGHT, -1, -1, -1),
+				      .scale = dt_plan_address(plan, base, DT_B_FP8_SCALES, -1, -1, -1)};
+	for (int i = 0; i < DT_STASH_N; i++)
+		p->fp8.used[i] = f.used[i];
+}
+
 static void bind_layers(struct dt_pass *p, const struct dt_model *m, const struct dt_memory_plan *plan,
 			char *base, const struct dt_chunk *ch, int slot)
 {
@@ -141,6 +157,7 @@ int dt_pass_bind(struct dt_pass *p, struct dt_model *m, const struct dt_train_sh
 #undef OWN
 	if (!p->dlogits)
 		p->dlogits = p->logits;
+	bind_fp8(p, s, plan, base);
 	p->act = calloc((size_t)m->nlayer, sizeof(*p->act));
 	p->stash = calloc((size_t)m->nlayer, sizeof(*p->stash));
 	rc = p->act && p->stash ? 0 : -ENOMEM;

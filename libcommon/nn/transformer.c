@@ -1,5 +1,6 @@
 #include "nn/transformer.h"
 #include "nn/cut.h"
+#include "nn/linear.h"
 #include "nn/norms.h"
 
 #include <math.h>
@@ -79,28 +80,6 @@ static int norm_backward(struct dt_model *m, const struct dt_pass *p, struct dt_
 					     stream(m, p, x), mean, rstd, u->w[w]);
 	return o->rmsnorm_backward(m->dev, dresid, u->g[w], stream(m, p, p->dnorm), prev, stream(m, p, x),
 				   rstd, dt_norm_weight(m, u->w[w]));
-}
-
-/* y = x w^T + bias */
-static int linear(struct dt_model *m, struct dt_tensor y, struct dt_tensor x, struct dt_tensor w,
-		  struct dt_tensor bias)
-{
-	return m->dev->ops->matmul(m->dev, y, x, false, w, true, bias, false);
-}
-
-/* dw (+)= dy^T x, dbias += columns of dy; dx = dy w, if it is there. Split: dw is left for W. */
-static int linear_backward(struct dt_model *m, const struct dt_pass *p, struct dt_tensor dx,
-			   struct dt_tensor dw, struct dt_tensor dbias, struct dt_tensor dy,
-			   struct dt_tensor x, struct dt_tensor w)
-{
-	const struct dt_ops *o = m->dev->ops;
-	int rc = p->split ? 0 : o->matmul(m->dev, dw, dy, true, x, false, DT_NONE, p->accumulate);
-
-	if (rc == 0 && dbias.data)
-		rc = o->colsum(m->dev, dbias, dy);
-	if (rc == 0 && dx.data)
-		rc = o->matmul(m->dev, dx, dy, false, w, false, DT_NONE, false);
-	return rc;
 }
 
 /* The window of a layer of this stage. */
@@ -184,8 +163,8 @@ static int attention(struct dt_model *m, const struct dt_pass *p, int l, const s
 
 	if (rc < 0)
 		return rc;
-	TRY(linear(m, qkv, mat(m, p, x, m->c->hidden), joined(u->w[DT_W_Q], m->d.qkv),
-		   joined(u->w[DT_W_Q_B], m->d.qkv)));
+	TRY(dt_linear(m, p, DT_S_QKV, qkv, mat(m, p, x, m->c->hidden), joined(u->w[DT_W_Q], m->d.qkv),
+		      joined(u->w[DT_W_Q_B], m->d.qkv)));
 	if (m->c->qk_norm)
 		TRY(dt_heads_forward(m, p, l, qkv));
 	if (m->c->pos == DT_POS_ROPE)
@@ -228,9 +207,8 @@ static int mlp_up(struct dt_model *m, const struct dt_pass *p, int l, struct dt_
 	int rc;
 
 	if (!m->c->gated)
-		return m->dev->ops->matmul_act(m->dev, act(m, p, l, DT_A_ACT, m->d.ffn), up, x, w, bias,
-					       (enum dt_act_fn)m->c->act);
-	rc = linear(m, up, x, w, bias);
+		return dt_linear_act(m, p, DT_S_UP, act(m, p, l, DT_A_ACT, m->d.ffn), up, x, w, bias);
+	rc = dt_linear(m, p, DT_S_UP, up, x, w, bias);
 	return rc < 0 ? rc : mlp_activation(m, p, l);
 }
 
@@ -278,8 +256,8 @@ int dt_layer_forward(struct dt_model *m, const struct dt_pass *p, int l, const v
 	rc = attention(m, p, l, kv, err);
 	if (rc < 0)
 		return rc;
-	TRY(linear(m, mat(m, p, sum, c), act(m, p, l, DT_A_ATTN, m->d.heads * m->c->head_dim), u->w[DT_W_O],
-		   once(m, u->w[DT_W_O_B])));
+	TRY(dt_linear(m, p, DT_S_O, mat(m, p, sum, c), act(m, p, l, DT_A_ATTN, m->d.heads * m->c->head_dim),
+		      u->w[DT_W_O], once(m, u->w[DT_W_O_B])));
 	rc = half_done(m, p, l, DT_A_POST1, sum, "attention output", err);
 	if (rc < 0)
 		return rc;
@@ -294,8 +272,8 @@ int dt_layer_forward(struct dt_model *m, const struct dt_pass *p, int l, const v
 	if (redo && !m->c->post_norms)
 		return 0;
 	sum = dt_cut_room(m, p, half_out(m, p, l, DT_A_POST2));
-	TRY(linear(m, mat(m, p, sum, c), act(m, p, l, DT_A_ACT, f), u->w[DT_W_DOWN],
-		   once(m, u->w[DT_W_DOWN_B])));
+	TRY(dt_linear(m, p, DT_S_DOWN, mat(m, p, sum, c), act(m, p, l, DT_A_ACT, f), u->w[DT_W_DOWN],
+		      once(m, u->w[DT_W_DOWN_B])));
 	return half_done(m, p, l, DT_A_POST2, sum, "mlp output", err);
 }
 
@@ -384,18 +362,19 @@ static int mlp_backward(struct dt_model *m, const struct dt_pass *p, int l, stru
 	rc = output_gradient(m, p, l, DT_S_DOWN, &dy, err);
 	if (rc < 0)
 		return rc;
-	TRY(linear_backward(m, p, m->c->gated ? dact : DT_NONE, u->g[DT_W_DOWN], u->g[DT_W_DOWN_B], dy,
-			    act(m, p, l, DT_A_ACT, f), u->w[DT_W_DOWN]));
-	if (m->c->gated)
+	if (m->c->gated) {
+		TRY(dt_linear_backward(m, p, DT_S_DOWN, dact, u->g[DT_W_DOWN], u->g[DT_W_DOWN_B], dy,
+				       act(m, p, l, DT_A_ACT, f), u->w[DT_W_DOWN]));
 		TRY(o->gated_backward(m->dev, dup, dact, x_up, (enum dt_act_fn)m->c->act));
-	else
-		TRY(o->matmul_act_backward(m->dev, dup, dy, u->w[DT_W_DOWN], x_up,
-					   (enum dt_act_fn)m->c->act));
+	} else {
+		TRY(dt_linear_act_backward(m, p, DT_S_DOWN, dup, u->g[DT_W_DOWN], u->g[DT_W_DOWN_B], dy,
+					   act(m, p, l, DT_A_ACT, f), u->w[DT_W_DOWN], x_up));
+	}
 	rc = norm_output(m, p, l, DT_A_NORM2, &x, err);
 	if (rc < 0)
 		return rc;
-	TRY(linear_backward(m, p, mat(m, p, p->dnorm, c), up_of(m, u->g, false), up_of(m, u->g, true), dup, x,
-			    up_of(m, u->w, false)));
+	TRY(dt_linear_backward(m, p, DT_S_UP, mat(m, p, p->dnorm, c), up_of(m, u->g, false),
+			       up_of(m, u->g, true), dup, x, up_of(m, u->w, false)));
 	rc = dt_cut_leave(m, p, p->dnorm, p->dnorm, "mlp input gradient", err);
 	if (rc < 0)
 		return rc;
@@ -423,7 +402,7 @@ static int attention_backward(struct dt_model *m, const struct dt_pass *p, int l
 	rc = output_gradient(m, p, l, DT_S_O, &dy, err);
 	if (rc < 0)
 		return rc;
-	TRY(linear_backward(m, p, dattn, u->g[DT_W_O], u->g[DT_W_O_B], dy, out, u->w[DT_W_O]));
+	TRY(dt_linear_backward(m, p, DT_S_O, dattn, u->g[DT_W_O], u->g[DT_W_O_B], dy, out, u->w[DT_W_O]));
 	TRY(o->attention_backward(m->dev, dqkv, dattn, out,
 				  dt_t1(p->act[l][DT_A_LSE], DT_F32, p->rows * m->d.heads),
 				  act(m, p, l, DT_A_QKV, m->d.qkv), &a));
@@ -434,8 +413,8 @@ static int attention_backward(struct dt_model *m, const struct dt_pass *p, int l
 	rc = norm_output(m, p, l, DT_A_NORM1, &x, err);
 	if (rc < 0)
 		return rc;
-	TRY(linear_backward(m, p, mat(m, p, p->dnorm, c), joined(u->g[DT_W_Q], m->d.qkv),
-			    joined(u->g[DT_W_Q_B], m->d.qkv), dqkv, x, joined(u->w[DT_W_Q], m->d.qkv)));
+	TRY(dt_linear_backward(m, p, DT_S_QKV, mat(m, p, p->dnorm, c), joined(u->g[DT_W_Q], m->d.qkv),
+			       joined(u->g[DT_W_Q_B], m->d.qkv), dqkv, x, joined(u->w[DT_W_Q], m->d.qkv)));
 	rc = dt_cut_leave(m, p, p->dnorm, p->dnorm, "attention input gradient", err);
 	if (rc < 0)
 		return rc;
@@ -520,7 +499,7 @@ int dt_loss(struct dt_model *m, const struct dt_pass *p, bool backward, float sc
 				 dl = dt_t2(p->dlogits, m->dtype, n, v);
 		float *rowmax = p->ce, *sumexp = p->ce + n, *target = p->ce + 2 * n;
 
-		TRY(linear(m, logits, x, head, DT_NONE));
+		TRY(o->matmul(m->dev, logits, x, false, head, true, DT_NONE, false));
 		TRY(o->ce_stats(m->dev, rowmax, sumexp, target, logits, p->targets + r, m->d.vocab_first));
 		rc = p->host_ce ? stats_brought(m, p, r, n, err)
 				: dt_cut_stats(m, rowmax, sumexp, target, n, err);
@@ -663,9 +642,9 @@ static int layer_weights(struct dt_model *m, const struct dt_pass *p, int l, str
 
 		if (rc < 0)
 			return rc;
-		TRY(m->dev->ops->matmul(m->dev, part[i].dw,
-					mat(m, p, p->stash[l][part[i].dy], part[i].dy_cols), true,
-					mat(m, p, x, part[i].x_cols), false, DT_NONE, p->accumulate));
+		TRY(dt_linear_weights(m, p, part[i].dy, part[i].dw,
+				      mat(m, p, p->stash[l][part[i].dy], part[i].dy_cols),
+				      mat(m, p, x, part[i].x_cols)));
 	}
 	return 0;
 }

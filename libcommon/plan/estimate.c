@@ -214,6 +214,8 @@ int dt_estimate_train(const struct dt_train_shape *s, enum dt_account account, c
 	if (s->config->pos == DT_POS_LEARNED && s->seq > s->config->max_seq)
 		return dt_err_set(err, -EINVAL, "sequence length %lld exceeds the %lld positions of '%s'",
 				  (long long)s->seq, (long long)s->config->max_seq, s->config->name);
+	if (s->fp8 && account != DT_ACCOUNT_DT)
+		return dt_err_set(err, -ENOTSUP, "linears in 8 bits are in the account of dt alone");
 	if (account == DT_ACCOUNT_DT && (rc = check_extras(x, err)) < 0)
 		return rc;
 	rc = account == DT_ACCOUNT_DT ? train_plan(s, &t, err) : dt_account_train(s, account, x, &t, err);

@@ -98,7 +98,6 @@ static int put_own(struct dt_estimate *t, const struct dt_serve_shape *s, const 
 						  "heads",
 						  "means",
 						  "deviations",
-						  "row",
 						  "cosines",
 						  "sines",
 						  "local cosines",

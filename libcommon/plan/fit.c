@@ -128,6 +128,7 @@ static int estimate_stage(const struct dt_fit_query *q, int stage, enum dt_accou
 				   .loss_chunk = q->loss_chunk,
 				   .pipeline = q->pipeline,
 				   .no_master = q->no_master,
+				   .fp8 = q->fp8,
 				   .grads_bf16 = q->grads_bf16,
 				   .reproducible = q->reproducible,
 				   .snapshot = q->snapshot ? 1 + dt_optim_states(q->optimizer) : 0,

@@ -21,7 +21,7 @@ struct dt_fit_query {
 	enum dt_account account;
 	enum dt_optim_kind optimizer;
 	struct dt_keep recompute;
-	bool no_master, grads_bf16, reproducible, snapshot; /* as in dt_train_shape; account dt */
+	bool no_master, fp8, grads_bf16, reproducible, snapshot; /* as in dt_train_shape; account dt */
 	int64_t microbatch, seq, loss_chunk;
 	int64_t accumulate; /* microbatches of a step; 0: twice the stages */
 	enum dt_pipeline pipeline;

@@ -109,6 +109,8 @@ static void set_query(json_t *o, const struct dt_fit_query *q, const struct dt_f
 		return;
 	}
 	json_object_set_new(o, "optimizer", word(DT_OPTIM_CHOICES, q->optimizer));
+	if (q->fp8)
+		json_object_set_new(o, "fp8", json_true());
 	json_object_set_new(o, "recompute", json_string(dt_keep_format(q->recompute, keep, sizeof(keep))));
 	json_object_set_new(o, "microbatch", json_integer(q->microbatch));
 	json_object_set_new(o, "seq_tokens", json_integer(q->seq));

@@ -29,7 +29,6 @@ uint64_t dt_infer_work(const struct dt_infer_shape *s, uint64_t ret[DT_I_N])
 		[DT_I_HEADS] = c->qk_norm ? 2 * rows * heads * c->head_dim * e : 0,
 		[DT_I_MEAN] = rows * heads * 4,
 		[DT_I_RSTD] = rows * heads * 4,
-		[DT_I_ROW] = c->hidden * 4,
 		[DT_I_COS] = angles * 4,
 		[DT_I_SIN] = angles * 4,
 		[DT_I_LOCAL_COS] = local * 4,

@@ -30,7 +30,6 @@ enum dt_infer_buf { /* of the working set, in the order they lie in; rows are ma
 		    DT_I_HEADS,
 		    DT_I_MEAN,
 		    DT_I_RSTD,
-		    DT_I_ROW,
 		    DT_I_COS,
 		    DT_I_SIN,
 		    DT_I_LOCAL_COS, /* of layers with a window, where they have a base of their own */

@@ -1,6 +1,7 @@
 #include "plan/memory.h"
 
 #include "base/arena.h"
+#include "plan/fp8.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -206,15 +207,26 @@ static int64_t act_numel(const struct dt_train_shape *s, const struct dt_activat
 	return (dt_activation_on_stream(a->id) ? stream_tokens(s) : s->microbatch * s->seq) * a->per_token;
 }
 
+void dt_linear_widths(const struct dt_config *c, const struct dt_local_dims *d, int64_t in[DT_STASH_N],
+		      int64_t out[DT_STASH_N])
+{
+	in[DT_S_DOWN] = d->ffn;
+	in[DT_S_O] = d->heads * c->head_dim;
+	in[DT_S_UP] = in[DT_S_QKV] = c->hidden;
+	out[DT_S_DOWN] = out[DT_S_O] = c->hidden;
+	out[DT_S_UP] = (c->gated ? 2 : 1) * d->ffn;
+	out[DT_S_QKV] = d->qkv;
+}
+
 /* number: of the layer in its chunk. */
 static void put_layer(struct builder *b, const struct dt_train_shape *s, const struct dt_local_dims *d,
 		      bool split, int layer, int number, int slot)
 {
 	static const char *const stash[DT_STASH_N] = {"d.down", "d.up", "d.o", "d.qkv"};
-	int64_t tokens = s->microbatch * s->seq, h = s->config->hidden;
-	int64_t width[DT_STASH_N] = {h, (s->config->gated ? 2 : 1) * d->ffn, h, d->qkv};
+	int64_t tokens = s->microbatch * s->seq, in[DT_STASH_N], width[DT_STASH_N];
 	struct dt_activation act[DT_ACT_N];
 
+	dt_linear_widths(s->config, d, in, width);
 	dt_activations(s->config, d, s->compute, act);
 	for (int i = 0; i < DT_ACT_N; i++)
 		if (dt_activation_saved(i, s->recompute, number))
@@ -298,6 +310,24 @@ static void put_activations(struct builder *b, const struct dt_train_shape *s, c
 	}
 }
 
+/* One linear's operands in 8 bits, and their scales. */
+static void put_fp8(struct builder *b, const struct dt_train_shape *s)
+{
+	struct dt_fp8_plan f;
+
+	dt_fp8_plan(s, &f);
+	if (!f.nused)
+		return;
+	put_flat(b, DT_B_FP8_ROWS, DT_MEM_WORKSPACE, DT_E4M3, f.rows, DT_PH_FORWARD, DT_PH_BACKWARD, -1,
+		 "8-bit rows", "tokens x widest linear's columns");
+	put_flat(b, DT_B_FP8_TURNED, DT_MEM_WORKSPACE, DT_E5M2, f.turned, DT_PH_BACKWARD, DT_PH_BACKWARD, -1,
+		 "8-bit rows, transposed", "tokens x widest linear's output");
+	put_flat(b, DT_B_FP8_WEIGHT, DT_MEM_WORKSPACE, DT_E4M3, f.weight, DT_PH_FORWARD, DT_PH_BACKWARD, -1,
+		 "8-bit weight", "largest linear");
+	put_flat(b, DT_B_FP8_SCALES, DT_MEM_WORKSPACE, DT_F32, 3, DT_PH_FORWARD, DT_PH_BACKWARD, -1,
+		 "8-bit scales", "fixed");
+}
+
 static void put_workspace(struct builder *b, const struct dt_train_shape *s, const struct dt_local_dims *d,
 			  bool head)
 {
@@ -333,6 +363,7 @@ static void put_workspace(struct builder *b, const struct dt_train_shape *s, con
 		 DT_PH_BACKWARD, DT_PH_BACKWARD, -1, "d.act, d.attn", "tokens x max(ffn, heads x head_dim)");
 	put_flat(b, DT_B_DLARGE, DT_MEM_WORKSPACE, w, t * max64((c->gated ? 2 : 1) * d->ffn, d->qkv),
 		 DT_PH_BACKWARD, DT_PH_BACKWARD, -1, "d.up, d.qkv", "tokens x max(up, qkv)");
+	put_fp8(b, s);
 	if (c->pos == DT_POS_ROPE)
 		put_flat(b, DT_B_ROPE, DT_MEM_WORKSPACE, DT_F32, s->seq * c->head_dim, DT_PH_FORWARD,
 			 DT_PH_STEP, -1, "rope table", "seq x head_dim");

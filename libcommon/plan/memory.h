@@ -61,7 +61,11 @@ enum dt_buf_id {	       /* what a buffer is for; with layer and act it is unique
 		 DT_B_DNORM,  /* gradient of a norm's output */
 		 DT_B_DSMALL, /* gradient of act or attn, whichever is larger */
 		 DT_B_DLARGE, /* gradient of up or qkv, whichever is larger */
-		 DT_B_ROPE,   /* f32 cos and sin [2, seq, head_dim / 2] */
+		 DT_B_FP8_ROWS, /* 8 bits: one linear's operands, plan/fp8.h */
+		 DT_B_FP8_TURNED,
+		 DT_B_FP8_WEIGHT,
+		 DT_B_FP8_SCALES, /* f32 [3] */
+		 DT_B_ROPE,	  /* f32 cos and sin [2, seq, head_dim / 2] */
 		 DT_B_ROPE_LOCAL, /* the same for layers with a window and a base of their own */
 		 DT_B_NORM_SCALE, /* f32: 1 + w of a norm, where w is kept without the 1 */
 		 DT_B_IDS,	  /* i32 [T]: inputs, targets, positions */
@@ -98,11 +102,15 @@ struct dt_train_shape { /* what a plan depends on */
 	const struct dt_schedule *schedule; /* read from a file: instead of the pipeline's; else NULL */
 	bool grads_bf16;		    /* gradients travel as bf16 */
 	bool reproducible;		    /* gradients are summed as integers */
+	bool fp8;			    /* the linears of layers are computed in 8 bits */
 	bool no_master;			    /* bf16: the weights are all there is, rounded at random */
 };
 
 /* Kept from B to W where a schedule splits backward: gradients of the outputs of down, up, o and qkv. */
 enum dt_stash { DT_S_DOWN, DT_S_UP, DT_S_O, DT_S_QKV, DT_STASH_N };
+/* Columns that these matmuls of a layer take and give on one rank. */
+void dt_linear_widths(const struct dt_config *c, const struct dt_local_dims *d, int64_t in[DT_STASH_N],
+		      int64_t out[DT_STASH_N]);
 
 /* Elements of DT_B_ROUND. */
 #define DT_ROUND_NUMEL 65536

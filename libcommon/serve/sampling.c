@@ -85,7 +85,6 @@ static int make_edits(struct dt_sampler *s, const struct dt_sampling *p, const i
 int dt_sampling_draw(struct dt_sampler *s, const struct dt_sampling *p, const int32_t *prompt, size_t nprompt,
 		     const int32_t *out, size_t nout, struct dt_draw *ret)
 {
-	const struct dt_rng r = dt_rng_make(p->seed, DT_RNG_SAMPLE, p->stream);
 	const int first = s->nedits, n = make_edits(s, p, prompt, nprompt, out, nout);
 
 	if (n < 0)
@@ -100,9 +99,7 @@ int dt_sampling_draw(struct dt_sampler *s, const struct dt_sampling *p, const in
 		.top_k = p->top_k,
 		.first = first,
 		.edits = n,
-		.key = {r.key[0], r.key[1]},
-		.purpose = r.purpose,
-		.stream = r.sub,
+		.stream = dt_rng_make(p->seed, DT_RNG_SAMPLE, p->stream).stream,
 		.index = nout,
 	};
 	return 0;

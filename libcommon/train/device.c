@@ -11,18 +11,6 @@
 
 #define STAGE ((size_t)16 << 20) /* bytes of each of the two pinned buffers */
 
-/* What needs the host to reach the arena. */
-static int check_device(const struct trainer *t, struct dt_err *err)
-{
-	const char *what = t->o->no_master ? "--no-master" : t->o->reproducible ? "--reproducible" : NULL;
-
-	if (!what)
-		return 0;
-	dt_err_set(err, -ENOTSUP, "device '%s' cannot be used with %s by this version", t->o->device, what);
-	dt_err_hint(err, "use --device cpu");
-	return -ENOTSUP;
-}
-
 int device_open(struct trainer *t, int nthreads, struct dt_err *err)
 {
 	enum dt_dev_kind kind = DT_DEV_CPU;
@@ -31,14 +19,6 @@ int device_open(struct trainer *t, int nthreads, struct dt_err *err)
 	if (rc < 0) {
 		t->status = DT_EXIT_USAGE;
 		return dt_err_set(err, rc, "no such device: '%s' (auto, cpu, cuda or cuda:N)", t->o->device);
-	}
-	if (kind != DT_DEV_CPU && (rc = check_device(t, err)) < 0) {
-		if (strcmp(t->o->device, "auto"))
-			return rc;
-		dt_log_msg(&t->root_log, "computing on the processor: %s", err->msg);
-		memset(err, 0, sizeof(*err));
-		kind = DT_DEV_CPU;
-		index = 0;
 	}
 	if (kind == DT_DEV_CUDA && !strchr(t->o->device, ':')) { /* ranks of a machine share out its cards */
 		int n = dt_dev_count(kind);
@@ -49,6 +29,12 @@ int device_open(struct trainer *t, int nthreads, struct dt_err *err)
 	if (rc < 0)
 		return dt_err_set(err, rc, "cannot open device '%s': %s", t->o->device ? t->o->device : "cpu",
 				  dt_dev_why(rc));
+	if (t->o->fp8 && !dt_dev_multiplies(t->dev, DT_E4M3)) {
+		dt_err_set(err, -ENOTSUP, "--fp8: this card (%s) has no products of 8-bit floats",
+			   dt_dev_isa(t->dev));
+		dt_err_hint(err, "cards of sm_89 (Ada, Hopper) and later have");
+		return -ENOTSUP;
+	}
 	return 0;
 }
 

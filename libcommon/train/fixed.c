@@ -1,45 +1,35 @@
 /*
- * --reproducible. The microbatch is one sample; the f32 gradients of each are added up as 64-bit integers in
- * units of 2^-50, and integer sums do not depend on their order. So neither do they on dp, pp or
- * accumulation. Range +-2^12 a sample's gradient element, error 2^-51 an addition; cost: 8 bytes more a
- * parameter in memory, twice the bytes on the wire, and a pass over 12 bytes a parameter for every sample.
+ * --reproducible. The microbatch is one sample; the f32 gradients of each are added up as 64-bit integers
+ * (kernels/fixed.h), whose sums do not depend on their order. So neither do they on dp, pp or accumulation.
+ * Range +-2^12 a sample's gradient element, error 2^-51 an addition; cost: 8 bytes more a parameter in
+ * memory, twice the bytes on the wire, and a pass over 12 bytes a parameter for every sample.
  */
 #include "train/trainer.h"
 
-#include <errno.h>
 #include <math.h>
-#include <string.h>
-
-#define UNIT  0x1p-50
-#define LIMIT 0x1p12
 
 int fixed_begin(struct trainer *t, struct dt_err *err)
 {
-	memset(t->fixed, 0, (size_t)t->local.numel * sizeof(*t->fixed));
-	return 0;
+	return dt_kernel_check(dt_dev_clear(t->dev, t->fixed, (size_t)t->local.numel * sizeof(*t->fixed)),
+			       "dt_dev_clear(", err);
 }
 
-/* sum[i] += g[i]; whether all were in range. NaN is not. */
-static bool add(int64_t *restrict sum, const float *restrict g, int64_t n)
+/* n gradients to the sums of the same elements. */
+static int add(struct trainer *t, int64_t flat, const float *g, int64_t n, int *ret_out, struct dt_err *err)
 {
-	int out = 0;
-
-#pragma omp parallel for reduction(| : out) schedule(static)
-	for (int64_t i = 0; i < n; i++) {
-		bool in = fabsf(g[i]) < (float)LIMIT;
-
-		out |= !in;
-		sum[i] += in ? llrint((double)g[i] / UNIT) : 0;
-	}
-	return !out;
+	return dt_kernel_check(t->dev->ops->fixed_add(t->dev, ret_out, dt_t1(t->fixed + flat, DT_I64, n),
+						      dt_t1((void *)g, DT_F32, n)),
+			       "->fixed_add(", err);
 }
 
-static void add_param(struct trainer *t, const struct dt_local_param *lp)
+static int add_param(struct trainer *t, const struct dt_local_param *lp, struct dt_err *err)
 {
 	const float *g = t->unit_g[lp->unit] + (lp->flat - t->local.unit[lp->unit].flat);
+	int out, rc = add(t, lp->flat, g, lp->numel, &out, err);
 
-	if (!add(t->fixed + lp->flat, g, lp->numel) && !t->bad)
+	if (rc == 0 && out && !t->bad)
 		t->bad = t->table.p[lp->index].name;
+	return rc;
 }
 
 static int reduce(struct trainer *t, int u, struct dt_err *err)
@@ -53,21 +43,32 @@ static int reduce(struct trainer *t, int u, struct dt_err *err)
 
 int fixed_add(struct trainer *t, int u, bool last, struct dt_err *err)
 {
-	for (int i = 0; i < t->local.n; i++)
+	const struct dt_local_unit *unit = &t->local.unit[u];
+	int out, rc = add(t, unit->flat, t->unit_g[u], unit->numel, &out, err);
+
+	/* Some gradient of the unit is out of range: whose? What is added twice by this is of no use any
+	 * more. */
+	for (int i = 0; i < t->local.n && rc == 0 && out; i++)
 		if (t->local.p[i].unit == u)
-			add_param(t, &t->local.p[i]);
+			rc = add_param(t, &t->local.p[i], err);
+	if (rc < 0)
+		return rc;
 	return last && !tied_apart(t, u) ? reduce(t, u, err) : 0;
 }
 
 int fixed_add_head(struct trainer *t, struct dt_err *err)
 {
+	int rc = 0;
+
 	if (!t->config.tied || !t->model.has_embed)
 		return 0;
-	for (int i = 0; i < t->local.n; i++)
+	for (int i = 0; i < t->local.n && rc == 0; i++)
 		if (t->table.p[t->local.p[i].index].role == DT_W_EMBED)
-			add_param(t, &t->local.p[i]);
+			rc = add_param(t, &t->local.p[i], err);
 	/* The embedding's own gradient starts from nothing. */
-	return dt_kernel_check(t->dev->ops->fill(t->dev, t->model.embed.g[DT_W_EMBED], 0.0f), "->fill(", err);
+	return rc < 0 ? rc
+		      : dt_kernel_check(t->dev->ops->fill(t->dev, t->model.embed.g[DT_W_EMBED], 0.0f),
+					"->fill(", err);
 }
 
 /* First and last stage add up their sums of the embedding they share. */
@@ -89,8 +90,11 @@ static int join_tied(struct trainer *t, struct dt_err *err)
 			rc = dt_recv(t->mesh.pp, other, n, DT_I64, peer, 0, "tied embedding's gradient", err);
 		if (rc == 0)
 			rc = dt_wait(&send, &t->t.comm[TR_GRADS], err);
-		for (size_t k = 0; k < n && rc == 0; k++)
-			t->fixed[lp->flat + (int64_t)k] += other[k];
+		if (rc == 0)
+			rc = dt_kernel_check(
+				t->dev->ops->fixed_join(t->dev, dt_t1(t->fixed + lp->flat, DT_I64, lp->numel),
+							dt_t1(other, DT_I64, lp->numel)),
+				"->fixed_join(", err);
 	}
 	return rc;
 }
@@ -106,14 +110,14 @@ int fixed_finish(struct trainer *t, struct dt_err *err)
 				rc = reduce(t, u, err);
 	}
 	for (int u = t->local.nunit - 1; u >= 0 && rc == 0; u--) {
-		const int64_t *sum = t->fixed + t->local.unit[u].flat;
-		float *g = t->unit_g[u];
-		int64_t n = t->local.unit[u].numel;
+		const int64_t n = t->local.unit[u].numel;
 
 		rc = dt_wait(&t->unit[u].req, &t->t.comm[TR_GRADS], err);
-#pragma omp parallel for schedule(static)
-		for (int64_t i = 0; i < n; i++)
-			g[i] = (float)((double)sum[i] * UNIT);
+		if (rc == 0)
+			rc = dt_kernel_check(
+				t->dev->ops->fixed_get(t->dev, dt_t1(t->unit_g[u], DT_F32, n),
+						       dt_t1(t->fixed + t->local.unit[u].flat, DT_I64, n)),
+				"->fixed_get(", err);
 	}
 	return rc;
 }

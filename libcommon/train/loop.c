@@ -64,12 +64,19 @@ static void announce(struct trainer *t)
 		"global batch %lld samples = microbatch %lld x accumulation %lld x dp %d, %lld tokens a step",
 		(long long)t->global_batch, (long long)t->o->microbatch, (long long)t->accumulation,
 		t->layout.dp, (long long)(t->global_batch * t->o->seq));
+	if (t->fp8.nused) {
+		char in[32], out[32];
+
+		dt_log_msg(&t->root_log, "in 8 bits: %s of every layer%s%s", dt_fp8_names(&t->fp8, true, in),
+			   t->fp8.nused < DT_STASH_N ? "; sizes that do not divide by 16: " : "",
+			   dt_fp8_names(&t->fp8, false, out));
+	}
 	if (t->matmul_rate > 0)
 		dt_log_msg(&t->root_log, "matmul rate measured: %.1f GFLOP/s %s on all ranks together",
-			   t->matmul_rate * 1e-9, dt_dtype_name(t->o->compute));
+			   t->matmul_rate * 1e-9, dt_dtype_name(trainer_rate_type(t)));
 	if (t->sheet_rate > 0)
 		dt_log_msg(&t->root_log, "data sheet: %.1f GFLOP/s %s on all cards together",
-			   t->sheet_rate * 1e-9, dt_dtype_name(t->o->compute));
+			   t->sheet_rate * 1e-9, dt_dtype_name(trainer_rate_type(t)));
 }
 
 static int evaluate(struct trainer *t, struct dt_err *err)

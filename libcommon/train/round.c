@@ -8,25 +8,9 @@
 
 #include "base/rng.h"
 
-#include <string.h>
-
 static float *room(const struct trainer *t)
 {
 	return dt_plan_address(&t->plan, t->arena.base, DT_B_ROUND, -1, -1, -1);
-}
-
-static void round_at_random(uint16_t *restrict to, const float *restrict from, int64_t n, struct dt_rng r,
-			    int64_t at)
-{
-#pragma omp parallel for schedule(static)
-	for (int64_t i = 0; i < n; i++) {
-		uint32_t bits, odds = dt_rng_u32(&r, (uint64_t)(at + i)) & 0xffff;
-
-		memcpy(&bits, &from[i], sizeof(bits));
-		/* NaN and Inf stay what they are */
-		to[i] = (bits & 0x7f800000u) == 0x7f800000u ? dt_f32_to_bf16(from[i])
-							    : (uint16_t)((bits + odds) >> 16);
-	}
 }
 
 int round_init(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n,
@@ -38,7 +22,9 @@ int round_init(struct trainer *t, const struct dt_local_param *lp, int64_t first
 	for (int64_t i = 0; i < n && rc == 0; i += DT_ROUND_NUMEL) {
 		int64_t m = n - i < DT_ROUND_NUMEL ? n - i : DT_ROUND_NUMEL;
 
-		dt_param_init(&t->table.p[lp->index], lp, t->o->seed, first + i, m, room(t));
+		rc = device_init_param(t, lp, first + i, m, room(t), err);
+		if (rc < 0)
+			return rc;
 		rc = t->dev->ops->convert(t->dev, flat_part(t, &t->master, lp->unit, start + first + i, m),
 					  dt_t1(room(t), DT_F32, m));
 	}
@@ -62,9 +48,11 @@ int round_update(struct trainer *t, const struct dt_local_param *lp, const struc
 			rc = t->dev->ops->optim_step(t->dev, o, DT_NONE, wide, grad_part(t, u, at, m),
 						     flat_part(t, &t->state[0], u, at, m),
 						     flat_part(t, &t->state[1], u, at, m));
+		if (rc == 0)
+			rc = t->dev->ops->round_random(t->dev, w, wide,
+						       &(struct dt_round){r.stream, (uint64_t)i});
 		if (rc < 0)
-			return dt_kernel_check(rc, "->optim_step(", err);
-		round_at_random(w.data, wide.data, m, r, i);
+			return dt_kernel_check(rc, "->round_random(", err);
 	}
 	return 0;
 }

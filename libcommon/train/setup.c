@@ -143,6 +143,7 @@ struct dt_train_shape trainer_shape(const struct trainer *t)
 				       .schedule = t->file_sched.a ? &t->file_sched : NULL,
 				       .grads_bf16 = t->o->grad_comm == DT_BF16,
 				       .reproducible = t->o->reproducible,
+				       .fp8 = t->o->fp8,
 				       .no_master = t->o->no_master};
 }
 
@@ -205,8 +206,17 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 static int plan_memory(struct trainer *t, struct dt_err *err)
 {
 	struct dt_train_shape s = trainer_shape(t);
-	int rc = dt_memory_plan(&s, &t->plan, err);
+	int rc;
 
+	dt_fp8_plan(&s, &t->fp8);
+	if (s.fp8 && !t->fp8.nused) {
+		dt_err_set(err, -EINVAL,
+			   "--fp8: no linear of '%s' has sizes that divide by 16 on layout '%s'",
+			   t->config.name, t->o->layout);
+		dt_err_hint(err, "microbatch x seq, too, must be a multiple of 16");
+		return -EINVAL;
+	}
+	rc = dt_memory_plan(&s, &t->plan, err);
 	if (rc < 0)
 		return rc;
 	if (t->o->mem_limit && t->plan.arena_bytes > t->o->mem_limit) {
@@ -219,6 +229,11 @@ static int plan_memory(struct trainer *t, struct dt_err *err)
 	return 0;
 }
 
+enum dt_dtype trainer_rate_type(const struct trainer *t)
+{
+	return t->o->fp8 ? DT_E4M3 : t->o->compute;
+}
+
 /* The ceiling for MFU: every rank measures at the same time, as they will compute. */
 static int measure_rate(struct trainer *t, struct dt_err *err)
 {
@@ -226,11 +241,11 @@ static int measure_rate(struct trainer *t, struct dt_err *err)
 
 	if (!t->o->measure_mfu)
 		return 0;
-	t->sheet_rate = dt_dev_sheet_rate(t->dev, t->o->compute) * t->info.size;
+	t->sheet_rate = dt_dev_sheet_rate(t->dev, trainer_rate_type(t)) * t->info.size;
 	rc = dt_barrier(t->mesh.world, "start of the matmul measurement", err);
 	if (rc < 0)
 		return rc;
-	t->matmul_rate = dt_dev_matmul_rate(t->dev, t->o->compute, 0.3);
+	t->matmul_rate = dt_dev_matmul_rate(t->dev, trainer_rate_type(t), 0.3);
 	return dt_all_reduce(t->mesh.world, &t->matmul_rate, NULL, 1, DT_F64, DT_SUM, "matmul rate", err);
 }
 

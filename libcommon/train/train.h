@@ -22,6 +22,7 @@ struct dt_train_opts {
 	struct dt_optim optim; /* kind, betas, eps, weight decay */
 	double clip;	       /* gradient norm; 0: off */
 	enum dt_dtype compute;
+	bool fp8; /* linears of layers in 8 bits */
 	struct dt_keep recompute;
 	int64_t loss_chunk;
 	uint64_t seed;

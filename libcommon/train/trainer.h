@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "data/dataset.h"
 #include "nn/transformer.h"
+#include "plan/fp8.h"
 #include "train/card.h"
 #include "train/train.h"
 
@@ -64,6 +65,7 @@ struct trainer {
 	struct dt_params table;
 	struct dt_local local;
 	struct dt_memory_plan plan;
+	struct dt_fp8_plan fp8;	    /* --fp8: which linears */
 	struct dt_arena arena;	    /* on the device */
 	struct dt_comm_card card;   /* its, where it is one */
 	void *stage[2];		    /* where that is not the host's memory: pinned, for copies */
@@ -132,6 +134,8 @@ int trainer_init(struct trainer *t, const struct dt_train_opts *o, struct dt_wor
 		 const struct dt_log *log, struct dt_err *err);
 void trainer_release(struct trainer *t);
 struct dt_train_shape trainer_shape(const struct trainer *t);
+/* In which the products are that MFU is measured by. */
+enum dt_dtype trainer_rate_type(const struct trainer *t);
 
 /* device.c */
 int device_open(struct trainer *t, int nthreads, struct dt_err *err);

@@ -52,6 +52,21 @@ need_emulation() {
     same --draft-model m
 }
 
+@test "mixtures of experts, Mixtral's and Qwen3's: the processor's tokens, as numbers and in blocks" {
+    need_emulation
+    local of='"vocab_size": 260, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "hidden_act": "silu"'
+    echo "{\"model_type\": \"mixtral\", \"intermediate_size\": 64, \"num_local_experts\": 5, \"num_experts_per_tok\": 2, $of}" >mixtral.json
+    echo "{\"model_type\": \"qwen3_moe\", \"intermediate_size\": 64, \"moe_intermediate_size\": 32, \"num_experts\": 12,
+        \"num_experts_per_tok\": 4, \"norm_topk_prob\": false, \"head_dim\": 8, $of}" >qwen3moe.json
+    for model in mixtral qwen3moe; do
+        make-model $model $model.json 260
+        common[1]=$model
+        same
+        same --weights q8_0
+    done
+}
+
 @test "weights in blocks: the processor's tokens" {
     need_emulation
     echo '{"model_type": "llama", "vocab_size": 257, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,

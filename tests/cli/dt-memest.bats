@@ -332,6 +332,7 @@ dataset() {
 		gpt2-tiny --seq 64 --microbatch 3 --recompute selective --optimizer momentum
 		llama-tiny --seq 100 --microbatch 5 --recompute full --precision fp32
 		llama-tiny --seq 128 --microbatch 1 --optimizer sgd
+		llama-tiny --seq 64 --microbatch 3 --recompute selective --fp8
 	END
 }
 

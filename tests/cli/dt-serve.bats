@@ -411,6 +411,35 @@ PY
     tail -n 2 running | grep -q '^data: \[DONE\]'
 }
 
+@test "health: stuck while a step does not end, well again when it does (minutes: DT_SLOW=1)" {
+    [ "${DT_SLOW:-0}" = 1 ] || skip "takes minutes: set DT_SLOW=1"
+    local clients=()
+    start
+    mkfifo hold
+    for _ in 1 2 3 4; do
+        curl -s -m 600 -d '{"prompt": "x", "n": 64, "max_tokens": 480, "ignore_eos": true}' \
+            "$url/v1/completions" >>answers 3>&- &
+        clients+=($!)
+    done
+    "$DT_SRC/tests/cli/hold-thread.py" "$server" <hold >held 3>&- &
+    holder=$!
+    exec 4>hold
+    until [ -s held ] || ! kill -0 $holder; do
+        sleep 0.05
+    done
+    grep -q held held || skip "$(cat held)"
+    [ "$(curl -s -m 10 "$url/health")" = '{"status":"ok"}' ]
+    for _ in $(seq 300); do
+        [ "$(status_of "$(curl -s -m 10 -w '\n%{http_code}' "$url/health")")" = 200 ] || break
+        sleep 1
+    done
+    [ "$(curl -s -m 10 "$url/health")" = '{"status":"stuck"}' ]
+    exec 4>&-
+    wait $holder "${clients[@]}"
+    [ "$(curl -s "$url/health")" = '{"status":"ok"}' ]
+    [ "$(jq -s 'map(.usage.completion_tokens) | add' answers)" = $((4 * 64 * 480)) ]
+}
+
 @test "batch: order, ids, and lines that fail while others are served" {
     printf '%s\n' '{"prompt": "a", "id": "first", "max_tokens": 30}' 'not json' '{"prompt": "b", "max_tokens": 1, "id": 7}' \
         '' '{"promt": "c"}' '{"prompt": "d", "max_tokens": 2, "logprobs": 1}' >in

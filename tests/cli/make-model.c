@@ -1,6 +1,6 @@
 /*
- * make-model CKPT [PRESET [VOCAB [WINDOW]]]: a checkpoint with random weights and the byte tokenizer; without
- * more a tiny llama with a few ids to spare.
+ * make-model CKPT [PRESET|CONFIG.json [VOCAB [WINDOW]]]: a checkpoint with random weights and the byte
+ * tokenizer; without more a tiny llama with a few ids to spare.
  */
 #include "base/rng.h"
 #include "ckpt/ckpt.h"
@@ -23,7 +23,7 @@ int main(int argc, char **argv)
 	char *tmp;
 	size_t n;
 
-	if (argc < 2 || dt_config_find_preset(argc > 2 ? argv[2] : "llama-tiny", &c) < 0)
+	if (argc < 2 || dt_config_load(argc > 2 ? argv[2] : "llama-tiny", &c, &err) < 0)
 		return 1;
 	c.max_seq = 512;
 	c.bos = c.eos = -1; /* the tokenizer knows */

@@ -1,8 +1,10 @@
 /*
  * A libcublasLt without cards: the calls that kernels/cuda/blas.c makes, computed in f64 on the emulated
- * card's memory, column by column as the library's manual has it. What the real one refuses (an auxiliary
- * matrix whose columns are not multiples of 8 apart) is refused here; what it leaves undefined ends the
- * program: an algorithm of another product, less alignment than was said.
+ * card's memory, column by column as the library's manual has it. What the real one refuses (8-bit operands
+ * that are not transposed and plain, sizes that do not divide by 16, two E5M2, a bias for f32 results of
+ * 8-bit products, an auxiliary matrix whose columns are not multiples of 8 apart) is refused here; what it
+ * leaves undefined ends the program: an algorithm of another product, less alignment than was said, scales
+ * that are not on the card.
  */
 #include "kernels/dtype.h"
 
@@ -20,8 +22,10 @@ struct desc {
 	cublasLtEpilogue_t epilogue;
 	cudaDataType_t bias_type;
 	const void *bias;
+	const float *scale_a, *scale_b;
 	void *aux;
 	int64_t aux_ld;
+	int8_t fast;
 };
 
 struct layout {
@@ -98,6 +102,9 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasL
 		TAKE(EPILOGUE, epilogue);
 		TAKE(BIAS_DATA_TYPE, bias_type);
 		TAKE(BIAS_POINTER, bias);
+		TAKE(A_SCALE_POINTER, scale_a);
+		TAKE(B_SCALE_POINTER, scale_b);
+		TAKE(FAST_ACCUM, fast);
 		TAKE(EPILOGUE_AUX_POINTER, aux);
 		TAKE(EPILOGUE_AUX_LD, aux_ld);
 	default:
@@ -153,6 +160,11 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 	return CUBLAS_STATUS_SUCCESS;
 }
 
+static bool eight(cudaDataType t)
+{
+	return t == CUDA_R_8F_E4M3 || t == CUDA_R_8F_E5M2;
+}
+
 static uint32_t alignment(const void *p)
 {
 	uint32_t n = 1;
@@ -177,11 +189,27 @@ static bool has_bias(const struct desc *d)
 static bool supported(const struct desc *d, const struct layout *a, const struct layout *b,
 		      const struct layout *c, const struct preference *p)
 {
-	if (has_aux(d) && (d->aux_ld % 8 || d->aux_ld < (int64_t)c->rows || alignment(d->aux) < 16))
+	const bool biased = d->epilogue == CUBLASLT_EPILOGUE_BIAS;
+
+	if (has_aux(d) && (d->aux_ld % 8 || d->aux_ld < (int64_t)c->rows || alignment(d->aux) < 16 ||
+			   c->type != a->type || eight(a->type)))
 		return false;
-	if (!has_aux(d) && !has_bias(d) && d->epilogue != CUBLASLT_EPILOGUE_DEFAULT)
+	if (!has_aux(d) && !biased && d->epilogue != CUBLASLT_EPILOGUE_DEFAULT)
 		return false;
-	return a->type == b->type && (c->type == a->type || (c->type == CUDA_R_32F && !has_aux(d)));
+	if (!eight(a->type) && !eight(b->type))
+		return a->type == b->type && (c->type == a->type || c->type == CUDA_R_32F) && !d->scale_a &&
+		       !d->scale_b && !d->fast;
+	if (!eight(a->type) || !eight(b->type) || (a->type == CUDA_R_8F_E5M2 && b->type == CUDA_R_8F_E5M2))
+		return false;
+	if (d->ta != CUBLAS_OP_T || d->tb != CUBLAS_OP_N || !d->scale_a || !d->scale_b)
+		return false;
+	if (biased && (c->type == CUDA_R_32F || d->bias_type != c->type))
+		return false;
+	for (int i = 0; i < 4; i++)
+		if (p->align[i] < 16)
+			return false;
+	return (a->rows | a->cols | b->rows | b->cols | c->rows | c->cols) % 16 == 0 &&
+	       (a->ld | b->ld) % 16 == 0;
 }
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t desc,
@@ -224,6 +252,10 @@ static double get(const void *p, cudaDataType t, int64_t i)
 		return (double)dt_bf16_to_f32(((const uint16_t *)p)[i]);
 	case CUDA_R_16F:
 		return (double)dt_f16_to_f32(((const uint16_t *)p)[i]);
+	case CUDA_R_8F_E4M3:
+		return (double)dt_e4m3_to_f32(((const uint8_t *)p)[i]);
+	case CUDA_R_8F_E5M2:
+		return (double)dt_e5m2_to_f32(((const uint8_t *)p)[i]);
 	default:
 		die("a type of result that nobody asks for");
 		return 0;
@@ -241,7 +273,7 @@ static void put(void *p, cudaDataType t, int64_t i, double v)
 }
 
 /* v as it comes out, element i of the auxiliary matrix written or read. */
-static double gelu(const struct desc *d, cudaDataType t, int64_t i, double v)
+static double gelu(const struct desc *d, cudaDataType_t t, int64_t i, double v)
 {
 	const bool back = d->epilogue == CUBLASLT_EPILOGUE_DGELU;
 	const double x = back ? get(d->aux, t, i) : v, k = 0.7978845608028654;
@@ -269,7 +301,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, con
 
 	memcpy(&number, algo, sizeof number);
 	x = &known[number];
-	if (number < 0 || number >= nknown || x->desc.epilogue != d->epilogue ||
+	if (number < 0 || number >= nknown || x->desc.epilogue != d->epilogue || x->desc.fast != d->fast ||
 	    x->desc.aux_ld != d->aux_ld || x->desc.ta != d->ta || x->desc.tb != d->tb || x->m != c->rows ||
 	    x->n != c->cols)
 		die("an algorithm of another product");
@@ -280,6 +312,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, con
 	    (has_aux(d) && alignment(d->aux) < 16))
 		die("arguments");
 	dt_emu_device_memory(1);
+	scale *= d->scale_a ? (double)*d->scale_a : 1;
+	scale *= d->scale_b ? (double)*d->scale_b : 1;
 	for (uint64_t j = 0; j < x->n; j++)
 		for (uint64_t i = 0; i < x->m; i++) {
 			const int64_t to = (int64_t)(j * (uint64_t)c->ld + i);

@@ -167,6 +167,37 @@ static int on_colsum(struct dt_dev *dev, struct dt_tensor out, struct dt_tensor 
 	return bring(&call, dt_ops_cuda.colsum(dev, tensor_there(&call, out), tensor_there(&call, x)));
 }
 
+static int on_fp8_quantize(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor yt, float *scale,
+			   struct dt_tensor x)
+{
+	struct call call = {.dev = dev};
+
+	use_tensor(&call, y, true);
+	use_tensor(&call, yt, true);
+	use(&call, scale, sizeof *scale, true);
+	use_tensor(&call, x, false);
+	place(&call);
+	return bring(&call, dt_ops_cuda.fp8_quantize(dev, tensor_there(&call, y), tensor_there(&call, yt),
+						     there(&call, scale), tensor_there(&call, x)));
+}
+
+static int on_fp8_matmul(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, const float *sa,
+			 struct dt_tensor b, const float *sb, struct dt_tensor bias, bool accumulate)
+{
+	struct call call = {.dev = dev};
+
+	use_tensor(&call, c, true);
+	use_tensor(&call, a, false);
+	use(&call, sa, sizeof *sa, false);
+	use_tensor(&call, b, false);
+	use(&call, sb, sizeof *sb, false);
+	use_tensor(&call, bias, false);
+	place(&call);
+	return bring(&call, dt_ops_cuda.fp8_matmul(dev, tensor_there(&call, c), tensor_there(&call, a),
+						   there(&call, sa), tensor_there(&call, b), there(&call, sb),
+						   tensor_there(&call, bias), accumulate));
+}
+
 static int on_layernorm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor mean,
 				struct dt_tensor rstd, struct dt_tensor sum, struct dt_tensor x,
 				struct dt_tensor delta, struct dt_tensor w, struct dt_tensor b, float eps)
@@ -536,11 +567,109 @@ static int on_ce_grad(struct dt_dev *dev, struct dt_tensor dlogits, struct dt_te
 					 scale, vocab_first));
 }
 
+static int on_fixed_add(struct dt_dev *dev, int *ret_out, struct dt_tensor sum, struct dt_tensor x)
+{
+	struct call call = {.dev = dev};
+
+	use_tensor(&call, sum, true);
+	use_tensor(&call, x, false);
+	place(&call);
+	return bring(&call,
+		     dt_ops_cuda.fixed_add(dev, ret_out, tensor_there(&call, sum), tensor_there(&call, x)));
+}
+
+static int on_fixed_join(struct dt_dev *dev, struct dt_tensor sum, struct dt_tensor other)
+{
+	struct call call = {.dev = dev};
+
+	use_tensor(&call, sum, true);
+	use_tensor(&call, other, false);
+	place(&call);
+	return bring(&call,
+		     dt_ops_cuda.fixed_join(dev, tensor_there(&call, sum), tensor_there(&call, other)));
+}
+
+static int on_fixed_get(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor sum)
+{
+	struct call call = {.dev = dev};
+
+	use_tensor(&call, y, true);
+	use_tensor(&call, sum, false);
+	place(&call);
+	return bring(&call, dt_ops_cuda.fixed_get(dev, tensor_there(&call, y), tensor_there(&call, sum)));
+}
+
+static int on_round_random(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
+			   const struct dt_round *p)
+{
+	struct call call = {.dev = dev};
+
+	use_tensor(&call, y, true);
+	use_tensor(&call, x, false);
+	place(&call);
+	return bring(&call, dt_ops_cuda.round_random(dev, tensor_there(&call, y), tensor_there(&call, x), p));
+}
+
+static int on_moe_route(struct dt_dev *dev, int32_t *expert, float *weight, struct dt_tensor score,
+			const struct dt_moe *p)
+{
+	struct call call = {.dev = dev};
+	const size_t n = (size_t)(score.dim[0] * p->used) * 4;
+
+	use(&call, expert, n, true);
+	use(&call, weight, n, true);
+	use_tensor(&call, score, false);
+	place(&call);
+	return bring(&call, dt_ops_cuda.moe_route(dev, there(&call, expert), there(&call, weight),
+						  tensor_there(&call, score), p));
+}
+
+static int on_moe_sort(struct dt_dev *dev, int32_t *first, int32_t *at, const int32_t *expert,
+		       int64_t choices, int64_t experts)
+{
+	struct call call = {.dev = dev};
+
+	use(&call, first, (size_t)(experts + 1) * 4, true);
+	use(&call, at, (size_t)choices * 4, true);
+	use(&call, expert, (size_t)choices * 4, false);
+	place(&call);
+	return bring(&call, dt_ops_cuda.moe_sort(dev, there(&call, first), there(&call, at),
+						 there(&call, expert), choices, experts));
+}
+
+static int on_moe_gather(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const int32_t *at)
+{
+	struct call call = {.dev = dev};
+
+	use_tensor(&call, y, true);
+	use_tensor(&call, x, false);
+	use(&call, at, (size_t)y.dim[0] * sizeof *at, false);
+	place(&call);
+	return bring(&call, dt_ops_cuda.moe_gather(dev, tensor_there(&call, y), tensor_there(&call, x),
+						   there(&call, at)));
+}
+
+static int on_moe_sum(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const int32_t *at,
+		      const float *weight)
+{
+	struct call call = {.dev = dev};
+
+	use_tensor(&call, y, true);
+	use_tensor(&call, x, false);
+	use(&call, at, (size_t)x.dim[0] * sizeof *at, false);
+	use(&call, weight, (size_t)x.dim[0] * sizeof *weight, false);
+	place(&call);
+	return bring(&call, dt_ops_cuda.moe_sum(dev, tensor_there(&call, y), tensor_there(&call, x),
+						there(&call, at), there(&call, weight)));
+}
+
 const struct dt_ops on_device_ops = {
 	.matmul = on_matmul,
 	.matmul_act = on_matmul_act,
 	.matmul_act_backward = on_matmul_act_backward,
 	.colsum = on_colsum,
+	.fp8_quantize = on_fp8_quantize,
+	.fp8_matmul = on_fp8_matmul,
 	.layernorm_forward = on_layernorm_forward,
 	.layernorm_backward = on_layernorm_backward,
 	.rmsnorm_forward = on_rmsnorm_forward,
@@ -565,6 +694,14 @@ const struct dt_ops on_device_ops = {
 	.embedding_backward = on_embedding_backward,
 	.ce_stats = on_ce_stats,
 	.ce_grad = on_ce_grad,
+	.fixed_add = on_fixed_add,
+	.fixed_join = on_fixed_join,
+	.fixed_get = on_fixed_get,
+	.round_random = on_round_random,
+	.moe_route = on_moe_route,
+	.moe_sort = on_moe_sort,
+	.moe_gather = on_moe_gather,
+	.moe_sum = on_moe_sum,
 	.sample = on_sample,
 };
 
@@ -590,4 +727,17 @@ int on_packed_embed(struct dt_dev *dev, struct dt_tensor y, const struct dt_pack
 	use(&call, ids, (size_t)(dt_numel(y) / dt_packed_k(w)) * sizeof *ids, false);
 	place(&call);
 	return bring(&call, dt_packed_embed(dev, tensor_there(&call, y), w, there(&call, ids), scale));
+}
+
+int on_packed_set_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
+			 const struct dt_packed_set *s, int n, const int32_t *first)
+{
+	struct call call = {.dev = dev};
+
+	use_tensor(&call, y, true);
+	use_tensor(&call, x, false);
+	use(&call, first, (size_t)(n + 1) * sizeof *first, false);
+	place(&call);
+	return bring(&call, dt_packed_set_matmul(dev, tensor_there(&call, y), tensor_there(&call, x), s,
+						 there(&call, first)));
 }

@@ -14,6 +14,8 @@ extern const struct dt_ops on_device_ops;
 /* quant.h's, likewise; w is the device's. */
 int on_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
 		     struct dt_tensor bias);
+int on_packed_set_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
+			 const struct dt_packed_set *s, int n, const int32_t *first);
 int on_packed_embed(struct dt_dev *dev, struct dt_tensor y, const struct dt_packed *w, const int32_t *ids,
 		    float scale);
 

@@ -28,9 +28,9 @@ static int by_id(const void *a, const void *b)
 
 static double uniform(const struct dt_draw *d)
 {
-	const struct dt_philox ctr = {
-		{(uint32_t)(d->index / 2), (uint32_t)(d->index / 2 >> 32), d->purpose, d->stream}};
-	const struct dt_philox b = dt_philox4x32(ctr, d->key[0], d->key[1]);
+	const struct dt_philox ctr = {{(uint32_t)(d->index / 2), (uint32_t)(d->index / 2 >> 32),
+				       d->stream.name[0], d->stream.name[1]}};
+	const struct dt_philox b = dt_philox4x32(ctr, d->stream.key[0], d->stream.key[1]);
 	const int at = d->index % 2 ? 2 : 0;
 
 	return (double)(((uint64_t)b.v[at] << 32 | b.v[at + 1]) >> 11) * 0x1p-53;
@@ -222,9 +222,7 @@ static struct dt_draw make_draw(int64_t vocab, int64_t c)
 				.top_k = top_k[b / 1024 % 10],
 				.repetition = 1,
 				.score = b / 10240 % 4 == 0,
-				.key = {b, 77},
-				.purpose = 4,
-				.stream = (uint32_t)c,
+				.stream = {{b, 77}, {4, (uint32_t)c}},
 				.index = (uint64_t)c * 3};
 }
 
@@ -326,7 +324,7 @@ static void test_frequencies(void **state)
 							.top_p = how == 2 ? 0.99999 : 1,
 							.top_k = how == 1 ? 5 : 0,
 							.repetition = 1,
-							.key = {5, (uint32_t)how},
+							.stream = {{5, (uint32_t)how}, {0, 0}},
 							.index = (uint64_t)(first + i)};
 			assert_int_equal(dev->ops->sample(dev, out, dt_t2(l, DT_F32, ROWS, V), d, NULL, 0),
 					 0);

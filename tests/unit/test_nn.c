@@ -1,7 +1,7 @@
 /*
  * Logits, loss and every parameter gradient of whole models against PyTorch (tests/data/golden_models.py), in
- * fp32 to 1e-4 relative, for every recomputation mode; and that two microbatches accumulate to what one batch
- * gives.
+ * fp32 to 1e-4 relative, for every recomputation mode; that two microbatches accumulate to what one batch
+ * gives; and that gradients through linears in 8 bits point where those in fp32 do.
  */
 #include "base/arena.h"
 #include "golden.h"
@@ -33,7 +33,25 @@ struct fixture {
 	int64_t counted;
 };
 
-static void setup(struct fixture *f, const char *name, int64_t microbatch, struct dt_keep mode)
+/* seq: of each sample only so many tokens; 0: all. */
+static void shorten(struct fixture *f, int64_t seq)
+{
+	int64_t n = f->batch * f->seq;
+
+	for (int64_t i = 0; seq && i < f->batch * seq; i++) {
+		f->ids[i] = f->ids[i / seq * f->seq + i % seq];
+		f->targets[i] = f->targets[i / seq * f->seq + i % seq];
+	}
+	if (seq) {
+		n = f->batch * seq;
+		f->seq = seq;
+	}
+	for (int64_t i = 0; i < n; i++)
+		f->counted += f->targets[i] >= 0;
+}
+
+static void setup(struct fixture *f, const char *name, int64_t microbatch, struct dt_keep mode, int64_t seq,
+		  bool fp8)
 {
 	struct dt_layout one = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
 	struct dt_coords at = {0};
@@ -48,8 +66,7 @@ static void setup(struct fixture *f, const char *name, int64_t microbatch, struc
 	f->seq = golden_int(&f->g, "/", "seq");
 	f->ids = golden_i32(&f->g, "ids", &n);
 	f->targets = golden_i32(&f->g, "targets", &n);
-	for (int64_t i = 0; i < n; i++)
-		f->counted += f->targets[i] >= 0;
+	shorten(f, seq);
 	f->shape = (struct dt_train_shape){.config = &f->c,
 					   .layout = one,
 					   .microbatch = microbatch ? microbatch : f->batch,
@@ -57,6 +74,7 @@ static void setup(struct fixture *f, const char *name, int64_t microbatch, struc
 					   .compute = DT_F32,
 					   .optim = DT_OPTIM_SGD,
 					   .recompute = mode,
+					   .fp8 = fp8,
 					   .loss_chunk = 5};
 	assert_int_equal(dt_model_params(&f->c, &f->table, &err), 0);
 	assert_int_equal(dt_local_build(&f->table, &f->c, &one, at, &f->local, &err), 0);
@@ -158,7 +176,7 @@ static void compare(const char *name, int64_t microbatch, struct dt_keep mode)
 	struct fixture f;
 	double loss, want;
 
-	setup(&f, name, microbatch, mode);
+	setup(&f, name, microbatch, mode, 0, false);
 	loss = run(&f);
 	want = golden_scalar(&f.g, "loss");
 	if (!(fabs(loss - want) < 1e-5 * fabs(want)))
@@ -176,6 +194,69 @@ static void all_modes(const char *name)
 	compare(name, 0, (struct dt_keep){DT_RECOMPUTE_FULL, 1});
 	compare(name, 0, (struct dt_keep){DT_RECOMPUTE_FULL, 2});
 	compare(name, 1, (struct dt_keep){DT_RECOMPUTE_NONE, 1});
+}
+
+/* Cosine of the angle between gradients, and got's length in want's. */
+static double cosine(const struct fixture *f, const struct fixture *plain, double *ratio)
+{
+	double gw = 0, gg = 0, ww = 0;
+
+	for (int k = 0; k < f->local.n; k++) {
+		const float *got = f->grads + f->local.p[k].flat, *want = plain->grads + f->local.p[k].flat;
+
+		for (int64_t i = 0; i < f->local.p[k].numel; i++) {
+			gw += (double)got[i] * (double)want[i];
+			gg += (double)got[i] * (double)got[i];
+			ww += (double)want[i] * (double)want[i];
+		}
+	}
+	*ratio = sqrt(gg / ww);
+	return gw / sqrt(gg * ww);
+}
+
+/* used: how many of the four linears of a layer divide by 16. */
+static void in_8_bits(const char *name, int used)
+{
+	static const struct dt_keep modes[] = {
+		{DT_RECOMPUTE_NONE, 1}, {DT_RECOMPUTE_SELECTIVE, 1}, {DT_RECOMPUTE_FULL, 1}};
+	struct fixture plain, f;
+	double loss, want, c, length;
+	float *first = NULL;
+
+	setup(&plain, name, 0, modes[0], 16, false);
+	want = run(&plain);
+	for (int i = 0; i < 3; i++) {
+		int n = 0;
+
+		setup(&f, name, 0, modes[i], 16, true);
+		for (int k = 0; k < DT_STASH_N; k++)
+			n += f.p.fp8.used[k];
+		assert_int_equal(n, used);
+		loss = run(&f);
+		if (!(fabs(loss - want) < 0.02 * want) || loss == want)
+			fail_msg("%s: loss %.9g in 8 bits, %.9g in fp32", name, loss, want);
+		c = cosine(&f, &plain, &length);
+		print_message("%s: loss %.5f beside %.5f, gradients' cosine %.5f, length %.4f\n", name, loss,
+			      want, c, length);
+		assert_true(c > 0.97 && fabs(length - 1) < 0.1);
+		/* what is computed again is the same to the bit */
+		if (first)
+			assert_memory_equal(f.grads, first, (size_t)f.local.numel * sizeof(*first));
+		else
+			first = memcpy(malloc((size_t)f.local.numel * sizeof(*first)), f.grads,
+				       (size_t)f.local.numel * sizeof(*first));
+		teardown(&f);
+	}
+	free(first);
+	teardown(&plain);
+}
+
+static void test_fp8(void **state)
+{
+	in_8_bits("gpt2", 2); /* ffn is 88 wide */
+	in_8_bits("llama", 3);
+	in_8_bits("qwen3", 3);
+	in_8_bits("gemma3", 3);
 }
 
 #define MODEL(name)                                                                                          \
@@ -196,7 +277,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_gpt2),	cmocka_unit_test(test_llama), cmocka_unit_test(test_llama31),
 		cmocka_unit_test(test_mistral), cmocka_unit_test(test_qwen2), cmocka_unit_test(test_qwen3),
-		cmocka_unit_test(test_gemma3),
+		cmocka_unit_test(test_gemma3),	cmocka_unit_test(test_fp8),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -106,6 +106,24 @@ template <class T> T __shfl_sync(unsigned mask, T v, int from)
 	return dt_emu_shuffle(v, from & 31, "__shfl_sync");
 }
 
+static inline unsigned __ballot_sync(unsigned mask, int yes)
+{
+	const char *all = dt_emu_warp(&yes, sizeof yes, "__ballot_sync");
+	unsigned r = 0;
+
+	(void)mask;
+	for (int i = 0; i < 32; i++) {
+		memcpy(&yes, all + i * 64, sizeof yes);
+		r |= (unsigned)(yes != 0) << i;
+	}
+	return r;
+}
+
+static inline int __popc(unsigned v)
+{
+	return __builtin_popcount(v);
+}
+
 /* The threads of a block take turns, and blocks follow one another. */
 template <class T> T atomicAdd(T *p, T v)
 {

@@ -1,0 +1,96 @@
+#include "kernels/cpu/cpu.h"
+
+#include <math.h>
+
+/* Whether an element was out of range. */
+static DT_SIMD int add_chunk(int64_t *restrict sum, const float *restrict x, int64_t n)
+{
+	int out = 0;
+
+	for (int64_t i = 0; i < n; i++) {
+		const bool in = fabsf(x[i]) < DT_FIXED_LIMIT;
+
+		out |= !in;
+		sum[i] += in ? llrint((double)x[i] / DT_FIXED_UNIT) : 0;
+	}
+	return out;
+}
+
+int dt_cpu_fixed_add(struct dt_dev *dev, int *ret_out, struct dt_tensor sum, struct dt_tensor x)
+{
+	const int64_t n = dt_numel(x);
+	int out = 0;
+
+	if (x.dtype != DT_F32 || sum.dtype != DT_I64 || dt_numel(sum) != n)
+		return -EINVAL;
+#pragma omp parallel for num_threads(dev->nthreads) reduction(| : out) if (n > DT_SERIAL)
+	for (int64_t i = 0; i < n; i += DT_CHUNK)
+		out |= add_chunk(dt_at(sum, i), dt_at(x, i), dt_min64(DT_CHUNK, n - i));
+	*ret_out = out;
+	return 0;
+}
+
+static DT_SIMD void join_chunk(int64_t *restrict sum, const int64_t *restrict other, int64_t n)
+{
+	for (int64_t i = 0; i < n; i++)
+		sum[i] += other[i];
+}
+
+int dt_cpu_fixed_join(struct dt_dev *dev, struct dt_tensor sum, struct dt_tensor other)
+{
+	const int64_t n = dt_numel(sum);
+
+	if (sum.dtype != DT_I64 || other.dtype != DT_I64 || dt_numel(other) != n)
+		return -EINVAL;
+#pragma omp parallel for num_threads(dev->nthreads) if (n > DT_SERIAL)
+	for (int64_t i = 0; i < n; i += DT_CHUNK)
+		join_chunk(dt_at(sum, i), dt_at(other, i), dt_min64(DT_CHUNK, n - i));
+	return 0;
+}
+
+static DT_SIMD void get_chunk(float *restrict y, const int64_t *restrict sum, int64_t n)
+{
+	for (int64_t i = 0; i < n; i++)
+		y[i] = (float)((double)sum[i] * DT_FIXED_UNIT);
+}
+
+int dt_cpu_fixed_get(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor sum)
+{
+	const int64_t n = dt_numel(y);
+
+	if (y.dtype != DT_F32 || sum.dtype != DT_I64 || dt_numel(sum) != n)
+		return -EINVAL;
+#pragma omp parallel for num_threads(dev->nthreads) if (n > DT_SERIAL)
+	for (int64_t i = 0; i < n; i += DT_CHUNK)
+		get_chunk(dt_at(y, i), dt_at(sum, i), dt_min64(DT_CHUNK, n - i));
+	return 0;
+}
+
+/* A block of the generator is four numbers; a chunk may begin within one. */
+static DT_SIMD void round_chunk(uint16_t *restrict y, const float *restrict x, int64_t n,
+				const struct dt_philox_stream *s, uint64_t first)
+{
+	uint32_t draw[DT_CHUNK + 8];
+	const int64_t skip = (int64_t)(first % 4), blocks = (skip + n + 3) / 4;
+
+	for (int64_t b = 0; b < blocks; b++) {
+		const struct dt_philox p = dt_philox_block(s, first / 4 + (uint64_t)b);
+
+		memcpy(draw + 4 * b, p.v, sizeof p.v);
+	}
+	for (int64_t i = 0; i < n; i++)
+		y[i] = dt_round_one(x[i], draw[skip + i]);
+}
+
+int dt_cpu_round_random(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_round *p)
+{
+	const int64_t n = dt_numel(y);
+
+	if (y.dtype != DT_BF16 || x.dtype != DT_F32 || dt_numel(x) != n)
+		return -EINVAL;
+#pragma omp parallel for num_threads(dev->nthreads) if (n > DT_SERIAL)
+	for (int64_t i = 0; i < n; i += DT_CHUNK)
+		round_chunk(dt_at(y, i), dt_at(x, i), dt_min64(DT_CHUNK, n - i), &p->stream,
+			    p->first + (uint64_t)i);
+	return 0;
+}

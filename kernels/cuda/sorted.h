@@ -1,0 +1,55 @@
+/*
+ * Rows of which each meets one of several weights: those of weight e are first[e] .. first[e + 1]. The host
+ * does not know how many a weight has, so blocks of threads are started for as many tiles of M rows as there
+ * may be, and each finds its own: tiles of e begin at first[e] / M + e, which leaves room for every one
+ * before.
+ */
+#ifndef DT_KERNELS_CUDA_SORTED_H
+#define DT_KERNELS_CUDA_SORTED_H
+
+#include "kernels/cuda/kernel.h"
+
+struct dt_sorted {
+	const int32_t *first; /* [n + 1] */
+	const void *const *of;
+	int n; /* 0: all rows meet one weight */
+	int64_t rows;
+};
+
+/* Tiles to start. */
+template <int M> int64_t dt_sorted_tiles(const struct dt_sorted &s)
+{
+	return M == 1 ? s.rows : s.rows / M + s.n;
+}
+
+/* Rows [*row, *end), M or fewer up to the end of the tile's, and their weight. false: there is no tile t. */
+template <int M>
+DT_DEVICE bool dt_sorted_tile(const struct dt_sorted &s, int64_t t, int64_t *row, int64_t *end,
+			      const void **w)
+{
+	int e = 0, last = s.n;
+
+	while (last - e > 1) {
+		const int mid = (e + last) / 2;
+
+		dt_touch(s.first + mid, 4);
+		if ((M == 1 ? (int64_t)s.first[mid] : s.first[mid] / M + mid) <= t)
+			e = mid;
+		else
+			last = mid;
+	}
+	const int64_t first = s.first[e];
+
+	*row = M == 1 ? t : first + (t - first / M - e) * M;
+	*end = dt_min64(dt_min64(s.first[e + 1], s.rows), *row + M);
+	*w = s.of[e];
+	return *row >= first && first >= 0 && *row < *end;
+}
+
+/*
+ * matmul.cu: c [rows, n] = each row of a times its weight [n, columns of a], of a's type and 16-byte aligned.
+ */
+int dt_cuda_matmul_sorted(const struct dt_cuda *cu, struct dt_tensor c, struct dt_tensor a, int64_t n,
+			  const struct dt_sorted &set);
+
+#endif

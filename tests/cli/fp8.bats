@@ -1,0 +1,141 @@
+#!/usr/bin/env bats
+# dt-train --fp8: it learns as bf16 does, layouts and recomputation change next to nothing, the memory is as planned,
+# which linears it is comes from shapes alone, and a card does what the processor does.
+
+setup_file() {
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    text=${DT_TEST_DATA:-$DT_SRC/../shared/data}/tinyshakespeare/input.txt
+    if [ -f "$text" ]; then head -c 300000 "$text" >text.txt; else cat "$DT_SRC"/man/*.[157] "$DT_SRC/CONTRIBUTING.md" >text.txt; fi
+    dt-dataset build --tokenizer byte --out d.h5 text.txt
+    jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 48, intermediate_size: 96, num_hidden_layers: 5,
+        num_attention_heads: 4, num_key_value_heads: 2, head_dim: 16, max_position_embeddings: 64, rms_norm_eps: 1e-5,
+        rope_theta: 10000, tie_word_embeddings: false}' >llama.json
+    jq -n '{model_type: "gpt2", vocab_size: 260, n_embd: 72, n_layer: 2, n_head: 4, n_positions: 64}' >odd.json
+    jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 64, intermediate_size: 88, num_hidden_layers: 2,
+        num_attention_heads: 4, max_position_embeddings: 64, rms_norm_eps: 1e-5}' >part.json
+}
+
+setup() {
+    PATH=$DT_BIN:$DT_HELP:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    common=(--data d.h5 --lr 1e-3 --warmup 10 --no-mfu --threads 1 --comm-timeout 120)
+}
+
+# Largest relative difference of two loss curves of equal length.
+agrees() { # file file bound
+    jq -en --slurpfile a "$1" --slurpfile b "$2" --argjson bound "$3" \
+        'if ($a|length) != ($b|length) or ($a|length) == 0 then error("curves of different length") else
+         [range($a|length) | (($a[.].loss - $b[.].loss) / $a[.].loss) | fabs] | max |
+         (. | debug) < $bound end' >/dev/null
+}
+
+@test "200 steps of real text: within 3% of bf16 at every step, within 1% at the end, and not the same" {
+    for model in gpt2-tiny llama-tiny; do
+        dt-train --model $model "${common[@]}" --seq 64 --microbatch 8 --steps 200 >bf16.jsonl
+        dt-train --model $model "${common[@]}" --seq 64 --microbatch 8 --steps 200 --fp8 >fp8.jsonl
+        agrees bf16.jsonl fp8.jsonl 3e-2
+        ! cmp -s <(jq .loss bf16.jsonl) <(jq .loss fp8.jsonl) || false
+        jq -en --slurpfile a bf16.jsonl --slurpfile b fp8.jsonl \
+            '[$a, $b | [.[-20:][].loss] | add] | (.[0] / .[1] - 1 | fabs) < 1e-2 and .[1] / 20 < 3.2'
+    done
+}
+
+@test "layouts agree with one rank: scales are each rank's own" {
+    # A number rounds the same whatever the scale, but for the smallest: losses as of fp32, gradients nearly.
+    local bounds=(--loss-bound 5e-4 --tensor-bound 0.2)
+    dt-train verify --fp8 --layouts dp1,dp2,dp2.z1,dp2.z3,tp2,tp2.s1,pp2 "${bounds[@]}" --model gpt2-tiny "${common[@]}" \
+        --seq 32 --microbatch 1 --global-batch 4 --precision fp32 --steps 10
+    dt-train verify --fp8 --layouts dp1,dp2.z2,tp2.s1,dp2.tp2.pp2.z1 "${bounds[@]}" --model llama.json "${common[@]}" \
+        --seq 32 --microbatch 1 --global-batch 4 --precision fp32 --steps 10
+}
+
+@test "recomputation and a split backward change no bit; resuming neither" {
+    local opts=(--model llama.json "${common[@]}" --seq 32 --microbatch 2 --global-batch 4 --steps 8 --fp8)
+    curve() { jq -c '[.loss, .grad_norm]'; }
+    dt-train "${opts[@]}" --save whole | curve >none
+    for mode in selective full every:2; do
+        dt-train "${opts[@]}" --recompute $mode | curve | cmp - none
+    done
+    mpirun -np 2 dt-train "${opts[@]}" --layout pp2 | curve >pp
+    mpirun -np 2 dt-train "${opts[@]}" --layout pp2 --pipeline zb-h1 | curve | cmp - pp
+    rm -rf part
+    dt-train "${opts[@]}" --save part --save-every 4 >/dev/null
+    rm -rf part/step-00000008 part/latest
+    dt-train "${opts[@]}" --save part --resume auto | curve | cmp - <(tail -n 4 none)
+    dt-shard-ckpt diff whole part
+}
+
+@test "sums that do not depend on their order, weights without masters, fp16" {
+    local opts=(--model gpt2-tiny "${common[@]}" --seq 32 --fp8 --steps 5 --global-batch 4)
+    dt-train "${opts[@]}" --microbatch 4 --reproducible | jq .loss >one
+    mpirun -np 2 dt-train "${opts[@]}" --microbatch 2 --layout dp2 --reproducible | jq .loss | cmp - one
+    dt-train "${opts[@]}" --microbatch 4 | jq -c '{loss}' >bf16.jsonl
+    dt-train "${opts[@]}" --microbatch 4 --no-master | jq -c '{loss}' >other.jsonl
+    agrees bf16.jsonl other.jsonl 1e-2
+    dt-train "${opts[@]}" --microbatch 4 --precision fp16 | jq -c '{loss}' >other.jsonl
+    agrees bf16.jsonl other.jsonl 1e-2
+}
+
+@test "the memory is what dt-memest --fp8 says, to the byte" {
+    while read -r ranks model args; do
+        # shellcheck disable=SC2086
+        mpirun -np $ranks dt-train --model $model $args --fp8 "${common[@]}" --steps 1 --metrics m.jsonl
+        # shellcheck disable=SC2086
+        dt-memest $model --train $args --fp8 --json >e.json
+        echo "$args: $(jq .peak_bytes e.json), allocated $(jq .peak_bytes m.jsonl)"
+        [ "$(jq .peak_bytes e.json)" = "$(jq .peak_bytes m.jsonl)" ]
+        # shellcheck disable=SC2086
+        [ "$(jq .peak_bytes e.json)" -gt "$(dt-memest $model --train $args --json | jq .peak_bytes)" ]
+        jq -e '.fp8 and .account == "dt"' e.json
+    done <<-END
+		1 gpt2-tiny --seq 64 --microbatch 2
+		1 llama.json --seq 32 --microbatch 3 --recompute full --precision fp32
+		2 llama-tiny --seq 32 --microbatch 2 --layout tp2.s1
+		2 llama.json --seq 16 --microbatch 1 --layout dp2.z3
+	END
+    run dt-memest gpt2-tiny --fp8 --account megatron
+    [ "$status" -eq 1 ]
+    [[ $output == *"linears in 8 bits are in the account of dt alone"* ]]
+}
+
+@test "which linears: where sizes divide by 16, said once; nowhere is an error" {
+    dt-train --model gpt2-tiny "${common[@]}" --seq 32 --microbatch 1 --steps 1 --fp8 2>err >/dev/null
+    grep -q 'in 8 bits: qkv, o, up and down of every layer$' err
+    # 88 columns go into down: it stays as it is
+    dt-train --model part.json "${common[@]}" --seq 32 --microbatch 1 --steps 1 --fp8 2>err >/dev/null
+    grep -q 'in 8 bits: qkv, o and up of every layer; sizes that do not divide by 16: down$' err
+    # 44 of them on each of two ranks, 88 of gate and up together
+    mpirun -np 2 dt-train --model part.json "${common[@]}" --seq 32 --microbatch 1 --steps 1 --fp8 --layout tp2 2>err >/dev/null
+    [ "$(grep -c 'in 8 bits: qkv and o of every layer; sizes that do not divide by 16: up and down$' err)" -eq 1 ]
+    for args in "odd.json --seq 32" "gpt2-tiny --seq 24"; do
+        # shellcheck disable=SC2086
+        run dt-train --model $args "${common[@]}" --microbatch 1 --steps 1 --fp8
+        [ "$status" -eq 1 ]
+        [[ $output == *"--fp8: no linear of "*" has sizes that divide by 16 on layout 'dp1'"* ]]
+    done
+}
+
+@test "an emulated card follows the processor in 8 bits; a card before sm_89 is refused by name" {
+    command -v dt-train-emulated >/dev/null || skip "no C++ compiler, no emulated card"
+    local opts=("${common[@]}" --seq 16 --microbatch 1 --steps 10 --fp8)
+    for model in gpt2-tiny part.json; do
+        dt-train --model $model "${opts[@]}" --precision fp32 >cpu.jsonl
+        dt-train-emulated --device cuda --model $model "${opts[@]}" --precision fp32 >cuda.jsonl 2>err
+        agrees cpu.jsonl cuda.jsonl 1e-3
+    done
+    grep -q 'in 8 bits: qkv, o and up of every layer' err
+    dt-train --model gpt2-tiny "${opts[@]}" --steps 5 >cpu.jsonl
+    dt-train-emulated --device cuda --model gpt2-tiny "${opts[@]}" --steps 5 --recompute full >cuda.jsonl
+    agrees cpu.jsonl cuda.jsonl 1e-2
+    DT_EMULATED_SM=80 run dt-train-emulated --device cuda --model gpt2-tiny "${opts[@]}"
+    [ "$status" -eq 1 ]
+    [[ $output == *"--fp8: this card (sm_80, emulated) has no products of 8-bit floats"* ]]
+}
+
+@test "MFU is measured by products of 8 bits" {
+    dt-train --model gpt2-tiny --data d.h5 --seq 32 --microbatch 1 --steps 1 --threads 1 --fp8 2>err | jq -e '.mfu > 0'
+    grep -q 'matmul rate measured: .* e4m3 on all ranks together' err
+}
