@@ -19,6 +19,7 @@
 #include "kernels/fp8.h"
 #include "kernels/layernorm.h"
 #include "kernels/matmul.h"
+#include "kernels/matmul_act.h"
 #include "kernels/moe.h"
 #include "kernels/optim.h"
 #include "kernels/rmsnorm.h"
@@ -31,6 +32,12 @@ struct dt_ops {
 		      bool tb, struct dt_tensor bias, bool accumulate);
 	/* matmul.h: out[n] += sum over rows of x[rows, n] */
 	int (*colsum)(struct dt_dev *, struct dt_tensor out, struct dt_tensor x);
+
+	/* matmul_act.h: u = x w^T + bias, y = f(u); du = (dy w) f'(u) */
+	int (*matmul_act)(struct dt_dev *, struct dt_tensor y, struct dt_tensor u, struct dt_tensor x,
+			  struct dt_tensor w, struct dt_tensor bias, enum dt_act_fn f);
+	int (*matmul_act_backward)(struct dt_dev *, struct dt_tensor du, struct dt_tensor dy,
+				   struct dt_tensor w, struct dt_tensor u, enum dt_act_fn f);
 
 	/* fp8.h: *scale, y = x / scale in 8 bits, yt the same transposed */
 	int (*fp8_quantize)(struct dt_dev *, struct dt_tensor y, struct dt_tensor yt, float *scale,

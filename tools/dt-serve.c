@@ -24,7 +24,7 @@
 #define WEIGHTS "auto|f32|bf16|q8_0|q4_0|q4_1|q4_k|q6_k"
 
 struct options {
-	bool batch, share, unordered;
+	bool batch, share, unordered, invariant;
 	const char *device, *ckpt, *draft_model, *skip_done, *tokenizer, *name, *key_file, *host, *trace,
 		*replay;
 	enum dt_dev_kind kind; /* of the device, and which */
@@ -178,7 +178,7 @@ static int open_device(struct server *s, const struct options *o, struct dt_err 
 
 	if (rc < 0)
 		return dt_err_set(err, rc, "cannot open device '%s': %s", o->device, dt_dev_why(rc));
-	s->dev->batch_invariant = o->kind == DT_DEV_CPU; /* on a card it would cost too much */
+	s->dev->batch_invariant = o->kind == DT_DEV_CPU || o->invariant; /* on a card it costs more */
 	return 0;
 }
 
@@ -459,6 +459,8 @@ int main(int argc, char **argv)
 		 .complete = DT_COMPLETE_FILE},
 		{"device", 0, DT_OPT_STR, &o.device, "auto|cpu|cuda[:N]",
 		 "where the model is computed (default cpu; auto: a card where there is one)"},
+		{"batch-invariant", 0, DT_OPT_FLAG, &o.invariant,
+		 .help = "on a card too, answers do not depend on what else is served (slower)"},
 		{"threads", 0, DT_OPT_INT, &o.threads, "N", "threads of the model (default: all processors)",
 		 .min = 0, .max = 4096},
 		DT_OPT_HEADING("Batching and memory"),

@@ -45,6 +45,10 @@ size_t dt_cpu_matmul_bytes(const struct dt_cpu *cpu);
 
 int dt_cpu_matmul(struct dt_dev *, struct dt_tensor c, struct dt_tensor a, bool ta, struct dt_tensor b,
 		  bool tb, struct dt_tensor bias, bool accumulate);
+int dt_cpu_matmul_act(struct dt_dev *, struct dt_tensor y, struct dt_tensor u, struct dt_tensor x,
+		      struct dt_tensor w, struct dt_tensor bias, enum dt_act_fn f);
+int dt_cpu_matmul_act_backward(struct dt_dev *, struct dt_tensor du, struct dt_tensor dy, struct dt_tensor w,
+			       struct dt_tensor u, enum dt_act_fn f);
 int dt_cpu_colsum(struct dt_dev *, struct dt_tensor out, struct dt_tensor x);
 int dt_cpu_fp8_quantize(struct dt_dev *, struct dt_tensor y, struct dt_tensor yt, float *scale,
 			struct dt_tensor x);

@@ -4,6 +4,8 @@
 const struct dt_ops dt_ops_cpu = {
 	.matmul = dt_cpu_matmul,
 	.colsum = dt_cpu_colsum,
+	.matmul_act = dt_cpu_matmul_act,
+	.matmul_act_backward = dt_cpu_matmul_act_backward,
 	.fp8_quantize = dt_cpu_fp8_quantize,
 	.fp8_matmul = dt_cpu_fp8_matmul,
 	.layernorm_forward = dt_cpu_layernorm_forward,

@@ -1,8 +1,5 @@
 /* act moves 2 sizes of x (backward 3), gated 3 of y (backward 5). */
-#include "kernels/cuda/kernel.h"
-
-#define GELU_K 0.79788456080286536f /* sqrt(2 / pi) */
-#define GELU_C 0.044715f
+#include "kernels/cuda/act.h"
 
 struct act_args {
 	void *out;
@@ -10,33 +7,6 @@ struct act_args {
 	int t, f;
 	int64_t n, width; /* elements of the output, or of dy; columns of a gated half, 0: not gated */
 };
-
-/* f(x), and f'(x) in d. */
-DT_DEVICE float act(float x, int f, float *d)
-{
-	float s;
-
-	switch (f) {
-	case DT_ACT_GELU_TANH:
-		s = 1.f / (1.f + expf(-2.f * GELU_K * (x + GELU_C * x * x * x)));
-		*d = s + x * s * (1.f - s) * 2.f * GELU_K * (1.f + 3.f * GELU_C * x * x);
-		break;
-	case DT_ACT_GELU_ERF:
-		s = 0.5f + 0.5f * erff(x * 0.70710678118654752f);
-		*d = s + x * 0.39894228040143268f * expf(-0.5f * x * x);
-		break;
-	case DT_ACT_SILU:
-		s = 1.f / (1.f + expf(-x));
-		*d = s + x * s * (1.f - s);
-		break;
-	default:
-		*d = x > 0 ? 1.f : 0.f;
-		return x < 0 ? 0.f : x; /* NaN stays NaN */
-	}
-	/* The slope far out, also where the formula would be zero times Inf. */
-	*d = x < -88.f ? 0.f : x > 88.f ? 1.f : *d;
-	return x * s;
-}
 
 template <int V> __global__ void __launch_bounds__(256) act_kernel(struct act_args a)
 {
@@ -53,7 +23,7 @@ template <int V> __global__ void __launch_bounds__(256) act_kernel(struct act_ar
 			dt_ld<V>(g, a.dy, a.t, i);
 		for (int k = 0; k < V; k++) {
 			float d;
-			const float v = act(x[k], a.f, &d), w = a.width ? u[k] : 1.f;
+			const float v = dt_act(x[k], a.f, &d), w = a.width ? u[k] : 1.f;
 
 			y[k] = a.dy ? g[k] * d * w : v * w;
 			dup[k] = a.dy ? g[k] * v : 0.f;

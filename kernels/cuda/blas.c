@@ -30,8 +30,10 @@
 struct key {
 	int64_t m, n, k;
 	uint8_t in, in_b, out, ta, tb, bias, accumulate;
-	uint8_t align_a, align_b, align_c, align_bias, pad[5]; /* log2, at most 4: 16 bytes */
+	uint8_t align_a, align_b, align_c, align_bias, gelu, pad[4]; /* log2, at most 4: 16 bytes */
 };
+
+enum { NO_GELU, GELU, DGELU }; /* of a key */
 
 struct entry {
 	struct key key;
@@ -168,8 +170,8 @@ static cudaDataType_t type_of(uint8_t t)
 
 /* What a product reads besides its operands, on the card; NULL: nothing. */
 struct beside {
-	const float *scale[2]; /* of 8-bit operands, ours in their order */
-	const void *bias;
+	const float *scale[2];	/* of 8-bit operands, ours in their order */
+	const void *bias, *aux; /* aux: gelu's u, which it writes or reads */
 };
 
 /* For the next run, and for the choice of how, which looks at how they are aligned. */
@@ -183,6 +185,7 @@ static int point(struct dt_blas *b, struct entry *e, const struct beside *x)
 	      : b->cublasLtMatmulDescSetAttribute(e->desc, CUBLASLT_MATMUL_DESC_##what##_POINTER, &(value),  \
 						  sizeof(value))
 	SET(BIAS, x->bias);
+	SET(EPILOGUE_AUX, x->aux);
 	SET(A_SCALE, x->scale[1]);
 	SET(B_SCALE, x->scale[0]);
 #undef SET
@@ -195,7 +198,10 @@ static int describe(struct dt_blas *b, struct entry *e)
 	const struct key *k = &e->key;
 	const cublasOperation_t first = k->tb ? CUBLAS_OP_T : CUBLAS_OP_N;
 	const cublasOperation_t second = k->ta ? CUBLAS_OP_T : CUBLAS_OP_N;
-	const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+	const cublasLtEpilogue_t epilogue = k->gelu == DGELU	 ? CUBLASLT_EPILOGUE_DGELU
+					    : k->gelu && k->bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
+					    : k->gelu		 ? CUBLASLT_EPILOGUE_GELU_AUX
+								 : CUBLASLT_EPILOGUE_BIAS;
 	const cudaDataType_t bias = type_of(dt_is_fp8((enum dt_dtype)k->in) ? k->out : k->in);
 	const int8_t fast = k->in == DT_E4M3 && k->in_b == DT_E4M3;
 	const uint64_t m = (uint64_t)k->m, n = (uint64_t)k->n, d = (uint64_t)k->k;
@@ -207,10 +213,12 @@ static int describe(struct dt_blas *b, struct entry *e)
 						  sizeof(value))
 	SET(TRANSA, first);
 	SET(TRANSB, second);
-	if (k->bias) {
+	if (k->bias || k->gelu)
 		SET(EPILOGUE, epilogue);
+	if (k->bias)
 		SET(BIAS_DATA_TYPE, bias);
-	}
+	if (k->gelu)
+		SET(EPILOGUE_AUX_LD, k->n);
 	if (fast)
 		SET(FAST_ACCUM, fast);
 #undef SET
@@ -349,7 +357,21 @@ int dt_blas_matmul(struct dt_blas *b, void *stream, struct dt_tensor c, struct d
 {
 	const struct key key = key_of(c, a, ta, w, tb, bias, accumulate, m, n, k);
 
-	return run(b, stream, &key, &(struct beside){{NULL, NULL}, bias.data}, c, a, w);
+	return run(b, stream, &key, &(struct beside){.bias = bias.data}, c, a, w);
+}
+
+/* Forward the library's result is y, and u its auxiliary matrix, with rows of n; backward u is only read. */
+int dt_blas_matmul_gelu(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_tensor y,
+			struct dt_tensor a, struct dt_tensor w, bool tb, struct dt_tensor bias,
+			struct dt_tensor u, int64_t m, int64_t n, int64_t k)
+{
+	const struct dt_tensor to = y.data ? y : c, aux = y.data ? c : u;
+	struct key key = key_of(to, a, false, w, tb, bias, false, m, n, k);
+
+	if (n % 8 || alignment(aux.data) < 4)
+		return -ENOTSUP;
+	key.gelu = y.data ? GELU : DGELU;
+	return run(b, stream, &key, &(struct beside){.bias = bias.data, .aux = aux.data}, to, a, w);
 }
 
 /* Both operands have k running fastest: the library knows no other products of 8 bits on sm_90. */
@@ -359,5 +381,5 @@ int dt_blas_fp8(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_t
 {
 	const struct key key = key_of(c, a, false, w, true, bias, accumulate, m, n, k);
 
-	return run(b, stream, &key, &(struct beside){{sa, sb}, bias.data}, c, a, w);
+	return run(b, stream, &key, &(struct beside){.scale = {sa, sb}, .bias = bias.data}, c, a, w);
 }

@@ -57,6 +57,10 @@ size_t dt_blas_bytes(const struct dt_blas *b);
 int dt_blas_matmul(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_tensor a, bool ta,
 		   struct dt_tensor w, bool tb, struct dt_tensor bias, bool accumulate, int64_t m, int64_t n,
 		   int64_t k);
+/* matmul_act.h with gelu_tanh: c is u and y is written, or c is du and u is read. */
+int dt_blas_matmul_gelu(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_tensor y,
+			struct dt_tensor a, struct dt_tensor w, bool tb, struct dt_tensor bias,
+			struct dt_tensor u, int64_t m, int64_t n, int64_t k);
 /* fp8.h's product; bias only where c has 16 bits. sa and sb lie on the card. */
 int dt_blas_fp8(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_tensor a, const float *sa,
 		struct dt_tensor w, const float *sb, struct dt_tensor bias, bool accumulate, int64_t m,
@@ -64,6 +68,10 @@ int dt_blas_fp8(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_t
 
 int dt_cuda_matmul(struct dt_dev *, struct dt_tensor c, struct dt_tensor a, bool ta, struct dt_tensor b,
 		   bool tb, struct dt_tensor bias, bool accumulate);
+int dt_cuda_matmul_act(struct dt_dev *, struct dt_tensor y, struct dt_tensor u, struct dt_tensor x,
+		       struct dt_tensor w, struct dt_tensor bias, enum dt_act_fn f);
+int dt_cuda_matmul_act_backward(struct dt_dev *, struct dt_tensor du, struct dt_tensor dy, struct dt_tensor w,
+				struct dt_tensor u, enum dt_act_fn f);
 int dt_cuda_colsum(struct dt_dev *, struct dt_tensor out, struct dt_tensor x);
 int dt_cuda_fp8_quantize(struct dt_dev *, struct dt_tensor y, struct dt_tensor yt, float *scale,
 			 struct dt_tensor x);

@@ -3,6 +3,7 @@
  * block, read 64 (1 / 64 + 1 / 64) times less than the operands are used. Each row's sum runs over k in
  * order.
  */
+#include "kernels/cuda/act.h"
 #include "kernels/cuda/mma.h"
 #include "kernels/cuda/sorted.h"
 
@@ -16,6 +17,10 @@ struct product {
 	int64_t m, n, k;
 	bool ta, tb, accumulate, fast_a, fast_b; /* fast: rows can be copied 16 bytes at a time */
 	struct dt_sorted set;			 /* rows of a meet one of several b */
+	/* matmul_act.h: forward c is u, and y = f(c); backward c is du, and u is read. Both NULL: neither */
+	void *y;
+	const void *u;
+	int f;
 };
 
 /* The first row of this block's tile; of a set its b too, and m is where the rows end. -1: nothing to do. */
@@ -57,6 +62,14 @@ DT_DEVICE void load(uint16_t *tile, const void *from, int64_t rows, int64_t cols
 	}
 }
 
+/* What is left of v in memory of type t. */
+DT_DEVICE float rounded(float v, int t)
+{
+	return t == DT_F32    ? v
+	       : t == DT_BF16 ? dt_bf16_to_f32(dt_f32_to_bf16(v))
+			      : dt_f16_to_f32(dt_f32_to_f16(v));
+}
+
 DT_DEVICE void finish(const struct product &p, int64_t i, int64_t j, float v)
 {
 	const int64_t at = i * p.n + j;
@@ -67,7 +80,18 @@ DT_DEVICE void finish(const struct product &p, int64_t i, int64_t j, float v)
 		v += dt_ld1(p.bias, p.tin, j);
 	if (p.accumulate)
 		v += dt_ld1(p.c, p.tc, at);
+	if (p.u) {
+		float slope;
+
+		dt_act(dt_ld1(p.u, p.tin, at), p.f, &slope);
+		v = rounded(v, p.tc) * slope;
+	}
 	dt_st1(p.c, p.tc, at, v);
+	if (p.y) {
+		float unused;
+
+		dt_st1(p.y, p.tc, at, dt_act(rounded(v, p.tc), p.f, &unused));
+	}
 }
 
 DT_DEVICE void load_both(const struct product &p, uint16_t *a, uint16_t *b, int64_t m0, int64_t n0, int64_t k)
@@ -206,12 +230,15 @@ static int own(const struct dt_cuda *c, const struct product &p)
 	return DT_LAUNCH(c, mma_kernel<struct dt_f16>, grid, 128, 4 * TILE * (DEEP + 8) * 2, p);
 }
 
-int dt_cuda_matmul(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, bool ta, struct dt_tensor b,
-		   bool tb, struct dt_tensor bias, bool accumulate)
+/* Shapes and types are matmul's; p has what else there is. */
+static int multiply(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, bool ta, struct dt_tensor b,
+		    bool tb, struct dt_tensor bias, bool accumulate, struct dt_tensor y, struct dt_tensor u,
+		    enum dt_act_fn f)
 {
 	struct dt_cuda *cu = dt_cuda_enter(dev);
 	const int64_t m = dt_rows(c), n = dt_cols(c), k = ta ? dt_rows(a) : dt_cols(a);
-	int rc;
+	const bool act = y.data || u.data;
+	int rc = -ENOTSUP;
 
 	if (!dt_is_compute(a.dtype) || b.dtype != a.dtype || (c.dtype != DT_F32 && c.dtype != a.dtype) ||
 	    (ta ? dt_cols(a) : dt_rows(a)) != m || (tb ? dt_cols(b) : dt_rows(b)) != k ||
@@ -222,7 +249,16 @@ int dt_cuda_matmul(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, b
 	if (!m || !n)
 		return 0;
 	if (cu->blas && !dev->batch_invariant && k) {
-		rc = dt_blas_matmul(cu->blas, cu->stream, c, a, ta, b, tb, bias, accumulate, m, n, k);
+		if (act && f == DT_ACT_GELU_TANH)
+			rc = dt_blas_matmul_gelu(cu->blas, cu->stream, c, y, a, b, tb, bias, u, m, n, k);
+		if (rc == -ENOTSUP)
+			rc = dt_blas_matmul(cu->blas, cu->stream, c, a, ta, b, tb, bias, accumulate, m, n, k);
+		else
+			return rc;
+		if (rc == 0 && y.data)
+			return dt_cuda_act_forward(dev, y, c, f);
+		if (rc == 0 && u.data)
+			return dt_cuda_act_backward(dev, c, c, u, f);
 		if (rc != -ENOTSUP)
 			return rc;
 	}
@@ -240,7 +276,37 @@ int dt_cuda_matmul(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, b
 			accumulate,
 			dt_by_8(ta ? m : k, a.data),
 			dt_by_8(tb ? k : n, b.data),
-			{}});
+			{},
+			y.data,
+			u.data,
+			(int)f});
+}
+
+int dt_cuda_matmul(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, bool ta, struct dt_tensor b,
+		   bool tb, struct dt_tensor bias, bool accumulate)
+{
+	return multiply(dev, c, a, ta, b, tb, bias, accumulate, DT_NONE, DT_NONE, DT_ACT_RELU);
+}
+
+static bool like(struct dt_tensor a, struct dt_tensor b)
+{
+	return a.data && a.dtype == b.dtype && dt_rows(a) == dt_rows(b) && dt_cols(a) == dt_cols(b);
+}
+
+int dt_cuda_matmul_act(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor u, struct dt_tensor x,
+		       struct dt_tensor w, struct dt_tensor bias, enum dt_act_fn f)
+{
+	if (u.dtype != x.dtype || (dt_numel(u) && !like(y, u)))
+		return -EINVAL;
+	return multiply(dev, u, x, false, w, true, bias, false, y, DT_NONE, f);
+}
+
+int dt_cuda_matmul_act_backward(struct dt_dev *dev, struct dt_tensor du, struct dt_tensor dy,
+				struct dt_tensor w, struct dt_tensor u, enum dt_act_fn f)
+{
+	if (du.dtype != dy.dtype || (dt_numel(du) && !like(u, du)))
+		return -EINVAL;
+	return multiply(dev, du, dy, false, w, false, DT_NONE, false, DT_NONE, u, f);
 }
 
 int dt_cuda_matmul_sorted(const struct dt_cuda *cu, struct dt_tensor c, struct dt_tensor a, int64_t n,
@@ -249,5 +315,5 @@ int dt_cuda_matmul_sorted(const struct dt_cuda *cu, struct dt_tensor c, struct d
 	const int64_t k = dt_cols(a);
 
 	return own(cu, {c.data, a.data, NULL, NULL, c.dtype, a.dtype, set.rows, n, k, false, true, false,
-			dt_by_8(k, a.data), dt_by_8(k), set});
+			dt_by_8(k, a.data), dt_by_8(k), set, NULL, NULL, 0});
 }

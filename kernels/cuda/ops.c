@@ -4,6 +4,8 @@
 const struct dt_ops dt_ops_cuda = {
 	.matmul = dt_cuda_matmul,
 	.colsum = dt_cuda_colsum,
+	.matmul_act = dt_cuda_matmul_act,
+	.matmul_act_backward = dt_cuda_matmul_act_backward,
 	.fp8_quantize = dt_cuda_fp8_quantize,
 	.fp8_matmul = dt_cuda_fp8_matmul,
 	.layernorm_forward = dt_cuda_layernorm_forward,

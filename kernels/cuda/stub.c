@@ -27,8 +27,20 @@ static int no_colsum(struct dt_dev *dev, struct dt_tensor out, struct dt_tensor 
 	return -ENOTSUP;
 }
 
+static int no_matmul_act(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor u, struct dt_tensor x,
+			 struct dt_tensor w, struct dt_tensor bias, enum dt_act_fn f)
+{
+	return -ENOTSUP;
+}
+
 static int no_fp8_quantize(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor yt, float *scale,
 			   struct dt_tensor x)
+{
+	return -ENOTSUP;
+}
+
+static int no_matmul_act_backward(struct dt_dev *dev, struct dt_tensor du, struct dt_tensor dy,
+				  struct dt_tensor w, struct dt_tensor u, enum dt_act_fn f)
 {
 	return -ENOTSUP;
 }
@@ -233,6 +245,8 @@ static int no_moe_sum(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x
 const struct dt_ops dt_ops_cuda = {
 	.matmul = no_matmul,
 	.colsum = no_colsum,
+	.matmul_act = no_matmul_act,
+	.matmul_act_backward = no_matmul_act_backward,
 	.fp8_quantize = no_fp8_quantize,
 	.fp8_matmul = no_fp8_matmul,
 	.layernorm_forward = no_layernorm_forward,

@@ -70,6 +70,37 @@ int dt_linear_backward(struct dt_model *m, const struct dt_pass *p, enum dt_stas
 	return rc < 0 ? rc : o->matmul(m->dev, dx, dy, false, w, false, DT_NONE, false);
 }
 
+int dt_linear_act(struct dt_model *m, const struct dt_pass *p, enum dt_stash which, struct dt_tensor y,
+		  struct dt_tensor u, struct dt_tensor x, struct dt_tensor w, struct dt_tensor bias)
+{
+	const struct dt_ops *o = m->dev->ops;
+	const enum dt_act_fn f = (enum dt_act_fn)m->c->act;
+	int rc;
+
+	if (!p->fp8.used[which])
+		return o->matmul_act(m->dev, y, u, x, w, bias, f);
+	rc = dt_linear(m, p, which, u, x, w, bias);
+	return rc < 0 ? rc : o->act_forward(m->dev, y, u, f);
+}
+
+int dt_linear_act_backward(struct dt_model *m, const struct dt_pass *p, enum dt_stash which,
+			   struct dt_tensor du, struct dt_tensor dw, struct dt_tensor dbias,
+			   struct dt_tensor dy, struct dt_tensor x, struct dt_tensor w, struct dt_tensor u)
+{
+	const struct dt_ops *o = m->dev->ops;
+	const enum dt_act_fn f = (enum dt_act_fn)m->c->act;
+	int rc;
+
+	if (p->fp8.used[which]) {
+		rc = dt_linear_backward(m, p, which, du, dw, dbias, dy, x, w);
+		return rc < 0 ? rc : o->act_backward(m->dev, du, du, u, f);
+	}
+	rc = dbias.data ? o->colsum(m->dev, dbias, dy) : 0;
+	if (rc == 0 && !p->split)
+		rc = o->matmul(m->dev, dw, dy, true, x, false, DT_NONE, p->accumulate);
+	return rc < 0 ? rc : o->matmul_act_backward(m->dev, du, dy, w, u, f);
+}
+
 int dt_linear_weights(struct dt_model *m, const struct dt_pass *p, enum dt_stash which, struct dt_tensor dw,
 		      struct dt_tensor dy, struct dt_tensor x)
 {

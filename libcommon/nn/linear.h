@@ -17,6 +17,13 @@ int dt_linear(struct dt_model *m, const struct dt_pass *p, enum dt_stash which, 
 int dt_linear_backward(struct dt_model *m, const struct dt_pass *p, enum dt_stash which, struct dt_tensor dx,
 		       struct dt_tensor dw, struct dt_tensor dbias, struct dt_tensor dy, struct dt_tensor x,
 		       struct dt_tensor w);
+/* u = x w^T + bias, y = the model's activation of u; and the backward of a linear whose x is that y: du in
+ * place of dx. */
+int dt_linear_act(struct dt_model *m, const struct dt_pass *p, enum dt_stash which, struct dt_tensor y,
+		  struct dt_tensor u, struct dt_tensor x, struct dt_tensor w, struct dt_tensor bias);
+int dt_linear_act_backward(struct dt_model *m, const struct dt_pass *p, enum dt_stash which,
+			   struct dt_tensor du, struct dt_tensor dw, struct dt_tensor dbias,
+			   struct dt_tensor dy, struct dt_tensor x, struct dt_tensor w, struct dt_tensor u);
 int dt_linear_weights(struct dt_model *m, const struct dt_pass *p, enum dt_stash which, struct dt_tensor dw,
 		      struct dt_tensor dy, struct dt_tensor x);
 

@@ -198,6 +198,20 @@ static struct dt_tensor up_of(const struct dt_model *m, const struct dt_tensor *
 	return joined(t[bias ? DT_W_GATE_B : DT_W_GATE], 2 * m->d.ffn);
 }
 
+/* The MLP's first matmul and its activation. */
+static int mlp_up(struct dt_model *m, const struct dt_pass *p, int l, struct dt_tensor x)
+{
+	struct dt_unit *u = &m->layer[l];
+	struct dt_tensor up = act(m, p, l, DT_A_UP, (m->c->gated ? 2 : 1) * m->d.ffn);
+	struct dt_tensor w = up_of(m, u->w, false), bias = up_of(m, u->w, true);
+	int rc;
+
+	if (!m->c->gated)
+		return dt_linear_act(m, p, DT_S_UP, act(m, p, l, DT_A_ACT, m->d.ffn), up, x, w, bias);
+	rc = dt_linear(m, p, DT_S_UP, up, x, w, bias);
+	return rc < 0 ? rc : mlp_activation(m, p, l);
+}
+
 /* The bias of a row-parallel linear is added on one rank, before the sum. */
 static struct dt_tensor once(const struct dt_model *m, struct dt_tensor bias)
 {
@@ -230,7 +244,7 @@ int dt_layer_forward(struct dt_model *m, const struct dt_pass *p, int l, const v
 {
 	struct dt_unit *u = &m->layer[l];
 	void **a = p->act[l], *sum = dt_cut_room(m, p, half_out(m, p, l, DT_A_POST1));
-	int64_t c = m->c->hidden, f = m->d.ffn, up = (m->c->gated ? 2 : 1) * f;
+	int64_t c = m->c->hidden, f = m->d.ffn;
 	struct dt_tensor resid = stream(m, p, a[DT_A_RESID]);
 	const void *y;
 	int rc;
@@ -254,9 +268,7 @@ int dt_layer_forward(struct dt_model *m, const struct dt_pass *p, int l, const v
 	rc = dt_cut_enter(m, p, a[DT_A_NORM2], &y, "mlp input", err);
 	if (rc < 0)
 		return rc;
-	TRY(dt_linear(m, p, DT_S_UP, act(m, p, l, DT_A_UP, up), mat(m, p, y, c), up_of(m, u->w, false),
-		      up_of(m, u->w, true)));
-	TRY(mlp_activation(m, p, l));
+	TRY(mlp_up(m, p, l, mat(m, p, y, c)));
 	if (redo && !m->c->post_norms)
 		return 0;
 	sum = dt_cut_room(m, p, half_out(m, p, l, DT_A_POST2));
@@ -350,12 +362,14 @@ static int mlp_backward(struct dt_model *m, const struct dt_pass *p, int l, stru
 	rc = output_gradient(m, p, l, DT_S_DOWN, &dy, err);
 	if (rc < 0)
 		return rc;
-	TRY(dt_linear_backward(m, p, DT_S_DOWN, dact, u->g[DT_W_DOWN], u->g[DT_W_DOWN_B], dy,
-			       act(m, p, l, DT_A_ACT, f), u->w[DT_W_DOWN]));
-	if (m->c->gated)
+	if (m->c->gated) {
+		TRY(dt_linear_backward(m, p, DT_S_DOWN, dact, u->g[DT_W_DOWN], u->g[DT_W_DOWN_B], dy,
+				       act(m, p, l, DT_A_ACT, f), u->w[DT_W_DOWN]));
 		TRY(o->gated_backward(m->dev, dup, dact, x_up, (enum dt_act_fn)m->c->act));
-	else
-		TRY(o->act_backward(m->dev, dup, dact, x_up, (enum dt_act_fn)m->c->act));
+	} else {
+		TRY(dt_linear_act_backward(m, p, DT_S_DOWN, dup, u->g[DT_W_DOWN], u->g[DT_W_DOWN_B], dy,
+					   act(m, p, l, DT_A_ACT, f), u->w[DT_W_DOWN], x_up));
+	}
 	rc = norm_output(m, p, l, DT_A_NORM2, &x, err);
 	if (rc < 0)
 		return rc;

@@ -67,6 +67,22 @@ need_emulation() {
     done
 }
 
+# answers OPTION...: of prompts whose log-probabilities are asked for, to the last digit
+answers() {
+    dt-serve-emulated --device cuda "${common[@]}" "$@" <scored.jsonl 2>log | jq -c '{id, text, logprobs, error}'
+}
+
+@test "--batch-invariant: on a card answers are the same to the bit, alone and beside others" {
+    need_emulation
+    jq -c '. + {logprobs: 2}' prompts.jsonl >scored.jsonl
+    for precision in fp32 bf16; do
+        answers --precision $precision --batch-invariant --max-num-seqs 1 --max-num-batched-tokens 64 >alone.txt
+        answers --precision $precision --batch-invariant --max-num-seqs 8 --max-num-batched-tokens 40 >together.txt
+        [ "$(grep -c '"error":null' alone.txt)" -ge 6 ]
+        diff alone.txt together.txt
+    done
+}
+
 @test "weights in blocks: the processor's tokens" {
     need_emulation
     echo '{"model_type": "llama", "vocab_size": 257, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,

@@ -2,12 +2,14 @@
  * A libcublasLt without cards: the calls that kernels/cuda/blas.c makes, computed in f64 on the emulated
  * card's memory, column by column as the library's manual has it. What the real one refuses (8-bit operands
  * that are not transposed and plain, sizes that do not divide by 16, two E5M2, a bias for f32 results of
- * 8-bit products) is refused here; what it leaves undefined ends the program: an algorithm of another
- * product, less alignment than was said, scales that are not on the card.
+ * 8-bit products, an auxiliary matrix whose columns are not multiples of 8 apart) is refused here; what it
+ * leaves undefined ends the program: an algorithm of another product, less alignment than was said, scales
+ * that are not on the card.
  */
 #include "kernels/dtype.h"
 
 #include <cublasLt.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +23,8 @@ struct desc {
 	cudaDataType_t bias_type;
 	const void *bias;
 	const float *scale_a, *scale_b;
+	void *aux;
+	int64_t aux_ld;
 	int8_t fast;
 };
 
@@ -101,6 +105,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasL
 		TAKE(A_SCALE_POINTER, scale_a);
 		TAKE(B_SCALE_POINTER, scale_b);
 		TAKE(FAST_ACCUM, fast);
+		TAKE(EPILOGUE_AUX_POINTER, aux);
+		TAKE(EPILOGUE_AUX_LD, aux_ld);
 	default:
 		return CUBLAS_STATUS_INVALID_VALUE;
 	}
@@ -168,13 +174,27 @@ static uint32_t alignment(const void *p)
 	return n;
 }
 
+/* Of GELU_AUX, GELU_AUX_BIAS and DGELU. */
+static bool has_aux(const struct desc *d)
+{
+	return d->epilogue & 128;
+}
+
+static bool has_bias(const struct desc *d)
+{
+	return d->epilogue == CUBLASLT_EPILOGUE_BIAS || d->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+
 /* The library's table of what goes together, as far as it concerns us. */
 static bool supported(const struct desc *d, const struct layout *a, const struct layout *b,
 		      const struct layout *c, const struct preference *p)
 {
 	const bool biased = d->epilogue == CUBLASLT_EPILOGUE_BIAS;
 
-	if (!biased && d->epilogue != CUBLASLT_EPILOGUE_DEFAULT)
+	if (has_aux(d) && (d->aux_ld % 8 || d->aux_ld < (int64_t)c->rows || alignment(d->aux) < 16 ||
+			   c->type != a->type || eight(a->type)))
+		return false;
+	if (!has_aux(d) && !biased && d->epilogue != CUBLASLT_EPILOGUE_DEFAULT)
 		return false;
 	if (!eight(a->type) && !eight(b->type))
 		return a->type == b->type && (c->type == a->type || c->type == CUDA_R_32F) && !d->scale_a &&
@@ -267,6 +287,19 @@ static double *widened(const void *p, const struct layout *l, uint64_t outer, ui
 	return w;
 }
 
+/* v as it comes out, element i of the auxiliary matrix written or read. */
+static double gelu(const struct desc *d, cudaDataType_t t, int64_t i, double v)
+{
+	const bool back = d->epilogue == CUBLASLT_EPILOGUE_DGELU;
+	const double x = back ? get(d->aux, t, i) : v, k = 0.7978845608028654;
+	const double th = tanh(k * (x + 0.044715 * x * x * x));
+
+	if (back)
+		return v * (0.5 * (1 + th) + 0.5 * x * (1 - th * th) * k * (1 + 3 * 0.044715 * x * x));
+	put(d->aux, t, i, v);
+	return 0.5 * x * (1 + th);
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, const void *alpha, const void *A,
 			      cublasLtMatrixLayout_t al, const void *B, cublasLtMatrixLayout_t bl,
 			      const void *beta, const void *C, cublasLtMatrixLayout_t cl, void *D,
@@ -284,13 +317,14 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, con
 	memcpy(&number, algo, sizeof number);
 	x = &known[number];
 	if (number < 0 || number >= nknown || x->desc.epilogue != d->epilogue || x->desc.fast != d->fast ||
-	    x->desc.ta != d->ta || x->desc.tb != d->tb || x->m != c->rows || x->n != c->cols)
+	    x->desc.aux_ld != d->aux_ld || x->desc.ta != d->ta || x->desc.tb != d->tb || x->m != c->rows ||
+	    x->n != c->cols)
 		die("an algorithm of another product");
 	for (int i = 0; i < 5; i++)
 		if (alignment(at[i]) < x->align[i])
 			die("less alignment than was said");
-	if (!workspace || !room || C != D || cl != dl || !stream ||
-	    (d->epilogue == CUBLASLT_EPILOGUE_BIAS && !d->bias))
+	if (!workspace || !room || C != D || cl != dl || !stream || (has_bias(d) && !d->bias) ||
+	    (has_aux(d) && alignment(d->aux) < 16))
 		die("arguments");
 	dt_emu_device_memory(1);
 	scale *= d->scale_a ? (double)*d->scale_a : 1;
@@ -308,8 +342,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, con
 			v *= scale;
 			if (*(const float *)beta != 0)
 				v += (double)*(const float *)beta * get(C, c->type, to);
-			if (d->epilogue == CUBLASLT_EPILOGUE_BIAS)
+			if (has_bias(d))
 				v += get(d->bias, d->bias_type, (int64_t)i);
+			if (has_aux(d))
+				v = gelu(d, c->type, (int64_t)(j * (uint64_t)d->aux_ld + i), v);
 			put(D, c->type, to, v);
 		}
 	free(wa);

@@ -126,6 +126,37 @@ static int on_matmul(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a,
 					tensor_there(&call, b), tb, tensor_there(&call, bias), accumulate));
 }
 
+static int on_matmul_act(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor u, struct dt_tensor x,
+			 struct dt_tensor w, struct dt_tensor bias, enum dt_act_fn f)
+{
+	struct call call = {.dev = dev};
+
+	use_tensor(&call, y, true);
+	use_tensor(&call, u, true);
+	use_tensor(&call, x, false);
+	use_tensor(&call, w, false);
+	use_tensor(&call, bias, false);
+	place(&call);
+	return bring(&call, dt_ops_cuda.matmul_act(dev, tensor_there(&call, y), tensor_there(&call, u),
+						   tensor_there(&call, x), tensor_there(&call, w),
+						   tensor_there(&call, bias), f));
+}
+
+static int on_matmul_act_backward(struct dt_dev *dev, struct dt_tensor du, struct dt_tensor dy,
+				  struct dt_tensor w, struct dt_tensor u, enum dt_act_fn f)
+{
+	struct call call = {.dev = dev};
+
+	use_tensor(&call, du, true);
+	use_tensor(&call, dy, false);
+	use_tensor(&call, w, false);
+	use_tensor(&call, u, false);
+	place(&call);
+	return bring(&call,
+		     dt_ops_cuda.matmul_act_backward(dev, tensor_there(&call, du), tensor_there(&call, dy),
+						     tensor_there(&call, w), tensor_there(&call, u), f));
+}
+
 static int on_colsum(struct dt_dev *dev, struct dt_tensor out, struct dt_tensor x)
 {
 	struct call call = {.dev = dev};
@@ -623,6 +654,8 @@ static int on_moe_sum(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x
 
 const struct dt_ops on_device_ops = {
 	.matmul = on_matmul,
+	.matmul_act = on_matmul_act,
+	.matmul_act_backward = on_matmul_act_backward,
 	.colsum = on_colsum,
 	.fp8_quantize = on_fp8_quantize,
 	.fp8_matmul = on_fp8_matmul,

@@ -22,6 +22,13 @@ int dt_blas_matmul(struct dt_blas *b, void *stream, struct dt_tensor c, struct d
 	return -ENOTSUP;
 }
 
+int dt_blas_matmul_gelu(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_tensor y,
+			struct dt_tensor a, struct dt_tensor w, bool tb, struct dt_tensor bias,
+			struct dt_tensor u, int64_t m, int64_t n, int64_t k)
+{
+	return -ENOTSUP;
+}
+
 int dt_blas_fp8(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_tensor a, const float *sa,
 		struct dt_tensor w, const float *sb, struct dt_tensor bias, bool accumulate, int64_t m,
 		int64_t n, int64_t k)

@@ -260,7 +260,8 @@ static void run_block(bool backwards)
 		fiber[i].id = dim3(u % blockDim.x, u / blockDim.x % blockDim.y, u / blockDim.x / blockDim.y);
 		fiber[i].ncopy = fiber[i].group = 0;
 	}
-	memset(warp, 0, sizeof warp);
+	for (int i = 0; i < nthreads / 32; i++) /* their slots are large, and written before they are read */
+		warp[i].arrived = warp[i].turn = 0;
 	nblocked = ndone = 0;
 	while (ndone < nthreads) {
 		bool went = false;

@@ -1,0 +1,182 @@
+/*
+ * Ops that save a passage through memory, on a device, beside the ones they replace and what the device can
+ * do in the same run: tokens drawn where the logits lie, and a linear layer with its activation.
+ *
+ *   build/bench/device [DEVICE [SECONDS]]      cpu, cuda, cuda:N
+ */
+#include "base/table.h"
+#include "kernels/ops.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { VOCAB = 128256, CALLS = 20 };
+
+static struct dt_dev *dev;
+static double seconds = 0.3, read_rate, matmul_rate;
+static struct dt_table *table;
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void need(int rc, const char *what)
+{
+	if (rc < 0) {
+		fprintf(stderr, "device: %s: %s\n", what, strerror(-rc));
+		exit(1);
+	}
+}
+
+/* Seconds of one call of EXPR, the best of several rounds. */
+#define TIME(best, calls, expr)                                                                              \
+	do {                                                                                                 \
+		const double begin_ = now();                                                                 \
+		best = INFINITY;                                                                             \
+		for (int i_ = 0; i_ < 3 || now() - begin_ < seconds; i_++) {                                 \
+			double t_ = now();                                                                   \
+			for (int k_ = 0; k_ < (calls); k_++)                                                 \
+				need(expr, #expr);                                                           \
+			need(dt_dev_sync(dev), "sync");                                                      \
+			t_ = (now() - t_) / (calls);                                                         \
+			best = t_ < best ? t_ : best;                                                        \
+		}                                                                                            \
+	} while (0)
+
+/* n numbers from -scale to scale, on the device. */
+static struct dt_tensor tensor(enum dt_dtype t, int64_t rows, int64_t cols, float scale)
+{
+	struct dt_tensor x = dt_t2(NULL, t, rows, cols);
+	const size_t bytes = (size_t)(rows * cols * dt_dtype_size(t));
+	char *host = malloc(bytes);
+
+	need(host ? dt_dev_alloc(dev, &x.data, bytes) : -12, "memory");
+	for (int64_t i = 0; i < rows * cols; i++) {
+		float v = ((float)(((uint64_t)i * 2654435761u >> 12) % 20011) * 1e-4f - 1) * scale;
+
+		if (t == DT_F32)
+			((float *)host)[i] = v;
+		else
+			((uint16_t *)host)[i] = dt_f32_to_bf16(v);
+	}
+	need(dt_dev_copy(dev, x.data, host, bytes), "copy");
+	need(dt_dev_sync(dev), "copy");
+	free(host);
+	return x;
+}
+
+static void row(const char *what, const char *shape, double time, double rate, const char *unit, double share)
+{
+	dt_table_cell(table, "%s", what);
+	dt_table_cell(table, "%s", shape);
+	dt_table_cell(table, "%.4f", time * 1e3);
+	dt_table_cell(table, "%.1f %s", rate * 1e-9, unit);
+	dt_table_cell(table, "%.2f", share);
+}
+
+static void draws(int rows)
+{
+	static const struct {
+		const char *what;
+		int reads;
+		struct dt_draw d;
+	} cases[] = {
+		{"greedy", 1, {.cold = 0, .top_p = 1, .repetition = 1}},
+		{"temperature 1", 2, {.cold = 1, .top_p = 1, .repetition = 1}},
+		{"top_p 0.9", 3, {.cold = 1, .top_p = 0.9, .repetition = 1}},
+		{"top_k 50", 3, {.cold = 1, .top_p = 1, .top_k = 50, .repetition = 1}},
+	};
+	struct dt_tensor logits = tensor(DT_F32, rows, VOCAB, 12);
+	const double bytes = (double)rows * VOCAB * 4;
+	struct dt_draw *d = calloc((size_t)rows, sizeof *d);
+	struct dt_drawn *out;
+	void *host;
+	char shape[64];
+	double t;
+
+	need(d ? dt_dev_alloc(dev, (void **)&out, (size_t)rows * sizeof *out) : -12, "memory");
+	need(dt_dev_host_alloc(dev, &host, (size_t)bytes), "memory");
+	TIME(t, 3, dt_dev_copy(dev, host, logits.data, (size_t)bytes));
+	snprintf(shape, sizeof shape, "%d x %d, to the host", rows, VOCAB);
+	row("logits", shape, t, bytes / t, "GB/s", bytes / t / read_rate);
+	for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+		for (int i = 0; i < rows; i++) {
+			d[i] = cases[c].d;
+			d[i].index = (uint64_t)i;
+		}
+		TIME(t, CALLS, dev->ops->sample(dev, out, logits, d, NULL, 0));
+		snprintf(shape, sizeof shape, "%d x %d, %s", rows, VOCAB, cases[c].what);
+		row("sample", shape, t, cases[c].reads * bytes / t, "GB/s",
+		    cases[c].reads * bytes / t / read_rate);
+	}
+	dt_dev_free(dev, logits.data);
+	dt_dev_free(dev, out);
+	dt_dev_host_free(dev, host);
+	free(d);
+}
+
+static void gelu(int64_t m, int64_t n, int64_t k)
+{
+	const enum dt_dtype b = DT_BF16;
+	struct dt_tensor x = tensor(b, m, k, 1), w = tensor(b, n, k, 0.1f), bias = tensor(b, 1, n, 1);
+	struct dt_tensor back = tensor(b, k, n, 0.1f), u = tensor(b, m, n, 1), y = tensor(b, m, n, 1);
+	const struct dt_ops *o = dev->ops;
+	const double flop = 2. * (double)(m * n * k);
+	char shape[64];
+	double t;
+
+	snprintf(shape, sizeof shape, "%lldx%lldx%lld bf16", (long long)m, (long long)n, (long long)k);
+	TIME(t, 3, o->matmul(dev, u, x, false, w, true, bias, false));
+	row("matmul alone", shape, t, flop / t, "GFLOP/s", flop / t / matmul_rate);
+	TIME(t, 3,
+	     o->matmul(dev, u, x, false, w, true, bias, false) | o->act_forward(dev, y, u, DT_ACT_GELU_TANH));
+	row("matmul, act", shape, t, flop / t, "GFLOP/s", flop / t / matmul_rate);
+	TIME(t, 3, o->matmul_act(dev, y, u, x, w, bias, DT_ACT_GELU_TANH));
+	row("matmul_act", shape, t, flop / t, "GFLOP/s", flop / t / matmul_rate);
+	TIME(t, 3,
+	     o->matmul(dev, y, x, false, back, false, DT_NONE, false) |
+		     o->act_backward(dev, y, y, u, DT_ACT_GELU_TANH));
+	row("matmul, act, backward", shape, t, flop / t, "GFLOP/s", flop / t / matmul_rate);
+	TIME(t, 3, o->matmul_act_backward(dev, y, x, back, u, DT_ACT_GELU_TANH));
+	row("matmul_act_backward", shape, t, flop / t, "GFLOP/s", flop / t / matmul_rate);
+	dt_dev_free(dev, x.data);
+	dt_dev_free(dev, w.data);
+	dt_dev_free(dev, bias.data);
+	dt_dev_free(dev, back.data);
+	dt_dev_free(dev, u.data);
+	dt_dev_free(dev, y.data);
+}
+
+int main(int argc, char **argv)
+{
+	enum dt_dev_kind kind = DT_DEV_CPU;
+	int index = 0;
+
+	dt_dev_spin_less(argv);
+	if ((argc > 1 && dt_dev_parse(argv[1], &kind, &index) < 0) || dt_dev_open(&dev, kind, index, 0) < 0) {
+		fprintf(stderr, "device: cannot open the device\n");
+		return 1;
+	}
+	seconds = argc > 2 ? atof(argv[2]) : seconds;
+	read_rate = dt_dev_read_rate(dev, seconds);
+	matmul_rate = dt_dev_matmul_rate(dev, DT_BF16, seconds);
+	printf("%s, read %.1f GB/s, bf16 products %.1f GFLOP/s\n", dt_dev_isa(dev), read_rate * 1e-9,
+	       matmul_rate * 1e-9);
+	table = dt_table_new("op|shape|>time ms|>rate|>of peak");
+	draws(1);
+	draws(64);
+	gelu(kind == DT_DEV_CPU ? 1024 : 32768, 3072, 768);
+	if (kind != DT_DEV_CPU)
+		gelu(8192, 6400, 1600);
+	dt_table_print(table, stdout);
+	dt_table_free(table);
+	dt_dev_close(dev);
+	return 0;
+}
