@@ -185,7 +185,7 @@ DT_DEVICE void four_factors(int format, const struct scales &s, float (&f)[4][2]
 }
 
 /* A block is added in two steps: halves, or integers and minimum. */
-DT_DEVICE constexpr bool two_terms(int format)
+static inline DT_HOST_DEVICE constexpr bool two_terms(int format)
 {
 	return format != DT_FMT_Q8_0 && format != DT_FMT_Q4_0;
 }
