@@ -75,12 +75,10 @@ answers() {
 @test "--batch-invariant: on a card answers are the same to the bit, alone and beside others" {
     need_emulation
     jq -c '. + {logprobs: 2}' prompts.jsonl >scored.jsonl
-    for precision in fp32 bf16; do
-        answers --precision $precision --batch-invariant --max-num-seqs 1 --max-num-batched-tokens 64 >alone.txt
-        answers --precision $precision --batch-invariant --max-num-seqs 8 --max-num-batched-tokens 40 >together.txt
-        [ "$(grep -c '"error":null' alone.txt)" -ge 6 ]
-        diff alone.txt together.txt
-    done
+    answers --precision bf16 --batch-invariant --max-num-seqs 1 --max-num-batched-tokens 64 >alone.txt
+    answers --precision bf16 --batch-invariant --max-num-seqs 8 --max-num-batched-tokens 40 >together.txt
+    [ "$(grep -c '"error":null' alone.txt)" -ge 6 ]
+    diff alone.txt together.txt
 }
 
 @test "weights in blocks: the processor's tokens" {
