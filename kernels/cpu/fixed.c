@@ -3,7 +3,7 @@
 #include <math.h>
 
 /* Whether an element was out of range. */
-static DT_SIMD int add_chunk(int64_t *restrict sum, const float *restrict x, int64_t n)
+static DT_SIMD int add_fixed_chunk(int64_t *restrict sum, const float *restrict x, int64_t n)
 {
 	int out = 0;
 
@@ -25,7 +25,7 @@ int dt_cpu_fixed_add(struct dt_dev *dev, int *ret_out, struct dt_tensor sum, str
 		return -EINVAL;
 #pragma omp parallel for num_threads(dev->nthreads) reduction(| : out) if (n > DT_SERIAL)
 	for (int64_t i = 0; i < n; i += DT_CHUNK)
-		out |= add_chunk(dt_at(sum, i), dt_at(x, i), dt_min64(DT_CHUNK, n - i));
+		out |= add_fixed_chunk(dt_at(sum, i), dt_at(x, i), dt_min64(DT_CHUNK, n - i));
 	*ret_out = out;
 	return 0;
 }
