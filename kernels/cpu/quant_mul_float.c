@@ -94,7 +94,7 @@ DT_INLINE int64_t together(int64_t m)
 static void all_rows(float *const *out, int64_t ld, const uint8_t *const *w, const uint8_t *next,
 		     const uint32_t *x, int64_t m, int64_t n)
 {
-	const bool once = m < DT_QUANT_MANY;
+	const bool once = m > 1 && m < DT_QUANT_MANY;
 	int64_t calls = 0, ahead, rows;
 
 	for (int64_t r = 0; r < m; r += together(m - r))
