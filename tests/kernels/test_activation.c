@@ -1,7 +1,5 @@
 /* Activations against libm in f64, slopes against finite differences; odd sizes, extremes, aliases. */
-#include "check.h"
-
-static struct dt_dev *dev;
+#include "group.h"
 
 static double ref(double x, enum dt_act_fn f)
 {
@@ -131,18 +129,6 @@ static void test_extremes(void **state)
 				fail_msg("f' %d (%g) = %g", f, in[i], d[i]);
 		}
 	}
-}
-
-static int setup(void **state)
-{
-	dev = open_device(2);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	dt_dev_close(dev);
-	return 0;
 }
 
 int main(void)

@@ -1,7 +1,5 @@
 /* Cross-entropy against f64, whole and in shards of the vocabulary, its gradient by finite differences. */
-#include "check.h"
-
-static struct dt_dev *dev;
+#include "group.h"
 
 /* Loss of row i. */
 static double ref_loss(const double *l, int64_t n, int32_t target)
@@ -130,18 +128,6 @@ static void test_special(void **state)
 	assert_true(max[2] == 2 && sum[2] == 1 && hit[2] == 2);
 	/* of another type, overlapping */
 	assert_int_equal(dev->ops->ce_grad(dev, h, t, max, sum, target, 1, 0), -EINVAL);
-}
-
-static int setup(void **state)
-{
-	dev = open_device(2);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	dt_dev_close(dev);
-	return 0;
 }
 
 int main(void)

@@ -1,11 +1,9 @@
 /* Memory, copies, order and events of a device; that the host cannot reach what is not its own. */
-#include "check.h"
+#include "group.h"
 
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static struct dt_dev *dev;
 
 static void test_copies(void **state)
 {
@@ -167,19 +165,6 @@ static void test_rates(void **state)
 	assert_true(dt_dev_matmul_rate(dev, DT_BF16, 0.01) > 0);
 	assert_true(dt_dev_copy_rate(dev, 0.01) > 0);
 	assert_true(dt_dev_read_rate(dev, 0.01) > 0);
-}
-
-static int setup(void **state)
-{
-	dev = open_device(2);
-	print_message("isa %s\n", dt_dev_isa(dev));
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	dt_dev_close(dev);
-	return 0;
 }
 
 int main(void)

@@ -1,7 +1,5 @@
 /* Elementwise ops against f64, conversions against the meaning of the formats' bits. */
-#include "check.h"
-
-static struct dt_dev *dev;
+#include "group.h"
 
 static const int64_t sizes[] = {0, 1, 15, 2047, 10001};
 
@@ -150,18 +148,6 @@ static void test_refused(void **state)
 	assert_int_equal(dev->ops->convert(dev, a, i), -EINVAL);
 	assert_int_equal(dev->ops->fill(dev, i, 1), -EINVAL);
 	assert_int_equal(dev->ops->sumsq(dev, &d, i), -EINVAL);
-}
-
-static int setup(void **state)
-{
-	dev = open_device(2);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	dt_dev_close(dev);
-	return 0;
 }
 
 int main(void)

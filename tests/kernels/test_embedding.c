@@ -1,7 +1,5 @@
 /* Embedding over a shard of the vocabulary, and rotary position embedding, against f64. */
-#include "check.h"
-
-static struct dt_dev *dev;
+#include "group.h"
 
 static void one_embedding(int64_t rows, int64_t n, enum dt_dtype type, bool with_wpe)
 {
@@ -115,18 +113,6 @@ static void test_rope(void **state)
 	for (int v = 0; v < 5 * TYPES; v++)
 		one_rope(p[v / TYPES], 33, p[v / TYPES].rot_heads * p[v / TYPES].head_dim + 13,
 			 compute_types[v % TYPES]);
-}
-
-static int setup(void **state)
-{
-	dev = open_device(2);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	dt_dev_close(dev);
-	return 0;
 }
 
 int main(void)

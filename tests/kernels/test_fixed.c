@@ -1,9 +1,7 @@
 /* Sums in fixed point against exact ones, in any order; rounding at random against its odds. */
-#include "check.h"
+#include "group.h"
 
 #include "kernels/shape.h"
-
-static struct dt_dev *dev;
 
 static struct dt_tensor longs(int64_t n, int64_t value)
 {
@@ -160,18 +158,6 @@ static void test_refused(void **state)
 	assert_int_equal(dev->ops->round_random(dev, f, f, &p), -EINVAL);
 	assert_int_equal(dev->ops->round_random(dev, h, h, &p), -EINVAL);
 	free_all(f.data, h.data, l.data, more.data);
-}
-
-static int setup(void **state)
-{
-	dev = open_device(2);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	dt_dev_close(dev);
-	return 0;
 }
 
 int main(void)

@@ -1,7 +1,5 @@
 /* matmul and colsum against f64 loops: odd sizes, all transpositions, bias, accumulation, invariance. */
-#include "check.h"
-
-static struct dt_dev *dev;
+#include "group.h"
 
 static double at(struct dt_tensor t, bool trans, int64_t i, int64_t j)
 {
@@ -211,19 +209,6 @@ static void test_scratch_settles(void **state)
 		assert_int_equal(dev->ops->matmul(dev, c, a, false, b, false, DT_NONE, false), 0);
 	assert_int_equal(dt_dev_scratch_bytes(dev), n);
 	free_all(a.data, b.data, c.data);
-}
-
-static int setup(void **state)
-{
-	dev = open_device(2);
-	print_message("isa %s\n", dt_dev_isa(dev));
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	dt_dev_close(dev);
-	return 0;
 }
 
 int main(void)

@@ -1,8 +1,6 @@
 /* A linear layer with its activation against a plain f64 loop, its backward against the derivative of that.
  */
-#include "check.h"
-
-static struct dt_dev *dev;
+#include "group.h"
 
 /* f(x), and its slope by central differences of f64, whose error is about 1e-10. */
 static double act(double x, enum dt_act_fn f)
@@ -180,18 +178,6 @@ static void test_refused_and_empty(void **state)
 	for (int i = 0; i < 20; i++)
 		assert_true(get(u, i) == i % 5 - 2 && get(y, i) == (i % 5 > 2 ? i % 5 - 2 : 0));
 	free_all(x.data, w.data, u.data, y.data, half.data, wrong.data, bias.data);
-}
-
-static int setup(void **state)
-{
-	dev = open_device(2);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	dt_dev_close(dev);
-	return 0;
 }
 
 int main(void)

@@ -1,7 +1,5 @@
 /* layernorm and rmsnorm against f64, their backward against finite differences of that f64 forward. */
-#include "check.h"
-
-static struct dt_dev *dev;
+#include "group.h"
 
 /* y = (r - mean) rstd w + b, or r rstd w with rms. */
 static void ref_forward(double *y, double *mean, double *rstd, const double *r, const double *w,
@@ -181,18 +179,6 @@ static void test_threads(void **state)
 	for (int i = 0; i < 3; i++)
 		dt_dev_close(devs[i]);
 	free_all(x.data, w.data, dy.data, y.data, mean.data, rstd.data);
-}
-
-static int setup(void **state)
-{
-	dev = open_device(2);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	dt_dev_close(dev);
-	return 0;
 }
 
 int main(void)

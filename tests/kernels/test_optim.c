@@ -1,7 +1,5 @@
 /* Three steps of every optimizer against the formulas of optim.h in f64. */
-#include "check.h"
-
-static struct dt_dev *dev;
+#include "group.h"
 
 static void ref_step(const struct dt_optim *o, double *p, double g, double *s1, double *s2)
 {
@@ -92,18 +90,6 @@ static void test_refused(void **state)
 	assert_int_equal(dev->ops->optim_step(dev, &o, DT_NONE, h, p, p, p), -EINVAL);
 	check_same_bits("p", p, was);
 	free_all(p.data, was.data, h.data);
-}
-
-static int setup(void **state)
-{
-	dev = open_device(2);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	dt_dev_close(dev);
-	return 0;
 }
 
 int main(void)

@@ -2,12 +2,10 @@
  * Packed weights: rows come back exactly; products against f64 loops over decoded weights; the integers and
  * the order of quant.h bit for bit; the same bits whatever m, the threads and the instruction set.
  */
-#include "check.h"
+#include "group.h"
 
 #include "kernels/cpu/quant.h"
 #include "kernels/quant.h"
-
-static struct dt_dev *dev;
 
 static const enum dt_format formats[] = {DT_FMT_Q8_0, DT_FMT_Q4_0, DT_FMT_Q4_1, DT_FMT_Q4_K,
 					 DT_FMT_Q6_K, DT_FMT_BF16, DT_FMT_F32};
@@ -486,19 +484,6 @@ static void test_refused(void **state)
 	assert_int_equal(dt_packed_matmul(dev, y, f, w, DT_NONE), 0);
 	dt_packed_close(w);
 	free_all(f.data, y.data, i.data);
-}
-
-static int setup(void **state)
-{
-	dev = open_device(2);
-	print_message("isa %s\n", dt_dev_isa(dev));
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	dt_dev_close(dev);
-	return 0;
 }
 
 /* Rows are rounded to the same integers and scales by every kernel: ordinary ones, tiny, zero, NaN and Inf.

@@ -3,9 +3,8 @@
  * because a sum lies within 1e-9 of a border, either answer is right; that is counted and rare. A card's
  * answers are the processor's, all of them.
  */
-#include "check.h"
+#include "group.h"
 
-static struct dt_dev *dev;
 static int64_t unsure, drawn;
 
 struct ranked {
@@ -365,18 +364,6 @@ static void test_refused(void **state)
 	assert_int_equal(dev->ops->sample(dev, out, t, d, e, 3), 0);
 	assert_int_equal(out[0].id, 3);
 	assert_int_equal(out[1].id, 3); /* 1 + 9 */
-}
-
-static int setup(void **state)
-{
-	dev = open_device(2);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	dt_dev_close(dev);
-	return 0;
 }
 
 int main(void)
