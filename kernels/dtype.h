@@ -63,6 +63,15 @@ static inline DT_HOST_DEVICE float dt_bf16_to_f32(uint16_t h)
 	return f;
 }
 
+/* |f| as bits, which are in the order of the floats: those of Inf and then NaN are the largest. */
+static inline DT_HOST_DEVICE uint32_t dt_magnitude(float f)
+{
+	uint32_t u;
+
+	memcpy(&u, &f, 4);
+	return u & 0x7fffffffu;
+}
+
 static inline DT_HOST_DEVICE uint16_t dt_f32_to_bf16(float f)
 {
 	uint32_t u;

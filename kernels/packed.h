@@ -2,11 +2,11 @@
 #ifndef DT_KERNELS_PACKED_H
 #define DT_KERNELS_PACKED_H
 
+#include "kernels/int8.h"
 #include "kernels/quant.h"
 
-#define DT_PANEL  16	      /* rows of a panel */
-#define DT_QK	  32	      /* elements of a block of x */
-#define DT_X_ZERO 0x0d800000u /* 2^-100 as bits: a block of x below it is zero */
+#define DT_PANEL 16 /* rows of a panel */
+#define DT_QK	 32 /* elements of a block of x */
 
 struct dt_packed_part {
 	enum dt_format format;

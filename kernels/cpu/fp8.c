@@ -15,10 +15,8 @@ static DT_SIMD uint32_t amax_chunk(struct dt_tensor x, int64_t i, int64_t n)
 
 #pragma omp simd reduction(max : most)
 	for (int64_t j = 0; j < n; j++) {
-		uint32_t u;
+		const uint32_t u = dt_magnitude(p[j]);
 
-		memcpy(&u, &p[j], 4);
-		u &= 0x7fffffffu;
 		most = u > most ? u : most;
 	}
 	return most;

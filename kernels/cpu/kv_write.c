@@ -1,5 +1,6 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/kv.h"
+#include "kernels/int8.h"
 
 #include <math.h>
 
@@ -15,16 +16,12 @@ static DT_SIMD void quantize_head(int8_t *out, const void *in, enum dt_dtype typ
 
 #pragma omp simd reduction(max : max)
 		for (int64_t i = 0; i < n; i++) {
-			uint32_t u;
+			const uint32_t u = dt_magnitude(x[i]);
 
-			memcpy(&u, &x[i], 4);
-			u &= 0x7fffffffu;
 			max = u > max ? u : max;
 		}
 	}
-	memcpy(&scale, &max, 4);
-	inverse = max < 0x0d800000u || max >= 0x7f800000u ? 0 : 127.f / scale; /* below 2^-100: zero */
-	scale = max < 0x0d800000u ? 0 : max >= 0x7f800000u ? NAN : scale / 127.f;
+	dt_int8_scale(max, &scale, &inverse);
 	for (int64_t c = 0; c < d; c += DT_CHUNK) {
 		const int64_t n = dt_min64(DT_CHUNK, d - c);
 		const float *x = dt_load(buf, (const char *)in + c * dt_dtype_size(type), type, n);

@@ -47,15 +47,11 @@ static DT_SIMD void quantize_row(int8_t *q, struct dt_xblock *xb, const void *x,
 		int32_t half[2] = {0, 0};
 
 		for (int j = 0; j < DT_QK; j++) {
-			uint32_t u;
+			const uint32_t u = dt_magnitude(v[j]);
 
-			memcpy(&u, &v[j], 4);
-			u &= 0x7fffffffu;
 			max = u > max ? u : max;
 		}
-		memcpy(&xb->scale, &max, 4);
-		inverse = max < DT_X_ZERO || max >= 0x7f800000u ? 0 : 127.f / xb->scale;
-		xb->scale = max < DT_X_ZERO ? 0 : max >= 0x7f800000u ? __builtin_nanf("") : xb->scale / 127.f;
+		dt_int8_scale(max, &xb->scale, &inverse);
 		for (int j = 0; j < DT_QK; j++) {
 			/* Adding 1.5 x 2^23 leaves the nearest integer in the low bits. */
 			const float t = (inverse ? v[j] : 0) * inverse + 0x1.8p23f;

@@ -39,11 +39,7 @@ DT_DEVICE uint32_t block_max(uint32_t v, uint32_t *s)
 	const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32;
 
 	for (int turn = 0; turn < 2; turn++) {
-		for (int by = 16; by; by >>= 1) {
-			const uint32_t o = __shfl_xor_sync(DT_ALL, v, by);
-
-			v = o > v ? o : v;
-		}
+		v = dt_warp_largest(v, 32);
 		if (turn)
 			break;
 		__syncthreads();
@@ -53,14 +49,6 @@ DT_DEVICE uint32_t block_max(uint32_t v, uint32_t *s)
 		v = lane < warps ? s[lane] : 0;
 	}
 	return v;
-}
-
-DT_DEVICE uint32_t magnitude(float f)
-{
-	uint32_t u;
-
-	memcpy(&u, &f, 4);
-	return u & 0x7fffffffu;
 }
 
 template <int V>
@@ -75,11 +63,11 @@ __global__ void __launch_bounds__(256) amax_kernel(uint32_t *part, const void *x
 
 			dt_ld<V>(r, x, t, i);
 			for (int k = 0; k < V; k++)
-				most = magnitude(r[k]) > most ? magnitude(r[k]) : most;
+				most = dt_magnitude(r[k]) > most ? dt_magnitude(r[k]) : most;
 			continue;
 		}
 		for (int64_t k = i; k < n && k < i + V; k++) {
-			const uint32_t u = magnitude(dt_ld1(x, t, k));
+			const uint32_t u = dt_magnitude(dt_ld1(x, t, k));
 
 			most = u > most ? u : most;
 		}

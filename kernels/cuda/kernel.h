@@ -203,6 +203,17 @@ template <class T> DT_DEVICE T dt_warp_sum(T v)
 	return v;
 }
 
+/* Over so many neighbours of a warp, of dt_magnitudes. */
+DT_DEVICE uint32_t dt_warp_largest(uint32_t v, int lanes)
+{
+	for (int by = lanes / 2; by; by >>= 1) {
+		const uint32_t o = __shfl_xor_sync(DT_ALL, v, by);
+
+		v = o > v ? o : v;
+	}
+	return v;
+}
+
 DT_DEVICE float dt_warp_max(float v)
 {
 	for (int by = 16; by; by >>= 1) {

@@ -1,5 +1,6 @@
 /* Keys and values of a step into their places of the cache: each element is read and written once. */
 #include "kernels/cuda/kernel.h"
+#include "kernels/int8.h"
 
 struct write {
 	void *k, *v;
@@ -35,40 +36,25 @@ __global__ void __launch_bounds__(256) write_int8_kernel(struct write a, int64_t
 		const int64_t row = i / heads / 2, part = i / heads % 2, h = i % heads, to = a.slot[row];
 		const int64_t from = row * (a.q + 2 * a.n) + a.q + part * a.n + h * d;
 		int8_t *out = (int8_t *)(part ? a.v : a.k) + to * width + h * (d + 4);
-		uint32_t max = 0; /* as bits, of which those of NaN and Inf are the largest */
+		uint32_t max = 0;
+		float scale, inverse;
 
 		if (to < 0)
 			continue;
 		for (int64_t c = lane; c < d; c += 32) {
-			const float x = fabsf(dt_ld1(a.x, a.tx, from + c));
-			uint32_t u;
+			const uint32_t u = dt_magnitude(dt_ld1(a.x, a.tx, from + c));
 
-			memcpy(&u, &x, 4);
 			max = u > max ? u : max;
 		}
-		for (int by = 16; by; by >>= 1) {
-			const uint32_t o = __shfl_xor_sync(DT_ALL, max, by);
-
-			max = o > max ? o : max;
-		}
-		const bool zero = max < 0x0d800000u, bad = max >= 0x7f800000u; /* zero: below 2^-100 */
-		float most, scale;
-
-		memcpy(&most, &max, 4);
-		scale = zero ? 0 : most / 127.f;
+		dt_int8_scale(dt_warp_largest(max, 32), &scale, &inverse);
 		for (int64_t c = lane; c < d; c += 32) {
 			dt_touch(out + c, 1);
-			out[c] =
-				zero || bad ? 0 : (int8_t)rintf(dt_ld1(a.x, a.tx, from + c) * (127.f / most));
+			out[c] = inverse != 0 ? (int8_t)rintf(dt_ld1(a.x, a.tx, from + c) * inverse) : 0;
 		}
 		if (lane == 0) {
-			if (bad)
-				max = 0x7fc00000u;
-			else
-				memcpy(&max, &scale, 4);
 			for (int k = 0; k < 4; k++)
 				dt_touch(out + d + k, 1);
-			memcpy(out + d, &max, 4);
+			memcpy(out + d, &scale, 4);
 		}
 	}
 }

@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(256) round_kernel(struct round_job a)
 	if (b >= a.all)
 		return;
 	v = dt_ld1(a.x, a.t, b * DT_QK + lane);
-	rounding(warp_max(magnitude(v), 32), scale, inverse);
+	dt_int8_scale(dt_warp_largest(dt_magnitude(v), 32), &scale, &inverse);
 	q = inverse != 0 ? (int)rintf(v * inverse) : 0;
 	sum = dt_warp_sum(q);
 	for (int64_t i = 0; i < a.used; i++) {

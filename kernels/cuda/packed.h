@@ -28,34 +28,6 @@ struct quant {
 	struct dt_sorted set; /* then w is not looked at */
 };
 
-/* How a block of x is rounded whose largest magnitude has these bits: its scale, and what it is multiplied
- * by. */
-DT_DEVICE void rounding(uint32_t max, float &scale, float &inverse)
-{
-	/* NaN and Inf, whose bits are the largest, make the scale NaN. */
-	memcpy(&scale, &max, 4);
-	inverse = max < DT_X_ZERO || max >= 0x7f800000u ? 0 : 127.f / scale;
-	scale = max < DT_X_ZERO ? 0 : max >= 0x7f800000u ? NAN : scale / 127.f;
-}
-
-DT_DEVICE uint32_t magnitude(float v)
-{
-	uint32_t u;
-
-	memcpy(&u, &v, 4);
-	return u & 0x7fffffffu;
-}
-
-DT_DEVICE uint32_t warp_max(uint32_t max, int lanes)
-{
-	for (int by = lanes / 2; by; by >>= 1) {
-		const uint32_t o = __shfl_xor_sync(DT_ALL, max, by);
-
-		max = o > max ? o : max;
-	}
-	return max;
-}
-
 DT_DEVICE uint32_t word_at(const void *p)
 {
 	dt_touch(p, 4);

@@ -68,9 +68,9 @@ DT_DEVICE void round_raw(struct four (&x)[2], struct xblock &b, int tx)
 			memcpy(&v[i], &x[i / 4].w[i % 4], 4);
 		else
 			v[i] = tx == DT_BF16 ? dt_bf16_to_f32(h) : dt_f16_wide(h);
-		max = magnitude(v[i]) > max ? magnitude(v[i]) : max;
+		max = dt_magnitude(v[i]) > max ? dt_magnitude(v[i]) : max;
 	}
-	rounding(warp_max(max, 4), b.scale, inverse);
+	dt_int8_scale(dt_warp_largest(max, 4), &b.scale, &inverse);
 	DT_UNROLL
 	for (int i = 0; i < 8; i++) {
 		const int q = inverse != 0 ? (int)rintf(v[i] * inverse) : 0;

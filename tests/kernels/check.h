@@ -139,6 +139,21 @@ static inline void check_same_bits(const char *what, struct dt_tensor a, struct 
 }
 
 /* The CPU, or what DT_TEST_DEVICE says. */
+/* Activations by libm. */
+static inline double act_ref(double x, enum dt_act_fn f)
+{
+	switch (f) {
+	case DT_ACT_GELU_TANH:
+		return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+	case DT_ACT_GELU_ERF:
+		return 0.5 * x * erfc(-x / M_SQRT2);
+	case DT_ACT_SILU:
+		return x / (1 + exp(-x));
+	default:
+		return x > 0 ? x : 0;
+	}
+}
+
 static inline struct dt_dev *open_device(int nthreads)
 {
 	struct dt_dev *dev = NULL;

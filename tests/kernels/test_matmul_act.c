@@ -2,26 +2,12 @@
  */
 #include "group.h"
 
-/* f(x), and its slope by central differences of f64, whose error is about 1e-10. */
-static double act(double x, enum dt_act_fn f)
-{
-	switch (f) {
-	case DT_ACT_GELU_TANH:
-		return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
-	case DT_ACT_GELU_ERF:
-		return 0.5 * x * erfc(-x / sqrt(2));
-	case DT_ACT_SILU:
-		return x / (1 + exp(-x));
-	default:
-		return x > 0 ? x : 0;
-	}
-}
-
+/* The slope of f by central differences of f64, whose error is about 1e-10. */
 static double slope(double x, enum dt_act_fn f)
 {
 	const double h = 1e-5;
 
-	return f == DT_ACT_RELU ? x > 0 : (act(x + h, f) - act(x - h, f)) / (2 * h);
+	return f == DT_ACT_RELU ? x > 0 : (act_ref(x + h, f) - act_ref(x - h, f)) / (2 * h);
 }
 
 /* x [m, k] with op(w): [n, k] transposed, or [k, n]. */
@@ -56,9 +42,9 @@ static void one(enum dt_dtype t, int64_t m, int64_t n, int64_t k, bool biased, e
 	for (int64_t i = 0; i < m * n; i++) {
 		const double room = t == DT_BF16 ? BF16_EPS : t == DT_F16 ? F16_EPS : 0, v = want[i];
 
-		if (!(fabs(get(y, i) - act(v, f)) <=
-		      2e-5 + 1.2 * room * fabs(v) + (room + 1e-5) * fabs(act(v, f))))
-			fail_msg("y [%lld]: got %.9g, want %.9g", (long long)i, get(y, i), act(v, f));
+		if (!(fabs(get(y, i) - act_ref(v, f)) <=
+		      2e-5 + 1.2 * room * fabs(v) + (room + 1e-5) * fabs(act_ref(v, f))))
+			fail_msg("y [%lld]: got %.9g, want %.9g", (long long)i, get(y, i), act_ref(v, f));
 	}
 	for (int64_t i = 0; i < k * n; i++)
 		put(back, i, 0.3 * rnd(4, i));
@@ -131,7 +117,7 @@ static int fused(int64_t n, int64_t shift, bool biased)
 	assert_int_equal(dev->ops->matmul_act_backward(dev, du, x, back, u, DT_ACT_GELU_TANH), 0);
 	assert_int_equal(dev->ops->matmul(dev, du2, x, false, back, false, DT_NONE, false), 0);
 	for (int64_t i = 0; i < 64 * n; i++) {
-		const double v = get(u, i), two = act(v, DT_ACT_GELU_TANH);
+		const double v = get(u, i), two = act_ref(v, DT_ACT_GELU_TANH);
 
 		differ += fabs(get(y, i) - two) > 1.01 * BF16_EPS * fabs(two) + 1e-6;
 		differ += fabs(get(du, i) - get(du2, i) * slope(v, DT_ACT_GELU_TANH)) >
