@@ -258,7 +258,7 @@ static int unknown_option(const struct dt_program *p, const char *shown, const s
 				  dt_suggest_text(&s, "--", text, sizeof(text)));
 }
 
-/* getopt_long takes any beginning of a name that is unique: whether word, "--name" or "--name=value", is name. */
+/* getopt_long takes any unique beginning of a name. Whether word, "--name" or "--name=value", is name. */
 static bool spelt_out(const char *word, const char *name)
 {
 	size_t n = strlen(name);
@@ -300,7 +300,7 @@ static int print_about(const struct dt_program *p, int val, FILE *out, FILE *err
 static int one(const struct dt_program *p, int c, int at, const struct option *lo, char **argv, bool *given,
 	       FILE *out, FILE *errout)
 {
-	/* The option itself: the last word that was read, or the one before it where that was its argument. */
+	/* the option itself: the last word that was read, or the one before where that is its argument */
 	const char *shown = argv[optind - (optarg && optarg == argv[optind - 1] ? 2 : 1)];
 
 	if (c == ':')

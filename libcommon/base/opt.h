@@ -55,9 +55,9 @@ struct dt_opt {
 	enum dt_opt_complete complete;
 	bool negatable;
 	/*
-	 * What holds when the option is not given. def is written as one would type it ("on" for a flag) and is
-	 * stored in dest before the command line is parsed; def_text says it in words where the program finds it
-	 * out later ("all processors"), and nothing is stored. --help and --describe-options print either.
+	 * What holds when the option is not given. def is written as on a command line ("on" for a flag) and
+	 * is stored in dest before the command line is parsed; def_text is in words, where the program
+	 * decides later ("all processors"), and is not stored. --help and --describe-options print either.
 	 */
 	const char *def, *def_text;
 };
@@ -90,9 +90,10 @@ struct dt_program {
 enum dt_opt_complete dt_opt_completion(const struct dt_opt *o);
 
 /*
- * Stores the defaults, then parses. Long options are not abbreviated. Handles -h/--help, --version and --describe-options (JSON for completions and checks) by writing to
- * out. Errors go to errout as "NAME: what" and "Try 'NAME --help' for more information.". Where a launcher
- * started several processes, the first one prints for all (base/launch.h).
+ * Stores the defaults, then parses. Long options are not abbreviated. Handles -h/--help, --version and
+ * --describe-options (JSON for completions and checks) by writing to out. Errors go to errout as "NAME: what"
+ * and "Try 'NAME --help' for more information.". Where a launcher started several processes, the first one
+ * prints for all (base/launch.h).
  *
  * Returns the number of operands, moved to the front of argv[1..] (argv[1] is the command where there are
  * commands, counted), or -1 when the program should exit with *ret_status.

@@ -5,8 +5,8 @@
 #include <stddef.h>
 
 /*
- * Letters to insert, delete, replace or swap with their neighbour to make a into b, upper and lower case being
- * the same (optimal string alignment distance). Words of more than 63 bytes are compared as far as that.
+ * Letters to insert, delete, replace or swap with their neighbour to make a into b (optimal string alignment
+ * distance). Upper and lower case are the same. Only the first 63 bytes are compared.
  */
 int dt_edit_distance(const char *a, const char *b);
 
