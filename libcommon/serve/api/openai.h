@@ -48,9 +48,9 @@ struct dt_api_model { /* what a body is read against */
 	const char *name;	    /* served model name */
 	const struct dt_chat *chat; /* NULL: there is none */
 	int tenant;
-	bool batch;		/* no stream */
+	bool batch;	  /* no stream */
 	json_t *defaults; /* of keys that a body does not have, checked; NULL: none */
-	uint64_t seed;		/* when the body has none */
+	uint64_t seed;	  /* when the body has none */
 };
 
 /*

@@ -106,7 +106,7 @@ static struct dt_seq *victim(struct dt_sched *s)
 {
 	struct dt_seq *best = NULL, *q;
 
-	TAILQ_FOREACH(q, &s->running, in_list) {
+	TAILQ_FOREACH (q, &s->running, in_list) {
 		int p = tenant_of(s, q)->share.priority, least;
 
 		if (q == TAILQ_FIRST(&s->running))
@@ -167,7 +167,7 @@ static struct dt_seq *first_ready(const struct dt_sched_tenant *t)
 {
 	struct dt_seq *q;
 
-	TAILQ_FOREACH(q, &t->waiting, in_list)
+	TAILQ_FOREACH (q, &t->waiting, in_list)
 		if (!q->leader)
 			break;
 	return q;
@@ -285,7 +285,7 @@ static int plan(struct dt_sched *s, struct dt_sched_item *items)
 	struct dt_seq *q;
 	int n = 0;
 
-	TAILQ_FOREACH(q, &s->running, in_list) {
+	TAILQ_FOREACH (q, &s->running, in_list) {
 		items[n] = (struct dt_sched_item){.seq = q, .first = q->computed, .n = 1};
 		if (!first && lacks(&items[n]) > 0)
 			first = &items[n];
@@ -344,8 +344,7 @@ bool dt_sched_fork(struct dt_sched *s, struct dt_seq *child)
 	int n = child->known;
 
 	child->leader = NULL;
-	if (child->state != DT_SEQ_WAITING || leader->state != DT_SEQ_RUNNING ||
-	    s->nrunning == s->max_seqs ||
+	if (child->state != DT_SEQ_WAITING || leader->state != DT_SEQ_RUNNING || s->nrunning == s->max_seqs ||
 	    dt_kvpool_fork(s->pool, &child->blocks, &leader->blocks, dt_kvpool_blocks(s->pool, n)) < 0)
 		return false;
 	start(s, child);
