@@ -5,7 +5,7 @@ check=$(dirname "$0")/arrows.sh
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 mkdir -p "$dir/tools" "$dir/kernels/cuda" "$dir/libcommon"
-for row in base model plan comm data ckpt nn serve train; do
+for row in base model plan comm data ckpt nn serve train bench bench/load; do
     mkdir "$dir/libcommon/$row"
 done
 echo '#include "base/err.h"' >"$dir/libcommon/model/ok.c"
@@ -39,6 +39,13 @@ planted libcommon/ckpt/a.c '#  include "data/dataset.h"'
 planted libcommon/serve/a.c '#include "train/loop.h"'
 planted libcommon/nn/a.c '#include "serve/engine.h"'
 planted libcommon/data/a.c '#include <mpi.h>'
+planted libcommon/bench/a.c '#include <mpi.h>'
+planted libcommon/bench/a.c '#include "comm/internal.h"'
+planted libcommon/bench/load/a.c '#include "comm/comm.h"'
+planted libcommon/bench/load/a.c '#include "bench/links.h"'
+planted libcommon/comm/a.c '#include "bench/simulate.h"'
+planted libcommon/train/a.c '#include "bench/links.h"'
+planted tools/a.c '#include "serve/engine_priv.h"'
 planted libcommon/plan/a.c '#include "kernels/device.h"'
 planted libcommon/train/a.c '#include <cuda_runtime.h>'
 planted libcommon/nn/a.c '#include "helper.h"'
