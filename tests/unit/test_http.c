@@ -1,4 +1,5 @@
-/* The server's bounds that a shell cannot show: raw sockets against the HTTP server over the stand-in model.
+/*
+ * The server's bounds that a shell cannot show: raw sockets against the HTTP server over the stand-in model.
  */
 #include "base/progress.h"
 #include "serve/http.h"

@@ -1,4 +1,5 @@
-/* The block pool and the scheduler, without a model: hand-made cases, then random traffic against the rules.
+/*
+ * The block pool and the scheduler, without a model: hand-made cases, then random traffic against the rules.
  */
 #include "base/rng.h"
 #include "serve/scheduler.h"

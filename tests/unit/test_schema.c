@@ -194,7 +194,8 @@ static void test_every_keyword(void **state)
 	}
 }
 
-/* Schemas and texts with the verdict of jsonschema: what is wrong is refused, what we generated is accepted.
+/*
+ * Schemas and texts with the verdict of jsonschema: what is wrong is refused, what we generated is accepted.
  */
 static void test_golden(void **state)
 {
