@@ -1,10 +1,4 @@
-<<<<<<< HEAD
 /* What comm can do without ranks: local reductions, launch detection. */
-=======
-/*
- * What comm can do without ranks: local reductions, launch detection, the fit of link costs, bench formulas.
- */
->>>>>>> main
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

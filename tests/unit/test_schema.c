@@ -3,8 +3,8 @@
  * that the PyPI package jsonschema has judged; numbers against arithmetic; schemas that mean harm.
  */
 #include "base/rng.h"
-#include "serve/automaton.h"
-#include "serve/grammar.h"
+#include "grammar/automaton.h"
+#include "grammar/grammar.h"
 
 #include <errno.h>
 #include <math.h>
