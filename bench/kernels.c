@@ -354,8 +354,7 @@ static void updates(void)
 	free(c.data);
 }
 
-/* Packed weights past the last cache: one row beside the read rate, more rows beside the bf16 product rate.
- */
+/* Packed weights past the last cache: one row beside the read rate, more rows beside the bf16 product rate */
 static void weights(void)
 {
 	static const enum dt_format formats[] = {DT_FMT_Q8_0, DT_FMT_Q4_0, DT_FMT_Q4_1,

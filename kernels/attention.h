@@ -22,14 +22,15 @@
  *   not depend on what else is in the batch, nor on how a prompt was cut into chunks.
  *   qkv [tokens, (heads + 2 kv_heads) * head_dim] (only q is read), o [tokens, heads * head_dim]
  *   kcache, vcache [blocks, block_size, dt_kv_row] or [slots, dt_kv_row], same type as qkv, f32, or int8.
- * With three dimensions a device may arrange each block as it likes (cpu/kv.h): both ops take the same ones.
+ *       With three dimensions a device may arrange each block as it likes (cpu/kv.h): both ops take the same.
  *   kv_write stores the k and v parts of row i into slot[i] (= block * block_size + offset); slot -1 skips.
  *   int8: for each head of a row head_dim integers, to nearest even, and behind them the f32 they are
- * multiplied by, max |x| / 127 of the head. The integers take part in the products as they are (bf16 holds
- * them), scores and probabilities are multiplied by the scales: no error is added to that of rounding to
- * integers. A head with NaN or Inf is NaN. Of keys that no row sees because of the window nothing is read,
- * nor need their blocks exist: any number may stand for them in the table. A block table or slot that leaves
- * the cache is -EINVAL, and nothing is written.
+ *       multiplied by, max |x| / 127 of the head. The integers take part in the products as they are (bf16
+ *       holds them), scores and probabilities are multiplied by the scales: no error is added to that of
+ *       rounding to integers. A head with NaN or Inf is NaN.
+ *   Keys that no row sees because of the window are not read, and their blocks need not exist: any number may
+ *   stand for them in the table. A block table or slot outside of the cache is -EINVAL, and nothing is
+ *   written.
  *   slot and what a dt_paged points to are host memory on every device.
  */
 #ifndef DT_KERNELS_ATTENTION_H

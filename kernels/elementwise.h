@@ -6,7 +6,8 @@
  *   fill     x = value          f32, bf16, f16
  *   convert  y = x              between f32, bf16 and f16, to nearest even; y may be x where types are equal
  *   sumsq    *ret = sum x^2     f32, bf16 or f16, accumulated in f64 over 8192 elements at a time, then over
- * those in order: independent of the number of threads. NaN or Inf if any element is.
+ *                               those in order: independent of the number of threads. NaN or Inf if any
+ *                               element is.
  */
 #ifndef DT_KERNELS_ELEMENTWISE_H
 #define DT_KERNELS_ELEMENTWISE_H

@@ -2,13 +2,14 @@
  * Numbers whose sums do not depend on their order, and rounding that loses nothing on average.
  *
  *   fixed_add     sum [n] i64 += x [n] f32 in units of 2^-50, to nearest even, where |x| < 2^12; other
- * elements, NaN among them, add nothing and set *ret_out (host memory) to 1, else it is 0. So sums of up to
- *                 2^12 calls fit, and integers add up to the same bits in any order. Waits for the card.
+ *                 elements, NaN among them, add nothing and set *ret_out (host memory) to 1, else it is 0.
+ *                 So sums of up to 2^12 calls fit, and integers add up to the same bits in any order. Waits
+ *                 for the card.
  *   fixed_join    sum [n] i64 += other [n] i64
  *   fixed_get     y [n] f32 = sum [n] i64 times 2^-50, rounded to f64 and then to f32
  *   round_random  y [n] bf16 = x [n] f32 rounded up or down with the odds of its distance (Gupta et al. 2015,
  *                 Deep Learning with Limited Numerical Precision, section 3): the lower 16 bits of x and
- * number first + i of a Philox stream are added up, what carries over decides. NaN and Inf stay.
+ *                 number first + i of a Philox stream are added, and the carry decides. NaN and Inf stay.
  *
  * The same bits on every device. Elements are independent: no two tensors may overlap.
  */

@@ -5,8 +5,9 @@
  *   ta false: a is [m, k]; true: a is [k, m].  tb false: b is [k, n]; true: b is [n, k] (a linear layer's
  *   weight: y = x w^T is matmul(y, x, false, w, true); dx = dy w; dw += dy^T x).
  *   a and b share a type, f32, bf16 or f16 (which is widened to f32 first); c is f32 or that type; bias [n]
- * of a's type, or absent. Leading dimensions fold into rows: a tensor [b, s, k] is [b s, k]. colsum: out[n]
- * += sum over rows of x[rows, n]   out f32, x f32, bf16 or f16 (the gradient of a bias).
+ *   of a's type, or absent. Leading dimensions fold into rows: a tensor [b, s, k] is [b s, k].
+ * colsum: out[n] += sum over rows of x[rows, n]
+ *   out f32, x f32, bf16 or f16 (the gradient of a bias)
  *
  * c may not overlap a, b or bias. Any size works, zero included: k = 0 gives bias (+ c).
  * Accumulation: f32 over k, rounded to c's type once, after bias and the old c were added.

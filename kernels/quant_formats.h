@@ -5,10 +5,11 @@
  *   q8_0   32 in 34 bytes   f16 d, i8 q[32]                               x = d q
  *   q4_0   32 in 18 bytes   f16 d, 16 bytes: low nibbles, then high       x = d (q - 8)
  *   q4_1   32 in 20 bytes   f16 d, f16 m, 16 bytes likewise               x = d q + m
- *   q5_0   32 in 22 bytes   f16 d, 32 fifth bits, 16 bytes likewise      x = d (q - 16)
- *   q4_k   256 in 144       f16 d, f16 dmin, 12 bytes of 6-bit scales and minima, 128 bytes   x = d s q -
- * dmin m q6_k   256 in 210       128 bytes low, 64 bytes high bits, i8 s[16], f16 d                x = d s (q
- * - 32)
+ *   q5_0   32 in 22 bytes   f16 d, 32 fifth bits, 16 bytes likewise       x = d (q - 16)
+ *   q4_k   256 in 144       f16 d, f16 dmin, 12 bytes of 6-bit scales and
+ *                           minima (s, m) for each 32, 128 bytes          x = d s q - dmin m
+ *   q6_k   256 in 210       128 bytes low, 64 bytes high bits, i8 s[16]
+ *                           for each 16, f16 d                            x = d s (q - 32)
  *
  * Arithmetic is single precision in the order written, without contraction, so that results equal those of
  * the gguf Python package bit by bit. No device and no allocation: readers of files use this.

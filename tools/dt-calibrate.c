@@ -393,7 +393,8 @@ static int one_round(struct bench *b, const struct dt_op_mode *m, struct shared 
 	return rc;
 }
 
-/* One process. Rounds lie apart in time, so that what else the machine does for a moment spoils one at most.
+/*
+ * One process. Rounds lie apart in time, so that what else the machine does for a moment spoils one at most.
  */
 static int work(const struct dt_op_mode *m, int cores, int number, struct shared *sh, double seconds,
 		struct dt_progress *bar)

@@ -532,7 +532,8 @@ static void print_measured(const struct dt_estimate *e, const struct dt_measurem
 		       dt_format_size(m->process - m->bytes, y, sizeof(y)));
 }
 
-/* The verdict on a measurement: an exit status. A category that is off by more is one, even where sums agree.
+/*
+ * The verdict on a measurement: an exit status. A category that is off by more is one, even where sums agree.
  */
 static int check_measured(const struct dt_fit *f, struct dt_err *err)
 {

@@ -8,8 +8,8 @@
 #include "kernels/attention.h"
 #include "nn/infer.h"
 #include "plan/inferplan.h"
-#include "serve/batch.h"
-#include "serve/tenants.h"
+#include "serve/api/batch.h"
+#include "serve/http/tenants.h"
 
 #include <errno.h>
 #include <signal.h>

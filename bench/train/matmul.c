@@ -1,8 +1,10 @@
 /*
  * Prints the rate of n x n x n matmuls through oneDNN as one JSON line: what this machine can do at this
- * moment, the denominator of MFU where PyTorch is not installed to measure it. cc -O2 matmul.c -ldnnl -o
- * matmul;  matmul bf16|fp32 [N] Operands are in the layout oneDNN likes best (format any), so this is a
- * ceiling, not a typical call.
+ * moment, the denominator of MFU where PyTorch is not installed to measure it.
+ *
+ *   cc -O2 matmul.c -ldnnl -o matmul;  matmul bf16|fp32 [N]
+ *
+ * Operands are in the layout oneDNN likes best (format any), so this is a ceiling, not a typical call.
  */
 #include <oneapi/dnnl/dnnl.h>
 

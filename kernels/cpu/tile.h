@@ -16,17 +16,19 @@
 struct dt_tile {
 	bool pairs; /* a word is two bf16 */
 	/*
-	 * c[i, j] = (accumulate ? c[i, j] : 0) + sum over w < words of a[i * a_row + w * a_word] . b[w * ldb
-	 * + j], i < rows, j < cols; cols is a multiple of 16.
+	 * c[i, j] = (accumulate ? c[i, j] : 0)
+	 *           + sum over w < words of a[i * a_row + w * a_word] . b[w * ldb + j],
+	 * i < rows, j < cols; cols is a multiple of 16.
 	 */
 	void (*mul)(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, int64_t a_word,
 		    const uint32_t *b, int64_t ldb, int64_t rows, int64_t cols, int64_t words,
 		    bool accumulate);
 	/*
-	 * Pairs only, with operands that lie apart. across: c[i, 16 g + j] = sum over w < words of a[i *
-	 * a_row + w] . b[g][16 w + j], g < 4. down: c[i, j] += sum over first <= w < last of a[i * a_row +
-	 * w] . b[w / 8][w % 8 * cols + j], cols a multiple of 32, last <= 32. i < rows. next[g] are as long
-	 * as b[g] and will be wanted soon: they are asked for on the way.
+	 * Pairs only; operand b is in several arrays. i < rows.
+	 *   across  c[i, 16 g + j] = sum over w < words of a[i * a_row + w] . b[g][16 w + j], g < 4
+	 *   down    c[i, j] += sum over first <= w < last of a[i * a_row + w] . b[w / 8][w % 8 * cols + j],
+	 *           cols a multiple of 32, last <= 32
+	 * next[g] is as long as b[g] and read soon after: it is prefetched.
 	 */
 	void (*mul_across)(float *c, int64_t ldc, const uint32_t *a, int64_t a_row,
 			   const uint32_t *const b[4], const uint32_t *const next[4], int64_t rows,
@@ -39,8 +41,7 @@ struct dt_tile {
 	/* Pairs only: n words (x[2 i], x[2 i + 1]), and n words (x[i], y[i]). Denormals may become zero. */
 	void (*along)(uint32_t *out, const float *x, int64_t n);
 	void (*across)(uint32_t *out, const float *x, const float *y, int64_t n);
-	/* dt_tile_pack_lanes and _depth for bf16 rows (NULL: zeros) where d is a multiple of 32, else NULL.
-	 */
+	/* dt_tile_pack_lanes and _depth for bf16 rows (NULL: zeros) where d is a multiple of 32, else NULL */
 	void (*lanes)(uint32_t *out, const void *const *row, int64_t rows, int64_t d);
 	void (*depth)(uint32_t *out, const void *const *row, int64_t rows, int64_t d);
 };
@@ -62,10 +63,10 @@ static inline int64_t dt_tile_depth(const struct dt_tile *t)
 
 /*
  * Packing. row[i], i < rows <= DT_TILE, are rows of d elements of type t; missing rows (of lanes and depth
- * also those that are NULL) and columns are zero. Lanes and depth take int8 too. rows   out[i * words + w]
- * a's operand: DT_TILE rows, words along d lanes  out[w * DT_TILE + i]             b's operand: words along
- * d, a column a row depth  out[w * pad + j], pad = d rounded up to 16     b's operand: words along the rows,
- * a column a d
+ * also those that are NULL) and columns are zero. Lanes and depth take int8 too.
+ *   rows   out[i * words + w]                        operand a: DT_TILE rows, words along d
+ *   lanes  out[w * DT_TILE + i]                      operand b: words along d, a column a row
+ *   depth  out[w * pad + j], pad = d rounded to 16   operand b: words along the rows, a column a d
  */
 void dt_tile_pack_rows(const struct dt_tile *t, uint32_t *out, const void *const *row, enum dt_dtype type,
 		       int64_t rows, int64_t d);

@@ -29,8 +29,7 @@ int dt_json_bool(const json_t *o, const char *key, bool required, bool *ret, str
 /* *ret is borrowed from o. */
 int dt_json_str(const json_t *o, const char *key, bool required, const char **ret, struct dt_err *err);
 
-/* Writes v compactly with a newline and flushes: -EPIPE, -ENOSPC ... when the stream fails. Steals nothing.
- */
+/* Writes v compactly with a newline and flushes: -EPIPE, -ENOSPC ... when the stream fails. Steals nothing */
 int dt_json_write_line(FILE *f, const json_t *v, struct dt_err *err);
 
 /* Reads a whole file or standard input ("-") into a malloc'd, NUL-terminated buffer. */

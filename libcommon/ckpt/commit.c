@@ -92,7 +92,8 @@ static int merge_entry(struct merge *g, const json_t *e, struct dt_err *err)
 		       : 0;
 }
 
-/* The parameters first, then the states; layers.2 before layers.10. The order does not depend on the layout.
+/*
+ * The parameters first, then the states; layers.2 before layers.10. The order does not depend on the layout.
  */
 static int by_natural_name(const void *a, const void *b)
 {

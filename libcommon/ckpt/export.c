@@ -239,7 +239,8 @@ void exp_zeros(FILE *f, uint64_t n)
 		fwrite(zeros, 1, n < sizeof(zeros) ? (size_t)n : sizeof(zeros), f);
 }
 
-/* What changes the numbers a model computes; names, special tokens and how rows and norms are stored do not.
+/*
+ * What changes the numbers a model computes; names, special tokens and how rows and norms are stored do not.
  */
 bool exp_same_model(const struct dt_config *a, const struct dt_config *b, const char **ret_what)
 {

@@ -1,4 +1,5 @@
-/* A tokenizer.json as GGUF's keys: byte-level BPE by its merges, SentencePiece BPE by scores that rank alike.
+/*
+ * A tokenizer.json as GGUF's keys: byte-level BPE by its merges, SentencePiece BPE by scores that rank alike.
  */
 #include "ckpt/export_internal.h"
 

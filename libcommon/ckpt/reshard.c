@@ -127,7 +127,8 @@ static bool same_box(const struct dt_local_param *a, const struct dt_local_param
 	return !memcmp(a->off, b->off, sizeof(a->off)) && !memcmp(a->shape, b->shape, sizeof(a->shape));
 }
 
-/* Parameter index in the local table, NULL: not held. A second copy of a tied embedding is not the holder's.
+/*
+ * Parameter index in the local table, NULL: not held. A second copy of a tied embedding is not the holder's.
  */
 static const struct dt_local_param *held(const struct reshard *r, const struct dt_local *lo, int index)
 {

@@ -463,7 +463,8 @@ static void read_run(const struct src_view *v, int64_t from, int64_t n, enum dt_
 	}
 }
 
-/* A row of a transposed tensor lies scattered; only plain types are stored so. Tiles keep lines in the cache.
+/*
+ * A row of a transposed tensor lies scattered; only plain types are stored so. Tiles keep lines in the cache.
  */
 static void read_transposed(const struct src_view *v, const int64_t *off, const int64_t *shape,
 			    enum dt_dtype as, char *dst)

@@ -4,9 +4,10 @@
  * of the files.
  *
  *   dt           a checkpoint folder or root (dt-checkpoint(5)): its model/ tensors
- *   safetensors  a Hugging Face folder (model.safetensors or an index of several, config.json), or such a
- * file gguf         a GGUF file: f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q4_k, q6_k llmc         a model .bin
- * of llm.c (GPT-2) llama2c      a model .bin of llama2.c
+ *   safetensors  a Hugging Face folder (model.safetensors or an index of several, config.json) or file
+ *   gguf         a GGUF file: f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q4_k, q6_k
+ *   llmc         a model .bin of llm.c (GPT-2)
+ *   llama2c      a model .bin of llama2.c
  *
  * Rotary order is not changed: config->rope_pairing says how the rows of q and k are stored (adjacent in
  * GGUF's llama and in llama2.c, half elsewhere). A file that lacks a parameter, has one of another shape, or

@@ -6,9 +6,8 @@
  * source, or the sender copies it into a registered destination; with neither it goes through two buffers of
  * the channel, one such message at a time.
  *
- *   sender      POSTED ................ (PUSH: copies, DONE) ......... PULL, STAGE: frees the slot
- *   receiver            PULL | PUSH | STAGE ... (PULL: copies, DONE; STAGE: copies, DONE) PUSH: frees the
- * slot
+ *   sender      POSTED ................ (PUSH: copies, DONE) .................. PULL, STAGE: frees the slot
+ *   receiver            PULL | PUSH | STAGE ... (PULL, STAGE: copies, DONE) ... PUSH: frees the slot
  *
  * At most SLOTS messages between two ranks can wait to be received; further ones wait in the sender.
  */

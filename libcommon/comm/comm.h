@@ -38,7 +38,8 @@ enum dt_transport_kind {
 	DT_TRANSPORT_MPI,
 };
 
-/* This process's rank as its launcher says, before any world is open: who speaks about usage errors. 0 alone.
+/*
+ * This process's rank as its launcher says, before any world is open: who speaks about usage errors. 0 alone.
  */
 int dt_launch_rank(void);
 

@@ -193,8 +193,7 @@ struct dt_world {
 	struct dt_region_map *maps;   /* [board_n][DT_REGIONS_MAX] */
 };
 
-/* stage.c: *ret NULL where nothing of the operation lies on the device; else end is called once it is done.
- */
+/* stage.c: *ret NULL where nothing of the operation lies on the device; else end is called once it is done */
 struct dt_stage;
 int dt_stage_begin(struct dt_comm *c, struct dt_op *o, struct dt_stage **ret, struct dt_err *err);
 /* rc: how the operation ended; it, or what failed here. */
@@ -238,8 +237,7 @@ void dt_chans_close(struct dt_world *w);
 
 /* region.c */
 struct dt_offer dt_region_find(struct dt_world *w, const void *p, size_t bytes);
-/* Where the place in a region of the rank at place local of the board lies here; it is mapped at first use.
- */
+/* Where the place in a region of the rank at place local of the board lies here; it is mapped at first use */
 int dt_region_reach(struct dt_world *w, int local, const struct dt_offer *o, char **ret, struct dt_err *err);
 void dt_regions_release(struct dt_world *w);
 

@@ -200,8 +200,7 @@ static int post_reduce_scatter(struct poster *p)
 	return 0;
 }
 
-/* count elements of type as one item that is extent bytes long, so that parts keep the stride of the whole.
- */
+/* count elements of type as one item that is extent bytes long, so that parts keep the stride of the whole */
 static int strided(MPI_Datatype type, size_t count, size_t extent, MPI_Datatype *ret)
 {
 	MPI_Datatype run;

@@ -35,7 +35,8 @@ struct port {
 	bool busy;
 };
 
-/* A message of which one end has entered the round: the sender's (eager ones have arrived) or the receiver's.
+/*
+ * A message of which one end has entered the round: the sender's (eager ones have arrived) or the receiver's.
  */
 struct mail {
 	int from, round;

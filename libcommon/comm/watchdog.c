@@ -186,7 +186,8 @@ static bool on_board(const struct dt_world *w, int rank)
 	return false;
 }
 
-/* Fills k->state as far as it can be found out. Every process of a machine is asked, as some may be stopped.
+/*
+ * Fills k->state as far as it can be found out. Every process of a machine is asked, as some may be stopped.
  */
 static void collect(struct dt_world *w, int group)
 {

@@ -55,7 +55,8 @@ const char *dt_tokenizer_piece(const struct dt_tokenizer *t, int32_t id, bool sp
 int dt_tokenizer_decode(const struct dt_tokenizer *t, const int32_t *ids, size_t n, bool special, char **ret,
 			size_t *ret_n, struct dt_err *err);
 
-/* The id of a token's bytes (an added token, or the text of a word), -1: none. Linear: for names, not texts.
+/*
+ * The id of a token's bytes (an added token, or the text of a word), -1: none. Linear: for names, not texts.
  */
 int32_t dt_tokenizer_find(const struct dt_tokenizer *t, const char *s, size_t n);
 

@@ -298,8 +298,7 @@ static void test_paged(void **state)
 	static const int block_sizes[] = {16, 1, 48, 5};
 
 	for (int i = 0; i < SHAPES; i += emulated(dev) ? 2 : 1) {
-		/* Of f32 and caches of int8 one kernel of a card has all types, as values: they take turns.
-		 */
+		/* Of f32 and caches of int8 one kernel of a card has all types, as values: they take turns */
 		if (!emulated(dev) || i % 4 == 0)
 			one_paged(&shapes[i], DT_F32, DT_F32, block_sizes[i % 4], i % 2);
 		one_paged(&shapes[i], DT_BF16, DT_BF16, block_sizes[i % 4], i % 2);

@@ -45,8 +45,7 @@ static void one(int64_t rows, int64_t n, enum dt_dtype in, enum dt_dtype out, bo
 			l[i * n + j] = old - h;
 			b = isnan(a) ? NAN : ref_loss(l + i * n, n, target[i]);
 			l[i * n + j] = old;
-			/* Long rows: differences for some columns, the formula they confirm for the others.
-			 */
+			/* Long rows: differences for some columns, the formula they confirm for the others */
 			want[i * n + j] = isnan(a) ? scale * exp(old - log(sum[i]) - max[i])
 						   : scale * (a - b) / (2 * h);
 		}

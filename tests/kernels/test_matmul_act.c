@@ -1,5 +1,4 @@
-/* A linear layer with its activation against a plain f64 loop, its backward against the derivative of that.
- */
+/* A linear layer with its activation against a plain f64 loop, its backward against the derivative of that */
 #include "group.h"
 
 /* The slope of f by central differences of f64, whose error is about 1e-10. */

@@ -486,8 +486,7 @@ static void test_refused(void **state)
 	free_all(f.data, y.data, i.data);
 }
 
-/* Rows are rounded to the same integers and scales by every kernel: ordinary ones, tiny, zero, NaN and Inf.
- */
+/* Rows are rounded to the same integers and scales by every kernel: ordinary ones, tiny, zero, NaN and Inf */
 static void test_rounded_rows_agree(void **state)
 {
 	enum { BLOCKS = 40, N = 32 * BLOCKS };

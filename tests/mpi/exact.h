@@ -1,4 +1,5 @@
-/* What the tests of collectives share: calls that must succeed, and elements of every type with exact values.
+/*
+ * What the tests of collectives share: calls that must succeed, and elements of every type with exact values.
  */
 #ifndef DT_TESTS_MPI_EXACT_H
 #define DT_TESTS_MPI_EXACT_H

@@ -4,7 +4,7 @@
  *   mpi: no shared memory; cut: MPI calls carry N elements at most; node: N ranks count as one machine;
  *   registered: buffers that the others map; alg: collectives that have this algorithm go by it;
  *   whole: large sizes in every type; part: of types x sizes x operations the K-th quarter (modulo 4), in
- * which every pair of them is, and of large moves as many; four parts are all
+ *   which every pair of them is, and as many large moves; the four parts together are all
  */
 #include "base/opt.h"
 #include "base/rng.h"

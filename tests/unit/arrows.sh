@@ -10,9 +10,11 @@ find tools libcommon kernels -name '*.[ch]' -o -name '*.cu' -o -name '*.cc' | so
 BEGIN {
 	# Level of each row: a row uses those of a lower level, and itself.
 	level["base"] = 1; level["model"] = level["load"] = 2; level["plan"] = 3
-	level["ckpt"] = level["data"] = level["comm"] = 4
+	level["ckpt"] = level["data"] = level["comm"] = level["grammar"] = 4
 	level["nn"] = 5
 	level["train"] = level["serve"] = 6
+	# Within serve: http -> api -> engine -> sched.
+	folder["sched"] = 1; folder["engine"] = 2; folder["api"] = 3; folder["http"] = 4
 }
 function bad(why) {
 	printf "%s:%d: %s: %s\n", FILENAME, FNR, what, why
@@ -51,6 +53,13 @@ function bad(why) {
 		bad("kernels never include libcommon")
 	else if (from[1] == "libcommon" && to[1] != from[2] && level[to[1]] >= level[from[2]])
 		bad(from[2] " must not use " to[1])
+	else if (from[1] == "libcommon" && from[2] == "serve" && from[3] == "sched" &&
+		 to[1] != "serve" && to[1] != "base")
+		bad("serve/sched must not use " to[1])
+	else if (to[1] == "serve" && !(to[2] in folder))
+		bad("unknown folder serve/" to[2])
+	else if (from[1] == "libcommon" && from[2] == "serve" && folder[to[2]] > folder[from[3]])
+		bad("serve/" from[3] " must not use serve/" to[2])
 }
 END {
 	if (!seen)

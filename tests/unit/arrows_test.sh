@@ -5,12 +5,13 @@ check=$(dirname "$0")/arrows.sh
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 mkdir -p "$dir/tools" "$dir/kernels/cuda" "$dir/libcommon"
-for row in base model plan comm data ckpt nn serve train; do
+for row in base model plan comm data ckpt grammar nn serve serve/sched serve/engine serve/api serve/http train; do
     mkdir "$dir/libcommon/$row"
 done
 echo '#include "base/err.h"' >"$dir/libcommon/model/ok.c"
 echo '#include <cuda_runtime.h>' >"$dir/kernels/cuda/ok.cu"
 printf '#include <nccl.h>\n#include <mpi.h>\n' >"$dir/libcommon/comm/nccl.c"
+echo '#include "serve/engine/engine.h"' >"$dir/libcommon/serve/http/ok.c"
 printf '#include "train/loop.h"\n#include "kernels/ops.h"\n#include <stdio.h>\n' >"$dir/tools/ok.c"
 
 if ! sh "$check" "$dir"; then
@@ -36,8 +37,15 @@ planted() { # FILE LINE: FILE with LINE in it must be refused, and named
 planted libcommon/base/a.c '#include "model/config.h"'
 planted libcommon/plan/a.h '#include "comm/comm.h"'
 planted libcommon/ckpt/a.c '#  include "data/dataset.h"'
-planted libcommon/serve/a.c '#include "train/loop.h"'
-planted libcommon/nn/a.c '#include "serve/engine.h"'
+planted libcommon/serve/api/a.c '#include "train/loop.h"'
+planted libcommon/serve/api/a.c '#include "serve/http/http.h"'
+planted libcommon/serve/engine/a.h '#include "serve/api/openai.h"'
+planted libcommon/serve/sched/a.c '#include "serve/engine/request.h"'
+planted libcommon/serve/sched/b.c '#include "nn/infer.h"'
+planted libcommon/serve/http/a.c '#include "serve/http.h"'
+planted tools/b.c '#include "serve/engine.h"'
+planted libcommon/grammar/a.c '#include "data/tokenizer.h"'
+planted libcommon/nn/a.c '#include "serve/engine/engine.h"'
 planted libcommon/data/a.c '#include <mpi.h>'
 planted libcommon/plan/a.c '#include "kernels/device.h"'
 planted libcommon/train/a.c '#include <cuda_runtime.h>'

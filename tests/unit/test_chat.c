@@ -1,5 +1,5 @@
 /* Chat templates against the texts that the families' published templates give. */
-#include "serve/chat.h"
+#include "serve/api/chat.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -1,4 +1,5 @@
-/* What comm can do without ranks: local reductions, launch detection, the fit of link costs, bench formulas.
+/*
+ * What comm can do without ranks: local reductions, launch detection, the fit of link costs, bench formulas.
  */
 #include <setjmp.h>
 #include <stdarg.h>

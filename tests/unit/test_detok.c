@@ -1,7 +1,7 @@
 /* Held-back text: every way to cut a byte string into tokens must release the same text and stop alike. */
 #include "base/rng.h"
-#include "serve/detok.h"
-#include "serve/utf8.h"
+#include "base/utf8.h"
+#include "serve/engine/detok.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

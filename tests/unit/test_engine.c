@@ -1,6 +1,6 @@
 /* The engine over a stand-in model, against the plain loop "append the next token". */
 #include "base/progress.h"
-#include "serve/engine.h"
+#include "serve/engine/engine.h"
 #include "serve_fake.h"
 
 #include <setjmp.h>
@@ -82,7 +82,7 @@ static struct dt_call *make(int i, bool greedy)
 
 	for (int k = 0; k < n; k++)
 		ids[k] = (i * 31 + k * 17) % 256;
-	assert_int_equal(dt_req_set_prompt(&c->req[0], ids, (size_t)n, 1 + i * 5 % 40), 0);
+	assert_int_equal(dt_serve_req_set_prompt(&c->req[0], ids, (size_t)n, 1 + i * 5 % 40), 0);
 	c->req[0].sampling.temperature = greedy ? 0 : 0.9;
 	c->req[0].sampling.top_p = i % 3 ? 1 : 0.8;
 	c->req[0].sampling.frequency_penalty = i % 4 ? 0 : 0.5;
@@ -90,15 +90,15 @@ static struct dt_call *make(int i, bool greedy)
 	return c;
 }
 
-static void assert_as_expected(const struct dt_req *r)
+static void assert_as_expected(const struct dt_serve_req *r)
 {
-	struct dt_sampler s;
+	struct dt_serve_sampler s;
 	int32_t ids[200];
 
 	assert_int_equal(r->finish, DT_FINISH_LENGTH);
 	assert_int_equal(r->nout, r->max_tokens);
 	memcpy(ids, r->tokens, (size_t)r->nprompt * sizeof(*ids));
-	dt_sampler_init(&s, FAKE_VOCAB);
+	dt_serve_sampler_init(&s, FAKE_VOCAB);
 	for (int i = 0; i < r->nout; i++) {
 		float logits[FAKE_VOCAB];
 
@@ -109,7 +109,7 @@ static void assert_as_expected(const struct dt_req *r)
 			fail_msg("token %d of a prompt of %d is %d, not %d", i, r->nprompt,
 				 r->tokens[r->nprompt + i], ids[r->nprompt + i]);
 	}
-	dt_sampler_release(&s);
+	dt_serve_sampler_release(&s);
 }
 
 static void submit(struct dt_engine *e, struct dt_call *c)
@@ -125,7 +125,7 @@ static struct dt_call *one(int first, int max_tokens)
 	struct dt_call *c = dt_call_new(1);
 	int32_t id = first;
 
-	dt_req_set_prompt(&c->req[0], &id, 1, max_tokens);
+	dt_serve_req_set_prompt(&c->req[0], &id, 1, max_tokens);
 	c->req[0].sampling.temperature = 0;
 	return c;
 }
@@ -187,7 +187,7 @@ static void test_guesses_change_nothing(void **state)
 			for (int k = 0; k < 20; k++)
 				ids[k] = (i + k) % 7;
 			c[guesses > 0][i] = dt_call_new(1);
-			dt_req_set_prompt(&c[guesses > 0][i]->req[0], ids, 20, 90 + i);
+			dt_serve_req_set_prompt(&c[guesses > 0][i]->req[0], ids, 20, 90 + i);
 			c[guesses > 0][i]->req[0].sampling.temperature = i % 2 ? 0 : 0.2;
 			submit(e, c[guesses > 0][i]);
 		}
@@ -205,7 +205,7 @@ static void test_guesses_change_nothing(void **state)
 	}
 	guesses = 0;
 	for (int i = 0; i < 8; i++) {
-		const struct dt_req *a = &c[0][i]->req[0], *b = &c[1][i]->req[0];
+		const struct dt_serve_req *a = &c[0][i]->req[0], *b = &c[1][i]->req[0];
 
 		assert_int_equal(a->nout, 90 + i);
 		assert_int_equal(b->nout, 90 + i);
@@ -264,7 +264,7 @@ static void test_choices_share_their_prompt(void **state)
 	for (int i = 0; i < PROMPT; i++)
 		ids[i] = i * 3;
 	for (int i = 0; i < N; i++) {
-		dt_req_set_prompt(&c->req[i], ids, PROMPT, 1 + 9 * i);
+		dt_serve_req_set_prompt(&c->req[i], ids, PROMPT, 1 + 9 * i);
 		c->req[i].sampling.seed = 5;
 		c->req[i].sampling.stream = (uint32_t)i;
 	}
@@ -282,7 +282,7 @@ static void test_choices_share_their_prompt(void **state)
 	e = start(&f, 24, 3, 8, 8);
 	c = dt_call_new(N);
 	for (int i = 0; i < N; i++) {
-		dt_req_set_prompt(&c->req[i], ids, PROMPT, 10 + 8 * i);
+		dt_serve_req_set_prompt(&c->req[i], ids, PROMPT, 10 + 8 * i);
 		c->req[i].sampling.stream = (uint32_t)i;
 	}
 	submit(e, c);
@@ -306,7 +306,7 @@ static void test_prefixes_are_found(void **state)
 		struct dt_call *c = dt_call_new(1);
 
 		c->salt = salt[i];
-		dt_req_set_prompt(&c->req[0], ids, 60, 5);
+		dt_serve_req_set_prompt(&c->req[0], ids, 60, 5);
 		c->req[0].sampling.seed = (uint64_t)i;
 		submit(e, c);
 		dt_call_wait_done(c);
@@ -372,7 +372,7 @@ static void test_embeds(void **state)
 
 		for (int k = 0; k < 30; k++)
 			ids[k] = k + i;
-		dt_req_set_prompt(&c->req[i], ids, 30, 0);
+		dt_serve_req_set_prompt(&c->req[i], ids, 30, 0);
 		c->req[i].embed = true;
 	}
 	submit(e, c);
@@ -398,7 +398,7 @@ static void test_cancel_frees_within_a_step(void **state)
 		int32_t ids[10] = {i};
 
 		c[i] = dt_call_new(1);
-		dt_req_set_prompt(&c[i]->req[0], ids, 10, 100);
+		dt_serve_req_set_prompt(&c[i]->req[0], ids, 10, 100);
 		submit(e, c[i]);
 	}
 	pthread_mutex_lock(&c[0]->mu);
@@ -441,7 +441,7 @@ static void test_stops(void **state)
 	struct fake f;
 	struct dt_engine *e = start(&f, 100, 4, 16, 4);
 	struct dt_call *c;
-	struct dt_req *r;
+	struct dt_serve_req *r;
 	int32_t want[40];
 
 	/* A stop string of the two bytes that come fifth and sixth. */
@@ -482,7 +482,7 @@ static void test_stops(void **state)
 		} else {
 			assert_true(r->nout > 4);
 			for (int i = 0; i < 4; i++)
-				assert_int_not_equal(dt_req_out(r)[i], want[3]);
+				assert_int_not_equal(dt_serve_req_out(r)[i], want[3]);
 		}
 		dt_call_drop(c);
 	}
@@ -496,12 +496,12 @@ static void test_scores(void **state)
 	struct fake f;
 	struct dt_engine *e = start(&f, 100, 4, 64, 4);
 	struct dt_call *c = dt_call_new(1);
-	struct dt_req *r = &c->req[0];
+	struct dt_serve_req *r = &c->req[0];
 	int32_t ids[30];
 
 	for (int i = 0; i < 30; i++)
 		ids[i] = i * 3 % 256;
-	dt_req_set_prompt(r, ids, 30, 2);
+	dt_serve_req_set_prompt(r, ids, 30, 2);
 	r->logprobs = 3;
 	r->score_prompt = true;
 	submit(e, c);
@@ -527,7 +527,7 @@ static void test_scores(void **state)
 	dt_call_drop(c);
 
 	c = dt_call_new(1);
-	dt_req_set_prompt(&c->req[0], ids, 30, 0);
+	dt_serve_req_set_prompt(&c->req[0], ids, 30, 0);
 	submit(e, c);
 	dt_call_wait_done(c);
 	assert_int_equal(c->req[0].finish, DT_FINISH_LENGTH);
@@ -545,11 +545,11 @@ static void test_who_draws(void **state)
 		struct fake f;
 		struct dt_engine *e = start(&f, 100, 4, 64, 4);
 		struct dt_call *c = dt_call_new(how == 3 ? 2 : 1);
-		struct dt_req *r = &c->req[0];
+		struct dt_serve_req *r = &c->req[0];
 		int32_t ids[3] = {7, 8, 9};
 
 		for (int i = 0; i < c->n; i++) {
-			dt_req_set_prompt(&c->req[i], ids, 3, 9);
+			dt_serve_req_set_prompt(&c->req[i], ids, 3, 9);
 			c->req[i].sampling.presence_penalty = 0.7;
 			c->req[i].logprobs = how - 1 < 2 ? how - 1 : -1;
 		}
@@ -566,8 +566,8 @@ static void test_who_draws(void **state)
 			expected_logits(r->tokens, 3 + i, x);
 			for (int k = 0; k < FAKE_VOCAB; k++)
 				z += exp(x[k]);
-			assert_int_equal(r->scores.chosen[i].id, dt_req_out(r)[i]);
-			assert_true(fabs(r->scores.chosen[i].logprob - (x[dt_req_out(r)[i]] - log(z))) <
+			assert_int_equal(r->scores.chosen[i].id, dt_serve_req_out(r)[i]);
+			assert_true(fabs(r->scores.chosen[i].logprob - (x[dt_serve_req_out(r)[i]] - log(z))) <
 				    1e-5);
 		}
 		assert_int_equal(r->scores.n, how == 1 || how == 2 ? 9 : 0);
@@ -584,14 +584,14 @@ static void test_refusals(void **state)
 	int32_t ids[130] = {0};
 
 	x = dt_call_new(1);
-	dt_req_set_prompt(&x->req[0], ids, 100, 21); /* one more than the context */
+	dt_serve_req_set_prompt(&x->req[0], ids, 100, 21); /* one more than the context */
 	assert_int_equal(dt_engine_submit(e, x, NULL), -E2BIG);
-	dt_req_set_prompt(&x->req[0], ids, 30, 12); /* 41 rows and the pool has 40 */
+	dt_serve_req_set_prompt(&x->req[0], ids, 30, 12); /* 41 rows and the pool has 40 */
 	assert_int_equal(dt_engine_submit(e, x, NULL), -E2BIG);
-	dt_req_set_prompt(&x->req[0], ids, 0, 12);
+	dt_serve_req_set_prompt(&x->req[0], ids, 0, 12);
 	assert_int_equal(dt_engine_submit(e, x, NULL), -EINVAL);
 	ids[1] = FAKE_VOCAB;
-	dt_req_set_prompt(&x->req[0], ids, 2, 2);
+	dt_serve_req_set_prompt(&x->req[0], ids, 2, 2);
 	assert_int_equal(dt_engine_submit(e, x, NULL), -EINVAL);
 	dt_call_drop(x);
 

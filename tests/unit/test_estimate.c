@@ -183,8 +183,7 @@ static void account_dt_is_the_plan(void **state)
 	}
 }
 
-/* The plan's own numbers, from the model's sizes alone: GPT-2 124M, one rank, bf16, AdamW, 4 x 1024 tokens.
- */
+/* The plan's own numbers, from the model's sizes alone: GPT-2 124M, one rank, bf16, AdamW, 4 x 1024 tokens */
 static void plan_of_gpt2(void **state)
 {
 	struct dt_config c;

@@ -1,7 +1,8 @@
-/* The server's bounds that a shell cannot show: raw sockets against the HTTP server over the stand-in model.
+/*
+ * The server's bounds that a shell cannot show: raw sockets against the HTTP server over the stand-in model.
  */
 #include "base/progress.h"
-#include "serve/http.h"
+#include "serve/http/http.h"
 #include "serve_fake.h"
 
 #include <arpa/inet.h>

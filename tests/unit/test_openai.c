@@ -1,5 +1,5 @@
 /* Bodies to calls, calls to replies and events, over the stand-in model. */
-#include "serve/openai.h"
+#include "serve/api/openai.h"
 #include "serve_fake.h"
 
 #include <setjmp.h>

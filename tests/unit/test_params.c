@@ -137,8 +137,7 @@ static void names_order_and_init(void **state)
 	dt_params_release(&t);
 }
 
-/* The boxes of all ranks cover each tensor exactly once; replicated ones are equal on the ranks that share.
- */
+/* The boxes of all ranks cover each tensor exactly once; replicated ones are equal on the ranks that share */
 static void cuts_cover(void **state)
 {
 	static const struct {
@@ -213,7 +212,8 @@ static void kv_heads_follow_q_heads(void **state)
 	dt_params_release(&t);
 }
 
-/* Narayanan et al. 2021, section 3.2: 72 L h^2 (1 + s / 6h + V / 12hL) a token for a GPT, backward included.
+/*
+ * Narayanan et al. 2021, section 3.2: 72 L h^2 (1 + s / 6h + V / 12hL) a token for a GPT, backward included.
  */
 static void flops_of_gpt(void **state)
 {

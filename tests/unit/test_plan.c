@@ -64,7 +64,8 @@ static void megatron_step_times(void **state)
 	print_message("mean error %.1f%%\n", 100 * sum / 8);
 }
 
-/* Grattafiori et al. 2024, table 4: Llama 3 405B on 8,192 H100s, tp8 pp16 dp64, 16 M tokens a step: 43% MFU.
+/*
+ * Grattafiori et al. 2024, table 4: Llama 3 405B on 8,192 H100s, tp8 pp16 dp64, 16 M tokens a step: 43% MFU.
  */
 static void llama_405b(void **state)
 {

@@ -3,7 +3,7 @@
  * definitions from the papers, and compare draws with a chi-square test.
  */
 #include "base/rng.h"
-#include "serve/sampling.h"
+#include "serve/engine/sampling.h"
 
 #include <errno.h>
 #include <math.h>
@@ -96,12 +96,12 @@ static void check_draws(struct dt_sampling s, const int32_t *prompt, int nprompt
 			int nout)
 {
 	enum { N = 20000 };
-	struct dt_sampler sampler;
+	struct dt_serve_sampler sampler;
 	int count[V] = {0}, cells = 0;
 	double prob[V], chi2 = 0;
 
 	reference(&s, logits, prompt, nprompt, out, nout, prob);
-	assert_int_equal(dt_sampler_init(&sampler, V), 0);
+	assert_int_equal(dt_serve_sampler_init(&sampler, V), 0);
 	for (int i = 0; i < N; i++) {
 		float x[V];
 		int32_t id;
@@ -125,7 +125,7 @@ static void check_draws(struct dt_sampling s, const int32_t *prompt, int nprompt
 		fail_msg("chi-square %g over %d cells", chi2, cells);
 	for (int i = 0; i < V; i++)
 		assert_int_equal(sampler.edit_of[i], 0);
-	dt_sampler_release(&sampler);
+	dt_serve_sampler_release(&sampler);
 }
 
 static void test_plain(void **state)
@@ -184,11 +184,11 @@ static void test_penalties(void **state)
 static void test_greedy(void **state)
 {
 	struct dt_sampling s = DT_SAMPLING_DEFAULT;
-	struct dt_sampler sampler;
+	struct dt_serve_sampler sampler;
 	float x[V] = {0};
 
 	s.temperature = 0;
-	dt_sampler_init(&sampler, V);
+	dt_serve_sampler_init(&sampler, V);
 	assert_int_equal(dt_sample(&sampler, &s, x, NULL, 0, NULL, 0), 0); /* all tie: the lowest id */
 	x[40] = x[20] = 3;
 	assert_int_equal(dt_sample(&sampler, &s, x, NULL, 0, NULL, 0), 20);
@@ -201,17 +201,17 @@ static void test_greedy(void **state)
 	for (int i = 0; i < V; i++)
 		x[i] = -INFINITY;
 	assert_int_equal(dt_sample(&sampler, &s, x, NULL, 0, NULL, 0), -EDOM);
-	dt_sampler_release(&sampler);
+	dt_serve_sampler_release(&sampler);
 }
 
 static void test_reproducible(void **state)
 {
 	struct dt_sampling s = DT_SAMPLING_DEFAULT;
-	struct dt_sampler a, b;
+	struct dt_serve_sampler a, b;
 	int differ = 0;
 
-	dt_sampler_init(&a, V);
-	dt_sampler_init(&b, V);
+	dt_serve_sampler_init(&a, V);
+	dt_serve_sampler_init(&b, V);
 	for (int i = 0; i < 50; i++) {
 		int32_t out[50] = {0}, one, two;
 		float x[V];
@@ -227,8 +227,8 @@ static void test_reproducible(void **state)
 		differ += dt_sample(&b, &s, x, NULL, 0, out, (size_t)i) != one;
 	}
 	assert_true(differ > 10);
-	dt_sampler_release(&a);
-	dt_sampler_release(&b);
+	dt_serve_sampler_release(&a);
+	dt_serve_sampler_release(&b);
 }
 
 static void test_logprobs(void **state)

@@ -1,5 +1,4 @@
-/* Pipeline tables: complete, free of deadlock, the bubbles and microbatches in flight that the papers give.
- */
+/* Pipeline tables: complete, free of deadlock, the bubbles and microbatches in flight that the papers give */
 #include "plan/schedule.h"
 
 #include <setjmp.h>

@@ -1,7 +1,8 @@
-/* The block pool and the scheduler, without a model: hand-made cases, then random traffic against the rules.
+/*
+ * The block pool and the scheduler, without a model: hand-made cases, then random traffic against the rules.
  */
 #include "base/rng.h"
-#include "serve/scheduler.h"
+#include "serve/sched/scheduler.h"
 
 #include <errno.h>
 #include <math.h>

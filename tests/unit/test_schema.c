@@ -3,8 +3,8 @@
  * that the PyPI package jsonschema has judged; numbers against arithmetic; schemas that mean harm.
  */
 #include "base/rng.h"
-#include "serve/automaton.h"
-#include "serve/grammar.h"
+#include "grammar/automaton.h"
+#include "grammar/grammar.h"
 
 #include <errno.h>
 #include <math.h>
@@ -194,7 +194,8 @@ static void test_every_keyword(void **state)
 	}
 }
 
-/* Schemas and texts with the verdict of jsonschema: what is wrong is refused, what we generated is accepted.
+/*
+ * Schemas and texts with the verdict of jsonschema: what is wrong is refused, what we generated is accepted.
  */
 static void test_golden(void **state)
 {

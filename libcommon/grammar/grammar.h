@@ -1,0 +1,64 @@
+/*
+ * Grammars over bytes, for constrained sampling: rules of alternatives, each a sequence of byte classes and
+ * rules. A state is the set of all stacks of what may still come (as in llama.cpp's GBNF); stacks share their
+ * tails, and equal ones are one node, so a state is a short list of numbers.
+ *
+ * dt_grammar_json and dt_grammar_schema build the grammar of JSON texts; a schema's keywords that are not
+ * enforced are refused by name, save those that only describe.
+ */
+#ifndef DT_GRAMMAR_GRAMMAR_H
+#define DT_GRAMMAR_GRAMMAR_H
+
+#include "base/json.h"
+
+struct dt_grammar; /* immutable, counted */
+
+/* Any JSON object. NULL: out of memory. */
+struct dt_grammar *dt_grammar_json(void);
+/*
+ * Texts that a JSON schema (draft 2020-12) accepts: objects with their properties in the schema's order, and
+ * others only where it says so (additionalProperties, patternProperties, or no properties at all). Every text
+ * that comes to its end meets the schema, as its strings and numbers are written in one way. Keywords that
+ * are not enforced are refused by name, but for those that only describe (schema_keys.c has the table); so
+ * are oneOf and not where it cannot be known beforehand that they hold, and schemas that no value meets or
+ * that take too long to follow. -ENOTSUP, -EINVAL, -E2BIG, -ENOMEM.
+ */
+int dt_grammar_schema(const json_t *schema, struct dt_grammar **ret, struct dt_err *err);
+struct dt_grammar *dt_grammar_ref(struct dt_grammar *g);
+void dt_grammar_drop(struct dt_grammar *g); /* NULL is allowed */
+
+/* The bytes of a token, borrowed; NULL or *ret_n 0: the token writes none. */
+typedef const char *dt_token_bytes(const void *arg, int32_t id, size_t *ret_n);
+
+/* The tokens of a vocabulary in the order of their bytes. */
+struct dt_vocab_order {
+	int n;	     /* tokens that have bytes */
+	int vocab;   /* ids */
+	int longest; /* bytes */
+	struct dt_vocab_token {
+		const char *s;
+		int32_t len, id;
+	} * token; /* [n] */
+};
+/* Asks for the bytes of ids 0 to vocab - 1, which outlive o. -ENOMEM. */
+int dt_vocab_order_init(struct dt_vocab_order *o, int vocab, dt_token_bytes *bytes, const void *arg);
+void dt_vocab_order_release(struct dt_vocab_order *o);
+
+/* Where one text stands in its grammar. */
+struct dt_matcher;
+struct dt_matcher *dt_matcher_new(struct dt_grammar *g); /* takes a reference; NULL: out of memory */
+void dt_matcher_free(struct dt_matcher *m);
+
+/* Reads n bytes: true; false when they do not fit, and then nothing has changed. -ENOMEM also is false. */
+bool dt_matcher_push(struct dt_matcher *m, const char *s, size_t n);
+/* The text may end here. */
+bool dt_matcher_complete(const struct dt_matcher *m);
+/* Nothing may follow. */
+bool dt_matcher_done(const struct dt_matcher *m);
+/*
+ * The tokens that may come next: bit id % 32 of word id / 32. Borrowed until the next call. NULL: out of
+ * memory.
+ */
+const uint32_t *dt_matcher_mask(struct dt_matcher *m, const struct dt_vocab_order *o);
+
+#endif

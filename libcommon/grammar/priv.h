@@ -1,0 +1,78 @@
+/* What grammar*.c and matcher.c share; not for others. */
+#ifndef DT_GRAMMAR_PRIV_H
+#define DT_GRAMMAR_PRIV_H
+
+#include "grammar/grammar.h"
+
+#include <stdatomic.h>
+
+enum { DT_ELEM_END, DT_ELEM_CLASS, DT_ELEM_RULE };
+
+struct dt_elem {
+	uint8_t type;
+	int32_t index; /* of the class or the rule */
+};
+
+struct dt_class { /* a set of bytes */
+	uint64_t bit[4];
+};
+
+struct dt_rule {
+	int32_t *alt; /* each the number of its first element */
+	int n, cap;
+};
+
+struct dt_grammar {
+	atomic_int refs;
+	struct dt_elem *elem;
+	struct dt_class *class;
+	struct dt_rule *rule;
+	int nelem, elem_cap, nclass, class_cap, nrule, rule_cap;
+	int root;
+	bool no_memory; /* something is missing */
+};
+
+/* grammar.c: building. Nothing fails; whoever is done looks at no_memory. */
+struct dt_grammar *dt_grammar_new(void);
+int dt_gr_rule(struct dt_grammar *g);
+int dt_gr_class(struct dt_grammar *g, const char *members);   /* "a-z_": ranges and bytes */
+int dt_gr_members(struct dt_grammar *g, const char *members); /* these bytes */
+struct dt_elem dt_gr_range(struct dt_grammar *g, int first, int last);
+/* Adds an alternative of n elements to a rule. */
+void dt_gr_alt(struct dt_grammar *g, int rule, const struct dt_elem *e, int n);
+/* A rule that is these bytes. */
+int dt_gr_literal(struct dt_grammar *g, const char *s, size_t n);
+/* A rule of min to max (-1: any number) times e, with sep (a rule, -1: none) in between. */
+int dt_gr_repeat(struct dt_grammar *g, struct dt_elem e, int sep, int min, int max);
+
+/* Drops alternatives that no text can end; false: then there is no text at all, or no_memory. */
+bool dt_gr_prune(struct dt_grammar *g);
+
+struct dt_gr_json { /* the rules of JSON (RFC 8259) */
+	int ws, colon, comma, character, string, number, integer, value, object, array;
+};
+void dt_gr_json(struct dt_grammar *g, struct dt_gr_json *ret);
+/* '[' items ']' of one rule, and '{' members '}' of one value, or around what `inside` makes of it. */
+int dt_gr_array(struct dt_grammar *g, const struct dt_gr_json *j, int inside);
+int dt_gr_object(struct dt_grammar *g, const struct dt_gr_json *j, int inside);
+
+#define DT_SEQ(...)                                                                                          \
+	(struct dt_elem[]){__VA_ARGS__},                                                                     \
+		(int)(sizeof((struct dt_elem[]){__VA_ARGS__}) / sizeof(struct dt_elem))
+
+static inline struct dt_elem dt_gr_r(int rule)
+{
+	return (struct dt_elem){DT_ELEM_RULE, rule};
+}
+
+static inline struct dt_elem dt_gr_c(int class)
+{
+	return (struct dt_elem){DT_ELEM_CLASS, class};
+}
+
+static inline struct dt_elem dt_gr_byte(struct dt_grammar *g, int c)
+{
+	return dt_gr_range(g, c, c);
+}
+
+#endif

@@ -1,0 +1,532 @@
+/* Keywords: which there are, what form they have, and which schemas hold together where one stands. */
+#include "grammar/schema.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_CONJS  2048
+#define MAX_PLACE  64	 /* $ref of $ref, allOf in allOf */
+#define MAX_COUNT  65535 /* of minItems, maxLength ... */
+#define MAX_CHOICE 16
+
+enum role { DESCRIBES, PLACE, HOLDS };
+
+/*
+ * All keywords of draft 2020-12 that are not refused. Form: s a schema, o an object of schemas, a an array of
+ * schemas, n a count, x a number, t text, b true or false, r an array of texts, R an object of these, v
+ * anything, e a list of values, T types.
+ */
+static const struct keyword {
+	const char *name;
+	enum role role;
+	char form;
+	int about; /* types */
+} keyword[] = {
+	{"type", HOLDS, 'T', 0},
+	{"const", HOLDS, 'v', 0},
+	{"enum", HOLDS, 'e', 0},
+	{"multipleOf", HOLDS, 'x', DT_T_INTEGER | DT_T_NUMBER},
+	{"minimum", HOLDS, 'x', DT_T_INTEGER | DT_T_NUMBER},
+	{"maximum", HOLDS, 'x', DT_T_INTEGER | DT_T_NUMBER},
+	{"exclusiveMinimum", HOLDS, 'x', DT_T_INTEGER | DT_T_NUMBER},
+	{"exclusiveMaximum", HOLDS, 'x', DT_T_INTEGER | DT_T_NUMBER},
+	{"minLength", HOLDS, 'n', DT_T_STRING},
+	{"maxLength", HOLDS, 'n', DT_T_STRING},
+	{"pattern", HOLDS, 't', DT_T_STRING},
+	{"format", HOLDS, 't', DT_T_STRING},
+	{"items", HOLDS, 's', DT_T_ARRAY},
+	{"prefixItems", HOLDS, 'a', DT_T_ARRAY},
+	{"minItems", HOLDS, 'n', DT_T_ARRAY},
+	{"maxItems", HOLDS, 'n', DT_T_ARRAY},
+	{"uniqueItems", HOLDS, 'b', DT_T_ARRAY},
+	{"properties", HOLDS, 'o', DT_T_OBJECT},
+	{"patternProperties", HOLDS, 'o', DT_T_OBJECT},
+	{"additionalProperties", HOLDS, 's', DT_T_OBJECT},
+	{"propertyNames", HOLDS, 's', DT_T_OBJECT},
+	{"required", HOLDS, 'r', DT_T_OBJECT},
+	{"minProperties", HOLDS, 'n', DT_T_OBJECT},
+	{"maxProperties", HOLDS, 'n', DT_T_OBJECT},
+	{"$ref", PLACE, 't', 0},
+	{"allOf", PLACE, 'a', 0},
+	{"anyOf", PLACE, 'a', 0},
+	{"oneOf", PLACE, 'a', 0},
+	{"not", PLACE, 's', 0},
+	{"dependentRequired", PLACE, 'R', 0},
+	{"dependentSchemas", PLACE, 'o', 0},
+	{"$defs", DESCRIBES, 'o', 0},
+	{"definitions", DESCRIBES, 'o', 0},
+	{"$schema", DESCRIBES, 't', 0},
+	{"$comment", DESCRIBES, 't', 0},
+	{"$anchor", DESCRIBES, 't', 0}, /* whatever names it is refused */
+	{"$dynamicAnchor", DESCRIBES, 't', 0},
+	{"$vocabulary", DESCRIBES, 'v', 0},
+	{"title", DESCRIBES, 't', 0},
+	{"description", DESCRIBES, 't', 0},
+	{"default", DESCRIBES, 'v', 0},
+	{"examples", DESCRIBES, 'v', 0},
+	{"deprecated", DESCRIBES, 'v', 0},
+	{"readOnly", DESCRIBES, 'v', 0},
+	{"writeOnly", DESCRIBES, 'v', 0},
+	{"contentEncoding", DESCRIBES, 't', 0},
+	{"contentMediaType", DESCRIBES, 't', 0},
+	{"contentSchema", DESCRIBES, 'v', 0},
+};
+
+int dt_schema_fail(struct dt_schema *b, int code, const char *fmt, ...)
+{
+	char text[400];
+	va_list ap;
+
+	if (b->rc < 0)
+		return b->rc;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	return b->rc = dt_err_set(b->err, code, "%s", text);
+}
+
+bool dt_schema_work(struct dt_schema *b, int64_t n)
+{
+	b->work.steps -= n;
+	if (b->work.steps < 0)
+		dt_schema_fail(b, -E2BIG, "the schema is too large: it takes too long to follow");
+	return b->rc == 0;
+}
+
+bool dt_schema_room(struct dt_schema *b, void **p, int n, int *cap, size_t size)
+{
+	int more = *cap ? 2 * *cap : 8;
+	void *q;
+
+	if (n < *cap)
+		return true;
+	q = realloc(*p, (size_t)more * size);
+	if (!q) {
+		dt_schema_fail(b, -ENOMEM, "cannot read the schema: out of memory");
+		return false;
+	}
+	*p = q;
+	*cap = more;
+	return true;
+}
+
+static const struct keyword *find(const char *name)
+{
+	for (size_t i = 0; i < sizeof(keyword) / sizeof(*keyword); i++)
+		if (!strcmp(keyword[i].name, name))
+			return &keyword[i];
+	return NULL;
+}
+
+static int type_of_name(const char *s)
+{
+	static const struct {
+		const char *name;
+		int types;
+	} t[] = {{"null", DT_T_NULL},	    {"boolean", DT_T_BOOLEAN}, {"string", DT_T_STRING},
+		 {"integer", DT_T_INTEGER}, {"array", DT_T_ARRAY},     {"number", DT_T_INTEGER | DT_T_NUMBER},
+		 {"object", DT_T_OBJECT}};
+
+	for (size_t i = 0; s && i < sizeof(t) / sizeof(*t); i++)
+		if (!strcmp(s, t[i].name))
+			return t[i].types;
+	return 0;
+}
+
+static int types_of(const json_t *type)
+{
+	int types = type_of_name(json_string_value(type));
+	const json_t *v;
+	size_t i;
+
+	json_array_foreach(type, i, v) types |= type_of_name(json_string_value(v));
+	return types;
+}
+
+static bool texts(const json_t *v)
+{
+	const json_t *e;
+	size_t i;
+
+	json_array_foreach(v, i, e) if (!json_is_string(e)) return false;
+	return json_is_array(v);
+}
+
+static bool schemas(const json_t *v, char form)
+{
+	const json_t *e;
+	const char *key;
+	size_t i;
+
+	if (form == 's')
+		return json_is_object(v) || json_is_boolean(v);
+	if (form == 'a') {
+		json_array_foreach(v, i, e) if (!schemas(e, 's')) return false;
+		return json_array_size(v) > 0;
+	}
+	json_object_foreach((json_t *)v, key, e) if (form == 'R' ? !texts(e) : !schemas(e, 's')) return false;
+	return json_is_object(v);
+}
+
+static void check_types(struct dt_schema *b, const json_t *v)
+{
+	const json_t *e;
+	size_t i;
+
+	if (!json_is_string(v) && !(texts(v) && json_array_size(v) > 0))
+		dt_schema_fail(b, -EINVAL, "the schema's 'type' is neither text nor an array of texts");
+	else if (json_is_string(v) && !types_of(v))
+		dt_schema_fail(b, -EINVAL, "the schema has an unknown type '%.40s'", json_string_value(v));
+	json_array_foreach(v, i, e) check_types(b, e);
+}
+
+static void check_form(struct dt_schema *b, const struct keyword *k, const json_t *v)
+{
+	static const struct {
+		char form;
+		const char *is;
+	} says[] = {{'s', "a schema"},
+		    {'o', "an object of schemas"},
+		    {'a', "an array of schemas with at least one"},
+		    {'n', "a whole number from 0 to 65535"},
+		    {'x', "a number"},
+		    {'t', "text"},
+		    {'b', "true or false"},
+		    {'r', "an array of texts"},
+		    {'R', "an object of arrays of texts"},
+		    {'e', "an array with at least one value"}};
+	char f = k->form;
+	bool good = true;
+
+	if (f == 'T') {
+		check_types(b, v);
+		return;
+	}
+	if (f == 's' || f == 'a' || f == 'o' || f == 'R')
+		good = schemas(v, f);
+	else if (f == 'n')
+		good = json_is_integer(v) && json_integer_value(v) >= 0 && json_integer_value(v) <= MAX_COUNT;
+	else if (f == 'x')
+		good = json_is_number(v);
+	else if (f == 't')
+		good = json_is_string(v);
+	else if (f == 'b')
+		good = json_is_boolean(v);
+	else if (f == 'r')
+		good = texts(v);
+	else if (f == 'e')
+		good = json_array_size(v) > 0;
+	for (size_t i = 0; !good && i < sizeof(says) / sizeof(*says); i++)
+		if (says[i].form == f)
+			dt_schema_fail(b, -EINVAL, "the schema's '%s' is not %s", k->name, says[i].is);
+}
+
+void dt_schema_check(struct dt_schema *b, const json_t *s)
+{
+	const char *key;
+	const json_t *v;
+
+	json_object_foreach((json_t *)s, key, v)
+	{
+		const struct keyword *k = find(key);
+
+		if (!dt_schema_work(b, 50 + (int64_t)json_array_size(v) + (int64_t)json_object_size(v)))
+			return;
+		if (k)
+			check_form(b, k, v);
+		else if (strcmp(key, "$id") || s != b->top)
+			dt_schema_fail(b, -ENOTSUP, "the schema's keyword '%.60s' is not supported", key);
+	}
+	v = json_object_get(s, "format");
+	if (json_is_string(v) && !dt_schema_format(json_string_value(v)))
+		dt_schema_fail(b, -ENOTSUP, "the schema's format '%.40s' is not supported",
+			       json_string_value(v));
+	v = json_object_get(s, "multipleOf");
+	if (v && !(json_number_value(v) > 0))
+		dt_schema_fail(b, -EINVAL, "the schema's 'multipleOf' is not above 0");
+}
+
+static bool holds_something(const json_t *s)
+{
+	const char *key;
+	const json_t *v;
+
+	json_object_foreach((json_t *)s, key, v)
+	{
+		const struct keyword *k = find(key);
+
+		if (k && k->role == HOLDS)
+			return true;
+	}
+	return false;
+}
+
+int dt_schema_given(const struct dt_conj *c)
+{
+	int types = DT_T_ALL;
+
+	for (int i = 0; i < c->nleaf; i++) {
+		const json_t *t = json_object_get(c->leaf[i], "type");
+
+		if (t)
+			types &= types_of(t);
+	}
+	return types;
+}
+
+int dt_schema_types(const struct dt_conj *c)
+{
+	int about = 0;
+
+	for (int i = 0; i < c->nleaf; i++) {
+		const json_t *v;
+		const char *key;
+
+		json_object_foreach((json_t *)c->leaf[i], key, v)
+		{
+			const struct keyword *k = find(key);
+
+			if (!strcmp(key, "type") || !strcmp(key, "enum") || !strcmp(key, "const"))
+				return dt_schema_given(c);
+			about |= k ? k->about : 0;
+		}
+	}
+	return about ? about : DT_T_ALL;
+}
+
+/* One step of a JSON pointer (RFC 6901) in a fragment of a URI, in place. */
+static void unescape(char *s)
+{
+	char *to = s;
+
+	for (; *s; s++) {
+		unsigned c;
+
+		if (*s == '%' && s[1] && s[2] && sscanf(s + 1, "%2x", &c) == 1) {
+			*to++ = (char)c;
+			s += 2;
+		} else if (*s == '~' && (s[1] == '0' || s[1] == '1')) {
+			*to++ = s[1] == '0' ? '~' : '/';
+			s++;
+		} else {
+			*to++ = *s;
+		}
+	}
+	*to = '\0';
+}
+
+const json_t *dt_schema_resolve(struct dt_schema *b, const char *ref)
+{
+	const json_t *at = *ref == '#' ? b->top : NULL;
+	const char *r = ref + (*ref == '#');
+	char part[256];
+
+	while (at && *r == '/') {
+		size_t n = strcspn(++r, "/");
+
+		if (n >= sizeof(part))
+			at = NULL;
+		if (!at)
+			break;
+		memcpy(part, r, n);
+		part[n] = '\0';
+		unescape(part);
+		at = json_is_array(at) && *part >= '0' && *part <= '9'
+			     ? json_array_get(at, strtoul(part, NULL, 10))
+			     : json_object_get(at, part);
+		r += n;
+	}
+	if (!at || *r)
+		dt_schema_fail(b, -EINVAL, "the schema has nothing at '%.80s'", ref);
+	return at && !*r ? at : NULL;
+}
+
+/* {"not there": p} or {"there": p, and what then}: as schemas. */
+static json_t *either(const char *name, json_t *then)
+{
+	json_t *absent = json_pack("{s:{s:b}}", "properties", name, 0);
+	json_t *present = json_pack("{s:[s]}", "required", name), *all = json_array(), *r = json_array();
+
+	json_array_append_new(all, present);
+	json_array_append_new(all, then);
+	json_array_append_new(r, absent);
+	json_array_append_new(r, json_pack("{s:o}", "allOf", all));
+	return r;
+}
+
+const json_t *dt_schema_dependent(struct dt_schema *b, const json_t *s)
+{
+	const json_t *required = json_object_get(s, "dependentRequired"),
+		     *more = json_object_get(s, "dependentSchemas"), *v;
+	const char *key;
+	json_t *r;
+
+	if (!required && !more)
+		return NULL;
+	for (int i = 0; i < b->nmade; i++)
+		if (b->made[i].of == s)
+			return b->made[i].choice;
+	if (!dt_schema_room(b, (void **)&b->made, b->nmade, &b->made_cap, sizeof(*b->made)))
+		return NULL;
+	r = json_array();
+	json_object_foreach((json_t *)required, key, v)
+		json_array_append_new(r, either(key, json_pack("{s:O}", "required", v)));
+	json_object_foreach((json_t *)more, key, v)
+		json_array_append_new(r, either(key, json_incref((json_t *)v)));
+	b->made[b->nmade].of = s;
+	b->made[b->nmade++].choice = r;
+	return r;
+}
+
+/* ---- conjunctions ---- */
+
+struct flat {
+	struct dt_conj now;
+	struct {
+		const json_t *s;
+		int depth;
+	} todo[2 * DT_MAX_LEAF];
+	struct {
+		const json_t *list;
+		int depth;
+		bool one;
+	} choice[MAX_CHOICE];
+	int ntodo, nchoice;
+};
+
+static void push(struct dt_schema *b, struct flat *f, const json_t *s, int depth)
+{
+	if (depth > MAX_PLACE)
+		dt_schema_fail(b, -EINVAL, "the schema refers to itself without end, or is too deep");
+	else if (f->ntodo == 2 * DT_MAX_LEAF)
+		dt_schema_fail(b, -E2BIG, "the schema has too many schemas for one place");
+	if (b->rc == 0) {
+		f->todo[f->ntodo].s = s;
+		f->todo[f->ntodo++].depth = depth;
+	}
+}
+
+static void add_choice(struct dt_schema *b, struct flat *f, const json_t *list, bool one, int depth)
+{
+	if (!list)
+		return;
+	if (f->nchoice == MAX_CHOICE) {
+		dt_schema_fail(b, -E2BIG, "the schema has too many choices for one place");
+		return;
+	}
+	f->choice[f->nchoice].list = list;
+	f->choice[f->nchoice].depth = depth;
+	f->choice[f->nchoice++].one = one;
+}
+
+static void add_not(struct dt_schema *b, struct flat *f, const json_t *list, int64_t but)
+{
+	if (f->now.nno == DT_MAX_NOT) {
+		dt_schema_fail(b, -E2BIG, "the schema has too many of 'not' and 'oneOf' for one place");
+		return;
+	}
+	f->now.no[f->now.nno].list = list;
+	f->now.no[f->now.nno++].but = but;
+}
+
+/* Follows one schema; false: nothing meets it. */
+static bool follow(struct dt_schema *b, struct flat *f, const json_t *s, int depth)
+{
+	const json_t *v, *e;
+	size_t i;
+
+	if (json_is_boolean(s))
+		return json_is_true(s);
+	if (!json_is_object(s)) {
+		dt_schema_fail(b, -EINVAL, "a schema is an object, or true or false");
+		return false;
+	}
+	dt_schema_check(b, s);
+	if (b->rc < 0)
+		return false;
+	if (holds_something(s)) {
+		int k = 0;
+
+		while (k < f->now.nleaf && f->now.leaf[k] != s)
+			k++;
+		if (k == DT_MAX_LEAF)
+			dt_schema_fail(b, -E2BIG, "the schema has too many schemas for one place");
+		else if (k == f->now.nleaf)
+			f->now.leaf[f->now.nleaf++] = s;
+	}
+	v = json_object_get(s, "$ref");
+	if (v && (v = dt_schema_resolve(b, json_string_value(v))))
+		push(b, f, v, depth + 1);
+	for (i = json_array_size(json_object_get(s, "allOf")); i-- > 0;) /* the first is followed first */
+		push(b, f, json_array_get(json_object_get(s, "allOf"), i), depth + 1);
+	add_choice(b, f, json_object_get(s, "anyOf"), false, depth + 1);
+	add_choice(b, f, json_object_get(s, "oneOf"), true, depth + 1);
+	json_array_foreach(dt_schema_dependent(b, s), i, e) add_choice(b, f, e, false, depth + 1);
+	if (json_object_get(s, "not"))
+		add_not(b, f, s, -1);
+	return b->rc == 0;
+}
+
+static void flatten(struct dt_schema *b, const struct flat *from, struct dt_conjs *ret)
+{
+	struct flat *f;
+	const json_t *v;
+	size_t i;
+
+	if (!dt_schema_work(b, 200))
+		return;
+	f = malloc(sizeof(*f));
+	if (!f) {
+		dt_schema_fail(b, -ENOMEM, "cannot read the schema: out of memory");
+		return;
+	}
+	*f = *from;
+	while (f->ntodo > 0 && b->rc == 0) {
+		const json_t *s = f->todo[--f->ntodo].s;
+
+		if (!follow(b, f, s, f->todo[f->ntodo].depth))
+			goto out;
+	}
+	if (b->rc < 0)
+		goto out;
+	if (f->nchoice > 0) {
+		int k = --f->nchoice, nno = f->now.nno;
+
+		json_array_foreach(f->choice[k].list, i, v)
+		{
+			f->ntodo = 0; /* the call works on a copy */
+			f->now.nno = nno;
+			push(b, f, v, f->choice[k].depth);
+			if (f->choice[k].one && json_array_size(f->choice[k].list) > 1)
+				add_not(b, f, f->choice[k].list, (int64_t)i);
+			if (b->rc < 0)
+				break;
+			flatten(b, f, ret);
+		}
+		goto out;
+	}
+	if (ret->n == MAX_CONJS)
+		dt_schema_fail(b, -E2BIG, "the schema has too many choices that multiply in one place");
+	else if (dt_schema_room(b, (void **)&ret->c, ret->n, &ret->cap, sizeof(*ret->c)))
+		ret->c[ret->n++] = f->now;
+out:
+	free(f);
+}
+
+void dt_schema_flatten(struct dt_schema *b, const struct dt_places *p, struct dt_conjs *ret)
+{
+	struct flat *f = calloc(1, sizeof(*f));
+
+	*ret = (struct dt_conjs){0};
+	if (!f) {
+		dt_schema_fail(b, -ENOMEM, "cannot read the schema: out of memory");
+		return;
+	}
+	for (int i = p->n; i-- > 0;)
+		push(b, f, p->s[i], 0);
+	if (b->rc == 0)
+		flatten(b, f, ret);
+	free(f);
+}

@@ -1,0 +1,399 @@
+/* Objects of a schema: their properties in the order in which the schema names them, then others. */
+#include "grammar/schema.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SEQ	     DT_SEQ
+#define MAX_PATTERNS 4	 /* of patternProperties: every set of them is its own kind of name */
+#define MAX_OPTIONAL 200 /* one after another: each may come next */
+
+static void add_pattern_schemas(struct dt_schema *b, const json_t *leaf, const char *name,
+				struct dt_places *ret, bool *hit)
+{
+	const char *key;
+	const json_t *v;
+
+	json_object_foreach(json_object_get(leaf, "patternProperties"), key, v)
+	{
+		const struct dt_auto *a = dt_schema_pattern(b, key);
+
+		if (a && dt_auto_accepts(a, name)) {
+			dt_place(b, ret, v);
+			*hit = true;
+		}
+	}
+}
+
+static bool name_allowed(struct dt_schema *b, const json_t *names, const char *name)
+{
+	json_t *v = json_string(name);
+	bool ok = v && dt_schema_valid(b, v, names, 0);
+
+	json_decref(v);
+	return ok;
+}
+
+void dt_schema_property(struct dt_schema *b, const struct dt_conj *c, const char *name, struct dt_places *ret)
+{
+	for (int i = 0; i < c->nleaf; i++) {
+		const json_t *s = json_object_get(json_object_get(c->leaf[i], "properties"), name),
+			     *more = json_object_get(c->leaf[i], "additionalProperties"),
+			     *names = json_object_get(c->leaf[i], "propertyNames");
+		bool hit = s != NULL;
+
+		if (s)
+			dt_place(b, ret, s);
+		add_pattern_schemas(b, c->leaf[i], name, ret, &hit);
+		if (!hit && more)
+			dt_place(b, ret, more);
+		if (names && !name_allowed(b, names, name))
+			dt_place(b, ret, json_false());
+	}
+}
+
+static bool among(const json_t *list, const char *name)
+{
+	const json_t *v;
+	size_t i;
+
+	json_array_foreach(list, i, v) if (!strcmp(json_string_value(v), name)) return true;
+	return false;
+}
+
+bool dt_schema_required(const struct dt_conj *c, const char *name)
+{
+	for (int i = 0; i < c->nleaf; i++)
+		if (among(json_object_get(c->leaf[i], "required"), name))
+			return true;
+	return false;
+}
+
+bool dt_schema_named(const struct dt_conj *c, const char *name)
+{
+	for (int i = 0; i < c->nleaf; i++)
+		if (json_object_get(json_object_get(c->leaf[i], "properties"), name))
+			return true;
+	return dt_schema_required(c, name);
+}
+
+bool dt_schema_closed(const struct dt_conj *c)
+{
+	bool closed = false;
+
+	for (int i = 0; i < c->nleaf; i++) {
+		const json_t *more = json_object_get(c->leaf[i], "additionalProperties");
+
+		if (json_object_get(c->leaf[i], "patternProperties") || (more && !json_is_false(more)))
+			return false;
+		closed |= json_is_false(more) ||
+			  json_object_size(json_object_get(c->leaf[i], "properties")) > 0 ||
+			  json_array_size(json_object_get(c->leaf[i], "required")) > 0;
+	}
+	return closed;
+}
+
+/* ---- names that the schema does not give ---- */
+
+struct patterns {
+	const char *text[MAX_PATTERNS];
+	int n;
+};
+
+static void collect(struct dt_schema *b, const struct dt_conj *c, struct patterns *p)
+{
+	for (int i = 0; i < c->nleaf; i++) {
+		const char *key;
+		const json_t *v;
+
+		json_object_foreach(json_object_get(c->leaf[i], "patternProperties"), key, v)
+		{
+			int k = 0;
+
+			while (k < p->n && strcmp(p->text[k], key))
+				k++;
+			if (k == MAX_PATTERNS) {
+				dt_schema_fail(b, -ENOTSUP,
+					       "the schema has more than %d 'patternProperties' for one "
+					       "object, which is not supported",
+					       MAX_PATTERNS);
+				return;
+			}
+			p->text[k] = key;
+			p->n += k == p->n;
+		}
+	}
+}
+
+/* What names of just this set of patterns hold. */
+static void schemas_of(struct dt_schema *b, const struct dt_conj *c, const struct patterns *p, int set,
+		       struct dt_places *ret)
+{
+	for (int i = 0; i < c->nleaf; i++) {
+		const json_t *mine = json_object_get(c->leaf[i], "patternProperties"),
+			     *more = json_object_get(c->leaf[i], "additionalProperties");
+		bool hit = false;
+
+		for (int k = 0; k < p->n; k++) {
+			const json_t *s = set >> k & 1 ? json_object_get(mine, p->text[k]) : NULL;
+
+			if (s)
+				dt_place(b, ret, s);
+			hit |= s != NULL;
+		}
+		if (!hit && more)
+			dt_place(b, ret, more);
+	}
+}
+
+static void narrow(struct dt_schema *b, struct dt_auto **a, const struct dt_auto *x, bool minus)
+{
+	struct dt_auto *r = NULL;
+	int rc = x && b->rc == 0 ? dt_auto_product(*a, x, minus, &b->work, &r) : 0;
+
+	if (rc < 0)
+		dt_schema_fail(b, rc, "the schema is too large: its names of properties cannot be followed");
+	if (r) {
+		dt_auto_free(*a);
+		*a = r;
+	}
+}
+
+/* Names of just this set of patterns that are none of the n given ones, as a rule with its quotes. */
+static int names_of(struct dt_schema *b, const struct dt_conj *c, const struct patterns *p, int set,
+		    const char *const *given, int n)
+{
+	struct dt_auto *a = NULL, *words = NULL;
+	int r = dt_gr_rule(b->g);
+	bool plain = p->n == 0 && n == 0;
+
+	for (int i = 0; i < c->nleaf; i++)
+		plain &= !json_object_get(c->leaf[i], "propertyNames");
+	if (plain)
+		return b->json.string;
+	if (dt_auto_length(0, -1, &b->work, &a) < 0 || dt_auto_words(given, n, &b->work, &words) < 0) {
+		dt_schema_fail(b, -E2BIG,
+			       "the schema is too large: its names of properties cannot be followed");
+		dt_auto_free(a);
+		return r;
+	}
+	narrow(b, &a, words, true);
+	for (int k = 0; k < p->n; k++)
+		narrow(b, &a, dt_schema_pattern(b, p->text[k]), !(set >> k & 1));
+	for (int i = 0; i < c->nleaf; i++) {
+		const json_t *names = json_object_get(c->leaf[i], "propertyNames");
+		struct dt_places place = {.s = {names}, .n = 1};
+		struct dt_auto *any = NULL, *rest = NULL;
+		struct dt_conjs all;
+
+		if (!names || b->rc < 0)
+			continue;
+		/* a name meets one of the conjunctions: it is not outside all of them */
+		dt_schema_flatten(b, &place, &all);
+		if (dt_auto_length(0, -1, &b->work, &any) == 0 && dt_auto_length(0, -1, &b->work, &rest) == 0)
+			for (int k = 0; k < all.n && b->rc == 0; k++) {
+				struct dt_auto *one = dt_schema_given(&all.c[k]) & DT_T_STRING
+							      ? dt_schema_text_auto(b, &all.c[k])
+							      : NULL;
+
+				narrow(b, &rest, one, true);
+				dt_auto_free(one);
+			}
+		narrow(b, &a, rest, true);
+		dt_auto_free(any);
+		dt_auto_free(rest);
+		free(all.c);
+	}
+	if (b->rc == 0 && a->nstate > 0) {
+		struct dt_elem quote = dt_gr_byte(b->g, '"');
+
+		dt_gr_alt(b->g, r, SEQ(quote, dt_gr_r(dt_schema_emit(b, a)), quote));
+	}
+	dt_auto_free(a);
+	dt_auto_free(words);
+	return r;
+}
+
+/* A member whose name the schema does not give; -1: there is none. */
+static int other_member(struct dt_schema *b, const struct dt_conj *c, const char *const *given, int n)
+{
+	struct patterns p = {.n = 0};
+	bool open;
+	int r;
+
+	if (dt_schema_closed(c))
+		return -1;
+	collect(b, c, &p);
+	r = dt_gr_rule(b->g);
+	open = n == 0 && p.n == 0;
+	for (int i = 0; i < c->nleaf; i++) {
+		const json_t *more = json_object_get(c->leaf[i], "additionalProperties");
+
+		open |= more && !json_is_false(more);
+	}
+	for (int set = !open; set < 1 << p.n && b->rc == 0; set++) {
+		struct dt_places place = {.n = 0};
+		int value, name;
+
+		schemas_of(b, c, &p, set, &place);
+		value = dt_schema_rule(b, &place);
+		name = names_of(b, c, &p, set, given, n);
+		dt_gr_alt(b->g, r, SEQ(dt_gr_r(name), dt_gr_r(b->json.colon), dt_gr_r(value)));
+	}
+	return r;
+}
+
+/* ---- members in order ---- */
+
+/* All names: those of properties, and those that are only required. */
+static const char **all_names(struct dt_schema *b, const struct dt_conj *c, int *ret_n)
+{
+	size_t most = 1;
+	const char **name, *key;
+	int n = 0;
+
+	for (int i = 0; i < c->nleaf; i++)
+		most += json_object_size(json_object_get(c->leaf[i], "properties")) +
+			json_array_size(json_object_get(c->leaf[i], "required"));
+	name = calloc(most, sizeof(*name));
+	if (!name) {
+		dt_schema_fail(b, -ENOMEM, "cannot read the schema: out of memory");
+		return NULL;
+	}
+	for (int i = 0; i < c->nleaf; i++) {
+		const json_t *v;
+		size_t j;
+
+		json_object_foreach(json_object_get(c->leaf[i], "properties"), key, v)
+		{
+			int k = 0;
+
+			while (k < n && strcmp(name[k], key))
+				k++;
+			name[k] = key;
+			n += k == n;
+			if (!dt_schema_work(b, k))
+				break;
+		}
+		json_array_foreach(json_object_get(c->leaf[i], "required"), j, v)
+		{
+			int k = 0;
+
+			while (k < n && strcmp(name[k], json_string_value(v)))
+				k++;
+			if (k == n)
+				name[n++] = json_string_value(v);
+			if (!dt_schema_work(b, k))
+				break;
+		}
+	}
+	*ret_n = n;
+	return name;
+}
+
+struct members {
+	const char **name;
+	int n, other;	  /* names; the rule of another member, -1: none */
+	int64_t min, max; /* properties; max -1: any number */
+	int most;	  /* counts 0 .. most are told apart; more are as most unless max */
+};
+
+/* after[k]: what may follow when k came already. The others first, since they are last. */
+static void others(struct dt_schema *b, const struct members *m, int *after)
+{
+	for (int k = 0; k <= m->most; k++)
+		after[k] = dt_gr_rule(b->g);
+	for (int k = 0; k <= m->most; k++) {
+		struct dt_elem e[3] = {dt_gr_r(b->json.comma), dt_gr_r(m->other),
+				       dt_gr_r(after[k < m->most ? k + 1 : k])};
+
+		if (k >= m->min)
+			dt_gr_alt(b->g, after[k], NULL, 0);
+		if (m->other >= 0 && (m->max < 0 || k < m->max))
+			dt_gr_alt(b->g, after[k], e + !k, 3 - !k);
+	}
+}
+
+/* One property in front of what follows. */
+static void one_more(struct dt_schema *b, const struct dt_conj *c, const struct members *m, int i, int *after,
+		     int *now)
+{
+	struct dt_places place = {.n = 0};
+	json_t *text = json_string(m->name[i]);
+	const json_t *const name = text;
+	int word = dt_schema_literals(b, &name, text != NULL), value;
+	bool required = dt_schema_required(c, m->name[i]);
+
+	json_decref(text);
+	dt_schema_property(b, c, m->name[i], &place);
+	value = dt_schema_rule(b, &place);
+	for (int k = 0; k <= m->most; k++) {
+		struct dt_elem e[5] = {dt_gr_r(b->json.comma), dt_gr_r(word), dt_gr_r(b->json.colon),
+				       dt_gr_r(value), dt_gr_r(after[k < m->most ? k + 1 : k])};
+
+		now[k] = dt_gr_rule(b->g);
+		if (m->max < 0 || k < m->max)
+			dt_gr_alt(b->g, now[k], e + !k, 5 - !k);
+		if (!required)
+			dt_gr_alt(b->g, now[k], SEQ(dt_gr_r(after[k])));
+	}
+	memcpy(after, now, ((size_t)m->most + 1) * sizeof(*after));
+}
+
+static void count(struct dt_schema *b, const struct dt_conj *c, struct members *m)
+{
+	int required = 0, run = 0;
+
+	dt_schema_counts(c, "minProperties", "maxProperties", &m->min, &m->max);
+	for (int i = 0; i < m->n; i++) {
+		bool must = dt_schema_required(c, m->name[i]);
+
+		required += must;
+		run = must ? 0 : run + 1;
+		if (run > MAX_OPTIONAL)
+			dt_schema_fail(b, -ENOTSUP,
+				       "the schema has more than %d properties one after another that "
+				       "are not required, which is not supported",
+				       MAX_OPTIONAL);
+	}
+	if (m->min <= required)
+		m->min = 0;
+	if (m->max >= m->n && m->other < 0)
+		m->max = -1;
+	/* names that come twice count once */
+	if (m->other >= 0 && m->min > required + 1)
+		dt_schema_fail(b, -ENOTSUP,
+			       "the schema's 'minProperties' of more than one property without a name is "
+			       "not supported");
+	m->most = m->max >= 0 ? (int)m->max : m->min > 1 ? (int)m->min : 1;
+	dt_schema_work(b, (int64_t)(m->n + 1) * (m->most + 1) * 20);
+}
+
+int dt_schema_object(struct dt_schema *b, const struct dt_conj *c)
+{
+	struct members m = {.name = NULL};
+	int *after = NULL, *now = NULL, r = 0;
+
+	dt_schema_refuse_not(b, c, DT_T_OBJECT, dt_schema_closed(c));
+	m.name = all_names(b, c, &m.n);
+	if (b->rc < 0)
+		goto out;
+	m.other = other_member(b, c, m.name, m.n);
+	count(b, c, &m);
+	after = calloc((size_t)m.most + 1, sizeof(*after));
+	now = calloc((size_t)m.most + 1, sizeof(*now));
+	if (!after || !now)
+		dt_schema_fail(b, -ENOMEM, "cannot read the schema: out of memory");
+	if (b->rc < 0)
+		goto out;
+	others(b, &m, after);
+	for (int i = m.n; i-- > 0 && b->rc == 0;)
+		one_more(b, c, &m, i, after, now);
+	r = dt_gr_object(b->g, &b->json, after[0]);
+out:
+	free(m.name);
+	free(after);
+	free(now);
+	return r;
+}

@@ -1,0 +1,479 @@
+#include "serve/api/batch.h"
+
+#include "base/log.h"
+#include "base/progress.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct line { /* one in flight */
+	bool busy;
+	int64_t index;
+	json_t *id;  /* "id", or "custom_id" */
+	bool openai; /* a line of OpenAI's batch format */
+	enum { TEXT, CHAT, EMBEDDING } kind;
+	struct dt_completion c; /* c.call is NULL when the line could not be read */
+	struct dt_api_error e;
+};
+
+struct batch {
+	struct dt_engine *engine;
+	const struct dt_batch_params *p;
+	struct line *line; /* [window] */
+	pthread_mutex_t mu;
+	pthread_cond_t cond; /* a line was read, written or is done */
+	int64_t next;	     /* index of the next line to read */
+	int busy;
+	int64_t submitted, notified; /* calls, and those whose on_done has been here */
+	bool eof;
+	int stop_fd; /* readable once the writer has failed */
+	int write_rc;
+	struct dt_err write_err;
+	int64_t failed;
+	json_t *done; /* ids of lines that an earlier run has answered */
+
+	char *buf; /* input */
+	size_t n, cap, scanned;
+	bool input_ended;
+};
+
+/* ---- the writer's thread ---- */
+
+static json_t *plain_result(struct line *l)
+{
+	const struct dt_serve_req *r = l->c.call ? &l->c.call->req[0] : NULL;
+	json_t *v = json_pack("{s:i, s:I}", "schema", 1, "index", (json_int_t)l->index), *lp;
+
+	if (l->id)
+		json_object_set(v, "id", l->id);
+	if (!r || dt_completion_failed(r, &l->e)) {
+		json_t *e = dt_api_error_json(&l->e);
+
+		json_object_update(v, e);
+		json_decref(e);
+		return v;
+	}
+	json_object_set_new(v, "text", dt_completion_text(r));
+	json_object_set_new(v, "finish_reason", json_string(dt_finish_name(r->finish)));
+	json_object_set_new(v, "usage", dt_completion_usage(&l->c, false));
+	lp = dt_completion_logprobs(&l->c, 0);
+	if (json_is_null(lp))
+		json_decref(lp);
+	else
+		json_object_set_new(v, "logprobs", lp);
+	return v;
+}
+
+/* A line of the output file of OpenAI's batches. */
+static json_t *openai_result(struct batch *b, struct line *l)
+{
+	json_t *body = NULL;
+	char id[48];
+
+	if (l->c.call && l->kind == EMBEDDING)
+		body = dt_embedding_json(&l->c, (size_t)dt_engine_params(b->engine)->model.hidden, &l->e);
+	else if (l->c.call)
+		body = dt_completion_json(&l->c, &l->e);
+	snprintf(id, sizeof(id), "batch_req_%lld", (long long)l->index);
+	return json_pack("{s:s, s:O?, s:{s:i, s:s, s:o}, s:n}", "id", id, "custom_id", l->id, "response",
+			 "status_code", body ? 200 : l->e.status, "request_id", id, "body",
+			 body ? body : dt_api_error_json(&l->e), "error");
+}
+
+static void line_release(struct line *l)
+{
+	json_decref(l->id);
+	dt_completion_release(&l->c);
+	*l = (struct line){0};
+}
+
+static bool line_done(struct line *l)
+{
+	bool done;
+
+	if (!l->c.call)
+		return true;
+	pthread_mutex_lock(&l->c.call->mu);
+	done = l->c.call->open == 0;
+	pthread_mutex_unlock(&l->c.call->mu);
+	return done;
+}
+
+/* The line to be written next: of those in flight the oldest, or the oldest that is done. Locked. */
+static struct line *choose(struct batch *b)
+{
+	struct line *best = NULL;
+
+	for (int i = 0; i < b->p->window; i++) {
+		struct line *l = &b->line[i];
+
+		if (l->busy && (!best || l->index < best->index) && (!b->p->unordered || line_done(l)))
+			best = l;
+	}
+	return best && (b->p->unordered || line_done(best)) ? best : NULL;
+}
+
+static int write_line(struct batch *b, struct line *l, bool *ret_failed)
+{
+	json_t *v = l->openai ? openai_result(b, l) : plain_result(l);
+	int rc = v ? dt_json_write_line(b->p->out, v, &b->write_err) : -ENOMEM;
+
+	*ret_failed = l->e.status != 0;
+	if (*ret_failed && b->failed == 0)
+		dt_log_msg(b->p->log, "line %lld: %s", (long long)l->index + 1, l->e.msg);
+	json_decref(v);
+	return rc;
+}
+
+static void *writer_main(void *arg)
+{
+	struct batch *b = arg;
+	int rc = 0;
+
+	pthread_mutex_lock(&b->mu);
+	while (rc >= 0) {
+		struct line *l;
+		bool failed;
+
+		while (!(l = choose(b)) && !(b->eof && b->busy == 0))
+			pthread_cond_wait(&b->cond, &b->mu);
+		if (!l)
+			break;
+		pthread_mutex_unlock(&b->mu);
+		rc = write_line(b, l, &failed);
+		pthread_mutex_lock(&b->mu);
+		line_release(l);
+		b->busy--;
+		b->failed += failed;
+		if (rc < 0) {
+			b->write_rc = rc;
+			eventfd_write(b->stop_fd, 1);
+		}
+		pthread_cond_broadcast(&b->cond);
+	}
+	pthread_mutex_unlock(&b->mu);
+	return NULL;
+}
+
+/* The engine's thread: a call is done. */
+static void on_done(void *arg)
+{
+	struct batch *b = arg;
+
+	pthread_mutex_lock(&b->mu);
+	b->notified++;
+	pthread_cond_broadcast(&b->cond);
+	pthread_mutex_unlock(&b->mu);
+}
+
+/* ---- what an earlier run has answered ---- */
+
+/* What tells a line from others: its id, or else its number. malloc'd. */
+static char *key_of(const json_t *id, int64_t index)
+{
+	json_t *v = id ? NULL : json_integer(index);
+	char *s = json_dumps(id ? id : v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS), *key = NULL;
+
+	if (s && asprintf(&key, "%s%s", id ? "id " : "index ", s) < 0)
+		key = NULL;
+	free(s);
+	json_decref(v);
+	return key;
+}
+
+/*
+ * A run that was killed may have left half a line. Where results are appended to that very file, the next one
+ * must begin a line of its own: half a line is cut off, a whole one without its end gets it.
+ */
+static int mend(struct batch *b, FILE *f, off_t last, bool whole, struct dt_err *err)
+{
+	struct stat was, out;
+	int fd = fileno(b->p->out);
+
+	if (fstat(fileno(f), &was) < 0 || fstat(fd, &out) < 0 || !S_ISREG(out.st_mode) ||
+	    was.st_dev != out.st_dev || was.st_ino != out.st_ino)
+		return 0;
+	if (whole ? fputc('\n', b->p->out) == EOF : ftruncate(fd, last) < 0 || lseek(fd, 0, SEEK_END) < 0)
+		return dt_err_sys(err, -errno, "cannot go on in '%s'", b->p->skip_done);
+	return 0;
+}
+
+static int read_done(struct batch *b, struct dt_err *err)
+{
+	FILE *f = fopen(b->p->skip_done, "r");
+	char *text = NULL;
+	off_t at = 0, last = -1; /* where a line without an end begins */
+	bool whole = false;
+	size_t cap = 0;
+	ssize_t n;
+	int rc = 0;
+
+	if (!f)
+		return errno == ENOENT ? 0 : dt_err_sys(err, -errno, "cannot open '%s'", b->p->skip_done);
+	b->done = json_object();
+	while (rc == 0 && (n = getline(&text, &cap, f)) > 0) {
+		json_t *v = json_loadb(text, (size_t)n, 0, NULL), *id = json_object_get(v, "custom_id");
+		json_t *status = json_object_get(json_object_get(v, "response"), "status_code");
+		bool good = id ? json_integer_value(status) == 200 : json_object_get(v, "text") != NULL;
+		char *key;
+
+		if (!id)
+			id = json_object_get(v, "id");
+		key = good ? key_of(id, json_integer_value(json_object_get(v, "index"))) : NULL;
+		if (good && (!key || json_object_set_new_nocheck(b->done, key, json_true()) < 0))
+			rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", b->p->skip_done);
+		free(key);
+		if (text[n - 1] != '\n') {
+			last = at;
+			whole = v != NULL;
+		}
+		at += n;
+		json_decref(v); /* a line cut short by the end of a run is no JSON, and not done */
+	}
+	if (rc == 0 && ferror(f))
+		rc = dt_err_sys(err, -EIO, "cannot read '%s'", b->p->skip_done);
+	if (rc == 0 && last >= 0)
+		rc = mend(b, f, last, whole, err);
+	fclose(f);
+	free(text);
+	return rc;
+}
+
+static bool is_done(const struct batch *b, const json_t *id)
+{
+	char *key = b->done ? key_of(id, b->next) : NULL;
+	bool done = key && json_object_get(b->done, key);
+
+	free(key);
+	return done;
+}
+
+/* ---- the reader ---- */
+
+/* The next line without its newline, inside b->buf until the next call. 1, 0 at the end, or an error. */
+static int next_line(struct batch *b, char **ret, size_t *ret_n, size_t *used, struct dt_err *err)
+{
+	if (*used > 0) {
+		memmove(b->buf, b->buf + *used, b->n - *used);
+		b->n -= *used;
+		b->scanned = *used = 0;
+	}
+	for (;;) {
+		struct pollfd fds[2] = {{.fd = b->p->fd, .events = POLLIN},
+					{.fd = b->stop_fd, .events = POLLIN}};
+		char *nl = b->n > b->scanned ? memchr(b->buf + b->scanned, '\n', b->n - b->scanned) : NULL;
+		ssize_t got;
+
+		if (nl || (b->input_ended && b->n > 0)) {
+			*ret = b->buf;
+			*ret_n = nl ? (size_t)(nl - b->buf) : b->n;
+			*used = nl ? *ret_n + 1 : b->n;
+			return 1;
+		}
+		if (b->input_ended)
+			return 0;
+		b->scanned = b->n;
+		if (b->n > DT_BATCH_MAX_LINE)
+			return dt_err_set(err, -EFBIG, "line %lld has more than %d bytes",
+					  (long long)b->next + 1, DT_BATCH_MAX_LINE);
+		if (b->n == b->cap) {
+			size_t cap = b->cap ? 2 * b->cap : 65536;
+			char *p = realloc(b->buf, cap);
+
+			if (!p)
+				return dt_err_sys(err, -ENOMEM, "cannot read the input");
+			b->buf = p;
+			b->cap = cap;
+		}
+		if (poll(fds, 2, -1) < 0 && errno != EINTR)
+			return dt_err_sys(err, -errno, "cannot wait for input");
+		if (fds[1].revents)
+			return 0;
+		got = read(b->p->fd, b->buf + b->n, b->cap - b->n);
+		if (got < 0 && errno != EINTR && errno != EAGAIN)
+			return dt_err_sys(err, -errno, "cannot read the input");
+		b->input_ended = got == 0;
+		b->n += got > 0 ? (size_t)got : 0;
+	}
+}
+
+static bool blank(const char *s, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (s[i] != ' ' && s[i] != '\t' && s[i] != '\r')
+			return false;
+	return true;
+}
+
+typedef int parse_fn(const json_t *, const struct dt_api_model *, struct dt_completion *,
+		     struct dt_api_error *);
+
+/* Which route a line of OpenAI's format asks for; NULL with e filled. */
+static parse_fn *route_of(struct line *l, const json_t *v)
+{
+	static const struct {
+		const char *url;
+		parse_fn *parse;
+		int kind;
+	} routes[] = {{"/v1/completions", dt_completion_parse, TEXT},
+		      {"/v1/chat/completions", dt_chat_parse, CHAT},
+		      {"/v1/embeddings", dt_embedding_parse, EMBEDDING}};
+	const char *url = json_string_value(json_object_get(v, "url"));
+	const char *method = json_string_value(json_object_get(v, "method"));
+
+	for (size_t i = 0; url && (!method || !strcmp(method, "POST")) && i < 3; i++)
+		if (!strcmp(url, routes[i].url)) {
+			l->kind = routes[i].kind;
+			return routes[i].parse;
+		}
+	dt_api_fail(&l->e, 404, "invalid_request_error", "not_found", "there is no '%.100s %.200s' here",
+		    method ? method : "POST", url ? url : "");
+	return NULL;
+}
+
+/* Submits the line; what goes wrong is in l->e and becomes its result. */
+static void start_line(struct batch *b, struct line *l, const json_t *v)
+{
+	struct dt_api_model m = {.engine = dt_engine_params(b->engine),
+				 .name = b->p->model_name,
+				 .chat = b->p->chat,
+				 .line = !l->openai,
+				 .batch = true,
+				 .seed = (uint64_t)l->index};
+	parse_fn *parse = l->openai ? route_of(l, v) : dt_completion_parse;
+	struct dt_err err;
+	int rc;
+
+	if (!parse || parse(l->openai ? json_object_get(v, "body") : v, &m, &l->c, &l->e) < 0)
+		return;
+	l->c.call->deadline = b->p->request_timeout > 0 ? dt_now() + b->p->request_timeout : 0;
+	l->c.call->on_done = on_done;
+	l->c.call->arg = b;
+	rc = dt_engine_submit(b->engine, l->c.call, &err);
+	if (rc < 0) {
+		dt_api_fail_submit(&l->e, rc, &err, l->c.call->retry_after);
+		dt_completion_release(&l->c);
+		return;
+	}
+	b->submitted++;
+}
+
+static void take_line(struct batch *b, struct line *l, const char *s, size_t n)
+{
+	json_error_t je;
+	json_t *v = json_loadb(s, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je), *custom;
+
+	custom = json_object_get(v, "custom_id");
+	if (is_done(b, custom ? custom : json_object_get(v, "id"))) {
+		b->next++;
+		json_decref(v);
+		return;
+	}
+	*l = (struct line){.index = b->next, .openai = custom != NULL};
+	l->id = json_incref(custom ? custom : json_object_get(v, "id"));
+	if (v)
+		start_line(b, l, v);
+	else
+		dt_api_fail(&l->e, 400, "invalid_request_error", NULL, "the line is not JSON: column %d: %s",
+			    je.column, je.text);
+	json_decref(v);
+	pthread_mutex_lock(&b->mu);
+	l->busy = true;
+	b->busy++;
+	b->next++;
+	pthread_cond_broadcast(&b->cond);
+	pthread_mutex_unlock(&b->mu);
+}
+
+/* A free place, or NULL when the writer has failed. In order, none beyond the window of the oldest. */
+static struct line *wait_for_place(struct batch *b)
+{
+	struct line *l = NULL;
+
+	pthread_mutex_lock(&b->mu);
+	while (b->busy == b->p->window && b->write_rc == 0)
+		pthread_cond_wait(&b->cond, &b->mu);
+	for (int i = 0; i < b->p->window && b->write_rc == 0 && !l; i++)
+		if (!b->line[i].busy)
+			l = &b->line[i];
+	pthread_mutex_unlock(&b->mu);
+	return l;
+}
+
+static int read_all(struct batch *b, struct dt_err *err)
+{
+	size_t n = 0, used = 0;
+	struct line *l;
+	char *s = NULL;
+	int rc = 0;
+
+	while ((l = wait_for_place(b))) {
+		rc = next_line(b, &s, &n, &used, err);
+		if (rc <= 0)
+			return rc;
+		if (!blank(s, n))
+			take_line(b, l, s, n);
+	}
+	return 0;
+}
+
+int64_t dt_batch_run(struct dt_engine *e, const struct dt_batch_params *p, struct dt_err *err)
+{
+	struct batch b = {.engine = e, .p = p, .stop_fd = -1};
+	pthread_t writer;
+	int64_t rc = -ENOMEM;
+
+	b.line = calloc((size_t)p->window, sizeof(*b.line));
+	b.stop_fd = eventfd(0, EFD_CLOEXEC);
+	pthread_mutex_init(&b.mu, NULL);
+	pthread_cond_init(&b.cond, NULL);
+	if (p->skip_done) {
+		rc = read_done(&b, err);
+		if (rc < 0)
+			goto out;
+	}
+	if (!b.line || b.stop_fd < 0 || pthread_create(&writer, NULL, writer_main, &b) != 0) {
+		rc = dt_err_sys(err, -ENOMEM, "cannot start reading");
+		goto out;
+	}
+	rc = read_all(&b, err);
+	pthread_mutex_lock(&b.mu);
+	b.eof = true;
+	pthread_cond_broadcast(&b.cond);
+	pthread_mutex_unlock(&b.mu);
+	pthread_join(writer, NULL);
+	if (b.write_rc < 0) {
+		rc = b.write_rc;
+		if (err)
+			*err = b.write_err;
+	}
+	/* After a failed write: what is still in flight has no reader. */
+	for (int i = 0; i < p->window; i++) {
+		struct line *l = &b.line[i];
+
+		if (l->busy && l->c.call)
+			dt_engine_cancel(e, l->c.call);
+	}
+	pthread_mutex_lock(&b.mu);
+	while (b.notified < b.submitted) /* the engine still has calls that will tell b */
+		pthread_cond_wait(&b.cond, &b.mu);
+	pthread_mutex_unlock(&b.mu);
+	for (int i = 0; i < p->window; i++)
+		line_release(&b.line[i]);
+	if (rc == 0)
+		rc = b.failed;
+out:
+	json_decref(b.done);
+	pthread_cond_destroy(&b.cond);
+	pthread_mutex_destroy(&b.mu);
+	if (b.stop_fd >= 0)
+		close(b.stop_fd);
+	free(b.line);
+	free(b.buf);
+	return rc;
+}

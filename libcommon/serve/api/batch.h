@@ -1,0 +1,34 @@
+/*
+ * Prompts in, completions out, one JSON object a line. A line is read only when there is room for it, so a
+ * producer of millions of lines waits in its pipe and not in our memory; a result is written as soon as it
+ * and all before it are there, or, unordered, as soon as it is.
+ *
+ * A line is {"prompt", ...} with our own result, or a line of OpenAI's batch format (custom_id, method, url,
+ * body) with a line of its output format; both may be mixed.
+ */
+#ifndef DT_SERVE_BATCH_H
+#define DT_SERVE_BATCH_H
+
+#include "serve/api/openai.h"
+
+#define DT_BATCH_MAX_LINE (16 * 1024 * 1024) /* bytes */
+
+struct dt_batch_params {
+	int fd;	    /* lines come from here */
+	FILE *out;  /* and results go here */
+	int window; /* lines in flight; at most max_seqs + queue */
+	bool unordered;
+	const char *skip_done; /* lines that have an answer in this file are left out; NULL: none */
+	const char *model_name;
+	const struct dt_chat *chat; /* may be NULL */
+	double request_timeout;	    /* seconds, 0: none */
+	const struct dt_log *log;   /* told how many lines failed, and the first reason; may be NULL */
+};
+
+/*
+ * Runs until the end of the input. Returns the number of lines that got an "error" object, or a negative
+ * errno when input or output failed (-EPIPE: the reader went away).
+ */
+int64_t dt_batch_run(struct dt_engine *e, const struct dt_batch_params *p, struct dt_err *err);
+
+#endif

@@ -1,0 +1,81 @@
+/*
+ * Guesses of a smaller model (Leviathan et al. 2023; Chen et al. 2023). Its cache has the same blocks as the
+ * model's own, so block tables, sharing and copies hold for both; it computes all that the model computes. It
+ * draws with the request's own parameters and random number: where the two models agree on a token, so do
+ * the draws.
+ */
+#include "serve/engine/priv.h"
+
+/* The next guess of each item of e->drafts from what forward has just given. */
+static int draw(struct dt_engine *e, int n)
+{
+	size_t vocab = (size_t)e->p.model.vocab;
+	int want = 0;
+
+	for (int i = 0; i < n; i++) {
+		struct dt_sched_item *it = &e->drafts[i];
+		struct dt_serve_req *r = dt_serve_req_of(it->seq);
+		int end = it->first + it->n;
+		int32_t id;
+
+		r->drafted = end;
+		if (it->seq->draft == 0)
+			continue;
+		id = e->batch.draw ? e->drawn[want].id
+				   : dt_sample(&e->sampler, &r->sampling, e->logits + (size_t)want * vocab,
+					       r->tokens, (size_t)r->nprompt, dt_serve_req_out(r),
+					       (size_t)(end - r->nprompt));
+		want++;
+		if (id < 0)
+			return id;
+		r->tokens[end] = id;
+	}
+	return 0;
+}
+
+/* The items that guess once more; they move to the front. */
+static int go_on(struct dt_engine *e, int n)
+{
+	int m = 0;
+
+	for (int i = 0; i < n; i++) {
+		struct dt_sched_item *it = &e->drafts[i];
+		int end = it->first + it->n;
+
+		if (end < it->seq->known + it->seq->draft - 1)
+			e->drafts[m++] = (struct dt_sched_item){.seq = it->seq, .first = end, .n = 1};
+	}
+	return m;
+}
+
+int dt_engine_draft(struct dt_engine *e, int n)
+{
+	struct dt_err err;
+	int rc = 0, spare = e->p.max_tokens;
+
+	for (int i = 0; i < n; i++)
+		spare -= e->items[i].n - e->items[i].seq->draft;
+	for (int i = 0; i < n; i++) {
+		struct dt_sched_item it = e->items[i];
+		int behind = it.first - dt_serve_req_of(it.seq)->drafted;
+
+		it.n -= it.seq->draft;
+		/* Guesses that were all right left the last one uncomputed here. What it knows of a shared
+		 * prefix it need not compute, and may be wrong about: that costs guesses, nothing else. */
+		if (behind > 0 && behind <= it.first && behind <= spare && behind <= e->p.draft) {
+			it.first -= behind;
+			it.n += behind;
+			spare -= behind;
+		}
+		e->drafts[i] = it;
+	}
+	while (n > 0 && rc == 0) {
+		rc = dt_engine_build(e, e->drafts, n, true);
+		if (rc == 0)
+			rc = e->p.drafter.forward(e->p.drafter.m, &e->batch, e->logits, &err);
+		if (rc == 0)
+			rc = draw(e, n);
+		n = rc < 0 ? 0 : go_on(e, n);
+	}
+	return rc;
+}

@@ -1,0 +1,68 @@
+/*
+ * Tokens are drawn where the model is computed whenever every row of a step can be: then they come back
+ * instead of logits. The rows of guessed tokens are drawn as if the guesses before them were right; where one
+ * is not, they are left alone.
+ */
+#include "serve/engine/priv.h"
+
+/* Whether more than one token of each of the item's rows is asked for. */
+static bool wants_logits(const struct dt_sched_item *it)
+{
+	const struct dt_serve_req *r = dt_serve_req_of(it->seq);
+
+	if (it->first < it->seq->score_end)
+		return true;
+	if (it->first + it->n < it->seq->known)
+		return false;
+	for (int i = 0; r->nout == 0 && i < r->call->n; i++)
+		if (r->call->req[i].seq.leader == &r->seq) /* choices that begin with the same logits */
+			return true;
+	return r->logprobs > 0 || r->matcher;
+}
+
+/* What row `at` is drawn with; of the model that guesses a text may end too early. */
+static int draw_of(struct dt_engine *e, const struct dt_serve_req *r, int at, bool draft, struct dt_draw *ret)
+{
+	struct dt_sampling s = r->sampling;
+	int nout = at + 1 - r->nprompt;
+
+	if (!draft && nout < r->min_tokens) {
+		s.ban = r->stop_ids;
+		s.nban = r->nstop_ids;
+	}
+	return dt_sampling_draw(&e->sampler, &s, r->tokens, (size_t)r->nprompt, dt_serve_req_out(r),
+				(size_t)nout, ret);
+}
+
+int dt_engine_plan_draws(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft)
+{
+	int want = 0, rc = 0;
+
+	e->batch.draw = NULL;
+	e->sampler.nedits = 0;
+	if (!(draft ? e->p.drafter.draws : e->p.model.draws))
+		return 0;
+	for (int i = 0; i < n && !draft; i++)
+		if (wants_logits(&items[i]))
+			return 0;
+	for (int i = 0; i < n; i++) {
+		const struct dt_sched_item *it = &items[i];
+		const struct dt_serve_req *r = dt_serve_req_of(it->seq);
+
+		for (int at = it->first; at < it->first + it->n; at++) {
+			if (!dt_engine_wanted(it, at, draft))
+				continue;
+			rc = draw_of(e, r, at, draft, &e->draw[want]);
+			if (rc < 0)
+				return rc;
+			e->draw[want++].score = !draft && r->logprobs == 0;
+		}
+	}
+	if (want == 0)
+		return 0;
+	e->batch.draw = e->draw;
+	e->batch.edit = e->sampler.edit;
+	e->batch.nedits = e->sampler.nedits;
+	e->batch.drawn = e->drawn;
+	return 0;
+}

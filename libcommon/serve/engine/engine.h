@@ -1,0 +1,82 @@
+/*
+ * The engine: one thread that, step after step, takes in what was submitted, drops what was cancelled or is
+ * late, lets the scheduler plan, runs the model once, and hands every sequence that caught up its next token.
+ * Other threads only submit, cancel and read (serve/engine/request.h).
+ *
+ * Requests are bounded: at most max_seqs + queue are in flight, the next one is refused (-EAGAIN). So are the
+ * tokens of a tenant with a quota (-EDQUOT): prompt and output to come are taken from its bucket, which fills
+ * at the quota's rate and holds a minute of it; what was not used goes back.
+ */
+#ifndef DT_SERVE_ENGINE_H
+#define DT_SERVE_ENGINE_H
+
+#include "nn/infer.h"
+#include "serve/engine/metrics.h"
+#include "serve/engine/request.h"
+#include "serve/sched/trace.h"
+
+/* The model as the engine sees it: dt_infer_forward and its first argument, or a stand-in. */
+struct dt_engine_model {
+	void *m;
+	int (*forward)(void *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
+	/* Copies cache rows, 0 or a negative errno; NULL: prompts are computed once a choice. */
+	int (*copy_block)(void *m, int32_t from, int32_t to);
+	bool draws; /* forward draws tokens where the batch asks for it */
+	int vocab, hidden;
+	int32_t eos[2]; /* ids that end a text */
+	int neos;
+};
+
+struct dt_tenant {
+	char name[64];
+	struct dt_share share;
+	double quota; /* tokens a minute, 0: no limit */
+};
+
+struct dt_engine_params {
+	struct dt_engine_model model;
+	const struct dt_tokenizer *tok; /* shared, outlives the engine */
+	int max_seqs, max_tokens;	/* of one step */
+	int max_len;			/* tokens of a sequence, prompt and output */
+	int blocks, block_size;
+	int window; /* > 0: no layer of any model here sees more keys than this */
+	int queue;  /* requests that may wait */
+	bool share_prefixes;
+	int draft; /* tokens guessed a step, 0: none: from the text so far, or by drafter */
+	/* A cheaper model with the same vocabulary, and a cache of the same blocks; m NULL: none. */
+	struct dt_engine_model drafter;
+	const struct dt_tenant *tenant; /* [ntenants], outlive the engine; none: one without limits */
+	int ntenants;
+	struct dt_schedtrace *trace; /* takes the decisions, outlives the engine; NULL: none */
+	double stuck_after;	     /* seconds of one step after which the engine counts as stuck */
+};
+
+struct dt_engine;
+
+enum dt_engine_state { DT_ENGINE_READY, DT_ENGINE_DRAINING, DT_ENGINE_STUCK };
+
+int dt_engine_open(struct dt_engine **ret, const struct dt_engine_params *p, struct dt_err *err);
+/* Cancels what is in flight and ends the thread. */
+void dt_engine_close(struct dt_engine *e);
+
+const struct dt_engine_params *dt_engine_params(const struct dt_engine *e);
+struct dt_metrics *dt_engine_metrics(struct dt_engine *e);
+
+/*
+ * Submits every request of the call or none: -EAGAIN the queue is full, -E2BIG one can never fit, -ESHUTDOWN
+ * the engine drains, -EDQUOT the tenant's quota is used up (c->retry_after says for how long). The requests
+ * must be complete (dt_serve_req_set_prompt, stop ids, ...).
+ */
+int dt_engine_submit(struct dt_engine *e, struct dt_call *c, struct dt_err *err);
+
+/* Cancels the call and wakes the engine. */
+void dt_engine_cancel(struct dt_engine *e, struct dt_call *c);
+
+/* From now on nothing is accepted. */
+void dt_engine_drain(struct dt_engine *e);
+/* Waits until nothing is in flight, at most seconds; returns what still is. */
+int dt_engine_wait_idle(struct dt_engine *e, double seconds);
+
+enum dt_engine_state dt_engine_state(struct dt_engine *e);
+
+#endif

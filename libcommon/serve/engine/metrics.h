@@ -1,0 +1,52 @@
+/* Counters, gauges and histograms in Prometheus' text format, under the names vLLM's dashboards use with dt:
+ * in place of vllm:. Every function may be called from any thread. */
+#ifndef DT_SERVE_METRICS_H
+#define DT_SERVE_METRICS_H
+
+#include "serve/engine/request.h"
+
+#include <stdio.h>
+
+#define DT_HIST_MAX 24
+
+struct dt_hist {
+	int nbounds;
+	const double *bounds;
+	uint64_t count[DT_HIST_MAX + 1]; /* not cumulative; the last is +Inf */
+	double sum;
+};
+
+enum { DT_MEMORY_KINDS = 4 }; /* weights, kv-cache, workspace, logits */
+
+struct dt_metrics {
+	pthread_mutex_t mu;
+	int running, waiting;
+	uint64_t memory[DT_MEMORY_KINDS];
+	double kv_usage; /* 0 to 1 */
+	uint64_t prompt_tokens, generation_tokens, preemptions, finished[DT_FINISH_N];
+	uint64_t prefix_queries, prefix_hits; /* tokens */
+	uint64_t drafts, draft_tokens, accepted_tokens, drawn_steps;
+	struct dt_hist ttft, itl, e2e, queue, prefill, decode, inference, prompt, generation, iteration;
+};
+
+void dt_metrics_init(struct dt_metrics *m);
+void dt_metrics_release(struct dt_metrics *m);
+
+/* What the server has allocated, in the words of dt-memest. */
+void dt_metrics_memory(struct dt_metrics *m, uint64_t weights, uint64_t cache, uint64_t work,
+		       uint64_t logits);
+/* After each step: what the scheduler holds, and the tokens this step computed. */
+void dt_metrics_step(struct dt_metrics *m, const struct dt_sched *s, int tokens);
+/* One generated token; gap: seconds since the one before it, < 0 for the first. */
+void dt_metrics_token(struct dt_metrics *m, const struct dt_serve_req *r, double gap);
+/* One sequence's guesses were tried: of guessed tokens accepted were right. */
+void dt_metrics_guessed(struct dt_metrics *m, int guessed, int accepted);
+/* The model has drawn the tokens of a step itself. */
+void dt_metrics_drawn(struct dt_metrics *m);
+/* A request has ended, now. */
+void dt_metrics_finish(struct dt_metrics *m, const struct dt_serve_req *r, enum dt_finish why, double now);
+
+/* Writes everything to f; model is the label model_name. */
+void dt_metrics_write(struct dt_metrics *m, const char *model, FILE *f);
+
+#endif

@@ -1,0 +1,115 @@
+/*
+ * A call (one HTTP request, one line of a batch) is one or more requests: its prompts times its choices.
+ * What a request asks for is fixed when it is submitted; what it has got so far is written by the engine's
+ * thread and read by the caller's under the call's lock.
+ *
+ * Ownership: dt_call_new gives the caller one reference, dt_engine_submit takes one for the engine. Dropping
+ * the last frees everything, so a caller may leave at any time (cancel, drop) without waiting.
+ */
+#ifndef DT_SERVE_REQUEST_H
+#define DT_SERVE_REQUEST_H
+
+#include "grammar/grammar.h"
+#include "serve/engine/detok.h"
+#include "serve/engine/sampling.h"
+#include "serve/sched/scheduler.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define DT_LOGPROBS_MAX 20 /* alternatives a token */
+
+enum dt_finish {
+	DT_FINISH_NONE,	  /* still going */
+	DT_FINISH_STOP,	  /* end of text, a stop id or a stop string */
+	DT_FINISH_LENGTH, /* max_tokens or the context */
+	DT_FINISH_ABORT,  /* cancelled */
+	DT_FINISH_TIMEOUT,
+	DT_FINISH_ERROR, /* the model failed; see err */
+	DT_FINISH_N,
+};
+
+/* "stop", "length", "abort", "timeout", "error"; NULL for NONE. */
+const char *dt_finish_name(enum dt_finish f);
+
+/* Log-probabilities of consecutive tokens, each with ntop alternatives. */
+struct dt_scores {
+	struct dt_logprob *chosen; /* [n] */
+	struct dt_logprob *top;	   /* [n, ntop] */
+	int n, cap, ntop;
+};
+
+struct dt_call;
+
+struct dt_serve_req {
+	struct dt_call *call;
+	struct dt_seq seq; /* the scheduler's view; engine thread only */
+	int drafted;	   /* tokens in the cache of the model that guesses */
+
+	/* asked for */
+	int32_t *tokens; /* the prompt, then what was generated */
+	int nprompt, max_tokens, min_tokens;
+	struct dt_sampling sampling; /* bias and ban point into this request */
+	struct dt_bias *bias;
+	int32_t *stop_ids;     /* the end-of-text ids among them unless ignore_eos; = sampling.ban */
+	int nstop_ids, nasked; /* the first nasked were asked for by name */
+	bool include_stop;     /* the text of what stopped it is shown */
+	bool show_special;     /* so are special tokens */
+	struct dt_stop *stop;
+	int nstop;
+	int logprobs;		    /* alternatives a token, -1: no log-probabilities at all */
+	bool score_prompt;	    /* log-probabilities of the prompt too */
+	struct dt_matcher *matcher; /* what the output must fit, NULL: anything */
+	bool embed;		    /* the mean of the prompt's last hidden states is wanted, and no token */
+
+	/* got so far */
+	int nout;
+	struct dt_detok detok;
+	struct dt_scores scores, prompt_scores; /* prompt_scores[i]: of prompt token i + 1 */
+	enum dt_finish finish;
+	int32_t stop_id; /* the stop id asked for that ended it, -1 */
+	float *pooled;	 /* [hidden] sum of the hidden states, with embed */
+	struct dt_err err;
+
+	/* moments, dt_now() */
+	double t_arrive, t_start, t_first, t_last;
+
+	struct dt_serve_req *prev, *next; /* the engine's list of requests in flight */
+};
+
+struct dt_call {
+	pthread_mutex_t mu;
+	pthread_cond_t cond; /* something came, on CLOCK_MONOTONIC */
+	atomic_int refs;
+	atomic_bool cancelled;
+	double deadline;    /* dt_now(), 0: none */
+	int tenant;	    /* number in the engine's table */
+	uint64_t salt;	    /* prefixes are shared only within a tenant, and there only under the same salt */
+	double retry_after; /* seconds, after -EDQUOT; 0: it can never pass */
+	int n, open;	    /* requests, and those without a finish */
+	struct dt_serve_req *req;
+	void (*on_done)(void *arg); /* the engine's thread: every request has a finish; may be NULL */
+	void *arg;
+};
+
+struct dt_call *dt_call_new(int n); /* NULL: out of memory */
+void dt_call_ref(struct dt_call *c);
+void dt_call_drop(struct dt_call *c); /* NULL is allowed */
+/* The engine forgets the call within one step. */
+void dt_call_cancel(struct dt_call *c);
+/* Waits, mu held, until something comes or seconds are over. */
+void dt_call_wait_locked(struct dt_call *c, double seconds);
+/* Waits until every request has a finish. */
+void dt_call_wait_done(struct dt_call *c);
+
+/* Copies a prompt and makes room for max_tokens more. -ENOMEM. */
+int dt_serve_req_set_prompt(struct dt_serve_req *r, const int32_t *ids, size_t n, int max_tokens);
+/* Appends one entry; top [s->ntop]. -ENOMEM. */
+int dt_scores_push(struct dt_scores *s, struct dt_logprob chosen, const struct dt_logprob *top);
+
+static inline int32_t *dt_serve_req_out(const struct dt_serve_req *r)
+{
+	return r->tokens + r->nprompt;
+}
+
+#endif

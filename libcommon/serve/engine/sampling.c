@@ -1,0 +1,151 @@
+#include "serve/engine/sampling.h"
+
+#include "base/rng.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+int dt_serve_sampler_init(struct dt_serve_sampler *s, int vocab)
+{
+	*s = (struct dt_serve_sampler){.vocab = vocab};
+	s->edit_of = calloc((size_t)vocab, sizeof(*s->edit_of));
+	s->room = aligned_alloc(64, (dt_sample_room(vocab) + 63) / 64 * 64);
+	if (s->edit_of && s->room)
+		return 0;
+	dt_serve_sampler_release(s);
+	return -ENOMEM;
+}
+
+void dt_serve_sampler_release(struct dt_serve_sampler *s)
+{
+	free(s->edit_of);
+	free(s->edit);
+	free(s->room);
+	*s = (struct dt_serve_sampler){0};
+}
+
+/* The edit of id, a new one where there is none since `first`. There is room. */
+static struct dt_edit *edit_of(struct dt_serve_sampler *s, int32_t id)
+{
+	if (s->edit_of[id] == 0) {
+		s->edit[s->nedits] = (struct dt_edit){.id = id};
+		s->edit_of[id] = ++s->nedits;
+	}
+	return &s->edit[s->edit_of[id] - 1];
+}
+
+/* Room for n more edits, of which there are no more than ids. */
+static int make_room(struct dt_serve_sampler *s, size_t n)
+{
+	struct dt_edit *p;
+	int want;
+
+	n = n < (size_t)s->vocab ? n : (size_t)s->vocab;
+	want = s->nedits + (int)n;
+	if (want <= s->cap)
+		return 0;
+	want = want < 2 * s->cap ? 2 * s->cap : want;
+	p = realloc(s->edit, (size_t)want * sizeof(*p));
+	if (!p)
+		return -ENOMEM;
+	s->edit = p;
+	s->cap = want;
+	return 0;
+}
+
+static int make_edits(struct dt_serve_sampler *s, const struct dt_sampling *p, const int32_t *prompt,
+		      size_t nprompt, const int32_t *out, size_t nout)
+{
+	const bool penalties =
+		p->repetition_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0;
+	const int first = s->nedits;
+	int rc;
+
+	if (!penalties)
+		nprompt = nout = 0;
+	rc = make_room(s, (size_t)p->nbias + (size_t)p->nban + nprompt + nout);
+	if (rc < 0)
+		return rc;
+	for (int i = 0; i < p->nbias; i++)
+		edit_of(s, p->bias[i].id)->bias += p->bias[i].bias;
+	for (size_t i = 0; i < nout; i++)
+		edit_of(s, out[i])->count++;
+	for (size_t i = 0; i < nprompt; i++) {
+		struct dt_edit *e = edit_of(s, prompt[i]);
+
+		e->count = e->count ? e->count : -1;
+	}
+	for (int i = 0; i < p->nban; i++)
+		edit_of(s, p->ban[i])->bias = -INFINITY;
+	for (int i = first; i < s->nedits; i++)
+		s->edit_of[s->edit[i].id] = 0;
+	return s->nedits - first;
+}
+
+int dt_sampling_draw(struct dt_serve_sampler *s, const struct dt_sampling *p, const int32_t *prompt,
+		     size_t nprompt, const int32_t *out, size_t nout, struct dt_draw *ret)
+{
+	const int first = s->nedits, n = make_edits(s, p, prompt, nprompt, out, nout);
+
+	if (n < 0)
+		return n;
+	*ret = (struct dt_draw){
+		.cold = p->temperature == 0 ? 0 : fmin(1 / p->temperature, 1e300),
+		.top_p = p->top_p,
+		.min_p = p->min_p,
+		.repetition = p->repetition_penalty,
+		.presence = p->presence_penalty,
+		.frequency = p->frequency_penalty,
+		.top_k = p->top_k,
+		.first = first,
+		.edits = n,
+		.stream = dt_rng_make(p->seed, DT_RNG_SAMPLE, p->stream).stream,
+		.index = nout,
+	};
+	return 0;
+}
+
+int32_t dt_sample(struct dt_serve_sampler *s, const struct dt_sampling *p, float *logits,
+		  const int32_t *prompt, size_t nprompt, const int32_t *out, size_t nout)
+{
+	struct dt_drawn drawn;
+	struct dt_draw d;
+	int rc;
+
+	s->nedits = 0;
+	rc = dt_sampling_draw(s, p, prompt, nprompt, out, nout, &d);
+	if (rc < 0)
+		return rc;
+	for (int i = 0; p->allow && i < s->vocab; i++)
+		if (!(p->allow[i / 32] >> i % 32 & 1))
+			logits[i] = -INFINITY;
+	dt_sample_row(s->room, &drawn, logits, s->vocab, &d, s->edit);
+	s->nedits = 0;
+	return drawn.id < 0 ? -EDOM : drawn.id;
+}
+
+void dt_logprobs(const float *logits, int vocab, int32_t id, struct dt_logprob *chosen, int n,
+		 struct dt_logprob *top)
+{
+	struct dt_drawn d = {.max = dt_sample_max(logits, vocab)};
+	int have = 0;
+
+	d.sum = dt_sample_sum(logits, vocab, d.max);
+	const double sum = dt_drawn_log_sum(&d);
+
+	for (int i = 0; i < vocab && n > 0; i++) {
+		float lp = (float)(logits[i] - sum);
+		int at = have;
+
+		if (have == n && lp <= top[n - 1].logprob)
+			continue;
+		if (have < n)
+			have++;
+		else
+			at = n - 1;
+		for (; at > 0 && top[at - 1].logprob < lp; at--)
+			top[at] = top[at - 1];
+		top[at] = (struct dt_logprob){i, lp};
+	}
+	*chosen = (struct dt_logprob){id, (float)(logits[id] - sum)};
+}

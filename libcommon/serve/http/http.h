@@ -1,0 +1,41 @@
+/*
+ * The HTTP server: libmicrohttpd with a thread a connection (so a handler may simply wait for its call), and
+ * one thread that watches the connections: a client that went away has its call cancelled, one that takes too
+ * long to send its request is cut off. Everything is bounded: connections, body size, time.
+ */
+#ifndef DT_SERVE_HTTP_H
+#define DT_SERVE_HTTP_H
+
+#include "serve/api/chat.h"
+#include "serve/engine/engine.h"
+
+struct dt_api_key {
+	const char *key;
+	int tenant; /* in the engine's table */
+};
+
+struct dt_http_params {
+	const char *host; /* name or address to listen on */
+	int port;	  /* 0: any free one */
+	const char *model_name;
+	const struct dt_api_key *keys; /* bearer keys, one of which every route but /health asks for; */
+	int nkeys;		       /* 0: none is asked */
+	size_t max_body;	       /* bytes */
+	int max_connections;	       /* past it those that ask nothing are closed, the oldest first */
+	double read_timeout;	       /* seconds a client may take to send a request, or stay idle */
+	double request_timeout;	       /* seconds a completion may take */
+};
+
+struct dt_http;
+
+/* Listens at once; until dt_http_serve every route but /health and /version answers 503. */
+int dt_http_open(struct dt_http **ret, const struct dt_http_params *p, struct dt_err *err);
+/* "http://127.0.0.1:8000" */
+const char *dt_http_url(const struct dt_http *h);
+/* The model is loaded: completions go to e, which outlives h. chat NULL: the model has no template. */
+void dt_http_serve(struct dt_http *h, struct dt_engine *e, const struct dt_chat *chat);
+/* Requests being answered now. */
+int dt_http_active(struct dt_http *h);
+void dt_http_close(struct dt_http *h);
+
+#endif

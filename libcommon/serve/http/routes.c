@@ -1,0 +1,290 @@
+/* The routes: a body in, a reply queued. */
+#include "serve/http/routes.h"
+
+#include "base/progress.h"
+#include "base/utf8.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#define PING_SECONDS 15
+
+static enum MHD_Result fail(struct dt_http_req *q, int status, const char *msg)
+{
+	struct dt_api_error e;
+
+	dt_api_fail(&e, status, status < 500 ? "invalid_request_error" : "server_error", NULL, "%s", msg);
+	return dt_http_reply_error(q, &e);
+}
+
+static enum MHD_Result health(struct dt_http_req *q)
+{
+	static const char *const name[] = {"ok", "draining", "stuck"};
+	enum dt_engine_state s = q->engine ? dt_engine_state(q->engine) : DT_ENGINE_READY;
+	const char *status = q->engine ? name[s] : "loading";
+
+	return dt_http_reply_json(q, q->engine && s == DT_ENGINE_READY ? 200 : 503,
+				  json_pack("{s:s}", "status", status));
+}
+
+static enum MHD_Result version(struct dt_http_req *q)
+{
+	return dt_http_reply_json(q, 200, json_pack("{s:s}", "version", DT_VERSION));
+}
+
+static enum MHD_Result metrics(struct dt_http_req *q)
+{
+	char *text = NULL;
+	size_t n = 0;
+	FILE *f = open_memstream(&text, &n);
+
+	if (!f)
+		return fail(q, 500, "out of memory");
+	dt_metrics_write(dt_engine_metrics(q->engine), q->params->model_name, f);
+	if (fclose(f) == EOF) {
+		free(text);
+		return fail(q, 500, "out of memory");
+	}
+	return dt_http_reply_text(q, 200, "text/plain; version=0.0.4; charset=utf-8", text, n);
+}
+
+static enum MHD_Result models(struct dt_http_req *q)
+{
+	return dt_http_reply_json(q, 200,
+				  json_pack("{s:s, s:[{s:s, s:s, s:I, s:s, s:i}]}", "object", "list", "data",
+					    "id", q->params->model_name, "object", "model", "created",
+					    (json_int_t)time(NULL), "owned_by", "dt", "max_model_len",
+					    dt_engine_params(q->engine)->max_len));
+}
+
+/* The body as JSON; NULL with e filled, where it went wrong included. */
+static json_t *parse_body(struct dt_http_req *q, struct dt_api_error *e)
+{
+	json_error_t je;
+	json_t *v = json_loadb(q->body ? q->body : "", q->n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
+
+	if (!v)
+		dt_api_fail(e, 400, "invalid_request_error", NULL,
+			    "the body is not JSON: line %d, column %d: %s", je.line, je.column, je.text);
+	return v;
+}
+
+static enum MHD_Result tokenize(struct dt_http_req *q)
+{
+	const struct dt_engine_params *p = dt_engine_params(q->engine);
+	struct dt_api_error e;
+	struct dt_err err;
+	json_t *body = parse_body(q, &e), *text, *ids;
+	int32_t *t;
+	size_t n;
+	int rc;
+
+	if (!body)
+		return dt_http_reply_error(q, &e);
+	text = json_object_get(body, "prompt");
+	if (json_is_string(text))
+		rc = dt_api_encode(p->tok, json_string_value(text), json_string_length(text), &t, &n, &err);
+	else if (json_object_get(body, "messages") && q->chat)
+		rc = dt_chat_encode(q->chat, json_object_get(body, "messages"), &t, &n, &err);
+	else
+		rc = dt_err_set(&err, -EINVAL, "key 'prompt' is missing or not text");
+	json_decref(body);
+	if (rc < 0)
+		return fail(q, 400, err.msg);
+	ids = json_array();
+	for (size_t i = 0; i < n; i++)
+		json_array_append_new(ids, json_integer(t[i]));
+	free(t);
+	return dt_http_reply_json(q, 200,
+				  json_pack("{s:o, s:I, s:i}", "tokens", ids, "count", (json_int_t)n,
+					    "max_model_len", p->max_len));
+}
+
+static enum MHD_Result detokenize(struct dt_http_req *q)
+{
+	const struct dt_engine_params *p = dt_engine_params(q->engine);
+	char *text = NULL, *clean = NULL;
+	struct dt_api_error e;
+	struct dt_err err;
+	json_t *body = parse_body(q, &e), *a, *v;
+	size_t n = 0, len = 0, i;
+	int32_t *ids;
+
+	if (!body)
+		return dt_http_reply_error(q, &e);
+	a = json_object_get(body, "tokens");
+	ids = malloc((json_array_size(a) + 1) * sizeof(*ids));
+	if (!ids || !json_is_array(a)) {
+		free(ids);
+		json_decref(body);
+		return fail(q, 400, "key 'tokens' is missing or not an array of token ids");
+	}
+	json_array_foreach(a, i, v)
+	{
+		json_int_t id = json_integer_value(v);
+
+		ids[i] = json_is_integer(v) && id >= 0 && id < p->model.vocab ? (int32_t)id : -1;
+		if (ids[i] < 0 || !dt_tokenizer_piece(p->tok, ids[i], true, &n)) {
+			free(ids);
+			json_decref(body);
+			return fail(q, 400, "'tokens' has an element that is not a token id");
+		}
+	}
+	json_decref(body);
+	if (dt_tokenizer_decode(p->tok, ids, i, true, &text, &n, &err) < 0) {
+		free(ids);
+		return fail(q, 400, err.msg);
+	}
+	clean = dt_utf8_clean(text, n, &len);
+	v = clean ? json_stringn_nocheck(clean, len) : NULL;
+	free(clean);
+	free(text);
+	free(ids);
+	return dt_http_reply_json(q, 200, json_pack("{s:o}", "prompt", v));
+}
+
+static ssize_t read_events(void *cls, uint64_t pos, char *buf, size_t max)
+{
+	struct dt_http_req *q = cls;
+	size_t n;
+
+	if (q->pending_off == q->pending_n) {
+		int rc;
+
+		free(q->pending);
+		q->pending = NULL;
+		q->pending_off = q->pending_n = 0;
+		rc = dt_sse_next(&q->sse, PING_SECONDS, &q->pending, &q->pending_n);
+		if (rc == 0)
+			return MHD_CONTENT_READER_END_OF_STREAM;
+		if (rc < 0)
+			return MHD_CONTENT_READER_END_WITH_ERROR;
+	}
+	n = q->pending_n - q->pending_off;
+	n = n < max ? n : max;
+	memcpy(buf, q->pending + q->pending_off, n);
+	q->pending_off += n;
+	return (ssize_t)n;
+}
+
+static enum MHD_Result stream(struct dt_http_req *q)
+{
+	struct MHD_Response *r;
+	enum MHD_Result rc;
+
+	if (dt_sse_init(&q->sse, &q->completion) < 0)
+		return fail(q, 500, "out of memory");
+	r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16384, read_events, q, NULL);
+	if (!r)
+		return MHD_NO;
+	MHD_add_response_header(r, "Content-Type", "text/event-stream; charset=utf-8");
+	MHD_add_response_header(r, "Cache-Control", "no-cache");
+	rc = MHD_queue_response(q->mhd, 200, r);
+	MHD_destroy_response(r);
+	return rc;
+}
+
+/* What a body is read against, for this client. */
+static struct dt_api_model api_model(const struct dt_http_req *q)
+{
+	struct dt_api_model m = {.engine = dt_engine_params(q->engine),
+				 .name = q->params->model_name,
+				 .chat = q->chat,
+				 .tenant = q->tenant};
+
+	while (getrandom(&m.seed, sizeof(m.seed), 0) != sizeof(m.seed))
+		continue;
+	return m;
+}
+
+typedef int parse_fn(const json_t *, const struct dt_api_model *, struct dt_completion *,
+		     struct dt_api_error *);
+
+/* Reads the body and submits its call, which is watched from then on. -EINVAL with e filled. */
+static int begin(struct dt_http_req *q, parse_fn *parse, struct dt_api_error *e)
+{
+	struct dt_api_model m = api_model(q);
+	struct dt_completion *c = &q->completion;
+	json_t *body = parse_body(q, e);
+	struct dt_err err;
+	int rc;
+
+	if (!body)
+		return -EINVAL;
+	rc = parse(body, &m, c, e);
+	json_decref(body);
+	if (rc < 0)
+		return rc;
+	c->call->deadline = dt_now() + q->params->request_timeout;
+	rc = dt_engine_submit(q->engine, c->call, &err);
+	if (rc < 0)
+		return dt_api_fail_submit(e, rc, &err, c->call->retry_after);
+	dt_http_watch(q, c->call);
+	return 0;
+}
+
+static enum MHD_Result complete(struct dt_http_req *q, parse_fn *parse)
+{
+	struct dt_api_error e;
+	json_t *v;
+
+	if (begin(q, parse, &e) < 0)
+		return dt_http_reply_error(q, &e);
+	if (q->completion.stream)
+		return stream(q);
+	dt_call_wait_done(q->completion.call);
+	v = dt_completion_json(&q->completion, &e);
+	return v ? dt_http_reply_json(q, 200, v) : dt_http_reply_error(q, &e);
+}
+
+static enum MHD_Result completions(struct dt_http_req *q)
+{
+	return complete(q, dt_completion_parse);
+}
+
+static enum MHD_Result chat(struct dt_http_req *q)
+{
+	return complete(q, dt_chat_parse);
+}
+
+static enum MHD_Result embeddings(struct dt_http_req *q)
+{
+	struct dt_api_error e;
+	json_t *v;
+
+	if (begin(q, dt_embedding_parse, &e) < 0)
+		return dt_http_reply_error(q, &e);
+	dt_call_wait_done(q->completion.call);
+	v = dt_embedding_json(&q->completion, (size_t)dt_engine_params(q->engine)->model.hidden, &e);
+	return v ? dt_http_reply_json(q, 200, v) : dt_http_reply_error(q, &e);
+}
+
+static const struct dt_route routes[] = {
+	{"GET", "/health", true, true, health},
+	{"GET", "/version", false, true, version},
+	{"GET", "/metrics", false, false, metrics},
+	{"GET", "/v1/models", false, false, models},
+	{"POST", "/v1/completions", false, false, completions},
+	{"POST", "/v1/chat/completions", false, false, chat},
+	{"POST", "/v1/embeddings", false, false, embeddings},
+	{"POST", "/tokenize", false, false, tokenize},
+	{"POST", "/detokenize", false, false, detokenize},
+};
+
+const struct dt_route *dt_route_find(const char *method, const char *path, const char **ret_allow)
+{
+	const struct dt_route *r = NULL;
+
+	*ret_allow = NULL;
+	for (size_t i = 0; i < sizeof(routes) / sizeof(*routes); i++) {
+		if (strcmp(path, routes[i].path))
+			continue;
+		*ret_allow = routes[i].method;
+		if (!strcmp(method, routes[i].method))
+			r = &routes[i];
+	}
+	return r;
+}

@@ -1,0 +1,288 @@
+#include "serve/sched/kvpool.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct dt_kvblock {
+	int refs;
+	int32_t prev, next; /* among the blocks no table holds */
+	/* of a published block */
+	uint64_t serial; /* never given twice; 0: not published */
+	uint64_t parent; /* serial of the block before it, 0: none */
+	struct dt_kv_salt salt;
+	uint64_t hash;
+	int32_t chain; /* the next of its bucket */
+};
+
+int dt_kvpool_init(struct dt_kvpool *p, int nblocks, int block_size, bool share)
+{
+	uint32_t buckets = 1;
+
+	memset(p, 0, sizeof(*p));
+	if (nblocks < 1 || block_size < 1)
+		return -EINVAL;
+	while (buckets < (uint32_t)nblocks && buckets < 1u << 30)
+		buckets *= 2;
+	p->block = calloc((size_t)nblocks, sizeof(*p->block));
+	p->tokens = malloc((size_t)nblocks * (size_t)block_size * sizeof(*p->tokens));
+	p->bucket = malloc(buckets * sizeof(*p->bucket));
+	if (!p->block || !p->tokens || !p->bucket) {
+		dt_kvpool_release(p);
+		return -ENOMEM;
+	}
+	memset(p->bucket, -1, buckets * sizeof(*p->bucket));
+	p->mask = buckets - 1;
+	p->nblocks = p->nfree = nblocks;
+	p->block_size = block_size;
+	p->share = share;
+	for (int i = 0; i < nblocks; i++) {
+		p->block[i].prev = i - 1;
+		p->block[i].next = i + 1 < nblocks ? i + 1 : -1;
+	}
+	p->tail = nblocks - 1;
+	return 0;
+}
+
+void dt_kvpool_release(struct dt_kvpool *p)
+{
+	free(p->block);
+	free(p->tokens);
+	free(p->bucket);
+	memset(p, 0, sizeof(*p));
+}
+
+/* ---- the list of blocks that no table holds ---- */
+
+static void unlink_free(struct dt_kvpool *p, int32_t b)
+{
+	struct dt_kvblock *k = &p->block[b];
+
+	*(k->prev >= 0 ? &p->block[k->prev].next : &p->head) = k->next;
+	*(k->next >= 0 ? &p->block[k->next].prev : &p->tail) = k->prev;
+	p->nfree--;
+}
+
+/* What nobody can find goes to the front, to be taken first. */
+static void link_free(struct dt_kvpool *p, int32_t b)
+{
+	struct dt_kvblock *k = &p->block[b];
+	bool last = k->serial != 0;
+
+	k->prev = last ? p->tail : -1;
+	k->next = last ? -1 : p->head;
+	*(k->prev >= 0 ? &p->block[k->prev].next : &p->head) = b;
+	*(k->next >= 0 ? &p->block[k->next].prev : &p->tail) = b;
+	p->nfree++;
+}
+
+static void hold(struct dt_kvpool *p, int32_t b)
+{
+	if (p->block[b].refs++ == 0)
+		unlink_free(p, b);
+}
+
+static void drop(struct dt_kvpool *p, int32_t b)
+{
+	assert(p->block[b].refs > 0);
+	if (--p->block[b].refs == 0)
+		link_free(p, b);
+}
+
+/* ---- published blocks ---- */
+
+static uint64_t mix(uint64_t h, uint64_t v)
+{
+	h = (h ^ v) * 0x9e3779b97f4a7c15u;
+	return h ^ h >> 32;
+}
+
+static uint64_t hash_of(const struct dt_kvpool *p, uint64_t parent, struct dt_kv_salt salt,
+			const int32_t *tokens)
+{
+	uint64_t h = mix(mix(mix(1, parent), salt.owner), salt.word);
+
+	for (int i = 0; i < p->block_size; i++)
+		h = mix(h, (uint32_t)tokens[i]);
+	return h;
+}
+
+/* The block that holds tokens behind the block `parent`; -1. */
+static int32_t lookup(const struct dt_kvpool *p, uint64_t parent, struct dt_kv_salt salt,
+		      const int32_t *tokens)
+{
+	uint64_t h = hash_of(p, parent, salt, tokens);
+	size_t n = (size_t)p->block_size;
+
+	for (int32_t b = p->bucket[h & p->mask]; b >= 0; b = p->block[b].chain) {
+		const struct dt_kvblock *k = &p->block[b];
+
+		if (k->hash == h && k->parent == parent && k->salt.owner == salt.owner &&
+		    k->salt.word == salt.word &&
+		    !memcmp(p->tokens + (size_t)b * n, tokens, n * sizeof(*tokens)))
+			return b;
+	}
+	return -1;
+}
+
+static void forget(struct dt_kvpool *p, int32_t b)
+{
+	struct dt_kvblock *k = &p->block[b];
+	int32_t *at = &p->bucket[k->hash & p->mask];
+
+	if (k->serial == 0)
+		return;
+	while (*at != b)
+		at = &p->block[*at].chain;
+	*at = k->chain;
+	k->serial = 0;
+}
+
+static int reserve(struct dt_block_table *t, int n)
+{
+	int cap = n > 2 * t->cap ? n : 2 * t->cap;
+	int32_t *b;
+
+	if (n <= t->cap)
+		return 0;
+	b = realloc(t->b, (size_t)cap * sizeof(*b));
+	if (!b)
+		return -ENOMEM;
+	t->b = b;
+	t->cap = cap;
+	return 0;
+}
+
+/* A block for a new use; there is one. */
+static int32_t take(struct dt_kvpool *p)
+{
+	int32_t b = p->head;
+
+	forget(p, b);
+	hold(p, b);
+	return b;
+}
+
+int dt_kvpool_grow(struct dt_kvpool *p, struct dt_block_table *t, int n)
+{
+	if (n - t->n > p->nfree)
+		return -ENOSPC;
+	if (reserve(t, n) < 0)
+		return -ENOMEM;
+	while (t->n < n)
+		t->b[t->n++] = take(p);
+	return 0;
+}
+
+void dt_kvpool_trim(struct dt_kvpool *p, struct dt_block_table *t, int n)
+{
+	for (; t->gone < n && t->gone < t->n; t->gone++) {
+		drop(p, t->b[t->gone]);
+		t->b[t->gone] = -1;
+	}
+}
+
+void dt_kvpool_free(struct dt_kvpool *p, struct dt_block_table *t)
+{
+	while (t->n > t->gone)
+		drop(p, t->b[--t->n]);
+	free(t->b);
+	*t = (struct dt_block_table){0};
+}
+
+int dt_kvpool_match(const struct dt_kvpool *p, struct dt_kv_salt salt, const int32_t *tokens, int64_t n,
+		    int *ret_free)
+{
+	uint64_t parent = 0;
+	int found = 0;
+
+	*ret_free = 0;
+	for (; p->share && (int64_t)(found + 1) * p->block_size <= n; found++) {
+		int32_t b = lookup(p, parent, salt, tokens + (size_t)found * (size_t)p->block_size);
+
+		if (b < 0)
+			break;
+		parent = p->block[b].serial;
+		*ret_free += p->block[b].refs == 0;
+	}
+	return found;
+}
+
+int dt_kvpool_attach(struct dt_kvpool *p, struct dt_block_table *t, struct dt_kv_salt salt,
+		     const int32_t *tokens, int64_t n)
+{
+	int idle, found = dt_kvpool_match(p, salt, tokens, n, &idle);
+
+	if (reserve(t, found) < 0)
+		return -ENOMEM;
+	while (t->n < found) {
+		int32_t b = lookup(p, t->chain, salt, tokens + (size_t)t->n * (size_t)p->block_size);
+
+		hold(p, b);
+		t->b[t->n++] = b;
+		t->chain = p->block[b].serial;
+	}
+	t->published = found;
+	return 0;
+}
+
+void dt_kvpool_publish(struct dt_kvpool *p, struct dt_block_table *t, struct dt_kv_salt salt,
+		       const int32_t *tokens, int64_t n)
+{
+	size_t size = (size_t)p->block_size;
+
+	for (; p->share && (int64_t)(t->published + 1) * p->block_size <= n; t->published++) {
+		const int32_t *ids = tokens + (size_t)t->published * size;
+		int32_t b = t->b[t->published], other = lookup(p, t->chain, salt, ids);
+		struct dt_kvblock *k;
+
+		if (b < 0 && other < 0) /* given back, and gone since: nothing to hang the others on */
+			return;
+		k = &p->block[b >= 0 ? b : other];
+		if (b >= 0 && other >= 0 && other != b) {
+			hold(p, other);
+			drop(p, b);
+			t->b[t->published] = other;
+			k = &p->block[other];
+		} else if (other < 0) {
+			k->serial = ++p->serial;
+			k->parent = t->chain;
+			k->salt = salt;
+			k->hash = hash_of(p, t->chain, salt, ids);
+			k->chain = p->bucket[k->hash & p->mask];
+			p->bucket[k->hash & p->mask] = b;
+			memcpy(p->tokens + (size_t)b * size, ids, size * sizeof(*ids));
+		}
+		t->chain = k->serial;
+	}
+}
+
+int dt_kvpool_fork(struct dt_kvpool *p, struct dt_block_table *to, const struct dt_block_table *from, int n)
+{
+	if (reserve(to, n) < 0)
+		return -ENOMEM;
+	for (; to->n < n; to->n++) {
+		to->b[to->n] = from->b[to->n];
+		if (to->b[to->n] >= 0)
+			hold(p, to->b[to->n]);
+	}
+	to->gone = from->gone < n ? from->gone : n;
+	if (from->published <= n) { /* else the copy finds its chain when it publishes */
+		to->published = from->published;
+		to->chain = from->chain;
+	}
+	return 0;
+}
+
+int dt_kvpool_own(struct dt_kvpool *p, struct dt_block_table *t, int i, int32_t *ret_from)
+{
+	if (p->block[t->b[i]].refs == 1)
+		return 0;
+	if (p->nfree == 0)
+		return -ENOSPC;
+	*ret_from = t->b[i];
+	t->b[i] = take(p);
+	drop(p, *ret_from);
+	return 1;
+}

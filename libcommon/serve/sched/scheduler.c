@@ -1,0 +1,391 @@
+#include "serve/sched/scheduler.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void push_tail(struct dt_seq_list *l, struct dt_seq *q)
+{
+	q->next = NULL;
+	q->prev = l->tail;
+	*(l->tail ? &l->tail->next : &l->head) = q;
+	l->tail = q;
+	l->n++;
+}
+
+static void push_head(struct dt_seq_list *l, struct dt_seq *q)
+{
+	q->prev = NULL;
+	q->next = l->head;
+	*(l->head ? &l->head->prev : &l->tail) = q;
+	l->head = q;
+	l->n++;
+}
+
+static void unlink_seq(struct dt_seq_list *l, struct dt_seq *q)
+{
+	*(q->prev ? &q->prev->next : &l->head) = q->next;
+	*(q->next ? &q->next->prev : &l->tail) = q->prev;
+	q->prev = q->next = NULL;
+	l->n--;
+}
+
+int dt_sched_init(struct dt_sched *s, struct dt_kvpool *pool, int max_seqs, int max_tokens,
+		  const struct dt_share *share, int ntenants, struct dt_err *err)
+{
+	memset(s, 0, sizeof(*s));
+	if (max_seqs < 1)
+		return dt_err_set(err, -EINVAL, "at least one sequence must be allowed to run");
+	if (max_tokens < max_seqs)
+		return dt_err_set(err, -EINVAL, "%d tokens a step are fewer than %d sequences", max_tokens,
+				  max_seqs);
+	s->pool = pool;
+	s->max_seqs = max_seqs;
+	s->max_tokens = max_tokens;
+	s->ntenants = share ? ntenants : 1;
+	s->tenant = calloc((size_t)s->ntenants, sizeof(*s->tenant));
+	s->copy = calloc((size_t)max_seqs, sizeof(*s->copy));
+	if (!s->tenant || !s->copy) {
+		dt_sched_release(s);
+		return dt_err_sys(err, -ENOMEM, "cannot start the scheduler");
+	}
+	for (int i = 0; i < s->ntenants; i++)
+		s->tenant[i].share = share ? share[i] : (struct dt_share){.weight = 1};
+	return 0;
+}
+
+void dt_sched_release(struct dt_sched *s)
+{
+	free(s->tenant);
+	free(s->copy);
+	memset(s, 0, sizeof(*s));
+}
+
+static struct dt_sched_tenant *tenant_of(struct dt_sched *s, const struct dt_seq *q)
+{
+	return &s->tenant[q->tenant];
+}
+
+/* Who was idle starts level with the one that has had least: nobody saves up turns. */
+static void wake_tenant(struct dt_sched *s, struct dt_sched_tenant *t)
+{
+	const struct dt_sched_tenant *least = NULL;
+
+	if (t->active++ > 0)
+		return;
+	for (int i = 0; i < s->ntenants; i++) {
+		const struct dt_sched_tenant *o = &s->tenant[i];
+
+		if (o != t && o->active > 0 && (!least || o->served < least->served))
+			least = o;
+	}
+	if (least && least->served > t->served)
+		t->served = least->served;
+}
+
+/* Behind those that are as urgent or more; who was running before has the first place already. */
+static void queue_up(struct dt_seq_list *l, struct dt_seq *q)
+{
+	struct dt_seq *after = l->tail;
+
+	while (after && after->urgency < q->urgency && !after->admitted)
+		after = after->prev;
+	if (!after) {
+		push_head(l, q);
+		return;
+	}
+	q->prev = after;
+	q->next = after->next;
+	*(q->next ? &q->next->prev : &l->tail) = q;
+	after->next = q;
+	l->n++;
+}
+
+int dt_sched_submit(struct dt_sched *s, struct dt_seq *seq, struct dt_err *err)
+{
+	int need = dt_kvpool_blocks(s->pool, seq->max_rows);
+	struct dt_sched_tenant *t = tenant_of(s, seq);
+
+	if (need > s->pool->nblocks)
+		return dt_err_set(err, -E2BIG, "the request needs %d cache blocks and there are %d", need,
+				  s->pool->nblocks);
+	seq->computed = 0;
+	seq->state = DT_SEQ_WAITING;
+	wake_tenant(s, t);
+	queue_up(&t->waiting, seq);
+	s->waiting++;
+	return 0;
+}
+
+static void preempt(struct dt_sched *s, struct dt_seq *q)
+{
+	unlink_seq(&s->running, q);
+	dt_kvpool_free(s->pool, &q->blocks);
+	q->computed = q->draft = 0;
+	q->state = DT_SEQ_WAITING;
+	push_head(&tenant_of(s, q)->waiting, q);
+	s->waiting++;
+	s->preemptions++;
+}
+
+/* The cheapest of the lowest priority, the latest of equal ones; never the first. NULL: there is no other. */
+static struct dt_seq *victim(struct dt_sched *s)
+{
+	struct dt_seq *best = NULL;
+
+	for (struct dt_seq *q = s->running.head ? s->running.head->next : NULL; q; q = q->next) {
+		int p = tenant_of(s, q)->share.priority, least;
+
+		least = best ? tenant_of(s, best)->share.priority : p;
+		if (best && q->tenant == best->tenant && q->urgency != best->urgency) {
+			best = q->urgency < best->urgency ? q : best;
+			continue;
+		}
+		if (!best || p < least || (p == least && q->computed <= best->computed))
+			best = q;
+	}
+	return best;
+}
+
+/* Blocks for every known and guessed token of q, and none of those it will write shared. */
+static int make_ready(struct dt_sched *s, struct dt_seq *q)
+{
+	int rc = dt_kvpool_grow(s->pool, &q->blocks, dt_kvpool_blocks(s->pool, q->known + q->draft));
+	struct dt_block_copy *c = &s->copy[s->ncopy];
+	int at = q->computed / s->pool->block_size;
+
+	if (rc < 0 || q->computed % s->pool->block_size == 0)
+		return rc;
+	rc = dt_kvpool_own(s->pool, &q->blocks, at, &c->from);
+	if (rc <= 0)
+		return rc;
+	c->to = q->blocks.b[at];
+	s->ncopy++;
+	return 0;
+}
+
+/* Blocks for the next step of every running sequence; some may have to go. */
+static int make_all_ready(struct dt_sched *s)
+{
+	struct dt_seq *q = s->running.head, *next, *v;
+
+	for (; q; q = next) {
+		int rc;
+
+		while ((rc = make_ready(s, q)) == -ENOSPC && q->draft > 0)
+			q->draft = 0;
+		while (rc == -ENOSPC && (v = victim(s)) && v != q) {
+			preempt(s, v);
+			rc = make_ready(s, q);
+		}
+		next = q->next;
+		if (rc == -ENOSPC)
+			preempt(s, q);
+		else if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+/* The tenant's first sequence that does not wait for another's prompt. */
+static struct dt_seq *first_ready(const struct dt_sched_tenant *t)
+{
+	struct dt_seq *q = t->waiting.head;
+
+	while (q && q->leader)
+		q = q->next;
+	return q;
+}
+
+static struct dt_seq *next_waiting(struct dt_sched *s)
+{
+	const struct dt_sched_tenant *best = NULL;
+	struct dt_seq *ret = NULL;
+
+	for (int i = 0; i < s->ntenants; i++) {
+		const struct dt_sched_tenant *t = &s->tenant[i];
+		struct dt_seq *q = t->waiting.n ? first_ready(t) : NULL;
+
+		if (!q ||
+		    (best && (t->share.priority < best->share.priority ||
+			      (t->share.priority == best->share.priority && t->served >= best->served))))
+			continue;
+		best = t;
+		ret = q;
+	}
+	return ret;
+}
+
+/* 0: q has its blocks; -ENOSPC: it must wait. */
+static int make_room(struct dt_sched *s, struct dt_seq *q)
+{
+	bool share = q->tokens && q->score_end == 0;
+	int need = dt_kvpool_blocks(s->pool, q->known), found = 0, idle = 0, rc;
+
+	if (share) /* the last token is computed in any case: its logits are wanted */
+		found = dt_kvpool_match(s->pool, q->salt, q->tokens, q->known - 1, &idle);
+	/* A spare block for each running one, or the newcomer would be the next victim. */
+	if (s->pool->nfree - idle < need - found + s->running.n)
+		return -ENOSPC;
+	if (share) {
+		rc = dt_kvpool_attach(s->pool, &q->blocks, q->salt, q->tokens, q->known - 1);
+		if (rc < 0)
+			return rc;
+	}
+	q->computed = found * s->pool->block_size;
+	rc = dt_kvpool_grow(s->pool, &q->blocks, need);
+	if (rc < 0)
+		dt_kvpool_free(s->pool, &q->blocks);
+	return rc;
+}
+
+static void start(struct dt_sched *s, struct dt_seq *q)
+{
+	unlink_seq(&tenant_of(s, q)->waiting, q);
+	s->waiting--;
+	q->state = DT_SEQ_RUNNING;
+	push_tail(&s->running, q);
+}
+
+static int admit(struct dt_sched *s)
+{
+	struct dt_seq *q;
+
+	while (s->running.n < s->max_seqs && (q = next_waiting(s))) {
+		int rc = make_room(s, q);
+
+		if (rc == -ENOSPC)
+			return 0;
+		if (rc < 0)
+			return rc;
+		start(s, q);
+		if (q->admitted)
+			continue;
+		q->admitted = true;
+		q->cached = q->computed;
+		s->prefix_queries += q->known;
+		s->prefix_hits += q->cached;
+	}
+	return 0;
+}
+
+struct budget { /* left after one token and one row for everyone */
+	int tokens, rows;
+};
+
+static int lacks(const struct dt_sched_item *it)
+{
+	return it->seq->known + it->seq->draft - it->first - it->n;
+}
+
+/* Its next token costs no further row of logits. */
+static bool wants_no_row(const struct dt_sched_item *it)
+{
+	return it->first >= it->seq->score_end && it->seq->known > it->first + it->n;
+}
+
+/* Gives the item up to n tokens more, as far as the budget goes. */
+static void extend(struct dt_sched_item *it, int n, struct budget *b)
+{
+	bool each = it->first < it->seq->score_end;	/* a row of logits for every token */
+	int plain = it->seq->known - it->first - it->n; /* without those guessed, which want a row each too */
+
+	n = n < lacks(it) ? n : lacks(it);
+	n = n < b->tokens ? n : b->tokens;
+	if (each && n > b->rows)
+		n = b->rows;
+	else if (!each && n - plain > b->rows)
+		n = plain + b->rows;
+	b->tokens -= n;
+	b->rows -= each ? n : n > plain ? n - plain : 0;
+	it->n += n;
+}
+
+static int plan(struct dt_sched *s, struct dt_sched_item *items)
+{
+	struct budget b = {s->max_tokens - s->running.n, s->max_seqs - s->running.n};
+	struct dt_sched_item *first = NULL;
+	int n = 0;
+
+	for (struct dt_seq *q = s->running.head; q; q = q->next, n++) {
+		items[n] = (struct dt_sched_item){.seq = q, .first = q->computed, .n = 1};
+		if (!first && lacks(&items[n]) > 0)
+			first = &items[n];
+	}
+	if (first)
+		extend(first, b.tokens / 4, &b);
+	while (b.tokens > 0) {
+		struct dt_sched_item *least = NULL;
+
+		for (int i = 0; i < n; i++)
+			if (lacks(&items[i]) > 0 && (!least || lacks(&items[i]) < lacks(least)) &&
+			    (b.rows > 0 || wants_no_row(&items[i])))
+				least = &items[i];
+		if (!least)
+			break;
+		extend(least, lacks(least), &b);
+	}
+	for (int i = 0; i < n; i++) { /* what was not planned of the guesses is forgotten */
+		struct dt_seq *q = items[i].seq;
+		int guessed = items[i].first + items[i].n - q->known;
+
+		if (q->draft > 0)
+			q->draft = guessed > 0 ? guessed : 0;
+	}
+	return n;
+}
+
+int dt_sched_step(struct dt_sched *s, struct dt_sched_item *items)
+{
+	int64_t preemptions = s->preemptions;
+	int rc;
+
+	s->ncopy = 0;
+	rc = make_all_ready(s);
+	if (rc == 0 && s->preemptions == preemptions)
+		rc = admit(s);
+	return rc < 0 ? rc : plan(s, items);
+}
+
+void dt_sched_computed(struct dt_sched *s, struct dt_seq *seq, int n)
+{
+	struct dt_sched_tenant *t = tenant_of(s, seq);
+
+	t->served += n / t->share.weight;
+	if (seq->tokens)
+		dt_kvpool_publish(s->pool, &seq->blocks, seq->salt, seq->tokens, seq->computed);
+	/* The next token, at position computed, sees the key at computed - window + 1. */
+	if (s->window > 0 && seq->computed >= s->window)
+		dt_kvpool_trim(s->pool, &seq->blocks, (seq->computed - s->window + 1) / s->pool->block_size);
+}
+
+bool dt_sched_fork(struct dt_sched *s, struct dt_seq *child)
+{
+	struct dt_seq *leader = child->leader;
+	int n = child->known;
+
+	child->leader = NULL;
+	if (child->state != DT_SEQ_WAITING || leader->state != DT_SEQ_RUNNING ||
+	    s->running.n == s->max_seqs ||
+	    dt_kvpool_fork(s->pool, &child->blocks, &leader->blocks, dt_kvpool_blocks(s->pool, n)) < 0)
+		return false;
+	start(s, child);
+	child->computed = n;
+	child->cached = n;
+	child->admitted = true;
+	return true;
+}
+
+void dt_sched_remove(struct dt_sched *s, struct dt_seq *seq)
+{
+	struct dt_sched_tenant *t = tenant_of(s, seq);
+
+	if (seq->state == DT_SEQ_IDLE)
+		return;
+	if (seq->state == DT_SEQ_WAITING)
+		s->waiting--;
+	unlink_seq(seq->state == DT_SEQ_RUNNING ? &s->running : &t->waiting, seq);
+	dt_kvpool_free(s->pool, &seq->blocks);
+	seq->state = DT_SEQ_IDLE;
+	t->active--;
+}
