@@ -17,21 +17,22 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MAX_BODY     (8 << 20) /* bytes */
-#define READ_TIMEOUT 60	       /* seconds to send a request, or between two */
-#define STUCK_AFTER  120       /* seconds a step may take before /health says 503 */
+#define MAX_BODY       (8 << 20) /* bytes */
+#define READ_TIMEOUT   60	 /* seconds to send a request, or between two */
+#define ANSWER_TIMEOUT 30	 /* seconds without reading after which a client is cut off */
+#define STUCK_AFTER    120	 /* seconds a step may take before /health says 503 */
 
 #define WEIGHTS "auto|f32|bf16|q8_0|q4_0|q4_1|q4_k|q6_k"
 
 struct options {
 	bool batch, share, unordered, invariant;
-	const char *device, *ckpt, *draft_model, *skip_done, *tokenizer, *name, *key_file, *host, *trace,
-		*replay;
+	const char *device, *ckpt, *draft_model, *skip_done, *tokenizer, *name, *key_file, *host,
+		*allow_origin, *trace, *replay;
 	enum dt_dev_kind kind; /* of the device, and which */
 	int index;
 	int chat; /* 0: as the model says; else enum dt_chat_kind + 1 */
 	int64_t seqs, tokens, len, block, threads, port, queue, draft;
-	uint64_t cache;
+	uint64_t cache, http_mem;
 	bool given_tokens, given_timeout;
 	int precision, weights, kv_type;
 	double timeout;
@@ -357,6 +358,9 @@ static int run_http(struct options *o, const struct dt_log *log)
 				   .port = (int)o->port,
 				   .model_name = o->name ? o->name : o->ckpt,
 				   .max_body = MAX_BODY,
+				   .max_memory = o->http_mem,
+				   .allow_origin = o->allow_origin,
+				   .answer_timeout = ANSWER_TIMEOUT,
 				   .max_connections = (int)(o->seqs + o->queue) + 256,
 				   .read_timeout = READ_TIMEOUT,
 				   .request_timeout = o->timeout};
@@ -439,7 +443,8 @@ int main(int argc, char **argv)
 			    .block = 16,
 			    .port = 8000,
 			    .queue = 256,
-			    .timeout = 600};
+			    .timeout = 600,
+			    .http_mem = 512 << 20};
 	const struct dt_opt opts[] = {
 		{"batch", 0, DT_OPT_FLAG, &o.batch, .help = "read prompts as JSON Lines, write completions"},
 		{"unordered", 0, DT_OPT_FLAG, &o.unordered,
@@ -499,6 +504,11 @@ int main(int argc, char **argv)
 		{"host", 0, DT_OPT_STR, &o.host, "ADDRESS", "address to listen on (default 127.0.0.1)"},
 		{"port", 0, DT_OPT_INT, &o.port, "N", "port to listen on, 0 for any free one (default 8000)",
 		 .min = 0, .max = 65535},
+		{"http-mem", 0, DT_OPT_SIZE, &o.http_mem, "SIZE",
+		 "memory of bodies, of values parsed from them, and of answers, together; past it 503 "
+		 "(default 512MiB)"},
+		{"allow-origin", 0, DT_OPT_STR, &o.allow_origin, "ORIGIN[,...]",
+		 "pages that may use the server from a browser, as https://chat.example.org; *: all"},
 		{"served-model-name", 0, DT_OPT_STR, &o.name, "NAME",
 		 "the model's name in the API (default: CKPT as given)"},
 		{"chat-template", 0, DT_OPT_CHOICE, &o.chat, "auto|" DT_CHAT_NAMES,
