@@ -15,13 +15,15 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
-#define WATCH_MS   100
-#define LOOK_EVERY 5	       /* rounds between looks at who reads */
-#define STALLED	   1.0	       /* seconds without reading after which a client's place may be taken */
-#define GRACE	   1.0	       /* seconds a newcomer has to ask for something */
-#define SPARE	   64	       /* places beyond the limit */
-#define MIN_RATE   (64 * 1024) /* bytes a second at which an answer is to be taken */
+#define WATCH_MS    100
+#define LOOK_EVERY  5		/* rounds between looks at who reads */
+#define STALLED	    1.0		/* seconds without reading after which a client's place may be taken */
+#define GRACE	    1.0		/* seconds a newcomer has to ask for something */
+#define SHORT_GRACE 0.1		/* the same while a request waits for a place */
+#define SPARE	    64		/* places beyond the limit */
+#define MIN_RATE    (64 * 1024) /* bytes a second at which an answer is to be taken */
 
 /* Its own thread sees the end and closes. mu held. */
 static void cut_off(struct dt_http *h, struct dt_http_conn *c)
@@ -47,7 +49,7 @@ static struct dt_http_conn *victim(struct dt_http *h, const struct dt_http_conn 
 		if (c->stalled_since > 0 && now - c->stalled_since > STALLED &&
 		    (!stalled || c->stalled_since < stalled->stalled_since))
 			stalled = c;
-		if (c->reading_since > 0 && now - c->reading_since >= grace &&
+		if (c->reading_since > 0 && !c->asking && now - c->reading_since >= grace &&
 		    (!idle || c->reading_since < idle->reading_since))
 			idle = c;
 	}
@@ -66,13 +68,20 @@ static void make_room(struct dt_http *h, const struct dt_http_conn *keep, int pl
 bool dt_http_make_place(struct dt_http_req *q)
 {
 	struct dt_http *h = q->http;
+	double end = dt_now() + GRACE;
 	bool ok;
 
-	pthread_mutex_lock(&h->mu);
-	make_room(h, q->conn, h->p.max_connections, 0);
-	ok = h->nconns <= h->p.max_connections;
-	pthread_mutex_unlock(&h->mu);
-	return ok;
+	for (;;) {
+		pthread_mutex_lock(&h->mu);
+		make_room(h, q->conn, h->p.max_connections, SHORT_GRACE);
+		ok = h->nconns <= h->p.max_connections || (q->conn && q->conn->cut);
+		if (q->conn)
+			q->conn->asking = !ok && dt_now() < end;
+		pthread_mutex_unlock(&h->mu);
+		if (ok || dt_now() >= end)
+			return ok;
+		usleep((useconds_t)(SHORT_GRACE * 1e6));
+	}
 }
 
 void dt_http_on_connection(void *cls, struct MHD_Connection *mhd, void **ctx,

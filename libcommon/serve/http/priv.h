@@ -18,6 +18,7 @@ struct dt_http_conn {
 	uint64_t acked;	      /* bytes that its client had taken when last looked at */
 	struct dt_call *call; /* to cancel when the client goes away */
 	bool streaming;	      /* the answer has begun */
+	bool asking;	      /* its request waits for a place: dt_http_make_place */
 	bool half_closed;     /* the client sends no more; it was probed for whether it still reads */
 	bool cut;	      /* closing */
 	TAILQ_ENTRY(dt_http_conn) in_list;
@@ -108,7 +109,7 @@ int dt_http_conns_open(struct dt_http *h); /* -ENOMEM, -EAGAIN */
 void dt_http_conns_close(struct dt_http *h);
 void dt_http_on_connection(void *cls, struct MHD_Connection *mhd, void **ctx,
 			   enum MHD_ConnectionNotificationCode code);
-/* A place for a request that has arrived: others that ask nothing or do not read go. False: there is none. */
+/* Waits a second for a place for a request: others that ask nothing or do not read go. False: none. */
 bool dt_http_make_place(struct dt_http_req *q);
 /* The request is complete and is being answered; its answer of n bytes is ready; it is over. */
 void dt_http_answering(struct dt_http_req *q);
