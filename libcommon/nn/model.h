@@ -36,7 +36,6 @@ struct dt_model {
 	const float *rope_cos, *rope_sin; /* [rope_positions, head_dim / 2] */
 	int64_t rope_positions;
 	const float *local_cos, *local_sin; /* of layers with a window and a base of their own; else NULL */
-	float *norm_scale;		    /* 1 + w of a norm, where w is kept without the 1 */
 };
 
 /* Where a pass keeps one linear's operands in 8 bits (plan/fp8.h); used: which linears, none without --fp8.

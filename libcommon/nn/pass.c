@@ -163,7 +163,6 @@ int dt_pass_bind(struct dt_pass *p, struct dt_model *m, const struct dt_train_sh
 	rc = p->act && p->stash ? 0 : -ENOMEM;
 	if (rc == 0 && (rc = bind_host(p, m->dev)) == 0 && (rc = bind_positions(p, m->dev)) == 0)
 		rc = bind_rope(m, plan, base, s->seq);
-	m->norm_scale = dt_plan_address(plan, base, DT_B_NORM_SCALE, -1, -1, -1);
 	if (rc < 0) {
 		dt_pass_release(p, m->dev);
 		return dt_err_sys(err, rc, "cannot bind the activations");

@@ -64,7 +64,7 @@ static int norm_forward(struct dt_model *m, struct dt_tensor y, struct dt_tensor
 
 	if (m->c->norm == DT_NORM_LAYER)
 		return o->layernorm_forward(m->dev, y, mean, rstd, sum, x, delta, w, b, eps);
-	return o->rmsnorm_forward(m->dev, y, rstd, sum, x, delta, dt_norm_weight(m, w), eps);
+	return o->rmsnorm_forward(m->dev, y, rstd, sum, x, delta, w, m->c->norm_plus_one, eps);
 }
 
 /* dresid += gradient through the norm of p->dnorm. fresh: dresid is written, not added to. */
@@ -79,7 +79,7 @@ static int norm_backward(struct dt_model *m, const struct dt_pass *p, struct dt_
 		return o->layernorm_backward(m->dev, dresid, u->g[w], u->g[b], stream(m, p, p->dnorm), prev,
 					     stream(m, p, x), mean, rstd, u->w[w]);
 	return o->rmsnorm_backward(m->dev, dresid, u->g[w], stream(m, p, p->dnorm), prev, stream(m, p, x),
-				   rstd, dt_norm_weight(m, u->w[w]));
+				   rstd, u->w[w], m->c->norm_plus_one);
 }
 
 /* The window of a layer of this stage. */
@@ -299,8 +299,8 @@ static int output_gradient(struct dt_model *m, const struct dt_pass *p, int l, e
 	if (m->c->post_norms) {
 		TRY(m->dev->ops->rmsnorm_backward(m->dev, stream(m, p, p->dnorm), u->g[w], stream(m, p, dy),
 						  DT_NONE, stream(m, p, p->act[l][post]),
-						  stat(m, p, p->act[l][post + 1]),
-						  dt_norm_weight(m, u->w[w])));
+						  stat(m, p, p->act[l][post + 1]), u->w[w],
+						  m->c->norm_plus_one));
 		dy = p->dnorm;
 	}
 	rc = dt_cut_enter(m, p, dy, &dy, "output gradient", err);

@@ -370,10 +370,6 @@ static void put_workspace(struct builder *b, const struct dt_train_shape *s, con
 	if (c->rope_local_theta > 0)
 		put_flat(b, DT_B_ROPE_LOCAL, DT_MEM_WORKSPACE, DT_F32, s->seq * c->head_dim, DT_PH_FORWARD,
 			 DT_PH_STEP, -1, "local rope table", "seq x head_dim");
-	if (c->norm_plus_one)
-		put_flat(b, DT_B_NORM_SCALE, DT_MEM_WORKSPACE, DT_F32,
-			 c->hidden > c->head_dim ? c->hidden : c->head_dim, DT_PH_FORWARD, DT_PH_STEP, -1,
-			 "norm scale", "hidden");
 	put_flat(b, DT_B_POS, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP, -1, "positions", "tokens");
 	if (c->tied && s->layout.pp > 1 && (head || s->at.pp == 0))
 		put_flat(b, DT_B_TIED, DT_MEM_COMM, s->reproducible ? DT_I64 : DT_F32, d->vocab * c->hidden,

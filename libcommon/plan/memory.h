@@ -67,7 +67,6 @@ enum dt_buf_id {	       /* what a buffer is for; with layer and act it is unique
 		 DT_B_FP8_SCALES, /* f32 [3] */
 		 DT_B_ROPE,	  /* f32 cos and sin [2, seq, head_dim / 2] */
 		 DT_B_ROPE_LOCAL, /* the same for layers with a window and a base of their own */
-		 DT_B_NORM_SCALE, /* f32: 1 + w of a norm, where w is kept without the 1 */
 		 DT_B_IDS,	  /* i32 [T]: inputs, targets, positions */
 		 DT_B_TARGETS,
 		 DT_B_POS,
