@@ -31,7 +31,7 @@ static const struct dt_opt opts[] = {
 	 "'byte', a tokenizer.json, or a folder that holds one", "encode,decode,info",
 	 .complete = DT_COMPLETE_TOKENIZER},
 	{"lines", 'l', DT_OPT_FLAG, &lines, NULL, "one record a line, in place of one record in all",
-	 "encode,decode", .def_text = "all input is one record"},
+	 "encode,decode"},
 	{"null-data", 'z', DT_OPT_FLAG, &null_data, NULL,
 	 "as --lines, but records of text end with a zero byte", "encode,decode"},
 	{"special", 0, DT_OPT_FLAG, &special, NULL,
