@@ -5,9 +5,9 @@
 #include "base/progress.h"
 #include "base/tmpfile.h"
 #include "base/units.h"
-#include "comm/bench.h"
+#include "bench/links.h"
+#include "bench/predict.h"
 #include "comm/compress.h"
-#include "comm/simulate.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -122,9 +122,10 @@ struct bench {
 	struct dt_world_info info;
 	enum dt_dtype t;
 	double copy_gbs, busbw_sum;
-	struct dt_skew skew;
+	struct dt_bench_skew skew;
 	bool registered, measured;
-	struct dt_topo topo;
+	struct dt_bench_topo topo;
+	struct dt_bench_costs *costs; /* with --explain on several machines */
 	json_t *compression;
 	int nbusbw;
 	int64_t wrong;
@@ -426,8 +427,8 @@ static int run_algorithms(struct bench *b, int kind, struct dt_progress *bar, st
 	return rc;
 }
 
-static int finish_json(struct bench *b, const struct dt_link *link, int nlink, double avg, bool interrupted,
-		       struct dt_err *err)
+static int finish_json(struct bench *b, const struct dt_bench_link *link, int nlink, double avg,
+		       bool interrupted, struct dt_err *err)
 {
 	json_t *links = json_array(), *skew = opt.skew ? json_array() : json_null(), *o;
 	char topo[512];
@@ -449,7 +450,7 @@ static int finish_json(struct bench *b, const struct dt_link *link, int nlink, d
 		      "results", b->results, "links", links, "skew", skew, "compression",
 		      b->compression ? json_incref(b->compression) : json_null(), "out_of_bounds",
 		      (json_int_t)b->wrong, "avg_busbw_gbs", avg, "interrupted", interrupted, "topology",
-		      b->measured ? dt_topo_format(&b->topo, topo, sizeof(topo)) : NULL);
+		      b->measured ? dt_bench_topo_format(&b->topo, topo, sizeof(topo)) : NULL);
 	rc = o ? dt_json_write_line(stdout, o, err) : dt_err_sys(err, -ENOMEM, "results");
 	json_decref(o);
 	return rc;
@@ -493,7 +494,7 @@ static int catch_signals(struct bench *b, struct dt_err *err)
 	return rc ? dt_err_sys(err, -rc, "thread") : 0;
 }
 
-static void finish_table(const struct bench *b, const struct dt_link *link, int nlink, double avg)
+static void finish_table(const struct bench *b, const struct dt_bench_link *link, int nlink, double avg)
 {
 	fprintf(b->table, "# Out of bounds values : %lld %s\n", (long long)b->wrong,
 		b->wrong ? "FAILED" : "OK");
@@ -515,7 +516,7 @@ static void finish_table(const struct bench *b, const struct dt_link *link, int 
 /* Everything between the world and its end. Returns an exit status, the same on all ranks. */
 static int run(struct bench *b, struct dt_err *err)
 {
-	struct dt_link link[2];
+	struct dt_bench_link link[2];
 	struct dt_progress bar = {0};
 	int nlink = 0, rc, first = opt.kind == DT_BENCH_N ? 0 : opt.kind;
 	int last = opt.kind == DT_BENCH_N ? DT_BENCH_N - 1 : opt.kind;
@@ -532,20 +533,21 @@ static int run(struct bench *b, struct dt_err *err)
 		if (rc)
 			return DT_EXIT_FAILED;
 	}
-	rc = dt_bench_copy(b->w, b->c, &b->copy_gbs, err);
+	rc = dt_bench_copy(b->c, &b->copy_gbs, err);
 	if (!rc && opt.skew)
-		rc = dt_skew_init(&b->skew, b->w, b->c, err);
+		rc = dt_bench_skew_init(&b->skew, b->c, err);
 	if (!rc && (opt.fit || opt.json)) {
 		nlink = dt_bench_links(b->w, link, err);
 		rc = nlink < 0 ? nlink : 0;
 	}
 	if (!rc && opt.explain && b->info.size > 1) {
-		rc = dt_bench_topology(b->w, b->c, &b->topo, err);
+		rc = dt_bench_topology(b->c, &b->topo, err);
 		if (!rc && b->info.nodes > 1)
-			rc = dt_comm_set_costs(b->c, &b->topo, err);
+			rc = dt_bench_costs_open(&b->costs, b->c, &b->topo, err);
 		b->measured = !rc;
 		if (!rc && speaks && !opt.json)
-			printf("# messages: --simulate %s\n", dt_topo_format(&b->topo, topo, sizeof(topo)));
+			printf("# messages: --simulate %s\n",
+			       dt_bench_topo_format(&b->topo, topo, sizeof(topo)));
 	}
 	if (b->results) {
 		for (size_t s = opt.min_bytes; s <= opt.max_bytes; s = next_size(s))
@@ -568,7 +570,7 @@ static int run(struct bench *b, struct dt_err *err)
 		finish_table(b, link, nlink, avg);
 	json_decref(b->results);
 	json_decref(b->compression);
-	dt_skew_release(&b->skew);
+	dt_bench_skew_release(&b->skew);
 	if (rc)
 		return DT_EXIT_FAILED;
 	return b->wrong || avg < opt.min_busbw ? DT_EXIT_NO : DT_EXIT_OK;
@@ -577,9 +579,9 @@ static int run(struct bench *b, struct dt_err *err)
 /* Every algorithm on a network that is not here. */
 static int simulate(enum dt_dtype type, struct dt_err *err)
 {
-	struct dt_topo t;
+	struct dt_bench_topo t;
 	json_t *results = json_array(), *o;
-	int rc = dt_topo_parse(opt.simulate, &t, err), first = opt.kind == DT_BENCH_N ? 0 : opt.kind;
+	int rc = dt_bench_topo_parse(opt.simulate, &t, err), first = opt.kind == DT_BENCH_N ? 0 : opt.kind;
 	int last = opt.kind == DT_BENCH_N ? DT_BENCH_N - 1 : opt.kind;
 	size_t e = (size_t)dt_dtype_size(type);
 	char name[32], alg[16];
@@ -629,7 +631,7 @@ static int simulate(enum dt_dtype type, struct dt_err *err)
 static int check_options(struct bench *b, FILE *errout)
 {
 	int t = parse_type(opt.datatype);
-	struct dt_topo topo;
+	struct dt_bench_topo topo;
 	struct dt_err err;
 	char name[32];
 	size_t n = 0;
@@ -657,7 +659,7 @@ static int check_options(struct bench *b, FILE *errout)
 	    !dt_bench_has_algorithm((enum dt_bench_kind)opt.kind, (enum dt_alg)opt.algorithm))
 		return dt_opt_usage_error(&program, errout, "option '--algorithm': there is no such %s",
 					  kind_name(opt.kind, name));
-	if (opt.simulate && dt_topo_parse(opt.simulate, &topo, &err))
+	if (opt.simulate && dt_bench_topo_parse(opt.simulate, &topo, &err))
 		return dt_opt_usage_error(&program, errout, "option '--simulate': %s", err.msg);
 	b->t = (enum dt_dtype)t;
 	return 0;
@@ -730,5 +732,6 @@ int main(int argc, char **argv)
 		dt_world_abort(b.w, status);
 	}
 	dt_world_finalize(b.w);
+	dt_bench_costs_close(b.costs);
 	return close_stdout(&log) ? DT_EXIT_FAILED : status;
 }

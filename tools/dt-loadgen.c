@@ -4,7 +4,7 @@
 #include "base/opt.h"
 #include "base/progress.h"
 #include "base/tmpfile.h"
-#include "load/report.h"
+#include "bench/load/report.h"
 
 #include <curl/curl.h>
 #include <errno.h>

@@ -89,7 +89,7 @@ void dt_chans_close(struct dt_world *w)
 	w->chans = NULL;
 }
 
-static struct channel *channel(const struct dt_req *r, bool out)
+static struct channel *channel(const struct dt_comm_req *r, bool out)
 {
 	struct dt_chans *k = r->c->w->chans;
 	int peer = r->c->local[r->op.root];
@@ -97,7 +97,7 @@ static struct channel *channel(const struct dt_req *r, bool out)
 	return &k->c[out ? k->me * k->n + peer : peer * k->n + k->me];
 }
 
-static size_t bytes_of(const struct dt_req *r)
+static size_t bytes_of(const struct dt_comm_req *r)
 {
 	return r->op.n * (size_t)dt_dtype_size(r->op.t);
 }
@@ -113,7 +113,7 @@ static void set(struct slot *s, int state)
 }
 
 /* Copies the next part; returns whether all of it is there. */
-static bool copy(struct dt_req *r, char *dst, const char *src, size_t bytes)
+static bool copy(struct dt_comm_req *r, char *dst, const char *src, size_t bytes)
 {
 	size_t m = bytes - r->moved < WORK ? bytes - r->moved : WORK;
 
@@ -125,7 +125,7 @@ static bool copy(struct dt_req *r, char *dst, const char *src, size_t bytes)
 	return r->moved == bytes;
 }
 
-static int post(struct dt_req *r, struct channel *c, struct slot *s)
+static int post(struct dt_comm_req *r, struct channel *c, struct slot *s)
 {
 	size_t bytes = bytes_of(r);
 
@@ -150,7 +150,7 @@ static int post(struct dt_req *r, struct channel *c, struct slot *s)
 }
 
 /* Fills the buffers as far as they are free. */
-static void stage_out(struct dt_req *r, struct channel *c, struct slot *s)
+static void stage_out(struct dt_comm_req *r, struct channel *c, struct slot *s)
 {
 	uint64_t k = atomic_load_explicit(&s->wrote, memory_order_relaxed);
 
@@ -165,7 +165,7 @@ static void stage_out(struct dt_req *r, struct channel *c, struct slot *s)
 	}
 }
 
-static int step_send(struct dt_req *r, struct dt_err *err)
+static int step_send(struct dt_comm_req *r, struct dt_err *err)
 {
 	struct channel *c = channel(r, true);
 	struct slot *s = &c->slot[r->ticket % SLOTS];
@@ -197,16 +197,16 @@ static int step_send(struct dt_req *r, struct dt_err *err)
 }
 
 /* Receives posted earlier come first where they wait for the same. */
-static bool is_first(const struct dt_req *r)
+static bool is_first(const struct dt_comm_req *r)
 {
-	for (const struct dt_req *q = r->c->head; q && q != r; q = q->next)
-		if (q->op.kind == DT_OP_RECV && q->t == r->t && q->slot < 0 && q->op.root == r->op.root &&
+	for (const struct dt_comm_req *q = r->c->head; q && q != r; q = q->next)
+		if (q->op.kind == DT_COMM_RECV && q->t == r->t && q->slot < 0 && q->op.root == r->op.root &&
 		    q->op.tag == r->op.tag)
 			return false;
 	return true;
 }
 
-static int match(struct dt_req *r, struct channel *c, struct dt_err *err)
+static int match(struct dt_comm_req *r, struct channel *c, struct dt_err *err)
 {
 	uint64_t posted = atomic_load_explicit(&c->posted, memory_order_acquire);
 	size_t room = bytes_of(r);
@@ -243,7 +243,7 @@ static int match(struct dt_req *r, struct channel *c, struct dt_err *err)
 	return 0;
 }
 
-static int step_recv(struct dt_req *r, struct dt_err *err)
+static int step_recv(struct dt_comm_req *r, struct dt_err *err)
 {
 	struct channel *c = channel(r, false);
 	struct slot *s;
@@ -286,19 +286,19 @@ static int step_recv(struct dt_req *r, struct dt_err *err)
 	}
 }
 
-static int chan_start(struct dt_req *r, struct dt_err *err)
+static int chan_start(struct dt_comm_req *r, struct dt_err *err)
 {
 	struct dt_chans *k = r->c->w->chans;
 
 	r->slot = -1;
-	if (r->op.kind == DT_OP_SEND)
+	if (r->op.kind == DT_COMM_SEND)
 		r->ticket = k->next[r->c->local[r->op.root]]++;
 	return 0;
 }
 
-static int chan_step(struct dt_req *r, struct dt_err *err)
+static int chan_step(struct dt_comm_req *r, struct dt_err *err)
 {
-	return r->op.kind == DT_OP_SEND ? step_send(r, err) : step_recv(r, err);
+	return r->op.kind == DT_COMM_SEND ? step_send(r, err) : step_recv(r, err);
 }
 
 const struct dt_transport dt_transport_chan = {.name = "chan", .start = chan_start, .step = chan_step};

@@ -3,6 +3,7 @@
  * of MPI. What is reduced is received beside the buffer and added when all messages of the round are through,
  * the lower rank's operand first, so that two ranks that exchange the same operands get the same bits.
  */
+#include "comm/internal.h"
 #include "comm/steps.h"
 
 #include <errno.h>
@@ -18,7 +19,7 @@ struct dt_exec {
 	size_t scratch_bytes, e;
 	MPI_Request *q;
 	int nq, room;
-	struct dt_req *near; /* messages inside the machine; t NULL: done */
+	struct dt_comm_req *near; /* messages inside the machine; t NULL: done */
 	int nnear, near_room;
 };
 
@@ -36,22 +37,22 @@ static void exec_free(struct dt_exec *x)
 }
 
 /* The buffer the steps work on, with this rank's input in it. */
-static int set_work(struct dt_req *r, struct dt_exec *x, struct dt_err *err)
+static int set_work(struct dt_comm_req *r, struct dt_exec *x, struct dt_err *err)
 {
-	const struct dt_op *o = &r->op;
+	const struct dt_comm_op *o = &r->op;
 	size_t bytes = x->s.n * x->e, block = o->n * x->e;
-	bool apart = o->src &&
-		     (o->kind == DT_OP_REDUCE_SCATTER || (o->kind == DT_OP_REDUCE && r->c->rank != o->root));
+	bool apart = o->src && (o->kind == DT_COMM_REDUCE_SCATTER ||
+				(o->kind == DT_COMM_REDUCE && r->c->rank != o->root));
 
 	x->work = o->dst;
 	if (apart) {
 		x->work = malloc(bytes ? bytes : 1);
 		x->own_work = true;
 		if (!x->work)
-			return dt_err_sys(err, -ENOMEM, "%s '%s' of %zu bytes", dt_op_name(o->kind), o->what,
-					  bytes);
+			return dt_err_sys(err, -ENOMEM, "%s '%s' of %zu bytes", dt_comm_op_name(o->kind),
+					  o->what, bytes);
 	}
-	if (o->src && o->kind == DT_OP_ALL_GATHER)
+	if (o->src && o->kind == DT_COMM_ALL_GATHER)
 		memcpy(x->work + (size_t)r->c->rank * block, o->src, block);
 	else if (o->src && bytes)
 		memcpy(x->work, o->src, bytes);
@@ -62,16 +63,16 @@ static int set_work(struct dt_req *r, struct dt_exec *x, struct dt_err *err)
  * A message through a channel. Those of one round between the same two ranks are told apart by their tag; of
  * several rounds the oldest is found first.
  */
-static int post_near(struct dt_req *r, struct dt_exec *x, enum dt_move_kind kind, char *at, size_t bytes,
+static int post_near(struct dt_comm_req *r, struct dt_exec *x, enum dt_move_kind kind, char *at, size_t bytes,
 		     int peer, struct dt_err *err)
 {
-	struct dt_op o = {.kind = kind == DT_MOVE_SEND ? DT_OP_SEND : DT_OP_RECV,
-			  .dst = at,
-			  .src = at,
-			  .n = bytes,
-			  .t = DT_U8,
-			  .root = peer,
-			  .what = r->op.what};
+	struct dt_comm_op o = {.kind = kind == DT_MOVE_SEND ? DT_COMM_SEND : DT_COMM_RECV,
+			       .dst = at,
+			       .src = at,
+			       .n = bytes,
+			       .t = DT_U8,
+			       .root = peer,
+			       .what = r->op.what};
 	int number = 0;
 
 	for (int i = 0; i < x->nnear; i++)
@@ -79,14 +80,14 @@ static int post_near(struct dt_req *r, struct dt_exec *x, enum dt_move_kind kind
 	o.tag = 1 << 24 | (int)(r->seq & 1023) << 10 | number;
 	if (x->nnear == x->near_room) {
 		int room = x->near_room ? 2 * x->near_room : 8;
-		struct dt_req *q = realloc(x->near, (size_t)room * sizeof(*q));
+		struct dt_comm_req *q = realloc(x->near, (size_t)room * sizeof(*q));
 
 		if (!q)
 			return dt_err_sys(err, -ENOMEM, "messages");
 		x->near = q;
 		x->near_room = room;
 	}
-	x->near[x->nnear] = (struct dt_req){.c = r->c, .t = &dt_transport_chan, .op = o};
+	x->near[x->nnear] = (struct dt_comm_req){.c = r->c, .t = &dt_transport_chan, .op = o};
 	return dt_transport_chan.start(&x->near[x->nnear++], err);
 }
 
@@ -96,7 +97,7 @@ static int step_near(struct dt_exec *x, struct dt_err *err)
 	bool all = true;
 
 	for (int i = 0; i < x->nnear; i++) {
-		struct dt_req *q = &x->near[i];
+		struct dt_comm_req *q = &x->near[i];
 		int rc = q->t ? q->t->step(q, err) : 1;
 
 		if (rc < 0)
@@ -108,10 +109,11 @@ static int step_near(struct dt_exec *x, struct dt_err *err)
 	return all;
 }
 
-static int post(struct dt_req *r, struct dt_exec *x, enum dt_move_kind kind, char *at, size_t bytes, int peer,
-		struct dt_err *err)
+static int post(struct dt_comm_req *r, struct dt_exec *x, enum dt_move_kind kind, char *at, size_t bytes,
+		int peer, struct dt_err *err)
 {
-	size_t most = dt_mpi_max_count < DT_EXEC_CHUNK_BYTES ? dt_mpi_max_count : DT_EXEC_CHUNK_BYTES;
+	size_t most =
+		dt_comm_mpi_max_count < DT_STEPS_CHUNK_BYTES ? dt_comm_mpi_max_count : DT_STEPS_CHUNK_BYTES;
 	int tag = (int)(r->seq & 16383), rc = 0;
 
 	if (bytes && r->c->w->chans && r->c->local[peer] >= 0)
@@ -134,10 +136,10 @@ static int post(struct dt_req *r, struct dt_exec *x, enum dt_move_kind kind, cha
 			rc = MPI_Irecv(at + done, n, MPI_BYTE, peer, tag, r->c->lanes, &x->q[x->nq]);
 		x->nq += !rc;
 	}
-	return rc ? dt_mpi_error(err, rc, dt_op_name(r->op.kind)) : 0;
+	return rc ? dt_mpi_error(err, rc, dt_comm_op_name(r->op.kind)) : 0;
 }
 
-static int post_round(struct dt_req *r, struct dt_exec *x, struct dt_err *err)
+static int post_round(struct dt_comm_req *r, struct dt_exec *x, struct dt_err *err)
 {
 	size_t need = 0, at = 0;
 	int rc = 0;
@@ -152,7 +154,7 @@ static int post_round(struct dt_req *r, struct dt_exec *x, struct dt_err *err)
 		x->scratch_bytes = x->scratch ? need : 0;
 	}
 	if (x->m.failed || (need && !x->scratch))
-		return dt_err_sys(err, -ENOMEM, "%s '%s': %zu bytes", dt_op_name(r->op.kind), r->op.what,
+		return dt_err_sys(err, -ENOMEM, "%s '%s': %zu bytes", dt_comm_op_name(r->op.kind), r->op.what,
 				  need);
 	for (int pass = 0; pass < 2; pass++) /* receives first */
 		for (int i = 0; i < x->m.n && !rc; i++) {
@@ -171,7 +173,7 @@ static int post_round(struct dt_req *r, struct dt_exec *x, struct dt_err *err)
 	return rc;
 }
 
-static void reduce_round(const struct dt_req *r, struct dt_exec *x)
+static void reduce_round(const struct dt_comm_req *r, struct dt_exec *x)
 {
 	enum dt_redop op = r->op.op == DT_AVG ? DT_SUM : r->op.op;
 	char *got = x->scratch;
@@ -192,31 +194,31 @@ static void reduce_round(const struct dt_req *r, struct dt_exec *x)
 	}
 }
 
-static void finish(struct dt_req *r, struct dt_exec *x)
+static void finish(struct dt_comm_req *r, struct dt_exec *x)
 {
-	const struct dt_op *o = &r->op;
+	const struct dt_comm_op *o = &r->op;
 	size_t block = o->n * x->e;
-	bool has = o->kind == DT_OP_ALL_REDUCE || o->kind == DT_OP_REDUCE_SCATTER ||
-		   (o->kind == DT_OP_REDUCE && r->c->rank == o->root);
+	bool has = o->kind == DT_COMM_ALL_REDUCE || o->kind == DT_COMM_REDUCE_SCATTER ||
+		   (o->kind == DT_COMM_REDUCE && r->c->rank == o->root);
 
-	if (o->kind == DT_OP_REDUCE_SCATTER && block)
+	if (o->kind == DT_COMM_REDUCE_SCATTER && block)
 		memmove(o->dst, x->work + (size_t)r->c->rank * block, block);
 	if (has && o->op == DT_AVG)
 		dt_reduce_divide(o->dst, r->c->size, o->n, o->t);
 }
 
-static int exec_start(struct dt_req *r, struct dt_err *err)
+static int exec_start(struct dt_comm_req *r, struct dt_err *err)
 {
-	const struct dt_op *o = &r->op;
+	const struct dt_comm_op *o = &r->op;
 	struct dt_exec *x = calloc(1, sizeof(*x));
-	bool blocks = o->kind == DT_OP_ALL_GATHER || o->kind == DT_OP_REDUCE_SCATTER;
+	bool blocks = o->kind == DT_COMM_ALL_GATHER || o->kind == DT_COMM_REDUCE_SCATTER;
 	int rc;
 
 	if (!x)
-		return dt_err_sys(err, -ENOMEM, "%s '%s'", dt_op_name(o->kind), o->what);
+		return dt_err_sys(err, -ENOMEM, "%s '%s'", dt_comm_op_name(o->kind), o->what);
 	x->e = (size_t)dt_dtype_size(o->t);
-	rc = dt_steps_init(&x->s, o->kind, dt_choose(r->c, o), r->c->size, o->root,
-			   o->n * (blocks ? (size_t)r->c->size : 1), DT_EXEC_CHUNK_BYTES / x->e,
+	rc = dt_steps_init(&x->s, o->kind, dt_comm_choose(r->c, o->kind, o->n, o->t), r->c->size, o->root,
+			   o->n * (blocks ? (size_t)r->c->size : 1), DT_STEPS_CHUNK_BYTES / x->e,
 			   r->c->node_ranks, err);
 	if (!rc)
 		rc = set_work(r, x, err);
@@ -228,7 +230,7 @@ static int exec_start(struct dt_req *r, struct dt_err *err)
 	return 0;
 }
 
-static int exec_step(struct dt_req *r, struct dt_err *err)
+static int exec_step(struct dt_comm_req *r, struct dt_err *err)
 {
 	struct dt_exec *x = r->exec;
 	int rc = 0, flag = 1;
@@ -245,7 +247,7 @@ static int exec_step(struct dt_req *r, struct dt_err *err)
 		if (!rc && x->nq) {
 			rc = MPI_Testall(x->nq, x->q, &flag, MPI_STATUSES_IGNORE);
 			if (rc)
-				rc = dt_mpi_error(err, rc, dt_op_name(r->op.kind));
+				rc = dt_mpi_error(err, rc, dt_comm_op_name(r->op.kind));
 			else if (!flag)
 				return 0;
 		}

@@ -28,16 +28,16 @@ struct dt_shm {
 struct dt_offers {
 	struct dt_offer src, dst;
 };
-void dt_direct_offer(const struct dt_req *r, struct dt_offers *ret);
+void dt_direct_offer(const struct dt_comm_req *r, struct dt_offers *ret);
 /*
  * Whether it can be done so where every rank's src, every rank's dst can be reached. All ranks must come to
  * the same answer.
  */
-bool dt_direct_choose(struct dt_req *r, bool src, bool dst);
-int dt_direct_reach(struct dt_req *r, const struct dt_offers *o, int rank, struct dt_err *err);
+bool dt_direct_choose(struct dt_comm_req *r, bool src, bool dst);
+int dt_direct_reach(struct dt_comm_req *r, const struct dt_offers *o, int rank, struct dt_err *err);
 /* Does about so many bytes of this rank's share; returns whether it is done with it. */
-bool dt_direct_work(struct dt_req *r, size_t most);
+bool dt_direct_work(struct dt_comm_req *r, size_t most);
 /* After all ranks are done. */
-void dt_direct_finish(struct dt_req *r);
+void dt_direct_finish(struct dt_comm_req *r);
 
 #endif

@@ -24,14 +24,14 @@ struct flat {
 struct flight {
 	struct dt_pass pass;
 	int mb; /* -1: free */
-	struct dt_req *recv_grad, *send_out, *send_grad;
+	struct dt_comm_req *recv_grad, *send_out, *send_grad;
 };
 
 struct bucket {			   /* consecutive units whose gradients are reduced together */
 	int first_unit, last_unit; /* inclusive */
 	int64_t flat, numel;
 	int pending; /* units whose backward has not finished */
-	struct dt_req *req;
+	struct dt_comm_req *req;
 	char what[32];
 };
 
@@ -51,15 +51,13 @@ struct step_times { /* seconds of the step under way */
 };
 
 struct trainer {
-	const struct dt_train_opts *o;
-	struct dt_train_opts own; /* what o points to */
+	struct dt_run run; /* settled; its config and schedule are those below */
 	struct dt_world *world;
 	struct dt_world_info info;
 	const struct dt_log *log;
 	struct dt_log root_log; /* speaks on rank 0 only */
 
 	struct dt_config config;
-	struct dt_layout layout;
 	struct dt_mesh mesh;
 	struct dt_mesh everyone; /* all ranks, before the layout is known to be right */
 	struct dt_params table;
@@ -92,8 +90,7 @@ struct trainer {
 	struct dt_sampler sampler, eval_sampler;
 	struct dt_dataset_info data_info;
 
-	int64_t accumulation, global_batch;
-	int64_t step, steps;		/* done so far; to do in all */
+	int64_t step;			/* done so far */
 	int64_t cursor;			/* global sample number of the next step's first sample */
 	int64_t tokens;			/* trained on so far */
 	double matmul_rate;		/* of all ranks together, flop/s */
@@ -106,17 +103,17 @@ struct trainer {
 	int nbucket;
 	struct unit_state {
 		int bucket;
-		int64_t left;	    /* microbatches until the gradients are complete */
-		bool begun, summed; /* z2: the share has a first microbatch's gradients */
-		struct dt_req *req; /* z1 and up: reduce-scatter */
+		int64_t left;		 /* microbatches until the gradients are complete */
+		bool begun, summed;	 /* z2: the share has a first microbatch's gradients */
+		struct dt_comm_req *req; /* z1 and up: reduce-scatter */
 	} * unit;
-	int held[DT_UNIT_SLOTS];	      /* z3: which unit's weights a slot has, -1: none */
-	struct dt_req *gather[DT_UNIT_SLOTS]; /* z3: under way, for held */
-	int grad_held[2];		      /* z2: which layer unit's gradients a slot has */
-	const char *bad;		      /* first parameter whose gradient is not finite on this rank */
-	double loss_scale;		      /* gradients are this much too large until the update */
-	int64_t good_steps;		      /* since the scale last changed */
-	struct save_job *job;		      /* the checkpoint being written behind our back, NULL: none */
+	int held[DT_UNIT_SLOTS];		   /* z3: which unit's weights a slot has, -1: none */
+	struct dt_comm_req *gather[DT_UNIT_SLOTS]; /* z3: under way, for held */
+	int grad_held[2];			   /* z2: which layer unit's gradients a slot has */
+	const char *bad;      /* first parameter whose gradient is not finite on this rank */
+	double loss_scale;    /* gradients are this much too large until the update */
+	int64_t good_steps;   /* since the scale last changed */
+	struct save_job *job; /* the checkpoint being written behind our back, NULL: none */
 	struct step_times t;
 	bool agreed; /* every rank knows of the failure and ends by itself */
 	int status;  /* exit status of a failure */
@@ -130,10 +127,9 @@ struct trainer {
 int trainer_agree(struct trainer *t, int rc, struct dt_err *err);
 
 /* setup.c */
-int trainer_init(struct trainer *t, const struct dt_train_opts *o, struct dt_world *w,
-		 const struct dt_log *log, struct dt_err *err);
+int trainer_init(struct trainer *t, const struct dt_run *r, struct dt_world *w, const struct dt_log *log,
+		 struct dt_err *err);
 void trainer_release(struct trainer *t);
-struct dt_train_shape trainer_shape(const struct trainer *t);
 /* In which the products are that MFU is measured by. */
 enum dt_dtype trainer_rate_type(const struct trainer *t);
 

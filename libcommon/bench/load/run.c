@@ -1,7 +1,7 @@
 /* The run itself: one thread, one multi handle. */
 #include "base/progress.h"
 #include "base/rng.h"
-#include "load/internal.h"
+#include "bench/load/internal.h"
 
 #include <errno.h>
 #include <math.h>

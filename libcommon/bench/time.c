@@ -1,17 +1,14 @@
-/* Timing: calls, calls in alternation with plain MPI, arrivals, copy bandwidth, link costs. */
-#include "comm/bench_priv.h"
+/* Timing: calls, calls in alternation with plain MPI, arrivals. */
+#include "bench/collective_priv.h"
 
 #include "base/progress.h"
+#include "comm/reduce.h"
 
 #include <errno.h>
 #include <math.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-
-#define SLOW_S 0.1 /* on a link where calls take this long, larger ones need not be tried */
-#define HUGE   ((size_t)2 << 20)
 
 static int by_value(const void *a, const void *b)
 {
@@ -23,30 +20,20 @@ static int by_value(const void *a, const void *b)
 /* The same call by plain MPI, from buffers of its own. */
 static int call_mpi(struct dt_bench *b, size_t n, bool in_place, size_t offset, struct dt_err *err)
 {
-	struct dt_comm plain = *b->c, *c = b->c;
-	bool stepwise = c->w->stepwise;
 	char *src = b->src, *dst = b->dst;
 	int rc;
 
-	plain.collectives = plain.p2p = &dt_transport_mpi;
-	plain.head = plain.tail = NULL;
-	plain.alg = DT_ALG_MPI;
 	b->src = b->buf[2];
 	b->dst = b->buf[3];
-	b->c = &plain;
-	c->w->comm[c->index] = &plain;
-	c->w->stepwise = false;
+	dt_comm_mpi_only(b->c, true);
 	rc = dt_bench_call(b, n, in_place, offset, err);
-	c->w->stepwise = stepwise;
-	c->w->comm[c->index] = c;
-	c->seq = plain.seq;
-	b->c = c;
+	dt_comm_mpi_only(b->c, false);
 	b->src = src;
 	b->dst = dst;
 	return rc;
 }
 
-static int add_skew(struct dt_bench *b, struct dt_skew *s, struct dt_err *err)
+static int add_skew(struct dt_bench *b, struct dt_bench_skew *s, struct dt_err *err)
 {
 	size_t iters = (size_t)b->o.iters;
 	double *at = b->times + 2 * iters, *first = b->worst, *last = b->worst + iters;
@@ -98,14 +85,14 @@ static double mean(const double *x, size_t n)
 /* Rank 0's clock less ours: the quickest of several questions, its answer taken for the middle. */
 static int compare_clocks(struct dt_comm *c, double *ret, struct dt_err *err)
 {
+	int rank = dt_comm_rank(c), size = dt_comm_size(c), rc = 0;
 	double best = INFINITY, mine, theirs;
-	int rc = 0;
 
 	*ret = 0;
-	for (int r = 1; r < c->size; r++)
-		for (int i = 0; i < 16 && !rc && (c->rank == 0 || c->rank == r); i++) {
+	for (int r = 1; r < size; r++)
+		for (int i = 0; i < 16 && !rc && (rank == 0 || rank == r); i++) {
 			mine = dt_now();
-			if (c->rank) {
+			if (rank) {
 				rc = dt_send(c, &mine, 1, DT_F64, 0, 1, "clock", err);
 				if (!rc)
 					rc = dt_recv(c, &theirs, 1, DT_F64, 0, 2, "clock", err);
@@ -132,7 +119,7 @@ static int start_together(struct dt_bench *b, struct dt_err *err)
 	double t0 = dt_now(), at;
 	int rc = dt_barrier(b->c, "benchmark", err);
 
-	if (rc || !b->o.apart || b->c->w->info.nodes == 1)
+	if (rc || !b->o.apart || b->info.nodes == 1)
 		return rc;
 	at = dt_now() + b->offset_s;
 	at += 2 * (dt_now() - t0);
@@ -197,7 +184,7 @@ static int copy_time(struct dt_bench *b, double bytes, size_t elements, bool in_
 		     struct dt_err *err)
 {
 	enum { TRIES = 7 };
-	size_t n = (size_t)(bytes / 2 / b->c->size);
+	size_t n = (size_t)(bytes / 2 / b->size);
 	double t[2][TRIES];
 	int rc = 0;
 
@@ -229,14 +216,13 @@ static int copy_time(struct dt_bench *b, double bytes, size_t elements, bool in_
 	return 0;
 }
 
-static int measure(struct dt_bench *b, size_t n, size_t bytes, bool in_place, struct dt_skew *skew,
+static int measure(struct dt_bench *b, size_t n, size_t bytes, bool in_place, struct dt_bench_skew *skew,
 		   struct dt_bench_result *r, struct dt_err *err)
 {
 	size_t iters = (size_t)b->o.iters;
 	double each;
-	int rc = b->o.apart && b->c->w->info.nodes > 1 && !b->compared
-			 ? compare_clocks(b->c, &b->offset_s, err)
-			 : 0;
+	int rc =
+		b->o.apart && b->info.nodes > 1 && !b->compared ? compare_clocks(b->c, &b->offset_s, err) : 0;
 
 	b->compared = true;
 	if (!rc)
@@ -264,10 +250,10 @@ static int measure(struct dt_bench *b, size_t n, size_t bytes, bool in_place, st
 	return 0;
 }
 
-int dt_bench_run(struct dt_bench *b, size_t bytes, bool in_place, double copy_gbs, struct dt_skew *skew,
+int dt_bench_run(struct dt_bench *b, size_t bytes, bool in_place, double copy_gbs, struct dt_bench_skew *skew,
 		 struct dt_bench_result *ret, struct dt_err *err)
 {
-	size_t p = (size_t)b->c->size, wide = dt_bench_per_rank(b->o.kind) ? p : 1, n = bytes / b->e / wide;
+	size_t p = (size_t)b->size, wide = dt_bench_per_rank(b->o.kind) ? p : 1, n = bytes / b->e / wide;
 	struct dt_bench_result r = {.wrong = -1};
 	double traffic;
 	int rc;
@@ -299,17 +285,19 @@ int dt_bench_run(struct dt_bench *b, size_t bytes, bool in_place, double copy_gb
 	return 0;
 }
 
-int dt_skew_init(struct dt_skew *ret, struct dt_world *w, struct dt_comm *c, struct dt_err *err)
+int dt_bench_skew_init(struct dt_bench_skew *ret, struct dt_comm *c, struct dt_err *err)
 {
-	size_t p = (size_t)c->size;
-	struct dt_skew s = {
-		.ranks = c->size, .sum_s = calloc(2 * p, sizeof(double)), .last = calloc(p, sizeof(int64_t))};
+	struct dt_world_info info;
+	size_t p = (size_t)dt_comm_size(c);
+	struct dt_bench_skew s = {
+		.ranks = (int)p, .sum_s = calloc(2 * p, sizeof(double)), .last = calloc(p, sizeof(int64_t))};
 	int rc = s.sum_s && s.last ? 0 : dt_err_sys(err, -ENOMEM, "arrivals");
 
-	if (!rc && w->info.nodes > 1)
+	dt_world_info(dt_comm_world(c), &info);
+	if (!rc && info.nodes > 1)
 		rc = compare_clocks(c, &s.offset_s, err);
 	if (rc) {
-		dt_skew_release(&s);
+		dt_bench_skew_release(&s);
 		return rc;
 	}
 	s.max_s = s.sum_s + p;
@@ -317,147 +305,9 @@ int dt_skew_init(struct dt_skew *ret, struct dt_world *w, struct dt_comm *c, str
 	return 0;
 }
 
-void dt_skew_release(struct dt_skew *s)
+void dt_bench_skew_release(struct dt_bench_skew *s)
 {
 	free(s->sum_s);
 	free(s->last);
-	*s = (struct dt_skew){0};
-}
-
-int dt_bench_copy(struct dt_world *w, struct dt_comm *world, double *ret_gbs, struct dt_err *err)
-{
-	size_t n = dt_bench_cache_bytes() * 2 / (size_t)w->info.local_size;
-	char *a, *b;
-	double best = 0, sum;
-	int rc = 0;
-
-	n = (n + HUGE - 1) / HUGE * HUGE; /* large pages: filling them is most of the time */
-	a = aligned_alloc(HUGE, n);
-	b = aligned_alloc(HUGE, n);
-	if (!a || !b) {
-		free(a);
-		free(b);
-		return dt_err_sys(err, -ENOMEM, "two buffers of %zu bytes", n);
-	}
-	madvise(a, n, MADV_HUGEPAGE);
-	madvise(b, n, MADV_HUGEPAGE);
-	memset(a, 1, n);
-	memset(b, 2, n);
-	for (int i = 0; i < 3 && !rc; i++) {
-		double t0, t;
-
-		rc = dt_barrier(world, "copy bandwidth", err);
-		t0 = dt_now();
-		dt_copy_stream(b, a, n);
-		if (!rc) /* with more ranks than processors they take turns: the last one counts */
-			rc = dt_barrier(world, "copy bandwidth", err);
-		t = dt_now() - t0;
-		if (!rc)
-			rc = dt_all_reduce(world, &t, NULL, 1, DT_F64, DT_MAX, "copy bandwidth", err);
-		sum = 2 * (double)n * w->info.local_size / t / 1e9;
-		best = sum > best ? sum : best;
-	}
-	free(a);
-	free(b);
-	if (!rc)
-		rc = dt_all_reduce(world, &best, NULL, 1, DT_F64, DT_MIN, "copy bandwidth", err);
-	if (!rc)
-		*ret_gbs = best;
-	return rc;
-}
-
-double dt_fit_line(const double *x, const double *t, int n, double *ret_a, double *ret_b)
-{
-	double s = 0, sx = 0, sxx = 0, st = 0, sxt = 0, det, a, b, error = 0;
-
-	for (int i = 0; i < n; i++) { /* weights 1 / t^2 */
-		double k = 1 / (t[i] * t[i]);
-
-		s += k;
-		sx += k * x[i];
-		sxx += k * x[i] * x[i];
-		st += k * t[i];
-		sxt += k * x[i] * t[i];
-	}
-	det = s * sxx - sx * sx;
-	b = det > 0 ? (s * sxt - sx * st) / det : 0;
-	a = (st - b * sx) / s;
-	if (b < 0) {
-		b = 0;
-		a = st / s;
-	} else if (a < 0) {
-		a = 0;
-		b = sxt / sxx;
-	}
-	for (int i = 0; i < n; i++)
-		error += pow((a + b * x[i] - t[i]) / t[i], 2) / n;
-	*ret_a = a;
-	*ret_b = b;
-	return sqrt(error);
-}
-
-static int fit(struct dt_comm *c, const char *name, struct dt_link *ret, struct dt_err *err)
-{
-	struct dt_bench_opts o = {
-		.kind = DT_BENCH_ALL_REDUCE, .t = DT_F32, .iters = 8, .warmup = 2, .registered = true};
-	static const size_t size[] = {1 << 10, 16 << 10, 128 << 10, 1 << 20, 4 << 20, 16 << 20};
-	enum { N = sizeof(size) / sizeof(size[0]) };
-	double x[N], t[N], a, b, p = c->size;
-	struct dt_bench_result r;
-	struct dt_bench *bench = NULL;
-	int rc = dt_bench_open(&bench, c, &o, size[N - 1], err), n = 0;
-
-	for (int i = 0; i < N && !rc && (i < 3 || t[i - 1] < SLOW_S); i++, n++) {
-		rc = dt_bench_run(bench, size[i], true, 0, NULL, &r, err);
-		x[i] = (double)size[i];
-		t[i] = rc ? 0 : r.p50_s;
-	}
-	dt_bench_close(bench);
-	if (rc)
-		return rc;
-	ret->name = name;
-	ret->ranks = c->size;
-	ret->error = dt_fit_line(x, t, n, &a, &b);
-	ret->latency_s = a / (2 * (p - 1));
-	ret->bandwidth_gbs = b > 0 ? 2 * (p - 1) / p / b / 1e9 : 0;
-	return 0;
-}
-
-/* Groups of one class may differ: the slowest counts, and all ranks have the same numbers. */
-int dt_bench_links(struct dt_world *w, struct dt_link ret[2], struct dt_err *err)
-{
-	struct {
-		const char *name;
-		int color;
-		bool any;
-	} kinds[2] = {{"shm", w->node_of ? w->node_of[w->info.rank] : 0, w->info.size > w->info.nodes},
-		      {"network", w->info.local_rank, w->info.nodes > 1}};
-	int n = 0, rc = 0;
-
-	for (int i = 0; i < 2 && !rc; i++) {
-		struct dt_link l = {.name = kinds[i].name};
-		struct dt_comm *c, *all;
-
-		if (!kinds[i].any)
-			continue;
-		rc = dt_comm_create(&all, w, "all", 0, 0, err);
-		if (rc)
-			return rc;
-		rc = dt_comm_create(&c, w, kinds[i].name, kinds[i].color, 0, err);
-		if (!rc && c->size > 1)
-			rc = fit(c, kinds[i].name, &l, err);
-		if (!rc) {
-			double v[4] = {l.latency_s, l.bandwidth_gbs > 0 ? 1 / l.bandwidth_gbs : 0, l.error,
-				       l.ranks};
-
-			rc = dt_all_reduce(all, v, NULL, 4, DT_F64, DT_MAX, "links", err);
-			ret[n] = (struct dt_link){kinds[i].name, (int)v[3], v[0], v[1] > 0 ? 1 / v[1] : 0,
-						  v[2]};
-			n++;
-		}
-		if (!rc)
-			dt_comm_free(c);
-		dt_comm_free(all);
-	}
-	return rc ? rc : n;
+	*s = (struct dt_bench_skew){0};
 }

@@ -6,8 +6,8 @@
  * integers that repeat with a prime period, so that every result is exact in every type and a misplaced piece
  * shows.
  */
-#ifndef DT_COMM_BENCH_H
-#define DT_COMM_BENCH_H
+#ifndef DT_BENCH_COLLECTIVE_H
+#define DT_BENCH_COLLECTIVE_H
 
 #include "comm/comm.h"
 
@@ -52,7 +52,7 @@ struct dt_bench_result {
 };
 
 /* When ranks arrive at the calls, over a run. */
-struct dt_skew {
+struct dt_bench_skew {
 	int ranks;
 	int64_t calls;
 	double *sum_s, *max_s; /* [ranks]: after the first one */
@@ -60,8 +60,8 @@ struct dt_skew {
 	double offset_s;       /* of this rank's clock to rank 0's */
 };
 /* Collective; compares clocks where ranks are on several machines. */
-int dt_skew_init(struct dt_skew *s, struct dt_world *w, struct dt_comm *c, struct dt_err *err);
-void dt_skew_release(struct dt_skew *s);
+int dt_bench_skew_init(struct dt_bench_skew *s, struct dt_comm *c, struct dt_err *err);
+void dt_bench_skew_release(struct dt_bench_skew *s);
 
 /* The factor from algbw to busbw. */
 double dt_bench_bus_factor(enum dt_bench_kind k, int ranks);
@@ -80,44 +80,8 @@ int dt_bench_open(struct dt_bench **ret, struct dt_comm *c, const struct dt_benc
 		  struct dt_err *err);
 /* Collective. bytes is rounded down to whole elements on every rank, one at least. copy_gbs of dt_bench_copy.
  * skew may be NULL. */
-int dt_bench_run(struct dt_bench *b, size_t bytes, bool in_place, double copy_gbs, struct dt_skew *skew,
+int dt_bench_run(struct dt_bench *b, size_t bytes, bool in_place, double copy_gbs, struct dt_bench_skew *skew,
 		 struct dt_bench_result *ret, struct dt_err *err);
 void dt_bench_close(struct dt_bench *b);
-
-/* Copy bandwidth of one machine, bytes read plus written, all its ranks copying at once. Collective. */
-int dt_bench_copy(struct dt_world *w, struct dt_comm *world, double *ret_gbs, struct dt_err *err);
-
-/*
- * Cost of a link class, so that a ring all-reduce of n bytes over p ranks takes
- *   2 (p - 1) latency_s + 2 (p - 1) / p n / bandwidth
- * (fitted to measured all-reduces by least squares of the relative error).
- */
-struct dt_link {
-	const char *name; /* "shm" between ranks of one machine, "network" between machines */
-	int ranks;	  /* of the groups measured */
-	double latency_s, bandwidth_gbs;
-	double error; /* root mean square of the relative error of the fit */
-};
-/* Collective. At most two classes; returns how many there are. */
-int dt_bench_links(struct dt_world *w, struct dt_link ret[2], struct dt_err *err);
-
-/* t = a + b x by least squares of the relative error, a and b not negative. Returns the error of dt_link. */
-double dt_fit_line(const double *x, const double *t, int n, double *ret_a, double *ret_b);
-
-/* Whether the collective can go by this algorithm at all. */
-bool dt_bench_has_algorithm(enum dt_bench_kind k, enum dt_alg a);
-/* What operations of so many elements go by. */
-enum dt_alg dt_bench_chosen(struct dt_comm *c, enum dt_bench_kind k, size_t count, enum dt_dtype t);
-
-struct dt_topo;
-/*
- * Measures what messages cost here, in a node and between nodes, and gives the network this amounts to.
- * Collective. -ENOTSUP where machines do not hold equal runs of ranks.
- */
-int dt_bench_topology(struct dt_world *w, struct dt_comm *world, struct dt_topo *ret, struct dt_err *err);
-/* Simulates a call on n elements of e bytes in all (every rank's block counted). Step lists only. here: with
- * the message size that is used, otherwise with the best one. */
-int dt_bench_predict(const struct dt_topo *t, enum dt_bench_kind k, enum dt_alg a, size_t n, size_t e,
-		     bool here, double *ret_s, struct dt_err *err);
 
 #endif

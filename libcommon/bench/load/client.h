@@ -8,7 +8,7 @@
 #ifndef DT_LOAD_CLIENT_H
 #define DT_LOAD_CLIENT_H
 
-#include "load/workload.h"
+#include "bench/load/workload.h"
 
 #include <jansson.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
 /* Prompts: the same tokens for the same seed, shared where the workload says so. */
 #include "base/rng.h"
-#include "load/internal.h"
+#include "bench/load/internal.h"
 
 #include <errno.h>
 #include <stdio.h>

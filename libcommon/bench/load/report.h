@@ -2,7 +2,7 @@
 #ifndef DT_LOAD_REPORT_H
 #define DT_LOAD_REPORT_H
 
-#include "load/client.h"
+#include "bench/load/client.h"
 
 #include <stdio.h>
 

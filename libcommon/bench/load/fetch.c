@@ -1,6 +1,6 @@
 /* Streams of server-sent events, and what is asked of the server before the run. */
 #include "base/json.h"
-#include "load/internal.h"
+#include "bench/load/internal.h"
 
 #include <errno.h>
 #include <limits.h>

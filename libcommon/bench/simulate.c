@@ -1,4 +1,4 @@
-#include "comm/simulate_priv.h"
+#include "bench/simulate_priv.h"
 
 #include <errno.h>
 #include <math.h>
@@ -11,24 +11,24 @@
 #define EVENTS_MAX 1024 /* ranks that are simulated in the order of time */
 
 /* Links: [0, 2p) ports of ranks inside their node; then what the network has. */
-static int first_net(const struct dt_sim *s)
+static int first_net(const struct dt_bench_sim *s)
 {
 	return 2 * s->t->ranks;
 }
 
-static void push(struct dt_path *p, int link)
+static void push(struct dt_bench_path *p, int link)
 {
-	if (p->n < DT_PATH_LINKS)
+	if (p->n < DT_BENCH_PATH_LINKS)
 		p->link[p->n++] = link;
 }
 
-static void node_ports(const struct dt_sim *s, struct dt_path *p, int a, int b)
+static void node_ports(const struct dt_bench_sim *s, struct dt_bench_path *p, int a, int b)
 {
 	push(p, first_net(s) + 2 * a);
 	push(p, first_net(s) + 2 * b + 1);
 }
 
-static void torus_path(const struct dt_sim *s, struct dt_path *p, int a, int b)
+static void torus_path(const struct dt_bench_sim *s, struct dt_bench_path *p, int a, int b)
 {
 	int base = first_net(s) + 2 * s->nodes,
 	    at[3] = {a % s->dim[0], a / s->dim[0] % s->dim[1], a / s->dim[0] / s->dim[1]};
@@ -47,7 +47,7 @@ static void torus_path(const struct dt_sim *s, struct dt_path *p, int a, int b)
 	}
 }
 
-static void dragonfly_path(const struct dt_sim *s, struct dt_path *p, int a, int b)
+static void dragonfly_path(const struct dt_bench_sim *s, struct dt_bench_path *p, int a, int b)
 {
 	int w = s->t->group, ra = a / s->t->leaf, rb = b / s->t->leaf, ga = ra / w, gb = rb / w;
 	int inner = first_net(s) + 2 * s->nodes, global = inner + s->groups * w * w;
@@ -73,27 +73,27 @@ static void dragonfly_path(const struct dt_sim *s, struct dt_path *p, int a, int
 	}
 }
 
-void dt_sim_route(const struct dt_sim *s, int i, int j, struct dt_path *p)
+void dt_bench_sim_route(const struct dt_bench_sim *s, int i, int j, struct dt_bench_path *p)
 {
-	const struct dt_topo *t = s->t;
+	const struct dt_bench_topo *t = s->t;
 	int a = i / t->node, b = j / t->node;
 
 	p->n = p->hops = 0;
-	p->local = t->kind != DT_TOPO_FLAT && a == b;
-	if (t->kind == DT_TOPO_FLAT || p->local) {
+	p->local = t->kind != DT_BENCH_TOPO_FLAT && a == b;
+	if (t->kind == DT_BENCH_TOPO_FLAT || p->local) {
 		push(p, 2 * i);
 		push(p, 2 * j + 1);
 		return;
 	}
 	switch (t->kind) {
-	case DT_TOPO_RAIL:
+	case DT_BENCH_TOPO_RAIL:
 		if (i % t->node != j % t->node) /* inside the node to the right rail first */
 			push(p, 2 * i);
 		push(p, first_net(s) + 2 * (a * t->node + j % t->node));
 		push(p, first_net(s) + 2 * j + 1);
 		p->hops = 2;
 		return;
-	case DT_TOPO_FAT_TREE:
+	case DT_BENCH_TOPO_FAT_TREE:
 		node_ports(s, p, a, b);
 		p->hops = 2;
 		if (a / t->leaf != b / t->leaf) {
@@ -102,7 +102,7 @@ void dt_sim_route(const struct dt_sim *s, int i, int j, struct dt_path *p)
 			p->hops = 4;
 		}
 		return;
-	case DT_TOPO_TORUS:
+	case DT_BENCH_TOPO_TORUS:
 		node_ports(s, p, a, b);
 		torus_path(s, p, a, b);
 		return;
@@ -128,23 +128,23 @@ static void near_cube(int n, int dim[3])
 			}
 }
 
-static int sim_init(struct dt_sim *s, const struct dt_topo *t, struct dt_err *err)
+static int sim_init(struct dt_bench_sim *s, const struct dt_bench_topo *t, struct dt_err *err)
 {
 	size_t p = (size_t)t->ranks, net;
 
-	*s = (struct dt_sim){.t = t};
+	*s = (struct dt_bench_sim){.t = t};
 	s->nodes = (t->ranks + t->node - 1) / t->node;
 	s->leaves = (s->nodes + t->leaf - 1) / t->leaf;
 	s->groups = (s->leaves + t->group - 1) / t->group;
 	memcpy(s->dim, t->dim, sizeof(s->dim));
 	if (!s->dim[0])
 		near_cube(s->nodes, s->dim);
-	net = 2 * (t->kind == DT_TOPO_RAIL ? p : (size_t)s->nodes);
-	if (t->kind == DT_TOPO_FAT_TREE)
+	net = 2 * (t->kind == DT_BENCH_TOPO_RAIL ? p : (size_t)s->nodes);
+	if (t->kind == DT_BENCH_TOPO_FAT_TREE)
 		net += 2 * (size_t)s->leaves;
-	if (t->kind == DT_TOPO_TORUS)
+	if (t->kind == DT_BENCH_TOPO_TORUS)
 		net += 6 * (size_t)s->nodes;
-	if (t->kind == DT_TOPO_DRAGONFLY)
+	if (t->kind == DT_BENCH_TOPO_DRAGONFLY)
 		net += (size_t)s->groups * ((size_t)t->group * (size_t)t->group + (size_t)s->groups);
 	s->nlink = 2 * p + net;
 	s->load = calloc(s->nlink, sizeof(double));
@@ -155,13 +155,13 @@ static int sim_init(struct dt_sim *s, const struct dt_topo *t, struct dt_err *er
 	if (!s->load || !s->cost || !s->touched || !s->clock || !s->next)
 		return dt_err_sys(err, -ENOMEM, "%d ranks", t->ranks);
 	for (size_t i = 0; i < s->nlink; i++)
-		s->cost[i] = i < 2 * p && t->kind != DT_TOPO_FLAT ? t->shm_s : t->net_s;
-	for (int i = 0; t->kind == DT_TOPO_FAT_TREE && i < 2 * s->leaves; i++)
+		s->cost[i] = i < 2 * p && t->kind != DT_BENCH_TOPO_FLAT ? t->shm_s : t->net_s;
+	for (int i = 0; t->kind == DT_BENCH_TOPO_FAT_TREE && i < 2 * s->leaves; i++)
 		s->cost[2 * p + 2 * (size_t)s->nodes + (size_t)i] = t->net_s * t->taper / t->leaf;
 	return 0;
 }
 
-static void sim_release(struct dt_sim *s)
+static void sim_release(struct dt_bench_sim *s)
 {
 	free(s->load);
 	free(s->cost);
@@ -171,7 +171,7 @@ static void sim_release(struct dt_sim *s)
 	free(s->m.v);
 }
 
-static void add_load(struct dt_sim *s, const struct dt_path *p, double bytes)
+static void add_load(struct dt_bench_sim *s, const struct dt_bench_path *p, double bytes)
 {
 	for (int i = 0; i < p->n; i++) {
 		if (s->load[p->link[i]] == 0)
@@ -181,7 +181,7 @@ static void add_load(struct dt_sim *s, const struct dt_path *p, double bytes)
 }
 
 /* Time of one message, given all loads of the round. */
-static double flight(const struct dt_sim *s, const struct dt_path *p)
+static double flight(const struct dt_bench_sim *s, const struct dt_bench_path *p)
 {
 	double most = 0;
 
@@ -191,11 +191,11 @@ static double flight(const struct dt_sim *s, const struct dt_path *p)
 }
 
 /* One round; returns the longest time a rank spent in it. */
-static double sim_round(struct dt_sim *s, const struct dt_steps *st, int round, double e)
+static double sim_round(struct dt_bench_sim *s, const struct dt_steps *st, int round, double e)
 {
 	int who[2], n = dt_steps_pair(st, round, who) ? 2 : st->p;
 	double longest = 0;
-	struct dt_path p;
+	struct dt_bench_path p;
 
 	s->ntouched = 0;
 	for (int pass = 0; pass < 2; pass++)
@@ -211,12 +211,12 @@ static double sim_round(struct dt_sim *s, const struct dt_steps *st, int round, 
 				double at, reduce = 0, bytes = (double)m->n * e;
 
 				if (pass == 0 && m->kind == DT_MOVE_SEND && m->n) {
-					dt_sim_route(s, r, m->peer, &p);
+					dt_bench_sim_route(s, r, m->peer, &p);
 					add_load(s, &p, bytes);
 				}
 				if (pass == 0 || m->kind == DT_MOVE_SEND || !m->n)
 					continue;
-				dt_sim_route(s, m->peer, r, &p);
+				dt_bench_sim_route(s, m->peer, r, &p);
 				at = fmax(s->clock[m->peer], s->clock[r]) + flight(s, &p);
 				/* the sender is done when its last byte has left */
 				s->next[m->peer] = fmax(s->next[m->peer], at);
@@ -236,10 +236,10 @@ static double sim_round(struct dt_sim *s, const struct dt_steps *st, int round, 
 	return longest;
 }
 
-int dt_simulate(const struct dt_steps *st, const struct dt_topo *t, size_t element_bytes, double *ret_s,
-		struct dt_err *err)
+int dt_bench_simulate(const struct dt_steps *st, const struct dt_bench_topo *t, size_t element_bytes,
+		      double *ret_s, struct dt_err *err)
 {
-	struct dt_sim s;
+	struct dt_bench_sim s;
 	double most = 0;
 	int rc;
 
@@ -247,7 +247,7 @@ int dt_simulate(const struct dt_steps *st, const struct dt_topo *t, size_t eleme
 		return dt_err_set(err, -EINVAL, "steps of %d ranks on a network of %d", st->p, t->ranks);
 	rc = sim_init(&s, t, err);
 	if (!rc && t->eager && t->ranks <= EVENTS_MAX) {
-		rc = dt_sim_events(&s, st, element_bytes, ret_s, err);
+		rc = dt_bench_sim_events(&s, st, element_bytes, ret_s, err);
 		sim_release(&s);
 		return rc;
 	}
@@ -275,11 +275,11 @@ int dt_simulate(const struct dt_steps *st, const struct dt_topo *t, size_t eleme
 	return rc;
 }
 
-double dt_simulate_closed(const struct dt_steps *s, const struct dt_topo *t, size_t element_bytes)
+double dt_bench_simulate_closed(const struct dt_steps *s, const struct dt_bench_topo *t, size_t element_bytes)
 {
 	double p = s->p, n = (double)s->n * (double)element_bytes, a = t->net_latency_s, b = t->net_s,
 	       c = t->reduce_s, lg = ceil(log2(p)), share = (p - 1) / p * n;
-	bool reduce = s->kind == DT_OP_ALL_REDUCE;
+	bool reduce = s->kind == DT_COMM_ALL_REDUCE;
 
 	if (s->p == 1)
 		return 0;
@@ -289,128 +289,17 @@ double dt_simulate_closed(const struct dt_steps *s, const struct dt_topo *t, siz
 	case DT_ALG_PS:
 		return reduce ? 2 * a + 2 * (p - 1) * n * b + (p - 1) * n * c : -1;
 	case DT_ALG_RING:
-		return reduce				 ? 2 * (p - 1) * a + 2 * share * b + share * c
-		       : s->kind == DT_OP_ALL_GATHER	 ? (p - 1) * a + share * b
-		       : s->kind == DT_OP_REDUCE_SCATTER ? (p - 1) * a + share * (b + c)
-							 : -1;
+		return reduce				   ? 2 * (p - 1) * a + 2 * share * b + share * c
+		       : s->kind == DT_COMM_ALL_GATHER	   ? (p - 1) * a + share * b
+		       : s->kind == DT_COMM_REDUCE_SCATTER ? (p - 1) * a + share * (b + c)
+							   : -1;
 	case DT_ALG_DOUBLING:
-		return reduce && lg == log2(p)	     ? lg * (a + n * (b + c))
-		       : s->kind == DT_OP_ALL_GATHER ? lg * a + share * b
-						     : -1;
+		return reduce && lg == log2(p)	       ? lg * (a + n * (b + c))
+		       : s->kind == DT_COMM_ALL_GATHER ? lg * a + share * b
+						       : -1;
 	case DT_ALG_RABENSEIFNER:
 		return reduce ? 2 * lg * a + 2 * share * b + share * c : lg * a + share * (b + c);
 	default:
 		return -1;
 	}
-}
-
-size_t dt_topo_chunk(const struct dt_topo *t, size_t bytes)
-{
-	double depth = 2 * ceil(log2(t->ranks > 1 ? t->ranks : 2)), half = (double)bytes / 2;
-	double chunks = t->net_latency_s > 0 ? sqrt(depth * half * t->net_s / t->net_latency_s) : 256;
-	size_t k = chunks < 1 ? 1 : chunks > 256 ? 256 : (size_t)chunks;
-
-	return (bytes / 2 + k) / k;
-}
-
-static int parse_pair(const char *word, const char *value, struct dt_topo *t, struct dt_err *err)
-{
-	static const double us = 1e-6, gbs = 1e-9;
-	struct {
-		const char *name;
-		int *i;
-		double *d, unit; /* unit gbs: the value is a rate, what is kept is its inverse */
-	} known[] = {{"ranks", &t->ranks, NULL, 0},
-		     {"node", &t->node, NULL, 0},
-		     {"leaf", &t->leaf, NULL, 0},
-		     {"group", &t->group, NULL, 0},
-		     {"eager", &t->eager, NULL, 0},
-		     {"taper", NULL, &t->taper, 1},
-		     {"shm_us", NULL, &t->shm_latency_s, us},
-		     {"shm_gbs", NULL, &t->shm_s, gbs},
-		     {"net_us", NULL, &t->net_latency_s, us},
-		     {"net_gbs", NULL, &t->net_s, gbs},
-		     {"hop_us", NULL, &t->hop_s, us},
-		     {"reduce_gbs", NULL, &t->reduce_s, gbs}};
-	int64_t v;
-	double d;
-
-	for (size_t k = 0; k < sizeof(known) / sizeof(known[0]); k++) {
-		int rc;
-
-		if (strcmp(word, known[k].name))
-			continue;
-		if (known[k].i) {
-			bool flag = known[k].i == &t->eager;
-
-			rc = dt_parse_int(value, !flag, flag ? 1 : DT_TOPO_RANKS_MAX, &v, err);
-			*known[k].i = rc ? 0 : (int)v;
-		} else {
-			bool rate = known[k].unit == gbs;
-
-			rc = dt_parse_real(value, rate ? 1e-6 : 0, 1e9, &d, err);
-			*known[k].d = rc ? 0 : rate ? gbs / d : d * known[k].unit;
-		}
-		if (rc)
-			dt_err_prefix(err, "'%s'", word);
-		return rc;
-	}
-	return dt_err_set(err, -EINVAL, "a topology has no '%s'", word);
-}
-
-static const char *const kinds[] = {"flat", "fat-tree", "rail", "torus", "dragonfly"};
-
-const char *dt_topo_format(const struct dt_topo *t, char *buf, size_t size)
-{
-	snprintf(buf, size,
-		 "%s,ranks=%d,node=%d,leaf=%d,group=%d,taper=%.4g,shm_us=%.4g,shm_gbs=%.4g,net_us=%.4g,net_"
-		 "gbs=%.4g,"
-		 "hop_us=%.4g,reduce_gbs=%.4g,eager=%d",
-		 kinds[t->kind], t->ranks, t->node, t->leaf, t->group, t->taper, t->shm_latency_s * 1e6,
-		 t->shm_s > 0 ? 1e-9 / t->shm_s : 1e9, t->net_latency_s * 1e6,
-		 t->net_s > 0 ? 1e-9 / t->net_s : 1e9, t->hop_s * 1e6,
-		 t->reduce_s > 0 ? 1e-9 / t->reduce_s : 1e9, t->eager);
-	return buf;
-}
-
-int dt_topo_parse(const char *s, struct dt_topo *ret, struct dt_err *err)
-{
-	struct dt_topo t = {.ranks = 1024,
-			    .node = 8,
-			    .group = 8,
-			    .taper = 1,
-			    .shm_latency_s = 1e-6,
-			    .shm_s = 1 / 200e9,
-			    .net_latency_s = 5e-6,
-			    .net_s = 1 / 25e9,
-			    .hop_s = 3e-7,
-			    .reduce_s = 1 / 500e9};
-	char copy[512], *save = NULL, *word;
-	int k = 0, rc = 0;
-
-	if (strlen(s) >= sizeof(copy))
-		return dt_err_set(err, -EINVAL, "a topology is at most %zu characters", sizeof(copy) - 1);
-	strcpy(copy, s);
-	word = strtok_r(copy, ",:", &save);
-	while (word && k < 5 && strcmp(word, kinds[k]))
-		k++;
-	if (!word || k == 5)
-		return dt_err_set(err, -EINVAL, "unknown topology '%s' (" DT_TOPO_CHOICES ")",
-				  word ? word : "");
-	t.kind = (enum dt_topo_kind)k;
-	while (!rc && (word = strtok_r(NULL, ",:", &save))) {
-		char *eq = strchr(word, '=');
-
-		if (eq)
-			*eq = '\0';
-		rc = parse_pair(eq ? word : "ranks", eq ? eq + 1 : word, &t, err);
-	}
-	if (rc)
-		return rc;
-	if (!t.leaf)
-		t.leaf = t.kind == DT_TOPO_DRAGONFLY ? 4 : 16;
-	if (t.kind != DT_TOPO_FLAT && t.ranks % t.node)
-		return dt_err_set(err, -EINVAL, "%d ranks are not whole nodes of %d", t.ranks, t.node);
-	*ret = t;
-	return 0;
 }

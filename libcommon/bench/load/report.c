@@ -1,4 +1,4 @@
-#include "load/report.h"
+#include "bench/load/report.h"
 
 #include "base/plot.h"
 #include "base/table.h"

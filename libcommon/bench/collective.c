@@ -1,5 +1,5 @@
 /* What is measured: the collectives' bandwidth formulas, their inputs and exact results. */
-#include "comm/bench_priv.h"
+#include "bench/collective_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -83,12 +83,15 @@ int dt_bench_open(struct dt_bench **ret, struct dt_comm *c, const struct dt_benc
 		  struct dt_err *err)
 {
 	struct dt_bench *b = calloc(1, sizeof(*b));
-	size_t least = (size_t)c->size * 8;
+	size_t least = (size_t)dt_comm_size(c) * 8;
 	bool missing = false;
 
 	if (!b)
 		return dt_err_sys(err, -ENOMEM, "benchmark");
 	b->c = c;
+	dt_world_info(dt_comm_world(c), &b->info);
+	b->rank = dt_comm_rank(c);
+	b->size = dt_comm_size(c);
 	b->o = *o;
 	b->e = (size_t)dt_dtype_size(o->t);
 	b->region = max_bytes > least ? max_bytes : least;
@@ -99,7 +102,7 @@ int dt_bench_open(struct dt_bench **ret, struct dt_comm *c, const struct dt_benc
 		void *p = NULL;
 
 		if (i < 2 && o->registered) {
-			int rc = dt_buffer_alloc(c->w, b->region, &p, err);
+			int rc = dt_buffer_alloc(dt_comm_world(c), b->region, &p, err);
 
 			if (rc) {
 				dt_bench_close(b);
@@ -135,7 +138,7 @@ void dt_bench_close(struct dt_bench *b)
 		return;
 	for (int i = 0; i < 4; i++)
 		if (i < 2 && b->o.registered)
-			dt_buffer_free(b->c->w, b->buf[i]);
+			dt_buffer_free(dt_comm_world(b->c), b->buf[i]);
 		else
 			free(b->buf[i]);
 	free(b->table);
@@ -191,7 +194,7 @@ static void put(char *at, enum dt_dtype t, int v)
  * The sum over ranks is a multiple of their number where it will be divided (DT_AVG): all send the same. */
 static int value(const struct dt_bench *b, int rank, size_t i)
 {
-	int p = b->c->size, most = p <= 60 ? 120 / p : 2, every = p <= 60 ? 1 : (p + 59) / 60;
+	int p = b->size, most = p <= 60 ? 120 / p : 2, every = p <= 60 ? 1 : (p + 59) / 60;
 	size_t x = i % PERIOD;
 
 	if (dt_bench_reduces(b->o.kind) && b->o.op == DT_AVG)
@@ -207,7 +210,7 @@ static int reduced(const struct dt_bench *b, size_t i)
 
 	if (b->o.op == DT_AVG)
 		return v;
-	for (int r = 1; r < b->c->size; r++) {
+	for (int r = 1; r < b->size; r++) {
 		x = value(b, r, i);
 		v = b->o.op == DT_MAX ? (x > v ? x : v) : b->o.op == DT_MIN ? (x < v ? x : v) : v + x;
 	}
@@ -250,39 +253,37 @@ static int64_t differ(struct dt_bench *b, const char *got, size_t n, int rank, s
 
 void dt_bench_prepare(struct dt_bench *b, size_t n, bool in_place)
 {
-	struct dt_comm *c = b->c;
 	char *to = in_place ? b->dst : b->src;
 
 	switch (b->o.kind) {
 	case DT_BENCH_REDUCE_SCATTER:
-		fill(b, to, n * (size_t)c->size, c->rank, 0);
+		fill(b, to, n * (size_t)b->size, b->rank, 0);
 		break;
 	case DT_BENCH_ALL_GATHER:
 	case DT_BENCH_GATHER:
-		fill(b, in_place ? to + (size_t)c->rank * n * b->e : to, n, c->rank, 0);
+		fill(b, in_place ? to + (size_t)b->rank * n * b->e : to, n, b->rank, 0);
 		break;
 	case DT_BENCH_ALL_TO_ALL:
-		for (int j = 0; j < c->size; j++)
-			fill(b, to + (size_t)j * n * b->e, n, c->rank, (size_t)j * SHIFT);
+		for (int j = 0; j < b->size; j++)
+			fill(b, to + (size_t)j * n * b->e, n, b->rank, (size_t)j * SHIFT);
 		break;
 	case DT_BENCH_BROADCAST:
-		if (c->rank == b->o.root)
-			fill(b, to, n, c->rank, 0);
+		if (b->rank == b->o.root)
+			fill(b, to, n, b->rank, 0);
 		break;
 	case DT_BENCH_SCATTER:
-		for (int j = 0; j < c->size && c->rank == b->o.root; j++)
-			fill(b, to + (size_t)j * n * b->e, n, c->rank, (size_t)j * SHIFT);
+		for (int j = 0; j < b->size && b->rank == b->o.root; j++)
+			fill(b, to + (size_t)j * n * b->e, n, b->rank, (size_t)j * SHIFT);
 		break;
 	case DT_BENCH_BARRIER:
 		break;
 	default:
-		fill(b, to, n, c->rank, 0);
+		fill(b, to, n, b->rank, 0);
 	}
 }
 
 int64_t dt_bench_wrong(struct dt_bench *b, size_t n, bool in_place)
 {
-	struct dt_comm *c = b->c;
 	size_t block = n * b->e;
 	int64_t wrong = 0;
 
@@ -290,29 +291,29 @@ int64_t dt_bench_wrong(struct dt_bench *b, size_t n, bool in_place)
 	case DT_BENCH_ALL_REDUCE:
 		return differ(b, b->dst, n, -1, 0);
 	case DT_BENCH_REDUCE_SCATTER:
-		return differ(b, in_place ? b->dst + (size_t)c->rank * block : b->dst, n, -1,
-			      (size_t)c->rank * n);
+		return differ(b, in_place ? b->dst + (size_t)b->rank * block : b->dst, n, -1,
+			      (size_t)b->rank * n);
 	case DT_BENCH_REDUCE:
-		return c->rank == b->o.root ? differ(b, b->dst, n, -1, 0) : 0;
+		return b->rank == b->o.root ? differ(b, b->dst, n, -1, 0) : 0;
 	case DT_BENCH_SCATTER:
-		return differ(b, in_place ? b->dst + (size_t)c->rank * block : b->dst, n, b->o.root,
-			      (size_t)c->rank * SHIFT);
+		return differ(b, in_place ? b->dst + (size_t)b->rank * block : b->dst, n, b->o.root,
+			      (size_t)b->rank * SHIFT);
 	case DT_BENCH_GATHER:
-		if (c->rank != b->o.root)
+		if (b->rank != b->o.root)
 			return 0;
 		/* fall through */
 	case DT_BENCH_ALL_GATHER:
-		for (int j = 0; j < c->size; j++)
+		for (int j = 0; j < b->size; j++)
 			wrong += differ(b, b->dst + (size_t)j * block, n, j, 0);
 		return wrong;
 	case DT_BENCH_ALL_TO_ALL:
-		for (int j = 0; j < c->size; j++)
-			wrong += differ(b, b->dst + (size_t)j * block, n, j, (size_t)c->rank * SHIFT);
+		for (int j = 0; j < b->size; j++)
+			wrong += differ(b, b->dst + (size_t)j * block, n, j, (size_t)b->rank * SHIFT);
 		return wrong;
 	case DT_BENCH_BROADCAST:
 		return differ(b, b->dst, n, b->o.root, 0);
 	case DT_BENCH_SEND_RECV:
-		return differ(b, b->dst, n, (c->rank + c->size - 1) % c->size, 0);
+		return differ(b, b->dst, n, (b->rank + b->size - 1) % b->size, 0);
 	default:
 		return 0;
 	}
@@ -321,16 +322,16 @@ int64_t dt_bench_wrong(struct dt_bench *b, size_t n, bool in_place)
 static int send_recv(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t,
 		     struct dt_err *err)
 {
-	struct dt_req *r = NULL, *s = NULL;
-	int rc, e;
+	int rank = dt_comm_rank(c), size = dt_comm_size(c), rc, e;
+	struct dt_comm_req *r = NULL, *s = NULL;
 
-	if (c->size == 1) {
+	if (size == 1) {
 		memcpy(dst, src, n * (size_t)dt_dtype_size(t));
 		return 0;
 	}
-	rc = dt_irecv(c, dst, n, t, (c->rank + c->size - 1) % c->size, 0, "benchmark", &r, err);
+	rc = dt_irecv(c, dst, n, t, (rank + size - 1) % size, 0, "benchmark", &r, err);
 	if (!rc)
-		rc = dt_isend(c, src, n, t, (c->rank + 1) % c->size, 0, "benchmark", &s, err);
+		rc = dt_isend(c, src, n, t, (rank + 1) % size, 0, "benchmark", &s, err);
 	e = dt_wait(&s, NULL, err);
 	rc = rc ? rc : e;
 	e = dt_wait(&r, NULL, err);
@@ -348,7 +349,7 @@ int dt_bench_call(struct dt_bench *b, size_t n, bool in_place, size_t offset, st
 	case DT_BENCH_ALL_REDUCE:
 		return dt_all_reduce(c, dst, in, n, t, b->o.op, "benchmark", err);
 	case DT_BENCH_REDUCE_SCATTER: /* in place as NCCL has it: to this rank's own block */
-		return in_place ? dt_reduce_scatter(c, dst + (size_t)c->rank * n * b->e, dst, n, t, b->o.op,
+		return in_place ? dt_reduce_scatter(c, dst + (size_t)b->rank * n * b->e, dst, n, t, b->o.op,
 						    "benchmark", err)
 				: dt_reduce_scatter(c, dst, src, n, t, b->o.op, "benchmark", err);
 	case DT_BENCH_ALL_GATHER:
@@ -358,14 +359,14 @@ int dt_bench_call(struct dt_bench *b, size_t n, bool in_place, size_t offset, st
 	case DT_BENCH_REDUCE:
 		return dt_reduce(c, dst, in_place ? dst : src, n, t, b->o.op, b->o.root, "benchmark", err);
 	case DT_BENCH_GATHER:
-		src = in_place ? dst + (size_t)c->rank * n * b->e : src;
+		src = in_place ? dst + (size_t)b->rank * n * b->e : src;
 		return dt_gather(c, dst, src, n, t, b->o.root, "benchmark", err);
 	case DT_BENCH_SCATTER:
-		return in_place ? dt_scatter(c, dst + (size_t)c->rank * n * b->e, dst, n, t, b->o.root,
+		return in_place ? dt_scatter(c, dst + (size_t)b->rank * n * b->e, dst, n, t, b->o.root,
 					     "benchmark", err)
 				: dt_scatter(c, dst, src, n, t, b->o.root, "benchmark", err);
 	case DT_BENCH_BROADCAST: /* out of place the root copies, as NCCL does */
-		if (!in_place && c->rank == b->o.root)
+		if (!in_place && b->rank == b->o.root)
 			memcpy(dst, src, n * b->e);
 		return dt_broadcast(c, dst, n, t, b->o.root, "benchmark", err);
 	case DT_BENCH_SEND_RECV:

@@ -1,7 +1,7 @@
 /* Traces of real services: CSV and JSON Lines, plain or gzip. */
 #include "base/json.h"
 #include "base/units.h"
-#include "load/workload.h"
+#include "bench/load/workload.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -1,12 +1,13 @@
-/* What bench.c and bench_time.c share. */
-#ifndef DT_COMM_BENCH_PRIV_H
-#define DT_COMM_BENCH_PRIV_H
+/* What collective.c and time.c share. */
+#ifndef DT_BENCH_COLLECTIVE_PRIV_H
+#define DT_BENCH_COLLECTIVE_PRIV_H
 
-#include "comm/bench.h"
-#include "comm/internal.h"
+#include "bench/collective.h"
 
 struct dt_bench {
 	struct dt_comm *c;
+	struct dt_world_info info;
+	int rank, size; /* in c */
 	struct dt_bench_opts o;
 	size_t e, region; /* element size; bytes of each buffer */
 	char *buf[4];	  /* two of ours; two for plain MPI */

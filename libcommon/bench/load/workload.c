@@ -1,4 +1,4 @@
-#include "load/workload.h"
+#include "bench/load/workload.h"
 
 #include "base/rng.h"
 

@@ -8,7 +8,7 @@
  * link. A message inside a node moves when both are in the round. A rank's round is over when all its
  * messages are through and what it reduces is reduced.
  */
-#include "comm/simulate_priv.h"
+#include "bench/simulate_priv.h"
 
 #include <errno.h>
 #include <math.h>
@@ -27,7 +27,7 @@ struct flow {
 	struct flow *next;
 	int from, to, round;
 	double left, part; /* bytes */
-	struct dt_path path;
+	struct dt_bench_path path;
 };
 
 struct port {
@@ -50,7 +50,7 @@ struct mailbox {
 };
 
 struct run {
-	struct dt_sim *s;
+	struct dt_bench_sim *s;
 	const struct dt_steps *st;
 	double e;
 	struct event *heap;
@@ -96,9 +96,9 @@ static struct event pop(struct run *x)
 }
 
 /* A message or a part of one leaves at t: when it is there, and when its first link has it. */
-static double fly(struct run *x, const struct dt_path *p, double t, double bytes, double *ret_left)
+static double fly(struct run *x, const struct dt_bench_path *p, double t, double bytes, double *ret_left)
 {
-	const struct dt_topo *topo = x->s->t;
+	const struct dt_bench_topo *topo = x->s->t;
 	double there = t;
 
 	*ret_left = t;
@@ -202,10 +202,10 @@ static void sends(struct run *x, int rank, const struct dt_move *m, double now)
 {
 	struct mail *waiting = find(&x->box[m->peer], rank, x->round[rank], false);
 	double bytes = (double)m->n * x->e, left, at;
-	struct dt_path p;
+	struct dt_bench_path p;
 	struct flow *f;
 
-	dt_sim_route(x->s, rank, m->peer, &p);
+	dt_bench_sim_route(x->s, rank, m->peer, &p);
 	if (!p.local) {
 		f = malloc(sizeof(*f));
 		if (!f) {
@@ -216,7 +216,7 @@ static void sends(struct run *x, int rank, const struct dt_move *m, double now)
 				   .to = m->peer,
 				   .round = x->round[rank],
 				   .left = bytes,
-				   .part = fmax((double)DT_EXEC_CHUNK_BYTES, bytes / PARTS_MAX),
+				   .part = fmax((double)DT_STEPS_CHUNK_BYTES, bytes / PARTS_MAX),
 				   .path = p};
 		join(x, f);
 		if (!x->port[p.link[0]].busy)
@@ -238,7 +238,7 @@ static void receives(struct run *x, int rank, const struct dt_move *m, double no
 {
 	struct mail *there = find(&x->box[rank], m->peer, x->round[rank], true);
 	double at, left;
-	struct dt_path p;
+	struct dt_bench_path p;
 
 	if (!there) {
 		keep(x, rank, (struct mail){m->peer, x->round[rank], false, now});
@@ -246,7 +246,7 @@ static void receives(struct run *x, int rank, const struct dt_move *m, double no
 	}
 	at = there->at;
 	drop(&x->box[rank], there);
-	dt_sim_route(x->s, m->peer, rank, &p);
+	dt_bench_sim_route(x->s, m->peer, rank, &p);
 	if (p.local) {
 		at = fly(x, &p, now, (double)m->n * x->e, &left);
 		through(x, m->peer, at);
@@ -290,8 +290,8 @@ static void begin_round(struct run *x, int rank, double now)
 	through(x, rank, now);
 }
 
-int dt_sim_events(struct dt_sim *s, const struct dt_steps *st, size_t element_bytes, double *ret_s,
-		  struct dt_err *err)
+int dt_bench_sim_events(struct dt_bench_sim *s, const struct dt_steps *st, size_t element_bytes,
+			double *ret_s, struct dt_err *err)
 {
 	size_t p = (size_t)st->p, links = s->nlink;
 	struct run x = {.s = s,
