@@ -112,17 +112,22 @@ static void set(struct slot *s, int state)
 	atomic_store_explicit(&s->state, state, memory_order_release);
 }
 
+static struct dt_chan_state *state(const struct dt_comm_req *r)
+{
+	return r->state;
+}
+
 /* Copies the next part; returns whether all of it is there. */
 static bool copy(struct dt_comm_req *r, char *dst, const char *src, size_t bytes)
 {
-	size_t m = bytes - r->moved < WORK ? bytes - r->moved : WORK;
+	size_t m = bytes - state(r)->moved < WORK ? bytes - state(r)->moved : WORK;
 
 	if (bytes >= STREAM)
-		dt_copy_stream(dst + r->moved, src + r->moved, m);
+		dt_copy_stream(dst + state(r)->moved, src + state(r)->moved, m);
 	else
-		memcpy(dst + r->moved, src + r->moved, m);
-	r->moved += m;
-	return r->moved == bytes;
+		memcpy(dst + state(r)->moved, src + state(r)->moved, m);
+	state(r)->moved += m;
+	return state(r)->moved == bytes;
 }
 
 static int post(struct dt_comm_req *r, struct channel *c, struct slot *s)
@@ -130,9 +135,9 @@ static int post(struct dt_comm_req *r, struct channel *c, struct slot *s)
 	size_t bytes = bytes_of(r);
 
 	/* in the order of sending, also where a later slot is free first */
-	if (atomic_load_explicit(&c->posted, memory_order_relaxed) != r->ticket || get(s) != FREE)
+	if (atomic_load_explicit(&c->posted, memory_order_relaxed) != state(r)->ticket || get(s) != FREE)
 		return 0;
-	atomic_store_explicit(&s->ticket, r->ticket, memory_order_relaxed);
+	atomic_store_explicit(&s->ticket, state(r)->ticket, memory_order_relaxed);
 	s->group = r->c->id;
 	s->tag = r->op.tag;
 	s->bytes = bytes;
@@ -144,8 +149,8 @@ static int post(struct dt_comm_req *r, struct channel *c, struct slot *s)
 	else if (bytes)
 		memcpy(s->data, r->op.src, bytes);
 	set(s, POSTED);
-	atomic_store_explicit(&c->posted, r->ticket + 1, memory_order_release);
-	r->slot = (int)(r->ticket % SLOTS);
+	atomic_store_explicit(&c->posted, state(r)->ticket + 1, memory_order_release);
+	state(r)->slot = (int)(state(r)->ticket % SLOTS);
 	return bytes <= INLINE;
 }
 
@@ -154,9 +159,9 @@ static void stage_out(struct dt_comm_req *r, struct channel *c, struct slot *s)
 {
 	uint64_t k = atomic_load_explicit(&s->wrote, memory_order_relaxed);
 
-	if (c->staging && c->staging != r->ticket + 1)
+	if (c->staging && c->staging != state(r)->ticket + 1)
 		return;
-	c->staging = r->ticket + 1;
+	c->staging = state(r)->ticket + 1;
 	for (; k * CHUNK < s->bytes && k - atomic_load_explicit(&s->read, memory_order_acquire) < 2; k++) {
 		size_t m = s->bytes - k * CHUNK < CHUNK ? s->bytes - k * CHUNK : CHUNK;
 
@@ -168,11 +173,11 @@ static void stage_out(struct dt_comm_req *r, struct channel *c, struct slot *s)
 static int step_send(struct dt_comm_req *r, struct dt_err *err)
 {
 	struct channel *c = channel(r, true);
-	struct slot *s = &c->slot[r->ticket % SLOTS];
+	struct slot *s = &c->slot[state(r)->ticket % SLOTS];
 	char *dst;
 	int rc;
 
-	if (r->slot < 0)
+	if (state(r)->slot < 0)
 		return post(r, c, s);
 	switch (get(s)) {
 	case PUSH:
@@ -187,7 +192,7 @@ static int step_send(struct dt_comm_req *r, struct dt_err *err)
 		stage_out(r, c, s);
 		return 0;
 	case DONE:
-		if (c->staging == r->ticket + 1)
+		if (c->staging == state(r)->ticket + 1)
 			c->staging = 0;
 		set(s, FREE);
 		return 1;
@@ -200,8 +205,8 @@ static int step_send(struct dt_comm_req *r, struct dt_err *err)
 static bool is_first(const struct dt_comm_req *r)
 {
 	for (const struct dt_comm_req *q = r->c->head; q && q != r; q = q->next)
-		if (q->op.kind == DT_COMM_RECV && q->t == r->t && q->slot < 0 && q->op.root == r->op.root &&
-		    q->op.tag == r->op.tag)
+		if (q->op.kind == DT_COMM_RECV && q->t == r->t && state(q)->slot < 0 &&
+		    q->op.root == r->op.root && q->op.tag == r->op.tag)
 			return false;
 	return true;
 }
@@ -213,9 +218,9 @@ static int match(struct dt_comm_req *r, struct channel *c, struct dt_err *err)
 	struct slot *s;
 	int best = -1;
 
-	if (posted == r->seen || !is_first(r))
+	if (posted == state(r)->seen || !is_first(r))
 		return 0;
-	r->seen = posted;
+	state(r)->seen = posted;
 	for (int i = 0; i < SLOTS; i++) {
 		s = &c->slot[i];
 		if (get(s) == POSTED && s->group == r->c->id && s->tag == r->op.tag &&
@@ -229,7 +234,7 @@ static int match(struct dt_comm_req *r, struct channel *c, struct dt_err *err)
 	if (s->bytes > room)
 		return dt_err_set(err, -EMSGSIZE, "receive '%s': a message of %zu bytes for a buffer of %zu",
 				  r->op.what, s->bytes, room);
-	r->slot = best;
+	state(r)->slot = best;
 	if (s->bytes <= INLINE) {
 		if (s->bytes)
 			memcpy(r->op.dst, s->data, s->bytes);
@@ -250,12 +255,12 @@ static int step_recv(struct dt_comm_req *r, struct dt_err *err)
 	char *src;
 	int rc;
 
-	if (r->slot < 0) {
+	if (state(r)->slot < 0) {
 		rc = match(r, c, err);
-		if (rc || r->slot < 0)
+		if (rc || state(r)->slot < 0)
 			return rc;
 	}
-	s = &c->slot[r->slot];
+	s = &c->slot[state(r)->slot];
 	switch (get(s)) {
 	case PULL:
 		rc = dt_region_reach(r->c->w, r->c->local[r->op.root], &s->src, &src, err);
@@ -266,15 +271,15 @@ static int step_recv(struct dt_comm_req *r, struct dt_err *err)
 		set(s, DONE); /* the sender frees it */
 		return 1;
 	case STAGE:
-		for (uint64_t k = r->moved / CHUNK; k < atomic_load_explicit(&s->wrote, memory_order_acquire);
-		     k++) {
-			size_t m = s->bytes - r->moved < CHUNK ? s->bytes - r->moved : CHUNK;
+		for (uint64_t k = state(r)->moved / CHUNK;
+		     k < atomic_load_explicit(&s->wrote, memory_order_acquire); k++) {
+			size_t m = s->bytes - state(r)->moved < CHUNK ? s->bytes - state(r)->moved : CHUNK;
 
-			memcpy((char *)r->op.dst + r->moved, c->buf[k & 1], m);
-			r->moved += m;
+			memcpy((char *)r->op.dst + state(r)->moved, c->buf[k & 1], m);
+			state(r)->moved += m;
 			atomic_store_explicit(&s->read, k + 1, memory_order_release);
 		}
-		if (r->moved < s->bytes)
+		if (state(r)->moved < s->bytes)
 			return 0;
 		set(s, DONE);
 		return 1;
@@ -290,9 +295,9 @@ static int chan_start(struct dt_comm_req *r, struct dt_err *err)
 {
 	struct dt_chans *k = r->c->w->chans;
 
-	r->slot = -1;
+	state(r)->slot = -1;
 	if (r->op.kind == DT_COMM_SEND)
-		r->ticket = k->next[r->c->local[r->op.root]]++;
+		state(r)->ticket = k->next[r->c->local[r->op.root]]++;
 	return 0;
 }
 
@@ -301,4 +306,15 @@ static int chan_step(struct dt_comm_req *r, struct dt_err *err)
 	return r->op.kind == DT_COMM_SEND ? step_send(r, err) : step_recv(r, err);
 }
 
-const struct dt_transport dt_transport_chan = {.name = "chan", .start = chan_start, .step = chan_step};
+static size_t chan_progress(const struct dt_comm_req *r)
+{
+	return state(r)->moved;
+}
+
+const struct dt_transport dt_transport_chan = {
+	.name = "chan",
+	.state = sizeof(struct dt_chan_state),
+	.start = chan_start,
+	.step = chan_step,
+	.progress = chan_progress,
+};

@@ -38,34 +38,25 @@ struct dt_comm_req {
 	int status;	   /* 0 or the error it ended with */
 	struct dt_err err;
 	struct dt_stage *stage;	  /* stage.c; NULL: the buffers are the host's */
-	struct dt_nccl_op *nccl;  /* nccl.c */
 	struct dt_comm_req *next; /* of the group's queue, oldest first */
-	/* mpi.c */
-	MPI_Request *mr;
-	int nmr;
-	struct dt_exec *exec; /* exec.c */
-	/* chan.c: place among the sender's messages; slot taken or matched, -1: none; bytes moved */
-	uint64_t ticket, seen;
-	int slot;
-	size_t moved;
-	/* shm.c: the operation is cut into pieces; a, b, c: pieces that have passed each phase */
-	uint64_t base;
-	size_t pieces, piece_n, a, b, c_done;
-	bool meet, stream; /* buffers are told first; the result goes past the caches */
-	bool past;	   /* so does what ranks hand each other */
-	bool push;	   /* blocks are written to the others, not read from them */
-	double met;	   /* when all had arrived; 0: unknown */
-	enum { DT_WAY_UNKNOWN, DT_WAY_ARRIVED, DT_WAY_PIECES, DT_WAY_DIRECT, DT_WAY_LEAVING } way;
+	void *state;		  /* the transport's own, t->state bytes, zero before start */
 };
+
+#define DT_REQ_STATE_MAX 256 /* bytes of a transport's state */
 
 /* How a group moves bytes. */
 struct dt_transport {
 	const char *name;
+	size_t state; /* bytes of a request's private state; at most DT_REQ_STATE_MAX */
 	bool ordered; /* only the oldest operation of a group can move */
 	/* Starts r->op. Everything it needs from this rank later happens in step. */
 	int (*start)(struct dt_comm_req *r, struct dt_err *err);
 	/* Returns 1 when done, 0 when not yet, a negative errno when failed. Never blocks. */
 	int (*step)(struct dt_comm_req *r, struct dt_err *err);
+	/* Grows whenever a step has moved something: a waiting rank then spins again. NULL: not known. */
+	size_t (*progress)(const struct dt_comm_req *r);
+	/* Frees what the state holds, once, after a start, however it or the steps ended. NULL: nothing. */
+	void (*release)(struct dt_comm_req *r);
 	/* The whole operation at once, blocking; NULL: start and step. */
 	int (*run)(struct dt_comm *c, const struct dt_comm_op *op, struct dt_err *err);
 	/* Sleeps until something may have changed, a millisecond at most; NULL: the processor is yielded. */
@@ -180,6 +171,10 @@ int dt_stage_begin(struct dt_comm *c, struct dt_comm_op *o, struct dt_stage **re
 /* rc: how the operation ended; it, or what failed here. */
 int dt_stage_end(struct dt_comm *c, struct dt_stage *s, const char *what, int rc, struct dt_err *err);
 
+/* Bytes of dst and src of an operation on this rank, 0: not looked at. */
+void dt_comm_op_extents(const struct dt_comm *c, const struct dt_comm_op *o, size_t *dst, size_t *src);
+bool dt_on_device(const struct dt_comm_device *d, const void *p);
+
 /* launch.c: what the environment says about who started us. */
 struct dt_launch dt_launch_detect(char *(*get)(const char *));
 
@@ -194,6 +189,9 @@ int dt_mpi_error(struct dt_err *err, int rc, const char *what);
 int dt_shared_map(MPI_Comm comm, size_t bytes, void **ret, struct dt_err *err);
 
 /* collective.c */
+/* Arguments checked, the watchdog told, the operation run or started. */
+int dt_comm_run(struct dt_comm *c, struct dt_comm_op o, struct dt_err *err);
+int dt_comm_start(struct dt_comm *c, struct dt_comm_op o, struct dt_comm_req **ret, struct dt_err *err);
 void dt_slot_enter(struct dt_world *w, const struct dt_where *at);
 void dt_slot_leave(struct dt_world *w);
 struct dt_where dt_where_op(const struct dt_comm *c, const struct dt_comm_op *op, uint64_t seq);
@@ -204,6 +202,11 @@ void dt_step_all(struct dt_world *w);
 const struct dt_transport *dt_transport_of(const struct dt_comm *c, const struct dt_comm_op *o);
 
 /* chan.c */
+struct dt_chan_state {
+	uint64_t ticket, seen; /* place among the sender's messages; messages looked at */
+	int slot;	       /* taken or matched; -1: none */
+	size_t moved;	       /* bytes */
+};
 int dt_chans_open(struct dt_world *w, struct dt_err *err);
 void dt_chans_close(struct dt_world *w);
 

@@ -98,31 +98,36 @@ static MPI_Op op_of(enum dt_dtype t, enum dt_redop op)
 	return k == 1 ? MPI_MAX : k == 2 ? MPI_MIN : MPI_SUM;
 }
 
-/* One MPI call for each part, blocking (reqs NULL) or not. */
+/* Private state of a request: the calls under way. */
+struct mpi_state {
+	MPI_Request *q;
+	int n, room;
+};
+
+/* One MPI call for each part, blocking or not. */
 struct poster {
 	struct dt_comm *c;
 	const struct dt_comm_op *op;
 	MPI_Datatype type;
 	size_t esize;
-	struct dt_comm_req *r; /* NULL: blocking */
-	int room;
+	struct mpi_state *s; /* NULL: blocking */
 };
 
 static MPI_Request *slot(struct poster *p)
 {
-	struct dt_comm_req *r = p->r;
+	struct mpi_state *s = p->s;
 
-	if (r->nmr == p->room) {
-		int room = p->room ? 2 * p->room : 4;
-		MPI_Request *mr = realloc(r->mr, (size_t)room * sizeof(*mr));
+	if (s->n == s->room) {
+		int room = s->room ? 2 * s->room : 4;
+		MPI_Request *q = realloc(s->q, (size_t)room * sizeof(MPI_Request));
 
-		if (!mr)
+		if (!q)
 			return NULL;
-		r->mr = mr;
-		p->room = room;
+		s->q = q;
+		s->room = room;
 	}
-	r->mr[r->nmr] = MPI_REQUEST_NULL;
-	return &r->mr[r->nmr++];
+	s->q[s->n] = MPI_REQUEST_NULL;
+	return &s->q[s->n++];
 }
 
 #define POST(p, blocking, ...)                                                                               \
@@ -130,7 +135,7 @@ static MPI_Request *slot(struct poster *p)
 		MPI_Request *post_q;                                                                         \
 		int post_rc;                                                                                 \
                                                                                                              \
-		if (!(p)->r) {                                                                               \
+		if (!(p)->s) {                                                                               \
 			post_rc = MPI_##blocking(__VA_ARGS__);                                               \
 		} else {                                                                                     \
 			post_q = slot(p);                                                                    \
@@ -310,10 +315,10 @@ static int post_moves(struct poster *p)
 	return 0;
 }
 
-static int post(struct dt_comm *c, const struct dt_comm_op *o, struct dt_comm_req *r, struct dt_err *err)
+static int post(struct dt_comm *c, const struct dt_comm_op *o, struct mpi_state *s, struct dt_err *err)
 {
 	struct poster p = {
-		.c = c, .op = o, .type = type_of(o->t), .esize = (size_t)dt_dtype_size(o->t), .r = r};
+		.c = c, .op = o, .type = type_of(o->t), .esize = (size_t)dt_dtype_size(o->t), .s = s};
 	int rc = o->kind == DT_COMM_ALL_REDUCE	     ? post_all_reduce(&p)
 		 : o->kind == DT_COMM_REDUCE_SCATTER ? post_reduce_scatter(&p)
 						     : post_moves(&p);
@@ -343,22 +348,25 @@ static void finish(struct dt_comm *c, const struct dt_comm_op *o)
 
 static int mpi_start(struct dt_comm_req *r, struct dt_err *err)
 {
-	return post(r->c, &r->op, r, err);
+	return post(r->c, &r->op, r->state, err);
 }
 
 static int mpi_step(struct dt_comm_req *r, struct dt_err *err)
 {
-	int flag = 0, rc = MPI_Testall(r->nmr, r->mr, &flag, MPI_STATUSES_IGNORE);
+	struct mpi_state *s = r->state;
+	int flag = 0, rc = MPI_Testall(s->n, s->q, &flag, MPI_STATUSES_IGNORE);
 
 	if (rc)
 		return dt_mpi_error(err, rc, dt_comm_op_name(r->op.kind));
 	if (!flag)
 		return 0;
-	free(r->mr);
-	r->mr = NULL;
-	r->nmr = 0;
 	finish(r->c, &r->op);
 	return 1;
+}
+
+static void mpi_release(struct dt_comm_req *r)
+{
+	free(((struct mpi_state *)r->state)->q);
 }
 
 static int mpi_run(struct dt_comm *c, const struct dt_comm_op *op, struct dt_err *err)
@@ -372,6 +380,8 @@ static int mpi_run(struct dt_comm *c, const struct dt_comm_op *op, struct dt_err
 
 const struct dt_transport dt_transport_mpi = {
 	.name = "mpi",
+	.state = sizeof(struct mpi_state),
+	.release = mpi_release,
 	.start = mpi_start,
 	.step = mpi_step,
 	.run = mpi_run,

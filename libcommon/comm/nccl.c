@@ -171,10 +171,16 @@ static int message(struct dt_nccl_link *l, const struct dt_comm_op *o)
 	return l->k->lib.Recv(o->dst, bytes, DT_NCCL_U8, 0, comm, l->queue);
 }
 
+/* The private state of a request: its operation, which may outlive it. */
+static struct dt_nccl_op **op_slot(const struct dt_comm_req *r)
+{
+	return r->state;
+}
+
 /* Onto the queue, between the two events. */
 static int issue(struct dt_comm_req *r, struct dt_err *err)
 {
-	struct dt_nccl_op *o = r->nccl;
+	struct dt_nccl_op *o = *op_slot(r);
 	struct dt_nccl *k = o->link->k;
 	int rc = dt_nccl_card(k)->use(dt_nccl_arg(k));
 
@@ -205,7 +211,7 @@ static int issue(struct dt_comm_req *r, struct dt_err *err)
 /* 1: done, or the device waits for it. */
 static int finish(struct dt_comm_req *r, struct dt_err *err)
 {
-	struct dt_nccl_op *o = r->nccl;
+	struct dt_nccl_op *o = *op_slot(r);
 	struct dt_nccl *k = o->link->k;
 	int rc = dt_nccl_card(k)->event_done(dt_nccl_arg(k), o->after), word = DT_NCCL_SUCCESS;
 
@@ -243,17 +249,17 @@ static int prepare(struct dt_comm_req *r, struct dt_nccl_link *l, struct dt_err 
 	o->attached = true;
 	o->at = dt_where_op(r->c, &r->op, r->seq);
 	o->mr[0] = o->mr[1] = MPI_REQUEST_NULL;
-	r->nccl = o;
+	*op_slot(r) = o;
 	return 0;
 }
 
-void dt_nccl_drop(struct dt_comm_req *r)
+static void release(struct dt_comm_req *r)
 {
-	struct dt_nccl_op *o = r->nccl;
+	struct dt_nccl_op *o = *op_slot(r);
 
 	if (!o)
 		return;
-	r->nccl = NULL;
+	*op_slot(r) = NULL;
 	if (!o->issued)
 		dt_nccl_release(o->link->k, o);
 	else
@@ -267,11 +273,12 @@ static int collective_start(struct dt_comm_req *r, struct dt_err *err)
 
 static int collective_step(struct dt_comm_req *r, struct dt_err *err)
 {
+	struct dt_nccl_op *o = *op_slot(r);
 	int rc;
 
-	if (r->nccl->issued)
+	if (o->issued)
 		return finish(r, err);
-	rc = dt_nccl_group_ready(r->c, &r->nccl->at, err);
+	rc = dt_nccl_group_ready(r->c, &o->at, err);
 	if (rc > 0)
 		rc = issue(r, err);
 	return rc;
@@ -297,7 +304,7 @@ static int message_start(struct dt_comm_req *r, struct dt_err *err)
 
 	if (rc < 0)
 		return rc;
-	o = r->nccl;
+	o = *op_slot(r);
 	if (send) {
 		rc = MPI_Irecv(&o->ready, 1, MPI_BYTE, peer, ready_tag(&r->op), g->mpi, &o->mr[0]);
 	} else {
@@ -308,14 +315,13 @@ static int message_start(struct dt_comm_req *r, struct dt_err *err)
 	}
 	if (!rc)
 		return 0;
-	dt_nccl_drop(r);
 	return dt_mpi_error(err, rc, "a message's words");
 }
 
 /* Both ends want it: the sender gives it a place and says so. */
 static int give_place(struct dt_comm_req *r, struct dt_err *err)
 {
-	struct dt_nccl_op *o = r->nccl;
+	struct dt_nccl_op *o = *op_slot(r);
 	struct dt_nccl_link *l = o->link;
 	int rc = DT_NCCL_SUCCESS;
 
@@ -331,7 +337,7 @@ static int give_place(struct dt_comm_req *r, struct dt_err *err)
 
 static int message_step(struct dt_comm_req *r, struct dt_err *err)
 {
-	struct dt_nccl_op *o = r->nccl;
+	struct dt_nccl_op *o = *op_slot(r);
 	struct dt_nccl_link *l = o->link;
 	int done = 0, rc;
 
@@ -363,8 +369,20 @@ static int message_step(struct dt_comm_req *r, struct dt_err *err)
 }
 
 static const struct dt_transport collectives = {
-	.name = "nccl", .ordered = true, .start = collective_start, .step = collective_step};
-static const struct dt_transport messages = {.name = "nccl", .start = message_start, .step = message_step};
+	.name = "nccl",
+	.state = sizeof(struct dt_nccl_op *),
+	.ordered = true,
+	.start = collective_start,
+	.step = collective_step,
+	.release = release,
+};
+static const struct dt_transport messages = {
+	.name = "nccl",
+	.state = sizeof(struct dt_nccl_op *),
+	.start = message_start,
+	.step = message_step,
+	.release = release,
+};
 
 const struct dt_transport *dt_nccl_transport(const struct dt_comm *c, const struct dt_comm_op *o)
 {

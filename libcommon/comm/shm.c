@@ -192,11 +192,12 @@ static bool blocks(enum dt_comm_op_kind k)
 
 static struct piece piece_at(const struct dt_comm_req *r, size_t i)
 {
+	struct dt_shm_state *x = dt_shm_state(r);
 	const struct dt_comm_op *o = &r->op;
-	struct piece p = {.c = r->c, .o = o, .e = (size_t)dt_dtype_size(o->t), .lo = i * r->piece_n};
+	struct piece p = {.c = r->c, .o = o, .e = (size_t)dt_dtype_size(o->t), .lo = i * x->piece_n};
 
-	p.m = o->n - p.lo < r->piece_n ? o->n - p.lo : r->piece_n;
-	p.buf = (int)((r->base + i) & 1);
+	p.m = o->n - p.lo < x->piece_n ? o->n - p.lo : x->piece_n;
+	p.buf = (int)((x->base + i) & 1);
 	p.tiny = p.m * p.e * (blocks(o->kind) ? (size_t)r->c->size : 1) <= TINY;
 	p.src = o->src ? o->src : o->dst;
 	if ((o->kind == DT_COMM_ALL_GATHER || o->kind == DT_COMM_GATHER) && !o->src)
@@ -218,7 +219,8 @@ static char *result(const struct piece *p)
 
 static void copy_out(const struct dt_comm_req *r, void *dst, const void *src, size_t bytes)
 {
-	if (r->stream)
+	struct dt_shm_state *x = dt_shm_state(r);
+	if (x->stream)
 		dt_copy_stream(dst, src, bytes);
 	else
 		memcpy(dst, src, bytes);
@@ -254,6 +256,7 @@ static void put(bool past, char *dst, const char *src, size_t bytes)
 
 static void phase_a(const struct dt_comm_req *r, size_t i)
 {
+	struct dt_shm_state *x = dt_shm_state(r);
 	struct piece p = piece_at(r, i);
 	int me = p.c->rank, n = p.c->size;
 	char *to = buffer(&p, me);
@@ -267,9 +270,9 @@ static void phase_a(const struct dt_comm_req *r, size_t i)
 			break;
 		}
 		share(&p, me, &from, &end); /* nobody else reads my own share */
-		put(r->past, to, p.src + p.lo * p.e, from * p.e);
-		put(r->past, to + end * p.e, p.src + (p.lo + end) * p.e, (p.m - end) * p.e);
-		if (r->past)
+		put(x->past, to, p.src + p.lo * p.e, from * p.e);
+		put(x->past, to + end * p.e, p.src + (p.lo + end) * p.e, (p.m - end) * p.e);
+		if (x->past)
 			dt_stream_fence();
 		break;
 	case DT_COMM_REDUCE_SCATTER:
@@ -328,10 +331,11 @@ static bool pick_past(struct dt_shm *s, bool crowded)
 
 static void note_pace(struct dt_comm_req *r)
 {
+	struct dt_shm_state *x = dt_shm_state(r);
 	size_t bytes = r->op.n * (size_t)dt_dtype_size(r->op.t);
-	double *pace = &r->c->shm->pace[r->past], now = (dt_now() - r->met) / (double)bytes;
+	double *pace = &r->c->shm->pace[x->past], now = (dt_now() - x->met) / (double)bytes;
 
-	if (r->met > 0)
+	if (x->met > 0)
 		*pace = *pace > 0 && now > 2 * *pace ? 1.5 * *pace : *pace > 0 ? (*pace + now) / 2 : now;
 }
 
@@ -339,20 +343,21 @@ static void note_pace(struct dt_comm_req *r)
 static void reduce_share(const struct dt_comm_req *r, const struct piece *p, char *dst, size_t from,
 			 size_t end)
 {
+	struct dt_shm_state *x = dt_shm_state(r);
 	bool mine = p->o->kind == DT_COMM_ALL_REDUCE || p->c->rank == p->o->root;
 	_Alignas(64) char block[DT_REDUCE_BLOCK * 8];
 
 	for (size_t i = from, m; i < end; i += m) {
-		char *to = result(p) + i * p->e, *sum = r->past ? block : to;
+		char *to = result(p) + i * p->e, *sum = x->past ? block : to;
 
 		m = end - i < DT_REDUCE_BLOCK ? end - i : DT_REDUCE_BLOCK;
 		reduce(p, sum, i * p->e, p->src + (p->lo + i) * p->e, m);
-		if (r->past)
+		if (x->past)
 			dt_copy_stream_open(to, sum, m * p->e);
 		if (mine)
-			put(r->stream, dst + i * p->e, sum, m * p->e);
+			put(x->stream, dst + i * p->e, sum, m * p->e);
 	}
-	if (r->past || (mine && r->stream))
+	if (x->past || (mine && x->stream))
 		dt_stream_fence();
 }
 
@@ -435,70 +440,72 @@ static bool wide(enum dt_comm_op_kind k)
 
 static int shm_start(struct dt_comm_req *r, struct dt_err *err)
 {
+	struct dt_shm_state *x = dt_shm_state(r);
 	const struct dt_comm_op *o = &r->op;
 	size_t most = PIECE / (size_t)dt_dtype_size(o->t), p = (size_t)r->c->size;
 	size_t bytes = o->n * (size_t)dt_dtype_size(o->t);
 
 	if (blocks(o->kind))
 		most /= p;
-	r->piece_n = most > 64 ? most / 64 * 64 : most;
-	if (!r->piece_n)
+	x->piece_n = most > 64 ? most / 64 * 64 : most;
+	if (!x->piece_n)
 		return dt_err_set(err, -ENOTSUP, "%s '%s': %d ranks on one machine are too many",
 				  dt_comm_op_name(o->kind), o->what, r->c->size);
 	/* what is reduced in place is in the caches when it is written */
-	r->stream = (o->src || !dt_comm_op_reduces(o->kind)) &&
+	x->stream = (o->src || !dt_comm_op_reduces(o->kind)) &&
 		    bytes * (o->kind == DT_COMM_ALL_GATHER || o->kind == DT_COMM_ALL_TO_ALL ? p : 1) >=
 			    r->c->shm->stream;
-	r->past = three_phases(r) && pick_past(r->c->shm, r->c->w->crowded);
-	r->meet = bytes * (wide(o->kind) ? p : 1) >= MEET_LEAST;
-	r->pieces = o->kind == DT_COMM_BARRIER ? 1 : (o->n + r->piece_n - 1) / r->piece_n;
-	r->base = r->c->shm->next;
-	r->c->shm->next += r->pieces + r->meet;
+	x->past = three_phases(r) && pick_past(r->c->shm, r->c->w->crowded);
+	x->meet = bytes * (wide(o->kind) ? p : 1) >= MEET_LEAST;
+	x->pieces = o->kind == DT_COMM_BARRIER ? 1 : (o->n + x->piece_n - 1) / x->piece_n;
+	x->base = r->c->shm->next;
+	r->c->shm->next += x->pieces + x->meet;
 	return 0;
 }
 
 static bool step_pieces(struct dt_comm_req *r)
 {
+	struct dt_shm_state *x = dt_shm_state(r);
 	struct dt_comm *c = r->c;
 	bool three = three_phases(r), moved = true;
 
 	while (moved) {
-		uint64_t k = r->base + r->a;
+		uint64_t k = x->base + x->a;
 
 		moved = false;
-		if (r->a < r->pieces && (k < 2 || c->shm->known >= k - 1 || all_past(c, OUT, k - 1))) {
-			phase_a(r, r->a);
+		if (x->a < x->pieces && (k < 2 || c->shm->known >= k - 1 || all_past(c, OUT, k - 1))) {
+			phase_a(r, x->a);
 			publish(c, IN, k + 1);
-			r->a++;
+			x->a++;
 			moved = true;
 		}
-		k = r->base + r->b;
-		if (r->b < r->a && all_past(c, IN, k + 1)) {
-			if (three && !r->b) /* what it takes from here on is ours */
-				r->met = r->waited ? dt_now() : 0;
-			phase_b(r, r->b);
-			if (!three && r->pieces == 1) /* nobody can be waiting for this one */
+		k = x->base + x->b;
+		if (x->b < x->a && all_past(c, IN, k + 1)) {
+			if (three && !x->b) /* what it takes from here on is ours */
+				x->met = r->waited ? dt_now() : 0;
+			phase_b(r, x->b);
+			if (!three && x->pieces == 1) /* nobody can be waiting for this one */
 				atomic_store_explicit(&c->shm->line[c->rank].v[OUT], k + 1,
 						      memory_order_release);
 			else
 				publish(c, three ? RED : OUT, k + 1);
-			r->b++;
+			x->b++;
 			if (!three)
-				r->c_done++;
+				x->c++;
 			moved = true;
 		}
-		k = r->base + r->c_done;
-		if (three && r->c_done < r->b && all_past(c, RED, k + 1)) {
-			phase_c(r, r->c_done);
+		k = x->base + x->c;
+		if (three && x->c < x->b && all_past(c, RED, k + 1)) {
+			phase_c(r, x->c);
 			publish(c, OUT, k + 1);
-			r->c_done++;
+			x->c++;
 			moved = true;
 		}
 	}
-	if (r->c_done < r->pieces)
+	if (x->c < x->pieces)
 		return false;
-	if (r->pieces) /* all had arrived */
-		c->shm->known = r->base;
+	if (x->pieces) /* all had arrived */
+		c->shm->known = x->base;
 	if (three)
 		note_pace(r);
 	return true;
@@ -507,6 +514,7 @@ static bool step_pieces(struct dt_comm_req *r)
 /* All have arrived: can the buffers of all be reached? Every rank comes to the same answer. */
 static int decide(struct dt_comm_req *r, struct dt_err *err)
 {
+	struct dt_shm_state *x = dt_shm_state(r);
 	struct dt_comm *c = r->c;
 	bool src = true, dst = true, direct;
 	int rc = 0;
@@ -522,41 +530,42 @@ static int decide(struct dt_comm_req *r, struct dt_err *err)
 		rc = dt_direct_reach(r, &c->shm->line[j].offers, j, err);
 	if (rc)
 		return rc;
-	r->way = direct ? DT_WAY_DIRECT : DT_WAY_PIECES;
-	r->base++;
+	x->way = direct ? DT_WAY_DIRECT : DT_WAY_PIECES;
+	x->base++;
 	if (!direct)
-		publish(c, OUT, r->base);
+		publish(c, OUT, x->base);
 	return 0;
 }
 
 static int step(struct dt_comm_req *r, struct dt_err *err)
 {
+	struct dt_shm_state *x = dt_shm_state(r);
 	struct dt_comm *c = r->c;
 	int rc;
 
-	if (!r->meet)
+	if (!x->meet)
 		return step_pieces(r);
-	if (r->way == DT_WAY_UNKNOWN) {
+	if (x->way == DT_WAY_UNKNOWN) {
 		dt_direct_offer(r, &c->shm->line[c->rank].offers);
-		publish(c, IN, r->base + 1);
-		r->way = DT_WAY_ARRIVED;
+		publish(c, IN, x->base + 1);
+		x->way = DT_WAY_ARRIVED;
 	}
-	if (r->way == DT_WAY_ARRIVED) {
-		if (!all_past(c, IN, r->base + 1))
+	if (x->way == DT_WAY_ARRIVED) {
+		if (!all_past(c, IN, x->base + 1))
 			return 0;
 		rc = decide(r, err);
 		if (rc)
 			return rc;
 	}
-	if (r->way == DT_WAY_PIECES)
+	if (x->way == DT_WAY_PIECES)
 		return step_pieces(r);
-	if (r->way == DT_WAY_DIRECT) {
+	if (x->way == DT_WAY_DIRECT) {
 		if (!dt_direct_work(r, WORK))
 			return 0;
-		r->way = DT_WAY_LEAVING;
-		publish(c, OUT, r->base + r->pieces); /* the pieces that were not needed are done too */
+		x->way = DT_WAY_LEAVING;
+		publish(c, OUT, x->base + x->pieces); /* the pieces that were not needed are done too */
 	}
-	if (!all_past(c, OUT, r->base + r->pieces))
+	if (!all_past(c, OUT, x->base + x->pieces))
 		return 0;
 	dt_direct_finish(r);
 	c->shm->direct++;
@@ -573,10 +582,19 @@ static int shm_step(struct dt_comm_req *r, struct dt_err *err)
 	return rc;
 }
 
+static size_t shm_progress(const struct dt_comm_req *r)
+{
+	const struct dt_shm_state *x = dt_shm_state(r);
+
+	return x->a + x->b + x->c;
+}
+
 const struct dt_transport dt_transport_shm = {
 	.name = "shm",
+	.state = sizeof(struct dt_shm_state),
 	.ordered = true,
 	.start = shm_start,
 	.step = shm_step,
+	.progress = shm_progress,
 	.sleep = shm_sleep,
 };

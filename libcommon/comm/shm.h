@@ -24,6 +24,31 @@ struct dt_shm {
 	char **peer_src, **peer_dst; /* [size]: buffers of the operation under way; NULL: not needed */
 };
 
+enum dt_shm_way {
+	DT_WAY_UNKNOWN,
+	DT_WAY_ARRIVED,
+	DT_WAY_PIECES,
+	DT_WAY_DIRECT,
+	DT_WAY_LEAVING,
+};
+
+/* Private state of a request: the operation is cut into pieces; a, b, c: pieces past each phase */
+struct dt_shm_state {
+	uint64_t base;
+	size_t pieces, piece_n, a, b, c;
+	bool meet;   /* ranks exchange the places of their buffers first */
+	bool stream; /* non-temporal stores of the result */
+	bool past;   /* non-temporal stores of what ranks hand each other */
+	bool push;   /* blocks are written to the others, not read from them */
+	double met;  /* when all had arrived; 0: unknown */
+	enum dt_shm_way way;
+};
+
+static inline struct dt_shm_state *dt_shm_state(const struct dt_comm_req *r)
+{
+	return r->state;
+}
+
 /* What a rank lets others reach for one operation. region -1: it cannot; gen 0: nobody needs it. */
 struct dt_offers {
 	struct dt_offer src, dst;

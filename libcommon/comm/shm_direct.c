@@ -88,14 +88,16 @@ void dt_direct_offer(const struct dt_comm_req *r, struct dt_offers *ret)
 
 bool dt_direct_choose(struct dt_comm_req *r, bool src, bool dst)
 {
+	struct dt_shm_state *x = dt_shm_state(r);
 	if (r->op.kind != DT_COMM_ALL_GATHER)
 		return src && dst;
-	r->push = dst;
+	x->push = dst;
 	return src || dst;
 }
 
 int dt_direct_reach(struct dt_comm_req *r, const struct dt_offers *o, int rank, struct dt_err *err)
 {
+	struct dt_shm_state *x = dt_shm_state(r);
 	bool gather = r->op.kind == DT_COMM_ALL_GATHER;
 	struct dt_comm *c = r->c;
 	struct dt_shm *s = c->shm;
@@ -107,18 +109,19 @@ int dt_direct_reach(struct dt_comm_req *r, const struct dt_offers *o, int rank, 
 		s->peer_dst[rank] = r->op.dst;
 		return 0;
 	}
-	if (o->src.gen && !(gather && r->push))
+	if (o->src.gen && !(gather && x->push))
 		rc = dt_region_reach(c->w, c->local[rank], &o->src, &s->peer_src[rank], err);
-	if (!rc && o->dst.gen && !(gather && !r->push))
+	if (!rc && o->dst.gen && !(gather && !x->push))
 		rc = dt_region_reach(c->w, c->local[rank], &o->dst, &s->peer_dst[rank], err);
 	return rc;
 }
 
 static void put(const struct dt_comm_req *r, void *dst, const void *src, size_t bytes)
 {
+	struct dt_shm_state *x = dt_shm_state(r);
 	if (dst == src)
 		return;
-	if (r->stream)
+	if (x->stream)
 		dt_copy_stream_open(dst, src, bytes);
 	else
 		memcpy(dst, src, bytes);
@@ -159,9 +162,10 @@ static void push(const struct dt_comm_req *r, size_t block, size_t from, size_t 
  */
 static void reduce(const struct dt_comm_req *r, size_t at, char *const *dst, int ndst, size_t lo, size_t m)
 {
+	struct dt_shm_state *x = dt_shm_state(r);
 	size_t e = (size_t)dt_dtype_size(r->op.t);
 	struct dt_shm *s = r->c->shm;
-	bool past = r->stream;
+	bool past = x->stream;
 
 	for (int k = 0; k < ndst && past; k++)
 		for (int j = 0; j < r->c->size && past; j++)
@@ -197,13 +201,14 @@ static void share(const struct dt_comm_req *r, size_t *from, size_t *to)
 
 bool dt_direct_work(struct dt_comm_req *r, size_t most)
 {
+	struct dt_shm_state *x = dt_shm_state(r);
 	const struct dt_comm_op *o = &r->op;
 	struct dt_shm *s = r->c->shm;
 	size_t from, to, e = (size_t)dt_dtype_size(o->t), m, block = o->n * e, me = (size_t)r->c->rank;
 	char *mine = s->peer_dst[me];
 
 	share(r, &from, &to);
-	from += r->a;
+	from += x->a;
 	m = most / e;
 	m = to - from < m ? to - from : m;
 	to -= from + m; /* left for later */
@@ -219,7 +224,7 @@ bool dt_direct_work(struct dt_comm_req *r, size_t most)
 		reduce(r, me * block, &mine, 1, from, m);
 		break;
 	case DT_COMM_ALL_GATHER:
-		if (r->push) {
+		if (x->push) {
 			push(r, block, from * e, m * e);
 			break;
 		}
@@ -245,9 +250,9 @@ bool dt_direct_work(struct dt_comm_req *r, size_t most)
 	default:
 		break;
 	}
-	if (r->stream)
+	if (x->stream)
 		dt_stream_fence();
-	r->a += m;
+	x->a += m;
 	return !to;
 }
 
