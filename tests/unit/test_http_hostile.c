@@ -1,5 +1,5 @@
-/* The HTTP server under attack: what is framed in two ways, who does not read, what would take too much memory,
- * and pages of others. */
+/* The HTTP server under attack: what is framed in two ways, who does not read, what would take too much
+ * memory, and pages of others. */
 #include "serve_http.h"
 
 static struct dt_http_params params = {.host = "127.0.0.1",

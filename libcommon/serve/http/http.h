@@ -8,8 +8,7 @@
 #ifndef DT_SERVE_HTTP_H
 #define DT_SERVE_HTTP_H
 
-#include "serve/api/chat.h"
-#include "serve/engine/engine.h"
+#include "serve/api/openai.h"
 
 struct dt_api_key {
 	const char *key;
@@ -19,6 +18,7 @@ struct dt_api_key {
 struct dt_http_params {
 	const char *host; /* name or address to listen on */
 	int port;	  /* 0: any free one */
+	json_t *defaults; /* of keys that a body does not have, checked (dt_api_check_defaults); NULL: none */
 	const char *model_name;
 	const struct dt_api_key *keys; /* bearer keys, one of which every route but /health asks for; */
 	int nkeys;		       /* 0: none is asked */

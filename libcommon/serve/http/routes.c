@@ -196,6 +196,7 @@ static struct dt_api_model api_model(const struct dt_http_req *q)
 	struct dt_api_model m = {.engine = dt_engine_params(q->engine),
 				 .name = q->params->model_name,
 				 .chat = q->chat,
+				 .defaults = q->params->defaults,
 				 .tenant = q->tenant};
 
 	while (getrandom(&m.seed, sizeof(m.seed), 0) != sizeof(m.seed))
