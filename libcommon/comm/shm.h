@@ -32,15 +32,15 @@ enum dt_shm_way {
 	DT_WAY_LEAVING,
 };
 
-/* Private state of a request: the operation is cut into pieces; a, b, c: pieces that have passed each phase. */
+/* Private state of a request. The operation is cut into pieces; a, b, c: pieces that have passed each phase */
 struct dt_shm_state {
 	uint64_t base;
 	size_t pieces, piece_n, a, b, c;
-	bool meet,
-		stream; /* ranks exchange the places of their buffers first; non-temporal stores of the result */
-	bool past;	/* non-temporal stores of what ranks hand each other */
-	bool push;	/* blocks are written to the others, not read from them */
-	double met;	/* when all had arrived; 0: unknown */
+	bool meet;   /* ranks exchange the places of their buffers first */
+	bool stream; /* non-temporal stores of the result */
+	bool past;   /* non-temporal stores of what ranks hand each other */
+	bool push;   /* blocks are written to the others, not read from them */
+	double met;  /* when all had arrived; 0: unknown */
 	enum dt_shm_way way;
 };
 

@@ -355,7 +355,7 @@ static void test_stops(void **state)
 		dt_call_drop(c);
 	}
 
-	/* A stop string within the first min_tokens is text; one that ends behind them counts, wherever it began. */
+	/* A stop string within the first min_tokens is text; one that ends behind them counts. */
 	for (int min = 5; min <= 7; min++) {
 		c = one(65, 30);
 		r = &c->req[0];

@@ -52,7 +52,7 @@ static int add_text(struct dt_body *b, const json_t *v)
 	return 0;
 }
 
-/* The text of a prompt given as ids. An id of the model's that the tokenizer has no bytes for adds nothing. */
+/* The text of a prompt given as ids. An id that the tokenizer has no bytes for adds nothing. */
 static int decode(const struct dt_body *b, struct dt_prompt *p)
 {
 	FILE *f = open_memstream(&p->text.s, &p->text.n);

@@ -59,8 +59,10 @@ struct dt_api_model { /* what a body is read against */
  */
 int dt_completion_parse(const json_t *body, const struct dt_api_model *m, struct dt_completion *ret,
 			struct dt_api_error *e);
-/* The same for a plain line of dt-serve --batch (one prompt or messages, one choice, no stream, "id" allowed),
- * for a chat completion and for an embedding. */
+/*
+ * The same for a plain line of dt-serve --batch (one prompt or messages, one choice, no stream, "id"
+ * allowed), for a chat completion and for an embedding.
+ */
 int dt_line_parse(const json_t *body, const struct dt_api_model *m, struct dt_completion *ret,
 		  struct dt_api_error *e);
 int dt_chat_parse(const json_t *body, const struct dt_api_model *m, struct dt_completion *ret,
