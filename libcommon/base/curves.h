@@ -11,8 +11,7 @@ enum { DT_CURVES_NAMES = 24 };
 struct dt_curves_opts {
 	const char *const *key, *const *file; /* keys to draw; files they come from, for names */
 	int nkey, nfile;
-	const char *
-		x; /* key of the horizontal axis; NULL: "step" where the first point has it, else its number */
+	const char *x;	  /* key of the x axis; NULL: "step" where the first point has it, else its number */
 	const char *by;	  /* a curve or bar for each value of this key; NULL: one */
 	const char *bars; /* bars of this key instead of curves */
 	bool log_x, log_y;

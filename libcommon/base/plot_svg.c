@@ -162,7 +162,7 @@ static void stroke(FILE *f, const struct theme *t, int number, double width)
 		fprintf(f, " stroke-dasharray=\"%s\"", dash_of(number));
 }
 
-/* The points of a path. Many a pixel become their first, lowest, highest and last: the same picture, small. */
+/* The points of a path. Many a pixel become their first, lowest, highest and last: the same picture, small */
 static void points(FILE *f, const struct dt_series *s, const struct frame *r)
 {
 	bool thin = (double)s->n > 4 * (r->right - r->left);
@@ -217,7 +217,8 @@ static void raw_curves(FILE *f, const struct dt_plot *p, const struct frame *r)
 {
 	fprintf(f,
 		"<clipPath id=\"area\"><rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" "
-		"height=\"%.1f\"/></clipPath>\n"
+		"height=\"%.1f\"/>"
+		"</clipPath>\n"
 		"<g clip-path=\"url(#area)\" opacity=\"0.25\">\n",
 		r->left, r->top, r->right - r->left, r->bottom - r->top);
 	for (int s = 0; s < p->n; s++) {

@@ -286,7 +286,7 @@ static void a_step_back_is_not_joined(void **state)
 	dt_series_release(&s);
 }
 
-/* Each of ten curves has its mark in the picture and its name beside it, coloured or not, and its own stroke. */
+/* Each of ten curves has its mark and its name beside it, coloured or not, and its own stroke. */
 static void ten_curves_are_told_apart(void **state)
 {
 	struct dt_series s[10] = {{.name = NULL}};
