@@ -72,6 +72,20 @@ problem() {
     [ "$problems" -eq 0 ]
 }
 
+@test "manual pages: whole at 80 columns, examples without a prompt" {
+    command -v mandoc >/dev/null || skip "needs mandoc"
+    for page in "$DT_SRC"/man/*.[1-9]; do
+        while read -r line; do
+            problem "${page##*/} is wider than 80 columns: $line"
+        done < <(mandoc -T ascii -O width=80 "$page" 2>/dev/null | col -bx | awk 'length($0) > 80')
+        ! command -v man >/dev/null || while read -r line; do
+            problem "${page##*/}: $line" # a cell of a table that holds one word a line
+        done < <(LC_ALL=C MANWIDTH=80 man -l "$page" 2>&1 >/dev/null)
+        ! grep -n '^\(\.Dl \)\?\$ ' "$page" || problem "${page##*/}: an example that cannot be pasted"
+    done
+    [ "$problems" -eq 0 ]
+}
+
 # The options a page lists: --name, and -x, from the .It Fl lines of its OPTIONS section.
 page_options() {
     awk '/^\.Sh / { inside = ($2 == "OPTIONS") }
