@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "model/file.h"
 #include "plan/card.h"
+#include "plan/run_options.h"
 #include "plan/why.h"
 
 #include <errno.h>
@@ -24,27 +25,23 @@
 enum { SOLVE_NOTHING, SOLVE_BATCH, SOLVE_SEQ, SOLVE_CONTEXT, SOLVE_GPUS, SOLVE_ZERO, SOLVE_LAYOUT };
 
 static struct {
+	struct dt_run_options o;
 	struct dt_fit_query q;
+	struct dt_schedule schedule;
 	struct dt_config config;
 	struct dt_model_file file;
-	bool train, list, json, buffers, bars, bars_given, microbatch_given, optimizer_given, seqs_given;
+	bool train, list, json, buffers, bars, bars_given, seqs_given;
 	bool why, timeline, precision_given;
-	const char *layout, *pipeline, *explain, *margin_text, *svg, *check;
-	int precision, optimizer, account, solve, kv, activations;
-	const char *recompute;
-	int grad_comm;
+	const char *explain, *margin_text, *svg, *check;
+	int precision, account, solve, kv, activations;
 	int targets, base, offload, offload_to, attention;
 	const char *device;
 	uint64_t gpu_mem, params, constant; /* constant: framework's, taken off what --check reads */
 	int64_t node;
 	double margin, tolerance;
 } a = {
-	.q = {.run = {.microbatch = 1}, .max_seqs = 32, .block = 16, .max_tokens = 2048},
-	.layout = "dp1",
-	.pipeline = "1f1b",
-	.recompute = "none",
+	.q = {.max_seqs = 32, .block = 16, .max_tokens = 2048},
 	.precision = DT_WF_BF16,
-	.optimizer = DT_OPTIM_ADAMW,
 	.margin = 5,
 	.margin_text = "5",
 	.node = 8,
@@ -59,42 +56,33 @@ static const char *const examples[] = {
 	NULL,
 };
 
-static const struct dt_opt opts[] = {
+static const struct dt_opt own[] = {
 	{"train", 0, DT_OPT_FLAG, &a.train, NULL, "memory of training; the default"},
 	{"serve", 0, DT_OPT_FLAG, &a.q.serve, NULL, "memory of serving"},
-	{"layout", 'l', DT_OPT_STR, &a.layout, "LAYOUT",
-	 "how ranks split the work, dp2.tp2.pp2.z1 for example; see dt-layout(7); default dp1"},
+	DT_RUN_OPT("layout", .def = "dp1"),
 	{"precision", 'p', DT_OPT_CHOICE, &a.precision, DT_WEIGHT_CHOICES,
 	 "type of weights (and activations where it is one that computes); default bf16, or that of the file",
 	 .given = &a.precision_given},
 	{"params", 0, DT_OPT_COUNT, &a.params, "COUNT",
 	 "no MODEL: a Llama of so many parameters, for when nothing else is known"},
 	DT_OPT_HEADING("Training"),
-	{"optimizer", 0, DT_OPT_CHOICE, &a.optimizer, DT_OPTIM_CHOICES, "update rule; default adamw",
-	 .given = &a.optimizer_given},
-	{"microbatch", 'b', DT_OPT_INT, &a.q.run.microbatch, "SAMPLES",
-	 "samples a rank computes at a time; default 1", .min = 1, .max = 1 << 24,
-	 .given = &a.microbatch_given},
-	{"accumulate", 0, DT_OPT_INT, &a.q.run.accumulation, "N",
-	 "microbatches of a step, which bounds those in flight in a pipeline; default twice the stages",
-	 .min = 1, .max = 1 << 24},
-	{"pipeline", 0, DT_OPT_STR, &a.pipeline, "NAME",
-	 "schedule where pp > 1: gpipe, 1f1b (default), interleaved:V or zb-h1"},
-	{"seq", 's', DT_OPT_INT, &a.q.run.seq, "TOKENS", "sequence length; default the model's, 4096 at most",
-	 .min = 1, .max = 1 << 24},
-	{"fp8", 0, DT_OPT_FLAG, &a.q.run.fp8, NULL, "as dt-train --fp8: linears of the layers in 8 bits"},
-	{"no-master", 0, DT_OPT_FLAG, &a.q.run.no_master, NULL,
-	 "as dt-train --no-master: no fp32 master weights"},
-	{"grad-comm", 0, DT_OPT_CHOICE, &a.grad_comm, "fp32|bf16",
-	 "as dt-train --grad-comm: type in which gradients travel"},
-	{"reproducible", 0, DT_OPT_FLAG, &a.q.run.reproducible, NULL,
-	 "as dt-train --reproducible: gradients summed as integers"},
-	{"save-async", 0, DT_OPT_FLAG, &a.q.run.save.async, NULL,
-	 "as dt-train --save-async: a copy of the states to write from"},
-	{"recompute", 0, DT_OPT_STR, &a.recompute, DT_RECOMPUTE_CHOICES,
-	 "what backward computes again instead of keeping; default none"},
-	{"loss-chunk", 0, DT_OPT_INT, &a.q.run.loss_chunk, "TOKENS", "rows of logits held at a time",
-	 .min = 1, .max = 1 << 24},
+	DT_RUN_OPT("optimizer"),
+	DT_RUN_OPT("microbatch", .def = "1"),
+	DT_RUN_OPT("global-batch", .def_text = "by --accumulate"),
+	{"accumulate", 0, DT_OPT_INT, &a.o.run.accumulation, "N",
+	 "microbatches of a step, which bounds those in flight in a pipeline", .min = 1, .max = 1 << 24,
+	 .def_text = "twice the stages"},
+	DT_RUN_OPT("pipeline"),
+	DT_RUN_OPT("schedule-file"),
+	DT_RUN_OPT("seq", .def_text = "the model's, 4096 at most"),
+	DT_RUN_OPT("fp8"),
+	DT_RUN_OPT("master"),
+	DT_RUN_OPT("grad-comm"),
+	DT_RUN_OPT("reproducible"),
+	DT_RUN_OPT("save-async"),
+	DT_RUN_OPT("save-grads"),
+	DT_RUN_OPT("recompute"),
+	DT_RUN_OPT("loss-chunk"),
 	{"account", 0, DT_OPT_CHOICE, &a.account, "auto|" DT_ACCOUNT_CHOICES,
 	 "what is counted: what dt-train or dt-serve allocates (dt), textbook formulas (generic), what "
 	 "Megatron-LM "
@@ -156,6 +144,8 @@ static const struct dt_opt opts[] = {
 	 .given = &a.bars_given, .negatable = true},
 	DT_OPT_END,
 };
+
+static struct dt_opt opts[DT_RUN_OPTS_MAX];
 
 static const struct dt_program program = {
 	.name = "dt-memest",
@@ -245,13 +235,13 @@ static void print_heading(const struct dt_fit *r)
 		       (long long)a.q.max_tokens);
 		return;
 	}
-	printf("%s, ", dt_opt_choice_name(DT_OPTIM_CHOICES, a.optimizer, chosen, sizeof(chosen)));
+	printf("%s, ", dt_opt_choice_name(DT_OPTIM_CHOICES, a.q.run.optim.kind, chosen, sizeof(chosen)));
 	if (a.q.net.params)
 		printf("microbatch %lld, ", (long long)a.q.run.microbatch);
 	else
 		printf("microbatch %lld x %lld tokens, ", (long long)a.q.run.microbatch,
 		       (long long)a.q.run.seq);
-	printf("%srecompute %s, ", a.q.run.fp8 ? "fp8, " : "", a.recompute);
+	printf("%srecompute %s, ", a.q.run.fp8 ? "fp8, " : "", a.o.recompute);
 	printf("account %s%s\n\n",
 	       dt_opt_choice_name(DT_ACCOUNT_CHOICES, (int)r->account, chosen, sizeof(chosen)),
 	       a.account == 0 && r->account != DT_ACCOUNT_DT ? " (dt-train cannot run this yet)" : "");
@@ -538,7 +528,7 @@ static int check_measured(const struct dt_fit *f, struct dt_err *err)
 {
 	const struct dt_estimate *e = dt_fit_worst(f);
 	struct dt_measurement m;
-	double off, own = 0;
+	double off, most = 0;
 	int cat, rc = dt_measurement_read(a.check, a.constant, &m, err);
 	bool good;
 	json_t *o;
@@ -547,8 +537,8 @@ static int check_measured(const struct dt_fit *f, struct dt_err *err)
 		return rc;
 	cat = dt_fit_check(e, &m, &off);
 	if (cat >= 0 && m.categories)
-		own = fabs((double)m.cat[cat] - (double)e->cat_bytes[cat]) / (double)e->peak_bytes;
-	good = 100 * fmax(fabs(off), own) <= a.tolerance + 1e-9;
+		most = fabs((double)m.cat[cat] - (double)e->cat_bytes[cat]) / (double)e->peak_bytes;
+	good = 100 * fmax(fabs(off), most) <= a.tolerance + 1e-9;
 	if (!a.json) {
 		print_measured(e, &m, off, cat);
 		return good ? DT_EXIT_OK : DT_EXIT_NO;
@@ -588,8 +578,9 @@ static int fail(const struct dt_err *err)
 static int check_usage(int nargs)
 {
 	const char *dumb = getenv("TERM");
-	int chunks = 1, rc;
+	static const enum dt_dtype plain[] = {DT_F32, DT_BF16, DT_F16};
 	struct dt_err err = {0};
+	int rc;
 
 	if (nargs == 0 && a.list)
 		return -1;
@@ -601,19 +592,19 @@ static int check_usage(int nargs)
 						     : "a model is missing");
 	if (a.train && a.q.serve)
 		return dt_opt_usage_error(&program, stderr, "--train and --serve exclude each other");
-	if (dt_layout_parse(a.layout, &a.q.run.layout, &err) < 0)
-		return dt_opt_usage_error(&program, stderr, "option '--layout': %s; %s", err.msg, err.hint);
-	if (dt_pipeline_parse(a.pipeline, &a.q.run.pipeline, &chunks, &err) < 0)
-		return dt_opt_usage_error(&program, stderr, "option '--pipeline': %s", err.msg);
-	a.q.run.grad_comm = a.grad_comm ? DT_BF16 : DT_F32;
-	if (dt_keep_parse(a.recompute, &a.q.run.recompute, &err) < 0)
-		return dt_opt_usage_error(&program, stderr, "option '--recompute': %s", err.msg);
-	if (chunks > 1)
-		a.q.run.layout.chunks = chunks;
+	a.o.run.compute = a.precision < DT_WF_Q8_0 ? plain[a.precision] : DT_BF16;
+	if (dt_run_options_finish(&a.o, &err) < 0)
+		return dt_opt_usage_error(&program, stderr, "%s%s%s", err.msg, err.hint[0] ? "; " : "",
+					  err.hint);
+	a.q.run = a.o.run;
+	if (a.o.run.accumulation && a.o.run.global_batch)
+		return dt_opt_usage_error(&program, stderr,
+					  "--accumulate and --global-batch exclude each other");
 	if (!a.q.serve && a.precision >= DT_WF_Q8_0)
 		return dt_opt_usage_error(&program, stderr,
 					  "--precision of block formats goes with --serve only");
-	if (a.q.serve && (a.microbatch_given || a.optimizer_given))
+	if (a.q.serve &&
+	    (dt_run_options_given(&a.o, "microbatch") || dt_run_options_given(&a.o, "optimizer")))
 		return dt_opt_usage_error(&program, stderr, "--microbatch and --optimizer go with --train");
 	if (!a.q.serve && a.seqs_given)
 		return dt_opt_usage_error(&program, stderr, "--max-seqs goes with --serve");
@@ -622,6 +613,7 @@ static int check_usage(int nargs)
 	if (a.device && (rc = dt_card_free(a.device, &a.gpu_mem, &err)) < 0)
 		return rc == -EINVAL ? dt_opt_usage_error(&program, stderr, "option '--device': %s", err.msg)
 				     : fail(&err);
+	a.q.run.on_card = a.device != NULL;
 	if ((a.solve || a.why) && a.gpu_mem == 0)
 		return dt_opt_usage_error(&program, stderr, "--%s needs --gpu-mem",
 					  a.solve ? "solve" : "why");
@@ -692,14 +684,12 @@ static int list_models(void)
 /* What options and model together say. */
 static void complete_query(void)
 {
-	static const enum dt_dtype plain[] = {DT_F32, DT_BF16, DT_F16};
 	struct dt_fit_query *q = &a.q;
 	int64_t usual = a.config.max_seq < DEFAULT_SEQ ? a.config.max_seq : DEFAULT_SEQ;
 
 	q->run.seq = q->run.seq ? q->run.seq : usual;
 	q->max_len = q->max_len ? q->max_len : usual;
 	q->precision = (enum dt_weight_format)a.precision;
-	q->run.compute = a.precision < DT_WF_Q8_0 ? plain[a.precision] : DT_BF16;
 	if (a.activations)
 		q->run.compute = a.activations == 1 ? DT_BF16 : DT_F32;
 	if (q->serve)
@@ -716,9 +706,22 @@ static void complete_query(void)
 		a.constant = q->extras.framework_bytes;
 		q->extras.framework_bytes = 0;
 	}
-	q->run.optim.kind = (enum dt_optim_kind)a.optimizer;
 	q->any_account = a.account == 0;
 	q->account = a.account ? (enum dt_account)(a.account - 1) : DT_ACCOUNT_DT;
+}
+
+/* The table of --schedule-file, for as many microbatches as the step has. */
+static int read_schedule(struct dt_err *err)
+{
+	struct dt_run *r = &a.q.run;
+	int rc;
+
+	if (!r->schedule_file)
+		return 0;
+	if (!r->accumulation && !r->global_batch)
+		r->accumulation = 2 * r->layout.pp;
+	rc = dt_run_settle(r, err);
+	return rc < 0 ? rc : dt_run_read_schedule(r, &a.schedule, err);
 }
 
 static int run(const char *model, int cat)
@@ -742,6 +745,8 @@ static int run(const char *model, int cat)
 	solved = 0;
 	a.q.run.config = &a.config;
 	complete_query();
+	if (read_schedule(&err) < 0)
+		return fail(&err);
 	if (a.solve) {
 		solved = solve(&err);
 		if (solved < 0)
@@ -773,14 +778,17 @@ static int run(const char *model, int cat)
 	}
 	dt_fit_release(&r);
 	dt_model_file_release(&a.file);
+	dt_schedule_release(&a.schedule);
 	return status;
 }
 
 int main(int argc, char **argv)
 {
 	struct dt_err err = {0};
-	int status, cat = -1, nargs = dt_opt_main(&program, argc, argv, stdout, stderr, &status);
+	int status, cat = -1, nargs;
 
+	dt_run_options_table(&a.o, own, opts);
+	nargs = dt_opt_main(&program, argc, argv, stdout, stderr, &status);
 	setlocale(LC_CTYPE, "");
 	if (nargs >= 0) {
 		status = check_usage(nargs);

@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "plan/calibrate.h"
 #include "plan/fp8.h"
+#include "plan/run_options.h"
 #include "plan/search.h"
 #include "plan/servplan.h"
 
@@ -17,23 +18,21 @@
 #define DAY 86400.0
 
 static struct {
+	struct dt_run_options o;
 	struct dt_plan_query q;
 	struct dt_config config;
 	struct dt_serve_query serve_q;
 	struct dt_cluster cluster;
-	const char *gpu, *cluster_file, *links, *ops, *calibrate, *validate, *compare, *pipeline;
+	const char *gpu, *cluster_file, *links, *ops, *calibrate, *validate, *compare;
 	uint64_t gpu_mem, tokens;
 	bool serve, json, explain, gpu_given, gpus_given, node_given;
 	int64_t gpus, gpus_a_node, leaf, top;
-	int precision, optimizer, recompute, account, topology, emit, kv;
+	int recompute, account, topology, emit, kv;
 	double nic_gbs, oversubscription, margin, price, mtbf_hours, save_s;
 } a = {
 	.gpu = "A100",
 	.gpus = 8,
-	.pipeline = "1f1b",
 	.top = 5,
-	.optimizer = DT_OPTIM_ADAMW,
-	.precision = DT_WF_BF16,
 	.margin = 5,
 	.oversubscription = 1,
 	.leaf = 16,
@@ -50,7 +49,7 @@ static const char *const examples[] = {
 
 enum { EMIT_NOTHING, EMIT_ARGS, EMIT_CLUSTER };
 
-static const struct dt_opt opts[] = {
+static const struct dt_opt own[] = {
 	DT_OPT_HEADING("Machines"),
 	{"gpus", 'n', DT_OPT_INT, &a.gpus, "N", "devices, one a rank; default 8", .min = 1, .max = 1 << 20,
 	 .given = &a.gpus_given},
@@ -81,19 +80,21 @@ static const struct dt_opt opts[] = {
 	 "measured steps, JSON Lines: fit what programs reach of the device"},
 	{"validate", 0, DT_OPT_STR, &a.validate, "FILE", "measured steps: compare with what is predicted"},
 	DT_OPT_HEADING("Training"),
-	{"global-batch", 0, DT_OPT_INT, &a.q.fit.run.global_batch, "SAMPLES",
-	 "samples a step; default 16 a device", .min = 1, .max = 1 << 30},
-	{"seq", 's', DT_OPT_INT, &a.q.fit.run.seq, "TOKENS",
-	 "sequence length; default the model's, 4096 at most", .min = 1, .max = 1 << 24},
-	{"microbatch", 'b', DT_OPT_INT, &a.q.fit.run.microbatch, "SAMPLES", "only this one", .min = 1,
-	 .max = 1 << 24},
+	DT_RUN_OPT("global-batch", .def_text = "16 a device"),
+	DT_RUN_OPT("seq", .def_text = "the model's, 4096 at most"),
+	DT_RUN_OPT("microbatch", .help = "only this one", .def_text = "any"),
 	{"recompute", 0, DT_OPT_CHOICE, &a.recompute, "any|none|selective|full",
 	 "only this one; default any"},
-	{"pipeline", 0, DT_OPT_STR, &a.pipeline, "NAME",
-	 "schedule where pp > 1: gpipe, 1f1b (default) or zb-h1"},
-	{"precision", 'p', DT_OPT_CHOICE, &a.precision, "fp32|bf16|fp16", "compute type; default bf16"},
-	{"fp8", 0, DT_OPT_FLAG, &a.q.fit.run.fp8, NULL, "as dt-train --fp8: linears of the layers in 8 bits"},
-	{"optimizer", 0, DT_OPT_CHOICE, &a.optimizer, DT_OPTIM_CHOICES, "update rule; default adamw"},
+	DT_RUN_OPT("pipeline", .help = "schedule where pp > 1: gpipe, 1f1b or zb-h1"),
+	DT_RUN_OPT("precision"),
+	DT_RUN_OPT("fp8"),
+	DT_RUN_OPT("master"),
+	DT_RUN_OPT("loss-chunk"),
+	DT_RUN_OPT("reproducible"),
+	DT_RUN_OPT("grad-comm"),
+	DT_RUN_OPT("save-async"),
+	DT_RUN_OPT("save-grads"),
+	DT_RUN_OPT("optimizer"),
 	{"account", 0, DT_OPT_CHOICE, &a.account, "auto|" DT_ACCOUNT_CHOICES,
 	 "whose memory and habits: dt plans only what dt-train runs; default auto: dt where it can run the "
 	 "model, else "
@@ -131,6 +132,8 @@ static const struct dt_opt opts[] = {
 	{"json", 0, DT_OPT_FLAG, &a.json, NULL, "one JSON object"},
 	DT_OPT_END,
 };
+
+static struct dt_opt opts[DT_RUN_OPTS_MAX];
 
 static const struct dt_program program = {
 	.name = "dt-plan",
@@ -368,6 +371,9 @@ static void explain(const struct dt_plan *p)
 	printf("\n%d ways to cut the model were timed; the memory of the fastest %d was worked out, %d did "
 	       "not fit.\n",
 	       p->cut, p->tried, p->too_large);
+	for (int i = 0; i < p->nreason; i++)
+		printf("Passed over: %d like %s, %s.\n", p->reason[i].n, p->reason[i].layout,
+		       p->reason[i].text);
 	printf("The step is bound by %s.\n\n",
 	       dt_opt_choice_name(DT_BOUND_CHOICES, (int)t->bound, bound, sizeof(bound)));
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -433,13 +439,13 @@ static int print_json(const struct dt_plan *p, const struct dt_candidate *other,
 
 	for (int i = 0; i < p->n; i++)
 		json_array_append_new(plans, dt_candidate_json(&a.q, &p->best[i]));
-	o = json_pack("{s:i, s:s, s:o, s:I, s:I, s:s, s:i, s:i, s:i, s:o}", "schema", 1, "model",
+	o = json_pack("{s:i, s:s, s:o, s:I, s:I, s:s, s:i, s:i, s:i, s:i, s:o}", "schema", 1, "model",
 		      a.config.name, "cluster", dt_cluster_to_json(&a.cluster), "global_batch",
 		      (json_int_t)a.q.fit.run.global_batch, "seq_tokens", (json_int_t)a.q.fit.run.seq,
 		      "account",
 		      dt_opt_choice_name(DT_ACCOUNT_CHOICES, (int)a.q.fit.account, acc, sizeof(acc)),
-		      "layouts_timed", p->cut, "layouts_sized", p->tried, "layouts_too_large", p->too_large,
-		      "plans", plans);
+		      "layouts_timed", p->cut, "layouts_passed_over", p->passed, "layouts_sized", p->tried,
+		      "layouts_too_large", p->too_large, "plans", plans);
 	if (other)
 		json_object_set_new(o, "compared", dt_candidate_json(&a.q, other));
 	if (a.tokens && p->n)
@@ -616,7 +622,7 @@ static int check_usage(int nargs, char **argv, const char **ret_model)
 {
 	bool roof = nargs > 0 && !strcmp(argv[1], "roofline");
 	struct dt_err err = {0};
-	int chunks = 1, want = roof ? 2 : 1;
+	int want = roof ? 2 : 1;
 
 	if (a.emit == EMIT_CLUSTER || a.validate)
 		want = nargs < 1 ? 0 : want;
@@ -624,9 +630,13 @@ static int check_usage(int nargs, char **argv, const char **ret_model)
 		return dt_opt_usage_error(&program, stderr,
 					  nargs < want ? "a model is missing" : "one model at a time");
 	*ret_model = want ? argv[want] : NULL;
-	if (dt_pipeline_parse(a.pipeline, &a.q.fit.run.pipeline, &chunks, &err) < 0 || chunks > 1)
-		return dt_opt_usage_error(&program, stderr, "option '--pipeline': %s",
-					  chunks > 1 ? "chunks are searched over; name 1f1b" : err.msg);
+	if (!strncmp(a.o.pipeline, "interleaved", 11))
+		return dt_opt_usage_error(&program, stderr,
+					  "option '--pipeline': chunks are searched over; name 1f1b");
+	if (dt_run_options_finish(&a.o, &err) < 0)
+		return dt_opt_usage_error(&program, stderr, "%s%s%s", err.msg, err.hint[0] ? "; " : "",
+					  err.hint);
+	a.q.fit.run = a.o.run;
 	if (a.cluster_file && a.gpu_given)
 		return dt_opt_usage_error(&program, stderr, "--cluster and --gpu exclude each other");
 	if (a.json && a.emit)
@@ -639,14 +649,11 @@ static int check_usage(int nargs, char **argv, const char **ret_model)
 
 static void complete_query(void)
 {
-	static const enum dt_dtype plain[] = {DT_F32, DT_BF16, DT_F16};
 	struct dt_config *c = &a.config;
 	bool dt = dt_config_computable(c, NULL) == 0;
 
 	a.q.fit.run.seq = a.q.fit.run.seq ? a.q.fit.run.seq : c->max_seq < 4096 ? c->max_seq : 4096;
-	a.q.fit.precision = (enum dt_weight_format)a.precision;
-	a.q.fit.run.compute = plain[a.precision];
-	a.q.fit.run.optim.kind = (enum dt_optim_kind)a.optimizer;
+	a.q.fit.precision = (enum dt_weight_format)a.q.fit.run.compute; /* both begin with f32, bf16, f16 */
 	a.q.recompute = a.recompute - 1;
 	a.q.fit.account = a.account ? (enum dt_account)(a.account - 1)
 			  : dt	    ? DT_ACCOUNT_DT
@@ -717,6 +724,7 @@ int main(int argc, char **argv)
 	int status, nargs;
 
 	a.serve_q.weights = DT_WF_BF16;
+	dt_run_options_table(&a.o, own, opts);
 	nargs = dt_opt_main(&program, argc, argv, stdout, stderr, &status);
 	if (nargs >= 0) {
 		status = check_usage(nargs, argv, &model);
