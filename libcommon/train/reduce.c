@@ -185,7 +185,7 @@ static int join_tied(struct trainer *t, struct dt_err *err)
 	int last = t->run.layout.pp - 1, peer = t->model.has_embed ? last : 0, rc;
 	struct dt_unit *u = t->model.has_embed ? &t->model.embed : &t->model.final;
 	struct dt_tensor mine = u->g[DT_W_EMBED], other = mine;
-	struct dt_req *send = NULL;
+	struct dt_comm_req *send = NULL;
 	size_t n = (size_t)dt_numel(mine);
 
 	other.data = dt_plan_address(&t->plan, t->arena.base, DT_B_TIED, -1, -1, -1);
