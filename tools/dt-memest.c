@@ -32,7 +32,7 @@ static struct {
 	struct dt_model_file file;
 	bool train, list, json, buffers, bars, bars_given, seqs_given;
 	bool why, timeline, precision_given;
-	const char *explain, *margin_text, *svg, *check;
+	const char *explain, *svg, *check;
 	int precision, account, solve, kv, activations;
 	int targets, base, offload, offload_to, attention;
 	const char *device;
@@ -40,12 +40,7 @@ static struct {
 	int64_t node;
 	double margin, tolerance;
 } a = {
-	.q = {.max_seqs = 32, .block = 16, .max_tokens = 2048},
 	.precision = DT_WF_BF16,
-	.margin = 5,
-	.margin_text = "5",
-	.node = 8,
-	.base = DT_WF_BF16,
 };
 
 static const char *const examples[] = {
@@ -57,12 +52,12 @@ static const char *const examples[] = {
 };
 
 static const struct dt_opt own[] = {
-	{"train", 0, DT_OPT_FLAG, &a.train, NULL, "memory of training; the default"},
+	{"train", 0, DT_OPT_FLAG, &a.train, NULL, "memory of training, which is meant without --serve"},
 	{"serve", 0, DT_OPT_FLAG, &a.q.serve, NULL, "memory of serving"},
 	DT_RUN_OPT("layout", .def = "dp1"),
 	{"precision", 'p', DT_OPT_CHOICE, &a.precision, DT_WEIGHT_CHOICES,
-	 "type of weights (and activations where it is one that computes); default bf16, or that of the file",
-	 .given = &a.precision_given},
+	 "type of weights (and activations where it is one that computes)", .given = &a.precision_given,
+	 .def_text = "bf16, or that of the file"},
 	{"params", 0, DT_OPT_COUNT, &a.params, "COUNT",
 	 "no MODEL: a Llama of so many parameters, for when nothing else is known"},
 	DT_OPT_HEADING("Training"),
@@ -86,43 +81,43 @@ static const struct dt_opt own[] = {
 	{"account", 0, DT_OPT_CHOICE, &a.account, "auto|" DT_ACCOUNT_CHOICES,
 	 "what is counted: what dt-train or dt-serve allocates (dt), textbook formulas (generic), what "
 	 "Megatron-LM "
-	 "keeps or DeepSpeed says; default auto: dt for what can run, else generic"},
+	 "keeps or DeepSpeed says; auto: dt for what can run, else generic",
+	 .def = "auto"},
 	{"attention", 0, DT_OPT_CHOICE, &a.attention, "flash|scores",
-	 "whether attention keeps its seq x seq scores, in formulas; default flash"},
+	 "whether attention keeps its seq x seq scores, in formulas", .def = "flash"},
 	{"lora-rank", 0, DT_OPT_INT, &a.q.extras.lora_rank, "N",
 	 "train adapters of this rank, the weights frozen", .min = 1, .max = 1 << 16},
 	{"lora-targets", 0, DT_OPT_CHOICE, &a.targets, DT_LORA_CHOICES,
-	 "which matrices have adapters: q and v, all of attention, or all of a layer; default qv"},
+	 "which matrices have adapters: q and v, all of attention, or all of a layer", .def = "qv"},
 	{"base-precision", 0, DT_OPT_CHOICE, &a.base, DT_WEIGHT_CHOICES,
-	 "type of the frozen weights; nf4 is QLoRA; default bf16"},
+	 "type of the frozen weights; nf4 is QLoRA", .def = "bf16"},
 	{"offload", 0, DT_OPT_CHOICE, &a.offload, DT_OFFLOAD_CHOICES,
-	 "what does not stay on the device: optimizer (with gradients and master weights), or all; default "
-	 "none"},
-	{"offload-to", 0, DT_OPT_CHOICE, &a.offload_to, "host|nvme", "where it goes; default host"},
+	 "what does not stay on the device: optimizer (with gradients and master weights), or all",
+	 .def = "none"},
+	{"offload-to", 0, DT_OPT_CHOICE, &a.offload_to, "host|nvme", "where it goes", .def = "host"},
 	DT_OPT_HEADING("Serving"),
-	{"max-seqs", 0, DT_OPT_INT, &a.q.max_seqs, "N", "sequences served at a time; default 32", .min = 1,
-	 .max = 1 << 24, .given = &a.seqs_given},
-	{"max-len", 0, DT_OPT_INT, &a.q.max_len, "TOKENS",
-	 "longest prompt and completion together; default the model's, 4096 at most", .min = 1,
-	 .max = 1 << 30},
-	{"max-tokens", 0, DT_OPT_INT, &a.q.max_tokens, "TOKENS",
-	 "new tokens of one forward pass; default 2048", .min = 1, .max = 1 << 24},
-	{"block-size", 0, DT_OPT_INT, &a.q.block, "TOKENS", "tokens a block of the cache holds; default 16",
-	 .min = 1, .max = 1 << 16},
+	{"max-seqs", 0, DT_OPT_INT, &a.q.max_seqs, "N", "sequences served at a time", .min = 1,
+	 .max = 1 << 24, .given = &a.seqs_given, .def = "32"},
+	{"max-len", 0, DT_OPT_INT, &a.q.max_len, "TOKENS", "longest prompt and completion together", .min = 1,
+	 .max = 1 << 30, .def_text = "the model's, 4096 at most"},
+	{"max-tokens", 0, DT_OPT_INT, &a.q.max_tokens, "TOKENS", "new tokens of one forward pass", .min = 1,
+	 .max = 1 << 24, .def = "2048"},
+	{"block-size", 0, DT_OPT_INT, &a.q.block, "TOKENS", "tokens a block of the cache holds", .min = 1,
+	 .max = 1 << 16, .def = "16"},
 	{"activations", 0, DT_OPT_CHOICE, &a.activations, "auto|bf16|fp32",
-	 "type that is computed in; default that of the weights, bf16 for block formats"},
+	 "type that is computed in; auto: that of the weights, bf16 for block formats", .def = "auto"},
 	{"kv-precision", 0, DT_OPT_CHOICE, &a.kv, DT_KV_CHOICES,
-	 "type of the cache; default that of the activations"},
+	 "type of the cache; auto: that of the activations", .def = "auto"},
 	DT_OPT_HEADING("The question"),
 	{"gpu-mem", 'm', DT_OPT_SIZE, &a.gpu_mem, "SIZE",
 	 "memory of one device, or of one rank on a processor"},
 	{"device", 0, DT_OPT_STR, &a.device, "cuda[:N]", "what is free on a card here is --gpu-mem"},
-	{"margin", 0, DT_OPT_STR, &a.margin_text, "PCT",
-	 "percent of it kept free, for libraries and the driver, 20% for example; default 5"},
+	{"margin", 0, DT_OPT_PERCENT, &a.margin, "PCT",
+	 "percent of it kept free, for libraries and the driver", .min = 0, .max = 99, .def = "5"},
 	{"framework-mem", 0, DT_OPT_SIZE, &a.q.extras.framework_bytes, "SIZE",
-	 "what context, libraries and allocator take, a category of its own; default 0"},
-	{"gpus-per-node", 0, DT_OPT_INT, &a.node, "N", "devices of a machine, for --why; default 8", .min = 1,
-	 .max = 4096},
+	 "what context, libraries and allocator take, a category of its own", .def = "0"},
+	{"gpus-per-node", 0, DT_OPT_INT, &a.node, "N", "devices of a machine, for --why", .min = 1,
+	 .max = 4096, .def = "8"},
 	{"solve", 0, DT_OPT_CHOICE, &a.solve, SOLVE_CHOICES,
 	 "find what just fits --gpu-mem: largest batch, longest sequence (seq, context), fewest ranks "
 	 "(gpus), lowest "
@@ -131,8 +126,8 @@ static const struct dt_opt own[] = {
 	{"check", 0, DT_OPT_STR, &a.check, "FILE",
 	 "compare with the peak_bytes (or rss_bytes) that dt-train --metrics wrote",
 	 .complete = DT_COMPLETE_FILE},
-	{"tolerance", 0, DT_OPT_REAL, &a.tolerance, "PCT", "by how much --check may be off; default 0",
-	 .min = 0, .max = 1000},
+	{"tolerance", 0, DT_OPT_REAL, &a.tolerance, "PCT", "by how much --check may be off", .min = 0,
+	 .max = 1000, .def = "0"},
 	DT_OPT_HEADING("Output"),
 	{"list", 0, DT_OPT_FLAG, &a.list, NULL, "list the models known by name, and their parameters"},
 	{"json", 0, DT_OPT_FLAG, &a.json, NULL, "one JSON object"},
@@ -140,8 +135,8 @@ static const struct dt_opt own[] = {
 	{"svg", 0, DT_OPT_STR, &a.svg, "FILE", "draw them as stacked bars", .complete = DT_COMPLETE_FILE},
 	{"buffers", 0, DT_OPT_FLAG, &a.buffers, NULL, "list every buffer of the fullest rank"},
 	{"explain", 0, DT_OPT_STR, &a.explain, "CATEGORY", "say what a category holds, and list its buffers"},
-	{"bars", 0, DT_OPT_FLAG, &a.bars, NULL, "draw shares as bars; default on a terminal",
-	 .given = &a.bars_given, .negatable = true},
+	{"bars", 0, DT_OPT_FLAG, &a.bars, NULL, "draw shares as bars", .given = &a.bars_given,
+	 .negatable = true, .def_text = "on a terminal"},
 	DT_OPT_END,
 };
 
@@ -557,17 +552,6 @@ static int check_measured(const struct dt_fit *f, struct dt_err *err)
 
 /* ---- the program ---- */
 
-/* "20" or "20%". */
-static int parse_margin(struct dt_err *err)
-{
-	size_t n = strlen(a.margin_text);
-	char text[32];
-
-	snprintf(text, sizeof(text), "%.*s", (int)(n && a.margin_text[n - 1] == '%' ? n - 1 : n),
-		 a.margin_text);
-	return dt_parse_real(n < sizeof(text) ? text : "", 0, 99, &a.margin, err);
-}
-
 static int fail(const struct dt_err *err)
 {
 	fprintf(stderr, "dt-memest: %s%s%s\n", err->msg, err->hint[0] ? "; " : "", err->hint);
@@ -617,8 +601,6 @@ static int check_usage(int nargs)
 	if ((a.solve || a.why) && a.gpu_mem == 0)
 		return dt_opt_usage_error(&program, stderr, "--%s needs --gpu-mem",
 					  a.solve ? "solve" : "why");
-	if (parse_margin(&err) < 0)
-		return dt_opt_usage_error(&program, stderr, "option '--margin': %s", err.msg);
 	if (a.q.serve && (a.q.extras.lora_rank || a.offload || a.solve == SOLVE_ZERO))
 		return dt_opt_usage_error(&program, stderr, "adapters, offloading and ZeRO go with --train");
 	if ((a.kv || a.activations) && !a.q.serve)

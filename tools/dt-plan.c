@@ -15,7 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DAY 86400.0
+#define DAY	  86400.0
+#define MAX_RANKS (1 << 20)
 
 static struct {
 	struct dt_run_options o;
@@ -29,15 +30,7 @@ static struct {
 	int64_t gpus, gpus_a_node, leaf, top;
 	int recompute, account, topology, emit, kv;
 	double nic_gbs, oversubscription, margin, price, mtbf_hours, save_s;
-} a = {
-	.gpu = "A100",
-	.gpus = 8,
-	.top = 5,
-	.margin = 5,
-	.oversubscription = 1,
-	.leaf = 16,
-	.serve_q = {.prompt = 1024, .output = 256, .ttft_s = 1, .tpot_s = 0.05, .rate = 1},
-};
+} a;
 
 static const char *const examples[] = {
 	"dt-plan --gpus 64 --gpu H100 llama-2-70b",
@@ -51,24 +44,24 @@ enum { EMIT_NOTHING, EMIT_ARGS, EMIT_CLUSTER };
 
 static const struct dt_opt own[] = {
 	DT_OPT_HEADING("Machines"),
-	{"gpus", 'n', DT_OPT_INT, &a.gpus, "N", "devices, one a rank; default 8", .min = 1, .max = 1 << 20,
-	 .given = &a.gpus_given},
+	{"gpus", 'n', DT_OPT_INT, &a.gpus, "N", "devices, one a rank", .min = 1, .max = 1 << 20,
+	 .given = &a.gpus_given, .def = "8"},
 	{"gpu", 'g', DT_OPT_STR, &a.gpu, "NAME",
-	 "A100, A100-40GB, H100, H200, B200, MI300X, T4, L4, or cpu for ranks on this machine; default A100",
-	 .given = &a.gpu_given},
-	{"gpus-per-node", 0, DT_OPT_INT, &a.gpus_a_node, "N",
-	 "devices of a machine; default the usual number", .min = 1, .max = 1 << 20, .given = &a.node_given},
+	 "A100, A100-40GB, H100, H200, B200, MI300X, T4, L4, or cpu for ranks on this machine",
+	 .given = &a.gpu_given, .def = "A100"},
+	{"gpus-per-node", 0, DT_OPT_INT, &a.gpus_a_node, "N", "devices of a machine", .min = 1,
+	 .max = 1 << 20, .given = &a.node_given, .def_text = "the usual number"},
 	{"gpu-mem", 'm', DT_OPT_SIZE, &a.gpu_mem, "SIZE", "memory of a device, instead of its usual"},
-	{"margin", 0, DT_OPT_REAL, &a.margin, "PCT", "percent of it kept free; default 5", .min = 0,
-	 .max = 99},
+	{"margin", 0, DT_OPT_REAL, &a.margin, "PCT", "percent of it kept free", .min = 0, .max = 99,
+	 .def = "5"},
 	{"topology", 0, DT_OPT_CHOICE, &a.topology, "auto|" DT_TOPOLOGY_CHOICES,
-	 "how machines are connected; default auto: single or fat-tree"},
+	 "how machines are connected; auto: single or fat-tree", .def = "auto"},
 	{"nic-bandwidth", 0, DT_OPT_REAL, &a.nic_gbs, "GB/S", "of a device into the network", .min = 0,
 	 .max = 1e6},
 	{"oversubscription", 0, DT_OPT_REAL, &a.oversubscription, "X",
-	 "how much narrower the network is above --leaf machines; default 1", .min = 1, .max = 1e4},
-	{"leaf", 0, DT_OPT_INT, &a.leaf, "NODES",
-	 "machines below one switch, or of a dragonfly's group; default 16", .min = 1, .max = 1 << 20},
+	 "how much narrower the network is above --leaf machines", .min = 1, .max = 1e4, .def = "1"},
+	{"leaf", 0, DT_OPT_INT, &a.leaf, "NODES", "machines below one switch, or of a dragonfly's group",
+	 .min = 1, .max = 1 << 20, .def = "16"},
 	{"cluster", 0, DT_OPT_STR, &a.cluster_file, "FILE",
 	 "a description in JSON, as --emit cluster writes it"},
 	{"links", 0, DT_OPT_STR, &a.links, "FILE",
@@ -83,8 +76,8 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("global-batch", .def_text = "16 a device"),
 	DT_RUN_OPT("seq", .def_text = "the model's, 4096 at most"),
 	DT_RUN_OPT("microbatch", .help = "only this one", .def_text = "any"),
-	{"recompute", 0, DT_OPT_CHOICE, &a.recompute, "any|none|selective|full",
-	 "only this one; default any"},
+	{"recompute", 0, DT_OPT_CHOICE, &a.recompute, "any|none|selective|full", "only this one",
+	 .def = "any"},
 	DT_RUN_OPT("pipeline", .help = "schedule where pp > 1: gpipe, 1f1b or zb-h1"),
 	DT_RUN_OPT("precision"),
 	DT_RUN_OPT("fp8"),
@@ -96,34 +89,35 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("save-grads"),
 	DT_RUN_OPT("optimizer"),
 	{"account", 0, DT_OPT_CHOICE, &a.account, "auto|" DT_ACCOUNT_CHOICES,
-	 "whose memory and habits: dt plans only what dt-train runs; default auto: dt where it can run the "
-	 "model, else "
-	 "generic"},
+	 "whose memory and habits: dt plans only what dt-train runs; auto: dt where it can run the "
+	 "model, else generic",
+	 .def = "auto"},
 	DT_OPT_HEADING("Serving"),
 	{"serve", 0, DT_OPT_FLAG, &a.serve, NULL, "plan a server: tp and replicas"},
-	{"rate", 0, DT_OPT_REAL, &a.serve_q.rate, "REQ/S", "requests a second to answer; default 1",
-	 .min = 1e-6, .max = 1e9},
-	{"prompt-len", 0, DT_OPT_INT, &a.serve_q.prompt, "TOKENS", "of a request; default 1024", .min = 1,
-	 .max = 1 << 24},
-	{"output-len", 0, DT_OPT_INT, &a.serve_q.output, "TOKENS", "of an answer; default 256", .min = 1,
-	 .max = 1 << 24},
-	{"ttft", 0, DT_OPT_REAL, &a.serve_q.ttft_s, "SECONDS", "time to the first token; default 1",
-	 .min = 1e-6, .max = 1e6},
-	{"tpot", 0, DT_OPT_REAL, &a.serve_q.tpot_s, "SECONDS", "time a further token; default 0.05",
-	 .min = 1e-6, .max = 1e6},
-	{"weights", 0, DT_OPT_CHOICE, &a.serve_q.weights, DT_WEIGHT_CHOICES,
-	 "type of the weights served; default bf16"},
-	{"kv-precision", 0, DT_OPT_CHOICE, &a.kv, DT_KV_CHOICES, "type of the KV cache served; default bf16"},
+	{"rate", 0, DT_OPT_REAL, &a.serve_q.rate, "REQ/S", "requests a second to answer", .min = 1e-6,
+	 .max = 1e9, .def = "1"},
+	{"prompt-len", 0, DT_OPT_INT, &a.serve_q.prompt, "TOKENS", "of a request", .min = 1, .max = 1 << 24,
+	 .def = "1024"},
+	{"output-len", 0, DT_OPT_INT, &a.serve_q.output, "TOKENS", "of an answer", .min = 1, .max = 1 << 24,
+	 .def = "256"},
+	{"ttft", 0, DT_OPT_REAL, &a.serve_q.ttft_s, "SECONDS", "time to the first token", .min = 1e-6,
+	 .max = 1e6, .def = "1"},
+	{"tpot", 0, DT_OPT_REAL, &a.serve_q.tpot_s, "SECONDS", "time a further token", .min = 1e-6,
+	 .max = 1e6, .def = "0.05"},
+	{"weights", 0, DT_OPT_CHOICE, &a.serve_q.weights, DT_WEIGHT_CHOICES, "type of the weights served",
+	 .def = "bf16"},
+	{"kv-precision", 0, DT_OPT_CHOICE, &a.kv, DT_KV_CHOICES, "type of the KV cache served; auto: bf16",
+	 .def = "auto"},
 	DT_OPT_HEADING("The whole run"),
 	{"tokens", 0, DT_OPT_COUNT, &a.tokens, "COUNT", "tokens to train on: days, device hours and cost"},
 	{"price", 0, DT_OPT_REAL, &a.price, "X", "of a device hour", .min = 0, .max = 1e6},
 	{"mtbf", 0, DT_OPT_REAL, &a.mtbf_hours, "HOURS",
 	 "between failures or preemptions of one device: the best checkpoint interval", .min = 1e-3,
 	 .max = 1e9},
-	{"save-time", 0, DT_OPT_REAL, &a.save_s, "SECONDS",
-	 "of a checkpoint, for --mtbf; default its bytes at 2 GB/s a machine", .min = 1e-6, .max = 1e6},
+	{"save-time", 0, DT_OPT_REAL, &a.save_s, "SECONDS", "of a checkpoint, for --mtbf", .min = 1e-6,
+	 .max = 1e6, .def_text = "its bytes at 2 GB/s a machine"},
 	DT_OPT_HEADING("Output"),
-	{"top", 0, DT_OPT_INT, &a.top, "N", "plans listed; default 5", .min = 1, .max = 100},
+	{"top", 0, DT_OPT_INT, &a.top, "N", "plans listed", .min = 1, .max = 100, .def = "5"},
 	{"compare", 0, DT_OPT_STR, &a.compare, "LAYOUT", "judge this layout beside the best"},
 	{"explain", 0, DT_OPT_FLAG, &a.explain, NULL,
 	 "say what a step's time goes into, and what was passed over"},
@@ -408,7 +402,7 @@ static int print_plans(const struct dt_plan *p, const struct dt_candidate *other
 	char need[24], layout[80], name[12];
 
 	print_heading();
-	if (p->n == 0) {
+	if (p->n == 0 && !other) {
 		printf("nothing fits; least too large is %s with %s\n",
 		       dt_layout_format(&p->smallest.layout, layout, sizeof(layout)),
 		       dt_format_size(p->smallest.peak_bytes, need, sizeof(need)));
@@ -420,9 +414,11 @@ static int print_plans(const struct dt_plan *p, const struct dt_candidate *other
 		table_row(t, &p->best[i], name, i ? &p->best[0] : NULL);
 	}
 	if (other)
-		table_row(t, other, "?", &p->best[0]);
+		table_row(t, other, "?", p->n ? &p->best[0] : NULL);
 	dt_table_print(t, stdout);
 	dt_table_free(t);
+	if (p->n == 0)
+		return DT_EXIT_NO;
 	if (a.explain)
 		explain(p);
 	if (a.tokens || a.mtbf_hours > 0)
@@ -460,6 +456,7 @@ static int judge(struct dt_candidate *ret, struct dt_err *err)
 {
 	struct dt_candidate c = {0}, best = {0};
 	struct dt_layout l;
+	int64_t only = a.q.fit.run.microbatch;
 	int rc = dt_layout_parse(a.compare, &l, err), last = 0;
 
 	if (rc < 0)
@@ -468,10 +465,10 @@ static int judge(struct dt_candidate *ret, struct dt_err *err)
 		return dt_err_set(err, -EINVAL, "layout '%s' has %d ranks, not %d", a.compare,
 				  dt_layout_world(&l), a.cluster.gpus);
 	for (int r = 0; r < 3; r++)
-		for (int64_t b = 1; b <= 64 && b * l.dp <= a.q.fit.run.global_batch; b *= 2) {
+		for (int64_t b = only ? only : 1; b * l.dp <= a.q.fit.run.global_batch && (only || b <= 64);
+		     b = only ? INT64_MAX / MAX_RANKS : 2 * b) {
 			c = (struct dt_candidate){.layout = l, .microbatch = b, .recompute = r};
-			if ((a.q.fit.run.microbatch && b != a.q.fit.run.microbatch) ||
-			    (a.q.recompute >= 0 && r != a.q.recompute))
+			if (a.q.recompute >= 0 && r != a.q.recompute)
 				continue;
 			rc = dt_plan_judge(&a.q, &c, err);
 			if (rc < 0) {
@@ -494,17 +491,16 @@ static int judge(struct dt_candidate *ret, struct dt_err *err)
 static int plan_training(const char *model, struct dt_err *err)
 {
 	struct dt_candidate other;
-	struct dt_plan p;
+	struct dt_plan p = {0};
 	char args[512];
-	int status;
+	int status, rc;
 
-	if (dt_plan_search(&a.q, (int)a.top, &p, err) < 0)
+	if (a.compare && judge(&other, err) < 0)
 		return fail(err);
-	if (a.compare && judge(&other, err) < 0) {
-		dt_plan_release(&p);
+	rc = dt_plan_search(&a.q, (int)a.top, &p, err);
+	if (rc < 0 && !(a.compare && rc == -EINVAL)) /* a layout nobody would try can still be judged */
 		return fail(err);
-	}
-	if (a.emit == EMIT_ARGS && p.n == 0) {
+	if (a.emit == EMIT_ARGS && p.n == 0 && !a.compare) {
 		dt_err_set(err, -ENOSPC, "nothing fits");
 		fail(err);
 		status = DT_EXIT_NO;
@@ -723,7 +719,6 @@ int main(int argc, char **argv)
 	struct dt_err err = {0};
 	int status, nargs;
 
-	a.serve_q.weights = DT_WF_BF16;
 	dt_run_options_table(&a.o, own, opts);
 	nargs = dt_opt_main(&program, argc, argv, stdout, stderr, &status);
 	if (nargs >= 0) {

@@ -164,13 +164,14 @@ static bool sensible(const struct dt_plan_query *q, const struct dt_layout *l)
 static int add_variants(const struct dt_plan_query *q, const struct dt_layout *l, struct dt_plan *p,
 			struct list *out, struct dt_err *err)
 {
-	int64_t per = q->fit.run.global_batch / l->dp;
+	int64_t per = q->fit.run.global_batch / l->dp, only = q->fit.run.microbatch;
 	int rc = 0;
 
 	if (q->fit.run.global_batch % l->dp || !sensible(q, l))
 		return 0;
-	for (int64_t b = 1; b <= per && b <= 64 && rc == 0; b *= 2) {
-		if (per % b || (q->fit.run.microbatch && b != q->fit.run.microbatch))
+	for (int64_t b = only ? only : 1; b <= per && (only || b <= 64) && rc == 0;
+	     b = only ? per + 1 : 2 * b) {
+		if (per % b)
 			continue;
 		for (int r = 0; r < 3 && rc == 0; r++) {
 			struct dt_candidate c = {

@@ -7,6 +7,7 @@
 #include "base/tmpfile.h"
 #include "ckpt/ckpt.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -37,6 +38,26 @@ int folder_check(struct trainer *t, struct dt_err *err)
 	if (from)
 		dt_ckpt_close(from);
 	dt_ckpt_close(there);
+	return rc;
+}
+
+/* --overwrite: the checkpoints of the other run go. */
+static int empty_folder(const char *root, struct dt_err *err)
+{
+	DIR *d = opendir(root);
+	struct dirent *e;
+	char path[PATH_MAX];
+	int rc = 0;
+
+	while (d && rc == 0 && (e = readdir(d))) {
+		snprintf(path, sizeof(path), "%s/%s", root, e->d_name);
+		if (!strncmp(e->d_name, "step-", 5))
+			rc = dt_remove_tree(path, err);
+		else if (!strcmp(e->d_name, "latest") && unlink(path) < 0)
+			rc = dt_err_sys(err, -errno, "cannot remove '%s'", path);
+	}
+	if (d)
+		closedir(d);
 	return rc;
 }
 
@@ -75,7 +96,7 @@ int folder_lock(struct trainer *t, struct dt_err *err)
 	}
 	/* A file system without locks does not keep anybody from training. */
 	t->lock = fd;
-	return 0;
+	return t->run.save.overwrite ? empty_folder(t->run.save.dir, err) : 0;
 }
 
 void folder_release(struct trainer *t)

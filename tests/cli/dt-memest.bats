@@ -96,7 +96,7 @@ json() {
 }
 
 @test "what dt-train cannot run yet is estimated by formula, and says so" {
-	for layout in dp2 dp2.z1 pp2 cp2 tp2.s1; do
+	for layout in dp2 dp2.z1 pp2 cp2 tp2.s1 dp2.pp2.z3; do
 		rc=0
 		"$memest" --account dt gpt2-124m --layout $layout >/dev/null 2>&1 || rc=$?
 		used=$("$memest" --json gpt2-124m --layout $layout | jq -r .account)
@@ -110,7 +110,7 @@ json() {
 		[ "$used" = generic ]
 		[ "$exact" = false ]
 		"$memest" gpt2-124m --layout $layout | grep -F "dt-train cannot run this yet"
-		refused 1 "does not take account of" --account dt gpt2-124m --layout $layout
+		refused 1 "cannot be" --account dt gpt2-124m --layout $layout
 	done
 	[ "$("$memest" --json gpt2-124m --layout dp2 | jq -r .account)" = dt ]
 }
