@@ -38,6 +38,8 @@ struct dt_source;
 int dt_source_open(const char *path, enum dt_source_kind kind, const char *tokenizer, struct dt_source **ret,
 		   struct dt_err *err);
 void dt_source_close(struct dt_source *s);
+/* What is at path, never DT_SOURCE_AUTO; a folder that is nothing else is taken for a root of checkpoints. */
+int dt_source_guess(const char *path, enum dt_source_kind *ret, struct dt_err *err);
 
 enum dt_source_kind dt_source_kind(const struct dt_source *s);
 const char *dt_source_path(const struct dt_source *s);
