@@ -39,13 +39,18 @@ struct dt_run_options { /* what the command line says, before it is a run */
 void dt_run_options_table(struct dt_run_options *o, const struct dt_opt *own,
 			  struct dt_opt ret[DT_RUN_OPTS_MAX]);
 
-/* o->run from the rest of o. -EINVAL with a message for a usage error. The layout stays 0 where none is given. */
+/*
+ * o->run from the rest of o. -EINVAL with a message for a usage error. The layout stays 0 where none is
+ * given.
+ */
 int dt_run_options_finish(struct dt_run_options *o, struct dt_err *err);
 
 /* Whether the option was on the command line. */
 bool dt_run_options_given(const struct dt_run_options *o, const char *name);
 
-/* Arguments of dt-train that make r, from "--layout" on; what is dt-train's default is left out. Returns buf. */
+/*
+ * Arguments of dt-train that make r, from "--layout" on; what is dt-train's default is left out. Returns buf.
+ */
 const char *dt_run_arguments(const struct dt_run *r, char *buf, size_t n);
 
 /* A settled run as an object of option names and values, for a manifest. */

@@ -247,7 +247,7 @@ json() {
 	refused 2 "--pipeline" gpt2-124m --pipeline fast
 	refused 2 "out of range" gpt2-124m --microbatch 0
 	refused 2 "out of range" gpt2-124m --microbatch -1
-	refused 2 "not a whole number" gpt2-124m --seq 1k
+	refused 2 "not a whole number" gpt2-124m --seq 1x
 	refused 1 "exceeds" gpt2-124m --seq 1025
 	refused 1 "too large" gpt2-124m --microbatch 16777216
 	refused 2 "is not a size" gpt2-124m --gpu-mem lots
