@@ -48,7 +48,7 @@ static const struct dt_opt own[] = {
 	 .given = &a.gpus_given, .def = "8"},
 	{"gpu", 'g', DT_OPT_STR, &a.gpu, "NAME",
 	 "A100, A100-40GB, H100, H200, B200, MI300X, T4, L4, or cpu for ranks on this machine",
-	 .given = &a.gpu_given, .def = "A100"},
+	 .given = &a.gpu_given, .def = "A100", .complete = DT_COMPLETE_GPU},
 	{"gpus-per-node", 0, DT_OPT_INT, &a.gpus_a_node, "N", "devices of a machine", .min = 1,
 	 .max = 1 << 20, .given = &a.node_given, .def_text = "the usual number"},
 	{"gpu-mem", 'm', DT_OPT_SIZE, &a.gpu_mem, "SIZE", "memory of a device, instead of its usual"},
