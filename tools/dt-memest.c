@@ -25,6 +25,7 @@ enum { SOLVE_NOTHING, SOLVE_BATCH, SOLVE_SEQ, SOLVE_CONTEXT, SOLVE_GPUS, SOLVE_Z
 
 static struct {
 	struct dt_fit_query q;
+	struct dt_config config;
 	struct dt_model_file file;
 	bool train, list, json, buffers, bars, bars_given, microbatch_given, optimizer_given, seqs_given;
 	bool why, timeline, precision_given;
@@ -38,7 +39,7 @@ static struct {
 	int64_t node;
 	double margin, tolerance;
 } a = {
-	.q = {.microbatch = 1, .max_seqs = 32, .block = 16, .max_tokens = 2048},
+	.q = {.run = {.microbatch = 1}, .max_seqs = 32, .block = 16, .max_tokens = 2048},
 	.layout = "dp1",
 	.pipeline = "1f1b",
 	.recompute = "none",
@@ -71,29 +72,29 @@ static const struct dt_opt opts[] = {
 	DT_OPT_HEADING("Training"),
 	{"optimizer", 0, DT_OPT_CHOICE, &a.optimizer, DT_OPTIM_CHOICES, "update rule; default adamw",
 	 .given = &a.optimizer_given},
-	{"microbatch", 'b', DT_OPT_INT, &a.q.microbatch, "SAMPLES",
+	{"microbatch", 'b', DT_OPT_INT, &a.q.run.microbatch, "SAMPLES",
 	 "samples a rank computes at a time; default 1", .min = 1, .max = 1 << 24,
 	 .given = &a.microbatch_given},
-	{"accumulate", 0, DT_OPT_INT, &a.q.accumulate, "N",
+	{"accumulate", 0, DT_OPT_INT, &a.q.run.accumulation, "N",
 	 "microbatches of a step, which bounds those in flight in a pipeline; default twice the stages",
 	 .min = 1, .max = 1 << 24},
 	{"pipeline", 0, DT_OPT_STR, &a.pipeline, "NAME",
 	 "schedule where pp > 1: gpipe, 1f1b (default), interleaved:V or zb-h1"},
-	{"seq", 's', DT_OPT_INT, &a.q.seq, "TOKENS", "sequence length; default the model's, 4096 at most",
+	{"seq", 's', DT_OPT_INT, &a.q.run.seq, "TOKENS", "sequence length; default the model's, 4096 at most",
 	 .min = 1, .max = 1 << 24},
-	{"fp8", 0, DT_OPT_FLAG, &a.q.fp8, NULL, "as dt-train --fp8: linears of the layers in 8 bits"},
-	{"no-master", 0, DT_OPT_FLAG, &a.q.no_master, NULL,
+	{"fp8", 0, DT_OPT_FLAG, &a.q.run.fp8, NULL, "as dt-train --fp8: linears of the layers in 8 bits"},
+	{"no-master", 0, DT_OPT_FLAG, &a.q.run.no_master, NULL,
 	 "as dt-train --no-master: no fp32 master weights"},
 	{"grad-comm", 0, DT_OPT_CHOICE, &a.grad_comm, "fp32|bf16",
 	 "as dt-train --grad-comm: type in which gradients travel"},
-	{"reproducible", 0, DT_OPT_FLAG, &a.q.reproducible, NULL,
+	{"reproducible", 0, DT_OPT_FLAG, &a.q.run.reproducible, NULL,
 	 "as dt-train --reproducible: gradients summed as integers"},
-	{"save-async", 0, DT_OPT_FLAG, &a.q.snapshot, NULL,
+	{"save-async", 0, DT_OPT_FLAG, &a.q.run.save.async, NULL,
 	 "as dt-train --save-async: a copy of the states to write from"},
 	{"recompute", 0, DT_OPT_STR, &a.recompute, DT_RECOMPUTE_CHOICES,
 	 "what backward computes again instead of keeping; default none"},
-	{"loss-chunk", 0, DT_OPT_INT, &a.q.loss_chunk, "TOKENS", "rows of logits held at a time", .min = 1,
-	 .max = 1 << 24},
+	{"loss-chunk", 0, DT_OPT_INT, &a.q.run.loss_chunk, "TOKENS", "rows of logits held at a time",
+	 .min = 1, .max = 1 << 24},
 	{"account", 0, DT_OPT_CHOICE, &a.account, "auto|" DT_ACCOUNT_CHOICES,
 	 "what is counted: what dt-train or dt-serve allocates (dt), textbook formulas (generic), what "
 	 "Megatron-LM "
@@ -173,15 +174,15 @@ static uint64_t budget(void)
 static int64_t *unknown(void)
 {
 	if (a.solve == SOLVE_BATCH)
-		return a.q.serve ? &a.q.max_seqs : &a.q.microbatch;
-	return a.q.serve ? &a.q.max_len : &a.q.seq;
+		return a.q.serve ? &a.q.max_seqs : &a.q.run.microbatch;
+	return a.q.serve ? &a.q.max_len : &a.q.run.seq;
 }
 
 static int solve(struct dt_err *err)
 {
 	int64_t max = a.solve == SOLVE_BATCH ? MAX_BATCH : MAX_TOKENS;
 
-	int world = dt_layout_world(&a.q.layout);
+	int world = dt_layout_world(&a.q.run.layout);
 
 	if (a.solve == SOLVE_GPUS)
 		return dt_fit_fewest_ranks(&a.q, 1, MAX_GPUS, budget(), err);
@@ -189,16 +190,16 @@ static int solve(struct dt_err *err)
 		return dt_fit_fewest_ranks(&a.q, world, world, budget(), err);
 	if (a.solve == SOLVE_ZERO)
 		return dt_fit_lowest_zero(&a.q, budget(), err);
-	if (a.solve != SOLVE_BATCH && a.q.config.pos == DT_POS_LEARNED)
-		max = a.q.config.max_seq;
+	if (a.solve != SOLVE_BATCH && a.config.pos == DT_POS_LEARNED)
+		max = a.config.max_seq;
 	return dt_fit_largest(&a.q, unknown(), max, budget(), err);
 }
 
 static int64_t solved_value(void)
 {
 	if (a.solve == SOLVE_GPUS || a.solve == SOLVE_LAYOUT)
-		return dt_layout_world(&a.q.layout);
-	return a.solve == SOLVE_ZERO ? a.q.layout.zero : *unknown();
+		return dt_layout_world(&a.q.run.layout);
+	return a.solve == SOLVE_ZERO ? a.q.run.layout.zero : *unknown();
 }
 
 /* ---- printing ---- */
@@ -222,12 +223,12 @@ static void print_heading(const struct dt_fit *r)
 
 	if (a.q.net.params) {
 		total = active = (double)a.q.net.params;
-	} else if (dt_model_params(&a.q.config, &table, NULL) == 0) {
+	} else if (dt_model_params(&a.config, &table, NULL) == 0) {
 		total = (double)dt_params_total(&table);
-		active = (double)dt_params_active(&a.q.config, &table);
+		active = (double)dt_params_active(&a.config, &table);
 		dt_params_release(&table);
 	}
-	printf("%s, %s parameters", a.q.net.params ? a.q.net.name : a.q.config.name,
+	printf("%s, %s parameters", a.q.net.params ? a.q.net.name : a.config.name,
 	       dt_format_count(total, params, sizeof(params)));
 	if (active < total)
 		printf(" (%s active)", dt_format_count(active, params, sizeof(params)));
@@ -236,8 +237,8 @@ static void print_heading(const struct dt_fit *r)
 		       dt_format_size(a.file.weight_bytes, params, sizeof(params)), a.file.kind,
 		       a.q.weight_bytes ? "" : " (other types here)");
 	printf(", %s on %s (%d rank%s)\n", a.q.serve ? "served" : "trained",
-	       dt_layout_format(&a.q.layout, layout, sizeof(layout)), dt_layout_world(&a.q.layout),
-	       dt_layout_world(&a.q.layout) == 1 ? "" : "s");
+	       dt_layout_format(&a.q.run.layout, layout, sizeof(layout)), dt_layout_world(&a.q.run.layout),
+	       dt_layout_world(&a.q.run.layout) == 1 ? "" : "s");
 	printf("%s, ", dt_opt_choice_name(DT_WEIGHT_CHOICES, a.precision, chosen, sizeof(chosen)));
 	if (a.q.serve) {
 		printf("%lld sequences of %lld tokens, blocks of %lld, %lld tokens a pass\n\n",
@@ -247,10 +248,11 @@ static void print_heading(const struct dt_fit *r)
 	}
 	printf("%s, ", dt_opt_choice_name(DT_OPTIM_CHOICES, a.optimizer, chosen, sizeof(chosen)));
 	if (a.q.net.params)
-		printf("microbatch %lld, ", (long long)a.q.microbatch);
+		printf("microbatch %lld, ", (long long)a.q.run.microbatch);
 	else
-		printf("microbatch %lld x %lld tokens, ", (long long)a.q.microbatch, (long long)a.q.seq);
-	printf("%srecompute %s, ", a.q.fp8 ? "fp8, " : "", a.recompute);
+		printf("microbatch %lld x %lld tokens, ", (long long)a.q.run.microbatch,
+		       (long long)a.q.run.seq);
+	printf("%srecompute %s, ", a.q.run.fp8 ? "fp8, " : "", a.recompute);
 	printf("account %s%s\n\n",
 	       dt_opt_choice_name(DT_ACCOUNT_CHOICES, (int)r->account, chosen, sizeof(chosen)),
 	       a.account == 0 && r->account != DT_ACCOUNT_DT ? " (dt-train cannot run this yet)" : "");
@@ -385,7 +387,7 @@ static void print_solution(bool solved)
 	else if (a.solve >= SOLVE_GPUS)
 		printf("%s: %lld%s, as %s\n", largest[a.solve], (long long)solved_value(),
 		       a.solve == SOLVE_LAYOUT ? " ranks" : "",
-		       dt_layout_format(&a.q.layout, layout, sizeof(layout)));
+		       dt_layout_format(&a.q.run.layout, layout, sizeof(layout)));
 	else
 		printf("%s: %lld%s\n",
 		       a.q.serve && a.solve == SOLVE_BATCH ? "most sequences" : largest[a.solve],
@@ -600,15 +602,15 @@ static int check_usage(int nargs)
 						     : "a model is missing");
 	if (a.train && a.q.serve)
 		return dt_opt_usage_error(&program, stderr, "--train and --serve exclude each other");
-	if (dt_layout_parse(a.layout, &a.q.layout, &err) < 0)
+	if (dt_layout_parse(a.layout, &a.q.run.layout, &err) < 0)
 		return dt_opt_usage_error(&program, stderr, "option '--layout': %s; %s", err.msg, err.hint);
-	if (dt_pipeline_parse(a.pipeline, &a.q.pipeline, &chunks, &err) < 0)
+	if (dt_pipeline_parse(a.pipeline, &a.q.run.pipeline, &chunks, &err) < 0)
 		return dt_opt_usage_error(&program, stderr, "option '--pipeline': %s", err.msg);
-	a.q.grads_bf16 = a.grad_comm == 1;
-	if (dt_keep_parse(a.recompute, &a.q.recompute, &err) < 0)
+	a.q.run.grad_comm = a.grad_comm ? DT_BF16 : DT_F32;
+	if (dt_keep_parse(a.recompute, &a.q.run.recompute, &err) < 0)
 		return dt_opt_usage_error(&program, stderr, "option '--recompute': %s", err.msg);
 	if (chunks > 1)
-		a.q.layout.chunks = chunks;
+		a.q.run.layout.chunks = chunks;
 	if (!a.q.serve && a.precision >= DT_WF_Q8_0)
 		return dt_opt_usage_error(&program, stderr,
 					  "--precision of block formats goes with --serve only");
@@ -693,16 +695,16 @@ static void complete_query(void)
 {
 	static const enum dt_dtype plain[] = {DT_F32, DT_BF16, DT_F16};
 	struct dt_fit_query *q = &a.q;
-	int64_t usual = q->config.max_seq < DEFAULT_SEQ ? q->config.max_seq : DEFAULT_SEQ;
+	int64_t usual = a.config.max_seq < DEFAULT_SEQ ? a.config.max_seq : DEFAULT_SEQ;
 
-	q->seq = q->seq ? q->seq : usual;
+	q->run.seq = q->run.seq ? q->run.seq : usual;
 	q->max_len = q->max_len ? q->max_len : usual;
 	q->precision = (enum dt_weight_format)a.precision;
-	q->compute = a.precision < DT_WF_Q8_0 ? plain[a.precision] : DT_BF16;
+	q->run.compute = a.precision < DT_WF_Q8_0 ? plain[a.precision] : DT_BF16;
 	if (a.activations)
-		q->compute = a.activations == 1 ? DT_BF16 : DT_F32;
+		q->run.compute = a.activations == 1 ? DT_BF16 : DT_F32;
 	if (q->serve)
-		q->cache_bits = dt_kv_bits(&q->config, a.kv);
+		q->cache_bits = dt_kv_bits(&a.config, a.kv);
 	/* A file says what its weights take; another type was asked for where --precision is given. */
 	q->weight_bytes = q->serve && !a.precision_given ? a.file.weight_bytes : 0;
 	q->stored = a.precision_given ? NULL : a.file.format;
@@ -715,7 +717,7 @@ static void complete_query(void)
 		a.constant = q->extras.framework_bytes;
 		q->extras.framework_bytes = 0;
 	}
-	q->optimizer = (enum dt_optim_kind)a.optimizer;
+	q->run.optim.kind = (enum dt_optim_kind)a.optimizer;
 	q->any_account = a.account == 0;
 	q->account = a.account ? (enum dt_account)(a.account - 1) : DT_ACCOUNT_DT;
 }
@@ -734,11 +736,12 @@ static int run(const char *model, int cat)
 		return fail(&err);
 	}
 	if (solved)
-		dt_config_find_preset("gpt2-tiny", &a.q.config); /* whose sizes are not looked at */
-	else if ((a.params ? dt_config_of_size((double)a.params, &a.q.config, &err)
-			   : dt_model_describe(model, &a.q.config, &a.file, &err)) < 0)
+		dt_config_find_preset("gpt2-tiny", &a.config); /* whose sizes are not looked at */
+	else if ((a.params ? dt_config_of_size((double)a.params, &a.config, &err)
+			   : dt_model_describe(model, &a.config, &a.file, &err)) < 0)
 		return fail(&err);
 	solved = 0;
+	a.q.run.config = &a.config;
 	complete_query();
 	if (a.solve) {
 		solved = solve(&err);

@@ -18,6 +18,7 @@
 
 static struct {
 	struct dt_plan_query q;
+	struct dt_config config;
 	struct dt_serve_query serve_q;
 	struct dt_cluster cluster;
 	const char *gpu, *cluster_file, *links, *ops, *calibrate, *validate, *compare, *pipeline;
@@ -80,18 +81,18 @@ static const struct dt_opt opts[] = {
 	 "measured steps, JSON Lines: fit what programs reach of the device"},
 	{"validate", 0, DT_OPT_STR, &a.validate, "FILE", "measured steps: compare with what is predicted"},
 	DT_OPT_HEADING("Training"),
-	{"global-batch", 0, DT_OPT_INT, &a.q.global_batch, "SAMPLES", "samples a step; default 16 a device",
-	 .min = 1, .max = 1 << 30},
-	{"seq", 's', DT_OPT_INT, &a.q.fit.seq, "TOKENS", "sequence length; default the model's, 4096 at most",
-	 .min = 1, .max = 1 << 24},
-	{"microbatch", 'b', DT_OPT_INT, &a.q.microbatch, "SAMPLES", "only this one", .min = 1,
+	{"global-batch", 0, DT_OPT_INT, &a.q.fit.run.global_batch, "SAMPLES",
+	 "samples a step; default 16 a device", .min = 1, .max = 1 << 30},
+	{"seq", 's', DT_OPT_INT, &a.q.fit.run.seq, "TOKENS",
+	 "sequence length; default the model's, 4096 at most", .min = 1, .max = 1 << 24},
+	{"microbatch", 'b', DT_OPT_INT, &a.q.fit.run.microbatch, "SAMPLES", "only this one", .min = 1,
 	 .max = 1 << 24},
 	{"recompute", 0, DT_OPT_CHOICE, &a.recompute, "any|none|selective|full",
 	 "only this one; default any"},
 	{"pipeline", 0, DT_OPT_STR, &a.pipeline, "NAME",
 	 "schedule where pp > 1: gpipe, 1f1b (default) or zb-h1"},
 	{"precision", 'p', DT_OPT_CHOICE, &a.precision, "fp32|bf16|fp16", "compute type; default bf16"},
-	{"fp8", 0, DT_OPT_FLAG, &a.q.fit.fp8, NULL, "as dt-train --fp8: linears of the layers in 8 bits"},
+	{"fp8", 0, DT_OPT_FLAG, &a.q.fit.run.fp8, NULL, "as dt-train --fp8: linears of the layers in 8 bits"},
 	{"optimizer", 0, DT_OPT_CHOICE, &a.optimizer, DT_OPTIM_CHOICES, "update rule; default adamw"},
 	{"account", 0, DT_OPT_CHOICE, &a.account, "auto|" DT_ACCOUNT_CHOICES,
 	 "whose memory and habits: dt plans only what dt-train runs; default auto: dt where it can run the "
@@ -258,12 +259,12 @@ static int validate(struct dt_err *err)
 	rc = each ? dt_runs_error(&a.cluster, a.q.stack, &runs, each, &error, err)
 		  : dt_err_sys(err, -ENOMEM, "runs");
 	for (int i = 0; i < runs.n && rc == 0; i++) {
-		const struct dt_run *r = &runs.r[i];
+		const struct dt_measured_run *r = &runs.r[i];
 
 		dt_table_cell(t, "%s", r->config.name);
-		dt_table_cell(t, "%s", dt_layout_format(&r->shape.layout, layout, sizeof(layout)));
-		dt_table_cell(t, "%lld", (long long)r->shape.microbatch);
-		dt_table_cell(t, "%lld", (long long)r->shape.seq);
+		dt_table_cell(t, "%s", dt_layout_format(&r->run.layout, layout, sizeof(layout)));
+		dt_table_cell(t, "%lld", (long long)r->run.microbatch);
+		dt_table_cell(t, "%lld", (long long)r->run.seq);
 		dt_table_cell(t, "%s", dt_format_duration(r->step_s, s, sizeof(s)));
 		dt_table_cell(t, "%s", dt_format_duration(each[i].t.step, s, sizeof(s)));
 		dt_table_cell(t, "%+.1f%%", 100 * (each[i].ratio - 1));
@@ -311,7 +312,7 @@ static void print_run(const struct dt_candidate *c)
 		struct dt_params p;
 		double save = a.save_s, lost, every;
 
-		if (save <= 0 && dt_model_params(&a.q.fit.config, &p, NULL) == 0) {
+		if (save <= 0 && dt_model_params(&a.config, &p, NULL) == 0) {
 			save = (double)dt_params_total(&p) * 14 / 2e9 /
 			       ceil((double)k->gpus / k->gpus_a_node);
 			dt_params_release(&p);
@@ -385,12 +386,12 @@ static void print_heading(void)
 	const struct dt_cluster *c = &a.cluster;
 	char mem[24], acc[16];
 
-	printf("%s on %d x %s%s, %d a machine, %s each%s\n", a.q.fit.config.name, c->gpus, c->device.name,
+	printf("%s on %d x %s%s, %d a machine, %s each%s\n", a.config.name, c->gpus, c->device.name,
 	       a.gpu_given || a.cluster_file ? "" : " (assumed)", c->gpus_a_node,
 	       dt_format_size((uint64_t)(room() / (1 - a.margin / 100)), mem, sizeof(mem)),
 	       a.links ? ", links as measured" : "");
-	printf("global batch %lld x %lld tokens, account %s\n\n", (long long)a.q.global_batch,
-	       (long long)a.q.fit.seq,
+	printf("global batch %lld x %lld tokens, account %s\n\n", (long long)a.q.fit.run.global_batch,
+	       (long long)a.q.fit.run.seq,
 	       dt_opt_choice_name(DT_ACCOUNT_CHOICES, (int)a.q.fit.account, acc, sizeof(acc)));
 }
 
@@ -433,8 +434,9 @@ static int print_json(const struct dt_plan *p, const struct dt_candidate *other,
 	for (int i = 0; i < p->n; i++)
 		json_array_append_new(plans, dt_candidate_json(&a.q, &p->best[i]));
 	o = json_pack("{s:i, s:s, s:o, s:I, s:I, s:s, s:i, s:i, s:i, s:o}", "schema", 1, "model",
-		      a.q.fit.config.name, "cluster", dt_cluster_to_json(&a.cluster), "global_batch",
-		      (json_int_t)a.q.global_batch, "seq_tokens", (json_int_t)a.q.fit.seq, "account",
+		      a.config.name, "cluster", dt_cluster_to_json(&a.cluster), "global_batch",
+		      (json_int_t)a.q.fit.run.global_batch, "seq_tokens", (json_int_t)a.q.fit.run.seq,
+		      "account",
 		      dt_opt_choice_name(DT_ACCOUNT_CHOICES, (int)a.q.fit.account, acc, sizeof(acc)),
 		      "layouts_timed", p->cut, "layouts_sized", p->tried, "layouts_too_large", p->too_large,
 		      "plans", plans);
@@ -460,9 +462,9 @@ static int judge(struct dt_candidate *ret, struct dt_err *err)
 		return dt_err_set(err, -EINVAL, "layout '%s' has %d ranks, not %d", a.compare,
 				  dt_layout_world(&l), a.cluster.gpus);
 	for (int r = 0; r < 3; r++)
-		for (int64_t b = 1; b <= 64 && b * l.dp <= a.q.global_batch; b *= 2) {
+		for (int64_t b = 1; b <= 64 && b * l.dp <= a.q.fit.run.global_batch; b *= 2) {
 			c = (struct dt_candidate){.layout = l, .microbatch = b, .recompute = r};
-			if ((a.q.microbatch && b != a.q.microbatch) ||
+			if ((a.q.fit.run.microbatch && b != a.q.fit.run.microbatch) ||
 			    (a.q.recompute >= 0 && r != a.q.recompute))
 				continue;
 			rc = dt_plan_judge(&a.q, &c, err);
@@ -480,7 +482,7 @@ static int judge(struct dt_candidate *ret, struct dt_err *err)
 		return 0;
 	return last ? last
 		    : dt_err_set(err, -EINVAL, "layout '%s' does not go with a global batch of %lld",
-				 a.compare, (long long)a.q.global_batch);
+				 a.compare, (long long)a.q.fit.run.global_batch);
 }
 
 static int plan_training(const char *model, struct dt_err *err)
@@ -553,11 +555,11 @@ static int plan_serving(struct dt_err *err)
 
 static int roofline(struct dt_err *err)
 {
-	const struct dt_config *c = &a.q.fit.config;
+	const struct dt_config *c = &a.config;
 	const struct dt_device d = dt_cluster_rank_device(&a.cluster, 1);
 	double bits = dt_weight_bits((enum dt_weight_format)a.serve_q.weights),
 	       ridge = d.peak_flops / d.mem_bw, kv = a.kv ? dt_kv_bits(c, a.kv) : 16;
-	int64_t seq = a.q.fit.seq, mb = a.q.microbatch ? a.q.microbatch : 1;
+	int64_t seq = a.q.fit.run.seq, mb = a.q.fit.run.microbatch ? a.q.fit.run.microbatch : 1;
 	const struct {
 		const char *name;
 		struct dt_intensity i;
@@ -622,7 +624,7 @@ static int check_usage(int nargs, char **argv, const char **ret_model)
 		return dt_opt_usage_error(&program, stderr,
 					  nargs < want ? "a model is missing" : "one model at a time");
 	*ret_model = want ? argv[want] : NULL;
-	if (dt_pipeline_parse(a.pipeline, &a.q.fit.pipeline, &chunks, &err) < 0 || chunks > 1)
+	if (dt_pipeline_parse(a.pipeline, &a.q.fit.run.pipeline, &chunks, &err) < 0 || chunks > 1)
 		return dt_opt_usage_error(&program, stderr, "option '--pipeline': %s",
 					  chunks > 1 ? "chunks are searched over; name 1f1b" : err.msg);
 	if (a.cluster_file && a.gpu_given)
@@ -638,19 +640,21 @@ static int check_usage(int nargs, char **argv, const char **ret_model)
 static void complete_query(void)
 {
 	static const enum dt_dtype plain[] = {DT_F32, DT_BF16, DT_F16};
-	struct dt_config *c = &a.q.fit.config;
+	struct dt_config *c = &a.config;
 	bool dt = dt_config_computable(c, NULL) == 0;
 
-	a.q.fit.seq = a.q.fit.seq ? a.q.fit.seq : c->max_seq < 4096 ? c->max_seq : 4096;
+	a.q.fit.run.seq = a.q.fit.run.seq ? a.q.fit.run.seq : c->max_seq < 4096 ? c->max_seq : 4096;
 	a.q.fit.precision = (enum dt_weight_format)a.precision;
-	a.q.fit.compute = plain[a.precision];
-	a.q.fit.optimizer = (enum dt_optim_kind)a.optimizer;
+	a.q.fit.run.compute = plain[a.precision];
+	a.q.fit.run.optim.kind = (enum dt_optim_kind)a.optimizer;
 	a.q.recompute = a.recompute - 1;
 	a.q.fit.account = a.account ? (enum dt_account)(a.account - 1)
 			  : dt	    ? DT_ACCOUNT_DT
 				    : DT_ACCOUNT_GENERIC;
 	a.q.dt_train = a.q.fit.account == DT_ACCOUNT_DT;
-	a.q.global_batch = a.q.global_batch ? a.q.global_batch : 16 * (int64_t)a.cluster.gpus;
+	a.q.fit.run.global_batch =
+		a.q.fit.run.global_batch ? a.q.fit.run.global_batch : 16 * (int64_t)a.cluster.gpus;
+	a.q.fit.run.config = c;
 	a.q.cluster = a.serve_q.cluster = &a.cluster;
 	a.q.room = (uint64_t)room();
 	a.serve_q.room = a.q.room;
@@ -661,20 +665,20 @@ static void complete_query(void)
 /* Whether the device has products of 8 bits, and dt-train would find a linear for them. */
 static int check_fp8(struct dt_err *err)
 {
-	struct dt_train_shape s = {.config = &a.q.fit.config,
-				   .layout = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1},
-				   .microbatch = 16,
-				   .seq = a.q.fit.seq,
-				   .fp8 = a.q.fit.fp8};
+	struct dt_run s = {.config = &a.config,
+			   .layout = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1},
+			   .microbatch = 16,
+			   .seq = a.q.fit.run.seq,
+			   .fp8 = a.q.fit.run.fp8};
 	struct dt_fp8_plan f;
 
-	dt_fp8_plan(&s, &f);
+	dt_fp8_plan(&s, (struct dt_coords){0}, &f);
 	if (s.fp8 && !(a.cluster.device.peak_fp8 > 0))
 		return dt_err_set(err, -ENOTSUP, "--fp8: '%s' has no products of 8-bit floats",
 				  a.cluster.device.name);
 	if (s.fp8 && !f.nused)
 		return dt_err_set(err, -ENOTSUP, "--fp8: no linear of '%s' has sizes that divide by 16",
-				  a.q.fit.config.name);
+				  a.config.name);
 	return 0;
 }
 
@@ -698,7 +702,7 @@ static int run(bool roof, const char *model, struct dt_err *err)
 	}
 	if (a.validate)
 		return validate(err) < 0 ? fail(err) : DT_EXIT_OK;
-	if (dt_config_load(model, &a.q.fit.config, err) < 0)
+	if (dt_config_load(model, &a.config, err) < 0)
 		return fail(err);
 	complete_query();
 	if (check_fp8(err) < 0)

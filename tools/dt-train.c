@@ -11,8 +11,8 @@
 #include <string.h>
 
 struct args {
-	struct dt_train_opts o;
-	const char *pipeline, *recompute, *loss_scale;
+	struct dt_run r;
+	const char *layout, *pipeline, *recompute, *loss_scale;
 	int precision, optimizer, schedule, grad_comm, save_errors, transport;
 	bool schedule_table, master;
 	struct dt_verify_opts verify;
@@ -35,8 +35,8 @@ static struct args a = {
 	.pipeline = "1f1b",
 	.master = true,
 	.recompute = "none",
-	.o = {.layout = "dp1",
-	      .seq = 256,
+	.layout = "dp1",
+	.r = {.seq = 256,
 	      .microbatch = 4,
 	      .steps = 100,
 	      .clip = 1.0,
@@ -58,26 +58,26 @@ static struct args a = {
 
 #define ANY .min = -1e300, .max = 1e300
 static const struct dt_opt opts[] = {
-	{"model", 'm', DT_OPT_STR, &a.o.model, "MODEL", "preset, config.json or checkpoint folder",
+	{"model", 'm', DT_OPT_STR, &a.r.model, "MODEL", "preset, config.json or checkpoint folder",
 	 .complete = DT_COMPLETE_MODEL},
-	{"data", 'd', DT_OPT_STR, &a.o.data, "FILE", "training set made by dt-dataset",
+	{"data", 'd', DT_OPT_STR, &a.r.data.train, "FILE", "training set made by dt-dataset",
 	 .complete = DT_COMPLETE_FILE},
-	{"layout", 'l', DT_OPT_STR, &a.o.layout, "LAYOUT",
+	{"layout", 'l', DT_OPT_STR, &a.layout, "LAYOUT",
 	 "how ranks split the work, dp2.tp2 for example; see dt-layout(7)"},
 	{"pipeline", 0, DT_OPT_STR, &a.pipeline, "NAME",
 	 "schedule where pp > 1: gpipe, 1f1b, interleaved:V or zb-h1"},
-	{"schedule-file", 0, DT_OPT_STR, &a.o.schedule_file, "FILE",
+	{"schedule-file", 0, DT_OPT_STR, &a.r.schedule_file, "FILE",
 	 "run this table of a pipeline, in the form that --schedule-table prints",
 	 .complete = DT_COMPLETE_FILE},
 	{"schedule-table", 0, DT_OPT_FLAG, &a.schedule_table, NULL,
 	 "print the pipeline's table and its bubble, and do nothing else"},
 	DT_OPT_HEADING("Batch and length"),
-	{"seq", 's', DT_OPT_INT, &a.o.seq, "TOKENS", "sequence length", .min = 1, .max = 1 << 24},
-	{"microbatch", 'b', DT_OPT_INT, &a.o.microbatch, "SAMPLES", "samples a rank computes at a time",
+	{"seq", 's', DT_OPT_INT, &a.r.seq, "TOKENS", "sequence length", .min = 1, .max = 1 << 24},
+	{"microbatch", 'b', DT_OPT_INT, &a.r.microbatch, "SAMPLES", "samples a rank computes at a time",
 	 .min = 1, .max = 1 << 24},
-	{"global-batch", 0, DT_OPT_INT, &a.o.global_batch, "SAMPLES",
+	{"global-batch", 0, DT_OPT_INT, &a.r.global_batch, "SAMPLES",
 	 "samples a step over all ranks; default microbatch x dp", .min = 1, .max = 1 << 30},
-	{"steps", 'n', DT_OPT_INT, &a.o.steps, "N", "train until this many steps are done", .min = 1,
+	{"steps", 'n', DT_OPT_INT, &a.r.steps, "N", "train until this many steps are done", .min = 1,
 	 .max = 1e15},
 	DT_OPT_HEADING("Optimizer"),
 	{"optimizer", 0, DT_OPT_CHOICE, &a.optimizer, DT_OPTIM_CHOICES, "update rule"},
@@ -85,68 +85,68 @@ static const struct dt_opt opts[] = {
 	{"min-lr", 0, DT_OPT_REAL, &a.min_lr, "X", "learning rate at the end; default a tenth of --lr",
 	 .min = 0, .max = 1e6, .given = &a.min_lr_given},
 	{"schedule", 0, DT_OPT_CHOICE, &a.schedule, DT_LR_CHOICES, "course of the learning rate"},
-	{"warmup", 0, DT_OPT_INT, &a.o.lr.warmup, "STEPS", "steps of linear warm-up", .min = 0, .max = 1e15},
-	{"decay-steps", 0, DT_OPT_INT, &a.o.lr.decay, "STEPS",
+	{"warmup", 0, DT_OPT_INT, &a.r.lr.warmup, "STEPS", "steps of linear warm-up", .min = 0, .max = 1e15},
+	{"decay-steps", 0, DT_OPT_INT, &a.r.lr.decay, "STEPS",
 	 "length of the decay at the end of wsd; default a tenth of --steps", .min = 0, .max = 1e15},
 	{"beta1", 0, DT_OPT_REAL, &a.beta1, "X", "momentum; first Adam moment", .min = 0, .max = 1},
 	{"beta2", 0, DT_OPT_REAL, &a.beta2, "X", "second Adam moment; RMSprop's average", .min = 0, .max = 1},
 	{"eps", 0, DT_OPT_REAL, &a.eps, "X", "term added to the denominator", .min = 0, .max = 1},
 	{"weight-decay", 0, DT_OPT_REAL, &a.weight_decay, "X", "on matrices; norms and biases are left alone",
 	 .min = 0, .max = 1e6},
-	{"clip", 0, DT_OPT_REAL, &a.o.clip, "X", "largest gradient norm; 0: no clipping", .min = 0,
+	{"clip", 0, DT_OPT_REAL, &a.r.clip, "X", "largest gradient norm; 0: no clipping", .min = 0,
 	 .max = 1e30},
 	DT_OPT_HEADING("Numbers and memory"),
 	{"precision", 'p', DT_OPT_CHOICE, &a.precision, "bf16|fp32|fp16",
 	 "compute type; master weights and gradients are always fp32"},
-	{"fp8", 0, DT_OPT_FLAG, &a.o.fp8, NULL,
+	{"fp8", 0, DT_OPT_FLAG, &a.r.fp8, NULL,
 	 "linears of the layers in 8 bits: E4M3 forward, E5M2 gradients, a scale a tensor"},
 	{"master", 0, DT_OPT_FLAG, &a.master, NULL,
 	 "keep fp32 master weights beside 16-bit ones; without them bf16 is rounded at random",
 	 .negatable = true},
 	{"recompute", 0, DT_OPT_STR, &a.recompute, DT_RECOMPUTE_CHOICES,
 	 "what backward computes again instead of keeping"},
-	{"loss-chunk", 0, DT_OPT_INT, &a.o.loss_chunk, "TOKENS", "rows of logits held at a time", .min = 1,
+	{"loss-chunk", 0, DT_OPT_INT, &a.r.loss_chunk, "TOKENS", "rows of logits held at a time", .min = 1,
 	 .max = 1 << 24},
-	{"mem-limit", 0, DT_OPT_SIZE, &a.o.mem_limit, "SIZE",
+	{"mem-limit", 0, DT_OPT_SIZE, &a.r.mem_limit, "SIZE",
 	 "refuse to start (exit 3) when the plan needs more a rank"},
 	{"seed", 0, DT_OPT_INT, &a.seed, "N", "of initial weights and data order"},
-	{"device", 0, DT_OPT_STR, &a.o.device, "auto|cpu|cuda[:N]",
+	{"device", 0, DT_OPT_STR, &a.r.device, "auto|cpu|cuda[:N]",
 	 "where to compute; default the processor"},
-	{"threads", 't', DT_OPT_INT, &a.o.threads, "N",
+	{"threads", 't', DT_OPT_INT, &a.r.threads, "N",
 	 "threads a rank; default cores over the ranks of the machine", .min = 1, .max = 4096},
 	{"loss-scale", 0, DT_OPT_STR, &a.loss_scale, "X|dynamic[:X]",
 	 "factor of the loss during backward; default dynamic for fp16, else 1"},
-	{"reproducible", 0, DT_OPT_FLAG, &a.o.reproducible, NULL,
+	{"reproducible", 0, DT_OPT_FLAG, &a.r.reproducible, NULL,
 	 "sum gradients so that dp, pp and accumulation do not change a bit"},
 	DT_OPT_HEADING("Checkpoints"),
-	{"save", 0, DT_OPT_STR, &a.o.save, "DIR", "folder of checkpoints; one is always written at the end",
-	 .complete = DT_COMPLETE_DIR},
-	{"save-every", 0, DT_OPT_INT, &a.o.save_every, "STEPS", "also save this often", .min = 1,
+	{"save", 0, DT_OPT_STR, &a.r.save.dir, "DIR",
+	 "folder of checkpoints; one is always written at the end", .complete = DT_COMPLETE_DIR},
+	{"save-every", 0, DT_OPT_INT, &a.r.save.every, "STEPS", "also save this often", .min = 1,
 	 .max = 1e15},
-	{"keep", 0, DT_OPT_INT, &a.o.keep, "N", "keep only the newest N checkpoints", .min = 1,
+	{"keep", 0, DT_OPT_INT, &a.r.save.keep, "N", "keep only the newest N checkpoints", .min = 1,
 	 .max = 1 << 30},
-	{"keep-every", 0, DT_OPT_INT, &a.o.keep_every, "STEPS", "with --keep: also keep multiples of this",
-	 .min = 1, .max = 1e15},
-	{"save-async", 0, DT_OPT_FLAG, &a.o.save_async, NULL,
+	{"keep-every", 0, DT_OPT_INT, &a.r.save.keep_every, "STEPS",
+	 "with --keep: also keep multiples of this", .min = 1, .max = 1e15},
+	{"save-async", 0, DT_OPT_FLAG, &a.r.save.async, NULL,
 	 "write checkpoints from a copy in memory while training goes on"},
 	{"save-errors", 0, DT_OPT_CHOICE, &a.save_errors, "stop|continue",
 	 "what a checkpoint that cannot be written does to the run"},
-	{"compress", 0, DT_OPT_FLAG, &a.o.compress, NULL, "deflate checkpoints"},
-	{"save-grads", 0, DT_OPT_FLAG, &a.o.save_grads, NULL,
+	{"compress", 0, DT_OPT_FLAG, &a.r.save.compress, NULL, "deflate checkpoints"},
+	{"save-grads", 0, DT_OPT_FLAG, &a.r.save.grads, NULL,
 	 "checkpoints also hold the gradients of their step, as grad/NAME"},
-	{"resume", 0, DT_OPT_STR, &a.o.resume, "auto|PATH",
+	{"resume", 0, DT_OPT_STR, &a.r.save.resume, "auto|PATH",
 	 "go on from the newest checkpoint of --save if there is one, or from PATH",
 	 .complete = DT_COMPLETE_DIR},
 	DT_OPT_HEADING("Reports"),
-	{"metrics", 0, DT_OPT_STR, &a.o.metrics, "FILE", "JSON line a step; - is standard output",
+	{"metrics", 0, DT_OPT_STR, &a.r.metrics, "FILE", "JSON line a step; - is standard output",
 	 .complete = DT_COMPLETE_FILE},
-	{"eval-data", 0, DT_OPT_STR, &a.o.eval_data, "FILE", "evaluation set, of the same tokenizer",
+	{"eval-data", 0, DT_OPT_STR, &a.r.data.eval, "FILE", "evaluation set, of the same tokenizer",
 	 .complete = DT_COMPLETE_FILE},
-	{"eval-every", 0, DT_OPT_INT, &a.o.eval_every, "STEPS", "evaluate this often, and at the end",
+	{"eval-every", 0, DT_OPT_INT, &a.r.data.eval_every, "STEPS", "evaluate this often, and at the end",
 	 .min = 1, .max = 1e15},
-	{"eval-tokens", 0, DT_OPT_INT, &a.o.eval_tokens, "N", "stop an evaluation after this many tokens",
-	 .min = 1, .max = 1e15},
-	{"mfu", 0, DT_OPT_FLAG, &a.o.measure_mfu, NULL, "measure the matmul rate at the start, for mfu",
+	{"eval-tokens", 0, DT_OPT_INT, &a.r.data.eval_tokens, "N",
+	 "stop an evaluation after this many tokens", .min = 1, .max = 1e15},
+	{"mfu", 0, DT_OPT_FLAG, &a.r.measure_mfu, NULL, "measure the matmul rate at the start, for mfu",
 	 .negatable = true},
 	DT_OPT_HEADING("Communication"),
 	{"comm-timeout", 0, DT_OPT_REAL, &a.timeout, "SECONDS",
@@ -176,7 +176,7 @@ static const struct dt_program program = {
 };
 
 /* "X", "dynamic" or "dynamic:X", where X is what it starts from. */
-static int parse_loss_scale(const char *s, struct dt_train_opts *o, struct dt_err *err)
+static int parse_loss_scale(const char *s, struct dt_run *o, struct dt_err *err)
 {
 	bool dynamic = s ? !strncmp(s, "dynamic", 7) : o->compute == DT_F16;
 	const char *number = !s || !dynamic ? s : s[7] == ':' ? s + 8 : s[7] ? s : NULL;
@@ -197,17 +197,14 @@ static int parse_loss_scale(const char *s, struct dt_train_opts *o, struct dt_er
 /* --schedule-table: nothing but layout and batch are needed. */
 static int print_schedule(struct dt_err *err)
 {
-	struct dt_train_opts *o = &a.o;
-	struct dt_layout l;
+	struct dt_run *o = &a.r;
+	struct dt_layout l = o->layout;
 	struct dt_schedule s;
 	struct dt_pipe_cost *cost;
 	int64_t each, mbs;
 	double bubble;
-	int chunks, rc = dt_layout_parse(o->layout, &l, err);
+	int chunks = dt_layout_chunks(&l), rc;
 
-	if (rc < 0)
-		return rc;
-	chunks = o->chunks > 1 ? o->chunks : dt_layout_chunks(&l);
 	each = o->microbatch * l.dp;
 	mbs = o->global_batch ? o->global_batch / each : 1;
 	if (l.pp == 1 || (o->global_batch && o->global_batch % each) || mbs > 65536)
@@ -215,7 +212,7 @@ static int print_schedule(struct dt_err *err)
 			err, -EINVAL,
 			l.pp == 1 ? "layout '%s' has no pipeline"
 				  : "--global-batch is not a (small) multiple of --microbatch x dp of '%s'",
-			o->layout);
+			a.layout);
 	rc = dt_schedule_make(chunks > 1 ? DT_PIPE_INTERLEAVED : o->pipeline, l.pp, chunks, (int)mbs, &s,
 			      err);
 	if (rc < 0)
@@ -238,29 +235,37 @@ static int print_schedule(struct dt_err *err)
 static const char *finish_options(void)
 {
 	static const enum dt_dtype types[] = {DT_BF16, DT_F32, DT_F16};
-	struct dt_train_opts *o = &a.o;
+	struct dt_run *o = &a.r;
 	static struct dt_err err;
 
-	if (a.pipeline && dt_pipeline_parse(a.pipeline, &o->pipeline, &o->chunks, &err) < 0)
+	int chunks = 1;
+
+	if (dt_layout_parse(a.layout, &o->layout, &err) < 0 ||
+	    dt_pipeline_parse(a.pipeline, &o->pipeline, &chunks, &err) < 0)
 		return err.msg;
+	/* --pipeline interleaved:V and a layout's vV say the same thing. */
+	if (o->layout.pp > 1 && chunks > 1 && o->layout.chunks > 1 && o->layout.chunks != chunks)
+		return "--layout and --pipeline disagree on the number of chunks";
+	if (o->layout.pp > 1 && chunks > 1)
+		o->layout.chunks = chunks;
 	if (dt_keep_parse(a.recompute, &o->recompute, &err) < 0)
 		return err.msg;
 	if (a.schedule_table)
 		return NULL;
-	if (!o->model || !o->data)
+	if (!o->model || !o->data.train)
 		return "--model and --data are needed";
-	if (o->save_grads && !o->save)
+	if (o->save.grads && !o->save.dir)
 		return "--save-grads needs --save";
-	if (o->resume && !strcmp(o->resume, "auto") && !o->save)
+	if (o->save.resume && !strcmp(o->save.resume, "auto") && !o->save.dir)
 		return "--resume auto needs --save";
-	if ((o->save_every || o->keep) && !o->save)
+	if ((o->save.every || o->save.keep) && !o->save.dir)
 		return "--save-every and --keep need --save";
-	if ((o->save_async || a.save_errors) && !o->save)
+	if ((o->save.async || a.save_errors) && !o->save.dir)
 		return "--save-async and --save-errors need --save";
-	if (o->keep_every && !o->keep)
+	if (o->save.keep_every && !o->save.keep)
 		return "--keep-every needs --keep";
-	o->save_continue = a.save_errors == 1;
-	if (o->eval_every && !o->eval_data)
+	o->save.proceed = a.save_errors == 1;
+	if (o->data.eval_every && !o->data.eval)
 		return "--eval-every needs --eval-data";
 	if (a.min_lr_given && a.min_lr > a.lr)
 		return "--min-lr is larger than --lr";
@@ -269,7 +274,7 @@ static const char *finish_options(void)
 	o->grad_comm = a.grad_comm == 0 ? DT_F32 : DT_BF16;
 	if (parse_loss_scale(a.loss_scale, o, &err) < 0)
 		return err.msg;
-	o->seed = (uint64_t)a.seed;
+	o->data.seed = (uint64_t)a.seed;
 	o->bucket_bytes = (double)a.bucket;
 	o->lr.schedule = (enum dt_lr_schedule)a.schedule;
 	o->lr.lr = a.lr;
@@ -313,13 +318,13 @@ static char **run_arguments(int argc, char **argv)
 static int verify(char **args)
 {
 	struct dt_verify_opts *v = &a.verify;
-	bool exact = a.o.compute == DT_F32 && !a.o.fp8;
+	bool exact = a.r.compute == DT_F32 && !a.r.fp8;
 	struct dt_err err = {0};
 	int rc;
 
 	if (!v->layouts)
 		return dt_opt_usage_error(&program, stderr, "verify needs --layouts");
-	if (a.o.save || a.o.resume)
+	if (a.r.save.dir || a.r.save.resume)
 		return dt_opt_usage_error(&program, stderr,
 					  "verify keeps no checkpoint: not with --save and --resume");
 	v->args = args;
@@ -371,7 +376,7 @@ static int run(int argc, char **argv, char **args)
 	dt_world_info(world, &info);
 	if (info.size > 1)
 		log.rank = info.rank;
-	status = dt_train_run(&a.o, world, &log);
+	status = dt_train_run(&a.r, world, &log);
 	dt_world_finalize(world);
 	if (dt_close_stdout(&err) < 0 && status == DT_EXIT_OK) {
 		dt_log_err(&log, &err);

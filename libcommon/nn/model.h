@@ -90,7 +90,7 @@ void dt_model_release(struct dt_model *m);
  * laid out by the plan of shape s. slot: which of the chunk's microbatches in flight. Positions are filled.
  * dt_pass_release after use.
  */
-int dt_pass_bind(struct dt_pass *p, struct dt_model *m, const struct dt_train_shape *s,
+int dt_pass_bind(struct dt_pass *p, struct dt_model *m, const struct dt_run *s,
 		 const struct dt_memory_plan *plan, char *base, int chunk, int slot, struct dt_err *err);
 void dt_pass_release(struct dt_pass *p, struct dt_dev *dev);
 /* host_ids and host_targets to the device, when they have been written. They stay until dt_dev_sync. */

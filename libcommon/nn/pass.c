@@ -92,12 +92,11 @@ int dt_pass_upload(const struct dt_pass *p, struct dt_dev *dev, struct dt_err *e
 	return rc < 0 ? dt_err_sys(err, rc, "cannot copy samples to the device") : 0;
 }
 
-static void bind_fp8(struct dt_pass *p, const struct dt_train_shape *s, const struct dt_memory_plan *plan,
-		     char *base)
+static void bind_fp8(struct dt_pass *p, const struct dt_run *s, const struct dt_memory_plan *plan, char *base)
 {
 	struct dt_fp8_plan f;
 
-	dt_fp8_plan(s, &f);
+	dt_fp8_plan(s, (struct dt_coords){0}, &f);
 	p->fp8 = (struct dt_fp8_room){.rows = dt_plan_address(plan, base, DT_B_FP8_ROWS, -1, -1, -1),
 				      .turned = dt_plan_address(plan, base, DT_B_FP8_TURNED, -1, -1, -1),
 				      .weight = dt_plan_address(plan, base, DT_B_FP8_WEIGHT, -1, -1, -1),
@@ -124,7 +123,7 @@ static void bind_layers(struct dt_pass *p, const struct dt_model *m, const struc
 	p->split = p->stash[ch->local][0] != NULL;
 }
 
-int dt_pass_bind(struct dt_pass *p, struct dt_model *m, const struct dt_train_shape *s,
+int dt_pass_bind(struct dt_pass *p, struct dt_model *m, const struct dt_run *s,
 		 const struct dt_memory_plan *plan, char *base, int chunk, int slot, struct dt_err *err)
 {
 #define SHARED(id) dt_plan_address(plan, base, id, -1, -1, -1)

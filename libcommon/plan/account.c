@@ -11,7 +11,8 @@
 #define DEEPSPEED_BUCKET 5e8
 
 struct accounted { /* what the formulas need of one rank */
-	const struct dt_train_shape *s;
+	const struct dt_run *s;
+	struct dt_coords at;
 	const struct dt_extras *x;
 	enum dt_account account;
 	double dense, expert; /* parameters of the rank, those of experts apart */
@@ -69,7 +70,7 @@ static void put_deepspeed(struct dt_estimate *t, const struct accounted *a)
 
 static void put_states(struct dt_estimate *t, const struct accounted *a)
 {
-	const struct dt_train_shape *s = a->s;
+	const struct dt_run *s = a->s;
 	int zero = s->layout.zero;
 	bool many = s->layout.dp * s->layout.cp > 1, megatron = a->account == DT_ACCOUNT_MEGATRON;
 	bool host = a->x->offload >= DT_OFFLOAD_OPTIMIZER, all = a->x->offload == DT_OFFLOAD_ALL;
@@ -90,8 +91,9 @@ static void put_states(struct dt_estimate *t, const struct accounted *a)
 	if (host)
 		put(a, t, DT_MEM_COMM, 2 * a->unit * g, DT_PH_BACKWARD, DT_PH_BACKWARD,
 		    "gradients on their way", "the unit in use and the last, whole", false);
-	put(a, t, DT_MEM_OPTIM, 4 * dt_optim_states(s->optim) * divided(a, a->dense, a->expert, zero >= 1),
-	    DT_PH_FORWARD, DT_PH_STEP, "optimizer states",
+	put(a, t, DT_MEM_OPTIM,
+	    4 * dt_optim_states(s->optim.kind) * divided(a, a->dense, a->expert, zero >= 1), DT_PH_FORWARD,
+	    DT_PH_STEP, "optimizer states",
 	    zero >= 1 && many ? "4 bytes a state and parameter / ranks" : "4 bytes a state and parameter",
 	    host);
 }
@@ -103,7 +105,7 @@ static void put_adapters(struct dt_estimate *t, const struct accounted *a)
 	double n = l->zero >= 3 ? (double)l->dp * l->cp : 1, p = a->dense + a->expert;
 	double each = dt_dtype_size(a->s->compute) +
 		      (a->account == DT_ACCOUNT_GENERIC ? dt_dtype_size(a->s->compute) : 4) +
-		      (a->s->compute != DT_F32 ? 4 : 0) + 4 * dt_optim_states(a->s->optim);
+		      (a->s->compute != DT_F32 ? 4 : 0) + 4 * dt_optim_states(a->s->optim.kind);
 
 	put(a, t, DT_MEM_WEIGHTS, a->frozen / n, DT_PH_FORWARD, DT_PH_STEP, "frozen base",
 	    n > 1 ? "local parameters x bits / 8 / ranks" : "local parameters x bits / 8",
@@ -120,7 +122,7 @@ static void put_adapters(struct dt_estimate *t, const struct accounted *a)
 /* number: of the layer in its chunk. */
 static double table_bytes(const struct accounted *a, const struct dt_local_dims *d, int number, bool kept)
 {
-	const struct dt_train_shape *s = a->s;
+	const struct dt_run *s = a->s;
 	struct dt_activation act[DT_ACT_N];
 	double sum = 0;
 
@@ -140,30 +142,30 @@ static double table_bytes(const struct accounted *a, const struct dt_local_dims 
 static double layer_bytes(const struct accounted *a, int64_t layer, int number, enum dt_recompute mode,
 			  bool kept)
 {
-	const struct dt_train_shape *s = a->s;
+	const struct dt_run *s = a->s;
 	struct dt_local_dims d;
 
 	if (a->account == DT_ACCOUNT_MEGATRON)
 		return dt_megatron_layer_bytes(s->config, layer, (double)s->seq / s->layout.cp,
 					       (double)s->microbatch, s->layout.tp, s->layout.seq_parallel,
 					       !a->x->scores, mode);
-	dt_layer_dims(s->config, layer, s->layout.tp, s->at.tp, &d);
+	dt_layer_dims(s->config, layer, s->layout.tp, a->at.tp, &d);
 	return a->tokens * table_bytes(a, &d, number, kept);
 }
 
 /* Sums over the layers of the stage, each for every microbatch it has in flight; the largest working set. */
 static int sum_layers(const struct accounted *a, double *ret_kept, double *ret_work, struct dt_err *err)
 {
-	const struct dt_train_shape *s = a->s;
+	const struct dt_run *s = a->s;
 	bool megatron = a->account == DT_ACCOUNT_MEGATRON;
 	double chunk[DT_MAX_CHUNKS] = {0}; /* bytes of a microbatch */
 	struct dt_schedule t;
-	int rc = dt_shape_schedule(s, &t, err), first, last;
+	int rc = dt_run_schedule(s, &t, err), first, last;
 
 	if (rc < 0)
 		return rc;
 	for (int k = 0; k < t.chunks; k++) {
-		dt_layout_stage(&s->layout, s->config, k * s->layout.pp + s->at.pp, &first, &last);
+		dt_layout_stage(&s->layout, s->config, k * s->layout.pp + a->at.pp, &first, &last);
 		for (int i = first; i < last; i++) {
 			enum dt_recompute mode = megatron ? DT_RECOMPUTE_NONE : s->recompute.mode;
 			double work =
@@ -173,14 +175,14 @@ static int sum_layers(const struct accounted *a, double *ret_kept, double *ret_w
 			*ret_work = fmax(*ret_work, work);
 		}
 	}
-	*ret_kept = dt_schedule_held(&t, s->at.pp, chunk);
+	*ret_kept = dt_schedule_held(&t, a->at.pp, chunk);
 	dt_schedule_release(&t);
 	return 0;
 }
 
 static int put_activations(struct dt_estimate *t, const struct accounted *a, struct dt_err *err)
 {
-	const struct dt_train_shape *s = a->s;
+	const struct dt_run *s = a->s;
 	const struct dt_config *c = s->config;
 	bool megatron = a->account == DT_ACCOUNT_MEGATRON;
 	double h = (double)c->hidden, e = dt_dtype_size(s->compute), kept = 0, work = 0;
@@ -219,7 +221,7 @@ static double rounded_by(double bytes)
 /* What is kept tensor by tensor; ZeRO keeps its shares in one piece. */
 static double rounding_of(const struct accounted *a, double n)
 {
-	const struct dt_train_shape *s = a->s;
+	const struct dt_run *s = a->s;
 	int zero = s->layout.zero;
 	double w = dt_dtype_size(s->compute), sum = 0;
 
@@ -228,7 +230,7 @@ static double rounding_of(const struct accounted *a, double n)
 	if (zero < 2)
 		sum += rounded_by(n * (a->account == DT_ACCOUNT_MEGATRON ? 4 : w));
 	if (zero < 1)
-		sum += ((w < 4 ? 1 : 0) + dt_optim_states(s->optim)) * rounded_by(4 * n);
+		sum += ((w < 4 ? 1 : 0) + dt_optim_states(s->optim.kind)) * rounded_by(4 * n);
 	return sum;
 }
 
@@ -262,21 +264,21 @@ static void sum_params(const struct dt_params *table, const struct dt_local *loc
 		a->unit = fmax(a->unit, (double)local->unit[i].numel);
 }
 
-static int local_params(const struct dt_train_shape *s, struct dt_params *table, struct dt_local *local,
-			struct dt_err *err)
+static int local_params(const struct dt_run *s, struct dt_coords at, struct dt_params *table,
+			struct dt_local *local, struct dt_err *err)
 {
 	int rc = dt_model_params(s->config, table, err);
 
 	if (rc == 0)
-		rc = dt_local_build(table, s->config, &s->layout, s->at, local, err);
+		rc = dt_local_build(table, s->config, &s->layout, at, local, err);
 	return rc;
 }
 
-int dt_rank_params(const struct dt_train_shape *s, struct dt_estimate *t, struct dt_err *err)
+int dt_rank_params(const struct dt_run *s, struct dt_coords at, struct dt_estimate *t, struct dt_err *err)
 {
 	struct dt_params table = {0};
 	struct dt_local local = {0};
-	int rc = local_params(s, &table, &local, err);
+	int rc = local_params(s, at, &table, &local, err);
 
 	for (int i = 0; i < local.n; i++)
 		t->params += local.p[i].numel;
@@ -285,7 +287,7 @@ int dt_rank_params(const struct dt_train_shape *s, struct dt_estimate *t, struct
 	return rc;
 }
 
-int dt_account_net(const struct dt_net *net, const struct dt_train_shape *s, const struct dt_extras *x,
+int dt_account_net(const struct dt_net *net, const struct dt_run *s, const struct dt_extras *x,
 		   struct dt_estimate *t, struct dt_err *err)
 {
 	struct accounted a = {.s = s, .x = x, .account = DT_ACCOUNT_GENERIC, .dense = (double)net->params};
@@ -308,20 +310,20 @@ int dt_account_net(const struct dt_net *net, const struct dt_train_shape *s, con
 	return dt_entries_finish(t, err);
 }
 
-int dt_account_train(const struct dt_train_shape *s, enum dt_account account, const struct dt_extras *x,
-		     struct dt_estimate *t, struct dt_err *err)
+int dt_account_train(const struct dt_run *s, struct dt_coords at, enum dt_account account,
+		     const struct dt_extras *x, struct dt_estimate *t, struct dt_err *err)
 {
 	static const struct dt_extras none = {0};
-	struct accounted a = {.s = s, .x = x ? x : &none, .account = account};
+	struct accounted a = {.s = s, .at = at, .x = x ? x : &none, .account = account};
 	struct dt_params table = {0};
 	struct dt_local local = {0};
-	int rc = local_params(s, &table, &local, err);
+	int rc = local_params(s, at, &table, &local, err);
 
 	if (rc == 0) {
 		sum_params(&table, &local, &a, t);
-		a.head = s->at.pp == s->layout.pp - 1;
+		a.head = at.pp == s->layout.pp - 1;
 		a.tokens = (double)(s->microbatch * s->seq) / s->layout.cp;
-		dt_layer_dims(s->config, s->config->layers - 1, s->layout.tp, s->at.tp, &a.d);
+		dt_layer_dims(s->config, s->config->layers - 1, s->layout.tp, at.tp, &a.d);
 		if (a.x->lora_rank)
 			put_adapters(t, &a);
 		else if (account == DT_ACCOUNT_DEEPSPEED)

@@ -24,11 +24,11 @@ static int read_choice(const json_t *o, const char *key, const char *choices, in
 	return 0;
 }
 
-static int read_run(const json_t *o, struct dt_run *r, struct dt_err *err)
+static int read_run(const json_t *o, struct dt_measured_run *r, struct dt_err *err)
 {
 	const char *model = NULL, *layout = "dp1", *recompute = "none";
 	int precision = 0, optimizer = DT_OPTIM_ADAMW, rc;
-	struct dt_train_shape *s = &r->shape;
+	struct dt_run *s = &r->run;
 	int64_t global = 0, each;
 
 	if (!json_is_object(o))
@@ -57,7 +57,7 @@ static int read_run(const json_t *o, struct dt_run *r, struct dt_err *err)
 				  "a step takes time, and a global batch is microbatch x dp x something");
 	s->accumulation = global / each;
 	s->compute = precision ? DT_F32 : DT_BF16;
-	s->optim = (enum dt_optim_kind)optimizer;
+	s->optim.kind = (enum dt_optim_kind)optimizer;
 	return 0;
 }
 
@@ -103,7 +103,7 @@ int dt_runs_read(const char *path, struct dt_runs *ret, struct dt_err *err)
 		return rc;
 	}
 	for (int i = 0; i < r.n; i++)
-		r.r[i].shape.config = &r.r[i].config;
+		r.r[i].run.config = &r.r[i].config;
 	*ret = r;
 	return 0;
 }
@@ -115,10 +115,10 @@ void dt_runs_release(struct dt_runs *r)
 }
 
 /* Runs on processors were made on this machine, all ranks on it. */
-static struct dt_cluster of_run(const struct dt_cluster *c, const struct dt_run *r)
+static struct dt_cluster of_run(const struct dt_cluster *c, const struct dt_measured_run *r)
 {
 	struct dt_cluster own = *c;
-	int n = dt_layout_world(&r->shape.layout);
+	int n = dt_layout_world(&r->run.layout);
 
 	if (c->cores && n > c->gpus_a_node)
 		own.gpus_a_node = own.level[0].size = n;
@@ -156,7 +156,7 @@ static double misfit(const struct dt_cluster *c, const struct dt_stack *stack, c
 		struct dt_cluster own = of_run(c, &runs->r[i]);
 		struct dt_step_time t;
 
-		if (dt_step_time(&own, &runs->r[i].shape, stack, &t, NULL) < 0)
+		if (dt_step_time(&own, &runs->r[i].run, stack, &t, NULL) < 0)
 			continue;
 		sum += pow(log(t.step / runs->r[i].step_s), 2);
 	}
@@ -213,7 +213,7 @@ int dt_runs_error(const struct dt_cluster *c, const struct dt_stack *stack, cons
 	for (int i = 0; i < runs->n; i++) {
 		struct dt_cluster own = of_run(c, &runs->r[i]);
 		struct dt_step_time t;
-		int rc = dt_step_time(&own, &runs->r[i].shape, stack, &t, err);
+		int rc = dt_step_time(&own, &runs->r[i].run, stack, &t, err);
 
 		if (rc < 0)
 			return rc;

@@ -8,14 +8,14 @@
 
 #include "plan/steptime.h"
 
-struct dt_run {
+struct dt_measured_run {
 	struct dt_config config;
-	struct dt_train_shape shape; /* its config points into the run */
-	double step_s;		     /* measured */
+	struct dt_run run; /* its config points into this */
+	double step_s;	   /* measured */
 };
 
 struct dt_runs {
-	struct dt_run *r;
+	struct dt_measured_run *r;
 	int n;
 };
 

@@ -13,14 +13,14 @@ struct dt_entry *dt_entry_put(struct dt_estimate *t, int cat, double bytes, enum
 int dt_entries_finish(struct dt_estimate *t, struct dt_err *err);
 
 /* Fills t->params with what the rank holds. */
-int dt_rank_params(const struct dt_train_shape *s, struct dt_estimate *t, struct dt_err *err);
+int dt_rank_params(const struct dt_run *s, struct dt_coords at, struct dt_estimate *t, struct dt_err *err);
 
 /* Lists what the published formulas say of a rank: every account but dt. */
-int dt_account_train(const struct dt_train_shape *s, enum dt_account account, const struct dt_extras *x,
-		     struct dt_estimate *t, struct dt_err *err);
+int dt_account_train(const struct dt_run *s, struct dt_coords at, enum dt_account account,
+		     const struct dt_extras *x, struct dt_estimate *t, struct dt_err *err);
 
 /* The same of a model that is no transformer, sums included. */
-int dt_account_net(const struct dt_net *net, const struct dt_train_shape *s, const struct dt_extras *x,
+int dt_account_net(const struct dt_net *net, const struct dt_run *s, const struct dt_extras *x,
 		   struct dt_estimate *t, struct dt_err *err);
 
 #endif

@@ -69,10 +69,10 @@ int dt_entries_finish(struct dt_estimate *t, struct dt_err *err)
 /* ---- our trainer ---- */
 
 /* Bytes of one plan: all of it, or of one category. */
-static int plan_bytes(const struct dt_train_shape *s, int cat, uint64_t *ret, struct dt_err *err)
+static int plan_bytes(const struct dt_run *s, struct dt_coords at, int cat, uint64_t *ret, struct dt_err *err)
 {
 	struct dt_memory_plan p;
-	int rc = dt_memory_plan(s, &p, err);
+	int rc = dt_memory_plan(s, at, &p, err);
 
 	if (rc < 0)
 		return rc;
@@ -88,18 +88,17 @@ static int plan_bytes(const struct dt_train_shape *s, int cat, uint64_t *ret, st
  * Whether the memory plan answers to an axis: it must give other bytes with it than without. An estimate that
  * ignores part of the layout it was asked about would be a wrong number with great confidence.
  */
-static int check_axis(const struct dt_train_shape *s, const struct dt_layout *without, int cat,
+static int check_axis(const struct dt_run *s, struct dt_coords at, const struct dt_layout *without, int cat,
 		      const char *axis, struct dt_err *err)
 {
-	struct dt_train_shape other = *s;
+	struct dt_run other = *s;
 	uint64_t with_bytes, without_bytes;
-	int rc = plan_bytes(s, cat, &with_bytes, err);
+	int rc = plan_bytes(s, at, cat, &with_bytes, err);
 
 	if (rc < 0)
 		return rc;
 	other.layout = *without;
-	other.at = (struct dt_coords){.pp = s->at.pp};
-	rc = plan_bytes(&other, cat, &without_bytes, err);
+	rc = plan_bytes(&other, (struct dt_coords){.pp = at.pp}, cat, &without_bytes, err);
 	if (rc < 0 || with_bytes != without_bytes)
 		return rc < 0 ? rc : 0;
 	dt_err_set(err, -ENOTSUP, "the trainer's memory plan does not take account of %s", axis);
@@ -107,42 +106,42 @@ static int check_axis(const struct dt_train_shape *s, const struct dt_layout *wi
 	return -ENOTSUP;
 }
 
-static int check_covered(const struct dt_train_shape *asked, struct dt_err *err)
+static int check_covered(const struct dt_run *asked, struct dt_coords at, struct dt_err *err)
 {
 	/* One layer a stage tells as much as all of them, sooner. */
 	struct dt_config small = *asked->config;
-	struct dt_train_shape few = *asked, *s = &few;
+	struct dt_run few = *asked, *s = &few;
 	static const int zero_cat[] = {0, DT_MEM_OPTIM, DT_MEM_GRADS, DT_MEM_WEIGHTS};
-	struct dt_train_shape at;
+	struct dt_run other;
 	struct dt_layout l;
 	char axis[40];
 	int rc = 0;
 
 	small.layers = asked->layout.pp * dt_layout_chunks(&asked->layout);
 	few.config = &small;
-	at = few;
+	other = few;
 
 	for (int z = 1; rc == 0 && z <= s->layout.zero && s->layout.dp > 1; z++) {
 		int cat = zero_cat[z];
 
-		if (z == 1 && dt_optim_states(s->optim) == 0)
+		if (z == 1 && dt_optim_states(s->optim.kind) == 0)
 			cat = DT_MEM_MASTER;
 		if (cat == DT_MEM_MASTER && s->compute == DT_F32)
 			continue; /* nothing that stage 1 could divide */
-		at.layout.zero = z;
-		l = at.layout;
+		other.layout.zero = z;
+		l = other.layout;
 		l.zero = z - 1;
 		snprintf(axis, sizeof(axis), "ZeRO stage %d", z);
-		rc = check_axis(&at, &l, cat, axis, err);
+		rc = check_axis(&other, at, &l, cat, axis, err);
 	}
 	l = s->layout;
 	l.cp = 1;
 	if (rc == 0 && s->layout.cp > 1)
-		rc = check_axis(s, &l, DT_MEM_ACTIVATIONS, "context parallelism (cp)", err);
+		rc = check_axis(s, at, &l, DT_MEM_ACTIVATIONS, "context parallelism (cp)", err);
 	l = s->layout;
 	l.seq_parallel = false;
 	if (rc == 0 && s->layout.seq_parallel && s->layout.tp > 1)
-		rc = check_axis(s, &l, DT_MEM_ACTIVATIONS, "sequence parallelism (s1)", err);
+		rc = check_axis(s, at, &l, DT_MEM_ACTIVATIONS, "sequence parallelism (s1)", err);
 	return rc;
 }
 
@@ -162,7 +161,7 @@ static void set_kind(struct dt_entry *e, const struct dt_buf *b)
 	e->kind[n] = '\0';
 }
 
-static int train_plan(const struct dt_train_shape *s, struct dt_estimate *t, struct dt_err *err)
+static int train_plan(const struct dt_run *s, struct dt_coords at, struct dt_estimate *t, struct dt_err *err)
 {
 	struct dt_memory_plan p;
 	int rc = dt_config_computable(s->config, err);
@@ -172,10 +171,10 @@ static int train_plan(const struct dt_train_shape *s, struct dt_estimate *t, str
 	if (s->compute != DT_F32 && s->compute != DT_BF16)
 		return dt_err_set(err, -ENOTSUP, "the trainer computes in f32 or bf16, not in %s",
 				  dt_dtype_name(s->compute));
-	rc = check_covered(s, err);
+	rc = check_covered(s, at, err);
 	if (rc < 0)
 		return rc;
-	rc = dt_memory_plan(s, &p, err);
+	rc = dt_memory_plan(s, at, &p, err);
 	if (rc < 0)
 		return rc;
 	for (int i = 0; i < p.n; i++) {
@@ -189,7 +188,7 @@ static int train_plan(const struct dt_train_shape *s, struct dt_estimate *t, str
 		}
 	}
 	dt_memory_plan_release(&p);
-	return dt_rank_params(s, t, err);
+	return dt_rank_params(s, at, t, err);
 }
 
 static int check_extras(const struct dt_extras *x, struct dt_err *err)
@@ -203,8 +202,8 @@ static int check_extras(const struct dt_extras *x, struct dt_err *err)
 	return -ENOTSUP;
 }
 
-int dt_estimate_train(const struct dt_train_shape *s, enum dt_account account, const struct dt_extras *x,
-		      struct dt_estimate *ret, struct dt_err *err)
+int dt_estimate_train(const struct dt_run *s, struct dt_coords at, enum dt_account account,
+		      const struct dt_extras *x, struct dt_estimate *ret, struct dt_err *err)
 {
 	struct dt_estimate t = {0};
 	int rc;
@@ -218,7 +217,8 @@ int dt_estimate_train(const struct dt_train_shape *s, enum dt_account account, c
 		return dt_err_set(err, -ENOTSUP, "linears in 8 bits are in the account of dt alone");
 	if (account == DT_ACCOUNT_DT && (rc = check_extras(x, err)) < 0)
 		return rc;
-	rc = account == DT_ACCOUNT_DT ? train_plan(s, &t, err) : dt_account_train(s, account, x, &t, err);
+	rc = account == DT_ACCOUNT_DT ? train_plan(s, at, &t, err)
+				      : dt_account_train(s, at, account, x, &t, err);
 	if (rc == 0 && x && x->framework_bytes) {
 		struct dt_entry *e = dt_entry_put(&t, DT_EST_FRAMEWORK, (double)x->framework_bytes,
 						  DT_PH_FORWARD, DT_PH_STEP, "framework", "as given");

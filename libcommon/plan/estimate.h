@@ -76,8 +76,8 @@ void dt_estimate_release(struct dt_estimate *e);
  * Training. The account dt answers -ENOTSUP for a layout that the memory plan does not take account of yet;
  * f16 is for the others. extras may be NULL.
  */
-int dt_estimate_train(const struct dt_train_shape *s, enum dt_account account, const struct dt_extras *extras,
-		      struct dt_estimate *ret, struct dt_err *err);
+int dt_estimate_train(const struct dt_run *s, struct dt_coords at, enum dt_account account,
+		      const struct dt_extras *extras, struct dt_estimate *ret, struct dt_err *err);
 
 /*
  * Serving on one rank of a tensor-parallel group: weights, a paged cache for max_seqs sequences of max_len

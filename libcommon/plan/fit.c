@@ -106,8 +106,8 @@ const char *dt_fit_layers(const struct dt_fit_query *q, int stage, char *buf, si
 	int first, last;
 
 	buf[0] = '\0';
-	for (int c = 0; c < dt_layout_chunks(&q->layout) && k < n; c++) {
-		dt_layout_stage(&q->layout, &q->config, c * q->layout.pp + stage, &first, &last);
+	for (int c = 0; c < dt_layout_chunks(&q->run.layout) && k < n; c++) {
+		dt_layout_stage(&q->run.layout, q->run.config, c * q->run.layout.pp + stage, &first, &last);
 		snprintf(buf + k, n - k, "%s%d-%d", c ? "," : "", first, last - 1);
 		k += strlen(buf + k);
 	}
@@ -117,40 +117,28 @@ const char *dt_fit_layers(const struct dt_fit_query *q, int stage, char *buf, si
 static int estimate_stage(const struct dt_fit_query *q, int stage, enum dt_account account,
 			  struct dt_estimate *ret, struct dt_err *err)
 {
-	struct dt_train_shape t = {.config = &q->config,
-				   .layout = q->layout,
-				   .at = {.pp = stage},
-				   .microbatch = q->microbatch,
-				   .seq = q->seq,
-				   .compute = q->compute,
-				   .optim = q->optimizer,
-				   .recompute = q->recompute,
-				   .loss_chunk = q->loss_chunk,
-				   .pipeline = q->pipeline,
-				   .no_master = q->no_master,
-				   .fp8 = q->fp8,
-				   .grads_bf16 = q->grads_bf16,
-				   .reproducible = q->reproducible,
-				   .snapshot = q->snapshot ? 1 + dt_optim_states(q->optimizer) : 0,
-				   .accumulation = q->accumulate ? q->accumulate : 2 * q->layout.pp};
-	struct dt_serve_shape s = {.config = &q->config,
-				   .layout = q->layout,
+	struct dt_run t = q->run;
+	struct dt_coords at = {.pp = stage};
+	struct dt_serve_shape s = {.config = q->run.config,
+				   .layout = q->run.layout,
 				   .weights = q->precision,
 				   .account = account,
 				   .cache_bits = q->cache_bits,
 				   .weight_bytes = q->weight_bytes,
 				   .stored = q->stored,
 				   .framework_bytes = q->extras.framework_bytes,
-				   .compute = q->compute,
+				   .compute = q->run.compute,
 				   .max_seqs = q->max_seqs,
 				   .max_len = q->max_len,
 				   .block = q->block,
 				   .max_tokens = q->max_tokens};
+	int rc;
 
-	if (q->reproducible && account == DT_ACCOUNT_DT) { /* one sample at a time */
-		t.accumulation *= t.microbatch;
-		t.microbatch = 1;
-	}
+	if (!t.global_batch && !t.accumulation)
+		t.accumulation = 2 * t.layout.pp;
+	t.reproducible &= account == DT_ACCOUNT_DT;
+	if (!q->serve && (rc = dt_run_settle(&t, err)) < 0)
+		return rc;
 	if (q->net.params && q->serve)
 		return dt_err_set(err, -ENOTSUP, "'%s' is estimated for training only", q->net.name);
 	if (q->net.params && account == DT_ACCOUNT_GENERIC)
@@ -159,20 +147,20 @@ static int estimate_stage(const struct dt_fit_query *q, int stage, enum dt_accou
 		return dt_err_set(err, -ENOTSUP, "'%s' is estimated by --account generic", q->net.name);
 	if (q->serve)
 		return dt_estimate_serve(&s, ret, err);
-	return dt_estimate_train(&t, account, &q->extras, ret, err);
+	return dt_estimate_train(&t, at, account, &q->extras, ret, err);
 }
 
 int dt_fit_estimate(const struct dt_fit_query *q, struct dt_fit *ret, struct dt_err *err)
 {
 	struct dt_fit f = {.account = q->any_account ? DT_ACCOUNT_DT : q->account};
-	int rc = q->net.params ? 0 : dt_layout_check(&q->layout, &q->config, err);
+	int rc = q->net.params ? 0 : dt_layout_check(&q->run.layout, q->run.config, err);
 
 	if (rc < 0)
 		return rc;
-	f.stage = calloc((size_t)q->layout.pp, sizeof(*f.stage));
+	f.stage = calloc((size_t)q->run.layout.pp, sizeof(*f.stage));
 	if (!f.stage)
 		return dt_err_sys(err, -ENOMEM, "cannot estimate");
-	for (; f.n < q->layout.pp; f.n++) {
+	for (; f.n < q->run.layout.pp; f.n++) {
 		struct dt_fit_stage *s = &f.stage[f.n];
 
 		rc = estimate_stage(q, f.n, f.account, &s->est, err);
@@ -185,7 +173,7 @@ int dt_fit_estimate(const struct dt_fit_query *q, struct dt_fit *ret, struct dt_
 			dt_fit_release(&f);
 			return rc;
 		}
-		s->ranks = dt_layout_world(&q->layout) / q->layout.pp;
+		s->ranks = dt_layout_world(&q->run.layout) / q->run.layout.pp;
 		s->first_rank = f.n * s->ranks;
 		if (s->est.peak_bytes > dt_fit_worst(&f)->peak_bytes)
 			f.worst = f.n;
@@ -202,7 +190,7 @@ int dt_fit_estimate(const struct dt_fit_query *q, struct dt_fit *ret, struct dt_
  */
 static int fits_as(const struct dt_fit_query *q, enum dt_account account, uint64_t room, struct dt_err *err)
 {
-	int pp = q->layout.pp;
+	int pp = q->run.layout.pp;
 
 	for (int i = 0; i < pp; i++) {
 		int stage = i == 0 ? 0 : i == 1 ? pp - 1 : i - 1;
@@ -223,7 +211,7 @@ static int fits_as(const struct dt_fit_query *q, enum dt_account account, uint64
 
 static int fits(const struct dt_fit_query *q, uint64_t room, struct dt_err *err)
 {
-	int rc = q->net.params ? 0 : dt_layout_check(&q->layout, &q->config, err);
+	int rc = q->net.params ? 0 : dt_layout_check(&q->run.layout, q->run.config, err);
 
 	if (rc < 0)
 		return rc;
@@ -268,22 +256,22 @@ int dt_fit_fewest_ranks(struct dt_fit_query *q, int min, int max, uint64_t room,
 				for (int z = 0; z <= (n / pp / tp > 1 ? 3 : 0); z++) {
 					if (n / pp % tp)
 						continue;
-					t.layout =
-						(struct dt_layout){.dp = n / pp / tp,
-								   .tp = tp,
-								   .pp = pp,
-								   .cp = 1,
-								   .ep = 1,
-								   .zero = z,
-								   .chunks = pp > 1 ? q->layout.chunks : 1};
-					if (dt_layout_check(&t.layout, &t.config, NULL) < 0)
+					t.run.layout = (struct dt_layout){
+						.dp = n / pp / tp,
+						.tp = tp,
+						.pp = pp,
+						.cp = 1,
+						.ep = 1,
+						.zero = z,
+						.chunks = pp > 1 ? q->run.layout.chunks : 1};
+					if (dt_layout_check(&t.run.layout, t.run.config, NULL) < 0)
 						continue;
 					rc = fits(&t, room, err);
 					if (rc < 0 && rc != -ENOTSUP)
 						return rc;
 					estimated |= rc >= 0;
 					if (rc > 0) {
-						q->layout = t.layout;
+						q->run.layout = t.run.layout;
 						return 1;
 					}
 				}
@@ -295,11 +283,11 @@ int dt_fit_fewest_ranks(struct dt_fit_query *q, int min, int max, uint64_t room,
 
 int dt_fit_lowest_zero(struct dt_fit_query *q, uint64_t room, struct dt_err *err)
 {
-	for (int z = 0; z <= (q->layout.dp > 1 ? 3 : 0); z++) {
+	for (int z = 0; z <= (q->run.layout.dp > 1 ? 3 : 0); z++) {
 		struct dt_fit_query t = *q;
 		int rc;
 
-		t.layout.zero = z;
+		t.run.layout.zero = z;
 		rc = fits(&t, room, err);
 		if (rc < 0)
 			return rc;

@@ -10,23 +10,15 @@
 #include "plan/estimate.h"
 
 struct dt_fit_query {
-	struct dt_config config;
-	struct dt_net net; /* instead of config where it has parameters */
-	struct dt_layout layout;
+	struct dt_run run; /* model, layout and compute type; of training, all that defines it */
+	struct dt_net net; /* instead of the run's model where it has parameters */
 	bool serve;
 	struct dt_extras extras;
 	enum dt_weight_format precision; /* of weights; training takes the first three */
 	/* training */
 	bool any_account; /* account dt where it covers the layout, else generic */
 	enum dt_account account;
-	enum dt_optim_kind optimizer;
-	struct dt_keep recompute;
-	bool no_master, fp8, grads_bf16, reproducible, snapshot; /* as in dt_train_shape; account dt */
-	int64_t microbatch, seq, loss_chunk;
-	int64_t accumulate; /* microbatches of a step; 0: twice the stages */
-	enum dt_pipeline pipeline;
 	/* serving */
-	enum dt_dtype compute; /* of activations */
 	double cache_bits;     /* an element of the cache; 0: as compute */
 	uint64_t weight_bytes; /* known from a file; 0: by precision */
 	const int8_t *stored;  /* as in dt_serve_shape */

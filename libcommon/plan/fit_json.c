@@ -17,8 +17,8 @@ static json_t *layer_ranges(const struct dt_fit_query *q, int stage)
 	json_t *list = json_array();
 	int first, last;
 
-	for (int c = 0; c < dt_layout_chunks(&q->layout) && !q->net.params; c++) {
-		dt_layout_stage(&q->layout, &q->config, c * q->layout.pp + stage, &first, &last);
+	for (int c = 0; c < dt_layout_chunks(&q->run.layout) && !q->net.params; c++) {
+		dt_layout_stage(&q->run.layout, q->run.config, c * q->run.layout.pp + stage, &first, &last);
 		json_array_append_new(list, json_pack("[i,i]", first, last));
 	}
 	return list;
@@ -89,16 +89,17 @@ static void set_query(json_t *o, const struct dt_fit_query *q, const struct dt_f
 	struct dt_params table;
 
 	json_object_set_new(o, "schema", json_integer(1));
-	json_object_set_new(o, "model", json_string(q->net.params ? q->net.name : q->config.name));
+	json_object_set_new(o, "model", json_string(q->net.params ? q->net.name : q->run.config->name));
 	if (q->net.params) {
 		json_object_set_new(o, "params", json_integer(q->net.params));
-	} else if (dt_model_params(&q->config, &table, NULL) == 0) {
+	} else if (dt_model_params(q->run.config, &table, NULL) == 0) {
 		json_object_set_new(o, "params", json_integer(dt_params_total(&table)));
 		dt_params_release(&table);
 	}
 	json_object_set_new(o, "mode", json_string(q->serve ? "serve" : "train"));
-	json_object_set_new(o, "layout", json_string(dt_layout_format(&q->layout, layout, sizeof(layout))));
-	json_object_set_new(o, "world", json_integer(dt_layout_world(&q->layout)));
+	json_object_set_new(o, "layout",
+			    json_string(dt_layout_format(&q->run.layout, layout, sizeof(layout))));
+	json_object_set_new(o, "world", json_integer(dt_layout_world(&q->run.layout)));
 	json_object_set_new(o, "precision", word(DT_WEIGHT_CHOICES, q->precision));
 	json_object_set_new(o, "account", word(DT_ACCOUNT_CHOICES, f->account));
 	if (q->serve) {
@@ -108,12 +109,13 @@ static void set_query(json_t *o, const struct dt_fit_query *q, const struct dt_f
 		json_object_set_new(o, "max_tokens", json_integer(q->max_tokens));
 		return;
 	}
-	json_object_set_new(o, "optimizer", word(DT_OPTIM_CHOICES, q->optimizer));
-	if (q->fp8)
+	json_object_set_new(o, "optimizer", word(DT_OPTIM_CHOICES, q->run.optim.kind));
+	if (q->run.fp8)
 		json_object_set_new(o, "fp8", json_true());
-	json_object_set_new(o, "recompute", json_string(dt_keep_format(q->recompute, keep, sizeof(keep))));
-	json_object_set_new(o, "microbatch", json_integer(q->microbatch));
-	json_object_set_new(o, "seq_tokens", json_integer(q->seq));
+	json_object_set_new(o, "recompute",
+			    json_string(dt_keep_format(q->run.recompute, keep, sizeof(keep))));
+	json_object_set_new(o, "microbatch", json_integer(q->run.microbatch));
+	json_object_set_new(o, "seq_tokens", json_integer(q->run.seq));
 }
 
 json_t *dt_fit_json(const struct dt_fit_query *q, const struct dt_fit *f, bool buffers)

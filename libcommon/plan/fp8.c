@@ -10,24 +10,24 @@ static int64_t max64(int64_t a, int64_t b)
 	return a > b ? a : b;
 }
 
-void dt_fp8_plan(const struct dt_train_shape *s, struct dt_fp8_plan *ret)
+void dt_fp8_plan(const struct dt_run *r, struct dt_coords at, struct dt_fp8_plan *ret)
 {
-	int64_t tokens = s->microbatch * s->seq, in[DT_STASH_N], out[DT_STASH_N];
+	int64_t tokens = r->microbatch * r->seq, in[DT_STASH_N], out[DT_STASH_N];
 	struct dt_local_dims d;
 
 	memset(ret, 0, sizeof(*ret));
-	if (!s->fp8)
+	if (!r->fp8)
 		return;
 	for (int i = 0; i < DT_STASH_N; i++)
 		ret->used[i] = true;
-	for (int r = 0; r < s->layout.tp; r++) { /* shares may differ by one head or column */
-		dt_local_dims(s->config, s->layout.tp, r, &d);
-		dt_linear_widths(s->config, &d, in, out);
+	for (int tp = 0; tp < r->layout.tp; tp++) { /* shares may differ by one head or column */
+		dt_local_dims(r->config, r->layout.tp, tp, &d);
+		dt_linear_widths(r->config, &d, in, out);
 		for (int i = 0; i < DT_STASH_N; i++)
 			ret->used[i] &= dt_fp8_fits(tokens, in[i], out[i]);
 	}
-	dt_local_dims(s->config, s->layout.tp, s->at.tp, &d);
-	dt_linear_widths(s->config, &d, in, out);
+	dt_local_dims(r->config, r->layout.tp, at.tp, &d);
+	dt_linear_widths(r->config, &d, in, out);
 	for (int i = 0; i < DT_STASH_N; i++) {
 		if (!ret->used[i])
 			continue;

@@ -19,8 +19,8 @@ struct dt_fp8_plan {
 	int64_t rows, turned, weight;
 };
 
-/* All zero without s->fp8. */
-void dt_fp8_plan(const struct dt_train_shape *s, struct dt_fp8_plan *ret);
+/* All zero without r->fp8. */
+void dt_fp8_plan(const struct dt_run *r, struct dt_coords at, struct dt_fp8_plan *ret);
 
 /* "qkv, o, up and down" of those that are computed in 8 bits, or of the others; buf has 32 bytes. */
 const char *dt_fp8_names(const struct dt_fp8_plan *p, bool used, char *buf);

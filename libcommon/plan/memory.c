@@ -25,6 +25,7 @@ const char *dt_phase_name(enum dt_phase p)
 
 struct builder {
 	struct dt_memory_plan *plan;
+	struct dt_coords at;
 	int cap;
 	bool failed;
 };
@@ -78,9 +79,9 @@ static void put_flat(struct builder *b, enum dt_buf_id id, enum dt_mem_cat cat, 
 	    name);
 }
 
-static void put_states(struct builder *b, const struct dt_train_shape *s, int64_t numel)
+static void put_states(struct builder *b, const struct dt_run *s, int64_t numel)
 {
-	int states = dt_optim_states(s->optim), zero = s->layout.zero;
+	int states = dt_optim_states(s->optim.kind), zero = s->layout.zero;
 	int64_t share = zero ? numel / s->layout.dp : numel;
 	const char *whole = "local parameters", *part = zero ? "local parameters / dp" : whole;
 
@@ -102,7 +103,7 @@ static void put_states(struct builder *b, const struct dt_train_shape *s, int64_
 	if (s->reproducible)
 		put_flat(b, DT_B_FIXED, DT_MEM_GRADS, DT_I64, numel, DT_PH_FORWARD, DT_PH_STEP, -1,
 			 "gradient sums", "local parameters, i64");
-	if (s->grads_bf16 && zero < 2)
+	if (s->grad_comm == DT_BF16 && zero < 2)
 		put_flat(b, DT_B_WIRE, DT_MEM_COMM, DT_BF16, numel, DT_PH_FORWARD, DT_PH_STEP, -1,
 			 "gradients to send", "local parameters");
 }
@@ -119,7 +120,7 @@ int dt_unit_slot(const struct dt_local *l, int u, int64_t layers)
 }
 
 /* What ZeRO brings together for as long as a unit computes: weights (z3) and gradients (z2, z3). */
-static void put_units(struct builder *b, const struct dt_train_shape *s, const struct dt_local *l)
+static void put_units(struct builder *b, const struct dt_run *s, const struct dt_local *l)
 {
 	static const char *const names[] = {"unit a", "unit b", "embedding", "final unit"};
 	int64_t most[DT_UNIT_SLOTS] = {0};
@@ -162,7 +163,7 @@ static void put_units(struct builder *b, const struct dt_train_shape *s, const s
 					    .formula = "largest unit, f32"},
 			    name);
 		snprintf(name, sizeof(name), "gradients to send, %s", names[k]);
-		if (s->layout.zero >= 2 && s->grads_bf16)
+		if (s->layout.zero >= 2 && s->grad_comm == DT_BF16)
 			put(b,
 			    (struct dt_buf){.id = DT_B_WIRE,
 					    .cat = DT_MEM_COMM,
@@ -179,14 +180,14 @@ static void put_units(struct builder *b, const struct dt_train_shape *s, const s
 }
 
 /* What a rank writes of a checkpoint: of every unit its dp-th part, rounded up, of each kind of value. */
-static void put_snapshot(struct builder *b, const struct dt_train_shape *s, const struct dt_local *l)
+static void put_snapshot(struct builder *b, const struct dt_run *s, const struct dt_local *l)
 {
 	int64_t n = 0;
 
 	for (int u = 0; u < l->nunit; u++)
 		n += l->unit[u].numel / s->layout.dp + 1;
-	put_flat(b, DT_B_SNAPSHOT, DT_MEM_DATA, DT_F32, n * s->snapshot, DT_PH_FORWARD, DT_PH_STEP, -1,
-		 "checkpoint snapshot", "local parameters / dp, of each kind");
+	put_flat(b, DT_B_SNAPSHOT, DT_MEM_DATA, DT_F32, n * dt_run_snapshot_kinds(s), DT_PH_FORWARD,
+		 DT_PH_STEP, -1, "checkpoint snapshot", "local parameters / dp, of each kind");
 }
 
 static int64_t max64(int64_t a, int64_t b)
@@ -195,14 +196,14 @@ static int64_t max64(int64_t a, int64_t b)
 }
 
 /* Tokens whose residual stream one rank holds. */
-static int64_t stream_tokens(const struct dt_train_shape *s)
+static int64_t stream_tokens(const struct dt_run *s)
 {
 	int64_t t = s->microbatch * s->seq;
 
 	return s->layout.seq_parallel ? t / s->layout.tp : t;
 }
 
-static int64_t act_numel(const struct dt_train_shape *s, const struct dt_activation *a)
+static int64_t act_numel(const struct dt_run *s, const struct dt_activation *a)
 {
 	return (dt_activation_on_stream(a->id) ? stream_tokens(s) : s->microbatch * s->seq) * a->per_token;
 }
@@ -219,8 +220,8 @@ void dt_linear_widths(const struct dt_config *c, const struct dt_local_dims *d, 
 }
 
 /* number: of the layer in its chunk. */
-static void put_layer(struct builder *b, const struct dt_train_shape *s, const struct dt_local_dims *d,
-		      bool split, int layer, int number, int slot)
+static void put_layer(struct builder *b, const struct dt_run *s, const struct dt_local_dims *d, bool split,
+		      int layer, int number, int slot)
 {
 	static const char *const stash[DT_STASH_N] = {"d.down", "d.up", "d.o", "d.qkv"};
 	int64_t tokens = s->microbatch * s->seq, in[DT_STASH_N], width[DT_STASH_N];
@@ -258,8 +259,7 @@ static void put_layer(struct builder *b, const struct dt_train_shape *s, const s
 }
 
 /* What each microbatch in flight holds besides its layers. */
-static void put_slot(struct builder *b, const struct dt_train_shape *s, int slot, bool embed, bool head,
-		     bool send)
+static void put_slot(struct builder *b, const struct dt_run *s, int slot, bool embed, bool head, bool send)
 {
 	const struct dt_config *c = s->config;
 	int64_t t = s->microbatch * s->seq, st = stream_tokens(s);
@@ -290,10 +290,10 @@ static void put_slot(struct builder *b, const struct dt_train_shape *s, int slot
 		 "final.rstd", "tokens");
 }
 
-static void put_activations(struct builder *b, const struct dt_train_shape *s, const struct dt_local_dims *d,
+static void put_activations(struct builder *b, const struct dt_run *s, const struct dt_local_dims *d,
 			    const struct dt_schedule *sched)
 {
-	int stage = s->at.pp, stages = s->layout.pp * sched->chunks;
+	int stage = b->at.pp, stages = s->layout.pp * sched->chunks;
 
 	for (int k = 0; k < sched->chunks; k++) {
 		int v = k * s->layout.pp + stage, first, last, slots = dt_schedule_in_flight(sched, stage, k);
@@ -311,11 +311,11 @@ static void put_activations(struct builder *b, const struct dt_train_shape *s, c
 }
 
 /* One linear's operands in 8 bits, and their scales. */
-static void put_fp8(struct builder *b, const struct dt_train_shape *s)
+static void put_fp8(struct builder *b, const struct dt_run *s)
 {
 	struct dt_fp8_plan f;
 
-	dt_fp8_plan(s, &f);
+	dt_fp8_plan(s, b->at, &f);
 	if (!f.nused)
 		return;
 	put_flat(b, DT_B_FP8_ROWS, DT_MEM_WORKSPACE, DT_E4M3, f.rows, DT_PH_FORWARD, DT_PH_BACKWARD, -1,
@@ -328,8 +328,7 @@ static void put_fp8(struct builder *b, const struct dt_train_shape *s)
 		 "8-bit scales", "fixed");
 }
 
-static void put_workspace(struct builder *b, const struct dt_train_shape *s, const struct dt_local_dims *d,
-			  bool head)
+static void put_workspace(struct builder *b, const struct dt_run *s, const struct dt_local_dims *d, bool head)
 {
 	const struct dt_config *c = s->config;
 	int64_t t = s->microbatch * s->seq, chunk = b->plan->loss_chunk;
@@ -375,7 +374,7 @@ static void put_workspace(struct builder *b, const struct dt_train_shape *s, con
 			 c->hidden > c->head_dim ? c->hidden : c->head_dim, DT_PH_FORWARD, DT_PH_STEP, -1,
 			 "norm scale", "hidden");
 	put_flat(b, DT_B_POS, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP, -1, "positions", "tokens");
-	if (c->tied && s->layout.pp > 1 && (head || s->at.pp == 0))
+	if (c->tied && s->layout.pp > 1 && (head || b->at.pp == 0))
 		put_flat(b, DT_B_TIED, DT_MEM_COMM, s->reproducible ? DT_I64 : DT_F32, d->vocab * c->hidden,
 			 DT_PH_STEP, DT_PH_STEP, -1, "tied embedding's other gradient",
 			 "vocab x hidden, as summed");
@@ -431,61 +430,11 @@ static void place(struct dt_memory_plan *p)
 			p->cat_bytes[p->buf[i].cat] += p->buf[i].bytes;
 }
 
-static int check(const struct dt_train_shape *s, struct dt_err *err)
-{
-	if (s->no_master && s->compute == DT_F16)
-		return dt_err_set(err, -EINVAL, "fp16 needs master weights: it has no exponents to round to");
-	int rc = dt_config_computable(s->config, err);
-
-	if (rc < 0)
-		return rc;
-	if (s->reproducible && (s->layout.zero || s->grads_bf16))
-		return dt_err_set(err, -EINVAL, "--reproducible does not go with %s",
-				  s->layout.zero ? "ZeRO" : "bf16 gradients on the wire");
-	if (s->microbatch < 1 || s->seq < 1)
-		return dt_err_set(err, -EINVAL, "microbatch %lld and sequence length %lld must be at least 1",
-				  (long long)s->microbatch, (long long)s->seq);
-	if (s->microbatch > INT32_MAX / s->seq)
-		return dt_err_set(err, -ERANGE, "a microbatch of %lld x %lld tokens is too large",
-				  (long long)s->microbatch, (long long)s->seq);
-	if (s->config->pos == DT_POS_LEARNED && s->seq > s->config->max_seq)
-		return dt_err_set(err, -EINVAL, "sequence length %lld exceeds the model's %lld positions",
-				  (long long)s->seq, (long long)s->config->max_seq);
-	if (s->layout.seq_parallel && s->microbatch * s->seq % s->layout.tp)
-		return dt_err_set(err, -EINVAL, "s1: tp%d does not divide the %lld tokens of a microbatch",
-				  s->layout.tp, (long long)(s->microbatch * s->seq));
-	return 0;
-}
-
-int dt_shape_schedule(const struct dt_train_shape *s, struct dt_schedule *ret, struct dt_err *err)
-{
-	int64_t mbs = s->accumulation > 0 ? s->accumulation : 1;
-	int chunks = dt_layout_chunks(&s->layout);
-	bool split = s->schedule ? s->schedule->split : s->pipeline == DT_PIPE_ZB_H1;
-	const char *against = s->reproducible			       ? "--reproducible"
-			      : s->layout.zero >= 2		       ? "z2 and z3"
-			      : s->recompute.mode == DT_RECOMPUTE_FULL ? "full recomputation"
-								       : NULL;
-
-	if (s->layout.pp == 1)
-		return dt_schedule_make(DT_PIPE_1F1B, 1, 1, 1, ret, err);
-	if (chunks > DT_MAX_CHUNKS)
-		return dt_err_set(err, -EINVAL, "v%d: at most %d chunks a stage", chunks, DT_MAX_CHUNKS);
-	if (mbs > 65536)
-		return dt_err_set(err, -ERANGE, "%lld microbatches a step are too many for a pipeline",
-				  (long long)mbs);
-	if (split && against)
-		return dt_err_set(err, -EINVAL, "a split backward (zb-h1) does not go with %s", against);
-	if (s->schedule)
-		return dt_schedule_copy(s->schedule, ret, err);
-	return dt_schedule_make(chunks > 1 ? DT_PIPE_INTERLEAVED : s->pipeline, s->layout.pp, chunks,
-				(int)mbs, ret, err);
-}
-
-int dt_memory_plan(const struct dt_train_shape *s, struct dt_memory_plan *ret, struct dt_err *err)
+int dt_memory_plan(const struct dt_run *s, struct dt_coords at, struct dt_memory_plan *ret,
+		   struct dt_err *err)
 {
 	const struct dt_config *c = s->config;
-	struct builder b = {.plan = ret};
+	struct builder b = {.plan = ret, .at = at};
 	struct dt_params table = {0};
 	struct dt_local local = {0};
 	struct dt_schedule sched = {0};
@@ -493,11 +442,11 @@ int dt_memory_plan(const struct dt_train_shape *s, struct dt_memory_plan *ret, s
 	int rc;
 
 	memset(ret, 0, sizeof(*ret));
-	if ((rc = check(s, err)) < 0 || (rc = dt_model_params(c, &table, err)) < 0 ||
-	    (rc = dt_local_build(&table, c, &s->layout, s->at, &local, err)) < 0 ||
-	    (rc = dt_shape_schedule(s, &sched, err)) < 0)
+	if ((rc = dt_run_check(s, err)) < 0 || (rc = dt_model_params(c, &table, err)) < 0 ||
+	    (rc = dt_local_build(&table, c, &s->layout, at, &local, err)) < 0 ||
+	    (rc = dt_run_schedule(s, &sched, err)) < 0)
 		goto out;
-	dt_local_dims(c, s->layout.tp, s->at.tp, &d);
+	dt_local_dims(c, s->layout.tp, at.tp, &d);
 	ret->loss_chunk = s->loss_chunk > 0 ? s->loss_chunk : 512;
 	if (ret->loss_chunk > s->microbatch * s->seq)
 		ret->loss_chunk = s->microbatch * s->seq;
@@ -505,7 +454,7 @@ int dt_memory_plan(const struct dt_train_shape *s, struct dt_memory_plan *ret, s
 	put_units(&b, s, &local);
 	put_snapshot(&b, s, &local);
 	put_activations(&b, s, &d, &sched);
-	put_workspace(&b, s, &d, s->at.pp == s->layout.pp - 1);
+	put_workspace(&b, s, &d, at.pp == s->layout.pp - 1);
 	if (b.failed)
 		rc = dt_err_sys(err, -ENOMEM, "cannot build the memory plan");
 	else

@@ -9,10 +9,7 @@
 #ifndef DT_PLAN_MEMORY_H
 #define DT_PLAN_MEMORY_H
 
-#include "kernels/optim.h"
-#include "model/activations.h"
-#include "plan/layout.h"
-#include "plan/schedule.h"
+#include "plan/run.h"
 
 enum dt_phase { DT_PH_FORWARD, DT_PH_LOSS, DT_PH_BACKWARD, DT_PH_STEP, DT_PH_N };
 
@@ -87,25 +84,6 @@ struct dt_buf {
 	const char *formula; /* how numel comes about, for people */
 };
 
-struct dt_train_shape { /* what a plan depends on */
-	const struct dt_config *config;
-	struct dt_layout layout;
-	struct dt_coords at;
-	int64_t microbatch, seq;
-	enum dt_dtype compute; /* f32 or bf16 */
-	enum dt_optim_kind optim;
-	struct dt_keep recompute;
-	int64_t loss_chunk;	   /* rows of logits at a time; 0: chosen */
-	enum dt_pipeline pipeline; /* where pp > 1 */
-	int snapshot;		   /* kinds of values copied for an asynchronous checkpoint; 0: none */
-	int64_t accumulation;	   /* microbatches a step: with a pipeline, how many are in flight; 0 is 1 */
-	const struct dt_schedule *schedule; /* read from a file: instead of the pipeline's; else NULL */
-	bool grads_bf16;		    /* gradients travel as bf16 */
-	bool reproducible;		    /* gradients are summed as integers */
-	bool fp8;			    /* the linears of layers are computed in 8 bits */
-	bool no_master;			    /* bf16: the weights are all there is, rounded at random */
-};
-
 /* Kept from B to W where a schedule splits backward: gradients of the outputs of down, up, o and qkv. */
 enum dt_stash { DT_S_DOWN, DT_S_UP, DT_S_O, DT_S_QKV, DT_STASH_N };
 /* Columns that these matmuls of a layer take and give on one rank. */
@@ -114,8 +92,6 @@ void dt_linear_widths(const struct dt_config *c, const struct dt_local_dims *d, 
 
 /* Elements of DT_B_ROUND. */
 #define DT_ROUND_NUMEL 65536
-
-#define DT_MAX_CHUNKS 16
 
 struct dt_memory_plan {
 	struct dt_buf *buf;
@@ -128,7 +104,9 @@ struct dt_memory_plan {
 	int slots[DT_MAX_CHUNKS]; /* microbatches in flight, by chunk */
 };
 
-int dt_memory_plan(const struct dt_train_shape *s, struct dt_memory_plan *ret, struct dt_err *err);
+/* Of the rank at `at`. */
+int dt_memory_plan(const struct dt_run *r, struct dt_coords at, struct dt_memory_plan *ret,
+		   struct dt_err *err);
 void dt_memory_plan_release(struct dt_memory_plan *p);
 
 /* The buffer, or NULL when this rank has none. layer, act and slot are -1 where they do not apply. */
@@ -139,8 +117,5 @@ const struct dt_buf *dt_memory_find(const struct dt_memory_plan *p, enum dt_buf_
 enum { DT_UNIT_SLOT_EMBED = 2, DT_UNIT_SLOT_FINAL = 3, DT_UNIT_SLOTS = 4 };
 /* Which of them local unit u lies in. */
 int dt_unit_slot(const struct dt_local *l, int u, int64_t layers);
-
-/* The schedule of a shape's pipeline (1 stage: trivial). */
-int dt_shape_schedule(const struct dt_train_shape *s, struct dt_schedule *ret, struct dt_err *err);
 
 #endif

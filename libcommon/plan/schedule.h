@@ -19,6 +19,9 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+/* Chunks a stage at most. */
+#define DT_MAX_CHUNKS 16
+
 enum dt_pipeline { DT_PIPE_GPIPE, DT_PIPE_1F1B, DT_PIPE_INTERLEAVED, DT_PIPE_ZB_H1 };
 
 struct dt_action {

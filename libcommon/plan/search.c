@@ -34,25 +34,21 @@ static int by_time(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static struct dt_train_shape shape_of(const struct dt_plan_query *q, const struct dt_candidate *c)
+static struct dt_run run_of(const struct dt_plan_query *q, const struct dt_candidate *c)
 {
-	return (struct dt_train_shape){.config = &q->fit.config,
-				       .layout = c->layout,
-				       .microbatch = c->microbatch,
-				       .seq = q->fit.seq,
-				       .compute = q->fit.compute,
-				       .optim = q->fit.optimizer,
-				       .fp8 = q->fit.fp8,
-				       .recompute = {.mode = c->recompute},
-				       .loss_chunk = q->fit.loss_chunk,
-				       .pipeline = q->fit.pipeline,
-				       .accumulation = c->accumulation};
+	struct dt_run r = q->fit.run;
+
+	r.layout = c->layout;
+	r.microbatch = c->microbatch;
+	r.accumulation = c->accumulation;
+	r.recompute = (struct dt_keep){.mode = c->recompute};
+	return r;
 }
 
 /* Peak of the fullest stage: the first has most in flight, the last the logits, the second most layers. */
 static int peak_of(const struct dt_plan_query *q, struct dt_candidate *c, struct dt_err *err)
 {
-	struct dt_train_shape s = shape_of(q, c);
+	struct dt_run s = run_of(q, c);
 	int pp = c->layout.pp, rc = 0, at[] = {0, pp - 1, 1};
 
 	/* More microbatches than twice the stages are never in flight at once. */
@@ -62,8 +58,8 @@ static int peak_of(const struct dt_plan_query *q, struct dt_candidate *c, struct
 	for (int i = 0; i < (pp > 2 ? 3 : pp) && rc == 0; i++) {
 		struct dt_estimate e;
 
-		s.at.pp = at[i];
-		rc = dt_estimate_train(&s, q->fit.account, &q->fit.extras, &e, err);
+		rc = dt_estimate_train(&s, (struct dt_coords){.pp = at[i]}, q->fit.account, &q->fit.extras,
+				       &e, err);
 		if (rc < 0)
 			break;
 		if (e.peak_bytes > c->peak_bytes)
@@ -77,17 +73,17 @@ static int peak_of(const struct dt_plan_query *q, struct dt_candidate *c, struct
 int dt_plan_judge(const struct dt_plan_query *q, struct dt_candidate *c, struct dt_err *err)
 {
 	int64_t each = c->microbatch * c->layout.dp;
-	struct dt_train_shape s;
-	int rc = dt_layout_check(&c->layout, &q->fit.config, err);
+	struct dt_run s;
+	int rc = dt_layout_check(&c->layout, q->fit.run.config, err);
 
 	if (rc < 0)
 		return rc;
-	if (q->global_batch % each)
+	if (q->fit.run.global_batch % each)
 		return dt_err_set(err, -EINVAL,
 				  "global batch %lld is not a multiple of microbatch x dp = %lld",
-				  (long long)q->global_batch, (long long)each);
-	c->accumulation = q->global_batch / each;
-	s = shape_of(q, c);
+				  (long long)q->fit.run.global_batch, (long long)each);
+	c->accumulation = q->fit.run.global_batch / each;
+	s = run_of(q, c);
 	rc = dt_step_time(q->cluster, &s, q->stack, &c->t, err);
 	return rc < 0 ? rc : peak_of(q, c, err);
 }
@@ -97,9 +93,9 @@ static bool sensible(const struct dt_plan_query *q, const struct dt_candidate *c
 {
 	const struct dt_layout *l = &c->layout;
 
-	if (dt_layout_check(l, &q->fit.config, NULL) < 0)
+	if (dt_layout_check(l, q->fit.run.config, NULL) < 0)
 		return false;
-	if (l->chunks > 1 && (c->accumulation % l->pp || l->chunks * l->pp > q->fit.config.layers))
+	if (l->chunks > 1 && (c->accumulation % l->pp || l->chunks * l->pp > q->fit.run.config->layers))
 		return false;
 	if (l->zero && l->dp == 1)
 		return false;
@@ -107,29 +103,29 @@ static bool sensible(const struct dt_plan_query *q, const struct dt_candidate *c
 		return l->zero == 2 && !q->dt_train;
 	if (q->dt_train && (l->cp > 1 || l->ep > 1))
 		return false;
-	return q->fit.seq % l->cp == 0;
+	return q->fit.run.seq % l->cp == 0;
 }
 
 /* All microbatches and ways to recompute of a layout. */
 static int add_variants(const struct dt_plan_query *q, const struct dt_layout *l, struct list *out,
 			struct dt_err *err)
 {
-	int64_t per = q->global_batch / l->dp;
+	int64_t per = q->fit.run.global_batch / l->dp;
 	int rc = 0;
 
-	if (q->global_batch % l->dp)
+	if (q->fit.run.global_batch % l->dp)
 		return 0;
 	for (int64_t b = 1; b <= per && b <= 64 && rc == 0; b *= 2) {
-		if (per % b || (q->microbatch && b != q->microbatch))
+		if (per % b || (q->fit.run.microbatch && b != q->fit.run.microbatch))
 			continue;
 		for (int r = 0; r < 3 && rc == 0; r++) {
 			struct dt_candidate c = {
 				.layout = *l, .microbatch = b, .accumulation = per / b, .recompute = r};
-			struct dt_train_shape s;
+			struct dt_run s;
 
 			if ((q->recompute >= 0 && r != q->recompute) || !sensible(q, &c))
 				continue;
-			s = shape_of(q, &c);
+			s = run_of(q, &c);
 			rc = dt_step_time_quick(q->cluster, &s, q->stack, &c.t, err);
 			if (rc == 0)
 				rc = add(out, &c, err);
@@ -143,7 +139,7 @@ static int add_mesh(const struct dt_plan_query *q, int tp, int pp, int cp, struc
 		    struct dt_err *err)
 {
 	struct dt_layout l = {.dp = q->cluster->gpus / (tp * pp * cp), .tp = tp, .pp = pp, .cp = cp, .ep = 1};
-	int64_t experts = q->fit.config.experts;
+	int64_t experts = q->fit.run.config->experts;
 	int rc = 0;
 
 	for (int ep = 1; ep <= (experts ? l.dp * cp : 1) && rc == 0; ep *= 2) {
@@ -164,15 +160,15 @@ static int enumerate(const struct dt_plan_query *q, struct list *out, struct dt_
 {
 	int n = q->cluster->gpus, node = q->cluster->gpus_a_node, rc = 0;
 
-	for (int pp = 1; pp <= n && pp <= q->fit.config.layers && rc == 0; pp++) {
+	for (int pp = 1; pp <= n && pp <= q->fit.run.config->layers && rc == 0; pp++) {
 		if (n % pp)
 			continue;
 		for (int tp = 1; tp <= n / pp && tp <= node && rc == 0; tp++) {
 			if (n / pp % tp || node % tp)
 				continue;
 			/* Context is cut where sequences are long. */
-			for (int cp = 1;
-			     cp <= n / pp / tp && q->fit.seq / cp >= 4096 / (cp > 1 ? 1 : 4096) && rc == 0;
+			for (int cp = 1; cp <= n / pp / tp &&
+					 q->fit.run.seq / cp >= 4096 / (cp > 1 ? 1 : 4096) && rc == 0;
 			     cp *= 2)
 				if (n / pp / tp % cp == 0)
 					rc = add_mesh(q, tp, pp, cp, out, err);
@@ -203,21 +199,22 @@ static bool already(const struct dt_plan *p, const struct dt_candidate *c)
  */
 static double at_least(const struct dt_plan_query *q, const struct dt_candidate *c)
 {
-	const struct dt_config *m = &q->fit.config;
+	const struct dt_config *m = q->fit.run.config;
 	const struct dt_layout *l = &c->layout;
-	double e = dt_dtype_size(q->fit.compute), p = dt_stage_params(m, l, 0), n = l->dp, states, kept = 0;
-	double tokens = (double)(c->microbatch * q->fit.seq) / l->cp;
+	double e = dt_dtype_size(q->fit.run.compute), p = dt_stage_params(m, l, 0), n = l->dp, states,
+	       kept = 0;
+	double tokens = (double)(c->microbatch * q->fit.run.seq) / l->cp;
 	int first, last;
 
 	states = e / (l->zero >= 3 ? n : 1) + e / (l->zero >= 2 ? n : 1) +
-		 (4.0 * dt_optim_states(q->fit.optimizer) + (e < 4 ? 4 : 0)) / (l->zero >= 1 ? n : 1);
+		 (4.0 * dt_optim_states(q->fit.run.optim.kind) + (e < 4 ? 4 : 0)) / (l->zero >= 1 ? n : 1);
 	dt_layout_stage(l, m, 0, &first, &last);
 	for (int i = first; i < last; i++) {
 		struct dt_activation act[DT_ACT_N];
 		struct dt_local_dims d;
 
 		dt_layer_dims(m, i, l->tp, 0, &d);
-		dt_activations(m, &d, q->fit.compute, act);
+		dt_activations(m, &d, q->fit.run.compute, act);
 		for (int k = 0; k < DT_ACT_N; k++)
 			if (dt_activation_saved(k, (struct dt_keep){.mode = c->recompute}, 0))
 				kept += (double)(act[k].per_token * dt_dtype_size(act[k].dtype)) /
@@ -281,7 +278,8 @@ int dt_plan_search(const struct dt_plan_query *q, int most, struct dt_plan *ret,
 		rc = dt_err_sys(err, -ENOMEM, "cannot search");
 	if (rc == 0 && all.n == 0)
 		rc = dt_err_set(err, -EINVAL, "'%s' cannot be cut over %d GPUs with a global batch of %lld",
-				q->fit.config.name, q->cluster->gpus, (long long)q->global_batch);
+				q->fit.run.config->name, q->cluster->gpus,
+				(long long)q->fit.run.global_batch);
 	if (rc == 0) {
 		p.cut = all.n;
 		qsort(all.c, (size_t)all.n, sizeof(*all.c), by_time);
@@ -404,14 +402,14 @@ const char *dt_plan_args(const struct dt_plan_query *q, const struct dt_candidat
 	snprintf(buf, n,
 		 "--model %s --layout %s --microbatch %lld --global-batch %lld --seq %lld --recompute %s",
 		 model, dt_layout_format(&c->layout, layout, sizeof(layout)), (long long)c->microbatch,
-		 (long long)q->global_batch, (long long)q->fit.seq, recompute[c->recompute]);
+		 (long long)q->fit.run.global_batch, (long long)q->fit.run.seq, recompute[c->recompute]);
 	k = strlen(buf);
 	snprintf(buf + k, n - k, " --precision %s --optimizer %s%s",
-		 q->fit.compute == DT_F32 ? "fp32" : "bf16", optim[q->fit.optimizer],
-		 q->fit.fp8 ? " --fp8" : "");
+		 q->fit.run.compute == DT_F32 ? "fp32" : "bf16", optim[q->fit.run.optim.kind],
+		 q->fit.run.fp8 ? " --fp8" : "");
 	k = strlen(buf);
 	if (c->layout.pp > 1 && c->layout.chunks <= 1)
-		snprintf(buf + k, n - k, " --pipeline %s", pipeline[q->fit.pipeline]);
+		snprintf(buf + k, n - k, " --pipeline %s", pipeline[q->fit.run.pipeline]);
 	return buf;
 }
 

@@ -12,9 +12,7 @@
 struct dt_plan_query {
 	const struct dt_cluster *cluster;
 	const struct dt_stack *stack;
-	struct dt_fit_query fit; /* model, precision, optimizer, seq, account; the search sets the rest */
-	int64_t global_batch;	 /* samples a step */
-	int64_t microbatch;	 /* 0: any */
+	struct dt_fit_query fit; /* the run (microbatch 0: any) and the account; the search sets the rest */
 	int recompute;		 /* -1: any, else enum dt_recompute */
 	uint64_t room;		 /* bytes a rank may hold */
 	bool dt_train;		 /* only what dt-train runs */

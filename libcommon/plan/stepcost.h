@@ -6,7 +6,7 @@
 
 struct dt_step_model { /* everything a cost depends on */
 	const struct dt_cluster *c;
-	const struct dt_train_shape *s;
+	const struct dt_run *s;
 	const struct dt_stack *stack;
 	struct dt_device dev;
 	int here; /* ranks of a node */

@@ -19,7 +19,7 @@ static double bytes_s(const struct dt_step_model *m, double bytes)
 	return bytes / (m->dev.mem_bw * m->dev.mem_eff);
 }
 
-static void model_init(struct dt_step_model *m, const struct dt_cluster *c, const struct dt_train_shape *s,
+static void model_init(struct dt_step_model *m, const struct dt_cluster *c, const struct dt_run *s,
 		       const struct dt_stack *stack)
 {
 	int world = dt_layout_world(&s->layout);
@@ -50,7 +50,7 @@ static double in_8_bits(const struct dt_step_model *m, int layer, double *second
 	*seconds = 0;
 	if (!m->s->fp8)
 		return 0;
-	dt_fp8_plan(m->s, &f);
+	dt_fp8_plan(m->s, (struct dt_coords){0}, &f);
 	dt_local_dims(c, m->s->layout.tp, 0, &d);
 	dt_linear_widths(c, &d, in, out);
 	for (int i = 0; i < DT_STASH_N; i++) {
@@ -196,7 +196,7 @@ static bool like_before(const struct dt_config *c, int i)
 static struct dt_pipe_cost stage_cost(const struct dt_step_model *m, int v, double n,
 				      struct dt_step_time *sum)
 {
-	const struct dt_train_shape *s = m->s;
+	const struct dt_run *s = m->s;
 	int first, last, stages = s->layout.pp * dt_layout_chunks(&s->layout);
 	bool split = s->pipeline == DT_PIPE_ZB_H1 && s->layout.pp > 1;
 	struct dt_pipe_cost r = {0};
@@ -268,11 +268,11 @@ static int next_stage(const struct dt_layout *l, int p, bool all)
 static int put_update(const struct dt_step_model *m, double backward, bool all, struct dt_step_time *r,
 		      struct dt_err *err)
 {
-	const struct dt_train_shape *s = m->s;
+	const struct dt_run *s = m->s;
 	const struct dt_layout *l = &s->layout;
 	int n = l->dp * l->cp;
 	double most = 0, acc = (double)(s->accumulation > 0 ? s->accumulation : 1), moved;
-	double states = 4 * dt_optim_states(s->optim), once, w = m->e;
+	double states = 4 * dt_optim_states(s->optim.kind), once, w = m->e;
 
 	for (int p = 0; p < l->pp; p = next_stage(l, p, all))
 		most = fmax(most, dt_stage_params(s->config, l, p));
@@ -316,7 +316,7 @@ static int put_update(const struct dt_step_model *m, double backward, bool all, 
 
 static void put_rates(const struct dt_step_model *m, struct dt_step_time *r)
 {
-	const struct dt_train_shape *s = m->s;
+	const struct dt_run *s = m->s;
 	const struct dt_layout *l = &s->layout;
 	double acc = (double)(s->accumulation > 0 ? s->accumulation : 1);
 	double tokens = (double)(s->microbatch * s->seq * l->dp) * acc;
@@ -343,7 +343,7 @@ static void put_rates(const struct dt_step_model *m, struct dt_step_time *r)
 
 static double hop_time(const struct dt_step_model *m)
 {
-	const struct dt_train_shape *s = m->s;
+	const struct dt_run *s = m->s;
 
 	if (s->layout.pp == 1)
 		return 0;
@@ -378,7 +378,7 @@ static double slowest(const struct dt_step_model *m, bool all, struct dt_pipe_co
 	return worst;
 }
 
-static int step_time(const struct dt_cluster *c, const struct dt_train_shape *s, const struct dt_stack *stack,
+static int step_time(const struct dt_cluster *c, const struct dt_run *s, const struct dt_stack *stack,
 		     bool table, struct dt_step_time *ret, struct dt_err *err)
 {
 	const struct dt_layout *l = &s->layout;
@@ -401,7 +401,7 @@ static int step_time(const struct dt_cluster *c, const struct dt_train_shape *s,
 	if (l->pp == 1) {
 		r.makespan = acc * busy;
 	} else if (table) {
-		rc = dt_shape_schedule(s, &t, err);
+		rc = dt_run_schedule(s, &t, err);
 		if (rc == 0) {
 			r.makespan = dt_schedule_simulate(&t, cost, hop, &r.bubble);
 			dt_schedule_release(&t);
@@ -422,14 +422,14 @@ static int step_time(const struct dt_cluster *c, const struct dt_train_shape *s,
 	return 0;
 }
 
-int dt_step_time(const struct dt_cluster *c, const struct dt_train_shape *s, const struct dt_stack *stack,
+int dt_step_time(const struct dt_cluster *c, const struct dt_run *s, const struct dt_stack *stack,
 		 struct dt_step_time *ret, struct dt_err *err)
 {
 	return step_time(c, s, stack, true, ret, err);
 }
 
-int dt_step_time_quick(const struct dt_cluster *c, const struct dt_train_shape *s,
-		       const struct dt_stack *stack, struct dt_step_time *ret, struct dt_err *err)
+int dt_step_time_quick(const struct dt_cluster *c, const struct dt_run *s, const struct dt_stack *stack,
+		       struct dt_step_time *ret, struct dt_err *err)
 {
 	return step_time(c, s, stack, false, ret, err);
 }

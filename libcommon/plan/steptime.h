@@ -37,15 +37,15 @@ struct dt_step_time { /* seconds of the slowest stage, of all microbatches unles
 	enum dt_bound bound; /* what takes the most of the step */
 };
 
-int dt_step_time(const struct dt_cluster *c, const struct dt_train_shape *s, const struct dt_stack *stack,
+int dt_step_time(const struct dt_cluster *c, const struct dt_run *s, const struct dt_stack *stack,
 		 struct dt_step_time *ret, struct dt_err *err);
 
 /*
  * A first guess without building the table: exact where all stages are alike. For ranking many layouts; the
  * table decides among the best.
  */
-int dt_step_time_quick(const struct dt_cluster *c, const struct dt_train_shape *s,
-		       const struct dt_stack *stack, struct dt_step_time *ret, struct dt_err *err);
+int dt_step_time_quick(const struct dt_cluster *c, const struct dt_run *s, const struct dt_stack *stack,
+		       struct dt_step_time *ret, struct dt_err *err);
 
 /* Matrix parameters of a rank of stage p, whole units, a tied head once. */
 double dt_stage_params(const struct dt_config *c, const struct dt_layout *l, int p);

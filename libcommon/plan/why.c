@@ -32,9 +32,9 @@ ask(struct tree *t, struct dt_fit_query q, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(s->question, sizeof(s->question), fmt, ap);
 	va_end(ap);
-	dt_layout_format(&q.layout, s->layout, sizeof(s->layout));
+	dt_layout_format(&q.run.layout, s->layout, sizeof(s->layout));
 	q.any_account |= q.account == DT_ACCOUNT_DT;
-	rc = dt_layout_check(&q.layout, &q.config, NULL);
+	rc = dt_layout_check(&q.run.layout, q.run.config, NULL);
 	if (rc == 0) {
 		rc = dt_fit_estimate(&q, &f, t->err);
 		if (rc < 0) {
@@ -60,19 +60,19 @@ static void serve_tree(struct tree *t, int node)
 	} fewer[] = {{DT_WF_Q8_0, "8.5"}, {DT_WF_Q4_K_M, "4.8"}};
 	bool cut = false;
 
-	q.layout = layout(1, 1, 1, 0);
+	q.run.layout = layout(1, 1, 1, 0);
 	if (ask(t, q, "does one device hold it?")) {
 		t->w->advice = "one device is enough; more replicas (dp) for throughput";
 		return;
 	}
 	for (int tp = 2; tp <= node && !cut; tp *= 2) {
-		q.layout = layout(1, tp, 1, 0);
+		q.run.layout = layout(1, tp, 1, 0);
 		cut = ask(t, q, "tensor parallelism over %d devices of a machine?", tp);
 	}
 	t->w->advice = cut ? "tensor parallelism inside a machine, where links are fast; replicas of it for "
 			     "throughput"
 			   : "not even a machine holds it: fewer bits, shorter or fewer sequences";
-	q.layout = layout(1, 1, 1, 0);
+	q.run.layout = layout(1, 1, 1, 0);
 	for (int i = 0; i < 2 && q.precision < fewer[i].f; i++) {
 		q.precision = fewer[i].f;
 		ask(t, q, "or weights of %s bits on one device?", fewer[i].name);
@@ -83,7 +83,7 @@ static void adapters(struct tree *t, const struct dt_fit_query *from)
 {
 	struct dt_fit_query q = *from;
 
-	q.layout = layout(1, 1, 1, 0);
+	q.run.layout = layout(1, 1, 1, 0);
 	q.extras.lora_rank = 16;
 	q.extras.targets = DT_LORA_ALL;
 	q.extras.base = q.precision;
@@ -95,10 +95,10 @@ static void adapters(struct tree *t, const struct dt_fit_query *from)
 /* Whether one of the ways inside a machine does it. */
 static bool node_tree(struct tree *t, struct dt_fit_query *q, int node)
 {
-	bool moe = q->config.experts > 0;
+	bool moe = q->run.config->experts > 0;
 
 	for (int z = 1; z <= 3; z++) {
-		q->layout = layout(node, 1, 1, z);
+		q->run.layout = layout(node, 1, 1, z);
 		if (ask(t, *q, "data parallel over a machine, ZeRO stage %d?", z)) {
 			t->w->advice =
 				z < 3 ? "ZeRO divides states that are only used once a step: little traffic "
@@ -108,7 +108,7 @@ static bool node_tree(struct tree *t, struct dt_fit_query *q, int node)
 		}
 	}
 	for (int tp = 2; tp <= node && !moe; tp *= 2) {
-		q->layout = layout(node / tp, tp, 1, node > tp ? 1 : 0);
+		q->run.layout = layout(node / tp, tp, 1, node > tp ? 1 : 0);
 		if (ask(t, *q, "tensor parallelism over %d devices of a machine?", tp)) {
 			t->w->advice = "tensor parallelism inside a machine, where links are fast, cuts "
 				       "activations too";
@@ -123,25 +123,25 @@ static void train_tree(struct tree *t, int node)
 	struct dt_fit_query q = *t->q;
 	bool done = false;
 
-	q.layout = layout(1, 1, 1, 0);
+	q.run.layout = layout(1, 1, 1, 0);
 	if (ask(t, q, "does one device hold it?")) {
 		t->w->advice = "one device is enough; data parallelism (dp) for throughput";
 		return;
 	}
 	for (int r = DT_RECOMPUTE_SELECTIVE; r <= DT_RECOMPUTE_FULL && !done; r++) {
-		if (q.recompute.mode >= (enum dt_recompute)r)
+		if (q.run.recompute.mode >= (enum dt_recompute)r)
 			continue;
-		q.recompute = (struct dt_keep){.mode = r};
+		q.run.recompute = (struct dt_keep){.mode = r};
 		done = ask(t, q, "with %s recomputation?", r == DT_RECOMPUTE_FULL ? "full" : "selective");
 	}
 	if (done) {
 		t->w->advice = "recomputation costs up to a third more time and no devices";
 		return;
 	}
-	q.recompute = t->q->recompute;
+	q.run.recompute = t->q->run.recompute;
 	done = node_tree(t, &q, node);
 	for (int pp = 2; pp <= 64 && !done; pp *= 2) {
-		q.layout = layout(1, node, pp, 0);
+		q.run.layout = layout(1, node, pp, 0);
 		done = ask(t, q, "and a pipeline of %d machines?", pp);
 		if (done)
 			t->w->advice =

@@ -6,13 +6,13 @@
 int trainer_load(struct trainer *t, const struct dt_pass *p, struct dt_sampler *s, int64_t n, int64_t end,
 		 struct dt_err *err)
 {
-	int64_t seq = t->o->seq;
+	int64_t seq = t->run.seq;
 	int32_t *row = malloc((size_t)(seq + 1) * sizeof(*row));
 	int rc = 0;
 
 	if (!row)
 		return dt_err_sys(err, -ENOMEM, "cannot load a sample");
-	for (int64_t b = 0; b < t->o->microbatch && rc == 0; b++) {
+	for (int64_t b = 0; b < t->run.microbatch && rc == 0; b++) {
 		bool real = n + b < end;
 
 		if (real)

@@ -14,22 +14,22 @@
 int device_open(struct trainer *t, int nthreads, struct dt_err *err)
 {
 	enum dt_dev_kind kind = DT_DEV_CPU;
-	int index = 0, rc = t->o->device ? dt_dev_parse(t->o->device, &kind, &index) : 0;
+	int index = 0, rc = t->run.device ? dt_dev_parse(t->run.device, &kind, &index) : 0;
 
 	if (rc < 0) {
 		t->status = DT_EXIT_USAGE;
-		return dt_err_set(err, rc, "no such device: '%s' (auto, cpu, cuda or cuda:N)", t->o->device);
+		return dt_err_set(err, rc, "no such device: '%s' (auto, cpu, cuda or cuda:N)", t->run.device);
 	}
-	if (kind == DT_DEV_CUDA && !strchr(t->o->device, ':')) { /* ranks of a machine share out its cards */
+	if (kind == DT_DEV_CUDA && !strchr(t->run.device, ':')) { /* ranks of a machine share out its cards */
 		int n = dt_dev_count(kind);
 
 		index = n > 0 ? t->info.local_rank % n : 0;
 	}
 	rc = dt_dev_open(&t->dev, kind, index, nthreads);
 	if (rc < 0)
-		return dt_err_set(err, rc, "cannot open device '%s': %s", t->o->device ? t->o->device : "cpu",
-				  dt_dev_why(rc));
-	if (t->o->fp8 && !dt_dev_multiplies(t->dev, DT_E4M3)) {
+		return dt_err_set(err, rc, "cannot open device '%s': %s",
+				  t->run.device ? t->run.device : "cpu", dt_dev_why(rc));
+	if (t->run.fp8 && !dt_dev_multiplies(t->dev, DT_E4M3)) {
 		dt_err_set(err, -ENOTSUP, "--fp8: this card (%s) has no products of 8-bit floats",
 			   dt_dev_isa(t->dev));
 		dt_err_hint(err, "cards of sm_89 (Ada, Hopper) and later have");
@@ -159,13 +159,13 @@ int device_init_param(struct trainer *t, const struct dt_local_param *lp, int64_
 	int rc = 0;
 
 	if (dt_dev_is_host(t->dev)) {
-		dt_param_init(&t->table.p[lp->index], lp, t->o->seed, first, n, to);
+		dt_param_init(&t->table.p[lp->index], lp, t->run.data.seed, first, n, to);
 		return 0;
 	}
 	for (int64_t i = 0; i < n && rc == 0; i += most) {
 		int64_t part = n - i < most ? n - i : most;
 
-		dt_param_init(&t->table.p[lp->index], lp, t->o->seed, first + i, part, t->stage[0]);
+		dt_param_init(&t->table.p[lp->index], lp, t->run.data.seed, first + i, part, t->stage[0]);
 		rc = dt_dev_copy(t->dev, to + i, t->stage[0], (size_t)part * sizeof(float));
 		if (rc == 0)
 			rc = dt_dev_sync(t->dev);

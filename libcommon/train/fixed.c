@@ -74,7 +74,7 @@ int fixed_add_head(struct trainer *t, struct dt_err *err)
 /* First and last stage add up their sums of the embedding they share. */
 static int join_tied(struct trainer *t, struct dt_err *err)
 {
-	int peer = t->model.has_embed ? t->layout.pp - 1 : 0, rc = 0;
+	int peer = t->model.has_embed ? t->run.layout.pp - 1 : 0, rc = 0;
 	int64_t *other = dt_plan_address(&t->plan, t->arena.base, DT_B_TIED, -1, -1, -1);
 	struct dt_req *send = NULL;
 
@@ -124,5 +124,5 @@ int fixed_finish(struct trainer *t, struct dt_err *err)
 
 double loss_part(const struct trainer *t, double value)
 {
-	return t->o->reproducible && isfinite(value) ? rint(value * 0x1p24) * 0x1p-24 : value;
+	return t->run.reproducible && isfinite(value) ? rint(value * 0x1p24) * 0x1p-24 : value;
 }

@@ -56,14 +56,14 @@ static void announce(struct trainer *t)
 
 	dt_log_msg(&t->root_log, "%s, %s parameters; layout %s, %d thread%s a rank (%s), %s a rank",
 		   t->config.name, dt_format_count((double)params, count, sizeof(count)),
-		   dt_layout_format(&t->layout, layout, sizeof(layout)), t->dev->nthreads,
+		   dt_layout_format(&t->run.layout, layout, sizeof(layout)), t->dev->nthreads,
 		   t->dev->nthreads == 1 ? "" : "s", dt_dev_isa(t->dev),
 		   dt_format_size(t->plan.arena_bytes, mem, sizeof(mem)));
 	dt_log_msg(
 		&t->root_log,
 		"global batch %lld samples = microbatch %lld x accumulation %lld x dp %d, %lld tokens a step",
-		(long long)t->global_batch, (long long)t->o->microbatch, (long long)t->accumulation,
-		t->layout.dp, (long long)(t->global_batch * t->o->seq));
+		(long long)t->run.global_batch, (long long)t->run.microbatch, (long long)t->run.accumulation,
+		t->run.layout.dp, (long long)(t->run.global_batch * t->run.seq));
 	if (t->fp8.nused) {
 		char in[32], out[32];
 
@@ -100,29 +100,29 @@ static int timed_save(struct trainer *t, bool final, struct dt_err *err)
 /* 1: asked to stop, state saved. */
 static int loop(struct trainer *t, struct dt_err *err)
 {
-	const struct dt_train_opts *o = t->o;
+	const struct dt_run_save *o = &t->run.save;
 	struct step_result r = {0};
 	int rc = 0;
 
-	while (t->step < t->steps && rc == 0 && !r.stop) {
-		bool last = t->step + 1 == t->steps, save;
+	while (t->step < t->run.steps && rc == 0 && !r.stop) {
+		bool last = t->step + 1 == t->run.steps, save;
 
 		rc = trainer_step(t, stop_signal != 0, &r, err);
 		if (rc < 0)
 			return rc;
-		save = o->save && (last || r.stop || (o->save_every && t->step % o->save_every == 0));
+		save = o->dir && (last || r.stop || (o->every && t->step % o->every == 0));
 		rc = trainer_drain(t, false, err);
 		if (rc == 0 && save)
 			rc = timed_save(t, last || r.stop, err);
 		if (rc == 0)
 			rc = trainer_agree(t, metrics_step(t, &r, err), err);
 		if (rc == 0 && t->eval_data && !r.stop &&
-		    (last || (o->eval_every && t->step % o->eval_every == 0)))
+		    (last || (t->run.data.eval_every && t->step % t->run.data.eval_every == 0)))
 			rc = evaluate(t, err);
 	}
-	if (rc == 0 && r.stop && t->step < t->steps) {
+	if (rc == 0 && r.stop && t->step < t->run.steps) {
 		dt_log_msg(&t->root_log, "stopped by a signal after step %lld%s", (long long)t->step,
-			   o->save ? ", checkpoint saved" : "; nothing saved: no --save");
+			   o->dir ? ", checkpoint saved" : "; nothing saved: no --save");
 		return 1;
 	}
 	return rc;
@@ -133,16 +133,16 @@ static int start(struct trainer *t, struct dt_err *err)
 	int rc = 0;
 
 	announce(t);
-	if (t->o->resume)
+	if (t->run.save.resume)
 		rc = trainer_resume(t, err);
 	return rc == 0 ? init_weights(t, err) : rc < 0 ? rc : 0;
 }
 
-int dt_train_run(const struct dt_train_opts *o, struct dt_world *w, const struct dt_log *log)
+int dt_train_run(const struct dt_run *r, struct dt_world *w, const struct dt_log *log)
 {
 	struct dt_err err = {0};
 	struct trainer t;
-	int rc = trainer_init(&t, o, w, log, &err), status = DT_EXIT_OK;
+	int rc = trainer_init(&t, r, w, log, &err), status = DT_EXIT_OK;
 
 	if (rc == 0) {
 		catch_signals();
@@ -153,7 +153,7 @@ int dt_train_run(const struct dt_train_opts *o, struct dt_world *w, const struct
 	if (rc >= 0 && metrics_close(&t, &err) < 0)
 		rc = err.code;
 	if (rc == 1) {
-		status = o->save ? DT_EXIT_PREEMPTED : DT_EXIT_FAILED;
+		status = r->save.dir ? DT_EXIT_PREEMPTED : DT_EXIT_FAILED;
 	} else if (rc < 0) {
 		/* A message every rank would repeat, the lowest failing rank says once. */
 		if (err.msg[0])

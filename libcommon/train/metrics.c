@@ -11,14 +11,14 @@
 
 int metrics_open(struct trainer *t, struct dt_err *err)
 {
-	if (t->info.rank != 0 || !t->o->metrics)
+	if (t->info.rank != 0 || !t->run.metrics)
 		return 0;
-	if (!strcmp(t->o->metrics, "-")) {
+	if (!strcmp(t->run.metrics, "-")) {
 		t->metrics = stdout;
 		return 0;
 	}
-	t->metrics = fopen(t->o->metrics, t->o->resume ? "ae" : "we");
-	return t->metrics ? 0 : dt_err_sys(err, -errno, "cannot open '%s'", t->o->metrics);
+	t->metrics = fopen(t->run.metrics, t->run.save.resume ? "ae" : "we");
+	return t->metrics ? 0 : dt_err_sys(err, -errno, "cannot open '%s'", t->run.metrics);
 }
 
 static int write_line(struct trainer *t, json_t *line, struct dt_err *err)
@@ -73,8 +73,8 @@ static void put_memory(struct trainer *t, json_t *line)
 
 int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *err)
 {
-	double step_s = dt_now() - t->t.start, tokens = (double)t->global_batch * (double)t->o->seq;
-	double flops = tokens * dt_model_flops_per_token(&t->config, t->o->seq, true);
+	double step_s = dt_now() - t->t.start, tokens = (double)t->run.global_batch * (double)t->run.seq;
+	double flops = tokens * dt_model_flops_per_token(&t->config, t->run.seq, true);
 	static const char *const kinds[TR_N] = {"comm_tensor_s", "comm_pipeline_s", "comm_grads_s",
 						"comm_weights_s", "comm_other_s"};
 	struct rusage use;
@@ -97,7 +97,7 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 		json_object_set_new(line, kinds[k], json_real(t->t.comm[k]));
 	if (line && !t->memory_said)
 		put_memory(t, line);
-	if (line && t->o->loss_scale != 1)
+	if (line && t->run.loss_scale != 1)
 		json_object_set_new(line, "loss_scale", json_real(r->loss_scale));
 	if (line && r->skipped)
 		json_object_set_new(line, "skipped", json_true());
@@ -125,7 +125,7 @@ int metrics_close(struct trainer *t, struct dt_err *err)
 	int rc = 0;
 
 	if (t->metrics && t->metrics != stdout && fclose(t->metrics) == EOF)
-		rc = dt_err_sys(err, -errno, "cannot write '%s'", t->o->metrics);
+		rc = dt_err_sys(err, -errno, "cannot write '%s'", t->run.metrics);
 	t->metrics = NULL;
 	return rc;
 }

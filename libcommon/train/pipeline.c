@@ -26,9 +26,9 @@ static int after(void *arg, int unit, bool backward, struct dt_err *err)
 	int rc = backward ? reduce_after(t, unit, err) : 0;
 
 	/* what is moved now holds up computing as much as what is waited for later */
-	dt_comm_poll(t->world, &t->t.comm[backward && t->layout.dp > 1 ? TR_GRADS
-					  : t->weights.shared	       ? TR_WEIGHTS
-								       : TR_PIPELINE]);
+	dt_comm_poll(t->world, &t->t.comm[backward && t->run.layout.dp > 1 ? TR_GRADS
+					  : t->weights.shared		   ? TR_WEIGHTS
+									   : TR_PIPELINE]);
 	return rc;
 }
 
@@ -39,8 +39,7 @@ static struct dt_hooks hooks_of(struct trainer *t)
 
 int pipeline_init(struct trainer *t, struct dt_err *err)
 {
-	struct dt_train_shape s = trainer_shape(t);
-	int rc = dt_shape_schedule(&s, &t->sched, err);
+	int rc = dt_run_schedule(&t->run, &t->sched, err);
 
 	for (int k = 0; k < t->model.nchunk && rc == 0; k++) {
 		t->flight[k] = calloc((size_t)t->plan.slots[k], sizeof(*t->flight[k]));
@@ -48,8 +47,8 @@ int pipeline_init(struct trainer *t, struct dt_err *err)
 			return dt_err_sys(err, -ENOMEM, "cannot set up the pipeline");
 		for (int i = 0; i < t->plan.slots[k] && rc == 0; i++) {
 			t->flight[k][i].mb = -1;
-			rc = dt_pass_bind(&t->flight[k][i].pass, &t->model, &s, &t->plan, t->arena.base, k, i,
-					  err);
+			rc = dt_pass_bind(&t->flight[k][i].pass, &t->model, &t->run, &t->plan, t->arena.base,
+					  k, i, err);
 		}
 	}
 	return rc;
@@ -68,12 +67,12 @@ void pipeline_release(struct trainer *t)
 /* Message of microbatch mb to virtual stage v. */
 static int tag(const struct trainer *t, int v, int mb, int way)
 {
-	return 1 + (mb * t->layout.pp * t->model.nchunk + v) * 2 + way;
+	return 1 + (mb * t->run.layout.pp * t->model.nchunk + v) * 2 + way;
 }
 
 static int peer(const struct trainer *t, int v)
 {
-	return v % t->layout.pp;
+	return v % t->run.layout.pp;
 }
 
 static size_t message(const struct trainer *t, const struct dt_pass *p)
@@ -111,7 +110,7 @@ static int take_input(struct trainer *t, struct flight *f, int chunk, int v, int
 		return rc;
 	t0 = dt_now();
 	rc = dt_recv(t->mesh.pp, p->act[t->model.chunk[chunk].local][DT_A_RESID], message(t, p),
-		     t->o->compute, peer(t, v - 1), tag(t, v, mb, FORWARD_MSG), "activations", err);
+		     t->run.compute, peer(t, v - 1), tag(t, v, mb, FORWARD_MSG), "activations", err);
 	t->t.comm[TR_PIPELINE] += dt_now() - t0;
 	return rc;
 }
@@ -120,7 +119,7 @@ static int forward(struct trainer *t, const struct dt_action *a, int v, struct d
 {
 	struct dt_hooks h = hooks_of(t);
 	struct flight *f = find(t, a->chunk, -1);
-	int64_t first = t->cursor + ((int64_t)a->mb * t->layout.dp + t->mesh.at.dp) * t->o->microbatch;
+	int64_t first = t->cursor + ((int64_t)a->mb * t->run.layout.dp + t->mesh.at.dp) * t->run.microbatch;
 	int rc = settle(t, f, err);
 
 	f->mb = a->mb;
@@ -130,10 +129,10 @@ static int forward(struct trainer *t, const struct dt_action *a, int v, struct d
 		rc = dt_chunk_forward(&t->model, &f->pass, a->chunk, &h, err);
 	if (rc < 0 || dt_chunk_last(&t->model, a->chunk))
 		return rc;
-	rc = dt_irecv(t->mesh.pp, f->pass.dresid, message(t, &f->pass), t->o->compute, peer(t, v + 1),
+	rc = dt_irecv(t->mesh.pp, f->pass.dresid, message(t, &f->pass), t->run.compute, peer(t, v + 1),
 		      tag(t, v, a->mb, BACKWARD_MSG), "activation gradients", &f->recv_grad, err);
 	if (rc == 0)
-		rc = dt_isend(t->mesh.pp, f->pass.out, message(t, &f->pass), t->o->compute, peer(t, v + 1),
+		rc = dt_isend(t->mesh.pp, f->pass.out, message(t, &f->pass), t->run.compute, peer(t, v + 1),
 			      tag(t, v + 1, a->mb, FORWARD_MSG), "activations", &f->send_out, err);
 	return rc;
 }
@@ -166,8 +165,9 @@ static int backward(struct trainer *t, const struct dt_action *a, int v, float s
 	if (rc == 0)
 		rc = dt_chunk_backward(&t->model, &f->pass, a->chunk, &h, err);
 	if (rc == 0 && v > 0)
-		rc = dt_isend(t->mesh.pp, f->pass.dresid, message(t, &f->pass), t->o->compute, peer(t, v - 1),
-			      tag(t, v - 1, a->mb, BACKWARD_MSG), "activation gradients", &f->send_grad, err);
+		rc = dt_isend(t->mesh.pp, f->pass.dresid, message(t, &f->pass), t->run.compute,
+			      peer(t, v - 1), tag(t, v - 1, a->mb, BACKWARD_MSG), "activation gradients",
+			      &f->send_grad, err);
 	if (!f->pass.split) {
 		t->done[a->chunk]++;
 		f->mb = -1;
@@ -191,7 +191,7 @@ static int weights(struct trainer *t, const struct dt_action *a, struct dt_err *
 int pipeline_step(struct trainer *t, float scale, struct dt_err *err)
 {
 	const struct dt_schedule *s = &t->sched;
-	int rounds = t->layout.pp == 1 ? (int)t->accumulation : 1, stage = t->mesh.at.pp, rc = 0;
+	int rounds = t->run.layout.pp == 1 ? (int)t->run.accumulation : 1, stage = t->mesh.at.pp, rc = 0;
 
 	for (int k = 0; k < t->model.nchunk; k++)
 		t->done[k] = 0;
@@ -199,7 +199,7 @@ int pipeline_step(struct trainer *t, float scale, struct dt_err *err)
 	for (int r = 0; r < rounds && rc == 0; r++)
 		for (int i = s->start[stage]; i < s->start[stage + 1] && rc == 0; i++) {
 			struct dt_action a = s->a[i];
-			int v = a.chunk * t->layout.pp + stage;
+			int v = a.chunk * t->run.layout.pp + stage;
 
 			a.mb += r;
 			if (a.op == 'F')
@@ -221,7 +221,7 @@ int pipeline_eval(struct trainer *t, int64_t first, int64_t end, double *loss_su
 
 	for (int k = 0; k < t->model.nchunk && rc == 0; k++) {
 		struct flight *f = &t->flight[k][0];
-		int v = k * t->layout.pp + t->mesh.at.pp;
+		int v = k * t->run.layout.pp + t->mesh.at.pp;
 
 		rc = take_input(t, f, k, v, 0, &t->eval_sampler, first, end, err);
 		if (rc == 0)
@@ -229,7 +229,7 @@ int pipeline_eval(struct trainer *t, int64_t first, int64_t end, double *loss_su
 		if (rc == 0 && dt_chunk_last(&t->model, k))
 			rc = dt_loss(&t->model, &f->pass, false, 0, &sum, err);
 		else if (rc == 0)
-			rc = dt_send(t->mesh.pp, f->pass.out, message(t, &f->pass), t->o->compute,
+			rc = dt_send(t->mesh.pp, f->pass.out, message(t, &f->pass), t->run.compute,
 				     peer(t, v + 1), tag(t, v + 1, 0, FORWARD_MSG), "activations", err);
 	}
 	*loss_sum += loss_part(t, sum);

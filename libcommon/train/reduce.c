@@ -17,7 +17,7 @@
 int reduce_init(struct trainer *t, struct dt_err *err)
 {
 	const struct dt_local *l = &t->local;
-	int64_t want = (int64_t)(t->o->bucket_bytes / sizeof(float));
+	int64_t want = (int64_t)(t->run.bucket_bytes / sizeof(float));
 	struct bucket *b = NULL;
 
 	t->bucket = calloc((size_t)l->nunit, sizeof(*t->bucket));
@@ -45,7 +45,7 @@ static bool is_layer(const struct trainer *t, int u)
 
 bool tied_apart(const struct trainer *t, int u)
 {
-	return t->config.tied && t->layout.pp > 1 && !is_layer(t, u) &&
+	return t->config.tied && t->run.layout.pp > 1 && !is_layer(t, u) &&
 	       (t->model.has_embed || t->model.has_head);
 }
 
@@ -57,7 +57,7 @@ int reduce_begin(struct trainer *t, struct dt_err *err)
 	for (int i = 0; i < t->nbucket; i++)
 		t->bucket[i].pending = t->bucket[i].last_unit - t->bucket[i].first_unit + 1;
 	for (int u = 0; u < t->local.nunit && rc == 0; u++) {
-		t->unit[u].left = t->accumulation;
+		t->unit[u].left = t->run.accumulation;
 		t->unit[u].summed = false;
 		if (!t->fixed && (!t->grads.shared || !is_layer(t, u)))
 			rc = dt_grads_begin(&t->model, u, err);
@@ -117,12 +117,12 @@ static int start(struct trainer *t, int u, struct dt_err *err)
 	struct bucket *b = &t->bucket[t->unit[u].bucket];
 	double t0;
 	int rc = 0;
-	void *g = t->layout.zero || dt_comm_size(t->mesh.dp) > 1 ? outgoing(t, u, &rc) : NULL;
+	void *g = t->run.layout.zero || dt_comm_size(t->mesh.dp) > 1 ? outgoing(t, u, &rc) : NULL;
 
 	if (rc < 0)
 		return dt_kernel_check(rc, "->convert(", err);
 	t0 = dt_now();
-	if (t->layout.zero)
+	if (t->run.layout.zero)
 		rc = dt_ireduce_scatter(t->mesh.dp, g, NULL, (size_t)share_n(t, u), t->wire.dtype, DT_SUM,
 					"gradients of a unit", &t->unit[u].req, err);
 	else if (--b->pending <= 0 && g)
@@ -182,7 +182,7 @@ int reduce_after(struct trainer *t, int u, struct dt_err *err)
 /* First and last stage add up their gradients of the embedding they share. */
 static int join_tied(struct trainer *t, struct dt_err *err)
 {
-	int last = t->layout.pp - 1, peer = t->model.has_embed ? last : 0, rc;
+	int last = t->run.layout.pp - 1, peer = t->model.has_embed ? last : 0, rc;
 	struct dt_unit *u = t->model.has_embed ? &t->model.embed : &t->model.final;
 	struct dt_tensor mine = u->g[DT_W_EMBED], other = mine;
 	struct dt_req *send = NULL;
@@ -218,7 +218,7 @@ int reduce_finish(struct trainer *t, struct dt_err *err)
 		for (int u = b->first_unit; u <= b->last_unit && rc == 0; u++)
 			rc = incoming(t, u, t->local.unit[u].numel, err);
 	}
-	for (int u = n - 1; u >= 0 && rc == 0 && t->layout.zero; u--)
+	for (int u = n - 1; u >= 0 && rc == 0 && t->run.layout.zero; u--)
 		if (!is_layer(t, u) || !t->grads.shared)
 			rc = collect(t, u, err);
 	for (int slot = 0; slot < 2 && rc == 0; slot++) {

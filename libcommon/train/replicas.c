@@ -2,13 +2,13 @@
 
 static bool kv_shared(const struct trainer *t, const struct dt_param *p)
 {
-	return p->cut == DT_CUT_KV && t->layout.tp > t->config.kv_heads;
+	return p->cut == DT_CUT_KV && t->run.layout.tp > t->config.kv_heads;
 }
 
 /* With fewer key/value heads than tensor-parallel ranks, tp / kv_heads neighbours hold the same one. */
 int replicas_init(struct trainer *t, struct dt_err *err)
 {
-	int kv = (int)t->config.kv_heads, tp = t->layout.tp;
+	int kv = (int)t->config.kv_heads, tp = t->run.layout.tp;
 
 	if (tp <= kv)
 		return 0;
@@ -34,7 +34,7 @@ static bool of_rank(const struct trainer *t, enum dt_role role)
 	switch (role) {
 	case DT_W_Q_NORM:
 	case DT_W_K_NORM:
-		return t->layout.tp > 1;
+		return t->run.layout.tp > 1;
 	case DT_W_ATTN_NORM:
 	case DT_W_ATTN_NORM_B:
 	case DT_W_MLP_NORM:
@@ -54,7 +54,7 @@ int replicas_sum(struct trainer *t, int unit, struct dt_err *err)
 	const struct dt_local_unit *u = &t->local.unit[unit];
 	int rc = 0;
 
-	if (!t->model.seq_parallel && !t->kv_group && !(t->config.qk_norm && t->layout.tp > 1))
+	if (!t->model.seq_parallel && !t->kv_group && !(t->config.qk_norm && t->run.layout.tp > 1))
 		return 0;
 	for (int i = 0; i < t->local.n && rc == 0; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];

@@ -36,7 +36,7 @@ int round_update(struct trainer *t, const struct dt_local_param *lp, const struc
 {
 	int64_t start = lp->flat - t->local.unit[lp->unit].flat;
 	uint32_t sub = dt_hash_str(t->table.p[lp->index].name) + 2654435761u * (uint32_t)t->mesh.at.tp;
-	struct dt_rng r = dt_rng_make(t->o->seed + (uint64_t)t->step, DT_RNG_ROUND, sub);
+	struct dt_rng r = dt_rng_make(t->run.data.seed + (uint64_t)t->step, DT_RNG_ROUND, sub);
 	int u = lp->unit;
 
 	for (int64_t i = first; i < first + n; i += DT_ROUND_NUMEL) {

@@ -24,7 +24,7 @@ static const void *kind_at(const struct trainer *t, int kind, int u, int64_t i)
 	const struct flat *f = kind == 0 ? &t->master : &t->state[kind - 1];
 
 	if (kind == KIND_GRAD) /* reduced gradients lie at the start of the share */
-		return t->o->save_grads ? grad_share(t, u) + (i - share_first(t, u)) : NULL;
+		return t->run.save.grads ? grad_share(t, u) + (i - share_first(t, u)) : NULL;
 	return f->p ? flat_at(t, f, u, i) : NULL;
 }
 
@@ -65,7 +65,7 @@ static int my_pieces(struct trainer *t, struct dt_piece **ret, int *ret_n, struc
 {
 	struct dt_piece *out =
 		malloc(sizeof(*out) * (size_t)(t->local.n * KINDS * (2 * DT_CKPT_MAX_DIM + 1)));
-	int64_t dp = t->layout.dp, r = t->mesh.at.dp;
+	int64_t dp = t->run.layout.dp, r = t->mesh.at.dp;
 	int n = 0;
 
 	if (!out)
@@ -87,18 +87,18 @@ static json_t *make_meta(struct trainer *t)
 {
 	static const char *const optims[] = {"sgd", "momentum", "rmsprop", "adagrad", "adam", "adamw"};
 	char layout[64];
-	json_t *o =
-		json_pack("{s:I, s:s, s:{s:I, s:I, s:I, s:s}, s:{s:s, s:I}, s:{s:I}, s:{s:s, s:s%}}", "step",
-			  (json_int_t)t->step, "layout", dt_layout_format(&t->layout, layout, sizeof(layout)),
-			  "data", "cursor", (json_int_t)t->cursor, "seed", (json_int_t)t->o->seed, "seq",
-			  (json_int_t)t->o->seq, "tokenizer_hash", t->data_info.tokenizer_hash, "optimizer",
-			  "kind", optims[t->o->optim.kind], "t", (json_int_t)t->step, "train", "tokens",
-			  (json_int_t)t->tokens, "tokenizer", "hash", t->data_info.tokenizer_hash, "text",
-			  t->data_info.tokenizer_text, t->data_info.tokenizer_bytes);
+	json_t *o = json_pack(
+		"{s:I, s:s, s:{s:I, s:I, s:I, s:s}, s:{s:s, s:I}, s:{s:I}, s:{s:s, s:s%}}", "step",
+		(json_int_t)t->step, "layout", dt_layout_format(&t->run.layout, layout, sizeof(layout)),
+		"data", "cursor", (json_int_t)t->cursor, "seed", (json_int_t)t->run.data.seed, "seq",
+		(json_int_t)t->run.seq, "tokenizer_hash", t->data_info.tokenizer_hash, "optimizer", "kind",
+		optims[t->run.optim.kind], "t", (json_int_t)t->step, "train", "tokens", (json_int_t)t->tokens,
+		"tokenizer", "hash", t->data_info.tokenizer_hash, "text", t->data_info.tokenizer_text,
+		t->data_info.tokenizer_bytes);
 
 	if (o)
 		json_object_set_new(o, "model", dt_config_to_json(&t->config));
-	if (o && t->o->loss_scale == 0)
+	if (o && t->run.loss_scale == 0)
 		json_object_set_new(o, "loss_scale",
 				    json_pack("{s:f, s:I}", "scale", t->loss_scale, "good_steps",
 					      (json_int_t)t->good_steps));
@@ -112,9 +112,9 @@ static int begin(struct trainer *t, char dir[PATH_MAX], struct dt_err *err)
 
 	memset(dir, 0, PATH_MAX);
 	if (t->info.rank == 0) {
-		rc = dt_mkdir_p(t->o->save, err);
+		rc = dt_mkdir_p(t->run.save.dir, err);
 		if (rc == 0)
-			rc = dt_ckpt_begin(t->o->save, t->step, &tmp, err);
+			rc = dt_ckpt_begin(t->run.save.dir, t->step, &tmp, err);
 		if (rc == 0)
 			snprintf(dir, PATH_MAX, "%s", tmp);
 		free(tmp);
@@ -129,7 +129,7 @@ static int begin(struct trainer *t, char dir[PATH_MAX], struct dt_err *err)
  * together.
  */
 struct save_job {
-	const struct dt_train_opts *o;
+	const struct dt_run_save *o;
 	int rank, nrank;
 	int64_t step;
 	bool async, committing;
@@ -176,10 +176,10 @@ static void *job_commit(void *arg)
 {
 	struct save_job *j = arg;
 
-	j->rc = dt_ckpt_commit(j->o->save, j->step, j->meta, j->lists, j->nrank, 0, &j->err);
+	j->rc = dt_ckpt_commit(j->o->dir, j->step, j->meta, j->lists, j->nrank, 0, &j->err);
 	if (j->rc == 0 && j->o->keep > 0 &&
-	    dt_ckpt_prune(j->o->save, j->step, (int)j->o->keep, j->o->keep_every, false, NULL, NULL,
-			  &j->err) < 0)
+	    dt_ckpt_prune(j->o->dir, j->step, (int)j->o->keep, j->o->keep_every, false, NULL, NULL, &j->err) <
+		    0)
 		dt_err_prefix(&j->err, "step %lld is saved, but an older checkpoint stays",
 			      (long long)j->step);
 	atomic_store(&j->done, true);
@@ -230,7 +230,7 @@ static int gather_lists(struct trainer *t, struct save_job *j, struct dt_err *er
 static int job_end(struct trainer *t, bool final, int rc, struct dt_err *err)
 {
 	struct save_job *j = t->job;
-	bool forgive = rc < 0 && t->agreed && t->o->save_continue && !final;
+	bool forgive = rc < 0 && t->agreed && t->run.save.proceed && !final;
 
 	job_join(j);
 	if (rc < 0 && j->rank == 0 && j->dir[0])
@@ -355,11 +355,11 @@ int trainer_save(struct trainer *t, bool final, struct dt_err *err)
 		free(j);
 		return rc;
 	}
-	*j = (struct save_job){.o = t->o,
+	*j = (struct save_job){.o = &t->run.save,
 			       .rank = t->info.rank,
 			       .nrank = t->info.size,
 			       .step = t->step,
-			       .async = t->o->save_async && !final};
+			       .async = t->run.save.async && !final};
 	t->job = j;
 	rc = begin(t, j->dir, err);
 	if (rc == 0) {
@@ -438,15 +438,15 @@ static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 	    (rc = dt_json_str(data, "tokenizer_hash", true, &hash, err)) < 0 ||
 	    (rc = dt_json_int(train, "tokens", false, 0, INT64_MAX, &t->tokens, err)) < 0)
 		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(ck));
-	if (scaler && t->o->loss_scale == 0 &&
+	if (scaler && t->run.loss_scale == 0 &&
 	    ((rc = dt_json_real(scaler, "scale", true, &t->loss_scale, err)) < 0 ||
 	     (rc = dt_json_int(scaler, "good_steps", true, 0, INT64_MAX, &t->good_steps, err)) < 0))
 		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(ck));
 	if (strcmp(hash, t->data_info.tokenizer_hash))
 		return dt_err_set(err, -EINVAL,
 				  "checkpoint '%s' was trained with another tokenizer than that of '%s'",
-				  dt_ckpt_path(ck), t->o->data);
-	if (seq != t->o->seq || (uint64_t)seed != t->o->seed)
+				  dt_ckpt_path(ck), t->run.data.train);
+	if (seq != t->run.seq || (uint64_t)seed != t->run.data.seed)
 		return dt_err_set(err, -EINVAL,
 				  "checkpoint '%s' was trained with --seq %lld --seed %lld: the data order "
 				  "would change",
@@ -466,9 +466,9 @@ static int load_all(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 
 int trainer_resume(struct trainer *t, struct dt_err *err)
 {
-	bool automatic = !strcmp(t->o->resume, "auto");
+	bool automatic = !strcmp(t->run.save.resume, "auto");
 	struct dt_ckpt *ck = NULL;
-	int rc = dt_ckpt_open(automatic ? t->o->save : t->o->resume, &ck, err), missing;
+	int rc = dt_ckpt_open(automatic ? t->run.save.dir : t->run.save.resume, &ck, err), missing;
 
 	/* Nothing to resume from is an answer only if every rank finds nothing. */
 	missing = automatic && rc == -ENOENT;

@@ -20,39 +20,6 @@ static int check_parallel(const struct dt_layout *l, struct dt_err *err)
 	return 0;
 }
 
-/* --pipeline interleaved:V and a layout's vV say the same thing. */
-static int set_chunks(struct trainer *t, struct dt_err *err)
-{
-	int said = dt_layout_chunks(&t->layout);
-
-	if (t->layout.pp > 1 && t->o->chunks > 1) {
-		if (said > 1 && said != t->o->chunks)
-			return dt_err_set(err, -EINVAL, "layout '%s' and --pipeline interleaved:%d disagree",
-					  t->o->layout, t->o->chunks);
-		t->layout.chunks = t->o->chunks;
-	}
-	return 0;
-}
-
-static int check_batch(struct trainer *t, struct dt_err *err)
-{
-	int64_t each = t->o->microbatch * t->layout.dp;
-
-	t->global_batch = t->o->global_batch ? t->o->global_batch : each;
-	if (t->global_batch % each) {
-		dt_err_set(err, -EINVAL, "global batch %lld is not a multiple of microbatch x dp = %lld x %d",
-			   (long long)t->global_batch, (long long)t->o->microbatch, t->layout.dp);
-		dt_err_hint(err, "global_batch = microbatch x accumulation x dp, in samples");
-		return -EINVAL;
-	}
-	t->accumulation = t->global_batch / each;
-	if (t->o->reproducible) { /* one sample at a time, see fixed.c */
-		t->accumulation *= t->o->microbatch;
-		t->own.microbatch = 1;
-	}
-	return 0;
-}
-
 /* The table of --schedule-file, checked. */
 static int read_schedule(struct trainer *t, struct dt_err *err)
 {
@@ -60,24 +27,25 @@ static int read_schedule(struct trainer *t, struct dt_err *err)
 	size_t n;
 	int rc;
 
-	if (!t->o->schedule_file)
+	if (!t->run.schedule_file)
 		return 0;
-	if (t->layout.pp == 1)
-		return dt_err_set(err, -EINVAL, "--schedule-file is for pipelines, but layout '%s' has none",
-				  t->o->layout);
-	rc = dt_read_file(t->o->schedule_file, 16u << 20, &text, &n, err);
+	if (t->run.layout.pp == 1)
+		return dt_err_set(err, -EINVAL, "--schedule-file is for pipelines, but the layout has none");
+	rc = dt_read_file(t->run.schedule_file, 16u << 20, &text, &n, err);
 	if (rc < 0)
 		return rc;
-	rc = dt_schedule_read(text, t->o->schedule_file, t->layout.pp, dt_layout_chunks(&t->layout),
-			      (int)t->accumulation, &t->file_sched, err);
+	rc = dt_schedule_read(text, t->run.schedule_file, t->run.layout.pp, dt_layout_chunks(&t->run.layout),
+			      (int)t->run.accumulation, &t->file_sched, err);
 	free(text);
+	if (rc == 0)
+		t->run.schedule = &t->file_sched;
 	return rc;
 }
 
 static int open_data(struct trainer *t, struct dt_err *err)
 {
 	struct dt_dataset_info eval;
-	int rc = dt_dataset_open(t->o->data, &t->data, err);
+	int rc = dt_dataset_open(t->run.data.train, &t->data, err);
 
 	if (rc < 0)
 		return rc;
@@ -85,23 +53,23 @@ static int open_data(struct trainer *t, struct dt_err *err)
 	if (t->config.vocab < t->data_info.vocab) {
 		dt_err_set(err, -EINVAL,
 			   "model vocabulary %lld is smaller than the %d of the tokenizer of '%s'",
-			   (long long)t->config.vocab, t->data_info.vocab, t->o->data);
+			   (long long)t->config.vocab, t->data_info.vocab, t->run.data.train);
 		dt_err_hint(err, "choose a model with a larger vocabulary, or rebuild the dataset");
 		return -EINVAL;
 	}
-	rc = dt_sampler_init(&t->sampler, t->data, t->o->seq, t->o->seed, true, err);
+	rc = dt_sampler_init(&t->sampler, t->data, t->run.seq, t->run.data.seed, true, err);
 	if (rc < 0)
 		return rc;
-	if (!t->o->eval_data)
+	if (!t->run.data.eval)
 		return 0;
-	rc = dt_dataset_open(t->o->eval_data, &t->eval_data, err);
+	rc = dt_dataset_open(t->run.data.eval, &t->eval_data, err);
 	if (rc < 0)
 		return rc;
 	dt_dataset_info(t->eval_data, &eval);
 	if (strcmp(eval.tokenizer_hash, t->data_info.tokenizer_hash))
 		return dt_err_set(err, -EINVAL, "'%s' and '%s' were made with different tokenizers",
-				  t->o->data, t->o->eval_data);
-	return dt_sampler_init(&t->eval_sampler, t->eval_data, t->o->seq, t->o->seed, false, err);
+				  t->run.data.train, t->run.data.eval);
+	return dt_sampler_init(&t->eval_sampler, t->eval_data, t->run.seq, t->run.data.seed, false, err);
 }
 
 /* Threads of this rank: what it is bound to, or an equal share of the machine. */
@@ -110,8 +78,8 @@ static int thread_count(struct trainer *t)
 	long online = sysconf(_SC_NPROCESSORS_ONLN), mine = online;
 	cpu_set_t set;
 
-	if (t->o->threads)
-		return (int)t->o->threads;
+	if (t->run.threads)
+		return (int)t->run.threads;
 	if (sched_getaffinity(0, sizeof(set), &set) == 0)
 		mine = CPU_COUNT(&set);
 	if (mine == online)
@@ -123,38 +91,14 @@ static int thread_count(struct trainer *t)
 	return (int)mine;
 }
 
-struct dt_train_shape trainer_shape(const struct trainer *t)
-{
-	return (struct dt_train_shape){.config = &t->config,
-				       .layout = t->layout,
-				       .at = t->mesh.at,
-				       .microbatch = t->o->microbatch,
-				       .seq = t->o->seq,
-				       .compute = t->o->compute,
-				       .optim = t->o->optim.kind,
-				       .recompute = t->o->recompute,
-				       .loss_chunk = t->o->loss_chunk,
-				       .pipeline = t->o->pipeline,
-				       .snapshot = t->o->save_async && (!t->dev || dt_dev_is_host(t->dev))
-							   ? 1 + dt_optim_states(t->o->optim.kind) +
-								     t->o->save_grads
-							   : 0,
-				       .accumulation = t->accumulation,
-				       .schedule = t->file_sched.a ? &t->file_sched : NULL,
-				       .grads_bf16 = t->o->grad_comm == DT_BF16,
-				       .reproducible = t->o->reproducible,
-				       .fp8 = t->o->fp8,
-				       .no_master = t->o->no_master};
-}
-
 /* Whether collectives work on this buffer: gradients, weights that are gathered, activations at the cuts. */
 static bool travels(const struct trainer *t, enum dt_buf_id id)
 {
-	bool dp = t->layout.dp > 1, tp = t->layout.tp > 1, pp = t->layout.pp > 1;
+	bool dp = t->run.layout.dp > 1, tp = t->run.layout.tp > 1, pp = t->run.layout.pp > 1;
 
 	return (dp && (id == DT_B_GRADS || id == DT_B_UNIT_G || id == DT_B_UNIT_W || id == DT_B_WIRE ||
 		       id == DT_B_FIXED)) ||
-	       (dp && t->layout.zero && id == DT_B_WEIGHTS) ||
+	       (dp && t->run.layout.zero && id == DT_B_WEIGHTS) ||
 	       (tp && (id == DT_B_DELTA || id == DT_B_DNORM || id == DT_B_GATHER)) ||
 	       (pp && (id == DT_B_DRESID || id == DT_B_OUT));
 }
@@ -198,31 +142,31 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 		rc = share_memory(t, err);
 	if (rc < 0 || (rc = units_bind(t, err)) < 0)
 		return rc;
-	rc = dt_model_bind(&t->model, &t->config, &t->table, &t->local, &t->layout, t->mesh.at, t->mesh.tp,
-			   t->dev, t->o->compute, t->unit_w, t->unit_g, err);
+	rc = dt_model_bind(&t->model, &t->config, &t->table, &t->local, &t->run.layout, t->mesh.at,
+			   t->mesh.tp, t->dev, t->run.compute, t->unit_w, t->unit_g, err);
 	return rc < 0 ? rc : pipeline_init(t, err);
 }
 
 static int plan_memory(struct trainer *t, struct dt_err *err)
 {
-	struct dt_train_shape s = trainer_shape(t);
+	char layout[64];
 	int rc;
 
-	dt_fp8_plan(&s, &t->fp8);
-	if (s.fp8 && !t->fp8.nused) {
+	dt_fp8_plan(&t->run, t->mesh.at, &t->fp8);
+	if (t->run.fp8 && !t->fp8.nused) {
 		dt_err_set(err, -EINVAL,
 			   "--fp8: no linear of '%s' has sizes that divide by 16 on layout '%s'",
-			   t->config.name, t->o->layout);
+			   t->config.name, dt_layout_format(&t->run.layout, layout, sizeof(layout)));
 		dt_err_hint(err, "microbatch x seq, too, must be a multiple of 16");
 		return -EINVAL;
 	}
-	rc = dt_memory_plan(&s, &t->plan, err);
+	rc = dt_memory_plan(&t->run, t->mesh.at, &t->plan, err);
 	if (rc < 0)
 		return rc;
-	if (t->o->mem_limit && t->plan.arena_bytes > t->o->mem_limit) {
+	if (t->run.mem_limit && t->plan.arena_bytes > t->run.mem_limit) {
 		t->status = DT_EXIT_NO;
 		dt_err_set(err, -ENOSPC, "the plan needs %llu bytes a rank, the limit is %llu",
-			   (unsigned long long)t->plan.arena_bytes, (unsigned long long)t->o->mem_limit);
+			   (unsigned long long)t->plan.arena_bytes, (unsigned long long)t->run.mem_limit);
 		dt_err_hint(err, "see dt-memest for what would make it fit");
 		return -ENOSPC;
 	}
@@ -231,7 +175,7 @@ static int plan_memory(struct trainer *t, struct dt_err *err)
 
 enum dt_dtype trainer_rate_type(const struct trainer *t)
 {
-	return t->o->fp8 ? DT_E4M3 : t->o->compute;
+	return t->run.fp8 ? DT_E4M3 : t->run.compute;
 }
 
 /* The ceiling for MFU: every rank measures at the same time, as they will compute. */
@@ -239,7 +183,7 @@ static int measure_rate(struct trainer *t, struct dt_err *err)
 {
 	int rc;
 
-	if (!t->o->measure_mfu)
+	if (!t->run.measure_mfu)
 		return 0;
 	t->sheet_rate = dt_dev_sheet_rate(t->dev, trainer_rate_type(t)) * t->info.size;
 	rc = dt_barrier(t->mesh.world, "start of the matmul measurement", err);
@@ -252,19 +196,22 @@ static int measure_rate(struct trainer *t, struct dt_err *err)
 /* What each rank can find out alone. */
 static int describe(struct trainer *t, struct dt_err *err)
 {
-	int rc = dt_config_load(t->o->model, &t->config, err);
+	char layout[64];
+	int rc = dt_config_load(t->run.model, &t->config, err);
 
 	if (rc < 0)
 		return rc;
 	t->status = DT_EXIT_USAGE;
-	if ((rc = dt_layout_parse(t->o->layout, &t->layout, err)) < 0 || (rc = set_chunks(t, err)) < 0 ||
-	    (rc = check_parallel(&t->layout, err)) < 0 ||
-	    (rc = dt_layout_check(&t->layout, &t->config, err)) < 0 || (rc = check_batch(t, err)) < 0)
+	if ((rc = check_parallel(&t->run.layout, err)) < 0 ||
+	    (rc = dt_layout_check(&t->run.layout, &t->config, err)) < 0 ||
+	    (rc = dt_run_settle(&t->run, err)) < 0)
 		return rc;
-	if (dt_layout_world(&t->layout) != t->info.size) {
-		dt_err_set(err, -EINVAL, "layout '%s' is for %d ranks, but %d were started", t->o->layout,
-			   dt_layout_world(&t->layout), t->info.size);
-		dt_err_hint(err, "start it with: mpirun -np %d dt-train ...", dt_layout_world(&t->layout));
+	if (dt_layout_world(&t->run.layout) != t->info.size) {
+		dt_err_set(err, -EINVAL, "layout '%s' is for %d ranks, but %d were started",
+			   dt_layout_format(&t->run.layout, layout, sizeof(layout)),
+			   dt_layout_world(&t->run.layout), t->info.size);
+		dt_err_hint(err, "start it with: mpirun -np %d dt-train ...",
+			    dt_layout_world(&t->run.layout));
 		return -EINVAL;
 	}
 	t->status = DT_EXIT_FAILED;
@@ -278,7 +225,7 @@ static int allocate(struct trainer *t, struct dt_err *err)
 
 	if ((rc = device_open(t, thread_count(t), err)) < 0 || (rc = plan_memory(t, err)) < 0 ||
 	    (rc = dt_model_params(&t->config, &t->table, err)) < 0 ||
-	    (rc = dt_local_build(&t->table, &t->config, &t->layout, t->mesh.at, &t->local, err)) < 0)
+	    (rc = dt_local_build(&t->table, &t->config, &t->run.layout, t->mesh.at, &t->local, err)) < 0)
 		return rc;
 	if ((rc = bind_memory(t, err)) < 0 || (rc = reduce_init(t, err)) < 0)
 		return rc;
@@ -305,19 +252,18 @@ static int largest_plan(struct trainer *t, struct dt_err *err)
 	return rc;
 }
 
-int trainer_init(struct trainer *t, const struct dt_train_opts *o, struct dt_world *w,
-		 const struct dt_log *log, struct dt_err *err)
+int trainer_init(struct trainer *t, const struct dt_run *r, struct dt_world *w, const struct dt_log *log,
+		 struct dt_err *err)
 {
 	struct dt_layout flat = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
 	int rc;
 
 	memset(t, 0, sizeof(*t));
-	t->own = *o;
-	t->o = &t->own;
-	t->loss_scale = o->loss_scale != 0 ? o->loss_scale : o->loss_scale_start;
+	t->run = *r;
+	t->run.config = &t->config;
+	t->loss_scale = r->loss_scale != 0 ? r->loss_scale : r->loss_scale_start;
 	t->world = w;
 	t->log = log;
-	t->steps = o->steps;
 	t->status = DT_EXIT_FAILED;
 	dt_world_info(w, &t->info);
 	t->root_log = *log;
@@ -327,7 +273,7 @@ int trainer_init(struct trainer *t, const struct dt_train_opts *o, struct dt_wor
 	flat.dp = t->info.size;
 	if ((rc = dt_mesh_init(&t->everyone, w, &flat, err)) < 0 ||
 	    (rc = trainer_agree(t, describe(t, err), err)) < 0 ||
-	    (rc = dt_mesh_init(&t->mesh, w, &t->layout, err)) < 0 || (rc = replicas_init(t, err)) < 0 ||
+	    (rc = dt_mesh_init(&t->mesh, w, &t->run.layout, err)) < 0 || (rc = replicas_init(t, err)) < 0 ||
 	    (rc = trainer_agree(t, allocate(t, err), err)) < 0)
 		return rc;
 	rc = largest_plan(t, err);

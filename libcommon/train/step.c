@@ -61,7 +61,7 @@ static int gradients(struct trainer *t, double scale, struct dt_err *err)
 /* A step whose gradients overflowed under the loss scale: halve it, and go on without an update. */
 static bool overflow(struct trainer *t)
 {
-	if (t->o->loss_scale != 0 || t->loss_scale <= SCALE_MIN)
+	if (t->run.loss_scale != 0 || t->loss_scale <= SCALE_MIN)
 		return false;
 	t->loss_scale /= 2;
 	t->good_steps = 0;
@@ -74,7 +74,7 @@ static int apply(struct trainer *t, struct step_result *ret, struct dt_err *err)
 
 	if (rc == 0)
 		rc = update(t, ret->lr, ret->grad_norm, err);
-	if (rc == 0 && t->o->loss_scale == 0 && ++t->good_steps == SCALE_STEPS) {
+	if (rc == 0 && t->run.loss_scale == 0 && ++t->good_steps == SCALE_STEPS) {
 		t->loss_scale = t->loss_scale < SCALE_MAX ? 2 * t->loss_scale : t->loss_scale;
 		t->good_steps = 0;
 	}
@@ -83,7 +83,7 @@ static int apply(struct trainer *t, struct step_result *ret, struct dt_err *err)
 
 int trainer_step(struct trainer *t, bool stop_asked, struct step_result *ret, struct dt_err *err)
 {
-	double tokens = (double)t->global_batch * (double)t->o->seq, t0;
+	double tokens = (double)t->run.global_batch * (double)t->run.seq, t0;
 	struct verdict v;
 	int rc;
 
@@ -106,25 +106,25 @@ int trainer_step(struct trainer *t, bool stop_asked, struct step_result *ret, st
 	t0 = dt_now();
 	ret->loss = v.loss / tokens;
 	ret->stop = v.stop != 0;
-	ret->lr = dt_lr_at(&t->o->lr, t->step);
+	ret->lr = dt_lr_at(&t->run.lr, t->step);
 	ret->grad_norm = NAN;
 	if (!ret->skipped)
 		rc = apply(t, ret, err);
 	t->t.optimizer = dt_now() - t0;
 	t->step++;
-	t->cursor += t->global_batch;
-	t->tokens += t->global_batch * t->o->seq;
+	t->cursor += t->run.global_batch;
+	t->tokens += t->run.global_batch * t->run.seq;
 	return rc;
 }
 
 int trainer_eval(struct trainer *t, double *ret_loss, int64_t *ret_tokens, struct dt_err *err)
 {
-	int64_t samples = t->eval_sampler.samples, mb = t->o->microbatch, each = mb * t->layout.dp;
+	int64_t samples = t->eval_sampler.samples, mb = t->run.microbatch, each = mb * t->run.layout.dp;
 	double sum = 0;
 	int rc = 0;
 
-	if (t->o->eval_tokens && samples > t->o->eval_tokens / t->o->seq)
-		samples = t->o->eval_tokens / t->o->seq > 0 ? t->o->eval_tokens / t->o->seq : 1;
+	if (t->run.data.eval_tokens && samples > t->run.data.eval_tokens / t->run.seq)
+		samples = t->run.data.eval_tokens / t->run.seq > 0 ? t->run.data.eval_tokens / t->run.seq : 1;
 	for (int64_t n = 0; n < samples && rc == 0; n += each)
 		rc = pipeline_eval(t, n + t->mesh.at.dp * mb, samples, &sum, err);
 	if (rc < 0)
@@ -132,7 +132,7 @@ int trainer_eval(struct trainer *t, double *ret_loss, int64_t *ret_tokens, struc
 	if (t->mesh.at.tp != 0)
 		sum = 0;
 	rc = dt_all_reduce(t->mesh.world, &sum, NULL, 1, DT_F64, DT_SUM, "evaluation loss", err);
-	*ret_tokens = samples * t->o->seq;
+	*ret_tokens = samples * t->run.seq;
 	*ret_loss = sum / (double)*ret_tokens;
 	return rc;
 }

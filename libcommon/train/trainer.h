@@ -51,15 +51,13 @@ struct step_times { /* seconds of the step under way */
 };
 
 struct trainer {
-	const struct dt_train_opts *o;
-	struct dt_train_opts own; /* what o points to */
+	struct dt_run run; /* settled; its config and schedule are those below */
 	struct dt_world *world;
 	struct dt_world_info info;
 	const struct dt_log *log;
 	struct dt_log root_log; /* speaks on rank 0 only */
 
 	struct dt_config config;
-	struct dt_layout layout;
 	struct dt_mesh mesh;
 	struct dt_mesh everyone; /* all ranks, before the layout is known to be right */
 	struct dt_params table;
@@ -92,8 +90,7 @@ struct trainer {
 	struct dt_sampler sampler, eval_sampler;
 	struct dt_dataset_info data_info;
 
-	int64_t accumulation, global_batch;
-	int64_t step, steps;		/* done so far; to do in all */
+	int64_t step;			/* done so far */
 	int64_t cursor;			/* global sample number of the next step's first sample */
 	int64_t tokens;			/* trained on so far */
 	double matmul_rate;		/* of all ranks together, flop/s */
@@ -130,10 +127,9 @@ struct trainer {
 int trainer_agree(struct trainer *t, int rc, struct dt_err *err);
 
 /* setup.c */
-int trainer_init(struct trainer *t, const struct dt_train_opts *o, struct dt_world *w,
-		 const struct dt_log *log, struct dt_err *err);
+int trainer_init(struct trainer *t, const struct dt_run *r, struct dt_world *w, const struct dt_log *log,
+		 struct dt_err *err);
 void trainer_release(struct trainer *t);
-struct dt_train_shape trainer_shape(const struct trainer *t);
 /* In which the products are that MFU is measured by. */
 enum dt_dtype trainer_rate_type(const struct trainer *t);
 

@@ -15,7 +15,7 @@
 
 static int64_t shares(const struct trainer *t)
 {
-	return t->layout.zero ? t->layout.dp : 1;
+	return t->run.layout.zero ? t->run.layout.dp : 1;
 }
 
 int64_t share_n(const struct trainer *t, int u)
@@ -25,7 +25,7 @@ int64_t share_n(const struct trainer *t, int u)
 
 int64_t share_first(const struct trainer *t, int u)
 {
-	return t->layout.zero ? t->mesh.at.dp * share_n(t, u) : 0;
+	return t->run.layout.zero ? t->mesh.at.dp * share_n(t, u) : 0;
 }
 
 void *flat_at(const struct trainer *t, const struct flat *f, int u, int64_t i)
@@ -46,21 +46,21 @@ static struct flat flat(struct trainer *t, enum dt_buf_id id, enum dt_dtype dtyp
 {
 	return (struct flat){.p = dt_plan_address(&t->plan, t->arena.base, id, -1, -1, -1),
 			     .dtype = dtype,
-			     .shared = t->layout.zero >= shared_from};
+			     .shared = t->run.layout.zero >= shared_from};
 }
 
 int units_bind(struct trainer *t, struct dt_err *err)
 {
 	int n = t->local.nunit;
 
-	t->weights = flat(t, DT_B_WEIGHTS, t->o->compute, 3);
+	t->weights = flat(t, DT_B_WEIGHTS, t->run.compute, 3);
 	t->master = flat(t, DT_B_MASTER, DT_F32, 1);
 	if (!t->master.p)
 		t->master = t->weights; /* f32, or bf16 without masters */
 	t->grads = flat(t, DT_B_GRADS, DT_F32, 2);
 	t->state[0] = flat(t, DT_B_OPTIM1, DT_F32, 1);
 	t->state[1] = flat(t, DT_B_OPTIM2, DT_F32, 1);
-	t->wire = flat(t, DT_B_WIRE, t->o->grad_comm, 2);
+	t->wire = flat(t, DT_B_WIRE, t->run.grad_comm, 2);
 	t->fixed = dt_plan_address(&t->plan, t->arena.base, DT_B_FIXED, -1, -1, -1);
 	t->unit_w = calloc((size_t)n, sizeof(*t->unit_w));
 	t->unit_g = calloc((size_t)n, sizeof(*t->unit_g));
@@ -142,7 +142,7 @@ int units_publish(struct trainer *t, struct dt_err *err)
 					t->dev, dt_t1(flat_at(t, &t->weights, u, first), t->weights.dtype, n),
 					dt_t1(flat_at(t, &t->master, u, first), DT_F32, n)),
 				"->convert(", err);
-		if (rc == 0 && t->layout.zero && !t->weights.shared)
+		if (rc == 0 && t->run.layout.zero && !t->weights.shared)
 			rc = dt_all_gather(t->mesh.dp, flat_at(t, &t->weights, u, 0), NULL, (size_t)n,
 					   t->weights.dtype, "weights of a unit", err);
 	}

@@ -38,7 +38,7 @@ int grad_norm(struct trainer *t, double *ret, struct dt_err *err)
 				"->sumsq(", err);
 	}
 	if (rc == 0)
-		rc = dt_all_reduce(t->layout.zero ? t->mesh.world : t->mesh.model, squares, NULL,
+		rc = dt_all_reduce(t->run.layout.zero ? t->mesh.world : t->mesh.model, squares, NULL,
 				   (size_t)t->table.n, DT_F64, DT_SUM, "gradient norm", err);
 	for (int i = 0; i < t->table.n && rc == 0; i++)
 		total += squares[i];
@@ -59,13 +59,14 @@ struct dt_tensor grad_part(const struct trainer *t, int u, int64_t first, int64_
 
 int update(struct trainer *t, double lr, double norm, struct dt_err *err)
 {
-	struct dt_optim o = t->o->optim;
+	struct dt_optim o = t->run.optim;
 	const struct flat none = {0}, *copy = t->master.p == t->weights.p ? &none : &t->weights;
 
 	trainer_before_update(t);
 	o.lr = (float)lr;
 	o.t = t->step + 1;
-	o.grad_scale = (float)((t->o->clip > 0 && norm > t->o->clip ? t->o->clip / norm : 1) / t->loss_scale);
+	o.grad_scale =
+		(float)((t->run.clip > 0 && norm > t->run.clip ? t->run.clip / norm : 1) / t->loss_scale);
 	for (int i = 0; i < t->local.n; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];
 		int u = lp->unit, rc;
@@ -73,7 +74,7 @@ int update(struct trainer *t, double lr, double norm, struct dt_err *err)
 
 		if (n <= 0)
 			continue;
-		o.weight_decay = t->table.p[lp->index].decay ? t->o->optim.weight_decay : 0;
+		o.weight_decay = t->table.p[lp->index].decay ? t->run.optim.weight_decay : 0;
 		if (t->master.dtype != DT_F32)
 			rc = round_update(t, lp, &o, first - (lp->flat - t->local.unit[u].flat), n, err);
 		else
@@ -87,5 +88,5 @@ int update(struct trainer *t, double lr, double norm, struct dt_err *err)
 		if (rc < 0)
 			return rc;
 	}
-	return t->layout.zero ? units_publish(t, err) : 0;
+	return t->run.layout.zero ? units_publish(t, err) : 0;
 }

@@ -77,14 +77,14 @@ static void megatron_of_any_model(void **state)
 	}
 }
 
-static struct dt_train_shape shape_of(const struct dt_config *c, const char *layout)
+static struct dt_run shape_of(const struct dt_config *c, const char *layout)
 {
-	struct dt_train_shape s = {.config = c,
-				   .microbatch = 1,
-				   .seq = 1024,
-				   .compute = DT_BF16,
-				   .optim = DT_OPTIM_ADAMW,
-				   .recompute = {DT_RECOMPUTE_NONE, 1}};
+	struct dt_run s = {.config = c,
+			   .microbatch = 1,
+			   .seq = 1024,
+			   .compute = DT_BF16,
+			   .optim.kind = DT_OPTIM_ADAMW,
+			   .recompute = {DT_RECOMPUTE_NONE, 1}};
 
 	if (s.seq > c->max_seq)
 		s.seq = c->max_seq;
@@ -110,11 +110,12 @@ static void generic_states(void **state)
 
 	dt_config_find_preset("llama-2-7b", &c);
 	for (int z = 0; z < 4; z++) {
-		struct dt_train_shape s = shape_of(&c, layouts[z]);
+		struct dt_run s = shape_of(&c, layouts[z]);
 		struct dt_estimate t;
 		double gathered, got;
 
-		assert_int_equal(dt_estimate_train(&s, DT_ACCOUNT_GENERIC, NULL, &t, NULL), 0);
+		assert_int_equal(
+			dt_estimate_train(&s, (struct dt_coords){0}, DT_ACCOUNT_GENERIC, NULL, &t, NULL), 0);
 		gathered = (double)category(&t, DT_MEM_COMM);
 		got = (double)(category(&t, DT_MEM_WEIGHTS) + category(&t, DT_MEM_GRADS) +
 			       category(&t, DT_MEM_MASTER) + category(&t, DT_MEM_OPTIM));
@@ -140,11 +141,11 @@ static void phases_of_a_step(void **state)
 	/* Ours: gradients of the generic account do not count in forward, activations not in the step. */
 	struct dt_config c;
 	struct dt_estimate t;
-	struct dt_train_shape s;
+	struct dt_run s;
 
 	dt_config_find_preset("llama-2-7b", &c);
 	s = shape_of(&c, "dp1");
-	assert_int_equal(dt_estimate_train(&s, DT_ACCOUNT_GENERIC, NULL, &t, NULL), 0);
+	assert_int_equal(dt_estimate_train(&s, (struct dt_coords){0}, DT_ACCOUNT_GENERIC, NULL, &t, NULL), 0);
 	assert_int_equal(t.peak, DT_PH_BACKWARD);
 	assert_true(t.phase_bytes[DT_PH_BACKWARD] >=
 		    t.phase_bytes[DT_PH_FORWARD] + category(&t, DT_MEM_GRADS));
@@ -162,12 +163,13 @@ static void account_dt_is_the_plan(void **state)
 
 	dt_config_find_preset("llama-tiny", &c);
 	for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++) {
-		struct dt_train_shape s = shape_of(&c, layouts[i]);
+		struct dt_run s = shape_of(&c, layouts[i]);
 		struct dt_memory_plan p;
 		struct dt_estimate t;
 
-		assert_int_equal(dt_memory_plan(&s, &p, NULL), 0);
-		assert_int_equal(dt_estimate_train(&s, DT_ACCOUNT_DT, NULL, &t, NULL), 0);
+		assert_int_equal(dt_memory_plan(&s, (struct dt_coords){0}, &p, NULL), 0);
+		assert_int_equal(dt_estimate_train(&s, (struct dt_coords){0}, DT_ACCOUNT_DT, NULL, &t, NULL),
+				 0);
 		assert_int_equal(t.n, p.n);
 		assert_int_equal(t.peak_bytes, p.arena_bytes);
 		for (int k = 0; k < DT_PH_N; k++)
@@ -185,14 +187,14 @@ static void account_dt_is_the_plan(void **state)
 static void plan_of_gpt2(void **state)
 {
 	struct dt_config c;
-	struct dt_train_shape s;
+	struct dt_run s;
 	struct dt_estimate t;
 	uint64_t n = 124439808, tok = 4096, per_token;
 
 	dt_config_find_preset("gpt2-124m", &c);
 	s = shape_of(&c, "dp1");
 	s.microbatch = 4;
-	assert_int_equal(dt_estimate_train(&s, DT_ACCOUNT_DT, NULL, &t, NULL), 0);
+	assert_int_equal(dt_estimate_train(&s, (struct dt_coords){0}, DT_ACCOUNT_DT, NULL, &t, NULL), 0);
 	assert_int_equal(t.params, n);
 	/* 768 and 3072 are multiples of 32: padding is only that of the embedding's 50257 x 768, none. */
 	assert_int_equal(category(&t, DT_MEM_WEIGHTS), 2 * n);
@@ -213,7 +215,7 @@ static void plan_of_gpt2(void **state)
 static void rounding_of_states(void **state)
 {
 	struct dt_config c;
-	struct dt_train_shape s;
+	struct dt_run s;
 	struct dt_estimate t;
 	uint64_t want = 0;
 	/* 257 x 64; final norm's two; a layer's norms, biases of q k v o and down, bias of up */
@@ -229,10 +231,10 @@ static void rounding_of_states(void **state)
 
 			want += odd[i].times * ((bytes + 511) / 512 * 512 - bytes);
 		}
-	assert_int_equal(dt_estimate_train(&s, DT_ACCOUNT_GENERIC, NULL, &t, NULL), 0);
+	assert_int_equal(dt_estimate_train(&s, (struct dt_coords){0}, DT_ACCOUNT_GENERIC, NULL, &t, NULL), 0);
 	assert_int_equal(category(&t, DT_EST_ROUNDING), want);
 	dt_estimate_release(&t);
-	assert_int_equal(dt_estimate_train(&s, DT_ACCOUNT_DT, NULL, &t, NULL), 0);
+	assert_int_equal(dt_estimate_train(&s, (struct dt_coords){0}, DT_ACCOUNT_DT, NULL, &t, NULL), 0);
 	assert_int_equal(category(&t, DT_EST_ROUNDING), 0);
 	dt_estimate_release(&t);
 }
@@ -248,12 +250,12 @@ static void every_axis_counts(void **state)
 
 	dt_config_find_preset("llama-2-7b", &c);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct dt_train_shape s = shape_of(&c, cases[i][0]), base = shape_of(&c, cases[i][1]);
+		struct dt_run s = shape_of(&c, cases[i][0]), base = shape_of(&c, cases[i][1]);
 		struct dt_estimate with, without;
 
 		for (int account = DT_ACCOUNT_DT; account <= DT_ACCOUNT_MEGATRON; account++) {
 			struct dt_err err = {0};
-			int rc = dt_estimate_train(&s, account, NULL, &with, &err);
+			int rc = dt_estimate_train(&s, (struct dt_coords){0}, account, NULL, &with, &err);
 
 			if (account == DT_ACCOUNT_DT && rc < 0) {
 				assert_int_equal(rc, -ENOTSUP);
@@ -261,7 +263,9 @@ static void every_axis_counts(void **state)
 				continue;
 			}
 			assert_int_equal(rc, 0);
-			assert_int_equal(dt_estimate_train(&base, account, NULL, &without, NULL), 0);
+			assert_int_equal(dt_estimate_train(&base, (struct dt_coords){0}, account, NULL,
+							   &without, NULL),
+					 0);
 			assert_true(with.peak_bytes < without.peak_bytes);
 			dt_estimate_release(&with);
 			dt_estimate_release(&without);
@@ -315,30 +319,32 @@ static void serving_70b(void **state)
 /* The largest microbatch and sequence by bisection against trying them all. */
 static void the_edge_is_where_it_is(void **state)
 {
+	struct dt_config c;
 	struct dt_fit_query q = {.account = DT_ACCOUNT_DT,
 				 .precision = DT_WF_BF16,
-				 .compute = DT_BF16,
-				 .optimizer = DT_OPTIM_ADAMW,
-				 .microbatch = 1,
-				 .seq = 64};
+				 .run = {.config = &c,
+					 .compute = DT_BF16,
+					 .optim.kind = DT_OPTIM_ADAMW,
+					 .microbatch = 1,
+					 .seq = 64}};
 
-	dt_config_find_preset("llama-tiny", &q.config);
-	dt_layout_parse("dp1", &q.layout, NULL);
+	dt_config_find_preset("llama-tiny", &c);
+	dt_layout_parse("dp1", &q.run.layout, NULL);
 	for (uint64_t room = 3000000; room < 60000000; room = room * 5 / 4) {
 		int64_t by_trying = 0, max = 50;
 		int rc;
 
-		for (q.microbatch = 1; q.microbatch <= max; q.microbatch++) {
+		for (q.run.microbatch = 1; q.run.microbatch <= max; q.run.microbatch++) {
 			struct dt_fit f;
 
 			assert_int_equal(dt_fit_estimate(&q, &f, NULL), 0);
 			if (dt_fit_worst(&f)->peak_bytes <= room)
-				by_trying = q.microbatch;
+				by_trying = q.run.microbatch;
 			dt_fit_release(&f);
 		}
-		rc = dt_fit_largest(&q, &q.microbatch, max, room, NULL);
+		rc = dt_fit_largest(&q, &q.run.microbatch, max, room, NULL);
 		assert_int_equal(rc, by_trying > 0);
-		assert_int_equal(q.microbatch, by_trying ? by_trying : 1);
+		assert_int_equal(q.run.microbatch, by_trying ? by_trying : 1);
 	}
 }
 

@@ -22,7 +22,7 @@ struct fixture {
 	struct dt_params table;
 	struct dt_local local;
 	struct dt_memory_plan plan;
-	struct dt_train_shape shape;
+	struct dt_run shape;
 	struct dt_arena arena;
 	struct dt_dev *dev;
 	struct dt_model m;
@@ -67,18 +67,18 @@ static void setup(struct fixture *f, const char *name, int64_t microbatch, struc
 	f->ids = golden_i32(&f->g, "ids", &n);
 	f->targets = golden_i32(&f->g, "targets", &n);
 	shorten(f, seq);
-	f->shape = (struct dt_train_shape){.config = &f->c,
-					   .layout = one,
-					   .microbatch = microbatch ? microbatch : f->batch,
-					   .seq = f->seq,
-					   .compute = DT_F32,
-					   .optim = DT_OPTIM_SGD,
-					   .recompute = mode,
-					   .fp8 = fp8,
-					   .loss_chunk = 5};
+	f->shape = (struct dt_run){.config = &f->c,
+				   .layout = one,
+				   .microbatch = microbatch ? microbatch : f->batch,
+				   .seq = f->seq,
+				   .compute = DT_F32,
+				   .optim.kind = DT_OPTIM_SGD,
+				   .recompute = mode,
+				   .fp8 = fp8,
+				   .loss_chunk = 5};
 	assert_int_equal(dt_model_params(&f->c, &f->table, &err), 0);
 	assert_int_equal(dt_local_build(&f->table, &f->c, &one, at, &f->local, &err), 0);
-	assert_int_equal(dt_memory_plan(&f->shape, &f->plan, &err), 0);
+	assert_int_equal(dt_memory_plan(&f->shape, at, &f->plan, &err), 0);
 	assert_int_equal(dt_arena_init(&f->arena, f->plan.arena_bytes, &err), 0);
 	memset(f->arena.base, 0xff,
 	       f->arena.bytes); /* NaN everywhere: nothing may be read before it is written */

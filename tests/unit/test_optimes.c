@@ -125,12 +125,12 @@ static void a_step_is_its_calls(void **state)
 	struct dt_op_times t = filled(1, one_us);
 	struct dt_cluster c;
 	struct dt_config m;
-	struct dt_train_shape s = {.config = &m,
-				   .microbatch = 2,
-				   .seq = 64,
-				   .compute = DT_F32,
-				   .optim = DT_OPTIM_ADAMW,
-				   .accumulation = 3};
+	struct dt_run s = {.config = &m,
+			   .microbatch = 2,
+			   .seq = 64,
+			   .compute = DT_F32,
+			   .optim.kind = DT_OPTIM_ADAMW,
+			   .accumulation = 3};
 	struct dt_step_time r;
 	double layer = 8 + 4 * 3 + 4, calls;
 	int params = 2 + 2 * 16 + 2, vectors = 2 * 10 + 2; /* embeddings; q k v o up down; final norm */

@@ -31,13 +31,13 @@ static void megatron_step_times(void **state)
 	assert_int_equal(dt_cluster_device("a100", &a100, NULL), 0);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct dt_config c;
-		struct dt_train_shape s = {.config = &c,
-					   .microbatch = cases[i].microbatch,
-					   .accumulation = cases[i].accumulation,
-					   .seq = 2048,
-					   .compute = DT_BF16,
-					   .optim = DT_OPTIM_ADAMW,
-					   .pipeline = DT_PIPE_1F1B};
+		struct dt_run s = {.config = &c,
+				   .microbatch = cases[i].microbatch,
+				   .accumulation = cases[i].accumulation,
+				   .seq = 2048,
+				   .compute = DT_BF16,
+				   .optim.kind = DT_OPTIM_ADAMW,
+				   .pipeline = DT_PIPE_1F1B};
 
 		assert_int_equal(dt_config_find_preset(cases[i].model, &c), 0);
 		assert_int_equal(dt_layout_parse(cases[i].layout, &s.layout, NULL), 0);
@@ -72,13 +72,13 @@ static void llama_405b(void **state)
 	struct dt_config c;
 	struct dt_cluster h100;
 	struct dt_step_time t;
-	struct dt_train_shape s = {.config = &c,
-				   .microbatch = 1,
-				   .accumulation = 32,
-				   .seq = 8192,
-				   .compute = DT_BF16,
-				   .optim = DT_OPTIM_ADAMW,
-				   .pipeline = DT_PIPE_1F1B};
+	struct dt_run s = {.config = &c,
+			   .microbatch = 1,
+			   .accumulation = 32,
+			   .seq = 8192,
+			   .compute = DT_BF16,
+			   .optim.kind = DT_OPTIM_ADAMW,
+			   .pipeline = DT_PIPE_1F1B};
 
 	assert_int_equal(dt_cluster_device("H100", &h100, NULL), 0);
 	assert_int_equal(dt_config_find_preset("llama-3.1-405b", &c), 0);
@@ -120,13 +120,13 @@ static void quick_is_the_table(void **state)
 	dt_config_find_preset("llama-2-7b", &c);
 	c.vocab = 8; /* a head that costs nothing */
 	for (int m = 4; m <= 32; m *= 2) {
-		struct dt_train_shape s = {.config = &c,
-					   .microbatch = 1,
-					   .accumulation = m,
-					   .seq = 2048,
-					   .compute = DT_BF16,
-					   .optim = DT_OPTIM_ADAMW,
-					   .pipeline = DT_PIPE_1F1B};
+		struct dt_run s = {.config = &c,
+				   .microbatch = 1,
+				   .accumulation = m,
+				   .seq = 2048,
+				   .compute = DT_BF16,
+				   .optim.kind = DT_OPTIM_ADAMW,
+				   .pipeline = DT_PIPE_1F1B};
 		struct dt_step_time a, b;
 
 		dt_layout_parse("pp4", &s.layout, NULL);
@@ -158,9 +158,10 @@ static void checkpoint_interval(void **state)
 static void search_finds_the_best(void **state)
 {
 	struct dt_cluster cl;
+	struct dt_config model;
 	struct dt_plan_query q = {.cluster = &cl,
 				  .stack = &dt_stack_dt,
-				  .global_batch = 64,
+				  .fit.run = {.config = &model, .global_batch = 64},
 				  .recompute = -1,
 				  .room = 76ull << 30,
 				  .dt_train = true};
@@ -169,11 +170,11 @@ static void search_finds_the_best(void **state)
 
 	dt_cluster_device("H100", &cl, NULL);
 	dt_cluster_arrange(&cl, 8, 0, DT_TOPO_SINGLE, 0, 1, 0, NULL);
-	dt_config_find_preset("llama-2-7b", &q.fit.config);
-	q.fit.seq = 4096;
-	q.fit.compute = DT_BF16;
-	q.fit.optimizer = DT_OPTIM_ADAMW;
-	q.fit.pipeline = DT_PIPE_1F1B;
+	dt_config_find_preset("llama-2-7b", &model);
+	q.fit.run.seq = 4096;
+	q.fit.run.compute = DT_BF16;
+	q.fit.run.optim.kind = DT_OPTIM_ADAMW;
+	q.fit.run.pipeline = DT_PIPE_1F1B;
 	q.fit.account = DT_ACCOUNT_DT;
 	assert_int_equal(dt_plan_search(&q, 5, &p, NULL), 0);
 	assert_true(p.n == 5);

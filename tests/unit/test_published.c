@@ -160,16 +160,17 @@ static void states_of_accounts(void **state)
 
 	dt_config_find_preset("llama-2-7b", &c);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct dt_train_shape s = {.config = &c,
-					   .microbatch = 1,
-					   .seq = 128,
-					   .compute = DT_BF16,
-					   .optim = DT_OPTIM_ADAMW};
+		struct dt_run s = {.config = &c,
+				   .microbatch = 1,
+				   .seq = 128,
+				   .compute = DT_BF16,
+				   .optim.kind = DT_OPTIM_ADAMW};
 		struct dt_estimate t;
 		double sum = 0;
 
 		dt_layout_parse(cases[i].layout, &s.layout, NULL);
-		assert_int_equal(dt_estimate_train(&s, cases[i].account, NULL, &t, NULL), 0);
+		assert_int_equal(
+			dt_estimate_train(&s, (struct dt_coords){0}, cases[i].account, NULL, &t, NULL), 0);
 		for (int k = 0; k < 4; k++)
 			sum += bytes_of(&t, cats[k]);
 		is(cases[i].layout, sum / 6738415616.0, cases[i].bytes, 1e-6);
@@ -184,18 +185,18 @@ static void adapters(void **state)
 	const struct dt_extras x = {.lora_rank = 8, .targets = DT_LORA_QV, .base = DT_WF_BF16};
 	struct dt_config c;
 	struct dt_params p = table_of("llama-2-7b", &c);
-	struct dt_train_shape s = {
-		.config = &c, .microbatch = 1, .seq = 128, .compute = DT_BF16, .optim = DT_OPTIM_ADAMW};
+	struct dt_run s = {
+		.config = &c, .microbatch = 1, .seq = 128, .compute = DT_BF16, .optim.kind = DT_OPTIM_ADAMW};
 	struct dt_estimate t;
 
 	is("adapter parameters", (double)dt_lora_params(&p, roles, 2, 8), 4194304, 0);
 	dt_params_release(&p);
 	dt_layout_parse("dp1", &s.layout, NULL);
-	assert_int_equal(dt_estimate_train(&s, DT_ACCOUNT_GENERIC, &x, &t, NULL), 0);
+	assert_int_equal(dt_estimate_train(&s, (struct dt_coords){0}, DT_ACCOUNT_GENERIC, &x, &t, NULL), 0);
 	is("16-bit gradients", bytes_of(&t, DT_EST_ADAPTERS) / 4194304, 16, 0);
 	is("the frozen base", bytes_of(&t, DT_MEM_WEIGHTS), 2 * 6738415616.0, 0);
 	dt_estimate_release(&t);
-	assert_int_equal(dt_estimate_train(&s, DT_ACCOUNT_MEGATRON, &x, &t, NULL), 0);
+	assert_int_equal(dt_estimate_train(&s, (struct dt_coords){0}, DT_ACCOUNT_MEGATRON, &x, &t, NULL), 0);
 	is("f32 gradients", bytes_of(&t, DT_EST_ADAPTERS) / 4194304, 18, 0);
 	dt_estimate_release(&t);
 }
@@ -353,19 +354,20 @@ static void activations_of_a_layer(void **state)
 static double held(const char *layout, enum dt_pipeline kind, int64_t microbatches)
 {
 	struct dt_config c;
-	struct dt_train_shape s = {.config = &c,
-				   .microbatch = 1,
-				   .seq = 2048,
-				   .compute = DT_BF16,
-				   .optim = DT_OPTIM_ADAMW,
-				   .pipeline = kind,
-				   .accumulation = microbatches};
+	struct dt_run s = {.config = &c,
+			   .microbatch = 1,
+			   .seq = 2048,
+			   .compute = DT_BF16,
+			   .optim.kind = DT_OPTIM_ADAMW,
+			   .pipeline = kind,
+			   .accumulation = microbatches};
 	struct dt_estimate t;
 	double layer, n;
 
 	dt_config_find_preset("gpt3-175b", &c);
 	assert_int_equal(dt_layout_parse(layout, &s.layout, NULL), 0);
-	assert_int_equal(dt_estimate_train(&s, DT_ACCOUNT_MEGATRON, NULL, &t, NULL), 0);
+	assert_int_equal(dt_estimate_train(&s, (struct dt_coords){0}, DT_ACCOUNT_MEGATRON, NULL, &t, NULL),
+			 0);
 	layer = dt_megatron_layer_bytes(&c, 0, 2048, 1, 1, false, true, DT_RECOMPUTE_NONE);
 	n = bytes_of(&t, DT_MEM_ACTIVATIONS) / layer / ((double)c.layers / s.layout.pp);
 	dt_estimate_release(&t);
@@ -404,13 +406,14 @@ static void pipelines(void **state)
 static void cross_entropy(void **state)
 {
 	struct dt_config c;
-	struct dt_train_shape s = {
-		.config = &c, .microbatch = 2, .seq = 1024, .compute = DT_BF16, .optim = DT_OPTIM_ADAMW};
+	struct dt_run s = {
+		.config = &c, .microbatch = 2, .seq = 1024, .compute = DT_BF16, .optim.kind = DT_OPTIM_ADAMW};
 	struct dt_estimate t;
 
 	dt_config_find_preset("megatron-22b", &c);
 	dt_layout_parse("tp8", &s.layout, NULL);
-	assert_int_equal(dt_estimate_train(&s, DT_ACCOUNT_MEGATRON, NULL, &t, NULL), 0);
+	assert_int_equal(dt_estimate_train(&s, (struct dt_coords){0}, DT_ACCOUNT_MEGATRON, NULL, &t, NULL),
+			 0);
 	is("of sbV / t", bytes_of(&t, DT_MEM_LOGITS) / (2.0 * 1024 * 51200 / 8), 10, 1e-9);
 	dt_estimate_release(&t);
 }

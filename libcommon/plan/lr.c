@@ -1,4 +1,4 @@
-#include "train/lr.h"
+#include "plan/lr.h"
 
 #include <math.h>
 

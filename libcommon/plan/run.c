@@ -1,0 +1,95 @@
+#include "plan/run.h"
+
+#include <errno.h>
+
+int dt_run_settle(struct dt_run *r, struct dt_err *err)
+{
+	int64_t each = r->microbatch * r->layout.dp;
+
+	if (each < 1)
+		return dt_err_set(err, -EINVAL, "a microbatch is at least one sample");
+	if (!r->global_batch && __builtin_mul_overflow(each, dt_run_accumulation(r), &r->global_batch))
+		return dt_err_set(err, -ERANGE, "%lld microbatches of %lld samples are too many",
+				  (long long)r->accumulation, (long long)each);
+	if (r->global_batch % each) {
+		dt_err_set(err, -EINVAL, "global batch %lld is not a multiple of microbatch x dp = %lld x %d",
+			   (long long)r->global_batch, (long long)r->microbatch, r->layout.dp);
+		dt_err_hint(err, "global_batch = microbatch x accumulation x dp, in samples");
+		return -EINVAL;
+	}
+	if (r->reproducible) /* gradients are summed a sample at a time */
+		r->microbatch = 1;
+	r->accumulation = r->global_batch / (r->microbatch * r->layout.dp);
+	return 0;
+}
+
+static int check_numbers(const struct dt_run *r, struct dt_err *err)
+{
+	if (r->no_master && r->compute == DT_F16)
+		return dt_err_set(err, -EINVAL, "fp16 needs master weights: it has no exponents to round to");
+	if (r->reproducible && (r->layout.zero || r->grad_comm != DT_F32))
+		return dt_err_set(err, -EINVAL, "--reproducible does not go with %s",
+				  r->layout.zero ? "ZeRO" : "bf16 gradients on the wire");
+	return 0;
+}
+
+static int check_sizes(const struct dt_run *r, struct dt_err *err)
+{
+	if (r->microbatch < 1 || r->seq < 1)
+		return dt_err_set(err, -EINVAL, "microbatch %lld and sequence length %lld must be at least 1",
+				  (long long)r->microbatch, (long long)r->seq);
+	if (r->microbatch > INT32_MAX / r->seq)
+		return dt_err_set(err, -ERANGE, "a microbatch of %lld x %lld tokens is too large",
+				  (long long)r->microbatch, (long long)r->seq);
+	if (r->config->pos == DT_POS_LEARNED && r->seq > r->config->max_seq)
+		return dt_err_set(err, -EINVAL, "sequence length %lld exceeds the model's %lld positions",
+				  (long long)r->seq, (long long)r->config->max_seq);
+	if (r->layout.seq_parallel && r->microbatch * r->seq % r->layout.tp)
+		return dt_err_set(err, -EINVAL, "s1: tp%d does not divide the %lld tokens of a microbatch",
+				  r->layout.tp, (long long)(r->microbatch * r->seq));
+	return 0;
+}
+
+static int check_pipeline(const struct dt_run *r, struct dt_err *err)
+{
+	bool split = r->schedule ? r->schedule->split : r->pipeline == DT_PIPE_ZB_H1;
+	const char *against = r->reproducible			       ? "--reproducible"
+			      : r->layout.zero >= 2		       ? "z2 and z3"
+			      : r->recompute.mode == DT_RECOMPUTE_FULL ? "full recomputation"
+								       : NULL;
+
+	if (r->layout.pp == 1)
+		return 0;
+	if (dt_run_accumulation(r) > 65536)
+		return dt_err_set(err, -ERANGE, "%lld microbatches a step are too many for a pipeline",
+				  (long long)r->accumulation);
+	if (split && against)
+		return dt_err_set(err, -EINVAL, "a split backward (zb-h1) does not go with %s", against);
+	return 0;
+}
+
+int dt_run_check(const struct dt_run *r, struct dt_err *err)
+{
+	int rc;
+
+	if ((rc = check_numbers(r, err)) < 0 || (rc = dt_config_computable(r->config, err)) < 0 ||
+	    (rc = check_sizes(r, err)) < 0)
+		return rc;
+	return check_pipeline(r, err);
+}
+
+int dt_run_schedule(const struct dt_run *r, struct dt_schedule *ret, struct dt_err *err)
+{
+	int chunks = dt_layout_chunks(&r->layout), rc;
+
+	if (r->layout.pp == 1)
+		return dt_schedule_make(DT_PIPE_1F1B, 1, 1, 1, ret, err);
+	if (chunks > DT_MAX_CHUNKS)
+		return dt_err_set(err, -EINVAL, "v%d: at most %d chunks a stage", chunks, DT_MAX_CHUNKS);
+	if ((rc = check_pipeline(r, err)) < 0)
+		return rc;
+	if (r->schedule)
+		return dt_schedule_copy(r->schedule, ret, err);
+	return dt_schedule_make(chunks > 1 ? DT_PIPE_INTERLEAVED : r->pipeline, r->layout.pp, chunks,
+				(int)dt_run_accumulation(r), ret, err);
+}

@@ -1,0 +1,109 @@
+/*
+ * A training run: everything that defines it, in one struct. The option table (plan/run_options.h) fills it,
+ * the memory plan, the step time and the trainer read it, the checkpoint's manifest stores it. A program that
+ * asks about a run it does not start (dt-memest, dt-plan) leaves the groups at the end alone.
+ */
+#ifndef DT_PLAN_RUN_H
+#define DT_PLAN_RUN_H
+
+#include "kernels/optim.h"
+#include "model/activations.h"
+#include "plan/layout.h"
+#include "plan/lr.h"
+#include "plan/schedule.h"
+
+struct dt_run_data {
+	const char *train, *eval; /* data sets; eval NULL: no evaluation */
+	uint64_t seed;		  /* of initial weights, data order and random rounding */
+	int64_t eval_every;	  /* steps; 0: only at the end */
+	int64_t eval_tokens;	  /* of one evaluation at most; 0: the whole set */
+};
+
+struct dt_run_save {
+	const char *dir;	  /* root folder of checkpoints; NULL: none are written */
+	const char *resume;	  /* NULL, "auto", or a checkpoint */
+	int64_t every;		  /* steps; 0: only at the end */
+	int64_t keep, keep_every; /* newest ones; and steps that are multiples of this (0: no) */
+	bool async;		  /* write while training goes on, from a copy in memory */
+	bool proceed;		  /* a checkpoint that cannot be written does not end the run */
+	bool compress;
+	bool grads; /* checkpoints also have the step's gradients, grad/NAME */
+};
+
+struct dt_run {
+	/* The model, and the ranks it is cut over. */
+	const char *model;		/* as asked for: preset, config.json or checkpoint */
+	const struct dt_config *config; /* not owned */
+	struct dt_layout layout;
+	enum dt_pipeline pipeline;	    /* where pp > 1 */
+	const struct dt_schedule *schedule; /* read from a file: instead of the pipeline's. Not owned; else
+					       NULL */
+	const char *schedule_file;
+
+	/* The batch, in samples of seq tokens. global_batch = microbatch x accumulation x dp. */
+	int64_t microbatch, seq;
+	int64_t global_batch; /* of a step, over all ranks; 0: by accumulation */
+	int64_t accumulation; /* microbatches a step; 0: by global_batch; 1 where that is 0 too */
+	int64_t steps;
+
+	/* Numbers. */
+	enum dt_dtype compute;	 /* f32, bf16 or f16 */
+	bool fp8;		 /* the linears of layers are computed in 8 bits */
+	bool no_master;		 /* bf16: the weights are all there is, rounded at random */
+	bool reproducible;	 /* gradients are summed as integers: the order of sums does not matter */
+	double loss_scale;	 /* of the loss before backward; 0: dynamic */
+	double loss_scale_start; /* of a dynamic one */
+
+	/* The update. */
+	struct dt_optim optim; /* kind, betas, eps, weight decay */
+	struct dt_lr lr;
+	double clip; /* largest gradient norm; 0: off */
+
+	/* Memory and messages. */
+	struct dt_keep recompute;
+	int64_t loss_chunk;	 /* rows of logits at a time; 0: chosen */
+	enum dt_dtype grad_comm; /* f32 or bf16: how gradients travel */
+	double bucket_bytes;	 /* gradients are reduced in buckets of about this size */
+
+	struct dt_run_data data;
+	struct dt_run_save save;
+
+	/* The processes. */
+	const char *device;  /* "cpu", "cuda", "cuda:N" or "auto"; NULL: the CPU */
+	bool on_card;	     /* whether that is not the host */
+	int64_t threads;     /* a rank; 0: cores over the ranks of this machine */
+	uint64_t mem_limit;  /* bytes the plan may use; 0: no limit */
+	const char *metrics; /* file, or "-" */
+	bool measure_mfu;
+};
+
+/*
+ * Works out what follows from the rest: global_batch and accumulation from one another, one sample at a time
+ * where the run is reproducible. Settling twice changes nothing. -EINVAL where the global batch is not a
+ * multiple of microbatch x dp.
+ */
+int dt_run_settle(struct dt_run *r, struct dt_err *err);
+
+/*
+ * Refuses a run that the trainer cannot do: -EINVAL for what contradicts itself or the model, -ENOTSUP for
+ * what this version does not compute, -ERANGE for what is too large. The only place that refuses a
+ * combination.
+ */
+int dt_run_check(const struct dt_run *r, struct dt_err *err);
+
+/* The table of the run's pipeline (1 stage: trivial). */
+int dt_run_schedule(const struct dt_run *r, struct dt_schedule *ret, struct dt_err *err);
+
+/* Kinds of values (weights, moments, gradients) an asynchronous checkpoint copies in host memory; 0: none. */
+static inline int dt_run_snapshot_kinds(const struct dt_run *r)
+{
+	return r->save.async && !r->on_card ? 1 + dt_optim_states(r->optim.kind) + r->save.grads : 0;
+}
+
+/* Microbatches a step. */
+static inline int64_t dt_run_accumulation(const struct dt_run *r)
+{
+	return r->accumulation > 0 ? r->accumulation : 1;
+}
+
+#endif
