@@ -116,6 +116,18 @@ static bool starts_segment(const struct dt_program *p, int i)
 	return i == 0 || before->list != s->list || before->n.unit != s->n.unit;
 }
 
+/* Whether a segment before (step -1) or behind (1) segment i does the same for the same unit. */
+static bool meets_unit(const struct dt_program *p, int i, int step)
+{
+	const struct dt_segment *s = &p->segment[i];
+
+	for (int k = i + step; k >= 0 && k < p->nsegment; k += step)
+		if (p->segment[k].unit == s->unit && p->segment[k].backward == s->backward &&
+		    !p->segment[k].again)
+			return true;
+	return false;
+}
+
 static int find_segments(struct dt_program *p)
 {
 	int list = 0;
@@ -140,12 +152,11 @@ static int find_segments(struct dt_program *p)
 	}
 	while (list <= DT_LIST_N)
 		p->segment_start[list++] = p->nsegment;
-	for (int i = p->segment_start[DT_LIST_LOSS]; i < p->nsegment; i++) {
-		bool later = p->segment[i].again;
+	for (int i = 0; i < p->nsegment; i++) {
+		struct dt_segment *s = &p->segment[i];
 
-		for (int k = i + 1; k < p->nsegment && !later; k++)
-			later = p->segment[k].unit == p->segment[i].unit && !p->segment[k].again;
-		p->segment[i].after = !later;
+		s->before = s->again || !meets_unit(p, i, -1);
+		s->after = !s->again && !meets_unit(p, i, 1);
 	}
 	return 0;
 }

@@ -44,13 +44,14 @@ struct dt_step {		 /* a node of a program */
 	struct dt_node n;	 /* params are local numbers */
 	enum dt_list list;
 	bool again;		 /* computes something again */
-	bool first_use, last_use; /* of its unit in its direction: hooks run before and after */
 };
 
 struct dt_segment { /* consecutive nodes of one unit and direction */
 	int unit, first, n;
-	bool backward, again;
-	bool after; /* the unit's gradients of this microbatch are complete behind it */
+	bool backward;
+	bool again;  /* it only computes forward values again */
+	bool before; /* the unit begins to compute here, in this direction */
+	bool after;  /* it is done: backward, its gradients of this microbatch are complete */
 };
 
 struct dt_program {

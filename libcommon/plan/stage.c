@@ -8,7 +8,8 @@
 #include <string.h>
 
 struct maker {
-	const struct dt_train_shape *s;
+	const struct dt_run *r;
+	struct dt_coords at;
 	const struct dt_stage *stage;
 	int first_layer; /* of the chunk under way */
 };
@@ -32,7 +33,7 @@ static int local(const void *arg, int param, int64_t shape[2], int64_t off[2])
 static bool keep(const void *arg, const struct dt_node *n, int out, int unit)
 {
 	const struct maker *m = arg;
-	struct dt_keep k = m->s->recompute;
+	struct dt_keep k = m->r->recompute;
 
 	if (unit < 0 || unit >= m->stage->graph.layers)
 		return true;
@@ -54,7 +55,7 @@ static bool in_8_bits(const void *arg, const struct dt_node *n)
 {
 	const struct maker *m = arg;
 	const struct dt_graph *g = &m->stage->graph;
-	int tp = m->s->layout.tp;
+	int tp = m->r->layout.tp;
 
 	if (n->unit < 0 || n->unit >= g->layers)
 		return false;
@@ -66,7 +67,7 @@ static bool in_8_bits(const void *arg, const struct dt_node *n)
 			out += shape[0];
 			in = shape[1];
 		}
-		if (!dt_fp8_fits(m->s->microbatch * m->s->seq, in, out))
+		if (!dt_fp8_fits(m->r->microbatch * m->r->seq, in, out))
 			return false;
 	}
 	return true;
@@ -74,9 +75,9 @@ static bool in_8_bits(const void *arg, const struct dt_node *n)
 
 static int build_chunk(struct maker *m, struct dt_stage *p, int k, struct dt_err *err)
 {
-	const struct dt_train_shape *s = m->s;
+	const struct dt_run *s = m->r;
 	const struct dt_layout *l = &s->layout;
-	int v = k * l->pp + s->at.pp, first, last, stages = l->pp * p->nchunk;
+	int v = k * l->pp + m->at.pp, first, last, stages = l->pp * p->nchunk;
 	struct dt_program_spec spec;
 
 	dt_layout_stage(l, s->config, v, &first, &last);
@@ -89,7 +90,7 @@ static int build_chunk(struct maker *m, struct dt_stage *p, int k, struct dt_err
 					.seq = s->seq,
 					.compute = s->compute,
 					.tp = l->tp,
-					.tp_rank = s->at.tp,
+					.tp_rank = m->at.tp,
 					.seq_parallel = l->seq_parallel && l->tp > 1,
 					.backward = true,
 					.split = p->split,
@@ -116,19 +117,19 @@ static int index_params(struct dt_stage *p, struct dt_err *err)
 	return 0;
 }
 
-int dt_stage_build(const struct dt_train_shape *s, struct dt_stage *ret, struct dt_err *err)
+int dt_stage_build(const struct dt_run *r, struct dt_coords at, struct dt_stage *ret, struct dt_err *err)
 {
-	struct dt_stage p = {.nchunk = dt_layout_chunks(&s->layout)};
-	struct maker m = {.s = s, .stage = &p};
-	int64_t tokens = s->microbatch * s->seq;
-	int rc = dt_graph_build(s->config, &p.graph, err);
+	struct dt_stage p = {.nchunk = dt_layout_chunks(&r->layout)};
+	struct maker m = {.r = r, .at = at, .stage = &p};
+	int64_t tokens = r->microbatch * r->seq;
+	int rc = dt_graph_build(r->config, &p.graph, err);
 
-	p.split = s->layout.pp > 1 && (s->schedule ? s->schedule->split : s->pipeline == DT_PIPE_ZB_H1);
-	p.loss_chunk = s->loss_chunk > 0 ? s->loss_chunk : 512;
+	p.split = r->layout.pp > 1 && (r->schedule ? r->schedule->split : r->pipeline == DT_PIPE_ZB_H1);
+	p.loss_chunk = r->loss_chunk > 0 ? r->loss_chunk : 512;
 	if (p.loss_chunk > tokens)
 		p.loss_chunk = tokens;
 	if (rc == 0)
-		rc = dt_local_build(&p.graph.params, s->config, &s->layout, s->at, &p.local, err);
+		rc = dt_local_build(&p.graph.params, r->config, &r->layout, at, &p.local, err);
 	if (rc == 0)
 		rc = index_params(&p, err);
 	for (int k = 0; k < p.nchunk && rc == 0; k++)

@@ -6,8 +6,9 @@
 #define DT_PLAN_STAGE_H
 
 #include "model/program.h"
-#include "plan/layout.h"
-#include "plan/memory.h"
+#include "plan/run.h"
+
+#define DT_MAX_CHUNKS 16
 
 struct dt_stage {
 	struct dt_graph graph;
@@ -19,8 +20,8 @@ struct dt_stage {
 	int64_t loss_chunk; /* rows of logits at a time */
 };
 
-/* Derives the programs of shape s. s->schedule or the pipeline's says whether backward is split. */
-int dt_stage_build(const struct dt_train_shape *s, struct dt_stage *ret, struct dt_err *err);
+/* Derives the programs of the rank at these coordinates. */
+int dt_stage_build(const struct dt_run *r, struct dt_coords at, struct dt_stage *ret, struct dt_err *err);
 void dt_stage_release(struct dt_stage *p);
 
 /* The dense linears of a program whose products are in 8 bits (or, used false, that are not): "qkv, o, up and
