@@ -1,5 +1,6 @@
 /* dt-allreduce-bench: times and checks collectives, with the columns of nccl-tests; fits link costs. */
 #include "base/json.h"
+#include "base/launch.h"
 #include "base/opt.h"
 #include "base/progress.h"
 #include "base/tmpfile.h"

@@ -1,5 +1,7 @@
 #include "base/opt.h"
 
+#include "base/launch.h"
+#include "base/suggest.h"
 #include "base/units.h"
 
 #include <errno.h>
@@ -15,6 +17,8 @@ int dt_opt_usage_error(const struct dt_program *p, FILE *errout, const char *fmt
 {
 	va_list ap;
 
+	if (!dt_launch_speaks())
+		return DT_EXIT_USAGE;
 	fprintf(errout, "%s: ", p->name);
 	va_start(ap, fmt);
 	vfprintf(errout, fmt, ap);
@@ -48,22 +52,62 @@ int dt_opt_choice_index(const char *choices, const char *word)
 	return -1;
 }
 
+static int set_choice(const struct dt_opt *o, const char *arg, struct dt_err *err)
+{
+	char name[64], text[128];
+	struct dt_suggest s = dt_suggest(arg);
+	int i = dt_opt_choice_index(o->arg, arg);
+
+	if (i >= 0) {
+		*(int *)o->dest = i;
+		return 0;
+	}
+	for (i = 0; dt_opt_choice_name(o->arg, i, name, sizeof(name)); i++)
+		dt_suggest_offer(&s, name);
+	return dt_err_set(err, -EINVAL, "'%s' is not one of %s%s", arg, o->arg,
+			  dt_suggest_text(&s, "", text, sizeof(text)));
+}
+
+static int set_size(const struct dt_opt *o, const char *arg, struct dt_err *err)
+{
+	uint64_t v = 0;
+	char least[32];
+	int rc = dt_parse_size(arg, &v, err);
+
+	if (rc == 0 && (double)v < o->min) {
+		bool bare = arg[strspn(arg, "0123456789.")] == '\0';
+
+		rc = dt_err_set(err, -ERANGE, "'%s' is less than %s", arg,
+				dt_format_size((uint64_t)o->min, least, sizeof(least)));
+		if (bare)
+			dt_err_hint(err, "a size without a unit is in bytes; write %sGiB or %sGB", arg, arg);
+	}
+	if (rc == 0)
+		*(uint64_t *)o->dest = v;
+	return rc;
+}
+
 static int set_value(const struct dt_opt *o, const char *arg, struct dt_err *err)
 {
+	bool bounded = o->max > o->min;
 	struct dt_strs *strs;
-	int i;
 
 	switch (o->type) {
 	case DT_OPT_FLAG:
 		*(bool *)o->dest = true;
 		return 0;
 	case DT_OPT_INT:
-		return dt_parse_int(arg, o->max > o->min ? (int64_t)o->min : 0,
-				    o->max > o->min && o->max < 0x1p63 ? (int64_t)o->max : INT64_MAX, o->dest,
-				    err);
+		return dt_parse_int(arg, bounded ? (int64_t)o->min : 0,
+				    bounded && o->max < 0x1p63 ? (int64_t)o->max : INT64_MAX, o->dest, err);
 	case DT_OPT_REAL:
-		return dt_parse_real(arg, o->max > o->min ? o->min : -HUGE_VAL,
-				     o->max > o->min ? o->max : HUGE_VAL, o->dest, err);
+		return dt_parse_real(arg, bounded ? o->min : -HUGE_VAL, bounded ? o->max : HUGE_VAL, o->dest,
+				     err);
+	case DT_OPT_SHARE:
+		return dt_parse_share(arg, bounded ? o->min : 0, bounded ? o->max : 1, o->dest, err);
+	case DT_OPT_PERCENT:
+		return dt_parse_percent(arg, bounded ? o->min : 0, bounded ? o->max : 100, o->dest, err);
+	case DT_OPT_RATE:
+		return dt_parse_rate(arg, bounded ? o->min : 0, bounded ? o->max : 1e9, o->dest, err);
 	case DT_OPT_STR:
 		*(const char **)o->dest = arg;
 		return 0;
@@ -74,15 +118,11 @@ static int set_value(const struct dt_opt *o, const char *arg, struct dt_err *err
 		strs->v[strs->n++] = arg;
 		return 0;
 	case DT_OPT_SIZE:
-		return dt_parse_size(arg, o->dest, err);
+		return set_size(o, arg, err);
 	case DT_OPT_COUNT:
 		return dt_parse_count(arg, o->dest, err);
 	case DT_OPT_CHOICE:
-		i = dt_opt_choice_index(o->arg, arg);
-		if (i < 0)
-			return dt_err_set(err, -EINVAL, "'%s' is not one of %s", arg, o->arg);
-		*(int *)o->dest = i;
-		return 0;
+		return set_choice(o, arg, err);
 	}
 	return dt_err_set(err, -EINVAL, "bad option table");
 }
@@ -150,7 +190,7 @@ static void free_tables(struct option *lo)
 }
 
 /* One option as getopt returned it; -1: go on, else an exit status. */
-static int take(const struct dt_program *p, int val, const char *shown, bool *given, FILE *errout)
+static int take(const struct dt_program *p, int val, bool *given, FILE *errout)
 {
 	struct dt_err err = {0};
 	int i = -1;
@@ -173,6 +213,17 @@ static int take(const struct dt_program *p, int val, const char *shown, bool *gi
 	return -1;
 }
 
+static int unknown_command(const struct dt_program *p, const char *word, FILE *errout)
+{
+	struct dt_suggest s = dt_suggest(word);
+	char text[128];
+
+	for (const struct dt_command *c = p->commands; c->name; c++)
+		dt_suggest_offer(&s, c->name);
+	return dt_opt_usage_error(p, errout, "unknown command '%s'%s", word,
+				  dt_suggest_text(&s, "", text, sizeof(text)));
+}
+
 static int check_command(const struct dt_program *p, int nargs, char **argv, const bool *given, FILE *errout)
 {
 	const struct dt_command *c = p->commands;
@@ -184,7 +235,7 @@ static int check_command(const struct dt_program *p, int nargs, char **argv, con
 	while (c->name && strcmp(c->name, argv[1]))
 		c++;
 	if (!c->name)
-		return dt_opt_usage_error(p, errout, "unknown command '%s'", argv[1]);
+		return unknown_command(p, argv[1], errout);
 	for (int i = 0; p->opts[i].name || p->opts[i].help; i++)
 		if (given[i] && p->opts[i].commands && !word_in(p->opts[i].commands, argv[1]))
 			return dt_opt_usage_error(p, errout, "option '--%s' does not go with '%s'",
@@ -192,9 +243,82 @@ static int check_command(const struct dt_program *p, int nargs, char **argv, con
 	return -1;
 }
 
+static int unknown_option(const struct dt_program *p, const char *shown, const struct option *lo,
+			  FILE *errout)
+{
+	int n = (int)strcspn(shown, "=");
+	char word[64], text[128];
+	struct dt_suggest s = dt_suggest(word);
+
+	snprintf(word, sizeof(word), "%.*s", n - 2, shown + 2);
+	for (; lo->name; lo++)
+		if (lo->val != VAL_DESCRIBE)
+			dt_suggest_offer(&s, lo->name);
+	return dt_opt_usage_error(p, errout, "unknown option '%.*s'%s", n, shown,
+				  dt_suggest_text(&s, "--", text, sizeof(text)));
+}
+
+/* getopt_long takes any unique beginning of a name. Whether word, "--name" or "--name=value", is name. */
+static bool spelt_out(const char *word, const char *name)
+{
+	size_t n = strlen(name);
+
+	return !strncmp(word, "--", 2) && !strncmp(word + 2, name, n) && (!word[2 + n] || word[2 + n] == '=');
+}
+
+/* The defaults of the table into their places. Only a mistake in the table fails. */
+static int store_defaults(const struct dt_program *p, FILE *errout)
+{
+	struct dt_err err = {0};
+
+	for (const struct dt_opt *o = p->opts; o->name || o->help; o++)
+		if (o->name && o->def && set_value(o, o->def, &err) < 0) {
+			fprintf(errout, "%s: default of '--%s': %s\n", p->name, o->name, err.msg);
+			return -1;
+		}
+	return 0;
+}
+
+static int print_about(const struct dt_program *p, int val, FILE *out, FILE *errout)
+{
+	if (!dt_launch_speaks())
+		return DT_EXIT_OK;
+	if (val == VAL_VERSION)
+		fprintf(out, "%s %s\n", p->name, DT_VERSION);
+	else if (val == VAL_DESCRIBE)
+		dt_opt_describe(p, out);
+	else
+		dt_opt_print_help(p, out);
+	if (!ferror(out) && fflush(out) != EOF)
+		return DT_EXIT_OK;
+	if (errno != EPIPE)
+		fprintf(errout, "%s: cannot write to standard output: %s\n", p->name, strerror(errno));
+	return DT_EXIT_FAILED;
+}
+
+/* What getopt returned as c; -1: go on, else an exit status. */
+static int one(const struct dt_program *p, int c, int at, const struct option *lo, char **argv, bool *given,
+	       FILE *out, FILE *errout)
+{
+	/* the option itself: the last word that was read, or the one before where that is its argument */
+	const char *shown = argv[optind - (optarg && optarg == argv[optind - 1] ? 2 : 1)];
+
+	if (c == ':')
+		return dt_opt_usage_error(p, errout, "option '%s' needs an argument", shown);
+	if (c == '?' && optopt && optopt < VAL_FIRST && strncmp(shown, "--", 2))
+		return dt_opt_usage_error(p, errout, "unknown option '-%c'", optopt);
+	if (c == '?' && optopt)
+		return dt_opt_usage_error(p, errout, "unexpected argument for option '%s'", shown);
+	if (c == '?' || (at >= 0 && !spelt_out(shown, lo[at].name)))
+		return unknown_option(p, shown, lo, errout);
+	if (c == VAL_HELP || c == 'h' || c == VAL_VERSION || c == VAL_DESCRIBE)
+		return print_about(p, c, out, errout);
+	return take(p, c, given, errout);
+}
+
 int dt_opt_main(const struct dt_program *p, int argc, char **argv, FILE *out, FILE *errout, int *ret_status)
 {
-	int n = count_opts(p->opts), c, status = -1, nargs = 0;
+	int n = count_opts(p->opts), c, at = -1, status = -1, nargs = -1;
 	struct option *lo = calloc((size_t)n * 2 + 4, sizeof(*lo));
 	char *shorts = malloc((size_t)n * 2 + 8);
 	bool *given = calloc((size_t)n + 1, sizeof(*given));
@@ -202,40 +326,16 @@ int dt_opt_main(const struct dt_program *p, int argc, char **argv, FILE *out, FI
 	*ret_status = DT_EXIT_FAILED;
 	if (!lo || !shorts || !given) {
 		fprintf(errout, "%s: out of memory\n", p->name);
-		goto fail;
+		goto out;
 	}
+	if (store_defaults(p, errout) < 0)
+		goto out;
 	build_tables(p, lo, shorts);
 	opterr = 0;
 	optind = 0;
-	while (status < 0 && (c = getopt_long(argc, argv, shorts, lo, NULL)) != -1) {
-		const char *shown = argv[optind - 1];
-
-		if (c == VAL_HELP || c == 'h') {
-			dt_opt_print_help(p, out);
-			status = DT_EXIT_OK;
-		} else if (c == VAL_VERSION) {
-			fprintf(out, "%s %s\n", p->name, DT_VERSION);
-			status = DT_EXIT_OK;
-		} else if (c == VAL_DESCRIBE) {
-			dt_opt_describe(p, out);
-			status = DT_EXIT_OK;
-		} else if (c == ':') {
-			status = dt_opt_usage_error(p, errout, "option '%s' needs an argument", shown);
-		} else if (c == '?' && optopt && optopt < VAL_FIRST && strncmp(shown, "--", 2)) {
-			status = dt_opt_usage_error(p, errout, "unknown option '-%c'", optopt);
-		} else if (c == '?') {
-			status = dt_opt_usage_error(
-				p, errout, "%s option '%s'",
-				optopt ? "unexpected argument for" : "unknown or ambiguous", shown);
-		} else {
-			status = take(p, c, shown, given, errout);
-		}
-	}
-	if (status == DT_EXIT_OK && (ferror(out) || fflush(out) == EOF)) {
-		if (errno != EPIPE)
-			fprintf(errout, "%s: cannot write to standard output: %s\n", p->name,
-				strerror(errno));
-		status = DT_EXIT_FAILED;
+	while (status < 0 && (c = getopt_long(argc, argv, shorts, lo, &at)) != -1) {
+		status = one(p, c, at, lo, argv, given, out, errout);
+		at = -1;
 	}
 	if (status < 0) {
 		nargs = argc - optind;
@@ -245,15 +345,11 @@ int dt_opt_main(const struct dt_program *p, int argc, char **argv, FILE *out, FI
 	}
 	if (status >= 0) {
 		*ret_status = status;
-		goto fail;
+		nargs = -1;
 	}
+out:
 	free_tables(lo);
 	free(shorts);
 	free(given);
 	return nargs;
-fail:
-	free_tables(lo);
-	free(shorts);
-	free(given);
-	return -1;
 }

@@ -13,13 +13,16 @@
 
 enum dt_opt_type {
 	DT_OPT_FLAG = 1, /* bool *: --x sets true; --no-x, where negatable is set, false */
-	DT_OPT_INT,	 /* int64_t *, within [min, max] when max > min, else >= 0 */
+	DT_OPT_INT,	 /* int64_t *, within [min, max] when max > min, else >= 0; "8k" */
 	DT_OPT_REAL,	 /* double *, within [min, max] when max > min, else finite */
 	DT_OPT_STR,	 /* const char ** */
 	DT_OPT_STRS,	 /* struct dt_strs *: may be given several times */
-	DT_OPT_SIZE,	 /* uint64_t *, bytes: "80GiB" */
+	DT_OPT_SIZE,	 /* uint64_t *, bytes: "80GiB", at least min */
 	DT_OPT_COUNT,	 /* uint64_t *: "7e9", "7B" */
 	DT_OPT_CHOICE,	 /* int *: index of the word in arg, "none|selective|full" */
+	DT_OPT_SHARE,	 /* double *, within [min, max] when max > min, else [0, 1]: "0.1", "10%" */
+	DT_OPT_PERCENT,	 /* double *, within [min, max] when max > min, else [0, 100]: "10", "10%" */
+	DT_OPT_RATE,	 /* double *, GB/s: "25", "25GB/s", "200Gb/s", within [min, max] when max > min */
 };
 
 enum dt_opt_complete { /* what a shell offers for the argument */
@@ -27,6 +30,9 @@ enum dt_opt_complete { /* what a shell offers for the argument */
 		       DT_COMPLETE_FILE,
 		       DT_COMPLETE_DIR,
 		       DT_COMPLETE_MODEL, /* preset names, files */
+		       DT_COMPLETE_H5,	  /* *.h5 files */
+		       DT_COMPLETE_GPU,	  /* names of devices the planner knows */
+		       DT_COMPLETE_TOKENIZER,
 };
 
 #define DT_STRS_MAX 64
@@ -48,6 +54,12 @@ struct dt_opt {
 	bool *given; /* set true when the option was on the command line; may be NULL */
 	enum dt_opt_complete complete;
 	bool negatable;
+	/*
+	 * What holds when the option is not given. def is written as on a command line ("on" for a flag) and
+	 * is stored in dest before the command line is parsed; def_text is in words, where the program
+	 * decides later ("all processors"), and is not stored. --help and --describe-options print either.
+	 */
+	const char *def, *def_text;
 };
 
 #define DT_OPT_HEADING(text)                                                                                 \
@@ -78,8 +90,10 @@ struct dt_program {
 enum dt_opt_complete dt_opt_completion(const struct dt_opt *o);
 
 /*
- * Parses. Handles -h/--help, --version and --describe-options (JSON for completions and checks) by writing to
- * out. Errors go to errout as "NAME: what" and "Try 'NAME --help' for more information.".
+ * Stores the defaults, then parses. Long options are not abbreviated. Handles -h/--help, --version and
+ * --describe-options (JSON for completions and checks) by writing to out. Errors go to errout as "NAME: what"
+ * and "Try 'NAME --help' for more information.". Where a launcher started several processes, the first one
+ * prints for all (base/launch.h).
  *
  * Returns the number of operands, moved to the front of argv[1..] (argv[1] is the command where there are
  * commands, counted), or -1 when the program should exit with *ret_status.

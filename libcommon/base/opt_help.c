@@ -61,6 +61,7 @@ static int print_argument(FILE *out, int column, const char *arg)
 
 static void print_option(FILE *out, const struct dt_opt *o)
 {
+	const char *def = o->def ? o->def : o->def_text;
 	char help[1024];
 	int column;
 
@@ -69,8 +70,9 @@ static void print_option(FILE *out, const struct dt_opt *o)
 	column += fprintf(out, "--%s%s", o->negatable ? "[no-]" : "", o->name);
 	if (o->type != DT_OPT_FLAG)
 		column = print_argument(out, column, o->arg);
-	snprintf(help, sizeof(help), "%s%s%s%s", o->help, o->commands ? " (" : "",
-		 o->commands ? o->commands : "", o->commands ? ")" : "");
+	snprintf(help, sizeof(help), "%s%s%s%s%s%s%s", o->help, def ? " (default " : "", def ? def : "",
+		 def ? ")" : "", o->commands ? " (" : "", o->commands ? o->commands : "",
+		 o->commands ? ")" : "");
 	print_wrapped(out, column + 1 > HELP_COLUMN ? HELP_COLUMN : column, help);
 }
 
@@ -106,7 +108,9 @@ enum dt_opt_complete dt_opt_completion(const struct dt_opt *o)
 {
 	if (o->complete || !o->arg || o->type == DT_OPT_CHOICE)
 		return o->complete;
-	if (ends_with(o->arg, "FILE") || ends_with(o->arg, "PATH") || ends_with(o->arg, ".h5"))
+	if (ends_with(o->arg, ".h5"))
+		return DT_COMPLETE_H5;
+	if (ends_with(o->arg, "FILE") || ends_with(o->arg, "PATH"))
 		return DT_COMPLETE_FILE;
 	if (ends_with(o->arg, "DIR") || ends_with(o->arg, "FOLDER") || ends_with(o->arg, "CKPT"))
 		return DT_COMPLETE_DIR;
@@ -117,20 +121,20 @@ enum dt_opt_complete dt_opt_completion(const struct dt_opt *o)
 
 void dt_opt_describe(const struct dt_program *p, FILE *out)
 {
-	static const char *const types[] = {"",	    "flag", "int",   "real",  "string",
-					    "list", "size", "count", "choice"};
-	static const char *const completes[] = {"none", "file", "dir", "model"};
+	static const char *const types[] = {"",	    "flag",  "int",    "real",	"string",  "list",
+					    "size", "count", "choice", "share", "percent", "rate"};
+	static const char *const completes[] = {"none", "file", "dir", "model", "h5", "gpu", "tokenizer"};
 	json_t *opts = json_array(), *cmds = json_array(), *examples = json_array(), *root;
 
 	for (const struct dt_opt *o = p->opts; o->name || o->help; o++) {
 		if (!o->name)
 			continue;
 		json_array_append_new(
-			opts,
-			json_pack("{s:s, s:s*, s:s, s:s*, s:s, s:s*, s:s, s:b}", "name", o->name, "short",
-				  o->short_name ? (char[]){o->short_name, 0} : NULL, "type", types[o->type],
-				  "arg", o->arg, "help", o->help, "commands", o->commands, "complete",
-				  completes[dt_opt_completion(o)], "negatable", o->negatable));
+			opts, json_pack("{s:s, s:s*, s:s, s:s*, s:s, s:s*, s:s, s:b, s:s*, s:s*}", "name",
+					o->name, "short", o->short_name ? (char[]){o->short_name, 0} : NULL,
+					"type", types[o->type], "arg", o->arg, "help", o->help, "commands",
+					o->commands, "complete", completes[dt_opt_completion(o)], "negatable",
+					o->negatable, "default", o->def, "default_text", o->def_text));
 	}
 	for (const struct dt_command *c = p->commands; c && c->name; c++)
 		json_array_append_new(cmds, json_pack("{s:s, s:s*, s:s}", "name", c->name, "operands",

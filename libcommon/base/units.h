@@ -1,6 +1,7 @@
 /*
- * Sizes and counts as people write them. Binary units carry an i (KiB = 2^10), decimal ones do not
- * (KB = 10^3); a number without a unit is bytes, or a plain count.
+ * Sizes, counts, shares and rates as people write them. Binary units carry an i (KiB = 2^10), decimal ones
+ * do not (KB = 10^3). Upper and lower case are the same, with two exceptions: in a rate b is bits and B is bytes,
+ * and a size in Gb is refused.
  */
 #ifndef DT_BASE_UNITS_H
 #define DT_BASE_UNITS_H
@@ -13,12 +14,19 @@
 /* "80GiB", "1.5GB", "4096", "512K" (K, M, G, T alone mean binary). Refuses negative, NaN, overflow, junk. */
 int dt_parse_size(const char *s, uint64_t *ret_bytes, struct dt_err *err);
 
-/* "7e9", "1.5B", "300M", "12k", "4096": decimal multipliers k, M, B (or G), T. */
+/* "7e9", "32.8b", "300M", "12k", "8Ki", "4096": multipliers k, M, B (or G), T; 2^10 and so on with an i. */
 int dt_parse_count(const char *s, uint64_t *ret, struct dt_err *err);
 
-/* Decimal integers and finite reals, the whole string used. */
+/* Whole numbers, with the multipliers of a count: "-3", "8k", "1.5k", "1e3". */
 int dt_parse_int(const char *s, int64_t min, int64_t max, int64_t *ret, struct dt_err *err);
+/* Finite decimal numbers, the whole string used. */
 int dt_parse_real(const char *s, double min, double max, double *ret, struct dt_err *err);
+/* A part of one: "0.1" and "10%" are both 0.1. min and max are shares. */
+int dt_parse_share(const char *s, double min, double max, double *ret, struct dt_err *err);
+/* Percent: "10" and "10%" are both 10. */
+int dt_parse_percent(const char *s, double min, double max, double *ret, struct dt_err *err);
+/* GB/s: "25", "25GB/s" and "200Gb/s" (or Gbit/s, Gbps) are all 25; also K, M and T, and KiB/s to TiB/s. */
+int dt_parse_rate(const char *s, double min, double max, double *ret_gbs, struct dt_err *err);
 
 /* "12.55 GiB", "512 B": binary unit, at most four significant digits. Returns buf. */
 const char *dt_format_size(uint64_t bytes, char *buf, size_t n);

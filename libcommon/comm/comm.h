@@ -38,11 +38,6 @@ enum dt_transport_kind {
 	DT_TRANSPORT_MPI,
 };
 
-/*
- * This process's rank as its launcher says, before any world is open: who speaks about usage errors. 0 alone.
- */
-int dt_launch_rank(void);
-
 struct dt_world_opts {
 	double timeout_s; /* 0: no watchdog */
 	double start_s;	  /* for all ranks to come; 0: 60, or timeout_s if that is longer */

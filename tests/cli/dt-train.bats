@@ -187,7 +187,7 @@ attempt() {
 
 @test "bad input: one clear line, the right exit status, nothing written" {
     rm -rf run
-    attempt dt-train --model gpt2-tiny --data d.h5 --frobnicate; one_line 2 "unknown or ambiguous option '--frobnicate'"
+    attempt dt-train --model gpt2-tiny --data d.h5 --frobnicate; one_line 2 "unknown option '--frobnicate'"
     attempt dt-train --data d.h5; one_line 2 "are needed"
     attempt dt-train --model gpt2-tiny --data absent.h5 --save run; one_line 1 "absent.h5"
     attempt dt-train --model no-such-model --data d.h5 --save run; one_line 1 "no-such-model"

@@ -17,6 +17,8 @@ static struct values {
 	struct dt_strs many;
 	uint64_t mem, tokens;
 	int mode;
+	double share, percent, rate;
+	uint64_t card;
 } v;
 
 static const struct dt_opt opts[] = {
@@ -61,6 +63,21 @@ static const struct dt_opt opts[] = {
 	 .help = "a sentence that is long enough to be broken over more than one line when it is printed "
 		 "beside "
 		 "its option in the help"},
+	{.name = "share", .type = DT_OPT_SHARE, .dest = &v.share, .arg = "F", .help = "a part", .def = "10%"},
+	{.name = "percent", .type = DT_OPT_PERCENT, .dest = &v.percent, .arg = "PCT", .help = "a part"},
+	{.name = "rate",
+	 .type = DT_OPT_RATE,
+	 .dest = &v.rate,
+	 .arg = "GB/s",
+	 .help = "speed",
+	 .def = "400Gb/s"},
+	{.name = "card",
+	 .type = DT_OPT_SIZE,
+	 .dest = &v.card,
+	 .arg = "SIZE",
+	 .help = "memory of a card",
+	 .min = 1 << 20,
+	 .def_text = "what is free"},
 	DT_OPT_END,
 };
 static const char *const examples[] = {"dt-x a", "dt-x --flag b", NULL};
@@ -146,15 +163,27 @@ static void errors(void **state)
 		{"--lr 2", "option '--lr': '2' is out of range (0 to 1)"},
 		{"--lr nan", "option '--lr': 'nan' is not a number"},
 		{"--mode some", "option '--mode': 'some' is not one of none|selective|full"},
-		{"--mode sel", "option '--mode': 'sel' is not one of none|selective|full"},
-		{"--nosuch", "unknown or ambiguous option '--nosuch'"},
-		{"--m 3", "unknown or ambiguous option '--m'"},
+		{"--mode sel",
+		 "option '--mode': 'sel' is not one of none|selective|full; did you mean 'selective'?"},
+		{"--mode ful",
+		 "option '--mode': 'ful' is not one of none|selective|full; did you mean 'full'?"},
+		{"--nosuch", "unknown option '--nosuch'"},
+		{"--m 3", "unknown option '--m'"},
+		{"--step 3", "unknown option '--step'; did you mean '--steps'?"}, /* no abbreviations */
+		{"--step=3", "unknown option '--step'; did you mean '--steps'?"},
+		{"--setps 3", "unknown option '--setps'; did you mean '--steps'?"},
+		{"--step --nosuch", "unknown option '--step'; did you mean '--steps'?"},
+		{"--ver", "unknown option '--ver'; did you mean '--version'?"},
+		{"--no-fla", "unknown option '--no-fla'; did you mean '--no-flag'?"},
 		{"-q", "unknown option '-q'"},
 		{"-fq", "unknown option '-q'"},
 		{"--flag=yes", "unexpected argument for option '--flag=yes'"},
 		{"--help=yes", "unexpected argument for option '--help=yes'"},
 		{"--no-flag=yes", "unexpected argument for option '--no-flag=yes'"},
-		{"--no-steps", "unknown or ambiguous option '--no-steps'"},
+		{"--no-steps", "unknown option '--no-steps'; did you mean '--steps'?"},
+		{"--share 110%", "option '--share': '110%' is out of range (0 to 1)"},
+		{"--name --step --steps",
+		 "option '--steps' needs an argument"}, /* --step is an argument here */
 	};
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -169,6 +198,50 @@ static void errors(void **state)
 	}
 	assert_int_equal(run(&plain, "--mem 3GiBs"), -1);
 	assert_non_null(strstr(errs, "80GiB")); /* the hint is shown */
+	assert_int_equal(run(&plain, "--card 24"), -1);
+	assert_non_null(strstr(errs,
+			       "option '--card': '24' is less than 1.00 MiB; a size without a unit is in "
+			       "bytes; write 24GiB or 24GB"));
+}
+
+/* The first process of a command line speaks for all. */
+static void one_of_many_ranks(void **state)
+{
+	setenv("OMPI_COMM_WORLD_SIZE", "3", 1);
+	setenv("OMPI_COMM_WORLD_RANK", "1", 1);
+	assert_int_equal(run(&plain, "--nosuch"), -1);
+	assert_int_equal(status, DT_EXIT_USAGE);
+	assert_string_equal(errs, "");
+	assert_int_equal(run(&plain, "--help"), -1);
+	assert_int_equal(status, DT_EXIT_OK);
+	assert_string_equal(out, "");
+	setenv("OMPI_APP_CTX_NUM_PROCS", "1 2", 1); /* mpirun -np 1 A : -np 2 B */
+	assert_int_equal(run(&plain, "--nosuch"), -1);
+	assert_string_not_equal(errs, "");
+	setenv("OMPI_COMM_WORLD_RANK", "2", 1);
+	assert_int_equal(run(&plain, "--nosuch"), -1);
+	assert_string_equal(errs, "");
+	setenv("OMPI_COMM_WORLD_RANK", "0", 1);
+	assert_int_equal(run(&plain, "--nosuch"), -1);
+	assert_string_not_equal(errs, "");
+	unsetenv("OMPI_APP_CTX_NUM_PROCS");
+	unsetenv("OMPI_COMM_WORLD_RANK");
+	unsetenv("OMPI_COMM_WORLD_SIZE");
+}
+
+static void defaults(void **state)
+{
+	assert_int_equal(run(&plain, ""), 0);
+	assert_float_equal(v.share, 0.1, 1e-15);
+	assert_float_equal(v.rate, 50, 1e-12);
+	assert_float_equal(v.percent, 0, 0);
+	assert_true(v.card == 0); /* a default in words stores nothing */
+	assert_int_equal(run(&plain, "--share 0.5 --rate 10GB/s --percent 10% --card 24gib --steps 1e2"), 0);
+	assert_float_equal(v.share, 0.5, 0);
+	assert_float_equal(v.rate, 10, 0);
+	assert_float_equal(v.percent, 10, 0);
+	assert_true(v.card == 24ull << 30);
+	assert_int_equal(v.steps, 100);
 }
 
 static void too_many_repetitions(void **state)
@@ -204,6 +277,8 @@ static void command_words(void **state)
 	assert_memory_equal(errs, "dt-y: a command is missing\n", 27);
 	assert_int_equal(run(&with_commands, "mv a"), -1);
 	assert_memory_equal(errs, "dt-y: unknown command 'mv'\n", 27);
+	assert_int_equal(run(&with_commands, "lss a"), -1);
+	assert_memory_equal(errs, "dt-y: unknown command 'lss'; did you mean 'ls'?\n", 48);
 	assert_int_equal(status, DT_EXIT_USAGE);
 	assert_int_equal(run(&with_commands, "cp --flag a b"), 3);
 }
@@ -220,6 +295,8 @@ static void help(void **state)
 	assert_non_null(strstr(out, "\n  -f, --[no-]flag             a flag\n"));
 	assert_non_null(strstr(out, "\nNumbers:\n  -n, --steps N               how many\n"));
 	assert_non_null(strstr(out, "several (ls,rm)\n"));
+	assert_non_null(strstr(out, "a part (default 10%)\n"));
+	assert_non_null(strstr(out, "memory of a card (default what is free)\n"));
 	/* too wide for the column: the text starts on the next line; and it is wrapped */
 	assert_non_null(
 		strstr(out, "\n      --mode none|selective|full\n                              a sentence"));
@@ -267,7 +344,7 @@ static void describe(void **state)
 	assert_string_equal(json_string_value(json_object_get(root, "program")), "dt-y");
 	assert_int_equal(json_array_size(json_object_get(root, "commands")), 2);
 	assert_int_equal(json_array_size(json_object_get(root, "examples")), 2);
-	assert_int_equal(json_array_size(json_object_get(root, "options")), 10); /* headings are none */
+	assert_int_equal(json_array_size(json_object_get(root, "options")), 14); /* headings are none */
 	assert_string_equal(opt_str(root, 0, "name"), "flag");
 	assert_string_equal(opt_str(root, 0, "short"), "f");
 	assert_null(opt_str(root, 0, "arg"));
@@ -275,6 +352,9 @@ static void describe(void **state)
 	assert_string_equal(opt_str(root, 6, "commands"), "ls,rm");
 	assert_string_equal(opt_str(root, 9, "type"), "choice");
 	assert_string_equal(opt_str(root, 9, "arg"), "none|selective|full");
+	assert_string_equal(opt_str(root, 10, "default"), "10%");
+	assert_null(opt_str(root, 10, "default_text"));
+	assert_string_equal(opt_str(root, 13, "default_text"), "what is free");
 	json_decref(root);
 }
 
@@ -299,11 +379,17 @@ static int release(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_type),	 cmocka_unit_test(negation_and_repetition),
-		cmocka_unit_test(errors),	 cmocka_unit_test(too_many_repetitions),
-		cmocka_unit_test(command_words), cmocka_unit_test(help),
-		cmocka_unit_test(describe),	 cmocka_unit_test(help_that_cannot_be_written),
+		cmocka_unit_test(every_type),
+		cmocka_unit_test(negation_and_repetition),
+		cmocka_unit_test(errors),
+		cmocka_unit_test(too_many_repetitions),
+		cmocka_unit_test(command_words),
+		cmocka_unit_test(help),
+		cmocka_unit_test(describe),
+		cmocka_unit_test(help_that_cannot_be_written),
 		cmocka_unit_test(choices),
+		cmocka_unit_test(defaults),
+		cmocka_unit_test(one_of_many_ranks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, release);

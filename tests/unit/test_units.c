@@ -29,16 +29,21 @@ static void sizes(void **state)
 		{"80 GiB", 80ull << 30},
 		{"1.5GB", 1500000000},
 		{"0.5MiB", 524288},
+		{"80gib", 80ull << 30},
+		{"80 GIB", 80ull << 30},
+		{"80gb", 80000000000},
+		{"512b", 512},
+		{"64k", 65536},
 		{"2T", 2ull << 40},
 		{"3TB", 3000000000000},
 		{"1e3", 1000},
 		{"9007199254740993", 9007199254740993}, /* 2^53 + 1 is not a double */
 		{"8000000TiB", 8000000ull << 40},
 	};
-	static const char *const bad[] = {"",	    " ",     "GiB",  "-1",	 "-1GiB",
-					  "nan",    "inf",   "1GX",  "0x10",	 "1,5GB",
-					  "80 GIB", "80gib", "1e30", "9000000T", " 1",
-					  "1 2",    "1GiB ", "--1",  "1e",	 "18446744073709551616"};
+	static const char *const bad[] = {"",	  " ",	    "GiB",  "-1",	"-1GiB",
+					  "nan",  "inf",    "1GX",  "0x10",	"1,5GB",
+					  "80Gb", "80GiBs", "1e30", "9000000T", " 1",
+					  "1 2",  "1GiB ",  "--1",  "1e",	"18446744073709551616"};
 	uint64_t v;
 
 	for (size_t i = 0; i < N(good); i++) {
@@ -67,9 +72,10 @@ static void counts(void **state)
 	static const struct {
 		const char *s;
 		uint64_t n;
-	} good[] = {{"7e9", 7000000000}, {"1.5B", 1500000000}, {"300M", 300000000},   {"12k", 12000},
-		    {"12K", 12000},	 {"4096", 4096},       {"2T", 2000000000000}, {"3G", 3000000000}};
-	static const char *const bad[] = {"", "x", "-3", "1KiB", "1e19", "12kk"};
+	} good[] = {{"7e9", 7000000000}, {"1.5B", 1500000000},	 {"300M", 300000000}, {"12k", 12000},
+		    {"12K", 12000},	 {"32.8b", 32800000000}, {"8Ki", 8192},	      {"300m", 300000000},
+		    {"4096", 4096},	 {"2T", 2000000000000},	 {"3G", 3000000000}};
+	static const char *const bad[] = {"", "x", "-3", "1KiB", "1e19", "12kk", "10%", "k"};
 	uint64_t v = 0;
 
 	for (size_t i = 0; i < N(good); i++) {
@@ -83,8 +89,18 @@ static void counts(void **state)
 
 static void integers(void **state)
 {
-	static const char *const bad[] = {"",	 "1.5", "1e3", "0x10",
-					  "abc", "12 ", " 12", "9223372036854775808"};
+	static const char *const bad[] = {"",
+					  "1.5",
+					  "1.5e0",
+					  "0x10",
+					  "-2k",
+					  "8 k",
+					  "1.0005k",
+					  "abc",
+					  "12 ",
+					  " 12",
+					  "9223372036854775808",
+					  "1e30"};
 	struct dt_err err = {0};
 	int64_t v = 0;
 
@@ -92,6 +108,15 @@ static void integers(void **state)
 	assert_int_equal(v, -12);
 	assert_int_equal(dt_parse_int("9223372036854775807", 0, INT64_MAX, &v, &err), 0);
 	assert_true(v == INT64_MAX);
+	assert_int_equal(dt_parse_int("8k", 0, 8000, &v, &err), 0);
+	assert_int_equal(v, 8000);
+	assert_int_equal(dt_parse_int("8Ki", 0, 8192, &v, &err), 0);
+	assert_int_equal(v, 8192);
+	assert_int_equal(dt_parse_int("1.5k", 0, 2000, &v, &err), 0);
+	assert_int_equal(v, 1500);
+	assert_int_equal(dt_parse_int("1e5", 0, 100000, &v, &err), 0);
+	assert_int_equal(v, 100000);
+	v = INT64_MAX;
 	for (size_t i = 0; i < N(bad); i++)
 		if (dt_parse_int(bad[i], INT64_MIN, INT64_MAX, &v, &err) >= 0)
 			fail_msg("'%s' was accepted", bad[i]);
@@ -115,6 +140,50 @@ static void reals(void **state)
 			fail_msg("'%s' was accepted", bad[i]);
 	assert_int_equal(dt_parse_real("2", 0, 1, &v, &err), -ERANGE);
 	assert_string_equal(err.msg, "'2' is out of range (0 to 1)");
+}
+
+static void shares(void **state)
+{
+	static const char *const bad[] = {"", "%", "x%", "10%%", "10 %", "-1%", "101%", "1.5"};
+	struct dt_err err = {0};
+	double v = 0;
+
+	assert_int_equal(dt_parse_share("0.25", 0, 1, &v, &err), 0);
+	assert_float_equal(v, 0.25, 0);
+	assert_int_equal(dt_parse_share("25%", 0, 1, &v, &err), 0);
+	assert_float_equal(v, 0.25, 1e-15);
+	assert_int_equal(dt_parse_percent("25%", 0, 100, &v, &err), 0);
+	assert_float_equal(v, 25, 0);
+	assert_int_equal(dt_parse_percent("25", 0, 100, &v, &err), 0);
+	assert_float_equal(v, 25, 0);
+	for (size_t i = 0; i < N(bad); i++)
+		if (dt_parse_share(bad[i], 0, 1, &v, &err) >= 0)
+			fail_msg("'%s' was accepted", bad[i]);
+	assert_int_equal(dt_parse_percent("101%", 0, 100, &v, &err), -ERANGE);
+	assert_string_equal(err.msg, "'101%' is out of range (0 to 100)");
+}
+
+static void rates(void **state)
+{
+	static const struct {
+		const char *s;
+		double gbs;
+	} good[] = {{"25", 25},		{"25GB/s", 25},	   {"200Gb/s", 25},
+		    {"200 Gbit/s", 25}, {"10Gbps", 1.25},  {"10gb/s", 1.25},
+		    {"800Mbps", 0.1},	{"1.6Tb/s", 200},  {"1GiB/s", 1.073741824},
+		    {"512MBps", 0.512}, {"1000B/s", 1e-6}, {"8000000000b/s", 1}};
+	static const char *const bad[] = {"", "x", "-1", "10G", "10GB", "10Gb", "10GBit/s", "1e30"};
+	struct dt_err err = {0};
+	double v = 0;
+
+	for (size_t i = 0; i < N(good); i++) {
+		if (dt_parse_rate(good[i].s, 0, 1e6, &v, &err) < 0)
+			fail_msg("'%s': %s", good[i].s, err.msg);
+		assert_float_equal(v, good[i].gbs, 1e-9);
+	}
+	for (size_t i = 0; i < N(bad); i++)
+		if (dt_parse_rate(bad[i], 0, 1e6, &v, &err) >= 0)
+			fail_msg("'%s' was accepted", bad[i]);
 }
 
 static void formats(void **state)
@@ -154,7 +223,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(sizes), cmocka_unit_test(counts),  cmocka_unit_test(integers),
-		cmocka_unit_test(reals), cmocka_unit_test(formats),
+		cmocka_unit_test(reals), cmocka_unit_test(formats), cmocka_unit_test(shares),
+		cmocka_unit_test(rates),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,45 @@
+#include "base/launch.h"
+
+#include <stdlib.h>
+
+static const struct dt_launcher known[] = {
+	{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "Open MPI's mpirun"},
+	{"PMI_SIZE", "PMI_RANK", "a PMI launcher (MPICH, Intel MPI or Slurm)"},
+	{"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "MVAPICH's mpirun"},
+	{"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "Slurm"},
+};
+
+const struct dt_launcher *dt_launcher(int i)
+{
+	return i >= 0 && (size_t)i < sizeof(known) / sizeof(known[0]) ? &known[i] : NULL;
+}
+
+int dt_launch_rank(void)
+{
+	const struct dt_launcher *l;
+	const char *s = NULL;
+
+	for (int i = 0; (l = dt_launcher(i)) && !s; i++)
+		s = getenv(l->size) ? getenv(l->rank) : NULL;
+	if (!s)
+		s = getenv("PMIX_RANK");
+	return s ? atoi(s) : 0;
+}
+
+bool dt_launch_speaks(void)
+{
+	const char *contexts = getenv("OMPI_APP_CTX_NUM_PROCS"); /* "1 2": processes of each command line */
+	int rank = dt_launch_rank();
+	long first = 0;
+
+	while (contexts && getenv("OMPI_COMM_WORLD_RANK") && first < rank) {
+		char *end;
+		long n = strtol(contexts, &end, 10);
+
+		if (end == contexts || n < 1)
+			break;
+		first += n;
+		contexts = end;
+	}
+	return rank == 0 || first == rank;
+}

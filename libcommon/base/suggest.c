@@ -1,0 +1,64 @@
+#include "base/suggest.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { LONGEST = 63 };
+
+static int least(int a, int b)
+{
+	return a < b ? a : b;
+}
+
+static int lower(const char *s, int i)
+{
+	return tolower((unsigned char)s[i]);
+}
+
+int dt_edit_distance(const char *a, const char *b)
+{
+	int na = (int)strnlen(a, LONGEST), nb = (int)strnlen(b, LONGEST);
+	int row[3][LONGEST + 1]; /* two rows up, the row above, this one */
+
+	for (int j = 0; j <= nb; j++)
+		row[1][j] = j;
+	for (int i = 1; i <= na; i++) {
+		row[2][0] = i;
+		for (int j = 1; j <= nb; j++) {
+			int same = lower(a, i - 1) == lower(b, j - 1);
+			int cost = least(row[1][j] + 1, row[2][j - 1] + 1);
+
+			cost = least(cost, row[1][j - 1] + !same);
+			if (i > 1 && j > 1 && lower(a, i - 1) == lower(b, j - 2) &&
+			    lower(a, i - 2) == lower(b, j - 1))
+				cost = least(cost, row[0][j - 2] + 1);
+			row[2][j] = cost;
+		}
+		memcpy(row[0], row[1], sizeof(row[0]));
+		memcpy(row[1], row[2], sizeof(row[1]));
+	}
+	return row[1][nb];
+}
+
+void dt_suggest_offer(struct dt_suggest *s, const char *known)
+{
+	int n = (int)strlen(s->word), cost = dt_edit_distance(s->word, known);
+
+	if (n >= 2 && !strncasecmp(s->word, known, (size_t)n))
+		cost = 1; /* an abbreviation is as near as one wrong letter */
+	else if (cost > (n + 1) / 3)
+		return;
+	if (!s->best[0] || cost < s->cost) {
+		snprintf(s->best, sizeof(s->best), "%s", known);
+		s->cost = cost;
+	}
+}
+
+const char *dt_suggest_text(const struct dt_suggest *s, const char *prefix, char *buf, size_t n)
+{
+	*buf = '\0';
+	if (s->best[0])
+		snprintf(buf, n, "; did you mean '%s%s'?", prefix, s->best);
+	return buf;
+}
