@@ -16,12 +16,12 @@ static const struct {
 #undef DT_OP
 };
 
-const char *dt_op_name(enum dt_op op)
+const char *dt_node_op_name(enum dt_op op)
 {
 	return ops[op].name;
 }
 
-unsigned dt_op_flags(enum dt_op op)
+unsigned dt_node_op_flags(enum dt_op op)
 {
 	return ops[op].flags;
 }

@@ -29,8 +29,8 @@ enum dt_op {
 #undef DT_OP
 	DT_OP_N,
 };
-const char *dt_op_name(enum dt_op op);
-unsigned dt_op_flags(enum dt_op op);
+const char *dt_node_op_name(enum dt_op op);
+unsigned dt_node_op_flags(enum dt_op op);
 
 /* What an op needs to know besides its operands. Counts are the model's in a graph, the rank's in a program. */
 struct dt_attr {

@@ -36,7 +36,7 @@ static int fallen(struct dt_lower *lo)
 int dt_lo_value(struct dt_lower *lo, const char *name, int unit, enum dt_dtype dtype, enum dt_rows rows,
 		int64_t mul, int64_t cols)
 {
-	struct dt_program *p = lo->p;
+	struct dt_prog *p = lo->p;
 	struct dt_info *info;
 
 	if (p->nvalue == lo->value_cap) {
@@ -222,7 +222,7 @@ static bool kept(const struct dt_lower *lo, int v)
 
 	if (!n)
 		return true;
-	if (dt_op_flags(n->op) & DT_OPF_GATHER)
+	if (dt_node_op_flags(n->op) & DT_OPF_GATHER)
 		return false;
 	for (int i = 0; i < DT_NODE_OUT; i++)
 		if (n->out[i] == v)
@@ -401,7 +401,7 @@ static bool fuses(const struct dt_lower *lo, const struct dt_node *n, const stru
 	       !dt_lo_in_8_bits(lo, n);
 }
 
-static bool in_chunk(const struct dt_program_spec *s, int unit)
+static bool in_chunk(const struct dt_prog_spec *s, int unit)
 {
 	return unit >= s->first_unit && unit <= s->last_unit;
 }
@@ -478,7 +478,7 @@ static bool has_grad(const struct dt_lower *lo, const struct dt_node *n)
 
 static void backward(struct dt_lower *lo)
 {
-	struct dt_program *p = lo->p;
+	struct dt_prog *p = lo->p;
 
 	lo->to = DT_LIST_BACKWARD;
 	if (p->output >= 0) {
@@ -499,7 +499,7 @@ static void backward(struct dt_lower *lo)
 
 static int join_lists(struct dt_lower *lo)
 {
-	struct dt_program *p = lo->p;
+	struct dt_prog *p = lo->p;
 	int64_t shape[2], off[2];
 	int n = 0;
 
@@ -523,9 +523,9 @@ static int join_lists(struct dt_lower *lo)
 	return 0;
 }
 
-int dt_program_build(const struct dt_program_spec *s, struct dt_program *ret, struct dt_err *err)
+int dt_prog_build(const struct dt_prog_spec *s, struct dt_prog *ret, struct dt_err *err)
 {
-	struct dt_program p = {.input = -1, .output = -1, .grad_in = -1, .grad_out = -1};
+	struct dt_prog p = {.input = -1, .output = -1, .grad_in = -1, .grad_out = -1};
 	struct dt_lower lo = {.s = s, .p = &p, .value_cap = 512};
 	int rc = -ENOMEM;
 
@@ -544,14 +544,14 @@ int dt_program_build(const struct dt_program_spec *s, struct dt_program *ret, st
 		rc = lo.failed ? -ENOMEM : join_lists(&lo);
 	}
 	if (rc == 0)
-		rc = dt_program_finish(&p);
+		rc = dt_prog_finish(&p);
 	for (int l = 0; l < DT_LIST_N; l++)
 		free(lo.list[l]);
 	free(lo.tape);
 	free(lo.info);
 	free(lo.map);
 	if (rc < 0) {
-		dt_program_release(&p);
+		dt_prog_release(&p);
 		return dt_err_sys(err, rc, "cannot derive the program of '%s'", s->c->name);
 	}
 	*ret = p;

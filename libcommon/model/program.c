@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void dt_program_release(struct dt_program *p)
+void dt_prog_release(struct dt_prog *p)
 {
 	free(p->value);
 	free(p->step);
@@ -13,22 +13,22 @@ void dt_program_release(struct dt_program *p)
 	memset(p, 0, sizeof(*p));
 }
 
-int64_t dt_value_rows(const struct dt_program *p, int v)
+int64_t dt_value_rows(const struct dt_prog *p, int v)
 {
 	return p->rows[p->value[v].rows] * p->value[v].mul;
 }
 
-int64_t dt_value_numel(const struct dt_program *p, int v)
+int64_t dt_value_numel(const struct dt_prog *p, int v)
 {
 	return dt_value_rows(p, v) * p->value[v].cols + p->value[v].extra;
 }
 
-static size_t bytes_of(const struct dt_program *p, int v)
+static size_t bytes_of(const struct dt_prog *p, int v)
 {
 	return (size_t)dt_value_numel(p, v) * (size_t)dt_dtype_size(p->value[v].dtype);
 }
 
-static void lifetimes(struct dt_program *p)
+static void lifetimes(struct dt_prog *p)
 {
 	for (int i = 0; i < p->nstep; i++) {
 		const struct dt_node *n = &p->step[i].n;
@@ -60,7 +60,7 @@ static void lifetimes(struct dt_program *p)
 }
 
 /* Other ranks read or write it between the lists. */
-static void pin(struct dt_program *p, int v)
+static void pin(struct dt_prog *p, int v)
 {
 	if (v < 0)
 		return;
@@ -74,10 +74,10 @@ static int over_operand(const struct dt_node *n)
 {
 	if (n->op == DT_OP_NORM_B)
 		return n->in[1];
-	return dt_op_flags(n->op) & DT_OPF_OVER ? n->in[0] : -1;
+	return dt_node_op_flags(n->op) & DT_OPF_OVER ? n->in[0] : -1;
 }
 
-static int root(const struct dt_program *p, int v)
+static int root(const struct dt_prog *p, int v)
 {
 	while (p->value[v].over >= 0)
 		v = p->value[v].over;
@@ -85,7 +85,7 @@ static int root(const struct dt_program *p, int v)
 }
 
 /* A chain of values in one place lives as long, and is as firm, as they all are together. */
-static void write_over(struct dt_program *p, int out, int in)
+static void write_over(struct dt_prog *p, int out, int in)
 {
 	struct dt_value *o = &p->value[out], *r = &p->value[root(p, in)];
 
@@ -96,7 +96,7 @@ static void write_over(struct dt_program *p, int out, int in)
 		r->life = o->life;
 }
 
-static void find_overs(struct dt_program *p)
+static void find_overs(struct dt_prog *p)
 {
 	for (int i = 0; i < p->nstep; i++) {
 		const struct dt_node *n = &p->step[i].n;
@@ -109,7 +109,7 @@ static void find_overs(struct dt_program *p)
 	}
 }
 
-static bool starts_segment(const struct dt_program *p, int i)
+static bool starts_segment(const struct dt_prog *p, int i)
 {
 	const struct dt_step *s = &p->step[i], *before = s - 1;
 
@@ -117,7 +117,7 @@ static bool starts_segment(const struct dt_program *p, int i)
 }
 
 /* Whether a segment before (step -1) or behind (1) segment i does the same for the same unit. */
-static bool meets_unit(const struct dt_program *p, int i, int step)
+static bool meets_unit(const struct dt_prog *p, int i, int step)
 {
 	const struct dt_segment *s = &p->segment[i];
 
@@ -128,7 +128,7 @@ static bool meets_unit(const struct dt_program *p, int i, int step)
 	return false;
 }
 
-static int find_segments(struct dt_program *p)
+static int find_segments(struct dt_prog *p)
 {
 	int list = 0;
 
@@ -161,7 +161,7 @@ static int find_segments(struct dt_program *p)
 	return 0;
 }
 
-int dt_program_finish(struct dt_program *p)
+int dt_prog_finish(struct dt_prog *p)
 {
 	lifetimes(p);
 	pin(p, p->output);

@@ -34,7 +34,7 @@ struct dt_value {
 	bool room;		  /* only for the node that writes it */
 	bool again;		  /* computed again for backward */
 	bool gradient;
-	/* worked out by dt_program_finish */
+	/* worked out by dt_prog_finish */
 	enum dt_life life;
 	int over;	/* the value whose memory this one is written over; -1: its own */
 	int def, last;	/* positions in the lists, one behind the other */
@@ -54,7 +54,7 @@ struct dt_segment { /* consecutive nodes of one unit and direction */
 	bool after;  /* it is done: backward, its gradients of this microbatch are complete */
 };
 
-struct dt_program {
+struct dt_prog {
 	struct dt_value *value;
 	int nvalue;
 	struct dt_step *step; /* all lists, one behind the other */
@@ -70,7 +70,7 @@ struct dt_program {
 };
 
 /* What a program is derived for. */
-struct dt_program_spec {
+struct dt_prog_spec {
 	const struct dt_config *c;
 	const struct dt_graph *graph;
 	int first_unit, last_unit; /* inclusive, as dt_param.layer */
@@ -93,11 +93,11 @@ struct dt_program_spec {
 	const void *fp8_arg;
 };
 
-int dt_program_build(const struct dt_program_spec *s, struct dt_program *ret, struct dt_err *err);
-void dt_program_release(struct dt_program *p);
+int dt_prog_build(const struct dt_prog_spec *s, struct dt_prog *ret, struct dt_err *err);
+void dt_prog_release(struct dt_prog *p);
 
 /* Elements and bytes of a value; rows of its matrix. */
-int64_t dt_value_rows(const struct dt_program *p, int v);
-int64_t dt_value_numel(const struct dt_program *p, int v);
+int64_t dt_value_rows(const struct dt_prog *p, int v);
+int64_t dt_value_numel(const struct dt_prog *p, int v);
 
 #endif

@@ -68,7 +68,7 @@ static int hook(int (*call)(void *, int, bool, struct dt_err *), const struct dt
 int dt_exec_run(struct dt_exec *x, const struct dt_flight *f, enum dt_list list, const struct dt_hooks *h,
 		struct dt_err *err)
 {
-	const struct dt_program *p = &x->stage->chunk[f->chunk];
+	const struct dt_prog *p = &x->stage->chunk[f->chunk];
 	int rc = 0;
 
 	x->p = p;
@@ -92,7 +92,7 @@ int dt_exec_run(struct dt_exec *x, const struct dt_flight *f, enum dt_list list,
 static bool overwritten(const struct dt_exec *x, int param)
 {
 	for (int k = x->stage->nchunk - 1; k >= 0; k--) {
-		const struct dt_program *p = &x->stage->chunk[k];
+		const struct dt_prog *p = &x->stage->chunk[k];
 
 		for (int i = p->start[DT_LIST_LOSS]; i < p->nstep; i++) {
 			const struct dt_node *n = &p->step[i].n;
@@ -226,7 +226,7 @@ static int check(const struct dt_exec *x, struct dt_err *err)
 
 			if (!dt_calls[n->op])
 				return dt_err_set(err, -ENOTSUP, "model '%s': %s is not computed in training",
-						  x->c->name, dt_op_name(n->op));
+						  x->c->name, dt_node_op_name(n->op));
 			if (what && !dt_dev_is_host(x->dev))
 				return dt_err_set(err, -ENOTSUP,
 						  "model '%s' has %s, which are trained on the processor only",

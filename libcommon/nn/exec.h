@@ -44,7 +44,7 @@ struct dt_exec {
 	double loss_sum;      /* LOSS adds the sum of -log softmax at the targets */
 
 	/* while it runs */
-	const struct dt_program *p;
+	const struct dt_prog *p;
 	const struct dt_flight *flight;
 	const struct dt_value_place *at;
 };

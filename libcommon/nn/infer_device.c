@@ -5,7 +5,7 @@
  * they come (CUDA graphs) and then given to the card at once.
  */
 #include "nn/infer_priv.h"
-#include "nn/transformer.h"
+#include "nn/exec.h"
 
 #include <errno.h>
 #include <stdlib.h>

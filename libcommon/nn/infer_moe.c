@@ -4,7 +4,7 @@
  * scores: nothing depends on who else is in the batch, and on a card nothing waits for the host.
  */
 #include "nn/infer_priv.h"
-#include "nn/transformer.h"
+#include "nn/exec.h"
 
 #define TRY(call)                                                                                            \
 	do {                                                                                                 \

@@ -53,14 +53,14 @@ int dt_entries_finish(struct dt_estimate *t, struct dt_err *err)
 	}
 	for (int i = 0; i < t->n; i++) {
 		t->place_bytes[t->e[i].place] += t->e[i].place ? t->e[i].bytes : 0;
-		for (int ph = t->e[i].first; ph <= (int)t->e[i].last && !t->e[i].place; ph++)
+		for (int ph = t->e[i].first; ph <= (int)t->e[i].last && !t->e[i].place && !t->summed; ph++)
 			t->phase_bytes[ph] += t->e[i].bytes;
 	}
 	for (int ph = 0; ph < DT_PH_N; ph++)
 		if (t->phase_bytes[ph] > t->phase_bytes[t->peak])
 			t->peak = ph;
 	t->peak_bytes = t->place_bytes[DT_PLACE_DEVICE] = t->phase_bytes[t->peak];
-	for (int i = 0; i < t->n; i++)
+	for (int i = 0; i < t->n && !t->summed; i++)
 		if (!t->e[i].place && t->e[i].first <= t->peak && t->e[i].last >= t->peak)
 			t->cat_bytes[t->e[i].cat] += t->e[i].bytes;
 	return 0;
@@ -151,7 +151,7 @@ static void set_kind(struct dt_entry *e, const struct dt_buf *b)
 	const char *rest = b->name;
 	int n;
 
-	if (b->layer >= 0) {
+	if (!strncmp(rest, "layers.", 7)) {
 		rest = strchr(strchr(rest, '.') + 1, '.');
 		snprintf(e->kind, sizeof(e->kind), "layers.N%s", rest);
 	}
@@ -187,6 +187,10 @@ static int train_plan(const struct dt_run *s, struct dt_coords at, struct dt_est
 			e->exactness = DT_EXACT;
 		}
 	}
+	t->summed = true;
+	t->peak = p.peak;
+	memcpy(t->phase_bytes, p.phase_bytes, sizeof(p.phase_bytes));
+	memcpy(t->cat_bytes, p.cat_bytes, sizeof(p.cat_bytes));
 	dt_memory_plan_release(&p);
 	return dt_rank_params(s, at, t, err);
 }
@@ -225,6 +229,9 @@ int dt_estimate_train(const struct dt_run *s, struct dt_coords at, enum dt_accou
 
 		if (e)
 			e->exactness = DT_CALIBRATED;
+		for (int ph = 0; ph < DT_PH_N && t.summed; ph++)
+			t.phase_bytes[ph] += x->framework_bytes;
+		t.cat_bytes[DT_EST_FRAMEWORK] = t.summed ? x->framework_bytes : 0;
 	}
 	if (rc == 0)
 		rc = dt_entries_finish(&t, err);

@@ -241,7 +241,7 @@ static enum dt_phase phase_at(const struct dt_plan_builder *b, int time)
 	const struct dt_memory_plan *p = b->plan;
 
 	for (int k = 0; k < p->stage.nchunk; k++) {
-		const struct dt_program *c = &p->stage.chunk[k];
+		const struct dt_prog *c = &p->stage.chunk[k];
 
 		if (time < c->start[DT_LIST_LOSS])
 			return DT_PH_FORWARD;

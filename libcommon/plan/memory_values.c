@@ -25,7 +25,7 @@ struct key { /* which value it is of its unit: equal in units that are alike */
 
 struct folding {
 	struct dt_plan_builder *b;
-	struct dt_program *p;
+	struct dt_prog *p;
 	int k, start;	    /* chunk; time of its first step */
 	bool single;	    /* one microbatch in flight in all: lifetimes are exact */
 	int period;
@@ -38,12 +38,12 @@ struct folding {
 	int nknown;
 };
 
-static uint64_t value_bytes(const struct dt_program *p, int v)
+static uint64_t value_bytes(const struct dt_prog *p, int v)
 {
 	return dt_align_up((uint64_t)dt_value_numel(p, v) * (uint64_t)dt_dtype_size(p->value[v].dtype));
 }
 
-static int root(const struct dt_program *p, int v)
+static int root(const struct dt_prog *p, int v)
 {
 	while (p->value[v].over >= 0)
 		v = p->value[v].over;
@@ -58,7 +58,7 @@ static uint64_t mix(uint64_t h, uint64_t x)
 /* Numbers the steps of each unit and list, names values by that, and sums up what units look like. */
 static void look_at_units(struct folding *f)
 {
-	const struct dt_program *p = f->p;
+	const struct dt_prog *p = f->p;
 	int nth[DT_LIST_N];
 
 	for (int u = 0; u < f->nunit; u++) {
@@ -257,7 +257,7 @@ static void place_singly(struct folding *f)
 /* Whether ranks tell each other what is in it. */
 static void mark_messages(const struct folding *f, bool *message)
 {
-	const struct dt_program *p = f->p;
+	const struct dt_prog *p = f->p;
 
 	for (int i = 0; i < p->nstep; i++) {
 		const struct dt_node *n = &p->step[i].n;
@@ -273,7 +273,7 @@ static void mark_messages(const struct folding *f, bool *message)
 	}
 }
 
-static enum dt_phase phase_of(const struct dt_program *p, int step)
+static enum dt_phase phase_of(const struct dt_prog *p, int step)
 {
 	return step < p->start[DT_LIST_LOSS]	   ? DT_PH_FORWARD
 	       : step < p->start[DT_LIST_BACKWARD] ? DT_PH_LOSS
@@ -355,7 +355,7 @@ int dt_plan_values(struct dt_plan_builder *b, struct dt_err *err)
 	int start = 0, rc = 0;
 
 	for (int k = 0; k < s->nchunk && rc == 0; k++) {
-		struct dt_program *p = &s->chunk[k];
+		struct dt_prog *p = &s->chunk[k];
 		struct folding f = {.b = b,
 				    .p = p,
 				    .k = k,

@@ -43,7 +43,7 @@ static bool keep(const void *arg, const struct dt_node *n, int out, int unit)
 	case DT_RECOMPUTE_SELECTIVE:
 		if (n->op == DT_OP_LINEAR_ACT)
 			return out == 0;
-		return out != 0 || !(dt_op_flags(n->op) & DT_OPF_CHEAP);
+		return out != 0 || !(dt_node_op_flags(n->op) & DT_OPF_CHEAP);
 	case DT_RECOMPUTE_FULL:
 		break;
 	}
@@ -78,11 +78,11 @@ static int build_chunk(struct maker *m, struct dt_stage *p, int k, struct dt_err
 	const struct dt_run *s = m->r;
 	const struct dt_layout *l = &s->layout;
 	int v = k * l->pp + m->at.pp, first, last, stages = l->pp * p->nchunk;
-	struct dt_program_spec spec;
+	struct dt_prog_spec spec;
 
 	dt_layout_stage(l, s->config, v, &first, &last);
 	m->first_layer = first;
-	spec = (struct dt_program_spec){.c = s->config,
+	spec = (struct dt_prog_spec){.c = s->config,
 					.graph = &p->graph,
 					.first_unit = v == 0 ? -1 : first,
 					.last_unit = v == stages - 1 ? p->graph.layers : last - 1,
@@ -102,7 +102,7 @@ static int build_chunk(struct maker *m, struct dt_stage *p, int k, struct dt_err
 					.keep_arg = m,
 					.in_8_bits = s->fp8 ? in_8_bits : NULL,
 					.fp8_arg = m};
-	return dt_program_build(&spec, &p->chunk[k], err);
+	return dt_prog_build(&spec, &p->chunk[k], err);
 }
 
 static int index_params(struct dt_stage *p, struct dt_err *err)
@@ -144,7 +144,7 @@ int dt_stage_build(const struct dt_run *r, struct dt_coords at, struct dt_stage 
 void dt_stage_release(struct dt_stage *p)
 {
 	for (int k = 0; k < p->nchunk; k++)
-		dt_program_release(&p->chunk[k]);
+		dt_prog_release(&p->chunk[k]);
 	free(p->local_of);
 	dt_local_release(&p->local);
 	dt_graph_release(&p->graph);

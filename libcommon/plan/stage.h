@@ -15,7 +15,7 @@ struct dt_stage {
 	struct dt_local local;
 	int *local_of; /* [graph.params.n] local number of a parameter, -1: another rank's */
 	int nchunk;
-	struct dt_program chunk[DT_MAX_CHUNKS];
+	struct dt_prog chunk[DT_MAX_CHUNKS];
 	bool split;	    /* weight gradients are lists of their own */
 	int64_t loss_chunk; /* rows of logits at a time */
 };

@@ -21,8 +21,8 @@ struct dt_info {  /* of a value, while the program is derived */
 };
 
 struct dt_lower {
-	const struct dt_program_spec *s;
-	struct dt_program *p;
+	const struct dt_prog_spec *s;
+	struct dt_prog *p;
 	struct dt_info *info; /* of every value */
 	int value_cap;
 	struct dt_step *list[DT_LIST_N];
@@ -80,7 +80,7 @@ int dt_lo_real(const struct dt_lower *lo, int v);
 extern const struct dt_rule dt_rules[DT_OP_N];
 
 /* Lifetimes, segments, and what is written over what, once all nodes are there. */
-int dt_program_finish(struct dt_program *p);
+int dt_prog_finish(struct dt_prog *p);
 
 /* One file of model/op/ has what belongs together. */
 #define DT_RULE(name)                                                                                        \
