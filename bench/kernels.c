@@ -259,9 +259,9 @@ static void streams(enum dt_dtype t)
 		row("layernorm_backward", "8192 x 768", t, best, 0, 4 * e * all);
 	}
 	if (wanted("rmsnorm")) {
-		TIME(best, ops->rmsnorm_forward(dev, y, rstd, s, x, z, w, 1e-5f));
+		TIME(best, ops->rmsnorm_forward(dev, y, rstd, s, x, z, w, false, 1e-5f));
 		row("rmsnorm_forward", "8192 x 768, residual", t, best, 0, 4 * e * all);
-		TIME(best, ops->rmsnorm_backward(dev, y, dw, z, s, x, rstd, w));
+		TIME(best, ops->rmsnorm_backward(dev, y, dw, z, s, x, rstd, w, false));
 		row("rmsnorm_backward", "8192 x 768", t, best, 0, 4 * e * all);
 	}
 	if (wanted("act")) {

@@ -193,9 +193,9 @@ static int norm(struct bench *b, enum dt_timed op, const int64_t n[3])
 	case DT_T_LAYERNORM_B:
 		return o->layernorm_backward(b->dev, y, g, g2, d, y, x, mean, rstd, w);
 	case DT_T_RMSNORM:
-		return o->rmsnorm_forward(b->dev, y, rstd, s, x, d, w, 1e-5f);
+		return o->rmsnorm_forward(b->dev, y, rstd, s, x, d, w, false, 1e-5f);
 	default:
-		return o->rmsnorm_backward(b->dev, y, g, d, y, x, rstd, w);
+		return o->rmsnorm_backward(b->dev, y, g, d, y, x, rstd, w, false);
 	}
 }
 

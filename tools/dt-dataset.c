@@ -385,7 +385,7 @@ static int look(const char *command, const char *path, struct dt_err *err)
 	return rc;
 }
 
-static int check_usage(const char *command, int n)
+static int check_usage(const char *command, int n, char **args)
 {
 	if (strcmp(command, "build"))
 		return n == 1 ? -1 : dt_opt_usage_error(&program, stderr, "%s needs one dataset", command);
@@ -395,8 +395,15 @@ static int check_usage(const char *command, int n)
 		return dt_opt_usage_error(&program, stderr, "build needs a file, or '-' for standard input");
 	if (split_given != (eval_path != NULL))
 		return dt_opt_usage_error(&program, stderr, "--split and --out-eval go together");
-	if (eval_path && !strcmp(eval_path, out_path))
+	if (eval_path && dt_out_is(out_path, eval_path))
 		return dt_opt_usage_error(&program, stderr, "--out and --out-eval are the same file");
+	for (int i = strcmp(tokenizer, "byte") ? -1 : 0; i < n; i++) { /* the tokenizer first */
+		const char *in = i < 0 ? tokenizer : args[i];
+
+		if (dt_out_is(out_path, in) || (eval_path && dt_out_is(eval_path, in)))
+			return dt_opt_usage_error(&program, stderr, "%s would overwrite the input '%s'",
+						  dt_out_is(out_path, in) ? "--out" : "--out-eval", in);
+	}
 	if (separator && !*separator)
 		return dt_opt_usage_error(&program, stderr, "--separator is empty");
 	return -1;
@@ -410,7 +417,7 @@ int main(int argc, char **argv)
 
 	if (n < 0)
 		return dt_close_stdout(NULL) < 0 && status == DT_EXIT_OK ? DT_EXIT_FAILED : status;
-	status = check_usage(argv[1], n - 1);
+	status = check_usage(argv[1], n - 1, argv + 2);
 	if (status >= 0)
 		return status;
 	signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error like a full disk */

@@ -312,6 +312,8 @@ static int check_options(void)
 		shape |= opt.given_shape[i];
 	if (opt.trace && shape)
 		return dt_opt_usage_error(&prog, stderr, "a trace has its own times and lengths");
+	if (opt.trace && opt.out && dt_out_is(opt.out, opt.trace))
+		return dt_opt_usage_error(&prog, stderr, "--requests-out would overwrite the trace");
 	if (opt.trace && opt.turns > 1)
 		return dt_opt_usage_error(&prog, stderr, "--turns does not go with --trace");
 	if (opt.users && (opt.given_shape[0] || opt.given_shape[1] || opt.given_shape[2]))

@@ -181,7 +181,6 @@ static int64_t *unknown(void)
 static int solve(struct dt_err *err)
 {
 	int64_t max = a.solve == SOLVE_BATCH ? MAX_BATCH : MAX_TOKENS;
-
 	int world = dt_layout_world(&a.q.run.layout);
 
 	if (a.solve == SOLVE_GPUS)

@@ -457,6 +457,10 @@ static int sort_operands(int nargs, char **argv)
 		else
 			P.key[P.nkey++] = argv[i];
 	}
+	for (int i = 0; opt.svg && i < P.nfile; i++)
+		if (strcmp(P.file[i], "-") && dt_out_is(opt.svg, P.file[i]))
+			return dt_opt_usage_error(&prog, stderr, "--svg would overwrite the input '%s'",
+						  P.file[i]);
 	if (opt.bars && P.nkey)
 		return dt_opt_usage_error(&prog, stderr, "'%s' is no file, and --bars draws one key",
 					  P.key[0]);

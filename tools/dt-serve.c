@@ -251,9 +251,9 @@ static int load(struct server *s, struct options *o, const struct dt_log *log, s
 		ep.window = ep.window && span ? (int)(span > ep.window ? span : ep.window) : 0;
 	}
 	if (o->trace) {
-		s->trace.f = fopen(o->trace, "we");
-		if (!s->trace.f)
-			return dt_err_sys(err, -errno, "cannot write '%s'", o->trace);
+		rc = dt_out_stream(o->trace, false, &s->trace.f, err);
+		if (rc < 0)
+			return rc;
 		ep.trace = &s->trace;
 	}
 	ep.share_prefixes = o->share;

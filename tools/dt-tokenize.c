@@ -428,7 +428,7 @@ static int run(const char *command, int n, char **args, struct dt_err *err)
 	return rc;
 }
 
-static int check_usage(const char *command, int n)
+static int check_usage(const char *command, int n, char **args)
 {
 	bool train = !strcmp(command, "train");
 
@@ -440,6 +440,10 @@ static int check_usage(const char *command, int n)
 		return dt_opt_usage_error(&program, stderr, "--chars and --vocab exclude each other");
 	if (train && vocab > 1 << 22)
 		return dt_opt_usage_error(&program, stderr, "a vocabulary has at most %d tokens", 1 << 22);
+	for (int i = 0; train && i < n; i++)
+		if (dt_out_is(out_path, args[i]))
+			return dt_opt_usage_error(&program, stderr, "--out would overwrite the input '%s'",
+						  args[i]);
 	if (!train && !tokenizer)
 		return dt_opt_usage_error(&program, stderr, "%s needs --tokenizer", command);
 	if (!train && n)
@@ -459,7 +463,7 @@ int main(int argc, char **argv)
 
 	if (n < 0)
 		return dt_close_stdout(NULL) < 0 && status == DT_EXIT_OK ? DT_EXIT_FAILED : status;
-	status = check_usage(argv[1], n - 1);
+	status = check_usage(argv[1], n - 1, argv + 2);
 	if (status >= 0)
 		return status;
 	signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error like a full disk */

@@ -17,7 +17,7 @@ static DT_SIMD void layernorm_forward_rows(const struct forward *a, float *buf, 
 	const float *b = a->b.data ? dt_load(buf + 3 * n, a->b.data, a->b.dtype, n) : NULL;
 
 	for (int64_t r = first; r < last; r++) {
-		const float *x = dt_norm_input(buf, buf + n, a->sum, a->x, a->delta, r, n);
+		const float *x = dt_norm_input(buf, buf + n, a->sum, a->x, a->delta, r * n, n);
 		float *y = dt_stage(buf, dt_at(a->y, r * n), a->y.dtype);
 		float mean = dt_sum(x, n) / (float)n, var = 0, rstd;
 

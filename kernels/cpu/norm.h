@@ -4,24 +4,24 @@
 
 #include "kernels/cpu/cpu.h"
 
-/* Row r of x (+ delta, then stored to sum and seen rounded) as f32, in buf or where it lies. */
+/* n elements of x, from element at on, as f32, in buf or in place. With delta: their sum, as sum keeps it. */
 DT_INLINE const float *dt_norm_input(float *buf, float *buf2, struct dt_tensor sum, struct dt_tensor x,
-				     struct dt_tensor delta, int64_t r, int64_t n)
+				     struct dt_tensor delta, int64_t at, int64_t n)
 {
-	const float *px = dt_load(buf, dt_at(x, r * n), x.dtype, n), *pd;
+	const float *px = dt_load(buf, dt_at(x, at), x.dtype, n), *pd;
 	float *out;
 
 	if (!delta.data)
 		return px;
-	pd = dt_load(buf2, dt_at(delta, r * n), delta.dtype, n);
-	out = dt_stage(buf, dt_at(sum, r * n), sum.dtype);
+	pd = dt_load(buf2, dt_at(delta, at), delta.dtype, n);
+	out = dt_stage(buf, dt_at(sum, at), sum.dtype);
 #pragma omp simd
 	for (int64_t j = 0; j < n; j++)
 		out[j] = px[j] + pd[j];
 	if (sum.dtype == DT_F32)
 		return out;
-	dt_store(dt_at(sum, r * n), sum.dtype, out, n);
-	return dt_load(buf, dt_at(sum, r * n), sum.dtype, n);
+	dt_store(dt_at(sum, at), sum.dtype, out, n);
+	return dt_load(buf, dt_at(sum, at), sum.dtype, n);
 }
 
 DT_INLINE float dt_sum(const float *x, int64_t n)

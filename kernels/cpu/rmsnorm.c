@@ -1,78 +1,125 @@
+#include "kernels/check.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/groups.h"
 #include "kernels/cpu/norm.h"
 
 #include <math.h>
 
+/* Where in a matrix the vectors that are normalised are: vector r is head r % heads of row r / heads. */
+struct place {
+	int64_t heads, width, first; /* width: columns of the matrix; first: the first head's column */
+};
+
+DT_INLINE int64_t element(const struct place *p, int64_t r, int64_t n)
+{
+	return r / p->heads * p->width + p->first + r % p->heads * n;
+}
+
+/* w as f32, or 1 + w, in buf or in place. */
+DT_INLINE const float *weight(float *buf, struct dt_tensor w, bool plus_one, int64_t n)
+{
+	const float *p = dt_load(buf, w.data, w.dtype, n);
+
+	if (!plus_one)
+		return p;
+#pragma omp simd
+	for (int64_t j = 0; j < n; j++)
+		buf[j] = p[j] + 1.f;
+	return buf;
+}
+
 struct forward {
-	struct dt_tensor y, rstd, sum, x, delta, w;
+	struct dt_tensor y, rstd, sum, raw, x, delta, w;
+	struct place at; /* of x and y */
+	bool plus_one;
+	int64_t n;
 	float eps;
 };
 
-/* buf: 3 rows of f32. */
+/* buf: 3 vectors of f32. */
 static DT_SIMD void rmsnorm_forward_rows(const struct forward *a, float *buf, int64_t first, int64_t last)
 {
-	const int64_t n = dt_cols(a->x);
-	const float *w = dt_load(buf + 2 * n, a->w.data, a->w.dtype, n);
+	const int64_t n = a->n;
+	const float *w = weight(buf + 2 * n, a->w, a->plus_one, n);
 
 	for (int64_t r = first; r < last; r++) {
-		const float *x = dt_norm_input(buf, buf + n, a->sum, a->x, a->delta, r, n);
-		float *y = dt_stage(buf, dt_at(a->y, r * n), a->y.dtype);
+		const int64_t at = element(&a->at, r, n);
+		const float *x = dt_norm_input(buf, buf + n, a->sum, a->x, a->delta, at, n);
+		float *y = dt_stage(buf, dt_at(a->y, at), a->y.dtype);
 		float rstd = 1.f / sqrtf(dt_dot(x, x, n) / (float)n + a->eps);
 
+		if (a->raw.data)
+			memcpy(dt_at(a->raw, r * n), dt_at(a->x, at),
+			       (size_t)(n * dt_dtype_size(a->x.dtype)));
 #pragma omp simd
 		for (int64_t j = 0; j < n; j++)
 			y[j] = x[j] * rstd * w[j];
-		dt_store(dt_at(a->y, r * n), a->y.dtype, y, n);
+		dt_store(dt_at(a->y, at), a->y.dtype, y, n);
 		if (a->rstd.data)
 			((float *)a->rstd.data)[r] = rstd;
 	}
 }
 
-int dt_cpu_rmsnorm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor rstd,
-			   struct dt_tensor sum, struct dt_tensor x, struct dt_tensor delta,
-			   struct dt_tensor w, float eps)
+static int forward(struct dt_dev *dev, const struct forward *a, int64_t rows)
 {
-	const int64_t rows = dt_rows(x), n = dt_cols(x);
-	const struct forward a = {y, rstd, sum, x, delta, w, eps};
 	const struct dt_groups g = dt_groups(rows);
-	float *buf;
+	float *buf = dt_cpu_scratch(dev, (size_t)(dev->nthreads * 3 * a->n) * sizeof *buf);
 
-	if (!rows || !n)
-		return 0;
-	if (!dt_is_compute(x.dtype) || !dt_is(y, x.dtype, rows * n) ||
-	    (!dt_is(w, x.dtype, n) && !dt_is(w, DT_F32, n)) || !dt_is_or_absent(delta, x.dtype, rows * n) ||
-	    (delta.data && !dt_is(sum, x.dtype, rows * n)) || !dt_is_or_absent(rstd, DT_F32, rows))
-		return -EINVAL;
-	buf = dt_cpu_scratch(dev, (size_t)(dev->nthreads * 3 * n) * sizeof *buf);
 	if (!buf)
 		return -ENOMEM;
-#pragma omp parallel for num_threads(dev->nthreads) if (rows * n > DT_SERIAL)
+#pragma omp parallel for num_threads(dev->nthreads) if (rows * a->n > DT_SERIAL)
 	for (int64_t i = 0; i < g.n; i++)
-		rmsnorm_forward_rows(&a, buf + omp_get_thread_num() * 3 * n, i * g.rows,
+		rmsnorm_forward_rows(a, buf + omp_get_thread_num() * 3 * a->n, i * g.rows,
 				     dt_min64(rows, (i + 1) * g.rows));
 	return 0;
 }
 
+int dt_cpu_rmsnorm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor rstd,
+			   struct dt_tensor sum, struct dt_tensor x, struct dt_tensor delta,
+			   struct dt_tensor w, bool plus_one, float eps)
+{
+	const int64_t n = dt_cols(x);
+	const struct forward a = {y, rstd, sum, DT_NONE, x, delta, w, {1, n, 0}, plus_one, n, eps};
+	const int rc = dt_check_rmsnorm_forward(dev, y, rstd, sum, x, delta, w, plus_one, eps);
+
+	return rc ? rc < 0 ? rc : 0 : forward(dev, &a, dt_rows(x));
+}
+
+int dt_cpu_heads_norm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor rstd,
+			      struct dt_tensor raw, struct dt_tensor x, struct dt_tensor w, bool plus_one,
+			      float eps, const struct dt_heads *p)
+{
+	const int64_t n = p->head_dim;
+	const struct forward a = {
+		y, rstd, DT_NONE, raw, x, DT_NONE, w, {p->heads, dt_cols(x), p->first * n}, plus_one, n, eps};
+	const int rc = dt_check_heads_norm_forward(dev, y, rstd, raw, x, w, plus_one, eps, p);
+
+	return rc ? rc < 0 ? rc : 0 : forward(dev, &a, dt_rows(x) * p->heads);
+}
+
 struct backward {
 	struct dt_tensor dx, dw, dy, dresid, x, rstd, w;
+	struct place at, x_at; /* of dx, dy and dresid; of x */
+	bool plus_one;
+	int64_t n;
 };
 
-/* buf: 4 rows of f32; part: dw of this group. */
+/* buf: 4 vectors of f32; part: dw of this group. */
 static DT_SIMD void rmsnorm_backward_rows(const struct backward *a, float *buf, float *part, int64_t first,
 					  int64_t last)
 {
-	const int64_t n = dt_cols(a->x);
-	const float *w = dt_load(buf + 3 * n, a->w.data, a->w.dtype, n), *rstd = a->rstd.data;
+	const int64_t n = a->n;
+	const float *w = weight(buf + 3 * n, a->w, a->plus_one, n), *rstd = a->rstd.data;
 
 	memset(part, 0, (size_t)n * sizeof *part);
 	for (int64_t r = first; r < last; r++) {
-		const float *x = dt_load(buf, dt_at(a->x, r * n), a->x.dtype, n);
-		const float *dy = dt_load(buf + n, dt_at(a->dy, r * n), a->dy.dtype, n);
+		const int64_t at = element(&a->at, r, n);
+		const float *x = dt_load(buf, dt_at(a->x, element(&a->x_at, r, n)), a->x.dtype, n);
+		const float *dy = dt_load(buf + n, dt_at(a->dy, at), a->dy.dtype, n);
 		const float *res = a->dresid.data
-					   ? dt_load(buf + 2 * n, dt_at(a->dresid, r * n), a->dresid.dtype, n)
+					   ? dt_load(buf + 2 * n, dt_at(a->dresid, at), a->dresid.dtype, n)
 					   : NULL;
-		float *dx = dt_stage(buf + 2 * n, dt_at(a->dx, r * n), a->dx.dtype);
+		float *dx = dt_stage(buf + 2 * n, dt_at(a->dx, at), a->dx.dtype);
 		float s = rstd[r], gx = 0;
 
 #pragma omp simd reduction(+ : gx)
@@ -86,34 +133,48 @@ static DT_SIMD void rmsnorm_backward_rows(const struct backward *a, float *buf, 
 #pragma omp simd
 		for (int64_t j = 0; j < n; j++)
 			dx[j] = (res ? res[j] : 0.f) + s * (dy[j] * w[j] - x[j] * s * gx);
-		dt_store(dt_at(a->dx, r * n), a->dx.dtype, dx, n);
+		dt_store(dt_at(a->dx, at), a->dx.dtype, dx, n);
 	}
 }
 
-int dt_cpu_rmsnorm_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dw, struct dt_tensor dy,
-			    struct dt_tensor dresid, struct dt_tensor x, struct dt_tensor rstd,
-			    struct dt_tensor w)
+static int backward(struct dt_dev *dev, const struct backward *a, int64_t rows)
 {
-	const int64_t rows = dt_rows(x), n = dt_cols(x);
-	const struct backward a = {dx, dw, dy, dresid, x, rstd, w};
 	const struct dt_groups g = dt_groups(rows);
-	float *buf, *part;
+	const int64_t n = a->n;
+	float *buf = dt_cpu_scratch(dev, (size_t)((dev->nthreads * 4 + g.n) * n) * sizeof *buf), *part;
 
-	if (!rows || !n)
-		return 0;
-	if (!dt_is_compute(x.dtype) || !dt_is(dx, x.dtype, rows * n) || !dt_is(dy, x.dtype, rows * n) ||
-	    !dt_is_or_absent(dresid, x.dtype, rows * n) || !dt_is(rstd, DT_F32, rows) ||
-	    (!dt_is(w, x.dtype, n) && !dt_is(w, DT_F32, n)) || !dt_is_or_absent(dw, DT_F32, n))
-		return -EINVAL;
-	buf = dt_cpu_scratch(dev, (size_t)((dev->nthreads * 4 + g.n) * n) * sizeof *buf);
 	if (!buf)
 		return -ENOMEM;
 	part = buf + dev->nthreads * 4 * n;
 #pragma omp parallel for num_threads(dev->nthreads) if (rows * n > DT_SERIAL)
 	for (int64_t i = 0; i < g.n; i++)
-		rmsnorm_backward_rows(&a, buf + omp_get_thread_num() * 4 * n, part + i * n, i * g.rows,
+		rmsnorm_backward_rows(a, buf + omp_get_thread_num() * 4 * n, part + i * n, i * g.rows,
 				      dt_min64(rows, (i + 1) * g.rows));
-	if (dw.data)
-		dt_groups_add(dev, dw.data, part, n, g.n, n);
+	if (a->dw.data)
+		dt_groups_add(dev, a->dw.data, part, n, g.n, n);
 	return 0;
+}
+
+int dt_cpu_rmsnorm_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dw, struct dt_tensor dy,
+			    struct dt_tensor dresid, struct dt_tensor x, struct dt_tensor rstd,
+			    struct dt_tensor w, bool plus_one)
+{
+	const int64_t n = dt_cols(x);
+	const struct backward a = {dx, dw, dy, dresid, x, rstd, w, {1, n, 0}, {1, n, 0}, plus_one, n};
+	const int rc = dt_check_rmsnorm_backward(dev, dx, dw, dy, dresid, x, rstd, w, plus_one);
+
+	return rc ? rc < 0 ? rc : 0 : backward(dev, &a, dt_rows(x));
+}
+
+int dt_cpu_heads_norm_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dw,
+			       struct dt_tensor dy, struct dt_tensor x, struct dt_tensor rstd,
+			       struct dt_tensor w, bool plus_one, const struct dt_heads *p)
+{
+	const int64_t n = p->head_dim, rows = dt_rows(dx) * p->heads;
+	const struct place at = {p->heads, dt_cols(dx), p->first * n}, raw = {1, n, 0};
+	const struct backward a = {
+		dx, dw, dy, DT_NONE, x, rstd, w, at, dt_numel(x) == rows * n ? raw : at, plus_one, n};
+	const int rc = dt_check_heads_norm_backward(dev, dx, dw, dy, x, rstd, w, plus_one, p);
+
+	return rc ? rc < 0 ? rc : 0 : backward(dev, &a, rows);
 }

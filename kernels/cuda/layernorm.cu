@@ -16,9 +16,23 @@ int dt_cuda_layernorm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_
 		return -EINVAL;
 	if (!c)
 		return -ENODEV;
-	return dt_norm_forward_start<false>(c, {y.data, sum.data, (float *)mean.data, (float *)rstd.data,
-						x.data, delta.data, w.data, b.data, x.dtype, rows, n, eps,
-						w.dtype, false});
+	return dt_norm_forward_start<false>(c, {y.data,
+						sum.data,
+						(float *)mean.data,
+						(float *)rstd.data,
+						x.data,
+						delta.data,
+						w.data,
+						b.data,
+						x.dtype,
+						rows,
+						n,
+						eps,
+						w.dtype,
+						{1, n, 0},
+						false,
+						NULL,
+						false});
 }
 
 int dt_cuda_layernorm_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dw,
@@ -39,7 +53,23 @@ int dt_cuda_layernorm_backward(struct dt_dev *dev, struct dt_tensor dx, struct d
 	if (!c)
 		return -ENODEV;
 	return dt_norm_backward_start<false>(dev, c,
-					     {dx.data, (float *)dw.data, (float *)db.data, NULL, dy.data,
-					      dresid.data, x.data, w.data, (const float *)mean.data,
-					      (const float *)rstd.data, x.dtype, rows, 0, n, false});
+					     {dx.data,
+					      (float *)dw.data,
+					      (float *)db.data,
+					      NULL,
+					      dy.data,
+					      dresid.data,
+					      x.data,
+					      w.data,
+					      (const float *)mean.data,
+					      (const float *)rstd.data,
+					      x.dtype,
+					      rows,
+					      0,
+					      n,
+					      w.dtype,
+					      {1, n, 0},
+					      {1, n, 0},
+					      false,
+					      false});
 }

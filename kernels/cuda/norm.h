@@ -1,7 +1,7 @@
 /*
  * Layer and root mean square normalisation are one kernel each way: RMS leaves out the mean and the bias.
  * Forward moves 2 sizes of x (4 with the residual), backward 4 (and 2 from the second cache for the second
- * pass over a row). A block has one row at a time.
+ * pass over a row). A block has one row at a time, or one head of a row.
  */
 #ifndef DT_KERNELS_CUDA_NORM_H
 #define DT_KERNELS_CUDA_NORM_H
@@ -10,6 +10,16 @@
 
 #define DT_NORM_SHARED (96 << 10) /* rows and sums past this stay in global memory */
 
+/* Where the vectors that are normalised are: vector r is head r % heads of row r / heads of a matrix. */
+struct dt_norm_place {
+	int64_t heads, width, first; /* width: columns of the matrix; first: the first head's column */
+};
+
+DT_DEVICE int64_t dt_norm_element(const struct dt_norm_place &p, int64_t r, int64_t n)
+{
+	return p.heads == 1 ? r * p.width + p.first : r / p.heads * p.width + p.first + r % p.heads * n;
+}
+
 struct dt_norm_forward {
 	void *y, *sum;
 	float *mean, *rstd;
@@ -17,7 +27,10 @@ struct dt_norm_forward {
 	int t;
 	int64_t rows, n;
 	float eps;
-	int tw;	   /* of w and b */
+	int tw;			 /* of w and b */
+	struct dt_norm_place at; /* of x, delta, sum and y */
+	bool plus_one;
+	void *raw; /* [rows, n]: x as it was, or NULL */
 	bool keep; /* the row fits shared memory */
 };
 
@@ -37,7 +50,7 @@ DT_DEVICE void dt_norm_again(float (&r)[V], const struct dt_norm_forward &a, con
 			     int64_t j)
 {
 	if (!a.keep) {
-		dt_ld<V>(r, a.delta ? a.sum : a.x, a.t, i * a.n + j);
+		dt_ld<V>(r, a.delta ? a.sum : a.x, a.t, dt_norm_element(a.at, i, a.n) + j);
 		return;
 	}
 	for (int k = 0; k < V; k++)
@@ -51,15 +64,18 @@ static __global__ void __launch_bounds__(256) dt_norm_forward_kernel(struct dt_n
 	const int64_t first = threadIdx.x * V, step = blockDim.x * V;
 
 	for (int64_t i = blockIdx.x; i < a.rows; i += gridDim.x) {
+		const int64_t at = dt_norm_element(a.at, i, a.n);
 		float s = 0, mean = 0, rstd, r[V], u[V], y[V];
 
 		for (int64_t j = first; j < a.n; j += step) {
-			dt_ld<V>(r, a.x, a.t, i * a.n + j);
+			dt_ld<V>(r, a.x, a.t, at + j);
+			if (a.raw)
+				dt_st<V>(a.raw, a.t, i * a.n + j, r);
 			if (a.delta) {
-				dt_ld<V>(u, a.delta, a.t, i * a.n + j);
+				dt_ld<V>(u, a.delta, a.t, at + j);
 				for (int k = 0; k < V; k++)
 					r[k] = dt_rounded(r[k] + u[k], a.t);
-				dt_st<V>(a.sum, a.t, i * a.n + j, r);
+				dt_st<V>(a.sum, a.t, at + j, r);
 			}
 			for (int k = 0; k < V; k++) {
 				if (a.keep)
@@ -83,13 +99,13 @@ static __global__ void __launch_bounds__(256) dt_norm_forward_kernel(struct dt_n
 			dt_norm_again<V>(r, a, row, i, j);
 			dt_ld<V>(u, a.w, a.tw, j);
 			for (int k = 0; k < V; k++)
-				y[k] = (r[k] - mean) * rstd * u[k];
+				y[k] = (r[k] - mean) * rstd * (a.plus_one ? u[k] + 1.f : u[k]);
 			if (a.b) {
 				dt_ld<V>(u, a.b, a.tw, j);
 				for (int k = 0; k < V; k++)
 					y[k] += u[k];
 			}
-			dt_st<V>(a.y, a.t, i * a.n + j, y);
+			dt_st<V>(a.y, a.t, at + j, y);
 		}
 		if (threadIdx.x == 0 && a.mean)
 			a.mean[i] = mean;
@@ -105,7 +121,7 @@ template <bool RMS> static int dt_norm_forward_start(const struct dt_cuda *c, st
 
 	a.keep = smem <= DT_NORM_SHARED;
 	smem = 128 + (a.keep ? smem : 0);
-	if (dt_by_8(a.n, a.y, a.sum, a.x, a.delta, a.w, a.b))
+	if (dt_by_8(a.n | a.at.width | a.at.first, a.y, a.sum, a.raw, a.x, a.delta, a.w, a.b))
 		return DT_LAUNCH(c, (dt_norm_forward_kernel<8, RMS>), grid, a.n > 1024 ? 256 : 128, smem, a);
 	return DT_LAUNCH(c, (dt_norm_forward_kernel<1, RMS>), grid, 256, smem, a);
 }
@@ -117,8 +133,23 @@ struct dt_norm_backward {
 	const float *mean, *rstd;
 	int t;
 	int64_t rows, each, n;
+	int tw;			       /* of w */
+	struct dt_norm_place at, x_at; /* of dx, dy and dresid; of x */
+	bool plus_one;
 	bool keep; /* the sums of a group fit shared memory */
 };
+
+/* V elements of what backward reads: x, dy and the weight. */
+template <int V>
+DT_DEVICE void dt_norm_read(float (&x)[V], float (&dy)[V], float (&w)[V], const struct dt_norm_backward &a,
+			    int64_t i, int64_t j)
+{
+	dt_ld<V>(x, a.x, a.t, dt_norm_element(a.x_at, i, a.n) + j);
+	dt_ld<V>(dy, a.dy, a.t, dt_norm_element(a.at, i, a.n) + j);
+	dt_ld<V>(w, a.w, a.tw, j);
+	for (int k = 0; a.plus_one && k < V; k++)
+		w[k] += 1.f;
+}
 
 /* A block has a group of rows; each thread adds up its own columns of dw and db. */
 template <int V, bool RMS>
@@ -137,9 +168,7 @@ static __global__ void __launch_bounds__(256) dt_norm_backward_kernel(struct dt_
 		float g = 0, gx = 0, x[V], dy[V], w[V], r[V];
 
 		for (int64_t j = begin; j < a.n; j += step) {
-			dt_ld<V>(x, a.x, a.t, i * a.n + j);
-			dt_ld<V>(dy, a.dy, a.t, i * a.n + j);
-			dt_ld<V>(w, a.w, a.t, j);
+			dt_norm_read<V>(x, dy, w, a, i, j);
 			for (int k = 0; k < V; k++) {
 				const float xh = (x[k] - mean) * rstd;
 
@@ -153,16 +182,14 @@ static __global__ void __launch_bounds__(256) dt_norm_backward_kernel(struct dt_
 		g = RMS ? 0.f : dt_block_sum(g, scratch) / (float)a.n;
 		gx = dt_block_sum(gx, scratch) / (float)a.n;
 		for (int64_t j = begin; j < a.n; j += step) {
-			dt_ld<V>(x, a.x, a.t, i * a.n + j);
-			dt_ld<V>(dy, a.dy, a.t, i * a.n + j);
-			dt_ld<V>(w, a.w, a.t, j);
+			dt_norm_read<V>(x, dy, w, a, i, j);
 			for (int k = 0; k < V; k++)
 				r[k] = 0;
 			if (a.dresid)
-				dt_ld<V>(r, a.dresid, a.t, i * a.n + j);
+				dt_ld<V>(r, a.dresid, a.t, dt_norm_element(a.at, i, a.n) + j);
 			for (int k = 0; k < V; k++)
 				r[k] += rstd * (dy[k] * w[k] - g - (x[k] - mean) * rstd * gx);
-			dt_st<V>(a.dx, a.t, i * a.n + j, r);
+			dt_st<V>(a.dx, a.t, dt_norm_element(a.at, i, a.n) + j, r);
 		}
 	}
 	for (int64_t j = begin; a.keep && j < a.n; j += step)
@@ -185,7 +212,8 @@ static int dt_norm_backward_start(struct dt_dev *dev, const struct dt_cuda *c, s
 		return -ENOMEM;
 	a.keep = smem <= DT_NORM_SHARED;
 	smem = 128 + (a.keep ? smem : 0);
-	if (dt_by_8(a.n, a.dx, a.dy, a.dresid, a.x, a.w))
+	if (dt_by_8(a.n | a.at.width | a.at.first | a.x_at.width | a.x_at.first, a.dx, a.dy, a.dresid, a.x,
+		    a.w))
 		rc = DT_LAUNCH(c, (dt_norm_backward_kernel<8, RMS>), (unsigned)g.n, a.n > 1024 ? 256 : 128,
 			       smem, a);
 	else

@@ -49,16 +49,115 @@ static void tmpfile_clear(struct dt_tmpfile *t)
 	memset(t, 0, sizeof(*t));
 }
 
-int dt_tmpfile_open(struct dt_tmpfile *t, const char *path, struct dt_err *err)
+static const char *kind_of(mode_t mode)
+{
+	return S_ISDIR(mode)	? "a folder"
+	       : S_ISFIFO(mode) ? "a FIFO"
+	       : S_ISSOCK(mode) ? "a socket"
+				: "a device";
+}
+
+/* path, or what it points to when it is a symbolic link; malloc'd. *ret_mode is 0 for a missing file. */
+static int resolve(const char *path, char **ret, mode_t *ret_mode, struct dt_err *err)
 {
 	struct stat st;
+	bool link;
+
+	if (lstat(path, &st) < 0) {
+		if (errno != ENOENT)
+			return dt_err_sys(err, -errno, "cannot write '%s'", path);
+		st.st_mode = 0;
+	}
+	link = S_ISLNK(st.st_mode);
+	if (link && stat(path, &st) < 0)
+		return errno == ENOENT
+			       ? dt_err_set(err, -ENOENT,
+					    "cannot write '%s': it is a symbolic link to a missing file",
+					    path)
+			       : dt_err_sys(err, -errno, "cannot write '%s'", path);
+	*ret = link ? realpath(path, NULL) : strdup(path);
+	*ret_mode = st.st_mode;
+	return *ret ? 0 : dt_err_sys(err, -errno, "cannot write '%s'", path);
+}
+
+int dt_out_path(const char *path, char **ret, struct dt_err *err)
+{
+	char *full;
+	mode_t mode;
+	int rc = resolve(path, &full, &mode, err);
+
+	if (rc < 0)
+		return rc;
+	if (mode && !S_ISREG(mode)) {
+		free(full);
+		return dt_err_set(err, S_ISDIR(mode) ? -EISDIR : -EINVAL, "cannot write '%s': it is %s", path,
+				  kind_of(mode));
+	}
+	*ret = full;
+	return 0;
+}
+
+int dt_out_check(const char *path, struct dt_err *err)
+{
+	char *full;
+	int rc = dt_out_path(path, &full, err);
+
+	if (rc == 0)
+		free(full);
+	return rc;
+}
+
+/* Whether two names of missing files are one: the same name in one folder. */
+static bool same_name(const char *a, const char *b)
+{
+	char dir_a[PATH_MAX], dir_b[PATH_MAX], name_a[PATH_MAX], name_b[PATH_MAX];
+	struct stat x, y;
+
+	snprintf(dir_a, sizeof(dir_a), "%s", a);
+	snprintf(dir_b, sizeof(dir_b), "%s", b);
+	strcpy(name_a, dir_a);
+	strcpy(name_b, dir_b);
+	return !strcmp(basename(name_a), basename(name_b)) && stat(dirname(dir_a), &x) == 0 &&
+	       stat(dirname(dir_b), &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+bool dt_out_is(const char *out, const char *in)
+{
+	struct stat x, y;
+
+	if ((strcmp(in, "-") ? stat(in, &y) : fstat(STDIN_FILENO, &y)) < 0)
+		return stat(out, &x) < 0 && same_name(out, in);
+	return stat(out, &x) == 0 && S_ISREG(x.st_mode) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+int dt_out_stream(const char *path, bool append, FILE **ret, struct dt_err *err)
+{
+	char *full;
+	mode_t mode;
+	FILE *f;
+	int rc = resolve(path, &full, &mode, err);
+
+	if (rc < 0)
+		return rc;
+	f = fopen(full, append ? "ae" : "we");
+	free(full);
+	if (!f)
+		return dt_err_sys(err, -errno, "cannot write '%s'", path);
+	*ret = f;
+	return 0;
+}
+
+int dt_tmpfile_open(struct dt_tmpfile *t, const char *path, struct dt_err *err)
+{
+	mode_t mode;
 	int rc;
 
 	memset(t, 0, sizeof(*t));
-	t->path = strdup(path);
-	if (t->path && stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
-		/* A device or a FIFO is written to, never replaced: a rename over /dev/null would be
-		 * remembered. */
+	rc = resolve(path, &t->path, &mode, err);
+	if (rc < 0)
+		return rc;
+	if (mode && !S_ISREG(mode)) {
+		/* A rename over /dev/null would replace the device for every program of the machine. */
 		t->f = fopen(path, "we");
 		if (t->f)
 			return 0;
@@ -66,7 +165,7 @@ int dt_tmpfile_open(struct dt_tmpfile *t, const char *path, struct dt_err *err)
 		tmpfile_clear(t);
 		return rc;
 	}
-	if (!t->path || asprintf(&t->tmp, "%s.tmp.%d", path, (int)getpid()) < 0) {
+	if (asprintf(&t->tmp, "%s.tmp.%d", t->path, (int)getpid()) < 0) {
 		t->tmp = NULL;
 		tmpfile_clear(t);
 		return dt_err_sys(err, -ENOMEM, "cannot create '%s'", path);

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define BAND ((int64_t)4 << 20) /* bytes handled at a time */
@@ -377,6 +378,7 @@ int dt_export(struct dt_source *s, const char *dst, const struct dt_export *x, s
 	struct exporter e = {
 		.s = s, .x = x, .scheme = x->to == DT_SOURCE_SAFETENSORS ? DT_NAMES_HF : DT_NAMES_GGUF};
 	const char *family = dt_source_config(s)->family;
+	struct stat st;
 	int rc;
 
 	e.pairing = x->to == DT_SOURCE_LLAMA2C || (x->to == DT_SOURCE_GGUF &&
@@ -384,7 +386,7 @@ int dt_export(struct dt_source *s, const char *dst, const struct dt_export *x, s
 			    ? DT_ROPE_ADJACENT
 			    : DT_ROPE_HALF;
 	e.plus_one = x->to == DT_SOURCE_SAFETENSORS && !strncmp(family, "gemma", 5);
-	if (x->to != DT_SOURCE_DT && access(dst, F_OK) == 0)
+	if (x->to != DT_SOURCE_DT && lstat(dst, &st) == 0) /* a link to nothing too */
 		return dt_err_sys(err, -EEXIST, "cannot write '%s'", dst);
 	switch (x->to) {
 	case DT_SOURCE_SAFETENSORS:

@@ -258,6 +258,7 @@ int dt_ckpt_prune(const char *root, int64_t safe, int keep, int64_t every, bool 
 int dt_ckpt_split_path(const char *dst, int64_t step, char *root, char *made, size_t n, struct dt_err *err)
 {
 	char want[32], *base;
+	struct stat st;
 	size_t k;
 
 	ck_step_name(want, sizeof(want), step);
@@ -277,5 +278,5 @@ int dt_ckpt_split_path(const char *dst, int64_t step, char *root, char *made, si
 			base[base - root > 1 ? -1 : 0] = '\0';
 	}
 	snprintf(made, n, "%s/%s", root, want);
-	return access(made, F_OK) == 0 ? dt_err_sys(err, -EEXIST, "cannot write '%s'", made) : 0;
+	return lstat(made, &st) == 0 ? dt_err_sys(err, -EEXIST, "cannot write '%s'", made) : 0;
 }

@@ -59,7 +59,7 @@ int dt_sampler_get(struct dt_sampler *s, int64_t n, int32_t *ret, struct dt_err 
 /*
  * Writer: atomic; nothing under the final names until dt_dataset_finish, D.h5 last. max_shard_tokens 0: one
  * file. Tokens wait in an unlinked file beside path, so it takes about twice their bytes for a moment, and a
- * process that is killed leaves nothing behind.
+ * process that is killed leaves nothing behind. A path that is not a file is refused (base/tmpfile.h).
  */
 struct dt_dataset_writer;
 struct dt_tokenizer;

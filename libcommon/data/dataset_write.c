@@ -45,7 +45,9 @@ int dt_dataset_create(const char *path, const struct dt_tokenizer *t, int64_t ma
 	if (!w)
 		return no_memory(err, path);
 	w->fd = -1;
-	w->path = strdup(path);
+	rc = dt_out_path(path, &w->path, err);
+	if (rc < 0)
+		goto fail;
 	w->source = strdup(source ? source : "");
 	w->hash = strdup(dt_tokenizer_hash(t));
 	w->text = malloc(w->text_n + 1);
@@ -53,12 +55,12 @@ int dt_dataset_create(const char *path, const struct dt_tokenizer *t, int64_t ma
 	w->eot = dt_tokenizer_eot(t);
 	w->max_shard = max_shard_tokens;
 	w->token_bytes = w->vocab <= 65536 ? 2 : 4;
-	if (!w->path || !w->source || !w->hash || !w->text) {
+	if (!w->source || !w->hash || !w->text) {
 		rc = no_memory(err, path);
 		goto fail;
 	}
 	memcpy(w->text, text, w->text_n);
-	if (snprintf(name, sizeof(name), "%s.tmp.%d.XXXXXX", path, (int)getpid()) >= (int)sizeof(name)) {
+	if (snprintf(name, sizeof(name), "%s.tmp.%d.XXXXXX", w->path, (int)getpid()) >= (int)sizeof(name)) {
 		rc = dt_err_sys(err, -ENAMETOOLONG, "cannot write '%s'", path);
 		goto fail;
 	}
@@ -137,7 +139,8 @@ int dt_dataset_end_document(struct dt_dataset_writer *w, struct dt_err *err)
 }
 
 struct shard_file {
-	char *path, *tmp;	  /* tmp: "PATH.tmp.PID" */
+	char *path;		  /* name that the index gives */
+	char *target, *tmp;	  /* path less a symbolic link; "TARGET.tmp.PID" */
 	int64_t first, n, offset; /* offset of the tokens in the file */
 	uint32_t crc;
 	bool committed;
@@ -365,20 +368,24 @@ static int count_shards(const struct dt_dataset_writer *w)
 }
 
 /* "D.h5" -> "D-00002-of-00004.h5"; alone it keeps its name. */
-static int name_shard(const struct dt_dataset_writer *w, struct shard_file *s, int i, int n)
+static int name_shard(const struct dt_dataset_writer *w, struct shard_file *s, int i, int n,
+		      struct dt_err *err)
 {
 	const char *dot = strrchr(base_name(w->path), '.');
-	int stem = dot && dot != base_name(w->path) ? (int)(dot - w->path) : (int)strlen(w->path);
+	int stem = dot && dot != base_name(w->path) ? (int)(dot - w->path) : (int)strlen(w->path), rc;
 
 	if (n == 1)
 		s->path = strdup(w->path);
 	else if (asprintf(&s->path, "%.*s-%05d-of-%05d%s", stem, w->path, i, n, w->path + stem) < 0)
 		s->path = NULL;
-	if (!s->path || asprintf(&s->tmp, "%s.tmp.%d", s->path, (int)getpid()) < 0) {
+	if (!s->path)
+		return no_memory(err, w->path);
+	rc = dt_out_path(s->path, &s->target, err);
+	if (rc == 0 && asprintf(&s->tmp, "%s.tmp.%d", s->target, (int)getpid()) < 0) {
 		s->tmp = NULL;
-		return -ENOMEM;
+		rc = no_memory(err, w->path);
 	}
-	return 0;
+	return rc;
 }
 
 /* Where shard i of n starts: lengths differ by at most one. */
@@ -398,8 +405,9 @@ static int write_set(struct dt_dataset_writer *w, struct shard_file *s, int n, s
 	for (int i = 0; i < n && rc == 0; i++) {
 		s[i].first = cut_at(w, i, n);
 		s[i].n = cut_at(w, i + 1, n) - s[i].first;
-		rc = name_shard(w, &s[i], i, n);
-		rc = rc < 0 ? no_memory(err, w->path) : write_shard(w, &s[i], n == 1, err);
+		rc = name_shard(w, &s[i], i, n, err);
+		if (rc == 0)
+			rc = write_shard(w, &s[i], n == 1, err);
 	}
 	if (rc == 0 && n > 1) {
 		if (asprintf(&index, "%s.tmp.%d", w->path, (int)getpid()) < 0)
@@ -407,7 +415,7 @@ static int write_set(struct dt_dataset_writer *w, struct shard_file *s, int n, s
 		rc = write_index(w, index, s, n, err);
 	}
 	for (int i = 0; i < n && rc == 0; i++) {
-		rc = commit(s[i].tmp, s[i].path, err);
+		rc = commit(s[i].tmp, s[i].target, err);
 		s[i].committed = rc == 0;
 	}
 	if (rc == 0 && index)
@@ -444,6 +452,7 @@ int dt_dataset_finish(struct dt_dataset_writer *w, struct dt_err *err)
 		if (rc < 0 && s[i].tmp && !s[i].committed)
 			unlink(s[i].tmp);
 		free(s[i].path);
+		free(s[i].target);
 		free(s[i].tmp);
 	}
 	free(s);

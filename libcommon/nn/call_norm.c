@@ -1,22 +1,6 @@
 /* Norms of rows and of heads, and activation functions. */
 #include "nn/call.h"
 
-#include <string.h>
-
-/* What a norm multiplies by: w, or 1 + w in room that the node has for it. */
-static struct dt_tensor weight(struct dt_exec *x, const struct dt_node *n, int param)
-{
-	struct dt_tensor w = x->w[param], one;
-
-	if (!n->attr.plus_one)
-		return w;
-	one = dt_t1(dt_at(x, n->out[4]), DT_F32, w.dim[0]);
-	x->dev->ops->convert(x->dev, one, w); /* of vectors on the processor: it has no way to fail */
-	for (int64_t i = 0; i < w.dim[0]; i++)
-		((float *)one.data)[i] += 1;
-	return one;
-}
-
 int dt_call_norm(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	const struct dt_ops *o = x->dev->ops;
@@ -28,7 +12,7 @@ int dt_call_norm(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 					 x->w[n->param[0]], x->w[n->param[1]], n->attr.eps));
 	else
 		TRY(o->rmsnorm_forward(x->dev, y, dt_vec(x, n->out[3]), sum, in, delta,
-				       weight(x, n, n->param[0]), n->attr.eps));
+				       x->w[n->param[0]], n->attr.plus_one, n->attr.eps));
 	return 0;
 }
 
@@ -43,7 +27,7 @@ int dt_call_norm_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *er
 					  dt_vec(x, n->in[3]), dt_vec(x, n->in[4]), x->w[n->param[0]]));
 	else
 		TRY(o->rmsnorm_backward(x->dev, dx, x->g[n->param[0]], dy, prev, in, dt_vec(x, n->in[4]),
-					weight(x, n, n->param[0])));
+					x->w[n->param[0]], n->attr.plus_one));
 	return 0;
 }
 
@@ -55,10 +39,10 @@ static int moved(struct dt_exec *x, int to, int from)
 	return dt_at(x, to) == dt_at(x, from) ? 0 : dt_dev_copy(x->dev, dt_at(x, to), dt_at(x, from), n);
 }
 
-struct part {	       /* of q, or of k */
-	int64_t first; /* head */
+struct part { /* of q, or of k */
+	struct dt_heads heads;
 	int param;
-	struct dt_tensor raw, rstd, tmp; /* [rows n, head_dim], [rows n] */
+	struct dt_tensor raw, rstd; /* [rows, heads head_dim], [rows, heads] */
 };
 
 static struct part part_of(const struct dt_exec *x, const struct dt_node *n, bool keys, int raw, int rstd)
@@ -67,27 +51,10 @@ static struct part part_of(const struct dt_exec *x, const struct dt_node *n, boo
 		heads = keys ? n->attr.kv_heads : n->attr.heads, d = n->attr.head_dim;
 	char *r = (char *)dt_at(x, raw) + rows * before * d * dt_dtype_size(x->dtype);
 
-	return (struct part){.first = before,
+	return (struct part){.heads = {before, heads, d},
 			     .param = n->param[keys],
-			     .raw = dt_t2(r, x->dtype, rows * heads, d),
-			     .rstd = dt_t1((float *)dt_at(x, rstd) + rows * before, DT_F32, rows * heads),
-			     .tmp = dt_t2(dt_at(x, n->out[3]), x->dtype, rows * heads, d)};
-}
-
-/* Copies the part's heads of every row of qkv out to t, or back in. */
-static void move_heads(const struct part *a, struct dt_tensor qkv, struct dt_tensor t, bool back)
-{
-	const size_t head = (size_t)t.dim[1] * (size_t)dt_dtype_size(qkv.dtype);
-	const size_t width = (size_t)qkv.dim[1] * (size_t)dt_dtype_size(qkv.dtype);
-	const size_t n = (size_t)(t.dim[0] / qkv.dim[0]) * head;
-
-#pragma omp parallel for schedule(static)
-	for (int64_t r = 0; r < qkv.dim[0]; r++) {
-		char *in = (char *)qkv.data + (size_t)r * width + (size_t)a->first * head;
-		char *out = (char *)t.data + (size_t)r * n;
-
-		memcpy(back ? in : out, back ? out : in, n);
-	}
+			     .raw = dt_t2(r, x->dtype, rows, heads * d),
+			     .rstd = dt_t2((float *)dt_at(x, rstd) + rows * before, DT_F32, rows, heads)};
 }
 
 int dt_call_heads_norm(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
@@ -96,12 +63,10 @@ int dt_call_heads_norm(struct dt_exec *x, const struct dt_node *n, struct dt_err
 
 	TRY(moved(x, n->out[0], n->in[0]));
 	for (int k = 0; k < 2; k++) {
-		struct part a = part_of(x, n, k, n->out[1], n->out[2]);
+		const struct part a = part_of(x, n, k, n->out[1], n->out[2]);
 
-		move_heads(&a, qkv, a.raw, false);
-		TRY(x->dev->ops->rmsnorm_forward(x->dev, a.tmp, a.rstd, DT_NONE, a.raw, DT_NONE,
-						 weight(x, n, a.param), n->attr.eps));
-		move_heads(&a, qkv, a.tmp, true);
+		TRY(x->dev->ops->heads_norm_forward(x->dev, qkv, a.rstd, a.raw, qkv, x->w[a.param],
+						    n->attr.plus_one, n->attr.eps, &a.heads));
 	}
 	return 0;
 }
@@ -112,12 +77,10 @@ int dt_call_heads_norm_b(struct dt_exec *x, const struct dt_node *n, struct dt_e
 
 	TRY(moved(x, n->out[0], n->in[0]));
 	for (int k = 0; k < 2; k++) {
-		struct part a = part_of(x, n, k, n->in[1], n->in[2]);
+		const struct part a = part_of(x, n, k, n->in[1], n->in[2]);
 
-		move_heads(&a, dqkv, a.tmp, false);
-		TRY(x->dev->ops->rmsnorm_backward(x->dev, a.tmp, x->g[a.param], a.tmp, DT_NONE, a.raw, a.rstd,
-						  weight(x, n, a.param)));
-		move_heads(&a, dqkv, a.tmp, true);
+		TRY(x->dev->ops->heads_norm_backward(x->dev, dqkv, x->g[a.param], dqkv, a.raw, a.rstd,
+						     x->w[a.param], n->attr.plus_one, &a.heads));
 	}
 	return 0;
 }

@@ -214,23 +214,16 @@ static int bind_positions(struct dt_exec *x)
 	return rc;
 }
 
-/* What the processor alone computes. */
+/* Refuses by name what has no call. */
 static int check(const struct dt_exec *x, struct dt_err *err)
 {
 	for (int k = 0; k < x->stage->nchunk; k++)
 		for (int i = 0; i < x->stage->chunk[k].nstep; i++) {
 			const struct dt_node *n = &x->stage->chunk[k].step[i].n;
-			const char *what = n->op == DT_OP_HEADS_NORM ? "norms of queries and keys"
-					   : n->attr.plus_one	     ? "norms of 1 + w"
-								     : NULL;
 
 			if (!dt_calls[n->op])
 				return dt_err_set(err, -ENOTSUP, "model '%s': %s is not computed in training",
 						  x->c->name, dt_node_op_name(n->op));
-			if (what && !dt_dev_is_host(x->dev))
-				return dt_err_set(err, -ENOTSUP,
-						  "model '%s' has %s, which are trained on the processor only",
-						  x->c->name, what);
 		}
 	return 0;
 }

@@ -43,7 +43,6 @@ static int carve(struct dt_infer *m, struct dt_err *err)
 		[DT_I_UP] = &m->b.up,
 		[DT_I_ACT] = &m->b.act,
 		[DT_I_PICKED] = &m->b.picked,
-		[DT_I_HEADS] = &m->b.heads,
 		[DT_I_MEAN] = (void **)&m->b.mean,
 		[DT_I_RSTD] = (void **)&m->b.rstd,
 		[DT_I_COS] = (void **)&m->rope_cos,
@@ -256,7 +255,7 @@ static int norm(const struct dt_infer *m, struct dt_tensor y, struct dt_tensor s
 		sum = DT_NONE;
 	if (m->config.norm == DT_NORM_LAYER)
 		return o->layernorm_forward(m->dev, y, mean, rstd, sum, x, delta, w, bias, eps);
-	return o->rmsnorm_forward(m->dev, y, rstd, sum, x, delta, w, eps);
+	return o->rmsnorm_forward(m->dev, y, rstd, sum, x, delta, w, false, eps);
 }
 
 /* x = rows of the embedding (Gemma scales them), and of the positions where the model learned them. */
@@ -275,37 +274,17 @@ static int embed(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_e
 	return 0;
 }
 
-/* Copies the heads [first, first + n) of every row of qkv out to x [rows * n, head_dim], or back in. */
-static int move_heads(const struct dt_infer *m, int64_t rows, int64_t first, int64_t n, char *x, bool back)
-{
-	size_t e = (size_t)dt_dtype_size(m->p.dtype), head = (size_t)m->config.head_dim * e;
-	size_t width = (size_t)m->dims.qkv * e, part = (size_t)n * head;
-	char *in = (char *)m->b.qkv + (size_t)first * head;
-
-	return back ? dt_dev_copy_rows(m->dev, in, width, x, part, part, rows)
-		    : dt_dev_copy_rows(m->dev, x, part, in, width, part, rows);
-}
-
 /* RMSNorm over each head of q and of k (Qwen3). */
 static int norm_heads(const struct dt_infer *m, const struct dt_infer_batch *b,
 		      const struct dt_infer_layer *l, struct dt_err *err)
 {
 	const struct dt_config *c = &m->config;
-	const int64_t first[2] = {0, c->heads}, n[2] = {c->heads, c->kv_heads};
-	const struct dt_tensor w[2] = {l->q_norm, l->k_norm};
-	char *y = (char *)m->b.heads + (size_t)(b->ntokens * (c->heads + c->kv_heads) * c->head_dim) *
-					       (size_t)dt_dtype_size(m->p.dtype);
+	const struct dt_heads part[2] = {{0, c->heads, c->head_dim}, {c->heads, c->kv_heads, c->head_dim}};
+	const struct dt_tensor w[2] = {l->q_norm, l->k_norm}, qkv = rows_of(m, b, m->b.qkv, m->dims.qkv);
 
-	for (int i = 0; i < 2; i++) {
-		int64_t rows = b->ntokens * n[i];
-
-		TRY(move_heads(m, b->ntokens, first[i], n[i], m->b.heads, false));
-		TRY(m->dev->ops->rmsnorm_forward(m->dev, dt_t2(y, m->p.dtype, rows, c->head_dim),
-						 dt_t1(m->b.rstd, DT_F32, rows), DT_NONE,
-						 dt_t2(m->b.heads, m->p.dtype, rows, c->head_dim), DT_NONE,
-						 w[i], (float)c->norm_eps));
-		TRY(move_heads(m, b->ntokens, first[i], n[i], y, true));
-	}
+	for (int i = 0; i < 2; i++)
+		TRY(m->dev->ops->heads_norm_forward(m->dev, qkv, DT_NONE, DT_NONE, qkv, w[i], false,
+						    (float)c->norm_eps, &part[i]));
 	return 0;
 }
 

@@ -67,7 +67,7 @@ struct dt_infer {
 	int64_t positions;
 	struct dt_infer_side side;
 	struct { /* in work */
-		void *resid, *resid2, *norm, *qkv, *attn, *up, *act, *delta, *picked, *heads;
+		void *resid, *resid2, *norm, *qkv, *attn, *up, *act, *delta, *picked;
 		float *mean, *rstd;
 		/* of experts: a choice is one of the experts_used of a row */
 		float *wide;		     /* [rows, hidden] */

@@ -95,7 +95,6 @@ static int put_own(struct dt_estimate *t, const struct dt_serve_shape *s, const 
 						  "up",
 						  "activation",
 						  "picked rows",
-						  "heads",
 						  "means",
 						  "deviations",
 						  "cosines",

@@ -7,7 +7,7 @@
 uint64_t dt_infer_work(const struct dt_infer_shape *s, uint64_t ret[DT_I_N])
 {
 	const struct dt_config *c = s->config;
-	int64_t rows = s->max_tokens, heads = c->heads + c->kv_heads, e = dt_dtype_size(s->compute);
+	int64_t rows = s->max_tokens, e = dt_dtype_size(s->compute);
 	int64_t choices = rows * c->experts_used, experts = c->experts > 0;
 	int64_t width = experts ? c->experts_used * c->expert_ffn : c->ffn;
 	int64_t angles = c->pos == DT_POS_ROPE ? s->positions * c->head_dim / 2 : 0;
@@ -26,9 +26,8 @@ uint64_t dt_infer_work(const struct dt_infer_shape *s, uint64_t ret[DT_I_N])
 		[DT_I_UP] = rows * (c->gated ? 2 : 1) * width * e,
 		[DT_I_ACT] = rows * width * e,
 		[DT_I_PICKED] = s->max_seqs * c->hidden * e,
-		[DT_I_HEADS] = c->qk_norm ? 2 * rows * heads * c->head_dim * e : 0,
-		[DT_I_MEAN] = rows * heads * 4,
-		[DT_I_RSTD] = rows * heads * 4,
+		[DT_I_MEAN] = rows * 4,
+		[DT_I_RSTD] = rows * 4,
 		[DT_I_COS] = angles * 4,
 		[DT_I_SIN] = angles * 4,
 		[DT_I_LOCAL_COS] = local * 4,

@@ -27,7 +27,6 @@ enum dt_infer_buf { /* of the working set, in the order they lie in; rows are ma
 		    DT_I_UP,
 		    DT_I_ACT,
 		    DT_I_PICKED, /* rows whose logits are wanted */
-		    DT_I_HEADS,
 		    DT_I_MEAN,
 		    DT_I_RSTD,
 		    DT_I_COS,

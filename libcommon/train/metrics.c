@@ -1,6 +1,7 @@
 #include "train/trainer.h"
 
 #include "base/progress.h"
+#include "base/tmpfile.h"
 
 #include <errno.h>
 #include <math.h>
@@ -17,8 +18,11 @@ int metrics_open(struct trainer *t, struct dt_err *err)
 		t->metrics = stdout;
 		return 0;
 	}
-	t->metrics = fopen(t->run.metrics, t->run.save.resume ? "ae" : "we");
-	return t->metrics ? 0 : dt_err_sys(err, -errno, "cannot open '%s'", t->run.metrics);
+	if (dt_out_is(t->run.metrics, t->run.data.train) ||
+	    (t->run.data.eval && dt_out_is(t->run.metrics, t->run.data.eval)))
+		return dt_err_set(err, -EINVAL, "--metrics would overwrite the data set '%s'",
+				  t->run.metrics);
+	return dt_out_stream(t->run.metrics, t->run.save.resume, &t->metrics, err);
 }
 
 static int write_line(struct trainer *t, json_t *line, struct dt_err *err)

@@ -56,6 +56,28 @@ quiet() {
 	done
 }
 
+@test "a device, a FIFO and a link to a missing file are not written over" {
+	need_numpy
+	quiet py make llama BF16 "$T/m"
+	mkfifo "$T/fifo"
+	ln -s missing "$T/link"
+	mkdir "$T/root"
+	ln -s missing "$T/root/step-00000000"
+	for to in safetensors gguf; do
+		for node in fifo link; do
+			run "$S" convert --to $to "$T/m" "$T/$node"
+			[ "$status" -eq 1 ]
+			[[ "$output" == *"cannot write '$T/$node': File exists"* ]]
+		done
+	done
+	run "$S" convert "$T/m" "$T/root"
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"File exists"* ]]
+	[ -p "$T/fifo" ]
+	[ -L "$T/link" ]
+	[ -L "$T/root/step-00000000" ]
+}
+
 @test "Gemma 3: the text half of a model that also sees; what a GGUF takes for granted is not contradicted" {
 	need_numpy
 	quiet py make gemma3_text BF16 "$T/1-a"

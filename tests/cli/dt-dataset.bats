@@ -189,3 +189,53 @@ setup() {
 	dt-dataset build -o b.h5 "$data/corpus.txt"
 	cmp a.h5 b.h5
 }
+
+@test "only files are replaced, never an input" {
+	printf 'some text\n' >in.txt
+	cp in.txt keep
+	mkfifo fifo
+	mkdir folder
+	for node in fifo folder; do
+		run dt-dataset build -o "$node" in.txt
+		[ "$status" -eq 1 ]
+		[[ "$output" == "dt-dataset: cannot write '$node': it is a"* ]]
+		[ "${#lines[@]}" -eq 1 ]
+	done
+	[ -p fifo ]
+	if mknod null c 1 3 2>/dev/null; then
+		run dt-dataset build -o null in.txt
+		[ "$status" -eq 1 ]
+		[[ "$output" == *"it is a device"* ]]
+		[ -c null ]
+	fi
+	mkfifo d-00001-of-00002.h5
+	run dt-dataset build --shards 2 -o d.h5 in.txt
+	[ "$status" -eq 1 ]
+	[ -p d-00001-of-00002.h5 ]
+	[ ! -e d.h5 ]
+	ln in.txt same.txt
+	for out in in.txt same.txt ./in.txt; do
+		run dt-dataset build -o "$out" in.txt
+		[ "$status" -eq 2 ]
+		[[ "$output" == *"--out would overwrite the input 'in.txt'"* ]]
+	done
+	run bash -c 'dt-dataset build -o in.txt - <in.txt'
+	[ "$status" -eq 2 ]
+	run dt-dataset build -o a.h5 --split 10 --out-eval ./a.h5 in.txt
+	[ "$status" -eq 2 ]
+	cmp in.txt keep
+}
+
+@test "a symbolic link stays and its target is replaced" {
+	echo text >in.txt
+	mkdir there
+	ln -s there/d.h5 link.h5
+	run dt-dataset build -o link.h5 in.txt
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"a symbolic link to a missing file"* ]]
+	echo old >there/d.h5
+	dt-dataset build -o link.h5 in.txt
+	[ -L link.h5 ]
+	[ "$(ls there)" = d.h5 ]
+	[ "$(dt-dataset cat there/d.h5)" = text ]
+}

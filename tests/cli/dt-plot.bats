@@ -167,6 +167,14 @@ assert len(list(E.parse(sys.stdin).getroot().iter("{http://www.w3.org/2000/svg}r
     [ "$(find . -name '*.tmp.*')" = "" ]
 }
 
+@test "the picture does not overwrite its input" {
+    cp run.jsonl keep
+    run dt-plot --svg run.jsonl loss run.jsonl
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--svg would overwrite the input 'run.jsonl'"* ]]
+    cmp run.jsonl keep
+}
+
 @test "a full disk is an error, a reader that leaves is not talked about" {
     run bash -c 'dt-plot loss run.jsonl >/dev/full'
     [ "$status" -eq 1 ]

@@ -171,6 +171,14 @@ assert a == b' a.json "$data/gpt2.json"
 	[ "$status" -eq 1 ]
 }
 
+@test "the tokenizer does not overwrite its text" {
+	cp "$data/corpus.txt" in.txt
+	run dt-tokenize train --out in.txt in.txt
+	[ "$status" -eq 2 ]
+	[[ "$output" == *"--out would overwrite the input 'in.txt'"* ]]
+	cmp in.txt "$data/corpus.txt"
+}
+
 @test "a full disk is not quiet and leaves nothing" {
 	[ -w /dev/full ] || skip "no /dev/full"
 	run bash -c 'echo abc | dt-tokenize encode -t byte >/dev/full'

@@ -241,6 +241,13 @@ attempt() {
     one_line 1 "No space"
 }
 
+@test "metrics do not overwrite the data set" {
+    cp d.h5 kept.h5
+    attempt dt-train --model gpt2-tiny "${common[@]}" --steps 1 --microbatch 1 --metrics ./d.h5
+    one_line 1 "would overwrite the data set"
+    cmp d.h5 kept.h5
+}
+
 @test "threads that wait sleep soon, unless the environment says otherwise" {
     # libgomp prints what it read; the program starts over once with its own setting
     run env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT -u KMP_BLOCKTIME OMP_DISPLAY_ENV=verbose \

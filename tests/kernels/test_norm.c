@@ -45,7 +45,7 @@ static void one_forward(int64_t rows, int64_t n, enum dt_dtype type, bool rms, b
 	ref_forward(ry, rm, rs, r, rw, with_bias && !rms ? rb : NULL, rows, n, rms, eps);
 	if (rms)
 		err = dev->ops->rmsnorm_forward(dev, y, rstd, with_delta ? sum : DT_NONE, x,
-						with_delta ? delta : DT_NONE, w, (float)eps);
+						with_delta ? delta : DT_NONE, w, false, (float)eps);
 	else
 		err = dev->ops->layernorm_forward(dev, y, mean, rstd, with_delta ? sum : DT_NONE, x,
 						  with_delta ? delta : DT_NONE, w, with_bias ? b : DT_NONE,
@@ -92,7 +92,7 @@ static int call_backward(struct dt_dev *d, bool rms, struct dt_tensor dx, struct
 			 struct dt_tensor db, struct dt_tensor dy, struct dt_tensor res, struct dt_tensor x,
 			 struct dt_tensor mean, struct dt_tensor rstd, struct dt_tensor w)
 {
-	return rms ? d->ops->rmsnorm_backward(d, dx, dw, dy, res, x, rstd, w)
+	return rms ? d->ops->rmsnorm_backward(d, dx, dw, dy, res, x, rstd, w, false)
 		   : d->ops->layernorm_backward(d, dx, dw, db, dy, res, x, mean, rstd, w);
 }
 
@@ -115,7 +115,8 @@ static void one_backward(int64_t rows, int64_t n, enum dt_dtype type, bool rms, 
 		rdb[j] += slope(rb, j, r, rw, rb, rdy, rows, n, rms);
 	}
 	if (rms)
-		assert_int_equal(dev->ops->rmsnorm_forward(dev, y, rstd, DT_NONE, x, DT_NONE, w, 1e-5f), 0);
+		assert_int_equal(
+			dev->ops->rmsnorm_forward(dev, y, rstd, DT_NONE, x, DT_NONE, w, false, 1e-5f), 0);
 	else
 		assert_int_equal(dev->ops->layernorm_forward(dev, y, mean, rstd, DT_NONE, x, DT_NONE, w,
 							     DT_NONE, 1e-5f),
@@ -181,12 +182,143 @@ static void test_threads(void **state)
 	free_all(x.data, w.data, dy.data, y.data, mean.data, rstd.data);
 }
 
+/* b equals a: to the bit on the processor, whose loops are the same; to rounding on a card. */
+static void check_equal(const char *what, struct dt_tensor a, struct dt_tensor b)
+{
+	double *want = values(a);
+
+	if (on_device())
+		check_close(what, b, want, 1e-5, 1e-5);
+	else
+		check_same_bits(what, a, b);
+	free(want);
+}
+
+/* With plus_one the weights w are 1 + w in f32. */
+static void one_plus_one(int64_t rows, int64_t n, enum dt_dtype type)
+{
+	struct dt_tensor x = random_tensor(type, rows, n, 1, 2), w = random_tensor(type, 1, n, 3, 0.5);
+	struct dt_tensor dy = random_tensor(type, rows, n, 5, 1), w1 = tensor(DT_F32, 1, n);
+	struct dt_tensor y[2] = {tensor(type, rows, n), tensor(type, rows, n)};
+	struct dt_tensor dx[2] = {tensor(type, rows, n), tensor(type, rows, n)};
+	struct dt_tensor dw[2] = {random_tensor(DT_F32, 1, n, 7, 1), random_tensor(DT_F32, 1, n, 7, 1)};
+	struct dt_tensor rstd = tensor(DT_F32, 1, rows);
+
+	for (int64_t j = 0; j < n; j++)
+		put(w1, j, (float)get(w, j) + 1.f);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(dev->ops->rmsnorm_forward(dev, y[i], rstd, DT_NONE, x, DT_NONE, i ? w : w1,
+							   i == 1, 1e-5f),
+				 0);
+		assert_int_equal(dev->ops->rmsnorm_backward(dev, dx[i], dw[i], dy, DT_NONE, x, rstd,
+							    i ? w : w1, i == 1),
+				 0);
+	}
+	check_equal("y with plus_one", y[0], y[1]);
+	check_equal("dx with plus_one", dx[0], dx[1]);
+	check_equal("dw with plus_one", dw[0], dw[1]);
+	free_all(x.data, w.data, dy.data, w1.data, y[0].data, y[1].data, dx[0].data, dx[1].data, dw[0].data,
+		 dw[1].data, rstd.data);
+}
+
+static void test_plus_one(void **state)
+{
+	for (int v = 0; v < SIZES * TYPES; v++)
+		one_plus_one(sizes[v / TYPES][0], sizes[v / TYPES][1], compute_types[v % TYPES]);
+}
+
+/* Copies the heads out of rows, or back in. */
+static void move_heads(struct dt_tensor rows, struct dt_tensor heads, const struct dt_heads *p, bool back)
+{
+	const int64_t width = rows.dim[1], n = p->heads * p->head_dim;
+
+	for (int64_t i = 0; i < rows.dim[0] * n; i++) {
+		const int64_t at = i / n * width + p->first * p->head_dim + i % n;
+
+		if (back)
+			put(rows, at, get(heads, i));
+		else
+			put(heads, i, get(rows, at));
+	}
+}
+
+/* heads_norm against rmsnorm of the heads copied out and back in. */
+static void one_heads(int64_t rows, int64_t width, struct dt_heads p, enum dt_dtype type, bool in_place,
+		      bool plus_one)
+{
+	const int64_t all = rows * p.heads, d = p.head_dim;
+	struct dt_tensor x = random_tensor(type, rows, width, 1, 2), w = random_tensor(type, 1, d, 3, 1.5);
+	struct dt_tensor dy = random_tensor(type, rows, width, 5, 1), xh = tensor(type, all, d);
+	struct dt_tensor dyh = tensor(type, all, d), yh = tensor(type, all, d),
+			 rsh = tensor(DT_F32, rows, p.heads);
+	struct dt_tensor y = random_tensor(type, rows, width, 9, 1), raw = tensor(type, rows, p.heads * d);
+	struct dt_tensor rstd = tensor(DT_F32, rows, p.heads), dx = random_tensor(type, rows, width, 10, 1);
+	struct dt_tensor dw[2] = {random_tensor(DT_F32, 1, d, 7, 1), random_tensor(DT_F32, 1, d, 7, 1)};
+	struct dt_tensor x_in = copy_of(x), dy_in = copy_of(dy);
+	struct dt_tensor want_y = copy_of(in_place ? x : y), want_dx = copy_of(in_place ? dy : dx);
+
+	move_heads(x, xh, &p, false);
+	move_heads(dy, dyh, &p, false);
+	assert_int_equal(dev->ops->rmsnorm_forward(dev, yh, rsh, DT_NONE, xh, DT_NONE, w, plus_one, 1e-6f),
+			 0);
+	move_heads(want_y, yh, &p, true);
+	assert_int_equal(dev->ops->heads_norm_forward(dev, in_place ? x_in : y, rstd, raw,
+						      in_place ? x_in : x, w, plus_one, 1e-6f, &p),
+			 0);
+	check_equal("y", want_y, in_place ? x_in : y);
+	check_equal("rstd", rsh, rstd);
+	check_same_bits("raw", xh, raw);
+	assert_int_equal(dev->ops->rmsnorm_backward(dev, dyh, dw[0], dyh, DT_NONE, xh, rsh, w, plus_one), 0);
+	move_heads(want_dx, dyh, &p, true);
+	assert_int_equal(dev->ops->heads_norm_backward(dev, in_place ? dy_in : dx, dw[1],
+						       in_place ? dy_in : dy, in_place ? raw : x, rstd, w,
+						       plus_one, &p),
+			 0);
+	check_equal("dx", want_dx, in_place ? dy_in : dx);
+	check_equal("dw", dw[0], dw[1]);
+	free_all(x.data, w.data, dy.data, xh.data, dyh.data, yh.data, rsh.data, y.data, raw.data, rstd.data,
+		 dx.data, dw[0].data, dw[1].data, x_in.data, dy_in.data, want_y.data, want_dx.data);
+}
+
+static void test_heads(void **state)
+{
+	static const struct {
+		int64_t rows, width;
+		struct dt_heads p;
+	} cases[] = {{1, 1, {0, 1, 1}},		 {3, 7 * 5, {2, 3, 7}},	 {5, 6 * 16, {0, 4, 16}},
+		     {5, 6 * 16, {4, 2, 16}},	 {70, 5 * 8, {1, 3, 8}}, {9, 3 * 128, {1, 2, 128}},
+		     {4, 3 * 40 + 3, {1, 2, 40}}};
+
+	for (size_t v = 0; v < sizeof cases / sizeof *cases * TYPES * 4; v++)
+		one_heads(cases[v / 4 / TYPES].rows, cases[v / 4 / TYPES].width, cases[v / 4 / TYPES].p,
+			  compute_types[v / 4 % TYPES], v & 1, v & 2);
+}
+
+static void test_heads_refused(void **state)
+{
+	struct dt_tensor x = random_tensor(DT_F32, 2, 12, 1, 1), w = random_tensor(DT_F32, 1, 4, 2, 1);
+	struct dt_tensor before = copy_of(x), rstd = random_tensor(DT_F32, 2, 3, 3, 1);
+	const struct dt_heads past = {1, 3, 4}, negative = {-1, 2, 4}, good = {1, 2, 4};
+
+	assert_int_equal(dev->ops->heads_norm_forward(dev, x, DT_NONE, DT_NONE, x, w, false, 1e-5f, &past),
+			 -EINVAL);
+	assert_int_equal(
+		dev->ops->heads_norm_forward(dev, x, DT_NONE, DT_NONE, x, w, false, 1e-5f, &negative),
+		-EINVAL);
+	assert_int_equal(dev->ops->heads_norm_forward(dev, x, rstd, DT_NONE, x, w, false, 1e-5f, &good),
+			 -EINVAL);
+	assert_int_equal(dev->ops->heads_norm_backward(dev, x, DT_NONE, x, x, DT_NONE, w, false, &good),
+			 -EINVAL);
+	check_same_bits("a refused call writes nothing", before, x);
+	free_all(x.data, w.data, before.data, rstd.data);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_forward),
-		cmocka_unit_test(test_backward),
-		cmocka_unit_test(test_threads),
+		cmocka_unit_test(test_forward), cmocka_unit_test(test_backward),
+		cmocka_unit_test(test_threads), cmocka_unit_test(test_plus_one),
+		cmocka_unit_test(test_heads),	cmocka_unit_test(test_heads_refused),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -166,6 +166,70 @@ static void devices_are_written_not_replaced(void **state)
 	assert_true(S_ISFIFO(st.st_mode));
 }
 
+static void links_stay(void **state)
+{
+	char link[160], target[64] = "";
+	struct dt_err err = {0};
+	struct dt_tmpfile t;
+	struct stat st;
+
+	snprintf(link, sizeof(link), "%s/link", dir);
+	assert_int_equal(symlink("out", link), 0);
+	assert_int_equal(dt_tmpfile_open(&t, link, &err), -ENOENT); /* it points to nothing */
+	assert_non_null(strstr(err.msg, "link to a missing file"));
+	assert_int_equal(dt_out_check(link, &err), -ENOENT);
+	write_file(path, "old");
+	assert_int_equal(dt_tmpfile_open(&t, link, &err), 0);
+	fputs("new", t.f);
+	assert_int_equal(dt_tmpfile_commit(&t, &err), 0);
+	assert_int_equal(lstat(link, &st), 0);
+	assert_true(S_ISLNK(st.st_mode));
+	assert_int_equal(readlink(link, target, sizeof(target) - 1), 3);
+	assert_content(path, "new");
+	assert_int_equal(leftovers(), 0);
+}
+
+static void only_files_are_replaced(void **state)
+{
+	char fifo[160], link[160], *real;
+	struct dt_err err = {0};
+	FILE *f;
+
+	snprintf(fifo, sizeof(fifo), "%s/fifo", dir);
+	snprintf(link, sizeof(link), "%s/link", dir);
+	assert_int_equal(mkfifo(fifo, 0600), 0);
+	assert_int_equal(symlink("fifo", link), 0);
+	assert_int_equal(dt_out_check(fifo, &err), -EINVAL);
+	assert_non_null(strstr(err.msg, "a FIFO"));
+	assert_int_equal(dt_out_check(link, &err), -EINVAL);
+	assert_int_equal(dt_out_check("/dev/null", &err), -EINVAL);
+	assert_non_null(strstr(err.msg, "a device"));
+	assert_int_equal(dt_out_check(dir, &err), -EISDIR);
+	assert_int_equal(dt_out_stream(dir, false, &f, &err), -EISDIR);
+	assert_int_equal(dt_out_path(path, &real, &err), 0); /* missing */
+	assert_string_equal(real, path);
+	free(real);
+}
+
+static void outputs_that_are_inputs(void **state)
+{
+	char other[160], link[160], dotted[160];
+
+	snprintf(other, sizeof(other), "%s/other", dir);
+	snprintf(link, sizeof(link), "%s/link", dir);
+	snprintf(dotted, sizeof(dotted), "%s/./out", dir);
+	assert_true(dt_out_is(path, dotted)); /* neither exists yet */
+	assert_false(dt_out_is(path, other));
+	write_file(path, "x");
+	assert_false(dt_out_is(path, other));
+	assert_false(dt_out_is(other, path));
+	assert_true(dt_out_is(path, dotted));
+	assert_int_equal(symlink("out", link), 0);
+	assert_true(dt_out_is(path, link));
+	assert_true(dt_out_is(link, path));
+	assert_false(dt_out_is("/dev/null", "/dev/null")); /* nothing is lost */
+}
+
 static void impossible_places(void **state)
 {
 	struct dt_err err = {0};
@@ -251,6 +315,9 @@ int main(void)
 		T(kill_in_the_middle_keeps_the_old),
 		T(full_disk_keeps_the_old),
 		T(devices_are_written_not_replaced),
+		T(links_stay),
+		T(only_files_are_replaced),
+		T(outputs_that_are_inputs),
 		T(impossible_places),
 		T(folders),
 		cmocka_unit_test(close_stdout),

@@ -1,21 +1,6 @@
 /* Heads: their norm, their rotation, their attention; each over or from one matrix of queries, keys, values. */
 #include "model/op/rule.h"
 
-/* What the norm of heads copies them out to. */
-static int heads_room(struct dt_lower *lo, const struct dt_node *n)
-{
-	int64_t heads = n->attr.heads > n->attr.kv_heads ? n->attr.heads : n->attr.kv_heads;
-
-	return dt_lo_room(lo, "heads", n->unit, lo->s->compute, DT_ROWS_ALL, heads, n->attr.head_dim);
-}
-
-static int weight_room(struct dt_lower *lo, const struct dt_node *n)
-{
-	return n->attr.plus_one
-		       ? dt_lo_room(lo, "norm scale", n->unit, DT_F32, DT_ROWS_NONE, n->attr.head_dim, 1)
-		       : -1;
-}
-
 void dt_shape_heads_norm(struct dt_lower *lo, struct dt_node *n)
 {
 	int64_t heads = n->attr.heads + n->attr.kv_heads;
@@ -24,23 +9,18 @@ void dt_shape_heads_norm(struct dt_lower *lo, struct dt_node *n)
 	n->out[1] = dt_lo_value(lo, dt_lo_name(lo, n->out[1]), n->unit, lo->s->compute, DT_ROWS_ALL, heads,
 				n->attr.head_dim);
 	n->out[2] = dt_lo_value(lo, dt_lo_name(lo, n->out[2]), n->unit, DT_F32, DT_ROWS_ALL, heads, 1);
-	n->out[3] = heads_room(lo, n);
-	n->out[4] = weight_room(lo, n);
 }
 
 void dt_back_heads_norm(struct dt_lower *lo, const struct dt_node *n)
 {
 	int dy = dt_lo_grad(lo, n->out[0]), raw = dt_lo_need(lo, n->out[1]), rstd = dt_lo_need(lo, n->out[2]);
-	int dx = dt_lo_like(lo, "d.qkv", n->unit, n->in[0]), heads = heads_room(lo, n),
-	    room = weight_room(lo, n);
+	int dx = dt_lo_like(lo, "d.qkv", n->unit, n->in[0]);
 	struct dt_node *m = dt_lo_emit(lo, DT_OP_HEADS_NORM_B, n);
 
 	m->in[0] = dy;
 	m->in[1] = raw;
 	m->in[2] = rstd;
 	m->out[0] = dx;
-	m->out[3] = heads;
-	m->out[4] = room;
 	m->param[0] = n->param[0];
 	m->param[1] = n->param[1];
 	dt_lo_add_grad(lo, n->in[0], dx);

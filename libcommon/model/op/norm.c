@@ -4,13 +4,6 @@
  */
 #include "model/op/rule.h"
 
-static int weight_room(struct dt_lower *lo, const struct dt_node *n)
-{
-	if (!n->attr.plus_one)
-		return -1;
-	return dt_lo_room(lo, "norm scale", n->unit, DT_F32, DT_ROWS_NONE, dt_lo_dim(lo, n->param[0], 0), 1);
-}
-
 void dt_shape_norm(struct dt_lower *lo, struct dt_node *n)
 {
 	const struct dt_value x = lo->p->value[n->in[0]];
@@ -26,13 +19,12 @@ void dt_shape_norm(struct dt_lower *lo, struct dt_node *n)
 						1);
 		lo->info[n->out[i]].whole = whole;
 	}
-	n->out[4] = weight_room(lo, n);
 }
 
 void dt_back_norm(struct dt_lower *lo, const struct dt_node *n)
 {
 	int sum = n->out[1] >= 0 ? n->out[1] : n->in[0];
-	int dy = dt_lo_grad(lo, n->out[0]), prev = dt_lo_grad(lo, sum), x, mean, rstd, dx, room;
+	int dy = dt_lo_grad(lo, n->out[0]), prev = dt_lo_grad(lo, sum), x, mean, rstd, dx;
 	struct dt_node *m;
 
 	if (dy < 0) /* nobody reads the norm */
@@ -41,7 +33,6 @@ void dt_back_norm(struct dt_lower *lo, const struct dt_node *n)
 	mean = n->out[2] >= 0 ? dt_lo_need(lo, n->out[2]) : -1;
 	rstd = dt_lo_need(lo, n->out[3]);
 	dx = dt_lo_like(lo, "d.resid", n->unit, sum);
-	room = weight_room(lo, n);
 	m = dt_lo_emit(lo, DT_OP_NORM_B, n);
 	m->in[0] = dy;
 	m->in[1] = prev;
@@ -49,7 +40,6 @@ void dt_back_norm(struct dt_lower *lo, const struct dt_node *n)
 	m->in[3] = mean;
 	m->in[4] = rstd;
 	m->out[0] = dx;
-	m->out[4] = room;
 	m->param[0] = n->param[0];
 	m->param[1] = n->param[1];
 	dt_lo_set_grad(lo, sum, dx);

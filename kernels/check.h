@@ -1,0 +1,29 @@
+/*
+ * The check of every op's arguments, the same for all devices: beside the contract header NAME.h is NAME.c,
+ * with one function an op. They look at shapes, types and which tensors are present, never at memory of a
+ * device: an index array is checked by the device (device.h). They write and allocate nothing.
+ *
+ * 0: the device's function may run. DT_EMPTY: there is nothing to compute, and the call succeeds. -EINVAL:
+ * the call is refused.
+ */
+#ifndef DT_KERNELS_CHECK_H
+#define DT_KERNELS_CHECK_H
+
+#include "kernels/ops.h"
+#include "kernels/shape.h"
+
+#include <errno.h>
+
+#define DT_EMPTY 1
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DT_OP(name, params, args, memory) int dt_check_##name(const struct dt_dev *dev, DT_LIST params);
+#include "kernels/ops.list"
+
+#ifdef __cplusplus
+}
+#endif
+#endif
