@@ -331,6 +331,7 @@ static bool enters(const struct dt_lower *lo, const struct dt_node *n)
 {
 	switch (n->op) {
 	case DT_OP_LINEAR:
+	case DT_OP_LINEAR_ACT:
 	case DT_OP_EXPERTS:
 	case DT_OP_LOSS:
 		return dt_lo_cut(lo, n->param[0]) == 0;
