@@ -265,6 +265,7 @@ static void again(struct dt_lower *lo, const struct dt_node *n)
 		r = dt_lo_like(lo, lo->p->value[v].name, n->unit, v);
 		lo->p->value[r].room = lo->p->value[v].room;
 		c.out[i] = lo->info[v].copy[lo->to] = r;
+		lo->info[v].copied_for = lo->unit;
 	}
 	if (n->op == DT_OP_NORM && sum >= 0)
 		lo->info[n->out[1]].copy[lo->to] = sum;
@@ -272,12 +273,21 @@ static void again(struct dt_lower *lo, const struct dt_node *n)
 	lo->again = outer;
 }
 
+/* What was gathered for the backward of one unit is gathered again for another's: it is large. */
+static bool has_copy(const struct dt_lower *lo, int v)
+{
+	const struct dt_node *n = dt_lo_from(lo, v);
+
+	return lo->info[v].copy[lo->to] >= 0 &&
+	       (lo->info[v].copied_for == lo->unit || !n || !(dt_node_op_flags(n->op) & DT_OPF_GATHER));
+}
+
 int dt_lo_need(struct dt_lower *lo, int v)
 {
 	v = dt_lo_real(lo, v);
 	if (lo->to == DT_LIST_FORWARD || lo->to == DT_LIST_LOSS)
 		return v;
-	if (lo->info[v].copy[lo->to] >= 0)
+	if (has_copy(lo, v))
 		return lo->info[v].copy[lo->to];
 	if (!kept(lo, v))
 		again(lo, dt_lo_from(lo, v));
@@ -489,6 +499,7 @@ static void backward(struct dt_lower *lo)
 	for (int i = lo->ntape - 1; i >= 0 && !lo->failed; i--) {
 		const struct dt_node n = lo->tape[i];
 
+		lo->unit = n.unit;
 		if (has_grad(lo, &n))
 			dt_rules[n.op].backward(lo, &n);
 	}

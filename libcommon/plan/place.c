@@ -72,21 +72,35 @@ static uint64_t place(struct dt_item *item, int n, const struct order *order, in
 	return top;
 }
 
-/* The largest sum of bytes alive at the start of some span. */
-static uint64_t bound(const struct dt_item *item, int n)
+struct change {
+	int time;
+	uint64_t begins, ends;
+};
+
+static int by_time(const void *x, const void *y)
 {
-	uint64_t most = 0;
+	const struct change *a = x, *b = y;
+
+	return (a->time > b->time) - (a->time < b->time);
+}
+
+/* The largest sum of bytes alive at one time; room is for two changes a span. */
+static uint64_t bound(const struct dt_item *item, int n, struct change *room)
+{
+	uint64_t most = 0, now = 0;
+	int k = 0;
 
 	for (int i = 0; i < n; i++)
-		for (int k = 0; k < item[i].nspan; k++) {
-			const struct dt_item now = {.span = {{item[i].span[k].first, item[i].span[k].first}},
-						    .nspan = 1};
-			uint64_t sum = 0;
-
-			for (int j = 0; j < n; j++)
-				sum += meet(&item[j], &now) ? item[j].bytes : 0;
-			most = sum > most ? sum : most;
+		for (int s = 0; s < item[i].nspan; s++) {
+			room[k++] = (struct change){item[i].span[s].first, item[i].bytes, 0};
+			room[k++] = (struct change){item[i].span[s].last + 1, 0, item[i].bytes};
 		}
+	qsort(room, (size_t)k, sizeof(*room), by_time);
+	for (int i = 0; i < k; i++) {
+		now += room[i].begins - room[i].ends;
+		if ((i + 1 == k || room[i + 1].time != room[i].time) && now > most)
+			most = now;
+	}
 	return most;
 }
 
@@ -94,7 +108,9 @@ int dt_place_items(struct dt_item *item, int n, uint64_t *ret_bytes, uint64_t *r
 {
 	struct order *order = malloc(((size_t)n + 1) * sizeof(*order));
 	uint64_t *best = malloc(((size_t)n + 1) * sizeof(*best)), least = 0;
-	int *placed = malloc(((size_t)n + 1) * sizeof(*placed)), rc = order && best && placed ? 0 : -ENOMEM;
+	struct change *room = malloc(((size_t)n * 2 * DT_PLACE_SPANS + 1) * sizeof(*room));
+	int *placed = malloc(((size_t)n + 1) * sizeof(*placed));
+	int rc = order && best && placed && room ? 0 : -ENOMEM;
 
 	for (int i = 0; i < n && rc == 0; i++) {
 		if (item[i].nspan < 1)
@@ -102,7 +118,7 @@ int dt_place_items(struct dt_item *item, int n, uint64_t *ret_bytes, uint64_t *r
 		order[i] = (struct order){item[i].bytes, item[i].span[0].first, i};
 	}
 	if (rc == 0)
-		*ret_bound = bound(item, n);
+		*ret_bound = bound(item, n, room);
 	for (int way = 0; way < 2 && rc == 0; way++) {
 		uint64_t top;
 
@@ -124,5 +140,6 @@ int dt_place_items(struct dt_item *item, int n, uint64_t *ret_bytes, uint64_t *r
 	free(order);
 	free(best);
 	free(placed);
+	free(room);
 	return rc;
 }

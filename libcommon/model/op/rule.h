@@ -15,6 +15,7 @@ struct dt_info {  /* of a value, while the program is derived */
 	int grad; /* its gradient so far; -1 */
 	int uses; /* forward nodes that read it */
 	int copy[DT_LIST_N]; /* computed again in this list; -1 */
+	int copied_for;	     /* the unit whose backward that was for */
 	int same;	     /* the value it is another name of: entering costs nothing; -1 */
 	bool whole;	     /* equal on all tensor-parallel ranks, or this rank's rows of that */
 	bool partial;	     /* a sum over the tensor-parallel ranks is still to be made */
@@ -32,6 +33,7 @@ struct dt_lower {
 	int *map;	 /* values of the graph to values of the program; -1 */
 	enum dt_list to; /* where nodes go */
 	bool again;	 /* nodes that are emitted compute something again */
+	int unit;	 /* whose backward is under way */
 	bool failed;
 };
 
