@@ -38,6 +38,8 @@
 
 #include "kernels/dtype.h"
 
+#define DT_PAGED_GROUP 64 /* q heads that may share a key/value head in attention_paged */
+
 struct dt_attn {
 	int64_t batch, seq; /* training only */
 	int64_t heads, kv_heads, head_dim;

@@ -26,4 +26,14 @@ extern "C" {
 #ifdef __cplusplus
 }
 #endif
+
+/* The function in a device's table: the check, then the device's own function, fn. */
+#define DT_CHECKED(name, params, args, fn)                                                                   \
+	static int checked_##name(struct dt_dev *dev, DT_LIST params)                                        \
+	{                                                                                                    \
+		const int rc = dt_check_##name(dev, DT_LIST args);                                           \
+                                                                                                             \
+		return rc ? rc < 0 ? rc : 0 : fn(dev, DT_LIST args);                                         \
+	}
+
 #endif

@@ -16,8 +16,8 @@
  *
  * Batch invariance: while dev->batch_invariant is set (a server sets it once), row i of c depends on row i of
  * a, on b and on bias only: not on m, nor on i. With AVX-512 oneDNN's products have that property anyway
- * (tests/kernels/test_matmul.c holds them to it, bit for bit); elsewhere slower products of our own are used.
- * Without the flag m may choose another order of accumulation. With it ta must be false.
+ * (tests/kernels/test_matmul.c holds them to it, bit for bit); elsewhere, and with ta, slower products of our
+ * own are used. Without the flag m may choose another order of accumulation.
  */
 #ifndef DT_KERNELS_MATMUL_H
 #define DT_KERNELS_MATMUL_H

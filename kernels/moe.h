@@ -30,9 +30,4 @@ struct dt_moe {
 	bool unscaled;
 };
 
-static inline bool dt_moe_ok(const struct dt_moe *p)
-{
-	return p->used >= 1 && p->used <= p->experts && p->experts <= DT_MOE_MOST;
-}
-
 #endif

@@ -21,7 +21,7 @@
  *
  * A weight is an integer, w 2^42 rounded, from f64 arithmetic that rounds after each operation, and sums of
  * integers do not depend on their order: every device draws the same token, and a row's does not depend on
- * other rows. -EINVAL: an edit outside of vocab or of the table, vocab 0 or above 2^21.
+ * other rows. -EINVAL: an edit outside of vocab or of the table, vocab 0 or above 2^21, rows above 65535.
  */
 #ifndef DT_KERNELS_SAMPLE_H
 #define DT_KERNELS_SAMPLE_H
@@ -33,6 +33,7 @@
 
 #define DT_SAMPLE_BITS	42 /* a weight of 1 is 2^42 */
 #define DT_SAMPLE_VOCAB ((int64_t)1 << 21)
+#define DT_SAMPLE_ROWS	65535
 #define DT_SAMPLE_LEAST (-31.) /* e to that is below what is rounded to 0 */
 
 struct dt_edit {
@@ -91,9 +92,6 @@ void dt_sample_row(void *room, struct dt_drawn *ret, float *logits, int64_t voca
 /* The largest of x [n], NaN when there is one; and the sum of the weights of x under it at temperature 1. */
 float dt_sample_max(const float *x, int64_t n);
 uint64_t dt_sample_sum(const float *x, int64_t n, float max);
-/* 0 or -EINVAL, as the op. */
-int dt_sample_check(struct dt_tensor logits, const struct dt_draw *d, const struct dt_edit *edit,
-		    int64_t nedits);
 
 /* ---- what every device computes in the same way ---- */
 

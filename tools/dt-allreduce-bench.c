@@ -5,9 +5,9 @@
 #include "base/progress.h"
 #include "base/tmpfile.h"
 #include "base/units.h"
-#include "comm/bench.h"
+#include "bench/links.h"
+#include "bench/predict.h"
 #include "comm/compress.h"
-#include "comm/simulate.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -24,7 +24,6 @@ static struct {
 	double factor, min_busbw, timeout_s;
 	int64_t iters, warmup, check, root;
 	int kind, op, transport;
-	bool kind_given;
 	const char *datatype;
 	int buffers, algorithm, compress;
 	bool compress_given, explain;
@@ -32,65 +31,56 @@ static struct {
 	int64_t rank;
 	const char *simulate;
 	bool stats, cold, fit, json, compare, skew, latency;
-} opt = {
-	.min_bytes = 1 << 10,
-	.max_bytes = 64 << 20,
-	.factor = 4,
-	.timeout_s = 60,
-	.iters = 20,
-	.warmup = 5,
-	.check = 1,
-	.datatype = "fp32",
-	.rank = 4,
-	.keep = 0.01,
-};
+} opt = {.max_bytes = 64 << 20};
 
 static const struct dt_opt opts[] = {
 	{"collective", 0, DT_OPT_CHOICE, &opt.kind, DT_BENCH_CHOICES "|all",
-	 "which collective; all: one after another", .given = &opt.kind_given},
+	 "which collective; all: one after another", .def = "all-reduce"},
 	DT_OPT_HEADING("Sizes, bytes as in the size column"),
-	{"min-bytes", 'b', DT_OPT_SIZE, &opt.min_bytes, "SIZE", "smallest size [1KiB]"},
-	{"max-bytes", 'e', DT_OPT_SIZE, &opt.max_bytes, "SIZE",
-	 "largest size [64MiB, or the smallest if that is larger]", .given = &opt.max_given},
+	{"min-bytes", 'b', DT_OPT_SIZE, &opt.min_bytes, "SIZE", "smallest size", .def = "1KiB"},
+	{"max-bytes", 'e', DT_OPT_SIZE, &opt.max_bytes, "SIZE", "largest size", .given = &opt.max_given,
+	 .def_text = "64MiB, or --min-bytes if that is larger"},
 	{"step-bytes", 'i', DT_OPT_SIZE, &opt.step_bytes, "SIZE", "add SIZE from one size to the next",
 	 .given = &opt.step_given},
-	{"step-factor", 'f', DT_OPT_REAL, &opt.factor, "X", "multiply by X from one size to the next [4]",
-	 .min = 1.01, .max = 1e6, .given = &opt.factor_given},
+	{"step-factor", 'f', DT_OPT_REAL, &opt.factor, "X", "multiply by X from one size to the next",
+	 .min = 1.01, .max = 1e6, .given = &opt.factor_given, .def = "4"},
 	DT_OPT_HEADING("Measuring"),
-	{"iters", 'n', DT_OPT_INT, &opt.iters, "N", "timed calls a size [20]", .min = 1, .max = 1000000},
-	{"warmup", 'w', DT_OPT_INT, &opt.warmup, "N", "calls before them [5]", .max = 1000000},
-	{"check", 'c', DT_OPT_INT, &opt.check, "0|1", "compare every element of one more call [1]", .min = 0,
-	 .max = 1},
-	{"op", 'o', DT_OPT_CHOICE, &opt.op, "sum|max|min|avg", "reduction [sum]"},
+	{"iters", 'n', DT_OPT_INT, &opt.iters, "N", "timed calls a size", .min = 1, .max = 1000000,
+	 .def = "20"},
+	{"warmup", 'w', DT_OPT_INT, &opt.warmup, "N", "calls before them", .max = 1000000, .def = "5"},
+	{"check", 'c', DT_OPT_INT, &opt.check, "0|1", "compare every element of one more call", .min = 0,
+	 .max = 1, .def = "1"},
+	{"op", 'o', DT_OPT_CHOICE, &opt.op, "sum|max|min|avg", "reduction", .def = "sum"},
 	{"datatype", 'd', DT_OPT_STR, &opt.datatype, "TYPE",
-	 "fp32, bf16, fp16, fp64, int32, int64, uint8, uint16 or int8; or float, bfloat16, half, double "
-	 "[fp32]"},
-	{"root", 'r', DT_OPT_INT, &opt.root, "RANK", "root of a broadcast [0]", .max = 1 << 24, .min = 0},
+	 "fp32, bf16, fp16, fp64, int32, int64, uint8, uint16 or int8; or float, bfloat16, half, double",
+	 .def = "fp32"},
+	{"root", 'r', DT_OPT_INT, &opt.root, "RANK", "root of a broadcast", .max = 1 << 24, .min = 0,
+	 .def = "0"},
 	{"cold", 0, DT_OPT_FLAG, &opt.cold, NULL, "walk through buffers larger than the last-level cache"},
 	{"buffers", 0, DT_OPT_CHOICE, &opt.buffers, "registered|plain",
-	 "registered: ranks of a machine map each other's buffers [registered]"},
+	 "registered: ranks of a machine map each other's buffers", .def = "registered"},
 	{"compare", 0, DT_OPT_FLAG, &opt.compare, NULL,
 	 "a call of plain MPI after each call, the ratio of their times, and what it can be at most"},
 	{"skew", 0, DT_OPT_FLAG, &opt.skew, NULL, "when each rank arrives at the calls"},
 	{"transport", 0, DT_OPT_CHOICE, &opt.transport, "auto|mpi",
-	 "auto: shared memory inside a machine; mpi: MPI for everything [auto]"},
+	 "auto: shared memory inside a machine; mpi: MPI for everything", .def = "auto"},
 	{"fit", 0, DT_OPT_FLAG, &opt.fit, NULL,
 	 "fit latency and bandwidth of each link class (always done with --json)"},
 	{"timeout", 0, DT_OPT_REAL, &opt.timeout_s, "SECONDS",
-	 "end the job when a call takes longer; 0: never [60]", .min = 0, .max = 1e6},
+	 "end the job when a call takes longer; 0: never", .min = 0, .max = 1e6, .def = "60"},
 	DT_OPT_HEADING("Algorithms"),
 	{"algorithm", 'a', DT_OPT_CHOICE, &opt.algorithm, DT_ALG_CHOICES "|all",
-	 "how messages go; all: every way there is, one after another [auto]"},
+	 "how messages go; all: every way there is, one after another", .def = "auto"},
 	{"explain", 0, DT_OPT_FLAG, &opt.explain, NULL,
 	 "measure what messages cost, predict every algorithm's time and say which is chosen"},
 	{"simulate", 0, DT_OPT_STR, &opt.simulate, "TOPOLOGY",
 	 "no ranks: simulate every algorithm on flat, fat-tree, rail, torus or dragonfly:RANKS"},
 	{"compress", 0, DT_OPT_CHOICE, &opt.compress, DT_COMPRESS_CHOICES,
 	 "also time compressed all-reduces, and where they pay", .given = &opt.compress_given},
-	{"compress-rank", 0, DT_OPT_INT, &opt.rank, "N", "powersgd: columns of the factors [4]", .min = 1,
-	 .max = 1024},
-	{"compress-keep", 0, DT_OPT_REAL, &opt.keep, "SHARE", "top-k: share of the entries sent [0.01]",
-	 .min = 1e-9, .max = 1},
+	{"compress-rank", 0, DT_OPT_INT, &opt.rank, "N", "powersgd: columns of the factors", .min = 1,
+	 .max = 1024, .def = "4"},
+	{"compress-keep", 0, DT_OPT_SHARE, &opt.keep, "SHARE", "top-k: share of the entries sent",
+	 .min = 1e-9, .max = 1, .def = "0.01"},
 	DT_OPT_HEADING("Output"),
 	{"stats", 0, DT_OPT_FLAG, &opt.stats, NULL,
 	 "add columns: fastest, mean, median and 99th percentile call, and the fraction of what memory "
@@ -98,7 +88,7 @@ static const struct dt_opt opts[] = {
 	{"latency", 0, DT_OPT_FLAG, &opt.latency, NULL,
 	 "print latency in the columns of the OSU micro-benchmarks instead"},
 	{"json", 0, DT_OPT_FLAG, &opt.json, NULL, "one JSON object instead of the table"},
-	{"min-busbw", 0, DT_OPT_REAL, &opt.min_busbw, "GB/s",
+	{"min-busbw", 0, DT_OPT_RATE, &opt.min_busbw, "GB/s",
 	 "exit with 3 when the average bus bandwidth is below", .min = 0, .max = 1e9},
 	DT_OPT_END,
 };
@@ -132,9 +122,10 @@ struct bench {
 	struct dt_world_info info;
 	enum dt_dtype t;
 	double copy_gbs, busbw_sum;
-	struct dt_skew skew;
+	struct dt_bench_skew skew;
 	bool registered, measured;
-	struct dt_topo topo;
+	struct dt_bench_topo topo;
+	struct dt_bench_costs *costs; /* with --explain on several machines */
 	json_t *compression;
 	int nbusbw;
 	int64_t wrong;
@@ -436,8 +427,8 @@ static int run_algorithms(struct bench *b, int kind, struct dt_progress *bar, st
 	return rc;
 }
 
-static int finish_json(struct bench *b, const struct dt_link *link, int nlink, double avg, bool interrupted,
-		       struct dt_err *err)
+static int finish_json(struct bench *b, const struct dt_bench_link *link, int nlink, double avg,
+		       bool interrupted, struct dt_err *err)
 {
 	json_t *links = json_array(), *skew = opt.skew ? json_array() : json_null(), *o;
 	char topo[512];
@@ -459,7 +450,7 @@ static int finish_json(struct bench *b, const struct dt_link *link, int nlink, d
 		      "results", b->results, "links", links, "skew", skew, "compression",
 		      b->compression ? json_incref(b->compression) : json_null(), "out_of_bounds",
 		      (json_int_t)b->wrong, "avg_busbw_gbs", avg, "interrupted", interrupted, "topology",
-		      b->measured ? dt_topo_format(&b->topo, topo, sizeof(topo)) : NULL);
+		      b->measured ? dt_bench_topo_format(&b->topo, topo, sizeof(topo)) : NULL);
 	rc = o ? dt_json_write_line(stdout, o, err) : dt_err_sys(err, -ENOMEM, "results");
 	json_decref(o);
 	return rc;
@@ -503,7 +494,7 @@ static int catch_signals(struct bench *b, struct dt_err *err)
 	return rc ? dt_err_sys(err, -rc, "thread") : 0;
 }
 
-static void finish_table(const struct bench *b, const struct dt_link *link, int nlink, double avg)
+static void finish_table(const struct bench *b, const struct dt_bench_link *link, int nlink, double avg)
 {
 	fprintf(b->table, "# Out of bounds values : %lld %s\n", (long long)b->wrong,
 		b->wrong ? "FAILED" : "OK");
@@ -525,7 +516,7 @@ static void finish_table(const struct bench *b, const struct dt_link *link, int 
 /* Everything between the world and its end. Returns an exit status, the same on all ranks. */
 static int run(struct bench *b, struct dt_err *err)
 {
-	struct dt_link link[2];
+	struct dt_bench_link link[2];
 	struct dt_progress bar = {0};
 	int nlink = 0, rc, first = opt.kind == DT_BENCH_N ? 0 : opt.kind;
 	int last = opt.kind == DT_BENCH_N ? DT_BENCH_N - 1 : opt.kind;
@@ -542,20 +533,21 @@ static int run(struct bench *b, struct dt_err *err)
 		if (rc)
 			return DT_EXIT_FAILED;
 	}
-	rc = dt_bench_copy(b->w, b->c, &b->copy_gbs, err);
+	rc = dt_bench_copy(b->c, &b->copy_gbs, err);
 	if (!rc && opt.skew)
-		rc = dt_skew_init(&b->skew, b->w, b->c, err);
+		rc = dt_bench_skew_init(&b->skew, b->c, err);
 	if (!rc && (opt.fit || opt.json)) {
 		nlink = dt_bench_links(b->w, link, err);
 		rc = nlink < 0 ? nlink : 0;
 	}
 	if (!rc && opt.explain && b->info.size > 1) {
-		rc = dt_bench_topology(b->w, b->c, &b->topo, err);
+		rc = dt_bench_topology(b->c, &b->topo, err);
 		if (!rc && b->info.nodes > 1)
-			rc = dt_comm_set_costs(b->c, &b->topo, err);
+			rc = dt_bench_costs_open(&b->costs, b->c, &b->topo, err);
 		b->measured = !rc;
 		if (!rc && speaks && !opt.json)
-			printf("# messages: --simulate %s\n", dt_topo_format(&b->topo, topo, sizeof(topo)));
+			printf("# messages: --simulate %s\n",
+			       dt_bench_topo_format(&b->topo, topo, sizeof(topo)));
 	}
 	if (b->results) {
 		for (size_t s = opt.min_bytes; s <= opt.max_bytes; s = next_size(s))
@@ -578,7 +570,7 @@ static int run(struct bench *b, struct dt_err *err)
 		finish_table(b, link, nlink, avg);
 	json_decref(b->results);
 	json_decref(b->compression);
-	dt_skew_release(&b->skew);
+	dt_bench_skew_release(&b->skew);
 	if (rc)
 		return DT_EXIT_FAILED;
 	return b->wrong || avg < opt.min_busbw ? DT_EXIT_NO : DT_EXIT_OK;
@@ -587,9 +579,9 @@ static int run(struct bench *b, struct dt_err *err)
 /* Every algorithm on a network that is not here. */
 static int simulate(enum dt_dtype type, struct dt_err *err)
 {
-	struct dt_topo t;
+	struct dt_bench_topo t;
 	json_t *results = json_array(), *o;
-	int rc = dt_topo_parse(opt.simulate, &t, err), first = opt.kind == DT_BENCH_N ? 0 : opt.kind;
+	int rc = dt_bench_topo_parse(opt.simulate, &t, err), first = opt.kind == DT_BENCH_N ? 0 : opt.kind;
 	int last = opt.kind == DT_BENCH_N ? DT_BENCH_N - 1 : opt.kind;
 	size_t e = (size_t)dt_dtype_size(type);
 	char name[32], alg[16];
@@ -639,7 +631,7 @@ static int simulate(enum dt_dtype type, struct dt_err *err)
 static int check_options(struct bench *b, FILE *errout)
 {
 	int t = parse_type(opt.datatype);
-	struct dt_topo topo;
+	struct dt_bench_topo topo;
 	struct dt_err err;
 	char name[32];
 	size_t n = 0;
@@ -663,13 +655,11 @@ static int check_options(struct bench *b, FILE *errout)
 	for (size_t s = opt.min_bytes; s <= opt.max_bytes; s = next_size(s))
 		if (++n > RESULTS_MAX)
 			return dt_opt_usage_error(&program, errout, "more than %d sizes", RESULTS_MAX);
-	if (!opt.kind_given)
-		opt.kind = DT_BENCH_ALL_REDUCE;
 	if (opt.kind != DT_BENCH_N && opt.algorithm != DT_ALG_N &&
 	    !dt_bench_has_algorithm((enum dt_bench_kind)opt.kind, (enum dt_alg)opt.algorithm))
 		return dt_opt_usage_error(&program, errout, "option '--algorithm': there is no such %s",
 					  kind_name(opt.kind, name));
-	if (opt.simulate && dt_topo_parse(opt.simulate, &topo, &err))
+	if (opt.simulate && dt_bench_topo_parse(opt.simulate, &topo, &err))
 		return dt_opt_usage_error(&program, errout, "option '--simulate': %s", err.msg);
 	b->t = (enum dt_dtype)t;
 	return 0;
@@ -742,5 +732,6 @@ int main(int argc, char **argv)
 		dt_world_abort(b.w, status);
 	}
 	dt_world_finalize(b.w);
+	dt_bench_costs_close(b.costs);
 	return close_stdout(&log) ? DT_EXIT_FAILED : status;
 }

@@ -32,7 +32,7 @@ static struct {
 	double seconds, window_mb, weights_mb;
 	int64_t cores;
 	const char *out;
-} a = {.seconds = 45, .window_mb = 4, .weights_mb = 24, .out = "-"};
+} a;
 
 static const char *const examples[] = {
 	"dt-calibrate --seconds 60 --out ops.json",
@@ -41,17 +41,17 @@ static const char *const examples[] = {
 };
 
 static const struct dt_opt opts[] = {
-	{"seconds", 0, DT_OPT_REAL, &a.seconds, "S", "time to take, about; default 45", .min = 0.1,
-	 .max = 3600},
-	{"cores", 0, DT_OPT_INT, &a.cores, "N", "use so many; default all this process may run on", .min = 1,
-	 .max = MAX_CORES},
+	{"seconds", 0, DT_OPT_REAL, &a.seconds, "S", "time to take, about", .min = 0.1, .max = 3600,
+	 .def = "45"},
+	{"cores", 0, DT_OPT_INT, &a.cores, "N", "use so many", .min = 1, .max = MAX_CORES,
+	 .def_text = "all that this process may run on"},
 	{"window", 0, DT_OPT_REAL, &a.window_mb, "MIB",
-	 "memory that operands move through, which decides how cold they are; default 24", .min = 0.1,
-	 .max = 4096},
-	{"weights-window", 0, DT_OPT_REAL, &a.weights_mb, "MIB",
-	 "the same for weights and their gradients; default 24", .min = 0.1, .max = 4096},
-	{"out", 'o', DT_OPT_STR, &a.out, "FILE", "where to write; default -, standard output",
-	 .complete = DT_COMPLETE_FILE},
+	 "memory that operands move through, which decides how cold they are", .min = 0.1, .max = 4096,
+	 .def = "4"},
+	{"weights-window", 0, DT_OPT_REAL, &a.weights_mb, "MIB", "the same for weights and their gradients",
+	 .min = 0.1, .max = 4096, .def = "24"},
+	{"out", 'o', DT_OPT_STR, &a.out, "FILE", "where to write; - is standard output",
+	 .complete = DT_COMPLETE_FILE, .def = "-"},
 	DT_OPT_END,
 };
 

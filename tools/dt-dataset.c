@@ -17,43 +17,41 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *tokenizer = "byte", *out_path, *eval_path, *field = "text", *separator;
+static const char *tokenizer, *out_path, *eval_path, *field, *separator;
 static int format;
 static double split;
 static bool split_given, json, ids_only, special, verify, whole_order, count_given;
-static int64_t shards = 1, count = 3, seq = 64, seed, first, epoch;
+static int64_t shards, count = 3, seq, seed, first, epoch;
 
 static const struct dt_opt opts[] = {
 	{"json", 'j', DT_OPT_FLAG, &json, NULL, "print JSON", "build,info,sample"},
 	DT_OPT_HEADING("Building"),
-	{"out", 'o', DT_OPT_STR, &out_path, "D.h5", "the dataset to write", "build",
-	 .complete = DT_COMPLETE_FILE},
+	{"out", 'o', DT_OPT_STR, &out_path, "D.h5", "the dataset to write", "build"},
 	{"tokenizer", 't', DT_OPT_STR, &tokenizer, "T",
-	 "'byte' (the default), a tokenizer.json, or a folder that holds one", "build",
-	 .complete = DT_COMPLETE_FILE},
+	 "'byte', a tokenizer.json, or a folder that holds one", "build", .complete = DT_COMPLETE_TOKENIZER,
+	 .def = "byte"},
 	{"format", 0, DT_OPT_CHOICE, &format, "auto|text|jsonl",
-	 "what the files are; auto: jsonl by the name's ending, else text", "build"},
-	{"field", 0, DT_OPT_STR, &field, "NAME",
-	 "the member of a JSONL line that is the document (default text)", "build"},
-	{"separator", 0, DT_OPT_STR, &separator, "TEXT",
-	 "text between documents in one text file (default: a file is a document)", "build"},
-	{"split", 0, DT_OPT_REAL, &split, "PERCENT", "the last PERCENT of the input go to --out-eval",
+	 "what the files are; auto: jsonl by the name's ending, else text", "build", .def = "auto"},
+	{"field", 0, DT_OPT_STR, &field, "NAME", "the member of a JSONL line that is the document", "build",
+	 .def = "text"},
+	{"separator", 0, DT_OPT_STR, &separator, "TEXT", "text between documents in one text file", "build",
+	 .def_text = "each file is a document"},
+	{"split", 0, DT_OPT_PERCENT, &split, "PERCENT", "the last PERCENT of the input go to --out-eval",
 	 "build", .min = 1e-9, .max = 99.999999, .given = &split_given},
-	{"out-eval", 0, DT_OPT_STR, &eval_path, "E.h5", "the dataset for evaluation", "build",
-	 .complete = DT_COMPLETE_FILE},
-	{"shards", 0, DT_OPT_INT, &shards, "N", "cut --out into N files (default 1)", "build", .min = 1,
-	 .max = 99999},
+	{"out-eval", 0, DT_OPT_STR, &eval_path, "E.h5", "the dataset for evaluation", "build"},
+	{"shards", 0, DT_OPT_INT, &shards, "N", "cut --out into N files", "build", .min = 1, .max = 99999,
+	 .def = "1"},
 	DT_OPT_HEADING("Looking"),
 	{"verify", 0, DT_OPT_FLAG, &verify, NULL, "read every token and compare the checksums", "info"},
-	{"count", 'n', DT_OPT_INT, &count, "N", "samples, or tokens for cat (default 3, and all)",
-	 "sample,cat", .given = &count_given},
-	{"seq", 0, DT_OPT_INT, &seq, "N", "tokens of a sample (default 64)", "sample", .min = 1,
-	 .max = 1 << 24},
-	{"seed", 0, DT_OPT_INT, &seed, "N", "seed of the order (default 0)", "sample"},
-	{"epoch", 0, DT_OPT_INT, &epoch, "N", "epoch to sample (default 0)", "sample", .min = 0,
-	 .max = 4294967295.0},
+	{"count", 'n', DT_OPT_INT, &count, "N", "samples, or tokens for cat", "sample,cat",
+	 .given = &count_given, .def_text = "3; of cat, all"},
+	{"seq", 0, DT_OPT_INT, &seq, "N", "tokens of a sample", "sample", .min = 1, .max = 1 << 24,
+	 .def = "64"},
+	{"seed", 0, DT_OPT_INT, &seed, "N", "seed of the order", "sample", .def = "0"},
+	{"epoch", 0, DT_OPT_INT, &epoch, "N", "epoch to sample", "sample", .min = 0, .max = 4294967295.0,
+	 .def = "0"},
 	{"in-order", 0, DT_OPT_FLAG, &whole_order, NULL, "samples in file order, not shuffled", "sample"},
-	{"first", 0, DT_OPT_INT, &first, "N", "start at sample, or at token, N (default 0)", "sample,cat"},
+	{"first", 0, DT_OPT_INT, &first, "N", "start at sample, or at token, N", "sample,cat", .def = "0"},
 	{"ids", 0, DT_OPT_FLAG, &ids_only, NULL, "print ids, not text", "sample,cat"},
 	{"special", 0, DT_OPT_FLAG, &special, NULL, "print the text of special tokens too", "sample,cat"},
 	DT_OPT_END,

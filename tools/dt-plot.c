@@ -28,7 +28,7 @@ static struct {
 	bool log_x, log_y, ascii, skip_bad, live;
 	int64_t smooth, width, height;
 	int color;
-} opt = {.smooth = 1, .live = true};
+} opt;
 
 /* clang-format off: a line or two an option */
 static const struct dt_opt opts[] = {
@@ -42,7 +42,8 @@ static const struct dt_opt opts[] = {
 	 .type = DT_OPT_STR,
 	 .dest = &opt.x,
 	 .arg = "KEY",
-	 .help = "key of the horizontal axis (step where the lines have it, else the number of the point)"},
+	 .help = "key of the horizontal axis",
+	 .def_text = "step where the lines have it, else the number of the point"},
 	{.name = "by",
 	 .type = DT_OPT_STR,
 	 .dest = &opt.by,
@@ -61,7 +62,8 @@ static const struct dt_opt opts[] = {
 	 .arg = "N",
 	 .min = 1,
 	 .max = MAX_SMOOTH,
-	 .help = "mean of the last N values of a curve"},
+	 .help = "mean of the last N values of a curve",
+	 .def = "1"},
 	DT_OPT_HEADING("Picture"),
 	{.name = "width",
 	 .type = DT_OPT_INT,
@@ -69,14 +71,16 @@ static const struct dt_opt opts[] = {
 	 .arg = "N",
 	 .min = 30,
 	 .max = 10000,
-	 .help = "columns (those of the terminal, or 80), or pixels of an SVG (800)"},
+	 .help = "columns, or pixels of an SVG",
+	 .def_text = "those of the terminal, or 80; 800"},
 	{.name = "height",
 	 .type = DT_OPT_INT,
 	 .dest = &opt.height,
 	 .arg = "N",
 	 .min = 6,
 	 .max = 10000,
-	 .help = "lines (20), or pixels of an SVG (400)"},
+	 .help = "lines, or pixels of an SVG",
+	 .def_text = "20; 400"},
 	{.name = "title", .type = DT_OPT_STR, .dest = &opt.title, .arg = "TEXT", .help = "a title above"},
 	{.name = "svg",
 	 .type = DT_OPT_STR,
@@ -87,13 +91,15 @@ static const struct dt_opt opts[] = {
 	 .type = DT_OPT_CHOICE,
 	 .dest = &opt.color,
 	 .arg = "auto|always|never",
-	 .help = "colours; auto: on a terminal, unless NO_COLOR is set"},
+	 .help = "colours; auto: on a terminal, unless NO_COLOR is set",
+	 .def = "auto"},
 	{.name = "ascii", .type = DT_OPT_FLAG, .dest = &opt.ascii, .help = "plain characters only"},
 	{.name = "live",
 	 .type = DT_OPT_FLAG,
 	 .dest = &opt.live,
 	 .negatable = true,
-	 .help = "redraw while a pipe is being written (on a terminal; this is the default)"},
+	 .help = "redraw while a pipe is being written, on a terminal",
+	 .def = "on"},
 	DT_OPT_HEADING("Input"),
 	{.name = "skip-bad",
 	 .type = DT_OPT_FLAG,

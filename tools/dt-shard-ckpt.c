@@ -27,7 +27,7 @@ static bool json, all_lines, raw, compress, dry_run;
 static double tolerance;
 static bool tolerance_given, step_given, from_given, to_given, type_given;
 static int64_t workers, keep, keep_every, step;
-static uint64_t max_file = 5000000000u;
+static uint64_t max_file;
 static const char *layout_text, *tokenizer;
 static int from, to, type;
 
@@ -37,30 +37,28 @@ static const struct dt_opt opts[] = {
 	{"json", 0, DT_OPT_FLAG, &json, .help = "print one JSON object", .commands = "ls,verify,diff,stats"},
 	{"all", 'a', DT_OPT_FLAG, &all_lines, .help = "a line for every tensor: fold no layers",
 	 .commands = "ls"},
-	{"workers", 'j', DT_OPT_INT, &workers, "N", "threads (default: one a processor, at most 8)",
-	 "verify,reshard,merge", 1, 64},
+	{"workers", 'j', DT_OPT_INT, &workers, "N", "threads", "verify,reshard,merge", 1, 64,
+	 .def_text = "one a processor, at most 8"},
 	{"tolerance", 't', DT_OPT_REAL, &tolerance, "X",
-	 "call tensors equal up to X times the largest magnitude in A (default: bit by bit)", "diff", 0, 1e30,
-	 &tolerance_given},
+	 "call tensors equal up to X times the largest magnitude in A", "diff", 0, 1e30, &tolerance_given,
+	 .def_text = "bit by bit"},
 	{"layout", 'l', DT_OPT_STR, &layout_text, "LAYOUT",
 	 "the layout to cut for, as dp2.tp4.pp2.z1 (dt-layout(7))", "reshard"},
 	{"compress", 0, DT_OPT_FLAG, &compress, .help = "shuffle and deflate the pieces",
 	 .commands = "reshard,merge,convert,avg"},
-	{"from", 0, DT_OPT_CHOICE, &from, DT_SOURCE_KINDS, "what SRC is (default: by what is there)",
-	 "convert,quantize,avg", .given = &from_given},
-	{"to", 0, DT_OPT_CHOICE, &to, DT_SOURCE_KINDS,
-	 "what DST becomes (default: gguf by its ending; else dt, when SRC is something else)", "convert,avg",
-	 .given = &to_given},
-	{"type", 0, DT_OPT_CHOICE, &type, TYPES, "type of the weights (default: as they are)",
-	 "convert,quantize,avg", .given = &type_given},
+	{"from", 0, DT_OPT_CHOICE, &from, DT_SOURCE_KINDS, "what SRC is", "convert,quantize,avg",
+	 .given = &from_given, .def_text = "what is there"},
+	{"to", 0, DT_OPT_CHOICE, &to, DT_SOURCE_KINDS, "what DST becomes", "convert,avg", .given = &to_given,
+	 .def_text = "gguf by its ending; else dt, when SRC is something else"},
+	{"type", 0, DT_OPT_CHOICE, &type, TYPES, "type of the weights", "convert,quantize,avg",
+	 .given = &type_given, .def_text = "as they are"},
 	{"tokenizer", 0, DT_OPT_STR, &tokenizer, "FILE",
 	 "tokenizer.json, folder, GGUF or llama2.c tokenizer to take along instead; none: leave it out",
-	 "convert,quantize,avg", .complete = DT_COMPLETE_FILE},
+	 "convert,quantize,avg", .complete = DT_COMPLETE_TOKENIZER},
 	{"max-file-size", 0, DT_OPT_SIZE, &max_file, "SIZE",
-	 "begin another safetensors file past this (default 5GB; 0: never)", "convert,avg"},
-	{"step", 0, DT_OPT_INT, &step, "N",
-	 "step of the checkpoint that is made (default: the source's, or 0)", "convert,avg",
-	 .given = &step_given},
+	 "begin another safetensors file past this; 0: never", "convert,avg", .def = "5GB"},
+	{"step", 0, DT_OPT_INT, &step, "N", "step of the checkpoint that is made", "convert,avg",
+	 .given = &step_given, .def_text = "the source's, or 0"},
 	{"keep", 0, DT_OPT_INT, &keep, "N", "keep the newest N", "prune", 1, 1 << 30},
 	{"keep-every", 0, DT_OPT_INT, &keep_every, "STEPS", "also keep steps that are multiples of this",
 	 "prune", 1, 1e15},

@@ -20,8 +20,8 @@ enum { BINARY_NONE, BINARY_U16, BINARY_I32 };
 
 static const char *tokenizer, *out_path;
 static bool lines, null_data, json, special, with_bos, chars;
-static uint64_t vocab = 4096;
-static int64_t min_count = 2;
+static uint64_t vocab;
+static int64_t min_count;
 static int binary, pattern;
 static struct dt_strs special_tokens;
 static bool vocab_given;
@@ -29,8 +29,8 @@ static bool vocab_given;
 static const struct dt_opt opts[] = {
 	{"tokenizer", 't', DT_OPT_STR, &tokenizer, "T",
 	 "'byte', a tokenizer.json, or a folder that holds one", "encode,decode,info",
-	 .complete = DT_COMPLETE_FILE},
-	{"lines", 'l', DT_OPT_FLAG, &lines, NULL, "one record a line (default: all input is one record)",
+	 .complete = DT_COMPLETE_TOKENIZER},
+	{"lines", 'l', DT_OPT_FLAG, &lines, NULL, "one record a line, in place of one record in all",
 	 "encode,decode"},
 	{"null-data", 'z', DT_OPT_FLAG, &null_data, NULL,
 	 "as --lines, but records of text end with a zero byte", "encode,decode"},
@@ -39,19 +39,19 @@ static const struct dt_opt opts[] = {
 	{"bos", 0, DT_OPT_FLAG, &with_bos, NULL, "start each record with the token that starts a text",
 	 "encode"},
 	{"binary", 0, DT_OPT_CHOICE, &binary, "none|u16|i32", "ids as little-endian numbers, not text",
-	 "encode,decode"},
+	 "encode,decode", .def = "none"},
 	{"json", 'j', DT_OPT_FLAG, &json, NULL, "print JSON", "encode,info,train"},
 	DT_OPT_HEADING("Training"),
 	{"out", 'o', DT_OPT_STR, &out_path, "FILE", "where the tokenizer.json is written", "train",
 	 .complete = DT_COMPLETE_FILE},
-	{"vocab", 'n', DT_OPT_COUNT, &vocab, "N",
-	 "tokens: bytes, merges and special tokens together (default 4096)", "train", .given = &vocab_given},
-	{"min-count", 0, DT_OPT_INT, &min_count, "N", "merge pairs seen at least so often (default 2)",
-	 "train", .min = 1, .max = 1e15},
-	{"pattern", 0, DT_OPT_CHOICE, &pattern, "gpt2|llama3|qwen2",
-	 "how text is cut into words (default gpt2)", "train"},
-	{"special-token", 0, DT_OPT_STRS, &special_tokens, "TEXT",
-	 "add this special token, may be repeated (default <|endoftext|>)", "train"},
+	{"vocab", 'n', DT_OPT_COUNT, &vocab, "N", "tokens: bytes, merges and special tokens together",
+	 "train", .given = &vocab_given, .def = "4096"},
+	{"min-count", 0, DT_OPT_INT, &min_count, "N", "merge pairs seen at least so often", "train", .min = 1,
+	 .max = 1e15, .def = "2"},
+	{"pattern", 0, DT_OPT_CHOICE, &pattern, "gpt2|llama3|qwen2", "how text is cut into words", "train",
+	 .def = "gpt2"},
+	{"special-token", 0, DT_OPT_STRS, &special_tokens, "TEXT", "add this special token, may be repeated",
+	 "train", .def_text = "<|endoftext|>"},
 	{"chars", 0, DT_OPT_FLAG, &chars, NULL,
 	 "one token for each character seen, no merges across characters", "train"},
 	DT_OPT_END,

@@ -114,8 +114,6 @@ int dt_cpu_act_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor 
 {
 	const int64_t n = dt_numel(x);
 
-	if (!dt_is_compute(x.dtype) || !dt_is(y, x.dtype, n))
-		return n ? -EINVAL : 0;
 #pragma omp parallel for num_threads(dev->nthreads) if (n > DT_SERIAL)
 	for (int64_t i = 0; i < n; i += DT_CHUNK)
 		act_at(y, x, f, i, dt_min64(DT_CHUNK, n - i));
@@ -138,8 +136,6 @@ int dt_cpu_act_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tenso
 {
 	const int64_t n = dt_numel(x);
 
-	if (!dt_is_compute(x.dtype) || !dt_is(dx, x.dtype, n) || !dt_is(dy, x.dtype, n))
-		return n ? -EINVAL : 0;
 #pragma omp parallel for num_threads(dev->nthreads) if (n > DT_SERIAL)
 	for (int64_t i = 0; i < n; i += DT_CHUNK)
 		act_grad_at(dx, dy, x, f, i, dt_min64(DT_CHUNK, n - i));
@@ -167,8 +163,6 @@ int dt_cpu_gated_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tenso
 {
 	const int64_t rows = dt_rows(y), width = dt_cols(y), parts = dt_ceil_div(width, DT_CHUNK);
 
-	if (!dt_is_compute(x.dtype) || y.dtype != x.dtype || dt_rows(x) != rows || dt_cols(x) != 2 * width)
-		return -EINVAL;
 #pragma omp parallel for num_threads(dev->nthreads) if (rows * width > DT_SERIAL)
 	for (int64_t i = 0; i < rows * parts; i++)
 		gated_at(y, x, f, i / parts, i % parts * DT_CHUNK,
@@ -196,9 +190,6 @@ int dt_cpu_gated_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_ten
 {
 	const int64_t rows = dt_rows(dy), width = dt_cols(dy), parts = dt_ceil_div(width, DT_CHUNK);
 
-	if (!dt_is_compute(x.dtype) || dx.dtype != x.dtype || dy.dtype != x.dtype || dt_rows(x) != rows ||
-	    dt_cols(x) != 2 * width || dt_numel(dx) != dt_numel(x))
-		return -EINVAL;
 #pragma omp parallel for num_threads(dev->nthreads) if (rows * width > DT_SERIAL)
 	for (int64_t i = 0; i < rows * parts; i++)
 		gated_grad_at(dx, dy, x, f, i / parts, i % parts * DT_CHUNK,

@@ -14,9 +14,6 @@ static inline int64_t dt_attn_width(const struct dt_attn *p)
 	return (p->heads + 2 * p->kv_heads) * p->head_dim;
 }
 
-/* Training shapes agree with p. */
-bool dt_attn_fits(const struct dt_attn *p, struct dt_tensor qkv);
-
 /* The rows of columns col .. col + head_dim, from row first on, as pointers; returns how many there are. */
 static inline int64_t dt_attn_rows(const void *row[DT_TILE], struct dt_tensor t, int64_t first, int64_t last,
 				   int64_t col)

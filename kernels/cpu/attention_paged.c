@@ -264,13 +264,7 @@ int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_ten
 			  0};
 	int64_t words, most = 0, tasks, run;
 	uint32_t *buf;
-	int r;
 
-	if (g->nseq < 1)
-		return 0;
-	r = dt_paged_check(o, qkv, kcache, vcache, p, g, DT_TILE);
-	if (r < 0)
-		return r;
 	a.tokens = DT_TILE / (p->heads / p->kv_heads);
 	for (int i = 0; i < g->nseq; i++)
 		most = g->q_start[i + 1] - g->q_start[i] > most ? g->q_start[i + 1] - g->q_start[i] : most;

@@ -56,8 +56,6 @@ int dt_cpu_ce_stats(struct dt_dev *dev, float *rowmax, float *sumexp, float *tar
 {
 	const int64_t rows = dt_rows(logits), n = dt_cols(logits);
 
-	if (!dt_is_compute(logits.dtype))
-		return -EINVAL;
 #pragma omp parallel for num_threads(dev->nthreads) if (rows * n > DT_SERIAL)
 	for (int64_t i = 0; i < rows; i++) {
 		const int64_t t = targets[i] - vocab_first;
@@ -92,22 +90,11 @@ static DT_SIMD void grad_row(struct dt_tensor d, struct dt_tensor l, float rowma
 	}
 }
 
-static bool overlap(struct dt_tensor a, struct dt_tensor b)
-{
-	const char *pa = a.data, *pb = b.data;
-
-	return pa < pb + dt_numel(b) * dt_dtype_size(b.dtype) &&
-	       pb < pa + dt_numel(a) * dt_dtype_size(a.dtype);
-}
-
 int dt_cpu_ce_grad(struct dt_dev *dev, struct dt_tensor dlogits, struct dt_tensor logits, const float *rowmax,
 		   const float *sumexp, const int32_t *targets, float scale, int64_t vocab_first)
 {
 	const int64_t rows = dt_rows(logits), n = dt_cols(logits);
 
-	if (!dt_is_compute(logits.dtype) || !dt_is_compute(dlogits.dtype) || dt_numel(dlogits) != rows * n ||
-	    (dlogits.dtype != logits.dtype && overlap(dlogits, logits)))
-		return -EINVAL;
 #pragma omp parallel for num_threads(dev->nthreads) if (rows * n > DT_SERIAL)
 	for (int64_t i = 0; i < rows; i++) {
 		if (targets[i] < 0)

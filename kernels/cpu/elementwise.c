@@ -31,11 +31,6 @@ static DT_SIMD void add_chunk(struct dt_tensor y, struct dt_tensor a, struct dt_
 
 int dt_cpu_add(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor a, struct dt_tensor b)
 {
-	const int64_t n = dt_numel(y);
-
-	if (!dt_is_compute(y.dtype) || dt_numel(a) != n || dt_numel(b) != n || a.dtype != y.dtype ||
-	    b.dtype != y.dtype)
-		return -EINVAL;
 	for_chunks(dev, add_chunk, y, a, b, 0);
 	return 0;
 }
@@ -55,8 +50,6 @@ static DT_SIMD void axpy_chunk(struct dt_tensor y, struct dt_tensor x, struct dt
 
 int dt_cpu_axpy(struct dt_dev *dev, struct dt_tensor y, float a, struct dt_tensor x)
 {
-	if (!dt_is_compute(y.dtype) || !dt_is_compute(x.dtype) || dt_numel(x) != dt_numel(y))
-		return -EINVAL;
 	for_chunks(dev, axpy_chunk, y, x, DT_NONE, a);
 	return 0;
 }
@@ -76,8 +69,6 @@ static DT_SIMD void scale_chunk(struct dt_tensor x, struct dt_tensor none, struc
 
 int dt_cpu_scale(struct dt_dev *dev, struct dt_tensor x, float a)
 {
-	if (!dt_is_compute(x.dtype))
-		return -EINVAL;
 	for_chunks(dev, scale_chunk, x, DT_NONE, DT_NONE, a);
 	return 0;
 }
@@ -102,8 +93,6 @@ static DT_SIMD void fill_chunk(struct dt_tensor x, struct dt_tensor none, struct
 
 int dt_cpu_fill(struct dt_dev *dev, struct dt_tensor x, float value)
 {
-	if (!dt_is_compute(x.dtype))
-		return -EINVAL;
 	for_chunks(dev, fill_chunk, x, DT_NONE, DT_NONE, value);
 	return 0;
 }
@@ -127,8 +116,6 @@ static DT_SIMD void convert_chunk(struct dt_tensor y, struct dt_tensor x, struct
 
 int dt_cpu_convert(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x)
 {
-	if (!dt_is_compute(y.dtype) || !dt_is_compute(x.dtype) || dt_numel(x) != dt_numel(y))
-		return -EINVAL;
 	for_chunks(dev, convert_chunk, y, x, DT_NONE, 0);
 	return 0;
 }
@@ -150,8 +137,6 @@ int dt_cpu_sumsq(struct dt_dev *dev, double *ret, struct dt_tensor x)
 	const int64_t n = dt_numel(x), chunks = dt_ceil_div(n, SUMSQ_CHUNK);
 	double *part, sum = 0;
 
-	if (!dt_is_compute(x.dtype))
-		return -EINVAL;
 	part = dt_cpu_scratch(dev, (size_t)(chunks + 1) * sizeof *part);
 	if (!part)
 		return -ENOMEM;

@@ -21,8 +21,6 @@ int dt_cpu_fixed_add(struct dt_dev *dev, int *ret_out, struct dt_tensor sum, str
 	const int64_t n = dt_numel(x);
 	int out = 0;
 
-	if (x.dtype != DT_F32 || sum.dtype != DT_I64 || dt_numel(sum) != n)
-		return -EINVAL;
 #pragma omp parallel for num_threads(dev->nthreads) reduction(| : out) if (n > DT_SERIAL)
 	for (int64_t i = 0; i < n; i += DT_CHUNK)
 		out |= fixed_chunk(dt_at(sum, i), dt_at(x, i), dt_min64(DT_CHUNK, n - i));
@@ -40,8 +38,6 @@ int dt_cpu_fixed_join(struct dt_dev *dev, struct dt_tensor sum, struct dt_tensor
 {
 	const int64_t n = dt_numel(sum);
 
-	if (sum.dtype != DT_I64 || other.dtype != DT_I64 || dt_numel(other) != n)
-		return -EINVAL;
 #pragma omp parallel for num_threads(dev->nthreads) if (n > DT_SERIAL)
 	for (int64_t i = 0; i < n; i += DT_CHUNK)
 		join_chunk(dt_at(sum, i), dt_at(other, i), dt_min64(DT_CHUNK, n - i));
@@ -58,8 +54,6 @@ int dt_cpu_fixed_get(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor su
 {
 	const int64_t n = dt_numel(y);
 
-	if (y.dtype != DT_F32 || sum.dtype != DT_I64 || dt_numel(sum) != n)
-		return -EINVAL;
 #pragma omp parallel for num_threads(dev->nthreads) if (n > DT_SERIAL)
 	for (int64_t i = 0; i < n; i += DT_CHUNK)
 		get_chunk(dt_at(y, i), dt_at(sum, i), dt_min64(DT_CHUNK, n - i));
@@ -86,8 +80,6 @@ int dt_cpu_round_random(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor
 {
 	const int64_t n = dt_numel(y);
 
-	if (y.dtype != DT_BF16 || x.dtype != DT_F32 || dt_numel(x) != n)
-		return -EINVAL;
 #pragma omp parallel for num_threads(dev->nthreads) if (n > DT_SERIAL)
 	for (int64_t i = 0; i < n; i += DT_CHUNK)
 		round_chunk(dt_at(y, i), dt_at(x, i), dt_min64(DT_CHUNK, n - i), &p->stream,

@@ -81,14 +81,6 @@ int dt_cpu_kv_write(struct dt_dev *dev, struct dt_tensor kcache, struct dt_tenso
 	const int64_t width = dt_kv_row(p, kcache.dtype);
 	const bool grouped = dt_kv_grouped(p, kcache);
 
-	if (!dt_is_compute(qkv.dtype) ||
-	    (kcache.dtype != qkv.dtype && kcache.dtype != DT_F32 && kcache.dtype != DT_I8) ||
-	    vcache.dtype != kcache.dtype || dt_cols(kcache) != width || dt_cols(vcache) != width ||
-	    dt_rows(vcache) != dt_rows(kcache) || dt_cols(qkv) != q + 2 * n)
-		return -EINVAL;
-	for (int64_t i = 0; i < rows; i++)
-		if (slot[i] < -1 || slot[i] >= dt_rows(kcache))
-			return -EINVAL;
 #pragma omp parallel for num_threads(dev->nthreads) if (rows * n > DT_SERIAL)
 	for (int64_t i = 0; i < rows; i++) {
 		const int64_t key = i * (q + 2 * n) + q;

@@ -157,7 +157,7 @@ static int entry_make(struct dt_cpu *cpu, struct entry *e)
 	e->scratch_n = dnnl_memory_desc_get_size(scratch);
 	/* Its "brg" kernels add up k in one order whatever m, by blocks of f32 sums; its gemm ones do not. */
 	if (dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &impl) == dnnl_success)
-		e->invariant = !strncmp(impl, "brg", 3);
+		e->invariant = !strncmp(impl, "brg", 3) && !e->key.ta;
 	s = dnnl_primitive_create(&e->prim, pd);
 	for (int i = 0; i < ARGS; i++)
 		if (i != ARG_BIAS || e->key.bias)
@@ -291,8 +291,9 @@ static void product_panel(const struct dt_tile *t, const struct key *key, struct
 	for (int64_t i = 0; i < key->m; i += DT_TILE) {
 		const int64_t rows = dt_min64(DT_TILE, key->m - i);
 
-		t->mul(tile, DT_TILE, (const uint32_t *)a.data + i * key->k, key->k, 1, panel, DT_TILE, rows,
-		       DT_TILE, key->k, false);
+		t->mul(tile, DT_TILE, (const uint32_t *)a.data + i * (key->ta ? 1 : key->lda),
+		       key->ta ? 1 : key->lda, key->ta ? key->lda : 1, panel, DT_TILE, rows, DT_TILE, key->k,
+		       false);
 		for (int64_t r = 0; r < rows; r++)
 			for (int64_t j = 0; j < cols; j++) {
 				float *out = fc + (i + r) * key->n + j0 + j;
@@ -332,7 +333,7 @@ static int product(struct dt_dev *dev, const struct key *key, struct dt_tensor c
 
 	if (r < 0)
 		return r;
-	if (e->widen)
+	if (e->widen || (dev->batch_invariant && !e->invariant && key->in != DT_F32))
 		return product_wide(dev, key, c, a, b, bias);
 	if (dev->batch_invariant && !e->invariant)
 		return product_rows(dev, key, c, a, b, bias);
@@ -433,19 +434,13 @@ int dt_cpu_matmul(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, bo
 			  .accumulate = accumulate};
 	int threads, r;
 
-	if (!dt_is_compute(a.dtype) || b.dtype != a.dtype || (c.dtype != DT_F32 && c.dtype != a.dtype) ||
-	    (tb ? dt_cols(b) : dt_rows(b)) != key.k || dt_rows(c) != key.m || dt_cols(c) != key.n ||
-	    !dt_is_or_absent(bias, a.dtype, key.n) || (ta && dev->batch_invariant))
-		return -EINVAL;
-	if (!key.m || !key.n)
-		return 0;
 	if (!key.k)
 		return product_empty(dev, c, bias, accumulate);
 	if (!cpu->matmul && !(cpu->matmul = calloc(1, sizeof *cpu->matmul)))
 		return -ENOMEM;
 	threads = omp_get_max_threads();
 	omp_set_num_threads(dev->nthreads);
-	if ((accumulate || ta) && a.dtype == DT_BF16 && key.m > BLOCK)
+	if ((accumulate || ta) && !(ta && dev->batch_invariant) && a.dtype == DT_BF16 && key.m > BLOCK)
 		r = product_blocks(dev, &key, c, a, b, bias);
 	else if (is_deep(&key))
 		r = product_deep(dev, &key, c, a, b);

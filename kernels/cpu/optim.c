@@ -102,16 +102,7 @@ int dt_cpu_optim_step(struct dt_dev *dev, const struct dt_optim *o, struct dt_te
 	struct step st = {copy,		p, g, s1, s2, o->lr, o->beta1, o->beta2, o->eps, o->weight_decay,
 			  o->grad_scale};
 
-	if (!n)
-		return 0;
-	if ((unsigned)o->kind >= DT_OPTIM_N || !dt_is(p, DT_F32, n) || !dt_is_compute(g.dtype) ||
-	    dt_numel(g) != n || (copy.data && !dt_is(copy, DT_BF16, n) && !dt_is(copy, DT_F16, n)) ||
-	    (dt_optim_states(o->kind) > 0 && !dt_is(s1, DT_F32, n)) ||
-	    (dt_optim_states(o->kind) > 1 && !dt_is(s2, DT_F32, n)))
-		return -EINVAL;
 	if (o->kind == DT_OPTIM_ADAM || o->kind == DT_OPTIM_ADAMW) {
-		if (o->t < 1)
-			return -EINVAL;
 		st.m_unbias = (float)(1. / (1. - pow((double)o->beta1, (double)o->t)));
 		st.v_unbias = (float)(1. / (1. - pow((double)o->beta2, (double)o->t)));
 	}

@@ -1,4 +1,3 @@
-#include "kernels/check.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/groups.h"
 #include "kernels/cpu/norm.h"
@@ -80,9 +79,8 @@ int dt_cpu_rmsnorm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_ten
 {
 	const int64_t n = dt_cols(x);
 	const struct forward a = {y, rstd, sum, DT_NONE, x, delta, w, {1, n, 0}, plus_one, n, eps};
-	const int rc = dt_check_rmsnorm_forward(dev, y, rstd, sum, x, delta, w, plus_one, eps);
 
-	return rc ? rc < 0 ? rc : 0 : forward(dev, &a, dt_rows(x));
+	return forward(dev, &a, dt_rows(x));
 }
 
 int dt_cpu_heads_norm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor rstd,
@@ -92,9 +90,8 @@ int dt_cpu_heads_norm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_
 	const int64_t n = p->head_dim;
 	const struct forward a = {
 		y, rstd, DT_NONE, raw, x, DT_NONE, w, {p->heads, dt_cols(x), p->first * n}, plus_one, n, eps};
-	const int rc = dt_check_heads_norm_forward(dev, y, rstd, raw, x, w, plus_one, eps, p);
 
-	return rc ? rc < 0 ? rc : 0 : forward(dev, &a, dt_rows(x) * p->heads);
+	return forward(dev, &a, dt_rows(x) * p->heads);
 }
 
 struct backward {
@@ -161,9 +158,8 @@ int dt_cpu_rmsnorm_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_t
 {
 	const int64_t n = dt_cols(x);
 	const struct backward a = {dx, dw, dy, dresid, x, rstd, w, {1, n, 0}, {1, n, 0}, plus_one, n};
-	const int rc = dt_check_rmsnorm_backward(dev, dx, dw, dy, dresid, x, rstd, w, plus_one);
 
-	return rc ? rc < 0 ? rc : 0 : backward(dev, &a, dt_rows(x));
+	return backward(dev, &a, dt_rows(x));
 }
 
 int dt_cpu_heads_norm_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dw,
@@ -174,7 +170,6 @@ int dt_cpu_heads_norm_backward(struct dt_dev *dev, struct dt_tensor dx, struct d
 	const struct place at = {p->heads, dt_cols(dx), p->first * n}, raw = {1, n, 0};
 	const struct backward a = {
 		dx, dw, dy, DT_NONE, x, rstd, w, at, dt_numel(x) == rows * n ? raw : at, plus_one, n};
-	const int rc = dt_check_heads_norm_backward(dev, dx, dw, dy, x, rstd, w, plus_one, p);
 
-	return rc ? rc < 0 ? rc : 0 : backward(dev, &a, rows);
+	return backward(dev, &a, rows);
 }

@@ -63,9 +63,6 @@ int dt_cpu_rope(struct dt_dev *dev, struct dt_tensor qkv, const struct dt_rope *
 {
 	const int64_t rows = dt_rows(qkv);
 
-	if (!dt_is_compute(qkv.dtype) || p->rot_dim % 2 || p->rot_dim > p->head_dim ||
-	    p->rot_heads * p->head_dim > dt_cols(qkv))
-		return -EINVAL;
 	for (int64_t r = 0; r < rows; r++)
 		if (pos[r] < 0 || pos[r] >= p->positions)
 			return -EINVAL;

@@ -46,8 +46,6 @@ static int start(struct dt_dev *dev, struct act_args a)
 
 	if (!c)
 		return -ENODEV;
-	if (!a.n)
-		return 0;
 	if (a.width && dt_by_8(a.width, a.out, a.x, a.dy))
 		whole = a.n;
 	if (!dt_by_8(8, a.out, a.x, a.dy))
@@ -73,8 +71,6 @@ int dt_cuda_act_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor
 {
 	const int64_t n = dt_numel(x);
 
-	if (!dt_is_compute(x.dtype) || !dt_is(y, x.dtype, n))
-		return n ? -EINVAL : 0;
 	return start(dev, {y.data, x.data, NULL, x.dtype, f, n, 0});
 }
 
@@ -83,8 +79,6 @@ int dt_cuda_act_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tens
 {
 	const int64_t n = dt_numel(x);
 
-	if (!dt_is_compute(x.dtype) || !dt_is(dx, x.dtype, n) || !dt_is(dy, x.dtype, n))
-		return n ? -EINVAL : 0;
 	return start(dev, {dx.data, x.data, dy.data, x.dtype, f, n, 0});
 }
 
@@ -92,8 +86,6 @@ int dt_cuda_gated_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tens
 {
 	const int64_t rows = dt_rows(y), width = dt_cols(y);
 
-	if (!dt_is_compute(x.dtype) || y.dtype != x.dtype || dt_rows(x) != rows || dt_cols(x) != 2 * width)
-		return -EINVAL;
 	return start(dev, {y.data, x.data, NULL, x.dtype, f, rows * width, width});
 }
 
@@ -102,8 +94,5 @@ int dt_cuda_gated_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_te
 {
 	const int64_t rows = dt_rows(dy), width = dt_cols(dy);
 
-	if (!dt_is_compute(x.dtype) || dx.dtype != x.dtype || dy.dtype != x.dtype || dt_rows(x) != rows ||
-	    dt_cols(x) != 2 * width || dt_numel(dx) != dt_numel(x))
-		return -EINVAL;
 	return start(dev, {dx.data, x.data, dy.data, x.dtype, f, rows * width, width});
 }

@@ -23,14 +23,6 @@ struct dt_attn_args {
 	bool fast; /* rows can be copied 16 bytes at a time */
 };
 
-static inline bool dt_attn_fits(const struct dt_attn *p, struct dt_tensor qkv)
-{
-	return dt_is_compute(qkv.dtype) && p->batch >= 0 && p->seq >= 0 && p->kv_heads > 0 && p->heads > 0 &&
-	       p->heads % p->kv_heads == 0 && p->head_dim > 0 && p->scale > 0 &&
-	       dt_cols(qkv) == (p->heads + 2 * p->kv_heads) * p->head_dim &&
-	       dt_rows(qkv) == p->batch * p->seq;
-}
-
 static inline struct dt_attn_args dt_attn_args(const struct dt_attn *p, struct dt_tensor qkv)
 {
 	struct dt_attn_args a = {};

@@ -244,16 +244,11 @@ int dt_cuda_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_te
 			    const struct dt_paged *g)
 {
 	const struct dt_cuda *c = dt_cuda_enter(dev);
-	const int64_t rows = g->nseq < 1 ? 0 : g->q_start[g->nseq] - g->q_start[0];
+	const int64_t rows = g->q_start[g->nseq] - g->q_start[0];
 	struct dt_table t[3];
 	int64_t longest, most;
 	int rc;
 
-	if (g->nseq < 1)
-		return 0;
-	rc = g->q_start[0] < 0 ? -EINVAL : dt_paged_check(o, qkv, kcache, vcache, p, g, 64);
-	if (rc < 0 || !rows)
-		return rc;
 	if (!c)
 		return -ENODEV;
 	longest = longest_of(g);

@@ -240,14 +240,8 @@ static int multiply(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, 
 	const bool act = y.data || u.data;
 	int rc = -ENOTSUP;
 
-	if (!dt_is_compute(a.dtype) || b.dtype != a.dtype || (c.dtype != DT_F32 && c.dtype != a.dtype) ||
-	    (ta ? dt_cols(a) : dt_rows(a)) != m || (tb ? dt_cols(b) : dt_rows(b)) != k ||
-	    (tb ? dt_rows(b) : dt_cols(b)) != n || !dt_is_or_absent(bias, a.dtype, n))
-		return -EINVAL;
 	if (!cu)
 		return -ENODEV;
-	if (!m || !n)
-		return 0;
 	if (cu->blas && !dev->batch_invariant && k) {
 		if (act && f == DT_ACT_GELU_TANH)
 			rc = dt_blas_matmul_gelu(cu->blas, cu->stream, c, y, a, b, tb, bias, u, m, n, k);
@@ -288,24 +282,15 @@ int dt_cuda_matmul(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, b
 	return multiply(dev, c, a, ta, b, tb, bias, accumulate, DT_NONE, DT_NONE, DT_ACT_RELU);
 }
 
-static bool like(struct dt_tensor a, struct dt_tensor b)
-{
-	return a.data && a.dtype == b.dtype && dt_rows(a) == dt_rows(b) && dt_cols(a) == dt_cols(b);
-}
-
 int dt_cuda_matmul_act(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor u, struct dt_tensor x,
 		       struct dt_tensor w, struct dt_tensor bias, enum dt_act_fn f)
 {
-	if (u.dtype != x.dtype || (dt_numel(u) && !like(y, u)))
-		return -EINVAL;
 	return multiply(dev, u, x, false, w, true, bias, false, y, DT_NONE, f);
 }
 
 int dt_cuda_matmul_act_backward(struct dt_dev *dev, struct dt_tensor du, struct dt_tensor dy,
 				struct dt_tensor w, struct dt_tensor u, enum dt_act_fn f)
 {
-	if (du.dtype != dy.dtype || (dt_numel(du) && !like(u, du)))
-		return -EINVAL;
 	return multiply(dev, du, dy, false, w, false, DT_NONE, false, DT_NONE, u, f);
 }
 

@@ -1,7 +1,11 @@
 /* CUDA's table. */
+#include "kernels/check.h"
 #include "kernels/cuda/cuda.h"
 
+#define DT_OP(name, params, args, memory) DT_CHECKED(name, params, args, dt_cuda_##name)
+#include "kernels/ops.list"
+
 const struct dt_ops dt_ops_cuda = {
-#define DT_OP(name, params, args, memory) .name = dt_cuda_##name,
+#define DT_OP(name, params, args, memory) .name = checked_##name,
 #include "kernels/ops.list"
 };

@@ -1,4 +1,3 @@
-#include "kernels/check.h"
 #include "kernels/cuda/norm.h"
 
 /* Vectors of n, one a row. */
@@ -13,10 +12,7 @@ int dt_cuda_rmsnorm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_te
 {
 	const struct dt_cuda *c = dt_cuda_enter(dev);
 	const int64_t rows = dt_rows(x), n = dt_cols(x);
-	const int rc = dt_check_rmsnorm_forward(dev, y, rstd, sum, x, delta, w, plus_one, eps);
 
-	if (rc)
-		return rc < 0 ? rc : 0;
 	if (!c)
 		return -ENODEV;
 	return dt_norm_forward_start<true>(c, {y.data, sum.data, NULL, (float *)rstd.data, x.data, delta.data,
@@ -30,10 +26,7 @@ int dt_cuda_heads_norm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt
 {
 	const struct dt_cuda *c = dt_cuda_enter(dev);
 	const int64_t rows = dt_rows(x) * p->heads, n = p->head_dim;
-	const int rc = dt_check_heads_norm_forward(dev, y, rstd, raw, x, w, plus_one, eps, p);
 
-	if (rc)
-		return rc < 0 ? rc : 0;
 	if (!c)
 		return -ENODEV;
 	return dt_norm_forward_start<true>(c, {y.data,
@@ -61,10 +54,7 @@ int dt_cuda_rmsnorm_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_
 {
 	const struct dt_cuda *c = dt_cuda_enter(dev);
 	const int64_t rows = dt_rows(x), n = dt_cols(x);
-	const int rc = dt_check_rmsnorm_backward(dev, dx, dw, dy, dresid, x, rstd, w, plus_one);
 
-	if (rc)
-		return rc < 0 ? rc : 0;
 	if (!c)
 		return -ENODEV;
 	return dt_norm_backward_start<true>(dev, c,
@@ -80,10 +70,7 @@ int dt_cuda_heads_norm_backward(struct dt_dev *dev, struct dt_tensor dx, struct 
 	const struct dt_cuda *c = dt_cuda_enter(dev);
 	const int64_t rows = dt_rows(dx) * p->heads, n = p->head_dim;
 	const struct dt_norm_place at = {p->heads, dt_cols(dx), p->first * n};
-	const int rc = dt_check_heads_norm_backward(dev, dx, dw, dy, x, rstd, w, plus_one, p);
 
-	if (rc)
-		return rc < 0 ? rc : 0;
 	if (!c)
 		return -ENODEV;
 	return dt_norm_backward_start<true>(dev, c,

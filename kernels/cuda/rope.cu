@@ -76,13 +76,8 @@ int dt_cuda_rope(struct dt_dev *dev, struct dt_tensor qkv, const struct dt_rope 
 			       c ? c->bad : NULL};
 	const int64_t n = a.rows * a.heads * a.half;
 
-	if (!dt_is_compute(qkv.dtype) || p->rot_dim % 2 || p->rot_dim > p->head_dim ||
-	    p->rot_heads * p->head_dim > dt_cols(qkv))
-		return -EINVAL;
 	if (!c)
 		return -ENODEV;
-	if (!n)
-		return 0;
 	if (a.apart && a.half % 8 == 0 && a.dim % 8 == 0 && dt_by_8(a.width, a.x, a.cos, a.sin))
 		return DT_LAUNCH(c, rope_kernel<8>, dt_blocks(c, n / 8, 256), 256, 0, a);
 	return DT_LAUNCH(c, rope_kernel<1>, dt_blocks(c, n, 256), 256, 0, a);

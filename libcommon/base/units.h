@@ -1,7 +1,7 @@
 /*
  * Sizes, counts, shares and rates as people write them. Binary units carry an i (KiB = 2^10), decimal ones
- * do not (KB = 10^3). Upper and lower case are the same, with two exceptions: in a rate b is bits and B is bytes,
- * and a size in Gb is refused.
+ * do not (KB = 10^3). Upper and lower case are the same, with two exceptions: in a rate b is bits and B is
+ * bytes, and a size in Gb is refused.
  */
 #ifndef DT_BASE_UNITS_H
 #define DT_BASE_UNITS_H

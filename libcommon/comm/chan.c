@@ -89,7 +89,7 @@ void dt_chans_close(struct dt_world *w)
 	w->chans = NULL;
 }
 
-static struct channel *channel(const struct dt_req *r, bool out)
+static struct channel *channel(const struct dt_comm_req *r, bool out)
 {
 	struct dt_chans *k = r->c->w->chans;
 	int peer = r->c->local[r->op.root];
@@ -97,7 +97,7 @@ static struct channel *channel(const struct dt_req *r, bool out)
 	return &k->c[out ? k->me * k->n + peer : peer * k->n + k->me];
 }
 
-static size_t bytes_of(const struct dt_req *r)
+static size_t bytes_of(const struct dt_comm_req *r)
 {
 	return r->op.n * (size_t)dt_dtype_size(r->op.t);
 }
@@ -112,27 +112,32 @@ static void set(struct slot *s, int state)
 	atomic_store_explicit(&s->state, state, memory_order_release);
 }
 
-/* Copies the next part; returns whether all of it is there. */
-static bool copy(struct dt_req *r, char *dst, const char *src, size_t bytes)
+static struct dt_chan_state *state(const struct dt_comm_req *r)
 {
-	size_t m = bytes - r->moved < WORK ? bytes - r->moved : WORK;
-
-	if (bytes >= STREAM)
-		dt_copy_stream(dst + r->moved, src + r->moved, m);
-	else
-		memcpy(dst + r->moved, src + r->moved, m);
-	r->moved += m;
-	return r->moved == bytes;
+	return r->state;
 }
 
-static int post(struct dt_req *r, struct channel *c, struct slot *s)
+/* Copies the next part; returns whether all of it is there. */
+static bool copy(struct dt_comm_req *r, char *dst, const char *src, size_t bytes)
+{
+	size_t m = bytes - state(r)->moved < WORK ? bytes - state(r)->moved : WORK;
+
+	if (bytes >= STREAM)
+		dt_copy_stream(dst + state(r)->moved, src + state(r)->moved, m);
+	else
+		memcpy(dst + state(r)->moved, src + state(r)->moved, m);
+	state(r)->moved += m;
+	return state(r)->moved == bytes;
+}
+
+static int post(struct dt_comm_req *r, struct channel *c, struct slot *s)
 {
 	size_t bytes = bytes_of(r);
 
 	/* in the order of sending, also where a later slot is free first */
-	if (atomic_load_explicit(&c->posted, memory_order_relaxed) != r->ticket || get(s) != FREE)
+	if (atomic_load_explicit(&c->posted, memory_order_relaxed) != state(r)->ticket || get(s) != FREE)
 		return 0;
-	atomic_store_explicit(&s->ticket, r->ticket, memory_order_relaxed);
+	atomic_store_explicit(&s->ticket, state(r)->ticket, memory_order_relaxed);
 	s->group = r->c->id;
 	s->tag = r->op.tag;
 	s->bytes = bytes;
@@ -144,19 +149,19 @@ static int post(struct dt_req *r, struct channel *c, struct slot *s)
 	else if (bytes)
 		memcpy(s->data, r->op.src, bytes);
 	set(s, POSTED);
-	atomic_store_explicit(&c->posted, r->ticket + 1, memory_order_release);
-	r->slot = (int)(r->ticket % SLOTS);
+	atomic_store_explicit(&c->posted, state(r)->ticket + 1, memory_order_release);
+	state(r)->slot = (int)(state(r)->ticket % SLOTS);
 	return bytes <= INLINE;
 }
 
 /* Fills the buffers as far as they are free. */
-static void stage_out(struct dt_req *r, struct channel *c, struct slot *s)
+static void stage_out(struct dt_comm_req *r, struct channel *c, struct slot *s)
 {
 	uint64_t k = atomic_load_explicit(&s->wrote, memory_order_relaxed);
 
-	if (c->staging && c->staging != r->ticket + 1)
+	if (c->staging && c->staging != state(r)->ticket + 1)
 		return;
-	c->staging = r->ticket + 1;
+	c->staging = state(r)->ticket + 1;
 	for (; k * CHUNK < s->bytes && k - atomic_load_explicit(&s->read, memory_order_acquire) < 2; k++) {
 		size_t m = s->bytes - k * CHUNK < CHUNK ? s->bytes - k * CHUNK : CHUNK;
 
@@ -165,14 +170,14 @@ static void stage_out(struct dt_req *r, struct channel *c, struct slot *s)
 	}
 }
 
-static int step_send(struct dt_req *r, struct dt_err *err)
+static int step_send(struct dt_comm_req *r, struct dt_err *err)
 {
 	struct channel *c = channel(r, true);
-	struct slot *s = &c->slot[r->ticket % SLOTS];
+	struct slot *s = &c->slot[state(r)->ticket % SLOTS];
 	char *dst;
 	int rc;
 
-	if (r->slot < 0)
+	if (state(r)->slot < 0)
 		return post(r, c, s);
 	switch (get(s)) {
 	case PUSH:
@@ -187,7 +192,7 @@ static int step_send(struct dt_req *r, struct dt_err *err)
 		stage_out(r, c, s);
 		return 0;
 	case DONE:
-		if (c->staging == r->ticket + 1)
+		if (c->staging == state(r)->ticket + 1)
 			c->staging = 0;
 		set(s, FREE);
 		return 1;
@@ -197,25 +202,25 @@ static int step_send(struct dt_req *r, struct dt_err *err)
 }
 
 /* Receives posted earlier come first where they wait for the same. */
-static bool is_first(const struct dt_req *r)
+static bool is_first(const struct dt_comm_req *r)
 {
-	for (const struct dt_req *q = r->c->head; q && q != r; q = q->next)
-		if (q->op.kind == DT_OP_RECV && q->t == r->t && q->slot < 0 && q->op.root == r->op.root &&
-		    q->op.tag == r->op.tag)
+	for (const struct dt_comm_req *q = r->c->head; q && q != r; q = q->next)
+		if (q->op.kind == DT_COMM_RECV && q->t == r->t && state(q)->slot < 0 &&
+		    q->op.root == r->op.root && q->op.tag == r->op.tag)
 			return false;
 	return true;
 }
 
-static int match(struct dt_req *r, struct channel *c, struct dt_err *err)
+static int match(struct dt_comm_req *r, struct channel *c, struct dt_err *err)
 {
 	uint64_t posted = atomic_load_explicit(&c->posted, memory_order_acquire);
 	size_t room = bytes_of(r);
 	struct slot *s;
 	int best = -1;
 
-	if (posted == r->seen || !is_first(r))
+	if (posted == state(r)->seen || !is_first(r))
 		return 0;
-	r->seen = posted;
+	state(r)->seen = posted;
 	for (int i = 0; i < SLOTS; i++) {
 		s = &c->slot[i];
 		if (get(s) == POSTED && s->group == r->c->id && s->tag == r->op.tag &&
@@ -229,7 +234,7 @@ static int match(struct dt_req *r, struct channel *c, struct dt_err *err)
 	if (s->bytes > room)
 		return dt_err_set(err, -EMSGSIZE, "receive '%s': a message of %zu bytes for a buffer of %zu",
 				  r->op.what, s->bytes, room);
-	r->slot = best;
+	state(r)->slot = best;
 	if (s->bytes <= INLINE) {
 		if (s->bytes)
 			memcpy(r->op.dst, s->data, s->bytes);
@@ -243,19 +248,19 @@ static int match(struct dt_req *r, struct channel *c, struct dt_err *err)
 	return 0;
 }
 
-static int step_recv(struct dt_req *r, struct dt_err *err)
+static int step_recv(struct dt_comm_req *r, struct dt_err *err)
 {
 	struct channel *c = channel(r, false);
 	struct slot *s;
 	char *src;
 	int rc;
 
-	if (r->slot < 0) {
+	if (state(r)->slot < 0) {
 		rc = match(r, c, err);
-		if (rc || r->slot < 0)
+		if (rc || state(r)->slot < 0)
 			return rc;
 	}
-	s = &c->slot[r->slot];
+	s = &c->slot[state(r)->slot];
 	switch (get(s)) {
 	case PULL:
 		rc = dt_region_reach(r->c->w, r->c->local[r->op.root], &s->src, &src, err);
@@ -266,15 +271,15 @@ static int step_recv(struct dt_req *r, struct dt_err *err)
 		set(s, DONE); /* the sender frees it */
 		return 1;
 	case STAGE:
-		for (uint64_t k = r->moved / CHUNK; k < atomic_load_explicit(&s->wrote, memory_order_acquire);
-		     k++) {
-			size_t m = s->bytes - r->moved < CHUNK ? s->bytes - r->moved : CHUNK;
+		for (uint64_t k = state(r)->moved / CHUNK;
+		     k < atomic_load_explicit(&s->wrote, memory_order_acquire); k++) {
+			size_t m = s->bytes - state(r)->moved < CHUNK ? s->bytes - state(r)->moved : CHUNK;
 
-			memcpy((char *)r->op.dst + r->moved, c->buf[k & 1], m);
-			r->moved += m;
+			memcpy((char *)r->op.dst + state(r)->moved, c->buf[k & 1], m);
+			state(r)->moved += m;
 			atomic_store_explicit(&s->read, k + 1, memory_order_release);
 		}
-		if (r->moved < s->bytes)
+		if (state(r)->moved < s->bytes)
 			return 0;
 		set(s, DONE);
 		return 1;
@@ -286,19 +291,30 @@ static int step_recv(struct dt_req *r, struct dt_err *err)
 	}
 }
 
-static int chan_start(struct dt_req *r, struct dt_err *err)
+static int chan_start(struct dt_comm_req *r, struct dt_err *err)
 {
 	struct dt_chans *k = r->c->w->chans;
 
-	r->slot = -1;
-	if (r->op.kind == DT_OP_SEND)
-		r->ticket = k->next[r->c->local[r->op.root]]++;
+	state(r)->slot = -1;
+	if (r->op.kind == DT_COMM_SEND)
+		state(r)->ticket = k->next[r->c->local[r->op.root]]++;
 	return 0;
 }
 
-static int chan_step(struct dt_req *r, struct dt_err *err)
+static int chan_step(struct dt_comm_req *r, struct dt_err *err)
 {
-	return r->op.kind == DT_OP_SEND ? step_send(r, err) : step_recv(r, err);
+	return r->op.kind == DT_COMM_SEND ? step_send(r, err) : step_recv(r, err);
 }
 
-const struct dt_transport dt_transport_chan = {.name = "chan", .start = chan_start, .step = chan_step};
+static size_t chan_progress(const struct dt_comm_req *r)
+{
+	return state(r)->moved;
+}
+
+const struct dt_transport dt_transport_chan = {
+	.name = "chan",
+	.state = sizeof(struct dt_chan_state),
+	.start = chan_start,
+	.step = chan_step,
+	.progress = chan_progress,
+};

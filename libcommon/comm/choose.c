@@ -1,6 +1,6 @@
 /* Which transport and algorithm an operation of a group takes. */
 #include "comm/nccl.h"
-#include "comm/simulate.h"
+#include "comm/steps.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -19,50 +19,15 @@ const char *dt_alg_name(enum dt_alg a, char buf[16])
 	return buf;
 }
 
-/* What the measured costs say for operations of up to 2^i bytes; AUTO: not asked yet. */
-struct dt_costs {
-	struct dt_topo topo;
-	enum dt_alg best[DT_OP_FINISH][48];
-};
-
-int dt_comm_set_costs(struct dt_comm *c, const struct dt_topo *t, struct dt_err *err)
+void dt_comm_set_chooser(struct dt_comm *c, dt_comm_chooser *fn, void *arg)
 {
-	struct dt_costs *k = calloc(1, sizeof(*k));
-
-	if (!k || t->ranks != c->size) {
-		free(k);
-		return k ? dt_err_set(err, -EINVAL, "costs of %d ranks for a group of %d", t->ranks, c->size)
-			 : dt_err_sys(err, -ENOMEM, "costs");
-	}
-	k->topo = *t;
-	free(c->costs);
-	c->costs = k;
-	return 0;
+	c->chooser = fn;
+	c->chooser_arg = arg;
 }
 
-/* The cheapest step list by the measured costs; every rank has the same costs and so the same answer. */
-static enum dt_alg cheapest(const struct dt_comm *c, enum dt_op_kind kind, size_t bytes)
+void dt_comm_mpi_only(struct dt_comm *c, bool on)
 {
-	enum dt_alg best = DT_ALG_MPI;
-	double least = 0, t;
-	struct dt_steps s;
-	int i = 0;
-
-	while (i < 47 && (size_t)1 << i < bytes)
-		i++;
-	if (c->costs->best[kind][i] != DT_ALG_AUTO)
-		return c->costs->best[kind][i];
-	for (int a = DT_ALG_NAIVE; a < DT_ALG_N; a++) {
-		if (!dt_steps_have(kind, (enum dt_alg)a) || (a == DT_ALG_TWO_LEVEL && !c->node_ranks) ||
-		    dt_steps_init(&s, kind, (enum dt_alg)a, c->size, 0, (size_t)1 << i, DT_EXEC_CHUNK_BYTES,
-				  c->node_ranks, NULL) ||
-		    dt_simulate(&s, &c->costs->topo, 1, &t, NULL) || (least > 0 && t >= least))
-			continue;
-		least = t;
-		best = (enum dt_alg)a;
-	}
-	c->costs->best[kind][i] = best;
-	return best;
+	c->mpi_only = on;
 }
 
 int dt_comm_set_algorithm(struct dt_comm *c, enum dt_alg alg, struct dt_err *err)
@@ -81,37 +46,39 @@ int dt_comm_set_algorithm(struct dt_comm *c, enum dt_alg alg, struct dt_err *err
 	return 0;
 }
 
-enum dt_alg dt_choose(const struct dt_comm *c, const struct dt_op *o)
+enum dt_alg dt_comm_choose(const struct dt_comm *c, enum dt_comm_op_kind kind, size_t n, enum dt_dtype t)
 {
-	size_t bytes = o->n * (size_t)dt_dtype_size(o->t);
+	bool blocks = kind == DT_COMM_ALL_GATHER || kind == DT_COMM_REDUCE_SCATTER;
+	size_t bytes = n * (size_t)dt_dtype_size(t);
 
-	if (c->alg == DT_ALG_MPI || c->alg == DT_ALG_DIRECT || dt_steps_have(o->kind, c->alg))
+	if (c->size == 1)
+		return DT_ALG_DIRECT;
+	if (c->alg == DT_ALG_MPI || c->alg == DT_ALG_DIRECT || dt_steps_have(kind, c->alg))
 		return c->alg;
 	if (c->shm)
 		return DT_ALG_DIRECT;
-	if (c->costs)
-		return cheapest(c, o->kind,
-				bytes * (o->kind == DT_OP_ALL_GATHER || o->kind == DT_OP_REDUCE_SCATTER
-						 ? (size_t)c->size
-						 : 1));
+	if (c->chooser)
+		return c->chooser(c->chooser_arg, kind, bytes * (blocks ? (size_t)c->size : 1));
 	if (c->w->opts.transport == DT_TRANSPORT_AUTO && c->node_ranks > 1 && c->node_ranks < c->size &&
-	    o->kind == DT_OP_ALL_REDUCE && bytes >= TWO_LEVEL_LEAST)
+	    kind == DT_COMM_ALL_REDUCE && bytes >= TWO_LEVEL_LEAST)
 		return DT_ALG_TWO_LEVEL;
 	return DT_ALG_MPI;
 }
 
-const struct dt_transport *dt_transport_of(const struct dt_comm *c, const struct dt_op *o)
+const struct dt_transport *dt_transport_of(const struct dt_comm *c, const struct dt_comm_op *o)
 {
 	const struct dt_transport *cards = dt_nccl_transport(c, o);
 	enum dt_alg a;
 
+	if (c->mpi_only && c->size > 1)
+		return &dt_transport_mpi;
 	if (cards)
 		return cards;
-	if (o->kind == DT_OP_SEND || o->kind == DT_OP_RECV)
+	if (o->kind == DT_COMM_SEND || o->kind == DT_COMM_RECV)
 		return c->w->chans && c->size > 1 && c->local[o->root] >= 0 ? &dt_transport_chan : c->p2p;
 	if (c->size == 1)
 		return c->collectives;
-	a = dt_choose(c, o);
+	a = dt_comm_choose(c, o->kind, o->n, o->t);
 	return a == DT_ALG_DIRECT ? &dt_transport_shm
 	       : a == DT_ALG_MPI  ? &dt_transport_mpi
 				  : &dt_transport_steps;

@@ -1,10 +1,11 @@
-/* The public operations: arguments checked, the watchdog told, the transport run. */
-#include "comm/nccl.h"
+/* Running operations: arguments checked, the watchdog told, the transport stepped. */
+#include "comm/internal.h"
 
 #include "base/progress.h"
 
 #include <errno.h>
 #include <sched.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -15,7 +16,7 @@
 #define SPIN_CROWDED  8
 #define YIELD_CROWDED 64
 
-const char *dt_op_name(enum dt_op_kind k)
+const char *dt_comm_op_name(enum dt_comm_op_kind k)
 {
 	static const char *const name[] = {
 		"nothing", "all-reduce", "reduce-scatter", "all-gather", "broadcast", "all-to-all", "barrier",
@@ -24,9 +25,9 @@ const char *dt_op_name(enum dt_op_kind k)
 	return name[k];
 }
 
-static bool point_to_point(enum dt_op_kind k)
+static bool point_to_point(enum dt_comm_op_kind k)
 {
-	return k == DT_OP_SEND || k == DT_OP_RECV;
+	return k == DT_COMM_SEND || k == DT_COMM_RECV;
 }
 
 void dt_slot_enter(struct dt_world *w, const struct dt_where *at)
@@ -47,7 +48,7 @@ void dt_slot_leave(struct dt_world *w)
 	dt_slot_enter(w, &computing);
 }
 
-struct dt_where dt_where_op(const struct dt_comm *c, const struct dt_op *op, uint64_t seq)
+struct dt_where dt_where_op(const struct dt_comm *c, const struct dt_comm_op *op, uint64_t seq)
 {
 	struct dt_where at = {.kind = op->kind,
 			      .group = c->index,
@@ -59,7 +60,7 @@ struct dt_where dt_where_op(const struct dt_comm *c, const struct dt_op *op, uin
 	return at;
 }
 
-static void push(struct dt_req *r)
+static void push(struct dt_comm_req *r)
 {
 	struct dt_comm *c = r->c;
 
@@ -75,11 +76,11 @@ static void push(struct dt_req *r)
 /* One round of a group's pending operations; returns whether one of them ended. */
 static bool step_comm(struct dt_comm *c)
 {
-	struct dt_req **link = &c->head, *last = NULL;
+	struct dt_comm_req **link = &c->head, *last = NULL;
 	bool ended = false, held = false; /* held: an ordered operation is before the ones that follow */
 
 	while (*link) {
-		struct dt_req *r = *link;
+		struct dt_comm_req *r = *link;
 		int rc = held && r->t->ordered ? 0 : r->t->step(r, &r->err);
 
 		if (rc == 0) {
@@ -148,13 +149,13 @@ static void idle(struct dt_comm *c, const struct dt_transport *t, struct idling 
 	}
 }
 
-static void wait_done(struct dt_req *r)
+static void wait_done(struct dt_comm_req *r)
 {
 	struct idling i = {0};
 
 	r->waited = true;
 	while (dt_step_all(r->c->w), !r->done) {
-		size_t progress = r->a + r->b + r->c_done + r->moved;
+		size_t progress = r->t->progress ? r->t->progress(r) : 0;
 
 		if (progress != i.progress) /* a new wait, which may be short */
 			i = (struct idling){.progress = progress};
@@ -163,40 +164,40 @@ static void wait_done(struct dt_req *r)
 }
 
 /* Refuses what cannot be, and makes an input that already lies in its place one that is in place. */
-static int check(const struct dt_comm *c, struct dt_op *o, struct dt_err *err)
+static int check(const struct dt_comm *c, struct dt_comm_op *o, struct dt_err *err)
 {
 	size_t bytes;
-	bool wide = o->kind == DT_OP_ALL_GATHER || o->kind == DT_OP_REDUCE_SCATTER ||
-		    o->kind == DT_OP_ALL_TO_ALL || o->kind == DT_OP_GATHER || o->kind == DT_OP_SCATTER;
+	bool wide = o->kind == DT_COMM_ALL_GATHER || o->kind == DT_COMM_REDUCE_SCATTER ||
+		    o->kind == DT_COMM_ALL_TO_ALL || o->kind == DT_COMM_GATHER || o->kind == DT_COMM_SCATTER;
 
 	if (__builtin_mul_overflow(o->n, (size_t)dt_dtype_size(o->t), &bytes) ||
 	    (wide && __builtin_mul_overflow(bytes, (size_t)c->size, &bytes)))
-		return dt_err_set(err, -EOVERFLOW, "%s '%s': %zu elements are too many", dt_op_name(o->kind),
-				  o->what, o->n);
+		return dt_err_set(err, -EOVERFLOW, "%s '%s': %zu elements are too many",
+				  dt_comm_op_name(o->kind), o->what, o->n);
 	if (o->root < 0 || o->root >= c->size || (point_to_point(o->kind) && o->root == c->rank))
 		return dt_err_set(err, -EINVAL, "%s '%s': no rank %d to talk to in group %s of %d",
-				  dt_op_name(o->kind), o->what, o->root, c->name, c->size);
+				  dt_comm_op_name(o->kind), o->what, o->root, c->name, c->size);
 	bytes = (size_t)c->rank * o->n *
 		(size_t)dt_dtype_size(o->t); /* where my block lies in a wide buffer */
-	if ((o->kind == DT_OP_ALL_GATHER || (o->kind == DT_OP_GATHER && c->rank == o->root)) && o->src &&
+	if ((o->kind == DT_COMM_ALL_GATHER || (o->kind == DT_COMM_GATHER && c->rank == o->root)) && o->src &&
 	    o->src == (char *)o->dst + bytes)
 		o->src = NULL;
-	if (o->kind == DT_OP_SCATTER && c->rank == o->root && o->dst == (const char *)o->src + bytes)
+	if (o->kind == DT_COMM_SCATTER && c->rank == o->root && o->dst == (const char *)o->src + bytes)
 		o->dst = NULL;
-	if ((o->kind == DT_OP_ALL_REDUCE || o->kind == DT_OP_REDUCE_SCATTER || o->kind == DT_OP_ALL_TO_ALL ||
-	     (o->kind == DT_OP_REDUCE && c->rank == o->root)) &&
+	if ((o->kind == DT_COMM_ALL_REDUCE || o->kind == DT_COMM_REDUCE_SCATTER ||
+	     o->kind == DT_COMM_ALL_TO_ALL || (o->kind == DT_COMM_REDUCE && c->rank == o->root)) &&
 	    o->src == o->dst)
 		o->src = NULL;
 	if (o->n && !o->src &&
-	    ((c->rank == o->root && o->kind == DT_OP_SCATTER) ||
-	     (c->rank != o->root && (o->kind == DT_OP_REDUCE || o->kind == DT_OP_GATHER))))
-		return dt_err_set(err, -EINVAL, "%s '%s': rank %d has nothing to send", dt_op_name(o->kind),
-				  o->what, c->rank);
+	    ((c->rank == o->root && o->kind == DT_COMM_SCATTER) ||
+	     (c->rank != o->root && (o->kind == DT_COMM_REDUCE || o->kind == DT_COMM_GATHER))))
+		return dt_err_set(err, -EINVAL, "%s '%s': rank %d has nothing to send",
+				  dt_comm_op_name(o->kind), o->what, c->rank);
 	return 0;
 }
 
 /* The group's next number, seen by its peers. */
-static uint64_t arrive(struct dt_comm *c, enum dt_op_kind k)
+static uint64_t arrive(struct dt_comm *c, enum dt_comm_op_kind k)
 {
 	struct dt_slot *s = atomic_load_explicit(&c->w->me, memory_order_relaxed);
 
@@ -207,38 +208,52 @@ static uint64_t arrive(struct dt_comm *c, enum dt_op_kind k)
 	return c->seq;
 }
 
-static int run_here(struct dt_comm *c, struct dt_op o, struct dt_err *err)
+static void release(struct dt_comm_req *r)
 {
-	const struct dt_transport *t;
-	struct dt_where at;
-	struct dt_req r;
+	if (r->t->release)
+		r->t->release(r);
+}
+
+/* Start, steps until it is done. */
+static int step_through(struct dt_comm_req *r, struct dt_err *err)
+{
+	_Alignas(max_align_t) char state[DT_REQ_STATE_MAX];
 	int rc;
 
-	t = dt_transport_of(c, &o);
+	r->state = memset(state, 0, r->t->state);
+	rc = r->t->start(r, err);
+	if (!rc) {
+		push(r);
+		wait_done(r);
+		rc = r->status;
+		if (rc && err)
+			*err = r->err;
+	}
+	release(r);
+	return rc;
+}
+
+static int run_here(struct dt_comm *c, struct dt_comm_op o, struct dt_err *err)
+{
+	const struct dt_transport *t = dt_transport_of(c, &o);
+	struct dt_where at;
+	struct dt_comm_req r;
+	int rc;
+
 	if (c->size == 1)
-		return t->start(&(struct dt_req){.c = c, .op = o}, err);
-	r = (struct dt_req){.c = c, .t = t, .op = o, .seq = arrive(c, o.kind)};
+		return t->start(&(struct dt_comm_req){.c = c, .op = o}, err);
+	r = (struct dt_comm_req){.c = c, .t = t, .op = o, .seq = arrive(c, o.kind)};
 	at = dt_where_op(c, &o, r.seq);
 	dt_slot_enter(c->w, &at);
-	if (t->run && !c->w->stepwise && !point_to_point(o.kind)) {
+	if (t->run && (!c->w->stepwise || c->mpi_only) && !point_to_point(o.kind))
 		rc = t->run(c, &o, err);
-	} else {
-		rc = t->start(&r, err);
-		if (!rc) {
-			push(&r);
-			wait_done(&r);
-			rc = r.status;
-			if (rc && err)
-				*err = r.err;
-		}
-		free(r.mr);
-	}
-	dt_nccl_drop(&r);
+	else
+		rc = step_through(&r, err);
 	dt_slot_leave(c->w);
 	return rc;
 }
 
-static int run(struct dt_comm *c, struct dt_op o, struct dt_err *err)
+int dt_comm_run(struct dt_comm *c, struct dt_comm_op o, struct dt_err *err)
 {
 	struct dt_stage *s;
 	int rc = check(c, &o, err);
@@ -250,30 +265,39 @@ static int run(struct dt_comm *c, struct dt_op o, struct dt_err *err)
 	return dt_stage_end(c, s, o.what, run_here(c, o, err), err);
 }
 
-static int start(struct dt_comm *c, struct dt_op o, struct dt_req **ret, struct dt_err *err)
+/* A request with its transport's state behind it. */
+static struct dt_comm_req *new_request(struct dt_comm *c, const struct dt_comm_op *o, struct dt_stage *s)
 {
+	const struct dt_transport *t = dt_transport_of(c, o);
+	const size_t head = (sizeof(struct dt_comm_req) + 15) / 16 * 16;
+	struct dt_comm_req *r = calloc(1, head + t->state);
+
+	if (!r)
+		return NULL;
+	*r = (struct dt_comm_req){.c = c, .t = t, .op = *o, .stage = s, .state = (char *)r + head};
+	return r;
+}
+
+int dt_comm_start(struct dt_comm *c, struct dt_comm_op o, struct dt_comm_req **ret, struct dt_err *err)
+{
+	struct dt_comm_req *r;
 	struct dt_stage *s;
-	struct dt_req *r;
 	int rc = check(c, &o, err);
 
 	if (rc == 0)
 		rc = dt_stage_begin(c, &o, &s, err);
 	if (rc)
 		return rc;
-	r = calloc(1, sizeof(*r));
+	r = new_request(c, &o, s);
 	if (!r)
 		return dt_stage_end(c, s, o.what,
-				    dt_err_sys(err, -ENOMEM, "%s '%s'", dt_op_name(o.kind), o.what), err);
-	r->stage = s;
-	r->c = c;
-	r->op = o;
-	r->t = dt_transport_of(c, &o);
+				    dt_err_sys(err, -ENOMEM, "%s '%s'", dt_comm_op_name(o.kind), o.what),
+				    err);
 	r->seq = arrive(c, o.kind);
 	rc = r->t->start(r, err);
 	if (rc) {
 		rc = dt_stage_end(c, s, o.what, rc, err);
-		dt_nccl_drop(r);
-		free(r->mr);
+		release(r);
 		free(r);
 		return rc;
 	}
@@ -283,9 +307,9 @@ static int start(struct dt_comm *c, struct dt_op o, struct dt_req **ret, struct 
 	return 0;
 }
 
-int dt_wait(struct dt_req **req, double *exposed_s, struct dt_err *err)
+int dt_wait(struct dt_comm_req **req, double *exposed_s, struct dt_err *err)
 {
-	struct dt_req *r = *req;
+	struct dt_comm_req *r = *req;
 	double t0;
 	int rc;
 
@@ -305,8 +329,7 @@ int dt_wait(struct dt_req **req, double *exposed_s, struct dt_err *err)
 	rc = dt_stage_end(r->c, r->stage, r->op.what, rc, err);
 	if (exposed_s)
 		*exposed_s += dt_now() - t0;
-	dt_nccl_drop(r);
-	free(r->mr);
+	release(r);
 	free(r);
 	*req = NULL;
 	return rc;
@@ -322,256 +345,4 @@ void dt_comm_poll(struct dt_world *w, double *exposed_s)
 	dt_step_all(w);
 	if (exposed_s)
 		*exposed_s += dt_now() - t0;
-}
-
-static struct dt_op make(enum dt_op_kind k, void *dst, const void *src, size_t n, enum dt_dtype t,
-			 const char *what)
-{
-	return (struct dt_op){.kind = k, .dst = dst, .src = src, .n = n, .t = t, .what = what ? what : ""};
-}
-
-static struct dt_op reduction(enum dt_op_kind k, void *dst, const void *src, size_t n, enum dt_dtype t,
-			      enum dt_redop op, const char *what)
-{
-	struct dt_op o = make(k, dst, src, n, t, what);
-
-	o.op = op;
-	return o;
-}
-
-static struct dt_op message(enum dt_op_kind k, void *dst, const void *src, size_t n, enum dt_dtype t,
-			    int peer, int tag, const char *what)
-{
-	struct dt_op o = make(k, dst, src, n, t, what);
-
-	o.root = peer;
-	o.tag = tag;
-	return o;
-}
-
-int dt_all_reduce(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, enum dt_redop op,
-		  const char *what, struct dt_err *err)
-{
-	return run(c, reduction(DT_OP_ALL_REDUCE, dst, src, n, t, op, what), err);
-}
-
-int dt_reduce_scatter(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t,
-		      enum dt_redop op, const char *what, struct dt_err *err)
-{
-	return run(c, reduction(DT_OP_REDUCE_SCATTER, dst, src, n, t, op, what), err);
-}
-
-int dt_all_gather(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, const char *what,
-		  struct dt_err *err)
-{
-	return run(c, make(DT_OP_ALL_GATHER, dst, src, n, t, what), err);
-}
-
-int dt_broadcast(struct dt_comm *c, void *buf, size_t n, enum dt_dtype t, int root, const char *what,
-		 struct dt_err *err)
-{
-	return run(c, message(DT_OP_BROADCAST, buf, NULL, n, t, root, 0, what), err);
-}
-
-int dt_reduce(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, enum dt_redop op,
-	      int root, const char *what, struct dt_err *err)
-{
-	struct dt_op o = reduction(DT_OP_REDUCE, dst, src, n, t, op, what);
-
-	o.root = root;
-	return run(c, o, err);
-}
-
-int dt_gather(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, int root,
-	      const char *what, struct dt_err *err)
-{
-	return run(c, message(DT_OP_GATHER, dst, src, n, t, root, 0, what), err);
-}
-
-int dt_scatter(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, int root,
-	       const char *what, struct dt_err *err)
-{
-	return run(c, message(DT_OP_SCATTER, dst, src, n, t, root, 0, what), err);
-}
-
-int dt_all_to_allv(struct dt_comm *c, void *dst, const size_t *dst_n, const void *src, const size_t *src_n,
-		   enum dt_dtype t, const char *what, struct dt_err *err)
-{
-	size_t e = (size_t)dt_dtype_size(t), to = 0, from = 0;
-	struct dt_req **q = calloc(2 * (size_t)c->size, sizeof(struct dt_req *));
-	int rc = 0;
-
-	if (!q)
-		return dt_err_sys(err, -ENOMEM, "all-to-all '%s'", what);
-	if (src_n[c->rank] != dst_n[c->rank])
-		rc = dt_err_set(err, -EINVAL,
-				"all-to-all '%s': rank %d sends itself %zu elements and expects %zu", what,
-				c->rank, src_n[c->rank], dst_n[c->rank]);
-	for (int j = 0; j < c->size && !rc; to += dst_n[j++])
-		if (j != c->rank && dst_n[j])
-			rc = dt_irecv(c, (char *)dst + to * e, dst_n[j], t, j, DT_TAG_MAX + 1, what, &q[j],
-				      err);
-	to = 0;
-	for (int j = 0; j < c->rank; j++)
-		to += dst_n[j];
-	for (int j = 0; j < c->size && !rc; from += src_n[j++]) {
-		const char *at = (const char *)src + from * e;
-
-		if (j == c->rank && src_n[j] && dt_on_device(&c->w->device, dst))
-			rc = c->w->device.copy(c->w->device.arg, (char *)dst + to * e, at, src_n[j] * e);
-		else if (j == c->rank && src_n[j])
-			memcpy((char *)dst + to * e, at, src_n[j] * e);
-		else if (src_n[j])
-			rc = dt_isend(c, at, src_n[j], t, j, DT_TAG_MAX + 1, what, &q[c->size + j], err);
-	}
-	for (int j = 0; j < 2 * c->size; j++) {
-		int e2 = dt_wait(&q[j], NULL, rc ? NULL : err);
-
-		rc = rc ? rc : e2;
-	}
-	free(q);
-	return rc;
-}
-
-int dt_all_to_all(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, const char *what,
-		  struct dt_err *err)
-{
-	return run(c, make(DT_OP_ALL_TO_ALL, dst, src, n, t, what), err);
-}
-
-int dt_barrier(struct dt_comm *c, const char *what, struct dt_err *err)
-{
-	return run(c, make(DT_OP_BARRIER, NULL, NULL, 0, DT_U8, what), err);
-}
-
-int dt_send(struct dt_comm *c, const void *buf, size_t n, enum dt_dtype t, int peer, int tag,
-	    const char *what, struct dt_err *err)
-{
-	return run(c, message(DT_OP_SEND, NULL, buf, n, t, peer, tag, what), err);
-}
-
-int dt_recv(struct dt_comm *c, void *buf, size_t n, enum dt_dtype t, int peer, int tag, const char *what,
-	    struct dt_err *err)
-{
-	return run(c, message(DT_OP_RECV, buf, NULL, n, t, peer, tag, what), err);
-}
-
-int dt_iall_reduce(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, enum dt_redop op,
-		   const char *what, struct dt_req **ret, struct dt_err *err)
-{
-	return start(c, reduction(DT_OP_ALL_REDUCE, dst, src, n, t, op, what), ret, err);
-}
-
-int dt_ireduce_scatter(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t,
-		       enum dt_redop op, const char *what, struct dt_req **ret, struct dt_err *err)
-{
-	return start(c, reduction(DT_OP_REDUCE_SCATTER, dst, src, n, t, op, what), ret, err);
-}
-
-int dt_iall_gather(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, const char *what,
-		   struct dt_req **ret, struct dt_err *err)
-{
-	return start(c, make(DT_OP_ALL_GATHER, dst, src, n, t, what), ret, err);
-}
-
-int dt_ibroadcast(struct dt_comm *c, void *buf, size_t n, enum dt_dtype t, int root, const char *what,
-		  struct dt_req **ret, struct dt_err *err)
-{
-	return start(c, message(DT_OP_BROADCAST, buf, NULL, n, t, root, 0, what), ret, err);
-}
-
-int dt_ireduce(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, enum dt_redop op,
-	       int root, const char *what, struct dt_req **ret, struct dt_err *err)
-{
-	struct dt_op o = reduction(DT_OP_REDUCE, dst, src, n, t, op, what);
-
-	o.root = root;
-	return start(c, o, ret, err);
-}
-
-int dt_igather(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, int root,
-	       const char *what, struct dt_req **ret, struct dt_err *err)
-{
-	return start(c, message(DT_OP_GATHER, dst, src, n, t, root, 0, what), ret, err);
-}
-
-int dt_iscatter(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, int root,
-		const char *what, struct dt_req **ret, struct dt_err *err)
-{
-	return start(c, message(DT_OP_SCATTER, dst, src, n, t, root, 0, what), ret, err);
-}
-
-int dt_iall_to_all(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, const char *what,
-		   struct dt_req **ret, struct dt_err *err)
-{
-	return start(c, make(DT_OP_ALL_TO_ALL, dst, src, n, t, what), ret, err);
-}
-
-int dt_ibarrier(struct dt_comm *c, const char *what, struct dt_req **ret, struct dt_err *err)
-{
-	return start(c, make(DT_OP_BARRIER, NULL, NULL, 0, DT_U8, what), ret, err);
-}
-
-int dt_isend(struct dt_comm *c, const void *buf, size_t n, enum dt_dtype t, int peer, int tag,
-	     const char *what, struct dt_req **ret, struct dt_err *err)
-{
-	return start(c, message(DT_OP_SEND, NULL, buf, n, t, peer, tag, what), ret, err);
-}
-
-int dt_irecv(struct dt_comm *c, void *buf, size_t n, enum dt_dtype t, int peer, int tag, const char *what,
-	     struct dt_req **ret, struct dt_err *err)
-{
-	return start(c, message(DT_OP_RECV, buf, NULL, n, t, peer, tag, what), ret, err);
-}
-
-/* The lengths are gathered to everyone, so that each member knows how many messages there will be. */
-int dt_gather_bytes(struct dt_comm *c, const void *src, size_t n, char **ret, size_t **ret_lens, int root,
-		    const char *what, struct dt_err *err)
-{
-	size_t *lens = calloc((size_t)c->size, sizeof(*lens)), total = 0;
-	struct dt_req **reqs = calloc((size_t)c->size, sizeof(struct dt_req *));
-	uint64_t mine = n;
-	char *all = NULL;
-	int rc;
-
-	if (!lens || !reqs) {
-		rc = dt_err_sys(err, -ENOMEM, "gather '%s'", what);
-		goto out;
-	}
-	rc = dt_all_gather(c, lens, &mine, 1, DT_I64, what, err);
-	if (rc)
-		goto out;
-	if (c->rank != root) {
-		rc = n ? dt_send(c, src, n, DT_U8, root, 0, what, err) : 0;
-		goto out;
-	}
-	for (int i = 0; i < c->size; i++)
-		total += lens[i];
-	all = malloc(total ? total : 1);
-	if (!all) {
-		rc = dt_err_sys(err, -ENOMEM, "gather '%s' of %zu bytes", what, total);
-		goto out;
-	}
-	for (size_t at = 0, i = 0; i < (size_t)c->size && !rc; at += lens[i++]) {
-		if ((int)i == root && n)
-			memcpy(all + at, src, n);
-		else if (lens[i])
-			rc = dt_irecv(c, all + at, lens[i], DT_U8, (int)i, 0, what, &reqs[i], err);
-	}
-	for (int i = 0; i < c->size; i++) {
-		int e = dt_wait(&reqs[i], NULL, rc ? NULL : err);
-
-		if (!rc)
-			rc = e;
-	}
-out:
-	free(reqs);
-	if (rc || c->rank != root) {
-		free(all);
-		free(lens);
-		return rc;
-	}
-	*ret = all;
-	*ret_lens = lens;
-	return 0;
 }

@@ -15,6 +15,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "comm/op.h"
 #include "kernels/dtype.h"
 #include "plan/layout.h"
 
@@ -25,12 +26,12 @@ enum dt_redop { DT_SUM, DT_MAX, DT_MIN, DT_AVG };
 
 struct dt_world;
 struct dt_comm;
-struct dt_req; /* an operation under way */
+struct dt_comm_req; /* an operation under way */
 
 struct dt_world_info {
 	int rank, size;
 	int local_rank, local_size; /* among the ranks of this machine */
-	int nodes;
+	int nodes, node;	    /* machines; the number of this one */
 };
 
 enum dt_transport_kind {
@@ -164,17 +165,30 @@ void dt_comm_free(struct dt_comm *c); /* collective over the group; NULL is fine
  */
 int dt_comm_set_algorithm(struct dt_comm *c, enum dt_alg alg, struct dt_err *err);
 /*
- * Measured costs of this group's links, from which AUTO chooses between step lists where the group spans
- * machines. Copied. The same on every rank.
+ * Where AUTO would leave a collective between machines to MPI, fn chooses instead: DT_ALG_MPI or an algorithm
+ * with step lists for this kind (dt_steps_have). bytes: of the whole buffer, all blocks of an all-gather or
+ * reduce-scatter counted. fn gives the same answer on every rank of the group; arg outlives the group. fn
+ * NULL: none (again).
  */
-struct dt_topo;
-int dt_comm_set_costs(struct dt_comm *c, const struct dt_topo *t, struct dt_err *err);
+typedef enum dt_alg dt_comm_chooser(void *arg, enum dt_comm_op_kind kind, size_t bytes);
+void dt_comm_set_chooser(struct dt_comm *c, dt_comm_chooser *fn, void *arg);
+/* The algorithm of an operation of n elements (a block's, where the kind has blocks) in this group. */
+enum dt_alg dt_comm_choose(const struct dt_comm *c, enum dt_comm_op_kind kind, size_t n, enum dt_dtype t);
+/*
+ * Every operation of the group is one blocking call of the MPI library, or its non-blocking call, while on:
+ * what others are compared with. The same call on every rank, with nothing under way.
+ */
+void dt_comm_mpi_only(struct dt_comm *c, bool on);
 const char *dt_alg_name(enum dt_alg a, char buf[16]);
 /* How collectives of this group move: "self", "shm" or "mpi". */
 const char *dt_comm_transport(const struct dt_comm *c);
 
 int dt_comm_rank(const struct dt_comm *c);
 int dt_comm_size(const struct dt_comm *c);
+struct dt_world *dt_comm_world(const struct dt_comm *c);
+/* Ranks of the group on each machine, where every machine holds as many and they follow one another; else 0.
+ */
+int dt_comm_node_ranks(const struct dt_comm *c);
 
 /*
  * In place: all-reduce, all-to-all: dst. all-gather: this rank's block of dst (src equal to it is the same).
@@ -240,28 +254,28 @@ int dt_gather_bytes(struct dt_comm *c, const void *src, size_t n, char **ret, si
  * are not ready; call it every 0.1 to 1 ms.
  */
 int dt_iall_reduce(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, enum dt_redop op,
-		   const char *what, struct dt_req **ret, struct dt_err *err);
+		   const char *what, struct dt_comm_req **ret, struct dt_err *err);
 int dt_ireduce_scatter(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t,
-		       enum dt_redop op, const char *what, struct dt_req **ret, struct dt_err *err);
+		       enum dt_redop op, const char *what, struct dt_comm_req **ret, struct dt_err *err);
 int dt_iall_gather(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, const char *what,
-		   struct dt_req **ret, struct dt_err *err);
+		   struct dt_comm_req **ret, struct dt_err *err);
 int dt_ibroadcast(struct dt_comm *c, void *buf, size_t n, enum dt_dtype t, int root, const char *what,
-		  struct dt_req **ret, struct dt_err *err);
+		  struct dt_comm_req **ret, struct dt_err *err);
 int dt_ireduce(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, enum dt_redop op,
-	       int root, const char *what, struct dt_req **ret, struct dt_err *err);
+	       int root, const char *what, struct dt_comm_req **ret, struct dt_err *err);
 int dt_igather(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, int root,
-	       const char *what, struct dt_req **ret, struct dt_err *err);
+	       const char *what, struct dt_comm_req **ret, struct dt_err *err);
 int dt_iscatter(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, int root,
-		const char *what, struct dt_req **ret, struct dt_err *err);
+		const char *what, struct dt_comm_req **ret, struct dt_err *err);
 int dt_iall_to_all(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, const char *what,
-		   struct dt_req **ret, struct dt_err *err);
-int dt_ibarrier(struct dt_comm *c, const char *what, struct dt_req **ret, struct dt_err *err);
+		   struct dt_comm_req **ret, struct dt_err *err);
+int dt_ibarrier(struct dt_comm *c, const char *what, struct dt_comm_req **ret, struct dt_err *err);
 int dt_isend(struct dt_comm *c, const void *buf, size_t n, enum dt_dtype t, int peer, int tag,
-	     const char *what, struct dt_req **ret, struct dt_err *err);
+	     const char *what, struct dt_comm_req **ret, struct dt_err *err);
 int dt_irecv(struct dt_comm *c, void *buf, size_t n, enum dt_dtype t, int peer, int tag, const char *what,
-	     struct dt_req **ret, struct dt_err *err);
+	     struct dt_comm_req **ret, struct dt_err *err);
 /* Waits, adds the seconds spent inside to *exposed_s (may be NULL), sets *req NULL. A NULL *req is done. */
-int dt_wait(struct dt_req **req, double *exposed_s, struct dt_err *err);
+int dt_wait(struct dt_comm_req **req, double *exposed_s, struct dt_err *err);
 /* Lets pending operations move on; cheap, called between kernels. Adds to *exposed_s (may be NULL) as
  * dt_wait. */
 void dt_comm_poll(struct dt_world *w, double *exposed_s);

@@ -3,13 +3,21 @@
  * of MPI. What is reduced is received beside the buffer and added when all messages of the round are through,
  * the lower rank's operand first, so that two ranks that exchange the same operands get the same bits.
  */
+#include "comm/internal.h"
 #include "comm/steps.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct dt_exec {
+/* A message inside the machine. */
+struct near {
+	struct dt_comm_req r; /* r.t NULL: through */
+	struct dt_chan_state s;
+};
+
+/* Private state of a request. */
+struct exec {
 	struct dt_steps s;
 	struct dt_moves m;
 	int round;
@@ -18,85 +26,99 @@ struct dt_exec {
 	size_t scratch_bytes, e;
 	MPI_Request *q;
 	int nq, room;
-	struct dt_req *near; /* messages inside the machine; t NULL: done */
+	struct near **near; /* [near_room], the first nnear are of this round */
 	int nnear, near_room;
 };
 
-static void exec_free(struct dt_exec *x)
+static void exec_release(struct dt_comm_req *r)
 {
-	if (!x)
-		return;
+	struct exec *x = r->state;
+
 	if (x->own_work)
 		free(x->work);
+	for (int i = 0; i < x->near_room; i++)
+		free(x->near[i]);
+	free(x->near);
 	free(x->scratch);
 	free(x->m.v);
 	free(x->q);
-	free(x->near);
-	free(x);
 }
 
 /* The buffer the steps work on, with this rank's input in it. */
-static int set_work(struct dt_req *r, struct dt_exec *x, struct dt_err *err)
+static int set_work(struct dt_comm_req *r, struct exec *x, struct dt_err *err)
 {
-	const struct dt_op *o = &r->op;
+	const struct dt_comm_op *o = &r->op;
 	size_t bytes = x->s.n * x->e, block = o->n * x->e;
-	bool apart = o->src &&
-		     (o->kind == DT_OP_REDUCE_SCATTER || (o->kind == DT_OP_REDUCE && r->c->rank != o->root));
+	bool apart = o->src && (o->kind == DT_COMM_REDUCE_SCATTER ||
+				(o->kind == DT_COMM_REDUCE && r->c->rank != o->root));
 
 	x->work = o->dst;
 	if (apart) {
 		x->work = malloc(bytes ? bytes : 1);
 		x->own_work = true;
 		if (!x->work)
-			return dt_err_sys(err, -ENOMEM, "%s '%s' of %zu bytes", dt_op_name(o->kind), o->what,
-					  bytes);
+			return dt_err_sys(err, -ENOMEM, "%s '%s' of %zu bytes", dt_comm_op_name(o->kind),
+					  o->what, bytes);
 	}
-	if (o->src && o->kind == DT_OP_ALL_GATHER)
+	if (o->src && o->kind == DT_COMM_ALL_GATHER)
 		memcpy(x->work + (size_t)r->c->rank * block, o->src, block);
 	else if (o->src && bytes)
 		memcpy(x->work, o->src, bytes);
 	return 0;
 }
 
+static struct near *next_near(struct exec *x)
+{
+	if (x->nnear == x->near_room) {
+		int room = x->near_room ? 2 * x->near_room : 8;
+		struct near **v = realloc(x->near, (size_t)room * sizeof(*v));
+
+		if (!v)
+			return NULL;
+		memset(v + x->near_room, 0, (size_t)(room - x->near_room) * sizeof(*v));
+		x->near = v;
+		x->near_room = room;
+	}
+	if (!x->near[x->nnear])
+		x->near[x->nnear] = malloc(sizeof(struct near));
+	return x->near[x->nnear] ? x->near[x->nnear++] : NULL;
+}
+
 /*
  * A message through a channel. Those of one round between the same two ranks are told apart by their tag; of
  * several rounds the oldest is found first.
  */
-static int post_near(struct dt_req *r, struct dt_exec *x, enum dt_move_kind kind, char *at, size_t bytes,
+static int post_near(struct dt_comm_req *r, struct exec *x, enum dt_move_kind kind, char *at, size_t bytes,
 		     int peer, struct dt_err *err)
 {
-	struct dt_op o = {.kind = kind == DT_MOVE_SEND ? DT_OP_SEND : DT_OP_RECV,
-			  .dst = at,
-			  .src = at,
-			  .n = bytes,
-			  .t = DT_U8,
-			  .root = peer,
-			  .what = r->op.what};
+	struct dt_comm_op o = {.kind = kind == DT_MOVE_SEND ? DT_COMM_SEND : DT_COMM_RECV,
+			       .dst = at,
+			       .src = at,
+			       .n = bytes,
+			       .t = DT_U8,
+			       .root = peer,
+			       .what = r->op.what};
+	struct near *m;
 	int number = 0;
 
 	for (int i = 0; i < x->nnear; i++)
-		number += x->near[i].op.kind == o.kind && x->near[i].op.root == peer;
+		number += x->near[i]->r.op.kind == o.kind && x->near[i]->r.op.root == peer;
 	o.tag = 1 << 24 | (int)(r->seq & 1023) << 10 | number;
-	if (x->nnear == x->near_room) {
-		int room = x->near_room ? 2 * x->near_room : 8;
-		struct dt_req *q = realloc(x->near, (size_t)room * sizeof(*q));
-
-		if (!q)
-			return dt_err_sys(err, -ENOMEM, "messages");
-		x->near = q;
-		x->near_room = room;
-	}
-	x->near[x->nnear] = (struct dt_req){.c = r->c, .t = &dt_transport_chan, .op = o};
-	return dt_transport_chan.start(&x->near[x->nnear++], err);
+	m = next_near(x);
+	if (!m)
+		return dt_err_sys(err, -ENOMEM, "messages");
+	m->s = (struct dt_chan_state){0};
+	m->r = (struct dt_comm_req){.c = r->c, .t = &dt_transport_chan, .op = o, .state = &m->s};
+	return dt_transport_chan.start(&m->r, err);
 }
 
 /* Returns 1 when all messages inside the machine are through. */
-static int step_near(struct dt_exec *x, struct dt_err *err)
+static int step_near(struct exec *x, struct dt_err *err)
 {
 	bool all = true;
 
 	for (int i = 0; i < x->nnear; i++) {
-		struct dt_req *q = &x->near[i];
+		struct dt_comm_req *q = &x->near[i]->r;
 		int rc = q->t ? q->t->step(q, err) : 1;
 
 		if (rc < 0)
@@ -108,10 +130,11 @@ static int step_near(struct dt_exec *x, struct dt_err *err)
 	return all;
 }
 
-static int post(struct dt_req *r, struct dt_exec *x, enum dt_move_kind kind, char *at, size_t bytes, int peer,
-		struct dt_err *err)
+static int post(struct dt_comm_req *r, struct exec *x, enum dt_move_kind kind, char *at, size_t bytes,
+		int peer, struct dt_err *err)
 {
-	size_t most = dt_mpi_max_count < DT_EXEC_CHUNK_BYTES ? dt_mpi_max_count : DT_EXEC_CHUNK_BYTES;
+	size_t most =
+		dt_comm_mpi_max_count < DT_STEPS_CHUNK_BYTES ? dt_comm_mpi_max_count : DT_STEPS_CHUNK_BYTES;
 	int tag = (int)(r->seq & 16383), rc = 0;
 
 	if (bytes && r->c->w->chans && r->c->local[peer] >= 0)
@@ -134,10 +157,10 @@ static int post(struct dt_req *r, struct dt_exec *x, enum dt_move_kind kind, cha
 			rc = MPI_Irecv(at + done, n, MPI_BYTE, peer, tag, r->c->lanes, &x->q[x->nq]);
 		x->nq += !rc;
 	}
-	return rc ? dt_mpi_error(err, rc, dt_op_name(r->op.kind)) : 0;
+	return rc ? dt_mpi_error(err, rc, dt_comm_op_name(r->op.kind)) : 0;
 }
 
-static int post_round(struct dt_req *r, struct dt_exec *x, struct dt_err *err)
+static int post_round(struct dt_comm_req *r, struct exec *x, struct dt_err *err)
 {
 	size_t need = 0, at = 0;
 	int rc = 0;
@@ -152,7 +175,7 @@ static int post_round(struct dt_req *r, struct dt_exec *x, struct dt_err *err)
 		x->scratch_bytes = x->scratch ? need : 0;
 	}
 	if (x->m.failed || (need && !x->scratch))
-		return dt_err_sys(err, -ENOMEM, "%s '%s': %zu bytes", dt_op_name(r->op.kind), r->op.what,
+		return dt_err_sys(err, -ENOMEM, "%s '%s': %zu bytes", dt_comm_op_name(r->op.kind), r->op.what,
 				  need);
 	for (int pass = 0; pass < 2; pass++) /* receives first */
 		for (int i = 0; i < x->m.n && !rc; i++) {
@@ -171,7 +194,7 @@ static int post_round(struct dt_req *r, struct dt_exec *x, struct dt_err *err)
 	return rc;
 }
 
-static void reduce_round(const struct dt_req *r, struct dt_exec *x)
+static void reduce_round(const struct dt_comm_req *r, struct exec *x)
 {
 	enum dt_redop op = r->op.op == DT_AVG ? DT_SUM : r->op.op;
 	char *got = x->scratch;
@@ -192,45 +215,36 @@ static void reduce_round(const struct dt_req *r, struct dt_exec *x)
 	}
 }
 
-static void finish(struct dt_req *r, struct dt_exec *x)
+static void finish(struct dt_comm_req *r, struct exec *x)
 {
-	const struct dt_op *o = &r->op;
+	const struct dt_comm_op *o = &r->op;
 	size_t block = o->n * x->e;
-	bool has = o->kind == DT_OP_ALL_REDUCE || o->kind == DT_OP_REDUCE_SCATTER ||
-		   (o->kind == DT_OP_REDUCE && r->c->rank == o->root);
+	bool has = o->kind == DT_COMM_ALL_REDUCE || o->kind == DT_COMM_REDUCE_SCATTER ||
+		   (o->kind == DT_COMM_REDUCE && r->c->rank == o->root);
 
-	if (o->kind == DT_OP_REDUCE_SCATTER && block)
+	if (o->kind == DT_COMM_REDUCE_SCATTER && block)
 		memmove(o->dst, x->work + (size_t)r->c->rank * block, block);
 	if (has && o->op == DT_AVG)
 		dt_reduce_divide(o->dst, r->c->size, o->n, o->t);
 }
 
-static int exec_start(struct dt_req *r, struct dt_err *err)
+static int exec_start(struct dt_comm_req *r, struct dt_err *err)
 {
-	const struct dt_op *o = &r->op;
-	struct dt_exec *x = calloc(1, sizeof(*x));
-	bool blocks = o->kind == DT_OP_ALL_GATHER || o->kind == DT_OP_REDUCE_SCATTER;
+	const struct dt_comm_op *o = &r->op;
+	struct exec *x = r->state;
+	bool blocks = o->kind == DT_COMM_ALL_GATHER || o->kind == DT_COMM_REDUCE_SCATTER;
 	int rc;
 
-	if (!x)
-		return dt_err_sys(err, -ENOMEM, "%s '%s'", dt_op_name(o->kind), o->what);
 	x->e = (size_t)dt_dtype_size(o->t);
-	rc = dt_steps_init(&x->s, o->kind, dt_choose(r->c, o), r->c->size, o->root,
-			   o->n * (blocks ? (size_t)r->c->size : 1), DT_EXEC_CHUNK_BYTES / x->e,
+	rc = dt_steps_init(&x->s, o->kind, dt_comm_choose(r->c, o->kind, o->n, o->t), r->c->size, o->root,
+			   o->n * (blocks ? (size_t)r->c->size : 1), DT_STEPS_CHUNK_BYTES / x->e,
 			   r->c->node_ranks, err);
-	if (!rc)
-		rc = set_work(r, x, err);
-	if (rc) {
-		exec_free(x);
-		return rc;
-	}
-	r->exec = x;
-	return 0;
+	return rc ? rc : set_work(r, x, err);
 }
 
-static int exec_step(struct dt_req *r, struct dt_err *err)
+static int exec_step(struct dt_comm_req *r, struct dt_err *err)
 {
-	struct dt_exec *x = r->exec;
+	struct exec *x = r->state;
 	int rc = 0, flag = 1;
 
 	while (x->round < x->s.rounds && !rc) {
@@ -245,7 +259,7 @@ static int exec_step(struct dt_req *r, struct dt_err *err)
 		if (!rc && x->nq) {
 			rc = MPI_Testall(x->nq, x->q, &flag, MPI_STATUSES_IGNORE);
 			if (rc)
-				rc = dt_mpi_error(err, rc, dt_op_name(r->op.kind));
+				rc = dt_mpi_error(err, rc, dt_comm_op_name(r->op.kind));
 			else if (!flag)
 				return 0;
 		}
@@ -253,14 +267,24 @@ static int exec_step(struct dt_req *r, struct dt_err *err)
 			reduce_round(r, x);
 			x->posted = false;
 			x->round++;
-			r->moved++; /* for whoever waits */
 		}
 	}
 	if (!rc)
 		finish(r, x);
-	exec_free(x);
-	r->exec = NULL;
 	return rc ? rc : 1;
 }
 
-const struct dt_transport dt_transport_steps = {.name = "steps", .start = exec_start, .step = exec_step};
+static size_t exec_progress(const struct dt_comm_req *r)
+{
+	return (size_t)((const struct exec *)r->state)->round;
+}
+
+const struct dt_transport dt_transport_steps = {
+	.name = "steps",
+	.state = sizeof(struct exec),
+	.start = exec_start,
+	.step = exec_step,
+	.progress = exec_progress,
+	.release = exec_release,
+};
+_Static_assert(sizeof(struct exec) <= DT_REQ_STATE_MAX, "state of a request");

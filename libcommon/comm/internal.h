@@ -11,36 +11,15 @@
 #define DT_COMM_INTERNAL_H
 
 #include "comm/comm.h"
+#include "comm/op.h"
+#include "comm/reduce.h"
 
 #include <mpi.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum dt_op_kind {
-	DT_OP_NONE, /* computing */
-	DT_OP_ALL_REDUCE,
-	DT_OP_REDUCE_SCATTER,
-	DT_OP_ALL_GATHER,
-	DT_OP_BROADCAST,
-	DT_OP_ALL_TO_ALL,
-	DT_OP_BARRIER,
-	DT_OP_GATHER,
-	DT_OP_REDUCE,
-	DT_OP_SCATTER,
-	DT_OP_SEND,
-	DT_OP_RECV,
-	DT_OP_START_UP,
-	DT_OP_FINISH,
-};
-const char *dt_op_name(enum dt_op_kind k);
-
-static inline bool dt_op_reduces(enum dt_op_kind k)
-{
-	return k == DT_OP_ALL_REDUCE || k == DT_OP_REDUCE || k == DT_OP_REDUCE_SCATTER;
-}
-
-struct dt_op {
-	enum dt_op_kind kind;
+struct dt_comm_op {
+	enum dt_comm_op_kind kind;
 	void *dst;
 	const void *src; /* NULL: in place */
 	size_t n;
@@ -50,45 +29,36 @@ struct dt_op {
 	const char *what;
 };
 
-struct dt_req {
+struct dt_comm_req {
 	struct dt_comm *c;
 	const struct dt_transport *t;
-	struct dt_op op;
+	struct dt_comm_op op;
 	uint64_t seq;	   /* number of this collective in its group, from 1 */
 	bool done, waited; /* waited: the caller does nothing else until it is done */
 	int status;	   /* 0 or the error it ended with */
 	struct dt_err err;
-	struct dt_stage *stage;	 /* stage.c; NULL: the buffers are the host's */
-	struct dt_nccl_op *nccl; /* nccl.c */
-	struct dt_req *next;	 /* of the group's queue, oldest first */
-	/* mpi.c */
-	MPI_Request *mr;
-	int nmr;
-	struct dt_exec *exec; /* exec.c */
-	/* chan.c: place among the sender's messages; slot taken or matched, -1: none; bytes moved */
-	uint64_t ticket, seen;
-	int slot;
-	size_t moved;
-	/* shm.c: the operation is cut into pieces; a, b, c: pieces that have passed each phase */
-	uint64_t base;
-	size_t pieces, piece_n, a, b, c_done;
-	bool meet, stream; /* buffers are told first; the result goes past the caches */
-	bool past;	   /* so does what ranks hand each other */
-	bool push;	   /* blocks are written to the others, not read from them */
-	double met;	   /* when all had arrived; 0: unknown */
-	enum { DT_WAY_UNKNOWN, DT_WAY_ARRIVED, DT_WAY_PIECES, DT_WAY_DIRECT, DT_WAY_LEAVING } way;
+	struct dt_stage *stage;	  /* stage.c; NULL: the buffers are the host's */
+	struct dt_comm_req *next; /* of the group's queue, oldest first */
+	void *state;		  /* the transport's own, t->state bytes, zero before start */
 };
+
+#define DT_REQ_STATE_MAX 256 /* bytes of a transport's state */
 
 /* How a group moves bytes. */
 struct dt_transport {
 	const char *name;
+	size_t state; /* bytes of a request's private state; at most DT_REQ_STATE_MAX */
 	bool ordered; /* only the oldest operation of a group can move */
 	/* Starts r->op. Everything it needs from this rank later happens in step. */
-	int (*start)(struct dt_req *r, struct dt_err *err);
+	int (*start)(struct dt_comm_req *r, struct dt_err *err);
 	/* Returns 1 when done, 0 when not yet, a negative errno when failed. Never blocks. */
-	int (*step)(struct dt_req *r, struct dt_err *err);
+	int (*step)(struct dt_comm_req *r, struct dt_err *err);
+	/* Grows whenever a step has moved something: a waiting rank then spins again. NULL: not known. */
+	size_t (*progress)(const struct dt_comm_req *r);
+	/* Frees what the state holds, once, after a start, however it or the steps ended. NULL: nothing. */
+	void (*release)(struct dt_comm_req *r);
 	/* The whole operation at once, blocking; NULL: start and step. */
-	int (*run)(struct dt_comm *c, const struct dt_op *op, struct dt_err *err);
+	int (*run)(struct dt_comm *c, const struct dt_comm_op *op, struct dt_err *err);
 	/* Sleeps until something may have changed, a millisecond at most; NULL: the processor is yielded. */
 	void (*sleep)(struct dt_comm *c);
 };
@@ -105,20 +75,22 @@ struct dt_comm {
 	int *ranks; /* world rank of each member */
 	int *local; /* place of each member on this machine's board, -1: on another machine */
 	const struct dt_transport *collectives, *p2p;
-	enum dt_alg alg;	    /* AUTO: chosen for each operation */
-	uint64_t id;		    /* never used again; the same on all members */
-	uint64_t seq;		    /* collectives started */
-	struct dt_req *head, *tail; /* pending */
-	int node_ranks;		    /* ranks on every machine where these are equal runs, otherwise 0 */
-	struct dt_costs *costs;	    /* choose.c; NULL: not known */
-	MPI_Comm mpi, lanes;	    /* lanes: messages of step lists */
+	enum dt_alg alg;		 /* AUTO: chosen for each operation */
+	uint64_t id;			 /* never used again; the same on all members */
+	uint64_t seq;			 /* collectives started */
+	struct dt_comm_req *head, *tail; /* pending */
+	int node_ranks;			 /* ranks on every machine where these are equal runs, otherwise 0 */
+	bool mpi_only;			 /* dt_comm_mpi_only */
+	dt_comm_chooser *chooser;	 /* NULL: none */
+	void *chooser_arg;
+	MPI_Comm mpi, lanes; /* lanes: messages of step lists */
 	struct dt_shm *shm;
 	struct dt_nccl_group *nccl; /* nccl.c; NULL: no cards */
 };
 
 /* What a rank is doing, for the watchdogs of its peers. */
 struct dt_where {
-	int kind; /* enum dt_op_kind */
+	int kind; /* enum dt_comm_op_kind */
 	int group, peer;
 	uint64_t seq;
 	double since; /* dt_now of that machine */
@@ -143,7 +115,7 @@ struct dt_offer {
 	size_t offset;
 };
 
-enum dt_phase { DT_PHASE_ABSENT, DT_PHASE_RUNNING, DT_PHASE_FINISHED };
+enum dt_comm_phase { DT_COMM_PHASE_ABSENT, DT_COMM_PHASE_RUNNING, DT_COMM_PHASE_FINISHED };
 
 /* One rank's line on the board, written by that rank alone. */
 struct dt_slot {
@@ -195,9 +167,13 @@ struct dt_world {
 
 /* stage.c: *ret NULL where nothing of the operation lies on the device; else end is called once it is done */
 struct dt_stage;
-int dt_stage_begin(struct dt_comm *c, struct dt_op *o, struct dt_stage **ret, struct dt_err *err);
+int dt_stage_begin(struct dt_comm *c, struct dt_comm_op *o, struct dt_stage **ret, struct dt_err *err);
 /* rc: how the operation ended; it, or what failed here. */
 int dt_stage_end(struct dt_comm *c, struct dt_stage *s, const char *what, int rc, struct dt_err *err);
+
+/* Bytes of dst and src of an operation on this rank, 0: not looked at. */
+void dt_comm_op_extents(const struct dt_comm *c, const struct dt_comm_op *o, size_t *dst, size_t *src);
+bool dt_on_device(const struct dt_comm_device *d, const void *p);
 
 /* launch.c: what the environment says about who started us. */
 struct dt_launch dt_launch_detect(char *(*get)(const char *));
@@ -213,25 +189,24 @@ int dt_mpi_error(struct dt_err *err, int rc, const char *what);
 int dt_shared_map(MPI_Comm comm, size_t bytes, void **ret, struct dt_err *err);
 
 /* collective.c */
+/* Arguments checked, the watchdog told, the operation run or started. */
+int dt_comm_run(struct dt_comm *c, struct dt_comm_op o, struct dt_err *err);
+int dt_comm_start(struct dt_comm *c, struct dt_comm_op o, struct dt_comm_req **ret, struct dt_err *err);
 void dt_slot_enter(struct dt_world *w, const struct dt_where *at);
 void dt_slot_leave(struct dt_world *w);
-struct dt_where dt_where_op(const struct dt_comm *c, const struct dt_op *op, uint64_t seq);
+struct dt_where dt_where_op(const struct dt_comm *c, const struct dt_comm_op *op, uint64_t seq);
 /* One round of every pending operation. */
 void dt_step_all(struct dt_world *w);
 
-/*
- * exec.c: bytes of pipelined messages, and the parts that messages between machines go in. Below what MPI
- * libraries send without asking first (64 KiB with their own header over TCP): a question costs a way there
- * and back, and over TCP the answer queues behind what travels the other way. Open MPI 4.1.4 besides leaves
- * answers unread for good when ranks exchange some MiB in both directions.
- */
-#define DT_EXEC_CHUNK_BYTES ((size_t)60 << 10)
-
 /* choose.c */
-enum dt_alg dt_choose(const struct dt_comm *c, const struct dt_op *o);
-const struct dt_transport *dt_transport_of(const struct dt_comm *c, const struct dt_op *o);
+const struct dt_transport *dt_transport_of(const struct dt_comm *c, const struct dt_comm_op *o);
 
 /* chan.c */
+struct dt_chan_state {
+	uint64_t ticket, seen; /* place among the sender's messages; messages looked at */
+	int slot;	       /* taken or matched; -1: none */
+	size_t moved;	       /* bytes */
+};
 int dt_chans_open(struct dt_world *w, struct dt_err *err);
 void dt_chans_close(struct dt_world *w);
 
@@ -246,7 +221,7 @@ int dt_shm_open(struct dt_comm *c, struct dt_err *err);
 void dt_shm_close(struct dt_comm *c);
 
 /* mpi.c: elements an MPI call may carry, lowered by tests to show that longer operations are cut well. */
-extern size_t dt_mpi_max_count;
+extern size_t dt_comm_mpi_max_count;
 int dt_mpi_types_init(struct dt_err *err);
 void dt_mpi_types_release(void);
 
@@ -257,33 +232,5 @@ int dt_watch_connect(struct dt_world *w, struct dt_err *err);
 void dt_watch_stop(struct dt_world *w);
 /* Ends the job, surely: MPI_Abort, and _exit when that hangs. */
 void dt_end_job(struct dt_world *w, int status) __attribute__((noreturn));
-
-/* reduce.c */
-/*
- * dst[i] = src[0][i] op src[1][i] op ... in that order, divided by p for DT_AVG. bf16 and f16 are added in
- * f32 and rounded once, to nearest even. Integers wrap; their average is rounded towards zero. dst may be one
- * of the sources.
- */
-void dt_reduce_many(void *dst, const void *const *src, int p, size_t n, enum dt_dtype t, enum dt_redop op);
-/* x[i] /= p, as the last step of DT_AVG. */
-void dt_reduce_divide(void *x, int p, size_t n, enum dt_dtype t);
-/*
- * stream.c: dt_reduce_many of at most DT_REDUCE_BLOCK elements to ndst destinations, from byte at of each on,
- * past the caches; the same bits in each. None of them may be a source. Others see it only after
- * dt_stream_fence().
- */
-#define DT_REDUCE_BLOCK 1024
-void dt_reduce_stream(char *const *dst, int ndst, size_t at, const void *const *src, int p, size_t n,
-		      enum dt_dtype t, enum dt_redop op);
-/*
- * Where both sides stay in the caches: bytes copied at a time that the C library still moves without fetching
- * what it overwrites.
- */
-#define DT_COPY_BLOCK ((size_t)128 << 10)
-/* memcpy that writes past the caches. */
-void dt_copy_stream(void *dst, const void *src, size_t n);
-/* The same; others see it only after dt_stream_fence(). */
-void dt_copy_stream_open(void *dst, const void *src, size_t n);
-void dt_stream_fence(void);
 
 #endif

@@ -6,7 +6,8 @@
  * once).
  *
  * MPI counts are ints, and products of count and ranks are ints inside some implementations, so operations
- * longer than dt_mpi_max_count elements in all are cut; the parts of one operation are all posted at once.
+ * longer than dt_comm_mpi_max_count elements in all are cut; the parts of one operation are all posted at
+ * once.
  */
 #include "comm/internal.h"
 
@@ -14,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-size_t dt_mpi_max_count = (size_t)1 << 28;
+size_t dt_comm_mpi_max_count = (size_t)1 << 28;
 
 static MPI_Datatype half_type[2] = {MPI_DATATYPE_NULL, MPI_DATATYPE_NULL};
 static MPI_Op half_op[2][3]; /* [f16][sum, max, min] */
@@ -97,31 +98,36 @@ static MPI_Op op_of(enum dt_dtype t, enum dt_redop op)
 	return k == 1 ? MPI_MAX : k == 2 ? MPI_MIN : MPI_SUM;
 }
 
-/* One MPI call for each part, blocking (reqs NULL) or not. */
+/* Private state of a request: the calls under way. */
+struct mpi_state {
+	MPI_Request *q;
+	int n, room;
+};
+
+/* One MPI call for each part, blocking or not. */
 struct poster {
 	struct dt_comm *c;
-	const struct dt_op *op;
+	const struct dt_comm_op *op;
 	MPI_Datatype type;
 	size_t esize;
-	struct dt_req *r; /* NULL: blocking */
-	int room;
+	struct mpi_state *s; /* NULL: blocking */
 };
 
 static MPI_Request *slot(struct poster *p)
 {
-	struct dt_req *r = p->r;
+	struct mpi_state *s = p->s;
 
-	if (r->nmr == p->room) {
-		int room = p->room ? 2 * p->room : 4;
-		MPI_Request *mr = realloc(r->mr, (size_t)room * sizeof(*mr));
+	if (s->n == s->room) {
+		int room = s->room ? 2 * s->room : 4;
+		MPI_Request *q = realloc(s->q, (size_t)room * sizeof(MPI_Request));
 
-		if (!mr)
+		if (!q)
 			return NULL;
-		r->mr = mr;
-		p->room = room;
+		s->q = q;
+		s->room = room;
 	}
-	r->mr[r->nmr] = MPI_REQUEST_NULL;
-	return &r->mr[r->nmr++];
+	s->q[s->n] = MPI_REQUEST_NULL;
+	return &s->q[s->n++];
 }
 
 #define POST(p, blocking, ...)                                                                               \
@@ -129,7 +135,7 @@ static MPI_Request *slot(struct poster *p)
 		MPI_Request *post_q;                                                                         \
 		int post_rc;                                                                                 \
                                                                                                              \
-		if (!(p)->r) {                                                                               \
+		if (!(p)->s) {                                                                               \
 			post_rc = MPI_##blocking(__VA_ARGS__);                                               \
 		} else {                                                                                     \
 			post_q = slot(p);                                                                    \
@@ -158,19 +164,19 @@ static size_t part(size_t n, size_t at, size_t most)
 
 static int post_all_reduce(struct poster *p)
 {
-	const struct dt_op *o = p->op;
+	const struct dt_comm_op *o = p->op;
 
-	for (size_t at = 0; at < o->n; at += dt_mpi_max_count) {
+	for (size_t at = 0; at < o->n; at += dt_comm_mpi_max_count) {
 		const void *src = o->src ? (const char *)o->src + at * p->esize : MPI_IN_PLACE;
 
-		POST(p, Allreduce, src, (char *)o->dst + at * p->esize, (int)part(o->n, at, dt_mpi_max_count),
-		     p->type, op_of(o->t, o->op), p->c->mpi);
+		POST(p, Allreduce, src, (char *)o->dst + at * p->esize,
+		     (int)part(o->n, at, dt_comm_mpi_max_count), p->type, op_of(o->t, o->op), p->c->mpi);
 	}
 	return 0;
 }
 
 /* Whether dst is this rank's own place in src. */
-static bool scatter_aliased(const struct dt_comm *c, const struct dt_op *o)
+static bool scatter_aliased(const struct dt_comm *c, const struct dt_comm_op *o)
 {
 	return o->src &&
 	       o->dst == (const char *)o->src + (size_t)c->rank * o->n * (size_t)dt_dtype_size(o->t);
@@ -178,23 +184,23 @@ static bool scatter_aliased(const struct dt_comm *c, const struct dt_op *o)
 
 static int post_reduce_scatter(struct poster *p)
 {
-	const struct dt_op *o = p->op;
+	const struct dt_comm_op *o = p->op;
 	bool inplace = !o->src || scatter_aliased(p->c, o);
 	char *in = o->src ? (char *)(uintptr_t)o->src : o->dst;
 
-	if (o->n * (size_t)p->c->size <= dt_mpi_max_count) {
+	if (o->n * (size_t)p->c->size <= dt_comm_mpi_max_count) {
 		POST(p, Reduce_scatter_block, inplace ? MPI_IN_PLACE : in, inplace ? in : o->dst, (int)o->n,
 		     p->type, op_of(o->t, o->op), p->c->mpi);
 		return 0;
 	}
 	for (int root = 0; root < p->c->size; root++)
-		for (size_t at = 0; at < o->n; at += dt_mpi_max_count) {
+		for (size_t at = 0; at < o->n; at += dt_comm_mpi_max_count) {
 			char *src = in + ((size_t)root * o->n + at) * p->esize;
 			char *dst = inplace ? src : (char *)o->dst + at * p->esize;
 			bool mine = root == p->c->rank;
 
 			POST(p, Reduce, mine && inplace ? MPI_IN_PLACE : src, mine ? dst : NULL,
-			     (int)part(o->n, at, dt_mpi_max_count), p->type, op_of(o->t, o->op), root,
+			     (int)part(o->n, at, dt_comm_mpi_max_count), p->type, op_of(o->t, o->op), root,
 			     p->c->mpi);
 		}
 	return 0;
@@ -216,10 +222,10 @@ static int strided(MPI_Datatype type, size_t count, size_t extent, MPI_Datatype 
 /* Blocks to or from the root: m items of type each. */
 static int post_rooted(struct poster *p, const char *src, char *dst, int m, MPI_Datatype type)
 {
-	const struct dt_op *o = p->op;
+	const struct dt_comm_op *o = p->op;
 	bool root = p->c->rank == o->root;
 
-	if (o->kind == DT_OP_GATHER)
+	if (o->kind == DT_COMM_GATHER)
 		POST(p, Gather, root && !o->src ? MPI_IN_PLACE : src, m, type, root ? dst : NULL, m, type,
 		     o->root, p->c->mpi);
 	else
@@ -230,8 +236,8 @@ static int post_rooted(struct poster *p, const char *src, char *dst, int m, MPI_
 
 static int post_strided(struct poster *p)
 {
-	const struct dt_op *o = p->op;
-	size_t most = dt_mpi_max_count / (size_t)p->c->size, step = most ? most : 1;
+	const struct dt_comm_op *o = p->op;
+	size_t most = dt_comm_mpi_max_count / (size_t)p->c->size, step = most ? most : 1;
 
 	for (size_t at = 0; at < o->n; at += step) {
 		const char *src = o->src ? (const char *)o->src + at * p->esize : MPI_IN_PLACE;
@@ -241,9 +247,9 @@ static int post_strided(struct poster *p)
 
 		if (rc)
 			return rc;
-		if (o->kind == DT_OP_ALL_GATHER)
+		if (o->kind == DT_COMM_ALL_GATHER)
 			POST(p, Allgather, src, 1, item, dst, 1, item, p->c->mpi);
-		else if (o->kind == DT_OP_ALL_TO_ALL)
+		else if (o->kind == DT_COMM_ALL_TO_ALL)
 			POST(p, Alltoall, src, 1, item, dst, 1, item, p->c->mpi);
 		else if ((rc = post_rooted(p, src, dst, 1, item)))
 			return rc;
@@ -254,46 +260,47 @@ static int post_strided(struct poster *p)
 
 static int post_moves(struct poster *p)
 {
-	const struct dt_op *o = p->op;
+	const struct dt_comm_op *o = p->op;
 
-	if (o->kind == DT_OP_BARRIER) {
+	if (o->kind == DT_COMM_BARRIER) {
 		POST(p, Barrier, p->c->mpi);
 		return 0;
 	}
-	if (o->kind == DT_OP_REDUCE) {
+	if (o->kind == DT_COMM_REDUCE) {
 		bool root = p->c->rank == o->root;
 
-		for (size_t at = 0; at < o->n; at += dt_mpi_max_count)
+		for (size_t at = 0; at < o->n; at += dt_comm_mpi_max_count)
 			POST(p, Reduce, root && !o->src ? MPI_IN_PLACE : (const char *)o->src + at * p->esize,
 			     root ? (char *)o->dst + at * p->esize : NULL,
-			     (int)part(o->n, at, dt_mpi_max_count), p->type, op_of(o->t, o->op), o->root,
+			     (int)part(o->n, at, dt_comm_mpi_max_count), p->type, op_of(o->t, o->op), o->root,
 			     p->c->mpi);
 		return 0;
 	}
-	if ((o->kind == DT_OP_GATHER || o->kind == DT_OP_SCATTER) &&
-	    o->n * (size_t)p->c->size <= dt_mpi_max_count)
+	if ((o->kind == DT_COMM_GATHER || o->kind == DT_COMM_SCATTER) &&
+	    o->n * (size_t)p->c->size <= dt_comm_mpi_max_count)
 		return post_rooted(p, o->src, o->dst, (int)o->n, p->type);
-	if (o->kind == DT_OP_GATHER || o->kind == DT_OP_SCATTER)
+	if (o->kind == DT_COMM_GATHER || o->kind == DT_COMM_SCATTER)
 		return post_strided(p);
-	if (o->kind == DT_OP_ALL_GATHER || o->kind == DT_OP_ALL_TO_ALL) {
+	if (o->kind == DT_COMM_ALL_GATHER || o->kind == DT_COMM_ALL_TO_ALL) {
 		const void *src = o->src ? o->src : MPI_IN_PLACE;
 
-		if (o->n * (size_t)p->c->size > dt_mpi_max_count)
+		if (o->n * (size_t)p->c->size > dt_comm_mpi_max_count)
 			return post_strided(p);
-		if (o->kind == DT_OP_ALL_GATHER)
+		if (o->kind == DT_COMM_ALL_GATHER)
 			POST(p, Allgather, src, (int)o->n, p->type, o->dst, (int)o->n, p->type, p->c->mpi);
 		else
 			POST(p, Alltoall, src, (int)o->n, p->type, o->dst, (int)o->n, p->type, p->c->mpi);
 		return 0;
 	}
 	/* an empty message is a message; an empty broadcast is nothing */
-	for (size_t at = 0; at < o->n || (at == 0 && o->kind != DT_OP_BROADCAST); at += dt_mpi_max_count) {
+	for (size_t at = 0; at < o->n || (at == 0 && o->kind != DT_COMM_BROADCAST);
+	     at += dt_comm_mpi_max_count) {
 		char *dst = (char *)o->dst + (o->dst ? at * p->esize : 0);
-		int m = (int)part(o->n, at, dt_mpi_max_count);
+		int m = (int)part(o->n, at, dt_comm_mpi_max_count);
 
-		if (o->kind == DT_OP_BROADCAST) {
+		if (o->kind == DT_COMM_BROADCAST) {
 			POST(p, Bcast, dst, m, p->type, o->root, p->c->mpi);
-		} else if (o->kind == DT_OP_SEND) {
+		} else if (o->kind == DT_COMM_SEND) {
 			POST(p, Send, (const char *)o->src + (o->src ? at * p->esize : 0), m, p->type,
 			     o->root, o->tag, p->c->mpi);
 		} else {
@@ -308,24 +315,24 @@ static int post_moves(struct poster *p)
 	return 0;
 }
 
-static int post(struct dt_comm *c, const struct dt_op *o, struct dt_req *r, struct dt_err *err)
+static int post(struct dt_comm *c, const struct dt_comm_op *o, struct mpi_state *s, struct dt_err *err)
 {
 	struct poster p = {
-		.c = c, .op = o, .type = type_of(o->t), .esize = (size_t)dt_dtype_size(o->t), .r = r};
-	int rc = o->kind == DT_OP_ALL_REDUCE	   ? post_all_reduce(&p)
-		 : o->kind == DT_OP_REDUCE_SCATTER ? post_reduce_scatter(&p)
-						   : post_moves(&p);
+		.c = c, .op = o, .type = type_of(o->t), .esize = (size_t)dt_dtype_size(o->t), .s = s};
+	int rc = o->kind == DT_COMM_ALL_REDUCE	     ? post_all_reduce(&p)
+		 : o->kind == DT_COMM_REDUCE_SCATTER ? post_reduce_scatter(&p)
+						     : post_moves(&p);
 
-	return rc ? dt_mpi_error(err, rc, dt_op_name(o->kind)) : 0;
+	return rc ? dt_mpi_error(err, rc, dt_comm_op_name(o->kind)) : 0;
 }
 
 /* What is left to do here once MPI has delivered. */
-static void finish(struct dt_comm *c, const struct dt_op *o)
+static void finish(struct dt_comm *c, const struct dt_comm_op *o)
 {
 	size_t bytes = o->n * (size_t)dt_dtype_size(o->t);
 
-	if (o->kind == DT_OP_REDUCE_SCATTER && o->n) {
-		bool whole = o->n * (size_t)c->size <= dt_mpi_max_count;
+	if (o->kind == DT_COMM_REDUCE_SCATTER && o->n) {
+		bool whole = o->n * (size_t)c->size <= dt_comm_mpi_max_count;
 		const char *in = o->src ? o->src : o->dst;
 
 		if (whole && scatter_aliased(c, o))
@@ -333,33 +340,36 @@ static void finish(struct dt_comm *c, const struct dt_op *o)
 		else if (!whole && !o->src)
 			memmove(o->dst, in + (size_t)c->rank * bytes, bytes);
 	}
-	if ((o->kind == DT_OP_ALL_REDUCE || o->kind == DT_OP_REDUCE_SCATTER ||
-	     (o->kind == DT_OP_REDUCE && c->rank == o->root)) &&
+	if ((o->kind == DT_COMM_ALL_REDUCE || o->kind == DT_COMM_REDUCE_SCATTER ||
+	     (o->kind == DT_COMM_REDUCE && c->rank == o->root)) &&
 	    o->op == DT_AVG)
 		dt_reduce_divide(o->dst, c->size, o->n, o->t);
 }
 
-static int mpi_start(struct dt_req *r, struct dt_err *err)
+static int mpi_start(struct dt_comm_req *r, struct dt_err *err)
 {
-	return post(r->c, &r->op, r, err);
+	return post(r->c, &r->op, r->state, err);
 }
 
-static int mpi_step(struct dt_req *r, struct dt_err *err)
+static int mpi_step(struct dt_comm_req *r, struct dt_err *err)
 {
-	int flag = 0, rc = MPI_Testall(r->nmr, r->mr, &flag, MPI_STATUSES_IGNORE);
+	struct mpi_state *s = r->state;
+	int flag = 0, rc = MPI_Testall(s->n, s->q, &flag, MPI_STATUSES_IGNORE);
 
 	if (rc)
-		return dt_mpi_error(err, rc, dt_op_name(r->op.kind));
+		return dt_mpi_error(err, rc, dt_comm_op_name(r->op.kind));
 	if (!flag)
 		return 0;
-	free(r->mr);
-	r->mr = NULL;
-	r->nmr = 0;
 	finish(r->c, &r->op);
 	return 1;
 }
 
-static int mpi_run(struct dt_comm *c, const struct dt_op *op, struct dt_err *err)
+static void mpi_release(struct dt_comm_req *r)
+{
+	free(((struct mpi_state *)r->state)->q);
+}
+
+static int mpi_run(struct dt_comm *c, const struct dt_comm_op *op, struct dt_err *err)
 {
 	int rc = post(c, op, NULL, err);
 
@@ -370,22 +380,24 @@ static int mpi_run(struct dt_comm *c, const struct dt_op *op, struct dt_err *err
 
 const struct dt_transport dt_transport_mpi = {
 	.name = "mpi",
+	.state = sizeof(struct mpi_state),
+	.release = mpi_release,
 	.start = mpi_start,
 	.step = mpi_step,
 	.run = mpi_run,
 };
 
 /* A group of one rank: the result is the input. */
-static int self_start(struct dt_req *r, struct dt_err *err)
+static int self_start(struct dt_comm_req *r, struct dt_err *err)
 {
-	const struct dt_op *o = &r->op;
+	const struct dt_comm_op *o = &r->op;
 
 	if (o->src && o->dst && o->src != o->dst && o->n)
 		memmove(o->dst, o->src, o->n * (size_t)dt_dtype_size(o->t));
 	return 0;
 }
 
-static int self_step(struct dt_req *r, struct dt_err *err)
+static int self_step(struct dt_comm_req *r, struct dt_err *err)
 {
 	return 1;
 }

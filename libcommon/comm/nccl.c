@@ -62,13 +62,13 @@ static int exchange(struct dt_comm *c, const char *src, char *dst, size_t bytes)
  * Gather and scatter: root and every other rank exchange one block each; root's own is a copy, where it does
  * not lie in its place already.
  */
-static int spread(struct dt_comm *c, const struct dt_op *o, size_t bytes)
+static int spread(struct dt_comm *c, const struct dt_comm_op *o, size_t bytes)
 {
 	const struct dt_nccl_lib *lib = &c->w->nccl->lib;
 	const struct dt_comm_card *d = c->w->device.card;
 	struct dt_nccl_link *l = &c->nccl->all;
 	void *comm = atomic_load(&l->comm);
-	const bool gather = o->kind == DT_OP_GATHER;
+	const bool gather = o->kind == DT_COMM_GATHER;
 	char *wide = gather ? o->dst : (char *)o->src;
 	int rc, end;
 
@@ -96,7 +96,7 @@ static int spread(struct dt_comm *c, const struct dt_op *o, size_t bytes)
 }
 
 /* In place: from a copy beside it. */
-static int turn_around(struct dt_comm *c, const struct dt_op *o, size_t bytes)
+static int turn_around(struct dt_comm *c, const struct dt_comm_op *o, size_t bytes)
 {
 	const struct dt_comm_device *d = &c->w->device;
 	struct dt_nccl_group *g = c->nccl;
@@ -120,7 +120,7 @@ static int turn_around(struct dt_comm *c, const struct dt_op *o, size_t bytes)
 }
 
 /* The result, first, of a reduce-scatter in place: NCCL's own place is this rank's block. */
-static int reduce_scatter(struct dt_comm *c, const struct dt_op *o, size_t bytes)
+static int reduce_scatter(struct dt_comm *c, const struct dt_comm_op *o, size_t bytes)
 {
 	const struct dt_nccl_lib *lib = &c->w->nccl->lib;
 	struct dt_nccl_link *l = &c->nccl->all;
@@ -134,7 +134,7 @@ static int reduce_scatter(struct dt_comm *c, const struct dt_op *o, size_t bytes
 }
 
 /* Positive: NCCL's word; negative: an errno. */
-static int collective(struct dt_comm *c, const struct dt_op *o)
+static int collective(struct dt_comm *c, const struct dt_comm_op *o)
 {
 	const struct dt_nccl_lib *lib = &c->w->nccl->lib;
 	struct dt_nccl_link *l = &c->nccl->all;
@@ -143,46 +143,52 @@ static int collective(struct dt_comm *c, const struct dt_op *o)
 	const size_t bytes = o->n * (size_t)dt_dtype_size(o->t);
 
 	switch (o->kind) {
-	case DT_OP_ALL_REDUCE:
+	case DT_COMM_ALL_REDUCE:
 		return lib->AllReduce(src, o->dst, o->n, type_of(o->t), op_of(o->op), comm, q);
-	case DT_OP_REDUCE:
+	case DT_COMM_REDUCE:
 		return lib->Reduce(src, o->dst, o->n, type_of(o->t), op_of(o->op), o->root, comm, q);
-	case DT_OP_REDUCE_SCATTER:
+	case DT_COMM_REDUCE_SCATTER:
 		return reduce_scatter(c, o, bytes);
-	case DT_OP_ALL_GATHER:
+	case DT_COMM_ALL_GATHER:
 		return lib->AllGather(o->src ? o->src : (char *)o->dst + (size_t)c->rank * bytes, o->dst,
 				      bytes, DT_NCCL_U8, comm, q);
-	case DT_OP_BROADCAST:
+	case DT_COMM_BROADCAST:
 		return lib->Broadcast(o->dst, o->dst, bytes, DT_NCCL_U8, o->root, comm, q);
-	case DT_OP_ALL_TO_ALL:
+	case DT_COMM_ALL_TO_ALL:
 		return turn_around(c, o, bytes);
 	default:
 		return spread(c, o, bytes);
 	}
 }
 
-static int message(struct dt_nccl_link *l, const struct dt_op *o)
+static int message(struct dt_nccl_link *l, const struct dt_comm_op *o)
 {
 	const size_t bytes = o->n * (size_t)dt_dtype_size(o->t);
 	void *comm = atomic_load(&l->comm);
 
-	if (o->kind == DT_OP_SEND)
+	if (o->kind == DT_COMM_SEND)
 		return l->k->lib.Send(o->src, bytes, DT_NCCL_U8, 1, comm, l->queue);
 	return l->k->lib.Recv(o->dst, bytes, DT_NCCL_U8, 0, comm, l->queue);
 }
 
-/* Onto the queue, between the two events. */
-static int issue(struct dt_req *r, struct dt_err *err)
+/* The private state of a request: its operation, which may outlive it. */
+static struct dt_nccl_op **op_slot(const struct dt_comm_req *r)
 {
-	struct dt_nccl_op *o = r->nccl;
+	return r->state;
+}
+
+/* Onto the queue, between the two events. */
+static int issue(struct dt_comm_req *r, struct dt_err *err)
+{
+	struct dt_nccl_op *o = *op_slot(r);
 	struct dt_nccl *k = o->link->k;
 	int rc = dt_nccl_card(k)->use(dt_nccl_arg(k));
 
 	if (rc == 0)
 		rc = dt_nccl_card(k)->event_wait(dt_nccl_arg(k), o->before, o->link->queue);
 	if (rc == 0)
-		rc = r->op.kind == DT_OP_SEND || r->op.kind == DT_OP_RECV ? message(o->link, &r->op)
-									  : collective(r->c, &r->op);
+		rc = r->op.kind == DT_COMM_SEND || r->op.kind == DT_COMM_RECV ? message(o->link, &r->op)
+									      : collective(r->c, &r->op);
 	if (rc > 0)
 		return dt_nccl_failed(k, &o->at, rc, err);
 	if (rc == 0)
@@ -190,7 +196,7 @@ static int issue(struct dt_req *r, struct dt_err *err)
 	if (rc == 0)
 		rc = dt_nccl_card(k)->event_record(dt_nccl_arg(k), o->after, o->link->queue);
 	if (rc < 0)
-		return dt_err_sys(err, rc, "%s '%s' on the card", dt_op_name(r->op.kind), r->op.what);
+		return dt_err_sys(err, rc, "%s '%s' on the card", dt_comm_op_name(r->op.kind), r->op.what);
 	o->issued = true;
 	o->at.since = dt_now();
 	dt_nccl_prune(k);
@@ -203,9 +209,9 @@ static int issue(struct dt_req *r, struct dt_err *err)
 }
 
 /* 1: done, or the device waits for it. */
-static int finish(struct dt_req *r, struct dt_err *err)
+static int finish(struct dt_comm_req *r, struct dt_err *err)
 {
-	struct dt_nccl_op *o = r->nccl;
+	struct dt_nccl_op *o = *op_slot(r);
 	struct dt_nccl *k = o->link->k;
 	int rc = dt_nccl_card(k)->event_done(dt_nccl_arg(k), o->after), word = DT_NCCL_SUCCESS;
 
@@ -218,14 +224,14 @@ static int finish(struct dt_req *r, struct dt_err *err)
 		if (word != DT_NCCL_SUCCESS && word != DT_NCCL_IN_PROGRESS)
 			rc = dt_nccl_failed(k, &o->at, word, err);
 	} else if (rc < 0) {
-		dt_err_sys(err, rc, "%s '%s' on the card", dt_op_name(r->op.kind), r->op.what);
+		dt_err_sys(err, rc, "%s '%s' on the card", dt_comm_op_name(r->op.kind), r->op.what);
 	}
 	if (rc != 0)
 		k->pending--;
 	return rc;
 }
 
-static int prepare(struct dt_req *r, struct dt_nccl_link *l, struct dt_err *err)
+static int prepare(struct dt_comm_req *r, struct dt_nccl_link *l, struct dt_err *err)
 {
 	struct dt_nccl *k = r->c->w->nccl;
 	struct dt_nccl_op *o = calloc(1, sizeof(*o));
@@ -237,67 +243,68 @@ static int prepare(struct dt_req *r, struct dt_nccl_link *l, struct dt_err *err)
 		if (o)
 			dt_nccl_give_event(k, o->before);
 		free(o);
-		return dt_err_sys(err, rc, "%s '%s' on the card", dt_op_name(r->op.kind), r->op.what);
+		return dt_err_sys(err, rc, "%s '%s' on the card", dt_comm_op_name(r->op.kind), r->op.what);
 	}
 	o->link = l;
 	o->attached = true;
 	o->at = dt_where_op(r->c, &r->op, r->seq);
 	o->mr[0] = o->mr[1] = MPI_REQUEST_NULL;
-	r->nccl = o;
+	*op_slot(r) = o;
 	return 0;
 }
 
-void dt_nccl_drop(struct dt_req *r)
+static void release(struct dt_comm_req *r)
 {
-	struct dt_nccl_op *o = r->nccl;
+	struct dt_nccl_op *o = *op_slot(r);
 
 	if (!o)
 		return;
-	r->nccl = NULL;
+	*op_slot(r) = NULL;
 	if (!o->issued)
 		dt_nccl_release(o->link->k, o);
 	else
 		o->attached = false;
 }
 
-static int collective_start(struct dt_req *r, struct dt_err *err)
+static int collective_start(struct dt_comm_req *r, struct dt_err *err)
 {
 	return prepare(r, &r->c->nccl->all, err);
 }
 
-static int collective_step(struct dt_req *r, struct dt_err *err)
+static int collective_step(struct dt_comm_req *r, struct dt_err *err)
 {
+	struct dt_nccl_op *o = *op_slot(r);
 	int rc;
 
-	if (r->nccl->issued)
+	if (o->issued)
 		return finish(r, err);
-	rc = dt_nccl_group_ready(r->c, &r->nccl->at, err);
+	rc = dt_nccl_group_ready(r->c, &o->at, err);
 	if (rc > 0)
 		rc = issue(r, err);
 	return rc;
 }
 
 /* Tags of the two words about a message. */
-static int ready_tag(const struct dt_op *o)
+static int ready_tag(const struct dt_comm_op *o)
 {
 	return 2 * o->tag;
 }
 
-static int place_tag(const struct dt_op *o)
+static int place_tag(const struct dt_comm_op *o)
 {
 	return 2 * o->tag + 1;
 }
 
-static int message_start(struct dt_req *r, struct dt_err *err)
+static int message_start(struct dt_comm_req *r, struct dt_err *err)
 {
 	struct dt_nccl_group *g = r->c->nccl;
-	const bool send = r->op.kind == DT_OP_SEND;
+	const bool send = r->op.kind == DT_COMM_SEND;
 	struct dt_nccl_op *o;
 	int peer = r->op.root, rc = prepare(r, send ? &g->to[peer] : &g->from[peer], err);
 
 	if (rc < 0)
 		return rc;
-	o = r->nccl;
+	o = *op_slot(r);
 	if (send) {
 		rc = MPI_Irecv(&o->ready, 1, MPI_BYTE, peer, ready_tag(&r->op), g->mpi, &o->mr[0]);
 	} else {
@@ -308,14 +315,13 @@ static int message_start(struct dt_req *r, struct dt_err *err)
 	}
 	if (!rc)
 		return 0;
-	dt_nccl_drop(r);
 	return dt_mpi_error(err, rc, "a message's words");
 }
 
 /* Both ends want it: the sender gives it a place and says so. */
-static int give_place(struct dt_req *r, struct dt_err *err)
+static int give_place(struct dt_comm_req *r, struct dt_err *err)
 {
-	struct dt_nccl_op *o = r->nccl;
+	struct dt_nccl_op *o = *op_slot(r);
 	struct dt_nccl_link *l = o->link;
 	int rc = DT_NCCL_SUCCESS;
 
@@ -329,9 +335,9 @@ static int give_place(struct dt_req *r, struct dt_err *err)
 	return rc ? dt_mpi_error(err, rc, "a message's words") : 0;
 }
 
-static int message_step(struct dt_req *r, struct dt_err *err)
+static int message_step(struct dt_comm_req *r, struct dt_err *err)
 {
-	struct dt_nccl_op *o = r->nccl;
+	struct dt_nccl_op *o = *op_slot(r);
 	struct dt_nccl_link *l = o->link;
 	int done = 0, rc;
 
@@ -343,7 +349,7 @@ static int message_step(struct dt_req *r, struct dt_err *err)
 			return dt_mpi_error(err, rc, "a message's words");
 		if (!done)
 			return 0;
-		if (r->op.kind == DT_OP_SEND && (rc = give_place(r, err)) < 0)
+		if (r->op.kind == DT_COMM_SEND && (rc = give_place(r, err)) < 0)
 			return rc;
 		o->placed = true;
 		if (l->state == LINK_NONE) {
@@ -363,18 +369,30 @@ static int message_step(struct dt_req *r, struct dt_err *err)
 }
 
 static const struct dt_transport collectives = {
-	.name = "nccl", .ordered = true, .start = collective_start, .step = collective_step};
-static const struct dt_transport messages = {.name = "nccl", .start = message_start, .step = message_step};
+	.name = "nccl",
+	.state = sizeof(struct dt_nccl_op *),
+	.ordered = true,
+	.start = collective_start,
+	.step = collective_step,
+	.release = release,
+};
+static const struct dt_transport messages = {
+	.name = "nccl",
+	.state = sizeof(struct dt_nccl_op *),
+	.start = message_start,
+	.step = message_step,
+	.release = release,
+};
 
-const struct dt_transport *dt_nccl_transport(const struct dt_comm *c, const struct dt_op *o)
+const struct dt_transport *dt_nccl_transport(const struct dt_comm *c, const struct dt_comm_op *o)
 {
 	const struct dt_comm_device *d = &c->w->device;
 	size_t dst, src;
 
-	if (!c->nccl || (dt_op_reduces(o->kind) && type_of(o->t) < 0))
+	if (!c->nccl || (dt_comm_op_reduces(o->kind) && type_of(o->t) < 0))
 		return NULL;
-	dt_op_extents(c, o, &dst, &src);
+	dt_comm_op_extents(c, o, &dst, &src);
 	if ((!dst && !src) || (dst && !dt_on_device(d, o->dst)) || (src && !dt_on_device(d, o->src)))
 		return NULL;
-	return o->kind == DT_OP_SEND || o->kind == DT_OP_RECV ? &messages : &collectives;
+	return o->kind == DT_COMM_SEND || o->kind == DT_COMM_RECV ? &messages : &collectives;
 }

@@ -16,9 +16,7 @@ int dt_nccl_join(struct dt_comm *c, struct dt_err *err);
 void dt_nccl_leave(struct dt_comm *c);
 
 /* The transport of an operation that all lies on the card; NULL: it does not, or NCCL cannot do it. */
-const struct dt_transport *dt_nccl_transport(const struct dt_comm *c, const struct dt_op *o);
-/* After a request ended: what it held. */
-void dt_nccl_drop(struct dt_req *r);
+const struct dt_transport *dt_nccl_transport(const struct dt_comm *c, const struct dt_comm_op *o);
 
 /*
  * For the watchdog's thread. dt_nccl_look: 1 where NCCL met an error (what, of at most 200 bytes, and where
@@ -27,9 +25,5 @@ void dt_nccl_drop(struct dt_req *r);
 int dt_nccl_look(struct dt_world *w, double timeout_s, struct dt_where *at, char what[200]);
 /* ncclCommAbort of everything: kernels that wait for ranks which never come end. */
 void dt_nccl_abort(struct dt_world *w);
-
-/* stage.c: bytes of dst and src of an operation on this rank, 0: not looked at. */
-void dt_op_extents(const struct dt_comm *c, const struct dt_op *o, size_t *dst, size_t *src);
-bool dt_on_device(const struct dt_comm_device *d, const void *p);
 
 #endif

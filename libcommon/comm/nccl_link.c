@@ -16,8 +16,8 @@ int dt_nccl_failed(struct dt_nccl *k, const struct dt_where *at, int result, str
 	const struct dt_comm *c = at->group >= 0 ? k->w->comm[at->group] : NULL;
 
 	return dt_err_set(err, -EIO, "%s '%s' of group %s on rank %d: NCCL: %s",
-			  dt_op_name((enum dt_op_kind)at->kind), at->what, c ? c->name : "?", k->w->info.rank,
-			  k->lib.GetErrorString(result));
+			  dt_comm_op_name((enum dt_comm_op_kind)at->kind), at->what, c ? c->name : "?",
+			  k->w->info.rank, k->lib.GetErrorString(result));
 }
 
 /* ---- events ---- */

@@ -161,7 +161,7 @@ static void shm_sleep(struct dt_comm *c)
 {
 	struct dt_shm_header *h = c->shm->h;
 	struct timespec most = {0, 1000000};
-	struct dt_req *r = c->head;
+	struct dt_comm_req *r = c->head;
 	uint32_t event;
 
 	if (c->shm->told)
@@ -177,7 +177,7 @@ static void shm_sleep(struct dt_comm *c)
 /* Where one piece lies: elements [lo, lo + m) of every block of the operation. */
 struct piece {
 	struct dt_comm *c;
-	const struct dt_op *o;
+	const struct dt_comm_op *o;
 	size_t e, lo, m;
 	int buf;
 	bool tiny;	 /* it lies beside the counter */
@@ -185,21 +185,22 @@ struct piece {
 };
 
 /* Does a rank put a block for each rank into its buffer? */
-static bool blocks(enum dt_op_kind k)
+static bool blocks(enum dt_comm_op_kind k)
 {
-	return k == DT_OP_REDUCE_SCATTER || k == DT_OP_ALL_TO_ALL || k == DT_OP_SCATTER;
+	return k == DT_COMM_REDUCE_SCATTER || k == DT_COMM_ALL_TO_ALL || k == DT_COMM_SCATTER;
 }
 
-static struct piece piece_at(const struct dt_req *r, size_t i)
+static struct piece piece_at(const struct dt_comm_req *r, size_t i)
 {
-	const struct dt_op *o = &r->op;
-	struct piece p = {.c = r->c, .o = o, .e = (size_t)dt_dtype_size(o->t), .lo = i * r->piece_n};
+	struct dt_shm_state *x = dt_shm_state(r);
+	const struct dt_comm_op *o = &r->op;
+	struct piece p = {.c = r->c, .o = o, .e = (size_t)dt_dtype_size(o->t), .lo = i * x->piece_n};
 
-	p.m = o->n - p.lo < r->piece_n ? o->n - p.lo : r->piece_n;
-	p.buf = (int)((r->base + i) & 1);
+	p.m = o->n - p.lo < x->piece_n ? o->n - p.lo : x->piece_n;
+	p.buf = (int)((x->base + i) & 1);
 	p.tiny = p.m * p.e * (blocks(o->kind) ? (size_t)r->c->size : 1) <= TINY;
 	p.src = o->src ? o->src : o->dst;
-	if ((o->kind == DT_OP_ALL_GATHER || o->kind == DT_OP_GATHER) && !o->src)
+	if ((o->kind == DT_COMM_ALL_GATHER || o->kind == DT_COMM_GATHER) && !o->src)
 		p.src += (size_t)r->c->rank * o->n * p.e;
 	return p;
 }
@@ -216,9 +217,10 @@ static char *result(const struct piece *p)
 	return p->c->shm->result + (size_t)p->buf * PIECE;
 }
 
-static void copy_out(const struct dt_req *r, void *dst, const void *src, size_t bytes)
+static void copy_out(const struct dt_comm_req *r, void *dst, const void *src, size_t bytes)
 {
-	if (r->stream)
+	struct dt_shm_state *x = dt_shm_state(r);
+	if (x->stream)
 		dt_copy_stream(dst, src, bytes);
 	else
 		memcpy(dst, src, bytes);
@@ -234,14 +236,14 @@ static void share(const struct piece *p, int rank, size_t *from, size_t *to)
 	*to = *from + each < p->m ? *from + each : p->m;
 }
 
-static bool small(const struct dt_req *r)
+static bool small(const struct dt_comm_req *r)
 {
 	return r->op.n * (size_t)dt_dtype_size(r->op.t) * (size_t)r->c->size <= SMALL;
 }
 
-static bool three_phases(const struct dt_req *r)
+static bool three_phases(const struct dt_comm_req *r)
 {
-	return (r->op.kind == DT_OP_ALL_REDUCE || r->op.kind == DT_OP_REDUCE) && !small(r);
+	return (r->op.kind == DT_COMM_ALL_REDUCE || r->op.kind == DT_COMM_REDUCE) && !small(r);
 }
 
 static void put(bool past, char *dst, const char *src, size_t bytes)
@@ -252,45 +254,46 @@ static void put(bool past, char *dst, const char *src, size_t bytes)
 		memcpy(dst, src, bytes);
 }
 
-static void phase_a(const struct dt_req *r, size_t i)
+static void phase_a(const struct dt_comm_req *r, size_t i)
 {
+	struct dt_shm_state *x = dt_shm_state(r);
 	struct piece p = piece_at(r, i);
 	int me = p.c->rank, n = p.c->size;
 	char *to = buffer(&p, me);
 	size_t from, end;
 
 	switch (p.o->kind) {
-	case DT_OP_ALL_REDUCE:
-	case DT_OP_REDUCE:
+	case DT_COMM_ALL_REDUCE:
+	case DT_COMM_REDUCE:
 		if (small(r)) {
 			memcpy(to, p.src, p.m * p.e);
 			break;
 		}
 		share(&p, me, &from, &end); /* nobody else reads my own share */
-		put(r->past, to, p.src + p.lo * p.e, from * p.e);
-		put(r->past, to + end * p.e, p.src + (p.lo + end) * p.e, (p.m - end) * p.e);
-		if (r->past)
+		put(x->past, to, p.src + p.lo * p.e, from * p.e);
+		put(x->past, to + end * p.e, p.src + (p.lo + end) * p.e, (p.m - end) * p.e);
+		if (x->past)
 			dt_stream_fence();
 		break;
-	case DT_OP_REDUCE_SCATTER:
-	case DT_OP_ALL_TO_ALL:
+	case DT_COMM_REDUCE_SCATTER:
+	case DT_COMM_ALL_TO_ALL:
 		for (int j = 0; j < n; j++)
 			if (j != me)
 				memcpy(to + (size_t)j * p.m * p.e, p.src + ((size_t)j * p.o->n + p.lo) * p.e,
 				       p.m * p.e);
 		break;
-	case DT_OP_ALL_GATHER:
+	case DT_COMM_ALL_GATHER:
 		memcpy(to, p.src + p.lo * p.e, p.m * p.e);
 		break;
-	case DT_OP_BROADCAST:
+	case DT_COMM_BROADCAST:
 		if (me == p.o->root)
 			memcpy(to, p.src + p.lo * p.e, p.m * p.e);
 		break;
-	case DT_OP_GATHER:
+	case DT_COMM_GATHER:
 		if (me != p.o->root)
 			memcpy(to, p.src + p.lo * p.e, p.m * p.e);
 		break;
-	case DT_OP_SCATTER:
+	case DT_COMM_SCATTER:
 		for (int j = 0; j < n && me == p.o->root; j++)
 			if (j != me)
 				memcpy(to + (size_t)j * p.m * p.e, p.src + ((size_t)j * p.o->n + p.lo) * p.e,
@@ -326,36 +329,39 @@ static bool pick_past(struct dt_shm *s, bool crowded)
 	return s->paced++ % TRY_EVERY == 0 ? !past : past;
 }
 
-static void note_pace(struct dt_req *r)
+static void note_pace(struct dt_comm_req *r)
 {
+	struct dt_shm_state *x = dt_shm_state(r);
 	size_t bytes = r->op.n * (size_t)dt_dtype_size(r->op.t);
-	double *pace = &r->c->shm->pace[r->past], now = (dt_now() - r->met) / (double)bytes;
+	double *pace = &r->c->shm->pace[x->past], now = (dt_now() - x->met) / (double)bytes;
 
-	if (r->met > 0)
+	if (x->met > 0)
 		*pace = *pace > 0 && now > 2 * *pace ? 1.5 * *pace : *pace > 0 ? (*pace + now) / 2 : now;
 }
 
 /* My share goes to the others and, while it is in the first cache, to my own result. */
-static void reduce_share(const struct dt_req *r, const struct piece *p, char *dst, size_t from, size_t end)
+static void reduce_share(const struct dt_comm_req *r, const struct piece *p, char *dst, size_t from,
+			 size_t end)
 {
-	bool mine = p->o->kind == DT_OP_ALL_REDUCE || p->c->rank == p->o->root;
+	struct dt_shm_state *x = dt_shm_state(r);
+	bool mine = p->o->kind == DT_COMM_ALL_REDUCE || p->c->rank == p->o->root;
 	_Alignas(64) char block[DT_REDUCE_BLOCK * 8];
 
 	for (size_t i = from, m; i < end; i += m) {
-		char *to = result(p) + i * p->e, *sum = r->past ? block : to;
+		char *to = result(p) + i * p->e, *sum = x->past ? block : to;
 
 		m = end - i < DT_REDUCE_BLOCK ? end - i : DT_REDUCE_BLOCK;
 		reduce(p, sum, i * p->e, p->src + (p->lo + i) * p->e, m);
-		if (r->past)
+		if (x->past)
 			dt_copy_stream_open(to, sum, m * p->e);
 		if (mine)
-			put(r->stream, dst + i * p->e, sum, m * p->e);
+			put(x->stream, dst + i * p->e, sum, m * p->e);
 	}
-	if (r->past || (mine && r->stream))
+	if (x->past || (mine && x->stream))
 		dt_stream_fence();
 }
 
-static void phase_b(const struct dt_req *r, size_t i)
+static void phase_b(const struct dt_comm_req *r, size_t i)
 {
 	struct piece p = piece_at(r, i);
 	int me = p.c->rank, n = p.c->size;
@@ -363,38 +369,38 @@ static void phase_b(const struct dt_req *r, size_t i)
 	size_t block = p.o->n * p.e, from, end;
 
 	switch (p.o->kind) {
-	case DT_OP_ALL_REDUCE:
-	case DT_OP_REDUCE:
+	case DT_COMM_ALL_REDUCE:
+	case DT_COMM_REDUCE:
 		if (small(r)) {
-			if (p.o->kind == DT_OP_ALL_REDUCE || me == p.o->root)
+			if (p.o->kind == DT_COMM_ALL_REDUCE || me == p.o->root)
 				reduce(&p, dst, 0, p.src, p.m);
 			break;
 		}
 		share(&p, me, &from, &end);
 		reduce_share(r, &p, dst, from, end);
 		break;
-	case DT_OP_REDUCE_SCATTER:
+	case DT_COMM_REDUCE_SCATTER:
 		reduce(&p, dst, (size_t)me * p.m * p.e, p.src + (size_t)me * block + p.lo * p.e, p.m);
 		break;
-	case DT_OP_SCATTER:
+	case DT_COMM_SCATTER:
 		if (me != p.o->root)
 			copy_out(r, dst, buffer(&p, p.o->root) + (size_t)me * p.m * p.e, p.m * p.e);
 		else if (dst)
 			copy_out(r, dst, p.src + (size_t)me * block + p.lo * p.e, p.m * p.e);
 		break;
-	case DT_OP_GATHER:
+	case DT_COMM_GATHER:
 		if (me != p.o->root)
 			break;
 		/* the root has all ranks' blocks */
 		/* fall through */
-	case DT_OP_ALL_GATHER:
+	case DT_COMM_ALL_GATHER:
 		for (int j = 0; j < n; j++)
 			if (j != me)
 				copy_out(r, dst + (size_t)j * block, buffer(&p, j), p.m * p.e);
 			else if (p.o->src)
 				copy_out(r, dst + (size_t)j * block, p.src + p.lo * p.e, p.m * p.e);
 		break;
-	case DT_OP_ALL_TO_ALL:
+	case DT_COMM_ALL_TO_ALL:
 		for (int j = 0; j < n; j++)
 			if (j != me)
 				copy_out(r, dst + (size_t)j * block, buffer(&p, j) + (size_t)me * p.m * p.e,
@@ -403,7 +409,7 @@ static void phase_b(const struct dt_req *r, size_t i)
 				copy_out(r, dst + (size_t)j * block, p.src + (size_t)j * block + p.lo * p.e,
 					 p.m * p.e);
 		break;
-	case DT_OP_BROADCAST:
+	case DT_COMM_BROADCAST:
 		if (me != p.o->root)
 			copy_out(r, dst, buffer(&p, p.o->root), p.m * p.e);
 		break;
@@ -412,13 +418,13 @@ static void phase_b(const struct dt_req *r, size_t i)
 	}
 }
 
-static void phase_c(const struct dt_req *r, size_t i)
+static void phase_c(const struct dt_comm_req *r, size_t i)
 {
 	struct piece p = piece_at(r, i);
 	size_t from, end;
 	char *dst;
 
-	if (p.o->kind == DT_OP_REDUCE && p.c->rank != p.o->root)
+	if (p.o->kind == DT_COMM_REDUCE && p.c->rank != p.o->root)
 		return;
 	dst = (char *)p.o->dst + p.lo * p.e;
 	share(&p, p.c->rank, &from, &end); /* is there already */
@@ -426,86 +432,89 @@ static void phase_c(const struct dt_req *r, size_t i)
 	copy_out(r, dst + end * p.e, result(&p) + end * p.e, (p.m - end) * p.e);
 }
 
-static bool wide(enum dt_op_kind k)
+static bool wide(enum dt_comm_op_kind k)
 {
-	return k == DT_OP_ALL_GATHER || k == DT_OP_ALL_TO_ALL || k == DT_OP_REDUCE_SCATTER ||
-	       k == DT_OP_GATHER || k == DT_OP_SCATTER;
+	return k == DT_COMM_ALL_GATHER || k == DT_COMM_ALL_TO_ALL || k == DT_COMM_REDUCE_SCATTER ||
+	       k == DT_COMM_GATHER || k == DT_COMM_SCATTER;
 }
 
-static int shm_start(struct dt_req *r, struct dt_err *err)
+static int shm_start(struct dt_comm_req *r, struct dt_err *err)
 {
-	const struct dt_op *o = &r->op;
+	struct dt_shm_state *x = dt_shm_state(r);
+	const struct dt_comm_op *o = &r->op;
 	size_t most = PIECE / (size_t)dt_dtype_size(o->t), p = (size_t)r->c->size;
 	size_t bytes = o->n * (size_t)dt_dtype_size(o->t);
 
 	if (blocks(o->kind))
 		most /= p;
-	r->piece_n = most > 64 ? most / 64 * 64 : most;
-	if (!r->piece_n)
+	x->piece_n = most > 64 ? most / 64 * 64 : most;
+	if (!x->piece_n)
 		return dt_err_set(err, -ENOTSUP, "%s '%s': %d ranks on one machine are too many",
-				  dt_op_name(o->kind), o->what, r->c->size);
+				  dt_comm_op_name(o->kind), o->what, r->c->size);
 	/* what is reduced in place is in the caches when it is written */
-	r->stream = (o->src || !dt_op_reduces(o->kind)) &&
-		    bytes * (o->kind == DT_OP_ALL_GATHER || o->kind == DT_OP_ALL_TO_ALL ? p : 1) >=
+	x->stream = (o->src || !dt_comm_op_reduces(o->kind)) &&
+		    bytes * (o->kind == DT_COMM_ALL_GATHER || o->kind == DT_COMM_ALL_TO_ALL ? p : 1) >=
 			    r->c->shm->stream;
-	r->past = three_phases(r) && pick_past(r->c->shm, r->c->w->crowded);
-	r->meet = bytes * (wide(o->kind) ? p : 1) >= MEET_LEAST;
-	r->pieces = o->kind == DT_OP_BARRIER ? 1 : (o->n + r->piece_n - 1) / r->piece_n;
-	r->base = r->c->shm->next;
-	r->c->shm->next += r->pieces + r->meet;
+	x->past = three_phases(r) && pick_past(r->c->shm, r->c->w->crowded);
+	x->meet = bytes * (wide(o->kind) ? p : 1) >= MEET_LEAST;
+	x->pieces = o->kind == DT_COMM_BARRIER ? 1 : (o->n + x->piece_n - 1) / x->piece_n;
+	x->base = r->c->shm->next;
+	r->c->shm->next += x->pieces + x->meet;
 	return 0;
 }
 
-static bool step_pieces(struct dt_req *r)
+static bool step_pieces(struct dt_comm_req *r)
 {
+	struct dt_shm_state *x = dt_shm_state(r);
 	struct dt_comm *c = r->c;
 	bool three = three_phases(r), moved = true;
 
 	while (moved) {
-		uint64_t k = r->base + r->a;
+		uint64_t k = x->base + x->a;
 
 		moved = false;
-		if (r->a < r->pieces && (k < 2 || c->shm->known >= k - 1 || all_past(c, OUT, k - 1))) {
-			phase_a(r, r->a);
+		if (x->a < x->pieces && (k < 2 || c->shm->known >= k - 1 || all_past(c, OUT, k - 1))) {
+			phase_a(r, x->a);
 			publish(c, IN, k + 1);
-			r->a++;
+			x->a++;
 			moved = true;
 		}
-		k = r->base + r->b;
-		if (r->b < r->a && all_past(c, IN, k + 1)) {
-			if (three && !r->b) /* what it takes from here on is ours */
-				r->met = r->waited ? dt_now() : 0;
-			phase_b(r, r->b);
-			if (!three && r->pieces == 1) /* nobody can be waiting for this one */
+		k = x->base + x->b;
+		if (x->b < x->a && all_past(c, IN, k + 1)) {
+			if (three && !x->b) /* what it takes from here on is ours */
+				x->met = r->waited ? dt_now() : 0;
+			phase_b(r, x->b);
+			if (!three && x->pieces == 1) /* nobody can be waiting for this one */
 				atomic_store_explicit(&c->shm->line[c->rank].v[OUT], k + 1,
 						      memory_order_release);
 			else
 				publish(c, three ? RED : OUT, k + 1);
-			r->b++;
+			x->b++;
 			if (!three)
-				r->c_done++;
+				x->c++;
 			moved = true;
 		}
-		k = r->base + r->c_done;
-		if (three && r->c_done < r->b && all_past(c, RED, k + 1)) {
-			phase_c(r, r->c_done);
+		k = x->base + x->c;
+		if (three && x->c < x->b && all_past(c, RED, k + 1)) {
+			phase_c(r, x->c);
 			publish(c, OUT, k + 1);
-			r->c_done++;
+			x->c++;
 			moved = true;
 		}
 	}
-	if (r->c_done < r->pieces)
+	if (x->c < x->pieces)
 		return false;
-	if (r->pieces) /* all had arrived */
-		c->shm->known = r->base;
+	if (x->pieces) /* all had arrived */
+		c->shm->known = x->base;
 	if (three)
 		note_pace(r);
 	return true;
 }
 
 /* All have arrived: can the buffers of all be reached? Every rank comes to the same answer. */
-static int decide(struct dt_req *r, struct dt_err *err)
+static int decide(struct dt_comm_req *r, struct dt_err *err)
 {
+	struct dt_shm_state *x = dt_shm_state(r);
 	struct dt_comm *c = r->c;
 	bool src = true, dst = true, direct;
 	int rc = 0;
@@ -521,48 +530,49 @@ static int decide(struct dt_req *r, struct dt_err *err)
 		rc = dt_direct_reach(r, &c->shm->line[j].offers, j, err);
 	if (rc)
 		return rc;
-	r->way = direct ? DT_WAY_DIRECT : DT_WAY_PIECES;
-	r->base++;
+	x->way = direct ? DT_WAY_DIRECT : DT_WAY_PIECES;
+	x->base++;
 	if (!direct)
-		publish(c, OUT, r->base);
+		publish(c, OUT, x->base);
 	return 0;
 }
 
-static int step(struct dt_req *r, struct dt_err *err)
+static int step(struct dt_comm_req *r, struct dt_err *err)
 {
+	struct dt_shm_state *x = dt_shm_state(r);
 	struct dt_comm *c = r->c;
 	int rc;
 
-	if (!r->meet)
+	if (!x->meet)
 		return step_pieces(r);
-	if (r->way == DT_WAY_UNKNOWN) {
+	if (x->way == DT_WAY_UNKNOWN) {
 		dt_direct_offer(r, &c->shm->line[c->rank].offers);
-		publish(c, IN, r->base + 1);
-		r->way = DT_WAY_ARRIVED;
+		publish(c, IN, x->base + 1);
+		x->way = DT_WAY_ARRIVED;
 	}
-	if (r->way == DT_WAY_ARRIVED) {
-		if (!all_past(c, IN, r->base + 1))
+	if (x->way == DT_WAY_ARRIVED) {
+		if (!all_past(c, IN, x->base + 1))
 			return 0;
 		rc = decide(r, err);
 		if (rc)
 			return rc;
 	}
-	if (r->way == DT_WAY_PIECES)
+	if (x->way == DT_WAY_PIECES)
 		return step_pieces(r);
-	if (r->way == DT_WAY_DIRECT) {
+	if (x->way == DT_WAY_DIRECT) {
 		if (!dt_direct_work(r, WORK))
 			return 0;
-		r->way = DT_WAY_LEAVING;
-		publish(c, OUT, r->base + r->pieces); /* the pieces that were not needed are done too */
+		x->way = DT_WAY_LEAVING;
+		publish(c, OUT, x->base + x->pieces); /* the pieces that were not needed are done too */
 	}
-	if (!all_past(c, OUT, r->base + r->pieces))
+	if (!all_past(c, OUT, x->base + x->pieces))
 		return 0;
 	dt_direct_finish(r);
 	c->shm->direct++;
 	return 1;
 }
 
-static int shm_step(struct dt_req *r, struct dt_err *err)
+static int shm_step(struct dt_comm_req *r, struct dt_err *err)
 {
 	struct dt_shm *s = r->c->shm;
 	int rc = step(r, err);
@@ -572,10 +582,19 @@ static int shm_step(struct dt_req *r, struct dt_err *err)
 	return rc;
 }
 
+static size_t shm_progress(const struct dt_comm_req *r)
+{
+	const struct dt_shm_state *x = dt_shm_state(r);
+
+	return x->a + x->b + x->c;
+}
+
 const struct dt_transport dt_transport_shm = {
 	.name = "shm",
+	.state = sizeof(struct dt_shm_state),
 	.ordered = true,
 	.start = shm_start,
 	.step = shm_step,
+	.progress = shm_progress,
 	.sleep = shm_sleep,
 };

@@ -24,20 +24,45 @@ struct dt_shm {
 	char **peer_src, **peer_dst; /* [size]: buffers of the operation under way; NULL: not needed */
 };
 
+enum dt_shm_way {
+	DT_WAY_UNKNOWN,
+	DT_WAY_ARRIVED,
+	DT_WAY_PIECES,
+	DT_WAY_DIRECT,
+	DT_WAY_LEAVING,
+};
+
+/* Private state of a request: the operation is cut into pieces; a, b, c: pieces past each phase */
+struct dt_shm_state {
+	uint64_t base;
+	size_t pieces, piece_n, a, b, c;
+	bool meet;   /* ranks exchange the places of their buffers first */
+	bool stream; /* non-temporal stores of the result */
+	bool past;   /* non-temporal stores of what ranks hand each other */
+	bool push;   /* blocks are written to the others, not read from them */
+	double met;  /* when all had arrived; 0: unknown */
+	enum dt_shm_way way;
+};
+
+static inline struct dt_shm_state *dt_shm_state(const struct dt_comm_req *r)
+{
+	return r->state;
+}
+
 /* What a rank lets others reach for one operation. region -1: it cannot; gen 0: nobody needs it. */
 struct dt_offers {
 	struct dt_offer src, dst;
 };
-void dt_direct_offer(const struct dt_req *r, struct dt_offers *ret);
+void dt_direct_offer(const struct dt_comm_req *r, struct dt_offers *ret);
 /*
  * Whether it can be done so where every rank's src, every rank's dst can be reached. All ranks must come to
  * the same answer.
  */
-bool dt_direct_choose(struct dt_req *r, bool src, bool dst);
-int dt_direct_reach(struct dt_req *r, const struct dt_offers *o, int rank, struct dt_err *err);
+bool dt_direct_choose(struct dt_comm_req *r, bool src, bool dst);
+int dt_direct_reach(struct dt_comm_req *r, const struct dt_offers *o, int rank, struct dt_err *err);
 /* Does about so many bytes of this rank's share; returns whether it is done with it. */
-bool dt_direct_work(struct dt_req *r, size_t most);
+bool dt_direct_work(struct dt_comm_req *r, size_t most);
 /* After all ranks are done. */
-void dt_direct_finish(struct dt_req *r);
+void dt_direct_finish(struct dt_comm_req *r);
 
 #endif

@@ -15,25 +15,25 @@
 #define PUSH_PAST ((size_t)1 << 10) /* bytes read once and written to all, past the caches */
 
 /* Which of src and dst of this rank others must reach. */
-static void needs(const struct dt_req *r, bool *src, bool *dst)
+static void needs(const struct dt_comm_req *r, bool *src, bool *dst)
 {
 	bool root = r->c->rank == r->op.root;
 
 	switch (r->op.kind) {
-	case DT_OP_ALL_REDUCE:
-	case DT_OP_ALL_GATHER: /* one of them will do */
+	case DT_COMM_ALL_REDUCE:
+	case DT_COMM_ALL_GATHER: /* one of them will do */
 		*src = *dst = true;
 		break;
-	case DT_OP_REDUCE:
+	case DT_COMM_REDUCE:
 		*src = true;
 		*dst = root;
 		break;
-	case DT_OP_GATHER:
+	case DT_COMM_GATHER:
 		*src = false;
 		*dst = root;
 		break;
-	case DT_OP_BROADCAST:
-	case DT_OP_SCATTER:
+	case DT_COMM_BROADCAST:
+	case DT_COMM_SCATTER:
 		*src = root;
 		*dst = false;
 		break;
@@ -43,35 +43,35 @@ static void needs(const struct dt_req *r, bool *src, bool *dst)
 	}
 }
 
-static size_t wide(const struct dt_req *r, bool src)
+static size_t wide(const struct dt_comm_req *r, bool src)
 {
 	size_t p = (size_t)r->c->size;
 
 	switch (r->op.kind) {
-	case DT_OP_REDUCE_SCATTER:
-	case DT_OP_SCATTER:
+	case DT_COMM_REDUCE_SCATTER:
+	case DT_COMM_SCATTER:
 		return src ? p : 1;
-	case DT_OP_ALL_GATHER:
-	case DT_OP_GATHER:
+	case DT_COMM_ALL_GATHER:
+	case DT_COMM_GATHER:
 		return src ? 1 : p;
-	case DT_OP_ALL_TO_ALL:
+	case DT_COMM_ALL_TO_ALL:
 		return p;
 	default:
 		return 1;
 	}
 }
 
-static const char *input(const struct dt_req *r)
+static const char *input(const struct dt_comm_req *r)
 {
-	const struct dt_op *o = &r->op;
-	bool mine = o->kind == DT_OP_ALL_GATHER || o->kind == DT_OP_GATHER;
+	const struct dt_comm_op *o = &r->op;
+	bool mine = o->kind == DT_COMM_ALL_GATHER || o->kind == DT_COMM_GATHER;
 
 	if (o->src)
 		return o->src;
 	return (char *)o->dst + (mine ? (size_t)r->c->rank * o->n * (size_t)dt_dtype_size(o->t) : 0);
 }
 
-void dt_direct_offer(const struct dt_req *r, struct dt_offers *ret)
+void dt_direct_offer(const struct dt_comm_req *r, struct dt_offers *ret)
 {
 	size_t bytes = r->op.n * (size_t)dt_dtype_size(r->op.t);
 	bool src, dst;
@@ -82,21 +82,23 @@ void dt_direct_offer(const struct dt_req *r, struct dt_offers *ret)
 		ret->src = dt_region_find(r->c->w, input(r), bytes * wide(r, true));
 	if (dst)
 		ret->dst = dt_region_find(r->c->w, r->op.dst, bytes * wide(r, false));
-	if (r->op.kind == DT_OP_ALL_TO_ALL && !r->op.src) /* two ranks would write what the other reads */
+	if (r->op.kind == DT_COMM_ALL_TO_ALL && !r->op.src) /* two ranks would write what the other reads */
 		ret->src.region = -1;
 }
 
-bool dt_direct_choose(struct dt_req *r, bool src, bool dst)
+bool dt_direct_choose(struct dt_comm_req *r, bool src, bool dst)
 {
-	if (r->op.kind != DT_OP_ALL_GATHER)
+	struct dt_shm_state *x = dt_shm_state(r);
+	if (r->op.kind != DT_COMM_ALL_GATHER)
 		return src && dst;
-	r->push = dst;
+	x->push = dst;
 	return src || dst;
 }
 
-int dt_direct_reach(struct dt_req *r, const struct dt_offers *o, int rank, struct dt_err *err)
+int dt_direct_reach(struct dt_comm_req *r, const struct dt_offers *o, int rank, struct dt_err *err)
 {
-	bool gather = r->op.kind == DT_OP_ALL_GATHER;
+	struct dt_shm_state *x = dt_shm_state(r);
+	bool gather = r->op.kind == DT_COMM_ALL_GATHER;
 	struct dt_comm *c = r->c;
 	struct dt_shm *s = c->shm;
 	int rc = 0;
@@ -107,18 +109,19 @@ int dt_direct_reach(struct dt_req *r, const struct dt_offers *o, int rank, struc
 		s->peer_dst[rank] = r->op.dst;
 		return 0;
 	}
-	if (o->src.gen && !(gather && r->push))
+	if (o->src.gen && !(gather && x->push))
 		rc = dt_region_reach(c->w, c->local[rank], &o->src, &s->peer_src[rank], err);
-	if (!rc && o->dst.gen && !(gather && !r->push))
+	if (!rc && o->dst.gen && !(gather && !x->push))
 		rc = dt_region_reach(c->w, c->local[rank], &o->dst, &s->peer_dst[rank], err);
 	return rc;
 }
 
-static void put(const struct dt_req *r, void *dst, const void *src, size_t bytes)
+static void put(const struct dt_comm_req *r, void *dst, const void *src, size_t bytes)
 {
+	struct dt_shm_state *x = dt_shm_state(r);
 	if (dst == src)
 		return;
-	if (r->stream)
+	if (x->stream)
 		dt_copy_stream_open(dst, src, bytes);
 	else
 		memcpy(dst, src, bytes);
@@ -128,7 +131,7 @@ static void put(const struct dt_req *r, void *dst, const void *src, size_t bytes
  * Bytes [from, from + m) of this rank's block to the results of all, its own first. Past the caches where the
  * inputs and results of all would not fit into half of the last one.
  */
-static void push(const struct dt_req *r, size_t block, size_t from, size_t m)
+static void push(const struct dt_comm_req *r, size_t block, size_t from, size_t m)
 {
 	size_t p = (size_t)r->c->size, me = (size_t)r->c->rank, step;
 	struct dt_shm *s = r->c->shm;
@@ -157,11 +160,12 @@ static void push(const struct dt_req *r, size_t block, size_t from, size_t m)
  * Elements [lo, lo + m) of all src, from byte offset at on, to ndst buffers. Where every destination is the
  * source it replaces, its lines are in the caches already and are written there, whatever the size.
  */
-static void reduce(const struct dt_req *r, size_t at, char *const *dst, int ndst, size_t lo, size_t m)
+static void reduce(const struct dt_comm_req *r, size_t at, char *const *dst, int ndst, size_t lo, size_t m)
 {
+	struct dt_shm_state *x = dt_shm_state(r);
 	size_t e = (size_t)dt_dtype_size(r->op.t);
 	struct dt_shm *s = r->c->shm;
-	bool past = r->stream;
+	bool past = x->stream;
 
 	for (int k = 0; k < ndst && past; k++)
 		for (int j = 0; j < r->c->size && past; j++)
@@ -182,79 +186,80 @@ static void reduce(const struct dt_req *r, size_t at, char *const *dst, int ndst
 }
 
 /* The elements this rank works on, of the operation's n. */
-static void share(const struct dt_req *r, size_t *from, size_t *to)
+static void share(const struct dt_comm_req *r, size_t *from, size_t *to)
 {
 	size_t p = (size_t)r->c->size, n = r->op.n, each = (n + p - 1) / p;
 
 	*from = 0;
 	*to = n;
-	if (r->op.kind != DT_OP_ALL_REDUCE && r->op.kind != DT_OP_REDUCE)
+	if (r->op.kind != DT_COMM_ALL_REDUCE && r->op.kind != DT_COMM_REDUCE)
 		return;
 	each = (each + 63) / 64 * 64;
 	*from = (size_t)r->c->rank * each < n ? (size_t)r->c->rank * each : n;
 	*to = *from + each < n ? *from + each : n;
 }
 
-bool dt_direct_work(struct dt_req *r, size_t most)
+bool dt_direct_work(struct dt_comm_req *r, size_t most)
 {
-	const struct dt_op *o = &r->op;
+	struct dt_shm_state *x = dt_shm_state(r);
+	const struct dt_comm_op *o = &r->op;
 	struct dt_shm *s = r->c->shm;
 	size_t from, to, e = (size_t)dt_dtype_size(o->t), m, block = o->n * e, me = (size_t)r->c->rank;
 	char *mine = s->peer_dst[me];
 
 	share(r, &from, &to);
-	from += r->a;
+	from += x->a;
 	m = most / e;
 	m = to - from < m ? to - from : m;
 	to -= from + m; /* left for later */
 	switch (o->kind) {
-	case DT_OP_ALL_REDUCE:
+	case DT_COMM_ALL_REDUCE:
 		reduce(r, 0, s->peer_dst, r->c->size, from, m);
 		break;
-	case DT_OP_REDUCE:
+	case DT_COMM_REDUCE:
 		reduce(r, 0, &s->peer_dst[o->root], 1, from, m);
 		break;
-	case DT_OP_REDUCE_SCATTER: /* in place others still read the front: to my own block first */
+	case DT_COMM_REDUCE_SCATTER: /* in place others still read the front: to my own block first */
 		mine += o->src ? 0 : me * block;
 		reduce(r, me * block, &mine, 1, from, m);
 		break;
-	case DT_OP_ALL_GATHER:
-		if (r->push) {
+	case DT_COMM_ALL_GATHER:
+		if (x->push) {
 			push(r, block, from * e, m * e);
 			break;
 		}
 		for (int j = 0; j < r->c->size; j++)
 			put(r, mine + (size_t)j * block + from * e, s->peer_src[j] + from * e, m * e);
 		break;
-	case DT_OP_ALL_TO_ALL:
+	case DT_COMM_ALL_TO_ALL:
 		for (int j = 0; j < r->c->size; j++)
 			put(r, mine + (size_t)j * block + from * e, s->peer_src[j] + me * block + from * e,
 			    m * e);
 		break;
-	case DT_OP_BROADCAST:
+	case DT_COMM_BROADCAST:
 		if (r->c->rank != o->root)
 			put(r, mine + from * e, s->peer_src[o->root] + from * e, m * e);
 		break;
-	case DT_OP_GATHER:
+	case DT_COMM_GATHER:
 		put(r, s->peer_dst[o->root] + me * block + from * e, s->peer_src[me] + from * e, m * e);
 		break;
-	case DT_OP_SCATTER:
+	case DT_COMM_SCATTER:
 		if (mine)
 			put(r, mine + from * e, s->peer_src[o->root] + me * block + from * e, m * e);
 		break;
 	default:
 		break;
 	}
-	if (r->stream)
+	if (x->stream)
 		dt_stream_fence();
-	r->a += m;
+	x->a += m;
 	return !to;
 }
 
-void dt_direct_finish(struct dt_req *r)
+void dt_direct_finish(struct dt_comm_req *r)
 {
 	size_t block = r->op.n * (size_t)dt_dtype_size(r->op.t);
 
-	if (r->op.kind == DT_OP_REDUCE_SCATTER && !r->op.src && r->c->rank)
+	if (r->op.kind == DT_COMM_REDUCE_SCATTER && !r->op.src && r->c->rank)
 		memcpy(r->op.dst, (char *)r->op.dst + (size_t)r->c->rank * block, block);
 }

@@ -33,33 +33,33 @@ bool dt_on_device(const struct dt_comm_device *d, const void *p)
 	       (const char *)p < (const char *)d->base + d->bytes;
 }
 
-void dt_op_extents(const struct dt_comm *c, const struct dt_op *o, size_t *dst, size_t *src)
+void dt_comm_op_extents(const struct dt_comm *c, const struct dt_comm_op *o, size_t *dst, size_t *src)
 {
 	const size_t n = o->n * (size_t)dt_dtype_size(o->t), all = n * (size_t)c->size;
 	const bool root = c->rank == o->root;
 
 	*dst = *src = n;
 	switch (o->kind) {
-	case DT_OP_ALL_GATHER:
+	case DT_COMM_ALL_GATHER:
 		*dst = all;
 		break;
-	case DT_OP_REDUCE_SCATTER:
+	case DT_COMM_REDUCE_SCATTER:
 		*src = all;
 		*dst = o->src ? n : all;
 		break;
-	case DT_OP_ALL_TO_ALL:
+	case DT_COMM_ALL_TO_ALL:
 		*dst = *src = all;
 		break;
-	case DT_OP_GATHER:
+	case DT_COMM_GATHER:
 		*dst = root ? all : 0;
 		break;
-	case DT_OP_SCATTER:
+	case DT_COMM_SCATTER:
 		*src = root ? all : 0;
 		break;
-	case DT_OP_REDUCE:
+	case DT_COMM_REDUCE:
 		*dst = root ? n : 0;
 		break;
-	case DT_OP_BARRIER:
+	case DT_COMM_BARRIER:
 		*dst = *src = 0;
 		break;
 	default:
@@ -77,7 +77,8 @@ static void release(struct dt_stage *s)
 }
 
 /* What the operation reads has come to the host; it works there from now on. */
-static int bring(const struct dt_comm_device *d, struct dt_stage *s, struct dt_op *o, size_t dst, size_t src)
+static int bring(const struct dt_comm_device *d, struct dt_stage *s, struct dt_comm_op *o, size_t dst,
+		 size_t src)
 {
 	int rc = 0;
 
@@ -96,16 +97,16 @@ static int bring(const struct dt_comm_device *d, struct dt_stage *s, struct dt_o
 	return rc < 0 ? rc : d->sync(d->arg);
 }
 
-int dt_stage_begin(struct dt_comm *c, struct dt_op *o, struct dt_stage **ret, struct dt_err *err)
+int dt_stage_begin(struct dt_comm *c, struct dt_comm_op *o, struct dt_stage **ret, struct dt_err *err)
 {
 	const struct dt_comm_device *d = &c->w->device;
-	struct dt_op was = *o;
+	struct dt_comm_op was = *o;
 	struct dt_stage *s;
 	size_t dst, src;
 	int rc;
 
 	*ret = NULL;
-	dt_op_extents(c, o, &dst, &src);
+	dt_comm_op_extents(c, o, &dst, &src);
 	if (!((dst && dt_on_device(d, o->dst)) || (src && dt_on_device(d, o->src))) ||
 	    dt_nccl_transport(c, o) || (c->size == 1 && !(dst && src)))
 		return 0;
@@ -115,7 +116,7 @@ int dt_stage_begin(struct dt_comm *c, struct dt_op *o, struct dt_stage **ret, st
 		*o = was;
 		if (s)
 			release(s);
-		return dt_err_sys(err, rc, "%s '%s': cannot copy from the device", dt_op_name(o->kind),
+		return dt_err_sys(err, rc, "%s '%s': cannot copy from the device", dt_comm_op_name(o->kind),
 				  o->what);
 	}
 	*ret = s;

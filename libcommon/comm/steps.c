@@ -108,14 +108,14 @@ static struct part whole(const struct dt_steps *s, int rank)
 /* One message between the root and another rank: towards it (in) or away from it. */
 static void star(const struct dt_steps *s, int rank, int other, bool in, struct dt_moves *m)
 {
-	int root = s->kind == DT_OP_BROADCAST || s->kind == DT_OP_REDUCE ? s->root : 0;
+	int root = s->kind == DT_COMM_BROADCAST || s->kind == DT_COMM_REDUCE ? s->root : 0;
 	struct part t = whole(s, other);
 	size_t at = 0, n = s->n;
-	bool sends = in ? rank == other : rank == root, gather = s->kind == DT_OP_ALL_GATHER;
+	bool sends = in ? rank == other : rank == root, gather = s->kind == DT_COMM_ALL_GATHER;
 
 	if (rank != other && rank != root)
 		return;
-	if ((gather && in) || (s->kind == DT_OP_REDUCE_SCATTER && !in)) {
+	if ((gather && in) || (s->kind == DT_COMM_REDUCE_SCATTER && !in)) {
 		at = block_at(&t, other);
 		n = block_at(&t, other + 1) - at;
 	}
@@ -129,13 +129,13 @@ static void star(const struct dt_steps *s, int rank, int other, bool in, struct 
 /* Which half of a star's two ways a round is in: towards the root, then away from it. */
 static bool has_in(const struct dt_steps *s)
 {
-	return s->kind != DT_OP_BROADCAST;
+	return s->kind != DT_COMM_BROADCAST;
 }
 
 /* The naive round's rank other than the root, and its direction. */
 static int naive_other(const struct dt_steps *s, int round, bool *in)
 {
-	int root = s->kind == DT_OP_BROADCAST || s->kind == DT_OP_REDUCE ? s->root : 0, k;
+	int root = s->kind == DT_COMM_BROADCAST || s->kind == DT_COMM_REDUCE ? s->root : 0, k;
 
 	*in = has_in(s) && round < s->p - 1;
 	k = round % (s->p - 1);
@@ -144,7 +144,7 @@ static int naive_other(const struct dt_steps *s, int round, bool *in)
 
 static void ps_round(const struct dt_steps *s, int rank, int round, struct dt_moves *m)
 {
-	int root = s->kind == DT_OP_BROADCAST || s->kind == DT_OP_REDUCE ? s->root : 0;
+	int root = s->kind == DT_COMM_BROADCAST || s->kind == DT_COMM_REDUCE ? s->root : 0;
 	bool in = has_in(s) && round == 0;
 
 	if (rank != root) {
@@ -183,7 +183,7 @@ static void doubling_round(const struct dt_steps *s, int rank, int round, struct
 /* Binary tree in heap order around the root. */
 static void tree_round(const struct dt_steps *s, int rank, int round, struct dt_moves *m)
 {
-	int root = s->kind == DT_OP_ALL_REDUCE ? 0 : s->root, v = (rank - root + s->p) % s->p;
+	int root = s->kind == DT_COMM_ALL_REDUCE ? 0 : s->root, v = (rank - root + s->p) % s->p;
 	int depth = log2_down(v + 1), at;
 	bool up = has_in(s) && round < s->depth;
 
@@ -206,7 +206,7 @@ static void add_chunk(const struct dt_steps *s, struct dt_moves *m, enum dt_move
 /* A chain around the root: chunk c moves from place v to the next in round c + v. */
 static void chain_round(const struct dt_steps *s, int rank, int round, struct dt_moves *m)
 {
-	bool in = s->kind == DT_OP_REDUCE;
+	bool in = s->kind == DT_COMM_REDUCE;
 	int v = (rank - s->root + s->p) % s->p, c;
 
 	if (in)
@@ -294,9 +294,9 @@ static void two_level_round(const struct dt_steps *s, int rank, int round, struc
 static void ring_round(const struct dt_steps *s, int rank, int round, struct dt_moves *m)
 {
 	struct part t = whole(s, rank);
-	int first = s->kind == DT_OP_ALL_GATHER ? 0 : s->p - 1;
+	int first = s->kind == DT_COMM_ALL_GATHER ? 0 : s->p - 1;
 
-	if (s->kind == DT_OP_BROADCAST || s->kind == DT_OP_REDUCE)
+	if (s->kind == DT_COMM_BROADCAST || s->kind == DT_COMM_REDUCE)
 		chain_round(s, rank, round, m);
 	else if (round < first)
 		ring_scatter(&t, round, m);
@@ -307,7 +307,7 @@ static void ring_round(const struct dt_steps *s, int rank, int round, struct dt_
 static void log_round(const struct dt_steps *s, int rank, int round, struct dt_moves *m)
 {
 	struct part t = whole(s, rank);
-	int lg = s->kind == DT_OP_ALL_GATHER ? 0 : log2_up(s->p);
+	int lg = s->kind == DT_COMM_ALL_GATHER ? 0 : log2_up(s->p);
 
 	if (round < lg)
 		log_scatter(&t, round, m);
@@ -332,7 +332,7 @@ void dt_steps_round(const struct dt_steps *s, int rank, int round, struct dt_mov
 		ring_round(s, rank, round, out);
 		break;
 	case DT_ALG_DOUBLING:
-		if (s->kind == DT_OP_ALL_GATHER)
+		if (s->kind == DT_COMM_ALL_GATHER)
 			log_round(s, rank, round, out);
 		else
 			doubling_round(s, rank, round, out);
@@ -355,10 +355,10 @@ void dt_steps_round(const struct dt_steps *s, int rank, int round, struct dt_mov
 	}
 }
 
-bool dt_steps_have(enum dt_op_kind kind, enum dt_alg alg)
+bool dt_steps_have(enum dt_comm_op_kind kind, enum dt_alg alg)
 {
-	bool any = kind == DT_OP_ALL_REDUCE || kind == DT_OP_REDUCE_SCATTER || kind == DT_OP_ALL_GATHER ||
-		   kind == DT_OP_BROADCAST || kind == DT_OP_REDUCE;
+	bool any = kind == DT_COMM_ALL_REDUCE || kind == DT_COMM_REDUCE_SCATTER ||
+		   kind == DT_COMM_ALL_GATHER || kind == DT_COMM_BROADCAST || kind == DT_COMM_REDUCE;
 
 	switch (alg) {
 	case DT_ALG_NAIVE:
@@ -366,14 +366,14 @@ bool dt_steps_have(enum dt_op_kind kind, enum dt_alg alg)
 	case DT_ALG_RING:
 		return any;
 	case DT_ALG_DOUBLING:
-		return kind == DT_OP_ALL_REDUCE || kind == DT_OP_ALL_GATHER;
+		return kind == DT_COMM_ALL_REDUCE || kind == DT_COMM_ALL_GATHER;
 	case DT_ALG_RABENSEIFNER:
-		return kind == DT_OP_ALL_REDUCE || kind == DT_OP_REDUCE_SCATTER;
+		return kind == DT_COMM_ALL_REDUCE || kind == DT_COMM_REDUCE_SCATTER;
 	case DT_ALG_TREE:
-		return kind == DT_OP_ALL_REDUCE || kind == DT_OP_BROADCAST || kind == DT_OP_REDUCE;
+		return kind == DT_COMM_ALL_REDUCE || kind == DT_COMM_BROADCAST || kind == DT_COMM_REDUCE;
 	case DT_ALG_DOUBLE_TREE:
 	case DT_ALG_TWO_LEVEL:
-		return kind == DT_OP_ALL_REDUCE;
+		return kind == DT_COMM_ALL_REDUCE;
 	default:
 		return false;
 	}
@@ -381,9 +381,9 @@ bool dt_steps_have(enum dt_op_kind kind, enum dt_alg alg)
 
 static int count_rounds(struct dt_steps *s)
 {
-	bool both =
-		s->kind == DT_OP_ALL_REDUCE || s->kind == DT_OP_ALL_GATHER || s->kind == DT_OP_REDUCE_SCATTER;
-	bool reduce = s->kind == DT_OP_ALL_REDUCE;
+	bool both = s->kind == DT_COMM_ALL_REDUCE || s->kind == DT_COMM_ALL_GATHER ||
+		    s->kind == DT_COMM_REDUCE_SCATTER;
+	bool reduce = s->kind == DT_COMM_ALL_REDUCE;
 	int lg = log2_down(s->p), extra = s->p - (1 << lg), nodes = s->p / s->node_ranks;
 
 	switch (s->alg) {
@@ -392,7 +392,7 @@ static int count_rounds(struct dt_steps *s)
 	case DT_ALG_PS:
 		return both ? 2 : 1;
 	case DT_ALG_RING:
-		if (s->kind == DT_OP_BROADCAST || s->kind == DT_OP_REDUCE)
+		if (s->kind == DT_COMM_BROADCAST || s->kind == DT_COMM_REDUCE)
 			return s->chunks + s->p - 2;
 		return (s->p - 1) * (reduce ? 2 : 1);
 	case DT_ALG_DOUBLING:
@@ -414,7 +414,7 @@ static int count_rounds(struct dt_steps *s)
 	}
 }
 
-int dt_steps_init(struct dt_steps *ret, enum dt_op_kind kind, enum dt_alg alg, int p, int root, size_t n,
+int dt_steps_init(struct dt_steps *ret, enum dt_comm_op_kind kind, enum dt_alg alg, int p, int root, size_t n,
 		  size_t chunk, int node_ranks, struct dt_err *err)
 {
 	struct dt_steps s = {.kind = kind, .alg = alg, .p = p, .root = root, .n = n, .chunk = chunk};
@@ -423,7 +423,7 @@ int dt_steps_init(struct dt_steps *ret, enum dt_op_kind kind, enum dt_alg alg, i
 
 	s.node_ranks = node_ranks > 0 ? node_ranks : 1;
 	if (!dt_steps_have(kind, alg))
-		return dt_err_set(err, -ENOTSUP, "there is no %s by algorithm %s", dt_op_name(kind),
+		return dt_err_set(err, -ENOTSUP, "there is no %s by algorithm %s", dt_comm_op_name(kind),
 				  dt_alg_name(alg, name));
 	if (alg == DT_ALG_TWO_LEVEL && p % s.node_ranks)
 		return dt_err_set(err, -ENOTSUP, "two-level needs as many ranks on every machine");
@@ -438,7 +438,7 @@ int dt_steps_alike(const struct dt_steps *s, int round)
 {
 	int half = s->p - 1;
 
-	if (s->alg != DT_ALG_RING || s->kind == DT_OP_BROADCAST || s->kind == DT_OP_REDUCE)
+	if (s->alg != DT_ALG_RING || s->kind == DT_COMM_BROADCAST || s->kind == DT_COMM_REDUCE)
 		return 1;
 	return round < half ? half - round : s->rounds - round;
 }
@@ -450,6 +450,6 @@ bool dt_steps_pair(const struct dt_steps *s, int round, int who[2])
 	if (s->alg != DT_ALG_NAIVE)
 		return false;
 	who[0] = naive_other(s, round, &in);
-	who[1] = s->kind == DT_OP_BROADCAST || s->kind == DT_OP_REDUCE ? s->root : 0;
+	who[1] = s->kind == DT_COMM_BROADCAST || s->kind == DT_COMM_REDUCE ? s->root : 0;
 	return true;
 }

@@ -14,7 +14,16 @@
 #ifndef DT_COMM_STEPS_H
 #define DT_COMM_STEPS_H
 
-#include "comm/internal.h"
+#include "comm/comm.h"
+#include "comm/op.h"
+
+/*
+ * Bytes of pipelined messages, and the parts that messages between machines are cut into. Below what MPI
+ * libraries send eagerly (64 KiB with their own header over TCP): a rendezvous costs a round trip, and over
+ * TCP its answer queues behind the data in the other direction. Open MPI 4.1.4 besides leaves such answers
+ * unread for good when ranks exchange some MiB in both directions.
+ */
+#define DT_STEPS_CHUNK_BYTES ((size_t)60 << 10)
 
 enum dt_move_kind { DT_MOVE_SEND, DT_MOVE_RECV, DT_MOVE_REDUCE /* receive and reduce */ };
 
@@ -31,7 +40,7 @@ struct dt_moves { /* zero-initialised; v is freed by the owner */
 };
 
 struct dt_steps {
-	enum dt_op_kind kind;
+	enum dt_comm_op_kind kind;
 	enum dt_alg alg;
 	int p, root, node_ranks;
 	size_t n;     /* elements of the buffer: all ranks' blocks of an all-gather or reduce-scatter */
@@ -41,12 +50,12 @@ struct dt_steps {
 };
 
 /* Whether there are step lists for this collective. */
-bool dt_steps_have(enum dt_op_kind kind, enum dt_alg alg);
+bool dt_steps_have(enum dt_comm_op_kind kind, enum dt_alg alg);
 /*
  * chunk 0: the whole is one message. node_ranks: ranks [k * node_ranks, (k + 1) * node_ranks) share a node
  * (two-level; must divide p). -ENOTSUP when there is no such list.
  */
-int dt_steps_init(struct dt_steps *s, enum dt_op_kind kind, enum dt_alg alg, int p, int root, size_t n,
+int dt_steps_init(struct dt_steps *s, enum dt_comm_op_kind kind, enum dt_alg alg, int p, int root, size_t n,
 		  size_t chunk, int node_ranks, struct dt_err *err);
 /* Appends what a rank does in a round. */
 void dt_steps_round(const struct dt_steps *s, int rank, int round, struct dt_moves *out);

@@ -170,7 +170,7 @@ static void receive(struct dt_world *w)
 			answer(w, &d, &from);
 		} else if (d.s.rank >= 0 && d.s.rank < w->info.size) {
 			d.s.at.what[sizeof(d.s.at.what) - 1] = '\0';
-			if (d.s.at.kind >= 0 && d.s.at.kind <= DT_OP_FINISH)
+			if (d.s.at.kind >= 0 && d.s.at.kind <= DT_COMM_FINISH)
 				k->state[d.s.rank] = d.s;
 		}
 	}
@@ -238,7 +238,7 @@ static void append(char *s, size_t room, const char *fmt, ...)
 
 static bool gone(const struct state *s)
 {
-	return s->known && s->pid && !s->run && s->phase != DT_PHASE_FINISHED;
+	return s->known && s->pid && !s->run && s->phase != DT_COMM_PHASE_FINISHED;
 }
 
 /* Whether this rank is why the operation does not end. */
@@ -246,7 +246,7 @@ static bool absent(const struct dt_where *at, const struct state *s, int rank)
 {
 	if (!s->known || gone(s) || s->run == 'T')
 		return true;
-	if (at->kind == DT_OP_SEND || at->kind == DT_OP_RECV)
+	if (at->kind == DT_COMM_SEND || at->kind == DT_COMM_RECV)
 		return rank == at->peer;
 	if (at->group < 0)
 		return s->at.kind != at->kind || strcmp(s->at.what, at->what);
@@ -256,13 +256,13 @@ static bool absent(const struct dt_where *at, const struct state *s, int rank)
 /* "all-reduce 'grads' of group dp", "receive 'x' from rank 2 in group pp", "start-up (MPI_Init)" */
 static void describe(char *s, size_t room, const struct dt_where *at, const char *group)
 {
-	const char *name = dt_op_name((enum dt_op_kind)at->kind);
+	const char *name = dt_comm_op_name((enum dt_comm_op_kind)at->kind);
 
 	if (at->group < 0)
 		append(s, room, "%s (%s)", name, at->what);
 	else if (at->peer >= 0)
 		append(s, room, "%s '%s' %s rank %d in group %s", name, at->what,
-		       at->kind == DT_OP_SEND ? "to" : "from", at->peer, group);
+		       at->kind == DT_COMM_SEND ? "to" : "from", at->peer, group);
 	else
 		append(s, room, "%s '%s' of group %s", name, at->what, group);
 }
@@ -279,11 +279,11 @@ static void log_state(const struct dt_world *w, int rank, const struct state *s,
 		dt_log_msg(w->log, "  rank %d: died (process %d is gone)", rank, s->pid);
 		return;
 	}
-	if (s->at.kind == DT_OP_NONE)
+	if (s->at.kind == DT_COMM_NONE)
 		append(doing, sizeof(doing),
-		       s->phase == DT_PHASE_FINISHED ? "finished" : "outside any operation");
+		       s->phase == DT_COMM_PHASE_FINISHED ? "finished" : "outside any operation");
 	else
-		append(doing, sizeof(doing), "in %s '%s'", dt_op_name((enum dt_op_kind)s->at.kind),
+		append(doing, sizeof(doing), "in %s '%s'", dt_comm_op_name((enum dt_comm_op_kind)s->at.kind),
 		       s->at.what);
 	if (at->group >= 0 && at->peer < 0)
 		append(doing, sizeof(doing), ", has entered %llu of %llu collectives of this group",
@@ -363,7 +363,7 @@ static bool waits_for_dead(struct dt_world *w, const struct dt_where *at)
 	bool yes = false;
 
 	for (int i = 0; i < w->board_n && !yes; i++) {
-		if (!k->dead[i] || atomic_load(&w->board[i].phase) == DT_PHASE_FINISHED)
+		if (!k->dead[i] || atomic_load(&w->board[i].phase) == DT_COMM_PHASE_FINISHED)
 			continue;
 		if (!ranks)
 			n = members(w, at, &ranks, name);
@@ -392,7 +392,7 @@ static void check_cards(struct dt_world *w)
 		members(w, &at, &ranks, name);
 		free(ranks);
 		dt_log_msg(w->log, "%s '%s' of group %s on rank %d: NCCL: %s",
-			   dt_op_name((enum dt_op_kind)at.kind), at.what, name, w->info.rank, what);
+			   dt_comm_op_name((enum dt_comm_op_kind)at.kind), at.what, name, w->info.rank, what);
 	} else {
 		report(w, &at);
 	}
@@ -406,7 +406,7 @@ static void check(struct dt_world *w)
 	bool late, connected = atomic_load(&w->watch->connected);
 	double most = w->opts.timeout_s, start_s = w->opts.start_s;
 
-	if (at.kind == DT_OP_NONE)
+	if (at.kind == DT_COMM_NONE)
 		return;
 	if (!connected) /* loading programs takes its time on a busy machine */
 		most = start_s > 0 ? start_s : most > START_S ? most : START_S;

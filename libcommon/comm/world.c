@@ -21,7 +21,7 @@ int dt_mpi_error(struct dt_err *err, int rc, const char *what)
 	return dt_err_set(err, -EIO, "%s: %s", what, text);
 }
 
-static void start_up(struct dt_world *w, enum dt_op_kind kind, const char *what)
+static void start_up(struct dt_world *w, enum dt_comm_op_kind kind, const char *what)
 {
 	struct dt_where at = {.kind = kind, .group = -1, .peer = -1, .since = dt_now()};
 
@@ -76,7 +76,7 @@ static int init_mpi(struct dt_world *w, struct dt_err *err)
 
 	MPI_Initialized(&already);
 	if (!already) {
-		start_up(w, DT_OP_START_UP, "MPI_Init");
+		start_up(w, DT_COMM_START_UP, "MPI_Init");
 		rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &have);
 		if (rc)
 			return dt_mpi_error(err, rc, "cannot start MPI");
@@ -115,7 +115,7 @@ static int find_nodes(struct dt_world *w, struct dt_err *err)
 {
 	int leader, rc, *leaders;
 
-	start_up(w, DT_OP_START_UP, "finding the machines");
+	start_up(w, DT_COMM_START_UP, "finding the machines");
 	rc = MPI_Comm_dup(MPI_COMM_WORLD, &w->world);
 	if (!rc && w->opts.node_ranks > 0)
 		rc = MPI_Comm_split(w->world, w->info.rank / w->opts.node_ranks, w->info.rank, &w->node);
@@ -142,6 +142,7 @@ static int find_nodes(struct dt_world *w, struct dt_err *err)
 	w->info.nodes = 0;
 	for (int r = 0; r < w->info.size; r++) /* a leader comes before those it leads */
 		w->node_of[r] = leaders[r] == r ? w->info.nodes++ : w->node_of[leaders[r]];
+	w->info.node = w->node_of[w->info.rank];
 	w->crowded = w->info.local_size > processors();
 	return 0;
 }
@@ -154,7 +155,7 @@ static int check_builds(struct dt_world *w, struct dt_err *err)
 
 	snprintf(mine, sizeof(mine), "%s/%zu/%zu", DT_VERSION, sizeof(struct dt_slot), sizeof(void *));
 	memcpy(first, mine, sizeof(first));
-	start_up(w, DT_OP_START_UP, "comparing versions");
+	start_up(w, DT_COMM_START_UP, "comparing versions");
 	rc = MPI_Bcast(first, sizeof(first), MPI_BYTE, 0, w->world);
 	differs = memcmp(first, mine, sizeof(mine)) ? w->info.rank : -1;
 	if (!rc)
@@ -176,7 +177,7 @@ static int set_board(struct dt_world *w, struct dt_err *err)
 	int shares = 0, any, rc;
 	void *base;
 
-	start_up(w, DT_OP_START_UP, "sharing memory");
+	start_up(w, DT_COMM_START_UP, "sharing memory");
 	rc = dt_shared_map(w->node, bytes, &base, err);
 	if (!rc) {
 		board = base;
@@ -184,10 +185,10 @@ static int set_board(struct dt_world *w, struct dt_err *err)
 		w->board_n = w->info.local_size;
 		w->board_bytes = bytes;
 		atomic_store(&board[w->info.local_rank].pid, (int)getpid());
-		atomic_store(&board[w->info.local_rank].phase, DT_PHASE_RUNNING);
+		atomic_store(&board[w->info.local_rank].phase, DT_COMM_PHASE_RUNNING);
 		atomic_store(&w->me, &board[w->info.local_rank]);
 		free(own);
-		start_up(w, DT_OP_START_UP, "meeting the others");
+		start_up(w, DT_COMM_START_UP, "meeting the others");
 		shares = w->info.local_size > 1;
 	} else if (rc != -ENOTSUP) {
 		return rc;
@@ -231,7 +232,7 @@ int dt_world_open(struct dt_world **ret, const struct dt_world_opts *o, const st
 	}
 	memset(own, 0, sizeof(*own));
 	atomic_store(&own->pid, (int)getpid());
-	atomic_store(&own->phase, DT_PHASE_RUNNING);
+	atomic_store(&own->phase, DT_COMM_PHASE_RUNNING);
 	atomic_store(&w->me, own);
 	pthread_mutex_init(&w->lock, NULL);
 	w->opts = *o;
@@ -239,7 +240,7 @@ int dt_world_open(struct dt_world **ret, const struct dt_world_opts *o, const st
 	w->board = own;
 	w->board_n = 1;
 	w->launch = dt_launch_detect(getenv);
-	w->info = (struct dt_world_info){0, 1, 0, 1, 1};
+	w->info = (struct dt_world_info){.size = 1, .local_size = 1, .nodes = 1};
 	if (!w->launch.by) {
 		*ret = w;
 		return 0;
@@ -286,9 +287,9 @@ void dt_world_finalize(struct dt_world *w)
 	for (int i = 0; i < DT_GROUPS_MAX; i++)
 		dt_comm_free(w->comm[i]);
 	if (w->mpi) {
-		start_up(w, DT_OP_FINISH, "MPI_Finalize");
+		start_up(w, DT_COMM_FINISH, "MPI_Finalize");
 		MPI_Barrier(w->world);
-		atomic_store(&atomic_load(&w->me)->phase, DT_PHASE_FINISHED);
+		atomic_store(&atomic_load(&w->me)->phase, DT_COMM_PHASE_FINISHED);
 		MPI_Comm_free(&w->node);
 		MPI_Comm_free(&w->world);
 		dt_mpi_types_release();
@@ -401,7 +402,7 @@ int dt_comm_create(struct dt_comm **ret, struct dt_world *w, const char *name, i
 	snprintf(c->name, sizeof(c->name), "%s", name);
 	c->id = ++w->groups;
 	if (w->mpi) {
-		start_up(w, DT_OP_START_UP, name);
+		start_up(w, DT_COMM_START_UP, name);
 		rc = MPI_Comm_split(w->world, color, key, &c->mpi);
 		if (rc) {
 			rc = dt_mpi_error(err, rc, name);
@@ -458,7 +459,6 @@ void dt_comm_free(struct dt_comm *c)
 		MPI_Comm_free(&c->mpi);
 	free(c->ranks);
 	free(c->local);
-	free(c->costs);
 	free(c);
 }
 
@@ -475,4 +475,14 @@ int dt_comm_rank(const struct dt_comm *c)
 int dt_comm_size(const struct dt_comm *c)
 {
 	return c->size;
+}
+
+struct dt_world *dt_comm_world(const struct dt_comm *c)
+{
+	return c->w;
+}
+
+int dt_comm_node_ranks(const struct dt_comm *c)
+{
+	return c->node_ranks;
 }

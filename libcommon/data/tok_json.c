@@ -135,7 +135,7 @@ static int index_words(struct dt_tokenizer *t, struct dt_err *err)
 	if (!b->word_id)
 		return dt_err_sys(err, -ENOMEM, "cannot read model.vocab");
 	for (int32_t i = 0; i < t->vocab; i++) {
-		const struct dt_piece *p = &t->piece[i];
+		const struct dt_tok_piece *p = &t->piece[i];
 		int64_t at;
 
 		if (!(p->flags & DT_PIECE_DEFINED) || !p->n)

@@ -21,7 +21,7 @@ enum { /* of an id */
        DT_PIECE_DEFINED = 4,
 };
 
-struct dt_piece {
+struct dt_tok_piece {
 	uint32_t at, n; /* in blob */
 	uint32_t flags;
 };
@@ -76,7 +76,7 @@ struct dt_tokenizer {
 	int32_t vocab, eot, bos;
 	char *blob;
 	size_t blob_n, blob_cap;
-	struct dt_piece *piece; /* vocab of them */
+	struct dt_tok_piece *piece; /* vocab of them */
 	struct dt_bpe bpe;
 	enum dt_normal normal;
 	struct dt_tok_step step[DT_TOK_MAX_STEPS];

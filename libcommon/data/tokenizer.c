@@ -18,7 +18,7 @@ static int no_memory(struct dt_err *err)
 static int reserve_id(struct dt_tokenizer *t, int32_t id)
 {
 	int32_t cap = id + 1;
-	struct dt_piece *p;
+	struct dt_tok_piece *p;
 
 	if (id < t->vocab)
 		return 0;
@@ -34,7 +34,7 @@ static int reserve_id(struct dt_tokenizer *t, int32_t id)
 int dt_tok_set_piece(struct dt_tokenizer *t, int32_t id, const char *s, size_t n, uint32_t flags,
 		     struct dt_err *err)
 {
-	struct dt_piece *p;
+	struct dt_tok_piece *p;
 
 	if (reserve_id(t, id) < 0)
 		return no_memory(err);

@@ -76,7 +76,7 @@ static int join_tied(struct trainer *t, struct dt_err *err)
 {
 	int peer = holds_embed(t) ? t->run.layout.pp - 1 : 0, rc = 0;
 	int64_t *other = dt_plan_address(&t->plan, t->arena.base, DT_B_TIED, -1);
-	struct dt_req *send = NULL;
+	struct dt_comm_req *send = NULL;
 
 	for (int i = 0; i < t->local.n && rc == 0; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];

@@ -192,7 +192,7 @@ static int join_tied(struct trainer *t, struct dt_err *err)
 {
 	int last = t->run.layout.pp - 1, peer = holds_embed(t) ? last : 0, rc;
 	struct dt_tensor mine = *embed_grad(t), other = mine;
-	struct dt_req *send = NULL;
+	struct dt_comm_req *send = NULL;
 	size_t n = (size_t)dt_numel(mine);
 
 	other.data = dt_plan_address(&t->plan, t->arena.base, DT_B_TIED, -1);

@@ -23,14 +23,14 @@ struct flat {
 struct flight {
 	struct dt_flight f;
 	int mb; /* -1: free */
-	struct dt_req *recv_grad, *send_out, *send_grad;
+	struct dt_comm_req *recv_grad, *send_out, *send_grad;
 };
 
 struct bucket {			   /* consecutive units whose gradients are reduced together */
 	int first_unit, last_unit; /* inclusive */
 	int64_t flat, numel;
 	int pending; /* units whose backward has not finished */
-	struct dt_req *req;
+	struct dt_comm_req *req;
 	char what[32];
 };
 
@@ -101,17 +101,17 @@ struct trainer {
 	int nbucket;
 	struct unit_state {
 		int bucket;
-		int64_t left;	    /* microbatches until the gradients are complete */
-		bool begun, summed; /* z2: the share has a first microbatch's gradients */
-		struct dt_req *req; /* z1 and up: reduce-scatter */
+		int64_t left;		 /* microbatches until the gradients are complete */
+		bool begun, summed;	 /* z2: the share has a first microbatch's gradients */
+		struct dt_comm_req *req; /* z1 and up: reduce-scatter */
 	} * unit;
-	int held[DT_UNIT_SLOTS];	      /* z3: which unit's weights a slot has, -1: none */
-	struct dt_req *gather[DT_UNIT_SLOTS]; /* z3: under way, for held */
-	int grad_held[2];		      /* z2: which layer unit's gradients a slot has */
-	const char *bad;		      /* first parameter whose gradient is not finite on this rank */
-	double loss_scale;		      /* gradients are this much too large until the update */
-	int64_t good_steps;		      /* since the scale last changed */
-	struct save_job *job;		      /* the checkpoint being written behind our back, NULL: none */
+	int held[DT_UNIT_SLOTS];		   /* z3: which unit's weights a slot has, -1: none */
+	struct dt_comm_req *gather[DT_UNIT_SLOTS]; /* z3: under way, for held */
+	int grad_held[2];			   /* z2: which layer unit's gradients a slot has */
+	const char *bad;      /* first parameter whose gradient is not finite on this rank */
+	double loss_scale;    /* gradients are this much too large until the update */
+	int64_t good_steps;   /* since the scale last changed */
+	struct save_job *job; /* the checkpoint being written behind our back, NULL: none */
 	struct step_times t;
 	bool agreed; /* every rank knows of the failure and ends by itself */
 	int status;  /* exit status of a failure */

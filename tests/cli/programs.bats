@@ -109,6 +109,47 @@ page_options() {
     [ "$problems" -eq 0 ]
 }
 
+# The text of every option of a page: --name, a tab, its description with macros and quotes taken out.
+page_texts() {
+    awk 'function flush() { for (name in names) print "--" name "\t" text; delete names; text = "" }
+        /^\.Sh / { inside = ($2 == "OPTIONS"); flush() }
+        !inside { next }
+        /^\.It (Fl|Xo)/ { if (text != "") flush() }
+        /^\.It (Fl|Xo)|^\.Fl / && (text == "" || /^\.It/) {
+            for (i = 1; i < NF; i++)
+                if (($i == "Fl" || $i == ".Fl") && $(i + 1) ~ /^(-|\\-)/) {
+                    name = $(i + 1); gsub(/\\-/, "-", name); sub(/^-/, "", name); names[name] = 1
+                }
+            next
+        }
+        { gsub(/\\-/, "-"); gsub(/\\\(aq|\\&|["\047]/, ""); sub(/^\.[A-Z][a-z] /, ""); gsub(/ (Ar|Cm|Li|Fl|Pa|Ns|Ql|Dq|Sq|Pq|No) /, " ")
+          gsub(/^(Ar|Cm|Li|Fl|Pa) /, ""); gsub(/ ,/, ","); text = text " " $0 }
+        END { flush() }' "$1"
+}
+
+@test "defaults: printed from the option table, and the manual pages say the same" {
+    for name in "${programs[@]}"; do
+        case $name in dt-memest | dt-plan | dt-train) continue ;; esac
+        "$name" --describe-options </dev/null >described
+        # Text of an option that states a default by hand can be wrong; the table's cannot.
+        while read -r option; do
+            problem "$name --help states a default of $option that is not the table's"
+        done < <(jq -r '.options[] | select(.help | test("[dD]efault|\\[[^]]*\\]$")) | "--" + .name' described)
+        page_texts "$DT_SRC/man/$name.1" >texts
+        while IFS=$'\t' read -r option value; do
+            text=$(grep -- "^$option"$'\t' texts) || problem "$name.1 lacks $option"
+            [[ $text == *[dD]"efault"*"$value"* || $text =~ "$value"[\ ,\(]*(which is )?"the default" ]] ||
+                problem "$name.1 does not say that the default of $option is '$value': ${text#*$'\t'}"
+        done < <(jq -r '.options[] | select(.default or .default_text) | "--" + .name + "\t" + (.default // "")' described)
+        while IFS=$'\t' read -r option text; do
+            [[ ! $text =~ [dD]efault\ (is|of)\  ]] || jq -e --arg o "${option#--}" \
+                '.options[] | select(.name == $o or "no-" + .name == $o) | .default // .default_text' described >/dev/null ||
+                problem "$name.1 states a default of $option that the program does not know"
+        done <texts
+    done
+    [ "$problems" -eq 0 ]
+}
+
 @test "manual pages: examples marked as tests run" {
     # A comment of the one word test stands before the .Bd whose lines are run.
     n=0

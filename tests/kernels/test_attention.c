@@ -402,6 +402,9 @@ static void test_refused(void **state)
 	table[0] = 0;
 	len[0] = 17;
 	assert_int_equal(dev->ops->attention_paged(dev, o, x, k, k, &p, &g), -EINVAL);
+	len[0] = 8;
+	start[0] = -1, start[1] = 7; /* eight rows, the first before the tensor */
+	assert_int_equal(dev->ops->attention_paged(dev, o, x, k, k, &p, &g), -EINVAL);
 	p.kv_heads = 3;
 	assert_int_equal(dev->ops->attention_forward(dev, o, lse, x, &p), -EINVAL);
 	free_all(x.data, o.data, k.data, lse.data);

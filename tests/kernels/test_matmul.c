@@ -138,6 +138,36 @@ static void test_batch_invariant(void **state)
 	}
 }
 
+/* With a transposed too: row i of c has the bits that it has when a has that column alone. */
+static void test_batch_invariant_transposed(void **state)
+{
+	const int64_t max = emulated(dev) ? 70 : 600, n = 33, k = 131;
+	struct dt_dev *d = open_device(2);
+
+	d->batch_invariant = true;
+	for (int v = 0; v < TYPES; v++) {
+		const enum dt_dtype type = compute_types[v];
+		struct dt_tensor a = random_tensor(type, k, max, 1, 1), b = random_tensor(type, n, k, 2, 1);
+		struct dt_tensor c = tensor(DT_F32, max, n), row = tensor(DT_F32, 1, n),
+				 x = tensor(type, k, 1);
+		double *want = reals(max * n);
+
+		for (int64_t i = 0; i < max * n * k; i++)
+			want[i / k] += get(a, i % k * max + i / k / n) * get(b, i / k % n * k + i % k);
+		assert_int_equal(d->ops->matmul(d, c, a, true, b, true, DT_NONE, false), 0);
+		check_close("transposed product", c, want, 2e-5, 1e-5);
+		for (int64_t i = 0; i < max; i += i % 7 + 1) {
+			for (int64_t j = 0; j < k; j++)
+				put(x, j, get(a, j * max + i));
+			assert_int_equal(d->ops->matmul(d, row, x, true, b, true, DT_NONE, false), 0);
+			check_same_bits("row of a transposed product", row,
+					dt_t2((float *)c.data + i * n, DT_F32, 1, n));
+		}
+		free_all(a.data, b.data, c.data, row.data, x.data, want);
+	}
+	dt_dev_close(d);
+}
+
 static void test_threads(void **state)
 {
 	static const struct shape full[] = {{65, 130, 770}, {200, 64, 1536}, {768, 96, 512}};
@@ -219,6 +249,7 @@ int main(void)
 		cmocka_unit_test(test_deep),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_batch_invariant),
+		cmocka_unit_test(test_batch_invariant_transposed),
 		cmocka_unit_test(test_threads),
 		cmocka_unit_test(test_colsum),
 		cmocka_unit_test(test_scratch_settles),

@@ -128,7 +128,7 @@ static void reductions(enum dt_dtype t, enum dt_redop op, size_t n)
 {
 	size_t e = (size_t)dt_dtype_size(t), all = n * (size_t)np;
 	char *src = take(all * e), *dst = take(all * e);
-	struct dt_req *q;
+	struct dt_comm_req *q;
 
 	fill(src, n, t);
 	OK(dt_all_reduce(c, dst, src, n, t, op, "test", &err));
@@ -188,7 +188,7 @@ static void expect_mark(const char *what, const char *buf, size_t i, enum dt_dty
 static void rooted(enum dt_dtype t, size_t n, char *src, char *dst)
 {
 	size_t e = (size_t)dt_dtype_size(t), all = n * (size_t)np;
-	struct dt_req *q = NULL;
+	struct dt_comm_req *q = NULL;
 
 	for (int mode = 0; mode < 4; mode++)
 		for (int root = 0; root < np; root++) {
@@ -257,7 +257,7 @@ static void many_messages(void)
 	enum { K = 70 };
 	static const size_t sizes[] = {0, 3, 2048, 2049, 70000, 200001};
 	int next = (me + 1) % np, prev = (me + np - 1) % np;
-	struct dt_req *s[K], *r[K];
+	struct dt_comm_req *s[K], *r[K];
 	uint8_t *in[K], *out[K], tiny[4] = {0};
 
 	if (np == 1)
@@ -313,7 +313,7 @@ static void moves(enum dt_dtype t, size_t n)
 {
 	size_t e = (size_t)dt_dtype_size(t), all = n * (size_t)np;
 	char *src = take(all * e), *dst = take(all * e);
-	struct dt_req *q = NULL, *q2 = NULL;
+	struct dt_comm_req *q = NULL, *q2 = NULL;
 
 	for (int mode = 0; mode < 4; mode++) { /* bit 0: in place; bit 1: not blocking */
 		for (size_t i = 0; i < n; i++)
@@ -346,7 +346,7 @@ static void moves(enum dt_dtype t, size_t n)
 	}
 	if (np > 1) { /* around the ring, both ways at once */
 		int next = (me + 1) % np, prev = (me + np - 1) % np;
-		struct dt_req *r2[2];
+		struct dt_comm_req *r2[2];
 
 		for (size_t i = 0; i < n; i++)
 			put(src, i, t, mark(me, 1, i));
@@ -448,7 +448,7 @@ static void many_pending(struct dt_comm *other)
 {
 	enum { K = 5 };
 	const size_t n = 90000;
-	struct dt_req *q[2 * K];
+	struct dt_comm_req *q[2 * K];
 	float *x[2 * K], one = 1;
 	double waited = 0;
 	int size = dt_comm_size(other);
@@ -606,7 +606,7 @@ int main(int argc, char **argv)
 		else if (!strncmp(argv[i], "node=", 5))
 			o.node_ranks = atoi(argv[i] + 5);
 		else if (!strncmp(argv[i], "cut=", 4))
-			dt_mpi_max_count = (size_t)atol(argv[i] + 4);
+			dt_comm_mpi_max_count = (size_t)atol(argv[i] + 4);
 	}
 	OK(dt_world_open(&w, &o, &log, &err));
 	dt_world_info(w, &info);

@@ -46,7 +46,7 @@ static void hit(int sig)
 static int messages(struct dt_comm *c, float *dst, const float *src, size_t n, struct dt_err *err)
 {
 	int p = dt_comm_size(c), me = dt_comm_rank(c), rc;
-	struct dt_req *q = NULL;
+	struct dt_comm_req *q = NULL;
 
 	rc = dt_irecv(c, dst, n, DT_F32, (me + p - 1) % p, 0, "victim", &q, err);
 	if (!rc)
@@ -128,7 +128,7 @@ int main(int argc, char **argv)
 	struct dt_world *w;
 	struct dt_comm *c;
 	struct dt_err err;
-	struct dt_req *q;
+	struct dt_comm_req *q;
 	float x = 1, *big = NULL;
 
 	if (!strcmp(mode, "start"))

@@ -190,7 +190,7 @@ static void vector_exchange(size_t n)
 static void messages(size_t n)
 {
 	const int to = (me + 1) % np, from = (me + np - 1) % np;
-	struct dt_req *s[2], *r[2];
+	struct dt_comm_req *s[2], *r[2];
 	struct want x = {.t = DT_F32, .rank = from};
 
 	load(part(0), DT_F32, me, 0, 2 * n);
@@ -222,7 +222,7 @@ static void messages(size_t n)
 static void in_order(size_t n)
 {
 	struct dt_tensor a = dt_t1(part(0), DT_F32, (int64_t)n), b = dt_t1(part(1), DT_F32, (int64_t)n);
-	struct dt_req *q[3] = {NULL};
+	struct dt_comm_req *q[3] = {NULL};
 	double wait_s = 0;
 	float v[3];
 
@@ -273,7 +273,7 @@ static void everything(void)
 static void halves(void)
 {
 	struct dt_comm *half;
-	struct dt_req *q;
+	struct dt_comm_req *q;
 	float v;
 
 	OK(dt_comm_create(&half, w, "half", me % 2, me, &err));

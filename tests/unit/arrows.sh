@@ -9,10 +9,10 @@ cd "$root" || exit 1
 find tools libcommon kernels -name '*.[ch]' -o -name '*.cu' -o -name '*.cc' | sort | xargs awk '
 BEGIN {
 	# Level of each row: a row uses those of a lower level, and itself.
-	level["base"] = 1; level["model"] = level["load"] = 2; level["plan"] = 3
+	level["base"] = 1; level["model"] = 2; level["plan"] = 3
 	level["ckpt"] = level["data"] = level["comm"] = level["grammar"] = 4
 	level["nn"] = 5
-	level["train"] = level["serve"] = 6
+	level["train"] = level["serve"] = level["bench"] = 6
 	# Within serve: http -> api -> engine -> sched.
 	folder["sched"] = 1; folder["engine"] = 2; folder["api"] = 3; folder["http"] = 4
 }
@@ -34,13 +34,13 @@ function bad(why) {
 	    FILENAME !~ /^kernels\/cuda\// && FILENAME != "libcommon/comm/nccl.c")
 		bad("CUDA headers belong under kernels/cuda and in libcommon/comm/nccl.c")
 	if (what == "mpi.h" && (from[1] == "kernels" ||
-	    (from[1] == "libcommon" && level[from[2]] < 5 && from[2] != "comm")))
-		bad("MPI belongs in libcommon/comm and above")
+	    (from[1] == "libcommon" && from[2] != "comm")))
+		bad("MPI belongs in libcommon/comm")
 	if (!quoted)
 		next
 	if (n == 1)
 		bad("a quoted include names its row: \"row/" what "\"")
-	else if (to[1] == "tools" || to[1] == "tests" || to[1] == "bench" || to[1] == "..")
+	else if (to[1] == "tools" || to[1] == "tests" || to[1] == "..")
 		bad("nothing includes " to[1])
 	else if (to[1] == "libcommon")
 		bad("rows are included as \"row/file.h\"")
@@ -60,6 +60,10 @@ function bad(why) {
 		bad("unknown folder serve/" to[2])
 	else if (from[1] == "libcommon" && from[2] == "serve" && folder[to[2]] > folder[from[3]])
 		bad("serve/" from[3] " must not use serve/" to[2])
+	else if (to[1] != from[2] && from[1] != "tests" && what ~ /(^|[\/_])(internal|priv)\.h$/)
+		bad("a private header of " to[1])
+	else if (FILENAME ~ /^libcommon\/bench\/load\// && to[1] != "base" && what !~ /^bench\/load\//)
+		bad("bench/load uses base alone")
 }
 END {
 	if (!seen)

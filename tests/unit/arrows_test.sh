@@ -5,7 +5,7 @@ check=$(dirname "$0")/arrows.sh
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 mkdir -p "$dir/tools" "$dir/kernels/cuda" "$dir/libcommon"
-for row in base model plan comm data ckpt grammar nn serve serve/sched serve/engine serve/api serve/http train; do
+for row in base model plan comm data ckpt grammar nn serve serve/sched serve/engine serve/api serve/http train bench bench/load; do
     mkdir "$dir/libcommon/$row"
 done
 echo '#include "base/err.h"' >"$dir/libcommon/model/ok.c"
@@ -47,6 +47,13 @@ planted tools/b.c '#include "serve/engine.h"'
 planted libcommon/grammar/a.c '#include "data/tokenizer.h"'
 planted libcommon/nn/a.c '#include "serve/engine/engine.h"'
 planted libcommon/data/a.c '#include <mpi.h>'
+planted libcommon/bench/a.c '#include <mpi.h>'
+planted libcommon/bench/a.c '#include "comm/internal.h"'
+planted libcommon/bench/load/a.c '#include "comm/comm.h"'
+planted libcommon/bench/load/a.c '#include "bench/links.h"'
+planted libcommon/comm/a.c '#include "bench/simulate.h"'
+planted libcommon/train/a.c '#include "bench/links.h"'
+planted tools/a.c '#include "serve/engine/priv.h"'
 planted libcommon/plan/a.c '#include "kernels/device.h"'
 planted libcommon/train/a.c '#include <cuda_runtime.h>'
 planted libcommon/nn/a.c '#include "helper.h"'

@@ -1,6 +1,4 @@
-/*
- * What comm can do without ranks: local reductions, launch detection, the fit of link costs, bench formulas.
- */
+/* What comm can do without ranks: local reductions, launch detection. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +6,6 @@
 
 #include <cmocka.h>
 
-#include "comm/bench.h"
 #include "comm/internal.h"
 
 #include <errno.h>
@@ -238,29 +235,6 @@ static void launchers_are_told_apart(void **state)
 	assert_int_equal(l.size, 0);
 }
 
-static void line_is_recovered(void **state)
-{
-	double x[5] = {1e3, 1e4, 1e5, 1e6, 1e7}, t[5], a, b, error;
-
-	for (int i = 0; i < 5; i++)
-		t[i] = 3e-6 + x[i] * 2e-10;
-	error = dt_fit_line(x, t, 5, &a, &b);
-	assert_true(fabs(a - 3e-6) < 1e-12 && fabs(b - 2e-10) < 1e-16);
-	assert_true(error < 1e-6);
-	for (int i = 0; i < 5; i++) /* falling: no negative bandwidth comes out */
-		t[i] = 1e-5 - 1e-7 * i;
-	dt_fit_line(x, t, 5, &a, &b);
-	assert_true(a > 0 && b == 0);
-}
-
-static void factors_are_those_of_nccl_tests(void **state)
-{
-	assert_true(fabs(dt_bench_bus_factor(DT_BENCH_ALL_REDUCE, 8) - 1.75) < 1e-12);
-	assert_true(fabs(dt_bench_bus_factor(DT_BENCH_ALL_GATHER, 8) - 0.875) < 1e-12);
-	assert_true(fabs(dt_bench_bus_factor(DT_BENCH_BROADCAST, 8) - 1) < 1e-12);
-	assert_true(dt_bench_bus_factor(DT_BENCH_ALL_REDUCE, 1) == 0);
-}
-
 static void one_rank_needs_no_mpi(void **state)
 {
 	struct dt_layout l = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
@@ -299,8 +273,6 @@ int main(void)
 		cmocka_unit_test(stream_reduces_to_all),
 		cmocka_unit_test(stream_copies_any_alignment),
 		cmocka_unit_test(launchers_are_told_apart),
-		cmocka_unit_test(line_is_recovered),
-		cmocka_unit_test(factors_are_those_of_nccl_tests),
 		cmocka_unit_test(one_rank_needs_no_mpi),
 	};
 

@@ -1,77 +1,5 @@
 /* The engine over a stand-in model, against the plain loop "append the next token". */
-#include "base/progress.h"
-#include "serve/engine/engine.h"
-#include "serve_fake.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
-static struct dt_tokenizer *tok;
-static int guesses;	     /* tokens the engines that start() makes guess */
-static bool draws;	     /* the models draw tokens themselves */
-static struct fake *drafter; /* the model that guesses; NULL: from the text */
-
-static int setup(void **state)
-{
-	return dt_tokenizer_open("byte", &tok, NULL);
-}
-
-static int teardown(void **state)
-{
-	dt_tokenizer_close(tok);
-	return 0;
-}
-
-static struct dt_engine *start(struct fake *f, int blocks, int max_seqs, int max_tokens, int queue)
-{
-	struct dt_engine_params p = {.model = {.m = f,
-					       .forward = fake_forward,
-					       .copy_block = fake_copy_block,
-					       .draws = draws,
-					       .vocab = FAKE_VOCAB,
-					       .hidden = FAKE_HIDDEN},
-				     .tok = tok,
-				     .max_seqs = max_seqs,
-				     .max_tokens = max_tokens,
-				     .max_len = 120,
-				     .blocks = blocks,
-				     .block_size = 4,
-				     .queue = queue,
-				     .share_prefixes = true,
-				     .draft = guesses,
-				     .stuck_after = 0.1};
-	struct dt_engine *e;
-	struct dt_err err;
-
-	if (drafter) {
-		p.drafter = p.model;
-		p.drafter.m = drafter;
-		fake_init(drafter, blocks, 4, max_seqs, max_tokens);
-	}
-	fake_init(f, blocks, 4, max_seqs, max_tokens);
-	if (dt_engine_open(&e, &p, &err) < 0)
-		fail_msg("%s", err.msg);
-	return e;
-}
-
-static void finish(struct dt_engine *e, struct fake *f)
-{
-	struct dt_metrics *m = dt_engine_metrics(e);
-
-	assert_int_equal(dt_engine_wait_idle(e, 30), 0);
-	pthread_mutex_lock(&m->mu);
-	assert_int_equal(m->running, 0);
-	assert_int_equal(m->waiting, 0);
-	assert_true(m->kv_usage == 0);
-	assert_int_equal(m->drawn_steps, f->drawn);
-	pthread_mutex_unlock(&m->mu);
-	assert_int_equal(f->bad, 0);
-	dt_engine_close(e);
-	free(f->cache);
-}
+#include "serve_engine.h"
 
 /* Request number i of the tests: its prompt, length and sampling are functions of i. */
 static struct dt_call *make(int i, bool greedy)
@@ -83,15 +11,16 @@ static struct dt_call *make(int i, bool greedy)
 	for (int k = 0; k < n; k++)
 		ids[k] = (i * 31 + k * 17) % 256;
 	assert_int_equal(dt_serve_req_set_prompt(&c->req[0], ids, (size_t)n, 1 + i * 5 % 40), 0);
-	c->req[0].sampling.temperature = greedy ? 0 : 0.9;
-	c->req[0].sampling.top_p = i % 3 ? 1 : 0.8;
-	c->req[0].sampling.frequency_penalty = i % 4 ? 0 : 0.5;
-	c->req[0].sampling.seed = (uint64_t)i;
+	c->ask.sampling.temperature = greedy ? 0 : 0.9;
+	c->ask.sampling.top_p = i % 3 ? 1 : 0.8;
+	c->ask.sampling.frequency_penalty = i % 4 ? 0 : 0.5;
+	c->ask.sampling.seed = (uint64_t)i;
 	return c;
 }
 
 static void assert_as_expected(const struct dt_serve_req *r)
 {
+	struct dt_sampling p = dt_serve_req_sampling(r);
 	struct dt_serve_sampler s;
 	int32_t ids[200];
 
@@ -103,31 +32,13 @@ static void assert_as_expected(const struct dt_serve_req *r)
 		float logits[FAKE_VOCAB];
 
 		expected_logits(ids, r->nprompt + i, logits);
-		ids[r->nprompt + i] = dt_sample(&s, &r->sampling, logits, ids, (size_t)r->nprompt,
-						ids + r->nprompt, (size_t)i);
+		ids[r->nprompt + i] =
+			dt_sample(&s, &p, logits, ids, (size_t)r->nprompt, ids + r->nprompt, (size_t)i);
 		if (r->tokens[r->nprompt + i] != ids[r->nprompt + i])
 			fail_msg("token %d of a prompt of %d is %d, not %d", i, r->nprompt,
 				 r->tokens[r->nprompt + i], ids[r->nprompt + i]);
 	}
 	dt_serve_sampler_release(&s);
-}
-
-static void submit(struct dt_engine *e, struct dt_call *c)
-{
-	struct dt_err err;
-
-	if (dt_engine_submit(e, c, &err) < 0)
-		fail_msg("%s", err.msg);
-}
-
-static struct dt_call *one(int first, int max_tokens)
-{
-	struct dt_call *c = dt_call_new(1);
-	int32_t id = first;
-
-	dt_serve_req_set_prompt(&c->req[0], &id, 1, max_tokens);
-	c->req[0].sampling.temperature = 0;
-	return c;
 }
 
 /* Together in a pool so small that requests are preempted, with chunked prompts. */
@@ -188,7 +99,7 @@ static void test_guesses_change_nothing(void **state)
 				ids[k] = (i + k) % 7;
 			c[guesses > 0][i] = dt_call_new(1);
 			dt_serve_req_set_prompt(&c[guesses > 0][i]->req[0], ids, 20, 90 + i);
-			c[guesses > 0][i]->req[0].sampling.temperature = i % 2 ? 0 : 0.2;
+			c[guesses > 0][i]->ask.sampling.temperature = i % 2 ? 0 : 0.2;
 			submit(e, c[guesses > 0][i]);
 		}
 		for (int i = 0; i < 8; i++)
@@ -265,8 +176,8 @@ static void test_choices_share_their_prompt(void **state)
 		ids[i] = i * 3;
 	for (int i = 0; i < N; i++) {
 		dt_serve_req_set_prompt(&c->req[i], ids, PROMPT, 1 + 9 * i);
-		c->req[i].sampling.seed = 5;
-		c->req[i].sampling.stream = (uint32_t)i;
+		c->ask.sampling.seed = 5;
+		c->req[i].choice = (uint32_t)i;
 	}
 	submit(e, c);
 	dt_call_wait_done(c);
@@ -283,7 +194,7 @@ static void test_choices_share_their_prompt(void **state)
 	c = dt_call_new(N);
 	for (int i = 0; i < N; i++) {
 		dt_serve_req_set_prompt(&c->req[i], ids, PROMPT, 10 + 8 * i);
-		c->req[i].sampling.stream = (uint32_t)i;
+		c->req[i].choice = (uint32_t)i;
 	}
 	submit(e, c);
 	dt_call_wait_done(c);
@@ -307,56 +218,13 @@ static void test_prefixes_are_found(void **state)
 
 		c->salt = salt[i];
 		dt_serve_req_set_prompt(&c->req[0], ids, 60, 5);
-		c->req[0].sampling.seed = (uint64_t)i;
+		c->ask.sampling.seed = (uint64_t)i;
 		submit(e, c);
 		dt_call_wait_done(c);
 		assert_as_expected(&c->req[0]);
 		assert_int_equal(c->req[0].seq.cached, cached[i]);
 		dt_call_drop(c);
 	}
-	finish(e, &f);
-}
-
-static void test_quota(void **state)
-{
-	static const struct dt_tenant tenant[2] = {{"free", {.weight = 1}, 0}, {"paid", {.weight = 1}, 100}};
-	struct dt_engine_params p;
-	struct fake f;
-	struct dt_engine *e = start(&f, 100, 4, 64, 4);
-	struct dt_call *c;
-	struct dt_err err;
-
-	p = *dt_engine_params(e);
-	dt_engine_close(e);
-	p.tenant = tenant;
-	p.ntenants = 2;
-	assert_int_equal(dt_engine_open(&e, &p, &err), 0);
-	for (int i = 0; i < 2; i++) { /* 41 of 100; then 31 asked for and 1 used */
-		c = one(1, i ? 30 : 40);
-		c->tenant = 1;
-		if (i) {
-			c->req[0].stop_ids = malloc(FAKE_VOCAB * sizeof(int32_t));
-			for (int k = 0; k < FAKE_VOCAB; k++)
-				c->req[0].stop_ids[c->req[0].nstop_ids++] = k;
-		}
-		submit(e, c);
-		dt_call_wait_done(c);
-		assert_int_equal(c->req[0].nout, i ? 1 : 40);
-		dt_call_drop(c);
-	}
-	c = one(1, 89); /* of the 57 left; three or so more came by since */
-	c->tenant = 1;
-	assert_int_equal(dt_engine_submit(e, c, &err), -EDQUOT);
-	assert_true(c->retry_after > 5 && c->retry_after < 21);
-	c->tenant = 0;
-	submit(e, c);
-	dt_call_wait_done(c);
-	dt_call_drop(c);
-	c = one(1, 105);
-	c->tenant = 1;
-	assert_int_equal(dt_engine_submit(e, c, &err), -EDQUOT);
-	assert_true(c->retry_after == 0);
-	dt_call_drop(c);
 	finish(e, &f);
 }
 
@@ -373,7 +241,7 @@ static void test_embeds(void **state)
 		for (int k = 0; k < 30; k++)
 			ids[k] = k + i;
 		dt_serve_req_set_prompt(&c->req[i], ids, 30, 0);
-		c->req[i].embed = true;
+		c->ask.embed = true;
 	}
 	submit(e, c);
 	dt_call_wait_done(c);
@@ -448,12 +316,12 @@ static void test_stops(void **state)
 	greedy(65, 30, want);
 	c = one(65, 30);
 	r = &c->req[0];
-	r->stop = calloc(1, sizeof(*r->stop));
-	r->stop[0].s = malloc(2);
-	r->stop[0].s[0] = (char)want[5];
-	r->stop[0].s[1] = (char)want[6];
-	r->stop[0].n = 2;
-	r->nstop = 1;
+	c->ask.stop = calloc(1, sizeof(*c->ask.stop));
+	c->ask.stop[0].s = malloc(2);
+	c->ask.stop[0].s[0] = (char)want[5];
+	c->ask.stop[0].s[1] = (char)want[6];
+	c->ask.stop[0].n = 2;
+	c->ask.nstop = 1;
 	submit(e, c);
 	dt_call_wait_done(c);
 	assert_int_equal(r->finish, DT_FINISH_STOP);
@@ -468,10 +336,10 @@ static void test_stops(void **state)
 	for (int min = 0; min <= 4; min += 4) {
 		c = one(65, 30);
 		r = &c->req[0];
-		r->stop_ids = malloc(sizeof(*r->stop_ids));
-		r->stop_ids[0] = want[3];
-		r->nstop_ids = r->nasked = 1;
-		r->min_tokens = min;
+		c->ask.stop_ids = malloc(sizeof(*c->ask.stop_ids));
+		c->ask.stop_ids[0] = want[3];
+		c->ask.nstop_ids = c->ask.nasked = 1;
+		c->ask.min_tokens = min;
 		submit(e, c);
 		dt_call_wait_done(c);
 		if (min == 0) {
@@ -486,7 +354,63 @@ static void test_stops(void **state)
 		}
 		dt_call_drop(c);
 	}
+
+	/* A stop string within the first min_tokens is text; one that ends behind them counts. */
+	for (int min = 5; min <= 7; min++) {
+		c = one(65, 30);
+		r = &c->req[0];
+		c->ask.stop = calloc(1, sizeof(*c->ask.stop));
+		c->ask.stop[0].s = malloc(2);
+		c->ask.stop[0].s[0] = (char)want[6];
+		c->ask.stop[0].s[1] = (char)want[7];
+		c->ask.stop[0].n = 2;
+		c->ask.nstop = 1;
+		c->ask.min_tokens = min;
+		submit(e, c);
+		dt_call_wait_done(c);
+		if (min < 7) {
+			assert_int_equal(r->finish, DT_FINISH_STOP);
+			assert_int_equal(r->nout, 7);
+			assert_int_equal(r->detok.ready, 5);
+		} else {
+			assert_true(r->nout > 7);
+			assert_int_equal((unsigned char)r->detok.text[6], want[7]);
+		}
+		dt_call_drop(c);
+	}
 	finish(e, &f);
+}
+
+/* A grammar that allows nothing more ends a text whatever min_tokens says; one that allows more goes on. */
+static void test_min_tokens_and_grammar(void **state)
+{
+	static const char *const schema[] = {"{\"const\": 1234}", "{\"type\": \"string\"}"};
+
+	for (int i = 0; i < 2; i++) {
+		struct fake f;
+		struct dt_engine *e = start(&f, 100, 4, 16, 4);
+		struct dt_call *c = one(65, 20);
+		json_t *v = json_loads(schema[i], 0, NULL);
+		struct dt_err err;
+
+		if (dt_grammar_schema(v, &c->ask.grammar, &err) < 0)
+			fail_msg("%s", err.msg);
+		json_decref(v);
+		c->req[0].matcher = dt_matcher_new(c->ask.grammar);
+		c->ask.min_tokens = 15;
+		submit(e, c);
+		dt_call_wait_done(c);
+		if (i == 0) {
+			assert_int_equal(c->req[0].finish, DT_FINISH_STOP);
+			assert_int_equal(c->req[0].nout, 4);
+			assert_memory_equal(c->req[0].detok.text, "1234", 4);
+		} else {
+			assert_true(c->req[0].nout > 0);
+			assert_int_equal(c->req[0].detok.text[0], '"');
+		}
+		dt_call_drop(c);
+		finish(e, &f);
+	}
 }
 
 /* max_tokens 0 with scores: the log-probability of every prompt token but the first. More rows are wanted
@@ -502,8 +426,8 @@ static void test_scores(void **state)
 	for (int i = 0; i < 30; i++)
 		ids[i] = i * 3 % 256;
 	dt_serve_req_set_prompt(r, ids, 30, 2);
-	r->logprobs = 3;
-	r->score_prompt = true;
+	c->ask.logprobs = 3;
+	c->ask.score_prompt = true;
 	submit(e, c);
 	dt_call_wait_done(c);
 	assert_int_equal(r->prompt_scores.n, 29);
@@ -550,8 +474,8 @@ static void test_who_draws(void **state)
 
 		for (int i = 0; i < c->n; i++) {
 			dt_serve_req_set_prompt(&c->req[i], ids, 3, 9);
-			c->req[i].sampling.presence_penalty = 0.7;
-			c->req[i].logprobs = how - 1 < 2 ? how - 1 : -1;
+			c->ask.sampling.presence_penalty = 0.7;
+			c->ask.logprobs = how - 1 < 2 ? how - 1 : -1;
 		}
 		submit(e, c);
 		dt_call_wait_done(c);
@@ -576,43 +500,6 @@ static void test_who_draws(void **state)
 	}
 }
 
-static void test_refusals(void **state)
-{
-	struct fake f;
-	struct dt_engine *e = start(&f, 10, 2, 16, 1);
-	struct dt_call *c[4], *x;
-	int32_t ids[130] = {0};
-
-	x = dt_call_new(1);
-	dt_serve_req_set_prompt(&x->req[0], ids, 100, 21); /* one more than the context */
-	assert_int_equal(dt_engine_submit(e, x, NULL), -E2BIG);
-	dt_serve_req_set_prompt(&x->req[0], ids, 30, 12); /* 41 rows and the pool has 40 */
-	assert_int_equal(dt_engine_submit(e, x, NULL), -E2BIG);
-	dt_serve_req_set_prompt(&x->req[0], ids, 0, 12);
-	assert_int_equal(dt_engine_submit(e, x, NULL), -EINVAL);
-	ids[1] = FAKE_VOCAB;
-	dt_serve_req_set_prompt(&x->req[0], ids, 2, 2);
-	assert_int_equal(dt_engine_submit(e, x, NULL), -EINVAL);
-	dt_call_drop(x);
-
-	f.sleep_us = 20000;
-	for (int i = 0; i < 4; i++) {
-		c[i] = one(i, 10);
-		assert_int_equal(dt_engine_submit(e, c[i], NULL), i < 3 ? 0 : -EAGAIN);
-	}
-	dt_engine_drain(e);
-	assert_int_equal(dt_engine_state(e), DT_ENGINE_DRAINING);
-	assert_int_equal(dt_engine_submit(e, c[3], NULL), -ESHUTDOWN);
-	for (int i = 0; i < 4; i++) { /* what was accepted runs to its end */
-		if (i < 3) {
-			dt_call_wait_done(c[i]);
-			assert_int_equal(c[i]->req[0].finish, DT_FINISH_LENGTH);
-		}
-		dt_call_drop(c[i]);
-	}
-	finish(e, &f);
-}
-
 static void test_failures_end_requests(void **state)
 {
 	struct fake f;
@@ -635,26 +522,6 @@ static void test_failures_end_requests(void **state)
 	submit(e, c = one(1, 5)); /* and the engine goes on */
 	dt_call_wait_done(c);
 	assert_int_equal(c->req[0].finish, DT_FINISH_LENGTH);
-	dt_call_drop(c);
-	finish(e, &f);
-}
-
-static void test_deadline_and_stuck(void **state)
-{
-	struct fake f;
-	struct dt_engine *e = start(&f, 40, 2, 16, 4);
-	struct dt_call *c = one(1, 100);
-	double t0 = dt_now();
-
-	assert_int_equal(dt_engine_state(e), DT_ENGINE_READY);
-	f.sleep_us = 400000;
-	c->deadline = dt_now() + 0.2;
-	submit(e, c);
-	while (dt_engine_state(e) != DT_ENGINE_STUCK && dt_now() - t0 < 20)
-		usleep(1000);
-	assert_int_equal(dt_engine_state(e), DT_ENGINE_STUCK);
-	dt_call_wait_done(c);
-	assert_int_equal(c->req[0].finish, DT_FINISH_TIMEOUT);
 	dt_call_drop(c);
 	finish(e, &f);
 }
@@ -716,15 +583,13 @@ int main(void)
 		cmocka_unit_test(test_a_smaller_model_guesses),
 		cmocka_unit_test(test_choices_share_their_prompt),
 		cmocka_unit_test(test_prefixes_are_found),
-		cmocka_unit_test(test_quota),
 		cmocka_unit_test(test_embeds),
 		cmocka_unit_test(test_cancel_frees_within_a_step),
 		cmocka_unit_test(test_stops),
+		cmocka_unit_test(test_min_tokens_and_grammar),
 		cmocka_unit_test(test_scores),
 		cmocka_unit_test(test_who_draws),
-		cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_failures_end_requests),
-		cmocka_unit_test(test_deadline_and_stuck),
 		cmocka_unit_test(test_threads),
 	};
 

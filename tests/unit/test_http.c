@@ -56,14 +56,19 @@ static int teardown(void **state)
 	return 0;
 }
 
-static int dial(void)
+static int dial_to(struct dt_http *h)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
 
-	a.sin_port = htons((uint16_t)atoi(strrchr(dt_http_url(http), ':') + 1));
+	a.sin_port = htons((uint16_t)atoi(strrchr(dt_http_url(h), ':') + 1));
 	assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof(a)), 0);
 	return fd;
+}
+
+static int dial(void)
+{
+	return dial_to(http);
 }
 
 static void say(int fd, const char *s)
@@ -251,6 +256,97 @@ static void test_closing_cancels(void **state)
 	assert_int_equal(dt_http_active(http), 0);
 }
 
+static int waiting(struct dt_engine *e)
+{
+	struct dt_metrics *m = dt_engine_metrics(e);
+	int n;
+
+	pthread_mutex_lock(&m->mu);
+	n = m->waiting;
+	pthread_mutex_unlock(&m->mu);
+	return n;
+}
+
+/* Of one tenant the lower priority goes first; it gives nobody a place before another tenant. */
+static void test_priority(void **state)
+{
+	static const struct dt_tenant tenant[2] = {{"a", {.weight = 1}, 0}, {"b", {.weight = 1}, 0}};
+	static const struct dt_api_key key[2] = {{"ka", 0}, {"kb", 1}};
+	static const struct {
+		const char *key;
+		int priority;
+	} ask[] = {{"ka", 5}, {"ka", 0}, {"ka", -5}, {"kb", 9}};
+	static const int want[] = {3, 2, 1, 0};
+	struct dt_http_params hp = {.host = "127.0.0.1",
+				    .model_name = "tiny",
+				    .keys = key,
+				    .nkeys = 2,
+				    .max_body = 10000,
+				    .max_connections = 64,
+				    .read_timeout = 60,
+				    .request_timeout = 60};
+	struct dt_engine_params p = *dt_engine_params(engine);
+	int fd[4], order[4], n = 0, first = -1;
+	double t0 = dt_now();
+	struct dt_engine *e;
+	struct dt_http *h;
+	char text[1000];
+	struct fake f;
+
+	fake_init(&f, 100, 4, 1, 16);
+	p.model.m = &f;
+	p.max_seqs = 1;
+	p.tenant = tenant;
+	p.ntenants = 2;
+	assert_int_equal(dt_engine_open(&e, &p, NULL), 0);
+	assert_int_equal(dt_http_open(&h, &hp, NULL), 0);
+	dt_http_serve(h, e, NULL);
+	f.sleep_us = 20000;
+	for (int i = -1; i < 4; i++) { /* the first one keeps the only place for a while */
+		int at = dial_to(h), len;
+		char body[200];
+
+		len = snprintf(body, sizeof(body),
+			       "{\"prompt\":\"x\",\"max_tokens\":%d,\"ignore_eos\":true,\"priority\":%d}",
+			       i < 0 ? 80 : 2, i < 0 ? 0 : ask[i].priority);
+		snprintf(text, sizeof(text),
+			 "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+			 "Authorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
+			 i < 0 ? "ka" : ask[i].key, len, body);
+		say(at, text);
+		while ((i < 0 ? f.steps < 1 : waiting(e) < i + 1) && dt_now() - t0 < 60)
+			usleep(1000);
+		if (i < 0)
+			first = at;
+		else
+			fd[i] = at;
+	}
+	assert_int_equal(waiting(e), 4);
+	while (n < 4 && dt_now() - t0 < 120) {
+		struct pollfd ready[4];
+
+		for (int i = 0; i < 4; i++)
+			ready[i] = (struct pollfd){.fd = fd[i], .events = POLLIN};
+		poll(ready, 4, 1000);
+		for (int i = 0; i < 4; i++) {
+			if (!ready[i].revents)
+				continue;
+			assert_true(hear(fd[i], 60, text, sizeof(text)));
+			assert_non_null(strstr(text, " 200 "));
+			close(fd[i]);
+			fd[i] = -1;
+			order[n++] = i;
+		}
+	}
+	for (int i = 0; i < 4; i++)
+		if (order[i] != want[i])
+			fail_msg("place %d is that of request %d, not %d", i, order[i], want[i]);
+	close(first);
+	dt_http_close(h);
+	dt_engine_close(e);
+	free(f.cache);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -262,6 +358,7 @@ int main(void)
 		cmocka_unit_test(test_large_body),
 		cmocka_unit_test(test_idle_ones_make_room),
 		cmocka_unit_test(test_closing_cancels),
+		cmocka_unit_test(test_priority),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -11,6 +11,8 @@
 static struct fake fake;
 static struct dt_tokenizer *tok;
 static struct dt_engine *engine;
+static struct dt_chat chat;
+static json_t *defaults;
 
 static int setup(void **state)
 {
@@ -28,6 +30,7 @@ static int setup(void **state)
 	if (dt_tokenizer_open("byte", &tok, NULL) < 0)
 		return -1;
 	p.tok = tok;
+	dt_chat_init(&chat, DT_CHAT_NONE, NULL, tok);
 	return dt_engine_open(&engine, &p, NULL);
 }
 
@@ -41,12 +44,16 @@ static int teardown(void **state)
 
 static int parse(const char *body, bool line, struct dt_completion *c, struct dt_api_error *e)
 {
-	struct dt_api_model m = {.engine = dt_engine_params(engine), .name = "tiny", .line = line, .seed = 9};
-	json_t *v = json_loads(body, 0, NULL);
+	struct dt_api_model m = {.engine = dt_engine_params(engine),
+				 .name = "tiny",
+				 .chat = &chat,
+				 .defaults = defaults,
+				 .seed = 9};
+	json_t *v = json_loads(body, JSON_ALLOW_NUL, NULL);
 	int rc;
 
 	assert_non_null(v);
-	rc = dt_completion_parse(v, &m, c, e);
+	rc = line ? dt_line_parse(v, &m, c, e) : dt_completion_parse(v, &m, c, e);
 	json_decref(v);
 	return rc;
 }
@@ -93,6 +100,11 @@ static void test_bad_bodies(void **state)
 		 NULL},
 		{"{\"prompt\": \"x\", \"model\": \"gpt-5\"}", 404, "model", "model_not_found"},
 		{"{\"prompt\": \"x\", \"max_tokens\": 100}", 400, "prompt", "context_length_exceeded"},
+		{"{\"prompt\": \"x\", \"messages\": []}", 400, "messages", NULL},
+		{"{\"prompt\": \"x\", \"top_logprobs\": 1}", 400, "top_logprobs", NULL},
+		{"{\"prompt\": \"x\", \"dimensions\": 5}", 400, "dimensions", NULL},
+		{"{\"prompt\": \"x\", \"cache_salt\": 5}", 400, "cache_salt", NULL},
+		{"{\"prompt\": \"x\", \"top_k\": -2}", 400, "top_k", NULL},
 	};
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
@@ -321,7 +333,7 @@ static void test_batch_bodies(void **state)
 	struct dt_api_error e;
 
 	assert_int_equal(parse("{\"prompt\": \"x\", \"id\": {\"any\": 1}}", true, &c, &e), 0);
-	assert_int_equal(c.call->req[0].sampling.seed, 9);
+	assert_int_equal(c.call->ask.sampling.seed, 9);
 	assert_int_equal(c.call->req[0].max_tokens, 16);
 	dt_completion_release(&c);
 	assert_int_equal(parse("{\"prompt\": \"x\", \"stream\": true}", true, &c, &e), -EINVAL);
@@ -329,6 +341,90 @@ static void test_batch_bodies(void **state)
 	assert_int_equal(parse("{\"prompt\": \"\"}", true, &c, &e), 0); /* the start of a document */
 	assert_int_equal(c.call->req[0].tokens[0], 256);
 	dt_completion_release(&c);
+	assert_int_equal(
+		parse("{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}], \"logprobs\": true}", true,
+		      &c, &e),
+		0);
+	assert_true(c.chat);
+	assert_int_equal(c.call->ask.logprobs, 0);
+	assert_int_equal(c.call->req[0].tokens[0], 'h');
+	dt_completion_release(&c);
+	assert_int_equal(parse("{\"messages\": [], \"prompt\": \"x\"}", true, &c, &e), -EINVAL);
+	assert_int_equal(parse("{\"prompt\": \"x\", \"echo\": true}", true, &c, &e), 0);
+	assert_true(c.echo);
+	dt_completion_release(&c);
+}
+
+/* Keys of another route are named with it. */
+static void test_misplaced_keys(void **state)
+{
+	struct dt_completion c;
+	struct dt_api_error e;
+
+	assert_int_equal(parse("{\"prompt\": \"x\", \"messages\": []}", false, &c, &e), -EINVAL);
+	assert_string_equal(e.msg, "'messages' is a key of /v1/chat/completions, not of this body");
+	assert_int_equal(parse("{\"prompt\": \"x\", \"mesages\": []}", false, &c, &e), -EINVAL);
+	assert_string_equal(e.msg, "unknown key 'mesages'");
+}
+
+/* A model may have more ids than its tokenizer; they have no bytes, and are prompts like any other. */
+static void test_ids_without_bytes(void **state)
+{
+	json_t *v = reply("{\"prompt\": [104, 257, 105], \"echo\": true, \"max_tokens\": 0}");
+
+	assert_int_equal(usage_of(v, "prompt_tokens"), 3);
+	assert_string_equal(text_of(v, 0), "hi");
+	json_decref(v);
+}
+
+/* Every byte of a salt counts, those behind a NUL too. */
+static void test_salts(void **state)
+{
+	static const char *const salt[] = {"", "a", "a\\u0000", "a\\u0000b", "a\\u0000c"};
+	uint64_t word[5];
+
+	for (int i = 0; i < 5; i++) {
+		struct dt_completion c;
+		struct dt_api_error e;
+		char body[100];
+
+		snprintf(body, sizeof(body), "{\"prompt\": \"x\", \"cache_salt\": \"%s\"}", salt[i]);
+		assert_int_equal(parse(body, false, &c, &e), 0);
+		word[i] = c.call->salt;
+		for (int k = 0; k < i; k++)
+			assert_true(word[k] != word[i]);
+		dt_completion_release(&c);
+	}
+}
+
+/* Defaults stand in for keys that a body does not have. */
+static void test_defaults(void **state)
+{
+	static const char *const wrong[] = {"[]", "{\"prompt\": \"x\"}", "{\"n\": 2}", "{\"temprature\": 1}",
+					    "{\"top_p\": 2}"};
+	struct dt_completion c;
+	struct dt_api_error e;
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+		json_t *v = json_loads(wrong[i], 0, NULL);
+
+		assert_int_equal(dt_api_check_defaults(v, NULL), -EINVAL);
+		json_decref(v);
+	}
+	defaults = json_loads("{\"max_tokens\": 5, \"temperature\": 0.5, \"stop\": [\"q\"]}", 0, NULL);
+	assert_int_equal(dt_api_check_defaults(defaults, NULL), 0);
+	assert_int_equal(parse("{\"prompt\": \"x\"}", true, &c, &e), 0);
+	assert_int_equal(c.call->req[0].max_tokens, 5);
+	assert_true(c.call->ask.sampling.temperature == 0.5);
+	assert_int_equal(c.call->ask.nstop, 1);
+	dt_completion_release(&c);
+	assert_int_equal(
+		parse("{\"prompt\": \"x\", \"max_completion_tokens\": 7, \"stop\": null}", true, &c, &e), 0);
+	assert_int_equal(c.call->req[0].max_tokens, 7);
+	assert_int_equal(c.call->ask.nstop, 0);
+	dt_completion_release(&c);
+	json_decref(defaults);
+	defaults = NULL;
 }
 
 /* Bodies with bytes changed at random are refused or run; under the sanitizers neither may do harm. */
@@ -384,6 +480,10 @@ int main(void)
 		cmocka_unit_test(test_stream_ping_and_error),
 		cmocka_unit_test(test_idle_keys),
 		cmocka_unit_test(test_batch_bodies),
+		cmocka_unit_test(test_misplaced_keys),
+		cmocka_unit_test(test_ids_without_bytes),
+		cmocka_unit_test(test_salts),
+		cmocka_unit_test(test_defaults),
 		cmocka_unit_test(test_mutated_bodies),
 	};
 

@@ -210,7 +210,7 @@ static void test_preempts_the_latest(void **state)
 	/* q[0] takes the seventh, q[1] finds none: q[2] goes back to the front of the waiting list. */
 	assert_int_equal(dt_sched_step(&s, it), 2);
 	assert_int_equal(s.preemptions, 1);
-	assert_ptr_equal(s.tenant[0].waiting.head, &q[2]);
+	assert_ptr_equal(TAILQ_FIRST(&s.tenant[0].waiting), &q[2]);
 	assert_int_equal(q[2].computed, 0);
 	assert_int_equal(q[2].known, 9);
 	assert_int_equal(q[2].blocks.n, 0);
@@ -396,6 +396,7 @@ static void test_window_gives_back(void **state)
 static void check_step(const struct dt_sched *s, const struct dt_sched_item *it, int n)
 {
 	int tokens = 0, rows = 0, held = 0;
+	struct dt_seq *q;
 
 	for (int i = 0; i < n; i++) {
 		assert_int_equal(it[i].seq->state, DT_SEQ_RUNNING);
@@ -410,8 +411,8 @@ static void check_step(const struct dt_sched *s, const struct dt_sched_item *it,
 	assert_true(n <= s->max_seqs);
 	assert_true(tokens <= s->max_tokens);
 	assert_true(rows <= s->max_seqs);
-	assert_int_equal(n, s->running.n); /* everyone moves */
-	for (struct dt_seq *q = s->running.head; q; q = q->next)
+	assert_int_equal(n, s->nrunning); /* everyone moves */
+	TAILQ_FOREACH (q, &s->running, in_list)
 		held += q->blocks.n - q->blocks.gone;
 	/* Shared blocks are held more than once. */
 	assert_true(held + s->pool->nfree >= s->pool->nblocks);
@@ -452,7 +453,7 @@ static void random_traffic(bool share, int window)
 			assert_int_equal(dt_sched_submit(&s, &q[submitted++], NULL), 0);
 		}
 		n = dt_sched_step(&s, it);
-		assert_true(n > 0 || s.waiting + s.running.n == 0);
+		assert_true(n > 0 || s.waiting + s.nrunning == 0);
 		check_step(&s, it, n);
 		run(it, n);
 		for (int i = 0; i < n; i++)
@@ -466,15 +467,15 @@ static void random_traffic(bool share, int window)
 				done++;
 			}
 		}
-		if (s.tenant[0].waiting.head && dt_rng_below(&rng, k++, 100) == 0) {
-			dt_sched_remove(&s, s.tenant[0].waiting.tail);
+		if (TAILQ_FIRST(&s.tenant[0].waiting) && dt_rng_below(&rng, k++, 100) == 0) {
+			dt_sched_remove(&s, TAILQ_LAST(&s.tenant[0].waiting, dt_seq_list));
 			done++;
 		}
 		assert_true(++steps < 100000);
 	}
 	assert_true(share ? s.prefix_hits > 1000 : window || s.preemptions > 10);
 	assert_int_equal(p.nfree, 20);
-	assert_int_equal(s.running.n + s.waiting, 0);
+	assert_int_equal(s.nrunning + s.waiting, 0);
 	dt_sched_release(&s);
 	dt_kvpool_release(&p);
 	free(q);
@@ -495,7 +496,7 @@ static void test_little_is_wasted(void **state)
 {
 	enum { BLOCKS = 4096, SIZE = 16, SEQS = 128, N = 400 };
 	struct dt_rng rng = dt_rng_make(9, DT_RNG_TEST, 4);
-	struct dt_seq *q = calloc(N, sizeof(*q));
+	struct dt_seq *q = calloc(N, sizeof(*q)), *x;
 	struct dt_sched_item items[SEQS];
 	double worst = 0, fullest = 0;
 	struct dt_kvpool p;
@@ -515,7 +516,7 @@ static void test_little_is_wasted(void **state)
 		n = dt_sched_step(&s, items);
 		assert_true(n > 0);
 		used = BLOCKS - p.nfree;
-		for (struct dt_seq *x = s.running.head; x; x = x->next)
+		TAILQ_FOREACH (x, &s.running, in_list)
 			tokens += x->known;
 		worst = fmax(worst, (double)(used * SIZE - tokens) / (BLOCKS * SIZE));
 		fullest = fmax(fullest, (double)used / BLOCKS);

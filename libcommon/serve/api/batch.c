@@ -58,7 +58,7 @@ static json_t *plain_result(struct line *l)
 		json_decref(e);
 		return v;
 	}
-	json_object_set_new(v, "text", dt_completion_text(r));
+	json_object_set_new(v, "text", dt_completion_text(&l->c, 0));
 	json_object_set_new(v, "finish_reason", json_string(dt_finish_name(r->finish)));
 	json_object_set_new(v, "usage", dt_completion_usage(&l->c, false));
 	lp = dt_completion_logprobs(&l->c, 0);
@@ -342,10 +342,10 @@ static void start_line(struct batch *b, struct line *l, const json_t *v)
 	struct dt_api_model m = {.engine = dt_engine_params(b->engine),
 				 .name = b->p->model_name,
 				 .chat = b->p->chat,
-				 .line = !l->openai,
 				 .batch = true,
+				 .defaults = b->p->defaults,
 				 .seed = (uint64_t)l->index};
-	parse_fn *parse = l->openai ? route_of(l, v) : dt_completion_parse;
+	parse_fn *parse = l->openai ? route_of(l, v) : dt_line_parse;
 	struct dt_err err;
 	int rc;
 

@@ -21,6 +21,7 @@ struct dt_batch_params {
 	const char *skip_done; /* lines that have an answer in this file are left out; NULL: none */
 	const char *model_name;
 	const struct dt_chat *chat; /* may be NULL */
+	json_t *defaults;	    /* dt_api_check_defaults; may be NULL */
 	double request_timeout;	    /* seconds, 0: none */
 	const struct dt_log *log;   /* told how many lines failed, and the first reason; may be NULL */
 };

@@ -1,8 +1,32 @@
+/* Bodies of the three routes and of plain lines: prompts and what goes with them. */
 #include "serve/api/priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+int dt_api_encode(const struct dt_tokenizer *tok, const char *s, size_t n, int32_t **ret, size_t *ret_n,
+		  struct dt_err *err)
+{
+	int32_t bos = dt_tokenizer_bos(tok), *ids, *p;
+	int rc = dt_tokenizer_encode(tok, s, n, true, &ids, ret_n, err);
+
+	if (rc < 0)
+		return rc;
+	if (bos >= 0 && (*ret_n == 0 || ids[0] != bos)) {
+		p = realloc(ids, (*ret_n + 1) * sizeof(*p));
+		if (!p) {
+			free(ids);
+			return dt_err_sys(err, -ENOMEM, "cannot encode the text");
+		}
+		ids = p;
+		memmove(ids + 1, ids, *ret_n * sizeof(*ids));
+		ids[0] = bos;
+		++*ret_n;
+	}
+	*ret = ids;
+	return 0;
+}
 
 static int add_text(struct dt_body *b, const json_t *v)
 {
@@ -28,10 +52,25 @@ static int add_text(struct dt_body *b, const json_t *v)
 	return 0;
 }
 
+/* The text of a prompt given as ids. An id that the tokenizer has no bytes for adds nothing. */
+static int decode(const struct dt_body *b, struct dt_prompt *p)
+{
+	FILE *f = open_memstream(&p->text.s, &p->text.n);
+
+	if (!f)
+		return dt_body_no_memory(b->e);
+	for (size_t i = 0; i < p->n; i++) {
+		size_t n = 0;
+		const char *s = dt_tokenizer_piece(b->m->engine->tok, p->ids[i], true, &n);
+
+		fwrite(s ? s : "", 1, s ? n : 0, f);
+	}
+	return fclose(f) == EOF ? dt_body_no_memory(b->e) : 0;
+}
+
 static int add_ids(struct dt_body *b, const json_t *a)
 {
 	struct dt_prompt *p = &b->prompt[b->nprompts++];
-	struct dt_err err;
 
 	p->n = json_array_size(a);
 	p->ids = malloc((p->n + 1) * sizeof(*p->ids));
@@ -39,9 +78,7 @@ static int add_ids(struct dt_body *b, const json_t *a)
 		return dt_body_no_memory(b->e);
 	if (dt_body_ids(b, "prompt", a, p->ids) < 0)
 		return -EINVAL;
-	if (dt_tokenizer_decode(b->m->engine->tok, p->ids, p->n, true, &p->text.s, &p->text.n, &err) < 0)
-		return dt_body_bad(b->e, "prompt", "%s", err.msg);
-	return 0;
+	return b->echo ? decode(b, p) : 0;
 }
 
 /* A string, an array of strings, an array of ids, or an array of arrays of ids. */
@@ -54,7 +91,7 @@ static int read_prompts(struct dt_body *b, const char *key)
 		return dt_body_bad(b->e, key, "key '%s' is missing", key);
 	if (n == 0)
 		return dt_body_bad(b->e, key, "'%s' is empty", key);
-	if (n > 1 && b->m->line)
+	if (n > 1 && b->kind == DT_BODY_LINE)
 		return dt_body_bad(b->e, "prompt", "a line has one prompt");
 	b->prompt = calloc(n, sizeof(*b->prompt));
 	if (!b->prompt)
@@ -79,97 +116,123 @@ static int read_prompts(struct dt_body *b, const char *key)
 
 static int read_completion(struct dt_body *b, struct dt_completion *c)
 {
-	static const char *const http[] = {"prompt", "logprobs", "model",	   "n",	   "best_of",
-					   "stream", "echo",	 "stream_options", "user", NULL};
-	static const char *const line[] = {"prompt", "logprobs", "id", NULL};
-	int64_t logprobs = -1, best_of = 0;
-
-	b->n = 1;
-	if (dt_body_check_keys(b, b->m->line ? line : http) < 0 ||
-	    (!b->m->line && dt_body_envelope(b, c) < 0) || dt_body_sampling(b) < 0 ||
-	    dt_body_bool(b, "echo", &c->echo) < 0 ||
-	    dt_body_int(b, "logprobs", 0, DT_LOGPROBS_MAX, &logprobs) < 0 ||
-	    dt_body_int(b, "best_of", 1, 128, &best_of) < 0 || dt_body_max_tokens(b, 16) < 0 ||
-	    dt_body_format(b) < 0)
-		return -EINVAL;
-	if (best_of && best_of != b->n)
+	c->echo = b->echo;
+	if (b->best_of && b->best_of != b->n)
 		return dt_body_bad(b->e, "best_of", "'best_of' other than 'n' is not supported");
-	if (logprobs > b->m->engine->model.vocab)
+	if (b->ask.logprobs > b->m->engine->model.vocab)
 		return dt_body_bad(b->e, "logprobs", "'logprobs' is more than the vocabulary");
-	b->r.logprobs = (int)logprobs;
-	b->r.score_prompt = c->echo && logprobs >= 0;
-	return read_prompts(b, "prompt") < 0 ? -EINVAL : dt_body_call(b, c);
+	b->default_tokens = 16;
+	b->ask.score_prompt = c->echo && b->ask.logprobs >= 0;
+	return dt_body_ask(b, -1) < 0 ? -EINVAL : read_prompts(b, "prompt");
 }
 
-static int read_message(struct dt_body *b, struct dt_completion *c)
+static int read_chat(struct dt_body *b, struct dt_completion *c)
 {
-	static const char *const keys[] = {"messages", "logprobs",	 "top_logprobs", "model", "n",
-					   "stream",   "stream_options", "user",	 NULL};
 	const struct dt_chat *chat = b->m->chat;
-	int64_t top = -1;
-	bool logprobs = false;
 	struct dt_prompt *p;
 	struct dt_err err;
-	int rc;
 
-	b->n = 1;
-	if (dt_body_check_keys(b, keys) < 0 || dt_body_envelope(b, c) < 0 || dt_body_sampling(b) < 0 ||
-	    dt_body_bool(b, "logprobs", &logprobs) < 0 ||
-	    dt_body_int(b, "top_logprobs", 0, DT_LOGPROBS_MAX, &top) < 0 ||
-	    dt_body_max_tokens(b, INT32_MAX) < 0 || dt_body_format(b) < 0)
-		return -EINVAL;
+	c->chat = true;
 	if (!chat) {
 		dt_api_fail(b->e, 400, "invalid_request_error", "no_chat_template",
 			    "this model has no chat template; the server's --chat-template sets one");
 		return -EINVAL;
 	}
-	if (top >= 0 && !logprobs)
+	if (b->top_logprobs >= 0 && !b->chat_logprobs)
 		return dt_body_bad(b->e, "top_logprobs", "'top_logprobs' goes with 'logprobs'");
-	if (top > b->m->engine->model.vocab)
+	if (b->top_logprobs > b->m->engine->model.vocab)
 		return dt_body_bad(b->e, "top_logprobs", "'top_logprobs' is more than the vocabulary");
-	b->r.logprobs = !logprobs ? -1 : top > 0 ? (int)top : 0;
-	if (chat->end >= 0 && !b->ignore_eos) /* dt_body_sampling left room */
-		b->r.stop_ids[b->r.nstop_ids++] = chat->end;
+	b->default_tokens = INT32_MAX;
+	b->ask.logprobs = !b->chat_logprobs ? -1 : b->top_logprobs > 0 ? b->top_logprobs : 0;
+	if (dt_body_ask(b, chat->end) < 0)
+		return -EINVAL;
 	p = b->prompt = calloc(1, sizeof(*b->prompt));
 	if (!p)
 		return dt_body_no_memory(b->e);
 	b->nprompts = 1;
-	rc = dt_chat_encode(chat, json_object_get(b->o, "messages"), &p->ids, &p->n, &err);
-	return rc < 0 ? dt_body_bad(b->e, "messages", "%s", err.msg) : dt_body_call(b, c);
+	if (dt_chat_encode(chat, json_object_get(b->o, "messages"), &p->ids, &p->n, &err) < 0)
+		return dt_body_bad(b->e, "messages", "%s", err.msg);
+	return 0;
 }
 
 static int read_embedding(struct dt_body *b, struct dt_completion *c)
 {
-	static const char *const keys[] = {"input",	 "model",      "user", "encoding_format",
-					   "dimensions", "cache_salt", NULL};
-	const char *format = json_string_value(json_object_get(b->o, "encoding_format"));
+	const json_t *v = json_object_get(b->o, "encoding_format");
+	const char *format = json_string_value(v);
 
-	if (dt_body_check_keys(b, keys) < 0 || dt_body_envelope(b, c) < 0)
-		return -EINVAL;
-	if (json_object_get(b->o, "dimensions"))
-		return dt_body_bad(b->e, "dimensions", "'dimensions' is not supported");
-	if (json_object_get(b->o, "encoding_format") &&
-	    (!format || (strcmp(format, "float") && strcmp(format, "base64"))))
+	if (v && (!format || (strcmp(format, "float") && strcmp(format, "base64"))))
 		return dt_body_bad(b->e, "encoding_format", "'encoding_format' is float or base64");
 	c->base64 = format && !strcmp(format, "base64");
-	b->n = 1;
-	b->r.embed = true;
-	b->r.logprobs = -1;
-	b->r.sampling = DT_SAMPLING_DEFAULT;
-	b->has_max = true;
-	return read_prompts(b, "input") < 0 ? -EINVAL : dt_body_call(b, c);
+	b->ask.embed = true;
+	b->default_tokens = 0;
+	return read_prompts(b, "input");
 }
 
-static int parse(const json_t *o, const struct dt_api_model *m,
-		 int (*read)(struct dt_body *, struct dt_completion *), bool chat, struct dt_completion *ret,
-		 struct dt_api_error *e)
+static int read_body(struct dt_body *b, struct dt_completion *c)
 {
-	struct dt_completion c = {.chat = chat};
-	struct dt_body b = {.o = o, .m = m, .e = e};
 	int rc;
 
-	rc = json_is_object(o) ? read(&b, &c) : dt_body_bad(e, "", "the request is not a JSON object");
-	dt_body_release(&b);
+	if (!json_is_object(b->o))
+		return dt_body_bad(b->e, "", "the request is not a JSON object");
+	if (dt_body_keys(b) < 0 || dt_body_model(b) < 0 || dt_body_stream(b, c) < 0 || dt_body_salt(b) < 0)
+		return -EINVAL;
+	if (b->kind == DT_BODY_EMBEDDING)
+		rc = read_embedding(b, c);
+	else if (b->kind == DT_BODY_CHAT || b->kind == DT_BODY_CHAT_LINE)
+		rc = read_chat(b, c);
+	else
+		rc = read_completion(b, c);
+	return rc < 0 ? rc : dt_body_call(b, c);
+}
+
+static void body_release(struct dt_body *b)
+{
+	for (size_t i = 0; i < b->nprompts; i++) {
+		free(b->prompt[i].ids);
+		free(b->prompt[i].text.s);
+	}
+	free(b->prompt);
+	dt_ask_release(&b->ask);
+}
+
+/* The body with the server's defaults where it says nothing. A new reference. */
+static json_t *with_defaults(const json_t *o, const struct dt_api_model *m, enum dt_body_kind kind)
+{
+	json_t *all;
+
+	if (!m->defaults || kind == DT_BODY_EMBEDDING || !json_is_object(o))
+		return json_incref((json_t *)o);
+	all = json_copy((json_t *)o);
+	if (json_object_update_missing(all, m->defaults) < 0) {
+		json_decref(all);
+		return NULL;
+	}
+	/* Two names of one thing: the body's own counts. */
+	if (json_object_get(o, "max_completion_tokens") && !json_object_get(o, "max_tokens"))
+		json_object_del(all, "max_tokens");
+	return all;
+}
+
+static int parse(const json_t *o, const struct dt_api_model *m, enum dt_body_kind kind,
+		 struct dt_completion *ret, struct dt_api_error *e)
+{
+	struct dt_completion c = {0};
+	struct dt_body b = {.m = m,
+			    .e = e,
+			    .kind = kind,
+			    .n = 1,
+			    .top_logprobs = -1,
+			    .max_tokens = -1,
+			    .max_completion_tokens = -1,
+			    .ask = DT_ASK_DEFAULT};
+	json_t *all = with_defaults(o, m, kind);
+	int rc;
+
+	b.o = all;
+	b.ask.sampling.seed = m->seed;
+	rc = all ? read_body(&b, &c) : dt_body_no_memory(e);
+	body_release(&b);
+	json_decref(all);
 	if (rc < 0)
 		dt_completion_release(&c);
 	else
@@ -180,19 +243,25 @@ static int parse(const json_t *o, const struct dt_api_model *m,
 int dt_completion_parse(const json_t *o, const struct dt_api_model *m, struct dt_completion *ret,
 			struct dt_api_error *e)
 {
-	return parse(o, m, read_completion, false, ret, e);
+	return parse(o, m, DT_BODY_TEXT, ret, e);
+}
+
+int dt_line_parse(const json_t *o, const struct dt_api_model *m, struct dt_completion *ret,
+		  struct dt_api_error *e)
+{
+	return parse(o, m, json_object_get(o, "messages") ? DT_BODY_CHAT_LINE : DT_BODY_LINE, ret, e);
 }
 
 int dt_chat_parse(const json_t *o, const struct dt_api_model *m, struct dt_completion *ret,
 		  struct dt_api_error *e)
 {
-	return parse(o, m, read_message, true, ret, e);
+	return parse(o, m, DT_BODY_CHAT, ret, e);
 }
 
 int dt_embedding_parse(const json_t *o, const struct dt_api_model *m, struct dt_completion *ret,
 		       struct dt_api_error *e)
 {
-	return parse(o, m, read_embedding, false, ret, e);
+	return parse(o, m, DT_BODY_EMBEDDING, ret, e);
 }
 
 void dt_completion_release(struct dt_completion *c)

@@ -48,9 +48,9 @@ struct dt_api_model { /* what a body is read against */
 	const char *name;	    /* served model name */
 	const struct dt_chat *chat; /* NULL: there is none */
 	int tenant;
-	bool line;     /* a plain line of dt-serve --batch: one prompt, one choice, no stream, "id" allowed */
-	bool batch;    /* no stream */
-	uint64_t seed; /* when the body has none */
+	bool batch;	  /* no stream */
+	json_t *defaults; /* of keys that a body does not have, checked; NULL: none */
+	uint64_t seed;	  /* when the body has none */
 };
 
 /*
@@ -59,11 +59,18 @@ struct dt_api_model { /* what a body is read against */
  */
 int dt_completion_parse(const json_t *body, const struct dt_api_model *m, struct dt_completion *ret,
 			struct dt_api_error *e);
-/* The same for a chat completion and for an embedding. */
+/*
+ * The same for a plain line of dt-serve --batch (one prompt or messages, one choice, no stream, "id"
+ * allowed), for a chat completion and for an embedding.
+ */
+int dt_line_parse(const json_t *body, const struct dt_api_model *m, struct dt_completion *ret,
+		  struct dt_api_error *e);
 int dt_chat_parse(const json_t *body, const struct dt_api_model *m, struct dt_completion *ret,
 		  struct dt_api_error *e);
 int dt_embedding_parse(const json_t *body, const struct dt_api_model *m, struct dt_completion *ret,
 		       struct dt_api_error *e);
+/* o has only keys of sampling and stopping that mean the same in every body. -EINVAL. */
+int dt_api_check_defaults(const json_t *o, struct dt_err *err);
 void dt_completion_release(struct dt_completion *c); /* drops its reference to the call */
 
 /* text to ids as completions read it: special tokens are read as such, bos goes in front where the tokenizer
@@ -77,8 +84,8 @@ int dt_api_encode(const struct dt_tokenizer *tok, const char *s, size_t n, int32
 json_t *dt_completion_json(const struct dt_completion *c, struct dt_api_error *e);
 /* cache: with the tokens found in the cache, which depend on who came before. */
 json_t *dt_completion_usage(const struct dt_completion *c, bool cache);
-/* A choice's whole text, cleaned, without the prompt. NULL: out of memory. */
-json_t *dt_completion_text(const struct dt_serve_req *r);
+/* Choice i's whole text, cleaned, behind its prompt with echo. NULL: out of memory. */
+json_t *dt_completion_text(const struct dt_completion *c, int i);
 /* {"tokens", "token_logprobs", "top_logprobs", "text_offset"} of output tokens; null without logprobs. */
 json_t *dt_completion_logprobs(const struct dt_completion *c, int i);
 /* Fills e from a request that ended badly; 0 when it ended well. */

@@ -7,40 +7,52 @@
 struct dt_prompt {
 	int32_t *ids;
 	size_t n;
-	struct dt_text text; /* as given, for echo */
+	struct dt_text text; /* with echo */
+};
+
+enum dt_body_kind { /* bits: a key may stand in several */
+		    DT_BODY_TEXT = 1,
+		    DT_BODY_CHAT = 2,
+		    DT_BODY_EMBEDDING = 4,
+		    DT_BODY_LINE = 8, /* a plain line of --batch, with a prompt or with messages */
+		    DT_BODY_CHAT_LINE = 16,
 };
 
 struct dt_body {
 	const json_t *o;
 	const struct dt_api_model *m;
 	struct dt_api_error *e;
+	enum dt_body_kind kind;
+
+	/* keys.c fills these, and what of the ask is a number or true or false */
+	bool stream, echo, chat_logprobs;
+	int n, best_of, top_logprobs, max_tokens, max_completion_tokens; /* the last three -1: not given */
+	struct dt_ask ask;
+
+	int default_tokens; /* to generate when the body does not say */
 	struct dt_prompt *prompt;
 	size_t nprompts;
-	struct dt_serve_req r; /* a pattern: everything but the prompt */
 	uint64_t salt;
-	bool ignore_eos, has_max;
-	int64_t max_tokens, n;
-	struct dt_grammar *grammar; /* the output must fit it */
 };
 
-/* body.c. All fill b->e and return -EINVAL when something is wrong. */
+/* All functions on a body fill b->e and return -EINVAL when something is wrong. */
 int dt_body_bad(struct dt_api_error *e, const char *param, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 int dt_body_no_memory(struct dt_api_error *e);
-/* Every key is one of the sampling keys or in the NULL-terminated list more. */
-int dt_body_check_keys(struct dt_body *b, const char *const *more);
-int dt_body_int(struct dt_body *b, const char *key, int64_t min, int64_t max, int64_t *ret);
-int dt_body_bool(struct dt_body *b, const char *key, bool *ret);
+
+/* keys.c: every key is known here; those that are numbers or true or false are read. */
+int dt_body_keys(struct dt_body *b);
+
+/* body.c: the keys that have a form of their own. */
+int dt_body_model(struct dt_body *b);				/* model */
+int dt_body_stream(struct dt_body *b, struct dt_completion *c); /* stream, stream_options */
+int dt_body_salt(struct dt_body *b);				/* cache_salt */
+/* logit_bias, stop, stop_token_ids, response_format; end: one more id that ends a text, -1: none. */
+int dt_body_ask(struct dt_body *b, int32_t end);
+/* The ids of an array into ret [its size]. */
 int dt_body_ids(struct dt_body *b, const char *key, const json_t *a, int32_t *ret);
-/* model, n, stream, stream_options. */
-int dt_body_envelope(struct dt_body *b, struct dt_completion *c);
-/* Everything about sampling and stopping but logprobs. */
-int dt_body_sampling(struct dt_body *b);
-int dt_body_max_tokens(struct dt_body *b, int64_t otherwise);
-/* response_format: a grammar, or none. */
-int dt_body_format(struct dt_body *b);
-/* Makes c's call from b's prompts and pattern. */
+
+/* Makes c's call of b's prompts and ask. */
 int dt_body_call(struct dt_body *b, struct dt_completion *c);
-void dt_body_release(struct dt_body *b);
 
 #endif

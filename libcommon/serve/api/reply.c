@@ -36,11 +36,6 @@ static json_t *clean_string(const char *s, size_t n)
 	return v;
 }
 
-json_t *dt_completion_text(const struct dt_serve_req *r)
-{
-	return clean_string(r->detok.text, r->detok.ready);
-}
-
 /* The text of one token; "bytes:\xe2\x82" when it is not text by itself, as OpenAI writes it. */
 static json_t *token_name(const struct dt_tokenizer *tok, int32_t id)
 {
@@ -125,8 +120,8 @@ static void add_scores(struct score_lists *l, const struct dt_completion *c, con
 	const struct dt_scores *s = &r->scores;
 
 	for (int i = from; i < s->n; i++)
-		add_score(l, c, r->show_special, &s->chosen[i], s->ntop, s->top + (size_t)i * (size_t)s->ntop,
-			  offset);
+		add_score(l, c, !r->ask->skip_special, &s->chosen[i], s->ntop,
+			  s->top + (size_t)i * (size_t)s->ntop, offset);
 }
 
 /* {"token", "logprob", "bytes"} of chat completions. */
@@ -165,7 +160,7 @@ json_t *dt_completion_logprobs(const struct dt_completion *c, int i)
 	struct score_lists l;
 	int offset = 0;
 
-	if (r->logprobs < 0)
+	if (r->ask->logprobs < 0)
 		return json_null();
 	if (c->chat)
 		return chat_logprobs(c, r, 0);
@@ -208,14 +203,15 @@ static json_t *envelope(const struct dt_completion *c, bool chunk, json_t *choic
 static json_t *stop_reason(const struct dt_serve_req *r)
 {
 	if (r->detok.stopped >= 0)
-		return json_stringn(r->stop[r->detok.stopped].s, r->stop[r->detok.stopped].n);
+		return json_stringn(r->ask->stop[r->detok.stopped].s, r->ask->stop[r->detok.stopped].n);
 	return r->stop_id >= 0 ? json_integer(r->stop_id) : json_null();
 }
 
-static json_t *whole_text(const struct dt_completion *c, int i)
+json_t *dt_completion_text(const struct dt_completion *c, int i)
 {
+	const struct dt_serve_req *r = &c->call->req[i];
 	const struct dt_text *p = &c->prompt[i / c->n];
-	json_t *out = dt_completion_text(&c->call->req[i]), *both = NULL;
+	json_t *out = clean_string(r->detok.text, r->detok.ready), *both = NULL;
 	size_t n = json_string_length(out);
 	char *s;
 
@@ -236,7 +232,7 @@ static json_t *whole_choice(const struct dt_completion *c, int i)
 {
 	const struct dt_serve_req *r = &c->call->req[i];
 	const char *name = c->chat ? "message" : "text";
-	json_t *v = whole_text(c, i);
+	json_t *v = dt_completion_text(c, i);
 
 	if (c->chat)
 		v = json_pack("{s:s, s:o, s:n}", "role", "assistant", "content", v, "refusal");
@@ -388,7 +384,7 @@ static int begin(struct dt_sse *s, int i, FILE *f)
 	if (at->begun || !c->echo)
 		return 0;
 	at->begun = true;
-	if (r->logprobs >= 0) {
+	if (r->ask->logprobs >= 0) {
 		struct score_lists l = lists_new();
 
 		add_prompt_scores(&l, c, r, &at->offset);
@@ -417,9 +413,9 @@ static int news(struct dt_sse *s, int i, FILE *f)
 	rc = begin(s, i, f);
 	if (rc < 0)
 		return rc;
-	if (r->logprobs >= 0 && s->c->chat) {
+	if (r->ask->logprobs >= 0 && s->c->chat) {
 		lp = chat_logprobs(s->c, r, at->scored);
-	} else if (r->logprobs >= 0) {
+	} else if (r->ask->logprobs >= 0) {
 		struct score_lists l = lists_new();
 
 		add_scores(&l, s->c, r, at->scored, &at->offset);

@@ -69,7 +69,7 @@ int dt_detok_push_bytes(struct dt_detok *d, const char *s, size_t n)
 	}
 	memcpy(d->text + d->n, s, n);
 	d->n += n;
-	d->stopped = find_stop(d, old, &at);
+	d->stopped = d->no_stop ? -1 : find_stop(d, old, &at);
 	if (d->stopped >= 0) {
 		d->n = d->include_stop ? at + d->stop[d->stopped].n : at;
 		d->ready = d->n;

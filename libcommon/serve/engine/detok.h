@@ -18,6 +18,7 @@ struct dt_detok {
 	const struct dt_tokenizer *tok;
 	bool special;	   /* special tokens are shown */
 	bool include_stop; /* the stop string itself is kept */
+	bool no_stop;	   /* a stop string that ends now is text like any other (min_tokens) */
 	const struct dt_stop *stop;
 	int nstop;
 	char *text; /* every byte so far; not NUL-terminated */

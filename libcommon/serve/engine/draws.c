@@ -17,18 +17,18 @@ static bool wants_logits(const struct dt_sched_item *it)
 	for (int i = 0; r->nout == 0 && i < r->call->n; i++)
 		if (r->call->req[i].seq.leader == &r->seq) /* choices that begin with the same logits */
 			return true;
-	return r->logprobs > 0 || r->matcher;
+	return r->ask->logprobs > 0 || r->matcher;
 }
 
 /* What row `at` is drawn with; of the model that guesses a text may end too early. */
 static int draw_of(struct dt_engine *e, const struct dt_serve_req *r, int at, bool draft, struct dt_draw *ret)
 {
-	struct dt_sampling s = r->sampling;
+	struct dt_sampling s = dt_serve_req_sampling(r);
 	int nout = at + 1 - r->nprompt;
 
-	if (!draft && nout < r->min_tokens) {
-		s.ban = r->stop_ids;
-		s.nban = r->nstop_ids;
+	if (!draft && nout < r->ask->min_tokens) {
+		s.ban = r->ask->stop_ids;
+		s.nban = r->ask->nstop_ids;
 	}
 	return dt_sampling_draw(&e->sampler, &s, r->tokens, (size_t)r->nprompt, dt_serve_req_out(r),
 				(size_t)nout, ret);
@@ -38,7 +38,7 @@ int dt_engine_plan_draws(struct dt_engine *e, const struct dt_sched_item *items,
 {
 	int want = 0, rc = 0;
 
-	e->batch.draw = NULL;
+	e->step.batch.draw = NULL;
 	e->sampler.nedits = 0;
 	if (!(draft ? e->p.drafter.draws : e->p.model.draws))
 		return 0;
@@ -52,17 +52,17 @@ int dt_engine_plan_draws(struct dt_engine *e, const struct dt_sched_item *items,
 		for (int at = it->first; at < it->first + it->n; at++) {
 			if (!dt_engine_wanted(it, at, draft))
 				continue;
-			rc = draw_of(e, r, at, draft, &e->draw[want]);
+			rc = draw_of(e, r, at, draft, &e->step.draw[want]);
 			if (rc < 0)
 				return rc;
-			e->draw[want++].score = !draft && r->logprobs == 0;
+			e->step.draw[want++].score = !draft && r->ask->logprobs == 0;
 		}
 	}
 	if (want == 0)
 		return 0;
-	e->batch.draw = e->draw;
-	e->batch.edit = e->sampler.edit;
-	e->batch.nedits = e->sampler.nedits;
-	e->batch.drawn = e->drawn;
+	e->step.batch.draw = e->step.draw;
+	e->step.batch.edit = e->sampler.edit;
+	e->step.batch.nedits = e->sampler.nedits;
+	e->step.batch.drawn = e->step.drawn;
 	return 0;
 }

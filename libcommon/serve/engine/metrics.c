@@ -55,7 +55,7 @@ void dt_metrics_memory(struct dt_metrics *m, uint64_t weights, uint64_t cache, u
 void dt_metrics_step(struct dt_metrics *m, const struct dt_sched *s, int tokens)
 {
 	pthread_mutex_lock(&m->mu);
-	m->running = s->running.n;
+	m->running = s->nrunning;
 	m->waiting = s->waiting;
 	m->kv_usage = 1 - (double)s->pool->nfree / s->pool->nblocks;
 	m->preemptions = (uint64_t)s->preemptions;

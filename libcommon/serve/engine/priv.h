@@ -1,15 +1,47 @@
-/* What engine.c and step.c share; not for others. */
+/* The engine's parts, each with one owner; not for others. */
 #ifndef DT_SERVE_ENGINE_PRIV_H
 #define DT_SERVE_ENGINE_PRIV_H
 
 #include "serve/engine/engine.h"
+#include "serve/engine/quota.h"
 #include "serve/engine/speculate.h"
 
-struct req_list {
-	struct dt_serve_req *head, *tail;
+TAILQ_HEAD(dt_req_list, dt_serve_req);
+
+/* Where the other threads meet the engine's. Guarded by mu. */
+struct dt_engine_gate {
+	pthread_mutex_t mu;
+	pthread_cond_t work; /* for the engine: something was submitted or cancelled */
+	pthread_cond_t idle; /* for dt_engine_wait_idle, on CLOCK_MONOTONIC */
+	struct dt_req_list inbox;
+	int inflight;
+	bool draining, stop;
+	double busy_since;	/* dt_now() when the step in progress began, 0: none */
+	struct dt_quota *quota; /* [ntenants] */
 };
 
-/* tell.c */
+/* Buffers of one step. The engine's thread's. */
+struct dt_engine_buffers {
+	struct dt_sched_item *items, *drafts; /* [max_seqs] */
+	struct dt_infer_batch batch;	      /* points into what follows */
+	int32_t *ids, *pos;		      /* [max_tokens] */
+	int64_t *slot;			      /* [max_tokens] */
+	int32_t *q_start, *kv_len, *want;     /* [max_seqs + 1], [max_seqs], [max_seqs] */
+	int32_t *table;			      /* [max_seqs, blocks of max_len] */
+	float **pool_to;		      /* [max_seqs] */
+	float *logits;			      /* [max_seqs + 2, vocab], the last two scratch */
+	struct dt_draw *draw;		      /* [max_seqs], and their edits are the sampler's */
+	struct dt_drawn *drawn;		      /* [max_seqs] */
+	struct dt_logprob *top;		      /* [DT_LOGPROBS_MAX] */
+};
+
+/* What a grammar allows, as the sampler takes it. The engine's thread's. */
+struct dt_engine_mask {
+	struct dt_vocab_order order; /* made when the first request asks for a grammar */
+	uint32_t *allow;	     /* [vocab / 32] */
+};
+
+/* tell.c: a thread that wakes those who wait for tokens. */
 struct dt_teller {
 	struct dt_call **own; /* [cap]: the engine's thread's, of this step */
 	int nown, cap;
@@ -23,44 +55,33 @@ struct dt_teller {
 };
 
 struct dt_engine {
-	struct dt_engine_params p;
-	struct dt_metrics metrics;
+	struct dt_engine_params p; /* constant */
+	struct dt_metrics metrics; /* has a lock of its own */
 	pthread_t thread;
+	struct dt_engine_gate gate;
 
-	pthread_mutex_t mu;
-	pthread_cond_t work; /* for the engine: something was submitted or cancelled */
-	pthread_cond_t idle; /* for dt_engine_wait_idle, on CLOCK_MONOTONIC */
-	struct req_list inbox;
-	int inflight;
-	bool draining, stop;
-	double busy_since; /* dt_now() when the step in progress began, 0: none */
-	struct dt_bucket {
-		double tokens, at; /* what was left at the moment `at` */
-	} * bucket;		   /* [ntenants] */
-
-	/* the engine thread's own */
+	/* the engine's thread's */
 	struct dt_kvpool pool;
 	struct dt_sched sched;
-	struct req_list live; /* taken from the inbox, in order of arrival */
+	struct dt_req_list live; /* taken from the inbox, in order of arrival */
+	struct dt_engine_buffers step;
+	struct dt_engine_mask mask;
 	struct dt_serve_sampler sampler;
-	struct dt_teller teller;
 	struct dt_spec spec;
-	struct dt_sched_item *items, *drafts; /* [max_seqs] */
-	struct dt_infer_batch batch;
-	int32_t *ids, *pos, *q_start, *kv_len, *table, *want;
-	int64_t *slot;
-	float **pool_to;
-	float *logits;		/* [max_seqs + 2, vocab], the last two scratch */
-	struct dt_draw *draw;	/* [max_seqs], and their edits are the sampler's */
-	struct dt_drawn *drawn; /* [max_seqs] */
-	struct dt_logprob *top;
-	struct dt_vocab_order order; /* made when the first request asks for a grammar */
-	uint32_t *allow;	     /* [vocab / 32] */
+	struct dt_teller teller;
 };
 
 /* engine.c: ends a request for its caller and for the engine. The call may be gone afterwards. */
 void dt_engine_retire(struct dt_engine *e, struct dt_serve_req *r, enum dt_finish why);
 void dt_engine_retire_error(struct dt_engine *e, struct dt_serve_req *r, const struct dt_err *err);
+
+/* submit.c */
+int dt_engine_gate_init(struct dt_engine *e); /* -ENOMEM */
+void dt_engine_gate_release(struct dt_engine *e);
+
+/* buffers.c */
+int dt_engine_buffers_init(struct dt_engine *e); /* -ENOMEM */
+void dt_engine_buffers_release(struct dt_engine *e);
 
 int dt_teller_open(struct dt_teller *t, int cap); /* of zeros. -ENOMEM, -EAGAIN */
 void dt_teller_close(struct dt_teller *t);	  /* once all have been told */
@@ -68,14 +89,16 @@ void dt_teller_close(struct dt_teller *t);	  /* once all have been told */
 void dt_teller_add(struct dt_teller *t, struct dt_call *c);
 void dt_teller_go(struct dt_teller *t);
 
-/* draft.c: lets the other model see what the planned items compute, and guess for those with a draft.
- */
+/* draft.c: lets the other model see what the planned items compute, and guess for those with a draft. */
 int dt_engine_draft(struct dt_engine *e, int n);
 
-/* draws.c: has the model draw what e->batch wants of the items, if it can; 0 or -ENOMEM. */
+/* draws.c: has the model draw what the batch wants of the items, if it can; 0 or -ENOMEM. */
 int dt_engine_plan_draws(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft);
 
-/* step.c: fills e->batch; and the whole of a step: plans, computes and hands out tokens once. */
+/* take.c: hands each request of the items the tokens that the step gave it; how many. */
+int dt_engine_take(struct dt_engine *e, const struct dt_sched_item *items, int n);
+
+/* step.c: fills the batch; and the whole of a step: plans, computes and hands out tokens once. */
 int dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft);
 /* Rows of an item whose logits are wanted: the prompt's when it is scored, the last known token's and those
  * of guessed tokens; of the model that guesses only guesses are. */

@@ -32,10 +32,10 @@ struct dt_call *dt_call_new(int n)
 	atomic_init(&c->refs, 1);
 	atomic_init(&c->cancelled, false);
 	c->n = c->open = n;
+	c->ask = DT_ASK_DEFAULT;
 	for (int i = 0; i < n; i++) {
 		c->req[i].call = c;
-		c->req[i].sampling = DT_SAMPLING_DEFAULT;
-		c->req[i].logprobs = -1;
+		c->req[i].ask = &c->ask;
 		c->req[i].stop_id = -1;
 		c->req[i].detok.stopped = -1;
 	}
@@ -47,14 +47,20 @@ void dt_call_ref(struct dt_call *c)
 	atomic_fetch_add(&c->refs, 1);
 }
 
+void dt_ask_release(struct dt_ask *a)
+{
+	free(a->bias);
+	free(a->stop_ids);
+	for (int i = 0; i < a->nstop; i++)
+		free(a->stop[i].s);
+	free(a->stop);
+	dt_grammar_drop(a->grammar);
+	*a = (struct dt_ask){0};
+}
+
 static void req_release(struct dt_serve_req *r)
 {
 	free(r->tokens);
-	free(r->bias);
-	free(r->stop_ids);
-	for (int i = 0; i < r->nstop; i++)
-		free(r->stop[i].s);
-	free(r->stop);
 	dt_detok_release(&r->detok);
 	free(r->scores.chosen);
 	free(r->scores.top);
@@ -70,6 +76,7 @@ void dt_call_drop(struct dt_call *c)
 		return;
 	for (int i = 0; i < c->n; i++)
 		req_release(&c->req[i]);
+	dt_ask_release(&c->ask);
 	pthread_cond_destroy(&c->cond);
 	pthread_mutex_destroy(&c->mu);
 	free(c->req);

@@ -1,7 +1,8 @@
 /*
  * A call (one HTTP request, one line of a batch) is one or more requests: its prompts times its choices.
- * What a request asks for is fixed when it is submitted; what it has got so far is written by the engine's
- * thread and read by the caller's under the call's lock.
+ * What a call asks for (struct dt_ask) is filled by its caller, fixed when it is submitted, and read
+ * without a lock from then on. What a request has got so far is written by the engine's thread and read by
+ * the caller's under the call's lock.
  *
  * Ownership: dt_call_new gives the caller one reference, dt_engine_submit takes one for the engine. Dropping
  * the last frees everything, so a caller may leave at any time (cancel, drop) without waiting.
@@ -16,6 +17,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/queue.h>
 
 #define DT_LOGPROBS_MAX 20 /* alternatives a token */
 
@@ -39,6 +41,29 @@ struct dt_scores {
 	int n, cap, ntop;
 };
 
+/* What a call asks of each of its requests. */
+struct dt_ask {
+	struct dt_sampling sampling; /* without stream, ban and allow, which belong to one draw */
+	struct dt_bias *bias;	     /* [sampling.nbias] = sampling.bias */
+	int32_t *stop_ids;	     /* [nstop_ids] the end-of-text ids among them unless ignore_eos */
+	int nstop_ids, nasked;	     /* the first nasked were asked for by name */
+	struct dt_stop *stop;	     /* [nstop] */
+	int nstop;
+	int min_tokens;		    /* before one more, no stop id is drawn and no stop string counts;
+				     * only a grammar that allows nothing more ends the text */
+	int priority;		    /* within the tenant: lower goes first, as in vLLM */
+	int logprobs;		    /* alternatives a token, -1: no log-probabilities at all */
+	struct dt_grammar *grammar; /* what the output must fit, NULL: anything */
+	bool ignore_eos;
+	bool include_stop; /* the text of what stopped it is shown */
+	bool skip_special; /* special tokens are not shown */
+	bool score_prompt; /* log-probabilities of the prompt too */
+	bool embed;	   /* the mean of the prompt's last hidden states is wanted, and no token */
+};
+#define DT_ASK_DEFAULT                                                                                       \
+	((struct dt_ask){.sampling = DT_SAMPLING_DEFAULT, .logprobs = -1, .skip_special = true})
+void dt_ask_release(struct dt_ask *a);
+
 struct dt_call;
 
 struct dt_serve_req {
@@ -46,21 +71,11 @@ struct dt_serve_req {
 	struct dt_seq seq; /* the scheduler's view; engine thread only */
 	int drafted;	   /* tokens in the cache of the model that guesses */
 
-	/* asked for */
-	int32_t *tokens; /* the prompt, then what was generated */
-	int nprompt, max_tokens, min_tokens;
-	struct dt_sampling sampling; /* bias and ban point into this request */
-	struct dt_bias *bias;
-	int32_t *stop_ids;     /* the end-of-text ids among them unless ignore_eos; = sampling.ban */
-	int nstop_ids, nasked; /* the first nasked were asked for by name */
-	bool include_stop;     /* the text of what stopped it is shown */
-	bool show_special;     /* so are special tokens */
-	struct dt_stop *stop;
-	int nstop;
-	int logprobs;		    /* alternatives a token, -1: no log-probabilities at all */
-	bool score_prompt;	    /* log-probabilities of the prompt too */
-	struct dt_matcher *matcher; /* what the output must fit, NULL: anything */
-	bool embed;		    /* the mean of the prompt's last hidden states is wanted, and no token */
+	const struct dt_ask *ask; /* of its call */
+	int32_t *tokens;	  /* [nprompt + max_tokens] the prompt, then what was generated */
+	int nprompt, max_tokens;
+	uint32_t choice;	    /* of its prompt: its stream of random numbers */
+	struct dt_matcher *matcher; /* state of ask->grammar, NULL: there is none */
 
 	/* got so far */
 	int nout;
@@ -74,7 +89,9 @@ struct dt_serve_req {
 	/* moments, dt_now() */
 	double t_arrive, t_start, t_first, t_last;
 
-	struct dt_serve_req *prev, *next; /* the engine's list of requests in flight */
+	/* the engine's */
+	int charged_prompt, charged_out;   /* tokens taken from the tenant's account */
+	TAILQ_ENTRY(dt_serve_req) in_list; /* of requests in flight */
 };
 
 struct dt_call {
@@ -86,6 +103,7 @@ struct dt_call {
 	int tenant;	    /* number in the engine's table */
 	uint64_t salt;	    /* prefixes are shared only within a tenant, and there only under the same salt */
 	double retry_after; /* seconds, after -EDQUOT; 0: it can never pass */
+	struct dt_ask ask;  /* owned */
 	int n, open;	    /* requests, and those without a finish */
 	struct dt_serve_req *req;
 	void (*on_done)(void *arg); /* the engine's thread: every request has a finish; may be NULL */
@@ -106,6 +124,15 @@ void dt_call_wait_done(struct dt_call *c);
 int dt_serve_req_set_prompt(struct dt_serve_req *r, const int32_t *ids, size_t n, int max_tokens);
 /* Appends one entry; top [s->ntop]. -ENOMEM. */
 int dt_scores_push(struct dt_scores *s, struct dt_logprob chosen, const struct dt_logprob *top);
+
+/* The parameters of r's next draw, without what its step bans or allows. */
+static inline struct dt_sampling dt_serve_req_sampling(const struct dt_serve_req *r)
+{
+	struct dt_sampling s = r->ask->sampling;
+
+	s.stream = r->choice;
+	return s;
+}
 
 static inline int32_t *dt_serve_req_out(const struct dt_serve_req *r)
 {

@@ -4,32 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void push_tail(struct dt_seq_list *l, struct dt_seq *q)
-{
-	q->next = NULL;
-	q->prev = l->tail;
-	*(l->tail ? &l->tail->next : &l->head) = q;
-	l->tail = q;
-	l->n++;
-}
-
-static void push_head(struct dt_seq_list *l, struct dt_seq *q)
-{
-	q->prev = NULL;
-	q->next = l->head;
-	*(l->head ? &l->head->prev : &l->tail) = q;
-	l->head = q;
-	l->n++;
-}
-
-static void unlink_seq(struct dt_seq_list *l, struct dt_seq *q)
-{
-	*(q->prev ? &q->prev->next : &l->head) = q->next;
-	*(q->next ? &q->next->prev : &l->tail) = q->prev;
-	q->prev = q->next = NULL;
-	l->n--;
-}
-
 int dt_sched_init(struct dt_sched *s, struct dt_kvpool *pool, int max_seqs, int max_tokens,
 		  const struct dt_share *share, int ntenants, struct dt_err *err)
 {
@@ -43,14 +17,17 @@ int dt_sched_init(struct dt_sched *s, struct dt_kvpool *pool, int max_seqs, int 
 	s->max_seqs = max_seqs;
 	s->max_tokens = max_tokens;
 	s->ntenants = share ? ntenants : 1;
+	TAILQ_INIT(&s->running);
 	s->tenant = calloc((size_t)s->ntenants, sizeof(*s->tenant));
 	s->copy = calloc((size_t)max_seqs, sizeof(*s->copy));
 	if (!s->tenant || !s->copy) {
 		dt_sched_release(s);
 		return dt_err_sys(err, -ENOMEM, "cannot start the scheduler");
 	}
-	for (int i = 0; i < s->ntenants; i++)
+	for (int i = 0; i < s->ntenants; i++) {
+		TAILQ_INIT(&s->tenant[i].waiting);
 		s->tenant[i].share = share ? share[i] : (struct dt_share){.weight = 1};
+	}
 	return 0;
 }
 
@@ -86,19 +63,14 @@ static void wake_tenant(struct dt_sched *s, struct dt_sched_tenant *t)
 /* Behind those that are as urgent or more; who was running before has the first place already. */
 static void queue_up(struct dt_seq_list *l, struct dt_seq *q)
 {
-	struct dt_seq *after = l->tail;
+	struct dt_seq *after = TAILQ_LAST(l, dt_seq_list);
 
 	while (after && after->urgency < q->urgency && !after->admitted)
-		after = after->prev;
-	if (!after) {
-		push_head(l, q);
-		return;
-	}
-	q->prev = after;
-	q->next = after->next;
-	*(q->next ? &q->next->prev : &l->tail) = q;
-	after->next = q;
-	l->n++;
+		after = TAILQ_PREV(after, dt_seq_list, in_list);
+	if (after)
+		TAILQ_INSERT_AFTER(l, after, q, in_list);
+	else
+		TAILQ_INSERT_HEAD(l, q, in_list);
 }
 
 int dt_sched_submit(struct dt_sched *s, struct dt_seq *seq, struct dt_err *err)
@@ -119,11 +91,12 @@ int dt_sched_submit(struct dt_sched *s, struct dt_seq *seq, struct dt_err *err)
 
 static void preempt(struct dt_sched *s, struct dt_seq *q)
 {
-	unlink_seq(&s->running, q);
+	TAILQ_REMOVE(&s->running, q, in_list);
+	s->nrunning--;
 	dt_kvpool_free(s->pool, &q->blocks);
 	q->computed = q->draft = 0;
 	q->state = DT_SEQ_WAITING;
-	push_head(&tenant_of(s, q)->waiting, q);
+	TAILQ_INSERT_HEAD(&tenant_of(s, q)->waiting, q, in_list);
 	s->waiting++;
 	s->preemptions++;
 }
@@ -131,11 +104,13 @@ static void preempt(struct dt_sched *s, struct dt_seq *q)
 /* The cheapest of the lowest priority, the latest of equal ones; never the first. NULL: there is no other. */
 static struct dt_seq *victim(struct dt_sched *s)
 {
-	struct dt_seq *best = NULL;
+	struct dt_seq *best = NULL, *q;
 
-	for (struct dt_seq *q = s->running.head ? s->running.head->next : NULL; q; q = q->next) {
+	TAILQ_FOREACH (q, &s->running, in_list) {
 		int p = tenant_of(s, q)->share.priority, least;
 
+		if (q == TAILQ_FIRST(&s->running))
+			continue;
 		least = best ? tenant_of(s, best)->share.priority : p;
 		if (best && q->tenant == best->tenant && q->urgency != best->urgency) {
 			best = q->urgency < best->urgency ? q : best;
@@ -167,7 +142,7 @@ static int make_ready(struct dt_sched *s, struct dt_seq *q)
 /* Blocks for the next step of every running sequence; some may have to go. */
 static int make_all_ready(struct dt_sched *s)
 {
-	struct dt_seq *q = s->running.head, *next, *v;
+	struct dt_seq *q = TAILQ_FIRST(&s->running), *next, *v;
 
 	for (; q; q = next) {
 		int rc;
@@ -178,7 +153,7 @@ static int make_all_ready(struct dt_sched *s)
 			preempt(s, v);
 			rc = make_ready(s, q);
 		}
-		next = q->next;
+		next = TAILQ_NEXT(q, in_list);
 		if (rc == -ENOSPC)
 			preempt(s, q);
 		else if (rc < 0)
@@ -190,10 +165,11 @@ static int make_all_ready(struct dt_sched *s)
 /* The tenant's first sequence that does not wait for another's prompt. */
 static struct dt_seq *first_ready(const struct dt_sched_tenant *t)
 {
-	struct dt_seq *q = t->waiting.head;
+	struct dt_seq *q;
 
-	while (q && q->leader)
-		q = q->next;
+	TAILQ_FOREACH (q, &t->waiting, in_list)
+		if (!q->leader)
+			break;
 	return q;
 }
 
@@ -204,7 +180,7 @@ static struct dt_seq *next_waiting(struct dt_sched *s)
 
 	for (int i = 0; i < s->ntenants; i++) {
 		const struct dt_sched_tenant *t = &s->tenant[i];
-		struct dt_seq *q = t->waiting.n ? first_ready(t) : NULL;
+		struct dt_seq *q = first_ready(t);
 
 		if (!q ||
 		    (best && (t->share.priority < best->share.priority ||
@@ -225,7 +201,7 @@ static int make_room(struct dt_sched *s, struct dt_seq *q)
 	if (share) /* the last token is computed in any case: its logits are wanted */
 		found = dt_kvpool_match(s->pool, q->salt, q->tokens, q->known - 1, &idle);
 	/* A spare block for each running one, or the newcomer would be the next victim. */
-	if (s->pool->nfree - idle < need - found + s->running.n)
+	if (s->pool->nfree - idle < need - found + s->nrunning)
 		return -ENOSPC;
 	if (share) {
 		rc = dt_kvpool_attach(s->pool, &q->blocks, q->salt, q->tokens, q->known - 1);
@@ -241,17 +217,18 @@ static int make_room(struct dt_sched *s, struct dt_seq *q)
 
 static void start(struct dt_sched *s, struct dt_seq *q)
 {
-	unlink_seq(&tenant_of(s, q)->waiting, q);
+	TAILQ_REMOVE(&tenant_of(s, q)->waiting, q, in_list);
 	s->waiting--;
 	q->state = DT_SEQ_RUNNING;
-	push_tail(&s->running, q);
+	TAILQ_INSERT_TAIL(&s->running, q, in_list);
+	s->nrunning++;
 }
 
 static int admit(struct dt_sched *s)
 {
 	struct dt_seq *q;
 
-	while (s->running.n < s->max_seqs && (q = next_waiting(s))) {
+	while (s->nrunning < s->max_seqs && (q = next_waiting(s))) {
 		int rc = make_room(s, q);
 
 		if (rc == -ENOSPC)
@@ -303,14 +280,16 @@ static void extend(struct dt_sched_item *it, int n, struct budget *b)
 
 static int plan(struct dt_sched *s, struct dt_sched_item *items)
 {
-	struct budget b = {s->max_tokens - s->running.n, s->max_seqs - s->running.n};
+	struct budget b = {s->max_tokens - s->nrunning, s->max_seqs - s->nrunning};
 	struct dt_sched_item *first = NULL;
+	struct dt_seq *q;
 	int n = 0;
 
-	for (struct dt_seq *q = s->running.head; q; q = q->next, n++) {
+	TAILQ_FOREACH (q, &s->running, in_list) {
 		items[n] = (struct dt_sched_item){.seq = q, .first = q->computed, .n = 1};
 		if (!first && lacks(&items[n]) > 0)
 			first = &items[n];
+		n++;
 	}
 	if (first)
 		extend(first, b.tokens / 4, &b);
@@ -326,9 +305,9 @@ static int plan(struct dt_sched *s, struct dt_sched_item *items)
 		extend(least, lacks(least), &b);
 	}
 	for (int i = 0; i < n; i++) { /* what was not planned of the guesses is forgotten */
-		struct dt_seq *q = items[i].seq;
-		int guessed = items[i].first + items[i].n - q->known;
+		int guessed = items[i].first + items[i].n - items[i].seq->known;
 
+		q = items[i].seq;
 		if (q->draft > 0)
 			q->draft = guessed > 0 ? guessed : 0;
 	}
@@ -365,8 +344,7 @@ bool dt_sched_fork(struct dt_sched *s, struct dt_seq *child)
 	int n = child->known;
 
 	child->leader = NULL;
-	if (child->state != DT_SEQ_WAITING || leader->state != DT_SEQ_RUNNING ||
-	    s->running.n == s->max_seqs ||
+	if (child->state != DT_SEQ_WAITING || leader->state != DT_SEQ_RUNNING || s->nrunning == s->max_seqs ||
 	    dt_kvpool_fork(s->pool, &child->blocks, &leader->blocks, dt_kvpool_blocks(s->pool, n)) < 0)
 		return false;
 	start(s, child);
@@ -382,9 +360,13 @@ void dt_sched_remove(struct dt_sched *s, struct dt_seq *seq)
 
 	if (seq->state == DT_SEQ_IDLE)
 		return;
-	if (seq->state == DT_SEQ_WAITING)
+	if (seq->state == DT_SEQ_WAITING) {
+		TAILQ_REMOVE(&t->waiting, seq, in_list);
 		s->waiting--;
-	unlink_seq(seq->state == DT_SEQ_RUNNING ? &s->running : &t->waiting, seq);
+	} else {
+		TAILQ_REMOVE(&s->running, seq, in_list);
+		s->nrunning--;
+	}
 	dt_kvpool_free(s->pool, &seq->blocks);
 	seq->state = DT_SEQ_IDLE;
 	t->active--;

@@ -25,6 +25,7 @@
 #include "serve/sched/kvpool.h"
 
 #include <stdbool.h>
+#include <sys/queue.h>
 
 enum dt_seq_state { DT_SEQ_IDLE, DT_SEQ_WAITING, DT_SEQ_RUNNING };
 
@@ -46,13 +47,10 @@ struct dt_seq {		       /* zero-initialise; embedded in a request */
 	int64_t number; /* for a trace of decisions (serve/sched/trace.h): which request, and the */
 	int traced;	/* known tokens that it has seen */
 	enum dt_seq_state state;
-	struct dt_seq *prev, *next;
+	TAILQ_ENTRY(dt_seq) in_list;
 };
 
-struct dt_seq_list {
-	struct dt_seq *head, *tail;
-	int n;
-};
+TAILQ_HEAD(dt_seq_list, dt_seq);
 
 struct dt_share {      /* what a tenant is entitled to */
 	double weight; /* > 0 */
@@ -66,6 +64,7 @@ struct dt_sched {
 		     * init
 		     */
 	struct dt_seq_list running;
+	int nrunning;
 	int waiting; /* sequences, of all tenants */
 	int ntenants;
 	struct dt_sched_tenant {

@@ -68,12 +68,13 @@ void dt_schedtrace_submit(struct dt_schedtrace *t, struct dt_seq *q)
 
 void dt_schedtrace_state(struct dt_schedtrace *t, const struct dt_sched *s)
 {
+	struct dt_seq *q;
 	json_t *a;
 
 	if (!on(t))
 		return;
 	a = json_array();
-	for (struct dt_seq *q = s->running.head; q; q = q->next) {
+	TAILQ_FOREACH (q, &s->running, in_list) {
 		json_array_append_new(a,
 				      json_pack("[I,i,i,i,o]", (json_int_t)q->number, q->known, q->computed,
 						q->draft, ids(q->tokens, q->traced, q->known)));

@@ -1,0 +1,89 @@
+/* What attention.h asks of its arguments. */
+#include "kernels/check.h"
+
+/* qkv is of p's training shape. */
+static bool trains(const struct dt_attn *p, struct dt_tensor qkv)
+{
+	return dt_is_compute(qkv.dtype) && p->batch >= 0 && p->seq >= 0 && p->kv_heads > 0 && p->heads > 0 &&
+	       p->heads % p->kv_heads == 0 && p->head_dim > 0 && p->scale > 0 &&
+	       dt_cols(qkv) == (p->heads + 2 * p->kv_heads) * p->head_dim &&
+	       dt_rows(qkv) == p->batch * p->seq;
+}
+
+int dt_check_attention_forward(const struct dt_dev *dev, struct dt_tensor o, struct dt_tensor lse,
+			       struct dt_tensor qkv, const struct dt_attn *p)
+{
+	const int64_t rows = p->batch * p->seq;
+
+	if (!trains(p, qkv) || !dt_is(o, qkv.dtype, rows * p->heads * p->head_dim) ||
+	    !dt_is(lse, DT_F32, rows * p->heads))
+		return -EINVAL;
+	return rows ? 0 : DT_EMPTY;
+}
+
+int dt_check_attention_backward(const struct dt_dev *dev, struct dt_tensor dqkv, struct dt_tensor dout,
+				struct dt_tensor o, struct dt_tensor lse, struct dt_tensor qkv,
+				const struct dt_attn *p)
+{
+	const int64_t rows = p->batch * p->seq, out = rows * p->heads * p->head_dim;
+
+	if (!trains(p, qkv) || !dt_is(o, qkv.dtype, out) || !dt_is(dout, qkv.dtype, out) ||
+	    !dt_is(lse, DT_F32, rows * p->heads) || !dt_is(dqkv, qkv.dtype, dt_numel(qkv)))
+		return -EINVAL;
+	return rows ? 0 : DT_EMPTY;
+}
+
+/* The rows of sequence i, and its blocks that any of them sees, are in range. */
+static bool sequence_fits(struct dt_tensor k, const struct dt_attn *p, const struct dt_paged *g, int i)
+{
+	const int64_t rows = g->q_start[i + 1] - g->q_start[i];
+	const int64_t seen = p->window > 0 ? g->kv_len[i] - rows + 1 - p->window : 0;
+	const int64_t first = seen > 0 ? seen : 0; /* key that any row sees */
+
+	if (rows < 0 || g->kv_len[i] < rows || g->kv_len[i] > (int64_t)g->max_blocks * g->block_size)
+		return false;
+	for (int64_t j = first / g->block_size * g->block_size; rows && j < g->kv_len[i]; j += g->block_size)
+		if (dt_paged_row(g, i, j) < 0 || dt_paged_row(g, i, j) + g->block_size > dt_rows(k))
+			return false;
+	return true;
+}
+
+int dt_check_attention_paged(const struct dt_dev *dev, struct dt_tensor o, struct dt_tensor qkv,
+			     struct dt_tensor k, struct dt_tensor v, const struct dt_attn *p,
+			     const struct dt_paged *g)
+{
+	const int64_t d = p->head_dim, group = p->kv_heads > 0 ? p->heads / p->kv_heads : 0;
+
+	if (g->nseq < 1)
+		return DT_EMPTY;
+	if (!dt_is_compute(qkv.dtype) || o.dtype != qkv.dtype || k.dtype != v.dtype ||
+	    (k.dtype != qkv.dtype && k.dtype != DT_F32 && k.dtype != DT_I8) || group < 1 ||
+	    group > DT_PAGED_GROUP || p->heads % p->kv_heads || d < 1 || !(p->scale > 0) ||
+	    dt_cols(k) != dt_kv_row(p, k.dtype) || dt_cols(v) != dt_cols(k) || g->q_start[0] < 0 ||
+	    dt_rows(qkv) < g->q_start[g->nseq] || dt_rows(o) < g->q_start[g->nseq] ||
+	    dt_cols(qkv) != (p->heads + 2 * p->kv_heads) * d || dt_cols(o) != p->heads * d ||
+	    g->block_size < 1 || k.ndim != v.ndim ||
+	    (k.ndim == 3 && (k.dim[1] != g->block_size || v.dim[1] != g->block_size)))
+		return -EINVAL;
+	for (int i = 0; i < g->nseq; i++)
+		if (!sequence_fits(k, p, g, i))
+			return -EINVAL;
+	return g->q_start[g->nseq] > g->q_start[0] ? 0 : DT_EMPTY;
+}
+
+int dt_check_kv_write(const struct dt_dev *dev, struct dt_tensor kcache, struct dt_tensor vcache,
+		      struct dt_tensor qkv, const struct dt_attn *p, const int64_t *slot)
+{
+	const int64_t rows = dt_rows(qkv), n = p->kv_heads * p->head_dim;
+
+	if (!dt_is_compute(qkv.dtype) ||
+	    (kcache.dtype != qkv.dtype && kcache.dtype != DT_F32 && kcache.dtype != DT_I8) ||
+	    vcache.dtype != kcache.dtype || dt_cols(kcache) != dt_kv_row(p, kcache.dtype) ||
+	    dt_cols(vcache) != dt_cols(kcache) || dt_rows(vcache) != dt_rows(kcache) ||
+	    dt_cols(qkv) != p->heads * p->head_dim + 2 * n)
+		return -EINVAL;
+	for (int64_t i = 0; i < rows; i++)
+		if (slot[i] < -1 || slot[i] >= dt_rows(kcache))
+			return -EINVAL;
+	return rows && n ? 0 : DT_EMPTY;
+}

@@ -1,0 +1,51 @@
+/* What elementwise.h asks of its arguments. */
+#include "kernels/check.h"
+
+/* DT_EMPTY where n is 0. */
+static int some(int64_t n)
+{
+	return n ? 0 : DT_EMPTY;
+}
+
+int dt_check_add(const struct dt_dev *dev, struct dt_tensor y, struct dt_tensor a, struct dt_tensor b)
+{
+	const int64_t n = dt_numel(y);
+
+	if (!dt_is_compute(y.dtype) || dt_numel(a) != n || dt_numel(b) != n || a.dtype != y.dtype ||
+	    b.dtype != y.dtype)
+		return -EINVAL;
+	return some(n);
+}
+
+/* Two tensors of equally many elements, each of a type that is computed with. */
+static int pair(struct dt_tensor y, struct dt_tensor x)
+{
+	if (!dt_is_compute(y.dtype) || !dt_is_compute(x.dtype) || dt_numel(x) != dt_numel(y))
+		return -EINVAL;
+	return some(dt_numel(y));
+}
+
+int dt_check_axpy(const struct dt_dev *dev, struct dt_tensor y, float a, struct dt_tensor x)
+{
+	return pair(y, x);
+}
+
+int dt_check_convert(const struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x)
+{
+	return pair(y, x);
+}
+
+int dt_check_scale(const struct dt_dev *dev, struct dt_tensor x, float a)
+{
+	return dt_is_compute(x.dtype) ? some(dt_numel(x)) : -EINVAL;
+}
+
+int dt_check_fill(const struct dt_dev *dev, struct dt_tensor x, float value)
+{
+	return dt_is_compute(x.dtype) ? some(dt_numel(x)) : -EINVAL;
+}
+
+int dt_check_sumsq(const struct dt_dev *dev, double *ret, struct dt_tensor x)
+{
+	return dt_is_compute(x.dtype) ? 0 : -EINVAL;
+}

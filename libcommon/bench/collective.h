@@ -1,0 +1,87 @@
+/*
+ * Timing and checking collectives, with the conventions of nccl-tests (its PERFORMANCE.md derives busbw).
+ *
+ * A size is the bytes S of algbw = S / time: count * esize for all-reduce, broadcast, reduce and send-recv;
+ * count * esize * ranks for all-gather, reduce-scatter, all-to-all, gather and scatter. Inputs are small
+ * integers that repeat with a prime period, so that every result is exact in every type and a misplaced piece
+ * shows.
+ */
+#ifndef DT_BENCH_COLLECTIVE_H
+#define DT_BENCH_COLLECTIVE_H
+
+#include "comm/comm.h"
+
+enum dt_bench_kind {
+	DT_BENCH_ALL_REDUCE,
+	DT_BENCH_ALL_GATHER,
+	DT_BENCH_REDUCE_SCATTER,
+	DT_BENCH_BROADCAST,
+	DT_BENCH_ALL_TO_ALL,
+	DT_BENCH_REDUCE,
+	DT_BENCH_GATHER,
+	DT_BENCH_SCATTER,
+	DT_BENCH_SEND_RECV, /* every rank to the next one */
+	DT_BENCH_BARRIER,
+	DT_BENCH_N,
+};
+#define DT_BENCH_CHOICES                                                                                     \
+	"all-reduce|all-gather|reduce-scatter|broadcast|all-to-all|reduce|gather|scatter|send-recv|barrier"
+
+struct dt_bench_opts {
+	enum dt_bench_kind kind;
+	enum dt_dtype t;
+	enum dt_redop op;
+	int root;
+	int iters, warmup;
+	bool check, cold; /* cold: walk through buffers larger than the last-level cache */
+	bool registered;  /* buffers the other ranks of the machine can map */
+	bool compare;	  /* a call of plain MPI after each call, a barrier before either */
+	bool apart;	  /* a barrier before each call, so that they do not overlap */
+};
+
+struct dt_bench_result {
+	size_t bytes, count;
+	double time_s; /* a call, on the slowest rank: the mean, with compare or apart the median */
+	double min_s, mean_s, p50_s, p99_s, max_s; /* over calls, each as long as on its slowest rank */
+	double algbw_gbs, busbw_gbs;
+	double bound_fraction; /* of what the machine's copy bandwidth allows; 0: in the caches, or not known
+				*/
+	int64_t wrong;	       /* elements over all ranks; -1: not checked */
+	double mpi_s;	       /* with compare: plain MPI's median, in alternation with p50_s; otherwise 0 */
+	double copy_s; /* to copy what crosses the bus, at this size, all ranks at once; 0: not known */
+};
+
+/* When ranks arrive at the calls, over a run. */
+struct dt_bench_skew {
+	int ranks;
+	int64_t calls;
+	double *sum_s, *max_s; /* [ranks]: after the first one */
+	int64_t *last;	       /* [ranks]: how often it was the last one */
+	double offset_s;       /* of this rank's clock to rank 0's */
+};
+/* Collective; compares clocks where ranks are on several machines. */
+int dt_bench_skew_init(struct dt_bench_skew *s, struct dt_comm *c, struct dt_err *err);
+void dt_bench_skew_release(struct dt_bench_skew *s);
+
+/* The factor from algbw to busbw. */
+double dt_bench_bus_factor(enum dt_bench_kind k, int ranks);
+/*
+ * Bytes that must be read and written for one call of S = 1, all ranks being on one machine; what several
+ * read is read once for all of them.
+ */
+double dt_bench_traffic(enum dt_bench_kind k, int ranks, bool in_place);
+/* Has this kind results of both kinds, out of place and in place? */
+bool dt_bench_has_in_place(enum dt_bench_kind k);
+bool dt_bench_reduces(enum dt_bench_kind k);
+bool dt_bench_has_root(enum dt_bench_kind k);
+
+struct dt_bench; /* buffers */
+int dt_bench_open(struct dt_bench **ret, struct dt_comm *c, const struct dt_bench_opts *o, size_t max_bytes,
+		  struct dt_err *err);
+/* Collective. bytes is rounded down to whole elements on every rank, one at least. copy_gbs of dt_bench_copy.
+ * skew may be NULL. */
+int dt_bench_run(struct dt_bench *b, size_t bytes, bool in_place, double copy_gbs, struct dt_bench_skew *skew,
+		 struct dt_bench_result *ret, struct dt_err *err);
+void dt_bench_close(struct dt_bench *b);
+
+#endif

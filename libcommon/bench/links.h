@@ -1,0 +1,28 @@
+/* What one machine can copy, and what its links cost: fitted to measured all-reduces. */
+#ifndef DT_BENCH_LINKS_H
+#define DT_BENCH_LINKS_H
+
+#include "comm/comm.h"
+
+/* Copy bandwidth of one machine, bytes read plus written, all its ranks copying at once. Collective. */
+int dt_bench_copy(struct dt_comm *world, double *ret_gbs, struct dt_err *err);
+
+/*
+ * Cost of a link class, so that a ring all-reduce of n bytes over p ranks takes
+ *   2 (p - 1) latency_s + 2 (p - 1) / p n / bandwidth
+ * (fitted to measured all-reduces by least squares of the relative error).
+ */
+struct dt_bench_link {
+	const char *name; /* "shm" between ranks of one machine, "network" between machines */
+	int ranks;	  /* of the groups measured */
+	double latency_s, bandwidth_gbs;
+	double error; /* root mean square of the relative error of the fit */
+};
+/* Collective. At most two classes; returns how many there are. */
+int dt_bench_links(struct dt_world *w, struct dt_bench_link ret[2], struct dt_err *err);
+
+/* t = a + b x by least squares of the relative error, a and b not negative. Returns the error of struct
+ * dt_bench_link. */
+double dt_bench_fit_line(const double *x, const double *t, int n, double *ret_a, double *ret_b);
+
+#endif

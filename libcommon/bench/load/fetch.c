@@ -1,0 +1,275 @@
+/* Streams of server-sent events, and what is asked of the server before the run. */
+#include "base/json.h"
+#include "bench/load/internal.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_LINE = 8 << 20 };
+
+int dt_load_text_add(struct load_text *t, const char *s, size_t n)
+{
+	if (t->cap - t->n <= n || !t->s) {
+		size_t cap = 2 * t->cap + n + 64;
+		char *p = realloc(t->s, cap);
+
+		if (!p)
+			return -ENOMEM;
+		t->s = p;
+		t->cap = cap;
+	}
+	memcpy(t->s + t->n, s, n);
+	t->n += n;
+	t->s[t->n] = '\0';
+	return 0;
+}
+
+/* ---- the stream ---- */
+
+static int note_piece(struct dt_load_result *r, double now, double *last)
+{
+	if (r->first < 0) {
+		r->first = now;
+	} else {
+		if (r->ngap == r->cap_gap) {
+			int cap = r->cap_gap ? 2 * r->cap_gap : 32;
+			float *p = realloc(r->gap, (size_t)cap * sizeof(*p));
+
+			if (!p)
+				return -ENOMEM;
+			r->gap = p;
+			r->cap_gap = cap;
+		}
+		r->gap[r->ngap++] = (float)(now - *last);
+	}
+	*last = now;
+	return 0;
+}
+
+static int int_of(const json_t *o, const char *key)
+{
+	json_int_t v = json_integer_value(json_object_get(o, key));
+
+	return v > 0 && v <= INT_MAX ? (int)v : 0;
+}
+
+/* Without NULs, which many servers would not take back. */
+static int keep_text(struct load_text *t, const char *s, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (s[i] && dt_load_text_add(t, s + i, 1) < 0)
+			return -ENOMEM;
+	return 0;
+}
+
+static int take_chunk(struct load_stream *s, struct dt_load_result *r, const json_t *v, double now)
+{
+	const json_t *choice = json_array_get(json_object_get(v, "choices"), 0);
+	const json_t *usage = json_object_get(v, "usage"), *text = json_object_get(choice, "text");
+	size_t n;
+
+	if (json_object_get(v, "error")) {
+		char *body = json_dumps(v, 0);
+
+		s->failed = true;
+		dt_load_error_text(body ? body : "", s->what, sizeof(s->what));
+		free(body);
+		return 0;
+	}
+	if (json_is_object(usage)) {
+		r->input = int_of(usage, "prompt_tokens");
+		r->output = int_of(usage, "completion_tokens");
+		r->cached = int_of(json_object_get(usage, "prompt_tokens_details"), "cached_tokens");
+	}
+	if (!text)
+		text = json_object_get(json_object_get(choice, "delta"), "content");
+	n = json_string_length(text);
+	if (n > 0 && s->keep && keep_text(&s->reply, json_string_value(text), n) < 0)
+		return -ENOMEM;
+	/* The end counts as text where there was none to see, such as bytes that make no character. */
+	if (n > 0 || (r->first < 0 && json_is_string(json_object_get(choice, "finish_reason"))))
+		return note_piece(r, now, &r->end);
+	return 0;
+}
+
+static int take_line(struct load_stream *s, struct dt_load_result *r, double now)
+{
+	const char *p = s->line.s;
+	json_t *v;
+	int rc;
+
+	if (strncmp(p, "data:", 5))
+		return 0; /* a comment, a blank line, a field that is not used */
+	p += 5;
+	p += *p == ' ';
+	if (!strncmp(p, "[DONE]", 6)) {
+		s->done = true;
+		return 0;
+	}
+	v = json_loads(p, JSON_ALLOW_NUL, NULL); /* a text may hold a NUL */
+	if (!v) {
+		s->failed = true;
+		snprintf(s->what, sizeof(s->what), "a chunk of the stream is no JSON");
+		return 0;
+	}
+	rc = take_chunk(s, r, v, now);
+	json_decref(v);
+	return rc;
+}
+
+int dt_load_stream_push(struct load_stream *s, struct dt_load_result *r, const char *data, size_t n,
+			double now)
+{
+	while (n > 0) {
+		const char *nl = memchr(data, '\n', n);
+		size_t k = nl ? (size_t)(nl - data) : n;
+
+		if (s->line.n + k > MOST_LINE || dt_load_text_add(&s->line, data, k) < 0)
+			return -ENOMEM;
+		data += k + (nl != NULL);
+		n -= k + (nl != NULL);
+		if (!nl)
+			break;
+		if (take_line(s, r, now) < 0)
+			return -ENOMEM;
+		s->line.n = 0;
+	}
+	return 0;
+}
+
+void dt_load_error_text(const char *body, char *ret, size_t n)
+{
+	json_t *v = json_loads(body, 0, NULL);
+	const json_t *e = json_object_get(v, "error");
+	const char *text =
+		json_is_string(e) ? json_string_value(e) : json_string_value(json_object_get(e, "message"));
+
+	snprintf(ret, n, "%s", text ? text : body);
+	for (char *p = ret; *p; p++) /* nothing that steers a terminal */
+		if ((unsigned char)*p < 0x20 || *p == 0x7f)
+			*p = ' ';
+	json_decref(v);
+}
+
+/* ---- before the run ---- */
+
+static size_t collect(char *data, size_t one, size_t n, void *arg)
+{
+	struct load_text *t = arg;
+
+	return t->n + n > MOST_LINE || dt_load_text_add(t, data, n) < 0 ? 0 : n;
+}
+
+/* One answer in JSON; body NULL: GET. */
+static int ask(const struct dt_load_target *t, const char *route, const char *body, json_t **ret,
+	       struct dt_err *err)
+{
+	char url[1024], auth[600], why[CURL_ERROR_SIZE] = "", text[200];
+	struct curl_slist *head = curl_slist_append(NULL, "Content-Type: application/json");
+	struct load_text reply = {0};
+	CURL *c = curl_easy_init();
+	long status = 0;
+	CURLcode cc;
+	int rc = 0;
+
+	snprintf(url, sizeof(url), "%s%s", t->url, route);
+	if (t->nkey > 0) {
+		snprintf(auth, sizeof(auth), "Authorization: Bearer %s", t->key[0]);
+		head = curl_slist_append(head, auth);
+	}
+	curl_easy_setopt(c, CURLOPT_URL, url);
+	curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
+	curl_easy_setopt(c, CURLOPT_PROXY, "");
+	curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(c, CURLOPT_TIMEOUT, 30L);
+	curl_easy_setopt(c, CURLOPT_HTTPHEADER, head);
+	curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, collect);
+	curl_easy_setopt(c, CURLOPT_WRITEDATA, &reply);
+	curl_easy_setopt(c, CURLOPT_ERRORBUFFER, why);
+	if (body)
+		curl_easy_setopt(c, CURLOPT_POSTFIELDS, body);
+	cc = curl_easy_perform(c);
+	curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, &status);
+	if (cc != CURLE_OK) {
+		rc = dt_err_set(err, -ECONNREFUSED, "cannot ask %s: %s", url,
+				why[0] ? why : curl_easy_strerror(cc));
+	} else if (status != 200) {
+		dt_load_error_text(reply.s ? reply.s : "", text, sizeof(text));
+		rc = dt_err_set(err, -EPROTO, "%s answers %ld: %s", url, status, text);
+	} else {
+		rc = dt_json_parse(reply.s ? reply.s : "", reply.n, url, ret, err);
+	}
+	curl_slist_free_all(head);
+	curl_easy_cleanup(c);
+	free(reply.s);
+	return rc;
+}
+
+static int find_model(struct dt_load_target *t, struct dt_err *err)
+{
+	const char *name = t->model;
+	json_t *v = NULL;
+	int rc = 0;
+
+	if (!name) {
+		rc = ask(t, "/v1/models", NULL, &v, err);
+		name = json_string_value(
+			json_object_get(json_array_get(json_object_get(v, "data"), 0), "id"));
+		if (rc == 0 && !name)
+			rc = dt_err_set(err, -EPROTO, "%s/v1/models names no model", t->url);
+	}
+	if (rc == 0) {
+		t->name = strdup(name);
+		rc = t->name ? 0 : dt_err_sys(err, -ENOMEM, "cannot start");
+	}
+	json_decref(v);
+	return rc;
+}
+
+static int find_ids(struct dt_load_target *t, struct dt_err *err)
+{
+	char *words = dt_load_words();
+	json_t *q = words ? json_pack("{s:s,s:s,s:s,s:b}", "model", t->name, "prompt", words, "content",
+				      words, "add_special_tokens", 0)
+			  : NULL;
+	char *body = q ? json_dumps(q, 0) : NULL;
+	json_t *v = NULL, *list;
+	int rc = body ? ask(t, "/tokenize", body, &v, err) : dt_err_sys(err, -ENOMEM, "cannot start");
+	size_t n;
+
+	list = json_object_get(v, "tokens");
+	n = json_array_size(list);
+	if (rc == 0 && n == 0)
+		rc = dt_err_set(err, -EPROTO, "%s/tokenize gives no tokens", t->url);
+	if (rc == 0) {
+		t->id = calloc(n, sizeof(*t->id));
+		rc = t->id ? 0 : dt_err_sys(err, -ENOMEM, "cannot start");
+	} else if (rc == -EPROTO) {
+		dt_err_hint(err, "for a server that does not tell its tokens give --prompt text");
+	}
+	for (size_t i = 0; rc == 0 && i < n; i++)
+		t->id[t->nid++] = (int32_t)json_integer_value(json_array_get(list, i));
+	json_decref(v);
+	json_decref(q);
+	free(body);
+	free(words);
+	return rc;
+}
+
+int dt_load_probe(struct dt_load_target *t, struct dt_err *err)
+{
+	int rc = find_model(t, err);
+
+	return rc == 0 && t->prompt == DT_LOAD_TOKENS ? find_ids(t, err) : rc;
+}
+
+void dt_load_target_release(struct dt_load_target *t)
+{
+	free(t->name);
+	free(t->id);
+	t->name = NULL;
+	t->id = NULL;
+	t->nid = 0;
+}

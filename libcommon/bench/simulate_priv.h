@@ -1,0 +1,32 @@
+/* What simulate.c and simulate_events.c share: the links of a described network. */
+#ifndef DT_BENCH_SIMULATE_PRIV_H
+#define DT_BENCH_SIMULATE_PRIV_H
+
+#include "bench/simulate.h"
+
+#define DT_BENCH_PATH_LINKS 128
+
+struct dt_bench_sim {
+	const struct dt_bench_topo *t;
+	int nodes, leaves, groups, dim[3];
+	size_t nlink;
+	double *load, *cost; /* bytes of this round over each link, or when it is free; seconds a byte */
+	int *touched;
+	int ntouched;
+	double *clock, *next;
+	struct dt_moves m;
+};
+
+struct dt_bench_path {
+	int link[DT_BENCH_PATH_LINKS], n, hops;
+	bool local; /* inside a node */
+};
+
+/* The way of a message from rank i to rank j. */
+void dt_bench_sim_route(const struct dt_bench_sim *s, int i, int j, struct dt_bench_path *p);
+
+/* Runs the lists in the order of time; s is fresh. */
+int dt_bench_sim_events(struct dt_bench_sim *s, const struct dt_steps *st, size_t element_bytes,
+			double *ret_s, struct dt_err *err);
+
+#endif

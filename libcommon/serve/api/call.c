@@ -1,0 +1,94 @@
+/* From a body's prompts and ask to a call of the engine. */
+#include "base/utf8.h"
+#include "serve/api/priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+/* max_tokens for a prompt of n ids: what was asked for if it fits, else the default cut to what fits. */
+static int room_for(struct dt_body *b, size_t n, int *ret)
+{
+	int asked = b->max_tokens >= 0 ? b->max_tokens : b->max_completion_tokens;
+	int64_t left = b->m->engine->max_len - (int64_t)n;
+	int want = asked >= 0 ? asked : b->ask.embed ? 0 : 1;
+
+	if (n == 0)
+		return dt_body_bad(b->e, "prompt", "'prompt' is empty");
+	if (left < want) {
+		dt_api_fail(b->e, 400, "invalid_request_error", "context_length_exceeded",
+			    "%zu prompt tokens and %d to generate are more than the context of %d tokens", n,
+			    want, b->m->engine->max_len);
+		snprintf(b->e->param, sizeof(b->e->param), "prompt");
+		return -EINVAL;
+	}
+	if (asked < 0)
+		asked = b->default_tokens < left ? b->default_tokens : (int)left;
+	*ret = asked;
+	return 0;
+}
+
+/* Makes request r of choice number `choice` of a prompt. */
+static int fill_request(struct dt_body *b, struct dt_serve_req *r, const struct dt_prompt *p, uint32_t choice)
+{
+	int max_tokens = 0;
+
+	if (room_for(b, p->n, &max_tokens) < 0)
+		return -EINVAL;
+	if (r->ask->min_tokens > max_tokens)
+		return dt_body_bad(b->e, "min_tokens", "'min_tokens' is more than 'max_tokens'");
+	r->choice = choice;
+	r->matcher = r->ask->grammar ? dt_matcher_new(r->ask->grammar) : NULL;
+	if ((r->ask->grammar && !r->matcher) || dt_serve_req_set_prompt(r, p->ids, p->n, max_tokens) < 0)
+		return dt_body_no_memory(b->e);
+	return 0;
+}
+
+static void make_id(const char *prefix, char id[40])
+{
+	size_t n = strlen(prefix);
+	unsigned char r[12];
+
+	while (getrandom(r, sizeof(r), 0) != sizeof(r))
+		continue;
+	strcpy(id, prefix);
+	for (size_t i = 0; i < sizeof(r); i++)
+		sprintf(id + n + 2 * i, "%02x", r[i]);
+}
+
+int dt_body_call(struct dt_body *b, struct dt_completion *c)
+{
+	size_t room = (size_t)(b->m->engine->max_seqs + b->m->engine->queue);
+
+	if (b->nprompts * (size_t)b->n > room)
+		return dt_body_bad(b->e, "prompt",
+				   "%zu prompts with %d choices are more than the %zu allowed", b->nprompts,
+				   b->n, room);
+	c->nprompts = (int)b->nprompts;
+	c->n = b->n;
+	c->call = dt_call_new(c->nprompts * c->n);
+	c->prompt = calloc(b->nprompts, sizeof(*c->prompt));
+	if (!c->call || !c->prompt)
+		return dt_body_no_memory(b->e);
+	c->call->ask = b->ask; /* from here on the call's */
+	b->ask = (struct dt_ask){0};
+	c->call->salt = b->salt;
+	c->call->tenant = b->m->tenant;
+	make_id(c->chat ? "chatcmpl-" : "cmpl-", c->id);
+	c->model = b->m->name;
+	c->tok = b->m->engine->tok;
+	c->created = time(NULL);
+	for (int i = 0; i < c->nprompts; i++) {
+		for (int k = 0; k < c->n; k++)
+			if (fill_request(b, &c->call->req[i * c->n + k], &b->prompt[i], (uint32_t)k) < 0)
+				return -EINVAL;
+		if (!c->echo)
+			continue;
+		c->prompt[i].s = dt_utf8_clean(b->prompt[i].text.s, b->prompt[i].text.n, &c->prompt[i].n);
+		if (!c->prompt[i].s)
+			return dt_body_no_memory(b->e);
+	}
+	return 0;
+}

@@ -1,0 +1,231 @@
+/*
+ * The keys of a body, one row each: where it may stand, how it is read, and into which field. A new option of
+ * sampling is a row here and its field in struct dt_ask.
+ */
+#include "serve/api/priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum key_type {
+	OWN,  /* read by a function of its own, after the table */
+	BOOL, /* bool */
+	INT,  /* int within min and max */
+	LONG, /* int64_t, any */
+	REAL, /* double within min and max */
+	IDLE, /* not done: only values that ask for nothing are taken */
+};
+
+struct key {
+	const char *name;
+	unsigned where;
+	enum key_type type;
+	size_t at; /* offset in struct dt_body */
+	double min, max;
+	const char *idle[2]; /* JSON texts; null always asks for nothing */
+	bool any;	     /* IDLE: every value asks for nothing */
+};
+
+#define LINES (DT_BODY_LINE | DT_BODY_CHAT_LINE)
+#define HTTP  (DT_BODY_TEXT | DT_BODY_CHAT | DT_BODY_EMBEDDING)
+#define TEXT  (DT_BODY_TEXT | DT_BODY_LINE)
+#define CHAT  (DT_BODY_CHAT | DT_BODY_CHAT_LINE)
+#define DRAW  (TEXT | CHAT)
+#define ALL   (HTTP | LINES)
+
+#define B(field) offsetof(struct dt_body, field)
+#define S(field) offsetof(struct dt_body, ask.sampling.field)
+
+static const struct key keys[] = {
+	{"prompt", TEXT, OWN},
+	{"messages", CHAT, OWN},
+	{"input", DT_BODY_EMBEDDING, OWN},
+	{"id", LINES, OWN},
+	{"model", HTTP, OWN},
+	{"stream", DT_BODY_TEXT | DT_BODY_CHAT, BOOL, B(stream)},
+	{"stream_options", DT_BODY_TEXT | DT_BODY_CHAT, OWN},
+	{"n", DT_BODY_TEXT | DT_BODY_CHAT, INT, B(n), 1, 128},
+	{"best_of", DT_BODY_TEXT, INT, B(best_of), 1, 128},
+	{"echo", TEXT, BOOL, B(echo)},
+	{"logprobs", TEXT, INT, B(ask.logprobs), 0, DT_LOGPROBS_MAX},
+	{"logprobs", CHAT, BOOL, B(chat_logprobs)},
+	{"top_logprobs", CHAT, INT, B(top_logprobs), 0, DT_LOGPROBS_MAX},
+	{"encoding_format", DT_BODY_EMBEDDING, OWN},
+	{"cache_salt", ALL, OWN},
+
+	{"max_tokens", DRAW, INT, B(max_tokens), 0, INT32_MAX},
+	{"max_completion_tokens", DRAW, INT, B(max_completion_tokens), 0, INT32_MAX},
+	{"min_tokens", DRAW, INT, B(ask.min_tokens), 0, INT32_MAX},
+	{"priority", DRAW, INT, B(ask.priority), -1000, 1000},
+	{"temperature", DRAW, REAL, S(temperature), 0, 100},
+	{"top_p", DRAW, REAL, S(top_p), 0, 1},
+	{"top_k", DRAW, INT, S(top_k), -1, INT32_MAX},
+	{"min_p", DRAW, REAL, S(min_p), 0, 1},
+	{"repetition_penalty", DRAW, REAL, S(repetition_penalty), 0.01, 100},
+	{"presence_penalty", DRAW, REAL, S(presence_penalty), -2, 2},
+	{"frequency_penalty", DRAW, REAL, S(frequency_penalty), -2, 2},
+	{"seed", DRAW, LONG, S(seed)},
+	{"logit_bias", DRAW, OWN},
+	{"stop", DRAW, OWN},
+	{"stop_token_ids", DRAW, OWN},
+	{"ignore_eos", DRAW, BOOL, B(ask.ignore_eos)},
+	{"skip_special_tokens", DRAW, BOOL, B(ask.skip_special)},
+	{"include_stop_str_in_output", DRAW, BOOL, B(ask.include_stop)},
+	{"response_format", DRAW, OWN},
+
+	/* Keys of OpenAI's that clients send by themselves. */
+	{"suffix", ALL, IDLE, .idle = {"\"\""}},
+	{"tools", ALL, IDLE, .idle = {"[]"}},
+	{"functions", ALL, IDLE, .idle = {"[]"}},
+	{"tool_choice", ALL, IDLE, .idle = {"\"none\"", "\"auto\""}},
+	{"function_call", ALL, IDLE, .idle = {"\"none\"", "\"auto\""}},
+	{"parallel_tool_calls", ALL, IDLE, .any = true},
+	{"modalities", ALL, IDLE, .idle = {"[\"text\"]"}},
+	{"audio", ALL, IDLE},
+	{"prediction", ALL, IDLE},
+	{"reasoning_effort", ALL, IDLE},
+	{"verbosity", ALL, IDLE},
+	{"web_search_options", ALL, IDLE},
+	{"dimensions", DT_BODY_EMBEDDING, IDLE},
+	{"service_tier", ALL, IDLE, .idle = {"\"auto\"", "\"default\""}},
+	{"store", ALL, IDLE, .idle = {"false"}},
+	{"metadata", ALL, IDLE, .any = true},
+	{"safety_identifier", ALL, IDLE, .any = true},
+	{"prompt_cache_key", ALL, IDLE, .any = true},
+	{"user", ALL, IDLE, .any = true},
+};
+
+#define NKEYS (sizeof(keys) / sizeof(*keys))
+
+/* The row of a key in bodies of a kind; NULL with e filled. */
+static const struct key *find(struct dt_body *b, const char *name)
+{
+	static const struct {
+		unsigned where;
+		const char *name;
+	} kind[] = {{DT_BODY_TEXT, "/v1/completions"},
+		    {DT_BODY_CHAT, "/v1/chat/completions"},
+		    {DT_BODY_EMBEDDING, "/v1/embeddings"},
+		    {DT_BODY_LINE, "a line with 'prompt'"},
+		    {DT_BODY_CHAT_LINE, "a line with 'messages'"}};
+	unsigned where = 0;
+
+	for (size_t i = 0; i < NKEYS; i++) {
+		if (strcmp(name, keys[i].name))
+			continue;
+		if (keys[i].where & b->kind)
+			return &keys[i];
+		where |= keys[i].where;
+	}
+	for (size_t i = 0; i < sizeof(kind) / sizeof(*kind); i++)
+		if (where & kind[i].where) {
+			dt_body_bad(b->e, name, "'%s' is a key of %s, not of this body", name, kind[i].name);
+			return NULL;
+		}
+	dt_body_bad(b->e, name, "unknown key '%.60s'", name);
+	return NULL;
+}
+
+static int read_idle(struct dt_body *b, const struct key *k, const json_t *v)
+{
+	char *text = k->any ? NULL : json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
+	bool idle = k->any;
+
+	if (!k->any && !text)
+		return dt_body_no_memory(b->e);
+	for (size_t i = 0; i < 2 && !idle; i++)
+		idle = k->idle[i] && !strcmp(text, k->idle[i]);
+	free(text);
+	return idle ? 0 : dt_body_bad(b->e, k->name, "'%s' is not supported", k->name);
+}
+
+static int read_real(struct dt_body *b, const struct key *k, double *to)
+{
+	struct dt_err err;
+	double v = 0;
+
+	if (dt_json_real(b->o, k->name, false, &v, &err) < 0)
+		return dt_body_bad(b->e, k->name, "%s", err.msg);
+	if (!(v >= k->min && v <= k->max))
+		return dt_body_bad(b->e, k->name, "'%s' is %g, not within %g and %g", k->name, v, k->min,
+				   k->max);
+	*to = v;
+	return 0;
+}
+
+static int read_int(struct dt_body *b, const struct key *k, void *to)
+{
+	int64_t min = k->type == LONG ? INT64_MIN : (int64_t)k->min;
+	int64_t max = k->type == LONG ? INT64_MAX : (int64_t)k->max, v;
+	struct dt_err err;
+
+	if (dt_json_int(b->o, k->name, false, min, max, &v, &err) < 0)
+		return dt_body_bad(b->e, k->name, "%s", err.msg);
+	if (k->type == LONG)
+		*(int64_t *)to = v;
+	else
+		*(int *)to = (int)v;
+	return 0;
+}
+
+static int read_key(struct dt_body *b, const struct key *k, const json_t *v)
+{
+	void *to = (char *)b + k->at;
+	struct dt_err err;
+
+	switch (k->type) {
+	case OWN:
+		return 0;
+	case IDLE:
+		return read_idle(b, k, v);
+	case REAL:
+		return read_real(b, k, to);
+	case INT:
+	case LONG:
+		return read_int(b, k, to);
+	case BOOL:
+		if (dt_json_bool(b->o, k->name, false, to, &err) < 0)
+			return dt_body_bad(b->e, k->name, "%s", err.msg);
+	}
+	return 0;
+}
+
+int dt_body_keys(struct dt_body *b)
+{
+	const char *name;
+	json_t *v;
+
+	json_object_foreach((json_t *)b->o, name, v)
+	{
+		const struct key *k = find(b, name);
+
+		if (!k || (!json_is_null(v) && read_key(b, k, v) < 0))
+			return -EINVAL;
+	}
+	return 0;
+}
+
+int dt_api_check_defaults(const json_t *o, struct dt_err *err)
+{
+	struct dt_api_error e;
+	struct dt_body b = {.o = o, .e = &e};
+	const char *name;
+	json_t *v;
+
+	if (!json_is_object(o))
+		return dt_err_set(err, -EINVAL, "the defaults are not a JSON object");
+	json_object_foreach((json_t *)o, name, v)
+	{
+		const struct key *k = NULL;
+
+		for (size_t i = 0; i < NKEYS && !k; i++)
+			if (!strcmp(name, keys[i].name) && keys[i].where == DRAW)
+				k = &keys[i];
+		if (!k)
+			return dt_err_set(err, -EINVAL, "'%.60s' is not a key that can have a default", name);
+		if (!json_is_null(v) && read_key(&b, k, v) < 0)
+			return dt_err_set(err, -EINVAL, "%s", e.msg);
+	}
+	return 0;
+}

@@ -1,0 +1,62 @@
+/* The buffers of a step. */
+#include "plan/inferplan.h"
+#include "serve/engine/priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+int dt_engine_buffers_init(struct dt_engine *e)
+{
+	struct dt_engine_buffers *s = &e->step;
+	const struct dt_engine_params *p = &e->p;
+	size_t seqs = (size_t)p->max_seqs, tokens = (size_t)p->max_tokens;
+	size_t table = (size_t)dt_kvpool_blocks(&e->pool, p->max_len) * seqs;
+
+	s->items = calloc(seqs, sizeof(*s->items));
+	s->drafts = calloc(seqs, sizeof(*s->drafts));
+	s->ids = calloc(tokens, sizeof(*s->ids));
+	s->pos = calloc(tokens, sizeof(*s->pos));
+	s->slot = calloc(tokens, sizeof(*s->slot));
+	s->q_start = calloc(seqs + 1, sizeof(*s->q_start));
+	s->kv_len = calloc(seqs, sizeof(*s->kv_len));
+	s->want = calloc(seqs, sizeof(*s->want));
+	s->table = calloc(table, sizeof(*s->table));
+	s->pool_to = calloc(seqs, sizeof(*s->pool_to));
+	s->logits = malloc(DT_INFER_LOGITS_ROWS(seqs) * (size_t)p->model.vocab * sizeof(*s->logits));
+	s->draw = calloc(seqs, sizeof(*s->draw));
+	s->drawn = calloc(seqs, sizeof(*s->drawn));
+	s->top = calloc(DT_LOGPROBS_MAX, sizeof(*s->top));
+	if (!s->items || !s->drafts || !s->ids || !s->pos || !s->slot || !s->q_start || !s->kv_len ||
+	    !s->want || !s->table || !s->pool_to || !s->logits || !s->draw || !s->drawn || !s->top)
+		return -ENOMEM;
+	s->batch = (struct dt_infer_batch){.ids = s->ids,
+					   .pos = s->pos,
+					   .slot = s->slot,
+					   .q_start = s->q_start,
+					   .kv_len = s->kv_len,
+					   .block_table = s->table,
+					   .want = s->want,
+					   .pool = s->pool_to};
+	return dt_serve_sampler_init(&e->sampler, p->model.vocab);
+}
+
+void dt_engine_buffers_release(struct dt_engine *e)
+{
+	struct dt_engine_buffers *s = &e->step;
+
+	free(s->items);
+	free(s->drafts);
+	free(s->ids);
+	free(s->pos);
+	free(s->slot);
+	free(s->q_start);
+	free(s->kv_len);
+	free(s->want);
+	free(s->table);
+	free(s->pool_to);
+	free(s->logits);
+	free(s->draw);
+	free(s->drawn);
+	free(s->top);
+	dt_serve_sampler_release(&e->sampler);
+}

@@ -1,0 +1,219 @@
+/*
+ * What the other threads call: submitting, cancelling, draining. Requests are checked here, so that the
+ * engine's thread takes them as they are.
+ */
+#include "base/progress.h"
+#include "serve/engine/priv.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+int dt_engine_gate_init(struct dt_engine *e)
+{
+	struct dt_engine_gate *g = &e->gate;
+	pthread_condattr_t a;
+
+	pthread_mutex_init(&g->mu, NULL);
+	pthread_cond_init(&g->work, NULL);
+	pthread_condattr_init(&a);
+	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+	pthread_cond_init(&g->idle, &a);
+	pthread_condattr_destroy(&a);
+	TAILQ_INIT(&g->inbox);
+	g->quota = calloc((size_t)e->p.ntenants + 1, sizeof(*g->quota));
+	for (int i = 0; g->quota && i < e->p.ntenants; i++)
+		g->quota[i] = dt_quota_full(e->p.tenant[i].quota, dt_now());
+	return g->quota ? 0 : -ENOMEM;
+}
+
+void dt_engine_gate_release(struct dt_engine *e)
+{
+	pthread_cond_destroy(&e->gate.work);
+	pthread_cond_destroy(&e->gate.idle);
+	pthread_mutex_destroy(&e->gate.mu);
+	free(e->gate.quota);
+}
+
+static int check_id(const struct dt_engine *e, int32_t id, struct dt_err *err)
+{
+	if (id < 0 || id >= e->p.model.vocab)
+		return dt_err_set(err, -EINVAL, "token id %d is not below the vocabulary of %d", id,
+				  e->p.model.vocab);
+	return 0;
+}
+
+static int check_ask(const struct dt_engine *e, const struct dt_ask *a, struct dt_err *err)
+{
+	int rc = 0;
+
+	for (int i = 0; i < a->nstop_ids && rc == 0; i++)
+		rc = check_id(e, a->stop_ids[i], err);
+	for (int i = 0; i < a->sampling.nbias && rc == 0; i++)
+		rc = check_id(e, a->sampling.bias[i].id, err);
+	if (rc == 0 && (a->logprobs > e->p.model.vocab || a->logprobs > DT_LOGPROBS_MAX))
+		rc = dt_err_set(err, -EINVAL, "%d alternatives a token are too many", a->logprobs);
+	return rc;
+}
+
+/* Checks the request, that its largest size fits, and sets what the scheduler needs to know. */
+static int prepare(struct dt_engine *e, struct dt_serve_req *r, struct dt_err *err)
+{
+	const struct dt_ask *ask = r->ask;
+	int64_t len = (int64_t)r->nprompt + r->max_tokens;
+
+	if (r->nprompt < 1)
+		return dt_err_set(err, -EINVAL, "the prompt is empty");
+	if (len > e->p.max_len)
+		return dt_err_set(err, -E2BIG,
+				  "%d prompt tokens and %d to generate are more than the context of %d",
+				  r->nprompt, r->max_tokens, e->p.max_len);
+	for (int i = 0; i < r->nprompt; i++)
+		if (check_id(e, r->tokens[i], err) < 0)
+			return -EINVAL;
+	r->seq = (struct dt_seq){.known = r->nprompt,
+				 .tokens = ask->embed ? NULL : r->tokens,
+				 .salt = {.owner = (uint64_t)r->call->tenant, .word = r->call->salt},
+				 .tenant = r->call->tenant,
+				 .urgency = -ask->priority};
+	r->seq.max_rows = (int)(r->max_tokens > 0 ? len - 1 : len); /* the last token is never computed */
+	r->seq.score_end = ask->score_prompt ? r->nprompt : 0;
+	if (dt_kvpool_blocks(&e->pool, r->seq.max_rows) > e->pool.nblocks)
+		return dt_err_set(err, -E2BIG, "%lld tokens do not fit the cache of %d blocks of %d",
+				  (long long)len, e->pool.nblocks, e->pool.block_size);
+	if (ask->embed && !r->pooled)
+		r->pooled = calloc((size_t)e->p.model.hidden, sizeof(*r->pooled));
+	if (ask->embed && !r->pooled)
+		return dt_err_sys(err, -ENOMEM, "cannot take the request");
+	r->scores.ntop = r->prompt_scores.ntop = ask->logprobs > 0 ? ask->logprobs : 0;
+	dt_detok_init(&r->detok, e->p.tok, ask->stop, ask->nstop);
+	r->detok.special = !ask->skip_special;
+	r->detok.include_stop = ask->include_stop;
+	return 0;
+}
+
+/* The choices of one prompt: all but the first wait until it is computed, then share it. */
+static void set_leaders(struct dt_engine *e, struct dt_call *c)
+{
+	for (int i = 1, first = 0; i < c->n && e->p.model.copy_block; i++) {
+		struct dt_serve_req *r = &c->req[i], *o = &c->req[first];
+
+		if (r->nprompt != o->nprompt || !r->seq.tokens || r->ask->score_prompt ||
+		    r->max_tokens == 0 ||
+		    memcmp(r->tokens, o->tokens, (size_t)r->nprompt * sizeof(*r->tokens)))
+			first = i;
+		else
+			r->seq.leader = &o->seq;
+	}
+}
+
+/* Takes the call's tokens from its tenant's account, or says how long to wait. Locked. */
+static int charge(struct dt_engine *e, struct dt_call *c, double now, struct dt_err *err)
+{
+	struct dt_quota *q = &e->gate.quota[c->tenant];
+	double want = 0, wait;
+
+	if (e->p.ntenants == 0)
+		return 0;
+	for (int i = 0; i < c->n; i++) {
+		struct dt_serve_req *r = &c->req[i];
+
+		r->charged_prompt = r->seq.leader ? 0 : r->nprompt; /* computed once for all choices */
+		r->charged_out = r->max_tokens;
+		want += r->charged_prompt + r->charged_out;
+	}
+	wait = dt_quota_take(q, want, now);
+	if (wait == 0)
+		return 0;
+	c->retry_after = isfinite(wait) ? wait : 0;
+	if (!isfinite(wait))
+		return dt_err_set(
+			err, -EDQUOT,
+			"%.0f tokens are asked for, which is more than the whole quota of %.0f a minute",
+			want, q->rate);
+	return dt_err_set(err, -EDQUOT,
+			  "%.0f tokens are asked for; of the quota of %.0f a minute %.0f are left", want,
+			  q->rate, q->tokens);
+}
+
+int dt_engine_submit(struct dt_engine *e, struct dt_call *c, struct dt_err *err)
+{
+	double now = dt_now();
+	int rc = check_ask(e, &c->ask, err);
+
+	if (rc < 0)
+		return rc;
+	for (int i = 0; i < c->n; i++) {
+		rc = prepare(e, &c->req[i], err);
+		if (rc < 0)
+			return rc;
+		c->req[i].t_arrive = now;
+	}
+	set_leaders(e, c);
+	pthread_mutex_lock(&e->gate.mu);
+	if (e->gate.draining) {
+		rc = dt_err_set(err, -ESHUTDOWN, "the server is shutting down");
+	} else if (e->gate.inflight + c->n > e->p.max_seqs + e->p.queue) {
+		rc = dt_err_set(err, -EAGAIN, "the queue is full: %d requests are in flight",
+				e->gate.inflight);
+	} else if ((rc = charge(e, c, now, err)) == 0) {
+		for (int i = 0; i < c->n; i++) {
+			dt_call_ref(c);
+			TAILQ_INSERT_TAIL(&e->gate.inbox, &c->req[i], in_list);
+		}
+		e->gate.inflight += c->n;
+		pthread_cond_signal(&e->gate.work);
+	}
+	pthread_mutex_unlock(&e->gate.mu);
+	return rc;
+}
+
+void dt_engine_cancel(struct dt_engine *e, struct dt_call *c)
+{
+	dt_call_cancel(c);
+	pthread_mutex_lock(&e->gate.mu);
+	pthread_cond_signal(&e->gate.work);
+	pthread_mutex_unlock(&e->gate.mu);
+}
+
+void dt_engine_drain(struct dt_engine *e)
+{
+	pthread_mutex_lock(&e->gate.mu);
+	e->gate.draining = true;
+	pthread_mutex_unlock(&e->gate.mu);
+}
+
+int dt_engine_wait_idle(struct dt_engine *e, double seconds)
+{
+	struct timespec t;
+	int n;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	t.tv_sec += (time_t)seconds;
+	t.tv_nsec += (long)((seconds - (double)(time_t)seconds) * 1e9);
+	if (t.tv_nsec >= 1000000000) {
+		t.tv_sec++;
+		t.tv_nsec -= 1000000000;
+	}
+	pthread_mutex_lock(&e->gate.mu);
+	while (e->gate.inflight > 0 && pthread_cond_timedwait(&e->gate.idle, &e->gate.mu, &t) == 0)
+		continue;
+	n = e->gate.inflight;
+	pthread_mutex_unlock(&e->gate.mu);
+	return n;
+}
+
+enum dt_engine_state dt_engine_state(struct dt_engine *e)
+{
+	enum dt_engine_state s = DT_ENGINE_READY;
+
+	pthread_mutex_lock(&e->gate.mu);
+	if (e->gate.busy_since > 0 && dt_now() - e->gate.busy_since > e->p.stuck_after)
+		s = DT_ENGINE_STUCK;
+	else if (e->gate.draining)
+		s = DT_ENGINE_DRAINING;
+	pthread_mutex_unlock(&e->gate.mu);
+	return s;
+}

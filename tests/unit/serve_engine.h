@@ -1,0 +1,97 @@
+/* An engine over the stand-in model, as several tests start it. */
+#ifndef SERVE_ENGINE_H
+#define SERVE_ENGINE_H
+
+#include "base/progress.h"
+#include "serve/engine/engine.h"
+#include "serve_fake.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+static struct dt_tokenizer *tok;
+static int guesses;	     /* tokens the engines that start() makes guess */
+static bool draws;	     /* the models draw tokens themselves */
+static struct fake *drafter; /* the model that guesses; NULL: from the text */
+
+static inline int setup(void **state)
+{
+	return dt_tokenizer_open("byte", &tok, NULL);
+}
+
+static inline int teardown(void **state)
+{
+	dt_tokenizer_close(tok);
+	return 0;
+}
+
+static inline struct dt_engine *start(struct fake *f, int blocks, int max_seqs, int max_tokens, int queue)
+{
+	struct dt_engine_params p = {.model = {.m = f,
+					       .forward = fake_forward,
+					       .copy_block = fake_copy_block,
+					       .draws = draws,
+					       .vocab = FAKE_VOCAB,
+					       .hidden = FAKE_HIDDEN},
+				     .tok = tok,
+				     .max_seqs = max_seqs,
+				     .max_tokens = max_tokens,
+				     .max_len = 120,
+				     .blocks = blocks,
+				     .block_size = 4,
+				     .queue = queue,
+				     .share_prefixes = true,
+				     .draft = guesses,
+				     .stuck_after = 0.1};
+	struct dt_engine *e;
+	struct dt_err err;
+
+	if (drafter) {
+		p.drafter = p.model;
+		p.drafter.m = drafter;
+		fake_init(drafter, blocks, 4, max_seqs, max_tokens);
+	}
+	fake_init(f, blocks, 4, max_seqs, max_tokens);
+	if (dt_engine_open(&e, &p, &err) < 0)
+		fail_msg("%s", err.msg);
+	return e;
+}
+
+static inline void finish(struct dt_engine *e, struct fake *f)
+{
+	struct dt_metrics *m = dt_engine_metrics(e);
+
+	assert_int_equal(dt_engine_wait_idle(e, 30), 0);
+	pthread_mutex_lock(&m->mu);
+	assert_int_equal(m->running, 0);
+	assert_int_equal(m->waiting, 0);
+	assert_true(m->kv_usage == 0);
+	assert_int_equal(m->drawn_steps, f->drawn);
+	pthread_mutex_unlock(&m->mu);
+	assert_int_equal(f->bad, 0);
+	dt_engine_close(e);
+	free(f->cache);
+}
+
+static inline void submit(struct dt_engine *e, struct dt_call *c)
+{
+	struct dt_err err;
+
+	if (dt_engine_submit(e, c, &err) < 0)
+		fail_msg("%s", err.msg);
+}
+
+static inline struct dt_call *one(int first, int max_tokens)
+{
+	struct dt_call *c = dt_call_new(1);
+	int32_t id = first;
+
+	dt_serve_req_set_prompt(&c->req[0], &id, 1, max_tokens);
+	c->ask.sampling.temperature = 0;
+	return c;
+}
+
+#endif
