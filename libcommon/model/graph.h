@@ -32,16 +32,16 @@ enum dt_op {
 const char *dt_node_op_name(enum dt_op op);
 unsigned dt_node_op_flags(enum dt_op op);
 
-/* What an op needs to know besides its operands. Counts are the model's in a graph, the rank's in a program. */
+/* What an op needs besides its operands. Counts are the model's in a graph, the rank's in a program. */
 struct dt_attr {
 	bool layernorm; /* norm: LayerNorm, else RMSNorm */
 	bool plus_one;	/* RMSNorm multiplies by 1 + weight */
 	float eps;
-	float scale;  /* embed: what rows are multiplied by; attention: what scores are */
-	int act;      /* enum dt_act_fn */
-	bool gated;   /* experts */
-	bool local;   /* rope: the angles of layers with a window */
-	bool latent;  /* attention: keys and values of every head were made from a latent */
+	float scale; /* embed: what rows are multiplied by; attention: what scores are */
+	int act;     /* enum dt_act_fn */
+	bool gated;  /* experts */
+	bool local;  /* rope: the angles of layers with a window */
+	bool latent; /* attention: keys and values of every head were made from a latent */
 	int64_t heads, kv_heads, head_dim, value_dim;
 	int64_t window; /* attention: keys a row sees, 0: all */
 	int64_t experts, used;

@@ -4,7 +4,7 @@
  * sqrt(2 layers), GPT-2 section 2.3. Megatron-LM does the same for its Llama-like models, and so do we for
  * every family. Position embeddings use init_std like the rest; biases start at 0, norms at 1.
  */
-#include "model/graph.h"
+#include "model/params.h"
 
 #include <errno.h>
 #include <math.h>
@@ -12,19 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-int dt_model_params(const struct dt_config *c, struct dt_params *ret, struct dt_err *err)
-{
-	struct dt_graph g;
-	int rc = dt_graph_build(c, &g, err);
-
-	if (rc < 0)
-		return rc;
-	*ret = g.params;
-	g.params = (struct dt_params){0};
-	dt_graph_release(&g);
-	return 0;
-}
 
 void dt_params_release(struct dt_params *t)
 {

@@ -53,8 +53,7 @@ static void lifetimes(struct dt_prog *p)
 
 		if (v->def < 0)
 			continue;
-		if (forward ? v->last >= p->start[DT_LIST_LOSS]
-			    : apart && v->def < p->start[DT_LIST_WEIGHTS])
+		if (forward ? v->last >= p->start[DT_LIST_LOSS] : apart && v->def < p->start[DT_LIST_WEIGHTS])
 			v->life = DT_LIFE_KEPT;
 	}
 }
@@ -141,11 +140,11 @@ static int find_segments(struct dt_prog *p)
 		while (list <= (int)p->step[i].list)
 			p->segment_start[list++] = p->nsegment;
 		if (starts_segment(p, i))
-			p->segment[p->nsegment++] = (struct dt_segment){
-				.unit = p->step[i].n.unit,
-				.first = i,
-				.backward = p->step[i].list != DT_LIST_FORWARD,
-				.again = true};
+			p->segment[p->nsegment++] =
+				(struct dt_segment){.unit = p->step[i].n.unit,
+						    .first = i,
+						    .backward = p->step[i].list != DT_LIST_FORWARD,
+						    .again = true};
 		s = &p->segment[p->nsegment - 1];
 		s->n++;
 		s->again &= p->step[i].again;

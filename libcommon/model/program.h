@@ -1,13 +1,13 @@
 /*
- * A program: the nodes that one rank executes for one chunk of a model's units, in four lists. FORWARD ends in
- * the last norm, or in what is sent to the next stage. LOSS is the head with its loss, forward and backward at
- * once. BACKWARD is derived from FORWARD by each op's rule; WEIGHTS has the nodes that yield weight gradients
- * alone, where a schedule runs them apart (zero-bubble).
+ * A program: the nodes that one rank executes for one chunk of a model's units, in four lists. FORWARD ends
+ * in the last norm, or in what is sent to the next stage. LOSS is the head with its loss, forward and
+ * backward at once. BACKWARD is derived from FORWARD by each op's rule; WEIGHTS has the nodes that yield
+ * weight gradients alone, where a schedule runs them apart (zero-bubble).
  *
- * Derivation: nodes are walked in reverse. A value has at most one gradient; where it is used more than once,
- * gradients are added in reverse order of use, by the op's own accumulating operand where it has one (a norm
- * adds the residual's gradient in the same pass over memory). What a backward node refers to is kept from
- * FORWARD, or computed again right before: `keep` decides, value by value.
+ * Derivation: nodes are walked in reverse. A value has at most one gradient; where it is used more than
+ * once, gradients are added in reverse order of use, by the op's own accumulating operand where it has one
+ * (a norm adds the residual's gradient in the same pass over memory). What a backward node refers to is
+ * kept from FORWARD, or computed again right before: `keep` decides, value by value.
  */
 #ifndef DT_MODEL_PROGRAM_H
 #define DT_MODEL_PROGRAM_H
@@ -20,8 +20,8 @@ enum dt_list { DT_LIST_FORWARD, DT_LIST_LOSS, DT_LIST_BACKWARD, DT_LIST_WEIGHTS,
 enum dt_rows { DT_ROWS_NONE, DT_ROWS_ALL, DT_ROWS_STREAM, DT_ROWS_N };
 
 enum dt_life {
-	DT_LIFE_NODE, /* between nodes of one list, or of LOSS, BACKWARD and WEIGHTS */
-	DT_LIFE_KEPT, /* from FORWARD to BACKWARD or WEIGHTS: one for each microbatch in flight */
+	DT_LIFE_NODE,	/* between nodes of one list, or of LOSS, BACKWARD and WEIGHTS */
+	DT_LIFE_KEPT,	/* from FORWARD to BACKWARD or WEIGHTS: one for each microbatch in flight */
 	DT_LIFE_PINNED, /* from before FORWARD to after BACKWARD: other ranks read or write it meanwhile */
 };
 
@@ -36,14 +36,14 @@ struct dt_value {
 	bool gradient;
 	/* worked out by dt_prog_finish */
 	enum dt_life life;
-	int over;	/* the value whose memory this one is written over; -1: its own */
-	int def, last;	/* positions in the lists, one behind the other */
+	int over;      /* the value whose memory this one is written over; -1: its own */
+	int def, last; /* positions in the lists, one behind the other */
 };
 
-struct dt_step {		 /* a node of a program */
-	struct dt_node n;	 /* params are local numbers */
+struct dt_step {	  /* a node of a program */
+	struct dt_node n; /* params are local numbers */
 	enum dt_list list;
-	bool again;		 /* computes something again */
+	bool again; /* computes something again */
 };
 
 struct dt_segment { /* consecutive nodes of one unit and direction */
@@ -61,10 +61,10 @@ struct dt_prog {
 	int nstep, start[DT_LIST_N + 1];
 	struct dt_segment *segment;
 	int nsegment, segment_start[DT_LIST_N + 1];
-	int input;     /* what was received from the stage before; -1: the chunk begins with the embedding */
-	int output;    /* what is sent on; -1: the chunk ends with the loss */
-	int grad_in;   /* gradient of output, received; -1 */
-	int grad_out;  /* gradient of input, sent; -1 */
+	int input;    /* what was received from the stage before; -1: the chunk begins with the embedding */
+	int output;   /* what is sent on; -1: the chunk ends with the loss */
+	int grad_in;  /* gradient of output, received; -1 */
+	int grad_out; /* gradient of input, sent; -1 */
 	int64_t rows[DT_ROWS_N];
 	char *refused; /* static text: what cannot be derived; NULL */
 };

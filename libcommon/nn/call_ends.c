@@ -4,6 +4,7 @@
 #include "base/progress.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static int64_t vocab_first(const struct dt_exec *x, int param)
@@ -13,10 +14,10 @@ static int64_t vocab_first(const struct dt_exec *x, int param)
 
 int dt_call_embed(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	struct dt_tensor y = dt_mat(x, n->out[0]);
+	struct dt_tensor y = dt_call_mat(x, n->out[0]);
 
 	TRY(x->dev->ops->embedding_forward(x->dev, y, x->flight->ids, x->pos, x->w[n->param[0]],
-					   dt_one(x->w, n->param[1]), vocab_first(x, n->param[0])));
+					   dt_call_param(x->w, n->param[1]), vocab_first(x, n->param[0])));
 	if (n->attr.scale != 1)
 		TRY(x->dev->ops->scale(x->dev, y, n->attr.scale));
 	return 0;
@@ -24,11 +25,11 @@ int dt_call_embed(struct dt_exec *x, const struct dt_node *n, struct dt_err *err
 
 int dt_call_embed_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	struct dt_tensor dy = dt_mat(x, n->in[0]);
+	struct dt_tensor dy = dt_call_mat(x, n->in[0]);
 
 	if (n->attr.scale != 1) /* nobody reads it behind this */
 		TRY(x->dev->ops->scale(x->dev, dy, n->attr.scale));
-	TRY(x->dev->ops->embedding_backward(x->dev, x->g[n->param[0]], dt_one(x->g, n->param[1]), dy,
+	TRY(x->dev->ops->embedding_backward(x->dev, x->g[n->param[0]], dt_call_param(x->g, n->param[1]), dy,
 					    x->flight->ids, x->pos, vocab_first(x, n->param[0])));
 	return 0;
 }
@@ -132,13 +133,13 @@ static int loss_rows(struct dt_exec *x, const struct loss *l, int64_t r, int64_t
 /* Head and cross-entropy over all rows, chunk by chunk, so that all logits never exist at once. */
 int dt_call_loss(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	struct loss l = {.in = dt_mat(x, n->in[0]),
-			 .din = dt_mat(x, n->out[0]),
+	struct loss l = {.in = dt_call_mat(x, n->in[0]),
+			 .din = dt_call_mat(x, n->out[0]),
 			 .head = x->w[n->param[0]],
 			 .dhead = x->g[n->param[0]],
-			 .logits = dt_at(x, n->out[1]),
-			 .dlogits = dt_at(x, n->out[n->out[2] < 0 ? 1 : 2]),
-			 .stats = dt_at(x, n->out[3]),
+			 .logits = dt_call_at(x, n->out[1]),
+			 .dlogits = dt_call_at(x, n->out[n->out[2] < 0 ? 1 : 2]),
+			 .stats = dt_call_at(x, n->out[3]),
 			 .first = vocab_first(x, n->param[0])};
 	int64_t rows = l.in.dim[0], chunk = x->stage->loss_chunk;
 	const struct dt_flight *f = x->flight;
@@ -146,21 +147,34 @@ int dt_call_loss(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 
 	l.vocab = l.head.dim[0];
 	for (int64_t r = 0; r < rows && rc == 0; r += chunk)
-		rc = loss_rows(x, &l, r, rows - r < chunk ? rows - r : chunk, r > 0 || x->accumulate_head, err);
+		rc = loss_rows(x, &l, r, rows - r < chunk ? rows - r : chunk, r > 0 || x->accumulate_head,
+			       err);
 	if (rc < 0 || !f->host_ce)
 		return rc;
 	TRY(dt_dev_sync(x->dev));
 	for (int64_t r = 0; r < rows; r += chunk)
-		x->loss_sum += loss_of(f->host_ce + 4 * r, f->host_targets + r,
-				       rows - r < chunk ? rows - r : chunk);
+		x->loss_sum +=
+			loss_of(f->host_ce + 4 * r, f->host_targets + r, rows - r < chunk ? rows - r : chunk);
 	return 0;
+}
+
+#define WHAT 48
+
+/* What a message is, for the watchdog: "o output", "qkv input gradient". */
+static const char *what(const struct dt_exec *x, const struct dt_node *n, char buf[WHAT])
+{
+	bool gradient = x->p->value[n->out[0]].gradient, input = (n->op == DT_OP_ENTER) != gradient;
+
+	snprintf(buf, WHAT, "%s %s%s", n->name, input ? "input" : "output", gradient ? " gradient" : "");
+	return buf;
 }
 
 int dt_call_enter(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
+	char buf[WHAT];
 	double t0 = dt_now();
-	int rc = dt_all_gather(x->tp, dt_at(x, n->out[0]), dt_at(x, n->in[0]),
-			       (size_t)dt_value_numel(x->p, n->in[0]), x->dtype, n->name, err);
+	int rc = dt_all_gather(x->tp, dt_call_at(x, n->out[0]), dt_call_at(x, n->in[0]),
+			       (size_t)dt_value_numel(x->p, n->in[0]), x->dtype, what(x, n, buf), err);
 
 	x->comm_s += dt_now() - t0;
 	return rc;
@@ -168,16 +182,18 @@ int dt_call_enter(struct dt_exec *x, const struct dt_node *n, struct dt_err *err
 
 int dt_call_leave(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	void *to = dt_at(x, n->out[0]), *from = dt_at(x, n->in[0]);
+	void *to = dt_call_at(x, n->out[0]), *from = dt_call_at(x, n->in[0]);
 	size_t count = (size_t)dt_value_numel(x->p, n->out[0]);
 	double t0 = dt_now();
+	char buf[WHAT];
 	int rc;
 
 	if (x->seq_parallel)
-		rc = dt_reduce_scatter(x->tp, to, from == to ? NULL : from, count, x->dtype, DT_SUM, n->name,
-				       err);
+		rc = dt_reduce_scatter(x->tp, to, from == to ? NULL : from, count, x->dtype, DT_SUM,
+				       what(x, n, buf), err);
 	else
-		rc = dt_all_reduce(x->tp, to, from == to ? NULL : from, count, x->dtype, DT_SUM, n->name, err);
+		rc = dt_all_reduce(x->tp, to, from == to ? NULL : from, count, x->dtype, DT_SUM, n->name,
+				   err);
 	x->comm_s += dt_now() - t0;
 	return rc;
 }

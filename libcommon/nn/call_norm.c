@@ -4,14 +4,14 @@
 int dt_call_norm(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	const struct dt_ops *o = x->dev->ops;
-	struct dt_tensor y = dt_mat(x, n->out[0]), sum = dt_mat(x, n->out[1]), in = dt_mat(x, n->in[0]),
-			 delta = dt_mat(x, n->in[1]);
+	struct dt_tensor y = dt_call_mat(x, n->out[0]), sum = dt_call_mat(x, n->out[1]),
+			 in = dt_call_mat(x, n->in[0]), delta = dt_call_mat(x, n->in[1]);
 
 	if (n->attr.layernorm)
-		TRY(o->layernorm_forward(x->dev, y, dt_vec(x, n->out[2]), dt_vec(x, n->out[3]), sum, in, delta,
-					 x->w[n->param[0]], x->w[n->param[1]], n->attr.eps));
+		TRY(o->layernorm_forward(x->dev, y, dt_call_vec(x, n->out[2]), dt_call_vec(x, n->out[3]), sum,
+					 in, delta, x->w[n->param[0]], x->w[n->param[1]], n->attr.eps));
 	else
-		TRY(o->rmsnorm_forward(x->dev, y, dt_vec(x, n->out[3]), sum, in, delta,
+		TRY(o->rmsnorm_forward(x->dev, y, dt_call_vec(x, n->out[3]), sum, in, delta,
 				       x->w[n->param[0]], n->attr.plus_one, n->attr.eps));
 	return 0;
 }
@@ -19,14 +19,15 @@ int dt_call_norm(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 int dt_call_norm_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	const struct dt_ops *o = x->dev->ops;
-	struct dt_tensor dx = dt_mat(x, n->out[0]), dy = dt_mat(x, n->in[0]), prev = dt_mat(x, n->in[1]),
-			 in = dt_mat(x, n->in[2]);
+	struct dt_tensor dx = dt_call_mat(x, n->out[0]), dy = dt_call_mat(x, n->in[0]),
+			 prev = dt_call_mat(x, n->in[1]), in = dt_call_mat(x, n->in[2]);
 
 	if (n->attr.layernorm)
 		TRY(o->layernorm_backward(x->dev, dx, x->g[n->param[0]], x->g[n->param[1]], dy, prev, in,
-					  dt_vec(x, n->in[3]), dt_vec(x, n->in[4]), x->w[n->param[0]]));
+					  dt_call_vec(x, n->in[3]), dt_call_vec(x, n->in[4]),
+					  x->w[n->param[0]]));
 	else
-		TRY(o->rmsnorm_backward(x->dev, dx, x->g[n->param[0]], dy, prev, in, dt_vec(x, n->in[4]),
+		TRY(o->rmsnorm_backward(x->dev, dx, x->g[n->param[0]], dy, prev, in, dt_call_vec(x, n->in[4]),
 					x->w[n->param[0]], n->attr.plus_one));
 	return 0;
 }
@@ -36,7 +37,9 @@ static int moved(struct dt_exec *x, int to, int from)
 {
 	size_t n = (size_t)dt_value_numel(x->p, to) * (size_t)dt_dtype_size(x->p->value[to].dtype);
 
-	return dt_at(x, to) == dt_at(x, from) ? 0 : dt_dev_copy(x->dev, dt_at(x, to), dt_at(x, from), n);
+	return dt_call_at(x, to) == dt_call_at(x, from)
+		       ? 0
+		       : dt_dev_copy(x->dev, dt_call_at(x, to), dt_call_at(x, from), n);
 }
 
 struct part { /* of q, or of k */
@@ -49,17 +52,18 @@ static struct part part_of(const struct dt_exec *x, const struct dt_node *n, boo
 {
 	int64_t rows = x->p->rows[DT_ROWS_ALL], before = keys ? n->attr.heads : 0,
 		heads = keys ? n->attr.kv_heads : n->attr.heads, d = n->attr.head_dim;
-	char *r = (char *)dt_at(x, raw) + rows * before * d * dt_dtype_size(x->dtype);
+	char *r = (char *)dt_call_at(x, raw) + rows * before * d * dt_dtype_size(x->dtype);
 
-	return (struct part){.heads = {before, heads, d},
-			     .param = n->param[keys],
-			     .raw = dt_t2(r, x->dtype, rows, heads * d),
-			     .rstd = dt_t2((float *)dt_at(x, rstd) + rows * before, DT_F32, rows, heads)};
+	return (struct part){
+		.heads = {before, heads, d},
+		.param = n->param[keys],
+		.raw = dt_t2(r, x->dtype, rows, heads * d),
+		.rstd = dt_t2((float *)dt_call_at(x, rstd) + rows * before, DT_F32, rows, heads)};
 }
 
 int dt_call_heads_norm(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	struct dt_tensor qkv = dt_mat(x, n->out[0]);
+	struct dt_tensor qkv = dt_call_mat(x, n->out[0]);
 
 	TRY(moved(x, n->out[0], n->in[0]));
 	for (int k = 0; k < 2; k++) {
@@ -73,7 +77,7 @@ int dt_call_heads_norm(struct dt_exec *x, const struct dt_node *n, struct dt_err
 
 int dt_call_heads_norm_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	struct dt_tensor dqkv = dt_mat(x, n->out[0]);
+	struct dt_tensor dqkv = dt_call_mat(x, n->out[0]);
 
 	TRY(moved(x, n->out[0], n->in[0]));
 	for (int k = 0; k < 2; k++) {
@@ -97,7 +101,7 @@ static int rotate(struct dt_exec *x, const struct dt_node *n, bool inverse, stru
 			       .positions = x->positions};
 
 	TRY(moved(x, n->out[0], n->in[0]));
-	TRY(x->dev->ops->rope(x->dev, dt_mat(x, n->out[0]), &rope, x->pos, inverse));
+	TRY(x->dev->ops->rope(x->dev, dt_call_mat(x, n->out[0]), &rope, x->pos, inverse));
 	return 0;
 }
 
@@ -126,8 +130,8 @@ int dt_call_attention(struct dt_exec *x, const struct dt_node *n, struct dt_err 
 {
 	struct dt_attn a = attention_of(x, n);
 
-	TRY(x->dev->ops->attention_forward(x->dev, dt_mat(x, n->out[0]), dt_vec(x, n->out[1]),
-					   dt_mat(x, n->in[0]), &a));
+	TRY(x->dev->ops->attention_forward(x->dev, dt_call_mat(x, n->out[0]), dt_call_vec(x, n->out[1]),
+					   dt_call_mat(x, n->in[0]), &a));
 	return 0;
 }
 
@@ -135,42 +139,43 @@ int dt_call_attention_b(struct dt_exec *x, const struct dt_node *n, struct dt_er
 {
 	struct dt_attn a = attention_of(x, n);
 
-	TRY(x->dev->ops->attention_backward(x->dev, dt_mat(x, n->out[0]), dt_mat(x, n->in[0]),
-					    dt_mat(x, n->in[1]), dt_vec(x, n->in[2]), dt_mat(x, n->in[3]),
-					    &a));
+	TRY(x->dev->ops->attention_backward(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
+					    dt_call_mat(x, n->in[1]), dt_call_vec(x, n->in[2]),
+					    dt_call_mat(x, n->in[3]), &a));
 	return 0;
 }
 
 int dt_call_act(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	TRY(x->dev->ops->act_forward(x->dev, dt_mat(x, n->out[0]), dt_mat(x, n->in[0]),
+	TRY(x->dev->ops->act_forward(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
 				     (enum dt_act_fn)n->attr.act));
 	return 0;
 }
 
 int dt_call_act_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	TRY(x->dev->ops->act_backward(x->dev, dt_mat(x, n->out[0]), dt_mat(x, n->in[0]), dt_mat(x, n->in[1]),
-				      (enum dt_act_fn)n->attr.act));
+	TRY(x->dev->ops->act_backward(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
+				      dt_call_mat(x, n->in[1]), (enum dt_act_fn)n->attr.act));
 	return 0;
 }
 
 int dt_call_gated(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	TRY(x->dev->ops->gated_forward(x->dev, dt_mat(x, n->out[0]), dt_mat(x, n->in[0]),
+	TRY(x->dev->ops->gated_forward(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
 				       (enum dt_act_fn)n->attr.act));
 	return 0;
 }
 
 int dt_call_gated_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	TRY(x->dev->ops->gated_backward(x->dev, dt_mat(x, n->out[0]), dt_mat(x, n->in[0]),
-					dt_mat(x, n->in[1]), (enum dt_act_fn)n->attr.act));
+	TRY(x->dev->ops->gated_backward(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
+					dt_call_mat(x, n->in[1]), (enum dt_act_fn)n->attr.act));
 	return 0;
 }
 
 int dt_call_add(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	TRY(x->dev->ops->add(x->dev, dt_mat(x, n->out[0]), dt_mat(x, n->in[0]), dt_mat(x, n->in[1])));
+	TRY(x->dev->ops->add(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
+			     dt_call_mat(x, n->in[1])));
 	return 0;
 }

@@ -13,7 +13,7 @@
 /* One microbatch on its way through one chunk: its slot, and what the host writes and reads of it. */
 struct dt_flight {
 	int chunk, slot;
-	int32_t *ids, *targets; /* [rows] on the device */
+	int32_t *ids, *targets;		  /* [rows] on the device */
 	int32_t *host_ids, *host_targets; /* the same memory where the device's is the host's, else pinned */
 	float *host_ce; /* [4, rows], chunk after chunk of the loss; NULL: the device's is read */
 };
@@ -30,8 +30,8 @@ struct dt_exec {
 	enum dt_dtype dtype;
 	int64_t batch, seq;
 	struct dt_tensor *w, *g; /* by local parameter; g f32 */
-	bool *overwritten;	 /* by local parameter: its first gradient of a step replaces what was there */
-	const float *rope_cos, *rope_sin; /* [positions, head_dim / 2] */
+	bool *overwritten; /* by local parameter: its first gradient of a step replaces what was there */
+	const float *rope_cos, *rope_sin;   /* [positions, head_dim / 2] */
 	const float *local_cos, *local_sin; /* of layers with a window and a base of their own; else NULL */
 	int64_t positions;
 	int32_t *pos; /* [rows] position in the sequence */

@@ -61,8 +61,10 @@ int dt_entries_finish(struct dt_estimate *t, struct dt_err *err)
 			t->peak = ph;
 	t->peak_bytes = t->place_bytes[DT_PLACE_DEVICE] = t->phase_bytes[t->peak];
 	for (int i = 0; i < t->n && !t->summed; i++)
-		if (!t->e[i].place && t->e[i].first <= t->peak && t->e[i].last >= t->peak)
+		if (!t->e[i].place && t->e[i].first <= t->peak && t->e[i].last >= t->peak) {
 			t->cat_bytes[t->e[i].cat] += t->e[i].bytes;
+			t->e[i].at_peak = true;
+		}
 	return 0;
 }
 
@@ -185,6 +187,16 @@ static int train_plan(const struct dt_run *s, struct dt_coords at, struct dt_est
 		if (e) {
 			set_kind(e, b);
 			e->exactness = DT_EXACT;
+			e->at_peak = b->at_peak;
+		}
+	}
+	if (p.gap_bytes) {
+		struct dt_entry *e = dt_entry_put(t, DT_MEM_WORKSPACE, (double)p.gap_bytes, p.peak, p.peak,
+						  "gaps between buffers", "what placement could not close");
+
+		if (e) {
+			e->exactness = DT_EXACT;
+			e->at_peak = true;
 		}
 	}
 	t->summed = true;
@@ -228,7 +240,7 @@ int dt_estimate_train(const struct dt_run *s, struct dt_coords at, enum dt_accou
 						  DT_PH_FORWARD, DT_PH_STEP, "framework", "as given");
 
 		if (e)
-			e->exactness = DT_CALIBRATED;
+			e->exactness = DT_CALIBRATED, e->at_peak = true;
 		for (int ph = 0; ph < DT_PH_N && t.summed; ph++)
 			t.phase_bytes[ph] += x->framework_bytes;
 		t.cat_bytes[DT_EST_FRAMEWORK] = t.summed ? x->framework_bytes : 0;

@@ -57,6 +57,7 @@ struct dt_entry {
 	enum dt_phase first, last;
 	const char *formula;
 	enum dt_exactness exactness;
+	bool at_peak;	     /* alive at the peak */
 	enum dt_place place; /* sums by phase and category are of the device alone */
 };
 

@@ -98,7 +98,8 @@ static struct dt_buf *put_flat(struct dt_plan_builder *b, enum dt_buf_id id, enu
 
 	if (numel == 0)
 		return NULL;
-	item = dt_plan_item(b, cat, first == DT_PH_STEP ? b->end : 0, last == DT_PH_STEP ? b->end : b->end - 1);
+	item = dt_plan_item(b, cat, first == DT_PH_STEP ? b->end : 0,
+			    last == DT_PH_STEP ? b->end : b->end - 1);
 	r = dt_plan_put(b, d, name, item, 0);
 	if (r)
 		b->item[item].bytes = r->bytes;
@@ -285,14 +286,24 @@ static int account(struct dt_plan_builder *b)
 			most = now;
 			p->peak = ph;
 			p->peak_step = ph == DT_PH_STEP ? -1 : c[i].time;
+			b->peak_time = c[i].time;
 			memcpy(p->cat_bytes, cat, sizeof(cat));
 		}
 	}
 	free(c);
 	/* What placement could not close between buffers. */
-	p->cat_bytes[DT_MEM_WORKSPACE] += p->arena_bytes - most;
+	p->gap_bytes = p->arena_bytes - most;
+	p->cat_bytes[DT_MEM_WORKSPACE] += p->gap_bytes;
 	p->phase_bytes[p->peak] = p->arena_bytes;
 	return 0;
+}
+
+static bool alive(const struct dt_item *item, int time)
+{
+	for (int k = 0; k < item->nspan; k++)
+		if (item->span[k].first <= time && item->span[k].last >= time)
+			return true;
+	return false;
 }
 
 /* Microbatches in flight of every chunk, from the schedule. */
@@ -326,8 +337,10 @@ static int build(struct dt_plan_builder *b, struct dt_coords at, struct dt_err *
 	    (rc = dt_place_items(b->item, b->nitem, &p->arena_bytes, &p->bound_bytes)) < 0 ||
 	    (rc = account(b)) < 0)
 		return dt_err_sys(err, rc < 0 ? rc : -ENOMEM, "cannot build the memory plan");
-	for (int i = 0; i < p->n; i++)
+	for (int i = 0; i < p->n; i++) {
 		p->buf[i].offset = b->item[b->item_of[i]].offset + b->inner[i];
+		p->buf[i].at_peak = alive(&b->item[b->item_of[i]], b->peak_time);
+	}
 	dt_plan_value_offsets(b);
 	return 0;
 }

@@ -28,25 +28,25 @@ enum dt_mem_cat {
 const char *dt_mem_cat_name(enum dt_mem_cat c);
 const char *dt_phase_name(enum dt_phase p);
 
-enum dt_buf_id { /* what a buffer is for; with `which` it is unique in a plan, but for values */
-	DT_B_WEIGHTS,	 /* flat, compute type */
-	DT_B_MASTER,	 /* flat, f32; absent when weights are f32 */
-	DT_B_GRADS,	 /* flat, f32 */
-	DT_B_ROUND,	 /* without masters: f32 values of the piece being updated */
-	DT_B_OPTIM1,	 /* flat, f32 */
-	DT_B_OPTIM2,
-	DT_B_VALUE,	 /* of a program: dt_memory_value says where */
-	DT_B_TIED,	 /* the other stage's gradient of a tied embedding, f32 */
-	DT_B_UNIT_W,	 /* z3: gathered weights; which is a unit slot */
-	DT_B_UNIT_G,	 /* z2, z3: f32 gradients of whole units before they are scattered; likewise */
-	DT_B_WIRE,	 /* gradients on their way in another type; which is a unit slot with z2, z3 */
-	DT_B_FIXED,	 /* sums of gradients as 64-bit integers */
-	DT_B_ROPE,	 /* f32 cos and sin [2, seq, head_dim / 2] */
-	DT_B_ROPE_LOCAL, /* the same for layers with a window and a base of their own */
-	DT_B_IDS,	 /* i32 [T]: inputs, targets of a flight (which), positions of all */
-	DT_B_TARGETS,
-	DT_B_POS,
-	DT_B_SNAPSHOT, /* this rank's part of a checkpoint that is written behind training's back */
+enum dt_buf_id {	       /* what a buffer is for; with `which` it is unique in a plan, but for values */
+		 DT_B_WEIGHTS, /* flat, compute type */
+		 DT_B_MASTER,  /* flat, f32; absent when weights are f32 */
+		 DT_B_GRADS,   /* flat, f32 */
+		 DT_B_ROUND,   /* without masters: f32 values of the piece being updated */
+		 DT_B_OPTIM1,  /* flat, f32 */
+		 DT_B_OPTIM2,
+		 DT_B_VALUE,  /* of a program: dt_memory_value says where */
+		 DT_B_TIED,   /* the other stage's gradient of a tied embedding, f32 */
+		 DT_B_UNIT_W, /* z3: gathered weights; which is a unit slot */
+		 DT_B_UNIT_G, /* z2, z3: f32 gradients of whole units before they are scattered; likewise */
+		 DT_B_WIRE,   /* gradients on their way in another type; which is a unit slot with z2, z3 */
+		 DT_B_FIXED,  /* sums of gradients as 64-bit integers */
+		 DT_B_ROPE,   /* f32 cos and sin [2, seq, head_dim / 2] */
+		 DT_B_ROPE_LOCAL, /* the same for layers with a window and a base of their own */
+		 DT_B_IDS,	  /* i32 [T]: inputs, targets of a flight (which), positions of all */
+		 DT_B_TARGETS,
+		 DT_B_POS,
+		 DT_B_SNAPSHOT, /* this rank's part of a checkpoint that is written behind training's back */
 };
 
 struct dt_buf {
@@ -61,6 +61,7 @@ struct dt_buf {
 	uint64_t offset; /* in the arena */
 	enum dt_phase first, last;
 	bool message; /* collectives work on it */
+	bool at_peak; /* alive where the most memory is */
 	char name[40];
 	const char *formula; /* how numel comes about, for people */
 };
@@ -78,12 +79,13 @@ struct dt_memory_plan {
 	int n;
 	uint64_t arena_bytes;		  /* the peak: what dt-train maps */
 	uint64_t bound_bytes;		  /* no arena can be smaller: the most that is alive at one time */
+	uint64_t gap_bytes;		  /* between buffers at the peak */
 	uint64_t phase_bytes[DT_PH_N];	  /* most alive in each phase */
 	uint64_t cat_bytes[DT_MEM_CAT_N]; /* alive at the peak; gaps between buffers are workspace */
 	enum dt_phase peak;
-	int peak_step;		   /* of the chunk's program; -1: in the update */
-	int slots[DT_MAX_CHUNKS];  /* microbatches in flight, by chunk */
-	int flight0[DT_MAX_CHUNKS + 1]; /* number of a chunk's first flight */
+	int peak_step;				     /* of the chunk's program; -1: in the update */
+	int slots[DT_MAX_CHUNKS];		     /* microbatches in flight, by chunk */
+	int flight0[DT_MAX_CHUNKS + 1];		     /* number of a chunk's first flight */
 	struct dt_value_place *value[DT_MAX_CHUNKS]; /* by value of the chunk's program */
 };
 

@@ -12,10 +12,11 @@ struct dt_plan_builder {
 	struct dt_item *item; /* what is placed */
 	enum dt_mem_cat *cat; /* of every item */
 	int nitem, item_cap;
-	int *item_of; /* [plan.n] item of a buffer */
-	uint64_t *inner; /* [plan.n] where in it */
+	int *item_of;			/* [plan.n] item of a buffer */
+	uint64_t *inner;		/* [plan.n] where in it */
 	int *value_item[DT_MAX_CHUNKS]; /* by value: its item; -1: it has no memory */
-	int end;	/* time of the update, behind all steps */
+	int peak_time;
+	int end; /* time of the update, behind all steps */
 	bool failed;
 };
 

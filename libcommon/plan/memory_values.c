@@ -1,8 +1,8 @@
 /*
  * Values of the programs as buffers to place. Units that are alike (same nodes, same sizes) make the same
  * buffers, so the first two and the last two of a run of them stand for all: the values of those in between
- * that live between nodes take the addresses of the second, and their kept ones are one item a unit. Where the
- * blocks of --recompute every:N repeat, so many units together are what repeats.
+ * that live between nodes take the addresses of the second, and their kept ones are one item a unit. Where
+ * the blocks of --recompute every:N repeat, so many units together are what repeats.
  */
 #include "plan/memory_priv.h"
 
@@ -13,9 +13,9 @@
 #include <string.h>
 
 struct unit {
-	uint64_t alike;	     /* equal where the nodes of two units are */
+	uint64_t alike;	      /* equal where the nodes of two units are */
 	int run, first, last; /* the run it is in, its first and last unit */
-	int kept;	     /* item of all its kept values; -1 */
+	int kept;	      /* item of all its kept values; -1 */
 	uint64_t kept_bytes;
 };
 
@@ -26,15 +26,19 @@ struct key { /* which value it is of its unit: equal in units that are alike */
 struct folding {
 	struct dt_plan_builder *b;
 	struct dt_prog *p;
-	int k, start;	    /* chunk; time of its first step */
-	bool single;	    /* one microbatch in flight in all: lifetimes are exact */
+	int k, start; /* chunk; time of its first step */
+	bool single;  /* one microbatch in flight in all: lifetimes are exact */
 	int period;
 	int first_unit, nunit;
 	struct unit *unit;
-	struct key *key;    /* [nvalue] */
-	int *item;	    /* [nvalue] */
-	uint64_t *inner;    /* [nvalue] where in it */
-	struct dt_item_key { struct key key; int item; } *known;
+	struct key *key; /* [nvalue] */
+	int *item;	 /* [nvalue] */
+	uint64_t *inner; /* [nvalue] where in it */
+	bool *makes;	 /* [nvalue] its item was made for it */
+	struct dt_item_key {
+		struct key key;
+		int item;
+	} * known;
 	int nknown;
 };
 
@@ -75,8 +79,8 @@ static void look_at_units(struct folding *f)
 				for (int o = 0; o < DT_NODE_OUT; o++) {
 					if (n->out[o] < 0)
 						continue;
-					f->unit[u].alike = mix(f->unit[u].alike, value_bytes(p, n->out[o]) +
-										 (uint64_t)o);
+					f->unit[u].alike = mix(f->unit[u].alike,
+							       value_bytes(p, n->out[o]) + (uint64_t)o);
 					f->key[n->out[o]] = (struct key){u, list, nth[list], o};
 				}
 				nth[list]++;
@@ -90,8 +94,8 @@ static void find_runs(struct folding *f)
 	int runs = 0;
 
 	for (int u = 0, end; u < f->nunit; u = end) {
-		for (end = u + f->period; end < f->nunit && f->unit[end].alike == f->unit[end - f->period].alike;
-		     end++)
+		for (end = u + f->period;
+		     end < f->nunit && f->unit[end].alike == f->unit[end - f->period].alike; end++)
 			;
 		if (end > f->nunit || end == u + f->period)
 			end = u + 1;
@@ -158,14 +162,17 @@ static int place_between(struct folding *f, int v)
 		item = dt_plan_item(f->b, category(f, v), first, last);
 		f->b->item[item].bytes = value_bytes(f->p, v);
 		f->known[f->nknown++] = (struct dt_item_key){k, item};
+		f->makes[v] = true;
 		return item;
 	}
 	if (!stands(f, f->key[v].unit))
 		return item;
 	i = &f->b->item[item];
 	if (i->nspan == DT_PLACE_SPANS || i->span[i->nspan - 1].last >= first) {
-		item = dt_plan_item(f->b, category(f, v), first, last); /* it is not like the others after all */
+		item = dt_plan_item(f->b, category(f, v), first,
+				    last); /* it is not like the others after all */
 		f->b->item[item].bytes = value_bytes(f->p, v);
+		f->makes[v] = true;
 		return item;
 	}
 	i->span[i->nspan++] = (struct dt_span){first, last};
@@ -290,7 +297,7 @@ static void list_values(struct folding *f, const bool *message)
 		uint64_t stride = plan->value[f->k][v].stride;
 		int slots = x->life == DT_LIFE_NODE ? 1 : plan->slots[f->k];
 
-		if (x->def < 0 || x->over >= 0 || (x->life == DT_LIFE_NODE && !stands(f, f->key[v].unit)))
+		if (x->def < 0 || x->over >= 0 || (x->life == DT_LIFE_NODE && !f->makes[v]))
 			continue;
 		for (int slot = 0; slot < slots; slot++)
 			dt_plan_put(f->b,
@@ -304,8 +311,9 @@ static void list_values(struct folding *f, const bool *message)
 						    .first = phase_of(f->p, x->def),
 						    .last = phase_of(f->p, x->last),
 						    .message = message[v],
-						    .formula = x->life == DT_LIFE_KEPT ? "rows x columns"
-										       : "rows x columns, shared"},
+						    .formula = x->life == DT_LIFE_KEPT
+								       ? "rows x columns"
+								       : "rows x columns, shared"},
 				    x->name, f->item[v], f->inner[v] + (uint64_t)slot * stride);
 	}
 }
@@ -324,7 +332,9 @@ static int chunk_values(struct folding *f)
 	f->item = calloc(n, sizeof(*f->item));
 	f->inner = calloc(n, sizeof(*f->inner));
 	f->known = calloc(n, sizeof(*f->known));
-	if (message && plan->value[f->k] && f->b->value_item[f->k] && f->unit && f->key && f->item && f->inner && f->known) {
+	f->makes = calloc(n, sizeof(*f->makes));
+	if (message && plan->value[f->k] && f->b->value_item[f->k] && f->unit && f->key && f->item &&
+	    f->inner && f->known && f->makes) {
 		look_at_units(f);
 		find_runs(f);
 		place_flights(f);
@@ -346,6 +356,7 @@ static int chunk_values(struct folding *f)
 	free(f->item);
 	free(f->inner);
 	free(f->known);
+	free(f->makes);
 	return rc;
 }
 

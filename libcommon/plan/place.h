@@ -1,8 +1,8 @@
 /*
- * Places buffers in one arena so that no two that live at the same time overlap. Finding the smallest arena is
- * NP-complete; buffers are placed largest first, each at the lowest address that is free over all its
- * lifetimes, and then again in order of first use: the better of the two is taken (Pisarchyk and Lee 2020, who
- * call it greedy by size). The largest sum of bytes alive at one time bounds it from below.
+ * Places buffers in one arena so that no two that live at the same time overlap. Finding the smallest arena
+ * is NP-complete; buffers are placed largest first, each at the lowest address that is free over all its
+ * lifetimes, and then again in order of first use: the better of the two is taken (Pisarchyk and Lee 2020,
+ * who call it greedy by size). The largest sum of bytes alive at one time bounds it from below.
  */
 #ifndef DT_PLAN_PLACE_H
 #define DT_PLAN_PLACE_H

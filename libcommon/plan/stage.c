@@ -59,7 +59,7 @@ static bool in_8_bits(const void *arg, const struct dt_node *n)
 
 	if (n->unit < 0 || n->unit >= g->layers)
 		return false;
-	for (int r = 0; r < tp; r += tp > 1 ? tp - 1 : 1) { /* shares differ between the first and the last */
+	for (int r = 0; r<tp; r += tp> 1 ? tp - 1 : 1) { /* shares differ between the first and the last */
 		int64_t out = 0, in = 0, off[2], shape[2];
 
 		for (int i = 0; i < 3 && n->param[i] >= 0; i++) {
@@ -83,25 +83,25 @@ static int build_chunk(struct maker *m, struct dt_stage *p, int k, struct dt_err
 	dt_layout_stage(l, s->config, v, &first, &last);
 	m->first_layer = first;
 	spec = (struct dt_prog_spec){.c = s->config,
-					.graph = &p->graph,
-					.first_unit = v == 0 ? -1 : first,
-					.last_unit = v == stages - 1 ? p->graph.layers : last - 1,
-					.microbatch = s->microbatch,
-					.seq = s->seq,
-					.compute = s->compute,
-					.tp = l->tp,
-					.tp_rank = m->at.tp,
-					.seq_parallel = l->seq_parallel && l->tp > 1,
-					.backward = true,
-					.split = p->split,
-					.ep = l->ep,
-					.loss_chunk = p->loss_chunk,
-					.local = local,
-					.local_arg = m,
-					.keep = keep,
-					.keep_arg = m,
-					.in_8_bits = s->fp8 ? in_8_bits : NULL,
-					.fp8_arg = m};
+				     .graph = &p->graph,
+				     .first_unit = v == 0 ? -1 : first,
+				     .last_unit = v == stages - 1 ? p->graph.layers : last - 1,
+				     .microbatch = s->microbatch,
+				     .seq = s->seq,
+				     .compute = s->compute,
+				     .tp = l->tp,
+				     .tp_rank = m->at.tp,
+				     .seq_parallel = l->seq_parallel && l->tp > 1,
+				     .backward = true,
+				     .split = p->split,
+				     .ep = l->ep,
+				     .loss_chunk = p->loss_chunk,
+				     .local = local,
+				     .local_arg = m,
+				     .keep = keep,
+				     .keep_arg = m,
+				     .in_8_bits = s->fp8 ? in_8_bits : NULL,
+				     .fp8_arg = m};
 	return dt_prog_build(&spec, &p->chunk[k], err);
 }
 

@@ -66,9 +66,7 @@ int fixed_add_head(struct trainer *t, struct dt_err *err)
 		if (t->table.p[t->local.p[i].index].role == DT_W_EMBED)
 			rc = add_param(t, &t->local.p[i], err);
 	/* The embedding's own gradient starts from nothing. */
-	return rc < 0 ? rc
-		      : dt_kernel_check(t->dev->ops->fill(t->dev, *embed_grad(t), 0.0f),
-					"->fill(", err);
+	return rc < 0 ? rc : dt_kernel_check(t->dev->ops->fill(t->dev, *embed_grad(t), 0.0f), "->fill(", err);
 }
 
 /* First and last stage add up their sums of the embedding they share. */

@@ -53,8 +53,7 @@ struct dt_tensor *embed_grad(const struct trainer *t)
 
 bool tied_apart(const struct trainer *t, int u)
 {
-	return t->config.tied && t->run.layout.pp > 1 && !is_layer(t, u) &&
-	       (holds_embed(t) || holds_head(t));
+	return t->config.tied && t->run.layout.pp > 1 && !is_layer(t, u) && (holds_embed(t) || holds_head(t));
 }
 
 int reduce_begin(struct trainer *t, struct dt_err *err)

@@ -70,16 +70,13 @@ int units_bind(struct trainer *t, struct dt_err *err)
 	for (int u = 0; u < n; u++) {
 		int slot = dt_unit_slot(&t->local, u, t->config.layers);
 
-		t->unit_w[u] = t->weights.shared
-				       ? dt_plan_address(&t->plan, t->arena.base, DT_B_UNIT_W, slot)
-				       : flat_at(t, &t->weights, u, 0);
-		t->unit_g[u] = t->grads.shared
-				       ? dt_plan_address(&t->plan, t->arena.base, DT_B_UNIT_G, slot)
-				       : flat_at(t, &t->grads, u, 0);
-		t->unit_wire[u] = t->grads.shared
-					  ? dt_plan_address(&t->plan, t->arena.base, DT_B_WIRE, slot)
-				  : t->wire.p ? flat_at(t, &t->wire, u, 0)
-					      : NULL;
+		t->unit_w[u] = t->weights.shared ? dt_plan_address(&t->plan, t->arena.base, DT_B_UNIT_W, slot)
+						 : flat_at(t, &t->weights, u, 0);
+		t->unit_g[u] = t->grads.shared ? dt_plan_address(&t->plan, t->arena.base, DT_B_UNIT_G, slot)
+					       : flat_at(t, &t->grads, u, 0);
+		t->unit_wire[u] = t->grads.shared ? dt_plan_address(&t->plan, t->arena.base, DT_B_WIRE, slot)
+				  : t->wire.p	  ? flat_at(t, &t->wire, u, 0)
+						  : NULL;
 		if (!t->wire.p)
 			t->wire.p = t->unit_wire[u];
 	}

@@ -1,6 +1,6 @@
 /*
- * Attention over queries, keys and values that one linear makes (Vaswani et al. 2017; grouped queries: Ainslie
- * et al. 2023), and over keys and values that come from a latent (DeepSeek-V2, 2024, section 2.1).
+ * Attention over queries, keys and values that one linear makes (Vaswani et al. 2017; grouped queries:
+ * Ainslie et al. 2023), and over keys and values that come from a latent (DeepSeek-V2, 2024, section 2.1).
  */
 #include "model/block/block.h"
 
@@ -134,7 +134,8 @@ int dt_block_latent_attention(struct dt_builder *b, int h)
 	q = dt_block_linear(b, "q", "q", from, 1, &w, NULL);
 	w = dt_tensor_add(b, DT_W_KV_A, "attn.kv_a.weight", c->kv_rank + c->rope_dim, c->hidden);
 	kv = dt_block_linear(b, "kv_a", "latent", h, 1, &w, NULL);
-	from = dt_block_norm(b, kv, DT_W_KV_A_NORM, "attn.kv_a_norm", norm); /* of the first kv_rank columns */
+	from = dt_block_norm(b, kv, DT_W_KV_A_NORM, "attn.kv_a_norm",
+			     norm); /* of the first kv_rank columns */
 	w = dt_tensor_add(b, DT_W_KV_B, "attn.kv_b.weight", c->heads * (nope + c->v_dim), c->kv_rank);
 	dt_tensor_cut(b, w, DT_CUT_UNITS, 0, nope + c->v_dim);
 	from = dt_block_linear(b, "kv_b", "kv", from, 1, &w, NULL);

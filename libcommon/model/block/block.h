@@ -14,8 +14,7 @@ int dt_block_embed(struct dt_builder *b);
 int dt_block_add_norm(struct dt_builder *b, int *x, int delta, enum dt_role role, const char *name,
 		      const char *const out[4]);
 /* h = norm(x) with a weight of its own, inside a sublayer (Gemma's norms behind attention and MLP). */
-int dt_block_norm(struct dt_builder *b, int x, enum dt_role role, const char *name,
-		  const char *const out[4]);
+int dt_block_norm(struct dt_builder *b, int x, enum dt_role role, const char *name, const char *const out[4]);
 int dt_block_attention(struct dt_builder *b, int h);
 int dt_block_latent_attention(struct dt_builder *b, int h);
 int dt_block_mlp(struct dt_builder *b, int h);

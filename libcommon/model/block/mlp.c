@@ -1,4 +1,4 @@
-/* The MLP of a layer, plain or gated (Shazeer 2020), and mixtures of experts (Fedus et al. 2021, section 2). */
+/* The MLP of a layer, plain or gated (Shazeer 2020), and mixtures of experts (Fedus et al. 2021). */
 #include "model/block/block.h"
 
 #include <stdio.h>
@@ -18,7 +18,8 @@ static int activation(struct dt_builder *b, int up)
 int dt_block_mlp(struct dt_builder *b, int h)
 {
 	const struct dt_config *c = b->c;
-	int weight[2], bias[2] = {-1, -1}, n = c->gated ? 2 : 1, down, down_bias = -1, first = c->gated ? 0 : 1;
+	int weight[2], bias[2] = {-1, -1}, n = c->gated ? 2 : 1, down, down_bias = -1,
+		       first = c->gated ? 0 : 1;
 	static const char *const weights[] = {"mlp.gate.weight", "mlp.up.weight"};
 	static const char *const biases[] = {"mlp.gate.bias", "mlp.up.bias"};
 	static const enum dt_role role[] = {DT_W_GATE, DT_W_UP}, role_b[] = {DT_W_GATE_B, DT_W_UP_B};
@@ -81,10 +82,10 @@ static int shared(struct dt_builder *b, int h)
 	int t[3], first = b->c->gated ? 0 : 1;
 
 	add_tensors(b, DT_W_SHARED_GATE, "shared", b->c->shared_ffn, 1, t);
-	return dt_block_linear(b, "shared_down", "shared",
-			       activation(b, dt_block_linear(b, "shared_up", "up", h, 2 - first, t + first,
-							     NULL)),
-			       1, t + 2, NULL);
+	return dt_block_linear(
+		b, "shared_down", "shared",
+		activation(b, dt_block_linear(b, "shared_up", "up", h, 2 - first, t + first, NULL)), 1, t + 2,
+		NULL);
 }
 
 static struct dt_attr routing(const struct dt_config *c)

@@ -60,7 +60,7 @@ int dt_block_add_norm(struct dt_builder *b, int *x, int delta, enum dt_role role
 int dt_block_norm(struct dt_builder *b, int x, enum dt_role role, const char *name, const char *const out[4])
 {
 	const char *const names[4] = {out[0], NULL, NULL, out[3]};
-	int64_t width = role == DT_W_Q_A_NORM    ? b->c->q_rank
+	int64_t width = role == DT_W_Q_A_NORM	 ? b->c->q_rank
 			: role == DT_W_KV_A_NORM ? b->c->kv_rank
 						 : b->c->hidden;
 	struct dt_node *n = add(b, role, name, false, width, names);

@@ -1,4 +1,4 @@
-/* Heads: their norm, their rotation, their attention; each over or from one matrix of queries, keys, values. */
+/* Heads: their norm, their rotation, their attention, all over one matrix of queries, keys and values. */
 #include "model/op/rule.h"
 
 void dt_shape_heads_norm(struct dt_lower *lo, struct dt_node *n)
@@ -45,7 +45,8 @@ void dt_shape_attention(struct dt_lower *lo, struct dt_node *n)
 {
 	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, lo->s->compute, DT_ROWS_ALL, 1,
 				n->attr.heads * n->attr.value_dim);
-	n->out[1] = dt_lo_value(lo, dt_lo_name(lo, n->out[1]), n->unit, DT_F32, DT_ROWS_ALL, n->attr.heads, 1);
+	n->out[1] =
+		dt_lo_value(lo, dt_lo_name(lo, n->out[1]), n->unit, DT_F32, DT_ROWS_ALL, n->attr.heads, 1);
 }
 
 void dt_back_attention(struct dt_lower *lo, const struct dt_node *n)

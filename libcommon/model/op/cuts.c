@@ -1,7 +1,7 @@
 /*
- * Where a tensor-parallel layer talks to its group (Shoeybi et al. 2019, section 3; Korthikanti et al. 2022,
- * section 4.2.2). Entering a cut part costs nothing forward, or an all-gather where the stream is cut; leaving
- * it is an all-reduce, or a reduce-scatter. Each is the other's backward.
+ * Where a tensor-parallel layer talks to its group (Shoeybi et al. 2019, section 3; Korthikanti et al.
+ * 2022, section 4.2.2). Entering a cut part costs nothing forward, or an all-gather where the stream is
+ * cut; leaving it is an all-reduce, or a reduce-scatter. Each is the other's backward.
  */
 #include "model/op/rule.h"
 

@@ -31,8 +31,8 @@ void dt_shape_loss(struct dt_lower *lo, struct dt_node *n)
 
 	n->out[0] = dt_lo_like(lo, "d.norm", n->unit, n->in[0]);
 	n->out[1] = dt_lo_room(lo, "logits", n->unit, DT_F32, DT_ROWS_NONE, chunk, vocab);
-	n->out[2] = narrow ? dt_lo_room(lo, "d.logits", n->unit, lo->s->compute, DT_ROWS_NONE, chunk, vocab)
-			   : -1;
+	n->out[2] =
+		narrow ? dt_lo_room(lo, "d.logits", n->unit, lo->s->compute, DT_ROWS_NONE, chunk, vocab) : -1;
 	n->out[3] = dt_lo_room(lo, "loss rows", n->unit, DT_F32, DT_ROWS_NONE, 4, chunk);
 	lo->p->value[n->out[0]].gradient = true;
 }

@@ -1,6 +1,6 @@
 /*
- * y = x w^T + b over one to three tensors joined along their rows. Backward: db += columns of dy, dw += dy^T x,
- * dx = dy w. In 8 bits (kernels/fp8.h) operands are quantised first, and products take those.
+ * y = x w^T + b over one to three tensors joined along their rows. Backward: db += columns of dy, dw +=
+ * dy^T x, dx = dy w. In 8 bits (kernels/fp8.h) operands are quantised first, and products take those.
  */
 #include "model/op/rule.h"
 
@@ -46,7 +46,7 @@ static void weights(struct dt_lower *lo, const struct dt_node *n, int dy)
 	lo->to = before;
 }
 
-/* Quantises x (or the tensors `param` where x is -1): as it is and transposed, as asked. Returns the scale. */
+/* Quantises x (the tensors of n where x is -1): as it is and transposed, as asked. Returns the scale. */
 static int quantize(struct dt_lower *lo, const struct dt_node *n, int x, enum dt_dtype type, int *plain,
 		    int *turned)
 {
@@ -66,7 +66,8 @@ static int quantize(struct dt_lower *lo, const struct dt_node *n, int x, enum dt
 	if (plain)
 		at[0] = *plain = dt_lo_value(lo, "8 bits", n->unit, type, DT_ROWS_NONE, numel, 1);
 	if (turned)
-		at[1] = *turned = dt_lo_value(lo, "8 bits, transposed", n->unit, type, DT_ROWS_NONE, numel, 1);
+		at[1] = *turned =
+			dt_lo_value(lo, "8 bits, transposed", n->unit, type, DT_ROWS_NONE, numel, 1);
 	at[2] = dt_lo_value(lo, "8-bit scale", n->unit, DT_F32, DT_ROWS_NONE, 1, 1);
 	memcpy(q->out, at, sizeof(at));
 	return at[2];

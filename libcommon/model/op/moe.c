@@ -14,8 +14,8 @@ void dt_shape_route(struct dt_lower *lo, struct dt_node *n)
 	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, DT_I32, DT_ROWS_ALL, 3 * used, 1);
 	lo->p->value[n->out[0]].extra = n->attr.experts + 1;
 	n->out[1] = dt_lo_value(lo, dt_lo_name(lo, n->out[1]), n->unit, DT_F32, DT_ROWS_ALL, used, 1);
-	n->out[2] = dt_lo_value(lo, dt_lo_name(lo, n->out[2]), n->unit, DT_F32, DT_ROWS_ALL, 1,
-				n->attr.experts);
+	n->out[2] =
+		dt_lo_value(lo, dt_lo_name(lo, n->out[2]), n->unit, DT_F32, DT_ROWS_ALL, 1, n->attr.experts);
 	if (lo->s->compute != DT_F32)
 		n->out[3] = dt_lo_room(lo, "wide rows", n->unit, DT_F32, DT_ROWS_ALL, 1,
 				       lo->p->value[n->in[0]].cols);
@@ -44,9 +44,9 @@ void dt_shape_experts(struct dt_lower *lo, struct dt_node *n)
 
 	for (int i = 0; i < 3; i++)
 		rows += dt_lo_dim(lo, n->param[i], 0);
-	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit,
-				n->attr.gated ? lo->s->compute : DT_F32, DT_ROWS_ALL, n->attr.used,
-				rows / experts);
+	n->out[0] =
+		dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, n->attr.gated ? lo->s->compute : DT_F32,
+			    DT_ROWS_ALL, n->attr.used, rows / experts);
 	lo->info[n->out[0]].partial = down;
 }
 

@@ -13,10 +13,10 @@ void dt_shape_norm(struct dt_lower *lo, struct dt_node *n)
 	for (int i = 0; i < 4; i++) {
 		if (n->out[i] < 0)
 			continue;
-		n->out[i] = i < 2 ? dt_lo_value(lo, dt_lo_name(lo, n->out[i]), n->unit, x.dtype, x.rows,
-						x.mul, i ? x.cols : width)
-				  : dt_lo_value(lo, dt_lo_name(lo, n->out[i]), n->unit, DT_F32, x.rows, x.mul,
-						1);
+		n->out[i] =
+			i < 2 ? dt_lo_value(lo, dt_lo_name(lo, n->out[i]), n->unit, x.dtype, x.rows, x.mul,
+					    i ? x.cols : width)
+			      : dt_lo_value(lo, dt_lo_name(lo, n->out[i]), n->unit, DT_F32, x.rows, x.mul, 1);
 		lo->info[n->out[i]].whole = whole;
 	}
 }

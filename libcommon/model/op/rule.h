@@ -10,10 +10,10 @@
 
 #include "model/program.h"
 
-struct dt_info {  /* of a value, while the program is derived */
-	int from; /* tape entry that made it; -1: none */
-	int grad; /* its gradient so far; -1 */
-	int uses; /* forward nodes that read it */
+struct dt_info {	     /* of a value, while the program is derived */
+	int from;	     /* tape entry that made it; -1: none */
+	int grad;	     /* its gradient so far; -1 */
+	int uses;	     /* forward nodes that read it */
 	int copy[DT_LIST_N]; /* computed again in this list; -1 */
 	int copied_for;	     /* the unit whose backward that was for */
 	int same;	     /* the value it is another name of: entering costs nothing; -1 */
@@ -28,13 +28,15 @@ struct dt_lower {
 	int value_cap;
 	struct dt_step *list[DT_LIST_N];
 	int n[DT_LIST_N], cap[DT_LIST_N];
-	struct dt_node *tape; /* forward nodes, operands by their logical names, params by the graph's numbers */
+	struct dt_node
+		*tape; /* forward nodes, operands by their logical names, params by the graph's numbers */
 	int ntape, tape_cap;
 	int *map;	 /* values of the graph to values of the program; -1 */
 	enum dt_list to; /* where nodes go */
 	bool again;	 /* nodes that are emitted compute something again */
 	int unit;	 /* whose backward is under way */
 	bool failed;
+	void (*linear8)(struct dt_lower *lo, const struct dt_node *n); /* dt_lo_linear8 */
 };
 
 struct dt_rule {
@@ -86,7 +88,7 @@ int dt_prog_finish(struct dt_prog *p);
 
 /* One file of model/op/ has what belongs together. */
 #define DT_RULE(name)                                                                                        \
-	void dt_shape_##name(struct dt_lower *lo, struct dt_node *n);                                       \
+	void dt_shape_##name(struct dt_lower *lo, struct dt_node *n);                                        \
 	void dt_back_##name(struct dt_lower *lo, const struct dt_node *n)
 DT_RULE(embed);
 DT_RULE(norm);
