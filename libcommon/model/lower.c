@@ -42,7 +42,7 @@ static int cut_node(struct dt_lower *lo, enum dt_op op, const char *name, int a,
 		n.param[i] = -1;
 	n.in[0] = a;
 	n.in[1] = b;
-	dt_rules[op].shape(lo, &n);
+	dt_op_rules[op].shape(lo, &n);
 	record(lo, &n);
 	dt_lo_forward(lo, &n);
 	return n.out[0];
@@ -107,7 +107,7 @@ static void take(struct dt_lower *lo, int *entered, const struct dt_node *from)
 		n.out[1] = -1;
 	}
 	localise(lo, &n.attr);
-	dt_rules[n.op].shape(lo, &n);
+	dt_op_rules[n.op].shape(lo, &n);
 	for (int i = 0; i < DT_NODE_OUT; i++)
 		if (from->out[i] >= 0 && n.out[i] >= 0)
 			lo->map[from->out[i]] = n.out[i];
@@ -212,7 +212,7 @@ static void backward(struct dt_lower *lo)
 
 		lo->unit = n.unit;
 		if (has_grad(lo, &n))
-			dt_rules[n.op].backward(lo, &n);
+			dt_op_rules[n.op].backward(lo, &n);
 	}
 	if (p->input >= 0)
 		p->grad_out = lo->info[p->input].grad;

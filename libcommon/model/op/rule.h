@@ -39,7 +39,7 @@ struct dt_lower {
 	void (*linear8)(struct dt_lower *lo, const struct dt_node *n); /* dt_lo_linear8 */
 };
 
-struct dt_rule {
+struct dt_op_rule {
 	void (*shape)(struct dt_lower *lo, struct dt_node *n);
 	void (*backward)(struct dt_lower *lo, const struct dt_node *n);
 };
@@ -81,7 +81,7 @@ void dt_lo_linear8(struct dt_lower *lo, const struct dt_node *n);
 /* The value as steps know it. */
 int dt_lo_real(const struct dt_lower *lo, int v);
 
-extern const struct dt_rule dt_rules[DT_OP_N];
+extern const struct dt_op_rule dt_op_rules[DT_OP_N];
 
 /* Lifetimes, segments, and what is written over what, once all nodes are there. */
 int dt_prog_finish(struct dt_prog *p);

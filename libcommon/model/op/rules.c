@@ -1,7 +1,7 @@
 /* The rules, by op. */
 #include "model/op/rule.h"
 
-const struct dt_rule dt_rules[DT_OP_N] = {
+const struct dt_op_rule dt_op_rules[DT_OP_N] = {
 	[DT_OP_EMBED] = {dt_shape_embed, dt_back_embed},
 	[DT_OP_NORM] = {dt_shape_norm, dt_back_norm},
 	[DT_OP_LINEAR] = {dt_shape_linear, dt_back_linear},
