@@ -1,8 +1,8 @@
 /*
- * generate bash|zsh|fish FILE [PRESETS]
+ * generate bash|zsh|fish FILE [PRESETS [DEVICES]]
  *
  * Writes the completion of one program to standard output. FILE is what `dt-x --describe-options` printed;
- * PRESETS names the models, one a line. Run by the build.
+ * PRESETS names the models and DEVICES the cards, one a line. Run by the build.
  */
 #include "base/json.h"
 #include "base/tmpfile.h"
@@ -17,7 +17,8 @@ struct option {
 
 static json_t *root, *options, *commands;
 static const char *program, *operands;
-static char *presets = (char[]){""}; /* words separated by blanks */
+/* words separated by blanks */
+static char *presets = (char[]){""}, *devices = (char[]){""};
 
 static const char *str(const json_t *o, const char *key)
 {
@@ -102,6 +103,9 @@ static void put_option_words(const char *c)
 	}
 }
 
+/* What holds a tokenizer, by the endings of its name. */
+#define TOKENIZERS "json|gguf|model|bin"
+
 static bool takes_model(const char *words)
 {
 	return strstr(words, "MODEL") != NULL;
@@ -122,6 +126,14 @@ static void bash_files(const char *flag, const char *indent)
 	       indent, indent, flag);
 }
 
+/* Files whose names end so, "h5|json", and folders, which may hold some. */
+static void bash_endings(const char *endings, const char *indent)
+{
+	printf("%scompopt -o filenames 2>/dev/null\n%smapfile -t -O \"${#COMPREPLY[@]}\" COMPREPLY < "
+	       "<(shopt -s extglob; compgen -f -X '!*.@(%s)' -- \"$cur\"; compgen -d -- \"$cur\")\n",
+	       indent, indent, endings);
+}
+
 static void bash_argument(const struct option *o)
 {
 	printf("    %s%s--%s)\n", *o->shrt ? "-" : "", o->shrt, o->name + 0);
@@ -132,8 +144,16 @@ static void bash_argument(const struct option *o)
 	}
 	if (is(o->complete, "model"))
 		bash_words(presets, "        ");
+	if (is(o->complete, "gpu"))
+		bash_words(devices, "        ");
+	if (is(o->complete, "tokenizer"))
+		bash_words("byte", "        ");
 	if (is(o->complete, "file") || is(o->complete, "model"))
 		bash_files("-f", "        ");
+	if (is(o->complete, "h5"))
+		bash_endings("h5", "        ");
+	if (is(o->complete, "tokenizer"))
+		bash_endings(TOKENIZERS, "        ");
 	if (is(o->complete, "dir"))
 		bash_files("-d", "        ");
 	printf("        return\n        ;;\n");
@@ -213,6 +233,12 @@ static void zsh_action(const struct option *o)
 		putchar(')');
 	} else if (is(o->complete, "model")) {
 		printf("{ compadd -- %s; _files }", presets);
+	} else if (is(o->complete, "gpu")) {
+		printf("(%s)", devices);
+	} else if (is(o->complete, "tokenizer")) {
+		printf("{ compadd -- byte; _files -g \"*.(" TOKENIZERS ")\" }");
+	} else if (is(o->complete, "h5")) {
+		printf("_files -g \"*.h5\"");
 	} else if (is(o->complete, "file")) {
 		printf("_files");
 	} else if (is(o->complete, "dir")) {
@@ -326,6 +352,12 @@ static void fish(void)
 			putchar('\'');
 		} else if (is(o.complete, "model")) {
 			printf(" -r -F -a '%s'", presets);
+		} else if (is(o.complete, "gpu")) {
+			printf(" -x -a '%s'", devices);
+		} else if (is(o.complete, "tokenizer")) {
+			printf(" -r -F -a byte");
+		} else if (is(o.complete, "h5")) {
+			printf(" -x -a '(__fish_complete_suffix .h5)'");
 		} else if (is(o.complete, "file")) {
 			printf(" -r -F");
 		} else if (is(o.complete, "dir")) {
@@ -349,15 +381,20 @@ static void fish(void)
 		printf("complete -c %s -a '%s'\n", program, presets);
 }
 
-static int load_presets(const char *path, struct dt_err *err)
+/* The lines of a file as words separated by blanks, the caller's to free. */
+static int load_words(const char *path, char **ret, struct dt_err *err)
 {
+	char *words;
 	size_t n;
-	int rc = dt_read_file(path, 1 << 20, &presets, &n, err);
+	int rc = dt_read_file(path, 1 << 20, &words, &n, err);
 
-	for (size_t i = 0; rc == 0 && i < n; i++)
-		if (presets[i] == '\n')
-			presets[i] = i + 1 < n ? ' ' : '\0';
-	return rc;
+	if (rc < 0)
+		return rc;
+	for (size_t i = 0; i < n; i++)
+		if (words[i] == '\n')
+			words[i] = i + 1 < n ? ' ' : '\0';
+	*ret = words;
+	return 0;
 }
 
 int main(int argc, char **argv)
@@ -365,11 +402,13 @@ int main(int argc, char **argv)
 	struct dt_err err = {0};
 	char function[128];
 
-	if (argc < 3 || argc > 4) {
-		fprintf(stderr, "usage: generate bash|zsh|fish FILE [PRESETS]\n");
+	if (argc < 3 || argc > 5) {
+		fprintf(stderr, "usage: generate bash|zsh|fish FILE [PRESETS [DEVICES]]\n");
 		return DT_EXIT_USAGE;
 	}
-	if (dt_json_load(argv[2], 1 << 20, &root, &err) < 0 || (argc > 3 && load_presets(argv[3], &err) < 0))
+	if (dt_json_load(argv[2], 1 << 20, &root, &err) < 0 ||
+	    (argc > 3 && load_words(argv[3], &presets, &err) < 0) ||
+	    (argc > 4 && load_words(argv[4], &devices, &err) < 0))
 		goto fail;
 	program = str(root, "program");
 	operands = str(root, "operands");
@@ -390,6 +429,8 @@ int main(int argc, char **argv)
 	json_decref(root);
 	if (argc > 3)
 		free(presets);
+	if (argc > 4)
+		free(devices);
 	if (err.code == 0 && dt_close_stdout(&err) == 0)
 		return DT_EXIT_OK;
 fail:

@@ -5,7 +5,7 @@
 static bool trains(const struct dt_attn *p, struct dt_tensor qkv)
 {
 	return dt_is_compute(qkv.dtype) && p->batch >= 0 && p->seq >= 0 && p->kv_heads > 0 && p->heads > 0 &&
-	       p->heads % p->kv_heads == 0 && p->head_dim > 0 && p->scale > 0 &&
+	       p->heads % p->kv_heads == 0 && p->head_dim > 0 && p->scale > 0 && p->softcap >= 0 &&
 	       dt_cols(qkv) == (p->heads + 2 * p->kv_heads) * p->head_dim &&
 	       dt_rows(qkv) == p->batch * p->seq;
 }
@@ -59,8 +59,8 @@ int dt_check_attention_paged(const struct dt_dev *dev, struct dt_tensor o, struc
 	if (!dt_is_compute(qkv.dtype) || o.dtype != qkv.dtype || k.dtype != v.dtype ||
 	    (k.dtype != qkv.dtype && k.dtype != DT_F32 && k.dtype != DT_I8) || group < 1 ||
 	    group > DT_PAGED_GROUP || p->heads % p->kv_heads || d < 1 || !(p->scale > 0) ||
-	    dt_cols(k) != dt_kv_row(p, k.dtype) || dt_cols(v) != dt_cols(k) || g->q_start[0] < 0 ||
-	    dt_rows(qkv) < g->q_start[g->nseq] || dt_rows(o) < g->q_start[g->nseq] ||
+	    !(p->softcap >= 0) || dt_cols(k) != dt_kv_row(p, k.dtype) || dt_cols(v) != dt_cols(k) ||
+	    g->q_start[0] < 0 || dt_rows(qkv) < g->q_start[g->nseq] || dt_rows(o) < g->q_start[g->nseq] ||
 	    dt_cols(qkv) != (p->heads + 2 * p->kv_heads) * d || dt_cols(o) != p->heads * d ||
 	    g->block_size < 1 || k.ndim != v.ndim ||
 	    (k.ndim == 3 && (k.dim[1] != g->block_size || v.dim[1] != g->block_size)))

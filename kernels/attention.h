@@ -6,11 +6,13 @@
  *   qkv [batch * seq, (heads + 2 kv_heads) * head_dim]: the q heads first, then k, then v. Head h reads
  *       key/value head h / (heads / kv_heads).
  *   s_ij = scale q_i . k_j for j <= i (and i - j < window where window > 0), scale > 0;  p = softmax(s)
+ *   With softcap > 0 each s_ij is softcap tanh(scale q_i . k_j / softcap), also in attention_paged (Gemma 2).
  *   o_i = sum_j p_ij v_j     o [batch * seq, heads * head_dim]                 = overwritten
  *   lse = log sum_j exp(s_ij)     [batch, heads, seq] f32                      = overwritten
  *   Saved for backward: qkv, o and lse.
  * Backward
  *   D_i = do_i . o_i;  dv_j = sum_i p_ij do_i;  ds_ij = p_ij (do_i . v_j - D_i)
+ *   With softcap > 0 ds_ij is multiplied by 1 - (s_ij / softcap)^2.
  *   dq_i = scale sum_j ds_ij k_j;  dk_j = scale sum_i ds_ij q_i; dk and dv over all q heads of their kv head
  *   dqkv is overwritten and may not alias qkv.
  * All accumulation is f32 and in an order that does not depend on the number of threads. On a processor with
@@ -45,6 +47,7 @@ struct dt_attn {
 	int64_t heads, kv_heads, head_dim;
 	int64_t window; /* 0: unlimited */
 	float scale;
+	float softcap; /* 0: none */
 };
 
 /* Elements of a row of a cache of this type. */

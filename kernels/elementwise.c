@@ -1,6 +1,8 @@
 /* What elementwise.h asks of its arguments. */
 #include "kernels/check.h"
 
+#include <math.h>
+
 /* DT_EMPTY where n is 0. */
 static int some(int64_t n)
 {
@@ -43,6 +45,19 @@ int dt_check_scale(const struct dt_dev *dev, struct dt_tensor x, float a)
 int dt_check_fill(const struct dt_dev *dev, struct dt_tensor x, float value)
 {
 	return dt_is_compute(x.dtype) ? some(dt_numel(x)) : -EINVAL;
+}
+
+int dt_check_softcap(const struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, float cap)
+{
+	return cap > 0 && isfinite(cap) ? pair(y, x) : -EINVAL;
+}
+
+int dt_check_softcap_backward(const struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dy,
+			      struct dt_tensor y, float cap)
+{
+	const int rc = dt_check_softcap(dev, dx, y, cap);
+
+	return rc < 0 ? rc : pair(dx, dy);
 }
 
 int dt_check_sumsq(const struct dt_dev *dev, double *ret, struct dt_tensor x)

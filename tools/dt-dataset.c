@@ -1,18 +1,17 @@
 /* dt-dataset: tokenises text into packed HDF5 datasets, lists and samples them. */
 #include "base/json.h"
-#include "base/log.h"
-#include "base/opt.h"
+#include "base/program.h"
 #include "base/progress.h"
 #include "base/table.h"
 #include "base/tmpfile.h"
 #include "base/units.h"
+#include "ckpt/tokenizer_file.h"
 #include "data/dataset.h"
 #include "data/text_source.h"
 #include "data/tokenizer.h"
 
 #include <errno.h>
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -28,8 +27,8 @@ static const struct dt_opt opts[] = {
 	DT_OPT_HEADING("Building"),
 	{"out", 'o', DT_OPT_STR, &out_path, "D.h5", "the dataset to write", "build"},
 	{"tokenizer", 't', DT_OPT_STR, &tokenizer, "T",
-	 "'byte', a tokenizer.json, or a folder that holds one", "build", .complete = DT_COMPLETE_TOKENIZER,
-	 .def = "byte"},
+	 "'byte', or what holds one: tokenizer.json, folder, GGUF, SentencePiece model, checkpoint", "build",
+	 .complete = DT_COMPLETE_TOKENIZER, .def = "byte"},
 	{"format", 0, DT_OPT_CHOICE, &format, "auto|text|jsonl",
 	 "what the files are; auto: jsonl by the name's ending, else text", "build", .def = "auto"},
 	{"field", 0, DT_OPT_STR, &field, "NAME", "the member of a JSONL line that is the document", "build",
@@ -56,26 +55,7 @@ static const struct dt_opt opts[] = {
 	{"special", 0, DT_OPT_FLAG, &special, NULL, "print the text of special tokens too", "sample,cat"},
 	DT_OPT_END,
 };
-static const struct dt_command commands[] = {
-	{"build", "FILE...", "Tokenise files ('-': standard input) into a dataset"},
-	{"info", "D.h5", "What a dataset holds"},
-	{"sample", "D.h5", "Samples as training would see them, as text"},
-	{"cat", "D.h5", "The tokens in order, as text"},
-	{NULL},
-};
-static const char *const examples[] = {
-	"dt-dataset build --tokenizer tok.json --split 10 --out train.h5 --out-eval eval.h5 input.txt",
-	"dt-dataset sample train.h5 --count 3 --seq 64",
-	"zcat docs.jsonl.gz | dt-dataset build --format jsonl --shards 4 --out docs.h5 -",
-	NULL,
-};
-static const struct dt_program program = {
-	.name = "dt-dataset",
-	.summary = "Tokenise text into packed datasets, list and sample them.",
-	.examples = examples,
-	.opts = opts,
-	.commands = commands,
-};
+static const struct dt_program program;
 
 struct build {
 	struct dt_tokenizer *tok;
@@ -145,7 +125,13 @@ static int report(const struct build *b, const int64_t tokens[2], const int64_t 
 static int create(struct build *b, int n, char **paths, struct dt_err *err)
 {
 	const char *source = n == 1 ? paths[0] : "several files";
-	int rc = dt_tokenizer_open(tokenizer, &b->tok, err);
+	char *text = NULL;
+	size_t len;
+	int rc = dt_tokenizer_file_text(tokenizer, &text, &len, err);
+
+	if (rc == 0 && (rc = dt_tokenizer_from_text(text, len, &b->tok, err)) < 0)
+		dt_err_prefix(err, "cannot use the tokenizer '%s'", tokenizer);
+	free(text);
 
 	if (rc == 0)
 		rc = dt_dataset_create(out_path, b->tok, 0, source, &b->out[0], err);
@@ -251,12 +237,6 @@ static int do_info(struct dt_dataset *d, const char *path, struct dt_err *err)
 	return 0;
 }
 
-/* errno is 0 before the writes that this looks back on. */
-static int check_stdout(struct dt_err *err)
-{
-	return ferror(stdout) ? dt_err_sys(err, errno ? -errno : -EIO, "cannot write to standard output") : 0;
-}
-
 static int print_text(const struct dt_tokenizer *t, const int32_t *ids, size_t n, struct dt_err *err)
 {
 	char *s;
@@ -267,13 +247,13 @@ static int print_text(const struct dt_tokenizer *t, const int32_t *ids, size_t n
 	for (size_t i = 0; i < n && ids_only; i++)
 		printf("%d\n", ids[i]);
 	if (ids_only)
-		return check_stdout(err);
+		return dt_program_check_stdout(err);
 	rc = dt_tokenizer_decode(t, ids, n, special, &s, &len, err);
 	if (rc < 0)
 		return rc;
 	errno = 0;
 	fwrite(s, 1, len, stdout);
-	rc = check_stdout(err);
+	rc = dt_program_check_stdout(err);
 	free(s);
 	return rc;
 }
@@ -292,7 +272,7 @@ static int print_sample(const struct dt_tokenizer *t, int64_t number, const int3
 		for (size_t i = 0; i < n; i++)
 			printf(i ? " %d" : "%d", ids[i]);
 		putchar('\n');
-		return check_stdout(err);
+		return dt_program_check_stdout(err);
 	}
 	if (!json) {
 		printf("--- sample %lld\n", (long long)number);
@@ -359,38 +339,19 @@ static int do_cat(struct dt_dataset *d, const struct dt_tokenizer *t, struct dt_
 	return rc;
 }
 
-static int look(const char *command, const char *path, struct dt_err *err)
+/* A damaged dataset is an answer (3) to who asks for it. */
+static int finish_with(int rc, const struct dt_err *err)
 {
-	struct dt_dataset_info i;
-	struct dt_tokenizer *t = NULL;
-	struct dt_dataset *d;
-	int rc = dt_dataset_open(path, &d, err);
-
-	if (rc < 0)
-		return rc;
-	dt_dataset_info(d, &i);
-	if (!strcmp(command, "info")) {
-		rc = do_info(d, path, err);
-	} else {
-		rc = dt_tokenizer_from_text(i.tokenizer_text, i.tokenizer_bytes, &t, err);
-		if (rc < 0)
-			dt_err_prefix(err, "cannot use the tokenizer of '%s'", path);
-		else
-			rc = (!strcmp(command, "cat") ? do_cat : do_sample)(d, t, err);
-	}
-	dt_tokenizer_close(t);
-	dt_dataset_close(d);
-	return rc;
+	if (rc >= 0)
+		return DT_EXIT_OK;
+	dt_program_fail(&program, err);
+	return verify && rc == -EBADMSG ? DT_EXIT_NO : DT_EXIT_FAILED;
 }
 
-static int check_usage(const char *command, int n, char **args)
+static int usage_of_build(int n, char **args)
 {
-	if (strcmp(command, "build"))
-		return n == 1 ? -1 : dt_opt_usage_error(&program, stderr, "%s needs one dataset", command);
 	if (!out_path)
 		return dt_opt_usage_error(&program, stderr, "build needs --out");
-	if (!n)
-		return dt_opt_usage_error(&program, stderr, "build needs a file, or '-' for standard input");
 	if (split_given != (eval_path != NULL))
 		return dt_opt_usage_error(&program, stderr, "--split and --out-eval go together");
 	if (eval_path && dt_out_is(out_path, eval_path))
@@ -404,32 +365,84 @@ static int check_usage(const char *command, int n, char **args)
 	}
 	if (separator && !*separator)
 		return dt_opt_usage_error(&program, stderr, "--separator is empty");
-	return -1;
+	return 0;
 }
+
+static int cmd_build(int n, char **args)
+{
+	struct dt_err err = {0};
+	int status = usage_of_build(n, args);
+
+	return status ? status : finish_with(do_build(n, args, &err), &err);
+}
+
+static int cmd_info(int n, char **args)
+{
+	struct dt_err err = {0};
+	struct dt_dataset *d;
+	int rc = dt_dataset_open(args[0], &d, &err);
+
+	if (rc == 0) {
+		rc = do_info(d, args[0], &err);
+		dt_dataset_close(d);
+	}
+	return finish_with(rc, &err);
+}
+
+static int look(const char *path,
+		int (*fn)(struct dt_dataset *d, const struct dt_tokenizer *t, struct dt_err *err))
+{
+	struct dt_err err = {0};
+	struct dt_dataset_info i;
+	struct dt_tokenizer *t = NULL;
+	struct dt_dataset *d;
+	int rc = dt_dataset_open(path, &d, &err);
+
+	if (rc < 0)
+		return finish_with(rc, &err);
+	dt_dataset_info(d, &i);
+	rc = dt_tokenizer_from_text(i.tokenizer_text, i.tokenizer_bytes, &t, &err);
+	if (rc < 0)
+		dt_err_prefix(&err, "cannot use the tokenizer of '%s'", path);
+	else
+		rc = fn(d, t, &err);
+	dt_tokenizer_close(t);
+	dt_dataset_close(d);
+	return finish_with(rc, &err);
+}
+
+static int cmd_sample(int n, char **args)
+{
+	return look(args[0], do_sample);
+}
+
+static int cmd_cat(int n, char **args)
+{
+	return look(args[0], do_cat);
+}
+
+static const struct dt_command commands[] = {
+	{"build", "FILE...", "Tokenise files ('-': standard input) into a dataset", cmd_build, 1, -1},
+	{"info", "D.h5", "What a dataset holds", cmd_info, 1, 1},
+	{"sample", "D.h5", "Samples as training would see them, as text", cmd_sample, 1, 1},
+	{"cat", "D.h5", "The tokens in order, as text", cmd_cat, 1, 1},
+	{NULL},
+};
+static const char *const examples[] = {
+	"dt-dataset build --tokenizer tok.json --split 10 --out train.h5 --out-eval eval.h5 input.txt",
+	"dt-dataset sample train.h5 --count 3 --seq 64",
+	"zcat docs.jsonl.gz | dt-dataset build --format jsonl --shards 4 --out docs.h5 -",
+	NULL,
+};
+static const struct dt_program program = {
+	.name = "dt-dataset",
+	.summary = "Tokenise text into packed datasets, list and sample them.",
+	.examples = examples,
+	.opts = opts,
+	.commands = commands,
+};
 
 int main(int argc, char **argv)
 {
-	struct dt_log log = {.f = stderr, .name = "dt-dataset", .rank = -1};
-	struct dt_err err = {0};
-	int status, rc, n = dt_opt_main(&program, argc, argv, stdout, stderr, &status);
-
-	if (n < 0)
-		return dt_close_stdout(NULL) < 0 && status == DT_EXIT_OK ? DT_EXIT_FAILED : status;
-	status = check_usage(argv[1], n - 1, argv + 2);
-	if (status >= 0)
-		return status;
-	signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error like a full disk */
-	status = DT_EXIT_OK;
-	rc = strcmp(argv[1], "build") ? look(argv[1], argv[2], &err) : do_build(n - 1, argv + 2, &err);
-	if (rc < 0) {
-		status = verify && rc == -EBADMSG ? DT_EXIT_NO : DT_EXIT_FAILED;
-		if (err.code != -EPIPE)
-			dt_log_err(&log, &err);
-	}
-	if (dt_close_stdout(&err) < 0 && status == DT_EXIT_OK) {
-		status = DT_EXIT_FAILED;
-		if (err.code != -EPIPE)
-			dt_log_err(&log, &err);
-	}
-	return status;
+	return dt_program_main(&program, argc, argv);
 }

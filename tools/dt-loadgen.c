@@ -105,7 +105,7 @@ static const char *const examples[] = {
 	"dt-loadgen --concurrency 32 --input 128 --output 64 --json | jq .output_tokens_per_s", NULL};
 static const struct dt_program prog = {.name = "dt-loadgen",
 				       .summary = "put an inference server under load and time its answers",
-				       .operands = "[URL]",
+				       .operands = "[URL|HOST:PORT]",
 				       .examples = examples,
 				       .opts = opts};
 
@@ -332,15 +332,14 @@ int main(int argc, char **argv)
 	if (n < 0)
 		return status;
 	if (n > 1)
-		return dt_opt_usage_error(&prog, stderr, "give one URL");
+		return dt_opt_usage_error(&prog, stderr, "give one server");
 	status = check_options();
 	if (status)
 		return status;
 	if (n == 1) {
-		if (strncmp(argv[1], "http://", 7) && strncmp(argv[1], "https://", 8))
-			return dt_opt_usage_error(&prog, stderr, "'%s' is no http:// or https:// URL",
-						  argv[1]);
-		t.url = url = strndup(argv[1], strlen(argv[1]) - (argv[1][strlen(argv[1]) - 1] == '/'));
+		if (dt_load_url(argv[1], &url, &err) == -EINVAL)
+			return dt_opt_usage_error(&prog, stderr, "%s; %s", err.msg, err.hint);
+		t.url = url;
 	}
 	if (!t.url || curl_global_init(CURL_GLOBAL_DEFAULT) != 0)
 		rc = dt_err_sys(&err, -ENOMEM, "cannot start");

@@ -56,7 +56,7 @@ static const struct dt_opt opts[] = {
 	 .given = &a.gpus_given},
 	{"gpu", 'g', DT_OPT_STR, &a.gpu, "NAME",
 	 "A100, A100-40GB, H100, H200, B200, MI300X, T4, L4, or cpu for ranks on this machine; default A100",
-	 .given = &a.gpu_given},
+	 .given = &a.gpu_given, .complete = DT_COMPLETE_GPU},
 	{"gpus-per-node", 0, DT_OPT_INT, &a.gpus_a_node, "N",
 	 "devices of a machine; default the usual number", .min = 1, .max = 1 << 20, .given = &a.node_given},
 	{"gpu-mem", 'm', DT_OPT_SIZE, &a.gpu_mem, "SIZE", "memory of a device, instead of its usual"},

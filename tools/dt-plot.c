@@ -4,9 +4,9 @@
  * Every line is one JSON object; a line without the key is passed over. On a terminal the picture follows a
  * pipe that is still being written.
  */
+#include "base/curves.h"
 #include "base/jsonl.h"
 #include "base/opt.h"
-#include "base/plot.h"
 #include "base/progress.h"
 #include "base/tmpfile.h"
 
@@ -20,14 +20,15 @@
 #include <unistd.h>
 
 enum { COLOR_AUTO, COLOR_ALWAYS, COLOR_NEVER };
-enum { MAX_CURVES = 64, MAX_NAMES = 24, MAX_SMOOTH = 10000 };
+enum { THEME_LIGHT, THEME_DARK };
+enum { MAX_SMOOTH = 10000 };
 
 static struct {
 	struct dt_strs keys;
 	const char *x, *by, *bars, *svg, *title;
 	bool log_x, log_y, ascii, skip_bad, live;
 	int64_t smooth, width, height;
-	int color;
+	int color, theme;
 } opt;
 
 /* clang-format off: a line or two an option */
@@ -62,7 +63,7 @@ static const struct dt_opt opts[] = {
 	 .arg = "N",
 	 .min = 1,
 	 .max = MAX_SMOOTH,
-	 .help = "mean of the last N values of a curve",
+	 .help = "running mean over N points of the densest curve, and as wide a window for the others",
 	 .def = "1"},
 	DT_OPT_HEADING("Picture"),
 	{.name = "width",
@@ -87,6 +88,12 @@ static const struct dt_opt opts[] = {
 	 .dest = &opt.svg,
 	 .arg = "FILE",
 	 .help = "write an SVG document instead ('-': to standard output)"},
+	{.name = "theme",
+	 .type = DT_OPT_CHOICE,
+	 .dest = &opt.theme,
+	 .arg = "light|dark",
+	 .def = "light",
+	 .help = "ground of an SVG"},
 	{.name = "color",
 	 .type = DT_OPT_CHOICE,
 	 .dest = &opt.color,
@@ -122,195 +129,13 @@ static const struct dt_program prog = {
 	.opts = opts,
 };
 
-struct curve {
-	struct dt_series s;
-	int key, file;
-	char *by;
-	double *ring; /* the last opt.smooth values */
-	size_t seen;
-};
-
-static struct plotter {
+static struct {
 	const char *key[DT_STRS_MAX], *file[DT_STRS_MAX];
 	int nkey, nfile;
-	struct curve curve[MAX_CURVES];
-	int ncurve;
-	struct dt_bar *bar;
-	int nbar, capbar;
-	const char *x; /* decided at the first point: opt.x, "step" or NULL */
-	bool x_known;
-	char *names[MAX_NAMES]; /* numeric keys met, for the message when there is nothing to draw */
-	int nnames;
-	size_t bad, nonpositive, objects;
+	struct dt_curves curves;
+	size_t bad;
 	int drawn; /* lines of the picture on the terminal */
 } P;
-
-/* "a.b" is the member of that name or member b of object a. */
-static json_t *member(json_t *o, const char *path)
-{
-	json_t *v = json_object_get(o, path);
-	const char *dot = strchr(path, '.');
-	char head[256];
-
-	if (v || !dot || (size_t)(dot - path) >= sizeof(head))
-		return v;
-	snprintf(head, sizeof(head), "%.*s", (int)(dot - path), path);
-	v = json_object_get(o, head);
-	return json_is_object(v) ? member(v, dot + 1) : NULL;
-}
-
-static void remember_names(json_t *o)
-{
-	const char *key;
-	json_t *v;
-
-	json_object_foreach(o, key, v)
-	{
-		int i = 0;
-
-		while (i < P.nnames && strcmp(P.names[i], key))
-			i++;
-		if (json_is_number(v) && i == P.nnames && P.nnames < MAX_NAMES && (P.names[i] = strdup(key)))
-			P.nnames++;
-	}
-}
-
-/* The value of --by as text; NULL when the line has none. The caller frees it. */
-static char *by_text(json_t *o)
-{
-	json_t *v = member(o, opt.by);
-
-	if (!v || json_is_null(v))
-		return NULL;
-	return json_is_string(v) ? strdup(json_string_value(v))
-				 : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
-}
-
-static int add_bar(json_t *o, const struct dt_jsonl *j, struct dt_err *err)
-{
-	json_t *v = member(o, opt.bars);
-	char *name = NULL;
-	int i = 0;
-
-	if (!json_is_number(v))
-		return 0;
-	if (opt.by)
-		name = by_text(o);
-	else if (asprintf(&name, P.nfile > 1 ? "%s:%zu" : "%.0s%zu", j->name, j->line) < 0)
-		name = NULL;
-	if (!name)
-		return opt.by ? 0 : dt_err_set(err, -ENOMEM, "out of memory");
-	while (i < P.nbar && strcmp(P.bar[i].name, name))
-		i++;
-	if (i < P.nbar) {
-		free(name);
-	} else {
-		if (P.nbar == P.capbar) {
-			int cap = P.capbar ? 2 * P.capbar : 32;
-			struct dt_bar *b = realloc(P.bar, (size_t)cap * sizeof(*b));
-
-			if (!b) {
-				free(name);
-				return dt_err_set(err, -ENOMEM, "out of memory");
-			}
-			P.bar = b;
-			P.capbar = cap;
-		}
-		P.bar[P.nbar++].name = name;
-	}
-	P.bar[i].value = json_number_value(v);
-	return 0;
-}
-
-/* The curve of (key, file, by), made when it is new. Takes by. */
-static struct curve *find_curve(int key, int file, char *by, struct dt_err *err)
-{
-	const char *name = P.key[key], *parts[3];
-	struct curve *c;
-	int n = 0;
-
-	for (int i = 0; i < P.ncurve; i++) {
-		c = &P.curve[i];
-		if (c->key == key && c->file == file && (!by || !strcmp(c->by, by))) {
-			free(by);
-			return c;
-		}
-	}
-	if (P.ncurve == MAX_CURVES) {
-		free(by);
-		dt_err_set(err, -E2BIG, "more than %d curves", MAX_CURVES);
-		return NULL;
-	}
-	c = &P.curve[P.ncurve];
-	*c = (struct curve){.key = key, .file = file, .by = by};
-	if (P.nfile > 1)
-		parts[n++] = P.file[file];
-	if (P.nkey > 1 || (!by && P.nfile <= 1))
-		parts[n++] = name;
-	if (by)
-		parts[n++] = by;
-	c->ring = calloc((size_t)opt.smooth, sizeof(*c->ring));
-	if (!c->ring || asprintf(&c->s.name, "%s%s%s%s%s", parts[0], n > 1 ? " " : "", n > 1 ? parts[1] : "",
-				 n > 2 ? " " : "", n > 2 ? parts[2] : "") < 0) {
-		free(by);
-		free(c->ring);
-		dt_err_set(err, -ENOMEM, "out of memory");
-		return NULL;
-	}
-	P.ncurve++;
-	return c;
-}
-
-static int add_point(json_t *o, int key, int file, struct dt_err *err)
-{
-	json_t *v = member(o, P.key[key]), *vx;
-	struct curve *c;
-	size_t n, have;
-	double x, y, mean = 0;
-	char *by = NULL;
-
-	if (!json_is_number(v))
-		return 0;
-	if (!P.x_known) {
-		P.x = opt.x ? opt.x : json_is_number(member(o, "step")) ? "step" : NULL;
-		P.x_known = true;
-	}
-	vx = P.x ? member(o, P.x) : NULL;
-	if (P.x && !json_is_number(vx))
-		return 0;
-	if (opt.by && !(by = by_text(o)))
-		return 0;
-	c = find_curve(key, file, by, err);
-	if (!c)
-		return err->code;
-	y = json_number_value(v);
-	x = vx ? json_number_value(vx) : (double)c->seen + 1;
-	if ((opt.log_y && y <= 0) || (opt.log_x && x <= 0)) {
-		P.nonpositive++;
-		return 0;
-	}
-	n = (size_t)opt.smooth;
-	c->ring[c->seen++ % n] = y;
-	have = c->seen < n ? c->seen : n;
-	for (size_t i = 0; i < have; i++)
-		mean += c->ring[i] / (double)have;
-	if (dt_series_add(&c->s, x, n > 1 ? mean : y) < 0)
-		return dt_err_set(err, -ENOMEM, "out of memory");
-	return 0;
-}
-
-static int take_object(json_t *o, const struct dt_jsonl *j, int file, struct dt_err *err)
-{
-	int rc = 0;
-
-	P.objects++;
-	remember_names(o);
-	if (opt.bars)
-		rc = add_bar(o, j, err);
-	for (int k = 0; k < P.nkey && rc == 0; k++)
-		rc = add_point(o, k, file, err);
-	return rc;
-}
 
 static bool is_set(const char *name)
 {
@@ -343,41 +168,31 @@ static struct dt_plot_style choose_style(void)
 	return st;
 }
 
-static const char *bars_unit(void)
-{
-	size_t n = strlen(opt.bars);
-
-	if (n > 6 && !strcmp(opt.bars + n - 6, "_bytes"))
-		return "bytes";
-	return n > 2 && !strcmp(opt.bars + n - 2, "_s") && !strstr(opt.bars, "_per_") ? "s" : NULL;
-}
-
 /* The whole picture to f: SVG when svg is set. Returns the lines printed or a negative errno. */
 static int draw(FILE *f, bool svg)
 {
-	struct dt_series all[MAX_CURVES];
 	struct dt_plot_style st = choose_style();
-	struct dt_bars bars = {.title = opt.title, .bar = P.bar, .n = P.nbar};
-	struct dt_plot plot = {.title = opt.title,
-			       .x_label = P.x,
-			       .log_x = opt.log_x,
-			       .log_y = opt.log_y,
-			       .series = all,
-			       .n = P.ncurve};
+	int width = opt.width ? (int)opt.width : 800, height = opt.height ? (int)opt.height : 400, rc;
+	bool dark = opt.theme == THEME_DARK;
+	struct dt_curves_picture p;
+	struct dt_bars bars;
 
-	for (int i = 0; i < P.ncurve; i++)
-		all[i] = P.curve[i].s;
 	if (opt.bars) {
-		bars.unit = bars_unit();
+		dt_curves_bars(&P.curves, &bars);
+		bars.title = opt.title;
 		if (!svg)
 			return dt_bars_term(&bars, &st, f);
-		dt_bars_svg(&bars, opt.width ? (int)opt.width : 800, f);
+		dt_bars_svg(&bars, width, dark, f);
 		return 0;
 	}
-	if (!svg)
-		return dt_plot_term(&plot, &st, f);
-	dt_plot_svg(&plot, opt.width ? (int)opt.width : 800, opt.height ? (int)opt.height : 400, f);
-	return 0;
+	rc = dt_curves_plot(&P.curves, &p);
+	p.plot.title = opt.title;
+	if (rc == 0 && svg)
+		dt_plot_svg(&p.plot, width, height, dark, f);
+	else if (rc == 0)
+		rc = dt_plot_term(&p.plot, &st, f);
+	dt_curves_picture_release(&p);
+	return rc;
 }
 
 /* Draws over the last picture. One write, so that the terminal does not flicker. */
@@ -387,7 +202,7 @@ static void redraw(void)
 	size_t n = 0;
 	FILE *f;
 
-	if (!P.ncurve && !P.nbar)
+	if (dt_curves_empty(&P.curves))
 		return;
 	f = open_memstream(&text, &n);
 	if (!f)
@@ -431,7 +246,7 @@ static int read_input(int file, bool live, struct dt_err *err)
 		rc = dt_jsonl_next(&j, &o, err);
 		if (rc <= 0)
 			break;
-		rc = take_object(o, &j, file, err);
+		rc = dt_curves_take(&P.curves, o, file, j.line, err);
 		json_decref(o);
 		if (rc < 0)
 			break;
@@ -480,24 +295,17 @@ static int sort_operands(int nargs, char **argv)
 			return dt_opt_usage_error(&prog, stderr, "nothing to read: give a FILE or a pipe");
 		P.file[P.nfile++] = "-";
 	}
+	P.curves.o = (struct dt_curves_opts){.key = P.key,
+					     .nkey = P.nkey,
+					     .file = P.file,
+					     .nfile = P.nfile,
+					     .x = opt.x,
+					     .by = opt.by,
+					     .bars = opt.bars,
+					     .log_x = opt.log_x,
+					     .log_y = opt.log_y,
+					     .smooth = (double)opt.smooth};
 	return 0;
-}
-
-static int nothing_to_draw(struct dt_err *err)
-{
-	char names[sizeof(err->hint)] = "";
-	size_t n = 0;
-
-	if (!P.objects)
-		return dt_err_set(err, -ENODATA, "the input has no JSON object");
-	dt_err_set(err, -ENODATA, "no line has a number under '%s'%s%s", opt.bars ? opt.bars : P.key[0],
-		   P.nonpositive ? " above zero" : "",
-		   P.x || opt.by ? ", with the other keys asked for," : "");
-	for (int i = 0; i < P.nnames && n < sizeof(names); i++)
-		n += (size_t)snprintf(names + n, sizeof(names) - n, "%s%s", i ? ", " : "", P.names[i]);
-	if (P.nnames)
-		dt_err_hint(err, "the lines have: %.200s", names);
-	return err->code;
 }
 
 static int write_picture(bool live, struct dt_err *err)
@@ -505,36 +313,23 @@ static int write_picture(bool live, struct dt_err *err)
 	struct dt_tmpfile t;
 	int rc;
 
-	if (!opt.svg) {
-		if (live)
-			redraw();
-		else
-			draw(stdout, false);
+	if (!opt.svg && live) {
+		redraw();
 		return 0;
 	}
-	if (!strcmp(opt.svg, "-")) {
-		draw(stdout, true);
-		return 0;
+	if (!opt.svg || !strcmp(opt.svg, "-")) {
+		rc = draw(stdout, opt.svg != NULL);
+		return rc < 0 ? dt_err_sys(err, rc, "picture") : 0;
 	}
 	rc = dt_tmpfile_open(&t, opt.svg, err);
 	if (rc < 0)
 		return rc;
-	draw(t.f, true);
-	return dt_tmpfile_commit(&t, err);
-}
-
-static void release(void)
-{
-	for (int i = 0; i < P.ncurve; i++) {
-		dt_series_release(&P.curve[i].s);
-		free(P.curve[i].by);
-		free(P.curve[i].ring);
+	rc = draw(t.f, true);
+	if (rc < 0) {
+		dt_tmpfile_abort(&t);
+		return dt_err_sys(err, rc, "picture");
 	}
-	for (int i = 0; i < P.nbar; i++)
-		free(P.bar[i].name);
-	free(P.bar);
-	for (int i = 0; i < P.nnames; i++)
-		free(P.names[i]);
+	return dt_tmpfile_commit(&t, err);
 }
 
 int main(int argc, char **argv)
@@ -555,18 +350,19 @@ int main(int argc, char **argv)
 	rc = 0;
 	for (int i = 0; i < P.nfile && rc == 0; i++)
 		rc = read_input(i, live, &err);
-	if (rc == 0 && !(opt.bars ? P.nbar : P.ncurve ? (int)(P.curve[0].s.n > 0) || P.ncurve > 1 : 0))
-		rc = nothing_to_draw(&err);
+	if (rc == 0 && dt_curves_empty(&P.curves))
+		rc = dt_curves_nothing(&P.curves, &err);
 	if (rc == 0)
 		rc = write_picture(live, &err);
 	if (rc == 0 && P.bad)
 		fprintf(stderr, "%s: lines passed over, being no JSON object: %zu\n", prog.name, P.bad);
-	if (rc == 0 && P.nonpositive)
-		fprintf(stderr, "%s: points left out, being zero or less: %zu\n", prog.name, P.nonpositive);
+	if (rc == 0 && P.curves.nonpositive)
+		fprintf(stderr, "%s: points left out, being zero or less: %zu\n", prog.name,
+			P.curves.nonpositive);
 	if (rc == 0)
 		rc = dt_close_stdout(&err);
 	if (rc < 0 && rc != -EPIPE && err.msg[0])
 		fprintf(stderr, "%s: %s\n%s%s", prog.name, err.msg, err.hint, err.hint[0] ? "\n" : "");
-	release();
+	dt_curves_release(&P.curves);
 	return rc < 0 ? DT_EXIT_FAILED : DT_EXIT_OK;
 }

@@ -1,12 +1,8 @@
 /* dt-shard-ckpt: looks into checkpoints, checks, compares, recuts and converts them. */
 #include "base/json.h"
 #include "base/log.h"
-#include "base/opt.h"
+#include "base/program.h"
 #include "base/progress.h"
-#include "base/table.h"
-#include "base/tmpfile.h"
-#include "base/units.h"
-#include "ckpt/ckpt.h"
 #include "ckpt/export.h"
 #include "ckpt/look.h"
 #include "comm/comm.h"
@@ -14,16 +10,13 @@
 #include "plan/layout.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <limits.h>
-#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-static bool json, all_lines, raw, compress, dry_run;
+static bool json, all_lines, raw, compress, dry_run, weights;
 static double tolerance;
 static bool tolerance_given, step_given, from_given, to_given, type_given;
 static int64_t workers, keep, keep_every, step;
@@ -36,7 +29,9 @@ static int from, to, type;
 static const struct dt_opt opts[] = {
 	{"json", 0, DT_OPT_FLAG, &json, .help = "print one JSON object", .commands = "ls,verify,diff,stats"},
 	{"all", 'a', DT_OPT_FLAG, &all_lines, .help = "a line for every tensor: fold no layers",
-	 .commands = "ls"},
+	 .commands = "ls,diff"},
+	{"weights", 'w', DT_OPT_FLAG, &weights, .help = "leave out the states of the optimizer",
+	 .commands = "diff"},
 	{"workers", 'j', DT_OPT_INT, &workers, "N", "threads", "verify,reshard,merge", 1, 64,
 	 .def_text = "one a processor, at most 8"},
 	{"tolerance", 't', DT_OPT_REAL, &tolerance, "X",
@@ -53,7 +48,7 @@ static const struct dt_opt opts[] = {
 	{"type", 0, DT_OPT_CHOICE, &type, TYPES, "type of the weights", "convert,quantize,avg",
 	 .given = &type_given, .def_text = "as they are"},
 	{"tokenizer", 0, DT_OPT_STR, &tokenizer, "FILE",
-	 "tokenizer.json, folder, GGUF or llama2.c tokenizer to take along instead; none: leave it out",
+	 "what holds the tokenizer to take along instead, as dt-tokenize reads it; none: leave it out",
 	 "convert,quantize,avg", .complete = DT_COMPLETE_TOKENIZER},
 	{"max-file-size", 0, DT_OPT_SIZE, &max_file, "SIZE",
 	 "begin another safetensors file past this; 0: never", "convert,avg", .def = "5GB"},
@@ -66,33 +61,7 @@ static const struct dt_opt opts[] = {
 	{"raw", 0, DT_OPT_FLAG, &raw, .help = "write the elements as little-endian bytes", .commands = "cat"},
 	DT_OPT_END,
 };
-static const struct dt_command commands[] = {
-	{"ls", "CKPT", "Show the tensors as a tree, and how they are cut"},
-	{"verify", "CKPT...", "Read everything and check structure and checksums"},
-	{"diff", "A B", "Compare two checkpoints tensor by tensor"},
-	{"reshard", "SRC DST", "Write SRC again as another layout would have; DST - is a tar stream"},
-	{"merge", "SRC DST", "Write SRC again with a single shard"},
-	{"convert", "SRC DST", "Between checkpoints, safetensors, GGUF, llm.c and llama2.c"},
-	{"quantize", "SRC DST", "Write a GGUF file of small blocks (--type q8_0 or q4_0)"},
-	{"avg", "SRC... DST", "Write the mean of several models"},
-	{"lora-merge", "BASE ADAPTER DST", "Reserved: adapters come with fine-tuning"},
-	{"prune", "ROOT", "Remove old checkpoints by --keep and --keep-every"},
-	{"repair", "CKPT REPLICA", "Replace what is damaged in CKPT by what REPLICA has"},
-	{"cat", "NAME CKPT", "Print the elements of a tensor"},
-	{"stats", "CKPT", "Print mean, deviation, extremes, zeros and non-numbers of each tensor"},
-	{NULL},
-};
-static const char *const examples[] = {"dt-shard-ckpt verify run/latest",
-				       "dt-shard-ckpt reshard --layout tp2 run serve-tp2",
-				       "dt-shard-ckpt convert Qwen3-0.6B/ qwen", NULL};
-static const struct dt_program prog = {
-	.name = "dt-shard-ckpt",
-	.summary = "Inspect, verify, compare, recut and convert checkpoints.",
-	.examples = examples,
-	.opts = opts,
-	.commands = commands,
-};
-static struct dt_log logger = {.f = NULL, .name = "dt-shard-ckpt", .rank = -1};
+static const struct dt_program prog;
 static struct dt_ckpt_team team = {.size = 1}; /* reshard under mpirun */
 static volatile sig_atomic_t stopped;
 
@@ -104,22 +73,23 @@ static void on_signal(int sig)
 /* A damaged checkpoint is an answer (3), not a failure of ours. */
 static int fail(const struct dt_err *err)
 {
-	struct dt_log log = logger;
-
-	log.f = stderr;
-	if (err->code != -EPIPE && err->msg[0]) /* of a team, one speaks */
-		dt_log_err(&log, err);
+	dt_program_fail(&prog, err);
 	return err->code == -EBADMSG ? DT_EXIT_NO : DT_EXIT_FAILED;
 }
 
-static int open_ckpt(const char *path, struct dt_ckpt **ret)
+static void say_note(const char *note)
+{
+	if (note && team.rank == 0)
+		dt_program_say(&prog, "%s", note);
+}
+
+static int open_tensors(const char *path, struct dt_tensors **ret)
 {
 	struct dt_err err = {0};
 
-	if (dt_ckpt_open(path, ret, &err) < 0)
+	if (dt_tensors_open(path, ret, &err) < 0)
 		return fail(&err);
-	if (dt_ckpt_note(*ret) && team.rank == 0)
-		fprintf(stderr, "%s: %s\n", prog.name, dt_ckpt_note(*ret));
+	say_note(dt_tensors_note(*ret));
 	return 0;
 }
 
@@ -140,221 +110,85 @@ static void draw(void *arg, uint64_t done, uint64_t total)
 	dt_progress_set(bar, done);
 }
 
-static const char *join(char *buf, size_t n, int count, const int64_t *v)
+static int cmd_ls(int n, char **argv)
 {
-	size_t k = 0;
-
-	buf[0] = '\0';
-	for (int i = 0; i < count && k < n; i++)
-		k += (size_t)snprintf(buf + k, n - k, "%s%" PRId64, i ? "x" : "", v[i]);
-	return buf;
-}
-
-struct listing {
-	struct dt_ckpt *c;
-	struct dt_table *tab;
-};
-
-static void on_line(void *arg, const struct dt_ckpt_line *l)
-{
-	struct listing *v = arg;
-	char buf[128], times[32] = "";
-
-	if (l->copies > 1)
-		snprintf(times, sizeof(times), " x %" PRId64, l->copies);
-	dt_table_cell(v->tab, "%*s%s%s", 2 * l->depth, "", l->label, times);
-	if (l->tensor >= 0) {
-		struct dt_ckpt_tensor t;
-		int64_t grid[DT_CKPT_MAX_DIM];
-		bool regular = dt_ckpt_grid(v->c, l->tensor, grid);
-
-		dt_ckpt_tensor(v->c, l->tensor, &t);
-		dt_table_cell(v->tab, "%s", dt_dtype_name(t.dtype));
-		dt_table_cell(v->tab, "%s", join(buf, sizeof(buf), t.ndim, t.shape));
-		dt_table_cell(v->tab, "%s", regular ? join(buf, sizeof(buf), t.ndim, grid) : "ranges");
-	} else {
-		for (int i = 0; i < 3; i++)
-			dt_table_cell(v->tab, "%s", "");
-	}
-	dt_table_cell(v->tab, "%" PRId64, l->npieces);
-	dt_table_cell(v->tab, "%s", dt_format_size(l->bytes, buf, sizeof(buf)));
-}
-
-static int cmd_ls(char **argv)
-{
-	struct listing v = {.tab = dt_table_new("tensor|dtype|shape|cut|>pieces|>size")};
 	struct dt_err err = {0};
-	const char *lay;
-	uint64_t total = 0;
-	char size[32];
-	int rc = open_ckpt(argv[0], &v.c);
+	struct dt_tensors *t;
+	int rc = open_tensors(argv[0], &t);
 
-	if (rc) {
-		dt_table_free(v.tab);
+	if (rc)
 		return rc;
-	}
-	lay = json_string_value(json_object_get(dt_ckpt_meta(v.c), "layout"));
-	for (int i = 0; i < dt_ckpt_ntensors(v.c); i++) {
-		struct dt_ckpt_tensor t;
-
-		dt_ckpt_tensor(v.c, i, &t);
-		total += t.bytes;
-	}
-	if (json) {
-		rc = print_json(json_pack("{s:i, s:s, s:I, s:s*, s:I, s:o}", "schema", 1, "path",
-					  dt_ckpt_path(v.c), "step", (json_int_t)dt_ckpt_step(v.c), "layout",
-					  lay, "total_bytes", (json_int_t)total, "tensors",
-					  dt_ckpt_list_json(v.c)));
-	} else if (dt_ckpt_tree(v.c, all_lines, on_line, &v, &err) < 0) {
+	if (json)
+		rc = print_json(dt_report_list_json(t));
+	else if (dt_report_list(t, all_lines, stdout, &err) < 0)
 		rc = fail(&err);
-	} else {
-		dt_table_print(v.tab, stdout);
-		printf("\n%s: step %" PRId64 ", layout %s, %d tensors, %s\n", dt_ckpt_path(v.c),
-		       dt_ckpt_step(v.c), lay ? lay : "unknown", dt_ckpt_ntensors(v.c),
-		       dt_format_size(total, size, sizeof(size)));
-	}
-	dt_ckpt_close(v.c);
-	dt_table_free(v.tab);
+	dt_tensors_close(t);
 	return rc;
 }
 
-struct verifying {
-	struct dt_progress bar; /* first: draw() takes it */
-	json_t *findings;
-	uint64_t bytes;
-};
-
-static void on_finding(void *arg, const char *text)
-{
-	struct verifying *v = arg;
-
-	json_array_append_new(v->findings, json_string(text));
-}
-
-static void on_verified(void *arg, uint64_t done, uint64_t total)
-{
-	struct verifying *v = arg;
-
-	v->bytes = done;
-	draw(&v->bar, done, total);
-}
-
-/* Status of one checkpoint; out gets its JSON. */
-static int verify_one(const char *path, json_t *out)
-{
-	struct verifying v = {.findings = json_array()};
-	struct dt_err err = {0};
-	char size[32];
-	int n, status = 0;
-	size_t i;
-	json_t *f;
-
-	dt_progress_start(&v.bar, stderr, path, 0, true);
-	n = dt_ckpt_verify(path, (int)workers, on_finding, &v, on_verified, &err);
-	dt_progress_end(&v.bar);
-	if (n == -EBADMSG)
-		json_array_append_new(v.findings, json_string(err.msg));
-	else if (n < 0)
-		status = fail(&err);
-	if (status == 0 && json_array_size(v.findings))
-		status = DT_EXIT_NO;
-	if (!json && n != 0 && status == DT_EXIT_NO)
-		json_array_foreach(v.findings, i, f) printf("%s: broken: %s\n", path, json_string_value(f));
-	if (!json && n == 0)
-		printf("%s: ok, %s\n", path, dt_format_size(v.bytes, size, sizeof(size)));
-	if (status != DT_EXIT_FAILED)
-		json_array_append_new(out, json_pack("{s:s, s:b, s:I, s:O}", "path", path, "ok", n == 0,
-						     "bytes", (json_int_t)v.bytes, "findings", v.findings));
-	json_decref(v.findings);
-	return status;
-}
-
-static int cmd_verify(char **argv, int n)
+static int cmd_verify(int n, char **argv)
 {
 	json_t *out = json_array();
-	int status = 0, rc;
+	int status = 0, w = 0;
 
 	for (int i = 0; i < n; i++) {
-		rc = verify_one(argv[i], out);
+		struct dt_progress bar;
+		struct dt_err err = {0};
+		int rc;
+
+		dt_progress_start(&bar, stderr, argv[i], 0, true);
+		rc = dt_report_verify(argv[i], (int)workers, draw, &bar, json ? NULL : stdout, out, &err);
+		dt_progress_end(&bar);
+		rc = rc < 0 ? fail(&err) : rc ? DT_EXIT_NO : 0;
 		/* a failure of ours says less than a broken checkpoint, so it does not hide one */
 		if (rc == DT_EXIT_NO || status == 0)
 			status = rc;
 	}
-	if (json) {
-		rc = print_json(
+	if (json)
+		w = print_json(
 			json_pack("{s:i, s:b, s:O}", "schema", 1, "ok", status == 0, "checkpoints", out));
-		status = rc ? rc : status;
-	}
 	json_decref(out);
-	return status;
+	return w ? w : status;
 }
 
 struct diffing {
 	struct dt_progress bar; /* first: draw() takes it */
-	struct dt_table *tab;
-	json_t *list;
-	int n;
+	struct dt_diff_report *report;
 };
 
-static json_t *or_null(double x)
+static void on_delta(void *arg, const struct dt_tensor_delta *d)
 {
-	return isfinite(x) ? json_real(x) : json_null();
+	dt_diff_report_add(((struct diffing *)arg)->report, d);
 }
 
-static void on_delta(void *arg, const struct dt_ckpt_delta *d)
+static int cmd_diff(int n, char **argv)
 {
-	struct diffing *v = arg;
-
-	v->n++;
-	json_array_append_new(v->list, json_pack("{s:s, s:b, s:s*, s:I, s:o, s:o}", "name", d->name, "equal",
-						 !d->differs, "why", d->why, "elements_differ",
-						 (json_int_t)d->n_differ, "max_abs", or_null(d->max_abs),
-						 "max_rel", or_null(d->max_rel)));
-	if (!d->differs)
-		return;
-	dt_table_cell(v->tab, "%s", d->name);
-	if (d->why) {
-		dt_table_cell(v->tab, "%s", d->why);
-		dt_table_end_row(v->tab);
-		return;
-	}
-	dt_table_cell(v->tab, "values");
-	dt_table_cell(v->tab, "%" PRIu64, d->n_differ);
-	dt_table_cell(v->tab, "%.3e", d->max_abs);
-	dt_table_cell(v->tab, "%.3e", d->max_rel);
-}
-
-static int cmd_diff(char **argv)
-{
-	struct diffing v = {.tab = dt_table_new("tensor|differs in|>elements|>max abs|>max rel"),
-			    .list = json_array()};
-	struct dt_ckpt *a = NULL, *b = NULL;
+	struct diffing v = {.report = dt_diff_report_new()};
+	struct dt_diff o = {.tolerance = tolerance_given ? tolerance : -1,
+			    .weights_only = weights,
+			    .report = on_delta,
+			    .progress = draw,
+			    .arg = &v};
+	struct dt_tensors *a = NULL, *b = NULL;
 	struct dt_err err = {0};
-	int rc = open_ckpt(argv[0], &a), n = 0;
+	int rc = v.report ? open_tensors(argv[0], &a) : fail(&err), w = 0, differ;
 
 	if (rc == 0)
-		rc = open_ckpt(argv[1], &b);
+		rc = open_tensors(argv[1], &b);
 	if (rc == 0) {
 		dt_progress_start(&v.bar, stderr, "diff", 0, true);
-		n = dt_ckpt_diff(a, b, tolerance_given ? tolerance : -1, on_delta, &v, draw, &err);
+		differ = dt_tensors_diff(a, b, &o, &err);
 		dt_progress_end(&v.bar);
-		rc = n < 0 ? fail(&err) : n ? DT_EXIT_NO : 0;
+		rc = differ < 0 ? fail(&err) : differ ? DT_EXIT_NO : 0;
+		if (differ >= 0 && json)
+			w = print_json(dt_diff_report_json(v.report));
+		else if (differ >= 0)
+			dt_diff_report_print(v.report, a, b, all_lines, stdout);
 	}
-	if (n >= 0 && a && b && json) {
-		int w = print_json(json_pack("{s:i, s:b, s:i, s:i, s:O}", "schema", 1, "equal", n == 0,
-					     "tensors_total", v.n, "tensors_differ", n, "tensors", v.list));
-
-		rc = w ? w : rc;
-	} else if (n >= 0 && a && b) {
-		if (n)
-			dt_table_print(v.tab, stdout);
-		printf(n ? "%d of %d tensors differ\n" : "equal%.0d: %d tensors\n", n, v.n);
-	}
-	dt_table_free(v.tab);
-	json_decref(v.list);
-	dt_ckpt_close(a);
-	dt_ckpt_close(b);
-	return rc;
+	dt_diff_report_free(v.report);
+	dt_tensors_close(a);
+	dt_tensors_close(b);
+	return w ? w : rc;
 }
 
 static bool draw_unless_stopped(void *arg, uint64_t done, uint64_t total)
@@ -369,34 +203,15 @@ static int reshard_to(struct dt_ckpt *src, const struct dt_layout *l, const char
 	int rc;
 
 	dt_progress_start(&bar, team.rank ? NULL : stderr, "reshard", 0, true);
-	rc = dt_ckpt_reshard(src, l, root, compress, (int)workers, team.size > 1 ? &team : NULL,
-			     draw_unless_stopped, &bar, err);
+	if (root)
+		rc = dt_ckpt_reshard(src, l, root, compress, (int)workers, team.size > 1 ? &team : NULL,
+				     draw_unless_stopped, &bar, err);
+	else if (team.size > 1)
+		rc = dt_err_set(err, -EINVAL, "a tar stream is made by one process");
+	else
+		rc = dt_ckpt_reshard_tar(src, l, compress, (int)workers, STDOUT_FILENO, draw_unless_stopped,
+					 &bar, err);
 	dt_progress_end(&bar);
-	return rc;
-}
-
-/* Shards need random access while they are made, so the stream is spooled in a folder of its own first. */
-static int reshard_tar(struct dt_ckpt *src, const struct dt_layout *l, struct dt_err *err)
-{
-	const char *base = getenv("TMPDIR");
-	char spool[PATH_MAX];
-	struct dt_ckpt *c;
-	int rc;
-
-	if (isatty(STDOUT_FILENO))
-		return dt_err_set(err, -EINVAL, "a tar stream does not belong on a terminal");
-	snprintf(spool, sizeof(spool), "%s/dt-reshard-XXXXXX", base && *base ? base : "/var/tmp");
-	if (!mkdtemp(spool))
-		return dt_err_sys(err, -errno, "cannot create '%s'", spool);
-	signal(SIGPIPE, SIG_IGN);
-	rc = reshard_to(src, l, spool, err);
-	if (rc == 0)
-		rc = dt_ckpt_open(spool, &c, err);
-	if (rc == 0) {
-		rc = dt_ckpt_tar(c, STDOUT_FILENO, err);
-		dt_ckpt_close(c);
-	}
-	dt_remove_tree(spool, NULL);
 	return rc;
 }
 
@@ -416,20 +231,9 @@ static int finish(int rc, const struct dt_err *err)
 	return rc < 0 ? fail(err) : rc;
 }
 
-/* The lowest rank that failed is the one to speak; all end with its status. */
 static int team_agree(void *arg, int rc, struct dt_err *err)
 {
-	int32_t guilty = rc < 0 ? team.rank : team.size, code = rc;
-	int now = dt_all_reduce(arg, &guilty, NULL, 1, DT_I32, DT_MIN, "verdict", err);
-
-	if (now < 0 || guilty == team.size)
-		return now;
-	now = dt_broadcast(arg, &code, 1, DT_I32, guilty, "failure", err);
-	if (now < 0 || guilty == team.rank)
-		return now < 0 ? now : rc;
-	err->code = code;
-	err->msg[0] = '\0';
-	return code;
+	return dt_comm_agree(arg, rc, NULL, err);
 }
 
 static int team_gather(void *arg, const char *text, size_t n, char **ret, size_t **ret_lens,
@@ -438,63 +242,61 @@ static int team_gather(void *arg, const char *text, size_t n, char **ret, size_t
 	return dt_gather_bytes(arg, text, n, ret, ret_lens, 0, "piece lists", err);
 }
 
-/* merge is the cut for one rank. */
-static int cmd_reshard(char **argv)
+static int cut(struct dt_ckpt *c, const struct dt_layout *l, const char *dst, struct dt_err *err)
 {
 	char root[PATH_MAX], made[PATH_MAX], abs_src[PATH_MAX], abs_made[PATH_MAX];
-	struct dt_layout l;
-	struct dt_err err = {0};
-	struct dt_ckpt *c;
 	int rc;
 
-	if (!layout_text)
-		return team.rank ? DT_EXIT_USAGE
-				 : dt_opt_usage_error(&prog, stderr, "reshard needs --layout");
-	if (dt_layout_parse(layout_text, &l, &err) < 0)
-		return team.rank ? DT_EXIT_USAGE : dt_opt_usage_error(&prog, stderr, "%s", err.msg);
-	rc = dt_ckpt_open(argv[0], &c, &err);
-	if (team.size > 1) {
-		int all = team_agree(team.arg, rc, &err);
-
-		if (rc == 0 && all < 0)
-			dt_ckpt_close(c);
-		rc = all;
-	}
-	if (rc < 0)
-		return fail(&err);
-	if (dt_ckpt_note(c) && team.rank == 0)
-		fprintf(stderr, "%s: %s\n", prog.name, dt_ckpt_note(c));
 	catch_signals();
-	if (!strcmp(argv[1], "-")) {
-		rc = team.size > 1 ? dt_err_set(&err, -EINVAL, "a tar stream is made by one process")
-				   : reshard_tar(c, &l, &err);
-	} else {
-		rc = dt_ckpt_split_path(argv[1], dt_ckpt_step(c), root, made, sizeof(made), &err);
-		if (rc == -EEXIST && realpath(made, abs_made) && realpath(dt_ckpt_path(c), abs_src) &&
-		    !strcmp(abs_made, abs_src))
-			dt_err_hint(&err, "it is the source itself");
-		if (team.size > 1)
-			rc = team_agree(team.arg, rc, &err);
-		if (rc == -EINVAL && err.msg[0])
-			rc = dt_opt_usage_error(&prog, stderr, "%s", err.msg);
-		else if (rc == 0 && (rc = reshard_to(c, &l, root, &err)) == 0 && team.rank == 0)
-			printf("%s\n", made);
+	if (!strcmp(dst, "-"))
+		return reshard_to(c, l, NULL, err);
+	rc = dt_ckpt_split_path(dst, dt_ckpt_step(c), root, made, sizeof(made), err);
+	if (rc == -EEXIST && realpath(made, abs_made) && realpath(dt_ckpt_path(c), abs_src) &&
+	    !strcmp(abs_made, abs_src))
+		dt_err_hint(err, "it is the source itself");
+	if (team.size > 1)
+		rc = team_agree(team.arg, rc, err);
+	if (rc == -EINVAL && err->msg[0])
+		return dt_opt_usage_error(&prog, stderr, "%s", err->msg);
+	if (rc == 0 && (rc = reshard_to(c, l, root, err)) == 0 && team.rank == 0)
+		printf("%s\n", made);
+	return rc;
+}
+
+/* The same on every process of the team. */
+static int reshard(const char *src, const char *dst, const struct dt_layout *l)
+{
+	struct dt_err err = {0};
+	struct dt_ckpt *c;
+	int rc = dt_ckpt_open(src, &c, &err), all = rc;
+
+	if (team.size > 1)
+		all = team_agree(team.arg, rc, &err);
+	if (rc == 0 && all == 0) {
+		say_note(dt_ckpt_note(c));
+		all = cut(c, l, dst, &err);
 	}
-	dt_ckpt_close(c);
-	return finish(rc, &err);
+	if (rc == 0)
+		dt_ckpt_close(c);
+	return finish(all, &err);
 }
 
 /* Several processes of mpirun recut together; of another command each would do the same. */
-static int reshard_together(char **argv)
+static int cmd_reshard(int n, char **argv)
 {
+	struct dt_log log = {.f = stderr, .name = prog.name, .rank = -1};
 	struct dt_world_info info;
 	struct dt_err err = {0};
 	struct dt_comm *all = NULL;
 	struct dt_world *w;
+	struct dt_layout l;
 	int rc;
 
-	logger.f = stderr;
-	if (dt_world_init(&w, 0, &logger, &err) < 0)
+	if (!layout_text)
+		return dt_opt_usage_error(&prog, stderr, "reshard needs --layout");
+	if (dt_layout_parse(layout_text, &l, &err) < 0)
+		return dt_opt_usage_error(&prog, stderr, "%s", err.msg);
+	if (dt_world_init(&w, 0, &log, &err) < 0)
 		return fail(&err);
 	dt_world_info(w, &info);
 	if (dt_comm_create(&all, w, "world", 0, info.rank, &err) < 0) {
@@ -502,27 +304,17 @@ static int reshard_together(char **argv)
 		dt_world_abort(w, DT_EXIT_FAILED);
 	}
 	team = (struct dt_ckpt_team){info.rank, info.size, all, team_agree, team_gather};
-	rc = cmd_reshard(argv);
+	rc = reshard(argv[0], argv[1], &l);
 	dt_comm_free(all);
 	dt_world_finalize(w);
 	return rc;
 }
 
-static bool ends(const char *s, const char *with)
+/* The cut for one rank. */
+static int cmd_merge(int n, char **argv)
 {
-	size_t n = strlen(s), k = strlen(with);
-
-	return n > k && !strcmp(s + n - k, with);
-}
-
-/* What DST is to be, DT_SOURCE_AUTO: cannot be told. */
-static enum dt_source_kind target(const struct dt_source *s, const char *dst)
-{
-	if (to_given && to != DT_SOURCE_AUTO)
-		return (enum dt_source_kind)to;
-	if (ends(dst, ".gguf"))
-		return DT_SOURCE_GGUF;
-	return dt_source_kind(s) == DT_SOURCE_DT ? DT_SOURCE_AUTO : DT_SOURCE_DT;
+	layout_text = "dp1";
+	return cmd_reshard(n, argv);
 }
 
 /* Says what happens to the tokenizer; its hash is what the trainer compares. */
@@ -535,14 +327,13 @@ static const char *tokenizer_hash(const struct dt_source *s, char hash[32])
 
 	text = dt_source_tokenizer(s, &n);
 	if (dt_source_note(s))
-		fprintf(stderr, "%s: %s\n", prog.name, dt_source_note(s));
+		dt_program_say(&prog, "%s", dt_source_note(s));
 	else if (!text && (!tokenizer || strcmp(tokenizer, "none")))
-		fprintf(stderr, "%s: the source has no tokenizer to take along\n", prog.name);
+		dt_program_say(&prog, "the source has no tokenizer to take along");
 	if (!text)
 		return NULL;
 	if (dt_tokenizer_from_text(text, n, &tok, &err) < 0) {
-		fprintf(stderr, "%s: the tokenizer is taken along, but dt cannot use it: %s\n", prog.name,
-			err.msg);
+		dt_program_say(&prog, "the tokenizer is taken along, but dt cannot use it: %s", err.msg);
 		return NULL;
 	}
 	snprintf(hash, 32, "%s", dt_tokenizer_hash(tok));
@@ -553,11 +344,11 @@ static const char *tokenizer_hash(const struct dt_source *s, char hash[32])
 /* Writes s to dst; takes s over. */
 static int export(struct dt_source *s, const char *dst, struct dt_err *err)
 {
-	char root[PATH_MAX], made[PATH_MAX], hash[32], word[16];
-	int unpacked = 0, rc = 0;
+	char made[PATH_MAX], hash[32], word[16];
+	int unpacked = 0, rc;
 	struct dt_progress bar;
 	struct dt_export x = {
-		.to = target(s, dst),
+		.to = to_given ? (enum dt_source_kind)to : DT_SOURCE_AUTO,
 		.format = type_given ? dt_format_parse(dt_opt_choice_name(TYPES, type, word, sizeof(word)))
 				     : -1,
 		.ret_unpacked = &unpacked,
@@ -569,44 +360,31 @@ static int export(struct dt_source *s, const char *dst, struct dt_err *err)
 		.progress = draw_unless_stopped,
 		.arg = &bar};
 
-	if (x.to == DT_SOURCE_AUTO)
-		rc = dt_opt_usage_error(&prog, stderr, "what '%s' is to become cannot be told: give --to",
-					dst);
-	else if (x.format >= 0 && x.to != DT_SOURCE_GGUF &&
-		 dt_format_info((enum dt_format)x.format)->dtype < 0)
-		rc = dt_opt_usage_error(&prog, stderr, "weights of type %s are for GGUF only",
-					dt_format_info((enum dt_format)x.format)->name);
-	else if (x.to == DT_SOURCE_DT)
-		rc = dt_ckpt_split_path(dst, x.step, root, made, sizeof(made), err);
+	rc = dt_export_check(s, dst, &x, made, sizeof(made), err);
 	if (rc == -EINVAL)
 		rc = dt_opt_usage_error(&prog, stderr, "%s", err->msg);
 	if (rc == 0) {
 		x.tokenizer_hash = tokenizer_hash(s, hash);
 		catch_signals();
 		dt_progress_start(&bar, stderr, "convert", 0, true);
-		rc = dt_export(s, x.to == DT_SOURCE_DT ? root : dst, &x, err);
+		rc = dt_export(s, dst, &x, err);
 		dt_progress_end(&bar);
 	}
 	if (rc == 0 && unpacked)
-		fprintf(stderr, "%s: %d matrices have rows no block fits and are f16\n", prog.name, unpacked);
+		dt_program_say(&prog, "%d matrices have rows no block fits and are f16", unpacked);
 	if (rc == 0)
-		printf("%s\n", x.to == DT_SOURCE_DT ? made : dst);
+		printf("%s\n", made);
 	dt_source_close(s);
 	return rc;
 }
 
-static int cmd_convert(char **argv, int n, bool blocks)
+/* convert and quantize of one source, avg of several. */
+static int cmd_convert(int n, char **argv)
 {
 	struct dt_source *v[64] = {NULL}, *s;
 	struct dt_err err = {0};
 	int rc = 0, k = 0;
 
-	if (blocks && (!type_given || type < 3))
-		return dt_opt_usage_error(&prog, stderr, "quantize needs --type q8_0 or q4_0");
-	if (blocks) {
-		to = DT_SOURCE_GGUF;
-		to_given = true;
-	}
 	for (; k < n - 1 && rc == 0; k++)
 		rc = dt_source_open(argv[k], from_given ? (enum dt_source_kind)from : DT_SOURCE_AUTO,
 				    tokenizer, &v[k], &err);
@@ -623,12 +401,26 @@ static int cmd_convert(char **argv, int n, bool blocks)
 	return finish(rc, &err);
 }
 
+static int cmd_quantize(int n, char **argv)
+{
+	if (!type_given || type < 3)
+		return dt_opt_usage_error(&prog, stderr, "quantize needs --type q8_0 or q4_0");
+	to = DT_SOURCE_GGUF;
+	to_given = true;
+	return cmd_convert(n, argv);
+}
+
+static int cmd_lora_merge(int n, char **argv)
+{
+	return dt_opt_usage_error(&prog, stderr, "lora-merge is reserved: no dt writes adapters yet");
+}
+
 static void print_line(void *arg, const char *text)
 {
 	puts(text);
 }
 
-static int cmd_prune(char **argv)
+static int cmd_prune(int n, char **argv)
 {
 	struct dt_err err = {0};
 
@@ -639,129 +431,88 @@ static int cmd_prune(char **argv)
 		       : 0;
 }
 
-static int cmd_repair(char **argv)
+static int cmd_repair(int n, char **argv)
 {
 	struct dt_err err = {0};
-	int n = dt_ckpt_repair(argv[0], argv[1], print_line, NULL, &err);
+	int repaired = dt_ckpt_repair(argv[0], argv[1], print_line, NULL, &err);
 
-	if (n == 0)
+	if (repaired == 0)
 		printf("%s: nothing to repair\n", argv[0]);
-	return n < 0 ? fail(&err) : 0;
+	return repaired < 0 ? fail(&err) : 0;
 }
 
-static int cmd_cat(char **argv)
+static int cmd_cat(int n, char **argv)
 {
 	struct dt_err err = {0};
-	struct dt_ckpt *c;
+	struct dt_tensors *t;
 	char full[128];
-	int i, rc = open_ckpt(argv[1], &c);
+	int i, rc = open_tensors(argv[1], &t);
 
 	if (rc)
 		return rc;
-	i = dt_ckpt_find(c, argv[0]);
+	i = dt_tensors_find(t, argv[0]);
 	if (i < 0 && (size_t)snprintf(full, sizeof(full), "model/%s", argv[0]) < sizeof(full))
-		i = dt_ckpt_find(c, full);
+		i = dt_tensors_find(t, full);
 	if (i < 0)
-		dt_err_set(&err, -ENOENT, "'%s' has no tensor '%s'", dt_ckpt_path(c), argv[0]);
-	rc = i < 0 || dt_ckpt_print(c, i, raw, stdout, &err) < 0 ? fail(&err) : 0;
-	dt_ckpt_close(c);
+		dt_err_set(&err, -ENOENT, "'%s' has no tensor '%s'", dt_tensors_path(t), argv[0]);
+	rc = i < 0 || dt_tensors_print(t, i, raw, stdout, &err) < 0 ? fail(&err) : 0;
+	dt_tensors_close(t);
 	return rc;
 }
 
-static void stats_row(struct dt_table *tab, json_t *list, const char *name, const struct dt_ckpt_stats *s)
+static int cmd_stats(int n, char **argv)
 {
-	double v[] = {s->mean, s->std, s->min, s->max};
-	uint64_t n[] = {s->zeros, s->nans, s->infs};
-
-	dt_table_cell(tab, "%s", name);
-	for (int i = 0; i < 4; i++)
-		dt_table_cell(tab, "%.4g", v[i]);
-	for (int i = 0; i < 3; i++)
-		dt_table_cell(tab, "%" PRIu64, n[i]);
-	json_array_append_new(list,
-			      json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I}", "name", name,
-					"elements", (json_int_t)s->n, "mean", s->mean, "std", s->std, "rms",
-					s->rms, "min", s->min, "max", s->max, "zeros", (json_int_t)s->zeros,
-					"nans", (json_int_t)s->nans, "infs", (json_int_t)s->infs));
-}
-
-static int cmd_stats(char **argv)
-{
-	struct dt_table *tab = dt_table_new("tensor|>mean|>std|>min|>max|>zeros|>nan|>inf");
-	json_t *list = json_array();
 	struct dt_err err = {0};
 	struct dt_progress bar;
-	struct dt_ckpt *c;
-	int rc = open_ckpt(argv[0], &c);
+	struct dt_tensors *t;
+	json_t *o = NULL;
+	int rc = open_tensors(argv[0], &t);
 
-	if (rc == 0) {
-		dt_ckpt_read_once(c);
-		dt_progress_start(&bar, stderr, "stats", (uint64_t)dt_ckpt_ntensors(c), false);
-		for (int i = 0; rc == 0 && i < dt_ckpt_ntensors(c); i++) {
-			struct dt_ckpt_tensor t;
-			struct dt_ckpt_stats s;
-
-			dt_ckpt_tensor(c, i, &t);
-			if (dt_ckpt_tensor_stats(c, i, &s, &err) < 0)
-				rc = fail(&err);
-			else
-				stats_row(tab, list, t.name, &s);
-			dt_progress_set(&bar, (uint64_t)i + 1);
-		}
-		dt_progress_end(&bar);
-		if (rc == 0 && json)
-			rc = print_json(json_pack("{s:i, s:s, s:O}", "schema", 1, "path", dt_ckpt_path(c),
-						  "tensors", list));
-		else if (rc == 0)
-			dt_table_print(tab, stdout);
-		dt_ckpt_close(c);
-	}
-	dt_table_free(tab);
-	json_decref(list);
+	if (rc)
+		return rc;
+	dt_progress_start(&bar, stderr, "stats", 0, false);
+	rc = dt_report_stats(t, draw, &bar, stdout, json ? &o : NULL, &err);
+	dt_progress_end(&bar);
+	rc = rc < 0 ? fail(&err) : json ? print_json(o) : 0;
+	dt_tensors_close(t);
 	return rc;
 }
+
+static const struct dt_command commands[] = {
+	{"ls", "CKPT", "Show the tensors as a tree, and how they are cut", cmd_ls, 1, 1},
+	{"verify", "CKPT...", "Read everything and check structure and checksums", cmd_verify, 1, -1},
+	{"diff", "A B", "Compare two checkpoints or models tensor by tensor", cmd_diff, 2, 2},
+	{"reshard", "SRC DST", "Write SRC again as another layout would have; DST - is a tar stream",
+	 cmd_reshard, 2, 2},
+	{"merge", "SRC DST", "Write SRC again with a single shard", cmd_merge, 2, 2},
+	{"convert", "SRC DST", "Between checkpoints, safetensors, GGUF, llm.c and llama2.c", cmd_convert, 2,
+	 2},
+	{"quantize", "SRC DST", "Write a GGUF file of small blocks (--type q8_0 or q4_0)", cmd_quantize, 2,
+	 2},
+	{"avg", "SRC... DST", "Write the mean of several models", cmd_convert, 3, 64},
+	{"lora-merge", "BASE ADAPTER DST", "Reserved: adapters come with fine-tuning", cmd_lora_merge, 0, -1},
+	{"prune", "ROOT", "Remove old checkpoints by --keep and --keep-every", cmd_prune, 1, 1},
+	{"repair", "CKPT REPLICA", "Replace what is damaged in CKPT by what REPLICA has", cmd_repair, 2, 2},
+	{"cat", "NAME CKPT", "Print the elements of a tensor", cmd_cat, 2, 2},
+	{"stats", "CKPT", "Print mean, deviation, extremes, zeros and non-numbers of each tensor", cmd_stats,
+	 1, 1},
+	{NULL},
+};
+
+static const char *const examples[] = {"dt-shard-ckpt verify run/latest",
+				       "dt-shard-ckpt reshard --layout tp2 run serve-tp2",
+				       "dt-shard-ckpt convert Qwen3-0.6B/ qwen", NULL};
+static const struct dt_program prog = {
+	.name = "dt-shard-ckpt",
+	.summary = "Inspect, verify, compare, recut and convert checkpoints.",
+	.examples = examples,
+	.opts = opts,
+	.commands = commands,
+};
 
 int main(int argc, char **argv)
 {
-	struct dt_err err = {0};
-	int status = 0, n = dt_opt_main(&prog, argc, argv, stdout, stderr, &status) - 1;
-	const char *cmd = argv[1];
-	char **args = argv + 2;
-
-	if (n < 0)
-		return status;
-	if (!workers) {
-		workers = sysconf(_SC_NPROCESSORS_ONLN);
-		workers = workers < 1 ? 1 : workers > 8 ? 8 : workers;
-	}
-	if (!strcmp(cmd, "merge"))
-		layout_text = "dp1";
-	if (!strcmp(cmd, "verify") && n >= 1)
-		status = cmd_verify(args, n);
-	else if (!strcmp(cmd, "ls") && n == 1)
-		status = cmd_ls(args);
-	else if (!strcmp(cmd, "diff") && n == 2)
-		status = cmd_diff(args);
-	else if ((!strcmp(cmd, "reshard") || !strcmp(cmd, "merge")) && n == 2)
-		status = reshard_together(args);
-	else if ((!strcmp(cmd, "convert") || !strcmp(cmd, "quantize")) && n == 2)
-		status = cmd_convert(args, n, !strcmp(cmd, "quantize"));
-	else if (!strcmp(cmd, "avg") && n >= 3 && n <= 64)
-		status = cmd_convert(args, n, false);
-	else if (!strcmp(cmd, "prune") && n == 1)
-		status = cmd_prune(args);
-	else if (!strcmp(cmd, "repair") && n == 2)
-		status = cmd_repair(args);
-	else if (!strcmp(cmd, "cat") && n == 2)
-		status = cmd_cat(args);
-	else if (!strcmp(cmd, "stats") && n == 1)
-		status = cmd_stats(args);
-	else if (!strcmp(cmd, "lora-merge"))
-		status = dt_opt_usage_error(&prog, stderr,
-					    "lora-merge is reserved: no dt writes adapters yet");
-	else
-		status = dt_opt_usage_error(&prog, stderr, "%s takes other operands than these %d", cmd, n);
-	if (dt_close_stdout(&err) < 0 && status != DT_EXIT_FAILED) /* else it has been said */
-		status = fail(&err);
-	return status;
+	workers = sysconf(_SC_NPROCESSORS_ONLN);
+	workers = workers < 1 ? 1 : workers > 8 ? 8 : workers;
+	return dt_program_main(&prog, argc, argv);
 }

@@ -1,17 +1,16 @@
 /* dt-tokenize: trains a byte-level BPE tokenizer, turns text into ids and ids into text. */
 #include "base/json.h"
-#include "base/log.h"
-#include "base/opt.h"
+#include "base/program.h"
 #include "base/progress.h"
 #include "base/table.h"
 #include "base/tmpfile.h"
 #include "base/units.h"
+#include "ckpt/tokenizer_file.h"
 #include "data/bpe_train.h"
 #include "data/tokenizer.h"
 
 #include <ctype.h>
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -28,8 +27,8 @@ static bool vocab_given;
 
 static const struct dt_opt opts[] = {
 	{"tokenizer", 't', DT_OPT_STR, &tokenizer, "T",
-	 "'byte', a tokenizer.json, or a folder that holds one", "encode,decode,info",
-	 .complete = DT_COMPLETE_TOKENIZER},
+	 "'byte', or what holds one: tokenizer.json, folder, GGUF, SentencePiece model, checkpoint",
+	 "encode,decode,info", .complete = DT_COMPLETE_TOKENIZER},
 	{"lines", 'l', DT_OPT_FLAG, &lines, NULL, "one record a line, in place of one record in all",
 	 "encode,decode"},
 	{"null-data", 'z', DT_OPT_FLAG, &null_data, NULL,
@@ -56,26 +55,7 @@ static const struct dt_opt opts[] = {
 	 "one token for each character seen, no merges across characters", "train"},
 	DT_OPT_END,
 };
-static const struct dt_command commands[] = {
-	{"train", "FILE...", "Train a byte-level BPE tokenizer on texts"},
-	{"encode", "", "Text on standard input to ids"},
-	{"decode", "", "Ids on standard input to text"},
-	{"info", "", "What a tokenizer is"},
-	{NULL},
-};
-static const char *const examples[] = {
-	"dt-tokenize train --vocab 4096 --out tok.json corpus.txt",
-	"echo 'Hello world' | dt-tokenize encode --tokenizer tok.json",
-	"dt-tokenize encode -t tok.json <a.txt | dt-tokenize decode -t tok.json",
-	NULL,
-};
-static const struct dt_program program = {
-	.name = "dt-tokenize",
-	.summary = "Train a tokenizer, turn text into ids and ids into text.",
-	.examples = examples,
-	.opts = opts,
-	.commands = commands,
-};
+static const struct dt_program program;
 
 static void show_progress(void *ctx, int64_t done, int64_t total)
 {
@@ -185,12 +165,6 @@ static int do_train(int n, char **paths, struct dt_err *err)
 	return rc;
 }
 
-/* errno is 0 before the writes that this looks back on. */
-static int check_stdout(struct dt_err *err)
-{
-	return ferror(stdout) ? dt_err_sys(err, errno ? -errno : -EIO, "cannot write to standard output") : 0;
-}
-
 static int put_ids(const int32_t *ids, size_t n, size_t bytes, struct dt_err *err)
 {
 	if (json) {
@@ -216,7 +190,7 @@ static int put_ids(const int32_t *ids, size_t n, size_t bytes, struct dt_err *er
 		printf(i ? " %d" : "%d", ids[i]);
 	if (!binary)
 		putchar('\n');
-	return check_stdout(err);
+	return dt_program_check_stdout(err);
 }
 
 static int encode_one(const struct dt_tokenizer *t, const char *s, size_t n, struct dt_err *err)
@@ -351,7 +325,12 @@ static int decode_one(const struct dt_tokenizer *t, const char *s, size_t n, str
 	if (null_data || lines)
 		putchar(null_data ? '\0' : '\n');
 	free(text);
-	return check_stdout(err);
+	return dt_program_check_stdout(err);
+}
+
+static int do_decode(const struct dt_tokenizer *t, struct dt_err *err)
+{
+	return each_record(t, !lines && !null_data, '\n', decode_one, err);
 }
 
 static int show_info(const struct dt_tokenizer *t, struct dt_err *err)
@@ -408,76 +387,96 @@ static int show_info(const struct dt_tokenizer *t, struct dt_err *err)
 	return 0;
 }
 
-static int run(const char *command, int n, char **args, struct dt_err *err)
+static int usage_of_train(int n, char **args)
 {
-	struct dt_tokenizer *t;
-	int rc;
-
-	if (!strcmp(command, "train"))
-		return do_train(n, args, err);
-	rc = dt_tokenizer_open(tokenizer, &t, err);
-	if (rc < 0)
-		return rc;
-	if (!strcmp(command, "encode"))
-		rc = do_encode(t, err);
-	else if (!strcmp(command, "decode"))
-		rc = each_record(t, !lines && !null_data, '\n', decode_one, err);
-	else
-		rc = show_info(t, err);
-	dt_tokenizer_close(t);
-	return rc;
-}
-
-static int check_usage(const char *command, int n, char **args)
-{
-	bool train = !strcmp(command, "train");
-
-	if (train && !out_path)
+	if (!out_path)
 		return dt_opt_usage_error(&program, stderr, "train needs --out");
-	if (train && !n)
-		return dt_opt_usage_error(&program, stderr, "train needs a text file");
-	if (train && chars && vocab_given)
+	if (chars && vocab_given)
 		return dt_opt_usage_error(&program, stderr, "--chars and --vocab exclude each other");
-	if (train && vocab > 1 << 22)
+	if (vocab > 1 << 22)
 		return dt_opt_usage_error(&program, stderr, "a vocabulary has at most %d tokens", 1 << 22);
-	for (int i = 0; train && i < n; i++)
+	for (int i = 0; i < n; i++)
 		if (dt_out_is(out_path, args[i]))
 			return dt_opt_usage_error(&program, stderr, "--out would overwrite the input '%s'",
 						  args[i]);
-	if (!train && !tokenizer)
-		return dt_opt_usage_error(&program, stderr, "%s needs --tokenizer", command);
-	if (!train && n)
-		return dt_opt_usage_error(&program, stderr,
-					  "%s takes no operands: text comes on standard input", command);
+	return 0;
+}
+
+static int cmd_train(int n, char **args)
+{
+	struct dt_err err = {0};
+	int status = usage_of_train(n, args);
+
+	if (status)
+		return status;
+	return do_train(n, args, &err) < 0 ? dt_program_fail(&program, &err) : DT_EXIT_OK;
+}
+
+/* Opens the tokenizer for fn. */
+static int with_tokenizer(int (*fn)(const struct dt_tokenizer *t, struct dt_err *err))
+{
+	struct dt_err err = {0};
+	struct dt_tokenizer *t;
+	char *text;
+	size_t n;
+	int rc;
+
+	if (!tokenizer)
+		return dt_opt_usage_error(&program, stderr, "the command needs --tokenizer");
 	if (binary && (json || lines || null_data))
 		return dt_opt_usage_error(&program, stderr,
 					  "--binary does not go with --json, --lines or --null-data");
-	return -1;
+	rc = dt_tokenizer_file_text(tokenizer, &text, &n, &err);
+	if (rc == 0) {
+		rc = dt_tokenizer_from_text(text, n, &t, &err);
+		if (rc < 0)
+			dt_err_prefix(&err, "cannot use the tokenizer '%s'", tokenizer);
+		free(text);
+	}
+	if (rc < 0)
+		return dt_program_fail(&program, &err);
+	rc = fn(t, &err);
+	dt_tokenizer_close(t);
+	return rc < 0 ? dt_program_fail(&program, &err) : DT_EXIT_OK;
 }
+
+static int cmd_encode(int n, char **args)
+{
+	return with_tokenizer(do_encode);
+}
+
+static int cmd_decode(int n, char **args)
+{
+	return with_tokenizer(do_decode);
+}
+
+static int cmd_info(int n, char **args)
+{
+	return with_tokenizer(show_info);
+}
+
+static const struct dt_command commands[] = {
+	{"train", "FILE...", "Train a byte-level BPE tokenizer on texts", cmd_train, 1, -1},
+	{"encode", "", "Text on standard input to ids", cmd_encode, 0, 0},
+	{"decode", "", "Ids on standard input to text", cmd_decode, 0, 0},
+	{"info", "", "What a tokenizer is", cmd_info, 0, 0},
+	{NULL},
+};
+static const char *const examples[] = {
+	"dt-tokenize train --vocab 4096 --out tok.json corpus.txt",
+	"echo 'Hello world' | dt-tokenize encode --tokenizer tok.json",
+	"dt-tokenize encode -t tok.json <a.txt | dt-tokenize decode -t tok.json",
+	NULL,
+};
+static const struct dt_program program = {
+	.name = "dt-tokenize",
+	.summary = "Train a tokenizer, turn text into ids and ids into text.",
+	.examples = examples,
+	.opts = opts,
+	.commands = commands,
+};
 
 int main(int argc, char **argv)
 {
-	struct dt_log log = {.f = stderr, .name = "dt-tokenize", .rank = -1};
-	struct dt_err err = {0};
-	int status, n = dt_opt_main(&program, argc, argv, stdout, stderr, &status);
-
-	if (n < 0)
-		return dt_close_stdout(NULL) < 0 && status == DT_EXIT_OK ? DT_EXIT_FAILED : status;
-	status = check_usage(argv[1], n - 1, argv + 2);
-	if (status >= 0)
-		return status;
-	signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error like a full disk */
-	status = DT_EXIT_OK;
-	if (run(argv[1], n - 1, argv + 2, &err) < 0) {
-		status = DT_EXIT_FAILED;
-		if (err.code != -EPIPE)
-			dt_log_err(&log, &err);
-	}
-	err.code = 0;
-	if (dt_close_stdout(&err) < 0 && status == DT_EXIT_OK) {
-		status = DT_EXIT_FAILED;
-		if (err.code != -EPIPE)
-			dt_log_err(&log, &err);
-	}
-	return status;
+	return dt_program_main(&program, argc, argv);
 }

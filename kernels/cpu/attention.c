@@ -87,11 +87,27 @@ void dt_attn_weigh(float *s, int64_t rows, const float *weight)
 	weigh_rows(s, rows, weight);
 }
 
-void dt_attn_softmax(const struct dt_tile *t, uint32_t *pw, float *s, float *o, struct dt_attn_row *row,
-		     int64_t rows, int64_t pad, int64_t key, float scale, const float *weight)
+static DT_SIMD void cap_scores(float *s, int64_t n, float scale, float cap)
 {
+	const float inverse = 1.f / cap;
+
+#pragma omp simd
+	for (int64_t i = 0; i < n; i++)
+		s[i] = dt_softcapf(scale * s[i], cap, inverse);
+}
+
+void dt_attn_cap(float *s, int64_t n, const struct dt_attn *p)
+{
+	cap_scores(s, n, p->scale, p->softcap);
+}
+
+void dt_attn_softmax(const struct dt_tile *t, uint32_t *pw, float *s, float *o, struct dt_attn_row *row,
+		     int64_t rows, int64_t pad, int64_t key, const struct dt_attn *p, const float *weight)
+{
+	if (p->softcap > 0) /* before the mask, whose -Inf it would make a number */
+		dt_attn_cap(s, rows * DT_TILE, p);
 	mask(s, row, rows, key);
-	softmax_rows(s, o, row, rows, pad, scale);
+	softmax_rows(s, o, row, rows, pad, p->softcap > 0 ? 1 : p->scale);
 	if (weight)
 		dt_attn_weigh(s, rows, weight);
 	if (t->pairs)
@@ -183,7 +199,7 @@ static void query_tile(const struct forward *a, const struct space *w, int64_t b
 	for (int64_t j = first_tile; j * DT_TILE <= q0 + n - 1; j++) {
 		a->t->mul(w->s, DT_TILE, w->q, words, 1, w->k + j * w->k_tile, DT_TILE, n, DT_TILE, words,
 			  false);
-		dt_attn_softmax(a->t, w->pw, w->s, w->o, row, n, pad, j * DT_TILE, p->scale, NULL);
+		dt_attn_softmax(a->t, w->pw, w->s, w->o, row, n, pad, j * DT_TILE, p, NULL);
 		a->t->mul(w->o, pad, w->pw, depth, 1, w->v + j * w->v_tile, pad, n, pad, depth, true);
 	}
 	dt_attn_finish(to, a->o.dtype, w->o, row, n, d, pad);

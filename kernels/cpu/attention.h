@@ -41,14 +41,17 @@ static inline float dt_attn_sum(const struct dt_attn_row *row)
 	return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
+/* s [n], products q . k, become softcap tanh(scale s / softcap). */
+void dt_attn_cap(float *s, int64_t n, const struct dt_attn *p);
+
 /*
  * One tile of the online softmax (Milakov & Gimelshein 2018, algorithm 3). s [rows, DT_TILE] holds q . k for
- * keys from key on; it becomes p = exp(scale s - max) as words in pw (s itself for f32 words). o [rows, pad],
- * summed under the former maxima, is rescaled to the new ones. weight [DT_TILE], NULL: 1: the words are p
- * times the weight of their key.
+ * keys from key on; with score = scale s, capped where p says so, it becomes exp(score - max) as words in pw
+ * (s itself for f32 words). o [rows, pad], summed under the former maxima, is rescaled to the new ones.
+ * weight [DT_TILE], NULL: 1: the words are multiplied by the weight of their key.
  */
 void dt_attn_softmax(const struct dt_tile *t, uint32_t *pw, float *s, float *o, struct dt_attn_row *row,
-		     int64_t rows, int64_t pad, int64_t key, float scale, const float *weight);
+		     int64_t rows, int64_t pad, int64_t key, const struct dt_attn *p, const float *weight);
 
 /* s [rows, DT_TILE] times weight [DT_TILE], column by column. */
 void dt_attn_weigh(float *s, int64_t rows, const float *weight);

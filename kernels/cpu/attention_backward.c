@@ -85,8 +85,25 @@ static DT_SIMD void probabilities(float *s, float *ds, const float *lse, const f
 			di[j] = scale * si[j] * (di[j] - D);
 		}
 	}
-	memset(s + n * DT_TILE, 0, (size_t)((DT_TILE - n) * DT_TILE) * 4);
-	memset(ds + n * DT_TILE, 0, (size_t)((DT_TILE - n) * DT_TILE) * 4);
+}
+
+/* Likewise of capped scores s, -Inf where they are masked: ds is multiplied by the slope of the cap too. */
+static DT_SIMD void capped_probabilities(float *s, float *ds, const float *lse, const float *dot, float scale,
+					 float cap, int64_t n)
+{
+	const float inverse = 1.f / cap;
+
+	for (int64_t i = 0; i < n; i++) {
+		float *si = s + i * DT_TILE, *di = ds + i * DT_TILE, l = lse[i], D = dot[i];
+
+#pragma omp simd
+		for (int64_t j = 0; j < DT_TILE; j++) {
+			const float t = si[j] * inverse, slope = si[j] == -INFINITY ? 0 : 1.f - t * t;
+
+			si[j] = dt_expf_bounded(si[j] - l);
+			di[j] = scale * si[j] * (di[j] - D) * slope;
+		}
+	}
 }
 
 static void pair_words(const struct dt_tile *t, const struct space *w)
@@ -123,8 +140,15 @@ static void key_tile(const struct backward *a, const struct space *w, int64_t n,
 	       false);
 	t->mul(w->ds, DT_TILE, w->g_rows, words, 1, w->v_lanes + tile * w->lanes_n, DT_TILE, n, DT_TILE,
 	       words, false);
+	if (a->p->softcap > 0)
+		dt_attn_cap(w->s, n * DT_TILE, a->p);
 	mask(a->p, w->s, n, q0, tile * DT_TILE);
-	probabilities(w->s, w->ds, w->lse, w->dot, a->p->scale, n);
+	if (a->p->softcap > 0)
+		capped_probabilities(w->s, w->ds, w->lse, w->dot, a->p->scale, a->p->softcap, n);
+	else
+		probabilities(w->s, w->ds, w->lse, w->dot, a->p->scale, n);
+	memset(w->s + n * DT_TILE, 0, (size_t)((DT_TILE - n) * DT_TILE) * 4); /* of queries past the end */
+	memset(w->ds + n * DT_TILE, 0, (size_t)((DT_TILE - n) * DT_TILE) * 4);
 	if (t->pairs)
 		pair_words(t, w);
 	t->mul(w->dv + tile * DT_TILE * pad, pad, w->p_cols, 1, DT_TILE, w->g_depth, pad, DT_TILE, pad, depth,

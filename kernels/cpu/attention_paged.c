@@ -112,8 +112,7 @@ static void tile_of_rows(const struct paged *a, struct work *w, int64_t j, int64
 		  false);
 	if (scaled)
 		dt_attn_weigh(w->s, w->n, scale.k);
-	dt_attn_softmax(a->t, w->pw, w->s, w->o, w->row, w->n, w->pad, j, a->p->scale,
-			scaled ? scale.v : NULL);
+	dt_attn_softmax(a->t, w->pw, w->s, w->o, w->row, w->n, w->pad, j, a->p, scaled ? scale.v : NULL);
 	dt_tile_pack_depth(a->t, w->v, vrow, a->v.dtype, keys, d);
 	a->t->mul(w->o, w->pad, w->pw, w->depth, 1, w->v, w->pad, w->n, w->pad, dt_tile_words(a->t, keys),
 		  true);
@@ -155,7 +154,7 @@ static void tile_of_groups(const struct paged *a, struct work *w, int64_t j, int
 	const int64_t d = a->p->head_dim, pairs = keys / 2;
 
 	a->t->mul_across(w->s, DT_TILE, w->q, w->q_row, g->k, w->next.k, w->n, w->words);
-	dt_attn_softmax(a->t, w->pw, w->s, w->o, w->row, w->n, w->pad, j, a->p->scale, NULL);
+	dt_attn_softmax(a->t, w->pw, w->s, w->o, w->row, w->n, w->pad, j, a->p, NULL);
 	a->t->mul_down(w->o, d, w->pw, w->depth, g->v, w->next.v, w->n, d, g->skip * DT_KV_GROUP / 2, pairs);
 	if (keys % 2)
 		a->t->mul(w->o, d, w->pw + pairs, w->depth, 1,

@@ -1,4 +1,5 @@
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/vec.h"
 
 #define SUMSQ_CHUNK 8192
 
@@ -117,6 +118,49 @@ static DT_SIMD void convert_chunk(struct dt_tensor y, struct dt_tensor x, struct
 int dt_cpu_convert(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x)
 {
 	for_chunks(dev, convert_chunk, y, x, DT_NONE, 0);
+	return 0;
+}
+
+static DT_SIMD void softcap_chunk(struct dt_tensor y, struct dt_tensor x, struct dt_tensor none, float cap,
+				  int64_t i, int64_t n)
+{
+	float b[DT_CHUNK];
+	const float *px = dt_load(b, dt_at(x, i), x.dtype, n), inverse = 1.f / cap;
+	float *py = dt_stage(b, dt_at(y, i), y.dtype);
+
+#pragma omp simd
+	for (int64_t j = 0; j < n; j++)
+		py[j] = dt_softcapf(px[j], cap, inverse);
+	dt_store(dt_at(y, i), y.dtype, py, n);
+}
+
+int dt_cpu_softcap(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, float cap)
+{
+	for_chunks(dev, softcap_chunk, y, x, DT_NONE, cap);
+	return 0;
+}
+
+static DT_SIMD void softcap_grad_chunk(struct dt_tensor dx, struct dt_tensor dy, struct dt_tensor y,
+				       float cap, int64_t i, int64_t n)
+{
+	float bd[DT_CHUNK], by[DT_CHUNK];
+	const float *pd = dt_load(bd, dt_at(dy, i), dy.dtype, n), *py = dt_load(by, dt_at(y, i), y.dtype, n);
+	const float inverse = 1.f / cap;
+	float *out = dt_stage(bd, dt_at(dx, i), dx.dtype);
+
+#pragma omp simd
+	for (int64_t j = 0; j < n; j++) {
+		const float t = py[j] * inverse;
+
+		out[j] = pd[j] * (1.f - t * t);
+	}
+	dt_store(dt_at(dx, i), dx.dtype, out, n);
+}
+
+int dt_cpu_softcap_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dy, struct dt_tensor y,
+			    float cap)
+{
+	for_chunks(dev, softcap_grad_chunk, dx, dy, y, cap);
 	return 0;
 }
 

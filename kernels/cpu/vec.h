@@ -1,8 +1,8 @@
 /*
- * exp and erf in f32, written so that loops over them vectorise. The polynomials are minimax fits
+ * exp, erf and tanh in f32, written so that loops over them vectorise. The polynomials are minimax fits
  * (iteratively reweighted least squares at Chebyshev nodes) of (exp(r) - 1 - r) / r^2 on |r| <= ln 2 / 2,
  * erf(x) / x in x^2 on |x| < 1,   log erfc(x) on 1 <= x <= 4. Largest errors, measured by
- * tests/kernels/test_vec.c: exp 2 ulp; erf 2e-7 absolute.
+ * tests/kernels/test_vec.c: exp 2 ulp; erf 2e-7 absolute; tanh 4 ulp.
  */
 #ifndef DT_KERNELS_CPU_VEC_H
 #define DT_KERNELS_CPU_VEC_H
@@ -62,6 +62,29 @@ DT_INLINE float dt_erff(float x)
 	q = q * a - 0.000353708921f;
 	q = 1.f - dt_expf(q);
 	return a < 1.f ? p : __builtin_copysignf(q, x);
+}
+
+/* Near 0 by its series up to x^11, elsewhere from exp. NaN for NaN. */
+DT_INLINE float dt_tanhf(float x)
+{
+	float a = __builtin_fabsf(x), s = x * x, p, q;
+
+	p = -0.00886323553f;
+	p = p * s + 0.0218694885f;
+	p = p * s - 0.0539682540f;
+	p = p * s + 0.133333333f;
+	p = p * s - 0.333333333f;
+	p = x + x * s * p;
+
+	q = a > 20.f ? 20.f : a;
+	q = 1.f - 2.f / (dt_expf_bounded(2.f * q) + 1.f);
+	return a < 0.4f ? p : __builtin_copysignf(q, x);
+}
+
+/* cap tanh(x / cap); inverse is 1 / cap */
+DT_INLINE float dt_softcapf(float x, float cap, float inverse)
+{
+	return cap * dt_tanhf(x * inverse);
 }
 
 #endif

@@ -24,7 +24,7 @@ DT_DEVICE void softmax(float (&s)[8][4], float (&o)[D / 8][4], float (&max)[2], 
 		       const struct dt_attn_args &a, int64_t query, int64_t key, bool edge)
 {
 	const int col = (int)threadIdx.x % 4 * 2;
-	const float k = a.scale * DT_LOG2E;
+	const float k = dt_attn_unit(s, a.scale, a.cap);
 
 	DT_UNROLL
 	for (int h = 0; h < 2; h++) {
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(128) forward_rows_kernel(struct dt_attn_args a
 			s = 0;
 			for (int64_t c = 0; c < a.d; c++)
 				s += q[c] * dt_ld1(a.qkv, a.t, at + kcol + c);
-			s *= a.scale;
+			s = a.cap > 0 ? dt_softcap(s * a.scale, a.cap) : s * a.scale;
 		}
 		top = dt_warp_max(s > max ? s : max);
 		shrink = expf(max - top);

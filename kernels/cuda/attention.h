@@ -19,8 +19,8 @@ struct dt_attn_args {
 	float *lse, *dot; /* [batch, heads, seq]; dot: do . o */
 	int t;
 	int64_t seq, heads, kv_heads, d, window, width; /* width of qkv */
-	float scale;
-	bool fast; /* rows can be copied 16 bytes at a time */
+	float scale, cap;				/* cap: softcap, or 0 */
+	bool fast;					/* rows can be copied 16 bytes at a time */
 };
 
 static inline struct dt_attn_args dt_attn_args(const struct dt_attn *p, struct dt_tensor qkv)
@@ -36,6 +36,7 @@ static inline struct dt_attn_args dt_attn_args(const struct dt_attn *p, struct d
 	a.window = p->window > 0 ? p->window : 0;
 	a.width = dt_cols(qkv);
 	a.scale = p->scale;
+	a.cap = p->softcap;
 	a.fast = a.d % 8 == 0 && a.width % 8 == 0 && dt_aligned(qkv.data);
 	return a;
 }
@@ -126,6 +127,18 @@ DT_DEVICE void dt_attn_scores(float (&s)[8][4], const uint16_t *a, int row, cons
 			dt_mma<T>(s[2 * n + 1], fa, fb[2], fb[3]);
 		}
 	}
+}
+
+/* The factor that makes of products q . k exponents of 2. Where there is a softcap they become those here,
+ * and the factor is 1. */
+DT_DEVICE float dt_attn_unit(float (&s)[8][4], float scale, float cap)
+{
+	if (cap == 0)
+		return scale * DT_LOG2E;
+	DT_UNROLL
+	for (int i = 0; i < 32; i++)
+		s[i / 4][i % 4] = dt_softcap_fast(s[i / 4][i % 4] * scale, cap) * DT_LOG2E;
+	return 1;
 }
 
 /* acc[16, D] += p[16, 64] (rounded to T) times the 64 rows of b. */

@@ -21,11 +21,17 @@ __global__ void __launch_bounds__(128) dot_kernel(struct dt_attn_args a, int64_t
 		a.dot[(row / a.seq * a.heads + h) * a.seq + row % a.seq] = s;
 }
 
-/* p = exp(scale s - lse) where the query sees the key; ds = p (dp - dot). */
+/* p = exp(scale s - lse) where the query sees the key; ds = p (dp - dot), times the slope of the softcap. */
 DT_DEVICE void slope(const struct dt_attn_args &a, float &s, float &dp, float lse, float dot, bool sees)
 {
-	s = sees ? exp2f(s * a.scale * DT_LOG2E - lse) : 0;
-	dp = s * (dp - dot);
+	float score = s * a.scale, cap = 1;
+
+	if (a.cap > 0) {
+		score = a.t == DT_F32 ? dt_softcap(score, a.cap) : dt_softcap_fast(score, a.cap);
+		cap = 1.f - score / a.cap * (score / a.cap);
+	}
+	s = sees ? exp2f(score * DT_LOG2E - lse) : 0;
+	dp = s * (dp - dot) * cap;
 }
 
 template <class T, int D> __global__ void __launch_bounds__(128) dkv_kernel(struct dt_attn_args a)

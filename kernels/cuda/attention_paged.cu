@@ -74,8 +74,9 @@ DT_DEVICE void scores(const struct paged &a, const struct row &r, const float *q
 			}
 			for (int by = a.lanes / 2; by; by >>= 1)
 				sum += __shfl_xor_sync(DT_ALL, sum, by);
+			sum = a.cap > 0 ? dt_softcap(sum * unit, a.cap) : sum * unit;
 			if (sub == 0)
-				s[g * PART + j] = sees ? sum * unit : DT_NEGINF;
+				s[g * PART + j] = sees ? sum : DT_NEGINF;
 		}
 	}
 }
@@ -279,6 +280,7 @@ int dt_cuda_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_te
 	a.max_blocks = g->max_blocks;
 	a.block_size = g->block_size;
 	a.scale = p->scale;
+	a.cap = p->softcap;
 	most = SCRATCH / (a.parts * a.heads * (a.d + 2) * 4);
 	most = most < 1 ? 1 : most > 65535 ? 65535 : most;
 	for (int64_t i = 0; i < rows && rc == 0; i += most)

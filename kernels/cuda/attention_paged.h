@@ -22,7 +22,7 @@ struct paged {
 	int64_t rows;		     /* of q */
 	int64_t first, nseq, window; /* first: row of qkv that q begins with */
 	int64_t max_blocks, block_size;
-	float scale;
+	float scale, cap;	 /* cap: softcap, or 0 */
 	int tokens;		 /* of a tile of q: attention_tiles.cu */
 	bool two;		 /* max is in units of log 2: weights are exp2 */
 	int lanes;		 /* that share a key: enough for d, V elements each */

@@ -72,9 +72,11 @@ DT_DEVICE void fetch(uint16_t *tile, const void *cache, const struct paged &a, c
 
 /* Scores to weights: s[n][e] of row lane / 4 + 8 (e / 2) and key n * 8 + 2 (lane % 4) + e % 2 of the tile. */
 template <int D>
-DT_DEVICE void weigh(float (&s)[8][4], float (&o)[D / 8][4], float (&max)[2], float (&sum)[2], float k,
-		     int64_t key, const int (&first)[2], const int (&last)[2])
+DT_DEVICE void weigh(float (&s)[8][4], float (&o)[D / 8][4], float (&max)[2], float (&sum)[2],
+		     const struct paged &a, int64_t key, const int (&first)[2], const int (&last)[2])
 {
+	const float k = dt_attn_unit(s, a.scale, a.cap);
+
 	DT_UNROLL
 	for (int h = 0; h < 2; h++) {
 		float top = max[h], base, shrink, add = 0;
@@ -210,7 +212,7 @@ template <class T, int D> __global__ void __launch_bounds__(warps<D> * 32) paged
 		dt_cp_wait<1>();
 		__syncwarp();
 		dt_attn_scores<T, D>(s, q, 0, k);
-		weigh<D>(s, o, max, sum, a.scale * DT_LOG2E, j + lane % 4 * 2, first, last);
+		weigh<D>(s, o, max, sum, a, j + lane % 4 * 2, first, last);
 		dt_cp_wait<0>();
 		__syncwarp();
 		dt_attn_gather<T, D>(o, s, v);

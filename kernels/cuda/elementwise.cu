@@ -2,7 +2,7 @@
  */
 #include "kernels/cuda/kernel.h"
 
-enum what { ADD, AXPY, SCALE, FILL, CONVERT };
+enum what { ADD, AXPY, SCALE, FILL, CONVERT, SOFTCAP, SOFTCAP_GRAD };
 
 struct each {
 	int64_t n;
@@ -20,14 +20,16 @@ template <int V> DT_DEVICE void one(const struct each &e, int64_t i)
 
 	if (e.what != FILL)
 		dt_ld<V>(a, e.a, e.ta, i);
-	if (e.what == ADD || e.what == AXPY)
+	if (e.what == ADD || e.what == AXPY || e.what == SOFTCAP_GRAD)
 		dt_ld<V>(b, e.b, e.tb, i);
 	for (int k = 0; k < V; k++)
-		y[k] = e.what == ADD	 ? a[k] + b[k]
-		       : e.what == AXPY	 ? a[k] + e.s * b[k]
-		       : e.what == SCALE ? a[k] * e.s
-		       : e.what == FILL	 ? e.s
-					 : a[k];
+		y[k] = e.what == ADD		? a[k] + b[k]
+		       : e.what == AXPY		? a[k] + e.s * b[k]
+		       : e.what == SCALE	? a[k] * e.s
+		       : e.what == FILL		? e.s
+		       : e.what == SOFTCAP	? dt_softcap(a[k], e.s)
+		       : e.what == SOFTCAP_GRAD ? a[k] * (1.f - b[k] / e.s * (b[k] / e.s))
+						: a[k];
 	dt_st<V>(e.y, e.ty, i, y);
 }
 
@@ -73,6 +75,18 @@ int dt_cuda_axpy(struct dt_dev *dev, struct dt_tensor y, float a, struct dt_tens
 int dt_cuda_scale(struct dt_dev *dev, struct dt_tensor x, float a)
 {
 	return start(dev, {dt_numel(x), SCALE, x.data, x.dtype, x.data, NULL, x.dtype, 0, a});
+}
+
+int dt_cuda_softcap(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, float cap)
+{
+	return start(dev, {dt_numel(y), SOFTCAP, y.data, y.dtype, x.data, NULL, x.dtype, 0, cap});
+}
+
+int dt_cuda_softcap_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dy, struct dt_tensor y,
+			     float cap)
+{
+	return start(dev, {dt_numel(dx), SOFTCAP_GRAD, dx.data, dx.dtype, dy.data, y.data, dy.dtype, y.dtype,
+			   cap});
 }
 
 int dt_cuda_fill(struct dt_dev *dev, struct dt_tensor x, float value)

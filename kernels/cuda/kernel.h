@@ -237,6 +237,17 @@ template <class T> DT_DEVICE T dt_block_sum(T v, T *s)
 	return dt_warp_sum(lane < warps ? s[lane] : T(0));
 }
 
+/* cap tanh(x / cap), to some last bits; dt_softcap_fast to 1e-7 of cap, from exp2. */
+DT_DEVICE float dt_softcap(float x, float cap)
+{
+	return cap * tanhf(x / cap);
+}
+
+DT_DEVICE float dt_softcap_fast(float x, float cap)
+{
+	return cap - 2.f * cap / (exp2f(x * (2.f * 1.4426950408889634f / cap)) + 1.f);
+}
+
 /* Everything below is the host's. */
 
 static inline bool dt_aligned(const void *p)

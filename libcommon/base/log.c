@@ -1,11 +1,32 @@
 #include "base/log.h"
 
 #include <stdarg.h>
+#include <stdio.h>
+
+#define LINE_BYTES 1024
+
+/* Control characters as \\xNN: what a client or a file says neither ends a line nor moves a cursor. */
+static void put_line(FILE *f, const char *line)
+{
+	char text[4 * LINE_BYTES + 2];
+	size_t n = 0;
+
+	for (; *line; line++) {
+		unsigned char c = (unsigned char)*line;
+
+		if (c < 0x20 || c == 0x7f)
+			n += (size_t)sprintf(text + n, "\\x%02x", c);
+		else
+			text[n++] = *line;
+	}
+	text[n++] = '\n';
+	fwrite(text, 1, n, f);
+}
 
 /* One write a line, so that the lines of several ranks on one terminal do not mix. */
 static void vlog(const struct dt_log *log, const char *fmt, va_list ap)
 {
-	char line[1024];
+	char line[LINE_BYTES];
 	int n;
 
 	if (!log || !log->f)
@@ -15,7 +36,7 @@ static void vlog(const struct dt_log *log, const char *fmt, va_list ap)
 	else
 		n = snprintf(line, sizeof(line), "%s: ", log->name);
 	vsnprintf(line + n, sizeof(line) - (size_t)n, fmt, ap);
-	fprintf(log->f, "%s\n", line);
+	put_line(log->f, line);
 	fflush(log->f);
 }
 

@@ -75,6 +75,8 @@ struct dt_command { /* dt-shard-ckpt ls, dt-dataset build */
 	const char *name;
 	const char *operands; /* "SRC DST" */
 	const char *help;
+	int (*run)(int n, char **operand); /* dt_program_main calls it; returns an exit status */
+	int min, max;			   /* operands it takes; max -1: any number */
 };
 
 struct dt_program {

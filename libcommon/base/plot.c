@@ -37,6 +37,58 @@ void dt_series_release(struct dt_series *s)
 	memset(s, 0, sizeof(*s));
 }
 
+static double along(double x, bool log_x)
+{
+	return log_x ? log(x) : x;
+}
+
+double dt_plot_spacing(const struct dt_series *s, int n, bool log_x)
+{
+	double least = HUGE_VAL;
+
+	for (int k = 0; k < n; k++) {
+		double way = 0;
+		size_t steps = 0;
+
+		for (size_t i = 1; i < s[k].n; i++) {
+			double d = along(s[k].x[i], log_x) - along(s[k].x[i - 1], log_x);
+
+			way += d > 0 ? d : 0;
+			steps += d > 0;
+		}
+		if (steps)
+			least = fmin(least, way / (double)steps);
+	}
+	return isfinite(least) ? least : 0;
+}
+
+int dt_series_smooth(struct dt_series *ret, const struct dt_series *s, double window, bool log_x)
+{
+	struct dt_series r = {0};
+	size_t first = 0; /* of the window */
+	double sum = 0;
+
+	for (size_t i = 0; i < s->n; i++) {
+		double x = along(s->x[i], log_x);
+
+		if (i && s->x[i] < s->x[i - 1]) {
+			first = i;
+			sum = 0;
+		}
+		sum += s->y[i];
+		for (; first < i && along(s->x[first], log_x) <= x - window; first++)
+			sum -= s->y[first];
+		if (first == i) /* no rounding errors of what has left */
+			sum = s->y[i];
+		if (dt_series_add(&r, s->x[i], sum / (double)(i - first + 1)) < 0) {
+			dt_series_release(&r);
+			return -ENOMEM;
+		}
+	}
+	*ret = r;
+	return 0;
+}
+
 /* Can positions on the axis be told apart in floating point? */
 static bool has_range(const struct dt_axis *a)
 {
@@ -62,7 +114,8 @@ static void widen(struct dt_axis *a, bool any)
 
 void dt_plot_axes(const struct dt_plot *p, struct dt_axis *ret_x, struct dt_axis *ret_y)
 {
-	struct dt_axis x = {HUGE_VAL, -HUGE_VAL, p->log_x}, y = {HUGE_VAL, -HUGE_VAL, p->log_y};
+	struct dt_axis x = {HUGE_VAL, -HUGE_VAL, p->log_x, p->bytes_x},
+		       y = {HUGE_VAL, -HUGE_VAL, p->log_y, p->bytes_y};
 	bool any = false;
 
 	for (int s = 0; s < p->n; s++) {
@@ -93,7 +146,7 @@ static void linear_ticks(const struct dt_axis *a, int most, struct dt_ticks *ret
 	static const double round[] = {1, 2, 5};
 	double half = a->hi / 2 - a->lo / 2, power = floor(log10(half)) - 2;
 
-	ret->n = 0;
+	*ret = (struct dt_ticks){0};
 	if (!(half > 1e-300))
 		return;
 	for (int k = 0;; k++) {
@@ -140,13 +193,43 @@ static void log_ticks(const struct dt_axis *a, int most, struct dt_ticks *ret)
 	*ret = t;
 }
 
+/* Multiples of a power of two; on a logarithmic axis 2^k where k is a multiple of the smallest stride. */
+static void byte_ticks(const struct dt_axis *a, int most, struct dt_ticks *ret)
+{
+	static const int strides[] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000};
+	struct dt_ticks t = {.bytes = true};
+
+	if (a->log) {
+		int lo = (int)ceil(log2(a->lo) - 1e-9), hi = (int)floor(log2(a->hi) + 1e-9), i = 0;
+
+		while ((hi - lo) / strides[i] + 1 > most)
+			i++;
+		for (int k = lo; k <= hi; k++)
+			if (k % strides[i] == 0 && t.n < most)
+				t.at[t.n++] = ldexp(1, k);
+	}
+	if (t.n < 2) { /* less than two powers of two */
+		int k = (int)floor(log2((a->hi / 2 - a->lo / 2) / most)) - 1;
+
+		do
+			t.step = ldexp(1, ++k);
+		while (floor(a->hi / t.step) - ceil(a->lo / t.step) + 1 > most);
+		t.n = 0;
+		for (double v = ceil(a->lo / t.step); v <= floor(a->hi / t.step) && t.n < most; v++)
+			t.at[t.n++] = v * t.step + 0.0;
+	}
+	*ret = t;
+}
+
 void dt_ticks_choose(const struct dt_axis *a, int most, struct dt_ticks *ret)
 {
 	if (most > DT_TICKS_MAX)
 		most = DT_TICKS_MAX;
 	if (most < 2)
 		most = 2;
-	if (a->log)
+	if (a->bytes && a->hi < 0x1p63 && a->lo > -0x1p63 && a->hi - a->lo > 0x1p-20)
+		byte_ticks(a, most, ret);
+	else if (a->log)
 		log_ticks(a, most, ret);
 	else
 		linear_ticks(a, most, ret);
@@ -169,6 +252,20 @@ static void shorten_exponent(char *s)
 	memmove(e, d, strlen(d) + 1);
 }
 
+/* "64 KiB", "1.5 MiB", "512 B" */
+static const char *format_bytes(double v, char *buf, size_t n)
+{
+	static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+	int u = 0;
+
+	while (fabs(v) >= 1024 && u < 6) {
+		v /= 1024;
+		u++;
+	}
+	snprintf(buf, n, "%.4g %s", v, unit[u]);
+	return buf;
+}
+
 const char *dt_ticks_format(const struct dt_ticks *t, int i, char *buf, size_t n)
 {
 	double v = t->at[i], largest = fmax(fabs(t->at[0]), fabs(t->at[t->n - 1]));
@@ -178,6 +275,8 @@ const char *dt_ticks_format(const struct dt_ticks *t, int i, char *buf, size_t n
 		snprintf(buf, n, "0");
 		return buf;
 	}
+	if (t->bytes)
+		return format_bytes(v, buf, n);
 	if (t->step == 0) {
 		if (v >= 1e-3 && v < 1e6)
 			snprintf(buf, n, "%g", v);
@@ -195,6 +294,24 @@ const char *dt_ticks_format(const struct dt_ticks *t, int i, char *buf, size_t n
 	snprintf(buf, n, "%.*e", digits > 0 ? digits : 0, v);
 	shorten_exponent(buf);
 	return buf;
+}
+
+void dt_plot_spread(const double *want, int n, double lo, double hi, double gap, double *ret)
+{
+	int order[DT_PLOT_CURVES_MAX];
+
+	gap = n > 1 ? fmin(gap, (hi - lo) / (n - 1)) : gap;
+	for (int i = 0; i < n; i++) { /* insertion keeps the order of equal ones */
+		int k = i;
+
+		for (; k && want[order[k - 1]] > want[i]; k--)
+			order[k] = order[k - 1];
+		order[k] = i;
+	}
+	for (int k = 0; k < n; k++)
+		ret[order[k]] = fmax(want[order[k]], k ? ret[order[k - 1]] + gap : lo);
+	for (int k = n - 1; k >= 0; k--)
+		ret[order[k]] = fmin(ret[order[k]], k < n - 1 ? ret[order[k + 1]] - gap : hi);
 }
 
 const char *dt_bar_format(const struct dt_bars *b, double v, char *buf, size_t n)

@@ -20,12 +20,26 @@ struct dt_series {
 int dt_series_add(struct dt_series *s, double x, double y); /* 0 or -ENOMEM */
 void dt_series_release(struct dt_series *s);
 
+/*
+ * Running mean over a window of the horizontal axis: each point becomes the mean of the points of its run in
+ * (x - window, x], a run ending where x steps back. log_x: x is taken in logarithms. A curve whose points are
+ * further apart than the window stays as it is.
+ */
+int dt_series_smooth(struct dt_series *ret, const struct dt_series *s, double window, bool log_x);
+/* The distance of neighbouring points of the densest series, in logarithms with log_x; 0: no two points. */
+double dt_plot_spacing(const struct dt_series *s, int n, bool log_x);
+
+enum { DT_PLOT_CURVES_MAX = 64 };
+
 struct dt_plot {
 	const char *title;   /* NULL: none */
 	const char *x_label; /* NULL: none */
+	const char *y_label; /* NULL: none; a single curve's name */
 	bool log_x, log_y;
+	bool bytes_x, bytes_y; /* powers of two, written as sizes */
 	const struct dt_series *series;
-	int n;
+	const struct dt_series *raw; /* [n]: before smoothing, drawn faintly behind in an SVG; NULL: none */
+	int n;			     /* at most DT_PLOT_CURVES_MAX */
 };
 
 struct dt_bar {
@@ -52,15 +66,15 @@ enum { DT_PLOT_MIN_WIDTH = 30, DT_PLOT_MIN_HEIGHT = 6 };
 int dt_plot_term(const struct dt_plot *p, const struct dt_plot_style *style, FILE *f);
 int dt_bars_term(const struct dt_bars *b, const struct dt_plot_style *style, FILE *f);
 
-/* One complete SVG document, width x height pixels. */
-void dt_plot_svg(const struct dt_plot *p, int width, int height, FILE *f);
-void dt_bars_svg(const struct dt_bars *b, int width, FILE *f);
+/* One complete SVG document, width x height pixels; dark: light colours on a dark ground. */
+void dt_plot_svg(const struct dt_plot *p, int width, int height, bool dark, FILE *f);
+void dt_bars_svg(const struct dt_bars *b, int width, bool dark, FILE *f);
 
 /* What the renderers share: axes and numbers. */
 
 struct dt_axis {
 	double lo, hi; /* lo < hi */
-	bool log;
+	bool log, bytes;
 };
 
 enum { DT_TICKS_MAX = 20 };
@@ -68,19 +82,29 @@ struct dt_ticks {
 	double at[DT_TICKS_MAX]; /* rising, inside the axis */
 	int n;
 	double step; /* between neighbours; 0 on a logarithmic axis */
+	bool bytes;
 };
 
 /* The range of all series; a single value gets room around it. No point at all: 0 to 1 (1 to 10). */
 void dt_plot_axes(const struct dt_plot *p, struct dt_axis *ret_x, struct dt_axis *ret_y);
 
-/* At most `most` (2 to DT_TICKS_MAX) multiples of 1, 2 or 5 x 10^k; powers of ten on a logarithmic axis. */
+/*
+ * At most `most` (2 to DT_TICKS_MAX) multiples of 1, 2 or 5 x 10^k; powers of ten on a logarithmic axis. Of
+ * bytes: multiples of a power of two, powers of two.
+ */
 void dt_ticks_choose(const struct dt_axis *a, int most, struct dt_ticks *ret);
 
-/* "0.25", "2000", "1.5e7": just the digits that tell neighbours apart. Returns buf. */
+/* "0.25", "2000", "1.5e7", "64 KiB": just the digits that tell neighbours apart. Returns buf. */
 const char *dt_ticks_format(const struct dt_ticks *t, int i, char *buf, size_t n);
 
 /* Where v lies: 0 at lo, 1 at hi. */
 double dt_axis_at(const struct dt_axis *a, double v);
+
+/*
+ * Places of labels beside the ends of curves: as near to want as possible, gap apart, inside [lo, hi]. Where
+ * (n - 1) gap is more than the range, evenly over it. n at most DT_PLOT_CURVES_MAX.
+ */
+void dt_plot_spread(const double *want, int n, double lo, double hi, double gap, double *ret);
 
 /* The value beside a bar. Returns buf. */
 const char *dt_bar_format(const struct dt_bars *b, double v, char *buf, size_t n);

@@ -1,6 +1,7 @@
 /*
  * Curves as Braille dots (two columns and four lines of dots a character) and bars as block characters;
- * both in plain ASCII where the terminal has no UTF-8. Several curves without colour get a mark each.
+ * both in plain ASCII where the terminal has no UTF-8. Several curves without colour, and more than there are
+ * colours, get a mark each. Names of several curves stand beside their ends, where there is room.
  */
 #include "base/plot.h"
 
@@ -10,8 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char marks[] = "*+ox#@%&";
-static const int colors[] = {36, 33, 35, 32, 31, 34};
+enum { COLORS = 6 };
+static const int colors[COLORS] = {36, 33, 35, 32, 31, 34};
+/* As many as there can be curves. */
+static const char marks[] = "*+ox#@%&=$~^abcdefghijklmnpqrstuvwyzABCDEFGHIJKLMNOPQRSTUVWXYZ01";
+_Static_assert(sizeof(marks) - 1 >= DT_PLOT_CURVES_MAX, "a mark for every curve");
 
 struct canvas {
 	int cols, rows; /* characters */
@@ -75,7 +79,7 @@ static void draw_series(struct canvas *c, const struct dt_series *s, int number,
 static void set_color(FILE *f, const struct dt_plot_style *st, int series)
 {
 	if (st->color)
-		fprintf(f, "\033[%dm", colors[series % 6]);
+		fprintf(f, "\033[%dm", colors[series % COLORS]);
 }
 
 static void reset_color(FILE *f, const struct dt_plot_style *st)
@@ -84,7 +88,8 @@ static void reset_color(FILE *f, const struct dt_plot_style *st)
 		fputs("\033[0m", f);
 }
 
-static void put_row(FILE *f, const struct canvas *c, const struct dt_plot_style *st, bool braille, int row)
+/* Returns the columns written. */
+static int put_row(FILE *f, const struct canvas *c, const struct dt_plot_style *st, bool braille, int row)
 {
 	int last = c->cols - 1, now = 0;
 
@@ -102,11 +107,11 @@ static void put_row(FILE *f, const struct canvas *c, const struct dt_plot_style 
 		else if (braille)
 			fprintf(f, "\xe2%c%c", 0xa0 | c->dots[cell] >> 6, 0x80 | (c->dots[cell] & 0x3f));
 		else
-			fputc(marks[(owner - 1) % 8], f);
+			fputc(marks[owner - 1], f);
 	}
 	if (now)
 		reset_color(f, st);
-	fputc('\n', f);
+	return last + 1;
 }
 
 /* Columns a string takes: characters, not bytes. */
@@ -135,15 +140,22 @@ static int put_text(FILE *f, const char *s, int room)
 	return n;
 }
 
-static int legend(FILE *f, const struct dt_plot *p, const struct dt_plot_style *st, bool braille)
+static void sample(FILE *f, const struct dt_plot_style *st, bool braille, int series)
+{
+	set_color(f, st, series);
+	if (braille)
+		fputs("\xe2\xa0\x92\xe2\xa0\x92", f);
+	else
+		fprintf(f, "%c%c", marks[series], marks[series]);
+	reset_color(f, st);
+	fputc(' ', f);
+}
+
+/* The names of all curves in lines above the picture. Returns how many. */
+static int legend_above(FILE *f, const struct dt_plot *p, const struct dt_plot_style *st, bool braille)
 {
 	int at = 0, lines = 0;
 
-	if (p->title && *p->title) {
-		put_text(f, p->title, st->width);
-		fputc('\n', f);
-		lines++;
-	}
 	for (int s = 0; s < p->n; s++) {
 		int need = columns(p->series[s].name) + 3;
 
@@ -154,17 +166,47 @@ static int legend(FILE *f, const struct dt_plot *p, const struct dt_plot_style *
 		}
 		if (at > 0)
 			at += fprintf(f, "  ");
-		set_color(f, st, s);
-		if (braille)
-			fputs("\xe2\xa0\x92\xe2\xa0\x92", f);
-		else
-			fprintf(f, "%c%c", marks[s % 8], marks[s % 8]);
-		reset_color(f, st);
-		fputc(' ', f);
+		sample(f, st, braille, s);
 		at += 3 + put_text(f, p->series[s].name, st->width - 3);
 	}
 	fputc('\n', f);
 	return lines + 1;
+}
+
+/* Columns for names beside the picture, with the space before them; 0: they stand above it. */
+static int legend_columns(const struct dt_plot *p, int width, int rows)
+{
+	int widest = 0;
+
+	if (p->n < 2 || p->n > rows)
+		return 0;
+	for (int s = 0; s < p->n; s++)
+		widest = columns(p->series[s].name) > widest ? columns(p->series[s].name) : widest;
+	return widest + 4 <= width / 3 ? widest + 4 : 0;
+}
+
+/* Which curve's name stands in each row: as near as possible to the end of the curve. -1: none. */
+static void place_names(const struct dt_plot *p, const struct dt_axis *ay, int rows, int *of_row)
+{
+	double want[DT_PLOT_CURVES_MAX], at[DT_PLOT_CURVES_MAX];
+
+	for (int s = 0; s < p->n; s++) {
+		const struct dt_series *c = &p->series[s];
+
+		want[s] = c->n ? (1 - dt_axis_at(ay, c->y[c->n - 1])) * (rows - 1) : rows - 1;
+	}
+	dt_plot_spread(want, p->n, 0, rows - 1, 1, at);
+	for (int i = 0; i < rows; i++)
+		of_row[i] = -1;
+	for (int s = 0; s < p->n; s++) {
+		int row = (int)lround(at[s]);
+
+		while (row < rows - 1 && of_row[row] >= 0) /* halves may round to one row */
+			row++;
+		while (row > 0 && of_row[row] >= 0)
+			row--;
+		of_row[row] = s;
+	}
 }
 
 /* The horizontal axis and its numbers, left of which `left` columns belong to the vertical one. */
@@ -206,11 +248,61 @@ static void put_x_axis(FILE *f, const struct dt_plot *p, const struct dt_plot_st
 	free(tick);
 }
 
+/* A row of the picture: number, axis, dots, a name. */
+static void put_line(FILE *f, const struct canvas *c, const struct dt_plot *p, const struct dt_plot_style *st,
+		     const struct dt_axis *ay, const struct dt_ticks *t, int left, bool braille, int row,
+		     int name)
+{
+	const char *side = st->utf8 ? "\xe2\x94\x82" : "|";
+	char label[64] = "";
+	int n;
+
+	for (int i = 0; i < t->n; i++) {
+		if (lround((1 - dt_axis_at(ay, t->at[i])) * (c->rows * c->dy - 1)) / c->dy != row)
+			continue;
+		dt_ticks_format(t, i, label, sizeof(label));
+		side = st->utf8 ? "\xe2\x94\xa4" : "+";
+	}
+	fprintf(f, "%*s %s", left - 2, label, side);
+	n = put_row(f, c, st, braille, row);
+	if (name >= 0) {
+		fprintf(f, "%*s", c->cols - n + 1, "");
+		sample(f, st, braille, name);
+		put_text(f, p->series[name].name, st->width);
+	}
+	fputc('\n', f);
+}
+
+/* Title and, where the names stand beside the curves, that of the axis; else the names. Returns the lines. */
+static int put_head(FILE *f, const struct dt_plot *p, const struct dt_plot_style *st, bool beside,
+		    bool braille)
+{
+	int lines = 0;
+
+	if (p->title && *p->title) {
+		put_text(f, p->title, st->width);
+		fputc('\n', f);
+		lines++;
+	}
+	if (p->y_label && p->n != 1) {
+		put_text(f, p->y_label, st->width);
+		fputc('\n', f);
+		lines++;
+	}
+	return beside ? lines : lines + legend_above(f, p, st, braille);
+}
+
+/* Lines that put_head takes, but for a legend that is wider than one. */
+static int head_lines(const struct dt_plot *p, bool beside)
+{
+	return (p->title && *p->title) + (p->y_label && p->n != 1) + !beside;
+}
+
 int dt_plot_term(const struct dt_plot *p, const struct dt_plot_style *style, FILE *f)
 {
 	struct dt_plot_style st = *style;
-	bool braille = st.utf8 && (st.color || p->n <= 1);
-	int left = 0, lines = 0;
+	bool braille = st.utf8 && (p->n <= 1 || (st.color && p->n <= COLORS));
+	int left = 0, lines = -ENOMEM, names, *of_row = NULL;
 	struct dt_axis ax, ay;
 	struct canvas c = {0};
 	struct dt_ticks t;
@@ -221,7 +313,8 @@ int dt_plot_term(const struct dt_plot *p, const struct dt_plot_style *style, FIL
 	if (st.height < DT_PLOT_MIN_HEIGHT)
 		st.height = DT_PLOT_MIN_HEIGHT;
 	dt_plot_axes(p, &ax, &ay);
-	c.rows = st.height - 3 - (p->title ? 1 : 0);
+	names = legend_columns(p, st.width, st.height - 2 - head_lines(p, true));
+	c.rows = st.height - 2 - head_lines(p, names > 0);
 	if (c.rows < 3)
 		c.rows = 3;
 	dt_ticks_choose(&ay, c.rows / 3 < 3 ? 3 : c.rows / 3, &t);
@@ -231,37 +324,29 @@ int dt_plot_term(const struct dt_plot *p, const struct dt_plot_style *style, FIL
 		left = n > left ? n : left;
 	}
 	left += 2;
-	c.cols = st.width - left;
+	c.cols = st.width - left - names;
 	c.dx = braille ? 2 : 1;
 	c.dy = braille ? 4 : 1;
 	c.dots = calloc((size_t)c.cols * (size_t)c.rows, 1);
 	c.owner = calloc((size_t)c.cols * (size_t)c.rows, 1);
-	if (!c.dots || !c.owner) {
-		lines = -ENOMEM;
+	of_row = malloc((size_t)c.rows * sizeof(*of_row));
+	if (!c.dots || !c.owner || !of_row)
 		goto out;
-	}
 	for (int s = 0; s < p->n; s++)
 		draw_series(&c, &p->series[s], s, &ax, &ay);
-
-	lines = legend(f, p, &st, braille);
-	for (int row = 0; row < c.rows; row++) {
-		const char *side = st.utf8 ? "\xe2\x94\x82" : "|";
-
-		label[0] = '\0';
-		for (int i = 0; i < t.n; i++) {
-			if (lround((1 - dt_axis_at(&ay, t.at[i])) * (c.rows * c.dy - 1)) / c.dy != row)
-				continue;
-			dt_ticks_format(&t, i, label, sizeof(label));
-			side = st.utf8 ? "\xe2\x94\xa4" : "+";
-		}
-		fprintf(f, "%*s %s", left - 2, label, side);
-		put_row(f, &c, &st, braille, row);
-	}
+	for (int i = 0; i < c.rows; i++)
+		of_row[i] = -1;
+	if (names)
+		place_names(p, &ay, c.rows, of_row);
+	lines = put_head(f, p, &st, names > 0, braille);
+	for (int row = 0; row < c.rows; row++)
+		put_line(f, &c, p, &st, &ay, &t, left, braille, row, of_row[row]);
 	put_x_axis(f, p, &st, &ax, left, c.cols);
 	lines += c.rows + 2;
 out:
 	free(c.dots);
 	free(c.owner);
+	free(of_row);
 	return lines;
 }
 

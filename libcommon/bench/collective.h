@@ -42,7 +42,8 @@ struct dt_bench_opts {
 struct dt_bench_result {
 	size_t bytes, count;
 	double time_s; /* a call, on the slowest rank: the mean, with compare or apart the median */
-	double min_s, mean_s, p50_s, p99_s, max_s; /* over calls, each as long as on its slowest rank */
+	double mean_s, p50_s, p99_s, max_s; /* over calls, each as long as on its slowest rank */
+	double min_s; /* the fastest call of the rank whose fastest is slowest: never above time_s */
 	double algbw_gbs, busbw_gbs;
 	double bound_fraction; /* of what the machine's copy bandwidth allows; 0: in the caches, or not known
 				*/

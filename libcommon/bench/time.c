@@ -220,15 +220,18 @@ static int measure(struct dt_bench *b, size_t n, size_t bytes, bool in_place, st
 		   struct dt_bench_result *r, struct dt_err *err)
 {
 	size_t iters = (size_t)b->o.iters;
-	double each;
+	double own[2] = {0, 0}; /* over this rank's calls: mean, least */
 	int rc =
 		b->o.apart && b->info.nodes > 1 && !b->compared ? compare_clocks(b->c, &b->offset_s, err) : 0;
 
 	b->compared = true;
 	if (!rc)
-		rc = time_calls(b, n, bytes, in_place, &each, err);
+		rc = time_calls(b, n, bytes, in_place, &own[0], err);
+	own[1] = INFINITY;
+	for (size_t i = 0; i < iters; i++)
+		own[1] = fmin(own[1], b->times[i]);
 	if (!rc)
-		rc = dt_all_reduce(b->c, &each, NULL, 1, DT_F64, DT_MAX, "slowest rank", err);
+		rc = dt_all_reduce(b->c, own, NULL, 2, DT_F64, DT_MAX, "slowest rank", err);
 	if (!rc && skew)
 		rc = add_skew(b, skew, err);
 	if (!rc && b->o.compare) {
@@ -241,12 +244,12 @@ static int measure(struct dt_bench *b, size_t n, size_t bytes, bool in_place, st
 	if (rc)
 		return rc;
 	qsort(b->worst, iters, sizeof(double), by_value);
-	r->min_s = b->worst[0];
 	r->p50_s = b->worst[(iters - 1) / 2];
 	r->p99_s = b->worst[(size_t)ceil(0.99 * (double)iters) - 1];
 	r->max_s = b->worst[iters - 1];
 	r->mean_s = mean(b->worst, iters);
-	r->time_s = b->o.compare || b->o.apart ? r->p50_s : each;
+	r->time_s = b->o.compare || b->o.apart ? r->p50_s : own[0];
+	r->min_s = fmin(own[1], r->time_s); /* rounding of equal times */
 	return 0;
 }
 

@@ -161,31 +161,6 @@ int dt_ckpt_verify(const char *path, int workers, void (*report)(void *arg, cons
 
 /* ---- looking inside ---- */
 
-/* One tensor of two checkpoints. */
-struct dt_ckpt_delta {
-	const char *name;
-	const char *why; /* "only in A", "only in B", "shape": nothing was compared; else NULL */
-	uint64_t n_differ;
-	double max_abs; /* max |a - b|; infinite where one is NaN and the other is not */
-	double max_rel; /* max_abs / max |a| */
-	bool differs;	/* beyond the tolerance */
-};
-
-/*
- * Compares all tensors by name, in the order of a and then those only in b. tolerance < 0: bit by bit (f32
- * and bf16 by value); else a tensor differs when max |a - b| > tolerance * max |a|. Memory: one piece of
- * each. Returns the number of tensors that differ.
- */
-int dt_ckpt_diff(struct dt_ckpt *a, struct dt_ckpt *b, double tolerance,
-		 void (*report)(void *arg, const struct dt_ckpt_delta *d), void *arg,
-		 void (*progress)(void *arg, uint64_t done, uint64_t total), struct dt_err *err);
-
-struct dt_ckpt_stats {
-	uint64_t n, zeros, nans, infs;	 /* elements */
-	double min, max, mean, std, rms; /* of the finite ones; 0 when there are none */
-};
-int dt_ckpt_tensor_stats(struct dt_ckpt *c, int i, struct dt_ckpt_stats *ret, struct dt_err *err);
-
 /*
  * How many different offsets each dimension has; true when the pieces are that grid and nothing else.
  */
@@ -239,5 +214,13 @@ int dt_ckpt_repair(const char *path, const char *replica, void (*report)(void *a
 /* Writes the folder of a checkpoint as a tar stream (ustar; sizes over 8 GiB in base 256): step-N/... and
  * latest. */
 int dt_ckpt_tar(const struct dt_ckpt *c, int fd, struct dt_err *err);
+
+/*
+ * src recut for layout as such a stream. Shards need random access while they are made, so they are written
+ * to a folder of their own under $TMPDIR first. From here on SIGPIPE is ignored.
+ */
+int dt_ckpt_reshard_tar(struct dt_ckpt *src, const struct dt_layout *layout, bool compress, int workers,
+			int fd, bool (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
+			struct dt_err *err);
 
 #endif

@@ -1,5 +1,7 @@
-/* Numbers of tensors: differences between two checkpoints, and statistics of one. */
+/* Numbers of tensors: differences between two sets, and statistics of one. */
 #include "ckpt/internal.h"
+#include "ckpt/tensors.h"
+#include "model/names.h"
 
 #include <errno.h>
 #include <math.h>
@@ -51,33 +53,38 @@ void dt_ckpt_to_f64(enum dt_dtype t, const void *src, int64_t n, double *dst)
 }
 
 struct pair {
-	struct dt_ckpt *a, *b;
+	struct dt_tensors *a, *b;
 	int ia, ib;
-	void *xa, *xb; /* one piece of a, and the same box of b */
-	double tolerance;
+	char *xa, *xb, *rows; /* one box of a, the same of b, and rows of b in b's order */
+	int64_t head;	      /* rows of a head that are in another order in b; 0: none */
+	double shift;	      /* to be added to b */
 	double max_a;
-	struct dt_ckpt_delta d;
+	struct dt_tensor_delta d;
 };
 
 static void compare_run(struct pair *q, enum dt_dtype ta, enum dt_dtype tb, int64_t from, int64_t n)
 {
 	double a[RUN], b[RUN];
 	int sa = dt_dtype_size(ta), sb = dt_dtype_size(tb);
-	const char *pa = (const char *)q->xa + from * sa, *pb = (const char *)q->xb + from * sb;
+	const char *pa = q->xa + from * sa, *pb = q->xb + from * sb;
 
 	dt_ckpt_to_f64(ta, pa, n, a);
 	dt_ckpt_to_f64(tb, pb, n, b);
 	for (int64_t i = 0; i < n; i++) {
-		bool same = ta == tb ? !memcmp(pa + i * sa, pb + i * sa, (size_t)sa)
-				     : a[i] == b[i] || (isnan(a[i]) && isnan(b[i]));
-		double e = fabs(a[i] - b[i]);
+		bool same, nan;
+		double e;
 
+		b[i] += q->shift;
+		nan = isnan(a[i]) && isnan(b[i]);
+		same = ta == tb && q->shift == 0 ? !memcmp(pa + i * sa, pb + i * sa, (size_t)sa)
+						 : a[i] == b[i] || nan;
 		if (isfinite(a[i]) && fabs(a[i]) > q->max_a)
 			q->max_a = fabs(a[i]);
 		if (same)
 			continue;
 		q->d.n_differ++;
-		if (a[i] == b[i] || (isnan(a[i]) && isnan(b[i])))
+		e = fabs(a[i] - b[i]);
+		if (a[i] == b[i] || nan)
 			e = 0; /* -0 and 0, other bits of NaN */
 		else if (isnan(e))
 			e = INFINITY;
@@ -86,101 +93,176 @@ static void compare_run(struct pair *q, enum dt_dtype ta, enum dt_dtype tb, int6
 	}
 }
 
-/* bits_only: stop at the first piece that is not the same, 1: they differ. */
-static int compare_pieces(struct pair *q, bool bits_only, struct dt_err *err)
+/* The box of b in a's order of rows: whole heads are read, and their rows taken from them. */
+static int read_b(struct pair *q, const int64_t *off, const int64_t *shape, struct dt_err *err)
 {
-	const struct ck_tensor *ta = &q->a->m.tensor[q->ia], *tb = &q->b->m.tensor[q->ib];
+	const struct dt_tensor_desc *t = dt_tensors_desc(q->b, q->ib);
+	int64_t first[DT_CKPT_MAX_DIM], count[DT_CKPT_MAX_DIM], row;
+	int rc;
 
-	for (int k = 0; k < ta->npieces; k++) {
-		const struct ck_piece *p = &q->a->m.piece[ta->first + k];
-		int64_t n = ck_numel(ta->ndim, p->shape);
-		int rc = dt_ckpt_read(q->a, q->ia, p->off, p->shape, ta->dtype, q->xa, err);
+	if (!q->head)
+		return dt_tensors_read(q->b, q->ib, off, shape, q->xb, err);
+	memcpy(first, off, sizeof(first));
+	memcpy(count, shape, sizeof(count));
+	first[0] = off[0] / q->head * q->head;
+	count[0] = (off[0] + shape[0] + q->head - 1) / q->head * q->head - first[0];
+	row = ck_numel(t->ndim - 1, shape + 1) * dt_dtype_size(t->dtype);
+	rc = dt_tensors_read(q->b, q->ib, first, count, q->rows, err);
+	for (int64_t r = 0; r < shape[0] && rc == 0; r++)
+		memcpy(q->xb + r * row,
+		       q->rows + (dt_rope_row(off[0] + r, q->head, dt_tensors_config(q->b)->rope_pairing,
+					      dt_tensors_config(q->a)->rope_pairing) -
+				  first[0]) *
+					 row,
+		       (size_t)row);
+	return rc;
+}
 
+/* bits_only: stops at the first box that is not the same, 1: they differ. */
+static int compare_boxes(struct pair *q, bool bits_only, struct dt_err *err)
+{
+	enum dt_dtype ta = dt_tensors_desc(q->a, q->ia)->dtype, tb = dt_tensors_desc(q->b, q->ib)->dtype;
+	int ndim = dt_tensors_desc(q->a, q->ia)->ndim;
+
+	for (int k = 0; k < dt_tensors_nboxes(q->a, q->ia); k++) {
+		int64_t off[DT_CKPT_MAX_DIM] = {0}, shape[DT_CKPT_MAX_DIM] = {0}, n;
+		int rc;
+
+		dt_tensors_box(q->a, q->ia, k, off, shape);
+		n = ck_numel(ndim, shape);
+		rc = dt_tensors_read(q->a, q->ia, off, shape, q->xa, err);
 		if (rc == 0)
-			rc = dt_ckpt_read(q->b, q->ib, p->off, p->shape, tb->dtype, q->xb, err);
+			rc = read_b(q, off, shape, err);
 		if (rc < 0)
 			return rc;
-		if (bits_only && memcmp(q->xa, q->xb, p->bytes))
+		if (bits_only && memcmp(q->xa, q->xb, (size_t)n * (size_t)dt_dtype_size(ta)))
 			return 1;
 		for (int64_t i = 0; i < n && !bits_only; i += RUN)
-			compare_run(q, ta->dtype, tb->dtype, i, n - i < RUN ? n - i : RUN);
+			compare_run(q, ta, tb, i, n - i < RUN ? n - i : RUN);
 	}
 	return 0;
 }
 
-static int compare_tensor(struct pair *q, struct dt_err *err)
+/* How b's way to store the tensor differs from a's. */
+static void find_convention(struct pair *q)
 {
-	const struct ck_tensor *ta = &q->a->m.tensor[q->ia], *tb = &q->b->m.tensor[q->ib];
-	uint64_t most = 1;
-	int rc = 1;
+	const struct dt_config *a = dt_tensors_config(q->a), *b = dt_tensors_config(q->b);
+	const struct dt_param *p = dt_tensors_param(q->b, q->ib);
+	bool weight = !strncmp(dt_tensors_desc(q->b, q->ib)->name, "model/", 6);
 
-	for (int k = 0; k < ta->npieces; k++)
-		if (q->a->m.piece[ta->first + k].bytes > most)
-			most = q->a->m.piece[ta->first + k].bytes;
-	q->xa = malloc(most);
-	q->xb = malloc(most / (uint64_t)dt_dtype_size(ta->dtype) * (uint64_t)dt_dtype_size(tb->dtype) + 8);
-	q->max_a = 0;
-	if (!q->xa || !q->xb) {
-		rc = dt_err_sys(err, -ENOMEM, "cannot compare '%s'", ta->name);
-	} else {
-		if (ta->dtype == tb->dtype)
-			rc = compare_pieces(q, true, err);
+	if (!a || !b || !p)
+		return;
+	if (a->rope_pairing != b->rope_pairing && dt_param_is_rotary(b, p))
+		q->head = b->head_dim;
+	if (a->norm_plus_one != b->norm_plus_one && weight && dt_param_is_scale(p))
+		q->shift = b->norm_plus_one ? 1 : -1;
+	q->d.reordered = q->head > 0;
+	q->d.shifted = q->shift != 0;
+}
+
+/* Space for the largest box of a, and for whole heads around it. */
+static int make_room(struct pair *q, struct dt_err *err)
+{
+	const struct dt_tensor_desc *ta = dt_tensors_desc(q->a, q->ia), *tb = dt_tensors_desc(q->b, q->ib);
+	int64_t most = 1, wide = 1;
+
+	for (int k = 0; k < dt_tensors_nboxes(q->a, q->ia); k++) {
+		int64_t off[DT_CKPT_MAX_DIM], shape[DT_CKPT_MAX_DIM], n;
+
+		dt_tensors_box(q->a, q->ia, k, off, shape);
+		n = ck_numel(ta->ndim, shape);
+		most = n > most ? n : most;
+		n += 2 * q->head * ck_numel(ta->ndim - 1, shape + 1);
+		wide = n > wide ? n : wide;
+	}
+	q->xa = malloc((size_t)most * (size_t)dt_dtype_size(ta->dtype));
+	q->xb = malloc((size_t)most * (size_t)dt_dtype_size(tb->dtype));
+	q->rows = q->head ? malloc((size_t)wide * (size_t)dt_dtype_size(tb->dtype)) : NULL;
+	return q->xa && q->xb && (q->rows || !q->head)
+		       ? 0
+		       : dt_err_sys(err, -ENOMEM, "cannot compare '%s'", ta->name);
+}
+
+static int compare_tensor(struct pair *q, double tolerance, struct dt_err *err)
+{
+	struct dt_tensor_delta *d = &q->d;
+	int rc;
+
+	find_convention(q);
+	rc = make_room(q, err);
+	if (rc == 0) {
+		rc = 1;
+		if (dt_tensors_desc(q->a, q->ia)->dtype == dt_tensors_desc(q->b, q->ib)->dtype &&
+		    q->shift == 0)
+			rc = compare_boxes(q, true, err);
 		if (rc > 0)
-			rc = compare_pieces(q, false, err);
+			rc = compare_boxes(q, false, err);
 	}
 	free(q->xa);
 	free(q->xb);
-	if (rc == 0) {
-		struct dt_ckpt_delta *d = &q->d;
-
-		d->max_rel = d->max_abs == 0 ? 0 : q->max_a > 0 ? d->max_abs / q->max_a : INFINITY;
-		d->differs = q->tolerance < 0 ? d->n_differ > 0 : d->max_abs > q->tolerance * q->max_a;
-	}
-	return rc;
+	free(q->rows);
+	if (rc < 0)
+		return rc;
+	d->max_rel = d->max_abs == 0 ? 0 : q->max_a > 0 ? d->max_abs / q->max_a : INFINITY;
+	d->differs = tolerance < 0 ? d->n_differ > 0 : d->max_abs > tolerance * q->max_a;
+	return 0;
 }
 
-int dt_ckpt_diff(struct dt_ckpt *a, struct dt_ckpt *b, double tolerance,
-		 void (*report)(void *arg, const struct dt_ckpt_delta *d), void *arg,
-		 void (*progress)(void *arg, uint64_t done, uint64_t total), struct dt_err *err)
+static bool left_out(const struct dt_diff *o, const char *name)
+{
+	return o->weights_only && strncmp(name, "model/", 6) != 0;
+}
+
+/* Tensor i of a, or, when i is past them, tensor i - n of b that a lacks. 1: it is not compared. */
+static int compare_one(struct pair *q, int i, const struct dt_diff *o, struct dt_err *err)
+{
+	bool in_a = i < dt_tensors_n(q->a);
+	const struct dt_tensor_desc *t =
+		in_a ? dt_tensors_desc(q->a, i) : dt_tensors_desc(q->b, i - dt_tensors_n(q->a));
+	int other = dt_tensors_find(in_a ? q->b : q->a, t->name);
+
+	if (left_out(o, t->name) || (!in_a && other >= 0))
+		return 1;
+	q->ia = i;
+	q->ib = other;
+	q->d.name = t->name;
+	if (other < 0)
+		q->d.why = in_a ? "only in A" : "only in B";
+	else if (t->ndim != dt_tensors_desc(q->b, other)->ndim ||
+		 memcmp(t->shape, dt_tensors_desc(q->b, other)->shape, (size_t)t->ndim * sizeof(*t->shape)) !=
+			 0)
+		q->d.why = "shape";
+	q->d.differs = q->d.why;
+	return q->d.why ? 0 : compare_tensor(q, o->tolerance, err);
+}
+
+int dt_tensors_diff(struct dt_tensors *a, struct dt_tensors *b, const struct dt_diff *o, struct dt_err *err)
 {
 	uint64_t done = 0, total = 0;
 	int differ = 0;
 
-	for (int i = 0; i < a->m.ntensor; i++)
-		total += a->m.tensor[i].bytes;
-	for (int i = 0; i < a->m.ntensor + b->m.ntensor; i++) {
-		bool in_a = i < a->m.ntensor;
-		const struct ck_tensor *t = in_a ? &a->m.tensor[i] : &b->m.tensor[i - a->m.ntensor];
-		int other = dt_ckpt_find(in_a ? b : a, t->name), rc;
-		struct pair q = {
-			.a = a, .b = b, .ia = i, .ib = other, .tolerance = tolerance, .d.name = t->name};
+	for (int i = 0; i < dt_tensors_n(a); i++)
+		total += left_out(o, dt_tensors_desc(a, i)->name) ? 0 : dt_tensors_desc(a, i)->bytes;
+	for (int i = 0; i < dt_tensors_n(a) + dt_tensors_n(b); i++) {
+		struct pair q = {.a = a, .b = b};
+		int rc = compare_one(&q, i, o, err);
 
-		if (!in_a && other >= 0)
+		if (rc < 0)
+			return rc;
+		if (rc > 0)
 			continue;
-		if (other < 0) {
-			q.d.why = in_a ? "only in A" : "only in B";
-		} else if (t->ndim != b->m.tensor[other].ndim ||
-			   memcmp(t->shape, b->m.tensor[other].shape, sizeof(t->shape))) {
-			q.d.why = "shape";
-		} else {
-			rc = compare_tensor(&q, err);
-			if (rc < 0)
-				return rc;
-		}
-		if (q.d.why)
-			q.d.differs = true;
 		differ += q.d.differs;
-		if (report)
-			report(arg, &q.d);
-		done += in_a ? t->bytes : 0;
-		if (progress)
-			progress(arg, done, total);
+		if (o->report)
+			o->report(o->arg, &q.d);
+		done += i < dt_tensors_n(a) ? dt_tensors_desc(a, i)->bytes : 0;
+		if (o->progress)
+			o->progress(o->arg, done, total);
 	}
 	return differ;
 }
 
 /* Chan, Golub, LeVeque (1983): mean and squared deviations of a run joined to those so far. */
-static void join_run(struct dt_ckpt_stats *s, const double *x, int64_t n, double *m2, double *sq)
+static void join_run(struct dt_tensor_stats *s, const double *x, int64_t n, double *m2, double *sq)
 {
 	uint64_t have = s->n - s->nans - s->infs, k = 0;
 	double mean = 0, dev = 0, delta;
@@ -209,24 +291,27 @@ static void join_run(struct dt_ckpt_stats *s, const double *x, int64_t n, double
 	s->mean += delta * (double)k / (double)(have + k);
 }
 
-int dt_ckpt_tensor_stats(struct dt_ckpt *c, int i, struct dt_ckpt_stats *ret, struct dt_err *err)
+int dt_tensor_stats(struct dt_tensors *t, int i, struct dt_tensor_stats *ret, struct dt_err *err)
 {
-	const struct ck_tensor *t = &c->m.tensor[i];
-	struct dt_ckpt_stats s = {0};
+	const struct dt_tensor_desc *d = dt_tensors_desc(t, i);
+	struct dt_tensor_stats s = {0};
 	double x[RUN], m2 = 0, sq = 0;
 	uint64_t finite;
 
-	for (int k = 0; k < t->npieces; k++) {
-		const struct ck_piece *p = &c->m.piece[t->first + k];
-		int64_t n = ck_numel(t->ndim, p->shape);
-		char *data = malloc(p->bytes);
-		int rc = data ? dt_ckpt_read(c, i, p->off, p->shape, t->dtype, data, err)
-			      : dt_err_sys(err, -ENOMEM, "cannot read '%s'", t->name);
+	for (int k = 0; k < dt_tensors_nboxes(t, i); k++) {
+		int64_t off[DT_CKPT_MAX_DIM], shape[DT_CKPT_MAX_DIM], n, size = dt_dtype_size(d->dtype);
+		char *data;
+		int rc;
 
+		dt_tensors_box(t, i, k, off, shape);
+		n = ck_numel(d->ndim, shape);
+		data = malloc((size_t)(n * size) + 1);
+		rc = data ? dt_tensors_read(t, i, off, shape, data, err)
+			  : dt_err_sys(err, -ENOMEM, "cannot read '%s'", d->name);
 		for (int64_t at = 0; at < n && rc == 0; at += RUN) {
 			int64_t run = n - at < RUN ? n - at : RUN;
 
-			dt_ckpt_to_f64(t->dtype, data + at * dt_dtype_size(t->dtype), run, x);
+			dt_ckpt_to_f64(d->dtype, data + at * size, run, x);
 			join_run(&s, x, run, &m2, &sq);
 		}
 		free(data);
@@ -240,30 +325,4 @@ int dt_ckpt_tensor_stats(struct dt_ckpt *c, int i, struct dt_ckpt_stats *ret, st
 	}
 	*ret = s;
 	return 0;
-}
-
-bool dt_ckpt_grid(const struct dt_ckpt *c, int i, int64_t grid[DT_CKPT_MAX_DIM])
-{
-	const struct ck_tensor *t = &c->m.tensor[i];
-	int64_t product = 1;
-
-	for (int d = 0; d < t->ndim; d++) {
-		int64_t seen[1024];
-		int n = 0;
-
-		for (int k = 0; k < t->npieces; k++) {
-			int64_t at = c->m.piece[t->first + k].off[d];
-			int j = 0;
-
-			while (j < n && seen[j] != at)
-				j++;
-			if (j == n && n == 1024)
-				return false;
-			if (j == n)
-				seen[n++] = at;
-		}
-		grid[d] = n;
-		product *= n;
-	}
-	return product == t->npieces;
 }

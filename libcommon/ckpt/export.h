@@ -22,9 +22,18 @@ struct dt_export {
 };
 
 /*
- * dst: a folder for safetensors, a root of checkpoints for dt, else a file. It is written under another name
- * and renamed; an existing file or folder is not replaced (-EEXIST). Memory: a few MiB. What the target
- * cannot say about the model is refused before anything is written, by reading back what would be written.
+ * Resolves x->to from the ending of dst when it is DT_SOURCE_AUTO: ".gguf", else a checkpoint unless s is
+ * one. Checks what can be refused at once (-EINVAL: a mistake of the caller's). ret_made: what will be made,
+ * of dt the step folder in the root that is dst.
+ */
+int dt_export_check(const struct dt_source *s, const char *dst, struct dt_export *x, char *ret_made,
+		    size_t made_n, struct dt_err *err);
+
+/*
+ * dst: a folder for safetensors, a root of checkpoints or a step folder in it for dt, else a file. It is
+ * written under another name and renamed; an existing file or folder is not replaced (-EEXIST). Memory: a few
+ * MiB. What the target cannot say about the model is refused before anything is written, by reading back what
+ * would be written.
  */
 int dt_export(struct dt_source *s, const char *dst, const struct dt_export *x, struct dt_err *err);
 

@@ -3,6 +3,7 @@
 
 #include "base/tmpfile.h"
 #include "kernels/rope.h"
+#include "model/same.h"
 
 #include <errno.h>
 #include <math.h>
@@ -223,7 +224,7 @@ static int check_head(struct exporter *e, const char *head, size_t n, uint64_t d
 	rc = dt_gguf_parse(p, size, "the file to be written", &g, err);
 	if (rc == 0) {
 		rc = dt_config_from_gguf(&g, &back, err);
-		if (rc == 0 && (!exp_same_model(c, &back, &what) || back.rope_pairing != e->pairing))
+		if (rc == 0 && (!dt_config_same(c, &back, &what) || back.rope_pairing != e->pairing))
 			rc = dt_err_set(err, -ENOTSUP,
 					"a GGUF file of architecture '%s' cannot say what this model is: %s",
 					arch_of(c), what);

@@ -39,13 +39,13 @@ void exp_release(struct exporter *e);
 const struct exp_tensor *exp_find(const struct exporter *e, const char *name);
 /* Writes all elements of t, in its format, in bands. */
 int exp_write(struct exporter *e, const struct exp_tensor *t, FILE *f, struct dt_err *err);
+/* *buf holds at least want bytes; -ENOMEM. */
+int exp_grow(char **buf, size_t *have, size_t want);
 /* n zero bytes. */
 void exp_zeros(FILE *f, uint64_t n);
 /* Elements of a parameter in our order as `as`. */
 int exp_cancelled(struct exporter *e, uint64_t more, struct dt_err *err);
 
-/* Whether two configurations compute the same; *ret_what names the first difference. */
-bool exp_same_model(const struct dt_config *a, const struct dt_config *b, const char **ret_what);
 /* The piece of a tokenizer.json with an id; NULL: none. Borrowed from root. */
 const char *exp_token(const json_t *root, int64_t id);
 

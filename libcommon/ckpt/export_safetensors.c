@@ -3,6 +3,7 @@
 
 #include "base/tmpfile.h"
 #include "model/safetensors.h"
+#include "model/same.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -185,7 +186,7 @@ static int make_config(struct exporter *e, json_t **ret, struct dt_err *err)
 	if (rc < 0)
 		return rc;
 	rc = dt_config_from_hf(o, &back, err);
-	if (rc < 0 || !exp_same_model(c, &back, &what)) {
+	if (rc < 0 || !dt_config_same(c, &back, &what)) {
 		json_decref(o);
 		return dt_err_set(err, -ENOTSUP,
 				  "a config.json of family '%s' cannot say what this model is%s%s", c->family,

@@ -180,4 +180,9 @@ int ck_read_piece(struct dt_ckpt *c, const struct ck_piece *p, const struct ck_c
 		  struct dt_err *err);
 int ck_open_dir(const char *dir, struct dt_ckpt **ret, struct dt_err *err);
 
+/* ---- tensors.c ---- */
+
+struct dt_tensor_desc;
+void ck_describe(const struct dt_ckpt *c, int i, struct dt_tensor_desc *ret);
+
 #endif

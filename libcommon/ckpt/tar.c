@@ -2,9 +2,12 @@
  * it. */
 #include "ckpt/internal.h"
 
+#include "base/tmpfile.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -119,4 +122,30 @@ int dt_ckpt_tar(const struct dt_ckpt *c, int fd, struct dt_err *err)
 	if (rc == 0)
 		rc = header(fd, "latest", '2', 0777, 0, step, err);
 	return rc < 0 ? rc : write_full(fd, end, sizeof(end), err);
+}
+
+int dt_ckpt_reshard_tar(struct dt_ckpt *src, const struct dt_layout *layout, bool compress, int workers,
+			int fd, bool (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
+			struct dt_err *err)
+{
+	const char *base = getenv("TMPDIR");
+	char spool[CK_PATH];
+	struct dt_ckpt *c;
+	int rc;
+
+	if (isatty(fd))
+		return dt_err_set(err, -EINVAL, "a tar stream does not belong on a terminal");
+	snprintf(spool, sizeof(spool), "%s/dt-reshard-XXXXXX", base && *base ? base : "/var/tmp");
+	if (!mkdtemp(spool))
+		return dt_err_sys(err, -errno, "cannot create '%s'", spool);
+	signal(SIGPIPE, SIG_IGN); /* a reader that left is -EPIPE, and the spool is removed */
+	rc = dt_ckpt_reshard(src, layout, spool, compress, workers, NULL, progress, arg, err);
+	if (rc == 0)
+		rc = dt_ckpt_open(spool, &c, err);
+	if (rc == 0) {
+		rc = dt_ckpt_tar(c, fd, err);
+		dt_ckpt_close(c);
+	}
+	dt_remove_tree(spool, NULL);
+	return rc;
 }

@@ -4,6 +4,7 @@
  */
 #include "ckpt/internal.h"
 #include "ckpt/look.h"
+#include "ckpt/tensors.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -14,12 +15,10 @@ struct node {
 	const char *label; /* in the name of a tensor */
 	int len;	   /* without the separator behind it */
 	int tensor;	   /* -1: a branch */
-	int order;	   /* the first tensor here or below, in the manifest */
+	int order;	   /* the first tensor here or below */
 	int64_t number;	   /* that the label is, else -1 */
 	int64_t npieces;
 	uint64_t bytes, hash;
-	bool regular;
-	int64_t grid[DT_CKPT_MAX_DIM];
 	struct node *child;
 	int nchild;
 	struct node **same; /* by number, this one among them; NULL: none, or another one has them */
@@ -79,19 +78,20 @@ static int by_order(const void *a, const void *b)
 	return (x->order > y->order) - (x->order < y->order);
 }
 
-static void make_leaf(const struct dt_ckpt *c, const struct ck_tensor *t, struct node *e)
+static void make_leaf(const struct dt_tensor_desc *v, const struct dt_tensor_desc *t, struct node *e)
 {
-	e->tensor = e->order = (int)(t - c->m.tensor);
+	e->tensor = e->order = (int)(t - v);
 	e->npieces = t->npieces;
 	e->bytes = t->bytes;
-	e->regular = dt_ckpt_grid(c, e->tensor, e->grid);
-	e->hash = mix(mix(mix(1, (uint64_t)t->dtype), (uint64_t)t->ndim), (uint64_t)t->npieces);
+	e->hash =
+		mix(mix(mix_text(1, t->type, (int)strlen(t->type)), (uint64_t)t->ndim), (uint64_t)t->npieces);
 	for (int d = 0; d < t->ndim; d++)
-		e->hash = mix(mix(e->hash, (uint64_t)t->shape[d]), e->regular ? (uint64_t)e->grid[d] : 0);
+		e->hash = mix(mix(e->hash, (uint64_t)t->shape[d]), t->regular ? (uint64_t)t->grid[d] : 0);
 }
 
-/* The children of e: names[0..n), which are alike before `at`. */
-static int build(const struct dt_ckpt *c, const struct ck_tensor **names, int n, size_t at, struct node *e)
+/* The children of e: names[0..n), sorted, which are alike before `at`. */
+static int build(const struct dt_tensor_desc *v, const struct dt_tensor_desc **names, int n, size_t at,
+		 struct node *e)
 {
 	int k = 0, rc = 0;
 
@@ -116,9 +116,9 @@ static int build(const struct dt_ckpt *c, const struct ck_tensor **names, int n,
 				strncmp(names[j]->name + at, s, len) == 0;)
 			j++;
 		if (branch)
-			rc = build(c, names + i, j - i, at + len, to);
+			rc = build(v, names + i, j - i, at + len, to);
 		else
-			make_leaf(c, names[i], to);
+			make_leaf(v, names[i], to);
 	}
 	qsort(e->child, (size_t)e->nchild, sizeof(*e->child), by_order);
 	e->order = INT_MAX;
@@ -142,22 +142,22 @@ static void release(struct node *e)
 	free(e->same);
 }
 
-static bool alike(const struct dt_ckpt *c, const struct node *a, const struct node *b)
+static bool alike(const struct dt_tensor_desc *v, const struct node *a, const struct node *b)
 {
 	if (a->hash != b->hash || a->nchild != b->nchild || (a->tensor < 0) != (b->tensor < 0))
 		return false;
 	if (a->tensor >= 0) {
-		const struct ck_tensor *x = &c->m.tensor[a->tensor], *y = &c->m.tensor[b->tensor];
+		const struct dt_tensor_desc *x = &v[a->tensor], *y = &v[b->tensor];
 		size_t n = (size_t)x->ndim * sizeof(*x->shape);
 
-		return x->dtype == y->dtype && x->ndim == y->ndim && x->npieces == y->npieces &&
-		       a->regular == b->regular && !memcmp(x->shape, y->shape, n) &&
-		       (!a->regular || !memcmp(a->grid, b->grid, n));
+		return !strcmp(x->type, y->type) && x->ndim == y->ndim && x->npieces == y->npieces &&
+		       x->regular == y->regular && !memcmp(x->shape, y->shape, n) &&
+		       (!x->regular || !memcmp(x->grid, y->grid, n));
 	}
 	for (int i = 0; i < a->nchild; i++)
 		if (a->child[i].len != b->child[i].len ||
 		    strncmp(a->child[i].label, b->child[i].label, (size_t)a->child[i].len) != 0 ||
-		    !alike(c, &a->child[i], &b->child[i]))
+		    !alike(v, &a->child[i], &b->child[i]))
 			return false;
 	return true;
 }
@@ -184,7 +184,7 @@ static int join(struct node **v, int n)
 	return 0;
 }
 
-static int fold(const struct dt_ckpt *c, struct node *e)
+static int fold(const struct dt_tensor_desc *all, struct node *e)
 {
 	struct node **v = malloc((size_t)(e->nchild + 1) * sizeof(*v));
 	int n = 0, rc = v ? 0 : -ENOMEM;
@@ -195,7 +195,7 @@ static int fold(const struct dt_ckpt *c, struct node *e)
 	if (n)
 		qsort(v, (size_t)n, sizeof(*v), by_hash);
 	for (int i = 0, j; i < n && rc == 0; i = j) {
-		for (j = i + 1; j < n && v[i]->number != v[j]->number && alike(c, v[i], v[j]);)
+		for (j = i + 1; j < n && v[i]->number != v[j]->number && alike(all, v[i], v[j]);)
 			j++;
 		if (j - i > 1)
 			rc = join(v + i, j - i);
@@ -203,30 +203,40 @@ static int fold(const struct dt_ckpt *c, struct node *e)
 	free(v);
 	for (int i = 0; i < e->nchild && rc == 0; i++)
 		if (!e->child[i].hidden)
-			rc = fold(c, &e->child[i]);
+			rc = fold(all, &e->child[i]);
 	return rc;
 }
 
-/* 0..11 or 0,2,5 or 0..22..2: rows of three or more with one step, or two neighbours. */
-static void put_numbers(FILE *f, struct node *const *v, int n)
+void dt_print_numbers(FILE *f, const int64_t *v, int n)
 {
 	for (int i = 0, j; i < n; i = j) {
-		int64_t a = v[i]->number, step = i + 1 < n ? v[i + 1]->number - a : 0;
+		int64_t step = i + 1 < n ? v[i + 1] - v[i] : 0;
 
-		for (j = i + 1; j < n && v[j]->number - v[j - 1]->number == step;)
+		for (j = i + 1; j < n && v[j] - v[j - 1] == step;)
 			j++;
 		if (j - i < 3 && step != 1)
 			j = i + 1;
-		fprintf(f, "%s%" PRId64, i ? "," : "", a);
+		fprintf(f, "%s%" PRId64, i ? "," : "", v[i]);
 		if (j - i > 1)
-			fprintf(f, "..%" PRId64, v[j - 1]->number);
+			fprintf(f, "..%" PRId64, v[j - 1]);
 		if (j - i > 1 && step != 1)
 			fprintf(f, "..%" PRId64, step);
 	}
 }
 
+static void put_numbers(FILE *f, struct node *const *same, int n)
+{
+	int64_t *v = malloc((size_t)n * sizeof(*v));
+
+	for (int i = 0; v && i < n; i++)
+		v[i] = same[i]->number;
+	if (v)
+		dt_print_numbers(f, v, n);
+	free(v);
+}
+
 struct walk {
-	void (*line)(void *arg, const struct dt_ckpt_line *l);
+	void (*line)(void *arg, const struct dt_tree_line *l);
 	void *arg;
 };
 
@@ -246,7 +256,7 @@ static struct node *only_child(const struct node *e)
 
 static int show(const struct walk *w, const struct node *e, int64_t times, int depth)
 {
-	struct dt_ckpt_line l = {.depth = depth, .copies = 1};
+	struct dt_tree_line l = {.depth = depth, .copies = 1};
 	char *label = NULL;
 	size_t n;
 	FILE *f = open_memstream(&label, &n);
@@ -284,18 +294,47 @@ static int show(const struct walk *w, const struct node *e, int64_t times, int d
 	return rc;
 }
 
-int dt_ckpt_tree(const struct dt_ckpt *c, bool all, void (*line)(void *arg, const struct dt_ckpt_line *l),
-		 void *arg, struct dt_err *err)
+static int by_name(const void *a, const void *b)
 {
+	return strcmp((*(const struct dt_tensor_desc *const *)a)->name,
+		      (*(const struct dt_tensor_desc *const *)b)->name);
+}
+
+int dt_tree(const struct dt_tensor_desc *v, int n, bool all,
+	    void (*line)(void *arg, const struct dt_tree_line *l), void *arg, struct dt_err *err)
+{
+	const struct dt_tensor_desc **names = malloc(((size_t)n + 1) * sizeof(*names));
 	struct node root = {.tensor = -1};
 	const struct walk w = {line, arg};
-	int rc = c->m.ntensor ? build(c, c->m.by_name, c->m.ntensor, 0, &root) : 0;
+	int rc = names ? 0 : -ENOMEM;
 
+	for (int i = 0; i < n && rc == 0; i++)
+		names[i] = &v[i];
+	if (rc == 0 && n) {
+		qsort(names, (size_t)n, sizeof(*names), by_name);
+		rc = build(v, names, n, 0, &root);
+	}
 	if (rc == 0 && !all)
-		rc = fold(c, &root);
+		rc = fold(v, &root);
 	for (int i = 0; i < root.nchild && rc == 0; i++)
 		if (!root.child[i].hidden)
 			rc = show(&w, &root.child[i], 1, 0);
 	release(&root);
-	return rc < 0 ? dt_err_sys(err, rc, "cannot list '%s'", c->path) : 0;
+	free(names);
+	return rc < 0 ? dt_err_sys(err, rc, "cannot list the tensors") : 0;
+}
+
+int dt_ckpt_tree(const struct dt_ckpt *c, bool all, void (*line)(void *arg, const struct dt_tree_line *l),
+		 void *arg, struct dt_err *err)
+{
+	int n = dt_ckpt_ntensors(c), rc;
+	struct dt_tensor_desc *v = calloc((size_t)n + 1, sizeof(*v));
+
+	if (!v)
+		return dt_err_sys(err, -ENOMEM, "cannot list '%s'", c->path);
+	for (int i = 0; i < n; i++)
+		ck_describe(c, i, &v[i]);
+	rc = dt_tree(v, n, all, line, arg, err);
+	free(v);
+	return rc;
 }

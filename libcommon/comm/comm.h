@@ -234,6 +234,13 @@ int dt_recv(struct dt_comm *c, void *buf, size_t n, enum dt_dtype t, int peer, i
 
 #define DT_TAG_MAX 32000 /* of messages; larger ones are for the library */
 
+/*
+ * One verdict of the rc of every rank: 0 on all, or negative on all. The lowest rank that failed keeps its
+ * message; the others get its code and an empty message, so that one speaks and all end alike.
+ * *ret_reached (may be NULL): false when the ranks could not talk, and the answer is this rank's alone.
+ */
+int dt_comm_agree(struct dt_comm *c, int rc, bool *ret_reached, struct dt_err *err);
+
 /* Variable-length bytes to root: *ret is malloc'd on root (all pieces in rank order, lens[size] malloc'd
  * too). */
 int dt_gather_bytes(struct dt_comm *c, const void *src, size_t n, char **ret, size_t **ret_lens, int root,

@@ -32,7 +32,7 @@ enum dt_shm_way {
 	DT_WAY_LEAVING,
 };
 
-/* Private state of a request: the operation is cut into pieces; a, b, c: pieces past each phase */
+/* Private state of a request. The operation is cut into pieces; a, b, c: pieces past each phase. */
 struct dt_shm_state {
 	uint64_t base;
 	size_t pieces, piece_n, a, b, c;

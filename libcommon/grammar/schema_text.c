@@ -507,6 +507,31 @@ bool dt_schema_decimal(const json_t *v, __int128 *ret)
 	return true;
 }
 
+/* The largest number of units of 10^-DT_DECIMALS that is below x, |x| < 10^19. */
+static __int128 units_below(long double x)
+{
+	const __int128 one = 1000000000000000;
+	int e;
+	__int128 m = (__int128)ldexpl(frexpl(x, &e), 64) * one; /* x = m / one * 2^(e - 64) */
+
+	e = 64 - e;
+	return e >= 127 ? (m > 0 ? 0 : -1) : (m - 1) >> e;
+}
+
+/*
+ * The outermost decimal inside an exclusive bound x = v that a double tells from it, and so are all decimals
+ * beyond, since rounding keeps their order: 99.999999999999999 would be read as 100.
+ */
+static __int128 inside(__int128 x, double v, bool upper)
+{
+	long double half = ((long double)v + nextafter(v, upper ? -INFINITY : INFINITY)) / 2;
+	__int128 next = upper ? units_below(half) : -units_below(-half);
+
+	if (upper)
+		return next < x - 1 ? next : x - 1;
+	return next > x + 1 ? next : x + 1;
+}
+
 static void bound(struct dt_schema *b, const json_t *v, const char *key, bool upper, int exclusive,
 		  struct dt_numbers *n)
 {
@@ -525,8 +550,10 @@ static void bound(struct dt_schema *b, const json_t *v, const char *key, bool up
 			return;
 		for (int i = 0; i < DT_DECIMALS + 19; i++)
 			x *= 10;
+		x += exclusive * (upper ? -1 : 1);
+	} else if (exclusive) {
+		x = n->integer ? x + (upper ? -1 : 1) : inside(x, json_number_value(v), upper);
 	}
-	x += exclusive * (upper ? -1 : 1);
 	*have = !*has ? x : upper == (x < *have) ? x : *have;
 	*has = true;
 }

@@ -1,5 +1,6 @@
 /* Where a model's description is found, and which descriptions make sense. */
 #include "model/config.h"
+#include "base/suggest.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -295,8 +296,9 @@ static int load_folder(const char *name, struct dt_config *ret, struct dt_err *e
 
 int dt_config_load(const char *name, struct dt_config *ret, struct dt_err *err)
 {
+	struct dt_suggest near = dt_suggest(name);
+	char magic[5] = "", text[128];
 	struct stat st;
-	char magic[5] = "";
 	FILE *f;
 	int rc;
 
@@ -307,7 +309,10 @@ int dt_config_load(const char *name, struct dt_config *ret, struct dt_err *err)
 	if (stat(name, &st) < 0) {
 		if (errno != ENOENT || strchr(name, '/'))
 			return dt_err_sys(err, -errno, "cannot open model '%s'", name);
-		rc = dt_err_set(err, -ENOENT, "no preset, file or folder is called '%s'", name);
+		for (int i = 0; dt_config_preset(i); i++)
+			dt_suggest_offer(&near, dt_config_preset(i)->name);
+		rc = dt_err_set(err, -ENOENT, "no preset, file or folder is called '%s'%s", name,
+				dt_suggest_text(&near, "", text, sizeof(text)));
 		dt_err_hint(err, "presets are gpt2-124m, llama-2-7b, llama-3-8b and others; dt-memest --list "
 				 "lists them");
 		return rc;

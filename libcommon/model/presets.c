@@ -103,7 +103,7 @@ int dt_config_find_preset(const char *name, struct dt_config *ret)
 	const struct dt_config *c;
 
 	for (int i = 0; (c = dt_config_preset(i)); i++) {
-		if (!strcmp(c->name, name)) {
+		if (!strcasecmp(c->name, name)) {
 			*ret = *c;
 			return 0;
 		}

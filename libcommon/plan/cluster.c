@@ -7,6 +7,7 @@
 #include "plan/cluster.h"
 
 #include "base/opt.h"
+#include "base/suggest.h"
 
 #include <errno.h>
 #include <math.h>
@@ -48,13 +49,18 @@ const char *dt_cluster_device_name(int i)
 int dt_cluster_device(const char *name, struct dt_cluster *ret, struct dt_err *err)
 {
 	size_t i = 0, n = sizeof(known) / sizeof(known[0]);
+	struct dt_suggest near = dt_suggest(name);
 	const struct known *k;
+	char text[128];
 	bool cpu;
 
 	while (i < n && strcasecmp(known[i].name, name))
 		i++;
 	if (i == n) {
-		dt_err_set(err, -EINVAL, "no device is called '%.40s'", name);
+		for (i = 0; i < n; i++)
+			dt_suggest_offer(&near, known[i].name);
+		dt_err_set(err, -EINVAL, "no device is called '%.40s'%s", name,
+			   dt_suggest_text(&near, "", text, sizeof(text)));
 		dt_err_hint(err, "known are A100, A100-40GB, H100, H200, B200, MI300X, T4, L4 and cpu; a "
 				 "file describes others");
 		return -EINVAL;

@@ -120,7 +120,7 @@ struct trainer {
 
 /*
  * agree.c: rc of every rank becomes one verdict, so that all stop together. The lowest failing rank keeps its
- * message, the others get -ECANCELED with an empty one, which is not printed.
+ * message, the others get its code with an empty one, which is not printed.
  */
 int trainer_agree(struct trainer *t, int rc, struct dt_err *err);
 

@@ -13,14 +13,18 @@ setup() {
  "options": [
   {"name": "mode", "type": "choice", "arg": "none|selective|full", "help": "how [much]: $(touch hacked)", "complete": "none", "negatable": false},
   {"name": "model", "short": "m", "type": "string", "arg": "MODEL", "help": "model", "complete": "model", "negatable": false},
+  {"name": "gpu", "type": "string", "arg": "NAME", "help": "card", "complete": "gpu", "negatable": false},
+  {"name": "data", "type": "string", "arg": "D.h5", "help": "set", "complete": "h5", "negatable": false},
+  {"name": "tok", "type": "string", "arg": "T", "help": "tokenizer", "complete": "tokenizer", "negatable": false},
   {"name": "out", "type": "string", "arg": "FILE", "help": "file", "complete": "file", "negatable": false},
   {"name": "save", "type": "string", "arg": "DIR", "help": "folder", "complete": "dir", "negatable": false},
   {"name": "steps", "type": "int", "arg": "N", "help": "number", "complete": "none", "negatable": false},
   {"name": "verbose", "type": "flag", "help": "say more", "complete": "none", "negatable": true, "commands": "ls"}]}
 END
     printf 'gpt2-124m\nllama-2-7b\nllama-3-8b\n' >presets.txt
+    printf 'A100\nH100\n' >devices.txt
     mkdir folder
-    touch file.txt 'with blank.txt'
+    touch file.txt 'with blank.txt' set.h5 tok.json
 }
 
 # bash_complete FILE WORD...: what bash offers for the last word, on one line
@@ -35,7 +39,7 @@ bash_complete() {
 }
 
 @test "bash: options, commands, choices, models, files, folders" {
-    "$generate" bash dt-made.json presets.txt >made
+    "$generate" bash dt-made.json presets.txt devices.txt >made
     try() { # WANT WORD...
         local want=$1 got
         shift
@@ -45,9 +49,12 @@ bash_complete() {
     try "load ls" ""
     try "ls" "ls"
     try "--mode --model" "--mod"
-    try "--help --mode --model --out --save --steps --version" "--"
-    try "--help --mode --model --no-verbose --out --save --steps --verbose --version" "ls" "--"
-    try "--help --mode --model --out --save --steps --version" "load" "--"
+    try "--data --gpu --help --mode --model --out --save --steps --tok --version" "--"
+    try "--data --gpu --help --mode --model --no-verbose --out --save --steps --tok --verbose --version" "ls" "--"
+    try "--data --gpu --help --mode --model --out --save --steps --tok --version" "load" "--"
+    try "A100 H100" "--gpu" ""
+    try "folder set.h5" "--data" ""
+    try "byte dt-made.json folder tok.json" "--tok" ""
     try "full none selective" "--mode" ""
     try "selective" "--mode" "=" "s"
     try "full none selective" "--mode" "="
@@ -60,14 +67,38 @@ bash_complete() {
     [ ! -e hacked ]
 }
 
+@test "bash: the same behind mpirun and srun" {
+    "$generate" bash dt-made.json presets.txt devices.txt >dt-made
+    for launcher in mpirun srun; do
+        cp "$DT_BIN/../completions/$launcher.bash" .
+        try() { # WANT WORD...
+            local want=$1 got
+            shift
+            got=$(bash -O extglob -c '
+                source "./$1.bash"
+                complete -p "$1" | grep -q _dt_launcher || exit 1
+                COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+                _dt_launcher
+                printf "%s\n" "${COMPREPLY[@]}" | sort -u | paste -s -d " "' bash "$launcher" "$@")
+            [ "$got" = "$want" ] || { echo "$launcher $*: '$got', not '$want'"; return 1; }
+        }
+        try "--mode --model" -np 2 dt-made --mod
+        try "selective" -np 2 --bind-to none ./dt-made --mode s
+        try "--no-verbose" -np 1 dt-made load : -np 1 dt-made ls --no
+        try "" -np 1 dt-made ls : -np 1 dt-made load --no
+        try "file.txt" -np 2 file.
+        try "file.txt" -np 1 dt-made --mode none : -np 1 file.
+    done
+}
+
 @test "fish: options, commands, choices, models, files, folders" {
     command -v fish >/dev/null || skip "needs fish"
-    "$generate" fish dt-made.json presets.txt >made.fish
+    "$generate" fish dt-made.json presets.txt devices.txt >made.fish
     mkdir .home
     export HOME=$PWD/.home XDG_CONFIG_HOME=$PWD/.home XDG_DATA_HOME=$PWD/.home
     try() { # WANT LINE
         local got
-        got=$(fish --no-config -c "source made.fish; complete -C '$2'" </dev/null | cut -f 1 | sort | paste -s -d ' ')
+        got=$(fish --no-config -c "source made.fish; source $DT_BIN/../completions/dt-mpirun.fish; complete -C '$2'" </dev/null | cut -f 1 | sort | paste -s -d ' ')
         [ "$got" = "$1" ] || { echo "$2: '$got', not '$1'"; return 1; }
     }
     fish --no-execute made.fish
@@ -77,6 +108,10 @@ bash_complete() {
     try "--no-verbose" "dt-made ls --no"
     try "" "dt-made load --no"
     try "llama-2-7b llama-3-8b" "dt-made load --model ll"
+    try "A100 H100" "dt-made --gpu "
+    try "set.h5" "dt-made --data se"
+    try "--mode --model" "mpirun -np 2 dt-made --mod"
+    try "full none selective" "mpirun -np 2 --bind-to none ./dt-made --mode "
     try "file.txt folder/" "dt-made --out f"
     try "folder/" "dt-made --save f"
     [ ! -e hacked ]
@@ -85,8 +120,10 @@ bash_complete() {
 @test "zsh: options, commands, choices" {
     command -v zsh >/dev/null || skip "needs zsh"
     mkdir functions
-    "$generate" zsh dt-made.json presets.txt >functions/_dt-made
+    "$generate" zsh dt-made.json presets.txt devices.txt >functions/_dt-made
+    cp "$DT_BIN/../completions/_dt_launcher" functions
     zsh -n functions/_dt-made
+    zsh -n functions/_dt_launcher
     # A zsh on a pseudo-terminal, asked as a person would.
     cat >ask.zsh <<'END'
 zmodload zsh/zpty
@@ -95,6 +132,7 @@ send() { zpty -w z "$1" }
 send 'unset zle_bracketed_paste; fpath=($PWD/functions $fpath); autoload -U compinit; compinit -u -D'
 send 'zstyle ":completion:*" menu no; zstyle ":completion:*" list-prompt ""; setopt no_beep; LISTMAX=1000'
 send "dt-made() { echo \"got:\$*:\" }"
+send "mpirun() { echo \"got:\$*:\" }"
 await() { # TEXT, in what it prints from here on, within 120 s; what it prints also holds what was typed
     local chunk
     out=
@@ -108,7 +146,7 @@ await() { # TEXT, in what it prints from here on, within 120 s; what it prints a
 send 'echo set$((1 + 1))up'
 await set2up || { print -r -- "not ready: $out"; exit 1 }
 ask() {
-    zpty -w -n z "dt-made $1"$'\t\n'
+    zpty -w -n z "${3:-dt-made} $1"$'\t\n'
     await "got:$2:" || { print -r -- "$1: not '$2' but: $out"; exit 1 }
 }
 ask '--stee' '--stee'
@@ -116,6 +154,9 @@ ask '--ste' '--steps' # the = is taken away by the blank
 ask '--mode s' '--mode selective'
 ask 'ls --verb' 'ls --verbose'
 ask 'load -m gpt' 'load -m gpt2-124m'
+ask 'load --gpu A' 'load --gpu A100'
+ask '-np 2 dt-made --mode s' '-np 2 dt-made --mode selective' mpirun
+ask '-np 1 dt-made ls : -np 1 dt-made load -m gpt' '-np 1 dt-made ls : -np 1 dt-made load -m gpt2-124m' mpirun
 zpty -d z
 END
     run zsh -f ask.zsh

@@ -108,6 +108,28 @@ ranks() {
 	jq -e 'all(.results[]; .wrong == 0 and (.predicted_s == null) == (.algorithm | IN("direct", "mpi")))' out.json
 }
 
+@test "no time is below its fastest call" {
+	ranks 3 "$bench" --json -b 64 -e 64K -f 4 -n 40 -w 2 --collective all >out.json
+	jq -e 'all(.results[]; .min_s <= .time_s and .time_s <= .mean_s * 1.000001)' out.json
+}
+
+@test "one table of sizes by algorithms, the fastest marked, in 80 columns" {
+	ranks 2 "$bench" -a all -b 64 -e 64K -f 32 -n 3 -w 1 >out
+	[ "$(grep -v '^#' out | awk '{print $1 $2}' | xargs)" = "64B 2KiB 64KiB" ]
+	[ "$(grep -v '^#' out | awk '{print NF}' | sort -u)" = 12 ] # size and its unit, ten algorithms
+	[ "$(grep -v '^#' out | grep -c '[0-9]\*')" -eq 3 ]
+	# the mark is beside the smallest number
+	awk '!/^#/ {least = 1e99; for (i = 3; i <= NF; i++) {v = $i + 0; if (v < least) least = v; if ($i ~ /\*/) mark = v}
+	    if (mark != least) bad = 1} END {exit bad}' out
+	awk 'length($0) > 80 {bad = 1} END {exit bad}' out
+	grep -q '^# *size direct *mpi *naive *ps *ring *ling *seifn. *tree *tree *level$' out
+	# columns that need more room: a table for each
+	ranks 2 "$bench" -a all --stats -b 1K -e 1K -n 2 >out
+	[ "$(grep -c '^# algorithm ' out)" -eq 10 ]
+	ranks 2 "$bench" -a all --explain --collective broadcast -b 1K -e 1K -n 2 >out
+	grep -q '^  # model  *-  *-  *[0-9.]' out
+}
+
 @test "latency in OSU's columns" {
 	ranks 2 "$bench" --latency -b 8 -e 512 -f 8 -n 5 >out
 	[ "$(grep -v '^#' out | awk '{print NF}' | sort -u)" = 5 ]
@@ -157,7 +179,7 @@ ranks() {
 	run "$bench" -b 1K -e 1K -n 2 --min-busbw 1
 	[ "$status" -eq 3 ]
 	command -v mpirun >/dev/null || skip "no mpirun"
-	run mpirun -np 2 "$bench" -b 1K -e 1K -n 2 --min-busbw 1e6
+	run mpirun -np 2 "$bench" -b 1K -e 1K -n 2 --min-busbw 8000000Gb/s
 	[ "$status" -eq 3 ]
 	run mpirun -np 2 "$bench" -b 64K -e 64K -n 2 --min-busbw 1e-6
 	[ "$status" -eq 0 ]

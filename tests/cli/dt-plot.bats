@@ -47,7 +47,7 @@ refute() {
 @test "several curves without colour have marks of their own, with colour are coloured" {
     run dt-plot loss lr run.jsonl
     [ "$status" -eq 0 ]
-    [[ $output == *'** loss  ++ lr'* ]]
+    [[ $output == *' ** loss'* && $output == *' ++ lr'* ]]
     run dt-plot --color always loss lr run.jsonl
     [[ $output == *$'\e[36m'* && $output == *$'\e[33m'* ]]
     run dt-plot --color auto loss lr run.jsonl # no terminal, no colour
@@ -57,7 +57,13 @@ refute() {
 @test "several files are named in the legend, nested keys are found" {
     cp run.jsonl other.jsonl
     run dt-plot loss run.jsonl other.jsonl
-    [[ ${lines[0]} == *run.jsonl*other.jsonl* ]]
+    [ "${lines[0]}" = loss ]
+    [[ $output == *' run.jsonl'* && $output == *' other.jsonl'* ]]
+    mkdir -p runs/a runs/b # folders that all files have in common are left out
+    cp run.jsonl runs/a/m.jsonl
+    cp run.jsonl runs/b/m.jsonl
+    run dt-plot loss runs/a/m.jsonl runs/b/m.jsonl
+    [[ $output == *' a/m.jsonl'* && $output == *' b/m.jsonl'* && $output != *runs* ]]
     run dt-plot mem.peak_bytes run.jsonl
     [ "$status" -eq 0 ]
     [[ ${lines[0]} == *mem.peak_bytes* ]]
@@ -65,7 +71,11 @@ refute() {
 
 @test "--by makes a curve for each value" {
     run dt-plot --by node loss run.jsonl
-    [[ ${lines[0]} == *n0*n1* ]]
+    [ "${lines[0]}" = loss ]
+    [[ $output == *' n0'* && $output == *' n1'* ]]
+    # names that would take more than a third of the width stand above
+    run dt-plot --width 30 --by node loss <(sed 's/"n\([01]\)"/"a-long-name-\1"/' run.jsonl)
+    [[ ${lines[1]} == *a-long-name-0* ]]
 }
 
 @test "--smooth draws means" {
@@ -73,6 +83,45 @@ refute() {
     # 0 4 4 4 4 4: the highest tick is 4
     grep -q '^4.* +' out.txt
     refute grep -q '^[5-8].* +' out.txt
+}
+
+@test "--smooth is as wide for a sparse curve as for a dense one, whose points are then its own" {
+    for i in $(seq 0 199); do
+        echo "{\"step\":$i,\"loss\":0$( ((i % 50)) || echo ",\"eval_loss\":$((i * i))")}"
+    done >both.jsonl
+    for n in 1 20; do
+        dt-plot --smooth "$n" --svg - loss eval_loss both.jsonl | grep 'stroke-linejoin' >"$n.txt"
+    done
+    [ "$(wc -l <1.txt)" -eq 2 ]
+    cmp 1.txt 20.txt
+}
+
+@test "ten curves: a mark each, names beside their ends, the axis named, in 80 columns" {
+    for i in $(seq 0 9); do
+        for b in 1024 65536 1048576; do
+            echo "{\"size_bytes\":$b,\"busbw_gbs\":$((b / 1024 + i * 300)),\"algorithm\":\"alg$i\"}"
+        done
+    done >ten.jsonl
+    dt-plot --log-x --x size_bytes --by algorithm busbw_gbs ten.jsonl >out
+    [ "$(head -n 1 out)" = busbw_gbs ]
+    tail -n 1 out | grep -q '1 KiB .*KiB .*size_bytes$'
+    for i in $(seq 0 9); do
+        grep -q " alg$i\$" out
+    done
+    [ "$(grep -o '\(.\)\1 alg[0-9]$' out | cut -c 1 | sort -u | wc -l)" -eq 10 ]
+    [ "$(wc -L <out)" -le 80 ]
+    dt-plot --svg ten.svg --log-x --x size_bytes --by algorithm busbw_gbs ten.jsonl
+    python3 -c '
+import xml.etree.ElementTree as E
+texts = [t.text for t in E.parse("ten.svg").getroot().iter("{http://www.w3.org/2000/svg}text")]
+for want in ["busbw_gbs", "size_bytes", "1 KiB", "1 MiB"] + ["alg%d" % i for i in range(10)]:
+    assert want in texts, (want, texts)'
+}
+
+@test "a dark SVG" {
+    dt-plot --svg - --theme dark loss run.jsonl | grep -q '<rect width="800" height="400" fill="#15181c"/>'
+    run dt-plot --theme pink loss run.jsonl
+    [ "$status" -eq 2 ]
 }
 
 @test "a key that has the name of a file needs --key" {

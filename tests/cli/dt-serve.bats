@@ -370,6 +370,23 @@ PY
     [[ "$output" == *"holds no key"* ]]
 }
 
+@test "keys on the command line, models by name, limits of what is held" {
+    start --api-key one --api-key two
+    [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/v1/models")" = 401 ]
+    [ "$(curl -s -H 'Authorization: Bearer two' "$url/v1/models/tiny" | jq -r .id)" = tiny ]
+    [ "$(curl -s -H 'Authorization: Bearer one' "$url/v1/models/other" | jq -r .error.code)" = model_not_found ]
+    run -1 dt-serve m --port 0 --api-key ''
+    run -2 dt-serve m --batch --api-key one
+    [[ "$output" == *"--api-key does not go with --batch"* ]]
+    kill -KILL "$server"
+    start --http-mem 100KiB --allow-origin https://chat.example.org
+    head -c 90000 /dev/zero | tr '\0' ' ' >big
+    [ "$(status_of "$(post /v1/completions @big)")" = 503 ]
+    [ "$(status_of "$(post /v1/completions '{"prompt": "x"}')")" = 200 ]
+    curl -s -D - -o /dev/null -H 'Origin: https://chat.example.org' "$url/v1/models" | grep -qi '^Access-Control-Allow-Origin: https://chat'
+    [ "$(curl -s -o /dev/null -w '%{http_code}' -H 'Origin: https://evil.example' "$url/v1/models")" = 403 ]
+}
+
 @test "a full queue is 503 with Retry-After" {
     start --max-num-seqs 64 --queue 0
     for _ in $(seq 20); do # on a busy machine the large one may end before the small one is sent
@@ -452,6 +469,18 @@ PY
     [ "$(jq -c 'select(.index == 4) | .usage' <<<"$output")" = '{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}' ]
 }
 
+@test "batch: messages, echo, and defaults for all lines" {
+    printf '%s\n' '{"prompt": "ab", "echo": true}' '{"messages": [{"role": "user", "content": "ab"}], "max_tokens": 3}' \
+        '{"prompt": "ab", "max_completion_tokens": 4, "temperature": null}' '{"prompt": "ab", "messages": []}' >in
+    run -1 --separate-stderr dt-serve --batch m "${common[@]}" --tokenizer byte --chat-template none --max-tokens 5 \
+        --defaults '{"temperature": 0, "ignore_eos": true}' <in
+    [ "$(jq -c '[.usage.completion_tokens, .error.param]' <<<"$output" | xargs)" = '[5,null] [3,null] [4,null] [null,prompt]' ]
+    [ "$(head -n 1 <<<"$output" | jq -r '.text[:2]')" = ab ]
+    for bad in '[]' '{' '{"n": 2}' '{"temprature": 1}' '{"top_p": 2}'; do
+        run -2 dt-serve m --batch --defaults "$bad"
+    done
+}
+
 @test "batch: OpenAI's format, unordered, and what is done is left out" {
     for i in $(seq 0 9); do
         jq -nc --argjson i "$i" '{custom_id: "r\($i)", method: "POST", url: "/v1/chat/completions",
@@ -522,7 +551,7 @@ PY
         --max-num-batched-tokens 64 --queue 24
     python3 "$BATS_TEST_DIRNAME/serve-soak.py" "$url" "$server" "${DT_SOAK:-1200}" >soak # DT_SOAK=20000 takes half a minute
     cat soak
-    jq -e '.ended | (keys - ["200", "400", "404", "413", "503", "cancelled"]) == [] and .["200"] > 50' soak
+    jq -e '.ended | (keys - ["200", "400", "403", "404", "413", "503", "cancelled"]) == [] and .["200"] > 50' soak
     jq -e '.rss_kib | .[3] < .[1] + 8000' soak
     settles
     [ "$(metric 'request_success_total{model_name="tiny",finished_reason="error"}')" = 0 ]
@@ -542,7 +571,7 @@ PY
     start
     python3 "$BATS_TEST_DIRNAME/serve-hostile.py" "$url" "$server" fuzz 1000 >hostile
     cat hostile
-    jq -e '(.ended | (keys - ["200", "400", "404", "405", "408", "413", "414", "431", "500", "501", "503", "505", "closed"]) == [])
+    jq -e '(.ended | (keys - ["200", "400", "403", "404", "405", "408", "413", "414", "431", "500", "501", "503", "505", "closed"]) == [])
         and .ended["400"] > 50 and .ended["200"] > 5 and .afterwards == "200"
         and .rss_kib < .rss_before_kib + 60000' hostile
     settles

@@ -17,7 +17,7 @@ import time
 host, port = re.match(r"http://(.*):(\d+)", sys.argv[1]).groups()
 address = (host, int(port))
 body = json.dumps({"prompt": "one of the others", "max_tokens": 5, "ignore_eos": True}).encode()
-good = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
+good = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
 
 
 def resident():
@@ -84,7 +84,7 @@ def spoil(rng):
     elif kind < 0.3:  # many or long headers
         raw = bytearray(good + b"X-%d: y\r\n" % rng.randrange(9) * rng.randrange(3000) + b"\r\n")
     elif kind < 0.4:
-        raw = raw[: rng.randrange(len(raw))]
+        raw = raw[: 1 + rng.randrange(len(raw) - 1)]
     elif kind < 0.5:  # two requests that disagree about where the first ends
         raw = bytearray(good + b"Content-Length: %d\r\nContent-Length: 5\r\n\r\n" % rng.randrange(-9, 1 << 33)) + raw
     for _ in range(rng.randrange(12)):

@@ -33,7 +33,7 @@ def request(i, spoil):
     for _ in range(rng.randrange(1, 6) if spoil else 0):
         raw[rng.randrange(len(raw))] = rng.randrange(256)
     path = "chat/completions" if chat else "completions"
-    head = f"POST /v1/{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(raw)}\r\n\r\n"
+    head = f"POST /v1/{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(raw)}\r\n\r\n"
     return head.encode() + raw, body["stream"]
 
 

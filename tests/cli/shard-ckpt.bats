@@ -457,5 +457,10 @@ $T/a/step-00000002" ]
 	# values only: optimizer states do not travel
 	run "$S" diff "$T/a/step-00000001" "$T/b"
 	[[ $output != *" values "* ]]
+	[[ $output == *"m/layers.{0..2}.attn.q.weight x 3 "*"only in A"* ]] # folded as ls folds
+	run "$S" diff --all "$T/a/step-00000001" "$T/b"
 	[ "$(grep -c "only in A" <<<"$output")" -eq 78 ]
+	run "$S" diff --weights "$T/a/step-00000001" "$T/b"
+	[ "$status" -eq 0 ]
+	[[ $output == "equal: 39 tensors" ]]
 }

@@ -15,7 +15,7 @@ struct seen {
 	uint64_t bytes;
 };
 
-static void on_line(void *arg, const struct dt_ckpt_line *l)
+static void on_line(void *arg, const struct dt_tree_line *l)
 {
 	struct seen *v = arg;
 

@@ -28,7 +28,10 @@ static double ref_row(double *prob, const struct dt_attn *p, const double *x, in
 		for (int64_t c = 0; c < d; c++)
 			s += x[(b * p->seq + i) * W + h * d + c] *
 			     x[(b * p->seq + j) * W + (p->heads + kv) * d + c];
-		prob[j] = sees(p, i, j) ? s * p->scale : -INFINITY;
+		s *= p->scale;
+		if (p->softcap > 0)
+			s = p->softcap * tanh(s / p->softcap);
+		prob[j] = sees(p, i, j) ? s : -INFINITY;
 		max = fmax(max, prob[j]);
 	}
 	for (int64_t j = 0; j < p->seq; j++)
@@ -73,7 +76,8 @@ static void ref_backward(double *dx, const struct dt_attn *p, const double *x, c
 		const double *g = dout + ((b * T + i) * p->heads + h) * d;
 		double dot = 0;
 
-		ref_row(prob, p, x, b, h, i);
+		const double lse = ref_row(prob, p, x, b, h, i);
+
 		for (int64_t j = 0; j < T; j++) {
 			dp[j] = 0;
 			for (int64_t c = 0; c < d; c++) {
@@ -86,6 +90,8 @@ static void ref_backward(double *dx, const struct dt_attn *p, const double *x, c
 			for (int64_t c = 0; c < d; c++) {
 				double ds = p->scale * prob[j] * (dp[j] - dot);
 
+				if (p->softcap > 0 && prob[j] > 0)
+					ds *= 1 - pow((log(prob[j]) + lse) / p->softcap, 2);
 				dx[q + c] += ds * x[(b * T + j) * W + k + c];
 				dx[(b * T + j) * W + k + c] += ds * x[q + c];
 			}
@@ -96,14 +102,15 @@ static void ref_backward(double *dx, const struct dt_attn *p, const double *x, c
 static const struct dt_attn shapes[] = {
 	{2, 37, 4, 4, 16, 0, 0.25f},	{1, 64, 2, 1, 64, 0, 0.125f},	{1, 130, 6, 2, 24, 0, 0.2f},
 	{2, 150, 2, 2, 64, 50, 0.125f}, {1, 70, 1, 1, 256, 0, 0.0625f}, {1, 1, 3, 3, 33, 0, 0.3f},
-	{1, 200, 4, 2, 80, 7, 0.11f},	{1, 65, 2, 2, 127, 64, 0.1f},
+	{1, 200, 4, 2, 80, 7, 0.11f},	{1, 65, 2, 2, 127, 64, 0.1f},	{1, 70, 4, 2, 24, 0, 0.3f, 0.8f},
+	{2, 66, 2, 1, 64, 20, 0.2f, 2},
 };
 #define SHAPES (int)(sizeof shapes / sizeof *shapes)
 
 /* The f64 backward is the slope of the f64 forward along random directions. */
 static void test_reference(void **state)
 {
-	const struct dt_attn p = {2, 9, 4, 2, 5, 6, 0.4f};
+	const struct dt_attn p = {2, 9, 4, 2, 5, 6, 0.4f, *state ? 0.5f : 0};
 	const int64_t n = p.batch * p.seq * width(&p), m = p.batch * p.seq * p.heads * p.head_dim;
 	double *x = reals(n), *y = reals(n), *dx = reals(n), *g = reals(m), *o = reals(m), *lse = reals(m);
 
@@ -405,6 +412,11 @@ static void test_refused(void **state)
 	len[0] = 8;
 	start[0] = -1, start[1] = 7; /* eight rows, the first before the tensor */
 	assert_int_equal(dev->ops->attention_paged(dev, o, x, k, k, &p, &g), -EINVAL);
+	p.softcap = -1;
+	start[0] = 0, start[1] = 8;
+	assert_int_equal(dev->ops->attention_paged(dev, o, x, k, k, &p, &g), -EINVAL);
+	assert_int_equal(dev->ops->attention_forward(dev, o, lse, x, &p), -EINVAL);
+	p.softcap = 0;
 	p.kv_heads = 3;
 	assert_int_equal(dev->ops->attention_forward(dev, o, lse, x, &p), -EINVAL);
 	free_all(x.data, o.data, k.data, lse.data);
@@ -446,6 +458,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_reference),
+		cmocka_unit_test_prestate(test_reference, (void *)"capped"),
 		cmocka_unit_test(test_forward_backward),
 		cmocka_unit_test(test_paged),
 		cmocka_unit_test(test_kv_write_skips),

@@ -137,6 +137,45 @@ static void test_sumsq(void **state)
 	dt_dev_close(five);
 }
 
+/* cap tanh(x / cap) from far below cap to far above it, and its slope by differences of f64. */
+static void test_softcap(void **state)
+{
+	static const float caps[] = {50, 0.5f};
+
+	for (int v = 0; v < 5 * TYPES * TYPES * 2; v++) {
+		const int64_t n = sizes[v / 2 / TYPES / TYPES];
+		const float cap = caps[v % 2];
+		const enum dt_dtype tx = compute_types[v / 2 % TYPES],
+				    ty = compute_types[v / 2 / TYPES % TYPES];
+		struct dt_tensor x = random_tensor(tx, 1, n, 1, 3 * (double)cap), y = tensor(ty, 1, n);
+		struct dt_tensor dy = random_tensor(tx, 1, n, 2, 1), dx = tensor(tx, 1, n),
+				 exact = tensor(DT_F32, 1, n);
+		double *want = reals(n), *slope = reals(n);
+
+		for (int64_t i = 0; i < n; i++) {
+			const double h = 1e-5 * (double)cap, at = get(x, i);
+
+			if (i % 3 == 0)
+				put(x, i, get(x, i) / 1000);
+			want[i] = (double)cap * tanh(get(x, i) / (double)cap);
+			put(exact, i, (double)cap * tanh(at / (double)cap));
+			slope[i] = get(dy, i) * (double)cap *
+				   (tanh((at + h) / (double)cap) - tanh((at - h) / (double)cap)) / (2 * h);
+		}
+		assert_int_equal(dev->ops->softcap(dev, y, x, cap), 0);
+		check_close("softcap", y, want, 0, 1e-6);
+		assert_int_equal(dev->ops->softcap_backward(dev, dx, dy, exact, cap), 0);
+		check_close("slope", dx, slope, 2e-6, 1e-5);
+		assert_int_equal(dev->ops->softcap_backward(dev, dy, dy, exact, cap), 0);
+		check_same_bits("slope in place", dx, dy);
+		if (tx == ty) {
+			assert_int_equal(dev->ops->softcap(dev, x, x, cap), 0);
+			check_same_bits("softcap in place", x, y);
+		}
+		free_all(x.data, y.data, dy.data, dx.data, exact.data, want, slope);
+	}
+}
+
 static void test_refused(void **state)
 {
 	float f[4] = {0};
@@ -147,6 +186,10 @@ static void test_refused(void **state)
 	assert_int_equal(dev->ops->axpy(dev, a, 1, b), -EINVAL);
 	assert_int_equal(dev->ops->convert(dev, a, i), -EINVAL);
 	assert_int_equal(dev->ops->fill(dev, i, 1), -EINVAL);
+	assert_int_equal(dev->ops->softcap(dev, a, b, 1), -EINVAL);
+	assert_int_equal(dev->ops->softcap(dev, a, a, 0), -EINVAL);
+	assert_int_equal(dev->ops->softcap(dev, a, a, NAN), -EINVAL);
+	assert_int_equal(dev->ops->softcap_backward(dev, a, b, a, 1), -EINVAL);
 	assert_int_equal(dev->ops->sumsq(dev, &d, i), -EINVAL);
 }
 
@@ -155,7 +198,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_arithmetic), cmocka_unit_test(test_all_bits),
 		cmocka_unit_test(test_rounding),   cmocka_unit_test(test_sumsq),
-		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_softcap),	   cmocka_unit_test(test_refused),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -44,6 +44,23 @@ static void test_erf(void **state)
 	assert_true(isnan(dt_erff(NAN)) && dt_erff(INFINITY) == 1 && dt_erff(-INFINITY) == -1);
 }
 
+static void test_tanh(void **state)
+{
+	double worst = 0;
+
+	for (uint32_t u = 0x30000000u; u < 0x42000000u; u += 151) { /* 2^-31 to 32 */
+		float x;
+
+		memcpy(&x, &u, 4);
+		worst = fmax(worst, fabs(dt_tanhf(x) - tanh(x)) / ulp(tanh(x)));
+		worst = fmax(worst, fabs(dt_tanhf(-x) - tanh(-x)) / ulp(tanh(x)));
+	}
+	print_message("tanh: %.3f ulp\n", worst);
+	assert_true(worst <= 4);
+	assert_true(isnan(dt_tanhf(NAN)) && dt_tanhf(INFINITY) == 1 && dt_tanhf(-INFINITY) == -1);
+	assert_true(dt_tanhf(0) == 0);
+}
+
 static void test_device(void **state)
 {
 	struct dt_dev *dev = NULL;
@@ -84,10 +101,8 @@ static void test_no_cuda(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_exp),
-		cmocka_unit_test(test_erf),
-		cmocka_unit_test(test_device),
-		cmocka_unit_test(test_no_cuda),
+		cmocka_unit_test(test_exp),    cmocka_unit_test(test_erf),     cmocka_unit_test(test_tanh),
+		cmocka_unit_test(test_device), cmocka_unit_test(test_no_cuda),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

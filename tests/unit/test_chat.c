@@ -156,9 +156,36 @@ static void test_bad_messages(void **state)
 	dt_tokenizer_close(tok);
 }
 
+/* A content of no parts is an empty text. */
+static void test_empty_content(void **state)
+{
+	static const char messages[] =
+		"[{\"role\":\"system\",\"content\":[]},{\"role\":\"user\",\"content\":[]}]";
+	struct dt_tokenizer *tok;
+
+	assert_int_equal(dt_tokenizer_open("byte", &tok, NULL), 0);
+	for (int kind = 0; kind < DT_CHAT_N; kind++) {
+		struct dt_chat c;
+		struct dt_err err;
+		char *s;
+
+		dt_chat_init(&c, (enum dt_chat_kind)kind, NULL, tok);
+		s = text_of(&c, messages, &err);
+		if (!s)
+			fail_msg("%s", err.msg);
+		if (kind == DT_CHAT_CHATML)
+			assert_string_equal(s,
+					    "<|im_start|>system\n<|im_end|>\n<|im_start|>user\n<|im_end|>\n"
+					    "<|im_start|>assistant\n");
+		free(s);
+	}
+	dt_tokenizer_close(tok);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_empty_content),
 		cmocka_unit_test(test_families),
 		cmocka_unit_test(test_special_tokens),
 		cmocka_unit_test(test_bad_messages),

@@ -2,6 +2,7 @@
 #include "base/rng.h"
 #include "base/tmpfile.h"
 #include "ckpt/internal.h"
+#include "ckpt/tensors.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -728,9 +729,11 @@ static void differences_are_measured(void **state)
 	float x[6] = {1, -2, 3, -8, 5, 6}, y[6] = {1, -2, 3.5f, -8, 5, 6}, z[6] = {1, -2, 3, -8, 5, 6};
 	float *v[3] = {x, y, z};
 	static const char *const name[] = {"da", "db", "dc"};
-	struct dt_ckpt *c[3];
+	struct dt_diff exact = {.tolerance = -1}, loose = {.tolerance = 0.0626},
+		       tight = {.tolerance = 0.0624};
+	struct dt_tensors *c[3];
 	struct dt_err err = {0};
-	struct dt_ckpt_stats s;
+	struct dt_tensor_stats s;
 
 	for (int i = 0; i < 3; i++) {
 		struct dt_piece p = {.name = "model/x",
@@ -745,21 +748,21 @@ static void differences_are_measured(void **state)
 		assert_int_equal(dt_ckpt_begin(sub(name[i]), 1, &tmp, &err), 0);
 		assert_int_equal(dt_ckpt_write_shard(tmp, 0, &p, 1, false, &list, &err), 0);
 		assert_int_equal(dt_ckpt_commit(sub(name[i]), 1, meta, &list, 1, 0, &err), 0);
-		assert_int_equal(dt_ckpt_open(sub(name[i]), &c[i], &err), 0);
+		assert_int_equal(dt_tensors_open(sub(name[i]), &c[i], &err), 0);
 		json_decref(list);
 		json_decref(meta);
 		free(tmp);
 	}
-	assert_int_equal(dt_ckpt_diff(c[0], c[2], -1, NULL, NULL, NULL, &err), 0);
-	assert_int_equal(dt_ckpt_diff(c[0], c[1], -1, NULL, NULL, NULL, &err), 1);
-	assert_int_equal(dt_ckpt_diff(c[0], c[1], 0.0624, NULL, NULL, NULL, &err), 1); /* 0.5 / 8 = 0.0625 */
-	assert_int_equal(dt_ckpt_diff(c[0], c[1], 0.0626, NULL, NULL, NULL, &err), 0);
-	assert_int_equal(dt_ckpt_tensor_stats(c[0], 0, &s, &err), 0);
+	assert_int_equal(dt_tensors_diff(c[0], c[2], &exact, &err), 0);
+	assert_int_equal(dt_tensors_diff(c[0], c[1], &exact, &err), 1);
+	assert_int_equal(dt_tensors_diff(c[0], c[1], &tight, &err), 1); /* 0.5 / 8 = 0.0625 */
+	assert_int_equal(dt_tensors_diff(c[0], c[1], &loose, &err), 0);
+	assert_int_equal(dt_tensor_stats(c[0], 0, &s, &err), 0);
 	assert_true(s.n == 6 && s.min == -8 && s.max == 6);
 	assert_true(s.mean > 0.8333 && s.mean < 0.8334); /* 5 / 6 */
 	assert_true(s.std > 4.7404 && s.std < 4.7406);	 /* sqrt(139 / 6 - 25 / 36) */
 	for (int i = 0; i < 3; i++)
-		dt_ckpt_close(c[i]);
+		dt_tensors_close(c[i]);
 }
 
 /* HDF5 1.10 itself leaks where it gives up on a damaged file. */

@@ -63,7 +63,7 @@ static struct dt_ckpt *make(const struct spec *v, int n)
 	return c;
 }
 
-static void on_line(void *arg, const struct dt_ckpt_line *l)
+static void on_line(void *arg, const struct dt_tree_line *l)
 {
 	fprintf(arg, "%d %s x%d t%d p%d %dB\n", l->depth, l->label, (int)l->copies, l->tensor,
 		(int)l->npieces, (int)l->bytes);
@@ -166,17 +166,20 @@ static void test_numbers(void **state)
 static void test_json(void **state)
 {
 	static const struct spec v[] = {{"model/a", 2, 2, 2}, {"v/b.c", 1, 3, 1}};
-	struct dt_ckpt *c = make(v, N(v));
-	json_t *got = dt_ckpt_list_json(c),
-	       *want = json_pack("[{s:s,s:s,s:[ii],s:[ii],s:i,s:i},{s:s,s:s,s:[ii],s:[ii],s:i,s:i}]", "name",
-				 "model/a", "dtype", "f32", "shape", 2, 2, "cut", 2, 1, "pieces", 2, "bytes",
-				 16, "name", "v/b.c", "dtype", "f32", "shape", 1, 3, "cut", 1, 1, "pieces", 1,
-				 "bytes", 12);
+	struct dt_tensors *t = NULL;
+	struct dt_err err = {0};
+	json_t *got, *want = json_pack("[{s:s,s:s,s:[ii],s:[ii],s:i,s:i},{s:s,s:s,s:[ii],s:[ii],s:i,s:i}]",
+				       "name", "model/a", "dtype", "f32", "shape", 2, 2, "cut", 2, 1,
+				       "pieces", 2, "bytes", 16, "name", "v/b.c", "dtype", "f32", "shape", 1,
+				       3, "cut", 1, 1, "pieces", 1, "bytes", 12);
 
+	dt_ckpt_close(make(v, N(v)));
+	assert_int_equal(dt_tensors_open(root, &t, &err), 0);
+	got = dt_tensors_json(t);
 	assert_true(json_equal(got, want));
 	json_decref(got);
 	json_decref(want);
-	dt_ckpt_close(c);
+	dt_tensors_close(t);
 }
 
 int main(void)

@@ -63,6 +63,17 @@ static void refuse(const char *text, const char *what)
 		assert_int_equal(((unsigned char *)&c)[i], 0x5a);
 }
 
+static void suggested(void)
+{
+	struct dt_config found;
+	struct dt_err err = {0};
+
+	assert_int_equal(dt_config_find_preset("Llama-2-7B", &found), 0); /* in any case */
+	assert_string_equal(found.name, "llama-2-7b");
+	assert_int_equal(dt_config_load("lama-3-8b", &found, &err), -ENOENT);
+	assert_non_null(strstr(err.msg, "; did you mean 'llama-3-8b'?"));
+}
+
 static void presets_are_possible_and_survive_json(void **state)
 {
 	int n = 0;
@@ -85,6 +96,7 @@ static void presets_are_possible_and_survive_json(void **state)
 	}
 	assert_true(n >= 15);
 	assert_null(dt_config_preset(-1));
+	suggested();
 	assert_int_equal(dt_config_find_preset("gpt5", NULL), -ENOENT);
 }
 

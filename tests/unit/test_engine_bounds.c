@@ -44,9 +44,7 @@ static void test_quota(void **state)
 	finish(e, &f);
 }
 
-/*
- * A call whose choices never ran gives back what it was charged: not the prompts that its followers were not.
- */
+/* A call that is cancelled gives back what it was charged, not its followers' prompts, which were not. */
 static void test_quota_is_one_account(void **state)
 {
 	static const struct dt_tenant tenant[1] = {{"paid", {.weight = 1}, 1000}};

@@ -84,10 +84,12 @@ static void log_lines(void **state)
 	dt_err_set(&err, -EINVAL, "broken");
 	dt_err_hint(&err, "mend it");
 	dt_log_err(&ranked, &err);
+	dt_log_msg(&ranked, "%s", "a\tb\nrank 0: \x1b[2J\x7f \xc3\xa9");
 	dt_log_msg(NULL, "nobody listens");
 	dt_log_msg(&(struct dt_log){.name = "silent"}, "nobody listens");
 	fclose(f);
-	assert_string_equal(text, "dt-x: one 1\ndt-x: shown\ndt-x: rank 3: broken\ndt-x: rank 3: mend it\n");
+	assert_string_equal(text, "dt-x: one 1\ndt-x: shown\ndt-x: rank 3: broken\ndt-x: rank 3: mend it\n"
+				  "dt-x: rank 3: a\\x09b\\x0arank 0: \\x1b[2J\\x7f \xc3\xa9\n");
 	free(text);
 }
 

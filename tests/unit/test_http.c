@@ -1,24 +1,7 @@
 /*
  * The server's bounds that a shell cannot show: raw sockets against the HTTP server over the stand-in model.
  */
-#include "base/progress.h"
-#include "serve/http/http.h"
-#include "serve_fake.h"
-
-#include <arpa/inet.h>
-#include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <sys/socket.h>
-
-#include <cmocka.h>
-
-static struct fake fake;
-static struct dt_tokenizer *tok;
-static struct dt_engine *engine;
-static struct dt_http *http;
+#include "serve_http.h"
 
 static int setup(void **state)
 {
@@ -26,7 +9,9 @@ static int setup(void **state)
 				    .model_name = "tiny",
 				    .max_body = 10000,
 				    .max_connections = 64,
+				    .max_memory = 1 << 20,
 				    .read_timeout = 0.5,
+				    .answer_timeout = 3,
 				    .request_timeout = 4};
 	struct dt_engine_params p = {
 		.model = {.m = &fake, .forward = fake_forward, .vocab = FAKE_VOCAB, .eos = {256}, .neos = 1},
@@ -56,64 +41,6 @@ static int teardown(void **state)
 	return 0;
 }
 
-static int dial_to(struct dt_http *h)
-{
-	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-	a.sin_port = htons((uint16_t)atoi(strrchr(dt_http_url(h), ':') + 1));
-	assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof(a)), 0);
-	return fd;
-}
-
-static int dial(void)
-{
-	return dial_to(http);
-}
-
-static void say(int fd, const char *s)
-{
-	assert_int_equal(send(fd, s, strlen(s), MSG_NOSIGNAL), strlen(s));
-}
-
-/* Reads until the server closes, or seconds are over; returns whether it closed. */
-static bool hear(int fd, double seconds, char *buf, size_t max)
-{
-	double end = dt_now() + seconds;
-	size_t n = 0;
-
-	buf[0] = '\0';
-	for (;;) {
-		struct pollfd p = {.fd = fd, .events = POLLIN};
-		int ms = (int)((end - dt_now()) * 1000);
-		ssize_t got;
-
-		if (ms <= 0 || poll(&p, 1, ms) <= 0)
-			return false;
-		got = recv(fd, buf + n, max - 1 - n, 0);
-		if (got <= 0)
-			return true;
-		n += (size_t)got;
-		buf[n] = '\0';
-	}
-}
-
-static void ask(const char *request, char *buf, size_t max)
-{
-	int fd = dial();
-
-	say(fd, request);
-	assert_true(hear(fd, 60, buf, max));
-	close(fd);
-}
-
-#define GET(path) "GET " path " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-#define POST(n)                                                                                              \
-	"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: " n "\r\n\r\n"
-#define HEALTH	    GET("/health")
-#define SHORT_BODY  "{\"prompt\":\"x\",\"max_tokens\":2}"
-#define SHORT_BYTES "29"
-
 static void test_loading(void **state)
 {
 	char buf[2000];
@@ -134,7 +61,7 @@ static void test_loading(void **state)
 /* A client that sends a byte now and then never reaches an inactivity limit, but it has one deadline. */
 static void test_slow_senders_are_cut_off(void **state)
 {
-	const char *start[] = {"GET /health HTTP/1.1\r\nHost: x\r\n", POST("1000") "{"};
+	const char *start[] = {"GET /health HTTP/1.1\r\nHost: localhost\r\n", POST("1000") "{"};
 
 	for (int i = 0; i < 2; i++) {
 		double t0 = dt_now();
@@ -179,7 +106,8 @@ static void test_stuck_and_timeout(void **state)
 	double t0 = dt_now();
 
 	fake.sleep_us = 700000;
-	say(fd, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 30\r\n\r\n"
+	say(fd, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: "
+		"30\r\n\r\n"
 		"{\"prompt\":\"x\",\"max_tokens\":90}");
 	do
 		ask(HEALTH, health, sizeof(health));
@@ -199,7 +127,7 @@ static void test_two_requests_on_one_connection(void **state)
 	char buf[4000];
 	int fd = dial();
 
-	say(fd, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " SHORT_BYTES
+	say(fd, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: " SHORT_BYTES
 		"\r\n\r\n" SHORT_BODY HEALTH);
 	assert_true(hear(fd, 60, buf, sizeof(buf)));
 	assert_non_null(strstr(buf, "text_completion"));
@@ -243,7 +171,7 @@ static void test_closing_cancels(void **state)
 
 	fake.sleep_us = 10000;
 	steps = fake.steps;
-	say(fd, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 48\r\n\r\n"
+	say(fd, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 48\r\n\r\n"
 		"{\"prompt\":\"x\",\"max_tokens\":90,\"ignore_eos\":true}");
 	while (fake.steps < steps + 3 && dt_now() - t0 < 10)
 		usleep(1000);
@@ -283,7 +211,9 @@ static void test_priority(void **state)
 				    .nkeys = 2,
 				    .max_body = 10000,
 				    .max_connections = 64,
+				    .max_memory = 1 << 20,
 				    .read_timeout = 60,
+				    .answer_timeout = 60,
 				    .request_timeout = 60};
 	struct dt_engine_params p = *dt_engine_params(engine);
 	int fd[4], order[4], n = 0, first = -1;
@@ -310,7 +240,7 @@ static void test_priority(void **state)
 			       "{\"prompt\":\"x\",\"max_tokens\":%d,\"ignore_eos\":true,\"priority\":%d}",
 			       i < 0 ? 80 : 2, i < 0 ? 0 : ask[i].priority);
 		snprintf(text, sizeof(text),
-			 "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+			 "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
 			 "Authorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
 			 i < 0 ? "ka" : ask[i].key, len, body);
 		say(at, text);

@@ -60,6 +60,33 @@ static void ticks_are_round(void **state)
 	}
 }
 
+static void byte_ticks_are_powers_of_two(void **state)
+{
+	static const struct {
+		double lo, hi;
+		bool log;
+		int most;
+		const char *want;
+	} cases[] = {
+		{1024, 1 << 20, true, 11,
+		 "1 KiB 2 KiB 4 KiB 8 KiB 16 KiB 32 KiB 64 KiB 128 KiB 256 KiB 512 KiB 1 MiB"},
+		{8, 1 << 30, true, 7, "32 B 1 KiB 32 KiB 1 MiB 32 MiB 1 GiB"},
+		{0, 3 << 20, false, 7, "0 512 KiB 1 MiB 1.5 MiB 2 MiB 2.5 MiB 3 MiB"},
+		{0, 0x1p42, false, 5, "0 1 TiB 2 TiB 3 TiB 4 TiB"},
+		{1500, 1900, true, 5, "1.5 KiB 1.625 KiB 1.75 KiB"},
+	};
+	char got[256];
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct dt_axis a = {cases[i].lo, cases[i].hi, cases[i].log, true};
+		struct dt_ticks t;
+
+		dt_ticks_choose(&a, cases[i].most, &t);
+		joined(&t, got, sizeof(got));
+		assert_string_equal(got, cases[i].want);
+	}
+}
+
 static void ticks_hold_for_any_range(void **state)
 {
 	struct dt_rng r = dt_rng_make(1, DT_RNG_TEST, 0);
@@ -69,7 +96,7 @@ static void ticks_hold_for_any_range(void **state)
 		double e = dt_rng_uniform(&r, 4 * k) * 600 - 300, w = dt_rng_uniform(&r, 4 * k + 1) * 30 - 15;
 		double lo = pow(10, e) * (lg || k % 2 ? 1 : -1), hi = lo + fabs(lo) * pow(10, w);
 		int most = 2 + (int)dt_rng_below(&r, 4 * k + 2, DT_TICKS_MAX - 1);
-		struct dt_axis a = {lo, hi, lg};
+		struct dt_axis a = {lo, hi, lg, k % 5 == 0};
 		struct dt_ticks t;
 
 		if (!(lo < hi) || !isfinite(hi))
@@ -117,6 +144,65 @@ static void axes_of_little_data(void **state)
 	dt_series_release(&s);
 }
 
+/* A window as wide as N points of the dense curve has one point of the sparse one. */
+static void smoothing_is_over_x(void **state)
+{
+	struct dt_series s[2] = {{.name = NULL}, {.name = NULL}}, smooth;
+	double window;
+
+	for (int i = 0; i < 1000; i++)
+		dt_series_add(&s[0], i, i % 2 ? 1 : 3);
+	for (int i = 0; i < 1000; i += 100)
+		dt_series_add(&s[1], i, i);
+	assert_true(dt_plot_spacing(s, 2, false) == 1);
+	window = 9.5;
+	assert_int_equal(dt_series_smooth(&smooth, &s[0], window, false), 0);
+	for (size_t i = 20; i < 1000; i++)
+		assert_true(fabs(smooth.y[i] - 2) < 1e-12);
+	assert_true(smooth.y[0] == 3 && smooth.y[1] == 2);
+	dt_series_release(&smooth);
+	assert_int_equal(dt_series_smooth(&smooth, &s[1], window, false), 0);
+	assert_memory_equal(smooth.y, s[1].y, 10 * sizeof(double));
+	dt_series_release(&smooth);
+	for (int i = 0; i < 2; i++)
+		dt_series_release(&s[i]);
+}
+
+/* A run that steps back does not average over the step; doubling sizes are evenly spaced in logarithms. */
+static void smoothing_ends_with_the_run(void **state)
+{
+	struct dt_series s = {.name = NULL}, smooth;
+
+	dt_series_add(&s, 5, 10);
+	dt_series_add(&s, 6, 20);
+	dt_series_add(&s, 4, 100);
+	dt_series_add(&s, 5, 300);
+	assert_int_equal(dt_series_smooth(&smooth, &s, 3, false), 0);
+	assert_true(smooth.y[1] == 15 && smooth.y[2] == 100 && smooth.y[3] == 200);
+	dt_series_release(&smooth);
+	dt_series_release(&s);
+	for (int i = 0; i < 10; i++)
+		dt_series_add(&s, ldexp(1, i), i);
+	assert_true(fabs(dt_plot_spacing(&s, 1, true) - log(2)) < 1e-12);
+	assert_int_equal(dt_series_smooth(&smooth, &s, 1.5 * log(2), true), 0);
+	for (int i = 1; i < 10; i++)
+		assert_true(smooth.y[i] == i - 0.5);
+	dt_series_release(&smooth);
+	dt_series_release(&s);
+}
+
+static void names_are_spread(void **state)
+{
+	double at[4];
+
+	dt_plot_spread((double[]){5, 5, 5, 20}, 4, 0, 20, 2, at);
+	assert_true(at[0] == 5 && at[1] == 7 && at[2] == 9 && at[3] == 20);
+	dt_plot_spread((double[]){20, 19, 0, 20}, 4, 0, 20, 2, at); /* pushed back from the end, in order */
+	assert_true(at[2] == 0 && at[1] == 16 && at[0] == 18 && at[3] == 20);
+	dt_plot_spread((double[]){1, 1, 1, 1}, 4, 0, 6, 100, at); /* no room: evenly */
+	assert_true(at[0] == 0 && at[1] == 2 && at[2] == 4 && at[3] == 6);
+}
+
 /* The picture as text, its lines and widest line checked on the way. */
 static char *picture(const struct dt_plot *p, const struct dt_plot_style *st)
 {
@@ -127,6 +213,8 @@ static char *picture(const struct dt_plot *p, const struct dt_plot_style *st)
 
 	fclose(f);
 	for (const char *s = text; *s; s++) {
+		while (*s == '\033')
+			s = strchr(s, 'm') + 1;
 		if (*s == '\n') {
 			seen++;
 			column = 0;
@@ -198,6 +286,56 @@ static void a_step_back_is_not_joined(void **state)
 	dt_series_release(&s);
 }
 
+/* Each of ten curves has its mark and its name beside it, coloured or not, and its own stroke. */
+static void ten_curves_are_told_apart(void **state)
+{
+	struct dt_series s[10] = {{.name = NULL}};
+	struct dt_plot p = {.series = s, .n = 10, .y_label = "busbw_gbs", .x_label = "size_bytes"};
+	struct dt_plot_style st = {.width = 80, .height = 20, .utf8 = true};
+	char *text = NULL, *marks = NULL, *stroke[10], *line, want[64];
+	size_t n = 0;
+	FILE *f;
+
+	for (int i = 0; i < 10; i++) {
+		assert_true(asprintf(&s[i].name, "alg %d", i) > 0);
+		for (int k = 0; k < 50; k++)
+			dt_series_add(&s[i], k, i + k);
+	}
+	for (int color = 0; color < 2; color++) {
+		st.color = color;
+		text = picture(&p, &st);
+		assert_int_equal(strncmp(text, "busbw_gbs\n", 10), 0);
+		for (int i = 0; i < 10; i++) {
+			char m = "*+ox#@%&=$"[i];
+
+			snprintf(want, sizeof(want), color ? "%c%c\033[0m alg %d\n" : "%c%c alg %d\n", m, m,
+				 i);
+			if (!strstr(text, want))
+				fail_msg("no '%s' in\n%s", want, text);
+		}
+		free(text);
+	}
+	f = open_memstream(&text, &n);
+	dt_plot_svg(&p, 800, 400, true, f);
+	fclose(f);
+	marks = text;
+	for (int i = 0; i < 10; i++) { /* the curves' paths have line joins */
+		line = strstr(marks, " stroke-linejoin");
+		assert_non_null(line);
+		marks = line + 1;
+		while (line[-1] != '\n')
+			line--;
+		stroke[i] = strndup(line, (size_t)(marks - line));
+		for (int k = 0; k < i; k++)
+			assert_string_not_equal(stroke[k], stroke[i]);
+	}
+	for (int i = 0; i < 10; i++) {
+		free(stroke[i]);
+		dt_series_release(&s[i]);
+	}
+	free(text);
+}
+
 static void svg_is_escaped_and_thinned(void **state)
 {
 	struct dt_series s = {.name = strdup("a<b & \"c\"\x01")};
@@ -208,11 +346,11 @@ static void svg_is_escaped_and_thinned(void **state)
 
 	for (int i = 0; i < 200000; i++)
 		dt_series_add(&s, i, i == 77777 ? 100 : sin(i));
-	dt_plot_svg(&p, 800, 400, f);
+	dt_plot_svg(&p, 800, 400, false, f);
 	fclose(f);
 	assert_non_null(strstr(text, "a&lt;b &amp; &quot;c&quot;</text>"));
 	assert_non_null(strstr(text, "viewBox=\"0 0 800 400\""));
-	assert_non_null(strstr(text, " 36.00L")); /* the spike reaches the top: y is 36 there */
+	assert_non_null(strstr(text, " 46.00L")); /* the spike reaches the top: y is 46 there */
 	assert_in_range(n, 1000, 100000);
 	free(text);
 	dt_series_release(&s);
@@ -245,7 +383,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ticks_are_round),
+		cmocka_unit_test(byte_ticks_are_powers_of_two),
 		cmocka_unit_test(ticks_hold_for_any_range),
+		cmocka_unit_test(smoothing_is_over_x),
+		cmocka_unit_test(smoothing_ends_with_the_run),
+		cmocka_unit_test(names_are_spread),
+		cmocka_unit_test(ten_curves_are_told_apart),
 		cmocka_unit_test(extremes_do_not_hang),
 		cmocka_unit_test(axes_of_little_data),
 		cmocka_unit_test(ascii_line),

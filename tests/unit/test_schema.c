@@ -416,12 +416,49 @@ static void test_patterns(void **state)
 	}
 }
 
+/* A number inside an exclusive bound is inside when it is read as a double. */
+static void test_exclusive_bounds_as_doubles(void **state)
+{
+	static const struct {
+		const char *schema, *text;
+		bool ok;
+	} c[] = {
+		{"{\"type\":\"number\",\"exclusiveMaximum\":100}", "99.99999999999999", true},
+		{"{\"type\":\"number\",\"exclusiveMaximum\":100}", "99.999999999999999", false},
+		{"{\"type\":\"number\",\"exclusiveMinimum\":100}", "100.000000000000001", false},
+		{"{\"type\":\"number\",\"exclusiveMinimum\":100}", "100.00000000000002", true},
+		{"{\"type\":\"number\",\"exclusiveMinimum\":-100}", "-99.999999999999999", false},
+		{"{\"type\":\"number\",\"exclusiveMaximum\":-100}", "-100.000000000000001", false},
+		{"{\"type\":\"number\",\"exclusiveMaximum\":1000000000000000}", "999999999999999.99", false},
+		{"{\"type\":\"number\",\"exclusiveMaximum\":1000000000000000}", "999999999999999.8", true},
+		{"{\"type\":\"number\",\"exclusiveMinimum\":0}", "0.000000000000001", true},
+		{"{\"type\":\"number\",\"exclusiveMinimum\":0}", "0", false},
+		{"{\"type\":\"number\",\"exclusiveMaximum\":0.5}", "0.499999999999999", true},
+		{"{\"type\":\"integer\",\"exclusiveMaximum\":9007199254740993}", "9007199254740992", true},
+	};
+
+	for (size_t i = 0; i < sizeof(c) / sizeof(*c); i++) {
+		struct dt_grammar *g;
+		struct dt_err err;
+
+		if (compile(c[i].schema, &g, &err) < 0)
+			fail_msg("%s: %s", c[i].schema, err.msg);
+		if (accepts(g, c[i].text) != c[i].ok)
+			fail_msg("%s: %s is %s", c[i].schema, c[i].text, c[i].ok ? "refused" : "accepted");
+		dt_grammar_drop(g);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_patterns),      cmocka_unit_test(test_numbers),
-		cmocka_unit_test(test_every_keyword), cmocka_unit_test(test_no_dead_ends),
-		cmocka_unit_test(test_hostile),	      cmocka_unit_test(test_golden),
+		cmocka_unit_test(test_exclusive_bounds_as_doubles),
+		cmocka_unit_test(test_patterns),
+		cmocka_unit_test(test_numbers),
+		cmocka_unit_test(test_every_keyword),
+		cmocka_unit_test(test_no_dead_ends),
+		cmocka_unit_test(test_hostile),
+		cmocka_unit_test(test_golden),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

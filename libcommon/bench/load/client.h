@@ -40,7 +40,7 @@ enum dt_load_prompt {
 };
 
 struct dt_load_target {
-	const char *url;	/* "http://127.0.0.1:8000" */
+	const char *url;	/* "http://127.0.0.1:8000", from dt_load_url */
 	const char *model;	/* NULL: the server's first */
 	const char *const *key; /* [nkey] request i carries key i % nkey */
 	int nkey;
@@ -71,6 +71,12 @@ struct dt_load_errors { /* the first of each kind */
 	} kind[8];
 	int n;
 };
+
+/*
+ * The address of a server as people write it, "http://host:port", the same with / or /v1 behind it, or a bare
+ * "host:port", as the first of these. *ret is the caller's to free. -EINVAL: it is none of them.
+ */
+int dt_load_url(const char *given, char **ret, struct dt_err *err);
 
 /* Asks the server what it serves and, for DT_LOAD_TOKENS, how it splits words. -ECONNREFUSED ... */
 int dt_load_probe(struct dt_load_target *t, struct dt_err *err);

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -272,4 +273,29 @@ void dt_load_target_release(struct dt_load_target *t)
 	t->name = NULL;
 	t->id = NULL;
 	t->nid = 0;
+}
+
+int dt_load_url(const char *given, char **ret, struct dt_err *err)
+{
+	bool scheme = !strncasecmp(given, "http://", 7) || !strncasecmp(given, "https://", 8);
+	const char *host = scheme ? strstr(given, "//") + 2 : given;
+	int n = (int)strlen(host), rc = 0;
+
+	while (n > 0 && host[n - 1] == '/')
+		n--;
+	if (n >= 3 && !strncmp(host + n - 3, "/v1", 3))
+		n -= 3;
+	while (n > 0 && host[n - 1] == '/')
+		n--;
+	if (n == 0 || strpbrk(host, " \t\r\n") ||
+	    (!scheme && (strstr(given, "://") || !memchr(host, ':', (size_t)n)))) {
+		rc = dt_err_set(err, -EINVAL, "'%s' is neither an http:// or https:// URL nor HOST:PORT",
+				given);
+		dt_err_hint(err, "write http://127.0.0.1:8000 or 127.0.0.1:8000");
+		return rc;
+	}
+	if (asprintf(ret, "%.*s%.*s", scheme ? (int)(host - given) : 7, scheme ? given : "http://", n, host) <
+	    0)
+		rc = dt_err_sys(err, -ENOMEM, "cannot keep the server's address");
+	return rc;
 }

@@ -101,6 +101,8 @@ struct out {
 
 static void put_n(struct out *o, const char *s, size_t n)
 {
+	if (n == 0) /* s is NULL for a content without parts */
+		return;
 	if (o->text_n + n > o->text_cap) {
 		size_t cap = 2 * o->text_cap + n + 64;
 		char *p = realloc(o->text, cap);
@@ -123,6 +125,8 @@ static void put(struct out *o, const char *s)
 
 static void append(struct out *o, const int32_t *ids, size_t n)
 {
+	if (n == 0)
+		return;
 	if (o->n + n > o->cap) {
 		size_t cap = 2 * o->cap + n + 64;
 		int32_t *p = realloc(o->ids, cap * sizeof(*p));
@@ -368,14 +372,14 @@ static int read_message(const json_t *v, struct message *m, size_t at, struct dt
 	json_t *wrap;
 	int rc;
 
-	json_object_foreach(
-		(json_t *)v, key,
-		wrap) if (strcmp(key, "role") && strcmp(key, "content") && strcmp(key, "name") &&
-			  !json_is_null(wrap) &&
-			  !(!strcmp(key, "tool_calls") &&
-			    json_array_size(wrap) ==
-				    0)) return dt_err_set(err, -EINVAL,
-							  "message %zu has an unknown key '%.40s'", at, key);
+	json_object_foreach((json_t *)v, key, wrap)
+	{
+		bool known = !strcmp(key, "role") || !strcmp(key, "content") || !strcmp(key, "name");
+
+		known |= json_is_null(wrap) || (!strcmp(key, "tool_calls") && json_array_size(wrap) == 0);
+		if (!known)
+			return dt_err_set(err, -EINVAL, "message %zu has an unknown key '%.40s'", at, key);
+	}
 	if (role && !strcmp(role, "developer"))
 		role = "system";
 	for (int i = 0; role && i < 3; i++)

@@ -28,6 +28,21 @@ int dt_api_encode(const struct dt_tokenizer *tok, const char *s, size_t n, int32
 	return 0;
 }
 
+int dt_api_decode(const struct dt_tokenizer *tok, const int32_t *ids, size_t n, char **ret, size_t *ret_n)
+{
+	FILE *f = open_memstream(ret, ret_n);
+
+	if (!f)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		size_t len = 0;
+		const char *s = dt_tokenizer_piece(tok, ids[i], true, &len);
+
+		fwrite(s ? s : "", 1, s ? len : 0, f);
+	}
+	return fclose(f) == EOF ? -ENOMEM : 0;
+}
+
 static int add_text(struct dt_body *b, const json_t *v)
 {
 	struct dt_prompt *p = &b->prompt[b->nprompts];
@@ -52,22 +67,6 @@ static int add_text(struct dt_body *b, const json_t *v)
 	return 0;
 }
 
-/* The text of a prompt given as ids. An id that the tokenizer has no bytes for adds nothing. */
-static int decode(const struct dt_body *b, struct dt_prompt *p)
-{
-	FILE *f = open_memstream(&p->text.s, &p->text.n);
-
-	if (!f)
-		return dt_body_no_memory(b->e);
-	for (size_t i = 0; i < p->n; i++) {
-		size_t n = 0;
-		const char *s = dt_tokenizer_piece(b->m->engine->tok, p->ids[i], true, &n);
-
-		fwrite(s ? s : "", 1, s ? n : 0, f);
-	}
-	return fclose(f) == EOF ? dt_body_no_memory(b->e) : 0;
-}
-
 static int add_ids(struct dt_body *b, const json_t *a)
 {
 	struct dt_prompt *p = &b->prompt[b->nprompts++];
@@ -78,7 +77,9 @@ static int add_ids(struct dt_body *b, const json_t *a)
 		return dt_body_no_memory(b->e);
 	if (dt_body_ids(b, "prompt", a, p->ids) < 0)
 		return -EINVAL;
-	return b->echo ? decode(b, p) : 0;
+	if (b->echo && dt_api_decode(b->m->engine->tok, p->ids, p->n, &p->text.s, &p->text.n) < 0)
+		return dt_body_no_memory(b->e);
+	return 0;
 }
 
 /* A string, an array of strings, an array of ids, or an array of arrays of ids. */

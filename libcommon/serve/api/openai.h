@@ -59,10 +59,8 @@ struct dt_api_model { /* what a body is read against */
  */
 int dt_completion_parse(const json_t *body, const struct dt_api_model *m, struct dt_completion *ret,
 			struct dt_api_error *e);
-/*
- * The same for a plain line of dt-serve --batch (one prompt or messages, one choice, no stream, "id"
- * allowed), for a chat completion and for an embedding.
- */
+/* The same for a plain line of dt-serve --batch (one prompt or messages, one choice, no stream, "id"
+ * allowed), for a chat completion and for an embedding. */
 int dt_line_parse(const json_t *body, const struct dt_api_model *m, struct dt_completion *ret,
 		  struct dt_api_error *e);
 int dt_chat_parse(const json_t *body, const struct dt_api_model *m, struct dt_completion *ret,
@@ -77,6 +75,9 @@ void dt_completion_release(struct dt_completion *c); /* drops its reference to t
  * has one. */
 int dt_api_encode(const struct dt_tokenizer *tok, const char *s, size_t n, int32_t **ret, size_t *ret_n,
 		  struct dt_err *err);
+
+/* Their bytes, malloc'd; an id of the model's that the tokenizer has no bytes for adds none. -ENOMEM. */
+int dt_api_decode(const struct dt_tokenizer *tok, const int32_t *ids, size_t n, char **ret, size_t *ret_n);
 
 /* ---- reply.c ---- */
 

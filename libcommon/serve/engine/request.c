@@ -117,7 +117,8 @@ int dt_serve_req_set_prompt(struct dt_serve_req *r, const int32_t *ids, size_t n
 
 	if (!p)
 		return -ENOMEM;
-	memcpy(p, ids, n * sizeof(*p));
+	if (n > 0)
+		memcpy(p, ids, n * sizeof(*p));
 	free(r->tokens);
 	r->tokens = p;
 	r->nprompt = (int)n;

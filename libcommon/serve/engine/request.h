@@ -1,8 +1,8 @@
 /*
  * A call (one HTTP request, one line of a batch) is one or more requests: its prompts times its choices.
- * What a call asks for (struct dt_ask) is filled by its caller, fixed when it is submitted, and read
- * without a lock from then on. What a request has got so far is written by the engine's thread and read by
- * the caller's under the call's lock.
+ * What a call asks for (struct dt_ask) is filled by its caller, fixed when it is submitted, and read without
+ * a lock from then on. What a request has got so far is written by the engine's thread and read by the
+ * caller's under the call's lock.
  *
  * Ownership: dt_call_new gives the caller one reference, dt_engine_submit takes one for the engine. Dropping
  * the last frees everything, so a caller may leave at any time (cancel, drop) without waiting.

@@ -1,7 +1,5 @@
-/*
- * What the other threads call: submitting, cancelling, draining. Requests are checked here, so that the
- * engine's thread takes them as they are.
- */
+/* What the other threads call: submitting, cancelling, draining. Requests are checked here, so that the
+ * engine's thread takes them as they are. */
 #include "base/progress.h"
 #include "serve/engine/priv.h"
 

@@ -1,13 +1,14 @@
 /*
  * The HTTP server: libmicrohttpd with a thread a connection (so a handler may simply wait for its call), and
  * one thread that watches the connections: a client that went away has its call cancelled, one that takes too
- * long to send its request is cut off. Everything is bounded: connections, body size, time.
+ * long to send its request or to read its answer is cut off. Connections, memory and time are bounded.
+ *
+ * Without keys only pages of allow_origin may ask, and on a loopback address only under the machine's names.
  */
 #ifndef DT_SERVE_HTTP_H
 #define DT_SERVE_HTTP_H
 
-#include "serve/api/chat.h"
-#include "serve/engine/engine.h"
+#include "serve/api/openai.h"
 
 struct dt_api_key {
 	const char *key;
@@ -17,13 +18,17 @@ struct dt_api_key {
 struct dt_http_params {
 	const char *host; /* name or address to listen on */
 	int port;	  /* 0: any free one */
+	json_t *defaults; /* of keys that a body does not have, checked (dt_api_check_defaults); NULL: none */
 	const char *model_name;
 	const struct dt_api_key *keys; /* bearer keys, one of which every route but /health asks for; */
 	int nkeys;		       /* 0: none is asked */
 	size_t max_body;	       /* bytes */
-	int max_connections;	       /* past it those that ask nothing are closed, the oldest first */
-	double read_timeout;	       /* seconds a client may take to send a request, or stay idle */
-	double request_timeout;	       /* seconds a completion may take */
+	size_t max_memory;	       /* bytes of bodies, values parsed from them, and answers together */
+	int max_connections; /* past it those that do not read or ask nothing are closed, the oldest first */
+	const char *allow_origin; /* of pages that may ask, apart by commas; "*": all; NULL: none */
+	double read_timeout;	  /* seconds a client may take to send a request, or stay idle */
+	double request_timeout;	  /* seconds a completion may take */
+	double answer_timeout;	  /* seconds a client may take to read, beside what its bytes need */
 };
 
 struct dt_http;

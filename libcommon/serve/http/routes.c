@@ -1,16 +1,17 @@
 /* The routes: a body in, a reply queued. */
-#include "serve/http/routes.h"
-
 #include "base/progress.h"
 #include "base/utf8.h"
+#include "serve/http/priv.h"
 
+#include <ctype.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
 
-#define PING_SECONDS 15
+#define ID_BYTES 64 /* a token id as a JSON value, and in text */
 
 static enum MHD_Result fail(struct dt_http_req *q, int status, const char *msg)
 {
@@ -51,13 +52,52 @@ static enum MHD_Result metrics(struct dt_http_req *q)
 	return dt_http_reply_text(q, 200, "text/plain; version=0.0.4; charset=utf-8", text, n);
 }
 
+static json_t *model_json(const struct dt_http_req *q)
+{
+	return json_pack("{s:s, s:s, s:I, s:s, s:i}", "id", q->params->model_name, "object", "model",
+			 "created", (json_int_t)time(NULL), "owned_by", "dt", "max_model_len",
+			 dt_engine_params(q->engine)->max_len);
+}
+
 static enum MHD_Result models(struct dt_http_req *q)
 {
-	return dt_http_reply_json(q, 200,
-				  json_pack("{s:s, s:[{s:s, s:s, s:I, s:s, s:i}]}", "object", "list", "data",
-					    "id", q->params->model_name, "object", "model", "created",
-					    (json_int_t)time(NULL), "owned_by", "dt", "max_model_len",
-					    dt_engine_params(q->engine)->max_len));
+	return dt_http_reply_json(q, 200, json_pack("{s:s, s:[o]}", "object", "list", "data", model_json(q)));
+}
+
+/* %XX in place. */
+static void unescape(char *s)
+{
+	char *to = s;
+
+	for (; *s; s++) {
+		unsigned c;
+
+		if (*s == '%' && isxdigit((unsigned char)s[1]) && sscanf(s + 1, "%2x", &c) == 1 && c != 0 &&
+		    isxdigit((unsigned char)s[2])) {
+			*to++ = (char)c;
+			s += 2;
+		} else {
+			*to++ = *s;
+		}
+	}
+	*to = '\0';
+}
+
+static enum MHD_Result model(struct dt_http_req *q)
+{
+	char *name = strdup(q->path + strlen(q->route->path));
+	struct dt_api_error e;
+	bool known;
+
+	if (!name)
+		return fail(q, 500, "out of memory");
+	unescape(name);
+	known = !strcmp(name, q->params->model_name);
+	dt_api_fail(&e, 404, "invalid_request_error", "model_not_found",
+		    "the model '%.100s' does not exist; this server has '%.100s'", name,
+		    q->params->model_name);
+	free(name);
+	return known ? dt_http_reply_json(q, 200, model_json(q)) : dt_http_reply_error(q, &e);
 }
 
 /* The body as JSON; NULL with e filled, where it went wrong included. */
@@ -94,6 +134,11 @@ static enum MHD_Result tokenize(struct dt_http_req *q)
 	json_decref(body);
 	if (rc < 0)
 		return fail(q, 400, err.msg);
+	if (!dt_http_take(q, n * ID_BYTES)) {
+		free(t);
+		dt_http_no_memory(&e);
+		return dt_http_reply_error(q, &e);
+	}
 	ids = json_array();
 	for (size_t i = 0; i < n; i++)
 		json_array_append_new(ids, json_integer(t[i]));
@@ -108,7 +153,6 @@ static enum MHD_Result detokenize(struct dt_http_req *q)
 	const struct dt_engine_params *p = dt_engine_params(q->engine);
 	char *text = NULL, *clean = NULL;
 	struct dt_api_error e;
-	struct dt_err err;
 	json_t *body = parse_body(q, &e), *a, *v;
 	size_t n = 0, len = 0, i;
 	int32_t *ids;
@@ -127,16 +171,16 @@ static enum MHD_Result detokenize(struct dt_http_req *q)
 		json_int_t id = json_integer_value(v);
 
 		ids[i] = json_is_integer(v) && id >= 0 && id < p->model.vocab ? (int32_t)id : -1;
-		if (ids[i] < 0 || !dt_tokenizer_piece(p->tok, ids[i], true, &n)) {
+		if (ids[i] < 0) {
 			free(ids);
 			json_decref(body);
 			return fail(q, 400, "'tokens' has an element that is not a token id");
 		}
 	}
 	json_decref(body);
-	if (dt_tokenizer_decode(p->tok, ids, i, true, &text, &n, &err) < 0) {
+	if (dt_api_decode(p->tok, ids, i, &text, &n) < 0) {
 		free(ids);
-		return fail(q, 400, err.msg);
+		return fail(q, 500, "out of memory");
 	}
 	clean = dt_utf8_clean(text, n, &len);
 	v = clean ? json_stringn_nocheck(clean, len) : NULL;
@@ -146,58 +190,27 @@ static enum MHD_Result detokenize(struct dt_http_req *q)
 	return dt_http_reply_json(q, 200, json_pack("{s:o}", "prompt", v));
 }
 
-static ssize_t read_events(void *cls, uint64_t pos, char *buf, size_t max)
-{
-	struct dt_http_req *q = cls;
-	size_t n;
-
-	if (q->pending_off == q->pending_n) {
-		int rc;
-
-		free(q->pending);
-		q->pending = NULL;
-		q->pending_off = q->pending_n = 0;
-		rc = dt_sse_next(&q->sse, PING_SECONDS, &q->pending, &q->pending_n);
-		if (rc == 0)
-			return MHD_CONTENT_READER_END_OF_STREAM;
-		if (rc < 0)
-			return MHD_CONTENT_READER_END_WITH_ERROR;
-	}
-	n = q->pending_n - q->pending_off;
-	n = n < max ? n : max;
-	memcpy(buf, q->pending + q->pending_off, n);
-	q->pending_off += n;
-	return (ssize_t)n;
-}
-
-static enum MHD_Result stream(struct dt_http_req *q)
-{
-	struct MHD_Response *r;
-	enum MHD_Result rc;
-
-	if (dt_sse_init(&q->sse, &q->completion) < 0)
-		return fail(q, 500, "out of memory");
-	r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16384, read_events, q, NULL);
-	if (!r)
-		return MHD_NO;
-	MHD_add_response_header(r, "Content-Type", "text/event-stream; charset=utf-8");
-	MHD_add_response_header(r, "Cache-Control", "no-cache");
-	rc = MHD_queue_response(q->mhd, 200, r);
-	MHD_destroy_response(r);
-	return rc;
-}
-
 /* What a body is read against, for this client. */
 static struct dt_api_model api_model(const struct dt_http_req *q)
 {
 	struct dt_api_model m = {.engine = dt_engine_params(q->engine),
 				 .name = q->params->model_name,
 				 .chat = q->chat,
+				 .defaults = q->params->defaults,
 				 .tenant = q->tenant};
 
 	while (getrandom(&m.seed, sizeof(m.seed), 0) != sizeof(m.seed))
 		continue;
 	return m;
+}
+
+/* What it was read into is gone too. */
+static void body_done(struct dt_http_req *q)
+{
+	free(q->body);
+	q->body = NULL;
+	q->n = q->cap = 0;
+	dt_http_give_back(q);
 }
 
 typedef int parse_fn(const json_t *, const struct dt_api_model *, struct dt_completion *,
@@ -216,6 +229,7 @@ static int begin(struct dt_http_req *q, parse_fn *parse, struct dt_api_error *e)
 		return -EINVAL;
 	rc = parse(body, &m, c, e);
 	json_decref(body);
+	body_done(q);
 	if (rc < 0)
 		return rc;
 	c->call->deadline = dt_now() + q->params->request_timeout;
@@ -234,7 +248,8 @@ static enum MHD_Result complete(struct dt_http_req *q, parse_fn *parse)
 	if (begin(q, parse, &e) < 0)
 		return dt_http_reply_error(q, &e);
 	if (q->completion.stream)
-		return stream(q);
+		return dt_sse_init(&q->sse, &q->completion) < 0 ? fail(q, 500, "out of memory")
+								: dt_http_reply_stream(q);
 	dt_call_wait_done(q->completion.call);
 	v = dt_completion_json(&q->completion, &e);
 	return v ? dt_http_reply_json(q, 200, v) : dt_http_reply_error(q, &e);
@@ -267,6 +282,7 @@ static const struct dt_route routes[] = {
 	{"GET", "/version", false, true, version},
 	{"GET", "/metrics", false, false, metrics},
 	{"GET", "/v1/models", false, false, models},
+	{"GET", "/v1/models/", false, false, model},
 	{"POST", "/v1/completions", false, false, completions},
 	{"POST", "/v1/chat/completions", false, false, chat},
 	{"POST", "/v1/embeddings", false, false, embeddings},
@@ -274,17 +290,23 @@ static const struct dt_route routes[] = {
 	{"POST", "/detokenize", false, false, detokenize},
 };
 
+static bool matches(const char *path, const char *route)
+{
+	size_t n = strlen(route);
+
+	return route[n - 1] == '/' ? !strncmp(path, route, n) && path[n] : !strcmp(path, route);
+}
+
 const struct dt_route *dt_route_find(const char *method, const char *path, const char **ret_allow)
 {
-	const struct dt_route *r = NULL;
+	const char *asked = !strcmp(method, "HEAD") ? "GET" : method;
 
 	*ret_allow = NULL;
 	for (size_t i = 0; i < sizeof(routes) / sizeof(*routes); i++) {
-		if (strcmp(path, routes[i].path))
+		if (!matches(path, routes[i].path))
 			continue;
-		*ret_allow = routes[i].method;
-		if (!strcmp(method, routes[i].method))
-			r = &routes[i];
+		*ret_allow = !strcmp(routes[i].method, "GET") ? "GET, HEAD" : routes[i].method;
+		return !strcmp(asked, routes[i].method) ? &routes[i] : NULL;
 	}
-	return r;
+	return NULL;
 }

@@ -134,6 +134,27 @@ int dt_tenants_read(const char *path, struct dt_tenants *ret, struct dt_err *err
 	return rc;
 }
 
+int dt_tenants_add(struct dt_tenants *t, const char *key, struct dt_err *err)
+{
+	struct reader r = {.t = t, .path = "--api-key", .err = err};
+	struct dt_api_key *k;
+	char name[32];
+	int at;
+
+	if (!*key || key[strcspn(key, " \t\r\n")])
+		return dt_err_set(err, -EINVAL, "a key has no white space and at least one character");
+	k = realloc(t->key, ((size_t)t->nkeys + 1) * sizeof(*k));
+	if (!k)
+		return dt_err_sys(err, -ENOMEM, "cannot take a key");
+	t->key = k;
+	snprintf(name, sizeof(name), "key-%d", t->nkeys + 1);
+	at = tenant_of(&r, name);
+	if (at < 0)
+		return at;
+	t->key[t->nkeys++] = (struct dt_api_key){.key = key, .tenant = at};
+	return 0;
+}
+
 void dt_tenants_release(struct dt_tenants *t)
 {
 	free(t->key);

@@ -1,0 +1,92 @@
+/*
+ * Results of the benchmark as text and as JSON. Text goes to a stream of the caller's; lines that are no
+ * results begin with '#', as in nccl-tests.
+ */
+#ifndef DT_BENCH_REPORT_H
+#define DT_BENCH_REPORT_H
+
+#include "base/json.h"
+#include "bench/compressed.h"
+#include "bench/links.h"
+#include "bench/predict.h"
+
+#include <stdio.h>
+
+#define DT_BENCH_OPS "sum|max|min|avg" /* in the order of enum dt_redop */
+
+/* A type by its name in the other programs ("bf16") or in nccl-tests ("bfloat16"); -1: neither. */
+int dt_bench_type_parse(const char *s);
+/* "bf16" */
+const char *dt_bench_type_name(enum dt_dtype t);
+
+/* What all results of a run have in common. */
+struct dt_bench_run_info {
+	const char *program;
+	struct dt_world_info world;
+	const char *transport;
+	enum dt_dtype t;
+	enum dt_redop op;
+	int root;
+	int64_t iters;
+	bool registered, cold;
+	bool stats, compare;		  /* columns */
+	const struct dt_bench_topo *topo; /* measured, to predict with; NULL: none */
+};
+
+/* After the rows. */
+struct dt_bench_totals {
+	int64_t wrong;
+	double avg_busbw_gbs, copy_gbs;
+	const struct dt_bench_link *link;
+	int nlink;
+	const struct dt_bench_skew *skew; /* calls 0: not looked at */
+	bool interrupted;
+};
+
+/* "# all-reduce over 2 ranks on 1 machine", and of what kind the buffers are. */
+void dt_bench_print_title(FILE *f, const struct dt_bench_run_info *i, enum dt_bench_kind k);
+/* The columns of nccl-tests: out of place, then in place. in_place NULL: the kind has none. */
+void dt_bench_print_head(FILE *f, const struct dt_bench_run_info *i);
+void dt_bench_print_row(FILE *f, const struct dt_bench_run_info *i, enum dt_bench_kind k,
+			const struct dt_bench_result *out, const struct dt_bench_result *in_place);
+/* The columns of the OSU micro-benchmarks. */
+void dt_bench_print_latency_head(FILE *f, const struct dt_bench_run_info *i, enum dt_bench_kind k);
+void dt_bench_print_latency_row(FILE *f, const struct dt_bench_run_info *i, const struct dt_bench_result *r);
+
+/*
+ * Sizes by algorithms: a column for each algorithm of the set (bit 1 << a), the time of a call in each cell,
+ * '*' beside the smallest of a row, '!' beside wrong results. At most 78 columns wide. time_s [DT_ALG_N]:
+ * negative: not measured. A label in place of the size: NULL for none.
+ */
+void dt_bench_print_algorithms_head(FILE *f, unsigned algorithms);
+void dt_bench_print_algorithms_row(FILE *f, unsigned algorithms, size_t bytes, const char *label,
+				   const double *time_s, const int64_t *wrong);
+
+/* By the measured costs: what each step list would take, and what is used. */
+void dt_bench_print_predictions(FILE *f, const struct dt_bench_run_info *i, enum dt_bench_kind k,
+				const struct dt_bench_result *r, enum dt_alg used);
+/* The time of a by the measured costs; -1: DIRECT and MPI are no step lists, or nothing was measured. */
+double dt_bench_predicted(const struct dt_bench_run_info *i, enum dt_bench_kind k, enum dt_alg a,
+			  const struct dt_bench_result *r);
+void dt_bench_print_compressed(FILE *f, const struct dt_bench_compressed *r);
+void dt_bench_print_totals(FILE *f, const struct dt_bench_totals *t);
+
+/* NULL: no memory. */
+json_t *dt_bench_result_json(const struct dt_bench_run_info *i, enum dt_bench_kind k, bool in_place,
+			     enum dt_alg used, const struct dt_bench_result *r);
+json_t *dt_bench_compressed_json(const struct dt_bench_compressed *r);
+/* The whole object. results and compression (may be NULL) stay the caller's. */
+json_t *dt_bench_report_json(const struct dt_bench_run_info *i, const struct dt_bench_totals *t,
+			     json_t *results, json_t *compression);
+
+/*
+ * Every algorithm that was asked for (AUTO: all) on a network that is not here. time_s [DT_ALG_N]: negative
+ * where the collective does not have it.
+ */
+int dt_bench_simulate_all(const struct dt_bench_topo *t, enum dt_bench_kind k, size_t bytes,
+			  enum dt_dtype type, enum dt_alg only, double *time_s, struct dt_err *err);
+/* Appends an object for each algorithm that has a time. */
+void dt_bench_simulated_json(const struct dt_bench_topo *t, enum dt_bench_kind k, size_t bytes,
+			     const double *time_s, json_t *ret);
+
+#endif

@@ -1,0 +1,52 @@
+/* A run of the benchmark: collectives, sizes and algorithms one after another, into a table or JSON. */
+#ifndef DT_BENCH_SESSION_H
+#define DT_BENCH_SESSION_H
+
+#include "base/progress.h"
+#include "bench/report.h"
+
+#include <pthread.h>
+
+struct dt_bench_sizes {
+	size_t min, max;
+	size_t step;   /* bytes added from one size to the next; 0: */
+	double factor; /* multiplied by */
+};
+size_t dt_bench_next_size(const struct dt_bench_sizes *z, size_t s);
+
+struct dt_bench_session_opts {
+	enum dt_bench_kind kind; /* DT_BENCH_N: all of them */
+	enum dt_alg algorithm;	 /* DT_ALG_N: all of them; the group's otherwise */
+	struct dt_bench_sizes sizes;
+	int warmup;
+	bool check;
+	bool explain; /* costs of messages are measured first, and every time predicted */
+	bool skew, fit, latency;
+	const struct dt_compress_opts *compress; /* NULL: none */
+};
+
+struct dt_bench_session {
+	/* set by the caller */
+	struct dt_comm *c;
+	struct dt_bench_session_opts o;
+	struct dt_bench_run_info info;
+	FILE *table;		       /* where text goes; NULL: nowhere */
+	json_t *results, *compression; /* arrays that are filled; NULL: none */
+	pthread_mutex_t *lock;	       /* of results */
+
+	/* set by the run */
+	struct dt_bench_totals totals;
+	struct dt_bench_link link[2];
+	struct dt_bench_skew skew;
+	struct dt_bench_topo topo;
+	struct dt_bench_costs *costs; /* with explain on several machines */
+	double busbw_sum;
+	int nbusbw;
+	struct dt_progress bar;
+};
+
+/* Collective. The caller prints totals or the JSON object. Release after the group is freed. */
+int dt_bench_session_run(struct dt_bench_session *b, struct dt_err *err);
+void dt_bench_session_release(struct dt_bench_session *b);
+
+#endif

@@ -1,0 +1,81 @@
+/* A model as a checkpoint of one shard. */
+#include "ckpt/export_internal.h"
+
+#include "base/tmpfile.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int fill_piece(void *arg, const struct dt_piece *p, const void **ret, struct dt_err *err)
+{
+	struct exporter *e = arg;
+	int64_t n = dt_dtype_size(p->dtype);
+	int rc;
+
+	for (int d = 0; d < p->ndim; d++)
+		n *= p->shape[d];
+	if (exp_grow(&e->buf, &e->buf_bytes, (size_t)n) < 0)
+		return dt_err_sys(err, -ENOMEM, "cannot convert '%s'", p->name);
+	rc = dt_source_read(e->s, dt_params_find(dt_source_params(e->s), p->name + strlen("model/")), p->off,
+			    p->shape, p->dtype, e->buf, err);
+	*ret = e->buf;
+	return rc < 0 ? rc : exp_cancelled(e, (uint64_t)n, err);
+}
+
+static json_t *make_meta(struct exporter *e)
+{
+	json_t *meta = json_pack("{s:o, s:s, s:I}", "model", dt_config_to_json(dt_source_config(e->s)),
+				 "layout", "dp1", "step", (json_int_t)e->x->step),
+	       *tok = json_object();
+	const char *chat = dt_source_chat_template(e->s), *text;
+	size_t n;
+
+	text = dt_source_tokenizer(e->s, &n);
+	if (text)
+		json_object_set_new(tok, "text", json_stringn(text, n));
+	if (text && e->x->tokenizer_hash)
+		json_object_set_new(tok, "hash", json_string(e->x->tokenizer_hash));
+	if (chat)
+		json_object_set_new(tok, "chat_template", json_string(chat));
+	if (json_object_size(tok))
+		json_object_set(meta, "tokenizer", tok);
+	json_decref(tok);
+	return meta;
+}
+
+int exp_dt(struct exporter *e, const char *dst, struct dt_err *err)
+{
+	const struct dt_params *params = dt_source_params(e->s);
+	struct dt_piece *p = calloc((size_t)params->n, sizeof(*p));
+	json_t *meta = make_meta(e), *list = NULL;
+	char *tmp = NULL;
+	int rc = p && meta ? 0 : dt_err_sys(err, -ENOMEM, "cannot write '%s'", dst);
+
+	for (int i = 0; i < params->n && rc == 0; i++) {
+		const struct dt_param *q = &params->p[i];
+		int dtype = e->x->format < 0 ? dt_format_info(dt_source_format(e->s, i))->dtype
+					     : dt_format_info((enum dt_format)e->x->format)->dtype;
+
+		p[i].dtype = dtype < 0 ? DT_F32 : (enum dt_dtype)dtype;
+		p[i].ndim = q->ndim;
+		memcpy(p[i].global, q->shape, (size_t)q->ndim * sizeof(*q->shape));
+		memcpy(p[i].shape, q->shape, (size_t)q->ndim * sizeof(*q->shape));
+		snprintf(p[i].name, sizeof(p[i].name), "model/%s", q->name);
+		e->total += (uint64_t)dt_param_numel(q) * (uint64_t)dt_dtype_size(p[i].dtype);
+	}
+	if (rc == 0)
+		rc = dt_ckpt_begin(dst, e->x->step, &tmp, err);
+	if (rc == 0)
+		rc = dt_ckpt_write_shard_from(tmp, 0, p, params->n, e->x->compress, fill_piece, e, &list,
+					      err);
+	if (rc == 0)
+		rc = dt_ckpt_commit(dst, e->x->step, meta, &list, 1, 0, err);
+	if (rc < 0 && tmp)
+		dt_remove_tree(tmp, NULL);
+	json_decref(list);
+	json_decref(meta);
+	free(tmp);
+	free(p);
+	return rc;
+}

@@ -1,0 +1,254 @@
+/* What all targets need: the list of tensors, and their elements in bands. */
+#include "ckpt/export_internal.h"
+
+#include "kernels/rope.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BAND ((int64_t)4 << 20) /* bytes handled at a time */
+
+static int64_t cols_of(const struct exp_tensor *t)
+{
+	return t->ndim == 2 ? t->shape[1] : 1;
+}
+
+/* The type a tensor gets. */
+static enum dt_format choose(struct exporter *e, const struct exp_tensor *t, const struct dt_param *p,
+			     bool blocks)
+{
+	int want = e->x->format, have = (int)dt_source_format(e->s, t->part[0]);
+	bool gguf = e->x->to == DT_SOURCE_GGUF;
+
+	if (want < 0) {
+		bool fits = dt_format_info((enum dt_format)have)->dtype >= 0 ||
+			    (blocks && !t->transposed && dt_source_raw(e->s, t->part[0]));
+
+		want = fits ? have : DT_FMT_F32;
+	}
+	if (gguf && (p->ndim == 1 || p->role == DT_W_ROUTER)) /* as GGUF's own writer */
+		return DT_FMT_F32;
+	if (dt_format_info((enum dt_format)want)->dtype >= 0)
+		return (enum dt_format)want;
+	if (p->ndim == 1 || p->role == DT_W_POS)
+		return DT_FMT_F32;
+	if (t->shape[1] % dt_format_info((enum dt_format)want)->block == 0)
+		return (enum dt_format)want;
+	e->unpacked++;
+	return DT_FMT_F16;
+}
+
+const struct exp_tensor *exp_find(const struct exporter *e, const char *name)
+{
+	for (int i = 0; i < e->n; i++)
+		if (!strcmp(e->t[i].name, name))
+			return &e->t[i];
+	return NULL;
+}
+
+/* Tensor k of those that parameter i becomes. */
+static void list_one(struct exporter *e, int i, int64_t k, const struct dt_place_in_file *at, bool blocks)
+{
+	const struct dt_param *p = &dt_source_params(e->s)->p[i];
+	struct exp_tensor *t = &e->t[e->n++];
+
+	*t = (struct exp_tensor){.ndim = p->ndim,
+				 .transposed = at->transposed,
+				 .part = {i},
+				 .nparts = 1,
+				 .row0 = k * at->rows,
+				 .stack = at->stack};
+	snprintf(t->name, sizeof(t->name), "%s", at->name);
+	t->shape[0] = at->transposed ? p->shape[1] : at->rows;
+	t->shape[1] = at->transposed ? at->rows : p->ndim == 2 ? p->shape[1] : 1;
+	t->format = choose(e, t, p, blocks);
+	t->bytes = dt_format_bytes(t->format, t->shape[0] * t->shape[1]);
+	e->total += t->bytes;
+}
+
+int exp_list(struct exporter *e, bool blocks, struct dt_err *err)
+{
+	const struct dt_params *params = dt_source_params(e->s);
+	size_t most = 0;
+
+	for (int i = 0; i < params->n; i++)
+		most += params->p[i].experts ? (size_t)params->p[i].experts : 1;
+	e->t = calloc(most, sizeof(*e->t));
+	if (!e->t)
+		return dt_err_sys(err, -ENOMEM, "cannot list the tensors");
+	for (int i = 0; i < params->n; i++) {
+		const struct dt_param *p = &params->p[i];
+		struct dt_place_in_file at = {.split = 1};
+
+		for (int64_t k = 0; k < at.split; k++) {
+			if (!dt_names_place(e->scheme, dt_source_config(e->s), p, k, &at))
+				return dt_err_set(err, -ENOTSUP, "the format has no place for '%s'", p->name);
+			if (at.first) { /* k and v join the q before them */
+				struct exp_tensor *t = (struct exp_tensor *)exp_find(e, at.name);
+
+				t->part[t->nparts++] = i;
+			} else {
+				list_one(e, i, k, &at, blocks);
+			}
+		}
+	}
+	return 0;
+}
+
+void exp_release(struct exporter *e)
+{
+	free(e->t);
+	free(e->buf);
+	free(e->tmp);
+}
+
+int exp_grow(char **buf, size_t *have, size_t want)
+{
+	char *grown;
+
+	if (want <= *have)
+		return 0;
+	grown = realloc(*buf, want);
+	if (!grown)
+		return -ENOMEM;
+	*buf = grown;
+	*have = want;
+	return 0;
+}
+
+int exp_cancelled(struct exporter *e, uint64_t more, struct dt_err *err)
+{
+	e->done += more;
+	if (e->x->progress && !e->x->progress(e->x->arg, e->done, e->total))
+		return dt_err_sys(err, -ECANCELED, "stopped");
+	return 0;
+}
+
+/* Elements of a norm that the target stores with one more, or one less. */
+static int read_shifted(struct exporter *e, int param, int64_t at, int64_t n, float shift, enum dt_format f,
+			char *dst, struct dt_err *err)
+{
+	float *x;
+	int rc;
+
+	if (exp_grow(&e->tmp, &e->tmp_bytes, (size_t)n * sizeof(*x)) < 0)
+		return dt_err_sys(err, -ENOMEM, "cannot convert");
+	x = (float *)e->tmp;
+	rc = dt_source_read(e->s, param, &at, &n, DT_F32, x, err);
+	for (int64_t i = 0; i < n && rc == 0; i++)
+		x[i] += shift;
+	if (rc == 0)
+		dt_quantize(f, x, n, dst);
+	return rc;
+}
+
+/* Rows [row, row + n) of a parameter in the target's rotary order, in format f, as they lie in our shape. */
+static int read_rows(struct exporter *e, int param, int64_t row, int64_t n, enum dt_format f, char *dst,
+		     struct dt_err *err)
+{
+	const struct dt_config *c = dt_source_config(e->s);
+	const struct dt_param *p = &dt_source_params(e->s)->p[param];
+	int64_t cols = p->ndim == 2 ? p->shape[1] : 1, off[2] = {row, 0}, shape[2] = {n, cols};
+	bool turn = dt_param_is_rotary(c, p) && c->rope_pairing != e->pairing;
+	size_t row_bytes = dt_format_info(f)->dtype < 0 ? dt_format_bytes(f, cols)
+							: (size_t)cols * (size_t)dt_format_info(f)->bytes;
+	const char *raw = f == dt_source_format(e->s, param) ? dt_source_raw(e->s, param) : NULL;
+	float shift = dt_param_is_scale(p) ? (float)c->norm_plus_one - (float)e->plus_one : 0;
+	int rc = 0;
+
+	if (shift != 0)
+		return read_shifted(e, param, row, n, shift, f, dst, err);
+	for (int64_t done = 0; done < n && rc == 0; done += shape[0], dst += shape[0] * (int64_t)row_bytes) {
+		off[0] = turn ? dt_rope_row(row + done, c->head_dim, c->rope_pairing, e->pairing) : row;
+		shape[0] = turn ? 1 : n;
+		if (raw) {
+			memcpy(dst, raw + (size_t)off[0] * row_bytes, (size_t)shape[0] * row_bytes);
+		} else if (dt_format_info(f)->dtype >= 0) {
+			rc = dt_source_read(e->s, param, off, shape, (enum dt_dtype)dt_format_info(f)->dtype,
+					    dst, err);
+		} else {
+			if (exp_grow(&e->tmp, &e->tmp_bytes, (size_t)(shape[0] * cols) * 4) < 0)
+				return dt_err_sys(err, -ENOMEM, "cannot convert '%s'", p->name);
+			rc = dt_source_read(e->s, param, off, shape, DT_F32, e->tmp, err);
+			if (rc == 0)
+				dt_quantize(f, (const float *)e->tmp, shape[0] * cols, dst);
+		}
+	}
+	return rc;
+}
+
+/* Rows [row, row + n) of a transposed tensor: columns of its parts. Plain types. */
+static int read_turned(struct exporter *e, const struct exp_tensor *t, int64_t row, int64_t n, char *dst,
+		       struct dt_err *err)
+{
+	int64_t size = dt_format_info(t->format)->bytes, first = 0;
+	int rc = 0;
+
+	for (int k = 0; k < t->nparts && rc == 0; k++) {
+		const struct dt_param *p = &dt_source_params(e->s)->p[t->part[k]];
+		int64_t off[2] = {0, row}, shape[2] = {p->shape[0], n};
+
+		if (exp_grow(&e->tmp, &e->tmp_bytes, (size_t)(shape[0] * n * size)) < 0)
+			return dt_err_sys(err, -ENOMEM, "cannot convert '%s'", p->name);
+		rc = dt_source_read(e->s, t->part[k], off, shape,
+				    (enum dt_dtype)dt_format_info(t->format)->dtype, e->tmp, err);
+		for (int64_t r = 0; r < n; r++)
+			for (int64_t c = 0; c < shape[0]; c++)
+				memcpy(dst + (r * t->shape[1] + first + c) * size,
+				       e->tmp + (c * n + r) * size, (size_t)size);
+		first += shape[0];
+	}
+	return rc;
+}
+
+int exp_write(struct exporter *e, const struct exp_tensor *t, FILE *f, struct dt_err *err)
+{
+	const struct dt_params *params = dt_source_params(e->s);
+	size_t row_bytes = dt_format_bytes(t->format, t->shape[0] * cols_of(t)) / (size_t)t->shape[0];
+	int64_t band = BAND / (int64_t)row_bytes + 1;
+	int rc = 0;
+
+	band = band > 64 ? band / 64 * 64 : band;
+	if (exp_grow(&e->buf, &e->buf_bytes, (size_t)(band < t->shape[0] ? band : t->shape[0]) * row_bytes) <
+	    0)
+		return dt_err_sys(err, -ENOMEM, "cannot write '%s'", t->name);
+	for (int k = 0; k < (t->transposed ? 1 : t->nparts) && rc == 0; k++) {
+		int64_t rows = t->transposed || t->nparts == 1 ? t->shape[0] : params->p[t->part[k]].shape[0];
+
+		for (int64_t r = 0; r < rows && rc == 0; r += band) {
+			int64_t n = rows - r < band ? rows - r : band;
+
+			rc = t->transposed ? read_turned(e, t, r, n, e->buf, err)
+					   : read_rows(e, t->part[k], t->row0 + r, n, t->format, e->buf, err);
+			if (rc == 0 && fwrite(e->buf, row_bytes, (size_t)n, f) != (size_t)n)
+				rc = dt_err_sys(err, errno ? -errno : -EIO, "cannot write '%s'", t->name);
+			if (rc == 0)
+				rc = exp_cancelled(e, (uint64_t)n * row_bytes, err);
+		}
+	}
+	return rc;
+}
+
+void exp_zeros(FILE *f, uint64_t n)
+{
+	static const char zeros[4096];
+
+	for (; n; n -= n < sizeof(zeros) ? n : sizeof(zeros))
+		fwrite(zeros, 1, n < sizeof(zeros) ? (size_t)n : sizeof(zeros), f);
+}
+
+const char *exp_token(const json_t *root, int64_t id)
+{
+	const json_t *added = json_object_get(root, "added_tokens"), *o;
+	json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab"), *v;
+	const char *key;
+	size_t i;
+
+	if (id < 0)
+		return NULL;
+	json_array_foreach(added, i, o) if (json_integer_value(json_object_get(o, "id")) ==
+					    id) return json_string_value(json_object_get(o, "content"));
+	json_object_foreach(vocab, key, v) if (json_is_integer(v) && json_integer_value(v) == id) return key;
+	return NULL;
+}

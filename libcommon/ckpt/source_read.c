@@ -1,0 +1,143 @@
+/* Elements of any source: blocks dequantised, transposed and split tensors put together, means taken. */
+#include "ckpt/source_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RUN 4096 /* elements dequantised at a time; a multiple of every block */
+
+static void put(enum dt_dtype as, const float *x, int64_t n, void *dst)
+{
+	dt_quantize((enum dt_format)dt_format_of_dtype(as), x, n, dst);
+}
+
+/* n elements from number `from` of a stored tensor, which need not begin a block. */
+static void read_run(const struct src_view *v, int64_t from, int64_t n, enum dt_dtype as, char *dst)
+{
+	const struct dt_format_info *f = dt_format_info(v->format);
+	int64_t size = dt_dtype_size(as);
+	float x[RUN];
+
+	if (f->dtype == (int)as) {
+		memcpy(dst, v->data + from * size, (size_t)(n * size));
+		return;
+	}
+	while (n > 0) {
+		int64_t lead = from % f->block, take = RUN - lead < n ? RUN - lead : n;
+		int64_t whole = (lead + take + f->block - 1) / f->block * f->block;
+
+		dt_dequantize(v->format, v->data + dt_format_bytes(v->format, from - lead), whole, x);
+		put(as, x + lead, take, dst);
+		from += take;
+		n -= take;
+		dst += take * size;
+	}
+}
+
+/*
+ * A row of a transposed tensor lies scattered; only plain types are stored so. Tiles keep lines in the cache.
+ */
+static void read_transposed(const struct src_view *v, const int64_t *off, const int64_t *shape,
+			    enum dt_dtype as, char *dst)
+{
+	enum { TILE = 64 };
+	int64_t es = dt_format_info(v->format)->bytes, size = dt_dtype_size(as);
+
+	for (int64_t r0 = 0; r0 < shape[0]; r0 += TILE)
+		for (int64_t c0 = 0; c0 < shape[1]; c0 += TILE)
+			for (int64_t c = c0; c < c0 + TILE && c < shape[1]; c++)
+				for (int64_t r = r0; r < r0 + TILE && r < shape[0]; r++) {
+					const uint8_t *from =
+						v->data +
+						es * (v->first + (off[1] + c) * v->stride + off[0] + r);
+					char *to = dst + (r * shape[1] + c) * size;
+					float x;
+
+					if (dt_format_info(v->format)->dtype == (int)as) {
+						memcpy(to, from, (size_t)size);
+					} else {
+						dt_dequantize(v->format, from, 1, &x);
+						put(as, &x, 1, to);
+					}
+				}
+}
+
+static int read_mean(struct dt_source *s, int i, const int64_t *off, const int64_t *shape, enum dt_dtype as,
+		     char *dst, struct dt_err *err)
+{
+	int64_t n = 1;
+	double *sum;
+	float *x;
+	int rc = 0;
+
+	for (int d = 0; d < s->params.p[i].ndim; d++)
+		n *= shape[d];
+	sum = calloc((size_t)n + 1, sizeof(*sum));
+	x = malloc(((size_t)n + 1) * sizeof(*x));
+	if (!sum || !x)
+		rc = dt_err_sys(err, -ENOMEM, "cannot average '%s'", s->params.p[i].name);
+	for (int k = 0; k < s->nmean && rc == 0; k++) {
+		rc = dt_source_read(s->mean[k], i, off, shape, DT_F32, x, err);
+		for (int64_t j = 0; j < n && rc == 0; j++)
+			sum[j] += (double)x[j];
+	}
+	for (int64_t j = 0; j < n && rc == 0; j++)
+		x[j] = (float)(sum[j] / s->nmean);
+	if (rc == 0)
+		put(as, x, n, dst);
+	free(sum);
+	free(x);
+	return rc;
+}
+
+static void read_box(const struct src_view *v, int64_t row0, int64_t rows, int64_t col0, int64_t cols,
+		     enum dt_dtype as, char *dst)
+{
+	if (cols == v->stride) { /* whole rows are one run */
+		cols *= rows;
+		rows = 1;
+	}
+	for (int64_t r = 0; r < rows; r++)
+		read_run(v, v->first + (row0 + r) * v->stride + col0, cols, as,
+			 dst + r * cols * dt_dtype_size(as));
+}
+
+int dt_source_read(struct dt_source *s, int i, const int64_t *off, const int64_t *shape, enum dt_dtype as,
+		   void *dst, struct dt_err *err)
+{
+	const struct dt_param *p = &s->params.p[i];
+	const struct src_view *v;
+	int64_t row0, rows, col0, cols;
+
+	if (dt_format_of_dtype(as) < 0)
+		return dt_err_set(err, -EINVAL, "'%s' cannot be read as %s", p->name, dt_dtype_name(as));
+	for (int d = 0; d < p->ndim; d++)
+		if (off[d] < 0 || shape[d] < 0 || off[d] > p->shape[d] || shape[d] > p->shape[d] - off[d])
+			return dt_err_set(err, -EINVAL, "the box asked for reaches out of '%s'", p->name);
+	if (s->mean)
+		return read_mean(s, i, off, shape, as, dst, err);
+	if (s->ck)
+		return dt_ckpt_read(s->ck, s->ck_tensor[i], off, shape, as, dst, err);
+	v = &s->view[i];
+	if (v->transposed) {
+		read_transposed(v, off, shape, as, dst);
+		return 0;
+	}
+	row0 = p->ndim == 2 ? off[0] : 0;
+	rows = p->ndim == 2 ? shape[0] : 1;
+	col0 = off[p->ndim - 1];
+	cols = shape[p->ndim - 1];
+	if (!v->part)
+		read_box(v, row0, rows, col0, cols, as, dst);
+	for (int64_t n; v->part && rows > 0; row0 += n, rows -= n) {
+		struct src_view one = *v;
+
+		one.data = v->part[row0 / v->part_rows];
+		n = v->part_rows - row0 % v->part_rows;
+		n = n < rows ? n : rows;
+		read_box(&one, row0 % v->part_rows, n, col0, cols, as, dst);
+		dst = (char *)dst + n * cols * dt_dtype_size(as);
+	}
+	return 0;
+}

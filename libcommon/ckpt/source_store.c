@@ -1,0 +1,147 @@
+/* Tensors of a file: mapped, listed, matched with the parameters of the model. */
+#include "ckpt/internal.h"
+#include "ckpt/source_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int src_map(struct dt_source *s, const char *path, const uint8_t **ret, size_t *ret_n, struct dt_err *err)
+{
+	void *grown = realloc(s->map, ((size_t)s->nmap + 1) * sizeof(*s->map)), *p;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	struct stat st;
+
+	if (grown)
+		s->map = grown;
+	if (fd < 0)
+		return dt_err_sys(err, -errno, "cannot open '%s'", path);
+	if (!grown || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size == 0) {
+		close(fd);
+		return dt_err_set(err, -EBADMSG, "'%s' is empty or not a regular file", path);
+	}
+	p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+	close(fd);
+	if (p == MAP_FAILED)
+		return dt_err_sys(err, -errno, "cannot map '%s'", path);
+	s->map[s->nmap].p = p;
+	s->map[s->nmap++].n = (size_t)st.st_size;
+	*ret = p;
+	*ret_n = (size_t)st.st_size;
+	return 0;
+}
+
+int src_add(struct dt_source *s, const struct src_stored *t)
+{
+	if (s->nstored == s->cap) {
+		int cap = s->cap ? 2 * s->cap : 64;
+		void *grown = realloc(s->stored, (size_t)cap * sizeof(*s->stored));
+
+		if (!grown)
+			return -ENOMEM;
+		s->stored = grown;
+		s->cap = cap;
+	}
+	s->stored[s->nstored++] = *t;
+	return 0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(((const struct src_stored *)a)->name, ((const struct src_stored *)b)->name);
+}
+
+/* The tensor at a place, of the shape it must have there. */
+static int find_stored(struct dt_source *s, const struct dt_param *p, const struct dt_place_in_file *at,
+		       const struct src_stored **ret, struct dt_err *err)
+{
+	struct src_stored key, *t;
+	char want_text[96], have_text[96];
+	int64_t want[3] = {at->stack	    ? at->stack
+			   : at->transposed ? p->shape[1]
+					    : at->rows,
+			   at->stack	    ? at->rows / at->stack
+			   : at->transposed ? at->rows
+					    : p->shape[1],
+			   p->shape[1]};
+	int ndim = at->stack ? 3 : p->ndim;
+
+	snprintf(key.name, sizeof(key.name), "%s", at->name);
+	t = bsearch(&key, s->stored, (size_t)s->nstored, sizeof(*t), by_name);
+	if (!t)
+		return dt_err_set(err, -ENOENT, "'%s' has no tensor '%s'", s->path, at->name);
+	if (t->ndim != ndim || memcmp(t->shape, want, (size_t)ndim * sizeof(*want)))
+		return dt_err_set(err, -EINVAL, "'%s': tensor '%s' is %s, not %s as the model says", s->path,
+				  t->name, ck_shape_text(have_text, sizeof(have_text), t->ndim, t->shape),
+				  ck_shape_text(want_text, sizeof(want_text), ndim, want));
+	if (!t->format_known)
+		return dt_err_set(err, -ENOTSUP, "'%s': the type of tensor '%s' is not supported", s->path,
+				  t->name);
+	t->used = true;
+	*ret = t;
+	return 0;
+}
+
+static int bind_param(struct dt_source *s, enum dt_names scheme, int i, struct dt_err *err)
+{
+	const struct dt_param *p = &s->params.p[i];
+	const struct src_stored *t;
+	struct dt_place_in_file at;
+	int rc;
+
+	if (!dt_names_place(scheme, &s->config, p, 0, &at))
+		return dt_err_set(err, -ENOTSUP, "'%s' (family %s) has no place for '%s'", s->path,
+				  s->config.family, p->name);
+	rc = find_stored(s, p, &at, &t, err);
+	if (rc < 0)
+		return rc;
+	s->view[i] = (struct src_view){.data = t->data,
+				       .format = t->format,
+				       .first = at.transposed  ? at.first
+						: p->ndim == 2 ? at.first * p->shape[1]
+							       : at.first,
+				       .stride = p->ndim != 2	 ? p->shape[0]
+						 : at.transposed ? at.rows
+								 : p->shape[1],
+				       .transposed = at.transposed};
+	if (at.split == 1)
+		return 0;
+	s->view[i].part_rows = at.rows;
+	s->view[i].part = calloc((size_t)at.split, sizeof(*s->view[i].part));
+	if (!s->view[i].part)
+		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", s->path);
+	for (int64_t e = 0; e < at.split && rc == 0; e++) {
+		dt_names_place(scheme, &s->config, p, e, &at);
+		rc = find_stored(s, p, &at, &t, err);
+		if (rc == 0 && t->format != s->view[i].format)
+			rc = dt_err_set(err, -ENOTSUP, "'%s': tensor '%s' is %s, that of expert 0 is %s",
+					s->path, t->name, dt_format_info(t->format)->name,
+					dt_format_info(s->view[i].format)->name);
+		s->view[i].part[e] = rc == 0 ? t->data : NULL;
+	}
+	return rc;
+}
+
+int src_resolve(struct dt_source *s, enum dt_names scheme, struct dt_err *err)
+{
+	int rc = dt_model_params(&s->config, &s->params, err);
+
+	if (rc < 0)
+		return rc;
+	s->view = calloc((size_t)s->params.n, sizeof(*s->view));
+	if (!s->view)
+		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", s->path);
+	qsort(s->stored, (size_t)s->nstored, sizeof(*s->stored), by_name);
+	for (int i = 0; i < s->params.n && rc == 0; i++)
+		rc = bind_param(s, scheme, i, err);
+	for (int i = 0; i < s->nstored && rc == 0; i++)
+		if (!s->stored[i].used && !dt_names_is_buffer(scheme, &s->config, s->stored[i].name))
+			rc = dt_err_set(err, -ENOTSUP, "'%s': tensor '%s' is no part of a %s model", s->path,
+					s->stored[i].name, s->config.family);
+	return rc;
+}

@@ -1,0 +1,12 @@
+#ifndef DT_MODEL_SAME_H
+#define DT_MODEL_SAME_H
+
+#include "model/config.h"
+
+/*
+ * Whether two configurations compute the same numbers from the same weights. Names, special tokens and the
+ * way rotary rows and norms are stored may differ. *ret_what (may be NULL) names the first difference.
+ */
+bool dt_config_same(const struct dt_config *a, const struct dt_config *b, const char **ret_what);
+
+#endif

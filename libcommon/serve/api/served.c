@@ -1,0 +1,261 @@
+#include "serve/api/served.h"
+
+#include "base/progress.h"
+#include "base/units.h"
+#include "kernels/attention.h"
+#include "plan/inferplan.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+static int copy_block(void *m, int32_t from, int32_t to)
+{
+	return dt_infer_copy_block(m, from, to);
+}
+
+static int forward(void *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
+{
+	return dt_infer_forward(m, b, logits, err);
+}
+
+/* The tokenizer the model was trained with travels with it; "byte" needs no file. */
+static int open_tokenizer(struct dt_served *s, const struct dt_served_params *p, const struct dt_config *c,
+			  struct dt_err *err)
+{
+	const char *path = dt_source_path(s->src);
+	size_t n = 0;
+	const char *text = dt_source_tokenizer(s->src, &n);
+	int rc;
+
+	if (p->tokenizer && !strcmp(p->tokenizer, "byte"))
+		rc = dt_tokenizer_open("byte", &s->tok, err);
+	else if (text)
+		rc = dt_tokenizer_from_text(text, n, &s->tok, err);
+	else
+		rc = dt_err_set(err, -ENOENT, "'%s' carries no tokenizer%s%s", path,
+				dt_source_note(s->src) ? ": " : "",
+				dt_source_note(s->src) ? dt_source_note(s->src) : "");
+	if (rc < 0 && !text) {
+		dt_err_hint(
+			err,
+			"give --tokenizer, or train on a dataset that dt-dataset built, which carries one");
+		return rc;
+	}
+	if (rc < 0)
+		return dt_err_prefix(err, "'%s': tokenizer", path);
+	if (dt_tokenizer_vocab(s->tok) > c->vocab)
+		return dt_err_set(err, -EINVAL, "'%s': the tokenizer has %d ids and the model only %lld",
+				  path, dt_tokenizer_vocab(s->tok), (long long)c->vocab);
+	return 0;
+}
+
+/* Of a card half of what is free; of the machine a quarter, which others use too. */
+static uint64_t cache_share(struct dt_dev *dev)
+{
+	size_t room, all;
+
+	if (dt_dev_memory(dev, &room, &all) == 0)
+		return room / 2;
+	return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 4;
+}
+
+/* Blocks of KV cache: what was asked for, else what every sequence at full length needs, within reason. */
+static int64_t cache_blocks(const struct dt_served_params *p, struct dt_dev *dev, int64_t len,
+			    const struct dt_config *c, struct dt_err *err)
+{
+	enum dt_dtype dtype = p->cache;
+	const struct dt_attn a = {.kv_heads = c->kv_heads, .head_dim = c->head_dim};
+	uint64_t bytes =
+		2 * (uint64_t)(c->layers * dt_kv_row(&a, dtype) * p->block) * (uint64_t)dt_dtype_size(dtype);
+	uint64_t one = (uint64_t)((len + p->block - 1) / p->block), all = one * (uint64_t)p->seqs;
+	uint64_t share = cache_share(dev);
+	uint64_t n = (p->cache_mem ? p->cache_mem : share) / bytes;
+	char have[32], need[32];
+
+	if (n > all)
+		n = all;
+	if (n >= one && n <= INT32_MAX / (uint64_t)p->block)
+		return (int64_t)n;
+	dt_err_set(err, -ENOSPC, "a KV cache of %s does not hold one sequence of %lld tokens, which takes %s",
+		   dt_format_size(p->cache_mem ? p->cache_mem : share, have, sizeof(have)), (long long)len,
+		   dt_format_size(one * bytes, need, sizeof(need)));
+	dt_err_hint(err, "lower --max-model-len, or give --kv-cache-mem");
+	return -ENOSPC;
+}
+
+/* The model that guesses: with the same words, and a cache of the same blocks. */
+static int open_drafter(struct dt_served *s, const struct dt_served_params *p,
+			const struct dt_infer_params *like, struct dt_err *err)
+{
+	struct dt_infer_params ip = *like;
+	struct dt_source *src;
+	int64_t vocab = dt_source_config(s->src)->vocab;
+	int rc = dt_source_open(p->draft_model, DT_SOURCE_AUTO, NULL, &src, err);
+
+	if (rc < 0)
+		return rc;
+	ip.weights = -1;
+	if (dt_source_config(src)->vocab != vocab)
+		rc = dt_err_set(err, -EINVAL, "'%s' has a vocabulary of %lld and '%s' one of %lld",
+				p->draft_model, (long long)dt_source_config(src)->vocab, p->ckpt,
+				(long long)vocab);
+	else
+		rc = dt_infer_open(&s->drafter, s->dev, src, &ip, err);
+	dt_source_close(src);
+	return rc;
+}
+
+/* The template asked for, or the model's own, or what its tokens tell. */
+static void set_chat(struct dt_served *s, const struct dt_served_params *p, const char *text)
+{
+	int kind = p->chat;
+
+	if (kind < 0 && text)
+		kind = dt_chat_recognise(text, s->tok);
+	if (kind < 0)
+		kind = dt_chat_recognise(NULL, s->tok);
+	s->has_chat = kind >= 0;
+	if (s->has_chat)
+		dt_chat_init(&s->chat, (enum dt_chat_kind)kind, text, s->tok);
+}
+
+static void set_eos(struct dt_engine_model *m, const struct dt_tokenizer *tok, const struct dt_config *c)
+{
+	int32_t eot = dt_tokenizer_eot(tok);
+
+	if (eot >= 0)
+		m->eos[m->neos++] = eot;
+	if (c->eos >= 0 && c->eos < c->vocab && c->eos != eot)
+		m->eos[m->neos++] = (int32_t)c->eos;
+}
+
+static int open_device(struct dt_served *s, const struct dt_served_params *p, struct dt_err *err)
+{
+	int rc = dt_dev_open(&s->dev, p->kind, p->index, (int)p->threads);
+
+	if (rc < 0)
+		return dt_err_set(err, rc, "cannot open device '%s': %s", p->device, dt_dev_why(rc));
+	s->dev->batch_invariant = p->kind == DT_DEV_CPU || p->invariant; /* on a card it costs more */
+	return 0;
+}
+
+/* The model and the one that guesses, with a cache of the same blocks; how many. */
+static int64_t open_models(struct dt_served *s, const struct dt_served_params *p, int64_t len,
+			   struct dt_err *err)
+{
+	struct dt_infer_params ip = {.dtype = p->fp32 ? DT_F32 : DT_BF16,
+				     .cache = p->cache,
+				     .weights = p->weights,
+				     .max_tokens = (int)p->tokens,
+				     .max_len = (int)len,
+				     .max_seqs = (int)p->seqs,
+				     .block_size = (int)p->block};
+	int64_t blocks = cache_blocks(p, s->dev, len, dt_source_config(s->src), err);
+	int rc;
+
+	if (blocks < 0)
+		return blocks;
+	ip.blocks = (int)blocks;
+	rc = dt_infer_open(&s->model, s->dev, s->src, &ip, err);
+	if (rc == 0 && p->draft_model)
+		rc = open_drafter(s, p, &ip, err);
+	dt_dev_rest(s->dev); /* from here on it is the engine thread's */
+	return rc < 0 ? rc : blocks;
+}
+
+static int open_engine(struct dt_served *s, const struct dt_served_params *p, const struct dt_config *c,
+		       int64_t len, int64_t blocks, struct dt_err *err)
+{
+	struct dt_engine_params ep = {.model = {.m = s->model,
+						.forward = forward,
+						.copy_block = copy_block,
+						.draws = true,
+						.vocab = (int)c->vocab,
+						.hidden = (int)c->hidden},
+				      .tok = s->tok,
+				      .max_seqs = (int)p->seqs,
+				      .max_tokens = (int)p->tokens,
+				      .max_len = (int)len,
+				      .blocks = (int)blocks,
+				      .block_size = (int)p->block,
+				      .window = (int)dt_config_span(c),
+				      .queue = (int)p->queue,
+				      .share_prefixes = p->share,
+				      .draft = (int)p->draft,
+				      .tenant = p->tenant,
+				      .ntenants = p->ntenants,
+				      .stuck_after = p->stuck_after};
+
+	set_eos(&ep.model, s->tok, c);
+	if (s->drafter) {
+		int64_t span = dt_config_span(dt_infer_config(s->drafter));
+
+		ep.drafter = ep.model;
+		ep.drafter.m = s->drafter;
+		ep.window = ep.window && span ? (int)(span > ep.window ? span : ep.window) : 0;
+	}
+	if (p->trace) {
+		s->trace.f = fopen(p->trace, "we");
+		if (!s->trace.f)
+			return dt_err_sys(err, -errno, "cannot write '%s'", p->trace);
+		ep.trace = &s->trace;
+	}
+	return dt_engine_open(&s->engine, &ep, err);
+}
+
+int dt_served_open(struct dt_served *s, const struct dt_served_params *p, struct dt_err *err)
+{
+	const char *file = p->tokenizer && strcmp(p->tokenizer, "byte") ? p->tokenizer : NULL;
+	double t0 = dt_now();
+	struct dt_config c;
+	int64_t blocks, len;
+	int rc = dt_source_open(p->ckpt, DT_SOURCE_AUTO, file, &s->src, err);
+
+	if (rc < 0)
+		return rc;
+	c = *dt_source_config(s->src);
+	rc = open_tokenizer(s, p, &c, err);
+	if (rc < 0)
+		return rc;
+	len = p->len ? p->len : c.max_seq;
+	if (len > c.max_seq)
+		return dt_err_set(err, -EINVAL,
+				  "--max-model-len %lld is more than the model's %lld positions",
+				  (long long)len, (long long)c.max_seq);
+	rc = open_device(s, p, err);
+	if (rc < 0)
+		return rc;
+	blocks = open_models(s, p, len, err);
+	if (blocks < 0)
+		return (int)blocks;
+	set_chat(s, p, dt_source_chat_template(s->src));
+	dt_source_close(s->src);
+	s->src = NULL;
+	rc = open_engine(s, p, &c, len, blocks, err);
+	if (rc < 0)
+		return rc;
+	s->memory = dt_infer_bytes(s->model);
+	s->logits_bytes = DT_INFER_LOGITS_ROWS((uint64_t)p->seqs) * (uint64_t)c.vocab * 4;
+	s->cache_tokens = blocks * p->block;
+	s->seconds = dt_now() - t0;
+	dt_metrics_memory(dt_engine_metrics(s->engine), s->memory.weights, s->memory.cache, s->memory.work,
+			  s->logits_bytes);
+	return 0;
+}
+
+int dt_served_close(struct dt_served *s)
+{
+	int rc = 0;
+
+	dt_engine_close(s->engine);
+	if (s->trace.f && ((fclose(s->trace.f) == EOF) | s->trace.failed))
+		rc = -EIO;
+	dt_infer_close(s->model);
+	dt_infer_close(s->drafter);
+	dt_tokenizer_close(s->tok);
+	dt_source_close(s->src);
+	dt_dev_close(s->dev);
+	*s = (struct dt_served){0};
+	return rc;
+}

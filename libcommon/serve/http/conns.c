@@ -1,0 +1,279 @@
+/*
+ * The connections and the thread that watches them. Everybody's time is bounded: to send a request, and to
+ * take its answer. Where places run out, those who do not read what they asked for go first, then those who
+ * owe a request, the oldest first; a few places beyond the limit are kept for /health.
+ */
+#include "base/progress.h"
+#include "serve/http/priv.h"
+
+#include <errno.h>
+#include <linux/sockios.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define WATCH_MS    100
+#define LOOK_EVERY  5		/* rounds between looks at who reads */
+#define STALLED	    1.0		/* seconds without reading after which a client's place may be taken */
+#define GRACE	    1.0		/* seconds a newcomer has to ask for something */
+#define SHORT_GRACE 0.1		/* the same while a request waits for a place */
+#define SPARE	    64		/* places beyond the limit */
+#define MIN_RATE    (64 * 1024) /* bytes a second at which an answer is to be taken */
+
+/* Its own thread sees the end and closes. mu held. */
+static void cut_off(struct dt_http *h, struct dt_http_conn *c)
+{
+	if (c->call)
+		dt_engine_cancel(atomic_load(&h->engine), c->call);
+	c->call = NULL;
+	shutdown(c->fd, SHUT_RDWR);
+	c->reading_since = c->answer_until = c->stalled_since = 0;
+	c->cut = true;
+	h->nconns--;
+}
+
+/* The one to go: who has not read for longest, else who has owed a request for longest. mu held. */
+static struct dt_http_conn *victim(struct dt_http *h, const struct dt_http_conn *keep, double grace)
+{
+	struct dt_http_conn *stalled = NULL, *idle = NULL, *c;
+	double now = dt_now();
+
+	TAILQ_FOREACH (c, &h->conns, in_list) {
+		if (c == keep || c->cut)
+			continue;
+		if (c->stalled_since > 0 && now - c->stalled_since > STALLED &&
+		    (!stalled || c->stalled_since < stalled->stalled_since))
+			stalled = c;
+		if (c->reading_since > 0 && !c->asking && now - c->reading_since >= grace &&
+		    (!idle || c->reading_since < idle->reading_since))
+			idle = c;
+	}
+	return stalled ? stalled : idle;
+}
+
+/* mu held. */
+static void make_room(struct dt_http *h, const struct dt_http_conn *keep, int places, double grace)
+{
+	struct dt_http_conn *c;
+
+	while (h->nconns > places && (c = victim(h, keep, grace)))
+		cut_off(h, c);
+}
+
+bool dt_http_make_place(struct dt_http_req *q)
+{
+	struct dt_http *h = q->http;
+	double end = dt_now() + GRACE;
+	bool ok;
+
+	for (;;) {
+		pthread_mutex_lock(&h->mu);
+		make_room(h, q->conn, h->p.max_connections, SHORT_GRACE);
+		ok = h->nconns <= h->p.max_connections || (q->conn && q->conn->cut);
+		if (q->conn)
+			q->conn->asking = !ok && dt_now() < end;
+		pthread_mutex_unlock(&h->mu);
+		if (ok || dt_now() >= end)
+			return ok;
+		usleep((useconds_t)(SHORT_GRACE * 1e6));
+	}
+}
+
+void dt_http_on_connection(void *cls, struct MHD_Connection *mhd, void **ctx,
+			   enum MHD_ConnectionNotificationCode code)
+{
+	struct dt_http *h = cls;
+	struct dt_http_conn *c = *ctx;
+
+	if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+		const union MHD_ConnectionInfo *i =
+			MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
+
+		c = calloc(1, sizeof(*c));
+		*ctx = c;
+		if (!c || !i) {
+			free(c);
+			*ctx = NULL;
+			return; /* without it the client is served, only not watched */
+		}
+		c->fd = i->connect_fd;
+		c->reading_since = dt_now();
+		pthread_mutex_lock(&h->mu);
+		TAILQ_INSERT_HEAD(&h->conns, c, in_list);
+		h->nconns++;
+		make_room(h, c, h->p.max_connections, GRACE);
+		make_room(h, c, h->p.max_connections + SPARE, 0);
+		pthread_mutex_unlock(&h->mu);
+	} else if (c) {
+		pthread_mutex_lock(&h->mu);
+		TAILQ_REMOVE(&h->conns, c, in_list);
+		h->nconns -= !c->cut;
+		pthread_mutex_unlock(&h->mu);
+		free(c);
+		*ctx = NULL;
+	}
+}
+
+void dt_http_answering(struct dt_http_req *q)
+{
+	pthread_mutex_lock(&q->http->mu);
+	q->http->active++;
+	q->answering = true;
+	if (q->conn)
+		q->conn->reading_since = 0;
+	pthread_mutex_unlock(&q->http->mu);
+}
+
+void dt_http_answered(struct dt_http_req *q, size_t n, bool stream)
+{
+	const struct dt_http_params *p = q->params;
+
+	pthread_mutex_lock(&q->http->mu);
+	if (q->conn && !q->conn->cut) {
+		q->conn->streaming = stream;
+		q->conn->reading_since = 0;
+		q->conn->answer_until = dt_now() + p->answer_timeout + (double)n / MIN_RATE +
+					(stream ? p->request_timeout : 0);
+	}
+	pthread_mutex_unlock(&q->http->mu);
+}
+
+void dt_http_over(struct dt_http_req *q)
+{
+	struct dt_http *h = q->http;
+	struct dt_http_conn *c = q->conn;
+
+	pthread_mutex_lock(&h->mu);
+	if (c) {
+		c->call = NULL;
+		c->answer_until = c->stalled_since = 0;
+		c->streaming = false;
+		c->reading_since = c->cut ? 0 : dt_now();
+	}
+	h->active -= q->answering;
+	pthread_mutex_unlock(&h->mu);
+}
+
+void dt_http_watch(struct dt_http_req *q, struct dt_call *call)
+{
+	pthread_mutex_lock(&q->http->mu);
+	if (q->conn)
+		q->conn->call = call;
+	pthread_mutex_unlock(&q->http->mu);
+}
+
+/* Whether the client takes what waits for it. */
+static void look_at_reader(struct dt_http_conn *c, double now)
+{
+	struct tcp_info i = {0};
+	socklen_t n = sizeof(i);
+	int waiting = 0;
+
+	if (ioctl(c->fd, SIOCOUTQ, &waiting) < 0 || waiting == 0 ||
+	    getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &i, &n) < 0) {
+		c->stalled_since = 0;
+	} else if (c->stalled_since == 0 || i.tcpi_bytes_acked != c->acked) {
+		c->stalled_since = now;
+		c->acked = i.tcpi_bytes_acked;
+	}
+}
+
+/*
+ * The client sends no more: it may have gone, or wait for its answer. Who has gone answers any byte with a
+ * reset; an interim reply is one that every reader of HTTP/1.1 passes over. mu held.
+ */
+static void probe(struct dt_http_conn *c)
+{
+	static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n";
+
+	if (c->half_closed)
+		return;
+	c->half_closed = true;
+	if (!c->streaming) /* else the next event tells */
+		send(c->fd, interim, sizeof(interim) - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* Cancels the calls of clients that have gone. mu held. */
+static void look_for_gone(struct dt_http *h, int n)
+{
+	if (n == 0 || poll(h->polls, (nfds_t)n, 0) <= 0)
+		return;
+	for (int i = 0; i < n; i++) {
+		if (h->polls[i].revents & (POLLHUP | POLLERR | POLLNVAL)) {
+			dt_engine_cancel(atomic_load(&h->engine), h->polled[i]->call);
+			h->polled[i]->call = NULL;
+		} else if (h->polls[i].revents & POLLRDHUP) {
+			probe(h->polled[i]);
+		}
+	}
+}
+
+/* One round over the connections, mu held. */
+static void watch(struct dt_http *h)
+{
+	bool look = h->round++ % LOOK_EVERY == 0;
+	double now = dt_now();
+	struct dt_http_conn *c;
+	int n = 0;
+
+	TAILQ_FOREACH (c, &h->conns, in_list) {
+		if (c->cut)
+			continue;
+		if (look && c->answer_until > 0)
+			look_at_reader(c, now);
+		if ((c->reading_since > 0 && now - c->reading_since > h->p.read_timeout) ||
+		    (c->answer_until > 0 && now > c->answer_until) ||
+		    (c->stalled_since > 0 && now - c->stalled_since > h->p.answer_timeout)) {
+			cut_off(h, c);
+		} else if (c->call && n < h->max_open) {
+			h->polls[n] = (struct pollfd){.fd = c->fd, .events = POLLRDHUP};
+			h->polled[n++] = c;
+		}
+	}
+	make_room(h, NULL, h->p.max_connections, GRACE);
+	look_for_gone(h, n);
+}
+
+static void *watcher_main(void *arg)
+{
+	struct dt_http *h = arg;
+
+	pthread_mutex_lock(&h->mu);
+	while (!h->stop) {
+		struct timespec t;
+
+		clock_gettime(CLOCK_MONOTONIC, &t);
+		t.tv_nsec += WATCH_MS * 1000000L;
+		if (t.tv_nsec >= 1000000000) {
+			t.tv_sec++;
+			t.tv_nsec -= 1000000000;
+		}
+		pthread_cond_timedwait(&h->wake, &h->mu, &t);
+		watch(h);
+	}
+	pthread_mutex_unlock(&h->mu);
+	return NULL;
+}
+
+int dt_http_conns_open(struct dt_http *h)
+{
+	h->polls = calloc((size_t)h->max_open, sizeof(*h->polls));
+	h->polled = calloc((size_t)h->max_open, sizeof(*h->polled));
+	if (!h->polls || !h->polled)
+		return -ENOMEM;
+	return -pthread_create(&h->watcher, NULL, watcher_main, h);
+}
+
+void dt_http_conns_close(struct dt_http *h)
+{
+	pthread_mutex_lock(&h->mu);
+	h->stop = true;
+	pthread_cond_signal(&h->wake);
+	pthread_mutex_unlock(&h->mu);
+	pthread_join(h->watcher, NULL);
+}

@@ -1,0 +1,121 @@
+/* What the files of the HTTP server share; not for others. */
+#ifndef DT_SERVE_HTTP_PRIV_H
+#define DT_SERVE_HTTP_PRIV_H
+
+#include "serve/api/openai.h"
+#include "serve/http/http.h"
+
+#include <microhttpd.h>
+#include <stdatomic.h>
+#include <sys/queue.h>
+
+/* One open connection. Guarded by dt_http.mu. */
+struct dt_http_conn {
+	int fd;
+	double reading_since; /* when it began to owe us a request; 0 while one is answered */
+	double answer_until;  /* when its client must have taken the whole answer; 0: none is ready */
+	double stalled_since; /* since then bytes wait for its client and none was taken; 0: they move */
+	uint64_t acked;	      /* bytes that its client had taken when last looked at */
+	struct dt_call *call; /* to cancel when the client goes away */
+	bool streaming;	      /* the answer has begun */
+	bool asking;	      /* its request waits for a place: dt_http_make_place */
+	bool half_closed;     /* the client sends no more; it was probed for whether it still reads */
+	bool cut;	      /* closing */
+	TAILQ_ENTRY(dt_http_conn) in_list;
+};
+
+TAILQ_HEAD(dt_http_conns, dt_http_conn);
+
+struct dt_http {
+	struct dt_http_params p;
+	struct MHD_Daemon *daemon;
+	char url[320];
+	bool loopback;		    /* it listens on an address that only this machine reaches */
+	const struct dt_chat *chat; /* set before engine is */
+	_Atomic(struct dt_engine *) engine;
+	atomic_size_t memory; /* bytes of bodies, of what is parsed from them, and of answers */
+
+	pthread_t watcher;
+	pthread_mutex_t mu;
+	pthread_cond_t wake; /* CLOCK_MONOTONIC */
+	struct dt_http_conns conns;
+	int nconns; /* that are not closing */
+	int max_open;
+	struct pollfd *polls;	      /* [max_open] */
+	struct dt_http_conn **polled; /* [max_open] */
+	int round;		      /* of the watcher */
+	int active;
+	bool stop;
+};
+
+struct dt_http_req { /* one request being answered */
+	struct dt_http *http;
+	struct MHD_Connection *mhd;
+	struct dt_http_conn *conn;
+	const struct dt_route *route;
+	struct dt_engine *engine; /* NULL while the model loads */
+	const struct dt_http_params *params;
+	size_t uri_bytes; /* of the request line's second word, as sent */
+	const char *path;
+	const char *origin; /* that may read the answer in a browser; NULL: none asked, or any may not */
+	const char *allow;  /* methods of the path, for a 405 */
+	char *body;
+	size_t n, cap;
+	size_t memory;	/* its share of dt_http.memory */
+	bool in_string; /* where in the JSON of the body its last byte was */
+	bool escaped;
+	bool begun, too_large, no_memory, answering;
+	int tenant;
+	const struct dt_chat *chat;
+	struct dt_completion completion;
+	struct dt_sse sse;
+	char *pending; /* events not yet taken by libmicrohttpd */
+	size_t pending_n, pending_off;
+};
+
+struct dt_route {
+	const char *method, *path; /* a path that ends in '/' stands for all that begin so */
+	bool open;		   /* needs no key, and has a place however many connections there are */
+	bool while_loading;	   /* answers before there is a model */
+	enum MHD_Result (*answer)(struct dt_http_req *q);
+};
+
+/* routes.c. NULL: no such path, or (*ret_allow: its methods) not with this method. HEAD is GET. */
+const struct dt_route *dt_route_find(const char *method, const char *path, const char **ret_allow);
+
+/* screen.c: what the request line and the headers alone tell: 0, or -EINVAL with e filled. */
+int dt_http_screen(struct dt_http_req *q, const char *method, const char *version, struct dt_api_error *e);
+/* A browser's question whether it may send a request. */
+bool dt_http_is_preflight(struct dt_http_req *q, const char *method);
+enum MHD_Result dt_http_preflight(struct dt_http_req *q);
+
+/* reply.c: queue a reply. Steals v and text. */
+enum MHD_Result dt_http_reply_json(struct dt_http_req *q, unsigned status, json_t *v);
+enum MHD_Result dt_http_reply_text(struct dt_http_req *q, unsigned status, const char *type, char *text,
+				   size_t n);
+enum MHD_Result dt_http_reply_error(struct dt_http_req *q, const struct dt_api_error *e);
+/* Server-sent events of q->sse. */
+enum MHD_Result dt_http_reply_stream(struct dt_http_req *q);
+int dt_http_no_memory(struct dt_api_error *e); /* -EINVAL */
+
+/* memory.c: n more bytes that q makes the server hold. False: the budget does not have them. */
+bool dt_http_take(struct dt_http_req *q, size_t n);
+void dt_http_give_back(struct dt_http_req *q); /* all of them */
+/* Counts what the next n bytes of a body will cost when they are parsed. */
+size_t dt_http_json_cost(struct dt_http_req *q, const char *s, size_t n);
+
+/* conns.c */
+int dt_http_conns_open(struct dt_http *h); /* -ENOMEM, -EAGAIN */
+void dt_http_conns_close(struct dt_http *h);
+void dt_http_on_connection(void *cls, struct MHD_Connection *mhd, void **ctx,
+			   enum MHD_ConnectionNotificationCode code);
+/* Waits a second for a place for a request: others that ask nothing or do not read go. False: none. */
+bool dt_http_make_place(struct dt_http_req *q);
+/* The request is complete and is being answered; its answer of n bytes is ready; it is over. */
+void dt_http_answering(struct dt_http_req *q);
+void dt_http_answered(struct dt_http_req *q, size_t n, bool stream);
+void dt_http_over(struct dt_http_req *q);
+/* The watcher cancels this call when the client goes away; NULL: nothing to cancel any more. */
+void dt_http_watch(struct dt_http_req *q, struct dt_call *call);
+
+#endif

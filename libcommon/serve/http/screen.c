@@ -1,0 +1,238 @@
+/*
+ * What can be told of a request from its first line and its headers. What two readers of one stream could
+ * frame in two ways is refused (RFC 9112, section 11.2), as libmicrohttpd by itself takes the lenient way.
+ */
+#include "serve/http/priv.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct headers {
+	size_t bytes; /* of lines "Name: value\r\n" */
+	int lengths, encodings, hosts;
+	const char *length, *encoding, *host;
+	bool bad;
+};
+
+static bool is_token(const char *s, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!isalnum((unsigned char)s[i]) && !strchr("!#$%&'*+-.^_`|~", s[i]))
+			return false;
+	return n > 0;
+}
+
+static bool is_text(const char *s, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (((unsigned char)s[i] < 0x20 && s[i] != '\t') || s[i] == 0x7f)
+			return false;
+	return true;
+}
+
+static enum MHD_Result look(void *cls, enum MHD_ValueKind kind, const char *key, size_t nkey,
+			    const char *value, size_t n)
+{
+	struct headers *h = cls;
+
+	h->bytes += nkey + 2 + n + 2;
+	h->bad |= !is_token(key, nkey) || !is_text(value ? value : "", n);
+	if (!strcasecmp(key, "Content-Length")) {
+		h->lengths++;
+		h->length = value;
+	} else if (!strcasecmp(key, "Transfer-Encoding")) {
+		h->encodings++;
+		h->encoding = value;
+	} else if (!strcasecmp(key, "Host")) {
+		h->hosts++;
+		h->host = value;
+	}
+	return MHD_YES;
+}
+
+static int bad_frame(struct dt_api_error *e, const char *why)
+{
+	return dt_api_fail(e, 400, "invalid_request_error", NULL, "%s", why);
+}
+
+static int check_frame(struct dt_http_req *q, const char *method, const char *version, struct headers *h,
+		       struct dt_api_error *e)
+{
+	const union MHD_ConnectionInfo *i =
+		MHD_get_connection_info(q->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+	size_t line = strlen(method) + 1 + q->uri_bytes + 1 + strlen(version) + 2;
+
+	MHD_get_connection_values_n(q->mhd, MHD_HEADER_KIND, look, h);
+	if (h->bad)
+		return bad_frame(e, "a header has a character that headers cannot have");
+	if (h->lengths > 1)
+		return bad_frame(e, "Content-Length stands there twice");
+	if (h->lengths && h->encodings)
+		return bad_frame(e, "Content-Length and Transfer-Encoding do not go together");
+	if (h->length && (!*h->length || strspn(h->length, "0123456789") != strlen(h->length)))
+		return bad_frame(e, "Content-Length is not a number");
+	if (h->encodings > 1 || (h->encoding && strcasecmp(h->encoding, "chunked")))
+		return bad_frame(e, "Transfer-Encoding is not chunked");
+	if (h->hosts > 1 || (h->hosts == 0 && strcmp(version, "HTTP/1.0")))
+		return bad_frame(e, "a request names one Host");
+	/* libmicrohttpd ends a line at a NUL; its bytes are in the size of the whole. */
+	if (i && i->header_size > line + h->bytes + 2)
+		return bad_frame(e, "the headers have a NUL, or white space that they should not have");
+	return 0;
+}
+
+/* ---- pages of others ---- */
+
+/* The name in "name", "name:port", "[address]:port" is one that only means this machine. */
+static bool is_own_name(const struct dt_http_req *q, const char *host)
+{
+	char name[256];
+	size_t n = *host == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
+
+	if (n >= sizeof(name) || n > strlen(host))
+		return false;
+	memcpy(name, host, n);
+	name[n] = '\0';
+	if (*name == '[' || strspn(name, "0123456789.") == n) /* no name that somebody could point here */
+		return true;
+	return !strcasecmp(name, "localhost") || !strcasecmp(name, q->params->host) ||
+	       (n > 10 && !strcasecmp(name + n - 10, ".localhost"));
+}
+
+/* The origin is one of --allow-origin. */
+static bool is_allowed(const struct dt_http_req *q, const char *origin)
+{
+	const char *at = q->params->allow_origin;
+	size_t n = strlen(origin);
+
+	while (at && *at) {
+		size_t len = strcspn(at, ",");
+
+		if ((len == 1 && *at == '*') || (len == n && !strncasecmp(at, origin, n)))
+			return true;
+		at += len + (at[len] == ',');
+	}
+	return false;
+}
+
+/*
+ * Without keys whoever reaches the server may use it, and a browser on this machine reaches it for any page
+ * it shows. So pages may ask only from origins that were allowed, and a foreign name that resolves to this
+ * machine (DNS rebinding) is refused.
+ */
+static int check_origin(struct dt_http_req *q, const char *host, struct dt_api_error *e)
+{
+	const char *origin = MHD_lookup_connection_value(q->mhd, MHD_HEADER_KIND, "Origin");
+
+	if (origin && is_allowed(q, origin))
+		q->origin = origin;
+	if (q->params->nkeys > 0)
+		return 0;
+	if (origin && !q->origin)
+		return dt_api_fail(
+			e, 403, "invalid_request_error", "origin_not_allowed",
+			"pages of '%.200s' may not ask this server; its --allow-origin names those "
+			"that may",
+			origin);
+	if (host && q->http->loopback && !is_own_name(q, host))
+		return dt_api_fail(e, 403, "invalid_request_error", "host_not_allowed",
+				   "'%.200s' is not a name of this server", host);
+	return 0;
+}
+
+bool dt_http_is_preflight(struct dt_http_req *q, const char *method)
+{
+	return !strcmp(method, "OPTIONS") &&
+	       MHD_lookup_connection_value(q->mhd, MHD_HEADER_KIND, "Access-Control-Request-Method");
+}
+
+/* ---- who asks, and for what ---- */
+
+static bool equal_keys(const char *a, const char *b)
+{
+	size_t n = strlen(a), m = strlen(b);
+	unsigned diff = n != m;
+
+	/* Every byte of a is looked at whatever b holds: the time says nothing about the key. */
+	for (size_t i = 0; i < n; i++)
+		diff |= (unsigned char)a[i] ^ (unsigned char)b[m ? i % m : 0];
+	return diff == 0;
+}
+
+/* Finds the client's tenant. */
+static bool authorised(struct dt_http_req *q)
+{
+	const char *h = MHD_lookup_connection_value(q->mhd, MHD_HEADER_KIND, "Authorization");
+	bool ok = q->params->nkeys == 0;
+
+	if (ok || !h || strncasecmp(h, "Bearer ", 7))
+		return ok;
+	for (int i = 0; i < q->params->nkeys; i++)
+		if (equal_keys(h + 7, q->params->keys[i].key)) {
+			q->tenant = q->params->keys[i].tenant;
+			ok = true;
+		}
+	return ok;
+}
+
+static int check_route(struct dt_http_req *q, const char *method, const char *length, struct dt_api_error *e)
+{
+	bool known = authorised(q);
+
+	q->route = dt_route_find(method, q->path, &q->allow);
+	if (!(q->route && q->route->open) && !known)
+		return dt_api_fail(e, 401, "authentication_error", "invalid_api_key",
+				   "this server asks for a key: 'Authorization: Bearer KEY'");
+	if (!q->allow)
+		return dt_api_fail(e, 404, "invalid_request_error", "not_found", "there is no '%.200s' here",
+				   q->path);
+	if (!q->route)
+		return dt_api_fail(e, 405, "invalid_request_error", "method_not_allowed", "'%.200s' takes %s",
+				   q->path, q->allow);
+	if (!q->route->open && !dt_http_make_place(q)) {
+		dt_api_fail(e, 503, "server_error", "too_many_connections",
+			    "this server has as many connections as it may have");
+		e->retry_after = 1;
+		return -EINVAL;
+	}
+	if (!q->engine && !q->route->while_loading) {
+		dt_api_fail(e, 503, "server_error", "loading", "the model is still loading");
+		e->retry_after = 5;
+		return -EINVAL;
+	}
+	if (length && strtoull(length, NULL, 10) > q->params->max_body)
+		return dt_api_fail(e, 413, "invalid_request_error", "body_too_large",
+				   "a body may have %zu bytes", q->params->max_body);
+	return 0;
+}
+
+int dt_http_screen(struct dt_http_req *q, const char *method, const char *version, struct dt_api_error *e)
+{
+	struct headers h = {0};
+
+	if (check_frame(q, method, version, &h, e) < 0 || check_origin(q, h.host, e) < 0)
+		return -EINVAL;
+	return dt_http_is_preflight(q, method) ? 0 : check_route(q, method, h.length, e);
+}
+
+enum MHD_Result dt_http_preflight(struct dt_http_req *q)
+{
+	struct MHD_Response *r = MHD_create_response_from_buffer(0, (void *)"", MHD_RESPMEM_PERSISTENT);
+	enum MHD_Result rc;
+
+	if (!r)
+		return MHD_NO;
+	if (q->origin) {
+		MHD_add_response_header(r, "Access-Control-Allow-Origin", q->origin);
+		MHD_add_response_header(r, "Access-Control-Allow-Methods", "GET, HEAD, POST");
+		MHD_add_response_header(r, "Access-Control-Allow-Headers", "Authorization, Content-Type");
+		MHD_add_response_header(r, "Access-Control-Max-Age", "600");
+	}
+	MHD_add_response_header(r, "Vary", "Origin");
+	rc = MHD_queue_response(q->mhd, q->origin ? 204 : 403, r);
+	MHD_destroy_response(r);
+	return rc;
+}
