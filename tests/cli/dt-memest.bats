@@ -258,6 +258,8 @@ json() {
 	refused 2 "goes with --serve" gpt2-124m --max-seqs 4
 	refused 2 "--activations goes with --serve" gpt2-124m --activations fp32
 	refused 2 "--solve needs --gpu-mem" gpt2-124m --solve batch
+	refused 2 "'24' is less than 1.00 MiB; a size without a unit is in bytes; write 24GiB or 24GB" gpt2-124m --gpu-mem 24
+	refused 1 "; did you mean 'llama-2-7b'?" lama-2-7b
 	refused 2 "is not one of" gpt2-124m --solve all --gpu-mem 1GiB
 	refused 2 "no category is called 'foo'" gpt2-124m --explain foo
 	refused 2 "exclude each other" gpt2-124m --explain weights --json
