@@ -384,7 +384,7 @@ static void weights(void)
 			char shape[96];
 
 			x.dim[0] = y.dim[0] = rows[i];
-			TIME(best, dt_packed_matmul(dev, y, x, w, DT_NONE));
+			TIME(best, dev->ops->packed_matmul(dev, y, x, w, DT_NONE));
 			snprintf(shape, sizeof shape, "%s %lldx%lldx%lld", dt_format_info(formats[f])->name,
 				 (long long)rows[i], (long long)n, (long long)k);
 			row("packed", shape, DT_BF16, best, 2. * (double)(rows[i] * n * k), 0);

@@ -2,7 +2,7 @@
 #ifndef DT_KERNELS_BACKEND_H
 #define DT_KERNELS_BACKEND_H
 
-#include "kernels/quant.h"
+#include "kernels/device.h"
 
 struct dt_backend {
 	int (*count)(void);
@@ -40,12 +40,6 @@ struct dt_backend {
 	int (*event_done)(void *event);
 	int (*use)(struct dt_dev *dev);				      /* NULL: nothing to do */
 	int (*card)(const struct dt_dev *dev, unsigned char ret[16]); /* NULL: no card; nor the queues */
-	int (*packed_matmul)(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
-			     const struct dt_packed *w, struct dt_tensor bias); /* of a card */
-	int (*packed_set_matmul)(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
-				 const struct dt_packed_set *s, const struct dt_meet *p);
-	int (*packed_embed)(struct dt_dev *dev, struct dt_tensor y, const struct dt_packed *w,
-			    const int32_t *ids, float scale);
 	int (*queue_open)(struct dt_dev *dev, void **ret);
 	void (*queue_close)(struct dt_dev *dev, void *queue);
 	int (*queue_copy)(struct dt_dev *dev, void *queue, void *to, const void *from, size_t n);

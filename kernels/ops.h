@@ -23,6 +23,7 @@
 #include "kernels/matmul_act.h"
 #include "kernels/moe.h"
 #include "kernels/optim.h"
+#include "kernels/quant.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
 #include "kernels/sample.h"

@@ -53,22 +53,6 @@ size_t dt_packed_bytes(const struct dt_packed *w); /* of its memory, dt_panels_b
 int dt_packed_row(const struct dt_packed *w, int64_t i, float *out);
 
 /*
- * y [m, n] = x [m, k] w^T + bias [n]. y, x and bias are f32, bf16 or f16, each its own; bias may be absent.
- * y may not overlap x or bias. -EINVAL: shapes or types disagree, and nothing is written; -ENOMEM.
- */
-int dt_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
-		     struct dt_tensor bias);
-
-/*
- * y [m, n / 2] = f(g) u, where g and u are the first and the second half of the columns of x w^T + bias, in
- * f32 and rounded once to y's type: the bits of dt_packed_matmul and gated_forward (activation.h) in f32. w
- * is two parts of n / 2 rows each, as two calls of dt_packed_append make them. -ENOTSUP: it is not, or lies
- * on a card; -EINVAL, -ENOMEM: as above. Nothing is written then.
- */
-int dt_packed_gated(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
-		    struct dt_tensor bias, enum dt_act_fn f);
-
-/*
  * Weights of which each row of x meets one, the experts of a layer: all with the same k, rows and parts. They
  * are not the set's own, and outlive it. -EINVAL: they differ, or none; -ENOMEM.
  */
@@ -76,6 +60,7 @@ struct dt_packed_set;
 int dt_packed_set_open(struct dt_packed_set **ret, struct dt_dev *dev, struct dt_packed *const *w, int n);
 void dt_packed_set_close(struct dt_packed_set *s);
 size_t dt_packed_set_bytes(const struct dt_packed_set *s); /* of the device, beside the weights */
+int dt_packed_set_n(const struct dt_packed_set *s);	   /* weights */
 
 /*
  * Which weight each row of a product with a set meets: rows first[i] .. first[i + 1] meet weight i; first
@@ -90,18 +75,20 @@ struct dt_meet {
 };
 
 /*
- * y [m, rows] = each row times the weight it meets. Of quantised weights a row's bits are those of
- * dt_packed_matmul. Nothing waits for the host. -EINVAL: shapes or types disagree, or on the CPU p is not as
- * above, and nothing is written; on a card rows that p does not place are left alone (and device.h). -ENOMEM.
+ * The ops (ops.list). y, x and bias are f32, bf16 or f16, each its own; bias may be absent; y may not overlap
+ * x or bias. -EINVAL: shapes or types disagree, or the weights are of another kind of device, and nothing is
+ * written; -ENOMEM.
+ *
+ * packed_matmul      y [m, n] = x [m, k] w^T + bias [n]
+ * packed_gated       y [m, n / 2] = f(g) u, where g and u are the first and the second half of the columns of
+ *                    x w^T + bias, in f32 and rounded once to y's type: the bits of packed_matmul and
+ *                    gated_forward (activation.h) in f32. w is two parts of n / 2 rows each, as two calls of
+ *                    dt_packed_append make them. -ENOTSUP: it is not, or the device is a card.
+ * packed_set_matmul  y [m, rows] = each row times the weight it meets. Of quantised weights a row's bits are
+ *                    those of packed_matmul. Nothing waits for the host. -EINVAL on the CPU also where p is
+ *                    not as above; on a card rows that p does not place are left alone (and device.h).
+ * packed_embed       y [n, k] = scale times rows ids [n], in f32, rounded once. ids are memory of the device.
+ *                    An id out of range: -EINVAL on the CPU, on a card device.h.
  */
-int dt_packed_set_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
-			 const struct dt_packed_set *s, const struct dt_meet *p);
-
-/*
- * An embedding: y [n, k] = scale times rows ids [n], in f32, rounded once. ids are memory of the device (an
- * id out of range: device.h). -EINVAL: shapes, types or, on the CPU, an id; nothing is written then.
- */
-int dt_packed_embed(struct dt_dev *dev, struct dt_tensor y, const struct dt_packed *w, const int32_t *ids,
-		    float scale);
 
 #endif

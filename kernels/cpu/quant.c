@@ -1,8 +1,6 @@
 /* Products with packed weights: x rounded once, then tiles of outputs over the threads. */
 #include "kernels/cpu/quant.h"
 
-#include "kernels/backend.h"
-
 #include <stdatomic.h>
 
 #define GROUP  4	     /* panels a task */
@@ -404,29 +402,12 @@ static int place(struct dt_dev *dev, struct job *j, int64_t weights)
 	return 0;
 }
 
-/* y has so many columns, and used rows for each of x. */
-static bool fit(struct dt_dev *dev, struct dt_tensor y, int64_t columns, struct dt_tensor x, int64_t used,
-		const struct dt_packed *w, struct dt_tensor bias)
-{
-	return dev->kind == (w->dev ? w->dev->kind : DT_DEV_CPU) && dt_is_compute(x.dtype) &&
-	       dt_is_compute(y.dtype) && dt_cols(x) == w->k && dt_cols(y) == columns &&
-	       dt_rows(y) == dt_rows(x) * used &&
-	       (!bias.data || (dt_is_compute(bias.dtype) && dt_numel(bias) == w->rows));
-}
-
-int dt_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
-		     struct dt_tensor bias)
+int dt_cpu_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
+			 const struct dt_packed *w, struct dt_tensor bias)
 {
 	struct job j = {.y = y, .x = x, .bias = bias, .w = w, .kernel = dt_quant_kernels(), .m = dt_rows(y)};
-	int rc;
+	const int rc = place(dev, &j, 1);
 
-	if (!fit(dev, y, w->rows, x, 1, w, bias))
-		return -EINVAL;
-	if (!j.m || !w->rows)
-		return 0;
-	if (w->dev)
-		return dt_backend_cuda.packed_matmul(dev, y, x, w, bias);
-	rc = place(dev, &j, 1);
 	if (rc == 0)
 		run(dev, &j);
 	return rc;
@@ -447,8 +428,8 @@ static int met(const struct dt_meet *p, int n, int64_t m)
 	return p->used && !dt_within(p->at, m, m) ? -EINVAL : some;
 }
 
-int dt_packed_gated(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
-		    struct dt_tensor bias, enum dt_act_fn f)
+int dt_cpu_packed_gated(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
+			struct dt_tensor bias, enum dt_act_fn f)
 {
 	struct job j = {.y = y,
 			.x = x,
@@ -458,22 +439,15 @@ int dt_packed_gated(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, 
 			.m = dt_rows(x),
 			.gated = true,
 			.act = f};
-	int rc;
+	const int rc = place(dev, &j, 1);
 
-	if (w->dev || w->nparts != 2 || w->part[0].rows != w->part[1].rows)
-		return -ENOTSUP;
-	if (!fit(dev, y, w->part[0].rows, x, 1, w, bias))
-		return -EINVAL;
-	if (!j.m)
-		return 0;
-	rc = place(dev, &j, 1);
 	if (rc == 0)
 		run(dev, &j);
 	return rc;
 }
 
-int dt_packed_set_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
-			 const struct dt_packed_set *s, const struct dt_meet *p)
+int dt_cpu_packed_set_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
+			     const struct dt_packed_set *s, const struct dt_meet *p)
 {
 	struct job j = {.y = y,
 			.x = x,
@@ -482,15 +456,8 @@ int dt_packed_set_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tenso
 			.meet = p,
 			.kernel = dt_quant_kernels(),
 			.m = dt_rows(y)};
-	int rc;
+	int rc = met(p, s->n, j.m);
 
-	if (p->used < 0 || !fit(dev, y, s->w[0]->rows, x, p->used ? p->used : 1, s->w[0], DT_NONE))
-		return -EINVAL;
-	if (!j.m || !j.w->rows)
-		return 0;
-	if (s->dev)
-		return dt_backend_cuda.packed_set_matmul(dev, y, x, s, p);
-	rc = met(p, s->n, j.m);
 	if (rc > 0)
 		rc = place(dev, &j, rc);
 	if (rc == 0)

@@ -1,8 +1,6 @@
 /* From a file's blocks to panels, and a row back. */
 #include "kernels/cpu/quant.h"
 
-#include "kernels/backend.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -399,17 +397,12 @@ int dt_packed_row(const struct dt_packed *w, int64_t i, float *out)
 	return 0;
 }
 
-int dt_packed_embed(struct dt_dev *dev, struct dt_tensor y, const struct dt_packed *w, const int32_t *ids,
-		    float scale)
+int dt_cpu_packed_embed(struct dt_dev *dev, struct dt_tensor y, const struct dt_packed *w, const int32_t *ids,
+			float scale)
 {
 	const int64_t n = dt_rows(y);
 	float *rows;
 
-	if (dev->kind != (w->dev ? w->dev->kind : DT_DEV_CPU) || !dt_is_compute(y.dtype) ||
-	    dt_cols(y) != w->k)
-		return -EINVAL;
-	if (w->dev)
-		return n ? dt_backend_cuda.packed_embed(dev, y, w, ids, scale) : 0;
 	for (int64_t i = 0; i < n; i++)
 		if (ids[i] < 0 || ids[i] >= w->rows)
 			return -EINVAL;
@@ -502,4 +495,9 @@ void dt_packed_set_close(struct dt_packed_set *s)
 size_t dt_packed_set_bytes(const struct dt_packed_set *s)
 {
 	return s->dev ? (size_t)(s->w[0]->nparts * s->n) * sizeof *s->there : 0;
+}
+
+int dt_packed_set_n(const struct dt_packed_set *s)
+{
+	return s->n;
 }

@@ -72,14 +72,6 @@ int dt_blas_fp8(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_t
 /* fp8.cu: whether the card has such products, from sm_89 on. */
 bool dt_cuda_has_fp8(const struct dt_cuda *c);
 
-/* packed.cu: w is in the memory of a card, and the arguments have been checked. */
-int dt_cuda_packed_matmul(struct dt_dev *, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
-			  struct dt_tensor bias);
-int dt_cuda_packed_set_matmul(struct dt_dev *, struct dt_tensor y, struct dt_tensor x,
-			      const struct dt_packed_set *s, const struct dt_meet *p);
-int dt_cuda_packed_embed(struct dt_dev *, struct dt_tensor y, const struct dt_packed *w, const int32_t *ids,
-			 float scale);
-
 #ifdef __cplusplus
 }
 #endif

@@ -147,6 +147,12 @@ int dt_cuda_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tens
 }
 
 /* All weights of the set in one launch a part. */
+int dt_cuda_packed_gated(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
+			 const struct dt_packed *w, struct dt_tensor bias, enum dt_act_fn f)
+{
+	return -ENOTSUP; /* quant.h: the caller has packed_matmul and gated_forward */
+}
+
 int dt_cuda_packed_set_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
 			      const struct dt_packed_set *s, const struct dt_meet *meet)
 {

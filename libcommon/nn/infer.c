@@ -226,7 +226,7 @@ static int linear(const struct dt_infer *m, struct dt_tensor y, struct dt_tensor
 		  const struct dt_infer_linear *w)
 {
 	if (w->packed)
-		return dt_packed_matmul(m->dev, y, x, w->packed, w->bias);
+		return m->dev->ops->packed_matmul(m->dev, y, x, w->packed, w->bias);
 	return m->dev->ops->matmul(m->dev, y, x, false, w->w, true, w->bias, false);
 }
 
@@ -235,7 +235,7 @@ static int gated(const struct dt_infer *m, struct dt_tensor y, struct dt_tensor 
 		 const struct dt_infer_linear *w)
 {
 	const enum dt_act_fn f = (enum dt_act_fn)m->config.act;
-	int rc = w->packed ? dt_packed_gated(m->dev, y, x, w->packed, w->bias, f) : -ENOTSUP;
+	int rc = w->packed ? m->dev->ops->packed_gated(m->dev, y, x, w->packed, w->bias, f) : -ENOTSUP;
 
 	if (rc != -ENOTSUP)
 		return rc;
@@ -266,7 +266,7 @@ static int embed(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_e
 	float scale = m->config.embed_scaled ? (float)sqrt((double)m->config.hidden) : 1;
 	const int32_t *ids = dt_infer_there(m, b->ids), *pos = dt_infer_there(m, b->pos);
 
-	TRY(dt_packed_embed(m->dev, x, m->embed.packed, ids, scale));
+	TRY(m->dev->ops->packed_embed(m->dev, x, m->embed.packed, ids, scale));
 	if (m->pos.data) {
 		TRY(m->dev->ops->embedding_forward(m->dev, y, pos, NULL, m->pos, DT_NONE, 0));
 		TRY(m->dev->ops->add(m->dev, x, x, y));

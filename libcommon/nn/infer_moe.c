@@ -49,9 +49,9 @@ int dt_infer_experts(struct dt_infer *m, const struct dt_infer_layer *l, int64_t
 		return rc;
 	TRY(o->moe_route(m->dev, m->b.expert, m->b.weight, scores, &moe));
 	TRY(o->moe_sort(m->dev, m->b.first, m->b.at, m->b.from, m->b.expert, choices, c->experts));
-	TRY(dt_packed_set_matmul(m->dev, up, x, l->experts_up, &into));
+	TRY(m->dev->ops->packed_set_matmul(m->dev, up, x, l->experts_up, &into));
 	TRY(o->gated_forward(m->dev, act, up, (enum dt_act_fn)c->act));
-	TRY(dt_packed_set_matmul(m->dev, out, act, l->experts_down, &within));
+	TRY(m->dev->ops->packed_set_matmul(m->dev, out, act, l->experts_down, &within));
 	TRY(o->moe_sum(m->dev, y, out, m->b.at, m->b.weight));
 	return 0;
 }

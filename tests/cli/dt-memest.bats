@@ -96,7 +96,7 @@ json() {
 }
 
 @test "what dt-train cannot run yet is estimated by formula, and says so" {
-	for layout in dp2 dp2.z1 pp2 cp2 tp2.s1; do
+	for layout in dp2 dp2.z1 pp2 cp2 tp2.s1 dp2.pp2.z3; do
 		rc=0
 		"$memest" --account dt gpt2-124m --layout $layout >/dev/null 2>&1 || rc=$?
 		used=$("$memest" --json gpt2-124m --layout $layout | jq -r .account)
@@ -110,7 +110,7 @@ json() {
 		[ "$used" = generic ]
 		[ "$exact" = false ]
 		"$memest" gpt2-124m --layout $layout | grep -F "dt-train cannot run this yet"
-		refused 1 "does not take account of" --account dt gpt2-124m --layout $layout
+		refused 1 "cannot be" --account dt gpt2-124m --layout $layout
 	done
 	[ "$("$memest" --json gpt2-124m --layout dp2 | jq -r .account)" = dt ]
 }
@@ -247,7 +247,7 @@ json() {
 	refused 2 "--pipeline" gpt2-124m --pipeline fast
 	refused 2 "out of range" gpt2-124m --microbatch 0
 	refused 2 "out of range" gpt2-124m --microbatch -1
-	refused 2 "not a whole number" gpt2-124m --seq 1k
+	refused 2 "not a whole number" gpt2-124m --seq 1x
 	refused 1 "exceeds" gpt2-124m --seq 1025
 	refused 1 "too large" gpt2-124m --microbatch 16777216
 	refused 2 "is not a size" gpt2-124m --gpu-mem lots

@@ -143,7 +143,6 @@ page_texts() {
 
 @test "defaults: printed from the option table, and the manual pages say the same" {
     for name in "${programs[@]}"; do
-        case $name in dt-memest | dt-plan | dt-train) continue ;; esac
         "$name" --describe-options </dev/null >described
         # Text of an option that states a default by hand can be wrong; the table's cannot.
         while read -r option; do
@@ -164,13 +163,28 @@ page_texts() {
     [ "$problems" -eq 0 ]
 }
 
+# What examples are given: a text, data sets made of it, and a small model trained on them, in ./larder.
+stock() {
+    mkdir larder
+    (
+        cd larder
+        cat "$DT_SRC/LICENSE" "$DT_SRC/CONTRIBUTING.md" >corpus.txt
+        dt-dataset build --split 5% --out train.h5 --out-eval eval.h5 corpus.txt
+        dt-train --model llama-tiny --data train.h5 --seq 64 --microbatch 8 --steps 20 --save run --save-every 10 \
+            --no-mfu --metrics m.jsonl
+    ) >stock.log 2>&1 || { cat stock.log; return 1; }
+}
+
 @test "manual pages: examples marked as tests run" {
-    # A comment of the one word test stands before the .Bd whose lines are run.
+    # A comment "test", or "test with FILE ..." of the larder, stands before the .Bd whose lines are run.
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_plm_rsh_agent=/bin/false
+    stock
     n=0
     for page in "$DT_SRC"/man/*.[1-9]; do
         awk -v base="${page##*/}" '
-            /^\.\\" test *$/ { marked = 1 }
-            /^\.Bd / && marked { n++; file = base "." n ".sh"; inside = 1; marked = 0; printf "" >file; next }
+            /^\.\\" test( with .*)? *$/ { marked = 1; with = $0; sub(/.* test( with)?/, "", with) }
+            /^\.Bd / && marked { n++; file = base "." n ".sh"; inside = 1; marked = 0; printf "" >file
+                print with >(file ".with"); next }
             /^\.Ed/ { inside = 0 }
             inside { gsub(/\\e/, "\\"); gsub(/\\\(aq/, "\047"); gsub(/\\&/, ""); gsub(/\\-/, "-"); print >>file }' "$page"
     done
@@ -178,6 +192,9 @@ page_texts() {
         [ -f "$example" ] || continue
         n=$((n + 1))
         mkdir -p "run-$example"
+        for given in $(cat "$example.with"); do
+            cp -r "larder/$given" "run-$example"
+        done
         (cd "run-$example" && bash -e -o pipefail "../$example" >../out 2>&1 </dev/null) ||
             problem "$example: exit $?: $(cat "$example"): $(cat out)"
     done

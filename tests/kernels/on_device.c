@@ -27,7 +27,8 @@ struct call {
 	struct dt_dev *dev;
 	struct span span[SPANS];
 	int n;
-	struct dt_rope rope; /* of a call that has one: its tables are on the device */
+	struct dt_rope rope; /* of a call that has one: its arrays are on the device */
+	struct dt_meet meet;
 };
 
 static void fatal(const char *what)
@@ -122,6 +123,15 @@ static const struct dt_rope *rope_there(struct call *c, const struct dt_rope *p)
 	return &c->rope;
 }
 
+static const struct dt_meet *meet_there(struct call *c, const struct dt_meet *p)
+{
+	c->meet = *p;
+	c->meet.first = there(c, p->first);
+	c->meet.at = there(c, p->at);
+	c->meet.from = there(c, p->from);
+	return &c->meet;
+}
+
 static bool bool_there(struct call *c, bool v)
 {
 	return v;
@@ -144,8 +154,9 @@ static enum dt_act_fn act_there(struct call *c, enum dt_act_fn v)
 
 /* clang-format off */
 #define THERE(x)                                                                                             \
-	_Generic((x), struct dt_tensor: tensor_there, const struct dt_rope *: rope_there, bool: bool_there,  \
-		 float: float_there, int64_t: integer_there, enum dt_act_fn: act_there, default: there)(&call, x)
+	_Generic((x), struct dt_tensor: tensor_there, const struct dt_rope *: rope_there,                    \
+		 const struct dt_meet *: meet_there, bool: bool_there, float: float_there,                   \
+		 int64_t: integer_there, enum dt_act_fn: act_there, default: there)(&call, x)
 
 /* THERE of each of up to ten arguments. */
 #define EACH_1(x) THERE(x)
@@ -183,45 +194,3 @@ const struct dt_ops on_device_ops = {
 #define DT_OP(name, params, args, memory) .name = on_##name,
 #include "kernels/ops.list"
 };
-
-int on_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
-		     struct dt_tensor bias)
-{
-	struct call call = {.dev = dev};
-
-	use_tensor(&call, y, true);
-	use_tensor(&call, x, false);
-	use_tensor(&call, bias, false);
-	place(&call);
-	return bring(&call, dt_packed_matmul(dev, tensor_there(&call, y), tensor_there(&call, x), w,
-					     tensor_there(&call, bias)));
-}
-
-int on_packed_embed(struct dt_dev *dev, struct dt_tensor y, const struct dt_packed *w, const int32_t *ids,
-		    float scale)
-{
-	struct call call = {.dev = dev};
-
-	use_tensor(&call, y, true);
-	use(&call, ids, (size_t)(dt_numel(y) / dt_packed_k(w)) * sizeof *ids, false);
-	place(&call);
-	return bring(&call, dt_packed_embed(dev, tensor_there(&call, y), w, there(&call, ids), scale));
-}
-
-int on_packed_set_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
-			 const struct dt_packed_set *s, int n, const struct dt_meet *p)
-{
-	struct call call = {.dev = dev};
-	struct dt_meet q = *p;
-
-	use_tensor(&call, y, true);
-	use_tensor(&call, x, false);
-	use(&call, p->first, (size_t)(n + 1) * 4, false);
-	use(&call, p->at, (size_t)y.dim[0] * 4, false);
-	use(&call, p->from, (size_t)y.dim[0] * 4, false);
-	place(&call);
-	q.first = there(&call, p->first);
-	q.at = there(&call, p->at);
-	q.from = there(&call, p->from);
-	return bring(&call, dt_packed_set_matmul(dev, tensor_there(&call, y), tensor_there(&call, x), s, &q));
-}

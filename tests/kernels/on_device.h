@@ -7,17 +7,8 @@
 #define DT_TESTS_KERNELS_ON_DEVICE_H
 
 #include "kernels/ops.h"
-#include "kernels/quant.h"
 
 extern const struct dt_ops on_device_ops;
-
-/* quant.h's, likewise; w is the device's. */
-int on_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
-		     struct dt_tensor bias);
-int on_packed_set_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
-			 const struct dt_packed_set *s, int n, const struct dt_meet *p);
-int on_packed_embed(struct dt_dev *dev, struct dt_tensor y, const struct dt_packed *w, const int32_t *ids,
-		    float scale);
 
 /* Whether the environment asks for it. */
 bool on_device(void);

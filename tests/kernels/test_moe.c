@@ -210,8 +210,7 @@ static void set_close(struct set *s)
 
 static int set_matmul(struct dt_tensor y, struct dt_tensor x, const struct set *s, const struct dt_meet *p)
 {
-	return on_device() ? on_packed_set_matmul(dev, y, x, s->s, EXPERTS, p)
-			   : dt_packed_set_matmul(dev, y, x, s->s, p);
+	return dev->ops->packed_set_matmul(dev, y, x, s->s, p);
 }
 
 static int64_t common(int64_t a, int64_t b)
@@ -245,12 +244,12 @@ static void products(const struct set *there, const struct set *here, const int3
 	}
 	assert_int_equal(set_matmul(got, x, there, &meet), 0);
 	for (int e = 0; e < EXPERTS; e++)
-		assert_int_equal(
-			dt_packed_matmul(cpu,
+		assert_int_equal(cpu->ops->packed_matmul(
+					 cpu,
 					 dt_t2(dt_at(want, first[e] * n), out, first[e + 1] - first[e], n),
 					 dt_t2(dt_at(sorted, first[e] * k), in, first[e + 1] - first[e], k),
 					 here->w[e], DT_NONE),
-			0);
+				 0);
 	wide = values(want);
 	if (numbers)
 		check_close("numbers", got, wide, 4e-5 * (double)k / 256, out == DT_F32 ? 1e-5 : 1e-2);

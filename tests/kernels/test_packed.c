@@ -74,8 +74,8 @@ static void compare(const char *what, const struct both *w, int64_t m, enum dt_d
 	double *wide;
 
 	bias = with_bias ? bias : (free(bias.data), DT_NONE);
-	assert_int_equal(on_packed_matmul(dev, got, x, w->there, bias), 0);
-	assert_int_equal(dt_packed_matmul(cpu, want, x, w->here, bias), 0);
+	assert_int_equal(dev->ops->packed_matmul(dev, got, x, w->there, bias), 0);
+	assert_int_equal(cpu->ops->packed_matmul(cpu, want, x, w->here, bias), 0);
 	wide = values(want);
 	if (numbers)
 		check_close(what, got, wide, 4e-5 * (double)k / 256, out == DT_F32 ? 1e-5 : 1e-2);
@@ -170,8 +170,8 @@ static void test_unaligned(void **state)
 					 got = tensor(DT_F32, m, n), want = tensor(DT_F32, m, n);
 			double *wide;
 
-			assert_int_equal(on_packed_matmul(dev, got, x, w.there, DT_NONE), 0);
-			assert_int_equal(dt_packed_matmul(cpu, want, x, w.here, DT_NONE), 0);
+			assert_int_equal(dev->ops->packed_matmul(dev, got, x, w.there, DT_NONE), 0);
+			assert_int_equal(cpu->ops->packed_matmul(cpu, want, x, w.here, DT_NONE), 0);
 			wide = values(want);
 			if (dt_format_info(formats[f])->dtype >= 0)
 				check_close("unaligned", got, wide, 4e-5, 1e-5);
@@ -222,15 +222,16 @@ static void test_invariant(void **state)
 
 		append(&w, formats[f], n, k, 3);
 		for (int64_t i = 0; i < max; i++)
-			assert_int_equal(on_packed_matmul(dev, dt_t2(dt_at(all, i * n), DT_F32, 1, n),
-							  dt_t2(dt_at(x, i * k), DT_BF16, 1, k), w.there,
-							  DT_NONE),
+			assert_int_equal(dev->ops->packed_matmul(dev, dt_t2(dt_at(all, i * n), DT_F32, 1, n),
+								 dt_t2(dt_at(x, i * k), DT_BF16, 1, k),
+								 w.there, DT_NONE),
 					 0);
 		for (int64_t m = 2; m <= max; m += 11) {
 			struct dt_tensor y = tensor(DT_F32, m, n);
 
-			assert_int_equal(
-				on_packed_matmul(dev, y, dt_t2(x.data, DT_BF16, m, k), w.there, DT_NONE), 0);
+			assert_int_equal(dev->ops->packed_matmul(dev, y, dt_t2(x.data, DT_BF16, m, k),
+								 w.there, DT_NONE),
+					 0);
 			check_same_bits(dt_format_info(formats[f])->name, y, dt_t2(all.data, DT_F32, m, n));
 			free(y.data);
 		}
@@ -253,16 +254,16 @@ static void test_embed(void **state)
 			float *row = malloc((size_t)k * 4);
 
 			append(&w, formats[f], n, k, 3);
-			assert_int_equal(on_packed_embed(dev, got, w.there, ids, t ? 1.f : 7.5f), 0);
-			assert_int_equal(dt_packed_embed(cpu, want, w.here, ids, t ? 1.f : 7.5f), 0);
+			assert_int_equal(dev->ops->packed_embed(dev, got, w.there, ids, t ? 1.f : 7.5f), 0);
+			assert_int_equal(cpu->ops->packed_embed(cpu, want, w.here, ids, t ? 1.f : 7.5f), 0);
 			check_same_bits(dt_format_info(formats[f])->name, got, want);
 			for (int64_t i = 0; i < rows && !t; i++) {
 				assert_int_equal(dt_packed_row(w.here, ids[i], row), 0);
 				for (int64_t j = 0; j < k; j++)
 					assert_true(get(want, i * k + j) == (double)(row[j] * 7.5f));
 			}
-			assert_int_equal(on_packed_embed(dev, got, w.there, wrong, 1), -EINVAL);
-			assert_int_equal(dt_packed_embed(cpu, want, w.here, wrong, 1), -EINVAL);
+			assert_int_equal(dev->ops->packed_embed(dev, got, w.there, wrong, 1), -EINVAL);
+			assert_int_equal(cpu->ops->packed_embed(cpu, want, w.here, wrong, 1), -EINVAL);
 			drop(&w);
 			free_all(row, got.data, want.data);
 		}
@@ -279,7 +280,7 @@ static void test_not_finite(void **state)
 		struct both w = {0};
 
 		append(&w, formats[f], n, k, 3);
-		assert_int_equal(on_packed_matmul(dev, y, x, w.there, DT_NONE), 0);
+		assert_int_equal(dev->ops->packed_matmul(dev, y, x, w.there, DT_NONE), 0);
 		for (int64_t j = 0; j < n; j++)
 			assert_true(isnan(get(y, n + j)) && isfinite(get(y, j)) &&
 				    isfinite(get(y, 2 * n + j)));

@@ -158,7 +158,7 @@ static void one_product(enum dt_format f, int64_t m, int64_t n, int64_t k, enum 
 			want[i * n + j] = sum + (with_bias ? get(bias, j) : 0);
 		}
 	}
-	assert_int_equal(dt_packed_matmul(dev, y, x, w, with_bias ? bias : DT_NONE), 0);
+	assert_int_equal(dev->ops->packed_matmul(dev, y, x, w, with_bias ? bias : DT_NONE), 0);
 	snprintf(what, sizeof what, "%s %lldx%lldx%lld %s -> %s", dt_format_info(f)->name, (long long)m,
 		 (long long)n, (long long)k, dt_dtype_name(in), dt_dtype_name(out));
 	check_close(what, y, want, 4e-7 * size, 1e-6);
@@ -217,7 +217,7 @@ static void test_order(void **state)
 			}
 			((float *)want.data)[i] = s;
 		}
-		assert_int_equal(dt_packed_matmul(dev, y, x, w, DT_NONE), 0);
+		assert_int_equal(dev->ops->packed_matmul(dev, y, x, w, DT_NONE), 0);
 		check_same_bits(dt_format_info(f)->name, y, want);
 		dt_packed_close(w);
 		free(rows);
@@ -250,7 +250,7 @@ static void test_parts(void **state)
 	}
 	assert_int_equal(dt_packed_rows(all), 94);
 	assert_true(dt_packed_bytes(all) >= 256 * (17 + 64 + 2 + 30));
-	assert_int_equal(dt_packed_matmul(dev, y, x, all, DT_NONE), 0);
+	assert_int_equal(dev->ops->packed_matmul(dev, y, x, all, DT_NONE), 0);
 	for (int i = 0; i < 4; col += rows[i++]) {
 		struct dt_tensor part = tensor(DT_F32, rows[i], k), alone = tensor(DT_F32, m, rows[i]), cut;
 		struct dt_packed *w;
@@ -264,7 +264,7 @@ static void test_parts(void **state)
 			assert_int_equal(dt_packed_append(w, dev, as[i], have[i], blocks, rows[i]), 0);
 		else
 			assert_int_equal(dt_packed_append(w, dev, as[i], DT_FMT_F32, part.data, rows[i]), 0);
-		assert_int_equal(dt_packed_matmul(dev, alone, x, w, DT_NONE), 0);
+		assert_int_equal(dev->ops->packed_matmul(dev, alone, x, w, DT_NONE), 0);
 		cut = copy_of(alone);
 		for (int64_t j = 0; j < m * rows[i]; j++)
 			put(cut, j, get(y, j / rows[i] * 94 + col + j % rows[i]));
@@ -294,8 +294,9 @@ static void test_batch_invariant(void **state)
 		struct dt_tensor x = random_tensor(DT_BF16, max, k, 5, 2), all = tensor(DT_F32, max, n);
 
 		for (int64_t i = 0; i < max; i++)
-			assert_int_equal(dt_packed_matmul(dev, dt_t2(dt_at(all, i * n), DT_F32, 1, n),
-							  dt_t2(dt_at(x, i * k), DT_BF16, 1, k), w, DT_NONE),
+			assert_int_equal(dev->ops->packed_matmul(dev, dt_t2(dt_at(all, i * n), DT_F32, 1, n),
+								 dt_t2(dt_at(x, i * k), DT_BF16, 1, k), w,
+								 DT_NONE),
 					 0);
 		for (int t = 0; t < 3; t++) {
 			struct dt_dev *d = open_device(threads[t]);
@@ -304,10 +305,10 @@ static void test_batch_invariant(void **state)
 				const int64_t first = m * 7 % (max - m + 1);
 				struct dt_tensor y = tensor(DT_F32, m, n);
 
-				assert_int_equal(dt_packed_matmul(d, y,
-								  dt_t2(dt_at(x, first * k), DT_BF16, m, k),
-								  w, DT_NONE),
-						 0);
+				assert_int_equal(
+					d->ops->packed_matmul(d, y, dt_t2(dt_at(x, first * k), DT_BF16, m, k),
+							      w, DT_NONE),
+					0);
 				check_same_bits(dt_format_info(formats[f])->name, y,
 						dt_t2(dt_at(all, first * n), DT_F32, m, n));
 				free(y.data);
@@ -345,17 +346,17 @@ static void test_gated(void **state)
 			assert_int_equal(dt_packed_append(w, dev, have[p], have[p], blocks, half), 0);
 			free(blocks);
 		}
-		assert_int_equal(dt_packed_matmul(dev, both, x, w, bias), 0);
+		assert_int_equal(dev->ops->packed_matmul(dev, both, x, w, bias), 0);
 		assert_int_equal(dev->ops->gated_forward(dev, wide, both, f), 0);
 		assert_int_equal(dev->ops->convert(dev, want, wide), 0);
-		assert_int_equal(dt_packed_gated(dev, y, x, w, bias, f), 0);
+		assert_int_equal(dev->ops->packed_gated(dev, y, x, w, bias, f), 0);
 		check_same_bits(dt_format_info(have[0])->name, y, want);
-		assert_int_equal(dt_packed_gated(dev, both, x, w, bias, f), -EINVAL);
+		assert_int_equal(dev->ops->packed_gated(dev, both, x, w, bias, f), -EINVAL);
 		dt_packed_close(w);
 		free_all(x.data, y.data, both.data, wide.data, want.data, bias.data);
 	}
 	w = packed(DT_FMT_Q8_0, (const uint8_t[34]){0}, 1, 32);
-	assert_int_equal(dt_packed_gated(dev, DT_NONE, DT_NONE, w, DT_NONE, DT_ACT_SILU), -ENOTSUP);
+	assert_int_equal(dev->ops->packed_gated(dev, DT_NONE, DT_NONE, w, DT_NONE, DT_ACT_SILU), -ENOTSUP);
 	dt_packed_close(w);
 }
 
@@ -436,7 +437,7 @@ static void test_not_finite(void **state)
 		const float kept = f[k + 77];
 
 		f[k + 77] = bad[i % 3];
-		assert_int_equal(dt_packed_matmul(dev, y, x, w, DT_NONE), 0);
+		assert_int_equal(dev->ops->packed_matmul(dev, y, x, w, DT_NONE), 0);
 		for (int64_t j = 0; j < n; j++) {
 			assert_true(isnan(get(y, n + j)));
 			assert_true(isfinite(get(y, j)) && isfinite(get(y, 2 * n + j)));
@@ -451,7 +452,7 @@ static void test_not_finite(void **state)
 
 	for (int64_t i = 0; i < k; i++)
 		((float *)x.data)[i] = i % 2 ? 1e-42f : 0;
-	assert_int_equal(dt_packed_matmul(dev, alone, dt_t2(x.data, DT_F32, 1, k), w, DT_NONE), 0);
+	assert_int_equal(dev->ops->packed_matmul(dev, alone, dt_t2(x.data, DT_F32, 1, k), w, DT_NONE), 0);
 	for (int64_t j = 0; j < n; j++)
 		assert_true(get(alone, j) == 0);
 	dt_packed_close(w);
@@ -478,10 +479,10 @@ static void test_refused(void **state)
 	assert_int_equal(dt_packed_rows(w), 0);
 	((float *)f.data)[700] = 0;
 	assert_int_equal(dt_packed_append(w, dev, DT_FMT_Q8_0, DT_FMT_F32, f.data, 4), 0);
-	assert_int_equal(dt_packed_matmul(dev, i, f, w, DT_NONE), -EINVAL);
-	assert_int_equal(dt_packed_matmul(dev, y, y, w, DT_NONE), -EINVAL);
-	assert_int_equal(dt_packed_matmul(dev, y, f, w, i), -EINVAL);
-	assert_int_equal(dt_packed_matmul(dev, y, f, w, DT_NONE), 0);
+	assert_int_equal(dev->ops->packed_matmul(dev, i, f, w, DT_NONE), -EINVAL);
+	assert_int_equal(dev->ops->packed_matmul(dev, y, y, w, DT_NONE), -EINVAL);
+	assert_int_equal(dev->ops->packed_matmul(dev, y, f, w, i), -EINVAL);
+	assert_int_equal(dev->ops->packed_matmul(dev, y, f, w, DT_NONE), 0);
 	dt_packed_close(w);
 	free_all(f.data, y.data, i.data);
 }

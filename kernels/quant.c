@@ -1,0 +1,50 @@
+/* What the ops of quant.h ask of their arguments. */
+#include "kernels/check.h"
+#include "kernels/packed.h"
+
+/* y has so many columns, and used rows for each of x. */
+static bool fits(const struct dt_dev *dev, struct dt_tensor y, int64_t columns, struct dt_tensor x,
+		 int64_t used, const struct dt_packed *w, struct dt_tensor bias)
+{
+	return dev->kind == (w->dev ? w->dev->kind : DT_DEV_CPU) && dt_is_compute(x.dtype) &&
+	       dt_is_compute(y.dtype) && dt_cols(x) == w->k && dt_cols(y) == columns &&
+	       dt_rows(y) == dt_rows(x) * used &&
+	       (!bias.data || (dt_is_compute(bias.dtype) && dt_numel(bias) == w->rows));
+}
+
+int dt_check_packed_matmul(const struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
+			   const struct dt_packed *w, struct dt_tensor bias)
+{
+	if (!fits(dev, y, w->rows, x, 1, w, bias))
+		return -EINVAL;
+	return dt_numel(y) ? 0 : DT_EMPTY;
+}
+
+int dt_check_packed_gated(const struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
+			  const struct dt_packed *w, struct dt_tensor bias, enum dt_act_fn f)
+{
+	if (w->nparts != 2 || w->part[0].rows != w->part[1].rows)
+		return -ENOTSUP;
+	if (!fits(dev, y, w->part[0].rows, x, 1, w, bias))
+		return -EINVAL;
+	return dt_numel(y) ? 0 : DT_EMPTY;
+}
+
+int dt_check_packed_set_matmul(const struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
+			       const struct dt_packed_set *s, const struct dt_meet *p)
+{
+	const struct dt_packed *w = s->w[0];
+
+	if (p->used < 0 || !fits(dev, y, w->rows, x, p->used ? p->used : 1, w, DT_NONE))
+		return -EINVAL;
+	return dt_numel(y) ? 0 : DT_EMPTY;
+}
+
+int dt_check_packed_embed(const struct dt_dev *dev, struct dt_tensor y, const struct dt_packed *w,
+			  const int32_t *ids, float scale)
+{
+	if (dev->kind != (w->dev ? w->dev->kind : DT_DEV_CPU) || !dt_is_compute(y.dtype) ||
+	    dt_cols(y) != w->k)
+		return -EINVAL;
+	return dt_numel(y) ? 0 : DT_EMPTY;
+}
