@@ -70,83 +70,6 @@ int dt_entries_finish(struct dt_estimate *t, struct dt_err *err)
 
 /* ---- our trainer ---- */
 
-/* Bytes of one plan: all of it, or of one category. */
-static int plan_bytes(const struct dt_run *s, struct dt_coords at, int cat, uint64_t *ret, struct dt_err *err)
-{
-	struct dt_memory_plan p;
-	int rc = dt_memory_plan(s, at, &p, err);
-
-	if (rc < 0)
-		return rc;
-	*ret = 0;
-	for (int i = 0; i < p.n; i++)
-		if (cat < 0 || (int)p.buf[i].cat == cat)
-			*ret += p.buf[i].bytes;
-	dt_memory_plan_release(&p);
-	return 0;
-}
-
-/*
- * Whether the memory plan answers to an axis: it must give other bytes with it than without. An estimate that
- * ignores part of the layout it was asked about would be a wrong number with great confidence.
- */
-static int check_axis(const struct dt_run *s, struct dt_coords at, const struct dt_layout *without, int cat,
-		      const char *axis, struct dt_err *err)
-{
-	struct dt_run other = *s;
-	uint64_t with_bytes, without_bytes;
-	int rc = plan_bytes(s, at, cat, &with_bytes, err);
-
-	if (rc < 0)
-		return rc;
-	other.layout = *without;
-	rc = plan_bytes(&other, (struct dt_coords){.pp = at.pp}, cat, &without_bytes, err);
-	if (rc < 0 || with_bytes != without_bytes)
-		return rc < 0 ? rc : 0;
-	dt_err_set(err, -ENOTSUP, "the trainer's memory plan does not take account of %s", axis);
-	dt_err_hint(err, "--account generic estimates any layout");
-	return -ENOTSUP;
-}
-
-static int check_covered(const struct dt_run *asked, struct dt_coords at, struct dt_err *err)
-{
-	/* One layer a stage tells as much as all of them, sooner. */
-	struct dt_config small = *asked->config;
-	struct dt_run few = *asked, *s = &few;
-	static const int zero_cat[] = {0, DT_MEM_OPTIM, DT_MEM_GRADS, DT_MEM_WEIGHTS};
-	struct dt_run other;
-	struct dt_layout l;
-	char axis[40];
-	int rc = 0;
-
-	small.layers = asked->layout.pp * dt_layout_chunks(&asked->layout);
-	few.config = &small;
-	other = few;
-
-	for (int z = 1; rc == 0 && z <= s->layout.zero && s->layout.dp > 1; z++) {
-		int cat = zero_cat[z];
-
-		if (z == 1 && dt_optim_states(s->optim.kind) == 0)
-			cat = DT_MEM_MASTER;
-		if (cat == DT_MEM_MASTER && s->compute == DT_F32)
-			continue; /* nothing that stage 1 could divide */
-		other.layout.zero = z;
-		l = other.layout;
-		l.zero = z - 1;
-		snprintf(axis, sizeof(axis), "ZeRO stage %d", z);
-		rc = check_axis(&other, at, &l, cat, axis, err);
-	}
-	l = s->layout;
-	l.cp = 1;
-	if (rc == 0 && s->layout.cp > 1)
-		rc = check_axis(s, at, &l, DT_MEM_ACTIVATIONS, "context parallelism (cp)", err);
-	l = s->layout;
-	l.seq_parallel = false;
-	if (rc == 0 && s->layout.seq_parallel && s->layout.tp > 1)
-		rc = check_axis(s, at, &l, DT_MEM_ACTIVATIONS, "sequence parallelism (s1)", err);
-	return rc;
-}
-
 /* "layers.N.qkv" of "layers.12.qkv #3" */
 static void set_kind(struct dt_entry *e, const struct dt_buf *b)
 {
@@ -166,17 +89,8 @@ static void set_kind(struct dt_entry *e, const struct dt_buf *b)
 static int train_plan(const struct dt_run *s, struct dt_coords at, struct dt_estimate *t, struct dt_err *err)
 {
 	struct dt_memory_plan p;
-	int rc = dt_config_computable(s->config, err);
+	int rc = dt_memory_plan(s, at, &p, err);
 
-	if (rc < 0)
-		return rc;
-	if (s->compute != DT_F32 && s->compute != DT_BF16)
-		return dt_err_set(err, -ENOTSUP, "the trainer computes in f32 or bf16, not in %s",
-				  dt_dtype_name(s->compute));
-	rc = check_covered(s, at, err);
-	if (rc < 0)
-		return rc;
-	rc = dt_memory_plan(s, at, &p, err);
 	if (rc < 0)
 		return rc;
 	for (int i = 0; i < p.n; i++) {

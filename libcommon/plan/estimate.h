@@ -75,8 +75,8 @@ struct dt_estimate {
 void dt_estimate_release(struct dt_estimate *e);
 
 /*
- * Training. The account dt answers -ENOTSUP for a layout that the memory plan does not take account of yet;
- * f16 is for the others. extras may be NULL.
+ * Training. The account dt answers what dt_run_check does for a run that the trainer refuses. extras may be
+ * NULL.
  */
 int dt_estimate_train(const struct dt_run *s, struct dt_coords at, enum dt_account account,
 		      const struct dt_extras *extras, struct dt_estimate *ret, struct dt_err *err);

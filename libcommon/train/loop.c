@@ -137,7 +137,20 @@ static int start(struct trainer *t, struct dt_err *err)
 	announce(t);
 	if (t->run.save.resume)
 		rc = trainer_resume(t, err);
-	return rc == 0 ? init_weights(t, err) : rc < 0 ? rc : 0;
+	if (rc == 0)
+		rc = init_weights(t, err);
+	return rc < 0 ? rc : trainer_agree(t, folder_lock(t, err), err);
+}
+
+void dt_train_write_error(const char *file, const struct dt_err *err)
+{
+	json_t *o = file && err->msg[0] ? json_pack("{s:i, s:s, s:s}", "code", err->code, "message", err->msg,
+						    "hint", err->hint)
+					: NULL;
+
+	if (o)
+		json_dump_file(o, file, JSON_COMPACT);
+	json_decref(o);
 }
 
 int dt_train_run(const struct dt_run *r, struct dt_world *w, const struct dt_log *log)
@@ -160,6 +173,7 @@ int dt_train_run(const struct dt_run *r, struct dt_world *w, const struct dt_log
 		/* A message every rank would repeat, the lowest failing rank says once. */
 		if (err.msg[0])
 			dt_log_err(t.info.size > 1 ? log : &t.root_log, &err);
+		dt_train_write_error(r->error_file, &err);
 		status = t.status;
 		if (!t.agreed && t.info.size > 1)
 			dt_world_abort(w, status);

@@ -90,8 +90,8 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 	getrusage(RUSAGE_SELF, &use);
 	for (int k = 0; k < TR_N; k++)
 		comm += t->t.comm[k];
-	line = json_pack("{s:I, s:f, s:o, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I}", "step",
-			 (json_int_t)t->step, "loss", r->loss, "grad_norm",
+	line = json_pack("{s:s, s:I, s:f, s:o, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I}",
+			 "run_id", t->run_id, "step", (json_int_t)t->step, "loss", r->loss, "grad_norm",
 			 isfinite(r->grad_norm) ? json_real(r->grad_norm) : json_null(), "lr", r->lr,
 			 "tokens", (json_int_t)t->tokens, "tokens_per_s", tokens / step_s, "step_s", step_s,
 			 "data_s", t->t.data, "compute_s", t->t.compute, "comm_exposed_s", comm,
@@ -119,8 +119,9 @@ int metrics_eval(struct trainer *t, double loss, int64_t tokens, double seconds,
 	if (!t->metrics)
 		return 0;
 	return write_line(t,
-			  json_pack("{s:I, s:f, s:I, s:f}", "step", (json_int_t)t->step, "eval_loss", loss,
-				    "eval_tokens", (json_int_t)tokens, "eval_s", seconds),
+			  json_pack("{s:s, s:I, s:f, s:I, s:f}", "run_id", t->run_id, "step",
+				    (json_int_t)t->step, "eval_loss", loss, "eval_tokens", (json_int_t)tokens,
+				    "eval_s", seconds),
 			  err);
 }
 

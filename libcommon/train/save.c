@@ -85,19 +85,23 @@ static int my_pieces(struct trainer *t, struct dt_piece **ret, int *ret_n, struc
 
 static json_t *make_meta(struct trainer *t)
 {
-	static const char *const optims[] = {"sgd", "momentum", "rmsprop", "adagrad", "adam", "adamw"};
-	char layout[64];
-	json_t *o = json_pack(
-		"{s:I, s:s, s:{s:I, s:I, s:I, s:s}, s:{s:s, s:I}, s:{s:I}, s:{s:s, s:s%}}", "step",
-		(json_int_t)t->step, "layout", dt_layout_format(&t->run.layout, layout, sizeof(layout)),
-		"data", "cursor", (json_int_t)t->cursor, "seed", (json_int_t)t->run.data.seed, "seq",
-		(json_int_t)t->run.seq, "tokenizer_hash", t->data_info.tokenizer_hash, "optimizer", "kind",
-		optims[t->run.optim.kind], "t", (json_int_t)t->step, "train", "tokens", (json_int_t)t->tokens,
-		"tokenizer", "hash", t->data_info.tokenizer_hash, "text", t->data_info.tokenizer_text,
-		t->data_info.tokenizer_bytes);
+	char layout[64], optim[16];
+	json_t *o = json_pack("{s:I, s:s, s:{s:I, s:I, s:I, s:I, s:s}, s:{s:s, s:I}, s:{s:I}, s:{s:s, s:s%}}",
+			      "step", (json_int_t)t->step, "layout",
+			      dt_layout_format(&t->run.layout, layout, sizeof(layout)), "data", "cursor",
+			      (json_int_t)t->cursor, "seed", (json_int_t)t->run.data.seed, "seq",
+			      (json_int_t)t->run.seq, "set_tokens", (json_int_t)t->data_info.tokens,
+			      "tokenizer_hash", t->data_info.tokenizer_hash, "optimizer", "kind",
+			      dt_opt_choice_name(DT_OPTIM_CHOICES, t->run.optim.kind, optim, sizeof(optim)),
+			      "t", (json_int_t)t->step, "train", "tokens", (json_int_t)t->tokens, "tokenizer",
+			      "hash", t->data_info.tokenizer_hash, "text", t->data_info.tokenizer_text,
+			      t->data_info.tokenizer_bytes);
 
-	if (o)
+	if (o) {
 		json_object_set_new(o, "model", dt_config_to_json(&t->config));
+		json_object_set_new(o, "run_id", json_string(t->run_id));
+		json_object_set_new(o, "run", dt_run_to_json(&t->run));
+	}
 	if (o && t->run.loss_scale == 0)
 		json_object_set_new(o, "loss_scale",
 				    json_pack("{s:f, s:I}", "scale", t->loss_scale, "good_steps",
@@ -423,30 +427,84 @@ static int load_param(struct trainer *t, struct dt_ckpt *ck, const struct dt_loc
 	return rc;
 }
 
+/* Whether the checkpoint's model is the one to be trained, in every attribute but its name. */
+static int same_model(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
+{
+	struct dt_config was;
+	json_t *a, *b;
+	const char *key;
+	json_t *v;
+	int rc = dt_config_from_json(json_object_get(dt_ckpt_meta(ck), "model"), &was, err);
+
+	if (rc < 0)
+		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(ck));
+	a = dt_config_to_json(&was);
+	b = dt_config_to_json(&t->config);
+	json_object_foreach(a, key, v)
+	{
+		const json_t *mine = json_object_get(b, key);
+		char *x, *y;
+
+		if (rc < 0 || !strcmp(key, "name") || json_equal(v, mine))
+			continue;
+		x = json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+		y = json_dumps(mine, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+		rc = dt_err_set(err, -EINVAL, "checkpoint '%s' is of another model: %s is %s, not %s of '%s'",
+				dt_ckpt_path(ck), key, x ? x : "?", y ? y : "?", t->config.name);
+		free(x);
+		free(y);
+	}
+	json_decref(a);
+	json_decref(b);
+	return rc;
+}
+
+static bool accepts(const struct trainer *t, const char *option)
+{
+	const struct dt_strs *list = t->run.save.accept;
+
+	for (int i = 0; list && i < list->n; i++)
+		if (!strcmp(list->v[i], option))
+			return true;
+	return false;
+}
+
 static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 {
 	const json_t *meta = dt_ckpt_meta(ck), *data = json_object_get(meta, "data");
 	const json_t *train = json_object_get(meta, "train"), *scaler = json_object_get(meta, "loss_scale");
-	int64_t seq = 0, seed = 0;
-	const char *hash = "";
-	int rc;
+	int64_t seq = 0, seed = 0, set = 0;
+	const char *hash = "", *id = "";
+	int rc = same_model(t, ck, err);
 
+	if (rc < 0)
+		return rc;
 	if ((rc = dt_json_int(meta, "step", true, 0, INT64_MAX, &t->step, err)) < 0 ||
 	    (rc = dt_json_int(data, "cursor", true, 0, INT64_MAX, &t->cursor, err)) < 0 ||
 	    (rc = dt_json_int(data, "seq", true, 1, INT64_MAX, &seq, err)) < 0 ||
 	    (rc = dt_json_int(data, "seed", true, 0, INT64_MAX, &seed, err)) < 0 ||
+	    (rc = dt_json_int(data, "set_tokens", false, 0, INT64_MAX, &set, err)) < 0 ||
 	    (rc = dt_json_str(data, "tokenizer_hash", true, &hash, err)) < 0 ||
+	    (rc = dt_json_str(meta, "run_id", false, &id, err)) < 0 ||
 	    (rc = dt_json_int(train, "tokens", false, 0, INT64_MAX, &t->tokens, err)) < 0)
 		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(ck));
 	if (scaler && t->run.loss_scale == 0 &&
 	    ((rc = dt_json_real(scaler, "scale", true, &t->loss_scale, err)) < 0 ||
 	     (rc = dt_json_int(scaler, "good_steps", true, 0, INT64_MAX, &t->good_steps, err)) < 0))
 		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(ck));
+	snprintf(t->run_id, sizeof(t->run_id), "%s", id);
 	if (strcmp(hash, t->data_info.tokenizer_hash))
 		return dt_err_set(err, -EINVAL,
 				  "checkpoint '%s' was trained with another tokenizer than that of '%s'",
 				  dt_ckpt_path(ck), t->run.data.train);
-	if (seq != t->run.seq || (uint64_t)seed != t->run.data.seed)
+	if (set && set != t->data_info.tokens && !accepts(t, "data"))
+		return dt_err_set(
+			err, -EINVAL,
+			"checkpoint '%s' was trained on another data set, of %lld tokens, than '%s' of "
+			"%lld; --accept-change data goes on with this one",
+			dt_ckpt_path(ck), (long long)set, t->run.data.train, (long long)t->data_info.tokens);
+	/* Where the manifest has the whole run, its options have been compared. */
+	if (!json_object_get(meta, "run") && (seq != t->run.seq || (uint64_t)seed != t->run.data.seed))
 		return dt_err_set(err, -EINVAL,
 				  "checkpoint '%s' was trained with --seq %lld --seed %lld: the data order "
 				  "would change",

@@ -8,40 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static int check_parallel(const struct dt_layout *l, struct dt_err *err)
-{
-	if (l->cp > 1 || l->ep > 1) {
-		dt_err_set(err, -ENOTSUP, "layout axes cp and ep cannot be trained by this version");
-		dt_err_hint(err, "use dp, tp, pp, v, s and z");
-		return -ENOTSUP;
-	}
-	if (l->zero == 3 && l->pp > 1)
-		return dt_err_set(err, -ENOTSUP, "z3 cannot be combined with a pipeline");
-	return 0;
-}
-
-/* The table of --schedule-file, checked. */
-static int read_schedule(struct trainer *t, struct dt_err *err)
-{
-	char *text;
-	size_t n;
-	int rc;
-
-	if (!t->run.schedule_file)
-		return 0;
-	if (t->run.layout.pp == 1)
-		return dt_err_set(err, -EINVAL, "--schedule-file is for pipelines, but the layout has none");
-	rc = dt_read_file(t->run.schedule_file, 16u << 20, &text, &n, err);
-	if (rc < 0)
-		return rc;
-	rc = dt_schedule_read(text, t->run.schedule_file, t->run.layout.pp, dt_layout_chunks(&t->run.layout),
-			      (int)t->run.accumulation, &t->file_sched, err);
-	free(text);
-	if (rc == 0)
-		t->run.schedule = &t->file_sched;
-	return rc;
-}
-
 static int open_data(struct trainer *t, struct dt_err *err)
 {
 	struct dt_dataset_info eval;
@@ -148,20 +114,9 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 
 static int plan_memory(struct trainer *t, struct dt_err *err)
 {
-	char layout[64], names[64];
-	int n, rc;
-
-	rc = dt_memory_plan(&t->run, t->mesh.at, &t->plan, err);
+	int rc = dt_memory_plan(&t->run, t->mesh.at, &t->plan, err);
 	if (rc < 0)
 		return rc;
-	dt_stage_8_bits(&t->plan.stage, true, names, &n);
-	if (t->run.fp8 && !n) {
-		dt_err_set(err, -EINVAL,
-			   "--fp8: no linear of '%s' has sizes that divide by 16 on layout '%s'",
-			   t->config.name, dt_layout_format(&t->run.layout, layout, sizeof(layout)));
-		dt_err_hint(err, "microbatch x seq, too, must be a multiple of 16");
-		return -EINVAL;
-	}
 	if (t->run.mem_limit && t->plan.arena_bytes > t->run.mem_limit) {
 		t->status = DT_EXIT_NO;
 		dt_err_set(err, -ENOSPC, "the plan needs %llu bytes a rank, the limit is %llu",
@@ -195,26 +150,31 @@ static int measure_rate(struct trainer *t, struct dt_err *err)
 /* What each rank can find out alone. */
 static int describe(struct trainer *t, struct dt_err *err)
 {
+	struct dt_run *r = &t->run;
 	char layout[64];
-	int rc = dt_config_load(t->run.model, &t->config, err);
+	int rc = dt_config_load(r->model, &t->config, err), world;
 
 	if (rc < 0)
 		return rc;
 	t->status = DT_EXIT_USAGE;
-	if ((rc = check_parallel(&t->run.layout, err)) < 0 ||
-	    (rc = dt_layout_check(&t->run.layout, &t->config, err)) < 0 ||
-	    (rc = dt_run_settle(&t->run, err)) < 0)
-		return rc;
-	if (dt_layout_world(&t->run.layout) != t->info.size) {
+	if (!r->layout.dp) {
+		r->layout = (struct dt_layout){.dp = t->info.size, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
+		if (t->info.size > 1)
+			dt_log_msg(&t->root_log, "%d ranks and no --layout: dp%d", t->info.size,
+				   t->info.size);
+	}
+	world = dt_layout_world(&r->layout);
+	if (world != t->info.size) {
 		dt_err_set(err, -EINVAL, "layout '%s' is for %d ranks, but %d were started",
-			   dt_layout_format(&t->run.layout, layout, sizeof(layout)),
-			   dt_layout_world(&t->run.layout), t->info.size);
-		dt_err_hint(err, "start it with: mpirun -np %d dt-train ...",
-			    dt_layout_world(&t->run.layout));
+			   dt_layout_format(&r->layout, layout, sizeof(layout)), world, t->info.size);
+		dt_err_hint(err, "start it with: mpirun -np %d dt-train ...", world);
 		return -EINVAL;
 	}
+	if ((rc = dt_run_settle(r, err)) < 0 || (rc = dt_run_read_schedule(r, &t->file_sched, err)) < 0 ||
+	    (rc = dt_run_check(r, err)) < 0)
+		return rc;
 	t->status = DT_EXIT_FAILED;
-	rc = read_schedule(t, err);
+	rc = folder_check(t, err);
 	return rc == 0 ? open_data(t, err) : rc;
 }
 
@@ -222,8 +182,10 @@ static int allocate(struct trainer *t, struct dt_err *err)
 {
 	int rc;
 
-	if ((rc = device_open(t, thread_count(t), err)) < 0 || (rc = plan_memory(t, err)) < 0 ||
-	    (rc = dt_model_params(&t->config, &t->table, err)) < 0 ||
+	if ((rc = device_open(t, thread_count(t), err)) < 0)
+		return rc;
+	t->run.on_card = !dt_dev_is_host(t->dev);
+	if ((rc = plan_memory(t, err)) < 0 || (rc = dt_model_params(&t->config, &t->table, err)) < 0 ||
 	    (rc = dt_local_build(&t->table, &t->config, &t->run.layout, t->mesh.at, &t->local, err)) < 0)
 		return rc;
 	if ((rc = bind_memory(t, err)) < 0 || (rc = reduce_init(t, err)) < 0)
@@ -282,6 +244,7 @@ int trainer_init(struct trainer *t, const struct dt_run *r, struct dt_world *w, 
 void trainer_release(struct trainer *t)
 {
 	trainer_drop_save(t);
+	folder_release(t);
 	reduce_release(t);
 	pipeline_release(t);
 	units_release(t);

@@ -9,6 +9,8 @@
 #include "train/card.h"
 #include "train/train.h"
 
+enum { RUN_ID_LEN = 16 }; /* hexadecimal digits */
+
 /*
  * A flat buffer of one value a parameter element. shared: it holds only this rank's share of every unit, one
  * dp-th each (ZeRO); else whole units.
@@ -113,8 +115,10 @@ struct trainer {
 	int64_t good_steps;   /* since the scale last changed */
 	struct save_job *job; /* the checkpoint being written behind our back, NULL: none */
 	struct step_times t;
-	bool agreed; /* every rank knows of the failure and ends by itself */
-	int status;  /* exit status of a failure */
+	char run_id[RUN_ID_LEN + 1]; /* in every checkpoint and line of metrics */
+	int lock;		     /* descriptor of the folder's lock, 0: none */
+	bool agreed;		     /* every rank knows of the failure and ends by itself */
+	int status;		     /* exit status of a failure */
 	FILE *metrics;
 };
 
@@ -243,6 +247,13 @@ void trainer_before_update(struct trainer *t);
 void trainer_drop_save(struct trainer *t);
 /* 1: resumed, 0: nothing to resume from. */
 int trainer_resume(struct trainer *t, struct dt_err *err);
+
+/* folder.c: the folder of --save */
+/* Refuses a folder with the checkpoints of another run, unless the run goes on from there or --overwrite. */
+int folder_check(struct trainer *t, struct dt_err *err);
+/* From now on no other job saves there. The run's name, new or that of the checkpoint it goes on from. */
+int folder_lock(struct trainer *t, struct dt_err *err);
+void folder_release(struct trainer *t);
 
 /* metrics.c */
 int metrics_open(struct trainer *t, struct dt_err *err);
