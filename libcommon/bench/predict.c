@@ -1,4 +1,4 @@
-/* What messages cost here, and what that predicts for each algorithm. */
+/* Measured message costs, and the times of algorithms predicted from them. */
 #include "bench/predict.h"
 
 #include "base/progress.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLOW_S 0.02		   /* where messages take this long, larger ones need not be tried */
+#define SLOW_S 0.02		   /* seconds of a message after which larger ones are not tried */
 #define BUFFER ((size_t)128 << 20) /* at most; up to 4096 ranks of a group */
 
 static enum dt_comm_op_kind op_of(enum dt_bench_kind k)
@@ -35,9 +35,9 @@ static int by_value(const void *a, const void *b)
 }
 
 /*
- * A round of messages of n bytes, every rank of the group to the next one: what step lists are made of, so it
- * is measured by one, an all-gather around the ring. The median of several; ranks that do not leave the
- * barrier together count little, for several calls follow one another.
+ * Time of a round of messages of n bytes, every rank of the group to the next. Step lists consist of such
+ * rounds, so it is measured by one, an all-gather around the ring: the median of several runs of a few calls,
+ * which makes ranks that leave the barrier at different times matter little.
  */
 static int round_time(struct dt_comm *c, char *buf, size_t n, double *ret, struct dt_err *err)
 {
@@ -64,7 +64,7 @@ static int round_time(struct dt_comm *c, char *buf, size_t n, double *ret, struc
 	return 0;
 }
 
-/* One rank of each machine alone, the others at rest: what a message costs. */
+/* Cost of a message: one rank of each machine sends, the others idle. */
 static int message_cost(struct dt_comm *c, bool mine, double *ret_latency, double *ret_s, struct dt_err *err)
 {
 	static const size_t size[] = {64, 4 << 10, 32 << 10, 256 << 10, 1 << 20};
@@ -88,8 +88,8 @@ static int message_cost(struct dt_comm *c, bool mine, double *ret_latency, doubl
 	return rc;
 }
 
-/* All ranks of a machine at once: seconds a byte of what they share, of messages whose latency matters
- * little. */
+/* Seconds a byte of the port that the ranks of a machine share: all send at once, messages so large that
+ * latency matters little. */
 static int shared_cost(struct dt_comm *c, int g, double latency, double alone, double *ret_s,
 		       struct dt_err *err)
 {
@@ -110,7 +110,7 @@ static int shared_cost(struct dt_comm *c, int g, double latency, double alone, d
 	return rc;
 }
 
-/* All ranks at once, long enough for those that share a processor to take turns. */
+/* All ranks reduce at once, long enough for ranks that share a processor to take turns. */
 static int reduce_cost(struct dt_comm *world, double *ret_s, struct dt_err *err)
 {
 	enum { TIMES = 24 };

@@ -8,9 +8,9 @@
 
 #include "base/units.h"
 
-#define EVENTS_MAX 1024 /* ranks that are simulated in the order of time */
+#define EVENTS_MAX 1024 /* most ranks of a discrete-event simulation */
 
-/* Links: [0, 2p) ports of ranks inside their node; then what the network has. */
+/* Links: [0, 2p) ports of ranks inside their node, then the links of the network. */
 static int first_net(const struct dt_bench_sim *s)
 {
 	return 2 * s->t->ranks;
@@ -60,7 +60,7 @@ static void dragonfly_path(const struct dt_bench_sim *s, struct dt_bench_path *p
 		}
 		return;
 	}
-	/* the router of a group that holds the link to another one */
+	/* first to the router of the group with the link to the other group */
 	if (ra % w != gb % w) {
 		push(p, inner + ga * w * w + ra % w * w + gb % w);
 		p->hops++;
@@ -218,7 +218,7 @@ static double sim_round(struct dt_bench_sim *s, const struct dt_steps *st, int r
 					continue;
 				dt_bench_sim_route(s, m->peer, r, &p);
 				at = fmax(s->clock[m->peer], s->clock[r]) + flight(s, &p);
-				/* the sender is done when its last byte has left */
+				/* the sender is done when its last byte is sent */
 				s->next[m->peer] = fmax(s->next[m->peer], at);
 				if (m->kind == DT_MOVE_REDUCE)
 					reduce = bytes * s->t->reduce_s;

@@ -1,10 +1,10 @@
 /*
- * Messages between ranks of one machine. Every ordered pair of ranks has a channel in shared memory: slots
- * with a message each, taken in turn, so messages are found in the order they were sent.
+ * Messages between ranks of one machine. Every ordered pair of ranks has a channel in shared memory: a ring
+ * of slots, one message each, so the receiver finds messages in the order they were sent.
  *
- * A small message travels in its slot. A larger one moves once: the receiver copies it out of a registered
- * source, or the sender copies it into a registered destination; with neither it goes through two buffers of
- * the channel, one such message at a time.
+ * The payload of a small message is in its slot. A larger message is copied once: by the receiver from a
+ * registered source, or by the sender into a registered destination. With neither registered it is copied
+ * through the channel's two staging buffers, one message at a time.
  *
  *   sender      POSTED ................ (PUSH: copies, DONE) .................. PULL, STAGE: frees the slot
  *   receiver            PULL | PUSH | STAGE ... (PULL, STAGE: copies, DONE) ... PUSH: frees the slot
@@ -21,26 +21,26 @@
 #define SLOTS  32
 #define INLINE ((size_t)2048)
 #define CHUNK  ((size_t)64 << 10)
-#define WORK   ((size_t)1 << 20) /* bytes between two looks at other operations */
-#define STREAM ((size_t)4 << 20) /* messages of this size and more go past the caches */
+#define WORK   ((size_t)1 << 20) /* bytes copied before other operations are stepped */
+#define STREAM ((size_t)4 << 20) /* larger messages are copied with non-temporal stores */
 
 enum slot_state { FREE, POSTED, PULL, PUSH, STAGE, DONE };
 
 struct slot {
 	_Alignas(128) _Atomic int state;
-	_Atomic uint64_t ticket; /* of its message: number of all before it */
+	_Atomic uint64_t ticket; /* number of messages sent before it */
 	uint64_t group;
 	int tag;
 	size_t bytes;
 	struct dt_offer src, dst;
 	_Alignas(128) _Atomic uint64_t wrote;
-	_Alignas(128) _Atomic uint64_t read; /* chunks through the buffers */
+	_Alignas(128) _Atomic uint64_t read; /* chunks of a staged message */
 	_Alignas(128) char data[INLINE];
 };
 
 struct channel {
 	_Alignas(128) _Atomic uint64_t posted;
-	uint64_t staging; /* the sender's: ticket + 1 of the message in the buffers */
+	uint64_t staging; /* ticket + 1 of the message being staged; written by the sender alone */
 	struct slot slot[SLOTS];
 	_Alignas(128) char buf[2][CHUNK];
 };
@@ -117,7 +117,7 @@ static struct dt_chan_state *state(const struct dt_comm_req *r)
 	return r->state;
 }
 
-/* Copies the next part; returns whether all of it is there. */
+/* Copies the next WORK bytes; returns whether the message is complete. */
 static bool copy(struct dt_comm_req *r, char *dst, const char *src, size_t bytes)
 {
 	size_t m = bytes - state(r)->moved < WORK ? bytes - state(r)->moved : WORK;
@@ -134,7 +134,7 @@ static int post(struct dt_comm_req *r, struct channel *c, struct slot *s)
 {
 	size_t bytes = bytes_of(r);
 
-	/* in the order of sending, also where a later slot is free first */
+	/* posted in the order of sending, even if a later slot is free earlier */
 	if (atomic_load_explicit(&c->posted, memory_order_relaxed) != state(r)->ticket || get(s) != FREE)
 		return 0;
 	atomic_store_explicit(&s->ticket, state(r)->ticket, memory_order_relaxed);
@@ -154,7 +154,7 @@ static int post(struct dt_comm_req *r, struct channel *c, struct slot *s)
 	return bytes <= INLINE;
 }
 
-/* Fills the buffers as far as they are free. */
+/* Copies chunks into the staging buffers that the receiver has emptied. */
 static void stage_out(struct dt_comm_req *r, struct channel *c, struct slot *s)
 {
 	uint64_t k = atomic_load_explicit(&s->wrote, memory_order_relaxed);
@@ -201,7 +201,7 @@ static int step_send(struct dt_comm_req *r, struct dt_err *err)
 	}
 }
 
-/* Receives posted earlier come first where they wait for the same. */
+/* Whether no earlier receive waits for the same sender and tag: those match first. */
 static bool is_first(const struct dt_comm_req *r)
 {
 	for (const struct dt_comm_req *q = r->c->head; q && q != r; q = q->next)

@@ -1,4 +1,4 @@
-/* Which transport and algorithm an operation of a group takes. */
+/* The transport and algorithm of an operation of a group. */
 #include "comm/nccl.h"
 #include "comm/steps.h"
 

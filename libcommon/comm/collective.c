@@ -1,4 +1,4 @@
-/* Running operations: arguments checked, the watchdog told, the transport stepped. */
+/* Runs operations: checks arguments, publishes the operation to the watchdog, steps the transport. */
 #include "comm/internal.h"
 
 #include "base/progress.h"
@@ -77,7 +77,7 @@ static void push(struct dt_comm_req *r)
 static bool step_comm(struct dt_comm *c)
 {
 	struct dt_comm_req **link = &c->head, *last = NULL;
-	bool ended = false, held = false; /* held: an ordered operation is before the ones that follow */
+	bool ended = false, held = false; /* held: an ordered operation is pending before this one */
 
 	while (*link) {
 		struct dt_comm_req *r = *link;
@@ -115,16 +115,16 @@ static inline void relax(void)
 
 struct idling {
 	int round;
-	double until;	 /* end of yielding; 0: not known yet */
-	size_t progress; /* of the operation when waiting began */
+	double until;	 /* time at which yielding ends; 0: not started */
+	size_t progress; /* of the operation when the wait began */
 };
 
 /*
- * Waiting costs nothing at first, then the rest of a time slice, then sleep: the one that is waited for may
- * need our processor, be it that there are more ranks than processors (crowded) or that others compute here.
- * A yield that finds nobody else to run is hardly slower than a pause, so the spin can be short. Sleep has to
- * come late: waking takes so long, a tenth of a millisecond on a virtual machine, that whoever waits for the
- * one that wakes would fall asleep too, and so on to the end of the operation.
+ * A waiting rank spins, then yields its time slice, then sleeps: the rank it waits for may need this
+ * processor, because there are more ranks than processors (crowded) or other processes compute here.
+ * sched_yield with no other runnable thread costs hardly more than a pause, so the spin is short. Sleep comes
+ * late: a wake-up takes up to 0.1 ms on a virtual machine, long enough for the ranks that wait for this one
+ * to fall asleep as well, and so on until the end of the operation.
  */
 static void idle(struct dt_comm *c, const struct dt_transport *t, struct idling *i)
 {
@@ -163,7 +163,7 @@ static void wait_done(struct dt_comm_req *r)
 	}
 }
 
-/* Refuses what cannot be, and makes an input that already lies in its place one that is in place. */
+/* Refuses invalid arguments. An input that is already at its place in the output becomes in place (NULL). */
 static int check(const struct dt_comm *c, struct dt_comm_op *o, struct dt_err *err)
 {
 	size_t bytes;
@@ -177,8 +177,7 @@ static int check(const struct dt_comm *c, struct dt_comm_op *o, struct dt_err *e
 	if (o->root < 0 || o->root >= c->size || (point_to_point(o->kind) && o->root == c->rank))
 		return dt_err_set(err, -EINVAL, "%s '%s': no rank %d to talk to in group %s of %d",
 				  dt_comm_op_name(o->kind), o->what, o->root, c->name, c->size);
-	bytes = (size_t)c->rank * o->n *
-		(size_t)dt_dtype_size(o->t); /* where my block lies in a wide buffer */
+	bytes = (size_t)c->rank * o->n * (size_t)dt_dtype_size(o->t); /* offset of this rank's block */
 	if ((o->kind == DT_COMM_ALL_GATHER || (o->kind == DT_COMM_GATHER && c->rank == o->root)) && o->src &&
 	    o->src == (char *)o->dst + bytes)
 		o->src = NULL;
@@ -196,7 +195,7 @@ static int check(const struct dt_comm *c, struct dt_comm_op *o, struct dt_err *e
 	return 0;
 }
 
-/* The group's next number, seen by its peers. */
+/* The next sequence number of the group, published to its peers. */
 static uint64_t arrive(struct dt_comm *c, enum dt_comm_op_kind k)
 {
 	struct dt_slot *s = atomic_load_explicit(&c->w->me, memory_order_relaxed);
@@ -265,7 +264,7 @@ int dt_comm_run(struct dt_comm *c, struct dt_comm_op o, struct dt_err *err)
 	return dt_stage_end(c, s, o.what, run_here(c, o, err), err);
 }
 
-/* A request with its transport's state behind it. */
+/* A request and its transport's state in one allocation. */
 static struct dt_comm_req *new_request(struct dt_comm *c, const struct dt_comm_op *o, struct dt_stage *s)
 {
 	const struct dt_transport *t = dt_transport_of(c, o);

@@ -1,7 +1,7 @@
 /*
- * Runs step lists (steps.h) over messages: those inside a machine through its channels (chan.c), the others
- * of MPI. What is reduced is received beside the buffer and added when all messages of the round are through,
- * the lower rank's operand first, so that two ranks that exchange the same operands get the same bits.
+ * Runs step lists (steps.h) over messages: through channels (chan.c) inside a machine, over MPI between
+ * machines. Operands of reductions are received into scratch memory and added after all messages of the round
+ * have completed, the lower rank's operand first: two ranks that exchange operands get the same bits.
  */
 #include "comm/internal.h"
 #include "comm/steps.h"
@@ -12,7 +12,7 @@
 
 /* A message inside the machine. */
 struct near {
-	struct dt_comm_req r; /* r.t NULL: through */
+	struct dt_comm_req r; /* r.t NULL: completed */
 	struct dt_chan_state s;
 };
 
@@ -21,7 +21,7 @@ struct exec {
 	struct dt_steps s;
 	struct dt_moves m;
 	int round;
-	bool posted, own_work; /* own_work: work is to be freed */
+	bool posted, own_work; /* own_work: work is ours to free */
 	char *work, *scratch;
 	size_t scratch_bytes, e;
 	MPI_Request *q;
@@ -44,7 +44,7 @@ static void exec_release(struct dt_comm_req *r)
 	free(x->q);
 }
 
-/* The buffer the steps work on, with this rank's input in it. */
+/* Sets the buffer that the steps read and write, and copies this rank's input into it. */
 static int set_work(struct dt_comm_req *r, struct exec *x, struct dt_err *err)
 {
 	const struct dt_comm_op *o = &r->op;
@@ -85,8 +85,8 @@ static struct near *next_near(struct exec *x)
 }
 
 /*
- * A message through a channel. Those of one round between the same two ranks are told apart by their tag; of
- * several rounds the oldest is found first.
+ * A message through a channel. The tag distinguishes messages of one round between the same two ranks; of
+ * several rounds the channel matches the oldest first.
  */
 static int post_near(struct dt_comm_req *r, struct exec *x, enum dt_move_kind kind, char *at, size_t bytes,
 		     int peer, struct dt_err *err)

@@ -1,11 +1,10 @@
 /*
- * What the files of comm/ share. A group (struct dt_comm) always has an MPI communicator; collectives of a
- * group whose ranks all live on one machine go through shared memory instead (shm.c). The seam between the
- * two is struct dt_transport.
+ * Shared by the files of comm/. A group (struct dt_comm) always has an MPI communicator; collectives of a
+ * group whose ranks are all on one machine go through shared memory instead (shm.c). struct dt_transport is
+ * the interface to both.
  *
- * An operation is started, then stepped until it is done: no thread of ours moves data. A rank that waits for
- * one operation steps all that are pending, on every group, so a rank waiting here can never hold up a group
- * elsewhere.
+ * An operation is started, then stepped until it is done: no background thread moves data. A rank that waits
+ * for one operation steps all pending ones of every group, so waiting in one group never blocks another.
  */
 #ifndef DT_COMM_INTERNAL_H
 #define DT_COMM_INTERNAL_H
@@ -79,7 +78,7 @@ struct dt_comm {
 	uint64_t id;			 /* never used again; the same on all members */
 	uint64_t seq;			 /* collectives started */
 	struct dt_comm_req *head, *tail; /* pending */
-	int node_ranks;			 /* ranks on every machine where these are equal runs, otherwise 0 */
+	int node_ranks;			 /* dt_comm_node_ranks */
 	bool mpi_only;			 /* dt_comm_mpi_only */
 	dt_comm_chooser *chooser;	 /* NULL: none */
 	void *chooser_arg;
@@ -88,7 +87,7 @@ struct dt_comm {
 	struct dt_nccl_group *nccl; /* nccl.c; NULL: no cards */
 };
 
-/* What a rank is doing, for the watchdogs of its peers. */
+/* The current operation of a rank, read by the watchdogs of its peers. */
 struct dt_where {
 	int kind; /* enum dt_comm_op_kind */
 	int group, peer;
@@ -102,7 +101,7 @@ struct dt_where {
 /* A range of a rank's memory that its peers on the machine can map (region.c). */
 struct dt_region {
 	uint64_t gen; /* 0: free */
-	char *base;   /* as its owner sees it */
+	char *base;   /* in the address space of its owner */
 	size_t bytes;
 	int fd; /* of its owner */
 	bool allocated;
@@ -165,31 +164,31 @@ struct dt_world {
 	struct dt_region_map *maps;   /* [board_n][DT_REGIONS_MAX] */
 };
 
-/* stage.c: *ret NULL where nothing of the operation lies on the device; else end is called once it is done */
+/* stage.c: *ret NULL if no buffer is on the device; otherwise dt_stage_end after the operation. */
 struct dt_stage;
 int dt_stage_begin(struct dt_comm *c, struct dt_comm_op *o, struct dt_stage **ret, struct dt_err *err);
-/* rc: how the operation ended; it, or what failed here. */
+/* rc: the status of the operation. Returns it, or the error of copying back. */
 int dt_stage_end(struct dt_comm *c, struct dt_stage *s, const char *what, int rc, struct dt_err *err);
 
-/* Bytes of dst and src of an operation on this rank, 0: not looked at. */
+/* Bytes of dst and src that the operation uses on this rank. */
 void dt_comm_op_extents(const struct dt_comm *c, const struct dt_comm_op *o, size_t *dst, size_t *src);
 bool dt_on_device(const struct dt_comm_device *d, const void *p);
 
-/* launch.c: what the environment says about who started us. */
+/* launch.c: the launcher, from the environment. */
 struct dt_launch dt_launch_detect(char *(*get)(const char *));
 
 /* world.c */
 int dt_mpi_error(struct dt_err *err, int rc, const char *what);
 
 /*
- * Shared memory of the members of comm, zero-filled, without a name anywhere: a memfd of the first member
- * that the others open through /proc. Nothing is left behind however the processes end, and the size of
- * /dev/shm does not matter. -ENOTSUP on every member when one of them cannot map it.
+ * Anonymous shared memory of the members of comm, zero-filled: a memfd of the first member that the others
+ * open through /proc. Nothing is left behind however the processes end, and the size of /dev/shm does not
+ * matter. -ENOTSUP on every member when one of them cannot map it.
  */
 int dt_shared_map(MPI_Comm comm, size_t bytes, void **ret, struct dt_err *err);
 
 /* collective.c */
-/* Arguments checked, the watchdog told, the operation run or started. */
+/* Check arguments, publish the operation to the watchdog, run or start it. */
 int dt_comm_run(struct dt_comm *c, struct dt_comm_op o, struct dt_err *err);
 int dt_comm_start(struct dt_comm *c, struct dt_comm_op o, struct dt_comm_req **ret, struct dt_err *err);
 void dt_slot_enter(struct dt_world *w, const struct dt_where *at);
@@ -212,7 +211,7 @@ void dt_chans_close(struct dt_world *w);
 
 /* region.c */
 struct dt_offer dt_region_find(struct dt_world *w, const void *p, size_t bytes);
-/* Where the place in a region of the rank at place local of the board lies here; it is mapped at first use */
+/* The address here of an offer of the rank at place local of the board; the region is mapped on first use. */
 int dt_region_reach(struct dt_world *w, int local, const struct dt_offer *o, char **ret, struct dt_err *err);
 void dt_regions_release(struct dt_world *w);
 
@@ -220,17 +219,17 @@ void dt_regions_release(struct dt_world *w);
 int dt_shm_open(struct dt_comm *c, struct dt_err *err);
 void dt_shm_close(struct dt_comm *c);
 
-/* mpi.c: elements an MPI call may carry, lowered by tests to show that longer operations are cut well. */
+/* mpi.c: most elements of an MPI call; tests lower it to check how longer operations are cut. */
 extern size_t dt_comm_mpi_max_count;
 int dt_mpi_types_init(struct dt_err *err);
 void dt_mpi_types_release(void);
 
 /* watchdog.c */
 int dt_watch_start(struct dt_world *w, struct dt_err *err);
-/* The board is there: peers are known from now on. Collective. */
+/* After the board is mapped: exchanges addresses with the peers. Collective. */
 int dt_watch_connect(struct dt_world *w, struct dt_err *err);
 void dt_watch_stop(struct dt_world *w);
-/* Ends the job, surely: MPI_Abort, and _exit when that hangs. */
+/* Ends the job: MPI_Abort, and _exit if that hangs. */
 void dt_end_job(struct dt_world *w, int status) __attribute__((noreturn));
 
 #endif

@@ -145,7 +145,7 @@ static MPI_Request *slot(struct poster *p)
 			return post_rc;                                                                      \
 	} while (0)
 
-/* MPI names its non-blocking calls in another case. */
+/* Names of the non-blocking calls differ in case. */
 #define MPI_IAllreduce_		   MPI_Iallreduce
 #define MPI_IReduce_		   MPI_Ireduce
 #define MPI_IReduce_scatter_block_ MPI_Ireduce_scatter_block
@@ -175,7 +175,7 @@ static int post_all_reduce(struct poster *p)
 	return 0;
 }
 
-/* Whether dst is this rank's own place in src. */
+/* Whether dst is this rank's block of src. */
 static bool scatter_aliased(const struct dt_comm *c, const struct dt_comm_op *o)
 {
 	return o->src &&
@@ -206,7 +206,7 @@ static int post_reduce_scatter(struct poster *p)
 	return 0;
 }
 
-/* count elements of type as one item that is extent bytes long, so that parts keep the stride of the whole */
+/* count elements of type as one item of extent bytes, so that parts keep the stride of the whole */
 static int strided(MPI_Datatype type, size_t count, size_t extent, MPI_Datatype *ret)
 {
 	MPI_Datatype run;
@@ -326,7 +326,7 @@ static int post(struct dt_comm *c, const struct dt_comm_op *o, struct mpi_state 
 	return rc ? dt_mpi_error(err, rc, dt_comm_op_name(o->kind)) : 0;
 }
 
-/* What is left to do here once MPI has delivered. */
+/* Local work after MPI has completed. */
 static void finish(struct dt_comm *c, const struct dt_comm_op *o)
 {
 	size_t bytes = o->n * (size_t)dt_dtype_size(o->t);

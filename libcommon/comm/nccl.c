@@ -1,19 +1,18 @@
 /*
  * Operations on the memory of cards, over NCCL.
  *
- * Every group has a communicator and a queue (a CUDA stream) for its collectives; every pair of ranks that
- * exchanges messages has one of each for either direction. They are made when they are first needed, by a
- * thread of their own, because ncclCommInitRank waits for the others and nothing here may: ranks would hold
- * up each other in circles.
+ * Every group has a communicator and a CUDA stream for its collectives; every pair of ranks that exchanges
+ * messages has one of each per direction. A separate thread creates them on first use: ncclCommInitRank
+ * blocks until all ranks have called it, and a rank that blocked here could deadlock with another.
  *
- * An operation waits on the card for what the device had been given when it was started. It is issued as
- * soon as its communicator is there; once it is waited for, the device waits for it on the card and the host
- * goes on. Only while other operations of this rank still need the host does it wait for the card itself: a
- * later dt_dev_sync would hold those up.
+ * An operation waits on the card for the work submitted to the device before it was started. It is issued as
+ * soon as its communicator exists. When it is waited for, the device's own stream waits for it and the host
+ * continues; only while other operations of this rank need the host does the host wait for the card itself,
+ * because a later dt_dev_sync would block them.
  *
- * NCCL matches messages of two ranks by their order, ours carry tags. So the receiver says by MPI that it is
- * ready, and the sender answers with the place of the message in its direction's queue; both ends issue in
- * that order. Nothing is issued before both ends want it, so no message stands in the way of another.
+ * NCCL matches messages between two ranks by order, this library by tag. So the receiver announces over MPI
+ * that it is ready, and the sender replies with the message's position in the queue of its direction; both
+ * ends issue in that order. No message is issued before both ends have posted it, so none blocks another.
  */
 #include "comm/nccl_priv.h"
 
@@ -41,7 +40,7 @@ static int op_of(enum dt_redop op)
 			      : DT_NCCL_AVG;
 }
 
-/* Each rank's block of bytes to the rank it is for. */
+/* All-to-all: block i to rank i. */
 static int exchange(struct dt_comm *c, const char *src, char *dst, size_t bytes)
 {
 	const struct dt_nccl_lib *lib = &c->w->nccl->lib;
@@ -59,8 +58,8 @@ static int exchange(struct dt_comm *c, const char *src, char *dst, size_t bytes)
 }
 
 /*
- * Gather and scatter: root and every other rank exchange one block each; root's own is a copy, where it does
- * not lie in its place already.
+ * Gather and scatter: root exchanges one block with every other rank and copies its own, unless that is in
+ * place already.
  */
 static int spread(struct dt_comm *c, const struct dt_comm_op *o, size_t bytes)
 {
@@ -95,7 +94,7 @@ static int spread(struct dt_comm *c, const struct dt_comm_op *o, size_t bytes)
 	return end;
 }
 
-/* In place: from a copy beside it. */
+/* All-to-all; in place by way of a copy in spare memory. */
 static int turn_around(struct dt_comm *c, const struct dt_comm_op *o, size_t bytes)
 {
 	const struct dt_comm_device *d = &c->w->device;
@@ -119,7 +118,7 @@ static int turn_around(struct dt_comm *c, const struct dt_comm_op *o, size_t byt
 	return rc < 0 ? rc : exchange(c, g->spare, o->dst, bytes);
 }
 
-/* The result, first, of a reduce-scatter in place: NCCL's own place is this rank's block. */
+/* In place: NCCL leaves the result in this rank's block, dt_reduce_scatter at the front. */
 static int reduce_scatter(struct dt_comm *c, const struct dt_comm_op *o, size_t bytes)
 {
 	const struct dt_nccl_lib *lib = &c->w->nccl->lib;
@@ -133,7 +132,7 @@ static int reduce_scatter(struct dt_comm *c, const struct dt_comm_op *o, size_t 
 	return rc;
 }
 
-/* Positive: NCCL's word; negative: an errno. */
+/* Returns an ncclResult_t (positive) or a negative errno. */
 static int collective(struct dt_comm *c, const struct dt_comm_op *o)
 {
 	const struct dt_nccl_lib *lib = &c->w->nccl->lib;
@@ -177,7 +176,7 @@ static struct dt_nccl_op **op_slot(const struct dt_comm_req *r)
 	return r->state;
 }
 
-/* Onto the queue, between the two events. */
+/* Enqueues the operation between its two events. */
 static int issue(struct dt_comm_req *r, struct dt_err *err)
 {
 	struct dt_nccl_op *o = *op_slot(r);
@@ -208,7 +207,7 @@ static int issue(struct dt_comm_req *r, struct dt_err *err)
 	return 0;
 }
 
-/* 1: done, or the device waits for it. */
+/* 1: done, or the device's stream waits for it. */
 static int finish(struct dt_comm_req *r, struct dt_err *err)
 {
 	struct dt_nccl_op *o = *op_slot(r);
@@ -284,7 +283,7 @@ static int collective_step(struct dt_comm_req *r, struct dt_err *err)
 	return rc;
 }
 
-/* Tags of the two words about a message. */
+/* MPI tags of the two control messages: ready, position. */
 static int ready_tag(const struct dt_comm_op *o)
 {
 	return 2 * o->tag;
@@ -318,7 +317,7 @@ static int message_start(struct dt_comm_req *r, struct dt_err *err)
 	return dt_mpi_error(err, rc, "a message's words");
 }
 
-/* Both ends want it: the sender gives it a place and says so. */
+/* Both ends have posted it: the sender assigns its position and sends that. */
 static int give_place(struct dt_comm_req *r, struct dt_err *err)
 {
 	struct dt_nccl_op *o = *op_slot(r);

@@ -1,4 +1,4 @@
-/* NCCL itself: the library, communicators and their queues, events, and the watchdog's look at them. */
+/* NCCL: the library, communicators and their streams, events, and the watchdog's view of them. */
 #include "comm/nccl_priv.h"
 
 #include "base/progress.h"
@@ -255,7 +255,7 @@ static const char *load(struct dt_nccl_lib *l)
 	return NULL;
 }
 
-/* Why not, the same on all ranks; NULL: every rank can. */
+/* Why NCCL cannot be used, the same text on all ranks; NULL: every rank can use it. */
 static int agree(struct dt_world *w, const char *mine, const char **ret, struct dt_err *err)
 {
 	struct {

@@ -1,4 +1,4 @@
-/* What nccl.c, the operations, and nccl_link.c, communicators and all else, share. */
+/* Shared by nccl.c (operations) and nccl_link.c (communicators, events, the library). */
 #ifndef DT_COMM_NCCL_PRIV_H
 #define DT_COMM_NCCL_PRIV_H
 
@@ -15,12 +15,12 @@ struct dt_nccl_link {
 	struct dt_nccl_id id;
 	MPI_Request meeting;
 	pthread_t thread;
-	_Atomic int started; /* the thread is through; result is there */
+	_Atomic int started; /* the thread has ended and result is set */
 	int result;
 	void *_Atomic comm;
 	void *queue;
-	uint64_t given, next;	    /* places given out, place to be issued next: messages */
-	struct dt_nccl_link *other; /* in the list of all */
+	uint64_t given, next;	    /* messages: positions assigned; position to be issued next */
+	struct dt_nccl_link *other; /* next in the list of all links */
 };
 
 /* An operation on the card; it may outlive its request. */
@@ -43,7 +43,7 @@ struct dt_nccl_op {
 struct dt_nccl_group {
 	MPI_Comm mpi;
 	struct dt_nccl_link all, *to, *from; /* to, from: [size] */
-	void *spare;			     /* on the card: of operations that NCCL has not in place */
+	void *spare;			     /* card memory for operations that NCCL does not do in place */
 	size_t spare_n;
 };
 
@@ -51,10 +51,10 @@ struct dt_nccl {
 	struct dt_nccl_lib lib;
 	struct dt_world *w;
 	pthread_mutex_t lock;	    /* of links and flying, against the watchdog */
-	struct dt_nccl_link *links; /* all that have a communicator or will */
-	struct dt_nccl_op *flying;  /* issued, not known to be done */
-	void **event;		    /* not in use */
-	int nevent, room, pending;  /* pending: requests that are issued */
+	struct dt_nccl_link *links; /* all links with a communicator, or one being made */
+	struct dt_nccl_op *flying;  /* issued and not known to be done */
+	void **event;		    /* free ones */
+	int nevent, room, pending;  /* pending: issued requests */
 };
 
 static inline const struct dt_comm_card *dt_nccl_card(const struct dt_nccl *k)
@@ -67,18 +67,18 @@ static inline void *dt_nccl_arg(const struct dt_nccl *k)
 	return k->w->device.arg;
 }
 
-/* What NCCL says, as an error of the operation at. Returns -EIO. */
+/* NCCL's error message for the operation at. Returns -EIO. */
 int dt_nccl_failed(struct dt_nccl *k, const struct dt_where *at, int result, struct dt_err *err);
 int dt_nccl_take_event(struct dt_nccl *k, void **ret);
 void dt_nccl_give_event(struct dt_nccl *k, void *event);
 void dt_nccl_release(struct dt_nccl *k, struct dt_nccl_op *o);
-/* Forgets what is done on the card and has no request any more. */
+/* Releases operations that are done on the card and whose request is gone. */
 void dt_nccl_prune(struct dt_nccl *k);
-/* The id has come: the thread that makes the communicator starts. */
+/* Starts the thread that creates the communicator; the id has arrived. */
 int dt_nccl_begin_link(struct dt_nccl_link *l, struct dt_err *err);
-/* 1: the communicator is there, 0: not yet. */
+/* 1: the communicator is ready, 0: not yet. */
 int dt_nccl_link_ready(struct dt_nccl_link *l, const struct dt_where *at, struct dt_err *err);
-/* The same of a group's collectives; takes the next step towards it. */
+/* The same for a group's collectives; takes the next step of creating it. */
 int dt_nccl_group_ready(struct dt_comm *c, const struct dt_where *at, struct dt_err *err);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * Local reductions. A block of accumulators small enough for the first cache is filled from the first source
- * and takes the others one by one, so every source is read once and the order of additions is the order of
- * the sources whatever the number of elements.
+ * Local reductions. A block of accumulators that fits in the L1 cache is loaded from the first source, then
+ * the other sources are added one by one: every source is read once, and additions are in the order of the
+ * sources for any number of elements.
  */
 #include "comm/internal.h"
 

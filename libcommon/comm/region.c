@@ -1,7 +1,7 @@
 /*
- * Registered memory: a memfd under a range of a process, and the maps of it that the other ranks of the
- * machine make when a collective first needs them. A region is known by its line on the owner's part of the
- * board and a generation that is never used twice, so a stale map is found out and dropped.
+ * Registered memory: a memfd mapped over a range of a process, and mappings of it in the other ranks of the
+ * machine, made when a collective first needs them. A region is identified by its slot on the owner's part of
+ * the board and a generation number that is never reused, so stale mappings are detected and dropped.
  */
 #include "comm/internal.h"
 
@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What this process knows of a region of a rank of its machine. */
+/* Mapping in this process of a region of another rank of the machine. */
 struct dt_region_map {
 	uint64_t gen;
 	char *base;
@@ -85,7 +85,7 @@ static void forget(struct dt_world *w, struct dt_region *r)
 {
 	if (r->allocated) {
 		munmap(r->base, r->bytes);
-		if (ftruncate(r->fd, 0)) /* the memory goes now, whoever still maps it */
+		if (ftruncate(r->fd, 0)) /* frees the memory now, even while others map it */
 			dt_log_msg(w->log, "cannot give back %zu bytes", r->bytes);
 	}
 	close(r->fd);

@@ -3,28 +3,27 @@
  *
  * Each rank has two buffers of PIECE bytes in the segment, and the group has two more for results. An
  * operation is cut into pieces that fit; the buffers alternate, so one piece is read while the next is
- * written. The whole segment stays in the last-level cache, so what reaches memory is little more than the
- * input read once and the result written once (past the caches, where it would not fit in them): 2pS bytes
- * for an all-reduce of S bytes over p ranks, the lower bound.
+ * written. The whole segment stays in the last-level cache, so memory traffic is little more than reading the
+ * input once and writing the result once (with non-temporal stores where it does not fit in the cache): 2pS
+ * bytes for an all-reduce of S bytes over p ranks, the lower bound.
  *
  * Phases of one piece, each rank by itself:
  *   a  copy the input into my buffer                        then IN[me] = k + 1
  *   b  when all IN > k: reduce my share of all buffers      then RED[me] = k + 1
  *   c  when all RED > k: copy the result out                then OUT[me] = k + 1
- * and a of piece k + 2 waits for all OUT > k. Small all-reduces skip c: everyone reduces everything. The
- * other collectives have phases a and b only. Each counter has one writer; they only grow. Every element is
- * reduced in rank order, so all ranks get the same bits.
+ * and phase a of piece k + 2 waits for all OUT > k. Small all-reduces skip c: every rank reduces everything.
+ * The other collectives have phases a and b only. Each counter has one writer and only grows. Every element
+ * is reduced in rank order, so all ranks get the same bits.
  *
- * Small operations cost what it takes to move a cache line between two cores, so they move one: an input of
- * TINY bytes lies beside its IN, of which there are two in turn like the buffers, and nobody reads OUT for a
- * piece that is known to be done. Who has arrived at an operation has done all before it.
+ * The latency of small operations is that of moving a cache line between two cores, so they move one line: an
+ * input of up to TINY bytes is stored beside its IN counter (two alternate, like the buffers), and OUT is not
+ * read for a piece that is known to be done. A rank that has arrived at an operation has done all before it.
  *
- * From MEET_LEAST bytes on ranks first tell each other where their buffers lie; when all of them are
- * registered, the work is done on the buffers themselves (shm_direct.c), otherwise in pieces. This takes one
- * more number: IN = k + 1 says that a rank has arrived, OUT past the whole operation that its share is done.
+ * From MEET_LEAST bytes on ranks first exchange the places of their buffers. If all are registered, the
+ * ranks work on the buffers themselves (shm_direct.c), otherwise in pieces. The exchange takes one more
+ * number: IN = k + 1 means that a rank has arrived, OUT past the whole operation that its share is done.
  *
- * Waiting: the collective layer spins, yields, then sleeps on a futex that is woken only when somebody
- * sleeps.
+ * A waiting rank spins, yields, then sleeps on a futex, which is woken only if some rank sleeps.
  */
 #include "comm/shm.h"
 
@@ -41,14 +40,14 @@
 #include <unistd.h>
 
 #define PIECE	     ((size_t)256 << 10)
-#define SMALL	     ((size_t)256 << 10) /* bytes over all ranks: everyone reduces everything */
-#define STREAM_LEAST ((size_t)1 << 20)	 /* results of this size and more go past the caches */
+#define SMALL	     ((size_t)256 << 10) /* bytes over all ranks: every rank reduces everything */
+#define STREAM_LEAST ((size_t)1 << 20)	 /* larger results are written with non-temporal stores */
 #define MEET_LEAST   ((size_t)32 << 10)
-#define WORK	     ((size_t)1 << 20) /* bytes between two looks at other operations */
+#define WORK	     ((size_t)1 << 20) /* bytes of work before other operations are stepped */
 
 #define TINY	  ((size_t)56)
 #define TRY_EVERY 16
-#define PATIENCE  32 /* looks in vain before sleepers are woken, which waits for our own stores */
+#define PATIENCE  32 /* idle steps before sleepers are woken: the fence waits for our own stores */
 
 enum { RED, OUT, IN };
 
@@ -119,7 +118,7 @@ void dt_shm_close(struct dt_comm *c)
 	c->shm = NULL;
 }
 
-/* IN k is told by the place of piece k - 1. */
+/* IN has two counters in turn: value k is written to that of piece k - 1. */
 static _Atomic uint64_t *counter(const struct dt_comm *c, int rank, int which, uint64_t k)
 {
 	struct dt_shm_line *l = &c->shm->line[rank];
@@ -140,14 +139,15 @@ static void wake(struct dt_comm *c)
 	struct dt_shm_header *h = c->shm->h;
 
 	c->shm->told = 0;
-	atomic_thread_fence(memory_order_seq_cst); /* either we see the sleeper or it sees the counter */
+	/* either this rank sees the sleeper, or the sleeper sees the counter */
+	atomic_thread_fence(memory_order_seq_cst);
 	if (atomic_load_explicit(&h->sleepers, memory_order_relaxed)) {
 		atomic_fetch_add(&h->event, 1);
 		syscall(SYS_futex, &h->event, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 	}
 }
 
-/* Sleepers are woken when we have waited a little ourselves, or are done: by then the fence is free. */
+/* Sleepers are woken after a short wait or at the end of the operation: the fence then costs nothing. */
 static void publish(struct dt_comm *c, int which, uint64_t k)
 {
 	atomic_store_explicit(counter(c, c->rank, which, k), k, memory_order_release);
@@ -174,17 +174,17 @@ static void shm_sleep(struct dt_comm *c)
 	atomic_fetch_sub(&h->sleepers, 1);
 }
 
-/* Where one piece lies: elements [lo, lo + m) of every block of the operation. */
+/* One piece: elements [lo, lo + m) of every block of the operation. */
 struct piece {
 	struct dt_comm *c;
 	const struct dt_comm_op *o;
 	size_t e, lo, m;
 	int buf;
-	bool tiny;	 /* it lies beside the counter */
+	bool tiny;	 /* stored beside the counter */
 	const char *src; /* input, in place or not; for an in-place all-gather this rank's own block */
 };
 
-/* Does a rank put a block for each rank into its buffer? */
+/* Whether a rank's buffer holds one block for each rank. */
 static bool blocks(enum dt_comm_op_kind k)
 {
 	return k == DT_COMM_REDUCE_SCATTER || k == DT_COMM_ALL_TO_ALL || k == DT_COMM_SCATTER;
@@ -269,7 +269,7 @@ static void phase_a(const struct dt_comm_req *r, size_t i)
 			memcpy(to, p.src, p.m * p.e);
 			break;
 		}
-		share(&p, me, &from, &end); /* nobody else reads my own share */
+		share(&p, me, &from, &end); /* no other rank reads this rank's share */
 		put(x->past, to, p.src + p.lo * p.e, from * p.e);
 		put(x->past, to + end * p.e, p.src + (p.lo + end) * p.e, (p.m - end) * p.e);
 		if (x->past)
@@ -304,7 +304,7 @@ static void phase_a(const struct dt_comm_req *r, size_t i)
 	}
 }
 
-/* dst = reduction over ranks of what lies at offset in their buffers; own is this rank's input for it. */
+/* dst = reduction over ranks of m elements at offset in their buffers; own: this rank's input. */
 static void reduce(const struct piece *p, char *dst, size_t offset, const char *own, size_t m)
 {
 	const void **src = p->c->shm->src;
@@ -315,10 +315,10 @@ static void reduce(const struct piece *p, char *dst, size_t offset, const char *
 }
 
 /*
- * Whether results for the others had better go past the caches: not where the cores share a cache, by half
- * the time where they do not and would fetch them from each other's. Where the system runs us changes, so
- * both ways are timed, now and then the one that is not in use. Every rank goes its own way; the numbers are
- * the same.
+ * Whether non-temporal stores hand results to the other ranks faster than cached ones: not if the cores share
+ * a cache; twice as fast if they do not and would fetch lines from each other. The scheduler may move ranks,
+ * so both ways are timed, the unused one every TRY_EVERY calls. Each rank decides for itself; the results are
+ * the same bits.
  */
 static bool pick_past(struct dt_shm *s, bool crowded)
 {
@@ -339,7 +339,7 @@ static void note_pace(struct dt_comm_req *r)
 		*pace = *pace > 0 && now > 2 * *pace ? 1.5 * *pace : *pace > 0 ? (*pace + now) / 2 : now;
 }
 
-/* My share goes to the others and, while it is in the first cache, to my own result. */
+/* Writes this rank's share for the others and, while it is in L1, to its own result. */
 static void reduce_share(const struct dt_comm_req *r, const struct piece *p, char *dst, size_t from,
 			 size_t end)
 {
@@ -451,7 +451,7 @@ static int shm_start(struct dt_comm_req *r, struct dt_err *err)
 	if (!x->piece_n)
 		return dt_err_set(err, -ENOTSUP, "%s '%s': %d ranks on one machine are too many",
 				  dt_comm_op_name(o->kind), o->what, r->c->size);
-	/* what is reduced in place is in the caches when it is written */
+	/* a result in place is cached when it is written: its lines were read */
 	x->stream = (o->src || !dt_comm_op_reduces(o->kind)) &&
 		    bytes * (o->kind == DT_COMM_ALL_GATHER || o->kind == DT_COMM_ALL_TO_ALL ? p : 1) >=
 			    r->c->shm->stream;
@@ -481,10 +481,10 @@ static bool step_pieces(struct dt_comm_req *r)
 		}
 		k = x->base + x->b;
 		if (x->b < x->a && all_past(c, IN, k + 1)) {
-			if (three && !x->b) /* what it takes from here on is ours */
+			if (three && !x->b) /* the time from here on is this rank's own */
 				x->met = r->waited ? dt_now() : 0;
 			phase_b(r, x->b);
-			if (!three && x->pieces == 1) /* nobody can be waiting for this one */
+			if (!three && x->pieces == 1) /* no rank waits for this counter */
 				atomic_store_explicit(&c->shm->line[c->rank].v[OUT], k + 1,
 						      memory_order_release);
 			else
@@ -511,7 +511,7 @@ static bool step_pieces(struct dt_comm_req *r)
 	return true;
 }
 
-/* All have arrived: can the buffers of all be reached? Every rank comes to the same answer. */
+/* All ranks have arrived: are all buffers registered? Every rank finds the same answer. */
 static int decide(struct dt_comm_req *r, struct dt_err *err)
 {
 	struct dt_shm_state *x = dt_shm_state(r);
@@ -563,7 +563,7 @@ static int step(struct dt_comm_req *r, struct dt_err *err)
 		if (!dt_direct_work(r, WORK))
 			return 0;
 		x->way = DT_WAY_LEAVING;
-		publish(c, OUT, x->base + x->pieces); /* the pieces that were not needed are done too */
+		publish(c, OUT, x->base + x->pieces); /* counts the pieces that were not needed */
 	}
 	if (!all_past(c, OUT, x->base + x->pieces))
 		return 0;

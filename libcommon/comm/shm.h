@@ -1,4 +1,4 @@
-/* What shm.c and shm_direct.c share. */
+/* Shared by shm.c and shm_direct.c. */
 #ifndef DT_COMM_SHM_H
 #define DT_COMM_SHM_H
 
@@ -14,10 +14,10 @@ struct dt_shm {
 	size_t bytes;
 	uint64_t next;	/* number of the next piece */
 	uint64_t known; /* all ranks have done the pieces before this one */
-	int told; /* counters were written and sleepers not yet looked for: 1 + looks since; otherwise 0 */
-	size_t stream;	/* results of this size and more go past the caches */
+	int told;	/* 0: no wake-up is due; else 1 + steps since a counter was written */
+	size_t stream;	/* results of this size and more use non-temporal stores */
 	size_t cache;	/* bytes of the last-level cache */
-	double pace[2]; /* seconds a byte of three phases by way of the caches, past them; 0: not known */
+	double pace[2]; /* seconds a byte of three phases with cached, non-temporal stores; 0: unknown */
 	unsigned paced;
 	uint64_t direct; /* operations done on registered buffers */
 	const void **src;
@@ -49,18 +49,18 @@ static inline struct dt_shm_state *dt_shm_state(const struct dt_comm_req *r)
 	return r->state;
 }
 
-/* What a rank lets others reach for one operation. region -1: it cannot; gen 0: nobody needs it. */
+/* The buffers that a rank offers for one operation. region -1: not registered; gen 0: not needed. */
 struct dt_offers {
 	struct dt_offer src, dst;
 };
 void dt_direct_offer(const struct dt_comm_req *r, struct dt_offers *ret);
 /*
- * Whether it can be done so where every rank's src, every rank's dst can be reached. All ranks must come to
- * the same answer.
+ * Whether the operation can work on the buffers; src, dst: every rank's src, every rank's dst is registered.
+ * The same answer on all ranks.
  */
 bool dt_direct_choose(struct dt_comm_req *r, bool src, bool dst);
 int dt_direct_reach(struct dt_comm_req *r, const struct dt_offers *o, int rank, struct dt_err *err);
-/* Does about so many bytes of this rank's share; returns whether it is done with it. */
+/* Does at most so many bytes of this rank's share; returns whether the share is done. */
 bool dt_direct_work(struct dt_comm_req *r, size_t most);
 /* After all ranks are done. */
 void dt_direct_finish(struct dt_comm_req *r);

@@ -1,27 +1,27 @@
 /*
- * Collectives between buffers that every rank of the group can map: each rank does its share of the work on
- * the buffers of all, so every byte is read once and written once (2pS for an all-reduce of S bytes over p
- * ranks, the lower bound). The caller (shm.c) sees to it that all have arrived before and that all have
- * finished after.
+ * Collectives on buffers that every rank of the group can map: each rank does its share of the work on all
+ * buffers, so every byte is read once and written once (2pS for an all-reduce of S bytes over p ranks, the
+ * lower bound). The caller (shm.c) waits until all ranks have arrived before, and until all have finished
+ * after.
  *
- * An all-gather goes either way. Where every result can be reached, each rank pushes its block to all of them
- * while it is in the first caches: read once, whether the ranks share a cache or not, and what lies in
- * another core's cache is overwritten and not fetched. Otherwise each rank pulls the blocks of all.
+ * An all-gather pushes or pulls. If every result is registered, each rank pushes its block to all results
+ * while the block is in its L1 and L2: it is read once, and lines in another core's cache are overwritten
+ * without being fetched. Otherwise each rank pulls the blocks of all.
  */
 #include "comm/shm.h"
 
 #include <string.h>
 
-#define PUSH_PAST ((size_t)1 << 10) /* bytes read once and written to all, past the caches */
+#define PUSH_PAST ((size_t)1 << 10) /* bytes read once and written to all with non-temporal stores */
 
-/* Which of src and dst of this rank others must reach. */
+/* Which of this rank's src and dst the others must reach. */
 static void needs(const struct dt_comm_req *r, bool *src, bool *dst)
 {
 	bool root = r->c->rank == r->op.root;
 
 	switch (r->op.kind) {
 	case DT_COMM_ALL_REDUCE:
-	case DT_COMM_ALL_GATHER: /* one of them will do */
+	case DT_COMM_ALL_GATHER: /* either of them is enough */
 		*src = *dst = true;
 		break;
 	case DT_COMM_REDUCE:
@@ -128,8 +128,8 @@ static void put(const struct dt_comm_req *r, void *dst, const void *src, size_t 
 }
 
 /*
- * Bytes [from, from + m) of this rank's block to the results of all, its own first. Past the caches where the
- * inputs and results of all would not fit into half of the last one.
+ * Writes bytes [from, from + m) of this rank's block to the results of all, its own first; with non-temporal
+ * stores if the inputs and results of all would not fit into half of the last-level cache.
  */
 static void push(const struct dt_comm_req *r, size_t block, size_t from, size_t m)
 {
@@ -157,8 +157,8 @@ static void push(const struct dt_comm_req *r, size_t block, size_t from, size_t 
 }
 
 /*
- * Elements [lo, lo + m) of all src, from byte offset at on, to ndst buffers. Where every destination is the
- * source it replaces, its lines are in the caches already and are written there, whatever the size.
+ * Reduces elements [lo, lo + m) of all src, from byte offset at on, to ndst buffers. Where every destination
+ * replaces its source, its lines are cached already, so ordinary stores are used for any size.
  */
 static void reduce(const struct dt_comm_req *r, size_t at, char *const *dst, int ndst, size_t lo, size_t m)
 {
@@ -185,7 +185,7 @@ static void reduce(const struct dt_comm_req *r, size_t at, char *const *dst, int
 	}
 }
 
-/* The elements this rank works on, of the operation's n. */
+/* This rank's share of the operation's n elements. */
 static void share(const struct dt_comm_req *r, size_t *from, size_t *to)
 {
 	size_t p = (size_t)r->c->size, n = r->op.n, each = (n + p - 1) / p;
@@ -211,7 +211,7 @@ bool dt_direct_work(struct dt_comm_req *r, size_t most)
 	from += x->a;
 	m = most / e;
 	m = to - from < m ? to - from : m;
-	to -= from + m; /* left for later */
+	to -= from + m; /* remaining */
 	switch (o->kind) {
 	case DT_COMM_ALL_REDUCE:
 		reduce(r, 0, s->peer_dst, r->c->size, from, m);
@@ -219,7 +219,7 @@ bool dt_direct_work(struct dt_comm_req *r, size_t most)
 	case DT_COMM_REDUCE:
 		reduce(r, 0, &s->peer_dst[o->root], 1, from, m);
 		break;
-	case DT_COMM_REDUCE_SCATTER: /* in place others still read the front: to my own block first */
+	case DT_COMM_REDUCE_SCATTER: /* in place: others still read the front; see finish */
 		mine += o->src ? 0 : me * block;
 		reduce(r, me * block, &mine, 1, from, m);
 		break;

@@ -1,6 +1,6 @@
 /*
- * Operations on the memory of a device that messages cannot reach: its part of a buffer is copied to the
- * host, the operation runs there, and what it wrote is copied back when it is waited for.
+ * Operations on device memory that messages cannot reach: operands are copied to the host, the operation runs
+ * there, and results are copied back when the operation is waited for.
  */
 #include "comm/nccl.h"
 
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 struct dt_stage {
-	void *dst, *host_dst, *host_src; /* dst: on the device, NULL: it is not there */
+	void *dst, *host_dst, *host_src; /* dst: address on the device; NULL: on the host */
 	size_t dst_bytes;
 };
 
@@ -76,7 +76,7 @@ static void release(struct dt_stage *s)
 	free(s);
 }
 
-/* What the operation reads has come to the host; it works there from now on. */
+/* Copies the operands to the host and points the operation at the copies. */
 static int bring(const struct dt_comm_device *d, struct dt_stage *s, struct dt_comm_op *o, size_t dst,
 		 size_t src)
 {

@@ -42,7 +42,7 @@ static size_t block_at(const struct part *t, int i)
 	return t->lo + each * (size_t)i + ((size_t)i < more ? (size_t)i : more);
 }
 
-/* Blocks first to first + count - 1, counted around. */
+/* Blocks first to first + count - 1, modulo q. */
 static void add_blocks(struct dt_moves *m, const struct part *t, enum dt_move_kind kind, int with, int first,
 		       int count)
 {
@@ -80,7 +80,7 @@ static void log_gather(const struct part *t, int round, struct dt_moves *m)
 	add_blocks(m, t, DT_MOVE_RECV, (t->me + d) % q, t->me + d, count);
 }
 
-/* The same backwards: a block's way to all ranks is the way of all ranks' parts to it. */
+/* The all-gather reversed: partial sums travel the way that blocks came. */
 static void log_scatter(const struct part *t, int round, struct dt_moves *m)
 {
 	int q = t->q, d = 1 << (log2_up(q) - 1 - round), count = d < q - d ? d : q - d;
@@ -105,7 +105,7 @@ static struct part whole(const struct dt_steps *s, int rank)
 	return (struct part){.q = s->p, .me = rank, .base = 0, .stride = 1, .lo = 0, .len = s->n};
 }
 
-/* One message between the root and another rank: towards it (in) or away from it. */
+/* One message between the root and another rank: to the root (in) or from it. */
 static void star(const struct dt_steps *s, int rank, int other, bool in, struct dt_moves *m)
 {
 	int root = s->kind == DT_COMM_BROADCAST || s->kind == DT_COMM_REDUCE ? s->root : 0;
@@ -126,13 +126,13 @@ static void star(const struct dt_steps *s, int rank, int other, bool in, struct 
 	    rank == root ? other : root, at, n);
 }
 
-/* Which half of a star's two ways a round is in: towards the root, then away from it. */
+/* Whether the first half of the rounds is towards the root. */
 static bool has_in(const struct dt_steps *s)
 {
 	return s->kind != DT_COMM_BROADCAST;
 }
 
-/* The naive round's rank other than the root, and its direction. */
+/* The rank that talks to the root in this round of naive, and the direction. */
 static int naive_other(const struct dt_steps *s, int round, bool *in)
 {
 	int root = s->kind == DT_COMM_BROADCAST || s->kind == DT_COMM_REDUCE ? s->root : 0, k;
@@ -156,7 +156,7 @@ static void ps_round(const struct dt_steps *s, int rank, int round, struct dt_mo
 			star(s, rank, j, in, m);
 }
 
-/* Recursive doubling; ranks past a power of two give their part to a neighbour first and get the result. */
+/* Recursive doubling; ranks beyond a power of two first send to a neighbour, and receive the result last. */
 static void doubling_round(const struct dt_steps *s, int rank, int round, struct dt_moves *m)
 {
 	int lg = log2_down(s->p), extra = s->p - (1 << lg), last = s->rounds - 1, v, w;
@@ -187,7 +187,7 @@ static void tree_round(const struct dt_steps *s, int rank, int round, struct dt_
 	int depth = log2_down(v + 1), at;
 	bool up = has_in(s) && round < s->depth;
 
-	at = up ? s->depth - round : round - (has_in(s) ? s->depth : 0) + 1; /* depth of the lower ends */
+	at = up ? s->depth - round : round - (has_in(s) ? s->depth : 0) + 1; /* depth of the children */
 	if (depth == at && v)
 		add(m, up ? DT_MOVE_SEND : DT_MOVE_RECV, ((v - 1) / 2 + root) % s->p, 0, s->n);
 	for (int c = 2 * v + 1; c <= 2 * v + 2 && c < s->p && depth == at - 1; c++)
@@ -220,7 +220,7 @@ static void chain_round(const struct dt_steps *s, int rank, int round, struct dt
 			  s->n, c);
 }
 
-/* A tree in order over places 1 ... p: who is a leaf has an odd place. */
+/* In-order tree over places 1 ... p: leaves have odd places. */
 static int in_order_parent(int i, int p)
 {
 	int bit = i & -i, up = (i ^ bit) | bit << 1;

@@ -2,9 +2,9 @@
  * Algorithms as data: for every rank and round the messages it sends and receives. The same lists are run
  * (exec.c), simulated (simulate.h) and checked (tests/unit/test_steps.c).
  *
- * A round of a rank is over when its messages are through; there is no barrier between rounds. Sends of a
- * round carry what the buffer held when it began. A message that one rank sends in a round is received by its
- * peer in the same round; several between the same two ranks keep their order.
+ * A round of a rank ends when its messages have completed; there is no barrier between rounds. A send carries
+ * the contents of the buffer at the beginning of the round. A message sent in a round is received by the peer
+ * in its round of the same number; several between the same two ranks keep their order.
  *
  * Sources: Thakur, Rabenseifner, Gropp, Optimization of Collective Communication Operations in MPICH (2005);
  * Bruck et al. (1997) for the logarithmic all-gather of any number of ranks, whose reversal is the
@@ -59,9 +59,9 @@ int dt_steps_init(struct dt_steps *s, enum dt_comm_op_kind kind, enum dt_alg alg
 		  size_t chunk, int node_ranks, struct dt_err *err);
 /* Appends what a rank does in a round. */
 void dt_steps_round(const struct dt_steps *s, int rank, int round, struct dt_moves *out);
-/* How many rounds from this one on differ only in which block travels. */
+/* The number of rounds from this one on that differ only in the block that is sent. */
 int dt_steps_alike(const struct dt_steps *s, int round);
-/* Where only two ranks do anything in a round: who. Otherwise false. */
+/* True, and the two ranks, if only two ranks take part in the round. */
 bool dt_steps_pair(const struct dt_steps *s, int round, int who[2]);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * Writing past the caches: copies, and reductions whose result nobody here reads again. A line of the result
- * is then never fetched before it is overwritten, which for a destination in memory saves a third of its
- * traffic.
+ * Copies and reductions with non-temporal stores, for results that this rank does not read again soon. The
+ * processor does not fetch a line before it is overwritten, which for a destination in memory saves a third
+ * of the traffic.
  */
 #include "comm/internal.h"
 
@@ -49,9 +49,8 @@ void dt_copy_stream_open(void *dst, const void *src, size_t n)
 	memcpy(d, s, n);
 }
 /*
- * dst[k][i] = (a[i] + b[i]) * scale for all k, at bytes behind its beginning: the sum is stored from the
- * registers, which is a tenth faster than by way of a block in the first cache. What is written is aligned to
- * 16 bytes, n a multiple of 16.
+ * dst[k][i] = (a[i] + b[i]) * scale for all k, from byte offset at on. The sum is stored from registers, a
+ * tenth faster than by way of a block in L1. Destinations are aligned to 16 bytes, n is a multiple of 16.
  */
 static void add_f32(char *const *dst, int ndst, size_t at, const float *a, const float *b, size_t n,
 		    float scale)
@@ -69,7 +68,7 @@ static void add_f32(char *const *dst, int ndst, size_t at, const float *a, const
 	}
 }
 
-/* Whether add_f32 can do it: an average of 2^k ranks is a product with 2^-k, exactly. */
+/* Whether add_f32 applies: an average over 2^k ranks is exactly a product with 2^-k. */
 static bool fits_f32(char *const *dst, int ndst, size_t at, int p, size_t n, enum dt_dtype t,
 		     enum dt_redop op)
 {

@@ -1,12 +1,11 @@
 /*
- * The watchdog: one thread a process. Ranks of one machine write what they are doing on a board in shared
- * memory (struct dt_slot); ranks of other machines are asked by UDP, which needs nothing from an MPI that may
- * be the thing that hangs. A rank is watched only while it is inside an operation, so slow computing is never
- * an alarm.
+ * The watchdog: one thread per process. Ranks of one machine publish their current operation on a board in
+ * shared memory (struct dt_slot); ranks of other machines are queried over UDP, because MPI may be what
+ * hangs. A rank is watched only while it is inside an operation, so slow computing never raises an alarm.
  *
- * When an operation has lasted longer than the timeout, or a process of this machine is gone while we wait
- * for it, one rank of each machine reports and ends the job. MPI_Abort may hang itself: 3 s later the process
- * leaves without it.
+ * When an operation exceeds the timeout, or a process of this machine has ended while this rank waits for it,
+ * one rank of each machine writes a report and ends the job. If MPI_Abort hangs, the process exits without it
+ * 3 s later.
  */
 #include "comm/nccl.h"
 
@@ -29,20 +28,20 @@
 #include <unistd.h>
 
 #define ADDRESSES 4
-#define ASK_S	  1.0 /* how long other machines may take to answer */
+#define ASK_S	  1.0 /* seconds that other machines have to answer */
 #define GRACE_S	  3
 #define START_S	  60
-#define NAMED	  24 /* ranks a line names one by one */
+#define NAMED	  24 /* ranks listed one by one in a line */
 
 struct contact { /* where a rank's watchdog listens */
 	uint32_t ip[ADDRESSES];
 	uint16_t port;
 };
 
-/* What is known of a rank when the report is written. */
+/* State of a rank at the time of the report. */
 struct state {
 	bool known;
-	char run; /* as /proc says: R, S, D, T ...; 0: gone */
+	char run; /* state letter of /proc: R, S, D, T ...; 0: ended */
 	int rank, pid, phase;
 	uint64_t arrived;
 	struct dt_where at;
@@ -122,7 +121,7 @@ static struct dt_where read_where(const struct dt_slot *s)
 		if (!(v & 1) && v == atomic_load_explicit(&s->version, memory_order_relaxed))
 			return at;
 	}
-	return (struct dt_where){0}; /* changes that fast: it is not stuck */
+	return (struct dt_where){0}; /* changing that fast, it is not stuck */
 }
 
 static struct state board_state(const struct dt_world *w, int i, int group)
@@ -150,7 +149,7 @@ static void answer(struct dt_world *w, const struct datagram *q, const struct so
 	}
 }
 
-/* Reads what has come; questions are answered, answers kept. */
+/* Reads incoming datagrams: answers questions, stores answers. */
 static void receive(struct dt_world *w)
 {
 	struct dt_watch *k = w->watch;
@@ -187,7 +186,7 @@ static bool on_board(const struct dt_world *w, int rank)
 }
 
 /*
- * Fills k->state as far as it can be found out. Every process of a machine is asked, as some may be stopped.
+ * Fills k->state as far as possible. Every process of a machine is queried, because some may be stopped.
  */
 static void collect(struct dt_world *w, int group)
 {
@@ -241,7 +240,7 @@ static bool gone(const struct state *s)
 	return s->known && s->pid && !s->run && s->phase != DT_COMM_PHASE_FINISHED;
 }
 
-/* Whether this rank is why the operation does not end. */
+/* Whether this rank keeps the operation from completing. */
 static bool absent(const struct dt_where *at, const struct state *s, int rank)
 {
 	if (!s->known || gone(s) || s->run == 'T')
@@ -354,7 +353,7 @@ static void report(struct dt_world *w, const struct dt_where *at)
 	free(ranks);
 }
 
-/* Whether at cannot end because a process of this machine is gone. */
+/* Whether the operation cannot complete because a process of this machine has ended. */
 static bool waits_for_dead(struct dt_world *w, const struct dt_where *at)
 {
 	struct dt_watch *k = w->watch;
@@ -375,7 +374,7 @@ static bool waits_for_dead(struct dt_world *w, const struct dt_where *at)
 	return yes;
 }
 
-/* What runs on the card, whatever the host is doing. */
+/* Operations on the card, whatever the host is doing. */
 static void check_cards(struct dt_world *w)
 {
 	char what[200], name[16];

@@ -1,4 +1,4 @@
-/* The job: who started it, which ranks share a machine, the board the watchdogs read, groups. */
+/* The job: its launcher, the ranks of each machine, the board that watchdogs read, groups. */
 #include "comm/nccl.h"
 
 #include "base/progress.h"
@@ -110,7 +110,7 @@ static int processors(void)
 	return sched_getaffinity(0, sizeof(set), &set) ? (int)sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT(&set);
 }
 
-/* Which ranks are on this machine, and on which machine every rank is. */
+/* Finds the ranks of this machine and the machine of every rank. */
 static int find_nodes(struct dt_world *w, struct dt_err *err)
 {
 	int leader, rc, *leaders;
@@ -140,14 +140,14 @@ static int find_nodes(struct dt_world *w, struct dt_err *err)
 	if (rc)
 		return dt_mpi_error(err, rc, "cannot find the machines");
 	w->info.nodes = 0;
-	for (int r = 0; r < w->info.size; r++) /* a leader comes before those it leads */
+	for (int r = 0; r < w->info.size; r++) /* a leader has the lowest rank of its machine */
 		w->node_of[r] = leaders[r] == r ? w->info.nodes++ : w->node_of[leaders[r]];
 	w->info.node = w->node_of[w->info.rank];
 	w->crowded = w->info.local_size > processors();
 	return 0;
 }
 
-/* Ranks of different builds would disagree about messages in ways that look like a hang. */
+/* Ranks of different builds would disagree about messages, which looks like a hang. */
 static int check_builds(struct dt_world *w, struct dt_err *err)
 {
 	char mine[32] = "", first[32];
@@ -169,7 +169,7 @@ static int check_builds(struct dt_world *w, struct dt_err *err)
 	return -EINVAL;
 }
 
-/* From here on the ranks of a machine see what each other is doing. */
+/* Maps the board: from here on ranks of a machine see each other's operations. */
 static int set_board(struct dt_world *w, struct dt_err *err)
 {
 	struct dt_slot *own = atomic_load(&w->me), *board;
