@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-int trainer_load(struct trainer *t, const struct dt_pass *p, struct dt_sampler *s, int64_t n, int64_t end,
+int trainer_load(struct trainer *t, const struct dt_flight *f, struct dt_sampler *s, int64_t n, int64_t end,
 		 struct dt_err *err)
 {
 	int64_t seq = t->run.seq;
@@ -18,10 +18,10 @@ int trainer_load(struct trainer *t, const struct dt_pass *p, struct dt_sampler *
 		if (real)
 			rc = dt_sampler_get(s, n + b, row, err);
 		for (int64_t i = 0; i < seq; i++) {
-			p->host_ids[b * seq + i] = real ? row[i] : 0;
-			p->host_targets[b * seq + i] = real ? row[i + 1] : -1;
+			f->host_ids[b * seq + i] = real ? row[i] : 0;
+			f->host_targets[b * seq + i] = real ? row[i + 1] : -1;
 		}
 	}
 	free(row);
-	return rc == 0 ? dt_pass_upload(p, t->dev, err) : rc;
+	return rc == 0 ? dt_flight_upload(f, &t->exec, err) : rc;
 }

@@ -5,8 +5,7 @@
 #include "base/arena.h"
 #include "base/json.h"
 #include "data/dataset.h"
-#include "nn/transformer.h"
-#include "plan/fp8.h"
+#include "nn/exec.h"
 #include "train/card.h"
 #include "train/train.h"
 
@@ -24,7 +23,7 @@ struct flat {
 
 /* One microbatch on its way through one chunk of the stage. */
 struct flight {
-	struct dt_pass pass;
+	struct dt_flight f;
 	int mb; /* -1: free */
 	struct dt_comm_req *recv_grad, *send_out, *send_grad;
 };
@@ -65,13 +64,12 @@ struct trainer {
 	struct dt_params table;
 	struct dt_local local;
 	struct dt_memory_plan plan;
-	struct dt_fp8_plan fp8;	    /* --fp8: which linears */
 	struct dt_arena arena;	    /* on the device */
 	struct dt_comm_card card;   /* its, where it is one */
 	void *stage[2];		    /* where that is not the host's memory: pinned, for copies */
 	struct dt_event *staged[2]; /* what used them is done */
 	struct dt_dev *dev;
-	struct dt_model model;
+	struct dt_exec exec;
 	struct flat weights, master, grads,
 		state[2]; /* master is weights when compute is f32; p NULL: absent */
 	struct flat wire; /* gradients as they travel, --grad-comm; p NULL: as they are */
@@ -163,7 +161,7 @@ int units_gather(struct trainer *t, int u, bool backward, struct dt_err *err);
 int units_publish(struct trainer *t, struct dt_err *err);
 
 /* batch.c: samples n .. n + microbatch - 1 of the sampler into p; rows past end are ignored targets. */
-int trainer_load(struct trainer *t, const struct dt_pass *p, struct dt_sampler *s, int64_t n, int64_t end,
+int trainer_load(struct trainer *t, const struct dt_flight *f, struct dt_sampler *s, int64_t n, int64_t end,
 		 struct dt_err *err);
 
 /* pipeline.c: the schedule of one step, or the forward pass of one evaluation microbatch */
@@ -189,6 +187,17 @@ int reduce_before(struct trainer *t, int unit, struct dt_err *err);
 /* After it: checks for NaN and Inf, starts what is complete. */
 int reduce_after(struct trainer *t, int unit, struct dt_err *err);
 int reduce_finish(struct trainer *t, struct dt_err *err);
+/* Whether this rank's stage is the one with the embedding, or with the head. */
+static inline bool holds_embed(const struct trainer *t)
+{
+	return t->mesh.at.pp == 0;
+}
+static inline bool holds_head(const struct trainer *t)
+{
+	return t->mesh.at.pp == t->run.layout.pp - 1;
+}
+/* The gradient of the embedding, or of its copy on a last stage that is not the first. */
+struct dt_tensor *embed_grad(const struct trainer *t);
 /* Whether the unit holds one of the two copies of an embedding tied across stages. */
 bool tied_apart(const struct trainer *t, int u);
 void reduce_release(struct trainer *t);

@@ -44,7 +44,7 @@ float *grad_share(const struct trainer *t, int u)
 
 static struct flat flat(struct trainer *t, enum dt_buf_id id, enum dt_dtype dtype, int shared_from)
 {
-	return (struct flat){.p = dt_plan_address(&t->plan, t->arena.base, id, -1, -1, -1),
+	return (struct flat){.p = dt_plan_address(&t->plan, t->arena.base, id, -1),
 			     .dtype = dtype,
 			     .shared = t->run.layout.zero >= shared_from};
 }
@@ -61,7 +61,7 @@ int units_bind(struct trainer *t, struct dt_err *err)
 	t->state[0] = flat(t, DT_B_OPTIM1, DT_F32, 1);
 	t->state[1] = flat(t, DT_B_OPTIM2, DT_F32, 1);
 	t->wire = flat(t, DT_B_WIRE, t->run.grad_comm, 2);
-	t->fixed = dt_plan_address(&t->plan, t->arena.base, DT_B_FIXED, -1, -1, -1);
+	t->fixed = dt_plan_address(&t->plan, t->arena.base, DT_B_FIXED, -1);
 	t->unit_w = calloc((size_t)n, sizeof(*t->unit_w));
 	t->unit_g = calloc((size_t)n, sizeof(*t->unit_g));
 	t->unit_wire = calloc((size_t)n, sizeof(*t->unit_wire));
@@ -70,16 +70,13 @@ int units_bind(struct trainer *t, struct dt_err *err)
 	for (int u = 0; u < n; u++) {
 		int slot = dt_unit_slot(&t->local, u, t->config.layers);
 
-		t->unit_w[u] = t->weights.shared
-				       ? dt_plan_address(&t->plan, t->arena.base, DT_B_UNIT_W, -1, slot, -1)
-				       : flat_at(t, &t->weights, u, 0);
-		t->unit_g[u] = t->grads.shared
-				       ? dt_plan_address(&t->plan, t->arena.base, DT_B_UNIT_G, -1, slot, -1)
-				       : flat_at(t, &t->grads, u, 0);
-		t->unit_wire[u] = t->grads.shared
-					  ? dt_plan_address(&t->plan, t->arena.base, DT_B_WIRE, -1, slot, -1)
-				  : t->wire.p ? flat_at(t, &t->wire, u, 0)
-					      : NULL;
+		t->unit_w[u] = t->weights.shared ? dt_plan_address(&t->plan, t->arena.base, DT_B_UNIT_W, slot)
+						 : flat_at(t, &t->weights, u, 0);
+		t->unit_g[u] = t->grads.shared ? dt_plan_address(&t->plan, t->arena.base, DT_B_UNIT_G, slot)
+					       : flat_at(t, &t->grads, u, 0);
+		t->unit_wire[u] = t->grads.shared ? dt_plan_address(&t->plan, t->arena.base, DT_B_WIRE, slot)
+				  : t->wire.p	  ? flat_at(t, &t->wire, u, 0)
+						  : NULL;
 		if (!t->wire.p)
 			t->wire.p = t->unit_wire[u];
 	}
