@@ -6,7 +6,7 @@
  */
 #include "base/curves.h"
 #include "base/jsonl.h"
-#include "base/opt.h"
+#include "base/program.h"
 #include "base/progress.h"
 #include "base/tmpfile.h"
 
@@ -254,7 +254,7 @@ static int read_input(int file, bool live, struct dt_err *err)
 	}
 	if (rc < 0) {
 		/* Whoever writes the pipe, a training run perhaps, must not die of a picture. */
-		fprintf(stderr, "%s: %s\n", prog.name, err->msg);
+		dt_program_fail(&prog, err);
 		err->msg[0] = '\0';
 		dt_jsonl_drain(&j);
 	}
@@ -355,14 +355,11 @@ int main(int argc, char **argv)
 	if (rc == 0)
 		rc = write_picture(live, &err);
 	if (rc == 0 && P.bad)
-		fprintf(stderr, "%s: lines passed over, being no JSON object: %zu\n", prog.name, P.bad);
+		dt_program_say(&prog, "lines passed over, being no JSON object: %zu", P.bad);
 	if (rc == 0 && P.curves.nonpositive)
-		fprintf(stderr, "%s: points left out, being zero or less: %zu\n", prog.name,
-			P.curves.nonpositive);
+		dt_program_say(&prog, "points left out, being zero or less: %zu", P.curves.nonpositive);
 	if (rc == 0)
 		rc = dt_close_stdout(&err);
-	if (rc < 0 && rc != -EPIPE && err.msg[0])
-		fprintf(stderr, "%s: %s\n%s%s", prog.name, err.msg, err.hint, err.hint[0] ? "\n" : "");
 	dt_curves_release(&P.curves);
-	return rc < 0 ? DT_EXIT_FAILED : DT_EXIT_OK;
+	return rc < 0 ? dt_program_fail(&prog, &err) : DT_EXIT_OK;
 }

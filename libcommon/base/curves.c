@@ -97,7 +97,7 @@ static int add_bar(struct dt_curves *c, json_t *o, int file, size_t line, struct
 	return 0;
 }
 
-/* The name of a curve: what tells it from the others, of file, key and value. */
+/* The name of a curve: those of file, key and value that differ between curves. */
 static char *curve_name(const struct dt_curves *c, int key, int file, const char *by)
 {
 	const char *parts[3] = {"", "", ""};

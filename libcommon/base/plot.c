@@ -78,7 +78,7 @@ int dt_series_smooth(struct dt_series *ret, const struct dt_series *s, double wi
 		sum += s->y[i];
 		for (; first < i && along(s->x[first], log_x) <= x - window; first++)
 			sum -= s->y[first];
-		if (first == i) /* no rounding errors of what has left */
+		if (first == i) /* no rounding errors of points that left the window */
 			sum = s->y[i];
 		if (dt_series_add(&r, s->x[i], sum / (double)(i - first + 1)) < 0) {
 			dt_series_release(&r);
@@ -89,7 +89,7 @@ int dt_series_smooth(struct dt_series *ret, const struct dt_series *s, double wi
 	return 0;
 }
 
-/* Can positions on the axis be told apart in floating point? */
+/* Whether positions on the axis differ in floating point. */
 static bool has_range(const struct dt_axis *a)
 {
 	return a->log ? log(a->hi) - log(a->lo) > 0 : a->hi / 2 - a->lo / 2 > 1e-300;
@@ -106,7 +106,7 @@ static void widen(struct dt_axis *a, bool any)
 		a->lo = a->log ? v / 2 : v - room;
 		a->hi = a->log ? v * 2 : v + room;
 		if (!isfinite(a->lo) || !isfinite(a->hi) || (a->log && a->lo <= 0)) {
-			a->lo = a->log ? 0x1p-1000 : -1e300; /* at the ends of what a double holds */
+			a->lo = a->log ? 0x1p-1000 : -1e300; /* near the limits of a double */
 			a->hi = 1e300;
 		}
 	}

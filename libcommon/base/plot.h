@@ -97,7 +97,7 @@ void dt_ticks_choose(const struct dt_axis *a, int most, struct dt_ticks *ret);
 /* "0.25", "2000", "1.5e7", "64 KiB": just the digits that tell neighbours apart. Returns buf. */
 const char *dt_ticks_format(const struct dt_ticks *t, int i, char *buf, size_t n);
 
-/* Where v lies: 0 at lo, 1 at hi. */
+/* The position of v on the axis: 0 at lo, 1 at hi. */
 double dt_axis_at(const struct dt_axis *a, double v);
 
 /*

@@ -11,7 +11,7 @@ struct theme {
 	const char *color[COLORS];
 };
 
-/* Okabe and Ito's palette without its yellow: told apart with any colour vision. */
+/* Okabe and Ito's palette without its yellow: distinct with any colour vision. */
 static const struct theme themes[2] = {
 	{"#fff",
 	 "#333",
@@ -27,7 +27,7 @@ static const struct theme themes[2] = {
 
 static const char *const dashes[DASHES] = {"", "7 3", "2 3", "9 3 2 3"};
 
-/* What tells curve number n from the others. Colours and shapes have no common period before 35. */
+/* Colour, dashes and mark of curve n. Colour and mark repeat together only after 35 curves. */
 static const char *color_of(const struct theme *t, int n)
 {
 	return t->color[n % COLORS];

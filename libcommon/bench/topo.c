@@ -23,7 +23,7 @@ static int parse_pair(const char *word, const char *value, struct dt_bench_topo 
 	struct {
 		const char *name;
 		int *i;
-		double *d, unit; /* unit gbs: the value is a rate, what is kept is its inverse */
+		double *d, unit; /* unit gbs: a rate, stored as its inverse */
 	} known[] = {{"ranks", &t->ranks, NULL, 0},
 		     {"node", &t->node, NULL, 0},
 		     {"leaf", &t->leaf, NULL, 0},

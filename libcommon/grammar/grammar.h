@@ -57,7 +57,7 @@ bool dt_matcher_complete(const struct dt_matcher *m);
 bool dt_matcher_done(const struct dt_matcher *m);
 /*
  * The tokens that may come next: bit id % 32 of word id / 32. Borrowed until the next call. NULL: out of
- * memory.
+ * memory, or the grammar leaves so many ways open that it would take too many steps.
  */
 const uint32_t *dt_matcher_mask(struct dt_matcher *m, const struct dt_vocab_order *o);
 

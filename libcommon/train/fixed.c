@@ -62,22 +62,20 @@ int fixed_add_head(struct trainer *t, struct dt_err *err)
 {
 	int rc = 0;
 
-	if (!t->config.tied || !t->model.has_embed)
+	if (!t->config.tied || !holds_embed(t))
 		return 0;
 	for (int i = 0; i < t->local.n && rc == 0; i++)
 		if (t->table.p[t->local.p[i].index].role == DT_W_EMBED)
 			rc = add_param(t, &t->local.p[i], err);
 	/* The embedding's own gradient starts from nothing. */
-	return rc < 0 ? rc
-		      : dt_kernel_check(t->dev->ops->fill(t->dev, t->model.embed.g[DT_W_EMBED], 0.0f),
-					"->fill(", err);
+	return rc < 0 ? rc : dt_kernel_check(t->dev->ops->fill(t->dev, *embed_grad(t), 0.0f), "->fill(", err);
 }
 
 /* First and last stage add up their sums of the embedding they share. */
 static int join_tied(struct trainer *t, struct dt_err *err)
 {
-	int peer = t->model.has_embed ? t->run.layout.pp - 1 : 0, rc = 0;
-	int64_t *other = dt_plan_address(&t->plan, t->arena.base, DT_B_TIED, -1, -1, -1);
+	int peer = holds_embed(t) ? t->run.layout.pp - 1 : 0, rc = 0;
+	int64_t *other = dt_plan_address(&t->plan, t->arena.base, DT_B_TIED, -1);
 	struct dt_comm_req *send = NULL;
 
 	for (int i = 0; i < t->local.n && rc == 0; i++) {
@@ -106,7 +104,7 @@ int fixed_finish(struct trainer *t, struct dt_err *err)
 {
 	int rc = 0;
 
-	if (tied_apart(t, t->model.has_embed ? 0 : t->local.nunit - 1)) {
+	if (tied_apart(t, holds_embed(t) ? 0 : t->local.nunit - 1)) {
 		rc = join_tied(t, err);
 		for (int u = t->local.nunit - 1; u >= 0 && rc == 0; u--)
 			if (tied_apart(t, u))

@@ -2,13 +2,13 @@
 #ifndef DT_TRAIN_FLOW_H
 #define DT_TRAIN_FLOW_H
 
-#include "nn/transformer.h"
+#include "nn/exec.h"
 
 struct trainer;
 
 /* One microbatch on its way through one chunk of the stage. */
 struct flight {
-	struct dt_pass pass;
+	struct dt_flight f;
 	int mb; /* -1: free */
 	struct dt_comm_req *recv_grad, *send_out, *send_grad;
 };

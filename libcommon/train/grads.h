@@ -53,6 +53,8 @@ int reduce_before(struct trainer *t, int unit, struct dt_err *err);
 /* After it: checks for NaN and Inf, starts what is complete. */
 int reduce_after(struct trainer *t, int unit, struct dt_err *err);
 int reduce_finish(struct trainer *t, struct dt_err *err);
+/* The gradient of the embedding, or of its copy on a last stage that is not the first. */
+struct dt_tensor *embed_grad(const struct trainer *t);
 /* Whether the unit holds one of the two copies of an embedding tied across stages. */
 bool tied_apart(const struct trainer *t, int u);
 

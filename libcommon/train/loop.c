@@ -40,12 +40,14 @@ static void announce(struct trainer *t)
 		"global batch %lld samples = microbatch %lld x accumulation %lld x dp %d, %lld tokens a step",
 		(long long)t->run.global_batch, (long long)t->run.microbatch, (long long)t->run.accumulation,
 		t->run.layout.dp, (long long)(t->run.global_batch * t->run.seq));
-	if (t->fp8.nused) {
-		char in[32], out[32];
+	if (t->run.fp8) {
+		char in[64], out[64];
+		int n, left;
 
-		dt_log_msg(&t->root_log, "in 8 bits: %s of every layer%s%s", dt_fp8_names(&t->fp8, true, in),
-			   t->fp8.nused < DT_STASH_N ? "; sizes that do not divide by 16: " : "",
-			   dt_fp8_names(&t->fp8, false, out));
+		dt_stage_8_bits(&t->plan.stage, true, in, &n);
+		dt_stage_8_bits(&t->plan.stage, false, out, &left);
+		dt_log_msg(&t->root_log, "in 8 bits: %s of every layer%s%s", in,
+			   left ? "; sizes that do not divide by 16: " : "", out);
 	}
 	if (t->report.matmul_rate > 0)
 		dt_log_msg(&t->root_log, "matmul rate measured: %.1f GFLOP/s %s on all ranks together",

@@ -34,8 +34,8 @@ static void bind_unit(struct trainer *t, int u)
 	int slot = dt_unit_slot(&t->local, u, t->config.layers);
 
 	if (g->flat.shared) {
-		g->unit_g[u] = dt_plan_address(&t->plan, t->arena.base, DT_B_UNIT_G, -1, slot, -1);
-		g->unit_wire[u] = dt_plan_address(&t->plan, t->arena.base, DT_B_WIRE, -1, slot, -1);
+		g->unit_g[u] = dt_plan_address(&t->plan, t->arena.base, DT_B_UNIT_G, slot);
+		g->unit_wire[u] = dt_plan_address(&t->plan, t->arena.base, DT_B_WIRE, slot);
 	} else {
 		g->unit_g[u] = flat_at(t, &g->flat, u, 0);
 		g->unit_wire[u] = g->wire.p ? flat_at(t, &g->wire, u, 0) : NULL;
@@ -51,7 +51,7 @@ int grads_bind(struct trainer *t, struct dt_err *err)
 
 	g->flat = flat_bind(t, DT_B_GRADS, DT_F32, 2);
 	g->wire = flat_bind(t, DT_B_WIRE, t->run.grad_comm, 2);
-	g->fixed = dt_plan_address(&t->plan, t->arena.base, DT_B_FIXED, -1, -1, -1);
+	g->fixed = dt_plan_address(&t->plan, t->arena.base, DT_B_FIXED, -1);
 	g->unit_g = calloc((size_t)n, sizeof(*g->unit_g));
 	g->unit_wire = calloc((size_t)n, sizeof(*g->unit_wire));
 	if (!g->unit_g || !g->unit_wire)
@@ -91,10 +91,17 @@ static bool is_layer(const struct trainer *t, int u)
 	return t->local.unit[u].layer >= 0 && t->local.unit[u].layer < t->config.layers;
 }
 
+struct dt_tensor *embed_grad(const struct trainer *t)
+{
+	for (int i = 0; i < t->local.n; i++)
+		if (t->table.p[t->local.p[i].index].role == DT_W_EMBED)
+			return &t->exec.g[i];
+	return NULL;
+}
+
 bool tied_apart(const struct trainer *t, int u)
 {
-	return t->config.tied && t->run.layout.pp > 1 && !is_layer(t, u) &&
-	       (t->model.has_embed || t->model.has_head);
+	return t->config.tied && t->run.layout.pp > 1 && !is_layer(t, u) && (holds_embed(t) || holds_head(t));
 }
 
 int reduce_begin(struct trainer *t, struct dt_err *err)
@@ -108,7 +115,7 @@ int reduce_begin(struct trainer *t, struct dt_err *err)
 		t->grads.unit[u].left = t->run.accumulation;
 		t->grads.unit[u].summed = false;
 		if (!t->grads.fixed && (!t->grads.flat.shared || !is_layer(t, u)))
-			rc = dt_grads_begin(&t->model, u, err);
+			rc = dt_exec_zero_grads(&t->exec, u, err);
 	}
 	return rc == 0 && t->grads.fixed ? fixed_begin(t, err) : rc;
 }
@@ -205,13 +212,13 @@ int reduce_before(struct trainer *t, int u, struct dt_err *err)
 	int slot = dt_unit_slot(&t->local, u, t->config.layers), rc = 0;
 
 	if (t->grads.fixed)
-		return dt_grads_begin(&t->model, u, err);
+		return dt_exec_zero_grads(&t->exec, u, err);
 	if (!t->grads.flat.shared || !is_layer(t, u))
 		return 0;
 	if (t->grads.held[slot] >= 0)
 		rc = collect(t, t->grads.held[slot], err);
 	t->grads.held[slot] = u;
-	return rc == 0 ? dt_grads_begin(&t->model, u, err) : rc;
+	return rc == 0 ? dt_exec_zero_grads(&t->exec, u, err) : rc;
 }
 
 int reduce_after(struct trainer *t, int u, struct dt_err *err)
@@ -232,13 +239,12 @@ int reduce_after(struct trainer *t, int u, struct dt_err *err)
 /* First and last stage add up their gradients of the embedding they share. */
 static int join_tied(struct trainer *t, struct dt_err *err)
 {
-	int last = t->run.layout.pp - 1, peer = t->model.has_embed ? last : 0, rc;
-	struct dt_unit *u = t->model.has_embed ? &t->model.embed : &t->model.final;
-	struct dt_tensor mine = u->g[DT_W_EMBED], other = mine;
+	int last = t->run.layout.pp - 1, peer = holds_embed(t) ? last : 0, rc;
+	struct dt_tensor mine = *embed_grad(t), other = mine;
 	struct dt_comm_req *send = NULL;
 	size_t n = (size_t)dt_numel(mine);
 
-	other.data = dt_plan_address(&t->plan, t->arena.base, DT_B_TIED, -1, -1, -1);
+	other.data = dt_plan_address(&t->plan, t->arena.base, DT_B_TIED, -1);
 	rc = dt_isend(t->mesh.pp, mine.data, n, DT_F32, peer, 0, "tied embedding's gradient", &send, err);
 	if (rc == 0)
 		rc = dt_recv(t->mesh.pp, other.data, n, DT_F32, peer, 0, "tied embedding's gradient", err);
@@ -253,7 +259,7 @@ int reduce_finish(struct trainer *t, struct dt_err *err)
 
 	if (t->grads.fixed)
 		return fixed_finish(t, err);
-	if (tied_apart(t, t->model.has_embed ? 0 : n - 1)) {
+	if (tied_apart(t, holds_embed(t) ? 0 : n - 1)) {
 		rc = join_tied(t, err);
 		for (int u = n - 1; u >= 0 && rc == 0; u--)
 			if (tied_apart(t, u))

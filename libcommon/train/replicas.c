@@ -25,7 +25,7 @@ bool counts(const struct trainer *t, const struct dt_local_param *lp)
 	if (kv_shared(t, p) && dt_comm_rank(t->grads.kv_group) != 0)
 		return false;
 	/* The copy of a tied embedding on a last stage that is not the first. */
-	return p->role != DT_W_EMBED || t->model.has_embed;
+	return p->role != DT_W_EMBED || holds_embed(t);
 }
 
 /* Norms see only this rank's rows where the residual stream is cut; those of heads only this rank's heads. */
@@ -43,7 +43,7 @@ static bool of_rank(const struct trainer *t, enum dt_role role)
 	case DT_W_FINAL_NORM_B:
 	case DT_W_POST_ATTN_NORM:
 	case DT_W_POST_MLP_NORM:
-		return t->model.seq_parallel;
+		return t->exec.seq_parallel;
 	default:
 		return false;
 	}
@@ -54,7 +54,7 @@ int replicas_sum(struct trainer *t, int unit, struct dt_err *err)
 	const struct dt_local_unit *u = &t->local.unit[unit];
 	int rc = 0;
 
-	if (!t->model.seq_parallel && !t->grads.kv_group && !(t->config.qk_norm && t->run.layout.tp > 1))
+	if (!t->exec.seq_parallel && !t->grads.kv_group && !(t->config.qk_norm && t->run.layout.tp > 1))
 		return 0;
 	for (int i = 0; i < t->local.n && rc == 0; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];

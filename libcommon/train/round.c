@@ -10,7 +10,7 @@
 
 static float *room(const struct trainer *t)
 {
-	return dt_plan_address(&t->plan, t->arena.base, DT_B_ROUND, -1, -1, -1);
+	return dt_plan_address(&t->plan, t->arena.base, DT_B_ROUND, -1);
 }
 
 int round_init(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n,

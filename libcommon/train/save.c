@@ -328,7 +328,7 @@ static int bring_all(struct trainer *t, struct save_job *j, struct dt_err *err)
 /* Parameters and states may be written from where they lie until the next update; gradients may not. */
 static int take_snapshot(struct trainer *t, struct save_job *j, struct dt_err *err)
 {
-	const struct dt_buf *b = dt_memory_find(&t->plan, DT_B_SNAPSHOT, -1, -1, -1);
+	const struct dt_buf *b = dt_memory_find(&t->plan, DT_B_SNAPSHOT, -1);
 	int rc = snapshot_new(j->piece, j->n, b ? t->arena.base + b->offset : NULL, b ? b->bytes : 0,
 			      &j->snapshot, err);
 

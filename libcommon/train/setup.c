@@ -28,15 +28,14 @@ static int thread_count(struct trainer *t)
 }
 
 /* Whether collectives work on this buffer: gradients, weights that are gathered, activations at the cuts. */
-static bool travels(const struct trainer *t, enum dt_buf_id id)
+static bool travels(const struct trainer *t, const struct dt_buf *b)
 {
-	bool dp = t->run.layout.dp > 1, tp = t->run.layout.tp > 1, pp = t->run.layout.pp > 1;
+	bool dp = t->run.layout.dp > 1;
 
-	return (dp && (id == DT_B_GRADS || id == DT_B_UNIT_G || id == DT_B_UNIT_W || id == DT_B_WIRE ||
-		       id == DT_B_FIXED)) ||
-	       (dp && t->run.layout.zero && id == DT_B_WEIGHTS) ||
-	       (tp && (id == DT_B_DELTA || id == DT_B_DNORM || id == DT_B_GATHER)) ||
-	       (pp && (id == DT_B_DRESID || id == DT_B_OUT));
+	return b->message ||
+	       (dp && (b->id == DT_B_GRADS || b->id == DT_B_UNIT_G || b->id == DT_B_UNIT_W ||
+		       b->id == DT_B_WIRE || b->id == DT_B_FIXED)) ||
+	       (dp && t->run.layout.zero && b->id == DT_B_WEIGHTS);
 }
 
 /* These lie in memory that the other ranks of the machine map; buffers on one page share a range. */
@@ -51,7 +50,7 @@ static int share_memory(struct trainer *t, struct dt_err *err)
 		for (int i = 0; i < t->plan.n; i++) {
 			const struct dt_buf *b = &t->plan.buf[i];
 
-			if (travels(t, b->id) && b->bytes && b->offset + b->bytes > at &&
+			if (travels(t, b) && b->bytes && b->offset + b->bytes > at &&
 			    (!first || b->offset < first->offset))
 				first = b;
 		}
@@ -79,17 +78,14 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 	if (rc < 0 || (rc = store_bind(t, err)) < 0 || (rc = grads_bind(t, err)) < 0)
 		return rc;
 	optim_bind(t);
-	rc = dt_model_bind(&t->model, &t->config, &t->table, &t->local, &t->run.layout, t->mesh.at,
-			   t->mesh.tp, t->dev, t->run.compute, t->store.unit_w, t->grads.unit_g, err);
+	rc = dt_exec_open(&t->exec, &t->run, t->mesh.at, &t->plan, t->arena.base, t->mesh.tp, t->dev,
+			  t->store.unit_w, t->grads.unit_g, err);
 	return rc < 0 ? rc : pipeline_init(t, err);
 }
 
 static int plan_memory(struct trainer *t, struct dt_err *err)
 {
-	int rc;
-
-	dt_fp8_plan(&t->run, t->mesh.at, &t->fp8);
-	rc = dt_memory_plan(&t->run, t->mesh.at, &t->plan, err);
+	int rc = dt_memory_plan(&t->run, t->mesh.at, &t->plan, err);
 	if (rc < 0)
 		return rc;
 	if (t->run.mem_limit && t->plan.arena_bytes > t->run.mem_limit) {
@@ -181,7 +177,7 @@ void trainer_release(struct trainer *t)
 	pipeline_release(t);
 	grads_release(t);
 	store_release(t);
-	dt_model_release(&t->model);
+	dt_exec_close(&t->exec);
 	arena_close(t);
 	if (t->dev)
 		dt_dev_close(t->dev);

@@ -43,7 +43,7 @@ void source_close(struct trainer *t)
 		dt_dataset_close(t->source.eval);
 }
 
-int source_next(struct trainer *t, bool eval, const struct dt_pass *p, int64_t n, int64_t end,
+int source_next(struct trainer *t, bool eval, const struct dt_flight *f, int64_t n, int64_t end,
 		struct dt_err *err)
 {
 	struct dt_sampler *s = eval ? &t->source.eval_sampler : &t->source.sampler;
@@ -59,10 +59,10 @@ int source_next(struct trainer *t, bool eval, const struct dt_pass *p, int64_t n
 		if (real)
 			rc = dt_sampler_get(s, n + b, row, err);
 		for (int64_t i = 0; i < seq; i++) {
-			p->host_ids[b * seq + i] = real ? row[i] : 0;
-			p->host_targets[b * seq + i] = real ? row[i + 1] : -1;
+			f->host_ids[b * seq + i] = real ? row[i] : 0;
+			f->host_targets[b * seq + i] = real ? row[i + 1] : -1;
 		}
 	}
 	free(row);
-	return rc == 0 ? dt_pass_upload(p, t->dev, err) : rc;
+	return rc == 0 ? dt_flight_upload(f, &t->exec, err) : rc;
 }

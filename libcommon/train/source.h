@@ -6,7 +6,7 @@
 #define DT_TRAIN_SOURCE_H
 
 #include "data/dataset.h"
-#include "nn/model.h"
+#include "nn/exec.h"
 
 struct trainer;
 
@@ -20,10 +20,10 @@ int source_open(struct trainer *t, struct dt_err *err);
 void source_close(struct trainer *t);
 
 /*
- * Samples n .. n + microbatch - 1 into p: of the training set by global sample number, or of the evaluation
+ * Samples n .. n + microbatch - 1 into f: of the training set by global sample number, or of the evaluation
  * set. Rows past end are ignored targets.
  */
-int source_next(struct trainer *t, bool eval, const struct dt_pass *p, int64_t n, int64_t end,
+int source_next(struct trainer *t, bool eval, const struct dt_flight *f, int64_t n, int64_t end,
 		struct dt_err *err);
 
 #endif

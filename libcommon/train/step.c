@@ -42,12 +42,12 @@ static int not_finite(struct trainer *t, bool loss_finite, struct dt_err *err)
 /* Forward, backward and reduction; the clock of each kind of waiting runs. */
 static int gradients(struct trainer *t, double scale, double *ret_loss, struct dt_err *err)
 {
-	double tensor = t->model.comm_s, waited = 0;
+	double tensor = t->exec.comm_s, waited = 0;
 	int rc = reduce_begin(t, err);
 
 	if (rc == 0)
 		rc = pipeline_step(t, (float)scale, ret_loss, err);
-	t->t.comm[TR_TENSOR] = t->model.comm_s - tensor;
+	t->t.comm[TR_TENSOR] = t->exec.comm_s - tensor;
 	for (int k = 0; k < TR_N; k++)
 		waited += t->t.comm[k];
 	t->t.compute = dt_now() - t->t.start - t->t.data - waited;

@@ -31,7 +31,7 @@ void *flat_at(const struct trainer *t, const struct flat *f, int u, int64_t i)
 
 struct flat flat_bind(struct trainer *t, enum dt_buf_id id, enum dt_dtype dtype, int shared_from)
 {
-	return (struct flat){.p = dt_plan_address(&t->plan, t->arena.base, id, -1, -1, -1),
+	return (struct flat){.p = dt_plan_address(&t->plan, t->arena.base, id, -1),
 			     .dtype = dtype,
 			     .shared = t->run.layout.zero >= shared_from};
 }
@@ -56,9 +56,8 @@ int store_bind(struct trainer *t, struct dt_err *err)
 	for (int u = 0; u < n; u++) {
 		int slot = dt_unit_slot(&t->local, u, t->config.layers);
 
-		s->unit_w[u] = s->weights.shared
-				       ? dt_plan_address(&t->plan, t->arena.base, DT_B_UNIT_W, -1, slot, -1)
-				       : flat_at(t, &s->weights, u, 0);
+		s->unit_w[u] = s->weights.shared ? dt_plan_address(&t->plan, t->arena.base, DT_B_UNIT_W, slot)
+						 : flat_at(t, &s->weights, u, 0);
 	}
 	for (int k = 0; k < DT_UNIT_SLOTS; k++)
 		s->held[k] = -1;

@@ -14,8 +14,7 @@
 #define DT_TRAIN_TRAINER_H
 
 #include "base/arena.h"
-#include "nn/transformer.h"
-#include "plan/fp8.h"
+#include "nn/exec.h"
 #include "train/card.h"
 #include "train/flow.h"
 #include "train/grads.h"
@@ -57,10 +56,9 @@ struct trainer {
 	struct dt_params table;
 	struct dt_local local;
 	struct dt_memory_plan plan;
-	struct dt_fp8_plan fp8; /* --fp8: which linears */
-	struct dt_model model;
 
 	struct dt_dev *dev;
+	struct dt_exec exec;
 	struct dt_arena arena;	    /* on the device */
 	struct dt_comm_card card;   /* its, where it is one */
 	void *stage[2];		    /* where that is not the host's memory: pinned, for copies */
@@ -79,6 +77,16 @@ struct trainer {
 	bool agreed; /* every rank knows of the failure and ends by itself */
 	int status;  /* exit status of a failure */
 };
+
+/* Whether this rank's stage is the one with the embedding, or with the head. */
+static inline bool holds_embed(const struct trainer *t)
+{
+	return t->mesh.at.pp == 0;
+}
+static inline bool holds_head(const struct trainer *t)
+{
+	return t->mesh.at.pp == t->run.layout.pp - 1;
+}
 
 /* setup.c */
 int trainer_init(struct trainer *t, const struct dt_run *r, struct dt_world *w, const struct dt_log *log,

@@ -60,9 +60,10 @@ json() {
 	done
 }
 
-@test "JSON: buffers live in the peak phase add up to the peak" {
-	filter='{forward:0, loss:1, backward:2, step:3} as $n | .peak_phase as $p | .peak_bytes ==
-		([.buffers[] | select($n[.first_phase] <= $n[$p] and $n[.last_phase] >= $n[$p]) | .bytes] | add)'
+@test "JSON: buffers alive at the peak add up to the peak, and lie in its phase" {
+	filter='{forward:0, loss:1, backward:2, step:3} as $n | .peak_phase as $p
+		| .peak_bytes == ([.buffers[] | select(.at_peak) | .bytes] | add)
+		and ([.buffers[] | select(.at_peak) | $n[.first_phase] <= $n[$p] and $n[.last_phase] >= $n[$p]] | all)'
 	json --buffers gpt2-124m
 	json --buffers gpt2-124m --recompute full
 	json --buffers llama-2-7b --layout dp8.z3
@@ -258,6 +259,8 @@ json() {
 	refused 2 "goes with --serve" gpt2-124m --max-seqs 4
 	refused 2 "--activations goes with --serve" gpt2-124m --activations fp32
 	refused 2 "--solve needs --gpu-mem" gpt2-124m --solve batch
+	refused 2 "'24' is less than 1.00 MiB; a size without a unit is in bytes; write 24GiB or 24GB" gpt2-124m --gpu-mem 24
+	refused 1 "; did you mean 'llama-2-7b'?" lama-2-7b
 	refused 2 "is not one of" gpt2-124m --solve all --gpu-mem 1GiB
 	refused 2 "no category is called 'foo'" gpt2-124m --explain foo
 	refused 2 "exclude each other" gpt2-124m --explain weights --json

@@ -169,7 +169,7 @@ for want in ["busbw_gbs", "size_bytes", "1 KiB", "1 MiB"] + ["alg%d" % i for i i
     run dt-plot nosuch run.jsonl
     [ "$status" -eq 1 ]
     [ "${lines[0]}" = "dt-plot: no line has a number under 'nosuch'" ]
-    [ "${lines[1]}" = "the lines have: step, loss, lr" ]
+    [ "${lines[1]}" = "dt-plot: the lines have: step, loss, lr" ]
     run dt-plot loss /dev/null
     [ "$status" -eq 1 ]
     [ "$output" = "dt-plot: the input has no JSON object" ]

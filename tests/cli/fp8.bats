@@ -88,7 +88,8 @@ agrees() { # file file bound
         echo "$args: $(jq .peak_bytes e.json), allocated $(jq .peak_bytes m.jsonl)"
         [ "$(jq .peak_bytes e.json)" = "$(jq .peak_bytes m.jsonl)" ]
         # shellcheck disable=SC2086
-        [ "$(jq .peak_bytes e.json)" -gt "$(dt-memest $model --train $args --json | jq .peak_bytes)" ]
+        # operands in 8 bits live beside what is computed: never less memory than without them
+        [ "$(jq .peak_bytes e.json)" -ge "$(dt-memest $model --train $args --json | jq .peak_bytes)" ]
         jq -e '.fp8 and .account == "dt"' e.json
     done <<-END
 		1 gpt2-tiny --seq 64 --microbatch 2

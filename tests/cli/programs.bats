@@ -54,6 +54,24 @@ problem() {
     [ "$problems" -eq 0 ]
 }
 
+@test "of several ranks the first speaks: a usage error once, --help once" {
+    command -v mpirun >/dev/null || skip "needs mpirun"
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_plm_rsh_agent=/bin/false
+    for name in dt-train dt-allreduce-bench dt-plot; do
+        # a second, for mpirun ends the job with the first rank that fails
+        status=0
+        mpirun --quiet -np 3 sh -c '"$@"; s=$?; sleep 1; exit $s' sh "$name" --no-such-option 2>err || status=$?
+        [ "$status" -eq 2 ] || problem "mpirun $name exits $status"
+        [ "$(grep -c "^$name: unknown option '--no-such-option'" err)" -eq 1 ] || problem "$name says: $(cat err)"
+        mpirun -np 3 "$name" --help >out
+        [ "$(grep -c '^Examples:' out)" -eq 1 ] || problem "$name --help prints $(grep -c '^Examples:' out) times"
+    done
+    # two command lines: each is spoken for
+    mpirun --quiet -np 1 sh -c '"$@"; sleep 1; exit 2' sh dt-plot --wrong-a : -np 2 sh -c '"$@"; sleep 1; exit 2' sh dt-plot --wrong-b 2>err || true
+    [ "$(grep -c wrong-a err)" -eq 1 ] && [ "$(grep -c wrong-b err)" -eq 1 ] || problem "two command lines: $(cat err)"
+    [ "$problems" -eq 0 ]
+}
+
 @test "a full disk: exit status 1 and one line" {
     for name in "${programs[@]}"; do
         status=0

@@ -132,7 +132,8 @@ static int32_t next_token(struct dt_engine *e, struct dt_serve_req *r, float *lo
 	id = d ? as_drawn(r, d, &chosen) : draw(e, r, logits, &chosen);
 	if (id == -ENOMEM) {
 		dt_err_set(&err, -ENOMEM,
-			   r->matcher ? "cannot follow the response's grammar" : "cannot draw a token");
+			   r->matcher ? "cannot follow the response's grammar: it leaves too many ways open"
+				      : "cannot draw a token");
 		dt_engine_retire_error(e, r, &err);
 		return -1;
 	}
