@@ -1,6 +1,6 @@
 #include "ckpt/source.h"
+#include "nn/exec.h"
 #include "nn/infer_priv.h"
-#include "nn/transformer.h"
 
 #include <errno.h>
 #include <math.h>

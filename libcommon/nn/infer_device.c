@@ -4,8 +4,8 @@
  * every sequence computes one token, all the same but for what the tables say, are recorded the second time
  * they come (CUDA graphs) and then given to the card at once.
  */
+#include "nn/exec.h"
 #include "nn/infer_priv.h"
-#include "nn/transformer.h"
 
 #include <errno.h>
 #include <stdlib.h>

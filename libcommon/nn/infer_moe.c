@@ -3,8 +3,8 @@
  * that they go to, so that all experts are one product. A row's outputs are added up in the order of its
  * scores: nothing depends on who else is in the batch, and on a card nothing waits for the host.
  */
+#include "nn/exec.h"
 #include "nn/infer_priv.h"
-#include "nn/transformer.h"
 
 #define TRY(call)                                                                                            \
 	do {                                                                                                 \

@@ -53,16 +53,18 @@ int dt_entries_finish(struct dt_estimate *t, struct dt_err *err)
 	}
 	for (int i = 0; i < t->n; i++) {
 		t->place_bytes[t->e[i].place] += t->e[i].place ? t->e[i].bytes : 0;
-		for (int ph = t->e[i].first; ph <= (int)t->e[i].last && !t->e[i].place; ph++)
+		for (int ph = t->e[i].first; ph <= (int)t->e[i].last && !t->e[i].place && !t->summed; ph++)
 			t->phase_bytes[ph] += t->e[i].bytes;
 	}
 	for (int ph = 0; ph < DT_PH_N; ph++)
 		if (t->phase_bytes[ph] > t->phase_bytes[t->peak])
 			t->peak = ph;
 	t->peak_bytes = t->place_bytes[DT_PLACE_DEVICE] = t->phase_bytes[t->peak];
-	for (int i = 0; i < t->n; i++)
-		if (!t->e[i].place && t->e[i].first <= t->peak && t->e[i].last >= t->peak)
+	for (int i = 0; i < t->n && !t->summed; i++)
+		if (!t->e[i].place && t->e[i].first <= t->peak && t->e[i].last >= t->peak) {
 			t->cat_bytes[t->e[i].cat] += t->e[i].bytes;
+			t->e[i].at_peak = true;
+		}
 	return 0;
 }
 
@@ -74,7 +76,7 @@ static void set_kind(struct dt_entry *e, const struct dt_buf *b)
 	const char *rest = b->name;
 	int n;
 
-	if (b->layer >= 0) {
+	if (!strncmp(rest, "layers.", 7)) {
 		rest = strchr(strchr(rest, '.') + 1, '.');
 		snprintf(e->kind, sizeof(e->kind), "layers.N%s", rest);
 	}
@@ -99,8 +101,22 @@ static int train_plan(const struct dt_run *s, struct dt_coords at, struct dt_est
 		if (e) {
 			set_kind(e, b);
 			e->exactness = DT_EXACT;
+			e->at_peak = b->at_peak;
 		}
 	}
+	if (p.gap_bytes) {
+		struct dt_entry *e = dt_entry_put(t, DT_MEM_WORKSPACE, (double)p.gap_bytes, p.peak, p.peak,
+						  "gaps between buffers", "what placement could not close");
+
+		if (e) {
+			e->exactness = DT_EXACT;
+			e->at_peak = true;
+		}
+	}
+	t->summed = true;
+	t->peak = p.peak;
+	memcpy(t->phase_bytes, p.phase_bytes, sizeof(p.phase_bytes));
+	memcpy(t->cat_bytes, p.cat_bytes, sizeof(p.cat_bytes));
 	dt_memory_plan_release(&p);
 	return dt_rank_params(s, at, t, err);
 }
@@ -138,7 +154,10 @@ int dt_estimate_train(const struct dt_run *s, struct dt_coords at, enum dt_accou
 						  DT_PH_FORWARD, DT_PH_STEP, "framework", "as given");
 
 		if (e)
-			e->exactness = DT_CALIBRATED;
+			e->exactness = DT_CALIBRATED, e->at_peak = true;
+		for (int ph = 0; ph < DT_PH_N && t.summed; ph++)
+			t.phase_bytes[ph] += x->framework_bytes;
+		t.cat_bytes[DT_EST_FRAMEWORK] = t.summed ? x->framework_bytes : 0;
 	}
 	if (rc == 0)
 		rc = dt_entries_finish(&t, err);

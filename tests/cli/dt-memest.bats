@@ -60,9 +60,10 @@ json() {
 	done
 }
 
-@test "JSON: buffers live in the peak phase add up to the peak" {
-	filter='{forward:0, loss:1, backward:2, step:3} as $n | .peak_phase as $p | .peak_bytes ==
-		([.buffers[] | select($n[.first_phase] <= $n[$p] and $n[.last_phase] >= $n[$p]) | .bytes] | add)'
+@test "JSON: buffers alive at the peak add up to the peak, and lie in its phase" {
+	filter='{forward:0, loss:1, backward:2, step:3} as $n | .peak_phase as $p
+		| .peak_bytes == ([.buffers[] | select(.at_peak) | .bytes] | add)
+		and ([.buffers[] | select(.at_peak) | $n[.first_phase] <= $n[$p] and $n[.last_phase] >= $n[$p]] | all)'
 	json --buffers gpt2-124m
 	json --buffers gpt2-124m --recompute full
 	json --buffers llama-2-7b --layout dp8.z3

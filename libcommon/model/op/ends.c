@@ -1,0 +1,43 @@
+/* The two ends of a model: embeddings of tokens, and the head with its loss. */
+#include "model/op/rule.h"
+
+void dt_shape_embed(struct dt_lower *lo, struct dt_node *n)
+{
+	bool cut = dt_lo_cut(lo, n->param[0]) == 0;
+
+	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, lo->s->compute,
+				cut ? DT_ROWS_ALL : DT_ROWS_STREAM, 1, dt_lo_dim(lo, n->param[0], 1));
+	lo->info[n->out[0]].partial = cut;
+	lo->info[n->out[0]].whole = !cut;
+}
+
+void dt_back_embed(struct dt_lower *lo, const struct dt_node *n)
+{
+	struct dt_node *m = dt_lo_emit(lo, DT_OP_EMBED_B, n);
+
+	m->in[0] = dt_lo_grad(lo, n->out[0]);
+	m->param[0] = n->param[0];
+	m->param[1] = n->param[1];
+}
+
+/*
+ * Logits exist for loss_chunk rows at a time; their gradient is made where they are, so the node gives the
+ * gradient of its input, and adds the head's.
+ */
+void dt_shape_loss(struct dt_lower *lo, struct dt_node *n)
+{
+	int64_t chunk = lo->s->loss_chunk, vocab = dt_lo_dim(lo, n->param[0], 0);
+	bool narrow = lo->s->compute != DT_F32;
+
+	n->out[0] = dt_lo_like(lo, "d.norm", n->unit, n->in[0]);
+	n->out[1] = dt_lo_room(lo, "logits", n->unit, DT_F32, DT_ROWS_NONE, chunk, vocab);
+	n->out[2] =
+		narrow ? dt_lo_room(lo, "d.logits", n->unit, lo->s->compute, DT_ROWS_NONE, chunk, vocab) : -1;
+	n->out[3] = dt_lo_room(lo, "loss rows", n->unit, DT_F32, DT_ROWS_NONE, 4, chunk);
+	lo->p->value[n->out[0]].gradient = true;
+}
+
+void dt_back_loss(struct dt_lower *lo, const struct dt_node *n)
+{
+	dt_lo_add_grad(lo, n->in[0], n->out[0]);
+}

@@ -1,0 +1,31 @@
+/*
+ * What one rank executes: the graph of the model, this rank's tensors, and the program of each of its chunks
+ * of layers. The memory plan, the step time and the executor all read it.
+ */
+#ifndef DT_PLAN_STAGE_H
+#define DT_PLAN_STAGE_H
+
+#include "model/program.h"
+#include "plan/run.h"
+
+#define DT_MAX_CHUNKS 16
+
+struct dt_stage {
+	struct dt_graph graph;
+	struct dt_local local;
+	int *local_of; /* [graph.params.n] local number of a parameter, -1: another rank's */
+	int nchunk;
+	struct dt_prog chunk[DT_MAX_CHUNKS];
+	bool split;	    /* weight gradients are lists of their own */
+	int64_t loss_chunk; /* rows of logits at a time */
+};
+
+/* Derives the programs of the rank at these coordinates. */
+int dt_stage_build(const struct dt_run *r, struct dt_coords at, struct dt_stage *ret, struct dt_err *err);
+void dt_stage_release(struct dt_stage *p);
+
+/* The dense linears of a program whose products are in 8 bits (or, used false, that are not): "qkv, o, up and
+ * down". n counts them by name. buf has 64 bytes. */
+const char *dt_stage_8_bits(const struct dt_stage *p, bool used, char *buf, int *ret_n);
+
+#endif
