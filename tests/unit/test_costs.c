@@ -1,6 +1,6 @@
 /*
- * Costs of nodes: summed over a program they are PaLM's model flops; bytes and messages of one layer against a
- * count by hand; what is computed again costs flops and counts for nothing in MFU.
+ * Costs of nodes: summed over a program they are PaLM's model flops; bytes and messages of one layer against
+ * a count by hand; what is computed again costs flops and counts for nothing in MFU.
  */
 #include "plan/stage.h"
 
@@ -118,7 +118,7 @@ static void test_ranks(void **state)
 	check(all, one, 1e-12, "tp4.pp2.s1");
 }
 
-/* Full recomputation is one forward of the layers more, less each layer's last product; MFU does not see it. */
+/* Full recomputation is one more forward of the layers without each one's last product; not so MFU's. */
 static void test_again(void **state)
 {
 	struct dt_config c;

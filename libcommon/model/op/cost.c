@@ -1,7 +1,5 @@
 #include "model/op/cost.h"
 
-#include "model/op/rule.h"
-
 const char *dt_message_name(enum dt_message m)
 {
 	static const char *const name[] = {"", "all-reduce", "gather", "reduce-scatter"};
@@ -44,15 +42,5 @@ struct dt_node_cost dt_cost_move_add(const struct dt_cost_site *s, const struct 
 
 	r.read += grads;
 	r.written += grads;
-	return r;
-}
-
-struct dt_node_cost dt_step_cost(const struct dt_cost_site *s, const struct dt_step *step)
-{
-	dt_cost_of *of = dt_op_rules[step->n.op].cost;
-	struct dt_node_cost r = of ? of(s, &step->n) : dt_cost_move(s, &step->n);
-
-	if (step->again)
-		r.model_flops = 0;
 	return r;
 }

@@ -12,16 +12,16 @@ enum dt_message { DT_MSG_NONE, DT_MSG_ALL_REDUCE, DT_MSG_GATHER, DT_MSG_REDUCE_S
 
 struct dt_node_cost {
 	/*
-	 * Multiplications and additions of products. Attention counts the pairs that its mask lets through,
-	 * its backward the five products of FlashAttention (Dao et al. 2022).
+	 * Multiplications and additions of products. Attention counts the pairs that its mask lets
+	 * through, its backward the five products of FlashAttention (Dao et al. 2022).
 	 */
 	double flops;
 	/*
-	 * What MFU counts of the node (Chowdhery et al. 2022, PaLM, appendix B): attention over all pairs, or
-	 * those of its window, its backward twice its forward, and nothing for what is computed again.
+	 * What MFU counts of the node (Chowdhery et al. 2022, PaLM, appendix B): attention over all pairs,
+	 * or those of its window, its backward twice its forward; nothing for what is computed again.
 	 */
 	double model_flops;
-	/* Bytes of operands, each once; as of a step's first microbatch, which overwrites weight gradients. */
+	/* Bytes of operands, each once; the first microbatch of a step overwrites weight gradients. */
 	double read, written;
 	enum dt_message message;
 	double message_bytes; /* of the whole tensor: all ranks' parts of what is gathered or scattered */

@@ -37,3 +37,13 @@ const struct dt_op_rule dt_op_rules[DT_OP_N] = {
 	[DT_OP_EXPERTS_DX] = {.cost = dt_cost_experts_dx},
 	[DT_OP_EXPERTS_DW] = {.cost = dt_cost_experts_dw},
 };
+
+struct dt_node_cost dt_step_cost(const struct dt_cost_site *s, const struct dt_step *step)
+{
+	dt_cost_of *of = dt_op_rules[step->n.op].cost;
+	struct dt_node_cost r = of ? of(s, &step->n) : dt_cost_move(s, &step->n);
+
+	if (step->again)
+		r.model_flops = 0;
+	return r;
+}
