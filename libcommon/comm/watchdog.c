@@ -1,6 +1,6 @@
 /*
  * The watchdog: one thread per process. Ranks of one machine publish their current operation on a board in
- * shared memory (struct dt_slot); ranks of other machines are queried over UDP, because MPI may be what
+ * shared memory (struct dt_comm_slot); ranks of other machines are queried over UDP, because MPI may be what
  * hangs. A rank is watched only while it is inside an operation, so slow computing never raises an alarm.
  *
  * When an operation exceeds the timeout, or a process of this machine has ended while this rank waits for it,
@@ -44,7 +44,7 @@ struct state {
 	char run; /* state letter of /proc: R, S, D, T ...; 0: ended */
 	int rank, pid, phase;
 	uint64_t arrived;
-	struct dt_where at;
+	struct dt_comm_where at;
 };
 
 struct datagram {
@@ -54,7 +54,7 @@ struct datagram {
 	struct state s;
 };
 
-struct dt_watch {
+struct dt_comm_watch {
 	pthread_t thread;
 	int wake, udp;
 	_Atomic bool stop, connected;
@@ -73,7 +73,7 @@ static void *last_resort(void *arg)
 	_exit((int)(intptr_t)arg);
 }
 
-void dt_end_job(struct dt_world *w, int status)
+void dt_comm_end_job(struct dt_world *w, int status)
 {
 	pthread_t t;
 	int done = 0;
@@ -82,7 +82,7 @@ void dt_end_job(struct dt_world *w, int status)
 		_exit(status);
 	if (pthread_create(&t, NULL, last_resort, (void *)(intptr_t)status))
 		_exit(status);
-	dt_nccl_abort(w);
+	dt_comm_nccl_abort(w);
 	MPI_Finalized(&done);
 	if (!done)
 		MPI_Abort(MPI_COMM_WORLD, status);
@@ -109,9 +109,9 @@ static char process_state(int pid)
 	return p[2] == 'Z' || p[2] == 'X' ? 0 : p[2];
 }
 
-static struct dt_where read_where(const struct dt_slot *s)
+static struct dt_comm_where read_where(const struct dt_comm_slot *s)
 {
-	struct dt_where at;
+	struct dt_comm_where at;
 	uint32_t v;
 
 	for (int tries = 0; tries < 1000; tries++) {
@@ -121,12 +121,12 @@ static struct dt_where read_where(const struct dt_slot *s)
 		if (!(v & 1) && v == atomic_load_explicit(&s->version, memory_order_relaxed))
 			return at;
 	}
-	return (struct dt_where){0}; /* changing that fast, it is not stuck */
+	return (struct dt_comm_where){0}; /* changing that fast, it is not stuck */
 }
 
 static struct state board_state(const struct dt_world *w, int i, int group)
 {
-	const struct dt_slot *s = &w->board[i];
+	const struct dt_comm_slot *s = &w->board[i];
 	struct state st = {.known = true, .rank = w->board_n > 1 ? w->node_ranks[i] : w->info.rank};
 
 	st.pid = atomic_load(&s->pid);
@@ -152,7 +152,7 @@ static void answer(struct dt_world *w, const struct datagram *q, const struct so
 /* Reads incoming datagrams: answers questions, stores answers. */
 static void receive(struct dt_world *w)
 {
-	struct dt_watch *k = w->watch;
+	struct dt_comm_watch *k = w->watch;
 	struct sockaddr_in from;
 	struct datagram d;
 
@@ -163,7 +163,7 @@ static void receive(struct dt_world *w)
 		if (n < 0)
 			return;
 		if (n != sizeof(d) || memcmp(d.cookie, k->cookie, sizeof(d.cookie)) || d.group < -1 ||
-		    d.group >= DT_GROUPS_MAX)
+		    d.group >= DT_COMM_GROUPS_MAX)
 			continue;
 		if (d.kind == 0) {
 			answer(w, &d, &from);
@@ -190,7 +190,7 @@ static bool on_board(const struct dt_world *w, int rank)
  */
 static void collect(struct dt_world *w, int group)
 {
-	struct dt_watch *k = w->watch;
+	struct dt_comm_watch *k = w->watch;
 	struct datagram q = {.kind = 0, .group = group};
 	double until = dt_now() + ASK_S;
 	bool missing;
@@ -241,7 +241,7 @@ static bool gone(const struct state *s)
 }
 
 /* Whether this rank keeps the operation from completing. */
-static bool absent(const struct dt_where *at, const struct state *s, int rank)
+static bool absent(const struct dt_comm_where *at, const struct state *s, int rank)
 {
 	if (!s->known || gone(s) || s->run == 'T')
 		return true;
@@ -253,7 +253,7 @@ static bool absent(const struct dt_where *at, const struct state *s, int rank)
 }
 
 /* "all-reduce 'grads' of group dp", "receive 'x' from rank 2 in group pp", "start-up (MPI_Init)" */
-static void describe(char *s, size_t room, const struct dt_where *at, const char *group)
+static void describe(char *s, size_t room, const struct dt_comm_where *at, const char *group)
 {
 	const char *name = dt_comm_op_name((enum dt_comm_op_kind)at->kind);
 
@@ -266,7 +266,8 @@ static void describe(char *s, size_t room, const struct dt_where *at, const char
 		append(s, room, "%s '%s' of group %s", name, at->what, group);
 }
 
-static void log_state(const struct dt_world *w, int rank, const struct state *s, const struct dt_where *at)
+static void log_state(const struct dt_world *w, int rank, const struct state *s,
+		      const struct dt_comm_where *at)
 {
 	char doing[128] = "";
 
@@ -292,7 +293,7 @@ static void log_state(const struct dt_world *w, int rank, const struct state *s,
 }
 
 /* Members of the group of at; the whole world during start-up. Returns their number; *ret is to be freed. */
-static int members(struct dt_world *w, const struct dt_where *at, int **ret, char name[16])
+static int members(struct dt_world *w, const struct dt_comm_where *at, int **ret, char name[16])
 {
 	int n = 0;
 
@@ -314,9 +315,9 @@ static int members(struct dt_world *w, const struct dt_where *at, int **ret, cha
 	return n;
 }
 
-static void report(struct dt_world *w, const struct dt_where *at)
+static void report(struct dt_world *w, const struct dt_comm_where *at)
 {
-	struct dt_watch *k = w->watch;
+	struct dt_comm_watch *k = w->watch;
 	char line[900] = "", name[16], late[512] = "", dead[256] = "";
 	int *ranks, n = members(w, at, &ranks, name), nlate = 0, ndead = 0, shown = 0;
 
@@ -354,9 +355,9 @@ static void report(struct dt_world *w, const struct dt_where *at)
 }
 
 /* Whether the operation cannot complete because a process of this machine has ended. */
-static bool waits_for_dead(struct dt_world *w, const struct dt_where *at)
+static bool waits_for_dead(struct dt_world *w, const struct dt_comm_where *at)
 {
-	struct dt_watch *k = w->watch;
+	struct dt_comm_watch *k = w->watch;
 	char name[16];
 	int *ranks = NULL, n = 0;
 	bool yes = false;
@@ -378,10 +379,10 @@ static bool waits_for_dead(struct dt_world *w, const struct dt_where *at)
 static void check_cards(struct dt_world *w)
 {
 	char what[200], name[16];
-	struct dt_where at;
+	struct dt_comm_where at;
 	int *ranks;
 
-	if (!dt_nccl_look(w, w->opts.timeout_s, &at, what))
+	if (!dt_comm_nccl_look(w, w->opts.timeout_s, &at, what))
 		return;
 	if (atomic_exchange(&w->board[0].reporter, 1)) {
 		sleep(GRACE_S);
@@ -395,13 +396,13 @@ static void check_cards(struct dt_world *w)
 	} else {
 		report(w, &at);
 	}
-	dt_end_job(w, DT_EXIT_FAILED);
+	dt_comm_end_job(w, DT_EXIT_FAILED);
 }
 
 static void check(struct dt_world *w)
 {
-	struct dt_slot *me = atomic_load(&w->me);
-	struct dt_where at = read_where(me), again;
+	struct dt_comm_slot *me = atomic_load(&w->me);
+	struct dt_comm_where at = read_where(me), again;
 	bool late, connected = atomic_load(&w->watch->connected);
 	double most = w->opts.timeout_s, start_s = w->opts.start_s;
 
@@ -418,20 +419,20 @@ static void check(struct dt_world *w)
 	if (!connected) {
 		dt_log_msg(w->log, "start-up (%s): not all ranks have come after %.3g s; started by %s",
 			   at.what, dt_now() - at.since, w->launch.by);
-		dt_end_job(w, DT_EXIT_FAILED);
+		dt_comm_end_job(w, DT_EXIT_FAILED);
 	}
 	if (atomic_exchange(&w->board[0].reporter, 1)) { /* another rank of this machine is writing */
 		sleep(GRACE_S);
 		_exit(DT_EXIT_FAILED);
 	}
 	report(w, &at);
-	dt_end_job(w, DT_EXIT_FAILED);
+	dt_comm_end_job(w, DT_EXIT_FAILED);
 }
 
 /* Notes the processes of this machine that have ended. */
 static void find_dead(struct dt_world *w, const struct pollfd *p)
 {
-	struct dt_watch *k = w->watch;
+	struct dt_comm_watch *k = w->watch;
 
 	for (int i = 0; i < w->board_n; i++) {
 		if (k->dead[i] || &w->board[i] == atomic_load(&w->me))
@@ -449,7 +450,7 @@ static void find_dead(struct dt_world *w, const struct pollfd *p)
 static void *watch_main(void *arg)
 {
 	struct dt_world *w = arg;
-	struct dt_watch *k = w->watch;
+	struct dt_comm_watch *k = w->watch;
 	int tick = (int)(w->opts.timeout_s * 50), most = 2;
 	struct pollfd *p = calloc(2, sizeof(*p));
 
@@ -492,9 +493,9 @@ static void *watch_main(void *arg)
 	return NULL;
 }
 
-int dt_watch_start(struct dt_world *w, struct dt_err *err)
+int dt_comm_watch_start(struct dt_world *w, struct dt_err *err)
 {
-	struct dt_watch *k;
+	struct dt_comm_watch *k;
 	sigset_t all, old;
 	int rc;
 
@@ -525,7 +526,7 @@ int dt_watch_start(struct dt_world *w, struct dt_err *err)
 }
 
 /* A socket of our own and the addresses it can be reached at. */
-static void listen_here(struct dt_watch *k, struct contact *c)
+static void listen_here(struct dt_comm_watch *k, struct contact *c)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET};
 	socklen_t len = sizeof(at);
@@ -548,9 +549,9 @@ static void listen_here(struct dt_watch *k, struct contact *c)
 	freeifaddrs(list);
 }
 
-int dt_watch_connect(struct dt_world *w, struct dt_err *err)
+int dt_comm_watch_connect(struct dt_world *w, struct dt_err *err)
 {
-	struct dt_watch *k = w->watch;
+	struct dt_comm_watch *k = w->watch;
 	struct contact mine = {{0}, 0};
 	int rc = 0;
 
@@ -578,7 +579,7 @@ int dt_watch_connect(struct dt_world *w, struct dt_err *err)
 	if (!rc)
 		rc = MPI_Barrier(w->world);
 	if (rc)
-		return dt_mpi_error(err, rc, "cannot meet the other ranks");
+		return dt_comm_mpi_error(err, rc, "cannot meet the other ranks");
 	for (int i = 0; k && i < w->board_n; i++) {
 		bool me = &w->board[i] == atomic_load(&w->me);
 
@@ -589,9 +590,9 @@ int dt_watch_connect(struct dt_world *w, struct dt_err *err)
 	return 0;
 }
 
-void dt_watch_stop(struct dt_world *w)
+void dt_comm_watch_stop(struct dt_world *w)
 {
-	struct dt_watch *k = w->watch;
+	struct dt_comm_watch *k = w->watch;
 	uint64_t one = 1;
 	ssize_t n;
 
