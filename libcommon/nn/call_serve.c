@@ -2,8 +2,8 @@
  * What nodes do in serving, where it is not what they do in training: products with packed weights, a paged
  * cache, mixtures of experts, logits of the rows that are wanted.
  *
- * Mixtures (kernels/moe.h): the router scores every expert in f32; rows are sorted by the experts that they go
- * to, so that all experts are one product. A row's outputs are added up in the order of its scores: nothing
+ * Mixtures (kernels/moe.h): the router scores every expert in f32; rows are sorted by the experts that they
+ * go to, so that all experts are one product. A row's outputs are added in the order of its scores: nothing
  * depends on who else is in the batch, and on a card nothing waits for the host.
  */
 #include "nn/infer_priv.h"

@@ -61,7 +61,7 @@ struct dt_infer {
  * what the batch points to otherwise dt_dev_tables'. */
 int dt_infer_pass(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
 
-/* infer_device.c: memory of the device; what the host copies there is there when the call returns. */
+/* infer_area.c: memory of the device; what the host copies there is there when the call returns. */
 int dt_infer_area(struct dt_infer *m, struct dt_arena *a, size_t bytes, struct dt_err *err);
 void dt_infer_area_release(struct dt_infer *m, struct dt_arena *a);
 int dt_infer_put(struct dt_infer *m, void *to, const void *from, size_t n, struct dt_err *err);
