@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 /*
- * The reason of the first failure since dt_h5_quiet: a later call of HDF5 clears its own record of it. The error
- * stack is each thread's.
+ * The reason of the first failure since dt_h5_quiet: a later call of HDF5 clears its own record of it. The
+ * error stack is each thread's.
  */
 static _Thread_local struct {
 	int code;
