@@ -108,12 +108,15 @@ static int build_chunk(struct maker *m, struct dt_stage *p, int k, struct dt_err
 static int index_params(struct dt_stage *p, struct dt_err *err)
 {
 	p->local_of = malloc(((size_t)p->graph.params.n + 1) * sizeof(*p->local_of));
-	if (!p->local_of)
+	p->shape = malloc(((size_t)p->local.n + 1) * sizeof(*p->shape));
+	if (!p->local_of || !p->shape)
 		return dt_err_sys(err, -ENOMEM, "cannot derive the program");
 	for (int i = 0; i < p->graph.params.n; i++)
 		p->local_of[i] = -1;
-	for (int i = 0; i < p->local.n; i++)
+	for (int i = 0; i < p->local.n; i++) {
 		p->local_of[p->local.p[i].index] = i;
+		memcpy(p->shape[i], p->local.p[i].shape, sizeof(*p->shape));
+	}
 	return 0;
 }
 
@@ -146,9 +149,20 @@ void dt_stage_release(struct dt_stage *p)
 	for (int k = 0; k < p->nchunk; k++)
 		dt_prog_release(&p->chunk[k]);
 	free(p->local_of);
+	free(p->shape);
 	dt_local_release(&p->local);
 	dt_graph_release(&p->graph);
 	memset(p, 0, sizeof(*p));
+}
+
+struct dt_cost_site dt_stage_site(const struct dt_stage *p, const struct dt_run *r, int k)
+{
+	return (struct dt_cost_site){.p = &p->chunk[k],
+				     .seq = r->seq,
+				     .tp = r->layout.tp,
+				     .compute = r->compute,
+				     .loss_chunk = p->loss_chunk,
+				     .param = (const int64_t(*)[2])p->shape};
 }
 
 const char *dt_stage_8_bits(const struct dt_stage *p, bool used, char *buf, int *ret_n)

@@ -2,7 +2,7 @@
  * What the rules of ops are written with; only for libcommon/model. A rule has
  *   shape     gives a forward node its results: their types, rows and columns on this rank
  *   backward  appends the nodes of its backward to the program; NULL: it has none yet
- *   cost      flops and bytes of a node
+ *   cost      flops, bytes and message of a node (model/op/cost.h); NULL: operands are moved, that is all
  * A backward rule asks for what it needs of forward by dt_lo_need; that alone is kept.
  */
 #ifndef DT_MODEL_RULE_H
@@ -39,9 +39,12 @@ struct dt_lower {
 	void (*linear8)(struct dt_lower *lo, const struct dt_node *n); /* dt_lo_linear8 */
 };
 
+struct dt_cost_site;
+struct dt_node_cost;
 struct dt_op_rule {
 	void (*shape)(struct dt_lower *lo, struct dt_node *n);
 	void (*backward)(struct dt_lower *lo, const struct dt_node *n);
+	struct dt_node_cost (*cost)(const struct dt_cost_site *s, const struct dt_node *n);
 };
 
 int dt_lo_value(struct dt_lower *lo, const char *name, int unit, enum dt_dtype dtype, enum dt_rows rows,
