@@ -41,7 +41,7 @@ int dt_bench_copy(struct dt_comm *world, double *ret_gbs, struct dt_err *err)
 
 		rc = dt_barrier(world, "copy bandwidth", err);
 		t0 = dt_now();
-		dt_copy_stream(b, a, n);
+		dt_comm_copy_stream(b, a, n);
 		if (!rc) /* with more ranks than processors, ranks take turns: the last counts */
 			rc = dt_barrier(world, "copy bandwidth", err);
 		t = dt_now() - t0;

@@ -24,7 +24,7 @@ static enum dt_comm_op_kind op_of(enum dt_bench_kind k)
 
 bool dt_bench_has_algorithm(enum dt_bench_kind k, enum dt_alg a)
 {
-	return a == DT_ALG_AUTO || a == DT_ALG_DIRECT || a == DT_ALG_MPI || dt_steps_have(op_of(k), a);
+	return a == DT_ALG_AUTO || a == DT_ALG_DIRECT || a == DT_ALG_MPI || dt_comm_steps_have(op_of(k), a);
 }
 
 static int by_value(const void *a, const void *b)
@@ -121,7 +121,7 @@ static int reduce_cost(struct dt_comm *world, double *ret_s, struct dt_err *err)
 	double t0 = dt_now();
 
 	for (int i = 0; i < TIMES && !rc; i++)
-		dt_reduce_many(a, src, 2, n, DT_F32, DT_SUM);
+		dt_comm_reduce_many(a, src, 2, n, DT_F32, DT_SUM);
 	*ret_s = (dt_now() - t0) / TIMES / (4 * (double)n);
 	free(a);
 	return rc;
@@ -179,9 +179,9 @@ int dt_bench_topology(struct dt_comm *world, struct dt_bench_topo *ret, struct d
 int dt_bench_predict(const struct dt_bench_topo *t, enum dt_bench_kind k, enum dt_alg a, size_t n, size_t e,
 		     bool here, double *ret_s, struct dt_err *err)
 {
-	struct dt_steps s;
-	size_t chunk = (here ? DT_STEPS_CHUNK_BYTES : dt_bench_topo_chunk(t, n * e)) / e;
-	int rc = dt_steps_init(&s, op_of(k), a, t->ranks, 0, n, chunk, t->node, err);
+	struct dt_comm_steps s;
+	size_t chunk = (here ? DT_COMM_STEPS_CHUNK_BYTES : dt_bench_topo_chunk(t, n * e)) / e;
+	int rc = dt_comm_steps_init(&s, op_of(k), a, t->ranks, 0, n, chunk, t->node, err);
 
 	return rc ? rc : dt_bench_simulate(&s, t, e, ret_s, err);
 }
@@ -204,7 +204,7 @@ static enum dt_alg cheapest(void *arg, enum dt_comm_op_kind kind, size_t bytes)
 	enum dt_alg best = DT_ALG_MPI;
 	struct dt_bench_costs *k = arg;
 	double least = 0, t;
-	struct dt_steps s;
+	struct dt_comm_steps s;
 	int i = 0;
 
 	while (i < 47 && (size_t)1 << i < bytes)
@@ -212,9 +212,9 @@ static enum dt_alg cheapest(void *arg, enum dt_comm_op_kind kind, size_t bytes)
 	if (k->best[kind][i] != DT_ALG_AUTO)
 		return k->best[kind][i];
 	for (int a = DT_ALG_NAIVE; a < DT_ALG_N; a++) {
-		if (!dt_steps_have(kind, (enum dt_alg)a) || (a == DT_ALG_TWO_LEVEL && !k->node_ranks) ||
-		    dt_steps_init(&s, kind, (enum dt_alg)a, k->topo.ranks, 0, (size_t)1 << i,
-				  DT_STEPS_CHUNK_BYTES, k->node_ranks, NULL) ||
+		if (!dt_comm_steps_have(kind, (enum dt_alg)a) || (a == DT_ALG_TWO_LEVEL && !k->node_ranks) ||
+		    dt_comm_steps_init(&s, kind, (enum dt_alg)a, k->topo.ranks, 0, (size_t)1 << i,
+				       DT_COMM_STEPS_CHUNK_BYTES, k->node_ranks, NULL) ||
 		    dt_bench_simulate(&s, &k->topo, 1, &t, NULL) || (least > 0 && t >= least))
 			continue;
 		least = t;

@@ -51,11 +51,11 @@ int dt_bench_topo_parse(const char *s, struct dt_bench_topo *ret, struct dt_err 
 const char *dt_bench_topo_format(const struct dt_bench_topo *t, char *buf, size_t size);
 
 /* Seconds of one operation; every rank starts at once. */
-int dt_bench_simulate(const struct dt_steps *s, const struct dt_bench_topo *t, size_t element_bytes,
+int dt_bench_simulate(const struct dt_comm_steps *s, const struct dt_bench_topo *t, size_t element_bytes,
 		      double *ret_s, struct dt_err *err);
 
 /* The textbook cost on a flat network; negative where there is none for this list. */
-double dt_bench_simulate_closed(const struct dt_steps *s, const struct dt_bench_topo *t,
+double dt_bench_simulate_closed(const struct dt_comm_steps *s, const struct dt_bench_topo *t,
 				size_t element_bytes);
 
 /* A chunk for pipelined lists of n bytes: where its derivative by the chunk is zero. */

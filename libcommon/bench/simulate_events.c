@@ -50,7 +50,7 @@ struct mailbox {
 
 struct run {
 	struct dt_bench_sim *s;
-	const struct dt_steps *st;
+	const struct dt_comm_steps *st;
 	double e;
 	struct event *heap;
 	size_t n;
@@ -197,7 +197,7 @@ static void serve(struct run *x, int link, double now)
 	free(f);
 }
 
-static void sends(struct run *x, int rank, const struct dt_move *m, double now)
+static void sends(struct run *x, int rank, const struct dt_comm_move *m, double now)
 {
 	struct mail *waiting = find(&x->box[m->peer], rank, x->round[rank], false);
 	double bytes = (double)m->n * x->e, left, at;
@@ -215,7 +215,7 @@ static void sends(struct run *x, int rank, const struct dt_move *m, double now)
 				   .to = m->peer,
 				   .round = x->round[rank],
 				   .left = bytes,
-				   .part = fmax((double)DT_STEPS_CHUNK_BYTES, bytes / PARTS_MAX),
+				   .part = fmax((double)DT_COMM_STEPS_CHUNK_BYTES, bytes / PARTS_MAX),
 				   .path = p};
 		join(x, f);
 		if (!x->port[p.link[0]].busy)
@@ -233,7 +233,7 @@ static void sends(struct run *x, int rank, const struct dt_move *m, double now)
 	through(x, m->peer, at);
 }
 
-static void receives(struct run *x, int rank, const struct dt_move *m, double now)
+static void receives(struct run *x, int rank, const struct dt_comm_move *m, double now)
 {
 	struct mail *there = find(&x->box[rank], m->peer, x->round[rank], true);
 	double at, left;
@@ -256,12 +256,12 @@ static void receives(struct run *x, int rank, const struct dt_move *m, double no
 /* Enters the next round in which the rank has messages. Returns whether there is one. */
 static bool enter(struct run *x, int rank)
 {
-	struct dt_moves *m = &x->s->m;
+	struct dt_comm_moves *m = &x->s->m;
 	int n = 0;
 
 	for (; !n && ++x->round[rank] < x->st->rounds; n = m->n) {
 		m->n = 0;
-		dt_steps_round(x->st, rank, x->round[rank], m);
+		dt_comm_steps_round(x->st, rank, x->round[rank], m);
 		for (int i = 0; i < m->n; i++)
 			if (!m->v[i].n)
 				m->v[i--] = m->v[--m->n];
@@ -271,25 +271,25 @@ static bool enter(struct run *x, int rank)
 
 static void begin_round(struct run *x, int rank, double now)
 {
-	struct dt_moves m = x->s->m;
+	struct dt_comm_moves m = x->s->m;
 
 	/* one more than there are, so that the round does not end while messages are being started */
 	x->open[rank] = m.n + 1;
 	x->over[rank] = now;
 	x->extra[rank] = 0;
 	for (int i = 0; i < m.n; i++)
-		if (m.v[i].kind == DT_MOVE_REDUCE)
+		if (m.v[i].kind == DT_COMM_MOVE_REDUCE)
 			x->extra[rank] += (double)m.v[i].n * x->e * x->s->t->reduce_s;
 	for (int i = 0; i < m.n; i++)
-		if (m.v[i].kind == DT_MOVE_SEND)
+		if (m.v[i].kind == DT_COMM_MOVE_SEND)
 			sends(x, rank, &m.v[i], now);
 	for (int i = 0; i < m.n; i++)
-		if (m.v[i].kind != DT_MOVE_SEND)
+		if (m.v[i].kind != DT_COMM_MOVE_SEND)
 			receives(x, rank, &m.v[i], now);
 	through(x, rank, now);
 }
 
-int dt_bench_sim_events(struct dt_bench_sim *s, const struct dt_steps *st, size_t element_bytes,
+int dt_bench_sim_events(struct dt_bench_sim *s, const struct dt_comm_steps *st, size_t element_bytes,
 			double *ret_s, struct dt_err *err)
 {
 	size_t p = (size_t)st->p, links = s->nlink;

@@ -15,7 +15,7 @@ struct dt_bench_sim {
 	int *touched;
 	int ntouched;
 	double *clock, *next;
-	struct dt_moves m;
+	struct dt_comm_moves m;
 };
 
 struct dt_bench_path {
@@ -27,7 +27,7 @@ struct dt_bench_path {
 void dt_bench_sim_route(const struct dt_bench_sim *s, int i, int j, struct dt_bench_path *p);
 
 /* Runs the discrete-event simulation; s is newly initialised. */
-int dt_bench_sim_events(struct dt_bench_sim *s, const struct dt_steps *st, size_t element_bytes,
+int dt_bench_sim_events(struct dt_bench_sim *s, const struct dt_comm_steps *st, size_t element_bytes,
 			double *ret_s, struct dt_err *err);
 
 #endif

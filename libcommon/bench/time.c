@@ -171,8 +171,8 @@ static int time_calls(struct dt_bench *b, size_t n, size_t bytes, bool in_place,
 /* Ordinary stores, in blocks as the collectives copy. */
 static void copy_near(char *dst, const char *src, size_t n)
 {
-	for (size_t at = 0; at < n; at += DT_COPY_BLOCK)
-		memcpy(dst + at, src + at, n - at < DT_COPY_BLOCK ? n - at : DT_COPY_BLOCK);
+	for (size_t at = 0; at < n; at += DT_COMM_COPY_BLOCK)
+		memcpy(dst + at, src + at, n - at < DT_COMM_COPY_BLOCK ? n - at : DT_COMM_COPY_BLOCK);
 }
 
 /*
@@ -202,7 +202,7 @@ static int copy_time(struct dt_bench *b, double bytes, size_t elements, bool in_
 		if (in_place)
 			memmove(b->buf[0], b->buf[0] + 64, n);
 		else if (i & 1)
-			dt_copy_stream(b->buf[1], b->buf[0], n);
+			dt_comm_copy_stream(b->buf[1], b->buf[0], n);
 		else
 			copy_near(b->buf[1], b->buf[0], n);
 		*at = dt_now() - *at;

@@ -32,7 +32,7 @@ struct slot {
 	uint64_t group;
 	int tag;
 	size_t bytes;
-	struct dt_offer src, dst;
+	struct dt_comm_offer src, dst;
 	_Alignas(128) _Atomic uint64_t wrote;
 	_Alignas(128) _Atomic uint64_t read; /* chunks of a staged message */
 	_Alignas(128) char data[INLINE];
@@ -45,16 +45,16 @@ struct channel {
 	_Alignas(128) char buf[2][CHUNK];
 };
 
-struct dt_chans {
+struct dt_comm_chans {
 	struct channel *c; /* [local_size][local_size]: from, to */
 	size_t bytes;
 	int n, me;
 	uint64_t *next; /* [local_size]: tickets given to messages to that rank */
 };
 
-int dt_chans_open(struct dt_world *w, struct dt_err *err)
+int dt_comm_chans_open(struct dt_world *w, struct dt_err *err)
 {
-	struct dt_chans *k = calloc(1, sizeof(*k));
+	struct dt_comm_chans *k = calloc(1, sizeof(*k));
 	size_t n = (size_t)w->info.local_size;
 	void *base;
 	int rc;
@@ -66,7 +66,7 @@ int dt_chans_open(struct dt_world *w, struct dt_err *err)
 		return dt_err_sys(err, -ENOMEM, "channels of %zu ranks", n);
 	}
 	k->bytes = n * n * sizeof(struct channel);
-	rc = dt_shared_map(w->node, k->bytes, &base, err);
+	rc = dt_comm_shared_map(w->node, k->bytes, &base, err);
 	if (rc) {
 		free(k->next);
 		free(k);
@@ -79,7 +79,7 @@ int dt_chans_open(struct dt_world *w, struct dt_err *err)
 	return 0;
 }
 
-void dt_chans_close(struct dt_world *w)
+void dt_comm_chans_close(struct dt_world *w)
 {
 	if (!w->chans)
 		return;
@@ -91,7 +91,7 @@ void dt_chans_close(struct dt_world *w)
 
 static struct channel *channel(const struct dt_comm_req *r, bool out)
 {
-	struct dt_chans *k = r->c->w->chans;
+	struct dt_comm_chans *k = r->c->w->chans;
 	int peer = r->c->local[r->op.root];
 
 	return &k->c[out ? k->me * k->n + peer : peer * k->n + k->me];
@@ -112,7 +112,7 @@ static void set(struct slot *s, int state)
 	atomic_store_explicit(&s->state, state, memory_order_release);
 }
 
-static struct dt_chan_state *state(const struct dt_comm_req *r)
+static struct dt_comm_chan_state *state(const struct dt_comm_req *r)
 {
 	return r->state;
 }
@@ -123,7 +123,7 @@ static bool copy(struct dt_comm_req *r, char *dst, const char *src, size_t bytes
 	size_t m = bytes - state(r)->moved < WORK ? bytes - state(r)->moved : WORK;
 
 	if (bytes >= STREAM)
-		dt_copy_stream(dst + state(r)->moved, src + state(r)->moved, m);
+		dt_comm_copy_stream(dst + state(r)->moved, src + state(r)->moved, m);
 	else
 		memcpy(dst + state(r)->moved, src + state(r)->moved, m);
 	state(r)->moved += m;
@@ -145,7 +145,7 @@ static int post(struct dt_comm_req *r, struct channel *c, struct slot *s)
 	atomic_store_explicit(&s->wrote, 0, memory_order_relaxed);
 	atomic_store_explicit(&s->read, 0, memory_order_relaxed);
 	if (bytes > INLINE)
-		s->src = dt_region_find(r->c->w, r->op.src, bytes);
+		s->src = dt_comm_region_find(r->c->w, r->op.src, bytes);
 	else if (bytes)
 		memcpy(s->data, r->op.src, bytes);
 	set(s, POSTED);
@@ -181,7 +181,7 @@ static int step_send(struct dt_comm_req *r, struct dt_err *err)
 		return post(r, c, s);
 	switch (get(s)) {
 	case PUSH:
-		rc = dt_region_reach(r->c->w, r->c->local[r->op.root], &s->dst, &dst, err);
+		rc = dt_comm_region_reach(r->c->w, r->c->local[r->op.root], &s->dst, &dst, err);
 		if (rc)
 			return rc;
 		if (!copy(r, dst, r->op.src, s->bytes))
@@ -243,7 +243,7 @@ static int match(struct dt_comm_req *r, struct channel *c, struct dt_err *err)
 	}
 	s->dst.region = -1;
 	if (s->src.region < 0)
-		s->dst = dt_region_find(r->c->w, r->op.dst, s->bytes);
+		s->dst = dt_comm_region_find(r->c->w, r->op.dst, s->bytes);
 	set(s, s->src.region >= 0 ? PULL : s->dst.region >= 0 ? PUSH : STAGE);
 	return 0;
 }
@@ -263,7 +263,7 @@ static int step_recv(struct dt_comm_req *r, struct dt_err *err)
 	s = &c->slot[state(r)->slot];
 	switch (get(s)) {
 	case PULL:
-		rc = dt_region_reach(r->c->w, r->c->local[r->op.root], &s->src, &src, err);
+		rc = dt_comm_region_reach(r->c->w, r->c->local[r->op.root], &s->src, &src, err);
 		if (rc)
 			return rc;
 		if (!copy(r, r->op.dst, src, s->bytes))
@@ -293,7 +293,7 @@ static int step_recv(struct dt_comm_req *r, struct dt_err *err)
 
 static int chan_start(struct dt_comm_req *r, struct dt_err *err)
 {
-	struct dt_chans *k = r->c->w->chans;
+	struct dt_comm_chans *k = r->c->w->chans;
 
 	state(r)->slot = -1;
 	if (r->op.kind == DT_COMM_SEND)
@@ -311,9 +311,9 @@ static size_t chan_progress(const struct dt_comm_req *r)
 	return state(r)->moved;
 }
 
-const struct dt_transport dt_transport_chan = {
+const struct dt_comm_transport dt_comm_transport_chan = {
 	.name = "chan",
-	.state = sizeof(struct dt_chan_state),
+	.state = sizeof(struct dt_comm_chan_state),
 	.start = chan_start,
 	.step = chan_step,
 	.progress = chan_progress,

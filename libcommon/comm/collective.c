@@ -30,9 +30,9 @@ static bool point_to_point(enum dt_comm_op_kind k)
 	return k == DT_COMM_SEND || k == DT_COMM_RECV;
 }
 
-void dt_slot_enter(struct dt_world *w, const struct dt_where *at)
+void dt_comm_slot_enter(struct dt_world *w, const struct dt_comm_where *at)
 {
-	struct dt_slot *s = atomic_load_explicit(&w->me, memory_order_relaxed);
+	struct dt_comm_slot *s = atomic_load_explicit(&w->me, memory_order_relaxed);
 	uint32_t v = atomic_load_explicit(&s->version, memory_order_relaxed);
 
 	atomic_store_explicit(&s->version, v + 1, memory_order_relaxed);
@@ -41,20 +41,20 @@ void dt_slot_enter(struct dt_world *w, const struct dt_where *at)
 	atomic_store_explicit(&s->version, v + 2, memory_order_release);
 }
 
-void dt_slot_leave(struct dt_world *w)
+void dt_comm_slot_leave(struct dt_world *w)
 {
-	static const struct dt_where computing;
+	static const struct dt_comm_where computing;
 
-	dt_slot_enter(w, &computing);
+	dt_comm_slot_enter(w, &computing);
 }
 
-struct dt_where dt_where_op(const struct dt_comm *c, const struct dt_comm_op *op, uint64_t seq)
+struct dt_comm_where dt_comm_where_op(const struct dt_comm *c, const struct dt_comm_op *op, uint64_t seq)
 {
-	struct dt_where at = {.kind = op->kind,
-			      .group = c->index,
-			      .peer = point_to_point(op->kind) ? c->ranks[op->root] : -1,
-			      .seq = seq,
-			      .since = dt_now()};
+	struct dt_comm_where at = {.kind = op->kind,
+				   .group = c->index,
+				   .peer = point_to_point(op->kind) ? c->ranks[op->root] : -1,
+				   .seq = seq,
+				   .since = dt_now()};
 
 	strncpy(at.what, op->what ? op->what : "", sizeof(at.what) - 1);
 	return at;
@@ -99,7 +99,7 @@ static bool step_comm(struct dt_comm *c)
 	return ended;
 }
 
-void dt_step_all(struct dt_world *w)
+void dt_comm_step_all(struct dt_world *w)
 {
 	for (int i = 0; i < w->ncomm && w->pending; i++)
 		if (w->comm[i] && w->comm[i]->head)
@@ -126,7 +126,7 @@ struct idling {
  * late: a wake-up takes up to 0.1 ms on a virtual machine, long enough for the ranks that wait for this one
  * to fall asleep as well, and so on until the end of the operation.
  */
-static void idle(struct dt_comm *c, const struct dt_transport *t, struct idling *i)
+static void idle(struct dt_comm *c, const struct dt_comm_transport *t, struct idling *i)
 {
 	struct dt_world *w = c->w;
 	int spin = w->crowded ? SPIN_CROWDED : SPIN, n = ++i->round;
@@ -154,7 +154,7 @@ static void wait_done(struct dt_comm_req *r)
 	struct idling i = {0};
 
 	r->waited = true;
-	while (dt_step_all(r->c->w), !r->done) {
+	while (dt_comm_step_all(r->c->w), !r->done) {
 		size_t progress = r->t->progress ? r->t->progress(r) : 0;
 
 		if (progress != i.progress) /* a new wait, which may be short */
@@ -198,7 +198,7 @@ static int check(const struct dt_comm *c, struct dt_comm_op *o, struct dt_err *e
 /* The next sequence number of the group, published to its peers. */
 static uint64_t arrive(struct dt_comm *c, enum dt_comm_op_kind k)
 {
-	struct dt_slot *s = atomic_load_explicit(&c->w->me, memory_order_relaxed);
+	struct dt_comm_slot *s = atomic_load_explicit(&c->w->me, memory_order_relaxed);
 
 	if (point_to_point(k))
 		return 0;
@@ -216,7 +216,7 @@ static void release(struct dt_comm_req *r)
 /* Start, steps until it is done. */
 static int step_through(struct dt_comm_req *r, struct dt_err *err)
 {
-	_Alignas(max_align_t) char state[DT_REQ_STATE_MAX];
+	_Alignas(max_align_t) char state[DT_COMM_REQ_STATE_MAX];
 	int rc;
 
 	r->state = memset(state, 0, r->t->state);
@@ -234,40 +234,40 @@ static int step_through(struct dt_comm_req *r, struct dt_err *err)
 
 static int run_here(struct dt_comm *c, struct dt_comm_op o, struct dt_err *err)
 {
-	const struct dt_transport *t = dt_transport_of(c, &o);
-	struct dt_where at;
+	const struct dt_comm_transport *t = dt_comm_transport_of(c, &o);
+	struct dt_comm_where at;
 	struct dt_comm_req r;
 	int rc;
 
 	if (c->size == 1)
 		return t->start(&(struct dt_comm_req){.c = c, .op = o}, err);
 	r = (struct dt_comm_req){.c = c, .t = t, .op = o, .seq = arrive(c, o.kind)};
-	at = dt_where_op(c, &o, r.seq);
-	dt_slot_enter(c->w, &at);
+	at = dt_comm_where_op(c, &o, r.seq);
+	dt_comm_slot_enter(c->w, &at);
 	if (t->run && (!c->w->stepwise || c->mpi_only) && !point_to_point(o.kind))
 		rc = t->run(c, &o, err);
 	else
 		rc = step_through(&r, err);
-	dt_slot_leave(c->w);
+	dt_comm_slot_leave(c->w);
 	return rc;
 }
 
 int dt_comm_run(struct dt_comm *c, struct dt_comm_op o, struct dt_err *err)
 {
-	struct dt_stage *s;
+	struct dt_comm_stage *s;
 	int rc = check(c, &o, err);
 
 	if (rc == 0)
-		rc = dt_stage_begin(c, &o, &s, err);
+		rc = dt_comm_stage_begin(c, &o, &s, err);
 	if (rc < 0)
 		return rc;
-	return dt_stage_end(c, s, o.what, run_here(c, o, err), err);
+	return dt_comm_stage_end(c, s, o.what, run_here(c, o, err), err);
 }
 
 /* A request and its transport's state in one allocation. */
-static struct dt_comm_req *new_request(struct dt_comm *c, const struct dt_comm_op *o, struct dt_stage *s)
+static struct dt_comm_req *new_request(struct dt_comm *c, const struct dt_comm_op *o, struct dt_comm_stage *s)
 {
-	const struct dt_transport *t = dt_transport_of(c, o);
+	const struct dt_comm_transport *t = dt_comm_transport_of(c, o);
 	const size_t head = (sizeof(struct dt_comm_req) + 15) / 16 * 16;
 	struct dt_comm_req *r = calloc(1, head + t->state);
 
@@ -280,22 +280,22 @@ static struct dt_comm_req *new_request(struct dt_comm *c, const struct dt_comm_o
 int dt_comm_start(struct dt_comm *c, struct dt_comm_op o, struct dt_comm_req **ret, struct dt_err *err)
 {
 	struct dt_comm_req *r;
-	struct dt_stage *s;
+	struct dt_comm_stage *s;
 	int rc = check(c, &o, err);
 
 	if (rc == 0)
-		rc = dt_stage_begin(c, &o, &s, err);
+		rc = dt_comm_stage_begin(c, &o, &s, err);
 	if (rc)
 		return rc;
 	r = new_request(c, &o, s);
 	if (!r)
-		return dt_stage_end(c, s, o.what,
-				    dt_err_sys(err, -ENOMEM, "%s '%s'", dt_comm_op_name(o.kind), o.what),
-				    err);
+		return dt_comm_stage_end(c, s, o.what,
+					 dt_err_sys(err, -ENOMEM, "%s '%s'", dt_comm_op_name(o.kind), o.what),
+					 err);
 	r->seq = arrive(c, o.kind);
 	rc = r->t->start(r, err);
 	if (rc) {
-		rc = dt_stage_end(c, s, o.what, rc, err);
+		rc = dt_comm_stage_end(c, s, o.what, rc, err);
 		release(r);
 		free(r);
 		return rc;
@@ -316,16 +316,16 @@ int dt_wait(struct dt_comm_req **req, double *exposed_s, struct dt_err *err)
 		return 0;
 	t0 = dt_now();
 	if (!r->done) {
-		struct dt_where at = dt_where_op(r->c, &r->op, r->seq);
+		struct dt_comm_where at = dt_comm_where_op(r->c, &r->op, r->seq);
 
-		dt_slot_enter(r->c->w, &at);
+		dt_comm_slot_enter(r->c->w, &at);
 		wait_done(r);
-		dt_slot_leave(r->c->w);
+		dt_comm_slot_leave(r->c->w);
 	}
 	rc = r->status;
 	if (rc && err)
 		*err = r->err;
-	rc = dt_stage_end(r->c, r->stage, r->op.what, rc, err);
+	rc = dt_comm_stage_end(r->c, r->stage, r->op.what, rc, err);
 	if (exposed_s)
 		*exposed_s += dt_now() - t0;
 	release(r);
@@ -341,7 +341,7 @@ void dt_comm_poll(struct dt_world *w, double *exposed_s)
 	if (!w->pending)
 		return;
 	t0 = dt_now();
-	dt_step_all(w);
+	dt_comm_step_all(w);
 	if (exposed_s)
 		*exposed_s += dt_now() - t0;
 }

@@ -34,7 +34,7 @@ struct dt_world_info {
 	int nodes, node;	    /* machines; the number of this one */
 };
 
-enum dt_transport_kind {
+enum dt_comm_transport_kind {
 	DT_TRANSPORT_AUTO, /* shared memory inside one machine, MPI for the rest */
 	DT_TRANSPORT_MPI,
 };
@@ -42,7 +42,7 @@ enum dt_transport_kind {
 struct dt_world_opts {
 	double timeout_s; /* 0: no watchdog */
 	double start_s;	  /* for all ranks to come; 0: 60, or timeout_s if that is longer */
-	enum dt_transport_kind transport;
+	enum dt_comm_transport_kind transport;
 	int node_ranks; /* > 0: take every so many ranks for a machine of its own (tests) */
 };
 
@@ -165,10 +165,10 @@ void dt_comm_free(struct dt_comm *c); /* collective over the group; NULL is fine
  */
 int dt_comm_set_algorithm(struct dt_comm *c, enum dt_alg alg, struct dt_err *err);
 /*
- * Where AUTO would leave a collective between machines to MPI, fn chooses instead: DT_ALG_MPI or an algorithm
- * with step lists for this kind (dt_steps_have). bytes: of the whole buffer, all blocks of an all-gather or
- * reduce-scatter counted. fn gives the same answer on every rank of the group; arg outlives the group. fn
- * NULL: none (again).
+ * Where AUTO would leave a collective between machines to MPI, fn chooses instead: DT_ALG_MPI or an
+ * algorithm with step lists for this kind (dt_comm_steps_have). bytes: of the whole buffer, all blocks of an
+ * all-gather or reduce-scatter counted. fn gives the same answer on every rank of the group; arg outlives
+ * the group. fn NULL: none (again).
  */
 typedef enum dt_alg dt_comm_chooser(void *arg, enum dt_comm_op_kind kind, size_t bytes);
 void dt_comm_set_chooser(struct dt_comm *c, dt_comm_chooser *fn, void *arg);

@@ -147,7 +147,8 @@ MANY(u8, uint8_t)
 MANY(u16, uint16_t)
 MANY(i8, int8_t)
 
-void dt_reduce_many(void *dst, const void *const *src, int p, size_t n, enum dt_dtype t, enum dt_redop op)
+void dt_comm_reduce_many(void *dst, const void *const *src, int p, size_t n, enum dt_dtype t,
+			 enum dt_redop op)
 {
 	switch (t) {
 	case DT_F32:
@@ -180,7 +181,7 @@ void dt_reduce_many(void *dst, const void *const *src, int p, size_t n, enum dt_
 	}
 }
 
-void dt_reduce_divide(void *x, int p, size_t n, enum dt_dtype t)
+void dt_comm_reduce_divide(void *x, int p, size_t n, enum dt_dtype t)
 {
 	switch (t) {
 	case DT_F32:

@@ -51,25 +51,25 @@
 
 enum { RED, OUT, IN };
 
-struct dt_shm_line {
+struct dt_comm_shm_line {
 	struct {
 		_Alignas(128) _Atomic uint64_t v;
 		char tiny[TINY];
 	} in[2];
 	_Alignas(128) _Atomic uint64_t v[2]; /* RED, OUT */
-	struct dt_offers offers;
+	struct dt_comm_offers offers;
 };
 
-struct dt_shm_header {
+struct dt_comm_shm_header {
 	_Alignas(128) _Atomic uint32_t event;
 	_Alignas(128) _Atomic uint32_t sleepers;
 };
 
-int dt_shm_open(struct dt_comm *c, struct dt_err *err)
+int dt_comm_shm_open(struct dt_comm *c, struct dt_err *err)
 {
-	size_t p = (size_t)c->size, lines = sizeof(struct dt_shm_header) + p * sizeof(struct dt_shm_line),
-	       cache;
-	struct dt_shm *s = calloc(1, sizeof(*s));
+	size_t p = (size_t)c->size,
+	       lines = sizeof(struct dt_comm_shm_header) + p * sizeof(struct dt_comm_shm_line), cache;
+	struct dt_comm_shm *s = calloc(1, sizeof(*s));
 	long l3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
 	void *base;
 	int rc;
@@ -88,7 +88,7 @@ int dt_shm_open(struct dt_comm *c, struct dt_err *err)
 		return dt_err_sys(err, -ENOMEM, "shared memory of group %s", c->name);
 	}
 	s->bytes = lines + (p + 1) * 2 * PIECE;
-	rc = dt_shared_map(c->mpi, s->bytes, &base, err);
+	rc = dt_comm_shared_map(c->mpi, s->bytes, &base, err);
 	if (rc) {
 		free(s->src);
 		free(s->peer_src);
@@ -97,7 +97,7 @@ int dt_shm_open(struct dt_comm *c, struct dt_err *err)
 	}
 	s->peer_dst = s->peer_src + p;
 	s->h = base;
-	s->line = (struct dt_shm_line *)((char *)base + sizeof(struct dt_shm_header));
+	s->line = (struct dt_comm_shm_line *)((char *)base + sizeof(struct dt_comm_shm_header));
 	s->in = (char *)base + lines;
 	s->result = s->in + p * 2 * PIECE;
 	s->cache = l3 > 0 ? (size_t)l3 : 2 * STREAM_LEAST;
@@ -107,7 +107,7 @@ int dt_shm_open(struct dt_comm *c, struct dt_err *err)
 	return 0;
 }
 
-void dt_shm_close(struct dt_comm *c)
+void dt_comm_shm_close(struct dt_comm *c)
 {
 	if (!c->shm)
 		return;
@@ -121,7 +121,7 @@ void dt_shm_close(struct dt_comm *c)
 /* IN has two counters in turn: value k is written to that of piece k - 1. */
 static _Atomic uint64_t *counter(const struct dt_comm *c, int rank, int which, uint64_t k)
 {
-	struct dt_shm_line *l = &c->shm->line[rank];
+	struct dt_comm_shm_line *l = &c->shm->line[rank];
 
 	return which == IN ? &l->in[(k - 1) & 1].v : &l->v[which];
 }
@@ -136,7 +136,7 @@ static bool all_past(const struct dt_comm *c, int which, uint64_t k)
 
 static void wake(struct dt_comm *c)
 {
-	struct dt_shm_header *h = c->shm->h;
+	struct dt_comm_shm_header *h = c->shm->h;
 
 	c->shm->told = 0;
 	/* either this rank sees the sleeper, or the sleeper sees the counter */
@@ -159,7 +159,7 @@ static void publish(struct dt_comm *c, int which, uint64_t k)
 
 static void shm_sleep(struct dt_comm *c)
 {
-	struct dt_shm_header *h = c->shm->h;
+	struct dt_comm_shm_header *h = c->shm->h;
 	struct timespec most = {0, 1000000};
 	struct dt_comm_req *r = c->head;
 	uint32_t event;
@@ -168,7 +168,7 @@ static void shm_sleep(struct dt_comm *c)
 		wake(c);
 	atomic_fetch_add(&h->sleepers, 1);
 	event = atomic_load(&h->event);
-	dt_step_all(c->w);
+	dt_comm_step_all(c->w);
 	if (c->head == r && r)
 		syscall(SYS_futex, &h->event, FUTEX_WAIT, event, &most, NULL, 0);
 	atomic_fetch_sub(&h->sleepers, 1);
@@ -192,7 +192,7 @@ static bool blocks(enum dt_comm_op_kind k)
 
 static struct piece piece_at(const struct dt_comm_req *r, size_t i)
 {
-	struct dt_shm_state *x = dt_shm_state(r);
+	struct dt_comm_shm_state *x = dt_comm_shm_state(r);
 	const struct dt_comm_op *o = &r->op;
 	struct piece p = {.c = r->c, .o = o, .e = (size_t)dt_dtype_size(o->t), .lo = i * x->piece_n};
 
@@ -219,9 +219,9 @@ static char *result(const struct piece *p)
 
 static void copy_out(const struct dt_comm_req *r, void *dst, const void *src, size_t bytes)
 {
-	struct dt_shm_state *x = dt_shm_state(r);
+	struct dt_comm_shm_state *x = dt_comm_shm_state(r);
 	if (x->stream)
-		dt_copy_stream(dst, src, bytes);
+		dt_comm_copy_stream(dst, src, bytes);
 	else
 		memcpy(dst, src, bytes);
 }
@@ -249,14 +249,14 @@ static bool three_phases(const struct dt_comm_req *r)
 static void put(bool past, char *dst, const char *src, size_t bytes)
 {
 	if (past)
-		dt_copy_stream_open(dst, src, bytes);
+		dt_comm_copy_stream_open(dst, src, bytes);
 	else
 		memcpy(dst, src, bytes);
 }
 
 static void phase_a(const struct dt_comm_req *r, size_t i)
 {
-	struct dt_shm_state *x = dt_shm_state(r);
+	struct dt_comm_shm_state *x = dt_comm_shm_state(r);
 	struct piece p = piece_at(r, i);
 	int me = p.c->rank, n = p.c->size;
 	char *to = buffer(&p, me);
@@ -273,7 +273,7 @@ static void phase_a(const struct dt_comm_req *r, size_t i)
 		put(x->past, to, p.src + p.lo * p.e, from * p.e);
 		put(x->past, to + end * p.e, p.src + (p.lo + end) * p.e, (p.m - end) * p.e);
 		if (x->past)
-			dt_stream_fence();
+			dt_comm_stream_fence();
 		break;
 	case DT_COMM_REDUCE_SCATTER:
 	case DT_COMM_ALL_TO_ALL:
@@ -311,7 +311,7 @@ static void reduce(const struct piece *p, char *dst, size_t offset, const char *
 
 	for (int j = 0; j < p->c->size; j++)
 		src[j] = j == p->c->rank ? own : buffer(p, j) + offset;
-	dt_reduce_many(dst, src, p->c->size, m, p->o->t, p->o->op);
+	dt_comm_reduce_many(dst, src, p->c->size, m, p->o->t, p->o->op);
 }
 
 /*
@@ -320,7 +320,7 @@ static void reduce(const struct piece *p, char *dst, size_t offset, const char *
  * so both ways are timed, the unused one every TRY_EVERY calls. Each rank decides for itself; the results are
  * the same bits.
  */
-static bool pick_past(struct dt_shm *s, bool crowded)
+static bool pick_past(struct dt_comm_shm *s, bool crowded)
 {
 	bool past = s->pace[1] < s->pace[0];
 
@@ -331,7 +331,7 @@ static bool pick_past(struct dt_shm *s, bool crowded)
 
 static void note_pace(struct dt_comm_req *r)
 {
-	struct dt_shm_state *x = dt_shm_state(r);
+	struct dt_comm_shm_state *x = dt_comm_shm_state(r);
 	size_t bytes = r->op.n * (size_t)dt_dtype_size(r->op.t);
 	double *pace = &r->c->shm->pace[x->past], now = (dt_now() - x->met) / (double)bytes;
 
@@ -343,22 +343,22 @@ static void note_pace(struct dt_comm_req *r)
 static void reduce_share(const struct dt_comm_req *r, const struct piece *p, char *dst, size_t from,
 			 size_t end)
 {
-	struct dt_shm_state *x = dt_shm_state(r);
+	struct dt_comm_shm_state *x = dt_comm_shm_state(r);
 	bool mine = p->o->kind == DT_COMM_ALL_REDUCE || p->c->rank == p->o->root;
-	_Alignas(64) char block[DT_REDUCE_BLOCK * 8];
+	_Alignas(64) char block[DT_COMM_REDUCE_BLOCK * 8];
 
 	for (size_t i = from, m; i < end; i += m) {
 		char *to = result(p) + i * p->e, *sum = x->past ? block : to;
 
-		m = end - i < DT_REDUCE_BLOCK ? end - i : DT_REDUCE_BLOCK;
+		m = end - i < DT_COMM_REDUCE_BLOCK ? end - i : DT_COMM_REDUCE_BLOCK;
 		reduce(p, sum, i * p->e, p->src + (p->lo + i) * p->e, m);
 		if (x->past)
-			dt_copy_stream_open(to, sum, m * p->e);
+			dt_comm_copy_stream_open(to, sum, m * p->e);
 		if (mine)
 			put(x->stream, dst + i * p->e, sum, m * p->e);
 	}
 	if (x->past || (mine && x->stream))
-		dt_stream_fence();
+		dt_comm_stream_fence();
 }
 
 static void phase_b(const struct dt_comm_req *r, size_t i)
@@ -440,7 +440,7 @@ static bool wide(enum dt_comm_op_kind k)
 
 static int shm_start(struct dt_comm_req *r, struct dt_err *err)
 {
-	struct dt_shm_state *x = dt_shm_state(r);
+	struct dt_comm_shm_state *x = dt_comm_shm_state(r);
 	const struct dt_comm_op *o = &r->op;
 	size_t most = PIECE / (size_t)dt_dtype_size(o->t), p = (size_t)r->c->size;
 	size_t bytes = o->n * (size_t)dt_dtype_size(o->t);
@@ -465,7 +465,7 @@ static int shm_start(struct dt_comm_req *r, struct dt_err *err)
 
 static bool step_pieces(struct dt_comm_req *r)
 {
-	struct dt_shm_state *x = dt_shm_state(r);
+	struct dt_comm_shm_state *x = dt_comm_shm_state(r);
 	struct dt_comm *c = r->c;
 	bool three = three_phases(r), moved = true;
 
@@ -514,23 +514,23 @@ static bool step_pieces(struct dt_comm_req *r)
 /* All ranks have arrived: are all buffers registered? Every rank finds the same answer. */
 static int decide(struct dt_comm_req *r, struct dt_err *err)
 {
-	struct dt_shm_state *x = dt_shm_state(r);
+	struct dt_comm_shm_state *x = dt_comm_shm_state(r);
 	struct dt_comm *c = r->c;
 	bool src = true, dst = true, direct;
 	int rc = 0;
 
 	for (int j = 0; j < c->size; j++) {
-		const struct dt_offers *o = &c->shm->line[j].offers;
+		const struct dt_comm_offers *o = &c->shm->line[j].offers;
 
 		src &= o->src.region >= 0;
 		dst &= o->dst.region >= 0;
 	}
-	direct = dt_direct_choose(r, src, dst);
+	direct = dt_comm_direct_choose(r, src, dst);
 	for (int j = 0; j < c->size && direct && !rc; j++)
-		rc = dt_direct_reach(r, &c->shm->line[j].offers, j, err);
+		rc = dt_comm_direct_reach(r, &c->shm->line[j].offers, j, err);
 	if (rc)
 		return rc;
-	x->way = direct ? DT_WAY_DIRECT : DT_WAY_PIECES;
+	x->way = direct ? DT_COMM_WAY_DIRECT : DT_COMM_WAY_PIECES;
 	x->base++;
 	if (!direct)
 		publish(c, OUT, x->base);
@@ -539,42 +539,42 @@ static int decide(struct dt_comm_req *r, struct dt_err *err)
 
 static int step(struct dt_comm_req *r, struct dt_err *err)
 {
-	struct dt_shm_state *x = dt_shm_state(r);
+	struct dt_comm_shm_state *x = dt_comm_shm_state(r);
 	struct dt_comm *c = r->c;
 	int rc;
 
 	if (!x->meet)
 		return step_pieces(r);
-	if (x->way == DT_WAY_UNKNOWN) {
-		dt_direct_offer(r, &c->shm->line[c->rank].offers);
+	if (x->way == DT_COMM_WAY_UNKNOWN) {
+		dt_comm_direct_offer(r, &c->shm->line[c->rank].offers);
 		publish(c, IN, x->base + 1);
-		x->way = DT_WAY_ARRIVED;
+		x->way = DT_COMM_WAY_ARRIVED;
 	}
-	if (x->way == DT_WAY_ARRIVED) {
+	if (x->way == DT_COMM_WAY_ARRIVED) {
 		if (!all_past(c, IN, x->base + 1))
 			return 0;
 		rc = decide(r, err);
 		if (rc)
 			return rc;
 	}
-	if (x->way == DT_WAY_PIECES)
+	if (x->way == DT_COMM_WAY_PIECES)
 		return step_pieces(r);
-	if (x->way == DT_WAY_DIRECT) {
-		if (!dt_direct_work(r, WORK))
+	if (x->way == DT_COMM_WAY_DIRECT) {
+		if (!dt_comm_direct_work(r, WORK))
 			return 0;
-		x->way = DT_WAY_LEAVING;
+		x->way = DT_COMM_WAY_LEAVING;
 		publish(c, OUT, x->base + x->pieces); /* counts the pieces that were not needed */
 	}
 	if (!all_past(c, OUT, x->base + x->pieces))
 		return 0;
-	dt_direct_finish(r);
+	dt_comm_direct_finish(r);
 	c->shm->direct++;
 	return 1;
 }
 
 static int shm_step(struct dt_comm_req *r, struct dt_err *err)
 {
-	struct dt_shm *s = r->c->shm;
+	struct dt_comm_shm *s = r->c->shm;
 	int rc = step(r, err);
 
 	if (s->told && (rc || !r->waited || ++s->told > PATIENCE))
@@ -584,14 +584,14 @@ static int shm_step(struct dt_comm_req *r, struct dt_err *err)
 
 static size_t shm_progress(const struct dt_comm_req *r)
 {
-	const struct dt_shm_state *x = dt_shm_state(r);
+	const struct dt_comm_shm_state *x = dt_comm_shm_state(r);
 
 	return x->a + x->b + x->c;
 }
 
-const struct dt_transport dt_transport_shm = {
+const struct dt_comm_transport dt_comm_transport_shm = {
 	.name = "shm",
-	.state = sizeof(struct dt_shm_state),
+	.state = sizeof(struct dt_comm_shm_state),
 	.ordered = true,
 	.start = shm_start,
 	.step = shm_step,

@@ -4,12 +4,12 @@
 
 #include "comm/internal.h"
 
-struct dt_shm_header;
-struct dt_shm_line;
+struct dt_comm_shm_header;
+struct dt_comm_shm_line;
 
-struct dt_shm {
-	struct dt_shm_header *h;
-	struct dt_shm_line *line; /* [size] */
+struct dt_comm_shm {
+	struct dt_comm_shm_header *h;
+	struct dt_comm_shm_line *line; /* [size] */
 	char *in, *result;
 	size_t bytes;
 	uint64_t next;	/* number of the next piece */
@@ -24,16 +24,16 @@ struct dt_shm {
 	char **peer_src, **peer_dst; /* [size]: buffers of the operation under way; NULL: not needed */
 };
 
-enum dt_shm_way {
-	DT_WAY_UNKNOWN,
-	DT_WAY_ARRIVED,
-	DT_WAY_PIECES,
-	DT_WAY_DIRECT,
-	DT_WAY_LEAVING,
+enum dt_comm_shm_way {
+	DT_COMM_WAY_UNKNOWN,
+	DT_COMM_WAY_ARRIVED,
+	DT_COMM_WAY_PIECES,
+	DT_COMM_WAY_DIRECT,
+	DT_COMM_WAY_LEAVING,
 };
 
 /* Private state of a request. The operation is cut into pieces; a, b, c: pieces past each phase. */
-struct dt_shm_state {
+struct dt_comm_shm_state {
 	uint64_t base;
 	size_t pieces, piece_n, a, b, c;
 	bool meet;   /* ranks exchange the places of their buffers first */
@@ -41,28 +41,28 @@ struct dt_shm_state {
 	bool past;   /* non-temporal stores of what ranks hand each other */
 	bool push;   /* blocks are written to the others, not read from them */
 	double met;  /* when all had arrived; 0: unknown */
-	enum dt_shm_way way;
+	enum dt_comm_shm_way way;
 };
 
-static inline struct dt_shm_state *dt_shm_state(const struct dt_comm_req *r)
+static inline struct dt_comm_shm_state *dt_comm_shm_state(const struct dt_comm_req *r)
 {
 	return r->state;
 }
 
 /* The buffers that a rank offers for one operation. region -1: not registered; gen 0: not needed. */
-struct dt_offers {
-	struct dt_offer src, dst;
+struct dt_comm_offers {
+	struct dt_comm_offer src, dst;
 };
-void dt_direct_offer(const struct dt_comm_req *r, struct dt_offers *ret);
+void dt_comm_direct_offer(const struct dt_comm_req *r, struct dt_comm_offers *ret);
 /*
  * Whether the operation can work on the buffers; src, dst: every rank's src, every rank's dst is registered.
  * The same answer on all ranks.
  */
-bool dt_direct_choose(struct dt_comm_req *r, bool src, bool dst);
-int dt_direct_reach(struct dt_comm_req *r, const struct dt_offers *o, int rank, struct dt_err *err);
+bool dt_comm_direct_choose(struct dt_comm_req *r, bool src, bool dst);
+int dt_comm_direct_reach(struct dt_comm_req *r, const struct dt_comm_offers *o, int rank, struct dt_err *err);
 /* Does at most so many bytes of this rank's share; returns whether the share is done. */
-bool dt_direct_work(struct dt_comm_req *r, size_t most);
+bool dt_comm_direct_work(struct dt_comm_req *r, size_t most);
 /* After all ranks are done. */
-void dt_direct_finish(struct dt_comm_req *r);
+void dt_comm_direct_finish(struct dt_comm_req *r);
 
 #endif

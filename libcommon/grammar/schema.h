@@ -113,7 +113,11 @@ bool dt_schema_apart(struct dt_schema *b, const struct dt_conj *a, const struct 
 /* The const or enum of c that has the fewest values; NULL: none. A const is in *ret_one. */
 const json_t *dt_schema_values(const struct dt_conj *c, const json_t **ret_one);
 
-/* ---- schema_text.c ---- */
+/* ---- schema_text.c, schema_number.c, schema_emit.c ---- */
+/* rc is what a function on automata returned; false: the schema fails with it, or has failed. */
+bool dt_schema_good(struct dt_schema *b, int rc);
+/* *a becomes *a and x, or (minus) *a without x; *a NULL stands for any text. */
+void dt_schema_combine(struct dt_schema *b, struct dt_auto **a, const struct dt_auto *x, bool minus);
 /* A pattern or a format (NULL: none such), compiled once. Borrowed. */
 const struct dt_auto *dt_schema_pattern(struct dt_schema *b, const char *pattern);
 const char *dt_schema_format(const char *name);

@@ -66,10 +66,10 @@ static int name_run(struct trainer *t, struct dt_err *err)
 {
 	uint64_t id = 0;
 
-	if (t->info.rank == 0 && !t->run_id[0]) {
+	if (t->info.rank == 0 && !t->save.run_id[0]) {
 		if (getrandom(&id, sizeof(id), 0) != sizeof(id))
 			return dt_err_sys(err, -errno, "cannot name the run");
-		snprintf(t->run_id, sizeof(t->run_id), "%016llx", (unsigned long long)id);
+		snprintf(t->save.run_id, sizeof(t->save.run_id), "%016llx", (unsigned long long)id);
 	}
 	return 0;
 }
@@ -95,15 +95,15 @@ int folder_lock(struct trainer *t, struct dt_err *err)
 		return -EBUSY;
 	}
 	/* A file system without locks does not keep anybody from training. */
-	t->lock = fd;
+	t->save.lock = fd;
 	return t->run.save.overwrite ? empty_folder(t->run.save.dir, err) : 0;
 }
 
 void folder_release(struct trainer *t)
 {
-	if (t->lock > 0)
-		close(t->lock);
-	t->lock = 0;
+	if (t->save.lock > 0)
+		close(t->save.lock);
+	t->save.lock = 0;
 }
 
 /* ---- going on from a checkpoint ---- */

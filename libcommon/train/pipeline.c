@@ -14,7 +14,7 @@ enum { FORWARD_MSG, BACKWARD_MSG };
 
 static int before(void *arg, int unit, bool backward, struct dt_err *err)
 {
-	int rc = units_gather(arg, unit, backward, err);
+	int rc = store_fetch(arg, unit, backward, err);
 
 	return rc == 0 && backward ? reduce_before(arg, unit, err) : rc;
 }
@@ -24,11 +24,11 @@ static int after(void *arg, int unit, bool backward, struct dt_err *err)
 	struct trainer *t = arg;
 	int rc = backward ? reduce_after(t, unit, err) : 0;
 
-	if (rc == 0 && backward && t->fixed && unit == dt_exec_unit(&t->exec, (int)t->config.layers))
+	if (rc == 0 && backward && t->grads.fixed && unit == dt_exec_unit(&t->exec, (int)t->config.layers))
 		rc = fixed_add_head(t, err);
 	/* what is moved now holds up computing as much as what is waited for later */
 	dt_comm_poll(t->world, &t->t.comm[backward && t->run.layout.dp > 1 ? TR_GRADS
-					  : t->weights.shared		   ? TR_WEIGHTS
+					  : t->store.weights.shared	   ? TR_WEIGHTS
 									   : TR_PIPELINE]);
 	return rc;
 }
@@ -40,15 +40,15 @@ static struct dt_hooks hooks_of(struct trainer *t)
 
 int pipeline_init(struct trainer *t, struct dt_err *err)
 {
-	int rc = dt_run_schedule(&t->run, &t->sched, err);
+	int rc = dt_run_schedule(&t->run, &t->flow.sched, err);
 
 	for (int k = 0; k < t->plan.stage.nchunk && rc == 0; k++) {
-		t->flight[k] = calloc((size_t)t->plan.slots[k], sizeof(*t->flight[k]));
-		if (!t->flight[k])
+		t->flow.flight[k] = calloc((size_t)t->plan.slots[k], sizeof(*t->flow.flight[k]));
+		if (!t->flow.flight[k])
 			return dt_err_sys(err, -ENOMEM, "cannot set up the pipeline");
 		for (int i = 0; i < t->plan.slots[k] && rc == 0; i++) {
-			t->flight[k][i].mb = -1;
-			rc = dt_flight_open(&t->flight[k][i].f, &t->exec, k, i, err);
+			t->flow.flight[k][i].mb = -1;
+			rc = dt_flight_open(&t->flow.flight[k][i].f, &t->exec, k, i, err);
 		}
 	}
 	return rc;
@@ -57,11 +57,11 @@ int pipeline_init(struct trainer *t, struct dt_err *err)
 void pipeline_release(struct trainer *t)
 {
 	for (int k = 0; k < DT_MAX_CHUNKS; k++) {
-		for (int i = 0; t->flight[k] && i < t->plan.slots[k]; i++)
-			dt_flight_close(&t->flight[k][i].f, t->dev);
-		free(t->flight[k]);
+		for (int i = 0; t->flow.flight[k] && i < t->plan.slots[k]; i++)
+			dt_flight_close(&t->flow.flight[k][i].f, t->dev);
+		free(t->flow.flight[k]);
 	}
-	dt_schedule_release(&t->sched);
+	dt_schedule_release(&t->flow.sched);
 }
 
 /* Message of microbatch mb to virtual stage v. */
@@ -95,21 +95,21 @@ static int settle(struct trainer *t, struct flight *f, struct dt_err *err)
 static struct flight *find(struct trainer *t, int chunk, int mb)
 {
 	for (int i = 0; i < t->plan.slots[chunk]; i++)
-		if (t->flight[chunk][i].mb == mb)
-			return &t->flight[chunk][i];
+		if (t->flow.flight[chunk][i].mb == mb)
+			return &t->flow.flight[chunk][i];
 	return NULL;
 }
 
 /* The input of a chunk: samples, or what the stage before sent. The last stage needs the targets. */
-static int take_input(struct trainer *t, struct flight *f, int chunk, int v, int mb, struct dt_sampler *s,
-		      int64_t first, int64_t end, struct dt_err *err)
+static int take_input(struct trainer *t, struct flight *f, int chunk, int v, int mb, bool eval, int64_t first,
+		      int64_t end, struct dt_err *err)
 {
 	const struct dt_prog *p = program(t, chunk);
 	double t0 = dt_now();
 	int rc = 0;
 
 	if (p->input < 0 || p->output < 0)
-		rc = trainer_load(t, &f->f, s, first, end, err);
+		rc = source_next(t, eval, &f->f, first, end, err);
 	t->t.data += dt_now() - t0;
 	if (rc < 0 || p->input < 0)
 		return rc;
@@ -125,12 +125,13 @@ static int forward(struct trainer *t, const struct dt_action *a, int v, struct d
 	const struct dt_prog *p = program(t, a->chunk);
 	struct dt_hooks h = hooks_of(t);
 	struct flight *f = find(t, a->chunk, -1);
-	int64_t first = t->cursor + ((int64_t)a->mb * t->run.layout.dp + t->mesh.at.dp) * t->run.microbatch;
+	int64_t first =
+		t->loop.cursor + ((int64_t)a->mb * t->run.layout.dp + t->mesh.at.dp) * t->run.microbatch;
 	int rc = settle(t, f, err);
 
 	f->mb = a->mb;
 	if (rc == 0)
-		rc = take_input(t, f, a->chunk, v, a->mb, &t->sampler, first, INT64_MAX, err);
+		rc = take_input(t, f, a->chunk, v, a->mb, false, first, INT64_MAX, err);
 	if (rc == 0)
 		rc = dt_exec_run(&t->exec, &f->f, DT_LIST_FORWARD, &h, err);
 	if (rc < 0 || p->output < 0)
@@ -150,12 +151,12 @@ static int loss(struct trainer *t, struct flight *f, float scale, struct dt_err 
 	struct dt_hooks h = hooks_of(t);
 	int rc;
 
-	t->exec.accumulate_head = !t->fixed && t->head_done++ > 0;
+	t->exec.accumulate_head = !t->grads.fixed && t->flow.head_done++ > 0;
 	t->exec.loss_backward = true;
 	t->exec.loss_scale = scale;
 	t->exec.loss_sum = 0;
 	rc = dt_exec_run(&t->exec, &f->f, DT_LIST_LOSS, &h, err);
-	t->loss_sum += loss_part(t, t->exec.loss_sum);
+	t->flow.loss_sum += loss_part(t, t->exec.loss_sum);
 	return rc;
 }
 
@@ -166,7 +167,7 @@ static int backward(struct trainer *t, const struct dt_action *a, int v, float s
 	struct flight *f = find(t, a->chunk, a->mb);
 	int rc;
 
-	t->exec.accumulate = !t->fixed && !t->grads.shared && t->done[a->chunk] > 0;
+	t->exec.accumulate = !t->grads.fixed && !t->grads.flat.shared && t->flow.done[a->chunk] > 0;
 	if (p->output < 0)
 		rc = loss(t, f, scale, err);
 	else
@@ -178,7 +179,7 @@ static int backward(struct trainer *t, const struct dt_action *a, int v, float s
 			      t->run.compute, peer(t, v - 1), tag(t, v - 1, a->mb, BACKWARD_MSG),
 			      "activation gradients", &f->send_grad, err);
 	if (!t->plan.stage.split) {
-		t->done[a->chunk]++;
+		t->flow.done[a->chunk]++;
 		f->mb = -1;
 	}
 	return rc;
@@ -190,21 +191,22 @@ static int weights(struct trainer *t, const struct dt_action *a, struct dt_err *
 	struct flight *f = find(t, a->chunk, a->mb);
 	int rc;
 
-	t->exec.accumulate = t->done[a->chunk]++ > 0;
+	t->exec.accumulate = t->flow.done[a->chunk]++ > 0;
 	rc = dt_exec_run(&t->exec, &f->f, DT_LIST_WEIGHTS, &h, err);
 	f->mb = -1;
 	return rc;
 }
 
 /* Without a pipeline the table has one microbatch, F and B, and is run once for each. */
-int pipeline_step(struct trainer *t, float scale, struct dt_err *err)
+int pipeline_step(struct trainer *t, float scale, double *ret_loss, struct dt_err *err)
 {
-	const struct dt_schedule *s = &t->sched;
+	const struct dt_schedule *s = &t->flow.sched;
 	int rounds = t->run.layout.pp == 1 ? (int)t->run.accumulation : 1, stage = t->mesh.at.pp, rc = 0;
 
 	for (int k = 0; k < t->plan.stage.nchunk; k++)
-		t->done[k] = 0;
-	t->head_done = 0;
+		t->flow.done[k] = 0;
+	t->flow.head_done = 0;
+	t->flow.loss_sum = 0;
 	for (int r = 0; r < rounds && rc == 0; r++)
 		for (int i = s->start[stage]; i < s->start[stage + 1] && rc == 0; i++) {
 			struct dt_action a = s->a[i];
@@ -218,7 +220,8 @@ int pipeline_step(struct trainer *t, float scale, struct dt_err *err)
 		}
 	for (int k = 0; k < t->plan.stage.nchunk; k++)
 		for (int i = 0; i < t->plan.slots[k] && rc == 0; i++)
-			rc = settle(t, &t->flight[k][i], err);
+			rc = settle(t, &t->flow.flight[k][i], err);
+	*ret_loss = t->flow.loss_sum;
 	return rc;
 }
 
@@ -229,11 +232,11 @@ int pipeline_eval(struct trainer *t, int64_t first, int64_t end, double *loss_su
 	int rc = 0;
 
 	for (int k = 0; k < t->plan.stage.nchunk && rc == 0; k++) {
-		struct flight *f = &t->flight[k][0];
+		struct flight *f = &t->flow.flight[k][0];
 		const struct dt_prog *p = program(t, k);
 		int v = k * t->run.layout.pp + t->mesh.at.pp;
 
-		rc = take_input(t, f, k, v, 0, &t->eval_sampler, first, end, err);
+		rc = take_input(t, f, k, v, 0, true, first, end, err);
 		if (rc == 0)
 			rc = dt_exec_run(&t->exec, &f->f, DT_LIST_FORWARD, &h, err);
 		if (rc < 0)

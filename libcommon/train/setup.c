@@ -8,36 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static int open_data(struct trainer *t, struct dt_err *err)
-{
-	struct dt_dataset_info eval;
-	int rc = dt_dataset_open(t->run.data.train, &t->data, err);
-
-	if (rc < 0)
-		return rc;
-	dt_dataset_info(t->data, &t->data_info);
-	if (t->config.vocab < t->data_info.vocab) {
-		dt_err_set(err, -EINVAL,
-			   "model vocabulary %lld is smaller than the %d of the tokenizer of '%s'",
-			   (long long)t->config.vocab, t->data_info.vocab, t->run.data.train);
-		dt_err_hint(err, "choose a model with a larger vocabulary, or rebuild the dataset");
-		return -EINVAL;
-	}
-	rc = dt_sampler_init(&t->sampler, t->data, t->run.seq, t->run.data.seed, true, err);
-	if (rc < 0)
-		return rc;
-	if (!t->run.data.eval)
-		return 0;
-	rc = dt_dataset_open(t->run.data.eval, &t->eval_data, err);
-	if (rc < 0)
-		return rc;
-	dt_dataset_info(t->eval_data, &eval);
-	if (strcmp(eval.tokenizer_hash, t->data_info.tokenizer_hash))
-		return dt_err_set(err, -EINVAL, "'%s' and '%s' were made with different tokenizers",
-				  t->run.data.train, t->run.data.eval);
-	return dt_sampler_init(&t->eval_sampler, t->eval_data, t->run.seq, t->run.data.seed, false, err);
-}
-
 /* Threads of this rank: what it is bound to, or an equal share of the machine. */
 static int thread_count(struct trainer *t)
 {
@@ -105,10 +75,11 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 
 	if (rc == 0 && dt_dev_is_host(t->dev))
 		rc = share_memory(t, err);
-	if (rc < 0 || (rc = units_bind(t, err)) < 0)
+	if (rc < 0 || (rc = store_bind(t, err)) < 0 || (rc = grads_bind(t, err)) < 0)
 		return rc;
+	optim_bind(t);
 	rc = dt_exec_open(&t->exec, &t->run, t->mesh.at, &t->plan, t->arena.base, t->mesh.tp, t->dev,
-			  t->unit_w, t->unit_g, err);
+			  t->store.unit_w, t->grads.unit_g, err);
 	return rc < 0 ? rc : pipeline_init(t, err);
 }
 
@@ -125,26 +96,6 @@ static int plan_memory(struct trainer *t, struct dt_err *err)
 		return -ENOSPC;
 	}
 	return 0;
-}
-
-enum dt_dtype trainer_rate_type(const struct trainer *t)
-{
-	return t->run.fp8 ? DT_E4M3 : t->run.compute;
-}
-
-/* The ceiling for MFU: every rank measures at the same time, as they will compute. */
-static int measure_rate(struct trainer *t, struct dt_err *err)
-{
-	int rc;
-
-	if (!t->run.measure_mfu)
-		return 0;
-	t->sheet_rate = dt_dev_sheet_rate(t->dev, trainer_rate_type(t)) * t->info.size;
-	rc = dt_barrier(t->mesh.world, "start of the matmul measurement", err);
-	if (rc < 0)
-		return rc;
-	t->matmul_rate = dt_dev_matmul_rate(t->dev, trainer_rate_type(t), 0.3);
-	return dt_all_reduce(t->mesh.world, &t->matmul_rate, NULL, 1, DT_F64, DT_SUM, "matmul rate", err);
 }
 
 /* What each rank can find out alone. */
@@ -175,7 +126,7 @@ static int describe(struct trainer *t, struct dt_err *err)
 		return rc;
 	t->status = DT_EXIT_FAILED;
 	rc = folder_check(t, err);
-	return rc == 0 ? open_data(t, err) : rc;
+	return rc == 0 ? source_open(t, err) : rc;
 }
 
 static int allocate(struct trainer *t, struct dt_err *err)
@@ -193,26 +144,6 @@ static int allocate(struct trainer *t, struct dt_err *err)
 	return metrics_open(t, err);
 }
 
-/* The largest plan of all ranks, and of the first rank that has it what its bytes are for. */
-static int largest_plan(struct trainer *t, struct dt_err *err)
-{
-	double mine = (double)t->arena.bytes, first;
-	int rc;
-
-	t->peak_bytes = mine;
-	rc = dt_all_reduce(t->mesh.world, &t->peak_bytes, NULL, 1, DT_F64, DT_MAX, "memory plans", err);
-	first = mine < t->peak_bytes ? 0 : t->info.size - t->info.rank;
-	if (rc == 0)
-		rc = dt_all_reduce(t->mesh.world, &first, NULL, 1, DT_F64, DT_MAX, "memory plans", err);
-	for (int i = 0; i < DT_MEM_CAT_N; i++)
-		t->cat_bytes[i] =
-			(int)first == t->info.size - t->info.rank ? (double)t->plan.cat_bytes[i] : 0;
-	if (rc == 0)
-		rc = dt_all_reduce(t->mesh.world, t->cat_bytes, NULL, DT_MEM_CAT_N, DT_F64, DT_SUM,
-				   "memory plans", err);
-	return rc;
-}
-
 int trainer_init(struct trainer *t, const struct dt_run *r, struct dt_world *w, const struct dt_log *log,
 		 struct dt_err *err)
 {
@@ -222,7 +153,6 @@ int trainer_init(struct trainer *t, const struct dt_run *r, struct dt_world *w, 
 	memset(t, 0, sizeof(*t));
 	t->run = *r;
 	t->run.config = &t->config;
-	t->loss_scale = r->loss_scale != 0 ? r->loss_scale : r->loss_scale_start;
 	t->world = w;
 	t->log = log;
 	t->status = DT_EXIT_FAILED;
@@ -237,17 +167,16 @@ int trainer_init(struct trainer *t, const struct dt_run *r, struct dt_world *w, 
 	    (rc = dt_mesh_init(&t->mesh, w, &t->run.layout, err)) < 0 || (rc = replicas_init(t, err)) < 0 ||
 	    (rc = trainer_agree(t, allocate(t, err), err)) < 0)
 		return rc;
-	rc = largest_plan(t, err);
-	return rc < 0 ? rc : measure_rate(t, err);
+	return metrics_measure(t, err);
 }
 
 void trainer_release(struct trainer *t)
 {
 	trainer_drop_save(t);
 	folder_release(t);
-	reduce_release(t);
 	pipeline_release(t);
-	units_release(t);
+	grads_release(t);
+	store_release(t);
 	dt_exec_close(&t->exec);
 	arena_close(t);
 	if (t->dev)
@@ -256,11 +185,7 @@ void trainer_release(struct trainer *t)
 	dt_local_release(&t->local);
 	dt_params_release(&t->table);
 	dt_schedule_release(&t->file_sched);
-	dt_comm_free(t->kv_group);
 	dt_mesh_release(&t->mesh);
 	dt_mesh_release(&t->everyone);
-	if (t->data)
-		dt_dataset_close(t->data);
-	if (t->eval_data)
-		dt_dataset_close(t->eval_data);
+	source_close(t);
 }

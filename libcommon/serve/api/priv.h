@@ -52,6 +52,19 @@ int dt_body_ask(struct dt_body *b, int32_t end);
 /* The ids of an array into ret [its size]. */
 int dt_body_ids(struct dt_body *b, const char *key, const json_t *a, int32_t *ret);
 
+/* scores.c. s as JSON text, ill-formed parts replaced; NULL: out of memory. */
+json_t *dt_api_text(const char *s, size_t n);
+/*
+ * Log-probabilities of r's output tokens from number `from` up to before `to`, behind the prompt's own with
+ * prompt; null where none were asked for. *offset: characters of the text before the first, raised by theirs.
+ */
+json_t *dt_api_scores(const struct dt_completion *c, const struct dt_serve_req *r, bool prompt, int from,
+		      int to, int *offset);
+/* reply.c. The object around choices, which it steals. */
+json_t *dt_api_envelope(const struct dt_completion *c, bool chunk, json_t *choices);
+/* null, the stop string, or the stop id, as vLLM's stop_reason; the end of text is null. */
+json_t *dt_api_stop_reason(const struct dt_serve_req *r);
+
 /* Makes c's call of b's prompts and ask. */
 int dt_body_call(struct dt_body *b, struct dt_completion *c);
 
