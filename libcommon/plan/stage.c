@@ -12,6 +12,7 @@ struct maker {
 	struct dt_coords at;
 	const struct dt_stage *stage;
 	int first_layer; /* of the chunk under way */
+	int64_t outputs; /* > 0: serving */
 };
 
 static int local(const void *arg, int param, int64_t shape[2], int64_t off[2])
@@ -92,7 +93,8 @@ static int build_chunk(struct maker *m, struct dt_stage *p, int k, struct dt_err
 				     .tp = l->tp,
 				     .tp_rank = m->at.tp,
 				     .seq_parallel = l->seq_parallel && l->tp > 1,
-				     .backward = true,
+				     .backward = m->outputs == 0,
+				     .outputs = m->outputs,
 				     .split = p->split,
 				     .ep = l->ep,
 				     .loss_chunk = p->loss_chunk,
@@ -108,12 +110,15 @@ static int build_chunk(struct maker *m, struct dt_stage *p, int k, struct dt_err
 static int index_params(struct dt_stage *p, struct dt_err *err)
 {
 	p->local_of = malloc(((size_t)p->graph.params.n + 1) * sizeof(*p->local_of));
-	if (!p->local_of)
+	p->shape = malloc(((size_t)p->local.n + 1) * sizeof(*p->shape));
+	if (!p->local_of || !p->shape)
 		return dt_err_sys(err, -ENOMEM, "cannot derive the program");
 	for (int i = 0; i < p->graph.params.n; i++)
 		p->local_of[i] = -1;
-	for (int i = 0; i < p->local.n; i++)
+	for (int i = 0; i < p->local.n; i++) {
 		p->local_of[p->local.p[i].index] = i;
+		memcpy(p->shape[i], p->local.p[i].shape, sizeof(*p->shape));
+	}
 	return 0;
 }
 
@@ -141,14 +146,50 @@ int dt_stage_build(const struct dt_run *r, struct dt_coords at, struct dt_stage 
 	return rc;
 }
 
+int dt_stage_build_serving(const struct dt_config *c, enum dt_dtype compute, int64_t rows, int64_t outputs,
+			   struct dt_stage *ret, struct dt_err *err)
+{
+	const struct dt_run r = {.config = c,
+				 .layout = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1},
+				 .microbatch = 1,
+				 .seq = rows,
+				 .compute = compute};
+	struct dt_stage p = {.nchunk = 1};
+	struct maker m = {.r = &r, .stage = &p, .outputs = outputs};
+	int rc = dt_graph_build(c, &p.graph, err);
+
+	if (rc == 0)
+		rc = dt_local_build(&p.graph.params, c, &r.layout, m.at, &p.local, err);
+	if (rc == 0)
+		rc = index_params(&p, err);
+	if (rc == 0)
+		rc = build_chunk(&m, &p, 0, err);
+	if (rc < 0)
+		dt_stage_release(&p);
+	else
+		*ret = p;
+	return rc;
+}
+
 void dt_stage_release(struct dt_stage *p)
 {
 	for (int k = 0; k < p->nchunk; k++)
 		dt_prog_release(&p->chunk[k]);
 	free(p->local_of);
+	free(p->shape);
 	dt_local_release(&p->local);
 	dt_graph_release(&p->graph);
 	memset(p, 0, sizeof(*p));
+}
+
+struct dt_cost_site dt_stage_site(const struct dt_stage *p, const struct dt_run *r, int k)
+{
+	return (struct dt_cost_site){.p = &p->chunk[k],
+				     .seq = r->seq,
+				     .tp = r->layout.tp,
+				     .compute = r->compute,
+				     .loss_chunk = p->loss_chunk,
+				     .param = (const int64_t(*)[2])p->shape};
 }
 
 const char *dt_stage_8_bits(const struct dt_stage *p, bool used, char *buf, int *ret_n)

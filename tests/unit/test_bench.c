@@ -129,6 +129,17 @@ static void descriptions_are_read_back(void **state)
 	}
 }
 
+/* Rates carry their unit where one is written: bits or bytes. */
+static void rates_have_units(void **state)
+{
+	struct dt_bench_topo a = topology("flat,ranks=4,net_gbs=25"),
+			     b = topology("flat,ranks=4,net_gbs=200Gb/s"),
+			     c = topology("flat,ranks=4,net_gbs=25GB/s");
+
+	assert_true(fabs(a.net_s * 25e9 - 1) < 1e-12);
+	assert_true(a.net_s == b.net_s && a.net_s == c.net_s);
+}
+
 static double all_reduce_s(enum dt_alg a, const char *topo, size_t bytes)
 {
 	struct dt_bench_topo t = topology(topo);
@@ -224,6 +235,7 @@ int main(void)
 		cmocka_unit_test(senders_do_not_wait),
 		cmocka_unit_test(ranks_of_a_node_share_its_port),
 		cmocka_unit_test(descriptions_are_read_back),
+		cmocka_unit_test(rates_have_units),
 		cmocka_unit_test(rings_win_large_trees_win_many),
 		cmocka_unit_test(contention_is_counted),
 		cmocka_unit_test(topologies_are_checked),

@@ -3,6 +3,7 @@
  * 2022, section 4.2.2). Entering a cut part costs nothing forward, or an all-gather where the stream is
  * cut; leaving it is an all-reduce, or a reduce-scatter. Each is the other's backward.
  */
+#include "model/op/cost.h"
 #include "model/op/rule.h"
 
 void dt_shape_enter(struct dt_lower *lo, struct dt_node *n)
@@ -59,4 +60,23 @@ void dt_back_add(struct dt_lower *lo, const struct dt_node *n)
 	dt_lo_add_grad(lo, n->in[0], dy);
 	if (n->in[1] >= 0)
 		dt_lo_add_grad(lo, n->in[1], dy);
+}
+
+struct dt_node_cost dt_cost_enter(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	struct dt_node_cost r = dt_cost_move(s, n);
+
+	r.message = DT_MSG_GATHER;
+	r.message_bytes = dt_cost_bytes(s, n->out[0]);
+	return r;
+}
+
+struct dt_node_cost dt_cost_leave(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	struct dt_node_cost r = dt_cost_move(s, n);
+	bool cut = s->p->rows[DT_ROWS_STREAM] < s->p->rows[DT_ROWS_ALL];
+
+	r.message = cut ? DT_MSG_REDUCE_SCATTER : DT_MSG_ALL_REDUCE;
+	r.message_bytes = dt_cost_bytes(s, n->in[0]);
+	return r;
 }

@@ -1,4 +1,5 @@
 /* The two ends of a model: embeddings of tokens, and the head with its loss. */
+#include "model/op/cost.h"
 #include "model/op/rule.h"
 
 void dt_shape_embed(struct dt_lower *lo, struct dt_node *n)
@@ -9,6 +10,9 @@ void dt_shape_embed(struct dt_lower *lo, struct dt_node *n)
 				cut ? DT_ROWS_ALL : DT_ROWS_STREAM, 1, dt_lo_dim(lo, n->param[0], 1));
 	lo->info[n->out[0]].partial = cut;
 	lo->info[n->out[0]].whole = !cut;
+	if (dt_lo_serves(lo) && n->param[1] >= 0) /* positions are looked up apart and added */
+		n->out[4] = dt_lo_room(lo, "positions", n->unit, lo->s->compute, DT_ROWS_STREAM, 1,
+				       dt_lo_dim(lo, n->param[0], 1));
 }
 
 void dt_back_embed(struct dt_lower *lo, const struct dt_node *n)
@@ -40,4 +44,52 @@ void dt_shape_loss(struct dt_lower *lo, struct dt_node *n)
 void dt_back_loss(struct dt_lower *lo, const struct dt_node *n)
 {
 	dt_lo_add_grad(lo, n->in[0], n->out[0]);
+}
+
+/* Serving: rows that are wanted are picked, where they are not the first; logits are the caller's memory. */
+void dt_shape_head(struct dt_lower *lo, struct dt_node *n)
+{
+	const struct dt_value x = lo->p->value[n->in[0]];
+
+	n->out[0] = dt_lo_room(lo, "picked rows", n->unit, x.dtype, DT_ROWS_NONE, lo->s->outputs, x.cols);
+}
+
+/* A row of each table for every row; its product with a scale is one more pass. */
+struct dt_node_cost dt_cost_embed(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	double y = dt_cost_bytes(s, n->out[0]), passes = n->attr.scale != 1 ? 1 : 0;
+
+	return (struct dt_node_cost){.read = y * (1 + (n->param[1] >= 0) + passes),
+				     .written = y * (1 + passes)};
+}
+
+struct dt_node_cost dt_cost_embed_b(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	double dy = dt_cost_bytes(s, n->in[0]), passes = n->attr.scale != 1 ? 1 : 0;
+	double grads = 4 * (double)dt_value_numel(s->p, n->in[0]) * (1 + (n->param[1] >= 0));
+
+	return (struct dt_node_cost){.read = dy * (1 + passes) + grads, .written = dy * passes + grads};
+}
+
+/*
+ * Chunk by chunk: logits, two passes over them, their gradient, and the two products of backward. The head's
+ * gradient is overwritten by the first chunk and added to by the others.
+ */
+struct dt_node_cost dt_cost_loss(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	double rows = (double)dt_value_rows(s->p, n->in[0]), in = dt_cost_bytes(s, n->in[0]);
+	double head = dt_cost_numel(s, n, 0, 1), logits = rows * (double)s->param[n->param[0]][0];
+	double chunks = (double)((dt_value_rows(s->p, n->in[0]) + s->loss_chunk - 1) / s->loss_chunk);
+	double e = dt_dtype_size(s->compute), dlogits = logits * e;
+	struct dt_node_cost r = {.read = 2 * in + 2 * chunks * head * e + 2 * 4 * logits + 2 * dlogits +
+					 4 * (chunks - 1) * head,
+				 .written = 4 * logits + dlogits + 4 * chunks * head +
+					    dt_cost_bytes(s, n->out[0])};
+
+	r.flops = r.model_flops = 3 * 2 * rows * head;
+	if (s->tp > 1) { /* a row's maximum, sum and target's logit */
+		r.message = DT_MSG_ALL_REDUCE;
+		r.message_bytes = 3 * 4 * rows;
+	}
+	return r;
 }

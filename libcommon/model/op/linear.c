@@ -2,6 +2,7 @@
  * y = x w^T + b over one to three tensors joined along their rows. Backward: db += columns of dy, dw +=
  * dy^T x, dx = dy w. In 8 bits (kernels/fp8.h) operands are quantised first, and products take those.
  */
+#include "model/op/cost.h"
 #include "model/op/rule.h"
 
 #include <string.h>
@@ -192,4 +193,87 @@ void dt_back_linear_act(struct dt_lower *lo, const struct dt_node *n)
 	}
 	linear.op = DT_OP_LINEAR;
 	dt_back_linear(lo, &linear);
+}
+
+/* y = f(gate) up of u = x w^T + b, in one pass over the weights where the device can; u is room */
+void dt_shape_linear_gated(struct dt_lower *lo, struct dt_node *n)
+{
+	struct dt_value u;
+
+	dt_shape_linear(lo, n);
+	lo->p->value[n->out[0]].room = true;
+	u = lo->p->value[n->out[0]];
+	n->out[1] = dt_lo_value(lo, "act", n->unit, u.dtype, u.rows, u.mul, u.cols / 2);
+}
+
+/* A product of a matrix with `numel` elements, once for each row. */
+static struct dt_node_cost product(struct dt_node_cost r, double rows, double numel)
+{
+	r.flops = r.model_flops = 2 * rows * numel;
+	return r;
+}
+
+struct dt_node_cost dt_cost_linear(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	return product(dt_cost_move(s, n), (double)dt_value_rows(s->p, n->out[0]), dt_cost_numel(s, n, 0, 3));
+}
+
+struct dt_node_cost dt_cost_dx(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	return dt_cost_linear(s, n);
+}
+
+/* Values read, and gradients of tensors written. */
+static struct dt_node_cost gradient(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	struct dt_node_cost r = {.written = 4 * dt_cost_numel(s, n, 0, 3)};
+
+	for (int i = 0; i < DT_NODE_IN; i++)
+		r.read += dt_cost_bytes(s, n->in[i]);
+	return r;
+}
+
+struct dt_node_cost dt_cost_dw(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	return product(gradient(s, n), (double)dt_value_rows(s->p, n->in[0]), dt_cost_numel(s, n, 0, 3));
+}
+
+struct dt_node_cost dt_cost_colsum(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	double grads = 4 * dt_cost_numel(s, n, 3, 6);
+
+	return (struct dt_node_cost){.read = dt_cost_bytes(s, n->in[0]) + grads, .written = grads};
+}
+
+/* Looked through for the largest number first, then read again. */
+struct dt_node_cost dt_cost_quantize(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	struct dt_node_cost r = dt_cost_move(s, n);
+
+	r.read *= 2;
+	return r;
+}
+
+/* The operand in 8 bits stands for the weight. */
+static struct dt_node_cost product8(const struct dt_cost_site *s, const struct dt_node *n, double rows)
+{
+	struct dt_node_cost r = dt_cost_move(s, n);
+
+	r.read -= dt_cost_numel(s, n, 0, 3) * dt_dtype_size(s->compute);
+	return product(r, rows, dt_cost_numel(s, n, 0, 3));
+}
+
+struct dt_node_cost dt_cost_linear8(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	return product8(s, n, (double)dt_value_rows(s->p, n->out[0]));
+}
+
+struct dt_node_cost dt_cost_dx8(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	return product8(s, n, (double)dt_value_rows(s->p, n->out[0]));
+}
+
+struct dt_node_cost dt_cost_dw8(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	return product(gradient(s, n), (double)s->p->rows[DT_ROWS_ALL], dt_cost_numel(s, n, 0, 3));
 }

@@ -2,6 +2,7 @@
  * Mixtures of experts: each row goes to `used` of the experts. A choice is one row at one expert; choices are
  * sorted by expert, so that one product serves all of them. Rows of experts are choices x columns.
  */
+#include "model/op/cost.h"
 #include "model/op/rule.h"
 
 #include <string.h>
@@ -98,4 +99,49 @@ void dt_back_combine(struct dt_lower *lo, const struct dt_node *n)
 	dt_lo_add_grad(lo, n->in[2], dw);
 	if (n->in[3] >= 0)
 		dt_lo_add_grad(lo, n->in[3], dy);
+}
+
+static struct dt_node_cost products(struct dt_node_cost r, double flops)
+{
+	r.flops = r.model_flops = flops;
+	return r;
+}
+
+/* Scores of all experts. */
+struct dt_node_cost dt_cost_route(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	return products(dt_cost_move(s, n),
+			2 * (double)dt_value_rows(s->p, n->in[0]) * dt_cost_numel(s, n, 0, 1));
+}
+
+struct dt_node_cost dt_cost_route_b(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	return products(dt_cost_move_add(s, n),
+			4 * (double)dt_value_rows(s->p, n->in[3]) * dt_cost_numel(s, n, 0, 1));
+}
+
+/* Choices are spread evenly over experts: those of this rank multiply as many rows as it has choices. */
+static double of_choices(const struct dt_cost_site *s, const struct dt_node *n, int v)
+{
+	return 2 * (double)(dt_value_rows(s->p, v) * s->p->value[v].cols * s->param[n->param[0]][1]);
+}
+
+struct dt_node_cost dt_cost_experts(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	return products(dt_cost_move(s, n), of_choices(s, n, n->out[0]));
+}
+
+struct dt_node_cost dt_cost_experts_dx(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	return products(dt_cost_move(s, n), of_choices(s, n, n->in[0]));
+}
+
+struct dt_node_cost dt_cost_experts_dw(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	struct dt_node_cost r = dt_cost_move(s, n);
+	double numel = dt_cost_numel(s, n, 0, 3);
+
+	r.read -= numel * dt_dtype_size(s->compute);
+	r.written += 4 * numel;
+	return products(r, of_choices(s, n, n->in[0]));
 }
