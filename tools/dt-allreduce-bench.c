@@ -1,6 +1,6 @@
 /* dt-allreduce-bench: times and checks collectives, with the columns of nccl-tests; fits link costs. */
 #include "base/launch.h"
-#include "base/opt.h"
+#include "base/program.h"
 #include "base/tmpfile.h"
 #include "bench/session.h"
 
@@ -311,28 +311,12 @@ static int check_options(enum dt_dtype *ret_type)
 	return 0;
 }
 
-static int close_stdout(const struct dt_log *log)
+/* After everything was written: a full disk is a failure. */
+static int finish(int status)
 {
 	struct dt_err err;
 
-	if (!dt_close_stdout(&err))
-		return DT_EXIT_OK;
-	if (err.code != -EPIPE)
-		dt_log_err(log, &err);
-	return DT_EXIT_FAILED;
-}
-
-static int simulate_once(enum dt_dtype t, const struct dt_log *log)
-{
-	struct dt_err err = {0};
-
-	if (!dt_launch_speaks())
-		return DT_EXIT_OK;
-	if (!simulate(t, &err))
-		return close_stdout(log);
-	if (err.code != -EPIPE)
-		dt_log_err(log, &err);
-	return DT_EXIT_FAILED;
+	return dt_close_stdout(&err) ? dt_program_fail(&program, &err) : status;
 }
 
 int main(int argc, char **argv)
@@ -346,19 +330,19 @@ int main(int argc, char **argv)
 	int status, n = dt_opt_main(&program, argc, argv, stdout, stderr, &status);
 
 	if (n < 0)
-		return status ? status : close_stdout(&log);
+		return status ? status : finish(DT_EXIT_OK);
 	status = n > 0 ? dt_opt_usage_error(&program, stderr, "unexpected operand '%s'", argv[1])
 		       : check_options(&type);
 	if (status)
 		return status;
+	if (opt.simulate && !dt_launch_speaks())
+		return DT_EXIT_OK;
 	if (opt.simulate)
-		return simulate_once(type, &log);
+		return simulate(type, &err) ? dt_program_fail(&program, &err) : finish(DT_EXIT_OK);
 	wo = (struct dt_world_opts){.timeout_s = opt.timeout_s,
 				    .transport = opt.transport ? DT_TRANSPORT_MPI : DT_TRANSPORT_AUTO};
-	if (dt_world_open(&w, &wo, &log, &err)) {
-		dt_log_err(&log, &err);
-		return DT_EXIT_FAILED;
-	}
+	if (dt_world_open(&w, &wo, &log, &err))
+		return dt_program_fail(&program, &err);
 	dt_world_info(w, &info);
 	log.rank = info.size > 1 ? info.rank : -1;
 	if (opt.root >= info.size) {
@@ -368,5 +352,5 @@ int main(int argc, char **argv)
 		return status;
 	}
 	status = measure(w, type, &log);
-	return close_stdout(&log) ? DT_EXIT_FAILED : status;
+	return finish(status);
 }

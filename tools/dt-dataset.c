@@ -5,6 +5,7 @@
 #include "base/table.h"
 #include "base/tmpfile.h"
 #include "base/units.h"
+#include "ckpt/tokenizer_file.h"
 #include "data/dataset.h"
 #include "data/text_source.h"
 #include "data/tokenizer.h"
@@ -26,8 +27,8 @@ static const struct dt_opt opts[] = {
 	DT_OPT_HEADING("Building"),
 	{"out", 'o', DT_OPT_STR, &out_path, "D.h5", "the dataset to write", "build"},
 	{"tokenizer", 't', DT_OPT_STR, &tokenizer, "T",
-	 "'byte', a tokenizer.json, or a folder that holds one", "build", .complete = DT_COMPLETE_TOKENIZER,
-	 .def = "byte"},
+	 "'byte', or what holds one: tokenizer.json, folder, GGUF, SentencePiece model, checkpoint", "build",
+	 .complete = DT_COMPLETE_TOKENIZER, .def = "byte"},
 	{"format", 0, DT_OPT_CHOICE, &format, "auto|text|jsonl",
 	 "what the files are; auto: jsonl by the name's ending, else text", "build", .def = "auto"},
 	{"field", 0, DT_OPT_STR, &field, "NAME", "the member of a JSONL line that is the document", "build",
@@ -124,7 +125,13 @@ static int report(const struct build *b, const int64_t tokens[2], const int64_t 
 static int create(struct build *b, int n, char **paths, struct dt_err *err)
 {
 	const char *source = n == 1 ? paths[0] : "several files";
-	int rc = dt_tokenizer_open(tokenizer, &b->tok, err);
+	char *text = NULL;
+	size_t len;
+	int rc = dt_tokenizer_file_text(tokenizer, &text, &len, err);
+
+	if (rc == 0 && (rc = dt_tokenizer_from_text(text, len, &b->tok, err)) < 0)
+		dt_err_prefix(err, "cannot use the tokenizer '%s'", tokenizer);
+	free(text);
 
 	if (rc == 0)
 		rc = dt_dataset_create(out_path, b->tok, 0, source, &b->out[0], err);

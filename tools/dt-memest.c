@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "model/file.h"
 #include "plan/card.h"
+#include "plan/run_options.h"
 #include "plan/why.h"
 
 #include <errno.h>
@@ -24,31 +25,22 @@
 enum { SOLVE_NOTHING, SOLVE_BATCH, SOLVE_SEQ, SOLVE_CONTEXT, SOLVE_GPUS, SOLVE_ZERO, SOLVE_LAYOUT };
 
 static struct {
+	struct dt_run_options o;
 	struct dt_fit_query q;
+	struct dt_schedule schedule;
 	struct dt_config config;
 	struct dt_model_file file;
-	bool train, list, json, buffers, bars, bars_given, microbatch_given, optimizer_given, seqs_given;
+	bool train, list, json, buffers, bars, bars_given, seqs_given;
 	bool why, timeline, precision_given;
-	const char *layout, *pipeline, *explain, *margin_text, *svg, *check;
-	int precision, optimizer, account, solve, kv, activations;
-	const char *recompute;
-	int grad_comm;
+	const char *explain, *svg, *check;
+	int precision, account, solve, kv, activations;
 	int targets, base, offload, offload_to, attention;
 	const char *device;
 	uint64_t gpu_mem, params, constant; /* constant: framework's, taken off what --check reads */
 	int64_t node;
 	double margin, tolerance;
 } a = {
-	.q = {.run = {.microbatch = 1}, .max_seqs = 32, .block = 16, .max_tokens = 2048},
-	.layout = "dp1",
-	.pipeline = "1f1b",
-	.recompute = "none",
 	.precision = DT_WF_BF16,
-	.optimizer = DT_OPTIM_ADAMW,
-	.margin = 5,
-	.margin_text = "5",
-	.node = 8,
-	.base = DT_WF_BF16,
 };
 
 static const char *const examples[] = {
@@ -59,82 +51,73 @@ static const char *const examples[] = {
 	NULL,
 };
 
-static const struct dt_opt opts[] = {
-	{"train", 0, DT_OPT_FLAG, &a.train, NULL, "memory of training; the default"},
+static const struct dt_opt own[] = {
+	{"train", 0, DT_OPT_FLAG, &a.train, NULL, "memory of training, which is meant without --serve"},
 	{"serve", 0, DT_OPT_FLAG, &a.q.serve, NULL, "memory of serving"},
-	{"layout", 'l', DT_OPT_STR, &a.layout, "LAYOUT",
-	 "how ranks split the work, dp2.tp2.pp2.z1 for example; see dt-layout(7); default dp1"},
+	DT_RUN_OPT("layout", .def = "dp1"),
 	{"precision", 'p', DT_OPT_CHOICE, &a.precision, DT_WEIGHT_CHOICES,
-	 "type of weights (and activations where it is one that computes); default bf16, or that of the file",
-	 .given = &a.precision_given},
+	 "type of weights (and activations where it is one that computes)", .given = &a.precision_given,
+	 .def_text = "bf16, or that of the file"},
 	{"params", 0, DT_OPT_COUNT, &a.params, "COUNT",
 	 "no MODEL: a Llama of so many parameters, for when nothing else is known"},
 	DT_OPT_HEADING("Training"),
-	{"optimizer", 0, DT_OPT_CHOICE, &a.optimizer, DT_OPTIM_CHOICES, "update rule; default adamw",
-	 .given = &a.optimizer_given},
-	{"microbatch", 'b', DT_OPT_INT, &a.q.run.microbatch, "SAMPLES",
-	 "samples a rank computes at a time; default 1", .min = 1, .max = 1 << 24,
-	 .given = &a.microbatch_given},
-	{"accumulate", 0, DT_OPT_INT, &a.q.run.accumulation, "N",
-	 "microbatches of a step, which bounds those in flight in a pipeline; default twice the stages",
-	 .min = 1, .max = 1 << 24},
-	{"pipeline", 0, DT_OPT_STR, &a.pipeline, "NAME",
-	 "schedule where pp > 1: gpipe, 1f1b (default), interleaved:V or zb-h1"},
-	{"seq", 's', DT_OPT_INT, &a.q.run.seq, "TOKENS", "sequence length; default the model's, 4096 at most",
-	 .min = 1, .max = 1 << 24},
-	{"fp8", 0, DT_OPT_FLAG, &a.q.run.fp8, NULL, "as dt-train --fp8: linears of the layers in 8 bits"},
-	{"no-master", 0, DT_OPT_FLAG, &a.q.run.no_master, NULL,
-	 "as dt-train --no-master: no fp32 master weights"},
-	{"grad-comm", 0, DT_OPT_CHOICE, &a.grad_comm, "fp32|bf16",
-	 "as dt-train --grad-comm: type in which gradients travel"},
-	{"reproducible", 0, DT_OPT_FLAG, &a.q.run.reproducible, NULL,
-	 "as dt-train --reproducible: gradients summed as integers"},
-	{"save-async", 0, DT_OPT_FLAG, &a.q.run.save.async, NULL,
-	 "as dt-train --save-async: a copy of the states to write from"},
-	{"recompute", 0, DT_OPT_STR, &a.recompute, DT_RECOMPUTE_CHOICES,
-	 "what backward computes again instead of keeping; default none"},
-	{"loss-chunk", 0, DT_OPT_INT, &a.q.run.loss_chunk, "TOKENS", "rows of logits held at a time",
-	 .min = 1, .max = 1 << 24},
+	DT_RUN_OPT("optimizer"),
+	DT_RUN_OPT("microbatch", .def = "1"),
+	DT_RUN_OPT("global-batch", .def_text = "by --accumulate"),
+	{"accumulate", 0, DT_OPT_INT, &a.o.run.accumulation, "N",
+	 "microbatches of a step, which bounds those in flight in a pipeline", .min = 1, .max = 1 << 24,
+	 .def_text = "twice the stages"},
+	DT_RUN_OPT("pipeline"),
+	DT_RUN_OPT("schedule-file"),
+	DT_RUN_OPT("seq", .def_text = "the model's, 4096 at most"),
+	DT_RUN_OPT("fp8"),
+	DT_RUN_OPT("master"),
+	DT_RUN_OPT("grad-comm"),
+	DT_RUN_OPT("reproducible"),
+	DT_RUN_OPT("save-async"),
+	DT_RUN_OPT("save-grads"),
+	DT_RUN_OPT("recompute"),
+	DT_RUN_OPT("loss-chunk"),
 	{"account", 0, DT_OPT_CHOICE, &a.account, "auto|" DT_ACCOUNT_CHOICES,
 	 "what is counted: what dt-train or dt-serve allocates (dt), textbook formulas (generic), what "
 	 "Megatron-LM "
-	 "keeps or DeepSpeed says; default auto: dt for what can run, else generic"},
+	 "keeps or DeepSpeed says; auto: dt for what can run, else generic",
+	 .def = "auto"},
 	{"attention", 0, DT_OPT_CHOICE, &a.attention, "flash|scores",
-	 "whether attention keeps its seq x seq scores, in formulas; default flash"},
+	 "whether attention keeps its seq x seq scores, in formulas", .def = "flash"},
 	{"lora-rank", 0, DT_OPT_INT, &a.q.extras.lora_rank, "N",
 	 "train adapters of this rank, the weights frozen", .min = 1, .max = 1 << 16},
 	{"lora-targets", 0, DT_OPT_CHOICE, &a.targets, DT_LORA_CHOICES,
-	 "which matrices have adapters: q and v, all of attention, or all of a layer; default qv"},
+	 "which matrices have adapters: q and v, all of attention, or all of a layer", .def = "qv"},
 	{"base-precision", 0, DT_OPT_CHOICE, &a.base, DT_WEIGHT_CHOICES,
-	 "type of the frozen weights; nf4 is QLoRA; default bf16"},
+	 "type of the frozen weights; nf4 is QLoRA", .def = "bf16"},
 	{"offload", 0, DT_OPT_CHOICE, &a.offload, DT_OFFLOAD_CHOICES,
-	 "what does not stay on the device: optimizer (with gradients and master weights), or all; default "
-	 "none"},
-	{"offload-to", 0, DT_OPT_CHOICE, &a.offload_to, "host|nvme", "where it goes; default host"},
+	 "what does not stay on the device: optimizer (with gradients and master weights), or all",
+	 .def = "none"},
+	{"offload-to", 0, DT_OPT_CHOICE, &a.offload_to, "host|nvme", "where it goes", .def = "host"},
 	DT_OPT_HEADING("Serving"),
-	{"max-seqs", 0, DT_OPT_INT, &a.q.max_seqs, "N", "sequences served at a time; default 32", .min = 1,
-	 .max = 1 << 24, .given = &a.seqs_given},
-	{"max-len", 0, DT_OPT_INT, &a.q.max_len, "TOKENS",
-	 "longest prompt and completion together; default the model's, 4096 at most", .min = 1,
-	 .max = 1 << 30},
-	{"max-tokens", 0, DT_OPT_INT, &a.q.max_tokens, "TOKENS",
-	 "new tokens of one forward pass; default 2048", .min = 1, .max = 1 << 24},
-	{"block-size", 0, DT_OPT_INT, &a.q.block, "TOKENS", "tokens a block of the cache holds; default 16",
-	 .min = 1, .max = 1 << 16},
+	{"max-seqs", 0, DT_OPT_INT, &a.q.max_seqs, "N", "sequences served at a time", .min = 1,
+	 .max = 1 << 24, .given = &a.seqs_given, .def = "32"},
+	{"max-len", 0, DT_OPT_INT, &a.q.max_len, "TOKENS", "longest prompt and completion together", .min = 1,
+	 .max = 1 << 30, .def_text = "the model's, 4096 at most"},
+	{"max-tokens", 0, DT_OPT_INT, &a.q.max_tokens, "TOKENS", "new tokens of one forward pass", .min = 1,
+	 .max = 1 << 24, .def = "2048"},
+	{"block-size", 0, DT_OPT_INT, &a.q.block, "TOKENS", "tokens a block of the cache holds", .min = 1,
+	 .max = 1 << 16, .def = "16"},
 	{"activations", 0, DT_OPT_CHOICE, &a.activations, "auto|bf16|fp32",
-	 "type that is computed in; default that of the weights, bf16 for block formats"},
+	 "type that is computed in; auto: that of the weights, bf16 for block formats", .def = "auto"},
 	{"kv-precision", 0, DT_OPT_CHOICE, &a.kv, DT_KV_CHOICES,
-	 "type of the cache; default that of the activations"},
+	 "type of the cache; auto: that of the activations", .def = "auto"},
 	DT_OPT_HEADING("The question"),
 	{"gpu-mem", 'm', DT_OPT_SIZE, &a.gpu_mem, "SIZE",
-	 "memory of one device, or of one rank on a processor"},
+	 "memory of one device, or of one rank on a processor", .min = 1 << 20},
 	{"device", 0, DT_OPT_STR, &a.device, "cuda[:N]", "what is free on a card here is --gpu-mem"},
-	{"margin", 0, DT_OPT_STR, &a.margin_text, "PCT",
-	 "percent of it kept free, for libraries and the driver, 20% for example; default 5"},
+	{"margin", 0, DT_OPT_PERCENT, &a.margin, "PCT",
+	 "percent of it kept free, for libraries and the driver", .min = 0, .max = 99, .def = "5"},
 	{"framework-mem", 0, DT_OPT_SIZE, &a.q.extras.framework_bytes, "SIZE",
-	 "what context, libraries and allocator take, a category of its own; default 0"},
-	{"gpus-per-node", 0, DT_OPT_INT, &a.node, "N", "devices of a machine, for --why; default 8", .min = 1,
-	 .max = 4096},
+	 "what context, libraries and allocator take, a category of its own", .def = "0"},
+	{"gpus-per-node", 0, DT_OPT_INT, &a.node, "N", "devices of a machine, for --why", .min = 1,
+	 .max = 4096, .def = "8"},
 	{"solve", 0, DT_OPT_CHOICE, &a.solve, SOLVE_CHOICES,
 	 "find what just fits --gpu-mem: largest batch, longest sequence (seq, context), fewest ranks "
 	 "(gpus), lowest "
@@ -143,8 +126,8 @@ static const struct dt_opt opts[] = {
 	{"check", 0, DT_OPT_STR, &a.check, "FILE",
 	 "compare with the peak_bytes (or rss_bytes) that dt-train --metrics wrote",
 	 .complete = DT_COMPLETE_FILE},
-	{"tolerance", 0, DT_OPT_REAL, &a.tolerance, "PCT", "by how much --check may be off; default 0",
-	 .min = 0, .max = 1000},
+	{"tolerance", 0, DT_OPT_PERCENT, &a.tolerance, "PCT", "by how much --check may be off", .min = 0,
+	 .max = 1000, .def = "0"},
 	DT_OPT_HEADING("Output"),
 	{"list", 0, DT_OPT_FLAG, &a.list, NULL, "list the models known by name, and their parameters"},
 	{"json", 0, DT_OPT_FLAG, &a.json, NULL, "one JSON object"},
@@ -152,10 +135,12 @@ static const struct dt_opt opts[] = {
 	{"svg", 0, DT_OPT_STR, &a.svg, "FILE", "draw them as stacked bars", .complete = DT_COMPLETE_FILE},
 	{"buffers", 0, DT_OPT_FLAG, &a.buffers, NULL, "list every buffer of the fullest rank"},
 	{"explain", 0, DT_OPT_STR, &a.explain, "CATEGORY", "say what a category holds, and list its buffers"},
-	{"bars", 0, DT_OPT_FLAG, &a.bars, NULL, "draw shares as bars; default on a terminal",
-	 .given = &a.bars_given, .negatable = true},
+	{"bars", 0, DT_OPT_FLAG, &a.bars, NULL, "draw shares as bars", .given = &a.bars_given,
+	 .negatable = true, .def_text = "on a terminal"},
 	DT_OPT_END,
 };
+
+static struct dt_opt opts[DT_RUN_OPTS_MAX];
 
 static const struct dt_program program = {
 	.name = "dt-memest",
@@ -245,13 +230,13 @@ static void print_heading(const struct dt_fit *r)
 		       (long long)a.q.max_tokens);
 		return;
 	}
-	printf("%s, ", dt_opt_choice_name(DT_OPTIM_CHOICES, a.optimizer, chosen, sizeof(chosen)));
+	printf("%s, ", dt_opt_choice_name(DT_OPTIM_CHOICES, a.q.run.optim.kind, chosen, sizeof(chosen)));
 	if (a.q.net.params)
 		printf("microbatch %lld, ", (long long)a.q.run.microbatch);
 	else
 		printf("microbatch %lld x %lld tokens, ", (long long)a.q.run.microbatch,
 		       (long long)a.q.run.seq);
-	printf("%srecompute %s, ", a.q.run.fp8 ? "fp8, " : "", a.recompute);
+	printf("%srecompute %s, ", a.q.run.fp8 ? "fp8, " : "", a.o.recompute);
 	printf("account %s%s\n\n",
 	       dt_opt_choice_name(DT_ACCOUNT_CHOICES, (int)r->account, chosen, sizeof(chosen)),
 	       a.account == 0 && r->account != DT_ACCOUNT_DT ? " (dt-train cannot run this yet)" : "");
@@ -538,7 +523,7 @@ static int check_measured(const struct dt_fit *f, struct dt_err *err)
 {
 	const struct dt_estimate *e = dt_fit_worst(f);
 	struct dt_measurement m;
-	double off, own = 0;
+	double off, most = 0;
 	int cat, rc = dt_measurement_read(a.check, a.constant, &m, err);
 	bool good;
 	json_t *o;
@@ -547,8 +532,8 @@ static int check_measured(const struct dt_fit *f, struct dt_err *err)
 		return rc;
 	cat = dt_fit_check(e, &m, &off);
 	if (cat >= 0 && m.categories)
-		own = fabs((double)m.cat[cat] - (double)e->cat_bytes[cat]) / (double)e->peak_bytes;
-	good = 100 * fmax(fabs(off), own) <= a.tolerance + 1e-9;
+		most = fabs((double)m.cat[cat] - (double)e->cat_bytes[cat]) / (double)e->peak_bytes;
+	good = 100 * fmax(fabs(off), most) <= a.tolerance + 1e-9;
 	if (!a.json) {
 		print_measured(e, &m, off, cat);
 		return good ? DT_EXIT_OK : DT_EXIT_NO;
@@ -567,17 +552,6 @@ static int check_measured(const struct dt_fit *f, struct dt_err *err)
 
 /* ---- the program ---- */
 
-/* "20" or "20%". */
-static int parse_margin(struct dt_err *err)
-{
-	size_t n = strlen(a.margin_text);
-	char text[32];
-
-	snprintf(text, sizeof(text), "%.*s", (int)(n && a.margin_text[n - 1] == '%' ? n - 1 : n),
-		 a.margin_text);
-	return dt_parse_real(n < sizeof(text) ? text : "", 0, 99, &a.margin, err);
-}
-
 static int fail(const struct dt_err *err)
 {
 	fprintf(stderr, "dt-memest: %s%s%s\n", err->msg, err->hint[0] ? "; " : "", err->hint);
@@ -588,8 +562,9 @@ static int fail(const struct dt_err *err)
 static int check_usage(int nargs)
 {
 	const char *dumb = getenv("TERM");
-	int chunks = 1, rc;
+	static const enum dt_dtype plain[] = {DT_F32, DT_BF16, DT_F16};
 	struct dt_err err = {0};
+	int rc;
 
 	if (nargs == 0 && a.list)
 		return -1;
@@ -601,19 +576,19 @@ static int check_usage(int nargs)
 						     : "a model is missing");
 	if (a.train && a.q.serve)
 		return dt_opt_usage_error(&program, stderr, "--train and --serve exclude each other");
-	if (dt_layout_parse(a.layout, &a.q.run.layout, &err) < 0)
-		return dt_opt_usage_error(&program, stderr, "option '--layout': %s; %s", err.msg, err.hint);
-	if (dt_pipeline_parse(a.pipeline, &a.q.run.pipeline, &chunks, &err) < 0)
-		return dt_opt_usage_error(&program, stderr, "option '--pipeline': %s", err.msg);
-	a.q.run.grad_comm = a.grad_comm ? DT_BF16 : DT_F32;
-	if (dt_keep_parse(a.recompute, &a.q.run.recompute, &err) < 0)
-		return dt_opt_usage_error(&program, stderr, "option '--recompute': %s", err.msg);
-	if (chunks > 1)
-		a.q.run.layout.chunks = chunks;
+	a.o.run.compute = a.precision < DT_WF_Q8_0 ? plain[a.precision] : DT_BF16;
+	if (dt_run_options_finish(&a.o, &err) < 0)
+		return dt_opt_usage_error(&program, stderr, "%s%s%s", err.msg, err.hint[0] ? "; " : "",
+					  err.hint);
+	a.q.run = a.o.run;
+	if (a.o.run.accumulation && a.o.run.global_batch)
+		return dt_opt_usage_error(&program, stderr,
+					  "--accumulate and --global-batch exclude each other");
 	if (!a.q.serve && a.precision >= DT_WF_Q8_0)
 		return dt_opt_usage_error(&program, stderr,
 					  "--precision of block formats goes with --serve only");
-	if (a.q.serve && (a.microbatch_given || a.optimizer_given))
+	if (a.q.serve &&
+	    (dt_run_options_given(&a.o, "microbatch") || dt_run_options_given(&a.o, "optimizer")))
 		return dt_opt_usage_error(&program, stderr, "--microbatch and --optimizer go with --train");
 	if (!a.q.serve && a.seqs_given)
 		return dt_opt_usage_error(&program, stderr, "--max-seqs goes with --serve");
@@ -622,11 +597,10 @@ static int check_usage(int nargs)
 	if (a.device && (rc = dt_card_free(a.device, &a.gpu_mem, &err)) < 0)
 		return rc == -EINVAL ? dt_opt_usage_error(&program, stderr, "option '--device': %s", err.msg)
 				     : fail(&err);
+	a.q.run.on_card = a.device != NULL;
 	if ((a.solve || a.why) && a.gpu_mem == 0)
 		return dt_opt_usage_error(&program, stderr, "--%s needs --gpu-mem",
 					  a.solve ? "solve" : "why");
-	if (parse_margin(&err) < 0)
-		return dt_opt_usage_error(&program, stderr, "option '--margin': %s", err.msg);
 	if (a.q.serve && (a.q.extras.lora_rank || a.offload || a.solve == SOLVE_ZERO))
 		return dt_opt_usage_error(&program, stderr, "adapters, offloading and ZeRO go with --train");
 	if ((a.kv || a.activations) && !a.q.serve)
@@ -692,14 +666,12 @@ static int list_models(void)
 /* What options and model together say. */
 static void complete_query(void)
 {
-	static const enum dt_dtype plain[] = {DT_F32, DT_BF16, DT_F16};
 	struct dt_fit_query *q = &a.q;
 	int64_t usual = a.config.max_seq < DEFAULT_SEQ ? a.config.max_seq : DEFAULT_SEQ;
 
 	q->run.seq = q->run.seq ? q->run.seq : usual;
 	q->max_len = q->max_len ? q->max_len : usual;
 	q->precision = (enum dt_weight_format)a.precision;
-	q->run.compute = a.precision < DT_WF_Q8_0 ? plain[a.precision] : DT_BF16;
 	if (a.activations)
 		q->run.compute = a.activations == 1 ? DT_BF16 : DT_F32;
 	if (q->serve)
@@ -716,9 +688,22 @@ static void complete_query(void)
 		a.constant = q->extras.framework_bytes;
 		q->extras.framework_bytes = 0;
 	}
-	q->run.optim.kind = (enum dt_optim_kind)a.optimizer;
 	q->any_account = a.account == 0;
 	q->account = a.account ? (enum dt_account)(a.account - 1) : DT_ACCOUNT_DT;
+}
+
+/* The table of --schedule-file, for as many microbatches as the step has. */
+static int read_schedule(struct dt_err *err)
+{
+	struct dt_run *r = &a.q.run;
+	int rc;
+
+	if (!r->schedule_file)
+		return 0;
+	if (!r->accumulation && !r->global_batch)
+		r->accumulation = 2 * r->layout.pp;
+	rc = dt_run_settle(r, err);
+	return rc < 0 ? rc : dt_run_read_schedule(r, &a.schedule, err);
 }
 
 static int run(const char *model, int cat)
@@ -742,6 +727,8 @@ static int run(const char *model, int cat)
 	solved = 0;
 	a.q.run.config = &a.config;
 	complete_query();
+	if (read_schedule(&err) < 0)
+		return fail(&err);
 	if (a.solve) {
 		solved = solve(&err);
 		if (solved < 0)
@@ -773,14 +760,17 @@ static int run(const char *model, int cat)
 	}
 	dt_fit_release(&r);
 	dt_model_file_release(&a.file);
+	dt_schedule_release(&a.schedule);
 	return status;
 }
 
 int main(int argc, char **argv)
 {
 	struct dt_err err = {0};
-	int status, cat = -1, nargs = dt_opt_main(&program, argc, argv, stdout, stderr, &status);
+	int status, cat = -1, nargs;
 
+	dt_run_options_table(&a.o, own, opts);
+	nargs = dt_opt_main(&program, argc, argv, stdout, stderr, &status);
 	setlocale(LC_CTYPE, "");
 	if (nargs >= 0) {
 		status = check_usage(nargs);

@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "plan/calibrate.h"
 #include "plan/fp8.h"
+#include "plan/run_options.h"
 #include "plan/search.h"
 #include "plan/servplan.h"
 
@@ -14,31 +15,22 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DAY 86400.0
+#define DAY	  86400.0
+#define MAX_RANKS (1 << 20)
 
 static struct {
+	struct dt_run_options o;
 	struct dt_plan_query q;
 	struct dt_config config;
 	struct dt_serve_query serve_q;
 	struct dt_cluster cluster;
-	const char *gpu, *cluster_file, *links, *ops, *calibrate, *validate, *compare, *pipeline;
+	const char *gpu, *cluster_file, *links, *ops, *calibrate, *validate, *compare;
 	uint64_t gpu_mem, tokens;
 	bool serve, json, explain, gpu_given, gpus_given, node_given;
 	int64_t gpus, gpus_a_node, leaf, top;
-	int precision, optimizer, recompute, account, topology, emit, kv;
+	int recompute, account, topology, emit, kv;
 	double nic_gbs, oversubscription, margin, price, mtbf_hours, save_s;
-} a = {
-	.gpu = "A100",
-	.gpus = 8,
-	.pipeline = "1f1b",
-	.top = 5,
-	.optimizer = DT_OPTIM_ADAMW,
-	.precision = DT_WF_BF16,
-	.margin = 5,
-	.oversubscription = 1,
-	.leaf = 16,
-	.serve_q = {.prompt = 1024, .output = 256, .ttft_s = 1, .tpot_s = 0.05, .rate = 1},
-};
+} a;
 
 static const char *const examples[] = {
 	"dt-plan --gpus 64 --gpu H100 llama-2-70b",
@@ -50,26 +42,27 @@ static const char *const examples[] = {
 
 enum { EMIT_NOTHING, EMIT_ARGS, EMIT_CLUSTER };
 
-static const struct dt_opt opts[] = {
+static const struct dt_opt own[] = {
 	DT_OPT_HEADING("Machines"),
-	{"gpus", 'n', DT_OPT_INT, &a.gpus, "N", "devices, one a rank; default 8", .min = 1, .max = 1 << 20,
-	 .given = &a.gpus_given},
+	{"gpus", 'n', DT_OPT_INT, &a.gpus, "N", "devices, one a rank", .min = 1, .max = 1 << 20,
+	 .given = &a.gpus_given, .def = "8"},
 	{"gpu", 'g', DT_OPT_STR, &a.gpu, "NAME",
-	 "A100, A100-40GB, H100, H200, B200, MI300X, T4, L4, or cpu for ranks on this machine; default A100",
-	 .given = &a.gpu_given, .complete = DT_COMPLETE_GPU},
-	{"gpus-per-node", 0, DT_OPT_INT, &a.gpus_a_node, "N",
-	 "devices of a machine; default the usual number", .min = 1, .max = 1 << 20, .given = &a.node_given},
-	{"gpu-mem", 'm', DT_OPT_SIZE, &a.gpu_mem, "SIZE", "memory of a device, instead of its usual"},
-	{"margin", 0, DT_OPT_REAL, &a.margin, "PCT", "percent of it kept free; default 5", .min = 0,
-	 .max = 99},
+	 "A100, A100-40GB, H100, H200, B200, MI300X, T4, L4, or cpu for ranks on this machine",
+	 .given = &a.gpu_given, .def = "A100", .complete = DT_COMPLETE_GPU},
+	{"gpus-per-node", 0, DT_OPT_INT, &a.gpus_a_node, "N", "devices of a machine", .min = 1,
+	 .max = 1 << 20, .given = &a.node_given, .def_text = "the usual number"},
+	{"gpu-mem", 'm', DT_OPT_SIZE, &a.gpu_mem, "SIZE", "memory of a device, instead of its usual",
+	 .min = 1 << 20},
+	{"margin", 0, DT_OPT_PERCENT, &a.margin, "PCT", "percent of it kept free", .min = 0, .max = 99,
+	 .def = "5"},
 	{"topology", 0, DT_OPT_CHOICE, &a.topology, "auto|" DT_TOPOLOGY_CHOICES,
-	 "how machines are connected; default auto: single or fat-tree"},
-	{"nic-bandwidth", 0, DT_OPT_REAL, &a.nic_gbs, "GB/S", "of a device into the network", .min = 0,
+	 "how machines are connected; auto: single or fat-tree", .def = "auto"},
+	{"nic-bandwidth", 0, DT_OPT_RATE, &a.nic_gbs, "GB/S", "of a device into the network", .min = 0,
 	 .max = 1e6},
 	{"oversubscription", 0, DT_OPT_REAL, &a.oversubscription, "X",
-	 "how much narrower the network is above --leaf machines; default 1", .min = 1, .max = 1e4},
-	{"leaf", 0, DT_OPT_INT, &a.leaf, "NODES",
-	 "machines below one switch, or of a dragonfly's group; default 16", .min = 1, .max = 1 << 20},
+	 "how much narrower the network is above --leaf machines", .min = 1, .max = 1e4, .def = "1"},
+	{"leaf", 0, DT_OPT_INT, &a.leaf, "NODES", "machines below one switch, or of a dragonfly's group",
+	 .min = 1, .max = 1 << 20, .def = "16"},
 	{"cluster", 0, DT_OPT_STR, &a.cluster_file, "FILE",
 	 "a description in JSON, as --emit cluster writes it"},
 	{"links", 0, DT_OPT_STR, &a.links, "FILE",
@@ -81,48 +74,51 @@ static const struct dt_opt opts[] = {
 	 "measured steps, JSON Lines: fit what programs reach of the device"},
 	{"validate", 0, DT_OPT_STR, &a.validate, "FILE", "measured steps: compare with what is predicted"},
 	DT_OPT_HEADING("Training"),
-	{"global-batch", 0, DT_OPT_INT, &a.q.fit.run.global_batch, "SAMPLES",
-	 "samples a step; default 16 a device", .min = 1, .max = 1 << 30},
-	{"seq", 's', DT_OPT_INT, &a.q.fit.run.seq, "TOKENS",
-	 "sequence length; default the model's, 4096 at most", .min = 1, .max = 1 << 24},
-	{"microbatch", 'b', DT_OPT_INT, &a.q.fit.run.microbatch, "SAMPLES", "only this one", .min = 1,
-	 .max = 1 << 24},
-	{"recompute", 0, DT_OPT_CHOICE, &a.recompute, "any|none|selective|full",
-	 "only this one; default any"},
-	{"pipeline", 0, DT_OPT_STR, &a.pipeline, "NAME",
-	 "schedule where pp > 1: gpipe, 1f1b (default) or zb-h1"},
-	{"precision", 'p', DT_OPT_CHOICE, &a.precision, "fp32|bf16|fp16", "compute type; default bf16"},
-	{"fp8", 0, DT_OPT_FLAG, &a.q.fit.run.fp8, NULL, "as dt-train --fp8: linears of the layers in 8 bits"},
-	{"optimizer", 0, DT_OPT_CHOICE, &a.optimizer, DT_OPTIM_CHOICES, "update rule; default adamw"},
+	DT_RUN_OPT("global-batch", .def_text = "16 a device"),
+	DT_RUN_OPT("seq", .def_text = "the model's, 4096 at most"),
+	DT_RUN_OPT("microbatch", .help = "only this one", .def_text = "any"),
+	{"recompute", 0, DT_OPT_CHOICE, &a.recompute, "any|none|selective|full", "only this one",
+	 .def = "any"},
+	DT_RUN_OPT("pipeline", .help = "schedule where pp > 1: gpipe, 1f1b or zb-h1"),
+	DT_RUN_OPT("precision"),
+	DT_RUN_OPT("fp8"),
+	DT_RUN_OPT("master"),
+	DT_RUN_OPT("loss-chunk"),
+	DT_RUN_OPT("reproducible"),
+	DT_RUN_OPT("grad-comm"),
+	DT_RUN_OPT("save-async"),
+	DT_RUN_OPT("save-grads"),
+	DT_RUN_OPT("optimizer"),
 	{"account", 0, DT_OPT_CHOICE, &a.account, "auto|" DT_ACCOUNT_CHOICES,
-	 "whose memory and habits: dt plans only what dt-train runs; default auto: dt where it can run the "
-	 "model, else "
-	 "generic"},
+	 "whose memory and habits: dt plans only what dt-train runs; auto: dt where it can run the "
+	 "model, else generic",
+	 .def = "auto"},
 	DT_OPT_HEADING("Serving"),
 	{"serve", 0, DT_OPT_FLAG, &a.serve, NULL, "plan a server: tp and replicas"},
-	{"rate", 0, DT_OPT_REAL, &a.serve_q.rate, "REQ/S", "requests a second to answer; default 1",
-	 .min = 1e-6, .max = 1e9},
-	{"prompt-len", 0, DT_OPT_INT, &a.serve_q.prompt, "TOKENS", "of a request; default 1024", .min = 1,
-	 .max = 1 << 24},
-	{"output-len", 0, DT_OPT_INT, &a.serve_q.output, "TOKENS", "of an answer; default 256", .min = 1,
-	 .max = 1 << 24},
-	{"ttft", 0, DT_OPT_REAL, &a.serve_q.ttft_s, "SECONDS", "time to the first token; default 1",
-	 .min = 1e-6, .max = 1e6},
-	{"tpot", 0, DT_OPT_REAL, &a.serve_q.tpot_s, "SECONDS", "time a further token; default 0.05",
-	 .min = 1e-6, .max = 1e6},
-	{"weights", 0, DT_OPT_CHOICE, &a.serve_q.weights, DT_WEIGHT_CHOICES,
-	 "type of the weights served; default bf16"},
-	{"kv-precision", 0, DT_OPT_CHOICE, &a.kv, DT_KV_CHOICES, "type of the KV cache served; default bf16"},
+	{"rate", 0, DT_OPT_REAL, &a.serve_q.rate, "REQ/S", "requests a second to answer", .min = 1e-6,
+	 .max = 1e9, .def = "1"},
+	{"prompt-len", 0, DT_OPT_INT, &a.serve_q.prompt, "TOKENS", "of a request", .min = 1, .max = 1 << 24,
+	 .def = "1024"},
+	{"output-len", 0, DT_OPT_INT, &a.serve_q.output, "TOKENS", "of an answer", .min = 1, .max = 1 << 24,
+	 .def = "256"},
+	{"ttft", 0, DT_OPT_REAL, &a.serve_q.ttft_s, "SECONDS", "time to the first token", .min = 1e-6,
+	 .max = 1e6, .def = "1"},
+	{"tpot", 0, DT_OPT_REAL, &a.serve_q.tpot_s, "SECONDS", "time a further token", .min = 1e-6,
+	 .max = 1e6, .def = "0.05"},
+	{"weights", 0, DT_OPT_CHOICE, &a.serve_q.weights, DT_WEIGHT_CHOICES, "type of the weights served",
+	 .def = "bf16"},
+	{"kv-precision", 0, DT_OPT_CHOICE, &a.kv, DT_KV_CHOICES, "type of the KV cache served; auto: bf16",
+	 .def = "auto"},
 	DT_OPT_HEADING("The whole run"),
 	{"tokens", 0, DT_OPT_COUNT, &a.tokens, "COUNT", "tokens to train on: days, device hours and cost"},
 	{"price", 0, DT_OPT_REAL, &a.price, "X", "of a device hour", .min = 0, .max = 1e6},
 	{"mtbf", 0, DT_OPT_REAL, &a.mtbf_hours, "HOURS",
 	 "between failures or preemptions of one device: the best checkpoint interval", .min = 1e-3,
 	 .max = 1e9},
-	{"save-time", 0, DT_OPT_REAL, &a.save_s, "SECONDS",
-	 "of a checkpoint, for --mtbf; default its bytes at 2 GB/s a machine", .min = 1e-6, .max = 1e6},
+	{"save-time", 0, DT_OPT_REAL, &a.save_s, "SECONDS", "of a checkpoint, for --mtbf", .min = 1e-6,
+	 .max = 1e6, .def_text = "its bytes at 2 GB/s a machine"},
 	DT_OPT_HEADING("Output"),
-	{"top", 0, DT_OPT_INT, &a.top, "N", "plans listed; default 5", .min = 1, .max = 100},
+	{"top", 0, DT_OPT_INT, &a.top, "N", "plans listed", .min = 1, .max = 100, .def = "5"},
 	{"compare", 0, DT_OPT_STR, &a.compare, "LAYOUT", "judge this layout beside the best"},
 	{"explain", 0, DT_OPT_FLAG, &a.explain, NULL,
 	 "say what a step's time goes into, and what was passed over"},
@@ -131,6 +127,8 @@ static const struct dt_opt opts[] = {
 	{"json", 0, DT_OPT_FLAG, &a.json, NULL, "one JSON object"},
 	DT_OPT_END,
 };
+
+static struct dt_opt opts[DT_RUN_OPTS_MAX];
 
 static const struct dt_program program = {
 	.name = "dt-plan",
@@ -368,6 +366,9 @@ static void explain(const struct dt_plan *p)
 	printf("\n%d ways to cut the model were timed; the memory of the fastest %d was worked out, %d did "
 	       "not fit.\n",
 	       p->cut, p->tried, p->too_large);
+	for (int i = 0; i < p->nreason; i++)
+		printf("Passed over: %d like %s, %s.\n", p->reason[i].n, p->reason[i].layout,
+		       p->reason[i].text);
 	printf("The step is bound by %s.\n\n",
 	       dt_opt_choice_name(DT_BOUND_CHOICES, (int)t->bound, bound, sizeof(bound)));
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -402,7 +403,7 @@ static int print_plans(const struct dt_plan *p, const struct dt_candidate *other
 	char need[24], layout[80], name[12];
 
 	print_heading();
-	if (p->n == 0) {
+	if (p->n == 0 && !other) {
 		printf("nothing fits; least too large is %s with %s\n",
 		       dt_layout_format(&p->smallest.layout, layout, sizeof(layout)),
 		       dt_format_size(p->smallest.peak_bytes, need, sizeof(need)));
@@ -414,9 +415,11 @@ static int print_plans(const struct dt_plan *p, const struct dt_candidate *other
 		table_row(t, &p->best[i], name, i ? &p->best[0] : NULL);
 	}
 	if (other)
-		table_row(t, other, "?", &p->best[0]);
+		table_row(t, other, "?", p->n ? &p->best[0] : NULL);
 	dt_table_print(t, stdout);
 	dt_table_free(t);
+	if (p->n == 0)
+		return DT_EXIT_NO;
 	if (a.explain)
 		explain(p);
 	if (a.tokens || a.mtbf_hours > 0)
@@ -433,13 +436,13 @@ static int print_json(const struct dt_plan *p, const struct dt_candidate *other,
 
 	for (int i = 0; i < p->n; i++)
 		json_array_append_new(plans, dt_candidate_json(&a.q, &p->best[i]));
-	o = json_pack("{s:i, s:s, s:o, s:I, s:I, s:s, s:i, s:i, s:i, s:o}", "schema", 1, "model",
+	o = json_pack("{s:i, s:s, s:o, s:I, s:I, s:s, s:i, s:i, s:i, s:i, s:o}", "schema", 1, "model",
 		      a.config.name, "cluster", dt_cluster_to_json(&a.cluster), "global_batch",
 		      (json_int_t)a.q.fit.run.global_batch, "seq_tokens", (json_int_t)a.q.fit.run.seq,
 		      "account",
 		      dt_opt_choice_name(DT_ACCOUNT_CHOICES, (int)a.q.fit.account, acc, sizeof(acc)),
-		      "layouts_timed", p->cut, "layouts_sized", p->tried, "layouts_too_large", p->too_large,
-		      "plans", plans);
+		      "layouts_timed", p->cut, "layouts_passed_over", p->passed, "layouts_sized", p->tried,
+		      "layouts_too_large", p->too_large, "plans", plans);
 	if (other)
 		json_object_set_new(o, "compared", dt_candidate_json(&a.q, other));
 	if (a.tokens && p->n)
@@ -454,6 +457,7 @@ static int judge(struct dt_candidate *ret, struct dt_err *err)
 {
 	struct dt_candidate c = {0}, best = {0};
 	struct dt_layout l;
+	int64_t only = a.q.fit.run.microbatch;
 	int rc = dt_layout_parse(a.compare, &l, err), last = 0;
 
 	if (rc < 0)
@@ -462,10 +466,10 @@ static int judge(struct dt_candidate *ret, struct dt_err *err)
 		return dt_err_set(err, -EINVAL, "layout '%s' has %d ranks, not %d", a.compare,
 				  dt_layout_world(&l), a.cluster.gpus);
 	for (int r = 0; r < 3; r++)
-		for (int64_t b = 1; b <= 64 && b * l.dp <= a.q.fit.run.global_batch; b *= 2) {
+		for (int64_t b = only ? only : 1; b * l.dp <= a.q.fit.run.global_batch && (only || b <= 64);
+		     b = only ? INT64_MAX / MAX_RANKS : 2 * b) {
 			c = (struct dt_candidate){.layout = l, .microbatch = b, .recompute = r};
-			if ((a.q.fit.run.microbatch && b != a.q.fit.run.microbatch) ||
-			    (a.q.recompute >= 0 && r != a.q.recompute))
+			if (a.q.recompute >= 0 && r != a.q.recompute)
 				continue;
 			rc = dt_plan_judge(&a.q, &c, err);
 			if (rc < 0) {
@@ -488,17 +492,16 @@ static int judge(struct dt_candidate *ret, struct dt_err *err)
 static int plan_training(const char *model, struct dt_err *err)
 {
 	struct dt_candidate other;
-	struct dt_plan p;
+	struct dt_plan p = {0};
 	char args[512];
-	int status;
+	int status, rc;
 
-	if (dt_plan_search(&a.q, (int)a.top, &p, err) < 0)
+	if (a.compare && judge(&other, err) < 0)
 		return fail(err);
-	if (a.compare && judge(&other, err) < 0) {
-		dt_plan_release(&p);
+	rc = dt_plan_search(&a.q, (int)a.top, &p, err);
+	if (rc < 0 && !(a.compare && rc == -EINVAL)) /* a layout nobody would try can still be judged */
 		return fail(err);
-	}
-	if (a.emit == EMIT_ARGS && p.n == 0) {
+	if (a.emit == EMIT_ARGS && p.n == 0 && !a.compare) {
 		dt_err_set(err, -ENOSPC, "nothing fits");
 		fail(err);
 		status = DT_EXIT_NO;
@@ -616,7 +619,7 @@ static int check_usage(int nargs, char **argv, const char **ret_model)
 {
 	bool roof = nargs > 0 && !strcmp(argv[1], "roofline");
 	struct dt_err err = {0};
-	int chunks = 1, want = roof ? 2 : 1;
+	int want = roof ? 2 : 1;
 
 	if (a.emit == EMIT_CLUSTER || a.validate)
 		want = nargs < 1 ? 0 : want;
@@ -624,9 +627,13 @@ static int check_usage(int nargs, char **argv, const char **ret_model)
 		return dt_opt_usage_error(&program, stderr,
 					  nargs < want ? "a model is missing" : "one model at a time");
 	*ret_model = want ? argv[want] : NULL;
-	if (dt_pipeline_parse(a.pipeline, &a.q.fit.run.pipeline, &chunks, &err) < 0 || chunks > 1)
-		return dt_opt_usage_error(&program, stderr, "option '--pipeline': %s",
-					  chunks > 1 ? "chunks are searched over; name 1f1b" : err.msg);
+	if (!strncmp(a.o.pipeline, "interleaved", 11))
+		return dt_opt_usage_error(&program, stderr,
+					  "option '--pipeline': chunks are searched over; name 1f1b");
+	if (dt_run_options_finish(&a.o, &err) < 0)
+		return dt_opt_usage_error(&program, stderr, "%s%s%s", err.msg, err.hint[0] ? "; " : "",
+					  err.hint);
+	a.q.fit.run = a.o.run;
 	if (a.cluster_file && a.gpu_given)
 		return dt_opt_usage_error(&program, stderr, "--cluster and --gpu exclude each other");
 	if (a.json && a.emit)
@@ -639,14 +646,11 @@ static int check_usage(int nargs, char **argv, const char **ret_model)
 
 static void complete_query(void)
 {
-	static const enum dt_dtype plain[] = {DT_F32, DT_BF16, DT_F16};
 	struct dt_config *c = &a.config;
 	bool dt = dt_config_computable(c, NULL) == 0;
 
 	a.q.fit.run.seq = a.q.fit.run.seq ? a.q.fit.run.seq : c->max_seq < 4096 ? c->max_seq : 4096;
-	a.q.fit.precision = (enum dt_weight_format)a.precision;
-	a.q.fit.run.compute = plain[a.precision];
-	a.q.fit.run.optim.kind = (enum dt_optim_kind)a.optimizer;
+	a.q.fit.precision = (enum dt_weight_format)a.q.fit.run.compute; /* both begin with f32, bf16, f16 */
 	a.q.recompute = a.recompute - 1;
 	a.q.fit.account = a.account ? (enum dt_account)(a.account - 1)
 			  : dt	    ? DT_ACCOUNT_DT
@@ -716,7 +720,7 @@ int main(int argc, char **argv)
 	struct dt_err err = {0};
 	int status, nargs;
 
-	a.serve_q.weights = DT_WF_BF16;
+	dt_run_options_table(&a.o, own, opts);
 	nargs = dt_opt_main(&program, argc, argv, stdout, stderr, &status);
 	if (nargs >= 0) {
 		status = check_usage(nargs, argv, &model);

@@ -6,7 +6,7 @@
  */
 #include "base/curves.h"
 #include "base/jsonl.h"
-#include "base/opt.h"
+#include "base/program.h"
 #include "base/progress.h"
 #include "base/tmpfile.h"
 
@@ -26,7 +26,7 @@ enum { MAX_SMOOTH = 10000 };
 static struct {
 	struct dt_strs keys;
 	const char *x, *by, *bars, *svg, *title;
-	bool log_x, log_y, ascii, skip_bad, live;
+	bool log_x, log_y, stack, ascii, skip_bad, live;
 	int64_t smooth, width, height;
 	int color, theme;
 } opt;
@@ -57,6 +57,10 @@ static const struct dt_opt opts[] = {
 	 .help = "a bar chart of this key; the last value counts where a bar comes again"},
 	{.name = "log-x", .type = DT_OPT_FLAG, .dest = &opt.log_x, .help = "logarithmic horizontal axis"},
 	{.name = "log-y", .type = DT_OPT_FLAG, .dest = &opt.log_y, .help = "logarithmic vertical axis"},
+	{.name = "stack",
+	 .type = DT_OPT_FLAG,
+	 .dest = &opt.stack,
+	 .help = "areas on top of one another: parts of a whole, such as the times of a step"},
 	{.name = "smooth",
 	 .type = DT_OPT_INT,
 	 .dest = &opt.smooth,
@@ -168,8 +172,8 @@ static struct dt_plot_style choose_style(void)
 	return st;
 }
 
-/* The whole picture to f: SVG when svg is set. Returns the lines printed or a negative errno. */
-static int draw(FILE *f, bool svg)
+/* The whole picture to f: SVG when svg is set. Returns the lines printed or the code of err. */
+static int draw(FILE *f, bool svg, struct dt_err *err)
 {
 	struct dt_plot_style st = choose_style();
 	int width = opt.width ? (int)opt.width : 800, height = opt.height ? (int)opt.height : 400, rc;
@@ -185,12 +189,12 @@ static int draw(FILE *f, bool svg)
 		dt_bars_svg(&bars, width, dark, f);
 		return 0;
 	}
-	rc = dt_curves_plot(&P.curves, &p);
+	rc = dt_curves_plot(&P.curves, &p, err);
 	p.plot.title = opt.title;
 	if (rc == 0 && svg)
 		dt_plot_svg(&p.plot, width, height, dark, f);
-	else if (rc == 0)
-		rc = dt_plot_term(&p.plot, &st, f);
+	else if (rc == 0 && (rc = dt_plot_term(&p.plot, &st, f)) < 0)
+		dt_err_sys(err, rc, "picture");
 	dt_curves_picture_release(&p);
 	return rc;
 }
@@ -199,6 +203,7 @@ static int draw(FILE *f, bool svg)
 static void redraw(void)
 {
 	char *text = NULL, *line, *nl;
+	struct dt_err err;
 	size_t n = 0;
 	FILE *f;
 
@@ -207,7 +212,7 @@ static void redraw(void)
 	f = open_memstream(&text, &n);
 	if (!f)
 		return;
-	if (draw(f, false) < 0 || fclose(f) == EOF) {
+	if (draw(f, false, &err) < 0 || fclose(f) == EOF) {
 		free(text);
 		return;
 	}
@@ -254,7 +259,7 @@ static int read_input(int file, bool live, struct dt_err *err)
 	}
 	if (rc < 0) {
 		/* Whoever writes the pipe, a training run perhaps, must not die of a picture. */
-		fprintf(stderr, "%s: %s\n", prog.name, err->msg);
+		dt_program_fail(&prog, err);
 		err->msg[0] = '\0';
 		dt_jsonl_drain(&j);
 	}
@@ -285,9 +290,12 @@ static int sort_operands(int nargs, char **argv)
 	if (opt.bars && P.nkey)
 		return dt_opt_usage_error(&prog, stderr, "'%s' is no file, and --bars draws one key",
 					  P.key[0]);
-	if (opt.bars && (opt.log_x || opt.log_y || opt.x || opt.smooth > 1))
+	if (opt.bars && (opt.log_x || opt.log_y || opt.x || opt.smooth > 1 || opt.stack))
+		return dt_opt_usage_error(
+			&prog, stderr, "--x, --log-x, --log-y, --smooth and --stack do not go with --bars");
+	if (opt.stack && opt.log_y)
 		return dt_opt_usage_error(&prog, stderr,
-					  "--x, --log-x, --log-y and --smooth do not go with --bars");
+					  "--stack begins at zero: --log-y does not go with it");
 	if (!opt.bars && !P.nkey)
 		P.key[P.nkey++] = "loss";
 	if (!P.nfile) {
@@ -304,6 +312,7 @@ static int sort_operands(int nargs, char **argv)
 					     .bars = opt.bars,
 					     .log_x = opt.log_x,
 					     .log_y = opt.log_y,
+					     .stack = opt.stack,
 					     .smooth = (double)opt.smooth};
 	return 0;
 }
@@ -318,16 +327,16 @@ static int write_picture(bool live, struct dt_err *err)
 		return 0;
 	}
 	if (!opt.svg || !strcmp(opt.svg, "-")) {
-		rc = draw(stdout, opt.svg != NULL);
-		return rc < 0 ? dt_err_sys(err, rc, "picture") : 0;
+		rc = draw(stdout, opt.svg != NULL, err);
+		return rc < 0 ? rc : 0;
 	}
 	rc = dt_tmpfile_open(&t, opt.svg, err);
 	if (rc < 0)
 		return rc;
-	rc = draw(t.f, true);
+	rc = draw(t.f, true, err);
 	if (rc < 0) {
 		dt_tmpfile_abort(&t);
-		return dt_err_sys(err, rc, "picture");
+		return rc;
 	}
 	return dt_tmpfile_commit(&t, err);
 }
@@ -355,14 +364,11 @@ int main(int argc, char **argv)
 	if (rc == 0)
 		rc = write_picture(live, &err);
 	if (rc == 0 && P.bad)
-		fprintf(stderr, "%s: lines passed over, being no JSON object: %zu\n", prog.name, P.bad);
+		dt_program_say(&prog, "lines passed over, being no JSON object: %zu", P.bad);
 	if (rc == 0 && P.curves.nonpositive)
-		fprintf(stderr, "%s: points left out, being zero or less: %zu\n", prog.name,
-			P.curves.nonpositive);
+		dt_program_say(&prog, "points left out, being zero or less: %zu", P.curves.nonpositive);
 	if (rc == 0)
 		rc = dt_close_stdout(&err);
-	if (rc < 0 && rc != -EPIPE && err.msg[0])
-		fprintf(stderr, "%s: %s\n%s%s", prog.name, err.msg, err.hint, err.hint[0] ? "\n" : "");
 	dt_curves_release(&P.curves);
-	return rc < 0 ? DT_EXIT_FAILED : DT_EXIT_OK;
+	return rc < 0 ? dt_program_fail(&prog, &err) : DT_EXIT_OK;
 }

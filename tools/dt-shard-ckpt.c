@@ -48,7 +48,7 @@ static const struct dt_opt opts[] = {
 	{"type", 0, DT_OPT_CHOICE, &type, TYPES, "type of the weights", "convert,quantize,avg",
 	 .given = &type_given, .def_text = "as they are"},
 	{"tokenizer", 0, DT_OPT_STR, &tokenizer, "FILE",
-	 "tokenizer.json, folder, GGUF or llama2.c tokenizer to take along instead; none: leave it out",
+	 "what holds the tokenizer to take along instead, as dt-tokenize reads it; none: leave it out",
 	 "convert,quantize,avg", .complete = DT_COMPLETE_TOKENIZER},
 	{"max-file-size", 0, DT_OPT_SIZE, &max_file, "SIZE",
 	 "begin another safetensors file past this; 0: never", "convert,avg", .def = "5GB"},

@@ -5,6 +5,7 @@
 #include "base/table.h"
 #include "base/tmpfile.h"
 #include "base/units.h"
+#include "ckpt/tokenizer_file.h"
 #include "data/bpe_train.h"
 #include "data/tokenizer.h"
 
@@ -26,8 +27,8 @@ static bool vocab_given;
 
 static const struct dt_opt opts[] = {
 	{"tokenizer", 't', DT_OPT_STR, &tokenizer, "T",
-	 "'byte', a tokenizer.json, or a folder that holds one", "encode,decode,info",
-	 .complete = DT_COMPLETE_TOKENIZER},
+	 "'byte', or what holds one: tokenizer.json, folder, GGUF, SentencePiece model, checkpoint",
+	 "encode,decode,info", .complete = DT_COMPLETE_TOKENIZER},
 	{"lines", 'l', DT_OPT_FLAG, &lines, NULL, "one record a line, in place of one record in all",
 	 "encode,decode"},
 	{"null-data", 'z', DT_OPT_FLAG, &null_data, NULL,
@@ -416,6 +417,8 @@ static int with_tokenizer(int (*fn)(const struct dt_tokenizer *t, struct dt_err 
 {
 	struct dt_err err = {0};
 	struct dt_tokenizer *t;
+	char *text;
+	size_t n;
 	int rc;
 
 	if (!tokenizer)
@@ -423,7 +426,13 @@ static int with_tokenizer(int (*fn)(const struct dt_tokenizer *t, struct dt_err 
 	if (binary && (json || lines || null_data))
 		return dt_opt_usage_error(&program, stderr,
 					  "--binary does not go with --json, --lines or --null-data");
-	rc = dt_tokenizer_open(tokenizer, &t, &err);
+	rc = dt_tokenizer_file_text(tokenizer, &text, &n, &err);
+	if (rc == 0) {
+		rc = dt_tokenizer_from_text(text, n, &t, &err);
+		if (rc < 0)
+			dt_err_prefix(&err, "cannot use the tokenizer '%s'", tokenizer);
+		free(text);
+	}
 	if (rc < 0)
 		return dt_program_fail(&program, &err);
 	rc = fn(t, &err);

@@ -1,4 +1,6 @@
 /* dt-train: trains or continues training a model, one process a rank. */
+#include "base/json.h"
+#include "base/launch.h"
 #include "base/opt.h"
 #include "base/tmpfile.h"
 #include "kernels/device.h"
@@ -10,17 +12,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct args {
-	struct dt_run r;
-	const char *layout, *pipeline, *recompute, *loss_scale;
-	int precision, optimizer, schedule, grad_comm, save_errors, transport;
-	bool schedule_table, master;
+static struct {
+	struct dt_run_options o;
+	struct dt_strs accept;
+	int transport;
+	bool schedule_table;
 	struct dt_verify_opts verify;
-	int64_t seed;
-	double lr, min_lr, beta1, beta2, eps, weight_decay, timeout;
-	bool min_lr_given;
-	uint64_t bucket;
-};
+	bool json;
+	double timeout;
+} a;
 
 static const char *const examples[] = {
 	"dt-train --model gpt2-124m --data corpus.h5 --seq 512 --microbatch 4 --steps 100",
@@ -31,141 +31,82 @@ static const char *const examples[] = {
 	NULL,
 };
 
-static struct args a = {
-	.pipeline = "1f1b",
-	.master = true,
-	.recompute = "none",
-	.layout = "dp1",
-	.r = {.seq = 256,
-	      .microbatch = 4,
-	      .steps = 100,
-	      .clip = 1.0,
-	      .metrics = "-",
-	      .measure_mfu = true,
-	      .lr = {.schedule = DT_LR_COSINE}},
-	.precision = 0,
-	.optimizer = DT_OPTIM_ADAMW,
-	.schedule = DT_LR_COSINE,
-	.seed = 1337,
-	.lr = 3e-4,
-	.beta1 = 0.9,
-	.beta2 = 0.95,
-	.eps = 1e-8,
-	.weight_decay = 0.1,
-	.timeout = 300,
-	.bucket = 25u << 20,
-};
-
-#define ANY .min = -1e300, .max = 1e300
-static const struct dt_opt opts[] = {
-	{"model", 'm', DT_OPT_STR, &a.r.model, "MODEL", "preset, config.json or checkpoint folder",
-	 .complete = DT_COMPLETE_MODEL},
-	{"data", 'd', DT_OPT_STR, &a.r.data.train, "FILE", "training set made by dt-dataset",
-	 .complete = DT_COMPLETE_FILE},
-	{"layout", 'l', DT_OPT_STR, &a.layout, "LAYOUT",
-	 "how ranks split the work, dp2.tp2 for example; see dt-layout(7)"},
-	{"pipeline", 0, DT_OPT_STR, &a.pipeline, "NAME",
-	 "schedule where pp > 1: gpipe, 1f1b, interleaved:V or zb-h1"},
-	{"schedule-file", 0, DT_OPT_STR, &a.r.schedule_file, "FILE",
-	 "run this table of a pipeline, in the form that --schedule-table prints",
-	 .complete = DT_COMPLETE_FILE},
+static const struct dt_opt own[] = {
+	DT_RUN_OPT("model"),
+	DT_RUN_OPT("data"),
+	DT_RUN_OPT("layout"),
+	DT_RUN_OPT("pipeline"),
+	DT_RUN_OPT("schedule-file"),
 	{"schedule-table", 0, DT_OPT_FLAG, &a.schedule_table, NULL,
 	 "print the pipeline's table and its bubble, and do nothing else"},
 	DT_OPT_HEADING("Batch and length"),
-	{"seq", 's', DT_OPT_INT, &a.r.seq, "TOKENS", "sequence length", .min = 1, .max = 1 << 24},
-	{"microbatch", 'b', DT_OPT_INT, &a.r.microbatch, "SAMPLES", "samples a rank computes at a time",
-	 .min = 1, .max = 1 << 24},
-	{"global-batch", 0, DT_OPT_INT, &a.r.global_batch, "SAMPLES",
-	 "samples a step over all ranks; default microbatch x dp", .min = 1, .max = 1 << 30},
-	{"steps", 'n', DT_OPT_INT, &a.r.steps, "N", "train until this many steps are done", .min = 1,
-	 .max = 1e15},
+	DT_RUN_OPT("seq"),
+	DT_RUN_OPT("microbatch"),
+	DT_RUN_OPT("global-batch"),
+	DT_RUN_OPT("steps"),
 	DT_OPT_HEADING("Optimizer"),
-	{"optimizer", 0, DT_OPT_CHOICE, &a.optimizer, DT_OPTIM_CHOICES, "update rule"},
-	{"lr", 0, DT_OPT_REAL, &a.lr, "X", "peak learning rate", .min = 0, .max = 1e6},
-	{"min-lr", 0, DT_OPT_REAL, &a.min_lr, "X", "learning rate at the end; default a tenth of --lr",
-	 .min = 0, .max = 1e6, .given = &a.min_lr_given},
-	{"schedule", 0, DT_OPT_CHOICE, &a.schedule, DT_LR_CHOICES, "course of the learning rate"},
-	{"warmup", 0, DT_OPT_INT, &a.r.lr.warmup, "STEPS", "steps of linear warm-up", .min = 0, .max = 1e15},
-	{"decay-steps", 0, DT_OPT_INT, &a.r.lr.decay, "STEPS",
-	 "length of the decay at the end of wsd; default a tenth of --steps", .min = 0, .max = 1e15},
-	{"beta1", 0, DT_OPT_REAL, &a.beta1, "X", "momentum; first Adam moment", .min = 0, .max = 1},
-	{"beta2", 0, DT_OPT_REAL, &a.beta2, "X", "second Adam moment; RMSprop's average", .min = 0, .max = 1},
-	{"eps", 0, DT_OPT_REAL, &a.eps, "X", "term added to the denominator", .min = 0, .max = 1},
-	{"weight-decay", 0, DT_OPT_REAL, &a.weight_decay, "X", "on matrices; norms and biases are left alone",
-	 .min = 0, .max = 1e6},
-	{"clip", 0, DT_OPT_REAL, &a.r.clip, "X", "largest gradient norm; 0: no clipping", .min = 0,
-	 .max = 1e30},
+	DT_RUN_OPT("optimizer"),
+	DT_RUN_OPT("lr"),
+	DT_RUN_OPT("min-lr"),
+	DT_RUN_OPT("schedule"),
+	DT_RUN_OPT("warmup"),
+	DT_RUN_OPT("decay-steps"),
+	DT_RUN_OPT("beta1"),
+	DT_RUN_OPT("beta2"),
+	DT_RUN_OPT("eps"),
+	DT_RUN_OPT("weight-decay"),
+	DT_RUN_OPT("clip"),
 	DT_OPT_HEADING("Numbers and memory"),
-	{"precision", 'p', DT_OPT_CHOICE, &a.precision, "bf16|fp32|fp16",
-	 "compute type; master weights and gradients are always fp32"},
-	{"fp8", 0, DT_OPT_FLAG, &a.r.fp8, NULL,
-	 "linears of the layers in 8 bits: E4M3 forward, E5M2 gradients, a scale a tensor"},
-	{"master", 0, DT_OPT_FLAG, &a.master, NULL,
-	 "keep fp32 master weights beside 16-bit ones; without them bf16 is rounded at random",
-	 .negatable = true},
-	{"recompute", 0, DT_OPT_STR, &a.recompute, DT_RECOMPUTE_CHOICES,
-	 "what backward computes again instead of keeping"},
-	{"loss-chunk", 0, DT_OPT_INT, &a.r.loss_chunk, "TOKENS", "rows of logits held at a time", .min = 1,
-	 .max = 1 << 24},
-	{"mem-limit", 0, DT_OPT_SIZE, &a.r.mem_limit, "SIZE",
-	 "refuse to start (exit 3) when the plan needs more a rank"},
-	{"seed", 0, DT_OPT_INT, &a.seed, "N", "of initial weights and data order"},
-	{"device", 0, DT_OPT_STR, &a.r.device, "auto|cpu|cuda[:N]",
-	 "where to compute; default the processor"},
-	{"threads", 't', DT_OPT_INT, &a.r.threads, "N",
-	 "threads a rank; default cores over the ranks of the machine", .min = 1, .max = 4096},
-	{"loss-scale", 0, DT_OPT_STR, &a.loss_scale, "X|dynamic[:X]",
-	 "factor of the loss during backward; default dynamic for fp16, else 1"},
-	{"reproducible", 0, DT_OPT_FLAG, &a.r.reproducible, NULL,
-	 "sum gradients so that dp, pp and accumulation do not change a bit"},
+	DT_RUN_OPT("precision"),
+	DT_RUN_OPT("fp8"),
+	DT_RUN_OPT("master"),
+	DT_RUN_OPT("recompute"),
+	DT_RUN_OPT("loss-chunk"),
+	DT_RUN_OPT("mem-limit"),
+	DT_RUN_OPT("seed"),
+	DT_RUN_OPT("device"),
+	DT_RUN_OPT("threads"),
+	DT_RUN_OPT("loss-scale"),
+	DT_RUN_OPT("reproducible"),
 	DT_OPT_HEADING("Checkpoints"),
-	{"save", 0, DT_OPT_STR, &a.r.save.dir, "DIR",
-	 "folder of checkpoints; one is always written at the end", .complete = DT_COMPLETE_DIR},
-	{"save-every", 0, DT_OPT_INT, &a.r.save.every, "STEPS", "also save this often", .min = 1,
-	 .max = 1e15},
-	{"keep", 0, DT_OPT_INT, &a.r.save.keep, "N", "keep only the newest N checkpoints", .min = 1,
-	 .max = 1 << 30},
-	{"keep-every", 0, DT_OPT_INT, &a.r.save.keep_every, "STEPS",
-	 "with --keep: also keep multiples of this", .min = 1, .max = 1e15},
-	{"save-async", 0, DT_OPT_FLAG, &a.r.save.async, NULL,
-	 "write checkpoints from a copy in memory while training goes on"},
-	{"save-errors", 0, DT_OPT_CHOICE, &a.save_errors, "stop|continue",
-	 "what a checkpoint that cannot be written does to the run"},
-	{"compress", 0, DT_OPT_FLAG, &a.r.save.compress, NULL, "deflate checkpoints"},
-	{"save-grads", 0, DT_OPT_FLAG, &a.r.save.grads, NULL,
-	 "checkpoints also hold the gradients of their step, as grad/NAME"},
-	{"resume", 0, DT_OPT_STR, &a.r.save.resume, "auto|PATH",
-	 "go on from the newest checkpoint of --save if there is one, or from PATH",
-	 .complete = DT_COMPLETE_DIR},
+	DT_RUN_OPT("save"),
+	DT_RUN_OPT("overwrite"),
+	DT_RUN_OPT("save-every"),
+	DT_RUN_OPT("keep"),
+	DT_RUN_OPT("keep-every"),
+	DT_RUN_OPT("save-async"),
+	DT_RUN_OPT("save-errors"),
+	DT_RUN_OPT("compress"),
+	DT_RUN_OPT("save-grads"),
+	DT_RUN_OPT("resume"),
+	{"accept-change", 0, DT_OPT_STRS, &a.accept, "NAME",
+	 "with --resume: let this option differ from the checkpoint's run; may be repeated"},
 	DT_OPT_HEADING("Reports"),
-	{"metrics", 0, DT_OPT_STR, &a.r.metrics, "FILE", "JSON line a step; - is standard output",
-	 .complete = DT_COMPLETE_FILE},
-	{"eval-data", 0, DT_OPT_STR, &a.r.data.eval, "FILE", "evaluation set, of the same tokenizer",
-	 .complete = DT_COMPLETE_FILE},
-	{"eval-every", 0, DT_OPT_INT, &a.r.data.eval_every, "STEPS", "evaluate this often, and at the end",
-	 .min = 1, .max = 1e15},
-	{"eval-tokens", 0, DT_OPT_INT, &a.r.data.eval_tokens, "N",
-	 "stop an evaluation after this many tokens", .min = 1, .max = 1e15},
-	{"mfu", 0, DT_OPT_FLAG, &a.r.measure_mfu, NULL, "measure the matmul rate at the start, for mfu",
-	 .negatable = true},
+	DT_RUN_OPT("metrics"),
+	DT_RUN_OPT("eval-data"),
+	DT_RUN_OPT("eval-every"),
+	DT_RUN_OPT("eval-tokens"),
+	DT_RUN_OPT("mfu"),
+	DT_RUN_OPT("error-file"),
 	DT_OPT_HEADING("Communication"),
 	{"comm-timeout", 0, DT_OPT_REAL, &a.timeout, "SECONDS",
-	 "end the job when an operation between ranks takes longer; 0: never", .min = 0, .max = 1e9},
+	 "end the job when an operation between ranks takes longer; 0: never", .min = 0, .max = 1e9,
+	 .def = "300"},
 	{"transport", 0, DT_OPT_CHOICE, &a.transport, "auto|mpi",
-	 "auto: shared memory inside a machine; mpi: MPI for everything"},
-	{"grad-comm", 0, DT_OPT_CHOICE, &a.grad_comm, "fp32|bf16", "type in which gradients travel"},
-	{"bucket-size", 0, DT_OPT_SIZE, &a.bucket, "SIZE",
-	 "gradients are reduced in pieces of about this size"},
+	 "auto: shared memory inside a machine; mpi: MPI for everything", .def = "auto"},
+	DT_RUN_OPT("grad-comm"),
+	DT_RUN_OPT("bucket-size"),
 	DT_OPT_HEADING("dt-train verify: the same run on several layouts, compared with the first"),
 	{"layouts", 0, DT_OPT_STR, &a.verify.layouts, "A,B[,C...]", "which layouts"},
-	{"loss-bound", 0, DT_OPT_REAL, &a.verify.loss_bound, "X",
-	 "largest relative difference of a loss; default 1e-5, bf16 1e-2", .min = 0, .max = 1e9},
+	{"loss-bound", 0, DT_OPT_REAL, &a.verify.loss_bound, "X", "largest relative difference of a loss",
+	 .min = 0, .max = 1e9, .def_text = "1e-5, bf16 1e-2"},
 	{"tensor-bound", 0, DT_OPT_REAL, &a.verify.tensor_bound, "X",
-	 "largest relative difference of a gradient norm, gradient or parameter; default 1e-4, bf16 5e-2",
-	 .min = 0, .max = 1e9},
-	{"json", 0, DT_OPT_FLAG, &a.verify.json, NULL, "a JSON line a layout"},
+	 "largest relative difference of a gradient norm, gradient or parameter", .min = 0, .max = 1e9,
+	 .def_text = "1e-4, bf16 5e-2"},
+	{"json", 0, DT_OPT_FLAG, &a.json, NULL, "a JSON line a layout"},
 	DT_OPT_END,
 };
+static struct dt_opt opts[DT_RUN_OPTS_MAX];
 
 static const struct dt_program program = {
 	.name = "dt-train",
@@ -175,135 +116,79 @@ static const struct dt_program program = {
 	.opts = opts,
 };
 
-/* "X", "dynamic" or "dynamic:X", where X is what it starts from. */
-static int parse_loss_scale(const char *s, struct dt_run *o, struct dt_err *err)
-{
-	bool dynamic = s ? !strncmp(s, "dynamic", 7) : o->compute == DT_F16;
-	const char *number = !s || !dynamic ? s : s[7] == ':' ? s + 8 : s[7] ? s : NULL;
-	double x = dynamic ? 0x1p16 : 1;
-	char *end;
-
-	if (number) {
-		x = strtod(number, &end);
-		if (end == number || *end || !(x >= 0x1p-20) || !(x <= 0x1p40))
-			return dt_err_set(err, -EINVAL,
-					  "--loss-scale '%s' is neither a number above 0 nor dynamic[:X]", s);
-	}
-	o->loss_scale = dynamic ? 0 : x;
-	o->loss_scale_start = x;
-	return 0;
-}
-
 /* --schedule-table: nothing but layout and batch are needed. */
 static int print_schedule(struct dt_err *err)
 {
-	struct dt_run *o = &a.r;
-	struct dt_layout l = o->layout;
+	struct dt_run r = a.o.run;
 	struct dt_schedule s;
 	struct dt_pipe_cost *cost;
-	int64_t each, mbs;
+	int chunks = dt_layout_chunks(&r.layout), pp = r.layout.pp, rc;
 	double bubble;
-	int chunks = dt_layout_chunks(&l), rc;
 
-	each = o->microbatch * l.dp;
-	mbs = o->global_batch ? o->global_batch / each : 1;
-	if (l.pp == 1 || (o->global_batch && o->global_batch % each) || mbs > 65536)
-		return dt_err_set(
-			err, -EINVAL,
-			l.pp == 1 ? "layout '%s' has no pipeline"
-				  : "--global-batch is not a (small) multiple of --microbatch x dp of '%s'",
-			a.layout);
-	rc = dt_schedule_make(chunks > 1 ? DT_PIPE_INTERLEAVED : o->pipeline, l.pp, chunks, (int)mbs, &s,
-			      err);
-	if (rc < 0)
+	if (pp <= 1)
+		return dt_err_set(err, -EINVAL, "layout '%s' has no pipeline",
+				  a.o.layout ? a.o.layout : "dp1");
+	if ((rc = dt_run_settle(&r, err)) < 0 || (rc = dt_run_schedule(&r, &s, err)) < 0)
 		return rc;
-	cost = calloc((size_t)(l.pp * chunks), sizeof(*cost));
-	for (int v = 0; cost && v < l.pp * chunks; v++)
+	cost = calloc((size_t)(pp * chunks), sizeof(*cost));
+	for (int v = 0; cost && v < pp * chunks; v++)
 		cost[v] = (struct dt_pipe_cost){1, s.split ? 1 : 2, s.split ? 1 : 0};
 	dt_schedule_print(&s, stdout);
 	if (cost && dt_schedule_simulate(&s, cost, 0, &bubble) >= 0)
 		fprintf(stderr,
 			"dt-train: %d stages idle %.1f%% of the time where backward takes twice as long as "
 			"forward\n",
-			l.pp, 100 * bubble);
+			pp, 100 * bubble);
 	free(cost);
 	dt_schedule_release(&s);
 	return 0;
 }
 
-/* What the table cannot check; NULL or the complaint. */
-static const char *finish_options(void)
+static bool given(const char *name)
 {
-	static const enum dt_dtype types[] = {DT_BF16, DT_F32, DT_F16};
-	struct dt_run *o = &a.r;
-	static struct dt_err err;
+	return dt_run_options_given(&a.o, name);
+}
 
-	int chunks = 1;
+/* Options that mean nothing without another; NULL or the complaint. */
+static const char *lonely_option(void)
+{
+	const struct dt_run *r = &a.o.run;
 
-	if (dt_layout_parse(a.layout, &o->layout, &err) < 0 ||
-	    dt_pipeline_parse(a.pipeline, &o->pipeline, &chunks, &err) < 0)
-		return err.msg;
-	/* --pipeline interleaved:V and a layout's vV say the same thing. */
-	if (o->layout.pp > 1 && chunks > 1 && o->layout.chunks > 1 && o->layout.chunks != chunks)
-		return "--layout and --pipeline disagree on the number of chunks";
-	if (o->layout.pp > 1 && chunks > 1)
-		o->layout.chunks = chunks;
-	if (dt_keep_parse(a.recompute, &o->recompute, &err) < 0)
-		return err.msg;
-	if (a.schedule_table)
-		return NULL;
-	if (!o->model || !o->data.train)
-		return "--model and --data are needed";
-	if (o->save.grads && !o->save.dir)
-		return "--save-grads needs --save";
-	if (o->save.resume && !strcmp(o->save.resume, "auto") && !o->save.dir)
+	if (r->save.resume && !strcmp(r->save.resume, "auto") && !r->save.dir)
 		return "--resume auto needs --save";
-	if ((o->save.every || o->save.keep) && !o->save.dir)
-		return "--save-every and --keep need --save";
-	if ((o->save.async || a.save_errors) && !o->save.dir)
-		return "--save-async and --save-errors need --save";
-	if (o->save.keep_every && !o->save.keep)
+	if (a.accept.n && !r->save.resume)
+		return "--accept-change needs --resume";
+	if (!r->save.dir)
+		return given("save-grads")		      ? "--save-grads needs --save"
+		       : given("save-every") || given("keep") ? "--save-every and --keep need --save"
+		       : given("save-async") || given("save-errors")
+			       ? "--save-async and --save-errors need --save"
+		       : given("overwrite") ? "--overwrite needs --save"
+					    : NULL;
+	if (given("overwrite") && r->save.resume)
+		return "--overwrite and --resume exclude each other";
+	if (r->save.keep_every && !r->save.keep)
 		return "--keep-every needs --keep";
-	o->save.proceed = a.save_errors == 1;
-	if (o->data.eval_every && !o->data.eval)
-		return "--eval-every needs --eval-data";
-	if (a.min_lr_given && a.min_lr > a.lr)
-		return "--min-lr is larger than --lr";
-	o->compute = types[a.precision];
-	o->no_master = !a.master && o->compute != DT_F32;
-	o->grad_comm = a.grad_comm == 0 ? DT_F32 : DT_BF16;
-	if (parse_loss_scale(a.loss_scale, o, &err) < 0)
-		return err.msg;
-	o->data.seed = (uint64_t)a.seed;
-	o->bucket_bytes = (double)a.bucket;
-	o->lr.schedule = (enum dt_lr_schedule)a.schedule;
-	o->lr.lr = a.lr;
-	o->lr.min_lr = a.min_lr_given ? a.min_lr : a.lr / 10;
-	o->lr.steps = o->steps;
-	if (!o->lr.decay)
-		o->lr.decay = o->steps / 10;
-	o->optim = (struct dt_optim){.kind = (enum dt_optim_kind)a.optimizer,
-				     .beta1 = (float)a.beta1,
-				     .beta2 = (float)a.beta2,
-				     .eps = (float)a.eps,
-				     .weight_decay = (float)a.weight_decay};
 	return NULL;
 }
 
-/* Arguments for every run: as given, less the word verify and what only it knows. */
-static char **run_arguments(int argc, char **argv)
+/*
+ * The child's arguments in dt-train verify: as given, less the operand and what only verify knows. operand:
+ * the word itself among argv, which parsing has reordered.
+ */
+static char **run_arguments(int argc, char **argv, const char *operand)
 {
-	static const char *const own[] = {"--layouts", "--loss-bound", "--tensor-bound"};
+	static const char *const known[] = {"--layouts", "--loss-bound", "--tensor-bound", "--layout"};
 	char **ret = calloc((size_t)argc + 1, sizeof(*ret));
 	int n = 0;
 
 	for (int i = 1; ret && i < argc; i++) {
-		bool drop = !strcmp(argv[i], "verify") || !strcmp(argv[i], "--json");
+		bool drop = argv[i] == operand || !strcmp(argv[i], "--json");
 
-		for (int k = 0; k < 3; k++) {
-			size_t len = strlen(own[k]);
+		for (int k = 0; k < 4; k++) {
+			size_t len = strlen(known[k]);
 
-			if (strncmp(argv[i], own[k], len) || (argv[i][len] && argv[i][len] != '='))
+			if (strncmp(argv[i], known[k], len) || (argv[i][len] && argv[i][len] != '='))
 				continue;
 			drop = true;
 			i += argv[i][len] == '\0';
@@ -315,37 +200,121 @@ static char **run_arguments(int argc, char **argv)
 	return ret;
 }
 
+static void print_report(void *arg, const char *layout, const struct dt_verify_report *r, bool same)
+{
+	json_t *line;
+
+	if (!a.json) {
+		printf("%-20s %-8s loss %.1e  grad_norm %.1e  grads %.1e (%s)  params %.1e (%s)\n", layout,
+		       same ? "agrees" : "DIFFERS", r->loss, r->norm, r->grad, r->grad_name, r->model,
+		       r->model_name);
+		if (r->first[0])
+			printf("%-20s first beyond %.1e: %s\n", "", a.verify.tensor_bound, r->first);
+		fflush(stdout);
+		return;
+	}
+	line = json_pack("{s:i, s:s, s:b, s:f, s:f, s:f, s:s, s:f, s:s}", "schema", 1, "layout", layout,
+			 "agrees", same, "loss", r->loss, "grad_norm", r->norm, "grads", r->grad,
+			 "worst_grad", r->grad_name, "params", r->model, "worst_param", r->model_name);
+	if (line && r->first[0])
+		json_object_set_new(line, "first", json_string(r->first));
+	if (line)
+		json_dumpf(line, stdout, JSON_COMPACT | JSON_REAL_PRECISION(6));
+	putchar('\n');
+	fflush(stdout);
+	json_decref(line);
+}
+
 static int verify(char **args)
 {
 	struct dt_verify_opts *v = &a.verify;
-	bool exact = a.r.compute == DT_F32 && !a.r.fp8;
+	bool exact = a.o.run.compute == DT_F32 && !a.o.run.fp8;
 	struct dt_err err = {0};
 	int rc;
 
 	if (!v->layouts)
 		return dt_opt_usage_error(&program, stderr, "verify needs --layouts");
-	if (a.r.save.dir || a.r.save.resume)
+	if (a.o.run.save.dir || a.o.run.save.resume)
 		return dt_opt_usage_error(&program, stderr,
 					  "verify keeps no checkpoint: not with --save and --resume");
 	v->args = args;
+	v->each = print_report;
 	v->loss_bound = v->loss_bound > 0 ? v->loss_bound : exact ? 1e-5 : 1e-2;
 	v->tensor_bound = v->tensor_bound > 0 ? v->tensor_bound : exact ? 1e-4 : 5e-2;
 	rc = dt_train_verify(v, &err);
 	if (rc < 0 || dt_close_stdout(&err) < 0) {
-		fprintf(stderr, "dt-train: %s\n", err.msg);
+		fprintf(stderr, "dt-train: %s%s%s\n", err.msg, err.hint[0] ? "; " : "", err.hint);
 		return DT_EXIT_FAILED;
 	}
 	return rc ? DT_EXIT_NO : DT_EXIT_OK;
 }
 
-static int run(int argc, char **argv, char **args)
+static void tell(void *arg, const char *text)
 {
-	struct dt_log log = {.f = stderr, .name = program.name, .rank = -1};
-	struct dt_world_opts wo = {0};
+	if (dt_launch_speaks())
+		dt_log_msg(arg, "%s", text);
+}
+
+/* What the command line and the checkpoint to go on from say together; -1: a run, else an exit status. */
+static int make_run(const struct dt_log *log, struct dt_err *err)
+{
+	struct dt_run *r = &a.o.run;
+	const char *complaint = lonely_option();
+	int rc;
+
+	if (complaint)
+		return dt_opt_usage_error(&program, stderr, "%s", complaint);
+	r->save.accept = &a.accept;
+	rc = dt_train_continue(&a.o, tell, (void *)log, err);
+	if (rc < 0) {
+		if (dt_launch_speaks()) {
+			dt_log_err(log, err);
+			dt_train_write_error(r->error_file, err);
+		}
+		return DT_EXIT_FAILED;
+	}
+	if (!a.schedule_table && (!r->model || !r->data.train))
+		return dt_opt_usage_error(&program, stderr, "--model and --data are needed%s",
+					  r->model	  ? ": there is no --data"
+					  : r->data.train ? ": there is no --model"
+							  : "");
+	if (dt_run_options_finish(&a.o, err) < 0)
+		return dt_opt_usage_error(&program, stderr, "%s%s%s", err->msg, err->hint[0] ? "; " : "",
+					  err->hint);
+	if (r->data.eval_every && !r->data.eval)
+		return dt_opt_usage_error(&program, stderr, "--eval-every needs --eval-data");
+	return -1;
+}
+
+static int train(struct dt_log *log)
+{
+	struct dt_world_opts wo = {.timeout_s = a.timeout,
+				   .transport = a.transport ? DT_TRANSPORT_MPI : DT_TRANSPORT_AUTO};
 	struct dt_world_info info;
 	struct dt_err err = {0};
 	struct dt_world *world;
-	const char *complaint;
+	int status;
+
+	if (dt_world_open(&world, &wo, log, &err) < 0) {
+		dt_log_err(log, &err);
+		return DT_EXIT_FAILED;
+	}
+	dt_world_info(world, &info);
+	if (info.size > 1)
+		log->rank = info.rank;
+	status = dt_train_run(&a.o.run, world, log);
+	dt_world_finalize(world);
+	if (dt_close_stdout(&err) < 0 && status == DT_EXIT_OK) {
+		dt_log_err(log, &err);
+		status = DT_EXIT_FAILED;
+	}
+	return status;
+}
+
+static int run(int argc, char **argv, char **words)
+{
+	struct dt_log log = {.f = stderr, .name = program.name, .rank = -1};
+	struct dt_err err = {0};
 	int status, n;
 
 	dt_dev_spin_less(argv);
@@ -354,42 +323,36 @@ static int run(int argc, char **argv, char **args)
 		return status;
 	if (n > 1 || (n == 1 && strcmp(argv[1], "verify") != 0))
 		return dt_opt_usage_error(&program, stderr, "unexpected operand '%s'", argv[n]);
-	complaint = finish_options();
-	if (complaint)
-		return dt_opt_usage_error(&program, stderr, "%s", complaint);
-	if (n == 1)
-		return verify(args);
+	status = make_run(&log, &err);
+	if (status >= 0)
+		return status;
+	if (n == 1) {
+		char **args = run_arguments(argc, words, argv[1]);
+
+		status = args ? verify(args) : DT_EXIT_FAILED;
+		free(args);
+		return status;
+	}
 	if (a.verify.layouts)
 		return dt_opt_usage_error(&program, stderr, "--layouts is for dt-train verify");
 	signal(SIGPIPE, SIG_IGN);
-	if (a.schedule_table) {
-		if (print_schedule(&err) < 0)
-			return dt_opt_usage_error(&program, stderr, "%s", err.msg);
-		return dt_close_stdout(&err) < 0 ? dt_log_err(&log, &err), DT_EXIT_FAILED : DT_EXIT_OK;
-	}
-	wo.timeout_s = a.timeout;
-	wo.transport = a.transport ? DT_TRANSPORT_MPI : DT_TRANSPORT_AUTO;
-	if (dt_world_open(&world, &wo, &log, &err) < 0) {
-		dt_log_err(&log, &err);
-		return DT_EXIT_FAILED;
-	}
-	dt_world_info(world, &info);
-	if (info.size > 1)
-		log.rank = info.rank;
-	status = dt_train_run(&a.r, world, &log);
-	dt_world_finalize(world);
-	if (dt_close_stdout(&err) < 0 && status == DT_EXIT_OK) {
-		dt_log_err(&log, &err);
-		status = DT_EXIT_FAILED;
-	}
-	return status;
+	if (!a.schedule_table)
+		return train(&log);
+	if (print_schedule(&err) < 0)
+		return dt_opt_usage_error(&program, stderr, "%s", err.msg);
+	return dt_close_stdout(&err) < 0 ? dt_log_err(&log, &err), DT_EXIT_FAILED : DT_EXIT_OK;
 }
 
 int main(int argc, char **argv)
 {
-	char **args = run_arguments(argc, argv); /* before parsing reorders them */
-	int status = args ? run(argc, argv, args) : DT_EXIT_FAILED;
+	char **words = calloc((size_t)argc + 1, sizeof(*words)); /* before parsing reorders them */
+	int status;
 
-	free(args);
+	if (!words)
+		return DT_EXIT_FAILED;
+	memcpy(words, argv, (size_t)argc * sizeof(*words));
+	dt_run_options_table(&a.o, own, opts);
+	status = run(argc, argv, words);
+	free(words);
 	return status;
 }

@@ -97,7 +97,7 @@ static int add_bar(struct dt_curves *c, json_t *o, int file, size_t line, struct
 	return 0;
 }
 
-/* The name of a curve: what tells it from the others, of file, key and value. */
+/* The name of a curve: those of file, key and value that differ between curves. */
 static char *curve_name(const struct dt_curves *c, int key, int file, const char *by)
 {
 	const char *parts[3] = {"", "", ""};
@@ -220,7 +220,30 @@ static bool in_bytes(const char *key)
 	return n >= 5 && !strcmp(key + n - 5, "bytes") && (n == 5 || key[n - 6] == '_' || key[n - 6] == '.');
 }
 
-int dt_curves_plot(const struct dt_curves *c, struct dt_curves_picture *ret)
+/* Each curve becomes its sum with those before it. */
+static int stack(const struct dt_curves *c, struct dt_curves_picture *ret, struct dt_err *err)
+{
+	for (int i = 0; i < c->n; i++) {
+		const struct dt_series none = {0}, *s = &ret->series[i];
+
+		for (size_t k = 0; k < s->n; k++)
+			if (s->y[k] < 0)
+				return dt_err_set(err, -EINVAL,
+						  "'%s' has the value %g, and a stack has none below zero",
+						  s->name, s->y[k]);
+		if (dt_series_stack(&ret->sum[i], s, i ? &ret->sum[i - 1] : &none) < 0)
+			return dt_err_sys(err, -ENOMEM, "picture");
+	}
+	for (int i = 0; i < c->n; i++) {
+		ret->series[i].x = ret->sum[i].x;
+		ret->series[i].y = ret->sum[i].y;
+		ret->series[i].n = ret->sum[i].n;
+	}
+	ret->plot.stacked = true;
+	return 0;
+}
+
+int dt_curves_plot(const struct dt_curves *c, struct dt_curves_picture *ret, struct dt_err *err)
 {
 	struct dt_series *all = ret->series, *smooth = ret->smooth;
 	struct dt_plot p = {.x_label = c->x,
@@ -242,18 +265,20 @@ int dt_curves_plot(const struct dt_curves *c, struct dt_curves_picture *ret)
 	p.raw = c->o.smooth > 1 ? ret->raw : NULL;
 	for (int i = 0; i < c->n && p.raw; i++) {
 		if (dt_series_smooth(&smooth[i], &c->curve[i].s, window, c->o.log_x) < 0)
-			return -ENOMEM;
+			return dt_err_sys(err, -ENOMEM, "picture");
 		all[i].x = smooth[i].x;
 		all[i].y = smooth[i].y;
 	}
 	ret->plot = p;
-	return 0;
+	return c->o.stack ? stack(c, ret, err) : 0;
 }
 
 void dt_curves_picture_release(struct dt_curves_picture *p)
 {
-	for (int i = 0; i < DT_PLOT_CURVES_MAX; i++)
+	for (int i = 0; i < DT_PLOT_CURVES_MAX; i++) {
 		dt_series_release(&p->smooth[i]);
+		dt_series_release(&p->sum[i]);
+	}
 }
 
 void dt_curves_bars(const struct dt_curves *c, struct dt_bars *ret)

@@ -14,8 +14,8 @@ struct dt_curves_opts {
 	const char *x;	  /* key of the x axis; NULL: "step" where the first point has it, else its number */
 	const char *by;	  /* a curve or bar for each value of this key; NULL: one */
 	const char *bars; /* bars of this key instead of curves */
-	bool log_x, log_y;
-	double smooth; /* points of the densest curve in the window of the running mean; 1: none */
+	bool log_x, log_y, stack; /* stack: areas, each on top of those before it */
+	double smooth;		  /* points of the densest curve in the window of the running mean; 1: none */
 };
 
 struct dt_curves {
@@ -41,14 +41,15 @@ bool dt_curves_empty(const struct dt_curves *c);
 /* Why it is empty, with the keys there are as a hint. Returns -ENODATA. */
 int dt_curves_nothing(const struct dt_curves *c, struct dt_err *err);
 
-/* The picture, smoothed; borrows from the curves. Released also after -ENOMEM. */
+/* The picture, smoothed and stacked; borrows from the curves. Released also after an error. */
 struct dt_curves_picture {
 	struct dt_plot plot;
 	struct dt_series series[DT_PLOT_CURVES_MAX]; /* borrowed from the curves and from smooth */
 	struct dt_series raw[DT_PLOT_CURVES_MAX];    /* borrowed */
-	struct dt_series smooth[DT_PLOT_CURVES_MAX];
+	struct dt_series smooth[DT_PLOT_CURVES_MAX], sum[DT_PLOT_CURVES_MAX];
 };
-int dt_curves_plot(const struct dt_curves *c, struct dt_curves_picture *ret);
+/* -EINVAL: a negative value in a stack. */
+int dt_curves_plot(const struct dt_curves *c, struct dt_curves_picture *ret, struct dt_err *err);
 void dt_curves_picture_release(struct dt_curves_picture *p);
 void dt_curves_bars(const struct dt_curves *c, struct dt_bars *ret);
 void dt_curves_release(struct dt_curves *c);

@@ -87,7 +87,7 @@ static int set_size(const struct dt_opt *o, const char *arg, struct dt_err *err)
 	return rc;
 }
 
-static int set_value(const struct dt_opt *o, const char *arg, struct dt_err *err)
+int dt_opt_set(const struct dt_opt *o, const char *arg, struct dt_err *err)
 {
 	bool bounded = o->max > o->min;
 	struct dt_strs *strs;
@@ -204,7 +204,7 @@ static int take(const struct dt_program *p, int val, bool *given, FILE *errout)
 		for (i = 0; !p->opts[i].name || p->opts[i].short_name != val; i++)
 			;
 	}
-	if (val < VAL_NEGATED && set_value(&p->opts[i], optarg, &err) < 0)
+	if (val < VAL_NEGATED && dt_opt_set(&p->opts[i], optarg, &err) < 0)
 		return dt_opt_usage_error(p, errout, "option '--%s': %s%s%s", p->opts[i].name, err.msg,
 					  err.hint[0] ? "; " : "", err.hint);
 	given[i] = true;
@@ -272,7 +272,7 @@ static int store_defaults(const struct dt_program *p, FILE *errout)
 	struct dt_err err = {0};
 
 	for (const struct dt_opt *o = p->opts; o->name || o->help; o++)
-		if (o->name && o->def && set_value(o, o->def, &err) < 0) {
+		if (o->name && o->def && dt_opt_set(o, o->def, &err) < 0) {
 			fprintf(errout, "%s: default of '--%s': %s\n", p->name, o->name, err.msg);
 			return -1;
 		}

@@ -106,6 +106,9 @@ int dt_opt_main(const struct dt_program *p, int argc, char **argv, FILE *out, FI
 int dt_opt_usage_error(const struct dt_program *p, FILE *errout, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
+/* Stores arg, written as on a command line, in the option's place. A flag is set. */
+int dt_opt_set(const struct dt_opt *o, const char *arg, struct dt_err *err);
+
 /* The word number i of "a|b|c" into buf; NULL when there are fewer. */
 const char *dt_opt_choice_name(const char *choices, int i, char *buf, size_t n);
 /* The index of word in "a|b|c", or -1. */

@@ -78,7 +78,7 @@ int dt_series_smooth(struct dt_series *ret, const struct dt_series *s, double wi
 		sum += s->y[i];
 		for (; first < i && along(s->x[first], log_x) <= x - window; first++)
 			sum -= s->y[first];
-		if (first == i) /* no rounding errors of what has left */
+		if (first == i) /* no rounding errors of points that left the window */
 			sum = s->y[i];
 		if (dt_series_add(&r, s->x[i], sum / (double)(i - first + 1)) < 0) {
 			dt_series_release(&r);
@@ -89,7 +89,29 @@ int dt_series_smooth(struct dt_series *ret, const struct dt_series *s, double wi
 	return 0;
 }
 
-/* Can positions on the axis be told apart in floating point? */
+int dt_series_stack(struct dt_series *ret, const struct dt_series *s, const struct dt_series *below)
+{
+	struct dt_series r = {0};
+	size_t k = 0;
+
+	for (size_t i = 0; i < s->n; i++) {
+		if (i && s->x[i] < s->x[i - 1]) { /* a new run here, and the next one there */
+			while (k + 1 < below->n && below->x[k + 1] >= below->x[k])
+				k++;
+			k += k + 1 < below->n;
+		}
+		while (k + 1 < below->n && below->x[k + 1] >= below->x[k] && below->x[k + 1] <= s->x[i])
+			k++;
+		if (dt_series_add(&r, s->x[i], s->y[i] + (below->n ? below->y[k] : 0)) < 0) {
+			dt_series_release(&r);
+			return -ENOMEM;
+		}
+	}
+	*ret = r;
+	return 0;
+}
+
+/* Whether positions on the axis differ in floating point. */
 static bool has_range(const struct dt_axis *a)
 {
 	return a->log ? log(a->hi) - log(a->lo) > 0 : a->hi / 2 - a->lo / 2 > 1e-300;
@@ -106,7 +128,7 @@ static void widen(struct dt_axis *a, bool any)
 		a->lo = a->log ? v / 2 : v - room;
 		a->hi = a->log ? v * 2 : v + room;
 		if (!isfinite(a->lo) || !isfinite(a->hi) || (a->log && a->lo <= 0)) {
-			a->lo = a->log ? 0x1p-1000 : -1e300; /* at the ends of what a double holds */
+			a->lo = a->log ? 0x1p-1000 : -1e300; /* near the limits of a double */
 			a->hi = 1e300;
 		}
 	}
@@ -127,6 +149,8 @@ void dt_plot_axes(const struct dt_plot *p, struct dt_axis *ret_x, struct dt_axis
 			any = true;
 		}
 	}
+	if (p->stacked)
+		y.lo = fmin(y.lo, 0);
 	widen(&x, any);
 	widen(&y, any);
 	*ret_x = x;
@@ -294,6 +318,16 @@ const char *dt_ticks_format(const struct dt_ticks *t, int i, char *buf, size_t n
 	snprintf(buf, n, "%.*e", digits > 0 ? digits : 0, v);
 	shorten_exponent(buf);
 	return buf;
+}
+
+double dt_plot_name_at(const struct dt_plot *p, int s)
+{
+	const struct dt_series *c = &p->series[s], *below = s && p->stacked ? c - 1 : NULL;
+	double top = c->y[c->n - 1];
+
+	if (!p->stacked)
+		return top;
+	return (top + (below && below->n ? below->y[below->n - 1] : 0)) / 2;
 }
 
 void dt_plot_spread(const double *want, int n, double lo, double hi, double gap, double *ret)

@@ -29,6 +29,12 @@ int dt_series_smooth(struct dt_series *ret, const struct dt_series *s, double wi
 /* The distance of neighbouring points of the densest series, in logarithms with log_x; 0: no two points. */
 double dt_plot_spacing(const struct dt_series *s, int n, bool log_x);
 
+/*
+ * The points of s, raised by the latest value of below at their x. Runs (x steps back) are matched in order.
+ * below without points: zero. 0 or -ENOMEM.
+ */
+int dt_series_stack(struct dt_series *ret, const struct dt_series *s, const struct dt_series *below);
+
 enum { DT_PLOT_CURVES_MAX = 64 };
 
 struct dt_plot {
@@ -37,6 +43,7 @@ struct dt_plot {
 	const char *y_label; /* NULL: none; a single curve's name */
 	bool log_x, log_y;
 	bool bytes_x, bytes_y; /* powers of two, written as sizes */
+	bool stacked;	       /* series are sums, each of those before it: areas from zero, y >= 0 */
 	const struct dt_series *series;
 	const struct dt_series *raw; /* [n]: before smoothing, drawn faintly behind in an SVG; NULL: none */
 	int n;			     /* at most DT_PLOT_CURVES_MAX */
@@ -97,9 +104,11 @@ void dt_ticks_choose(const struct dt_axis *a, int most, struct dt_ticks *ret);
 /* "0.25", "2000", "1.5e7", "64 KiB": just the digits that tell neighbours apart. Returns buf. */
 const char *dt_ticks_format(const struct dt_ticks *t, int i, char *buf, size_t n);
 
-/* Where v lies: 0 at lo, 1 at hi. */
+/* The position of v on the axis: 0 at lo, 1 at hi. */
 double dt_axis_at(const struct dt_axis *a, double v);
 
+/* Where on the vertical axis the name of curve s belongs: its last value; of an area, its middle there. */
+double dt_plot_name_at(const struct dt_plot *p, int s);
 /*
  * Places of labels beside the ends of curves: as near to want as possible, gap apart, inside [lo, hi]. Where
  * (n - 1) gap is more than the range, evenly over it. n at most DT_PLOT_CURVES_MAX.

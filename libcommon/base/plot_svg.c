@@ -11,7 +11,7 @@ struct theme {
 	const char *color[COLORS];
 };
 
-/* Okabe and Ito's palette without its yellow: told apart with any colour vision. */
+/* Okabe and Ito's palette without its yellow: distinct with any colour vision. */
 static const struct theme themes[2] = {
 	{"#fff",
 	 "#333",
@@ -27,7 +27,7 @@ static const struct theme themes[2] = {
 
 static const char *const dashes[DASHES] = {"", "7 3", "2 3", "9 3 2 3"};
 
-/* What tells curve number n from the others. Colours and shapes have no common period before 35. */
+/* Colour, dashes and mark of curve n. Colour and mark repeat together only after 35 curves. */
 static const char *color_of(const struct theme *t, int n)
 {
 	return t->color[n % COLORS];
@@ -199,6 +199,26 @@ static bool has_marks(const struct dt_series *s)
 	return s->n <= 40;
 }
 
+/* The areas below the runs of a series, down to zero. */
+static void area(FILE *f, const struct dt_series *s, const struct frame *r, int number)
+{
+	double base = py(r, fmax(r->y.lo, 0));
+
+	for (size_t i = 0, end; i < s->n; i = end) {
+		struct dt_series run = {.x = s->x + i, .y = s->y + i};
+
+		for (end = i + 1; end < s->n && s->x[end] >= s->x[end - 1];)
+			end++;
+		run.n = end - i;
+		fprintf(f, "<path fill=\"%s\"", color_of(r->t, number));
+		if (number >= COLORS)
+			fputs(" fill-opacity=\"0.55\"", f);
+		fputs(" d=\"", f);
+		points(f, &run, r);
+		fprintf(f, "V%.2fH%.2fz\"/>\n", base, px(r, run.x[0]));
+	}
+}
+
 static void curve(FILE *f, const struct dt_series *s, const struct frame *r, int number)
 {
 	if (s->n > 1) {
@@ -239,7 +259,7 @@ static void names(FILE *f, const struct dt_plot *p, const struct frame *r)
 	double want[DT_PLOT_CURVES_MAX], at[DT_PLOT_CURVES_MAX], x = r->right + NAME_AT, gap;
 
 	for (int s = 0; s < p->n; s++)
-		want[s] = p->series[s].n ? py(r, p->series[s].y[p->series[s].n - 1]) : r->bottom;
+		want[s] = p->series[s].n ? py(r, dt_plot_name_at(p, s)) : r->bottom;
 	dt_plot_spread(want, p->n, r->top, r->bottom, 15, at);
 	gap = (r->bottom - r->top) / (p->n > 1 ? p->n - 1 : 1);
 	if (gap < 12)
@@ -255,7 +275,7 @@ static void names(FILE *f, const struct dt_plot *p, const struct frame *r)
 		fputs("<path", f);
 		stroke(f, r->t, s, 2);
 		fprintf(f, " d=\"M%.1f %.1fh24\"/>\n", x - 28, at[s]);
-		if (has_marks(c))
+		if (has_marks(c) && !p->stacked)
 			mark(f, r, s, x - 16, at[s]);
 		text(f, x, at[s] + 4, "start", c->name);
 	}
@@ -268,9 +288,12 @@ static double text_width(const char *s)
 {
 	double n = 0;
 
-	for (; *s; s++)
-		n += ((unsigned char)*s & 0xc0) != 0x80;
-	return 7 * n;
+	for (; *s; s++) {
+		if (((unsigned char)*s & 0xc0) == 0x80)
+			continue;
+		n += strchr("fijlrt .,:;|'()", *s) ? 5 : strchr("mwMW%@", *s) ? 12 : 7.7;
+	}
+	return n;
 }
 
 void dt_plot_svg(const struct dt_plot *p, int width, int height, bool dark, FILE *f)
@@ -293,9 +316,11 @@ void dt_plot_svg(const struct dt_plot *p, int width, int height, bool dark, FILE
 	r.right = fmax(side > 0 ? width - side : r.right, r.left + (width - r.left) / 3);
 	open_svg(f, r.t, width, height, p->title);
 	axes(f, p, &r, &ty);
-	if (p->raw)
+	if (p->raw && !p->stacked)
 		raw_curves(f, p, &r);
-	for (int s = 0; s < p->n; s++)
+	for (int s = p->n - 1; s >= 0 && p->stacked; s--) /* the uppermost first, the others over it */
+		area(f, &p->series[s], &r, s);
+	for (int s = 0; s < p->n && !p->stacked; s++)
 		curve(f, &p->series[s], &r, s);
 	if (p->n > 1)
 		names(f, p, &r);

@@ -57,17 +57,30 @@ static void line(struct canvas *c, int x0, int y0, int x1, int y1, int series)
 	}
 }
 
+/* All dots below a line, over what is there: a cell belongs to the area drawn last. */
+static void fill_below(struct canvas *c, int x0, int y0, int x1, int y1, int series)
+{
+	for (int x = x0; x <= x1; x++) {
+		int y = x1 > x0 ? y0 + (int)lround((double)(y1 - y0) * (x - x0) / (x1 - x0)) : y1;
+
+		for (; y < c->rows * c->dy; y++)
+			dot(c, x, y, series);
+	}
+}
+
 static void draw_series(struct canvas *c, const struct dt_series *s, int number, const struct dt_axis *ax,
-			const struct dt_axis *ay)
+			const struct dt_axis *ay, bool fill)
 {
 	int px = 0, py = 0;
 
 	for (size_t i = 0; i < s->n; i++) {
 		int x = (int)lround(dt_axis_at(ax, s->x[i]) * (c->cols * c->dx - 1));
 		int y = (int)lround((1 - dt_axis_at(ay, s->y[i])) * (c->rows * c->dy - 1));
+		bool first = i == 0 || s->x[i] < s->x[i - 1]; /* a run that was resumed starts a new line */
 
-		/* A step back (a run that was resumed) starts a new line. */
-		if (i == 0 || s->x[i] < s->x[i - 1])
+		if (fill)
+			fill_below(c, first ? x : px, first ? y : py, x, y, number);
+		else if (first)
 			dot(c, x, y, number);
 		else
 			line(c, px, py, x, y, number);
@@ -191,9 +204,8 @@ static void place_names(const struct dt_plot *p, const struct dt_axis *ay, int r
 	double want[DT_PLOT_CURVES_MAX], at[DT_PLOT_CURVES_MAX];
 
 	for (int s = 0; s < p->n; s++) {
-		const struct dt_series *c = &p->series[s];
-
-		want[s] = c->n ? (1 - dt_axis_at(ay, c->y[c->n - 1])) * (rows - 1) : rows - 1;
+		want[s] =
+			p->series[s].n ? (1 - dt_axis_at(ay, dt_plot_name_at(p, s))) * (rows - 1) : rows - 1;
 	}
 	dt_plot_spread(want, p->n, 0, rows - 1, 1, at);
 	for (int i = 0; i < rows; i++)
@@ -332,8 +344,11 @@ int dt_plot_term(const struct dt_plot *p, const struct dt_plot_style *style, FIL
 	of_row = malloc((size_t)c.rows * sizeof(*of_row));
 	if (!c.dots || !c.owner || !of_row)
 		goto out;
-	for (int s = 0; s < p->n; s++)
-		draw_series(&c, &p->series[s], s, &ax, &ay);
+	for (int s = 0; s < p->n; s++) { /* of areas the uppermost first, the others over it */
+		int k = p->stacked ? p->n - 1 - s : s;
+
+		draw_series(&c, &p->series[k], k, &ax, &ay, p->stacked);
+	}
 	for (int i = 0; i < c.rows; i++)
 		of_row[i] = -1;
 	if (names)

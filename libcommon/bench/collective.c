@@ -1,4 +1,4 @@
-/* What is measured: the collectives' bandwidth formulas, their inputs and exact results. */
+/* Bandwidth formulas of the collectives, inputs with exact results, the calls themselves. */
 #include "bench/collective_priv.h"
 
 #include <errno.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PERIOD 8191 /* prime: elements until the input repeats */
+#define PERIOD 8191 /* prime: period of the input in elements */
 
 double dt_bench_bus_factor(enum dt_bench_kind k, int ranks)
 {
@@ -190,8 +190,10 @@ static void put(char *at, enum dt_dtype t, int v)
 	}
 }
 
-/* What rank sends at element i: at most 120 / ranks, or 0 and 1 on few enough ranks, so that sums stay small.
- * The sum over ranks is a multiple of their number where it will be divided (DT_AVG): all send the same. */
+/*
+ * Input of rank at element i: at most 120 / ranks, or on more than 60 ranks 0 and 1 on a few of them, so that
+ * sums stay exact in every type. With DT_AVG all ranks send the same, so that the division is exact.
+ */
 static int value(const struct dt_bench *b, int rank, size_t i)
 {
 	int p = b->size, most = p <= 60 ? 120 / p : 2, every = p <= 60 ? 1 : (p + 59) / 60;
@@ -217,7 +219,7 @@ static int reduced(const struct dt_bench *b, size_t i)
 	return v;
 }
 
-/* One period of what rank sends, or of the result (rank -1), from element first on. */
+/* One period of the input of rank, or of the result (rank -1), from element first on. */
 static void fill_table(struct dt_bench *b, int rank, size_t first)
 {
 	for (size_t i = 0; i < PERIOD; i++)
@@ -248,7 +250,7 @@ static int64_t differ(struct dt_bench *b, const char *got, size_t n, int rank, s
 	return wrong;
 }
 
-/* Whose blocks an all-to-all exchanges is told apart by a shift of the pattern. */
+/* Elements that the pattern is shifted from one block of an all-to-all to the next, to tell blocks apart. */
 #define SHIFT 131
 
 void dt_bench_prepare(struct dt_bench *b, size_t n, bool in_place)

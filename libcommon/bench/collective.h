@@ -34,9 +34,9 @@ struct dt_bench_opts {
 	int root;
 	int iters, warmup;
 	bool check, cold; /* cold: walk through buffers larger than the last-level cache */
-	bool registered;  /* buffers the other ranks of the machine can map */
+	bool registered;  /* registered buffers (dt_buffer_alloc) */
 	bool compare;	  /* a call of plain MPI after each call, a barrier before either */
-	bool apart;	  /* a barrier before each call, so that they do not overlap */
+	bool apart;	  /* a barrier before each call, so that calls do not overlap */
 };
 
 struct dt_bench_result {
@@ -45,33 +45,32 @@ struct dt_bench_result {
 	double mean_s, p50_s, p99_s, max_s; /* over calls, each as long as on its slowest rank */
 	double min_s; /* the fastest call of the rank whose fastest is slowest: never above time_s */
 	double algbw_gbs, busbw_gbs;
-	double bound_fraction; /* of what the machine's copy bandwidth allows; 0: in the caches, or not known
-				*/
+	double bound_fraction; /* of the machine's copy bandwidth; 0: fits in the caches, or unknown */
 	int64_t wrong;	       /* elements over all ranks; -1: not checked */
 	double mpi_s;	       /* with compare: plain MPI's median, in alternation with p50_s; otherwise 0 */
-	double copy_s; /* to copy what crosses the bus, at this size, all ranks at once; 0: not known */
+	double copy_s;	       /* to copy the bytes a call reads and writes, all ranks at once; 0: unknown */
 };
 
-/* When ranks arrive at the calls, over a run. */
+/* Arrival times of ranks at the calls of a run. */
 struct dt_bench_skew {
 	int ranks;
 	int64_t calls;
-	double *sum_s, *max_s; /* [ranks]: after the first one */
-	int64_t *last;	       /* [ranks]: how often it was the last one */
+	double *sum_s, *max_s; /* [ranks]: delay after the first rank */
+	int64_t *last;	       /* [ranks]: calls at which it was the last */
 	double offset_s;       /* of this rank's clock to rank 0's */
 };
 /* Collective; compares clocks where ranks are on several machines. */
 int dt_bench_skew_init(struct dt_bench_skew *s, struct dt_comm *c, struct dt_err *err);
 void dt_bench_skew_release(struct dt_bench_skew *s);
 
-/* The factor from algbw to busbw. */
+/* busbw / algbw */
 double dt_bench_bus_factor(enum dt_bench_kind k, int ranks);
 /*
- * Bytes that must be read and written for one call of S = 1, all ranks being on one machine; what several
- * read is read once for all of them.
+ * Bytes that a call of S = 1 must read and write if all ranks are on one machine; data that several ranks
+ * read counts once.
  */
 double dt_bench_traffic(enum dt_bench_kind k, int ranks, bool in_place);
-/* Has this kind results of both kinds, out of place and in place? */
+/* Whether the collective is measured both out of place and in place. */
 bool dt_bench_has_in_place(enum dt_bench_kind k);
 bool dt_bench_reduces(enum dt_bench_kind k);
 bool dt_bench_has_root(enum dt_bench_kind k);

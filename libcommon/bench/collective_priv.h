@@ -1,4 +1,4 @@
-/* What collective.c and time.c share. */
+/* Shared by collective.c and time.c. */
 #ifndef DT_BENCH_COLLECTIVE_PRIV_H
 #define DT_BENCH_COLLECTIVE_PRIV_H
 

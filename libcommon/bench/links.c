@@ -41,8 +41,8 @@ int dt_bench_copy(struct dt_comm *world, double *ret_gbs, struct dt_err *err)
 
 		rc = dt_barrier(world, "copy bandwidth", err);
 		t0 = dt_now();
-		dt_copy_stream(b, a, n);
-		if (!rc) /* with more ranks than processors they take turns: the last one counts */
+		dt_comm_copy_stream(b, a, n);
+		if (!rc) /* with more ranks than processors, ranks take turns: the last counts */
 			rc = dt_barrier(world, "copy bandwidth", err);
 		t = dt_now() - t0;
 		if (!rc)
@@ -116,7 +116,7 @@ static int fit(struct dt_comm *c, const char *name, struct dt_bench_link *ret, s
 	return 0;
 }
 
-/* Groups of one class may differ: the slowest counts, and all ranks have the same numbers. */
+/* Groups of one class may differ: the slowest counts. All ranks get the same numbers. */
 int dt_bench_links(struct dt_world *w, struct dt_bench_link ret[2], struct dt_err *err)
 {
 	struct dt_world_info info;

@@ -1,4 +1,4 @@
-/* What one machine can copy, and what its links cost: fitted to measured all-reduces. */
+/* Copy bandwidth of a machine; latency and bandwidth of its links, fitted to measured all-reduces. */
 #ifndef DT_BENCH_LINKS_H
 #define DT_BENCH_LINKS_H
 

@@ -1,4 +1,4 @@
-/* What messages cost here, and what that predicts for each algorithm. */
+/* Measured message costs, and the times of algorithms predicted from them. */
 #include "bench/predict.h"
 
 #include "base/progress.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLOW_S 0.02		   /* where messages take this long, larger ones need not be tried */
+#define SLOW_S 0.02		   /* seconds of a message after which larger ones are not tried */
 #define BUFFER ((size_t)128 << 20) /* at most; up to 4096 ranks of a group */
 
 static enum dt_comm_op_kind op_of(enum dt_bench_kind k)
@@ -24,7 +24,7 @@ static enum dt_comm_op_kind op_of(enum dt_bench_kind k)
 
 bool dt_bench_has_algorithm(enum dt_bench_kind k, enum dt_alg a)
 {
-	return a == DT_ALG_AUTO || a == DT_ALG_DIRECT || a == DT_ALG_MPI || dt_steps_have(op_of(k), a);
+	return a == DT_ALG_AUTO || a == DT_ALG_DIRECT || a == DT_ALG_MPI || dt_comm_steps_have(op_of(k), a);
 }
 
 static int by_value(const void *a, const void *b)
@@ -35,9 +35,9 @@ static int by_value(const void *a, const void *b)
 }
 
 /*
- * A round of messages of n bytes, every rank of the group to the next one: what step lists are made of, so it
- * is measured by one, an all-gather around the ring. The median of several; ranks that do not leave the
- * barrier together count little, for several calls follow one another.
+ * Time of a round of messages of n bytes, every rank of the group to the next. Step lists consist of such
+ * rounds, so it is measured by one, an all-gather around the ring: the median of several runs of a few calls,
+ * which makes ranks that leave the barrier at different times matter little.
  */
 static int round_time(struct dt_comm *c, char *buf, size_t n, double *ret, struct dt_err *err)
 {
@@ -64,7 +64,7 @@ static int round_time(struct dt_comm *c, char *buf, size_t n, double *ret, struc
 	return 0;
 }
 
-/* One rank of each machine alone, the others at rest: what a message costs. */
+/* Cost of a message: one rank of each machine sends, the others idle. */
 static int message_cost(struct dt_comm *c, bool mine, double *ret_latency, double *ret_s, struct dt_err *err)
 {
 	static const size_t size[] = {64, 4 << 10, 32 << 10, 256 << 10, 1 << 20};
@@ -88,8 +88,8 @@ static int message_cost(struct dt_comm *c, bool mine, double *ret_latency, doubl
 	return rc;
 }
 
-/* All ranks of a machine at once: seconds a byte of what they share, of messages whose latency matters
- * little. */
+/* Seconds a byte of the port that the ranks of a machine share: all send at once, messages so large that
+ * latency matters little. */
 static int shared_cost(struct dt_comm *c, int g, double latency, double alone, double *ret_s,
 		       struct dt_err *err)
 {
@@ -110,7 +110,7 @@ static int shared_cost(struct dt_comm *c, int g, double latency, double alone, d
 	return rc;
 }
 
-/* All ranks at once, long enough for those that share a processor to take turns. */
+/* All ranks reduce at once, long enough for ranks that share a processor to take turns. */
 static int reduce_cost(struct dt_comm *world, double *ret_s, struct dt_err *err)
 {
 	enum { TIMES = 24 };
@@ -121,7 +121,7 @@ static int reduce_cost(struct dt_comm *world, double *ret_s, struct dt_err *err)
 	double t0 = dt_now();
 
 	for (int i = 0; i < TIMES && !rc; i++)
-		dt_reduce_many(a, src, 2, n, DT_F32, DT_SUM);
+		dt_comm_reduce_many(a, src, 2, n, DT_F32, DT_SUM);
 	*ret_s = (dt_now() - t0) / TIMES / (4 * (double)n);
 	free(a);
 	return rc;
@@ -179,9 +179,9 @@ int dt_bench_topology(struct dt_comm *world, struct dt_bench_topo *ret, struct d
 int dt_bench_predict(const struct dt_bench_topo *t, enum dt_bench_kind k, enum dt_alg a, size_t n, size_t e,
 		     bool here, double *ret_s, struct dt_err *err)
 {
-	struct dt_steps s;
-	size_t chunk = (here ? DT_STEPS_CHUNK_BYTES : dt_bench_topo_chunk(t, n * e)) / e;
-	int rc = dt_steps_init(&s, op_of(k), a, t->ranks, 0, n, chunk, t->node, err);
+	struct dt_comm_steps s;
+	size_t chunk = (here ? DT_COMM_STEPS_CHUNK_BYTES : dt_bench_topo_chunk(t, n * e)) / e;
+	int rc = dt_comm_steps_init(&s, op_of(k), a, t->ranks, 0, n, chunk, t->node, err);
 
 	return rc ? rc : dt_bench_simulate(&s, t, e, ret_s, err);
 }
@@ -204,7 +204,7 @@ static enum dt_alg cheapest(void *arg, enum dt_comm_op_kind kind, size_t bytes)
 	enum dt_alg best = DT_ALG_MPI;
 	struct dt_bench_costs *k = arg;
 	double least = 0, t;
-	struct dt_steps s;
+	struct dt_comm_steps s;
 	int i = 0;
 
 	while (i < 47 && (size_t)1 << i < bytes)
@@ -212,9 +212,9 @@ static enum dt_alg cheapest(void *arg, enum dt_comm_op_kind kind, size_t bytes)
 	if (k->best[kind][i] != DT_ALG_AUTO)
 		return k->best[kind][i];
 	for (int a = DT_ALG_NAIVE; a < DT_ALG_N; a++) {
-		if (!dt_steps_have(kind, (enum dt_alg)a) || (a == DT_ALG_TWO_LEVEL && !k->node_ranks) ||
-		    dt_steps_init(&s, kind, (enum dt_alg)a, k->topo.ranks, 0, (size_t)1 << i,
-				  DT_STEPS_CHUNK_BYTES, k->node_ranks, NULL) ||
+		if (!dt_comm_steps_have(kind, (enum dt_alg)a) || (a == DT_ALG_TWO_LEVEL && !k->node_ranks) ||
+		    dt_comm_steps_init(&s, kind, (enum dt_alg)a, k->topo.ranks, 0, (size_t)1 << i,
+				       DT_COMM_STEPS_CHUNK_BYTES, k->node_ranks, NULL) ||
 		    dt_bench_simulate(&s, &k->topo, 1, &t, NULL) || (least > 0 && t >= least))
 			continue;
 		least = t;

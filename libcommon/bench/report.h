@@ -1,6 +1,6 @@
 /*
- * Results of the benchmark as text and as JSON. Text goes to a stream of the caller's; lines that are no
- * results begin with '#', as in nccl-tests.
+ * Results of the benchmark as text and as JSON. Text goes to the caller's stream; lines other than results
+ * begin with '#', as in nccl-tests.
  */
 #ifndef DT_BENCH_REPORT_H
 #define DT_BENCH_REPORT_H
@@ -39,11 +39,11 @@ struct dt_bench_totals {
 	double avg_busbw_gbs, copy_gbs;
 	const struct dt_bench_link *link;
 	int nlink;
-	const struct dt_bench_skew *skew; /* calls 0: not looked at */
+	const struct dt_bench_skew *skew; /* calls 0: not measured */
 	bool interrupted;
 };
 
-/* "# all-reduce over 2 ranks on 1 machine", and of what kind the buffers are. */
+/* "# all-reduce over 2 ranks on 1 machine, transport shm, registered buffers" */
 void dt_bench_print_title(FILE *f, const struct dt_bench_run_info *i, enum dt_bench_kind k);
 /* The columns of nccl-tests: out of place, then in place. in_place NULL: the kind has none. */
 void dt_bench_print_head(FILE *f, const struct dt_bench_run_info *i);
@@ -62,10 +62,10 @@ void dt_bench_print_algorithms_head(FILE *f, unsigned algorithms);
 void dt_bench_print_algorithms_row(FILE *f, unsigned algorithms, size_t bytes, const char *label,
 				   const double *time_s, const int64_t *wrong);
 
-/* By the measured costs: what each step list would take, and what is used. */
+/* One line: the predicted time of each algorithm with step lists, and the algorithm in use. */
 void dt_bench_print_predictions(FILE *f, const struct dt_bench_run_info *i, enum dt_bench_kind k,
 				const struct dt_bench_result *r, enum dt_alg used);
-/* The time of a by the measured costs; -1: DIRECT and MPI are no step lists, or nothing was measured. */
+/* The predicted time of a; -1: DIRECT and MPI have no step lists, or no costs were measured. */
 double dt_bench_predicted(const struct dt_bench_run_info *i, enum dt_bench_kind k, enum dt_alg a,
 			  const struct dt_bench_result *r);
 void dt_bench_print_compressed(FILE *f, const struct dt_bench_compressed *r);

@@ -72,7 +72,8 @@ void dt_bench_print_algorithms_head(FILE *f, unsigned algorithms)
 		for (int a = 0; a < DT_ALG_N; a++)
 			if (algorithms & 1u << a)
 				n += snprintf(row + n, sizeof(row) - (size_t)n, "%*s ", CELL, head[a][line]);
-		print_trimmed(f, row);
+		if (row[strspn(row, "# ")]) /* no name of two lines: one line */
+			print_trimmed(f, row);
 	}
 }
 

@@ -8,9 +8,9 @@
 
 #include "base/units.h"
 
-#define EVENTS_MAX 1024 /* ranks that are simulated in the order of time */
+#define EVENTS_MAX 1024 /* most ranks of a discrete-event simulation */
 
-/* Links: [0, 2p) ports of ranks inside their node; then what the network has. */
+/* Links: [0, 2p) ports of ranks inside their node, then the links of the network. */
 static int first_net(const struct dt_bench_sim *s)
 {
 	return 2 * s->t->ranks;
@@ -60,7 +60,7 @@ static void dragonfly_path(const struct dt_bench_sim *s, struct dt_bench_path *p
 		}
 		return;
 	}
-	/* the router of a group that holds the link to another one */
+	/* first to the router of the group with the link to the other group */
 	if (ra % w != gb % w) {
 		push(p, inner + ga * w * w + ra % w * w + gb % w);
 		p->hops++;
@@ -191,9 +191,9 @@ static double flight(const struct dt_bench_sim *s, const struct dt_bench_path *p
 }
 
 /* One round; returns the longest time a rank spent in it. */
-static double sim_round(struct dt_bench_sim *s, const struct dt_steps *st, int round, double e)
+static double sim_round(struct dt_bench_sim *s, const struct dt_comm_steps *st, int round, double e)
 {
-	int who[2], n = dt_steps_pair(st, round, who) ? 2 : st->p;
+	int who[2], n = dt_comm_steps_pair(st, round, who) ? 2 : st->p;
 	double longest = 0;
 	struct dt_bench_path p;
 
@@ -203,24 +203,24 @@ static double sim_round(struct dt_bench_sim *s, const struct dt_steps *st, int r
 			int r = n == 2 && st->p != 2 ? who[k] : k;
 
 			s->m.n = 0;
-			dt_steps_round(st, r, round, &s->m);
+			dt_comm_steps_round(st, r, round, &s->m);
 			if (pass == 0)
 				s->next[r] = fmax(s->next[r], s->clock[r]);
 			for (int i = 0; i < s->m.n; i++) {
-				const struct dt_move *m = &s->m.v[i];
+				const struct dt_comm_move *m = &s->m.v[i];
 				double at, reduce = 0, bytes = (double)m->n * e;
 
-				if (pass == 0 && m->kind == DT_MOVE_SEND && m->n) {
+				if (pass == 0 && m->kind == DT_COMM_MOVE_SEND && m->n) {
 					dt_bench_sim_route(s, r, m->peer, &p);
 					add_load(s, &p, bytes);
 				}
-				if (pass == 0 || m->kind == DT_MOVE_SEND || !m->n)
+				if (pass == 0 || m->kind == DT_COMM_MOVE_SEND || !m->n)
 					continue;
 				dt_bench_sim_route(s, m->peer, r, &p);
 				at = fmax(s->clock[m->peer], s->clock[r]) + flight(s, &p);
-				/* the sender is done when its last byte has left */
+				/* the sender is done when its last byte is sent */
 				s->next[m->peer] = fmax(s->next[m->peer], at);
-				if (m->kind == DT_MOVE_REDUCE)
+				if (m->kind == DT_COMM_MOVE_REDUCE)
 					reduce = bytes * s->t->reduce_s;
 				s->next[r] = fmax(s->next[r], at) + reduce;
 			}
@@ -236,7 +236,7 @@ static double sim_round(struct dt_bench_sim *s, const struct dt_steps *st, int r
 	return longest;
 }
 
-int dt_bench_simulate(const struct dt_steps *st, const struct dt_bench_topo *t, size_t element_bytes,
+int dt_bench_simulate(const struct dt_comm_steps *st, const struct dt_bench_topo *t, size_t element_bytes,
 		      double *ret_s, struct dt_err *err)
 {
 	struct dt_bench_sim s;
@@ -252,7 +252,7 @@ int dt_bench_simulate(const struct dt_steps *st, const struct dt_bench_topo *t, 
 		return rc;
 	}
 	for (int round = 0; round < st->rounds && !rc;) {
-		int alike = dt_steps_alike(st, round);
+		int alike = dt_comm_steps_alike(st, round);
 		double each = sim_round(&s, st, round, (double)element_bytes);
 
 		if (s.m.failed)
@@ -275,7 +275,8 @@ int dt_bench_simulate(const struct dt_steps *st, const struct dt_bench_topo *t, 
 	return rc;
 }
 
-double dt_bench_simulate_closed(const struct dt_steps *s, const struct dt_bench_topo *t, size_t element_bytes)
+double dt_bench_simulate_closed(const struct dt_comm_steps *s, const struct dt_bench_topo *t,
+				size_t element_bytes)
 {
 	double p = s->p, n = (double)s->n * (double)element_bytes, a = t->net_latency_s, b = t->net_s,
 	       c = t->reduce_s, lg = ceil(log2(p)), share = (p - 1) / p * n;

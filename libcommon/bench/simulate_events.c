@@ -1,12 +1,11 @@
 /*
- * Step lists simulated in the order of time, for networks whose messages are sent without asking first
- * (eager).
+ * Discrete-event simulation of step lists on networks with eager messages.
  *
- * A rank enters a round, and its messages to other nodes leave then, whether or not their receivers are
- * ready. Those that wait for the same first link take turns, part by part, as streams do that share a port;
- * further links take parts in the order they come. The sender has sent when the last part is on its first
- * link. A message inside a node moves when both are in the round. A rank's round is over when all its
- * messages are through and what it reduces is reduced.
+ * When a rank enters a round, it sends its messages to other nodes, whether or not the receivers are ready.
+ * Messages that share a first link take turns, part by part; further links forward parts in the order of
+ * arrival. A send completes when its last part is on the first link. A message inside a node is copied when
+ * both ranks are in the round. A rank's round ends when all its messages have completed and its reductions
+ * are done.
  */
 #include "bench/simulate_priv.h"
 
@@ -18,11 +17,11 @@
 
 struct event { /* a rank enters its next round, or a link takes the next part */
 	double at;
-	uint64_t number; /* equal times: in the order they were found */
+	uint64_t number; /* orders events of equal time */
 	int rank, link;	 /* rank -1: the link */
 };
 
-/* A message on its way out of a node. */
+/* A message between nodes that is being sent. */
 struct flow {
 	struct flow *next;
 	int from, to, round;
@@ -31,7 +30,7 @@ struct flow {
 };
 
 struct port {
-	struct flow *first, *last; /* whose turn it is, and so on */
+	struct flow *first, *last; /* waiting messages, the next one first */
 	bool busy;
 };
 
@@ -41,7 +40,7 @@ struct port {
 struct mail {
 	int from, round;
 	bool sent;
-	double at; /* arrival; of a local message the sender's time */
+	double at; /* arrival; for a local message the time of the send */
 };
 
 struct mailbox {
@@ -51,13 +50,13 @@ struct mailbox {
 
 struct run {
 	struct dt_bench_sim *s;
-	const struct dt_steps *st;
+	const struct dt_comm_steps *st;
 	double e;
 	struct event *heap;
 	size_t n;
 	uint64_t number;
-	int *round, *open;    /* [p]: of the rank; messages of it that are not through */
-	double *over, *extra; /* [p]: when the round is over as far as known; then reducing */
+	int *round, *open;    /* [p]: current round; its incomplete messages */
+	double *over, *extra; /* [p]: latest completion so far; time of reductions after it */
 	struct mailbox *box;  /* [p]: of the receiver */
 	struct port *port;    /* [nlink] */
 	bool failed;
@@ -68,7 +67,7 @@ static bool before(const struct event *a, const struct event *b)
 	return a->at != b->at ? a->at < b->at : a->number < b->number;
 }
 
-/* At most one event a rank and one a link wait, so there is room for all. */
+/* The heap has room: at most one pending event per rank and per link. */
 static void push(struct run *x, double at, int rank, int link)
 {
 	struct event e = {at, x->number++, rank, link};
@@ -95,7 +94,7 @@ static struct event pop(struct run *x)
 	return top;
 }
 
-/* A message or a part of one leaves at t: when it is there, and when its first link has it. */
+/* Sends a message or part at t. Returns its arrival; *ret_left: when the first link has it. */
 static double fly(struct run *x, const struct dt_bench_path *p, double t, double bytes, double *ret_left)
 {
 	const struct dt_bench_topo *topo = x->s->t;
@@ -140,7 +139,7 @@ static void keep(struct run *x, int to, struct mail m)
 	b->v[b->n++] = m;
 }
 
-/* In their order: several between two ranks in one round keep theirs. */
+/* Keeps the order: several messages between two ranks in one round match in order. */
 static void drop(struct mailbox *b, struct mail *m)
 {
 	for (int i = (int)(m - b->v); i + 1 < b->n; i++)
@@ -167,7 +166,7 @@ static void join(struct run *x, struct flow *f)
 	port->last = f;
 }
 
-/* The link takes a part of the message whose turn it is. */
+/* The link sends a part of the next waiting message. */
 static void serve(struct run *x, int link, double now)
 {
 	struct port *port = &x->port[link];
@@ -198,7 +197,7 @@ static void serve(struct run *x, int link, double now)
 	free(f);
 }
 
-static void sends(struct run *x, int rank, const struct dt_move *m, double now)
+static void sends(struct run *x, int rank, const struct dt_comm_move *m, double now)
 {
 	struct mail *waiting = find(&x->box[m->peer], rank, x->round[rank], false);
 	double bytes = (double)m->n * x->e, left, at;
@@ -216,7 +215,7 @@ static void sends(struct run *x, int rank, const struct dt_move *m, double now)
 				   .to = m->peer,
 				   .round = x->round[rank],
 				   .left = bytes,
-				   .part = fmax((double)DT_STEPS_CHUNK_BYTES, bytes / PARTS_MAX),
+				   .part = fmax((double)DT_COMM_STEPS_CHUNK_BYTES, bytes / PARTS_MAX),
 				   .path = p};
 		join(x, f);
 		if (!x->port[p.link[0]].busy)
@@ -224,7 +223,7 @@ static void sends(struct run *x, int rank, const struct dt_move *m, double now)
 		x->port[p.link[0]].busy = true;
 		return;
 	}
-	if (!waiting) { /* the receiver starts it */
+	if (!waiting) { /* the receive will start it */
 		keep(x, m->peer, (struct mail){rank, x->round[rank], true, now});
 		return;
 	}
@@ -234,7 +233,7 @@ static void sends(struct run *x, int rank, const struct dt_move *m, double now)
 	through(x, m->peer, at);
 }
 
-static void receives(struct run *x, int rank, const struct dt_move *m, double now)
+static void receives(struct run *x, int rank, const struct dt_comm_move *m, double now)
 {
 	struct mail *there = find(&x->box[rank], m->peer, x->round[rank], true);
 	double at, left;
@@ -254,15 +253,15 @@ static void receives(struct run *x, int rank, const struct dt_move *m, double no
 	through(x, rank, at);
 }
 
-/* Rounds in which the rank has nothing to do pass at once. Returns whether there is one more. */
+/* Enters the next round in which the rank has messages. Returns whether there is one. */
 static bool enter(struct run *x, int rank)
 {
-	struct dt_moves *m = &x->s->m;
+	struct dt_comm_moves *m = &x->s->m;
 	int n = 0;
 
 	for (; !n && ++x->round[rank] < x->st->rounds; n = m->n) {
 		m->n = 0;
-		dt_steps_round(x->st, rank, x->round[rank], m);
+		dt_comm_steps_round(x->st, rank, x->round[rank], m);
 		for (int i = 0; i < m->n; i++)
 			if (!m->v[i].n)
 				m->v[i--] = m->v[--m->n];
@@ -272,25 +271,25 @@ static bool enter(struct run *x, int rank)
 
 static void begin_round(struct run *x, int rank, double now)
 {
-	struct dt_moves m = x->s->m;
+	struct dt_comm_moves m = x->s->m;
 
-	/* one more than there are, so that it is not over before all of them are looked at */
+	/* one more than there are, so that the round does not end while messages are being started */
 	x->open[rank] = m.n + 1;
 	x->over[rank] = now;
 	x->extra[rank] = 0;
 	for (int i = 0; i < m.n; i++)
-		if (m.v[i].kind == DT_MOVE_REDUCE)
+		if (m.v[i].kind == DT_COMM_MOVE_REDUCE)
 			x->extra[rank] += (double)m.v[i].n * x->e * x->s->t->reduce_s;
 	for (int i = 0; i < m.n; i++)
-		if (m.v[i].kind == DT_MOVE_SEND)
+		if (m.v[i].kind == DT_COMM_MOVE_SEND)
 			sends(x, rank, &m.v[i], now);
 	for (int i = 0; i < m.n; i++)
-		if (m.v[i].kind != DT_MOVE_SEND)
+		if (m.v[i].kind != DT_COMM_MOVE_SEND)
 			receives(x, rank, &m.v[i], now);
 	through(x, rank, now);
 }
 
-int dt_bench_sim_events(struct dt_bench_sim *s, const struct dt_steps *st, size_t element_bytes,
+int dt_bench_sim_events(struct dt_bench_sim *s, const struct dt_comm_steps *st, size_t element_bytes,
 			double *ret_s, struct dt_err *err)
 {
 	size_t p = (size_t)st->p, links = s->nlink;

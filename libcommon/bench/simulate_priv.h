@@ -1,4 +1,4 @@
-/* What simulate.c and simulate_events.c share: the links of a described network. */
+/* Shared by simulate.c and simulate_events.c: the links of a described network. */
 #ifndef DT_BENCH_SIMULATE_PRIV_H
 #define DT_BENCH_SIMULATE_PRIV_H
 
@@ -10,11 +10,12 @@ struct dt_bench_sim {
 	const struct dt_bench_topo *t;
 	int nodes, leaves, groups, dim[3];
 	size_t nlink;
-	double *load, *cost; /* bytes of this round over each link, or when it is free; seconds a byte */
+	double *load,
+		*cost; /* of each link: bytes of the round, or (events) when it is free; seconds a byte */
 	int *touched;
 	int ntouched;
 	double *clock, *next;
-	struct dt_moves m;
+	struct dt_comm_moves m;
 };
 
 struct dt_bench_path {
@@ -22,11 +23,11 @@ struct dt_bench_path {
 	bool local; /* inside a node */
 };
 
-/* The way of a message from rank i to rank j. */
+/* The route of a message from rank i to rank j. */
 void dt_bench_sim_route(const struct dt_bench_sim *s, int i, int j, struct dt_bench_path *p);
 
-/* Runs the lists in the order of time; s is fresh. */
-int dt_bench_sim_events(struct dt_bench_sim *s, const struct dt_steps *st, size_t element_bytes,
+/* Runs the discrete-event simulation; s is newly initialised. */
+int dt_bench_sim_events(struct dt_bench_sim *s, const struct dt_comm_steps *st, size_t element_bytes,
 			double *ret_s, struct dt_err *err);
 
 #endif

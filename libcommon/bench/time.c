@@ -1,4 +1,4 @@
-/* Timing: calls, calls in alternation with plain MPI, arrivals. */
+/* Timing of calls, alternating with plain MPI where asked; arrival times of ranks. */
 #include "bench/collective_priv.h"
 
 #include "base/progress.h"
@@ -17,7 +17,7 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The same call by plain MPI, from buffers of its own. */
+/* The same call by plain MPI, on separate buffers. */
 static int call_mpi(struct dt_bench *b, size_t n, bool in_place, size_t offset, struct dt_err *err)
 {
 	char *src = b->src, *dst = b->dst;
@@ -67,7 +67,7 @@ static int add_skew(struct dt_bench *b, struct dt_bench_skew *s, struct dt_err *
 	return rc;
 }
 
-/* What a call took on its slowest rank, over calls, into worst. */
+/* The time of each call on its slowest rank, into worst. */
 static int over_ranks(struct dt_bench *b, double *times, struct dt_err *err)
 {
 	return dt_all_reduce(b->c, b->worst, times, (size_t)b->o.iters, DT_F64, DT_MAX, "slowest rank", err);
@@ -82,7 +82,7 @@ static double mean(const double *x, size_t n)
 	return sum / (double)n;
 }
 
-/* Rank 0's clock less ours: the quickest of several questions, its answer taken for the middle. */
+/* Rank 0's clock minus this rank's: by the fastest of several round trips, the reply being its middle. */
 static int compare_clocks(struct dt_comm *c, double *ret, struct dt_err *err)
 {
 	int rank = dt_comm_rank(c), size = dt_comm_size(c), rc = 0;
@@ -111,8 +111,8 @@ static int compare_clocks(struct dt_comm *c, double *ret, struct dt_err *err)
 }
 
 /*
- * Ranks of several machines leave a barrier up to a message apart: they agree on a time instead, far enough
- * ahead for the word of it to reach all.
+ * Ranks of several machines leave a barrier up to one message latency apart. So rank 0 broadcasts a start
+ * time, far enough ahead to reach all ranks.
  */
 static int start_together(struct dt_bench *b, struct dt_err *err)
 {
@@ -130,8 +130,8 @@ static int start_together(struct dt_bench *b, struct dt_err *err)
 }
 
 /*
- * Calls one after another; with compare or apart each after a barrier, for the ranks do not leave a call
- * together, and who is first out of one library's call would wait for the others in the other's.
+ * Calls back to back; with compare or apart a barrier before each. Ranks do not leave a call together:
+ * without the barrier a rank that leaves one library's call early would wait inside the other library's.
  */
 static int time_calls(struct dt_bench *b, size_t n, size_t bytes, bool in_place, double *ret_mean,
 		      struct dt_err *err)
@@ -168,17 +168,18 @@ static int time_calls(struct dt_bench *b, size_t n, size_t bytes, bool in_place,
 	return rc;
 }
 
-/* By way of the caches, as quickly as the collectives do it. */
+/* Ordinary stores, in blocks as the collectives copy. */
 static void copy_near(char *dst, const char *src, size_t n)
 {
-	for (size_t at = 0; at < n; at += DT_COPY_BLOCK)
-		memcpy(dst + at, src + at, n - at < DT_COPY_BLOCK ? n - at : DT_COPY_BLOCK);
+	for (size_t at = 0; at < n; at += DT_COMM_COPY_BLOCK)
+		memcpy(dst + at, src + at, n - at < DT_COMM_COPY_BLOCK ? n - at : DT_COMM_COPY_BLOCK);
 }
 
 /*
- * How long the ranks take to copy, all at once, as many bytes as the call must read and write: the median of
- * a few tries, by way of the caches or past them, whichever is quicker. With compare a call of plain MPI
- * comes before each, so that the caches are as our calls find them. What is in place is moved by a line.
+ * Time in which the ranks, all at once, copy as many bytes as the call must read and write: the median of a
+ * few tries with ordinary or non-temporal stores, whichever is faster. With compare a call of plain MPI
+ * precedes each try, so that the caches are in the same state as before our calls. In place, data is moved
+ * by a line.
  */
 static int copy_time(struct dt_bench *b, double bytes, size_t elements, bool in_place, double *ret,
 		     struct dt_err *err)
@@ -201,7 +202,7 @@ static int copy_time(struct dt_bench *b, double bytes, size_t elements, bool in_
 		if (in_place)
 			memmove(b->buf[0], b->buf[0] + 64, n);
 		else if (i & 1)
-			dt_copy_stream(b->buf[1], b->buf[0], n);
+			dt_comm_copy_stream(b->buf[1], b->buf[0], n);
 		else
 			copy_near(b->buf[1], b->buf[0], n);
 		*at = dt_now() - *at;
@@ -249,7 +250,7 @@ static int measure(struct dt_bench *b, size_t n, size_t bytes, bool in_place, st
 	r->max_s = b->worst[iters - 1];
 	r->mean_s = mean(b->worst, iters);
 	r->time_s = b->o.compare || b->o.apart ? r->p50_s : own[0];
-	r->min_s = fmin(own[1], r->time_s); /* rounding of equal times */
+	r->min_s = fmin(own[1], r->time_s); /* equal times differ by rounding */
 	return 0;
 }
 

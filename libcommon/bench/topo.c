@@ -23,7 +23,7 @@ static int parse_pair(const char *word, const char *value, struct dt_bench_topo 
 	struct {
 		const char *name;
 		int *i;
-		double *d, unit; /* unit gbs: the value is a rate, what is kept is its inverse */
+		double *d, unit; /* unit gbs: a rate, stored as its inverse */
 	} known[] = {{"ranks", &t->ranks, NULL, 0},
 		     {"node", &t->node, NULL, 0},
 		     {"leaf", &t->leaf, NULL, 0},
@@ -52,7 +52,8 @@ static int parse_pair(const char *word, const char *value, struct dt_bench_topo 
 		} else {
 			bool rate = known[k].unit == gbs;
 
-			rc = dt_parse_real(value, rate ? 1e-6 : 0, 1e9, &d, err);
+			rc = rate ? dt_parse_rate(value, 1e-6, 1e9, &d, err)
+				  : dt_parse_real(value, 0, 1e9, &d, err);
 			*known[k].d = rc ? 0 : rate ? gbs / d : d * known[k].unit;
 		}
 		if (rc)

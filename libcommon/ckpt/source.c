@@ -66,7 +66,6 @@ int dt_source_guess(const char *path, enum dt_source_kind *ret, struct dt_err *e
 
 static int open_dt(struct dt_source *s, struct dt_err *err)
 {
-	const json_t *tok, *text, *chat;
 	int rc = dt_ckpt_open(s->path, &s->ck, err);
 
 	if (rc < 0)
@@ -99,66 +98,18 @@ static int open_dt(struct dt_source *s, struct dt_err *err)
 			return dt_err_set(err, -ENOTSUP, "checkpoint '%s': tensor '%s' is %s",
 					  dt_ckpt_path(s->ck), name, dt_dtype_name(t.dtype));
 	}
-	tok = json_object_get(dt_ckpt_meta(s->ck), "tokenizer");
-	text = json_object_get(tok, "text");
-	chat = json_object_get(tok, "chat_template");
-	if (json_is_string(text)) {
-		s->tokenizer_n = json_string_length(text);
-		s->tokenizer = malloc(s->tokenizer_n + 1);
-		if (!s->tokenizer)
-			return dt_err_sys(err, -ENOMEM, "cannot open '%s'", s->path);
-		memcpy(s->tokenizer, json_string_value(text), s->tokenizer_n + 1);
-	}
-	if (json_is_string(chat))
-		s->chat = strdup(json_string_value(chat));
-	return 0;
+	return src_ckpt_tokenizer(s, s->ck, err);
 }
 
 /* A tokenizer named by the user replaces what the source has. */
 static int other_tokenizer(struct dt_source *s, const char *path, struct dt_err *err)
 {
-	struct dt_source other = {.path = (char *)path};
-	struct stat st;
-	const uint8_t *p = NULL;
-	size_t n = 0;
-	int rc = 0;
-
+	if (strcmp(path, "none"))
+		return src_tokenizer_from(s, path, err);
 	free(s->tokenizer);
 	s->tokenizer = NULL;
 	s->note[0] = '\0';
-	if (!strcmp(path, "none"))
-		return 0;
-	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
-		rc = src_hf_tokenizer(s, path, err);
-		if (rc == 0 && !s->tokenizer)
-			rc = dt_err_set(err, -ENOENT, "folder '%s' holds no tokenizer.json", path);
-		return rc;
-	}
-	rc = src_map(&other, path, &p, &n, err);
-	if (rc == 0 && n >= 4 && !memcmp(p, "GGUF", 4)) {
-		rc = src_open_gguf(&other, false, err);
-		if (rc == 0 && !other.tokenizer)
-			rc = dt_err_set(err, -ENOTSUP, "%s", other.note);
-		if (rc == 0) {
-			s->tokenizer = other.tokenizer;
-			s->tokenizer_n = other.tokenizer_n;
-			if (other.chat) {
-				free(s->chat);
-				s->chat = other.chat;
-			}
-			other.tokenizer = other.chat = NULL;
-		}
-	} else if (rc == 0 && p[0] != '{' && memcmp(p, "byte", n < 4 ? n : 4)) {
-		rc = src_llama2c_tokenizer(s, path, err);
-	} else if (rc == 0) {
-		rc = dt_read_file(path, SRC_TEXT_MAX, &s->tokenizer, &s->tokenizer_n, err);
-	}
-	for (int i = 0; i < other.nmap; i++)
-		munmap(other.map[i].p, other.map[i].n);
-	free(other.map);
-	free(other.tokenizer);
-	free(other.chat);
-	return rc;
+	return 0;
 }
 
 int dt_source_open(const char *path, enum dt_source_kind kind, const char *tokenizer, struct dt_source **ret,

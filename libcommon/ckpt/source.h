@@ -32,8 +32,8 @@ enum dt_source_kind {
 struct dt_source;
 
 /*
- * tokenizer: a tokenizer.json, a folder holding one, a GGUF file or llama2.c's tokenizer .bin; "none": none
- * at all; NULL: what the source itself has beside or inside it, which may be none.
+ * tokenizer: whatever dt_tokenizer_file_text (ckpt/tokenizer_file.h) takes; "none": none at all; NULL: what
+ * the source itself has beside or inside it, which may be none.
  */
 int dt_source_open(const char *path, enum dt_source_kind kind, const char *tokenizer, struct dt_source **ret,
 		   struct dt_err *err);

@@ -88,18 +88,55 @@ struct src_token {
 	int type;
 };
 
+struct src_vocab {
+	struct src_token *t;
+	int n;
+	int64_t bos;
+	bool add_bos, add_space;
+};
+
+/* Leaves the note that the tokenizer cannot be used: what, and a name in quotes when not NULL. Returns 0. */
+int src_vocab_note(struct dt_source *s, const char *what, const char *name, size_t n);
+/* SentencePiece's BPE of pieces with scores. */
+int src_vocab_sentencepiece(struct dt_source *s, const struct src_vocab *v, struct dt_err *err);
+
 /* From a GGUF's keys. A vocabulary that cannot be turned into one is a note, not an error. */
 int src_gguf_tokenizer(struct dt_source *s, const struct dt_gguf *g, struct dt_err *err);
 /* llama2.c's tokenizer .bin. */
 int src_llama2c_tokenizer(struct dt_source *s, const char *path, struct dt_err *err);
+/* vocab_sp.c: SentencePiece's tokenizer.model. Whether a file can be one. */
+bool src_is_sentencepiece(const uint8_t *p, size_t n);
+int src_sentencepiece(struct dt_source *s, const uint8_t *p, size_t n, struct dt_err *err);
+
+/* ---- tokenizer_file.c ---- */
+
+/* Replaces the tokenizer of s, and the chat template where there is another, by what path holds. */
+int src_tokenizer_from(struct dt_source *s, const char *path, struct dt_err *err);
+/* What a checkpoint carries, which may be nothing. */
+int src_ckpt_tokenizer(struct dt_source *s, const struct dt_ckpt *c, struct dt_err *err);
 
 /* ---- pre.c: the splitters that GGUF calls by name ---- */
 
+enum src_pre_what {
+	SRC_PRE_END,
+	SRC_PRE_SPLIT,	     /* every match of regex is a piece, and what is between */
+	SRC_PRE_DIGITS,	     /* every digit apart */
+	SRC_PRE_NUMBERS,     /* runs of digits apart */
+	SRC_PRE_PUNCTUATION, /* runs of punctuation apart */
+	SRC_PRE_WORDS,	     /* GPT-2's pattern; what follows sees GPT-2's alphabet of bytes */
+	SRC_PRE_BYTES,	     /* that alphabet without the pattern */
+};
+
+#define SRC_PRE_STEPS 8
+
+struct src_pre_step {
+	enum src_pre_what what;
+	const char *regex; /* as tokenizer.json has it: Oniguruma's */
+};
+
 struct src_pre {
-	const char *name;      /* "qwen2" */
-	const char *regex;     /* of a Split before ByteLevel; NULL: none */
-	bool digits;	       /* every digit apart */
-	bool byte_level_regex; /* GPT-2's pattern */
+	const char *name; /* "qwen2" */
+	struct src_pre_step step[SRC_PRE_STEPS];
 	bool nfc, ignore_merges, add_bos;
 };
 const struct src_pre *src_pre_find(const char *name, size_t n);

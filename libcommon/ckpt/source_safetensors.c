@@ -179,12 +179,17 @@ static int chat_of_config(struct dt_source *s, const char *folder, struct dt_err
 
 int src_hf_tokenizer(struct dt_source *s, const char *folder, struct dt_err *err)
 {
-	char *chat = NULL, path[PATH_MAX];
+	char *chat = NULL, *model, path[PATH_MAX];
 	size_t n;
 	int rc = read_text(folder, "tokenizer.json", &s->tokenizer, &s->tokenizer_n, err);
 
-	if (rc == 0 && join(path, folder, "tokenizer.model", NULL) == 0 && access(path, F_OK) == 0)
-		snprintf(s->note, sizeof(s->note), "'%s' is not read; only a tokenizer.json is", path);
+	if (rc == 0 && join(path, folder, "tokenizer.model", NULL) == 0 && access(path, F_OK) == 0 &&
+	    (rc = dt_read_file(path, SRC_TEXT_MAX, &model, &n, err)) == 0) {
+		rc = src_is_sentencepiece((const uint8_t *)model, n)
+			     ? src_sentencepiece(s, (const uint8_t *)model, n, err)
+			     : src_vocab_note(s, "its tokenizer.model is not a SentencePiece model", NULL, 0);
+		free(model);
+	}
 	if (rc >= 0)
 		rc = read_text(folder, "chat_template.jinja", &chat, &n, err);
 	if (rc == 1) {

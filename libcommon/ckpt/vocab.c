@@ -12,16 +12,9 @@
 #define MAX_TOKENS (1 << 24)
 #define SPACE	   "\xe2\x96\x81" /* SentencePiece's blank */
 
-struct vocab {
-	struct src_token *t;
-	int n;
-	int64_t bos;
-	bool add_bos, add_space;
-};
-
-static int note(struct dt_source *s, const char *what, const char *name, size_t n)
+int src_vocab_note(struct dt_source *s, const char *what, const char *name, size_t n)
 {
-	size_t k = (size_t)snprintf(s->note, sizeof(s->note), "the tokenizer of '%s' is not taken along: %s",
+	size_t k = (size_t)snprintf(s->note, sizeof(s->note), "the tokenizer of '%s' cannot be used: %s",
 				    s->path, what);
 
 	if (name && k < sizeof(s->note))
@@ -30,7 +23,7 @@ static int note(struct dt_source *s, const char *what, const char *name, size_t 
 }
 
 /* {"piece": id}, NULL: one is not UTF-8, or there twice. */
-static json_t *vocab_json(const struct vocab *v)
+static json_t *vocab_json(const struct src_vocab *v)
 {
 	json_t *o = json_object();
 	char *key = NULL;
@@ -61,7 +54,7 @@ static json_t *vocab_json(const struct vocab *v)
 	return o;
 }
 
-static json_t *added_json(const struct vocab *v)
+static json_t *added_json(const struct src_vocab *v)
 {
 	json_t *a = json_array();
 
@@ -78,7 +71,7 @@ static json_t *added_json(const struct vocab *v)
 	return a;
 }
 
-static json_t *bos_json(const struct vocab *v)
+static json_t *bos_json(const struct src_vocab *v)
 {
 	const struct src_token *t = v->add_bos && v->bos >= 0 && v->bos < v->n ? &v->t[v->bos] : NULL;
 	char name[256];
@@ -104,7 +97,7 @@ static int finish(struct dt_source *s, json_t *root, struct dt_err *err)
 	return 0;
 }
 
-static json_t *root_json(const struct vocab *v, json_t *model)
+static json_t *root_json(const struct src_vocab *v, json_t *model)
 {
 	return json_pack("{s:s, s:n, s:n, s:o, s:n, s:n, s:o, s:n, s:o}", "version", "1.0", "truncation",
 			 "padding", "added_tokens", added_json(v), "normalizer", "pre_tokenizer",
@@ -142,7 +135,7 @@ static int characters(const char *s, size_t n)
 	return k;
 }
 
-static bool is_piece(const struct vocab *v, const json_t *vocab, const char *s)
+static bool is_piece(const struct src_vocab *v, const json_t *vocab, const char *s)
 {
 	const json_t *id = json_object_get(vocab, s);
 
@@ -150,7 +143,7 @@ static bool is_piece(const struct vocab *v, const json_t *vocab, const char *s)
 }
 
 /* Every way to make a piece of two others, the best scores first. Frees m's texts on failure. */
-static json_t *merges_json(const struct vocab *v, const json_t *vocab)
+static json_t *merges_json(const struct src_vocab *v, const json_t *vocab)
 {
 	struct merge *m = NULL;
 	json_t *a = json_array();
@@ -208,14 +201,14 @@ static json_t *replace_json(const char *from, const char *to)
 	return json_pack("{s:s, s:{s:s}, s:s}", "type", "Replace", "pattern", "String", from, "content", to);
 }
 
-static int sentencepiece(struct dt_source *s, const struct vocab *v, struct dt_err *err)
+int src_vocab_sentencepiece(struct dt_source *s, const struct src_vocab *v, struct dt_err *err)
 {
 	json_t *vocab = vocab_json(v), *merges, *root, *norm, *dec;
 	const char *unk = NULL;
 	char unk_text[64];
 
 	if (!vocab)
-		return note(s, "a token is not UTF-8 or there twice", NULL, 0);
+		return src_vocab_note(s, "a token is not UTF-8 or there twice", NULL, 0);
 	merges = merges_json(v, vocab);
 	for (int i = 0; i < v->n && !unk; i++)
 		if (v->t[i].type == SRC_TOKEN_UNKNOWN && v->t[i].n < sizeof(unk_text)) {
@@ -243,7 +236,7 @@ static int sentencepiece(struct dt_source *s, const struct vocab *v, struct dt_e
 
 /* ---- byte-level BPE ---- */
 
-static int byte_bpe(struct dt_source *s, const struct dt_gguf *g, struct vocab *v, struct dt_err *err)
+static int byte_bpe(struct dt_source *s, const struct dt_gguf *g, struct src_vocab *v, struct dt_err *err)
 {
 	const struct dt_gguf_kv *merges = dt_gguf_find(g, "tokenizer.ggml.merges");
 	json_t *vocab, *list = json_array(), *root;
@@ -256,8 +249,8 @@ static int byte_bpe(struct dt_source *s, const struct dt_gguf *g, struct vocab *
 	pre = src_pre_find(pre_name, n);
 	if (!pre || !merges || !merges->array || merges->type != DT_GGUF_STRING) {
 		json_decref(list);
-		return note(s, pre ? "it has no merges" : "its way to split text is not known:",
-			    pre ? NULL : pre_name, n);
+		return src_vocab_note(s, pre ? "it has no merges" : "its way to split text is not known:",
+				      pre ? NULL : pre_name, n);
 	}
 	at = merges->data;
 	for (uint64_t i = 0; i < merges->n; i++) {
@@ -268,7 +261,7 @@ static int byte_bpe(struct dt_source *s, const struct dt_gguf *g, struct vocab *
 	if (!vocab || json_array_size(list) != merges->n) {
 		json_decref(vocab);
 		json_decref(list);
-		return note(s, "a token is not UTF-8 or there twice", NULL, 0);
+		return src_vocab_note(s, "a token is not UTF-8 or there twice", NULL, 0);
 	}
 	if (!dt_gguf_find(g, "tokenizer.ggml.add_bos_token"))
 		v->add_bos = pre->add_bos;
@@ -283,7 +276,7 @@ static int byte_bpe(struct dt_source *s, const struct dt_gguf *g, struct vocab *
 
 /* ---- readers ---- */
 
-static int read_tokens(const struct dt_gguf *g, struct vocab *v, struct dt_err *err)
+static int read_tokens(const struct dt_gguf *g, struct src_vocab *v, struct dt_err *err)
 {
 	const struct dt_gguf_kv *tokens = dt_gguf_find(g, "tokenizer.ggml.tokens");
 	const struct dt_gguf_kv *types = dt_gguf_find(g, "tokenizer.ggml.token_type");
@@ -309,7 +302,7 @@ static int read_tokens(const struct dt_gguf *g, struct vocab *v, struct dt_err *
 
 int src_gguf_tokenizer(struct dt_source *s, const struct dt_gguf *g, struct dt_err *err)
 {
-	struct vocab v = {.bos = -1};
+	struct src_vocab v = {.bos = -1};
 	const char *model;
 	size_t n;
 	int rc = dt_gguf_str(g, "tokenizer.ggml.model", false, &model, &n, err);
@@ -318,7 +311,7 @@ int src_gguf_tokenizer(struct dt_source *s, const struct dt_gguf *g, struct dt_e
 	if (rc <= 0 || !dt_gguf_find(g, "tokenizer.ggml.tokens"))
 		return rc < 0 ? rc : 0;
 	if (!spm && (n != 4 || memcmp(model, "gpt2", 4)))
-		return note(s, "its kind is not supported:", model, n);
+		return src_vocab_note(s, "its kind is not supported:", model, n);
 	v.add_bos = v.add_space = spm;
 	if ((rc = dt_gguf_int(g, "tokenizer.ggml.bos_token_id", false, 0, MAX_TOKENS, &v.bos, err)) < 0 ||
 	    (rc = dt_gguf_bool(g, "tokenizer.ggml.add_bos_token", &v.add_bos, err)) < 0 ||
@@ -326,9 +319,9 @@ int src_gguf_tokenizer(struct dt_source *s, const struct dt_gguf *g, struct dt_e
 	    (rc = read_tokens(g, &v, err)) < 0)
 		dt_err_prefix(err, "'%s'", s->path);
 	else if (spm && !dt_gguf_find(g, "tokenizer.ggml.scores"))
-		rc = note(s, "it has no scores", NULL, 0);
+		rc = src_vocab_note(s, "it has no scores", NULL, 0);
 	else
-		rc = spm ? sentencepiece(s, &v, err) : byte_bpe(s, g, &v, err);
+		rc = spm ? src_vocab_sentencepiece(s, &v, err) : byte_bpe(s, g, &v, err);
 	free(v.t);
 	return rc;
 }
@@ -340,7 +333,7 @@ int src_gguf_tokenizer(struct dt_source *s, const struct dt_gguf *g, struct dt_e
 int src_llama2c_tokenizer(struct dt_source *s, const char *path, struct dt_err *err)
 {
 	static const char *const special[] = {"<unk>", "<s>", "</s>"};
-	struct vocab v = {.bos = 1, .add_bos = true, .add_space = true};
+	struct src_vocab v = {.bos = 1, .add_bos = true, .add_space = true};
 	char *text, *store = NULL, *out = NULL;
 	size_t n, at = 4;
 	int rc = dt_read_file(path, SRC_TEXT_MAX, &text, &n, err);
@@ -386,7 +379,7 @@ int src_llama2c_tokenizer(struct dt_source *s, const char *path, struct dt_err *
 	if (rc == 0 && v.n < 259)
 		rc = dt_err_set(err, -EBADMSG, "'%s' is not a tokenizer of llama2.c", path);
 	if (rc == 0)
-		rc = sentencepiece(s, &v, err);
+		rc = src_vocab_sentencepiece(s, &v, err);
 	if (rc == 0 && !s->tokenizer)
 		rc = dt_err_set(err, -EBADMSG, "'%s': a token is not UTF-8 or there twice", path);
 	free(v.t);

@@ -1,10 +1,10 @@
 /*
- * Messages between ranks of one machine. Every ordered pair of ranks has a channel in shared memory: slots
- * with a message each, taken in turn, so messages are found in the order they were sent.
+ * Messages between ranks of one machine. Every ordered pair of ranks has a channel in shared memory: a ring
+ * of slots, one message each, so the receiver finds messages in the order they were sent.
  *
- * A small message travels in its slot. A larger one moves once: the receiver copies it out of a registered
- * source, or the sender copies it into a registered destination; with neither it goes through two buffers of
- * the channel, one such message at a time.
+ * The payload of a small message is in its slot. A larger message is copied once: by the receiver from a
+ * registered source, or by the sender into a registered destination. With neither registered it is copied
+ * through the channel's two staging buffers, one message at a time.
  *
  *   sender      POSTED ................ (PUSH: copies, DONE) .................. PULL, STAGE: frees the slot
  *   receiver            PULL | PUSH | STAGE ... (PULL, STAGE: copies, DONE) ... PUSH: frees the slot
@@ -21,40 +21,40 @@
 #define SLOTS  32
 #define INLINE ((size_t)2048)
 #define CHUNK  ((size_t)64 << 10)
-#define WORK   ((size_t)1 << 20) /* bytes between two looks at other operations */
-#define STREAM ((size_t)4 << 20) /* messages of this size and more go past the caches */
+#define WORK   ((size_t)1 << 20) /* bytes copied before other operations are stepped */
+#define STREAM ((size_t)4 << 20) /* larger messages are copied with non-temporal stores */
 
 enum slot_state { FREE, POSTED, PULL, PUSH, STAGE, DONE };
 
 struct slot {
 	_Alignas(128) _Atomic int state;
-	_Atomic uint64_t ticket; /* of its message: number of all before it */
+	_Atomic uint64_t ticket; /* number of messages sent before it */
 	uint64_t group;
 	int tag;
 	size_t bytes;
-	struct dt_offer src, dst;
+	struct dt_comm_offer src, dst;
 	_Alignas(128) _Atomic uint64_t wrote;
-	_Alignas(128) _Atomic uint64_t read; /* chunks through the buffers */
+	_Alignas(128) _Atomic uint64_t read; /* chunks of a staged message */
 	_Alignas(128) char data[INLINE];
 };
 
 struct channel {
 	_Alignas(128) _Atomic uint64_t posted;
-	uint64_t staging; /* the sender's: ticket + 1 of the message in the buffers */
+	uint64_t staging; /* ticket + 1 of the message being staged; written by the sender alone */
 	struct slot slot[SLOTS];
 	_Alignas(128) char buf[2][CHUNK];
 };
 
-struct dt_chans {
+struct dt_comm_chans {
 	struct channel *c; /* [local_size][local_size]: from, to */
 	size_t bytes;
 	int n, me;
 	uint64_t *next; /* [local_size]: tickets given to messages to that rank */
 };
 
-int dt_chans_open(struct dt_world *w, struct dt_err *err)
+int dt_comm_chans_open(struct dt_world *w, struct dt_err *err)
 {
-	struct dt_chans *k = calloc(1, sizeof(*k));
+	struct dt_comm_chans *k = calloc(1, sizeof(*k));
 	size_t n = (size_t)w->info.local_size;
 	void *base;
 	int rc;
@@ -66,7 +66,7 @@ int dt_chans_open(struct dt_world *w, struct dt_err *err)
 		return dt_err_sys(err, -ENOMEM, "channels of %zu ranks", n);
 	}
 	k->bytes = n * n * sizeof(struct channel);
-	rc = dt_shared_map(w->node, k->bytes, &base, err);
+	rc = dt_comm_shared_map(w->node, k->bytes, &base, err);
 	if (rc) {
 		free(k->next);
 		free(k);
@@ -79,7 +79,7 @@ int dt_chans_open(struct dt_world *w, struct dt_err *err)
 	return 0;
 }
 
-void dt_chans_close(struct dt_world *w)
+void dt_comm_chans_close(struct dt_world *w)
 {
 	if (!w->chans)
 		return;
@@ -91,7 +91,7 @@ void dt_chans_close(struct dt_world *w)
 
 static struct channel *channel(const struct dt_comm_req *r, bool out)
 {
-	struct dt_chans *k = r->c->w->chans;
+	struct dt_comm_chans *k = r->c->w->chans;
 	int peer = r->c->local[r->op.root];
 
 	return &k->c[out ? k->me * k->n + peer : peer * k->n + k->me];
@@ -112,18 +112,18 @@ static void set(struct slot *s, int state)
 	atomic_store_explicit(&s->state, state, memory_order_release);
 }
 
-static struct dt_chan_state *state(const struct dt_comm_req *r)
+static struct dt_comm_chan_state *state(const struct dt_comm_req *r)
 {
 	return r->state;
 }
 
-/* Copies the next part; returns whether all of it is there. */
+/* Copies the next WORK bytes; returns whether the message is complete. */
 static bool copy(struct dt_comm_req *r, char *dst, const char *src, size_t bytes)
 {
 	size_t m = bytes - state(r)->moved < WORK ? bytes - state(r)->moved : WORK;
 
 	if (bytes >= STREAM)
-		dt_copy_stream(dst + state(r)->moved, src + state(r)->moved, m);
+		dt_comm_copy_stream(dst + state(r)->moved, src + state(r)->moved, m);
 	else
 		memcpy(dst + state(r)->moved, src + state(r)->moved, m);
 	state(r)->moved += m;
@@ -134,7 +134,7 @@ static int post(struct dt_comm_req *r, struct channel *c, struct slot *s)
 {
 	size_t bytes = bytes_of(r);
 
-	/* in the order of sending, also where a later slot is free first */
+	/* posted in the order of sending, even if a later slot is free earlier */
 	if (atomic_load_explicit(&c->posted, memory_order_relaxed) != state(r)->ticket || get(s) != FREE)
 		return 0;
 	atomic_store_explicit(&s->ticket, state(r)->ticket, memory_order_relaxed);
@@ -145,7 +145,7 @@ static int post(struct dt_comm_req *r, struct channel *c, struct slot *s)
 	atomic_store_explicit(&s->wrote, 0, memory_order_relaxed);
 	atomic_store_explicit(&s->read, 0, memory_order_relaxed);
 	if (bytes > INLINE)
-		s->src = dt_region_find(r->c->w, r->op.src, bytes);
+		s->src = dt_comm_region_find(r->c->w, r->op.src, bytes);
 	else if (bytes)
 		memcpy(s->data, r->op.src, bytes);
 	set(s, POSTED);
@@ -154,7 +154,7 @@ static int post(struct dt_comm_req *r, struct channel *c, struct slot *s)
 	return bytes <= INLINE;
 }
 
-/* Fills the buffers as far as they are free. */
+/* Copies chunks into the staging buffers that the receiver has emptied. */
 static void stage_out(struct dt_comm_req *r, struct channel *c, struct slot *s)
 {
 	uint64_t k = atomic_load_explicit(&s->wrote, memory_order_relaxed);
@@ -181,7 +181,7 @@ static int step_send(struct dt_comm_req *r, struct dt_err *err)
 		return post(r, c, s);
 	switch (get(s)) {
 	case PUSH:
-		rc = dt_region_reach(r->c->w, r->c->local[r->op.root], &s->dst, &dst, err);
+		rc = dt_comm_region_reach(r->c->w, r->c->local[r->op.root], &s->dst, &dst, err);
 		if (rc)
 			return rc;
 		if (!copy(r, dst, r->op.src, s->bytes))
@@ -201,7 +201,7 @@ static int step_send(struct dt_comm_req *r, struct dt_err *err)
 	}
 }
 
-/* Receives posted earlier come first where they wait for the same. */
+/* Whether no earlier receive waits for the same sender and tag: those match first. */
 static bool is_first(const struct dt_comm_req *r)
 {
 	for (const struct dt_comm_req *q = r->c->head; q && q != r; q = q->next)
@@ -243,7 +243,7 @@ static int match(struct dt_comm_req *r, struct channel *c, struct dt_err *err)
 	}
 	s->dst.region = -1;
 	if (s->src.region < 0)
-		s->dst = dt_region_find(r->c->w, r->op.dst, s->bytes);
+		s->dst = dt_comm_region_find(r->c->w, r->op.dst, s->bytes);
 	set(s, s->src.region >= 0 ? PULL : s->dst.region >= 0 ? PUSH : STAGE);
 	return 0;
 }
@@ -263,7 +263,7 @@ static int step_recv(struct dt_comm_req *r, struct dt_err *err)
 	s = &c->slot[state(r)->slot];
 	switch (get(s)) {
 	case PULL:
-		rc = dt_region_reach(r->c->w, r->c->local[r->op.root], &s->src, &src, err);
+		rc = dt_comm_region_reach(r->c->w, r->c->local[r->op.root], &s->src, &src, err);
 		if (rc)
 			return rc;
 		if (!copy(r, r->op.dst, src, s->bytes))
@@ -293,7 +293,7 @@ static int step_recv(struct dt_comm_req *r, struct dt_err *err)
 
 static int chan_start(struct dt_comm_req *r, struct dt_err *err)
 {
-	struct dt_chans *k = r->c->w->chans;
+	struct dt_comm_chans *k = r->c->w->chans;
 
 	state(r)->slot = -1;
 	if (r->op.kind == DT_COMM_SEND)
@@ -311,9 +311,9 @@ static size_t chan_progress(const struct dt_comm_req *r)
 	return state(r)->moved;
 }
 
-const struct dt_transport dt_transport_chan = {
+const struct dt_comm_transport dt_comm_transport_chan = {
 	.name = "chan",
-	.state = sizeof(struct dt_chan_state),
+	.state = sizeof(struct dt_comm_chan_state),
 	.start = chan_start,
 	.step = chan_step,
 	.progress = chan_progress,

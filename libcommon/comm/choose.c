@@ -1,4 +1,4 @@
-/* Which transport and algorithm an operation of a group takes. */
+/* The transport and algorithm of an operation of a group. */
 #include "comm/nccl.h"
 #include "comm/steps.h"
 
@@ -53,7 +53,7 @@ enum dt_alg dt_comm_choose(const struct dt_comm *c, enum dt_comm_op_kind kind, s
 
 	if (c->size == 1)
 		return DT_ALG_DIRECT;
-	if (c->alg == DT_ALG_MPI || c->alg == DT_ALG_DIRECT || dt_steps_have(kind, c->alg))
+	if (c->alg == DT_ALG_MPI || c->alg == DT_ALG_DIRECT || dt_comm_steps_have(kind, c->alg))
 		return c->alg;
 	if (c->shm)
 		return DT_ALG_DIRECT;
@@ -65,21 +65,22 @@ enum dt_alg dt_comm_choose(const struct dt_comm *c, enum dt_comm_op_kind kind, s
 	return DT_ALG_MPI;
 }
 
-const struct dt_transport *dt_transport_of(const struct dt_comm *c, const struct dt_comm_op *o)
+const struct dt_comm_transport *dt_comm_transport_of(const struct dt_comm *c, const struct dt_comm_op *o)
 {
-	const struct dt_transport *cards = dt_nccl_transport(c, o);
+	const struct dt_comm_transport *cards = dt_comm_nccl_transport(c, o);
 	enum dt_alg a;
 
 	if (c->mpi_only && c->size > 1)
-		return &dt_transport_mpi;
+		return &dt_comm_transport_mpi;
 	if (cards)
 		return cards;
 	if (o->kind == DT_COMM_SEND || o->kind == DT_COMM_RECV)
-		return c->w->chans && c->size > 1 && c->local[o->root] >= 0 ? &dt_transport_chan : c->p2p;
+		return c->w->chans && c->size > 1 && c->local[o->root] >= 0 ? &dt_comm_transport_chan
+									    : c->p2p;
 	if (c->size == 1)
 		return c->collectives;
 	a = dt_comm_choose(c, o->kind, o->n, o->t);
-	return a == DT_ALG_DIRECT ? &dt_transport_shm
-	       : a == DT_ALG_MPI  ? &dt_transport_mpi
-				  : &dt_transport_steps;
+	return a == DT_ALG_DIRECT ? &dt_comm_transport_shm
+	       : a == DT_ALG_MPI  ? &dt_comm_transport_mpi
+				  : &dt_comm_transport_steps;
 }

@@ -1,4 +1,4 @@
-/* Running operations: arguments checked, the watchdog told, the transport stepped. */
+/* Runs operations: checks arguments, publishes the operation to the watchdog, steps the transport. */
 #include "comm/internal.h"
 
 #include "base/progress.h"
@@ -30,9 +30,9 @@ static bool point_to_point(enum dt_comm_op_kind k)
 	return k == DT_COMM_SEND || k == DT_COMM_RECV;
 }
 
-void dt_slot_enter(struct dt_world *w, const struct dt_where *at)
+void dt_comm_slot_enter(struct dt_world *w, const struct dt_comm_where *at)
 {
-	struct dt_slot *s = atomic_load_explicit(&w->me, memory_order_relaxed);
+	struct dt_comm_slot *s = atomic_load_explicit(&w->me, memory_order_relaxed);
 	uint32_t v = atomic_load_explicit(&s->version, memory_order_relaxed);
 
 	atomic_store_explicit(&s->version, v + 1, memory_order_relaxed);
@@ -41,20 +41,20 @@ void dt_slot_enter(struct dt_world *w, const struct dt_where *at)
 	atomic_store_explicit(&s->version, v + 2, memory_order_release);
 }
 
-void dt_slot_leave(struct dt_world *w)
+void dt_comm_slot_leave(struct dt_world *w)
 {
-	static const struct dt_where computing;
+	static const struct dt_comm_where computing;
 
-	dt_slot_enter(w, &computing);
+	dt_comm_slot_enter(w, &computing);
 }
 
-struct dt_where dt_where_op(const struct dt_comm *c, const struct dt_comm_op *op, uint64_t seq)
+struct dt_comm_where dt_comm_where_op(const struct dt_comm *c, const struct dt_comm_op *op, uint64_t seq)
 {
-	struct dt_where at = {.kind = op->kind,
-			      .group = c->index,
-			      .peer = point_to_point(op->kind) ? c->ranks[op->root] : -1,
-			      .seq = seq,
-			      .since = dt_now()};
+	struct dt_comm_where at = {.kind = op->kind,
+				   .group = c->index,
+				   .peer = point_to_point(op->kind) ? c->ranks[op->root] : -1,
+				   .seq = seq,
+				   .since = dt_now()};
 
 	strncpy(at.what, op->what ? op->what : "", sizeof(at.what) - 1);
 	return at;
@@ -77,7 +77,7 @@ static void push(struct dt_comm_req *r)
 static bool step_comm(struct dt_comm *c)
 {
 	struct dt_comm_req **link = &c->head, *last = NULL;
-	bool ended = false, held = false; /* held: an ordered operation is before the ones that follow */
+	bool ended = false, held = false; /* held: an ordered operation is pending before this one */
 
 	while (*link) {
 		struct dt_comm_req *r = *link;
@@ -99,7 +99,7 @@ static bool step_comm(struct dt_comm *c)
 	return ended;
 }
 
-void dt_step_all(struct dt_world *w)
+void dt_comm_step_all(struct dt_world *w)
 {
 	for (int i = 0; i < w->ncomm && w->pending; i++)
 		if (w->comm[i] && w->comm[i]->head)
@@ -115,18 +115,18 @@ static inline void relax(void)
 
 struct idling {
 	int round;
-	double until;	 /* end of yielding; 0: not known yet */
-	size_t progress; /* of the operation when waiting began */
+	double until;	 /* time at which yielding ends; 0: not started */
+	size_t progress; /* of the operation when the wait began */
 };
 
 /*
- * Waiting costs nothing at first, then the rest of a time slice, then sleep: the one that is waited for may
- * need our processor, be it that there are more ranks than processors (crowded) or that others compute here.
- * A yield that finds nobody else to run is hardly slower than a pause, so the spin can be short. Sleep has to
- * come late: waking takes so long, a tenth of a millisecond on a virtual machine, that whoever waits for the
- * one that wakes would fall asleep too, and so on to the end of the operation.
+ * A waiting rank spins, then yields its time slice, then sleeps: the rank it waits for may need this
+ * processor, because there are more ranks than processors (crowded) or other processes compute here.
+ * sched_yield with no other runnable thread costs hardly more than a pause, so the spin is short. Sleep comes
+ * late: a wake-up takes up to 0.1 ms on a virtual machine, long enough for the ranks that wait for this one
+ * to fall asleep as well, and so on until the end of the operation.
  */
-static void idle(struct dt_comm *c, const struct dt_transport *t, struct idling *i)
+static void idle(struct dt_comm *c, const struct dt_comm_transport *t, struct idling *i)
 {
 	struct dt_world *w = c->w;
 	int spin = w->crowded ? SPIN_CROWDED : SPIN, n = ++i->round;
@@ -154,7 +154,7 @@ static void wait_done(struct dt_comm_req *r)
 	struct idling i = {0};
 
 	r->waited = true;
-	while (dt_step_all(r->c->w), !r->done) {
+	while (dt_comm_step_all(r->c->w), !r->done) {
 		size_t progress = r->t->progress ? r->t->progress(r) : 0;
 
 		if (progress != i.progress) /* a new wait, which may be short */
@@ -163,7 +163,7 @@ static void wait_done(struct dt_comm_req *r)
 	}
 }
 
-/* Refuses what cannot be, and makes an input that already lies in its place one that is in place. */
+/* Refuses invalid arguments. An input that is already at its place in the output becomes in place (NULL). */
 static int check(const struct dt_comm *c, struct dt_comm_op *o, struct dt_err *err)
 {
 	size_t bytes;
@@ -177,8 +177,7 @@ static int check(const struct dt_comm *c, struct dt_comm_op *o, struct dt_err *e
 	if (o->root < 0 || o->root >= c->size || (point_to_point(o->kind) && o->root == c->rank))
 		return dt_err_set(err, -EINVAL, "%s '%s': no rank %d to talk to in group %s of %d",
 				  dt_comm_op_name(o->kind), o->what, o->root, c->name, c->size);
-	bytes = (size_t)c->rank * o->n *
-		(size_t)dt_dtype_size(o->t); /* where my block lies in a wide buffer */
+	bytes = (size_t)c->rank * o->n * (size_t)dt_dtype_size(o->t); /* offset of this rank's block */
 	if ((o->kind == DT_COMM_ALL_GATHER || (o->kind == DT_COMM_GATHER && c->rank == o->root)) && o->src &&
 	    o->src == (char *)o->dst + bytes)
 		o->src = NULL;
@@ -196,10 +195,10 @@ static int check(const struct dt_comm *c, struct dt_comm_op *o, struct dt_err *e
 	return 0;
 }
 
-/* The group's next number, seen by its peers. */
+/* The next sequence number of the group, published to its peers. */
 static uint64_t arrive(struct dt_comm *c, enum dt_comm_op_kind k)
 {
-	struct dt_slot *s = atomic_load_explicit(&c->w->me, memory_order_relaxed);
+	struct dt_comm_slot *s = atomic_load_explicit(&c->w->me, memory_order_relaxed);
 
 	if (point_to_point(k))
 		return 0;
@@ -217,7 +216,7 @@ static void release(struct dt_comm_req *r)
 /* Start, steps until it is done. */
 static int step_through(struct dt_comm_req *r, struct dt_err *err)
 {
-	_Alignas(max_align_t) char state[DT_REQ_STATE_MAX];
+	_Alignas(max_align_t) char state[DT_COMM_REQ_STATE_MAX];
 	int rc;
 
 	r->state = memset(state, 0, r->t->state);
@@ -235,40 +234,40 @@ static int step_through(struct dt_comm_req *r, struct dt_err *err)
 
 static int run_here(struct dt_comm *c, struct dt_comm_op o, struct dt_err *err)
 {
-	const struct dt_transport *t = dt_transport_of(c, &o);
-	struct dt_where at;
+	const struct dt_comm_transport *t = dt_comm_transport_of(c, &o);
+	struct dt_comm_where at;
 	struct dt_comm_req r;
 	int rc;
 
 	if (c->size == 1)
 		return t->start(&(struct dt_comm_req){.c = c, .op = o}, err);
 	r = (struct dt_comm_req){.c = c, .t = t, .op = o, .seq = arrive(c, o.kind)};
-	at = dt_where_op(c, &o, r.seq);
-	dt_slot_enter(c->w, &at);
+	at = dt_comm_where_op(c, &o, r.seq);
+	dt_comm_slot_enter(c->w, &at);
 	if (t->run && (!c->w->stepwise || c->mpi_only) && !point_to_point(o.kind))
 		rc = t->run(c, &o, err);
 	else
 		rc = step_through(&r, err);
-	dt_slot_leave(c->w);
+	dt_comm_slot_leave(c->w);
 	return rc;
 }
 
 int dt_comm_run(struct dt_comm *c, struct dt_comm_op o, struct dt_err *err)
 {
-	struct dt_stage *s;
+	struct dt_comm_stage *s;
 	int rc = check(c, &o, err);
 
 	if (rc == 0)
-		rc = dt_stage_begin(c, &o, &s, err);
+		rc = dt_comm_stage_begin(c, &o, &s, err);
 	if (rc < 0)
 		return rc;
-	return dt_stage_end(c, s, o.what, run_here(c, o, err), err);
+	return dt_comm_stage_end(c, s, o.what, run_here(c, o, err), err);
 }
 
-/* A request with its transport's state behind it. */
-static struct dt_comm_req *new_request(struct dt_comm *c, const struct dt_comm_op *o, struct dt_stage *s)
+/* A request and its transport's state in one allocation. */
+static struct dt_comm_req *new_request(struct dt_comm *c, const struct dt_comm_op *o, struct dt_comm_stage *s)
 {
-	const struct dt_transport *t = dt_transport_of(c, o);
+	const struct dt_comm_transport *t = dt_comm_transport_of(c, o);
 	const size_t head = (sizeof(struct dt_comm_req) + 15) / 16 * 16;
 	struct dt_comm_req *r = calloc(1, head + t->state);
 
@@ -281,22 +280,22 @@ static struct dt_comm_req *new_request(struct dt_comm *c, const struct dt_comm_o
 int dt_comm_start(struct dt_comm *c, struct dt_comm_op o, struct dt_comm_req **ret, struct dt_err *err)
 {
 	struct dt_comm_req *r;
-	struct dt_stage *s;
+	struct dt_comm_stage *s;
 	int rc = check(c, &o, err);
 
 	if (rc == 0)
-		rc = dt_stage_begin(c, &o, &s, err);
+		rc = dt_comm_stage_begin(c, &o, &s, err);
 	if (rc)
 		return rc;
 	r = new_request(c, &o, s);
 	if (!r)
-		return dt_stage_end(c, s, o.what,
-				    dt_err_sys(err, -ENOMEM, "%s '%s'", dt_comm_op_name(o.kind), o.what),
-				    err);
+		return dt_comm_stage_end(c, s, o.what,
+					 dt_err_sys(err, -ENOMEM, "%s '%s'", dt_comm_op_name(o.kind), o.what),
+					 err);
 	r->seq = arrive(c, o.kind);
 	rc = r->t->start(r, err);
 	if (rc) {
-		rc = dt_stage_end(c, s, o.what, rc, err);
+		rc = dt_comm_stage_end(c, s, o.what, rc, err);
 		release(r);
 		free(r);
 		return rc;
@@ -317,16 +316,16 @@ int dt_wait(struct dt_comm_req **req, double *exposed_s, struct dt_err *err)
 		return 0;
 	t0 = dt_now();
 	if (!r->done) {
-		struct dt_where at = dt_where_op(r->c, &r->op, r->seq);
+		struct dt_comm_where at = dt_comm_where_op(r->c, &r->op, r->seq);
 
-		dt_slot_enter(r->c->w, &at);
+		dt_comm_slot_enter(r->c->w, &at);
 		wait_done(r);
-		dt_slot_leave(r->c->w);
+		dt_comm_slot_leave(r->c->w);
 	}
 	rc = r->status;
 	if (rc && err)
 		*err = r->err;
-	rc = dt_stage_end(r->c, r->stage, r->op.what, rc, err);
+	rc = dt_comm_stage_end(r->c, r->stage, r->op.what, rc, err);
 	if (exposed_s)
 		*exposed_s += dt_now() - t0;
 	release(r);
@@ -342,7 +341,7 @@ void dt_comm_poll(struct dt_world *w, double *exposed_s)
 	if (!w->pending)
 		return;
 	t0 = dt_now();
-	dt_step_all(w);
+	dt_comm_step_all(w);
 	if (exposed_s)
 		*exposed_s += dt_now() - t0;
 }

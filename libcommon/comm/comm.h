@@ -34,7 +34,7 @@ struct dt_world_info {
 	int nodes, node;	    /* machines; the number of this one */
 };
 
-enum dt_transport_kind {
+enum dt_comm_transport_kind {
 	DT_TRANSPORT_AUTO, /* shared memory inside one machine, MPI for the rest */
 	DT_TRANSPORT_MPI,
 };
@@ -42,7 +42,7 @@ enum dt_transport_kind {
 struct dt_world_opts {
 	double timeout_s; /* 0: no watchdog */
 	double start_s;	  /* for all ranks to come; 0: 60, or timeout_s if that is longer */
-	enum dt_transport_kind transport;
+	enum dt_comm_transport_kind transport;
 	int node_ranks; /* > 0: take every so many ranks for a machine of its own (tests) */
 };
 
@@ -62,14 +62,14 @@ void dt_world_finalize(struct dt_world *w);
 void dt_world_abort(struct dt_world *w, int status) __attribute__((noreturn));
 
 /*
- * Registered memory: ranks of one machine map it, so that collectives work on it where it lies and nothing is
- * copied in or out. It has no name anywhere and is gone with its processes, however they end. Each call is
- * this rank's alone; operations on memory that is not registered, or not on every rank, work as before.
+ * Registered memory: ranks of one machine map it, so that collectives work on it directly without copies. It
+ * is anonymous and freed when its processes end, however they end. The calls are local; operations on memory
+ * that is not registered, or not on every rank, copy through a shared segment.
  *
  * dt_buffer_share puts shared memory under a range of the caller's own anonymous mapping, rounded outwards to
- * whole pages. WHAT WAS IN THESE PAGES IS LOST, they read as zeros: share before anything is written. Pages
- * that are shared already are refused (-EEXIST). Where nothing can be gained (one rank on the machine,
- * transport mpi) it leaves the range as it is. At most 16 ranges a rank (-ENOSPC).
+ * whole pages. THE CONTENTS OF THESE PAGES ARE LOST, they read as zeros: share before writing. Pages that are
+ * shared already are refused (-EEXIST). If there is nothing to gain (one rank on the machine, transport mpi)
+ * the range stays as it is. At most 16 ranges a rank (-ENOSPC).
  */
 int dt_buffer_share(struct dt_world *w, void *base, size_t bytes, struct dt_err *err);
 /* A new zero-filled registered range, page aligned. */
@@ -79,19 +79,19 @@ void dt_buffer_free(struct dt_world *w, void *base);
 void dt_buffer_unshare(struct dt_world *w, void *base, size_t bytes);
 
 /*
- * Memory of a device that the host's messages cannot reach: operations on addresses in [base, base + bytes).
+ * Device memory that messages of the host cannot reach: operations on addresses in [base, base + bytes).
  *
- * With a card and NCCL (libnccl.so.2, found at run time) they go from card to card, on queues of their own:
- * an operation waits there for what the device had been given when it was started, and what the device is
- * given after the wait comes after it; the host hardly ever waits. The buffers of an operation lie on the
- * card on every rank or on none. Reductions of u16, which NCCL has not, are staged. bf16 and f16 are rounded
- * at each addition, in NCCL's order.
+ * With a card and NCCL (libnccl.so.2, loaded at run time) operations go from card to card on streams of
+ * their own. An operation waits there for the work submitted to the device before its start; work submitted
+ * after its wait runs after it; the host hardly ever blocks. The buffers of an operation are on the card on
+ * every rank or on none. Reductions of u16, which NCCL lacks, are staged. bf16 and f16 are rounded at each
+ * addition, in NCCL's order.
  *
- * Without: they are copied to the host and back, in the order of the device's queue, when they are started
- * and when they are waited for.
+ * Without NCCL buffers are staged: copied to the host at the start and back at the wait, in the order of the
+ * device's queue.
  *
- * copy and sync as dt_dev_copy and dt_dev_sync. Collective over the world; nothing may be under way. dev
- * NULL: none (again). *ret_staged: NULL where there is nothing to copy, else why it is done, a clause.
+ * copy and sync as dt_dev_copy and dt_dev_sync. Collective over the world, with no operation pending. dev
+ * NULL: none (again). *ret_staged: NULL if nothing is staged, else the reason, a clause.
  */
 struct dt_comm_device {
 	const void *base;
@@ -120,8 +120,8 @@ int dt_world_device(struct dt_world *w, const struct dt_comm_device *dev, const 
 		    struct dt_err *err);
 
 /*
- * How the messages of a collective go. DIRECT is through shared memory, on the buffers themselves; MPI leaves
- * it to the MPI library; the others are step lists (comm/steps.h) over messages between two ranks.
+ * The algorithm of a collective. DIRECT: through shared memory, or on registered buffers themselves. MPI: the
+ * MPI library's choice. The others are step lists (comm/steps.h) of messages between two ranks.
  */
 enum dt_alg {
 	DT_ALG_AUTO,
@@ -159,35 +159,34 @@ int dt_comm_create(struct dt_comm **ret, struct dt_world *w, const char *name, i
 		   struct dt_err *err);
 void dt_comm_free(struct dt_comm *c); /* collective over the group; NULL is fine */
 /*
- * Collectives of the group go by this algorithm from now on; those it does not exist for, as with AUTO. The
- * same call on every rank, with nothing under way. -ENOTSUP when the group cannot use it: DIRECT where ranks
- * do not share memory, TWO_LEVEL where machines do not hold equal runs of ranks.
+ * Collectives of the group use this algorithm from now on; kinds that it does not have, AUTO. The same call
+ * on every rank, with no operation pending. -ENOTSUP when the group cannot use it: DIRECT if its ranks do
+ * not share memory, TWO_LEVEL if machines do not hold equal runs of ranks.
  */
 int dt_comm_set_algorithm(struct dt_comm *c, enum dt_alg alg, struct dt_err *err);
 /*
- * Where AUTO would leave a collective between machines to MPI, fn chooses instead: DT_ALG_MPI or an algorithm
- * with step lists for this kind (dt_steps_have). bytes: of the whole buffer, all blocks of an all-gather or
- * reduce-scatter counted. fn gives the same answer on every rank of the group; arg outlives the group. fn
- * NULL: none (again).
+ * Where AUTO would leave a collective between machines to MPI, fn chooses instead: DT_ALG_MPI or an
+ * algorithm with step lists for this kind (dt_comm_steps_have). bytes: of the whole buffer, all blocks of an
+ * all-gather or reduce-scatter counted. fn gives the same answer on every rank of the group; arg outlives
+ * the group. fn NULL: none (again).
  */
 typedef enum dt_alg dt_comm_chooser(void *arg, enum dt_comm_op_kind kind, size_t bytes);
 void dt_comm_set_chooser(struct dt_comm *c, dt_comm_chooser *fn, void *arg);
 /* The algorithm of an operation of n elements (a block's, where the kind has blocks) in this group. */
 enum dt_alg dt_comm_choose(const struct dt_comm *c, enum dt_comm_op_kind kind, size_t n, enum dt_dtype t);
 /*
- * Every operation of the group is one blocking call of the MPI library, or its non-blocking call, while on:
- * what others are compared with. The same call on every rank, with nothing under way.
+ * While on, every operation of the group is a call of the MPI library, the baseline of comparisons. The same
+ * call on every rank, with no operation pending.
  */
 void dt_comm_mpi_only(struct dt_comm *c, bool on);
 const char *dt_alg_name(enum dt_alg a, char buf[16]);
-/* How collectives of this group move: "self", "shm" or "mpi". */
+/* The transport of collectives of this group: "self", "shm" or "mpi". */
 const char *dt_comm_transport(const struct dt_comm *c);
 
 int dt_comm_rank(const struct dt_comm *c);
 int dt_comm_size(const struct dt_comm *c);
 struct dt_world *dt_comm_world(const struct dt_comm *c);
-/* Ranks of the group on each machine, where every machine holds as many and they follow one another; else 0.
- */
+/* Ranks of the group on each machine if every machine holds an equal run of them, otherwise 0. */
 int dt_comm_node_ranks(const struct dt_comm *c);
 
 /*
@@ -241,24 +240,23 @@ int dt_recv(struct dt_comm *c, void *buf, size_t n, enum dt_dtype t, int peer, i
  */
 int dt_comm_agree(struct dt_comm *c, int rc, bool *ret_reached, struct dt_err *err);
 
-/* Variable-length bytes to root: *ret is malloc'd on root (all pieces in rank order, lens[size] malloc'd
- * too). */
+/* Bytes of any length to root. On root *ret (all pieces in rank order) and *ret_lens [size] are malloc'd. */
 int dt_gather_bytes(struct dt_comm *c, const void *src, size_t n, char **ret, size_t **ret_lens, int root,
 		    const char *what, struct dt_err *err);
 
 /*
  * Non-blocking: buffers belong to the operation until it is waited for. Freed by the wait.
  *
- * No thread moves data behind the caller's back: operations move when they are started, in dt_comm_poll and
- * in every wait, the caller's other operations included. Measured on two cores with two ranks of one compute
- * thread each (compute 1.25 ms beside an all-reduce of 4 MiB; then the two at once; milliseconds):
+ * No background thread moves data: operations progress at their start, in dt_comm_poll and in every wait,
+ * also waits for other operations. Measured on two cores with two ranks of one compute thread each (1.25 ms
+ * of computing and an all-reduce of 4 MiB, alone and overlapped; milliseconds):
  *                                                  all-reduce alone   both
  *   MPI_Iallreduce with MPI_Test between kernels               1.53   2.27
  *   MPI_Allreduce in a progress thread, THREAD_MULTIPLE        0.74   2.15
  *   these operations with dt_comm_poll, shared memory          0.52   1.76
- * On a machine whose cores all compute, moving bytes takes a core from computing whoever does it, so the
- * thread hides nothing and costs context switches. Through shared memory a poll returns at once while peers
- * are not ready; call it every 0.1 to 1 ms.
+ * If all cores compute, moving bytes takes time from computing whichever thread does it; a progress thread
+ * hides nothing and costs context switches. Through shared memory a poll returns at once while peers are not
+ * ready; call it every 0.1 to 1 ms.
  */
 int dt_iall_reduce(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, enum dt_redop op,
 		   const char *what, struct dt_comm_req **ret, struct dt_err *err);
@@ -283,8 +281,7 @@ int dt_irecv(struct dt_comm *c, void *buf, size_t n, enum dt_dtype t, int peer, 
 	     struct dt_comm_req **ret, struct dt_err *err);
 /* Waits, adds the seconds spent inside to *exposed_s (may be NULL), sets *req NULL. A NULL *req is done. */
 int dt_wait(struct dt_comm_req **req, double *exposed_s, struct dt_err *err);
-/* Lets pending operations move on; cheap, called between kernels. Adds to *exposed_s (may be NULL) as
- * dt_wait. */
+/* Steps pending operations; cheap, called between kernels. Adds to *exposed_s (may be NULL) as dt_wait. */
 void dt_comm_poll(struct dt_world *w, double *exposed_s);
 
 #endif

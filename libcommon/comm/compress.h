@@ -1,7 +1,7 @@
 /*
- * All-reduces of f32 that send less than the numbers, for links so slow that computing is cheaper. What a
- * rank could not send stays with it and is added to its next input (error feedback), so over many steps
- * nothing is lost: sum of results = sum of inputs - what is kept at the end. Every rank gets the same bits.
+ * Compressed all-reduces of f32, for links so slow that computing is cheaper than sending. A rank adds the
+ * compression error to its next input (error feedback), so over many steps nothing is lost: sum of results =
+ * sum of inputs - the error kept at the end. Every rank gets the same bits.
  *
  * bf16      half the bytes; no feedback, rounding is small and to either side
  * powersgd  two thin factors (Vogels et al., PowerSGD, NeurIPS 2019, algorithm 1, warm start)
@@ -36,7 +36,7 @@ int dt_compress_all_reduce(struct dt_compress *z, float *x, enum dt_redop op, co
 			   double *codec_s, struct dt_err *err);
 /* Bytes a rank sends for one call, by ring algorithms. */
 double dt_compress_wire_bytes(const struct dt_compress *z);
-/* What this rank keeps for its next input, n elements; NULL for bf16. */
+/* The error that this rank adds to its next input, n elements; NULL for bf16. */
 const float *dt_compress_kept(const struct dt_compress *z);
 
 /*

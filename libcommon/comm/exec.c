@@ -1,7 +1,7 @@
 /*
- * Runs step lists (steps.h) over messages: those inside a machine through its channels (chan.c), the others
- * of MPI. What is reduced is received beside the buffer and added when all messages of the round are through,
- * the lower rank's operand first, so that two ranks that exchange the same operands get the same bits.
+ * Runs step lists (steps.h) over messages: through channels (chan.c) inside a machine, over MPI between
+ * machines. Operands of reductions are received into scratch memory and added after all messages of the round
+ * have completed, the lower rank's operand first: two ranks that exchange operands get the same bits.
  */
 #include "comm/internal.h"
 #include "comm/steps.h"
@@ -12,16 +12,16 @@
 
 /* A message inside the machine. */
 struct near {
-	struct dt_comm_req r; /* r.t NULL: through */
-	struct dt_chan_state s;
+	struct dt_comm_req r; /* r.t NULL: completed */
+	struct dt_comm_chan_state s;
 };
 
 /* Private state of a request. */
 struct exec {
-	struct dt_steps s;
-	struct dt_moves m;
+	struct dt_comm_steps s;
+	struct dt_comm_moves m;
 	int round;
-	bool posted, own_work; /* own_work: work is to be freed */
+	bool posted, own_work; /* own_work: work is ours to free */
 	char *work, *scratch;
 	size_t scratch_bytes, e;
 	MPI_Request *q;
@@ -44,7 +44,7 @@ static void exec_release(struct dt_comm_req *r)
 	free(x->q);
 }
 
-/* The buffer the steps work on, with this rank's input in it. */
+/* Sets the buffer that the steps read and write, and copies this rank's input into it. */
 static int set_work(struct dt_comm_req *r, struct exec *x, struct dt_err *err)
 {
 	const struct dt_comm_op *o = &r->op;
@@ -85,13 +85,13 @@ static struct near *next_near(struct exec *x)
 }
 
 /*
- * A message through a channel. Those of one round between the same two ranks are told apart by their tag; of
- * several rounds the oldest is found first.
+ * A message through a channel. The tag distinguishes messages of one round between the same two ranks; of
+ * several rounds the channel matches the oldest first.
  */
-static int post_near(struct dt_comm_req *r, struct exec *x, enum dt_move_kind kind, char *at, size_t bytes,
-		     int peer, struct dt_err *err)
+static int post_near(struct dt_comm_req *r, struct exec *x, enum dt_comm_move_kind kind, char *at,
+		     size_t bytes, int peer, struct dt_err *err)
 {
-	struct dt_comm_op o = {.kind = kind == DT_MOVE_SEND ? DT_COMM_SEND : DT_COMM_RECV,
+	struct dt_comm_op o = {.kind = kind == DT_COMM_MOVE_SEND ? DT_COMM_SEND : DT_COMM_RECV,
 			       .dst = at,
 			       .src = at,
 			       .n = bytes,
@@ -107,9 +107,9 @@ static int post_near(struct dt_comm_req *r, struct exec *x, enum dt_move_kind ki
 	m = next_near(x);
 	if (!m)
 		return dt_err_sys(err, -ENOMEM, "messages");
-	m->s = (struct dt_chan_state){0};
-	m->r = (struct dt_comm_req){.c = r->c, .t = &dt_transport_chan, .op = o, .state = &m->s};
-	return dt_transport_chan.start(&m->r, err);
+	m->s = (struct dt_comm_chan_state){0};
+	m->r = (struct dt_comm_req){.c = r->c, .t = &dt_comm_transport_chan, .op = o, .state = &m->s};
+	return dt_comm_transport_chan.start(&m->r, err);
 }
 
 /* Returns 1 when all messages inside the machine are through. */
@@ -130,11 +130,11 @@ static int step_near(struct exec *x, struct dt_err *err)
 	return all;
 }
 
-static int post(struct dt_comm_req *r, struct exec *x, enum dt_move_kind kind, char *at, size_t bytes,
+static int post(struct dt_comm_req *r, struct exec *x, enum dt_comm_move_kind kind, char *at, size_t bytes,
 		int peer, struct dt_err *err)
 {
-	size_t most =
-		dt_comm_mpi_max_count < DT_STEPS_CHUNK_BYTES ? dt_comm_mpi_max_count : DT_STEPS_CHUNK_BYTES;
+	size_t most = dt_comm_mpi_max_count < DT_COMM_STEPS_CHUNK_BYTES ? dt_comm_mpi_max_count
+									: DT_COMM_STEPS_CHUNK_BYTES;
 	int tag = (int)(r->seq & 16383), rc = 0;
 
 	if (bytes && r->c->w->chans && r->c->local[peer] >= 0)
@@ -151,13 +151,13 @@ static int post(struct dt_comm_req *r, struct exec *x, enum dt_move_kind kind, c
 			x->q = q;
 			x->room = room;
 		}
-		if (kind == DT_MOVE_SEND)
+		if (kind == DT_COMM_MOVE_SEND)
 			rc = MPI_Isend(at + done, n, MPI_BYTE, peer, tag, r->c->lanes, &x->q[x->nq]);
 		else
 			rc = MPI_Irecv(at + done, n, MPI_BYTE, peer, tag, r->c->lanes, &x->q[x->nq]);
 		x->nq += !rc;
 	}
-	return rc ? dt_mpi_error(err, rc, dt_comm_op_name(r->op.kind)) : 0;
+	return rc ? dt_comm_mpi_error(err, rc, dt_comm_op_name(r->op.kind)) : 0;
 }
 
 static int post_round(struct dt_comm_req *r, struct exec *x, struct dt_err *err)
@@ -166,9 +166,9 @@ static int post_round(struct dt_comm_req *r, struct exec *x, struct dt_err *err)
 	int rc = 0;
 
 	x->m.n = x->nq = x->nnear = 0;
-	dt_steps_round(&x->s, r->c->rank, x->round, &x->m);
+	dt_comm_steps_round(&x->s, r->c->rank, x->round, &x->m);
 	for (int i = 0; i < x->m.n; i++)
-		need += x->m.v[i].kind == DT_MOVE_REDUCE ? x->m.v[i].n * x->e : 0;
+		need += x->m.v[i].kind == DT_COMM_MOVE_REDUCE ? x->m.v[i].n * x->e : 0;
 	if (need > x->scratch_bytes) {
 		free(x->scratch);
 		x->scratch = malloc(need);
@@ -179,11 +179,11 @@ static int post_round(struct dt_comm_req *r, struct exec *x, struct dt_err *err)
 				  need);
 	for (int pass = 0; pass < 2; pass++) /* receives first */
 		for (int i = 0; i < x->m.n && !rc; i++) {
-			const struct dt_move *m = &x->m.v[i];
+			const struct dt_comm_move *m = &x->m.v[i];
 
-			if ((m->kind == DT_MOVE_SEND) != (pass == 1))
+			if ((m->kind == DT_COMM_MOVE_SEND) != (pass == 1))
 				continue;
-			if (m->kind == DT_MOVE_REDUCE) {
+			if (m->kind == DT_COMM_MOVE_REDUCE) {
 				rc = post(r, x, m->kind, x->scratch + at, m->n * x->e, m->peer, err);
 				at += m->n * x->e;
 			} else {
@@ -200,17 +200,17 @@ static void reduce_round(const struct dt_comm_req *r, struct exec *x)
 	char *got = x->scratch;
 
 	for (int i = 0; i < x->m.n; i++) {
-		const struct dt_move *m = &x->m.v[i];
+		const struct dt_comm_move *m = &x->m.v[i];
 		char *at = x->work + m->at * x->e;
 		const void *src[2] = {got, at};
 
-		if (m->kind != DT_MOVE_REDUCE)
+		if (m->kind != DT_COMM_MOVE_REDUCE)
 			continue;
 		if (m->peer > r->c->rank) {
 			src[0] = at;
 			src[1] = got;
 		}
-		dt_reduce_many(at, src, 2, m->n, r->op.t, op);
+		dt_comm_reduce_many(at, src, 2, m->n, r->op.t, op);
 		got += m->n * x->e;
 	}
 }
@@ -225,7 +225,7 @@ static void finish(struct dt_comm_req *r, struct exec *x)
 	if (o->kind == DT_COMM_REDUCE_SCATTER && block)
 		memmove(o->dst, x->work + (size_t)r->c->rank * block, block);
 	if (has && o->op == DT_AVG)
-		dt_reduce_divide(o->dst, r->c->size, o->n, o->t);
+		dt_comm_reduce_divide(o->dst, r->c->size, o->n, o->t);
 }
 
 static int exec_start(struct dt_comm_req *r, struct dt_err *err)
@@ -236,9 +236,9 @@ static int exec_start(struct dt_comm_req *r, struct dt_err *err)
 	int rc;
 
 	x->e = (size_t)dt_dtype_size(o->t);
-	rc = dt_steps_init(&x->s, o->kind, dt_comm_choose(r->c, o->kind, o->n, o->t), r->c->size, o->root,
-			   o->n * (blocks ? (size_t)r->c->size : 1), DT_STEPS_CHUNK_BYTES / x->e,
-			   r->c->node_ranks, err);
+	rc = dt_comm_steps_init(&x->s, o->kind, dt_comm_choose(r->c, o->kind, o->n, o->t), r->c->size,
+				o->root, o->n * (blocks ? (size_t)r->c->size : 1),
+				DT_COMM_STEPS_CHUNK_BYTES / x->e, r->c->node_ranks, err);
 	return rc ? rc : set_work(r, x, err);
 }
 
@@ -259,7 +259,7 @@ static int exec_step(struct dt_comm_req *r, struct dt_err *err)
 		if (!rc && x->nq) {
 			rc = MPI_Testall(x->nq, x->q, &flag, MPI_STATUSES_IGNORE);
 			if (rc)
-				rc = dt_mpi_error(err, rc, dt_comm_op_name(r->op.kind));
+				rc = dt_comm_mpi_error(err, rc, dt_comm_op_name(r->op.kind));
 			else if (!flag)
 				return 0;
 		}
@@ -279,7 +279,7 @@ static size_t exec_progress(const struct dt_comm_req *r)
 	return (size_t)((const struct exec *)r->state)->round;
 }
 
-const struct dt_transport dt_transport_steps = {
+const struct dt_comm_transport dt_comm_transport_steps = {
 	.name = "steps",
 	.state = sizeof(struct exec),
 	.start = exec_start,
@@ -287,4 +287,4 @@ const struct dt_transport dt_transport_steps = {
 	.progress = exec_progress,
 	.release = exec_release,
 };
-_Static_assert(sizeof(struct exec) <= DT_REQ_STATE_MAX, "state of a request");
+_Static_assert(sizeof(struct exec) <= DT_COMM_REQ_STATE_MAX, "state of a request");

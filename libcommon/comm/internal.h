@@ -1,11 +1,10 @@
 /*
- * What the files of comm/ share. A group (struct dt_comm) always has an MPI communicator; collectives of a
- * group whose ranks all live on one machine go through shared memory instead (shm.c). The seam between the
- * two is struct dt_transport.
+ * Shared by the files of comm/. A group (struct dt_comm) always has an MPI communicator; collectives of a
+ * group whose ranks are all on one machine go through shared memory instead (shm.c). struct
+ * dt_comm_transport is the interface to both.
  *
- * An operation is started, then stepped until it is done: no thread of ours moves data. A rank that waits for
- * one operation steps all that are pending, on every group, so a rank waiting here can never hold up a group
- * elsewhere.
+ * An operation is started, then stepped until it is done: no background thread moves data. A rank that waits
+ * for one operation steps all pending ones of every group, so waiting in one group never blocks another.
  */
 #ifndef DT_COMM_INTERNAL_H
 #define DT_COMM_INTERNAL_H
@@ -31,23 +30,23 @@ struct dt_comm_op {
 
 struct dt_comm_req {
 	struct dt_comm *c;
-	const struct dt_transport *t;
+	const struct dt_comm_transport *t;
 	struct dt_comm_op op;
 	uint64_t seq;	   /* number of this collective in its group, from 1 */
 	bool done, waited; /* waited: the caller does nothing else until it is done */
 	int status;	   /* 0 or the error it ended with */
 	struct dt_err err;
-	struct dt_stage *stage;	  /* stage.c; NULL: the buffers are the host's */
-	struct dt_comm_req *next; /* of the group's queue, oldest first */
-	void *state;		  /* the transport's own, t->state bytes, zero before start */
+	struct dt_comm_stage *stage; /* stage.c; NULL: the buffers are the host's */
+	struct dt_comm_req *next;    /* of the group's queue, oldest first */
+	void *state;		     /* the transport's own, t->state bytes, zero before start */
 };
 
-#define DT_REQ_STATE_MAX 256 /* bytes of a transport's state */
+#define DT_COMM_REQ_STATE_MAX 256 /* bytes of a transport's state */
 
 /* How a group moves bytes. */
-struct dt_transport {
+struct dt_comm_transport {
 	const char *name;
-	size_t state; /* bytes of a request's private state; at most DT_REQ_STATE_MAX */
+	size_t state; /* bytes of a request's private state; at most DT_COMM_REQ_STATE_MAX */
 	bool ordered; /* only the oldest operation of a group can move */
 	/* Starts r->op. Everything it needs from this rank later happens in step. */
 	int (*start)(struct dt_comm_req *r, struct dt_err *err);
@@ -62,10 +61,10 @@ struct dt_transport {
 	/* Sleeps until something may have changed, a millisecond at most; NULL: the processor is yielded. */
 	void (*sleep)(struct dt_comm *c);
 };
-extern const struct dt_transport dt_transport_self, dt_transport_mpi, dt_transport_shm, dt_transport_steps,
-	dt_transport_chan;
+extern const struct dt_comm_transport dt_comm_transport_self, dt_comm_transport_mpi, dt_comm_transport_shm,
+	dt_comm_transport_steps, dt_comm_transport_chan;
 
-#define DT_GROUPS_MAX 64
+#define DT_COMM_GROUPS_MAX 64
 
 struct dt_comm {
 	struct dt_world *w;
@@ -74,22 +73,22 @@ struct dt_comm {
 	int rank, size;
 	int *ranks; /* world rank of each member */
 	int *local; /* place of each member on this machine's board, -1: on another machine */
-	const struct dt_transport *collectives, *p2p;
+	const struct dt_comm_transport *collectives, *p2p;
 	enum dt_alg alg;		 /* AUTO: chosen for each operation */
 	uint64_t id;			 /* never used again; the same on all members */
 	uint64_t seq;			 /* collectives started */
 	struct dt_comm_req *head, *tail; /* pending */
-	int node_ranks;			 /* ranks on every machine where these are equal runs, otherwise 0 */
+	int node_ranks;			 /* dt_comm_node_ranks */
 	bool mpi_only;			 /* dt_comm_mpi_only */
 	dt_comm_chooser *chooser;	 /* NULL: none */
 	void *chooser_arg;
 	MPI_Comm mpi, lanes; /* lanes: messages of step lists */
-	struct dt_shm *shm;
-	struct dt_nccl_group *nccl; /* nccl.c; NULL: no cards */
+	struct dt_comm_shm *shm;
+	struct dt_comm_nccl_group *nccl; /* nccl.c; NULL: no cards */
 };
 
-/* What a rank is doing, for the watchdogs of its peers. */
-struct dt_where {
+/* The current operation of a rank, read by the watchdogs of its peers. */
+struct dt_comm_where {
 	int kind; /* enum dt_comm_op_kind */
 	int group, peer;
 	uint64_t seq;
@@ -97,19 +96,19 @@ struct dt_where {
 	char what[64];
 };
 
-#define DT_REGIONS_MAX 16
+#define DT_COMM_REGIONS_MAX 16
 
 /* A range of a rank's memory that its peers on the machine can map (region.c). */
-struct dt_region {
+struct dt_comm_region {
 	uint64_t gen; /* 0: free */
-	char *base;   /* as its owner sees it */
+	char *base;   /* in the address space of its owner */
 	size_t bytes;
 	int fd; /* of its owner */
 	bool allocated;
 };
 
 /* A place in a region. */
-struct dt_offer {
+struct dt_comm_offer {
 	int region; /* -1: in none */
 	uint64_t gen;
 	size_t offset;
@@ -118,119 +117,124 @@ struct dt_offer {
 enum dt_comm_phase { DT_COMM_PHASE_ABSENT, DT_COMM_PHASE_RUNNING, DT_COMM_PHASE_FINISHED };
 
 /* One rank's line on the board, written by that rank alone. */
-struct dt_slot {
+struct dt_comm_slot {
 	_Alignas(128) _Atomic int pid;
 	_Atomic int phase;
 	_Atomic int reporter;	  /* of the first slot: a rank of this machine is reporting */
 	_Atomic uint32_t version; /* odd while at is being written */
-	struct dt_where at;
-	_Atomic uint64_t arrived[DT_GROUPS_MAX]; /* collectives entered, a group */
-	struct dt_region region[DT_REGIONS_MAX];
+	struct dt_comm_where at;
+	_Atomic uint64_t arrived[DT_COMM_GROUPS_MAX]; /* collectives entered, a group */
+	struct dt_comm_region region[DT_COMM_REGIONS_MAX];
 };
 
-struct dt_launch {
+struct dt_comm_launch {
 	const char *by;	     /* "Open MPI's mpirun"; NULL: nobody, one rank */
 	int size;	     /* as the launcher says, 0: it does not say */
 	const char *size_in; /* the variable that says so */
 };
 
-struct dt_watch;
-struct dt_region_map;
+struct dt_comm_watch;
+struct dt_comm_region_map;
 
 struct dt_world {
 	struct dt_world_info info;
 	struct dt_world_opts opts;
 	const struct dt_log *log;
-	struct dt_launch launch;
-	bool mpi;	       /* MPI_Init was called */
-	bool stepwise;	       /* blocking MPI collectives are stepped too: some group uses shared memory */
-	bool crowded;	       /* more ranks than processors here */
-	MPI_Comm world;	       /* for set-up */
-	MPI_Comm node;	       /* the ranks of this machine */
-	int *node_ranks;       /* their world ranks */
-	int *node_of;	       /* [size]: machine number of every rank */
-	struct dt_slot *board; /* [local_size] in shared memory, or one slot of our own */
+	struct dt_comm_launch launch;
+	bool mpi;	 /* MPI_Init was called */
+	bool stepwise;	 /* blocking MPI collectives are stepped too: some group uses shared memory */
+	bool crowded;	 /* more ranks than processors here */
+	MPI_Comm world;	 /* for set-up */
+	MPI_Comm node;	 /* the ranks of this machine */
+	int *node_ranks; /* their world ranks */
+	int *node_of;	 /* [size]: machine number of every rank */
+	struct dt_comm_slot *board; /* [local_size] in shared memory, or one slot of our own */
 	int board_n;
 	size_t board_bytes;
-	struct dt_slot *_Atomic me;
-	struct dt_watch *watch;
+	struct dt_comm_slot *_Atomic me;
+	struct dt_comm_watch *watch;
 	pthread_mutex_t lock; /* of comm[] against the watchdog */
-	struct dt_comm *comm[DT_GROUPS_MAX];
+	struct dt_comm *comm[DT_COMM_GROUPS_MAX];
 	int ncomm; /* no group at or past this index */
 	int pending;
-	uint64_t region_gen, groups;  /* groups: made so far */
-	struct dt_comm_device device; /* bytes 0: none */
-	struct dt_nccl *nccl;	      /* nccl.c; NULL: what is on a device is staged */
-	struct dt_chans *chans;	      /* chan.c; NULL: messages go by MPI */
-	struct dt_region_map *maps;   /* [board_n][DT_REGIONS_MAX] */
+	uint64_t region_gen, groups;	 /* groups: made so far */
+	struct dt_comm_device device;	 /* bytes 0: none */
+	struct dt_comm_nccl *nccl;	 /* nccl.c; NULL: what is on a device is staged */
+	struct dt_comm_chans *chans;	 /* chan.c; NULL: messages go by MPI */
+	struct dt_comm_region_map *maps; /* [board_n][DT_COMM_REGIONS_MAX] */
 };
 
-/* stage.c: *ret NULL where nothing of the operation lies on the device; else end is called once it is done */
-struct dt_stage;
-int dt_stage_begin(struct dt_comm *c, struct dt_comm_op *o, struct dt_stage **ret, struct dt_err *err);
-/* rc: how the operation ended; it, or what failed here. */
-int dt_stage_end(struct dt_comm *c, struct dt_stage *s, const char *what, int rc, struct dt_err *err);
+/* stage.c: *ret NULL if no buffer is on the device; otherwise dt_comm_stage_end after the operation. */
+struct dt_comm_stage;
+int dt_comm_stage_begin(struct dt_comm *c, struct dt_comm_op *o, struct dt_comm_stage **ret,
+			struct dt_err *err);
+/* rc: the status of the operation. Returns it, or the error of copying back. */
+int dt_comm_stage_end(struct dt_comm *c, struct dt_comm_stage *s, const char *what, int rc,
+		      struct dt_err *err);
 
-/* Bytes of dst and src of an operation on this rank, 0: not looked at. */
+/* Bytes of dst and src that the operation uses on this rank. */
 void dt_comm_op_extents(const struct dt_comm *c, const struct dt_comm_op *o, size_t *dst, size_t *src);
-bool dt_on_device(const struct dt_comm_device *d, const void *p);
+bool dt_comm_on_device(const struct dt_comm_device *d, const void *p);
 
-/* launch.c: what the environment says about who started us. */
-struct dt_launch dt_launch_detect(char *(*get)(const char *));
+/* launch.c: the launcher, from the environment. */
+struct dt_comm_launch dt_comm_launch_detect(char *(*get)(const char *));
 
 /* world.c */
-int dt_mpi_error(struct dt_err *err, int rc, const char *what);
+/* This rank is inside start-up or finish, for the watchdogs; until dt_comm_slot_leave. */
+void dt_comm_start_up(struct dt_world *w, enum dt_comm_op_kind kind, const char *what);
+int dt_comm_mpi_error(struct dt_err *err, int rc, const char *what);
 
 /*
- * Shared memory of the members of comm, zero-filled, without a name anywhere: a memfd of the first member
- * that the others open through /proc. Nothing is left behind however the processes end, and the size of
- * /dev/shm does not matter. -ENOTSUP on every member when one of them cannot map it.
+ * Anonymous shared memory of the members of comm, zero-filled: a memfd of the first member that the others
+ * open through /proc. Nothing is left behind however the processes end, and the size of /dev/shm does not
+ * matter. -ENOTSUP on every member when one of them cannot map it.
  */
-int dt_shared_map(MPI_Comm comm, size_t bytes, void **ret, struct dt_err *err);
+int dt_comm_shared_map(MPI_Comm comm, size_t bytes, void **ret, struct dt_err *err);
 
 /* collective.c */
-/* Arguments checked, the watchdog told, the operation run or started. */
+/* Check arguments, publish the operation to the watchdog, run or start it. */
 int dt_comm_run(struct dt_comm *c, struct dt_comm_op o, struct dt_err *err);
 int dt_comm_start(struct dt_comm *c, struct dt_comm_op o, struct dt_comm_req **ret, struct dt_err *err);
-void dt_slot_enter(struct dt_world *w, const struct dt_where *at);
-void dt_slot_leave(struct dt_world *w);
-struct dt_where dt_where_op(const struct dt_comm *c, const struct dt_comm_op *op, uint64_t seq);
+void dt_comm_slot_enter(struct dt_world *w, const struct dt_comm_where *at);
+void dt_comm_slot_leave(struct dt_world *w);
+struct dt_comm_where dt_comm_where_op(const struct dt_comm *c, const struct dt_comm_op *op, uint64_t seq);
 /* One round of every pending operation. */
-void dt_step_all(struct dt_world *w);
+void dt_comm_step_all(struct dt_world *w);
 
 /* choose.c */
-const struct dt_transport *dt_transport_of(const struct dt_comm *c, const struct dt_comm_op *o);
+const struct dt_comm_transport *dt_comm_transport_of(const struct dt_comm *c, const struct dt_comm_op *o);
 
 /* chan.c */
-struct dt_chan_state {
+struct dt_comm_chan_state {
 	uint64_t ticket, seen; /* place among the sender's messages; messages looked at */
 	int slot;	       /* taken or matched; -1: none */
 	size_t moved;	       /* bytes */
 };
-int dt_chans_open(struct dt_world *w, struct dt_err *err);
-void dt_chans_close(struct dt_world *w);
+int dt_comm_chans_open(struct dt_world *w, struct dt_err *err);
+void dt_comm_chans_close(struct dt_world *w);
 
 /* region.c */
-struct dt_offer dt_region_find(struct dt_world *w, const void *p, size_t bytes);
-/* Where the place in a region of the rank at place local of the board lies here; it is mapped at first use */
-int dt_region_reach(struct dt_world *w, int local, const struct dt_offer *o, char **ret, struct dt_err *err);
-void dt_regions_release(struct dt_world *w);
+struct dt_comm_offer dt_comm_region_find(struct dt_world *w, const void *p, size_t bytes);
+/* The address here of an offer of the rank at place local of the board; the region is mapped on first use. */
+int dt_comm_region_reach(struct dt_world *w, int local, const struct dt_comm_offer *o, char **ret,
+			 struct dt_err *err);
+void dt_comm_regions_release(struct dt_world *w);
 
 /* shm.c */
-int dt_shm_open(struct dt_comm *c, struct dt_err *err);
-void dt_shm_close(struct dt_comm *c);
+int dt_comm_shm_open(struct dt_comm *c, struct dt_err *err);
+void dt_comm_shm_close(struct dt_comm *c);
 
-/* mpi.c: elements an MPI call may carry, lowered by tests to show that longer operations are cut well. */
+/* mpi.c: most elements of an MPI call; tests lower it to check how longer operations are cut. */
 extern size_t dt_comm_mpi_max_count;
-int dt_mpi_types_init(struct dt_err *err);
-void dt_mpi_types_release(void);
+int dt_comm_mpi_types_init(struct dt_err *err);
+void dt_comm_mpi_types_release(void);
 
 /* watchdog.c */
-int dt_watch_start(struct dt_world *w, struct dt_err *err);
-/* The board is there: peers are known from now on. Collective. */
-int dt_watch_connect(struct dt_world *w, struct dt_err *err);
-void dt_watch_stop(struct dt_world *w);
-/* Ends the job, surely: MPI_Abort, and _exit when that hangs. */
-void dt_end_job(struct dt_world *w, int status) __attribute__((noreturn));
+int dt_comm_watch_start(struct dt_world *w, struct dt_err *err);
+/* After the board is mapped: exchanges addresses with the peers. Collective. */
+int dt_comm_watch_connect(struct dt_world *w, struct dt_err *err);
+void dt_comm_watch_stop(struct dt_world *w);
+/* Ends the job: MPI_Abort, and _exit if that hangs. */
+void dt_comm_end_job(struct dt_world *w, int status) __attribute__((noreturn));
 
 #endif

@@ -18,10 +18,10 @@ static int positive(const char *s)
  * In a batch script outside srun SLURM_NTASKS and SLURM_PROCID are set although one process runs; only a step
  * has SLURM_STEP_NUM_TASKS.
  */
-struct dt_launch dt_launch_detect(char *(*get)(const char *))
+struct dt_comm_launch dt_comm_launch_detect(char *(*get)(const char *))
 {
 	const struct dt_launcher *known;
-	struct dt_launch l = {0};
+	struct dt_comm_launch l = {0};
 
 	for (int i = 0; (known = dt_launcher(i)); i++) {
 		int n = positive(get(known->size));
@@ -29,7 +29,7 @@ struct dt_launch dt_launch_detect(char *(*get)(const char *))
 		if (!n || !get(known->rank))
 			continue;
 		if (n > 1)
-			l = (struct dt_launch){known->by, n, known->size};
+			l = (struct dt_comm_launch){known->by, n, known->size};
 		return l;
 	}
 	if (get("PMIX_RANK")) /* a PMIx launcher does not say how many in the environment */

@@ -26,7 +26,7 @@ static MPI_Op half_op[2][3]; /* [f16][sum, max, min] */
 		const void *src[2] = {in, inout};                                                            \
                                                                                                              \
 		(void)type;                                                                                  \
-		dt_reduce_many(inout, src, 2, (size_t)*n, T, OP);                                            \
+		dt_comm_reduce_many(inout, src, 2, (size_t)*n, T, OP);                                       \
 	}
 
 HALF_OP(bf16_sum, DT_BF16, DT_SUM)
@@ -36,7 +36,7 @@ HALF_OP(f16_sum, DT_F16, DT_SUM)
 HALF_OP(f16_max, DT_F16, DT_MAX)
 HALF_OP(f16_min, DT_F16, DT_MIN)
 
-int dt_mpi_types_init(struct dt_err *err)
+int dt_comm_mpi_types_init(struct dt_err *err)
 {
 	static MPI_User_function *const fn[2][3] = {{bf16_sum, bf16_max, bf16_min},
 						    {f16_sum, f16_max, f16_min}};
@@ -49,12 +49,12 @@ int dt_mpi_types_init(struct dt_err *err)
 		for (int k = 0; k < 3 && !rc; k++)
 			rc = MPI_Op_create(fn[i][k], 1, &half_op[i][k]);
 		if (rc)
-			return dt_mpi_error(err, rc, "cannot define 16-bit types");
+			return dt_comm_mpi_error(err, rc, "cannot define 16-bit types");
 	}
 	return 0;
 }
 
-void dt_mpi_types_release(void)
+void dt_comm_mpi_types_release(void)
 {
 	for (int i = 0; i < 2; i++) {
 		if (half_type[i] == MPI_DATATYPE_NULL)
@@ -145,7 +145,7 @@ static MPI_Request *slot(struct poster *p)
 			return post_rc;                                                                      \
 	} while (0)
 
-/* MPI names its non-blocking calls in another case. */
+/* Names of the non-blocking calls differ in case. */
 #define MPI_IAllreduce_		   MPI_Iallreduce
 #define MPI_IReduce_		   MPI_Ireduce
 #define MPI_IReduce_scatter_block_ MPI_Ireduce_scatter_block
@@ -175,7 +175,7 @@ static int post_all_reduce(struct poster *p)
 	return 0;
 }
 
-/* Whether dst is this rank's own place in src. */
+/* Whether dst is this rank's block of src. */
 static bool scatter_aliased(const struct dt_comm *c, const struct dt_comm_op *o)
 {
 	return o->src &&
@@ -206,7 +206,7 @@ static int post_reduce_scatter(struct poster *p)
 	return 0;
 }
 
-/* count elements of type as one item that is extent bytes long, so that parts keep the stride of the whole */
+/* count elements of type as one item of extent bytes, so that parts keep the stride of the whole */
 static int strided(MPI_Datatype type, size_t count, size_t extent, MPI_Datatype *ret)
 {
 	MPI_Datatype run;
@@ -323,10 +323,10 @@ static int post(struct dt_comm *c, const struct dt_comm_op *o, struct mpi_state 
 		 : o->kind == DT_COMM_REDUCE_SCATTER ? post_reduce_scatter(&p)
 						     : post_moves(&p);
 
-	return rc ? dt_mpi_error(err, rc, dt_comm_op_name(o->kind)) : 0;
+	return rc ? dt_comm_mpi_error(err, rc, dt_comm_op_name(o->kind)) : 0;
 }
 
-/* What is left to do here once MPI has delivered. */
+/* Local work after MPI has completed. */
 static void finish(struct dt_comm *c, const struct dt_comm_op *o)
 {
 	size_t bytes = o->n * (size_t)dt_dtype_size(o->t);
@@ -343,7 +343,7 @@ static void finish(struct dt_comm *c, const struct dt_comm_op *o)
 	if ((o->kind == DT_COMM_ALL_REDUCE || o->kind == DT_COMM_REDUCE_SCATTER ||
 	     (o->kind == DT_COMM_REDUCE && c->rank == o->root)) &&
 	    o->op == DT_AVG)
-		dt_reduce_divide(o->dst, c->size, o->n, o->t);
+		dt_comm_reduce_divide(o->dst, c->size, o->n, o->t);
 }
 
 static int mpi_start(struct dt_comm_req *r, struct dt_err *err)
@@ -357,7 +357,7 @@ static int mpi_step(struct dt_comm_req *r, struct dt_err *err)
 	int flag = 0, rc = MPI_Testall(s->n, s->q, &flag, MPI_STATUSES_IGNORE);
 
 	if (rc)
-		return dt_mpi_error(err, rc, dt_comm_op_name(r->op.kind));
+		return dt_comm_mpi_error(err, rc, dt_comm_op_name(r->op.kind));
 	if (!flag)
 		return 0;
 	finish(r->c, &r->op);
@@ -378,7 +378,7 @@ static int mpi_run(struct dt_comm *c, const struct dt_comm_op *op, struct dt_err
 	return rc;
 }
 
-const struct dt_transport dt_transport_mpi = {
+const struct dt_comm_transport dt_comm_transport_mpi = {
 	.name = "mpi",
 	.state = sizeof(struct mpi_state),
 	.release = mpi_release,
@@ -402,4 +402,5 @@ static int self_step(struct dt_comm_req *r, struct dt_err *err)
 	return 1;
 }
 
-const struct dt_transport dt_transport_self = {.name = "self", .start = self_start, .step = self_step};
+const struct dt_comm_transport dt_comm_transport_self = {
+	.name = "self", .start = self_start, .step = self_step};

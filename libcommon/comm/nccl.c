@@ -1,19 +1,18 @@
 /*
  * Operations on the memory of cards, over NCCL.
  *
- * Every group has a communicator and a queue (a CUDA stream) for its collectives; every pair of ranks that
- * exchanges messages has one of each for either direction. They are made when they are first needed, by a
- * thread of their own, because ncclCommInitRank waits for the others and nothing here may: ranks would hold
- * up each other in circles.
+ * Every group has a communicator and a CUDA stream for its collectives; every pair of ranks that exchanges
+ * messages has one of each per direction. A separate thread creates them on first use: ncclCommInitRank
+ * blocks until all ranks have called it, and a rank that blocked here could deadlock with another.
  *
- * An operation waits on the card for what the device had been given when it was started. It is issued as
- * soon as its communicator is there; once it is waited for, the device waits for it on the card and the host
- * goes on. Only while other operations of this rank still need the host does it wait for the card itself: a
- * later dt_dev_sync would hold those up.
+ * An operation waits on the card for the work submitted to the device before it was started. It is issued as
+ * soon as its communicator exists. When it is waited for, the device's own stream waits for it and the host
+ * continues; only while other operations of this rank need the host does the host wait for the card itself,
+ * because a later dt_dev_sync would block them.
  *
- * NCCL matches messages of two ranks by their order, ours carry tags. So the receiver says by MPI that it is
- * ready, and the sender answers with the place of the message in its direction's queue; both ends issue in
- * that order. Nothing is issued before both ends want it, so no message stands in the way of another.
+ * NCCL matches messages between two ranks by order, this library by tag. So the receiver announces over MPI
+ * that it is ready, and the sender replies with the message's position in the queue of its direction; both
+ * ends issue in that order. No message is issued before both ends have posted it, so none blocks another.
  */
 #include "comm/nccl_priv.h"
 
@@ -41,11 +40,11 @@ static int op_of(enum dt_redop op)
 			      : DT_NCCL_AVG;
 }
 
-/* Each rank's block of bytes to the rank it is for. */
+/* All-to-all: block i to rank i. */
 static int exchange(struct dt_comm *c, const char *src, char *dst, size_t bytes)
 {
-	const struct dt_nccl_lib *lib = &c->w->nccl->lib;
-	struct dt_nccl_link *l = &c->nccl->all;
+	const struct dt_comm_nccl_lib *lib = &c->w->nccl->lib;
+	struct dt_comm_nccl_link *l = &c->nccl->all;
 	void *comm = atomic_load(&l->comm);
 	int rc = lib->GroupStart(), end;
 
@@ -59,14 +58,14 @@ static int exchange(struct dt_comm *c, const char *src, char *dst, size_t bytes)
 }
 
 /*
- * Gather and scatter: root and every other rank exchange one block each; root's own is a copy, where it does
- * not lie in its place already.
+ * Gather and scatter: root exchanges one block with every other rank and copies its own, unless that is in
+ * place already.
  */
 static int spread(struct dt_comm *c, const struct dt_comm_op *o, size_t bytes)
 {
-	const struct dt_nccl_lib *lib = &c->w->nccl->lib;
+	const struct dt_comm_nccl_lib *lib = &c->w->nccl->lib;
 	const struct dt_comm_card *d = c->w->device.card;
-	struct dt_nccl_link *l = &c->nccl->all;
+	struct dt_comm_nccl_link *l = &c->nccl->all;
 	void *comm = atomic_load(&l->comm);
 	const bool gather = o->kind == DT_COMM_GATHER;
 	char *wide = gather ? o->dst : (char *)o->src;
@@ -95,11 +94,11 @@ static int spread(struct dt_comm *c, const struct dt_comm_op *o, size_t bytes)
 	return end;
 }
 
-/* In place: from a copy beside it. */
+/* All-to-all; in place by way of a copy in spare memory. */
 static int turn_around(struct dt_comm *c, const struct dt_comm_op *o, size_t bytes)
 {
 	const struct dt_comm_device *d = &c->w->device;
-	struct dt_nccl_group *g = c->nccl;
+	struct dt_comm_nccl_group *g = c->nccl;
 	const size_t all = bytes * (size_t)c->size;
 	int rc = 0;
 
@@ -119,11 +118,11 @@ static int turn_around(struct dt_comm *c, const struct dt_comm_op *o, size_t byt
 	return rc < 0 ? rc : exchange(c, g->spare, o->dst, bytes);
 }
 
-/* The result, first, of a reduce-scatter in place: NCCL's own place is this rank's block. */
+/* In place: NCCL leaves the result in this rank's block, dt_reduce_scatter at the front. */
 static int reduce_scatter(struct dt_comm *c, const struct dt_comm_op *o, size_t bytes)
 {
-	const struct dt_nccl_lib *lib = &c->w->nccl->lib;
-	struct dt_nccl_link *l = &c->nccl->all;
+	const struct dt_comm_nccl_lib *lib = &c->w->nccl->lib;
+	struct dt_comm_nccl_link *l = &c->nccl->all;
 	char *block = (char *)o->dst + (size_t)c->rank * bytes;
 	int rc = lib->ReduceScatter(o->src ? o->src : o->dst, o->src ? o->dst : block, o->n, type_of(o->t),
 				    op_of(o->op), atomic_load(&l->comm), l->queue);
@@ -133,11 +132,11 @@ static int reduce_scatter(struct dt_comm *c, const struct dt_comm_op *o, size_t 
 	return rc;
 }
 
-/* Positive: NCCL's word; negative: an errno. */
+/* Returns an ncclResult_t (positive) or a negative errno. */
 static int collective(struct dt_comm *c, const struct dt_comm_op *o)
 {
-	const struct dt_nccl_lib *lib = &c->w->nccl->lib;
-	struct dt_nccl_link *l = &c->nccl->all;
+	const struct dt_comm_nccl_lib *lib = &c->w->nccl->lib;
+	struct dt_comm_nccl_link *l = &c->nccl->all;
 	void *comm = atomic_load(&l->comm), *q = l->queue;
 	const void *src = o->src ? o->src : o->dst;
 	const size_t bytes = o->n * (size_t)dt_dtype_size(o->t);
@@ -161,7 +160,7 @@ static int collective(struct dt_comm *c, const struct dt_comm_op *o)
 	}
 }
 
-static int message(struct dt_nccl_link *l, const struct dt_comm_op *o)
+static int message(struct dt_comm_nccl_link *l, const struct dt_comm_op *o)
 {
 	const size_t bytes = o->n * (size_t)dt_dtype_size(o->t);
 	void *comm = atomic_load(&l->comm);
@@ -172,34 +171,34 @@ static int message(struct dt_nccl_link *l, const struct dt_comm_op *o)
 }
 
 /* The private state of a request: its operation, which may outlive it. */
-static struct dt_nccl_op **op_slot(const struct dt_comm_req *r)
+static struct dt_comm_nccl_op **op_slot(const struct dt_comm_req *r)
 {
 	return r->state;
 }
 
-/* Onto the queue, between the two events. */
+/* Enqueues the operation between its two events. */
 static int issue(struct dt_comm_req *r, struct dt_err *err)
 {
-	struct dt_nccl_op *o = *op_slot(r);
-	struct dt_nccl *k = o->link->k;
-	int rc = dt_nccl_card(k)->use(dt_nccl_arg(k));
+	struct dt_comm_nccl_op *o = *op_slot(r);
+	struct dt_comm_nccl *k = o->link->k;
+	int rc = dt_comm_nccl_card(k)->use(dt_comm_nccl_arg(k));
 
 	if (rc == 0)
-		rc = dt_nccl_card(k)->event_wait(dt_nccl_arg(k), o->before, o->link->queue);
+		rc = dt_comm_nccl_card(k)->event_wait(dt_comm_nccl_arg(k), o->before, o->link->queue);
 	if (rc == 0)
 		rc = r->op.kind == DT_COMM_SEND || r->op.kind == DT_COMM_RECV ? message(o->link, &r->op)
 									      : collective(r->c, &r->op);
 	if (rc > 0)
-		return dt_nccl_failed(k, &o->at, rc, err);
+		return dt_comm_nccl_failed(k, &o->at, rc, err);
 	if (rc == 0)
-		rc = dt_nccl_take_event(k, &o->after);
+		rc = dt_comm_nccl_take_event(k, &o->after);
 	if (rc == 0)
-		rc = dt_nccl_card(k)->event_record(dt_nccl_arg(k), o->after, o->link->queue);
+		rc = dt_comm_nccl_card(k)->event_record(dt_comm_nccl_arg(k), o->after, o->link->queue);
 	if (rc < 0)
 		return dt_err_sys(err, rc, "%s '%s' on the card", dt_comm_op_name(r->op.kind), r->op.what);
 	o->issued = true;
 	o->at.since = dt_now();
-	dt_nccl_prune(k);
+	dt_comm_nccl_prune(k);
 	k->pending++;
 	pthread_mutex_lock(&k->lock);
 	o->next = k->flying;
@@ -208,21 +207,21 @@ static int issue(struct dt_comm_req *r, struct dt_err *err)
 	return 0;
 }
 
-/* 1: done, or the device waits for it. */
+/* 1: done, or the device's stream waits for it. */
 static int finish(struct dt_comm_req *r, struct dt_err *err)
 {
-	struct dt_nccl_op *o = *op_slot(r);
-	struct dt_nccl *k = o->link->k;
-	int rc = dt_nccl_card(k)->event_done(dt_nccl_arg(k), o->after), word = DT_NCCL_SUCCESS;
+	struct dt_comm_nccl_op *o = *op_slot(r);
+	struct dt_comm_nccl *k = o->link->k;
+	int rc = dt_comm_nccl_card(k)->event_done(dt_comm_nccl_arg(k), o->after), word = DT_NCCL_SUCCESS;
 
 	if (rc == 0 && r->waited && r->c->w->pending == k->pending) {
-		rc = dt_nccl_card(k)->event_wait(dt_nccl_arg(k), o->after, NULL);
+		rc = dt_comm_nccl_card(k)->event_wait(dt_comm_nccl_arg(k), o->after, NULL);
 		rc = rc < 0 ? rc : 1;
 	}
 	if (rc == 0) {
 		k->lib.CommGetAsyncError(atomic_load(&o->link->comm), &word);
 		if (word != DT_NCCL_SUCCESS && word != DT_NCCL_IN_PROGRESS)
-			rc = dt_nccl_failed(k, &o->at, word, err);
+			rc = dt_comm_nccl_failed(k, &o->at, word, err);
 	} else if (rc < 0) {
 		dt_err_sys(err, rc, "%s '%s' on the card", dt_comm_op_name(r->op.kind), r->op.what);
 	}
@@ -231,23 +230,23 @@ static int finish(struct dt_comm_req *r, struct dt_err *err)
 	return rc;
 }
 
-static int prepare(struct dt_comm_req *r, struct dt_nccl_link *l, struct dt_err *err)
+static int prepare(struct dt_comm_req *r, struct dt_comm_nccl_link *l, struct dt_err *err)
 {
-	struct dt_nccl *k = r->c->w->nccl;
-	struct dt_nccl_op *o = calloc(1, sizeof(*o));
-	int rc = o ? dt_nccl_take_event(k, &o->before) : -ENOMEM;
+	struct dt_comm_nccl *k = r->c->w->nccl;
+	struct dt_comm_nccl_op *o = calloc(1, sizeof(*o));
+	int rc = o ? dt_comm_nccl_take_event(k, &o->before) : -ENOMEM;
 
 	if (rc == 0)
-		rc = dt_nccl_card(k)->event_record(dt_nccl_arg(k), o->before, NULL);
+		rc = dt_comm_nccl_card(k)->event_record(dt_comm_nccl_arg(k), o->before, NULL);
 	if (rc < 0) {
 		if (o)
-			dt_nccl_give_event(k, o->before);
+			dt_comm_nccl_give_event(k, o->before);
 		free(o);
 		return dt_err_sys(err, rc, "%s '%s' on the card", dt_comm_op_name(r->op.kind), r->op.what);
 	}
 	o->link = l;
 	o->attached = true;
-	o->at = dt_where_op(r->c, &r->op, r->seq);
+	o->at = dt_comm_where_op(r->c, &r->op, r->seq);
 	o->mr[0] = o->mr[1] = MPI_REQUEST_NULL;
 	*op_slot(r) = o;
 	return 0;
@@ -255,13 +254,13 @@ static int prepare(struct dt_comm_req *r, struct dt_nccl_link *l, struct dt_err 
 
 static void release(struct dt_comm_req *r)
 {
-	struct dt_nccl_op *o = *op_slot(r);
+	struct dt_comm_nccl_op *o = *op_slot(r);
 
 	if (!o)
 		return;
 	*op_slot(r) = NULL;
 	if (!o->issued)
-		dt_nccl_release(o->link->k, o);
+		dt_comm_nccl_release(o->link->k, o);
 	else
 		o->attached = false;
 }
@@ -273,18 +272,18 @@ static int collective_start(struct dt_comm_req *r, struct dt_err *err)
 
 static int collective_step(struct dt_comm_req *r, struct dt_err *err)
 {
-	struct dt_nccl_op *o = *op_slot(r);
+	struct dt_comm_nccl_op *o = *op_slot(r);
 	int rc;
 
 	if (o->issued)
 		return finish(r, err);
-	rc = dt_nccl_group_ready(r->c, &o->at, err);
+	rc = dt_comm_nccl_group_ready(r->c, &o->at, err);
 	if (rc > 0)
 		rc = issue(r, err);
 	return rc;
 }
 
-/* Tags of the two words about a message. */
+/* MPI tags of the two control messages: ready, position. */
 static int ready_tag(const struct dt_comm_op *o)
 {
 	return 2 * o->tag;
@@ -297,9 +296,9 @@ static int place_tag(const struct dt_comm_op *o)
 
 static int message_start(struct dt_comm_req *r, struct dt_err *err)
 {
-	struct dt_nccl_group *g = r->c->nccl;
+	struct dt_comm_nccl_group *g = r->c->nccl;
 	const bool send = r->op.kind == DT_COMM_SEND;
-	struct dt_nccl_op *o;
+	struct dt_comm_nccl_op *o;
 	int peer = r->op.root, rc = prepare(r, send ? &g->to[peer] : &g->from[peer], err);
 
 	if (rc < 0)
@@ -315,30 +314,30 @@ static int message_start(struct dt_comm_req *r, struct dt_err *err)
 	}
 	if (!rc)
 		return 0;
-	return dt_mpi_error(err, rc, "a message's words");
+	return dt_comm_mpi_error(err, rc, "a message's words");
 }
 
-/* Both ends want it: the sender gives it a place and says so. */
+/* Both ends have posted it: the sender assigns its position and sends that. */
 static int give_place(struct dt_comm_req *r, struct dt_err *err)
 {
-	struct dt_nccl_op *o = *op_slot(r);
-	struct dt_nccl_link *l = o->link;
+	struct dt_comm_nccl_op *o = *op_slot(r);
+	struct dt_comm_nccl_link *l = o->link;
 	int rc = DT_NCCL_SUCCESS;
 
 	if (l->state == LINK_NONE)
 		rc = l->k->lib.GetUniqueId(&l->id);
 	if (rc != DT_NCCL_SUCCESS)
-		return dt_nccl_failed(l->k, &o->at, rc, err);
+		return dt_comm_nccl_failed(l->k, &o->at, rc, err);
 	o->place = (struct place){l->given++, l->id};
 	rc = MPI_Isend(&o->place, sizeof(o->place), MPI_BYTE, r->op.root, place_tag(&r->op), r->c->nccl->mpi,
 		       &o->mr[1]);
-	return rc ? dt_mpi_error(err, rc, "a message's words") : 0;
+	return rc ? dt_comm_mpi_error(err, rc, "a message's words") : 0;
 }
 
 static int message_step(struct dt_comm_req *r, struct dt_err *err)
 {
-	struct dt_nccl_op *o = *op_slot(r);
-	struct dt_nccl_link *l = o->link;
+	struct dt_comm_nccl_op *o = *op_slot(r);
+	struct dt_comm_nccl_link *l = o->link;
 	int done = 0, rc;
 
 	if (o->issued)
@@ -346,7 +345,7 @@ static int message_step(struct dt_comm_req *r, struct dt_err *err)
 	if (!o->placed) {
 		rc = MPI_Test(&o->mr[0], &done, MPI_STATUS_IGNORE);
 		if (rc)
-			return dt_mpi_error(err, rc, "a message's words");
+			return dt_comm_mpi_error(err, rc, "a message's words");
 		if (!done)
 			return 0;
 		if (r->op.kind == DT_COMM_SEND && (rc = give_place(r, err)) < 0)
@@ -354,13 +353,14 @@ static int message_step(struct dt_comm_req *r, struct dt_err *err)
 		o->placed = true;
 		if (l->state == LINK_NONE) {
 			l->id = o->place.id;
-			if ((rc = dt_nccl_begin_link(l, err)) < 0)
+			if ((rc = dt_comm_nccl_begin_link(l, err)) < 0)
 				return rc;
 		}
 	}
 	if (o->mr[1] != MPI_REQUEST_NULL && (rc = MPI_Test(&o->mr[1], &done, MPI_STATUS_IGNORE)))
-		return dt_mpi_error(err, rc, "a message's words");
-	rc = o->place.n == l->next && o->mr[1] == MPI_REQUEST_NULL ? dt_nccl_link_ready(l, &o->at, err) : 0;
+		return dt_comm_mpi_error(err, rc, "a message's words");
+	rc = o->place.n == l->next && o->mr[1] == MPI_REQUEST_NULL ? dt_comm_nccl_link_ready(l, &o->at, err)
+								   : 0;
 	if (rc <= 0)
 		return rc;
 	rc = issue(r, err);
@@ -368,23 +368,23 @@ static int message_step(struct dt_comm_req *r, struct dt_err *err)
 	return rc;
 }
 
-static const struct dt_transport collectives = {
+static const struct dt_comm_transport collectives = {
 	.name = "nccl",
-	.state = sizeof(struct dt_nccl_op *),
+	.state = sizeof(struct dt_comm_nccl_op *),
 	.ordered = true,
 	.start = collective_start,
 	.step = collective_step,
 	.release = release,
 };
-static const struct dt_transport messages = {
+static const struct dt_comm_transport messages = {
 	.name = "nccl",
-	.state = sizeof(struct dt_nccl_op *),
+	.state = sizeof(struct dt_comm_nccl_op *),
 	.start = message_start,
 	.step = message_step,
 	.release = release,
 };
 
-const struct dt_transport *dt_nccl_transport(const struct dt_comm *c, const struct dt_comm_op *o)
+const struct dt_comm_transport *dt_comm_nccl_transport(const struct dt_comm *c, const struct dt_comm_op *o)
 {
 	const struct dt_comm_device *d = &c->w->device;
 	size_t dst, src;
@@ -392,7 +392,8 @@ const struct dt_transport *dt_nccl_transport(const struct dt_comm *c, const stru
 	if (!c->nccl || (dt_comm_op_reduces(o->kind) && type_of(o->t) < 0))
 		return NULL;
 	dt_comm_op_extents(c, o, &dst, &src);
-	if ((!dst && !src) || (dst && !dt_on_device(d, o->dst)) || (src && !dt_on_device(d, o->src)))
+	if ((!dst && !src) || (dst && !dt_comm_on_device(d, o->dst)) ||
+	    (src && !dt_comm_on_device(d, o->src)))
 		return NULL;
 	return o->kind == DT_COMM_SEND || o->kind == DT_COMM_RECV ? &messages : &collectives;
 }

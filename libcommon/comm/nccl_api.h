@@ -8,13 +8,13 @@
 
 #include <stddef.h>
 
-enum dt_nccl_result {
+enum dt_comm_nccl_result {
 	DT_NCCL_SUCCESS = 0,
 	DT_NCCL_SYSTEM_ERROR = 2,
 	DT_NCCL_REMOTE_ERROR = 6,
 	DT_NCCL_IN_PROGRESS = 7
 };
-enum dt_nccl_dtype {
+enum dt_comm_nccl_dtype {
 	DT_NCCL_I8 = 0,
 	DT_NCCL_U8 = 1,
 	DT_NCCL_I32 = 2,
@@ -24,19 +24,19 @@ enum dt_nccl_dtype {
 	DT_NCCL_F64 = 8,
 	DT_NCCL_BF16 = 9
 };
-enum dt_nccl_redop { DT_NCCL_SUM = 0, DT_NCCL_MAX = 2, DT_NCCL_MIN = 3, DT_NCCL_AVG = 4 };
+enum dt_comm_nccl_redop { DT_NCCL_SUM = 0, DT_NCCL_MAX = 2, DT_NCCL_MIN = 3, DT_NCCL_AVG = 4 };
 
-struct dt_nccl_id {
+struct dt_comm_nccl_id {
 	char internal[128];
 };
 
 /* result, type and op are ints; comm and stream pointers. */
-struct dt_nccl_lib {
+struct dt_comm_nccl_lib {
 	void *handle;
 	int (*GetVersion)(int *version);
 	const char *(*GetErrorString)(int result);
-	int (*GetUniqueId)(struct dt_nccl_id *id);
-	int (*CommInitRank)(void **comm, int size, struct dt_nccl_id id, int rank);
+	int (*GetUniqueId)(struct dt_comm_nccl_id *id);
+	int (*CommInitRank)(void **comm, int size, struct dt_comm_nccl_id id, int rank);
 	int (*CommDestroy)(void *comm);
 	int (*CommAbort)(void *comm);
 	int (*CommGetAsyncError)(void *comm, int *result);

@@ -1,4 +1,4 @@
-/* NCCL itself: the library, communicators and their queues, events, and the watchdog's look at them. */
+/* NCCL: the library, communicators and their streams, events, and the watchdog's view of them. */
 #include "comm/nccl_priv.h"
 
 #include "base/progress.h"
@@ -11,7 +11,8 @@
 
 #define OLDEST 21000 /* 2.10: averages */
 
-int dt_nccl_failed(struct dt_nccl *k, const struct dt_where *at, int result, struct dt_err *err)
+int dt_comm_nccl_failed(struct dt_comm_nccl *k, const struct dt_comm_where *at, int result,
+			struct dt_err *err)
 {
 	const struct dt_comm *c = at->group >= 0 ? k->w->comm[at->group] : NULL;
 
@@ -22,16 +23,16 @@ int dt_nccl_failed(struct dt_nccl *k, const struct dt_where *at, int result, str
 
 /* ---- events ---- */
 
-int dt_nccl_take_event(struct dt_nccl *k, void **ret)
+int dt_comm_nccl_take_event(struct dt_comm_nccl *k, void **ret)
 {
 	if (k->nevent) {
 		*ret = k->event[--k->nevent];
 		return 0;
 	}
-	return dt_nccl_card(k)->event_open(dt_nccl_arg(k), ret);
+	return dt_comm_nccl_card(k)->event_open(dt_comm_nccl_arg(k), ret);
 }
 
-void dt_nccl_give_event(struct dt_nccl *k, void *event)
+void dt_comm_nccl_give_event(struct dt_comm_nccl *k, void *event)
 {
 	if (!event)
 		return;
@@ -40,7 +41,7 @@ void dt_nccl_give_event(struct dt_nccl *k, void *event)
 		void **more = realloc(k->event, (size_t)room * sizeof(*more));
 
 		if (!more) {
-			dt_nccl_card(k)->event_close(dt_nccl_arg(k), event);
+			dt_comm_nccl_card(k)->event_close(dt_comm_nccl_arg(k), event);
 			return;
 		}
 		k->event = more;
@@ -49,28 +50,28 @@ void dt_nccl_give_event(struct dt_nccl *k, void *event)
 	k->event[k->nevent++] = event;
 }
 
-void dt_nccl_release(struct dt_nccl *k, struct dt_nccl_op *o)
+void dt_comm_nccl_release(struct dt_comm_nccl *k, struct dt_comm_nccl_op *o)
 {
 	for (int i = 0; i < 2; i++)
 		if (o->mr[i] != MPI_REQUEST_NULL) {
 			MPI_Cancel(&o->mr[i]);
 			MPI_Request_free(&o->mr[i]);
 		}
-	dt_nccl_give_event(k, o->before);
-	dt_nccl_give_event(k, o->after);
+	dt_comm_nccl_give_event(k, o->before);
+	dt_comm_nccl_give_event(k, o->after);
 	free(o);
 }
 
-void dt_nccl_prune(struct dt_nccl *k)
+void dt_comm_nccl_prune(struct dt_comm_nccl *k)
 {
 	pthread_mutex_lock(&k->lock);
-	for (struct dt_nccl_op **at = &k->flying, *o; (o = *at);) {
-		if (o->attached || dt_nccl_card(k)->event_done(dt_nccl_arg(k), o->after) == 0) {
+	for (struct dt_comm_nccl_op **at = &k->flying, *o; (o = *at);) {
+		if (o->attached || dt_comm_nccl_card(k)->event_done(dt_comm_nccl_arg(k), o->after) == 0) {
 			at = &o->next;
 			continue;
 		}
 		*at = o->next;
-		dt_nccl_release(k, o);
+		dt_comm_nccl_release(k, o);
 	}
 	pthread_mutex_unlock(&k->lock);
 }
@@ -79,20 +80,20 @@ void dt_nccl_prune(struct dt_nccl *k)
 
 static void *start_link(void *p)
 {
-	struct dt_nccl_link *l = p;
+	struct dt_comm_nccl_link *l = p;
 	void *comm = NULL;
 
-	dt_nccl_card(l->k)->use(dt_nccl_arg(l->k));
+	dt_comm_nccl_card(l->k)->use(dt_comm_nccl_arg(l->k));
 	l->result = l->k->lib.CommInitRank(&comm, l->size, l->id, l->rank);
 	atomic_store(&l->comm, comm);
 	atomic_store(&l->started, 1);
 	return NULL;
 }
 
-int dt_nccl_begin_link(struct dt_nccl_link *l, struct dt_err *err)
+int dt_comm_nccl_begin_link(struct dt_comm_nccl_link *l, struct dt_err *err)
 {
-	struct dt_nccl *k = l->k;
-	int rc = dt_nccl_card(k)->queue_open(dt_nccl_arg(k), &l->queue);
+	struct dt_comm_nccl *k = l->k;
+	int rc = dt_comm_nccl_card(k)->queue_open(dt_comm_nccl_arg(k), &l->queue);
 
 	if (rc < 0)
 		return dt_err_sys(err, rc, "cannot open a queue of the card");
@@ -107,7 +108,7 @@ int dt_nccl_begin_link(struct dt_nccl_link *l, struct dt_err *err)
 	return 0;
 }
 
-int dt_nccl_link_ready(struct dt_nccl_link *l, const struct dt_where *at, struct dt_err *err)
+int dt_comm_nccl_link_ready(struct dt_comm_nccl_link *l, const struct dt_comm_where *at, struct dt_err *err)
 {
 	if (l->state == LINK_READY)
 		return 1;
@@ -115,45 +116,45 @@ int dt_nccl_link_ready(struct dt_nccl_link *l, const struct dt_where *at, struct
 		return 0;
 	pthread_join(l->thread, NULL);
 	l->state = LINK_READY;
-	return l->result == DT_NCCL_SUCCESS ? 1 : dt_nccl_failed(l->k, at, l->result, err);
+	return l->result == DT_NCCL_SUCCESS ? 1 : dt_comm_nccl_failed(l->k, at, l->result, err);
 }
 
-int dt_nccl_group_ready(struct dt_comm *c, const struct dt_where *at, struct dt_err *err)
+int dt_comm_nccl_group_ready(struct dt_comm *c, const struct dt_comm_where *at, struct dt_err *err)
 {
-	struct dt_nccl_link *l = &c->nccl->all;
+	struct dt_comm_nccl_link *l = &c->nccl->all;
 	int done = 0, rc;
 
 	if (l->state == LINK_NONE) {
 		rc = c->rank == 0 ? l->k->lib.GetUniqueId(&l->id) : DT_NCCL_SUCCESS;
 		if (rc != DT_NCCL_SUCCESS)
-			return dt_nccl_failed(l->k, at, rc, err);
+			return dt_comm_nccl_failed(l->k, at, rc, err);
 		rc = MPI_Ibcast(&l->id, sizeof(l->id), MPI_BYTE, 0, c->nccl->mpi, &l->meeting);
 		if (rc)
-			return dt_mpi_error(err, rc, "meeting for NCCL");
+			return dt_comm_mpi_error(err, rc, "meeting for NCCL");
 		l->state = LINK_MEETING;
 	}
 	if (l->state == LINK_MEETING) {
 		rc = MPI_Test(&l->meeting, &done, MPI_STATUS_IGNORE);
 		if (rc)
-			return dt_mpi_error(err, rc, "meeting for NCCL");
+			return dt_comm_mpi_error(err, rc, "meeting for NCCL");
 		if (!done)
 			return 0;
-		rc = dt_nccl_begin_link(l, err);
+		rc = dt_comm_nccl_begin_link(l, err);
 		if (rc < 0)
 			return rc;
 	}
-	return dt_nccl_link_ready(l, at, err);
+	return dt_comm_nccl_link_ready(l, at, err);
 }
 
-static void end_link(struct dt_nccl_link *l)
+static void end_link(struct dt_comm_nccl_link *l)
 {
-	struct dt_nccl *k = l->k;
+	struct dt_comm_nccl *k = l->k;
 	void *comm;
 
 	if (l->state == LINK_STARTING)
 		pthread_join(l->thread, NULL);
 	pthread_mutex_lock(&k->lock);
-	for (struct dt_nccl_link **at = &k->links; *at; at = &(*at)->other)
+	for (struct dt_comm_nccl_link **at = &k->links; *at; at = &(*at)->other)
 		if (*at == l) {
 			*at = l->other;
 			break;
@@ -163,14 +164,15 @@ static void end_link(struct dt_nccl_link *l)
 	if (comm)
 		k->lib.CommDestroy(comm);
 	if (l->queue)
-		dt_nccl_card(k)->queue_close(dt_nccl_arg(k), l->queue);
-	*l = (struct dt_nccl_link){.k = k, .rank = l->rank, .size = l->size, .meeting = MPI_REQUEST_NULL};
+		dt_comm_nccl_card(k)->queue_close(dt_comm_nccl_arg(k), l->queue);
+	*l = (struct dt_comm_nccl_link){
+		.k = k, .rank = l->rank, .size = l->size, .meeting = MPI_REQUEST_NULL};
 }
 
-int dt_nccl_join(struct dt_comm *c, struct dt_err *err)
+int dt_comm_nccl_join(struct dt_comm *c, struct dt_err *err)
 {
-	struct dt_nccl *k = c->w->nccl;
-	struct dt_nccl_group *g;
+	struct dt_comm_nccl *k = c->w->nccl;
+	struct dt_comm_nccl_group *g;
 	int rc;
 
 	if (!k || c->size == 1 || c->nccl)
@@ -188,34 +190,37 @@ int dt_nccl_join(struct dt_comm *c, struct dt_err *err)
 		free(g);
 		return dt_err_sys(err, -ENOMEM, "group %s", c->name);
 	}
-	g->all = (struct dt_nccl_link){.k = k, .rank = c->rank, .size = c->size, .meeting = MPI_REQUEST_NULL};
+	g->all = (struct dt_comm_nccl_link){
+		.k = k, .rank = c->rank, .size = c->size, .meeting = MPI_REQUEST_NULL};
 	for (int i = 0; i < c->size; i++) { /* the sender is rank 0 of its direction */
-		g->to[i] = (struct dt_nccl_link){.k = k, .rank = 0, .size = 2, .meeting = MPI_REQUEST_NULL};
-		g->from[i] = (struct dt_nccl_link){.k = k, .rank = 1, .size = 2, .meeting = MPI_REQUEST_NULL};
+		g->to[i] =
+			(struct dt_comm_nccl_link){.k = k, .rank = 0, .size = 2, .meeting = MPI_REQUEST_NULL};
+		g->from[i] =
+			(struct dt_comm_nccl_link){.k = k, .rank = 1, .size = 2, .meeting = MPI_REQUEST_NULL};
 	}
 	rc = MPI_Comm_dup(c->mpi, &g->mpi);
 	c->nccl = g;
-	return rc ? dt_mpi_error(err, rc, c->name) : 0;
+	return rc ? dt_comm_mpi_error(err, rc, c->name) : 0;
 }
 
-void dt_nccl_leave(struct dt_comm *c)
+void dt_comm_nccl_leave(struct dt_comm *c)
 {
-	struct dt_nccl_group *g = c->nccl;
-	struct dt_nccl *k = c->w->nccl;
+	struct dt_comm_nccl_group *g = c->nccl;
+	struct dt_comm_nccl *k = c->w->nccl;
 
 	if (!g)
 		return;
-	for (struct dt_nccl_op *o = k->flying; o; o = o->next)
-		while (dt_nccl_card(k)->event_done(dt_nccl_arg(k), o->after) == 0)
+	for (struct dt_comm_nccl_op *o = k->flying; o; o = o->next)
+		while (dt_comm_nccl_card(k)->event_done(dt_comm_nccl_arg(k), o->after) == 0)
 			sched_yield();
-	dt_nccl_prune(k);
+	dt_comm_nccl_prune(k);
 	end_link(&g->all);
 	for (int i = 0; i < c->size; i++) {
 		end_link(&g->to[i]);
 		end_link(&g->from[i]);
 	}
 	if (g->spare)
-		dt_nccl_card(k)->free(dt_nccl_arg(k), g->spare);
+		dt_comm_nccl_card(k)->free(dt_comm_nccl_arg(k), g->spare);
 	MPI_Comm_free(&g->mpi);
 	free(g->to);
 	free(g->from);
@@ -225,13 +230,13 @@ void dt_nccl_leave(struct dt_comm *c)
 
 /* ---- the library and the world ---- */
 
-static const char *load(struct dt_nccl_lib *l)
+static const char *load(struct dt_comm_nccl_lib *l)
 {
 	static const struct {
 		const char *name;
 		size_t at;
 	} all[] = {
-#define F(n) {"nccl" #n, offsetof(struct dt_nccl_lib, n)}
+#define F(n) {"nccl" #n, offsetof(struct dt_comm_nccl_lib, n)}
 		F(GetVersion),	F(GetErrorString), F(GetUniqueId),	 F(CommInitRank),
 		F(CommDestroy), F(CommAbort),	   F(CommGetAsyncError), F(AllReduce),
 		F(Reduce),	F(Broadcast),	   F(AllGather),	 F(ReduceScatter),
@@ -255,7 +260,7 @@ static const char *load(struct dt_nccl_lib *l)
 	return NULL;
 }
 
-/* Why not, the same on all ranks; NULL: every rank can. */
+/* Why NCCL cannot be used, the same text on all ranks; NULL: every rank can use it. */
 static int agree(struct dt_world *w, const char *mine, const char **ret, struct dt_err *err)
 {
 	struct {
@@ -281,7 +286,7 @@ static int agree(struct dt_world *w, const char *mine, const char **ret, struct 
 				*ret = "several ranks share a card";
 	}
 	free(all);
-	return rc ? dt_mpi_error(err, rc, "comparing cards") : 0;
+	return rc ? dt_comm_mpi_error(err, rc, "comparing cards") : 0;
 }
 
 static const char *tags_suffice(struct dt_world *w)
@@ -292,9 +297,9 @@ static const char *tags_suffice(struct dt_world *w)
 	return have && *most > 2 * (DT_TAG_MAX + 1) + 1 ? NULL : "this MPI has too few tags";
 }
 
-int dt_nccl_open(struct dt_world *w, const char **why, struct dt_err *err)
+int dt_comm_nccl_open(struct dt_world *w, const char **why, struct dt_err *err)
 {
-	struct dt_nccl *k = calloc(1, sizeof(*k));
+	struct dt_comm_nccl *k = calloc(1, sizeof(*k));
 	int rc;
 
 	if (!k)
@@ -316,33 +321,33 @@ int dt_nccl_open(struct dt_world *w, const char **why, struct dt_err *err)
 	pthread_mutex_unlock(&w->lock);
 	for (int i = 0; i < w->ncomm && rc == 0; i++)
 		if (w->comm[i])
-			rc = dt_nccl_join(w->comm[i], err);
+			rc = dt_comm_nccl_join(w->comm[i], err);
 	return rc;
 }
 
-void dt_nccl_close(struct dt_world *w)
+void dt_comm_nccl_close(struct dt_world *w)
 {
-	struct dt_nccl *k = w->nccl;
+	struct dt_comm_nccl *k = w->nccl;
 
 	if (!k)
 		return;
 	for (int i = 0; i < w->ncomm; i++)
 		if (w->comm[i])
-			dt_nccl_leave(w->comm[i]);
+			dt_comm_nccl_leave(w->comm[i]);
 	pthread_mutex_lock(&w->lock);
 	w->nccl = NULL;
 	pthread_mutex_unlock(&w->lock);
 	while (k->nevent)
-		dt_nccl_card(k)->event_close(dt_nccl_arg(k), k->event[--k->nevent]);
+		dt_comm_nccl_card(k)->event_close(dt_comm_nccl_arg(k), k->event[--k->nevent]);
 	free(k->event);
 	pthread_mutex_destroy(&k->lock);
 	dlclose(k->lib.handle);
 	free(k);
 }
 
-int dt_nccl_look(struct dt_world *w, double timeout_s, struct dt_where *at, char what[200])
+int dt_comm_nccl_look(struct dt_world *w, double timeout_s, struct dt_comm_where *at, char what[200])
 {
-	struct dt_nccl *k;
+	struct dt_comm_nccl *k;
 	int found = 0;
 
 	pthread_mutex_lock(&w->lock); /* it stays open meanwhile */
@@ -353,11 +358,11 @@ int dt_nccl_look(struct dt_world *w, double timeout_s, struct dt_where *at, char
 	}
 	what[0] = '\0';
 	pthread_mutex_lock(&k->lock);
-	for (struct dt_nccl_op *o = k->flying; o && !found; o = o->next) {
+	for (struct dt_comm_nccl_op *o = k->flying; o && !found; o = o->next) {
 		int word = DT_NCCL_SUCCESS;
 		void *comm = atomic_load(&o->link->comm);
 
-		if (dt_nccl_card(k)->event_done(dt_nccl_arg(k), o->after) != 0)
+		if (dt_comm_nccl_card(k)->event_done(dt_comm_nccl_arg(k), o->after) != 0)
 			continue;
 		*at = o->at;
 		if (comm && k->lib.CommGetAsyncError(comm, &word) == DT_NCCL_SUCCESS &&
@@ -374,13 +379,13 @@ int dt_nccl_look(struct dt_world *w, double timeout_s, struct dt_where *at, char
 	return found;
 }
 
-void dt_nccl_abort(struct dt_world *w)
+void dt_comm_nccl_abort(struct dt_world *w)
 {
-	struct dt_nccl *k = w->nccl;
+	struct dt_comm_nccl *k = w->nccl;
 
 	if (!k || pthread_mutex_trylock(&k->lock))
 		return;
-	for (struct dt_nccl_link *l = k->links; l; l = l->other) {
+	for (struct dt_comm_nccl_link *l = k->links; l; l = l->other) {
 		void *comm = atomic_exchange(&l->comm, NULL);
 
 		if (comm)

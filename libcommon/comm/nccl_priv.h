@@ -1,84 +1,85 @@
-/* What nccl.c, the operations, and nccl_link.c, communicators and all else, share. */
+/* Shared by nccl.c (operations) and nccl_link.c (communicators, events, the library). */
 #ifndef DT_COMM_NCCL_PRIV_H
 #define DT_COMM_NCCL_PRIV_H
 
 #include "comm/nccl.h"
 #include "comm/nccl_api.h"
 
-enum dt_nccl_link_state { LINK_NONE, LINK_MEETING, LINK_STARTING, LINK_READY };
+enum dt_comm_nccl_link_state { LINK_NONE, LINK_MEETING, LINK_STARTING, LINK_READY };
 
 /* A communicator and its queue. */
-struct dt_nccl_link {
-	struct dt_nccl *k;
-	enum dt_nccl_link_state state;
+struct dt_comm_nccl_link {
+	struct dt_comm_nccl *k;
+	enum dt_comm_nccl_link_state state;
 	int rank, size;
-	struct dt_nccl_id id;
+	struct dt_comm_nccl_id id;
 	MPI_Request meeting;
 	pthread_t thread;
-	_Atomic int started; /* the thread is through; result is there */
+	_Atomic int started; /* the thread has ended and result is set */
 	int result;
 	void *_Atomic comm;
 	void *queue;
-	uint64_t given, next;	    /* places given out, place to be issued next: messages */
-	struct dt_nccl_link *other; /* in the list of all */
+	uint64_t given, next;		 /* messages: positions assigned; position to be issued next */
+	struct dt_comm_nccl_link *other; /* next in the list of all links */
 };
 
 /* An operation on the card; it may outlive its request. */
-struct dt_nccl_op {
-	struct dt_nccl_link *link;
+struct dt_comm_nccl_op {
+	struct dt_comm_nccl_link *link;
 	void *before, *after; /* events */
-	struct dt_where at;
+	struct dt_comm_where at;
 	bool issued, attached;
-	struct dt_nccl_op *next;
+	struct dt_comm_nccl_op *next;
 	/* messages */
 	char ready;
 	struct place {
 		uint64_t n;
-		struct dt_nccl_id id;
+		struct dt_comm_nccl_id id;
 	} place;
 	bool placed;
 	MPI_Request mr[2];
 };
 
-struct dt_nccl_group {
+struct dt_comm_nccl_group {
 	MPI_Comm mpi;
-	struct dt_nccl_link all, *to, *from; /* to, from: [size] */
-	void *spare;			     /* on the card: of operations that NCCL has not in place */
+	struct dt_comm_nccl_link all, *to, *from; /* to, from: [size] */
+	void *spare; /* card memory for operations that NCCL does not do in place */
 	size_t spare_n;
 };
 
-struct dt_nccl {
-	struct dt_nccl_lib lib;
+struct dt_comm_nccl {
+	struct dt_comm_nccl_lib lib;
 	struct dt_world *w;
-	pthread_mutex_t lock;	    /* of links and flying, against the watchdog */
-	struct dt_nccl_link *links; /* all that have a communicator or will */
-	struct dt_nccl_op *flying;  /* issued, not known to be done */
-	void **event;		    /* not in use */
-	int nevent, room, pending;  /* pending: requests that are issued */
+	pthread_mutex_t lock;		 /* of links and flying, against the watchdog */
+	struct dt_comm_nccl_link *links; /* all links with a communicator, or one being made */
+	struct dt_comm_nccl_op *flying;	 /* issued and not known to be done */
+	void **event;			 /* free ones */
+	int nevent, room, pending;	 /* pending: issued requests */
 };
 
-static inline const struct dt_comm_card *dt_nccl_card(const struct dt_nccl *k)
+static inline const struct dt_comm_card *dt_comm_nccl_card(const struct dt_comm_nccl *k)
 {
 	return k->w->device.card;
 }
 
-static inline void *dt_nccl_arg(const struct dt_nccl *k)
+static inline void *dt_comm_nccl_arg(const struct dt_comm_nccl *k)
 {
 	return k->w->device.arg;
 }
 
-/* What NCCL says, as an error of the operation at. Returns -EIO. */
-int dt_nccl_failed(struct dt_nccl *k, const struct dt_where *at, int result, struct dt_err *err);
-int dt_nccl_take_event(struct dt_nccl *k, void **ret);
-void dt_nccl_give_event(struct dt_nccl *k, void *event);
-void dt_nccl_release(struct dt_nccl *k, struct dt_nccl_op *o);
-/* Forgets what is done on the card and has no request any more. */
-void dt_nccl_prune(struct dt_nccl *k);
-/* The id has come: the thread that makes the communicator starts. */
-int dt_nccl_begin_link(struct dt_nccl_link *l, struct dt_err *err);
-/* 1: the communicator is there, 0: not yet. */
-int dt_nccl_link_ready(struct dt_nccl_link *l, const struct dt_where *at, struct dt_err *err);
-/* The same of a group's collectives; takes the next step towards it. */
-int dt_nccl_group_ready(struct dt_comm *c, const struct dt_where *at, struct dt_err *err);
+/* NCCL's error message for the operation at. Returns -EIO. */
+int dt_comm_nccl_failed(struct dt_comm_nccl *k, const struct dt_comm_where *at, int result,
+			struct dt_err *err);
+int dt_comm_nccl_take_event(struct dt_comm_nccl *k, void **ret);
+void dt_comm_nccl_give_event(struct dt_comm_nccl *k, void *event);
+void dt_comm_nccl_release(struct dt_comm_nccl *k, struct dt_comm_nccl_op *o);
+/* Releases operations that are done on the card and whose request is gone. */
+void dt_comm_nccl_prune(struct dt_comm_nccl *k);
+/* Starts the thread that creates the communicator; the id has arrived. */
+int dt_comm_nccl_begin_link(struct dt_comm_nccl_link *l, struct dt_err *err);
+/* 1: the communicator is ready, 0: not yet. */
+int dt_comm_nccl_link_ready(struct dt_comm_nccl_link *l, const struct dt_comm_where *at, struct dt_err *err);
+/* The same for a group's collectives; takes the next step of creating it. */
+int dt_comm_nccl_group_ready(struct dt_comm *c, const struct dt_comm_where *at, struct dt_err *err);
 
 #endif

@@ -99,7 +99,7 @@ int dt_all_to_allv(struct dt_comm *c, void *dst, const size_t *dst_n, const void
 	for (int j = 0; j < c->size && !rc; from += src_n[j++]) {
 		const char *at = (const char *)src + from * e;
 
-		if (j == c->rank && src_n[j] && dt_on_device(&c->w->device, dst))
+		if (j == c->rank && src_n[j] && dt_comm_on_device(&c->w->device, dst))
 			rc = c->w->device.copy(c->w->device.arg, (char *)dst + to * e, at, src_n[j] * e);
 		else if (j == c->rank && src_n[j])
 			memcpy((char *)dst + to * e, at, src_n[j] * e);

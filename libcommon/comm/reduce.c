@@ -1,7 +1,7 @@
 /*
- * Local reductions. A block of accumulators small enough for the first cache is filled from the first source
- * and takes the others one by one, so every source is read once and the order of additions is the order of
- * the sources whatever the number of elements.
+ * Local reductions. A block of accumulators that fits in the L1 cache is loaded from the first source, then
+ * the other sources are added one by one: every source is read once, and additions are in the order of the
+ * sources for any number of elements.
  */
 #include "comm/internal.h"
 
@@ -147,7 +147,8 @@ MANY(u8, uint8_t)
 MANY(u16, uint16_t)
 MANY(i8, int8_t)
 
-void dt_reduce_many(void *dst, const void *const *src, int p, size_t n, enum dt_dtype t, enum dt_redop op)
+void dt_comm_reduce_many(void *dst, const void *const *src, int p, size_t n, enum dt_dtype t,
+			 enum dt_redop op)
 {
 	switch (t) {
 	case DT_F32:
@@ -180,7 +181,7 @@ void dt_reduce_many(void *dst, const void *const *src, int p, size_t n, enum dt_
 	}
 }
 
-void dt_reduce_divide(void *x, int p, size_t n, enum dt_dtype t)
+void dt_comm_reduce_divide(void *x, int p, size_t n, enum dt_dtype t)
 {
 	switch (t) {
 	case DT_F32:

@@ -1,7 +1,7 @@
 /*
- * Registered memory: a memfd under a range of a process, and the maps of it that the other ranks of the
- * machine make when a collective first needs them. A region is known by its line on the owner's part of the
- * board and a generation that is never used twice, so a stale map is found out and dropped.
+ * Registered memory: a memfd mapped over a range of a process, and mappings of it in the other ranks of the
+ * machine, made when a collective first needs them. A region is identified by its slot on the owner's part of
+ * the board and a generation number that is never reused, so stale mappings are detected and dropped.
  */
 #include "comm/internal.h"
 
@@ -13,14 +13,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What this process knows of a region of a rank of its machine. */
-struct dt_region_map {
+/* Mapping in this process of a region of another rank of the machine. */
+struct dt_comm_region_map {
 	uint64_t gen;
 	char *base;
 	size_t bytes;
 };
 
-static struct dt_region *own(struct dt_world *w, int i)
+static struct dt_comm_region *own(struct dt_world *w, int i)
 {
 	return &atomic_load_explicit(&w->me, memory_order_relaxed)->region[i];
 }
@@ -30,11 +30,11 @@ static int add(struct dt_world *w, char *base, size_t bytes, bool fixed, void **
 	int i = 0, fd, rc;
 	void *p;
 
-	while (i < DT_REGIONS_MAX && own(w, i)->gen)
+	while (i < DT_COMM_REGIONS_MAX && own(w, i)->gen)
 		i++;
-	if (i == DT_REGIONS_MAX)
+	if (i == DT_COMM_REGIONS_MAX)
 		return dt_err_set(err, -ENOSPC, "cannot register memory: %d ranges are already",
-				  DT_REGIONS_MAX);
+				  DT_COMM_REGIONS_MAX);
 	fd = memfd_create("dt", MFD_CLOEXEC);
 	if (fd < 0 || ftruncate(fd, (off_t)bytes)) {
 		rc = dt_err_sys(err, -errno, "cannot register %zu bytes", bytes);
@@ -49,7 +49,7 @@ static int add(struct dt_world *w, char *base, size_t bytes, bool fixed, void **
 		return rc;
 	}
 	madvise(p, bytes, MADV_HUGEPAGE); /* where the system allows it for shared memory */
-	*own(w, i) = (struct dt_region){
+	*own(w, i) = (struct dt_comm_region){
 		.gen = ++w->region_gen, .base = p, .bytes = bytes, .fd = fd, .allocated = !fixed};
 	*ret = p;
 	return 0;
@@ -72,8 +72,8 @@ int dt_buffer_share(struct dt_world *w, void *base, size_t bytes, struct dt_err 
 
 	if (w->board_n < 2 || w->opts.transport != DT_TRANSPORT_AUTO || !bytes)
 		return 0;
-	for (int i = 0; i < DT_REGIONS_MAX; i++) {
-		const struct dt_region *r = own(w, i);
+	for (int i = 0; i < DT_COMM_REGIONS_MAX; i++) {
+		const struct dt_comm_region *r = own(w, i);
 
 		if (r->gen && (uintptr_t)r->base < to && (uintptr_t)r->base + r->bytes > from)
 			return dt_err_set(err, -EEXIST, "cannot register %zu bytes: some are already", bytes);
@@ -81,28 +81,28 @@ int dt_buffer_share(struct dt_world *w, void *base, size_t bytes, struct dt_err 
 	return add(w, (char *)from, to - from, true, &at, err);
 }
 
-static void forget(struct dt_world *w, struct dt_region *r)
+static void forget(struct dt_world *w, struct dt_comm_region *r)
 {
 	if (r->allocated) {
 		munmap(r->base, r->bytes);
-		if (ftruncate(r->fd, 0)) /* the memory goes now, whoever still maps it */
+		if (ftruncate(r->fd, 0)) /* frees the memory now, even while others map it */
 			dt_log_msg(w->log, "cannot give back %zu bytes", r->bytes);
 	}
 	close(r->fd);
-	*r = (struct dt_region){0};
+	*r = (struct dt_comm_region){0};
 }
 
 void dt_buffer_free(struct dt_world *w, void *base)
 {
-	for (int i = 0; base && i < DT_REGIONS_MAX; i++)
+	for (int i = 0; base && i < DT_COMM_REGIONS_MAX; i++)
 		if (own(w, i)->gen && own(w, i)->allocated && own(w, i)->base == base)
 			forget(w, own(w, i));
 }
 
 void dt_buffer_unshare(struct dt_world *w, void *base, size_t bytes)
 {
-	for (int i = 0; i < DT_REGIONS_MAX; i++) {
-		struct dt_region *r = own(w, i);
+	for (int i = 0; i < DT_COMM_REGIONS_MAX; i++) {
+		struct dt_comm_region *r = own(w, i);
 
 		if (r->gen && !r->allocated && r->base < (char *)base + bytes &&
 		    r->base + r->bytes > (char *)base)
@@ -110,38 +110,39 @@ void dt_buffer_unshare(struct dt_world *w, void *base, size_t bytes)
 	}
 }
 
-struct dt_offer dt_region_find(struct dt_world *w, const void *p, size_t bytes)
+struct dt_comm_offer dt_comm_region_find(struct dt_world *w, const void *p, size_t bytes)
 {
-	for (int i = 0; p && i < DT_REGIONS_MAX; i++) {
-		const struct dt_region *r = own(w, i);
+	for (int i = 0; p && i < DT_COMM_REGIONS_MAX; i++) {
+		const struct dt_comm_region *r = own(w, i);
 
 		if (r->gen && (const char *)p >= r->base &&
 		    (const char *)p - r->base <= (ptrdiff_t)r->bytes &&
 		    bytes <= r->bytes - (size_t)((const char *)p - r->base))
-			return (struct dt_offer){i, r->gen, (size_t)((const char *)p - r->base)};
+			return (struct dt_comm_offer){i, r->gen, (size_t)((const char *)p - r->base)};
 	}
-	return (struct dt_offer){.region = -1};
+	return (struct dt_comm_offer){.region = -1};
 }
 
-int dt_region_reach(struct dt_world *w, int local, const struct dt_offer *o, char **ret, struct dt_err *err)
+int dt_comm_region_reach(struct dt_world *w, int local, const struct dt_comm_offer *o, char **ret,
+			 struct dt_err *err)
 {
-	const struct dt_region *r = &w->board[local].region[o->region];
-	struct dt_region_map *m;
+	const struct dt_comm_region *r = &w->board[local].region[o->region];
+	struct dt_comm_region_map *m;
 	char path[64];
 	struct stat st;
 	void *p;
 	int fd;
 
 	if (!w->maps) {
-		w->maps = calloc((size_t)w->board_n * DT_REGIONS_MAX, sizeof(*w->maps));
+		w->maps = calloc((size_t)w->board_n * DT_COMM_REGIONS_MAX, sizeof(*w->maps));
 		if (!w->maps)
 			return dt_err_sys(err, -ENOMEM, "maps of %d ranks", w->board_n);
 	}
-	m = &w->maps[local * DT_REGIONS_MAX + o->region];
+	m = &w->maps[local * DT_COMM_REGIONS_MAX + o->region];
 	if (m->gen != o->gen) {
 		if (m->base)
 			munmap(m->base, m->bytes);
-		*m = (struct dt_region_map){0};
+		*m = (struct dt_comm_region_map){0};
 		snprintf(path, sizeof(path), "/proc/%d/fd/%d", atomic_load(&w->board[local].pid), r->fd);
 		fd = open(path, O_RDWR | O_CLOEXEC);
 		if (fd < 0)
@@ -156,18 +157,18 @@ int dt_region_reach(struct dt_world *w, int local, const struct dt_offer *o, cha
 		if (p == MAP_FAILED)
 			return dt_err_sys(err, -errno, "cannot map %zu bytes of rank %d", r->bytes,
 					  w->node_ranks[local]);
-		*m = (struct dt_region_map){o->gen, p, r->bytes};
+		*m = (struct dt_comm_region_map){o->gen, p, r->bytes};
 	}
 	*ret = m->base + o->offset;
 	return 0;
 }
 
-void dt_regions_release(struct dt_world *w)
+void dt_comm_regions_release(struct dt_world *w)
 {
-	for (int i = 0; i < DT_REGIONS_MAX; i++)
+	for (int i = 0; i < DT_COMM_REGIONS_MAX; i++)
 		if (own(w, i)->gen)
 			forget(w, own(w, i));
-	for (int i = 0; w->maps && i < w->board_n * DT_REGIONS_MAX; i++)
+	for (int i = 0; w->maps && i < w->board_n * DT_COMM_REGIONS_MAX; i++)
 		if (w->maps[i].base)
 			munmap(w->maps[i].base, w->maps[i].bytes);
 	free(w->maps);

@@ -1,14 +1,14 @@
 /*
- * Operations on the memory of a device that messages cannot reach: its part of a buffer is copied to the
- * host, the operation runs there, and what it wrote is copied back when it is waited for.
+ * Operations on device memory that messages cannot reach: operands are copied to the host, the operation runs
+ * there, and results are copied back when the operation is waited for.
  */
 #include "comm/nccl.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-struct dt_stage {
-	void *dst, *host_dst, *host_src; /* dst: on the device, NULL: it is not there */
+struct dt_comm_stage {
+	void *dst, *host_dst, *host_src; /* dst: address on the device; NULL: on the host */
 	size_t dst_bytes;
 };
 
@@ -16,7 +16,7 @@ int dt_world_device(struct dt_world *w, const struct dt_comm_device *dev, const 
 		    struct dt_err *err)
 {
 	*ret_staged = NULL;
-	dt_nccl_close(w);
+	dt_comm_nccl_close(w);
 	w->device = dev ? *dev : (struct dt_comm_device){0};
 	if (!dev || w->info.size == 1)
 		return 0;
@@ -24,10 +24,10 @@ int dt_world_device(struct dt_world *w, const struct dt_comm_device *dev, const 
 		*ret_staged = "the device has no messages of its own";
 		return 0;
 	}
-	return dt_nccl_open(w, ret_staged, err);
+	return dt_comm_nccl_open(w, ret_staged, err);
 }
 
-bool dt_on_device(const struct dt_comm_device *d, const void *p)
+bool dt_comm_on_device(const struct dt_comm_device *d, const void *p)
 {
 	return d->bytes && (const char *)p >= (const char *)d->base &&
 	       (const char *)p < (const char *)d->base + d->bytes;
@@ -69,27 +69,27 @@ void dt_comm_op_extents(const struct dt_comm *c, const struct dt_comm_op *o, siz
 	*src = o->src ? *src : 0;
 }
 
-static void release(struct dt_stage *s)
+static void release(struct dt_comm_stage *s)
 {
 	free(s->host_dst);
 	free(s->host_src);
 	free(s);
 }
 
-/* What the operation reads has come to the host; it works there from now on. */
-static int bring(const struct dt_comm_device *d, struct dt_stage *s, struct dt_comm_op *o, size_t dst,
+/* Copies the operands to the host and points the operation at the copies. */
+static int bring(const struct dt_comm_device *d, struct dt_comm_stage *s, struct dt_comm_op *o, size_t dst,
 		 size_t src)
 {
 	int rc = 0;
 
-	if (dst && dt_on_device(d, o->dst)) {
+	if (dst && dt_comm_on_device(d, o->dst)) {
 		s->dst = o->dst;
 		s->dst_bytes = dst;
 		s->host_dst = malloc(dst);
 		rc = !s->host_dst ? -ENOMEM : o->src ? 0 : d->copy(d->arg, s->host_dst, o->dst, dst);
 		o->dst = s->host_dst;
 	}
-	if (rc == 0 && src && dt_on_device(d, o->src)) {
+	if (rc == 0 && src && dt_comm_on_device(d, o->src)) {
 		s->host_src = malloc(src);
 		rc = s->host_src ? d->copy(d->arg, s->host_src, o->src, src) : -ENOMEM;
 		o->src = s->host_src;
@@ -97,18 +97,19 @@ static int bring(const struct dt_comm_device *d, struct dt_stage *s, struct dt_c
 	return rc < 0 ? rc : d->sync(d->arg);
 }
 
-int dt_stage_begin(struct dt_comm *c, struct dt_comm_op *o, struct dt_stage **ret, struct dt_err *err)
+int dt_comm_stage_begin(struct dt_comm *c, struct dt_comm_op *o, struct dt_comm_stage **ret,
+			struct dt_err *err)
 {
 	const struct dt_comm_device *d = &c->w->device;
 	struct dt_comm_op was = *o;
-	struct dt_stage *s;
+	struct dt_comm_stage *s;
 	size_t dst, src;
 	int rc;
 
 	*ret = NULL;
 	dt_comm_op_extents(c, o, &dst, &src);
-	if (!((dst && dt_on_device(d, o->dst)) || (src && dt_on_device(d, o->src))) ||
-	    dt_nccl_transport(c, o) || (c->size == 1 && !(dst && src)))
+	if (!((dst && dt_comm_on_device(d, o->dst)) || (src && dt_comm_on_device(d, o->src))) ||
+	    dt_comm_nccl_transport(c, o) || (c->size == 1 && !(dst && src)))
 		return 0;
 	s = calloc(1, sizeof(*s));
 	rc = s ? bring(d, s, o, dst, src) : -ENOMEM;
@@ -123,7 +124,8 @@ int dt_stage_begin(struct dt_comm *c, struct dt_comm_op *o, struct dt_stage **re
 	return 0;
 }
 
-int dt_stage_end(struct dt_comm *c, struct dt_stage *s, const char *what, int rc, struct dt_err *err)
+int dt_comm_stage_end(struct dt_comm *c, struct dt_comm_stage *s, const char *what, int rc,
+		      struct dt_err *err)
 {
 	const struct dt_comm_device *d = &c->w->device;
 	int late = 0;

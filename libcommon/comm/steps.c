@@ -19,11 +19,11 @@ static int log2_down(int p)
 	return 31 - __builtin_clz((unsigned)p);
 }
 
-static void add(struct dt_moves *m, enum dt_move_kind kind, int peer, size_t at, size_t n)
+static void add(struct dt_comm_moves *m, enum dt_comm_move_kind kind, int peer, size_t at, size_t n)
 {
 	if (m->n == m->room) {
 		int room = m->room ? 2 * m->room : 16;
-		struct dt_move *v = realloc(m->v, (size_t)room * sizeof(*v));
+		struct dt_comm_move *v = realloc(m->v, (size_t)room * sizeof(*v));
 
 		if (!v) {
 			m->failed = true;
@@ -32,7 +32,7 @@ static void add(struct dt_moves *m, enum dt_move_kind kind, int peer, size_t at,
 		m->v = v;
 		m->room = room;
 	}
-	m->v[m->n++] = (struct dt_move){kind, peer, at, n};
+	m->v[m->n++] = (struct dt_comm_move){kind, peer, at, n};
 }
 
 static size_t block_at(const struct part *t, int i)
@@ -42,9 +42,9 @@ static size_t block_at(const struct part *t, int i)
 	return t->lo + each * (size_t)i + ((size_t)i < more ? (size_t)i : more);
 }
 
-/* Blocks first to first + count - 1, counted around. */
-static void add_blocks(struct dt_moves *m, const struct part *t, enum dt_move_kind kind, int with, int first,
-		       int count)
+/* Blocks first to first + count - 1, modulo q. */
+static void add_blocks(struct dt_comm_moves *m, const struct part *t, enum dt_comm_move_kind kind, int with,
+		       int first, int count)
 {
 	int peer = t->base + with * t->stride, end;
 
@@ -55,58 +55,58 @@ static void add_blocks(struct dt_moves *m, const struct part *t, enum dt_move_ki
 		add(m, kind, peer, t->lo, block_at(t, first + count - t->q) - t->lo);
 }
 
-static void ring_scatter(const struct part *t, int round, struct dt_moves *m)
+static void ring_scatter(const struct part *t, int round, struct dt_comm_moves *m)
 {
 	int q = t->q;
 
-	add_blocks(m, t, DT_MOVE_SEND, (t->me + 1) % q, t->me + 2 * q - 1 - round, 1);
-	add_blocks(m, t, DT_MOVE_REDUCE, (t->me + q - 1) % q, t->me + 2 * q - 2 - round, 1);
+	add_blocks(m, t, DT_COMM_MOVE_SEND, (t->me + 1) % q, t->me + 2 * q - 1 - round, 1);
+	add_blocks(m, t, DT_COMM_MOVE_REDUCE, (t->me + q - 1) % q, t->me + 2 * q - 2 - round, 1);
 }
 
-static void ring_gather(const struct part *t, int round, struct dt_moves *m)
+static void ring_gather(const struct part *t, int round, struct dt_comm_moves *m)
 {
 	int q = t->q;
 
-	add_blocks(m, t, DT_MOVE_SEND, (t->me + 1) % q, t->me + q - round, 1);
-	add_blocks(m, t, DT_MOVE_RECV, (t->me + q - 1) % q, t->me + 2 * q - 1 - round, 1);
+	add_blocks(m, t, DT_COMM_MOVE_SEND, (t->me + 1) % q, t->me + q - round, 1);
+	add_blocks(m, t, DT_COMM_MOVE_RECV, (t->me + q - 1) % q, t->me + 2 * q - 1 - round, 1);
 }
 
 /* With d = 2^round a rank has blocks me ... me + d - 1 and gets the next as many from me + d. */
-static void log_gather(const struct part *t, int round, struct dt_moves *m)
+static void log_gather(const struct part *t, int round, struct dt_comm_moves *m)
 {
 	int q = t->q, d = 1 << round, count = d < q - d ? d : q - d;
 
-	add_blocks(m, t, DT_MOVE_SEND, (t->me + q - d) % q, t->me, count);
-	add_blocks(m, t, DT_MOVE_RECV, (t->me + d) % q, t->me + d, count);
+	add_blocks(m, t, DT_COMM_MOVE_SEND, (t->me + q - d) % q, t->me, count);
+	add_blocks(m, t, DT_COMM_MOVE_RECV, (t->me + d) % q, t->me + d, count);
 }
 
-/* The same backwards: a block's way to all ranks is the way of all ranks' parts to it. */
-static void log_scatter(const struct part *t, int round, struct dt_moves *m)
+/* The all-gather reversed: partial sums travel the way that blocks came. */
+static void log_scatter(const struct part *t, int round, struct dt_comm_moves *m)
 {
 	int q = t->q, d = 1 << (log2_up(q) - 1 - round), count = d < q - d ? d : q - d;
 
-	add_blocks(m, t, DT_MOVE_SEND, (t->me + d) % q, t->me + d, count);
-	add_blocks(m, t, DT_MOVE_REDUCE, (t->me + q - d) % q, t->me, count);
+	add_blocks(m, t, DT_COMM_MOVE_SEND, (t->me + d) % q, t->me + d, count);
+	add_blocks(m, t, DT_COMM_MOVE_REDUCE, (t->me + q - d) % q, t->me, count);
 }
 
 /* Every rank exchanges with every other one at once. */
-static void all_pairs(const struct part *t, bool reduce, struct dt_moves *m)
+static void all_pairs(const struct part *t, bool reduce, struct dt_comm_moves *m)
 {
 	for (int j = 0; j < t->q; j++) {
 		if (j == t->me)
 			continue;
-		add_blocks(m, t, DT_MOVE_SEND, j, reduce ? j : t->me, 1);
-		add_blocks(m, t, reduce ? DT_MOVE_REDUCE : DT_MOVE_RECV, j, reduce ? t->me : j, 1);
+		add_blocks(m, t, DT_COMM_MOVE_SEND, j, reduce ? j : t->me, 1);
+		add_blocks(m, t, reduce ? DT_COMM_MOVE_REDUCE : DT_COMM_MOVE_RECV, j, reduce ? t->me : j, 1);
 	}
 }
 
-static struct part whole(const struct dt_steps *s, int rank)
+static struct part whole(const struct dt_comm_steps *s, int rank)
 {
 	return (struct part){.q = s->p, .me = rank, .base = 0, .stride = 1, .lo = 0, .len = s->n};
 }
 
-/* One message between the root and another rank: towards it (in) or away from it. */
-static void star(const struct dt_steps *s, int rank, int other, bool in, struct dt_moves *m)
+/* One message between the root and another rank: to the root (in) or from it. */
+static void star(const struct dt_comm_steps *s, int rank, int other, bool in, struct dt_comm_moves *m)
 {
 	int root = s->kind == DT_COMM_BROADCAST || s->kind == DT_COMM_REDUCE ? s->root : 0;
 	struct part t = whole(s, other);
@@ -120,20 +120,20 @@ static void star(const struct dt_steps *s, int rank, int other, bool in, struct 
 		n = block_at(&t, other + 1) - at;
 	}
 	add(m,
-	    sends	    ? DT_MOVE_SEND
-	    : in && !gather ? DT_MOVE_REDUCE
-			    : DT_MOVE_RECV,
+	    sends	    ? DT_COMM_MOVE_SEND
+	    : in && !gather ? DT_COMM_MOVE_REDUCE
+			    : DT_COMM_MOVE_RECV,
 	    rank == root ? other : root, at, n);
 }
 
-/* Which half of a star's two ways a round is in: towards the root, then away from it. */
-static bool has_in(const struct dt_steps *s)
+/* Whether the first half of the rounds is towards the root. */
+static bool has_in(const struct dt_comm_steps *s)
 {
 	return s->kind != DT_COMM_BROADCAST;
 }
 
-/* The naive round's rank other than the root, and its direction. */
-static int naive_other(const struct dt_steps *s, int round, bool *in)
+/* The rank that talks to the root in this round of naive, and the direction. */
+static int naive_other(const struct dt_comm_steps *s, int round, bool *in)
 {
 	int root = s->kind == DT_COMM_BROADCAST || s->kind == DT_COMM_REDUCE ? s->root : 0, k;
 
@@ -142,7 +142,7 @@ static int naive_other(const struct dt_steps *s, int round, bool *in)
 	return (root + 1 + k) % s->p;
 }
 
-static void ps_round(const struct dt_steps *s, int rank, int round, struct dt_moves *m)
+static void ps_round(const struct dt_comm_steps *s, int rank, int round, struct dt_comm_moves *m)
 {
 	int root = s->kind == DT_COMM_BROADCAST || s->kind == DT_COMM_REDUCE ? s->root : 0;
 	bool in = has_in(s) && round == 0;
@@ -156,8 +156,8 @@ static void ps_round(const struct dt_steps *s, int rank, int round, struct dt_mo
 			star(s, rank, j, in, m);
 }
 
-/* Recursive doubling; ranks past a power of two give their part to a neighbour first and get the result. */
-static void doubling_round(const struct dt_steps *s, int rank, int round, struct dt_moves *m)
+/* Recursive doubling; ranks beyond a power of two first send to a neighbour, and receive the result last. */
+static void doubling_round(const struct dt_comm_steps *s, int rank, int round, struct dt_comm_moves *m)
 {
 	int lg = log2_down(s->p), extra = s->p - (1 << lg), last = s->rounds - 1, v, w;
 	bool folded = rank < 2 * extra;
@@ -166,9 +166,9 @@ static void doubling_round(const struct dt_steps *s, int rank, int round, struct
 		bool in = round == 0;
 
 		if (folded && rank % 2 == 0)
-			add(m, in ? DT_MOVE_SEND : DT_MOVE_RECV, rank + 1, 0, s->n);
+			add(m, in ? DT_COMM_MOVE_SEND : DT_COMM_MOVE_RECV, rank + 1, 0, s->n);
 		else if (folded)
-			add(m, in ? DT_MOVE_REDUCE : DT_MOVE_SEND, rank - 1, 0, s->n);
+			add(m, in ? DT_COMM_MOVE_REDUCE : DT_COMM_MOVE_SEND, rank - 1, 0, s->n);
 		return;
 	}
 	if (folded && rank % 2 == 0)
@@ -176,26 +176,26 @@ static void doubling_round(const struct dt_steps *s, int rank, int round, struct
 	v = folded ? rank / 2 : rank - extra;
 	w = v ^ 1 << (round - (extra > 0));
 	w = w < extra ? 2 * w + 1 : w + extra;
-	add(m, DT_MOVE_SEND, w, 0, s->n);
-	add(m, DT_MOVE_REDUCE, w, 0, s->n);
+	add(m, DT_COMM_MOVE_SEND, w, 0, s->n);
+	add(m, DT_COMM_MOVE_REDUCE, w, 0, s->n);
 }
 
 /* Binary tree in heap order around the root. */
-static void tree_round(const struct dt_steps *s, int rank, int round, struct dt_moves *m)
+static void tree_round(const struct dt_comm_steps *s, int rank, int round, struct dt_comm_moves *m)
 {
 	int root = s->kind == DT_COMM_ALL_REDUCE ? 0 : s->root, v = (rank - root + s->p) % s->p;
 	int depth = log2_down(v + 1), at;
 	bool up = has_in(s) && round < s->depth;
 
-	at = up ? s->depth - round : round - (has_in(s) ? s->depth : 0) + 1; /* depth of the lower ends */
+	at = up ? s->depth - round : round - (has_in(s) ? s->depth : 0) + 1; /* depth of the children */
 	if (depth == at && v)
-		add(m, up ? DT_MOVE_SEND : DT_MOVE_RECV, ((v - 1) / 2 + root) % s->p, 0, s->n);
+		add(m, up ? DT_COMM_MOVE_SEND : DT_COMM_MOVE_RECV, ((v - 1) / 2 + root) % s->p, 0, s->n);
 	for (int c = 2 * v + 1; c <= 2 * v + 2 && c < s->p && depth == at - 1; c++)
-		add(m, up ? DT_MOVE_REDUCE : DT_MOVE_SEND, (c + root) % s->p, 0, s->n);
+		add(m, up ? DT_COMM_MOVE_REDUCE : DT_COMM_MOVE_SEND, (c + root) % s->p, 0, s->n);
 }
 
-static void add_chunk(const struct dt_steps *s, struct dt_moves *m, enum dt_move_kind kind, int peer,
-		      size_t lo, size_t len, int c)
+static void add_chunk(const struct dt_comm_steps *s, struct dt_comm_moves *m, enum dt_comm_move_kind kind,
+		      int peer, size_t lo, size_t len, int c)
 {
 	size_t k = (size_t)s->chunks, each = (len + k - 1) / k, from = each * (size_t)c;
 
@@ -204,7 +204,7 @@ static void add_chunk(const struct dt_steps *s, struct dt_moves *m, enum dt_move
 }
 
 /* A chain around the root: chunk c moves from place v to the next in round c + v. */
-static void chain_round(const struct dt_steps *s, int rank, int round, struct dt_moves *m)
+static void chain_round(const struct dt_comm_steps *s, int rank, int round, struct dt_comm_moves *m)
 {
 	bool in = s->kind == DT_COMM_REDUCE;
 	int v = (rank - s->root + s->p) % s->p, c;
@@ -213,14 +213,14 @@ static void chain_round(const struct dt_steps *s, int rank, int round, struct dt
 		v = s->p - 1 - v; /* the farthest begins, the root ends */
 	c = round - v;
 	if (v < s->p - 1 && c >= 0 && c < s->chunks)
-		add_chunk(s, m, DT_MOVE_SEND, (rank + (in ? s->p - 1 : 1)) % s->p, 0, s->n, c);
+		add_chunk(s, m, DT_COMM_MOVE_SEND, (rank + (in ? s->p - 1 : 1)) % s->p, 0, s->n, c);
 	c = round - v + 1;
 	if (v > 0 && c >= 0 && c < s->chunks)
-		add_chunk(s, m, in ? DT_MOVE_REDUCE : DT_MOVE_RECV, (rank + (in ? 1 : s->p - 1)) % s->p, 0,
-			  s->n, c);
+		add_chunk(s, m, in ? DT_COMM_MOVE_REDUCE : DT_COMM_MOVE_RECV,
+			  (rank + (in ? 1 : s->p - 1)) % s->p, 0, s->n, c);
 }
 
-/* A tree in order over places 1 ... p: who is a leaf has an odd place. */
+/* In-order tree over places 1 ... p: leaves have odd places. */
 static int in_order_parent(int i, int p)
 {
 	int bit = i & -i, up = (i ^ bit) | bit << 1;
@@ -238,17 +238,18 @@ static int in_order_depth(int i, int p)
 }
 
 /* The second tree is the first one mirrored or shifted, so that its inner ranks are leaves of the first. */
-static int place_of(const struct dt_steps *s, int tree, int rank)
+static int place_of(const struct dt_comm_steps *s, int tree, int rank)
 {
 	return !tree ? rank + 1 : s->p % 2 ? (rank + 1) % s->p + 1 : s->p - rank;
 }
 
-static int rank_at(const struct dt_steps *s, int tree, int place)
+static int rank_at(const struct dt_comm_steps *s, int tree, int place)
 {
 	return !tree ? place - 1 : s->p % 2 ? (place - 2 + s->p) % s->p : s->p - place;
 }
 
-static void one_of_two_trees(const struct dt_steps *s, int rank, int round, int tree, struct dt_moves *m)
+static void one_of_two_trees(const struct dt_comm_steps *s, int rank, int round, int tree,
+			     struct dt_comm_moves *m)
 {
 	int i = place_of(s, tree, rank), depth = in_order_depth(i, s->p), parent = in_order_parent(i, s->p);
 	size_t half = s->n / 2, lo = tree ? half : 0, len = tree ? s->n - half : half;
@@ -261,21 +262,21 @@ static void one_of_two_trees(const struct dt_steps *s, int rank, int round, int 
 	}
 	parent = parent ? rank_at(s, tree, parent) : -1;
 	if (parent >= 0 && up >= 0 && up < s->chunks)
-		add_chunk(s, m, DT_MOVE_SEND, parent, lo, len, up);
+		add_chunk(s, m, DT_COMM_MOVE_SEND, parent, lo, len, up);
 	for (int k = 0; k < 2; k++) {
 		if (!kid[k])
 			continue;
 		if (up + 1 >= 0 && up + 1 < s->chunks)
-			add_chunk(s, m, DT_MOVE_REDUCE, rank_at(s, tree, kid[k]), lo, len, up + 1);
+			add_chunk(s, m, DT_COMM_MOVE_REDUCE, rank_at(s, tree, kid[k]), lo, len, up + 1);
 		if (down >= 0 && down < s->chunks)
-			add_chunk(s, m, DT_MOVE_SEND, rank_at(s, tree, kid[k]), lo, len, down);
+			add_chunk(s, m, DT_COMM_MOVE_SEND, rank_at(s, tree, kid[k]), lo, len, down);
 	}
 	if (parent >= 0 && down + 1 >= 0 && down + 1 < s->chunks)
-		add_chunk(s, m, DT_MOVE_RECV, parent, lo, len, down + 1);
+		add_chunk(s, m, DT_COMM_MOVE_RECV, parent, lo, len, down + 1);
 }
 
 /* Scattered inside the node, all-reduced between ranks of one place in their nodes, gathered inside. */
-static void two_level_round(const struct dt_steps *s, int rank, int round, struct dt_moves *m)
+static void two_level_round(const struct dt_comm_steps *s, int rank, int round, struct dt_comm_moves *m)
 {
 	int g = s->node_ranks, nodes = s->p / g, lg = log2_up(nodes), inner = g > 1;
 	struct part in = {.q = g, .me = rank % g, .base = rank / g * g, .stride = 1, .lo = 0, .len = s->n};
@@ -291,7 +292,7 @@ static void two_level_round(const struct dt_steps *s, int rank, int round, struc
 		log_gather(&out, round - inner - lg, m);
 }
 
-static void ring_round(const struct dt_steps *s, int rank, int round, struct dt_moves *m)
+static void ring_round(const struct dt_comm_steps *s, int rank, int round, struct dt_comm_moves *m)
 {
 	struct part t = whole(s, rank);
 	int first = s->kind == DT_COMM_ALL_GATHER ? 0 : s->p - 1;
@@ -304,7 +305,7 @@ static void ring_round(const struct dt_steps *s, int rank, int round, struct dt_
 		ring_gather(&t, round - first, m);
 }
 
-static void log_round(const struct dt_steps *s, int rank, int round, struct dt_moves *m)
+static void log_round(const struct dt_comm_steps *s, int rank, int round, struct dt_comm_moves *m)
 {
 	struct part t = whole(s, rank);
 	int lg = s->kind == DT_COMM_ALL_GATHER ? 0 : log2_up(s->p);
@@ -315,7 +316,7 @@ static void log_round(const struct dt_steps *s, int rank, int round, struct dt_m
 		log_gather(&t, round - lg, m);
 }
 
-void dt_steps_round(const struct dt_steps *s, int rank, int round, struct dt_moves *out)
+void dt_comm_steps_round(const struct dt_comm_steps *s, int rank, int round, struct dt_comm_moves *out)
 {
 	bool in;
 	int other;
@@ -355,7 +356,7 @@ void dt_steps_round(const struct dt_steps *s, int rank, int round, struct dt_mov
 	}
 }
 
-bool dt_steps_have(enum dt_comm_op_kind kind, enum dt_alg alg)
+bool dt_comm_steps_have(enum dt_comm_op_kind kind, enum dt_alg alg)
 {
 	bool any = kind == DT_COMM_ALL_REDUCE || kind == DT_COMM_REDUCE_SCATTER ||
 		   kind == DT_COMM_ALL_GATHER || kind == DT_COMM_BROADCAST || kind == DT_COMM_REDUCE;
@@ -379,7 +380,7 @@ bool dt_steps_have(enum dt_comm_op_kind kind, enum dt_alg alg)
 	}
 }
 
-static int count_rounds(struct dt_steps *s)
+static int count_rounds(struct dt_comm_steps *s)
 {
 	bool both = s->kind == DT_COMM_ALL_REDUCE || s->kind == DT_COMM_ALL_GATHER ||
 		    s->kind == DT_COMM_REDUCE_SCATTER;
@@ -414,15 +415,15 @@ static int count_rounds(struct dt_steps *s)
 	}
 }
 
-int dt_steps_init(struct dt_steps *ret, enum dt_comm_op_kind kind, enum dt_alg alg, int p, int root, size_t n,
-		  size_t chunk, int node_ranks, struct dt_err *err)
+int dt_comm_steps_init(struct dt_comm_steps *ret, enum dt_comm_op_kind kind, enum dt_alg alg, int p, int root,
+		       size_t n, size_t chunk, int node_ranks, struct dt_err *err)
 {
-	struct dt_steps s = {.kind = kind, .alg = alg, .p = p, .root = root, .n = n, .chunk = chunk};
+	struct dt_comm_steps s = {.kind = kind, .alg = alg, .p = p, .root = root, .n = n, .chunk = chunk};
 	size_t part = alg == DT_ALG_DOUBLE_TREE ? n - n / 2 : n;
 	char name[16];
 
 	s.node_ranks = node_ranks > 0 ? node_ranks : 1;
-	if (!dt_steps_have(kind, alg))
+	if (!dt_comm_steps_have(kind, alg))
 		return dt_err_set(err, -ENOTSUP, "there is no %s by algorithm %s", dt_comm_op_name(kind),
 				  dt_alg_name(alg, name));
 	if (alg == DT_ALG_TWO_LEVEL && p % s.node_ranks)
@@ -434,7 +435,7 @@ int dt_steps_init(struct dt_steps *ret, enum dt_comm_op_kind kind, enum dt_alg a
 	return 0;
 }
 
-int dt_steps_alike(const struct dt_steps *s, int round)
+int dt_comm_steps_alike(const struct dt_comm_steps *s, int round)
 {
 	int half = s->p - 1;
 
@@ -443,7 +444,7 @@ int dt_steps_alike(const struct dt_steps *s, int round)
 	return round < half ? half - round : s->rounds - round;
 }
 
-bool dt_steps_pair(const struct dt_steps *s, int round, int who[2])
+bool dt_comm_steps_pair(const struct dt_comm_steps *s, int round, int who[2])
 {
 	bool in;
 

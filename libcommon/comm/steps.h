@@ -2,9 +2,9 @@
  * Algorithms as data: for every rank and round the messages it sends and receives. The same lists are run
  * (exec.c), simulated (simulate.h) and checked (tests/unit/test_steps.c).
  *
- * A round of a rank is over when its messages are through; there is no barrier between rounds. Sends of a
- * round carry what the buffer held when it began. A message that one rank sends in a round is received by its
- * peer in the same round; several between the same two ranks keep their order.
+ * A round of a rank ends when its messages have completed; there is no barrier between rounds. A send carries
+ * the contents of the buffer at the beginning of the round. A message sent in a round is received by the peer
+ * in its round of the same number; several between the same two ranks keep their order.
  *
  * Sources: Thakur, Rabenseifner, Gropp, Optimization of Collective Communication Operations in MPICH (2005);
  * Bruck et al. (1997) for the logarithmic all-gather of any number of ranks, whose reversal is the
@@ -23,23 +23,23 @@
  * TCP its answer queues behind the data in the other direction. Open MPI 4.1.4 besides leaves such answers
  * unread for good when ranks exchange some MiB in both directions.
  */
-#define DT_STEPS_CHUNK_BYTES ((size_t)60 << 10)
+#define DT_COMM_STEPS_CHUNK_BYTES ((size_t)60 << 10)
 
-enum dt_move_kind { DT_MOVE_SEND, DT_MOVE_RECV, DT_MOVE_REDUCE /* receive and reduce */ };
+enum dt_comm_move_kind { DT_COMM_MOVE_SEND, DT_COMM_MOVE_RECV, DT_COMM_MOVE_REDUCE /* receive and reduce */ };
 
-struct dt_move {
-	enum dt_move_kind kind;
+struct dt_comm_move {
+	enum dt_comm_move_kind kind;
 	int peer;
 	size_t at, n; /* elements of the buffer */
 };
 
-struct dt_moves { /* zero-initialised; v is freed by the owner */
-	struct dt_move *v;
+struct dt_comm_moves { /* zero-initialised; v is freed by the owner */
+	struct dt_comm_move *v;
 	int n, room;
 	bool failed; /* out of memory */
 };
 
-struct dt_steps {
+struct dt_comm_steps {
 	enum dt_comm_op_kind kind;
 	enum dt_alg alg;
 	int p, root, node_ranks;
@@ -50,18 +50,18 @@ struct dt_steps {
 };
 
 /* Whether there are step lists for this collective. */
-bool dt_steps_have(enum dt_comm_op_kind kind, enum dt_alg alg);
+bool dt_comm_steps_have(enum dt_comm_op_kind kind, enum dt_alg alg);
 /*
  * chunk 0: the whole is one message. node_ranks: ranks [k * node_ranks, (k + 1) * node_ranks) share a node
  * (two-level; must divide p). -ENOTSUP when there is no such list.
  */
-int dt_steps_init(struct dt_steps *s, enum dt_comm_op_kind kind, enum dt_alg alg, int p, int root, size_t n,
-		  size_t chunk, int node_ranks, struct dt_err *err);
+int dt_comm_steps_init(struct dt_comm_steps *s, enum dt_comm_op_kind kind, enum dt_alg alg, int p, int root,
+		       size_t n, size_t chunk, int node_ranks, struct dt_err *err);
 /* Appends what a rank does in a round. */
-void dt_steps_round(const struct dt_steps *s, int rank, int round, struct dt_moves *out);
-/* How many rounds from this one on differ only in which block travels. */
-int dt_steps_alike(const struct dt_steps *s, int round);
-/* Where only two ranks do anything in a round: who. Otherwise false. */
-bool dt_steps_pair(const struct dt_steps *s, int round, int who[2]);
+void dt_comm_steps_round(const struct dt_comm_steps *s, int rank, int round, struct dt_comm_moves *out);
+/* The number of rounds from this one on that differ only in the block that is sent. */
+int dt_comm_steps_alike(const struct dt_comm_steps *s, int round);
+/* True, and the two ranks, if only two ranks take part in the round. */
+bool dt_comm_steps_pair(const struct dt_comm_steps *s, int round, int who[2]);
 
 #endif

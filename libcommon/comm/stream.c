@@ -1,7 +1,7 @@
 /*
- * Writing past the caches: copies, and reductions whose result nobody here reads again. A line of the result
- * is then never fetched before it is overwritten, which for a destination in memory saves a third of its
- * traffic.
+ * Copies and reductions with non-temporal stores, for results that this rank does not read again soon. The
+ * processor does not fetch a line before it is overwritten, which for a destination in memory saves a third
+ * of the traffic.
  */
 #include "comm/internal.h"
 
@@ -10,18 +10,18 @@
 #ifdef __SSE2__
 #include <emmintrin.h>
 
-void dt_stream_fence(void)
+void dt_comm_stream_fence(void)
 {
 	_mm_sfence();
 }
 
-void dt_copy_stream(void *dst, const void *src, size_t n)
+void dt_comm_copy_stream(void *dst, const void *src, size_t n)
 {
-	dt_copy_stream_open(dst, src, n);
+	dt_comm_copy_stream_open(dst, src, n);
 	_mm_sfence();
 }
 
-void dt_copy_stream_open(void *dst, const void *src, size_t n)
+void dt_comm_copy_stream_open(void *dst, const void *src, size_t n)
 {
 	char *d = dst;
 	const char *s = src;
@@ -49,9 +49,8 @@ void dt_copy_stream_open(void *dst, const void *src, size_t n)
 	memcpy(d, s, n);
 }
 /*
- * dst[k][i] = (a[i] + b[i]) * scale for all k, at bytes behind its beginning: the sum is stored from the
- * registers, which is a tenth faster than by way of a block in the first cache. What is written is aligned to
- * 16 bytes, n a multiple of 16.
+ * dst[k][i] = (a[i] + b[i]) * scale for all k, from byte offset at on. The sum is stored from registers, a
+ * tenth faster than by way of a block in L1. Destinations are aligned to 16 bytes, n is a multiple of 16.
  */
 static void add_f32(char *const *dst, int ndst, size_t at, const float *a, const float *b, size_t n,
 		    float scale)
@@ -69,7 +68,7 @@ static void add_f32(char *const *dst, int ndst, size_t at, const float *a, const
 	}
 }
 
-/* Whether add_f32 can do it: an average of 2^k ranks is a product with 2^-k, exactly. */
+/* Whether add_f32 applies: an average over 2^k ranks is exactly a product with 2^-k. */
 static bool fits_f32(char *const *dst, int ndst, size_t at, int p, size_t n, enum dt_dtype t,
 		     enum dt_redop op)
 {
@@ -82,41 +81,41 @@ static bool fits_f32(char *const *dst, int ndst, size_t at, int p, size_t n, enu
 	return !(off & 15) && n % 16 == 0;
 }
 
-void dt_reduce_stream(char *const *dst, int ndst, size_t at, const void *const *src, int p, size_t n,
-		      enum dt_dtype t, enum dt_redop op)
+void dt_comm_reduce_stream(char *const *dst, int ndst, size_t at, const void *const *src, int p, size_t n,
+			   enum dt_dtype t, enum dt_redop op)
 {
-	_Alignas(64) char block[DT_REDUCE_BLOCK * 8];
+	_Alignas(64) char block[DT_COMM_REDUCE_BLOCK * 8];
 
 	if (fits_f32(dst, ndst, at, p, n, t, op)) {
 		if (p > 2)
-			dt_reduce_many(block, src, p - 1, n, t, DT_SUM);
+			dt_comm_reduce_many(block, src, p - 1, n, t, DT_SUM);
 		add_f32(dst, ndst, at, p > 2 ? (const float *)block : src[0], src[p - 1], n,
 			op == DT_AVG ? 1 / (float)p : 1);
 		return;
 	}
-	dt_reduce_many(block, src, p, n, t, op);
+	dt_comm_reduce_many(block, src, p, n, t, op);
 	for (int k = 0; k < ndst; k++)
-		dt_copy_stream_open(dst[k] + at, block, n * (size_t)dt_dtype_size(t));
+		dt_comm_copy_stream_open(dst[k] + at, block, n * (size_t)dt_dtype_size(t));
 }
 #else
-void dt_stream_fence(void)
+void dt_comm_stream_fence(void)
 {
 }
 
-void dt_reduce_stream(char *const *dst, int ndst, size_t at, const void *const *src, int p, size_t n,
-		      enum dt_dtype t, enum dt_redop op)
+void dt_comm_reduce_stream(char *const *dst, int ndst, size_t at, const void *const *src, int p, size_t n,
+			   enum dt_dtype t, enum dt_redop op)
 {
-	dt_reduce_many(dst[0] + at, src, p, n, t, op);
+	dt_comm_reduce_many(dst[0] + at, src, p, n, t, op);
 	for (int k = 1; k < ndst; k++)
 		memcpy(dst[k] + at, dst[0] + at, n * (size_t)dt_dtype_size(t));
 }
 
-void dt_copy_stream_open(void *dst, const void *src, size_t n)
+void dt_comm_copy_stream_open(void *dst, const void *src, size_t n)
 {
 	memcpy(dst, src, n);
 }
 
-void dt_copy_stream(void *dst, const void *src, size_t n)
+void dt_comm_copy_stream(void *dst, const void *src, size_t n)
 {
 	memcpy(dst, src, n);
 }

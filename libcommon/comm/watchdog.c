@@ -1,13 +1,13 @@
 /*
- * The watchdog: one thread a process. Ranks of one machine write what they are doing on a board in shared
- * memory (struct dt_slot); ranks of other machines are asked by UDP, which needs nothing from an MPI that may
- * be the thing that hangs. A rank is watched only while it is inside an operation, so slow computing is never
- * an alarm.
+ * The watchdog: one thread per process. Ranks of one machine publish their current operation on a board in
+ * shared memory (struct dt_comm_slot); ranks of other machines are queried over UDP, because MPI may be what
+ * hangs. A rank is watched only while it is inside an operation, so slow computing never raises an alarm.
  *
- * When an operation has lasted longer than the timeout, or a process of this machine is gone while we wait
- * for it, one rank of each machine reports and ends the job. MPI_Abort may hang itself: 3 s later the process
- * leaves without it.
+ * When an operation exceeds the timeout, or a process of this machine has ended while this rank waits for it,
+ * one rank of each machine writes a report and ends the job. If MPI_Abort hangs, the process exits without it
+ * 3 s later.
  */
+#include "comm/watchdog.h"
 #include "comm/nccl.h"
 
 #include "base/progress.h"
@@ -28,45 +28,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define ADDRESSES 4
-#define ASK_S	  1.0 /* how long other machines may take to answer */
-#define GRACE_S	  3
-#define START_S	  60
-#define NAMED	  24 /* ranks a line names one by one */
-
-struct contact { /* where a rank's watchdog listens */
-	uint32_t ip[ADDRESSES];
-	uint16_t port;
-};
-
-/* What is known of a rank when the report is written. */
-struct state {
-	bool known;
-	char run; /* as /proc says: R, S, D, T ...; 0: gone */
-	int rank, pid, phase;
-	uint64_t arrived;
-	struct dt_where at;
-};
-
-struct datagram {
-	uint64_t cookie[2];
-	int kind; /* 0 question, 1 answer */
-	int group;
-	struct state s;
-};
-
-struct dt_watch {
-	pthread_t thread;
-	int wake, udp;
-	_Atomic bool stop, connected;
-	double resumed; /* when this process last went on after standing still, by a signal or with its
-			   machine */
-	uint64_t cookie[2];
-	struct contact *contact; /* [world size]; NULL on one machine */
-	int *pidfd;		 /* [board_n], -1: none */
-	bool *dead;		 /* [board_n] */
-	struct state *state;	 /* [world size] */
-};
+#define GRACE_S 3
+#define START_S 60
 
 static void *last_resort(void *arg)
 {
@@ -74,7 +37,7 @@ static void *last_resort(void *arg)
 	_exit((int)(intptr_t)arg);
 }
 
-void dt_end_job(struct dt_world *w, int status)
+void dt_comm_end_job(struct dt_world *w, int status)
 {
 	pthread_t t;
 	int done = 0;
@@ -83,281 +46,17 @@ void dt_end_job(struct dt_world *w, int status)
 		_exit(status);
 	if (pthread_create(&t, NULL, last_resort, (void *)(intptr_t)status))
 		_exit(status);
-	dt_nccl_abort(w);
+	dt_comm_nccl_abort(w);
 	MPI_Finalized(&done);
 	if (!done)
 		MPI_Abort(MPI_COMM_WORLD, status);
 	_exit(status);
 }
 
-/* The state letter of a process, 0 when there is none. A zombie is gone. */
-static char process_state(int pid)
+/* Whether the operation cannot complete because a process of this machine has ended. */
+static bool waits_for_dead(struct dt_world *w, const struct dt_comm_where *at)
 {
-	char path[64], text[512], *p;
-	FILE *f;
-	size_t n;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	f = fopen(path, "re");
-	if (!f)
-		return 0;
-	n = fread(text, 1, sizeof(text) - 1, f);
-	fclose(f);
-	text[n] = '\0';
-	p = strrchr(text, ')'); /* the name in parentheses may hold anything */
-	if (!p || p[1] != ' ')
-		return 0;
-	return p[2] == 'Z' || p[2] == 'X' ? 0 : p[2];
-}
-
-static struct dt_where read_where(const struct dt_slot *s)
-{
-	struct dt_where at;
-	uint32_t v;
-
-	for (int tries = 0; tries < 1000; tries++) {
-		v = atomic_load_explicit(&s->version, memory_order_acquire);
-		at = s->at;
-		atomic_thread_fence(memory_order_acquire);
-		if (!(v & 1) && v == atomic_load_explicit(&s->version, memory_order_relaxed))
-			return at;
-	}
-	return (struct dt_where){0}; /* changes that fast: it is not stuck */
-}
-
-static struct state board_state(const struct dt_world *w, int i, int group)
-{
-	const struct dt_slot *s = &w->board[i];
-	struct state st = {.known = true, .rank = w->board_n > 1 ? w->node_ranks[i] : w->info.rank};
-
-	st.pid = atomic_load(&s->pid);
-	st.phase = atomic_load(&s->phase);
-	st.run = st.pid ? process_state(st.pid) : '?';
-	st.arrived = group >= 0 ? atomic_load(&s->arrived[group]) : 0;
-	st.at = read_where(s);
-	st.at.what[sizeof(st.at.what) - 1] = '\0';
-	return st;
-}
-
-static void answer(struct dt_world *w, const struct datagram *q, const struct sockaddr_in *to)
-{
-	for (int i = 0; i < w->board_n; i++) {
-		struct datagram d = *q;
-
-		d.kind = 1;
-		d.s = board_state(w, i, q->group);
-		sendto(w->watch->udp, &d, sizeof(d), MSG_DONTWAIT, (const struct sockaddr *)to, sizeof(*to));
-	}
-}
-
-/* Reads what has come; questions are answered, answers kept. */
-static void receive(struct dt_world *w)
-{
-	struct dt_watch *k = w->watch;
-	struct sockaddr_in from;
-	struct datagram d;
-
-	for (;;) {
-		socklen_t len = sizeof(from);
-		ssize_t n = recvfrom(k->udp, &d, sizeof(d), MSG_DONTWAIT, (struct sockaddr *)&from, &len);
-
-		if (n < 0)
-			return;
-		if (n != sizeof(d) || memcmp(d.cookie, k->cookie, sizeof(d.cookie)) || d.group < -1 ||
-		    d.group >= DT_GROUPS_MAX)
-			continue;
-		if (d.kind == 0) {
-			answer(w, &d, &from);
-		} else if (d.s.rank >= 0 && d.s.rank < w->info.size) {
-			d.s.at.what[sizeof(d.s.at.what) - 1] = '\0';
-			if (d.s.at.kind >= 0 && d.s.at.kind <= DT_COMM_FINISH)
-				k->state[d.s.rank] = d.s;
-		}
-	}
-}
-
-static bool on_board(const struct dt_world *w, int rank)
-{
-	if (w->board_n == 1)
-		return rank == w->info.rank;
-	for (int i = 0; i < w->board_n; i++)
-		if (w->node_ranks[i] == rank)
-			return true;
-	return false;
-}
-
-/*
- * Fills k->state as far as it can be found out. Every process of a machine is asked, as some may be stopped.
- */
-static void collect(struct dt_world *w, int group)
-{
-	struct dt_watch *k = w->watch;
-	struct datagram q = {.kind = 0, .group = group};
-	double until = dt_now() + ASK_S;
-	bool missing;
-
-	memset(k->state, 0, (size_t)w->info.size * sizeof(*k->state));
-	for (int i = 0; i < w->board_n; i++) {
-		struct state s = board_state(w, i, group);
-
-		k->state[s.rank] = s;
-	}
-	if (!k->contact)
-		return;
-	memcpy(q.cookie, k->cookie, sizeof(q.cookie));
-	for (int r = 0; r < w->info.size; r++)
-		for (int a = 0; a < ADDRESSES && !on_board(w, r); a++) {
-			struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = k->contact[r].port};
-
-			to.sin_addr.s_addr = k->contact[r].ip[a];
-			if (k->contact[r].ip[a])
-				sendto(k->udp, &q, sizeof(q), MSG_DONTWAIT, (struct sockaddr *)&to,
-				       sizeof(to));
-		}
-	do {
-		struct pollfd p = {.fd = k->udp, .events = POLLIN};
-
-		poll(&p, 1, 20);
-		receive(w);
-		missing = false;
-		for (int r = 0; r < w->info.size; r++)
-			missing |= !k->state[r].known;
-	} while (missing && dt_now() < until);
-}
-
-static void append(char *s, size_t room, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static void append(char *s, size_t room, const char *fmt, ...)
-{
-	size_t n = strlen(s);
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(s + n, room - n, fmt, ap);
-	va_end(ap);
-}
-
-static bool gone(const struct state *s)
-{
-	return s->known && s->pid && !s->run && s->phase != DT_COMM_PHASE_FINISHED;
-}
-
-/* Whether this rank is why the operation does not end. */
-static bool absent(const struct dt_where *at, const struct state *s, int rank)
-{
-	if (!s->known || gone(s) || s->run == 'T')
-		return true;
-	if (at->kind == DT_COMM_SEND || at->kind == DT_COMM_RECV)
-		return rank == at->peer;
-	if (at->group < 0)
-		return s->at.kind != at->kind || strcmp(s->at.what, at->what);
-	return s->arrived < at->seq;
-}
-
-/* "all-reduce 'grads' of group dp", "receive 'x' from rank 2 in group pp", "start-up (MPI_Init)" */
-static void describe(char *s, size_t room, const struct dt_where *at, const char *group)
-{
-	const char *name = dt_comm_op_name((enum dt_comm_op_kind)at->kind);
-
-	if (at->group < 0)
-		append(s, room, "%s (%s)", name, at->what);
-	else if (at->peer >= 0)
-		append(s, room, "%s '%s' %s rank %d in group %s", name, at->what,
-		       at->kind == DT_COMM_SEND ? "to" : "from", at->peer, group);
-	else
-		append(s, room, "%s '%s' of group %s", name, at->what, group);
-}
-
-static void log_state(const struct dt_world *w, int rank, const struct state *s, const struct dt_where *at)
-{
-	char doing[128] = "";
-
-	if (!s->known) {
-		dt_log_msg(w->log, "  rank %d: its machine did not answer", rank);
-		return;
-	}
-	if (gone(s)) {
-		dt_log_msg(w->log, "  rank %d: died (process %d is gone)", rank, s->pid);
-		return;
-	}
-	if (s->at.kind == DT_COMM_NONE)
-		append(doing, sizeof(doing),
-		       s->phase == DT_COMM_PHASE_FINISHED ? "finished" : "outside any operation");
-	else
-		append(doing, sizeof(doing), "in %s '%s'", dt_comm_op_name((enum dt_comm_op_kind)s->at.kind),
-		       s->at.what);
-	if (at->group >= 0 && at->peer < 0)
-		append(doing, sizeof(doing), ", has entered %llu of %llu collectives of this group",
-		       (unsigned long long)s->arrived, (unsigned long long)at->seq);
-	dt_log_msg(w->log, "  rank %d: process %d is %s, %s", rank, s->pid,
-		   s->run == 'T' ? "stopped (a signal or a debugger)" : "running", doing);
-}
-
-/* Members of the group of at; the whole world during start-up. Returns their number; *ret is to be freed. */
-static int members(struct dt_world *w, const struct dt_where *at, int **ret, char name[16])
-{
-	int n = 0;
-
-	pthread_mutex_lock(&w->lock);
-	if (at->group >= 0 && w->comm[at->group]) {
-		const struct dt_comm *c = w->comm[at->group];
-
-		*ret = calloc((size_t)c->size, sizeof(int));
-		memcpy(name, c->name, 16);
-		for (n = 0; *ret && n < c->size; n++)
-			(*ret)[n] = c->ranks[n];
-	} else {
-		*ret = calloc((size_t)w->info.size, sizeof(int));
-		snprintf(name, 16, "world");
-		for (n = 0; *ret && n < w->info.size; n++)
-			(*ret)[n] = n;
-	}
-	pthread_mutex_unlock(&w->lock);
-	return n;
-}
-
-static void report(struct dt_world *w, const struct dt_where *at)
-{
-	struct dt_watch *k = w->watch;
-	char line[900] = "", name[16], late[512] = "", dead[256] = "";
-	int *ranks, n = members(w, at, &ranks, name), nlate = 0, ndead = 0, shown = 0;
-
-	collect(w, at->group);
-	for (int i = 0; i < n; i++) {
-		const struct state *s = &k->state[ranks[i]];
-
-		if (gone(s) && ++ndead <= NAMED)
-			append(dead, sizeof(dead), " %d", ranks[i]);
-		else if (!gone(s) && absent(at, s, ranks[i]) && ++nlate <= NAMED)
-			append(late, sizeof(late), " %d", ranks[i]);
-	}
-	if (ndead > NAMED)
-		append(dead, sizeof(dead), " and %d more", ndead - NAMED);
-	if (nlate > NAMED)
-		append(late, sizeof(late), " and %d more", nlate - NAMED);
-	describe(line, sizeof(line), at, name);
-	if (ndead)
-		append(line, sizeof(line), ": rank%s%s died", ndead > 1 ? "s" : "", dead);
-	else if (at->peer >= 0)
-		append(line, sizeof(line), ": not completed after %.3g s", dt_now() - at->since);
-	else if (nlate)
-		append(line, sizeof(line), ": rank%s%s %s not arrived after %.3g s", nlate > 1 ? "s" : "",
-		       late, nlate > 1 ? "have" : "has", dt_now() - at->since);
-	else
-		append(line, sizeof(line), ": every rank has arrived, but it has not completed after %.3g s",
-		       dt_now() - at->since);
-	dt_log_msg(w->log, "%s", line);
-	for (int i = 0; i < n && shown < 8; i++)
-		if (absent(at, &k->state[ranks[i]], ranks[i])) {
-			log_state(w, ranks[i], &k->state[ranks[i]], at);
-			shown++;
-		}
-	free(ranks);
-}
-
-/* Whether at cannot end because a process of this machine is gone. */
-static bool waits_for_dead(struct dt_world *w, const struct dt_where *at)
-{
-	struct dt_watch *k = w->watch;
+	struct dt_comm_watch *k = w->watch;
 	char name[16];
 	int *ranks = NULL, n = 0;
 	bool yes = false;
@@ -366,7 +65,7 @@ static bool waits_for_dead(struct dt_world *w, const struct dt_where *at)
 		if (!k->dead[i] || atomic_load(&w->board[i].phase) == DT_COMM_PHASE_FINISHED)
 			continue;
 		if (!ranks)
-			n = members(w, at, &ranks, name);
+			n = dt_comm_watch_members(w, at, &ranks, name);
 		for (int j = 0; j < n; j++)
 			yes |= ranks[j] == (w->board_n > 1 ? w->node_ranks[i] : w->info.rank) &&
 			       (at->peer < 0 || at->peer == ranks[j]);
@@ -375,34 +74,34 @@ static bool waits_for_dead(struct dt_world *w, const struct dt_where *at)
 	return yes;
 }
 
-/* What runs on the card, whatever the host is doing. */
+/* Operations on the card, whatever the host is doing. */
 static void check_cards(struct dt_world *w)
 {
 	char what[200], name[16];
-	struct dt_where at;
+	struct dt_comm_where at;
 	int *ranks;
 
-	if (!dt_nccl_look(w, w->opts.timeout_s, &at, what))
+	if (!dt_comm_nccl_look(w, w->opts.timeout_s, &at, what))
 		return;
 	if (atomic_exchange(&w->board[0].reporter, 1)) {
 		sleep(GRACE_S);
 		_exit(DT_EXIT_FAILED);
 	}
 	if (what[0]) {
-		members(w, &at, &ranks, name);
+		dt_comm_watch_members(w, &at, &ranks, name);
 		free(ranks);
 		dt_log_msg(w->log, "%s '%s' of group %s on rank %d: NCCL: %s",
 			   dt_comm_op_name((enum dt_comm_op_kind)at.kind), at.what, name, w->info.rank, what);
 	} else {
-		report(w, &at);
+		dt_comm_watch_report(w, &at);
 	}
-	dt_end_job(w, DT_EXIT_FAILED);
+	dt_comm_end_job(w, DT_EXIT_FAILED);
 }
 
 static void check(struct dt_world *w)
 {
-	struct dt_slot *me = atomic_load(&w->me);
-	struct dt_where at = read_where(me), again;
+	struct dt_comm_slot *me = atomic_load(&w->me);
+	struct dt_comm_where at = dt_comm_watch_where(me), again;
 	bool late, connected = atomic_load(&w->watch->connected);
 	double most = w->opts.timeout_s, start_s = w->opts.start_s;
 
@@ -413,32 +112,32 @@ static void check(struct dt_world *w)
 	late = dt_now() - (at.since > w->watch->resumed ? at.since : w->watch->resumed) > most;
 	if (!late && !(connected && waits_for_dead(w, &at)))
 		return;
-	again = read_where(me); /* it may have ended meanwhile */
+	again = dt_comm_watch_where(me); /* it may have ended meanwhile */
 	if (again.kind != at.kind || again.seq != at.seq || again.since != at.since)
 		return;
 	if (!connected) {
 		dt_log_msg(w->log, "start-up (%s): not all ranks have come after %.3g s; started by %s",
 			   at.what, dt_now() - at.since, w->launch.by);
-		dt_end_job(w, DT_EXIT_FAILED);
+		dt_comm_end_job(w, DT_EXIT_FAILED);
 	}
 	if (atomic_exchange(&w->board[0].reporter, 1)) { /* another rank of this machine is writing */
 		sleep(GRACE_S);
 		_exit(DT_EXIT_FAILED);
 	}
-	report(w, &at);
-	dt_end_job(w, DT_EXIT_FAILED);
+	dt_comm_watch_report(w, &at);
+	dt_comm_end_job(w, DT_EXIT_FAILED);
 }
 
 /* Notes the processes of this machine that have ended. */
 static void find_dead(struct dt_world *w, const struct pollfd *p)
 {
-	struct dt_watch *k = w->watch;
+	struct dt_comm_watch *k = w->watch;
 
 	for (int i = 0; i < w->board_n; i++) {
 		if (k->dead[i] || &w->board[i] == atomic_load(&w->me))
 			continue;
 		if (k->pidfd[i] >= 0 ? p[i].revents != 0
-				     : process_state(atomic_load(&w->board[i].pid)) == 0) {
+				     : dt_comm_watch_process(atomic_load(&w->board[i].pid)) == 0) {
 			k->dead[i] = true;
 			if (k->pidfd[i] >= 0)
 				close(k->pidfd[i]);
@@ -450,7 +149,7 @@ static void find_dead(struct dt_world *w, const struct pollfd *p)
 static void *watch_main(void *arg)
 {
 	struct dt_world *w = arg;
-	struct dt_watch *k = w->watch;
+	struct dt_comm_watch *k = w->watch;
 	int tick = (int)(w->opts.timeout_s * 50), most = 2;
 	struct pollfd *p = calloc(2, sizeof(*p));
 
@@ -483,7 +182,7 @@ static void *watch_main(void *arg)
 			break;
 		if (connected) {
 			if (k->udp >= 0)
-				receive(w);
+				dt_comm_watch_receive(w);
 			find_dead(w, p + 2);
 		}
 		check_cards(w);
@@ -493,9 +192,9 @@ static void *watch_main(void *arg)
 	return NULL;
 }
 
-int dt_watch_start(struct dt_world *w, struct dt_err *err)
+int dt_comm_watch_start(struct dt_world *w, struct dt_err *err)
 {
-	struct dt_watch *k;
+	struct dt_comm_watch *k;
 	sigset_t all, old;
 	int rc;
 
@@ -526,7 +225,7 @@ int dt_watch_start(struct dt_world *w, struct dt_err *err)
 }
 
 /* A socket of our own and the addresses it can be reached at. */
-static void listen_here(struct dt_watch *k, struct contact *c)
+static void listen_here(struct dt_comm_watch *k, struct dt_comm_contact *c)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET};
 	socklen_t len = sizeof(at);
@@ -540,7 +239,7 @@ static void listen_here(struct dt_watch *k, struct contact *c)
 	c->port = at.sin_port;
 	if (getifaddrs(&list))
 		return;
-	for (struct ifaddrs *i = list; i && n < ADDRESSES; i = i->ifa_next)
+	for (struct ifaddrs *i = list; i && n < DT_COMM_ADDRESSES; i = i->ifa_next)
 		if (i->ifa_addr && i->ifa_addr->sa_family == AF_INET && (i->ifa_flags & IFF_UP) &&
 		    !(i->ifa_flags & IFF_LOOPBACK))
 			c->ip[n++] = ((struct sockaddr_in *)i->ifa_addr)->sin_addr.s_addr;
@@ -549,10 +248,10 @@ static void listen_here(struct dt_watch *k, struct contact *c)
 	freeifaddrs(list);
 }
 
-int dt_watch_connect(struct dt_world *w, struct dt_err *err)
+int dt_comm_watch_connect(struct dt_world *w, struct dt_err *err)
 {
-	struct dt_watch *k = w->watch;
-	struct contact mine = {{0}, 0};
+	struct dt_comm_watch *k = w->watch;
+	struct dt_comm_contact mine = {{0}, 0};
 	int rc = 0;
 
 	if (k) {
@@ -579,7 +278,7 @@ int dt_watch_connect(struct dt_world *w, struct dt_err *err)
 	if (!rc)
 		rc = MPI_Barrier(w->world);
 	if (rc)
-		return dt_mpi_error(err, rc, "cannot meet the other ranks");
+		return dt_comm_mpi_error(err, rc, "cannot meet the other ranks");
 	for (int i = 0; k && i < w->board_n; i++) {
 		bool me = &w->board[i] == atomic_load(&w->me);
 
@@ -590,9 +289,9 @@ int dt_watch_connect(struct dt_world *w, struct dt_err *err)
 	return 0;
 }
 
-void dt_watch_stop(struct dt_world *w)
+void dt_comm_watch_stop(struct dt_world *w)
 {
-	struct dt_watch *k = w->watch;
+	struct dt_comm_watch *k = w->watch;
 	uint64_t one = 1;
 	ssize_t n;
 

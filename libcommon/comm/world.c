@@ -1,4 +1,4 @@
-/* The job: who started it, which ranks share a machine, the board the watchdogs read, groups. */
+/* The job: its launcher, the ranks of each machine, the board that watchdogs read. */
 #include "comm/nccl.h"
 
 #include "base/progress.h"
@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-int dt_mpi_error(struct dt_err *err, int rc, const char *what)
+int dt_comm_mpi_error(struct dt_err *err, int rc, const char *what)
 {
 	char text[MPI_MAX_ERROR_STRING] = "";
 	int n = 0;
@@ -21,15 +21,15 @@ int dt_mpi_error(struct dt_err *err, int rc, const char *what)
 	return dt_err_set(err, -EIO, "%s: %s", what, text);
 }
 
-static void start_up(struct dt_world *w, enum dt_comm_op_kind kind, const char *what)
+void dt_comm_start_up(struct dt_world *w, enum dt_comm_op_kind kind, const char *what)
 {
-	struct dt_where at = {.kind = kind, .group = -1, .peer = -1, .since = dt_now()};
+	struct dt_comm_where at = {.kind = kind, .group = -1, .peer = -1, .since = dt_now()};
 
 	snprintf(at.what, sizeof(at.what), "%s", what);
-	dt_slot_enter(w, &at);
+	dt_comm_slot_enter(w, &at);
 }
 
-int dt_shared_map(MPI_Comm comm, size_t bytes, void **ret, struct dt_err *err)
+int dt_comm_shared_map(MPI_Comm comm, size_t bytes, void **ret, struct dt_err *err)
 {
 	struct {
 		int pid, fd;
@@ -66,7 +66,7 @@ int dt_shared_map(MPI_Comm comm, size_t bytes, void **ret, struct dt_err *err)
 	if (base != MAP_FAILED)
 		munmap(base, bytes);
 	if (rc)
-		return dt_mpi_error(err, rc, "cannot share memory");
+		return dt_comm_mpi_error(err, rc, "cannot share memory");
 	return dt_err_set(err, -ENOTSUP, "the ranks of this machine cannot share memory");
 }
 
@@ -76,10 +76,10 @@ static int init_mpi(struct dt_world *w, struct dt_err *err)
 
 	MPI_Initialized(&already);
 	if (!already) {
-		start_up(w, DT_COMM_START_UP, "MPI_Init");
+		dt_comm_start_up(w, DT_COMM_START_UP, "MPI_Init");
 		rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &have);
 		if (rc)
-			return dt_mpi_error(err, rc, "cannot start MPI");
+			return dt_comm_mpi_error(err, rc, "cannot start MPI");
 	}
 	w->mpi = true;
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -99,7 +99,7 @@ static int init_mpi(struct dt_world *w, struct dt_err *err)
 			    version);
 		return -EINVAL;
 	}
-	return dt_mpi_types_init(err);
+	return dt_comm_mpi_types_init(err);
 }
 
 /* How many processors this process may use. */
@@ -110,12 +110,12 @@ static int processors(void)
 	return sched_getaffinity(0, sizeof(set), &set) ? (int)sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT(&set);
 }
 
-/* Which ranks are on this machine, and on which machine every rank is. */
+/* Finds the ranks of this machine and the machine of every rank. */
 static int find_nodes(struct dt_world *w, struct dt_err *err)
 {
 	int leader, rc, *leaders;
 
-	start_up(w, DT_COMM_START_UP, "finding the machines");
+	dt_comm_start_up(w, DT_COMM_START_UP, "finding the machines");
 	rc = MPI_Comm_dup(MPI_COMM_WORLD, &w->world);
 	if (!rc && w->opts.node_ranks > 0)
 		rc = MPI_Comm_split(w->world, w->info.rank / w->opts.node_ranks, w->info.rank, &w->node);
@@ -123,7 +123,7 @@ static int find_nodes(struct dt_world *w, struct dt_err *err)
 		rc = MPI_Comm_split_type(w->world, MPI_COMM_TYPE_SHARED, w->info.rank, MPI_INFO_NULL,
 					 &w->node);
 	if (rc)
-		return dt_mpi_error(err, rc, "cannot find the machines");
+		return dt_comm_mpi_error(err, rc, "cannot find the machines");
 	MPI_Comm_size(w->node, &w->info.local_size);
 	MPI_Comm_rank(w->node, &w->info.local_rank);
 	w->node_of = calloc((size_t)w->info.size, sizeof(int));
@@ -138,30 +138,30 @@ static int find_nodes(struct dt_world *w, struct dt_err *err)
 	if (!rc)
 		rc = MPI_Allgather(&leader, 1, MPI_INT, leaders, 1, MPI_INT, w->world);
 	if (rc)
-		return dt_mpi_error(err, rc, "cannot find the machines");
+		return dt_comm_mpi_error(err, rc, "cannot find the machines");
 	w->info.nodes = 0;
-	for (int r = 0; r < w->info.size; r++) /* a leader comes before those it leads */
+	for (int r = 0; r < w->info.size; r++) /* a leader has the lowest rank of its machine */
 		w->node_of[r] = leaders[r] == r ? w->info.nodes++ : w->node_of[leaders[r]];
 	w->info.node = w->node_of[w->info.rank];
 	w->crowded = w->info.local_size > processors();
 	return 0;
 }
 
-/* Ranks of different builds would disagree about messages in ways that look like a hang. */
+/* Ranks of different builds would disagree about messages, which looks like a hang. */
 static int check_builds(struct dt_world *w, struct dt_err *err)
 {
 	char mine[32] = "", first[32];
 	int rc, differs, worst;
 
-	snprintf(mine, sizeof(mine), "%s/%zu/%zu", DT_VERSION, sizeof(struct dt_slot), sizeof(void *));
+	snprintf(mine, sizeof(mine), "%s/%zu/%zu", DT_VERSION, sizeof(struct dt_comm_slot), sizeof(void *));
 	memcpy(first, mine, sizeof(first));
-	start_up(w, DT_COMM_START_UP, "comparing versions");
+	dt_comm_start_up(w, DT_COMM_START_UP, "comparing versions");
 	rc = MPI_Bcast(first, sizeof(first), MPI_BYTE, 0, w->world);
 	differs = memcmp(first, mine, sizeof(mine)) ? w->info.rank : -1;
 	if (!rc)
 		rc = MPI_Allreduce(&differs, &worst, 1, MPI_INT, MPI_MAX, w->world);
 	if (rc)
-		return dt_mpi_error(err, rc, "cannot compare versions");
+		return dt_comm_mpi_error(err, rc, "cannot compare versions");
 	if (worst < 0)
 		return 0;
 	dt_err_set(err, -EINVAL, "rank %d runs another build of dt than rank 0", worst);
@@ -169,16 +169,16 @@ static int check_builds(struct dt_world *w, struct dt_err *err)
 	return -EINVAL;
 }
 
-/* From here on the ranks of a machine see what each other is doing. */
+/* Maps the board: from here on ranks of a machine see each other's operations. */
 static int set_board(struct dt_world *w, struct dt_err *err)
 {
-	struct dt_slot *own = atomic_load(&w->me), *board;
-	size_t bytes = (size_t)w->info.local_size * sizeof(struct dt_slot);
+	struct dt_comm_slot *own = atomic_load(&w->me), *board;
+	size_t bytes = (size_t)w->info.local_size * sizeof(struct dt_comm_slot);
 	int shares = 0, any, rc;
 	void *base;
 
-	start_up(w, DT_COMM_START_UP, "sharing memory");
-	rc = dt_shared_map(w->node, bytes, &base, err);
+	dt_comm_start_up(w, DT_COMM_START_UP, "sharing memory");
+	rc = dt_comm_shared_map(w->node, bytes, &base, err);
 	if (!rc) {
 		board = base;
 		w->board = board;
@@ -188,26 +188,26 @@ static int set_board(struct dt_world *w, struct dt_err *err)
 		atomic_store(&board[w->info.local_rank].phase, DT_COMM_PHASE_RUNNING);
 		atomic_store(&w->me, &board[w->info.local_rank]);
 		free(own);
-		start_up(w, DT_COMM_START_UP, "meeting the others");
+		dt_comm_start_up(w, DT_COMM_START_UP, "meeting the others");
 		shares = w->info.local_size > 1;
 	} else if (rc != -ENOTSUP) {
 		return rc;
 	}
 	any = shares && w->opts.transport == DT_TRANSPORT_AUTO;
-	if (any && (rc = dt_chans_open(w, err)) && rc != -ENOTSUP)
+	if (any && (rc = dt_comm_chans_open(w, err)) && rc != -ENOTSUP)
 		return rc;
 	rc = MPI_Allreduce(MPI_IN_PLACE, &any, 1, MPI_INT, MPI_MAX, w->world);
 	w->stepwise = any;
-	return rc ? dt_mpi_error(err, rc, "cannot share memory") : 0;
+	return rc ? dt_comm_mpi_error(err, rc, "cannot share memory") : 0;
 }
 
 static void world_free(struct dt_world *w)
 {
 	if (!w)
 		return;
-	dt_watch_stop(w);
-	dt_regions_release(w);
-	dt_chans_close(w);
+	dt_comm_watch_stop(w);
+	dt_comm_regions_release(w);
+	dt_comm_chans_close(w);
 	if (w->board_bytes)
 		munmap(w->board, w->board_bytes);
 	else
@@ -222,7 +222,7 @@ int dt_world_open(struct dt_world **ret, const struct dt_world_opts *o, const st
 		  struct dt_err *err)
 {
 	struct dt_world *w = calloc(1, sizeof(*w));
-	struct dt_slot *own = aligned_alloc(128, sizeof(struct dt_slot));
+	struct dt_comm_slot *own = aligned_alloc(128, sizeof(struct dt_comm_slot));
 	int rc;
 
 	if (!w || !own) {
@@ -239,13 +239,13 @@ int dt_world_open(struct dt_world **ret, const struct dt_world_opts *o, const st
 	w->log = log;
 	w->board = own;
 	w->board_n = 1;
-	w->launch = dt_launch_detect(getenv);
+	w->launch = dt_comm_launch_detect(getenv);
 	w->info = (struct dt_world_info){.size = 1, .local_size = 1, .nodes = 1};
 	if (!w->launch.by) {
 		*ret = w;
 		return 0;
 	}
-	rc = dt_watch_start(w, err);
+	rc = dt_comm_watch_start(w, err);
 	if (!rc)
 		rc = init_mpi(w, err);
 	if (!rc)
@@ -255,15 +255,15 @@ int dt_world_open(struct dt_world **ret, const struct dt_world_opts *o, const st
 	if (!rc)
 		rc = set_board(w, err);
 	if (!rc)
-		rc = dt_watch_connect(w, err);
+		rc = dt_comm_watch_connect(w, err);
 	if (rc) {
-		dt_slot_leave(w);
+		dt_comm_slot_leave(w);
 		if (rc == -EINVAL && w->mpi) /* every rank knows: end in order */
 			MPI_Finalize();
 		world_free(w);
 		return rc;
 	}
-	dt_slot_leave(w);
+	dt_comm_slot_leave(w);
 	*ret = w;
 	return 0;
 }
@@ -284,17 +284,17 @@ void dt_world_finalize(struct dt_world *w)
 {
 	if (!w)
 		return;
-	for (int i = 0; i < DT_GROUPS_MAX; i++)
+	for (int i = 0; i < DT_COMM_GROUPS_MAX; i++)
 		dt_comm_free(w->comm[i]);
 	if (w->mpi) {
-		start_up(w, DT_COMM_FINISH, "MPI_Finalize");
+		dt_comm_start_up(w, DT_COMM_FINISH, "MPI_Finalize");
 		MPI_Barrier(w->world);
 		atomic_store(&atomic_load(&w->me)->phase, DT_COMM_PHASE_FINISHED);
 		MPI_Comm_free(&w->node);
 		MPI_Comm_free(&w->world);
-		dt_mpi_types_release();
+		dt_comm_mpi_types_release();
 		MPI_Finalize();
-		dt_slot_leave(w);
+		dt_comm_slot_leave(w);
 	}
 	world_free(w);
 }
@@ -302,187 +302,5 @@ void dt_world_finalize(struct dt_world *w)
 void dt_world_abort(struct dt_world *w, int status)
 {
 	fflush(NULL);
-	dt_end_job(w, status);
-}
-
-static int fill_ranks(struct dt_comm *c, struct dt_err *err)
-{
-	MPI_Group mine, all;
-	int *local = calloc((size_t)c->size, sizeof(int));
-
-	c->ranks = calloc((size_t)c->size, sizeof(int));
-	if (!c->ranks || !local) {
-		free(local);
-		return dt_err_sys(err, -ENOMEM, "group %s", c->name);
-	}
-	if (c->mpi != MPI_COMM_NULL) {
-		for (int i = 0; i < c->size; i++)
-			local[i] = i;
-		MPI_Comm_group(c->mpi, &mine);
-		MPI_Comm_group(c->w->world, &all);
-		MPI_Group_translate_ranks(mine, c->size, local, all, c->ranks);
-		MPI_Group_free(&mine);
-		MPI_Group_free(&all);
-	}
-	free(local);
-	c->local = calloc((size_t)c->size, sizeof(int));
-	if (!c->local)
-		return dt_err_sys(err, -ENOMEM, "group %s", c->name);
-	for (int i = 0; i < c->size; i++) {
-		c->local[i] = -1;
-		for (int k = 0; k < c->w->board_n && c->w->board_n > 1; k++)
-			if (c->w->node_ranks[k] == c->ranks[i])
-				c->local[i] = k;
-	}
-	return 0;
-}
-
-static bool one_machine(const struct dt_comm *c)
-{
-	for (int i = 1; i < c->size; i++)
-		if (c->w->node_of[c->ranks[i]] != c->w->node_of[c->ranks[0]])
-			return false;
-	return true;
-}
-
-/* Ranks of a machine where every one has an equal run of them, otherwise 0. */
-static int equal_runs(const struct dt_comm *c)
-{
-	const int *node = c->w->node_of;
-	int g = 1;
-
-	while (g < c->size && node[c->ranks[g]] == node[c->ranks[0]])
-		g++;
-	if (c->size % g)
-		return 0;
-	for (int i = 0; i < c->size; i++)
-		for (int j = 0; j < i; j++)
-			if ((node[c->ranks[i]] == node[c->ranks[j]]) != (i / g == j / g))
-				return 0;
-	return g;
-}
-
-static int choose_transport(struct dt_comm *c, struct dt_err *err)
-{
-	int rc;
-
-	c->collectives = c->p2p = &dt_transport_self;
-	if (c->size == 1)
-		return 0;
-	c->collectives = c->p2p = &dt_transport_mpi;
-	c->node_ranks = equal_runs(c);
-	rc = MPI_Comm_dup(c->mpi, &c->lanes);
-	if (rc)
-		return dt_mpi_error(err, rc, c->name);
-	MPI_Comm_set_errhandler(c->lanes, MPI_ERRORS_RETURN);
-	if (c->w->opts.transport != DT_TRANSPORT_AUTO || !one_machine(c))
-		return 0;
-	rc = dt_shm_open(c, err);
-	if (rc == 0)
-		c->collectives = &dt_transport_shm;
-	return rc == -ENOTSUP ? 0 : rc;
-}
-
-int dt_comm_create(struct dt_comm **ret, struct dt_world *w, const char *name, int color, int key,
-		   struct dt_err *err)
-{
-	struct dt_comm *c = calloc(1, sizeof(*c));
-	int rc = 0, index = 0;
-
-	if (!c)
-		return dt_err_sys(err, -ENOMEM, "group %s", name);
-	while (index < DT_GROUPS_MAX && w->comm[index])
-		index++;
-	if (index == DT_GROUPS_MAX) {
-		free(c);
-		return dt_err_set(err, -ENOSPC, "group %s: %d groups are open already", name, DT_GROUPS_MAX);
-	}
-	*c = (struct dt_comm){
-		.w = w, .index = index, .size = 1, .mpi = MPI_COMM_NULL, .lanes = MPI_COMM_NULL};
-	snprintf(c->name, sizeof(c->name), "%s", name);
-	c->id = ++w->groups;
-	if (w->mpi) {
-		start_up(w, DT_COMM_START_UP, name);
-		rc = MPI_Comm_split(w->world, color, key, &c->mpi);
-		if (rc) {
-			rc = dt_mpi_error(err, rc, name);
-			goto fail;
-		}
-		MPI_Comm_set_errhandler(c->mpi, MPI_ERRORS_RETURN);
-		MPI_Comm_size(c->mpi, &c->size);
-		MPI_Comm_rank(c->mpi, &c->rank);
-	}
-	rc = fill_ranks(c, err);
-	if (!rc)
-		rc = choose_transport(c, err);
-	if (!rc)
-		rc = dt_nccl_join(c, err);
-	if (rc)
-		goto fail;
-	atomic_store(&atomic_load(&w->me)->arrived[index], 0);
-	if (w->mpi)
-		dt_slot_leave(w);
-	pthread_mutex_lock(&w->lock);
-	w->comm[index] = c;
-	if (index >= w->ncomm)
-		w->ncomm = index + 1;
-	pthread_mutex_unlock(&w->lock);
-	*ret = c;
-	return 0;
-fail:
-	if (w->mpi)
-		dt_slot_leave(w);
-	if (c->lanes != MPI_COMM_NULL)
-		MPI_Comm_free(&c->lanes);
-	if (c->mpi != MPI_COMM_NULL)
-		MPI_Comm_free(&c->mpi);
-	free(c->ranks);
-	free(c->local);
-	free(c);
-	return rc;
-}
-
-void dt_comm_free(struct dt_comm *c)
-{
-	if (!c)
-		return;
-	pthread_mutex_lock(&c->w->lock);
-	c->w->comm[c->index] = NULL;
-	while (c->w->ncomm && !c->w->comm[c->w->ncomm - 1])
-		c->w->ncomm--;
-	pthread_mutex_unlock(&c->w->lock);
-	dt_nccl_leave(c);
-	dt_shm_close(c);
-	if (c->lanes != MPI_COMM_NULL)
-		MPI_Comm_free(&c->lanes);
-	if (c->mpi != MPI_COMM_NULL)
-		MPI_Comm_free(&c->mpi);
-	free(c->ranks);
-	free(c->local);
-	free(c);
-}
-
-const char *dt_comm_transport(const struct dt_comm *c)
-{
-	return c->collectives->name;
-}
-
-int dt_comm_rank(const struct dt_comm *c)
-{
-	return c->rank;
-}
-
-int dt_comm_size(const struct dt_comm *c)
-{
-	return c->size;
-}
-
-struct dt_world *dt_comm_world(const struct dt_comm *c)
-{
-	return c->w;
-}
-
-int dt_comm_node_ranks(const struct dt_comm *c)
-{
-	return c->node_ranks;
+	dt_comm_end_job(w, status);
 }

@@ -25,6 +25,7 @@ struct cached {		/* 64 bytes */
 struct enc {
 	const struct dt_tokenizer *t;
 	bool special;
+	bool alphabet; /* what steps see and words are is GPT-2's alphabet, not text */
 	pcre2_match_data *md;
 	struct cached *cache;
 	uint64_t cache_mask;
@@ -158,6 +159,46 @@ static int word(struct enc *e, const char *s, size_t n)
 
 static int run_step(struct enc *e, int k, const char *s, size_t n, bool first);
 
+/* The steps from k on over the text with each byte as a character, of one or two bytes. */
+static int in_alphabet(struct enc *e, int k, const char *s, size_t n)
+{
+	char *copy = malloc(2 * n + 1), *to = copy;
+	int rc;
+
+	if (!copy)
+		return dt_err_sys(e->err, -ENOMEM, "cannot encode a text of %zu bytes", n);
+	for (size_t i = 0; i < n; i++) {
+		uint32_t c = dt_byte_char((unsigned char)s[i]);
+
+		if (c >= 0x80)
+			*to++ = (char)(0xc0 | c >> 6);
+		*to++ = (char)(c < 0x80 ? c : 0x80 | (c & 0x3f));
+	}
+	e->alphabet = true;
+	rc = run_step(e, k, copy, (size_t)(to - copy), true);
+	e->alphabet = false;
+	free(copy);
+	return rc;
+}
+
+/* A word that the last step has left. */
+static int last_step(struct enc *e, const char *s, size_t n)
+{
+	char short_copy[256], *copy = short_copy;
+	int rc;
+
+	if (!e->alphabet)
+		return word(e, s, n);
+	if (n > sizeof(short_copy))
+		copy = malloc(n);
+	if (!copy)
+		return dt_err_sys(e->err, -ENOMEM, "cannot encode a word of %zu bytes", n);
+	rc = word(e, copy, (size_t)dt_byte_decode(s, n, copy));
+	if (copy != short_copy)
+		free(copy);
+	return rc;
+}
+
 static int prefixed(struct enc *e, int k, const char *s, size_t n)
 {
 	char *copy = malloc(n + 1);
@@ -181,7 +222,9 @@ static int run_step(struct enc *e, int k, const char *s, size_t n, bool first)
 	int rc = 0;
 
 	if (k == e->t->steps || n == 0)
-		return word(e, s, n);
+		return last_step(e, s, n);
+	if (st->to_alphabet)
+		return in_alphabet(e, k + 1, s, n);
 	if (st->prefix_space && first && s[0] != ' ')
 		return prefixed(e, k, s, n);
 	if (!st->re)

@@ -259,8 +259,32 @@ static int read_split(struct dt_tokenizer *t, const json_t *o, struct dt_err *er
 			err);
 }
 
-/* ret_last: ByteLevel was read, nothing may follow it. */
-static int read_pre_tokenizer(struct dt_tokenizer *t, const json_t *o, int depth, bool *ret_last,
+/* ASCII's punctuation and Unicode's, as Hugging Face's Punctuation has it. */
+#define PUNCTUATION "[\\p{P}!-/:-@\\[-`{-~]"
+
+static int read_punctuation(struct dt_tokenizer *t, const json_t *o, struct dt_err *err)
+{
+	const char *behavior = "Isolated";
+	int rc = dt_json_str(o, "behavior", false, &behavior, err);
+
+	if (rc < 0)
+		return dt_err_prefix(err, "pre_tokenizer Punctuation");
+	if (strcmp(behavior, "Isolated") && strcmp(behavior, "Contiguous") && strcmp(behavior, "Removed"))
+		return unsupported(err, "pre_tokenizer Punctuation with behavior", behavior);
+	return add_step(t, strcmp(behavior, "Contiguous") ? PUNCTUATION : PUNCTUATION "+", false,
+			(struct dt_tok_step){.drop_match = !strcmp(behavior, "Removed")}, err);
+}
+
+static bool in_alphabet(const struct dt_tokenizer *t)
+{
+	for (int i = 0; i < t->steps; i++)
+		if (t->step[i].to_alphabet)
+			return true;
+	return false;
+}
+
+/* ret_byte_level: ByteLevel was read, and what follows sees its alphabet. */
+static int read_pre_tokenizer(struct dt_tokenizer *t, const json_t *o, int depth, bool *ret_byte_level,
 			      struct dt_err *err)
 {
 	const char *type = type_of(o);
@@ -268,18 +292,25 @@ static int read_pre_tokenizer(struct dt_tokenizer *t, const json_t *o, int depth
 	bool prefix = true, regex = true, each = false;
 	int rc = 0;
 
-	if (*ret_last)
+	if (*ret_byte_level && !strcmp(type, "ByteLevel"))
 		return unsupported(err, "a pre_tokenizer behind ByteLevel", type);
+	if (*ret_byte_level && strcmp(type, "Sequence") && !in_alphabet(t)) {
+		rc = add_step(t, NULL, false, (struct dt_tok_step){.to_alphabet = true}, err);
+		if (rc < 0)
+			return rc;
+	}
 	if (!strcmp(type, "Sequence")) {
 		list = json_object_get(o, "pretokenizers");
 		if (!json_is_array(list) || depth > 4)
 			return dt_err_set(err, -EINVAL, "pre_tokenizer Sequence has no list");
 		for (size_t i = 0; i < json_array_size(list) && rc == 0; i++)
-			rc = read_pre_tokenizer(t, json_array_get(list, i), depth + 1, ret_last, err);
+			rc = read_pre_tokenizer(t, json_array_get(list, i), depth + 1, ret_byte_level, err);
 		return rc;
 	}
 	if (!strcmp(type, "Split"))
 		return read_split(t, o, err);
+	if (!strcmp(type, "Punctuation"))
+		return read_punctuation(t, o, err);
 	if (!strcmp(type, "Digits")) {
 		rc = dt_json_bool(o, "individual_digits", false, &each, err);
 		if (rc < 0)
@@ -288,7 +319,7 @@ static int read_pre_tokenizer(struct dt_tokenizer *t, const json_t *o, int depth
 	}
 	if (strcmp(type, "ByteLevel"))
 		return unsupported(err, "pre_tokenizer", *type ? type : NULL);
-	*ret_last = true;
+	*ret_byte_level = true;
 	rc = dt_json_bool(o, "add_prefix_space", false, &prefix, err);
 	if (rc >= 0)
 		rc = dt_json_bool(o, "use_regex", false, &regex, err);

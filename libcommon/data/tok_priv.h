@@ -31,7 +31,8 @@ struct dt_tok_step {
 	bool prefix_space; /* put a space before a text that does not start with one */
 	pcre2_code *re;	   /* NULL: no cut */
 	bool drop_match, drop_gap;
-	char *pattern; /* as the file has it; NULL: no cut */
+	bool to_alphabet; /* no cut: later steps see each byte as its character in GPT-2's alphabet */
+	char *pattern;	  /* as the file has it; NULL: no cut */
 };
 
 struct dt_added {

@@ -162,7 +162,7 @@ static void set_hash(struct dt_tokenizer *t)
 		const struct dt_tok_step *s = &t->step[i];
 
 		mix(&h, s->pattern ? s->pattern : "", s->pattern ? strlen(s->pattern) : 0);
-		mix_int(&h, s->prefix_space | s->drop_match << 1 | s->drop_gap << 2);
+		mix_int(&h, s->prefix_space | s->drop_match << 1 | s->drop_gap << 2 | s->to_alphabet << 3);
 	}
 	for (int i = 0; i < 2; i++)
 		for (size_t k = 0; k < lists[i]->n; k++) {

@@ -4,13 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_STACKS 256	     /* of a state: at most one a property that may come next */
-#define MAX_NODES  (1 << 20) /* of a text */
+#define MAX_STACKS 256	     /* of a state; each optional property that may come next is one */
+#define MAX_NODES  (1 << 18) /* of a text: 4 MiB with their table */
+#define MANY_NODES (1 << 15) /* past it unreachable nodes are dropped */
 #define MAX_DEPTH  2048	     /* rules entered without reading a byte */
+#define MAX_WORK   (1 << 26) /* expansions a mask: up to 0.5 s, during which all requests wait */
 #define MASKS	   8	     /* kept */
 
 struct node {		     /* a stack: an element to read, and what comes after its alternative */
 	int32_t pos, parent; /* parent -1: nothing */
+	uint32_t in;	     /* number of the last state that it was added to */
 };
 
 struct state {
@@ -33,7 +36,9 @@ struct dt_matcher {
 	struct state *depth; /* [longest + 1], while a mask is made */
 	struct mask mask[MASKS];
 	uint64_t clock;
-	bool failed; /* out of memory, or a grammar that is too deep */
+	uint32_t state; /* number of the state that is being made */
+	int64_t work;	/* steps left to the mask or the text being read */
+	bool failed;	/* out of memory, or a grammar that takes too many steps */
 };
 
 static uint32_t node_hash(struct node x)
@@ -77,14 +82,14 @@ static bool nodes_grow(struct dt_matcher *m)
 /* The one node of this content. */
 static int32_t node_of(struct dt_matcher *m, int32_t pos, int32_t parent)
 {
-	struct node x = {pos, parent};
+	struct node x = {pos, parent, 0};
 	uint32_t mask, at;
 
 	if (m->nnode == m->node_cap && !nodes_grow(m))
 		return -1;
 	mask = 2 * (uint32_t)m->node_cap - 1;
 	for (at = node_hash(x) & mask; m->table[at] >= 0; at = (at + 1) & mask)
-		if (!memcmp(&m->node[m->table[at]], &x, sizeof(x)))
+		if (m->node[m->table[at]].pos == pos && m->node[m->table[at]].parent == parent)
 			return m->table[at];
 	m->node[m->nnode] = x;
 	m->table[at] = m->nnode;
@@ -93,9 +98,15 @@ static int32_t node_of(struct dt_matcher *m, int32_t pos, int32_t parent)
 
 static void state_add(struct dt_matcher *m, struct state *s, int32_t top)
 {
-	for (int i = 0; i < s->n; i++)
-		if (s->top[i] == top)
-			return;
+	if (top < 0) {
+		for (int i = 0; i < s->n; i++)
+			if (s->top[i] < 0)
+				return;
+	} else if (m->node[top].in == m->state) {
+		return;
+	} else {
+		m->node[top].in = m->state;
+	}
 	if (s->n == MAX_STACKS)
 		m->failed = true;
 	else
@@ -108,7 +119,7 @@ static void expand(struct dt_matcher *m, struct state *s, int32_t pos, int32_t p
 	const struct dt_elem *e = &m->g->elem[pos];
 	const struct dt_rule *r;
 
-	if (depth > MAX_DEPTH) {
+	if (depth > MAX_DEPTH || --m->work < 0) {
 		m->failed = true;
 		return;
 	}
@@ -134,6 +145,11 @@ static void expand(struct dt_matcher *m, struct state *s, int32_t pos, int32_t p
 static bool advance(struct dt_matcher *m, const struct state *from, unsigned char byte, struct state *to)
 {
 	to->n = 0;
+	if (++m->state == 0) { /* once in 2^32: no node may seem to be in it */
+		for (int i = 0; i < m->nnode; i++)
+			m->node[i].in = 0;
+		m->state = 1;
+	}
 	for (int i = 0; i < from->n && !m->failed; i++) {
 		struct node x;
 
@@ -146,6 +162,49 @@ static bool advance(struct dt_matcher *m, const struct state *from, unsigned cha
 	return to->n > 0 && !m->failed;
 }
 
+/* Drops all nodes but those of the current stacks. A parent's index is below its child's. */
+static void drop_nodes(struct dt_matcher *m)
+{
+	int32_t *to = malloc((size_t)m->nnode * sizeof(*to)); /* -1: dropped */
+	int n = 0;
+
+	if (!to)
+		return; /* dropping nodes only saves memory */
+	memset(to, -1, (size_t)m->nnode * sizeof(*to));
+	for (int i = 0; i < m->now.n; i++)
+		for (int32_t at = m->now.top[i]; at >= 0 && to[at] < 0; at = m->node[at].parent)
+			to[at] = 0;
+	for (int i = 0; i < m->nnode; i++) {
+		struct node x = m->node[i];
+
+		if (to[i] < 0)
+			continue;
+		x.parent = x.parent < 0 ? -1 : to[x.parent];
+		m->node[n] = x;
+		to[i] = n++;
+	}
+	for (int i = 0; i < m->now.n; i++)
+		if (m->now.top[i] >= 0)
+			m->now.top[i] = to[m->now.top[i]];
+	m->nnode = n;
+	memset(m->table, -1, 2 * (size_t)m->node_cap * sizeof(*m->table));
+	for (int i = 0; i < n; i++)
+		table_add(m, i);
+	for (int i = 0; i < MASKS; i++) { /* their keys are nodes */
+		free(m->mask[i].bits);
+		m->mask[i] = (struct mask){0};
+	}
+	free(to);
+}
+
+/* Before bytes are read or a mask is made. */
+static void begin_work(struct dt_matcher *m)
+{
+	if (m->nnode > MANY_NODES)
+		drop_nodes(m);
+	m->work = MAX_WORK;
+}
+
 struct dt_matcher *dt_matcher_new(struct dt_grammar *g)
 {
 	struct dt_matcher *m = calloc(1, sizeof(*m));
@@ -154,6 +213,8 @@ struct dt_matcher *dt_matcher_new(struct dt_grammar *g)
 	if (!m)
 		return NULL;
 	m->g = dt_grammar_ref(g);
+	m->work = MAX_WORK;
+	m->state = 1;
 	root = &g->rule[g->root];
 	for (int i = 0; i < root->n; i++)
 		expand(m, &m->now, root->alt[i], -1, 0);
@@ -179,8 +240,10 @@ void dt_matcher_free(struct dt_matcher *m)
 
 bool dt_matcher_push(struct dt_matcher *m, const char *s, size_t n)
 {
-	struct state a = m->now, b;
+	struct state a, b;
 
+	begin_work(m);
+	a = m->now;
 	for (size_t i = 0; i < n; i++) {
 		if (!advance(m, &a, (unsigned char)s[i], &b))
 			return false;
@@ -292,8 +355,12 @@ const uint32_t *dt_matcher_mask(struct dt_matcher *m, const struct dt_vocab_orde
 	if (!m->depth || !old->bits)
 		return NULL;
 	memset(old->bits, 0, words * sizeof(*old->bits));
+	m->work = MAX_WORK;
 	old->key = m->now;
 	old->used = ++m->clock;
 	fill(m, o, old->bits);
-	return m->failed ? NULL : old->bits;
+	if (!m->failed)
+		return old->bits;
+	old->key.n = -1; /* not a mask */
+	return NULL;
 }

@@ -53,97 +53,22 @@ int dt_entries_finish(struct dt_estimate *t, struct dt_err *err)
 	}
 	for (int i = 0; i < t->n; i++) {
 		t->place_bytes[t->e[i].place] += t->e[i].place ? t->e[i].bytes : 0;
-		for (int ph = t->e[i].first; ph <= (int)t->e[i].last && !t->e[i].place; ph++)
+		for (int ph = t->e[i].first; ph <= (int)t->e[i].last && !t->e[i].place && !t->summed; ph++)
 			t->phase_bytes[ph] += t->e[i].bytes;
 	}
 	for (int ph = 0; ph < DT_PH_N; ph++)
 		if (t->phase_bytes[ph] > t->phase_bytes[t->peak])
 			t->peak = ph;
 	t->peak_bytes = t->place_bytes[DT_PLACE_DEVICE] = t->phase_bytes[t->peak];
-	for (int i = 0; i < t->n; i++)
-		if (!t->e[i].place && t->e[i].first <= t->peak && t->e[i].last >= t->peak)
+	for (int i = 0; i < t->n && !t->summed; i++)
+		if (!t->e[i].place && t->e[i].first <= t->peak && t->e[i].last >= t->peak) {
 			t->cat_bytes[t->e[i].cat] += t->e[i].bytes;
+			t->e[i].at_peak = true;
+		}
 	return 0;
 }
 
 /* ---- our trainer ---- */
-
-/* Bytes of one plan: all of it, or of one category. */
-static int plan_bytes(const struct dt_run *s, struct dt_coords at, int cat, uint64_t *ret, struct dt_err *err)
-{
-	struct dt_memory_plan p;
-	int rc = dt_memory_plan(s, at, &p, err);
-
-	if (rc < 0)
-		return rc;
-	*ret = 0;
-	for (int i = 0; i < p.n; i++)
-		if (cat < 0 || (int)p.buf[i].cat == cat)
-			*ret += p.buf[i].bytes;
-	dt_memory_plan_release(&p);
-	return 0;
-}
-
-/*
- * Whether the memory plan answers to an axis: it must give other bytes with it than without. An estimate that
- * ignores part of the layout it was asked about would be a wrong number with great confidence.
- */
-static int check_axis(const struct dt_run *s, struct dt_coords at, const struct dt_layout *without, int cat,
-		      const char *axis, struct dt_err *err)
-{
-	struct dt_run other = *s;
-	uint64_t with_bytes, without_bytes;
-	int rc = plan_bytes(s, at, cat, &with_bytes, err);
-
-	if (rc < 0)
-		return rc;
-	other.layout = *without;
-	rc = plan_bytes(&other, (struct dt_coords){.pp = at.pp}, cat, &without_bytes, err);
-	if (rc < 0 || with_bytes != without_bytes)
-		return rc < 0 ? rc : 0;
-	dt_err_set(err, -ENOTSUP, "the trainer's memory plan does not take account of %s", axis);
-	dt_err_hint(err, "--account generic estimates any layout");
-	return -ENOTSUP;
-}
-
-static int check_covered(const struct dt_run *asked, struct dt_coords at, struct dt_err *err)
-{
-	/* One layer a stage tells as much as all of them, sooner. */
-	struct dt_config small = *asked->config;
-	struct dt_run few = *asked, *s = &few;
-	static const int zero_cat[] = {0, DT_MEM_OPTIM, DT_MEM_GRADS, DT_MEM_WEIGHTS};
-	struct dt_run other;
-	struct dt_layout l;
-	char axis[40];
-	int rc = 0;
-
-	small.layers = asked->layout.pp * dt_layout_chunks(&asked->layout);
-	few.config = &small;
-	other = few;
-
-	for (int z = 1; rc == 0 && z <= s->layout.zero && s->layout.dp > 1; z++) {
-		int cat = zero_cat[z];
-
-		if (z == 1 && dt_optim_states(s->optim.kind) == 0)
-			cat = DT_MEM_MASTER;
-		if (cat == DT_MEM_MASTER && s->compute == DT_F32)
-			continue; /* nothing that stage 1 could divide */
-		other.layout.zero = z;
-		l = other.layout;
-		l.zero = z - 1;
-		snprintf(axis, sizeof(axis), "ZeRO stage %d", z);
-		rc = check_axis(&other, at, &l, cat, axis, err);
-	}
-	l = s->layout;
-	l.cp = 1;
-	if (rc == 0 && s->layout.cp > 1)
-		rc = check_axis(s, at, &l, DT_MEM_ACTIVATIONS, "context parallelism (cp)", err);
-	l = s->layout;
-	l.seq_parallel = false;
-	if (rc == 0 && s->layout.seq_parallel && s->layout.tp > 1)
-		rc = check_axis(s, at, &l, DT_MEM_ACTIVATIONS, "sequence parallelism (s1)", err);
-	return rc;
-}
 
 /* "layers.N.qkv" of "layers.12.qkv #3" */
 static void set_kind(struct dt_entry *e, const struct dt_buf *b)
@@ -151,7 +76,7 @@ static void set_kind(struct dt_entry *e, const struct dt_buf *b)
 	const char *rest = b->name;
 	int n;
 
-	if (b->layer >= 0) {
+	if (!strncmp(rest, "layers.", 7)) {
 		rest = strchr(strchr(rest, '.') + 1, '.');
 		snprintf(e->kind, sizeof(e->kind), "layers.N%s", rest);
 	}
@@ -164,17 +89,8 @@ static void set_kind(struct dt_entry *e, const struct dt_buf *b)
 static int train_plan(const struct dt_run *s, struct dt_coords at, struct dt_estimate *t, struct dt_err *err)
 {
 	struct dt_memory_plan p;
-	int rc = dt_config_computable(s->config, err);
+	int rc = dt_memory_plan(s, at, &p, err);
 
-	if (rc < 0)
-		return rc;
-	if (s->compute != DT_F32 && s->compute != DT_BF16)
-		return dt_err_set(err, -ENOTSUP, "the trainer computes in f32 or bf16, not in %s",
-				  dt_dtype_name(s->compute));
-	rc = check_covered(s, at, err);
-	if (rc < 0)
-		return rc;
-	rc = dt_memory_plan(s, at, &p, err);
 	if (rc < 0)
 		return rc;
 	for (int i = 0; i < p.n; i++) {
@@ -185,8 +101,22 @@ static int train_plan(const struct dt_run *s, struct dt_coords at, struct dt_est
 		if (e) {
 			set_kind(e, b);
 			e->exactness = DT_EXACT;
+			e->at_peak = b->at_peak;
 		}
 	}
+	if (p.gap_bytes) {
+		struct dt_entry *e = dt_entry_put(t, DT_MEM_WORKSPACE, (double)p.gap_bytes, p.peak, p.peak,
+						  "gaps between buffers", "what placement could not close");
+
+		if (e) {
+			e->exactness = DT_EXACT;
+			e->at_peak = true;
+		}
+	}
+	t->summed = true;
+	t->peak = p.peak;
+	memcpy(t->phase_bytes, p.phase_bytes, sizeof(p.phase_bytes));
+	memcpy(t->cat_bytes, p.cat_bytes, sizeof(p.cat_bytes));
 	dt_memory_plan_release(&p);
 	return dt_rank_params(s, at, t, err);
 }
@@ -224,7 +154,10 @@ int dt_estimate_train(const struct dt_run *s, struct dt_coords at, enum dt_accou
 						  DT_PH_FORWARD, DT_PH_STEP, "framework", "as given");
 
 		if (e)
-			e->exactness = DT_CALIBRATED;
+			e->exactness = DT_CALIBRATED, e->at_peak = true;
+		for (int ph = 0; ph < DT_PH_N && t.summed; ph++)
+			t.phase_bytes[ph] += x->framework_bytes;
+		t.cat_bytes[DT_EST_FRAMEWORK] = t.summed ? x->framework_bytes : 0;
 	}
 	if (rc == 0)
 		rc = dt_entries_finish(&t, err);

@@ -57,6 +57,7 @@ struct dt_entry {
 	enum dt_phase first, last;
 	const char *formula;
 	enum dt_exactness exactness;
+	bool at_peak;	     /* alive at the peak */
 	enum dt_place place; /* sums by phase and category are of the device alone */
 };
 
@@ -68,13 +69,14 @@ struct dt_estimate {
 	uint64_t phase_bytes[DT_PH_N];
 	uint64_t cat_bytes[DT_EST_CAT_N]; /* live in the peak phase */
 	uint64_t place_bytes[DT_PLACE_N]; /* the device's peak, all of the others */
+	bool summed;			  /* the sums are a memory plan's: more exact than phases are */
 	int64_t params;			  /* this rank's, a tied head's second copy included */
 };
 void dt_estimate_release(struct dt_estimate *e);
 
 /*
- * Training. The account dt answers -ENOTSUP for a layout that the memory plan does not take account of yet;
- * f16 is for the others. extras may be NULL.
+ * Training. The account dt answers what dt_run_check does for a run that the trainer refuses. extras may be
+ * NULL.
  */
 int dt_estimate_train(const struct dt_run *s, struct dt_coords at, enum dt_account account,
 		      const struct dt_extras *extras, struct dt_estimate *ret, struct dt_err *err);

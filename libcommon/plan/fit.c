@@ -267,7 +267,7 @@ int dt_fit_fewest_ranks(struct dt_fit_query *q, int min, int max, uint64_t room,
 					if (dt_layout_check(&t.run.layout, t.run.config, NULL) < 0)
 						continue;
 					rc = fits(&t, room, err);
-					if (rc < 0 && rc != -ENOTSUP)
+					if (rc < 0 && rc != -ENOTSUP && rc != -EINVAL)
 						return rc;
 					estimated |= rc >= 0;
 					if (rc > 0) {

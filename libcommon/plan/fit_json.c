@@ -64,12 +64,13 @@ static json_t *entries(const struct dt_estimate *e)
 	for (int i = 0; i < e->n; i++) {
 		const struct dt_entry *b = &e->e[i];
 
-		json_array_append_new(
-			list, json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:b, s:o}", "name", b->name,
-					"category", dt_est_cat_name(b->cat), "bytes", (json_int_t)b->bytes,
-					"first_phase", dt_phase_name(b->first), "last_phase",
-					dt_phase_name(b->last), "formula", b->formula, "exact",
-					b->exactness == DT_EXACT, "place", word(DT_PLACE_CHOICES, b->place)));
+		json_array_append_new(list,
+				      json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:b, s:b, s:o}", "name",
+						b->name, "category", dt_est_cat_name(b->cat), "bytes",
+						(json_int_t)b->bytes, "first_phase", dt_phase_name(b->first),
+						"last_phase", dt_phase_name(b->last), "formula", b->formula,
+						"exact", b->exactness == DT_EXACT, "at_peak", b->at_peak,
+						"place", word(DT_PLACE_CHOICES, b->place)));
 	}
 	return list;
 }

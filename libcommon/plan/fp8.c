@@ -10,6 +10,17 @@ static int64_t max64(int64_t a, int64_t b)
 	return a > b ? a : b;
 }
 
+void dt_linear_widths(const struct dt_config *c, const struct dt_local_dims *d, int64_t in[DT_STASH_N],
+		      int64_t out[DT_STASH_N])
+{
+	in[DT_S_DOWN] = d->ffn;
+	in[DT_S_O] = d->heads * c->head_dim;
+	in[DT_S_UP] = in[DT_S_QKV] = c->hidden;
+	out[DT_S_DOWN] = out[DT_S_O] = c->hidden;
+	out[DT_S_UP] = (c->gated ? 2 : 1) * d->ffn;
+	out[DT_S_QKV] = d->qkv;
+}
+
 void dt_fp8_plan(const struct dt_run *r, struct dt_coords at, struct dt_fp8_plan *ret)
 {
 	int64_t tokens = r->microbatch * r->seq, in[DT_STASH_N], out[DT_STASH_N];

@@ -9,6 +9,12 @@
 
 #include "plan/memory.h"
 
+/* Linears of a layer, as they are named in rooflines. */
+enum dt_stash { DT_S_DOWN, DT_S_UP, DT_S_O, DT_S_QKV, DT_STASH_N };
+/* Columns that these matmuls of a layer take and give on one rank. */
+void dt_linear_widths(const struct dt_config *c, const struct dt_local_dims *d, int64_t in[DT_STASH_N],
+		      int64_t out[DT_STASH_N]);
+
 struct dt_fp8_plan {
 	bool used[DT_STASH_N]; /* by enum dt_stash */
 	int nused;

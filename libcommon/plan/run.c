@@ -1,6 +1,11 @@
 #include "plan/run.h"
 
+#include "base/json.h"
+#include "plan/fp8.h"
+
 #include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
 
 int dt_run_settle(struct dt_run *r, struct dt_err *err)
 {
@@ -23,13 +28,43 @@ int dt_run_settle(struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
+/* The model cut by the layout, and axes that can be planned but not trained. */
+static int check_cut(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_layout *l = &r->layout;
+	int rc = dt_config_computable(r->config, err);
+
+	if (rc < 0 || (rc = dt_layout_check(l, r->config, err)) < 0)
+		return rc;
+	if (l->cp > 1 || l->ep > 1) {
+		dt_err_set(err, -ENOTSUP, "layout axes cp and ep cannot be trained by this version");
+		dt_err_hint(err, "use dp, tp, pp, v, s and z");
+		return -ENOTSUP;
+	}
+	if (l->zero == 3 && l->pp > 1)
+		return dt_err_set(err, -ENOTSUP, "z3 cannot be combined with a pipeline");
+	return 0;
+}
+
 static int check_numbers(const struct dt_run *r, struct dt_err *err)
 {
+	struct dt_fp8_plan fp8;
+
 	if (r->no_master && r->compute == DT_F16)
 		return dt_err_set(err, -EINVAL, "fp16 needs master weights: it has no exponents to round to");
 	if (r->reproducible && (r->layout.zero || r->grad_comm != DT_F32))
 		return dt_err_set(err, -EINVAL, "--reproducible does not go with %s",
 				  r->layout.zero ? "ZeRO" : "bf16 gradients on the wire");
+	dt_fp8_plan(r, (struct dt_coords){0}, &fp8);
+	if (r->fp8 && !fp8.nused) {
+		char layout[64];
+
+		dt_err_set(err, -EINVAL,
+			   "--fp8: no linear of '%s' has sizes that divide by 16 on layout '%s'",
+			   r->config->name, dt_layout_format(&r->layout, layout, sizeof(layout)));
+		dt_err_hint(err, "microbatch x seq, too, must be a multiple of 16");
+		return -EINVAL;
+	}
 	return 0;
 }
 
@@ -52,19 +87,32 @@ static int check_sizes(const struct dt_run *r, struct dt_err *err)
 
 static int check_pipeline(const struct dt_run *r, struct dt_err *err)
 {
-	bool split = r->schedule ? r->schedule->split : r->pipeline == DT_PIPE_ZB_H1;
+	int chunks = dt_layout_chunks(&r->layout), pp = r->layout.pp;
+	int64_t mbs = dt_run_accumulation(r);
 	const char *against = r->reproducible			       ? "--reproducible"
 			      : r->layout.zero >= 2		       ? "z2 and z3"
 			      : r->recompute.mode == DT_RECOMPUTE_FULL ? "full recomputation"
 								       : NULL;
 
-	if (r->layout.pp == 1)
-		return 0;
-	if (dt_run_accumulation(r) > 65536)
+	if (pp == 1)
+		return r->schedule ? dt_err_set(err, -EINVAL,
+						"--schedule-file is for pipelines, but the layout has none")
+				   : 0;
+	if (chunks > DT_MAX_CHUNKS)
+		return dt_err_set(err, -EINVAL, "v%d: at most %d chunks a stage", chunks, DT_MAX_CHUNKS);
+	if (mbs > 65536 || mbs * pp * chunks > INT_MAX / 8)
 		return dt_err_set(err, -ERANGE, "%lld microbatches a step are too many for a pipeline",
-				  (long long)r->accumulation);
-	if (split && against)
+				  (long long)mbs);
+	if (dt_run_splits(r) && against)
 		return dt_err_set(err, -EINVAL, "a split backward (zb-h1) does not go with %s", against);
+	if (r->schedule)
+		return 0;
+	if (chunks > 1 && (r->pipeline == DT_PIPE_GPIPE || r->pipeline == DT_PIPE_ZB_H1))
+		return dt_err_set(err, -EINVAL, "only interleaved pipelines have several chunks a stage");
+	if (chunks > 1 && mbs % pp)
+		return dt_err_set(err, -EINVAL,
+				  "interleaved needs microbatches (%lld) in multiples of pp (%d)",
+				  (long long)mbs, pp);
 	return 0;
 }
 
@@ -72,8 +120,8 @@ int dt_run_check(const struct dt_run *r, struct dt_err *err)
 {
 	int rc;
 
-	if ((rc = check_numbers(r, err)) < 0 || (rc = dt_config_computable(r->config, err)) < 0 ||
-	    (rc = check_sizes(r, err)) < 0)
+	if ((rc = check_cut(r, err)) < 0 || (rc = check_sizes(r, err)) < 0 ||
+	    (rc = check_numbers(r, err)) < 0)
 		return rc;
 	return check_pipeline(r, err);
 }
@@ -84,12 +132,34 @@ int dt_run_schedule(const struct dt_run *r, struct dt_schedule *ret, struct dt_e
 
 	if (r->layout.pp == 1)
 		return dt_schedule_make(DT_PIPE_1F1B, 1, 1, 1, ret, err);
-	if (chunks > DT_MAX_CHUNKS)
-		return dt_err_set(err, -EINVAL, "v%d: at most %d chunks a stage", chunks, DT_MAX_CHUNKS);
 	if ((rc = check_pipeline(r, err)) < 0)
 		return rc;
 	if (r->schedule)
 		return dt_schedule_copy(r->schedule, ret, err);
 	return dt_schedule_make(chunks > 1 ? DT_PIPE_INTERLEAVED : r->pipeline, r->layout.pp, chunks,
 				(int)dt_run_accumulation(r), ret, err);
+}
+
+int dt_run_read_schedule(struct dt_run *r, struct dt_schedule *ret, struct dt_err *err)
+{
+	char *text;
+	size_t n;
+	int rc;
+
+	if (!r->schedule_file)
+		return 0;
+	if (r->layout.pp == 1)
+		return dt_err_set(err, -EINVAL, "--schedule-file is for pipelines, but the layout has none");
+	if (dt_run_accumulation(r) > 65536)
+		return dt_err_set(err, -ERANGE, "%lld microbatches a step are too many for a pipeline",
+				  (long long)r->accumulation);
+	rc = dt_read_file(r->schedule_file, 16u << 20, &text, &n, err);
+	if (rc < 0)
+		return rc;
+	rc = dt_schedule_read(text, r->schedule_file, r->layout.pp, dt_layout_chunks(&r->layout),
+			      (int)dt_run_accumulation(r), ret, err);
+	free(text);
+	if (rc == 0)
+		r->schedule = ret;
+	return rc;
 }

@@ -6,6 +6,7 @@
 #ifndef DT_PLAN_RUN_H
 #define DT_PLAN_RUN_H
 
+#include "base/opt.h"
 #include "kernels/optim.h"
 #include "model/activations.h"
 #include "plan/layout.h"
@@ -20,11 +21,14 @@ struct dt_run_data {
 };
 
 struct dt_run_save {
-	const char *dir;	  /* root folder of checkpoints; NULL: none are written */
-	const char *resume;	  /* NULL, "auto", or a checkpoint */
+	const char *dir;    /* root folder of checkpoints; NULL: none are written */
+	const char *resume; /* NULL, "auto", or a checkpoint */
+	const struct dt_strs
+		*accept;	  /* options that may differ from those of resume; NULL: none. Not owned */
 	int64_t every;		  /* steps; 0: only at the end */
 	int64_t keep, keep_every; /* newest ones; and steps that are multiples of this (0: no) */
 	bool async;		  /* write while training goes on, from a copy in memory */
+	bool overwrite;		  /* dir may hold the checkpoints of another run */
 	bool proceed;		  /* a checkpoint that cannot be written does not end the run */
 	bool compress;
 	bool grads; /* checkpoints also have the step's gradients, grad/NAME */
@@ -69,11 +73,12 @@ struct dt_run {
 	struct dt_run_save save;
 
 	/* The processes. */
-	const char *device;  /* "cpu", "cuda", "cuda:N" or "auto"; NULL: the CPU */
-	bool on_card;	     /* whether that is not the host */
-	int64_t threads;     /* a rank; 0: cores over the ranks of this machine */
-	uint64_t mem_limit;  /* bytes the plan may use; 0: no limit */
-	const char *metrics; /* file, or "-" */
+	const char *device;	/* "cpu", "cuda", "cuda:N" or "auto"; NULL: the CPU */
+	bool on_card;		/* whether that is not the host */
+	int64_t threads;	/* a rank; 0: cores over the ranks of this machine */
+	uint64_t mem_limit;	/* bytes the plan may use; 0: no limit */
+	const char *metrics;	/* file, or "-" */
+	const char *error_file; /* where a failure is written as JSON too; NULL: nowhere */
 	bool measure_mfu;
 };
 
@@ -93,6 +98,17 @@ int dt_run_check(const struct dt_run *r, struct dt_err *err);
 
 /* The table of the run's pipeline (1 stage: trivial). */
 int dt_run_schedule(const struct dt_run *r, struct dt_schedule *ret, struct dt_err *err);
+
+/* Reads schedule_file, where there is one, into ret, which r then points to. r is settled. */
+int dt_run_read_schedule(struct dt_run *r, struct dt_schedule *ret, struct dt_err *err);
+
+/* Whether backward is split into input and weight gradients. */
+static inline bool dt_run_splits(const struct dt_run *r)
+{
+	if (r->layout.pp == 1)
+		return false;
+	return r->schedule ? r->schedule->split : r->pipeline == DT_PIPE_ZB_H1;
+}
 
 /* Kinds of values (weights, moments, gradients) an asynchronous checkpoint copies in host memory; 0: none. */
 static inline int dt_run_snapshot_kinds(const struct dt_run *r)

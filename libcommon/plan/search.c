@@ -1,5 +1,7 @@
 #include "plan/search.h"
 
+#include "plan/run_options.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
@@ -42,7 +44,66 @@ static struct dt_run run_of(const struct dt_plan_query *q, const struct dt_candi
 	r.microbatch = c->microbatch;
 	r.accumulation = c->accumulation;
 	r.recompute = (struct dt_keep){.mode = c->recompute};
+	r.global_batch = 0;
+	if (r.reproducible) /* gradients are summed a sample at a time */
+		r.microbatch = 1, r.accumulation = c->accumulation * c->microbatch;
 	return r;
+}
+
+/* Keeps why a way was passed over: reasons that differ in their numbers alone are one. */
+static void pass_over(struct dt_plan *p, const struct dt_candidate *c, const struct dt_err *why)
+{
+	char layout[80];
+	int i = 0;
+
+	p->passed++;
+	for (; i < p->nreason; i++) {
+		const char *a = p->reason[i].text, *b = why->msg;
+
+		while (*a && *b) {
+			size_t na = strspn(a, "0123456789"), nb = strspn(b, "0123456789");
+
+			if (!!na != !!nb || (!na && *a != *b))
+				break;
+			a += na ? na : 1;
+			b += nb ? nb : 1;
+		}
+		if (!*a && !*b)
+			break;
+	}
+	if (i == DT_PLAN_REASONS)
+		return;
+	if (i == p->nreason) {
+		p->nreason++;
+		p->reason[i].n = 0;
+		snprintf(p->reason[i].text, sizeof(p->reason[i].text), "%s", why->msg);
+		snprintf(p->reason[i].layout, sizeof(p->reason[i].layout), "%s",
+			 dt_layout_format(&c->layout, layout, sizeof(layout)));
+	}
+	p->reason[i].n++;
+}
+
+/*
+ * Whether a run can be, by the account asked about: the trainer's own answer, or what a layout of anybody's
+ * must keep to.
+ */
+static int can_run(const struct dt_plan_query *q, const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_layout *l = &r->layout;
+	int rc;
+
+	if (q->dt_train)
+		return dt_run_check(r, err);
+	if ((rc = dt_layout_check(l, r->config, err)) < 0)
+		return rc;
+	if (l->chunks > 1 && r->accumulation % l->pp)
+		return dt_err_set(err, -EINVAL,
+				  "interleaved needs microbatches (%lld) in multiples of pp (%d)",
+				  (long long)r->accumulation, l->pp);
+	if (r->seq % l->cp)
+		return dt_err_set(err, -EINVAL, "cp%d does not divide the %lld tokens of a sequence", l->cp,
+				  (long long)r->seq);
+	return 0;
 }
 
 /* Peak of the fullest stage: the first has most in flight, the last the logits, the second most layers. */
@@ -51,8 +112,8 @@ static int peak_of(const struct dt_plan_query *q, struct dt_candidate *c, struct
 	struct dt_run s = run_of(q, c);
 	int pp = c->layout.pp, rc = 0, at[] = {0, pp - 1, 1};
 
-	/* More microbatches than twice the stages are never in flight at once. */
-	if (pp > 1 && s.accumulation > 2 * pp)
+	/* More microbatches than twice the stages are never in flight at once, but for GPipe. */
+	if (pp > 1 && s.accumulation > 2 * pp && s.pipeline != DT_PIPE_GPIPE && !s.schedule)
 		s.accumulation = 2 * pp;
 	c->peak_bytes = 0;
 	for (int i = 0; i < (pp > 2 ? 3 : pp) && rc == 0; i++) {
@@ -84,48 +145,47 @@ int dt_plan_judge(const struct dt_plan_query *q, struct dt_candidate *c, struct 
 				  (long long)q->fit.run.global_batch, (long long)each);
 	c->accumulation = q->fit.run.global_batch / each;
 	s = run_of(q, c);
+	if ((rc = can_run(q, &s, err)) < 0)
+		return rc;
 	rc = dt_step_time(q->cluster, &s, q->stack, &c->t, err);
 	return rc < 0 ? rc : peak_of(q, c, err);
 }
 
-/* Whether it makes sense to try it at all; memory comes later. */
-static bool sensible(const struct dt_plan_query *q, const struct dt_candidate *c)
+/* Whether it makes sense to try a layout at all; memory comes later. */
+static bool sensible(const struct dt_plan_query *q, const struct dt_layout *l)
 {
-	const struct dt_layout *l = &c->layout;
-
-	if (dt_layout_check(l, q->fit.run.config, NULL) < 0)
-		return false;
-	if (l->chunks > 1 && (c->accumulation % l->pp || l->chunks * l->pp > q->fit.run.config->layers))
-		return false;
 	if (l->zero && l->dp == 1)
 		return false;
-	if (l->zero >= 2 && l->pp > 1) /* gathers and scatters again for every microbatch */
-		return l->zero == 2 && !q->dt_train;
-	if (q->dt_train && (l->cp > 1 || l->ep > 1))
-		return false;
-	return q->fit.run.seq % l->cp == 0;
+	/* z2 gathers and scatters again for every microbatch, which a pipeline has many of. */
+	return !(l->zero >= 2 && l->pp > 1) || (l->zero == 2 && !q->dt_train);
 }
 
 /* All microbatches and ways to recompute of a layout. */
-static int add_variants(const struct dt_plan_query *q, const struct dt_layout *l, struct list *out,
-			struct dt_err *err)
+static int add_variants(const struct dt_plan_query *q, const struct dt_layout *l, struct dt_plan *p,
+			struct list *out, struct dt_err *err)
 {
-	int64_t per = q->fit.run.global_batch / l->dp;
+	int64_t per = q->fit.run.global_batch / l->dp, only = q->fit.run.microbatch;
 	int rc = 0;
 
-	if (q->fit.run.global_batch % l->dp)
+	if (q->fit.run.global_batch % l->dp || !sensible(q, l))
 		return 0;
-	for (int64_t b = 1; b <= per && b <= 64 && rc == 0; b *= 2) {
-		if (per % b || (q->fit.run.microbatch && b != q->fit.run.microbatch))
+	for (int64_t b = only ? only : 1; b <= per && (only || b <= 64) && rc == 0;
+	     b = only ? per + 1 : 2 * b) {
+		if (per % b)
 			continue;
 		for (int r = 0; r < 3 && rc == 0; r++) {
 			struct dt_candidate c = {
 				.layout = *l, .microbatch = b, .accumulation = per / b, .recompute = r};
 			struct dt_run s;
+			struct dt_err why = {0};
 
-			if ((q->recompute >= 0 && r != q->recompute) || !sensible(q, &c))
+			if ((q->recompute >= 0 && r != q->recompute) || (b > 1 && q->fit.run.reproducible))
 				continue;
 			s = run_of(q, &c);
+			if (can_run(q, &s, &why) < 0) {
+				pass_over(p, &c, &why);
+				continue;
+			}
 			rc = dt_step_time_quick(q->cluster, &s, q->stack, &c.t, err);
 			if (rc == 0)
 				rc = add(out, &c, err);
@@ -135,8 +195,8 @@ static int add_variants(const struct dt_plan_query *q, const struct dt_layout *l
 }
 
 /* z, v, s, ep of one mesh. */
-static int add_mesh(const struct dt_plan_query *q, int tp, int pp, int cp, struct list *out,
-		    struct dt_err *err)
+static int add_mesh(const struct dt_plan_query *q, int tp, int pp, int cp, struct dt_plan *p,
+		    struct list *out, struct dt_err *err)
 {
 	struct dt_layout l = {.dp = q->cluster->gpus / (tp * pp * cp), .tp = tp, .pp = pp, .cp = cp, .ep = 1};
 	int64_t experts = q->fit.run.config->experts;
@@ -150,13 +210,13 @@ static int add_mesh(const struct dt_plan_query *q, int tp, int pp, int cp, struc
 			for (l.zero = 0; l.zero <= 3; l.zero++)
 				for (int s = 0; s <= (tp > 1) && rc == 0; s++) {
 					l.seq_parallel = s;
-					rc = add_variants(q, &l, out, err);
+					rc = add_variants(q, &l, p, out, err);
 				}
 	}
 	return rc;
 }
 
-static int enumerate(const struct dt_plan_query *q, struct list *out, struct dt_err *err)
+static int enumerate(const struct dt_plan_query *q, struct dt_plan *p, struct list *out, struct dt_err *err)
 {
 	int n = q->cluster->gpus, node = q->cluster->gpus_a_node, rc = 0;
 
@@ -171,7 +231,7 @@ static int enumerate(const struct dt_plan_query *q, struct list *out, struct dt_
 					 q->fit.run.seq / cp >= 4096 / (cp > 1 ? 1 : 4096) && rc == 0;
 			     cp *= 2)
 				if (n / pp / tp % cp == 0)
-					rc = add_mesh(q, tp, pp, cp, out, err);
+					rc = add_mesh(q, tp, pp, cp, p, out, err);
 		}
 	}
 	return rc;
@@ -225,12 +285,20 @@ static double at_least(const struct dt_plan_query *q, const struct dt_candidate 
 	return p * states + tokens * kept * (double)dt_in_flight(l->pp, 0, c->accumulation);
 }
 
+static int take_error(struct dt_err *err, const struct dt_err *from)
+{
+	if (err)
+		*err = *from;
+	return from->code;
+}
+
 /* From the fastest on, those that fit; more than asked for, since the tables may change the order. */
 static int choose(const struct dt_plan_query *q, struct list *all, int most, struct dt_plan *p,
 		  struct dt_err *err)
 {
 	for (int i = 0; i < all->n && p->n < most; i++) {
 		struct dt_candidate *c = &all->c[i];
+		struct dt_err why = {0};
 		int rc;
 
 		if (already(p, c))
@@ -244,11 +312,13 @@ static int choose(const struct dt_plan_query *q, struct list *all, int most, str
 			}
 			continue;
 		}
-		rc = peak_of(q, c, err);
-		if (rc == -ENOTSUP || rc == -ERANGE)
-			continue; /* the account cannot tell, or more tokens than a rank may have */
+		rc = peak_of(q, c, &why);
+		if (rc == -ENOTSUP || rc == -ERANGE || rc == -EINVAL) {
+			pass_over(p, c, &why);
+			continue;
+		}
 		if (rc < 0)
-			return rc;
+			return take_error(err, &why);
 		p->tried++;
 		if (!c->fits) {
 			p->too_large++;
@@ -256,11 +326,13 @@ static int choose(const struct dt_plan_query *q, struct list *all, int most, str
 				p->smallest = *c;
 			continue;
 		}
-		rc = dt_plan_judge(q, c, err);
-		if (rc == -ERANGE || rc == -EINVAL)
-			continue; /* no schedule table for it */
+		rc = dt_plan_judge(q, c, &why);
+		if (rc == -ERANGE || rc == -EINVAL || rc == -ENOTSUP) {
+			pass_over(p, c, &why);
+			continue;
+		}
 		if (rc < 0)
-			return rc;
+			return take_error(err, &why);
 		p->best[p->n++] = *c;
 	}
 	qsort(p->best, (size_t)p->n, sizeof(*p->best), by_time);
@@ -271,7 +343,7 @@ int dt_plan_search(const struct dt_plan_query *q, int most, struct dt_plan *ret,
 {
 	struct list all = {0};
 	struct dt_plan p = {.account = q->fit.account};
-	int want = 2 * most + 4, rc = enumerate(q, &all, err);
+	int want = 2 * most + 4, rc = enumerate(q, &p, &all, err);
 
 	p.best = calloc((size_t)want, sizeof(*p.best));
 	if (rc == 0 && !p.best)
@@ -393,23 +465,12 @@ json_t *dt_candidate_json(const struct dt_plan_query *q, const struct dt_candida
 const char *dt_plan_args(const struct dt_plan_query *q, const struct dt_candidate *c, const char *model,
 			 char *buf, size_t n)
 {
-	static const char *const recompute[] = {"none", "selective", "full"};
-	static const char *const pipeline[] = {"gpipe", "1f1b", "interleaved", "zb-h1"};
-	static const char *const optim[] = {"sgd", "momentum", "rmsprop", "adagrad", "adam", "adamw"};
-	char layout[80];
-	size_t k;
+	struct dt_run r = run_of(q, c);
 
-	snprintf(buf, n,
-		 "--model %s --layout %s --microbatch %lld --global-batch %lld --seq %lld --recompute %s",
-		 model, dt_layout_format(&c->layout, layout, sizeof(layout)), (long long)c->microbatch,
-		 (long long)q->fit.run.global_batch, (long long)q->fit.run.seq, recompute[c->recompute]);
-	k = strlen(buf);
-	snprintf(buf + k, n - k, " --precision %s --optimizer %s%s",
-		 q->fit.run.compute == DT_F32 ? "fp32" : "bf16", optim[q->fit.run.optim.kind],
-		 q->fit.run.fp8 ? " --fp8" : "");
-	k = strlen(buf);
-	if (c->layout.pp > 1 && c->layout.chunks <= 1)
-		snprintf(buf + k, n - k, " --pipeline %s", pipeline[q->fit.run.pipeline]);
+	r.microbatch = c->microbatch;
+	r.global_batch = q->fit.run.global_batch;
+	snprintf(buf, n, "--model %s ", model);
+	dt_run_arguments(&r, buf + strlen(buf), n - strlen(buf));
 	return buf;
 }
 

@@ -27,6 +27,8 @@ struct dt_candidate {
 	bool fits;
 };
 
+enum { DT_PLAN_REASONS = 8 };
+
 struct dt_plan {
 	struct dt_candidate *best; /* [n], fastest first, all fit */
 	int n;
@@ -34,6 +36,12 @@ struct dt_plan {
 	int cut, tried,
 		too_large; /* layouts that can be cut so; whose memory was worked out; that did not fit */
 	struct dt_candidate smallest; /* that least does not fit, where nothing fits */
+	int passed; /* ways that cannot be run, and why: reasons by how many ways have them */
+	struct {
+		char text[200], layout[80]; /* of the first such way */
+		int n;
+	} reason[DT_PLAN_REASONS];
+	int nreason;
 };
 
 /* At most `most` plans. n 0: nothing fits. */

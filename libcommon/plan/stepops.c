@@ -114,7 +114,7 @@ void dt_ops_layer(const struct dt_step_model *m, int layer, struct dt_layer_cost
 	const struct dt_config *c = m->s->config;
 	const struct sizes z = sizes_of(m, layer);
 	bool layernorm = c->norm == DT_NORM_LAYER, experts = dt_layer_has_experts(c, layer);
-	bool split = m->s->pipeline == DT_PIPE_ZB_H1 && m->s->layout.pp > 1;
+	bool split = dt_run_splits(m->s);
 	double norm = op(m, layernorm ? DT_T_LAYERNORM : DT_T_RMSNORM, z.stream, z.h, 1), down = 0;
 	double n = c->post_norms ? 4 : 2;
 	struct dt_layer_cost r = {0};

@@ -198,7 +198,7 @@ static struct dt_pipe_cost stage_cost(const struct dt_step_model *m, int v, doub
 {
 	const struct dt_run *s = m->s;
 	int first, last, stages = s->layout.pp * dt_layout_chunks(&s->layout);
-	bool split = s->pipeline == DT_PIPE_ZB_H1 && s->layout.pp > 1;
+	bool split = dt_run_splits(s);
 	struct dt_pipe_cost r = {0};
 	struct dt_layer_cost c = {0};
 

@@ -37,10 +37,12 @@ ask(struct tree *t, struct dt_fit_query q, const char *fmt, ...)
 	rc = dt_layout_check(&q.run.layout, q.run.config, NULL);
 	if (rc == 0) {
 		rc = dt_fit_estimate(&q, &f, t->err);
-		if (rc < 0) {
+		if (rc < 0 && rc != -EINVAL) {
 			t->rc = rc == -ERANGE ? 0 : rc;
 			return false;
 		}
+	}
+	if (rc == 0) {
 		s->peak_bytes = dt_fit_worst(&f)->peak_bytes;
 		s->fits = s->peak_bytes <= t->room;
 		dt_fit_release(&f);

@@ -10,25 +10,27 @@
 
 int fixed_begin(struct trainer *t, struct dt_err *err)
 {
-	return dt_kernel_check(dt_dev_clear(t->dev, t->fixed, (size_t)t->local.numel * sizeof(*t->fixed)),
-			       "dt_dev_clear(", err);
+	return dt_kernel_check(
+		dt_dev_clear(t->dev, t->grads.fixed, (size_t)t->local.numel * sizeof(*t->grads.fixed)),
+		"dt_dev_clear(", err);
 }
 
 /* n gradients to the sums of the same elements. */
 static int add(struct trainer *t, int64_t flat, const float *g, int64_t n, int *ret_out, struct dt_err *err)
 {
-	return dt_kernel_check(t->dev->ops->fixed_add(t->dev, ret_out, dt_t1(t->fixed + flat, DT_I64, n),
+	return dt_kernel_check(t->dev->ops->fixed_add(t->dev, ret_out,
+						      dt_t1(t->grads.fixed + flat, DT_I64, n),
 						      dt_t1((void *)g, DT_F32, n)),
 			       "->fixed_add(", err);
 }
 
 static int add_param(struct trainer *t, const struct dt_local_param *lp, struct dt_err *err)
 {
-	const float *g = t->unit_g[lp->unit] + (lp->flat - t->local.unit[lp->unit].flat);
+	const float *g = t->grads.unit_g[lp->unit] + (lp->flat - t->local.unit[lp->unit].flat);
 	int out, rc = add(t, lp->flat, g, lp->numel, &out, err);
 
-	if (rc == 0 && out && !t->bad)
-		t->bad = t->table.p[lp->index].name;
+	if (rc == 0 && out && !t->grads.bad)
+		t->grads.bad = t->table.p[lp->index].name;
 	return rc;
 }
 
@@ -36,15 +38,15 @@ static int reduce(struct trainer *t, int u, struct dt_err *err)
 {
 	if (dt_comm_size(t->mesh.dp) == 1)
 		return 0;
-	return dt_iall_reduce(t->mesh.dp, t->fixed + t->local.unit[u].flat, NULL,
+	return dt_iall_reduce(t->mesh.dp, t->grads.fixed + t->local.unit[u].flat, NULL,
 			      (size_t)t->local.unit[u].numel, DT_I64, DT_SUM, "gradients of a unit",
-			      &t->unit[u].req, err);
+			      &t->grads.unit[u].req, err);
 }
 
 int fixed_add(struct trainer *t, int u, bool last, struct dt_err *err)
 {
 	const struct dt_local_unit *unit = &t->local.unit[u];
-	int out, rc = add(t, unit->flat, t->unit_g[u], unit->numel, &out, err);
+	int out, rc = add(t, unit->flat, t->grads.unit_g[u], unit->numel, &out, err);
 
 	/* Some gradient of the unit is out of range: whose? What is added twice by this is of no use any
 	 * more. */
@@ -60,22 +62,20 @@ int fixed_add_head(struct trainer *t, struct dt_err *err)
 {
 	int rc = 0;
 
-	if (!t->config.tied || !t->model.has_embed)
+	if (!t->config.tied || !holds_embed(t))
 		return 0;
 	for (int i = 0; i < t->local.n && rc == 0; i++)
 		if (t->table.p[t->local.p[i].index].role == DT_W_EMBED)
 			rc = add_param(t, &t->local.p[i], err);
 	/* The embedding's own gradient starts from nothing. */
-	return rc < 0 ? rc
-		      : dt_kernel_check(t->dev->ops->fill(t->dev, t->model.embed.g[DT_W_EMBED], 0.0f),
-					"->fill(", err);
+	return rc < 0 ? rc : dt_kernel_check(t->dev->ops->fill(t->dev, *embed_grad(t), 0.0f), "->fill(", err);
 }
 
 /* First and last stage add up their sums of the embedding they share. */
 static int join_tied(struct trainer *t, struct dt_err *err)
 {
-	int peer = t->model.has_embed ? t->run.layout.pp - 1 : 0, rc = 0;
-	int64_t *other = dt_plan_address(&t->plan, t->arena.base, DT_B_TIED, -1, -1, -1);
+	int peer = holds_embed(t) ? t->run.layout.pp - 1 : 0, rc = 0;
+	int64_t *other = dt_plan_address(&t->plan, t->arena.base, DT_B_TIED, -1);
 	struct dt_comm_req *send = NULL;
 
 	for (int i = 0; i < t->local.n && rc == 0; i++) {
@@ -84,7 +84,7 @@ static int join_tied(struct trainer *t, struct dt_err *err)
 
 		if (t->table.p[lp->index].role != DT_W_EMBED)
 			continue;
-		rc = dt_isend(t->mesh.pp, t->fixed + lp->flat, n, DT_I64, peer, 0,
+		rc = dt_isend(t->mesh.pp, t->grads.fixed + lp->flat, n, DT_I64, peer, 0,
 			      "tied embedding's gradient", &send, err);
 		if (rc == 0)
 			rc = dt_recv(t->mesh.pp, other, n, DT_I64, peer, 0, "tied embedding's gradient", err);
@@ -92,7 +92,8 @@ static int join_tied(struct trainer *t, struct dt_err *err)
 			rc = dt_wait(&send, &t->t.comm[TR_GRADS], err);
 		if (rc == 0)
 			rc = dt_kernel_check(
-				t->dev->ops->fixed_join(t->dev, dt_t1(t->fixed + lp->flat, DT_I64, lp->numel),
+				t->dev->ops->fixed_join(t->dev,
+							dt_t1(t->grads.fixed + lp->flat, DT_I64, lp->numel),
 							dt_t1(other, DT_I64, lp->numel)),
 				"->fixed_join(", err);
 	}
@@ -103,7 +104,7 @@ int fixed_finish(struct trainer *t, struct dt_err *err)
 {
 	int rc = 0;
 
-	if (tied_apart(t, t->model.has_embed ? 0 : t->local.nunit - 1)) {
+	if (tied_apart(t, holds_embed(t) ? 0 : t->local.nunit - 1)) {
 		rc = join_tied(t, err);
 		for (int u = t->local.nunit - 1; u >= 0 && rc == 0; u--)
 			if (tied_apart(t, u))
@@ -112,11 +113,12 @@ int fixed_finish(struct trainer *t, struct dt_err *err)
 	for (int u = t->local.nunit - 1; u >= 0 && rc == 0; u--) {
 		const int64_t n = t->local.unit[u].numel;
 
-		rc = dt_wait(&t->unit[u].req, &t->t.comm[TR_GRADS], err);
+		rc = dt_wait(&t->grads.unit[u].req, &t->t.comm[TR_GRADS], err);
 		if (rc == 0)
 			rc = dt_kernel_check(
-				t->dev->ops->fixed_get(t->dev, dt_t1(t->unit_g[u], DT_F32, n),
-						       dt_t1(t->fixed + t->local.unit[u].flat, DT_I64, n)),
+				t->dev->ops->fixed_get(
+					t->dev, dt_t1(t->grads.unit_g[u], DT_F32, n),
+					dt_t1(t->grads.fixed + t->local.unit[u].flat, DT_I64, n)),
 				"->fixed_get(", err);
 	}
 	return rc;

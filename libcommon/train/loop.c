@@ -25,30 +25,6 @@ static void catch_signals(void)
 	sigaction(SIGUSR1, &sa, NULL);
 }
 
-static int init_weights(struct trainer *t, struct dt_err *err)
-{
-	int rc = 0;
-
-	for (int i = 0; i < t->local.n; i++) {
-		const struct dt_local_param *lp = &t->local.p[i];
-		int64_t start = lp->flat - t->local.unit[lp->unit].flat, s = share_first(t, lp->unit),
-			first = start > s ? start : s, last = s + share_n(t, lp->unit);
-
-		if (last > start + lp->numel)
-			last = start + lp->numel;
-		if (first >= last)
-			continue;
-		if (t->master.dtype == DT_F32)
-			rc = device_init_param(t, lp, first - start, last - first,
-					       flat_at(t, &t->master, lp->unit, first), err);
-		else
-			rc = round_init(t, lp, first - start, last - first, err);
-		if (rc < 0)
-			return rc;
-	}
-	return units_publish(t, err);
-}
-
 static void announce(struct trainer *t)
 {
 	char layout[64], mem[32], count[32];
@@ -64,19 +40,21 @@ static void announce(struct trainer *t)
 		"global batch %lld samples = microbatch %lld x accumulation %lld x dp %d, %lld tokens a step",
 		(long long)t->run.global_batch, (long long)t->run.microbatch, (long long)t->run.accumulation,
 		t->run.layout.dp, (long long)(t->run.global_batch * t->run.seq));
-	if (t->fp8.nused) {
-		char in[32], out[32];
+	if (t->run.fp8) {
+		char in[64], out[64];
+		int n, left;
 
-		dt_log_msg(&t->root_log, "in 8 bits: %s of every layer%s%s", dt_fp8_names(&t->fp8, true, in),
-			   t->fp8.nused < DT_STASH_N ? "; sizes that do not divide by 16: " : "",
-			   dt_fp8_names(&t->fp8, false, out));
+		dt_stage_8_bits(&t->plan.stage, true, in, &n);
+		dt_stage_8_bits(&t->plan.stage, false, out, &left);
+		dt_log_msg(&t->root_log, "in 8 bits: %s of every layer%s%s", in,
+			   left ? "; sizes that do not divide by 16: " : "", out);
 	}
-	if (t->matmul_rate > 0)
+	if (t->report.matmul_rate > 0)
 		dt_log_msg(&t->root_log, "matmul rate measured: %.1f GFLOP/s %s on all ranks together",
-			   t->matmul_rate * 1e-9, dt_dtype_name(trainer_rate_type(t)));
-	if (t->sheet_rate > 0)
+			   t->report.matmul_rate * 1e-9, dt_dtype_name(metrics_rate_type(t)));
+	if (t->report.sheet_rate > 0)
 		dt_log_msg(&t->root_log, "data sheet: %.1f GFLOP/s %s on all cards together",
-			   t->sheet_rate * 1e-9, dt_dtype_name(trainer_rate_type(t)));
+			   t->report.sheet_rate * 1e-9, dt_dtype_name(metrics_rate_type(t)));
 }
 
 static int evaluate(struct trainer *t, struct dt_err *err)
@@ -104,24 +82,24 @@ static int loop(struct trainer *t, struct dt_err *err)
 	struct step_result r = {0};
 	int rc = 0;
 
-	while (t->step < t->run.steps && rc == 0 && !r.stop) {
-		bool last = t->step + 1 == t->run.steps, save;
+	while (t->loop.step < t->run.steps && rc == 0 && !r.stop) {
+		bool last = t->loop.step + 1 == t->run.steps, save;
 
 		rc = trainer_step(t, stop_signal != 0, &r, err);
 		if (rc < 0)
 			return rc;
-		save = o->dir && (last || r.stop || (o->every && t->step % o->every == 0));
+		save = o->dir && (last || r.stop || (o->every && t->loop.step % o->every == 0));
 		rc = trainer_drain(t, false, err);
 		if (rc == 0 && save)
 			rc = timed_save(t, last || r.stop, err);
 		if (rc == 0)
 			rc = trainer_agree(t, metrics_step(t, &r, err), err);
-		if (rc == 0 && t->eval_data && !r.stop &&
-		    (last || (t->run.data.eval_every && t->step % t->run.data.eval_every == 0)))
+		if (rc == 0 && t->source.eval && !r.stop &&
+		    (last || (t->run.data.eval_every && t->loop.step % t->run.data.eval_every == 0)))
 			rc = evaluate(t, err);
 	}
-	if (rc == 0 && r.stop && t->step < t->run.steps) {
-		dt_log_msg(&t->root_log, "stopped by a signal after step %lld%s", (long long)t->step,
+	if (rc == 0 && r.stop && t->loop.step < t->run.steps) {
+		dt_log_msg(&t->root_log, "stopped by a signal after step %lld%s", (long long)t->loop.step,
 			   o->dir ? ", checkpoint saved" : "; nothing saved: no --save");
 		return 1;
 	}
@@ -135,7 +113,23 @@ static int start(struct trainer *t, struct dt_err *err)
 	announce(t);
 	if (t->run.save.resume)
 		rc = trainer_resume(t, err);
-	return rc == 0 ? init_weights(t, err) : rc < 0 ? rc : 0;
+	if (rc == 0)
+		rc = store_init_weights(t, err);
+	if (rc >= 0)
+		rc = trainer_agree(t, folder_lock(t, err), err);
+	/* Last: another job that saves there may write the same file. */
+	return rc < 0 ? rc : trainer_agree(t, metrics_open(t, err), err);
+}
+
+void dt_train_write_error(const char *file, const struct dt_err *err)
+{
+	json_t *o = file && err->msg[0] ? json_pack("{s:i, s:s, s:s}", "code", err->code, "message", err->msg,
+						    "hint", err->hint)
+					: NULL;
+
+	if (o)
+		json_dump_file(o, file, JSON_COMPACT);
+	json_decref(o);
 }
 
 int dt_train_run(const struct dt_run *r, struct dt_world *w, const struct dt_log *log)
@@ -158,6 +152,7 @@ int dt_train_run(const struct dt_run *r, struct dt_world *w, const struct dt_log
 		/* A message every rank would repeat, the lowest failing rank says once. */
 		if (err.msg[0])
 			dt_log_err(t.info.size > 1 ? log : &t.root_log, &err);
+		dt_train_write_error(r->error_file, &err);
 		status = t.status;
 		if (!t.agreed && t.info.size > 1)
 			dt_world_abort(w, status);

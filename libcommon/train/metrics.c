@@ -15,19 +15,19 @@ int metrics_open(struct trainer *t, struct dt_err *err)
 	if (t->info.rank != 0 || !t->run.metrics)
 		return 0;
 	if (!strcmp(t->run.metrics, "-")) {
-		t->metrics = stdout;
+		t->report.f = stdout;
 		return 0;
 	}
 	if (dt_out_is(t->run.metrics, t->run.data.train) ||
 	    (t->run.data.eval && dt_out_is(t->run.metrics, t->run.data.eval)))
 		return dt_err_set(err, -EINVAL, "--metrics would overwrite the data set '%s'",
 				  t->run.metrics);
-	return dt_out_stream(t->run.metrics, t->run.save.resume, &t->metrics, err);
+	return dt_out_stream(t->run.metrics, t->run.save.resume, &t->report.f, err);
 }
 
 static int write_line(struct trainer *t, json_t *line, struct dt_err *err)
 {
-	int rc = line ? dt_json_write_line(t->metrics, line, err)
+	int rc = line ? dt_json_write_line(t->report.f, line, err)
 		      : dt_err_sys(err, -ENOMEM, "cannot write metrics");
 
 	json_decref(line);
@@ -40,11 +40,11 @@ static json_t *categories(struct trainer *t)
 	json_t *list = json_array();
 
 	for (int c = 0; c < DT_MEM_CAT_N; c++)
-		if (t->cat_bytes[c] > 0)
+		if (t->report.cat_bytes[c] > 0)
 			json_array_append_new(list, json_pack("{s:s, s:I}", "name",
 							      dt_mem_cat_name((enum dt_mem_cat)c), "bytes",
-							      (json_int_t)t->cat_bytes[c]));
-	t->memory_said = true;
+							      (json_int_t)t->report.cat_bytes[c]));
+	t->report.memory_said = true;
 	return list;
 }
 
@@ -85,21 +85,21 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 	double comm = 0;
 	json_t *line;
 
-	if (!t->metrics)
+	if (!t->report.f)
 		return 0;
 	getrusage(RUSAGE_SELF, &use);
 	for (int k = 0; k < TR_N; k++)
 		comm += t->t.comm[k];
-	line = json_pack("{s:I, s:f, s:o, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I}", "step",
-			 (json_int_t)t->step, "loss", r->loss, "grad_norm",
-			 isfinite(r->grad_norm) ? json_real(r->grad_norm) : json_null(), "lr", r->lr,
-			 "tokens", (json_int_t)t->tokens, "tokens_per_s", tokens / step_s, "step_s", step_s,
-			 "data_s", t->t.data, "compute_s", t->t.compute, "comm_exposed_s", comm,
-			 "optimizer_s", t->t.optimizer, "checkpoint_s", t->t.checkpoint, "peak_bytes",
-			 (json_int_t)t->peak_bytes, "rss_bytes", (json_int_t)use.ru_maxrss * 1024);
+	line = json_pack("{s:s, s:I, s:f, s:o, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I}",
+			 "run_id", t->save.run_id, "step", (json_int_t)t->loop.step, "loss", r->loss,
+			 "grad_norm", isfinite(r->grad_norm) ? json_real(r->grad_norm) : json_null(), "lr",
+			 r->lr, "tokens", (json_int_t)t->loop.tokens, "tokens_per_s", tokens / step_s,
+			 "step_s", step_s, "data_s", t->t.data, "compute_s", t->t.compute, "comm_exposed_s",
+			 comm, "optimizer_s", t->t.optimizer, "checkpoint_s", t->t.checkpoint, "peak_bytes",
+			 (json_int_t)t->report.peak_bytes, "rss_bytes", (json_int_t)use.ru_maxrss * 1024);
 	for (int k = 0; k < TR_N && line; k++)
 		json_object_set_new(line, kinds[k], json_real(t->t.comm[k]));
-	if (line && !t->memory_said)
+	if (line && !t->report.memory_said)
 		put_memory(t, line);
 	if (line && t->run.loss_scale != 1)
 		json_object_set_new(line, "loss_scale", json_real(r->loss_scale));
@@ -107,20 +107,22 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 		json_object_set_new(line, "skipped", json_true());
 	if (line)
 		json_object_set_new(line, "mfu",
-				    t->matmul_rate > 0 ? json_real(flops / step_s / t->matmul_rate)
-						       : json_null());
-	if (line && t->sheet_rate > 0)
-		json_object_set_new(line, "mfu_data_sheet", json_real(flops / step_s / t->sheet_rate));
+				    t->report.matmul_rate > 0
+					    ? json_real(flops / step_s / t->report.matmul_rate)
+					    : json_null());
+	if (line && t->report.sheet_rate > 0)
+		json_object_set_new(line, "mfu_data_sheet", json_real(flops / step_s / t->report.sheet_rate));
 	return write_line(t, line, err);
 }
 
 int metrics_eval(struct trainer *t, double loss, int64_t tokens, double seconds, struct dt_err *err)
 {
-	if (!t->metrics)
+	if (!t->report.f)
 		return 0;
 	return write_line(t,
-			  json_pack("{s:I, s:f, s:I, s:f}", "step", (json_int_t)t->step, "eval_loss", loss,
-				    "eval_tokens", (json_int_t)tokens, "eval_s", seconds),
+			  json_pack("{s:s, s:I, s:f, s:I, s:f}", "run_id", t->save.run_id, "step",
+				    (json_int_t)t->loop.step, "eval_loss", loss, "eval_tokens",
+				    (json_int_t)tokens, "eval_s", seconds),
 			  err);
 }
 
@@ -128,8 +130,57 @@ int metrics_close(struct trainer *t, struct dt_err *err)
 {
 	int rc = 0;
 
-	if (t->metrics && t->metrics != stdout && fclose(t->metrics) == EOF)
+	if (t->report.f && t->report.f != stdout && fclose(t->report.f) == EOF)
 		rc = dt_err_sys(err, -errno, "cannot write '%s'", t->run.metrics);
-	t->metrics = NULL;
+	t->report.f = NULL;
 	return rc;
+}
+
+enum dt_dtype metrics_rate_type(const struct trainer *t)
+{
+	return t->run.fp8 ? DT_E4M3 : t->run.compute;
+}
+
+/* The ceiling for MFU: every rank measures at the same time, as they will compute. */
+static int measure_rate(struct trainer *t, struct dt_err *err)
+{
+	int rc;
+
+	if (!t->run.measure_mfu)
+		return 0;
+	t->report.sheet_rate = dt_dev_sheet_rate(t->dev, metrics_rate_type(t)) * t->info.size;
+	rc = dt_barrier(t->mesh.world, "start of the matmul measurement", err);
+	if (rc < 0)
+		return rc;
+	t->report.matmul_rate = dt_dev_matmul_rate(t->dev, metrics_rate_type(t), 0.3);
+	return dt_all_reduce(t->mesh.world, &t->report.matmul_rate, NULL, 1, DT_F64, DT_SUM, "matmul rate",
+			     err);
+}
+
+/* The largest plan of all ranks, and of the first rank that has it what its bytes are for. */
+static int largest_plan(struct trainer *t, struct dt_err *err)
+{
+	double mine = (double)t->arena.bytes, first;
+	int rc;
+
+	t->report.peak_bytes = mine;
+	rc = dt_all_reduce(t->mesh.world, &t->report.peak_bytes, NULL, 1, DT_F64, DT_MAX, "memory plans",
+			   err);
+	first = mine < t->report.peak_bytes ? 0 : t->info.size - t->info.rank;
+	if (rc == 0)
+		rc = dt_all_reduce(t->mesh.world, &first, NULL, 1, DT_F64, DT_MAX, "memory plans", err);
+	for (int i = 0; i < DT_MEM_CAT_N; i++)
+		t->report.cat_bytes[i] =
+			(int)first == t->info.size - t->info.rank ? (double)t->plan.cat_bytes[i] : 0;
+	if (rc == 0)
+		rc = dt_all_reduce(t->mesh.world, t->report.cat_bytes, NULL, DT_MEM_CAT_N, DT_F64, DT_SUM,
+				   "memory plans", err);
+	return rc;
+}
+
+int metrics_measure(struct trainer *t, struct dt_err *err)
+{
+	int rc = largest_plan(t, err);
+
+	return rc < 0 ? rc : measure_rate(t, err);
 }

@@ -6,7 +6,6 @@
 #include "train/trainer.h"
 
 #include "base/progress.h"
-#include "nn/cut.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -15,7 +14,7 @@ enum { FORWARD_MSG, BACKWARD_MSG };
 
 static int before(void *arg, int unit, bool backward, struct dt_err *err)
 {
-	int rc = units_gather(arg, unit, backward, err);
+	int rc = store_fetch(arg, unit, backward, err);
 
 	return rc == 0 && backward ? reduce_before(arg, unit, err) : rc;
 }
@@ -25,9 +24,11 @@ static int after(void *arg, int unit, bool backward, struct dt_err *err)
 	struct trainer *t = arg;
 	int rc = backward ? reduce_after(t, unit, err) : 0;
 
+	if (rc == 0 && backward && t->grads.fixed && unit == dt_exec_unit(&t->exec, (int)t->config.layers))
+		rc = fixed_add_head(t, err);
 	/* what is moved now holds up computing as much as what is waited for later */
 	dt_comm_poll(t->world, &t->t.comm[backward && t->run.layout.dp > 1 ? TR_GRADS
-					  : t->weights.shared		   ? TR_WEIGHTS
+					  : t->store.weights.shared	   ? TR_WEIGHTS
 									   : TR_PIPELINE]);
 	return rc;
 }
@@ -39,16 +40,15 @@ static struct dt_hooks hooks_of(struct trainer *t)
 
 int pipeline_init(struct trainer *t, struct dt_err *err)
 {
-	int rc = dt_run_schedule(&t->run, &t->sched, err);
+	int rc = dt_run_schedule(&t->run, &t->flow.sched, err);
 
-	for (int k = 0; k < t->model.nchunk && rc == 0; k++) {
-		t->flight[k] = calloc((size_t)t->plan.slots[k], sizeof(*t->flight[k]));
-		if (!t->flight[k])
+	for (int k = 0; k < t->plan.stage.nchunk && rc == 0; k++) {
+		t->flow.flight[k] = calloc((size_t)t->plan.slots[k], sizeof(*t->flow.flight[k]));
+		if (!t->flow.flight[k])
 			return dt_err_sys(err, -ENOMEM, "cannot set up the pipeline");
 		for (int i = 0; i < t->plan.slots[k] && rc == 0; i++) {
-			t->flight[k][i].mb = -1;
-			rc = dt_pass_bind(&t->flight[k][i].pass, &t->model, &t->run, &t->plan, t->arena.base,
-					  k, i, err);
+			t->flow.flight[k][i].mb = -1;
+			rc = dt_flight_open(&t->flow.flight[k][i].f, &t->exec, k, i, err);
 		}
 	}
 	return rc;
@@ -57,17 +57,22 @@ int pipeline_init(struct trainer *t, struct dt_err *err)
 void pipeline_release(struct trainer *t)
 {
 	for (int k = 0; k < DT_MAX_CHUNKS; k++) {
-		for (int i = 0; t->flight[k] && i < t->plan.slots[k]; i++)
-			dt_pass_release(&t->flight[k][i].pass, t->dev);
-		free(t->flight[k]);
+		for (int i = 0; t->flow.flight[k] && i < t->plan.slots[k]; i++)
+			dt_flight_close(&t->flow.flight[k][i].f, t->dev);
+		free(t->flow.flight[k]);
 	}
-	dt_schedule_release(&t->sched);
+	dt_schedule_release(&t->flow.sched);
 }
 
 /* Message of microbatch mb to virtual stage v. */
 static int tag(const struct trainer *t, int v, int mb, int way)
 {
-	return 1 + (mb * t->run.layout.pp * t->model.nchunk + v) * 2 + way;
+	return 1 + (mb * t->run.layout.pp * t->plan.stage.nchunk + v) * 2 + way;
+}
+
+static const struct dt_prog *program(const struct trainer *t, int chunk)
+{
+	return &t->plan.stage.chunk[chunk];
 }
 
 static int peer(const struct trainer *t, int v)
@@ -75,9 +80,9 @@ static int peer(const struct trainer *t, int v)
 	return v % t->run.layout.pp;
 }
 
-static size_t message(const struct trainer *t, const struct dt_pass *p)
+static size_t message(const struct trainer *t, int chunk)
 {
-	return (size_t)(dt_stream_rows(&t->model, p) * t->config.hidden);
+	return (size_t)(program(t, chunk)->rows[DT_ROWS_STREAM] * t->config.hidden);
 }
 
 static int settle(struct trainer *t, struct flight *f, struct dt_err *err)
@@ -90,86 +95,91 @@ static int settle(struct trainer *t, struct flight *f, struct dt_err *err)
 static struct flight *find(struct trainer *t, int chunk, int mb)
 {
 	for (int i = 0; i < t->plan.slots[chunk]; i++)
-		if (t->flight[chunk][i].mb == mb)
-			return &t->flight[chunk][i];
+		if (t->flow.flight[chunk][i].mb == mb)
+			return &t->flow.flight[chunk][i];
 	return NULL;
 }
 
 /* The input of a chunk: samples, or what the stage before sent. The last stage needs the targets. */
-static int take_input(struct trainer *t, struct flight *f, int chunk, int v, int mb, struct dt_sampler *s,
-		      int64_t first, int64_t end, struct dt_err *err)
+static int take_input(struct trainer *t, struct flight *f, int chunk, int v, int mb, bool eval, int64_t first,
+		      int64_t end, struct dt_err *err)
 {
-	struct dt_pass *p = &f->pass;
+	const struct dt_prog *p = program(t, chunk);
 	double t0 = dt_now();
 	int rc = 0;
 
-	if (dt_chunk_first(&t->model, chunk) || dt_chunk_last(&t->model, chunk))
-		rc = trainer_load(t, p, s, first, end, err);
+	if (p->input < 0 || p->output < 0)
+		rc = source_next(t, eval, &f->f, first, end, err);
 	t->t.data += dt_now() - t0;
-	if (rc < 0 || v == 0)
+	if (rc < 0 || p->input < 0)
 		return rc;
 	t0 = dt_now();
-	rc = dt_recv(t->mesh.pp, p->act[t->model.chunk[chunk].local][DT_A_RESID], message(t, p),
-		     t->run.compute, peer(t, v - 1), tag(t, v, mb, FORWARD_MSG), "activations", err);
+	rc = dt_recv(t->mesh.pp, dt_exec_value(&t->exec, &f->f, p->input), message(t, chunk), t->run.compute,
+		     peer(t, v - 1), tag(t, v, mb, FORWARD_MSG), "activations", err);
 	t->t.comm[TR_PIPELINE] += dt_now() - t0;
 	return rc;
 }
 
 static int forward(struct trainer *t, const struct dt_action *a, int v, struct dt_err *err)
 {
+	const struct dt_prog *p = program(t, a->chunk);
 	struct dt_hooks h = hooks_of(t);
 	struct flight *f = find(t, a->chunk, -1);
-	int64_t first = t->cursor + ((int64_t)a->mb * t->run.layout.dp + t->mesh.at.dp) * t->run.microbatch;
+	int64_t first =
+		t->loop.cursor + ((int64_t)a->mb * t->run.layout.dp + t->mesh.at.dp) * t->run.microbatch;
 	int rc = settle(t, f, err);
 
 	f->mb = a->mb;
 	if (rc == 0)
-		rc = take_input(t, f, a->chunk, v, a->mb, &t->sampler, first, INT64_MAX, err);
+		rc = take_input(t, f, a->chunk, v, a->mb, false, first, INT64_MAX, err);
 	if (rc == 0)
-		rc = dt_chunk_forward(&t->model, &f->pass, a->chunk, &h, err);
-	if (rc < 0 || dt_chunk_last(&t->model, a->chunk))
+		rc = dt_exec_run(&t->exec, &f->f, DT_LIST_FORWARD, &h, err);
+	if (rc < 0 || p->output < 0)
 		return rc;
-	rc = dt_irecv(t->mesh.pp, f->pass.dresid, message(t, &f->pass), t->run.compute, peer(t, v + 1),
-		      tag(t, v, a->mb, BACKWARD_MSG), "activation gradients", &f->recv_grad, err);
+	rc = dt_irecv(t->mesh.pp, dt_exec_value(&t->exec, &f->f, p->grad_in), message(t, a->chunk),
+		      t->run.compute, peer(t, v + 1), tag(t, v, a->mb, BACKWARD_MSG), "activation gradients",
+		      &f->recv_grad, err);
 	if (rc == 0)
-		rc = dt_isend(t->mesh.pp, f->pass.out, message(t, &f->pass), t->run.compute, peer(t, v + 1),
-			      tag(t, v + 1, a->mb, FORWARD_MSG), "activations", &f->send_out, err);
+		rc = dt_isend(t->mesh.pp, dt_exec_value(&t->exec, &f->f, p->output), message(t, a->chunk),
+			      t->run.compute, peer(t, v + 1), tag(t, v + 1, a->mb, FORWARD_MSG),
+			      "activations", &f->send_out, err);
 	return rc;
 }
 
-static int loss(struct trainer *t, struct dt_pass *p, float scale, struct dt_err *err)
+static int loss(struct trainer *t, struct flight *f, float scale, struct dt_err *err)
 {
-	int unit = dt_final_unit(&t->model), rc = before(t, unit, true, err);
-	double sum = 0;
+	struct dt_hooks h = hooks_of(t);
+	int rc;
 
-	p->accumulate_head = !t->fixed && t->head_done++ > 0;
-	if (rc == 0)
-		rc = dt_loss(&t->model, p, true, scale, &sum, err);
-	t->loss_sum += loss_part(t, sum);
-	if (rc == 0)
-		rc = after(t, unit, true, err);
-	return rc == 0 && t->fixed ? fixed_add_head(t, err) : rc;
+	t->exec.accumulate_head = !t->grads.fixed && t->flow.head_done++ > 0;
+	t->exec.loss_backward = true;
+	t->exec.loss_scale = scale;
+	t->exec.loss_sum = 0;
+	rc = dt_exec_run(&t->exec, &f->f, DT_LIST_LOSS, &h, err);
+	t->flow.loss_sum += loss_part(t, t->exec.loss_sum);
+	return rc;
 }
 
 static int backward(struct trainer *t, const struct dt_action *a, int v, float scale, struct dt_err *err)
 {
+	const struct dt_prog *p = program(t, a->chunk);
 	struct dt_hooks h = hooks_of(t);
 	struct flight *f = find(t, a->chunk, a->mb);
 	int rc;
 
-	f->pass.accumulate = !t->fixed && !t->grads.shared && t->done[a->chunk] > 0;
-	if (dt_chunk_last(&t->model, a->chunk))
-		rc = loss(t, &f->pass, scale, err);
+	t->exec.accumulate = !t->grads.fixed && !t->grads.flat.shared && t->flow.done[a->chunk] > 0;
+	if (p->output < 0)
+		rc = loss(t, f, scale, err);
 	else
 		rc = dt_wait(&f->recv_grad, &t->t.comm[TR_PIPELINE], err);
 	if (rc == 0)
-		rc = dt_chunk_backward(&t->model, &f->pass, a->chunk, &h, err);
-	if (rc == 0 && v > 0)
-		rc = dt_isend(t->mesh.pp, f->pass.dresid, message(t, &f->pass), t->run.compute,
-			      peer(t, v - 1), tag(t, v - 1, a->mb, BACKWARD_MSG), "activation gradients",
-			      &f->send_grad, err);
-	if (!f->pass.split) {
-		t->done[a->chunk]++;
+		rc = dt_exec_run(&t->exec, &f->f, DT_LIST_BACKWARD, &h, err);
+	if (rc == 0 && p->input >= 0)
+		rc = dt_isend(t->mesh.pp, dt_exec_value(&t->exec, &f->f, p->grad_out), message(t, a->chunk),
+			      t->run.compute, peer(t, v - 1), tag(t, v - 1, a->mb, BACKWARD_MSG),
+			      "activation gradients", &f->send_grad, err);
+	if (!t->plan.stage.split) {
+		t->flow.done[a->chunk]++;
 		f->mb = -1;
 	}
 	return rc;
@@ -181,21 +191,22 @@ static int weights(struct trainer *t, const struct dt_action *a, struct dt_err *
 	struct flight *f = find(t, a->chunk, a->mb);
 	int rc;
 
-	f->pass.accumulate = t->done[a->chunk]++ > 0;
-	rc = dt_chunk_weights(&t->model, &f->pass, a->chunk, &h, err);
+	t->exec.accumulate = t->flow.done[a->chunk]++ > 0;
+	rc = dt_exec_run(&t->exec, &f->f, DT_LIST_WEIGHTS, &h, err);
 	f->mb = -1;
 	return rc;
 }
 
 /* Without a pipeline the table has one microbatch, F and B, and is run once for each. */
-int pipeline_step(struct trainer *t, float scale, struct dt_err *err)
+int pipeline_step(struct trainer *t, float scale, double *ret_loss, struct dt_err *err)
 {
-	const struct dt_schedule *s = &t->sched;
+	const struct dt_schedule *s = &t->flow.sched;
 	int rounds = t->run.layout.pp == 1 ? (int)t->run.accumulation : 1, stage = t->mesh.at.pp, rc = 0;
 
-	for (int k = 0; k < t->model.nchunk; k++)
-		t->done[k] = 0;
-	t->head_done = 0;
+	for (int k = 0; k < t->plan.stage.nchunk; k++)
+		t->flow.done[k] = 0;
+	t->flow.head_done = 0;
+	t->flow.loss_sum = 0;
 	for (int r = 0; r < rounds && rc == 0; r++)
 		for (int i = s->start[stage]; i < s->start[stage + 1] && rc == 0; i++) {
 			struct dt_action a = s->a[i];
@@ -207,9 +218,10 @@ int pipeline_step(struct trainer *t, float scale, struct dt_err *err)
 			else
 				rc = a.op == 'B' ? backward(t, &a, v, scale, err) : weights(t, &a, err);
 		}
-	for (int k = 0; k < t->model.nchunk; k++)
+	for (int k = 0; k < t->plan.stage.nchunk; k++)
 		for (int i = 0; i < t->plan.slots[k] && rc == 0; i++)
-			rc = settle(t, &t->flight[k][i], err);
+			rc = settle(t, &t->flow.flight[k][i], err);
+	*ret_loss = t->flow.loss_sum;
 	return rc;
 }
 
@@ -219,18 +231,26 @@ int pipeline_eval(struct trainer *t, int64_t first, int64_t end, double *loss_su
 	double sum = 0;
 	int rc = 0;
 
-	for (int k = 0; k < t->model.nchunk && rc == 0; k++) {
-		struct flight *f = &t->flight[k][0];
+	for (int k = 0; k < t->plan.stage.nchunk && rc == 0; k++) {
+		struct flight *f = &t->flow.flight[k][0];
+		const struct dt_prog *p = program(t, k);
 		int v = k * t->run.layout.pp + t->mesh.at.pp;
 
-		rc = take_input(t, f, k, v, 0, &t->eval_sampler, first, end, err);
+		rc = take_input(t, f, k, v, 0, true, first, end, err);
 		if (rc == 0)
-			rc = dt_chunk_forward(&t->model, &f->pass, k, &h, err);
-		if (rc == 0 && dt_chunk_last(&t->model, k))
-			rc = dt_loss(&t->model, &f->pass, false, 0, &sum, err);
-		else if (rc == 0)
-			rc = dt_send(t->mesh.pp, f->pass.out, message(t, &f->pass), t->run.compute,
-				     peer(t, v + 1), tag(t, v + 1, 0, FORWARD_MSG), "activations", err);
+			rc = dt_exec_run(&t->exec, &f->f, DT_LIST_FORWARD, &h, err);
+		if (rc < 0)
+			break;
+		if (p->output >= 0) {
+			rc = dt_send(t->mesh.pp, dt_exec_value(&t->exec, &f->f, p->output), message(t, k),
+				     t->run.compute, peer(t, v + 1), tag(t, v + 1, 0, FORWARD_MSG),
+				     "activations", err);
+			continue;
+		}
+		t->exec.loss_backward = false;
+		t->exec.loss_sum = 0;
+		rc = dt_exec_run(&t->exec, &f->f, DT_LIST_LOSS, NULL, err);
+		sum += t->exec.loss_sum;
 	}
 	*loss_sum += loss_part(t, sum);
 	return rc;

@@ -14,26 +14,74 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+float *grad_share(const struct trainer *t, int u)
+{
+	const struct flat *f = &t->grads.flat;
+
+	/* An in-place reduce-scatter leaves the share at the start of the unit. */
+	return flat_at(t, f, u, f->shared ? share_first(t, u) : 0);
+}
+
+struct dt_tensor grad_part(const struct trainer *t, int u, int64_t first, int64_t n)
+{
+	return dt_t1(grad_share(t, u) + (first - share_first(t, u)), DT_F32, n);
+}
+
+/* Where the gradients of unit u are computed, and from where they travel. */
+static void bind_unit(struct trainer *t, int u)
+{
+	struct grads *g = &t->grads;
+	int slot = dt_unit_slot(&t->local, u, t->config.layers);
+
+	if (g->flat.shared) {
+		g->unit_g[u] = dt_plan_address(&t->plan, t->arena.base, DT_B_UNIT_G, slot);
+		g->unit_wire[u] = dt_plan_address(&t->plan, t->arena.base, DT_B_WIRE, slot);
+	} else {
+		g->unit_g[u] = flat_at(t, &g->flat, u, 0);
+		g->unit_wire[u] = g->wire.p ? flat_at(t, &g->wire, u, 0) : NULL;
+	}
+	if (!g->wire.p)
+		g->wire.p = g->unit_wire[u];
+}
+
+int grads_bind(struct trainer *t, struct dt_err *err)
+{
+	struct grads *g = &t->grads;
+	int n = t->local.nunit;
+
+	g->flat = flat_bind(t, DT_B_GRADS, DT_F32, 2);
+	g->wire = flat_bind(t, DT_B_WIRE, t->run.grad_comm, 2);
+	g->fixed = dt_plan_address(&t->plan, t->arena.base, DT_B_FIXED, -1);
+	g->unit_g = calloc((size_t)n, sizeof(*g->unit_g));
+	g->unit_wire = calloc((size_t)n, sizeof(*g->unit_wire));
+	if (!g->unit_g || !g->unit_wire)
+		return dt_err_sys(err, -ENOMEM, "cannot bind the gradients");
+	for (int u = 0; u < n; u++)
+		bind_unit(t, u);
+	g->held[0] = g->held[1] = -1;
+	return 0;
+}
+
 int reduce_init(struct trainer *t, struct dt_err *err)
 {
 	const struct dt_local *l = &t->local;
 	int64_t want = (int64_t)(t->run.bucket_bytes / sizeof(float));
 	struct bucket *b = NULL;
 
-	t->bucket = calloc((size_t)l->nunit, sizeof(*t->bucket));
-	t->unit = calloc((size_t)l->nunit, sizeof(*t->unit));
-	if (!t->bucket || !t->unit)
+	t->grads.bucket = calloc((size_t)l->nunit, sizeof(*t->grads.bucket));
+	t->grads.unit = calloc((size_t)l->nunit, sizeof(*t->grads.unit));
+	if (!t->grads.bucket || !t->grads.unit)
 		return dt_err_sys(err, -ENOMEM, "cannot set up gradient buckets");
 	for (int u = l->nunit - 1; u >= 0; u--) {
 		if (!b || b->numel >= want) {
-			b = &t->bucket[t->nbucket++];
+			b = &t->grads.bucket[t->grads.nbucket++];
 			b->last_unit = u;
-			snprintf(b->what, sizeof(b->what), "gradient bucket %d", t->nbucket - 1);
+			snprintf(b->what, sizeof(b->what), "gradient bucket %d", t->grads.nbucket - 1);
 		}
 		b->first_unit = u;
 		b->flat = l->unit[u].flat;
 		b->numel += l->unit[u].numel;
-		t->unit[u].bucket = t->nbucket - 1;
+		t->grads.unit[u].bucket = t->grads.nbucket - 1;
 	}
 	return 0;
 }
@@ -43,26 +91,33 @@ static bool is_layer(const struct trainer *t, int u)
 	return t->local.unit[u].layer >= 0 && t->local.unit[u].layer < t->config.layers;
 }
 
+struct dt_tensor *embed_grad(const struct trainer *t)
+{
+	for (int i = 0; i < t->local.n; i++)
+		if (t->table.p[t->local.p[i].index].role == DT_W_EMBED)
+			return &t->exec.g[i];
+	return NULL;
+}
+
 bool tied_apart(const struct trainer *t, int u)
 {
-	return t->config.tied && t->run.layout.pp > 1 && !is_layer(t, u) &&
-	       (t->model.has_embed || t->model.has_head);
+	return t->config.tied && t->run.layout.pp > 1 && !is_layer(t, u) && (holds_embed(t) || holds_head(t));
 }
 
 int reduce_begin(struct trainer *t, struct dt_err *err)
 {
 	int rc = 0;
 
-	t->bad = NULL;
-	for (int i = 0; i < t->nbucket; i++)
-		t->bucket[i].pending = t->bucket[i].last_unit - t->bucket[i].first_unit + 1;
+	t->grads.bad = NULL;
+	for (int i = 0; i < t->grads.nbucket; i++)
+		t->grads.bucket[i].pending = t->grads.bucket[i].last_unit - t->grads.bucket[i].first_unit + 1;
 	for (int u = 0; u < t->local.nunit && rc == 0; u++) {
-		t->unit[u].left = t->run.accumulation;
-		t->unit[u].summed = false;
-		if (!t->fixed && (!t->grads.shared || !is_layer(t, u)))
-			rc = dt_grads_begin(&t->model, u, err);
+		t->grads.unit[u].left = t->run.accumulation;
+		t->grads.unit[u].summed = false;
+		if (!t->grads.fixed && (!t->grads.flat.shared || !is_layer(t, u)))
+			rc = dt_exec_zero_grads(&t->exec, u, err);
 	}
-	return rc == 0 && t->fixed ? fixed_begin(t, err) : rc;
+	return rc == 0 && t->grads.fixed ? fixed_begin(t, err) : rc;
 }
 
 /* Remembers the first parameter of the unit with a gradient that is not finite. */
@@ -71,20 +126,21 @@ static int check_unit(struct trainer *t, int unit, struct dt_err *err)
 	const struct dt_local_unit *u = &t->local.unit[unit];
 	const struct dt_ops *o = t->dev->ops;
 	double sum;
-	int rc = o->sumsq(t->dev, &sum, dt_t1(t->unit_g[unit], DT_F32, u->numel));
+	int rc = o->sumsq(t->dev, &sum, dt_t1(t->grads.unit_g[unit], DT_F32, u->numel));
 
-	if (rc < 0 || isfinite(sum) || t->bad)
+	if (rc < 0 || isfinite(sum) || t->grads.bad)
 		return dt_kernel_check(rc, "->sumsq(", err);
-	for (int i = 0; i < t->local.n && !t->bad; i++) {
+	for (int i = 0; i < t->local.n && !t->grads.bad; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];
 
 		if (lp->unit != unit)
 			continue;
-		rc = o->sumsq(t->dev, &sum, dt_t1(t->unit_g[unit] + (lp->flat - u->flat), DT_F32, lp->numel));
+		rc = o->sumsq(t->dev, &sum,
+			      dt_t1(t->grads.unit_g[unit] + (lp->flat - u->flat), DT_F32, lp->numel));
 		if (rc < 0)
 			return dt_kernel_check(rc, "->sumsq(", err);
 		if (!isfinite(sum))
-			t->bad = t->table.p[lp->index].name;
+			t->grads.bad = t->table.p[lp->index].name;
 	}
 	return 0;
 }
@@ -94,27 +150,27 @@ static void *outgoing(struct trainer *t, int u, int *rc)
 {
 	int64_t n = t->local.unit[u].numel;
 
-	if (!t->wire.p)
-		return t->unit_g[u];
-	*rc = t->dev->ops->convert(t->dev, dt_t1(t->unit_wire[u], t->wire.dtype, n),
-				   dt_t1(t->unit_g[u], DT_F32, n));
-	return t->unit_wire[u];
+	if (!t->grads.wire.p)
+		return t->grads.unit_g[u];
+	*rc = t->dev->ops->convert(t->dev, dt_t1(t->grads.unit_wire[u], t->grads.wire.dtype, n),
+				   dt_t1(t->grads.unit_g[u], DT_F32, n));
+	return t->grads.unit_wire[u];
 }
 
 /* Back into the first n elements of the unit's gradients. */
 static int incoming(struct trainer *t, int u, int64_t n, struct dt_err *err)
 {
-	if (!t->wire.p)
+	if (!t->grads.wire.p)
 		return 0;
-	return dt_kernel_check(t->dev->ops->convert(t->dev, dt_t1(t->unit_g[u], DT_F32, n),
-						    dt_t1(t->unit_wire[u], t->wire.dtype, n)),
+	return dt_kernel_check(t->dev->ops->convert(t->dev, dt_t1(t->grads.unit_g[u], DT_F32, n),
+						    dt_t1(t->grads.unit_wire[u], t->grads.wire.dtype, n)),
 			       "->convert(", err);
 }
 
 /* Starts the reduction of a unit whose gradients are complete. */
 static int start(struct trainer *t, int u, struct dt_err *err)
 {
-	struct bucket *b = &t->bucket[t->unit[u].bucket];
+	struct bucket *b = &t->grads.bucket[t->grads.unit[u].bucket];
 	double t0;
 	int rc = 0;
 	void *g = t->run.layout.zero || dt_comm_size(t->mesh.dp) > 1 ? outgoing(t, u, &rc) : NULL;
@@ -123,12 +179,13 @@ static int start(struct trainer *t, int u, struct dt_err *err)
 		return dt_kernel_check(rc, "->convert(", err);
 	t0 = dt_now();
 	if (t->run.layout.zero)
-		rc = dt_ireduce_scatter(t->mesh.dp, g, NULL, (size_t)share_n(t, u), t->wire.dtype, DT_SUM,
-					"gradients of a unit", &t->unit[u].req, err);
+		rc = dt_ireduce_scatter(t->mesh.dp, g, NULL, (size_t)share_n(t, u), t->grads.wire.dtype,
+					DT_SUM, "gradients of a unit", &t->grads.unit[u].req, err);
 	else if (--b->pending <= 0 && g)
-		rc = dt_iall_reduce(t->mesh.dp,
-				    flat_at(t, t->wire.p ? &t->wire : &t->grads, b->first_unit, 0), NULL,
-				    (size_t)b->numel, t->wire.dtype, DT_SUM, b->what, &b->req, err);
+		rc = dt_iall_reduce(
+			t->mesh.dp,
+			flat_at(t, t->grads.wire.p ? &t->grads.wire : &t->grads.flat, b->first_unit, 0), NULL,
+			(size_t)b->numel, t->grads.wire.dtype, DT_SUM, b->what, &b->req, err);
 	t->t.comm[TR_GRADS] += dt_now() - t0;
 	return rc;
 }
@@ -137,16 +194,16 @@ static int start(struct trainer *t, int u, struct dt_err *err)
 static int collect(struct trainer *t, int u, struct dt_err *err)
 {
 	struct dt_tensor share = dt_t1(grad_share(t, u), DT_F32, share_n(t, u)),
-			 got = dt_t1(t->unit_g[u], DT_F32, share_n(t, u));
-	int rc = dt_wait(&t->unit[u].req, &t->t.comm[TR_GRADS], err);
+			 got = dt_t1(t->grads.unit_g[u], DT_F32, share_n(t, u));
+	int rc = dt_wait(&t->grads.unit[u].req, &t->t.comm[TR_GRADS], err);
 
 	if (rc == 0)
 		rc = incoming(t, u, share_n(t, u), err);
-	if (rc < 0 || !t->grads.shared)
+	if (rc < 0 || !t->grads.flat.shared)
 		return rc;
-	rc = t->unit[u].summed ? t->dev->ops->axpy(t->dev, share, 1.0f, got)
-			       : t->dev->ops->convert(t->dev, share, got);
-	t->unit[u].summed = true;
+	rc = t->grads.unit[u].summed ? t->dev->ops->axpy(t->dev, share, 1.0f, got)
+				     : t->dev->ops->convert(t->dev, share, got);
+	t->grads.unit[u].summed = true;
 	return dt_kernel_check(rc, "->axpy(", err);
 }
 
@@ -154,26 +211,26 @@ int reduce_before(struct trainer *t, int u, struct dt_err *err)
 {
 	int slot = dt_unit_slot(&t->local, u, t->config.layers), rc = 0;
 
-	if (t->fixed)
-		return dt_grads_begin(&t->model, u, err);
-	if (!t->grads.shared || !is_layer(t, u))
+	if (t->grads.fixed)
+		return dt_exec_zero_grads(&t->exec, u, err);
+	if (!t->grads.flat.shared || !is_layer(t, u))
 		return 0;
-	if (t->grad_held[slot] >= 0)
-		rc = collect(t, t->grad_held[slot], err);
-	t->grad_held[slot] = u;
-	return rc == 0 ? dt_grads_begin(&t->model, u, err) : rc;
+	if (t->grads.held[slot] >= 0)
+		rc = collect(t, t->grads.held[slot], err);
+	t->grads.held[slot] = u;
+	return rc == 0 ? dt_exec_zero_grads(&t->exec, u, err) : rc;
 }
 
 int reduce_after(struct trainer *t, int u, struct dt_err *err)
 {
-	bool each = t->fixed || (t->grads.shared && is_layer(t, u));
+	bool each = t->grads.fixed || (t->grads.flat.shared && is_layer(t, u));
 	int rc;
 
-	if (--t->unit[u].left > 0 && !each)
+	if (--t->grads.unit[u].left > 0 && !each)
 		return 0;
 	rc = replicas_sum(t, u, err);
-	if (rc == 0 && t->fixed)
-		return fixed_add(t, u, t->unit[u].left == 0, err);
+	if (rc == 0 && t->grads.fixed)
+		return fixed_add(t, u, t->grads.unit[u].left == 0, err);
 	if (rc == 0)
 		rc = check_unit(t, u, err);
 	return rc < 0 || tied_apart(t, u) ? rc : start(t, u, err);
@@ -182,13 +239,12 @@ int reduce_after(struct trainer *t, int u, struct dt_err *err)
 /* First and last stage add up their gradients of the embedding they share. */
 static int join_tied(struct trainer *t, struct dt_err *err)
 {
-	int last = t->run.layout.pp - 1, peer = t->model.has_embed ? last : 0, rc;
-	struct dt_unit *u = t->model.has_embed ? &t->model.embed : &t->model.final;
-	struct dt_tensor mine = u->g[DT_W_EMBED], other = mine;
+	int last = t->run.layout.pp - 1, peer = holds_embed(t) ? last : 0, rc;
+	struct dt_tensor mine = *embed_grad(t), other = mine;
 	struct dt_comm_req *send = NULL;
 	size_t n = (size_t)dt_numel(mine);
 
-	other.data = dt_plan_address(&t->plan, t->arena.base, DT_B_TIED, -1, -1, -1);
+	other.data = dt_plan_address(&t->plan, t->arena.base, DT_B_TIED, -1);
 	rc = dt_isend(t->mesh.pp, mine.data, n, DT_F32, peer, 0, "tied embedding's gradient", &send, err);
 	if (rc == 0)
 		rc = dt_recv(t->mesh.pp, other.data, n, DT_F32, peer, 0, "tied embedding's gradient", err);
@@ -201,16 +257,16 @@ int reduce_finish(struct trainer *t, struct dt_err *err)
 {
 	int rc = 0, n = t->local.nunit;
 
-	if (t->fixed)
+	if (t->grads.fixed)
 		return fixed_finish(t, err);
-	if (tied_apart(t, t->model.has_embed ? 0 : n - 1)) {
+	if (tied_apart(t, holds_embed(t) ? 0 : n - 1)) {
 		rc = join_tied(t, err);
 		for (int u = n - 1; u >= 0 && rc == 0; u--)
 			if (tied_apart(t, u))
 				rc = start(t, u, err);
 	}
-	for (int i = 0; i < t->nbucket && rc == 0; i++) {
-		struct bucket *b = &t->bucket[i];
+	for (int i = 0; i < t->grads.nbucket && rc == 0; i++) {
+		struct bucket *b = &t->grads.bucket[i];
 
 		if (!b->req)
 			continue;
@@ -219,18 +275,21 @@ int reduce_finish(struct trainer *t, struct dt_err *err)
 			rc = incoming(t, u, t->local.unit[u].numel, err);
 	}
 	for (int u = n - 1; u >= 0 && rc == 0 && t->run.layout.zero; u--)
-		if (!is_layer(t, u) || !t->grads.shared)
+		if (!is_layer(t, u) || !t->grads.flat.shared)
 			rc = collect(t, u, err);
 	for (int slot = 0; slot < 2 && rc == 0; slot++) {
-		if (t->grad_held[slot] >= 0)
-			rc = collect(t, t->grad_held[slot], err);
-		t->grad_held[slot] = -1;
+		if (t->grads.held[slot] >= 0)
+			rc = collect(t, t->grads.held[slot], err);
+		t->grads.held[slot] = -1;
 	}
 	return rc;
 }
 
-void reduce_release(struct trainer *t)
+void grads_release(struct trainer *t)
 {
-	free(t->bucket);
-	free(t->unit);
+	free(t->grads.unit_g);
+	free(t->grads.unit_wire);
+	free(t->grads.bucket);
+	free(t->grads.unit);
+	dt_comm_free(t->grads.kv_group);
 }

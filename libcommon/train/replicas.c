@@ -12,7 +12,7 @@ int replicas_init(struct trainer *t, struct dt_err *err)
 
 	if (tp <= kv)
 		return 0;
-	return dt_comm_create(&t->kv_group, t->world, "kv heads",
+	return dt_comm_create(&t->grads.kv_group, t->world, "kv heads",
 			      t->info.rank / tp * kv + t->mesh.at.tp * kv / tp, t->info.rank, err);
 }
 
@@ -22,10 +22,10 @@ bool counts(const struct trainer *t, const struct dt_local_param *lp)
 
 	if (t->mesh.at.tp != 0 && p->cut == DT_CUT_NONE)
 		return false;
-	if (kv_shared(t, p) && dt_comm_rank(t->kv_group) != 0)
+	if (kv_shared(t, p) && dt_comm_rank(t->grads.kv_group) != 0)
 		return false;
 	/* The copy of a tied embedding on a last stage that is not the first. */
-	return p->role != DT_W_EMBED || t->model.has_embed;
+	return p->role != DT_W_EMBED || holds_embed(t);
 }
 
 /* Norms see only this rank's rows where the residual stream is cut; those of heads only this rank's heads. */
@@ -43,7 +43,7 @@ static bool of_rank(const struct trainer *t, enum dt_role role)
 	case DT_W_FINAL_NORM_B:
 	case DT_W_POST_ATTN_NORM:
 	case DT_W_POST_MLP_NORM:
-		return t->model.seq_parallel;
+		return t->exec.seq_parallel;
 	default:
 		return false;
 	}
@@ -54,16 +54,19 @@ int replicas_sum(struct trainer *t, int unit, struct dt_err *err)
 	const struct dt_local_unit *u = &t->local.unit[unit];
 	int rc = 0;
 
-	if (!t->model.seq_parallel && !t->kv_group && !(t->config.qk_norm && t->run.layout.tp > 1))
+	if (!t->exec.seq_parallel && !t->grads.kv_group && !(t->config.qk_norm && t->run.layout.tp > 1))
 		return 0;
 	for (int i = 0; i < t->local.n && rc == 0; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];
 		const struct dt_param *p = &t->table.p[lp->index];
-		struct dt_comm *c = of_rank(t, p->role) ? t->mesh.tp : kv_shared(t, p) ? t->kv_group : NULL;
+		struct dt_comm *c = of_rank(t, p->role) ? t->mesh.tp
+				    : kv_shared(t, p)	? t->grads.kv_group
+							: NULL;
 
 		if (lp->unit == unit && c)
-			rc = dt_all_reduce(c, t->unit_g[unit] + (lp->flat - u->flat), NULL, (size_t)lp->numel,
-					   DT_F32, DT_SUM, "gradients of what tp ranks share", err);
+			rc = dt_all_reduce(c, t->grads.unit_g[unit] + (lp->flat - u->flat), NULL,
+					   (size_t)lp->numel, DT_F32, DT_SUM,
+					   "gradients of what tp ranks share", err);
 	}
 	return rc;
 }

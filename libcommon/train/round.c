@@ -10,7 +10,7 @@
 
 static float *room(const struct trainer *t)
 {
-	return dt_plan_address(&t->plan, t->arena.base, DT_B_ROUND, -1, -1, -1);
+	return dt_plan_address(&t->plan, t->arena.base, DT_B_ROUND, -1);
 }
 
 int round_init(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n,
@@ -25,7 +25,8 @@ int round_init(struct trainer *t, const struct dt_local_param *lp, int64_t first
 		rc = device_init_param(t, lp, first + i, m, room(t), err);
 		if (rc < 0)
 			return rc;
-		rc = t->dev->ops->convert(t->dev, flat_part(t, &t->master, lp->unit, start + first + i, m),
+		rc = t->dev->ops->convert(t->dev,
+					  flat_part(t, &t->store.master, lp->unit, start + first + i, m),
 					  dt_t1(room(t), DT_F32, m));
 	}
 	return dt_kernel_check(rc, "->convert(", err);
@@ -36,18 +37,19 @@ int round_update(struct trainer *t, const struct dt_local_param *lp, const struc
 {
 	int64_t start = lp->flat - t->local.unit[lp->unit].flat;
 	uint32_t sub = dt_hash_str(t->table.p[lp->index].name) + 2654435761u * (uint32_t)t->mesh.at.tp;
-	struct dt_rng r = dt_rng_make(t->run.data.seed + (uint64_t)t->step, DT_RNG_ROUND, sub);
+	struct dt_rng r = dt_rng_make(t->run.data.seed + (uint64_t)t->loop.step, DT_RNG_ROUND, sub);
 	int u = lp->unit;
 
 	for (int64_t i = first; i < first + n; i += DT_ROUND_NUMEL) {
 		int64_t m = first + n - i < DT_ROUND_NUMEL ? first + n - i : DT_ROUND_NUMEL, at = start + i;
-		struct dt_tensor w = flat_part(t, &t->master, u, at, m), wide = dt_t1(room(t), DT_F32, m);
+		struct dt_tensor w = flat_part(t, &t->store.master, u, at, m),
+				 wide = dt_t1(room(t), DT_F32, m);
 		int rc = t->dev->ops->convert(t->dev, wide, w);
 
 		if (rc == 0)
 			rc = t->dev->ops->optim_step(t->dev, o, DT_NONE, wide, grad_part(t, u, at, m),
-						     flat_part(t, &t->state[0], u, at, m),
-						     flat_part(t, &t->state[1], u, at, m));
+						     flat_part(t, &t->optim.state[0], u, at, m),
+						     flat_part(t, &t->optim.state[1], u, at, m));
 		if (rc == 0)
 			rc = t->dev->ops->round_random(t->dev, w, wide,
 						       &(struct dt_round){r.stream, (uint64_t)i});

@@ -15,13 +15,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const kinds[] = {"model", "m", "v", "grad"};
-enum { KIND_GRAD = 3, KINDS };
+/* Kinds of values: the parameters, the optimizer's states, the gradients. */
+enum { KIND_MODEL, KIND_GRAD = KIND_MODEL + OPTIM_STATES_MAX + 1, KINDS };
+
+static const char *kind_name(int kind)
+{
+	return kind == KIND_MODEL ? "model" : kind == KIND_GRAD ? "grad" : optim_state_name(kind - 1);
+}
 
 /* Where element i of unit u is; NULL where the run has none of the kind. */
 static const void *kind_at(const struct trainer *t, int kind, int u, int64_t i)
 {
-	const struct flat *f = kind == 0 ? &t->master : &t->state[kind - 1];
+	const struct flat *f = kind == 0 ? &t->store.master : &t->optim.state[kind - 1];
 
 	if (kind == KIND_GRAD) /* reduced gradients lie at the start of the share */
 		return t->run.save.grads ? grad_share(t, u) + (i - share_first(t, u)) : NULL;
@@ -34,14 +39,14 @@ static int pieces_of(const struct trainer *t, const struct dt_local_param *lp, i
 		     int64_t hi, struct dt_piece *ret)
 {
 	const struct dt_param *p = &t->table.p[lp->index];
-	struct dt_piece box = {.dtype = kind == 0 ? t->master.dtype : DT_F32, .ndim = p->ndim};
+	struct dt_piece box = {.dtype = kind == 0 ? t->store.master.dtype : DT_F32, .ndim = p->ndim};
 	int64_t start = lp->flat - t->local.unit[lp->unit].flat, first = lo > start ? lo - start : 0,
 		last = hi < start + lp->numel ? hi - start : lp->numel;
 	int n;
 
 	if (first >= last)
 		return 0;
-	snprintf(box.name, sizeof(box.name), "%s/%s", kinds[kind], p->name);
+	snprintf(box.name, sizeof(box.name), "%s/%s", kind_name(kind), p->name);
 	for (int d = 0; d < p->ndim; d++) {
 		box.global[d] = p->shape[d];
 		box.off[d] = lp->off[d];
@@ -85,23 +90,25 @@ static int my_pieces(struct trainer *t, struct dt_piece **ret, int *ret_n, struc
 
 static json_t *make_meta(struct trainer *t)
 {
-	static const char *const optims[] = {"sgd", "momentum", "rmsprop", "adagrad", "adam", "adamw"};
-	char layout[64];
-	json_t *o = json_pack(
-		"{s:I, s:s, s:{s:I, s:I, s:I, s:s}, s:{s:s, s:I}, s:{s:I}, s:{s:s, s:s%}}", "step",
-		(json_int_t)t->step, "layout", dt_layout_format(&t->run.layout, layout, sizeof(layout)),
-		"data", "cursor", (json_int_t)t->cursor, "seed", (json_int_t)t->run.data.seed, "seq",
-		(json_int_t)t->run.seq, "tokenizer_hash", t->data_info.tokenizer_hash, "optimizer", "kind",
-		optims[t->run.optim.kind], "t", (json_int_t)t->step, "train", "tokens", (json_int_t)t->tokens,
-		"tokenizer", "hash", t->data_info.tokenizer_hash, "text", t->data_info.tokenizer_text,
-		t->data_info.tokenizer_bytes);
+	char layout[64], optim[16];
+	json_t *o = json_pack("{s:I, s:s, s:{s:I, s:I, s:I, s:I, s:s}, s:{s:s, s:I}, s:{s:I}, s:{s:s, s:s%}}",
+			      "step", (json_int_t)t->loop.step, "layout",
+			      dt_layout_format(&t->run.layout, layout, sizeof(layout)), "data", "cursor",
+			      (json_int_t)t->loop.cursor, "seed", (json_int_t)t->run.data.seed, "seq",
+			      (json_int_t)t->run.seq, "set_tokens", (json_int_t)t->source.info.tokens,
+			      "tokenizer_hash", t->source.info.tokenizer_hash, "optimizer", "kind",
+			      dt_opt_choice_name(DT_OPTIM_CHOICES, t->run.optim.kind, optim, sizeof(optim)),
+			      "t", (json_int_t)t->loop.step, "train", "tokens", (json_int_t)t->loop.tokens,
+			      "tokenizer", "hash", t->source.info.tokenizer_hash, "text",
+			      t->source.info.tokenizer_text, t->source.info.tokenizer_bytes);
 
-	if (o)
+	if (o) {
 		json_object_set_new(o, "model", dt_config_to_json(&t->config));
+		json_object_set_new(o, "run_id", json_string(t->save.run_id));
+		json_object_set_new(o, "run", dt_run_to_json(&t->run));
+	}
 	if (o && t->run.loss_scale == 0)
-		json_object_set_new(o, "loss_scale",
-				    json_pack("{s:f, s:I}", "scale", t->loss_scale, "good_steps",
-					      (json_int_t)t->good_steps));
+		json_object_set_new(o, "loss_scale", optim_to_json(t));
 	return o;
 }
 
@@ -114,7 +121,7 @@ static int begin(struct trainer *t, char dir[PATH_MAX], struct dt_err *err)
 	if (t->info.rank == 0) {
 		rc = dt_mkdir_p(t->run.save.dir, err);
 		if (rc == 0)
-			rc = dt_ckpt_begin(t->run.save.dir, t->step, &tmp, err);
+			rc = dt_ckpt_begin(t->run.save.dir, t->loop.step, &tmp, err);
 		if (rc == 0)
 			snprintf(dir, PATH_MAX, "%s", tmp);
 		free(tmp);
@@ -229,7 +236,7 @@ static int gather_lists(struct trainer *t, struct save_job *j, struct dt_err *er
 /* Ends the job; what failed on all ranks alike may be no failure of the run. */
 static int job_end(struct trainer *t, bool final, int rc, struct dt_err *err)
 {
-	struct save_job *j = t->job;
+	struct save_job *j = t->save.job;
 	bool forgive = rc < 0 && t->agreed && t->run.save.proceed && !final;
 
 	job_join(j);
@@ -240,7 +247,7 @@ static int job_end(struct trainer *t, bool final, int rc, struct dt_err *err)
 	if (forgive && err->msg[0])
 		dt_log_msg(t->log, "step %lld is not saved, training goes on: %s", (long long)j->step,
 			   err->msg);
-	t->job = NULL;
+	t->save.job = NULL;
 	job_free(j);
 	if (!forgive)
 		return rc;
@@ -252,7 +259,7 @@ static int job_end(struct trainer *t, bool final, int rc, struct dt_err *err)
 /* Whether the thread of every rank is done. */
 static int all_done(struct trainer *t, bool *ret, struct dt_err *err)
 {
-	int32_t done = atomic_load(&t->job->done);
+	int32_t done = atomic_load(&t->save.job->done);
 	int rc = dt_all_reduce(t->mesh.world, &done, NULL, 1, DT_I32, DT_MIN, "checkpoint progress", err);
 
 	*ret = done;
@@ -263,8 +270,8 @@ static int drain(struct trainer *t, bool wait, bool final, struct dt_err *err)
 {
 	int rc = 0;
 
-	while (t->job) {
-		struct save_job *j = t->job;
+	while (t->save.job) {
+		struct save_job *j = t->save.job;
 		bool done = true;
 
 		if (wait)
@@ -290,16 +297,16 @@ static int drain(struct trainer *t, bool wait, bool final, struct dt_err *err)
 
 int trainer_drain(struct trainer *t, bool wait, struct dt_err *err)
 {
-	return t->job ? drain(t, wait, false, err) : 0;
+	return t->save.job ? drain(t, wait, false, err) : 0;
 }
 
 void trainer_drop_save(struct trainer *t)
 {
-	if (!t->job)
+	if (!t->save.job)
 		return;
-	job_join(t->job);
-	job_free(t->job);
-	t->job = NULL;
+	job_join(t->save.job);
+	job_free(t->save.job);
+	t->save.job = NULL;
 }
 
 /* What lies on a device is written from a copy on the host, whether training goes on or not. */
@@ -326,7 +333,7 @@ static int bring_all(struct trainer *t, struct save_job *j, struct dt_err *err)
 /* Parameters and states may be written from where they lie until the next update; gradients may not. */
 static int take_snapshot(struct trainer *t, struct save_job *j, struct dt_err *err)
 {
-	const struct dt_buf *b = dt_memory_find(&t->plan, DT_B_SNAPSHOT, -1, -1, -1);
+	const struct dt_buf *b = dt_memory_find(&t->plan, DT_B_SNAPSHOT, -1);
 	int rc = snapshot_new(j->piece, j->n, b ? t->arena.base + b->offset : NULL, b ? b->bytes : 0,
 			      &j->snapshot, err);
 
@@ -338,8 +345,8 @@ static int take_snapshot(struct trainer *t, struct save_job *j, struct dt_err *e
 
 void trainer_before_update(struct trainer *t)
 {
-	if (t->job && t->job->snapshot)
-		snapshot_take(t->job->snapshot);
+	if (t->save.job && t->save.job->snapshot)
+		snapshot_take(t->save.job->snapshot);
 }
 
 int trainer_save(struct trainer *t, bool final, struct dt_err *err)
@@ -358,9 +365,9 @@ int trainer_save(struct trainer *t, bool final, struct dt_err *err)
 	*j = (struct save_job){.o = &t->run.save,
 			       .rank = t->info.rank,
 			       .nrank = t->info.size,
-			       .step = t->step,
+			       .step = t->loop.step,
 			       .async = t->run.save.async && !final};
-	t->job = j;
+	t->save.job = j;
 	rc = begin(t, j->dir, err);
 	if (rc == 0) {
 		rc = my_pieces(t, &j->piece, &j->n, err);
@@ -423,30 +430,78 @@ static int load_param(struct trainer *t, struct dt_ckpt *ck, const struct dt_loc
 	return rc;
 }
 
+/* Whether the checkpoint's model is the one to be trained, in every attribute but its name. */
+static int same_model(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
+{
+	struct dt_config was;
+	json_t *a, *b;
+	const char *key;
+	json_t *v;
+	int rc = dt_config_from_json(json_object_get(dt_ckpt_meta(ck), "model"), &was, err);
+
+	if (rc < 0)
+		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(ck));
+	a = dt_config_to_json(&was);
+	b = dt_config_to_json(&t->config);
+	json_object_foreach(a, key, v)
+	{
+		const json_t *mine = json_object_get(b, key);
+		char *x, *y;
+
+		if (rc < 0 || !strcmp(key, "name") || json_equal(v, mine))
+			continue;
+		x = json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+		y = json_dumps(mine, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+		rc = dt_err_set(err, -EINVAL, "checkpoint '%s' is of another model: %s is %s, not %s of '%s'",
+				dt_ckpt_path(ck), key, x ? x : "?", y ? y : "?", t->config.name);
+		free(x);
+		free(y);
+	}
+	json_decref(a);
+	json_decref(b);
+	return rc;
+}
+
+static bool accepts(const struct trainer *t, const char *option)
+{
+	const struct dt_strs *list = t->run.save.accept;
+
+	for (int i = 0; list && i < list->n; i++)
+		if (!strcmp(list->v[i], option))
+			return true;
+	return false;
+}
+
 static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 {
 	const json_t *meta = dt_ckpt_meta(ck), *data = json_object_get(meta, "data");
-	const json_t *train = json_object_get(meta, "train"), *scaler = json_object_get(meta, "loss_scale");
-	int64_t seq = 0, seed = 0;
-	const char *hash = "";
-	int rc;
+	int64_t seq = 0, seed = 0, set = 0;
+	const char *hash = "", *id = "";
+	int rc = same_model(t, ck, err);
 
-	if ((rc = dt_json_int(meta, "step", true, 0, INT64_MAX, &t->step, err)) < 0 ||
-	    (rc = dt_json_int(data, "cursor", true, 0, INT64_MAX, &t->cursor, err)) < 0 ||
+	if (rc < 0)
+		return rc;
+	if ((rc = loop_from_json(t, meta, err)) < 0 || (rc = optim_from_json(t, meta, err)) < 0 ||
 	    (rc = dt_json_int(data, "seq", true, 1, INT64_MAX, &seq, err)) < 0 ||
 	    (rc = dt_json_int(data, "seed", true, 0, INT64_MAX, &seed, err)) < 0 ||
+	    (rc = dt_json_int(data, "set_tokens", false, 0, INT64_MAX, &set, err)) < 0 ||
 	    (rc = dt_json_str(data, "tokenizer_hash", true, &hash, err)) < 0 ||
-	    (rc = dt_json_int(train, "tokens", false, 0, INT64_MAX, &t->tokens, err)) < 0)
+	    (rc = dt_json_str(meta, "run_id", false, &id, err)) < 0)
 		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(ck));
-	if (scaler && t->run.loss_scale == 0 &&
-	    ((rc = dt_json_real(scaler, "scale", true, &t->loss_scale, err)) < 0 ||
-	     (rc = dt_json_int(scaler, "good_steps", true, 0, INT64_MAX, &t->good_steps, err)) < 0))
-		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(ck));
-	if (strcmp(hash, t->data_info.tokenizer_hash))
+	snprintf(t->save.run_id, sizeof(t->save.run_id), "%s", id);
+	if (strcmp(hash, t->source.info.tokenizer_hash))
 		return dt_err_set(err, -EINVAL,
 				  "checkpoint '%s' was trained with another tokenizer than that of '%s'",
 				  dt_ckpt_path(ck), t->run.data.train);
-	if (seq != t->run.seq || (uint64_t)seed != t->run.data.seed)
+	if (set && set != t->source.info.tokens && !accepts(t, "data"))
+		return dt_err_set(
+			err, -EINVAL,
+			"checkpoint '%s' was trained on another data set, of %lld tokens, than '%s' of "
+			"%lld; --accept-change data goes on with this one",
+			dt_ckpt_path(ck), (long long)set, t->run.data.train,
+			(long long)t->source.info.tokens);
+	/* Where the manifest has the whole run, its options have been compared. */
+	if (!json_object_get(meta, "run") && (seq != t->run.seq || (uint64_t)seed != t->run.data.seed))
 		return dt_err_set(err, -EINVAL,
 				  "checkpoint '%s' was trained with --seq %lld --seed %lld: the data order "
 				  "would change",
@@ -482,10 +537,10 @@ int trainer_resume(struct trainer *t, struct dt_err *err)
 		dt_ckpt_read_once(ck);
 	rc = trainer_agree(t, load_all(t, ck, err), err);
 	if (rc == 0)
-		rc = units_publish(t, err);
+		rc = store_publish(t, err);
 	if (rc == 0)
 		dt_log_msg(&t->root_log, "resumed from '%s' at step %lld", dt_ckpt_path(ck),
-			   (long long)t->step);
+			   (long long)t->loop.step);
 	dt_ckpt_close(ck);
 	return rc < 0 ? rc : 1;
 }

@@ -8,70 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static int check_parallel(const struct dt_layout *l, struct dt_err *err)
-{
-	if (l->cp > 1 || l->ep > 1) {
-		dt_err_set(err, -ENOTSUP, "layout axes cp and ep cannot be trained by this version");
-		dt_err_hint(err, "use dp, tp, pp, v, s and z");
-		return -ENOTSUP;
-	}
-	if (l->zero == 3 && l->pp > 1)
-		return dt_err_set(err, -ENOTSUP, "z3 cannot be combined with a pipeline");
-	return 0;
-}
-
-/* The table of --schedule-file, checked. */
-static int read_schedule(struct trainer *t, struct dt_err *err)
-{
-	char *text;
-	size_t n;
-	int rc;
-
-	if (!t->run.schedule_file)
-		return 0;
-	if (t->run.layout.pp == 1)
-		return dt_err_set(err, -EINVAL, "--schedule-file is for pipelines, but the layout has none");
-	rc = dt_read_file(t->run.schedule_file, 16u << 20, &text, &n, err);
-	if (rc < 0)
-		return rc;
-	rc = dt_schedule_read(text, t->run.schedule_file, t->run.layout.pp, dt_layout_chunks(&t->run.layout),
-			      (int)t->run.accumulation, &t->file_sched, err);
-	free(text);
-	if (rc == 0)
-		t->run.schedule = &t->file_sched;
-	return rc;
-}
-
-static int open_data(struct trainer *t, struct dt_err *err)
-{
-	struct dt_dataset_info eval;
-	int rc = dt_dataset_open(t->run.data.train, &t->data, err);
-
-	if (rc < 0)
-		return rc;
-	dt_dataset_info(t->data, &t->data_info);
-	if (t->config.vocab < t->data_info.vocab) {
-		dt_err_set(err, -EINVAL,
-			   "model vocabulary %lld is smaller than the %d of the tokenizer of '%s'",
-			   (long long)t->config.vocab, t->data_info.vocab, t->run.data.train);
-		dt_err_hint(err, "choose a model with a larger vocabulary, or rebuild the dataset");
-		return -EINVAL;
-	}
-	rc = dt_sampler_init(&t->sampler, t->data, t->run.seq, t->run.data.seed, true, err);
-	if (rc < 0)
-		return rc;
-	if (!t->run.data.eval)
-		return 0;
-	rc = dt_dataset_open(t->run.data.eval, &t->eval_data, err);
-	if (rc < 0)
-		return rc;
-	dt_dataset_info(t->eval_data, &eval);
-	if (strcmp(eval.tokenizer_hash, t->data_info.tokenizer_hash))
-		return dt_err_set(err, -EINVAL, "'%s' and '%s' were made with different tokenizers",
-				  t->run.data.train, t->run.data.eval);
-	return dt_sampler_init(&t->eval_sampler, t->eval_data, t->run.seq, t->run.data.seed, false, err);
-}
-
 /* Threads of this rank: what it is bound to, or an equal share of the machine. */
 static int thread_count(struct trainer *t)
 {
@@ -92,15 +28,14 @@ static int thread_count(struct trainer *t)
 }
 
 /* Whether collectives work on this buffer: gradients, weights that are gathered, activations at the cuts. */
-static bool travels(const struct trainer *t, enum dt_buf_id id)
+static bool travels(const struct trainer *t, const struct dt_buf *b)
 {
-	bool dp = t->run.layout.dp > 1, tp = t->run.layout.tp > 1, pp = t->run.layout.pp > 1;
+	bool dp = t->run.layout.dp > 1;
 
-	return (dp && (id == DT_B_GRADS || id == DT_B_UNIT_G || id == DT_B_UNIT_W || id == DT_B_WIRE ||
-		       id == DT_B_FIXED)) ||
-	       (dp && t->run.layout.zero && id == DT_B_WEIGHTS) ||
-	       (tp && (id == DT_B_DELTA || id == DT_B_DNORM || id == DT_B_GATHER)) ||
-	       (pp && (id == DT_B_DRESID || id == DT_B_OUT));
+	return b->message ||
+	       (dp && (b->id == DT_B_GRADS || b->id == DT_B_UNIT_G || b->id == DT_B_UNIT_W ||
+		       b->id == DT_B_WIRE || b->id == DT_B_FIXED)) ||
+	       (dp && t->run.layout.zero && b->id == DT_B_WEIGHTS);
 }
 
 /* These lie in memory that the other ranks of the machine map; buffers on one page share a range. */
@@ -115,7 +50,7 @@ static int share_memory(struct trainer *t, struct dt_err *err)
 		for (int i = 0; i < t->plan.n; i++) {
 			const struct dt_buf *b = &t->plan.buf[i];
 
-			if (travels(t, b->id) && b->bytes && b->offset + b->bytes > at &&
+			if (travels(t, b) && b->bytes && b->offset + b->bytes > at &&
 			    (!first || b->offset < first->offset))
 				first = b;
 		}
@@ -140,27 +75,17 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 
 	if (rc == 0 && dt_dev_is_host(t->dev))
 		rc = share_memory(t, err);
-	if (rc < 0 || (rc = units_bind(t, err)) < 0)
+	if (rc < 0 || (rc = store_bind(t, err)) < 0 || (rc = grads_bind(t, err)) < 0)
 		return rc;
-	rc = dt_model_bind(&t->model, &t->config, &t->table, &t->local, &t->run.layout, t->mesh.at,
-			   t->mesh.tp, t->dev, t->run.compute, t->unit_w, t->unit_g, err);
+	optim_bind(t);
+	rc = dt_exec_open(&t->exec, &t->run, t->mesh.at, &t->plan, t->arena.base, t->mesh.tp, t->dev,
+			  t->store.unit_w, t->grads.unit_g, err);
 	return rc < 0 ? rc : pipeline_init(t, err);
 }
 
 static int plan_memory(struct trainer *t, struct dt_err *err)
 {
-	char layout[64];
-	int rc;
-
-	dt_fp8_plan(&t->run, t->mesh.at, &t->fp8);
-	if (t->run.fp8 && !t->fp8.nused) {
-		dt_err_set(err, -EINVAL,
-			   "--fp8: no linear of '%s' has sizes that divide by 16 on layout '%s'",
-			   t->config.name, dt_layout_format(&t->run.layout, layout, sizeof(layout)));
-		dt_err_hint(err, "microbatch x seq, too, must be a multiple of 16");
-		return -EINVAL;
-	}
-	rc = dt_memory_plan(&t->run, t->mesh.at, &t->plan, err);
+	int rc = dt_memory_plan(&t->run, t->mesh.at, &t->plan, err);
 	if (rc < 0)
 		return rc;
 	if (t->run.mem_limit && t->plan.arena_bytes > t->run.mem_limit) {
@@ -173,83 +98,49 @@ static int plan_memory(struct trainer *t, struct dt_err *err)
 	return 0;
 }
 
-enum dt_dtype trainer_rate_type(const struct trainer *t)
-{
-	return t->run.fp8 ? DT_E4M3 : t->run.compute;
-}
-
-/* The ceiling for MFU: every rank measures at the same time, as they will compute. */
-static int measure_rate(struct trainer *t, struct dt_err *err)
-{
-	int rc;
-
-	if (!t->run.measure_mfu)
-		return 0;
-	t->sheet_rate = dt_dev_sheet_rate(t->dev, trainer_rate_type(t)) * t->info.size;
-	rc = dt_barrier(t->mesh.world, "start of the matmul measurement", err);
-	if (rc < 0)
-		return rc;
-	t->matmul_rate = dt_dev_matmul_rate(t->dev, trainer_rate_type(t), 0.3);
-	return dt_all_reduce(t->mesh.world, &t->matmul_rate, NULL, 1, DT_F64, DT_SUM, "matmul rate", err);
-}
-
 /* What each rank can find out alone. */
 static int describe(struct trainer *t, struct dt_err *err)
 {
+	struct dt_run *r = &t->run;
 	char layout[64];
-	int rc = dt_config_load(t->run.model, &t->config, err);
+	int rc = dt_config_load(r->model, &t->config, err), world;
 
 	if (rc < 0)
 		return rc;
 	t->status = DT_EXIT_USAGE;
-	if ((rc = check_parallel(&t->run.layout, err)) < 0 ||
-	    (rc = dt_layout_check(&t->run.layout, &t->config, err)) < 0 ||
-	    (rc = dt_run_settle(&t->run, err)) < 0)
-		return rc;
-	if (dt_layout_world(&t->run.layout) != t->info.size) {
+	if (!r->layout.dp) {
+		r->layout = (struct dt_layout){.dp = t->info.size, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
+		if (t->info.size > 1)
+			dt_log_msg(&t->root_log, "%d ranks and no --layout: dp%d", t->info.size,
+				   t->info.size);
+	}
+	world = dt_layout_world(&r->layout);
+	if (world != t->info.size) {
 		dt_err_set(err, -EINVAL, "layout '%s' is for %d ranks, but %d were started",
-			   dt_layout_format(&t->run.layout, layout, sizeof(layout)),
-			   dt_layout_world(&t->run.layout), t->info.size);
-		dt_err_hint(err, "start it with: mpirun -np %d dt-train ...",
-			    dt_layout_world(&t->run.layout));
+			   dt_layout_format(&r->layout, layout, sizeof(layout)), world, t->info.size);
+		dt_err_hint(err, "start it with: mpirun -np %d dt-train ...", world);
 		return -EINVAL;
 	}
+	if ((rc = dt_run_settle(r, err)) < 0 || (rc = dt_run_read_schedule(r, &t->file_sched, err)) < 0 ||
+	    (rc = dt_run_check(r, err)) < 0)
+		return rc;
 	t->status = DT_EXIT_FAILED;
-	rc = read_schedule(t, err);
-	return rc == 0 ? open_data(t, err) : rc;
+	rc = folder_check(t, err);
+	return rc == 0 ? source_open(t, err) : rc;
 }
 
 static int allocate(struct trainer *t, struct dt_err *err)
 {
 	int rc;
 
-	if ((rc = device_open(t, thread_count(t), err)) < 0 || (rc = plan_memory(t, err)) < 0 ||
-	    (rc = dt_model_params(&t->config, &t->table, err)) < 0 ||
+	if ((rc = device_open(t, thread_count(t), err)) < 0)
+		return rc;
+	t->run.on_card = !dt_dev_is_host(t->dev);
+	if ((rc = plan_memory(t, err)) < 0 || (rc = dt_model_params(&t->config, &t->table, err)) < 0 ||
 	    (rc = dt_local_build(&t->table, &t->config, &t->run.layout, t->mesh.at, &t->local, err)) < 0)
 		return rc;
-	if ((rc = bind_memory(t, err)) < 0 || (rc = reduce_init(t, err)) < 0)
-		return rc;
-	return metrics_open(t, err);
-}
-
-/* The largest plan of all ranks, and of the first rank that has it what its bytes are for. */
-static int largest_plan(struct trainer *t, struct dt_err *err)
-{
-	double mine = (double)t->arena.bytes, first;
-	int rc;
-
-	t->peak_bytes = mine;
-	rc = dt_all_reduce(t->mesh.world, &t->peak_bytes, NULL, 1, DT_F64, DT_MAX, "memory plans", err);
-	first = mine < t->peak_bytes ? 0 : t->info.size - t->info.rank;
-	if (rc == 0)
-		rc = dt_all_reduce(t->mesh.world, &first, NULL, 1, DT_F64, DT_MAX, "memory plans", err);
-	for (int i = 0; i < DT_MEM_CAT_N; i++)
-		t->cat_bytes[i] =
-			(int)first == t->info.size - t->info.rank ? (double)t->plan.cat_bytes[i] : 0;
-	if (rc == 0)
-		rc = dt_all_reduce(t->mesh.world, t->cat_bytes, NULL, DT_MEM_CAT_N, DT_F64, DT_SUM,
-				   "memory plans", err);
-	return rc;
+	rc = bind_memory(t, err);
+	return rc < 0 ? rc : reduce_init(t, err);
 }
 
 int trainer_init(struct trainer *t, const struct dt_run *r, struct dt_world *w, const struct dt_log *log,
@@ -261,7 +152,6 @@ int trainer_init(struct trainer *t, const struct dt_run *r, struct dt_world *w, 
 	memset(t, 0, sizeof(*t));
 	t->run = *r;
 	t->run.config = &t->config;
-	t->loss_scale = r->loss_scale != 0 ? r->loss_scale : r->loss_scale_start;
 	t->world = w;
 	t->log = log;
 	t->status = DT_EXIT_FAILED;
@@ -276,17 +166,17 @@ int trainer_init(struct trainer *t, const struct dt_run *r, struct dt_world *w, 
 	    (rc = dt_mesh_init(&t->mesh, w, &t->run.layout, err)) < 0 || (rc = replicas_init(t, err)) < 0 ||
 	    (rc = trainer_agree(t, allocate(t, err), err)) < 0)
 		return rc;
-	rc = largest_plan(t, err);
-	return rc < 0 ? rc : measure_rate(t, err);
+	return metrics_measure(t, err);
 }
 
 void trainer_release(struct trainer *t)
 {
 	trainer_drop_save(t);
-	reduce_release(t);
+	folder_release(t);
 	pipeline_release(t);
-	units_release(t);
-	dt_model_release(&t->model);
+	grads_release(t);
+	store_release(t);
+	dt_exec_close(&t->exec);
 	arena_close(t);
 	if (t->dev)
 		dt_dev_close(t->dev);
@@ -294,11 +184,7 @@ void trainer_release(struct trainer *t)
 	dt_local_release(&t->local);
 	dt_params_release(&t->table);
 	dt_schedule_release(&t->file_sched);
-	dt_comm_free(t->kv_group);
 	dt_mesh_release(&t->mesh);
 	dt_mesh_release(&t->everyone);
-	if (t->data)
-		dt_dataset_close(t->data);
-	if (t->eval_data)
-		dt_dataset_close(t->eval_data);
+	source_close(t);
 }

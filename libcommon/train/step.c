@@ -30,96 +30,70 @@ static int not_finite(struct trainer *t, bool loss_finite, struct dt_err *err)
 	t->agreed = true;
 	if (!loss_finite)
 		return dt_err_set(err, -EDOM, "step %lld: the loss is not finite on this rank",
-				  (long long)t->step + 1);
-	if (t->bad)
+				  (long long)t->loop.step + 1);
+	if (t->grads.bad)
 		return dt_err_set(err, -EDOM, "step %lld: the gradient of '%s' is not finite%s on this rank",
-				  (long long)t->step + 1, t->bad, t->fixed ? " or beyond 2^12" : "");
+				  (long long)t->loop.step + 1, t->grads.bad,
+				  t->grads.fixed ? " or beyond 2^12" : "");
 	return dt_err_set(err, -EDOM, "step %lld: another rank's gradient is not finite",
-			  (long long)t->step + 1);
+			  (long long)t->loop.step + 1);
 }
 
 /* Forward, backward and reduction; the clock of each kind of waiting runs. */
-static int gradients(struct trainer *t, double scale, struct dt_err *err)
+static int gradients(struct trainer *t, double scale, double *ret_loss, struct dt_err *err)
 {
-	double tensor = t->model.comm_s, waited = 0;
+	double tensor = t->exec.comm_s, waited = 0;
 	int rc = reduce_begin(t, err);
 
 	if (rc == 0)
-		rc = pipeline_step(t, (float)scale, err);
-	t->t.comm[TR_TENSOR] = t->model.comm_s - tensor;
+		rc = pipeline_step(t, (float)scale, ret_loss, err);
+	t->t.comm[TR_TENSOR] = t->exec.comm_s - tensor;
 	for (int k = 0; k < TR_N; k++)
 		waited += t->t.comm[k];
 	t->t.compute = dt_now() - t->t.start - t->t.data - waited;
 	return rc == 0 ? reduce_finish(t, err) : rc;
 }
 
-/* Smallest and largest dynamic scale; doubled after so many good steps (Micikevicius et al. 2018). */
-#define SCALE_MIN   1.0
-#define SCALE_MAX   0x1p24
-#define SCALE_STEPS 2000
-
-/* A step whose gradients overflowed under the loss scale: halve it, and go on without an update. */
-static bool overflow(struct trainer *t)
-{
-	if (t->run.loss_scale != 0 || t->loss_scale <= SCALE_MIN)
-		return false;
-	t->loss_scale /= 2;
-	t->good_steps = 0;
-	return true;
-}
-
-static int apply(struct trainer *t, struct step_result *ret, struct dt_err *err)
-{
-	int rc = grad_norm(t, &ret->grad_norm, err);
-
-	if (rc == 0)
-		rc = update(t, ret->lr, ret->grad_norm, err);
-	if (rc == 0 && t->run.loss_scale == 0 && ++t->good_steps == SCALE_STEPS) {
-		t->loss_scale = t->loss_scale < SCALE_MAX ? 2 * t->loss_scale : t->loss_scale;
-		t->good_steps = 0;
-	}
-	return rc;
-}
-
 int trainer_step(struct trainer *t, bool stop_asked, struct step_result *ret, struct dt_err *err)
 {
 	double tokens = (double)t->run.global_batch * (double)t->run.seq, t0;
 	struct verdict v;
+	double loss = 0;
 	int rc;
 
 	memset(&t->t, 0, sizeof(t->t));
 	t->t.start = dt_now();
-	t->loss_sum = 0;
-	ret->loss_scale = t->loss_scale;
-	rc = gradients(t, t->loss_scale / tokens, err);
+	ret->loss_scale = t->optim.loss_scale;
+	rc = gradients(t, t->optim.loss_scale / tokens, &loss, err);
 	if (rc < 0)
 		return rc;
-	v = (struct verdict){t->loss_sum, stop_asked, t->bad != NULL};
+	v = (struct verdict){loss, stop_asked, t->grads.bad != NULL};
 	rc = agree(t, &v, err);
 	if (rc < 0)
 		return rc;
 	if (!isfinite(v.loss))
-		return not_finite(t, isfinite(t->loss_sum), err);
-	ret->skipped = v.bad != 0 && overflow(t);
+		return not_finite(t, isfinite(loss), err);
+	ret->skipped = v.bad != 0 && optim_overflowed(t);
 	if (v.bad != 0 && !ret->skipped)
 		return not_finite(t, true, err);
 	t0 = dt_now();
 	ret->loss = v.loss / tokens;
 	ret->stop = v.stop != 0;
-	ret->lr = dt_lr_at(&t->run.lr, t->step);
+	ret->lr = dt_lr_at(&t->run.lr, t->loop.step);
 	ret->grad_norm = NAN;
 	if (!ret->skipped)
-		rc = apply(t, ret, err);
+		rc = optim_step(t, ret->lr, &ret->grad_norm, err);
 	t->t.optimizer = dt_now() - t0;
-	t->step++;
-	t->cursor += t->run.global_batch;
-	t->tokens += t->run.global_batch * t->run.seq;
+	t->loop.step++;
+	t->loop.cursor += t->run.global_batch;
+	t->loop.tokens += t->run.global_batch * t->run.seq;
 	return rc;
 }
 
 int trainer_eval(struct trainer *t, double *ret_loss, int64_t *ret_tokens, struct dt_err *err)
 {
-	int64_t samples = t->eval_sampler.samples, mb = t->run.microbatch, each = mb * t->run.layout.dp;
+	int64_t samples = t->source.eval_sampler.samples, mb = t->run.microbatch,
+		each = mb * t->run.layout.dp;
 	double sum = 0;
 	int rc = 0;
 
@@ -135,4 +109,18 @@ int trainer_eval(struct trainer *t, double *ret_loss, int64_t *ret_tokens, struc
 	*ret_tokens = samples * t->run.seq;
 	*ret_loss = sum / (double)*ret_tokens;
 	return rc;
+}
+
+int loop_from_json(struct trainer *t, const json_t *meta, struct dt_err *err)
+{
+	struct loop *l = &t->loop;
+	int rc = dt_json_int(meta, "step", true, 0, INT64_MAX, &l->step, err);
+
+	if (rc >= 0)
+		rc = dt_json_int(json_object_get(meta, "data"), "cursor", true, 0, INT64_MAX, &l->cursor,
+				 err);
+	if (rc >= 0)
+		rc = dt_json_int(json_object_get(meta, "train"), "tokens", false, 0, INT64_MAX, &l->tokens,
+				 err);
+	return rc < 0 ? rc : 0;
 }

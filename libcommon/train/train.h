@@ -7,8 +7,23 @@
 
 #include "comm/comm.h"
 #include "plan/memory.h"
+#include "plan/run_options.h"
 
-/* Trains. Returns an exit status (enum dt_exit); messages go to log, metrics to their file. */
+/*
+ * Trains. Returns an exit status (enum dt_exit); messages go to log, metrics to their file. A failure is
+ * also written to the run's error_file.
+ */
 int dt_train_run(const struct dt_run *r, struct dt_world *w, const struct dt_log *log);
+
+/* Writes {"code", "message", "hint"} to file, unless that is NULL or there is no message. */
+void dt_train_write_error(const char *file, const struct dt_err *err);
+
+/*
+ * Before a run is finished: where it goes on from a checkpoint (save.resume), what the command line left open
+ * is taken from there, as dt_run_options_resume says, and the model from the checkpoint itself. Every process
+ * does so alone. Strings of o may point to what is kept until the process ends.
+ */
+int dt_train_continue(struct dt_run_options *o, void (*tell)(void *arg, const char *text), void *arg,
+		      struct dt_err *err);
 
 #endif

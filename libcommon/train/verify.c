@@ -17,14 +17,7 @@
 
 #define MAX_LAYOUTS 64
 
-struct report {		    /* of one layout against the first */
-	double loss, norm;  /* largest relative difference over the steps */
-	double grad, model; /* largest of a tensor */
-	char grad_name[80], model_name[80];
-	char first[80]; /* first tensor beyond the bound, in the order of the model */
-};
-
-/* What Open MPI needs to be told on small machines and in containers; what the user said stays. */
+/* Settings of Open MPI for small machines and containers, where the user has none of his own. */
 static void mpi_environment(void)
 {
 	setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0);
@@ -38,7 +31,7 @@ static void mpi_environment(void)
 /* In the child: this program under mpirun, its output in files of dir. Does not return. */
 static void run_child(char *const *args, const char *layout, int ranks, const char *dir)
 {
-	char self[PATH_MAX] = {0}, n[16], save[PATH_MAX], metrics[PATH_MAX], log[PATH_MAX];
+	char self[PATH_MAX] = {0}, n[16], save[PATH_MAX], metrics[PATH_MAX], log[PATH_MAX], error[PATH_MAX];
 	char *argv[256];
 	int argc = 0, fd;
 
@@ -48,6 +41,7 @@ static void run_child(char *const *args, const char *layout, int ranks, const ch
 	snprintf(save, sizeof(save), "%s/%s", dir, layout);
 	snprintf(metrics, sizeof(metrics), "%s/%s.jsonl", dir, layout);
 	snprintf(log, sizeof(log), "%s/%s.log", dir, layout);
+	snprintf(error, sizeof(error), "%s/%s.error", dir, layout);
 	fd = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 	if (fd < 0 || dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0)
 		_exit(127);
@@ -67,6 +61,8 @@ static void run_child(char *const *args, const char *layout, int ranks, const ch
 	argv[argc++] = "--save-grads";
 	argv[argc++] = "--metrics";
 	argv[argc++] = metrics;
+	argv[argc++] = "--error-file";
+	argv[argc++] = error;
 	argv[argc++] = "--no-mfu";
 	argv[argc] = NULL;
 	execvp(argv[0], argv);
@@ -74,36 +70,34 @@ static void run_child(char *const *args, const char *layout, int ranks, const ch
 	_exit(127);
 }
 
-/* The run's own last complaint. */
-static void last_words(const char *dir, const char *layout, char *ret, size_t n)
+/* The failure as the child has written it to its --error-file; without one only that it failed. */
+static int child_error(const char *dir, const char *layout, struct dt_err *err)
 {
-	char path[PATH_MAX], line[512];
-	FILE *f;
+	const char *message = NULL, *hint = NULL;
+	char path[PATH_MAX];
+	json_t *o = NULL;
 
-	ret[0] = '\0';
-	snprintf(path, sizeof(path), "%s/%s.log", dir, layout);
-	f = fopen(path, "re");
-	while (f && fgets(line, sizeof(line), f))
-		if (!strncmp(line, "dt-train: ", 10) && !strstr(line, "parameters; layout") &&
-		    !strstr(line, "samples = microbatch")) {
-			line[strcspn(line, "\n")] = '\0';
-			snprintf(ret, n, "%s", line + 10);
-			break;
-		}
-	if (f)
-		fclose(f);
+	snprintf(path, sizeof(path), "%s/%s.error", dir, layout);
+	if (dt_json_load(path, 1 << 16, &o, NULL) == 0) {
+		dt_json_str(o, "message", true, &message, NULL);
+		dt_json_str(o, "hint", true, &hint, NULL);
+	}
+	dt_err_set(err, -ECHILD, "layout '%s': the run failed%s%s", layout, message ? ": " : "",
+		   message ? message : "");
+	if (hint && hint[0])
+		dt_err_hint(err, "%s", hint);
+	json_decref(o);
+	return -ECHILD;
 }
 
 static int run(char *const *args, const char *layout, const char *dir, struct dt_err *err)
 {
 	struct dt_layout l;
-	char why[512];
 	int status = 0, rc = dt_layout_parse(layout, &l, err);
 	pid_t pid;
 
 	if (rc < 0)
 		return rc;
-	fflush(stdout);
 	pid = fork();
 	if (pid == 0)
 		run_child(args, layout, dt_layout_world(&l), dir);
@@ -114,8 +108,7 @@ static int run(char *const *args, const char *layout, const char *dir, struct dt
 			return dt_err_sys(err, -errno, "cannot wait for a run");
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		return 0;
-	last_words(dir, layout, why, sizeof(why));
-	return dt_err_set(err, -ECHILD, "layout '%s': the run failed%s%s", layout, why[0] ? ": " : "", why);
+	return child_error(dir, layout, err);
 }
 
 /* Values of a key over the steps, malloc'd; NaN where null. */
@@ -278,7 +271,7 @@ static int compare_kind(struct dt_ckpt *a, struct dt_ckpt *b, const char *kind, 
 }
 
 static int compare_tensors(const struct dt_verify_opts *o, const char *dir, const char *la, const char *lb,
-			   struct report *r, struct dt_err *err)
+			   struct dt_verify_report *r, struct dt_err *err)
 {
 	char path[PATH_MAX];
 	struct dt_ckpt *a = NULL, *b = NULL;
@@ -318,39 +311,16 @@ static int compare_tensors(const struct dt_verify_opts *o, const char *dir, cons
 	return rc;
 }
 
-static bool agrees(const struct dt_verify_opts *o, const struct report *r)
+static bool agrees(const struct dt_verify_opts *o, const struct dt_verify_report *r)
 {
 	return r->loss <= o->loss_bound && r->norm <= o->tensor_bound && r->grad <= o->tensor_bound &&
 	       r->model <= o->tensor_bound;
 }
 
-static void print_json(const char *layout, const struct report *r, bool same)
-{
-	json_t *line =
-		json_pack("{s:i, s:s, s:b, s:f, s:f, s:f, s:s, s:f, s:s}", "schema", 1, "layout", layout,
-			  "agrees", same, "loss", r->loss, "grad_norm", r->norm, "grads", r->grad,
-			  "worst_grad", r->grad_name, "params", r->model, "worst_param", r->model_name);
-
-	if (line && r->first[0])
-		json_object_set_new(line, "first", json_string(r->first));
-	if (line)
-		json_dumpf(line, stdout, JSON_COMPACT | JSON_REAL_PRECISION(6));
-	putchar('\n');
-	json_decref(line);
-}
-
-static void print_text(const struct dt_verify_opts *o, const char *layout, const struct report *r, bool same)
-{
-	printf("%-20s %-8s loss %.1e  grad_norm %.1e  grads %.1e (%s)  params %.1e (%s)\n", layout,
-	       same ? "agrees" : "DIFFERS", r->loss, r->norm, r->grad, r->grad_name, r->model, r->model_name);
-	if (r->first[0])
-		printf("%-20s first beyond %.1e: %s\n", "", o->tensor_bound, r->first);
-}
-
 static int compare(const struct dt_verify_opts *o, const char *dir, const char *first, const char *layout,
 		   bool *same, struct dt_err *err)
 {
-	struct report r = {0};
+	struct dt_verify_report r = {0};
 	int rc = compare_series(dir, first, layout, "loss", &r.loss, err);
 
 	if (rc == 0)
@@ -360,10 +330,7 @@ static int compare(const struct dt_verify_opts *o, const char *dir, const char *
 	if (rc < 0)
 		return rc;
 	*same = agrees(o, &r);
-	if (o->json)
-		print_json(layout, &r, *same);
-	else
-		print_text(o, layout, &r, *same);
+	o->each(o->arg, layout, &r, *same);
 	return 0;
 }
 
@@ -398,7 +365,6 @@ int dt_train_verify(const struct dt_verify_opts *o, struct dt_err *err)
 			snprintf(path, sizeof(path), "%s/%s", dir, layout[i]);
 			dt_remove_tree(path, &ignored);
 		}
-		fflush(stdout);
 	}
 	dt_remove_tree(dir, &ignored);
 	free(list);

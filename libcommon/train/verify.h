@@ -15,15 +15,24 @@
 
 #include <stdbool.h>
 
+struct dt_verify_report {   /* of one layout against the first */
+	double loss, norm;  /* largest relative difference over the steps: losses, gradient norms */
+	double grad, model; /* largest of a tensor: gradients, parameters */
+	char grad_name[80], model_name[80];
+	char first[80]; /* first tensor beyond the bound, in the order of the model; empty: none */
+};
+
 struct dt_verify_opts {
 	const char *layouts; /* "dp1,tp2,dp2.pp2" */
 	char *const *args;   /* of every run, NULL-terminated, without --layout */
 	double loss_bound;   /* relative, of losses */
 	double tensor_bound; /* relative, of gradient norms and tensors */
-	bool json;
+	/* Called for each layout but the first, as soon as it is compared. */
+	void (*each)(void *arg, const char *layout, const struct dt_verify_report *r, bool agrees);
+	void *arg;
 };
 
-/* Prints a line a layout on stdout. 0: all agree; 1: some differ; negative: a run failed. */
+/* 0: all agree; 1: some differ; negative: a run failed. */
 int dt_train_verify(const struct dt_verify_opts *o, struct dt_err *err);
 
 #endif

@@ -313,9 +313,10 @@ quiet() {
 	jq -r .tokenizer.text "$T/dt/latest/manifest.json" >"$T/tok.json"
 	jq -e '.tokenizer.hash | length == 16' "$T/dt/latest/manifest.json"
 	[ "$(printf 'Hello world, 123' | "$DT_BIN/dt-tokenize" encode -t "$T/tok.json")" = "15496 995 11 17031" ]
-	run "$S" convert --tokenizer "$DATA/tokenizers/ggml-vocab-falcon.gguf" "$T/a" "$T/b"
+	perl -0777 -pe 's/(tokenizer\.ggml\.pre.{12})falcon/$1falcxn/s' "$DATA/tokenizers/ggml-vocab-falcon.gguf" >"$T/v.gguf"
+	run "$S" convert --tokenizer "$T/v.gguf" "$T/a" "$T/b"
 	[ "$status" -eq 1 ]
-	[[ $output == *"falcon"* ]]
+	[[ $output == *"falcxn"* ]]
 	run "$S" convert --tokenizer none "$T/a" "$T/b"
 	[ "$status" -eq 0 ]
 	[ "${#lines[@]}" -eq 1 ]

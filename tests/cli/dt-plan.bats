@@ -166,6 +166,8 @@ refused() {
 	refused 2 "one model at a time" gpt2-124m gpt2-355m
 	refused 1 "no preset, file or folder" gpt9
 	refused 1 "no device is called 'H900'; did you mean 'H100'?" --gpu H900 gpt2-124m
+	refused 2 "write 24GiB or 24GB" --gpu-mem 24 gpt2-124m
+	refused 2 "'400Gb': unknown unit" --nic-bandwidth 400Gb gpt2-124m
 	refused 1 "not whole nodes" --gpus 12 gpt2-124m
 	refused 2 "out of range" --gpus 0 gpt2-124m
 	refused 2 "out of range" --gpus -3 gpt2-124m

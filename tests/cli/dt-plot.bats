@@ -118,6 +118,30 @@ for want in ["busbw_gbs", "size_bytes", "1 KiB", "1 MiB"] + ["alg%d" % i for i i
     assert want in texts, (want, texts)'
 }
 
+@test "--stack draws sums as areas from zero" {
+    for i in 0 1 2 3; do
+        echo "{\"step\":$i,\"compute_s\":3,\"comm_s\":1}"
+    done >parts.jsonl
+    dt-plot --stack --ascii --width 40 --height 10 compute_s comm_s parts.jsonl >out
+    head -n 1 out | grep -q '^4 +++*  *++ comm_s$\|^4 +++*$'
+    tail -n 3 out | head -n 1 | grep -q '^0 +\**$'
+    [ "$(grep -c '^[ 0-9]* [+|]\*' out)" -ge 5 ]  # three quarters are the first
+    [ "$(grep -c '^[ 0-9]* [+|]++' out)" -ge 1 ]
+    dt-plot --stack --svg - compute_s comm_s parts.jsonl | python3 -c '
+import sys, xml.etree.ElementTree as E
+areas = [p for p in E.parse(sys.stdin).getroot().iter("{http://www.w3.org/2000/svg}path") if p.get("d").endswith("z")]
+assert len(areas) == 2, areas'
+    echo '{"step":4,"compute_s":-1}' >>parts.jsonl
+    run dt-plot --stack compute_s comm_s parts.jsonl
+    [ "$status" -eq 1 ]
+    [ "$output" = "dt-plot: 'compute_s' has the value -1, and a stack has none below zero" ]
+    for bad in "--log-y loss" "--bars lr"; do
+        # shellcheck disable=SC2086
+        run dt-plot --stack $bad run.jsonl
+        [ "$status" -eq 2 ]
+    done
+}
+
 @test "a dark SVG" {
     dt-plot --svg - --theme dark loss run.jsonl | grep -q '<rect width="800" height="400" fill="#15181c"/>'
     run dt-plot --theme pink loss run.jsonl
@@ -169,7 +193,7 @@ for want in ["busbw_gbs", "size_bytes", "1 KiB", "1 MiB"] + ["alg%d" % i for i i
     run dt-plot nosuch run.jsonl
     [ "$status" -eq 1 ]
     [ "${lines[0]}" = "dt-plot: no line has a number under 'nosuch'" ]
-    [ "${lines[1]}" = "the lines have: step, loss, lr" ]
+    [ "${lines[1]}" = "dt-plot: the lines have: step, loss, lr" ]
     run dt-plot loss /dev/null
     [ "$status" -eq 1 ]
     [ "$output" = "dt-plot: the input has no JSON object" ]

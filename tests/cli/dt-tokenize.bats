@@ -171,6 +171,71 @@ assert a == b' a.json "$data/gpt2.json"
 	[ "$status" -eq 1 ]
 }
 
+# vectors TOKENIZER INP OUT: every text of INP has the ids of its line of OUT
+vectors() {
+	/usr/bin/python3 - "$@" <<'END'
+import subprocess, sys
+texts = open(sys.argv[2], "rb").read().split(b"\n__ggml_vocab_test__\n")
+want = [line.split() for line in open(sys.argv[3]).read().split("\n")]
+whole = subprocess.run(["dt-tokenize", "encode", "-z", "-t", sys.argv[1]], input=b"".join(t + b"\0" for t in texts),
+                       capture_output=True, check=True)
+got = [line.split() for line in whole.stdout.decode().split("\n")]
+assert len(texts) > 40
+for i, text in enumerate(texts):
+    assert got[i] == want[i], (sys.argv[1], text, got[i], want[i])
+END
+}
+
+@test "GGUF vocabularies and Qwen's folder give the ids they were published with" {
+	V="$DT_TEST_DATA/tokenizers"
+	[ -d "$V" ] || skip "no tokenizers in $DT_TEST_DATA"
+	for name in deepseek-llm falcon gpt-2 llama-spm; do
+		vectors "$V/ggml-vocab-$name.gguf" "$V/ggml-vocab-$name.gguf.inp" "$V/ggml-vocab-$name.gguf.out"
+	done
+	vectors "$V/qwen3" "$V/qwen3/qwen2.inp" "$V/qwen3/qwen2.out"
+	perl -0777 -pe 's/(tokenizer\.ggml\.pre.{12})falcon/$1falcxn/s' "$V/ggml-vocab-falcon.gguf" >other.gguf
+	run dt-tokenize info -t other.gguf
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"its way to split text is not known: 'falcxn'"* ]]
+	[ "${#lines[@]}" -eq 1 ]
+}
+
+@test "a tokenizer out of whatever holds one" {
+	text='The quick brown fox, 12345 times.'
+	ids() { printf %s "$text" | dt-tokenize encode -t "$1"; }
+	mkdir hf sp both none
+	cp "$data/gpt2.json" hf/tokenizer.json
+	cp "$data/model-llama.model" sp/tokenizer.model
+	cp hf/tokenizer.json sp/tokenizer.model both
+	[ "$(ids hf)" = "$(ids "$data/gpt2.json")" ]
+	[ "$(ids sp)" = "$(ids "$data/model-llama.model")" ]
+	[ "$(ids both)" = "$(ids hf)" ]
+	[ "$(ids sp | dt-tokenize decode -t sp)" = "$text" ]
+	run dt-tokenize info -t none
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"folder 'none' holds no tokenizer"* ]]
+	run dt-tokenize info -t missing
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"cannot open 'missing': No such file"* ]]
+	# a dataset says the same of it, and a checkpoint and a GGUF file carry it on
+	printf %s "$text" >in.txt
+	dt-dataset build -t sp -o d.h5 in.txt
+	[ "$(dt-dataset cat d.h5)" = "$text" ]
+	DT_TOKENIZER=hf
+	if /usr/bin/python3 -c 'import numpy' 2>/dev/null; then
+		/usr/bin/python3 "$DT_SRC/tests/cli/convert.py" make gpt2 F32 m
+		dt-shard-ckpt convert --tokenizer "$DT_TOKENIZER" m ck 2>/dev/null
+		[ "$(ids ck)" = "$(ids hf)" ]
+		[ "$(ids ck/latest)" = "$(ids hf)" ]
+		dt-shard-ckpt convert --tokenizer none m bare
+		run dt-tokenize info -t bare
+		[ "$status" -eq 1 ]
+		[[ "$output" == *"holds no tokenizer"* ]]
+	fi
+	bin="$DT_TEST_DATA/stories260K/tok512.bin"
+	[ ! -f "$bin" ] || [ "$(ids "$bin" | dt-tokenize decode -t "$bin")" = "$text" ]
+}
+
 @test "the tokenizer does not overwrite its text" {
 	cp "$data/corpus.txt" in.txt
 	run dt-tokenize train --out in.txt in.txt

@@ -189,24 +189,24 @@ attempt() {
     rm -rf run
     attempt dt-train --model gpt2-tiny --data d.h5 --frobnicate; one_line 2 "unknown option '--frobnicate'"
     attempt dt-train --data d.h5; one_line 2 "are needed"
-    attempt dt-train --model gpt2-tiny --data absent.h5 --save run; one_line 1 "absent.h5"
+    attempt dt-train --model gpt2-tiny --seq 32 --data absent.h5 --save run; one_line 1 "absent.h5"
     attempt dt-train --model no-such-model --data d.h5 --save run; one_line 1 "no-such-model"
     attempt dt-train --model gpt2-tiny --data d.h5 --layout dp2 --save run; one_line 2 "for 2 ranks, but 1"
     attempt dt-train --model gpt2-tiny --data d.h5 --layout dp0; one_line 2 "dp0"
     attempt dt-train --model gpt2-tiny --data d.h5 --microbatch 4 --global-batch 6; one_line 2 "not a multiple"
-    attempt dt-train --model gpt2-tiny --data d.h5 --seq 4096; one_line 1 "positions"
+    attempt dt-train --model gpt2-tiny --data d.h5 --seq 4096; one_line 2 "positions"
     attempt dt-train --model gpt2-tiny --data d.h5 --seq 32 --resume run --save run; one_line 1 "run"
     attempt dt-train --model gpt2-tiny --data d.h5 --seq 32 --mem-limit 1MiB; one_line 3 "limit"
     [ ! -e run ] && [ ! -s out ]
     head -c 5000 d.h5 >cut.h5
-    attempt dt-train --model gpt2-tiny --data cut.h5 --save run; one_line 1 "cut.h5"
+    attempt dt-train --model gpt2-tiny --seq 32 --data cut.h5 --save run; one_line 1 "cut.h5"
     jq -n '{model_type:"gpt2",vocab_size:64,n_embd:64,n_layer:2,n_head:4,n_positions:128}' >small.json
-    attempt dt-train --model small.json --data d.h5 --save run; one_line 1 "vocabulary 64 is smaller"
+    attempt dt-train --model small.json --seq 32 --data d.h5 --save run; one_line 1 "vocabulary 64 is smaller"
     [ ! -e run ]
 }
 
 @test "bad input under mpirun is said once" {
-    attempt mpirun -np 2 dt-train --model gpt2-tiny --data absent.h5 --layout dp2
+    attempt mpirun -np 2 dt-train --model gpt2-tiny --seq 32 --data absent.h5 --layout dp2
     [ "$status" -eq 1 ]
     [ "$(grep -c 'absent.h5' err)" -eq 1 ]
 }
@@ -251,12 +251,12 @@ attempt() {
 @test "threads that wait sleep soon, unless the environment says otherwise" {
     # libgomp prints what it read; the program starts over once with its own setting
     run env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT -u KMP_BLOCKTIME OMP_DISPLAY_ENV=verbose \
-        dt-train --model gpt2-tiny --data missing.h5
+        dt-train --model gpt2-tiny --seq 32 --data missing.h5
     [ "$status" -eq 1 ]
     [ "$(grep -c GOMP_SPINCOUNT <<<"$output")" -eq 2 ]
     [ "$(grep GOMP_SPINCOUNT <<<"$output" | tail -n 1)" = "  [host] GOMP_SPINCOUNT = '1000'" ] ||
         [ "$(grep GOMP_SPINCOUNT <<<"$output" | tail -n 1)" = "  GOMP_SPINCOUNT = '1000'" ]
     run env -u GOMP_SPINCOUNT -u KMP_BLOCKTIME OMP_WAIT_POLICY=active OMP_DISPLAY_ENV=verbose \
-        dt-train --model gpt2-tiny --data missing.h5
+        dt-train --model gpt2-tiny --seq 32 --data missing.h5
     [ "$(grep -c GOMP_SPINCOUNT <<<"$output")" -eq 1 ]
 }

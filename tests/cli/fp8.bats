@@ -88,7 +88,8 @@ agrees() { # file file bound
         echo "$args: $(jq .peak_bytes e.json), allocated $(jq .peak_bytes m.jsonl)"
         [ "$(jq .peak_bytes e.json)" = "$(jq .peak_bytes m.jsonl)" ]
         # shellcheck disable=SC2086
-        [ "$(jq .peak_bytes e.json)" -gt "$(dt-memest $model --train $args --json | jq .peak_bytes)" ]
+        # operands in 8 bits live beside what is computed: never less memory than without them
+        [ "$(jq .peak_bytes e.json)" -ge "$(dt-memest $model --train $args --json | jq .peak_bytes)" ]
         jq -e '.fp8 and .account == "dt"' e.json
     done <<-END
 		1 gpt2-tiny --seq 64 --microbatch 2
@@ -113,7 +114,7 @@ agrees() { # file file bound
     for args in "odd.json --seq 32" "gpt2-tiny --seq 24"; do
         # shellcheck disable=SC2086
         run dt-train --model $args "${common[@]}" --microbatch 1 --steps 1 --fp8
-        [ "$status" -eq 1 ]
+        [ "$status" -eq 2 ]
         [[ $output == *"--fp8: no linear of "*" has sizes that divide by 16 on layout 'dp1'"* ]]
     done
 }

@@ -300,9 +300,9 @@ RUNS
         [ $status -ne 0 ]
         grep -q "$word" err
     done <<'RUNS'
-2 dp2 grad
-2 tp2 output\|input\|loss\|embedding
-2 pp2 activation\|loss
-2 dp2.z3 weights\|gradients
+2 dp2 grad\|loss\|agreement
+2 tp2 output\|input\|loss\|embedding\|agreement
+2 pp2 activation\|loss\|agreement
+2 dp2.z3 weights\|gradients\|loss\|agreement
 RUNS
 }

@@ -54,6 +54,24 @@ problem() {
     [ "$problems" -eq 0 ]
 }
 
+@test "of several ranks the first speaks: a usage error once, --help once" {
+    command -v mpirun >/dev/null || skip "needs mpirun"
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_plm_rsh_agent=/bin/false
+    for name in dt-train dt-allreduce-bench dt-plot; do
+        # a second, for mpirun ends the job with the first rank that fails
+        status=0
+        mpirun --quiet -np 3 sh -c '"$@"; s=$?; sleep 1; exit $s' sh "$name" --no-such-option 2>err || status=$?
+        [ "$status" -eq 2 ] || problem "mpirun $name exits $status"
+        [ "$(grep -c "^$name: unknown option '--no-such-option'" err)" -eq 1 ] || problem "$name says: $(cat err)"
+        mpirun -np 3 "$name" --help >out
+        [ "$(grep -c '^Examples:' out)" -eq 1 ] || problem "$name --help prints $(grep -c '^Examples:' out) times"
+    done
+    # two command lines: each is spoken for
+    mpirun --quiet -np 1 sh -c '"$@"; sleep 1; exit 2' sh dt-plot --wrong-a : -np 2 sh -c '"$@"; sleep 1; exit 2' sh dt-plot --wrong-b 2>err || true
+    [ "$(grep -c wrong-a err)" -eq 1 ] && [ "$(grep -c wrong-b err)" -eq 1 ] || problem "two command lines: $(cat err)"
+    [ "$problems" -eq 0 ]
+}
+
 @test "a full disk: exit status 1 and one line" {
     for name in "${programs[@]}"; do
         status=0
@@ -143,7 +161,6 @@ page_texts() {
 
 @test "defaults: printed from the option table, and the manual pages say the same" {
     for name in "${programs[@]}"; do
-        case $name in dt-memest | dt-plan | dt-train) continue ;; esac
         "$name" --describe-options </dev/null >described
         # Text of an option that states a default by hand can be wrong; the table's cannot.
         while read -r option; do
@@ -164,20 +181,43 @@ page_texts() {
     [ "$problems" -eq 0 ]
 }
 
+# What examples are given: a text, data sets made of it, and a small model trained on them, in ./larder.
+stock() {
+    mkdir larder
+    (
+        cd larder
+        cat "$DT_SRC/LICENSE" "$DT_SRC/CONTRIBUTING.md" >corpus.txt
+        dt-dataset build --split 5% --out train.h5 --out-eval eval.h5 corpus.txt
+        dt-train --model llama-tiny --data train.h5 --seq 64 --microbatch 8 --steps 20 --save run --save-every 10 \
+            --no-mfu --metrics m.jsonl
+    ) >stock.log 2>&1 || { cat stock.log; return 1; }
+}
+
 @test "manual pages: examples marked as tests run" {
-    # A comment of the one word test stands before the .Bd whose lines are run.
+    # A comment "test", or "test with FILE ..." of the larder, stands before the .Bd whose lines are run.
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_plm_rsh_agent=/bin/false
+    stock
     n=0
     for page in "$DT_SRC"/man/*.[1-9]; do
         awk -v base="${page##*/}" '
-            /^\.\\" test *$/ { marked = 1 }
-            /^\.Bd / && marked { n++; file = base "." n ".sh"; inside = 1; marked = 0; printf "" >file; next }
+            /^\.\\" test( with .*)? *$/ { marked = 1; with = $0; sub(/.* test( with)?/, "", with) }
+            /^\.Bd / && marked { n++; file = base "." n ".sh"; inside = 1; marked = 0; printf "" >file
+                print with >(file ".with"); next }
             /^\.Ed/ { inside = 0 }
             inside { gsub(/\\e/, "\\"); gsub(/\\\(aq/, "\047"); gsub(/\\&/, ""); gsub(/\\-/, "-"); print >>file }' "$page"
     done
+    # README.md's, behind a comment of the same words: the next block of indented lines
+    awk '/^<!-- test( with .*)? -->$/ { n++; file = "README." n ".sh"; with = $0; sub(/.* test( with)?/, "", with)
+            sub(/ -->/, "", with); print with >(file ".with"); on = 1; printf "" >file; next }
+        on && /^    / { print substr($0, 5) >>file; some = 1; next }
+        on && some { on = some = 0 }' "$DT_SRC/README.md"
     for example in *.sh; do
         [ -f "$example" ] || continue
         n=$((n + 1))
         mkdir -p "run-$example"
+        for given in $(cat "$example.with"); do
+            cp -r "larder/$given" "run-$example"
+        done
         (cd "run-$example" && bash -e -o pipefail "../$example" >../out 2>&1 </dev/null) ||
             problem "$example: exit $?: $(cat "$example"): $(cat out)"
     done

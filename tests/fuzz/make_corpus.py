@@ -1,5 +1,8 @@
 #!/usr/bin/python3
-"""Writes the seed files of tests/fuzz/corpus: make_corpus.py DT-SHARD-CKPT. Small models in every format."""
+"""Writes the seed files of tests/fuzz/corpus: make_corpus.py [DT-SHARD-CKPT]. Small models in every format, with the
+program; what clients send to a server.
+
+tokenizer_file/small.model is apart: SentencePiece's library trained it, 275 pieces of BPE with byte fallback."""
 import json
 import os
 import re
@@ -20,6 +23,62 @@ def split(scope, model, to):
         f.write(struct.pack("<I", len(parts[0])) + parts[0] + parts[1])
 
 
+SUA = '[{"role":"system","content":"S"},{"role":"user","content":[{"type":"text","text":"U"}]},{"role":"assistant","content":"A"},{"role":"user","content":"V"}]'
+HEAD = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+BODY = '{"prompt":"x","max_tokens":3,"temperature":0}'
+# What clients of the server send; of bodies the first byte says which route reads them (fuzz_body.c).
+TEXTS = {
+    "schema": {
+        "object": '{"type":"object","properties":{"a":{"type":"string","pattern":"^[a-z]{2,4}$"},"b":{"type":"number","exclusiveMinimum":0,"maximum":9.5},"c":{"enum":[1,"x",null]}},"required":["a"],"additionalProperties":false}',
+        "array": '{"type":"array","prefixItems":[{"const":1}],"items":{"anyOf":[{"type":"integer","multipleOf":5},{"type":"null"}]},"minItems":1,"maxItems":4,"uniqueItems":false}',
+        "tree": '{"$ref":"#/$defs/t","$defs":{"t":{"type":"object","properties":{"l":{"$ref":"#/$defs/t"},"v":{"format":"date"}},"patternProperties":{"^x":{"minLength":2}},"propertyNames":{"maxLength":3},"minProperties":1}}}',
+        "not": '{"type":"string","not":{"enum":["a","b"]},"allOf":[{"minLength":1},{"maxLength":3}],"oneOf":[{"pattern":"^a"},{"pattern":"^b"}]}',
+        "dependent": '{"type":"object","properties":{"a":{"type":"boolean"},"b":{}},"dependentRequired":{"a":["b"]},"dependentSchemas":{"b":{"required":["a"]}}}',
+        "formats": '{"anyOf":[{"format":"date-time"},{"format":"ipv4"},{"format":"ipv6"},{"format":"uuid"},{"format":"email"},{"format":"duration"},{"format":"uri"}],"type":"string"}',
+    },
+    "regex": {
+        "words": "^(?:ab|cd)*[a-z0-9_]{2,5}\\d+\\.$\0abcdzz09.",
+        "classes": "[^a-c\\u00e0-\\u00ff]+?|\\W\\S\\D(x|y|)?\0-a\u00e9",
+        "named": "^(?<year>\\d{4})-(?:0[1-9]|1[0-2])$\0002026-11",
+        "empty": "^$|a{0,3}b{2,}\0aabbb",
+    },
+    "body": {
+        "completion": '0{"prompt":["ab",[1,2,3]],"model":"tiny","max_tokens":2,"n":2,"stop":["x","yz"],"stop_token_ids":[5],"logit_bias":{"7":-3.5},"logprobs":2,"echo":true,"seed":4,"top_p":0.9,"stream":true,"stream_options":{"include_usage":true},"user":"me"}',
+        "chat": '1{"messages":%s,"logprobs":true,"top_logprobs":2,"max_completion_tokens":5,"response_format":{"type":"json_object"},"tools":[],"cache_salt":"a\\u0000b","min_p":0.1}' % SUA,
+        "schema": '1{"messages":%s,"response_format":{"type":"json_schema","json_schema":{"schema":{"type":"integer","minimum":3}}}}' % SUA,
+        "embedding": '2{"input":["a",[256,299]],"encoding_format":"base64"}',
+        "line": '3{"prompt":"x","id":{"any":1},"min_tokens":1,"priority":-3}',
+        "chat_line": '7{"messages":%s,"id":7,"ignore_eos":true}' % SUA,
+    },
+    "chat": {
+        "chatml": "{{ '<|im_start|>system\\nYou are Q.<|im_end|>\\n' }}\0" + SUA,
+        "llama3": "'<|start_header_id|>' + message['role'] + 'Cutting Knowledge Date'\0" + SUA,
+        "mistral": "[INST] [/INST] </s>\0" + SUA,
+        "gemma": "<start_of_turn>\0" + SUA,
+        "llama2": "[INST] <<SYS>>\0" + SUA,
+        "zephyr": "<|user|> <|assistant|>\0" + SUA,
+    },
+    "http": {
+        "health": "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "length": HEAD + "Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(BODY), BODY),
+        "chunks": HEAD + "Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY),
+        "two": HEAD + "Content-Length: %d\r\n\r\n%sHEAD /v1/models/tiny HTTP/1.1\r\nHost: 127.0.0.1:80\r\n\r\n" % (len(BODY), BODY),
+        "stream": HEAD + 'Expect: 100-continue\r\nContent-Length: 42\r\n\r\n{"prompt":"x","max_tokens":3,"stream":true}',
+        "preflight": "OPTIONS /tokenize HTTP/1.1\r\nHost: localhost\r\nOrigin: https://a.example\r\nAccess-Control-Request-Method: POST\r\n\r\n",
+        "key": "GET /metrics HTTP/1.0\r\nAuthorization: Bearer secret\r\n\r\n",
+        "tokenize": "POST /tokenize HTTP/1.1\r\nHost: [::1]\r\nContent-Length: 15\r\n\r\n" + '{"prompt":"hi"}',
+    },
+}
+
+
+def texts(out):
+    for folder, files in TEXTS.items():
+        os.makedirs(os.path.join(out, folder), exist_ok=True)
+        for name, text in files.items():
+            with open(os.path.join(out, folder, name), "wb") as f:
+                f.write(text.encode())
+
+
 def main(tool):
     source = open(os.path.join(HERE, "../cli/convert.py")).read()
     source = re.sub(r"^H, HEADS.*$", "H, HEADS, KV, D, F, L, V, T = 32, 2, 1, 16, 32, 1, 40, 8", source, flags=re.M)
@@ -27,6 +86,7 @@ def main(tool):
     scope = {"__name__": "corpus"}
     exec(source, scope)
     out = os.path.join(HERE, "corpus")
+    texts(out)
     with tempfile.TemporaryDirectory() as tmp:
         for family in ["gpt2", "llama", "qwen2", "qwen3"]:
             folder = os.path.join(tmp, family)
@@ -61,4 +121,7 @@ def main(tool):
               open(os.path.join(tok, "small.json"), "w"))
 
 
-main(sys.argv[1])
+if len(sys.argv) > 1:
+    main(sys.argv[1])
+else:
+    texts(os.path.join(HERE, "corpus"))

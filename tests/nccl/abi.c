@@ -3,7 +3,7 @@
 
 #include <nccl.h>
 
-_Static_assert(sizeof(struct dt_nccl_id) == sizeof(ncclUniqueId), "id");
+_Static_assert(sizeof(struct dt_comm_nccl_id) == sizeof(ncclUniqueId), "id");
 _Static_assert(sizeof(ncclResult_t) == sizeof(int) && sizeof(ncclDataType_t) == sizeof(int), "enums");
 _Static_assert((int)DT_NCCL_SUCCESS == (int)ncclSuccess &&
 		       (int)DT_NCCL_SYSTEM_ERROR == (int)ncclSystemError &&

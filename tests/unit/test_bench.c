@@ -35,13 +35,13 @@ static void simulation_equals_closed_forms(void **state)
 				for (size_t n = 64; n <= 64 << 12; n <<= 6) {
 					struct dt_bench_topo t = topology("flat");
 					double got, want;
-					struct dt_steps s;
+					struct dt_comm_steps s;
 					char name[16];
 
 					t.ranks = p;
-					if (!dt_steps_have(kinds[k], (enum dt_alg)a))
+					if (!dt_comm_steps_have(kinds[k], (enum dt_alg)a))
 						continue;
-					dt_steps_init(&s, kinds[k], (enum dt_alg)a, p, 0, n, 0, 1, NULL);
+					dt_comm_steps_init(&s, kinds[k], (enum dt_alg)a, p, 0, n, 0, 1, NULL);
 					want = dt_bench_simulate_closed(&s, &t, 4);
 					if (want < 0)
 						continue;
@@ -65,11 +65,11 @@ static void senders_do_not_wait(void **state)
 		for (size_t n = 64; n <= 64 << 12; n <<= 6) {
 			struct dt_bench_topo t = topology("fat-tree,node=1,ranks=2,hop_us=0,eager=1");
 			double got, want, ps = 0;
-			struct dt_steps s;
+			struct dt_comm_steps s;
 
 			t.ranks = t.leaf = p;
 			for (int i = 0; i < 4; i++) {
-				dt_steps_init(&s, DT_COMM_ALL_REDUCE, same[i], p, 0, n, 0, 1, NULL);
+				dt_comm_steps_init(&s, DT_COMM_ALL_REDUCE, same[i], p, 0, n, 0, 1, NULL);
 				assert_int_equal(dt_bench_simulate(&s, &t, 4, &got, NULL), 0);
 				want = dt_bench_simulate_closed(&s, &t, 4);
 				ps = same[i] == DT_ALG_PS ? want : ps;
@@ -78,7 +78,7 @@ static void senders_do_not_wait(void **state)
 						 same[i], p, n, got, want);
 			}
 			/* naive: all send at once, the root receives as fast as its port lets it */
-			dt_steps_init(&s, DT_COMM_ALL_REDUCE, DT_ALG_NAIVE, p, 0, n, 0, 1, NULL);
+			dt_comm_steps_init(&s, DT_COMM_ALL_REDUCE, DT_ALG_NAIVE, p, 0, n, 0, 1, NULL);
 			assert_int_equal(dt_bench_simulate(&s, &t, 4, &got, NULL), 0);
 			if (got > ps * (1 + 1e-6) || got < 0.7 * ps)
 				fail_msg("naive, %d ranks, %zu: %g s, parameter server %g s", p, n, got, ps);
@@ -92,9 +92,9 @@ static void ranks_of_a_node_share_its_port(void **state)
 		topology("fat-tree,node=2,ranks=4,hop_us=0,eager=1,shm_us=1,shm_gbs=100,net_us=1000,"
 			 "net_gbs=0.125,reduce_gbs=50");
 	double n = 4 << 20, got, local = 1e-6 + n / 100e9 + n / 50e9, want;
-	struct dt_steps s;
+	struct dt_comm_steps s;
 
-	dt_steps_init(&s, DT_COMM_ALL_REDUCE, DT_ALG_DOUBLING, 4, 0, (size_t)n / 4, 0, 2, NULL);
+	dt_comm_steps_init(&s, DT_COMM_ALL_REDUCE, DT_ALG_DOUBLING, 4, 0, (size_t)n / 4, 0, 2, NULL);
 	assert_int_equal(dt_bench_simulate(&s, &t, 4, &got, NULL), 0);
 	want = local + 1e-3 + 2 * n / 0.125e9 + n / 50e9;
 	if (fabs(got - want) > 1e-6 * want)
@@ -103,7 +103,7 @@ static void ranks_of_a_node_share_its_port(void **state)
 	 */
 	t.ranks = 2;
 	t.node = 1;
-	dt_steps_init(&s, DT_COMM_BROADCAST, DT_ALG_TREE, 2, 0, (size_t)n / 4, 0, 1, NULL);
+	dt_comm_steps_init(&s, DT_COMM_BROADCAST, DT_ALG_TREE, 2, 0, (size_t)n / 4, 0, 1, NULL);
 	assert_int_equal(dt_bench_simulate(&s, &t, 4, &got, NULL), 0);
 	want = 1e-3 + n / 0.125e9;
 	if (fabs(got - want) > 1e-6 * want)
@@ -117,11 +117,11 @@ static void descriptions_are_read_back(void **state)
 			     u;
 	double a, b;
 	char buf[512];
-	struct dt_steps s;
+	struct dt_comm_steps s;
 
 	u = topology(dt_bench_topo_format(&t, buf, sizeof(buf)));
 	for (int alg = DT_ALG_NAIVE; alg < DT_ALG_N; alg++) {
-		dt_steps_init(&s, DT_COMM_ALL_REDUCE, (enum dt_alg)alg, 8, 0, 100001, 1000, 2, NULL);
+		dt_comm_steps_init(&s, DT_COMM_ALL_REDUCE, (enum dt_alg)alg, 8, 0, 100001, 1000, 2, NULL);
 		assert_int_equal(dt_bench_simulate(&s, &t, 4, &a, NULL), 0);
 		assert_int_equal(dt_bench_simulate(&s, &u, 4, &b, NULL), 0);
 		if (fabs(a - b) > 1e-3 * a)
@@ -129,14 +129,25 @@ static void descriptions_are_read_back(void **state)
 	}
 }
 
+/* Rates carry their unit where one is written: bits or bytes. */
+static void rates_have_units(void **state)
+{
+	struct dt_bench_topo a = topology("flat,ranks=4,net_gbs=25"),
+			     b = topology("flat,ranks=4,net_gbs=200Gb/s"),
+			     c = topology("flat,ranks=4,net_gbs=25GB/s");
+
+	assert_true(fabs(a.net_s * 25e9 - 1) < 1e-12);
+	assert_true(a.net_s == b.net_s && a.net_s == c.net_s);
+}
+
 static double all_reduce_s(enum dt_alg a, const char *topo, size_t bytes)
 {
 	struct dt_bench_topo t = topology(topo);
-	struct dt_steps s;
+	struct dt_comm_steps s;
 	double got;
 
-	dt_steps_init(&s, DT_COMM_ALL_REDUCE, a, t.ranks, 0, bytes / 4, dt_bench_topo_chunk(&t, bytes) / 4,
-		      t.node, NULL);
+	dt_comm_steps_init(&s, DT_COMM_ALL_REDUCE, a, t.ranks, 0, bytes / 4,
+			   dt_bench_topo_chunk(&t, bytes) / 4, t.node, NULL);
 	assert_int_equal(dt_bench_simulate(&s, &t, 4, &got, NULL), 0);
 	return got;
 }
@@ -224,6 +235,7 @@ int main(void)
 		cmocka_unit_test(senders_do_not_wait),
 		cmocka_unit_test(ranks_of_a_node_share_its_port),
 		cmocka_unit_test(descriptions_are_read_back),
+		cmocka_unit_test(rates_have_units),
 		cmocka_unit_test(rings_win_large_trees_win_many),
 		cmocka_unit_test(contention_is_counted),
 		cmocka_unit_test(topologies_are_checked),

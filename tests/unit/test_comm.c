@@ -60,7 +60,7 @@ static void f16_sums_round_to_nearest_even(void **state)
 		}
 		sum = (double)((float)f16_value(x[0]) + (float)f16_value(x[1]));
 		want = f16_nearest(sum);
-		dt_reduce_many(&got, (const void *[]){&x[0], &x[1]}, 2, 1, DT_F16, DT_SUM);
+		dt_comm_reduce_many(&got, (const void *[]){&x[0], &x[1]}, 2, 1, DT_F16, DT_SUM);
 		if (got != want && !(sum == 0))
 			fail_msg("%04x + %04x: got %04x, want %04x", x[0], x[1], got, want);
 	}
@@ -71,7 +71,7 @@ static void f16_keeps_every_value(void **state)
 	for (uint32_t h = 0; h < 65536; h++) {
 		uint16_t in = (uint16_t)h, out;
 
-		dt_reduce_many(&out, (const void *[]){&in}, 1, 1, DT_F16, DT_SUM);
+		dt_comm_reduce_many(&out, (const void *[]){&in}, 1, 1, DT_F16, DT_SUM);
 		if (isnan(f16_value(in)) ? !isnan(f16_value(out)) : in != out)
 			fail_msg("%04x became %04x", in, out);
 	}
@@ -103,7 +103,7 @@ static void reductions_are_in_rank_order(void **state)
 							   : v + x[r][i];
 				want[i] = op == DT_AVG ? v / P : v;
 			}
-			dt_reduce_many(x[2], src, P, n, DT_F32, (enum dt_redop)op);
+			dt_comm_reduce_many(x[2], src, P, n, DT_F32, (enum dt_redop)op);
 			for (size_t i = 0; i < n; i++)
 				if (x[2][i] != want[i])
 					fail_msg("op %d [%zu of %zu]: got %.9g, want %.9g", op, i, n,
@@ -119,15 +119,15 @@ static void bf16_rounds_once(void **state)
 	/* 1 + 2^-8 + 2^-8: two roundings to bf16 would lose both halves of the last bit */
 	uint16_t one = dt_f32_to_bf16(1), half = dt_f32_to_bf16(0x1p-8f), got;
 
-	dt_reduce_many(&got, (const void *[]){&one, &half, &half}, 3, 1, DT_BF16, DT_SUM);
+	dt_comm_reduce_many(&got, (const void *[]){&one, &half, &half}, 3, 1, DT_BF16, DT_SUM);
 	assert_int_equal(got, dt_f32_to_bf16(1 + 0x1p-7f));
 }
 
 /* Past the caches come the same bits as through them, to every destination and nowhere else. */
 static void stream_reduces_to_all(void **state)
 {
-	static const size_t lengths[] = {0, 1, 15, 16, 160, 1000, DT_REDUCE_BLOCK};
-	enum { P = 4, ROOM = DT_REDUCE_BLOCK * 8 + 64 };
+	static const size_t lengths[] = {0, 1, 15, 16, 160, 1000, DT_COMM_REDUCE_BLOCK};
+	enum { P = 4, ROOM = DT_COMM_REDUCE_BLOCK * 8 + 64 };
 	char *x[P], *out[2], *want = aligned_alloc(64, ROOM);
 	const void *src[P];
 
@@ -148,11 +148,11 @@ static void stream_reduces_to_all(void **state)
 					memset(out[0], 0x5a, ROOM);
 					memset(out[1], 0x5a, ROOM);
 					memset(want, 0x5a, ROOM);
-					dt_reduce_many(want + at, src, p, n, (enum dt_dtype)t,
-						       (enum dt_redop)op);
-					dt_reduce_stream(out, 2, at, src, p, n, (enum dt_dtype)t,
-							 (enum dt_redop)op);
-					dt_stream_fence();
+					dt_comm_reduce_many(want + at, src, p, n, (enum dt_dtype)t,
+							    (enum dt_redop)op);
+					dt_comm_reduce_stream(out, 2, at, src, p, n, (enum dt_dtype)t,
+							      (enum dt_redop)op);
+					dt_comm_stream_fence();
 					for (int k = 0; k < 2; k++)
 						for (int i = 0; i < ROOM; i++)
 							if (out[k][i] != want[i])
@@ -178,7 +178,7 @@ static void stream_copies_any_alignment(void **state)
 	for (size_t at = 0; at < 70; at += 3)
 		for (size_t n = 0; n < 1500; n += 97) {
 			memset(b, 0x5a, 5000);
-			dt_copy_stream(b + at, a + 2 * at, n);
+			dt_comm_copy_stream(b + at, a + 2 * at, n);
 			assert_memory_equal(b + at, a + 2 * at, n);
 			assert_int_equal(b[at + n], 0x5a);
 			if (at)
@@ -198,15 +198,15 @@ static char *fake_get(const char *name)
 	return NULL;
 }
 
-static struct dt_launch detect(const char *const *env)
+static struct dt_comm_launch detect(const char *const *env)
 {
 	fake = env;
-	return dt_launch_detect(fake_get);
+	return dt_comm_launch_detect(fake_get);
 }
 
 static void launchers_are_told_apart(void **state)
 {
-	struct dt_launch l;
+	struct dt_comm_launch l;
 
 	l = detect((const char *[]){NULL});
 	assert_null(l.by);

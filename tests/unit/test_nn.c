@@ -5,7 +5,7 @@
  */
 #include "base/arena.h"
 #include "golden.h"
-#include "nn/transformer.h"
+#include "nn/exec.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -25,9 +25,10 @@ struct fixture {
 	struct dt_run shape;
 	struct dt_arena arena;
 	struct dt_dev *dev;
-	struct dt_model m;
-	struct dt_pass p;
+	struct dt_exec x;
+	struct dt_flight p;
 	float *weights, *grads;
+	float *final; /* what the head was given */
 	int64_t batch, seq;
 	int32_t *ids, *targets;
 	int64_t counted;
@@ -48,6 +49,16 @@ static void shorten(struct fixture *f, int64_t seq)
 	}
 	for (int64_t i = 0; i < n; i++)
 		f->counted += f->targets[i] >= 0;
+}
+
+/* Addresses of units in a flat f32 buffer. */
+static void **flat_units(const struct dt_local *l, float *flat)
+{
+	void **ret = calloc((size_t)l->nunit, sizeof(*ret));
+
+	for (int u = 0; ret && u < l->nunit; u++)
+		ret[u] = flat + l->unit[u].flat;
+	return ret;
 }
 
 static void setup(struct fixture *f, const char *name, int64_t microbatch, struct dt_keep mode, int64_t seq,
@@ -83,16 +94,16 @@ static void setup(struct fixture *f, const char *name, int64_t microbatch, struc
 	memset(f->arena.base, 0xff,
 	       f->arena.bytes); /* NaN everywhere: nothing may be read before it is written */
 	assert_int_equal(dt_dev_open(&f->dev, DT_DEV_CPU, 0, 2), 0);
-	f->weights = dt_plan_address(&f->plan, f->arena.base, DT_B_WEIGHTS, -1, -1, -1);
-	f->grads = dt_plan_address(&f->plan, f->arena.base, DT_B_GRADS, -1, -1, -1);
-	weights = dt_flat_units(&f->local, f->weights, DT_F32);
-	grads = dt_flat_units(&f->local, f->grads, DT_F32);
-	if (dt_model_bind(&f->m, &f->c, &f->table, &f->local, &one, at, NULL, f->dev, DT_F32, weights,
-			  (float *const *)grads, &err) < 0)
+	f->weights = dt_plan_address(&f->plan, f->arena.base, DT_B_WEIGHTS, -1);
+	f->grads = dt_plan_address(&f->plan, f->arena.base, DT_B_GRADS, -1);
+	weights = flat_units(&f->local, f->weights);
+	grads = flat_units(&f->local, f->grads);
+	if (dt_exec_open(&f->x, &f->shape, at, &f->plan, f->arena.base, NULL, f->dev, weights,
+			 (float *const *)grads, &err) < 0)
 		fail_msg("%s", err.msg);
 	free(weights);
 	free(grads);
-	assert_int_equal(dt_pass_bind(&f->p, &f->m, &f->shape, &f->plan, f->arena.base, 0, 0, &err), 0);
+	assert_int_equal(dt_flight_open(&f->p, &f->x, 0, 0, &err), 0);
 	for (int i = 0; i < f->local.n; i++) {
 		char path[96];
 		float *w;
@@ -107,48 +118,69 @@ static void setup(struct fixture *f, const char *name, int64_t microbatch, struc
 
 static void teardown(struct fixture *f)
 {
-	dt_pass_release(&f->p, f->dev);
-	dt_model_release(&f->m);
+	dt_flight_close(&f->p, f->dev);
+	dt_exec_close(&f->x);
 	dt_dev_close(f->dev);
 	dt_arena_release(&f->arena);
 	dt_memory_plan_release(&f->plan);
 	dt_local_release(&f->local);
 	dt_params_release(&f->table);
+	free(f->final);
 	free(f->ids);
 	free(f->targets);
 	golden_close(&f->g);
 }
 
+/* The node of the head. */
+static const struct dt_node *head_of(const struct fixture *f)
+{
+	const struct dt_prog *p = &f->plan.stage.chunk[0];
+
+	return &p->step[p->start[DT_LIST_LOSS]].n;
+}
+
+static void keep_final(struct fixture *f)
+{
+	size_t n = (size_t)(f->batch * f->seq * f->c.hidden) * sizeof(float);
+
+	f->final = malloc(n);
+	memcpy(f->final, dt_exec_value(&f->x, &f->p, head_of(f)->in[0]), n);
+}
+
 /* Forward, loss and backward over the batch in microbatches; returns the mean loss. */
 static double run(struct fixture *f)
 {
-	const struct dt_hooks none = {0};
+	size_t n = (size_t)(f->shape.microbatch * f->seq) * sizeof(int32_t);
 	struct dt_err err = {0};
-	double loss = 0;
 
+	f->x.loss_sum = 0;
+	f->x.loss_backward = true;
+	f->x.loss_scale = 1.0f / (float)f->counted;
 	for (int u = 0; u < f->local.nunit; u++)
-		assert_int_equal(dt_grads_begin(&f->m, u, &err), 0);
+		assert_int_equal(dt_exec_zero_grads(&f->x, u, &err), 0);
 	for (int64_t b = 0; b < f->batch; b += f->shape.microbatch) {
-		memcpy(f->p.ids, f->ids + b * f->seq, (size_t)f->p.rows * 4);
-		memcpy(f->p.targets, f->targets + b * f->seq, (size_t)f->p.rows * 4);
-		f->p.accumulate = f->p.accumulate_head = b > 0;
-		if (dt_chunk_forward(&f->m, &f->p, 0, &none, &err) < 0 ||
-		    dt_loss(&f->m, &f->p, true, 1.0f / (float)f->counted, &loss, &err) < 0 ||
-		    dt_chunk_backward(&f->m, &f->p, 0, &none, &err) < 0)
-			fail_msg("%s", err.msg);
+		memcpy(f->p.ids, f->ids + b * f->seq, n);
+		memcpy(f->p.targets, f->targets + b * f->seq, n);
+		f->x.accumulate = f->x.accumulate_head = b > 0;
+		for (int l = 0; l < DT_LIST_N; l++) {
+			if (dt_exec_run(&f->x, &f->p, l, NULL, &err) < 0)
+				fail_msg("%s", err.msg);
+			if (l == DT_LIST_FORWARD && f->shape.microbatch == f->batch)
+				keep_final(f); /* backward reuses its memory */
+		}
 	}
-	return loss / (double)f->counted;
+	return f->x.loss_sum / (double)f->counted;
 }
 
 static void check_logits(struct fixture *f, const char *name)
 {
-	int64_t n, v = f->c.vocab, rows = f->p.rows;
+	int64_t n, v = f->c.vocab, rows = f->shape.microbatch * f->seq;
 	float *want = golden_f32(&f->g, "logits", &n), *got = malloc((size_t)n * sizeof(*got));
 
 	assert_int_equal(n, rows * v);
 	assert_int_equal(f->dev->ops->matmul(f->dev, dt_t2(got, DT_F32, rows, v),
-					     dt_t2(f->p.final_norm, DT_F32, rows, f->c.hidden), false,
-					     f->m.final.w[DT_W_HEAD], true, DT_NONE, false),
+					     dt_t2(f->final, DT_F32, rows, f->c.hidden), false,
+					     f->x.w[head_of(f)->param[0]], true, DT_NONE, false),
 			 0);
 	golden_assert_close(name, got, want, n, 1e-3, 1e-4);
 	free(got);
@@ -226,11 +258,11 @@ static void in_8_bits(const char *name, int used)
 	setup(&plain, name, 0, modes[0], 16, false);
 	want = run(&plain);
 	for (int i = 0; i < 3; i++) {
+		char names[64];
 		int n = 0;
 
 		setup(&f, name, 0, modes[i], 16, true);
-		for (int k = 0; k < DT_STASH_N; k++)
-			n += f.p.fp8.used[k];
+		dt_stage_8_bits(&f.plan.stage, true, names, &n);
 		assert_int_equal(n, used);
 		loss = run(&f);
 		if (!(fabs(loss - want) < 0.02 * want) || loss == want)

@@ -191,6 +191,32 @@ static void smoothing_ends_with_the_run(void **state)
 	dt_series_release(&s);
 }
 
+/* A stack adds the latest value below; runs that step back are matched in order. */
+static void stacks_add_up(void **state)
+{
+	struct dt_series s[2] = {{.name = NULL}, {.name = NULL}}, none = {0}, sum;
+	static const double x[] = {0, 1, 2, 1, 2, 3}, below[] = {1, 2, 3, 10, 20, 30};
+	static const double want[] = {101, 103, 110, 130};
+
+	for (int i = 0; i < 6; i++)
+		dt_series_add(&s[0], x[i], below[i]);
+	for (int i = 0; i < 6; i++)
+		if (i != 1 && i != 4) /* not in every line */
+			dt_series_add(&s[1], x[i], 100);
+	assert_int_equal(dt_series_stack(&sum, &s[1], &s[0]), 0);
+	assert_int_equal(sum.n, 4);
+	assert_memory_equal(sum.y, want, sizeof(want));
+	dt_series_release(&sum);
+	assert_int_equal(dt_series_stack(&sum, &s[0], &s[1]), 0); /* the one below has fewer points */
+	assert_true(sum.y[1] == 102 && sum.y[4] == 120 && sum.y[5] == 130);
+	dt_series_release(&sum);
+	assert_int_equal(dt_series_stack(&sum, &s[0], &none), 0);
+	assert_memory_equal(sum.y, below, sizeof(below));
+	dt_series_release(&sum);
+	for (int i = 0; i < 2; i++)
+		dt_series_release(&s[i]);
+}
+
 static void names_are_spread(void **state)
 {
 	double at[4];
@@ -387,6 +413,7 @@ int main(void)
 		cmocka_unit_test(ticks_hold_for_any_range),
 		cmocka_unit_test(smoothing_is_over_x),
 		cmocka_unit_test(smoothing_ends_with_the_run),
+		cmocka_unit_test(stacks_add_up),
 		cmocka_unit_test(names_are_spread),
 		cmocka_unit_test(ten_curves_are_told_apart),
 		cmocka_unit_test(extremes_do_not_hang),

@@ -370,6 +370,87 @@ static void test_hostile(void **state)
 		      sizeof(big) / sizeof(*big));
 }
 
+static const char *word_of(const void *words, int32_t id, size_t *ret_n)
+{
+	const char(*w)[12] = words;
+
+	*ret_n = strlen(w[id]);
+	return w[id];
+}
+
+/* Arrays of strings in `ways` ways that only their ends tell apart: whether a mask is made of them. */
+static bool has_mask(int ways, const struct dt_vocab_order *order)
+{
+	struct dt_grammar *g;
+	struct dt_matcher *m;
+	struct dt_err err;
+	char *s = NULL;
+	size_t n = 0;
+	bool made;
+	FILE *f = open_memstream(&s, &n);
+
+	fprintf(f, "{\"anyOf\":[");
+	for (int i = 0; i < ways; i++)
+		fprintf(f, "%s{\"type\":\"array\",\"items\":{\"type\":\"string\",\"minLength\":%d}}",
+			i ? "," : "", i + 1);
+	fprintf(f, "]}");
+	fclose(f);
+	if (compile(s, &g, &err) < 0)
+		fail_msg("%s", err.msg);
+	m = dt_matcher_new(g);
+	assert_non_null(m);
+	assert_true(dt_matcher_push(m, "[\"", 2));
+	made = dt_matcher_mask(m, order) != NULL;
+	dt_matcher_free(m);
+	dt_grammar_drop(g);
+	free(s);
+	return made;
+}
+
+/* All requests wait while a mask is made: one that takes too many steps is given up. */
+static void test_hostile_masks(void **state)
+{
+	enum { VOCAB = 100000 };
+	char(*words)[12] = calloc(VOCAB, sizeof(*words));
+	struct dt_rng rng = dt_rng_make(3, DT_RNG_TEST, 7);
+	struct dt_vocab_order order;
+
+	for (int i = 0; i < VOCAB; i++)
+		for (int k = 0; k < 8; k++)
+			words[i][k] = (char)('a' + dt_rng_below(&rng, (uint64_t)(8 * i + k), 26));
+	assert_int_equal(dt_vocab_order_init(&order, VOCAB, word_of, words), 0);
+	assert_true(has_mask(1, &order));
+	assert_true(has_mask(2, &order));
+	assert_false(has_mask(15, &order));
+	dt_vocab_order_release(&order);
+	free(words);
+}
+
+/* A long text takes no more memory than a short one: nodes that no stack needs are dropped. */
+static void test_long_texts(void **state)
+{
+	struct dt_grammar *g;
+	struct dt_matcher *m;
+	struct dt_err err;
+
+	if (compile("{\"type\":\"array\",\"maxItems\":60000,\"items\":{\"type\":\"array\"}}", &g, &err) < 0)
+		fail_msg("%s", err.msg);
+	m = dt_matcher_new(g);
+	assert_non_null(m);
+	assert_true(dt_matcher_push(m, "[", 1));
+	for (int i = 0; i < 60000; i++) {
+		if (i > 0 && !dt_matcher_push(m, ",", 1))
+			fail_msg("item %d: no comma", i);
+		if (!dt_matcher_push(m, "[{\"a\":[1]}]", 11))
+			fail_msg("item %d is refused", i);
+	}
+	assert_false(dt_matcher_push(m, ",", 1));
+	assert_true(dt_matcher_push(m, "]", 1));
+	assert_true(dt_matcher_done(m));
+	dt_matcher_free(m);
+	dt_grammar_drop(g);
+}
+
 /* Patterns against PCRE2-like expectations of texts that are searched. */
 static void test_patterns(void **state)
 {
@@ -454,6 +535,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_exclusive_bounds_as_doubles),
 		cmocka_unit_test(test_patterns),
+		cmocka_unit_test(test_hostile_masks),
+		cmocka_unit_test(test_long_texts),
 		cmocka_unit_test(test_numbers),
 		cmocka_unit_test(test_every_keyword),
 		cmocka_unit_test(test_no_dead_ends),

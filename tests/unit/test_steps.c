@@ -32,7 +32,7 @@ static int64_t total(int p, size_t i)
 }
 
 /* Element i of rank's buffer before; -1 where nothing is known. */
-static int64_t before(const struct dt_steps *s, int rank, size_t i)
+static int64_t before(const struct dt_comm_steps *s, int rank, size_t i)
 {
 	if (s->kind == DT_COMM_BROADCAST)
 		return rank == s->root ? input(rank, i) : -1;
@@ -41,7 +41,7 @@ static int64_t before(const struct dt_steps *s, int rank, size_t i)
 	return input(rank, i);
 }
 
-static void check_result(const struct dt_steps *s, int rank, const int64_t *buf)
+static void check_result(const struct dt_comm_steps *s, int rank, const int64_t *buf)
 {
 	size_t block = s->n / (size_t)s->p, lo = 0, hi = s->n;
 
@@ -66,19 +66,19 @@ static void check_result(const struct dt_steps *s, int rank, const int64_t *buf)
 }
 
 /* The number-th message from src to dst in a round, as the receiver must find it. */
-static const struct dt_move *sent(const struct dt_moves *m, int dst, int number)
+static const struct dt_comm_move *sent(const struct dt_comm_moves *m, int dst, int number)
 {
 	for (int i = 0; i < m->n; i++)
-		if (m->v[i].kind == DT_MOVE_SEND && m->v[i].peer == dst && number-- == 0)
+		if (m->v[i].kind == DT_COMM_MOVE_SEND && m->v[i].peer == dst && number-- == 0)
 			return &m->v[i];
 	return NULL;
 }
 
-static void run(const struct dt_steps *s)
+static void run(const struct dt_comm_steps *s)
 {
 	size_t n = s->n ? s->n : 1, p = (size_t)s->p;
 	int64_t *buf = calloc(p * n, sizeof(*buf)), *old = calloc(p * n, sizeof(*old));
-	struct dt_moves *m = calloc(p, sizeof(*m));
+	struct dt_comm_moves *m = calloc(p, sizeof(*m));
 	int *seen = calloc(p * p, sizeof(*seen));
 
 	for (size_t r = 0; r < p; r++)
@@ -91,16 +91,16 @@ static void run(const struct dt_steps *s)
 		memset(seen, 0, p * p * sizeof(*seen));
 		for (size_t r = 0; r < p; r++) {
 			m[r].n = 0;
-			dt_steps_round(s, (int)r, round, &m[r]);
+			dt_comm_steps_round(s, (int)r, round, &m[r]);
 			assert_false(m[r].failed);
 		}
 		for (size_t r = 0; r < p; r++)
 			for (int k = 0; k < m[r].n; k++) {
-				const struct dt_move *v = &m[r].v[k], *from;
+				const struct dt_comm_move *v = &m[r].v[k], *from;
 
 				assert_true(v->peer >= 0 && v->peer < s->p && v->peer != (int)r);
 				assert_true(v->at + v->n <= s->n);
-				if (v->kind == DT_MOVE_SEND) {
+				if (v->kind == DT_COMM_MOVE_SEND) {
 					sends++;
 					continue;
 				}
@@ -112,7 +112,8 @@ static void run(const struct dt_steps *s)
 				for (size_t i = v->at; i < v->at + v->n; i++) {
 					int64_t x = old[(size_t)v->peer * n + i];
 
-					buf[r * n + i] = v->kind == DT_MOVE_REDUCE ? buf[r * n + i] + x : x;
+					buf[r * n + i] =
+						v->kind == DT_COMM_MOVE_REDUCE ? buf[r * n + i] + x : x;
 				}
 			}
 		assert_int_equal(sends, receives);
@@ -138,17 +139,17 @@ static void every_list_gives_exact_results(void **state)
 					bool blocks = kinds[k] == DT_COMM_ALL_GATHER ||
 						      kinds[k] == DT_COMM_REDUCE_SCATTER;
 					size_t n = blocks ? sizes[z] * (size_t)p : sizes[z];
-					struct dt_steps s;
+					struct dt_comm_steps s;
 
-					if (!dt_steps_have(kinds[k], (enum dt_alg)a))
+					if (!dt_comm_steps_have(kinds[k], (enum dt_alg)a))
 						continue;
 					for (int g = 1; g <= p; g++) {
 						if (g > 1 && (a != DT_ALG_TWO_LEVEL || p % g))
 							continue;
-						assert_int_equal(dt_steps_init(&s, kinds[k], (enum dt_alg)a,
-									       p, (p * 2 / 3) % p, n, 64, g,
-									       NULL),
-								 0);
+						assert_int_equal(
+							dt_comm_steps_init(&s, kinds[k], (enum dt_alg)a, p,
+									   (p * 2 / 3) % p, n, 64, g, NULL),
+							0);
 						run(&s);
 					}
 				}
@@ -157,29 +158,29 @@ static void every_list_gives_exact_results(void **state)
 static void what_does_not_exist_is_refused(void **state)
 {
 	struct dt_err err;
-	struct dt_steps s;
+	struct dt_comm_steps s;
 
-	assert_int_equal(dt_steps_init(&s, DT_COMM_BROADCAST, DT_ALG_RABENSEIFNER, 4, 0, 10, 0, 1, &err),
+	assert_int_equal(dt_comm_steps_init(&s, DT_COMM_BROADCAST, DT_ALG_RABENSEIFNER, 4, 0, 10, 0, 1, &err),
 			 -ENOTSUP);
 	assert_string_equal(err.msg, "there is no broadcast by algorithm rabenseifner");
-	assert_int_equal(dt_steps_init(&s, DT_COMM_ALL_REDUCE, DT_ALG_TWO_LEVEL, 6, 0, 10, 0, 4, &err),
+	assert_int_equal(dt_comm_steps_init(&s, DT_COMM_ALL_REDUCE, DT_ALG_TWO_LEVEL, 6, 0, 10, 0, 4, &err),
 			 -ENOTSUP);
 }
 
 /* Bytes the busiest rank sends, and rounds, as the papers count them. */
-static void count(const struct dt_steps *s, size_t *most, int *rounds)
+static void count(const struct dt_comm_steps *s, size_t *most, int *rounds)
 {
 	*most = 0;
 	*rounds = s->rounds;
 	for (int r = 0; r < s->p; r++) {
-		struct dt_moves m = {0};
+		struct dt_comm_moves m = {0};
 		size_t sent_n = 0;
 
 		for (int round = 0; round < s->rounds; round++) {
 			m.n = 0;
-			dt_steps_round(s, r, round, &m);
+			dt_comm_steps_round(s, r, round, &m);
 			for (int i = 0; i < m.n; i++)
-				sent_n += m.v[i].kind == DT_MOVE_SEND ? m.v[i].n : 0;
+				sent_n += m.v[i].kind == DT_COMM_MOVE_SEND ? m.v[i].n : 0;
 		}
 		*most = sent_n > *most ? sent_n : *most;
 		free(m.v);
@@ -193,24 +194,24 @@ static void volumes_are_the_published_ones(void **state)
 	for (int lg = 1; lg <= 6; lg++) {
 		int p = 1 << lg, rounds;
 		size_t most, bound = 2 * n / (size_t)p * (size_t)(p - 1);
-		struct dt_steps s;
+		struct dt_comm_steps s;
 
-		dt_steps_init(&s, DT_COMM_ALL_REDUCE, DT_ALG_RING, p, 0, n, 0, 1, NULL);
+		dt_comm_steps_init(&s, DT_COMM_ALL_REDUCE, DT_ALG_RING, p, 0, n, 0, 1, NULL);
 		count(&s, &most, &rounds);
 		assert_int_equal(most, bound);
 		assert_int_equal(rounds, 2 * (p - 1));
-		dt_steps_init(&s, DT_COMM_ALL_REDUCE, DT_ALG_RABENSEIFNER, p, 0, n, 0, 1, NULL);
+		dt_comm_steps_init(&s, DT_COMM_ALL_REDUCE, DT_ALG_RABENSEIFNER, p, 0, n, 0, 1, NULL);
 		count(&s, &most, &rounds);
 		assert_int_equal(most, bound);
 		assert_int_equal(rounds, 2 * lg);
-		dt_steps_init(&s, DT_COMM_ALL_REDUCE, DT_ALG_DOUBLING, p, 0, n, 0, 1, NULL);
+		dt_comm_steps_init(&s, DT_COMM_ALL_REDUCE, DT_ALG_DOUBLING, p, 0, n, 0, 1, NULL);
 		count(&s, &most, &rounds);
 		assert_int_equal(most, n * (size_t)lg);
 		assert_int_equal(rounds, lg);
-		dt_steps_init(&s, DT_COMM_ALL_REDUCE, DT_ALG_PS, p, 0, n, 0, 1, NULL);
+		dt_comm_steps_init(&s, DT_COMM_ALL_REDUCE, DT_ALG_PS, p, 0, n, 0, 1, NULL);
 		count(&s, &most, &rounds);
 		assert_int_equal(most, n * (size_t)(p - 1));
-		dt_steps_init(&s, DT_COMM_ALL_REDUCE, DT_ALG_DOUBLE_TREE, p, 0, n, 1024, 1, NULL);
+		dt_comm_steps_init(&s, DT_COMM_ALL_REDUCE, DT_ALG_DOUBLE_TREE, p, 0, n, 1024, 1, NULL);
 		count(&s, &most, &rounds);
 		assert_true(most <= 2 * n + 1024); /* full bandwidth: the whole once up, once down */
 	}

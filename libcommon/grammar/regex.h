@@ -1,0 +1,52 @@
+/* A regular expression on its way to an automaton: what regex_*.c share, not for others. */
+#ifndef DT_GRAMMAR_REGEX_H
+#define DT_GRAMMAR_REGEX_H
+
+#include "grammar/automaton.h"
+
+#define DT_REGEX_NODES (1 << 15) /* of the tree, of its ranges, of the nondeterministic automaton */
+
+enum dt_regex_kind { DT_REGEX_EMPTY, DT_REGEX_SET, DT_REGEX_CAT, DT_REGEX_ALT, DT_REGEX_REP };
+
+struct dt_regex_range {
+	uint32_t first, last;
+};
+
+struct dt_regex_tree {
+	enum dt_regex_kind kind;
+	int a, b;     /* nodes; of a SET a: its first range and b: how many */
+	int min, max; /* of REP */
+};
+
+struct dt_regex_nfa { /* set < 0: goes on to out and out2 (-1: none) without a character */
+	int set, out, out2;
+};
+
+struct dt_regex {
+	const char *at;
+	int depth;
+	struct dt_regex_tree *tree;
+	struct dt_regex_range *range;
+	struct dt_regex_nfa *nfa;
+	int ntree, tree_cap, nrange, range_cap, nnfa, nfa_cap;
+	bool no_memory, too_large;
+	struct dt_err *err;
+};
+
+/* Room for one more entry of size bytes in a list of n; false: x->no_memory or x->too_large says why not. */
+bool dt_regex_room(struct dt_regex *x, void **list, int n, int *cap, size_t size);
+
+/* For qsort: ranges by their first code point. */
+static inline int dt_regex_by_first(const void *a, const void *b)
+{
+	const struct dt_regex_range *x = a, *y = b;
+
+	return (x->first > y->first) - (x->first < y->first);
+}
+
+/* regex_parse.c: the pattern at x->at to a tree; its root. -ENOTSUP with what is not supported. */
+int dt_regex_parse(struct dt_regex *x);
+/* The code point c is in the set of tree node t. */
+bool dt_regex_in_set(const struct dt_regex *x, int t, uint32_t c);
+
+#endif

@@ -1,0 +1,388 @@
+/* Regular expressions parsed to a tree. */
+#include "base/utf8.h"
+#include "grammar/regex.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_DEPTH 64
+#define MAX_TIMES 65535
+
+static int refuse(struct dt_regex *x, const char *what)
+{
+	return dt_err_set(x->err, -ENOTSUP, "the schema's pattern has %s, which is not supported", what);
+}
+
+bool dt_regex_room(struct dt_regex *x, void **p, int n, int *cap, size_t size)
+{
+	int more = *cap ? 2 * *cap : 32;
+	void *q;
+
+	if (n < *cap)
+		return true;
+	q = n < DT_REGEX_NODES ? realloc(*p, (size_t)more * size) : NULL;
+	if (!q) {
+		x->no_memory |= n < DT_REGEX_NODES;
+		x->too_large |= n >= DT_REGEX_NODES;
+		return false;
+	}
+	*p = q;
+	*cap = more;
+	return true;
+}
+
+static int node(struct dt_regex *x, enum dt_regex_kind kind, int a, int b)
+{
+	if (!dt_regex_room(x, (void **)&x->tree, x->ntree, &x->tree_cap, sizeof(*x->tree)))
+		return 0;
+	x->tree[x->ntree] = (struct dt_regex_tree){.kind = kind, .a = a, .b = b};
+	return x->ntree++;
+}
+
+/* ---- sets of characters: runs of ranges at the end of x->range ---- */
+
+static void add(struct dt_regex *x, uint32_t first, uint32_t last)
+{
+	if (dt_regex_room(x, (void **)&x->range, x->nrange, &x->range_cap, sizeof(*x->range)))
+		x->range[x->nrange++] = (struct dt_regex_range){first, last};
+}
+
+/* Makes the ranges since `from` rising and apart, or what they leave out. */
+static void tidy(struct dt_regex *x, int from, bool negated)
+{
+	int n = from, m;
+	uint32_t at = 0;
+
+	if (x->no_memory || x->too_large)
+		return;
+	if (x->nrange > from)
+		qsort(x->range + from, (size_t)(x->nrange - from), sizeof(*x->range), dt_regex_by_first);
+	for (int i = from; i < x->nrange; i++) {
+		struct dt_regex_range r = x->range[i];
+
+		if (n > from && r.first <= x->range[n - 1].last + 1)
+			x->range[n - 1].last = r.last > x->range[n - 1].last ? r.last : x->range[n - 1].last;
+		else
+			x->range[n++] = r;
+	}
+	m = n;
+	x->nrange = n;
+	if (!negated)
+		return;
+	for (int i = from; i < m; i++) {
+		struct dt_regex_range r = x->range[i];
+
+		if (r.first > at)
+			add(x, at, r.first - 1);
+		at = r.last + 1;
+	}
+	if (at <= DT_AUTO_LAST)
+		add(x, at, DT_AUTO_LAST);
+	if (x->no_memory || x->too_large)
+		return;
+	memmove(x->range + from, x->range + m, (size_t)(x->nrange - m) * sizeof(*x->range));
+	x->nrange -= m - from;
+}
+
+/* \d, \w, \s and their opposites (ECMA-262, 22.2.2.9); false: another letter. */
+static bool add_named(struct dt_regex *x, char c)
+{
+	static const struct dt_regex_range digit[] = {{'0', '9'}},
+					   word[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}},
+					   space[] = {{9, 13},		{' ', ' '},	  {0xa0, 0xa0},
+						      {0x1680, 0x1680}, {0x2000, 0x200a}, {0x2028, 0x2029},
+						      {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000},
+						      {0xfeff, 0xfeff}};
+	char low = (char)(c | 32);
+	const struct dt_regex_range *r = low == 'd' ? digit : low == 'w' ? word : space;
+	int n = low == 'd' ? 1 : low == 'w' ? 4 : 10;
+	uint32_t at = 0;
+
+	if (low != 'd' && low != 'w' && low != 's')
+		return false;
+	for (int i = 0; i < n; i++) {
+		if (c == low)
+			add(x, r[i].first, r[i].last);
+		else if (r[i].first > at)
+			add(x, at, r[i].first - 1);
+		at = r[i].last + 1;
+	}
+	if (c != low)
+		add(x, at, DT_AUTO_LAST);
+	return true;
+}
+
+static int hex(struct dt_regex *x, int digits)
+{
+	int value = 0;
+
+	for (int i = 0; i < digits; i++) {
+		static const char set[] = "0123456789abcdef";
+		char c = x->at[i];
+		const char *p = c ? strchr(set, c >= 'A' && c <= 'F' ? c | 32 : c) : NULL;
+
+		if (!p)
+			return refuse(x, "an unknown escape");
+		value = 16 * value + (int)(p - set);
+	}
+	x->at += digits;
+	return value;
+}
+
+/* The character after a backslash. */
+static int escaped(struct dt_regex *x)
+{
+	static const char letters[] = "nrtfv0", control[] = "\n\r\t\f\v";
+	char c = *x->at;
+	const char *p = c ? strchr(letters, c) : NULL;
+
+	if (p && (c != '0' || x->at[1] < '0' || x->at[1] > '9')) {
+		x->at++;
+		return control[p - letters];
+	}
+	if (c == 'x' || c == 'u') {
+		x->at++;
+		return hex(x, c == 'x' ? 2 : 4);
+	}
+	if (!(c > ' ' && c < 0x7f) || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+	    (c >= 'A' && c <= 'Z'))
+		return refuse(x, "an unknown escape");
+	x->at++;
+	return c;
+}
+
+static int plain(struct dt_regex *x)
+{
+	uint32_t c;
+
+	x->at += dt_utf8_decode(x->at, strlen(x->at), &c);
+	return (int)c;
+}
+
+/* One member of [...]; -1: a named set was added. */
+static int member(struct dt_regex *x)
+{
+	if (!*x->at)
+		return refuse(x, "an open bracket");
+	if (*x->at != '\\')
+		return plain(x);
+	x->at++;
+	if (*x->at == 'b') {
+		x->at++;
+		return '\b';
+	}
+	if (add_named(x, *x->at)) {
+		x->at++;
+		return -1;
+	}
+	return escaped(x);
+}
+
+static int bracket(struct dt_regex *x)
+{
+	bool negated = *x->at == '^';
+	int from = x->nrange;
+
+	x->at += negated;
+	while (*x->at != ']') {
+		int first = member(x), last = first;
+
+		if (first < -1)
+			return first;
+		if (first >= 0 && *x->at == '-' && x->at[1] != ']') {
+			x->at++;
+			last = member(x);
+			if (last < first)
+				return last < -1 ? last : refuse(x, "a range that ends before it begins");
+		}
+		if (first >= 0)
+			add(x, (uint32_t)first, (uint32_t)last);
+	}
+	x->at++;
+	tidy(x, from, negated);
+	return node(x, DT_REGEX_SET, from, x->nrange - from);
+}
+
+static int one(struct dt_regex *x, uint32_t first, uint32_t last)
+{
+	int from = x->nrange;
+
+	add(x, first, last);
+	return node(x, DT_REGEX_SET, from, 1);
+}
+
+/* ---- the tree ---- */
+
+static int alternatives(struct dt_regex *x);
+
+static int group(struct dt_regex *x)
+{
+	int r;
+
+	if (*x->at == '?' && x->at[1] == '<' && x->at[2] != '=' && x->at[2] != '!') { /* a name */
+		x->at += strcspn(x->at, ">");
+		x->at += *x->at == '>';
+	} else if (*x->at == '?') {
+		if (x->at[1] != ':')
+			return refuse(x, "a look ahead or behind");
+		x->at += 2;
+	}
+	r = alternatives(x);
+	if (r >= 0 && *x->at++ != ')')
+		return refuse(x, "an open group");
+	return r;
+}
+
+static int atom(struct dt_regex *x)
+{
+	unsigned char c = (unsigned char)*x->at++;
+	int e, from = x->nrange;
+
+	if (c == '(')
+		return group(x);
+	if (c == '[')
+		return bracket(x);
+	if (c == '.') {
+		add(x, '\n', '\n');
+		add(x, '\r', '\r');
+		add(x, 0x2028, 0x2029);
+		tidy(x, from, true);
+		return node(x, DT_REGEX_SET, from, x->nrange - from);
+	}
+	if (c == '\\') {
+		if (add_named(x, *x->at)) {
+			x->at++;
+			tidy(x, from, false);
+			return node(x, DT_REGEX_SET, from, x->nrange - from);
+		}
+		e = escaped(x);
+		return e < 0 ? e : one(x, (uint32_t)e, (uint32_t)e);
+	}
+	if (c == '^' || c == '$')
+		return refuse(x, "^ or $ within an alternative");
+	if (strchr("*+?{}]", c))
+		return refuse(x, "a sign in an unexpected place");
+	x->at--;
+	e = plain(x);
+	return one(x, (uint32_t)e, (uint32_t)e);
+}
+
+/* How often what came is repeated; false: {} is not as it should be. */
+static bool times(struct dt_regex *x, int *min, int *max)
+{
+	char c = *x->at;
+	int end = 0;
+
+	*min = c == '+' || c != '*';
+	*max = c == '*' || c == '+' ? -1 : 1;
+	if (c == '?')
+		*min = 0;
+	if (c == '*' || c == '+' || c == '?')
+		x->at++;
+	if (c != '{')
+		return true;
+	if (sscanf(x->at, "{%6d,%6d}%n", min, max, &end) == 2 && end > 0) {
+	} else if (sscanf(x->at, "{%6d,}%n", min, &end) == 1 && end > 0) {
+		*max = -1;
+	} else if (sscanf(x->at, "{%6d}%n", min, &end) == 1 && end > 0) {
+		*max = *min;
+	} else {
+		return false;
+	}
+	x->at += end;
+	return *min >= 0 && *min <= MAX_TIMES && *max <= MAX_TIMES && (*max < 0 || *max >= *min);
+}
+
+/* What stands between two bars. */
+static int sequence(struct dt_regex *x)
+{
+	int all = node(x, DT_REGEX_EMPTY, 0, 0);
+
+	while (*x->at && *x->at != '|' && *x->at != ')' &&
+	       !(*x->at == '$' && x->depth == 1 && (!x->at[1] || x->at[1] == '|'))) {
+		int r = atom(x), min, max;
+
+		if (r < 0)
+			return r;
+		if (*x->at && strchr("*+?{", *x->at)) {
+			if (!times(x, &min, &max))
+				return refuse(x, "braces that are not {n}, {n,} or {n,m} up to 65535");
+			x->at += *x->at == '?'; /* lazy: the same texts */
+			r = node(x, DT_REGEX_REP, r, 0);
+			if (!x->no_memory && !x->too_large) {
+				x->tree[r].min = min;
+				x->tree[r].max = max;
+			}
+		}
+		all = node(x, DT_REGEX_CAT, all, r);
+		if (x->no_memory || x->too_large)
+			return 0;
+	}
+	return all;
+}
+
+/* Anything at all: what may stand before and after what is not tied to an end. */
+static int anything(struct dt_regex *x)
+{
+	int r = node(x, DT_REGEX_REP, one(x, 0, DT_AUTO_LAST), 0);
+
+	if (!x->no_memory && !x->too_large)
+		x->tree[r].max = -1;
+	return r;
+}
+
+static int alternatives(struct dt_regex *x)
+{
+	int all = -1;
+
+	if (++x->depth > MAX_DEPTH)
+		return refuse(x, "too many groups in groups");
+	for (;;) {
+		bool outer = x->depth == 1, begins = outer && *x->at == '^';
+		int r;
+
+		x->at += begins;
+		r = sequence(x);
+		if (r < 0)
+			return r;
+		if (outer && !begins)
+			r = node(x, DT_REGEX_CAT, anything(x), r);
+		if (outer && *x->at == '$')
+			x->at++;
+		else if (outer)
+			r = node(x, DT_REGEX_CAT, r, anything(x));
+		all = all < 0 ? r : node(x, DT_REGEX_ALT, all, r);
+		if (*x->at != '|')
+			break;
+		x->at++;
+	}
+	x->depth--;
+	return all;
+}
+
+bool dt_regex_in_set(const struct dt_regex *x, int t, uint32_t c)
+{
+	const struct dt_regex_range *r = x->range + x->tree[t].a;
+	int lo = 0, hi = x->tree[t].b;
+
+	while (lo < hi) {
+		int mid = (lo + hi) / 2;
+
+		if (r[mid].last < c)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < x->tree[t].b && r[lo].first <= c;
+}
+
+int dt_regex_parse(struct dt_regex *x)
+{
+	int root = alternatives(x);
+
+	if (root >= 0 && *x->at && !x->no_memory && !x->too_large)
+		return refuse(x, "a closing parenthesis too many");
+	return root;
+}

@@ -1,0 +1,40 @@
+#include "model/block/block.h"
+
+#include <math.h>
+
+int dt_block_embed(struct dt_builder *b)
+{
+	static const char *const out[] = {"resid"};
+	const struct dt_config *c = b->c;
+	int token = dt_tensor_add(b, DT_W_EMBED, "embed.weight", c->vocab, c->hidden), position = -1, x;
+	struct dt_node *n;
+
+	dt_tensor_cut(b, token, DT_CUT_UNITS, 0, 1);
+	if (c->pos == DT_POS_LEARNED)
+		position = dt_tensor_add(b, DT_W_POS, "pos.weight", c->max_seq, c->hidden);
+	n = dt_node_add(b, DT_OP_EMBED, "embed", 1, out);
+	if (!n)
+		return -1;
+	n->param[0] = token;
+	n->param[1] = position;
+	n->attr.scale = c->embed_scaled ? (float)sqrt((double)c->hidden) : 1;
+	x = n->out[0];
+	return x;
+}
+
+void dt_block_head(struct dt_builder *b, int h, int embed)
+{
+	const struct dt_config *c = b->c;
+	int head = embed;
+	struct dt_node *n;
+
+	if (!c->tied) {
+		head = dt_tensor_add(b, DT_W_HEAD, "head.weight", c->vocab, c->hidden);
+		dt_tensor_cut(b, head, DT_CUT_UNITS, 0, 1);
+	}
+	n = dt_node_add(b, DT_OP_LOSS, "head", 0, NULL);
+	if (!n)
+		return;
+	n->in[0] = h;
+	n->param[0] = head;
+}

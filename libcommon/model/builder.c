@@ -1,0 +1,100 @@
+/* What blocks and families build graphs with. */
+#include "model/graph.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Room for one more element of size bytes in *p; false, and b->failed, when there is none. */
+static bool grow(struct dt_builder *b, void **p, int n, int *cap, size_t size)
+{
+	void *bigger;
+	int more;
+
+	if (b->failed || n < *cap)
+		return !b->failed;
+	more = *cap ? 2 * *cap : 128;
+	bigger = realloc(*p, (size_t)more * size);
+	if (!bigger) {
+		b->failed = true;
+		return false;
+	}
+	*p = bigger;
+	*cap = more;
+	return true;
+}
+
+void dt_unit(struct dt_builder *b, int layer)
+{
+	b->layer = layer;
+	b->entered = false;
+}
+
+int dt_tensor_add(struct dt_builder *b, enum dt_role role, const char *name, int64_t rows, int64_t cols)
+{
+	struct dt_params *t = &b->g->params;
+	struct dt_param *p;
+
+	if (!grow(b, (void **)&t->p, t->n, &b->params_cap, sizeof(*t->p)))
+		return -1;
+	p = &t->p[t->n];
+	*p = (struct dt_param){.role = role,
+			       .layer = b->layer,
+			       .ndim = cols ? 2 : 1,
+			       .shape = {rows, cols ? cols : 1},
+			       .init = cols ? DT_INIT_NORMAL : DT_INIT_ZEROS,
+			       .init_std = cols ? b->c->init_std : 0,
+			       .decay = cols != 0,
+			       .cut = DT_CUT_NONE,
+			       .cut_unit = 1};
+	if (b->layer >= 0 && b->layer < b->c->layers)
+		snprintf(p->name, sizeof(p->name), "layers.%d.%s", b->layer, name);
+	else
+		snprintf(p->name, sizeof(p->name), "%s", name);
+	return t->n++;
+}
+
+struct dt_param *dt_tensor_at(struct dt_builder *b, int tensor)
+{
+	return b->failed ? NULL : &b->g->params.p[tensor];
+}
+
+void dt_tensor_cut(struct dt_builder *b, int tensor, enum dt_cut how, int dim, int64_t unit)
+{
+	struct dt_param *p = dt_tensor_at(b, tensor);
+
+	if (!p)
+		return;
+	p->cut = how;
+	p->cut_dim = dim;
+	p->cut_unit = unit;
+}
+
+static int value_add(struct dt_builder *b, const char *name)
+{
+	struct dt_graph *g = b->g;
+
+	if (!grow(b, (void **)&g->value_name, g->nvalue, &g->value_capacity, sizeof(*g->value_name)))
+		return -1;
+	g->value_name[g->nvalue] = name;
+	return g->nvalue++;
+}
+
+struct dt_node *dt_node_add(struct dt_builder *b, enum dt_op op, const char *name, int outs,
+			    const char *const *out_names)
+{
+	struct dt_graph *g = b->g;
+	struct dt_node *n;
+
+	if (!grow(b, (void **)&g->node, g->nnode, &g->capacity, sizeof(*g->node)))
+		return NULL;
+	n = &g->node[g->nnode++];
+	*n = (struct dt_node){.op = op, .unit = b->layer, .name = name};
+	for (int i = 0; i < DT_NODE_IN; i++)
+		n->in[i] = -1;
+	for (int i = 0; i < DT_NODE_PARAM; i++)
+		n->param[i] = -1;
+	for (int i = 0; i < DT_NODE_OUT; i++)
+		n->out[i] = i < outs && out_names[i] ? value_add(b, out_names[i]) : -1;
+	return b->failed ? NULL : n;
+}

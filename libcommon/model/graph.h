@@ -1,0 +1,98 @@
+/*
+ * A model as data: tensors (parameters), and nodes that compute values from values and tensors, in the order
+ * of the forward pass. A family (model/family/) builds its graph the way one writes a forward pass; nothing
+ * else about the model is written anywhere. plan/lower.h derives from it what one rank executes.
+ *
+ * A unit is what is fetched, reduced and recomputed together: the embedding, a layer, the final norm and
+ * head. Units are numbered as dt_param.layer numbers them, from -1.
+ *
+ * Values have no sizes here: those follow from the local shapes of tensors (each op's shape rule).
+ */
+#ifndef DT_MODEL_GRAPH_H
+#define DT_MODEL_GRAPH_H
+
+#include "kernels/dtype.h"
+#include "model/params.h"
+
+#define DT_NODE_IN    5
+#define DT_NODE_OUT   5
+#define DT_NODE_PARAM 6
+
+#define DT_OPF_ROWS   1u
+#define DT_OPF_CHEAP  2u
+#define DT_OPF_OVER   4u
+#define DT_OPF_GATHER 8u
+
+enum dt_op {
+#define DT_OP(NAME, text, flags) DT_OP_##NAME,
+#include "model/op/op.list"
+#undef DT_OP
+	DT_OP_N,
+};
+const char *dt_node_op_name(enum dt_op op);
+unsigned dt_node_op_flags(enum dt_op op);
+
+/* What an op needs besides its operands. Counts are the model's in a graph, the rank's in a program. */
+struct dt_attr {
+	bool layernorm; /* norm: LayerNorm, else RMSNorm */
+	bool plus_one;	/* RMSNorm multiplies by 1 + weight */
+	float eps;
+	float scale; /* embed: what rows are multiplied by; attention: what scores are */
+	int act;     /* enum dt_act_fn */
+	bool gated;  /* experts */
+	bool local;  /* rope: the angles of layers with a window */
+	bool latent; /* attention: keys and values of every head were made from a latent */
+	int64_t heads, kv_heads, head_dim, value_dim;
+	int64_t window; /* attention: keys a row sees, 0: all */
+	int64_t experts, used;
+	bool unscaled; /* route: weights are not scaled to add up to 1 */
+};
+
+struct dt_node {
+	enum dt_op op;
+	int unit;
+	const char *name;	  /* what it computes in its unit: "qkv", "attn_norm" */
+	int in[DT_NODE_IN];	  /* values; -1: absent */
+	int out[DT_NODE_OUT];	  /* likewise; the last ones may be room that only this node uses */
+	int param[DT_NODE_PARAM]; /* tensors, by index into the table; -1: absent */
+	struct dt_attr attr;
+	bool entry; /* the unit's residual stream begins here: full recomputation starts from its sum */
+};
+
+struct dt_graph {
+	struct dt_params params;
+	struct dt_node *node;
+	int nnode, capacity;
+	int nvalue;
+	const char **value_name; /* [nvalue] */
+	int value_capacity;
+	int layers; /* units are -1 .. layers */
+};
+
+int dt_graph_build(const struct dt_config *c, struct dt_graph *ret, struct dt_err *err);
+void dt_graph_release(struct dt_graph *g);
+
+/* ---- for model/block/ and model/family/ ---- */
+
+struct dt_builder {
+	const struct dt_config *c;
+	struct dt_graph *g;
+	int layer;	/* of what follows, as dt_param.layer */
+	bool entered;	/* the unit's stream has begun */
+	int params_cap; /* of g->params */
+	bool failed;	/* out of memory: what follows does nothing */
+};
+
+/* What follows belongs to unit `layer`. */
+void dt_unit(struct dt_builder *b, int layer);
+/* Appends a parameter, named "layers.N.NAME" inside a layer; cols 0: a vector. Returns its index. */
+int dt_tensor_add(struct dt_builder *b, enum dt_role role, const char *name, int64_t rows, int64_t cols);
+/* Cut over tp along dim, in whole pieces of `unit` elements; kv: DT_CUT_KV. */
+void dt_tensor_cut(struct dt_builder *b, int tensor, enum dt_cut how, int dim, int64_t unit);
+/* The tensor itself, for what the calls above do not say; NULL after a failure. */
+struct dt_param *dt_tensor_at(struct dt_builder *b, int tensor);
+/* A new node of this op with no operands yet, and results out[0 .. outs) named so; NULL after a failure. */
+struct dt_node *dt_node_add(struct dt_builder *b, enum dt_op op, const char *name, int outs,
+			    const char *const *out_names);
+
+#endif

@@ -1,0 +1,290 @@
+/* The derivation of a program: forward nodes on a tape, and what the rules of ops append. */
+#include "model/op/rule.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- forward ---- */
+
+static void record(struct dt_lower *lo, const struct dt_node *n)
+{
+	if (lo->ntape == lo->tape_cap) {
+		int cap = lo->tape_cap ? 2 * lo->tape_cap : 256;
+		struct dt_node *bigger = realloc(lo->tape, (size_t)cap * sizeof(*bigger));
+
+		if (!bigger) {
+			lo->failed = true;
+			return;
+		}
+		lo->tape = bigger;
+		lo->tape_cap = cap;
+	}
+	for (int i = 0; i < DT_NODE_IN; i++)
+		if (n->in[i] >= 0)
+			lo->info[n->in[i]].uses++;
+	for (int i = 0; i < DT_NODE_OUT; i++)
+		if (n->out[i] >= 0)
+			lo->info[n->out[i]].from = lo->ntape;
+	lo->tape[lo->ntape++] = *n;
+}
+
+/* A node of the program alone: entering the node `name`, leaving it, or adding up what is sent. */
+static int cut_node(struct dt_lower *lo, enum dt_op op, const char *name, int a, int b, int unit)
+{
+	struct dt_node n = {.op = op, .unit = unit, .name = name};
+
+	for (int i = 0; i < DT_NODE_IN; i++)
+		n.in[i] = -1;
+	for (int i = 0; i < DT_NODE_OUT; i++)
+		n.out[i] = -1;
+	for (int i = 0; i < DT_NODE_PARAM; i++)
+		n.param[i] = -1;
+	n.in[0] = a;
+	n.in[1] = b;
+	dt_op_rules[op].shape(lo, &n);
+	record(lo, &n);
+	dt_lo_forward(lo, &n);
+	return n.out[0];
+}
+
+static bool enters(const struct dt_lower *lo, const struct dt_node *n)
+{
+	switch (n->op) {
+	case DT_OP_LINEAR:
+	case DT_OP_LINEAR_ACT:
+	case DT_OP_LINEAR_GATED:
+	case DT_OP_EXPERTS:
+	case DT_OP_LOSS:
+		return dt_lo_cut(lo, n->param[0]) == 0;
+	case DT_OP_ROUTE:
+		return lo->s->tp > 1;
+	default:
+		return false;
+	}
+}
+
+/* The program's value of the graph's, whole or entered as its reader wants it. */
+static int operand(struct dt_lower *lo, int *entered, const struct dt_node *n, int graph_value)
+{
+	int v = graph_value < 0 ? -1 : lo->map[graph_value];
+
+	if (v < 0)
+		return -1;
+	if (lo->info[v].partial && n->op != DT_OP_COMBINE && !(n->op == DT_OP_EXPERTS)) {
+		v = cut_node(lo, DT_OP_LEAVE, dt_lo_from(lo, v)->name, v, -1, lo->p->value[v].unit);
+		lo->map[graph_value] = v;
+	}
+	if (!lo->info[v].whole || !enters(lo, n))
+		return v;
+	if (entered[graph_value] < 0)
+		entered[graph_value] = cut_node(lo, DT_OP_ENTER, n->name, v, -1, n->unit);
+	return entered[graph_value];
+}
+
+/* Units of n that rank r of tp gets: the first n % tp ranks one more. */
+static int64_t share(int64_t n, int tp, int r)
+{
+	return n / tp + (r < n % tp);
+}
+
+static void localise(const struct dt_lower *lo, struct dt_attr *a)
+{
+	int tp = lo->s->tp, r = lo->s->tp_rank;
+
+	a->heads = share(a->heads, tp, r);
+	a->kv_heads = a->kv_heads >= tp || a->kv_heads == 0 ? share(a->kv_heads, tp, r) : 1;
+}
+
+/* The graph's node as the program has it. */
+static void take(struct dt_lower *lo, int *entered, const struct dt_node *from)
+{
+	struct dt_node n = *from;
+
+	for (int i = 0; i < DT_NODE_IN; i++)
+		n.in[i] = operand(lo, entered, from, from->in[i]);
+	if (n.op == DT_OP_NORM && n.in[1] < 0 && n.out[1] >= 0) { /* the sum was received */
+		lo->map[n.out[1]] = n.in[0];
+		n.out[1] = -1;
+	}
+	if (n.op == DT_OP_LOSS && dt_lo_serves(lo))
+		n.op = DT_OP_HEAD;
+	localise(lo, &n.attr);
+	dt_op_rules[n.op].shape(lo, &n);
+	for (int i = 0; i < DT_NODE_OUT; i++)
+		if (from->out[i] >= 0 && n.out[i] >= 0)
+			lo->map[from->out[i]] = n.out[i];
+	record(lo, &n);
+	dt_lo_forward(lo, &n);
+}
+
+/*
+ * A linear and the activation that alone reads it are one product, but in 8 bits. Packed weights, which
+ * serving has, are so with the gated one.
+ */
+static bool fuses(const struct dt_lower *lo, const struct dt_node *n, const struct dt_node *next,
+		  const struct dt_node *end)
+{
+	enum dt_op with = dt_lo_serves(lo) ? DT_OP_GATED : DT_OP_ACT;
+
+	return n->op == DT_OP_LINEAR && next < end && next->op == with && next->in[0] == n->out[0] &&
+	       !dt_lo_in_8_bits(lo, n);
+}
+
+static bool in_chunk(const struct dt_prog_spec *s, int unit)
+{
+	return unit >= s->first_unit && unit <= s->last_unit;
+}
+
+/* What the first nodes read of the stages before: the stream, whose delta has been added already. */
+static void find_input(struct dt_lower *lo, const struct dt_node *n)
+{
+	int v = n->in[0];
+
+	if (v < 0 || lo->map[v] >= 0 || lo->p->input >= 0)
+		return;
+	lo->p->input = dt_lo_value(lo, dt_lo_name(lo, v), n->unit, lo->s->compute, DT_ROWS_STREAM, 1,
+				   lo->s->c->hidden);
+	lo->info[lo->p->input].whole = true;
+	lo->map[v] = lo->p->input;
+}
+
+/* What the stage after reads: x + delta. */
+static void make_output(struct dt_lower *lo, int *entered, const struct dt_node *next)
+{
+	int x = operand(lo, entered, next, next->in[0]), d = operand(lo, entered, next, next->in[1]);
+
+	lo->p->output = cut_node(lo, DT_OP_ADD, "output", x, d, lo->s->last_unit);
+}
+
+static void forward(struct dt_lower *lo)
+{
+	const struct dt_graph *g = lo->s->graph;
+	const struct dt_node *end = g->node + g->nnode;
+	int *entered = malloc((size_t)g->nvalue * sizeof(*entered));
+
+	if (!entered) {
+		lo->failed = true;
+		return;
+	}
+	for (int i = 0; i < g->nvalue; i++)
+		entered[i] = -1;
+	for (const struct dt_node *n = g->node; n < end && !lo->failed; n++) {
+		if (!in_chunk(lo->s, n->unit)) {
+			if (n->unit > lo->s->last_unit) {
+				make_output(lo, entered, n);
+				break;
+			}
+			continue;
+		}
+		if (lo->s->first_unit >= 0)
+			find_input(lo, n);
+		if (n->op == DT_OP_LOSS)
+			lo->to = DT_LIST_LOSS;
+		if (fuses(lo, n, n + 1, end)) {
+			struct dt_node both = *n;
+
+			both.op = dt_lo_serves(lo) ? DT_OP_LINEAR_GATED : DT_OP_LINEAR_ACT;
+			both.out[1] = n[1].out[0];
+			both.attr.act = n[1].attr.act;
+			take(lo, entered, &both);
+			n++;
+			continue;
+		}
+		take(lo, entered, n);
+	}
+	free(entered);
+}
+
+/* ---- backward ---- */
+
+static bool has_grad(const struct dt_lower *lo, const struct dt_node *n)
+{
+	for (int i = 0; i < DT_NODE_OUT; i++)
+		if (n->out[i] >= 0 && lo->info[n->out[i]].grad >= 0)
+			return true;
+	return n->op == DT_OP_LOSS;
+}
+
+static void backward(struct dt_lower *lo)
+{
+	struct dt_prog *p = lo->p;
+
+	lo->to = DT_LIST_BACKWARD;
+	if (p->output >= 0) {
+		p->grad_in = dt_lo_like(lo, "d.output", lo->s->last_unit, p->output);
+		dt_lo_set_grad(lo, p->output, p->grad_in);
+	}
+	for (int i = lo->ntape - 1; i >= 0 && !lo->failed; i--) {
+		const struct dt_node n = lo->tape[i];
+
+		lo->unit = n.unit;
+		if (has_grad(lo, &n))
+			dt_op_rules[n.op].backward(lo, &n);
+	}
+	if (p->input >= 0)
+		p->grad_out = lo->info[p->input].grad;
+}
+
+/* ---- */
+
+static int join_lists(struct dt_lower *lo)
+{
+	struct dt_prog *p = lo->p;
+	int64_t shape[2], off[2];
+	int n = 0;
+
+	for (int l = 0; l < DT_LIST_N; l++)
+		n += lo->n[l];
+	p->step = malloc((size_t)(n + 1) * sizeof(*p->step));
+	if (!p->step)
+		return -ENOMEM;
+	for (int l = 0; l < DT_LIST_N; l++) {
+		p->start[l] = p->nstep;
+		if (lo->n[l])
+			memcpy(p->step + p->nstep, lo->list[l], (size_t)lo->n[l] * sizeof(*p->step));
+		p->nstep += lo->n[l];
+	}
+	p->start[DT_LIST_N] = p->nstep;
+	for (int i = 0; i < p->nstep; i++)
+		for (int k = 0; k < DT_NODE_PARAM; k++)
+			if (p->step[i].n.param[k] >= 0)
+				p->step[i].n.param[k] =
+					lo->s->local(lo->s->local_arg, p->step[i].n.param[k], shape, off);
+	return 0;
+}
+
+int dt_prog_build(const struct dt_prog_spec *s, struct dt_prog *ret, struct dt_err *err)
+{
+	struct dt_prog p = {.input = -1, .output = -1, .grad_in = -1, .grad_out = -1};
+	struct dt_lower lo = {.s = s, .p = &p, .value_cap = 512, .linear8 = dt_lo_linear8};
+	int rc = -ENOMEM;
+
+	p.rows[DT_ROWS_NONE] = 1;
+	p.rows[DT_ROWS_ALL] = s->microbatch * s->seq;
+	p.rows[DT_ROWS_STREAM] = s->seq_parallel ? p.rows[DT_ROWS_ALL] / s->tp : p.rows[DT_ROWS_ALL];
+	p.value = malloc((size_t)lo.value_cap * sizeof(*p.value));
+	lo.info = malloc((size_t)lo.value_cap * sizeof(*lo.info));
+	lo.map = malloc((size_t)(s->graph->nvalue + 1) * sizeof(*lo.map));
+	if (p.value && lo.info && lo.map) {
+		for (int i = 0; i < s->graph->nvalue; i++)
+			lo.map[i] = -1;
+		forward(&lo);
+		if (s->backward)
+			backward(&lo);
+		rc = lo.failed ? -ENOMEM : join_lists(&lo);
+	}
+	if (rc == 0)
+		rc = dt_prog_finish(&p);
+	for (int l = 0; l < DT_LIST_N; l++)
+		free(lo.list[l]);
+	free(lo.tape);
+	free(lo.info);
+	free(lo.map);
+	if (rc < 0) {
+		dt_prog_release(&p);
+		return dt_err_sys(err, rc, "cannot derive the program of '%s'", s->c->name);
+	}
+	*ret = p;
+	return 0;
+}

@@ -1,0 +1,40 @@
+/* Activation functions: y = f(u), and y = f(gate) up of gated MLPs. */
+#include "model/op/rule.h"
+
+void dt_shape_act(struct dt_lower *lo, struct dt_node *n)
+{
+	n->out[0] = dt_lo_like(lo, dt_lo_name(lo, n->out[0]), n->unit, n->in[0]);
+}
+
+static void backward(struct dt_lower *lo, const struct dt_node *n, enum dt_op op)
+{
+	int dy = dt_lo_grad(lo, n->out[0]), u, du;
+	struct dt_node *m;
+
+	if (dy < 0) /* the product behind it has done this */
+		return;
+	u = dt_lo_need(lo, n->in[0]);
+	du = dt_lo_like(lo, "d.up", n->unit, n->in[0]);
+	m = dt_lo_emit(lo, op, n);
+	m->in[0] = dy;
+	m->in[1] = u;
+	m->out[0] = du;
+	dt_lo_add_grad(lo, n->in[0], du);
+}
+
+void dt_back_act(struct dt_lower *lo, const struct dt_node *n)
+{
+	backward(lo, n, DT_OP_ACT_B);
+}
+
+void dt_shape_gated(struct dt_lower *lo, struct dt_node *n)
+{
+	const struct dt_value u = lo->p->value[n->in[0]];
+
+	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, u.dtype, u.rows, u.mul, u.cols / 2);
+}
+
+void dt_back_gated(struct dt_lower *lo, const struct dt_node *n)
+{
+	backward(lo, n, DT_OP_GATED_B);
+}

@@ -1,0 +1,127 @@
+/* Heads: their norm, their rotation, their attention, all over one matrix of queries, keys and values. */
+#include "model/op/cost.h"
+#include "model/op/rule.h"
+
+void dt_shape_heads_norm(struct dt_lower *lo, struct dt_node *n)
+{
+	int64_t heads = n->attr.heads + n->attr.kv_heads;
+
+	n->out[0] = dt_lo_like(lo, dt_lo_name(lo, n->out[0]), n->unit, n->in[0]);
+	if (dt_lo_serves(lo)) {
+		n->out[1] = n->out[2] = -1;
+		return;
+	}
+	n->out[1] = dt_lo_value(lo, dt_lo_name(lo, n->out[1]), n->unit, lo->s->compute, DT_ROWS_ALL, heads,
+				n->attr.head_dim);
+	n->out[2] = dt_lo_value(lo, dt_lo_name(lo, n->out[2]), n->unit, DT_F32, DT_ROWS_ALL, heads, 1);
+}
+
+void dt_back_heads_norm(struct dt_lower *lo, const struct dt_node *n)
+{
+	int dy = dt_lo_grad(lo, n->out[0]), raw = dt_lo_need(lo, n->out[1]), rstd = dt_lo_need(lo, n->out[2]);
+	int dx = dt_lo_like(lo, "d.qkv", n->unit, n->in[0]);
+	struct dt_node *m = dt_lo_emit(lo, DT_OP_HEADS_NORM_B, n);
+
+	m->in[0] = dy;
+	m->in[1] = raw;
+	m->in[2] = rstd;
+	m->out[0] = dx;
+	m->param[0] = n->param[0];
+	m->param[1] = n->param[1];
+	dt_lo_add_grad(lo, n->in[0], dx);
+}
+
+void dt_shape_rope(struct dt_lower *lo, struct dt_node *n)
+{
+	n->out[0] = dt_lo_like(lo, dt_lo_name(lo, n->out[0]), n->unit, n->in[0]);
+}
+
+void dt_back_rope(struct dt_lower *lo, const struct dt_node *n)
+{
+	int dy = dt_lo_grad(lo, n->out[0]), dx = dt_lo_like(lo, "d.qkv", n->unit, n->in[0]);
+	struct dt_node *m = dt_lo_emit(lo, DT_OP_ROPE_B, n);
+
+	m->in[0] = dy;
+	m->out[0] = dx;
+	dt_lo_add_grad(lo, n->in[0], dx);
+}
+
+void dt_shape_attention(struct dt_lower *lo, struct dt_node *n)
+{
+	int lse = n->out[1];
+
+	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, lo->s->compute, DT_ROWS_ALL, 1,
+				n->attr.heads * n->attr.value_dim);
+	n->out[1] = dt_lo_serves(lo) ? -1
+				     : dt_lo_value(lo, dt_lo_name(lo, lse), n->unit, DT_F32, DT_ROWS_ALL,
+						   n->attr.heads, 1);
+}
+
+void dt_back_attention(struct dt_lower *lo, const struct dt_node *n)
+{
+	int dy = dt_lo_grad(lo, n->out[0]), o = dt_lo_need(lo, n->out[0]), lse = dt_lo_need(lo, n->out[1]);
+	int qkv = dt_lo_need(lo, n->in[0]), dx = dt_lo_like(lo, "d.qkv", n->unit, n->in[0]);
+	struct dt_node *m = dt_lo_emit(lo, DT_OP_ATTENTION_B, n);
+
+	m->in[0] = dy;
+	m->in[1] = o;
+	m->in[2] = lse;
+	m->in[3] = qkv;
+	m->out[0] = dx;
+	dt_lo_add_grad(lo, n->in[0], dx);
+}
+
+/* Queries, and keys and values made from a latent, as attention reads them: [q k v] of every head. */
+void dt_shape_latent_join(struct dt_lower *lo, struct dt_node *n)
+{
+	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, lo->s->compute, DT_ROWS_ALL, 1,
+				n->attr.heads * (2 * n->attr.head_dim + n->attr.value_dim));
+}
+
+void dt_back_latent_join(struct dt_lower *lo, const struct dt_node *n)
+{
+	int dy = dt_lo_grad(lo, n->out[0]), d[3];
+	struct dt_node *m;
+
+	for (int i = 0; i < 3; i++)
+		d[i] = dt_lo_like(lo, "d.join", n->unit, n->in[i]);
+	m = dt_lo_emit(lo, DT_OP_LATENT_JOIN_B, n);
+	m->in[0] = dy;
+	for (int i = 0; i < 3; i++)
+		m->out[i] = d[i];
+	for (int i = 0; i < 3; i++)
+		dt_lo_add_grad(lo, n->in[i], d[i]);
+}
+
+/* Pairs of a query and a key that a sequence's mask lets through: row i sees i + 1 keys, or its window's. */
+static double pairs(double seq, double window)
+{
+	double w = window > 0 && window < seq ? window : seq;
+
+	return w * (w + 1) / 2 + (seq - w) * w;
+}
+
+/* `heads` elements of queries and keys, and of values, take part in products so many times. */
+static struct dt_node_cost products(const struct dt_cost_site *s, const struct dt_node *n, double keys,
+				    double values, double model)
+{
+	const struct dt_attr *a = &n->attr;
+	double seq = (double)s->seq, rows = (double)s->p->rows[DT_ROWS_ALL];
+	double span = a->window > 0 && a->window < s->seq ? (double)a->window : seq;
+	double d = (double)a->head_dim, v = (double)a->value_dim, heads = (double)a->heads;
+	struct dt_node_cost r = dt_cost_move(s, n);
+
+	r.flops = 2 * heads * rows / seq * pairs(seq, (double)a->window) * (keys * d + values * v);
+	r.model_flops = model * 2 * heads * rows * span * (d + v);
+	return r;
+}
+
+struct dt_node_cost dt_cost_attention(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	return products(s, n, 1, 1, 1); /* q k^T, p v */
+}
+
+struct dt_node_cost dt_cost_attention_b(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	return products(s, n, 3, 2, 2); /* q k^T, ds k, ds^T q; do v^T, p^T do */
+}

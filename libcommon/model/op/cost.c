@@ -1,0 +1,46 @@
+#include "model/op/cost.h"
+
+const char *dt_message_name(enum dt_message m)
+{
+	static const char *const name[] = {"", "all-reduce", "gather", "reduce-scatter"};
+
+	return name[m];
+}
+
+double dt_cost_bytes(const struct dt_cost_site *s, int value)
+{
+	return value < 0 ? 0
+			 : (double)dt_value_numel(s->p, value) *
+				   (double)dt_dtype_size(s->p->value[value].dtype);
+}
+
+double dt_cost_numel(const struct dt_cost_site *s, const struct dt_node *n, int first, int last)
+{
+	double sum = 0;
+
+	for (int i = first; i < last; i++)
+		if (n->param[i] >= 0)
+			sum += (double)(s->param[n->param[i]][0] * s->param[n->param[i]][1]);
+	return sum;
+}
+
+struct dt_node_cost dt_cost_move(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	struct dt_node_cost r = {.read = dt_cost_numel(s, n, 0, DT_NODE_PARAM) * dt_dtype_size(s->compute)};
+
+	for (int i = 0; i < DT_NODE_IN; i++)
+		r.read += dt_cost_bytes(s, n->in[i]);
+	for (int i = 0; i < DT_NODE_OUT; i++)
+		r.written += dt_cost_bytes(s, n->out[i]);
+	return r;
+}
+
+struct dt_node_cost dt_cost_move_add(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	struct dt_node_cost r = dt_cost_move(s, n);
+	double grads = 4 * dt_cost_numel(s, n, 0, DT_NODE_PARAM);
+
+	r.read += grads;
+	r.written += grads;
+	return r;
+}

@@ -1,0 +1,59 @@
+/*
+ * What a node of a program costs: arithmetic, memory traffic and messages, from its op and the sizes of its
+ * operands on this rank. The function of an op stands next to its rule; an op without one does no products
+ * and reads and writes each operand once.
+ */
+#ifndef DT_MODEL_COST_H
+#define DT_MODEL_COST_H
+
+#include "model/program.h"
+
+enum dt_message { DT_MSG_NONE, DT_MSG_ALL_REDUCE, DT_MSG_GATHER, DT_MSG_REDUCE_SCATTER };
+
+struct dt_node_cost {
+	/*
+	 * Multiplications and additions of products. Attention counts the pairs that its mask lets
+	 * through, its backward the five products of FlashAttention (Dao et al. 2022).
+	 */
+	double flops;
+	/*
+	 * What MFU counts of the node (Chowdhery et al. 2022, PaLM, appendix B): attention over all pairs,
+	 * or those of its window, its backward twice its forward; nothing for what is computed again.
+	 */
+	double model_flops;
+	/* Bytes of operands, each once; the first microbatch of a step overwrites weight gradients. */
+	double read, written;
+	enum dt_message message;
+	double message_bytes; /* of the whole tensor: all ranks' parts of what is gathered or scattered */
+};
+
+struct dt_cost_site { /* what a node does not say itself */
+	const struct dt_prog *p;
+	int64_t seq;		   /* tokens a sequence */
+	int tp;			   /* tensor-parallel ranks */
+	enum dt_dtype compute;	   /* of weights; their gradients are f32 */
+	int64_t loss_chunk;	   /* rows of logits at a time */
+	const int64_t (*param)[2]; /* rows and columns of tensors, by local number */
+};
+
+struct dt_node_cost dt_step_cost(const struct dt_cost_site *s, const struct dt_step *step);
+/* "all-reduce", "gather", "reduce-scatter"; "" for none. */
+const char *dt_message_name(enum dt_message m);
+
+/* ---- for the ops ---- */
+
+double dt_cost_bytes(const struct dt_cost_site *s, int value);
+/* Elements of the node's tensors param[first .. last). */
+double dt_cost_numel(const struct dt_cost_site *s, const struct dt_node *n, int first, int last);
+/* Every value and weight read, every result written. */
+struct dt_node_cost dt_cost_move(const struct dt_cost_site *s, const struct dt_node *n);
+/* The same where gradients of the node's tensors are added to. */
+struct dt_node_cost dt_cost_move_add(const struct dt_cost_site *s, const struct dt_node *n);
+
+typedef struct dt_node_cost dt_cost_of(const struct dt_cost_site *s, const struct dt_node *n);
+dt_cost_of dt_cost_embed, dt_cost_embed_b, dt_cost_linear, dt_cost_colsum, dt_cost_dw, dt_cost_dx,
+	dt_cost_quantize, dt_cost_linear8, dt_cost_dx8, dt_cost_dw8, dt_cost_attention, dt_cost_attention_b,
+	dt_cost_route, dt_cost_route_b, dt_cost_experts, dt_cost_experts_dx, dt_cost_experts_dw, dt_cost_loss,
+	dt_cost_enter, dt_cost_leave;
+
+#endif

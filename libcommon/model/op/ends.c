@@ -1,0 +1,95 @@
+/* The two ends of a model: embeddings of tokens, and the head with its loss. */
+#include "model/op/cost.h"
+#include "model/op/rule.h"
+
+void dt_shape_embed(struct dt_lower *lo, struct dt_node *n)
+{
+	bool cut = dt_lo_cut(lo, n->param[0]) == 0;
+
+	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, lo->s->compute,
+				cut ? DT_ROWS_ALL : DT_ROWS_STREAM, 1, dt_lo_dim(lo, n->param[0], 1));
+	lo->info[n->out[0]].partial = cut;
+	lo->info[n->out[0]].whole = !cut;
+	if (dt_lo_serves(lo) && n->param[1] >= 0) /* positions are looked up apart and added */
+		n->out[4] = dt_lo_room(lo, "positions", n->unit, lo->s->compute, DT_ROWS_STREAM, 1,
+				       dt_lo_dim(lo, n->param[0], 1));
+}
+
+void dt_back_embed(struct dt_lower *lo, const struct dt_node *n)
+{
+	struct dt_node *m = dt_lo_emit(lo, DT_OP_EMBED_B, n);
+
+	m->in[0] = dt_lo_grad(lo, n->out[0]);
+	m->param[0] = n->param[0];
+	m->param[1] = n->param[1];
+}
+
+/*
+ * Logits exist for loss_chunk rows at a time; their gradient is made where they are, so the node gives the
+ * gradient of its input, and adds the head's.
+ */
+void dt_shape_loss(struct dt_lower *lo, struct dt_node *n)
+{
+	int64_t chunk = lo->s->loss_chunk, vocab = dt_lo_dim(lo, n->param[0], 0);
+	bool narrow = lo->s->compute != DT_F32;
+
+	n->out[0] = dt_lo_like(lo, "d.norm", n->unit, n->in[0]);
+	n->out[1] = dt_lo_room(lo, "logits", n->unit, DT_F32, DT_ROWS_NONE, chunk, vocab);
+	n->out[2] =
+		narrow ? dt_lo_room(lo, "d.logits", n->unit, lo->s->compute, DT_ROWS_NONE, chunk, vocab) : -1;
+	n->out[3] = dt_lo_room(lo, "loss rows", n->unit, DT_F32, DT_ROWS_NONE, 4, chunk);
+	lo->p->value[n->out[0]].gradient = true;
+}
+
+void dt_back_loss(struct dt_lower *lo, const struct dt_node *n)
+{
+	dt_lo_add_grad(lo, n->in[0], n->out[0]);
+}
+
+/* Serving: rows that are wanted are picked, where they are not the first; logits are the caller's memory. */
+void dt_shape_head(struct dt_lower *lo, struct dt_node *n)
+{
+	const struct dt_value x = lo->p->value[n->in[0]];
+
+	n->out[0] = dt_lo_room(lo, "picked rows", n->unit, x.dtype, DT_ROWS_NONE, lo->s->outputs, x.cols);
+}
+
+/* A row of each table for every row; its product with a scale is one more pass. */
+struct dt_node_cost dt_cost_embed(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	double y = dt_cost_bytes(s, n->out[0]), passes = n->attr.scale != 1 ? 1 : 0;
+
+	return (struct dt_node_cost){.read = y * (1 + (n->param[1] >= 0) + passes),
+				     .written = y * (1 + passes)};
+}
+
+struct dt_node_cost dt_cost_embed_b(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	double dy = dt_cost_bytes(s, n->in[0]), passes = n->attr.scale != 1 ? 1 : 0;
+	double grads = 4 * (double)dt_value_numel(s->p, n->in[0]) * (1 + (n->param[1] >= 0));
+
+	return (struct dt_node_cost){.read = dy * (1 + passes) + grads, .written = dy * passes + grads};
+}
+
+/*
+ * Chunk by chunk: logits, two passes over them, their gradient, and the two products of backward. The head's
+ * gradient is overwritten by the first chunk and added to by the others.
+ */
+struct dt_node_cost dt_cost_loss(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	double rows = (double)dt_value_rows(s->p, n->in[0]), in = dt_cost_bytes(s, n->in[0]);
+	double head = dt_cost_numel(s, n, 0, 1), logits = rows * (double)s->param[n->param[0]][0];
+	double chunks = (double)((dt_value_rows(s->p, n->in[0]) + s->loss_chunk - 1) / s->loss_chunk);
+	double e = dt_dtype_size(s->compute), dlogits = logits * e;
+	struct dt_node_cost r = {.read = 2 * in + 2 * chunks * head * e + 2 * 4 * logits + 2 * dlogits +
+					 4 * (chunks - 1) * head,
+				 .written = 4 * logits + dlogits + 4 * chunks * head +
+					    dt_cost_bytes(s, n->out[0])};
+
+	r.flops = r.model_flops = 3 * 2 * rows * head;
+	if (s->tp > 1) { /* a row's maximum, sum and target's logit */
+		r.message = DT_MSG_ALL_REDUCE;
+		r.message_bytes = 3 * 4 * rows;
+	}
+	return r;
+}

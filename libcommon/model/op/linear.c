@@ -1,0 +1,279 @@
+/*
+ * y = x w^T + b over one to three tensors joined along their rows. Backward: db += columns of dy, dw +=
+ * dy^T x, dx = dy w. In 8 bits (kernels/fp8.h) operands are quantised first, and products take those.
+ */
+#include "model/op/cost.h"
+#include "model/op/rule.h"
+
+#include <string.h>
+
+void dt_shape_linear(struct dt_lower *lo, struct dt_node *n)
+{
+	const struct dt_value *x = &lo->p->value[n->in[0]];
+	int cut = dt_lo_cut(lo, n->param[0]);
+	int64_t out, in;
+
+	dt_lo_linear_dims(lo, n, &out, &in);
+	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, lo->s->compute,
+				cut < 0 ? x->rows : DT_ROWS_ALL, x->mul, out);
+	lo->info[n->out[0]].partial = cut == 1;
+	lo->info[n->out[0]].whole = cut < 0 && lo->info[n->in[0]].whole;
+}
+
+static void biases(struct dt_lower *lo, const struct dt_node *n, int dy)
+{
+	struct dt_node *c;
+
+	if (n->param[3] < 0)
+		return;
+	c = dt_lo_emit(lo, DT_OP_COLSUM, n);
+	c->in[0] = dy;
+	memcpy(&c->param[3], &n->param[3], 3 * sizeof(*c->param));
+}
+
+static void weights(struct dt_lower *lo, const struct dt_node *n, int dy)
+{
+	enum dt_list before = lo->to;
+	struct dt_node *w;
+	int x;
+
+	if (lo->s->split)
+		lo->to = DT_LIST_WEIGHTS;
+	x = dt_lo_need(lo, n->in[0]);
+	w = dt_lo_emit(lo, DT_OP_DW, n);
+	w->in[0] = dy;
+	w->in[1] = x;
+	memcpy(w->param, n->param, 3 * sizeof(*w->param));
+	lo->to = before;
+}
+
+/* Quantises x (the tensors of n where x is -1): as it is and transposed, as asked. Returns the scale. */
+static int quantize(struct dt_lower *lo, const struct dt_node *n, int x, enum dt_dtype type, int *plain,
+		    int *turned)
+{
+	struct dt_node *q = dt_lo_emit(lo, DT_OP_QUANTIZE, n);
+	int64_t rows, cols, numel;
+	int at[3] = {-1, -1, -1};
+
+	if (x >= 0) {
+		numel = dt_value_numel(lo->p, x);
+	} else {
+		dt_lo_linear_dims(lo, n, &rows, &cols);
+		numel = rows * cols;
+		memcpy(q->param, n->param, 3 * sizeof(*q->param));
+	}
+	q->in[0] = x;
+	/* emitting has given q its place; making values does not move it */
+	if (plain)
+		at[0] = *plain = dt_lo_value(lo, "8 bits", n->unit, type, DT_ROWS_NONE, numel, 1);
+	if (turned)
+		at[1] = *turned =
+			dt_lo_value(lo, "8 bits, transposed", n->unit, type, DT_ROWS_NONE, numel, 1);
+	at[2] = dt_lo_value(lo, "8-bit scale", n->unit, DT_F32, DT_ROWS_NONE, 1, 1);
+	memcpy(q->out, at, sizeof(at));
+	return at[2];
+}
+
+/* The forward product in 8 bits. */
+void dt_lo_linear8(struct dt_lower *lo, const struct dt_node *n)
+{
+	int x8, w8, sx = quantize(lo, n, dt_lo_real(lo, n->in[0]), DT_E4M3, &x8, NULL),
+		    sw = quantize(lo, n, -1, DT_E4M3, &w8, NULL);
+	struct dt_node *m = dt_lo_emit(lo, DT_OP_LINEAR8, n);
+
+	m->in[0] = x8;
+	m->in[1] = sx;
+	m->in[2] = w8;
+	m->in[3] = sw;
+	m->out[0] = n->out[0];
+	memcpy(m->param, n->param, sizeof(m->param));
+}
+
+static void weights8(struct dt_lower *lo, const struct dt_node *n, int dyt, int sdy)
+{
+	int xt, sx = quantize(lo, n, dt_lo_need(lo, n->in[0]), DT_E4M3, NULL, &xt);
+	struct dt_node *w = dt_lo_emit(lo, DT_OP_DW8, n);
+
+	w->in[0] = dyt;
+	w->in[1] = sdy;
+	w->in[2] = xt;
+	w->in[3] = sx;
+	memcpy(w->param, n->param, 3 * sizeof(*w->param));
+}
+
+/* Both products of backward in 8 bits; with a split one, dy is quantised again where w's is made. */
+static int backward8(struct dt_lower *lo, const struct dt_node *n, int dy)
+{
+	int dy8, dyt, wt, dx, sdy, sw;
+	struct dt_node *m;
+
+	sdy = quantize(lo, n, dy, DT_E5M2, &dy8, lo->s->split ? NULL : &dyt);
+	sw = quantize(lo, n, -1, DT_E4M3, NULL, &wt);
+	dx = dt_lo_like(lo, "d.in", n->unit, n->in[0]);
+	m = dt_lo_emit(lo, DT_OP_DX8, n);
+	m->in[0] = dy8;
+	m->in[1] = sdy;
+	m->in[2] = wt;
+	m->in[3] = sw;
+	m->out[0] = dx;
+	memcpy(m->param, n->param, 3 * sizeof(*m->param));
+	if (lo->s->split) {
+		lo->to = DT_LIST_WEIGHTS;
+		sdy = quantize(lo, n, dy, DT_E5M2, NULL, &dyt);
+	}
+	weights8(lo, n, dyt, sdy);
+	lo->to = DT_LIST_BACKWARD;
+	return dx;
+}
+
+/* The activation whose result alone the linear reads, where dx and the activation's backward are one product.
+ */
+static const struct dt_node *activation_of(const struct dt_lower *lo, const struct dt_node *n)
+{
+	const struct dt_node *a = dt_lo_from(lo, n->in[0]);
+
+	if (!a || lo->info[n->in[0]].uses != 1 || (a->op != DT_OP_ACT && a->op != DT_OP_LINEAR_ACT))
+		return NULL;
+	return a;
+}
+
+void dt_back_linear(struct dt_lower *lo, const struct dt_node *n)
+{
+	int dy = dt_lo_grad(lo, n->out[0]), dx;
+	const struct dt_node *a = activation_of(lo, n);
+	struct dt_node *m;
+
+	biases(lo, n, dy);
+	if (dt_lo_in_8_bits(lo, n)) {
+		dt_lo_add_grad(lo, n->in[0], backward8(lo, n, dy));
+		return;
+	}
+	weights(lo, n, dy);
+	if (a) {
+		int u = a->op == DT_OP_ACT ? a->in[0] : a->out[0], kept = dt_lo_need(lo, u);
+
+		dx = dt_lo_like(lo, "d.up", n->unit, u);
+		m = dt_lo_emit(lo, DT_OP_DX_ACT, n);
+		m->attr.act = a->attr.act;
+		m->in[1] = kept;
+		dt_lo_set_grad(lo, u, dx); /* nothing is left for the activation to do */
+	} else {
+		dx = dt_lo_like(lo, "d.in", n->unit, n->in[0]);
+		m = dt_lo_emit(lo, DT_OP_DX, n);
+		dt_lo_add_grad(lo, n->in[0], dx);
+	}
+	m->in[0] = dy;
+	m->out[0] = dx;
+	memcpy(m->param, n->param, 3 * sizeof(*m->param));
+}
+
+/* u = x w^T + b, y = f(u) */
+void dt_shape_linear_act(struct dt_lower *lo, struct dt_node *n)
+{
+	int y;
+
+	dt_shape_linear(lo, n);
+	y = dt_lo_like(lo, "act", n->unit, n->out[0]);
+	n->out[1] = y;
+}
+
+void dt_back_linear_act(struct dt_lower *lo, const struct dt_node *n)
+{
+	int dy = dt_lo_grad(lo, n->out[1]);
+	struct dt_node linear = *n;
+
+	if (dy >= 0) { /* the product behind was in 8 bits, or is not the only reader */
+		int u = dt_lo_need(lo, n->out[0]), du = dt_lo_like(lo, "d.up", n->unit, n->out[0]);
+		struct dt_node *m = dt_lo_emit(lo, DT_OP_ACT_B, n);
+
+		m->in[0] = dy;
+		m->in[1] = u;
+		m->out[0] = du;
+		dt_lo_add_grad(lo, n->out[0], du);
+	}
+	linear.op = DT_OP_LINEAR;
+	dt_back_linear(lo, &linear);
+}
+
+/* y = f(gate) up of u = x w^T + b, in one pass over the weights where the device can; u is room */
+void dt_shape_linear_gated(struct dt_lower *lo, struct dt_node *n)
+{
+	struct dt_value u;
+
+	dt_shape_linear(lo, n);
+	lo->p->value[n->out[0]].room = true;
+	u = lo->p->value[n->out[0]];
+	n->out[1] = dt_lo_value(lo, "act", n->unit, u.dtype, u.rows, u.mul, u.cols / 2);
+}
+
+/* A product of a matrix with `numel` elements, once for each row. */
+static struct dt_node_cost product(struct dt_node_cost r, double rows, double numel)
+{
+	r.flops = r.model_flops = 2 * rows * numel;
+	return r;
+}
+
+struct dt_node_cost dt_cost_linear(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	return product(dt_cost_move(s, n), (double)dt_value_rows(s->p, n->out[0]), dt_cost_numel(s, n, 0, 3));
+}
+
+struct dt_node_cost dt_cost_dx(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	return dt_cost_linear(s, n);
+}
+
+/* Values read, and gradients of tensors written. */
+static struct dt_node_cost gradient(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	struct dt_node_cost r = {.written = 4 * dt_cost_numel(s, n, 0, 3)};
+
+	for (int i = 0; i < DT_NODE_IN; i++)
+		r.read += dt_cost_bytes(s, n->in[i]);
+	return r;
+}
+
+struct dt_node_cost dt_cost_dw(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	return product(gradient(s, n), (double)dt_value_rows(s->p, n->in[0]), dt_cost_numel(s, n, 0, 3));
+}
+
+struct dt_node_cost dt_cost_colsum(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	double grads = 4 * dt_cost_numel(s, n, 3, 6);
+
+	return (struct dt_node_cost){.read = dt_cost_bytes(s, n->in[0]) + grads, .written = grads};
+}
+
+/* Looked through for the largest number first, then read again. */
+struct dt_node_cost dt_cost_quantize(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	struct dt_node_cost r = dt_cost_move(s, n);
+
+	r.read *= 2;
+	return r;
+}
+
+/* The operand in 8 bits stands for the weight. */
+static struct dt_node_cost product8(const struct dt_cost_site *s, const struct dt_node *n, double rows)
+{
+	struct dt_node_cost r = dt_cost_move(s, n);
+
+	r.read -= dt_cost_numel(s, n, 0, 3) * dt_dtype_size(s->compute);
+	return product(r, rows, dt_cost_numel(s, n, 0, 3));
+}
+
+struct dt_node_cost dt_cost_linear8(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	return product8(s, n, (double)dt_value_rows(s->p, n->out[0]));
+}
+
+struct dt_node_cost dt_cost_dx8(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	return product8(s, n, (double)dt_value_rows(s->p, n->out[0]));
+}
+
+struct dt_node_cost dt_cost_dw8(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	return product(gradient(s, n), (double)s->p->rows[DT_ROWS_ALL], dt_cost_numel(s, n, 0, 3));
+}

@@ -1,0 +1,57 @@
+/* How the calls of ops (nn/call_*.c) see their operands; only for libcommon/nn. */
+#ifndef DT_NN_CALL_H
+#define DT_NN_CALL_H
+
+#include "nn/exec.h"
+
+#define TRY(call)                                                                                            \
+	do {                                                                                                 \
+		int rc_ = (call);                                                                            \
+		if (rc_ < 0)                                                                                 \
+			return dt_kernel_check(rc_, #call, err);                                             \
+	} while (0)
+
+typedef int dt_call(struct dt_exec *x, const struct dt_node *n, struct dt_err *err);
+
+static inline void *dt_call_at(const struct dt_exec *x, int v)
+{
+	return v < 0 ? NULL : x->base + x->at[v].offset + (uint64_t)x->flight->slot * x->at[v].stride;
+}
+
+/* A value as a matrix, and as a vector; DT_NONE for -1. */
+static inline struct dt_tensor dt_call_mat(const struct dt_exec *x, int v)
+{
+	return v < 0 ? DT_NONE
+		     : dt_t2(dt_call_at(x, v), x->p->value[v].dtype, dt_value_rows(x->p, v),
+			     x->p->value[v].cols);
+}
+static inline struct dt_tensor dt_call_vec(const struct dt_exec *x, int v)
+{
+	return v < 0 ? DT_NONE : dt_t1(dt_call_at(x, v), x->p->value[v].dtype, dt_value_numel(x->p, v));
+}
+
+static inline struct dt_tensor dt_call_param(const struct dt_tensor *t, int param)
+{
+	return param < 0 ? DT_NONE : t[param];
+}
+/* Up to three tensors that are next to each other in memory, as one; t is x->w or x->g. */
+static inline struct dt_tensor dt_call_joined(const struct dt_tensor *t, const int param[3])
+{
+	struct dt_tensor r = dt_call_param(t, param[0]);
+
+	for (int i = 1; i < 3; i++)
+		if (param[i] >= 0)
+			r.dim[0] += t[param[i]].dim[0];
+	return r;
+}
+
+/* The calls, by op; NULL: this version has none. */
+extern dt_call *const dt_calls[DT_OP_N];
+
+dt_call dt_call_embed, dt_call_norm, dt_call_linear, dt_call_linear_act, dt_call_heads_norm, dt_call_rope,
+	dt_call_attention, dt_call_act, dt_call_gated, dt_call_loss, dt_call_enter, dt_call_leave,
+	dt_call_add, dt_call_quantize, dt_call_linear8, dt_call_dx8, dt_call_dw8, dt_call_embed_b,
+	dt_call_norm_b, dt_call_colsum, dt_call_dw, dt_call_dx, dt_call_dx_act, dt_call_heads_norm_b,
+	dt_call_rope_b, dt_call_attention_b, dt_call_act_b, dt_call_gated_b;
+
+#endif

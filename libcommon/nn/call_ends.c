@@ -1,0 +1,199 @@
+/* The two ends of a model, and the messages of its tensor-parallel group. */
+#include "nn/call.h"
+
+#include "base/progress.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static int64_t vocab_first(const struct dt_exec *x, int param)
+{
+	return x->stage->local.p[param].off[0];
+}
+
+int dt_call_embed(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	struct dt_tensor y = dt_call_mat(x, n->out[0]);
+
+	TRY(x->dev->ops->embedding_forward(x->dev, y, x->flight->ids, x->pos, x->w[n->param[0]],
+					   dt_call_param(x->w, n->param[1]), vocab_first(x, n->param[0])));
+	if (n->attr.scale != 1)
+		TRY(x->dev->ops->scale(x->dev, y, n->attr.scale));
+	return 0;
+}
+
+int dt_call_embed_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	struct dt_tensor dy = dt_call_mat(x, n->in[0]);
+
+	if (n->attr.scale != 1) /* nobody reads it behind this */
+		TRY(x->dev->ops->scale(x->dev, dy, n->attr.scale));
+	TRY(x->dev->ops->embedding_backward(x->dev, x->g[n->param[0]], dt_call_param(x->g, n->param[1]), dy,
+					    x->flight->ids, x->pos, vocab_first(x, n->param[0])));
+	return 0;
+}
+
+/* Sum of -log softmax at the targets of n rows; ce [3, n]. */
+static double loss_of(const float *ce, const int32_t *targets, int64_t n)
+{
+	const float *rowmax = ce, *sumexp = ce + n, *target = ce + 2 * n;
+	double sum = 0;
+
+	for (int64_t i = 0; i < n; i++)
+		if (targets[i] >= 0)
+			sum += log((double)sumexp[i]) + (double)rowmax[i] - (double)target[i];
+	return sum;
+}
+
+/*
+ * Each rank has the logits of its share of the vocabulary: makes the row statistics those of all of it.
+ * target has room for rows more elements behind its own.
+ */
+static int join_stats(struct dt_exec *x, float *rowmax, float *sumexp, float *target, int64_t rows,
+		      struct dt_err *err)
+{
+	float *own = target + rows;
+	size_t n = (size_t)rows;
+	double t0;
+	int rc;
+
+	if (!x->tp)
+		return 0;
+	t0 = dt_now();
+	memcpy(own, rowmax, n * sizeof(*own));
+	rc = dt_all_reduce(x->tp, rowmax, NULL, n, DT_F32, DT_MAX, "loss maximum", err);
+	for (int64_t i = 0; i < rows && rc == 0; i++)
+		sumexp[i] *= expf(own[i] - rowmax[i]);
+	if (rc == 0)
+		rc = dt_all_reduce(x->tp, sumexp, NULL, n, DT_F32, DT_SUM, "loss sum", err);
+	if (rc == 0)
+		rc = dt_all_reduce(x->tp, target, NULL, n, DT_F32, DT_SUM, "loss target", err);
+	x->comm_s += dt_now() - t0;
+	return rc;
+}
+
+/*
+ * The statistics of rows [r, r + n) on their way to the host. What other ranks' parts of the vocabulary make
+ * of them is computed there, and goes back.
+ */
+static int stats_to_host(struct dt_exec *x, float *stats, int64_t r, int64_t n, struct dt_err *err)
+{
+	float *ce = x->flight->host_ce + 4 * r;
+	size_t bytes = (size_t)(3 * n) * sizeof(*ce);
+	int rc;
+
+	TRY(dt_dev_copy(x->dev, ce, stats, bytes));
+	if (!x->tp)
+		return 0;
+	TRY(dt_dev_sync(x->dev));
+	rc = join_stats(x, ce, ce + n, ce + 2 * n, n, err);
+	if (rc == 0)
+		TRY(dt_dev_copy(x->dev, stats, ce, bytes));
+	return rc;
+}
+
+struct loss {
+	struct dt_tensor in, din, head, dhead;
+	char *logits, *dlogits;
+	float *stats;
+	int64_t vocab, first;
+};
+
+/* Rows [r, r + n) of the head: logits, loss, gradients. */
+static int loss_rows(struct dt_exec *x, const struct loss *l, int64_t r, int64_t n, bool accumulate,
+		     struct dt_err *err)
+{
+	const struct dt_ops *o = x->dev->ops;
+	const struct dt_flight *f = x->flight;
+	int64_t c = l->in.dim[1], skip = r * c * dt_dtype_size(x->dtype);
+	struct dt_tensor in = dt_t2((char *)l->in.data + skip, x->dtype, n, c),
+			 logits = dt_t2(l->logits, DT_F32, n, l->vocab),
+			 dl = dt_t2(l->dlogits, x->dtype, n, l->vocab);
+	float *rowmax = l->stats, *sumexp = l->stats + n, *target = l->stats + 2 * n;
+	int rc;
+
+	TRY(o->matmul(x->dev, logits, in, false, l->head, true, DT_NONE, false));
+	TRY(o->ce_stats(x->dev, rowmax, sumexp, target, logits, f->targets + r, l->first));
+	rc = f->host_ce ? stats_to_host(x, l->stats, r, n, err)
+			: join_stats(x, rowmax, sumexp, target, n, err);
+	if (rc < 0)
+		return rc;
+	if (!f->host_ce)
+		x->loss_sum += loss_of(rowmax, f->host_targets + r, n);
+	if (!x->loss_backward)
+		return 0;
+	TRY(o->ce_grad(x->dev, dl, logits, rowmax, sumexp, f->targets + r, x->loss_scale, l->first));
+	TRY(o->matmul(x->dev, l->dhead, dl, true, in, false, DT_NONE, accumulate));
+	TRY(o->matmul(x->dev, dt_t2((char *)l->din.data + skip, x->dtype, n, c), dl, false, l->head, false,
+		      DT_NONE, false));
+	return 0;
+}
+
+/* Head and cross-entropy over all rows, chunk by chunk, so that all logits never exist at once. */
+int dt_call_loss(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	struct loss l = {.in = dt_call_mat(x, n->in[0]),
+			 .din = dt_call_mat(x, n->out[0]),
+			 .head = x->w[n->param[0]],
+			 .dhead = x->g[n->param[0]],
+			 .logits = dt_call_at(x, n->out[1]),
+			 .dlogits = dt_call_at(x, n->out[n->out[2] < 0 ? 1 : 2]),
+			 .stats = dt_call_at(x, n->out[3]),
+			 .first = vocab_first(x, n->param[0])};
+	int64_t rows = l.in.dim[0], chunk = x->stage->loss_chunk;
+	const struct dt_flight *f = x->flight;
+	int rc = 0;
+
+	l.vocab = l.head.dim[0];
+	for (int64_t r = 0; r < rows && rc == 0; r += chunk)
+		rc = loss_rows(x, &l, r, rows - r < chunk ? rows - r : chunk, r > 0 || x->accumulate_head,
+			       err);
+	if (rc < 0 || !f->host_ce)
+		return rc;
+	TRY(dt_dev_sync(x->dev));
+	for (int64_t r = 0; r < rows; r += chunk)
+		x->loss_sum +=
+			loss_of(f->host_ce + 4 * r, f->host_targets + r, rows - r < chunk ? rows - r : chunk);
+	return 0;
+}
+
+#define WHAT 48
+
+/* What a message is, for the watchdog: "o output", "qkv input gradient". */
+static const char *what(const struct dt_exec *x, const struct dt_node *n, char buf[WHAT])
+{
+	bool gradient = x->p->value[n->out[0]].gradient, input = (n->op == DT_OP_ENTER) != gradient;
+
+	snprintf(buf, WHAT, "%s %s%s", n->name, input ? "input" : "output", gradient ? " gradient" : "");
+	return buf;
+}
+
+int dt_call_enter(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	char buf[WHAT];
+	double t0 = dt_now();
+	int rc = dt_all_gather(x->tp, dt_call_at(x, n->out[0]), dt_call_at(x, n->in[0]),
+			       (size_t)dt_value_numel(x->p, n->in[0]), x->dtype, what(x, n, buf), err);
+
+	x->comm_s += dt_now() - t0;
+	return rc;
+}
+
+int dt_call_leave(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	void *to = dt_call_at(x, n->out[0]), *from = dt_call_at(x, n->in[0]);
+	size_t count = (size_t)dt_value_numel(x->p, n->out[0]);
+	double t0 = dt_now();
+	char buf[WHAT];
+	int rc;
+
+	if (x->seq_parallel)
+		rc = dt_reduce_scatter(x->tp, to, from == to ? NULL : from, count, x->dtype, DT_SUM,
+				       what(x, n, buf), err);
+	else
+		rc = dt_all_reduce(x->tp, to, from == to ? NULL : from, count, x->dtype, DT_SUM, n->name,
+				   err);
+	x->comm_s += dt_now() - t0;
+	return rc;
+}

@@ -1,0 +1,183 @@
+/* Norms of rows and of heads, and activation functions. */
+#include "nn/call.h"
+
+int dt_call_norm(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	const struct dt_ops *o = x->dev->ops;
+	struct dt_tensor y = dt_call_mat(x, n->out[0]), sum = dt_call_mat(x, n->out[1]),
+			 in = dt_call_mat(x, n->in[0]), delta = dt_call_mat(x, n->in[1]);
+
+	if (n->attr.layernorm)
+		TRY(o->layernorm_forward(x->dev, y, dt_call_vec(x, n->out[2]), dt_call_vec(x, n->out[3]), sum,
+					 in, delta, x->w[n->param[0]], x->w[n->param[1]], n->attr.eps));
+	else
+		TRY(o->rmsnorm_forward(x->dev, y, dt_call_vec(x, n->out[3]), sum, in, delta,
+				       x->w[n->param[0]], n->attr.plus_one, n->attr.eps));
+	return 0;
+}
+
+int dt_call_norm_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	const struct dt_ops *o = x->dev->ops;
+	struct dt_tensor dx = dt_call_mat(x, n->out[0]), dy = dt_call_mat(x, n->in[0]),
+			 prev = dt_call_mat(x, n->in[1]), in = dt_call_mat(x, n->in[2]);
+
+	if (n->attr.layernorm)
+		TRY(o->layernorm_backward(x->dev, dx, x->g[n->param[0]], x->g[n->param[1]], dy, prev, in,
+					  dt_call_vec(x, n->in[3]), dt_call_vec(x, n->in[4]),
+					  x->w[n->param[0]]));
+	else
+		TRY(o->rmsnorm_backward(x->dev, dx, x->g[n->param[0]], dy, prev, in, dt_call_vec(x, n->in[4]),
+					x->w[n->param[0]], n->attr.plus_one));
+	return 0;
+}
+
+/* Copies values over where a result was not placed on its operand. */
+static int moved(struct dt_exec *x, int to, int from)
+{
+	size_t n = (size_t)dt_value_numel(x->p, to) * (size_t)dt_dtype_size(x->p->value[to].dtype);
+
+	return dt_call_at(x, to) == dt_call_at(x, from)
+		       ? 0
+		       : dt_dev_copy(x->dev, dt_call_at(x, to), dt_call_at(x, from), n);
+}
+
+struct part { /* of q, or of k */
+	struct dt_heads heads;
+	int param;
+	struct dt_tensor raw, rstd; /* [rows, heads head_dim], [rows, heads] */
+};
+
+static struct part part_of(const struct dt_exec *x, const struct dt_node *n, bool keys, int raw, int rstd)
+{
+	int64_t rows = x->p->rows[DT_ROWS_ALL], before = keys ? n->attr.heads : 0,
+		heads = keys ? n->attr.kv_heads : n->attr.heads, d = n->attr.head_dim;
+	char *r = (char *)dt_call_at(x, raw) + rows * before * d * dt_dtype_size(x->dtype);
+
+	if (raw < 0) /* no backward follows */
+		return (struct part){.heads = {before, heads, d}, .param = n->param[keys]};
+	return (struct part){
+		.heads = {before, heads, d},
+		.param = n->param[keys],
+		.raw = dt_t2(r, x->dtype, rows, heads * d),
+		.rstd = dt_t2((float *)dt_call_at(x, rstd) + rows * before, DT_F32, rows, heads)};
+}
+
+int dt_call_heads_norm(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	struct dt_tensor qkv = dt_call_mat(x, n->out[0]);
+
+	TRY(moved(x, n->out[0], n->in[0]));
+	for (int k = 0; k < 2; k++) {
+		const struct part a = part_of(x, n, k, n->out[1], n->out[2]);
+
+		TRY(x->dev->ops->heads_norm_forward(x->dev, qkv, a.rstd, a.raw, qkv, x->w[a.param],
+						    n->attr.plus_one, n->attr.eps, &a.heads));
+	}
+	return 0;
+}
+
+int dt_call_heads_norm_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	struct dt_tensor dqkv = dt_call_mat(x, n->out[0]);
+
+	TRY(moved(x, n->out[0], n->in[0]));
+	for (int k = 0; k < 2; k++) {
+		const struct part a = part_of(x, n, k, n->in[1], n->in[2]);
+
+		TRY(x->dev->ops->heads_norm_backward(x->dev, dqkv, x->g[a.param], dqkv, a.raw, a.rstd,
+						     x->w[a.param], n->attr.plus_one, &a.heads));
+	}
+	return 0;
+}
+
+static int rotate(struct dt_exec *x, const struct dt_node *n, bool inverse, struct dt_err *err)
+{
+	bool local = n->attr.local && x->local_cos;
+	struct dt_rope rope = {.rot_heads = n->attr.heads + n->attr.kv_heads,
+			       .head_dim = n->attr.head_dim,
+			       .rot_dim = n->attr.head_dim,
+			       .pairing = (enum dt_rope_pairing)x->c->rope_pairing,
+			       .cos = local ? x->local_cos : x->rope_cos,
+			       .sin = local ? x->local_sin : x->rope_sin,
+			       .positions = x->positions};
+
+	TRY(moved(x, n->out[0], n->in[0]));
+	TRY(x->dev->ops->rope(x->dev, dt_call_mat(x, n->out[0]), &rope, x->pos, inverse));
+	return 0;
+}
+
+int dt_call_rope(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	return rotate(x, n, false, err);
+}
+
+int dt_call_rope_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	return rotate(x, n, true, err);
+}
+
+static struct dt_attn attention_of(const struct dt_exec *x, const struct dt_node *n)
+{
+	return (struct dt_attn){.batch = x->batch,
+				.seq = x->seq,
+				.heads = n->attr.heads,
+				.kv_heads = n->attr.kv_heads,
+				.head_dim = n->attr.head_dim,
+				.window = n->attr.window,
+				.scale = n->attr.scale};
+}
+
+int dt_call_attention(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	struct dt_attn a = attention_of(x, n);
+
+	TRY(x->dev->ops->attention_forward(x->dev, dt_call_mat(x, n->out[0]), dt_call_vec(x, n->out[1]),
+					   dt_call_mat(x, n->in[0]), &a));
+	return 0;
+}
+
+int dt_call_attention_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	struct dt_attn a = attention_of(x, n);
+
+	TRY(x->dev->ops->attention_backward(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
+					    dt_call_mat(x, n->in[1]), dt_call_vec(x, n->in[2]),
+					    dt_call_mat(x, n->in[3]), &a));
+	return 0;
+}
+
+int dt_call_act(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	TRY(x->dev->ops->act_forward(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
+				     (enum dt_act_fn)n->attr.act));
+	return 0;
+}
+
+int dt_call_act_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	TRY(x->dev->ops->act_backward(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
+				      dt_call_mat(x, n->in[1]), (enum dt_act_fn)n->attr.act));
+	return 0;
+}
+
+int dt_call_gated(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	TRY(x->dev->ops->gated_forward(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
+				       (enum dt_act_fn)n->attr.act));
+	return 0;
+}
+
+int dt_call_gated_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	TRY(x->dev->ops->gated_backward(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
+					dt_call_mat(x, n->in[1]), (enum dt_act_fn)n->attr.act));
+	return 0;
+}
+
+int dt_call_add(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	TRY(x->dev->ops->add(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
+			     dt_call_mat(x, n->in[1])));
+	return 0;
+}

@@ -1,0 +1,269 @@
+#include "nn/call.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+int dt_exec_unit(const struct dt_exec *x, int layer)
+{
+	const struct dt_local *l = &x->stage->local;
+
+	for (int u = 0; u < l->nunit; u++)
+		if (l->unit[u].layer == layer)
+			return u;
+	return -1;
+}
+
+static int hook(int (*call)(void *, int, bool, struct dt_err *), const struct dt_hooks *h,
+		const struct dt_exec *x, const struct dt_segment *s, bool backward, struct dt_err *err)
+{
+	int unit = call ? dt_exec_unit(x, s->unit) : -1;
+
+	return unit < 0 ? 0 : call(h->arg, unit, backward, err);
+}
+
+int dt_exec_run(struct dt_exec *x, const struct dt_flight *f, enum dt_list list, const struct dt_hooks *h,
+		struct dt_err *err)
+{
+	const struct dt_prog *p = &x->stage->chunk[f->chunk];
+	int rc = 0;
+
+	x->p = p;
+	x->flight = f;
+	x->at = x->plan->value[f->chunk];
+	for (int i = p->segment_start[list]; i < p->segment_start[list + 1] && rc == 0; i++) {
+		const struct dt_segment *s = &p->segment[i];
+		bool backward = s->backward && !s->again;
+
+		if (h && s->before)
+			rc = hook(h->before, h, x, s, backward, err);
+		for (int k = s->first; k < s->first + s->n && rc == 0; k++)
+			rc = x->calls[p->step[k].n.op](x, &p->step[k].n, err);
+		if (rc == 0 && h && s->after)
+			rc = hook(h->after, h, x, s, backward, err);
+	}
+	return rc;
+}
+
+/* Whether the first node that gives parameter i its gradient overwrites what was there. */
+static bool overwritten(const struct dt_exec *x, int param)
+{
+	for (int k = x->stage->nchunk - 1; k >= 0; k--) {
+		const struct dt_prog *p = &x->stage->chunk[k];
+
+		for (int i = p->start[DT_LIST_LOSS]; i < p->nstep; i++) {
+			const struct dt_node *n = &p->step[i].n;
+			bool writes = n->op == DT_OP_DW || n->op == DT_OP_DW8 || n->op == DT_OP_LOSS;
+			bool adds = n->op == DT_OP_COLSUM || n->op == DT_OP_NORM_B ||
+				    n->op == DT_OP_HEADS_NORM_B || n->op == DT_OP_EMBED_B;
+
+			for (int j = 0; (writes || adds) && j < DT_NODE_PARAM; j++)
+				if (n->param[j] == param)
+					return writes;
+		}
+	}
+	return false;
+}
+
+int dt_exec_zero_grads(struct dt_exec *x, int unit, struct dt_err *err)
+{
+	const struct dt_local *l = &x->stage->local;
+
+	for (int i = 0; i < l->n; i++)
+		if (l->p[i].unit == unit && !x->overwritten[i])
+			TRY(x->dev->ops->fill(x->dev, x->g[i], 0.0f));
+	return 0;
+}
+
+/* ---- binding ---- */
+
+void *dt_plan_address(const struct dt_memory_plan *plan, char *base, enum dt_buf_id id, int which)
+{
+	const struct dt_buf *b = dt_memory_find(plan, id, which);
+
+	return b ? base + b->offset : NULL;
+}
+
+void *dt_exec_value(const struct dt_exec *x, const struct dt_flight *f, int value)
+{
+	return value < 0 ? NULL : x->base + dt_memory_value(x->plan, f->chunk, f->slot, value);
+}
+
+static struct dt_tensor view(const struct dt_local_param *lp, const struct dt_param *p, int64_t unit_flat,
+			     void *unit, enum dt_dtype dtype)
+{
+	void *data = (char *)unit + (lp->flat - unit_flat) * dt_dtype_size(dtype);
+
+	return p->ndim == 1 ? dt_t1(data, dtype, lp->shape[0])
+			    : dt_t2(data, dtype, lp->shape[0], lp->shape[1]);
+}
+
+static int bind_params(struct dt_exec *x, void *const *weights, float *const *grads)
+{
+	const struct dt_local *l = &x->stage->local;
+
+	x->w = calloc((size_t)l->n + 1, sizeof(*x->w));
+	x->g = calloc((size_t)l->n + 1, sizeof(*x->g));
+	x->overwritten = calloc((size_t)l->n + 1, sizeof(*x->overwritten));
+	if (!x->w || !x->g || !x->overwritten)
+		return -ENOMEM;
+	for (int i = 0; i < l->n; i++) {
+		const struct dt_local_param *lp = &l->p[i];
+		const struct dt_param *p = &x->stage->graph.params.p[lp->index];
+		int64_t flat = l->unit[lp->unit].flat;
+
+		x->w[i] = view(lp, p, flat, weights[lp->unit], x->dtype);
+		x->overwritten[i] = overwritten(x, i);
+		if (grads)
+			x->g[i] = view(lp, p, flat, grads[lp->unit], DT_F32);
+	}
+	return 0;
+}
+
+/* n bytes to p on the device, at once. */
+static int put(struct dt_dev *dev, void *p, const void *from, size_t n)
+{
+	int rc = dt_dev_copy(dev, p, from, n);
+
+	return rc < 0 ? rc : dt_dev_sync(dev);
+}
+
+static int bind_rope(struct dt_exec *x)
+{
+	float *rope = dt_plan_address(x->plan, x->base, DT_B_ROPE, -1),
+	      *local = dt_plan_address(x->plan, x->base, DT_B_ROPE_LOCAL, -1), *table;
+	int64_t half = x->seq * x->c->head_dim / 2;
+	int rc;
+
+	if (!rope)
+		return 0;
+	table = malloc((size_t)half * 2 * sizeof(*table));
+	if (!table)
+		return -ENOMEM;
+	dt_rope_table(x->c, x->seq, table, table + half);
+	rc = put(x->dev, rope, table, (size_t)half * 2 * sizeof(*table));
+	x->rope_cos = rope;
+	x->rope_sin = rope + half;
+	x->positions = x->seq;
+	if (rc == 0 && local) {
+		dt_rope_local_table(x->c, x->seq, table, table + half);
+		rc = put(x->dev, local, table, (size_t)half * 2 * sizeof(*table));
+		x->local_cos = local;
+		x->local_sin = local + half;
+	}
+	free(table);
+	return rc;
+}
+
+static int bind_positions(struct dt_exec *x)
+{
+	int64_t rows = x->batch * x->seq;
+	int32_t *pos = malloc((size_t)rows * sizeof(*pos));
+	int rc;
+
+	x->pos = dt_plan_address(x->plan, x->base, DT_B_POS, -1);
+	if (!pos)
+		return -ENOMEM;
+	for (int64_t i = 0; i < rows; i++)
+		pos[i] = (int32_t)(i % x->seq);
+	rc = put(x->dev, x->pos, pos, (size_t)rows * sizeof(*pos));
+	free(pos);
+	return rc;
+}
+
+/* Refuses by name what has no call. */
+static int check(const struct dt_exec *x, struct dt_err *err)
+{
+	for (int k = 0; k < x->stage->nchunk; k++)
+		for (int i = 0; i < x->stage->chunk[k].nstep; i++) {
+			const struct dt_node *n = &x->stage->chunk[k].step[i].n;
+
+			if (!dt_calls[n->op])
+				return dt_err_set(err, -ENOTSUP, "model '%s': %s is not computed in training",
+						  x->c->name, dt_node_op_name(n->op));
+		}
+	return 0;
+}
+
+int dt_exec_open(struct dt_exec *x, const struct dt_run *r, struct dt_coords at,
+		 const struct dt_memory_plan *plan, char *base, struct dt_comm *tp, struct dt_dev *dev,
+		 void *const *weights, float *const *grads, struct dt_err *err)
+{
+	int rc;
+
+	*x = (struct dt_exec){.c = r->config,
+			      .calls = dt_calls,
+			      .stage = &plan->stage,
+			      .plan = plan,
+			      .base = base,
+			      .dev = dev,
+			      .tp = r->layout.tp > 1 ? tp : NULL,
+			      .seq_parallel = r->layout.tp > 1 && r->layout.seq_parallel,
+			      .dtype = r->compute,
+			      .batch = r->microbatch,
+			      .seq = r->seq};
+	rc = check(x, err);
+	if (rc < 0)
+		return rc;
+	if ((rc = bind_params(x, weights, grads)) == 0 && (rc = bind_positions(x)) == 0)
+		rc = bind_rope(x);
+	if (rc < 0) {
+		dt_exec_close(x);
+		return dt_err_sys(err, rc, "cannot bind the model");
+	}
+	return 0;
+}
+
+void dt_exec_close(struct dt_exec *x)
+{
+	free(x->w);
+	free(x->g);
+	free(x->overwritten);
+	memset(x, 0, sizeof(*x));
+}
+
+int dt_flight_open(struct dt_flight *f, const struct dt_exec *x, int chunk, int slot, struct dt_err *err)
+{
+	int number = x->plan->flight0[chunk] + slot, rc = 0;
+	size_t n = (size_t)(x->batch * x->seq) * sizeof(int32_t);
+
+	*f = (struct dt_flight){.chunk = chunk,
+				.slot = slot,
+				.ids = dt_plan_address(x->plan, x->base, DT_B_IDS, number),
+				.targets = dt_plan_address(x->plan, x->base, DT_B_TARGETS, number)};
+	f->host_ids = f->ids;
+	f->host_targets = f->targets;
+	if (dt_dev_is_host(x->dev))
+		return 0;
+	f->host_ids = f->host_targets = NULL;
+	if ((rc = dt_dev_host_alloc(x->dev, (void **)&f->host_ids, n)) < 0 ||
+	    (rc = dt_dev_host_alloc(x->dev, (void **)&f->host_targets, n)) < 0 ||
+	    (rc = dt_dev_host_alloc(x->dev, (void **)&f->host_ce, 4 * n)) < 0) {
+		dt_flight_close(f, x->dev);
+		return dt_err_sys(err, rc, "cannot allocate what the host hands in");
+	}
+	return 0;
+}
+
+void dt_flight_close(struct dt_flight *f, struct dt_dev *dev)
+{
+	if (f->host_ids != f->ids) {
+		dt_dev_host_free(dev, f->host_ids);
+		dt_dev_host_free(dev, f->host_targets);
+		dt_dev_host_free(dev, f->host_ce);
+	}
+	memset(f, 0, sizeof(*f));
+}
+
+int dt_flight_upload(const struct dt_flight *f, const struct dt_exec *x, struct dt_err *err)
+{
+	size_t n = (size_t)(x->batch * x->seq) * sizeof(int32_t);
+	int rc;
+
+	if (dt_dev_is_host(x->dev))
+		return 0;
+	rc = dt_dev_copy(x->dev, f->ids, f->host_ids, n);
+	if (rc == 0)
+		rc = dt_dev_copy(x->dev, f->targets, f->host_targets, n);
+	return rc < 0 ? dt_err_sys(err, rc, "cannot copy samples to the device") : 0;
+}

@@ -1,0 +1,108 @@
+/*
+ * Executes the programs of a stage (plan/stage.h): a loop over nodes that calls the device's operations and
+ * the collectives of the tensor-parallel group. Nothing here knows a family. No ownership: the trainer binds
+ * the arena that the memory plan has laid out, weights and gradients by unit.
+ */
+#ifndef DT_NN_EXEC_H
+#define DT_NN_EXEC_H
+
+#include "comm/comm.h"
+#include "kernels/ops.h"
+#include "plan/memory.h"
+
+/* One microbatch on its way through one chunk: its slot, and what the host writes and reads of it. */
+struct dt_flight {
+	int chunk, slot;
+	int32_t *ids, *targets;		  /* [rows] on the device */
+	int32_t *host_ids, *host_targets; /* the same memory where the device's is the host's, else pinned */
+	float *host_ce; /* [4, rows], chunk after chunk of the loss; NULL: the device's is read */
+};
+
+struct dt_exec {
+	const struct dt_config *c;
+	const struct dt_stage *stage;
+	const struct dt_memory_plan *plan;
+	char *base; /* the arena */
+	struct dt_dev *dev;
+	struct dt_comm *tp; /* NULL: not split */
+	bool seq_parallel;  /* the residual stream is cut over tp */
+	double comm_s;	    /* seconds spent in tp's collectives so far */
+	enum dt_dtype dtype;
+	int64_t batch, seq;
+	struct dt_tensor *w, *g; /* by local parameter; g f32 */
+	bool *overwritten; /* by local parameter: its first gradient of a step replaces what was there */
+	const float *rope_cos, *rope_sin;   /* [positions, head_dim / 2] */
+	const float *local_cos, *local_sin; /* of layers with a window and a base of their own; else NULL */
+	int64_t positions;
+	int32_t *pos; /* [rows] position in the sequence */
+
+	int (*const *calls)(struct dt_exec *x, const struct dt_node *n, struct dt_err *err); /* by op */
+	void *owner; /* of serving: its struct dt_infer */
+
+	/* set before dt_exec_run */
+	bool accumulate;      /* false: the first microbatch overwrites the gradients of matrices */
+	bool accumulate_head; /* likewise of the head */
+	bool loss_backward;   /* LOSS computes gradients too */
+	float loss_scale;     /* of them */
+	double loss_sum;      /* LOSS adds the sum of -log softmax at the targets */
+
+	/* while it runs */
+	const struct dt_prog *p;
+	const struct dt_flight *flight;
+	const struct dt_value_place *at;
+};
+
+/*
+ * Binds weights (compute type) and gradients (NULL: none); local unit u starts at weights[u] and grads[u].
+ * Fills tables of positions and angles in the arena. dt_exec_close after use.
+ */
+int dt_exec_open(struct dt_exec *x, const struct dt_run *r, struct dt_coords at,
+		 const struct dt_memory_plan *plan, char *base, struct dt_comm *tp, struct dt_dev *dev,
+		 void *const *weights, float *const *grads, struct dt_err *err);
+void dt_exec_close(struct dt_exec *x);
+
+int dt_flight_open(struct dt_flight *f, const struct dt_exec *x, int chunk, int slot, struct dt_err *err);
+void dt_flight_close(struct dt_flight *f, struct dt_dev *dev);
+/* host_ids and host_targets to the device, when they have been written. They stay until dt_dev_sync. */
+int dt_flight_upload(const struct dt_flight *f, const struct dt_exec *x, struct dt_err *err);
+
+/* The address of a value of a flight's program, and of a buffer of the plan; NULL: there is none. */
+void *dt_exec_value(const struct dt_exec *x, const struct dt_flight *f, int value);
+void *dt_plan_address(const struct dt_memory_plan *plan, char *base, enum dt_buf_id id, int which);
+
+/*
+ * What the owner of the weights does around each unit (local number). before: the unit is about to compute.
+ * after: it has; backward: its gradients of this microbatch are complete.
+ */
+struct dt_hooks {
+	void *arg;
+	int (*before)(void *arg, int unit, bool backward, struct dt_err *err);
+	int (*after)(void *arg, int unit, bool backward, struct dt_err *err);
+};
+
+/* Runs one list of the flight's program. hooks may be NULL. */
+int dt_exec_run(struct dt_exec *x, const struct dt_flight *f, enum dt_list list, const struct dt_hooks *hooks,
+		struct dt_err *err);
+
+/* Zeroes what backward only ever adds to in one local unit: not what its first node overwrites. */
+int dt_exec_zero_grads(struct dt_exec *x, int unit, struct dt_err *err);
+
+/* Local number of the unit of a layer, as dt_param.layer; -1. */
+int dt_exec_unit(const struct dt_exec *x, int layer);
+
+/* A kernel's negative errno as a message; op as it was called. */
+int dt_kernel_check(int rc, const char *op, struct dt_err *err);
+
+/* Writes the rotary table cos[positions, head_dim / 2], sin[...] for c's theta and scaling (f64 inside). */
+void dt_rope_table(const struct dt_config *c, int64_t positions, float *cos_out, float *sin_out);
+/* The same for layers with a window whose base is rope_local_theta. */
+void dt_rope_local_table(const struct dt_config *c, int64_t positions, float *cos_out, float *sin_out);
+
+/*
+ * Initial values of elements [first, first + n) of a local parameter, from (seed, parameter, global index):
+ * the same on every layout.
+ */
+void dt_param_init(const struct dt_param *p, const struct dt_local_param *lp, uint64_t seed, int64_t first,
+		   int64_t n, float *out);
+
+#endif

@@ -1,0 +1,54 @@
+/* What is filled once: angles of rotary embeddings, initial values of parameters. */
+#include "nn/exec.h"
+
+#include "base/rng.h"
+
+#include <math.h>
+
+static void rope_table(const struct dt_config *c, double (*frequency)(const struct dt_config *, int64_t),
+		       int64_t positions, float *cos_out, float *sin_out)
+{
+	int64_t half = c->head_dim / 2;
+
+	for (int64_t i = 0; i < half; i++) {
+		double freq = frequency(c, i);
+
+		for (int64_t t = 0; t < positions; t++) {
+			cos_out[t * half + i] = (float)cos((double)t * freq);
+			sin_out[t * half + i] = (float)sin((double)t * freq);
+		}
+	}
+}
+
+void dt_rope_table(const struct dt_config *c, int64_t positions, float *cos_out, float *sin_out)
+{
+	rope_table(c, dt_rope_frequency, positions, cos_out, sin_out);
+}
+
+void dt_rope_local_table(const struct dt_config *c, int64_t positions, float *cos_out, float *sin_out)
+{
+	rope_table(c, dt_rope_local_frequency, positions, cos_out, sin_out);
+}
+
+void dt_param_init(const struct dt_param *p, const struct dt_local_param *lp, uint64_t seed, int64_t first,
+		   int64_t n, float *out)
+{
+	struct dt_rng rng = dt_rng_make(seed, DT_RNG_INIT, dt_hash_str(p->name));
+	int64_t cols = p->ndim == 2 ? lp->shape[1] : lp->shape[0], stride = p->ndim == 2 ? p->shape[1] : 0;
+	int64_t row0 = p->ndim == 2 ? lp->off[0] : 0, col0 = p->ndim == 2 ? lp->off[1] : lp->off[0];
+	int64_t last = first + n;
+
+	if (p->init != DT_INIT_NORMAL) {
+		for (int64_t i = 0; i < n; i++)
+			out[i] = p->init == DT_INIT_ONES ? 1.0f : 0.0f;
+		return;
+	}
+#pragma omp parallel for schedule(static)
+	for (int64_t r = first / cols; r <= (last - 1) / cols; r++) {
+		int64_t lo = r * cols > first ? r * cols : first,
+			hi = (r + 1) * cols < last ? (r + 1) * cols : last;
+
+		dt_rng_fill_normal(&rng, (uint64_t)((row0 + r) * stride + col0 + lo - r * cols),
+				   out + (lo - first), (uint64_t)(hi - lo), 0.0f, (float)p->init_std);
+	}
+}

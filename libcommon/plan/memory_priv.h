@@ -1,0 +1,34 @@
+/* What memory.c and memory_values.c share; not for others. */
+#ifndef DT_PLAN_MEMORY_PRIV_H
+#define DT_PLAN_MEMORY_PRIV_H
+
+#include "plan/memory.h"
+#include "plan/place.h"
+
+struct dt_plan_builder {
+	struct dt_memory_plan *plan;
+	const struct dt_run *r;
+	int cap;
+	struct dt_item *item; /* what is placed */
+	enum dt_mem_cat *cat; /* of every item */
+	int nitem, item_cap;
+	int *item_of;			/* [plan.n] item of a buffer */
+	uint64_t *inner;		/* [plan.n] where in it */
+	int *value_item[DT_MAX_CHUNKS]; /* by value: its item; -1: it has no memory */
+	int peak_time;
+	int end; /* time of the update, behind all steps */
+	bool failed;
+};
+
+/* A new item of no bytes; its number. */
+int dt_plan_item(struct dt_plan_builder *b, enum dt_mem_cat cat, int first, int last);
+/* Appends a buffer that lies in an item at `inner`; name, bytes are worked out here. NULL: out of memory. */
+struct dt_buf *dt_plan_put(struct dt_plan_builder *b, struct dt_buf d, const char *name, int item,
+			   uint64_t inner);
+
+/* Items and buffers of the values of all chunks. */
+int dt_plan_values(struct dt_plan_builder *b, struct dt_err *err);
+/* Offsets of values, once items have theirs. */
+void dt_plan_value_offsets(struct dt_plan_builder *b);
+
+#endif

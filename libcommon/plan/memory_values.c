@@ -1,0 +1,395 @@
+/*
+ * Values of the programs as buffers to place. Units that are alike (same nodes, same sizes) make the same
+ * buffers, so the first two and the last two of a run of them stand for all: the values of those in between
+ * that live between nodes take the addresses of the second, and their kept ones are one item a unit. Where
+ * the blocks of --recompute every:N repeat, so many units together are what repeats.
+ */
+#include "plan/memory_priv.h"
+
+#include "base/arena.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct unit {
+	uint64_t alike;	      /* equal where the nodes of two units are */
+	int run, first, last; /* the run it is in, its first and last unit */
+	int kept;	      /* item of all its kept values; -1 */
+	uint64_t kept_bytes;
+};
+
+struct key { /* which value it is of its unit: equal in units that are alike */
+	int unit, list, nth, out;
+};
+
+struct folding {
+	struct dt_plan_builder *b;
+	struct dt_prog *p;
+	int k, start; /* chunk; time of its first step */
+	bool single;  /* one microbatch in flight in all: lifetimes are exact */
+	int period;
+	int first_unit, nunit;
+	struct unit *unit;
+	struct key *key; /* [nvalue] */
+	int *item;	 /* [nvalue] */
+	uint64_t *inner; /* [nvalue] where in it */
+	bool *makes;	 /* [nvalue] its item was made for it */
+	struct dt_item_key {
+		struct key key;
+		int item;
+	} * known;
+	int nknown;
+};
+
+static uint64_t value_bytes(const struct dt_prog *p, int v)
+{
+	return dt_align_up((uint64_t)dt_value_numel(p, v) * (uint64_t)dt_dtype_size(p->value[v].dtype));
+}
+
+static int root(const struct dt_prog *p, int v)
+{
+	while (p->value[v].over >= 0)
+		v = p->value[v].over;
+	return v;
+}
+
+static uint64_t mix(uint64_t h, uint64_t x)
+{
+	return (h ^ x) * 0x9e3779b97f4a7c15u ^ (h >> 29);
+}
+
+/* Numbers the steps of each unit and list, names values by that, and sums up what units look like. */
+static void look_at_units(struct folding *f)
+{
+	const struct dt_prog *p = f->p;
+	int nth[DT_LIST_N];
+
+	for (int u = 0; u < f->nunit; u++) {
+		f->unit[u] = (struct unit){.alike = 1, .kept = -1};
+		memset(nth, 0, sizeof(nth));
+		for (int s = 0; s < p->nsegment; s++)
+			for (int i = p->segment[s].first; i < p->segment[s].first + p->segment[s].n; i++) {
+				const struct dt_node *n = &p->step[i].n;
+				int list = p->step[i].list;
+
+				if (p->segment[s].unit != u + f->first_unit)
+					break;
+				f->unit[u].alike = mix(f->unit[u].alike, (uint64_t)(n->op * 8 + list));
+				for (int o = 0; o < DT_NODE_OUT; o++) {
+					if (n->out[o] < 0)
+						continue;
+					f->unit[u].alike = mix(f->unit[u].alike,
+							       value_bytes(p, n->out[o]) + (uint64_t)o);
+					f->key[n->out[o]] = (struct key){u, list, nth[list], o};
+				}
+				nth[list]++;
+			}
+	}
+}
+
+/* Runs in which every unit is like the one a period before it. */
+static void find_runs(struct folding *f)
+{
+	int runs = 0;
+
+	for (int u = 0, end; u < f->nunit; u = end) {
+		for (end = u + f->period;
+		     end < f->nunit && f->unit[end].alike == f->unit[end - f->period].alike; end++)
+			;
+		if (end > f->nunit || end == u + f->period)
+			end = u + 1;
+		for (int i = u; i < end; i++) {
+			f->unit[i].run = runs;
+			f->unit[i].first = u;
+			f->unit[i].last = end - 1;
+		}
+		runs++;
+	}
+}
+
+/* Whether the unit is placed by itself. */
+static bool stands(const struct folding *f, int u)
+{
+	const struct unit *x = &f->unit[u];
+
+	return !f->single || u < x->first + 2 * f->period || u > x->last - 2 * f->period;
+}
+
+/* The key of the value that a value shares its address with, of the units that are alike. */
+static struct key common(const struct folding *f, int v)
+{
+	struct key k = f->key[v];
+	const struct unit *x = &f->unit[k.unit];
+
+	k.unit = x->first + (k.unit - x->first) % f->period;
+	return k;
+}
+
+static int find_known(const struct folding *f, struct key k)
+{
+	for (int i = 0; i < f->nknown; i++)
+		if (!memcmp(&f->known[i].key, &k, sizeof(k)))
+			return f->known[i].item;
+	return -1;
+}
+
+static enum dt_mem_cat category(const struct folding *f, int v)
+{
+	const struct dt_value *x = &f->p->value[v];
+	int s = x->def;
+
+	if (x->life == DT_LIFE_KEPT)
+		return DT_MEM_ACTIVATIONS;
+	if (v == f->p->output)
+		return DT_MEM_COMM;
+	if (v == f->p->grad_in || x->life == DT_LIFE_PINNED)
+		return DT_MEM_WORKSPACE;
+	if (f->p->step[s].n.op == DT_OP_LOSS && x->room)
+		return DT_MEM_LOGITS;
+	return f->p->step[s].n.op == DT_OP_ENTER ? DT_MEM_COMM : DT_MEM_WORKSPACE;
+}
+
+/* A value between nodes: an item of its own, or one more span of that of its like. */
+static int place_between(struct folding *f, int v)
+{
+	const struct dt_value *x = &f->p->value[v];
+	struct key k = common(f, v);
+	int item = find_known(f, k), first = f->start + x->def, last = f->start + x->last;
+	struct dt_item *i;
+
+	if (item < 0) {
+		item = dt_plan_item(f->b, category(f, v), first, last);
+		f->b->item[item].bytes = value_bytes(f->p, v);
+		f->known[f->nknown++] = (struct dt_item_key){k, item};
+		f->makes[v] = true;
+		return item;
+	}
+	if (!stands(f, f->key[v].unit))
+		return item;
+	i = &f->b->item[item];
+	if (i->nspan == DT_PLACE_SPANS || i->span[i->nspan - 1].last >= first) {
+		item = dt_plan_item(f->b, category(f, v), first,
+				    last); /* it is not like the others after all */
+		f->b->item[item].bytes = value_bytes(f->p, v);
+		f->makes[v] = true;
+		return item;
+	}
+	i->span[i->nspan++] = (struct dt_span){first, last};
+	return item;
+}
+
+/* Lengthens an item's only span. */
+static void extend(struct dt_item *i, int first, int last)
+{
+	if (first < i->span[0].first)
+		i->span[0].first = first;
+	if (last > i->span[0].last)
+		i->span[0].last = last;
+}
+
+/* A kept value of the only microbatch in flight. */
+static int place_kept(struct folding *f, int v)
+{
+	const struct dt_value *x = &f->p->value[v];
+	int first = f->start + x->def, last = f->start + x->last, item;
+	struct unit *u = &f->unit[f->key[v].unit];
+
+	if (stands(f, f->key[v].unit)) {
+		item = dt_plan_item(f->b, category(f, v), first, last);
+		f->b->item[item].bytes = value_bytes(f->p, v);
+		return item;
+	}
+	if (u->kept < 0)
+		u->kept = dt_plan_item(f->b, DT_MEM_ACTIVATIONS, first, last);
+	extend(&f->b->item[u->kept], first, last);
+	f->inner[v] = f->b->item[u->kept].bytes;
+	f->b->item[u->kept].bytes += value_bytes(f->p, v);
+	return u->kept;
+}
+
+/*
+ * What every microbatch in flight has its own of: the kept values of all units are one item, slot after slot,
+ * and so is each pinned one. (One microbatch in flight in all: kept values have lifetimes.)
+ */
+static void place_flights(struct folding *f)
+{
+	struct dt_plan_builder *b = f->b;
+	int slots = b->plan->slots[f->k], kept = -1;
+	uint64_t each = 0;
+
+	for (int v = 0; v < f->p->nvalue; v++) {
+		const struct dt_value *x = &f->p->value[v];
+		uint64_t bytes;
+
+		if (x->def < 0 || x->over >= 0 || x->life == DT_LIFE_NODE ||
+		    (x->life == DT_LIFE_KEPT && f->single))
+			continue;
+		bytes = value_bytes(f->p, v);
+		if (x->life == DT_LIFE_PINNED) {
+			f->item[v] = dt_plan_item(b, category(f, v), 0, b->end - 1);
+			b->item[f->item[v]].bytes = bytes * (uint64_t)slots;
+			b->plan->value[f->k][v].stride = bytes;
+			continue;
+		}
+		if (kept < 0)
+			kept = dt_plan_item(b, DT_MEM_ACTIVATIONS, 0, b->end - 1);
+		f->item[v] = kept;
+		f->inner[v] = each;
+		each += bytes;
+	}
+	if (kept < 0)
+		return;
+	b->item[kept].bytes = each * (uint64_t)slots;
+	for (int v = 0; v < f->p->nvalue; v++)
+		if (f->item[v] == kept)
+			b->plan->value[f->k][v].stride = each;
+}
+
+static void place_singly(struct folding *f)
+{
+	/* those that stand for others come first */
+	for (int pass = 0; pass < 2; pass++)
+		for (int v = 0; v < f->p->nvalue; v++) {
+			const struct dt_value *x = &f->p->value[v];
+
+			if (x->def < 0 || x->over >= 0 || x->life == DT_LIFE_PINNED ||
+			    (x->life == DT_LIFE_KEPT && !f->single) ||
+			    stands(f, f->key[v].unit) != (pass == 0))
+				continue;
+			f->item[v] = x->life == DT_LIFE_KEPT ? place_kept(f, v) : place_between(f, v);
+		}
+}
+
+/* Whether ranks tell each other what is in it. */
+static void mark_messages(const struct folding *f, bool *message)
+{
+	const struct dt_prog *p = f->p;
+
+	for (int i = 0; i < p->nstep; i++) {
+		const struct dt_node *n = &p->step[i].n;
+
+		if (n->op == DT_OP_ENTER || n->op == DT_OP_LEAVE)
+			message[root(p, n->in[0])] = message[root(p, n->out[0])] = true;
+	}
+	for (int i = 0; i < 4; i++) {
+		const int end[] = {p->input, p->output, p->grad_in, p->grad_out};
+
+		if (end[i] >= 0)
+			message[root(p, end[i])] = true;
+	}
+}
+
+static enum dt_phase phase_of(const struct dt_prog *p, int step)
+{
+	return step < p->start[DT_LIST_LOSS]	   ? DT_PH_FORWARD
+	       : step < p->start[DT_LIST_BACKWARD] ? DT_PH_LOSS
+						   : DT_PH_BACKWARD;
+}
+
+/* The list of buffers, for people and for what has to be shared between ranks. */
+static void list_values(struct folding *f, const bool *message)
+{
+	struct dt_memory_plan *plan = f->b->plan;
+
+	for (int v = 0; v < f->p->nvalue; v++) {
+		const struct dt_value *x = &f->p->value[v];
+		uint64_t stride = plan->value[f->k][v].stride;
+		int slots = x->life == DT_LIFE_NODE ? 1 : plan->slots[f->k];
+
+		if (x->def < 0 || x->over >= 0 || (x->life == DT_LIFE_NODE && !f->makes[v]))
+			continue;
+		for (int slot = 0; slot < slots; slot++)
+			dt_plan_put(f->b,
+				    (struct dt_buf){.id = DT_B_VALUE,
+						    .cat = category(f, v),
+						    .which = v,
+						    .layer = x->unit,
+						    .slot = slot,
+						    .dtype = x->dtype,
+						    .numel = dt_value_numel(f->p, v),
+						    .first = phase_of(f->p, x->def),
+						    .last = phase_of(f->p, x->last),
+						    .message = message[v],
+						    .formula = x->life == DT_LIFE_KEPT
+								       ? "rows x columns"
+								       : "rows x columns, shared"},
+				    x->name, f->item[v], f->inner[v] + (uint64_t)slot * stride);
+	}
+}
+
+static int chunk_values(struct folding *f)
+{
+	size_t n = (size_t)f->p->nvalue + 1;
+	struct dt_memory_plan *plan = f->b->plan;
+	bool *message = calloc(n, sizeof(*message));
+	int rc = -ENOMEM;
+
+	plan->value[f->k] = calloc(n, sizeof(*plan->value[f->k]));
+	f->b->value_item[f->k] = calloc(n, sizeof(*f->b->value_item[f->k]));
+	f->unit = calloc((size_t)f->nunit + 1, sizeof(*f->unit));
+	f->key = calloc(n, sizeof(*f->key));
+	f->item = calloc(n, sizeof(*f->item));
+	f->inner = calloc(n, sizeof(*f->inner));
+	f->known = calloc(n, sizeof(*f->known));
+	f->makes = calloc(n, sizeof(*f->makes));
+	if (message && plan->value[f->k] && f->b->value_item[f->k] && f->unit && f->key && f->item &&
+	    f->inner && f->known && f->makes) {
+		look_at_units(f);
+		find_runs(f);
+		place_flights(f);
+		place_singly(f);
+		mark_messages(f, message);
+		list_values(f, message);
+		for (int v = 0; v < f->p->nvalue; v++) {
+			int r = root(f->p, v);
+
+			plan->value[f->k][v].stride = plan->value[f->k][r].stride;
+			plan->value[f->k][v].offset = f->inner[r];
+			f->b->value_item[f->k][v] = f->p->value[r].def < 0 ? -1 : f->item[r];
+		}
+		rc = 0;
+	}
+	free(message);
+	free(f->unit);
+	free(f->key);
+	free(f->item);
+	free(f->inner);
+	free(f->known);
+	free(f->makes);
+	return rc;
+}
+
+int dt_plan_values(struct dt_plan_builder *b, struct dt_err *err)
+{
+	struct dt_stage *s = &b->plan->stage;
+	int start = 0, rc = 0;
+
+	for (int k = 0; k < s->nchunk && rc == 0; k++) {
+		struct dt_prog *p = &s->chunk[k];
+		struct folding f = {.b = b,
+				    .p = p,
+				    .k = k,
+				    .start = start,
+				    .single = s->nchunk == 1 && b->plan->slots[0] == 1,
+				    .period = b->r->recompute.mode == DT_RECOMPUTE_FULL
+						      ? dt_keep_sets(b->r->recompute)
+						      : 1,
+				    .first_unit = p->segment[0].unit};
+
+		for (int i = 0; i < p->nsegment; i++)
+			if (p->segment[i].unit - f.first_unit >= f.nunit)
+				f.nunit = p->segment[i].unit - f.first_unit + 1;
+		rc = chunk_values(&f);
+		start += p->nstep;
+	}
+	return rc < 0 ? dt_err_sys(err, rc, "cannot build the memory plan") : 0;
+}
+
+void dt_plan_value_offsets(struct dt_plan_builder *b)
+{
+	for (int k = 0; k < b->plan->stage.nchunk; k++)
+		for (int v = 0; v < b->plan->stage.chunk[k].nvalue; v++)
+			if (b->value_item[k][v] >= 0)
+				b->plan->value[k][v].offset += b->item[b->value_item[k][v]].offset;
+}

@@ -1,0 +1,660 @@
+#include "plan/run_options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a difference to the checkpoint a run goes on from means. */
+enum change {
+	LOCAL,	 /* of this process or this machine: not stored */
+	FREE,	 /* the same numbers, up to the order of sums */
+	TOLD,	 /* how long, or how precisely: told */
+	MEANING, /* another run: refused */
+};
+
+/* How a field of struct dt_run is written as an argument. */
+enum form {
+	TEXT,
+	INTEGER,
+	REAL,
+	REAL32,
+	FLAG,
+	CHOICE,
+	LAYOUT,
+	PIPELINE,
+	RECOMPUTE,
+	MASTER,
+	LOSS_SCALE,
+	SEED
+};
+
+enum emit { NEVER, CHANGED, ALWAYS }; /* among the arguments that dt-plan emits */
+
+struct row {
+	struct dt_opt opt; /* dest: the offset in struct dt_run_options */
+	enum form form;
+	size_t at; /* in struct dt_run */
+	enum change change;
+	enum emit emit;
+};
+
+#define O(member) ((void *)offsetof(struct dt_run_options, member))
+#define R(member) offsetof(struct dt_run, member)
+
+/* clang-format off: a row is a paragraph */
+static const struct row rows[] = {
+	{{"model", 'm', DT_OPT_STR, O(run.model), "MODEL", "preset, config.json or checkpoint folder",
+	  .complete = DT_COMPLETE_MODEL},
+	 TEXT,
+	 R(model),
+	 LOCAL,
+	 NEVER},
+	{{"data", 'd', DT_OPT_STR, O(run.data.train), "FILE", "training set made by dt-dataset",
+	  .complete = DT_COMPLETE_FILE},
+	 TEXT,
+	 R(data.train),
+	 FREE,
+	 NEVER},
+	{{"layout", 'l', DT_OPT_STR, O(layout), "LAYOUT",
+	  "how ranks split the work, dp2.tp2 for example; see dt-layout(7)", .def_text = "dp over all ranks"},
+	 LAYOUT,
+	 R(layout),
+	 LOCAL,
+	 ALWAYS},
+	{{"pipeline", 0, DT_OPT_STR, O(pipeline), "NAME",
+	  "schedule where pp > 1: gpipe, 1f1b, interleaved:V or zb-h1", .def = "1f1b"},
+	 PIPELINE,
+	 R(pipeline),
+	 LOCAL,
+	 CHANGED},
+	{{"schedule-file", 0, DT_OPT_STR, O(run.schedule_file), "FILE",
+	  "run this table of a pipeline, in the form that dt-train --schedule-table prints",
+	  .complete = DT_COMPLETE_FILE},
+	 TEXT,
+	 R(schedule_file),
+	 LOCAL,
+	 CHANGED},
+	{{"seq", 's', DT_OPT_INT, O(run.seq), "TOKENS", "sequence length", .min = 1, .max = 1 << 24,
+	  .def = "256"},
+	 INTEGER,
+	 R(seq),
+	 MEANING,
+	 ALWAYS},
+	{{"microbatch", 'b', DT_OPT_INT, O(run.microbatch), "SAMPLES", "samples a rank computes at a time",
+	  .min = 1, .max = 1 << 24, .def = "4"},
+	 INTEGER,
+	 R(microbatch),
+	 FREE,
+	 ALWAYS},
+	{{"global-batch", 0, DT_OPT_INT, O(run.global_batch), "SAMPLES", "samples a step over all ranks",
+	  .min = 1, .max = 1 << 30, .def_text = "microbatch x dp"},
+	 INTEGER,
+	 R(global_batch),
+	 MEANING,
+	 ALWAYS},
+	{{"steps", 'n', DT_OPT_INT, O(run.steps), "N", "train until this many steps are done", .min = 1,
+	  .max = 1e15, .def = "100"},
+	 INTEGER,
+	 R(steps),
+	 TOLD,
+	 NEVER},
+	{{"optimizer", 0, DT_OPT_CHOICE, O(run.optim.kind), DT_OPTIM_CHOICES, "update rule", .def = "adamw"},
+	 CHOICE,
+	 R(optim.kind),
+	 MEANING,
+	 ALWAYS},
+	{{"lr", 0, DT_OPT_REAL, O(run.lr.lr), "X", "peak learning rate", .min = 0, .max = 1e6, .def = "3e-4"},
+	 REAL,
+	 R(lr.lr),
+	 MEANING,
+	 NEVER},
+	{{"min-lr", 0, DT_OPT_REAL, O(min_lr), "X", "learning rate at the end", .min = 0, .max = 1e6,
+	  .def_text = "a tenth of --lr"},
+	 REAL,
+	 R(lr.min_lr),
+	 MEANING,
+	 NEVER},
+	{{"schedule", 0, DT_OPT_CHOICE, O(run.lr.schedule), DT_LR_CHOICES, "course of the learning rate",
+	  .def = "cosine"},
+	 CHOICE,
+	 R(lr.schedule),
+	 MEANING,
+	 NEVER},
+	{{"warmup", 0, DT_OPT_INT, O(run.lr.warmup), "STEPS", "steps of linear warm-up", .min = 0,
+	  .max = 1e15, .def = "0"},
+	 INTEGER,
+	 R(lr.warmup),
+	 MEANING,
+	 NEVER},
+	{{"decay-steps", 0, DT_OPT_INT, O(run.lr.decay), "STEPS", "length of the decay at the end of wsd",
+	  .min = 0, .max = 1e15, .def_text = "a tenth of --steps"},
+	 INTEGER,
+	 R(lr.decay),
+	 TOLD,
+	 NEVER},
+	{{"beta1", 0, DT_OPT_REAL, O(beta1), "X", "momentum; first Adam moment", .min = 0, .max = 1,
+	  .def = "0.9"},
+	 REAL32,
+	 R(optim.beta1),
+	 MEANING,
+	 NEVER},
+	{{"beta2", 0, DT_OPT_REAL, O(beta2), "X", "second Adam moment; RMSprop's average", .min = 0, .max = 1,
+	  .def = "0.95"},
+	 REAL32,
+	 R(optim.beta2),
+	 MEANING,
+	 NEVER},
+	{{"eps", 0, DT_OPT_REAL, O(eps), "X", "term added to the denominator", .min = 0, .max = 1,
+	  .def = "1e-8"},
+	 REAL32,
+	 R(optim.eps),
+	 MEANING,
+	 NEVER},
+	{{"weight-decay", 0, DT_OPT_REAL, O(weight_decay), "X",
+	  "on matrices; norms and biases are left alone", .min = 0, .max = 1e6, .def = "0.1"},
+	 REAL32,
+	 R(optim.weight_decay),
+	 MEANING,
+	 NEVER},
+	{{"clip", 0, DT_OPT_REAL, O(run.clip), "X", "largest gradient norm; 0: no clipping", .min = 0,
+	  .max = 1e30, .def = "1"},
+	 REAL,
+	 R(clip),
+	 MEANING,
+	 NEVER},
+	{{"precision", 'p', DT_OPT_CHOICE, O(run.compute), "fp32|bf16|fp16",
+	  "compute type; master weights and gradients are always fp32", .def = "bf16"},
+	 CHOICE,
+	 R(compute),
+	 MEANING,
+	 ALWAYS},
+	{{"fp8", 0, DT_OPT_FLAG, O(run.fp8), NULL,
+	  "linears of the layers in 8 bits: E4M3 forward, E5M2 gradients, a scale a tensor"},
+	 FLAG,
+	 R(fp8),
+	 MEANING,
+	 CHANGED},
+	{{"master", 0, DT_OPT_FLAG, O(master), NULL,
+	  "keep fp32 master weights beside 16-bit ones; without them bf16 is rounded at random",
+	  .negatable = true, .def = "on"},
+	 MASTER,
+	 R(no_master),
+	 MEANING,
+	 CHANGED},
+	{{"recompute", 0, DT_OPT_STR, O(recompute), DT_RECOMPUTE_CHOICES,
+	  "what backward computes again instead of keeping", .def = "none"},
+	 RECOMPUTE,
+	 R(recompute),
+	 FREE,
+	 ALWAYS},
+	{{"loss-chunk", 0, DT_OPT_INT, O(run.loss_chunk), "TOKENS", "rows of logits held at a time", .min = 1,
+	  .max = 1 << 24, .def_text = "512"},
+	 INTEGER,
+	 R(loss_chunk),
+	 FREE,
+	 CHANGED},
+	{{"seed", 0, DT_OPT_INT, O(seed), "N", "of initial weights and data order", .def = "1337"},
+	 SEED,
+	 R(data.seed),
+	 MEANING,
+	 NEVER},
+	{{"loss-scale", 0, DT_OPT_STR, O(loss_scale), "X|dynamic[:X]", "factor of the loss during backward",
+	  .def_text = "dynamic for fp16, else 1"},
+	 LOSS_SCALE,
+	 R(loss_scale),
+	 TOLD,
+	 NEVER},
+	{{"reproducible", 0, DT_OPT_FLAG, O(run.reproducible), NULL,
+	  "sum gradients so that dp, pp and accumulation do not change a bit"},
+	 FLAG,
+	 R(reproducible),
+	 TOLD,
+	 CHANGED},
+	{{"grad-comm", 0, DT_OPT_CHOICE, O(run.grad_comm), "fp32|bf16", "type in which gradients travel",
+	  .def = "fp32"},
+	 CHOICE,
+	 R(grad_comm),
+	 TOLD,
+	 CHANGED},
+	{{"bucket-size", 0, DT_OPT_SIZE, O(bucket), "SIZE",
+	  "gradients are reduced in pieces of about this size", .def = "25MiB"},
+	 REAL,
+	 R(bucket_bytes),
+	 LOCAL,
+	 NEVER},
+	{{"eval-data", 0, DT_OPT_STR, O(run.data.eval), "FILE", "evaluation set, of the same tokenizer",
+	  .complete = DT_COMPLETE_FILE},
+	 TEXT,
+	 R(data.eval),
+	 LOCAL,
+	 NEVER},
+	{{"eval-every", 0, DT_OPT_INT, O(run.data.eval_every), "STEPS", "evaluate this often, and at the end",
+	  .min = 1, .max = 1e15},
+	 INTEGER,
+	 R(data.eval_every),
+	 LOCAL,
+	 NEVER},
+	{{"eval-tokens", 0, DT_OPT_INT, O(run.data.eval_tokens), "N",
+	  "stop an evaluation after this many tokens", .min = 1, .max = 1e15},
+	 INTEGER,
+	 R(data.eval_tokens),
+	 LOCAL,
+	 NEVER},
+	{{"save", 0, DT_OPT_STR, O(run.save.dir), "DIR",
+	  "folder of checkpoints; one is always written at the end", .complete = DT_COMPLETE_DIR},
+	 TEXT,
+	 R(save.dir),
+	 LOCAL,
+	 NEVER},
+	{{"overwrite", 0, DT_OPT_FLAG, O(run.save.overwrite), NULL,
+	  "start over where --save holds the checkpoints of another run"},
+	 FLAG,
+	 R(save.overwrite),
+	 LOCAL,
+	 NEVER},
+	{{"save-every", 0, DT_OPT_INT, O(run.save.every), "STEPS", "also save this often", .min = 1,
+	  .max = 1e15},
+	 INTEGER,
+	 R(save.every),
+	 LOCAL,
+	 NEVER},
+	{{"keep", 0, DT_OPT_INT, O(run.save.keep), "N", "keep only the newest N checkpoints", .min = 1,
+	  .max = 1 << 30},
+	 INTEGER,
+	 R(save.keep),
+	 LOCAL,
+	 NEVER},
+	{{"keep-every", 0, DT_OPT_INT, O(run.save.keep_every), "STEPS",
+	  "with --keep: also keep multiples of this", .min = 1, .max = 1e15},
+	 INTEGER,
+	 R(save.keep_every),
+	 LOCAL,
+	 NEVER},
+	{{"save-async", 0, DT_OPT_FLAG, O(run.save.async), NULL,
+	  "write checkpoints from a copy in memory while training goes on"},
+	 FLAG,
+	 R(save.async),
+	 LOCAL,
+	 NEVER},
+	{{"save-errors", 0, DT_OPT_CHOICE, O(save_errors), "stop|continue",
+	  "what a checkpoint that cannot be written does to the run", .def = "stop"},
+	 FLAG,
+	 R(save.proceed),
+	 LOCAL,
+	 NEVER},
+	{{"compress", 0, DT_OPT_FLAG, O(run.save.compress), NULL, "deflate checkpoints"},
+	 FLAG,
+	 R(save.compress),
+	 LOCAL,
+	 NEVER},
+	{{"save-grads", 0, DT_OPT_FLAG, O(run.save.grads), NULL,
+	  "checkpoints also hold the gradients of their step, as grad/NAME"},
+	 FLAG,
+	 R(save.grads),
+	 LOCAL,
+	 NEVER},
+	{{"resume", 0, DT_OPT_STR, O(run.save.resume), "auto|PATH",
+	  "go on from the newest checkpoint of --save if there is one, or from PATH",
+	  .complete = DT_COMPLETE_DIR},
+	 TEXT,
+	 R(save.resume),
+	 LOCAL,
+	 NEVER},
+	{{"mem-limit", 0, DT_OPT_SIZE, O(run.mem_limit), "SIZE",
+	  "refuse to start (exit 3) when the plan needs more a rank"},
+	 INTEGER,
+	 R(mem_limit),
+	 LOCAL,
+	 NEVER},
+	{{"device", 0, DT_OPT_STR, O(run.device), "auto|cpu|cuda[:N]", "where to compute",
+	  .def_text = "the processor"},
+	 TEXT,
+	 R(device),
+	 LOCAL,
+	 NEVER},
+	{{"threads", 't', DT_OPT_INT, O(run.threads), "N", "threads a rank", .min = 1, .max = 4096,
+	  .def_text = "cores over the ranks of the machine"},
+	 INTEGER,
+	 R(threads),
+	 LOCAL,
+	 NEVER},
+	{{"metrics", 0, DT_OPT_STR, O(run.metrics), "FILE", "JSON line a step; - is standard output",
+	  .complete = DT_COMPLETE_FILE, .def = "-"},
+	 TEXT,
+	 R(metrics),
+	 LOCAL,
+	 NEVER},
+	{{"error-file", 0, DT_OPT_STR, O(run.error_file), "FILE",
+	  "where a failure is also written, as JSON: code, message and hint", .complete = DT_COMPLETE_FILE},
+	 TEXT,
+	 R(error_file),
+	 LOCAL,
+	 NEVER},
+	{{"mfu", 0, DT_OPT_FLAG, O(run.measure_mfu), NULL, "measure the matmul rate at the start, for mfu",
+	  .negatable = true, .def = "on"},
+	 FLAG,
+	 R(measure_mfu),
+	 LOCAL,
+	 NEVER},
+};
+/* clang-format on */
+#define NROWS ((int)(sizeof(rows) / sizeof(rows[0])))
+_Static_assert(NROWS <= DT_RUN_ROWS_MAX, "given[] is too short");
+
+static int find_row(const char *name)
+{
+	int i = 0;
+
+	while (i < NROWS && strcmp(rows[i].opt.name, name))
+		i++;
+	return i < NROWS ? i : -1;
+}
+
+static struct dt_opt bound(struct dt_run_options *o, int i)
+{
+	struct dt_opt opt = rows[i].opt;
+
+	opt.dest = (char *)o + (size_t)opt.dest;
+	return opt;
+}
+
+void dt_run_options_table(struct dt_run_options *o, const struct dt_opt *own,
+			  struct dt_opt ret[DT_RUN_OPTS_MAX])
+{
+	int n = 0;
+
+	for (; own[n].name || own[n].help; n++) {
+		const struct dt_opt *e = &own[n];
+		int i;
+
+		ret[n] = *e;
+		if (!e->name || e->type)
+			continue;
+		i = find_row(e->name);
+		if (i < 0 || n >= DT_RUN_OPTS_MAX - 1)
+			abort(); /* a mistake in the program's table */
+		ret[n] = bound(o, i);
+		ret[n].given = &o->given[i];
+		if (e->help)
+			ret[n].help = e->help;
+		if (e->arg)
+			ret[n].arg = e->arg;
+		if (e->dest)
+			ret[n].dest = e->dest;
+		if (e->def || e->def_text) {
+			ret[n].def = e->def;
+			ret[n].def_text = e->def_text;
+		}
+	}
+	ret[n] = own[n];
+}
+
+bool dt_run_options_given(const struct dt_run_options *o, const char *name)
+{
+	int i = find_row(name);
+
+	return i >= 0 && o->given[i];
+}
+
+/* "X", "dynamic" or "dynamic:X", where X is what it starts from. */
+static int parse_loss_scale(const char *s, struct dt_run *r, struct dt_err *err)
+{
+	bool dynamic = s ? !strncmp(s, "dynamic", 7) : r->compute == DT_F16;
+	const char *number = !s || !dynamic ? s : s[7] == ':' ? s + 8 : s[7] ? s : NULL;
+	double x = dynamic ? 0x1p16 : 1;
+	char *end;
+
+	if (number) {
+		x = strtod(number, &end);
+		if (end == number || *end || !(x >= 0x1p-20) || !(x <= 0x1p40))
+			return dt_err_set(err, -EINVAL,
+					  "--loss-scale '%s' is neither a number above 0 nor dynamic[:X]", s);
+	}
+	r->loss_scale = dynamic ? 0 : x;
+	r->loss_scale_start = x;
+	return 0;
+}
+
+/* --pipeline interleaved:V and a layout's vV say the same thing. */
+static int set_pipeline(struct dt_run_options *o, struct dt_err *err)
+{
+	struct dt_run *r = &o->run;
+	int chunks = 1, said = dt_layout_chunks(&r->layout),
+	    rc = dt_pipeline_parse(o->pipeline ? o->pipeline : "1f1b", &r->pipeline, &chunks, err);
+
+	if (rc < 0)
+		return dt_err_prefix(err, "option '--pipeline'");
+	if (r->layout.pp <= 1 || chunks == 1)
+		return 0;
+	if (said > 1 && said != chunks)
+		return dt_err_set(err, -EINVAL, "layout '%s' and --pipeline interleaved:%d disagree",
+				  o->layout, chunks);
+	r->layout.chunks = chunks;
+	return 0;
+}
+
+int dt_run_options_finish(struct dt_run_options *o, struct dt_err *err)
+{
+	struct dt_run *r = &o->run;
+	int rc;
+
+	r->layout = (struct dt_layout){0};
+	if (o->layout && (rc = dt_layout_parse(o->layout, &r->layout, err)) < 0)
+		return dt_err_prefix(err, "option '--layout'");
+	if ((rc = set_pipeline(o, err)) < 0)
+		return rc;
+	if (o->recompute && (rc = dt_keep_parse(o->recompute, &r->recompute, err)) < 0)
+		return dt_err_prefix(err, "option '--recompute'");
+	if ((rc = parse_loss_scale(o->loss_scale, r, err)) < 0)
+		return rc;
+	r->no_master = !o->master && r->compute != DT_F32;
+	r->optim.beta1 = (float)o->beta1;
+	r->optim.beta2 = (float)o->beta2;
+	r->optim.eps = (float)o->eps;
+	r->optim.weight_decay = (float)o->weight_decay;
+	r->data.seed = (uint64_t)o->seed;
+	r->bucket_bytes = (double)o->bucket;
+	r->save.proceed = o->save_errors == 1;
+	r->lr.steps = r->steps;
+	r->lr.min_lr = o->min_lr;
+	if (!dt_run_options_given(o, "min-lr"))
+		r->lr.min_lr = r->lr.lr / 10;
+	else if (o->min_lr > r->lr.lr)
+		return dt_err_set(err, -EINVAL, "--min-lr is larger than --lr");
+	if (!r->lr.decay)
+		r->lr.decay = r->steps / 10;
+	return 0;
+}
+
+/* The fewest digits that give the same number again. */
+static void format_real(double v, bool single, char *buf, size_t n)
+{
+	for (int digits = 1; digits <= 17; digits++) {
+		snprintf(buf, n, "%.*g", digits, v);
+		if (single ? strtof(buf, NULL) == (float)v : strtod(buf, NULL) == v)
+			return;
+	}
+}
+
+static void format_pipeline(const struct dt_run *r, char *buf, size_t n)
+{
+	static const char *const name[] = {"gpipe", "1f1b", "1f1b", "zb-h1"};
+
+	/* The chunks of an interleaved one are in the layout. */
+	snprintf(buf, n, "%s", r->layout.pp > 1 ? name[r->pipeline] : "1f1b");
+}
+
+/* The value of a row in buf, as on a command line; a flag is "on" or "off". NULL: it has none. */
+static const char *format(const struct row *row, const struct dt_run *r, char *buf, size_t n)
+{
+	const void *at = (const char *)r + row->at;
+
+	switch (row->form) {
+	case TEXT:
+		return *(const char *const *)at;
+	case INTEGER:
+	case SEED:
+		if (row->opt.min == 1 && *(const int64_t *)at == 0) /* not given, and nothing holds instead */
+			return NULL;
+		snprintf(buf, n, "%lld", (long long)*(const int64_t *)at);
+		return buf;
+	case REAL:
+		format_real(*(const double *)at, false, buf, n);
+		return buf;
+	case REAL32:
+		format_real((double)*(const float *)at, true, buf, n);
+		return buf;
+	case FLAG:
+		return *(const bool *)at ? "on" : "off";
+	case MASTER:
+		return *(const bool *)at ? "off" : "on";
+	case CHOICE:
+		return dt_opt_choice_name(row->opt.arg, *(const int *)at, buf, n);
+	case LAYOUT:
+		return dt_layout_format(&r->layout, buf, n);
+	case PIPELINE:
+		format_pipeline(r, buf, n);
+		return buf;
+	case RECOMPUTE:
+		return dt_keep_format(r->recompute, buf, n);
+	case LOSS_SCALE:
+		snprintf(buf, n, r->loss_scale == 0 ? "dynamic:" : "%s", "");
+		format_real(r->loss_scale == 0 ? r->loss_scale_start : r->loss_scale, false,
+			    buf + strlen(buf), n - strlen(buf));
+		return buf;
+	}
+	return NULL;
+}
+
+const char *dt_run_arguments(const struct dt_run *r, char *buf, size_t n)
+{
+	size_t k = 0;
+
+	buf[0] = '\0';
+	for (int i = 0; i < NROWS && k < n; i++) {
+		const struct row *row = &rows[i];
+		char value[128];
+		const char *v = format(row, r, value, sizeof(value)), *def = row->opt.def;
+
+		if (!def && row->opt.type == DT_OPT_FLAG)
+			def = "off";
+		if (row->emit == NEVER || !v || (row->emit == CHANGED && def && !strcmp(v, def)))
+			continue;
+		if (row->opt.type == DT_OPT_FLAG)
+			snprintf(buf + k, n - k, "%s--%s%s", k ? " " : "", strcmp(v, "on") ? "no-" : "",
+				 row->opt.name);
+		else
+			snprintf(buf + k, n - k, "%s--%s %s", k ? " " : "", row->opt.name, v);
+		k += strlen(buf + k);
+	}
+	return buf;
+}
+
+json_t *dt_run_to_json(const struct dt_run *r)
+{
+	json_t *o = json_object();
+
+	for (int i = 0; i < NROWS && o; i++) {
+		char value[128];
+		const char *v = rows[i].change == LOCAL ? NULL : format(&rows[i], r, value, sizeof(value));
+
+		if (v)
+			json_object_set_new(o, rows[i].opt.name, json_string(v));
+	}
+	return o;
+}
+
+static bool among(const struct dt_strs *list, const char *name)
+{
+	for (int i = 0; list && i < list->n; i++)
+		if (!strcmp(list->v[i], name))
+			return true;
+	return false;
+}
+
+/* Whether the run reads the constant of a row; beta2, for one, means nothing to sgd. */
+static bool reads(const struct dt_run *r, const char *name)
+{
+	static const struct {
+		const char *name;
+		unsigned rules; /* that read it, a bit each */
+	} of_rules[] = {
+		{"beta1", 1u << DT_OPTIM_MOMENTUM | 1u << DT_OPTIM_ADAM | 1u << DT_OPTIM_ADAMW},
+		{"beta2", 1u << DT_OPTIM_RMSPROP | 1u << DT_OPTIM_ADAM | 1u << DT_OPTIM_ADAMW},
+		{"eps", 1u << DT_OPTIM_RMSPROP | 1u << DT_OPTIM_ADAGRAD | 1u << DT_OPTIM_ADAM |
+				1u << DT_OPTIM_ADAMW},
+	};
+
+	for (size_t i = 0; i < sizeof(of_rules) / sizeof(of_rules[0]); i++)
+		if (!strcmp(of_rules[i].name, name))
+			return of_rules[i].rules >> r->optim.kind & 1;
+	if (!strcmp(name, "decay-steps"))
+		return r->lr.schedule == DT_LR_WSD;
+	return strcmp(name, "min-lr") || r->lr.schedule != DT_LR_CONSTANT;
+}
+
+/* What the command line left open, as it was. */
+static int inherit(struct dt_run_options *o, const json_t *saved, struct dt_err *err)
+{
+	for (int i = 0; i < NROWS; i++) {
+		const char *was = json_string_value(json_object_get(saved, rows[i].opt.name));
+		struct dt_opt opt = bound(o, i);
+		int rc = 0;
+
+		if (!was || o->given[i] || rows[i].change == LOCAL)
+			continue;
+		if (opt.type == DT_OPT_FLAG)
+			*(bool *)opt.dest = !strcmp(was, "on");
+		else
+			rc = dt_opt_set(&opt, was, err);
+		if (rc < 0)
+			return dt_err_prefix(err, "'%s' of the checkpoint's run", opt.name);
+		o->given[i] = true;
+	}
+	return 0;
+}
+
+int dt_run_options_resume(struct dt_run_options *o, const json_t *saved,
+			  void (*tell)(void *arg, const char *text), void *arg, struct dt_err *err)
+{
+	const struct dt_strs *accept = o->run.save.accept;
+	struct dt_run_options now;
+	char refused[256] = "", first[80] = "";
+	int rc;
+
+	for (int i = 0; accept && i < accept->n; i++)
+		if (find_row(accept->v[i]) < 0 || rows[find_row(accept->v[i])].change == LOCAL)
+			return dt_err_set(err, -EINVAL, "--accept-change '%s': no such option of a run",
+					  accept->v[i]);
+	if ((rc = inherit(o, saved, err)) < 0)
+		return rc;
+	now = *o;
+	if ((rc = dt_run_options_finish(&now, err)) < 0)
+		return rc;
+	for (int i = 0; i < NROWS; i++) {
+		const struct row *row = &rows[i];
+		const char *was = json_string_value(json_object_get(saved, row->opt.name)), *is;
+		char value[128], text[400];
+
+		is = format(row, &now.run, value, sizeof(value));
+		if (row->change < TOLD || !was || !is || !strcmp(was, is) || !reads(&now.run, row->opt.name))
+			continue;
+		snprintf(text, sizeof(text), "--%s is %s, in the checkpoint it was %s", row->opt.name, is,
+			 was);
+		if (row->change == MEANING && !among(accept, row->opt.name)) {
+			if (!first[0])
+				snprintf(first, sizeof(first), "%s", row->opt.name);
+			snprintf(refused + strlen(refused), sizeof(refused) - strlen(refused), "%s%s",
+				 refused[0] ? "; " : "", text);
+		} else {
+			tell(arg, text);
+		}
+	}
+	if (!refused[0])
+		return 0;
+	dt_err_set(err, -EINVAL, "this would be another run: %s", refused);
+	dt_err_hint(err, "--accept-change %s takes the new value", first);
+	return -EINVAL;
+}

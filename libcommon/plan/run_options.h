@@ -1,0 +1,67 @@
+/*
+ * The options of a run, one row each: how it is parsed and explained, how its value is written, and what
+ * happens when a run that goes on from a checkpoint says something else. Every program that asks about a run
+ * takes its options from here; the arguments dt-plan emits and the run in a checkpoint's manifest are written
+ * from the same rows.
+ */
+#ifndef DT_PLAN_RUN_OPTIONS_H
+#define DT_PLAN_RUN_OPTIONS_H
+
+#include "base/json.h"
+#include "base/opt.h"
+#include "plan/run.h"
+
+enum { DT_RUN_ROWS_MAX = 64, DT_RUN_OPTS_MAX = 96 };
+
+struct dt_run_options { /* what the command line says, before it is a run */
+	struct dt_run run;
+	const char *layout; /* NULL: data parallel over the ranks there are */
+	const char *pipeline, *recompute, *loss_scale;
+	bool master;
+	int64_t seed;
+	double min_lr, beta1, beta2, eps, weight_decay;
+	uint64_t bucket;
+	int save_errors;
+	bool given[DT_RUN_ROWS_MAX]; /* by row: it was on the command line */
+};
+
+/* An entry of a program's table that stands for the run's option of this name. What it sets itself holds. */
+#define DT_RUN_OPT(option, ...)                                                                              \
+	{                                                                                                    \
+		.name = option, ##__VA_ARGS__                                                                \
+	}
+
+/*
+ * Copies a program's table to ret, entries without a type filled from the run's rows, which store into o.
+ * own, at most DT_RUN_OPTS_MAX - 1 entries, ends with DT_OPT_END. A name without a row ends the program: the
+ * table is wrong.
+ */
+void dt_run_options_table(struct dt_run_options *o, const struct dt_opt *own,
+			  struct dt_opt ret[DT_RUN_OPTS_MAX]);
+
+/*
+ * o->run from the rest of o. -EINVAL with a message for a usage error. The layout stays 0 where none is
+ * given.
+ */
+int dt_run_options_finish(struct dt_run_options *o, struct dt_err *err);
+
+/* Whether the option was on the command line. */
+bool dt_run_options_given(const struct dt_run_options *o, const char *name);
+
+/*
+ * Arguments of dt-train that make r, from "--layout" on; what is dt-train's default is left out. Returns buf.
+ */
+const char *dt_run_arguments(const struct dt_run *r, char *buf, size_t n);
+
+/* A settled run as an object of option names and values, for a manifest. */
+json_t *dt_run_to_json(const struct dt_run *r);
+
+/*
+ * Goes on from a run that dt_run_to_json wrote: what the command line does not say is taken from it (saved
+ * must outlive o). A difference that changes what is trained is refused (-EINVAL, naming each) unless its
+ * option is in save.accept; other differences are told, one call each. o is not finished afterwards.
+ */
+int dt_run_options_resume(struct dt_run_options *o, const json_t *saved,
+			  void (*tell)(void *arg, const char *text), void *arg, struct dt_err *err);
+
+#endif

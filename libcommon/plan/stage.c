@@ -1,0 +1,221 @@
+#include "plan/stage.h"
+
+#include "kernels/fp8.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct maker {
+	const struct dt_run *r;
+	struct dt_coords at;
+	const struct dt_stage *stage;
+	int first_layer; /* of the chunk under way */
+	int64_t outputs; /* > 0: serving */
+};
+
+static int local(const void *arg, int param, int64_t shape[2], int64_t off[2])
+{
+	const struct dt_stage *p = ((const struct maker *)arg)->stage;
+	int i = p->local_of[param];
+
+	if (i < 0)
+		return -1;
+	memcpy(shape, p->local.p[i].shape, 2 * sizeof(*shape));
+	memcpy(off, p->local.p[i].off, 2 * sizeof(*off));
+	return i;
+}
+
+/*
+ * What backward finds kept. Selective recomputation makes norms and activation functions again, full
+ * recomputation all of a layer from the sum its residual stream begins with; every:N only from every N-th's.
+ */
+static bool keep(const void *arg, const struct dt_node *n, int out, int unit)
+{
+	const struct maker *m = arg;
+	struct dt_keep k = m->r->recompute;
+
+	if (unit < 0 || unit >= m->stage->graph.layers)
+		return true;
+	switch (k.mode) {
+	case DT_RECOMPUTE_NONE:
+		return true;
+	case DT_RECOMPUTE_SELECTIVE:
+		if (n->op == DT_OP_LINEAR_ACT)
+			return out == 0;
+		return out != 0 || !(dt_node_op_flags(n->op) & DT_OPF_CHEAP);
+	case DT_RECOMPUTE_FULL:
+		break;
+	}
+	return n->op == DT_OP_NORM && n->entry && out == 1 && dt_keep_set(k, unit - m->first_layer) == 0;
+}
+
+/* A linear is computed in 8 bits where its sizes divide by 16 on every tensor-parallel rank. */
+static bool in_8_bits(const void *arg, const struct dt_node *n)
+{
+	const struct maker *m = arg;
+	const struct dt_graph *g = &m->stage->graph;
+	int tp = m->r->layout.tp;
+
+	if (n->unit < 0 || n->unit >= g->layers)
+		return false;
+	for (int r = 0; r<tp; r += tp> 1 ? tp - 1 : 1) { /* shares differ between the first and the last */
+		int64_t out = 0, in = 0, off[2], shape[2];
+
+		for (int i = 0; i < 3 && n->param[i] >= 0; i++) {
+			dt_param_cut(&g->params.p[n->param[i]], tp, r, off, shape);
+			out += shape[0];
+			in = shape[1];
+		}
+		if (!dt_fp8_fits(m->r->microbatch * m->r->seq, in, out))
+			return false;
+	}
+	return true;
+}
+
+static int build_chunk(struct maker *m, struct dt_stage *p, int k, struct dt_err *err)
+{
+	const struct dt_run *s = m->r;
+	const struct dt_layout *l = &s->layout;
+	int v = k * l->pp + m->at.pp, first, last, stages = l->pp * p->nchunk;
+	struct dt_prog_spec spec;
+
+	dt_layout_stage(l, s->config, v, &first, &last);
+	m->first_layer = first;
+	spec = (struct dt_prog_spec){.c = s->config,
+				     .graph = &p->graph,
+				     .first_unit = v == 0 ? -1 : first,
+				     .last_unit = v == stages - 1 ? p->graph.layers : last - 1,
+				     .microbatch = s->microbatch,
+				     .seq = s->seq,
+				     .compute = s->compute,
+				     .tp = l->tp,
+				     .tp_rank = m->at.tp,
+				     .seq_parallel = l->seq_parallel && l->tp > 1,
+				     .backward = m->outputs == 0,
+				     .outputs = m->outputs,
+				     .split = p->split,
+				     .ep = l->ep,
+				     .loss_chunk = p->loss_chunk,
+				     .local = local,
+				     .local_arg = m,
+				     .keep = keep,
+				     .keep_arg = m,
+				     .in_8_bits = s->fp8 ? in_8_bits : NULL,
+				     .fp8_arg = m};
+	return dt_prog_build(&spec, &p->chunk[k], err);
+}
+
+static int index_params(struct dt_stage *p, struct dt_err *err)
+{
+	p->local_of = malloc(((size_t)p->graph.params.n + 1) * sizeof(*p->local_of));
+	p->shape = malloc(((size_t)p->local.n + 1) * sizeof(*p->shape));
+	if (!p->local_of || !p->shape)
+		return dt_err_sys(err, -ENOMEM, "cannot derive the program");
+	for (int i = 0; i < p->graph.params.n; i++)
+		p->local_of[i] = -1;
+	for (int i = 0; i < p->local.n; i++) {
+		p->local_of[p->local.p[i].index] = i;
+		memcpy(p->shape[i], p->local.p[i].shape, sizeof(*p->shape));
+	}
+	return 0;
+}
+
+int dt_stage_build(const struct dt_run *r, struct dt_coords at, struct dt_stage *ret, struct dt_err *err)
+{
+	struct dt_stage p = {.nchunk = dt_layout_chunks(&r->layout)};
+	struct maker m = {.r = r, .at = at, .stage = &p};
+	int64_t tokens = r->microbatch * r->seq;
+	int rc = dt_graph_build(r->config, &p.graph, err);
+
+	p.split = r->layout.pp > 1 && (r->schedule ? r->schedule->split : r->pipeline == DT_PIPE_ZB_H1);
+	p.loss_chunk = r->loss_chunk > 0 ? r->loss_chunk : 512;
+	if (p.loss_chunk > tokens)
+		p.loss_chunk = tokens;
+	if (rc == 0)
+		rc = dt_local_build(&p.graph.params, r->config, &r->layout, at, &p.local, err);
+	if (rc == 0)
+		rc = index_params(&p, err);
+	for (int k = 0; k < p.nchunk && rc == 0; k++)
+		rc = build_chunk(&m, &p, k, err);
+	if (rc < 0)
+		dt_stage_release(&p);
+	else
+		*ret = p;
+	return rc;
+}
+
+int dt_stage_build_serving(const struct dt_config *c, enum dt_dtype compute, int64_t rows, int64_t outputs,
+			   struct dt_stage *ret, struct dt_err *err)
+{
+	const struct dt_run r = {.config = c,
+				 .layout = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1},
+				 .microbatch = 1,
+				 .seq = rows,
+				 .compute = compute};
+	struct dt_stage p = {.nchunk = 1};
+	struct maker m = {.r = &r, .stage = &p, .outputs = outputs};
+	int rc = dt_graph_build(c, &p.graph, err);
+
+	if (rc == 0)
+		rc = dt_local_build(&p.graph.params, c, &r.layout, m.at, &p.local, err);
+	if (rc == 0)
+		rc = index_params(&p, err);
+	if (rc == 0)
+		rc = build_chunk(&m, &p, 0, err);
+	if (rc < 0)
+		dt_stage_release(&p);
+	else
+		*ret = p;
+	return rc;
+}
+
+void dt_stage_release(struct dt_stage *p)
+{
+	for (int k = 0; k < p->nchunk; k++)
+		dt_prog_release(&p->chunk[k]);
+	free(p->local_of);
+	free(p->shape);
+	dt_local_release(&p->local);
+	dt_graph_release(&p->graph);
+	memset(p, 0, sizeof(*p));
+}
+
+struct dt_cost_site dt_stage_site(const struct dt_stage *p, const struct dt_run *r, int k)
+{
+	return (struct dt_cost_site){.p = &p->chunk[k],
+				     .seq = r->seq,
+				     .tp = r->layout.tp,
+				     .compute = r->compute,
+				     .loss_chunk = p->loss_chunk,
+				     .param = (const int64_t(*)[2])p->shape};
+}
+
+const char *dt_stage_8_bits(const struct dt_stage *p, bool used, char *buf, int *ret_n)
+{
+	const char *name[8];
+	int n = 0, at = 0;
+
+	buf[0] = '\0';
+	for (int k = 0; k < p->nchunk; k++)
+		for (int i = 0; i < p->chunk[k].start[DT_LIST_LOSS]; i++) {
+			const struct dt_node *s = &p->chunk[k].step[i].n;
+			bool known = false;
+
+			if (s->unit < 0 || (used ? s->op != DT_OP_LINEAR8
+						 : s->op != DT_OP_LINEAR && s->op != DT_OP_LINEAR_ACT))
+				continue;
+			for (int j = 0; j < n && !known; j++)
+				known = !strcmp(name[j], s->name);
+			if (!known && n < 8)
+				name[n++] = s->name;
+		}
+	for (int i = 0; i < n; i++)
+		at += snprintf(buf + at, (size_t)(64 - at), "%s%s", name[i],
+			       i + 2 < n    ? ", "
+			       : i + 2 == n ? " and "
+					    : "");
+	*ret_n = n;
+	return buf;
+}

@@ -1,0 +1,158 @@
+/* Log-probabilities of tokens, in the two forms of the API. */
+#include "base/utf8.h"
+#include "serve/api/priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+json_t *dt_api_text(const char *s, size_t n)
+{
+	size_t len;
+	char *text = dt_utf8_clean(s, n, &len);
+	json_t *v = text ? json_stringn_nocheck(text, len) : NULL;
+
+	free(text);
+	return v;
+}
+
+/* The text of one token; "bytes:\xe2\x82" when it is not text by itself, as OpenAI writes it. */
+static json_t *token_name(const struct dt_tokenizer *tok, int32_t id)
+{
+	size_t n = 0, len, o = 6;
+	const char *s = dt_tokenizer_piece(tok, id, true, &n);
+	char *text = dt_utf8_clean(s ? s : "", s ? n : 0, &len);
+	json_t *v = NULL;
+
+	if (text && len == n && !memcmp(text, s ? s : "", n)) {
+		v = json_stringn_nocheck(text, len);
+	} else if (text) {
+		char *hex = malloc(7 + 4 * n);
+
+		if (hex) {
+			strcpy(hex, "bytes:");
+			for (size_t i = 0; i < n; i++, o += 4)
+				sprintf(hex + o, "\\x%02x", (unsigned char)s[i]);
+			v = json_string_nocheck(hex);
+			free(hex);
+		}
+	}
+	free(text);
+	return v;
+}
+
+struct score_lists {
+	json_t *tokens, *logprobs, *top, *offset;
+};
+
+static void add_score(struct score_lists *l, const struct dt_completion *c, bool special,
+		      const struct dt_logprob *chosen, int ntop, const struct dt_logprob *top, int *offset)
+{
+	json_t *alt = ntop > 0 ? json_object() : json_null();
+	size_t n = 0;
+	const char *piece = dt_tokenizer_piece(c->tok, chosen->id, special, &n);
+
+	for (int i = 0; i < ntop; i++) {
+		json_t *name = token_name(c->tok, top[i].id);
+
+		json_object_set_new_nocheck(alt, name ? json_string_value(name) : "",
+					    json_real((double)top[i].logprob));
+		json_decref(name);
+	}
+	json_array_append_new(l->tokens, token_name(c->tok, chosen->id));
+	json_array_append_new(l->logprobs, json_real((double)chosen->logprob));
+	json_array_append_new(l->top, alt);
+	json_array_append_new(l->offset, json_integer(*offset));
+	*offset += piece ? (int)dt_utf8_count(piece, n) : 0;
+}
+
+static struct score_lists lists_new(void)
+{
+	return (struct score_lists){json_array(), json_array(), json_array(), json_array()};
+}
+
+static json_t *lists_json(struct score_lists *l)
+{
+	return json_pack("{s:o, s:o, s:o, s:o}", "tokens", l->tokens, "token_logprobs", l->logprobs,
+			 "top_logprobs", l->top, "text_offset", l->offset);
+}
+
+/* The prompt's own: its first token has no logprob. */
+static void add_prompt_scores(struct score_lists *l, const struct dt_completion *c,
+			      const struct dt_serve_req *r, int *offset)
+{
+	const struct dt_scores *s = &r->prompt_scores;
+	size_t n = 0;
+	const char *piece = dt_tokenizer_piece(c->tok, r->tokens[0], true, &n);
+
+	json_array_append_new(l->tokens, token_name(c->tok, r->tokens[0]));
+	json_array_append_new(l->logprobs, json_null());
+	json_array_append_new(l->top, json_null());
+	json_array_append_new(l->offset, json_integer(0));
+	*offset = piece ? (int)dt_utf8_count(piece, n) : 0;
+	for (int i = 0; i < s->n; i++)
+		add_score(l, c, true, &s->chosen[i], s->ntop, s->top + (size_t)i * (size_t)s->ntop, offset);
+}
+
+static void add_scores(struct score_lists *l, const struct dt_completion *c, const struct dt_serve_req *r,
+		       int from, int to, int *offset)
+{
+	const struct dt_scores *s = &r->scores;
+
+	for (int i = from; i < to; i++)
+		add_score(l, c, !r->ask->skip_special, &s->chosen[i], s->ntop,
+			  s->top + (size_t)i * (size_t)s->ntop, offset);
+}
+
+/* {"token", "logprob", "bytes"} of chat completions. */
+static json_t *chat_token(const struct dt_completion *c, const struct dt_logprob *p)
+{
+	size_t n = 0;
+	const char *s = dt_tokenizer_piece(c->tok, p->id, true, &n);
+	json_t *bytes = json_array();
+
+	for (size_t i = 0; s && i < n; i++)
+		json_array_append_new(bytes, json_integer((unsigned char)s[i]));
+	return json_pack("{s:o, s:f, s:o}", "token", dt_api_text(s ? s : "", s ? n : 0), "logprob",
+			 (double)p->logprob, "bytes", bytes);
+}
+
+static json_t *chat_scores(const struct dt_completion *c, const struct dt_serve_req *r, int from, int to)
+{
+	const struct dt_scores *s = &r->scores;
+	json_t *content = json_array();
+
+	for (int i = from; i < to; i++) {
+		json_t *v = chat_token(c, &s->chosen[i]), *top = json_array();
+
+		for (int k = 0; k < s->ntop; k++)
+			json_array_append_new(
+				top, chat_token(c, &s->top[(size_t)i * (size_t)s->ntop + (size_t)k]));
+		json_object_set_new(v, "top_logprobs", top);
+		json_array_append_new(content, v);
+	}
+	return json_pack("{s:o, s:n}", "content", content, "refusal");
+}
+
+json_t *dt_api_scores(const struct dt_completion *c, const struct dt_serve_req *r, bool prompt, int from,
+		      int to, int *offset)
+{
+	struct score_lists l;
+
+	if (r->ask->logprobs < 0)
+		return json_null();
+	if (c->chat)
+		return chat_scores(c, r, from, to);
+	l = lists_new();
+	if (prompt)
+		add_prompt_scores(&l, c, r, offset);
+	add_scores(&l, c, r, from, to, offset);
+	return lists_json(&l);
+}
+
+json_t *dt_completion_logprobs(const struct dt_completion *c, int i)
+{
+	const struct dt_serve_req *r = &c->call->req[i];
+	int offset = 0;
+
+	return dt_api_scores(c, r, c->echo, 0, r->scores.n, &offset);
+}

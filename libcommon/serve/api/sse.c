@@ -1,0 +1,157 @@
+/* A completion as server-sent events. */
+#include "base/progress.h"
+#include "serve/api/priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+int dt_sse_init(struct dt_sse *s, const struct dt_completion *c)
+{
+	*s = (struct dt_sse){.c = c};
+	s->at = calloc((size_t)c->call->n, sizeof(*s->at));
+	return s->at ? 0 : -ENOMEM;
+}
+
+void dt_sse_release(struct dt_sse *s)
+{
+	free(s->at);
+	s->at = NULL;
+}
+
+static int emit(FILE *f, json_t *v)
+{
+	int rc;
+
+	if (!v)
+		return -ENOMEM;
+	fputs("data: ", f);
+	rc = json_dumpf(v, f, JSON_COMPACT);
+	fputs("\n\n", f);
+	json_decref(v);
+	return rc < 0 ? -ENOMEM : 0;
+}
+
+static json_t *chunk(const struct dt_sse *s, int i, json_t *text, json_t *logprobs, const char *finish,
+		     json_t *stop)
+{
+	const char *name = s->c->chat ? "delta" : "text";
+	json_t *v;
+
+	if (s->c->chat && !s->at[i].begun) {
+		s->at[i].begun = true;
+		text = json_pack("{s:s, s:o}", "role", "assistant", "content", text);
+	} else if (s->c->chat) {
+		text = json_string_length(text) ? json_pack("{s:o}", "content", text)
+						: (json_decref(text), json_object());
+	}
+	v = dt_api_envelope(s->c, true,
+			    json_pack("[{s:i, s:o, s:o, s:s?, s:o}]", "index", i, name, text, "logprobs",
+				      logprobs, "finish_reason", finish, "stop_reason", stop));
+
+	if (v && s->c->include_usage)
+		json_object_set_new(v, "usage", json_null());
+	return v;
+}
+
+/* The prompt as the first chunk, once its log-probabilities are there. */
+static int begin(struct dt_sse *s, int i, FILE *f)
+{
+	const struct dt_completion *c = s->c;
+	const struct dt_serve_req *r = &c->call->req[i];
+	struct dt_sse_at *at = &s->at[i];
+	json_t *lp;
+
+	if (at->begun || !c->echo)
+		return 0;
+	at->begun = true;
+	lp = dt_api_scores(c, r, true, 0, 0, &at->offset);
+	return emit(f, chunk(s, i, json_stringn_nocheck(c->prompt[i / c->n].s, c->prompt[i / c->n].n), lp,
+			     NULL, json_null()));
+}
+
+/* What is new of choice i. Call locked. */
+static int news(struct dt_sse *s, int i, FILE *f)
+{
+	const struct dt_serve_req *r = &s->c->call->req[i];
+	struct dt_sse_at *at = &s->at[i];
+	bool ended = r->finish != DT_FINISH_NONE;
+	struct dt_api_error e;
+	json_t *lp;
+	int rc;
+
+	if (at->done || (!ended && r->detok.ready == at->sent))
+		return 0;
+	if (dt_completion_failed(r, &e)) {
+		at->done = s->failed = true;
+		return emit(f, dt_api_error_json(&e));
+	}
+	rc = begin(s, i, f);
+	if (rc < 0)
+		return rc;
+	lp = dt_api_scores(s->c, r, false, at->scored, r->scores.n, &at->offset);
+	at->scored = r->scores.n;
+	rc = emit(f, chunk(s, i, dt_api_text(r->detok.text + at->sent, r->detok.ready - at->sent), lp,
+			   dt_finish_name(r->finish), ended ? dt_api_stop_reason(r) : json_null()));
+	at->sent = r->detok.ready;
+	at->done = ended;
+	return rc;
+}
+
+static int finale(struct dt_sse *s, FILE *f)
+{
+	json_t *v;
+
+	s->ended = true;
+	if (s->c->include_usage && !s->failed) {
+		v = dt_api_envelope(s->c, true, json_array());
+		if (!v || json_object_set_new(v, "usage", dt_completion_usage(s->c, true)) < 0)
+			return -ENOMEM;
+		if (emit(f, v) < 0)
+			return -ENOMEM;
+	}
+	fputs("data: [DONE]\n\n", f);
+	return 0;
+}
+
+int dt_sse_next(struct dt_sse *s, double seconds, char **ret, size_t *ret_n)
+{
+	struct dt_call *call = s->c->call;
+	double end = dt_now() + seconds, left;
+	char *buf = NULL;
+	size_t n = 0;
+	FILE *f;
+	int rc = 0;
+
+	if (s->ended)
+		return 0;
+	f = open_memstream(&buf, &n);
+	if (!f)
+		return -ENOMEM;
+	pthread_mutex_lock(&call->mu);
+	for (;;) {
+		int open = 0;
+
+		for (int i = 0; i < call->n && rc == 0; i++) {
+			rc = news(s, i, f);
+			open += !s->at[i].done;
+		}
+		if (rc == 0 && open == 0)
+			rc = finale(s, f);
+		left = end - dt_now();
+		if (rc < 0 || ftell(f) > 0 || left <= 0)
+			break;
+		dt_call_wait_locked(call, left);
+	}
+	pthread_mutex_unlock(&call->mu);
+	if (rc == 0 && ftell(f) == 0)
+		fputs(": still here\n\n", f);
+	if (fclose(f) == EOF)
+		rc = -ENOMEM;
+	if (rc < 0) {
+		free(buf);
+		return rc;
+	}
+	*ret = buf;
+	*ret_n = n;
+	return 1;
+}

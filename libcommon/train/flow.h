@@ -1,0 +1,30 @@
+/* Microbatches on their way: the schedule of one step, or the forward pass of one evaluation microbatch. */
+#ifndef DT_TRAIN_FLOW_H
+#define DT_TRAIN_FLOW_H
+
+#include "nn/exec.h"
+
+struct trainer;
+
+/* One microbatch on its way through one chunk of the stage. */
+struct flight {
+	struct dt_flight f;
+	int mb; /* -1: free */
+	struct dt_comm_req *recv_grad, *send_out, *send_grad;
+};
+
+struct flow {
+	struct dt_schedule sched;
+	struct flight *flight[DT_MAX_CHUNKS]; /* [plan.slots[chunk]] */
+	int64_t done[DT_MAX_CHUNKS];	      /* microbatches whose gradients a chunk has added, this step */
+	int64_t head_done;
+	double loss_sum; /* of this rank, this step */
+};
+
+int pipeline_init(struct trainer *t, struct dt_err *err);
+/* scale: of the loss before backward. ret_loss: the sum over this rank's targets. */
+int pipeline_step(struct trainer *t, float scale, double *ret_loss, struct dt_err *err);
+int pipeline_eval(struct trainer *t, int64_t first, int64_t end, double *loss_sum, struct dt_err *err);
+void pipeline_release(struct trainer *t);
+
+#endif

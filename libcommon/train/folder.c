@@ -1,0 +1,153 @@
+/*
+ * The folder of --save belongs to one run: another run does not mix its checkpoints with it unless asked to,
+ * and two jobs do not save there at a time.
+ */
+#include "train/trainer.h"
+
+#include "base/tmpfile.h"
+#include "ckpt/ckpt.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+int folder_check(struct trainer *t, struct dt_err *err)
+{
+	const struct dt_run_save *s = &t->run.save;
+	const char *theirs, *ours = NULL;
+	struct dt_ckpt *there, *from = NULL;
+	int rc = 0;
+
+	if (!s->dir || s->overwrite || (s->resume && !strcmp(s->resume, "auto")) ||
+	    dt_ckpt_open(s->dir, &there, NULL) < 0)
+		return 0;
+	theirs = json_string_value(json_object_get(dt_ckpt_meta(there), "run_id"));
+	if (s->resume && dt_ckpt_open(s->resume, &from, NULL) == 0)
+		ours = json_string_value(json_object_get(dt_ckpt_meta(from), "run_id"));
+	if (!s->resume || (theirs && (!ours || strcmp(theirs, ours)))) {
+		rc = dt_err_set(err, -EEXIST, "'%s' holds the checkpoints of another run, the newest '%s'",
+				s->dir, dt_ckpt_path(there));
+		dt_err_hint(err, "--resume auto goes on from it, --overwrite starts over");
+	}
+	if (from)
+		dt_ckpt_close(from);
+	dt_ckpt_close(there);
+	return rc;
+}
+
+/* --overwrite: the checkpoints of the other run go. */
+static int empty_folder(const char *root, struct dt_err *err)
+{
+	DIR *d = opendir(root);
+	struct dirent *e;
+	char path[PATH_MAX];
+	int rc = 0;
+
+	while (d && rc == 0 && (e = readdir(d))) {
+		snprintf(path, sizeof(path), "%s/%s", root, e->d_name);
+		if (!strncmp(e->d_name, "step-", 5))
+			rc = dt_remove_tree(path, err);
+		else if (!strcmp(e->d_name, "latest") && unlink(path) < 0)
+			rc = dt_err_sys(err, -errno, "cannot remove '%s'", path);
+	}
+	if (d)
+		closedir(d);
+	return rc;
+}
+
+/* A new name, where no checkpoint has given one. */
+static int name_run(struct trainer *t, struct dt_err *err)
+{
+	uint64_t id = 0;
+
+	if (t->info.rank == 0 && !t->save.run_id[0]) {
+		if (getrandom(&id, sizeof(id), 0) != sizeof(id))
+			return dt_err_sys(err, -errno, "cannot name the run");
+		snprintf(t->save.run_id, sizeof(t->save.run_id), "%016llx", (unsigned long long)id);
+	}
+	return 0;
+}
+
+int folder_lock(struct trainer *t, struct dt_err *err)
+{
+	char path[PATH_MAX];
+	int rc = name_run(t, err), fd;
+
+	if (rc < 0 || t->info.rank != 0 || !t->run.save.dir)
+		return rc;
+	rc = dt_mkdir_p(t->run.save.dir, err);
+	if (rc < 0)
+		return rc;
+	snprintf(path, sizeof(path), "%s/.lock", t->run.save.dir);
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+	if (fd < 0)
+		return dt_err_sys(err, -errno, "cannot open '%s'", path);
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
+		close(fd);
+		dt_err_set(err, -EBUSY, "another job is saving into '%s'", t->run.save.dir);
+		dt_err_hint(err, "end it first, or give this one a --save of its own");
+		return -EBUSY;
+	}
+	/* A file system without locks does not keep anybody from training. */
+	t->save.lock = fd;
+	return t->run.save.overwrite ? empty_folder(t->run.save.dir, err) : 0;
+}
+
+void folder_release(struct trainer *t)
+{
+	if (t->save.lock > 0)
+		close(t->save.lock);
+	t->save.lock = 0;
+}
+
+/* ---- going on from a checkpoint ---- */
+
+/* A checkpoint from before manifests had the whole run: the optimizer's rule, at least. */
+static int from_old(struct dt_run_options *o, const json_t *meta, const char *path, struct dt_err *err)
+{
+	const char *was = NULL;
+	int kind, rc = dt_json_str(json_object_get(meta, "optimizer"), "kind", false, &was, err);
+
+	if (rc <= 0 || !was)
+		return rc < 0 ? rc : 0;
+	kind = dt_opt_choice_index(DT_OPTIM_CHOICES, was);
+	if (!dt_run_options_given(o, "optimizer") && kind >= 0)
+		o->run.optim.kind = (enum dt_optim_kind)kind;
+	if (kind == (int)o->run.optim.kind)
+		return 0;
+	dt_err_set(err, -EINVAL, "checkpoint '%s' was trained with --optimizer %s", path, was);
+	dt_err_hint(err, "its states mean something else to another rule");
+	return -EINVAL;
+}
+
+int dt_train_continue(struct dt_run_options *o, void (*tell)(void *arg, const char *text), void *arg,
+		      struct dt_err *err)
+{
+	static json_t *kept; /* o's strings point into it */
+	static char *model;
+	bool automatic = o->run.save.resume && !strcmp(o->run.save.resume, "auto");
+	struct dt_ckpt *ck;
+	int rc;
+
+	if (!o->run.save.resume)
+		return 0;
+	rc = dt_ckpt_open(automatic ? o->run.save.dir : o->run.save.resume, &ck, err);
+	if (rc < 0)
+		return automatic && rc == -ENOENT ? 0 : rc;
+	json_decref(kept);
+	kept = json_deep_copy(json_object_get(dt_ckpt_meta(ck), "run"));
+	rc = kept ? dt_run_options_resume(o, kept, tell, arg, err)
+		  : from_old(o, dt_ckpt_meta(ck), dt_ckpt_path(ck), err);
+	if (rc == 0 && !o->run.model) {
+		free(model);
+		o->run.model = model = strdup(dt_ckpt_path(ck));
+	}
+	dt_ckpt_close(ck);
+	return rc;
+}

@@ -1,0 +1,78 @@
+/*
+ * Gradients: where they are computed, and how those of the data-parallel ranks become one (reduce.c), in
+ * fixed point where the run is reproducible (fixed.c), and those of parameters that several tensor-parallel
+ * ranks hold (replicas.c).
+ */
+#ifndef DT_TRAIN_GRADS_H
+#define DT_TRAIN_GRADS_H
+
+#include "train/store.h"
+
+struct bucket {			   /* z0: consecutive units whose gradients are reduced together */
+	int first_unit, last_unit; /* inclusive */
+	int64_t flat, numel;
+	int pending; /* units whose backward has not finished */
+	struct dt_comm_req *req;
+	char what[32];
+};
+
+struct unit_state {
+	int bucket;
+	int64_t left;		 /* microbatches until the gradients are complete */
+	bool summed;		 /* z2: the share has a first microbatch's gradients */
+	struct dt_comm_req *req; /* z1 and up: reduce-scatter */
+};
+
+struct grads {
+	struct flat flat;
+	struct flat wire; /* as they travel, --grad-comm; p NULL: as they are */
+	int64_t *fixed;	  /* --reproducible: sums in units of 2^-50, all units; else NULL */
+	float **unit_g;	  /* where each unit's gradients are while it computes */
+	void **unit_wire;
+	struct bucket *bucket;
+	int nbucket;
+	struct unit_state *unit;  /* by local unit */
+	int held[2];		  /* z2: which layer unit's gradients a slot has */
+	const char *bad;	  /* first parameter whose gradient is not finite on this rank, this step */
+	struct dt_comm *kv_group; /* ranks that hold the same key/value heads; NULL: each its own */
+};
+
+int grads_bind(struct trainer *t, struct dt_err *err);
+void grads_release(struct trainer *t);
+/* This rank's share of the reduced gradients of unit u, and elements [first, first + n) of it. */
+float *grad_share(const struct trainer *t, int u);
+struct dt_tensor grad_part(const struct trainer *t, int u, int64_t first, int64_t n);
+/* The 2-norm over all parameters of all ranks, each counted once, still multiplied by the loss scale. */
+int grad_norm(struct trainer *t, double *ret, struct dt_err *err);
+
+/* reduce.c: started as soon as backward has completed them */
+int reduce_init(struct trainer *t, struct dt_err *err);
+int reduce_begin(struct trainer *t, struct dt_err *err);
+/* Before backward of a unit: z2 takes a slot for its gradients. */
+int reduce_before(struct trainer *t, int unit, struct dt_err *err);
+/* After it: checks for NaN and Inf, starts what is complete. */
+int reduce_after(struct trainer *t, int unit, struct dt_err *err);
+int reduce_finish(struct trainer *t, struct dt_err *err);
+/* The gradient of the embedding, or of its copy on a last stage that is not the first. */
+struct dt_tensor *embed_grad(const struct trainer *t);
+/* Whether the unit holds one of the two copies of an embedding tied across stages. */
+bool tied_apart(const struct trainer *t, int u);
+
+/* fixed.c: gradients of each sample in fixed point, so that their sum does not depend on any order */
+int fixed_begin(struct trainer *t, struct dt_err *err);
+/* Adds the f32 gradients of a unit; last: it is complete, its sum over the data-parallel ranks starts. */
+int fixed_add(struct trainer *t, int unit, bool last, struct dt_err *err);
+/* After the head's backward, where the embedding it is tied to lies in another unit. */
+int fixed_add_head(struct trainer *t, struct dt_err *err);
+int fixed_finish(struct trainer *t, struct dt_err *err);
+/* value, rounded so that sums of such values are exact in any order when the run is reproducible. */
+double loss_part(const struct trainer *t, double value);
+
+/* replicas.c: parameters that several tensor-parallel ranks hold */
+int replicas_init(struct trainer *t, struct dt_err *err);
+/* Sums those of a unit of which each tensor-parallel rank has only the part of its rows or heads. */
+int replicas_sum(struct trainer *t, int unit, struct dt_err *err);
+/* Whether this rank is the one that counts, writes and norms parameter lp (replicas do not). */
+bool counts(const struct trainer *t, const struct dt_local_param *lp);
+
+#endif

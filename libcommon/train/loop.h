@@ -1,0 +1,27 @@
+/* How far the run is. */
+#ifndef DT_TRAIN_LOOP_H
+#define DT_TRAIN_LOOP_H
+
+#include "base/json.h"
+
+struct trainer;
+
+struct loop {
+	int64_t step;	/* done so far */
+	int64_t cursor; /* global sample number of the next step's first sample */
+	int64_t tokens; /* trained on so far */
+};
+
+struct step_result {
+	double loss, grad_norm, lr, loss_scale;
+	bool skipped; /* gradients overflowed under the loss scale: no update */
+	bool stop;    /* some rank was asked to stop */
+};
+
+/* step.c: forward, backward, reduction, update; then the loop is a step further */
+int trainer_step(struct trainer *t, bool stop_asked, struct step_result *ret, struct dt_err *err);
+int trainer_eval(struct trainer *t, double *ret_loss, int64_t *ret_tokens, struct dt_err *err);
+/* Takes step, cursor and tokens from a manifest. */
+int loop_from_json(struct trainer *t, const json_t *meta, struct dt_err *err);
+
+#endif

@@ -1,0 +1,149 @@
+#include "train/trainer.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* Elements [*first, *first + n) of unit lp->unit that are both lp's and this rank's. */
+static int64_t overlap(const struct trainer *t, const struct dt_local_param *lp, int64_t *first)
+{
+	int u = lp->unit;
+	int64_t lo = lp->flat - t->local.unit[u].flat, hi = lo + lp->numel, s = share_first(t, u);
+
+	*first = lo > s ? lo : s;
+	if (hi > s + share_n(t, u))
+		hi = s + share_n(t, u);
+	return hi - *first;
+}
+
+/*
+ * The 2-norm over all parameters, each counted once. Squares are summed parameter by parameter in f64, then
+ * over the table in its order, so that the result does not depend on which stage has which.
+ */
+int grad_norm(struct trainer *t, double *ret, struct dt_err *err)
+{
+	double *squares = calloc((size_t)t->table.n, sizeof(*squares)), total = 0;
+	int rc = squares ? 0 : dt_err_sys(err, -ENOMEM, "cannot sum the gradients");
+
+	for (int i = 0; i < t->local.n && rc == 0; i++) {
+		const struct dt_local_param *lp = &t->local.p[i];
+		int64_t first, n = overlap(t, lp, &first);
+
+		if (n > 0 && counts(t, lp))
+			rc = dt_kernel_check(
+				t->dev->ops->sumsq(
+					t->dev, &squares[lp->index],
+					dt_t1(grad_share(t, lp->unit) + (first - share_first(t, lp->unit)),
+					      DT_F32, n)),
+				"->sumsq(", err);
+	}
+	if (rc == 0)
+		rc = dt_all_reduce(t->run.layout.zero ? t->mesh.world : t->mesh.model, squares, NULL,
+				   (size_t)t->table.n, DT_F64, DT_SUM, "gradient norm", err);
+	for (int i = 0; i < t->table.n && rc == 0; i++)
+		total += squares[i];
+	free(squares);
+	*ret = sqrt(total);
+	return rc;
+}
+
+/* Smallest and largest dynamic scale; doubled after so many good steps (Micikevicius et al. 2018). */
+#define SCALE_MIN   1.0
+#define SCALE_MAX   0x1p24
+#define SCALE_STEPS 2000
+
+/* The states a rule may have, an f32 value a parameter element each: how many, dt_optim_states says. */
+static const struct {
+	enum dt_buf_id id; /* in the memory plan */
+	const char *name;  /* in checkpoints */
+} states[OPTIM_STATES_MAX] = {{DT_B_OPTIM1, "m"}, {DT_B_OPTIM2, "v"}};
+
+const char *optim_state_name(int i)
+{
+	return states[i].name;
+}
+
+void optim_bind(struct trainer *t)
+{
+	for (int i = 0; i < OPTIM_STATES_MAX; i++)
+		t->optim.state[i] = flat_bind(t, states[i].id, DT_F32, 1);
+	t->optim.loss_scale = t->run.loss_scale != 0 ? t->run.loss_scale : t->run.loss_scale_start;
+}
+
+bool optim_overflowed(struct trainer *t)
+{
+	if (t->run.loss_scale != 0 || t->optim.loss_scale <= SCALE_MIN)
+		return false;
+	t->optim.loss_scale /= 2;
+	t->optim.good_steps = 0;
+	return true;
+}
+
+static int update(struct trainer *t, double lr, double norm, struct dt_err *err)
+{
+	struct dt_optim o = t->run.optim;
+	const struct flat none = {0},
+			  *copy = t->store.master.p == t->store.weights.p ? &none : &t->store.weights;
+
+	trainer_before_update(t);
+	o.lr = (float)lr;
+	o.t = t->loop.step + 1;
+	o.grad_scale = (float)((t->run.clip > 0 && norm > t->run.clip ? t->run.clip / norm : 1) /
+			       t->optim.loss_scale);
+	for (int i = 0; i < t->local.n; i++) {
+		const struct dt_local_param *lp = &t->local.p[i];
+		int u = lp->unit, rc;
+		int64_t first, n = overlap(t, lp, &first);
+
+		if (n <= 0)
+			continue;
+		o.weight_decay = t->table.p[lp->index].decay ? t->run.optim.weight_decay : 0;
+		if (t->store.master.dtype != DT_F32)
+			rc = round_update(t, lp, &o, first - (lp->flat - t->local.unit[u].flat), n, err);
+		else
+			rc = dt_kernel_check(
+				t->dev->ops->optim_step(t->dev, &o, flat_part(t, copy, u, first, n),
+							flat_part(t, &t->store.master, u, first, n),
+							grad_part(t, u, first, n),
+							flat_part(t, &t->optim.state[0], u, first, n),
+							flat_part(t, &t->optim.state[1], u, first, n)),
+				"->optim_step(", err);
+		if (rc < 0)
+			return rc;
+	}
+	return t->run.layout.zero ? store_publish(t, err) : 0;
+}
+
+int optim_step(struct trainer *t, double lr, double *ret_norm, struct dt_err *err)
+{
+	struct optim *o = &t->optim;
+	int rc = grad_norm(t, ret_norm, err);
+
+	*ret_norm /= o->loss_scale;
+	if (rc == 0)
+		rc = update(t, lr, *ret_norm, err);
+	if (rc == 0 && t->run.loss_scale == 0 && ++o->good_steps == SCALE_STEPS) {
+		o->loss_scale = o->loss_scale < SCALE_MAX ? 2 * o->loss_scale : o->loss_scale;
+		o->good_steps = 0;
+	}
+	return rc;
+}
+
+json_t *optim_to_json(const struct trainer *t)
+{
+	if (t->run.loss_scale != 0)
+		return NULL;
+	return json_pack("{s:f, s:I}", "scale", t->optim.loss_scale, "good_steps",
+			 (json_int_t)t->optim.good_steps);
+}
+
+int optim_from_json(struct trainer *t, const json_t *meta, struct dt_err *err)
+{
+	const json_t *scaler = json_object_get(meta, "loss_scale");
+	int rc;
+
+	if (!scaler || t->run.loss_scale != 0)
+		return 0;
+	rc = dt_json_real(scaler, "scale", true, &t->optim.loss_scale, err);
+	return rc < 0 ? rc : dt_json_int(scaler, "good_steps", true, 0, INT64_MAX, &t->optim.good_steps, err);
+}

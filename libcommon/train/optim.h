@@ -1,0 +1,28 @@
+/* The update: clipping, the optimizer's rule and its states, and the loss scale that gradients carry. */
+#ifndef DT_TRAIN_OPTIM_H
+#define DT_TRAIN_OPTIM_H
+
+#include "base/json.h"
+#include "train/store.h"
+
+enum { OPTIM_STATES_MAX = 2 };
+
+struct optim {
+	struct flat state[OPTIM_STATES_MAX]; /* p NULL: the rule has none such */
+	double loss_scale;		     /* gradients are this much too large until the update */
+	int64_t good_steps;		     /* since a dynamic scale last changed */
+};
+
+void optim_bind(struct trainer *t);
+/* What checkpoints call state i of any rule. */
+const char *optim_state_name(int i);
+/* Whether gradients that are not finite may come from the loss scale, which is then halved. */
+bool optim_overflowed(struct trainer *t);
+/* Clips, takes the step, brings new weights to the other ranks. ret_norm: the gradient's, unscaled. */
+int optim_step(struct trainer *t, double lr, double *ret_norm, struct dt_err *err);
+
+/* The dynamic loss scale in a manifest; NULL: the run has none. Reading leaves it where meta has none. */
+json_t *optim_to_json(const struct trainer *t);
+int optim_from_json(struct trainer *t, const json_t *meta, struct dt_err *err);
+
+#endif

@@ -1,0 +1,26 @@
+/* Metrics: a JSON line a step, and what is measured once for them. */
+#ifndef DT_TRAIN_REPORT_H
+#define DT_TRAIN_REPORT_H
+
+#include "plan/memory.h"
+#include "train/loop.h"
+
+struct report {
+	FILE *f;			/* rank 0; NULL: none */
+	double matmul_rate;		/* of all ranks together, flop/s; 0: not measured */
+	double sheet_rate;		/* likewise as the cards' data sheet has it; 0: not known */
+	double peak_bytes;		/* of the rank whose plan is the largest */
+	double cat_bytes[DT_MEM_CAT_N]; /* of that rank, by category at its peak */
+	bool memory_said;
+};
+
+int metrics_open(struct trainer *t, struct dt_err *err);
+/* The largest plan of all ranks, and the rate of products where it is asked for. Every rank calls it. */
+int metrics_measure(struct trainer *t, struct dt_err *err);
+/* In which the products are that MFU is measured by. */
+enum dt_dtype metrics_rate_type(const struct trainer *t);
+int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *err);
+int metrics_eval(struct trainer *t, double loss, int64_t tokens, double seconds, struct dt_err *err);
+int metrics_close(struct trainer *t, struct dt_err *err);
+
+#endif

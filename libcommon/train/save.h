@@ -1,0 +1,39 @@
+/* Checkpoints of a run (save.c), and the folder they are in (folder.c). */
+#ifndef DT_TRAIN_SAVE_H
+#define DT_TRAIN_SAVE_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+
+struct trainer;
+
+enum { RUN_ID_LEN = 16 }; /* hexadecimal digits */
+
+struct save {
+	struct save_job *job;	     /* the checkpoint being written behind our back, NULL: none */
+	char run_id[RUN_ID_LEN + 1]; /* in every checkpoint and line of metrics */
+	int lock;		     /* descriptor of the folder's lock, 0: none */
+};
+
+/*
+ * final: the run ends after it, so it is waited for and its failure is one of the run. Otherwise what fails
+ * is reported and forgotten where --save-errors says so.
+ */
+int trainer_save(struct trainer *t, bool final, struct dt_err *err);
+/* Takes an asynchronous checkpoint further where all ranks can; wait: to its end. Every rank calls it. */
+int trainer_drain(struct trainer *t, bool wait, struct dt_err *err);
+/* Before parameters and states change: saves from that what a checkpoint on its way has not written. */
+void trainer_before_update(struct trainer *t);
+/* After a failure elsewhere: waits for this rank's writer, and drops the checkpoint. */
+void trainer_drop_save(struct trainer *t);
+/* 1: resumed, 0: nothing to resume from. */
+int trainer_resume(struct trainer *t, struct dt_err *err);
+
+/* Refuses a folder with the checkpoints of another run, unless the run goes on from there or --overwrite. */
+int folder_check(struct trainer *t, struct dt_err *err);
+/* From now on no other job saves there. The run's name, new or that of the checkpoint it goes on from. */
+int folder_lock(struct trainer *t, struct dt_err *err);
+void folder_release(struct trainer *t);
+
+#endif

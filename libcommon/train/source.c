@@ -1,0 +1,68 @@
+#include "train/trainer.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+int source_open(struct trainer *t, struct dt_err *err)
+{
+	struct dt_dataset_info eval;
+	int rc = dt_dataset_open(t->run.data.train, &t->source.data, err);
+
+	if (rc < 0)
+		return rc;
+	dt_dataset_info(t->source.data, &t->source.info);
+	if (t->config.vocab < t->source.info.vocab) {
+		dt_err_set(err, -EINVAL,
+			   "model vocabulary %lld is smaller than the %d of the tokenizer of '%s'",
+			   (long long)t->config.vocab, t->source.info.vocab, t->run.data.train);
+		dt_err_hint(err, "choose a model with a larger vocabulary, or rebuild the dataset");
+		return -EINVAL;
+	}
+	rc = dt_sampler_init(&t->source.sampler, t->source.data, t->run.seq, t->run.data.seed, true, err);
+	if (rc < 0)
+		return rc;
+	if (!t->run.data.eval)
+		return 0;
+	rc = dt_dataset_open(t->run.data.eval, &t->source.eval, err);
+	if (rc < 0)
+		return rc;
+	dt_dataset_info(t->source.eval, &eval);
+	if (strcmp(eval.tokenizer_hash, t->source.info.tokenizer_hash))
+		return dt_err_set(err, -EINVAL, "'%s' and '%s' were made with different tokenizers",
+				  t->run.data.train, t->run.data.eval);
+	return dt_sampler_init(&t->source.eval_sampler, t->source.eval, t->run.seq, t->run.data.seed, false,
+			       err);
+}
+
+void source_close(struct trainer *t)
+{
+	if (t->source.data)
+		dt_dataset_close(t->source.data);
+	if (t->source.eval)
+		dt_dataset_close(t->source.eval);
+}
+
+int source_next(struct trainer *t, bool eval, const struct dt_flight *f, int64_t n, int64_t end,
+		struct dt_err *err)
+{
+	struct dt_sampler *s = eval ? &t->source.eval_sampler : &t->source.sampler;
+	int64_t seq = t->run.seq;
+	int32_t *row = malloc((size_t)(seq + 1) * sizeof(*row));
+	int rc = 0;
+
+	if (!row)
+		return dt_err_sys(err, -ENOMEM, "cannot load a sample");
+	for (int64_t b = 0; b < t->run.microbatch && rc == 0; b++) {
+		bool real = n + b < end;
+
+		if (real)
+			rc = dt_sampler_get(s, n + b, row, err);
+		for (int64_t i = 0; i < seq; i++) {
+			f->host_ids[b * seq + i] = real ? row[i] : 0;
+			f->host_targets[b * seq + i] = real ? row[i + 1] : -1;
+		}
+	}
+	free(row);
+	return rc == 0 ? dt_flight_upload(f, &t->exec, err) : rc;
+}

@@ -1,0 +1,29 @@
+/*
+ * What a run is trained on: one file behind source_next. Tokens of a data set, cut into samples whose order
+ * depends on the seed alone.
+ */
+#ifndef DT_TRAIN_SOURCE_H
+#define DT_TRAIN_SOURCE_H
+
+#include "data/dataset.h"
+#include "nn/exec.h"
+
+struct trainer;
+
+struct source {
+	struct dt_dataset *data, *eval; /* eval NULL: no evaluation */
+	struct dt_sampler sampler, eval_sampler;
+	struct dt_dataset_info info;
+};
+
+int source_open(struct trainer *t, struct dt_err *err);
+void source_close(struct trainer *t);
+
+/*
+ * Samples n .. n + microbatch - 1 into f: of the training set by global sample number, or of the evaluation
+ * set. Rows past end are ignored targets.
+ */
+int source_next(struct trainer *t, bool eval, const struct dt_flight *f, int64_t n, int64_t end,
+		struct dt_err *err);
+
+#endif

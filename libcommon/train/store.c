@@ -1,0 +1,149 @@
+/* Where parameters are under each ZeRO stage, see store.h. */
+#include "train/trainer.h"
+
+#include "base/progress.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static int64_t shares(const struct trainer *t)
+{
+	return t->run.layout.zero ? t->run.layout.dp : 1;
+}
+
+int64_t share_n(const struct trainer *t, int u)
+{
+	return t->local.unit[u].numel / shares(t);
+}
+
+int64_t share_first(const struct trainer *t, int u)
+{
+	return t->run.layout.zero ? t->mesh.at.dp * share_n(t, u) : 0;
+}
+
+void *flat_at(const struct trainer *t, const struct flat *f, int u, int64_t i)
+{
+	int64_t at = t->local.unit[u].flat;
+
+	at = f->shared ? at / shares(t) + i - share_first(t, u) : at + i;
+	return f->p + at * dt_dtype_size(f->dtype);
+}
+
+struct flat flat_bind(struct trainer *t, enum dt_buf_id id, enum dt_dtype dtype, int shared_from)
+{
+	return (struct flat){.p = dt_plan_address(&t->plan, t->arena.base, id, -1),
+			     .dtype = dtype,
+			     .shared = t->run.layout.zero >= shared_from};
+}
+
+struct dt_tensor flat_part(const struct trainer *t, const struct flat *f, int u, int64_t first, int64_t n)
+{
+	return f->p ? dt_t1(flat_at(t, f, u, first), f->dtype, n) : DT_NONE;
+}
+
+int store_bind(struct trainer *t, struct dt_err *err)
+{
+	struct store *s = &t->store;
+	int n = t->local.nunit;
+
+	s->weights = flat_bind(t, DT_B_WEIGHTS, t->run.compute, 3);
+	s->master = flat_bind(t, DT_B_MASTER, DT_F32, 1);
+	if (!s->master.p)
+		s->master = s->weights; /* f32, or bf16 without masters */
+	s->unit_w = calloc((size_t)n, sizeof(*s->unit_w));
+	if (!s->unit_w)
+		return dt_err_sys(err, -ENOMEM, "cannot bind the weights");
+	for (int u = 0; u < n; u++) {
+		int slot = dt_unit_slot(&t->local, u, t->config.layers);
+
+		s->unit_w[u] = s->weights.shared ? dt_plan_address(&t->plan, t->arena.base, DT_B_UNIT_W, slot)
+						 : flat_at(t, &s->weights, u, 0);
+	}
+	for (int k = 0; k < DT_UNIT_SLOTS; k++)
+		s->held[k] = -1;
+	return 0;
+}
+
+void store_release(struct trainer *t)
+{
+	free(t->store.unit_w);
+}
+
+static int start_gather(struct trainer *t, int u, struct dt_err *err)
+{
+	int slot = dt_unit_slot(&t->local, u, t->config.layers), rc;
+	double t0;
+
+	t->store.held[slot] = u;
+	t0 = dt_now();
+	rc = dt_iall_gather(t->mesh.dp, t->store.unit_w[u],
+			    flat_at(t, &t->store.weights, u, share_first(t, u)), (size_t)share_n(t, u),
+			    t->store.weights.dtype, "weights of a unit", &t->store.gather[slot], err);
+	t->t.comm[TR_WEIGHTS] += dt_now() - t0;
+	return rc;
+}
+
+/* Unit u is about to compute: its weights are here when this returns, its successor's on their way. */
+int store_fetch(struct trainer *t, int u, bool backward, struct dt_err *err)
+{
+	int slot = dt_unit_slot(&t->local, u, t->config.layers), next = backward ? u - 1 : u + 1, rc = 0;
+
+	if (!t->store.weights.shared)
+		return 0;
+	if (t->store.held[slot] != u)
+		rc = start_gather(t, u, err);
+	if (rc == 0)
+		rc = dt_wait(&t->store.gather[slot], &t->t.comm[TR_WEIGHTS], err);
+	if (rc < 0 || next < 0 || next >= t->local.nunit)
+		return rc;
+	slot = dt_unit_slot(&t->local, next, t->config.layers);
+	return t->store.held[slot] == next ? 0 : start_gather(t, next, err);
+}
+
+int store_publish(struct trainer *t, struct dt_err *err)
+{
+	int rc = 0;
+
+	for (int k = 0; k < DT_UNIT_SLOTS; k++)
+		t->store.held[k] = -1;
+	for (int u = 0; u < t->local.nunit && rc == 0; u++) {
+		int64_t first = share_first(t, u), n = share_n(t, u);
+
+		if (t->store.master.p != t->store.weights.p)
+			rc = dt_kernel_check(
+				t->dev->ops->convert(
+					t->dev,
+					dt_t1(flat_at(t, &t->store.weights, u, first), t->store.weights.dtype,
+					      n),
+					dt_t1(flat_at(t, &t->store.master, u, first), DT_F32, n)),
+				"->convert(", err);
+		if (rc == 0 && t->run.layout.zero && !t->store.weights.shared)
+			rc = dt_all_gather(t->mesh.dp, flat_at(t, &t->store.weights, u, 0), NULL, (size_t)n,
+					   t->store.weights.dtype, "weights of a unit", err);
+	}
+	return rc;
+}
+
+int store_init_weights(struct trainer *t, struct dt_err *err)
+{
+	int rc = 0;
+
+	for (int i = 0; i < t->local.n; i++) {
+		const struct dt_local_param *lp = &t->local.p[i];
+		int64_t start = lp->flat - t->local.unit[lp->unit].flat, s = share_first(t, lp->unit),
+			first = start > s ? start : s, last = s + share_n(t, lp->unit);
+
+		if (last > start + lp->numel)
+			last = start + lp->numel;
+		if (first >= last)
+			continue;
+		if (t->store.master.dtype == DT_F32)
+			rc = device_init_param(t, lp, first - start, last - first,
+					       flat_at(t, &t->store.master, lp->unit, first), err);
+		else
+			rc = round_init(t, lp, first - start, last - first, err);
+		if (rc < 0)
+			return rc;
+	}
+	return store_publish(t, err);
+}

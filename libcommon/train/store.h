@@ -1,0 +1,64 @@
+/*
+ * The store: where this rank's parameters are, whole or (ZeRO) its share of them, and how a unit's weights
+ * come together for as long as it computes.
+ *
+ * Without ZeRO every buffer holds whole units. Rajbhandari et al. 2020, Zhao et al. 2023 for z3:
+ *   z1   masters and optimizer states are of one dp-th of every unit; weights and gradients are whole
+ *   z2   gradients too: a layer's are computed in one of two slots, scattered, and added to the share
+ *   z3   weights too: a layer's are gathered into one of two slots before it computes, the next layer's
+ *        while it does
+ * The embedding and the final unit have slots of their own; they are gathered once a step and scattered at
+ * its end.
+ */
+#ifndef DT_TRAIN_STORE_H
+#define DT_TRAIN_STORE_H
+
+#include "comm/comm.h"
+#include "plan/memory.h"
+
+struct trainer;
+
+/*
+ * A flat buffer of one value a parameter element. shared: it holds only this rank's share of every unit, one
+ * dp-th each; else whole units.
+ */
+struct flat {
+	char *p; /* NULL: the run has none */
+	enum dt_dtype dtype;
+	bool shared;
+};
+
+struct store {
+	struct flat weights, master; /* master is weights when compute is f32 or there are no masters */
+	void **unit_w;		     /* where each unit's weights are while it computes */
+	int held[DT_UNIT_SLOTS];     /* z3: which unit's weights a slot has, -1: none */
+	struct dt_comm_req *gather[DT_UNIT_SLOTS]; /* z3: under way, for held */
+};
+
+int store_bind(struct trainer *t, struct dt_err *err);
+void store_release(struct trainer *t);
+
+/* A planned flat buffer; shared from ZeRO stage shared_from on. */
+struct flat flat_bind(struct trainer *t, enum dt_buf_id id, enum dt_dtype dtype, int shared_from);
+/* This rank's share of unit u: elements [first, first + n) of the unit; without ZeRO the whole. */
+int64_t share_first(const struct trainer *t, int u);
+int64_t share_n(const struct trainer *t, int u);
+/* Address of element i of unit u, which must be in the share of a shared buffer. */
+void *flat_at(const struct trainer *t, const struct flat *f, int u, int64_t i);
+/* Elements [first, first + n) of unit u in a flat buffer; DT_NONE where the run has no such buffer. */
+struct dt_tensor flat_part(const struct trainer *t, const struct flat *f, int u, int64_t first, int64_t n);
+
+/* Unit u is about to compute: its weights are here when this returns, its successor's on their way. */
+int store_fetch(struct trainer *t, int u, bool backward, struct dt_err *err);
+/* Weights from this rank's share of the masters, and from the other ranks'. */
+int store_publish(struct trainer *t, struct dt_err *err);
+/* Initial values, the same on every layout. */
+int store_init_weights(struct trainer *t, struct dt_err *err);
+
+/* round.c: bf16 weights without masters. Elements [first, first + n) of parameter lp. */
+int round_init(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n,
+	       struct dt_err *err);
+int round_update(struct trainer *t, const struct dt_local_param *lp, const struct dt_optim *o, int64_t first,
+		 int64_t n, struct dt_err *err);
+
+#endif

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Draws training runs and asks dt-memest, dt-plan and dt-train about each: all three take it or all three refuse it
+with the same words, and the memory they speak of is the same to the byte.
+
+random-runs.py BIN DATA FOLDER N [SEED]    prints what disagrees, exits 1 where anything does
+"""
+import json
+import os
+import random
+import subprocess
+import sys
+
+bin_dir, data, folder, count = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+seed = int(sys.argv[5]) if len(sys.argv) > 5 else 1
+rng = random.Random(seed)
+
+
+def write_model():
+    """Layers no pipeline divides evenly, two key/value heads under four heads, sizes that are no multiple of 16."""
+    path = os.path.join(folder, "odd.json")
+    with open(path, "w") as f:
+        json.dump({"model_type": "llama", "vocab_size": 261, "hidden_size": 48, "intermediate_size": 90,
+                   "num_hidden_layers": 5, "num_attention_heads": 4, "num_key_value_heads": 2,
+                   "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000}, f)
+    return path
+
+
+def draw(odd):
+    r = {"model": rng.choice(["gpt2-tiny", "llama-tiny", odd, odd])}
+    while True:
+        r["dp"], r["tp"], r["pp"] = (rng.choice([1, 1, 2, 4]) for _ in range(3))
+        r["ranks"] = r["dp"] * r["tp"] * r["pp"]
+        if r["ranks"] <= 4:
+            break
+    r["layout"] = ".".join(["dp%d" % r["dp"], "tp%d" % r["tp"], "pp%d" % r["pp"]])
+    if rng.random() < 0.5:
+        r["layout"] += ".z%d" % rng.choice([1, 2, 3])
+    if r["tp"] > 1 and rng.random() < 0.4:
+        r["layout"] += ".s1"
+    if r["pp"] > 1 and rng.random() < 0.3:
+        r["layout"] += ".v2"
+    r["microbatch"] = rng.choice([1, 1, 2, 3])
+    r["global"] = r["microbatch"] * r["dp"] * rng.choice([1, 2, 2, 4])
+    args = ["--layout", r["layout"], "--microbatch", r["microbatch"], "--global-batch", r["global"],
+            "--seq", rng.choice([16, 32, 32, 33, 64]), "--precision", rng.choice(["bf16", "bf16", "fp32", "fp16"]),
+            "--optimizer", rng.choice(["sgd", "momentum", "rmsprop", "adagrad", "adam", "adamw"]),
+            "--pipeline", rng.choice(["1f1b", "1f1b", "gpipe", "zb-h1"])]
+    r["recompute"] = rng.choice(["none", "none", "selective", "full", "every:2"])
+    args += ["--recompute", r["recompute"]]
+    for chance, more in [(0.2, ["--fp8"]), (0.25, ["--no-master"]), (0.15, ["--reproducible"]),
+                         (0.2, ["--grad-comm", "bf16"]), (0.2, ["--loss-chunk", "8"]), (0.3, ["--save-async"]),
+                         (0.3, ["--save-grads"])]:
+        if rng.random() < chance:
+            args += more
+    r["args"] = [str(a) for a in args]
+    return r
+
+
+def run(argv):
+    p = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    said = [line.split(": ", 1)[1] for line in p.stderr.splitlines() if line.startswith("dt-") and ": " in line]
+    return p.returncode, p.stdout, said
+
+
+def reason(said):
+    """The complaint among the lines of a program, without the rank that says it and without its hint."""
+    text = said[-1] if said else ""
+    for line in said:
+        if not line.startswith("hint: "):
+            text = line
+    if text.startswith("rank "):
+        text = text.split(": ", 1)[1]
+    return text.split("; ")[0]
+
+
+def ask_memest(r):
+    rc, out, said = run([bin_dir + "/dt-memest", "--json", "--account", "dt", r["model"]] + r["args"])
+    return (json.loads(out)["peak_bytes"], None) if rc == 0 else (None, reason(said))
+
+
+def ask_plan(r):
+    if r["recompute"].startswith("every"):
+        return None  # dt-plan looks at none, selective and full
+    rc, out, said = run([bin_dir + "/dt-plan", "--json", "--account", "dt", "--gpus", str(r["ranks"]), "--gpu", "H100",
+                         "--gpu-mem", "64GiB", "--compare"] + r["args"][1:2] + r["args"][2:] + [r["model"]])
+    if rc in (0, 3):  # 3: none of the layouts that dt-plan would try itself
+        return json.loads(out)["compared"]["peak_bytes"], None
+    return None, reason(said)
+
+
+def ask_train(r, i):
+    save = ["--save", os.path.join(folder, "save-%d" % i)]
+    argv = [bin_dir + "/dt-train", "--model", r["model"], "--data", data, "--steps", "1", "--no-mfu", "--threads", "1",
+            "--comm-timeout", "120"] + r["args"] + save
+    if r["ranks"] > 1:
+        argv = ["mpirun", "-np", str(r["ranks"])] + argv
+    rc, out, said = run(argv)
+    subprocess.run(["rm", "-rf", save[1]], check=False)
+    if rc == 0:
+        return json.loads(out.splitlines()[0])["peak_bytes"], None
+    return None, "exit %d: %s" % (rc, said) if rc != 2 else next(
+        (reason([s]) for s in said if "parameters; layout" not in s and "global batch" not in s), "")
+
+
+def main():
+    odd, bad, refused = write_model(), 0, 0
+    for i in range(count):
+        r = draw(odd)
+        memest, train, plan = ask_memest(r), ask_train(r, i), ask_plan(r)
+        refused += train[0] is None
+        what = None
+        if (memest[0] is None) != (train[0] is None) or (plan and (plan[0] is None) != (train[0] is None)):
+            what = "one refuses what another takes"
+        elif memest[0] != train[0] or (plan and plan[0] != train[0]):
+            what = "the memory differs"
+        elif memest[1] != train[1]:
+            what = "the reasons differ"
+        if what:
+            bad += 1
+            print("%d: %s: %s %s\n  dt-memest: %s\n  dt-train:  %s\n  dt-plan:   %s" %
+                  (i, what, r["model"], " ".join(r["args"]), memest, train, plan))
+    print("%d runs drawn with seed %d, %d refused, %d disagree" % (count, seed, refused, bad))
+    if refused in (0, count):
+        print("runs of one kind only show nothing")
+    return bad > 0 or refused in (0, count)
+
+
+sys.exit(main())

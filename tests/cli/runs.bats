@@ -1,0 +1,171 @@
+#!/usr/bin/env bats
+# What a run is, asked of every program that reads it: what dt-memest and dt-plan say of a run, dt-train does.
+
+setup_file() {
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    cat "$DT_SRC/LICENSE" "$DT_SRC/CONTRIBUTING.md" >text.txt
+    dt-dataset build --tokenizer byte --out d.h5 text.txt
+}
+
+setup() {
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    common=(--data d.h5 --seq 32 --no-mfu --threads 1 --comm-timeout 60)
+}
+
+attempt() { # exit status, text in the message, command
+    local want=$1 text=$2 status=0
+    shift 2
+    "$@" >out 2>err || status=$?
+    [ "$status" -eq "$want" ] || { echo "exit $status, not $want: $(cat err)"; return 1; }
+    grep -qF -- "$text" err || { cat err; return 1; }
+}
+
+@test "runs drawn at random: dt-memest, dt-plan and dt-train agree on what runs and what it takes" {
+    local n=60
+    [ "${DT_SLOW:-0}" != 1 ] || n=500
+    python3 "$DT_SRC/tests/cli/random-runs.py" "$DT_BIN" d.h5 . $n "${DT_SEED:-1}"
+}
+
+@test "z3 with a pipeline: refused by all in the same words, estimated by formula" {
+    attempt 1 "z3 cannot be combined with a pipeline" dt-memest --account dt gpt2-tiny --layout dp2.pp2.z3
+    attempt 2 "z3 cannot be combined with a pipeline" mpirun -np 4 dt-train --model gpt2-tiny "${common[@]}" --layout dp2.pp2.z3
+    [ "$(grep -c 'z3 cannot' err)" -eq 1 ]
+    [ "$(dt-memest --json gpt2-tiny --layout dp2.pp2.z3 | jq -r .account)" = generic ]
+}
+
+@test "fp16 is estimated, planned and trained" {
+    dt-train --model gpt2-tiny "${common[@]}" --precision fp16 --microbatch 2 --steps 1 >m.jsonl
+    dt-memest gpt2-tiny --account dt --precision fp16 --seq 32 --microbatch 2 --check m.jsonl
+    dt-plan --gpus 1 --gpu cpu --gpu-mem 8GiB --account dt --precision fp16 --seq 32 gpt2-tiny
+    [[ $(dt-plan --gpus 1 --gpu cpu --gpu-mem 8GiB --precision fp16 --seq 32 --emit args gpt2-tiny) == *"--precision fp16"* ]]
+}
+
+@test "the arguments that dt-plan emits are those of the run it planned" {
+    args=$(dt-plan --gpus 2 --gpu cpu --gpu-mem 8GiB --seq 32 --global-batch 4 --compare dp2 --no-master --grad-comm bf16 \
+        --optimizer sgd --loss-chunk 16 --recompute selective --emit args gpt2-tiny)
+    for word in "--layout dp2" --no-master "--grad-comm bf16" "--optimizer sgd" "--loss-chunk 16" "--recompute selective" \
+        "--global-batch 4" "--seq 32"; do
+        [[ $args == *"$word"* ]] || { echo "no $word: $args"; return 1; }
+    done
+}
+
+@test "a run that nothing can be said against but one way to split it: that way is passed over" {
+    dt-plan --gpus 8 -s 4095 --microbatch 1 --explain llama-2-7b >out
+    grep "Passed over: .*tp2 does not divide the 4095 tokens" out
+    dt-plan --gpus 8 --pipeline zb-h1 --explain llama-3-8b >out
+    grep "Passed over: .*full recomputation" out
+}
+
+@test "memory of --save-async with --save-grads, of bf16 without masters under ZeRO and sgd, of a schedule from a file" {
+    dt-train --model gpt2-tiny "${common[@]}" --microbatch 2 --steps 1 --save a --save-async --save-grads >m.jsonl
+    dt-memest gpt2-tiny --account dt --seq 32 --microbatch 2 --save-async --save-grads --check m.jsonl
+    mpirun -np 2 dt-train --model gpt2-tiny "${common[@]}" --microbatch 2 --steps 1 --layout dp2.z1 --no-master --optimizer sgd >m.jsonl
+    dt-memest gpt2-tiny --account dt --seq 32 --microbatch 2 --layout dp2.z1 --no-master --optimizer sgd --check m.jsonl
+    dt-train --layout pp2 --microbatch 1 --global-batch 4 --pipeline gpipe --schedule-table >table 2>/dev/null
+    mpirun -np 2 dt-train --model gpt2-tiny "${common[@]}" --microbatch 1 --global-batch 4 --steps 1 --layout pp2 --schedule-file table >m.jsonl
+    dt-memest gpt2-tiny --account dt --seq 32 --microbatch 1 --global-batch 4 --layout pp2 --schedule-file table --check m.jsonl
+}
+
+@test "ranks without a layout are data parallel, and a line says so" {
+    mpirun -np 2 dt-train --model gpt2-tiny "${common[@]}" --microbatch 1 --steps 1 >m.jsonl 2>err
+    grep "2 ranks and no --layout: dp2" err
+    grep "layout dp2" err
+}
+
+@test "resume: what the command line leaves open is as it was" {
+    rm -rf run
+    dt-train --model gpt2-tiny "${common[@]}" --precision fp32 --steps 8 --microbatch 2 --global-batch 4 --lr 1e-3 --optimizer adam \
+        --warmup 2 --save whole >whole.jsonl
+    dt-train --model gpt2-tiny "${common[@]}" --precision fp32 --steps 8 --microbatch 2 --global-batch 4 --lr 1e-3 --optimizer adam \
+        --warmup 2 --save run --save-every 4 >part.jsonl
+    rm -rf run/step-00000008 run/latest
+    dt-train --save run --resume auto --no-mfu --threads 1 >rest.jsonl
+    diff <(tail -n 4 whole.jsonl | jq -c '[.step, .loss, .lr]') <(jq -c '[.step, .loss, .lr]' rest.jsonl)
+    # the run's name stays, another run has another
+    [ "$(cat part.jsonl rest.jsonl | jq -r .run_id | sort -u | wc -l)" -eq 1 ]
+    [ "$(cat whole.jsonl rest.jsonl | jq -r .run_id | sort -u | wc -l)" -eq 2 ]
+    [ "$(jq -r .run_id run/latest/manifest.json)" = "$(head -n 1 rest.jsonl | jq -r .run_id)" ]
+}
+
+@test "resume keeps the global batch on another layout" {
+    rm -rf run
+    mpirun -np 2 dt-train --model llama-tiny "${common[@]}" --precision fp32 --steps 2 --microbatch 2 --layout dp2 --save run >m.jsonl
+    mpirun -np 2 dt-train --model llama-tiny "${common[@]}" --precision fp32 --steps 4 --microbatch 2 --layout tp2 --save run \
+        --resume auto >n.jsonl 2>err
+    [ "$(jq -s '.[0].tokens' n.jsonl)" -eq $((3 * 4 * 32)) ]
+    grep "steps is 4, in the checkpoint it was 2" err
+}
+
+@test "resume refuses what would be another run, naming each difference, unless told to accept it" {
+    rm -rf run
+    opts=(--model gpt2-tiny "${common[@]}" --precision fp32 --microbatch 2)
+    dt-train "${opts[@]}" --steps 2 --optimizer rmsprop --lr 1e-3 --save run >/dev/null
+    attempt 1 "optimizer is momentum, in the checkpoint it was rmsprop" dt-train "${opts[@]}" --steps 4 --optimizer momentum \
+        --save run --resume auto
+    attempt 1 "lr is 1, in the checkpoint it was 0.001" dt-train "${opts[@]}" --steps 4 --lr 1 --global-batch 64 --save run --resume auto
+    grep -q "global-batch is 64, in the checkpoint it was 2" err
+    attempt 1 "lr is 1, in" dt-train "${opts[@]}" --steps 4 --lr 1 --beta2 0.5 --accept-change beta2 --save run --resume auto
+    attempt 1 "no such option" dt-train "${opts[@]}" --steps 4 --accept-change nonsense --save run --resume auto
+    dt-train "${opts[@]}" --steps 4 --lr 2e-3 --accept-change lr --save run --resume auto >m.jsonl 2>err
+    grep "lr is 0.002, in the checkpoint it was 0.001" err
+    [ "$(jq -s '.[0].step' m.jsonl)" -eq 3 ]
+    # another data set
+    head -c 9000 text.txt >other.txt
+    dt-dataset build --tokenizer byte --out other.h5 other.txt
+    attempt 1 "another data set" dt-train "${opts[@]}" --data other.h5 --steps 6 --save run --resume auto
+    dt-train "${opts[@]}" --data other.h5 --steps 6 --accept-change data --save run --resume auto >/dev/null
+}
+
+@test "resume refuses another model whose shapes are the same" {
+    rm -rf run
+    jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 2,
+        num_attention_heads: 4, num_key_value_heads: 4, max_position_embeddings: 64, rms_norm_eps: 1e-5, rope_theta: 10000}' >a.json
+    jq '.num_attention_heads = 2 | .num_key_value_heads = 2' a.json >heads.json
+    jq '.rope_theta = 20000' a.json >theta.json
+    opts=("${common[@]}" --precision fp32 --microbatch 1 --save run)
+    dt-train --model a.json "${opts[@]}" --steps 1 >/dev/null
+    attempt 1 "is of another model: heads is 4, not 2" dt-train --model heads.json "${opts[@]}" --steps 2 --resume auto
+    attempt 1 "is of another model: rope_theta is 10000" dt-train --model theta.json "${opts[@]}" --steps 2 --resume auto
+    cp a.json renamed.json
+    dt-train --model renamed.json "${opts[@]}" --steps 2 --resume auto >/dev/null
+}
+
+@test "a second run over the first is refused, and starts over when asked to" {
+    rm -rf run m.jsonl
+    opts=(--model gpt2-tiny "${common[@]}" --microbatch 1 --save run --metrics m.jsonl)
+    dt-train "${opts[@]}" --steps 2 --save-every 1
+    before=$(md5sum <m.jsonl)
+    attempt 1 "holds the checkpoints of another run" dt-train "${opts[@]}" --steps 1
+    [ "$(md5sum <m.jsonl)" = "$before" ]
+    [ "$(readlink run/latest)" = step-00000002 ]
+    dt-train "${opts[@]}" --steps 1 --overwrite
+    [ "$(wc -l <m.jsonl)" -eq 1 ]
+    [ "$(readlink run/latest)" = step-00000001 ]
+    [ ! -e run/step-00000002 ]
+}
+
+@test "two jobs do not save into one folder" {
+    rm -rf run m.jsonl
+    dt-train --model gpt2-tiny "${common[@]}" --microbatch 1 --steps 100000 --save run --metrics m.jsonl 2>first &
+    pid=$!
+    while [ ! -s m.jsonl ]; do sleep 0.1; done
+    status=0
+    dt-train --model gpt2-tiny "${common[@]}" --microbatch 1 --steps 2 --save run --metrics m.jsonl 2>err || status=$?
+    kill -TERM $pid
+    wait $pid || true
+    [ "$status" -eq 1 ]
+    grep "another job is saving into 'run'" err
+    [ "$(head -n 1 m.jsonl | jq .step)" -eq 1 ] # nor into one file of metrics
+}
+
+@test "verify tells a child's own reason, also with --fp8, and takes a file called verify" {
+    attempt 1 "layout 'tp3': the run failed: layout 'tp3': tp3 does not divide the 4 heads" dt-train verify --layouts dp1,tp3 \
+        --model gpt2-tiny "${common[@]}" --seq 32 --microbatch 2 --steps 1 --fp8
+    cp d.h5 verify
+    dt-train verify --layouts dp1,dp2 --model gpt2-tiny "${common[@]}" --data verify --microbatch 1 --global-batch 2 --steps 1 --json |
+        jq -es 'length == 1 and .[0].agrees'
+}

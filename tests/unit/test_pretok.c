@@ -1,0 +1,292 @@
+/*
+ * What a tokenizer can be read from: the pre-tokenizers of published families against Hugging Face's library
+ * (golden-pre.json) and by the names GGUF has for them, SentencePiece's models against SentencePiece
+ * (golden-model.json), and what is refused.
+ */
+#include "base/json.h"
+#include "base/tmpfile.h"
+#include "ckpt/source_internal.h"
+#include "ckpt/tokenizer_file.h"
+#include "data/tok_priv.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static json_t *load(const char *name)
+{
+	char path[PATH_MAX];
+	struct dt_err err = {0};
+	json_t *v;
+
+	snprintf(path, sizeof(path), "%s/tokenizer/%s", GOLDEN_DIR, name);
+	if (dt_json_load(path, 16 << 20, &v, &err) < 0)
+		fail_msg("%s", err.msg);
+	return v;
+}
+
+static struct dt_tokenizer *make(const json_t *root, const char *name)
+{
+	char *text = json_dumps(root, JSON_COMPACT);
+	struct dt_tokenizer *t = NULL;
+	struct dt_err err = {0};
+
+	if (dt_tokenizer_from_text(text, strlen(text), &t, &err) < 0)
+		fail_msg("%s: %s", name, err.msg);
+	free(text);
+	return t;
+}
+
+struct lengths {
+	const json_t *want;
+	const char *name, *text;
+	size_t n;
+};
+
+static int on_word(void *ctx, const char *s, size_t n, struct dt_err *err)
+{
+	struct lengths *l = ctx;
+	json_int_t want = json_integer_value(json_array_get(l->want, l->n));
+
+	if (l->n >= json_array_size(l->want) || want != (json_int_t)n)
+		fail_msg("%s: '%s': word %zu is '%.*s' of %zu bytes, not of %lld", l->name, l->text, l->n,
+			 (int)n, s, n, (long long)want);
+	l->n++;
+	return 0;
+}
+
+static void check_words(const json_t *root, const char *name, const json_t *texts, const json_t *words)
+{
+	struct dt_tokenizer *t = make(root, name);
+
+	for (size_t i = 0; i < json_array_size(texts); i++) {
+		const json_t *text = json_array_get(texts, i);
+		struct lengths l = {json_array_get(words, i), name, json_string_value(text), 0};
+		struct dt_err err = {0};
+
+		if (dt_tok_words(t, l.text, json_string_length(text), on_word, &l, &err) < 0)
+			fail_msg("%s: '%s': %s", name, l.text, err.msg);
+		if (l.n != json_array_size(l.want))
+			fail_msg("%s: '%s': %zu words, not %zu", name, l.text, l.n, json_array_size(l.want));
+	}
+	dt_tokenizer_close(t);
+}
+
+static void families_split_as_published(void **state)
+{
+	json_t *g = load("golden-pre.json"), *base = load("gpt2.json"), *f;
+	const char *name;
+	int families = 0;
+
+	json_object_foreach(json_object_get(g, "families"), name, f)
+	{
+		const json_t *gguf = json_object_get(f, "gguf"), *words = json_object_get(f, "words");
+		json_t *root = json_deep_copy(base);
+
+		json_object_set(root, "normalizer", json_object_get(f, "normalizer"));
+		json_object_set(root, "pre_tokenizer", json_object_get(f, "pre_tokenizer"));
+		check_words(root, name, json_object_get(g, "texts"), words);
+		json_object_set_new(json_object_get(root, "model"), "ignore_merges",
+				    json_boolean(!strcmp(name, "llama 3")));
+		assert_non_null(src_pre_of(root));
+		assert_string_equal(src_pre_of(root)->name, json_string_value(json_array_get(gguf, 0)));
+		for (size_t i = 0; i < json_array_size(gguf); i++) {
+			const char *known = json_string_value(json_array_get(gguf, i));
+			const struct src_pre *pre = src_pre_find(known, strlen(known));
+
+			if (!pre)
+				fail_msg("GGUF's '%s' is not known", known);
+			src_pre_put(pre, root);
+			check_words(root, known, json_object_get(g, "texts"), words);
+		}
+		json_decref(root);
+		families++;
+	}
+	assert_int_equal(families, 13);
+	assert_null(src_pre_find("poro-chat", 9));
+	assert_null(src_pre_find("falco", 5));
+	json_decref(g);
+	json_decref(base);
+}
+
+static void pre_tokenizers_are_refused_by_name(void **state)
+{
+	static const struct {
+		const char *pre, *why;
+	} bad[] = {
+		{"[{'type':'Punctuation','behavior':'MergedWithNext'},{'type':'ByteLevel'}]",
+		 "MergedWithNext"},
+		{"[{'type':'ByteLevel'},{'type':'ByteLevel'}]", "behind ByteLevel"},
+		{"[{'type':'ByteLevel'},{'type':'Whitespace'}]", "Whitespace"},
+		{"[{'type':'UnicodeScripts'},{'type':'ByteLevel'}]", "UnicodeScripts"},
+	};
+	json_t *base = load("gpt2.json");
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		char text[256], *whole;
+		struct dt_tokenizer *t = NULL;
+		struct dt_err err = {0};
+
+		snprintf(text, sizeof(text), "{'type':'Sequence','pretokenizers':%s}", bad[i].pre);
+		for (char *c = text; *c; c++)
+			*c = *c == '\'' ? '"' : *c;
+		json_object_set_new(base, "pre_tokenizer", json_loads(text, 0, NULL));
+		whole = json_dumps(base, 0);
+		assert_int_equal(dt_tokenizer_from_text(whole, strlen(whole), &t, &err), -ENOTSUP);
+		if (!strstr(err.msg, bad[i].why))
+			fail_msg("'%s' does not name '%s'", err.msg, bad[i].why);
+		free(whole);
+	}
+	json_decref(base);
+}
+
+static struct dt_tokenizer *open_file(const char *path)
+{
+	struct dt_tokenizer *t = NULL;
+	struct dt_err err = {0};
+	char *text;
+	size_t n;
+
+	if (dt_tokenizer_file_text(path, &text, &n, &err) < 0 ||
+	    dt_tokenizer_from_text(text, n, &t, &err) < 0)
+		fail_msg("%s: %s", path, err.msg);
+	free(text);
+	return t;
+}
+
+static void sentencepiece_models(void **state)
+{
+	static const char *const names[] = {"model-llama", "model-gemma"};
+	json_t *g = load("golden-model.json"), *texts = json_object_get(g, "texts");
+
+	assert_true(json_array_size(texts) > 200);
+	for (int k = 0; k < 2; k++) {
+		char path[PATH_MAX];
+		struct dt_tokenizer *t;
+
+		snprintf(path, sizeof(path), "%s/tokenizer/%s.model", GOLDEN_DIR, names[k]);
+		t = open_file(path);
+		assert_int_equal(dt_tokenizer_bos(t), 1);
+		for (size_t i = 0; i < json_array_size(texts); i++) {
+			const json_t *text = json_array_get(texts, i);
+			const json_t *want = json_array_get(json_object_get(g, names[k]), i);
+			struct dt_err err = {0};
+			int32_t *ids;
+			size_t n;
+
+			if (dt_tokenizer_encode(t, json_string_value(text), json_string_length(text), false,
+						&ids, &n, &err) < 0)
+				fail_msg("%s: '%s': %s", names[k], json_string_value(text), err.msg);
+			for (size_t j = 0; j < n || j < json_array_size(want); j++)
+				if (j >= n || j >= json_array_size(want) ||
+				    ids[j] != json_integer_value(json_array_get(want, j)))
+					fail_msg("%s: '%s': id %zu is %d, not %d (%zu of %zu)", names[k],
+						 json_string_value(text), j, j < n ? ids[j] : -1,
+						 (int)json_integer_value(json_array_get(want, j)), n,
+						 json_array_size(want));
+			free(ids);
+		}
+		dt_tokenizer_close(t);
+	}
+	json_decref(g);
+}
+
+/* What dt_tokenizer_file_text says of these bytes. */
+static int read_bytes(const char *bytes, size_t n, struct dt_err *err)
+{
+	char path[] = "/tmp/dt-pretok-XXXXXX", *text = NULL;
+	int fd = mkstemp(path), rc;
+	size_t len;
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, bytes, n), (ssize_t)n);
+	close(fd);
+	rc = dt_tokenizer_file_text(path, &text, &len, err);
+	if (rc == 0)
+		free(text);
+	unlink(path);
+	return rc;
+}
+
+#define BYTES(s) s, sizeof(s) - 1
+
+static void models_are_refused_by_what_they_have(void **state)
+{
+/* a piece "a", then trainer_spec and normalizer_spec */
+#define PIECE "\x0a\x03\x0a\x01\x61"
+	static const struct {
+		const char *s;
+		size_t n;
+		int code;
+		const char *why;
+	} bad[] = {
+		{BYTES(PIECE), -ENOTSUP, "Unigram"},
+		{BYTES(PIECE "\x12\x02\x18\x03"), -ENOTSUP, "Word"},
+		{BYTES(PIECE "\x12\x02\x18\x02"), -ENOTSUP, "no bytes to fall back on"},
+		{BYTES(PIECE "\x12\x05\x18\x02\x98\x02\x01"), -ENOTSUP, "extra whitespace"},
+		{BYTES(PIECE "\x12\x05\x18\x02\x98\x02\x01\x1a\x07\x0a\x02nf\x12\x01x"), -ENOTSUP,
+		 "map of characters: 'nf'"},
+		{BYTES(PIECE "\x12\x05\x18\x02\x98\x02\x01\x1a\x04\x20\x00\x28\x00"), -ENOTSUP,
+		 "mark for whitespace"},
+		{BYTES("\x0a\x05\x0a\x01\x61\x18\x09"), -EBADMSG, "damaged"},
+		{BYTES("\x0a\x03\x0a\x05\x61"), -EBADMSG, "damaged"},
+		{BYTES("no tokenizer at all"), -EBADMSG, "llama2.c"},
+	};
+
+	static const char llmc[1100] = "\xc8\xd7\x34\x01";
+	struct dt_err none = {0};
+
+	assert_int_equal(read_bytes(llmc, sizeof(llmc), &none), -ENOTSUP);
+	assert_non_null(strstr(none.msg, "no merges"));
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct dt_err err = {0};
+		int rc = read_bytes(bad[i].s, bad[i].n, &err);
+
+		if (rc != bad[i].code || !strstr(err.msg, bad[i].why))
+			fail_msg("case %zu: %d, '%s', expected '%s'", i, rc, err.msg, bad[i].why);
+	}
+}
+
+/* Cut anywhere and changed anywhere, a model is read or refused. */
+static void damaged_models(void **state)
+{
+	char path[PATH_MAX], *text, *copy;
+	size_t n;
+
+	snprintf(path, sizeof(path), "%s/tokenizer/model-llama.model", GOLDEN_DIR);
+	assert_int_equal(dt_read_file(path, 1 << 20, &text, &n, NULL), 0);
+	copy = malloc(n);
+	for (size_t i = 0; i < n; i += 97) {
+		struct dt_err err = {0};
+		int rc;
+
+		if (i)
+			read_bytes(text, i, &err);
+		memcpy(copy, text, n);
+		copy[i] = (char)(copy[i] ^ 0x5a);
+		rc = read_bytes(copy, n, &err);
+		if (rc < 0 && rc != -EBADMSG && rc != -ENOTSUP && rc != -EINVAL)
+			fail_msg("byte %zu: %d: %s", i, rc, err.msg);
+	}
+	free(copy);
+	free(text);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(families_split_as_published),
+		cmocka_unit_test(pre_tokenizers_are_refused_by_name),
+		cmocka_unit_test(sentencepiece_models),
+		cmocka_unit_test(models_are_refused_by_what_they_have),
+		cmocka_unit_test(damaged_models),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
