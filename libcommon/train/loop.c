@@ -141,7 +141,7 @@ int dt_train_run(const struct dt_run *r, struct dt_world *w, const struct dt_log
 	}
 	if (rc == 0)
 		rc = loop(&t, &err);
-	if (rc >= 0 && metrics_close(&t, &err) < 0)
+	if (rc >= 0 && (metrics_close(&t, &err) < 0 || trace_close(&t, &err) < 0))
 		rc = err.code;
 	if (rc == 1) {
 		status = r->save.dir ? DT_EXIT_PREEMPTED : DT_EXIT_FAILED;

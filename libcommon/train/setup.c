@@ -141,7 +141,8 @@ static int allocate(struct trainer *t, struct dt_err *err)
 		return rc;
 	if ((rc = bind_memory(t, err)) < 0 || (rc = reduce_init(t, err)) < 0)
 		return rc;
-	return metrics_open(t, err);
+	rc = metrics_open(t, err);
+	return rc < 0 ? rc : trace_open(t, err);
 }
 
 int trainer_init(struct trainer *t, const struct dt_run *r, struct dt_world *w, const struct dt_log *log,
@@ -177,6 +178,7 @@ void trainer_release(struct trainer *t)
 	pipeline_release(t);
 	grads_release(t);
 	store_release(t);
+	trace_close(t, &(struct dt_err){0});
 	dt_exec_close(&t->exec);
 	arena_close(t);
 	if (t->dev)
