@@ -230,7 +230,7 @@ int dt_ckpt_commit(const char *root, int64_t step, const json_t *meta, json_t *c
 	char name[32], dir[CK_PATH], tmp[CK_PATH + 8], latest[CK_PATH];
 	int rc;
 
-	ck_h5_quiet();
+	dt_h5_quiet();
 	if (err)
 		err->code = 0;
 	ck_step_name(name, sizeof(name), step);

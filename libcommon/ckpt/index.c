@@ -48,7 +48,7 @@ static int add_tensor(hid_t file, const char *path, const struct ck_manifest *m,
 	if (!bad && ck_h5_group(file, t->name) == 0)
 		set = H5Dcreate2(file, t->name, type, whole, H5P_DEFAULT, dcpl, H5P_DEFAULT);
 	if (set < 0 || H5Dclose(set) < 0)
-		rc = ck_h5_err(err, "cannot add '%s' to '%s'", t->name, path);
+		rc = dt_h5_error(err, "cannot add '%s' to '%s'", t->name, path);
 	H5Tclose(type);
 	H5Pclose(dcpl);
 	H5Sclose(whole);
@@ -68,11 +68,11 @@ int ck_index_write(const char *dir, const struct ck_manifest *m, struct dt_err *
 		return dt_err_sys(err, -errno, "cannot create '%s'", path);
 	file = ck_h5_create(&out, m->ntensor);
 	if (file < 0)
-		rc = ck_h5_err(err, "cannot create '%s'", path);
+		rc = dt_h5_error(err, "cannot create '%s'", path);
 	for (int i = 0; i < m->ntensor && rc == 0; i++)
 		rc = add_tensor(file, path, m, &m->tensor[i], err);
 	if (file >= 0 && H5Fclose(file) < 0 && rc == 0)
-		rc = ck_h5_err(err, "cannot write '%s'", path);
+		rc = dt_h5_error(err, "cannot write '%s'", path);
 	if (rc == 0 && out.error)
 		rc = dt_err_sys(err, out.error, "cannot write '%s'", path);
 	if (rc == 0 && fsync(out.fd) < 0)

@@ -2,9 +2,10 @@
 #ifndef DT_CKPT_INTERNAL_H
 #define DT_CKPT_INTERNAL_H
 
+#include "base/crc.h"
+#include "base/h5.h"
 #include "ckpt/ckpt.h"
 
-#include <hdf5.h>
 #include <limits.h>
 #include <pthread.h>
 
@@ -88,11 +89,6 @@ void ck_copy_feed(const struct ck_copy *c, int64_t first, int64_t n, const void 
 /* The byte offset in dst when the whole piece goes there unchanged in one run, else -1. */
 int64_t ck_copy_direct(const struct ck_copy *c);
 
-/* ---- crc.c ---- */
-
-/* zlib's crc32: crc is 0 at the start. */
-uint32_t ck_crc32(uint32_t crc, const void *data, size_t n);
-
 /* ---- direct.c ---- */
 
 #define CK_DIRECT_BLOCK ((size_t)4 << 20)   /* of one request, at most */
@@ -114,12 +110,8 @@ int64_t ck_direct_read(int fd, char *bounce, uint64_t at, size_t n);
 /* at and n aligned. *ret_done: what was written; less than n without an error is for the page cache. */
 int ck_direct_write(int fd, const char *data, size_t n, uint64_t at, size_t *ret_done);
 
-/* ---- h5.c ---- */
+/* ---- h5_shard.c ---- */
 
-/* Every entry point that calls HDF5 calls this first: the error stack is per thread. */
-void ck_h5_quiet(void);
-/* As dt_err_set, with the innermost reason of the HDF5 error stack, and its errno where it has one. */
-int ck_h5_err(struct dt_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 hid_t ck_h5_type(enum dt_dtype t);
 /* A new HDF5 file in the empty file out->fd. Nothing that goes wrong there fails a call of HDF5. */
 struct ck_h5_out {
@@ -129,7 +121,6 @@ struct ck_h5_out {
 hid_t ck_h5_create(struct ck_h5_out *out, int ndatasets);
 int ck_h5_set_out(hid_t fapl, struct ck_h5_out *out);
 int ck_pwrite(int fd, const void *data, size_t n, uint64_t at); /* all of it, or a negative errno */
-hid_t ck_h5_open(const char *path);
 /* The group of a tensor's kind, made when it is new; negative when that fails. */
 int ck_h5_group(hid_t file, const char *tensor);
 /*

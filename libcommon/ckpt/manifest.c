@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <zlib.h>
 
 #define NUMEL_MAX ((int64_t)1 << 56)
 #define TRAILER	  ",\n\"manifest_crc32\":\"%08x\"}\n"
@@ -33,7 +32,7 @@ int ck_manifest_text(const json_t *root, char **ret, size_t *ret_n, struct dt_er
 	text = malloc(n + 64);
 	if (text) {
 		memcpy(text, body, n);
-		*ret_n = n + (size_t)snprintf(text + n, 64, TRAILER, (unsigned)crc32_z(0, (void *)body, n));
+		*ret_n = n + (size_t)snprintf(text + n, 64, TRAILER, (unsigned)dt_crc32(0, body, n));
 		*ret = text;
 	}
 	free(body);
@@ -46,7 +45,7 @@ static int check_trailer(const char *text, size_t n, struct dt_err *err)
 	size_t k = (size_t)snprintf(want, sizeof(want), TRAILER, 0);
 
 	if (n > k) {
-		snprintf(want, sizeof(want), TRAILER, (unsigned)crc32_z(0, (const void *)text, n - k));
+		snprintf(want, sizeof(want), TRAILER, (unsigned)dt_crc32(0, text, n - k));
 		if (!memcmp(text + n - k, want, k))
 			return 0;
 	}

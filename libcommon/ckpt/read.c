@@ -342,7 +342,7 @@ static void take(struct reading *r, uint64_t done, const char *data, size_t n)
 {
 	for (size_t k; n; n -= k, data += k, done += k) {
 		k = n < CK_BLOCK_BYTES ? n : CK_BLOCK_BYTES;
-		r->crc = ck_crc32(r->crc, data, k);
+		r->crc = dt_crc32(r->crc, data, k);
 		if (r->direct >= 0 && data != r->dst + r->direct + done)
 			memcpy(r->dst + r->direct + done, data, k);
 		else if (r->copy && r->direct < 0)
@@ -464,7 +464,7 @@ static int read_packed(struct dt_ckpt *c, const struct ck_piece *p, const struct
 			rc = dt_err_set(err, -EBADMSG, "%s: it cannot be unpacked",
 					where(c, p, at, sizeof(at)));
 		else
-			rc = check_sum(c, p, ck_crc32(0, out, p->bytes), err);
+			rc = check_sum(c, p, dt_crc32(0, out, p->bytes), err);
 	}
 	if (rc == 0 && copy)
 		ck_copy_feed(copy, 0, (int64_t)(p->bytes / size), out, dst);

@@ -58,7 +58,7 @@ static int fill(void *arg, const struct dt_piece *p, const void **ret, struct dt
 	    memcmp(r->replica->m.tensor[i].shape, p->global, (size_t)p->ndim * sizeof(*p->global)))
 		return dt_err_set(err, -EBADMSG, "'%s' has no tensor like '%s'", r->replica->path, p->name);
 	rc = dt_ckpt_read(r->replica, i, p->off, p->shape, p->dtype, r->buf, err);
-	if (rc == 0 && ck_crc32(0, r->buf, bytes) != want->crc)
+	if (rc == 0 && dt_crc32(0, r->buf, bytes) != want->crc)
 		rc = dt_err_set(err, -EBADMSG, "'%s' holds other elements of '%s' than were saved here",
 				r->replica->path, p->name);
 	r->from_replica++;
@@ -180,7 +180,7 @@ int dt_ckpt_repair(const char *path, const char *replica, void (*report)(void *a
 				: dt_err_sys(err, -ENOMEM, "cannot repair '%s'", path);
 		rc = n < 0 ? n : 0;
 	}
-	ck_h5_quiet();
+	dt_h5_quiet();
 	for (int i = 0; rc == 0 && i < r.c->m.nfile; i++) {
 		if (!said.broken[i])
 			continue;

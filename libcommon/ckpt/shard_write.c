@@ -94,13 +94,13 @@ static int write_chunk(struct shard *s, hid_t set, int i, struct dt_err *err)
 
 	if (rc < 0)
 		return rc;
-	at->crc = ck_crc32(0, data, at->bytes);
+	at->crc = dt_crc32(0, data, at->bytes);
 	rc = pack(data, at->bytes, (size_t)dt_dtype_size(s->p[i].dtype), &out, &n);
 	if (rc < 0)
 		return dt_err_sys(err, rc, "cannot write '%s'", s->path);
 	if (H5Dwrite_chunk(set, H5P_DEFAULT, 0, first, n, out) < 0 ||
 	    H5Dget_chunk_info_by_coord(set, first, &mask, &where, &size) < 0)
-		rc = ck_h5_err(err, "cannot write '%s'", s->path);
+		rc = dt_h5_error(err, "cannot write '%s'", s->path);
 	else
 		at->at = where;
 	at->stored = n;
@@ -113,7 +113,7 @@ static int place(struct shard *s, hid_t set, int i, struct dt_err *err)
 	haddr_t where = H5Dget_offset(set);
 
 	if (where == HADDR_UNDEF)
-		return ck_h5_err(err, "cannot place '%s' in '%s'", s->p[i].name, s->path);
+		return dt_h5_error(err, "cannot place '%s' in '%s'", s->p[i].name, s->path);
 	s->at[i].at = where;
 	return 0;
 }
@@ -137,14 +137,14 @@ static int add_dataset(struct shard *s, hid_t file, int i, struct dt_err *err)
 	if (ck_h5_group(file, p->name) == 0)
 		set = H5Dcreate2(file, name, type, space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
 	if (set < 0)
-		rc = ck_h5_err(err, "cannot add '%s' to '%s'", name, s->path);
+		rc = dt_h5_error(err, "cannot add '%s' to '%s'", name, s->path);
 	else
 		rc = at->packed ? write_chunk(s, set, i, err) : place(s, set, i, err);
 	H5Tclose(type);
 	H5Sclose(space);
 	H5Pclose(dcpl);
 	if (set >= 0 && H5Dclose(set) < 0 && rc == 0)
-		rc = ck_h5_err(err, "cannot write '%s'", s->path);
+		rc = dt_h5_error(err, "cannot write '%s'", s->path);
 	return rc;
 }
 
@@ -155,11 +155,11 @@ static int write_structure(struct shard *s, int fd, struct dt_err *err)
 	int rc = 0;
 
 	if (file < 0)
-		return ck_h5_err(err, "cannot create '%s'", s->path);
+		return dt_h5_error(err, "cannot create '%s'", s->path);
 	for (int i = 0; i < s->n && rc == 0 && !out.error; i++)
 		rc = add_dataset(s, file, i, err);
 	if (H5Fclose(file) < 0 && rc == 0)
-		rc = ck_h5_err(err, "cannot write '%s'", s->path);
+		rc = dt_h5_error(err, "cannot write '%s'", s->path);
 	if (rc == 0 && out.error)
 		rc = dt_err_sys(err, out.error, "cannot write '%s'", s->path);
 	return rc;
@@ -183,7 +183,7 @@ static int write_direct(struct out *o, const char *data, size_t n, uint64_t at, 
 
 	for (size_t done = 0, k; done < n; done += k) {
 		k = n - done < CK_BLOCK_BYTES ? n - done : CK_BLOCK_BYTES;
-		*crc = ck_crc32(*crc, data + done, k);
+		*crc = dt_crc32(*crc, data + done, k);
 		if (bounce)
 			memcpy(o->bounce + done, data + done, k);
 	}
@@ -217,7 +217,7 @@ static int write_piece(struct out *o, const char *data, struct ck_piece *p)
 	for (; done < p->bytes && rc == 0; done += CK_BLOCK_BYTES) {
 		size_t k = p->bytes - done < CK_BLOCK_BYTES ? (size_t)(p->bytes - done) : CK_BLOCK_BYTES;
 
-		p->crc = ck_crc32(p->crc, data + done, k);
+		p->crc = dt_crc32(p->crc, data + done, k);
 		rc = ck_pwrite(o->fd, data + done, k, p->at + done);
 	}
 	return rc;
@@ -324,7 +324,7 @@ int dt_ckpt_write_shard_from(const char *tmpdir, int rank, const struct dt_piece
 	json_t *list = json_array();
 	int rc = list ? 0 : dt_err_sys(err, -ENOMEM, "cannot write a shard");
 
-	ck_h5_quiet();
+	dt_h5_quiet();
 	snprintf(s.name, sizeof(s.name), "shard-%05d.h5", rank);
 	if ((size_t)snprintf(s.path, sizeof(s.path), "%s/%s", tmpdir, s.name) >= sizeof(s.path))
 		rc = dt_err_sys(err, -ENAMETOOLONG, "cannot create '%s'", tmpdir);

@@ -1,5 +1,8 @@
-/* A checkpoint as a tar stream: POSIX.1-1988 ustar headers, sizes from 8 GiB on in base 256 as GNU tar has
- * it. */
+/*
+ * A checkpoint as a tar stream: POSIX.1-1988 ustar headers, sizes from 8 GiB in base 256 as GNU tar has it.
+ * Of our own: libarchive 3.6 writes the same, but brings 15 more shared libraries into every program that
+ * reads a checkpoint, which then takes 25 ms to start in place of 11.
+ */
 #include "ckpt/internal.h"
 
 #include "base/tmpfile.h"

@@ -93,9 +93,7 @@ static void check_shard(struct verify *v, int i)
 	hid_t file;
 
 	ck_join(path, v->c->path, m->file[i].name);
-	file = ck_h5_open(path);
-	if (file < 0) {
-		ck_h5_err(&err, "cannot open '%s'", path);
+	if (dt_h5_open(path, &file, &err) < 0) {
 		finding(v, err.msg);
 		return;
 	}
@@ -177,9 +175,7 @@ static void check_index(struct verify *v, int unused)
 	hid_t file;
 
 	ck_join(path, v->c->path, "index.h5");
-	file = ck_h5_open(path);
-	if (file < 0) {
-		ck_h5_err(&err, "cannot open '%s'", path);
+	if (dt_h5_open(path, &file, &err) < 0) {
 		finding(v, err.msg);
 		return;
 	}
@@ -247,7 +243,7 @@ static void in_a_child(struct verify *v, void (*check)(struct verify *v, int i),
 		signal(SIGALRM, SIG_DFL);
 		signal(SIGABRT, SIG_DFL);
 		alarm(CHILD_SECONDS);
-		ck_h5_quiet();
+		dt_h5_quiet();
 		v->pipe = fd[1];
 		check(v, i);
 		_exit(0);

@@ -1,11 +1,11 @@
+#include "base/crc.h"
+#include "base/h5.h"
 #include "data/dataset.h"
-#include "data/h5.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <zlib.h>
 
 #define MAX_SHARDS    100000
 #define MAX_TOKENIZER ((int64_t)256 << 20)
@@ -79,7 +79,7 @@ static int open_shard(struct dt_dataset *d, struct shard *s, hid_t f, int64_t ex
 	rc = dt_h5_get_int(f, s->path, "crc32", 0, UINT32_MAX, &crc, err);
 	if (rc < 0)
 		return rc;
-	if (expect >= 0 && (uint32_t)crc != s->crc)
+	if (expect >= 0 && crc != s->crc)
 		return dt_err_set(err, -EBADMSG, "'%s' belongs to another dataset than '%s'", s->path,
 				  d->path);
 	s->crc = (uint32_t)crc;
@@ -110,7 +110,7 @@ static int read_list(hid_t f, const char *path, const char *name, int64_t n, int
 		rc = dt_err_set(err, -EBADMSG, "'%s': '%s' has %lld values, not %lld", path, name,
 				(long long)have, (long long)n);
 	else if (read_part(d, 0, n, H5T_NATIVE_INT64, ret) < 0)
-		rc = dt_h5_error(err, "cannot read", path);
+		rc = dt_h5_error(err, "cannot read '%s'", path);
 	H5Dclose(d);
 	return rc;
 }
@@ -166,7 +166,7 @@ static int open_shards(struct dt_dataset *d, hid_t f, struct dt_err *err)
 	}
 	type = H5Dget_type(list);
 	if (read_part(list, 0, n, type, names) < 0)
-		rc = dt_h5_error(err, "cannot read", d->path);
+		rc = dt_h5_error(err, "cannot read '%s'", d->path);
 	H5Tclose(type);
 	if (rc == 0)
 		rc = read_list(f, d->path, "shard_tokens", n, count, err);
@@ -201,7 +201,7 @@ static int read_tokenizer(struct dt_dataset *d, hid_t f, struct dt_err *err)
 	if (rc == 0 && !d->text)
 		rc = dt_err_sys(err, -ENOMEM, "cannot open '%s'", d->path);
 	if (rc == 0 && read_part(list, 0, d->text_n, H5T_NATIVE_UINT8, d->text) < 0)
-		rc = dt_h5_error(err, "cannot read the tokenizer of", d->path);
+		rc = dt_h5_error(err, "cannot read the tokenizer of '%s'", d->path);
 	H5Dclose(list);
 	return rc;
 }
@@ -322,7 +322,7 @@ static int read_shard(struct dt_dataset *d, struct shard *s, int64_t first, int6
 
 	if (read_part(s->tokens, first, n, narrow ? H5T_NATIVE_UINT16 : H5T_NATIVE_INT32,
 		      narrow ? (void *)half : ret) < 0)
-		return dt_h5_error(err, "cannot read", s->path);
+		return dt_h5_error(err, "cannot read '%s'", s->path);
 	for (int64_t i = 0; i < n; i++) {
 		if (narrow) {
 			uint16_t v;
@@ -366,7 +366,7 @@ int dt_dataset_verify(struct dt_dataset *d, struct dt_err *err)
 	dt_h5_quiet();
 	for (int k = 0; k < d->shards && rc == 0; k++) {
 		struct shard *s = &d->shard[k];
-		uLong crc = crc32(0, NULL, 0);
+		uint32_t crc = 0;
 
 		for (int64_t at = 0; at < s->n && rc == 0; at += VERIFY_TOKENS) {
 			int64_t n = s->n - at < VERIFY_TOKENS ? s->n - at : VERIFY_TOKENS;
@@ -377,9 +377,9 @@ int dt_dataset_verify(struct dt_dataset *d, struct dt_err *err)
 
 				memcpy((char *)buf + 2 * i, &v, 2);
 			}
-			crc = crc32(crc, (const Bytef *)buf, (uInt)(n * d->token_bytes));
+			crc = dt_crc32(crc, buf, (size_t)(n * d->token_bytes));
 		}
-		if (rc == 0 && (uint32_t)crc != s->crc)
+		if (rc == 0 && crc != s->crc)
 			rc = dt_err_set(err, -EBADMSG, "'%s': the tokens do not have the checksum %08x",
 					s->path, s->crc);
 	}

@@ -3,9 +3,10 @@
  * file whose contiguous /tokens is made by HDF5 and filled by copying from the spool: large writes are plain
  * ones with their errno, and readers get one stretch of bytes.
  */
+#include "base/crc.h"
+#include "base/h5.h"
 #include "base/tmpfile.h"
 #include "data/dataset.h"
-#include "data/h5.h"
 #include "data/tokenizer.h"
 
 #include <errno.h>
@@ -14,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #define BUFFER_TOKENS 65536
 #define COPY_BYTES    ((size_t)1 << 20)
@@ -177,7 +177,7 @@ static int make_shard(const struct dt_dataset_writer *w, struct shard_file *s, b
 	int rc = -EIO;
 
 	if (f < 0)
-		return dt_h5_error(err, "cannot create", s->tmp);
+		return dt_h5_error(err, "cannot create '%s'", s->tmp);
 	space = H5Screate_simple(1, &dim, NULL);
 	plist = dt_h5_new_dataset();
 	H5Pset_alloc_time(plist, H5D_ALLOC_TIME_EARLY);
@@ -195,9 +195,9 @@ static int make_shard(const struct dt_dataset_writer *w, struct shard_file *s, b
 	if (rc == 0 && !whole)
 		rc = dt_h5_put_int(f, "version", 1);
 	if (rc < 0)
-		dt_h5_error(err, "cannot write", s->path);
+		dt_h5_error(err, "cannot write '%s'", s->path);
 	if (H5Fclose(f) < 0 && rc == 0)
-		rc = dt_h5_error(err, "cannot write", s->path);
+		rc = dt_h5_error(err, "cannot write '%s'", s->path);
 	if (rc == 0 && s->n && at == HADDR_UNDEF)
 		rc = dt_err_set(err, -EIO, "cannot write '%s': no place for the tokens", s->path);
 	s->offset = s->n ? (int64_t)at : 0;
@@ -227,7 +227,7 @@ static int read_spool(const struct dt_dataset_writer *w, char *buf, size_t n, in
 static int pass(struct dt_dataset_writer *w, struct shard_file *s, int fd, struct dt_err *err)
 {
 	int64_t at = s->first * w->token_bytes, left = s->n * w->token_bytes, to = s->offset;
-	uLong crc = crc32(0, NULL, 0);
+	uint32_t crc = 0;
 	char *buf = malloc(COPY_BYTES);
 	int rc = buf ? 0 : -ENOMEM;
 
@@ -236,7 +236,7 @@ static int pass(struct dt_dataset_writer *w, struct shard_file *s, int fd, struc
 
 		rc = read_spool(w, buf, n, at);
 		if (rc == 0 && fd < 0)
-			crc = crc32(crc, (const Bytef *)buf, (uInt)n);
+			crc = dt_crc32(crc, buf, n);
 		else if (rc == 0)
 			rc = write_all(fd, buf, n, to);
 		if (rc == 0 && fd >= 0) /* where the file system cannot, the spool just stays */
@@ -247,7 +247,7 @@ static int pass(struct dt_dataset_writer *w, struct shard_file *s, int fd, struc
 	}
 	free(buf);
 	if (fd < 0)
-		s->crc = (uint32_t)crc;
+		s->crc = crc;
 	return rc < 0 ? dt_err_sys(err, rc, "cannot write '%s'", s->path) : 0;
 }
 
@@ -342,12 +342,12 @@ static int write_index(const struct dt_dataset_writer *w, const char *tmp, const
 	int rc;
 
 	if (f < 0)
-		return dt_h5_error(err, "cannot create", tmp);
+		return dt_h5_error(err, "cannot create '%s'", tmp);
 	rc = put_index(w, f, s, n);
 	if (rc < 0)
-		dt_h5_error(err, "cannot write", w->path);
+		dt_h5_error(err, "cannot write '%s'", w->path);
 	if (H5Fclose(f) < 0 && rc == 0)
-		rc = dt_h5_error(err, "cannot write", w->path);
+		rc = dt_h5_error(err, "cannot write '%s'", w->path);
 	return rc < 0 ? rc : dt_fsync_path(tmp, err);
 }
 

@@ -53,6 +53,7 @@ static bool enters(const struct dt_lower *lo, const struct dt_node *n)
 	switch (n->op) {
 	case DT_OP_LINEAR:
 	case DT_OP_LINEAR_ACT:
+	case DT_OP_LINEAR_GATED:
 	case DT_OP_EXPERTS:
 	case DT_OP_LOSS:
 		return dt_lo_cut(lo, n->param[0]) == 0;
@@ -106,6 +107,8 @@ static void take(struct dt_lower *lo, int *entered, const struct dt_node *from)
 		lo->map[n.out[1]] = n.in[0];
 		n.out[1] = -1;
 	}
+	if (n.op == DT_OP_LOSS && dt_lo_serves(lo))
+		n.op = DT_OP_HEAD;
 	localise(lo, &n.attr);
 	dt_op_rules[n.op].shape(lo, &n);
 	for (int i = 0; i < DT_NODE_OUT; i++)
@@ -115,11 +118,16 @@ static void take(struct dt_lower *lo, int *entered, const struct dt_node *from)
 	dt_lo_forward(lo, &n);
 }
 
-/* A linear and the activation that alone reads it are one product, but in 8 bits. */
+/*
+ * A linear and the activation that alone reads it are one product, but in 8 bits. Packed weights, which
+ * serving has, are so with the gated one.
+ */
 static bool fuses(const struct dt_lower *lo, const struct dt_node *n, const struct dt_node *next,
 		  const struct dt_node *end)
 {
-	return n->op == DT_OP_LINEAR && next < end && next->op == DT_OP_ACT && next->in[0] == n->out[0] &&
+	enum dt_op with = dt_lo_serves(lo) ? DT_OP_GATED : DT_OP_ACT;
+
+	return n->op == DT_OP_LINEAR && next < end && next->op == with && next->in[0] == n->out[0] &&
 	       !dt_lo_in_8_bits(lo, n);
 }
 
@@ -176,7 +184,7 @@ static void forward(struct dt_lower *lo)
 		if (fuses(lo, n, n + 1, end)) {
 			struct dt_node both = *n;
 
-			both.op = DT_OP_LINEAR_ACT;
+			both.op = dt_lo_serves(lo) ? DT_OP_LINEAR_GATED : DT_OP_LINEAR_ACT;
 			both.out[1] = n[1].out[0];
 			both.attr.act = n[1].attr.act;
 			take(lo, entered, &both);

@@ -79,6 +79,7 @@ struct dt_prog_spec {
 	int tp, tp_rank;
 	bool seq_parallel; /* the stream is cut over tp */
 	bool backward;	   /* derive it */
+	int64_t outputs;   /* > 0: serving, whose rows are what a pass has; so many may want logits */
 	bool split;	   /* weight gradients apart */
 	int ep;
 	int64_t loss_chunk;

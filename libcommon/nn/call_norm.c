@@ -54,6 +54,8 @@ static struct part part_of(const struct dt_exec *x, const struct dt_node *n, boo
 		heads = keys ? n->attr.kv_heads : n->attr.heads, d = n->attr.head_dim;
 	char *r = (char *)dt_call_at(x, raw) + rows * before * d * dt_dtype_size(x->dtype);
 
+	if (raw < 0) /* no backward follows */
+		return (struct part){.heads = {before, heads, d}, .param = n->param[keys]};
 	return (struct part){
 		.heads = {before, heads, d},
 		.param = n->param[keys],

@@ -38,8 +38,12 @@ int dt_exec_run(struct dt_exec *x, const struct dt_flight *f, enum dt_list list,
 		if (h && s->before)
 			rc = hook(h->before, h, x, s, backward, err);
 		for (int k = s->first; k < s->first + s->n && rc == 0; k++)
+<<<<<<< HEAD
 			rc = x->trace ? dt_call_traced(x, k, err)
 				      : dt_calls[p->step[k].n.op](x, &p->step[k].n, err);
+=======
+			rc = x->calls[p->step[k].n.op](x, &p->step[k].n, err);
+>>>>>>> main
 		if (rc == 0 && h && s->after)
 			rc = hook(h->after, h, x, s, backward, err);
 	}
@@ -193,6 +197,7 @@ int dt_exec_open(struct dt_exec *x, const struct dt_run *r, struct dt_coords at,
 	int rc;
 
 	*x = (struct dt_exec){.c = r->config,
+			      .calls = dt_calls,
 			      .stage = &plan->stage,
 			      .plan = plan,
 			      .base = base,

@@ -38,6 +38,9 @@ struct dt_exec {
 	int64_t positions;
 	int32_t *pos; /* [rows] position in the sequence */
 
+	int (*const *calls)(struct dt_exec *x, const struct dt_node *n, struct dt_err *err); /* by op */
+	void *owner; /* of serving: its struct dt_infer */
+
 	/* set before dt_exec_run */
 	bool accumulate;      /* false: the first microbatch overwrites the gradients of matrices */
 	bool accumulate_head; /* likewise of the head */

@@ -3,7 +3,6 @@
 #include "nn/infer_priv.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,76 +10,9 @@
 
 #define WARM_BYTES ((size_t)256 << 20)
 
-#define TRY(call)                                                                                            \
-	do {                                                                                                 \
-		int rc_ = (call);                                                                            \
-		if (rc_ < 0)                                                                                 \
-			return dt_kernel_check(rc_, #call, err);                                             \
-	} while (0)
-
-static struct dt_infer_shape shape_of(const struct dt_infer *m)
-{
-	return (struct dt_infer_shape){.config = &m->config,
-				       .compute = m->p.dtype,
-				       .cache = m->p.cache,
-				       .max_tokens = m->p.max_tokens,
-				       .max_seqs = m->p.max_seqs,
-				       .positions = m->positions,
-				       .blocks = m->p.blocks,
-				       .block_size = m->p.block_size};
-}
-
-/* Hands out the working set. */
-static int carve(struct dt_infer *m, struct dt_err *err)
-{
-	void **to[DT_I_N] = {
-		[DT_I_RESID] = &m->b.resid,
-		[DT_I_RESID2] = &m->b.resid2,
-		[DT_I_NORM] = &m->b.norm,
-		[DT_I_DELTA] = &m->b.delta,
-		[DT_I_QKV] = &m->b.qkv,
-		[DT_I_ATTN] = &m->b.attn,
-		[DT_I_UP] = &m->b.up,
-		[DT_I_ACT] = &m->b.act,
-		[DT_I_PICKED] = &m->b.picked,
-		[DT_I_MEAN] = (void **)&m->b.mean,
-		[DT_I_RSTD] = (void **)&m->b.rstd,
-		[DT_I_COS] = (void **)&m->rope_cos,
-		[DT_I_SIN] = (void **)&m->rope_sin,
-		[DT_I_LOCAL_COS] = (void **)&m->local_cos,
-		[DT_I_LOCAL_SIN] = (void **)&m->local_sin,
-		[DT_I_WIDE] = (void **)&m->b.wide,
-		[DT_I_SCORE] = (void **)&m->b.score,
-		[DT_I_WEIGHT] = (void **)&m->b.weight,
-		[DT_I_EXPERT_OUT] = (void **)&m->b.expert_out,
-		[DT_I_EXPERT] = (void **)&m->b.expert,
-		[DT_I_AT] = (void **)&m->b.at,
-		[DT_I_FROM] = (void **)&m->b.from,
-		[DT_I_FIRST] = (void **)&m->b.first,
-	};
-	const struct dt_infer_shape s = shape_of(m);
-	uint64_t bytes[DT_I_N], at = 0;
-	int rc = dt_infer_area(m, &m->work, dt_infer_work(&s, bytes), err);
-
-	for (int i = 0; i < DT_I_N && rc == 0; i++) {
-		*to[i] = m->work.base + at;
-		at += bytes[i];
-	}
-	return rc;
-}
-
-static int64_t cache_cols(const struct dt_infer *m)
-{
-	const struct dt_attn a = {.kv_heads = m->config.kv_heads, .head_dim = m->config.head_dim};
-
-	return dt_kv_row(&a, m->p.cache);
-}
-
 static size_t cache_row_bytes(const struct dt_infer *m)
 {
-	const struct dt_infer_shape s = shape_of(m);
-
-	return dt_infer_cache_row(&s);
+	return (size_t)dt_infer_cache_row(&m->config, m->p.cache);
 }
 
 /*
@@ -101,46 +33,62 @@ static void warm(const struct dt_infer *m)
 	}
 }
 
-/* A table of angles, made by the host. */
+/* A table of angles, made by the host: cosines, then sines. */
 static int put_angles(struct dt_infer *m, void (*make)(const struct dt_config *, int64_t, float *, float *),
-		      float *cos, float *sin, struct dt_err *err)
+		      enum dt_buf_id id, const float **cos, const float **sin, struct dt_err *err)
 {
 	size_t n = (size_t)(m->positions * m->config.head_dim / 2);
-	float *both = malloc(2 * n * sizeof(*both));
+	float *to = dt_plan_address(&m->plan, m->work.base, id, -1), *both;
 	int rc;
 
+	if (!to)
+		return 0;
+	both = malloc(2 * n * sizeof(*both));
 	if (!both)
 		return dt_err_sys(err, -ENOMEM, "table of rotary angles");
 	make(&m->config, m->positions, both, both + n);
-	rc = dt_infer_put(m, cos, both, n * sizeof(*both), err);
-	if (rc == 0)
-		rc = dt_infer_put(m, sin, both + n, n * sizeof(*both), err);
+	rc = dt_infer_put(m, to, both, 2 * n * sizeof(*both), err);
 	free(both);
+	*cos = to;
+	*sin = to + n;
 	return rc;
 }
 
 static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *err)
 {
-	struct dt_infer_shape s;
+	struct dt_exec *x = &m->x;
 	int rc;
 
 	m->config = *dt_source_config(src);
 	m->positions = m->p.max_len > 0 ? m->p.max_len : m->config.max_seq;
-	dt_local_dims(&m->config, 1, 0, &m->dims);
+	rc = dt_memory_plan_serving(&m->config, m->p.dtype, m->p.max_tokens, m->p.max_seqs, m->positions,
+				    &m->plan, err);
+	if (rc < 0)
+		return rc;
+	*x = (struct dt_exec){.c = &m->config,
+			      .stage = &m->plan.stage,
+			      .plan = &m->plan,
+			      .dev = m->dev,
+			      .calls = dt_serve_calls,
+			      .owner = m,
+			      .dtype = m->p.dtype,
+			      .positions = m->positions};
 	rc = dt_infer_load(m, src, err);
 	if (rc < 0)
 		return dt_err_prefix(err, "'%s'", dt_source_path(src));
-	s = shape_of(m);
-	if ((rc = dt_infer_area(m, &m->cache, dt_infer_cache(&s), err)) < 0 || (rc = carve(m, err)) < 0 ||
+	if ((rc = dt_infer_area(m, &m->cache,
+				dt_infer_cache(&m->config, m->p.cache, m->p.blocks, m->p.block_size), err)) <
+		    0 ||
+	    (rc = dt_infer_area(m, &m->work, m->plan.arena_bytes, err)) < 0 ||
 	    (rc = dt_infer_side_open(m, err)) < 0)
 		return rc;
+	x->base = m->work.base;
 	if (dt_dev_is_host(m->dev))
 		warm(m);
-	if (m->config.pos == DT_POS_ROPE)
-		rc = put_angles(m, dt_rope_table, m->rope_cos, m->rope_sin, err);
-	if (rc == 0 && m->config.pos == DT_POS_ROPE && m->config.rope_local_theta > 0)
-		rc = put_angles(m, dt_rope_local_table, m->local_cos, m->local_sin, err);
-	return rc;
+	rc = put_angles(m, dt_rope_table, DT_B_ROPE, &x->rope_cos, &x->rope_sin, err);
+	return rc < 0 ? rc
+		      : put_angles(m, dt_rope_local_table, DT_B_ROPE_LOCAL, &x->local_cos, &x->local_sin,
+				   err);
 }
 
 static int check(const struct dt_infer_params *p, const struct dt_config *c, struct dt_err *err)
@@ -197,6 +145,7 @@ void dt_infer_close(struct dt_infer *m)
 	dt_infer_unload(m);
 	dt_infer_area_release(m, &m->cache);
 	dt_infer_area_release(m, &m->work);
+	dt_memory_plan_release(&m->plan);
 	free(m);
 }
 
@@ -216,148 +165,14 @@ struct dt_infer_memory dt_infer_bytes(const struct dt_infer *m)
 
 /* ---- the pass ---- */
 
-static struct dt_tensor rows_of(const struct dt_infer *m, const struct dt_infer_batch *b, void *data,
-				int64_t cols)
-{
-	return dt_t2(data, m->p.dtype, b->ntokens, cols);
-}
-
-static int linear(const struct dt_infer *m, struct dt_tensor y, struct dt_tensor x,
-		  const struct dt_infer_linear *w)
-{
-	if (w->packed)
-		return m->dev->ops->packed_matmul(m->dev, y, x, w->packed, w->bias);
-	return m->dev->ops->matmul(m->dev, y, x, false, w->w, true, w->bias, false);
-}
-
-/* y = the gated activation of x w^T; up holds both halves where they cannot be done at once. */
-static int gated(const struct dt_infer *m, struct dt_tensor y, struct dt_tensor up, struct dt_tensor x,
-		 const struct dt_infer_linear *w)
-{
-	const enum dt_act_fn f = (enum dt_act_fn)m->config.act;
-	int rc = w->packed ? m->dev->ops->packed_gated(m->dev, y, x, w->packed, w->bias, f) : -ENOTSUP;
-
-	if (rc != -ENOTSUP)
-		return rc;
-	rc = linear(m, up, x, w);
-	return rc < 0 ? rc : m->dev->ops->gated_forward(m->dev, y, up, f);
-}
-
-/* y = norm(x + delta), the sum into sum; delta DT_NONE: of x, and no sum. */
-static int norm(const struct dt_infer *m, struct dt_tensor y, struct dt_tensor sum, struct dt_tensor x,
-		struct dt_tensor delta, struct dt_tensor w, struct dt_tensor bias)
-{
-	const struct dt_ops *o = m->dev->ops;
-	struct dt_tensor mean = dt_t1(m->b.mean, DT_F32, x.dim[0]), rstd = dt_t1(m->b.rstd, DT_F32, x.dim[0]);
-	float eps = (float)m->config.norm_eps;
-
-	if (!delta.data)
-		sum = DT_NONE;
-	if (m->config.norm == DT_NORM_LAYER)
-		return o->layernorm_forward(m->dev, y, mean, rstd, sum, x, delta, w, bias, eps);
-	return o->rmsnorm_forward(m->dev, y, rstd, sum, x, delta, w, false, eps);
-}
-
-/* x = rows of the embedding (Gemma scales them), and of the positions where the model learned them. */
-static int embed(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_err *err)
-{
-	struct dt_tensor x = rows_of(m, b, m->b.resid, m->config.hidden),
-			 y = rows_of(m, b, m->b.norm, m->config.hidden);
-	float scale = m->config.embed_scaled ? (float)sqrt((double)m->config.hidden) : 1;
-	const int32_t *ids = dt_infer_there(m, b->ids), *pos = dt_infer_there(m, b->pos);
-
-	TRY(m->dev->ops->packed_embed(m->dev, x, m->embed.packed, ids, scale));
-	if (m->pos.data) {
-		TRY(m->dev->ops->embedding_forward(m->dev, y, pos, NULL, m->pos, DT_NONE, 0));
-		TRY(m->dev->ops->add(m->dev, x, x, y));
-	}
-	return 0;
-}
-
-/* RMSNorm over each head of q and of k (Qwen3). */
-static int norm_heads(const struct dt_infer *m, const struct dt_infer_batch *b,
-		      const struct dt_infer_layer *l, struct dt_err *err)
-{
-	const struct dt_config *c = &m->config;
-	const struct dt_heads part[2] = {{0, c->heads, c->head_dim}, {c->heads, c->kv_heads, c->head_dim}};
-	const struct dt_tensor w[2] = {l->q_norm, l->k_norm}, qkv = rows_of(m, b, m->b.qkv, m->dims.qkv);
-
-	for (int i = 0; i < 2; i++)
-		TRY(m->dev->ops->heads_norm_forward(m->dev, qkv, DT_NONE, DT_NONE, qkv, w[i], false,
-						    (float)c->norm_eps, &part[i]));
-	return 0;
-}
-
-static int attention(struct dt_infer *m, const struct dt_infer_batch *b, int l, struct dt_err *err)
-{
-	const struct dt_ops *o = m->dev->ops;
-	const struct dt_config *c = &m->config;
-	const struct dt_infer_layer *layer = &m->layer[l];
-	int64_t slots = (int64_t)m->p.blocks * m->p.block_size, cols = cache_cols(m);
-	char *at = m->cache.base + (size_t)(2 * l) * (size_t)slots * cache_row_bytes(m);
-	struct dt_tensor k = dt_t3(at, m->p.cache, m->p.blocks, m->p.block_size, cols),
-			 v = dt_t3(at + (size_t)slots * cache_row_bytes(m), m->p.cache, m->p.blocks,
-				   m->p.block_size, cols);
-	struct dt_tensor qkv = rows_of(m, b, m->b.qkv, m->dims.qkv);
-	bool local = c->rope_local_theta > 0 && dt_layer_window(c, l) > 0;
-	struct dt_rope rope = {.rot_heads = c->heads + c->kv_heads,
-			       .head_dim = c->head_dim,
-			       .rot_dim = c->head_dim,
-			       .pairing = (enum dt_rope_pairing)c->rope_pairing,
-			       .cos = local ? m->local_cos : m->rope_cos,
-			       .sin = local ? m->local_sin : m->rope_sin,
-			       .positions = m->positions};
-	struct dt_attn a = {.heads = c->heads,
-			    .kv_heads = c->kv_heads,
-			    .head_dim = c->head_dim,
-			    .window = dt_layer_window(c, l),
-			    .scale = (float)dt_score_scale(c)};
-	struct dt_paged paged = {.nseq = b->nseq,
-				 .q_start = b->q_start,
-				 .kv_len = b->kv_len,
-				 .block_table = b->block_table,
-				 .max_blocks = b->max_blocks,
-				 .block_size = m->p.block_size,
-				 .longest = m->side.keys};
-
-	TRY(linear(m, qkv, rows_of(m, b, m->b.norm, c->hidden), &layer->qkv));
-	if (c->qk_norm && norm_heads(m, b, layer, err) < 0)
-		return -EIO;
-	if (c->pos == DT_POS_ROPE)
-		TRY(o->rope(m->dev, qkv, &rope, dt_infer_there(m, b->pos), false));
-	TRY(o->kv_write(m->dev, k, v, qkv, &a, b->slot));
-	TRY(o->attention_paged(m->dev, rows_of(m, b, m->b.attn, c->heads * c->head_dim), qkv, k, v, &a,
-			       &paged));
-	TRY(linear(m, rows_of(m, b, m->b.delta, c->hidden), rows_of(m, b, m->b.attn, c->heads * c->head_dim),
-		   &layer->o));
-	return 0;
-}
-
-static int mlp(struct dt_infer *m, const struct dt_infer_batch *b, int l, struct dt_err *err)
-{
-	const struct dt_config *c = &m->config;
-	struct dt_tensor up = rows_of(m, b, m->b.up, (c->gated ? 2 : 1) * c->ffn),
-			 act = rows_of(m, b, m->b.act, c->ffn);
-
-	if (dt_layer_has_experts(c, l))
-		return dt_infer_experts(m, &m->layer[l], b->ntokens, err);
-	if (c->gated) {
-		TRY(gated(m, act, up, rows_of(m, b, m->b.norm, c->hidden), &m->layer[l].up));
-	} else {
-		TRY(linear(m, up, rows_of(m, b, m->b.norm, c->hidden), &m->layer[l].up));
-		TRY(m->dev->ops->act_forward(m->dev, act, up, (enum dt_act_fn)c->act));
-	}
-	TRY(linear(m, rows_of(m, b, m->b.delta, c->hidden), act, &m->layer[l].down));
-	return 0;
-}
-
 /* In f32 and row by row, so that it does not matter how a prompt was cut. */
-static int pool_rows(const struct dt_infer *m, const struct dt_infer_batch *b, int seq, float *sum)
+static int pool_rows(const struct dt_infer *m, const void *rows, int seq, float *sum)
 {
-	int64_t n = m->config.hidden, first = b->q_start[seq], rows = b->q_start[seq + 1] - first;
-	size_t e = (size_t)dt_dtype_size(m->p.dtype), bytes = (size_t)(rows * n) * e;
+	const struct dt_infer_batch *b = m->batch;
+	int64_t n = m->config.hidden, first = b->q_start[seq], count = b->q_start[seq + 1] - first;
+	size_t e = (size_t)dt_dtype_size(m->p.dtype), bytes = (size_t)(count * n) * e;
 	char *copy = NULL;
-	const void *x = (const char *)m->b.norm + (size_t)(first * n) * e;
+	const void *x = (const char *)rows + (size_t)(first * n) * e;
 	int rc = 0;
 
 	if (!dt_dev_is_host(m->dev)) {
@@ -367,7 +182,7 @@ static int pool_rows(const struct dt_infer *m, const struct dt_infer_batch *b, i
 			rc = dt_dev_sync(m->dev);
 		x = copy;
 	}
-	for (int64_t t = 0; t < rows && rc == 0; t++)
+	for (int64_t t = 0; t < count && rc == 0; t++)
 		for (int64_t i = 0; i < n; i++)
 			sum[i] += m->p.dtype == DT_F32 ? ((const float *)x)[t * n + i]
 						       : dt_bf16_to_f32(((const uint16_t *)x)[t * n + i]);
@@ -383,63 +198,21 @@ int dt_infer_copy_block(struct dt_infer *m, int32_t from, int32_t to)
 				m->cache.base + (size_t)from * block, all, block, 2 * m->config.layers);
 }
 
-/* The logits of the rows that are wanted, and the tokens that are drawn from them. */
-static int head(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
-{
-	const struct dt_config *c = &m->config;
-	size_t row = (size_t)(c->hidden * dt_dtype_size(m->p.dtype));
-	char *x = m->b.norm;
-	int all = 0;
-
-	for (int i = 0; b->pool && i < b->nseq; i++)
-		if (b->pool[i])
-			TRY(pool_rows(m, b, i, b->pool[i]));
-	if (b->nwant == 0)
-		return 0;
-	while (all < b->nwant && b->want[all] == all)
-		all++;
-	if (all < b->nwant) {
-		x = m->b.picked;
-		for (int i = 0; i < b->nwant; i++)
-			TRY(dt_dev_copy(m->dev, x + (size_t)i * row,
-					(char *)m->b.norm + (size_t)b->want[i] * row, row));
-	}
-	TRY(linear(m, dt_t2(logits, DT_F32, b->nwant, c->vocab), dt_t2(x, m->p.dtype, b->nwant, c->hidden),
-		   &m->head));
-	if (b->draw)
-		TRY(m->dev->ops->sample(m->dev, b->drawn, dt_t2(logits, DT_F32, b->nwant, c->vocab), b->draw,
-					b->edit, b->nedits));
-	return 0;
-}
-
 int dt_infer_pass(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
 {
-	int64_t c = m->config.hidden;
-	struct dt_tensor resid = rows_of(m, b, m->b.resid, c), resid2 = rows_of(m, b, m->b.resid2, c);
-	struct dt_tensor y = rows_of(m, b, m->b.norm, c), delta = rows_of(m, b, m->b.delta, c);
+	struct dt_prog *p = &m->plan.stage.chunk[0];
+	const struct dt_node *head = &p->step[p->start[DT_LIST_LOSS]].n;
 	int rc;
 
-	rc = embed(m, b, err);
-	for (int l = 0; l < m->config.layers && rc == 0; l++) {
-		const struct dt_infer_layer *w = &m->layer[l];
-
-		/* x = x + attention(norm(x)); the first layer has nothing to add yet */
-		TRY(norm(m, y, resid, l ? resid2 : resid, l ? delta : DT_NONE, w->norm1, w->norm1_b));
-		rc = attention(m, b, l, err);
-		if (rc < 0)
-			return rc;
-		if (w->post_attn.data) /* Gemma: what is added is normalised too */
-			TRY(norm(m, delta, DT_NONE, delta, DT_NONE, w->post_attn, DT_NONE));
-		/* x = x + mlp(norm(x)) */
-		TRY(norm(m, y, resid2, resid, delta, w->norm2, w->norm2_b));
-		rc = mlp(m, b, l, err);
-		if (rc == 0 && w->post_mlp.data)
-			TRY(norm(m, delta, DT_NONE, delta, DT_NONE, w->post_mlp, DT_NONE));
-	}
-	if (rc < 0)
-		return rc;
-	TRY(norm(m, y, resid, resid2, delta, m->norm, m->norm_b));
-	return head(m, b, logits, err);
+	m->batch = b;
+	m->logits = logits;
+	m->x.pos = (int32_t *)dt_infer_there(m, b->pos);
+	p->rows[DT_ROWS_ALL] = p->rows[DT_ROWS_STREAM] = b->ntokens;
+	rc = dt_exec_run(&m->x, &m->flight, DT_LIST_FORWARD, NULL, err);
+	for (int i = 0; b->pool && i < b->nseq && rc == 0; i++)
+		if (b->pool[i])
+			TRY(pool_rows(m, dt_exec_value(&m->x, &m->flight, head->in[0]), i, b->pool[i]));
+	return rc < 0 || b->nwant == 0 ? rc : dt_exec_run(&m->x, &m->flight, DT_LIST_LOSS, NULL, err);
 }
 
 int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)

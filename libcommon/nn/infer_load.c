@@ -14,78 +14,6 @@ struct loader {
 	struct dt_err *err;
 };
 
-/* The matrix that a parameter is a part of; NULL: it is none. */
-static struct dt_infer_linear *linear_of(struct dt_infer *m, const struct dt_param *p)
-{
-	struct dt_infer_layer *l = p->layer >= 0 && p->layer < m->config.layers ? &m->layer[p->layer] : NULL;
-
-	switch (p->role) {
-	case DT_W_EMBED:
-		return &m->embed;
-	case DT_W_HEAD:
-		return &m->head;
-	case DT_W_Q:
-	case DT_W_K:
-	case DT_W_V:
-		return &l->qkv;
-	case DT_W_O:
-		return &l->o;
-	case DT_W_GATE:
-	case DT_W_UP:
-		return &l->up;
-	case DT_W_DOWN:
-		return &l->down;
-	case DT_W_ROUTER:
-		return &l->router;
-	default:
-		return NULL;
-	}
-}
-
-/* Where a vector (or the table of positions) goes; NULL for what this code does not know. */
-static struct dt_tensor *vector_of(struct dt_infer *m, const struct dt_param *p)
-{
-	struct dt_infer_layer *l = p->layer >= 0 && p->layer < m->config.layers ? &m->layer[p->layer] : NULL;
-
-	switch (p->role) {
-	case DT_W_POS:
-		return &m->pos;
-	case DT_W_ATTN_NORM:
-		return &l->norm1;
-	case DT_W_ATTN_NORM_B:
-		return &l->norm1_b;
-	case DT_W_MLP_NORM:
-		return &l->norm2;
-	case DT_W_MLP_NORM_B:
-		return &l->norm2_b;
-	case DT_W_Q_NORM:
-		return &l->q_norm;
-	case DT_W_K_NORM:
-		return &l->k_norm;
-	case DT_W_Q_B:
-	case DT_W_K_B:
-	case DT_W_V_B:
-		return &l->qkv.bias;
-	case DT_W_O_B:
-		return &l->o.bias;
-	case DT_W_GATE_B:
-	case DT_W_UP_B:
-		return &l->up.bias;
-	case DT_W_DOWN_B:
-		return &l->down.bias;
-	case DT_W_POST_ATTN_NORM:
-		return &l->post_attn;
-	case DT_W_POST_MLP_NORM:
-		return &l->post_mlp;
-	case DT_W_FINAL_NORM:
-		return &m->norm;
-	case DT_W_FINAL_NORM_B:
-		return &m->norm_b;
-	default:
-		return NULL;
-	}
-}
-
 static enum dt_format format_of(const struct loader *l, int i)
 {
 	const struct dt_infer_params *p = &l->m->p;
@@ -144,22 +72,11 @@ static int append(struct loader *l, int i, int64_t first, int64_t rows, struct d
 	return rc < 0 ? dt_err_sys(l->err, rc, "cannot load '%s'", p->name) : 0;
 }
 
-/* The first of several that are fused gets the address, the others lengthen it. */
-static void extend(struct dt_tensor *t, void *data, enum dt_dtype dtype, const struct dt_param *p)
-{
-	if (t->data)
-		t->dim[0] += p->shape[0];
-	else
-		*t = p->ndim == 2 ? dt_t2(data, dtype, p->shape[0], p->shape[1])
-				  : dt_t1(data, dtype, p->shape[0]);
-}
-
 /* Every expert's rows of one of the three tensors; up goes below gate. */
 static int load_experts(struct loader *l, int i)
 {
 	const struct dt_param *p = &l->table->p[i];
-	struct dt_infer_layer *to = &l->m->layer[p->layer];
-	struct dt_packed **w = p->role == DT_W_EXPERT_DOWN ? to->expert_down : to->expert_up;
+	struct dt_packed **w = l->m->expert[l->m->owner[i]];
 	int64_t rows = p->shape[0] / p->experts;
 	int rc = 0;
 
@@ -168,69 +85,84 @@ static int load_experts(struct loader *l, int i)
 	return rc;
 }
 
-static int load_one(struct loader *l, int i)
+static int load_plain(struct loader *l, int i)
 {
 	const struct dt_param *p = &l->table->p[i];
-	struct dt_infer_linear *matrix = linear_of(l->m, p);
-	struct dt_tensor *to = matrix ? &matrix->w : vector_of(l->m, p);
-	char *data, *read;
-	size_t bytes;
+	enum dt_dtype type = plain_type(l, p);
+	char *data = l->m->weights.base + place(l, i, &l->at), *read = data;
+	size_t bytes = (size_t)dt_param_numel(p) * (size_t)dt_dtype_size(type);
 	int rc;
 
-	if (p->experts)
-		return load_experts(l, i);
-	if (!to)
-		return dt_err_set(l->err, -ENOTSUP, "model '%s': '%s' cannot be computed", l->m->config.name,
-				  p->name);
-	if (dt_infer_packs(p))
-		return append(l, i, 0, p->shape[0], &matrix->packed);
-	if (matrix && matrix->packed)
-		return dt_err_set(l->err, -ENOTSUP, "'%s' is stored in another way than what it belongs to",
-				  p->name);
-	data = read = l->m->weights.base + place(l, i, &l->at);
-	bytes = (size_t)dt_param_numel(p) * (size_t)dt_dtype_size(plain_type(l, p));
 	if (!dt_dev_is_host(l->m->dev) && !(read = malloc(bytes)))
 		return dt_err_sys(l->err, -ENOMEM, "cannot load '%s'", p->name);
-	rc = read_rows(l, i, 0, p->shape[0], plain_type(l, p), read);
-	if (rc == 0 && l->m->config.norm_plus_one && dt_param_is_scale(p))
-		for (int64_t k = 0; k < p->shape[0]; k++)
-			((float *)read)[k] += 1; /* an RMSNorm's: f32 */
+	rc = read_rows(l, i, 0, p->shape[0], type, read);
 	if (read != data) {
 		if (rc == 0)
 			rc = dt_infer_put(l->m, data, read, bytes, l->err);
 		free(read);
 	}
-	if (rc < 0)
-		return rc;
-	extend(to, data, plain_type(l, p), p);
+	if (rc == 0)
+		l->m->x.w[i] = p->ndim == 2 ? dt_t2(data, type, p->shape[0], p->shape[1])
+					    : dt_t1(data, type, p->shape[0]);
 	return rc;
 }
 
-static void count_packed(struct dt_infer *m, const struct dt_packed *x)
+static int load_one(struct loader *l, int i)
 {
-	if (x)
-		m->packed_bytes += dt_packed_bytes(x);
+	const struct dt_param *p = &l->table->p[i];
+
+	if (l->m->owner[i] < 0)
+		return load_plain(l, i);
+	return p->experts ? load_experts(l, i) : append(l, i, 0, p->shape[0], &l->m->packed[l->m->owner[i]]);
 }
 
-/* The experts of a layer as they are multiplied with. */
-static int join_experts(struct dt_infer *m, struct dt_infer_layer *w, struct dt_err *err)
+/* The experts of a node as they are multiplied with. */
+static int join_experts(struct dt_infer *m, int owner, struct dt_err *err)
 {
 	const int n = (int)m->config.experts;
-	int rc;
+	int rc = dt_packed_set_open(&m->set[owner], m->dev, m->expert[owner], n);
 
-	if (!w->expert_up[0])
-		return 0; /* a dense layer of such a model */
-	rc = dt_packed_set_open(&w->experts_up, m->dev, w->expert_up, n);
-	if (rc == 0)
-		rc = dt_packed_set_open(&w->experts_down, m->dev, w->expert_down, n);
 	if (rc == -EINVAL)
 		return dt_err_set(err, -ENOTSUP, "the experts of a layer are stored in different ways");
 	if (rc < 0)
 		return dt_err_sys(err, rc, "cannot load the model");
-	m->set_bytes += dt_packed_set_bytes(w->experts_up) + dt_packed_set_bytes(w->experts_down);
-	for (int e = 0; e < n; e++) {
-		count_packed(m, w->expert_up[e]);
-		count_packed(m, w->expert_down[e]);
+	m->set_bytes += dt_packed_set_bytes(m->set[owner]);
+	for (int e = 0; e < n; e++)
+		m->packed_bytes += dt_packed_bytes(m->expert[owner][e]);
+	return 0;
+}
+
+/* Which parameters are packed, and with whom: those that one node multiplies with. */
+static int find_owners(struct dt_infer *m)
+{
+	const struct dt_prog *p = &m->plan.stage.chunk[0];
+	size_t n = (size_t)m->plan.stage.local.n + 1;
+
+	m->owner = malloc(n * sizeof(*m->owner));
+	m->packed = calloc(n, sizeof(*m->packed));
+	m->expert = calloc(n, sizeof(*m->expert));
+	m->set = calloc(n, sizeof(*m->set));
+	m->x.w = calloc(n, sizeof(*m->x.w));
+	if (!m->owner || !m->packed || !m->expert || !m->set || !m->x.w)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		m->owner[i] = -1;
+	for (int s = 0; s < p->nstep; s++) {
+		const struct dt_node *node = &p->step[s].n;
+		int first = node->param[0] >= 0 ? node->param[0] : node->param[1];
+		bool ends = node->op == DT_OP_EMBED || node->op == DT_OP_HEAD;
+
+		if (!ends && node->op != DT_OP_LINEAR && node->op != DT_OP_LINEAR_GATED &&
+		    node->op != DT_OP_EXPERTS)
+			continue;
+		for (int k = 0; k < (ends ? 1 : 3); k++)
+			if (node->param[k] >= 0)
+				m->owner[node->param[k]] = first;
+		if (node->op != DT_OP_EXPERTS)
+			continue;
+		m->expert[first] = calloc((size_t)m->config.experts, sizeof(*m->expert[first]));
+		if (!m->expert[first])
+			return -ENOMEM;
 	}
 	return 0;
 }
@@ -239,63 +171,36 @@ int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err)
 {
 	struct loader l = {.m = m, .src = src, .table = dt_source_params(src), .err = err};
 	uint64_t bytes = 0;
-	int rc = 0;
+	int rc = find_owners(m);
 
-	m->layer = calloc((size_t)m->config.layers, sizeof(*m->layer));
-	if (!m->layer)
-		return dt_err_sys(err, -ENOMEM, "cannot load the model");
-	for (int64_t i = 0; m->config.experts && i < m->config.layers; i++) {
-		struct dt_infer_layer *w = &m->layer[i];
-
-		w->expert_up = calloc((size_t)m->config.experts, sizeof(*w->expert_up));
-		w->expert_down = calloc((size_t)m->config.experts, sizeof(*w->expert_down));
-		if (!w->expert_up || !w->expert_down)
-			return dt_err_sys(err, -ENOMEM, "cannot load the model");
-	}
+	if (rc < 0)
+		return dt_err_sys(err, rc, "cannot load the model");
 	for (int i = 0; i < l.table->n; i++)
 		place(&l, i, &bytes);
 	rc = dt_infer_area(m, &m->weights, bytes, err);
 	for (int i = 0; i < l.table->n && rc == 0; i++)
 		rc = load_one(&l, i);
-	if (rc < 0)
-		return rc;
-	if (m->config.tied)
-		m->head = m->embed;
-	count_packed(m, m->embed.packed);
-	if (!m->config.tied)
-		count_packed(m, m->head.packed);
-	for (int64_t i = 0; i < m->config.layers; i++) {
-		count_packed(m, m->layer[i].qkv.packed);
-		count_packed(m, m->layer[i].o.packed);
-		count_packed(m, m->layer[i].up.packed);
-		count_packed(m, m->layer[i].down.packed);
-		if (m->config.experts && (rc = join_experts(m, &m->layer[i], err)) < 0)
-			return rc;
-	}
-	return 0;
+	for (int i = 0; i < l.table->n && rc == 0; i++)
+		if (m->packed[i])
+			m->packed_bytes += dt_packed_bytes(m->packed[i]);
+		else if (m->expert[i])
+			rc = join_experts(m, i, err);
+	return rc;
 }
 
 void dt_infer_unload(struct dt_infer *m)
 {
-	for (int64_t i = 0; m->layer && i < m->config.layers; i++) {
-		dt_packed_close(m->layer[i].qkv.packed);
-		dt_packed_close(m->layer[i].o.packed);
-		dt_packed_close(m->layer[i].up.packed);
-		dt_packed_close(m->layer[i].down.packed);
-		dt_packed_set_close(m->layer[i].experts_up);
-		dt_packed_set_close(m->layer[i].experts_down);
-		for (int64_t e = 0; e < m->config.experts; e++) {
-			if (m->layer[i].expert_up)
-				dt_packed_close(m->layer[i].expert_up[e]);
-			if (m->layer[i].expert_down)
-				dt_packed_close(m->layer[i].expert_down[e]);
-		}
-		free(m->layer[i].expert_up);
-		free(m->layer[i].expert_down);
+	for (int i = 0; m->set && i < m->plan.stage.local.n; i++) {
+		dt_packed_close(m->packed[i]);
+		dt_packed_set_close(m->set[i]);
+		for (int64_t e = 0; m->expert[i] && e < m->config.experts; e++)
+			dt_packed_close(m->expert[i][e]);
+		free(m->expert[i]);
 	}
-	if (m->head.packed != m->embed.packed)
-		dt_packed_close(m->head.packed);
-	dt_packed_close(m->embed.packed);
-	free(m->layer);
+	free(m->owner);
+	free(m->packed);
+	free(m->expert);
+	free(m->set);
+	dt_exec_close(&m->x);
 	dt_infer_area_release(m, &m->weights);
 }

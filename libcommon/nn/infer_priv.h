@@ -1,28 +1,13 @@
-/* What infer.c, infer_load.c and infer_moe.c share; not for others. */
+/* What infer.c, infer_load.c, infer_device.c and call_serve.c share; not for others. */
 #ifndef DT_NN_INFER_PRIV_H
 #define DT_NN_INFER_PRIV_H
 
 #include "base/arena.h"
 #include "kernels/ops.h"
 #include "kernels/quant.h"
-#include "model/activations.h"
-#include "model/params.h"
+#include "nn/call.h"
 #include "nn/infer.h"
 #include "plan/inferplan.h"
-
-/* A matrix to multiply with: laid out by kernels/quant.h, or plain f32. */
-struct dt_infer_linear {
-	struct dt_packed *packed;
-	struct dt_tensor w, bias; /* w: where packed is NULL */
-};
-
-struct dt_infer_layer {
-	struct dt_infer_linear qkv, o, up, down;	 /* up: gate and up where the model is gated */
-	struct dt_infer_linear router;			 /* f32 */
-	struct dt_packed **expert_up, **expert_down;	 /* [experts] */
-	struct dt_packed_set *experts_up, *experts_down; /* the same, as they are multiplied with */
-	struct dt_tensor norm1, norm1_b, norm2, norm2_b, q_norm, k_norm, post_attn, post_mlp;
-};
 
 #define DT_INFER_RECORDED 32
 
@@ -52,37 +37,31 @@ struct dt_infer_side {
 
 struct dt_infer {
 	struct dt_config config;
-	struct dt_local_dims dims;
 	struct dt_infer_params p;
 	struct dt_dev *dev;
-	struct dt_infer_layer *layer;	    /* [layers] */
-	struct dt_infer_linear embed, head; /* head.packed may be embed's: the model is tied */
-	struct dt_tensor pos, norm, norm_b;
-	struct dt_arena weights; /* vectors, and plain matrices */
+	struct dt_memory_plan plan; /* of the working set, and the program */
+	struct dt_exec x;	    /* w: vectors and plain matrices, by parameter */
+	int *owner;		    /* by parameter: the first of those it is packed with; -1: it is plain */
+	struct dt_packed **packed;  /* by owner */
+	struct dt_packed ***expert; /* by owner: every expert's */
+	struct dt_packed_set **set; /* by owner: the experts, as they are multiplied with */
+	struct dt_arena weights;    /* vectors, and plain matrices */
 	struct dt_arena cache, work;
 	uint64_t packed_bytes; /* of matrices, as laid out */
 	uint64_t set_bytes;    /* of what finds those of experts */
-	float *rope_cos, *rope_sin;
-	float *local_cos, *local_sin; /* of layers with a window, where they have a base of their own */
 	int64_t positions;
+	struct dt_flight flight;
 	struct dt_infer_side side;
-	struct { /* in work */
-		void *resid, *resid2, *norm, *qkv, *attn, *up, *act, *delta, *picked;
-		float *mean, *rstd;
-		/* of experts: a choice is one of the experts_used of a row */
-		float *wide;		     /* [rows, hidden] */
-		float *score;		     /* [rows, experts] */
-		float *weight, *expert_out;  /* [choices], [choices, hidden] */
-		int32_t *expert, *at, *from; /* [choices]: which, its row when sorted, and back */
-		int32_t *first;		     /* [experts + 1]: its first row */
-	} b;
+	/* the pass under way */
+	const struct dt_infer_batch *batch;
+	float *logits;
 };
 
 /* infer.c: the pass itself, and the draws where there are some; logits and drawn are the device's memory, and
  * what the batch points to otherwise dt_dev_tables'. */
 int dt_infer_pass(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
 
-/* infer_device.c: memory of the device; what the host copies there is there when the call returns. */
+/* infer_area.c: memory of the device; what the host copies there is there when the call returns. */
 int dt_infer_area(struct dt_infer *m, struct dt_arena *a, size_t bytes, struct dt_err *err);
 void dt_infer_area_release(struct dt_infer *m, struct dt_arena *a);
 int dt_infer_put(struct dt_infer *m, void *to, const void *from, size_t n, struct dt_err *err);
@@ -93,11 +72,11 @@ const int32_t *dt_infer_there(const struct dt_infer *m, const int32_t *p);
 int dt_infer_side_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *logits,
 			  struct dt_err *err);
 
-/* infer_load.c: fills layer, embed, head, pos, norm. */
+/* infer_load.c: fills owner, packed, expert, set and x.w. */
 int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err);
 void dt_infer_unload(struct dt_infer *m);
 
-/* infer_moe.c: delta = the layer's mixture of experts of norm. */
-int dt_infer_experts(struct dt_infer *m, const struct dt_infer_layer *l, int64_t rows, struct dt_err *err);
+/* call_serve.c: what nodes do in serving, by op. */
+extern dt_call *const dt_serve_calls[DT_OP_N];
 
 #endif

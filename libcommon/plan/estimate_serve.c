@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "plan/formulas.h"
 #include "plan/inferplan.h"
+#include "plan/memory.h"
 
 #include <errno.h>
 #include <math.h>
@@ -86,39 +87,13 @@ static bool own_cache(const struct dt_serve_shape *s, enum dt_dtype *ret)
 static int put_own(struct dt_estimate *t, const struct dt_serve_shape *s, const struct dt_params *table,
 		   struct dt_err *err)
 {
-	static const char *const names[DT_I_N] = {"residual stream",
-						  "residual stream 2",
-						  "norm",
-						  "delta",
-						  "qkv",
-						  "attention",
-						  "up",
-						  "activation",
-						  "picked rows",
-						  "means",
-						  "deviations",
-						  "cosines",
-						  "sines",
-						  "local cosines",
-						  "local sines",
-						  "wide rows",
-						  "scores",
-						  "weights of choices",
-						  "outputs of experts",
-						  "choices",
-						  "places",
-						  "choices of places",
-						  "first rows"};
-	struct dt_infer_shape shape = {.config = s->config,
-				       .compute = s->compute,
-				       .max_tokens = s->max_tokens,
-				       .max_seqs = s->max_seqs,
-				       .positions = s->max_len,
-				       .blocks = s->max_seqs * ((s->max_len + s->block - 1) / s->block),
-				       .block_size = s->block};
-	uint64_t bytes[DT_I_N], plain = 0, packed = 0;
+	int64_t blocks = s->max_seqs * ((s->max_len + s->block - 1) / s->block);
+	struct dt_memory_plan work;
+	enum dt_dtype cache = s->compute;
+	uint64_t plain = 0, packed = 0;
+	int rc;
 
-	own_cache(s, &shape.cache);
+	own_cache(s, &cache);
 	for (int i = 0; i < table->n; i++) {
 		const struct dt_param *p = &table->p[i];
 		int asked = s->stored ? -1 : dt_weight_kept_as(s->config, p, s->weights);
@@ -135,12 +110,19 @@ static int put_own(struct dt_estimate *t, const struct dt_serve_shape *s, const 
 	    "panels of 16 rows in their format, whole large pages", DT_EXACT);
 	put(t, DT_MEM_WEIGHTS, (double)(plain ? plain : DT_ALIGN), "vectors, plain matrices",
 	    "elements x bytes", DT_EXACT);
-	put(t, DT_EST_CACHE, (double)dt_infer_cache(&shape), "kv cache",
+	put(t, DT_EST_CACHE, (double)dt_infer_cache(s->config, cache, blocks, s->block), "kv cache",
 	    "sequences x whole blocks of the longest x 2 layers kv_heads head_dim", DT_EXACT);
-	dt_infer_work(&shape, bytes);
-	for (int i = 0; i < DT_I_N; i++)
-		put(t, DT_MEM_WORKSPACE, (double)bytes[i], names[i], "batched tokens x elements, one layer",
-		    DT_EXACT);
+	rc = dt_memory_plan_serving(s->config, s->compute, s->max_tokens, s->max_seqs, s->max_len, &work,
+				    err);
+	if (rc < 0)
+		return rc;
+	for (int i = 0; i < work.n; i++)
+		if (work.buf[i].at_peak)
+			put(t, DT_MEM_WORKSPACE, (double)work.buf[i].bytes, work.buf[i].name,
+			    "batched tokens x columns, where most is alive", DT_EXACT);
+	put(t, DT_MEM_WORKSPACE, (double)work.gap_bytes, "gaps between buffers",
+	    "what placement could not close", DT_EXACT);
+	dt_memory_plan_release(&work);
 	put(t, DT_MEM_LOGITS, (double)(DT_INFER_LOGITS_ROWS(s->max_seqs) * s->config->vocab) * 4, "logits",
 	    "(sequences + 2) x vocabulary, f32", DT_EXACT);
 	return 0;

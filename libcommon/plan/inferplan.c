@@ -2,63 +2,17 @@
 
 #include "base/arena.h"
 #include "kernels/attention.h"
-#include "model/activations.h"
 
-uint64_t dt_infer_work(const struct dt_infer_shape *s, uint64_t ret[DT_I_N])
+uint64_t dt_infer_cache_row(const struct dt_config *c, enum dt_dtype cache)
 {
-	const struct dt_config *c = s->config;
-	int64_t rows = s->max_tokens, e = dt_dtype_size(s->compute);
-	int64_t choices = rows * c->experts_used, experts = c->experts > 0;
-	int64_t width = experts ? c->experts_used * c->expert_ffn : c->ffn;
-	int64_t angles = c->pos == DT_POS_ROPE ? s->positions * c->head_dim / 2 : 0;
-	int64_t local = c->rope_local_theta > 0 ? angles : 0;
-	struct dt_local_dims d;
-	uint64_t sum = 0;
+	const struct dt_attn a = {.kv_heads = c->kv_heads, .head_dim = c->head_dim};
 
-	dt_local_dims(c, 1, 0, &d);
-	const int64_t bytes[DT_I_N] = {
-		[DT_I_RESID] = rows * c->hidden * e,
-		[DT_I_RESID2] = rows * c->hidden * e,
-		[DT_I_NORM] = rows * c->hidden * e,
-		[DT_I_DELTA] = rows * c->hidden * e,
-		[DT_I_QKV] = rows * d.qkv * e,
-		[DT_I_ATTN] = rows * c->heads * c->head_dim * e,
-		[DT_I_UP] = rows * (c->gated ? 2 : 1) * width * e,
-		[DT_I_ACT] = rows * width * e,
-		[DT_I_PICKED] = s->max_seqs * c->hidden * e,
-		[DT_I_MEAN] = rows * 4,
-		[DT_I_RSTD] = rows * 4,
-		[DT_I_COS] = angles * 4,
-		[DT_I_SIN] = angles * 4,
-		[DT_I_LOCAL_COS] = local * 4,
-		[DT_I_LOCAL_SIN] = local * 4,
-		[DT_I_WIDE] = s->compute == DT_F32 ? 0 : experts * rows * c->hidden * 4,
-		[DT_I_SCORE] = rows * c->experts * 4,
-		[DT_I_WEIGHT] = choices * 4,
-		[DT_I_EXPERT_OUT] = choices * c->hidden * 4,
-		[DT_I_EXPERT] = choices * 4,
-		[DT_I_AT] = choices * 4,
-		[DT_I_FROM] = choices * 4,
-		[DT_I_FIRST] = (c->experts + 1) * 4,
-	};
-
-	for (int i = 0; i < DT_I_N; i++) {
-		ret[i] = dt_align_up((uint64_t)bytes[i]);
-		sum += ret[i];
-	}
-	return sum;
+	return (uint64_t)(dt_kv_row(&a, cache) * dt_dtype_size(cache));
 }
 
-uint64_t dt_infer_cache_row(const struct dt_infer_shape *s)
+uint64_t dt_infer_cache(const struct dt_config *c, enum dt_dtype cache, int64_t blocks, int64_t block_size)
 {
-	const struct dt_attn a = {.kv_heads = s->config->kv_heads, .head_dim = s->config->head_dim};
-
-	return (uint64_t)(dt_kv_row(&a, s->cache) * dt_dtype_size(s->cache));
-}
-
-uint64_t dt_infer_cache(const struct dt_infer_shape *s)
-{
-	return 2 * (uint64_t)(s->config->layers * s->blocks * s->block_size) * dt_infer_cache_row(s);
+	return 2 * (uint64_t)(c->layers * blocks * block_size) * dt_infer_cache_row(c, cache);
 }
 
 bool dt_infer_is_matrix(const struct dt_param *p)

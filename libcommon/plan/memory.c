@@ -321,18 +321,12 @@ static int count_flights(const struct dt_run *r, struct dt_coords at, struct dt_
 	return rc;
 }
 
-static int build(struct dt_plan_builder *b, struct dt_coords at, struct dt_err *err)
+/* Adds the values of the programs, and gives everything its address. */
+static int place_all(struct dt_plan_builder *b, struct dt_err *err)
 {
 	struct dt_memory_plan *p = b->plan;
-	int rc;
+	int rc = dt_plan_values(b, err);
 
-	for (int k = 0; k < p->stage.nchunk; k++)
-		b->end += p->stage.chunk[k].nstep;
-	put_states(b, b->r, p->stage.local.numel);
-	put_units(b, b->r, &p->stage.local);
-	put_snapshot(b, b->r, &p->stage.local);
-	put_data(b, b->r, at);
-	rc = dt_plan_values(b, err);
 	if (rc < 0 || b->failed ||
 	    (rc = dt_place_items(b->item, b->nitem, &p->arena_bytes, &p->bound_bytes)) < 0 ||
 	    (rc = account(b)) < 0)
@@ -343,6 +337,29 @@ static int build(struct dt_plan_builder *b, struct dt_coords at, struct dt_err *
 	}
 	dt_plan_value_offsets(b);
 	return 0;
+}
+
+static int build(struct dt_plan_builder *b, struct dt_coords at, struct dt_err *err)
+{
+	struct dt_memory_plan *p = b->plan;
+
+	for (int k = 0; k < p->stage.nchunk; k++)
+		b->end += p->stage.chunk[k].nstep;
+	put_states(b, b->r, p->stage.local.numel);
+	put_units(b, b->r, &p->stage.local);
+	put_snapshot(b, b->r, &p->stage.local);
+	put_data(b, b->r, at);
+	return place_all(b, err);
+}
+
+static void release(struct dt_plan_builder *b)
+{
+	free(b->item);
+	free(b->cat);
+	free(b->item_of);
+	free(b->inner);
+	for (int k = 0; k < DT_MAX_CHUNKS; k++)
+		free(b->value_item[k]);
 }
 
 int dt_memory_plan(const struct dt_run *r, struct dt_coords at, struct dt_memory_plan *ret,
@@ -357,12 +374,33 @@ int dt_memory_plan(const struct dt_run *r, struct dt_coords at, struct dt_memory
 	rc = count_flights(r, at, ret, err);
 	if (rc == 0)
 		rc = build(&b, at, err);
-	free(b.item);
-	free(b.cat);
-	free(b.item_of);
-	free(b.inner);
-	for (int k = 0; k < DT_MAX_CHUNKS; k++)
-		free(b.value_item[k]);
+	release(&b);
+	if (rc < 0)
+		dt_memory_plan_release(ret);
+	return rc;
+}
+
+int dt_memory_plan_serving(const struct dt_config *c, enum dt_dtype compute, int64_t rows, int64_t outputs,
+			   int64_t positions, struct dt_memory_plan *ret, struct dt_err *err)
+{
+	const struct dt_run r = {.config = c};
+	struct dt_plan_builder b = {.plan = ret, .r = &r};
+	int64_t angles = c->pos == DT_POS_ROPE ? positions * c->head_dim : 0;
+	int rc;
+
+	memset(ret, 0, sizeof(*ret));
+	rc = dt_stage_build_serving(c, compute, rows, outputs, &ret->stage, err);
+	if (rc < 0)
+		return rc;
+	ret->slots[0] = ret->flight0[1] = 1;
+	b.end = ret->stage.chunk[0].nstep;
+	put_flat(&b, DT_B_ROPE, DT_MEM_WORKSPACE, DT_F32, angles, DT_PH_FORWARD, DT_PH_STEP, -1, "rope table",
+		 "positions x head_dim");
+	if (c->rope_local_theta > 0)
+		put_flat(&b, DT_B_ROPE_LOCAL, DT_MEM_WORKSPACE, DT_F32, angles, DT_PH_FORWARD, DT_PH_STEP, -1,
+			 "local rope table", "positions x head_dim");
+	rc = place_all(&b, err);
+	release(&b);
 	if (rc < 0)
 		dt_memory_plan_release(ret);
 	return rc;

@@ -12,6 +12,7 @@ struct maker {
 	struct dt_coords at;
 	const struct dt_stage *stage;
 	int first_layer; /* of the chunk under way */
+	int64_t outputs; /* > 0: serving */
 };
 
 static int local(const void *arg, int param, int64_t shape[2], int64_t off[2])
@@ -92,7 +93,8 @@ static int build_chunk(struct maker *m, struct dt_stage *p, int k, struct dt_err
 				     .tp = l->tp,
 				     .tp_rank = m->at.tp,
 				     .seq_parallel = l->seq_parallel && l->tp > 1,
-				     .backward = true,
+				     .backward = m->outputs == 0,
+				     .outputs = m->outputs,
 				     .split = p->split,
 				     .ep = l->ep,
 				     .loss_chunk = p->loss_chunk,
@@ -137,6 +139,31 @@ int dt_stage_build(const struct dt_run *r, struct dt_coords at, struct dt_stage 
 		rc = index_params(&p, err);
 	for (int k = 0; k < p.nchunk && rc == 0; k++)
 		rc = build_chunk(&m, &p, k, err);
+	if (rc < 0)
+		dt_stage_release(&p);
+	else
+		*ret = p;
+	return rc;
+}
+
+int dt_stage_build_serving(const struct dt_config *c, enum dt_dtype compute, int64_t rows, int64_t outputs,
+			   struct dt_stage *ret, struct dt_err *err)
+{
+	const struct dt_run r = {.config = c,
+				 .layout = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1},
+				 .microbatch = 1,
+				 .seq = rows,
+				 .compute = compute};
+	struct dt_stage p = {.nchunk = 1};
+	struct maker m = {.r = &r, .stage = &p, .outputs = outputs};
+	int rc = dt_graph_build(c, &p.graph, err);
+
+	if (rc == 0)
+		rc = dt_local_build(&p.graph.params, c, &r.layout, m.at, &p.local, err);
+	if (rc == 0)
+		rc = index_params(&p, err);
+	if (rc == 0)
+		rc = build_chunk(&m, &p, 0, err);
 	if (rc < 0)
 		dt_stage_release(&p);
 	else

@@ -53,7 +53,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
 	at = memmem(text, n, mark, sizeof(mark) - 1);
 	if (at)
 		k = (size_t)(at - text);
-	k += (size_t)snprintf(text + k, 64, "%s%08x\"}\n", mark, ck_crc32(0, text, k));
+	k += (size_t)snprintf(text + k, 64, "%s%08x\"}\n", mark, dt_crc32(0, text, k));
 	if (ck_manifest_parse(text, k, "fuzz", &m, NULL) == 0) {
 		for (int i = 0; i < m.npiece; i++)
 			if (m.piece[i].file >= m.nfile ||

@@ -7,6 +7,10 @@ void dt_shape_heads_norm(struct dt_lower *lo, struct dt_node *n)
 	int64_t heads = n->attr.heads + n->attr.kv_heads;
 
 	n->out[0] = dt_lo_like(lo, dt_lo_name(lo, n->out[0]), n->unit, n->in[0]);
+	if (dt_lo_serves(lo)) {
+		n->out[1] = n->out[2] = -1;
+		return;
+	}
 	n->out[1] = dt_lo_value(lo, dt_lo_name(lo, n->out[1]), n->unit, lo->s->compute, DT_ROWS_ALL, heads,
 				n->attr.head_dim);
 	n->out[2] = dt_lo_value(lo, dt_lo_name(lo, n->out[2]), n->unit, DT_F32, DT_ROWS_ALL, heads, 1);
@@ -44,10 +48,13 @@ void dt_back_rope(struct dt_lower *lo, const struct dt_node *n)
 
 void dt_shape_attention(struct dt_lower *lo, struct dt_node *n)
 {
+	int lse = n->out[1];
+
 	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, lo->s->compute, DT_ROWS_ALL, 1,
 				n->attr.heads * n->attr.value_dim);
-	n->out[1] =
-		dt_lo_value(lo, dt_lo_name(lo, n->out[1]), n->unit, DT_F32, DT_ROWS_ALL, n->attr.heads, 1);
+	n->out[1] = dt_lo_serves(lo) ? -1
+				     : dt_lo_value(lo, dt_lo_name(lo, lse), n->unit, DT_F32, DT_ROWS_ALL,
+						   n->attr.heads, 1);
 }
 
 void dt_back_attention(struct dt_lower *lo, const struct dt_node *n)

@@ -10,6 +10,9 @@ void dt_shape_embed(struct dt_lower *lo, struct dt_node *n)
 				cut ? DT_ROWS_ALL : DT_ROWS_STREAM, 1, dt_lo_dim(lo, n->param[0], 1));
 	lo->info[n->out[0]].partial = cut;
 	lo->info[n->out[0]].whole = !cut;
+	if (dt_lo_serves(lo) && n->param[1] >= 0) /* positions are looked up apart and added */
+		n->out[4] = dt_lo_room(lo, "positions", n->unit, lo->s->compute, DT_ROWS_STREAM, 1,
+				       dt_lo_dim(lo, n->param[0], 1));
 }
 
 void dt_back_embed(struct dt_lower *lo, const struct dt_node *n)
@@ -41,6 +44,14 @@ void dt_shape_loss(struct dt_lower *lo, struct dt_node *n)
 void dt_back_loss(struct dt_lower *lo, const struct dt_node *n)
 {
 	dt_lo_add_grad(lo, n->in[0], n->out[0]);
+}
+
+/* Serving: rows that are wanted are picked, where they are not the first; logits are the caller's memory. */
+void dt_shape_head(struct dt_lower *lo, struct dt_node *n)
+{
+	const struct dt_value x = lo->p->value[n->in[0]];
+
+	n->out[0] = dt_lo_room(lo, "picked rows", n->unit, x.dtype, DT_ROWS_NONE, lo->s->outputs, x.cols);
 }
 
 /* A row of each table for every row; its product with a scale is one more pass. */

@@ -195,6 +195,17 @@ void dt_back_linear_act(struct dt_lower *lo, const struct dt_node *n)
 	dt_back_linear(lo, &linear);
 }
 
+/* y = f(gate) up of u = x w^T + b, in one pass over the weights where the device can; u is room */
+void dt_shape_linear_gated(struct dt_lower *lo, struct dt_node *n)
+{
+	struct dt_value u;
+
+	dt_shape_linear(lo, n);
+	lo->p->value[n->out[0]].room = true;
+	u = lo->p->value[n->out[0]];
+	n->out[1] = dt_lo_value(lo, "act", n->unit, u.dtype, u.rows, u.mul, u.cols / 2);
+}
+
 /* A product of a matrix with `numel` elements, once for each row. */
 static struct dt_node_cost product(struct dt_node_cost r, double rows, double numel)
 {

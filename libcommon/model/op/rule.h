@@ -69,6 +69,11 @@ void dt_lo_set_grad(struct dt_lower *lo, int v, int g);
 const struct dt_node *dt_lo_from(const struct dt_lower *lo, int v);
 /* Rows (dim 0) or columns of a tensor on this rank; 0 for param -1. */
 int64_t dt_lo_dim(const struct dt_lower *lo, int param, int dim);
+/* Whether the program serves: nothing is kept for a backward. */
+static inline bool dt_lo_serves(const struct dt_lower *lo)
+{
+	return lo->s->outputs > 0;
+}
 /* Rows x cols of the tensors param[0 .. 3) of a linear, joined. */
 void dt_lo_linear_dims(const struct dt_lower *lo, const struct dt_node *n, int64_t *out, int64_t *in);
 /* The dimension that a linear's tensors are cut in over the tensor-parallel ranks; -1: none, or one rank. */
@@ -97,6 +102,7 @@ DT_RULE(embed);
 DT_RULE(norm);
 DT_RULE(linear);
 DT_RULE(linear_act);
+DT_RULE(linear_gated);
 DT_RULE(heads_norm);
 DT_RULE(rope);
 DT_RULE(attention);
@@ -107,6 +113,7 @@ DT_RULE(route);
 DT_RULE(experts);
 DT_RULE(combine);
 DT_RULE(loss);
+DT_RULE(head);
 DT_RULE(enter);
 DT_RULE(leave);
 DT_RULE(add);

@@ -1,14 +1,21 @@
-#include "data/h5.h"
+#include "base/h5.h"
 
 #include <errno.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* The reason of the first failure since dt_h5_quiet: a later success would clear HDF5's own record of it. */
+/*
+ * The reason of the first failure since dt_h5_quiet: a later call of HDF5 clears its own record of it. The
+ * error stack is each thread's.
+ */
 static _Thread_local struct {
 	int code;
 	bool truncated;
+	char text[200];
 } reason;
 
 static herr_t look(unsigned n, const H5E_error2_t *e, void *ctx)
@@ -19,6 +26,8 @@ static herr_t look(unsigned n, const H5E_error2_t *e, void *ctx)
 		reason.code = atoi(s + 8);
 	if (e->desc && strstr(e->desc, "truncated file"))
 		reason.truncated = true;
+	if (e->desc && !*reason.text) /* the innermost comes first */
+		snprintf(reason.text, sizeof(reason.text), "%s", e->desc);
 	return 0;
 }
 
@@ -29,18 +38,27 @@ static herr_t remember(hid_t stack, void *ctx)
 
 void dt_h5_quiet(void)
 {
-	reason.code = 0;
-	reason.truncated = false;
+	memset(&reason, 0, sizeof(reason));
 	H5Eset_auto2(H5E_DEFAULT, remember, NULL);
 }
 
-int dt_h5_error(struct dt_err *err, const char *what, const char *path)
+int dt_h5_error(struct dt_err *err, const char *fmt, ...)
 {
+	char what[320];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof(what), fmt, ap);
+	va_end(ap);
 	if (reason.truncated)
-		return dt_err_set(err, -EBADMSG, "%s '%s': the file is truncated", what, path);
+		return dt_err_set(err, -EBADMSG, "%s: the file is truncated", what);
 	if (reason.code > 0)
-		return dt_err_sys(err, -reason.code, "%s '%s'", what, path);
-	return dt_err_set(err, -EIO, "%s '%s': the HDF5 library refused", what, path);
+		return dt_err_sys(err, -reason.code, "%s", what);
+	for (char *c = reason.text; *c; c++)
+		if (*c == '\n' || *c == '\t')
+			*c = ' ';
+	return dt_err_set(err, -EIO, "%s: HDF5: %.160s", what,
+			  *reason.text ? reason.text : "no reason given");
 }
 
 int dt_h5_open(const char *path, hid_t *ret, struct dt_err *err)
@@ -53,7 +71,7 @@ int dt_h5_open(const char *path, hid_t *ret, struct dt_err *err)
 		return dt_err_sys(err, -errno, "cannot open '%s'", path);
 	is = H5Fis_hdf5(path);
 	if (is < 0)
-		return dt_h5_error(err, "cannot read", path);
+		return dt_h5_error(err, "cannot read '%s'", path);
 	if (!is)
 		return dt_err_set(err, -EBADMSG, "'%s' is not an HDF5 file", path);
 	plist = H5Pcreate(H5P_FILE_ACCESS);
@@ -64,7 +82,7 @@ int dt_h5_open(const char *path, hid_t *ret, struct dt_err *err)
 	f = H5Fopen(path, H5F_ACC_RDONLY, plist);
 	H5Pclose(plist);
 	if (f < 0)
-		return dt_h5_error(err, "cannot open", path);
+		return dt_h5_error(err, "cannot open '%s'", path);
 	*ret = f;
 	return 0;
 }

@@ -1,6 +1,6 @@
-/* The little of HDF5 that datasets need, with errors as dt has them. Not for other rows. */
-#ifndef DT_DATA_H5_H
-#define DT_DATA_H5_H
+/* HDF5 with errors as dt has them, and what small files of lists need. A library of its own: base_h5_dep. */
+#ifndef DT_BASE_H5_H
+#define DT_BASE_H5_H
 
 #include "base/err.h"
 
@@ -15,8 +15,11 @@
  * here on the first failure is remembered instead.
  */
 void dt_h5_quiet(void);
-/* Fills err from the failure remembered: the system's reason when there was one. what: "cannot write". */
-int dt_h5_error(struct dt_err *err, const char *what, const char *path);
+/*
+ * As dt_err_set, with the reason of the first failure since dt_h5_quiet: the system's errno where there was
+ * one, -EBADMSG for a truncated file, else -EIO and HDF5's own words. Returns the code.
+ */
+int dt_h5_error(struct dt_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Refuses what is missing, not HDF5, or truncated, each by its name. */
 int dt_h5_open(const char *path, hid_t *ret, struct dt_err *err);

@@ -1,48 +1,9 @@
-/* HDF5 behind one-line errors. */
+/* What shards are in HDF5: element types, a new file over our own driver, the check of a piece's dataset. */
 #include "ckpt/internal.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-void ck_h5_quiet(void)
-{
-	H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-}
-
-#define REASON (PATH_MAX + 1024) /* HDF5 names the file before it gives the errno */
-
-static herr_t take_reason(unsigned n, const H5E_error2_t *e, void *arg)
-{
-	char *buf = arg;
-
-	if (n == 0 && e->desc)
-		snprintf(buf, REASON, "%s", e->desc);
-	return 0;
-}
-
-int ck_h5_err(struct dt_err *err, const char *fmt, ...)
-{
-	char what[320], reason[REASON] = "";
-	const char *at;
-	int code = -EIO;
-	va_list ap;
-
-	H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_reason, reason);
-	va_start(ap, fmt);
-	vsnprintf(what, sizeof(what), fmt, ap);
-	va_end(ap);
-	at = strstr(reason, "errno = ");
-	if (at && atoi(at + 8) > 0) {
-		code = -atoi(at + 8);
-		return dt_err_sys(err, code, "%s", what);
-	}
-	for (char *c = reason; *c; c++)
-		if (*c == '\n' || *c == '\t')
-			*c = ' ';
-	return dt_err_set(err, code, "%s: HDF5: %.160s", what, *reason ? reason : "no reason given");
-}
 
 hid_t ck_h5_type(enum dt_dtype t)
 {
@@ -77,30 +38,15 @@ hid_t ck_h5_type(enum dt_dtype t)
 	return id;
 }
 
-/*
- * No file locks: a file is only ever read after the rename that made it final, and network file systems often
- * refuse them. Large pieces start on a page; small ones are packed.
- */
+/* Large pieces start on a page; small ones are packed. */
 static hid_t access_list(void)
 {
 	hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);
 
 	H5Pset_libver_bounds(fapl, H5F_LIBVER_V18, H5F_LIBVER_LATEST);
 	H5Pset_fclose_degree(fapl, H5F_CLOSE_SEMI);
-	H5Pset_file_locking(fapl, false, true);
 	H5Pset_alignment(fapl, 65536, 4096);
 	return fapl;
-}
-
-/* Closing a list would wipe the error stack that says why f could not be had. */
-static hid_t close_list(hid_t fapl, hid_t f)
-{
-	hid_t stack = f < 0 ? H5Eget_current_stack() : -1;
-
-	H5Pclose(fapl);
-	if (stack >= 0)
-		H5Eset_current_stack(stack);
-	return f;
 }
 
 hid_t ck_h5_create(struct ck_h5_out *out, int ndatasets)
@@ -111,8 +57,9 @@ hid_t ck_h5_create(struct ck_h5_out *out, int ndatasets)
 	H5Pset_meta_block_size(fapl, meta < 4096 ? 4096 : meta > (4 << 20) ? 4 << 20 : meta);
 	H5Pset_obj_track_times(fcpl, false); /* the same checkpoint gives the same bytes */
 	f = ck_h5_set_out(fapl, out) < 0 ? -1 : H5Fcreate("out", H5F_ACC_TRUNC, fcpl, fapl);
-	close_list(fapl, f);
-	return close_list(fcpl, f);
+	H5Pclose(fapl);
+	H5Pclose(fcpl);
+	return f;
 }
 
 int ck_h5_group(hid_t file, const char *tensor)
@@ -125,15 +72,9 @@ int ck_h5_group(hid_t file, const char *tensor)
 		return 0;
 	gcpl = H5Pcreate(H5P_GROUP_CREATE);
 	H5Pset_obj_track_times(gcpl, false);
-	group = close_list(gcpl, H5Gcreate2(file, kind, H5P_DEFAULT, gcpl, H5P_DEFAULT));
+	group = H5Gcreate2(file, kind, H5P_DEFAULT, gcpl, H5P_DEFAULT);
+	H5Pclose(gcpl);
 	return group < 0 || H5Gclose(group) < 0 ? -1 : 0;
-}
-
-hid_t ck_h5_open(const char *path)
-{
-	hid_t fapl = access_list();
-
-	return close_list(fapl, H5Fopen(path, H5F_ACC_RDONLY, fapl));
 }
 
 static bool hard_link(hid_t file, const char *name)
@@ -211,7 +152,7 @@ int ck_h5_check(hid_t file, const struct ck_tensor *t, const struct ck_piece *p,
 		return dt_err_set(err, -EBADMSG, "dataset '%s' is missing", name);
 	set = H5Dopen2(file, name, H5P_DEFAULT);
 	if (set < 0) {
-		ck_h5_err(err, "dataset '%s' cannot be opened", name);
+		dt_h5_error(err, "dataset '%s' cannot be opened", name);
 		return -EBADMSG;
 	}
 	wrong = wrong_with(set, t, p);

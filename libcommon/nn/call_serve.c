@@ -1,0 +1,177 @@
+/*
+ * What nodes do in serving, where it is not what they do in training: products with packed weights, a paged
+ * cache, mixtures of experts, logits of the rows that are wanted.
+ *
+ * Mixtures (kernels/moe.h): the router scores every expert in f32; rows are sorted by the experts that they
+ * go to, so that all experts are one product. A row's outputs are added in the order of its scores: nothing
+ * depends on who else is in the batch, and on a card nothing waits for the host.
+ */
+#include "nn/infer_priv.h"
+
+#include <errno.h>
+
+static const struct dt_packed *packed(const struct dt_infer *m, int param)
+{
+	return m->packed[m->owner[param]];
+}
+
+/* x = rows of the embedding (Gemma scales them), and of the positions where the model learned them. */
+static int embed(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	const struct dt_infer *m = x->owner;
+	struct dt_tensor y = dt_call_mat(x, n->out[0]), at = dt_call_mat(x, n->out[4]);
+
+	TRY(x->dev->ops->packed_embed(x->dev, y, packed(m, n->param[0]), dt_infer_there(m, m->batch->ids),
+				      n->attr.scale));
+	if (n->param[1] >= 0) {
+		TRY(x->dev->ops->embedding_forward(x->dev, at, x->pos, NULL, x->w[n->param[1]], DT_NONE, 0));
+		TRY(x->dev->ops->add(x->dev, y, y, at));
+	}
+	return 0;
+}
+
+static int linear(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	TRY(x->dev->ops->packed_matmul(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
+				       packed(x->owner, n->param[0]), dt_call_joined(x->w, n->param + 3)));
+	return 0;
+}
+
+/* Gate, up and activation at once where the device can. */
+static int linear_gated(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	const struct dt_packed *w = packed(x->owner, n->param[0]);
+	struct dt_tensor y = dt_call_mat(x, n->out[1]), up = dt_call_mat(x, n->out[0]),
+			 in = dt_call_mat(x, n->in[0]), bias = dt_call_joined(x->w, n->param + 3);
+	enum dt_act_fn f = (enum dt_act_fn)n->attr.act;
+	int rc = x->dev->ops->packed_gated(x->dev, y, in, w, bias, f);
+
+	if (rc != -ENOTSUP)
+		return dt_kernel_check(rc, "->packed_gated(", err);
+	TRY(x->dev->ops->packed_matmul(x->dev, up, in, w, bias));
+	TRY(x->dev->ops->gated_forward(x->dev, y, up, f));
+	return 0;
+}
+
+static int attention(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	const struct dt_infer *m = x->owner;
+	const struct dt_infer_batch *b = m->batch;
+	int64_t slots = (int64_t)m->p.blocks * m->p.block_size;
+	size_t row = (size_t)dt_infer_cache_row(x->c, m->p.cache);
+	const struct dt_attn a = {.heads = n->attr.heads,
+				  .kv_heads = n->attr.kv_heads,
+				  .head_dim = n->attr.head_dim,
+				  .window = n->attr.window,
+				  .scale = n->attr.scale};
+	const struct dt_paged paged = {.nseq = b->nseq,
+				       .q_start = b->q_start,
+				       .kv_len = b->kv_len,
+				       .block_table = b->block_table,
+				       .max_blocks = b->max_blocks,
+				       .block_size = m->p.block_size,
+				       .longest = m->side.keys};
+	int64_t cols = dt_kv_row(&a, m->p.cache);
+	char *at = m->cache.base + (size_t)(2 * n->unit) * (size_t)slots * row;
+	struct dt_tensor k = dt_t3(at, m->p.cache, m->p.blocks, m->p.block_size, cols),
+			 v = dt_t3(at + (size_t)slots * row, m->p.cache, m->p.blocks, m->p.block_size, cols);
+	struct dt_tensor qkv = dt_call_mat(x, n->in[0]);
+
+	TRY(x->dev->ops->kv_write(x->dev, k, v, qkv, &a, b->slot));
+	TRY(x->dev->ops->attention_paged(x->dev, dt_call_mat(x, n->out[0]), qkv, k, v, &a, &paged));
+	return 0;
+}
+
+/* The parts of a value of choices: expert, place and row of each, and the first row of every expert. */
+struct choices {
+	int32_t *expert, *at, *from, *first;
+	int64_t n;
+};
+
+static struct choices choices_of(const struct dt_exec *x, const struct dt_node *n, int v)
+{
+	int64_t count = x->p->rows[DT_ROWS_ALL] * n->attr.used;
+	int32_t *p = dt_call_at(x, v);
+
+	return (struct choices){p, p + count, p + 2 * count, p + 3 * count, count};
+}
+
+static int route(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	const struct dt_moe moe = {n->attr.experts, n->attr.used, n->attr.unscaled};
+	const struct dt_ops *o = x->dev->ops;
+	struct choices c = choices_of(x, n, n->out[0]);
+	struct dt_tensor in = dt_call_mat(x, n->in[0]), scores = dt_call_mat(x, n->out[2]);
+
+	if (n->out[3] >= 0) { /* in f32 */
+		struct dt_tensor wide = dt_call_mat(x, n->out[3]);
+
+		TRY(o->convert(x->dev, wide, in));
+		in = wide;
+	}
+	TRY(o->matmul(x->dev, scores, in, false, x->w[n->param[0]], true, DT_NONE, false));
+	TRY(o->moe_route(x->dev, c.expert, dt_call_at(x, n->out[1]), scores, &moe));
+	TRY(o->moe_sort(x->dev, c.first, c.at, c.from, c.expert, c.n, n->attr.experts));
+	return 0;
+}
+
+static int experts(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	const struct dt_infer *m = x->owner;
+	struct choices c = choices_of(x, n, n->in[1]);
+	const struct dt_meet into = {c.first, c.at, c.from, n->attr.used}, within = {.first = c.first};
+
+	TRY(x->dev->ops->packed_set_matmul(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
+					   m->set[m->owner[n->param[0] >= 0 ? n->param[0] : n->param[1]]],
+					   n->attr.gated ? &into : &within));
+	return 0;
+}
+
+static int combine(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	TRY(x->dev->ops->moe_sum(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
+				 choices_of(x, n, n->in[1]).at, dt_call_at(x, n->in[2])));
+	return 0;
+}
+
+/* The logits of the rows that are wanted, and the tokens that are drawn from them. */
+static int head(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	const struct dt_infer *m = x->owner;
+	const struct dt_infer_batch *b = m->batch;
+	int64_t hidden = x->c->hidden;
+	size_t row = (size_t)(hidden * dt_dtype_size(x->dtype));
+	char *rows = dt_call_at(x, n->in[0]), *picked = dt_call_at(x, n->out[0]), *from = rows;
+	struct dt_tensor logits = dt_t2(m->logits, DT_F32, b->nwant, x->c->vocab);
+	int all = 0;
+
+	while (all < b->nwant && b->want[all] == all)
+		all++;
+	if (all < b->nwant) {
+		from = picked;
+		for (int i = 0; i < b->nwant; i++)
+			TRY(dt_dev_copy(x->dev, picked + (size_t)i * row, rows + (size_t)b->want[i] * row,
+					row));
+	}
+	TRY(x->dev->ops->packed_matmul(x->dev, logits, dt_t2(from, x->dtype, b->nwant, hidden),
+				       packed(m, n->param[0]), DT_NONE));
+	if (b->draw)
+		TRY(x->dev->ops->sample(x->dev, b->drawn, logits, b->draw, b->edit, b->nedits));
+	return 0;
+}
+
+dt_call *const dt_serve_calls[DT_OP_N] = {
+	[DT_OP_EMBED] = embed,
+	[DT_OP_NORM] = dt_call_norm,
+	[DT_OP_LINEAR] = linear,
+	[DT_OP_LINEAR_GATED] = linear_gated,
+	[DT_OP_HEADS_NORM] = dt_call_heads_norm,
+	[DT_OP_ROPE] = dt_call_rope,
+	[DT_OP_ATTENTION] = attention,
+	[DT_OP_ACT] = dt_call_act,
+	[DT_OP_GATED] = dt_call_gated,
+	[DT_OP_ROUTE] = route,
+	[DT_OP_EXPERTS] = experts,
+	[DT_OP_COMBINE] = combine,
+	[DT_OP_HEAD] = head,
+};

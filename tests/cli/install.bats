@@ -1,0 +1,65 @@
+#!/usr/bin/env bats
+# What is shipped: the installed tree works wherever it lies, the tarball holds every file of the repository, and the
+# Debian package names the packages that scripts/deps names.
+bats_require_minimum_version 1.5.0
+
+setup() {
+    export LC_ALL=C.UTF-8
+    cd "$BATS_TEST_TMPDIR" || return 1
+    build=$DT_BIN/..
+    problems=0
+}
+
+problem() {
+    echo "$*"
+    problems=$((problems + 1))
+}
+
+@test "the installed tree runs after it was moved, and knows nothing of where it was built" {
+    meson install -C "$build" --no-rebuild --destdir "$PWD/root" --quiet
+    prefix=$(meson introspect --buildoptions "$build" | jq -r '.[] | select(.name == "prefix").value')
+    mv "root$prefix" moved
+    for program in "$DT_BIN"/dt-*; do
+        [ -f "$program" ] && [ -x "$program" ] || continue
+        name=${program##*/}
+        "moved/bin/$name" --version >out || problem "$name does not run"
+        [ -s "moved/share/man/man1/$name.1" ] || problem "$name has no page"
+        for file in bash-completion/completions/$name zsh/site-functions/_$name fish/vendor_completions.d/$name.fish; do
+            [ -s "moved/share/$file" ] || problem "$file is missing"
+        done
+    done
+    for page in "$DT_SRC"/man/*.[57]; do
+        [ -s "moved/share/man/man${page##*.}/${page##*/}" ] || problem "${page##*/} is not installed"
+    done
+    moved/bin/dt-memest gpt2-124m --gpu-mem 80GiB >out
+    got=$(bash -O extglob -c '
+        source moved/share/bash-completion/completions/mpirun.bash
+        COMP_WORDS=(mpirun -np 2 dt-memest --gpu-m) COMP_CWORD=4
+        _dt_launcher
+        echo "${COMPREPLY[*]}"')
+    [ "$got" = "--gpu-mem" ] || problem "completion behind mpirun gives '$got'"
+    while read -r file; do
+        problem "$file names the folder it was built in"
+    done < <(grep -rlF -e "$(cd "$build" && pwd)" -e "$DT_SRC" moved)
+    [ "$problems" -eq 0 ]
+}
+
+@test "meson dist holds every file of the commit" {
+    git -C "$DT_SRC" rev-parse HEAD >/dev/null 2>&1 || skip "needs a git checkout"
+    git clone -q --depth 1 "file://$(git -C "$DT_SRC" rev-parse --path-format=absolute --git-common-dir)" \
+        -b "$(git -C "$DT_SRC" branch --show-current)" src || skip "needs a branch"
+    meson setup -Dtests=disabled -Dcuda=disabled out src >log || { cat log; false; }
+    meson dist -C out --no-tests --formats gztar >log || { cat log; false; }
+    tar tzf out/meson-dist/dt-*.tar.gz | sed -n 's,^[^/]*/\(.*[^/]\)$,\1,p' | sort >got
+    git -C src ls-files | sort >want
+    diff want got
+}
+
+@test "the Debian package builds with what scripts/deps builds with" {
+    # gcc and libc6-dev are essential for builds
+    "$DT_SRC/scripts/deps" list build | grep -vx -e gcc -e libc6-dev | sort >want
+    sed -n '/^Build-Depends:/,/^[^ ]*:/p' "$DT_SRC/debian/control" | sed -n 's/^ \([a-z0-9.+-]*\).*/\1/p' | sort >got
+    diff want got
+    version=$(sed -n "s/^  version: '\(.*\)',/\1/p" "$DT_SRC/meson.build")
+    head -n 1 "$DT_SRC/debian/changelog" | grep -q "^dt ($version)"
+}
