@@ -385,10 +385,10 @@ static int run(int argc, char **argv, char **words)
 	signal(SIGPIPE, SIG_IGN);
 	if (a.print_program) {
 		status = print_program(&err);
-		if (err.msg[0])
+		if (status == DT_EXIT_OK && dt_close_stdout(&err) < 0)
+			status = DT_EXIT_FAILED;
+		if (status != DT_EXIT_OK)
 			dt_log_err(&log, &err);
-		else if (dt_close_stdout(&err) < 0)
-			status = dt_log_err(&log, &err), DT_EXIT_FAILED;
 		return status;
 	}
 	if (!a.schedule_table)

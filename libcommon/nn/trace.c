@@ -11,7 +11,7 @@ int dt_call_traced(struct dt_exec *x, int step, struct dt_err *err)
 {
 	const struct dt_step *s = &x->p->step[step];
 	double start = dt_now();
-	int rc = dt_calls[s->n.op](x, &s->n, err);
+	int rc = x->calls[s->n.op](x, &s->n, err);
 	char unit[16];
 	json_t *line;
 

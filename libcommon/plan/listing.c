@@ -67,9 +67,9 @@ const char *dt_listed_result(const struct dt_cost_site *s, const struct dt_node 
 			cols = s->param[n->param[i]][1];
 		}
 	if (cols > 1)
-		snprintf(buf, size, "d.weight[%lld,%lld]", (long long)rows, (long long)cols);
+		snprintf(buf, size, "dw[%lld,%lld]", (long long)rows, (long long)cols);
 	else
-		snprintf(buf, size, "d.bias[%lld]", (long long)rows);
+		snprintf(buf, size, "db[%lld]", (long long)rows);
 	return buf;
 }
 

@@ -20,7 +20,10 @@ struct printer {
 /* Three digits, whatever the size; nothing for 0. */
 static void number(struct dt_table *t, double v)
 {
-	dt_table_cell(t, v == 0 ? "%.0s" : v < 9.995 ? "%.2f" : v < 99.95 ? "%.1f" : "%.0f", v);
+	if (v == 0)
+		dt_table_cell(t, "%s", "");
+	else
+		dt_table_cell(t, "%.*f", v < 9.995 ? 2 : v < 99.95 ? 1 : 0, v);
 }
 
 static void mib(struct dt_table *t, double bytes)
@@ -31,15 +34,15 @@ static void mib(struct dt_table *t, double bytes)
 static bool same_node(const struct printer *p, int a, int b)
 {
 	struct dt_listed x = dt_list_node(&p->s, a), y = dt_list_node(&p->s, b);
-	char rx[64], ry[64];
+	char rx[64], ry[64]; /* names of results may differ */
 
 	return x.step->n.op == y.step->n.op && !strcmp(x.step->n.name, y.step->n.name) &&
 	       x.step->again == y.step->again && x.kept == y.kept && x.cost.flops == y.cost.flops &&
 	       x.cost.model_flops == y.cost.model_flops && x.cost.read == y.cost.read &&
 	       x.cost.written == y.cost.written && x.cost.message == y.cost.message &&
 	       x.cost.message_bytes == y.cost.message_bytes &&
-	       !strcmp(dt_listed_result(&p->s, &x.step->n, rx, sizeof(rx)),
-		       dt_listed_result(&p->s, &y.step->n, ry, sizeof(ry)));
+	       !strcmp(strchr(dt_listed_result(&p->s, &x.step->n, rx, sizeof(rx)), '['),
+		       strchr(dt_listed_result(&p->s, &y.step->n, ry, sizeof(ry)), '['));
 }
 
 static bool same_segment(const struct printer *p, int a, int b)
@@ -64,14 +67,18 @@ static int repeats(const struct printer *p, int at, int period, int end)
 	return (i - at) / period - 1;
 }
 
+/* "linear qkv", and shorter where the name repeats the op: "attention_b", "norm attn". */
 static const char *op_text(const struct dt_node *n, char *buf, size_t size)
 {
-	const char *op = dt_node_op_name(n->op);
+	const char *op = dt_node_op_name(n->op), *last = strrchr(n->name, '_');
+	int len = (int)strlen(n->name);
 
+	if (last && !strncmp(op, last + 1, strlen(last + 1)))
+		len = (int)(last - n->name);
 	if (n->op == DT_OP_ADD || !strncmp(op, n->name, strlen(n->name)))
-		snprintf(buf, size, "%s", op); /* "attention_b attention" */
+		snprintf(buf, size, "%s", op);
 	else
-		snprintf(buf, size, "%s %s", op, n->name);
+		snprintf(buf, size, "%s %.*s", op, len, n->name);
 	return buf;
 }
 
@@ -191,11 +198,10 @@ static void put_sums(struct printer *p)
 }
 
 /* What comes from and goes to other stages. */
-static void print_ends(const struct printer *p, struct dt_coords at, int k, FILE *f)
+static void print_ends(const struct printer *p, struct dt_coords at, FILE *f)
 {
 	const struct dt_prog *prog = p->s.p;
 	const int value[] = {prog->input, prog->output, prog->grad_in, prog->grad_out};
-	static const char *const what[] = {"receives", "sends", "receives", "sends"};
 	int pp = p->r->layout.pp;
 
 	for (int i = 0; i < 4; i++) {
@@ -203,9 +209,9 @@ static void print_ends(const struct printer *p, struct dt_coords at, int k, FILE
 		char size[32];
 
 		if (value[i] >= 0)
-			fprintf(f, "chunk %d %s %s of %s, stage %d\n", k, what[i],
+			fprintf(f, "%s %s of %s %s stage %d\n", i % 2 ? "sends" : "receives",
 				dt_format_size((uint64_t)dt_cost_bytes(&p->s, value[i]), size, sizeof(size)),
-				i < 2 ? "activations" : "their gradients", other);
+				i < 2 ? "activations" : "gradients", i % 2 ? "to" : "from", other);
 	}
 }
 
@@ -224,7 +230,8 @@ static void print_peak(const struct dt_memory_plan *plan, const struct dt_run *r
 		fprintf(f, " at node %d (%s, unit %s)", step, op_text(n, op, sizeof(op)),
 			dt_unit_name(n->unit, r->config->layers, unit, sizeof(unit)));
 	}
-	fprintf(f, ", lower bound %s\n", dt_format_size(plan->bound_bytes, bound, sizeof(bound)));
+	fprintf(f, "\nlower bound of any placement %s\n",
+		dt_format_size(plan->bound_bytes, bound, sizeof(bound)));
 }
 
 static void print_head(const struct dt_run *r, struct dt_coords at, FILE *f)
@@ -253,7 +260,7 @@ void dt_listing_print(const struct dt_memory_plan *plan, const struct dt_run *r,
 		put_sums(&p);
 		dt_table_print(p.t, f);
 		dt_table_free(p.t);
-		print_ends(&p, at, k, f);
+		print_ends(&p, at, f);
 		for (int l = 0; l < DT_LIST_N; l++)
 			model += p.sum[l].cost.model_flops;
 	}
