@@ -1,4 +1,7 @@
-/* UTF-8 that arrives in pieces (Unicode 15, table 3-7): tokens may end inside a character. */
+/*
+ * UTF-8 that arrives in pieces (Unicode 15, table 3-7): tokens may end inside a character. utf8proc does not
+ * report the length of an ill-formed maximal subpart, which is what U+FFFD replaces.
+ */
 #ifndef DT_SERVE_UTF8_H
 #define DT_SERVE_UTF8_H
 

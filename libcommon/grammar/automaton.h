@@ -25,7 +25,7 @@ struct dt_auto {
 	bool *accept;	 /* [nstate] */
 };
 
-/* What building may still cost, in steps; shared by all automata of a schema. */
+/* Steps that building may still take; shared by all automata of a schema. -E2BIG past it. */
 struct dt_auto_budget {
 	int64_t steps;
 };
@@ -33,10 +33,10 @@ struct dt_auto_budget {
 struct dt_auto *dt_auto_new(int nstate, int nclass); /* next all -1; NULL: out of memory */
 void dt_auto_free(struct dt_auto *a);		     /* NULL is allowed */
 
-/* Both hold, or (minus) a holds and b does not. */
+/* Intersection, or (minus) the texts of a that b does not accept. */
 int dt_auto_product(const struct dt_auto *a, const struct dt_auto *b, bool minus, struct dt_auto_budget *work,
 		    struct dt_auto **ret);
-/* Merges states that accept the same, and drops those that lead nowhere. */
+/* Merges equivalent states and drops dead ones. */
 int dt_auto_minimise(struct dt_auto *a, struct dt_auto_budget *work);
 
 /* Texts of min to max (-1: any number) code points. */

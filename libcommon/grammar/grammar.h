@@ -44,12 +44,12 @@ struct dt_vocab_order {
 int dt_vocab_order_init(struct dt_vocab_order *o, int vocab, dt_token_bytes *bytes, const void *arg);
 void dt_vocab_order_release(struct dt_vocab_order *o);
 
-/* Where one text stands in its grammar. */
+/* The state of one text within its grammar. */
 struct dt_matcher;
 struct dt_matcher *dt_matcher_new(struct dt_grammar *g); /* takes a reference; NULL: out of memory */
 void dt_matcher_free(struct dt_matcher *m);
 
-/* Reads n bytes: true; false when they do not fit, and then nothing has changed. -ENOMEM also is false. */
+/* Reads n bytes. False, and no change: they do not fit, or out of memory. */
 bool dt_matcher_push(struct dt_matcher *m, const char *s, size_t n);
 /* The text may end here. */
 bool dt_matcher_complete(const struct dt_matcher *m);

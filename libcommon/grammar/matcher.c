@@ -4,16 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_STACKS 256	     /* of a state: at most one a property that may come next */
+#define MAX_STACKS 256	     /* of a state; each optional property that may come next is one */
 #define MAX_NODES  (1 << 18) /* of a text: 4 MiB with their table */
-#define MANY_NODES (1 << 15) /* past it those that no stack needs any more are dropped */
+#define MANY_NODES (1 << 15) /* past it unreachable nodes are dropped */
 #define MAX_DEPTH  2048	     /* rules entered without reading a byte */
-#define MAX_WORK   (1 << 26) /* stacks looked at for a mask: half a second, in which all others wait */
+#define MAX_WORK   (1 << 26) /* expansions a mask: up to 0.5 s, during which all requests wait */
 #define MASKS	   8	     /* kept */
 
 struct node {		     /* a stack: an element to read, and what comes after its alternative */
 	int32_t pos, parent; /* parent -1: nothing */
-	uint32_t in;	     /* number of the state it was put into last */
+	uint32_t in;	     /* number of the last state that it was added to */
 };
 
 struct state {
@@ -162,14 +162,14 @@ static bool advance(struct dt_matcher *m, const struct state *from, unsigned cha
 	return to->n > 0 && !m->failed;
 }
 
-/* Keeps the nodes of the stacks that the text stands at, and no others. A parent comes before its child. */
+/* Drops all nodes but those of the current stacks. A parent's index is below its child's. */
 static void drop_nodes(struct dt_matcher *m)
 {
 	int32_t *to = malloc((size_t)m->nnode * sizeof(*to)); /* -1: dropped */
 	int n = 0;
 
 	if (!to)
-		return; /* it is only that there would be more room */
+		return; /* dropping nodes only saves memory */
 	memset(to, -1, (size_t)m->nnode * sizeof(*to));
 	for (int i = 0; i < m->now.n; i++)
 		for (int32_t at = m->now.top[i]; at >= 0 && to[at] < 0; at = m->node[at].parent)
@@ -197,7 +197,7 @@ static void drop_nodes(struct dt_matcher *m)
 	free(to);
 }
 
-/* Before a text goes on or a mask is made. */
+/* Before bytes are read or a mask is made. */
 static void begin_work(struct dt_matcher *m)
 {
 	if (m->nnode > MANY_NODES)

@@ -1,4 +1,4 @@
-/* What grammar*.c and matcher.c share; not for others. */
+/* Rules, and how they are built. Private to libcommon/grammar. */
 #ifndef DT_GRAMMAR_PRIV_H
 #define DT_GRAMMAR_PRIV_H
 
@@ -32,7 +32,7 @@ struct dt_grammar {
 	bool no_memory; /* something is missing */
 };
 
-/* grammar.c: building. Nothing fails; whoever is done looks at no_memory. */
+/* grammar.c: building. No function fails; the caller checks no_memory at the end. */
 struct dt_grammar *dt_grammar_new(void);
 int dt_gr_rule(struct dt_grammar *g);
 int dt_gr_class(struct dt_grammar *g, const char *members);   /* "a-z_": ranges and bytes */

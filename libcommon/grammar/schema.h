@@ -1,10 +1,10 @@
 /*
- * JSON Schema (draft 2020-12) made into a grammar; what schema_*.c share, not for others.
+ * JSON Schema (draft 2020-12) to a grammar. Private to schema_*.c.
  *
- * What may stand in one place is a conjunction: schemas that must all hold, with $ref and allOf followed and
- * one branch of every anyOf and oneOf chosen. A place with several such conjunctions is an alternative of
- * them. A conjunction of the same schemas is one rule, which is what makes recursive schemas finite; texts,
- * names and numbers are automata, so that what holds together is decided before a token is drawn.
+ * A place is a position in the JSON text. What it may hold is a conjunction: schemas that must all hold,
+ * with $ref and allOf followed and one branch of every anyOf and oneOf chosen; a place with several of them
+ * is an alternative. Equal conjunctions are one rule, which makes recursive schemas finite. Texts, names and
+ * numbers are automata, so that intersections are decided before a token is drawn.
  *
  * Errors are sticky: the first one stays in rc and err, and what is built afterwards is thrown away.
  */
@@ -14,11 +14,13 @@
 #include "grammar/automaton.h"
 #include "grammar/priv.h"
 
+#include <errno.h>
+
 enum {
 	DT_T_NULL = 1,
 	DT_T_BOOLEAN = 2,
 	DT_T_INTEGER = 4,
-	DT_T_NUMBER = 8, /* the others than integers, too */
+	DT_T_NUMBER = 8, /* includes integers */
 	DT_T_STRING = 16,
 	DT_T_ARRAY = 32,
 	DT_T_OBJECT = 64,
@@ -96,16 +98,16 @@ const json_t *dt_schema_dependent(struct dt_schema *b, const json_t *s);
 static inline void dt_place(struct dt_schema *b, struct dt_places *p, const json_t *s)
 {
 	if (p->n == 2 * DT_MAX_LEAF)
-		dt_schema_fail(b, -7 /* -E2BIG */, "the schema has too many schemas for one place");
+		dt_schema_fail(b, -E2BIG, "the schema has too many schemas for one place");
 	else
 		p->s[p->n++] = s;
 }
 
 /* ---- schema_valid.c ---- */
 bool dt_schema_equal(const json_t *a, const json_t *b);
-/* v meets s. */
+/* v satisfies s. */
 bool dt_schema_valid(struct dt_schema *b, const json_t *v, const json_t *s, int depth);
-/* v meets all of c. */
+/* v satisfies all of c. */
 bool dt_schema_meets(struct dt_schema *b, const json_t *v, const struct dt_conj *c);
 /* It is certain that no value can meet both; `closed`: a's objects have no properties but those a names. */
 bool dt_schema_apart(struct dt_schema *b, const struct dt_conj *a, const struct dt_conj *c, int type,
@@ -132,9 +134,9 @@ int dt_schema_number(struct dt_schema *b, const struct dt_conj *c, bool integer)
 bool dt_schema_decimal(const json_t *v, __int128 *ret);
 /* The bounds of all of c; false: there are none. */
 bool dt_schema_bounds(struct dt_schema *b, const struct dt_conj *c, bool integer, struct dt_numbers *ret);
-/* What may stand inside a string: the texts of an automaton as JSON writes them. */
+/* Rule of the contents of a JSON string: the automaton's texts, escaped. */
 int dt_schema_emit(struct dt_schema *b, const struct dt_auto *a);
-/* One of n values, whose texts are given: a tree of their bytes. */
+/* Rule of one of n values: a prefix tree of their JSON texts. */
 int dt_schema_literals(struct dt_schema *b, const json_t *const *value, int n);
 
 /* ---- schema_object.c ---- */

@@ -206,6 +206,11 @@ stock() {
             /^\.Ed/ { inside = 0 }
             inside { gsub(/\\e/, "\\"); gsub(/\\\(aq/, "\047"); gsub(/\\&/, ""); gsub(/\\-/, "-"); print >>file }' "$page"
     done
+    # README.md's, behind a comment of the same words: the next block of indented lines
+    awk '/^<!-- test( with .*)? -->$/ { n++; file = "README." n ".sh"; with = $0; sub(/.* test( with)?/, "", with)
+            sub(/ -->/, "", with); print with >(file ".with"); on = 1; printf "" >file; next }
+        on && /^    / { print substr($0, 5) >>file; some = 1; next }
+        on && some { on = some = 0 }' "$DT_SRC/README.md"
     for example in *.sh; do
         [ -f "$example" ] || continue
         n=$((n + 1))

@@ -8,7 +8,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-/* max_tokens for a prompt of n ids: what was asked for if it fits, else the default cut to what fits. */
+/* Output limit for a prompt of n ids: the body's, which must fit the context, or the default, cut to fit. */
 static int room_for(struct dt_body *b, size_t n, int *ret)
 {
 	int asked = b->max_tokens >= 0 ? b->max_tokens : b->max_completion_tokens;
@@ -72,7 +72,7 @@ int dt_body_call(struct dt_body *b, struct dt_completion *c)
 	c->prompt = calloc(b->nprompts, sizeof(*c->prompt));
 	if (!c->call || !c->prompt)
 		return dt_body_no_memory(b->e);
-	c->call->ask = b->ask; /* from here on the call's */
+	c->call->ask = b->ask; /* the call owns it now */
 	b->ask = (struct dt_ask){0};
 	c->call->salt = b->salt;
 	c->call->tenant = b->m->tenant;

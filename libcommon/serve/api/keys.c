@@ -9,12 +9,12 @@
 #include <string.h>
 
 enum key_type {
-	OWN,  /* read by a function of its own, after the table */
+	OWN,  /* read elsewhere: body.c, openai.c */
 	BOOL, /* bool */
 	INT,  /* int within min and max */
 	LONG, /* int64_t, any */
 	REAL, /* double within min and max */
-	IDLE, /* not done: only values that ask for nothing are taken */
+	IDLE, /* not supported: only values without effect are accepted */
 };
 
 struct key {
@@ -23,8 +23,8 @@ struct key {
 	enum key_type type;
 	size_t at; /* offset in struct dt_body */
 	double min, max;
-	const char *idle[2]; /* JSON texts; null always asks for nothing */
-	bool any;	     /* IDLE: every value asks for nothing */
+	const char *idle[2]; /* IDLE: values without effect, as JSON; null is always one */
+	bool any;	     /* IDLE: every value is without effect */
 };
 
 #define LINES (DT_BODY_LINE | DT_BODY_CHAT_LINE)
@@ -74,7 +74,7 @@ static const struct key keys[] = {
 	{"include_stop_str_in_output", DRAW, BOOL, B(ask.include_stop)},
 	{"response_format", DRAW, OWN},
 
-	/* Keys of OpenAI's that clients send by themselves. */
+	/* OpenAI's keys that client libraries send unasked. */
 	{"suffix", ALL, IDLE, .idle = {"\"\""}},
 	{"tools", ALL, IDLE, .idle = {"[]"}},
 	{"functions", ALL, IDLE, .idle = {"[]"}},

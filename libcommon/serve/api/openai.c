@@ -1,4 +1,4 @@
-/* Bodies of the three routes and of plain lines: prompts and what goes with them. */
+/* Parses bodies of the three routes and plain lines of a batch. */
 #include "serve/api/priv.h"
 
 #include <errno.h>
@@ -196,7 +196,7 @@ static void body_release(struct dt_body *b)
 	dt_ask_release(&b->ask);
 }
 
-/* The body with the server's defaults where it says nothing. A new reference. */
+/* The body with the server's defaults for the keys it lacks. A new reference. */
 static json_t *with_defaults(const json_t *o, const struct dt_api_model *m, enum dt_body_kind kind)
 {
 	json_t *all;
@@ -208,7 +208,7 @@ static json_t *with_defaults(const json_t *o, const struct dt_api_model *m, enum
 		json_decref(all);
 		return NULL;
 	}
-	/* Two names of one thing: the body's own counts. */
+	/* Two names of one limit: the body's own wins over a default. */
 	if (json_object_get(o, "max_completion_tokens") && !json_object_get(o, "max_tokens"))
 		json_object_del(all, "max_tokens");
 	return all;

@@ -43,13 +43,13 @@ struct dt_completion {
 	const struct dt_tokenizer *tok;
 };
 
-struct dt_api_model { /* what a body is read against */
+struct dt_api_model { /* what parsing a body needs to know of the server */
 	const struct dt_engine_params *engine;
 	const char *name;	    /* served model name */
 	const struct dt_chat *chat; /* NULL: there is none */
 	int tenant;
 	bool batch;	  /* no stream */
-	json_t *defaults; /* of keys that a body does not have, checked; NULL: none */
+	json_t *defaults; /* values of keys that a body lacks (dt_api_check_defaults); NULL: none */
 	uint64_t seed;	  /* when the body has none */
 };
 
@@ -67,7 +67,7 @@ int dt_chat_parse(const json_t *body, const struct dt_api_model *m, struct dt_co
 		  struct dt_api_error *e);
 int dt_embedding_parse(const json_t *body, const struct dt_api_model *m, struct dt_completion *ret,
 		       struct dt_api_error *e);
-/* o has only keys of sampling and stopping that mean the same in every body. -EINVAL. */
+/* Only keys of sampling and stopping, which mean the same in every body, can have defaults. -EINVAL. */
 int dt_api_check_defaults(const json_t *o, struct dt_err *err);
 void dt_completion_release(struct dt_completion *c); /* drops its reference to the call */
 
@@ -76,14 +76,14 @@ void dt_completion_release(struct dt_completion *c); /* drops its reference to t
 int dt_api_encode(const struct dt_tokenizer *tok, const char *s, size_t n, int32_t **ret, size_t *ret_n,
 		  struct dt_err *err);
 
-/* Their bytes, malloc'd; an id of the model's that the tokenizer has no bytes for adds none. -ENOMEM. */
+/* ids to bytes, malloc'd; ids of the model beyond the tokenizer's vocabulary add none. -ENOMEM. */
 int dt_api_decode(const struct dt_tokenizer *tok, const int32_t *ids, size_t n, char **ret, size_t *ret_n);
 
 /* ---- reply.c ---- */
 
-/* Of a call that is done. NULL with e filled when a request failed. */
+/* The reply to a call that is done. NULL with e filled when a request failed. */
 json_t *dt_completion_json(const struct dt_completion *c, struct dt_api_error *e);
-/* cache: with the tokens found in the cache, which depend on who came before. */
+/* cache: also the prompt tokens found in the cache, which depend on earlier requests. */
 json_t *dt_completion_usage(const struct dt_completion *c, bool cache);
 /* Choice i's whole text, cleaned, behind its prompt with echo. NULL: out of memory. */
 json_t *dt_completion_text(const struct dt_completion *c, int i);
@@ -92,7 +92,7 @@ json_t *dt_completion_logprobs(const struct dt_completion *c, int i);
 /* Fills e from a request that ended badly; 0 when it ended well. */
 int dt_completion_failed(const struct dt_serve_req *r, struct dt_api_error *e);
 
-/* Of an embedding that is done: mean-pooled, of length 1. */
+/* The reply to an embedding that is done: mean-pooled, scaled to length 1. */
 json_t *dt_embedding_json(const struct dt_completion *c, size_t hidden, struct dt_api_error *e);
 
 /* Server-sent events of a streamed completion. */

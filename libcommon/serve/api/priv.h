@@ -1,4 +1,4 @@
-/* What these files share: a body on its way to becoming requests. Not for others. */
+/* A body while it is parsed, and parts of replies. Private to serve/api. */
 #ifndef DT_SERVE_API_PRIV_H
 #define DT_SERVE_API_PRIV_H
 
@@ -10,7 +10,7 @@ struct dt_prompt {
 	struct dt_text text; /* with echo */
 };
 
-enum dt_body_kind { /* bits: a key may stand in several */
+enum dt_body_kind { /* bits: a key may be allowed in several kinds */
 		    DT_BODY_TEXT = 1,
 		    DT_BODY_CHAT = 2,
 		    DT_BODY_EMBEDDING = 4,
@@ -24,7 +24,7 @@ struct dt_body {
 	struct dt_api_error *e;
 	enum dt_body_kind kind;
 
-	/* keys.c fills these, and what of the ask is a number or true or false */
+	/* filled by keys.c, like the numbers and flags of the ask */
 	bool stream, echo, chat_logprobs;
 	int n, best_of, top_logprobs, max_tokens, max_completion_tokens; /* the last three -1: not given */
 	struct dt_ask ask;
@@ -40,14 +40,14 @@ int dt_body_bad(struct dt_api_error *e, const char *param, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 int dt_body_no_memory(struct dt_api_error *e);
 
-/* keys.c: every key is known here; those that are numbers or true or false are read. */
+/* keys.c: refuses unknown keys, reads numbers and flags. */
 int dt_body_keys(struct dt_body *b);
 
-/* body.c: the keys that have a form of their own. */
+/* body.c: keys with a structure of their own. */
 int dt_body_model(struct dt_body *b);				/* model */
 int dt_body_stream(struct dt_body *b, struct dt_completion *c); /* stream, stream_options */
 int dt_body_salt(struct dt_body *b);				/* cache_salt */
-/* logit_bias, stop, stop_token_ids, response_format; end: one more id that ends a text, -1: none. */
+/* logit_bias, stop, stop_token_ids, response_format; end: a further stop id, -1: none. */
 int dt_body_ask(struct dt_body *b, int32_t end);
 /* The ids of an array into ret [its size]. */
 int dt_body_ids(struct dt_body *b, const char *key, const json_t *a, int32_t *ret);

@@ -13,22 +13,22 @@ struct dt_served_params {
 	const char *trace;	 /* the scheduler's decisions go there; NULL: nowhere */
 	const char *device;	 /* as given, for messages */
 	enum dt_dev_kind kind;
-	int index;	     /* of the device among those of its kind */
-	bool invariant;	     /* on a card too, answers do not depend on what else is served */
-	int64_t threads;     /* of the model; 0: all processors */
-	bool fp32;	     /* activations, and weights that have no type of their own; else bf16 */
-	int weights;	     /* enum dt_format, -1: as they are stored */
-	enum dt_dtype cache; /* of the KV cache */
-	int chat;	     /* enum dt_chat_kind, -1: as the model says */
-	int64_t seqs;	     /* that run together */
-	int64_t tokens;	     /* of one step */
-	int64_t len;	     /* tokens of a sequence; 0: the model's */
-	int64_t block;	     /* tokens of a cache block */
-	int64_t queue;	     /* requests that may wait */
-	int64_t draft;	     /* tokens guessed a step */
-	uint64_t cache_mem;  /* bytes of the KV cache; 0: dt_served_open decides */
-	bool share;	     /* prefixes */
-	double stuck_after;  /* seconds of one step after which the engine counts as stuck */
+	int index;			/* of the device among those of its kind */
+	bool invariant;			/* on a card too, answers do not depend on what else is served */
+	int64_t threads;		/* of the model; 0: all processors */
+	bool fp32;			/* activations and unquantised weights are fp32, else bf16 */
+	int weights;			/* enum dt_format, -1: as they are stored */
+	enum dt_dtype cache;		/* of the KV cache */
+	int chat;			/* enum dt_chat_kind, -1: as the model says */
+	int64_t seqs;			/* that run together */
+	int64_t tokens;			/* of one step */
+	int64_t len;			/* tokens of a sequence; 0: the model's */
+	int64_t block;			/* tokens of a cache block */
+	int64_t queue;			/* requests that may wait */
+	int64_t draft;			/* tokens guessed a step */
+	uint64_t cache_mem;		/* bytes of the KV cache; 0: dt_served_open decides */
+	bool share;			/* prefixes */
+	double stuck_after;		/* seconds of one step after which the engine counts as stuck */
 	const struct dt_tenant *tenant; /* [ntenants], outlive it; none: one without limits */
 	int ntenants;
 };
@@ -42,14 +42,14 @@ struct dt_served {
 	struct dt_schedtrace trace;
 	struct dt_chat chat;
 	bool has_chat;
-	/* what it took */
+	/* cost of loading */
 	struct dt_infer_memory memory;
 	uint64_t logits_bytes;
 	int64_t cache_tokens;
 	double seconds;
 };
 
-/* Of zeros. On failure too dt_served_close is to be called. */
+/* *s is zeroed. Call dt_served_close after a failure too. */
 int dt_served_open(struct dt_served *s, const struct dt_served_params *p, struct dt_err *err);
 /* -EIO: the trace could not be written in full. */
 int dt_served_close(struct dt_served *s);

@@ -5,7 +5,7 @@
  */
 #include "serve/engine/priv.h"
 
-/* Whether more than one token of each of the item's rows is asked for. */
+/* Whether the logits of the item's rows are needed on the host, not only one drawn token a row. */
 static bool wants_logits(const struct dt_sched_item *it)
 {
 	const struct dt_serve_req *r = dt_serve_req_of(it->seq);
@@ -20,7 +20,7 @@ static bool wants_logits(const struct dt_sched_item *it)
 	return r->ask->logprobs > 0 || r->matcher;
 }
 
-/* What row `at` is drawn with; of the model that guesses a text may end too early. */
+/* Parameters of the draw of row `at`; min_tokens does not bind guesses. */
 static int draw_of(struct dt_engine *e, const struct dt_serve_req *r, int at, bool draft, struct dt_draw *ret)
 {
 	struct dt_sampling s = dt_serve_req_sampling(r);

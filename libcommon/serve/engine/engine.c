@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Nobody waits for r's prompt any more. */
+/* Requests that waited to share r's prompt compute it themselves. */
 static void leave_followers(struct dt_serve_req *r)
 {
 	for (int i = 0; i < r->call->n; i++)
@@ -31,7 +31,7 @@ void dt_engine_retire(struct dt_engine *e, struct dt_serve_req *r, enum dt_finis
 	dt_schedtrace_remove(e->p.trace, &r->seq);
 	dt_sched_remove(&e->sched, &r->seq);
 	TAILQ_REMOVE(&e->live, r, in_list);
-	/* The counters, then the place in the queue, then the news: who hears of the end finds both. */
+	/* Counters and queue first, the waiters last: a woken client sees both up to date. */
 	dt_metrics_finish(&e->metrics, r, why, dt_now());
 	dt_metrics_step(&e->metrics, &e->sched, 0);
 	pthread_mutex_lock(&e->gate.mu);

@@ -15,13 +15,13 @@
 #include "serve/engine/request.h"
 #include "serve/sched/trace.h"
 
-/* The model as the engine sees it: dt_infer_forward and its first argument, or a stand-in. */
+/* The model: dt_infer_forward with its first argument, or a stand-in in tests. */
 struct dt_engine_model {
 	void *m;
 	int (*forward)(void *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
-	/* Copies cache rows, 0 or a negative errno; NULL: prompts are computed once a choice. */
+	/* Copies the rows of a cache block; 0 or a negative errno. NULL: each choice computes its prompt. */
 	int (*copy_block)(void *m, int32_t from, int32_t to);
-	bool draws; /* forward draws tokens where the batch asks for it */
+	bool draws; /* forward can draw tokens itself (batch.draw) */
 	int vocab, hidden;
 	int32_t eos[2]; /* ids that end a text */
 	int neos;
@@ -42,12 +42,12 @@ struct dt_engine_params {
 	int window; /* > 0: no layer of any model here sees more keys than this */
 	int queue;  /* requests that may wait */
 	bool share_prefixes;
-	int draft; /* tokens guessed a step, 0: none: from the text so far, or by drafter */
-	/* A cheaper model with the same vocabulary, and a cache of the same blocks; m NULL: none. */
+	int draft; /* tokens guessed a step, 0: none; by drafter, or from the text so far */
+	/* A cheaper model with the same vocabulary and a cache of equal blocks; m NULL: none. */
 	struct dt_engine_model drafter;
 	const struct dt_tenant *tenant; /* [ntenants], outlive the engine; none: one without limits */
 	int ntenants;
-	struct dt_schedtrace *trace; /* takes the decisions, outlives the engine; NULL: none */
+	struct dt_schedtrace *trace; /* records the scheduler's decisions, outlives the engine; NULL: none */
 	double stuck_after;	     /* seconds of one step after which the engine counts as stuck */
 };
 
@@ -72,9 +72,9 @@ int dt_engine_submit(struct dt_engine *e, struct dt_call *c, struct dt_err *err)
 /* Cancels the call and wakes the engine. */
 void dt_engine_cancel(struct dt_engine *e, struct dt_call *c);
 
-/* From now on nothing is accepted. */
+/* Submissions fail with -ESHUTDOWN from now on. */
 void dt_engine_drain(struct dt_engine *e);
-/* Waits until nothing is in flight, at most seconds; returns what still is. */
+/* Waits at most `seconds` until no request is in flight; returns the number that still are. */
 int dt_engine_wait_idle(struct dt_engine *e, double seconds);
 
 enum dt_engine_state dt_engine_state(struct dt_engine *e);

@@ -32,18 +32,18 @@ struct dt_metrics {
 void dt_metrics_init(struct dt_metrics *m);
 void dt_metrics_release(struct dt_metrics *m);
 
-/* What the server has allocated, in the words of dt-memest. */
+/* Bytes allocated, by dt-memest's categories. */
 void dt_metrics_memory(struct dt_metrics *m, uint64_t weights, uint64_t cache, uint64_t work,
 		       uint64_t logits);
 /* After each step: what the scheduler holds, and the tokens this step computed. */
 void dt_metrics_step(struct dt_metrics *m, const struct dt_sched *s, int tokens);
 /* One generated token; gap: seconds since the one before it, < 0 for the first. */
 void dt_metrics_token(struct dt_metrics *m, const struct dt_serve_req *r, double gap);
-/* One sequence's guesses were tried: of guessed tokens accepted were right. */
+/* Counts one verification: `accepted` of `guessed` draft tokens were right. */
 void dt_metrics_guessed(struct dt_metrics *m, int guessed, int accepted);
-/* The model has drawn the tokens of a step itself. */
+/* Counts a step whose tokens the model drew itself. */
 void dt_metrics_drawn(struct dt_metrics *m);
-/* A request has ended, now. */
+/* Counts the end of a request at time now. */
 void dt_metrics_finish(struct dt_metrics *m, const struct dt_serve_req *r, enum dt_finish why, double now);
 
 /* Writes everything to f; model is the label model_name. */

@@ -1,4 +1,4 @@
-/* The engine's parts, each with one owner; not for others. */
+/* The engine's parts, each owned by one thread or guarded by one lock. Private to serve/engine. */
 #ifndef DT_SERVE_ENGINE_PRIV_H
 #define DT_SERVE_ENGINE_PRIV_H
 
@@ -8,10 +8,10 @@
 
 TAILQ_HEAD(dt_req_list, dt_serve_req);
 
-/* Where the other threads meet the engine's. Guarded by mu. */
+/* State shared with the threads that submit and cancel. Guarded by mu. */
 struct dt_engine_gate {
 	pthread_mutex_t mu;
-	pthread_cond_t work; /* for the engine: something was submitted or cancelled */
+	pthread_cond_t work; /* wakes the engine's thread: a call was submitted or cancelled */
 	pthread_cond_t idle; /* for dt_engine_wait_idle, on CLOCK_MONOTONIC */
 	struct dt_req_list inbox;
 	int inflight;
@@ -20,36 +20,37 @@ struct dt_engine_gate {
 	struct dt_quota *quota; /* [ntenants] */
 };
 
-/* Buffers of one step. The engine's thread's. */
+/* Buffers of one step. Used by the engine's thread alone. */
 struct dt_engine_buffers {
 	struct dt_sched_item *items, *drafts; /* [max_seqs] */
-	struct dt_infer_batch batch;	      /* points into what follows */
+	struct dt_infer_batch batch;	      /* points into the buffers below */
 	int32_t *ids, *pos;		      /* [max_tokens] */
 	int64_t *slot;			      /* [max_tokens] */
 	int32_t *q_start, *kv_len, *want;     /* [max_seqs + 1], [max_seqs], [max_seqs] */
 	int32_t *table;			      /* [max_seqs, blocks of max_len] */
 	float **pool_to;		      /* [max_seqs] */
 	float *logits;			      /* [max_seqs + 2, vocab], the last two scratch */
-	struct dt_draw *draw;		      /* [max_seqs], and their edits are the sampler's */
+	struct dt_draw *draw;		      /* [max_seqs]; their edits are in the sampler */
 	struct dt_drawn *drawn;		      /* [max_seqs] */
 	struct dt_logprob *top;		      /* [DT_LOGPROBS_MAX] */
 };
 
-/* What a grammar allows, as the sampler takes it. The engine's thread's. */
+/* Tokens a grammar allows, as a bit mask for the sampler. Used by the engine's thread alone. */
 struct dt_engine_mask {
 	struct dt_vocab_order order; /* made when the first request asks for a grammar */
 	uint32_t *allow;	     /* [vocab / 32] */
 };
 
-/* tell.c: a thread that wakes those who wait for tokens. */
+/* tell.c: a thread that wakes the threads waiting for tokens. */
 struct dt_teller {
-	struct dt_call **own; /* [cap]: the engine's thread's, of this step */
+	struct dt_call *
+		*own; /* [cap]: calls that got tokens in this step; used by the engine's thread alone */
 	int nown, cap;
 	bool open;
 	pthread_t thread;
 	pthread_mutex_t mu;
 	pthread_cond_t cond;
-	struct dt_call **given, **telling; /* [cap]: what the thread shall tell, and what it is telling */
+	struct dt_call **given, **telling; /* [cap]: calls handed over, and calls being woken */
 	int ngiven;
 	bool stop;
 };
@@ -60,7 +61,7 @@ struct dt_engine {
 	pthread_t thread;
 	struct dt_engine_gate gate;
 
-	/* the engine's thread's */
+	/* used by the engine's thread alone */
 	struct dt_kvpool pool;
 	struct dt_sched sched;
 	struct dt_req_list live; /* taken from the inbox, in order of arrival */
@@ -71,7 +72,7 @@ struct dt_engine {
 	struct dt_teller teller;
 };
 
-/* engine.c: ends a request for its caller and for the engine. The call may be gone afterwards. */
+/* engine.c: ends a request. The call may be freed by this. */
 void dt_engine_retire(struct dt_engine *e, struct dt_serve_req *r, enum dt_finish why);
 void dt_engine_retire_error(struct dt_engine *e, struct dt_serve_req *r, const struct dt_err *err);
 
@@ -83,22 +84,22 @@ void dt_engine_gate_release(struct dt_engine *e);
 int dt_engine_buffers_init(struct dt_engine *e); /* -ENOMEM */
 void dt_engine_buffers_release(struct dt_engine *e);
 
-int dt_teller_open(struct dt_teller *t, int cap); /* of zeros. -ENOMEM, -EAGAIN */
-void dt_teller_close(struct dt_teller *t);	  /* once all have been told */
-/* The waiters of c hear of its tokens when the step is over: dt_teller_go. */
+int dt_teller_open(struct dt_teller *t, int cap); /* *t is zeroed. -ENOMEM, -EAGAIN */
+void dt_teller_close(struct dt_teller *t);	  /* wakes all calls handed over first */
+/* Remembers c; dt_teller_go wakes the waiters of all remembered calls at the end of the step. */
 void dt_teller_add(struct dt_teller *t, struct dt_call *c);
 void dt_teller_go(struct dt_teller *t);
 
-/* draft.c: lets the other model see what the planned items compute, and guess for those with a draft. */
+/* draft.c: runs the draft model on the planned items; it guesses for items with a draft. */
 int dt_engine_draft(struct dt_engine *e, int n);
 
-/* draws.c: has the model draw what the batch wants of the items, if it can; 0 or -ENOMEM. */
+/* draws.c: lets the model draw the tokens itself where every wanted row allows it; 0 or -ENOMEM. */
 int dt_engine_plan_draws(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft);
 
-/* take.c: hands each request of the items the tokens that the step gave it; how many. */
+/* take.c: gives each request the tokens that the step produced; returns their number. */
 int dt_engine_take(struct dt_engine *e, const struct dt_sched_item *items, int n);
 
-/* step.c: fills the batch; and the whole of a step: plans, computes and hands out tokens once. */
+/* step.c: dt_engine_build fills the batch; dt_engine_step plans, computes and hands out tokens once. */
 int dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft);
 /* Rows of an item whose logits are wanted: the prompt's when it is scored, the last known token's and those
  * of guessed tokens; of the model that guesses only guesses are. */

@@ -46,7 +46,7 @@ struct dt_ask {
 	struct dt_sampling sampling; /* without stream, ban and allow, which belong to one draw */
 	struct dt_bias *bias;	     /* [sampling.nbias] = sampling.bias */
 	int32_t *stop_ids;	     /* [nstop_ids] the end-of-text ids among them unless ignore_eos */
-	int nstop_ids, nasked;	     /* the first nasked were asked for by name */
+	int nstop_ids, nasked;	     /* the first nasked come from the body */
 	struct dt_stop *stop;	     /* [nstop] */
 	int nstop;
 	int min_tokens;		    /* before one more, no stop id is drawn and no stop string counts;
@@ -55,10 +55,10 @@ struct dt_ask {
 	int logprobs;		    /* alternatives a token, -1: no log-probabilities at all */
 	struct dt_grammar *grammar; /* what the output must fit, NULL: anything */
 	bool ignore_eos;
-	bool include_stop; /* the text of what stopped it is shown */
-	bool skip_special; /* special tokens are not shown */
+	bool include_stop; /* the text of the stop id or string is part of the result */
+	bool skip_special; /* special tokens add no text */
 	bool score_prompt; /* log-probabilities of the prompt too */
-	bool embed;	   /* the mean of the prompt's last hidden states is wanted, and no token */
+	bool embed;	   /* the result is the mean of the prompt's last hidden states, and no token */
 };
 #define DT_ASK_DEFAULT                                                                                       \
 	((struct dt_ask){.sampling = DT_SAMPLING_DEFAULT, .logprobs = -1, .skip_special = true})
@@ -77,26 +77,26 @@ struct dt_serve_req {
 	uint32_t choice;	    /* of its prompt: its stream of random numbers */
 	struct dt_matcher *matcher; /* state of ask->grammar, NULL: there is none */
 
-	/* got so far */
+	/* results so far */
 	int nout;
 	struct dt_detok detok;
 	struct dt_scores scores, prompt_scores; /* prompt_scores[i]: of prompt token i + 1 */
 	enum dt_finish finish;
-	int32_t stop_id; /* the stop id asked for that ended it, -1 */
+	int32_t stop_id; /* stop id of the request that ended it, -1: none */
 	float *pooled;	 /* [hidden] sum of the hidden states, with embed */
 	struct dt_err err;
 
-	/* moments, dt_now() */
+	/* times, dt_now() */
 	double t_arrive, t_start, t_first, t_last;
 
-	/* the engine's */
+	/* used by the engine alone */
 	int charged_prompt, charged_out;   /* tokens taken from the tenant's account */
 	TAILQ_ENTRY(dt_serve_req) in_list; /* of requests in flight */
 };
 
 struct dt_call {
 	pthread_mutex_t mu;
-	pthread_cond_t cond; /* something came, on CLOCK_MONOTONIC */
+	pthread_cond_t cond; /* new tokens or an end; on CLOCK_MONOTONIC */
 	atomic_int refs;
 	atomic_bool cancelled;
 	double deadline;    /* dt_now(), 0: none */

@@ -92,7 +92,7 @@ static int prepare(struct dt_engine *e, struct dt_serve_req *r, struct dt_err *e
 	return 0;
 }
 
-/* The choices of one prompt: all but the first wait until it is computed, then share it. */
+/* Choices of one prompt: all but the first wait until the first has computed it, then share its blocks. */
 static void set_leaders(struct dt_engine *e, struct dt_call *c)
 {
 	for (int i = 1, first = 0; i < c->n && e->p.model.copy_block; i++) {

@@ -1,4 +1,4 @@
-/* What a step gave: scores of prompts, and the next tokens of those that caught up. */
+/* Results of a step: scores of prompts, and next tokens of the requests whose known tokens are computed. */
 #include "base/progress.h"
 #include "serve/engine/priv.h"
 
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Which of the stop ids it is, -1: none. */
+/* Index of id among the stop ids, -1: it is none. */
 static int find_stop_id(const struct dt_serve_req *r, int32_t id)
 {
 	for (int i = 0; i < r->ask->nstop_ids; i++)
@@ -40,7 +40,7 @@ static const uint32_t *allowed(struct dt_engine *e, const struct dt_serve_req *r
 	return e->mask.allow;
 }
 
-/* Tells r's grammar of a token; true: nothing may follow. */
+/* Advances r's grammar by a token; true: nothing may follow. */
 static bool tell_matcher(const struct dt_engine *e, struct dt_serve_req *r, int32_t id)
 {
 	size_t n = 0;
@@ -107,7 +107,7 @@ static int32_t draw(struct dt_engine *e, struct dt_serve_req *r, float *logits, 
 	return id;
 }
 
-/* Likewise where the model has drawn it. */
+/* The same for a token that the model drew. */
 static int32_t as_drawn(const struct dt_serve_req *r, const struct dt_drawn *d, struct dt_logprob *ret)
 {
 	if (r->ask->logprobs >= 0 && d->id >= 0)

@@ -1,6 +1,6 @@
 /*
- * Telling those who wait for tokens. Every one is woken by a system call, and whom the engine wakes may well
- * take its processor while another is idle; so it hands all of a step to a thread of their own.
+ * Waking the threads that wait for tokens. Each wake is a system call, and a woken thread may take the
+ * engine's processor while another is idle; so a thread of its own wakes the waiters of a whole step.
  */
 #include "serve/engine/priv.h"
 
@@ -91,7 +91,7 @@ void dt_teller_go(struct dt_teller *t)
 {
 	int n = 0;
 
-	if (t->nown > 1) { /* one is as soon told as another would be told to */
+	if (t->nown > 1) { /* waking one caller directly costs no more than waking the thread */
 		pthread_mutex_lock(&t->mu);
 		while (n < t->nown && t->ngiven < t->cap)
 			t->given[t->ngiven++] = t->own[n++];

@@ -1,7 +1,7 @@
 /*
- * The connections and the thread that watches them. Everybody's time is bounded: to send a request, and to
- * take its answer. Where places run out, those who do not read what they asked for go first, then those who
- * owe a request, the oldest first; a few places beyond the limit are kept for /health.
+ * The connections and the thread that watches them. The time to send a request and the time to receive its
+ * answer are bounded. At the connection limit, stalled connections (whose client does not read) are closed
+ * first, then idle ones, the oldest first; a few places beyond the limit are reserved for /health.
  */
 #include "base/progress.h"
 #include "serve/http/priv.h"
@@ -18,14 +18,14 @@
 #include <unistd.h>
 
 #define WATCH_MS    100
-#define LOOK_EVERY  5		/* rounds between looks at who reads */
-#define STALLED	    1.0		/* seconds without reading after which a client's place may be taken */
-#define GRACE	    1.0		/* seconds a newcomer has to ask for something */
-#define SHORT_GRACE 0.1		/* the same while a request waits for a place */
-#define SPARE	    64		/* places beyond the limit */
+#define LOOK_EVERY  5	/* rounds between checks for stalled clients */
+#define STALLED	    1.0 /* seconds without progress after which a connection may be closed for another */
+#define GRACE	    1.0 /* seconds a new connection has to send its request */
+#define SHORT_GRACE 0.1 /* the same while a request waits for a place */
+#define SPARE	    64	/* places beyond the limit */
 #define MIN_RATE    (64 * 1024) /* bytes a second at which an answer is to be taken */
 
-/* Its own thread sees the end and closes. mu held. */
+/* libmicrohttpd's thread of the connection sees the end and closes it. mu held. */
 static void cut_off(struct dt_http *h, struct dt_http_conn *c)
 {
 	if (c->call)
@@ -37,7 +37,7 @@ static void cut_off(struct dt_http *h, struct dt_http_conn *c)
 	h->nconns--;
 }
 
-/* The one to go: who has not read for longest, else who has owed a request for longest. mu held. */
+/* The connection stalled for longest, else the one idle for longest; NULL: none. mu held. */
 static struct dt_http_conn *victim(struct dt_http *h, const struct dt_http_conn *keep, double grace)
 {
 	struct dt_http_conn *stalled = NULL, *idle = NULL, *c;
@@ -167,7 +167,7 @@ void dt_http_watch(struct dt_http_req *q, struct dt_call *call)
 	pthread_mutex_unlock(&q->http->mu);
 }
 
-/* Whether the client takes what waits for it. */
+/* Updates stalled_since from the socket's send queue. */
 static void look_at_reader(struct dt_http_conn *c, double now)
 {
 	struct tcp_info i = {0};
@@ -184,8 +184,8 @@ static void look_at_reader(struct dt_http_conn *c, double now)
 }
 
 /*
- * The client sends no more: it may have gone, or wait for its answer. Who has gone answers any byte with a
- * reset; an interim reply is one that every reader of HTTP/1.1 passes over. mu held.
+ * The client closed its sending side: it has gone, or it waits for its answer. A closed peer answers any byte
+ * with a reset; the byte is an interim response, which every HTTP/1.1 client skips. mu held.
  */
 static void probe(struct dt_http_conn *c)
 {
@@ -194,7 +194,7 @@ static void probe(struct dt_http_conn *c)
 	if (c->half_closed)
 		return;
 	c->half_closed = true;
-	if (!c->streaming) /* else the next event tells */
+	if (!c->streaming) /* a stream's next event is the probe */
 		send(c->fd, interim, sizeof(interim) - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 

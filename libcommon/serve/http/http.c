@@ -15,7 +15,7 @@
 
 /* ---- one request ---- */
 
-/* The first of a request: nothing but the second word of its first line is known. */
+/* Called first for a request, with the target of its request line. */
 static void *on_uri(void *cls, const char *uri, struct MHD_Connection *mhd)
 {
 	struct dt_http_req *q = calloc(1, sizeof(*q));
@@ -53,7 +53,7 @@ static enum MHD_Result begin_request(struct dt_http_req *q, const char *method, 
 	return dt_http_is_preflight(q, method) ? dt_http_preflight(q) : MHD_YES;
 }
 
-/* A body that will not be answered is read on for a while, so that its sender gets to see why. */
+/* Discards a refused body for a while: closing at once would hide the refusal from its sender. */
 static enum MHD_Result pass_over(struct dt_http_req *q, size_t n)
 {
 	free(q->body);
@@ -124,7 +124,7 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **con_cls,
 		return;
 	*con_cls = NULL;
 	if (q->completion.call)
-		dt_engine_cancel(q->engine, q->completion.call); /* nothing, when it is done */
+		dt_engine_cancel(q->engine, q->completion.call); /* no effect on a call that is done */
 	if (q->begun)
 		dt_http_over(q);
 	dt_http_give_back(q);

@@ -18,17 +18,18 @@ struct dt_api_key {
 struct dt_http_params {
 	const char *host; /* name or address to listen on */
 	int port;	  /* 0: any free one */
-	json_t *defaults; /* of keys that a body does not have, checked (dt_api_check_defaults); NULL: none */
+	json_t *defaults; /* values of keys that a body lacks (dt_api_check_defaults); NULL: none */
 	const char *model_name;
 	const struct dt_api_key *keys; /* bearer keys, one of which every route but /health asks for; */
 	int nkeys;		       /* 0: none is asked */
 	size_t max_body;	       /* bytes */
 	size_t max_memory;	       /* bytes of bodies, values parsed from them, and answers together */
-	int max_connections; /* past it those that do not read or ask nothing are closed, the oldest first */
-	const char *allow_origin; /* of pages that may ask, apart by commas; "*": all; NULL: none */
-	double read_timeout;	  /* seconds a client may take to send a request, or stay idle */
-	double request_timeout;	  /* seconds a completion may take */
-	double answer_timeout;	  /* seconds a client may take to read, beside what its bytes need */
+	int max_connections;	       /* beyond it stalled and idle ones are closed, the oldest first */
+	const char
+		*allow_origin;	/* origins of pages that may ask, separated by commas; "*": all; NULL: none */
+	double read_timeout;	/* seconds a client may take to send a request, or stay idle */
+	double request_timeout; /* seconds a completion may take */
+	double answer_timeout;	/* seconds to receive an answer, plus its bytes at 64 KiB/s */
 };
 
 struct dt_http;

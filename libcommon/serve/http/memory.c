@@ -1,6 +1,6 @@
 /*
- * One budget for what clients can make the server hold at a time: bodies, values parsed from them, answers
- * that wait to be taken. It is counted while a body arrives, so that no body is parsed that would not fit.
+ * One budget for the memory that clients can make the server hold: bodies, values parsed from them, queued
+ * answers. A body is charged while it arrives, with an upper bound of what parsing will take.
  */
 #include "serve/http/priv.h"
 

@@ -1,4 +1,4 @@
-/* What the files of the HTTP server share; not for others. */
+/* The HTTP server's state. Private to serve/http. */
 #ifndef DT_SERVE_HTTP_PRIV_H
 #define DT_SERVE_HTTP_PRIV_H
 
@@ -12,14 +12,14 @@
 /* One open connection. Guarded by dt_http.mu. */
 struct dt_http_conn {
 	int fd;
-	double reading_since; /* when it began to owe us a request; 0 while one is answered */
-	double answer_until;  /* when its client must have taken the whole answer; 0: none is ready */
-	double stalled_since; /* since then bytes wait for its client and none was taken; 0: they move */
-	uint64_t acked;	      /* bytes that its client had taken when last looked at */
+	double reading_since; /* start of the wait for a request; 0 while one is answered */
+	double answer_until;  /* deadline for the client to receive the answer; 0: no answer is ready */
+	double stalled_since; /* since when queued bytes are not acknowledged; 0: they move */
+	uint64_t acked;	      /* bytes acknowledged at the last check */
 	struct dt_call *call; /* to cancel when the client goes away */
-	bool streaming;	      /* the answer has begun */
+	bool streaming;	      /* the response's head has been sent */
 	bool asking;	      /* its request waits for a place: dt_http_make_place */
-	bool half_closed;     /* the client sends no more; it was probed for whether it still reads */
+	bool half_closed;     /* the client closed its sending side; a probe was sent */
 	bool cut;	      /* closing */
 	TAILQ_ENTRY(dt_http_conn) in_list;
 };
@@ -57,12 +57,12 @@ struct dt_http_req { /* one request being answered */
 	const struct dt_http_params *params;
 	size_t uri_bytes; /* of the request line's second word, as sent */
 	const char *path;
-	const char *origin; /* that may read the answer in a browser; NULL: none asked, or any may not */
+	const char *origin; /* Origin that --allow-origin admits; NULL: no Origin header, or not admitted */
 	const char *allow;  /* methods of the path, for a 405 */
 	char *body;
 	size_t n, cap;
 	size_t memory;	/* its share of dt_http.memory */
-	bool in_string; /* where in the JSON of the body its last byte was */
+	bool in_string; /* state of the scan of the body's JSON */
 	bool escaped;
 	bool begun, too_large, no_memory, answering;
 	int tenant;
@@ -75,7 +75,7 @@ struct dt_http_req { /* one request being answered */
 
 struct dt_route {
 	const char *method, *path; /* a path that ends in '/' stands for all that begin so */
-	bool open;		   /* needs no key, and has a place however many connections there are */
+	bool open;		   /* needs no key and is exempt from the connection limit */
 	bool while_loading;	   /* answers before there is a model */
 	enum MHD_Result (*answer)(struct dt_http_req *q);
 };
@@ -83,9 +83,9 @@ struct dt_route {
 /* routes.c. NULL: no such path, or (*ret_allow: its methods) not with this method. HEAD is GET. */
 const struct dt_route *dt_route_find(const char *method, const char *path, const char **ret_allow);
 
-/* screen.c: what the request line and the headers alone tell: 0, or -EINVAL with e filled. */
+/* screen.c: checks the request line and the headers: 0, or -EINVAL with e filled. */
 int dt_http_screen(struct dt_http_req *q, const char *method, const char *version, struct dt_api_error *e);
-/* A browser's question whether it may send a request. */
+/* An OPTIONS request by which a browser asks for permission (CORS). */
 bool dt_http_is_preflight(struct dt_http_req *q, const char *method);
 enum MHD_Result dt_http_preflight(struct dt_http_req *q);
 
@@ -98,10 +98,10 @@ enum MHD_Result dt_http_reply_error(struct dt_http_req *q, const struct dt_api_e
 enum MHD_Result dt_http_reply_stream(struct dt_http_req *q);
 int dt_http_no_memory(struct dt_api_error *e); /* -EINVAL */
 
-/* memory.c: n more bytes that q makes the server hold. False: the budget does not have them. */
+/* memory.c: charges n bytes to the budget for q. False: the budget is exhausted. */
 bool dt_http_take(struct dt_http_req *q, size_t n);
 void dt_http_give_back(struct dt_http_req *q); /* all of them */
-/* Counts what the next n bytes of a body will cost when they are parsed. */
+/* Upper bound of the memory that parsing the next n bytes of the body takes. */
 size_t dt_http_json_cost(struct dt_http_req *q, const char *s, size_t n);
 
 /* conns.c */
@@ -109,9 +109,9 @@ int dt_http_conns_open(struct dt_http *h); /* -ENOMEM, -EAGAIN */
 void dt_http_conns_close(struct dt_http *h);
 void dt_http_on_connection(void *cls, struct MHD_Connection *mhd, void **ctx,
 			   enum MHD_ConnectionNotificationCode code);
-/* Waits a second for a place for a request: others that ask nothing or do not read go. False: none. */
+/* Waits up to a second until the connections are within the limit; idle and stalled ones are closed. */
 bool dt_http_make_place(struct dt_http_req *q);
-/* The request is complete and is being answered; its answer of n bytes is ready; it is over. */
+/* The request is complete and is being answered; its answer of n bytes is queued; it has ended. */
 void dt_http_answering(struct dt_http_req *q);
 void dt_http_answered(struct dt_http_req *q, size_t n, bool stream);
 void dt_http_over(struct dt_http_req *q);

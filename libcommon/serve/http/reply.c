@@ -38,7 +38,7 @@ enum MHD_Result dt_http_reply_text(struct dt_http_req *q, unsigned status, const
 
 	if (!text)
 		return MHD_NO;
-	if (status == 200 && !dt_http_take(q, n)) { /* refusals are small and always said */
+	if (status == 200 && !dt_http_take(q, n)) { /* refusals are small and always sent */
 		struct dt_api_error e;
 
 		free(text);

@@ -190,7 +190,7 @@ static enum MHD_Result detokenize(struct dt_http_req *q)
 	return dt_http_reply_json(q, 200, json_pack("{s:o}", "prompt", v));
 }
 
-/* What a body is read against, for this client. */
+/* What parsing this client's body needs. */
 static struct dt_api_model api_model(const struct dt_http_req *q)
 {
 	struct dt_api_model m = {.engine = dt_engine_params(q->engine),
@@ -204,7 +204,7 @@ static struct dt_api_model api_model(const struct dt_http_req *q)
 	return m;
 }
 
-/* What it was read into is gone too. */
+/* Frees the body; its parsed values have been freed by the caller. */
 static void body_done(struct dt_http_req *q)
 {
 	free(q->body);

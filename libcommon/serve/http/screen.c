@@ -1,6 +1,6 @@
 /*
- * What can be told of a request from its first line and its headers. What two readers of one stream could
- * frame in two ways is refused (RFC 9112, section 11.2), as libmicrohttpd by itself takes the lenient way.
+ * Checks of a request's first line and headers. Requests that another HTTP reader could frame differently are
+ * refused (request smuggling: RFC 9112, section 11.2); libmicrohttpd alone is lenient.
  */
 #include "serve/http/priv.h"
 
@@ -78,7 +78,7 @@ static int check_frame(struct dt_http_req *q, const char *method, const char *ve
 		return bad_frame(e, "Transfer-Encoding is not chunked");
 	if (h->hosts > 1 || (h->hosts == 0 && strcmp(version, "HTTP/1.0")))
 		return bad_frame(e, "a request names one Host");
-	/* libmicrohttpd ends a line at a NUL; its bytes are in the size of the whole. */
+	/* libmicrohttpd cuts a line at a NUL, but counts the bytes behind it. */
 	if (i && i->header_size > line + h->bytes + 2)
 		return bad_frame(e, "the headers have a NUL, or white space that they should not have");
 	return 0;
@@ -86,7 +86,7 @@ static int check_frame(struct dt_http_req *q, const char *method, const char *ve
 
 /* ---- pages of others ---- */
 
-/* The name in "name", "name:port", "[address]:port" is one that only means this machine. */
+/* "name", "name:port" or "[address]:port" cannot be a foreign name that resolves to this machine. */
 static bool is_own_name(const struct dt_http_req *q, const char *host)
 {
 	char name[256];
@@ -96,7 +96,7 @@ static bool is_own_name(const struct dt_http_req *q, const char *host)
 		return false;
 	memcpy(name, host, n);
 	name[n] = '\0';
-	if (*name == '[' || strspn(name, "0123456789.") == n) /* no name that somebody could point here */
+	if (*name == '[' || strspn(name, "0123456789.") == n) /* an address */
 		return true;
 	return !strcasecmp(name, "localhost") || !strcasecmp(name, q->params->host) ||
 	       (n > 10 && !strcasecmp(name + n - 10, ".localhost"));
@@ -156,7 +156,7 @@ static bool equal_keys(const char *a, const char *b)
 	size_t n = strlen(a), m = strlen(b);
 	unsigned diff = n != m;
 
-	/* Every byte of a is looked at whatever b holds: the time says nothing about the key. */
+	/* Constant time in b, so that timing does not reveal the key. */
 	for (size_t i = 0; i < n; i++)
 		diff |= (unsigned char)a[i] ^ (unsigned char)b[m ? i % m : 0];
 	return diff == 0;

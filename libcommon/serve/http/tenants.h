@@ -19,7 +19,7 @@ struct dt_tenants {
 
 /* -EINVAL with the line that is wrong; a file without a key is wrong. */
 int dt_tenants_read(const char *path, struct dt_tenants *ret, struct dt_err *err);
-/* One more key, which outlives t, with a tenant of its own. -EINVAL: nobody could send it. */
+/* Adds a key, which outlives t, with a tenant of its own. -EINVAL: the key is empty or has white space. */
 int dt_tenants_add(struct dt_tenants *t, const char *key, struct dt_err *err);
 void dt_tenants_release(struct dt_tenants *t);
 
