@@ -152,7 +152,7 @@ static int print_schedule(struct dt_err *err)
 	return 0;
 }
 
-/* --print-program: a model, layout and batch are needed, no data and no other ranks. Returns an exit status. */
+/* --print-program: needs a model, layout and batch, no data, no other ranks. Returns an exit status. */
 static int print_program(struct dt_err *err)
 {
 	struct dt_run *r = &a.o.run;

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PERIOD_MAX 8 /* layers that repeat together: --recompute every:N, windows of every so many layers */
+#define PERIOD_MAX                                                                                           \
+	32 /* segments that repeat together: --recompute every:N, windows of every so many layers */
 
 struct printer {
 	const struct dt_memory_plan *plan;
@@ -138,6 +139,23 @@ static void put_alike(struct printer *p, int end, int period, int times, const s
 	mib(p->t, all.kept);
 }
 
+/* The period that folds the most segments from `at` on, 1 if none does, and how often it repeats. */
+static int find_period(const struct printer *p, int at, int end, int *ret_again)
+{
+	int best = 1, folded = 0;
+
+	for (int period = 1; period <= PERIOD_MAX && at + 2 * period <= end; period++) {
+		int again = repeats(p, at, period, end);
+
+		if (again * period <= folded)
+			continue;
+		folded = again * period;
+		best = period;
+	}
+	*ret_again = folded / best;
+	return best;
+}
+
 static void put_list(struct printer *p, enum dt_list list)
 {
 	const struct dt_prog *prog = p->s.p;
@@ -150,13 +168,9 @@ static void put_list(struct printer *p, enum dt_list list)
 	dt_table_cell(p->t, "[%s]", dt_list_name(list));
 	dt_table_end_row(p->t);
 	for (int i = prog->segment_start[list]; i < end;) {
-		int period = 1, again = 0;
+		int again, period = find_period(p, i, end, &again);
 		struct dt_listed block = {0};
 
-		while (period <= PERIOD_MAX && i + period <= end && !(again = repeats(p, i, period, end)))
-			period++;
-		if (!again)
-			period = 1;
 		for (int k = i; k < i + period; k++)
 			for (int j = prog->segment[k].first; j < prog->segment[k].first + prog->segment[k].n;
 			     j++) {
