@@ -180,6 +180,8 @@ bool dt_comm_on_device(const struct dt_comm_device *d, const void *p);
 struct dt_comm_launch dt_comm_launch_detect(char *(*get)(const char *));
 
 /* world.c */
+/* This rank is inside start-up or finish, for the watchdogs; until dt_comm_slot_leave. */
+void dt_comm_start_up(struct dt_world *w, enum dt_comm_op_kind kind, const char *what);
 int dt_comm_mpi_error(struct dt_err *err, int rc, const char *what);
 
 /*

@@ -1,11 +1,32 @@
-/* Shared by shm.c and shm_direct.c. */
+/* Shared by shm.c, shm_pieces.c and shm_direct.c: the segment, a request's state, counters. */
 #ifndef DT_COMM_SHM_H
 #define DT_COMM_SHM_H
 
 #include "comm/internal.h"
 
-struct dt_comm_shm_header;
-struct dt_comm_shm_line;
+#define DT_COMM_SHM_PIECE ((size_t)256 << 10) /* bytes of a buffer */
+#define DT_COMM_SHM_TINY  ((size_t)56)	      /* bytes of an input stored beside its counter */
+
+/* The buffers that a rank offers for one operation. region -1: not registered; gen 0: not needed. */
+struct dt_comm_offers {
+	struct dt_comm_offer src, dst;
+};
+
+enum { DT_COMM_SHM_RED, DT_COMM_SHM_OUT, DT_COMM_SHM_IN };
+
+struct dt_comm_shm_line {
+	struct {
+		_Alignas(128) _Atomic uint64_t v;
+		char tiny[DT_COMM_SHM_TINY];
+	} in[2];
+	_Alignas(128) _Atomic uint64_t v[2]; /* RED, OUT */
+	struct dt_comm_offers offers;
+};
+
+struct dt_comm_shm_header {
+	_Alignas(128) _Atomic uint32_t event;
+	_Alignas(128) _Atomic uint32_t sleepers;
+};
 
 struct dt_comm_shm {
 	struct dt_comm_shm_header *h;
@@ -49,10 +70,6 @@ static inline struct dt_comm_shm_state *dt_comm_shm_state(const struct dt_comm_r
 	return r->state;
 }
 
-/* The buffers that a rank offers for one operation. region -1: not registered; gen 0: not needed. */
-struct dt_comm_offers {
-	struct dt_comm_offer src, dst;
-};
 void dt_comm_direct_offer(const struct dt_comm_req *r, struct dt_comm_offers *ret);
 /*
  * Whether the operation can work on the buffers; src, dst: every rank's src, every rank's dst is registered.
@@ -64,5 +81,30 @@ int dt_comm_direct_reach(struct dt_comm_req *r, const struct dt_comm_offers *o, 
 bool dt_comm_direct_work(struct dt_comm_req *r, size_t most);
 /* After all ranks are done. */
 void dt_comm_direct_finish(struct dt_comm_req *r);
+
+/* IN has two counters in turn: value k is written to that of piece k - 1. */
+static inline _Atomic uint64_t *dt_comm_shm_counter(const struct dt_comm *c, int rank, int which, uint64_t k)
+{
+	struct dt_comm_shm_line *l = &c->shm->line[rank];
+
+	return which == DT_COMM_SHM_IN ? &l->in[(k - 1) & 1].v : &l->v[which];
+}
+
+static inline bool dt_comm_shm_all_past(const struct dt_comm *c, int which, uint64_t k)
+{
+	for (int r = 0; r < c->size; r++)
+		if (atomic_load_explicit(dt_comm_shm_counter(c, r, which, k), memory_order_acquire) < k)
+			return false;
+	return true;
+}
+
+/* Sets this rank's counter; sleepers are woken by a later step. */
+void dt_comm_shm_publish(struct dt_comm *c, int which, uint64_t k);
+
+/* shm_pieces.c */
+/* Cuts the operation into pieces. -ENOTSUP: too many ranks for a piece. */
+int dt_comm_pieces_start(struct dt_comm_req *r, struct dt_err *err);
+/* Returns whether the operation is done. */
+bool dt_comm_pieces_step(struct dt_comm_req *r);
 
 #endif

@@ -1,4 +1,4 @@
-/* The job: its launcher, the ranks of each machine, the board that watchdogs read, groups. */
+/* The job: its launcher, the ranks of each machine, the board that watchdogs read. */
 #include "comm/nccl.h"
 
 #include "base/progress.h"
@@ -21,7 +21,7 @@ int dt_comm_mpi_error(struct dt_err *err, int rc, const char *what)
 	return dt_err_set(err, -EIO, "%s: %s", what, text);
 }
 
-static void start_up(struct dt_world *w, enum dt_comm_op_kind kind, const char *what)
+void dt_comm_start_up(struct dt_world *w, enum dt_comm_op_kind kind, const char *what)
 {
 	struct dt_comm_where at = {.kind = kind, .group = -1, .peer = -1, .since = dt_now()};
 
@@ -76,7 +76,7 @@ static int init_mpi(struct dt_world *w, struct dt_err *err)
 
 	MPI_Initialized(&already);
 	if (!already) {
-		start_up(w, DT_COMM_START_UP, "MPI_Init");
+		dt_comm_start_up(w, DT_COMM_START_UP, "MPI_Init");
 		rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &have);
 		if (rc)
 			return dt_comm_mpi_error(err, rc, "cannot start MPI");
@@ -115,7 +115,7 @@ static int find_nodes(struct dt_world *w, struct dt_err *err)
 {
 	int leader, rc, *leaders;
 
-	start_up(w, DT_COMM_START_UP, "finding the machines");
+	dt_comm_start_up(w, DT_COMM_START_UP, "finding the machines");
 	rc = MPI_Comm_dup(MPI_COMM_WORLD, &w->world);
 	if (!rc && w->opts.node_ranks > 0)
 		rc = MPI_Comm_split(w->world, w->info.rank / w->opts.node_ranks, w->info.rank, &w->node);
@@ -155,7 +155,7 @@ static int check_builds(struct dt_world *w, struct dt_err *err)
 
 	snprintf(mine, sizeof(mine), "%s/%zu/%zu", DT_VERSION, sizeof(struct dt_comm_slot), sizeof(void *));
 	memcpy(first, mine, sizeof(first));
-	start_up(w, DT_COMM_START_UP, "comparing versions");
+	dt_comm_start_up(w, DT_COMM_START_UP, "comparing versions");
 	rc = MPI_Bcast(first, sizeof(first), MPI_BYTE, 0, w->world);
 	differs = memcmp(first, mine, sizeof(mine)) ? w->info.rank : -1;
 	if (!rc)
@@ -177,7 +177,7 @@ static int set_board(struct dt_world *w, struct dt_err *err)
 	int shares = 0, any, rc;
 	void *base;
 
-	start_up(w, DT_COMM_START_UP, "sharing memory");
+	dt_comm_start_up(w, DT_COMM_START_UP, "sharing memory");
 	rc = dt_comm_shared_map(w->node, bytes, &base, err);
 	if (!rc) {
 		board = base;
@@ -188,7 +188,7 @@ static int set_board(struct dt_world *w, struct dt_err *err)
 		atomic_store(&board[w->info.local_rank].phase, DT_COMM_PHASE_RUNNING);
 		atomic_store(&w->me, &board[w->info.local_rank]);
 		free(own);
-		start_up(w, DT_COMM_START_UP, "meeting the others");
+		dt_comm_start_up(w, DT_COMM_START_UP, "meeting the others");
 		shares = w->info.local_size > 1;
 	} else if (rc != -ENOTSUP) {
 		return rc;
@@ -287,7 +287,7 @@ void dt_world_finalize(struct dt_world *w)
 	for (int i = 0; i < DT_COMM_GROUPS_MAX; i++)
 		dt_comm_free(w->comm[i]);
 	if (w->mpi) {
-		start_up(w, DT_COMM_FINISH, "MPI_Finalize");
+		dt_comm_start_up(w, DT_COMM_FINISH, "MPI_Finalize");
 		MPI_Barrier(w->world);
 		atomic_store(&atomic_load(&w->me)->phase, DT_COMM_PHASE_FINISHED);
 		MPI_Comm_free(&w->node);
@@ -303,187 +303,4 @@ void dt_world_abort(struct dt_world *w, int status)
 {
 	fflush(NULL);
 	dt_comm_end_job(w, status);
-}
-
-static int fill_ranks(struct dt_comm *c, struct dt_err *err)
-{
-	MPI_Group mine, all;
-	int *local = calloc((size_t)c->size, sizeof(int));
-
-	c->ranks = calloc((size_t)c->size, sizeof(int));
-	if (!c->ranks || !local) {
-		free(local);
-		return dt_err_sys(err, -ENOMEM, "group %s", c->name);
-	}
-	if (c->mpi != MPI_COMM_NULL) {
-		for (int i = 0; i < c->size; i++)
-			local[i] = i;
-		MPI_Comm_group(c->mpi, &mine);
-		MPI_Comm_group(c->w->world, &all);
-		MPI_Group_translate_ranks(mine, c->size, local, all, c->ranks);
-		MPI_Group_free(&mine);
-		MPI_Group_free(&all);
-	}
-	free(local);
-	c->local = calloc((size_t)c->size, sizeof(int));
-	if (!c->local)
-		return dt_err_sys(err, -ENOMEM, "group %s", c->name);
-	for (int i = 0; i < c->size; i++) {
-		c->local[i] = -1;
-		for (int k = 0; k < c->w->board_n && c->w->board_n > 1; k++)
-			if (c->w->node_ranks[k] == c->ranks[i])
-				c->local[i] = k;
-	}
-	return 0;
-}
-
-static bool one_machine(const struct dt_comm *c)
-{
-	for (int i = 1; i < c->size; i++)
-		if (c->w->node_of[c->ranks[i]] != c->w->node_of[c->ranks[0]])
-			return false;
-	return true;
-}
-
-/* Ranks of a machine where every one has an equal run of them, otherwise 0. */
-static int equal_runs(const struct dt_comm *c)
-{
-	const int *node = c->w->node_of;
-	int g = 1;
-
-	while (g < c->size && node[c->ranks[g]] == node[c->ranks[0]])
-		g++;
-	if (c->size % g)
-		return 0;
-	for (int i = 0; i < c->size; i++)
-		for (int j = 0; j < i; j++)
-			if ((node[c->ranks[i]] == node[c->ranks[j]]) != (i / g == j / g))
-				return 0;
-	return g;
-}
-
-static int choose_transport(struct dt_comm *c, struct dt_err *err)
-{
-	int rc;
-
-	c->collectives = c->p2p = &dt_comm_transport_self;
-	if (c->size == 1)
-		return 0;
-	c->collectives = c->p2p = &dt_comm_transport_mpi;
-	c->node_ranks = equal_runs(c);
-	rc = MPI_Comm_dup(c->mpi, &c->lanes);
-	if (rc)
-		return dt_comm_mpi_error(err, rc, c->name);
-	MPI_Comm_set_errhandler(c->lanes, MPI_ERRORS_RETURN);
-	if (c->w->opts.transport != DT_TRANSPORT_AUTO || !one_machine(c))
-		return 0;
-	rc = dt_comm_shm_open(c, err);
-	if (rc == 0)
-		c->collectives = &dt_comm_transport_shm;
-	return rc == -ENOTSUP ? 0 : rc;
-}
-
-int dt_comm_create(struct dt_comm **ret, struct dt_world *w, const char *name, int color, int key,
-		   struct dt_err *err)
-{
-	struct dt_comm *c = calloc(1, sizeof(*c));
-	int rc = 0, index = 0;
-
-	if (!c)
-		return dt_err_sys(err, -ENOMEM, "group %s", name);
-	while (index < DT_COMM_GROUPS_MAX && w->comm[index])
-		index++;
-	if (index == DT_COMM_GROUPS_MAX) {
-		free(c);
-		return dt_err_set(err, -ENOSPC, "group %s: %d groups are open already", name,
-				  DT_COMM_GROUPS_MAX);
-	}
-	*c = (struct dt_comm){
-		.w = w, .index = index, .size = 1, .mpi = MPI_COMM_NULL, .lanes = MPI_COMM_NULL};
-	snprintf(c->name, sizeof(c->name), "%s", name);
-	c->id = ++w->groups;
-	if (w->mpi) {
-		start_up(w, DT_COMM_START_UP, name);
-		rc = MPI_Comm_split(w->world, color, key, &c->mpi);
-		if (rc) {
-			rc = dt_comm_mpi_error(err, rc, name);
-			goto fail;
-		}
-		MPI_Comm_set_errhandler(c->mpi, MPI_ERRORS_RETURN);
-		MPI_Comm_size(c->mpi, &c->size);
-		MPI_Comm_rank(c->mpi, &c->rank);
-	}
-	rc = fill_ranks(c, err);
-	if (!rc)
-		rc = choose_transport(c, err);
-	if (!rc)
-		rc = dt_comm_nccl_join(c, err);
-	if (rc)
-		goto fail;
-	atomic_store(&atomic_load(&w->me)->arrived[index], 0);
-	if (w->mpi)
-		dt_comm_slot_leave(w);
-	pthread_mutex_lock(&w->lock);
-	w->comm[index] = c;
-	if (index >= w->ncomm)
-		w->ncomm = index + 1;
-	pthread_mutex_unlock(&w->lock);
-	*ret = c;
-	return 0;
-fail:
-	if (w->mpi)
-		dt_comm_slot_leave(w);
-	if (c->lanes != MPI_COMM_NULL)
-		MPI_Comm_free(&c->lanes);
-	if (c->mpi != MPI_COMM_NULL)
-		MPI_Comm_free(&c->mpi);
-	free(c->ranks);
-	free(c->local);
-	free(c);
-	return rc;
-}
-
-void dt_comm_free(struct dt_comm *c)
-{
-	if (!c)
-		return;
-	pthread_mutex_lock(&c->w->lock);
-	c->w->comm[c->index] = NULL;
-	while (c->w->ncomm && !c->w->comm[c->w->ncomm - 1])
-		c->w->ncomm--;
-	pthread_mutex_unlock(&c->w->lock);
-	dt_comm_nccl_leave(c);
-	dt_comm_shm_close(c);
-	if (c->lanes != MPI_COMM_NULL)
-		MPI_Comm_free(&c->lanes);
-	if (c->mpi != MPI_COMM_NULL)
-		MPI_Comm_free(&c->mpi);
-	free(c->ranks);
-	free(c->local);
-	free(c);
-}
-
-const char *dt_comm_transport(const struct dt_comm *c)
-{
-	return c->collectives->name;
-}
-
-int dt_comm_rank(const struct dt_comm *c)
-{
-	return c->rank;
-}
-
-int dt_comm_size(const struct dt_comm *c)
-{
-	return c->size;
-}
-
-struct dt_world *dt_comm_world(const struct dt_comm *c)
-{
-	return c->w;
-}
-
-int dt_comm_node_ranks(const struct dt_comm *c)
-{
-	return c->node_ranks;
 }

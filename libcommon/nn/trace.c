@@ -18,6 +18,7 @@ int dt_call_traced(struct dt_exec *x, int step, struct dt_err *err)
 	if (rc < 0)
 		return rc;
 	TRY(dt_dev_sync(x->dev));
+	errno = 0;
 	line = json_pack("{s:i, s:i, s:i, s:s, s:s, s:s, s:s, s:b, s:f, s:f}", "chunk", x->flight->chunk,
 			 "slot", x->flight->slot, "node", step, "list", dt_list_name(s->list), "unit",
 			 dt_unit_name(s->n.unit, x->c->layers, unit, sizeof(unit)), "op",
@@ -25,5 +26,5 @@ int dt_call_traced(struct dt_exec *x, int step, struct dt_err *err)
 			 "seconds", dt_now() - start);
 	rc = line && json_dumpf(line, x->trace, JSON_COMPACT) == 0 && putc('\n', x->trace) != EOF ? 0 : -EIO;
 	json_decref(line);
-	return rc < 0 ? dt_err_set(err, rc, "cannot write the trace") : 0;
+	return rc < 0 ? dt_err_sys(err, errno ? -errno : rc, "cannot write the trace") : 0;
 }

@@ -306,7 +306,7 @@ traced() {
     run -2 dt-train "${common[@]}" --model gpt2-tiny --rank 1
     run -2 dt-train --print-program --seq 32 --model gpt2-tiny --layout tp3
     run -1 dt-train "${common[@]}" --model gpt2-tiny --steps 1 --metrics m --trace /nowhere/t
-    [ "${#lines[@]}" -eq 1 ]
+    [[ ${lines[-1]} == "dt-train: cannot "*"/nowhere/t"*"No such file"* ]]
     run -1 dt-train "${common[@]}" --model gpt2-tiny --steps 1 --metrics m --trace /dev/full
-    [[ ${lines[-1]} == "dt-train: cannot write '/dev/full'"* ]]
+    [[ ${lines[-1]} == "dt-train: cannot write "*"No space left"* ]]
 }
