@@ -1,6 +1,7 @@
 #include "ckpt/export_internal.h"
 
 #include "kernels/rope.h"
+#include "model/family.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -39,16 +40,15 @@ int dt_export(struct dt_source *s, const char *dst, const struct dt_export *x, s
 {
 	struct exporter e = {
 		.s = s, .x = x, .scheme = x->to == DT_SOURCE_SAFETENSORS ? DT_NAMES_HF : DT_NAMES_GGUF};
-	const char *family = dt_source_config(s)->family;
+	const struct dt_family *f = dt_family_find(dt_source_config(s)->family);
 	char root[PATH_MAX], made[PATH_MAX];
 	struct stat st;
 	int rc;
 
-	e.pairing = x->to == DT_SOURCE_LLAMA2C || (x->to == DT_SOURCE_GGUF &&
-						   (!strcmp(family, "llama") || !strncmp(family, "mi", 2)))
+	e.pairing = x->to == DT_SOURCE_LLAMA2C || (x->to == DT_SOURCE_GGUF && f && f->gguf_adjacent)
 			    ? DT_ROPE_ADJACENT
 			    : DT_ROPE_HALF;
-	e.plus_one = x->to == DT_SOURCE_SAFETENSORS && !strncmp(family, "gemma", 5);
+	e.plus_one = x->to == DT_SOURCE_SAFETENSORS && f && f->hf_plus_one;
 	if (x->to != DT_SOURCE_DT && lstat(dst, &st) == 0) /* a link to nothing too */
 		return dt_err_sys(err, -EEXIST, "cannot write '%s'", dst);
 	switch (x->to) {

@@ -3,6 +3,7 @@
 
 #include "base/tmpfile.h"
 #include "kernels/rope.h"
+#include "model/family.h"
 #include "model/same.h"
 
 #include <errno.h>
@@ -67,28 +68,19 @@ static void put_f32(FILE *f, const char *key, double v)
 	fwrite(&x, 4, 1, f);
 }
 
-/* Mistral and Mixtral are architectures of their own to Hugging Face only. */
+/* NULL: GGUF has none. */
 static const char *arch_of(const struct dt_config *c)
 {
-	static const char *const known[] = {"gpt2", "llama", "qwen2", "qwen3"};
+	const struct dt_family *f = dt_family_find(c->family);
 
-	if (!strcmp(c->family, "mistral") || !strcmp(c->family, "mixtral"))
-		return "llama";
-	if (!strcmp(c->family, "gemma3_text"))
-		return "gemma3";
-	if (!strcmp(c->family, "qwen3_moe"))
-		return "qwen3moe";
-	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
-		if (!strcmp(known[i], c->family))
-			return known[i];
-	return NULL;
+	return f ? f->arch : NULL;
 }
 
 static int put_config(struct exporter *e, FILE *f, int file_type)
 {
 	const struct dt_config *c = dt_source_config(e->s);
 	const char *arch = arch_of(c);
-	bool gpt2 = !strcmp(arch, "gpt2");
+	bool rope = c->pos == DT_POS_ROPE;
 	const struct {
 		const char *key;
 		int64_t v;
@@ -100,15 +92,15 @@ static int put_config(struct exporter *e, FILE *f, int file_type)
 		{"feed_forward_length", c->ffn, true},
 		{"vocab_size", c->vocab, true},
 		{"attention.head_count", c->heads, true},
-		{"attention.head_count_kv", c->kv_heads, !gpt2},
-		{"attention.key_length", c->head_dim, !gpt2},
-		{"attention.value_length", c->head_dim, !gpt2},
-		{"rope.dimension_count", c->head_dim, !gpt2},
+		{"attention.head_count_kv", c->kv_heads, rope},
+		{"attention.key_length", c->head_dim, rope},
+		{"attention.value_length", c->head_dim, rope},
+		{"rope.dimension_count", c->head_dim, rope},
 		{"attention.sliding_window", c->window, c->window > 0},
 		{"attention.sliding_window_pattern", c->global_every, c->global_every > 0},
 		{"expert_count", c->experts, c->experts > 0},
 		{"expert_used_count", c->experts_used, c->experts > 0},
-		{"expert_feed_forward_length", c->expert_ffn, !strcmp(arch, "qwen3moe")},
+		{"expert_feed_forward_length", c->expert_ffn, dt_family_find(c->family)->gguf_expert_width},
 	};
 	char key[96];
 	int n = 0;
@@ -126,10 +118,11 @@ static int put_config(struct exporter *e, FILE *f, int file_type)
 		exp_gguf_u32(f, key, sizes[i].v);
 		n++;
 	}
-	snprintf(key, sizeof(key), "%s.attention.layer_norm_%sepsilon", arch, gpt2 ? "" : "rms_");
+	snprintf(key, sizeof(key), "%s.attention.layer_norm_%sepsilon", arch,
+		 c->norm == DT_NORM_LAYER ? "" : "rms_");
 	put_f32(f, key, c->norm_eps);
 	n++;
-	if (gpt2)
+	if (!rope)
 		return n;
 	snprintf(key, sizeof(key), "%s.rope.freq_base", arch);
 	put_f32(f, key, c->rope_theta);

@@ -2,6 +2,7 @@
 #include "ckpt/export_internal.h"
 
 #include "base/tmpfile.h"
+#include "model/family.h"
 #include "model/safetensors.h"
 #include "model/same.h"
 
@@ -11,6 +12,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define FULL_NAME (DT_NAMES_MAX + 16)
 
 static int write_text(const char *folder, const char *name, const char *text, size_t n, struct dt_err *err)
 {
@@ -36,6 +39,14 @@ static int write_json(const char *folder, const char *name, const json_t *o, str
 	return rc;
 }
 
+/* As in the file: under the family's prefix, but for the head. */
+static void full_name(const struct exporter *e, const struct exp_tensor *t, char name[FULL_NAME])
+{
+	const struct dt_family *f = dt_family_find(dt_source_config(e->s)->family);
+
+	snprintf(name, FULL_NAME, "%s%s", strcmp(t->name, "lm_head.weight") ? f->prefix : "", t->name);
+}
+
 /* Tensors [first, last) as one file. */
 static int write_file(struct exporter *e, const char *path, int first, int last, struct dt_err *err)
 {
@@ -48,15 +59,10 @@ static int write_file(struct exporter *e, const char *path, int first, int last,
 
 	for (int i = first; i < last; i++) {
 		const struct exp_tensor *t = &e->t[i];
-		bool bare = !strcmp(t->name, "lm_head.weight");
 		json_t *shape = json_pack("[I]", (json_int_t)t->shape[0]);
-		char name[DT_NAMES_MAX + 16];
+		char name[FULL_NAME];
 
-		snprintf(name, sizeof(name), "%s%s",
-			 bare						  ? ""
-			 : strcmp(dt_source_config(e->s)->family, "gpt2") ? "model."
-									  : "transformer.",
-			 t->name);
+		full_name(e, t, name);
 		if (t->ndim == 2)
 			json_array_append_new(shape, json_integer(t->shape[1]));
 		json_object_set_new(head, name,
@@ -114,13 +120,9 @@ static int write_weights(struct exporter *e, const char *folder, struct dt_err *
 		else
 			snprintf(name, sizeof(name), "model.safetensors");
 		for (int i = first; i < end[k]; i++) {
-			char full[DT_NAMES_MAX + 16];
+			char full[FULL_NAME];
 
-			snprintf(full, sizeof(full), "%s%s",
-				 !strcmp(e->t[i].name, "lm_head.weight")	  ? ""
-				 : strcmp(dt_source_config(e->s)->family, "gpt2") ? "model."
-										  : "transformer.",
-				 e->t[i].name);
+			full_name(e, &e->t[i], full);
 			json_object_set_new(map, full, json_string(name));
 		}
 		snprintf(path, sizeof(path), "%s/%s", folder, name);

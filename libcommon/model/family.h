@@ -1,9 +1,59 @@
-/* Families of models: who builds the graph of a configuration. */
+/*
+ * Families of models, one file each under model/family/: who reads and writes their configuration in other
+ * formats, what their tensors are called there, and who builds their graph. family.c has the table.
+ */
 #ifndef DT_MODEL_FAMILY_H
 #define DT_MODEL_FAMILY_H
 
+#include "model/gguf.h"
 #include "model/graph.h"
 
-void dt_family_build(struct dt_builder *b);
+/* Parameters that are one tensor in a file, one below the other. */
+enum dt_joined { DT_JOINED_NONE, DT_JOINED_QKV, DT_JOINED_GATE_UP };
+
+/* What a parameter is called in a file: %d is the layer, %e the expert (a tensor each). */
+struct dt_tensor_name {
+	enum dt_role role;
+	const char *name; /* NULL: the end of a table */
+	enum dt_joined joined;
+	bool transposed; /* [in, out] */
+};
+
+/* The keys of a GGUF file that begin with its architecture's name. */
+struct dt_gguf_keys {
+	const struct dt_gguf *g;
+	char arch[24];
+	char key[96];
+};
+
+/* Functions return 0 or a negative errno and fill err. Of tables of names, the first with the role counts. */
+struct dt_family {
+	const char *type;   /* model_type of config.json; dt_config.family */
+	const char *outer;  /* model_type of a config.json that has this family's in text_config; NULL */
+	const char *class;  /* transformers' class; NULL: no config.json is written */
+	const char *arch;   /* GGUF's general.architecture; NULL: none */
+	const char *prefix; /* of tensors other than lm_head.weight in safetensors files */
+	const struct dt_tensor_name *hf[3], *gguf[3];
+	int64_t hf_vocab;	/* default of vocab_size; 0: must be given */
+	bool gguf_adjacent;	/* rotary pairs are adjacent rows in GGUF files */
+	bool hf_plus_one;	/* weights of norms are stored less 1 in safetensors files */
+	bool gguf_expert_width; /* GGUF has the experts' width under a key of its own */
+	/* Sets what the file says; ret has vocab and the defaults of config_hf.c. */
+	int (*from_hf)(const json_t *o, struct dt_config *ret, struct dt_err *err);
+	json_t *(*to_hf)(const struct dt_config *c);
+	/* Likewise; ret has the sizes that all have. NULL: another family reads these files. */
+	int (*from_gguf)(struct dt_gguf_keys *k, struct dt_config *ret, struct dt_err *err);
+	/* Whether a tensor of a safetensors file is no parameter; NULL: those that all families have. */
+	bool (*is_buffer)(const char *name);
+	void (*build)(struct dt_builder *b);
+};
+
+/* Number i, NULL past the end; by name (dt_config.family), by model_type, by GGUF architecture; or NULL. */
+const struct dt_family *dt_family_at(int i);
+const struct dt_family *dt_family_find(const char *type);
+const struct dt_family *dt_family_of_outer(const char *type);
+const struct dt_family *dt_family_of_arch(const char *arch);
+/* Comma-separated names for a message: model_types, or GGUF architectures. Returns buf. */
+const char *dt_family_list(bool gguf, char *buf, size_t n);
 
 #endif

@@ -29,11 +29,15 @@ int dt_graph_build(const struct dt_config *c, struct dt_graph *ret, struct dt_er
 {
 	struct dt_graph g = {.layers = (int)c->layers};
 	struct dt_builder b = {.c = c, .g = &g, .layer = -1};
+	const struct dt_family *f = dt_family_find(c->family);
 	int rc = dt_config_check(c, err);
 
 	if (rc < 0)
 		return rc;
-	dt_family_build(&b);
+	if (!f)
+		return dt_err_set(err, -ENOTSUP, "'%s' is of family '%s', which is not known", c->name,
+				  c->family);
+	f->build(&b);
 	if (b.failed) {
 		dt_graph_release(&g);
 		return dt_err_sys(err, -ENOMEM, "cannot build the graph of '%s'", c->name);

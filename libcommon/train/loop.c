@@ -118,7 +118,10 @@ static int start(struct trainer *t, struct dt_err *err)
 		rc = trainer_resume(t, err);
 	if (rc == 0)
 		rc = store_init_weights(t, err);
-	return rc < 0 ? rc : trainer_agree(t, folder_lock(t, err), err);
+	if (rc >= 0)
+		rc = trainer_agree(t, folder_lock(t, err), err);
+	/* Last: another job that saves there may write the same file. */
+	return rc < 0 ? rc : trainer_agree(t, metrics_open(t, err), err);
 }
 
 void dt_train_write_error(const char *file, const struct dt_err *err)

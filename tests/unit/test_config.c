@@ -1,7 +1,7 @@
 /* Model descriptions: presets, Hugging Face files, our own form, and what is refused. */
 #include "kernels/activation.h"
 #include "kernels/rope.h"
-#include "model/config.h"
+#include "model/family.h"
 #include "model/params.h"
 
 #include <errno.h>
@@ -475,6 +475,40 @@ static void not_trained(void **state)
 		assert_int_equal(c.router_unscaled, !i);
 		assert_int_equal(c.expert_ffn, 24);
 	}
+	/* As transformers 5 writes it. */
+	accept("{\"model_type\":\"qwen3_moe\",\"hidden_size\":64,\"intermediate_size\":96,\"vocab_size\":300,"
+	       "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+	       "\"max_position_embeddings\":32,\"num_local_experts\":6,\"num_experts_per_tok\":2,"
+	       "\"moe_intermediate_size\":24,\"norm_topk_prob\":true}",
+	       &c);
+	assert_int_equal(c.experts, 6);
+}
+
+/* Every family can be asked for by name, has a graph, and names of its own for what it has. */
+static void families(void **state)
+{
+	const struct dt_family *f;
+
+	for (int i = 0; (f = dt_family_at(i)); i++) {
+		assert_ptr_equal(dt_family_find(f->type), f);
+		assert_true(f->from_hf && f->build && f->hf[0] && f->gguf[0]);
+		assert_int_equal(!f->class, !f->to_hf);
+	}
+	for (int i = 0; dt_config_preset(i); i++)
+		assert_non_null(dt_family_find(dt_config_preset(i)->family));
+}
+
+/* A checkpoint of a family that this program does not have. */
+static void unknown_family(void **state)
+{
+	struct dt_config c;
+	struct dt_params t;
+	struct dt_err err = {0};
+
+	dt_config_find_preset("llama-tiny", &c);
+	snprintf(c.family, sizeof(c.family), "abacus");
+	assert_int_equal(dt_model_params(&c, &t, &err), -ENOTSUP);
+	assert_non_null(strstr(err.msg, "family 'abacus'"));
 }
 
 int main(void)
@@ -487,6 +521,8 @@ int main(void)
 		cmocka_unit_test(own_form_is_strict),
 		cmocka_unit_test(mangled_files_do_no_harm),
 		cmocka_unit_test(not_trained),
+		cmocka_unit_test(families),
+		cmocka_unit_test(unknown_family),
 		cmocka_unit_test(published_files),
 		cmocka_unit_test(loads_from_files_folders_and_checkpoints),
 	};

@@ -1,6 +1,5 @@
-/* A decoder of pre-norm layers, as nearly all families are; what sets them apart is in the configuration. */
-#include "model/block/block.h"
-#include "model/family.h"
+/* A decoder of pre-norm layers, as most families are; what sets them apart is in the configuration. */
+#include "model/family/family.h"
 
 static const char *const norm1[] = {"norm1", "resid", "norm1.mean", "norm1.rstd"};
 static const char *const norm2[] = {"norm2", "resid2", "norm2.mean", "norm2.rstd"};
@@ -8,7 +7,7 @@ static const char *const post1[] = {"delta", NULL, NULL, "post1.rstd"};
 static const char *const post2[] = {"delta", NULL, NULL, "post2.rstd"};
 static const char *const last[] = {"norm", "resid", "mean", "rstd"};
 
-void dt_family_build(struct dt_builder *b)
+void dt_build_decoder(struct dt_builder *b)
 {
 	const struct dt_config *c = b->c;
 	int x, h, delta = -1, embed;

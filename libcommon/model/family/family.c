@@ -1,0 +1,62 @@
+/* The table of families. */
+#include "model/family/family.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct dt_family *const families[] = {
+	&dt_family_gpt2,	&dt_family_llama,	&dt_family_mistral, &dt_family_qwen2,
+	&dt_family_qwen3,	&dt_family_gemma3,	&dt_family_mixtral, &dt_family_qwen3_moe,
+	&dt_family_deepseek_v2, &dt_family_deepseek_v3,
+};
+
+const struct dt_family *dt_family_at(int i)
+{
+	return i >= 0 && i < (int)(sizeof(families) / sizeof(families[0])) ? families[i] : NULL;
+}
+
+const struct dt_family *dt_family_find(const char *type)
+{
+	const struct dt_family *f;
+
+	for (int i = 0; (f = dt_family_at(i)); i++)
+		if (!strcmp(f->type, type))
+			return f;
+	return NULL;
+}
+
+const struct dt_family *dt_family_of_outer(const char *type)
+{
+	const struct dt_family *f;
+
+	for (int i = 0; (f = dt_family_at(i)); i++)
+		if (f->outer && !strcmp(f->outer, type))
+			return f;
+	return NULL;
+}
+
+const struct dt_family *dt_family_of_arch(const char *arch)
+{
+	const struct dt_family *f;
+
+	for (int i = 0; (f = dt_family_at(i)); i++)
+		if (f->from_gguf && !strcmp(f->arch, arch))
+			return f;
+	return NULL;
+}
+
+const char *dt_family_list(bool gguf, char *buf, size_t n)
+{
+	const struct dt_family *f;
+	size_t at = 0;
+
+	buf[0] = '\0';
+	for (int i = 0; (f = dt_family_at(i)) && at < n; i++) {
+		const char *name = gguf ? f->arch : f->outer ? f->outer : f->type;
+
+		if (gguf && !f->from_gguf)
+			continue;
+		at += (size_t)snprintf(buf + at, n - at, "%s%s", at ? ", " : "", name);
+	}
+	return buf;
+}

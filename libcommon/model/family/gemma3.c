@@ -1,0 +1,116 @@
+/*
+ * Gemma 3 (2025), its text model: layers with a sliding window and a rotary base of their own, then one
+ * that sees all; norms of 1 + weight, also behind attention and MLP.
+ */
+#include "model/family/family.h"
+
+#include <string.h>
+
+static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
+{
+	const json_t *rope = json_object_get(o, "rope_parameters");
+	double soft = 0, soft_last = 0;
+	int rc;
+
+	/* The defaults of the text model's own class, which files leave out. */
+	c->bos = 2;
+	c->eos = 1;
+	c->heads = 8;
+	c->kv_heads = 4;
+	c->head_dim = 256;
+	c->max_seq = 131072;
+	c->act = DT_ACT_GELU_TANH;
+	c->tied = true;
+	c->window = 4096;
+	c->global_every = 6;
+	c->rope_theta = 1e6;
+	c->rope_local_theta = 10000;
+	c->score_dim = 256;
+	c->qk_norm = c->post_norms = c->embed_scaled = c->norm_plus_one = true;
+	if ((rc = dt_hf_decoder(o, c, err)) < 0 || (rc = dt_hf_attention_bias(o, c, err)) < 0 ||
+	    (rc = dt_hf_rope(o, c, err)) < 0 ||
+	    (rc = dt_json_real(json_object_get(rope, "sliding_attention"), "rope_theta", false,
+			       &c->rope_local_theta, err)) < 0 ||
+	    (rc = dt_json_real(o, "rope_local_base_freq", false, &c->rope_local_theta, err)) < 0 ||
+	    (rc = dt_hf_size(o, "query_pre_attn_scalar", false, &c->score_dim, err)) < 0 ||
+	    (rc = dt_json_real(o, "final_logit_softcapping", false, &soft_last, err)) < 0 ||
+	    (rc = dt_json_real(o, "attn_logit_softcapping", false, &soft, err)) < 0 ||
+	    (rc = dt_hf_refuse(o, "use_bidirectional_attention", true, err)) < 0 ||
+	    (rc = dt_hf_act(o, "hidden_activation", &c->act, err)) < 0 ||
+	    (rc = dt_hf_size(o, "sliding_window", false, &c->window, err)) < 0 ||
+	    (rc = dt_hf_size(o, "sliding_window_pattern", false, &c->global_every, err)) < 0 ||
+	    (rc = dt_hf_size(o, "_sliding_window_pattern", false, &c->global_every, err)) < 0)
+		return rc;
+	if (soft != 0 || soft_last != 0)
+		return dt_err_set(err, -EINVAL, "soft capping of scores is not supported");
+	if (c->score_dim == c->head_dim)
+		c->score_dim = 0;
+	return dt_hf_period(o, c, err);
+}
+
+static json_t *to_hf(const struct dt_config *c)
+{
+	json_t *o = dt_hf_write_decoder(c);
+
+	json_object_set_new(
+		o, "hidden_activation",
+		json_string(c->act == DT_ACT_GELU_TANH ? "gelu_pytorch_tanh" : dt_hf_act_name(c->act)));
+	json_object_del(o, "hidden_act");
+	json_object_set_new(o, "query_pre_attn_scalar",
+			    json_integer(c->score_dim ? c->score_dim : c->head_dim));
+	json_object_set_new(o, "rope_local_base_freq", json_real(c->rope_local_theta));
+	dt_hf_write_period(c, o);
+	if (c->global_every)
+		json_object_set_new(o, "sliding_window_pattern", json_integer(c->global_every));
+	return o;
+}
+
+/*
+ * What readers of its GGUF files take for granted is the period, the windows' rotary base and the scale of
+ * the scores, which only the largest of them has from its hidden size.
+ */
+static int from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
+{
+	int rc;
+
+	c->global_every = 6;
+	c->rope_local_theta = 10000;
+	c->act = DT_ACT_GELU_TANH;
+	c->embed_scaled = c->post_norms = true;
+	if ((rc = dt_gguf_decoder(k, c, err)) < 0 ||
+	    (rc = dt_gguf_key_size(k, "attention.sliding_window_pattern", false, &c->global_every, err)) <
+		    0 ||
+	    (rc = dt_gguf_key_real(k, "rope.freq_base_swa", false, &c->rope_local_theta, err)) < 0)
+		return rc;
+	if (c->layers == 62 && c->hidden / c->heads != c->head_dim)
+		c->score_dim = c->hidden / c->heads;
+	return 0;
+}
+
+/* The half that sees. */
+static bool is_buffer(const char *name)
+{
+	return !strncmp(name, "vision_tower.", 13) || !strncmp(name, "multi_modal_projector.", 22);
+}
+
+static const struct dt_tensor_name hf[] = {
+	{DT_W_MLP_NORM, "layers.%d.pre_feedforward_layernorm.weight"},
+	{0},
+};
+
+const struct dt_family dt_family_gemma3 = {
+	.type = "gemma3_text",
+	.outer = "gemma3",
+	.class = "Gemma3ForCausalLM",
+	.arch = "gemma3",
+	.prefix = "model.",
+	.hf_vocab = 262208,
+	.hf_plus_one = true,
+	.hf = {hf, dt_names_llama},
+	.gguf = {dt_names_gguf},
+	.from_hf = from_hf,
+	.to_hf = to_hf,
+	.from_gguf = from_gguf,
+	.is_buffer = is_buffer,
+	.build = dt_build_decoder,
+};

@@ -1,0 +1,134 @@
+/*
+ * What families read a GGUF file's keys with. What would compute something else than we do is refused
+ * by name.
+ */
+#include "model/family/family.h"
+
+#include "kernels/quant_formats.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* "ARCH.NAME" */
+const char *dt_gguf_key(struct dt_gguf_keys *k, const char *name)
+{
+	snprintf(k->key, sizeof(k->key), "%s.%s", k->arch, name);
+	return k->key;
+}
+
+int dt_gguf_key_real(struct dt_gguf_keys *k, const char *name, bool required, double *ret, struct dt_err *err)
+{
+	double v = 0;
+	char text[32];
+	int rc = dt_gguf_real(k->g, dt_gguf_key(k, name), required, &v, err);
+
+	if (rc <= 0)
+		return rc;
+	for (int digits = 1; digits <= 9; digits++) {
+		snprintf(text, sizeof(text), "%.*g", digits, v);
+		*ret = strtod(text, NULL);
+		if ((float)*ret == (float)v)
+			break;
+	}
+	return 1;
+}
+
+int dt_gguf_key_size(struct dt_gguf_keys *k, const char *name, bool required, int64_t *ret,
+		     struct dt_err *err)
+{
+	return dt_gguf_int(k->g, dt_gguf_key(k, name), required, 1, DT_HF_MOST, ret, err);
+}
+
+/*
+ * Llama 3's frequencies come as divisors, one a pair, in a tensor. What they were computed from is not in the
+ * file; the published values are tried, and anything else is refused.
+ */
+static int read_rope_freqs(const struct dt_gguf *g, struct dt_config *c, struct dt_err *err)
+{
+	static const double factors[] = {8, 32, 4, 16};
+	const struct dt_gguf_tensor *t = dt_gguf_find_tensor(g, "rope_freqs.weight");
+	int64_t half = c->head_dim / 2;
+
+	if (!t)
+		return 0;
+	if (t->at > g->bytes || t->bytes > g->bytes - t->at) /* the first part's keys need it there */
+		return dt_err_set(err, -ENOTSUP, "'rope_freqs.weight' is not in the first part");
+	if (t->format != DT_FMT_F32 || t->ndim != 1 || t->shape[0] != half)
+		return dt_err_set(err, -EBADMSG, "'rope_freqs.weight' is not %lld numbers", (long long)half);
+	for (size_t f = 0; f < sizeof(factors) / sizeof(*factors); f++) {
+		bool same = true;
+
+		c->rope_scaling = DT_ROPE_SCALING_LLAMA3;
+		c->rope_factor = factors[f];
+		c->rope_low_freq = 1;
+		c->rope_high_freq = 4;
+		c->rope_original_seq = 8192;
+		for (int64_t i = 0; i < half && same; i++) {
+			double want = pow(c->rope_theta, -2.0 * (double)i / (double)c->head_dim) /
+				      dt_rope_frequency(c, i);
+			float got;
+
+			memcpy(&got, g->file + t->at + 4 * i, 4);
+			same = fabs((double)got - want) <= 1e-4 * want;
+		}
+		if (same)
+			return 0;
+	}
+	return dt_err_set(err, -ENOTSUP, "'rope_freqs.weight' is not the scaling of Llama 3.1 or 3.2");
+}
+
+static int read_rope(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
+{
+	int64_t dims = c->head_dim;
+	const char *type = "none";
+	size_t n = 4;
+	int rc;
+
+	c->pos = DT_POS_ROPE;
+	c->rope_theta = 10000;
+	c->rope_factor = 1;
+	if ((rc = dt_gguf_key_real(k, "rope.freq_base", false, &c->rope_theta, err)) < 0 ||
+	    (rc = dt_gguf_key_size(k, "rope.dimension_count", false, &dims, err)) < 0 ||
+	    (rc = dt_gguf_str(k->g, dt_gguf_key(k, "rope.scaling.type"), false, &type, &n, err)) < 0)
+		return rc;
+	if (dims != c->head_dim)
+		return dt_err_set(err, -ENOTSUP, "rotating %lld of %lld elements of a head is not supported",
+				  (long long)dims, (long long)c->head_dim);
+	if (n == 6 && !memcmp(type, "linear", 6)) {
+		c->rope_scaling = DT_ROPE_SCALING_LINEAR;
+		return dt_gguf_key_real(k, "rope.scaling.factor", true, &c->rope_factor, err);
+	}
+	if (n != 4 || memcmp(type, "none", 4))
+		return dt_err_set(err, -ENOTSUP,
+				  "rotary scaling '%.*s' is not supported; known: linear, llama3",
+				  n > 40 ? 40 : (int)n, type);
+	return read_rope_freqs(k->g, c, err);
+}
+
+int dt_gguf_decoder(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
+{
+	int rc;
+
+	c->norm = DT_NORM_RMS;
+	c->gated = true;
+	c->kv_heads = c->heads;
+	c->head_dim = c->hidden / c->heads;
+	if ((rc = dt_gguf_key_size(k, "attention.head_count_kv", false, &c->kv_heads, err)) < 0 ||
+	    (rc = dt_gguf_key_size(k, "attention.key_length", false, &c->head_dim, err)) < 0 ||
+	    (rc = dt_gguf_key_real(k, "attention.layer_norm_rms_epsilon", true, &c->norm_eps, err)) < 0 ||
+	    (rc = dt_gguf_int(k->g, dt_gguf_key(k, "attention.sliding_window"), false, 0, DT_HF_MOST,
+			      &c->window, err)) < 0)
+		return rc;
+	return read_rope(k, c, err);
+}
+
+int dt_gguf_experts(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
+{
+	int rc = dt_gguf_int(k->g, dt_gguf_key(k, "expert_count"), false, 0, DT_HF_MOST, &c->experts, err);
+
+	if (rc < 0 || !c->experts)
+		return rc < 0 ? rc : 0;
+	return dt_gguf_key_size(k, "expert_used_count", true, &c->experts_used, err);
+}

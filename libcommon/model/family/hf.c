@@ -1,0 +1,207 @@
+/*
+ * What families read config.json with. Files leave out what equals the class's default, so a family
+ * sets those of its own class first. What would compute something else than we do is refused by name: a
+ * wrong model that runs is worse than an error.
+ */
+#include "model/family/family.h"
+
+#include <stdio.h>
+#include <string.h>
+
+int dt_hf_size(const json_t *o, const char *key, bool required, int64_t *ret, struct dt_err *err)
+{
+	return dt_json_int(o, key, required, 1, DT_HF_MOST, ret, err);
+}
+
+int dt_hf_act(const json_t *o, const char *key, int *ret, struct dt_err *err)
+{
+	static const struct {
+		const char *name;
+		int act;
+	} acts[] = {
+		{"gelu_new", DT_ACT_GELU_TANH},	 {"gelu_pytorch_tanh", DT_ACT_GELU_TANH},
+		{"gelu_fast", DT_ACT_GELU_TANH}, {"gelu", DT_ACT_GELU_ERF},
+		{"silu", DT_ACT_SILU},		 {"swish", DT_ACT_SILU},
+		{"relu", DT_ACT_RELU},
+	};
+	const char *s = NULL;
+	int rc = dt_json_str(o, key, false, &s, err);
+
+	if (rc <= 0)
+		return rc;
+	for (size_t i = 0; i < sizeof(acts) / sizeof(acts[0]); i++) {
+		if (!strcmp(acts[i].name, s)) {
+			*ret = acts[i].act;
+			return 0;
+		}
+	}
+	return dt_err_set(err, -EINVAL, "activation '%.40s' is not supported", s);
+}
+
+int dt_hf_refuse(const json_t *o, const char *key, bool refused, struct dt_err *err)
+{
+	bool b = !refused;
+	int rc = dt_json_bool(o, key, false, &b, err);
+
+	if (rc < 0)
+		return rc;
+	if (b == refused)
+		return dt_err_set(err, -EINVAL, "'%s' being %s is not supported", key, b ? "true" : "false");
+	return 0;
+}
+
+int dt_hf_rope_base(const json_t *o, struct dt_config *c, const json_t **ret_scaling, const char **ret_type,
+		    struct dt_err *err)
+{
+	const json_t *s = json_object_get(o, "rope_parameters"), *all = json_object_get(s, "full_attention");
+	double partial = 1;
+	int rc;
+
+	*ret_type = "default";
+	if (c->rope_theta == 0)
+		c->rope_theta = 10000;
+	if (json_is_object(all)) /* newer Gemma files: one of each kind of layer */
+		s = all;
+	if ((rc = dt_json_real(o, "rope_theta", false, &c->rope_theta, err)) < 0 ||
+	    (rc = dt_json_real(o, "partial_rotary_factor", false, &partial, err)) < 0)
+		return rc;
+	if (!s || json_is_null(s))
+		s = json_object_get(o, "rope_scaling");
+	if (s && !json_is_null(s)) {
+		if (!json_is_object(s))
+			return dt_err_set(err, -EINVAL, "'rope_scaling' is not an object");
+		if ((rc = dt_json_str(s, "type", false, ret_type, err)) < 0 ||
+		    (rc = dt_json_str(s, "rope_type", false, ret_type, err)) < 0 ||
+		    (rc = dt_json_real(s, "rope_theta", false, &c->rope_theta, err)) < 0 ||
+		    (rc = dt_json_real(s, "partial_rotary_factor", false, &partial, err)) < 0)
+			return rc;
+	}
+	if (partial != 1)
+		return dt_err_set(err, -EINVAL, "rotating %g of each head is not supported", partial);
+	*ret_scaling = s;
+	return 0;
+}
+
+int dt_hf_rope(const json_t *o, struct dt_config *c, struct dt_err *err)
+{
+	const json_t *s;
+	const char *type;
+	int rc = dt_hf_rope_base(o, c, &s, &type, err);
+
+	if (rc < 0 || !strcmp(type, "default"))
+		return rc;
+	if ((rc = dt_json_real(s, "factor", !strcmp(type, "linear") || !strcmp(type, "llama3"),
+			       &c->rope_factor, err)) < 0)
+		return rc;
+	if (!strcmp(type, "linear")) {
+		c->rope_scaling = DT_ROPE_SCALING_LINEAR;
+		return 0;
+	}
+	if (strcmp(type, "llama3"))
+		return dt_err_set(err, -EINVAL,
+				  "rotary scaling '%.40s' is not supported; known: linear, llama3", type);
+	c->rope_scaling = DT_ROPE_SCALING_LLAMA3;
+	if ((rc = dt_json_real(s, "low_freq_factor", true, &c->rope_low_freq, err)) < 0 ||
+	    (rc = dt_json_real(s, "high_freq_factor", true, &c->rope_high_freq, err)) < 0 ||
+	    (rc = dt_hf_size(s, "original_max_position_embeddings", true, &c->rope_original_seq, err)) < 0)
+		return rc;
+	return 0;
+}
+
+int dt_hf_window(const json_t *o, struct dt_config *c, bool use, bool all, struct dt_err *err)
+{
+	const json_t *types = json_object_get(o, "layer_types"), *v;
+	int64_t from = c->layers;
+	size_t i, sliding = 0;
+	int rc;
+
+	if ((rc = dt_json_bool(o, "use_sliding_window", false, &use, err)) < 0 ||
+	    (rc = dt_json_int(o, "sliding_window", false, 0, DT_HF_MOST, &c->window, err)) < 0 ||
+	    (rc = dt_json_int(o, "max_window_layers", false, 0, DT_HF_MOST, &from, err)) < 0)
+		return rc;
+	if (!use) {
+		c->window = 0;
+		return 0;
+	}
+	if (types && !json_is_null(types)) {
+		if (json_array_size(types) != (size_t)c->layers)
+			return dt_err_set(err, -EINVAL, "'layer_types' does not list every layer");
+		json_array_foreach(types, i, v) sliding +=
+			json_is_string(v) && !strcmp(json_string_value(v), "sliding_attention");
+	} else if (all || from == 0) {
+		sliding = (size_t)c->layers;
+	} else {
+		sliding = from < c->layers ? (size_t)(c->layers - from) : 0;
+	}
+	if (sliding == 0)
+		c->window = 0;
+	else if (sliding != (size_t)c->layers)
+		return dt_err_set(err, -EINVAL,
+				  "sliding windows in only some of the layers are not supported");
+	return 0;
+}
+
+int dt_hf_attention_bias(const json_t *o, struct dt_config *c, struct dt_err *err)
+{
+	bool biased = false;
+	int rc = dt_json_bool(o, "attention_bias", false, &biased, err);
+
+	if (rc < 0)
+		return rc;
+	c->qkv_bias = c->out_bias = biased;
+	return 0;
+}
+
+int dt_hf_decoder(const json_t *o, struct dt_config *c, struct dt_err *err)
+{
+	bool as_heads = c->kv_heads == DT_HF_AS_HEADS;
+	int rc;
+
+	c->norm = DT_NORM_RMS;
+	c->pos = DT_POS_ROPE;
+	c->gated = true;
+	if ((rc = dt_hf_size(o, "hidden_size", true, &c->hidden, err)) < 0 ||
+	    (rc = dt_hf_size(o, "intermediate_size", true, &c->ffn, err)) < 0 ||
+	    (rc = dt_hf_size(o, "num_hidden_layers", true, &c->layers, err)) < 0 ||
+	    (rc = dt_hf_size(o, "num_attention_heads", c->heads == 0, &c->heads, err)) < 0 ||
+	    (rc = dt_hf_size(o, "max_position_embeddings", c->max_seq == 0, &c->max_seq, err)) < 0)
+		return rc;
+	if (as_heads)
+		c->kv_heads = c->heads;
+	if ((rc = dt_hf_size(o, "num_key_value_heads", c->kv_heads == 0, &c->kv_heads, err)) < 0 ||
+	    (rc = dt_hf_size(o, "head_dim", false, &c->head_dim, err)) < 0 ||
+	    (rc = dt_json_real(o, "rms_norm_eps", false, &c->norm_eps, err)) < 0 ||
+	    (rc = dt_hf_act(o, "hidden_act", &c->act, err)) < 0 ||
+	    (rc = dt_json_bool(o, "tie_word_embeddings", false, &c->tied, err)) < 0)
+		return rc;
+	if (c->head_dim)
+		return 0;
+	if (c->hidden % c->heads)
+		return dt_err_set(err, -EINVAL,
+				  "'hidden_size' (%lld) is not a multiple of 'num_attention_heads' (%lld)",
+				  (long long)c->hidden, (long long)c->heads);
+	c->head_dim = c->hidden / c->heads;
+	return 0;
+}
+
+int dt_hf_period(const json_t *o, struct dt_config *c, struct dt_err *err)
+{
+	const json_t *types = json_object_get(o, "layer_types"), *v;
+	size_t i, first = 0;
+
+	if (!types || json_is_null(types))
+		return 0;
+	if (json_array_size(types) != (size_t)c->layers)
+		return dt_err_set(err, -EINVAL, "'layer_types' does not list every layer");
+	json_array_foreach(types, i, v)
+	{
+		bool all = json_is_string(v) && !strcmp(json_string_value(v), "full_attention");
+
+		if (all && !first)
+			first = i + 1;
+		if (all != (first && (i + 1) % first == 0))
+			return dt_err_set(err, -EINVAL, "'layer_types' has no period");
+	}
+	c->global_every = (int64_t)first;
+	return 0;
+}

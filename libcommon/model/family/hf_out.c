@@ -1,0 +1,55 @@
+/* What families write config.json with. */
+#include "model/family/family.h"
+
+const char *dt_hf_act_name(int act)
+{
+	static const char *const names[] = {[DT_ACT_GELU_TANH] = "gelu_new",
+					    [DT_ACT_GELU_ERF] = "gelu",
+					    [DT_ACT_SILU] = "silu",
+					    [DT_ACT_RELU] = "relu"};
+
+	return names[act];
+}
+
+static json_t *rope_scaling(const struct dt_config *c)
+{
+	if (c->rope_scaling == DT_ROPE_SCALING_LINEAR)
+		return json_pack("{s:s, s:s, s:f}", "type", "linear", "rope_type", "linear", "factor",
+				 c->rope_factor);
+	if (c->rope_scaling == DT_ROPE_SCALING_LLAMA3)
+		return json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", c->rope_factor,
+				 "low_freq_factor", c->rope_low_freq, "high_freq_factor", c->rope_high_freq,
+				 "original_max_position_embeddings", (json_int_t)c->rope_original_seq);
+	return json_null();
+}
+
+json_t *dt_hf_write_decoder(const struct dt_config *c)
+{
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o, s:s, s:b, s:b, s:b}",
+			 "hidden_size", (json_int_t)c->hidden, "intermediate_size", (json_int_t)c->ffn,
+			 "num_hidden_layers", (json_int_t)c->layers, "num_attention_heads",
+			 (json_int_t)c->heads, "num_key_value_heads", (json_int_t)c->kv_heads, "head_dim",
+			 (json_int_t)c->head_dim, "max_position_embeddings", (json_int_t)c->max_seq,
+			 "rms_norm_eps", c->norm_eps, "rope_theta", c->rope_theta, "rope_scaling",
+			 rope_scaling(c), "hidden_act", dt_hf_act_name(c->act), "attention_bias", c->qkv_bias,
+			 "mlp_bias", c->mlp_bias, "use_sliding_window", c->window > 0);
+}
+
+void dt_hf_write_window(const struct dt_config *c, json_t *o)
+{
+	json_object_set_new(o, "sliding_window", c->window ? json_integer(c->window) : json_null());
+	json_object_set_new(o, "max_window_layers", json_integer(0));
+}
+
+void dt_hf_write_period(const struct dt_config *c, json_t *o)
+{
+	json_t *types = json_array();
+
+	json_object_set_new(o, "sliding_window", json_integer(c->window));
+	for (int64_t i = 0; i < c->layers; i++)
+		json_array_append_new(
+			types, json_string(dt_layer_window(c, i) ? "sliding_attention" : "full_attention"));
+	if (c->global_every <= c->layers) /* else the list would not say the period */
+		json_object_set(o, "layer_types", types);
+	json_decref(types);
+}
