@@ -73,8 +73,8 @@ struct dt_keep {
 	enum dt_recompute mode;
 	int every; /* full: layers a block, of which only the first one's input is kept; 0 is 1 */
 	/*
-	 * auto:SIZE (mode is none): the memory plan is to fit into so many bytes. The first `full` layers of a
-	 * stage are then computed again as a whole, the next `selective` ones in part; the plan chooses how many.
+	 * auto:SIZE (mode is none): the memory plan is to fit into so many bytes. The first `full` layers of
+	 * a stage are computed again as a whole, the next `selective` ones in part: the plan chooses.
 	 */
 	uint64_t fit;
 	int full, selective;

@@ -381,7 +381,7 @@ static int plan(const struct dt_run *r, struct dt_coords at, struct dt_memory_pl
 	return rc;
 }
 
-/* Bytes of the plan with so many layers recomputed: first all of them in part, one by one, then as a whole. */
+/* Bytes of the plan with so many layers recomputed: one by one, first in part, then as a whole. */
 static int try_steps(struct dt_run *r, struct dt_coords at, int layers, int steps, uint64_t *ret,
 		     struct dt_err *err)
 {
