@@ -40,6 +40,10 @@ static void announce(struct trainer *t)
 		"global batch %lld samples = microbatch %lld x accumulation %lld x dp %d, %lld tokens a step",
 		(long long)t->run.global_batch, (long long)t->run.microbatch, (long long)t->run.accumulation,
 		t->run.layout.dp, (long long)(t->run.global_batch * t->run.seq));
+	if (t->run.recompute.fit)
+		dt_log_msg(&t->root_log,
+			   "recomputation as it fits: %d layers of this stage as a whole, %d in part",
+			   t->plan.recompute.full, t->plan.recompute.selective);
 	if (t->run.fp8) {
 		char in[64], out[64];
 		int n, left;
@@ -118,7 +122,9 @@ static int start(struct trainer *t, struct dt_err *err)
 	if (rc >= 0)
 		rc = trainer_agree(t, folder_lock(t, err), err);
 	/* Last: another job that saves there may write the same file. */
-	return rc < 0 ? rc : trainer_agree(t, metrics_open(t, err), err);
+	if (rc >= 0)
+		rc = trainer_agree(t, metrics_open(t, err), err);
+	return rc < 0 ? rc : trainer_agree(t, trace_open(t, err), err);
 }
 
 void dt_train_write_error(const char *file, const struct dt_err *err)
@@ -144,7 +150,7 @@ int dt_train_run(const struct dt_run *r, struct dt_world *w, const struct dt_log
 	}
 	if (rc == 0)
 		rc = loop(&t, &err);
-	if (rc >= 0 && metrics_close(&t, &err) < 0)
+	if (rc >= 0 && (metrics_close(&t, &err) < 0 || trace_close(&t, &err) < 0))
 		rc = err.code;
 	if (rc == 1) {
 		status = r->save.dir ? DT_EXIT_PREEMPTED : DT_EXIT_FAILED;
@@ -157,6 +163,7 @@ int dt_train_run(const struct dt_run *r, struct dt_world *w, const struct dt_log
 		if (!t.agreed && t.info.size > 1)
 			dt_world_abort(w, status);
 	}
+	trace_close(&t, &(struct dt_err){0}); /* of a run that failed */
 	trainer_release(&t);
 	return status;
 }

@@ -98,6 +98,26 @@ metric() { # file key: of the last step
     verify gpt2.json pp2.tp2.s1,dp2.z3 --recompute every:2
 }
 
+@test "auto:SIZE computes again what it must to fit, says so, and changes no number" {
+    local none full want
+    one=("${common[@]}" --model gpt2.json --seq 64 --microbatch 4 --global-batch 4 --steps 4 --layout tp2.s1)
+    mpirun -np 2 dt-train "${one[@]}" >none.jsonl
+    mpirun -np 2 dt-train "${one[@]}" --recompute full >full.jsonl
+    none=$(metric none.jsonl peak_bytes)
+    full=$(metric full.jsonl peak_bytes)
+    [ "$full" -lt "$none" ]
+    for want in $none $(((none + full) / 2)) $full; do
+        mpirun -np 2 dt-train "${one[@]}" --recompute auto:${want}B >auto.jsonl 2>err
+        grep -q "recomputation as it fits: " err
+        [ "$(metric auto.jsonl peak_bytes)" -le "$want" ]
+        diff <(jq -c '[.loss, .grad_norm]' none.jsonl) <(jq -c '[.loss, .grad_norm]' auto.jsonl)
+        dt-memest gpt2.json --train --precision fp32 --optimizer adamw --seq 64 --microbatch 4 --layout tp2.s1 \
+            --recompute auto:${want}B --check auto.jsonl
+    done
+    run -3 mpirun -np 2 dt-train "${one[@]}" --recompute auto:100KiB
+    [[ $output == *"at least"* ]]
+}
+
 @test "a schedule from a file: as printed it runs, incomplete or deadlocked it is refused" {
     dt-train --schedule-table --layout pp2 --microbatch 1 --global-batch 4 --pipeline 1f1b >table 2>idle
     [ "$(cat table)" = "F0 F1 B0 F2 B1 F3 B2 B3
