@@ -1,7 +1,7 @@
 /*
  * Every op on two devices, the processor and a card, from the same memory: the same answer, and results that
- * agree to rounding. test_listed fails where an op of ops.list has no case. The ops' own tests compare with f64
- * references; this one finds where devices disagree, refusals included.
+ * agree to rounding. test_listed fails where an op of ops.list has no case. The ops' own tests compare with
+ * f64 references; this one finds where devices disagree, refusals included.
  */
 #include "check.h"
 
