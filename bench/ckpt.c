@@ -259,3 +259,4 @@ int main(int argc, char **argv)
 	free(into);
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

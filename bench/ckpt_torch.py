@@ -63,3 +63,4 @@ def main(folder, mib=256, turns=5):
 
 
 main(*sys.argv[1:])
+# SPDX-License-Identifier: Apache-2.0

@@ -180,3 +180,4 @@ int main(int argc, char **argv)
 	dt_dev_close(dev);
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -69,3 +69,4 @@ def training(vocab=8000):
 
 encoding()
 training()
+# SPDX-License-Identifier: Apache-2.0

@@ -39,3 +39,4 @@ for s in "${sizes[@]}"; do
 	jq -r '"# --simulate " + .topology' out.json
 	jq -r "$table" out.json | expand -t 16
 done
+# SPDX-License-Identifier: Apache-2.0

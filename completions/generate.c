@@ -437,3 +437,4 @@ fail:
 	fprintf(stderr, "generate: %s\n", err.msg);
 	return DT_EXIT_FAILED;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

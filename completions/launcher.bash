@@ -24,3 +24,4 @@ _dt_launcher()
     fi
 }
 complete -F _dt_launcher @LAUNCHER@
+# SPDX-License-Identifier: Apache-2.0

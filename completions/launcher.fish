@@ -13,3 +13,4 @@ function __dt_launched
     __fish_complete_command
 end
 complete -c @LAUNCHER@ -x -a '(__dt_launched)'
+# SPDX-License-Identifier: Apache-2.0

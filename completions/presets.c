@@ -15,3 +15,4 @@ int main(int argc, char **argv)
 		puts(dt_config_preset(i)->name);
 	return dt_close_stdout(NULL) < 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -36,3 +36,4 @@ int dt_check_gated_backward(const struct dt_dev *dev, struct dt_tensor dx, struc
 		return -EINVAL;
 	return dt_numel(dy) ? 0 : DT_EMPTY;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -14,3 +14,4 @@
 enum dt_act_fn { DT_ACT_GELU_TANH, DT_ACT_GELU_ERF, DT_ACT_SILU, DT_ACT_RELU };
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -87,3 +87,4 @@ int dt_check_kv_write(const struct dt_dev *dev, struct dt_tensor kcache, struct 
 			return -EINVAL;
 	return rows && n ? 0 : DT_EMPTY;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -68,3 +68,4 @@ struct dt_paged {
 };
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

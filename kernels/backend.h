@@ -50,3 +50,4 @@ extern const struct dt_backend dt_backend_cpu;
 extern const struct dt_backend dt_backend_cuda;
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

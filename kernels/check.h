@@ -37,3 +37,4 @@ extern "C" {
 	}
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -27,3 +27,4 @@ int dt_check_ce_grad(const struct dt_dev *dev, struct dt_tensor dlogits, struct 
 		return -EINVAL;
 	return dt_numel(logits) ? 0 : DT_EMPTY;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -22,3 +22,4 @@
 #include "kernels/device.h"
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -296,3 +296,4 @@ void dt_graph_close(struct dt_dev *dev, struct dt_graph *g)
 	if (g)
 		of(dev)->graph_close(dev, g);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

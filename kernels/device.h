@@ -187,3 +187,4 @@ double dt_dev_copy_rate(struct dt_dev *dev, double seconds);
 double dt_dev_read_rate(struct dt_dev *dev, double seconds);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -180,3 +180,4 @@ static inline DT_HOST_DEVICE uint8_t dt_f32_to_e5m2(float f)
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

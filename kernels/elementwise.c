@@ -64,3 +64,4 @@ int dt_check_sumsq(const struct dt_dev *dev, double *ret, struct dt_tensor x)
 {
 	return dt_is_compute(x.dtype) ? 0 : -EINVAL;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

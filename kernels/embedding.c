@@ -24,3 +24,4 @@ int dt_check_embedding_backward(const struct dt_dev *dev, struct dt_tensor dwte,
 		return -EINVAL;
 	return dt_numel(dy) ? 0 : DT_EMPTY;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -16,3 +16,4 @@
 #include "kernels/device.h"
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -30,3 +30,4 @@ int dt_check_round_random(const struct dt_dev *dev, struct dt_tensor y, struct d
 {
 	return fits(y, DT_BF16, x, DT_F32);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -37,3 +37,4 @@ static inline DT_HOST_DEVICE uint16_t dt_round_one(float x, uint32_t draw)
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

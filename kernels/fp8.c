@@ -24,3 +24,4 @@ int dt_check_fp8_matmul(const struct dt_dev *dev, struct dt_tensor c, struct dt_
 		return -EINVAL;
 	return m && n ? 0 : DT_EMPTY;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

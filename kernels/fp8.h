@@ -57,3 +57,4 @@ static inline DT_HOST_DEVICE float dt_fp8_scale(uint32_t amax, enum dt_dtype t)
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

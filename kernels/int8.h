@@ -19,3 +19,4 @@ static inline DT_HOST_DEVICE void dt_int8_scale(uint32_t max, float *scale, floa
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

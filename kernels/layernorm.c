@@ -33,3 +33,4 @@ int dt_check_layernorm_backward(const struct dt_dev *dev, struct dt_tensor dx, s
 		       ? 0
 		       : -EINVAL;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -21,3 +21,4 @@
 #include "kernels/device.h"
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

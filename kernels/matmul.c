@@ -20,3 +20,4 @@ int dt_check_colsum(const struct dt_dev *dev, struct dt_tensor out, struct dt_te
 		return DT_EMPTY;
 	return dt_is_compute(x.dtype) && dt_is(out, DT_F32, dt_cols(x)) ? 0 : -EINVAL;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

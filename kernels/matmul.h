@@ -25,3 +25,4 @@
 #include "kernels/device.h"
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -21,3 +21,4 @@ int dt_check_matmul_act_backward(const struct dt_dev *dev, struct dt_tensor du, 
 		return -EINVAL;
 	return dt_check_matmul(dev, du, dy, false, w, false, DT_NONE, false);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -18,3 +18,4 @@
 #include "kernels/device.h"
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -26,3 +26,4 @@ int dt_check_moe_sum(const struct dt_dev *dev, struct dt_tensor y, struct dt_ten
 		return -EINVAL;
 	return dt_numel(y) ? 0 : DT_EMPTY;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -31,3 +31,4 @@ struct dt_moe {
 };
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

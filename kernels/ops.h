@@ -39,3 +39,4 @@ extern const struct dt_ops dt_ops_cpu;
 extern const struct dt_ops dt_ops_cuda;
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -15,3 +15,4 @@ int dt_check_optim_step(const struct dt_dev *dev, const struct dt_optim *o, stru
 		return -EINVAL;
 	return (o->kind == DT_OPTIM_ADAM || o->kind == DT_OPTIM_ADAMW) && o->t < 1 ? -EINVAL : 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

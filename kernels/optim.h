@@ -43,3 +43,4 @@ struct dt_optim {
 };
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

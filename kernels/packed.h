@@ -37,3 +37,4 @@ static inline bool dt_is_float(enum dt_format f)
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -42,3 +42,4 @@ static inline DT_HOST_DEVICE struct dt_philox dt_philox_block(const struct dt_ph
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

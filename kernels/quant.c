@@ -48,3 +48,4 @@ int dt_check_packed_embed(const struct dt_dev *dev, struct dt_tensor y, const st
 		return -EINVAL;
 	return dt_numel(y) ? 0 : DT_EMPTY;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

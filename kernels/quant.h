@@ -92,3 +92,4 @@ struct dt_meet {
  */
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -314,3 +314,4 @@ void dt_quantize(enum dt_format f, const float *src, int64_t n, void *dst)
 		break; /* not writable: callers look first */
 	}
 }
+/* SPDX-License-Identifier: Apache-2.0 */

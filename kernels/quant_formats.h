@@ -87,3 +87,4 @@ void dt_q5_0_as_q8_0(const void *src, int64_t n, void *dst);
 void dt_quantize(enum dt_format f, const float *src, int64_t n, void *dst);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -14,3 +14,4 @@ double dt_cuda_copy_rate(struct dt_dev *dev, double seconds);
 double dt_cuda_read_rate(struct dt_dev *dev, double seconds);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -78,3 +78,4 @@ int dt_check_heads_norm_backward(const struct dt_dev *dev, struct dt_tensor dx, 
 		       ? 0
 		       : -EINVAL;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -31,3 +31,4 @@ struct dt_heads {
 };
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -9,3 +9,4 @@ int dt_check_rope(const struct dt_dev *dev, struct dt_tensor qkv, const struct d
 		return -EINVAL;
 	return dt_rows(qkv) && p->rot_heads && p->rot_dim ? 0 : DT_EMPTY;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -21,3 +21,4 @@ struct dt_rope {
 };
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

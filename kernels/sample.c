@@ -18,3 +18,4 @@ int dt_check_sample(const struct dt_dev *dev, struct dt_drawn *out, struct dt_te
 	}
 	return rows ? 0 : DT_EMPTY;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

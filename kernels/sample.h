@@ -219,3 +219,4 @@ DT_SAMPLE_INLINE float dt_sample_edit(float logit, const struct dt_draw *d, stru
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -71,3 +71,4 @@ static inline int64_t dt_paged_row(const struct dt_paged *g, int i, int64_t j)
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -354,3 +354,4 @@ int main(int argc, char **argv)
 	status = measure(w, type, &log);
 	return finish(status);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -580,3 +580,4 @@ int main(int argc, char **argv)
 		status = fail(&err);
 	return status;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

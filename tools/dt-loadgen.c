@@ -372,3 +372,4 @@ int main(int argc, char **argv)
 	free(url);
 	return rc < 0 ? DT_EXIT_FAILED : rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

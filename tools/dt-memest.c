@@ -788,3 +788,4 @@ int main(int argc, char **argv)
 		status = err.code == -EPIPE ? DT_EXIT_FAILED : fail(&err);
 	return status;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

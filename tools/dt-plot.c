@@ -380,3 +380,4 @@ int main(int argc, char **argv)
 	dt_curves_release(&P.curves);
 	return rc < 0 ? dt_program_fail(&prog, &err) : DT_EXIT_OK;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

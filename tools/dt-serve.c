@@ -356,3 +356,4 @@ out:
 	}
 	return status;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -516,3 +516,4 @@ int main(int argc, char **argv)
 	workers = workers < 1 ? 1 : workers > 8 ? 8 : workers;
 	return dt_program_main(&prog, argc, argv);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -420,3 +420,4 @@ int main(int argc, char **argv)
 {
 	return dt_program_main(&program, argc, argv);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

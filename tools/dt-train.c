@@ -411,3 +411,4 @@ int main(int argc, char **argv)
 	free(words);
 	return status;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

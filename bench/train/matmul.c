@@ -87,3 +87,4 @@ int main(int argc, char **argv)
 	dnnl_engine_destroy(e);
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -100,3 +100,4 @@ int main(int argc, char **argv)
 		batch, seq, steps, median, times[0], batch * seq / median, first, model.mean_loss);
 	return fclose(out) ? 1 : 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

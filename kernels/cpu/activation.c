@@ -196,3 +196,4 @@ int dt_cpu_gated_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_ten
 			      dt_min64(DT_CHUNK, width - i % parts * DT_CHUNK));
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -255,3 +255,4 @@ int dt_cpu_attention_forward(struct dt_dev *dev, struct dt_tensor o, struct dt_t
 	}
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

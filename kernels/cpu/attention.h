@@ -61,3 +61,4 @@ void dt_attn_finish(void *const *where, enum dt_dtype type, const float *o, cons
 		    int64_t rows, int64_t d, int64_t pad);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -254,3 +254,4 @@ int dt_cpu_attention_backward(struct dt_dev *dev, struct dt_tensor dqkv, struct 
 		kv_head(&a, buf + omp_get_thread_num() * words, i / p->kv_heads, i % p->kv_heads);
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

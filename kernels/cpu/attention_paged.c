@@ -289,3 +289,4 @@ int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_ten
 	}
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

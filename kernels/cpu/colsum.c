@@ -35,3 +35,4 @@ int dt_cpu_colsum(struct dt_dev *dev, struct dt_tensor out, struct dt_tensor x)
 	dt_groups_add(dev, out.data, part, n, g.n, n);
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -104,3 +104,4 @@ DT_INLINE void dt_store(void *p, enum dt_dtype t, const float *buf, int64_t n)
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -104,3 +104,4 @@ int dt_cpu_ce_grad(struct dt_dev *dev, struct dt_tensor dlogits, struct dt_tenso
 	}
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

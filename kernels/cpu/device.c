@@ -189,3 +189,4 @@ const struct dt_backend dt_backend_cpu = {
 	.event_sync = cpu_event_sync,
 	.event_done = cpu_event_done,
 };
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -192,3 +192,4 @@ int dt_cpu_sumsq(struct dt_dev *dev, double *ret, struct dt_tensor x)
 	*ret = sum;
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

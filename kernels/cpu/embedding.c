@@ -90,3 +90,4 @@ int dt_cpu_embedding_backward(struct dt_dev *dev, struct dt_tensor dwte, struct 
 	}
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

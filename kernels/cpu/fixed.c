@@ -86,3 +86,4 @@ int dt_cpu_round_random(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor
 			    p->first + (uint64_t)i);
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -152,3 +152,4 @@ int dt_cpu_fp8_matmul(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a
 	rc = rc < 0 ? rc : dt_cpu_matmul(dev, out, wa, false, wb, true, add, accumulate);
 	return rc == 0 && half ? dt_cpu_convert(dev, c, out) : rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

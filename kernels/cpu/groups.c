@@ -18,3 +18,4 @@ void dt_groups_add(struct dt_dev *dev, float *out, const float *part, int64_t st
 	for (int64_t c = 0; c < n; c += 256)
 		add_columns(out + c, part + c, stride, groups, dt_min64(256, n - c));
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -23,3 +23,4 @@ void dt_groups_add(struct dt_dev *dev, float *out, const float *part, int64_t st
 		   int64_t n);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

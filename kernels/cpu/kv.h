@@ -29,3 +29,4 @@ static inline int64_t dt_kv_group(const struct dt_attn *p, int64_t slot, int64_t
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -97,3 +97,4 @@ int dt_cpu_kv_write(struct dt_dev *dev, struct dt_tensor kcache, struct dt_tenso
 	}
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

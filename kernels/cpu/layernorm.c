@@ -125,3 +125,4 @@ int dt_cpu_layernorm_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt
 		dt_groups_add(dev, db.data, part + n, 2 * n, g.n, n);
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -449,3 +449,4 @@ int dt_cpu_matmul(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, bo
 	omp_set_num_threads(threads);
 	return r;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

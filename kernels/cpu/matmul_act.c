@@ -20,3 +20,4 @@ int dt_cpu_matmul_act_backward(struct dt_dev *dev, struct dt_tensor du, struct d
 	rc = dt_cpu_matmul(dev, du, dy, false, w, false, DT_NONE, false);
 	return rc < 0 ? rc : dt_cpu_act_backward(dev, du, du, u, f);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

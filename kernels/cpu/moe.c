@@ -114,3 +114,4 @@ int dt_cpu_moe_sum(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, c
 			sum_part(y, x, at, weight, used, i, c, dt_min64(DT_CHUNK, n - c));
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -45,3 +45,4 @@ DT_INLINE float dt_dot(const float *x, const float *y, int64_t n)
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

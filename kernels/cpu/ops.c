@@ -9,3 +9,4 @@ const struct dt_ops dt_ops_cpu = {
 #define DT_OP(name, params, args, memory) .name = checked_##name,
 #include "kernels/ops.list"
 };
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -111,3 +111,4 @@ int dt_cpu_optim_step(struct dt_dev *dev, const struct dt_optim *o, struct dt_te
 		step_chunk(fns[o->kind], &st, i, dt_min64(DT_CHUNK, n - i));
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -464,3 +464,4 @@ int dt_cpu_packed_set_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_t
 		run(dev, &j);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

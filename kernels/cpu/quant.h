@@ -71,3 +71,4 @@ struct dt_quant_kernels {
 struct dt_quant_kernels dt_quant_kernels(void);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -453,3 +453,4 @@ DT_QUANT_ROW(dt_quant_row_vnni)
 		row_of(q, xb, x, DT_F32, blocks);
 }
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

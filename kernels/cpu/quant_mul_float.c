@@ -148,3 +148,4 @@ DT_QUANT_MUL(QUANT_NAME)
 			 m, n);
 	}
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -501,3 +501,4 @@ int dt_packed_set_n(const struct dt_packed_set *s)
 {
 	return s->n;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

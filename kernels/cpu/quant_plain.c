@@ -68,3 +68,4 @@ DT_QUANT_MUL(dt_quant_mul_plain)
 				one(f, w + (size_t)(i / DT_PANEL) * panel_bytes, (int)(i % DT_PANEL),
 				    x + r * blocks * DT_QK, xb + r * blocks, blocks);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -120,3 +120,4 @@ double dt_cpu_read_rate(struct dt_dev *dev, double seconds)
 	free(m);
 	return best;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

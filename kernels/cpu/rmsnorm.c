@@ -173,3 +173,4 @@ int dt_cpu_heads_norm_backward(struct dt_dev *dev, struct dt_tensor dx, struct d
 
 	return backward(dev, &a, rows);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

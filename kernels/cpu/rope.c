@@ -71,3 +71,4 @@ int dt_cpu_rope(struct dt_dev *dev, struct dt_tensor qkv, const struct dt_rope *
 		rotate_row(qkv, p, r, pos[r], inverse ? -1.f : 1.f);
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

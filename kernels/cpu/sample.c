@@ -288,3 +288,4 @@ int dt_cpu_sample(struct dt_dev *dev, struct dt_drawn *out, struct dt_tensor log
 				      vocab, &d[i], edit);
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

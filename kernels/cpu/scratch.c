@@ -15,3 +15,4 @@ void *dt_cpu_scratch(struct dt_dev *dev, size_t n)
 	}
 	return cpu->scratch;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

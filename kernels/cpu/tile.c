@@ -189,3 +189,4 @@ void dt_tile_pack_depth(const struct dt_tile *t, uint32_t *out, const void *cons
 	else
 		pack_depth(t, out, row, type, rows, d);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

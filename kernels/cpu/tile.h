@@ -99,3 +99,4 @@ void dt_tile_lanes_bf16(uint32_t *out, const void *const *row, int64_t rows, int
 void dt_tile_depth_bf16(uint32_t *out, const void *const *row, int64_t rows, int64_t d);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

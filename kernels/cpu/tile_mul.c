@@ -308,3 +308,4 @@ DT_TILE_TURN(TILE_TURN)
 			out[w * DT_TILE + i] = in[i * 64 + w];
 }
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -88,3 +88,4 @@ DT_INLINE float dt_softcapf(float x, float cap, float inverse)
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -35,3 +35,4 @@ DT_DEVICE float dt_act(float x, int f, float *d)
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -96,3 +96,4 @@ int dt_cuda_gated_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_te
 
 	return start(dev, {dx.data, x.data, dy.data, x.dtype, f, rows * width, width});
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -176,3 +176,4 @@ int dt_cuda_attention_forward(struct dt_dev *dev, struct dt_tensor o, struct dt_
 	return DT_LAUNCH(c, forward_rows_kernel, dim3((unsigned)dt_ceil_div(a.seq, 4), grid.y, grid.z), 128,
 			 (size_t)a.d * 32, a);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

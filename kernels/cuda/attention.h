@@ -178,3 +178,4 @@ static inline size_t dt_attn_tile_bytes(int64_t d)
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

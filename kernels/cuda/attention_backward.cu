@@ -291,3 +291,4 @@ int dt_cuda_attention_backward(struct dt_dev *dev, struct dt_tensor dqkv, struct
 	return rc < 0 ? rc
 		      : DT_LAUNCH(c, dq_rows_kernel, dim3(parts, heads, batch), 128, (size_t)a.d * 64, a);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -287,3 +287,4 @@ int dt_cuda_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_te
 		rc = start(dev, c, a, i, dt_min64(most, rows - i));
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -63,3 +63,4 @@ bool dt_paged_in_tiles(const struct paged *a);
 int dt_paged_tiles(const struct dt_cuda *c, struct paged a);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -265,3 +265,4 @@ int dt_paged_tiles(const struct dt_cuda *c, struct paged a)
 			 (a.tq == DT_BF16 ? kernel_of<struct dt_bf16>(a.d) : kernel_of<struct dt_f16>(a.d)),
 			 grid, (unsigned)(256 / d * 32), smem, a);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -383,3 +383,4 @@ int dt_blas_fp8(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_t
 
 	return run(b, stream, &key, &(struct beside){.scale = {sa, sb}, .bias = bias.data}, c, a, w);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -52,3 +52,4 @@ int dt_cuda_colsum(struct dt_dev *dev, struct dt_tensor out, struct dt_tensor x)
 			       1024, part, x.data, (int)x.dtype, rows, g.rows, n);
 	return rc < 0 ? rc : dt_groups_add(c, (float *)out.data, part, n, g.n, n);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -119,3 +119,4 @@ int dt_cuda_ce_grad(struct dt_dev *dev, struct dt_tensor dlogits, struct dt_tens
 		return DT_LAUNCH(c, grad_kernel<8>, (unsigned)rows, THREADS, 0, a);
 	return DT_LAUNCH(c, grad_kernel<1>, (unsigned)rows, THREADS, 0, a);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

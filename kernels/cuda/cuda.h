@@ -76,3 +76,4 @@ bool dt_cuda_has_fp8(const struct dt_cuda *c);
 }
 #endif
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

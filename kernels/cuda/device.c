@@ -388,3 +388,4 @@ const struct dt_backend dt_backend_cuda = {
 	.queue_close = cuda_queue_close,
 	.queue_copy = cuda_queue_copy,
 };
+/* SPDX-License-Identifier: Apache-2.0 */

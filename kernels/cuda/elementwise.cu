@@ -170,3 +170,4 @@ int dt_cuda_sumsq(struct dt_dev *dev, double *ret, struct dt_tensor x)
 		rc = dt_gpu_copy(ret, part + chunks, sizeof *ret, c->stream);
 	return rc < 0 ? rc : dt_gpu_stream_sync(c->stream);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -142,3 +142,4 @@ int dt_cuda_embedding_backward(struct dt_dev *dev, struct dt_tensor dwte, struct
 		rc = scatter(c, dwpe, dy, pos, 0, true);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -115,3 +115,4 @@ int dt_cuda_round_random(struct dt_dev *dev, struct dt_tensor y, struct dt_tenso
 	return DT_LAUNCH(c, round_random_kernel, dt_blocks(c, dt_ceil_div(n, 4) + 1, 256), 256, 0,
 			 (uint16_t *)y.data, (const float *)x.data, n, *p);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

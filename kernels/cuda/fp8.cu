@@ -349,3 +349,4 @@ int dt_cuda_fp8_matmul(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor 
 		return DT_LAUNCH(cu, fp8_kernel<true>, grid, 128, 2 * SIDE * (DEEP + 8) * 2, p);
 	return DT_LAUNCH(cu, fp8_kernel<false>, grid, 128, 2 * SIDE * (DEEP + 8) * 2, p);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

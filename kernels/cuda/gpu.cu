@@ -196,3 +196,4 @@ void dt_gpu_record_close(void *record)
 {
 	(void)cudaGraphExecDestroy((cudaGraphExec_t)record);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

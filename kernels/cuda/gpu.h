@@ -61,3 +61,4 @@ void dt_gpu_record_close(void *record);
 }
 #endif
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -40,3 +40,4 @@ static inline int dt_groups_add(const struct dt_cuda *c, float *out, const float
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

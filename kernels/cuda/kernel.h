@@ -270,3 +270,4 @@ static inline unsigned dt_blocks(const struct dt_cuda *c, int64_t n, int64_t thr
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

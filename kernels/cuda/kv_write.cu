@@ -82,3 +82,4 @@ int dt_cuda_kv_write(struct dt_dev *dev, struct dt_tensor kcache, struct dt_tens
 		return DT_LAUNCH(c, write_kernel<8>, dt_blocks(c, rows * 2 * n / 8, 256), 256, 0, a);
 	return DT_LAUNCH(c, write_kernel<1>, dt_blocks(c, rows * 2 * n, 256), 256, 0, a);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

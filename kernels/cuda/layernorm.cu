@@ -59,3 +59,4 @@ int dt_cuda_layernorm_backward(struct dt_dev *dev, struct dt_tensor dx, struct d
 					      false,
 					      false});
 }
+/* SPDX-License-Identifier: Apache-2.0 */

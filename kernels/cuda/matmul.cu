@@ -302,3 +302,4 @@ int dt_cuda_matmul_sorted(const struct dt_cuda *cu, struct dt_tensor c, struct d
 	return own(cu, {c.data, a.data, NULL, NULL, c.dtype, a.dtype, set.rows, n, k, false, true, false,
 			dt_by_8(k, a.data), dt_by_8(k), set, NULL, NULL, 0});
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -180,3 +180,4 @@ DT_DEVICE void dt_fragment_b_trans(uint32_t (&r)[4], const uint16_t *tile, int s
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

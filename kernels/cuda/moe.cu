@@ -183,3 +183,4 @@ int dt_cuda_moe_sum(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, 
 				 0, a);
 	return DT_LAUNCH(c, sum_kernel<1>, dim3((unsigned)rows, (unsigned)dt_ceil_div(n, 128)), 128, 0, a);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

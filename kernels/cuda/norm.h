@@ -226,3 +226,4 @@ static int dt_norm_backward_start(struct dt_dev *dev, const struct dt_cuda *c, s
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -98,3 +98,4 @@ int dt_cuda_optim_step(struct dt_dev *dev, const struct dt_optim *o, struct dt_t
 		return DT_LAUNCH(c, optim_kernel<8>, dt_blocks(c, n, 2048), 256, 0, st);
 	return DT_LAUNCH(c, optim_kernel<1>, dt_blocks(c, n, 256), 256, 0, st);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -240,3 +240,4 @@ int dt_cuda_packed_embed(struct dt_dev *dev, struct dt_tensor y, const struct dt
 	}
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

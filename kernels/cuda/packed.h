@@ -243,3 +243,4 @@ static inline bool dt_quant_wants_x(int64_t m, const struct dt_sorted &set)
 int dt_quant_tiles(const struct dt_cuda *c, const struct quant &a);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

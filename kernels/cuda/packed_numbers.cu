@@ -130,3 +130,4 @@ int dt_number_rows(const struct dt_cuda *c, const struct numbers &a)
 	return DT_LAUNCH(c, any_kernel, dim3((unsigned)dt_ceil_div(a.rows, WARPS), (unsigned)tiles_of<1>(a)),
 			 WARPS * 32, 0, a);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -262,3 +262,4 @@ int dt_quant_rows(const struct dt_cuda *c, const struct quant &a)
 {
 	return in_format(a.format, [&](auto f) { return any_rows<f.format>(c, a); });
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -332,3 +332,4 @@ int dt_quant_tiles(const struct dt_cuda *c, const struct quant &a)
 {
 	return in_format(a.format, [&](auto f) { return any_tiles<f.format>(c, a); });
 }
+/* SPDX-License-Identifier: Apache-2.0 */

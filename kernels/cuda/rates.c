@@ -174,3 +174,4 @@ double dt_cuda_read_rate(struct dt_dev *dev, double seconds)
 	dt_dev_free(dev, b.from);
 	return best;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -79,3 +79,4 @@ int dt_cuda_heads_norm_backward(struct dt_dev *dev, struct dt_tensor dx, struct 
 					     w.dtype, at, dt_numel(x) == rows * n ? rows_of(n) : at, plus_one,
 					     false});
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -82,3 +82,4 @@ int dt_cuda_rope(struct dt_dev *dev, struct dt_tensor qkv, const struct dt_rope 
 		return DT_LAUNCH(c, rope_kernel<8>, dt_blocks(c, n / 8, 256), 256, 0, a);
 	return DT_LAUNCH(c, rope_kernel<1>, dt_blocks(c, n, 256), 256, 0, a);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

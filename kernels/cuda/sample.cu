@@ -665,3 +665,4 @@ int dt_cuda_sample(struct dt_dev *dev, struct dt_drawn *out, struct dt_tensor lo
 		return start<8>(c, a, (unsigned)rows, dt_draw_kind(d, rows));
 	return start<1>(c, a, (unsigned)rows, dt_draw_kind(d, rows));
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -70,3 +70,4 @@ int dt_cuda_matmul_sorted(const struct dt_cuda *cu, struct dt_tensor c, struct d
 			  const struct dt_sorted &set);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -27,3 +27,4 @@ const struct dt_ops dt_ops_cuda = {
 #define DT_OP(name, params, args, memory) .name = no_##name,
 #include "kernels/ops.list"
 };
+/* SPDX-License-Identifier: Apache-2.0 */

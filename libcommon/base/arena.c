@@ -76,3 +76,4 @@ void dt_pool_release(struct dt_pool *p)
 		free(b);
 	}
 }
+/* SPDX-License-Identifier: Apache-2.0 */

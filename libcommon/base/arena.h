@@ -36,3 +36,4 @@ char *dt_pool_strdup(struct dt_pool *p, const char *s);
 void dt_pool_release(struct dt_pool *p);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -17,3 +17,4 @@ static inline uint32_t dt_crc32(uint32_t crc, const void *data, size_t n)
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -306,3 +306,4 @@ void dt_curves_release(struct dt_curves *c)
 		free(c->names[i]);
 	memset(c, 0, sizeof(*c));
 }
+/* SPDX-License-Identifier: Apache-2.0 */

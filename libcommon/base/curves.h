@@ -55,3 +55,4 @@ void dt_curves_bars(const struct dt_curves *c, struct dt_bars *ret);
 void dt_curves_release(struct dt_curves *c);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

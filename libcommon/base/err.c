@@ -71,3 +71,4 @@ void dt_err_hint(struct dt_err *err, const char *fmt, ...)
 	vsnprintf(err->hint, sizeof(err->hint), fmt, ap);
 	va_end(ap);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

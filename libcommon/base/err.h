@@ -35,3 +35,4 @@ int dt_err_prefix(struct dt_err *err, const char *fmt, ...) __attribute__((forma
 void dt_err_hint(struct dt_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -248,3 +248,4 @@ int dt_h5_put_list(hid_t file, const char *name, hid_t type, hid_t memory_type, 
 	H5Sclose(space);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

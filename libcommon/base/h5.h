@@ -44,3 +44,4 @@ int dt_h5_put_list(hid_t file, const char *name, hid_t type, hid_t memory_type, 
 		   bool deflate);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

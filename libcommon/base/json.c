@@ -149,3 +149,4 @@ int dt_json_write_line(FILE *f, const json_t *v, struct dt_err *err)
 		return dt_err_sys(err, errno ? -errno : -EIO, "cannot write JSON");
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

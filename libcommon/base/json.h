@@ -36,3 +36,4 @@ int dt_json_write_line(FILE *f, const json_t *v, struct dt_err *err);
 int dt_read_file(const char *path, size_t max_bytes, char **ret, size_t *ret_n, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

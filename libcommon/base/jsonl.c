@@ -143,3 +143,4 @@ void dt_jsonl_drain(struct dt_jsonl *j)
 	while (read(j->fd, buf, sizeof(buf)) > 0)
 		;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -34,3 +34,4 @@ bool dt_jsonl_ready(const struct dt_jsonl *j, double timeout_s);
 void dt_jsonl_drain(struct dt_jsonl *j);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -43,3 +43,4 @@ bool dt_launch_speaks(void)
 	}
 	return rank == 0 || first == rank;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

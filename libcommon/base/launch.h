@@ -25,3 +25,4 @@ int dt_launch_rank(void);
 bool dt_launch_speaks(void);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -66,3 +66,4 @@ void dt_log_err(const struct dt_log *log, const struct dt_err *err)
 	if (err->hint[0])
 		dt_log_msg(log, "%s", err->hint);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -24,3 +24,4 @@ void dt_log_debug(const struct dt_log *log, const char *fmt, ...) __attribute__(
 void dt_log_err(const struct dt_log *log, const struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -353,3 +353,4 @@ out:
 	free(given);
 	return nargs;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

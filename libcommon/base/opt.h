@@ -119,3 +119,4 @@ void dt_opt_print_help(const struct dt_program *p, FILE *out);
 void dt_opt_describe(const struct dt_program *p, FILE *out);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -149,3 +149,4 @@ void dt_opt_describe(const struct dt_program *p, FILE *out)
 	fputc('\n', out);
 	json_decref(root);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -361,3 +361,4 @@ const char *dt_bar_format(const struct dt_bars *b, double v, char *buf, size_t n
 	shorten_exponent(buf);
 	return buf;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -119,3 +119,4 @@ void dt_plot_spread(const double *want, int n, double lo, double hi, double gap,
 const char *dt_bar_format(const struct dt_bars *b, double v, char *buf, size_t n);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -355,3 +355,4 @@ void dt_bars_svg(const struct dt_bars *b, int width, bool dark, FILE *f)
 	}
 	fputs("</svg>\n", f);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -426,3 +426,4 @@ int dt_bars_term(const struct dt_bars *b, const struct dt_plot_style *style, FIL
 	}
 	return lines;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -59,3 +59,4 @@ int dt_program_main(const struct dt_program *p, int argc, char **argv)
 		status = n < 0 ? DT_EXIT_FAILED : dt_program_fail(p, &err);
 	return status;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

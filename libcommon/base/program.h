@@ -26,3 +26,4 @@ void dt_program_say(const struct dt_program *p, const char *fmt, ...) __attribut
 int dt_program_check_stdout(struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -63,3 +63,4 @@ void dt_progress_end(struct dt_progress *p)
 	}
 	p->f = NULL;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -24,3 +24,4 @@ void dt_progress_end(struct dt_progress *p);
 double dt_now(void);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -111,3 +111,4 @@ uint64_t dt_rng_permute(const struct dt_rng *r, uint64_t i, uint64_t n)
 	} while (i >= n);
 	return i;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -49,3 +49,4 @@ uint32_t dt_hash_str(const char *s);
 uint64_t dt_rng_permute(const struct dt_rng *r, uint64_t i, uint64_t n);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

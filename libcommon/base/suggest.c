@@ -62,3 +62,4 @@ const char *dt_suggest_text(const struct dt_suggest *s, const char *prefix, char
 		snprintf(buf, n, "; did you mean '%s%s'?", prefix, s->best);
 	return buf;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -31,3 +31,4 @@ void dt_suggest_offer(struct dt_suggest *s, const char *known);
 const char *dt_suggest_text(const struct dt_suggest *s, const char *prefix, char *buf, size_t n);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -130,3 +130,4 @@ void dt_table_print(const struct dt_table *t, FILE *f)
 		fputc('\n', f);
 	}
 }
+/* SPDX-License-Identifier: Apache-2.0 */

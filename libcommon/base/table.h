@@ -23,3 +23,4 @@ void dt_table_end_row(struct dt_table *t);
 void dt_table_print(const struct dt_table *t, FILE *f);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

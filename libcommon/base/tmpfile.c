@@ -281,3 +281,4 @@ int dt_close_stdout(struct dt_err *err)
 		return dt_err_sys(err, gone ? -EPIPE : -EIO, "cannot write to standard output");
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -67,3 +67,4 @@ int dt_remove_tree(const char *path, struct dt_err *err);
 int dt_close_stdout(struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

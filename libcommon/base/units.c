@@ -270,3 +270,4 @@ const char *dt_format_duration(double s, char *buf, size_t n)
 		snprintf(buf, n, "%.0fh%02dm", floor((s + 0.05) / 3600), (int)fmod((s + 0.05) / 60, 60));
 	return buf;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

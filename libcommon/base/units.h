@@ -38,3 +38,4 @@ const char *dt_format_count(double v, char *buf, size_t n);
 const char *dt_format_duration(double seconds, char *buf, size_t n);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

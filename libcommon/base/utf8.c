@@ -93,3 +93,4 @@ size_t dt_utf8_count(const char *s, size_t n)
 		count += (s[i] & 0xc0) != 0x80;
 	return count;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

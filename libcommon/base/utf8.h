@@ -24,3 +24,4 @@ size_t dt_utf8_decode(const char *s, size_t n, uint32_t *ret);
 size_t dt_utf8_count(const char *s, size_t n);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

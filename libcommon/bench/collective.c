@@ -377,3 +377,4 @@ int dt_bench_call(struct dt_bench *b, size_t n, bool in_place, size_t offset, st
 		return dt_barrier(c, "benchmark", err);
 	}
 }
+/* SPDX-License-Identifier: Apache-2.0 */

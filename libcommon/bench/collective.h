@@ -85,3 +85,4 @@ int dt_bench_run(struct dt_bench *b, size_t bytes, bool in_place, double copy_gb
 void dt_bench_close(struct dt_bench *b);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

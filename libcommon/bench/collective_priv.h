@@ -25,3 +25,4 @@ int64_t dt_bench_wrong(struct dt_bench *b, size_t n, bool in_place);
 int dt_bench_call(struct dt_bench *b, size_t n, bool in_place, size_t offset, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -44,3 +44,4 @@ int dt_bench_compressed(struct dt_comm *c, const struct dt_compress_opts *o, siz
 	free(x);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

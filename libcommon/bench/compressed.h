@@ -18,3 +18,4 @@ int dt_bench_compressed(struct dt_comm *c, const struct dt_compress_opts *o, siz
 			struct dt_bench_compressed *ret, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -151,3 +151,4 @@ int dt_bench_links(struct dt_world *w, struct dt_bench_link ret[2], struct dt_er
 	}
 	return rc ? rc : n;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

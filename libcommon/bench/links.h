@@ -26,3 +26,4 @@ int dt_bench_links(struct dt_world *w, struct dt_bench_link ret[2], struct dt_er
 double dt_bench_fit_line(const double *x, const double *t, int n, double *ret_a, double *ret_b);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

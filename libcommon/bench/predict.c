@@ -246,3 +246,4 @@ void dt_bench_costs_close(struct dt_bench_costs *k)
 {
 	free(k);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -33,3 +33,4 @@ int dt_bench_costs_open(struct dt_bench_costs **ret, struct dt_comm *c, const st
 void dt_bench_costs_close(struct dt_bench_costs *k);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

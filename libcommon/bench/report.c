@@ -157,3 +157,4 @@ void dt_bench_print_totals(FILE *f, const struct dt_bench_totals *t)
 			r, s->sum_s[r] / (double)s->calls * 1e6, s->max_s[r] * 1e6,
 			100 * (double)s->last[r] / (double)s->calls);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

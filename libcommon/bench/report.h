@@ -90,3 +90,4 @@ void dt_bench_simulated_json(const struct dt_bench_topo *t, enum dt_bench_kind k
 			     const double *time_s, json_t *ret);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -138,3 +138,4 @@ int dt_bench_simulate_all(const struct dt_bench_topo *t, enum dt_bench_kind k, s
 	}
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

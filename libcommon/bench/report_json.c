@@ -126,3 +126,4 @@ void dt_bench_simulated_json(const struct dt_bench_topo *t, enum dt_bench_kind k
 							     time_s[a], "busbw_gbs", bus));
 	}
 }
+/* SPDX-License-Identifier: Apache-2.0 */

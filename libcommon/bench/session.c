@@ -254,3 +254,4 @@ void dt_bench_session_release(struct dt_bench_session *b)
 	dt_bench_skew_release(&b->skew);
 	dt_bench_costs_close(b->costs);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

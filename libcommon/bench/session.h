@@ -50,3 +50,4 @@ int dt_bench_session_run(struct dt_bench_session *b, struct dt_err *err);
 void dt_bench_session_release(struct dt_bench_session *b);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -304,3 +304,4 @@ double dt_bench_simulate_closed(const struct dt_comm_steps *s, const struct dt_b
 		return -1;
 	}
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -62,3 +62,4 @@ double dt_bench_simulate_closed(const struct dt_comm_steps *s, const struct dt_b
 size_t dt_bench_topo_chunk(const struct dt_bench_topo *t, size_t bytes);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

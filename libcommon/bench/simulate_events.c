@@ -343,3 +343,4 @@ int dt_bench_sim_events(struct dt_bench_sim *s, const struct dt_comm_steps *st, 
 		*ret_s = last;
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -31,3 +31,4 @@ int dt_bench_sim_events(struct dt_bench_sim *s, const struct dt_comm_steps *st, 
 			double *ret_s, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

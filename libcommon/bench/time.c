@@ -315,3 +315,4 @@ void dt_bench_skew_release(struct dt_bench_skew *s)
 	free(s->last);
 	*s = (struct dt_bench_skew){0};
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -119,3 +119,4 @@ int dt_bench_topo_parse(const char *s, struct dt_bench_topo *ret, struct dt_err 
 	*ret = t;
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

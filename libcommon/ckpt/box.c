@@ -280,3 +280,4 @@ void ck_copy_feed(const struct ck_copy *c, int64_t first, int64_t n, const void 
 		first += stop - col;
 	}
 }
+/* SPDX-License-Identifier: Apache-2.0 */

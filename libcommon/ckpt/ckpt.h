@@ -224,3 +224,4 @@ int dt_ckpt_reshard_tar(struct dt_ckpt *src, const struct dt_layout *layout, boo
 			struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -249,3 +249,4 @@ int dt_ckpt_commit(const char *root, int64_t step, const json_t *meta, json_t *c
 		dt_err_prefix(err, "'%s' is saved, but an older checkpoint stays", dir);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

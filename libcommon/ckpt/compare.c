@@ -326,3 +326,4 @@ int dt_tensor_stats(struct dt_tensors *t, int i, struct dt_tensor_stats *ret, st
 	*ret = s;
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -82,3 +82,4 @@ int ck_direct_write(int fd, const char *data, size_t n, uint64_t at, size_t *ret
 	*ret_done = done;
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

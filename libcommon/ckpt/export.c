@@ -74,3 +74,4 @@ int dt_export(struct dt_source *s, const char *dst, const struct dt_export *x, s
 	exp_release(&e);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

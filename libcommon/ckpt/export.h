@@ -44,3 +44,4 @@ int dt_export(struct dt_source *s, const char *dst, const struct dt_export *x, s
 int dt_source_average(struct dt_source **v, int n, struct dt_source **ret, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -150,3 +150,4 @@ int exp_llama2c(struct exporter *e, const char *dst, struct dt_err *err)
 	dt_tmpfile_abort(&f);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -79,3 +79,4 @@ int exp_dt(struct exporter *e, const char *dst, struct dt_err *err)
 	free(p);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

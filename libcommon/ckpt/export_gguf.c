@@ -217,3 +217,4 @@ int exp_gguf(struct exporter *e, const char *dst, struct dt_err *err)
 	free(head);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

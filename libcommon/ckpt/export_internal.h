@@ -59,3 +59,4 @@ int exp_dt(struct exporter *e, const char *dst, struct dt_err *err);
 int exp_gguf_tokenizer(struct exporter *e, struct gguf_out *g, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -224,3 +224,4 @@ int exp_safetensors(struct exporter *e, const char *dst, struct dt_err *err)
 	json_decref(config);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -252,3 +252,4 @@ const char *exp_token(const json_t *root, int64_t id)
 	json_object_foreach(vocab, key, v) if (json_is_integer(v) && json_integer_value(v) == id) return key;
 	return NULL;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

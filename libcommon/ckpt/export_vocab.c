@@ -229,3 +229,4 @@ int exp_gguf_tokenizer(struct exporter *e, struct gguf_out *g, struct dt_err *er
 		gguf_out_u32(g, "tokenizer.ggml.eos_token_id", c->eos);
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

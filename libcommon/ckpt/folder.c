@@ -280,3 +280,4 @@ int dt_ckpt_split_path(const char *dst, int64_t step, char *root, char *made, si
 	snprintf(made, n, "%s/%s", root, want);
 	return lstat(made, &st) == 0 ? dt_err_sys(err, -EEXIST, "cannot write '%s'", made) : 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -86,3 +86,4 @@ void gguf_out_tensor(struct gguf_out *g, const char *name, int ndim, const int64
 	fwrite(&type, 4, 1, g->f);
 	fwrite(&at, 8, 1, g->f);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

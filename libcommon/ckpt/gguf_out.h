@@ -37,3 +37,4 @@ static inline uint64_t gguf_align_up(uint64_t n)
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

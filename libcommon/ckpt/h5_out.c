@@ -177,3 +177,4 @@ int ck_pwrite(int fd, const void *data, size_t n, uint64_t at)
 	}
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

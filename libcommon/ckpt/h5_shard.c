@@ -159,3 +159,4 @@ int ck_h5_check(hid_t file, const struct ck_tensor *t, const struct ck_piece *p,
 	H5Dclose(set);
 	return wrong ? dt_err_set(err, -EBADMSG, "dataset '%s' %s", name, wrong) : 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

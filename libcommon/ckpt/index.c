@@ -81,3 +81,4 @@ int ck_index_write(const char *dir, const struct ck_manifest *m, struct dt_err *
 		rc = dt_err_sys(err, -errno, "cannot write '%s'", path);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

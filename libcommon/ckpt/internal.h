@@ -177,3 +177,4 @@ struct dt_tensor_desc;
 void ck_describe(const struct dt_ckpt *c, int i, struct dt_tensor_desc *ret);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

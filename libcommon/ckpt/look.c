@@ -83,3 +83,4 @@ int dt_tensors_print(struct dt_tensors *t, int i, bool raw, FILE *f, struct dt_e
 	free(buf);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

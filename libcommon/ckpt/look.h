@@ -74,3 +74,4 @@ int dt_report_stats(struct dt_tensors *t, void (*progress)(void *arg, uint64_t d
 		    void *arg, FILE *f, json_t **ret_json, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -362,3 +362,4 @@ void ck_manifest_release(struct ck_manifest *m)
 	free(m->by_name);
 	memset(m, 0, sizeof(*m));
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -208,3 +208,4 @@ void src_pre_put(const struct src_pre *p, json_t *tokenizer)
 			    json_pack("{s:s, s:o}", "type", "Sequence", "pretokenizers", list));
 	json_object_set_new(tokenizer, "decoder", byte_level(true));
 }
+/* SPDX-License-Identifier: Apache-2.0 */

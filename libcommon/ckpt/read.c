@@ -518,3 +518,4 @@ int dt_ckpt_read_run(struct dt_ckpt *c, int i, int64_t first, int64_t n, void *d
 	}
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

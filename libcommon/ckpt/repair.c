@@ -213,3 +213,4 @@ int dt_ckpt_repair(const char *path, const char *replica, void (*report)(void *a
 	free(r.buf);
 	return rc < 0 ? rc : fixed;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

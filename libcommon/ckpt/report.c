@@ -431,3 +431,4 @@ int dt_report_verify(const char *path, int workers,
 	json_decref(v.findings);
 	return n;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

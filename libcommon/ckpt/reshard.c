@@ -445,3 +445,4 @@ int dt_ckpt_reshard(struct dt_ckpt *src, const struct dt_layout *layout, const c
 	pthread_mutex_destroy(&r.lock);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

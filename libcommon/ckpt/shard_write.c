@@ -359,3 +359,4 @@ int dt_ckpt_write_shard(const char *tmpdir, int rank, const struct dt_piece *p, 
 {
 	return dt_ckpt_write_shard_from(tmpdir, rank, p, n, compress, NULL, NULL, ret_list, err);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

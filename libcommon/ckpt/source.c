@@ -230,3 +230,4 @@ const void *dt_source_raw(const struct dt_source *s, int i)
 		return NULL;
 	return v->data + dt_format_bytes(v->format, v->first);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -75,3 +75,4 @@ const char *dt_source_chat_template(const struct dt_source *s);
 const char *dt_source_note(const struct dt_source *s);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

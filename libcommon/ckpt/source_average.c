@@ -48,3 +48,4 @@ int dt_source_average(struct dt_source **v, int n, struct dt_source **ret, struc
 	*ret = s;
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

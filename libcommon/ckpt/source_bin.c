@@ -221,3 +221,4 @@ int src_open_llama2c(struct dt_source *s, struct dt_err *err)
 		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", s->path);
 	return src_resolve(s, DT_NAMES_GGUF, err);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

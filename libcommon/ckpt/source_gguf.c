@@ -77,3 +77,4 @@ int src_open_gguf(struct dt_source *s, bool weights, struct dt_err *err)
 	dt_gguf_release(&g);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -146,3 +146,4 @@ const struct src_pre *src_pre_of(const json_t *tokenizer);
 void src_pre_put(const struct src_pre *p, json_t *tokenizer);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

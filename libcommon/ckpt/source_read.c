@@ -141,3 +141,4 @@ int dt_source_read(struct dt_source *s, int i, const int64_t *off, const int64_t
 	}
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

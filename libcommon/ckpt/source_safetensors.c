@@ -239,3 +239,4 @@ int src_open_safetensors(struct dt_source *s, struct dt_err *err)
 		rc = src_resolve(s, DT_NAMES_HF, err);
 	return rc == 0 ? src_hf_tokenizer(s, folder, err) : rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -145,3 +145,4 @@ int src_resolve(struct dt_source *s, enum dt_names scheme, struct dt_err *err)
 					s->stored[i].name, s->config.family);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -152,3 +152,4 @@ int dt_ckpt_reshard_tar(struct dt_ckpt *src, const struct dt_layout *layout, boo
 	dt_remove_tree(spool, NULL);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

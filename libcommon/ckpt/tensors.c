@@ -240,3 +240,4 @@ int dt_tensors_read(struct dt_tensors *t, int i, const int64_t *off, const int64
 	return t->ck ? dt_ckpt_read(t->ck, i, off, shape, t->v[i].dtype, dst, err)
 		     : dt_source_read(t->src, i, off, shape, t->v[i].dtype, dst, err);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -88,3 +88,4 @@ struct dt_tensor_stats {
 int dt_tensor_stats(struct dt_tensors *t, int i, struct dt_tensor_stats *ret, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

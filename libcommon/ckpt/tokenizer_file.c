@@ -133,3 +133,4 @@ int dt_tokenizer_file_text(const char *spec, char **ret, size_t *ret_n, struct d
 	*ret_n = s.tokenizer_n;
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -19,3 +19,4 @@
 int dt_tokenizer_file_text(const char *spec, char **ret, size_t *ret_n, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -338,3 +338,4 @@ int dt_ckpt_tree(const struct dt_ckpt *c, bool all, void (*line)(void *arg, cons
 	free(v);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -354,3 +354,4 @@ int dt_ckpt_verify(const char *path, int workers, void (*report)(void *arg, cons
 	dt_ckpt_close(v.c);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -387,3 +387,4 @@ int src_llama2c_tokenizer(struct dt_source *s, const char *path, struct dt_err *
 	free(text);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -222,3 +222,4 @@ int src_sentencepiece(struct dt_source *s, const uint8_t *p, size_t n, struct dt
 	free(q.v.t);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

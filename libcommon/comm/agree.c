@@ -19,3 +19,4 @@ int dt_comm_agree(struct dt_comm *c, int rc, bool *ret_reached, struct dt_err *e
 		return now < 0 ? now : rc;
 	return dt_err_set(err, code, "%s", "");
 }
+/* SPDX-License-Identifier: Apache-2.0 */

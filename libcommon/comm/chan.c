@@ -318,3 +318,4 @@ const struct dt_comm_transport dt_comm_transport_chan = {
 	.step = chan_step,
 	.progress = chan_progress,
 };
+/* SPDX-License-Identifier: Apache-2.0 */

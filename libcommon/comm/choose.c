@@ -84,3 +84,4 @@ const struct dt_comm_transport *dt_comm_transport_of(const struct dt_comm *c, co
 	       : a == DT_ALG_MPI  ? &dt_comm_transport_mpi
 				  : &dt_comm_transport_steps;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

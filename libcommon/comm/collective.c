@@ -345,3 +345,4 @@ void dt_comm_poll(struct dt_world *w, double *exposed_s)
 	if (exposed_s)
 		*exposed_s += dt_now() - t0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -285,3 +285,4 @@ int dt_wait(struct dt_comm_req **req, double *exposed_s, struct dt_err *err);
 void dt_comm_poll(struct dt_world *w, double *exposed_s);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -378,3 +378,4 @@ int dt_compress_all_reduce(struct dt_compress *z, float *x, enum dt_redop op, co
 		*codec_s += dt_now() - t0 - net_s;
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -46,3 +46,4 @@ const float *dt_compress_kept(const struct dt_compress *z);
 double dt_compress_break_even(double plain_bytes, double wire_bytes, double codec_s);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -288,3 +288,4 @@ const struct dt_comm_transport dt_comm_transport_steps = {
 	.release = exec_release,
 };
 _Static_assert(sizeof(struct exec) <= DT_COMM_REQ_STATE_MAX, "state of a request");
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -187,3 +187,4 @@ int dt_comm_node_ranks(const struct dt_comm *c)
 {
 	return c->node_ranks;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

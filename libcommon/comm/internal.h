@@ -238,3 +238,4 @@ void dt_comm_watch_stop(struct dt_world *w);
 void dt_comm_end_job(struct dt_world *w, int status) __attribute__((noreturn));
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

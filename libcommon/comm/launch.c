@@ -36,3 +36,4 @@ struct dt_comm_launch dt_comm_launch_detect(char *(*get)(const char *))
 		l.by = "a PMIx launcher";
 	return l;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -69,3 +69,4 @@ void dt_mesh_release(struct dt_mesh *m)
 	dt_comm_free(m->world);
 	memset(m, 0, sizeof(*m));
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -404,3 +404,4 @@ static int self_step(struct dt_comm_req *r, struct dt_err *err)
 
 const struct dt_comm_transport dt_comm_transport_self = {
 	.name = "self", .start = self_start, .step = self_step};
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -397,3 +397,4 @@ const struct dt_comm_transport *dt_comm_nccl_transport(const struct dt_comm *c, 
 		return NULL;
 	return o->kind == DT_COMM_SEND || o->kind == DT_COMM_RECV ? &messages : &collectives;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

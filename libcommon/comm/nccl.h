@@ -28,3 +28,4 @@ int dt_comm_nccl_look(struct dt_world *w, double timeout_s, struct dt_comm_where
 void dt_comm_nccl_abort(struct dt_world *w);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

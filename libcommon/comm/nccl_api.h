@@ -54,3 +54,4 @@ struct dt_comm_nccl_lib {
 };
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -393,3 +393,4 @@ void dt_comm_nccl_abort(struct dt_world *w)
 	}
 	pthread_mutex_unlock(&k->lock);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

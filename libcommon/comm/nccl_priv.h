@@ -83,3 +83,4 @@ int dt_comm_nccl_link_ready(struct dt_comm_nccl_link *l, const struct dt_comm_wh
 int dt_comm_nccl_group_ready(struct dt_comm *c, const struct dt_comm_where *at, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -28,3 +28,4 @@ static inline bool dt_comm_op_reduces(enum dt_comm_op_kind k)
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -257,3 +257,4 @@ out:
 	*ret_lens = lens;
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -223,3 +223,4 @@ void dt_comm_reduce_divide(void *x, int p, size_t n, enum dt_dtype t)
 		break;
 	}
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -36,3 +36,4 @@ void dt_comm_copy_stream_open(void *dst, const void *src, size_t n);
 void dt_comm_stream_fence(void);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

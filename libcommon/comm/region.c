@@ -174,3 +174,4 @@ void dt_comm_regions_release(struct dt_world *w)
 	free(w->maps);
 	w->maps = NULL;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -250,3 +250,4 @@ const struct dt_comm_transport dt_comm_transport_shm = {
 	.progress = shm_progress,
 	.sleep = shm_sleep,
 };
+/* SPDX-License-Identifier: Apache-2.0 */

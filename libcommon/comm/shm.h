@@ -108,3 +108,4 @@ int dt_comm_pieces_start(struct dt_comm_req *r, struct dt_err *err);
 bool dt_comm_pieces_step(struct dt_comm_req *r);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

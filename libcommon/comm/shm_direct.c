@@ -263,3 +263,4 @@ void dt_comm_direct_finish(struct dt_comm_req *r)
 	if (r->op.kind == DT_COMM_REDUCE_SCATTER && !r->op.src && r->c->rank)
 		memcpy(r->op.dst, (char *)r->op.dst + (size_t)r->c->rank * block, block);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

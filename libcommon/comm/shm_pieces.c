@@ -332,3 +332,4 @@ bool dt_comm_pieces_step(struct dt_comm_req *r)
 		note_pace(r);
 	return true;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

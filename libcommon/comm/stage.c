@@ -140,3 +140,4 @@ int dt_comm_stage_end(struct dt_comm *c, struct dt_comm_stage *s, const char *wh
 	release(s);
 	return late < 0 ? dt_err_sys(err, late, "'%s': cannot copy to the device", what) : rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -454,3 +454,4 @@ bool dt_comm_steps_pair(const struct dt_comm_steps *s, int round, int who[2])
 	who[1] = s->kind == DT_COMM_BROADCAST || s->kind == DT_COMM_REDUCE ? s->root : 0;
 	return true;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -65,3 +65,4 @@ int dt_comm_steps_alike(const struct dt_comm_steps *s, int round);
 bool dt_comm_steps_pair(const struct dt_comm_steps *s, int round, int who[2]);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

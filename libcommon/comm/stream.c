@@ -120,3 +120,4 @@ void dt_comm_copy_stream(void *dst, const void *src, size_t n)
 	memcpy(dst, src, n);
 }
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -314,3 +314,4 @@ void dt_comm_watch_stop(struct dt_world *w)
 	free(k);
 	w->watch = NULL;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

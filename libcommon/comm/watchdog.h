@@ -50,3 +50,4 @@ void dt_comm_watch_collect(struct dt_world *w, int group);
 void dt_comm_watch_report(struct dt_world *w, const struct dt_comm_where *at);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

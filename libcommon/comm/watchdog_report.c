@@ -138,3 +138,4 @@ void dt_comm_watch_report(struct dt_world *w, const struct dt_comm_where *at)
 		}
 	free(ranks);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -148,3 +148,4 @@ void dt_comm_watch_collect(struct dt_world *w, int group)
 			missing |= !k->state[r].known;
 	} while (missing && dt_now() < until);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -304,3 +304,4 @@ void dt_world_abort(struct dt_world *w, int status)
 	fflush(NULL);
 	dt_comm_end_job(w, status);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -202,3 +202,4 @@ out:
 	free(q.v);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -66,3 +66,4 @@ size_t dt_bpe_short(const struct dt_bpe *b, int32_t *sym, size_t n);
 int64_t dt_bpe_long(const struct dt_bpe *b, int32_t *sym, size_t n);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -498,3 +498,4 @@ int dt_bpe_trainer_run(struct dt_bpe_trainer *t, void (*progress)(void *ctx, int
 	w.pattern = t->o.chars ? char_pattern : patterns[t->o.pattern];
 	return dt_tok_write_json(&w, ret, ret_n, err);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -41,3 +41,4 @@ int dt_bpe_trainer_run(struct dt_bpe_trainer *t, void (*progress)(void *ctx, int
 		       void *ctx, char **ret, size_t *ret_n, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -116,3 +116,4 @@ int dt_tok_write_json(const struct dt_tok_write *w, char **ret, size_t *ret_n, s
 	*ret_n = strlen(text);
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -101,3 +101,4 @@ void dt_bytemap_release(struct dt_bytemap *m)
 	free(m->slot);
 	memset(m, 0, sizeof(*m));
 }
+/* SPDX-License-Identifier: Apache-2.0 */

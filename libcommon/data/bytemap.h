@@ -49,3 +49,4 @@ static inline uint64_t dt_bytes_hash(const char *s, size_t n)
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

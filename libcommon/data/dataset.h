@@ -76,3 +76,4 @@ int dt_dataset_finish(struct dt_dataset_writer *w, struct dt_err *err); /* frees
 void dt_dataset_abandon(struct dt_dataset_writer *w);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

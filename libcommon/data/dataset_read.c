@@ -386,3 +386,4 @@ int dt_dataset_verify(struct dt_dataset *d, struct dt_err *err)
 	free(buf);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -474,3 +474,4 @@ void dt_dataset_abandon(struct dt_dataset_writer *w)
 	free(w->text);
 	free(w);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -74,3 +74,4 @@ void dt_ids_write(enum dt_ids_form form, const int32_t *ids, size_t n, FILE *f)
 	if (form == DT_IDS_TEXT)
 		fputc('\n', f);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -17,3 +17,4 @@ int dt_ids_parse(enum dt_ids_form form, const char *s, size_t n, int32_t **ret, 
 void dt_ids_write(enum dt_ids_form form, const int32_t *ids, size_t n, FILE *f);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -34,3 +34,4 @@ int dt_sampler_get(struct dt_sampler *s, int64_t n, int32_t *ret, struct dt_err 
 	}
 	return dt_dataset_read(s->data, (int64_t)i * s->seq, s->seq + 1, ret, err);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -181,3 +181,4 @@ int dt_text_source_read(struct dt_text_source *s, dt_document_fn fn, void *ctx, 
 	}
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -42,3 +42,4 @@ typedef int (*dt_document_fn)(void *ctx, const char *text, size_t n, bool eval, 
 int dt_text_source_read(struct dt_text_source *s, dt_document_fn fn, void *ctx, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

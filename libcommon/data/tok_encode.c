@@ -511,3 +511,4 @@ int dt_tokenizer_encode(const struct dt_tokenizer *t, const char *text, size_t n
 	*ret_n = l.n;
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

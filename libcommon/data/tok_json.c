@@ -479,3 +479,4 @@ int dt_tok_read_json(struct dt_tokenizer *t, const char *text, size_t n, struct 
 	json_decref(root);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

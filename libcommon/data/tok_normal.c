@@ -204,3 +204,4 @@ int64_t dt_byte_decode(const char *s, size_t n, char *out)
 	}
 	return len;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

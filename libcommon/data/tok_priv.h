@@ -145,3 +145,4 @@ struct dt_tok_write {
 int dt_tok_write_json(const struct dt_tok_write *w, char **ret, size_t *ret_n, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -208,3 +208,4 @@ int dt_tok_match(const pcre2_code *re, pcre2_match_data *md, const char *s, size
 	*ret_end = v[1];
 	return 1;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -214,3 +214,4 @@ int64_t dt_sp_symbols(const struct dt_tokenizer *t, const char *s, size_t n, int
 	}
 	return out;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

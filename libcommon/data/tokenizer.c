@@ -357,3 +357,4 @@ void dt_tokenizer_describe(const struct dt_tokenizer *t, struct dt_tokenizer_inf
 		if (t->step[i].pattern)
 			ret->pattern[ret->patterns++] = t->step[i].pattern;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -71,3 +71,4 @@ struct dt_tokenizer_info {
 void dt_tokenizer_describe(const struct dt_tokenizer *t, struct dt_tokenizer_info *ret);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -439,3 +439,4 @@ bool dt_auto_accepts(const struct dt_auto *a, const char *s)
 	}
 	return state >= 0 && a->accept[state];
 }
+/* SPDX-License-Identifier: Apache-2.0 */

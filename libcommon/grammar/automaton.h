@@ -64,3 +64,4 @@ struct dt_numbers {
 int dt_auto_numbers(const struct dt_numbers *n, struct dt_auto_budget *work, struct dt_auto **ret);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -208,3 +208,4 @@ int dt_auto_numbers(const struct dt_numbers *n, struct dt_auto_budget *work, str
 	dt_auto_free(b);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

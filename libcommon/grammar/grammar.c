@@ -284,3 +284,4 @@ bool dt_gr_prune(struct dt_grammar *g)
 	free(f.ends);
 	return good;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

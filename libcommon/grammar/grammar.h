@@ -62,3 +62,4 @@ bool dt_matcher_done(const struct dt_matcher *m);
 const uint32_t *dt_matcher_mask(struct dt_matcher *m, const struct dt_vocab_order *o);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

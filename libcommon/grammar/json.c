@@ -132,3 +132,4 @@ struct dt_grammar *dt_grammar_json(void)
 	}
 	return g;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -364,3 +364,4 @@ const uint32_t *dt_matcher_mask(struct dt_matcher *m, const struct dt_vocab_orde
 	old->key.n = -1; /* not a mask */
 	return NULL;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

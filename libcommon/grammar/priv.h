@@ -76,3 +76,4 @@ static inline struct dt_elem dt_gr_byte(struct dt_grammar *g, int c)
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -50,3 +50,4 @@ int dt_regex_parse(struct dt_regex *x);
 bool dt_regex_in_set(const struct dt_regex *x, int t, uint32_t c);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -263,3 +263,4 @@ int dt_auto_regex(const char *pattern, struct dt_auto_budget *work, struct dt_au
 	free(x.nfa);
 	return r;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

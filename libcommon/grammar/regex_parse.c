@@ -386,3 +386,4 @@ int dt_regex_parse(struct dt_regex *x)
 		return refuse(x, "a closing parenthesis too many");
 	return root;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

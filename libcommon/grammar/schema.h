@@ -167,3 +167,4 @@ void dt_schema_refuse_not(struct dt_schema *b, const struct dt_conj *c, int type
 const json_t *dt_schema_no(const json_t *list, int64_t but, size_t *at);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -131,3 +131,4 @@ int dt_schema_array(struct dt_schema *b, const struct dt_conj *c)
 				       "the schema's 'uniqueItems' with 'prefixItems' is not supported");
 	return dt_gr_array(b->g, &b->json, differ ? unique(b, c, min, max) : items(b, c, min, max));
 }
+/* SPDX-License-Identifier: Apache-2.0 */

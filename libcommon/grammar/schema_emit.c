@@ -295,3 +295,4 @@ int dt_schema_literals(struct dt_schema *b, const json_t *const *value, int n)
 	free(text);
 	return r;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -530,3 +530,4 @@ void dt_schema_flatten(struct dt_schema *b, const struct dt_places *p, struct dt
 		flatten(b, f, ret);
 	free(f);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

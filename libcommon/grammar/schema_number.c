@@ -156,3 +156,4 @@ int dt_schema_number(struct dt_schema *b, const struct dt_conj *c, bool integer)
 	dt_auto_free(all);
 	return r;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

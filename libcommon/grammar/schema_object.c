@@ -397,3 +397,4 @@ out:
 	free(now);
 	return r;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -317,3 +317,4 @@ int dt_grammar_schema(const json_t *schema, struct dt_grammar **ret, struct dt_e
 	*ret = b.g;
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -252,3 +252,4 @@ int dt_schema_string(struct dt_schema *b, const struct dt_conj *c)
 	dt_gr_alt(b->g, r, SEQ(quote, dt_gr_r(first), dt_gr_r(rest), quote));
 	return r;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -382,3 +382,4 @@ bool dt_schema_apart(struct dt_schema *b, const struct dt_conj *a, const struct 
 	types = dt_schema_given(&both);
 	return !(types & type) || nothing_of(b, &both, type, depth);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -144,3 +144,4 @@ bool dt_activation_on_stream(enum dt_act id)
 		return false;
 	}
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -106,3 +106,4 @@ const char *dt_keep_format(struct dt_keep k, char *buf, size_t n);
 bool dt_activation_on_stream(enum dt_act id);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -98,3 +98,4 @@ struct dt_node *dt_node_add(struct dt_builder *b, enum dt_op op, const char *nam
 		n->out[i] = i < outs && out_names[i] ? value_add(b, out_names[i]) : -1;
 	return b->failed ? NULL : n;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

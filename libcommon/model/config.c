@@ -187,3 +187,4 @@ double dt_score_scale(const struct dt_config *c)
 {
 	return 1.0 / sqrt((double)(c->score_dim ? c->score_dim : c->head_dim));
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -125,3 +125,4 @@ double dt_rope_local_frequency(const struct dt_config *c, int64_t i);
 double dt_score_scale(const struct dt_config *c);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -97,3 +97,4 @@ int dt_config_from_gguf(const struct dt_gguf *g, struct dt_config *ret, struct d
 	*ret = c;
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -68,3 +68,4 @@ int dt_config_from_hf(const json_t *o, struct dt_config *ret, struct dt_err *err
 	*ret = c;
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

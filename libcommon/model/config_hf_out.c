@@ -29,3 +29,4 @@ int dt_config_to_hf(const struct dt_config *c, const char *dtype, json_t **ret, 
 	*ret = o;
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -215,3 +215,4 @@ int dt_config_from_json(const json_t *o, struct dt_config *ret, struct dt_err *e
 	*ret = c;
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

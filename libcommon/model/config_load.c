@@ -148,3 +148,4 @@ int dt_config_load(const char *name, struct dt_config *ret, struct dt_err *err)
 	}
 	return load_file(name, MAX_MANIFEST_BYTES, ret, err);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

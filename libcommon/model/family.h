@@ -57,3 +57,4 @@ const struct dt_family *dt_family_of_arch(const char *arch);
 const char *dt_family_list(bool gguf, char *buf, size_t n);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

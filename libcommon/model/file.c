@@ -309,3 +309,4 @@ int dt_model_describe(const char *name, struct dt_config *ret, struct dt_model_f
 	*ret_file = f;
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

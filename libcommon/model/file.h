@@ -29,3 +29,4 @@ int dt_model_describe(const char *name, struct dt_config *ret, struct dt_model_f
 void dt_model_file_release(struct dt_model_file *f);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -36,3 +36,4 @@ double dt_model_flops_per_token(const struct dt_config *c, int64_t seq, bool tra
 		forward += 2 * dt_layer_weights(c, i) + dt_layer_attention_flops(c, i, seq);
 	return training ? 3 * forward : forward;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

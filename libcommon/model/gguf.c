@@ -448,3 +448,4 @@ int dt_gguf_add_parts(struct dt_gguf *g, const char *first, dt_gguf_map_fn *map,
 				g->ntensor, (long long)total);
 	return rc < 0 ? rc : 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -98,3 +98,4 @@ void dt_gguf_next_string(const unsigned char **at, const char **ret, size_t *ret
 int dt_config_from_gguf(const struct dt_gguf *g, struct dt_config *ret, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

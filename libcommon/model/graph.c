@@ -66,3 +66,4 @@ int dt_model_params(const struct dt_config *c, struct dt_params *ret, struct dt_
 	dt_graph_release(&g);
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

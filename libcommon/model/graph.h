@@ -96,3 +96,4 @@ struct dt_node *dt_node_add(struct dt_builder *b, enum dt_op op, const char *nam
 			    const char *const *out_names);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -288,3 +288,4 @@ int dt_prog_build(const struct dt_prog_spec *s, struct dt_prog *ret, struct dt_e
 	*ret = p;
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -109,3 +109,4 @@ bool dt_param_is_rotary(const struct dt_config *c, const struct dt_param *p)
 	       (p->role == DT_W_Q || p->role == DT_W_K || p->role == DT_W_Q_B || p->role == DT_W_K_B ||
 		p->role == DT_W_Q_NORM || p->role == DT_W_K_NORM);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -34,3 +34,4 @@ int64_t dt_rope_row(int64_t r, int64_t dim, int from, int to);
 bool dt_param_is_rotary(const struct dt_config *c, const struct dt_param *p);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

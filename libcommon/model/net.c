@@ -121,3 +121,4 @@ int dt_net_parse(const char *name, struct dt_net *ret, struct dt_err *err)
 		*ret = n;
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

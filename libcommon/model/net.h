@@ -25,3 +25,4 @@ struct dt_net {
 int dt_net_parse(const char *name, struct dt_net *ret, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -71,3 +71,4 @@ void dt_param_cut(const struct dt_param *p, int tp, int r, int64_t off[2], int64
 	off[p->cut_dim] = first * p->cut_unit;
 	shape[p->cut_dim] = n * p->cut_unit;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

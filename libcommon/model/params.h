@@ -139,3 +139,4 @@ double dt_layer_attention_flops(const struct dt_config *c, int64_t layer, int64_
 double dt_model_flops_per_token(const struct dt_config *c, int64_t seq, bool training);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -110,3 +110,4 @@ int dt_config_find_preset(const char *name, struct dt_config *ret)
 	}
 	return -ENOENT;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

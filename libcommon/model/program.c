@@ -174,3 +174,4 @@ int dt_prog_finish(struct dt_prog *p)
 		}
 	return find_segments(p);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -102,3 +102,4 @@ int64_t dt_value_rows(const struct dt_prog *p, int v);
 int64_t dt_value_numel(const struct dt_prog *p, int v);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

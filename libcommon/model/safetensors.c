@@ -158,3 +158,4 @@ void dt_safetensors_release(struct dt_safetensors *s)
 	free(s->t);
 	memset(s, 0, sizeof(*s));
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -34,3 +34,4 @@ void dt_safetensors_release(struct dt_safetensors *s);
 const char *dt_safetensors_dtype(int f);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

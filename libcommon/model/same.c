@@ -43,3 +43,4 @@ bool dt_config_same(const struct dt_config *a, const struct dt_config *b, const 
 	json_decref(y);
 	return same;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

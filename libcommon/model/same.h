@@ -10,3 +10,4 @@
 bool dt_config_same(const struct dt_config *a, const struct dt_config *b, const char **ret_what);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -57,3 +57,4 @@ dt_call dt_call_embed, dt_call_norm, dt_call_linear, dt_call_linear_act, dt_call
 	dt_call_rope_b, dt_call_attention_b, dt_call_act_b, dt_call_gated_b;
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

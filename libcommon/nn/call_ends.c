@@ -197,3 +197,4 @@ int dt_call_leave(struct dt_exec *x, const struct dt_node *n, struct dt_err *err
 	x->comm_s += dt_now() - t0;
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

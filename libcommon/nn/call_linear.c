@@ -90,3 +90,4 @@ int dt_call_dw8(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 				    x->accumulate));
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

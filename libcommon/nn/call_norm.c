@@ -181,3 +181,4 @@ int dt_call_add(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 			     dt_call_mat(x, n->in[1])));
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

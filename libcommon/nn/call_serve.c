@@ -175,3 +175,4 @@ dt_call *const dt_serve_calls[DT_OP_N] = {
 	[DT_OP_COMBINE] = combine,
 	[DT_OP_HEAD] = head,
 };
+/* SPDX-License-Identifier: Apache-2.0 */

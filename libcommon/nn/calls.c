@@ -31,3 +31,4 @@ dt_call *const dt_calls[DT_OP_N] = {
 	[DT_OP_ACT_B] = dt_call_act_b,
 	[DT_OP_GATED_B] = dt_call_gated_b,
 };
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -13,3 +13,4 @@ int dt_kernel_check(int rc, const char *op, struct dt_err *err)
 		start--;
 	return dt_err_sys(err, rc, "kernel %.*s failed", end ? (int)(end - start) : 40, end ? start : op);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -268,3 +268,4 @@ int dt_flight_upload(const struct dt_flight *f, const struct dt_exec *x, struct 
 		rc = dt_dev_copy(x->dev, f->targets, f->host_targets, n);
 	return rc < 0 ? dt_err_sys(err, rc, "cannot copy samples to the device") : 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

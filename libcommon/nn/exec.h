@@ -109,3 +109,4 @@ void dt_param_init(const struct dt_param *p, const struct dt_local_param *lp, ui
 		   int64_t n, float *out);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -224,3 +224,4 @@ int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *
 		return dt_infer_side_forward(m, b, logits, err);
 	return dt_infer_pass(m, b, logits, err);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

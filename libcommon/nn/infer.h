@@ -71,3 +71,4 @@ uint64_t dt_infer_replayed(const struct dt_infer *m);
 int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -40,3 +40,4 @@ const int32_t *dt_infer_there(const struct dt_infer *m, const int32_t *p)
 
 	return m->side.host ? (const int32_t *)(m->side.there + (c - m->side.host)) : p;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

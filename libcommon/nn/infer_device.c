@@ -279,3 +279,4 @@ uint64_t dt_infer_replayed(const struct dt_infer *m)
 {
 	return m->side.replayed;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

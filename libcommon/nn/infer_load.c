@@ -204,3 +204,4 @@ void dt_infer_unload(struct dt_infer *m)
 	dt_exec_close(&m->x);
 	dt_infer_area_release(m, &m->weights);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

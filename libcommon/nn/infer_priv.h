@@ -80,3 +80,4 @@ void dt_infer_unload(struct dt_infer *m);
 extern dt_call *const dt_serve_calls[DT_OP_N];
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -52,3 +52,4 @@ void dt_param_init(const struct dt_param *p, const struct dt_local_param *lp, ui
 				   out + (lo - first), (uint64_t)(hi - lo), 0.0f, (float)p->init_std);
 	}
 }
+/* SPDX-License-Identifier: Apache-2.0 */

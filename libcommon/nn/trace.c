@@ -28,3 +28,4 @@ int dt_call_traced(struct dt_exec *x, int step, struct dt_err *err)
 	json_decref(line);
 	return rc < 0 ? dt_err_sys(err, errno ? -errno : rc, "cannot write the trace") : 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

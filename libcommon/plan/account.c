@@ -338,3 +338,4 @@ int dt_account_train(const struct dt_run *s, struct dt_coords at, enum dt_accoun
 	dt_params_release(&table);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -224,3 +224,4 @@ int dt_runs_error(const struct dt_cluster *c, const struct dt_stack *stack, cons
 	*ret_error = sum / runs->n;
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -35,3 +35,4 @@ int dt_runs_error(const struct dt_cluster *c, const struct dt_stack *stack, cons
 		  struct dt_run_error *ret_each, double *ret_error, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -80,3 +80,4 @@ int dt_card_free(const char *name, uint64_t *ret, struct dt_err *err)
 	dlclose(lib);
 	return rc < 0 ? dt_err_set(err, rc, "'%s': no such card, or the driver does not answer", name) : 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -13,3 +13,4 @@
 int dt_card_free(const char *name, uint64_t *ret, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -471,3 +471,4 @@ double dt_message_time(const struct dt_cluster *c, double bytes, int stride)
 		i++;
 	return c->level[i].latency_s + bytes / c->level[i].bandwidth;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -107,3 +107,4 @@ double dt_collective_time(const struct dt_cluster *c, enum dt_collective kind, d
 double dt_message_time(const struct dt_cluster *c, double bytes, int stride);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -24,3 +24,4 @@ int dt_account_net(const struct dt_net *net, const struct dt_run *s, const struc
 		   struct dt_estimate *t, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -167,3 +167,4 @@ int dt_estimate_train(const struct dt_run *s, struct dt_coords at, enum dt_accou
 		dt_estimate_release(&t);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

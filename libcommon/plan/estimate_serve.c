@@ -208,3 +208,4 @@ out:
 	dt_params_release(&table);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

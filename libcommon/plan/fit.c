@@ -298,3 +298,4 @@ int dt_fit_lowest_zero(struct dt_fit_query *q, uint64_t room, struct dt_err *err
 	}
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

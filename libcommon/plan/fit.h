@@ -70,3 +70,4 @@ enum dt_exactness dt_category_exactness(const struct dt_estimate *e, int cat);
 json_t *dt_fit_json(const struct dt_fit_query *q, const struct dt_fit *f, bool buffers);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

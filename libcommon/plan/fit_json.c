@@ -139,3 +139,4 @@ json_t *dt_fit_json(const struct dt_fit_query *q, const struct dt_fit *f, bool b
 		json_object_set_new(o, "buffers", entries(e));
 	return o;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -269,3 +269,4 @@ int dt_fit_check(const struct dt_estimate *e, const struct dt_measurement *m, do
 	}
 	return cat;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

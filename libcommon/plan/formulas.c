@@ -158,3 +158,4 @@ double dt_whole_weight_bytes(const struct dt_config *c, const struct dt_params *
 		n += dt_weight_bytes(c, &t->p[i], (double)dt_param_numel(&t->p[i]), f);
 	return n;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -103,3 +103,4 @@ int dt_weight_kept_as(const struct dt_config *c, const struct dt_param *p, enum 
 double dt_whole_weight_bytes(const struct dt_config *c, const struct dt_params *t, enum dt_weight_format f);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -67,3 +67,4 @@ const char *dt_fp8_names(const struct dt_fp8_plan *p, bool used, char *buf)
 	}
 	return buf;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

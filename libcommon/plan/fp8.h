@@ -32,3 +32,4 @@ void dt_fp8_plan(const struct dt_run *r, struct dt_coords at, struct dt_fp8_plan
 const char *dt_fp8_names(const struct dt_fp8_plan *p, bool used, char *buf);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

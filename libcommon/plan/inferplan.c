@@ -83,3 +83,4 @@ uint64_t dt_infer_packed(const struct dt_param *p, enum dt_format format)
 	return dt_infer_packs(p) ? (uint64_t)parts * dt_panels_bytes(format, p->shape[0] / parts, p->shape[1])
 				 : 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

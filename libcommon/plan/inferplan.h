@@ -37,3 +37,4 @@ uint64_t dt_infer_place(const struct dt_config *c, const struct dt_param *p, enu
 uint64_t dt_infer_packed(const struct dt_param *p, enum dt_format format);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -236,3 +236,4 @@ void dt_layout_stage(const struct dt_layout *l, const struct dt_config *c, int s
 	*first = stage * each + (stage > others - spare ? stage - (others - spare) : 0);
 	*last = *first + each + (stage >= others - spare);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

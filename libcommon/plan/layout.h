@@ -74,3 +74,4 @@ int dt_local_build(const struct dt_params *t, const struct dt_config *c, const s
 void dt_local_release(struct dt_local *l);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

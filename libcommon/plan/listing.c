@@ -151,3 +151,4 @@ json_t *dt_listing_json(const struct dt_memory_plan *plan, const struct dt_run *
 	}
 	return ret;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -34,3 +34,4 @@ void dt_listed_add(struct dt_listed *a, const struct dt_listed *b, double times)
 const char *dt_listed_result(const struct dt_cost_site *s, const struct dt_node *n, char *buf, size_t size);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -281,3 +281,4 @@ void dt_listing_print(const struct dt_memory_plan *plan, const struct dt_run *r,
 	fprintf(f, "\nmodel flops of the rank (MFU) %.2f GFLOP\n", model / 1e9);
 	print_peak(plan, r, f);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -107,3 +107,4 @@ void dt_local_release(struct dt_local *l)
 	l->unit = NULL;
 	l->n = l->nunit = 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -22,3 +22,4 @@ double dt_lr_at(const struct dt_lr *l, int64_t step)
 		return l->min_lr + 0.5 * (l->lr - l->min_lr) * (1 + cos(M_PI * x));
 	return l->lr + (l->min_lr - l->lr) * x;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

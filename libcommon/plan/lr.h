@@ -23,3 +23,4 @@ struct dt_lr {
 double dt_lr_at(const struct dt_lr *l, int64_t step);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

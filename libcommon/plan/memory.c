@@ -495,3 +495,4 @@ const struct dt_buf *dt_memory_find(const struct dt_memory_plan *p, enum dt_buf_
 			return &p->buf[i];
 	return NULL;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

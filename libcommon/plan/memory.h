@@ -112,3 +112,4 @@ enum { DT_UNIT_SLOT_EMBED = 2, DT_UNIT_SLOT_FINAL = 3, DT_UNIT_SLOTS = 4 };
 int dt_unit_slot(const struct dt_local *l, int u, int64_t layers);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

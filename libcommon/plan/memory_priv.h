@@ -32,3 +32,4 @@ int dt_plan_values(struct dt_plan_builder *b, struct dt_err *err);
 void dt_plan_value_offsets(struct dt_plan_builder *b);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -393,3 +393,4 @@ void dt_plan_value_offsets(struct dt_plan_builder *b)
 			if (b->value_item[k][v] >= 0)
 				b->plan->value[k][v].offset += b->item[b->value_item[k][v]].offset;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -324,3 +324,4 @@ int dt_op_times_from_json(const json_t *o, struct dt_op_times *ret, struct dt_er
 	*ret = t;
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

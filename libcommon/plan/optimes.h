@@ -91,3 +91,4 @@ json_t *dt_op_times_to_json(const struct dt_op_times *t);
 int dt_op_times_from_json(const json_t *o, struct dt_op_times *ret, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -143,3 +143,4 @@ int dt_place_items(struct dt_item *item, int n, uint64_t *ret_bytes, uint64_t *r
 	free(room);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

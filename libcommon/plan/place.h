@@ -26,3 +26,4 @@ struct dt_item {
 int dt_place_items(struct dt_item *item, int n, uint64_t *ret_bytes, uint64_t *ret_bound);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

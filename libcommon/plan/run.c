@@ -163,3 +163,4 @@ int dt_run_read_schedule(struct dt_run *r, struct dt_schedule *ret, struct dt_er
 		r->schedule = ret;
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

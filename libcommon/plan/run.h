@@ -124,3 +124,4 @@ static inline int64_t dt_run_accumulation(const struct dt_run *r)
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -665,3 +665,4 @@ int dt_run_options_resume(struct dt_run_options *o, const json_t *saved,
 	dt_err_hint(err, "--accept-change %s takes the new value", first);
 	return -EINVAL;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

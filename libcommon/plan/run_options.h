@@ -65,3 +65,4 @@ int dt_run_options_resume(struct dt_run_options *o, const json_t *saved,
 			  void (*tell)(void *arg, const char *text), void *arg, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

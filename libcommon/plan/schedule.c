@@ -392,3 +392,4 @@ double dt_schedule_held(const struct dt_schedule *s, int stage, const double *we
 	}
 	return most;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

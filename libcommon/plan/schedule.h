@@ -71,3 +71,4 @@ double dt_schedule_simulate(const struct dt_schedule *s, const struct dt_pipe_co
 			    double *ret_bubble);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -486,3 +486,4 @@ double dt_checkpoint_interval(double save, double mtbf, double *ret_lost)
 		*ret_lost = 1 - t / (mtbf * expm1((t + save) / mtbf));
 	return t;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

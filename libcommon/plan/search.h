@@ -73,3 +73,4 @@ const char *dt_plan_args(const struct dt_plan_query *q, const struct dt_candidat
 double dt_checkpoint_interval(double save, double mtbf, double *ret_lost);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -117,3 +117,4 @@ json_t *dt_serve_plan_json(const struct dt_serve_plan *p)
 			 p->tpot_s, "tokens_per_s", p->tokens_per_s, "peak_bytes", (json_int_t)p->peak_bytes,
 			 "fits", p->fits, "meets", p->meets, "note", p->note);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

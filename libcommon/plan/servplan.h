@@ -38,3 +38,4 @@ int dt_serve_plans(const struct dt_serve_query *q, struct dt_serve_plan ret[DT_S
 json_t *dt_serve_plan_json(const struct dt_serve_plan *p);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

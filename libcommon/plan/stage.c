@@ -224,3 +224,4 @@ const char *dt_stage_8_bits(const struct dt_stage *p, bool used, char *buf, int 
 	*ret_n = n;
 	return buf;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -36,3 +36,4 @@ struct dt_cost_site dt_stage_site(const struct dt_stage *p, const struct dt_run 
 const char *dt_stage_8_bits(const struct dt_stage *p, bool used, char *buf, int *ret_n);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -46,3 +46,4 @@ struct dt_pipe_cost dt_ops_ends(const struct dt_step_model *m, bool head);
 int dt_ops_update(const struct dt_step_model *m, int p, double *ret, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

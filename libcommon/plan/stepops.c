@@ -280,3 +280,4 @@ int dt_ops_update(const struct dt_step_model *m, int p, double *ret, struct dt_e
 		*ret = sum;
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

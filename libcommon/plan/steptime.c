@@ -537,3 +537,4 @@ double dt_decode_time(const struct dt_cluster *c, const struct dt_config *m, int
 	return serve_time(c, m, tp, (double)batch,
 			  dt_decode_intensity(m, batch, context, weight_bits, cache_bits));
 }
+/* SPDX-License-Identifier: Apache-2.0 */

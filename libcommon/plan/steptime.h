@@ -67,3 +67,4 @@ struct dt_intensity dt_decode_intensity(const struct dt_config *m, int64_t batch
 					double weight_bits, double cache_bits);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -181,3 +181,4 @@ json_t *dt_why_json(const struct dt_why *w)
 						      w->step[i].fits, "taken", i == w->taken));
 	return json_pack("{s:o, s:s}", "steps", list, "advice", w->advice);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -56,3 +56,4 @@ int dt_measurement_read(const char *path, uint64_t constant, struct dt_measureme
 int dt_fit_check(const struct dt_estimate *e, const struct dt_measurement *m, double *ret_off);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

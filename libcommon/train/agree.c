@@ -8,3 +8,4 @@ int trainer_agree(struct trainer *t, int rc, struct dt_err *err)
 	t->agreed |= all < 0 && reached;
 	return all;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

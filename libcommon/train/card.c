@@ -88,3 +88,4 @@ struct dt_comm_device dt_card_device(struct dt_dev *dev, struct dt_comm_card *ca
 	return (struct dt_comm_device){base, bytes, dev,
 				       copy, sync,  dt_dev_card(dev, card->id) < 0 ? NULL : card};
 }
+/* SPDX-License-Identifier: Apache-2.0 */

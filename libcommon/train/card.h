@@ -10,3 +10,4 @@ struct dt_comm_device dt_card_device(struct dt_dev *dev, struct dt_comm_card *ca
 				     size_t bytes);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

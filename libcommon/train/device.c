@@ -172,3 +172,4 @@ int device_init_param(struct trainer *t, const struct dt_local_param *lp, int64_
 	}
 	return rc < 0 ? dt_err_sys(err, rc, "cannot copy to the device") : 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

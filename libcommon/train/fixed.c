@@ -128,3 +128,4 @@ double loss_part(const struct trainer *t, double value)
 {
 	return t->run.reproducible && isfinite(value) ? rint(value * 0x1p24) * 0x1p-24 : value;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

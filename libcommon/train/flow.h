@@ -28,3 +28,4 @@ int pipeline_eval(struct trainer *t, int64_t first, int64_t end, double *loss_su
 void pipeline_release(struct trainer *t);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

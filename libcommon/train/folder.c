@@ -151,3 +151,4 @@ int dt_train_continue(struct dt_run_options *o, void (*tell)(void *arg, const ch
 	dt_ckpt_close(ck);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -76,3 +76,4 @@ int replicas_sum(struct trainer *t, int unit, struct dt_err *err);
 bool counts(const struct trainer *t, const struct dt_local_param *lp);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -167,3 +167,4 @@ int dt_train_run(const struct dt_run *r, struct dt_world *w, const struct dt_log
 	trainer_release(&t);
 	return status;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -25,3 +25,4 @@ int trainer_eval(struct trainer *t, double *ret_loss, int64_t *ret_tokens, struc
 int loop_from_json(struct trainer *t, const json_t *meta, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -213,3 +213,4 @@ int metrics_measure(struct trainer *t, struct dt_err *err)
 
 	return rc < 0 ? rc : measure_rate(t, err);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -147,3 +147,4 @@ int optim_from_json(struct trainer *t, const json_t *meta, struct dt_err *err)
 	rc = dt_json_real(scaler, "scale", true, &t->optim.loss_scale, err);
 	return rc < 0 ? rc : dt_json_int(scaler, "good_steps", true, 0, INT64_MAX, &t->optim.good_steps, err);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

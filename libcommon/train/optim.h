@@ -26,3 +26,4 @@ json_t *optim_to_json(const struct trainer *t);
 int optim_from_json(struct trainer *t, const json_t *meta, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -255,3 +255,4 @@ int pipeline_eval(struct trainer *t, int64_t first, int64_t end, double *loss_su
 	*loss_sum += loss_part(t, sum);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -293,3 +293,4 @@ void grads_release(struct trainer *t)
 	free(t->grads.unit);
 	dt_comm_free(t->grads.kv_group);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -70,3 +70,4 @@ int replicas_sum(struct trainer *t, int unit, struct dt_err *err)
 	}
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

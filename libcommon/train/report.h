@@ -27,3 +27,4 @@ int trace_open(struct trainer *t, struct dt_err *err);
 int trace_close(struct trainer *t, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

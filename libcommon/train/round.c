@@ -58,3 +58,4 @@ int round_update(struct trainer *t, const struct dt_local_param *lp, const struc
 	}
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -544,3 +544,4 @@ int trainer_resume(struct trainer *t, struct dt_err *err)
 	dt_ckpt_close(ck);
 	return rc < 0 ? rc : 1;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

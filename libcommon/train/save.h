@@ -37,3 +37,4 @@ int folder_lock(struct trainer *t, struct dt_err *err);
 void folder_release(struct trainer *t);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

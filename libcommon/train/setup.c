@@ -191,3 +191,4 @@ void trainer_release(struct trainer *t)
 	dt_mesh_release(&t->everyone);
 	source_close(t);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

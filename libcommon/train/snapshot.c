@@ -166,3 +166,4 @@ size_t snapshot_take(struct snapshot *s)
 	pthread_mutex_unlock(&s->lock);
 	return copied;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

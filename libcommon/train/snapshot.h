@@ -32,3 +32,4 @@ void snapshot_end(struct snapshot *s);
 size_t snapshot_take(struct snapshot *s);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -66,3 +66,4 @@ int source_next(struct trainer *t, bool eval, const struct dt_flight *f, int64_t
 	free(row);
 	return rc == 0 ? dt_flight_upload(f, &t->exec, err) : rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

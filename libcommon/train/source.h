@@ -27,3 +27,4 @@ int source_next(struct trainer *t, bool eval, const struct dt_flight *f, int64_t
 		struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

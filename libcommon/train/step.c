@@ -124,3 +124,4 @@ int loop_from_json(struct trainer *t, const json_t *meta, struct dt_err *err)
 				 err);
 	return rc < 0 ? rc : 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -147,3 +147,4 @@ int store_init_weights(struct trainer *t, struct dt_err *err)
 	}
 	return store_publish(t, err);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -62,3 +62,4 @@ int round_update(struct trainer *t, const struct dt_local_param *lp, const struc
 		 int64_t n, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

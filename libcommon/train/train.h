@@ -27,3 +27,4 @@ int dt_train_continue(struct dt_run_options *o, void (*tell)(void *arg, const ch
 		      struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

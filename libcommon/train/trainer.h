@@ -111,3 +111,4 @@ int device_init_param(struct trainer *t, const struct dt_local_param *lp, int64_
 		      struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -370,3 +370,4 @@ int dt_train_verify(const struct dt_verify_opts *o, struct dt_err *err)
 	free(list);
 	return rc < 0 ? rc : !all;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -36,3 +36,4 @@ struct dt_verify_opts {
 int dt_train_verify(const struct dt_verify_opts *o, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -33,3 +33,4 @@ SH
 	[ "$status" -eq 1 ]
 	[[ $output == *"verify finds nothing"* ]]
 }
+# SPDX-License-Identifier: Apache-2.0

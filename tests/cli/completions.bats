@@ -186,3 +186,4 @@ END
     done
     [ "$n" -gt 0 ]
 }
+# SPDX-License-Identifier: Apache-2.0

@@ -333,3 +333,4 @@ quiet() {
 		quiet "$DT_PEERS_PYTHON" "$DT_SRC/tests/cli/convert.py" peers "$T/$f" "$T/$f-hf" "$T/$f-q8_0.gguf" "$T/$f-q4_0.gguf"
 	done
 }
+# SPDX-License-Identifier: Apache-2.0

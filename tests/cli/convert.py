@@ -409,3 +409,4 @@ def text(tok):
 
 
 globals()[sys.argv[1]](*sys.argv[2:])
+# SPDX-License-Identifier: Apache-2.0

@@ -92,3 +92,4 @@ answers() {
     same --weights q8_0
     same --weights q4_0
 }
+# SPDX-License-Identifier: Apache-2.0

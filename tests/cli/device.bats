@@ -178,3 +178,4 @@ mpi_here() {
     done
     diff <(jq .loss dp2.jsonl) <(jq .loss dp2.z1.jsonl)
 }
+# SPDX-License-Identifier: Apache-2.0

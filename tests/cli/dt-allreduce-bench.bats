@@ -220,3 +220,4 @@ ranks() {
 	[ "$status" -eq 1 ]
 	grep -q 'started 2 processes (PMI_SIZE), but MPI sees 1' <<<"$output"
 }
+# SPDX-License-Identifier: Apache-2.0

@@ -52,3 +52,4 @@ refused() {
 	: >empty
 	refused 1 "empty" "$plan" --gpu cpu --ops empty gpt2-tiny
 }
+# SPDX-License-Identifier: Apache-2.0

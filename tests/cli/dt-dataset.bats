@@ -239,3 +239,4 @@ setup() {
 	[ "$(ls there)" = d.h5 ]
 	[ "$(dt-dataset cat there/d.h5)" = text ]
 }
+# SPDX-License-Identifier: Apache-2.0

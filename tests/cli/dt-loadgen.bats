@@ -228,3 +228,4 @@ PY
     sum=$(awk '/^requests by time in all/ { on = 1; next } on && / to / { s += $5 } END { print s }' picture)
     [ "$sum" = 6 ]
 }
+# SPDX-License-Identifier: Apache-2.0

@@ -769,3 +769,4 @@ safetensors() {
 	run "$memest" gpt2-124m --device cuda --gpu-mem 1GiB
 	[ "$status" -eq 2 ]
 }
+# SPDX-License-Identifier: Apache-2.0

@@ -202,3 +202,4 @@ refused() {
 	[[ "$output" != *"libmpi"* ]]
 	[[ "$output" != *"dnnl"* ]]
 }
+# SPDX-License-Identifier: Apache-2.0

@@ -269,3 +269,4 @@ END
     # drawn more than once, each time over the last: eight lines up
     [ "$(grep -c $'\e\[8A' typescript)" -ge 2 ]
 }
+# SPDX-License-Identifier: Apache-2.0

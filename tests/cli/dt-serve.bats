@@ -646,3 +646,4 @@ PY
     run -1 dt-serve --batch m --trace /dev/full <choices.jsonl
     [[ "$output" == *"could not be written in full"* ]]
 }
+# SPDX-License-Identifier: Apache-2.0

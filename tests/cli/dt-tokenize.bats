@@ -260,3 +260,4 @@ END
 	[ "$status" -eq 0 ]
 	[ "$output" = "97 98 99 1" ]
 }
+# SPDX-License-Identifier: Apache-2.0

@@ -133,3 +133,4 @@ SH
     done
     [ "$before" -gt 2 ]
 }
+# SPDX-License-Identifier: Apache-2.0

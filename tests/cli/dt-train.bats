@@ -310,3 +310,4 @@ traced() {
     run -1 dt-train "${common[@]}" --model gpt2-tiny --steps 1 --metrics m --trace /dev/full
     [[ ${lines[-1]} == "dt-train: cannot write "*"No space left"* ]]
 }
+# SPDX-License-Identifier: Apache-2.0

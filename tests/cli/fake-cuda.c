@@ -46,3 +46,4 @@ int cuMemGetInfo_v2(size_t *room, size_t *all)
 	*all = *room + 1000;
 	return retained == 1 && pushed == 1 ? 0 : 201;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

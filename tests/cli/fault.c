@@ -74,3 +74,4 @@ int rename(const char *from, const char *to)
 {
 	return fails(strstr(from, "latest") ? "latest" : "rename", from, -1) ? -1 : NEXT(rename)(from, to);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

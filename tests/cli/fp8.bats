@@ -140,3 +140,4 @@ agrees() { # file file bound
     dt-train --model gpt2-tiny --data d.h5 --seq 32 --microbatch 1 --steps 1 --threads 1 --fp8 2>err | jq -e '.mfu > 0'
     grep -q 'matmul rate measured: .* e4m3 on all ranks together' err
 }
+# SPDX-License-Identifier: Apache-2.0

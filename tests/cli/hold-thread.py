@@ -50,3 +50,4 @@ def main():
 
 
 main()
+# SPDX-License-Identifier: Apache-2.0

@@ -63,3 +63,4 @@ problem() {
     version=$(sed -n "s/^  version: '\(.*\)',/\1/p" "$DT_SRC/meson.build")
     head -n 1 "$DT_SRC/debian/changelog" | grep -q "^dt ($version)"
 }
+# SPDX-License-Identifier: Apache-2.0

@@ -326,3 +326,4 @@ RUNS
 2 dp2.z3 weights\|gradients\|loss\|agreement
 RUNS
 }
+# SPDX-License-Identifier: Apache-2.0

@@ -196,3 +196,4 @@ fail:
 	fprintf(stderr, "make-ckpt: %s\n", err.msg);
 	return 1;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

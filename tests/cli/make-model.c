@@ -68,3 +68,4 @@ int main(int argc, char **argv)
 	dt_tokenizer_close(tok);
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

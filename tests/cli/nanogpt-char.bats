@@ -64,3 +64,4 @@ between() { # what, value, low, high
     dt-train "${recipe[@]}" --lr 3e-3 --min-lr 3e-4 --steps 2000 >better.jsonl
     between "evaluation loss at 3e-3" "$(final_eval better.jsonl)" 1.60 1.88
 }
+# SPDX-License-Identifier: Apache-2.0

@@ -224,3 +224,4 @@ stock() {
     [ "$n" -gt 0 ]
     [ "$problems" -eq 0 ]
 }
+# SPDX-License-Identifier: Apache-2.0

@@ -169,3 +169,4 @@ attempt() { # exit status, text in the message, command
     dt-train verify --layouts dp1,dp2 --model gpt2-tiny "${common[@]}" --data verify --microbatch 1 --global-batch 2 --steps 1 --json |
         jq -es 'length == 1 and .[0].agrees'
 }
+# SPDX-License-Identifier: Apache-2.0

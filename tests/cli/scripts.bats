@@ -100,3 +100,4 @@ END
     run "$DT_SRC/scripts/quickstart" "$PWD/work"
     [ "$status" -eq 1 ]
 }
+# SPDX-License-Identifier: Apache-2.0

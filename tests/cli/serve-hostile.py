@@ -103,3 +103,4 @@ before = resident()
 result = {"idle": idle, "fuzz": fuzz}[sys.argv[3]](int(sys.argv[4]))
 result.update(rss_before_kib=before, afterwards=exchange(whole(), 120))
 print(json.dumps(result))
+# SPDX-License-Identifier: Apache-2.0

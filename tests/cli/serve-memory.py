@@ -186,3 +186,4 @@ def main(count, seed=8128):
 
 
 sys.exit(main(*sys.argv[1:]))
+# SPDX-License-Identifier: Apache-2.0

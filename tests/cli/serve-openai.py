@@ -98,3 +98,4 @@ limit = fails(
     openai.RateLimitError, lambda: tenant.completions.create(model=model, prompt="x", max_tokens=30), code="rate_limit_exceeded"
 )
 assert int(limit.response.headers["Retry-After"]) > 0
+# SPDX-License-Identifier: Apache-2.0

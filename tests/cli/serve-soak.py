@@ -78,3 +78,4 @@ async def main():
 
 
 asyncio.run(main())
+# SPDX-License-Identifier: Apache-2.0

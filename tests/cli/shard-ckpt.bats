@@ -464,3 +464,4 @@ $T/a/step-00000002" ]
 	[ "$status" -eq 0 ]
 	[[ $output == "equal: 39 tensors" ]]
 }
+# SPDX-License-Identifier: Apache-2.0

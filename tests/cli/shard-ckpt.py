@@ -92,3 +92,4 @@ if sys.argv[1] == "--manual":
     check_manual(sys.argv[2], sys.argv[3])
 else:
     check_values(sys.argv[1], int(sys.argv[2]), "bf16" in sys.argv[3:])
+# SPDX-License-Identifier: Apache-2.0

@@ -65,3 +65,4 @@ class Server(http.server.ThreadingHTTPServer):
 server = Server(("127.0.0.1", 0), Handler)
 print(f"http://127.0.0.1:{server.server_port}", flush=True)
 server.serve_forever()
+# SPDX-License-Identifier: Apache-2.0

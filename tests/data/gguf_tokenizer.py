@@ -64,3 +64,4 @@ def main(path, out):
 
 
 main(*sys.argv[1:3])
+# SPDX-License-Identifier: Apache-2.0

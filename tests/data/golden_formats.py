@@ -100,3 +100,4 @@ def main():
 
 
 main()
+# SPDX-License-Identifier: Apache-2.0

@@ -56,3 +56,4 @@ def main():
 
 
 sys.exit(main())
+# SPDX-License-Identifier: Apache-2.0

@@ -218,3 +218,4 @@ def main():
 
 
 sys.exit(main())
+# SPDX-License-Identifier: Apache-2.0

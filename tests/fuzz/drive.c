@@ -132,3 +132,4 @@ int main(int argc, char **argv)
 		free(file[i].p);
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

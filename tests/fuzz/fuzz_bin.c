@@ -8,3 +8,4 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
 	}
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -60,3 +60,4 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
 	json_decref(v);
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

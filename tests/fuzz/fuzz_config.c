@@ -30,3 +30,4 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
 	json_decref(o);
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

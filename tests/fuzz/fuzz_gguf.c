@@ -6,3 +6,4 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
 		try_source(data, n, DT_SOURCE_GGUF);
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

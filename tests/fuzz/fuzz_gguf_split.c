@@ -53,3 +53,4 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
 	try_path(first, DT_SOURCE_GGUF);
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -115,3 +115,4 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
 		abort();
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -34,3 +34,4 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
 	free(text);
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -16,3 +16,4 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
 	dt_safetensors_release(&s);
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

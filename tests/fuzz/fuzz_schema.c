@@ -71,3 +71,4 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
 	json_decref(o);
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -24,3 +24,4 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
 	dt_tokenizer_close(t);
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -31,3 +31,4 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
 	close(fd);
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

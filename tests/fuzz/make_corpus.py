@@ -125,3 +125,4 @@ if len(sys.argv) > 1:
     main(sys.argv[1])
 else:
     texts(os.path.join(HERE, "corpus"))
+# SPDX-License-Identifier: Apache-2.0

@@ -47,3 +47,4 @@ static inline void try_source(const unsigned char *data, size_t n, enum dt_sourc
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

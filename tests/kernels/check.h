@@ -186,3 +186,4 @@ static inline bool emulated(const struct dt_dev *dev)
 static const enum dt_dtype compute_types[TYPES] = {DT_F32, DT_BF16, DT_F16};
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -353,3 +353,4 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, con
 	dt_emu_device_memory(0);
 	return CUBLAS_STATUS_SUCCESS;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -23,3 +23,4 @@ static int teardown(void **state)
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

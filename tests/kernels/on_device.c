@@ -194,3 +194,4 @@ const struct dt_ops on_device_ops = {
 #define DT_OP(name, params, args, memory) .name = on_##name,
 #include "kernels/ops.list"
 };
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -14,3 +14,4 @@ extern const struct dt_ops on_device_ops;
 bool on_device(void);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -323,3 +323,4 @@ int main(void)
 	dt_dev_close(cpu);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -71,3 +71,4 @@ done
 refused 4 node=2 alg=direct
 echo "$runs runs"
 exit $failed
+# SPDX-License-Identifier: Apache-2.0

@@ -70,3 +70,4 @@ static inline void put(void *buf, size_t i, enum dt_dtype t, double v)
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

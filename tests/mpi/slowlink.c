@@ -232,3 +232,4 @@ int main(int argc, char **argv)
 					take(&port[i]);
 	}
 }
+/* SPDX-License-Identifier: Apache-2.0 */

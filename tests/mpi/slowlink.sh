@@ -21,3 +21,4 @@ for args in alg=two-level 'alg=ring registered'; do
 	fi
 done
 exit $failed
+# SPDX-License-Identifier: Apache-2.0

@@ -75,3 +75,4 @@ slownet_down()
 	[ -z "$slownet_dir" ] || rm -rf "$slownet_dir"
 	slownet_tag=
 }
+# SPDX-License-Identifier: Apache-2.0

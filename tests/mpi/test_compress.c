@@ -162,3 +162,4 @@ int main(int argc, char **argv)
 	dt_world_finalize(w);
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

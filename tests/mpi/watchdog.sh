@@ -60,3 +60,4 @@ if [ "$(find /dev/shm -maxdepth 1 -name '*dt*' -newer "$out.before" 2>/dev/null 
 	failed=1
 fi
 exit $failed
+# SPDX-License-Identifier: Apache-2.0

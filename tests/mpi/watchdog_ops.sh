@@ -63,3 +63,4 @@ if [ "$(find /dev/shm -maxdepth 1 -name '*dt*' -newer "$out.before" 2>/dev/null 
 fi
 echo "$cases ways to lose a rank"
 exit $failed
+# SPDX-License-Identifier: Apache-2.0

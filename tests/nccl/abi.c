@@ -39,3 +39,4 @@ SAME(ReduceScatter, ncclReduceScatter, const void *, void *, size_t, ncclDataTyp
      cudaStream_t);
 SAME(Send, ncclSend, const void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t);
 SAME(Recv, ncclRecv, void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t);
+/* SPDX-License-Identifier: Apache-2.0 */

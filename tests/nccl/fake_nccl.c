@@ -562,3 +562,4 @@ API int ncclGroupEnd(void)
 	}
 	return SUCCESS;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

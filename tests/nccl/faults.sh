@@ -42,3 +42,4 @@ DT_EMULATED_CARDS=1 timeout 300 "$mpirun" -np 2 "$test" staged 'several ranks sh
 	failed=1
 }
 exit $failed
+# SPDX-License-Identifier: Apache-2.0

@@ -70,3 +70,4 @@ END {
 		print "no include found: wrong folder?"
 	exit nbad || !seen
 }'
+# SPDX-License-Identifier: Apache-2.0

@@ -63,3 +63,4 @@ planted kernels/cuda/a.cu '#include "base/err.h"'
 planted tools/a.c '#include "tools/b.c"'
 planted tools/a.c '#include "../tests/b.h"'
 planted tools/a.c '#include "nosuchrow/b.h"'
+# SPDX-License-Identifier: Apache-2.0

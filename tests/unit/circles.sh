@@ -71,3 +71,4 @@ done | awk -v list="$list" '
         }
     }
     END { exit bad }'
+# SPDX-License-Identifier: Apache-2.0

@@ -8,3 +8,4 @@ if [ "$version" != 14 ]; then
     exit 77
 fi
 find . -path './build*' -prune -o \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cc' \) -print | sort | xargs clang-format --dry-run -Werror
+# SPDX-License-Identifier: Apache-2.0

@@ -293,3 +293,4 @@ void golden_assert_close(const char *what, const float *got, const float *want, 
 		fail_msg("%s[%lld]: got %.9g, want %.9g; error %.2e of the largest value, allowed %.2e", what,
 			 (long long)at, got[at], want[at], err, tol);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -47,3 +47,4 @@ void golden_assert_close(const char *what, const float *got, const float *want, 
 			 double tol);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -20,3 +20,4 @@ for order in forward backward; do
     ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -DDT_VERSION='""' -fopenmp -fsyntax-only -w -I. -Ilibcommon $flags \
         "$unit/$order.c" || exit 1
 done
+# SPDX-License-Identifier: Apache-2.0

@@ -10,3 +10,4 @@ find . -path './build*' -prune -o \( -name '*.[ch]' -o -name '*.cu' -o -name '*.
         expand "$file" | awk -v file="$file" 'length($0) > 110 && /\/\*|^[ \t]*\*/ {
             print file ":" FNR " has " length($0) " columns"; bad = 1 } END { exit bad }' || echo over
     done | awk '{ print; bad = 1 } END { exit bad }'
+# SPDX-License-Identifier: Apache-2.0

@@ -22,3 +22,4 @@ for file in tests/*/*.bats tests/*/test_*.c tests/fuzz/fuzz_*.c tests/*/*.sh; do
 done
 [ "$n" -gt 0 ] || echo "no test found: wrong folder?"
 [ "$bad" -eq 0 ] && [ "$n" -gt 0 ]
+# SPDX-License-Identifier: Apache-2.0

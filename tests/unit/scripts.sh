@@ -21,3 +21,4 @@ fi
 # shellcheck disable=SC2086 # words
 shellcheck -S warning $list || exit 1
 find tests -name '*.bats' -exec shellcheck -S warning -s bats -e SC2030,SC2031,SC2154 {} +
+# SPDX-License-Identifier: Apache-2.0

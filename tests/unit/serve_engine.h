@@ -95,3 +95,4 @@ static inline struct dt_call *one(int first, int max_tokens)
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -143,3 +143,4 @@ static inline int fake_forward(void *m, const struct dt_infer_batch *b, float *l
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

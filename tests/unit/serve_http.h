@@ -81,3 +81,4 @@ static inline void ask(const char *request, char *buf, size_t max)
 #define SHORT_BYTES "29"
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -598,3 +598,4 @@ int main(void)
 	draws = true;
 	return failed + cmocka_run_group_tests_name("drawn by the model", tests, setup, teardown);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

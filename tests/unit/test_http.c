@@ -293,3 +293,4 @@ int main(void)
 
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

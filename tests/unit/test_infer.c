@@ -487,3 +487,4 @@ int main(void)
 		return cmocka_run_group_tests(card, make_dir, remove_dir);
 	return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

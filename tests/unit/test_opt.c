@@ -394,3 +394,4 @@ int main(void)
 
 	return cmocka_run_group_tests(tests, NULL, release);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -261,3 +261,4 @@ int main(void)
 
 	return cmocka_run_group_tests(tests, setup, NULL);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

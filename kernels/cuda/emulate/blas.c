@@ -35,3 +35,4 @@ int dt_blas_fp8(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_t
 {
 	return -ENOTSUP;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -162,3 +162,4 @@ void dt_emu_mma(float d[4], const uint32_t a[4], const uint32_t b[2], float (*wi
 void dt_emu_mma_s8(int d[4], const uint32_t *a, const uint32_t *b, int k, int c);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

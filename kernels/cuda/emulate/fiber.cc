@@ -508,3 +508,4 @@ void dt_emu_mma_s8(int d[4], const uint32_t *a, const uint32_t *b, int k, int c)
 		}
 	}
 }
+/* SPDX-License-Identifier: Apache-2.0 */

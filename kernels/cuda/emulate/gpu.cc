@@ -360,3 +360,4 @@ int dt_gpu_event_ms(void *from, void *to, float *ret)
 	*ret = 0; /* emulated time means nothing */
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

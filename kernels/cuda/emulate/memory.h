@@ -19,3 +19,4 @@ void dt_emu_device_memory(int open);
 [[noreturn]] void dt_emu_die(const char *why);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -100,3 +100,4 @@ void dt_gpu_record_close(void *record)
 	}
 	delete r;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -9,3 +9,4 @@ bool dt_emu_recording(void);
 bool dt_emu_record_copy(void *to, const void *from, int byte, size_t n);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -88,3 +88,4 @@ int dt_load_run(const struct dt_load_target *t, const struct dt_load *load,
 		double *ret_s, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -299,3 +299,4 @@ int dt_load_url(const char *given, char **ret, struct dt_err *err)
 		rc = dt_err_sys(err, -ENOMEM, "cannot keep the server's address");
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -38,3 +38,4 @@ json_t *dt_load_reply(const struct dt_load_target *t, json_t *said, const char *
 char *dt_load_words(void);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

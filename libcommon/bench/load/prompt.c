@@ -124,3 +124,4 @@ json_t *dt_load_reply(const struct dt_load_target *t, json_t *said, const char *
 	json_decref(said);
 	return v;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -257,3 +257,4 @@ json_t *dt_load_report_json(const struct dt_load_report *rep, const struct dt_lo
 			 "requests_per_s", rep->good_rate, "max_ttft_s", limits->ttft, "max_tpot_s",
 			 limits->tpot, "max_e2e_s", limits->e2e);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

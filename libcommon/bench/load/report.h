@@ -46,3 +46,4 @@ const char *dt_load_outcome_name(enum dt_load_outcome o);
 double dt_load_tpot(const struct dt_load_result *r);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

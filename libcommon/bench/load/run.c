@@ -402,3 +402,4 @@ out:
 	curl_multi_cleanup(r.m);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -284,3 +284,4 @@ int dt_load_read_trace(struct dt_load *l, const char *path, const struct dt_trac
 	dt_load_choose_cut(l, p->seed, p->cut, p->cut_span);
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -101,3 +101,4 @@ int dt_load_make(struct dt_load *l, const struct dt_load_shape *s, struct dt_err
 	dt_load_choose_cut(l, s->seed, s->cut, s->cut_span);
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -78,3 +78,4 @@ int dt_load_add(struct dt_load *l, const struct dt_load_item *it);
 void dt_load_choose_cut(struct dt_load *l, uint64_t seed, double share, double span);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -148,3 +148,4 @@ int dt_block_latent_attention(struct dt_builder *b, int h)
 	n->attr = heads_of(b);
 	return output(b, scores(b, n->out[0], true), c->v_dim);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -29,3 +29,4 @@ int dt_block_linear(struct dt_builder *b, const char *name, const char *out, int
 double dt_block_residual_std(const struct dt_builder *b);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

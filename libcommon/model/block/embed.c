@@ -38,3 +38,4 @@ void dt_block_head(struct dt_builder *b, int h, int embed)
 	n->in[0] = h;
 	n->param[0] = head;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

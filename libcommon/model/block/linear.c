@@ -21,3 +21,4 @@ double dt_block_residual_std(const struct dt_builder *b)
 {
 	return b->c->init_std / sqrt(2.0 * (double)b->c->layers);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -149,3 +149,4 @@ int dt_block_experts(struct dt_builder *b, int h)
 	n->attr = routing(c);
 	return n->out[0];
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -70,3 +70,4 @@ int dt_block_norm(struct dt_builder *b, int x, enum dt_role role, const char *na
 	n->in[0] = x;
 	return n->out[0];
 }
+/* SPDX-License-Identifier: Apache-2.0 */

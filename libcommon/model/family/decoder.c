@@ -30,3 +30,4 @@ void dt_build_decoder(struct dt_builder *b)
 	h = dt_block_add_norm(b, &x, delta, DT_W_FINAL_NORM, "norm", last);
 	dt_block_head(b, h, embed);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -60,3 +60,4 @@ const struct dt_family dt_family_deepseek_v3 = {
 	.from_hf = v3_from_hf,
 	.build = dt_build_decoder,
 };
+/* SPDX-License-Identifier: Apache-2.0 */

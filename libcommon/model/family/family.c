@@ -60,3 +60,4 @@ const char *dt_family_list(bool gguf, char *buf, size_t n)
 	}
 	return buf;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

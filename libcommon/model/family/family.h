@@ -75,3 +75,4 @@ extern const struct dt_family dt_family_gpt2, dt_family_llama, dt_family_mistral
 	dt_family_deepseek_v3;
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -132,3 +132,4 @@ int dt_gguf_experts(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *
 		return rc < 0 ? rc : 0;
 	return dt_gguf_key_size(k, "expert_used_count", true, &c->experts_used, err);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -117,3 +117,4 @@ const struct dt_family dt_family_gpt2 = {
 	.is_buffer = is_buffer,
 	.build = dt_build_decoder,
 };
+/* SPDX-License-Identifier: Apache-2.0 */

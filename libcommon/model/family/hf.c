@@ -205,3 +205,4 @@ int dt_hf_period(const json_t *o, struct dt_config *c, struct dt_err *err)
 	c->global_every = (int64_t)first;
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -53,3 +53,4 @@ void dt_hf_write_period(const struct dt_config *c, json_t *o)
 		json_object_set(o, "layer_types", types);
 	json_decref(types);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

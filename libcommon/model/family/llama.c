@@ -53,3 +53,4 @@ const struct dt_family dt_family_llama = {
 	.from_gguf = from_gguf,
 	.build = dt_build_decoder,
 };
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -34,3 +34,4 @@ const struct dt_family dt_family_mistral = {
 	.to_hf = to_hf,
 	.build = dt_build_decoder,
 };
+/* SPDX-License-Identifier: Apache-2.0 */

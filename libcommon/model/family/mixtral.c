@@ -53,3 +53,4 @@ const struct dt_family dt_family_mixtral = {
 	.to_hf = to_hf,
 	.build = dt_build_decoder,
 };
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -73,3 +73,4 @@ const struct dt_tensor_name dt_names_experts[] = {
 	{DT_W_EXPERT_DOWN, "layers.%d.mlp.experts.%e.down_proj.weight"},
 	{0},
 };
+/* SPDX-License-Identifier: Apache-2.0 */

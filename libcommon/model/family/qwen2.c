@@ -33,3 +33,4 @@ const struct dt_family dt_family_qwen2 = {
 	.from_gguf = dt_gguf_decoder,
 	.build = dt_build_decoder,
 };
+/* SPDX-License-Identifier: Apache-2.0 */

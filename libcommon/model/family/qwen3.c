@@ -91,3 +91,4 @@ const struct dt_family dt_family_qwen3_moe = {
 	.from_gguf = moe_from_gguf,
 	.build = dt_build_decoder,
 };
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -38,3 +38,4 @@ void dt_back_gated(struct dt_lower *lo, const struct dt_node *n)
 {
 	backward(lo, n, DT_OP_GATED_B);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

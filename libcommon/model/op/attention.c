@@ -125,3 +125,4 @@ struct dt_node_cost dt_cost_attention_b(const struct dt_cost_site *s, const stru
 {
 	return products(s, n, 3, 2, 2); /* q k^T, ds k, ds^T q; do v^T, p^T do */
 }
+/* SPDX-License-Identifier: Apache-2.0 */

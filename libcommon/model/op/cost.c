@@ -44,3 +44,4 @@ struct dt_node_cost dt_cost_move_add(const struct dt_cost_site *s, const struct 
 	r.written += grads;
 	return r;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

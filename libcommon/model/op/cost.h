@@ -57,3 +57,4 @@ dt_cost_of dt_cost_embed, dt_cost_embed_b, dt_cost_linear, dt_cost_colsum, dt_co
 	dt_cost_enter, dt_cost_leave;
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -80,3 +80,4 @@ struct dt_node_cost dt_cost_leave(const struct dt_cost_site *s, const struct dt_
 	r.message_bytes = dt_cost_bytes(s, n->in[0]);
 	return r;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -93,3 +93,4 @@ struct dt_node_cost dt_cost_loss(const struct dt_cost_site *s, const struct dt_n
 	}
 	return r;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -277,3 +277,4 @@ struct dt_node_cost dt_cost_dw8(const struct dt_cost_site *s, const struct dt_no
 {
 	return product(gradient(s, n), (double)s->p->rows[DT_ROWS_ALL], dt_cost_numel(s, n, 0, 3));
 }
+/* SPDX-License-Identifier: Apache-2.0 */

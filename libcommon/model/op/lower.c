@@ -270,3 +270,4 @@ int dt_lo_need(struct dt_lower *lo, int v)
 		again(lo, dt_lo_from(lo, v));
 	return lo->info[v].copy[lo->to] >= 0 ? lo->info[v].copy[lo->to] : v;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -145,3 +145,4 @@ struct dt_node_cost dt_cost_experts_dw(const struct dt_cost_site *s, const struc
 	r.written += 4 * numel;
 	return products(r, of_choices(s, n, n->in[0]));
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -49,3 +49,4 @@ void dt_back_norm(struct dt_lower *lo, const struct dt_node *n)
 			dt_lo_add_grad(lo, n->in[1], dx);
 	}
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -120,3 +120,4 @@ DT_RULE(add);
 #undef DT_RULE
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

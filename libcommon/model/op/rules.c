@@ -49,3 +49,4 @@ struct dt_node_cost dt_step_cost(const struct dt_cost_site *s, const struct dt_s
 		r.model_flops = 0;
 	return r;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

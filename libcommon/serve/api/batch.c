@@ -477,3 +477,4 @@ out:
 	free(b.buf);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

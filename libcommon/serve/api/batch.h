@@ -33,3 +33,4 @@ struct dt_batch_params {
 int64_t dt_batch_run(struct dt_engine *e, const struct dt_batch_params *p, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

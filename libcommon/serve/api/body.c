@@ -180,3 +180,4 @@ int dt_body_ask(struct dt_body *b, int32_t end)
 		return -EINVAL;
 	return read_format(b);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

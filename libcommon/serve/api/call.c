@@ -92,3 +92,4 @@ int dt_body_call(struct dt_body *b, struct dt_completion *c)
 	}
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -445,3 +445,4 @@ int dt_chat_encode(const struct dt_chat *c, const json_t *messages, int32_t **re
 	*ret_n = o.n;
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -52,3 +52,4 @@ int dt_chat_encode(const struct dt_chat *c, const json_t *messages, int32_t **re
 		   struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

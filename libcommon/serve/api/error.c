@@ -67,3 +67,4 @@ int dt_api_fail_submit(struct dt_api_error *e, int rc, const struct dt_err *err,
 	return dt_api_fail(e, rc == -EINVAL ? 400 : 500,
 			   rc == -EINVAL ? "invalid_request_error" : "server_error", NULL, "%s", err->msg);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

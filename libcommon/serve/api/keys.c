@@ -229,3 +229,4 @@ int dt_api_check_defaults(const json_t *o, struct dt_err *err)
 	}
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

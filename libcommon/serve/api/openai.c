@@ -273,3 +273,4 @@ void dt_completion_release(struct dt_completion *c)
 	dt_call_drop(c->call);
 	*c = (struct dt_completion){0};
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -117,3 +117,4 @@ void dt_sse_release(struct dt_sse *s);
 int dt_sse_next(struct dt_sse *s, double seconds, char **ret, size_t *ret_n);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

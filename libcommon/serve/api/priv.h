@@ -69,3 +69,4 @@ json_t *dt_api_stop_reason(const struct dt_serve_req *r);
 int dt_body_call(struct dt_body *b, struct dt_completion *c);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -196,3 +196,4 @@ json_t *dt_embedding_json(const struct dt_completion *c, size_t n, struct dt_api
 	return json_pack("{s:s, s:o, s:s, s:{s:I, s:I}}", "object", "list", "data", data, "model", c->model,
 			 "usage", "prompt_tokens", tokens, "total_tokens", tokens);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -156,3 +156,4 @@ json_t *dt_completion_logprobs(const struct dt_completion *c, int i)
 
 	return dt_api_scores(c, r, c->echo, 0, r->scores.n, &offset);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

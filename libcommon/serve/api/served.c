@@ -259,3 +259,4 @@ int dt_served_close(struct dt_served *s)
 	*s = (struct dt_served){0};
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

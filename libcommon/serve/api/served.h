@@ -55,3 +55,4 @@ int dt_served_open(struct dt_served *s, const struct dt_served_params *p, struct
 int dt_served_close(struct dt_served *s);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -155,3 +155,4 @@ int dt_sse_next(struct dt_sse *s, double seconds, char **ret, size_t *ret_n)
 	*ret_n = n;
 	return 1;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

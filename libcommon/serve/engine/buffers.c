@@ -60,3 +60,4 @@ void dt_engine_buffers_release(struct dt_engine *e)
 	free(s->top);
 	dt_serve_sampler_release(&e->sampler);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

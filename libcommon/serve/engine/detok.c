@@ -97,3 +97,4 @@ void dt_detok_finish(struct dt_detok *d)
 {
 	d->ready = d->n;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -38,3 +38,4 @@ int dt_detok_push_bytes(struct dt_detok *d, const char *s, size_t n);
 void dt_detok_finish(struct dt_detok *d);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -80,3 +80,4 @@ int dt_engine_draft(struct dt_engine *e, int n)
 	}
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -66,3 +66,4 @@ int dt_engine_plan_draws(struct dt_engine *e, const struct dt_sched_item *items,
 	e->step.batch.drawn = e->step.drawn;
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -212,3 +212,4 @@ struct dt_metrics *dt_engine_metrics(struct dt_engine *e)
 {
 	return &e->metrics;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

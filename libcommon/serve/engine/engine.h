@@ -80,3 +80,4 @@ int dt_engine_wait_idle(struct dt_engine *e, double seconds);
 enum dt_engine_state dt_engine_state(struct dt_engine *e);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

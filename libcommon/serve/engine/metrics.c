@@ -217,3 +217,4 @@ void dt_metrics_write(struct dt_metrics *shared, const char *model, FILE *f)
 			p.model, dt_finish_name((enum dt_finish)i), m->finished[i]);
 	write_histograms(&p, m);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

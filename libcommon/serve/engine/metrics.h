@@ -50,3 +50,4 @@ void dt_metrics_finish(struct dt_metrics *m, const struct dt_serve_req *r, enum 
 void dt_metrics_write(struct dt_metrics *m, const char *model, FILE *f);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -112,3 +112,4 @@ static inline struct dt_serve_req *dt_serve_req_of(struct dt_seq *seq)
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -31,3 +31,4 @@ void dt_quota_give(struct dt_quota *q, double n, double now)
 	if (q->rate > 0)
 		fill(q, n, now);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -22,3 +22,4 @@ double dt_quota_take(struct dt_quota *q, double n, double now);
 void dt_quota_give(struct dt_quota *q, double n, double now);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -147,3 +147,4 @@ int dt_scores_push(struct dt_scores *s, struct dt_logprob chosen, const struct d
 	s->n++;
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -140,3 +140,4 @@ static inline int32_t *dt_serve_req_out(const struct dt_serve_req *r)
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

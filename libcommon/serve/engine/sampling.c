@@ -149,3 +149,4 @@ void dt_logprobs(const float *logits, int vocab, int32_t id, struct dt_logprob *
 	}
 	*chosen = (struct dt_logprob){id, (float)(logits[id] - sum)};
 }
+/* SPDX-License-Identifier: Apache-2.0 */

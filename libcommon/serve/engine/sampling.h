@@ -70,3 +70,4 @@ void dt_logprobs(const float *logits, int vocab, int32_t id, struct dt_logprob *
 		 struct dt_logprob *top);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

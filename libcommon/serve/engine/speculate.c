@@ -65,3 +65,4 @@ void dt_spec_measured(struct dt_spec *s, int nseq, bool guessed, int tokens, dou
 	*r = *r == 0 ? rate : *r + SMOOTH * (rate - *r);
 	a->steps++;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

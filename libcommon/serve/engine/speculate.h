@@ -34,3 +34,4 @@ bool dt_spec_on(struct dt_spec *s, int nseq);
 void dt_spec_measured(struct dt_spec *s, int nseq, bool guessed, int tokens, double seconds);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

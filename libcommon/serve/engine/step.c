@@ -146,3 +146,4 @@ void dt_engine_step(struct dt_engine *e)
 	if (decode && rc == 0)
 		dt_spec_measured(&e->spec, n, guessed > 0, given, dt_now() - now);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -215,3 +215,4 @@ enum dt_engine_state dt_engine_state(struct dt_engine *e)
 	pthread_mutex_unlock(&e->gate.mu);
 	return s;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

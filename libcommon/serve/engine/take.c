@@ -274,3 +274,4 @@ int dt_engine_take(struct dt_engine *e, const struct dt_sched_item *items, int n
 		given += take_item(e, &items[i], &want);
 	return given;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

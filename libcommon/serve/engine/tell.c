@@ -102,3 +102,4 @@ void dt_teller_go(struct dt_teller *t)
 		tell(t->own[n]);
 	t->nown = 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -279,3 +279,4 @@ void dt_http_conns_close(struct dt_http *h)
 	pthread_mutex_unlock(&h->mu);
 	pthread_join(h->watcher, NULL);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -267,3 +267,4 @@ void dt_http_close(struct dt_http *h)
 	MHD_stop_daemon(h->daemon);
 	http_free(h);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -45,3 +45,4 @@ int dt_http_active(struct dt_http *h);
 void dt_http_close(struct dt_http *h);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -50,3 +50,4 @@ size_t dt_http_json_cost(struct dt_http_req *q, const char *s, size_t n)
 	}
 	return cost;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

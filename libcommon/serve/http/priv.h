@@ -119,3 +119,4 @@ void dt_http_over(struct dt_http_req *q);
 void dt_http_watch(struct dt_http_req *q, struct dt_call *call);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -123,3 +123,4 @@ enum MHD_Result dt_http_reply_stream(struct dt_http_req *q)
 	dt_http_answered(q, 0, true);
 	return queue(q, 200, r, "text/event-stream; charset=utf-8");
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -325,3 +325,4 @@ const struct dt_route *dt_route_find(const char *method, const char *path, const
 	}
 	return NULL;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -236,3 +236,4 @@ enum MHD_Result dt_http_preflight(struct dt_http_req *q)
 	MHD_destroy_response(r);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -162,3 +162,4 @@ void dt_tenants_release(struct dt_tenants *t)
 	free(t->text);
 	*t = (struct dt_tenants){0};
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -24,3 +24,4 @@ int dt_tenants_add(struct dt_tenants *t, const char *key, struct dt_err *err);
 void dt_tenants_release(struct dt_tenants *t);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -286,3 +286,4 @@ int dt_kvpool_own(struct dt_kvpool *p, struct dt_block_table *t, int i, int32_t 
 	drop(p, *ret_from);
 	return 1;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

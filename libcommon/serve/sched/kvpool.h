@@ -93,3 +93,4 @@ static inline int64_t dt_kvpool_slot(const struct dt_kvpool *p, const struct dt_
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -371,3 +371,4 @@ void dt_sched_remove(struct dt_sched *s, struct dt_seq *seq)
 	seq->state = DT_SEQ_IDLE;
 	t->active--;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -114,3 +114,4 @@ bool dt_sched_fork(struct dt_sched *s, struct dt_seq *child);
 void dt_sched_remove(struct dt_sched *s, struct dt_seq *seq);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

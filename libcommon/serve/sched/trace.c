@@ -410,3 +410,4 @@ int dt_schedtrace_replay(const char *path, struct dt_replay *ret, struct dt_err 
 	dt_jsonl_close(&in);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

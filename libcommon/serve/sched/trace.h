@@ -40,3 +40,4 @@ struct dt_replay {
 int dt_schedtrace_replay(const char *path, struct dt_replay *ret, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

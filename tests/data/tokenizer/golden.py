@@ -126,3 +126,4 @@ def main():
 
 
 main()
+# SPDX-License-Identifier: Apache-2.0

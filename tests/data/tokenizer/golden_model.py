@@ -49,3 +49,4 @@ def main():
 
 
 main()
+# SPDX-License-Identifier: Apache-2.0

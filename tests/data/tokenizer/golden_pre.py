@@ -142,3 +142,4 @@ def main():
 
 
 main()
+# SPDX-License-Identifier: Apache-2.0

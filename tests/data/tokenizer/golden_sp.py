@@ -66,3 +66,4 @@ def main():
 
 
 main()
+# SPDX-License-Identifier: Apache-2.0
