@@ -127,6 +127,16 @@ static int put_config(struct exporter *e, FILE *f, int file_type)
 	snprintf(key, sizeof(key), "%s.rope.freq_base", arch);
 	put_f32(f, key, c->rope_theta);
 	n++;
+	if (c->score_cap > 0) {
+		snprintf(key, sizeof(key), "%s.attn_logit_softcapping", arch);
+		put_f32(f, key, c->score_cap);
+		n++;
+	}
+	if (c->logit_cap > 0) {
+		snprintf(key, sizeof(key), "%s.final_logit_softcapping", arch);
+		put_f32(f, key, c->logit_cap);
+		n++;
+	}
 	if (c->rope_local_theta > 0) {
 		snprintf(key, sizeof(key), "%s.rope.freq_base_swa", arch);
 		put_f32(f, key, c->rope_local_theta);

@@ -116,7 +116,7 @@ void dt_ops_layer(const struct dt_step_model *m, int layer, struct dt_layer_cost
 	bool layernorm = c->norm == DT_NORM_LAYER, experts = dt_layer_has_experts(c, layer);
 	bool split = dt_run_splits(m->s);
 	double norm = op(m, layernorm ? DT_T_LAYERNORM : DT_T_RMSNORM, z.stream, z.h, 1), down = 0;
-	double n = c->post_norms ? 4 : 2;
+	double n = c->post_norms && !c->no_pre_norms ? 4 : 2;
 	struct dt_layer_cost r = {0};
 	double *w = split ? &r.w : NULL;
 
