@@ -4,6 +4,7 @@
 #include "base/opt.h"
 #include "base/tmpfile.h"
 #include "kernels/device.h"
+#include "plan/listing.h"
 #include "train/train.h"
 #include "train/verify.h"
 
@@ -16,7 +17,8 @@ static struct {
 	struct dt_run_options o;
 	struct dt_strs accept;
 	int transport;
-	bool schedule_table;
+	bool schedule_table, print_program;
+	int64_t rank;
 	struct dt_verify_opts verify;
 	bool json;
 	double timeout;
@@ -39,6 +41,11 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("schedule-file"),
 	{"schedule-table", 0, DT_OPT_FLAG, &a.schedule_table, NULL,
 	 "print the pipeline's table and its bubble, and do nothing else"},
+	{"print-program", 0, DT_OPT_FLAG, &a.print_program, NULL,
+	 "print what a rank computes for a microbatch, node by node with flops, bytes and messages, and do "
+	 "nothing else"},
+	{"rank", 0, DT_OPT_INT, &a.rank, "N", "with --print-program: which rank of the layout", .min = 0,
+	 .max = 1 << 20, .def = "0"},
 	DT_OPT_HEADING("Batch and length"),
 	DT_RUN_OPT("seq"),
 	DT_RUN_OPT("microbatch"),
@@ -88,6 +95,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("eval-tokens"),
 	DT_RUN_OPT("mfu"),
 	DT_RUN_OPT("error-file"),
+	DT_RUN_OPT("trace"),
 	DT_OPT_HEADING("Communication"),
 	{"comm-timeout", 0, DT_OPT_REAL, &a.timeout, "SECONDS",
 	 "end the job when an operation between ranks takes longer; 0: never", .min = 0, .max = 1e9,
@@ -103,7 +111,7 @@ static const struct dt_opt own[] = {
 	{"tensor-bound", 0, DT_OPT_REAL, &a.verify.tensor_bound, "X",
 	 "largest relative difference of a gradient norm, gradient or parameter", .min = 0, .max = 1e9,
 	 .def_text = "1e-4, bf16 5e-2"},
-	{"json", 0, DT_OPT_FLAG, &a.json, NULL, "a JSON line a layout"},
+	{"json", 0, DT_OPT_FLAG, &a.json, NULL, "a JSON line a layout; of --print-program, an object"},
 	DT_OPT_END,
 };
 static struct dt_opt opts[DT_RUN_OPTS_MAX];
@@ -144,6 +152,41 @@ static int print_schedule(struct dt_err *err)
 	return 0;
 }
 
+/* --print-program: needs a model, layout and batch, no data, no other ranks. Returns an exit status. */
+static int print_program(struct dt_err *err)
+{
+	struct dt_run *r = &a.o.run;
+	struct dt_schedule file = {0};
+	struct dt_memory_plan plan = {0};
+	struct dt_config config;
+	struct dt_coords at;
+	int rc = dt_config_load(r->model, &config, err);
+
+	if (rc < 0)
+		return DT_EXIT_FAILED;
+	r->config = &config;
+	if (!r->layout.dp)
+		r->layout = (struct dt_layout){.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
+	if (a.rank >= dt_layout_world(&r->layout))
+		return dt_err_set(err, -EINVAL, "--rank %lld is not one of the layout's %d ranks",
+				  (long long)a.rank, dt_layout_world(&r->layout)),
+		       DT_EXIT_USAGE;
+	at = dt_layout_coords(&r->layout, (int)a.rank);
+	if ((rc = dt_run_settle(r, err)) == 0 && (rc = dt_run_read_schedule(r, &file, err)) == 0)
+		rc = dt_memory_plan(r, at, &plan, err);
+	if (rc == 0 && !a.json) {
+		dt_listing_print(&plan, r, at, stdout);
+	} else if (rc == 0) {
+		json_t *o = dt_listing_json(&plan, r, at);
+
+		rc = o ? dt_json_write_line(stdout, o, err) : dt_err_sys(err, -ENOMEM, "cannot print");
+		json_decref(o);
+	}
+	dt_memory_plan_release(&plan);
+	dt_schedule_release(&file);
+	return rc == 0 ? DT_EXIT_OK : rc == -EINVAL || rc == -ENOTSUP ? DT_EXIT_USAGE : DT_EXIT_FAILED;
+}
+
 static bool given(const char *name)
 {
 	return dt_run_options_given(&a.o, name);
@@ -156,6 +199,10 @@ static const char *lonely_option(void)
 
 	if (r->save.resume && !strcmp(r->save.resume, "auto") && !r->save.dir)
 		return "--resume auto needs --save";
+	if (a.rank && !a.print_program)
+		return "--rank needs --print-program";
+	if (a.print_program && !r->model)
+		return "--print-program needs --model";
 	if (a.accept.n && !r->save.resume)
 		return "--accept-change needs --resume";
 	if (!r->save.dir)
@@ -273,7 +320,7 @@ static int make_run(const struct dt_log *log, struct dt_err *err)
 		}
 		return DT_EXIT_FAILED;
 	}
-	if (!a.schedule_table && (!r->model || !r->data.train))
+	if (!a.schedule_table && !a.print_program && (!r->model || !r->data.train))
 		return dt_opt_usage_error(&program, stderr, "--model and --data are needed%s",
 					  r->model	  ? ": there is no --data"
 					  : r->data.train ? ": there is no --model"
@@ -336,6 +383,14 @@ static int run(int argc, char **argv, char **words)
 	if (a.verify.layouts)
 		return dt_opt_usage_error(&program, stderr, "--layouts is for dt-train verify");
 	signal(SIGPIPE, SIG_IGN);
+	if (a.print_program) {
+		status = print_program(&err);
+		if (status == DT_EXIT_OK && dt_close_stdout(&err) < 0)
+			status = DT_EXIT_FAILED;
+		if (status != DT_EXIT_OK)
+			dt_log_err(&log, &err);
+		return status;
+	}
 	if (!a.schedule_table)
 		return train(&log);
 	if (print_schedule(&err) < 0)

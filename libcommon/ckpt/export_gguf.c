@@ -12,62 +12,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define ALIGN  32
-#define NKV_AT 16 /* bytes before the number of keys */
-
-void exp_gguf_text(FILE *f, const char *s, size_t n)
-{
-	uint64_t len = n;
-
-	fwrite(&len, 8, 1, f);
-	fwrite(s, 1, n, f);
-}
-
-static void put_key(FILE *f, const char *key, enum dt_gguf_type type)
-{
-	uint32_t t = type;
-
-	exp_gguf_text(f, key, strlen(key));
-	fwrite(&t, 4, 1, f);
-}
-
-void exp_gguf_str(FILE *f, const char *key, const char *s, size_t n)
-{
-	put_key(f, key, DT_GGUF_STRING);
-	exp_gguf_text(f, s, n);
-}
-
-void exp_gguf_u32(FILE *f, const char *key, int64_t v)
-{
-	uint32_t u = (uint32_t)v;
-
-	put_key(f, key, DT_GGUF_U32);
-	fwrite(&u, 4, 1, f);
-}
-
-void exp_gguf_bool(FILE *f, const char *key, bool v)
-{
-	put_key(f, key, DT_GGUF_BOOL);
-	fputc(v, f);
-}
-
-void exp_gguf_array(FILE *f, const char *key, enum dt_gguf_type type, uint64_t n)
-{
-	uint32_t t = type;
-
-	put_key(f, key, DT_GGUF_ARRAY);
-	fwrite(&t, 4, 1, f);
-	fwrite(&n, 8, 1, f);
-}
-
-static void put_f32(FILE *f, const char *key, double v)
-{
-	float x = (float)v;
-
-	put_key(f, key, DT_GGUF_F32);
-	fwrite(&x, 4, 1, f);
-}
-
 /* NULL: GGUF has none. */
 static const char *arch_of(const struct dt_config *c)
 {
@@ -76,7 +20,7 @@ static const char *arch_of(const struct dt_config *c)
 	return f ? f->arch : NULL;
 }
 
-static int put_config(struct exporter *e, FILE *f, int file_type)
+static void put_config(struct exporter *e, struct gguf_out *g, int file_type)
 {
 	const struct dt_config *c = dt_source_config(e->s);
 	const char *arch = arch_of(c);
@@ -103,81 +47,53 @@ static int put_config(struct exporter *e, FILE *f, int file_type)
 		{"expert_feed_forward_length", c->expert_ffn, dt_family_find(c->family)->gguf_expert_width},
 	};
 	char key[96];
-	int n = 0;
 
-	exp_gguf_str(f, "general.architecture", arch, strlen(arch));
-	exp_gguf_str(f, "general.name", c->name, strlen(c->name));
-	exp_gguf_u32(f, "general.alignment", ALIGN);
-	exp_gguf_u32(f, "general.quantization_version", 2);
-	exp_gguf_u32(f, "general.file_type", file_type);
-	n = 5;
+	gguf_out_str(g, "general.architecture", arch, strlen(arch));
+	gguf_out_str(g, "general.name", c->name, strlen(c->name));
+	gguf_out_u32(g, "general.alignment", GGUF_ALIGN);
+	gguf_out_u32(g, "general.quantization_version", 2);
+	gguf_out_u32(g, "general.file_type", file_type);
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		if (!sizes[i].put)
 			continue;
 		snprintf(key, sizeof(key), "%s.%s", arch, sizes[i].key);
-		exp_gguf_u32(f, key, sizes[i].v);
-		n++;
+		gguf_out_u32(g, key, sizes[i].v);
 	}
 	snprintf(key, sizeof(key), "%s.attention.layer_norm_%sepsilon", arch,
 		 c->norm == DT_NORM_LAYER ? "" : "rms_");
-	put_f32(f, key, c->norm_eps);
-	n++;
+	gguf_out_f32(g, key, c->norm_eps);
 	if (!rope)
-		return n;
+		return;
 	snprintf(key, sizeof(key), "%s.rope.freq_base", arch);
-	put_f32(f, key, c->rope_theta);
-	n++;
+	gguf_out_f32(g, key, c->rope_theta);
 	if (c->score_cap > 0) {
 		snprintf(key, sizeof(key), "%s.attn_logit_softcapping", arch);
-		put_f32(f, key, c->score_cap);
-		n++;
+		gguf_out_f32(g, key, c->score_cap);
 	}
 	if (c->logit_cap > 0) {
 		snprintf(key, sizeof(key), "%s.final_logit_softcapping", arch);
-		put_f32(f, key, c->logit_cap);
-		n++;
+		gguf_out_f32(g, key, c->logit_cap);
 	}
 	if (c->rope_local_theta > 0) {
 		snprintf(key, sizeof(key), "%s.rope.freq_base_swa", arch);
-		put_f32(f, key, c->rope_local_theta);
-		n++;
+		gguf_out_f32(g, key, c->rope_local_theta);
 	}
 	if (c->rope_scaling == DT_ROPE_SCALING_LINEAR) {
 		snprintf(key, sizeof(key), "%s.rope.scaling.type", arch);
-		exp_gguf_str(f, key, "linear", 6);
+		gguf_out_str(g, key, "linear", 6);
 		snprintf(key, sizeof(key), "%s.rope.scaling.factor", arch);
-		put_f32(f, key, c->rope_factor);
-		n += 2;
+		gguf_out_f32(g, key, c->rope_factor);
 	}
-	return n;
-}
-
-static uint64_t align_up(uint64_t n)
-{
-	return (n + ALIGN - 1) / ALIGN * ALIGN;
-}
-
-static void put_info(FILE *f, const char *name, int ndim, const int64_t *shape, enum dt_format format,
-		     uint64_t at)
-{
-	uint32_t n = (uint32_t)ndim, type = (uint32_t)dt_format_info(format)->gguf;
-
-	exp_gguf_text(f, name, strlen(name));
-	fwrite(&n, 4, 1, f);
-	for (int d = ndim - 1; d >= 0; d--)
-		fwrite(&shape[d], 8, 1, f);
-	fwrite(&type, 4, 1, f);
-	fwrite(&at, 8, 1, f);
 }
 
 /* The list of tensors; returns the bytes of all data. Llama 3's divisors come first. */
-static uint64_t put_infos(struct exporter *e, FILE *f, int64_t half)
+static uint64_t put_infos(struct exporter *e, struct gguf_out *g, int64_t half)
 {
 	uint64_t at = 0;
 
 	if (half) {
-		put_info(f, "rope_freqs.weight", 1, &half, DT_FMT_F32, 0);
-		at = align_up((uint64_t)half * 4);
+		gguf_out_tensor(g, "rope_freqs.weight", 1, &half, DT_FMT_F32, 0);
+		at = gguf_align_up((uint64_t)half * 4);
 	}
 	for (int i = 0; i < e->n; i++) {
 		struct exp_tensor *t = &e->t[i];
@@ -185,8 +101,9 @@ static uint64_t put_infos(struct exporter *e, FILE *f, int64_t half)
 		const int64_t deep[3] = {t->stack, t->stack ? t->shape[0] / t->stack : 0, t->shape[1]};
 
 		t->at = at;
-		put_info(f, t->name, t->stack ? 3 : t->ndim, t->stack ? deep : t->shape, t->format, at);
-		at = align_up(at + t->bytes);
+		gguf_out_tensor(g, t->name, t->stack ? 3 : t->ndim, t->stack ? deep : t->shape, t->format,
+				at);
+		at = gguf_align_up(at + t->bytes);
 	}
 	return at;
 }
@@ -199,7 +116,7 @@ static void put_divisors(FILE *f, const struct dt_config *c)
 
 		fwrite(&x, 4, 1, f);
 	}
-	exp_zeros(f, align_up((uint64_t)c->head_dim * 2) - (uint64_t)c->head_dim * 2);
+	exp_zeros(f, gguf_align_up((uint64_t)c->head_dim * 2) - (uint64_t)c->head_dim * 2);
 }
 
 /* The head as a reader will take it, over a file of zeros that is never written. */
@@ -237,38 +154,29 @@ static int check_head(struct exporter *e, const char *head, size_t n, uint64_t d
 	return rc;
 }
 
-/* The number of keys, at NKV_AT, is put in by the caller: a stream in memory cannot go back. */
-static int make_head(struct exporter *e, FILE *f, uint64_t *ret_data, uint64_t *ret_nkv, struct dt_err *err)
+/* The number of keys is put in when the head is whole: a stream in memory cannot go back. */
+static int make_head(struct exporter *e, struct gguf_out *g, FILE *f, uint64_t *ret_data, struct dt_err *err)
 {
 	const struct dt_config *c = dt_source_config(e->s);
 	bool factors = c->rope_scaling == DT_ROPE_SCALING_LLAMA3;
 	const char *chat = dt_source_chat_template(e->s);
-	uint64_t ntensor = (uint64_t)e->n + factors, nkv = 0;
-	uint32_t version = 3;
-	int file_type = 0, tok = 0, rc;
 	uint64_t bytes[DT_FMT_N] = {0}, best = 0;
+	int file_type = 0, rc;
 
 	for (int i = 0; i < e->n; i++) /* the type of most of the weights */
 		if ((bytes[e->t[i].format] += e->t[i].bytes) > best) {
 			best = bytes[e->t[i].format];
 			file_type = dt_format_info(e->t[i].format)->file_type;
 		}
-	fwrite("GGUF", 1, 4, f);
-	fwrite(&version, 4, 1, f);
-	fwrite(&ntensor, 8, 1, f);
-	fwrite(&nkv, 8, 1, f);
-	nkv = (uint64_t)put_config(e, f, file_type);
-	rc = exp_gguf_tokenizer(e, f, &tok, err);
+	gguf_out_begin(g, f, (uint64_t)e->n + factors);
+	put_config(e, g, file_type);
+	rc = exp_gguf_tokenizer(e, g, err);
 	if (rc < 0)
 		return rc;
-	nkv += (uint64_t)tok;
-	if (chat) {
-		exp_gguf_str(f, "tokenizer.chat_template", chat, strlen(chat));
-		nkv++;
-	}
-	*ret_data = put_infos(e, f, factors ? c->head_dim / 2 : 0);
-	exp_zeros(f, align_up((uint64_t)ftell(f)) - (uint64_t)ftell(f));
-	*ret_nkv = nkv;
+	if (chat)
+		gguf_out_str(g, "tokenizer.chat_template", chat, strlen(chat));
+	*ret_data = put_infos(e, g, factors ? c->head_dim / 2 : 0);
+	exp_zeros(f, gguf_align_up((uint64_t)ftell(f)) - (uint64_t)ftell(f));
 	return 0;
 }
 
@@ -278,7 +186,8 @@ int exp_gguf(struct exporter *e, const char *dst, struct dt_err *err)
 	bool factors = c->rope_scaling == DT_ROPE_SCALING_LLAMA3;
 	struct dt_tmpfile f;
 	char *head = NULL;
-	uint64_t data = 0, nkv = 0;
+	uint64_t data = 0;
+	struct gguf_out g = {0};
 	size_t n = 0;
 	FILE *mem;
 	int rc;
@@ -291,11 +200,11 @@ int exp_gguf(struct exporter *e, const char *dst, struct dt_err *err)
 	mem = open_memstream(&head, &n);
 	if (!mem)
 		return dt_err_sys(err, -ENOMEM, "cannot write '%s'", dst);
-	rc = make_head(e, mem, &data, &nkv, err);
+	rc = make_head(e, &g, mem, &data, err);
 	if (fclose(mem) != 0 && rc == 0)
 		rc = dt_err_sys(err, -ENOMEM, "cannot write '%s'", dst);
 	if (rc == 0)
-		memcpy(head + NKV_AT, &nkv, 8);
+		gguf_out_patch(&g, head);
 	if (rc == 0)
 		rc = check_head(e, head, n, data, factors, err);
 	if (rc == 0)
@@ -306,7 +215,7 @@ int exp_gguf(struct exporter *e, const char *dst, struct dt_err *err)
 			put_divisors(f.f, c);
 		for (int i = 0; i < e->n && rc == 0; i++) {
 			rc = exp_write(e, &e->t[i], f.f, err);
-			exp_zeros(f.f, align_up(e->t[i].bytes) - e->t[i].bytes);
+			exp_zeros(f.f, gguf_align_up(e->t[i].bytes) - e->t[i].bytes);
 		}
 		if (rc == 0)
 			rc = dt_tmpfile_commit(&f, err);

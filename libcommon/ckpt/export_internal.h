@@ -3,6 +3,7 @@
 #define DT_CKPT_EXPORT_INTERNAL_H
 
 #include "ckpt/export.h"
+#include "ckpt/gguf_out.h"
 #include "ckpt/source_internal.h"
 
 #include <stdio.h>
@@ -54,13 +55,7 @@ int exp_gguf(struct exporter *e, const char *dst, struct dt_err *err);
 int exp_llmc(struct exporter *e, const char *dst, struct dt_err *err);
 int exp_llama2c(struct exporter *e, const char *dst, struct dt_err *err);
 int exp_dt(struct exporter *e, const char *dst, struct dt_err *err);
-/* The keys tokenizer.* of a GGUF; *ret_n counts them. A tokenizer that GGUF has no name for is an error. */
-int exp_gguf_tokenizer(struct exporter *e, FILE *f, int *ret_n, struct dt_err *err);
-void exp_gguf_str(FILE *f, const char *key, const char *s, size_t n);
-void exp_gguf_u32(FILE *f, const char *key, int64_t v);
-void exp_gguf_bool(FILE *f, const char *key, bool v);
-/* The head of an array; its elements follow. */
-void exp_gguf_array(FILE *f, const char *key, enum dt_gguf_type type, uint64_t n);
-void exp_gguf_text(FILE *f, const char *s, size_t n);
+/* The keys tokenizer.* of a GGUF. A tokenizer that GGUF has no name for is an error. */
+int exp_gguf_tokenizer(struct exporter *e, struct gguf_out *g, struct dt_err *err);
 
 #endif

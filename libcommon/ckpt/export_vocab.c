@@ -107,42 +107,42 @@ static void set_scores(const json_t *model, struct vocab *v)
 	}
 }
 
-static void put_vocab(FILE *f, const struct vocab *v, bool scores)
+static void put_vocab(struct gguf_out *g, const struct vocab *v, bool scores)
 {
-	exp_gguf_array(f, "tokenizer.ggml.tokens", DT_GGUF_STRING, (uint64_t)v->n);
+	gguf_out_array(g, "tokenizer.ggml.tokens", DT_GGUF_STRING, (uint64_t)v->n);
 	for (int64_t i = 0; i < v->n; i++)
-		exp_gguf_text(f, v->t[i].s, v->t[i].n);
-	exp_gguf_array(f, "tokenizer.ggml.token_type", DT_GGUF_I32, (uint64_t)v->n);
+		gguf_out_text(g, v->t[i].s, v->t[i].n);
+	gguf_out_array(g, "tokenizer.ggml.token_type", DT_GGUF_I32, (uint64_t)v->n);
 	for (int64_t i = 0; i < v->n; i++) {
 		int32_t type = v->t[i].type;
 
-		fwrite(&type, 4, 1, f);
+		fwrite(&type, 4, 1, g->f);
 	}
 	if (!scores)
 		return;
-	exp_gguf_array(f, "tokenizer.ggml.scores", DT_GGUF_F32, (uint64_t)v->n);
+	gguf_out_array(g, "tokenizer.ggml.scores", DT_GGUF_F32, (uint64_t)v->n);
 	for (int64_t i = 0; i < v->n; i++) {
 		float x =
 			v->t[i].type == SRC_TOKEN_NORMAL && v->t[i].score == 0 ? -1e6f : (float)v->t[i].score;
 
-		fwrite(&x, 4, 1, f);
+		fwrite(&x, 4, 1, g->f);
 	}
 }
 
 /* One array of "a b". */
-static int put_merges(FILE *f, const json_t *model)
+static int put_merges(struct gguf_out *g, const json_t *model)
 {
 	const json_t *merges = json_object_get(model, "merges"), *m;
 	size_t i;
 
-	exp_gguf_array(f, "tokenizer.ggml.merges", DT_GGUF_STRING, json_array_size(merges));
+	gguf_out_array(g, "tokenizer.ggml.merges", DT_GGUF_STRING, json_array_size(merges));
 	json_array_foreach(merges, i, m)
 	{
 		char *s = merge_text(m);
 
 		if (!s)
 			return -EINVAL;
-		exp_gguf_text(f, s, strlen(s));
+		gguf_out_text(g, s, strlen(s));
 		free(s);
 	}
 	return 0;
@@ -168,7 +168,7 @@ static bool prepends_space(const json_t *norm)
 	return !strcmp(type_of(norm), "Prepend");
 }
 
-static int put_all(struct exporter *e, const json_t *root, FILE *f, int *ret_n, struct dt_err *err)
+static int put_all(struct exporter *e, const json_t *root, struct gguf_out *g, struct dt_err *err)
 {
 	const struct dt_config *c = dt_source_config(e->s);
 	const json_t *model = json_object_get(root, "model");
@@ -187,19 +187,18 @@ static int put_all(struct exporter *e, const json_t *root, FILE *f, int *ret_n, 
 	if (rc == 0) {
 		const char *name = spm ? "llama" : "gpt2";
 
-		exp_gguf_str(f, "tokenizer.ggml.model", name, strlen(name));
-		exp_gguf_str(f, "tokenizer.ggml.pre", spm ? "default" : pre->name,
+		gguf_out_str(g, "tokenizer.ggml.model", name, strlen(name));
+		gguf_out_str(g, "tokenizer.ggml.pre", spm ? "default" : pre->name,
 			     strlen(spm ? "default" : pre->name));
 		if (spm)
 			set_scores(model, &v);
-		put_vocab(f, &v, spm);
-		exp_gguf_bool(f, "tokenizer.ggml.add_bos_token",
+		put_vocab(g, &v, spm);
+		gguf_out_bool(g, "tokenizer.ggml.add_bos_token",
 			      adds_bos(json_object_get(root, "post_processor")));
-		*ret_n = spm ? 7 : 6;
 		if (spm)
-			exp_gguf_bool(f, "tokenizer.ggml.add_space_prefix",
+			gguf_out_bool(g, "tokenizer.ggml.add_space_prefix",
 				      prepends_space(json_object_get(root, "normalizer")));
-		else if (put_merges(f, model) < 0)
+		else if (put_merges(g, model) < 0)
 			rc = dt_err_set(err, -EINVAL, "the tokenizer has a merge that is not a pair");
 	}
 	free(v.t);
@@ -207,7 +206,7 @@ static int put_all(struct exporter *e, const json_t *root, FILE *f, int *ret_n, 
 	return rc;
 }
 
-int exp_gguf_tokenizer(struct exporter *e, FILE *f, int *ret_n, struct dt_err *err)
+int exp_gguf_tokenizer(struct exporter *e, struct gguf_out *g, struct dt_err *err)
 {
 	const struct dt_config *c = dt_source_config(e->s);
 	json_t *root = NULL;
@@ -215,20 +214,18 @@ int exp_gguf_tokenizer(struct exporter *e, FILE *f, int *ret_n, struct dt_err *e
 	size_t n;
 	int rc = 0;
 
-	*ret_n = 0;
 	text = dt_source_tokenizer(e->s, &n);
 	if (text && *text == '{') {
 		rc = dt_json_parse(text, n, "tokenizer", &root, err);
 		if (rc == 0)
-			rc = put_all(e, root, f, ret_n, err);
+			rc = put_all(e, root, g, err);
 		json_decref(root);
 	}
 	if (rc < 0)
 		return rc;
 	if (c->bos >= 0)
-		exp_gguf_u32(f, "tokenizer.ggml.bos_token_id", c->bos);
+		gguf_out_u32(g, "tokenizer.ggml.bos_token_id", c->bos);
 	if (c->eos >= 0)
-		exp_gguf_u32(f, "tokenizer.ggml.eos_token_id", c->eos);
-	*ret_n += (c->bos >= 0) + (c->eos >= 0);
+		gguf_out_u32(g, "tokenizer.ggml.eos_token_id", c->eos);
 	return 0;
 }

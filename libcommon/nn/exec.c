@@ -38,7 +38,8 @@ int dt_exec_run(struct dt_exec *x, const struct dt_flight *f, enum dt_list list,
 		if (h && s->before)
 			rc = hook(h->before, h, x, s, backward, err);
 		for (int k = s->first; k < s->first + s->n && rc == 0; k++)
-			rc = x->calls[p->step[k].n.op](x, &p->step[k].n, err);
+			rc = x->trace ? dt_call_traced(x, k, err)
+				      : x->calls[p->step[k].n.op](x, &p->step[k].n, err);
 		if (rc == 0 && h && s->after)
 			rc = hook(h->after, h, x, s, backward, err);
 	}

@@ -10,6 +10,8 @@
 #include "kernels/ops.h"
 #include "plan/memory.h"
 
+#include <stdio.h>
+
 /* One microbatch on its way through one chunk: its slot, and what the host writes and reads of it. */
 struct dt_flight {
 	int chunk, slot;
@@ -45,6 +47,7 @@ struct dt_exec {
 	bool loss_backward;   /* LOSS computes gradients too */
 	float loss_scale;     /* of them */
 	double loss_sum;      /* LOSS adds the sum of -log softmax at the targets */
+	FILE *trace;	      /* every node that runs is a line of it; NULL: none. Not owned */
 
 	/* while it runs */
 	const struct dt_prog *p;

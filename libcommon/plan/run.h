@@ -79,6 +79,7 @@ struct dt_run {
 	uint64_t mem_limit;	/* bytes the plan may use; 0: no limit */
 	const char *metrics;	/* file, or "-" */
 	const char *error_file; /* where a failure is written as JSON too; NULL: nowhere */
+	const char *trace;	/* a file of every node that ran; NULL: none */
 	bool measure_mfu;
 };
 

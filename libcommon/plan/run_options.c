@@ -332,6 +332,13 @@ static const struct row rows[] = {
 	 R(error_file),
 	 LOCAL,
 	 NEVER},
+	{{"trace", 0, DT_OPT_STR, O(run.trace), "FILE",
+	  "JSON line a node that ran, with its seconds; of several ranks each has FILE.RANK",
+	  .complete = DT_COMPLETE_FILE},
+	 TEXT,
+	 R(trace),
+	 LOCAL,
+	 NEVER},
 	{{"mfu", 0, DT_OPT_FLAG, O(run.measure_mfu), NULL, "measure the matmul rate at the start, for mfu",
 	  .negatable = true, .def = "on"},
 	 FLAG,
@@ -574,6 +581,27 @@ static bool among(const struct dt_strs *list, const char *name)
 	return false;
 }
 
+/* Whether the run reads the constant of a row; beta2, for one, means nothing to sgd. */
+static bool reads(const struct dt_run *r, const char *name)
+{
+	static const struct {
+		const char *name;
+		unsigned rules; /* that read it, a bit each */
+	} of_rules[] = {
+		{"beta1", 1u << DT_OPTIM_MOMENTUM | 1u << DT_OPTIM_ADAM | 1u << DT_OPTIM_ADAMW},
+		{"beta2", 1u << DT_OPTIM_RMSPROP | 1u << DT_OPTIM_ADAM | 1u << DT_OPTIM_ADAMW},
+		{"eps", 1u << DT_OPTIM_RMSPROP | 1u << DT_OPTIM_ADAGRAD | 1u << DT_OPTIM_ADAM |
+				1u << DT_OPTIM_ADAMW},
+	};
+
+	for (size_t i = 0; i < sizeof(of_rules) / sizeof(of_rules[0]); i++)
+		if (!strcmp(of_rules[i].name, name))
+			return of_rules[i].rules >> r->optim.kind & 1;
+	if (!strcmp(name, "decay-steps"))
+		return r->lr.schedule == DT_LR_WSD;
+	return strcmp(name, "min-lr") || r->lr.schedule != DT_LR_CONSTANT;
+}
+
 /* What the command line left open, as it was. */
 static int inherit(struct dt_run_options *o, const json_t *saved, struct dt_err *err)
 {
@@ -618,7 +646,7 @@ int dt_run_options_resume(struct dt_run_options *o, const json_t *saved,
 		char value[128], text[400];
 
 		is = format(row, &now.run, value, sizeof(value));
-		if (row->change < TOLD || !was || !is || !strcmp(was, is))
+		if (row->change < TOLD || !was || !is || !strcmp(was, is) || !reads(&now.run, row->opt.name))
 			continue;
 		snprintf(text, sizeof(text), "--%s is %s, in the checkpoint it was %s", row->opt.name, is,
 			 was);

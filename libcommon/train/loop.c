@@ -115,7 +115,12 @@ static int start(struct trainer *t, struct dt_err *err)
 		rc = trainer_resume(t, err);
 	if (rc == 0)
 		rc = store_init_weights(t, err);
-	return rc < 0 ? rc : trainer_agree(t, folder_lock(t, err), err);
+	if (rc >= 0)
+		rc = trainer_agree(t, folder_lock(t, err), err);
+	/* Last: another job that saves there may write the same file. */
+	if (rc >= 0)
+		rc = trainer_agree(t, metrics_open(t, err), err);
+	return rc < 0 ? rc : trainer_agree(t, trace_open(t, err), err);
 }
 
 void dt_train_write_error(const char *file, const struct dt_err *err)
@@ -141,7 +146,7 @@ int dt_train_run(const struct dt_run *r, struct dt_world *w, const struct dt_log
 	}
 	if (rc == 0)
 		rc = loop(&t, &err);
-	if (rc >= 0 && metrics_close(&t, &err) < 0)
+	if (rc >= 0 && (metrics_close(&t, &err) < 0 || trace_close(&t, &err) < 0))
 		rc = err.code;
 	if (rc == 1) {
 		status = r->save.dir ? DT_EXIT_PREEMPTED : DT_EXIT_FAILED;
@@ -154,6 +159,7 @@ int dt_train_run(const struct dt_run *r, struct dt_world *w, const struct dt_log
 		if (!t.agreed && t.info.size > 1)
 			dt_world_abort(w, status);
 	}
+	trace_close(&t, &(struct dt_err){0}); /* of a run that failed */
 	trainer_release(&t);
 	return status;
 }

@@ -52,10 +52,21 @@ int grad_norm(struct trainer *t, double *ret, struct dt_err *err)
 #define SCALE_MAX   0x1p24
 #define SCALE_STEPS 2000
 
+/* The states a rule may have, an f32 value a parameter element each: how many, dt_optim_states says. */
+static const struct {
+	enum dt_buf_id id; /* in the memory plan */
+	const char *name;  /* in checkpoints */
+} states[OPTIM_STATES_MAX] = {{DT_B_OPTIM1, "m"}, {DT_B_OPTIM2, "v"}};
+
+const char *optim_state_name(int i)
+{
+	return states[i].name;
+}
+
 void optim_bind(struct trainer *t)
 {
-	t->optim.state[0] = flat_bind(t, DT_B_OPTIM1, DT_F32, 1);
-	t->optim.state[1] = flat_bind(t, DT_B_OPTIM2, DT_F32, 1);
+	for (int i = 0; i < OPTIM_STATES_MAX; i++)
+		t->optim.state[i] = flat_bind(t, states[i].id, DT_F32, 1);
 	t->optim.loss_scale = t->run.loss_scale != 0 ? t->run.loss_scale : t->run.loss_scale_start;
 }
 

@@ -8,12 +8,14 @@
 enum { OPTIM_STATES_MAX = 2 };
 
 struct optim {
-	struct flat state[OPTIM_STATES_MAX]; /* m and v in checkpoints; p NULL: the rule has none such */
+	struct flat state[OPTIM_STATES_MAX]; /* p NULL: the rule has none such */
 	double loss_scale;		     /* gradients are this much too large until the update */
 	int64_t good_steps;		     /* since a dynamic scale last changed */
 };
 
 void optim_bind(struct trainer *t);
+/* What checkpoints call state i of any rule. */
+const char *optim_state_name(int i);
 /* Whether gradients that are not finite may come from the loss scale, which is then halved. */
 bool optim_overflowed(struct trainer *t);
 /* Clips, takes the step, brings new weights to the other ranks. ret_norm: the gradient's, unscaled. */

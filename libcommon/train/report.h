@@ -22,5 +22,8 @@ enum dt_dtype metrics_rate_type(const struct trainer *t);
 int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *err);
 int metrics_eval(struct trainer *t, double loss, int64_t tokens, double seconds, struct dt_err *err);
 int metrics_close(struct trainer *t, struct dt_err *err);
+/* The run's trace, a file a rank, into t->exec; closing none does nothing. */
+int trace_open(struct trainer *t, struct dt_err *err);
+int trace_close(struct trainer *t, struct dt_err *err);
 
 #endif

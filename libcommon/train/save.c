@@ -15,8 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const kinds[] = {"model", "m", "v", "grad"};
-enum { KIND_GRAD = 3, KINDS };
+/* Kinds of values: the parameters, the optimizer's states, the gradients. */
+enum { KIND_MODEL, KIND_GRAD = KIND_MODEL + OPTIM_STATES_MAX + 1, KINDS };
+
+static const char *kind_name(int kind)
+{
+	return kind == KIND_MODEL ? "model" : kind == KIND_GRAD ? "grad" : optim_state_name(kind - 1);
+}
 
 /* Where element i of unit u is; NULL where the run has none of the kind. */
 static const void *kind_at(const struct trainer *t, int kind, int u, int64_t i)
@@ -41,7 +46,7 @@ static int pieces_of(const struct trainer *t, const struct dt_local_param *lp, i
 
 	if (first >= last)
 		return 0;
-	snprintf(box.name, sizeof(box.name), "%s/%s", kinds[kind], p->name);
+	snprintf(box.name, sizeof(box.name), "%s/%s", kind_name(kind), p->name);
 	for (int d = 0; d < p->ndim; d++) {
 		box.global[d] = p->shape[d];
 		box.off[d] = lp->off[d];

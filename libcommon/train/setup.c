@@ -139,9 +139,8 @@ static int allocate(struct trainer *t, struct dt_err *err)
 	if ((rc = plan_memory(t, err)) < 0 || (rc = dt_model_params(&t->config, &t->table, err)) < 0 ||
 	    (rc = dt_local_build(&t->table, &t->config, &t->run.layout, t->mesh.at, &t->local, err)) < 0)
 		return rc;
-	if ((rc = bind_memory(t, err)) < 0 || (rc = reduce_init(t, err)) < 0)
-		return rc;
-	return metrics_open(t, err);
+	rc = bind_memory(t, err);
+	return rc < 0 ? rc : reduce_init(t, err);
 }
 
 int trainer_init(struct trainer *t, const struct dt_run *r, struct dt_world *w, const struct dt_log *log,

@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
 # dt-train from the shell: layouts agree, resume is exact, interruptions lose nothing, bad input is one line.
+bats_require_minimum_version 1.5.0
 
 setup_file() {
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
@@ -259,4 +260,53 @@ attempt() {
     run env -u GOMP_SPINCOUNT -u KMP_BLOCKTIME OMP_WAIT_POLICY=active OMP_DISPLAY_ENV=verbose \
         dt-train --model gpt2-tiny --seq 32 --data missing.h5
     [ "$(grep -c GOMP_SPINCOUNT <<<"$output")" -eq 1 ]
+}
+
+# nodes as the program has them, and as they ran
+printed() {
+    dt-train --print-program --json "$@" | jq -c '.nodes[] | [.chunk, .node, .list, .unit, .op, .name, .again]'
+}
+
+traced() {
+    jq -c '[.chunk, .node, .list, .unit, .op, .name, .again]' "$1"
+}
+
+@test "the program that --print-program shows is what a trace of the run did" {
+    opts=(--model gpt2-tiny --seq 32 --precision fp32 --microbatch 2)
+    for mode in none selective full; do
+        dt-train "${opts[@]}" --data d.h5 --no-mfu --recompute $mode --global-batch 4 --steps 1 --metrics m --trace one
+        printed "${opts[@]}" --recompute $mode --global-batch 4 >want
+        [ "$(wc -l <want)" -gt 40 ]
+        diff <(cat want want) <(traced one) # two microbatches
+    done
+    jq -es 'all(.[]; .seconds > 0) and (map(.start_s) | . == sort)' one
+    for split in "--layout tp2.pp2.s1 --recompute selective" "--layout dp2.pp2 --pipeline zb-h1"; do
+        # shellcheck disable=SC2086
+        mpirun -np 4 dt-train "${opts[@]}" --data d.h5 --no-mfu $split --steps 1 --metrics m --trace t
+        for rank in 0 1 2 3; do
+            # shellcheck disable=SC2086
+            printed "${opts[@]}" $split --rank $rank >want
+            [ "$(wc -l <want)" -gt 20 ]
+            diff want <(traced t.$rank)
+        done
+    done
+}
+
+@test "--print-program: a table of 80 columns, its sums those of the nodes; wrong usage" {
+    run -0 --separate-stderr dt-train --print-program --model gpt2-124m --layout dp2.tp2.pp2.s1
+    [ -z "$stderr" ]
+    awk 'length($0) > 80 { print; wide = 1 } END { exit wide }' <<<"$output"
+    [[ $output == *"rank 0 of 8: stage 0 of 2"* && $output == *" alike "* && $output == *"scatter 1.50"* ]]
+    [[ $output =~ peak\ [0-9.]+\ MiB\ in\ .*\ at\ node\ [0-9]+.*lower\ bound ]]
+    dt-train --print-program --model gpt2-124m --layout dp2.tp2.pp2.s1 --rank 7 --json >p.json
+    jq -e '.stage == 1 and .rank == 7 and .peak_bytes >= .bound_bytes and .sums.flops > 0 and
+        ([.nodes[].flops] | add) == .sums.flops and ([.nodes[].kept_bytes] | add) == .sums.kept_bytes' p.json
+    run -2 dt-train --print-program
+    run -2 dt-train --print-program --seq 32 --model gpt2-tiny --layout dp2 --rank 2
+    run -2 dt-train "${common[@]}" --model gpt2-tiny --rank 1
+    run -2 dt-train --print-program --seq 32 --model gpt2-tiny --layout tp3
+    run -1 dt-train "${common[@]}" --model gpt2-tiny --steps 1 --metrics m --trace /nowhere/t
+    [[ ${lines[-1]} == "dt-train: cannot "*"/nowhere/t"*"No such file"* ]]
+    run -1 dt-train "${common[@]}" --model gpt2-tiny --steps 1 --metrics m --trace /dev/full
+    [[ ${lines[-1]} == "dt-train: cannot write "*"No space left"* ]]
 }

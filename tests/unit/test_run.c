@@ -176,11 +176,13 @@ static void a_run_goes_on(void **state)
 	assert_string_equal(told, "--steps is 200, in the checkpoint it was 100\n"
 				  "--grad-comm is bf16, in the checkpoint it was fp32\n");
 	/* Another run, by each constant. */
-	static const char *const other[] = {
-		"--lr 0.02",  "--optimizer momentum", "--beta1 0.8", "--beta2 0.9",
-		"--eps 1e-7", "--weight-decay 0.2",   "--clip 2",    "--precision bf16",
-		"--seed 2",   "--global-batch 8",     "--seq 64",    "--schedule linear",
-		"--warmup 4", "--min-lr 0.002",	      "--fp8"};
+	static const char *const other[] = {"--lr 0.02",	  "--optimizer momentum",
+					    "--beta2 0.9",	  "--eps 1e-7",
+					    "--weight-decay 0.2", "--clip 2",
+					    "--precision bf16",	  "--seed 2",
+					    "--global-batch 8",	  "--seq 64",
+					    "--schedule linear",  "--warmup 4",
+					    "--min-lr 0.002",	  "--fp8"};
 
 	for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++) {
 		const char *why = go_on(from, other[i], NULL);
@@ -190,6 +192,10 @@ static void a_run_goes_on(void **state)
 		if (!why || !strstr(why, name))
 			fail_msg("%s: %s", other[i], why ? why : "taken");
 	}
+	/* A constant that the rule does not read is no other run. */
+	assert_null(go_on("--layout dp1 --optimizer sgd", "--beta1 0.5 --beta2 0.5 --eps 1", NULL));
+	assert_null(go_on("--layout dp1 --optimizer momentum", "--beta2 0.5", NULL));
+	assert_non_null(go_on("--layout dp1 --optimizer momentum", "--beta1 0.5", NULL));
 	/* Both are named; what is accepted is told. */
 	assert_non_null(
 		strstr(go_on(from, "--lr 1 --beta2 0.5", NULL), "; --beta2 is 0.5, in the checkpoint"));

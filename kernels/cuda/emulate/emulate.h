@@ -72,8 +72,16 @@ int dt_emu_start(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, 
 }
 
 void dt_emu_barrier(void);
-/* Every lane gives up to 64 bytes and gets those of all: lane i's at i * 64. */
-const char *dt_emu_warp(const void *in, size_t n, const char *what);
+/* Every lane gives up to 64 bytes, in its slot, and gets those of all: lane i's at i * 64. */
+char *dt_emu_slot(void);
+const char *dt_emu_meet(const char *what);
+
+template <class T> const char *dt_emu_warp(const T &in, const char *what)
+{
+	static_assert(sizeof in <= 64, "a slot has 64 bytes");
+	memcpy(dt_emu_slot(), &in, sizeof in);
+	return dt_emu_meet(what);
+}
 
 static inline void __syncthreads(void)
 {
@@ -82,12 +90,12 @@ static inline void __syncthreads(void)
 
 static inline void __syncwarp(void)
 {
-	(void)dt_emu_warp("", 1, "__syncwarp");
+	(void)dt_emu_meet("__syncwarp");
 }
 
 template <class T> T dt_emu_shuffle(T v, int from, const char *what)
 {
-	const char *all = dt_emu_warp(&v, sizeof v, what);
+	const char *all = dt_emu_warp(v, what);
 
 	memcpy(&v, all + from * 64, sizeof v);
 	return v;
@@ -112,7 +120,7 @@ template <class T> T __shfl_sync(unsigned mask, T v, int from)
 
 static inline unsigned __ballot_sync(unsigned mask, int yes)
 {
-	const char *all = dt_emu_warp(&yes, sizeof yes, "__ballot_sync");
+	const char *all = dt_emu_warp(yes, "__ballot_sync");
 	unsigned r = 0;
 
 	(void)mask;

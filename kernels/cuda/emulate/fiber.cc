@@ -30,7 +30,7 @@ dim3 threadIdx, blockIdx, blockDim, gridDim;
 #define PENDING	    160 /* copies under way, a thread */
 #define SHARED_MAX  (227 << 10)
 
-enum state { FRESH, READY, BLOCK, WARP, DONE };
+enum state : uint8_t { FRESH, READY, BLOCK, WARP, DONE };
 
 struct copy {
 	char *to;
@@ -45,7 +45,6 @@ struct copy {
 typedef void *place[5];
 
 struct fiber {
-	enum state state;
 	bool lives; /* has a stack that waits, in a thread or between two */
 	dim3 id;
 	const char *what; /* it waits in */
@@ -59,15 +58,20 @@ struct fiber {
 struct warp {
 	int arrived, turn;
 	const char *what;
+	uint64_t met, multiplied;   /* operations so far, and the one whose product is there */
+	alignas(64) float d[16][8]; /* of the last mma */
 	alignas(64) char slot[2][32 * 64];
 };
 
 static struct fiber fiber[MAX_THREADS];
+static enum state states[MAX_THREADS]; /* of the fibers; beside one another, as a warp's change together */
 static struct copy copies[MAX_THREADS][PENDING]; /* not in the fibers, which all wake at every turn */
 static struct warp warp[MAX_THREADS / 32];
 static char *stacks;
 static place scheduler;
 static struct fiber *self;
+static int me; /* self's number */
+static bool backward;
 static int nthreads, nblocked, ndone;
 static void (*body_fn)(void *);
 static void *body_arg;
@@ -115,19 +119,60 @@ void dt_emu_touch(const void *p, size_t n)
 	__builtin_longjmp(f->at, 1);
 }
 
-/* Leaves the running fiber, until it is resumed. */
-static void yield(void)
+/*
+ * A function within which other stacks run: its callers may not take registers and variables for unchanged
+ * because its own instructions leave them alone.
+ */
+#ifdef __clang__
+#define APART __attribute__((noinline))
+#else
+#define APART __attribute__((noipa))
+#endif
+
+static void run_as(int i)
+{
+	me = i;
+	self = &fiber[i];
+	threadIdx = self->id;
+}
+
+/*
+ * Leaves the running fiber, until it is resumed: for its neighbour in the warp where that waits with a stack,
+ * as it does between two operations of a warp; else for the scheduler.
+ */
+static APART void yield(void)
 {
 	struct fiber *f = self;
 
 	if (__builtin_setjmp(f->at) == 0) {
 #ifdef ASAN
 		__sanitizer_start_switch_fiber(&f->fake, main_bottom, main_size);
+#else
+		const int next = (me & ~31) | ((backward ? me - 1 : me + 1) & 31);
+
+		if (states[next] == READY) {
+			run_as(next);
+			go_on(self);
+		}
 #endif
 		leave();
 	}
 #ifdef ASAN
 	__sanitizer_finish_switch_fiber(f->fake, &main_bottom, &main_size);
+#endif
+}
+
+/* The thread has ended; the scheduler is told, whoever runs then. */
+static APART void end(void)
+{
+	if (__builtin_setjmp(self->at) == 0) {
+#ifdef ASAN
+		__sanitizer_start_switch_fiber(&self->fake, main_bottom, main_size);
+#endif
+		leave();
+	}
+#ifdef ASAN
+	__sanitizer_finish_switch_fiber(self->fake, &main_bottom, &main_size);
 #endif
 }
 
@@ -139,8 +184,8 @@ static void start(void)
 #endif
 	for (;;) {
 		body_fn(body_arg);
-		self->state = DONE;
-		yield();
+		states[me] = DONE;
+		end();
 	}
 }
 
@@ -158,10 +203,11 @@ static void start(void)
 	abort();
 }
 
-static void resume(struct fiber *f)
+static APART void resume(int i)
 {
-	self = f;
-	threadIdx = f->id;
+	struct fiber *f = &fiber[i];
+
+	run_as(i);
 	if (__builtin_setjmp(scheduler)) {
 #ifdef ASAN
 		__sanitizer_finish_switch_fiber(main_fake, NULL, NULL);
@@ -171,7 +217,7 @@ static void resume(struct fiber *f)
 #ifdef ASAN
 	__sanitizer_start_switch_fiber(&main_fake, stacks + (size_t)(f - fiber) * STACK, STACK);
 #endif
-	f->state = READY;
+	states[i] = READY;
 	if (f->lives)
 		go_on(f);
 	begin(f);
@@ -182,63 +228,68 @@ void dt_emu_barrier(void)
 	if (ndone)
 		dt_emu_die("a barrier that another thread has left behind");
 	if (++nblocked < nthreads) {
-		self->state = BLOCK;
+		states[me] = BLOCK;
 		self->what = "__syncthreads";
 		yield();
 		return;
 	}
 	nblocked = 0;
 	for (int i = 0; i < nthreads; i++)
-		fiber[i].state = fiber[i].state == BLOCK ? READY : fiber[i].state;
+		states[i] = states[i] == BLOCK ? READY : states[i];
 }
 
-const char *dt_emu_warp(const void *in, size_t n, const char *what)
+char *dt_emu_slot(void)
 {
-	const int i = (int)(self - fiber), lane = i % 32;
-	struct warp *w = &warp[i / 32];
-	char *slot = w->slot[w->turn];
+	const struct warp *w = &warp[me / 32];
+
+	return (char *)w->slot[w->turn] + me % 32 * 64;
+}
+
+const char *dt_emu_meet(const char *what)
+{
+	struct warp *w = &warp[me / 32];
+	const char *slot = w->slot[w->turn];
 
 	if (!w->arrived)
 		w->what = what;
 	if (w->what != what)
 		dt_emu_die("the lanes of a warp meet in different operations");
-	memcpy(slot + lane * 64, in, n);
 	if (++w->arrived < 32) {
-		self->state = WARP;
+		states[me] = WARP;
 		self->what = what;
 		yield();
 		return slot;
 	}
 	w->arrived = 0;
 	w->turn = !w->turn;
-	for (int k = i - lane; k < i - lane + 32; k++)
-		fiber[k].state = READY;
+	w->met++;
+	memset(&states[me & ~31], READY, 32);
 	return slot;
 }
 
 static void stuck(void)
 {
 	for (int i = 0; i < nthreads; i++)
-		if (fiber[i].state == BLOCK || fiber[i].state == WARP)
+		if (states[i] == BLOCK || states[i] == WARP)
 			fprintf(stderr, "thread %u waits in %s\n", fiber[i].id.x, fiber[i].what);
 	dt_emu_die("threads wait for others that never come");
 }
 
 /* Each thread of a warp that can, once. Whether there was one. */
-static bool run_warp(int first, bool backwards)
+static bool run_warp(int first)
 {
 	bool went = false;
 
 	for (int k = 0; k < 32; k++) {
-		struct fiber *f = &fiber[first + (backwards ? 31 - k : k)];
+		const int i = first + (backward ? 31 - k : k);
 
-		if (f->state != FRESH && f->state != READY)
+		if (states[i] != FRESH && states[i] != READY)
 			continue;
-		resume(f);
+		resume(i);
 		went = true;
-		if (f->state != DONE)
+		if (states[me] != DONE) /* me: it may have handed over to others */
 			continue;
-		if (f->ncopy)
+		if (self->ncopy)
 			dt_emu_die("a thread ended with copies under way");
 		if (nblocked)
 			dt_emu_die("a thread ended while others wait in a barrier");
@@ -251,12 +302,12 @@ static bool run_warp(int first, bool backwards)
  * A warp runs as far as it gets before the next one does: what it writes too early, others still read. Odd
  * launches go from the last thread to the first: neither order is promised by a card.
  */
-static void run_block(bool backwards)
+static void run_block(void)
 {
+	memset(states, FRESH, (size_t)nthreads);
 	for (int i = 0; i < nthreads; i++) {
 		const unsigned u = (unsigned)i;
 
-		fiber[i].state = FRESH;
 		fiber[i].id = dim3(u % blockDim.x, u / blockDim.x % blockDim.y, u / blockDim.x / blockDim.y);
 		fiber[i].ncopy = fiber[i].group = 0;
 	}
@@ -267,7 +318,7 @@ static void run_block(bool backwards)
 		bool went = false;
 
 		for (int w = 0; w < nthreads / 32; w++)
-			while (run_warp((backwards ? nthreads / 32 - 1 - w : w) * 32, backwards))
+			while (run_warp((backward ? nthreads / 32 - 1 - w : w) * 32))
 				went = true;
 		if (!went)
 			stuck();
@@ -311,13 +362,14 @@ int dt_emu_run(void (*body)(void *), void *arg, dim3 grid, dim3 block, size_t sm
 	nthreads = (int)(block.x * block.y * block.z);
 	shared_end = shared + smem;
 	launches++;
+	backward = launches / 2 % 2;
 	for (uint64_t i = 0; i < blocks; i++) {
 		const uint64_t at = launches % 2 ? blocks - 1 - i : i;
 
 		blockIdx = dim3((unsigned)(at % grid.x), (unsigned)(at / grid.x % grid.y),
 				(unsigned)(at / grid.x / grid.y));
 		memset(shared, 0xff, smem);
-		run_block(launches / 2 % 2);
+		run_block();
 	}
 	shared_end = shared;
 	kernel_name = NULL;
@@ -367,20 +419,18 @@ void dt_emu_cp_wait(int left)
 void dt_emu_ldmatrix(uint32_t r[4], const void *row, bool trans)
 {
 	const int lane = dt_emu_lane();
-	const char *rows[32], *all;
+	const char *all, *at;
 
 	dt_emu_touch(row, 16);
-	all = dt_emu_warp(&row, sizeof row, trans ? "ldmatrix.trans" : "ldmatrix");
-	for (int i = 0; i < 32; i++)
-		memcpy(&rows[i], all + i * 64, sizeof rows[i]);
+	all = dt_emu_warp(row, trans ? "ldmatrix.trans" : "ldmatrix");
 	for (int m = 0; m < 4; m++) {
 		uint16_t h[2];
 
 		for (int k = 0; k < 2; k++) {
 			const int along = 2 * (lane % 4) + k, across = lane / 4;
 
-			memcpy(&h[k], rows[m * 8 + (trans ? along : across)] + 2 * (trans ? across : along),
-			       2);
+			memcpy(&at, all + (m * 8 + (trans ? along : across)) * 64, sizeof at);
+			memcpy(&h[k], at + 2 * (trans ? across : along), 2);
 		}
 		memcpy(&r[m], h, 4);
 	}
@@ -390,32 +440,48 @@ struct operands {
 	float a[8], b[4];
 };
 
+/* d = a b of what the lanes gave, each sum in the order of k; lane 4 g + t has rows g, g + 8 and column g. */
+static void multiply(float d[16][8], const char *all)
+{
+	float a[16][16], b[16][8];
+
+	for (int lane = 0; lane < 32; lane++) {
+		const struct operands *o = (const struct operands *)(all + lane * 64);
+		const int g = lane / 4, t = 2 * (lane % 4);
+
+		for (int i = 0; i < 8; i++)
+			a[g + i / 2 % 2 * 8][t + i % 2 + i / 4 * 8] = o->a[i];
+		for (int i = 0; i < 4; i++)
+			b[t + i % 2 + i / 2 * 8][g] = o->b[i];
+	}
+	for (int row = 0; row < 16; row++) {
+		float s[8] = {0};
+
+		for (int k = 0; k < 16; k++)
+			for (int col = 0; col < 8; col++)
+				s[col] += a[row][k] * b[k][col];
+		memcpy(d[row], s, sizeof s);
+	}
+}
+
 void dt_emu_mma(float d[4], const uint32_t a[4], const uint32_t b[2], float (*widen)(uint16_t))
 {
+	struct warp *w = &warp[me / 32];
 	const int lane = dt_emu_lane();
-	const struct operands *all;
+	const char *all;
 	struct operands own;
 
 	for (int i = 0; i < 8; i++)
 		own.a[i] = widen((uint16_t)(a[i / 2] >> (i % 2 * 16)));
 	for (int i = 0; i < 4; i++)
 		own.b[i] = widen((uint16_t)(b[i / 2] >> (i % 2 * 16)));
-	all = (const struct operands *)dt_emu_warp(&own, sizeof own, "mma");
-	for (int i = 0; i < 4; i++) {
-		const int row = lane / 4 + (i / 2) * 8, col = 2 * (lane % 4) + i % 2;
-		float s = 0;
-
-		for (int k = 0; k < 16; k++) {
-			const char *base = (const char *)all;
-			const struct operands *oa =
-				(const struct operands *)(base + ((row % 8) * 4 + k % 8 / 2) * 64);
-			const struct operands *ob =
-				(const struct operands *)(base + (col * 4 + k % 8 / 2) * 64);
-
-			s += oa->a[(row / 8 + 2 * (k / 8)) * 2 + k % 2] * ob->b[(k / 8) * 2 + k % 2];
-		}
-		d[i] += s;
+	all = dt_emu_warp(own, "mma");
+	if (w->multiplied != w->met) { /* the first to go on does it for all */
+		multiply(w->d, all);
+		w->multiplied = w->met;
 	}
+	for (int i = 0; i < 4; i++)
+		d[i] += w->d[lane / 4 + i / 2 * 8][2 * (lane % 4) + i % 2];
 }
 
 /* Lane 4 g + t has bytes 4 t .. + 3 of rows g, g + 8, and with k 32 of both from 16 on; of column g likewise.
@@ -426,7 +492,7 @@ void dt_emu_mma_s8(int d[4], const uint32_t *a, const uint32_t *b, int k, int c)
 		uint32_t a[4], b[2];
 	} own = {{a[0], a[1], k > 16 ? a[2] : 0, k > 16 ? a[3] : 0}, {b[0], k > 16 ? b[1] : 0}}, from, with;
 	const int lane = dt_emu_lane();
-	const char *all = dt_emu_warp(&own, sizeof own, k > 16 ? "mma.s8.k32" : "mma.s8.k16");
+	const char *all = dt_emu_warp(own, k > 16 ? "mma.s8.k32" : "mma.s8.k16");
 
 	for (int i = 0; i < 4; i++) {
 		const int row = lane / 4, col = 2 * (lane % 4) + i % 2;

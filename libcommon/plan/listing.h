@@ -1,0 +1,36 @@
+/*
+ * A rank's program for people and for other programs: every node of one microbatch in the order it runs, with
+ * what it computes, costs and keeps, and where the memory plan has its peak.
+ */
+#ifndef DT_PLAN_LISTING_H
+#define DT_PLAN_LISTING_H
+
+#include "base/json.h"
+#include "plan/memory.h"
+
+#include <stdio.h>
+
+/* "forward", "loss", "backward", "weights". */
+const char *dt_list_name(enum dt_list l);
+/* The unit of a layer (as dt_param.layer) of a model: "embed", "final", else its number. Returns buf. */
+const char *dt_unit_name(int layer, int64_t layers, char *buf, size_t n);
+
+/* A table of 80 columns for models of usual names; layers that are alike are one row. plan is r's at `at`. */
+void dt_listing_print(const struct dt_memory_plan *plan, const struct dt_run *r, struct dt_coords at,
+		      FILE *f);
+/* All nodes, bytes and flops raw. NULL: out of memory. */
+json_t *dt_listing_json(const struct dt_memory_plan *plan, const struct dt_run *r, struct dt_coords at);
+
+/* What both are made of. */
+struct dt_listed {
+	const struct dt_step *step;
+	struct dt_node_cost cost;
+	double kept; /* bytes of results that are kept for backward */
+};
+struct dt_listed dt_list_node(const struct dt_cost_site *s, int step);
+/* Adds up the numbers of b. */
+void dt_listed_add(struct dt_listed *a, const struct dt_listed *b, double times);
+/* What a node makes, "qkv[1024,2304]": its first result, or the gradient of its first tensor. Returns buf. */
+const char *dt_listed_result(const struct dt_cost_site *s, const struct dt_node *n, char *buf, size_t size);
+
+#endif
