@@ -67,7 +67,7 @@ metric() { # file key: of the last step
         dt-train --model $model "${common[@]}" --steps 2 --recompute full --metrics m.jsonl >/dev/null
         dt-memest $model --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --recompute full --check m.jsonl
     done
-    run ! dt-train --model olmo2.json "${common[@]}" --layout tp2 --steps 1
+    run ! mpirun -np 2 dt-train --model olmo2.json "${common[@]}" --layout tp2 --steps 1
     [[ "$output" == *"norms over all heads of q and k, which tp2 cannot cut"* ]]
 }
 
