@@ -269,16 +269,24 @@ static int read_input(int file, bool live, struct dt_err *err)
 }
 
 /* An operand that names a file is a file, the others are keys. */
+/* Whether an operand is a file. One that is named like a file but is not there is one too: its open fails. */
+static bool means_file(const char *s)
+{
+	const char *ending = strrchr(s, '.');
+
+	return !strcmp(s, "-") || access(s, F_OK) == 0 || strchr(s, '/') ||
+	       (ending &&
+		(!strcmp(ending, ".jsonl") || !strcmp(ending, ".json") || !strcmp(ending, ".ndjson")));
+}
+
 static int sort_operands(int nargs, char **argv)
 {
 	for (int i = 0; i < opt.keys.n; i++)
 		P.key[P.nkey++] = opt.keys.v[i];
 	for (int i = 1; i <= nargs; i++) {
-		bool file = !strcmp(argv[i], "-") || access(argv[i], F_OK) == 0 || strchr(argv[i], '/');
-
 		if (P.nkey == DT_STRS_MAX || P.nfile == DT_STRS_MAX)
 			return dt_opt_usage_error(&prog, stderr, "more than %d keys or files", DT_STRS_MAX);
-		if (file)
+		if (means_file(argv[i]))
 			P.file[P.nfile++] = argv[i];
 		else
 			P.key[P.nkey++] = argv[i];

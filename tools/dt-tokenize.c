@@ -7,21 +7,19 @@
 #include "base/units.h"
 #include "ckpt/tokenizer_file.h"
 #include "data/bpe_train.h"
+#include "data/ids.h"
 #include "data/tokenizer.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-enum { BINARY_NONE, BINARY_U16, BINARY_I32 };
-
 static const char *tokenizer, *out_path;
 static bool lines, null_data, json, special, with_bos, chars;
 static uint64_t vocab;
 static int64_t min_count;
-static int binary, pattern;
+static int binary /* enum dt_ids_form */, pattern;
 static struct dt_strs special_tokens;
 static bool vocab_given;
 
@@ -180,16 +178,7 @@ static int put_ids(const int32_t *ids, size_t n, size_t bytes, struct dt_err *er
 		return rc;
 	}
 	errno = 0;
-	for (size_t i = 0; i < n && binary; i++) {
-		unsigned char b[4] = {(unsigned char)ids[i], (unsigned char)(ids[i] >> 8),
-				      (unsigned char)(ids[i] >> 16), (unsigned char)(ids[i] >> 24)};
-
-		fwrite(b, 1, binary == BINARY_U16 ? 2 : 4, stdout);
-	}
-	for (size_t i = 0; i < n && !binary; i++)
-		printf(i ? " %d" : "%d", ids[i]);
-	if (!binary)
-		putchar('\n');
+	dt_ids_write((enum dt_ids_form)binary, ids, n, stdout);
 	return dt_program_check_stdout(err);
 }
 
@@ -250,7 +239,7 @@ static int each_record(const struct dt_tokenizer *t, bool whole, int end,
 
 static int do_encode(const struct dt_tokenizer *t, struct dt_err *err)
 {
-	if (binary == BINARY_U16 && dt_tokenizer_vocab(t) > 65536)
+	if (binary == DT_IDS_U16 && dt_tokenizer_vocab(t) > 65536)
 		return dt_err_set(err, -ERANGE, "a vocabulary of %d does not fit u16: use --binary i32",
 				  dt_tokenizer_vocab(t));
 	if (with_bos && dt_tokenizer_bos(t) < 0)
@@ -258,61 +247,12 @@ static int do_encode(const struct dt_tokenizer *t, struct dt_err *err)
 	return each_record(t, !lines && !null_data, null_data ? '\0' : '\n', encode_one, err);
 }
 
-static int parse_binary(const char *s, size_t n, int32_t **ret, size_t *ret_n, struct dt_err *err)
-{
-	size_t each = binary == BINARY_U16 ? 2 : 4, count = n / each;
-	const unsigned char *u = (const unsigned char *)s;
-	int32_t *ids;
-
-	if (n % each)
-		return dt_err_set(err, -EINVAL, "%zu bytes are not a whole number of ids", n);
-	ids = malloc((count + 1) * sizeof(*ids));
-	if (!ids)
-		return dt_err_sys(err, -ENOMEM, "cannot decode");
-	for (size_t i = 0; i < count; i++, u += each)
-		ids[i] = each == 2 ? u[0] | u[1] << 8
-				   : (int32_t)(u[0] | u[1] << 8 | u[2] << 16 | (uint32_t)u[3] << 24);
-	*ret = ids;
-	*ret_n = count;
-	return 0;
-}
-
-static int parse_text(const char *s, size_t n, int32_t **ret, size_t *ret_n, struct dt_err *err)
-{
-	int32_t *ids = malloc((n / 2 + 1) * sizeof(*ids));
-	size_t at = 0, count = 0;
-
-	if (!ids)
-		return dt_err_sys(err, -ENOMEM, "cannot decode");
-	for (;;) {
-		size_t from;
-		int64_t v = 0;
-
-		while (at < n && isspace((unsigned char)s[at]))
-			at++;
-		if (at == n)
-			break;
-		for (from = at; at < n && isdigit((unsigned char)s[at]) && v <= INT32_MAX; at++)
-			v = 10 * v + (s[at] - '0');
-		if (at == from || v > INT32_MAX || (at < n && !isspace((unsigned char)s[at]))) {
-			while (at < n && at < from + 20 && isgraph((unsigned char)s[at]))
-				at++;
-			free(ids);
-			return dt_err_set(err, -EINVAL, "'%.*s' is not an id", (int)(at - from), s + from);
-		}
-		ids[count++] = (int32_t)v;
-	}
-	*ret = ids;
-	*ret_n = count;
-	return 0;
-}
-
 static int decode_one(const struct dt_tokenizer *t, const char *s, size_t n, struct dt_err *err)
 {
 	int32_t *ids;
 	char *text;
 	size_t len;
-	int rc = (binary ? parse_binary : parse_text)(s, n, &ids, &len, err);
+	int rc = dt_ids_parse((enum dt_ids_form)binary, s, n, &ids, &len, err);
 
 	if (rc < 0)
 		return rc;

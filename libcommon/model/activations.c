@@ -1,5 +1,7 @@
 #include "model/activations.h"
 
+#include "base/units.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,12 +101,21 @@ int dt_keep_parse(const char *s, struct dt_keep *ret, struct dt_err *err)
 			return 0;
 		}
 	}
+	if (!strncmp(s, "auto:", 5)) {
+		*ret = (struct dt_keep){.mode = DT_RECOMPUTE_NONE, .every = 1};
+		if (dt_parse_size(s + 5, &ret->fit, err) < 0)
+			return dt_err_prefix(err, "recomputation '%s'", s);
+		if (ret->fit)
+			return 0;
+	}
 	return dt_err_set(err, -EINVAL, "recomputation '%s' is none of " DT_RECOMPUTE_CHOICES, s);
 }
 
 const char *dt_keep_format(struct dt_keep k, char *buf, size_t n)
 {
-	if (dt_keep_sets(k) > 1)
+	if (k.fit) /* to the byte, so that what is read back is the same */
+		snprintf(buf, n, "auto:%lluB", (unsigned long long)k.fit);
+	else if (dt_keep_sets(k) > 1)
 		snprintf(buf, n, "every:%d", k.every);
 	else
 		snprintf(buf, n, "%s", modes[k.mode]);

@@ -6,6 +6,7 @@
  *   none       everything backward reads is kept
  *   selective  cheap element-wise results are computed again: norm outputs, activation functions
  *   full       only the layer's input is kept; the layer is run again before its backward
+ *   auto:SIZE  as much is computed again as the memory plan needs to fit: see struct dt_keep
  *   every:N    only the input of every N-th layer is kept; N layers are run again at a time (Chen et al.
  * 2016)
  */
@@ -16,7 +17,7 @@
 #include "model/config.h"
 
 enum dt_recompute { DT_RECOMPUTE_NONE, DT_RECOMPUTE_SELECTIVE, DT_RECOMPUTE_FULL };
-#define DT_RECOMPUTE_CHOICES "none|selective|full|every:N"
+#define DT_RECOMPUTE_CHOICES "none|selective|full|every:N|auto:SIZE"
 
 enum dt_act {
 	DT_A_RESID,	 /* residual stream entering the layer */
@@ -71,6 +72,12 @@ void dt_activations(const struct dt_config *c, const struct dt_local_dims *d, en
 struct dt_keep {
 	enum dt_recompute mode;
 	int every; /* full: layers a block, of which only the first one's input is kept; 0 is 1 */
+	/*
+	 * auto:SIZE (mode is none): the memory plan is to fit into so many bytes. The first `full` layers of
+	 * a stage are computed again as a whole, the next `selective` ones in part: the plan chooses.
+	 */
+	uint64_t fit;
+	int full, selective;
 };
 bool dt_activation_saved(enum dt_act id, struct dt_keep keep, int layer);
 /* Number of the working set, and how many there are. */
@@ -82,7 +89,15 @@ static inline int dt_keep_set(struct dt_keep k, int layer)
 {
 	return layer % dt_keep_sets(k);
 }
-/* "none", "selective", "full" or "every:N"; -EINVAL. */
+/* The mode of the layer with this number in its stage. */
+static inline enum dt_recompute dt_keep_mode(struct dt_keep k, int layer)
+{
+	return !k.fit			      ? k.mode
+	       : layer < k.full		      ? DT_RECOMPUTE_FULL
+	       : layer < k.full + k.selective ? DT_RECOMPUTE_SELECTIVE
+					      : DT_RECOMPUTE_NONE;
+}
+/* "none", "selective", "full", "every:N" or "auto:SIZE"; -EINVAL. */
 int dt_keep_parse(const char *s, struct dt_keep *ret, struct dt_err *err);
 const char *dt_keep_format(struct dt_keep k, char *buf, size_t n);
 

@@ -1,6 +1,7 @@
 #include "plan/memory_priv.h"
 
 #include "base/arena.h"
+#include "base/units.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -362,8 +363,8 @@ static void release(struct dt_plan_builder *b)
 		free(b->value_item[k]);
 }
 
-int dt_memory_plan(const struct dt_run *r, struct dt_coords at, struct dt_memory_plan *ret,
-		   struct dt_err *err)
+/* The plan of exactly this run. */
+static int plan(const struct dt_run *r, struct dt_coords at, struct dt_memory_plan *ret, struct dt_err *err)
 {
 	struct dt_plan_builder b = {.plan = ret, .r = r};
 	int rc;
@@ -377,6 +378,78 @@ int dt_memory_plan(const struct dt_run *r, struct dt_coords at, struct dt_memory
 	release(&b);
 	if (rc < 0)
 		dt_memory_plan_release(ret);
+	return rc;
+}
+
+/* Bytes of the plan with so many layers recomputed: one by one, first in part, then as a whole. */
+static int try_steps(struct dt_run *r, struct dt_coords at, int layers, int steps, uint64_t *ret,
+		     struct dt_err *err)
+{
+	struct dt_memory_plan p;
+	int rc;
+
+	r->recompute.full = steps > layers ? steps - layers : 0;
+	r->recompute.selective = steps > layers ? layers - r->recompute.full : steps;
+	rc = plan(r, at, &p, err);
+	if (rc < 0)
+		return rc;
+	*ret = p.arena_bytes;
+	dt_memory_plan_release(&p);
+	return 0;
+}
+
+/*
+ * The least recomputation with which the plan fits. Norms and activation functions free the most bytes for
+ * each second of computing again, so all layers begin with those; whole layers follow. Each step frees what
+ * the one before it did not, and the plan is exact, so that the first step that fits is found by halving.
+ * Tensor-parallel ranks exchange messages when they compute again: the first one's plan decides for all.
+ */
+static int choose_recompute(struct dt_run *r, struct dt_coords at, struct dt_err *err)
+{
+	int layers = 0, low = 0, high, rc;
+	uint64_t bytes;
+
+	at.tp = 0;
+	for (int v = at.pp; v < r->layout.pp * dt_layout_chunks(&r->layout); v += r->layout.pp) {
+		int first, last;
+
+		dt_layout_stage(&r->layout, r->config, v, &first, &last);
+		layers += last - first;
+	}
+	/* W of a split backward does not find what a whole layer computes again */
+	high = dt_run_splits(r) ? layers : 2 * layers;
+	rc = try_steps(r, at, layers, high, &bytes, err);
+	if (rc == 0 && bytes > r->recompute.fit) {
+		char most[32], least[32];
+
+		dt_err_set(err, -ENOSPC, "no recomputation fits the plan into %s: it needs %s at least",
+			   dt_format_size(r->recompute.fit, most, sizeof(most)),
+			   dt_format_size(bytes, least, sizeof(least)));
+		dt_err_hint(err, "a smaller microbatch, or more ranks, need less");
+		return -ENOSPC;
+	}
+	while (rc == 0 && low < high) {
+		int middle = (low + high) / 2;
+
+		rc = try_steps(r, at, layers, middle, &bytes, err);
+		if (bytes <= r->recompute.fit)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	return rc < 0 ? rc : try_steps(r, at, layers, high, &bytes, err);
+}
+
+int dt_memory_plan(const struct dt_run *r, struct dt_coords at, struct dt_memory_plan *ret,
+		   struct dt_err *err)
+{
+	struct dt_run chosen = *r;
+	int rc = r->recompute.fit ? choose_recompute(&chosen, at, err) : 0;
+
+	if (rc == 0)
+		rc = plan(&chosen, at, ret, err);
+	if (rc == 0)
+		ret->recompute = chosen.recompute;
 	return rc;
 }
 

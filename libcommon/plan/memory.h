@@ -83,6 +83,7 @@ struct dt_memory_plan {
 	uint64_t phase_bytes[DT_PH_N];	  /* most alive in each phase */
 	uint64_t cat_bytes[DT_MEM_CAT_N]; /* alive at the peak; gaps between buffers are workspace */
 	enum dt_phase peak;
+	struct dt_keep recompute;		     /* as chosen, where the run left it to the plan */
 	int peak_step;				     /* of the chunk's program; -1: in the update */
 	int slots[DT_MAX_CHUNKS];		     /* microbatches in flight, by chunk */
 	int flight0[DT_MAX_CHUNKS + 1];		     /* number of a chunk's first flight */

@@ -12,6 +12,7 @@ struct maker {
 	struct dt_coords at;
 	const struct dt_stage *stage;
 	int first_layer; /* of the chunk under way */
+	int before;	 /* layers of the stage in earlier chunks */
 	int64_t outputs; /* > 0: serving */
 };
 
@@ -35,10 +36,11 @@ static bool keep(const void *arg, const struct dt_node *n, int out, int unit)
 {
 	const struct maker *m = arg;
 	struct dt_keep k = m->r->recompute;
+	int number = unit - m->first_layer;
 
 	if (unit < 0 || unit >= m->stage->graph.layers)
 		return true;
-	switch (k.mode) {
+	switch (dt_keep_mode(k, m->before + number)) {
 	case DT_RECOMPUTE_NONE:
 		return true;
 	case DT_RECOMPUTE_SELECTIVE:
@@ -48,7 +50,7 @@ static bool keep(const void *arg, const struct dt_node *n, int out, int unit)
 	case DT_RECOMPUTE_FULL:
 		break;
 	}
-	return n->entry && out == (n->op == DT_OP_NORM) && dt_keep_set(k, unit - m->first_layer) == 0;
+	return n->entry && out == (n->op == DT_OP_NORM) && dt_keep_set(k, number) == 0;
 }
 
 /* A linear is computed in 8 bits where its sizes divide by 16 on every tensor-parallel rank. */
@@ -80,6 +82,7 @@ static int build_chunk(struct maker *m, struct dt_stage *p, int k, struct dt_err
 	const struct dt_layout *l = &s->layout;
 	int v = k * l->pp + m->at.pp, first, last, stages = l->pp * p->nchunk;
 	struct dt_prog_spec spec;
+	int rc;
 
 	dt_layout_stage(l, s->config, v, &first, &last);
 	m->first_layer = first;
@@ -104,7 +107,9 @@ static int build_chunk(struct maker *m, struct dt_stage *p, int k, struct dt_err
 				     .keep_arg = m,
 				     .in_8_bits = s->fp8 ? in_8_bits : NULL,
 				     .fp8_arg = m};
-	return dt_prog_build(&spec, &p->chunk[k], err);
+	rc = dt_prog_build(&spec, &p->chunk[k], err);
+	m->before += last - first;
+	return rc;
 }
 
 static int index_params(struct dt_stage *p, struct dt_err *err)

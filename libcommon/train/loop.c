@@ -40,6 +40,10 @@ static void announce(struct trainer *t)
 		"global batch %lld samples = microbatch %lld x accumulation %lld x dp %d, %lld tokens a step",
 		(long long)t->run.global_batch, (long long)t->run.microbatch, (long long)t->run.accumulation,
 		t->run.layout.dp, (long long)(t->run.global_batch * t->run.seq));
+	if (t->run.recompute.fit)
+		dt_log_msg(&t->root_log,
+			   "recomputation as it fits: %d layers of this stage as a whole, %d in part",
+			   t->plan.recompute.full, t->plan.recompute.selective);
 	if (t->run.fp8) {
 		char in[64], out[64];
 		int n, left;

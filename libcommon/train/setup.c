@@ -86,6 +86,9 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 static int plan_memory(struct trainer *t, struct dt_err *err)
 {
 	int rc = dt_memory_plan(&t->run, t->mesh.at, &t->plan, err);
+
+	if (rc == -ENOSPC) /* no recomputation makes it fit */
+		t->status = DT_EXIT_NO;
 	if (rc < 0)
 		return rc;
 	if (t->run.mem_limit && t->plan.arena_bytes > t->run.mem_limit) {

@@ -165,6 +165,7 @@ mpi_here() {
     [ "$apart" -lt $(($(wc -l <a) / 200)) ]
     # Curves, copies and going on.
     dt-train --model llama-tiny "${common[@]}" --precision bf16 --schedule constant --steps 12 >master.jsonl
+    rm -rf whole half
     emulated "${more[@]}" --steps 12 --save whole >one.jsonl
     agrees master.jsonl one.jsonl 1e-2
     emulated "${more[@]}" --steps 8 --save half >/dev/null

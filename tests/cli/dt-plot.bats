@@ -200,6 +200,9 @@ assert len(areas) == 2, areas'
     run dt-plot loss ./nosuch.jsonl
     [ "$status" -eq 1 ]
     [[ $output == *"cannot open './nosuch.jsonl': No such file or directory" ]]
+    run dt-plot loss nosuch.jsonl </dev/null # named like a file, so not a key
+    [ "$status" -eq 1 ]
+    [[ $output == *"cannot open 'nosuch.jsonl': No such file or directory" ]]
 }
 
 @test "usage errors" {

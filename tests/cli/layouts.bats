@@ -11,7 +11,7 @@ setup_file() {
     export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
     PATH=$DT_BIN:$PATH
     cd "$BATS_FILE_TMPDIR" || return 1
-    cat "$DT_SRC/LICENSE" "$DT_SRC/CONTRIBUTING.md" >text.txt
+    cat "$DT_SRC/LICENSE" >text.txt # which does not change: sums of other orders part at other samples otherwise
     dt-dataset build --tokenizer byte --out d.h5 text.txt
     # odd vocabularies, layers that no pipeline divides, two key/value heads under four heads
     jq -n '{model_type: "gpt2", vocab_size: 263, n_embd: 48, n_layer: 5, n_head: 4, n_positions: 64}' >gpt2.json
@@ -116,6 +116,26 @@ metric() { # file key: of the last step
     done
     verify gpt2.json pp2.tp2.s1 --pipeline zb-h1 --recompute selective
     verify gpt2.json pp2.tp2.s1,dp2.z3 --recompute every:2
+}
+
+@test "auto:SIZE computes again what it must to fit, says so, and changes no number" {
+    local none full want
+    one=("${common[@]}" --model gpt2.json --seq 64 --microbatch 4 --global-batch 4 --steps 4 --layout tp2.s1)
+    mpirun -np 2 dt-train "${one[@]}" >none.jsonl
+    mpirun -np 2 dt-train "${one[@]}" --recompute full >full.jsonl
+    none=$(metric none.jsonl peak_bytes)
+    full=$(metric full.jsonl peak_bytes)
+    [ "$full" -lt "$none" ]
+    for want in $none $(((none + full) / 2)) $full; do
+        mpirun -np 2 dt-train "${one[@]}" --recompute auto:${want}B >auto.jsonl 2>err
+        grep -q "recomputation as it fits: " err
+        [ "$(metric auto.jsonl peak_bytes)" -le "$want" ]
+        diff <(jq -c '[.loss, .grad_norm]' none.jsonl) <(jq -c '[.loss, .grad_norm]' auto.jsonl)
+        dt-memest gpt2.json --train --precision fp32 --optimizer adamw --seq 64 --microbatch 4 --layout tp2.s1 \
+            --recompute auto:${want}B --check auto.jsonl
+    done
+    run -3 mpirun -np 2 dt-train "${one[@]}" --recompute auto:100KiB
+    [[ $output == *"at least"* ]]
 }
 
 @test "a schedule from a file: as printed it runs, incomplete or deadlocked it is refused" {

@@ -5,6 +5,7 @@
 #include "serve/http/http.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,7 +70,12 @@ static void exchange(const void *data, size_t n, char *buf, size_t max)
 	size_t have = 0;
 
 	a.sin_port = htons((uint16_t)atoi(strrchr(dt_http_url(http), ':') + 1));
-	if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
+	while (fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0) {
+		if (errno != EADDRNOTAVAIL) /* all ports are in TIME_WAIT */
+			abort();
+		usleep(100000);
+	}
+	if (fd < 0)
 		abort();
 	if (send(fd, data, n, MSG_NOSIGNAL) >= 0)
 		shutdown(fd, SHUT_WR);

@@ -182,8 +182,23 @@ static void test_memory(void **state)
 		ask(POST(SHORT_BYTES) SHORT_BODY, buf, sizeof(buf)); /* all of it came back */
 		assert_non_null(strstr(buf, " 200 "));
 	}
-	params.max_memory = (size_t)1 << 30;
 	free(body);
+	/* A reply with many log-probabilities is charged before it is built. */
+	dt_http_close(http);
+	params.max_memory = 1 << 20;
+	assert_int_equal(serve(state), 0);
+	for (int i = 0; i < 2; i++) {
+		char ask_for[300], whole[600];
+
+		snprintf(ask_for, sizeof(ask_for),
+			 "{\"prompt\":\"x\",\"max_tokens\":90,\"ignore_eos\":true,\"n\":4%s}",
+			 i ? "" : ",\"logprobs\":20");
+		snprintf(whole, sizeof(whole), HEAD_OF "Content-Length: %zu\r\n\r\n%s", strlen(ask_for),
+			 ask_for);
+		ask(whole, buf, sizeof(buf));
+		assert_non_null(strstr(buf, i ? " 200 " : "server_busy"));
+	}
+	params.max_memory = (size_t)1 << 30;
 }
 
 /* A client that asks for 4 MB and more and reads none of it. */

@@ -83,6 +83,8 @@ int dt_api_decode(const struct dt_tokenizer *tok, const int32_t *ids, size_t n, 
 
 /* The reply to a call that is done. NULL with e filled when a request failed. */
 json_t *dt_completion_json(const struct dt_completion *c, struct dt_api_error *e);
+/* Upper bound of the memory that building the reply takes, as JSON values and as text. */
+size_t dt_completion_cost(const struct dt_completion *c, size_t hidden);
 /* cache: also the prompt tokens found in the cache, which depend on earlier requests. */
 json_t *dt_completion_usage(const struct dt_completion *c, bool cache);
 /* Choice i's whole text, cleaned, behind its prompt with echo. NULL: out of memory. */

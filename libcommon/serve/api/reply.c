@@ -26,6 +26,26 @@ int dt_completion_failed(const struct dt_serve_req *r, struct dt_api_error *e)
 	}
 }
 
+/* Bytes of one token's log-probability, and of a float of an embedding. */
+#define SCORE_BYTES	 400
+#define CHAT_SCORE_BYTES 1200 /* with its bytes as an array */
+#define FLOAT_BYTES	 80
+
+size_t dt_completion_cost(const struct dt_completion *c, size_t hidden)
+{
+	size_t cost = 4096;
+
+	for (int i = 0; i < c->call->n; i++) {
+		const struct dt_serve_req *r = &c->call->req[i];
+		size_t tokens = (size_t)r->scores.n + (size_t)r->prompt_scores.n;
+
+		cost += 1024 + 8 * r->detok.n + (c->echo ? 8 * c->prompt[i / c->n].n : 0);
+		cost += tokens * (1 + (size_t)r->scores.ntop) * (c->chat ? CHAT_SCORE_BYTES : SCORE_BYTES);
+		cost += r->pooled ? hidden * FLOAT_BYTES : 0;
+	}
+	return cost;
+}
+
 json_t *dt_completion_usage(const struct dt_completion *c, bool cache)
 {
 	json_int_t prompt = 0, out = 0, cached = 0;

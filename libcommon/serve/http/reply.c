@@ -57,6 +57,7 @@ enum MHD_Result dt_http_reply_json(struct dt_http_req *q, unsigned status, json_
 	char *text = v ? json_dumps(v, JSON_COMPACT) : NULL;
 
 	json_decref(v);
+	dt_http_give_back(q); /* the values are freed; the text is charged next */
 	return dt_http_reply_text(q, status, "application/json", text, text ? strlen(text) : 0);
 }
 

@@ -240,6 +240,17 @@ static int begin(struct dt_http_req *q, parse_fn *parse, struct dt_api_error *e)
 	return 0;
 }
 
+/* Charges the reply before it is built; false with e filled. */
+static bool has_room(struct dt_http_req *q, struct dt_api_error *e)
+{
+	size_t hidden = (size_t)dt_engine_params(q->engine)->model.hidden;
+
+	if (dt_http_take(q, dt_completion_cost(&q->completion, hidden)))
+		return true;
+	dt_http_no_memory(e);
+	return false;
+}
+
 static enum MHD_Result complete(struct dt_http_req *q, parse_fn *parse)
 {
 	struct dt_api_error e;
@@ -251,6 +262,8 @@ static enum MHD_Result complete(struct dt_http_req *q, parse_fn *parse)
 		return dt_sse_init(&q->sse, &q->completion) < 0 ? fail(q, 500, "out of memory")
 								: dt_http_reply_stream(q);
 	dt_call_wait_done(q->completion.call);
+	if (!has_room(q, &e))
+		return dt_http_reply_error(q, &e);
 	v = dt_completion_json(&q->completion, &e);
 	return v ? dt_http_reply_json(q, 200, v) : dt_http_reply_error(q, &e);
 }
@@ -273,6 +286,8 @@ static enum MHD_Result embeddings(struct dt_http_req *q)
 	if (begin(q, dt_embedding_parse, &e) < 0)
 		return dt_http_reply_error(q, &e);
 	dt_call_wait_done(q->completion.call);
+	if (!has_room(q, &e))
+		return dt_http_reply_error(q, &e);
 	v = dt_embedding_json(&q->completion, (size_t)dt_engine_params(q->engine)->model.hidden, &e);
 	return v ? dt_http_reply_json(q, 200, v) : dt_http_reply_error(q, &e);
 }

@@ -1,0 +1,325 @@
+/*
+ * Every op on two devices, the processor and a card, from the same memory: the same answer, and results that
+ * agree to rounding. test_listed fails where an op of ops.list has no case. The ops' own tests compare with
+ * f64 references; this one finds where devices disagree, refusals included.
+ */
+#include "check.h"
+
+static struct dt_dev *cpu, *card;
+
+/* What a call writes, as it was before, and as the card left it. */
+struct output {
+	void *host, *before, *there;
+	size_t n;
+	enum dt_dtype type; /* DT_U8: compared byte by byte */
+};
+
+struct run {
+	struct output out[8];
+	int n;
+};
+
+static void *copy_bytes(const void *p, size_t n)
+{
+	void *c = malloc(n + !n);
+
+	assert_non_null(c);
+	if (n)
+		memcpy(c, p, n);
+	return c;
+}
+
+static void writes(struct run *r, void *p, size_t n, enum dt_dtype type)
+{
+	if (p && n)
+		r->out[r->n++] = (struct output){p, copy_bytes(p, n), NULL, n, type};
+}
+
+/* The card has run: its results are kept, and memory is as it was. */
+static void next_device(struct run *r)
+{
+	for (int i = 0; i < r->n; i++) {
+		r->out[i].there = copy_bytes(r->out[i].host, r->out[i].n);
+		memcpy(r->out[i].host, r->out[i].before, r->out[i].n);
+	}
+}
+
+static double half_unit(enum dt_dtype t)
+{
+	return t == DT_BF16 ? BF16_EPS : t == DT_F16 ? F16_EPS : 0;
+}
+
+static void compare(struct run *r, const char *op, int rc_card, int rc_cpu, double tol)
+{
+	if (rc_card != rc_cpu)
+		fail_msg("%s: %d on the card, %d on the processor", op, rc_card, rc_cpu);
+	for (int i = 0; i < r->n; i++) {
+		struct output *o = &r->out[i];
+		const struct dt_tensor got = dt_t1(o->there, o->type, (int64_t)o->n / dt_dtype_size(o->type));
+		const struct dt_tensor want = dt_t1(o->host, o->type, got.dim[0]);
+
+		if (!dt_dtype_size(o->type) ||
+		    (o->type != DT_F32 && o->type != DT_BF16 && o->type != DT_F16)) {
+			if (memcmp(o->host, o->there, o->n))
+				fail_msg("%s: output %d differs", op, i);
+		} else {
+			double *w = values(want);
+
+			for (int64_t j = 0; j < got.dim[0]; j++)
+				if (isnan(w[j]) && isnan(get(got, j)))
+					put(got, j, w[j] = 0); /* not written by either */
+			/* 16 bits: each device rounds its own sum, and what follows from it once more */
+			check_close(op, got, w, tol, tol + 3 * half_unit(o->type));
+			free(w);
+		}
+		free_all(o->before, o->there);
+	}
+}
+
+#define TYPE_OF(p) _Generic((p), float * : DT_F32, default : DT_U8)
+#define IN(t)
+#define IN_AT(p, n)
+#define OUT(t)	     writes(&run, (t).data, bytes_of(t), (t).dtype);
+#define OUT_AT(p, n) writes(&run, p, (size_t)(n) * sizeof *(p), TYPE_OF(p));
+
+/* Which ops have had a case. */
+enum {
+#define DT_OP(name, params, args, memory) OP_##name,
+#include "kernels/ops.list"
+	OPS
+};
+static bool ran[OPS];
+
+#define DT_OP(name, params, args, memory)                                                                    \
+	static __attribute__((unused)) void both_##name(double tol, DT_LIST params)                          \
+	{                                                                                                    \
+		struct run run = {.n = 0};                                                                   \
+		int rc;                                                                                      \
+                                                                                                             \
+		memory rc = card->ops->name(card, DT_LIST args);                                             \
+		next_device(&run);                                                                           \
+		compare(&run, #name, rc, cpu->ops->name(cpu, DT_LIST args), tol);                            \
+		ran[OP_##name] = true;                                                                       \
+	}
+#include "kernels/ops.list"
+
+/* Memory of one case. */
+static void *room[160];
+static int rooms;
+
+static struct dt_tensor r(enum dt_dtype t, int64_t rows, int64_t cols)
+{
+	const struct dt_tensor x = random_tensor(t, rows, cols, (uint32_t)rooms, 1);
+
+	assert_true(rooms < (int)(sizeof room / sizeof *room));
+	return room[rooms++] = x.data, x;
+}
+
+static int32_t *ids(int64_t n, int64_t end)
+{
+	int32_t *p = malloc((size_t)n * sizeof *p + 1);
+
+	for (int64_t i = 0; i < n; i++)
+		p[i] = (int32_t)(i * 7919 % end);
+	return room[rooms++] = p, p;
+}
+
+static float *floats(int64_t n)
+{
+	struct dt_tensor x = r(DT_F32, 1, n);
+	float *p = x.data;
+
+	for (int64_t i = 0; i < n; i++)
+		p[i] = p[i] * p[i] + 0.5f; /* of scales and sums: positive */
+	return p;
+}
+
+static struct dt_tensor positive(int64_t n)
+{
+	return dt_t1(floats(n), DT_F32, n);
+}
+
+static void norms(enum dt_dtype t, int64_t m, int64_t n)
+{
+	const struct dt_heads h = {1, 2, n};
+	struct dt_tensor rstd = positive(m), w = r(t, 1, n), dw = r(DT_F32, 1, n);
+
+	both_layernorm_forward(1e-5, r(t, m, n), r(DT_F32, 1, m), r(DT_F32, 1, m), r(t, m, n), r(t, m, n),
+			       r(t, m, n), w, r(t, 1, n), 1e-5f);
+	both_layernorm_backward(1e-4, r(t, m, n), dw, r(DT_F32, 1, n), r(t, m, n), r(t, m, n), r(t, m, n),
+				r(DT_F32, 1, m), rstd, w);
+	both_rmsnorm_forward(1e-5, r(t, m, n), r(DT_F32, 1, m), DT_NONE, r(t, m, n), DT_NONE, w, true, 1e-5f);
+	both_rmsnorm_backward(1e-4, r(t, m, n), dw, r(t, m, n), DT_NONE, r(t, m, n), rstd, w, false);
+	both_heads_norm_forward(1e-5, r(t, m, 4 * n), DT_NONE, DT_NONE, r(t, m, 4 * n), w, false, 1e-5f, &h);
+	both_heads_norm_backward(1e-4, r(t, m, 4 * n), dw, r(t, m, 4 * n), r(t, m, 4 * n), positive(2 * m), w,
+				 true, &h);
+	both_rmsnorm_forward(0, r(t, m, n), DT_NONE, DT_NONE, r(t, m, n + 1), DT_NONE, w, true,
+			     1e-5f); /* refused */
+}
+
+static void products(enum dt_dtype t, int64_t m, int64_t n)
+{
+	const int64_t k = 2 * n + 1;
+	const enum dt_dtype e = DT_E4M3;
+	const double act = t == DT_F32 ? 1e-5 : 2e-2; /* f of u, which each device has rounded */
+	const float half = 0.5f;		      /* scales are powers of two */
+	struct dt_tensor q = dt_t2(ids(m * k, 100), e, m, k), p = dt_t2(ids(n * k, 90), e, n, k);
+
+	both_matmul(1e-5, r(DT_F32, m, n), r(t, m, k), false, r(t, n, k), true, r(t, 1, n), true);
+	both_matmul(1e-5, r(t, m, n), r(t, k, m), true, r(t, k, n), false, DT_NONE, false);
+	both_matmul(0, r(t, m, n), r(t, k, m), false, r(t, k, n), false, DT_NONE,
+		    false); /* refused but for m = k */
+	both_colsum(1e-5, r(DT_F32, 1, n), r(t, m, n));
+	both_matmul_act(act, r(t, m, n), r(t, m, n), r(t, m, k), r(t, n, k), r(t, 1, n), DT_ACT_SILU);
+	both_matmul_act_backward(act, r(t, m, n), r(t, m, k), r(t, k, n), r(t, m, n), DT_ACT_GELU_TANH);
+	both_fp8_quantize(0, q, DT_NONE, floats(1), r(t, m, k));
+	both_fp8_matmul(1e-3, r(t, m, n), q, &half, p, &half, DT_NONE, false);
+}
+
+static void rows(enum dt_dtype t, int64_t m, int64_t n)
+{
+	const struct dt_rope rope = {2, 2 * n, 2 * n, DT_ROPE_HALF, floats(9 * n), floats(9 * n), 9};
+	const struct dt_optim adam = {DT_OPTIM_ADAMW, 0.01f, 0.9f, 0.95f, 1e-8f, 0.1f, 1, 3};
+	const struct dt_round round = {{{1, 2}, {3, 4}}, 5};
+	struct dt_tensor sum = r(DT_F32, m, 2 * n);
+	int out;
+
+	sum = dt_t2(sum.data, DT_I64, m, n);
+	memset(sum.data, 0, bytes_of(sum));
+	both_rope(1e-5, r(t, m, 6 * n), &rope, ids(m, 9), true);
+	both_act_forward(1e-5, r(t, m, n), r(t, m, n), DT_ACT_GELU_ERF);
+	both_act_backward(1e-5, r(t, m, n), r(t, m, n), r(t, m, n), DT_ACT_RELU);
+	both_gated_forward(1e-5, r(t, m, n), r(t, m, 2 * n), DT_ACT_SILU);
+	both_gated_backward(1e-5, r(t, m, 2 * n), r(t, m, n), r(t, m, 2 * n), DT_ACT_SILU);
+	both_embedding_forward(1e-6, r(t, m, n), ids(m, 50), ids(m, 9), r(t, 40, n), r(t, 9, n), 3);
+	both_embedding_backward(1e-5, r(DT_F32, 40, n), r(DT_F32, 9, n), r(t, m, n), ids(m, 50), ids(m, 9),
+				3);
+	both_ce_stats(1e-5, floats(m), floats(m), floats(m), r(t, m, n), ids(m, n + 2), 1);
+	both_ce_grad(1e-5, r(t, m, n), r(t, m, n), floats(m), floats(m), ids(m, n + 2), 0.5f, 1);
+	both_optim_step(1e-5, &adam, r(DT_BF16, m, n), r(DT_F32, m, n), r(t, m, n), r(DT_F32, m, n),
+			positive(m * n));
+	both_add(0, r(t, m, n), r(t, m, n), r(t, m, n));
+	both_add(0, r(t, m, n), r(t, m, n), r(t, m, n + 1)); /* refused */
+	both_axpy(1e-6, r(t, m, n), 0.3f, r(DT_BF16, m, n));
+	both_scale(0, r(t, m, n), 0.7f);
+	both_fill(0, r(t, m, n), 0.7f);
+	both_convert(0, r(t, m, n), r(DT_F32, m, n));
+	both_softcap(1e-6, r(t, m, n), r(DT_F32, m, n), 0.6f);
+	both_softcap_backward(1e-6, r(t, m, n), r(t, m, n), r(DT_F32, m, n), 2);
+	both_fixed_add(0, &out, sum, r(DT_F32, m, n));
+	both_fixed_join(0, sum, sum);
+	both_fixed_get(0, r(DT_F32, m, n), sum);
+	both_round_random(0, r(DT_BF16, m, n), r(DT_F32, m, n), &round);
+}
+
+static void mixtures(enum dt_dtype t, int64_t m, int64_t n)
+{
+	const struct dt_moe p = {11, 3, false};
+	const int64_t choices = 3 * m;
+	int32_t *expert = ids(choices, 11), *first = ids(12, 1), *at = ids(choices, 2),
+		*from = ids(choices, 2);
+
+	both_moe_route(1e-6, ids(choices, 2), floats(choices), r(DT_F32, m, 11), &p);
+	both_moe_sort(0, first, at, from, expert, choices, 11);
+	both_moe_sum(1e-6, r(t, m, n), r(DT_F32, choices, n), at, floats(choices));
+}
+
+static void attention(enum dt_dtype t, int64_t m, int64_t n)
+{
+	struct dt_attn p = {1, m, 4, 2, n, m > 20 ? 9 : 0, 0.3f, n % 2 ? 1.5f : 0};
+	const double tol = t == DT_F32 ? 1e-4 : t == DT_F16 ? 5e-3 : 4e-2;
+	const int32_t start[] = {0, (int32_t)m}, len[] = {(int32_t)m};
+	const int blocks = (int)(m / 16 + 1);
+	int32_t *table = ids(blocks, blocks + 1);
+	struct dt_tensor qkv = r(t, m, 8 * n), o = r(t, m, 4 * n), lse = r(DT_F32, 4, m);
+	struct dt_tensor k = r(t, 16 * blocks, 2 * n), v = r(t, 16 * blocks, 2 * n);
+	const struct dt_paged g = {1, start, len, table, blocks, 16};
+	int64_t slot[512];
+
+	for (int64_t i = 0; i < m; i++) {
+		table[i / 16] = (int32_t)(i / 16);
+		slot[i] = i % 5 ? i : -1;
+	}
+	both_attention_forward(tol, o, lse, qkv, &p);
+	both_attention_backward(tol, r(t, m, 8 * n), r(t, m, 4 * n), o, lse, qkv, &p);
+	both_kv_write(0, k, v, qkv, &p, slot);
+	both_attention_paged(tol, o, qkv, k, v, &p, &g);
+	p.kv_heads = 3;
+	both_attention_forward(0, o, lse, qkv, &p); /* refused */
+}
+
+static void draws(enum dt_dtype t, int64_t m, int64_t n)
+{
+	struct dt_draw d[512];
+	double a, b;
+	struct dt_tensor x = r(t, m, n);
+
+	for (int64_t i = 0; i < m; i++)
+		d[i] = (struct dt_draw){.cold = i % 3,
+					.top_p = i % 2 ? 0.7 : 1,
+					.repetition = 1,
+					.score = i % 4 == 0,
+					.stream = {{1, 2}, {3, (uint32_t)i}},
+					.index = (uint64_t)i};
+	both_sample(0, NULL, r(DT_F32, 0, n), d, NULL, 0); /* empty */
+	both_sample(1e-6, (struct dt_drawn *)(void *)floats(8 * m), r(DT_F32, m, n), d, NULL, 0);
+	assert_int_equal(card->ops->sumsq(card, &a, x), 0);
+	assert_int_equal(cpu->ops->sumsq(cpu, &b, x), 0);
+	assert_true(fabs(a - b) <= 1e-12 * b);
+	ran[OP_sumsq] = true;
+}
+
+static void each(void (*fn)(enum dt_dtype, int64_t, int64_t))
+{
+	static const int64_t sizes[][2] = {{1, 1}, {3, 7}, {17, 33}, {64, 24}, {70, 65}};
+
+	for (size_t i = 0; i < sizeof sizes / sizeof *sizes * TYPES; i++) {
+		fn(compute_types[i % TYPES], sizes[i / TYPES][0], sizes[i / TYPES][1]);
+		while (rooms)
+			free(room[--rooms]);
+	}
+}
+
+static void test_group(void **state)
+{
+	each((void (*)(enum dt_dtype, int64_t, int64_t)) * state);
+}
+
+/* Weights that are packed belong to a device: test_packed.c and test_moe.c compare those. */
+static void test_listed(void **state)
+{
+	static const char *const names[] = {
+#define DT_OP(name, params, args, memory) #name,
+#include "kernels/ops.list"
+	};
+
+	for (int i = 0; i < OPS; i++)
+		if (!ran[i] && strncmp(names[i], "packed_", 7))
+			fail_msg("%s has no case here", names[i]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		{"norms", test_group, NULL, NULL, (void *)norms},
+		{"products", test_group, NULL, NULL, (void *)products},
+		{"rows", test_group, NULL, NULL, (void *)rows},
+		{"mixtures", test_group, NULL, NULL, (void *)mixtures},
+		{"attention", test_group, NULL, NULL, (void *)attention},
+		{"draws", test_group, NULL, NULL, (void *)draws},
+		cmocka_unit_test(test_listed),
+	};
+	int rc = dt_dev_open(&card, DT_DEV_CUDA, 0, 0);
+
+	if (rc < 0) {
+		printf("skipped: %s\n", dt_dev_why(rc));
+		return 77;
+	}
+	card->ops = &on_device_ops;
+	if (dt_dev_open(&cpu, DT_DEV_CPU, 0, 2) < 0)
+		return 1;
+	rc = cmocka_run_group_tests(tests, NULL, NULL);
+	dt_dev_close(card);
+	dt_dev_close(cpu);
+	return rc;
+}
