@@ -59,7 +59,6 @@ metric() { # file key: of the last step
 
 @test "OLMo 2 and Gemma 2, no norms in front and capped logits: layouts agree with one rank, and the account is exact" {
     verify gemma2.json tp4.s1,dp2.tp2.pp2.z2
-    verify gemma2.json tp2 --precision bf16
     verify olmo2.json dp2.z3,pp2.v2,dp2.pp2.z2
     verify olmo2.json pp2 --pipeline zb-h1 --recompute selective
     local model
