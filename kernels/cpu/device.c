@@ -1,11 +1,10 @@
-/* Opening the CPU, its scratch, and the two measured ceilings. */
+/* Opening the CPU, its memory and events. */
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/rates.h"
 
 #include <sched.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <time.h>
 
 static int processors(void)
 {
@@ -56,19 +55,6 @@ static void cpu_rest(struct dt_dev *dev)
 	omp_pause_resource_all(omp_pause_soft);
 }
 
-void *dt_cpu_scratch(struct dt_dev *dev, size_t n)
-{
-	struct dt_cpu *cpu = dev->impl;
-
-	if (n > cpu->scratch_n) {
-		n = (n + 4095) / 4096 * 4096;
-		free(cpu->scratch);
-		cpu->scratch = aligned_alloc(64, n);
-		cpu->scratch_n = cpu->scratch ? n : 0;
-	}
-	return cpu->scratch;
-}
-
 static size_t cpu_scratch_bytes(const struct dt_dev *dev)
 {
 	const struct dt_cpu *cpu = dev->impl;
@@ -97,120 +83,6 @@ static const char *cpu_isa(const struct dt_dev *dev)
 		return "avx512_amx";
 	}
 	return "generic";
-}
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/*
- * The best of repeated products of one square size: a ceiling, so the fastest run is the one that counts.
- * 1024 fits the caches of a few cores and fills them; 0 on failure.
- */
-static double cpu_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double seconds)
-{
-	const int64_t n = 1024;
-	const bool fp8 = dtype == DT_E4M3; /* whose result has 16 bits */
-	const float one = 1;
-	size_t bytes = (size_t)(n * n) * (size_t)dt_dtype_size(dtype);
-	double best = 0, start;
-	char *m;
-
-	if ((!dt_is_compute(dtype) && !fp8) || !(m = aligned_alloc(64, (fp8 ? 4 : 3) * bytes)))
-		return 0;
-	memset(m, 0x3c, (fp8 ? 4 : 3) * bytes); /* small normal numbers in either type */
-	struct dt_tensor a = dt_t2(m, dtype, n, n), b = dt_t2(m + bytes, dtype, n, n);
-	struct dt_tensor c = dt_t2(m + 2 * bytes, fp8 ? DT_BF16 : dtype, n, n);
-
-	start = now();
-	for (int i = 0; i < 3 || now() - start < seconds; i++) {
-		double t = now(), rate;
-
-		if ((fp8 ? dt_cpu_fp8_matmul(dev, c, a, &one, b, &one, DT_NONE, false)
-			 : dt_cpu_matmul(dev, c, a, false, b, false, DT_NONE, false)) < 0) {
-			best = 0;
-			break;
-		}
-		rate = 2. * (double)(n * n * n) / (now() - t);
-		best = rate > best ? rate : best;
-	}
-	free(m);
-	return best;
-}
-
-static double cpu_copy_rate(struct dt_dev *dev, double seconds)
-{
-	const size_t n = (size_t)192 << 20; /* of each buffer; past the last-level cache of most machines */
-	char *m = aligned_alloc(64, 2 * n);
-	double best = 0, start;
-
-	if (!m)
-		return 0;
-	memset(m, 1, 2 * n);
-	start = now();
-	for (int i = 0; i < 3 || now() - start < seconds; i++) {
-		double t = now(), rate;
-		const int parts = dev->nthreads;
-
-#pragma omp parallel for num_threads(dev->nthreads)
-		for (int p = 0; p < parts; p++) {
-			size_t from = n / 64 * (size_t)p / (size_t)parts * 64;
-			size_t to = n / 64 * (size_t)(p + 1) / (size_t)parts * 64;
-
-			memcpy(m + n + from, m + from, to - from);
-		}
-		rate = 2. * (double)n / (now() - t);
-		best = rate > best ? rate : best;
-	}
-	free(m);
-	return best;
-}
-
-/* Bytes of p, n a multiple of 64, added up so that none is left out. */
-static DT_SIMD uint64_t read_all(const uint64_t *p, size_t n)
-{
-	uint64_t s[32] = {0};
-
-	for (size_t i = 0; i < n / 8; i += 32)
-		for (int j = 0; j < 32; j++)
-			s[j] += p[i + j];
-	for (int j = 1; j < 32; j++)
-		s[0] += s[j];
-	return s[0];
-}
-
-static double cpu_read_rate(struct dt_dev *dev, double seconds)
-{
-	const size_t n = (size_t)256 << 20, each = n / (size_t)dev->nthreads / 256 * 256;
-	char *m = aligned_alloc((size_t)2 << 20, n);
-	double best = 0, begin;
-	volatile uint64_t sink = 0;
-
-	if (!m)
-		return 0;
-	madvise(m, n, MADV_HUGEPAGE); /* as weights are kept */
-#pragma omp parallel for num_threads(dev->nthreads) schedule(static)
-	for (int p = 0; p < dev->nthreads; p++)
-		memset(m + (size_t)p * each, p, each);
-	begin = now();
-	for (int i = 0; i < 3 || now() - begin < seconds; i++) {
-		double t = now(), rate;
-		uint64_t sum = 0;
-
-#pragma omp parallel for num_threads(dev->nthreads) schedule(static) reduction(+ : sum)
-		for (int p = 0; p < dev->nthreads; p++)
-			sum += read_all((const uint64_t *)(m + (size_t)p * each), each);
-		rate = (double)each * dev->nthreads / (now() - t);
-		sink = sum;
-		best = rate > best ? rate : best;
-	}
-	(void)sink;
-	free(m);
-	return best;
 }
 
 static double cpu_sheet_rate(const struct dt_dev *dev, enum dt_dtype dtype)
@@ -297,10 +169,10 @@ const struct dt_backend dt_backend_cpu = {
 	.rest = cpu_rest,
 	.scratch_bytes = cpu_scratch_bytes,
 	.isa = cpu_isa,
-	.matmul_rate = cpu_matmul_rate,
+	.matmul_rate = dt_cpu_matmul_rate,
 	.sheet_rate = cpu_sheet_rate,
-	.copy_rate = cpu_copy_rate,
-	.read_rate = cpu_read_rate,
+	.copy_rate = dt_cpu_copy_rate,
+	.read_rate = dt_cpu_read_rate,
 	.alloc = cpu_alloc,
 	.free = cpu_free,
 	.host_alloc = cpu_alloc,

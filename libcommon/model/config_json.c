@@ -1,5 +1,6 @@
 /* Our own form of a model description: every field under its name, as manifest.json stores it. */
 #include "model/config.h"
+#include "model/family.h"
 
 #include "kernels/activation.h"
 #include "kernels/rope.h"
@@ -210,6 +211,8 @@ int dt_config_from_json(const json_t *o, struct dt_config *ret, struct dt_err *e
 		if (i == NFIELDS)
 			return dt_err_set(err, -EINVAL, "model description: unknown key '%.60s'", key);
 	}
+	if (!dt_family_find(c.family))
+		return dt_err_set(err, -ENOTSUP, "model description: no family is called '%.23s'", c.family);
 	rc = dt_config_check(&c, err);
 	if (rc < 0)
 		return rc;

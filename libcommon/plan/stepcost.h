@@ -12,6 +12,10 @@ struct dt_step_model { /* everything a cost depends on */
 	int here; /* ranks of a node */
 	double t, e, tokens,
 		norm_share; /* tp, bytes an element, of a microbatch, 1 / tp where s1 cuts norms */
+	/* between dt_ops_open and dt_ops_close: the program of a model of few layers on one stage */
+	struct dt_config few;
+	struct dt_run one;
+	struct dt_stage stage;
 };
 
 struct dt_cost { /* seconds of one microbatch */
@@ -30,6 +34,9 @@ static inline double dt_cost_sum(const struct dt_cost *c)
 
 /* Whether m's layers are all timed from measured operations (c->ops). */
 bool dt_ops_known(const struct dt_step_model *m);
+/* Derives the program that the operations are those of; m stays where it is until the other. */
+int dt_ops_open(struct dt_step_model *m, struct dt_err *err);
+void dt_ops_close(struct dt_step_model *m);
 /* One layer; traffic left 0. */
 void dt_ops_layer(const struct dt_step_model *m, int layer, struct dt_layer_cost *ret);
 /* Embedding (forward and backward), or final norm, head and loss, all of which the trainer does in backward.

@@ -1,6 +1,6 @@
 /*
- * A step from measured operations (plan/optimes.h): the calls that nn/transformer.c and train/ make, one by
- * one. This file follows theirs.
+ * A step from measured operations (plan/optimes.h): those of every node of the program, and of the update in
+ * train/. Layers that are alike cost the same, so the program is that of a model with few of them.
  */
 #include "plan/stepcost.h"
 
@@ -19,31 +19,6 @@ bool dt_ops_known(const struct dt_step_model *m)
 	return m->c->ops && m->c->cores && !c->kv_rank && m->s->compute != DT_F16 && !m->s->fp8;
 }
 
-struct sizes { /* of a layer, local */
-	double rows, stream, h, qkv, heads, kv, d, width, up, ffn;
-	double batch; /* of attention */
-};
-
-static struct sizes sizes_of(const struct dt_step_model *m, int layer)
-{
-	const struct dt_config *c = m->s->config;
-	double f = (double)(dt_layer_has_experts(c, layer) ? c->expert_ffn : dt_layer_width(c, layer)) / m->t;
-	double kv = fmax(1, (double)c->kv_heads / m->t);
-	struct sizes z = {.rows = m->tokens,
-			  .stream = m->tokens * m->norm_share,
-			  .h = (double)c->hidden,
-			  .heads = (double)c->heads / m->t,
-			  .kv = kv,
-			  .d = (double)c->head_dim,
-			  .up = (c->gated ? 2 : 1) * f,
-			  .ffn = f};
-
-	z.width = z.heads * z.d;
-	z.qkv = (z.heads + 2 * kv) * z.d;
-	z.batch = (double)m->s->microbatch * z.heads;
-	return z;
-}
-
 /* A share of the microbatches adds its weight gradients to those of the first: all but one, and with ZeRO 2
  * and 3, where each has its own, none. */
 static double weight_gradient(const struct dt_step_model *m, enum dt_timed first, enum dt_timed more,
@@ -57,118 +32,223 @@ static double weight_gradient(const struct dt_step_model *m, enum dt_timed first
 	return (t + (n - 1) * op(m, more, a, b, c)) / n;
 }
 
-/* dx, dw and the bias' gradient of y = x w^T; dw into *w where backward is split. */
-static double linear_backward(const struct dt_step_model *m, double rows, double out, double in, bool bias,
-			      double *w)
+int dt_ops_open(struct dt_step_model *m, struct dt_err *err)
 {
-	double dw = weight_gradient(m, DT_T_MUL_W, DT_T_MUL_ADD, rows, out, in, 1),
-	       dx = op(m, DT_T_MUL_X, rows, in, out);
+	int64_t kinds = m->s->config->dense_layers +
+			(m->s->config->global_every > 1 ? m->s->config->global_every : 1);
 
-	if (bias)
-		dx += op(m, DT_T_COLSUM, rows, out, 1);
-	if (w) {
-		*w += dw;
-		return dx;
+	m->few = *m->s->config;
+	if (m->few.layers > kinds + 1)
+		m->few.layers = kinds + 1;
+	m->one = *m->s;
+	m->one.config = &m->few;
+	m->one.layout.pp = m->one.layout.chunks = 1;
+	m->one.seq /= m->one.layout.cp;
+	m->one.recompute.every = 1;
+	return dt_stage_build(&m->one, (struct dt_coords){0}, &m->stage, err);
+}
+
+void dt_ops_close(struct dt_step_model *m)
+{
+	dt_stage_release(&m->stage);
+}
+
+static double rows_of(const struct dt_step_model *m, int v)
+{
+	return (double)dt_value_rows(&m->stage.chunk[0], v);
+}
+
+static double cols_of(const struct dt_step_model *m, int v)
+{
+	return (double)m->stage.chunk[0].value[v].cols;
+}
+
+/* An operation whose sizes are the rows and columns of a value. */
+static double over(const struct dt_step_model *m, enum dt_timed what, int v)
+{
+	return op(m, what, rows_of(m, v), cols_of(m, v), 1);
+}
+
+/* The products of a layer's linears; weight gradients into *w. False: the node is something else. */
+static bool products(const struct dt_step_model *m, const struct dt_node *n, struct dt_cost *c, double *w)
+{
+	switch (n->op) {
+	case DT_OP_LINEAR:
+	case DT_OP_LINEAR_ACT:
+		c->matmul +=
+			op(m, DT_T_MUL, rows_of(m, n->in[0]), cols_of(m, n->out[0]), cols_of(m, n->in[0]));
+		if (n->op == DT_OP_LINEAR_ACT)
+			c->memory += over(m, DT_T_ACT, n->out[0]);
+		return true;
+	case DT_OP_DX:
+	case DT_OP_DX_ACT:
+		c->matmul +=
+			op(m, DT_T_MUL_X, rows_of(m, n->in[0]), cols_of(m, n->out[0]), cols_of(m, n->in[0]));
+		if (n->op == DT_OP_DX_ACT)
+			c->memory += over(m, DT_T_ACT_B, n->out[0]);
+		return true;
+	case DT_OP_DW:
+		*w += weight_gradient(m, DT_T_MUL_W, DT_T_MUL_ADD, rows_of(m, n->in[0]), cols_of(m, n->in[0]),
+				      cols_of(m, n->in[1]), 1);
+		return true;
+	case DT_OP_COLSUM:
+		c->matmul += over(m, DT_T_COLSUM, n->in[0]);
+		return true;
+	default:
+		return false;
 	}
-	return dx + dw;
 }
 
-/* The MLP's three or four operations on rows rows, `n` times over: once, or for each local expert. */
-static void mlp(const struct dt_step_model *m, const struct sizes *z, double rows, double n,
-		struct dt_layer_cost *r, double *down, double *w)
+/* Those of a mixture of experts: the rows' choices are spread evenly over this rank's experts. */
+static bool expert_products(const struct dt_step_model *m, const struct dt_node *n, struct dt_cost *c,
+			    double *w)
 {
-	const struct dt_config *c = m->s->config;
-	double act = n * op(m, c->gated ? DT_T_GATED : DT_T_ACT, rows, z->ffn, 1);
+	double experts = (double)n->attr.experts, local = experts / m->one.layout.ep, in, out, rows;
+	int x = n->op == DT_OP_ROUTE_B ? n->in[3] : n->in[0];
 
-	*down = n * op(m, DT_T_MUL, rows, z->h, z->ffn);
-	r->f.matmul += n * op(m, DT_T_MUL, rows, z->up, z->h) + *down;
-	r->f.memory += act;
-	r->b.matmul += n * (linear_backward(m, rows, z->h, z->ffn, c->mlp_bias, w) +
-			    linear_backward(m, rows, z->up, z->h, c->mlp_bias, w));
-	r->b.memory += n * op(m, c->gated ? DT_T_GATED_B : DT_T_ACT_B, rows, z->ffn, 1);
-	if (m->s->recompute.mode == DT_RECOMPUTE_SELECTIVE)
-		r->again += act;
+	switch (n->op) {
+	case DT_OP_ROUTE:
+		c->matmul += op(m, DT_T_MUL, rows_of(m, x), experts, cols_of(m, x));
+		return true;
+	case DT_OP_ROUTE_B:
+		c->matmul += op(m, DT_T_MUL_X, rows_of(m, x), cols_of(m, x), experts);
+		*w += weight_gradient(m, DT_T_MUL_W, DT_T_MUL_ADD, rows_of(m, x), experts, cols_of(m, x), 1);
+		return true;
+	case DT_OP_EXPERTS:
+	case DT_OP_EXPERTS_DX:
+	case DT_OP_EXPERTS_DW:
+		break;
+	default:
+		return false;
+	}
+	x = n->op == DT_OP_EXPERTS ? n->out[0] : n->in[0];
+	rows = rows_of(m, x) / local;
+	out = cols_of(m, x);
+	in = (double)m->stage.shape[n->param[0]][1];
+	if (n->op == DT_OP_EXPERTS)
+		c->matmul += local * op(m, DT_T_MUL, rows, out, in);
+	else if (n->op == DT_OP_EXPERTS_DX)
+		c->matmul += local * op(m, DT_T_MUL_X, rows, in, out);
+	else
+		*w += local * weight_gradient(m, DT_T_MUL_W, DT_T_MUL_ADD, rows, out, in, 1);
+	return true;
 }
 
-static void attention(const struct dt_step_model *m, const struct sizes *z, struct dt_layer_cost *r,
-		      double *w)
+/* Head and loss, chunk by chunk. */
+static double loss(const struct dt_step_model *m, const struct dt_node *n)
 {
-	const struct dt_config *c = m->s->config;
-	double seq = (double)m->s->seq / m->s->layout.cp, rot = (z->heads + z->kv) * z->d;
-	double rope = c->pos == DT_POS_ROPE ? op(m, DT_T_ROPE, z->rows, rot, 1) : 0;
-	double heads = c->qk_norm ? op(m, DT_T_RMSNORM, z->rows * (z->heads + z->kv), z->d, 1) : 0;
+	double h = cols_of(m, n->in[0]), v = cols_of(m, n->out[1]), all = rows_of(m, n->in[0]),
+	       chunk = (double)m->stage.loss_chunk, sum = 0;
 
-	r->f.matmul += op(m, DT_T_MUL, z->rows, z->qkv, z->h) + op(m, DT_T_MUL, z->rows, z->h, z->width);
-	r->f.attention += op(m, DT_T_ATTENTION, z->batch, seq, z->d);
-	r->f.memory += rope + heads;
-	r->b.matmul += linear_backward(m, z->rows, z->h, z->width, c->out_bias, w) +
-		       linear_backward(m, z->rows, z->qkv, z->h, c->qkv_bias, w);
-	r->b.attention += op(m, DT_T_ATTENTION_B, z->batch, seq, z->d);
-	r->b.memory += rope;
-	if (c->qk_norm)
-		r->b.memory += op(m, DT_T_RMSNORM_B, z->rows * (z->heads + z->kv), z->d, 1);
+	for (double left = all; left > 0; left -= chunk) {
+		double rows = fmin(left, chunk);
+
+		sum += op(m, DT_T_HEAD, rows, v, h) + op(m, DT_T_CE, rows, v, 1) +
+		       op(m, DT_T_HEAD_X, rows, v, h) +
+		       weight_gradient(m, DT_T_HEAD_W, DT_T_HEAD_ADD, rows, v, h, ceil(all / chunk));
+	}
+	return sum;
+}
+
+/* What is no product: where nothing was measured, by its bytes. Messages are the links' to time. */
+static double passes(const struct dt_step_model *m, const struct dt_step *s)
+{
+	const struct dt_node *n = &s->n;
+	const struct dt_attr *a = &n->attr;
+	const struct dt_cost_site site = dt_stage_site(&m->stage, &m->one, 0);
+	struct dt_node_cost bytes;
+
+	switch (n->op) {
+	case DT_OP_ENTER:
+	case DT_OP_LEAVE:
+		return 0;
+	case DT_OP_EMBED:
+		return over(m, DT_T_EMBED, n->out[0]);
+	case DT_OP_EMBED_B:
+		return over(m, DT_T_EMBED_B, n->in[0]);
+	case DT_OP_NORM:
+		return over(m, a->layernorm ? DT_T_LAYERNORM : DT_T_RMSNORM, n->out[0]);
+	case DT_OP_NORM_B:
+		return over(m, a->layernorm ? DT_T_LAYERNORM_B : DT_T_RMSNORM_B, n->in[0]);
+	case DT_OP_HEADS_NORM:
+		return over(m, DT_T_RMSNORM, n->out[1]);
+	case DT_OP_HEADS_NORM_B:
+		return over(m, DT_T_RMSNORM_B, n->in[1]);
+	case DT_OP_ROPE:
+	case DT_OP_ROPE_B:
+		return op(m, DT_T_ROPE, rows_of(m, n->in[0]),
+			  (double)((a->heads + a->kv_heads) * a->head_dim), 1);
+	case DT_OP_ACT:
+		return over(m, DT_T_ACT, n->out[0]);
+	case DT_OP_ACT_B:
+		return over(m, DT_T_ACT_B, n->in[0]);
+	case DT_OP_GATED:
+		return over(m, DT_T_GATED, n->out[0]);
+	case DT_OP_GATED_B:
+		return over(m, DT_T_GATED_B, n->in[0]);
+	case DT_OP_ADD:
+		return over(m, DT_T_ADD, n->out[0]);
+	default:
+		bytes = dt_step_cost(&site, s);
+		return (bytes.read + bytes.written) / (m->dev.mem_bw * m->dev.mem_eff) + m->dev.op_s;
+	}
+}
+
+/* The seconds of a node, on top of c; of a weight gradient on top of *w. */
+static void put_node(const struct dt_step_model *m, const struct dt_step *s, struct dt_cost *c, double *w)
+{
+	const struct dt_node *n = &s->n;
+
+	if (products(m, n, c, w) || expert_products(m, n, c, w))
+		return;
+	if (n->op == DT_OP_ATTENTION || n->op == DT_OP_ATTENTION_B)
+		c->attention += op(m, n->op == DT_OP_ATTENTION ? DT_T_ATTENTION : DT_T_ATTENTION_B,
+				   (double)(m->one.microbatch * n->attr.heads), (double)m->one.seq,
+				   (double)n->attr.head_dim);
+	else if (n->op == DT_OP_LOSS)
+		c->matmul += loss(m, n);
+	else
+		c->memory += passes(m, s);
+}
+
+/* What a unit of the program costs; its weight gradients in b, unless apart. */
+static struct dt_layer_cost unit_cost(const struct dt_step_model *m, int unit, bool apart)
+{
+	const struct dt_prog *p = &m->stage.chunk[0];
+	struct dt_layer_cost r = {0};
+
+	for (int i = 0; i < p->nstep; i++) {
+		const struct dt_step *s = &p->step[i];
+		struct dt_cost again = {0};
+
+		if (s->n.unit != unit)
+			continue;
+		put_node(m, s,
+			 s->again		      ? &again
+			 : s->list == DT_LIST_FORWARD ? &r.f
+						      : &r.b,
+			 apart ? &r.w : &r.b.matmul);
+		r.again += dt_cost_sum(&again);
+	}
+	return r;
 }
 
 void dt_ops_layer(const struct dt_step_model *m, int layer, struct dt_layer_cost *ret)
 {
 	const struct dt_config *c = m->s->config;
-	const struct sizes z = sizes_of(m, layer);
-	bool layernorm = c->norm == DT_NORM_LAYER, experts = dt_layer_has_experts(c, layer);
-	bool split = dt_run_splits(m->s);
-	double norm = op(m, layernorm ? DT_T_LAYERNORM : DT_T_RMSNORM, z.stream, z.h, 1), down = 0;
-	double n = c->post_norms && !c->no_pre_norms ? 4 : 2;
-	struct dt_layer_cost r = {0};
-	double *w = split ? &r.w : NULL;
+	int i = (int)m->few.layers - 1; /* the last one that is alike: the first has no sum before its norm */
 
-	r.f.memory = n * norm;
-	r.b.memory = n * op(m, layernorm ? DT_T_LAYERNORM_B : DT_T_RMSNORM_B, z.stream, z.h, 1);
-	attention(m, &z, &r, w);
-	if (experts) {
-		double local = (double)c->experts / m->s->layout.ep;
-		double routed = z.rows * (double)c->experts_used / (double)c->experts * m->s->layout.ep;
-
-		r.f.matmul += op(m, DT_T_MUL, z.rows, (double)c->experts, z.h);
-		r.b.matmul += linear_backward(m, z.rows, (double)c->experts, z.h, false, w);
-		mlp(m, &z, routed, local, &r, &down, w);
-		if (c->shared_ffn) {
-			struct sizes shared = z;
-
-			shared.ffn = (double)c->shared_ffn / m->t;
-			shared.up = 2 * shared.ffn;
-			mlp(m, &shared, z.rows, 1, &r, &down, w);
-		}
-	} else {
-		mlp(m, &z, z.rows, 1, &r, &down, w);
-	}
-	if (m->s->recompute.mode == DT_RECOMPUTE_SELECTIVE)
-		r.again += n * norm;
-	else if (m->s->recompute.mode == DT_RECOMPUTE_FULL)
-		r.again = dt_cost_sum(&r.f) - down; /* the last product is not made again */
-	*ret = r;
+	while (i > 0 && (dt_layer_has_experts(c, i) != dt_layer_has_experts(c, layer) ||
+			 dt_layer_window(c, i) != dt_layer_window(c, layer)))
+		i--;
+	*ret = unit_cost(m, i, dt_run_splits(m->s));
 }
 
 struct dt_pipe_cost dt_ops_ends(const struct dt_step_model *m, bool head)
 {
-	const struct dt_config *c = m->s->config;
-	bool layernorm = c->norm == DT_NORM_LAYER;
-	double h = (double)c->hidden, v = (double)c->vocab / m->t, stream = m->tokens * m->norm_share;
-	double left = m->tokens, chunk = m->s->loss_chunk > 0 ? (double)m->s->loss_chunk : 512;
-	struct dt_pipe_cost r = {0};
+	const struct dt_layer_cost r = unit_cost(m, head ? (int)m->few.layers : -1, false);
 
-	if (!head) {
-		r.f = op(m, DT_T_EMBED, m->tokens, h, 1);
-		r.b = op(m, DT_T_EMBED_B, m->tokens, h, 1);
-		return r;
-	}
-	r.f = op(m, layernorm ? DT_T_LAYERNORM : DT_T_RMSNORM, stream, h, 1);
-	r.b = op(m, layernorm ? DT_T_LAYERNORM_B : DT_T_RMSNORM_B, stream, h, 1);
-	for (; left > 0; left -= chunk) {
-		double n = fmin(left, chunk);
-
-		r.b += op(m, DT_T_HEAD, n, v, h) + op(m, DT_T_CE, n, v, 1) + op(m, DT_T_HEAD_X, n, v, h) +
-		       weight_gradient(m, DT_T_HEAD_W, DT_T_HEAD_ADD, n, v, h, ceil(m->tokens / chunk));
-	}
-	return r;
+	return (struct dt_pipe_cost){.f = dt_cost_sum(&r.f), .b = dt_cost_sum(&r.b)};
 }
 
 int dt_ops_update(const struct dt_step_model *m, int p, double *ret, struct dt_err *err)

@@ -378,25 +378,22 @@ static double slowest(const struct dt_step_model *m, bool all, struct dt_pipe_co
 	return worst;
 }
 
-static int step_time(const struct dt_cluster *c, const struct dt_run *s, const struct dt_stack *stack,
-		     bool table, struct dt_step_time *ret, struct dt_err *err)
+static int time_stages(const struct dt_step_model *m, bool table, struct dt_step_time *ret,
+		       struct dt_err *err)
 {
+	const struct dt_run *s = m->s;
 	const struct dt_layout *l = &s->layout;
-	int v = l->pp * dt_layout_chunks(l), rc = dt_layout_check(l, s->config, err);
+	int v = l->pp * dt_layout_chunks(l), rc = 0;
 	double acc = (double)(s->accumulation > 0 ? s->accumulation : 1), backward = 0, busy, hop;
 	struct dt_step_time r = {0};
 	struct dt_pipe_cost *cost;
 	struct dt_schedule t;
-	struct dt_step_model m;
 
-	if (rc < 0)
-		return rc;
-	model_init(&m, c, s, stack);
 	cost = calloc((size_t)v, sizeof(*cost));
 	if (!cost)
 		return dt_err_sys(err, -ENOMEM, "cannot work out a step");
-	busy = slowest(&m, table, cost, &backward, &r);
-	hop = hop_time(&m);
+	busy = slowest(m, table, cost, &backward, &r);
+	hop = hop_time(m);
 	r.pp = l->pp > 1 ? 2 * (l->pp - 1 + (v > l->pp ? acc : 0)) * hop : 0;
 	if (l->pp == 1) {
 		r.makespan = acc * busy;
@@ -414,12 +411,30 @@ static int step_time(const struct dt_cluster *c, const struct dt_run *s, const s
 	free(cost);
 	if (rc < 0)
 		return rc;
-	rc = put_update(&m, backward, table, &r, err);
+	rc = put_update(m, backward, table, &r, err);
 	if (rc < 0)
 		return rc;
-	put_rates(&m, &r);
+	put_rates(m, &r);
 	*ret = r;
 	return 0;
+}
+
+static int step_time(const struct dt_cluster *c, const struct dt_run *s, const struct dt_stack *stack,
+		     bool table, struct dt_step_time *ret, struct dt_err *err)
+{
+	struct dt_step_model m;
+	int rc = dt_layout_check(&s->layout, s->config, err);
+
+	if (rc < 0)
+		return rc;
+	model_init(&m, c, s, stack);
+	if (!dt_ops_known(&m))
+		return time_stages(&m, table, ret, err);
+	rc = dt_ops_open(&m, err);
+	if (rc == 0)
+		rc = time_stages(&m, table, ret, err);
+	dt_ops_close(&m);
+	return rc;
 }
 
 int dt_step_time(const struct dt_cluster *c, const struct dt_run *s, const struct dt_stack *stack,

@@ -1,6 +1,6 @@
 /*
- * OLMo 2 (Team OLMo 2024): norms behind attention and MLP and none in front of them, and norms of q and k over
- * their whole projections.
+ * OLMo 2 (Team OLMo 2024): norms behind attention and MLP and none in front of them, and norms of q and k
+ * over their whole projections.
  */
 #include "model/family/family.h"
 

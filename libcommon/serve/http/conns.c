@@ -49,6 +49,8 @@ static struct dt_http_conn *victim(struct dt_http *h, const struct dt_http_conn 
 		if (c->stalled_since > 0 && now - c->stalled_since > STALLED &&
 		    (!stalled || c->stalled_since < stalled->stalled_since))
 			stalled = c;
+		if (keep && c->reading_since > keep->reading_since) /* newer: its request may be on its way */
+			continue;
 		if (c->reading_since > 0 && !c->asking && now - c->reading_since >= grace &&
 		    (!idle || c->reading_since < idle->reading_since))
 			idle = c;
