@@ -58,7 +58,7 @@ static json_t *to_hf(const struct dt_config *c)
 	return o;
 }
 
-/* Readers take the period for granted, and that only the largest has its scale of scores from its hidden size. */
+/* Readers take for granted the period, and that only the largest scales scores by its hidden size. */
 static int from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
 {
 	int rc;
