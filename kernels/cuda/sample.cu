@@ -401,69 +401,76 @@ DT_DEVICE void key_range(const struct source &s, int b, struct desk *d)
 	__syncthreads();
 }
 
-/*
- * The token at which n tokens, or a sum of n, is reached in the order of ranks: its id, *ret_sum: the sum up
- * to it and with it.
- */
-DT_DEVICE uint32_t by_rank(const struct sample &a, int64_t row, const struct source &s, uint64_t n, bool by_n,
-			   struct desk *d, uint64_t *ret_sum)
+/* The keys from .. to of one bin, and how many tokens have them. */
+struct keys {
+	int bin;
+	uint64_t from, to, members;
+};
+
+DT_DEVICE bool has(const struct keys &k, const struct token &t)
 {
-	struct tally t = {0, 0};
-	const int b = find_part([&](int i) { return bin(a, row, i); }, BINS, n, by_n, &t, &d->board);
-	uint64_t members = bin(a, row, b).n, from = 0, to = ~(uint64_t)0;
+	return t.bin == k.bin && t.key >= k.from && t.key <= k.to;
+}
 
+/*
+ * The keys are cut into 256 parts; *k becomes the part in which n is reached (find_part), *t counts what is
+ * in front of it.
+ */
+DT_DEVICE void narrow(const struct source &s, struct keys *k, uint64_t n, bool by_n, struct tally *t,
+		      struct desk *d)
+{
+	int shift = 0;
+
+	while ((k->to - k->from) >> shift > 255)
+		shift++;
+	d->low[threadIdx.x] = d->high[threadIdx.x] = d->n[threadIdx.x] = 0;
 	__syncthreads();
-	if (members > FEW) {
-		key_range(s, b, d);
-		from = d->from;
-		to = d->to;
-		__syncthreads();
-	}
-	while (members > FEW) {
-		int shift = 0;
+	for (int64_t i = threadIdx.x; i < s.n; i += THREADS) {
+		const struct token one = token_of(s, i);
 
-		while ((to - from) >> shift > 255)
-			shift++;
-		d->low[threadIdx.x] = d->high[threadIdx.x] = d->n[threadIdx.x] = 0;
-		__syncthreads();
-		for (int64_t i = threadIdx.x; i < s.n; i += THREADS) {
-			const struct token k = token_of(s, i);
+		if (has(*k, one)) {
+			const int part = (int)((one.key - k->from) >> shift);
 
-			if (k.bin == b && k.key >= from && k.key <= to) {
-				const int part = (int)((k.key - from) >> shift);
-
-				add_wide(&d->low[part], &d->high[part], k.w);
-				atomicAdd(&d->n[part], 1u);
-			}
+			add_wide(&d->low[part], &d->high[part], one.w);
+			atomicAdd(&d->n[part], 1u);
 		}
-		__syncthreads();
-		const auto part = [&](int i) -> struct tally {
-			return {d->n[i], of_wide(d->low, d->high, i)};
-		};
-		const uint64_t left = n - (by_n ? t.n : t.sum);
-		const int p = find_part(part, 256, left, by_n, &t, &d->board);
-
-		members = d->n[p];
-		from += (uint64_t)p << shift;
-		to = shift && to - from >= (uint64_t)1 << shift ? from + ((uint64_t)1 << shift) - 1
-		     : shift					? to
-								: from;
-		__syncthreads();
 	}
+	__syncthreads();
+	const auto part = [&](int i) -> struct tally {
+		return {d->n[i], of_wide(d->low, d->high, i)};
+	};
+	const int p = find_part(part, 256, n - (by_n ? t->n : t->sum), by_n, t, &d->board);
+
+	k->members = d->n[p];
+	k->from += (uint64_t)p << shift;
+	k->to = shift && k->to - k->from >= (uint64_t)1 << shift ? k->from + ((uint64_t)1 << shift) - 1
+		: shift						 ? k->to
+								 : k->from;
+	__syncthreads();
+}
+
+/* The tokens with these keys, FEW at most, to d->key and d->w. */
+DT_DEVICE void collect(const struct source &s, const struct keys &k, struct desk *d)
+{
 	if (threadIdx.x == 0)
 		d->few = 0;
 	__syncthreads();
 	for (int64_t i = threadIdx.x; i < s.n; i += THREADS) {
-		const struct token k = token_of(s, i);
+		const struct token one = token_of(s, i);
 
-		if (k.bin == b && k.key >= from && k.key <= to) {
+		if (has(k, one)) {
 			const uint32_t at = atomicAdd(&d->few, 1u);
 
-			d->key[at] = k.key;
-			d->w[at] = k.w;
+			d->key[at] = one.key;
+			d->w[at] = one.w;
 		}
 	}
 	__syncthreads();
+}
+
+/* Of those collected, the one at which n is reached, t being in front of them all: to d->id and d->sum. */
+DT_DEVICE void pick_of_few(uint64_t n, bool by_n, struct tally t, struct desk *d)
+{
 	if (threadIdx.x < d->few) {
 		const uint64_t key = d->key[threadIdx.x];
 
@@ -479,10 +486,35 @@ DT_DEVICE uint32_t by_rank(const struct sample &a, int64_t row, const struct sou
 		}
 	}
 	__syncthreads();
-	*ret_sum = d->sum;
-	n = d->id;
+}
+
+/*
+ * The token at which n tokens, or a sum of n, is reached in the order of ranks: its id, *ret_sum: the sum up
+ * to it and with it.
+ */
+DT_DEVICE uint32_t by_rank(const struct sample &a, int64_t row, const struct source &s, uint64_t n, bool by_n,
+			   struct desk *d, uint64_t *ret_sum)
+{
+	struct tally t = {0, 0};
+	const int b = find_part([&](int i) { return bin(a, row, i); }, BINS, n, by_n, &t, &d->board);
+	struct keys k = {b, 0, ~(uint64_t)0, bin(a, row, b).n};
+
 	__syncthreads();
-	return (uint32_t)n;
+	if (k.members > FEW) {
+		key_range(s, b, d);
+		k.from = d->from;
+		k.to = d->to;
+		__syncthreads();
+	}
+	while (k.members > FEW)
+		narrow(s, &k, n, by_n, &t, d);
+	collect(s, k, d);
+	pick_of_few(n, by_n, t, d);
+	*ret_sum = d->sum;
+	const uint32_t id = d->id;
+
+	__syncthreads();
+	return id;
 }
 
 DT_DEVICE uint32_t pick_by_rank(const struct sample &a, int64_t row, const struct dt_draw &d, float max,

@@ -66,6 +66,14 @@ static void put_config(struct exporter *e, struct gguf_out *g, int file_type)
 		return;
 	snprintf(key, sizeof(key), "%s.rope.freq_base", arch);
 	gguf_out_f32(g, key, c->rope_theta);
+	if (c->score_cap > 0) {
+		snprintf(key, sizeof(key), "%s.attn_logit_softcapping", arch);
+		gguf_out_f32(g, key, c->score_cap);
+	}
+	if (c->logit_cap > 0) {
+		snprintf(key, sizeof(key), "%s.final_logit_softcapping", arch);
+		gguf_out_f32(g, key, c->logit_cap);
+	}
 	if (c->rope_local_theta > 0) {
 		snprintf(key, sizeof(key), "%s.rope.freq_base_swa", arch);
 		gguf_out_f32(g, key, c->rope_local_theta);

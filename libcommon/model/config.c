@@ -92,6 +92,9 @@ int dt_config_check(const struct dt_config *c, struct dt_err *err)
 	if (!(c->init_std >= 0) || !(c->init_std < 100))
 		return dt_err_set(err, -EINVAL, "impossible model: the initial standard deviation is %g",
 				  c->init_std);
+	if (!(c->score_cap >= 0) || !(c->logit_cap >= 0) || c->score_cap > 1e6 || c->logit_cap > 1e6)
+		return dt_err_set(err, -EINVAL, "impossible model: scores are capped at %g, logits at %g",
+				  c->score_cap, c->logit_cap);
 	return c->pos == DT_POS_ROPE ? check_rope(c, err) : 0;
 }
 

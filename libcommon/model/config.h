@@ -43,6 +43,10 @@ struct dt_config {
 	bool embed_scaled;    /* embeddings times sqrt(hidden) (Gemma) */
 	double rope_local_theta; /* > 0: of layers with a window, where rope_theta and its scaling are the
 				    others' */
+	bool no_pre_norms;	 /* none in front of attention and MLP (OLMo 2) */
+	bool qk_norm_whole;	 /* qk_norm's are over the whole of q and of k (OLMo 2), not over heads */
+	double score_cap;	 /* scores are score_cap tanh(score / score_cap) (Gemma 2); 0: as they are */
+	double logit_cap;	 /* likewise logits */
 	int64_t score_dim;	 /* scores over its square root; 0: over head_dim's */
 	int64_t experts, experts_used; /* mixture of experts; 0: none */
 	int64_t expert_ffn;	       /* width of one of them */

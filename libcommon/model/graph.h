@@ -38,8 +38,10 @@ struct dt_attr {
 	bool plus_one;	/* RMSNorm multiplies by 1 + weight */
 	float eps;
 	float scale; /* embed: what rows are multiplied by; attention: what scores are */
+	float cap;   /* attention: of scores, loss: of logits; 0: none */
 	int act;     /* enum dt_act_fn */
 	bool gated;  /* experts */
+	bool whole;  /* heads_norm: over all of q and all of k */
 	bool local;  /* rope: the angles of layers with a window */
 	bool latent; /* attention: keys and values of every head were made from a latent */
 	int64_t heads, kv_heads, head_dim, value_dim;

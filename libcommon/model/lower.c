@@ -107,6 +107,10 @@ static void take(struct dt_lower *lo, int *entered, const struct dt_node *from)
 		lo->map[n.out[1]] = n.in[0];
 		n.out[1] = -1;
 	}
+	if (n.op == DT_OP_ADD && n.in[1] < 0) { /* likewise, and nothing is left to do */
+		lo->map[n.out[0]] = n.in[0];
+		return;
+	}
 	if (n.op == DT_OP_LOSS && dt_lo_serves(lo))
 		n.op = DT_OP_HEAD;
 	localise(lo, &n.attr);

@@ -1,9 +1,10 @@
 /*
- * The models people ask for by name. Sources: the configurations published beside the weights (GPT-2: Radford
- * et al. 2019; Llama 2: Touvron et al. 2023; Llama 3: Grattafiori et al. 2024; Mistral 7B: Jiang et al. 2023,
- * v0.1; Qwen2.5: Yang et al. 2024; Qwen3: Yang et al. 2025; Gemma 3: 2025; Mixtral: Jiang et al. 2024;
- * DeepSeek-V3: 2024; GPT-3: Brown et al. 2020; megatron-*: Korthikanti et al. 2022, table 3). The last four
- * are ours: two for tests, two to train on a processor.
+ * The models people ask for by name. Sources: the configurations published beside the weights (GPT-2:
+ * Radford et al. 2019; Llama 2: Touvron et al. 2023; Llama 3: Grattafiori et al. 2024; Mistral 7B:
+ * Jiang et al. 2023, v0.1; Qwen2.5: Yang et al. 2024; Qwen3: Yang et al. 2025; Phi-3: Abdin et al.
+ * 2024; OLMo 2: 2024; Gemma 2: 2024; Gemma 3: 2025; Mixtral: Jiang et al. 2024; DeepSeek-V3: 2024;
+ * GPT-3: Brown et al. 2020; megatron-*: Korthikanti et al. 2022, table 3). The last four are ours: two
+ * for tests, two to train on a processor.
  */
 #include "model/config.h"
 
@@ -31,6 +32,11 @@
 #define LLAMA31_ROPE                                                                                         \
 	.rope_scaling = DT_ROPE_SCALING_LLAMA3, .rope_factor = 8, .rope_low_freq = 1, .rope_high_freq = 4,   \
 	.rope_original_seq = 8192
+
+#define OLMO2 .qk_norm = true, .qk_norm_whole = true, .post_norms = true, .no_pre_norms = true
+#define GEMMA2                                                                                               \
+	.act = DT_ACT_GELU_TANH, .tied = true, .post_norms = true, .norm_plus_one = true,                    \
+	.embed_scaled = true, .global_every = 2, .window = 4096, .score_cap = 50, .logit_cap = 30
 
 #define GEMMA3                                                                                               \
 	.act = DT_ACT_GELU_TANH, .tied = true, .qk_norm = true, .post_norms = true, .norm_plus_one = true,   \
@@ -82,6 +88,14 @@ static const struct dt_config presets[] = {
 	       1),
 	 .act = DT_ACT_SILU, .kv_rank = 512, .q_rank = 1536, .rope_dim = 64, .v_dim = 128, .experts = 256,
 	 .experts_used = 8, .expert_ffn = 2048, .shared_ffn = 2048, .dense_layers = 3, .router_bias = true},
+	{LLAMA("phi-3-mini", "phi3", 32064, 3072, 8192, 32, 32, 32, 4096, 1e-5, 10000, 1, 32000),
+	 .window = 2047},
+	{LLAMA("olmo-2-1b", "olmo2", 100352, 2048, 8192, 16, 16, 16, 4096, 1e-6, 500000, -1, 100257), OLMO2},
+	{LLAMA("olmo-2-7b", "olmo2", 100352, 4096, 11008, 32, 32, 32, 4096, 1e-6, 500000, -1, 100257), OLMO2},
+	{GATED("gemma-2-2b", "gemma2", 256000, 2304, 9216, 26, 8, 4, 256, 8192, 1e-6, 10000, 2, 1), GEMMA2},
+	{GATED("gemma-2-9b", "gemma2", 256000, 3584, 14336, 42, 16, 8, 256, 8192, 1e-6, 10000, 2, 1), GEMMA2},
+	{GATED("gemma-2-27b", "gemma2", 256000, 4608, 36864, 46, 32, 16, 128, 8192, 1e-6, 10000, 2, 1),
+	 GEMMA2, .score_dim = 144},
 	GPT2("gpt3-175b", 50257, 12288, 49152, 96, 96, 2048, 50256),
 	GPT2("megatron-22b", 51200, 6144, 24576, 48, 64, 2048, -1),
 	GPT2("megatron-175b", 51200, 12288, 49152, 96, 96, 2048, -1),

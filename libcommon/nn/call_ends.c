@@ -95,6 +95,7 @@ static int stats_to_host(struct dt_exec *x, float *stats, int64_t r, int64_t n, 
 
 struct loss {
 	struct dt_tensor in, din, head, dhead;
+	float cap; /* of logits; 0: none */
 	char *logits, *dlogits;
 	float *stats;
 	int64_t vocab, first;
@@ -114,6 +115,8 @@ static int loss_rows(struct dt_exec *x, const struct loss *l, int64_t r, int64_t
 	int rc;
 
 	TRY(o->matmul(x->dev, logits, in, false, l->head, true, DT_NONE, false));
+	if (l->cap > 0)
+		TRY(o->softcap(x->dev, logits, logits, l->cap));
 	TRY(o->ce_stats(x->dev, rowmax, sumexp, target, logits, f->targets + r, l->first));
 	rc = f->host_ce ? stats_to_host(x, l->stats, r, n, err)
 			: join_stats(x, rowmax, sumexp, target, n, err);
@@ -124,6 +127,8 @@ static int loss_rows(struct dt_exec *x, const struct loss *l, int64_t r, int64_t
 	if (!x->loss_backward)
 		return 0;
 	TRY(o->ce_grad(x->dev, dl, logits, rowmax, sumexp, f->targets + r, x->loss_scale, l->first));
+	if (l->cap > 0)
+		TRY(o->softcap_backward(x->dev, dl, dl, logits, l->cap));
 	TRY(o->matmul(x->dev, l->dhead, dl, true, in, false, DT_NONE, accumulate));
 	TRY(o->matmul(x->dev, dt_t2((char *)l->din.data + skip, x->dtype, n, c), dl, false, l->head, false,
 		      DT_NONE, false));
@@ -140,6 +145,7 @@ int dt_call_loss(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 			 .logits = dt_call_at(x, n->out[1]),
 			 .dlogits = dt_call_at(x, n->out[n->out[2] < 0 ? 1 : 2]),
 			 .stats = dt_call_at(x, n->out[3]),
+			 .cap = n->attr.cap,
 			 .first = vocab_first(x, n->param[0])};
 	int64_t rows = l.in.dim[0], chunk = x->stage->loss_chunk;
 	const struct dt_flight *f = x->flight;

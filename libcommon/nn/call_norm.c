@@ -45,22 +45,24 @@ static int moved(struct dt_exec *x, int to, int from)
 struct part { /* of q, or of k */
 	struct dt_heads heads;
 	int param;
-	struct dt_tensor raw, rstd; /* [rows, heads head_dim], [rows, heads] */
+	struct dt_tensor raw, rstd; /* [rows, heads head_dim], [rows, heads], or [rows, 1] over all heads */
 };
 
 static struct part part_of(const struct dt_exec *x, const struct dt_node *n, bool keys, int raw, int rstd)
 {
 	int64_t rows = x->p->rows[DT_ROWS_ALL], before = keys ? n->attr.heads : 0,
 		heads = keys ? n->attr.kv_heads : n->attr.heads, d = n->attr.head_dim;
+	const struct dt_heads whole = {keys ? n->attr.heads / heads : 0, 1, heads * d},
+			      each = {before, heads, d}, at = n->attr.whole ? whole : each;
 	char *r = (char *)dt_call_at(x, raw) + rows * before * d * dt_dtype_size(x->dtype);
 
 	if (raw < 0) /* no backward follows */
-		return (struct part){.heads = {before, heads, d}, .param = n->param[keys]};
+		return (struct part){.heads = at, .param = n->param[keys]};
 	return (struct part){
-		.heads = {before, heads, d},
+		.heads = at,
 		.param = n->param[keys],
 		.raw = dt_t2(r, x->dtype, rows, heads * d),
-		.rstd = dt_t2((float *)dt_call_at(x, rstd) + rows * before, DT_F32, rows, heads)};
+		.rstd = dt_t2((float *)dt_call_at(x, rstd) + rows * before, DT_F32, rows, at.heads)};
 }
 
 int dt_call_heads_norm(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
@@ -125,7 +127,8 @@ static struct dt_attn attention_of(const struct dt_exec *x, const struct dt_node
 				.kv_heads = n->attr.kv_heads,
 				.head_dim = n->attr.head_dim,
 				.window = n->attr.window,
-				.scale = n->attr.scale};
+				.scale = n->attr.scale,
+				.softcap = n->attr.cap};
 }
 
 int dt_call_attention(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)

@@ -63,7 +63,8 @@ static int attention(struct dt_exec *x, const struct dt_node *n, struct dt_err *
 				  .kv_heads = n->attr.kv_heads,
 				  .head_dim = n->attr.head_dim,
 				  .window = n->attr.window,
-				  .scale = n->attr.scale};
+				  .scale = n->attr.scale,
+				  .softcap = n->attr.cap};
 	const struct dt_paged paged = {.nseq = b->nseq,
 				       .q_start = b->q_start,
 				       .kv_len = b->kv_len,
@@ -155,6 +156,8 @@ static int head(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 	}
 	TRY(x->dev->ops->packed_matmul(x->dev, logits, dt_t2(from, x->dtype, b->nwant, hidden),
 				       packed(m, n->param[0]), DT_NONE));
+	if (n->attr.cap > 0)
+		TRY(x->dev->ops->softcap(x->dev, logits, logits, n->attr.cap));
 	if (b->draw)
 		TRY(x->dev->ops->sample(x->dev, b->drawn, logits, b->draw, b->edit, b->nedits));
 	return 0;
@@ -168,6 +171,7 @@ dt_call *const dt_serve_calls[DT_OP_N] = {
 	[DT_OP_HEADS_NORM] = dt_call_heads_norm,
 	[DT_OP_ROPE] = dt_call_rope,
 	[DT_OP_ATTENTION] = attention,
+	[DT_OP_ADD] = dt_call_add,
 	[DT_OP_ACT] = dt_call_act,
 	[DT_OP_GATED] = dt_call_gated,
 	[DT_OP_ROUTE] = route,

@@ -50,7 +50,7 @@ static bool keep(const void *arg, const struct dt_node *n, int out, int unit)
 	case DT_RECOMPUTE_FULL:
 		break;
 	}
-	return n->op == DT_OP_NORM && n->entry && out == 1 && dt_keep_set(k, number) == 0;
+	return n->entry && out == (n->op == DT_OP_NORM) && dt_keep_set(k, number) == 0;
 }
 
 /* A linear is computed in 8 bits where its sizes divide by 16 on every tensor-parallel rank. */

@@ -24,6 +24,12 @@ setup_file() {
     jq -n '{model_type: "gemma3_text", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 5, head_dim: 20,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, sliding_window: 7, sliding_window_pattern: 3,
         query_pre_attn_scalar: 24, rope_theta: 10000, rope_local_base_freq: 1000, hidden_activation: "gelu_pytorch_tanh"}' >gemma3.json
+    jq -n '{model_type: "gemma2", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 5, head_dim: 20,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, sliding_window: 7,
+        query_pre_attn_scalar: 24, attn_logit_softcapping: 0.5, final_logit_softcapping: 3}' >gemma2.json
+    jq -n '{model_type: "olmo2", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 5,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
+        rope_theta: 10000}' >olmo2.json
 }
 
 setup() {
@@ -49,6 +55,19 @@ metric() { # file key: of the last step
 
 @test "Llama with fewer key/value heads than ranks: layouts agree with one rank" {
     verify llama.json dp2.z1,tp4.s1,tp4.z3,pp2.v2,dp2.tp2.z3,dp2.tp2.pp2.z2
+}
+
+@test "OLMo 2 and Gemma 2, no norms in front and capped logits: layouts agree with one rank, and the account is exact" {
+    verify gemma2.json tp4.s1,dp2.tp2.pp2.z2
+    verify olmo2.json dp2.z3,pp2.v2,dp2.pp2.z2
+    verify olmo2.json pp2 --pipeline zb-h1 --recompute selective
+    local model
+    for model in gemma2.json olmo2.json; do
+        dt-train --model $model "${common[@]}" --steps 2 --recompute full --metrics m.jsonl >/dev/null
+        dt-memest $model --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --recompute full --check m.jsonl
+    done
+    run ! mpirun -np 2 dt-train --model olmo2.json "${common[@]}" --layout tp2 --steps 1
+    [[ "$output" == *"norms over all heads of q and k, which tp2 cannot cut"* ]]
 }
 
 @test "Qwen3 and Gemma 3, norms of heads and behind: layouts agree with one rank, and the account is exact" {

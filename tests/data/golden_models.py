@@ -77,6 +77,21 @@ CONFIGS = {
         rope_factor=8.0, window=4, global_every=3, post_norms=True, norm_plus_one=True, embed_scaled=True,
         rope_local_theta=1e3, score_dim=24,
     ),
+    # no norms in front of attention and MLP, but behind them; q and k normalised over all heads
+    "olmo2": dict(
+        LLAMA, family="olmo2", seed=11, hidden=32, ffn=56, layers=3, heads=4, kv_heads=2, head_dim=8, qk_norm=True,
+        qk_norm_whole=True, post_norms=True, no_pre_norms=True, norm_eps=1e-6, rope_theta=5e5,
+    ),
+    # as Llama, with a window
+    "phi3": dict(
+        LLAMA, family="phi3", seed=12, hidden=32, ffn=56, layers=2, heads=4, kv_heads=4, head_dim=8, window=6,
+    ),
+    # layers 0 and 2 see i - 4 .. i; scores and logits capped where many of them are beyond
+    "gemma2": dict(
+        LLAMA, family="gemma2", seed=13, hidden=48, ffn=72, layers=4, heads=4, kv_heads=2, head_dim=16,
+        act="gelu_tanh", tied=True, norm_eps=1e-6, window=5, global_every=2, post_norms=True, norm_plus_one=True,
+        embed_scaled=True, score_dim=24, score_cap=2.0, logit_cap=3.0,
+    ),
     # two of five experts, whose weights add up to 1
     "mixtral": dict(
         LLAMA, family="mixtral", seed=9, hidden=32, ffn=64, layers=2, heads=4, kv_heads=2, head_dim=8, experts=5,
@@ -112,14 +127,17 @@ def param_shapes(c):
         t["pos.weight"] = (c["max_seq"], h)
     for i in range(c["layers"]):
         p = f"layers.{i}"
-        norm(p + ".attn_norm")
+        if not c.get("no_pre_norms"):
+            norm(p + ".attn_norm")
         linears(p + ".attn", [("q", (q, h)), ("k", (kv, h)), ("v", (kv, h))], c["qkv_bias"])
         if c["qk_norm"]:
-            t[p + ".attn.q_norm.weight"] = t[p + ".attn.k_norm.weight"] = (d,)
+            whole = c.get("qk_norm_whole")
+            t[p + ".attn.q_norm.weight"], t[p + ".attn.k_norm.weight"] = ((q,), (kv,)) if whole else ((d,), (d,))
         linears(p + ".attn", [("o", (h, q))], c["out_bias"])
         if c.get("post_norms"):
             norm(p + ".attn_post_norm")
-        norm(p + ".mlp_norm")
+        if not c.get("no_pre_norms"):
+            norm(p + ".mlp_norm")
         if c.get("experts"):
             n, f = c["experts"], c["expert_ffn"]
             linears(p + ".mlp", [("router", (n, h))], False)
@@ -191,6 +209,9 @@ def forward(c, w, ids):
     batch, seq = ids.shape
     d, heads, kv_heads = c["head_dim"], c["heads"], c["kv_heads"]
 
+    def cap(x, name):
+        return c[name] * torch.tanh(x / c[name]) if c.get(name) else x
+
     def linear(x, name):
         return F.linear(x, w[name + ".weight"], w.get(name + ".bias"))
 
@@ -220,8 +241,12 @@ def forward(c, w, ids):
 
     def attention(x, p, window):
         seen = (j <= i) & ((i - j < window) if window else True)
-        q, k, v = split(linear(x, p + ".q"), heads), split(linear(x, p + ".k"), kv_heads), split(linear(x, p + ".v"), kv_heads)
-        if c["qk_norm"]:
+        q, k, v = linear(x, p + ".q"), linear(x, p + ".k"), split(linear(x, p + ".v"), kv_heads)
+        if c.get("qk_norm_whole"):
+            q = rmsnorm(q, scale(p + ".q_norm"), c["norm_eps"])
+            k = rmsnorm(k, scale(p + ".k_norm"), c["norm_eps"])
+        q, k = split(q, heads), split(k, kv_heads)
+        if c["qk_norm"] and not c.get("qk_norm_whole"):
             q = rmsnorm(q, scale(p + ".q_norm"), c["norm_eps"])
             k = rmsnorm(k, scale(p + ".k_norm"), c["norm_eps"])
         if c["pos"] == "rope":
@@ -230,8 +255,12 @@ def forward(c, w, ids):
         k = k.repeat_interleave(heads // kv_heads, dim=1)
         v = v.repeat_interleave(heads // kv_heads, dim=1)
         score = (q @ k.transpose(-1, -2)) / c.get("score_dim", d) ** 0.5
+        score = cap(score, "score_cap")
         o = score.masked_fill(~seen, float("-inf")).softmax(-1) @ v
         return linear(o.transpose(1, 2).reshape(batch, seq, heads * d), p + ".o")
+
+    def pre(y, name):
+        return y if c.get("no_pre_norms") else norm(y, name)
 
     act = F.silu if c["act"] == "silu" else gelu_tanh
 
@@ -260,10 +289,11 @@ def forward(c, w, ids):
         hidden.append(x)
         p = f"layers.{n}"
         window = 0 if c.get("global_every") and (n + 1) % c["global_every"] == 0 else c["window"]
-        x = x + post(attention(norm(x, p + ".attn_norm"), p + ".attn", window), p + ".attn_post_norm")
-        x = x + post(mlp(norm(x, p + ".mlp_norm"), p + ".mlp"), p + ".mlp_post_norm")
+        x = x + post(attention(pre(x, p + ".attn_norm"), p + ".attn", window), p + ".attn_post_norm")
+        x = x + post(mlp(pre(x, p + ".mlp_norm"), p + ".mlp"), p + ".mlp_post_norm")
     hidden.append(x)
-    return F.linear(norm(x, "norm"), w["embed.weight" if c["tied"] else "head.weight"]), hidden
+    logits = F.linear(norm(x, "norm"), w["embed.weight" if c["tied"] else "head.weight"])
+    return cap(logits, "logit_cap"), hidden
 
 
 def run(c, params, ids, targets, dtype):

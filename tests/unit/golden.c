@@ -245,6 +245,10 @@ void golden_config(const struct golden *g, struct dt_config *ret)
 	optional(g, "experts_used", &c.experts_used, NULL, NULL);
 	optional(g, "expert_ffn", &c.expert_ffn, NULL, NULL);
 	optional(g, "rope_local_theta", NULL, &c.rope_local_theta, NULL);
+	optional(g, "score_cap", NULL, &c.score_cap, NULL);
+	optional(g, "logit_cap", NULL, &c.logit_cap, NULL);
+	optional(g, "no_pre_norms", NULL, NULL, &c.no_pre_norms);
+	optional(g, "qk_norm_whole", NULL, NULL, &c.qk_norm_whole);
 	optional(g, "post_norms", NULL, NULL, &c.post_norms);
 	optional(g, "norm_plus_one", NULL, NULL, &c.norm_plus_one);
 	optional(g, "embed_scaled", NULL, NULL, &c.embed_scaled);

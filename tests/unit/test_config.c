@@ -484,6 +484,49 @@ static void not_trained(void **state)
 	assert_int_equal(c.experts, 6);
 }
 
+/* Sizes as published, and what their classes take for granted. */
+static void later_families(void **state)
+{
+	static const struct {
+		const char *preset;
+		int64_t params;
+	} sizes[] = {{"phi-3-mini", 3821079552}, {"olmo-2-1b", 1484916736},  {"olmo-2-7b", 7298617344},
+		     {"gemma-2-2b", 2614341888}, {"gemma-2-9b", 9241705984}, {"gemma-2-27b", 27227128320}};
+	struct dt_config c;
+	struct dt_params t;
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		assert_int_equal(dt_config_find_preset(sizes[i].preset, &c), 0);
+		assert_int_equal(dt_model_params(&c, &t, NULL), 0);
+		assert_int_equal(dt_params_total(&t), sizes[i].params);
+		dt_params_release(&t);
+		assert_int_equal(dt_config_computable(&c, NULL), 0);
+		assert_int_equal(dt_config_servable(&c, NULL), 0);
+	}
+	accept("{\"model_type\":\"gemma2\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":"
+	       "4}",
+	       &c);
+	assert_true(c.score_cap == 50 && c.logit_cap == 30 && c.norm_plus_one && !c.qk_norm);
+	assert_true(dt_layer_window(&c, 0) == 4096 && dt_layer_window(&c, 1) == 0);
+	accept("{\"model_type\":\"gemma2\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":"
+	       "4,"
+	       "\"attn_logit_softcapping\":null,\"final_logit_softcapping\":12.5}",
+	       &c);
+	assert_true(c.score_cap == 0 && c.logit_cap == 12.5);
+	accept("{\"model_type\":\"phi3\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4,"
+	       "\"num_attention_heads\":4,\"sliding_window\":31}",
+	       &c);
+	assert_true(c.window == 31 && c.kv_heads == 4 && c.vocab == 32064);
+	refuse("{\"model_type\":\"phi3\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4,"
+	       "\"num_attention_heads\":4,\"rope_scaling\":{\"type\":\"longrope\",\"long_factor\":[1]}}",
+	       "rotary scaling 'longrope'");
+	accept("{\"model_type\":\"olmo2\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":"
+	       "4,"
+	       "\"num_attention_heads\":4}",
+	       &c);
+	assert_true(c.no_pre_norms && c.post_norms && c.qk_norm && c.qk_norm_whole && c.norm_eps == 1e-5);
+}
+
 /* Every family can be asked for by name, has a graph, and names of its own for what it has. */
 static void families(void **state)
 {
@@ -521,6 +564,7 @@ int main(void)
 		cmocka_unit_test(own_form_is_strict),
 		cmocka_unit_test(mangled_files_do_no_harm),
 		cmocka_unit_test(not_trained),
+		cmocka_unit_test(later_families),
 		cmocka_unit_test(families),
 		cmocka_unit_test(unknown_family),
 		cmocka_unit_test(published_files),

@@ -206,8 +206,8 @@ static void compare(const char *name, struct dt_source *src, struct golden *g, s
 
 static void test_families(void **state)
 {
-	static const char *const models[] = {"gpt2",	"llama",  "qwen2",   "qwen3",	"mistral",
-					     "llama31", "gemma3", "mixtral", "qwen3moe"};
+	static const char *const models[] = {"gpt2",   "llama",	  "qwen2",    "qwen3", "mistral", "llama31",
+					     "gemma3", "mixtral", "qwen3moe", "olmo2", "phi3",	  "gemma2"};
 
 	for (size_t i = 0; i < sizeof(models) / sizeof(*models); i++) {
 		struct dt_source *src;
@@ -250,6 +250,11 @@ static void test_from_other_formats(void **state)
 		{"qwen2", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
 		{"qwen3", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
 		{"gemma3", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
+		{"olmo2", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
+		{"olmo2", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
+		{"phi3", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
+		{"phi3", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
+		{"gemma2", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
 		{"mixtral", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
 		{"mixtral", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
 		{"mixtral", DT_SOURCE_GGUF, DT_FMT_Q8_0, 0.03, 0.3},
@@ -340,7 +345,8 @@ static void test_decode(void **state)
 				    .max_seqs = ROWS,
 				    .blocks = BLOCKS,
 				    .block_size = BLOCK};
-	static const char *const models[] = {"gpt2", "qwen3", "gemma3", "mixtral", "qwen3moe"};
+	static const char *const models[] = {"gpt2",	 "qwen3", "gemma3", "mixtral",
+					     "qwen3moe", "olmo2", "gemma2"};
 
 	for (size_t i = 0; i < sizeof(models) / sizeof(*models); i++) {
 		struct how h = {DT_F32, DT_F32, -1, false, 1e-4, 0};

@@ -182,6 +182,10 @@ static void check_logits(struct fixture *f, const char *name)
 					     dt_t2(f->final, DT_F32, rows, f->c.hidden), false,
 					     f->x.w[head_of(f)->param[0]], true, DT_NONE, false),
 			 0);
+	if (f->c.logit_cap > 0)
+		assert_int_equal(f->dev->ops->softcap(f->dev, dt_t2(got, DT_F32, rows, v),
+						      dt_t2(got, DT_F32, rows, v), (float)f->c.logit_cap),
+				 0);
 	golden_assert_close(name, got, want, n, 1e-3, 1e-4);
 	free(got);
 	free(want);
@@ -303,13 +307,17 @@ MODEL(mistral)
 MODEL(qwen2)
 MODEL(qwen3)
 MODEL(gemma3)
+MODEL(olmo2)
+MODEL(phi3)
+MODEL(gemma2)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_gpt2),	cmocka_unit_test(test_llama), cmocka_unit_test(test_llama31),
 		cmocka_unit_test(test_mistral), cmocka_unit_test(test_qwen2), cmocka_unit_test(test_qwen3),
-		cmocka_unit_test(test_gemma3),	cmocka_unit_test(test_fp8),
+		cmocka_unit_test(test_gemma3),	cmocka_unit_test(test_olmo2), cmocka_unit_test(test_phi3),
+		cmocka_unit_test(test_gemma2),	cmocka_unit_test(test_fp8),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,8 +23,11 @@ static struct dt_attr heads_of(const struct dt_builder *b)
 static int heads_norm(struct dt_builder *b, int qkv)
 {
 	static const char *const out[] = {"qkv", "qkv.raw", "qk.rstd"};
-	int q = dt_tensor_add(b, DT_W_Q_NORM, "attn.q_norm.weight", b->c->head_dim, 0),
-	    k = dt_tensor_add(b, DT_W_K_NORM, "attn.k_norm.weight", b->c->head_dim, 0);
+	const struct dt_config *c = b->c;
+	bool whole = c->qk_norm_whole;
+	int q = dt_tensor_add(b, DT_W_Q_NORM, "attn.q_norm.weight", (whole ? c->heads : 1) * c->head_dim, 0),
+	    k = dt_tensor_add(b, DT_W_K_NORM, "attn.k_norm.weight", (whole ? c->kv_heads : 1) * c->head_dim,
+			      0);
 	struct dt_node *n;
 
 	for (int i = 0; i < 2; i++) {
@@ -40,6 +43,7 @@ static int heads_norm(struct dt_builder *b, int qkv)
 	n->param[0] = q;
 	n->param[1] = k;
 	n->attr = heads_of(b);
+	n->attr.whole = whole;
 	return n->out[0];
 }
 
@@ -66,6 +70,7 @@ static int scores(struct dt_builder *b, int qkv, bool latent)
 	n->in[0] = qkv;
 	n->attr = heads_of(b);
 	n->attr.latent = latent;
+	n->attr.cap = (float)b->c->score_cap;
 	return n->out[0];
 }
 

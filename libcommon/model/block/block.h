@@ -13,6 +13,8 @@ int dt_block_embed(struct dt_builder *b);
  * sum, of the statistics. */
 int dt_block_add_norm(struct dt_builder *b, int *x, int delta, enum dt_role role, const char *name,
 		      const char *const out[4]);
+/* x + delta, the residual stream between sublayers that have no norm in front; x itself where delta is -1. */
+int dt_block_add(struct dt_builder *b, int x, int delta, const char *name, const char *out);
 /* h = norm(x) with a weight of its own, inside a sublayer (Gemma's norms behind attention and MLP). */
 int dt_block_norm(struct dt_builder *b, int x, enum dt_role role, const char *name, const char *const out[4]);
 int dt_block_attention(struct dt_builder *b, int h);

@@ -37,5 +37,6 @@ void dt_block_head(struct dt_builder *b, int h, int embed)
 		return;
 	n->in[0] = h;
 	n->param[0] = head;
+	n->attr.cap = (float)c->logit_cap;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -57,6 +57,22 @@ int dt_block_add_norm(struct dt_builder *b, int *x, int delta, enum dt_role role
 	return n->out[0];
 }
 
+int dt_block_add(struct dt_builder *b, int x, int delta, const char *name, const char *out)
+{
+	struct dt_node *n;
+
+	if (delta < 0)
+		return x;
+	n = dt_node_add(b, DT_OP_ADD, name, 1, &out);
+	if (!n)
+		return -1;
+	n->in[0] = x;
+	n->in[1] = delta;
+	n->entry = !b->entered;
+	b->entered = true;
+	return n->out[0];
+}
+
 int dt_block_norm(struct dt_builder *b, int x, enum dt_role role, const char *name, const char *const out[4])
 {
 	const char *const names[4] = {out[0], NULL, NULL, out[3]};

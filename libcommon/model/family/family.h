@@ -20,6 +20,8 @@ void dt_build_decoder(struct dt_builder *b);
 
 int dt_hf_size(const json_t *o, const char *key, bool required, int64_t *ret, struct dt_err *err);
 int dt_hf_act(const json_t *o, const char *key, int *ret, struct dt_err *err);
+/* A cap of scores; an explicit null is none. */
+int dt_hf_cap(const json_t *o, const char *key, double *ret, struct dt_err *err);
 /* -EINVAL when the key is there and has the value that is not supported. */
 int dt_hf_refuse(const json_t *o, const char *key, bool refused, struct dt_err *err);
 /*
@@ -72,7 +74,7 @@ extern const struct dt_tensor_name dt_names_experts[];
 
 extern const struct dt_family dt_family_gpt2, dt_family_llama, dt_family_mistral, dt_family_qwen2,
 	dt_family_qwen3, dt_family_gemma3, dt_family_mixtral, dt_family_qwen3_moe, dt_family_deepseek_v2,
-	dt_family_deepseek_v3;
+	dt_family_deepseek_v3, dt_family_phi3, dt_family_olmo2, dt_family_gemma2;
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

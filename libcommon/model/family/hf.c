@@ -38,6 +38,16 @@ int dt_hf_act(const json_t *o, const char *key, int *ret, struct dt_err *err)
 	return dt_err_set(err, -EINVAL, "activation '%.40s' is not supported", s);
 }
 
+int dt_hf_cap(const json_t *o, const char *key, double *ret, struct dt_err *err)
+{
+	int rc;
+
+	if (json_is_null(json_object_get(o, key)))
+		*ret = 0;
+	rc = dt_json_real(o, key, false, ret, err);
+	return rc < 0 ? rc : 0;
+}
+
 int dt_hf_refuse(const json_t *o, const char *key, bool refused, struct dt_err *err)
 {
 	bool b = !refused;

@@ -50,7 +50,10 @@ void dt_back_leave(struct dt_lower *lo, const struct dt_node *n)
 
 void dt_shape_add(struct dt_lower *lo, struct dt_node *n)
 {
-	n->out[0] = dt_lo_like(lo, "output", n->unit, n->in[0]);
+	const char *name = n->out[0] < 0 ? "output" : dt_lo_name(lo, n->out[0]);
+
+	n->out[0] = dt_lo_like(lo, name, n->unit, n->in[0]);
+	lo->info[n->out[0]].whole = lo->info[n->in[0]].whole;
 }
 
 void dt_back_add(struct dt_lower *lo, const struct dt_node *n)

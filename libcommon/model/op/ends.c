@@ -31,7 +31,8 @@ void dt_back_embed(struct dt_lower *lo, const struct dt_node *n)
 void dt_shape_loss(struct dt_lower *lo, struct dt_node *n)
 {
 	int64_t chunk = lo->s->loss_chunk, vocab = dt_lo_dim(lo, n->param[0], 0);
-	bool narrow = lo->s->compute != DT_F32;
+	/* In place only where nothing reads the logits behind their gradient. */
+	bool narrow = lo->s->compute != DT_F32 || n->attr.cap > 0;
 
 	n->out[0] = dt_lo_like(lo, "d.norm", n->unit, n->in[0]);
 	n->out[1] = dt_lo_room(lo, "logits", n->unit, DT_F32, DT_ROWS_NONE, chunk, vocab);

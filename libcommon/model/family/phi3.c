@@ -1,0 +1,65 @@
+/*
+ * Phi-3 (Abdin et al. 2024): Llama, whose files have q, k and v in one tensor, and gate and up in another.
+ * Those with longer contexts scale rotary positions in a way that is not supported.
+ */
+#include "model/family/family.h"
+
+static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
+{
+	bool window = json_is_integer(json_object_get(o, "sliding_window"));
+	int rc;
+
+	/* The class's defaults. */
+	c->norm_eps = 1e-5;
+	c->max_seq = 4096;
+	c->bos = 1;
+	c->eos = 32000;
+	c->kv_heads = DT_HF_AS_HEADS;
+	if ((rc = dt_hf_decoder(o, c, err)) < 0 || (rc = dt_hf_rope(o, c, err)) < 0 ||
+	    (rc = dt_hf_refuse(o, "attention_bias", true, err)) < 0)
+		return rc;
+	return dt_hf_window(o, c, window, true, err);
+}
+
+static json_t *to_hf(const struct dt_config *c)
+{
+	json_t *o = dt_hf_write_decoder(c);
+
+	json_object_set_new(o, "original_max_position_embeddings", json_integer(c->max_seq));
+	/* The class's default may be past the vocabulary. */
+	json_object_set_new(o, "pad_token_id", json_null());
+	dt_hf_write_window(c, o);
+	return o;
+}
+
+static const struct dt_tensor_name hf[] = {
+	{DT_W_Q, "layers.%d.self_attn.qkv_proj.weight", DT_JOINED_QKV},
+	{DT_W_K, "layers.%d.self_attn.qkv_proj.weight", DT_JOINED_QKV},
+	{DT_W_V, "layers.%d.self_attn.qkv_proj.weight", DT_JOINED_QKV},
+	{DT_W_GATE, "layers.%d.mlp.gate_up_proj.weight", DT_JOINED_GATE_UP},
+	{DT_W_UP, "layers.%d.mlp.gate_up_proj.weight", DT_JOINED_GATE_UP},
+	{0},
+};
+
+static const struct dt_tensor_name gguf[] = {
+	{DT_W_Q, "blk.%d.attn_qkv.weight", DT_JOINED_QKV},
+	{DT_W_K, "blk.%d.attn_qkv.weight", DT_JOINED_QKV},
+	{DT_W_V, "blk.%d.attn_qkv.weight", DT_JOINED_QKV},
+	{DT_W_GATE, "blk.%d.ffn_up.weight", DT_JOINED_GATE_UP},
+	{DT_W_UP, "blk.%d.ffn_up.weight", DT_JOINED_GATE_UP},
+	{0},
+};
+
+const struct dt_family dt_family_phi3 = {
+	.type = "phi3",
+	.class = "Phi3ForCausalLM",
+	.arch = "phi3",
+	.prefix = "model.",
+	.hf_vocab = 32064,
+	.hf = {hf, dt_names_llama},
+	.gguf = {gguf, dt_names_gguf},
+	.from_hf = from_hf,
+	.to_hf = to_hf,
+	.from_gguf = dt_gguf_decoder,
+	.build = dt_build_decoder,
+};
