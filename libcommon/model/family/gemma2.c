@@ -96,3 +96,4 @@ const struct dt_family dt_family_gemma2 = {
 	.from_gguf = from_gguf,
 	.build = dt_build_decoder,
 };
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -72,3 +72,4 @@ const struct dt_family dt_family_olmo2 = {
 	.from_gguf = from_gguf,
 	.build = build,
 };
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -63,3 +63,4 @@ const struct dt_family dt_family_phi3 = {
 	.from_gguf = dt_gguf_decoder,
 	.build = dt_build_decoder,
 };
+/* SPDX-License-Identifier: Apache-2.0 */
