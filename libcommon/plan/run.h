@@ -13,6 +13,10 @@
 #include "plan/lr.h"
 #include "plan/schedule.h"
 
+/* Where a new run's weights come from: what `model` names where that holds some (auto), or a draw. */
+enum dt_run_init { DT_RUN_INIT_AUTO, DT_RUN_INIT_RANDOM, DT_RUN_INIT_WEIGHTS };
+#define DT_RUN_INIT_CHOICES "auto|random|weights"
+
 struct dt_run_data {
 	const char *train, *eval; /* data sets; eval NULL: no evaluation */
 	uint64_t seed;		  /* of initial weights, data order and random rounding */
@@ -36,7 +40,8 @@ struct dt_run_save {
 
 struct dt_run {
 	/* The model, and the ranks it is cut over. */
-	const char *model;		/* as asked for: preset, config.json or checkpoint */
+	const char *model; /* as asked for: preset, config.json or checkpoint */
+	enum dt_run_init init;
 	const struct dt_config *config; /* not owned */
 	struct dt_layout layout;
 	enum dt_pipeline pipeline;	    /* where pp > 1 */

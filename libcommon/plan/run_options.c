@@ -45,10 +45,16 @@ struct row {
 
 /* clang-format off: a row is a paragraph */
 static const struct row rows[] = {
-	{{"model", 'm', DT_OPT_STR, O(run.model), "MODEL", "preset, config.json or checkpoint folder",
+	{{"model", 'm', DT_OPT_STR, O(run.model), "MODEL", "preset, config.json, checkpoint, Hugging Face folder or GGUF",
 	  .complete = DT_COMPLETE_MODEL},
 	 TEXT,
 	 R(model),
+	 LOCAL,
+	 NEVER},
+	{{"init", 0, DT_OPT_CHOICE, O(run.init), DT_RUN_INIT_CHOICES,
+	  "what a new run starts from; auto: the weights of --model where it holds some", .def = "auto"},
+	 CHOICE,
+	 R(init),
 	 LOCAL,
 	 NEVER},
 	{{"data", 'd', DT_OPT_STR, O(run.data.train), "FILE", "training set made by dt-dataset",

@@ -2,6 +2,7 @@
  * Where the run computes, and what goes to and fro when that is not the host's memory: the arena of the plan
  * lies on the device then, and nothing else of it is ever allocated there.
  */
+#include "train/init.h"
 #include "train/trainer.h"
 
 #include "base/units.h"
@@ -158,14 +159,14 @@ int device_init_param(struct trainer *t, const struct dt_local_param *lp, int64_
 	const int64_t most = (int64_t)(STAGE / sizeof(float));
 	int rc = 0;
 
-	if (dt_dev_is_host(t->dev)) {
-		dt_param_init(&t->table.p[lp->index], lp, t->run.data.seed, first, n, to);
-		return 0;
-	}
+	if (dt_dev_is_host(t->dev))
+		return init_values(t, lp, first, n, to, err);
 	for (int64_t i = 0; i < n && rc == 0; i += most) {
 		int64_t part = n - i < most ? n - i : most;
 
-		dt_param_init(&t->table.p[lp->index], lp, t->run.data.seed, first + i, part, t->stage[0]);
+		rc = init_values(t, lp, first + i, part, t->stage[0], err);
+		if (rc < 0)
+			return rc;
 		rc = dt_dev_copy(t->dev, to + i, t->stage[0], (size_t)part * sizeof(float));
 		if (rc == 0)
 			rc = dt_dev_sync(t->dev);

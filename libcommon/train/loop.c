@@ -1,3 +1,4 @@
+#include "train/init.h"
 #include "train/trainer.h"
 
 #include "base/progress.h"
@@ -117,8 +118,12 @@ static int start(struct trainer *t, struct dt_err *err)
 	announce(t);
 	if (t->run.save.resume)
 		rc = trainer_resume(t, err);
+	if (rc == 0 && t->init)
+		dt_log_msg(&t->root_log, "starts from the weights of '%s' (--init random draws them instead)",
+			   t->run.model);
 	if (rc == 0)
 		rc = store_init_weights(t, err);
+	init_close(t);
 	if (rc >= 0)
 		rc = trainer_agree(t, folder_lock(t, err), err);
 	/* Last: another job that saves there may write the same file. */

@@ -1,3 +1,4 @@
+#include "train/init.h"
 #include "train/trainer.h"
 
 #include "data/tokenizer.h"
@@ -106,8 +107,10 @@ static int describe(struct trainer *t, struct dt_err *err)
 {
 	struct dt_run *r = &t->run;
 	char layout[64];
-	int rc = dt_config_load(r->model, &t->config, err), world;
+	int rc = init_open(t, err), world;
 
+	if (rc == 0)
+		rc = dt_config_load(r->model, &t->config, err);
 	if (rc < 0)
 		return rc;
 	t->status = DT_EXIT_USAGE;
@@ -180,6 +183,7 @@ void trainer_release(struct trainer *t)
 	grads_release(t);
 	store_release(t);
 	dt_exec_close(&t->exec);
+	init_close(t);
 	arena_close(t);
 	if (t->dev)
 		dt_dev_close(t->dev);

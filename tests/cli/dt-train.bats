@@ -35,6 +35,29 @@ agrees() { # reference-file other-file bound
     jq -en "$d < $3" >/dev/null
 }
 
+@test "a model that holds weights is trained on from them, on every layout and out of every format" {
+    local args=(--data d.h5 --seq 32 --microbatch 1 --global-batch 2 --precision fp32 --no-mfu --threads 1)
+    dt-train --model llama-tiny "${args[@]}" --steps 20 --lr 1e-3 --save held >/dev/null
+    dt-shard-ckpt convert --to safetensors held held-hf
+    dt-shard-ckpt convert --to gguf held held.gguf
+    first() { # ranks model options...
+        mpirun -np "$1" dt-train --model "$2" "${args[@]}" --steps 1 "${@:3}" 2>said.txt | jq .loss
+    }
+    want=$(first 1 held)
+    grep -q "starts from the weights of 'held'" said.txt
+    for from in held-hf held.gguf; do
+        jq -en "$want - $(first 1 $from) | fabs < 1e-6"
+    done
+    for layout in dp2.z3 tp2 pp2; do
+        jq -en "$want - $(first 2 held-hf --layout $layout) | fabs < 1e-6"
+    done
+    fresh=$(first 1 held --init random)
+    ! grep -q "starts from" said.txt || false
+    jq -en "$fresh - $want > 0.5"
+    run -1 dt-train --model llama-tiny "${args[@]}" --steps 1 --init weights
+    [[ $output == *"'llama-tiny' holds none"* ]]
+}
+
 @test "dp1, dp2 and dp4 at equal global batch: fp32 loss curves agree to 1e-5 over 50 steps" {
     dt-train --model gpt2-tiny "${common[@]}" --steps 50 --microbatch 4 --global-batch 8 >dp1.jsonl
     mpirun -np 2 dt-train --model gpt2-tiny "${common[@]}" --steps 50 --microbatch 4 --global-batch 8 --layout dp2 >dp2.jsonl

@@ -1,0 +1,106 @@
+#include "train/init.h"
+
+#include "ckpt/source.h"
+#include "train/trainer.h"
+
+#include <errno.h>
+#include <glob.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static bool any(const char *folder, const char *pattern)
+{
+	char path[4096];
+	glob_t g;
+	bool found;
+
+	if (snprintf(path, sizeof(path), "%s/%s", folder, pattern) >= (int)sizeof(path))
+		return false;
+	found = glob(path, 0, NULL, &g) == 0;
+	globfree(&g);
+	return found;
+}
+
+static bool ends(const char *s, const char *with)
+{
+	size_t n = strlen(s), k = strlen(with);
+
+	return n >= k && !strcmp(s + n - k, with);
+}
+
+/* Whether a path names weights, not a description alone: a config.json, or a folder with nothing else. */
+static bool holds_weights(const char *path)
+{
+	static const char *const inside[] = {"*.safetensors", "*.gguf", "manifest.json", "latest", "step-*"};
+	struct stat st;
+
+	if (stat(path, &st) < 0) /* a preset, or what will be refused by name */
+		return false;
+	if (!S_ISDIR(st.st_mode))
+		return !ends(path, ".json") || ends(path, ".index.json");
+	for (size_t i = 0; i < sizeof(inside) / sizeof(*inside); i++)
+		if (any(path, inside[i]))
+			return true;
+	return false;
+}
+
+int init_open(struct trainer *t, struct dt_err *err)
+{
+	const struct dt_run *r = &t->run;
+	bool elsewhere = r->save.resume && strcmp(r->save.resume, "auto"); /* a checkpoint has them */
+	struct dt_config preset;
+	int rc;
+
+	if (r->init == DT_RUN_INIT_RANDOM || elsewhere)
+		return 0;
+	if (dt_config_find_preset(r->model, &preset) == 0 || !holds_weights(r->model)) {
+		if (r->init == DT_RUN_INIT_WEIGHTS)
+			return dt_err_set(err, -ENOENT, "--init weights: '%s' holds none", r->model);
+		return 0;
+	}
+	rc = dt_source_open(r->model, DT_SOURCE_AUTO, "none", &t->init, err);
+	if (rc < 0)
+		return rc;
+	t->config = *dt_source_config(t->init);
+	return 1;
+}
+
+void init_close(struct trainer *t)
+{
+	if (t->init)
+		dt_source_close(t->init);
+	t->init = NULL;
+}
+
+/* Whole rows of the source, of which the elements are the part that is asked for. */
+static int read_rows(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n, float *out,
+		     struct dt_err *err)
+{
+	const bool matrix = t->table.p[lp->index].ndim == 2;
+	const int64_t cols = matrix ? lp->shape[1] : 1, row = first / cols,
+		      end = (first + n + cols - 1) / cols;
+	const int64_t off[2] = {lp->off[0] + row, matrix ? lp->off[1] : 0}, shape[2] = {end - row, cols};
+	const bool whole = first % cols == 0 && n % cols == 0;
+	float *rows = whole ? out : malloc((size_t)(shape[0] * cols) * sizeof(*rows));
+	int rc;
+
+	if (!rows)
+		return dt_err_sys(err, -ENOMEM, "cannot read the weights of '%s'", t->run.model);
+	rc = dt_source_read(t->init, lp->index, off, shape, DT_F32, rows, err);
+	if (rc == 0 && !whole)
+		memcpy(out, rows + (first - row * cols), (size_t)n * sizeof(*out));
+	if (!whole)
+		free(rows);
+	return rc;
+}
+
+int init_values(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n, float *out,
+		struct dt_err *err)
+{
+	if (t->init)
+		return read_rows(t, lp, first, n, out, err);
+	dt_param_init(&t->table.p[lp->index], lp, t->run.data.seed, first, n, out);
+	return 0;
+}
+/* SPDX-License-Identifier: Apache-2.0 */
