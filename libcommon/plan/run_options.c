@@ -45,8 +45,8 @@ struct row {
 
 /* clang-format off: a row is a paragraph */
 static const struct row rows[] = {
-	{{"model", 'm', DT_OPT_STR, O(run.model), "MODEL", "preset, config.json, checkpoint, Hugging Face folder or GGUF",
-	  .complete = DT_COMPLETE_MODEL},
+	{{"model", 'm', DT_OPT_STR, O(run.model), "MODEL",
+	  "preset, config.json, checkpoint, Hugging Face folder or GGUF", .complete = DT_COMPLETE_MODEL},
 	 TEXT,
 	 R(model),
 	 LOCAL,

@@ -8,7 +8,7 @@
 struct trainer;
 
 /*
- * Opens the weights that the run starts from, where it does, and takes their configuration. 1: there are some,
+ * Opens the weights that the run starts from and takes their configuration. 1: there are some,
  * 0: parameters are drawn. -ENOENT where --init weights finds none.
  */
 int init_open(struct trainer *t, struct dt_err *err);

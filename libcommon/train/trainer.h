@@ -44,7 +44,7 @@ struct step_times { /* seconds of the step under way: every file adds what it sp
 struct trainer {
 	struct dt_run run; /* settled; its config and schedule are those below */
 	struct dt_config config;
-	struct dt_source *init; /* weights that a new run starts from; NULL: they are drawn */
+	struct dt_source *init;	       /* weights that a new run starts from; NULL: they are drawn */
 	struct dt_schedule file_sched; /* --schedule-file */
 
 	struct dt_world *world;
