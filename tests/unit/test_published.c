@@ -68,7 +68,10 @@ static void parameters(void **state)
 		{"qwen3-0.6b", 596049920},	{"qwen3-8b", 8190735360},
 		{"qwen3-30b-a3b", 30532122624}, {"gemma-3-1b", 999885952},
 		{"gemma-3-4b", 3880263168},	{"gemma-3-27b", 27009346304},
-		{"deepseek-v3", 671026419200},
+		{"deepseek-v3", 671026419200},	{"phi-3-mini", 3821079552},
+		{"olmo-2-1b", 1484916736},	{"olmo-2-7b", 7298617344},
+		{"gemma-2-2b", 2614341888},	{"gemma-2-9b", 9241705984},
+		{"gemma-2-27b", 27227128320},
 	};
 	static const struct {
 		const char *name;
