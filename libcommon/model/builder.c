@@ -89,13 +89,10 @@ struct dt_node *dt_node_add(struct dt_builder *b, enum dt_op op, const char *nam
 	if (!grow(b, (void **)&g->node, g->nnode, &g->capacity, sizeof(*g->node)))
 		return NULL;
 	n = &g->node[g->nnode++];
-	*n = (struct dt_node){.op = op, .unit = b->layer, .name = name};
-	for (int i = 0; i < DT_NODE_IN; i++)
-		n->in[i] = -1;
-	for (int i = 0; i < DT_NODE_PARAM; i++)
-		n->param[i] = -1;
-	for (int i = 0; i < DT_NODE_OUT; i++)
-		n->out[i] = i < outs && out_names[i] ? value_add(b, out_names[i]) : -1;
+	*n = dt_node_blank(op, b->layer, name);
+	for (int i = 0; i < outs; i++)
+		if (out_names[i])
+			n->out[i] = value_add(b, out_names[i]);
 	return b->failed ? NULL : n;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

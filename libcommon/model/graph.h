@@ -71,6 +71,20 @@ struct dt_graph {
 	int layers; /* units are -1 .. layers */
 };
 
+/* A node without operands, results or parameters. */
+static inline struct dt_node dt_node_blank(enum dt_op op, int unit, const char *name)
+{
+	struct dt_node n = {.op = op, .unit = unit, .name = name};
+
+	for (int i = 0; i < DT_NODE_IN; i++)
+		n.in[i] = -1;
+	for (int i = 0; i < DT_NODE_OUT; i++)
+		n.out[i] = -1;
+	for (int i = 0; i < DT_NODE_PARAM; i++)
+		n.param[i] = -1;
+	return n;
+}
+
 int dt_graph_build(const struct dt_config *c, struct dt_graph *ret, struct dt_err *err);
 void dt_graph_release(struct dt_graph *g);
 

@@ -32,14 +32,8 @@ static void record(struct dt_lower *lo, const struct dt_node *n)
 /* A node of the program alone: entering the node `name`, leaving it, or adding up what is sent. */
 static int cut_node(struct dt_lower *lo, enum dt_op op, const char *name, int a, int b, int unit)
 {
-	struct dt_node n = {.op = op, .unit = unit, .name = name};
+	struct dt_node n = dt_node_blank(op, unit, name);
 
-	for (int i = 0; i < DT_NODE_IN; i++)
-		n.in[i] = -1;
-	for (int i = 0; i < DT_NODE_OUT; i++)
-		n.out[i] = -1;
-	for (int i = 0; i < DT_NODE_PARAM; i++)
-		n.param[i] = -1;
 	n.in[0] = a;
 	n.in[1] = b;
 	dt_op_rules[op].shape(lo, &n);

@@ -23,6 +23,13 @@ int64_t dt_value_numel(const struct dt_prog *p, int v)
 	return dt_value_rows(p, v) * p->value[v].cols + p->value[v].extra;
 }
 
+int dt_value_root(const struct dt_prog *p, int v)
+{
+	while (p->value[v].over >= 0)
+		v = p->value[v].over;
+	return v;
+}
+
 static size_t bytes_of(const struct dt_prog *p, int v)
 {
 	return (size_t)dt_value_numel(p, v) * (size_t)dt_dtype_size(p->value[v].dtype);
@@ -76,17 +83,10 @@ static int over_operand(const struct dt_node *n)
 	return dt_node_op_flags(n->op) & DT_OPF_OVER ? n->in[0] : -1;
 }
 
-static int root(const struct dt_prog *p, int v)
-{
-	while (p->value[v].over >= 0)
-		v = p->value[v].over;
-	return v;
-}
-
 /* A chain of values in one place lives as long, and is as firm, as they all are together. */
 static void write_over(struct dt_prog *p, int out, int in)
 {
-	struct dt_value *o = &p->value[out], *r = &p->value[root(p, in)];
+	struct dt_value *o = &p->value[out], *r = &p->value[dt_value_root(p, in)];
 
 	o->over = in;
 	if (o->last > r->last)
@@ -101,7 +101,7 @@ static void find_overs(struct dt_prog *p)
 		const struct dt_node *n = &p->step[i].n;
 		int in = over_operand(n), out = n->out[0];
 
-		if (in < 0 || p->value[in].last != i || p->value[root(p, in)].last != i ||
+		if (in < 0 || p->value[in].last != i || p->value[dt_value_root(p, in)].last != i ||
 		    p->value[in].life == DT_LIFE_KEPT || bytes_of(p, out) > bytes_of(p, in))
 			continue;
 		write_over(p, out, in);

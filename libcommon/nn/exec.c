@@ -46,8 +46,8 @@ int dt_exec_run(struct dt_exec *x, const struct dt_flight *f, enum dt_list list,
 	return rc;
 }
 
-/* Whether the first node that gives parameter i its gradient overwrites what was there. */
-static bool overwritten(const struct dt_exec *x, int param)
+/* Whose gradient the first node that gives it one overwrites: the last chunk's backward comes first. */
+static void find_overwritten(struct dt_exec *x, bool *met)
 {
 	for (int k = x->stage->nchunk - 1; k >= 0; k--) {
 		const struct dt_prog *p = &x->stage->chunk[k];
@@ -58,12 +58,16 @@ static bool overwritten(const struct dt_exec *x, int param)
 			bool adds = n->op == DT_OP_COLSUM || n->op == DT_OP_NORM_B ||
 				    n->op == DT_OP_HEADS_NORM_B || n->op == DT_OP_EMBED_B;
 
-			for (int j = 0; (writes || adds) && j < DT_NODE_PARAM; j++)
-				if (n->param[j] == param)
-					return writes;
+			for (int j = 0; (writes || adds) && j < DT_NODE_PARAM; j++) {
+				int param = n->param[j];
+
+				if (param < 0 || met[param])
+					continue;
+				met[param] = true;
+				x->overwritten[param] = writes;
+			}
 		}
 	}
-	return false;
 }
 
 int dt_exec_zero_grads(struct dt_exec *x, int unit, struct dt_err *err)
@@ -102,11 +106,15 @@ static struct dt_tensor view(const struct dt_local_param *lp, const struct dt_pa
 static int bind_params(struct dt_exec *x, void *const *weights, float *const *grads)
 {
 	const struct dt_local *l = &x->stage->local;
+	bool *met = calloc((size_t)l->n + 1, sizeof(*met));
 
 	x->w = calloc((size_t)l->n + 1, sizeof(*x->w));
 	x->g = calloc((size_t)l->n + 1, sizeof(*x->g));
 	x->overwritten = calloc((size_t)l->n + 1, sizeof(*x->overwritten));
-	if (!x->w || !x->g || !x->overwritten)
+	if (met && x->overwritten)
+		find_overwritten(x, met);
+	free(met);
+	if (!met || !x->w || !x->g || !x->overwritten)
 		return -ENOMEM;
 	for (int i = 0; i < l->n; i++) {
 		const struct dt_local_param *lp = &l->p[i];
@@ -114,7 +122,6 @@ static int bind_params(struct dt_exec *x, void *const *weights, float *const *gr
 		int64_t flat = l->unit[lp->unit].flat;
 
 		x->w[i] = view(lp, p, flat, weights[lp->unit], x->dtype);
-		x->overwritten[i] = overwritten(x, i);
 		if (grads)
 			x->g[i] = view(lp, p, flat, grads[lp->unit], DT_F32);
 	}

@@ -13,10 +13,9 @@
 #include <string.h>
 
 struct unit {
-	uint64_t alike;	      /* equal where the nodes of two units are */
-	int run, first, last; /* the run it is in, its first and last unit */
-	int kept;	      /* item of all its kept values; -1 */
-	uint64_t kept_bytes;
+	uint64_t alike;	 /* equal where the nodes of two units are */
+	int first, last; /* units of the run it is in */
+	int kept;	 /* item of all its kept values; -1 */
 };
 
 struct key { /* which value it is of its unit: equal in units that are alike */
@@ -45,13 +44,6 @@ struct folding {
 static uint64_t value_bytes(const struct dt_prog *p, int v)
 {
 	return dt_align_up((uint64_t)dt_value_numel(p, v) * (uint64_t)dt_dtype_size(p->value[v].dtype));
-}
-
-static int root(const struct dt_prog *p, int v)
-{
-	while (p->value[v].over >= 0)
-		v = p->value[v].over;
-	return v;
 }
 
 static uint64_t mix(uint64_t h, uint64_t x)
@@ -91,8 +83,6 @@ static void look_at_units(struct folding *f)
 /* Runs in which every unit is like the one a period before it. */
 static void find_runs(struct folding *f)
 {
-	int runs = 0;
-
 	for (int u = 0, end; u < f->nunit; u = end) {
 		for (end = u + f->period;
 		     end < f->nunit && f->unit[end].alike == f->unit[end - f->period].alike; end++)
@@ -100,11 +90,9 @@ static void find_runs(struct folding *f)
 		if (end > f->nunit || end == u + f->period)
 			end = u + 1;
 		for (int i = u; i < end; i++) {
-			f->unit[i].run = runs;
 			f->unit[i].first = u;
 			f->unit[i].last = end - 1;
 		}
-		runs++;
 	}
 }
 
@@ -270,13 +258,13 @@ static void mark_messages(const struct folding *f, bool *message)
 		const struct dt_node *n = &p->step[i].n;
 
 		if (n->op == DT_OP_ENTER || n->op == DT_OP_LEAVE)
-			message[root(p, n->in[0])] = message[root(p, n->out[0])] = true;
+			message[dt_value_root(p, n->in[0])] = message[dt_value_root(p, n->out[0])] = true;
 	}
 	for (int i = 0; i < 4; i++) {
 		const int end[] = {p->input, p->output, p->grad_in, p->grad_out};
 
 		if (end[i] >= 0)
-			message[root(p, end[i])] = true;
+			message[dt_value_root(p, end[i])] = true;
 	}
 }
 
@@ -342,7 +330,7 @@ static int chunk_values(struct folding *f)
 		mark_messages(f, message);
 		list_values(f, message);
 		for (int v = 0; v < f->p->nvalue; v++) {
-			int r = root(f->p, v);
+			int r = dt_value_root(f->p, v);
 
 			plan->value[f->k][v].stride = plan->value[f->k][r].stride;
 			plan->value[f->k][v].offset = f->inner[r];

@@ -161,13 +161,8 @@ struct dt_node *dt_lo_emit(struct dt_lower *lo, enum dt_op op, const struct dt_n
 {
 	struct dt_node *n = add_step(lo);
 
-	*n = (struct dt_node){.op = op, .unit = like->unit, .name = like->name, .attr = like->attr};
-	for (int i = 0; i < DT_NODE_IN; i++)
-		n->in[i] = -1;
-	for (int i = 0; i < DT_NODE_OUT; i++)
-		n->out[i] = -1;
-	for (int i = 0; i < DT_NODE_PARAM; i++)
-		n->param[i] = -1;
+	*n = dt_node_blank(op, like->unit, like->name);
+	n->attr = like->attr;
 	return n;
 }
 
