@@ -100,7 +100,7 @@ void dt_prog_release(struct dt_prog *p);
 /* Elements and bytes of a value; rows of its matrix. */
 int64_t dt_value_rows(const struct dt_prog *p, int v);
 int64_t dt_value_numel(const struct dt_prog *p, int v);
-/* The first of the values that v is written over, whose memory all of them have; v itself where it is none. */
+/* The first of the values that v is written over, whose memory all have; v itself where there is none. */
 int dt_value_root(const struct dt_prog *p, int v);
 
 #endif
