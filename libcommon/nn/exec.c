@@ -136,11 +136,11 @@ static int put(struct dt_dev *dev, void *p, const void *from, size_t n)
 	return rc < 0 ? rc : dt_dev_sync(dev);
 }
 
-static int bind_rope(struct dt_exec *x)
+int dt_exec_bind_rope(struct dt_exec *x)
 {
 	float *rope = dt_plan_address(x->plan, x->base, DT_B_ROPE, -1),
 	      *local = dt_plan_address(x->plan, x->base, DT_B_ROPE_LOCAL, -1), *table;
-	int64_t half = x->seq * x->c->head_dim / 2;
+	int64_t half = x->positions * x->c->head_dim / 2;
 	int rc;
 
 	if (!rope)
@@ -148,13 +148,12 @@ static int bind_rope(struct dt_exec *x)
 	table = malloc((size_t)half * 2 * sizeof(*table));
 	if (!table)
 		return -ENOMEM;
-	dt_rope_table(x->c, x->seq, table, table + half);
+	dt_rope_table(x->c, x->positions, table, table + half);
 	rc = put(x->dev, rope, table, (size_t)half * 2 * sizeof(*table));
 	x->rope_cos = rope;
 	x->rope_sin = rope + half;
-	x->positions = x->seq;
 	if (rc == 0 && local) {
-		dt_rope_local_table(x->c, x->seq, table, table + half);
+		dt_rope_local_table(x->c, x->positions, table, table + half);
 		rc = put(x->dev, local, table, (size_t)half * 2 * sizeof(*table));
 		x->local_cos = local;
 		x->local_sin = local + half;
@@ -209,12 +208,13 @@ int dt_exec_open(struct dt_exec *x, const struct dt_run *r, struct dt_coords at,
 			      .seq_parallel = r->layout.tp > 1 && r->layout.seq_parallel,
 			      .dtype = r->compute,
 			      .batch = r->microbatch,
-			      .seq = r->seq};
+			      .seq = r->seq,
+			      .positions = r->seq};
 	rc = check(x, err);
 	if (rc < 0)
 		return rc;
 	if ((rc = bind_params(x, weights, grads)) == 0 && (rc = bind_positions(x)) == 0)
-		rc = bind_rope(x);
+		rc = dt_exec_bind_rope(x);
 	if (rc < 0) {
 		dt_exec_close(x);
 		return dt_err_sys(err, rc, "cannot bind the model");

@@ -62,6 +62,8 @@ struct dt_exec {
 int dt_exec_open(struct dt_exec *x, const struct dt_run *r, struct dt_coords at,
 		 const struct dt_memory_plan *plan, char *base, struct dt_comm *tp, struct dt_dev *dev,
 		 void *const *weights, float *const *grads, struct dt_err *err);
+/* Fills the tables of angles, where the plan has some, for x->positions. 0 or a negative errno. */
+int dt_exec_bind_rope(struct dt_exec *x);
 void dt_exec_close(struct dt_exec *x);
 
 int dt_flight_open(struct dt_flight *f, const struct dt_exec *x, int chunk, int slot, struct dt_err *err);

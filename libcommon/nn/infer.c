@@ -33,27 +33,6 @@ static void warm(const struct dt_infer *m)
 	}
 }
 
-/* A table of angles, made by the host: cosines, then sines. */
-static int put_angles(struct dt_infer *m, void (*make)(const struct dt_config *, int64_t, float *, float *),
-		      enum dt_buf_id id, const float **cos, const float **sin, struct dt_err *err)
-{
-	size_t n = (size_t)(m->positions * m->config.head_dim / 2);
-	float *to = dt_plan_address(&m->plan, m->work.base, id, -1), *both;
-	int rc;
-
-	if (!to)
-		return 0;
-	both = malloc(2 * n * sizeof(*both));
-	if (!both)
-		return dt_err_sys(err, -ENOMEM, "table of rotary angles");
-	make(&m->config, m->positions, both, both + n);
-	rc = dt_infer_put(m, to, both, 2 * n * sizeof(*both), err);
-	free(both);
-	*cos = to;
-	*sin = to + n;
-	return rc;
-}
-
 static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *err)
 {
 	struct dt_exec *x = &m->x;
@@ -85,10 +64,8 @@ static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *
 	x->base = m->work.base;
 	if (dt_dev_is_host(m->dev))
 		warm(m);
-	rc = put_angles(m, dt_rope_table, DT_B_ROPE, &x->rope_cos, &x->rope_sin, err);
-	return rc < 0 ? rc
-		      : put_angles(m, dt_rope_local_table, DT_B_ROPE_LOCAL, &x->local_cos, &x->local_sin,
-				   err);
+	rc = dt_exec_bind_rope(x);
+	return rc < 0 ? dt_err_sys(err, rc, "cannot fill the tables of rotary angles") : 0;
 }
 
 static int check(const struct dt_infer_params *p, const struct dt_config *c, struct dt_err *err)
