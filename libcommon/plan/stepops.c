@@ -144,8 +144,9 @@ static double loss(const struct dt_step_model *m, const struct dt_node *n)
 		double rows = fmin(left, chunk);
 
 		sum += op(m, DT_T_HEAD, rows, v, h) + op(m, DT_T_CE, rows, v, 1) +
-		       op(m, DT_T_HEAD_X, rows, v, h) +
-		       weight_gradient(m, DT_T_HEAD_W, DT_T_HEAD_ADD, rows, v, h, ceil(all / chunk));
+		       op(m, DT_T_HEAD_X, rows, v, h);
+		if (!n->attr.frozen)
+			sum += weight_gradient(m, DT_T_HEAD_W, DT_T_HEAD_ADD, rows, v, h, ceil(all / chunk));
 	}
 	return sum;
 }
@@ -190,7 +191,9 @@ static double passes(const struct dt_step_model *m, const struct dt_step *s)
 		return over(m, DT_T_ADD, n->out[0]);
 	default:
 		bytes = dt_step_cost(&site, s);
-		return (bytes.read + bytes.written) / (m->dev.mem_bw * m->dev.mem_eff) + m->dev.op_s;
+		return fmax((bytes.read + bytes.written) / (m->dev.mem_bw * m->dev.mem_eff),
+			    bytes.flops / (m->dev.peak_flops * m->dev.matmul_eff)) +
+		       m->dev.op_s;
 	}
 }
 
@@ -263,17 +266,19 @@ int dt_ops_update(const struct dt_step_model *m, int p, double *ret, struct dt_e
 	if (rc == 0)
 		rc = dt_local_build(&table, s->config, &s->layout, (struct dt_coords){.pp = p}, &local, err);
 	for (int i = 0; i < local.nunit; i++) /* looked through for NaN before they travel */
-		sum += op(m, DT_T_SUMSQ, (double)local.unit[i].numel, 1, 1);
+		sum += local.unit[i].frozen ? 0 : op(m, DT_T_SUMSQ, (double)local.unit[i].numel, 1, 1);
 	for (int i = 0; i < local.n; i++) {
 		double n = (double)local.p[i].numel * share;
 
+		if (table.p[local.p[i].index].frozen)
+			continue;
 		sum += op(m, DT_T_SUMSQ, n, 1, 1) + op(m, optim, n, 1, 1);
 		if (table.p[local.p[i].index].ndim == 1)
 			sum += op(m, DT_T_FILL, n, 1, 1);
 	}
 	if (s->layout.zero && s->compute != DT_F32) /* masters to the weights that are gathered */
 		for (int i = 0; i < local.nunit; i++)
-			sum += op(m, DT_T_CONVERT, (double)local.unit[i].numel * share, 1, 1);
+			sum += local.unit[i].frozen ? 0 : op(m, DT_T_CONVERT, (double)local.unit[i].numel * share, 1, 1);
 	dt_local_release(&local);
 	dt_params_release(&table);
 	if (rc == 0)

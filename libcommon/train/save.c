@@ -80,7 +80,7 @@ static int my_pieces(struct trainer *t, struct dt_piece **ret, int *ret_n, struc
 			const struct dt_local_param *lp = &t->local.p[i];
 			int64_t numel = t->local.unit[lp->unit].numel;
 
-			if (counts(t, lp))
+			if (!t->table.p[lp->index].frozen && counts(t, lp))
 				n += pieces_of(t, lp, kind, numel * r / shares, numel * (r + 1) / shares,
 					       out + n);
 		}
@@ -519,7 +519,8 @@ static int load_all(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 
 	for (int kind = 0; kind < KIND_GRAD; kind++)
 		for (int i = 0; i < t->local.n && rc == 0 && kind_at(t, kind, 0, 0); i++)
-			rc = load_param(t, ck, &t->local.p[i], kind, err);
+			if (!t->table.p[t->local.p[i].index].frozen)
+				rc = load_param(t, ck, &t->local.p[i], kind, err);
 	return rc;
 }
 

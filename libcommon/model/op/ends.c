@@ -40,6 +40,7 @@ void dt_shape_loss(struct dt_lower *lo, struct dt_node *n)
 		narrow ? dt_lo_room(lo, "d.logits", n->unit, lo->s->compute, DT_ROWS_NONE, chunk, vocab) : -1;
 	n->out[3] = dt_lo_room(lo, "loss rows", n->unit, DT_F32, DT_ROWS_NONE, 4, chunk);
 	lo->p->value[n->out[0]].gradient = true;
+	n->attr.frozen = lo->s->graph->params.p[n->param[0]].frozen;
 }
 
 void dt_back_loss(struct dt_lower *lo, const struct dt_node *n)
@@ -87,7 +88,11 @@ struct dt_node_cost dt_cost_loss(const struct dt_cost_site *s, const struct dt_n
 				 .written = 4 * logits + dlogits + 4 * chunks * head +
 					    dt_cost_bytes(s, n->out[0])};
 
-	r.flops = r.model_flops = 3 * 2 * rows * head;
+	r.flops = r.model_flops = (n->attr.frozen ? 2 : 3) * 2 * rows * head;
+	if (n->attr.frozen) {
+		r.read -= in + 4 * (chunks - 1) * head;
+		r.written -= 4 * chunks * head;
+	}
 	if (s->tp > 1) { /* a row's maximum, sum and target's logit */
 		r.message = DT_MSG_ALL_REDUCE;
 		r.message_bytes = 3 * 4 * rows;
