@@ -340,8 +340,8 @@ on_terminal() {
 }
 
 @test "on a terminal a person sees one line of progress and no JSON, also behind mpirun" {
-    local args="--model gpt2-tiny --data d.h5 --seq 32 --steps 5 --threads 1 --no-mfu" out
-    for start in "dt-train $args --save seen" "mpirun -np 2 dt-train $args"; do
+    local run="--model gpt2-tiny --data d.h5 --seq 32 --steps 5 --threads 1 --no-mfu" out
+    for start in "dt-train $run --save seen" "mpirun -np 2 dt-train $run"; do
         out=$(on_terminal "$start")
         echo "$out" >&2
         grep -E '^step 5/5  loss [0-9.]+ .* tok/s .* left$' <<<"$out"
@@ -350,7 +350,7 @@ on_terminal() {
         [ "$(awk '{ if (length($0) > n && /^step/) n = length($0) } END { print n }' <<<"$out")" -lt 80 ]
     done
     grep -F "nothing saved: --save DIR keeps the weights" <<<"$out"
-    on_terminal "dt-train $args --metrics -" | grep -c '^{"run_id"' | grep -x 5
+    on_terminal "dt-train $run --metrics -" | grep -c '^{"run_id"' | grep -x 5
 }
 
 @test "progress as lines says where the weights are; a pipe gets JSON and nothing else" {
