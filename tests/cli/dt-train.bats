@@ -56,6 +56,18 @@ agrees() { # reference-file other-file bound
     jq -en "$fresh - $want > 0.5"
     run -1 dt-train --model llama-tiny "${args[@]}" --steps 1 --init weights
     [[ $output == *"'llama-tiny' holds none"* ]]
+    dt-shard-ckpt convert --to dt held-hf held-again
+    for from in held-hf held.gguf held-again; do
+        loss=$(dt-train --resume $from "${args[@]}" --steps 1 2>said.txt | jq .loss)
+        grep -q "'$from' has weights and no run to go on with: a new run starts from them" said.txt
+        jq -en "$want - $loss | fabs < 1e-6"
+    done
+    run -1 dt-train --resume held-again --model gpt2-tiny "${args[@]}" --steps 1
+    [[ $output == *"give it as --model, in place of 'gpt2-tiny'"* ]]
+    mkdir -p torn/step-00000003
+    echo '{' >torn/step-00000003/manifest.json
+    run -1 dt-train --resume torn "${args[@]}" --steps 1
+    [[ $output == *"none of the 1 step folders"* ]]
 }
 
 @test "dp1, dp2 and dp4 at equal global batch: fp32 loss curves agree to 1e-5 over 50 steps" {
