@@ -56,10 +56,11 @@ static const struct dt_opt own[] = {
 	{"serve", 0, DT_OPT_FLAG, &a.q.serve, NULL, "memory of serving"},
 	DT_RUN_OPT("layout", .def = "dp1"),
 	{"precision", 'p', DT_OPT_CHOICE, &a.precision, DT_WEIGHT_CHOICES,
-	 "type of weights (and activations where it is one that computes)", .given = &a.precision_given,
-	 .def_text = "bf16, or that of the file"},
+	 "type of weights (and activations where it is one that computes)", .elsewhere = DT_WEIGHT_ELSEWHERE,
+	 .given = &a.precision_given, .def_text = "bf16, or that of the file"},
 	{"params", 0, DT_OPT_COUNT, &a.params, "COUNT",
 	 "no MODEL: a Llama of so many parameters, for when nothing else is known"},
+	DT_RUN_OPT("vocab"),
 	DT_OPT_HEADING("Training"),
 	DT_RUN_OPT("optimizer"),
 	DT_RUN_OPT("microbatch", .def = "1"),
@@ -184,6 +185,13 @@ static int64_t solved_value(void)
 	if (a.solve == SOLVE_GPUS || a.solve == SOLVE_LAYOUT)
 		return dt_layout_world(&a.q.run.layout);
 	return a.solve == SOLVE_ZERO ? a.q.run.layout.zero : *unknown();
+}
+
+/* Whether memory would hold a longer sequence than the model was made for. */
+static bool beyond_model(void)
+{
+	return (a.solve == SOLVE_SEQ || a.solve == SOLVE_CONTEXT) && a.config.max_seq > 0 &&
+	       *unknown() > a.config.max_seq;
 }
 
 /* ---- printing ---- */
@@ -367,7 +375,7 @@ static void print_solution(bool solved)
 	char layout[80];
 
 	if (!solved)
-		printf("no %s fits\n", none[a.solve]);
+		printf("no %s fits%s\n", none[a.solve], a.why ? "" : "; --why says what would");
 	else if (a.solve >= SOLVE_GPUS)
 		printf("%s: %lld%s, as %s\n", largest[a.solve], (long long)solved_value(),
 		       a.solve == SOLVE_LAYOUT ? " ranks" : "",
@@ -376,6 +384,10 @@ static void print_solution(bool solved)
 		printf("%s: %lld%s\n",
 		       a.q.serve && a.solve == SOLVE_BATCH ? "most sequences" : largest[a.solve],
 		       (long long)solved_value(), a.solve != SOLVE_BATCH ? " tokens" : "");
+	if (beyond_model())
+		printf("the model was made for %lld tokens: more needs positions that are scaled, and "
+		       "training\n",
+		       (long long)a.config.max_seq);
 }
 
 static void print_verdict(const struct dt_fit *r, bool solved)
@@ -411,8 +423,8 @@ static int print_json(const struct dt_fit *f, bool solved, struct dt_err *err)
 	if (a.solve) {
 		dt_opt_choice_name(SOLVE_CHOICES, a.solve, what, sizeof(what));
 		json_object_set_new(o, "solve",
-				    json_pack("{s:s, s:b, s:I}", "what", what, "solved", solved, "value",
-					      (json_int_t)solved_value()));
+				    json_pack("{s:s, s:b, s:I, s:b}", "what", what, "solved", solved, "value",
+					      (json_int_t)solved_value(), "beyond_model", beyond_model()));
 	}
 	if (a.file.tensors)
 		json_object_set_new(o, "file",
@@ -706,6 +718,14 @@ static int read_schedule(struct dt_err *err)
 	return rc < 0 ? rc : dt_run_read_schedule(r, &a.schedule, err);
 }
 
+static int set_vocab(const char *model, struct dt_err *err)
+{
+	if (a.file.weight_bytes && a.o.run.vocab && a.o.run.vocab != a.config.vocab)
+		return dt_err_set(err, -EINVAL, "--vocab %lld: '%s' holds weights for %lld tokens",
+				  (long long)a.o.run.vocab, model, (long long)a.config.vocab);
+	return dt_config_set_vocab(&a.config, a.o.run.vocab, err);
+}
+
 static int run(const char *model, int cat)
 {
 	struct dt_fit r;
@@ -722,7 +742,8 @@ static int run(const char *model, int cat)
 	if (solved)
 		dt_config_find_preset("gpt2-tiny", &a.config); /* whose sizes are not looked at */
 	else if ((a.params ? dt_config_of_size((double)a.params, &a.config, &err)
-			   : dt_model_describe(model, &a.config, &a.file, &err)) < 0)
+			   : dt_model_describe(model, &a.config, &a.file, &err)) < 0 ||
+		 set_vocab(model, &err) < 0)
 		return fail(&err);
 	solved = 0;
 	a.q.run.config = &a.config;
@@ -736,6 +757,8 @@ static int run(const char *model, int cat)
 	}
 	if (dt_fit_estimate(&a.q, &r, &err) < 0)
 		return fail(&err);
+	if (a.params)
+		dt_fit_guessed(&r);
 	status = a.gpu_mem && dt_fit_worst(&r)->peak_bytes > budget() ? DT_EXIT_NO : DT_EXIT_OK;
 	if (a.svg && write_svg(&r, &err) < 0) {
 		status = fail(&err);

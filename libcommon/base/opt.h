@@ -47,9 +47,9 @@ struct dt_opt {
 	char short_name;  /* 0: none */
 	enum dt_opt_type type;
 	void *dest;
-	const char *arg;      /* metavariable, or the words of a choice */
-	const char *help;     /* one sentence without the full stop */
-	const char *commands; /* "ls,verify": only with these; NULL: with every command */
+	const char *arg;       /* metavariable, or the words of a choice */
+	const char *help;      /* one sentence without the full stop */
+	const char *commands;  /* "ls,verify": only with these; NULL: with every command */
 	double min, max;
 	bool *given; /* set true when the option was on the command line; may be NULL */
 	enum dt_opt_complete complete;
@@ -60,6 +60,7 @@ struct dt_opt {
 	 * decides later ("all processors"), and is not stored. --help and --describe-options print either.
 	 */
 	const char *def, *def_text;
+	const char *elsewhere; /* of a choice: "awq=q4_0|int4=q4_0", what other programs call its words */
 };
 
 #define DT_OPT_HEADING(text)                                                                                 \

@@ -377,4 +377,17 @@ on_terminal() {
     run grep -E 'step 1/1|nothing saved' quiet
     [ "$status" -eq 1 ]
 }
+
+@test "--vocab fits a preset to a tokenizer of one's own; weights keep theirs" {
+    local more=(--data d.h5 --seq 32 --steps 2 --threads 1 --no-mfu)
+    run dt-train --model llama-tiny --vocab 100 "${more[@]}"
+    [ "$status" -ne 0 ]
+    [[ $output == *"--vocab 257 gives a new model that many"* ]]
+    dt-train --model llama-tiny --vocab 300 "${more[@]}" --save own >/dev/null
+    dt-shard-ckpt ls --json own | jq -e '[.. | .shape? // empty] | any(.[0] == 300)'
+    dt-train --resume auto --save own "${more[@]}" --steps 3 >/dev/null
+    run dt-train --model own --vocab 400 "${more[@]}"
+    [ "$status" -eq 2 ] || [ "$status" -eq 1 ]
+    [[ $output == *"'own' holds weights for 300 tokens"* ]]
+}
 # SPDX-License-Identifier: Apache-2.0
