@@ -47,9 +47,9 @@ struct dt_opt {
 	char short_name;  /* 0: none */
 	enum dt_opt_type type;
 	void *dest;
-	const char *arg;       /* metavariable, or the words of a choice */
-	const char *help;      /* one sentence without the full stop */
-	const char *commands;  /* "ls,verify": only with these; NULL: with every command */
+	const char *arg;      /* metavariable, or the words of a choice */
+	const char *help;     /* one sentence without the full stop */
+	const char *commands; /* "ls,verify": only with these; NULL: with every command */
 	double min, max;
 	bool *given; /* set true when the option was on the command line; may be NULL */
 	enum dt_opt_complete complete;
