@@ -165,7 +165,7 @@ int dt_plan_judge(const struct dt_plan_query *q, struct dt_candidate *c, struct 
 /* Whether it makes sense to try a layout at all; memory comes later. */
 static bool sensible(const struct dt_plan_query *q, const struct dt_layout *l)
 {
-	if (l->zero && l->dp == 1)
+	if (l->zero && dt_layout_data(l) == 1)
 		return false;
 	/* z2 gathers and scatters again for every microbatch, which a pipeline has many of. */
 	return !(l->zero >= 2 && l->pp > 1) || (l->zero == 2 && !q->dt_train);
@@ -273,7 +273,7 @@ static double at_least(const struct dt_plan_query *q, const struct dt_candidate 
 	const struct dt_layout *l = &c->layout;
 	const struct dt_run s = run_of(q, c);
 	const struct dt_work *w = dt_work_get(q->work, &s, NULL);
-	double e = dt_dtype_size(s.compute), n = l->dp, states, kept = 0;
+	double e = dt_dtype_size(s.compute), n = dt_layout_data(l), states, kept = 0;
 	int first, last;
 
 	if (!w) /* memory is short: what follows says so */

@@ -75,7 +75,7 @@ static int put_update(const struct dt_step_model *m, double backward, bool all, 
 {
 	const struct dt_run *s = m->s;
 	const struct dt_layout *l = &s->layout;
-	int n = l->dp * l->cp;
+	int n = dt_layout_data(l);
 	double most = 0, acc = (double)(s->accumulation > 0 ? s->accumulation : 1), moved;
 	double states = 4 * dt_optim_states(s->optim.kind), once, w = dt_dtype_size(s->compute);
 
@@ -102,7 +102,7 @@ static int put_update(const struct dt_step_model *m, double backward, bool all, 
 				: 0;
 		r->dp_exposed = fmax(r->dp - moved, r->dp * 0.05);
 	}
-	r->optimizer = most / (l->zero >= 1 ? l->dp : 1) * (8 + 2 * states + (w < 4 ? 4 + w : 0)) /
+	r->optimizer = most / (l->zero >= 1 ? n : 1) * (8 + 2 * states + (w < 4 ? 4 + w : 0)) /
 		       (m->dev.mem_bw * m->dev.mem_eff);
 	r->fixed = m->dev.step_s;
 	if (!m->measured)
@@ -242,7 +242,7 @@ int dt_step_time_of(const struct dt_cluster *c, const struct dt_run *s, const st
 	return rc;
 }
 
-/* The run whose program does what the stack does: Megatron-LM's selective recomputation is of attention alone. */
+/* The run whose program does what the stack does: Megatron-LM's selective recomputation is of attention. */
 static struct dt_run as_nodes(const struct dt_run *s, const struct dt_stack *stack)
 {
 	struct dt_run r = *s;

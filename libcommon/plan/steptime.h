@@ -1,6 +1,7 @@
 /*
- * How long a training step takes: every node of the program by its roofline (max of arithmetic and memory) or as
- * measured, collectives by the links their group spans, the pipeline by running its schedule table on paper.
+ * How long a training step takes: every node of the program by its roofline (max of arithmetic and memory)
+ * or as measured, collectives by the links their group spans, the pipeline by running its schedule table on
+ * paper.
  *
  *   operation  max(flops / (peak x efficiency), bytes / (bandwidth x efficiency)) + a fixed cost
  *   step       makespan of the schedule + what of the data-parallel traffic backward does not hide +

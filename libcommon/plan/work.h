@@ -43,7 +43,7 @@ struct dt_work {
 
 /* Of rank 0 of the tensor-parallel group. Released by dt_work_release, also where it fails. */
 int dt_work_open(const struct dt_run *r, struct dt_work *ret, struct dt_err *err);
-/* Of a server's pass over `rows` tokens on tp ranks: context 0, one prompt; else as many sequences' next ones. */
+/* Of a server's pass over `rows` tokens on tp ranks: one prompt (context 0), or as many sequences' next. */
 struct dt_work_serving {
 	const struct dt_config *config;
 	enum dt_dtype compute;
@@ -54,15 +54,15 @@ struct dt_work_serving {
 int dt_work_open_serving(const struct dt_work_serving *s, struct dt_work *ret, struct dt_err *err);
 void dt_work_release(struct dt_work *w);
 
-/* The unit that layer number `layer` of the model is like; -1 the embedding's, config->layers the final one. */
+/* The unit that layer number `layer` of the model is like; -1: the embedding, config->layers: the last. */
 const struct dt_work_unit *dt_work_unit(const struct dt_work *w, int64_t layer);
 
 /* Flops of a step that MFU counts, of all ranks. */
 int dt_run_model_flops(const struct dt_run *r, double *ret, struct dt_err *err);
 
 /*
- * Tables as they were asked for, so that none is made twice. Runs' configurations stay where they are as long as it
- * lives. All zero is an empty one.
+ * Tables as they were asked for, so that none is made twice. Runs' configurations stay where they are as
+ * long as it lives. All zero is an empty one.
  */
 struct dt_work_cache {
 	struct dt_work_cached *bucket[256];
