@@ -80,7 +80,7 @@ int dt_exec_zero_grads(struct dt_exec *x, int unit, struct dt_err *err)
 	const struct dt_local *l = &x->stage->local;
 
 	for (int i = 0; i < l->n; i++)
-		if (l->p[i].unit == unit && !x->overwritten[i])
+		if (l->p[i].unit == unit && !x->overwritten[i] && x->g[i].data)
 			TRY(x->dev->ops->fill(x->dev, x->g[i], 0.0f));
 	return 0;
 }

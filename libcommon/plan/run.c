@@ -2,7 +2,7 @@
 
 #include "base/json.h"
 #include "model/lora.h"
-#include "plan/fp8.h"
+#include "plan/stage.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -13,6 +13,8 @@ int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err
 {
 	struct dt_lora l = {.rank = r->lora.rank, .alpha = r->lora.alpha, .kind = r->lora.kind};
 	const char *targets = r->lora.targets ? r->lora.targets : "all";
+	struct dt_graph g;
+	int rc;
 
 	if (!l.rank)
 		return 0;
@@ -23,7 +25,9 @@ int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err
 				  sizeof(l.targets) - 1);
 	strcpy(l.targets, targets);
 	c->lora = l;
-	return dt_lora_check(&l, err);
+	if ((rc = dt_graph_build(c, &g, err)) == 0) /* which finds what targets match */
+		dt_graph_release(&g);
+	return rc;
 }
 
 int dt_run_settle(struct dt_run *r, struct dt_err *err)
@@ -71,15 +75,18 @@ static int check_cut(const struct dt_run *r, struct dt_err *err)
 
 static int check_numbers(const struct dt_run *r, struct dt_err *err)
 {
-	struct dt_fp8_plan fp8;
+	int linears, rc;
 
 	if (r->no_master && r->compute == DT_F16)
 		return dt_err_set(err, -EINVAL, "fp16 needs master weights: it has no exponents to round to");
 	if (r->reproducible && (r->layout.zero || r->grad_comm != DT_F32))
 		return dt_err_set(err, -EINVAL, "--reproducible does not go with %s",
 				  r->layout.zero ? "ZeRO" : "bf16 gradients on the wire");
-	dt_fp8_plan(r, (struct dt_coords){0}, &fp8);
-	if (r->fp8 && !fp8.nused) {
+	if (!r->fp8)
+		return 0;
+	if ((rc = dt_stage_count_8_bits(r, &linears, err)) < 0)
+		return rc;
+	if (!linears) {
 		char layout[64];
 
 		dt_err_set(err, -EINVAL,

@@ -111,10 +111,15 @@ static int describe(struct trainer *t, struct dt_err *err)
 
 	if (rc == 0)
 		rc = dt_config_load(r->model, &t->config, err);
+	else if (rc == 1 && r->vocab && r->vocab != t->config.vocab)
+		rc = dt_err_set(err, -EINVAL, "--vocab %lld: '%s' holds weights for %lld tokens",
+				(long long)r->vocab, r->model, (long long)t->config.vocab);
+	if (rc == 0)
+		rc = dt_config_set_vocab(&t->config, r->vocab, err);
 	if (rc < 0)
 		return rc;
 	t->status = DT_EXIT_USAGE;
-	if ((rc = dt_run_adapt(r, &t->config, err)) < 0)
+	if ((rc = dt_run_adapt(r, &t->config, err)) < 0 || (rc = init_name_base(t, err)) < 0)
 		return rc;
 	if (!r->layout.dp) {
 		r->layout = (struct dt_layout){.dp = t->info.size, .tp = 1, .pp = 1, .cp = 1, .ep = 1};

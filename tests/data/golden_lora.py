@@ -129,7 +129,7 @@ def write():
     ids, targets, params, logits, loss, grads, rs_logits = compute()
     with h5py.File(FILE, "w", libver="earliest", track_order=False) as f:
         for k, v in ATTRS.items():
-            f.attrs[k] = v
+            f.attrs[k] = np.bytes_(v) if isinstance(v, str) else int(v) if isinstance(v, bool) else v
         f["ids"], f["targets"] = ids.astype(np.int32), targets.astype(np.int32)
         for n, p in params.items():
             f[f"param/{n}"] = p.astype(np.float32)

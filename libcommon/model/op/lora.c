@@ -88,20 +88,16 @@ void dt_back_lora_down(struct dt_lower *lo, const struct dt_node *n)
 	dt_lo_set_grad(lo, n->in[0], dx);
 }
 
-/* A product of these tensors, once for each row of the value. */
-static struct dt_node_cost product(const struct dt_cost_site *s, const struct dt_node *n, int value, double times)
+/* Operands, the result, and a product of the tensors for each row of the value, so many times. */
+static struct dt_node_cost products(const struct dt_cost_site *s, const struct dt_node *n, int value,
+				    double times)
 {
-	double flops = times * 2 * (double)dt_value_rows(s->p, value) * dt_cost_numel(s, n, 0, 3);
+	struct dt_node_cost r = {.read = dt_cost_numel(s, n, 0, 3) * dt_cost_weight(s),
+				 .written = dt_cost_bytes(s, n->out[0])};
 
-	return (struct dt_node_cost){.flops = flops, .model_flops = flops};
-}
-
-static void move(const struct dt_cost_site *s, const struct dt_node *n, struct dt_node_cost *r)
-{
-	r->read = dt_cost_numel(s, n, 0, 3) * dt_dtype_size(s->compute);
 	for (int i = 0; i < DT_NODE_IN; i++)
-		r->read += dt_cost_bytes(s, n->in[i]);
-	r->written = dt_cost_bytes(s, n->out[0]);
+		r.read += dt_cost_bytes(s, n->in[i]);
+	return dt_cost_product(r, times * (double)dt_value_rows(s->p, value), dt_cost_numel(s, n, 0, 3));
 }
 
 /* Rooms are written and read once; parts of y's columns are in them. */
@@ -114,30 +110,26 @@ static void through_rooms(const struct dt_cost_site *s, const struct dt_node *n,
 			cols += (double)(s->param[n->param[i]][0] + s->param[n->param[i]][1]);
 	r->read += rows * cols * e;
 	r->written += rows * cols * e;
+	r->passes += 2 * rows * cols * e;
 }
 
 struct dt_node_cost dt_cost_lora_down(const struct dt_cost_site *s, const struct dt_node *n)
 {
-	struct dt_node_cost r = product(s, n, n->in[0], 1);
-
-	move(s, n, &r);
-	return r;
+	return products(s, n, n->in[0], 1);
 }
 
 struct dt_node_cost dt_cost_lora_up(const struct dt_cost_site *s, const struct dt_node *n)
 {
-	struct dt_node_cost r = product(s, n, n->in[0], 1);
+	struct dt_node_cost r = products(s, n, n->in[0], 1);
 
-	move(s, n, &r);
 	through_rooms(s, n, &r);
 	return r;
 }
 
 struct dt_node_cost dt_cost_lora_up_b(const struct dt_cost_site *s, const struct dt_node *n)
 {
-	struct dt_node_cost r = product(s, n, n->in[0], (n->in[1] >= 0) + (n->out[0] >= 0));
+	struct dt_node_cost r = products(s, n, n->in[0], (n->in[1] >= 0) + (n->out[0] >= 0));
 
-	move(s, n, &r);
 	through_rooms(s, n, &r);
 	if (n->in[1] >= 0)
 		r.written += 4 * dt_cost_numel(s, n, 0, 3);
@@ -146,9 +138,6 @@ struct dt_node_cost dt_cost_lora_up_b(const struct dt_cost_site *s, const struct
 
 struct dt_node_cost dt_cost_lora_dx(const struct dt_cost_site *s, const struct dt_node *n)
 {
-	struct dt_node_cost r = product(s, n, n->out[0], 1);
-
-	move(s, n, &r);
-	return r;
+	return products(s, n, n->out[0], 1);
 }
 /* SPDX-License-Identifier: Apache-2.0 */
