@@ -49,7 +49,7 @@ double dt_megatron_activation_bytes(double hidden, double heads, double seq, dou
 double dt_megatron_layer_bytes(const struct dt_config *c, int64_t layer, double seq, double batch, int tp,
 			       bool seq_parallel, bool flash, enum dt_recompute recompute);
 
-/* Sizes a rank computes a layer with: after the cut over tp; ffn is what a token goes through of its experts. */
+/* Sizes a rank computes a layer with, cut over tp; ffn: of experts, those that a token goes through. */
 struct dt_local_dims {
 	int64_t heads, kv_heads, ffn, vocab;
 	int64_t qkv;	/* (heads + 2 kv_heads) head_dim */
@@ -58,8 +58,8 @@ struct dt_local_dims {
 void dt_layer_dims(const struct dt_config *c, int64_t layer, int tp, int tp_rank, struct dt_local_dims *ret);
 
 /*
- * What a layer computes on the way forward by the textbook, and what of it each mode keeps for backward: accounts
- * of programs that are not ours. Elements a token on one rank; 0: this model has none.
+ * What a layer computes on the way forward by the textbook, and what of it each mode keeps for backward: for
+ * accounts of programs that are not ours. Elements a token on one rank; 0: this model has none.
  */
 struct dt_activation {
 	const char *name;
