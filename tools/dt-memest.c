@@ -88,7 +88,8 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("lora"),
 	DT_RUN_OPT("lora-targets"),
 	{"base-precision", 0, DT_OPT_CHOICE, &a.base, DT_WEIGHT_CHOICES,
-	 "type of the frozen weights; nf4 is QLoRA", .given = &a.base_given, .def_text = "that of --precision"},
+	 "type of the frozen weights; nf4 is QLoRA", .given = &a.base_given,
+	 .def_text = "that of --precision"},
 	{"offload", 0, DT_OPT_CHOICE, &a.offload, DT_OFFLOAD_CHOICES,
 	 "what does not stay on the device: optimizer (with gradients and master weights), or all",
 	 .def = "none"},
@@ -464,8 +465,9 @@ static int set_targets(struct dt_err *err)
 	if (!a.q.run.lora.rank)
 		return 0;
 	if (i < 0 && a.account != 1 + DT_ACCOUNT_DT)
-		return dt_err_set(err, -EINVAL, "--lora-targets '%s' goes with --account dt, formulas know %s",
-				  which, DT_LORA_CHOICES);
+		return dt_err_set(err, -EINVAL,
+				  "--lora-targets '%s' goes with --account dt, formulas know %s", which,
+				  DT_LORA_CHOICES);
 	a.q.extras.targets = i < 0 ? DT_LORA_ALL : (enum dt_lora_targets)i;
 	return 0;
 }

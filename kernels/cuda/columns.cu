@@ -25,8 +25,8 @@ int dt_cuda_columns(struct dt_dev *dev, struct dt_tensor y, int64_t at, struct d
 		    int64_t n, bool add)
 {
 	const struct dt_cuda *c = dt_cuda_enter(dev);
-	const struct columns p = {y.data, x.data, y.dtype, x.dtype, dt_rows(y), n, dt_cols(y), dt_cols(x),
-				  at, from, add};
+	const struct columns p = {y.data,     x.data,	  y.dtype, x.dtype, dt_rows(y), n,
+				  dt_cols(y), dt_cols(x), at,	   from,    add};
 
 	if (!c)
 		return -ENODEV;

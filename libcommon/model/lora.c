@@ -19,10 +19,10 @@ static int compile(const struct dt_lora *l, regex_t *ret, struct dt_err *err)
 	int rc;
 
 	snprintf(text, sizeof(text), "^(%s)$",
-		 !strcmp(l->targets, "all")  ? ".*"
+		 !strcmp(l->targets, "all")	    ? ".*"
 		 : !strcmp(l->targets, "attention") ? ".*\\.attn\\..*"
-		 : !strcmp(l->targets, "qv") ? ".*\\.attn\\.[qv]"
-					     : l->targets);
+		 : !strcmp(l->targets, "qv")	    ? ".*\\.attn\\.[qv]"
+						    : l->targets);
 	rc = regcomp(ret, text, REG_EXTENDED | REG_NOSUB);
 	if (rc) {
 		char why[80];
@@ -56,8 +56,8 @@ struct rewrite {
 	const struct dt_config *c;
 	struct dt_graph *g;
 	struct dt_graph to;
-	int *moved;   /* number in the new table of each tensor of the old */
-	int *a, *b;   /* of each tensor of the old: its adapter in the new; -1: none */
+	int *moved; /* number in the new table of each tensor of the old */
+	int *a, *b; /* of each tensor of the old: its adapter in the new; -1: none */
 	regex_t meant;
 	int matched;
 };

@@ -88,7 +88,7 @@ struct dt_param {
 	bool frozen;	 /* not trained: it has no gradient, no master and no optimizer state */
 	bool decay;	 /* weight decay applies: matrices, not norms and biases */
 	bool partial; /* not cut, but each tensor-parallel rank's gradient is only a part of the whole one */
-	bool fused;	 /* lies right behind the previous parameter in memory */
+	bool fused;   /* lies right behind the previous parameter in memory */
 	enum dt_cut cut;
 	int cut_dim;
 	int64_t cut_unit;

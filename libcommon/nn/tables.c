@@ -51,8 +51,8 @@ void dt_param_init(const struct dt_param *p, const struct dt_local_param *lp, ui
 		if (p->init == DT_INIT_UNIFORM) {
 			for (int64_t i = lo; i < hi; i++)
 				out[i - first] = (float)p->init_std *
-						 (2 * dt_rng_uniform(&rng, (uint64_t)((row0 + r) * stride + col0 +
-										      i - r * cols)) -
+						 (2 * dt_rng_uniform(&rng, (uint64_t)((row0 + r) * stride +
+										      col0 + i - r * cols)) -
 						  1);
 			continue;
 		}

@@ -125,7 +125,9 @@ static int check_extras(const struct dt_run *s, const struct dt_extras *x, struc
 {
 	/* The formats begin with the types that are computed in. */
 	bool base = x && x->lora_rank && (!s->config->lora.rank || (int)x->base != (int)s->compute);
-	const char *what = base ? "adapters (LoRA) on a base of another type" : x && x->offload ? "offloading" : NULL;
+	const char *what = base		     ? "adapters (LoRA) on a base of another type"
+			   : x && x->offload ? "offloading"
+					     : NULL;
 
 	if (!what)
 		return 0;

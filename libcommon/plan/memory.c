@@ -227,10 +227,9 @@ static void put_data(struct dt_plan_builder *b, const struct dt_run *r, struct d
 			 "local rope table", "seq x head_dim");
 	if (c->tied && r->layout.pp > 1 && (first || last) &&
 	    !g->p[dt_params_find(g, "embed.weight")].frozen) {
-		struct dt_local_dims d;
+		const int64_t *table = p->stage.shape[p->stage.local_of[dt_params_find(g, "embed.weight")]];
 
-		dt_local_dims(c, r->layout.tp, at.tp, &d);
-		put_flat(b, DT_B_TIED, DT_MEM_COMM, r->reproducible ? DT_I64 : DT_F32, d.vocab * c->hidden,
+		put_flat(b, DT_B_TIED, DT_MEM_COMM, r->reproducible ? DT_I64 : DT_F32, table[0] * table[1],
 			 DT_PH_STEP, DT_PH_STEP, -1, "tied embedding's other gradient",
 			 "vocab x hidden, as summed");
 	}

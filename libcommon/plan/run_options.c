@@ -617,9 +617,8 @@ json_t *dt_run_to_json(const struct dt_run *r)
 	for (int i = 0; i < NROWS && o; i++) {
 		char value[128];
 		bool without = !strncmp(rows[i].opt.name, "lora-", 5) && !r->lora.rank;
-		const char *v = rows[i].change == LOCAL || without
-					? NULL
-					: format(&rows[i], r, value, sizeof(value));
+		const char *v =
+			rows[i].change == LOCAL || without ? NULL : format(&rows[i], r, value, sizeof(value));
 
 		if (v)
 			json_object_set_new(o, rows[i].opt.name, json_string(v));

@@ -103,7 +103,8 @@ static int put_update(const struct dt_step_model *m, double backward, bool all, 
 		if (l->zero == 0)
 			r->dp = 2 * once;
 		else if (l->zero == 1)
-			r->dp = once + dt_collective_time(m->c, DT_COLL_ALL_GATHER, part * most * w, n, stride);
+			r->dp = once +
+				dt_collective_time(m->c, DT_COLL_ALL_GATHER, part * most * w, n, stride);
 		else if (l->zero == 2)
 			r->dp = acc * once +
 				dt_collective_time(m->c, DT_COLL_ALL_GATHER, part * most * w, n, stride);

@@ -84,19 +84,19 @@ static int join_tied(struct trainer *t, struct dt_err *err)
 
 		if (t->table.p[lp->index].role != DT_W_EMBED)
 			continue;
-		rc = dt_isend(dt_mesh_comm(&t->mesh, DT_ON_PP), t->grads.fixed + grad_flat(t, lp), n, DT_I64, peer, 0,
-			      "tied embedding's gradient", &send, err);
+		rc = dt_isend(dt_mesh_comm(&t->mesh, DT_ON_PP), t->grads.fixed + grad_flat(t, lp), n, DT_I64,
+			      peer, 0, "tied embedding's gradient", &send, err);
 		if (rc == 0)
 			rc = dt_recv(dt_mesh_comm(&t->mesh, DT_ON_PP), other, n, DT_I64, peer, 0,
 				     "tied embedding's gradient", err);
 		if (rc == 0)
 			rc = dt_wait(&send, &t->t.comm[TR_GRADS], err);
 		if (rc == 0)
-			rc = dt_kernel_check(
-				t->dev->ops->fixed_join(t->dev,
-							dt_t1(t->grads.fixed + grad_flat(t, lp), DT_I64, lp->numel),
-							dt_t1(other, DT_I64, lp->numel)),
-				"->fixed_join(", err);
+			rc = dt_kernel_check(t->dev->ops->fixed_join(t->dev,
+								     dt_t1(t->grads.fixed + grad_flat(t, lp),
+									   DT_I64, lp->numel),
+								     dt_t1(other, DT_I64, lp->numel)),
+					     "->fixed_join(", err);
 	}
 	return rc;
 }

@@ -10,7 +10,7 @@
 
 struct bucket {			   /* z0: consecutive units whose gradients are reduced together */
 	int first_unit, last_unit; /* inclusive */
-	int units; /* that are trained */
+	int units;		   /* that are trained */
 	int64_t numel;
 	int pending; /* units whose backward has not finished */
 	struct dt_comm_req *req;

@@ -112,8 +112,8 @@ struct dt_tensor *embed_grad(const struct trainer *t)
 
 bool tied_apart(const struct trainer *t, int u)
 {
-	return t->config.tied && t->run.layout.pp > 1 && !is_layer(t, u) && (holds_embed(t) || holds_head(t)) &&
-	       embed_grad(t)->data;
+	return t->config.tied && t->run.layout.pp > 1 && !is_layer(t, u) &&
+	       (holds_embed(t) || holds_head(t)) && embed_grad(t)->data;
 }
 
 bool tied_any(const struct trainer *t)

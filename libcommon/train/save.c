@@ -108,8 +108,9 @@ static json_t *make_meta(struct trainer *t)
 		json_object_set_new(o, "run_id", json_string(t->save.run_id));
 		json_object_set_new(o, "run", dt_run_to_json(&t->run));
 		if (t->base[0])
-			json_object_set_new(o, "base", json_pack("{s:s, s:s}", "model", t->run.model,
-								 "fingerprint", t->base));
+			json_object_set_new(
+				o, "base",
+				json_pack("{s:s, s:s}", "model", t->run.model, "fingerprint", t->base));
 	}
 	if (o && t->run.loss_scale == 0)
 		json_object_set_new(o, "loss_scale", optim_to_json(t));
@@ -250,6 +251,8 @@ static int job_end(struct trainer *t, bool final, int rc, struct dt_err *err)
 		dt_remove_tree(j->dir, NULL);
 	if (rc == 0 && j->err.code)
 		dt_log_err(&t->root_log, &j->err);
+	if (rc == 0)
+		t->save.newest = j->step;
 	if (forgive && err->msg[0])
 		dt_log_msg(t->log, "step %lld is not saved, training goes on: %s", (long long)j->step,
 			   err->msg);

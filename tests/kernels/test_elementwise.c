@@ -179,10 +179,12 @@ static void test_softcap(void **state)
 /* Columns copied and added, beside which nothing changes. */
 static void test_columns(void **state)
 {
-	static const int64_t shape[][6] = {{1, 1, 0, 1, 0, 1}, {7, 5, 2, 9, 4, 3}, {40, 3000, 17, 2500, 1, 2400}};
+	static const int64_t shape[][6] = {
+		{1, 1, 0, 1, 0, 1}, {7, 5, 2, 9, 4, 3}, {40, 3000, 17, 2500, 1, 2400}};
 
 	for (int v = 0; v < 3 * TYPES * TYPES * 2; v++) {
-		const int64_t *s = shape[v / 2 / TYPES / TYPES], rows = s[0], at = s[2], from = s[4], n = s[5];
+		const int64_t *s = shape[v / 2 / TYPES / TYPES], rows = s[0], at = s[2], from = s[4],
+			      n = s[5];
 		struct dt_tensor y = random_tensor(compute_types[v / 2 % TYPES], rows, s[1], 1, 1);
 		struct dt_tensor x = random_tensor(compute_types[v / 2 / TYPES % TYPES], rows, s[3], 2, 1);
 		double *want = reals(rows * s[1]);
