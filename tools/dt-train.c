@@ -1,4 +1,5 @@
 /* dt-train: trains or continues training a model, one process a rank. */
+#include "base/beat.h"
 #include "base/json.h"
 #include "base/launch.h"
 #include "base/opt.h"
@@ -12,6 +13,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct {
 	struct dt_run_options o;
@@ -35,6 +37,7 @@ static const char *const examples[] = {
 
 static const struct dt_opt own[] = {
 	DT_RUN_OPT("model"),
+	DT_RUN_OPT("vocab"),
 	DT_RUN_OPT("init"),
 	DT_RUN_OPT("data"),
 	DT_RUN_OPT("layout"),
@@ -91,6 +94,7 @@ static const struct dt_opt own[] = {
 	 "with --resume: let this option differ from the checkpoint's run; may be repeated"},
 	DT_OPT_HEADING("Reports"),
 	DT_RUN_OPT("metrics"),
+	DT_RUN_OPT("progress"),
 	DT_RUN_OPT("eval-data"),
 	DT_RUN_OPT("eval-every"),
 	DT_RUN_OPT("eval-tokens"),
@@ -163,7 +167,7 @@ static int print_program(struct dt_err *err)
 	struct dt_coords at;
 	int rc = dt_config_load(r->model, &config, err);
 
-	if (rc < 0)
+	if (rc < 0 || dt_config_set_vocab(&config, r->vocab, err) < 0)
 		return DT_EXIT_FAILED;
 	r->config = &config;
 	if (!r->layout.dp)
@@ -334,6 +338,21 @@ static int make_run(const struct dt_log *log, struct dt_err *err)
 	return -1;
 }
 
+/* A terminal gets the progress line. JSON lines appear there too only when they were asked for. */
+static void for_people(void)
+{
+	struct dt_run *r = &a.o.run;
+	bool on_stdout = dt_launch_terminal(STDOUT_FILENO);
+
+	if (on_stdout && !given("metrics") && r->progress != DT_RUN_PROGRESS_OFF)
+		r->metrics = NULL;
+	if (r->progress == DT_RUN_PROGRESS_AUTO)
+		r->progress = dt_launch_terminal(STDERR_FILENO) &&
+					      !(on_stdout && r->metrics && !strcmp(r->metrics, "-"))
+				      ? DT_RUN_PROGRESS_LINE
+				      : DT_RUN_PROGRESS_OFF;
+}
+
 static int train(struct dt_log *log)
 {
 	struct dt_world_opts wo = {.timeout_s = a.timeout,
@@ -343,14 +362,19 @@ static int train(struct dt_log *log)
 	struct dt_world *world;
 	int status;
 
+	dt_train_catch_signals();
+	dt_beat_open();
 	if (dt_world_open(&world, &wo, log, &err) < 0) {
 		dt_log_err(log, &err);
+		dt_beat_close();
 		return DT_EXIT_FAILED;
 	}
 	dt_world_info(world, &info);
 	if (info.size > 1)
 		log->rank = info.rank;
+	for_people();
 	status = dt_train_run(&a.o.run, world, log);
+	dt_beat_close();
 	dt_world_finalize(world);
 	if (dt_close_stdout(&err) < 0 && status == DT_EXIT_OK) {
 		dt_log_err(log, &err);

@@ -1,6 +1,8 @@
 /* The layout string, the placement of ranks, and which layers a pipeline stage has. */
 #include "plan/layout.h"
 
+#include "model/flops.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,11 +18,12 @@ static const struct axis {
 	int min, max;
 	bool is_mesh; /* its size multiplies the number of ranks; ep only subdivides dp x cp */
 } axes[] = {
-	{"dp", offsetof(struct dt_layout, dp), 1, MAX_AXIS, true},
-	{"tp", offsetof(struct dt_layout, tp), 1, MAX_AXIS, true},
-	{"pp", offsetof(struct dt_layout, pp), 1, MAX_AXIS, true},
-	{"cp", offsetof(struct dt_layout, cp), 1, MAX_AXIS, true},
-	{"ep", offsetof(struct dt_layout, ep), 1, MAX_AXIS, false},
+	/* those of ranks by their number */
+	[DT_DP] = {"dp", offsetof(struct dt_layout, dp), 1, MAX_AXIS, true},
+	[DT_TP] = {"tp", offsetof(struct dt_layout, tp), 1, MAX_AXIS, true},
+	[DT_PP] = {"pp", offsetof(struct dt_layout, pp), 1, MAX_AXIS, true},
+	[DT_CP] = {"cp", offsetof(struct dt_layout, cp), 1, MAX_AXIS, true},
+	[DT_EP] = {"ep", offsetof(struct dt_layout, ep), 1, MAX_AXIS, false},
 	{"z", offsetof(struct dt_layout, zero), 0, 3, false},
 	{"v", offsetof(struct dt_layout, chunks), 1, 1024, false},
 	{"s", 0, 0, 1, false}, /* seq_parallel, a bool */
@@ -144,6 +147,43 @@ int dt_layout_rank(const struct dt_layout *l, struct dt_coords c)
 	return ((c.pp * l->dp + c.dp) * l->cp + c.cp) * l->tp + c.tp;
 }
 
+int dt_layout_group(const struct dt_layout *l, struct dt_coords c, unsigned set)
+{
+	unsigned data = set & DT_ON_DATA, experts = set & (DT_ON_EP | DT_ON_EDP);
+	int d = dt_coords_data(l, c);
+
+	if (experts == (DT_ON_EP | DT_ON_EDP))
+		data = DT_ON_DATA;
+	if (experts && data != DT_ON_DATA) {
+		if (data)
+			return -EINVAL;
+		d = experts == DT_ON_EP ? d / l->ep * l->ep : d % l->ep;
+		c.dp = d / l->cp;
+		c.cp = d % l->cp;
+	}
+	set = (set & DT_ON_MODEL) | data;
+	for (int a = 0; a < DT_EP; a++)
+		if (set & 1u << a)
+			c.at[a] = 0;
+	return dt_layout_rank(l, c);
+}
+
+const char *dt_axes_name(unsigned set, char *buf, size_t n)
+{
+	static const char *const names[DT_AXES] = {"dp", "tp", "pp", "cp", "ep", "edp"};
+	const char *whole = set == DT_ON_ALL	 ? "world"
+			    : set == DT_ON_DATA	 ? "data"
+			    : set == DT_ON_MODEL ? "model"
+						 : NULL;
+	size_t k = 0;
+
+	snprintf(buf, n, "%s", whole ? whole : "");
+	for (int a = 0; a < DT_AXES && !whole; a++)
+		if (set & 1u << a && k < n)
+			k += (size_t)snprintf(buf + k, n - k, "%s%s", k ? "+" : "", names[a]);
+	return buf;
+}
+
 int dt_layout_check(const struct dt_layout *l, const struct dt_config *c, struct dt_err *err)
 {
 	char s[64];
@@ -186,17 +226,13 @@ int dt_layout_check(const struct dt_layout *l, const struct dt_config *c, struct
  */
 static int last_stage_layers(int stages, const struct dt_config *c)
 {
-	double seq = (double)(c->max_seq < 4096 ? c->max_seq : 4096), h = (double)c->hidden;
-	double head = 2 * h * (double)c->vocab, embed = h;
-	int64_t apart = c->global_every || c->dense_layers ? c->layers : 1; /* layers that differ */
-	double layer = 0;
+	double seq = (double)(c->max_seq < 4096 ? c->max_seq : 4096), embed = (double)c->hidden, layer, head;
 	int others = stages - 1, most_k = (int)c->layers - others, best = 1, middle_k;
 	double best_cost = -1;
 
-	for (int64_t i = 0; i < apart; i++)
-		layer += (2 * dt_layer_weights(c, i) + dt_layer_attention_flops(c, i, (int64_t)seq)) /
-			 (double)apart;
-	layer -= 2 * seq * (double)(c->heads * c->head_dim);
+	if (dt_forward_flops(c, (int64_t)seq, &layer, &head, NULL) < 0)
+		return most_k / stages + 1; /* no memory: nothing that follows has any */
+	layer = layer / (double)c->layers - 2 * seq * (double)(c->heads * c->head_dim);
 	/* The last stage's cost grows with k and the others' falls: the best k is where they cross. */
 	middle_k = (int)(((double)c->layers - others * head / layer) / stages);
 	middle_k = middle_k < 1 ? 1 : middle_k > most_k ? most_k : middle_k;
@@ -215,6 +251,20 @@ static int last_stage_layers(int stages, const struct dt_config *c)
 	return best;
 }
 
+/* The same, which everybody who cuts a model asks for again and again. */
+static int last_stage(int stages, const struct dt_config *c)
+{
+	static _Thread_local struct dt_config of;
+	static _Thread_local int known, layers;
+
+	if (known != stages || memcmp(&of, c, sizeof(of)) != 0) {
+		layers = last_stage_layers(stages, c);
+		known = stages;
+		of = *c;
+	}
+	return layers;
+}
+
 /* Spare layers go to the later stages: the earlier ones already keep more microbatches in flight (1F1B). */
 void dt_layout_stage(const struct dt_layout *l, const struct dt_config *c, int stage, int *first, int *last)
 {
@@ -225,7 +275,7 @@ void dt_layout_stage(const struct dt_layout *l, const struct dt_config *c, int s
 		*last = layers;
 		return;
 	}
-	rest = layers - last_stage_layers(others + 1, c);
+	rest = layers - last_stage(others + 1, c);
 	if (stage == others) {
 		*first = rest;
 		*last = layers;

@@ -110,8 +110,10 @@ static struct dt_buf *put_flat(struct dt_plan_builder *b, enum dt_buf_id id, enu
 static void put_states(struct dt_plan_builder *b, const struct dt_run *s, int64_t numel)
 {
 	int states = dt_optim_states(s->optim.kind), zero = s->layout.zero;
-	int64_t share = zero ? numel / s->layout.dp : numel;
-	const char *whole = "local parameters", *part = zero ? "local parameters / dp" : whole;
+	int64_t share = zero ? numel / dt_layout_data(&s->layout) : numel;
+	const char *whole = "local parameters", *part = !zero		   ? whole
+							: s->layout.cp > 1 ? "local parameters / (dp x cp)"
+									   : "local parameters / dp";
 
 #define STATE(id, cat, dtype, when, name)                                                                    \
 	put_flat(b, id, cat, dtype, zero >= (when) ? share : numel, DT_PH_FORWARD, DT_PH_STEP, -1, name,     \
@@ -177,13 +179,13 @@ static void put_units(struct dt_plan_builder *b, const struct dt_run *s, const s
 	}
 }
 
-/* What a rank writes of a checkpoint: of every unit its dp-th part, rounded up, of each kind of value. */
+/* What a rank writes of a checkpoint: of every unit its equal part, rounded up, of each kind of value. */
 static void put_snapshot(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
 {
 	int64_t n = 0;
 
 	for (int u = 0; u < l->nunit; u++)
-		n += l->unit[u].numel / s->layout.dp + 1;
+		n += l->unit[u].numel / dt_layout_data(&s->layout) + 1;
 	put_flat(b, DT_B_SNAPSHOT, DT_MEM_DATA, DT_F32, n * dt_run_snapshot_kinds(s), DT_PH_FORWARD,
 		 DT_PH_STEP, -1, "checkpoint snapshot", "local parameters / dp, of each kind");
 }
@@ -213,10 +215,10 @@ static void put_data(struct dt_plan_builder *b, const struct dt_run *r, struct d
 		put_flat(b, DT_B_ROPE_LOCAL, DT_MEM_WORKSPACE, DT_F32, angles, DT_PH_FORWARD, DT_PH_STEP, -1,
 			 "local rope table", "seq x head_dim");
 	if (c->tied && r->layout.pp > 1 && (first || last)) {
-		struct dt_local_dims d;
+		const int64_t *table = p->stage.shape[p->stage.local_of[dt_params_find(&p->stage.graph.params,
+										       "embed.weight")]];
 
-		dt_local_dims(c, r->layout.tp, at.tp, &d);
-		put_flat(b, DT_B_TIED, DT_MEM_COMM, r->reproducible ? DT_I64 : DT_F32, d.vocab * c->hidden,
+		put_flat(b, DT_B_TIED, DT_MEM_COMM, r->reproducible ? DT_I64 : DT_F32, table[0] * table[1],
 			 DT_PH_STEP, DT_PH_STEP, -1, "tied embedding's other gradient",
 			 "vocab x hidden, as summed");
 	}
@@ -462,7 +464,7 @@ int dt_memory_plan_serving(const struct dt_config *c, enum dt_dtype compute, int
 	int rc;
 
 	memset(ret, 0, sizeof(*ret));
-	rc = dt_stage_build_serving(c, compute, rows, outputs, &ret->stage, err);
+	rc = dt_stage_build_serving(c, compute, rows, outputs, 1, &ret->stage, err);
 	if (rc < 0)
 		return rc;
 	ret->slots[0] = ret->flight0[1] = 1;

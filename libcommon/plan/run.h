@@ -7,8 +7,9 @@
 #define DT_PLAN_RUN_H
 
 #include "base/opt.h"
+#include "kernels/dtype.h"
 #include "kernels/optim.h"
-#include "model/activations.h"
+#include "model/recompute.h"
 #include "plan/layout.h"
 #include "plan/lr.h"
 #include "plan/schedule.h"
@@ -16,6 +17,10 @@
 /* Where a new run's weights come from: what `model` names where that holds some (auto), or a draw. */
 enum dt_run_init { DT_RUN_INIT_AUTO, DT_RUN_INIT_RANDOM, DT_RUN_INIT_WEIGHTS };
 #define DT_RUN_INIT_CHOICES "auto|random|weights"
+
+/* How far a run is, for people, on standard error: one line drawn over and over, or a new one each time. */
+enum dt_run_progress { DT_RUN_PROGRESS_AUTO, DT_RUN_PROGRESS_LINE, DT_RUN_PROGRESS_LOG, DT_RUN_PROGRESS_OFF };
+#define DT_RUN_PROGRESS_CHOICES "auto|line|log|off"
 
 struct dt_run_data {
 	const char *train, *eval; /* data sets; eval NULL: no evaluation */
@@ -43,6 +48,7 @@ struct dt_run {
 	const char *model; /* as asked for: preset, config.json or checkpoint */
 	enum dt_run_init init;
 	const struct dt_config *config; /* not owned */
+	int64_t vocab;			/* tokens of a model without weights; 0: its own number */
 	struct dt_layout layout;
 	enum dt_pipeline pipeline;	    /* where pp > 1 */
 	const struct dt_schedule *schedule; /* read from a file: instead of the pipeline's. Not owned; else
@@ -78,11 +84,12 @@ struct dt_run {
 	struct dt_run_save save;
 
 	/* The processes. */
-	const char *device;	/* "cpu", "cuda", "cuda:N" or "auto"; NULL: the CPU */
-	bool on_card;		/* whether that is not the host */
-	int64_t threads;	/* a rank; 0: cores over the ranks of this machine */
-	uint64_t mem_limit;	/* bytes the plan may use; 0: no limit */
-	const char *metrics;	/* file, or "-" */
+	const char *device;  /* "cpu", "cuda", "cuda:N" or "auto"; NULL: the CPU */
+	bool on_card;	     /* whether that is not the host */
+	int64_t threads;     /* a rank; 0: cores over the ranks of this machine */
+	uint64_t mem_limit;  /* bytes the plan may use; 0: no limit */
+	const char *metrics; /* file, or "-"; NULL: none */
+	enum dt_run_progress progress;
 	const char *error_file; /* where a failure is written as JSON too; NULL: nowhere */
 	const char *trace;	/* a file of every node that ran; NULL: none */
 	bool measure_mfu;

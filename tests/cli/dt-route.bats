@@ -339,13 +339,14 @@ denies() {
     echo "{\"servers\": [{\"url\": \"$a\", \"max_running\": 1}]}" >conf
     auth=(-H 'Authorization: Bearer k-admin')
     route 1 --config conf --api-key-file keys
-    set_mock "$a" '{"delay": 3}'
-    send() { body="{\"model\":\"m\",\"prompt\":\"$2\"}" ask -o /dev/null -H "Authorization: Bearer $1" & sent+=($!); sleep 0.05; }
-    send k-low first
-    send k-low low1
-    send k-low low2
-    send k-high high1
-    send k-high high2
+    set_mock "$a" '{"delay": 8}'
+    send() { body="{\"model\":\"m\",\"prompt\":\"$2\"}" ask -o /dev/null -H "Authorization: Bearer $1" & sent+=($!); until_true waiting "$3"; }
+    waiting() { [ "$(metric scheduler_queue_depth)/$(metric router_server_running)" = "$1/1" ]; }
+    send k-low first 0
+    send k-low low1 1
+    send k-low low2 2
+    send k-high high1 3
+    send k-high high2 4
     set_mock "$a" '{"delay": 0}'
     wait "${sent[@]}"
     [ "$(got "$a" '.prompts | join(" ")')" = "first high1 high2 low1 low2" ]

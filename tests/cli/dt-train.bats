@@ -56,6 +56,18 @@ agrees() { # reference-file other-file bound
     jq -en "$fresh - $want > 0.5"
     run -1 dt-train --model llama-tiny "${args[@]}" --steps 1 --init weights
     [[ $output == *"'llama-tiny' holds none"* ]]
+    dt-shard-ckpt convert --to dt held-hf held-again
+    for from in held-hf held.gguf held-again; do
+        loss=$(dt-train --resume $from "${args[@]}" --steps 1 2>said.txt | jq .loss)
+        grep -q "'$from' has weights and no run to go on with: a new run starts from them" said.txt
+        jq -en "$want - $loss | fabs < 1e-6"
+    done
+    run -1 dt-train --resume held-again --model gpt2-tiny "${args[@]}" --steps 1
+    [[ $output == *"give it as --model, in place of 'gpt2-tiny'"* ]]
+    mkdir -p torn/step-00000003
+    echo '{' >torn/step-00000003/manifest.json
+    run -1 dt-train --resume torn "${args[@]}" --steps 1
+    [[ $output == *"none of the 1 step folders"* ]]
 }
 
 @test "dp1, dp2 and dp4 at equal global batch: fp32 loss curves agree to 1e-5 over 50 steps" {
@@ -332,5 +344,50 @@ traced() {
     [[ ${lines[-1]} == "dt-train: cannot "*"/nowhere/t"*"No such file"* ]]
     run -1 dt-train "${common[@]}" --model gpt2-tiny --steps 1 --metrics m --trace /dev/full
     [[ ${lines[-1]} == "dt-train: cannot write "*"No space left"* ]]
+}
+
+# What a command writes to a terminal of 80 columns, a line each time that it is drawn anew.
+on_terminal() {
+    TERM=xterm script -qec "stty cols 80; $1" /dev/null </dev/null | tr '\r' '\n' | sed 's/\x1b\[K//g'
+}
+
+@test "on a terminal a person sees one line of progress and no JSON, also behind mpirun" {
+    local run="--model gpt2-tiny --data d.h5 --seq 32 --steps 5 --threads 1 --no-mfu" out
+    for start in "dt-train $run --save seen" "mpirun -np 2 dt-train $run"; do
+        out=$(on_terminal "$start")
+        echo "$out" >&2
+        grep -E '^step 5/5  loss [0-9.]+ .* tok/s .* left$' <<<"$out"
+        run grep -F '{' <<<"$out"
+        [ "$status" -eq 1 ]
+        [ "$(awk '{ if (length($0) > n && /^step/) n = length($0) } END { print n }' <<<"$out")" -lt 80 ]
+    done
+    grep -F "nothing saved: --save DIR keeps the weights" <<<"$out"
+    on_terminal "dt-train $run --metrics -" | grep -c '^{"run_id"' | grep -x 5
+}
+
+@test "progress as lines says where the weights are; a pipe gets JSON and nothing else" {
+    run --separate-stderr dt-train --model gpt2-tiny --data d.h5 --seq 32 --steps 3 --threads 1 --no-mfu \
+        --progress log --save told --eval-data d.h5 --eval-tokens 64
+    [ "$status" -eq 0 ]
+    [ "$(jq -s 'map(select(.loss)) | length' <<<"$output")" -eq 3 ]
+    grep -E '^dt-train: step 3/3 ' <<<"$stderr"
+    grep -F "step 3 is saved in 'told'; to ask it: dt-serve told" <<<"$stderr"
+    grep -E 'step 3: loss .*, evaluation ' <<<"$stderr"
+    dt-train --model gpt2-tiny --data d.h5 --seq 32 --steps 1 --threads 1 --no-mfu 2>quiet >/dev/null
+    run grep -E 'step 1/1|nothing saved' quiet
+    [ "$status" -eq 1 ]
+}
+
+@test "--vocab fits a preset to a tokenizer of one's own; weights keep theirs" {
+    local more=(--data d.h5 --seq 32 --steps 2 --threads 1 --no-mfu)
+    run dt-train --model llama-tiny --vocab 100 "${more[@]}"
+    [ "$status" -ne 0 ]
+    [[ $output == *"--vocab 257 gives a new model that many"* ]]
+    dt-train --model llama-tiny --vocab 300 "${more[@]}" --save own >/dev/null
+    dt-shard-ckpt ls --json own | jq -e '[.. | .shape? // empty] | any(.[0] == 300)'
+    dt-train --resume auto --save own "${more[@]}" --steps 3 >/dev/null
+    run dt-train --model own --vocab 400 "${more[@]}"
+    [ "$status" -eq 2 ] || [ "$status" -eq 1 ]
+    [[ $output == *"'own' holds weights for 300 tokens"* ]]
 }
 # SPDX-License-Identifier: Apache-2.0
