@@ -1,6 +1,7 @@
 /*
  * Attention over spans of keys, and the merge of its parts: a warp has a row, for every type. Documents and
- * context parallelism on a card are right by this, not yet fast: the tiles of attention.cu are for whole sequences.
+ * context parallelism on a card are right by this, not yet fast: the tiles of attention.cu are for whole
+ * sequences.
  */
 #include "kernels/cuda/kernel.h"
 

@@ -44,8 +44,8 @@ void dt_dataset_info(const struct dt_dataset *d, struct dt_dataset_info *ret);
 int dt_dataset_read(struct dt_dataset *d, int64_t first, int64_t n, int32_t *ret, struct dt_err *err);
 
 /*
- * For tokens at .. at + n - 1: the first token of the document that each belongs to, counted from `at`, 0 where
- * that is before it. All 0 in a set that does not keep documents apart.
+ * For tokens at .. at + n - 1: the first token of the document that each belongs to, counted from `at`, 0
+ * where that is before it. All 0 in a set that does not keep documents apart.
  */
 void dt_dataset_first(const struct dt_dataset *d, int64_t at, int64_t n, int32_t *ret);
 /* Documents that begin at tokens at .. at + n - 1; 0 in a set that does not keep them apart. */

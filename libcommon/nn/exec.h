@@ -15,10 +15,10 @@
 /* One microbatch on its way through one chunk: its slot, and what the host writes and reads of it. */
 struct dt_flight {
 	int chunk, slot;
-	/* [rows] on the device. Where documents are kept apart, pos: a token's position in its document, first:
-	 * where that begins in the sequence; else NULL. */
+	/* [rows] on the device. Where documents are kept apart, pos: a token's position in its document,
+	 * first: where that begins in the sequence; else NULL. */
 	int32_t *ids, *targets, *pos, *first;
-	/* The same memory where the device's is the host's, else pinned; NULL: this rank has none to write. */
+	/* The same memory where the device's is the host's, else pinned; NULL: none to write. */
 	int32_t *host_ids, *host_targets, *host_pos, *host_first;
 	float *host_ce; /* [4, rows], chunk after chunk of the loss; NULL: the device's is read */
 };

@@ -55,8 +55,9 @@ int dt_layout_parse(const char *s, struct dt_layout *ret, struct dt_err *err);
 const char *dt_layout_format(const struct dt_layout *l, char *buf, size_t n);
 
 /*
- * Context parallelism cuts a sequence of seq tokens into 2 n chunks; rank r of n has chunks r and 2 n - 1 - r,
- * so that causal attention is the same work on every rank. The place in the sequence of the rank's token i.
+ * Context parallelism cuts a sequence of seq tokens into 2 n chunks; rank r of n has chunks r and
+ * 2 n - 1 - r, so that causal attention is the same work on every rank. Where the rank's token i is in the
+ * sequence.
  */
 static inline int64_t dt_zigzag(int64_t seq, int n, int r, int64_t i)
 {

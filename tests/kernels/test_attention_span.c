@@ -1,12 +1,12 @@
 /*
- * Attention over spans of keys against f64 loops over all pairs of positions: documents, keys in runs of zigzag
- * order, windows, rows that see nothing; parts that are merged or added up against the whole.
+ * Attention over spans of keys against f64 loops over all pairs of positions: documents, keys in runs of
+ * zigzag order, windows, rows that see nothing; parts that are merged or added up against the whole.
  */
 #include "check.h"
 
 static struct dt_dev *dev;
 
-/* The whole problem: sequences of s positions, q and kv by position in f64, each with its document's first. */
+/* The whole problem: sequences of s positions, q and kv by position in f64, and the first of each document. */
 struct whole {
 	struct dt_attn p;
 	int64_t s;
@@ -126,7 +126,7 @@ struct part {
 	struct dt_attn_span span;
 };
 
-/* Rank r's queries, against the keys of ranks k0 .. k1 of n, whose blocks [batch, s / n] lie one behind another. */
+/* Rank r's queries, against the keys of ranks k0 .. k1 of n, in blocks [batch, s / n] one behind another. */
 static struct part part_make(const struct whole *w, enum dt_dtype t, int n, int r, int k0, int k1)
 {
 	const int64_t d = w->p.head_dim, a = w->p.heads, g = w->p.kv_heads, B = w->p.batch, s = w->s,
