@@ -6,7 +6,7 @@
 
 static struct dt_dev *dev;
 
-/* The whole problem: sequences of s positions, q and kv by position in f64, and the first of each document. */
+/* The whole problem: sequences of s positions, q and kv by position in f64, and where documents begin. */
 struct whole {
 	struct dt_attn p;
 	int64_t s;
