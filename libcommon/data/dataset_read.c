@@ -35,6 +35,10 @@ static int check_format(hid_t f, const char *path, struct dt_err *err)
 	int64_t version;
 	int rc = dt_h5_get_text(f, path, "format", &format, err);
 
+	if (rc == 0 && !strcmp(format, "dt-images")) {
+		free(format);
+		return dt_err_set(err, -EBADMSG, "'%s' holds images, not tokens", path);
+	}
 	if (rc < 0 || strcmp(format, "dt-dataset")) {
 		free(format);
 		rc = dt_err_set(err, -EBADMSG, "'%s' is not a dataset of dt", path);
