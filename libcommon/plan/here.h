@@ -1,4 +1,4 @@
-/* What this machine has: cores, memory, cards, network interfaces, disks; and which models that is enough for. */
+/* What this machine has: cores, memory, cards, network interfaces, disks. */
 #ifndef DT_PLAN_HERE_H
 #define DT_PLAN_HERE_H
 

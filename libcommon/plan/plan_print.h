@@ -1,4 +1,4 @@
-/* What dt-plan prints of a search (plan/search.h): the plans, where the best one's time goes, the whole run. */
+/* What dt-plan prints of a search (plan/search.h): plans, where the best one's time goes, the whole run. */
 #ifndef DT_PLAN_PLAN_PRINT_H
 #define DT_PLAN_PLAN_PRINT_H
 

@@ -1,4 +1,4 @@
-/* Where a model's phases lie on a device's roofline (Williams et al. 2009): flops a byte, and what bounds them. */
+/* A model's phases on a device's roofline (Williams et al. 2009): flops a byte, and what bounds them. */
 #ifndef DT_PLAN_ROOFLINE_H
 #define DT_PLAN_ROOFLINE_H
 
