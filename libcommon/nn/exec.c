@@ -54,17 +54,15 @@ static void find_overwritten(struct dt_exec *x, bool *met)
 
 		for (int i = p->start[DT_LIST_LOSS]; i < p->nstep; i++) {
 			const struct dt_node *n = &p->step[i].n;
-			bool writes = n->op == DT_OP_DW || n->op == DT_OP_DW8 || n->op == DT_OP_LOSS;
-			bool adds = n->op == DT_OP_COLSUM || n->op == DT_OP_NORM_B ||
-				    n->op == DT_OP_HEADS_NORM_B || n->op == DT_OP_EMBED_B;
+			unsigned flags = dt_node_op_flags(n->op);
 
-			for (int j = 0; (writes || adds) && j < DT_NODE_PARAM; j++) {
+			for (int j = 0; flags & (DT_OPF_SETS | DT_OPF_ADDS) && j < DT_NODE_PARAM; j++) {
 				int param = n->param[j];
 
 				if (param < 0 || met[param])
 					continue;
 				met[param] = true;
-				x->overwritten[param] = writes;
+				x->overwritten[param] = flags & DT_OPF_SETS;
 			}
 		}
 	}
