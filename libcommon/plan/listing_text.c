@@ -311,8 +311,7 @@ int dt_listing_print_serving(const struct dt_memory_plan *plan, const struct dt_
 			s->weight_bits);
 		print_chunk(&p, f);
 		print_peak(plan, &r, f);
-		fprintf(f,
-			"decoding: the next tokens of %lld sequences, %lld keys each: %.2f GFLOP, %.1f MiB\n",
+		fprintf(f, "decoding %lld sequences, %lld keys each: %.2f GFLOP, %.1f MiB\n",
 			(long long)decoding->rows, (long long)decoding->context, w.sum.flops / 1e9,
 			w.sum.bytes / 1048576);
 	}
