@@ -27,6 +27,8 @@
 #define DT_OPF_PARTIAL 64u
 #define DT_OPF_SETS    128u
 #define DT_OPF_ADDS    256u
+#define DT_OPF_BESIDE  512u
+#define DT_OPF_GRAD    (DT_OPF_SETS | DT_OPF_ADDS)
 
 enum dt_op {
 #define DT_OP(NAME, text, flags) DT_OP_##NAME,
@@ -52,6 +54,7 @@ struct dt_attr {
 	int64_t heads, kv_heads, head_dim, value_dim;
 	int64_t window; /* attention: keys a row sees, 0: all */
 	int64_t experts, used;
+	bool frozen;   /* loss, norms: the tensors have no gradient */
 	bool unscaled; /* route: weights are not scaled to add up to 1 */
 };
 

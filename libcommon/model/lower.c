@@ -47,7 +47,8 @@ static bool enters(const struct dt_lower *lo, const struct dt_node *n)
 	unsigned flags = dt_node_op_flags(n->op);
 
 	return (flags & DT_OPF_INSIDE && lo->s->tp > 1) ||
-	       (flags & DT_OPF_ENTERS && dt_lo_cut(lo, n->param[0]) == 0);
+	       (flags & DT_OPF_ENTERS && dt_lo_cut(lo, n->param[0]) == 0) ||
+	       (flags & DT_OPF_BESIDE && dt_lo_cut(lo, n->param[3]) == 0);
 }
 
 /* The program's value of the graph's, whole or entered as its reader wants it. */
@@ -262,6 +263,7 @@ int dt_prog_build(const struct dt_prog_spec *s, struct dt_prog *ret, struct dt_e
 		forward(&lo);
 		if (s->backward)
 			backward(&lo);
+		dt_lo_prune(&lo);
 		rc = lo.failed ? -ENOMEM : join_lists(&lo);
 	}
 	if (rc == 0)
