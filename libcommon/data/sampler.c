@@ -29,7 +29,7 @@ int64_t dt_sample_at(uint64_t seed, bool shuffle, int64_t n, int64_t samples)
 	return (int64_t)dt_rng_permute(&r, (uint64_t)(n % samples), (uint64_t)samples);
 }
 
-int dt_sampler_get(struct dt_sampler *s, int64_t n, int32_t *ret, struct dt_err *err)
+int dt_sampler_get(const struct dt_sampler *s, int64_t n, int32_t *ret, struct dt_err *err)
 {
 	if (n < 0)
 		return dt_err_set(err, -EINVAL, "sample %lld does not exist", (long long)n);

@@ -69,6 +69,13 @@ static void announce(struct trainer *t)
 		"global batch %lld samples = microbatch %lld x accumulation %lld x dp %d, %lld tokens a step",
 		(long long)t->run.global_batch, (long long)t->run.microbatch, (long long)t->run.accumulation,
 		t->run.layout.dp, (long long)(t->run.global_batch * t->run.seq));
+	for (int i = 0; dt_mixture_parts(t->source.data) > 1 && i < dt_mixture_parts(t->source.data); i++) {
+		struct dt_mixture_part p;
+
+		dt_mixture_part(t->source.data, i, &p);
+		dt_log_msg(&t->root_log, "data set '%s': %.4g%% of the samples, an epoch of it is %lld",
+			   p.path, p.share * 100, (long long)p.samples);
+	}
 	if (t->run.recompute.fit)
 		dt_log_msg(&t->root_log,
 			   "recomputation as it fits: %d layers of this stage as a whole, %d in part",
