@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 static const char *tokenizer, *out_path, *eval_path, *field, *separator;
-static int format;
+static int format, pack;
 static double split;
 static bool split_given, json, ids_only, special, verify, whole_order, count_given;
 static int64_t shards, count = 3, seq, seed, first, epoch;
@@ -42,6 +42,9 @@ static const struct dt_opt opts[] = {
 	 .def = "text"},
 	{"separator", 0, DT_OPT_STR, &separator, "TEXT", "text between documents in one text file", "build",
 	 .def_text = "each file is a document"},
+	{"pack", 0, DT_OPT_CHOICE, &pack, "stream|documents",
+	 "documents: keep where each begins, so that training does not look or predict across the border",
+	 "build", .def = "stream"},
 	{"split", 0, DT_OPT_PERCENT, &split, "PERCENT", "the last PERCENT of the input go to --out-eval",
 	 "build", .min = 1e-9, .max = 99.999999, .given = &split_given},
 	{"out-eval", 0, DT_OPT_STR, &eval_path, "E.h5", "the dataset for evaluation", "build"},
@@ -168,6 +171,9 @@ static int create(struct build *b, int n, char **paths, struct dt_err *err)
 		rc = dt_dataset_create(eval_path, b->tok, 0, source, &b->out[1], err);
 	if (rc == 0)
 		dt_dataset_set_shards(b->out[0], (int)shards);
+	for (int i = 0; i < 2 && rc == 0 && pack; i++)
+		if (b->out[i])
+			dt_dataset_keep_apart(b->out[i]);
 	return rc;
 }
 
@@ -221,11 +227,11 @@ static int do_build(int n, char **paths, struct dt_err *err)
 
 static json_t *info_json(const struct dt_dataset_info *i, const char *path)
 {
-	return json_pack("{s:i, s:s, s:I, s:I, s:i, s:i, s:i, s:s, s:I, s:s}", "schema", 1, "path", path,
-			 "tokens", (json_int_t)i->tokens, "documents", (json_int_t)i->documents, "vocab",
-			 i->vocab, "token_bytes", i->token_bytes, "shards", i->shards, "tokenizer_hash",
-			 i->tokenizer_hash, "tokenizer_bytes", (json_int_t)i->tokenizer_bytes, "source",
-			 i->source);
+	return json_pack("{s:i, s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:s, s:I, s:s}", "schema", 1, "path", path,
+			 "tokens", (json_int_t)i->tokens, "documents", (json_int_t)i->documents, "pack",
+			 i->apart ? "documents" : "stream", "vocab", i->vocab, "token_bytes", i->token_bytes,
+			 "shards", i->shards, "tokenizer_hash", i->tokenizer_hash, "tokenizer_bytes",
+			 (json_int_t)i->tokenizer_bytes, "source", i->source);
 }
 
 static int do_info(struct dt_dataset *d, const char *path, struct dt_err *err)
@@ -248,7 +254,7 @@ static int do_info(struct dt_dataset *d, const char *path, struct dt_err *err)
 	dt_table_cell(t, "tokens");
 	dt_table_cell(t, "%lld of %d bytes", (long long)i.tokens, i.token_bytes);
 	dt_table_cell(t, "documents");
-	dt_table_cell(t, "%lld", (long long)i.documents);
+	dt_table_cell(t, "%lld%s", (long long)i.documents, i.apart ? ", kept apart" : "");
 	dt_table_cell(t, "vocabulary");
 	dt_table_cell(t, "%d", i.vocab);
 	dt_table_cell(t, "shards");

@@ -104,6 +104,7 @@ static int open_part(struct dt_mixture *m, int i, int64_t seq, uint64_t seed, bo
 	m->info.tokens += info.tokens;
 	m->info.documents += info.documents;
 	m->info.shards += info.shards;
+	m->info.apart &= info.apart;
 	return 0;
 }
 
@@ -186,14 +187,22 @@ const char *dt_mixture_text(const struct dt_mixture *m)
 	return m ? m->text : "";
 }
 
-int dt_mixture_get(const struct dt_mixture *m, int64_t n, int32_t *ret, struct dt_err *err)
+const struct dt_sampler *dt_mixture_at(const struct dt_mixture *m, int64_t n, int64_t *ret_own)
 {
 	int part = 0;
-	int64_t own = n;
 
+	*ret_own = n;
 	if (n >= 0)
-		dt_mixture_order_at(&m->order, n, &part, &own);
-	return dt_sampler_get(&m->part[part].sampler, own, ret, err);
+		dt_mixture_order_at(&m->order, n, &part, ret_own);
+	return &m->part[part].sampler;
+}
+
+int dt_mixture_get(const struct dt_mixture *m, int64_t n, int32_t *ret, struct dt_err *err)
+{
+	int64_t own;
+	const struct dt_sampler *s = dt_mixture_at(m, n, &own);
+
+	return dt_sampler_get(s, own, ret, err);
 }
 
 bool dt_mixture_threads(const struct dt_mixture *m)

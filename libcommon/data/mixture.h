@@ -57,6 +57,8 @@ const char *dt_mixture_text(const struct dt_mixture *m);
 /* Whether out would replace a file of a set. */
 bool dt_mixture_has(const char *spec, const char *out);
 
+/* The set that global sample n is of, and its number there. */
+const struct dt_sampler *dt_mixture_at(const struct dt_mixture *m, int64_t n, int64_t *ret_own);
 /* Global sample n: seq + 1 tokens. By several threads at once where dt_mixture_threads says so. */
 int dt_mixture_get(const struct dt_mixture *m, int64_t n, int32_t *ret, struct dt_err *err);
 bool dt_mixture_threads(const struct dt_mixture *m);

@@ -54,6 +54,14 @@ int source_open(struct trainer *t, struct dt_err *err)
 			    t->source.info.vocab);
 		return -EINVAL;
 	}
+	if (t->run.documents == DT_RUN_DOCUMENTS_AUTO)
+		t->run.documents = t->source.info.apart ? DT_RUN_DOCUMENTS_APART : DT_RUN_DOCUMENTS_JOINED;
+	if (dt_run_apart(&t->run) && !t->source.info.apart) {
+		dt_err_set(err, -EINVAL, "--documents apart: '%s' does not say where documents begin",
+			   t->run.data.train);
+		dt_err_hint(err, "build it with 'dt-dataset build --pack documents'");
+		return -EINVAL;
+	}
 	rc = open_ahead(t, err);
 	if (rc < 0 || !t->run.data.eval)
 		return rc;
@@ -63,6 +71,9 @@ int source_open(struct trainer *t, struct dt_err *err)
 	dt_dataset_info(t->source.eval, &eval);
 	if (strcmp(eval.tokenizer_hash, t->source.info.tokenizer_hash))
 		return dt_err_set(err, -EINVAL, "'%s' and '%s' were made with different tokenizers",
+				  t->run.data.train, t->run.data.eval);
+	if (dt_run_apart(&t->run) && !eval.apart)
+		return dt_err_set(err, -EINVAL, "'%s' keeps documents apart, '%s' does not",
 				  t->run.data.train, t->run.data.eval);
 	return dt_sampler_init(&t->source.eval_sampler, t->source.eval, t->run.seq, t->run.data.seed, false,
 			       err);
@@ -76,39 +87,80 @@ void source_close(struct trainer *t)
 		dt_dataset_close(t->source.eval);
 }
 
-static void put_row(const struct dt_flight *f, int64_t b, int64_t seq, const int32_t *row)
+/* The set and the number in it of global sample *n. */
+static const struct dt_sampler *sampler_of(const struct trainer *t, bool eval, int64_t *n)
 {
-	for (int64_t i = 0; i < seq; i++) {
-		f->host_ids[b * seq + i] = row ? row[i] : 0;
-		f->host_targets[b * seq + i] = row ? row[i + 1] : -1;
+	return eval ? &t->source.eval_sampler : dt_mixture_at(t->source.data, *n, n);
+}
+
+int64_t source_targets(struct trainer *t, bool eval, int64_t first, int64_t end)
+{
+	int64_t n = (end - first) * t->run.seq;
+
+	for (int64_t i = first; i < end && dt_run_apart(&t->run); i++) {
+		int64_t own = i;
+		const struct dt_sampler *s = sampler_of(t, eval, &own);
+
+		n -= dt_dataset_starts(s->data, dt_sampler_at(s, own) + 1, t->run.seq);
+	}
+	return n;
+}
+
+/* The rank's tokens of sequence b: ids, targets (shifted before the cut), positions and documents. */
+static void cut(const struct trainer *t, const struct dt_flight *f, int64_t b, const int32_t *row,
+		const int32_t *first)
+{
+	int64_t n = t->exec.seq;
+
+	for (int64_t i = b * n; i < (b + 1) * n; i++) {
+		int64_t p = t->exec.host_pos[i];
+		bool last = !row || (first && first[p + 1] != first[p]);
+
+		if (f->host_ids) {
+			f->host_ids[i] = row ? row[p] : 0;
+			f->host_targets[i] = last ? -1 : row[p + 1];
+		}
+		if (f->host_first) {
+			f->host_first[i] = row ? first[p] : 0;
+			f->host_pos[i] = (int32_t)p - f->host_first[i];
+		}
 	}
 }
 
-static int next_eval(struct trainer *t, const struct dt_flight *f, int64_t n, int64_t end, struct dt_err *err)
+/* Samples n .. into f: of the rows that were read, or of the evaluation set where rows is NULL. */
+static int put_samples(struct trainer *t, const struct dt_flight *f, int64_t n, int64_t end,
+		       const int32_t *rows, struct dt_err *err)
 {
 	int64_t seq = t->run.seq;
-	int32_t *row = malloc((size_t)(seq + 1) * sizeof(*row));
-	int rc = row ? 0 : dt_err_sys(err, -ENOMEM, "cannot load a sample");
+	int32_t *own_row = malloc((size_t)(seq + 1) * 2 * sizeof(*own_row)), *first = own_row + seq + 1;
+	bool apart = dt_run_apart(&t->run);
+	int rc = own_row ? 0 : dt_err_sys(err, -ENOMEM, "cannot load a sample");
 
 	for (int64_t b = 0; b < t->run.microbatch && rc == 0; b++) {
 		bool real = n + b < end;
+		int64_t own = n + b;
+		const struct dt_sampler *s = sampler_of(t, !rows, &own);
+		const int32_t *row = rows ? rows + b * (seq + 1) : own_row;
 
-		if (real)
-			rc = dt_sampler_get(&t->source.eval_sampler, n + b, row, err);
-		put_row(f, b, seq, real ? row : NULL);
+		if (real && !rows)
+			rc = dt_sampler_get(s, own, own_row, err);
+		if (real && apart)
+			dt_dataset_first(s->data, dt_sampler_at(s, own), seq + 1, first);
+		if (rc == 0)
+			cut(t, f, b, real ? row : NULL, real && apart ? first : NULL);
 	}
-	free(row);
+	free(own_row);
 	return rc;
 }
 
 int source_next(struct trainer *t, bool eval, const struct dt_flight *f, int64_t n, int64_t end,
 		struct dt_err *err)
 {
-	const void *block;
-	int rc = eval ? next_eval(t, f, n, end, err) : dt_ahead_get(t->source.ahead, n, &block, err);
+	const void *block = NULL;
+	int rc = eval ? 0 : dt_ahead_get(t->source.ahead, n, &block, err);
 
-	for (int64_t b = 0; !eval && b < t->run.microbatch && rc == 0; b++)
-		put_row(f, b, t->run.seq, n + b < end ? (const int32_t *)block + b * (t->run.seq + 1) : NULL);
+	if (rc == 0)
+		rc = put_samples(t, f, n, end, block, err);
 	return rc == 0 ? dt_flight_upload(f, &t->exec, err) : rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

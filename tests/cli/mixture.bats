@@ -13,7 +13,7 @@ setup_file() {
 setup() {
     PATH=$DT_BIN:$PATH
     cd "$BATS_FILE_TMPDIR" || return 1
-    common=(--model llama-tiny --data a.h5:0.7,b.h5:0.3 --seq 32 --precision fp32 --lr 1e-3 --no-mfu --threads 1
+    common=(--model llama-tiny --data "a.h5:0.7,b.h5:0.3" --seq 32 --precision fp32 --lr 1e-3 --no-mfu --threads 1
         --global-batch 4 --comm-timeout 60)
 }
 
