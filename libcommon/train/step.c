@@ -109,10 +109,14 @@ static int spiked(struct trainer *t, struct step_result *ret, struct dt_err *err
 /* Forward to the verdict of all ranks. Loss and norm are then known, or the step is left out. */
 static int compute(struct trainer *t, struct asked asked, struct step_result *ret, struct dt_err *err)
 {
-	double tokens = (double)t->run.global_batch * (double)t->run.seq, loss = 0, fault = inject_factor(t);
+	double targets =
+		       (double)source_targets(t, false, t->loop.cursor, t->loop.cursor + t->run.global_batch),
+	       loss = 0, fault = inject_factor(t);
 	struct verdict v;
-	int rc = gradients(t, fault * t->optim.loss_scale / tokens, &loss, err);
+	int rc;
 
+	targets = targets > 0 ? targets : 1;
+	rc = gradients(t, fault * t->optim.loss_scale / targets, &loss, err);
 	if (rc < 0)
 		return rc;
 	inject_after(t);
@@ -122,7 +126,7 @@ static int compute(struct trainer *t, struct asked asked, struct step_result *re
 		return rc;
 	ret->stop = v.stop != 0;
 	ret->save = v.save != 0;
-	ret->loss = v.loss / tokens;
+	ret->loss = v.loss / targets;
 	if (!isfinite(v.loss))
 		return bad_step(t, isfinite(loss * fault), ret, err);
 	ret->skipped = v.bad != 0 && optim_overflowed(t);
@@ -178,8 +182,8 @@ int trainer_eval(struct trainer *t, double *ret_loss, int64_t *ret_tokens, struc
 		sum = 0;
 	rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), &sum, NULL, 1, DT_F64, DT_SUM,
 			   "evaluation loss", err);
-	*ret_tokens = samples * t->run.seq;
-	*ret_loss = sum / (double)*ret_tokens;
+	*ret_tokens = source_targets(t, true, 0, samples);
+	*ret_loss = sum / (double)(*ret_tokens > 0 ? *ret_tokens : 1);
 	return rc;
 }
 
