@@ -331,8 +331,8 @@ static const struct row rows[] = {
 	 R(watch.on_spike_text),
 	 TOLD,
 	 NEVER},
-	{{"spike-window", 0, DT_OPT_INT, O(run.watch.window), "STEPS", "how many steps a step is compared with",
-	  .min = 8, .max = 1024, .def = "128"},
+	{{"spike-window", 0, DT_OPT_INT, O(run.watch.window), "STEPS",
+	  "how many steps a step is compared with", .min = 8, .max = 1024, .def = "128"},
 	 INTEGER,
 	 R(watch.window),
 	 TOLD,
@@ -499,7 +499,8 @@ static int parse_on_spike(struct dt_run_watch *w, struct dt_err *err)
 		i = 4;
 	}
 	return i < 4 ? 0
-		     : dt_err_set(err, -EINVAL, "--on-spike '%s' is none of ignore, skip, rollback:STEPS, stop", s);
+		     : dt_err_set(err, -EINVAL,
+				  "--on-spike '%s' is none of ignore, skip, rollback:STEPS, stop", s);
 }
 
 /* --pipeline interleaved:V and a layout's vV say the same thing. */
