@@ -22,6 +22,7 @@
 #define DT_OPF_CHEAP  2u
 #define DT_OPF_OVER   4u
 #define DT_OPF_GATHER 8u
+#define DT_OPF_GRAD   16u
 
 enum dt_op {
 #define DT_OP(NAME, text, flags) DT_OP_##NAME,
@@ -47,6 +48,7 @@ struct dt_attr {
 	int64_t heads, kv_heads, head_dim, value_dim;
 	int64_t window; /* attention: keys a row sees, 0: all */
 	int64_t experts, used;
+	bool frozen;   /* loss, norms: the tensors have no gradient */
 	bool unscaled; /* route: weights are not scaled to add up to 1 */
 };
 
