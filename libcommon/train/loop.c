@@ -69,6 +69,13 @@ static void announce(struct trainer *t)
 		"global batch %lld samples = microbatch %lld x accumulation %lld x dp %d, %lld tokens a step",
 		(long long)t->run.global_batch, (long long)t->run.microbatch, (long long)t->run.accumulation,
 		t->run.layout.dp, (long long)(t->run.global_batch * t->run.seq));
+	if (t->info.nodes > 1 &&
+	    (t->run.layout.tp > t->info.local_size || t->info.local_size % t->run.layout.tp))
+		dt_log_msg(&t->root_log,
+			   "tensor-parallel groups of %d reach over machines of %d ranks: every layer waits "
+			   "for the "
+			   "network between them",
+			   t->run.layout.tp, t->info.local_size);
 	if (t->run.recompute.fit)
 		dt_log_msg(&t->root_log,
 			   "recomputation as it fits: %d layers of this stage as a whole, %d in part",
