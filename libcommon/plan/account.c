@@ -280,10 +280,13 @@ static void sum_params(const struct dt_params *table, const struct dt_local *loc
 static int local_params(const struct dt_run *s, struct dt_coords at, struct dt_params *table,
 			struct dt_local *local, struct dt_err *err)
 {
-	int rc = dt_model_params(s->config, table, err);
+	struct dt_config base = *s->config; /* adapters are counted by formula */
+	int rc;
 
+	base.lora.rank = 0;
+	rc = dt_model_params(&base, table, err);
 	if (rc == 0)
-		rc = dt_local_build(table, s->config, &s->layout, at, local, err);
+		rc = dt_local_build(table, &base, &s->layout, at, local, err);
 	return rc;
 }
 

@@ -29,7 +29,7 @@ int grad_norm(struct trainer *t, double *ret, struct dt_err *err)
 		const struct dt_local_param *lp = &t->local.p[i];
 		int64_t first, n = overlap(t, lp, &first);
 
-		if (n > 0 && counts(t, lp))
+		if (n > 0 && !t->table.p[lp->index].frozen && counts(t, lp))
 			rc = dt_kernel_check(
 				t->dev->ops->sumsq(
 					t->dev, &squares[lp->index],
@@ -88,7 +88,7 @@ static int update(struct trainer *t, double lr, double norm, struct dt_err *err)
 		int u = lp->unit, rc;
 		int64_t first, n = overlap(t, lp, &first);
 
-		if (n <= 0)
+		if (n <= 0 || t->table.p[lp->index].frozen)
 			continue;
 		o.weight_decay = t->table.p[lp->index].decay ? t->run.optim.weight_decay : 0;
 		if (t->store.master.dtype != DT_F32)

@@ -89,7 +89,7 @@ static int my_pieces(struct trainer *t, struct dt_piece **ret, int *ret_n, struc
 			const struct dt_local_param *lp = &t->local.p[i];
 			int64_t numel = t->local.unit[lp->unit].numel;
 
-			if (counts(t, lp))
+			if (!t->table.p[lp->index].frozen && counts(t, lp))
 				n += pieces_of(t, lp, kind, numel * r / shares, numel * (r + 1) / shares,
 					       out + n);
 		}
@@ -116,6 +116,10 @@ static json_t *make_meta(struct trainer *t)
 		json_object_set_new(o, "model", dt_config_to_json(&t->config));
 		json_object_set_new(o, "run_id", json_string(t->save.run_id));
 		json_object_set_new(o, "run", dt_run_to_json(&t->run));
+		if (t->base[0])
+			json_object_set_new(
+				o, "base",
+				json_pack("{s:s, s:s}", "model", t->run.model, "fingerprint", t->base));
 	}
 	if (o && t->run.loss_scale == 0)
 		json_object_set_new(o, "loss_scale", optim_to_json(t));
@@ -491,7 +495,7 @@ static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 {
 	const json_t *meta = dt_ckpt_meta(ck), *data = json_object_get(meta, "data");
 	int64_t seq = 0, seed = 0, set = 0;
-	const char *hash = "", *id = "";
+	const char *hash = "", *id = "", *base = t->base;
 	int rc = same_model(t, ck, err);
 
 	if (rc < 0)
@@ -504,6 +508,11 @@ static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 	    (rc = dt_json_str(meta, "run_id", false, &id, err)) < 0)
 		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(ck));
 	snprintf(t->save.run_id, sizeof(t->save.run_id), "%s", id);
+	rc = dt_json_str(json_object_get(meta, "base"), "fingerprint", false, &base, err);
+	if (rc >= 0 && strcmp(base, t->base))
+		return dt_err_set(err, -EINVAL,
+				  "the adapters of checkpoint '%s' were trained on another base than '%s'",
+				  dt_ckpt_path(ck), t->run.model);
 	if (strcmp(hash, t->source.info.tokenizer_hash))
 		return dt_err_set(err, -EINVAL,
 				  "checkpoint '%s' was trained with another tokenizer than that of '%s'",
@@ -530,7 +539,8 @@ static int load_all(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 
 	for (int kind = 0; kind < KIND_GRAD; kind++)
 		for (int i = 0; i < t->local.n && rc == 0 && kind_at(t, kind, 0, 0); i++)
-			rc = load_param(t, ck, &t->local.p[i], kind, err);
+			if (!t->table.p[t->local.p[i].index].frozen)
+				rc = load_param(t, ck, &t->local.p[i], kind, err);
 	return rc;
 }
 
