@@ -48,7 +48,7 @@ void dt_chat_init(struct dt_chat *c, enum dt_chat_kind kind, const char *text,
 /* How a family's models call tools. */
 enum dt_tool_form {
 	DT_TOOLS_NONE,
-	DT_TOOLS_HERMES, /* <tool_call>{"name", "arguments"}</tool_call>, any number of them behind text: Hermes, Qwen */
+	DT_TOOLS_HERMES,  /* <tool_call>{"name", "arguments"}</tool_call>, any number: Hermes, Qwen */
 	DT_TOOLS_LLAMA3,  /* the whole answer is {"name", "parameters"} */
 	DT_TOOLS_MISTRAL, /* [TOOL_CALLS] [{"name", "arguments"}, ...] */
 };

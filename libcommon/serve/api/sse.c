@@ -69,7 +69,10 @@ static int begin(struct dt_sse *s, int i, FILE *f)
 			     NULL, json_null()));
 }
 
-/* The same where the text may hold calls of tools: text, then each call in pieces, then the end. Call locked. */
+/*
+ * The same where the text may hold calls of tools: text, then each call in pieces, then the end. Call
+ * locked.
+ */
 static int tool_news(struct dt_sse *s, int i, json_t *logprobs, FILE *f)
 {
 	const struct dt_serve_req *r = &s->c->call->req[i];
