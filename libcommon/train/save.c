@@ -121,6 +121,10 @@ static json_t *make_meta(struct trainer *t)
 				o, "base",
 				json_pack("{s:s, s:s}", "model", t->run.model, "fingerprint", t->base));
 	}
+	if (o && t->loop.nskip)
+		json_object_set_new(json_object_get(o, "data"), "skipped", skips_to_json(t));
+	if (o && (t->spike.n || t->spike.bad))
+		json_object_set_new(o, "spike", spike_to_json(&t->spike));
 	if (o && t->run.loss_scale == 0)
 		json_object_set_new(o, "loss_scale", optim_to_json(t));
 	return o;
@@ -389,7 +393,9 @@ int trainer_save(struct trainer *t, bool final, struct dt_err *err)
 	t->save.job = j;
 	rc = begin(t, j->dir, err);
 	if (rc == 0) {
-		rc = my_pieces(t, &j->piece, &j->n, err);
+		rc = inject_save(t, err);
+		if (rc == 0)
+			rc = my_pieces(t, &j->piece, &j->n, err);
 		if (rc == 0 && j->rank == 0 && !(j->meta = make_meta(t)))
 			rc = dt_err_sys(err, -ENOMEM, "cannot save");
 		if (rc == 0 && !dt_dev_is_host(t->dev))
@@ -508,6 +514,8 @@ static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 	    (rc = dt_json_str(meta, "run_id", false, &id, err)) < 0)
 		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(ck));
 	snprintf(t->save.run_id, sizeof(t->save.run_id), "%s", id);
+	if ((rc = spike_from_json(&t->spike, meta, err)) < 0 || (rc = skips_from_json(t, meta, err)) < 0)
+		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(ck));
 	rc = dt_json_str(json_object_get(meta, "base"), "fingerprint", false, &base, err);
 	if (rc >= 0 && strcmp(base, t->base))
 		return dt_err_set(err, -EINVAL,
@@ -544,10 +552,37 @@ static int load_all(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 	return rc;
 }
 
+/* All of it, from a checkpoint that this rank has opened, which is closed. */
+static int restore(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
+{
+	int rc;
+
+	if (t->info.size == 1)
+		dt_ckpt_read_once(ck);
+	rc = trainer_agree(t, load_all(t, ck, err), err);
+	if (rc == 0)
+		rc = store_publish(t, err);
+	dt_ckpt_close(ck);
+	return rc;
+}
+
+int trainer_restore(struct trainer *t, const char *path, struct dt_err *err)
+{
+	struct dt_ckpt *ck = NULL;
+	int rc = trainer_agree(t, dt_ckpt_open(path, &ck, err), err);
+
+	if (rc == 0)
+		return restore(t, ck, err);
+	if (ck)
+		dt_ckpt_close(ck);
+	return rc;
+}
+
 int trainer_resume(struct trainer *t, struct dt_err *err)
 {
 	bool automatic = !strcmp(t->run.save.resume, "auto");
 	struct dt_ckpt *ck = NULL;
+	char path[PATH_MAX];
 	int rc = dt_ckpt_open(automatic ? t->run.save.dir : t->run.save.resume, &ck, err), missing;
 
 	/* Nothing to resume from is an answer only if every rank finds nothing. */
@@ -558,15 +593,10 @@ int trainer_resume(struct trainer *t, struct dt_err *err)
 			dt_ckpt_close(ck);
 		return rc;
 	}
-	if (t->info.size == 1)
-		dt_ckpt_read_once(ck);
-	rc = trainer_agree(t, load_all(t, ck, err), err);
+	snprintf(path, sizeof(path), "%s", dt_ckpt_path(ck));
+	rc = restore(t, ck, err);
 	if (rc == 0)
-		rc = store_publish(t, err);
-	if (rc == 0)
-		dt_log_msg(&t->root_log, "resumed from '%s' at step %lld", dt_ckpt_path(ck),
-			   (long long)t->loop.step);
-	dt_ckpt_close(ck);
+		dt_log_msg(&t->root_log, "resumed from '%s' at step %lld", path, (long long)t->loop.step);
 	return rc < 0 ? rc : 1;
 }
 /* SPDX-License-Identifier: Apache-2.0 */
