@@ -77,6 +77,7 @@ static void cut(const struct trainer *t, const struct dt_flight *f, int64_t b, c
 		const int32_t *first)
 {
 	int64_t n = t->exec.seq;
+	bool whole = t->exec.firsts > t->run.microbatch * n;
 
 	for (int64_t i = b * n; i < (b + 1) * n; i++) {
 		int64_t p = t->exec.host_pos[i];
@@ -87,10 +88,15 @@ static void cut(const struct trainer *t, const struct dt_flight *f, int64_t b, c
 			f->host_targets[i] = last ? -1 : row[p + 1];
 		}
 		if (f->host_first) {
-			f->host_first[i] = row ? first[p] : 0;
-			f->host_pos[i] = (int32_t)p - f->host_first[i];
+			int32_t doc = row ? first[p] : 0;
+
+			f->host_pos[i] = (int32_t)p - doc;
+			if (!whole)
+				f->host_first[i] = doc;
 		}
 	}
+	for (int64_t p = 0; p < t->run.seq && whole && f->host_first; p++)
+		f->host_first[b * t->run.seq + p] = row ? first[p] : 0;
 }
 
 int source_next(struct trainer *t, bool eval, const struct dt_flight *f, int64_t n, int64_t end,
