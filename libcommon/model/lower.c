@@ -44,18 +44,11 @@ static int cut_node(struct dt_lower *lo, enum dt_op op, const char *name, int a,
 
 static bool enters(const struct dt_lower *lo, const struct dt_node *n)
 {
-	switch (n->op) {
-	case DT_OP_LINEAR:
-	case DT_OP_LINEAR_ACT:
-	case DT_OP_LINEAR_GATED:
-	case DT_OP_EXPERTS:
-	case DT_OP_LOSS:
-		return dt_lo_cut(lo, n->param[0]) == 0;
-	case DT_OP_ROUTE:
-		return lo->s->tp > 1;
-	default:
-		return false;
-	}
+	unsigned flags = dt_node_op_flags(n->op);
+
+	return (flags & DT_OPF_INSIDE && lo->s->tp > 1) ||
+	       (flags & DT_OPF_ENTERS && dt_lo_cut(lo, n->param[0]) == 0) ||
+	       (flags & DT_OPF_BESIDE && dt_lo_cut(lo, n->param[3]) == 0);
 }
 
 /* The program's value of the graph's, whole or entered as its reader wants it. */
@@ -65,7 +58,7 @@ static int operand(struct dt_lower *lo, int *entered, const struct dt_node *n, i
 
 	if (v < 0)
 		return -1;
-	if (lo->info[v].partial && n->op != DT_OP_COMBINE && !(n->op == DT_OP_EXPERTS)) {
+	if (lo->info[v].partial && !(dt_node_op_flags(n->op) & DT_OPF_PARTIAL)) {
 		v = cut_node(lo, DT_OP_LEAVE, dt_lo_from(lo, v)->name, v, -1, lo->p->value[v].unit);
 		lo->map[graph_value] = v;
 	}
@@ -315,6 +308,7 @@ int dt_prog_build(const struct dt_prog_spec *s, struct dt_prog *ret, struct dt_e
 		forward(&lo);
 		if (s->backward)
 			backward(&lo);
+		dt_lo_prune(&lo);
 		rc = lo.failed ? -ENOMEM : join_lists(&lo);
 	}
 	if (rc == 0)

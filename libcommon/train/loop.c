@@ -33,10 +33,7 @@ void dt_train_catch_signals(void)
 
 static struct asked asked(void)
 {
-	struct asked a = {stop_signal != 0, save_signal != 0};
-
-	save_signal = 0;
-	return a;
+	return (struct asked){stop_signal != 0, save_signal != 0};
 }
 
 /* What a supervisor hears of: the phase, the step, and where the time went. */
@@ -82,11 +79,14 @@ static void announce_context(struct trainer *t)
 
 static void announce(struct trainer *t)
 {
-	char layout[64], mem[32], count[32];
-	int64_t params = dt_params_total(&t->table);
+	char layout[64], mem[32], count[32], part[64] = "", few[32];
+	int64_t params = dt_params_total(&t->table), trained = dt_params_trained(&t->table);
 
-	dt_log_msg(&t->root_log, "%s, %s parameters; layout %s, %d thread%s a rank (%s), %s a rank",
-		   t->config.name, dt_format_count((double)params, count, sizeof(count)),
+	if (trained < params)
+		snprintf(part, sizeof(part), " (%s trained)",
+			 dt_format_count((double)trained, few, sizeof(few)));
+	dt_log_msg(&t->root_log, "%s, %s parameters%s; layout %s, %d thread%s a rank (%s), %s a rank",
+		   t->config.name, dt_format_count((double)params, count, sizeof(count)), part,
 		   dt_layout_format(&t->run.layout, layout, sizeof(layout)), t->dev->nthreads,
 		   t->dev->nthreads == 1 ? "" : "s", dt_dev_isa(t->dev),
 		   dt_format_size(t->plan.arena_bytes, mem, sizeof(mem)));
@@ -97,6 +97,13 @@ static void announce(struct trainer *t)
 		t->run.layout.dp, (long long)(t->run.global_batch * t->run.seq));
 	if (t->run.layout.cp > 1)
 		announce_context(t);
+	if (t->info.nodes > 1 &&
+	    (t->run.layout.tp > t->info.local_size || t->info.local_size % t->run.layout.tp))
+		dt_log_msg(&t->root_log,
+			   "tensor-parallel groups of %d reach over machines of %d ranks: every layer waits "
+			   "for the "
+			   "network between them",
+			   t->run.layout.tp, t->info.local_size);
 	if (t->run.recompute.fit)
 		dt_log_msg(&t->root_log,
 			   "recomputation as it fits: %d layers of this stage as a whole, %d in part",
@@ -162,6 +169,27 @@ static int save_step(struct trainer *t, bool due, bool final, struct dt_err *err
 	return rc;
 }
 
+/* A spike to go back for; without a checkpoint to go back to its update is left out. */
+static int go_back(struct trainer *t, struct step_result *r, struct dt_err *err)
+{
+	int64_t from = t->loop.step + 1;
+	int rc = rollback(t, t->run.watch.back, err);
+
+	if (rc < 0)
+		return rc;
+	if (rc == 0) {
+		dt_log_msg(&t->root_log, "step %lld: back to step %lld, without the samples in between",
+			   (long long)from, (long long)t->loop.step);
+		tell(t, DT_BEAT_TRAIN, 0);
+		return 0;
+	}
+	r->back = false;
+	dt_log_msg(&t->root_log,
+		   "step %lld: no checkpoint of %lld steps ago or older, so its update is left out instead",
+		   (long long)from, (long long)t->run.watch.back);
+	return trainer_leave_out(t, r, "spike", err);
+}
+
 /* 1: asked to stop, state saved. */
 static int loop(struct trainer *t, struct dt_err *err)
 {
@@ -173,8 +201,14 @@ static int loop(struct trainer *t, struct dt_err *err)
 		bool last = t->loop.step + 1 == t->run.steps, save;
 
 		rc = trainer_step(t, asked(), &r, err);
+		if (rc == 0 && r.back)
+			rc = go_back(t, &r, err);
 		if (rc < 0)
 			return rc;
+		if (r.back)
+			continue;
+		if (r.save)
+			save_signal = 0;
 		tell(t, DT_BEAT_TRAIN, dt_now() - t->t.start);
 		save = o->dir && (last || r.stop || r.save || (o->every && t->loop.step % o->every == 0));
 		rc = save_step(t, save, last || r.stop, err);
@@ -211,6 +245,8 @@ static int start(struct trainer *t, struct dt_err *err)
 	if (rc == 0 && t->init)
 		dt_log_msg(&t->root_log, "starts from the weights of '%s' (--init random draws them instead)",
 			   t->run.model);
+	if (rc == 1 && dt_params_any_frozen(&t->table))
+		rc = store_init_frozen(t, err) < 0 ? err->code : 1;
 	if (rc == 0)
 		rc = store_init_weights(t, err);
 	init_close(t);

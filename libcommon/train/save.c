@@ -16,11 +16,20 @@
 #include <string.h>
 
 /* Kinds of values: the parameters, the optimizer's states, the gradients. */
-enum { KIND_MODEL, KIND_GRAD = KIND_MODEL + OPTIM_STATES_MAX + 1, KINDS };
+enum { KIND_MODEL, KIND_GRAD = KIND_MODEL + DT_OPTIM_STATES + 1, KINDS };
 
-static const char *kind_name(int kind)
+static const char *kind_name(const struct trainer *t, int kind)
 {
-	return kind == KIND_MODEL ? "model" : kind == KIND_GRAD ? "grad" : optim_state_name(kind - 1);
+	return kind == KIND_MODEL  ? "model"
+	       : kind == KIND_GRAD ? "grad"
+				   : dt_optim_rule(t->run.optim.kind)->state[kind - 1].name;
+}
+
+static enum dt_dtype kind_type(const struct trainer *t, int kind)
+{
+	return kind == KIND_MODEL  ? t->store.master.dtype
+	       : kind == KIND_GRAD ? DT_F32
+				   : t->optim.state[kind - 1].dtype;
 }
 
 /* Where element i of unit u is; NULL where the run has none of the kind. */
@@ -39,14 +48,14 @@ static int pieces_of(const struct trainer *t, const struct dt_local_param *lp, i
 		     int64_t hi, struct dt_piece *ret)
 {
 	const struct dt_param *p = &t->table.p[lp->index];
-	struct dt_piece box = {.dtype = kind == 0 ? t->store.master.dtype : DT_F32, .ndim = p->ndim};
+	struct dt_piece box = {.dtype = kind_type(t, kind), .ndim = p->ndim};
 	int64_t start = lp->flat - t->local.unit[lp->unit].flat, first = lo > start ? lo - start : 0,
 		last = hi < start + lp->numel ? hi - start : lp->numel;
 	int n;
 
 	if (first >= last)
 		return 0;
-	snprintf(box.name, sizeof(box.name), "%s/%s", kind_name(kind), p->name);
+	snprintf(box.name, sizeof(box.name), "%s/%s", kind_name(t, kind), p->name);
 	for (int d = 0; d < p->ndim; d++) {
 		box.global[d] = p->shape[d];
 		box.off[d] = lp->off[d];
@@ -80,7 +89,7 @@ static int my_pieces(struct trainer *t, struct dt_piece **ret, int *ret_n, struc
 			const struct dt_local_param *lp = &t->local.p[i];
 			int64_t numel = t->local.unit[lp->unit].numel;
 
-			if (counts(t, lp))
+			if (!t->table.p[lp->index].frozen && counts(t, lp))
 				n += pieces_of(t, lp, kind, numel * r / shares, numel * (r + 1) / shares,
 					       out + n);
 		}
@@ -107,7 +116,15 @@ static json_t *make_meta(struct trainer *t)
 		json_object_set_new(o, "model", dt_config_to_json(&t->config));
 		json_object_set_new(o, "run_id", json_string(t->save.run_id));
 		json_object_set_new(o, "run", dt_run_to_json(&t->run));
+		if (t->base[0])
+			json_object_set_new(
+				o, "base",
+				json_pack("{s:s, s:s}", "model", t->run.model, "fingerprint", t->base));
 	}
+	if (o && t->loop.nskip)
+		json_object_set_new(json_object_get(o, "data"), "skipped", skips_to_json(t));
+	if (o && (t->spike.n || t->spike.bad))
+		json_object_set_new(o, "spike", spike_to_json(&t->spike));
 	if (o && t->run.loss_scale == 0)
 		json_object_set_new(o, "loss_scale", optim_to_json(t));
 	return o;
@@ -376,7 +393,9 @@ int trainer_save(struct trainer *t, bool final, struct dt_err *err)
 	t->save.job = j;
 	rc = begin(t, j->dir, err);
 	if (rc == 0) {
-		rc = my_pieces(t, &j->piece, &j->n, err);
+		rc = inject_save(t, err);
+		if (rc == 0)
+			rc = my_pieces(t, &j->piece, &j->n, err);
 		if (rc == 0 && j->rank == 0 && !(j->meta = make_meta(t)))
 			rc = dt_err_sys(err, -ENOMEM, "cannot save");
 		if (rc == 0 && !dt_dev_is_host(t->dev))
@@ -482,7 +501,7 @@ static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 {
 	const json_t *meta = dt_ckpt_meta(ck), *data = json_object_get(meta, "data");
 	int64_t seq = 0, seed = 0, set = 0;
-	const char *hash = "", *id = "";
+	const char *hash = "", *id = "", *base = t->base;
 	int rc = same_model(t, ck, err);
 
 	if (rc < 0)
@@ -495,6 +514,13 @@ static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 	    (rc = dt_json_str(meta, "run_id", false, &id, err)) < 0)
 		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(ck));
 	snprintf(t->save.run_id, sizeof(t->save.run_id), "%s", id);
+	if ((rc = spike_from_json(&t->spike, meta, err)) < 0 || (rc = skips_from_json(t, meta, err)) < 0)
+		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(ck));
+	rc = dt_json_str(json_object_get(meta, "base"), "fingerprint", false, &base, err);
+	if (rc >= 0 && strcmp(base, t->base))
+		return dt_err_set(err, -EINVAL,
+				  "the adapters of checkpoint '%s' were trained on another base than '%s'",
+				  dt_ckpt_path(ck), t->run.model);
 	if (strcmp(hash, t->source.info.tokenizer_hash))
 		return dt_err_set(err, -EINVAL,
 				  "checkpoint '%s' was trained with another tokenizer than that of '%s'",
@@ -521,7 +547,34 @@ static int load_all(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 
 	for (int kind = 0; kind < KIND_GRAD; kind++)
 		for (int i = 0; i < t->local.n && rc == 0 && kind_at(t, kind, 0, 0); i++)
-			rc = load_param(t, ck, &t->local.p[i], kind, err);
+			if (!t->table.p[t->local.p[i].index].frozen)
+				rc = load_param(t, ck, &t->local.p[i], kind, err);
+	return rc;
+}
+
+/* All of it, from a checkpoint that this rank has opened, which is closed. */
+static int restore(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
+{
+	int rc;
+
+	if (t->info.size == 1)
+		dt_ckpt_read_once(ck);
+	rc = trainer_agree(t, load_all(t, ck, err), err);
+	if (rc == 0)
+		rc = store_publish(t, err);
+	dt_ckpt_close(ck);
+	return rc;
+}
+
+int trainer_restore(struct trainer *t, const char *path, struct dt_err *err)
+{
+	struct dt_ckpt *ck = NULL;
+	int rc = trainer_agree(t, dt_ckpt_open(path, &ck, err), err);
+
+	if (rc == 0)
+		return restore(t, ck, err);
+	if (ck)
+		dt_ckpt_close(ck);
 	return rc;
 }
 
@@ -529,6 +582,7 @@ int trainer_resume(struct trainer *t, struct dt_err *err)
 {
 	bool automatic = !strcmp(t->run.save.resume, "auto");
 	struct dt_ckpt *ck = NULL;
+	char path[PATH_MAX];
 	int rc = dt_ckpt_open(automatic ? t->run.save.dir : t->run.save.resume, &ck, err), missing;
 
 	/* Nothing to resume from is an answer only if every rank finds nothing. */
@@ -539,15 +593,10 @@ int trainer_resume(struct trainer *t, struct dt_err *err)
 			dt_ckpt_close(ck);
 		return rc;
 	}
-	if (t->info.size == 1)
-		dt_ckpt_read_once(ck);
-	rc = trainer_agree(t, load_all(t, ck, err), err);
+	snprintf(path, sizeof(path), "%s", dt_ckpt_path(ck));
+	rc = restore(t, ck, err);
 	if (rc == 0)
-		rc = store_publish(t, err);
-	if (rc == 0)
-		dt_log_msg(&t->root_log, "resumed from '%s' at step %lld", dt_ckpt_path(ck),
-			   (long long)t->loop.step);
-	dt_ckpt_close(ck);
+		dt_log_msg(&t->root_log, "resumed from '%s' at step %lld", path, (long long)t->loop.step);
 	return rc < 0 ? rc : 1;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

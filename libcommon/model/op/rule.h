@@ -91,6 +91,10 @@ void dt_lo_forward(struct dt_lower *lo, const struct dt_node *n);
 void dt_lo_linear8(struct dt_lower *lo, const struct dt_node *n);
 /* The gradients of queries joined by those of keys and values, dkv of all ranks; returns them. */
 int dt_lo_kv_scatter(struct dt_lower *lo, const struct dt_node *n, int dqkv, int dkv);
+/* The product dy^T x for the tensors param[0 .. 3) of n, where the list of such products is. */
+void dt_lo_weights(struct dt_lower *lo, const struct dt_node *n, int dy);
+/* Takes out of backward what no gradient of a trained tensor needs. */
+void dt_lo_prune(struct dt_lower *lo);
 /* The value as steps know it. */
 int dt_lo_real(const struct dt_lower *lo, int v);
 
@@ -117,6 +121,8 @@ DT_RULE(latent_join);
 DT_RULE(route);
 DT_RULE(experts);
 DT_RULE(combine);
+DT_RULE(lora_down);
+DT_RULE(lora_up);
 DT_RULE(loss);
 DT_RULE(head);
 DT_RULE(enter);
