@@ -97,6 +97,13 @@ static void announce(struct trainer *t)
 		t->run.layout.dp, (long long)(t->run.global_batch * t->run.seq));
 	if (t->run.layout.cp > 1)
 		announce_context(t);
+	for (int i = 0; dt_mixture_parts(t->source.data) > 1 && i < dt_mixture_parts(t->source.data); i++) {
+		struct dt_mixture_part p;
+
+		dt_mixture_part(t->source.data, i, &p);
+		dt_log_msg(&t->root_log, "data set '%s': %.4g%% of the samples, an epoch of it is %lld",
+			   p.path, p.share * 100, (long long)p.samples);
+	}
 	if (t->info.nodes > 1 &&
 	    (t->run.layout.tp > t->info.local_size || t->info.local_size % t->run.layout.tp))
 		dt_log_msg(&t->root_log,
