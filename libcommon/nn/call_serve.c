@@ -99,7 +99,8 @@ static struct choices choices_of(const struct dt_exec *x, const struct dt_node *
 
 static int route(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	const struct dt_moe moe = {n->attr.experts, n->attr.used, n->attr.unscaled};
+	const struct dt_moe moe = {
+		.experts = n->attr.experts, .used = n->attr.used, .unscaled = n->attr.unscaled};
 	const struct dt_ops *o = x->dev->ops;
 	struct choices c = choices_of(x, n, n->out[0]);
 	struct dt_tensor in = dt_call_mat(x, n->in[0]), scores = dt_call_mat(x, n->out[2]);
@@ -111,7 +112,7 @@ static int route(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 		in = wide;
 	}
 	TRY(o->matmul(x->dev, scores, in, false, x->w[n->param[0]], true, DT_NONE, false));
-	TRY(o->moe_route(x->dev, c.expert, dt_call_at(x, n->out[1]), scores, &moe));
+	TRY(o->moe_route(x->dev, c.expert, dt_call_at(x, n->out[1]), scores, DT_NONE, &moe));
 	TRY(o->moe_sort(x->dev, c.first, c.at, c.from, c.expert, c.n, n->attr.experts));
 	return 0;
 }
@@ -131,7 +132,8 @@ static int experts(struct dt_exec *x, const struct dt_node *n, struct dt_err *er
 static int combine(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	TRY(x->dev->ops->moe_sum(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
-				 choices_of(x, n, n->in[1]).at, dt_call_at(x, n->in[2])));
+				 choices_of(x, n, n->in[1]).at, dt_call_at(x, n->in[2]), DT_NONE,
+				n->attr.used));
 	return 0;
 }
 
