@@ -35,7 +35,7 @@ int dt_check_moe_sort(const struct dt_dev *dev, int32_t *first, int32_t *at, int
 	return experts < 1 || experts > DT_MOE_MOST || choices < 0 ? -EINVAL : 0;
 }
 
-int dt_check_moe_place(const struct dt_dev *dev, int32_t *first, int32_t *at, int32_t *from, float *count,
+int dt_check_moe_place(const struct dt_dev *dev, int32_t *first, int32_t *at, int32_t *from,
 		       const int32_t *expert, const float *weight, int64_t choices,
 		       const struct dt_moe_place *p)
 {

@@ -18,8 +18,7 @@
  *           which one is there, first [experts + 1] where those of an expert begin, and at last choices.
  *   place   the same of experts [begin, begin + n) alone, whose rows are counted from 0: at is DT_MOE_AWAY
  *           for the choices of others, first [n + 1]. capacity > 0: an expert takes so many choices at most,
- *           those of the largest weight (of equal ones the first), the others are DT_MOE_AWAY too. count [n]
- *           (f32, added to) are the choices of each expert, those that capacity sends away included.
+ *           those of the largest weight (of equal ones the first), the others are DT_MOE_AWAY too.
  *   gather  y [m, n]: row i is row from[i] / used of x, m <= first[n].
  *   sum     y [rows, n] = also + sum over a row's choices i, in their order, of weight[i] x[at[i]]; x and
  *           also (or DT_NONE: 0) f32, bf16 or f16, weight NULL: 1, what is DT_MOE_AWAY is left out; in f32,

@@ -148,7 +148,7 @@ static void drop(const float *weight, int32_t *at, int32_t *list, int64_t n, int
 	qsort(list, (size_t)capacity, sizeof *list, earlier);
 }
 
-int dt_cpu_moe_place(struct dt_dev *dev, int32_t *first, int32_t *at, int32_t *from, float *count,
+int dt_cpu_moe_place(struct dt_dev *dev, int32_t *first, int32_t *at, int32_t *from,
 		     const int32_t *expert, const float *weight, int64_t choices,
 		     const struct dt_moe_place *p)
 {
@@ -160,10 +160,8 @@ int dt_cpu_moe_place(struct dt_dev *dev, int32_t *first, int32_t *at, int32_t *f
 	for (int64_t i = 0; i < choices; i++)
 		if (expert[i] >= p->begin && expert[i] < p->begin + p->n)
 			next[expert[i] - p->begin + 1]++;
-	for (int64_t e = 0; e < p->n; e++) {
-		count[e] += (float)next[e + 1];
+	for (int64_t e = 0; e < p->n; e++)
 		next[e + 1] += next[e];
-	}
 	for (int64_t i = 0; i < choices; i++) { /* all of them by expert: from is as long */
 		const int64_t e = expert[i] - p->begin;
 

@@ -200,7 +200,7 @@ int dt_cuda_moe_route_backward(struct dt_dev *, struct dt_tensor, const float *,
 	return -ENOTSUP;
 }
 
-int dt_cuda_moe_place(struct dt_dev *, int32_t *, int32_t *, int32_t *, float *, const int32_t *,
+int dt_cuda_moe_place(struct dt_dev *, int32_t *, int32_t *, int32_t *, const int32_t *,
 		      const float *, int64_t, const struct dt_moe_place *)
 {
 	return -ENOTSUP;

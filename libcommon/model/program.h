@@ -82,6 +82,7 @@ struct dt_prog_spec {
 	int64_t outputs;   /* > 0: serving, whose rows are what a pass has; so many may want logits */
 	bool split;	   /* weight gradients apart */
 	int ep;
+	double capacity; /* of experts, over an even share of the choices; 0: they take all */
 	int64_t loss_chunk;
 	/* local number of a tensor, or -1; its local rows and columns */
 	int (*local)(const void *arg, int param, int64_t shape[2], int64_t off[2]);

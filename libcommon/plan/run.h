@@ -42,6 +42,18 @@ struct dt_run_save {
 	bool grads; /* checkpoints also have the step's gradients, grad/NAME */
 };
 
+/* Whose choices are counted for the loss that balances experts; see kernels/moe.h. */
+enum dt_over { DT_OVER_SEQUENCE, DT_OVER_MICROBATCH, DT_OVER_BATCH };
+#define DT_OVER_CHOICES "sequence|microbatch|batch"
+
+struct dt_run_mixture {
+	double balance;	   /* of the loss that balances experts; 0: none */
+	enum dt_over over; /* the batch: over all ranks, and the step's microbatches so far */
+	double z;	   /* of the squared log-sum-exp of the router's scores; 0: none */
+	double bias_rate;  /* by which biases of the choice move a step; 0: they stay */
+	double capacity;   /* choices an expert takes, over an even share of them; 0: all */
+};
+
 struct dt_run {
 	/* The model, and the ranks it is cut over. */
 	const char *model; /* as asked for: preset, config.json or checkpoint */
@@ -71,6 +83,8 @@ struct dt_run {
 	struct dt_optim optim; /* kind, betas, eps, weight decay */
 	struct dt_lr lr;
 	double clip; /* largest gradient norm; 0: off */
+
+	struct dt_run_mixture mixture; /* where the model has experts */
 
 	/* Memory and messages. */
 	struct dt_keep recompute;

@@ -100,6 +100,7 @@ static int build_chunk(struct maker *m, struct dt_stage *p, int k, struct dt_err
 				     .outputs = m->outputs,
 				     .split = p->split,
 				     .ep = l->ep,
+				     .capacity = s->mixture.capacity,
 				     .loss_chunk = p->loss_chunk,
 				     .local = local,
 				     .local_arg = m,
@@ -192,6 +193,7 @@ struct dt_cost_site dt_stage_site(const struct dt_stage *p, const struct dt_run 
 	return (struct dt_cost_site){.p = &p->chunk[k],
 				     .seq = r->seq,
 				     .tp = r->layout.tp,
+				     .ep = r->layout.ep,
 				     .compute = r->compute,
 				     .loss_chunk = p->loss_chunk,
 				     .param = (const int64_t(*)[2])p->shape};

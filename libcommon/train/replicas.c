@@ -28,12 +28,16 @@ bool counts(const struct trainer *t, const struct dt_local_param *lp)
 	return p->role != DT_W_EMBED || holds_embed(t);
 }
 
-/* Norms see only this rank's rows where the residual stream is cut; those of heads only this rank's heads. */
+/*
+ * Norms see only this rank's rows where the residual stream is cut; those of heads only this rank's heads;
+ * routers only its experts.
+ */
 static bool of_rank(const struct trainer *t, enum dt_role role)
 {
 	switch (role) {
 	case DT_W_Q_NORM:
 	case DT_W_K_NORM:
+	case DT_W_ROUTER: /* of the choices of this rank's experts */
 		return t->run.layout.tp > 1;
 	case DT_W_ATTN_NORM:
 	case DT_W_ATTN_NORM_B:
@@ -54,7 +58,7 @@ int replicas_sum(struct trainer *t, int unit, struct dt_err *err)
 	const struct dt_local_unit *u = &t->local.unit[unit];
 	int rc = 0;
 
-	if (!t->exec.seq_parallel && !t->grads.kv_group && !(t->config.qk_norm && t->run.layout.tp > 1))
+	if (!t->exec.seq_parallel && !t->grads.kv_group && !((t->config.qk_norm || t->config.experts) && t->run.layout.tp > 1))
 		return 0;
 	for (int i = 0; i < t->local.n && rc == 0; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];

@@ -65,7 +65,9 @@ int trainer_step(struct trainer *t, bool stop_asked, struct step_result *ret, st
 	memset(&t->t, 0, sizeof(t->t));
 	t->t.start = dt_now();
 	ret->loss_scale = t->optim.loss_scale;
-	rc = gradients(t, t->optim.loss_scale / tokens, &loss, err);
+	rc = experts_begin(t, err);
+	if (rc == 0)
+		rc = gradients(t, t->optim.loss_scale / tokens, &loss, err);
 	if (rc < 0)
 		return rc;
 	v = (struct verdict){loss, stop_asked, t->grads.bad != NULL};
@@ -82,7 +84,8 @@ int trainer_step(struct trainer *t, bool stop_asked, struct step_result *ret, st
 	ret->stop = v.stop != 0;
 	ret->lr = dt_lr_at(&t->run.lr, t->loop.step);
 	ret->grad_norm = NAN;
-	if (!ret->skipped)
+	rc = experts_end(t, !ret->skipped, err);
+	if (rc == 0 && !ret->skipped)
 		rc = optim_step(t, ret->lr, &ret->grad_norm, err);
 	t->t.optimizer = dt_now() - t0;
 	t->loop.step++;

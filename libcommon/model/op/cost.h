@@ -8,7 +8,7 @@
 
 #include "model/program.h"
 
-enum dt_message { DT_MSG_NONE, DT_MSG_ALL_REDUCE, DT_MSG_GATHER, DT_MSG_REDUCE_SCATTER };
+enum dt_message { DT_MSG_NONE, DT_MSG_ALL_REDUCE, DT_MSG_GATHER, DT_MSG_REDUCE_SCATTER, DT_MSG_ALL_TO_ALL };
 
 struct dt_node_cost {
 	/*
@@ -31,13 +31,14 @@ struct dt_cost_site { /* what a node does not say itself */
 	const struct dt_prog *p;
 	int64_t seq;		   /* tokens a sequence */
 	int tp;			   /* tensor-parallel ranks */
+	int ep;			   /* ranks that experts are divided among */
 	enum dt_dtype compute;	   /* of weights; their gradients are f32 */
 	int64_t loss_chunk;	   /* rows of logits at a time */
 	const int64_t (*param)[2]; /* rows and columns of tensors, by local number */
 };
 
 struct dt_node_cost dt_step_cost(const struct dt_cost_site *s, const struct dt_step *step);
-/* "all-reduce", "gather", "reduce-scatter"; "" for none. */
+/* "all-reduce", "gather", "reduce-scatter", "all-to-all"; "" for none. */
 const char *dt_message_name(enum dt_message m);
 
 /* ---- for the ops ---- */
@@ -54,6 +55,7 @@ typedef struct dt_node_cost dt_cost_of(const struct dt_cost_site *s, const struc
 dt_cost_of dt_cost_embed, dt_cost_embed_b, dt_cost_linear, dt_cost_colsum, dt_cost_dw, dt_cost_dx,
 	dt_cost_quantize, dt_cost_linear8, dt_cost_dx8, dt_cost_dw8, dt_cost_attention, dt_cost_attention_b,
 	dt_cost_route, dt_cost_route_b, dt_cost_experts, dt_cost_experts_dx, dt_cost_experts_dw, dt_cost_loss,
+	dt_cost_combine, dt_cost_combine_b, dt_cost_dispatch, dt_cost_dispatch_b, dt_cost_exchange,
 	dt_cost_enter, dt_cost_leave;
 
 #endif

@@ -117,6 +117,8 @@ DT_RULE(head);
 DT_RULE(enter);
 DT_RULE(leave);
 DT_RULE(add);
+DT_RULE(dispatch);
+DT_RULE(exchange);
 #undef DT_RULE
 
 #endif

@@ -16,12 +16,14 @@ const struct dt_op_rule dt_op_rules[DT_OP_N] = {
 	[DT_OP_LATENT_JOIN] = {dt_shape_latent_join, dt_back_latent_join},
 	[DT_OP_ROUTE] = {dt_shape_route, dt_back_route, dt_cost_route},
 	[DT_OP_EXPERTS] = {dt_shape_experts, dt_back_experts, dt_cost_experts},
-	[DT_OP_COMBINE] = {dt_shape_combine, dt_back_combine},
+	[DT_OP_COMBINE] = {dt_shape_combine, dt_back_combine, dt_cost_combine},
 	[DT_OP_LOSS] = {dt_shape_loss, dt_back_loss, dt_cost_loss},
 	[DT_OP_HEAD] = {dt_shape_head, NULL, dt_cost_linear},
 	[DT_OP_ENTER] = {dt_shape_enter, dt_back_enter, dt_cost_enter},
 	[DT_OP_LEAVE] = {dt_shape_leave, dt_back_leave, dt_cost_leave},
 	[DT_OP_ADD] = {dt_shape_add, dt_back_add},
+	[DT_OP_DISPATCH] = {dt_shape_dispatch, dt_back_dispatch, dt_cost_dispatch},
+	[DT_OP_EXCHANGE] = {dt_shape_exchange, dt_back_exchange, dt_cost_exchange},
 	/* lowering adds these alone */
 	[DT_OP_QUANTIZE] = {.cost = dt_cost_quantize},
 	[DT_OP_LINEAR8] = {.cost = dt_cost_linear8},
@@ -38,6 +40,8 @@ const struct dt_op_rule dt_op_rules[DT_OP_N] = {
 	[DT_OP_ROUTE_B] = {.cost = dt_cost_route_b},
 	[DT_OP_EXPERTS_DX] = {.cost = dt_cost_experts_dx},
 	[DT_OP_EXPERTS_DW] = {.cost = dt_cost_experts_dw},
+	[DT_OP_COMBINE_B] = {.cost = dt_cost_combine_b},
+	[DT_OP_DISPATCH_B] = {.cost = dt_cost_dispatch_b},
 };
 
 struct dt_node_cost dt_step_cost(const struct dt_cost_site *s, const struct dt_step *step)
