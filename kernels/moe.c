@@ -23,8 +23,8 @@ int dt_check_moe_route_backward(const struct dt_dev *dev, struct dt_tensor dscor
 				const int32_t *expert, struct dt_tensor score, const struct dt_moe *p,
 				const struct dt_moe_loss *l)
 {
-	if (!routes(score, p) || !dt_is(dscore, DT_F32, dt_numel(score)) ||
-	    (l->balance != 0 && !l->load) || (l->load && l->load_rows < 1))
+	if (!routes(score, p) || !dt_is(dscore, DT_F32, dt_numel(score)) || (l->balance != 0 && !l->load) ||
+	    (l->load && l->load_rows < 1))
 		return -EINVAL;
 	return dt_rows(score) ? 0 : DT_EMPTY;
 }

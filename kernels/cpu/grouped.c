@@ -54,8 +54,8 @@ static void narrow(struct dt_dev *dev, struct mat to, struct mat from)
 {
 #pragma omp parallel for num_threads(dev->nthreads) if (to.rows * to.cols > DT_SERIAL)
 	for (int64_t i = 0; i < to.rows; i++)
-		narrow_row(to.p + i * to.ld * dt_dtype_size(to.type), to.type,
-			   (float *)from.p + i * from.ld, to.cols);
+		narrow_row(to.p + i * to.ld * dt_dtype_size(to.type), to.type, (float *)from.p + i * from.ld,
+			   to.cols);
 }
 
 struct term {
@@ -78,10 +78,9 @@ static int gemm(struct dt_dev *dev, struct mat c, const struct term *t, int n, b
 	wc = wide(dev, c, &at, accumulate);
 	for (int i = 0; i < n; i++) {
 		const struct mat a = wide(dev, t[i].a, &at, true), b = wide(dev, t[i].b, &at, true);
-		const dnnl_status_t s =
-			dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', c.rows, c.cols, ta ? a.rows : a.cols, 1,
-				   (float *)a.p, a.ld, (float *)b.p, b.ld, accumulate || i > 0,
-				   (float *)wc.p, wc.ld);
+		const dnnl_status_t s = dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', c.rows, c.cols,
+						   ta ? a.rows : a.cols, 1, (float *)a.p, a.ld, (float *)b.p,
+						   b.ld, accumulate || i > 0, (float *)wc.p, wc.ld);
 
 		if (s != dnnl_success)
 			return s == dnnl_out_of_memory ? -ENOMEM : -EIO;
@@ -110,7 +109,7 @@ static struct call call_of(struct dt_dev *dev, struct dt_tensor y, struct dt_ten
 			   struct dt_tensor w2, const struct dt_grouped *g)
 {
 	return (struct call){
-		dev, y, x, w, w2, dt_rows(w) / g->experts, w2.data ? dt_rows(w2) / g->experts : 0,
+		dev,	   y, x, w, w2, dt_rows(w) / g->experts, w2.data ? dt_rows(w2) / g->experts : 0,
 		dt_cols(x)};
 }
 

@@ -148,9 +148,8 @@ static void drop(const float *weight, int32_t *at, int32_t *list, int64_t n, int
 	qsort(list, (size_t)capacity, sizeof *list, earlier);
 }
 
-int dt_cpu_moe_place(struct dt_dev *dev, int32_t *first, int32_t *at, int32_t *from,
-		     const int32_t *expert, const float *weight, int64_t choices,
-		     const struct dt_moe_place *p)
+int dt_cpu_moe_place(struct dt_dev *dev, int32_t *first, int32_t *at, int32_t *from, const int32_t *expert,
+		     const float *weight, int64_t choices, const struct dt_moe_place *p)
 {
 	int32_t next[DT_MOE_MOST + 1] = {0};
 	int32_t to = 0;

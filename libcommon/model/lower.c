@@ -44,7 +44,8 @@ static int cut_node(struct dt_lower *lo, enum dt_op op, const char *name, int a,
 }
 
 /* Likewise one between the rows of a node's choices and the node. */
-static int rows_node(struct dt_lower *lo, enum dt_op op, const struct dt_node *reader, const struct dt_attr *a)
+static int rows_node(struct dt_lower *lo, enum dt_op op, const struct dt_node *reader,
+		     const struct dt_attr *a)
 {
 	struct dt_node n = dt_node_blank(op, reader->unit, reader->name);
 

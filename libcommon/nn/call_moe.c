@@ -113,7 +113,8 @@ static int tell_counts(struct dt_exec *x, const struct dt_node *n, struct dt_cho
 
 	for (int64_t e = 0; e < experts; e++)
 		x->mixture.sent[e] = c.first[e + 1] - c.first[e];
-	rc = dt_all_to_all(x->mixture.ep, c.owned + 1, x->mixture.sent, each, DT_I32, "counts of choices", err);
+	rc = dt_all_to_all(x->mixture.ep, c.owned + 1, x->mixture.sent, each, DT_I32, "counts of choices",
+			   err);
 	c.owned[0] = 0;
 	for (int64_t e = 0; e < experts; e++)
 		c.owned[e + 1] += c.owned[e];
@@ -161,18 +162,17 @@ int dt_call_route_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *e
 	bool alone = !x->tp || dt_comm_rank(x->tp) == 0;
 	int64_t all = x->p->rows[DT_ROWS_ALL], groups = load_groups(x);
 	double ret[2] = {0}, experts = (double)n->attr.experts;
-	struct dt_moe_loss l = {
-		.balance = alone ? (float)(x->mixture.balance * experts) * x->loss_scale : 0,
-		.z = alone ? (float)x->mixture.z * x->loss_scale : 0,
-		.load = dt_call_at(x, n->in[4]),
-		.load_rows = all / groups,
-		.ret = ret};
+	struct dt_moe_loss l = {.balance = alone ? (float)(x->mixture.balance * experts) * x->loss_scale : 0,
+				.z = alone ? (float)x->mixture.z * x->loss_scale : 0,
+				.load = dt_call_at(x, n->in[4]),
+				.load_rows = all / groups,
+				.ret = ret};
 	struct dt_tensor ds = dt_call_mat(x, n->out[1]), in = dt_call_mat(x, n->in[3]),
 			 dx = dt_call_mat(x, n->out[0]), w = x->w[n->param[0]], wide = dx;
 	int rc;
 
-	TRY(o->moe_route_backward(x->dev, ds, dt_call_at(x, n->in[0]),
-				  dt_call_choices(x, n, n->in[2]).expert, dt_call_mat(x, n->in[1]), &moe, &l));
+	TRY(o->moe_route_backward(x->dev, ds, dt_call_at(x, n->in[0]), dt_call_choices(x, n, n->in[2]).expert,
+				  dt_call_mat(x, n->in[1]), &moe, &l));
 	x->mixture.balance_sum += alone ? experts * ret[0] : 0;
 	x->mixture.z_sum += alone ? ret[1] : 0;
 	if ((rc = widen(x, &in, n->out[2], err)) < 0 || (rc = widen(x, &w, n->out[3], err)) < 0)
@@ -210,11 +210,10 @@ int dt_call_combine(struct dt_exec *x, const struct dt_node *n, struct dt_err *e
 
 int dt_call_combine_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	TRY(x->dev->ops->moe_sum_backward(x->dev, dt_call_live(x, n, n->out[0], n->in[2]),
-					  dt_call_at(x, n->out[1]), dt_call_mat(x, n->in[0]),
-					  dt_call_live(x, n, n->in[1], n->in[2]),
-					  dt_call_choices(x, n, n->in[2]).at, dt_call_at(x, n->in[3]),
-					  n->attr.used));
+	TRY(x->dev->ops->moe_sum_backward(
+		x->dev, dt_call_live(x, n, n->out[0], n->in[2]), dt_call_at(x, n->out[1]),
+		dt_call_mat(x, n->in[0]), dt_call_live(x, n, n->in[1], n->in[2]),
+		dt_call_choices(x, n, n->in[2]).at, dt_call_at(x, n->in[3]), n->attr.used));
 	return 0;
 }
 

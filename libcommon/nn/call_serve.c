@@ -119,7 +119,7 @@ static int combine(struct dt_exec *x, const struct dt_node *n, struct dt_err *er
 {
 	TRY(x->dev->ops->moe_sum(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
 				 dt_call_choices(x, n, n->in[1]).at, dt_call_at(x, n->in[2]), DT_NONE,
-				n->attr.used));
+				 n->attr.used));
 	return 0;
 }
 

@@ -231,7 +231,8 @@ int dt_exec_open(struct dt_exec *x, const struct dt_run *r, struct dt_coords at,
 	rc = check(x, err);
 	if (rc < 0)
 		return rc;
-	if ((rc = bind_mixture(x, r)) == 0 && (rc = bind_params(x, weights, grads)) == 0 && (rc = bind_positions(x)) == 0)
+	if ((rc = bind_mixture(x, r)) == 0 && (rc = bind_params(x, weights, grads)) == 0 &&
+	    (rc = bind_positions(x)) == 0)
 		rc = dt_exec_bind_rope(x);
 	if (rc < 0) {
 		dt_exec_close(x);

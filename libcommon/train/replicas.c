@@ -58,7 +58,8 @@ int replicas_sum(struct trainer *t, int unit, struct dt_err *err)
 	const struct dt_local_unit *u = &t->local.unit[unit];
 	int rc = 0;
 
-	if (!t->exec.seq_parallel && !t->grads.kv_group && !((t->config.qk_norm || t->config.experts) && t->run.layout.tp > 1))
+	if (!t->exec.seq_parallel && !t->grads.kv_group &&
+	    !((t->config.qk_norm || t->config.experts) && t->run.layout.tp > 1))
 		return 0;
 	for (int i = 0; i < t->local.n && rc == 0; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];

@@ -292,7 +292,7 @@ static void test_group(void **state)
  */
 static bool is_apart(const char *name)
 {
-	static const char *const apart[] = {"packed_",	  "grouped_",		"moe_place",
+	static const char *const apart[] = {"packed_",	  "grouped_",	      "moe_place",
 					    "moe_gather", "moe_sum_backward", "moe_route_backward"};
 
 	for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)

@@ -154,7 +154,8 @@ int dt_block_experts(struct dt_builder *b, int h)
 	weights = n->out[1];
 	out = experts(b, "expert_up", "up", h, choices, true, t + first, 2 - first);
 	attr = routing(c);
-	out = experts(b, "expert_down", "routed", activation(b, out, choices, &attr), choices, false, t + 2, 1);
+	out = experts(b, "expert_down", "routed", activation(b, out, choices, &attr), choices, false, t + 2,
+		      1);
 	n = dt_node_add(b, DT_OP_COMBINE, "combine", 1, sum);
 	if (!n)
 		return -1;

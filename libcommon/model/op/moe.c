@@ -58,7 +58,8 @@ void dt_shape_route(struct dt_lower *lo, struct dt_node *n)
 void dt_back_route(struct dt_lower *lo, const struct dt_node *n)
 {
 	int dw = dt_lo_grad(lo, n->out[1]), scores = dt_lo_need(lo, n->out[2]),
-	    choices = dt_lo_need(lo, n->out[0]), load = dt_lo_need(lo, n->out[4]), x = dt_lo_need(lo, n->in[0]);
+	    choices = dt_lo_need(lo, n->out[0]), load = dt_lo_need(lo, n->out[4]),
+	    x = dt_lo_need(lo, n->in[0]);
 	int dx = dt_lo_like(lo, "d.in", n->unit, n->in[0]), room[3] = {-1, -1, -1};
 	int64_t cols = lo->p->value[n->in[0]].cols, experts = n->attr.experts;
 	struct dt_node *m;
@@ -88,11 +89,11 @@ void dt_shape_experts(struct dt_lower *lo, struct dt_node *n)
 	for (int i = 0; i < 3; i++)
 		rows += dt_lo_dim(lo, n->param[i], 0);
 	cols = rows / (n->attr.expert_n / lo->s->ep);
-	n->out[0] = dt_lo_serves(lo) ? dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit,
-						   n->attr.down ? DT_F32 : lo->s->compute, DT_ROWS_ALL,
-						   n->attr.used, cols)
-				     : dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, x.dtype, x.rows,
-						   x.mul, cols);
+	n->out[0] =
+		dt_lo_serves(lo)
+			? dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit,
+				      n->attr.down ? DT_F32 : lo->s->compute, DT_ROWS_ALL, n->attr.used, cols)
+			: dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, x.dtype, x.rows, x.mul, cols);
 	lo->info[n->out[0]].partial = n->attr.down && lo->s->tp > 1;
 }
 
@@ -153,8 +154,8 @@ void dt_shape_exchange(struct dt_lower *lo, struct dt_node *n)
 {
 	const struct dt_value x = lo->p->value[n->in[0]];
 
-	n->out[0] = choice_rows(lo, n->attr.back ? "returned" : "exchanged", n, !n->attr.back, x.dtype,
-				x.cols);
+	n->out[0] =
+		choice_rows(lo, n->attr.back ? "returned" : "exchanged", n, !n->attr.back, x.dtype, x.cols);
 	lo->info[n->out[0]].partial = lo->info[n->in[0]].partial;
 }
 
