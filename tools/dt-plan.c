@@ -4,10 +4,10 @@
 #include "base/tmpfile.h"
 #include "base/units.h"
 #include "plan/calibrate.h"
-#include "plan/fp8.h"
 #include "plan/run_options.h"
 #include "plan/search.h"
 #include "plan/servplan.h"
+#include "plan/stage.h"
 
 #include <errno.h>
 #include <math.h>
@@ -40,7 +40,7 @@ static const char *const examples[] = {
 	NULL,
 };
 
-enum { EMIT_NOTHING, EMIT_ARGS, EMIT_CLUSTER };
+enum { EMIT_NOTHING, EMIT_ARGS, EMIT_COMMAND, EMIT_SRUN, EMIT_CLUSTER };
 
 static const struct dt_opt own[] = {
 	DT_OPT_HEADING("Machines"),
@@ -73,6 +73,7 @@ static const struct dt_opt own[] = {
 	{"calibrate", 0, DT_OPT_STR, &a.calibrate, "FILE",
 	 "measured steps, JSON Lines: fit what programs reach of the device"},
 	{"validate", 0, DT_OPT_STR, &a.validate, "FILE", "measured steps: compare with what is predicted"},
+	DT_RUN_OPT("vocab"),
 	DT_OPT_HEADING("Training"),
 	DT_RUN_OPT("global-batch", .def_text = "16 a device"),
 	DT_RUN_OPT("seq", .def_text = "the model's, 4096 at most"),
@@ -107,7 +108,7 @@ static const struct dt_opt own[] = {
 	{"tpot", 0, DT_OPT_REAL, &a.serve_q.tpot_s, "SECONDS", "time a further token", .min = 1e-6,
 	 .max = 1e6, .def = "0.05"},
 	{"weights", 0, DT_OPT_CHOICE, &a.serve_q.weights, DT_WEIGHT_CHOICES, "type of the weights served",
-	 .def = "bf16"},
+	 .elsewhere = DT_WEIGHT_ELSEWHERE, .def = "bf16"},
 	{"kv-precision", 0, DT_OPT_CHOICE, &a.kv, DT_KV_CHOICES, "type of the KV cache served; auto: bf16",
 	 .def = "auto"},
 	DT_OPT_HEADING("The whole run"),
@@ -123,8 +124,10 @@ static const struct dt_opt own[] = {
 	{"compare", 0, DT_OPT_STR, &a.compare, "LAYOUT", "judge this layout beside the best"},
 	{"explain", 0, DT_OPT_FLAG, &a.explain, NULL,
 	 "say what a step's time goes into, and what was passed over"},
-	{"emit", 0, DT_OPT_CHOICE, &a.emit, "no|args|cluster",
-	 "only the best plan as arguments of dt-train, or the description of the machines"},
+	{"emit", 0, DT_OPT_CHOICE, &a.emit, "no|args|command|srun|cluster",
+	 "only the best plan: arguments of dt-train, the whole line with mpirun or srun; or the description "
+	 "of the machines"},
+	DT_RUN_OPT("data", .help = "data set in the line of --emit command", .def_text = "corpus.h5"),
 	{"json", 0, DT_OPT_FLAG, &a.json, NULL, "one JSON object"},
 	DT_OPT_END,
 };
@@ -150,11 +153,7 @@ static int fail(const struct dt_err *err)
 /* Ranks as processes of this machine: its cores and memory, shared. */
 static void this_machine(struct dt_cluster *c)
 {
-	long cores = sysconf(_SC_NPROCESSORS_ONLN), pages = sysconf(_SC_PHYS_PAGES),
-	     page = sysconf(_SC_PAGESIZE);
-
-	c->cores = cores > 0 ? (int)cores : 1;
-	c->device.mem_bytes = (double)pages * (double)page / c->cores;
+	dt_cluster_this_machine(c);
 	if (!a.node_given)
 		c->gpus_a_node = (int)a.gpus;
 }
@@ -291,6 +290,14 @@ out:
 
 /* ---- training plans ---- */
 
+/* A prediction is right to some percent: two digits, the rest would be false. */
+static double two_digits(double x)
+{
+	double unit = x > 0 ? pow(10, floor(log10(x)) - 1) : 1;
+
+	return unit > 1 ? round(x / unit) * unit : x;
+}
+
 static void print_run(const struct dt_candidate *c)
 {
 	const struct dt_cluster *k = &a.cluster;
@@ -300,11 +307,15 @@ static void print_run(const struct dt_candidate *c)
 	if (a.tokens) {
 		double s = (double)a.tokens / c->t.tokens_per_s, hours = s / 3600 * k->gpus;
 
-		printf("%s tokens take %s", dt_format_count((double)a.tokens, n, sizeof(n)),
-		       dt_format_duration(s, t, sizeof(t)));
-		printf(" (%.1f days), %.4g device hours", s / DAY, hours);
+		printf("%s tokens take about ", dt_format_count((double)a.tokens, n, sizeof(n)));
+		if (s < 2 * DAY)
+			printf("%s", dt_format_duration(s, t, sizeof(t)));
+		else
+			printf("%.0f days", two_digits(s / DAY));
+		printf(", %s device hours", dt_format_count(two_digits(hours), n, sizeof(n)));
 		if (price > 0)
-			printf(", %.4g at %g an hour", hours * price, price);
+			printf(", %s at %g an hour", dt_format_count(two_digits(hours * price), n, sizeof(n)),
+			       price);
 		putchar('\n');
 	}
 	if (a.mtbf_hours > 0) {
@@ -490,6 +501,29 @@ static int judge(struct dt_candidate *ret, struct dt_err *err)
 				 a.compare, (long long)a.q.fit.run.global_batch);
 }
 
+static bool emits_plan(void)
+{
+	return a.emit == EMIT_ARGS || a.emit == EMIT_COMMAND || a.emit == EMIT_SRUN;
+}
+
+/* The plan's arguments, or the line that starts it. */
+static void print_command(const char *args)
+{
+	int ranks = a.cluster.gpus, here = a.cluster.gpus_a_node, nodes = (ranks + here - 1) / here;
+
+	if (a.emit == EMIT_SRUN)
+		printf("srun --nodes %d --ntasks %d --ntasks-per-node %d ", nodes, ranks,
+		       nodes > 1 ? here : ranks);
+	else if (a.emit == EMIT_COMMAND && nodes > 1)
+		printf("mpirun -np %d --map-by ppr:%d:node ", ranks, here);
+	else if (a.emit == EMIT_COMMAND && ranks > 1)
+		printf("mpirun -np %d ", ranks);
+	if (a.emit != EMIT_ARGS)
+		printf("dt-train --data %s%s ", a.o.run.data.train ? a.o.run.data.train : "corpus.h5",
+		       a.cluster.cores ? "" : " --device cuda");
+	puts(args);
+}
+
 static int plan_training(const char *model, struct dt_err *err)
 {
 	struct dt_candidate other;
@@ -502,12 +536,12 @@ static int plan_training(const char *model, struct dt_err *err)
 	rc = dt_plan_search(&a.q, (int)a.top, &p, err);
 	if (rc < 0 && !(a.compare && rc == -EINVAL)) /* a layout nobody would try can still be judged */
 		return fail(err);
-	if (a.emit == EMIT_ARGS && p.n == 0 && !a.compare) {
+	if (emits_plan() && p.n == 0 && !a.compare) {
 		dt_err_set(err, -ENOSPC, "nothing fits");
 		fail(err);
 		status = DT_EXIT_NO;
-	} else if (a.emit == EMIT_ARGS) {
-		puts(dt_plan_args(&a.q, a.compare ? &other : &p.best[0], model, args, sizeof(args)));
+	} else if (emits_plan()) {
+		print_command(dt_plan_args(&a.q, a.compare ? &other : &p.best[0], model, args, sizeof(args)));
 		status = DT_EXIT_OK;
 	} else {
 		status = a.json ? print_json(&p, a.compare ? &other : NULL, err)
@@ -564,22 +598,24 @@ static int roofline(struct dt_err *err)
 	double bits = dt_weight_bits((enum dt_weight_format)a.serve_q.weights),
 	       ridge = d.peak_flops / d.mem_bw, kv = a.kv ? dt_kv_bits(c, a.kv) : 16;
 	int64_t seq = a.q.fit.run.seq, mb = a.q.fit.run.microbatch ? a.q.fit.run.microbatch : 1;
-	const struct {
+	struct {
 		const char *name;
 		struct dt_intensity i;
-	} rows[] = {
-		{"train", dt_train_intensity(c, mb, seq)},
-		{"prefill", dt_prefill_intensity(c, seq, bits)},
-		{"decode, 1 sequence", dt_decode_intensity(c, 1, seq, bits, kv)},
-		{"decode, 32 sequences", dt_decode_intensity(c, 32, seq, bits, kv)},
-		{"decode, 256 sequences", dt_decode_intensity(c, 256, seq, bits, kv)},
-	};
+	} rows[] = {{.name = "train"},
+		    {.name = "prefill"},
+		    {.name = "decode, 1 sequence"},
+		    {.name = "decode, 32 sequences"},
+		    {.name = "decode, 256 sequences"}};
 	struct dt_table *t = dt_table_new("phase|>flops|>bytes|>flops/byte|bound by|>share of peak");
 	json_t *list = json_array(), *o;
 	char f[24], b[24];
-	int rc = 0;
+	int rc = dt_train_intensity(c, mb, seq, &rows[0].i, err);
 
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+	if (rc == 0)
+		rc = dt_prefill_intensity(c, seq, bits, &rows[1].i, err);
+	for (int i = 0, n = 1; i < 3 && rc == 0; i++, n = n == 1 ? 32 : 256)
+		rc = dt_decode_intensity(c, n, seq, bits, kv, &rows[2 + i].i, err);
+	for (size_t i = 0; rc == 0 && i < sizeof(rows) / sizeof(rows[0]); i++) {
 		double x = rows[i].i.flops / rows[i].i.bytes;
 
 		json_array_append_new(list,
@@ -593,12 +629,12 @@ static int roofline(struct dt_err *err)
 		dt_table_cell(t, "%s", x < ridge ? "memory" : "compute");
 		dt_table_cell(t, "%.1f%%", 100 * fmin(1, x / ridge));
 	}
-	if (a.json) {
+	if (rc == 0 && a.json) {
 		o = json_pack("{s:i, s:s, s:s, s:f, s:O}", "schema", 1, "model", c->name, "device", d.name,
 			      "ridge_flops_per_byte", ridge, "phases", list);
 		rc = dt_json_write_line(stdout, o, err);
 		json_decref(o);
-	} else {
+	} else if (rc == 0) {
 		printf("%s: %.4g TFLOP/s over %.4g TB/s is a ridge of %.4g FLOP/B; an operation with fewer "
 		       "is bound by "
 		       "memory\n",
@@ -639,7 +675,7 @@ static int check_usage(int nargs, char **argv, const char **ret_model)
 		return dt_opt_usage_error(&program, stderr, "--cluster and --gpu exclude each other");
 	if (a.json && a.emit)
 		return dt_opt_usage_error(&program, stderr, "--json and --emit exclude each other");
-	if (a.serve && (a.compare || a.emit == EMIT_ARGS || roof))
+	if (a.serve && (a.compare || emits_plan() || roof))
 		return dt_opt_usage_error(&program, stderr,
 					  "--serve has no layout to compare, emit or draw a roofline of");
 	return -1;
@@ -675,13 +711,16 @@ static int check_fp8(struct dt_err *err)
 			   .microbatch = 16,
 			   .seq = a.q.fit.run.seq,
 			   .fp8 = a.q.fit.run.fp8};
-	struct dt_fp8_plan f;
+	int linears, rc;
 
-	dt_fp8_plan(&s, (struct dt_coords){0}, &f);
-	if (s.fp8 && !(a.cluster.device.peak_fp8 > 0))
+	if (!s.fp8)
+		return 0;
+	if ((rc = dt_stage_count_8_bits(&s, &linears, err)) < 0)
+		return rc;
+	if (!(a.cluster.device.peak_fp8 > 0))
 		return dt_err_set(err, -ENOTSUP, "--fp8: '%s' has no products of 8-bit floats",
 				  a.cluster.device.name);
-	if (s.fp8 && !f.nused)
+	if (!linears)
 		return dt_err_set(err, -ENOTSUP, "--fp8: no linear of '%s' has sizes that divide by 16",
 				  a.config.name);
 	return 0;
@@ -707,7 +746,8 @@ static int run(bool roof, const char *model, struct dt_err *err)
 	}
 	if (a.validate)
 		return validate(err) < 0 ? fail(err) : DT_EXIT_OK;
-	if (dt_config_load(model, &a.config, err) < 0)
+	if (dt_config_load(model, &a.config, err) < 0 ||
+	    dt_config_set_vocab(&a.config, a.o.run.vocab, err) < 0)
 		return fail(err);
 	complete_query();
 	if (check_fp8(err) < 0)

@@ -1,4 +1,5 @@
 /* dt-train: trains or continues training a model, one process a rank. */
+#include "base/beat.h"
 #include "base/json.h"
 #include "base/launch.h"
 #include "base/opt.h"
@@ -36,6 +37,7 @@ static const char *const examples[] = {
 
 static const struct dt_opt own[] = {
 	DT_RUN_OPT("model"),
+	DT_RUN_OPT("vocab"),
 	DT_RUN_OPT("init"),
 	DT_RUN_OPT("data"),
 	DT_RUN_OPT("layout"),
@@ -170,7 +172,7 @@ static int print_program(struct dt_err *err)
 	struct dt_coords at;
 	int rc = dt_config_load(r->model, &config, err);
 
-	if (rc < 0)
+	if (rc < 0 || dt_config_set_vocab(&config, r->vocab, err) < 0)
 		return DT_EXIT_FAILED;
 	r->config = &config;
 	if (!r->layout.dp)
@@ -365,8 +367,11 @@ static int train(struct dt_log *log)
 	struct dt_world *world;
 	int status;
 
+	dt_train_catch_signals();
+	dt_beat_open();
 	if (dt_world_open(&world, &wo, log, &err) < 0) {
 		dt_log_err(log, &err);
+		dt_beat_close();
 		return DT_EXIT_FAILED;
 	}
 	dt_world_info(world, &info);
@@ -374,6 +379,7 @@ static int train(struct dt_log *log)
 		log->rank = info.rank;
 	for_people();
 	status = dt_train_run(&a.o.run, world, log);
+	dt_beat_close();
 	dt_world_finalize(world);
 	if (dt_close_stdout(&err) < 0 && status == DT_EXIT_OK) {
 		dt_log_err(log, &err);

@@ -6,8 +6,9 @@
 #ifndef DT_PLAN_FORMULAS_H
 #define DT_PLAN_FORMULAS_H
 
-#include "model/activations.h"
+#include "kernels/dtype.h"
 #include "model/params.h"
+#include "model/recompute.h"
 
 #include <stdbool.h>
 
@@ -48,6 +49,32 @@ double dt_megatron_activation_bytes(double hidden, double heads, double seq, dou
 double dt_megatron_layer_bytes(const struct dt_config *c, int64_t layer, double seq, double batch, int tp,
 			       bool seq_parallel, bool flash, enum dt_recompute recompute);
 
+/* Sizes a rank computes a layer with, cut over tp; ffn: of experts, those that a token goes through. */
+struct dt_local_dims {
+	int64_t heads, kv_heads, ffn, vocab;
+	int64_t qkv;	/* (heads + 2 kv_heads) head_dim */
+	int64_t routed; /* experts a token goes to */
+};
+void dt_layer_dims(const struct dt_config *c, int64_t layer, int tp, int tp_rank, struct dt_local_dims *ret);
+
+/*
+ * What a layer computes on the way forward by the textbook, and what of it each mode keeps for backward: for
+ * accounts of programs that are not ours. Elements a token on one rank; 0: this model has none.
+ */
+struct dt_activation {
+	const char *name;
+	int64_t per_token;
+	enum dt_dtype dtype;
+	bool stream; /* along the residual stream, which sequence parallelism cuts over tp */
+	bool cheap;  /* selective recomputation makes it again */
+	bool input;  /* of the layer: full recomputation keeps it */
+};
+enum { DT_ACT_N = 21 };
+void dt_activations(const struct dt_config *c, const struct dt_local_dims *d, enum dt_dtype compute,
+		    struct dt_activation ret[DT_ACT_N]);
+/* Whether it is kept of layer number `layer` of its chunk. */
+bool dt_activation_saved(const struct dt_activation *a, struct dt_keep keep, int layer);
+
 /* Microbatches whose activations stage (of stages) holds at once under 1F1B: min(microbatches, stages -
  * stage). */
 int64_t dt_in_flight(int stages, int stage, int64_t microbatches);
@@ -74,6 +101,13 @@ bool dt_lora_target(enum dt_role role, enum dt_lora_targets which);
 
 /* Weight formats, and bits an element with their block scales. The index is what DT_WEIGHT_CHOICES names. */
 #define DT_WEIGHT_CHOICES "fp32|bf16|fp16|q8_0|q6_k|q4_1|q4_k|q4_k_m|q4_0|nf4|nf4_dq|fp8"
+/* What they are called elsewhere, for dt_opt.elsewhere. */
+#define DT_WEIGHT_ELSEWHERE                                                                                  \
+	"f32=fp32|float32=fp32|float=fp32|bfloat16=bf16|f16=fp16|float16=fp16|half=fp16|int8=q8_0|w8a8=q8_"  \
+	"0|"                                                                                                 \
+	"w8a16=q8_0|q8=q8_0|int4=q4_0|w4a16=q4_0|awq=q4_0|gptq=q4_0|q4=q4_0|q4_k_s=q4_k|bnb4=nf4|fp4=nf4|"   \
+	"bitsandbytes=nf4|mxfp4=q4_0|nvfp4=q4_0|fp8_e4m3=fp8|fp8_e5m2=fp8|e4m3=fp8|q5_k=q6_k|q5_k_m=q6_k|"   \
+	"q5_0=q6_k"
 enum dt_weight_format {
 	DT_WF_F32,
 	DT_WF_BF16,

@@ -111,6 +111,11 @@ static int describe(struct trainer *t, struct dt_err *err)
 
 	if (rc == 0)
 		rc = dt_config_load(r->model, &t->config, err);
+	else if (rc == 1 && r->vocab && r->vocab != t->config.vocab)
+		rc = dt_err_set(err, -EINVAL, "--vocab %lld: '%s' holds weights for %lld tokens",
+				(long long)r->vocab, r->model, (long long)t->config.vocab);
+	if (rc == 0)
+		rc = dt_config_set_vocab(&t->config, r->vocab, err);
 	if (rc < 0)
 		return rc;
 	t->status = DT_EXIT_USAGE;
@@ -172,6 +177,7 @@ int trainer_init(struct trainer *t, const struct dt_run *r, struct dt_world *w, 
 	t->world = w;
 	t->log = log;
 	t->status = DT_EXIT_FAILED;
+	t->save.newest = -1;
 	dt_world_info(w, &t->info);
 	t->root_log = *log;
 	t->root_log.rank = -1;

@@ -8,9 +8,10 @@
  * ep divides the experts of each tensor-parallel rank further among ranks that have other tokens: rows go
  * there and come back. How many rows a rank gets is known when they come; memory is for the most there can be.
  */
-#include "model/op/cost.h"
 #include "model/op/rule.h"
+#include "model/op/timed.h"
 
+#include <math.h>
 #include <string.h>
 
 static int64_t least(int64_t a, int64_t b)
@@ -203,23 +204,17 @@ void dt_back_combine(struct dt_lower *lo, const struct dt_node *n)
 		dt_lo_add_grad(lo, n->in[3], dy);
 }
 
-static struct dt_node_cost products(struct dt_node_cost r, double flops)
-{
-	r.flops = r.model_flops = flops;
-	return r;
-}
-
 /* Scores of all experts. */
 struct dt_node_cost dt_cost_route(const struct dt_cost_site *s, const struct dt_node *n)
 {
-	return products(dt_cost_move(s, n),
-			2 * (double)dt_value_rows(s->p, n->in[0]) * dt_cost_numel(s, n, 0, 1));
+	return dt_cost_product(dt_cost_move(s, n), (double)dt_value_rows(s->p, n->in[0]),
+			       dt_cost_numel(s, n, 0, 1));
 }
 
 struct dt_node_cost dt_cost_route_b(const struct dt_cost_site *s, const struct dt_node *n)
 {
-	return products(dt_cost_move_add(s, n),
-			4 * (double)dt_value_rows(s->p, n->in[3]) * dt_cost_numel(s, n, 0, 1));
+	return dt_cost_product(dt_cost_move_add(s, n), 2 * (double)dt_value_rows(s->p, n->in[3]),
+			       dt_cost_numel(s, n, 0, 1));
 }
 
 /* Choices are spread evenly over experts: a rank multiplies as many rows as its tokens have choices, over tp. */
@@ -233,15 +228,23 @@ static double row_bytes(const struct dt_cost_site *s, int v)
 	return v < 0 ? 0 : (double)(s->p->value[v].cols * dt_dtype_size(s->p->value[v].dtype));
 }
 
-/* What experts' rows there are, not what room there is for, is read and written. */
+/* Experts of this rank that at least one row is sent to, were rows sent at random. */
+static double met(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	double rows = (double)s->p->rows[DT_ROWS_ALL] * s->ep;
+
+	return 1 - pow(1 - (double)n->attr.used / (double)n->attr.experts, rows);
+}
+
+/* What experts' rows there are, not what room there is for, is read and written; of weights those met. */
 static struct dt_node_cost grouped(const struct dt_cost_site *s, const struct dt_node *n, int in)
 {
 	double rows = even_rows(s, n), numel = dt_cost_numel(s, n, 0, 3);
 	double experts = (double)n->attr.expert_n / s->ep;
-	struct dt_node_cost r = {.read = rows * row_bytes(s, in) + numel * dt_dtype_size(s->compute),
+	struct dt_node_cost r = {.read = rows * row_bytes(s, in) + met(s, n) * numel * dt_cost_weight(s),
 				 .written = rows * row_bytes(s, n->out[0])};
 
-	return products(r, 2 * rows * numel / experts);
+	return dt_cost_product(r, rows, numel / experts);
 }
 
 struct dt_node_cost dt_cost_experts(const struct dt_cost_site *s, const struct dt_node *n)
@@ -259,7 +262,7 @@ struct dt_node_cost dt_cost_experts_dw(const struct dt_cost_site *s, const struc
 	struct dt_node_cost r = grouped(s, n, n->in[0]);
 	double numel = dt_cost_numel(s, n, 0, 3);
 
-	r.read += even_rows(s, n) * row_bytes(s, n->in[2]) - numel * dt_dtype_size(s->compute);
+	r.read += even_rows(s, n) * row_bytes(s, n->in[2]) - met(s, n) * numel * dt_cost_weight(s);
 	r.written = 4 * numel;
 	return r;
 }
@@ -308,5 +311,53 @@ struct dt_node_cost dt_cost_exchange(const struct dt_cost_site *s, const struct 
 
 	return (struct dt_node_cost){
 		.read = bytes, .written = bytes, .message = DT_MSG_ALL_TO_ALL, .message_bytes = bytes};
+}
+
+/* ---- as measured ---- */
+
+void dt_timed_route(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
+{
+	dt_timed_put(t, DT_T_MUL, 1, (double)dt_value_rows(s->p, n->in[0]), (double)n->attr.experts,
+		     (double)s->p->value[n->in[0]].cols);
+}
+
+void dt_timed_route_b(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
+{
+	double rows = (double)dt_value_rows(s->p, n->in[3]), in = (double)s->p->value[n->in[3]].cols,
+	       experts = (double)n->attr.experts;
+
+	dt_timed_put(t, DT_T_MUL_X, 1, rows, in, experts);
+	dt_timed_put(t, DT_T_MUL_W, 1, rows, experts, in);
+	t->part[1].more = DT_T_MUL_ADD;
+}
+
+/* One product for each of this rank's experts, with its share of the choices in v. */
+static void each(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t,
+		 enum dt_timed op, int v)
+{
+	double in = (double)s->param[n->param[0]][1], out = (double)s->p->value[v].cols, rows = 0, local;
+
+	for (int i = 0; i < 3; i++)
+		if (n->param[i] >= 0)
+			rows += (double)s->param[n->param[i]][0];
+	local = rows / out;
+	dt_timed_put(t, op, local, even_rows(s, n) / local, op == DT_T_MUL_X ? in : out,
+		     op == DT_T_MUL_X ? out : in);
+}
+
+void dt_timed_experts(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
+{
+	each(s, n, t, DT_T_MUL, n->out[0]);
+}
+
+void dt_timed_experts_dx(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
+{
+	each(s, n, t, DT_T_MUL_X, n->in[0]);
+}
+
+void dt_timed_experts_dw(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
+{
+	each(s, n, t, DT_T_MUL_W, n->in[0]);
+	t->part[0].more = DT_T_MUL_ADD;
 }
 /* SPDX-License-Identifier: Apache-2.0 */
