@@ -184,8 +184,8 @@ int dt_cuda_moe_sum(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, 
 
 	if (!c)
 		return -ENODEV;
-	const struct rows a = {y.data, x.data, at,	weight,	 also.data,  n,
-			       dt_rows(x), used, y.dtype, x.dtype, also.dtype, c->bad};
+	const struct rows a = {y.data,	   x.data, at,	    weight,  also.data,	 n,
+			       dt_rows(x), used,   y.dtype, x.dtype, also.dtype, c->bad};
 
 	if (dt_by_8(n, y.data, x.data) && (!also.data || dt_by_8(n, y.data, also.data)))
 		return DT_LAUNCH(c, sum_kernel<8>, dim3((unsigned)rows, (unsigned)dt_ceil_div(n, 1024)), 128,
@@ -200,8 +200,8 @@ int dt_cuda_moe_route_backward(struct dt_dev *, struct dt_tensor, const float *,
 	return -ENOTSUP;
 }
 
-int dt_cuda_moe_place(struct dt_dev *, int32_t *, int32_t *, int32_t *, const int32_t *,
-		      const float *, int64_t, const struct dt_moe_place *)
+int dt_cuda_moe_place(struct dt_dev *, int32_t *, int32_t *, int32_t *, const int32_t *, const float *,
+		      int64_t, const struct dt_moe_place *)
 {
 	return -ENOTSUP;
 }

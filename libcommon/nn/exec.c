@@ -55,9 +55,10 @@ static void find_overwritten(struct dt_exec *x, bool *met)
 		for (int i = p->start[DT_LIST_LOSS]; i < p->nstep; i++) {
 			const struct dt_node *n = &p->step[i].n;
 			bool writes = n->op == DT_OP_DW || n->op == DT_OP_DW8 || n->op == DT_OP_LOSS ||
-				      n->op == DT_OP_EXPERTS_DW || n->op == DT_OP_ROUTE_B;
+				      n->op == DT_OP_EXPERTS_DW;
 			bool adds = n->op == DT_OP_COLSUM || n->op == DT_OP_NORM_B ||
-				    n->op == DT_OP_HEADS_NORM_B || n->op == DT_OP_EMBED_B;
+				    n->op == DT_OP_HEADS_NORM_B || n->op == DT_OP_EMBED_B ||
+				    n->op == DT_OP_ROUTE_B;
 
 			for (int j = 0; (writes || adds) && j < DT_NODE_PARAM; j++) {
 				int param = n->param[j];

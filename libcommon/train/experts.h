@@ -8,7 +8,7 @@ struct trainer;
 
 struct experts {
 	float *bias; /* [layers, experts] of the choice; NULL: the model has none, or no step has begun */
-	double *sum; /* [layers, experts] choices of the step over all ranks; dropped ones, both losses' sums */
+	double *sum; /* [layers, experts] choices of the step, all ranks; dropped ones, losses */
 };
 
 /* Before the forward passes of a step: counts begin. */

@@ -287,8 +287,8 @@ static void test_group(void **state)
 }
 
 /*
- * Weights that are packed belong to a device: test_packed.c and test_moe.c compare those. What trains mixtures
- * has no body on cards (moe.cu).
+ * Weights that are packed belong to a device: test_packed.c and test_moe.c compare those. What trains
+ * mixtures has no body on cards (moe.cu).
  */
 static bool is_apart(const char *name)
 {
