@@ -162,8 +162,9 @@ int dt_call_route_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *e
 	bool alone = !x->tp || dt_comm_rank(x->tp) == 0;
 	int64_t all = x->p->rows[DT_ROWS_ALL], groups = load_groups(x);
 	double ret[2] = {0}, experts = (double)n->attr.experts;
-	struct dt_moe_loss l = {.balance = alone ? (float)(x->mixture.balance * experts) * x->loss_scale : 0,
-				.z = alone ? (float)x->mixture.z * x->loss_scale : 0,
+	struct dt_moe_loss l = {.balance =
+					alone ? (float)(x->mixture.balance * experts * x->mixture.scale) : 0,
+				.z = alone ? (float)(x->mixture.z * x->mixture.scale) : 0,
 				.load = dt_call_at(x, n->in[4]),
 				.load_rows = all / groups,
 				.ret = ret};

@@ -195,11 +195,17 @@ static void put_data(struct dt_plan_builder *b, const struct dt_run *r, struct d
 {
 	const struct dt_config *c = r->config;
 	const struct dt_memory_plan *p = b->plan;
-	int64_t t = r->microbatch * r->seq, angles = r->seq * c->head_dim;
+	int64_t t = r->microbatch * dt_run_local_seq(r), angles = r->seq * c->head_dim;
 	bool first = at.pp == 0, last = at.pp == r->layout.pp - 1;
 
 	for (int k = 0; k < p->stage.nchunk; k++)
 		for (int i = p->flight0[k]; i < p->flight0[k + 1]; i++) {
+			if (dt_run_apart(r)) {
+				put_flat(b, DT_B_DOC_POS, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP,
+					 i, "positions in documents", "tokens");
+				put_flat(b, DT_B_FIRST, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP, i,
+					 "first tokens of documents", "tokens");
+			}
 			if (!(first && k == 0) && !(last && k == p->stage.nchunk - 1))
 				continue;
 			put_flat(b, DT_B_IDS, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP, i, "ids",

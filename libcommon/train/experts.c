@@ -67,6 +67,7 @@ int experts_begin(struct trainer *t, struct dt_err *err)
 	memset(m->count, 0, n * sizeof(*m->count));
 	memset(m->seen, 0, n * sizeof(*m->seen));
 	m->dropped = m->balance_sum = m->z_sum = 0;
+	m->scale = t->optim.loss_scale / ((double)t->run.global_batch * (double)t->run.seq);
 	if (!t->experts.sum) {
 		t->experts.sum = calloc(n + 3, sizeof(*t->experts.sum));
 		if (!t->experts.sum)

@@ -108,7 +108,7 @@ static int take_input(struct trainer *t, struct flight *f, int chunk, int v, int
 	double t0 = dt_now();
 	int rc = 0;
 
-	if (p->input < 0 || p->output < 0)
+	if (p->input < 0 || p->output < 0 || f->f.first)
 		rc = source_next(t, eval, &f->f, first, end, err);
 	t->t.data += dt_now() - t0;
 	if (rc < 0 || p->input < 0)
@@ -170,7 +170,6 @@ static int backward(struct trainer *t, const struct dt_action *a, int v, float s
 	int rc;
 
 	t->exec.accumulate = !t->grads.fixed && !t->grads.flat.shared && t->flow.done[a->chunk] > 0;
-	t->exec.loss_scale = scale; /* of what routers add, on every stage */
 	if (p->output < 0)
 		rc = loss(t, f, scale, err);
 	else

@@ -57,7 +57,7 @@ static int gradients(struct trainer *t, double scale, double *ret_loss, struct d
 
 int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret, struct dt_err *err)
 {
-	double tokens = (double)t->run.global_batch * (double)t->run.seq, t0;
+	double targets, t0;
 	struct verdict v;
 	double loss = 0;
 	int rc;
@@ -65,9 +65,11 @@ int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret,
 	memset(&t->t, 0, sizeof(t->t));
 	t->t.start = dt_now();
 	ret->loss_scale = t->optim.loss_scale;
+	targets = (double)source_targets(t, false, t->loop.cursor, t->loop.cursor + t->run.global_batch);
+	targets = targets > 0 ? targets : 1;
 	rc = experts_begin(t, err);
 	if (rc == 0)
-		rc = gradients(t, t->optim.loss_scale / tokens, &loss, err);
+		rc = gradients(t, t->optim.loss_scale / targets, &loss, err);
 	if (rc < 0)
 		return rc;
 	v = (struct verdict){loss, asked.stop, asked.save, t->grads.bad != NULL};
@@ -80,7 +82,7 @@ int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret,
 	if (v.bad != 0 && !ret->skipped)
 		return not_finite(t, true, err);
 	t0 = dt_now();
-	ret->loss = v.loss / tokens;
+	ret->loss = v.loss / targets;
 	ret->stop = v.stop != 0;
 	ret->save = v.save != 0;
 	ret->lr = dt_lr_at(&t->run.lr, t->loop.step);
@@ -112,8 +114,8 @@ int trainer_eval(struct trainer *t, double *ret_loss, int64_t *ret_tokens, struc
 		sum = 0;
 	rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), &sum, NULL, 1, DT_F64, DT_SUM,
 			   "evaluation loss", err);
-	*ret_tokens = samples * t->run.seq;
-	*ret_loss = sum / (double)*ret_tokens;
+	*ret_tokens = source_targets(t, true, 0, samples);
+	*ret_loss = sum / (double)(*ret_tokens > 0 ? *ret_tokens : 1);
 	return rc;
 }
 
