@@ -12,6 +12,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/attention.h"
+#include "kernels/columns.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/device.h"
 #include "kernels/elementwise.h"

@@ -74,6 +74,8 @@ static const struct dt_opt own[] = {
 	 "measured steps, JSON Lines: fit what programs reach of the device"},
 	{"validate", 0, DT_OPT_STR, &a.validate, "FILE", "measured steps: compare with what is predicted"},
 	DT_RUN_OPT("vocab"),
+	DT_RUN_OPT("lora"),
+	DT_RUN_OPT("lora-targets"),
 	DT_OPT_HEADING("Training"),
 	DT_RUN_OPT("global-batch", .def_text = "16 a device"),
 	DT_RUN_OPT("seq", .def_text = "the model's, 4096 at most"),
@@ -748,7 +750,8 @@ static int run(bool roof, const char *model, struct dt_err *err)
 	if (a.validate)
 		return validate(err) < 0 ? fail(err) : DT_EXIT_OK;
 	if (dt_config_load(model, &a.config, err) < 0 ||
-	    dt_config_set_vocab(&a.config, a.o.run.vocab, err) < 0)
+	    dt_config_set_vocab(&a.config, a.o.run.vocab, err) < 0 ||
+	    dt_run_adapt(&a.q.fit.run, &a.config, err) < 0)
 		return fail(err);
 	complete_query();
 	if (check_fp8(err) < 0)

@@ -50,6 +50,11 @@ static const struct dt_opt own[] = {
 	 "nothing else"},
 	{"rank", 0, DT_OPT_INT, &a.rank, "N", "with --print-program: which rank of the layout", .min = 0,
 	 .max = 1 << 20, .def = "0"},
+	DT_OPT_HEADING("Adapters"),
+	DT_RUN_OPT("lora"),
+	DT_RUN_OPT("lora-alpha"),
+	DT_RUN_OPT("lora-targets"),
+	DT_RUN_OPT("lora-kind"),
 	DT_OPT_HEADING("Batch and length"),
 	DT_RUN_OPT("seq"),
 	DT_RUN_OPT("microbatch"),
@@ -175,6 +180,8 @@ static int print_program(struct dt_err *err)
 
 	if (rc < 0 || dt_config_set_vocab(&config, r->vocab, err) < 0)
 		return DT_EXIT_FAILED;
+	if (dt_run_adapt(r, &config, err) < 0)
+		return DT_EXIT_USAGE;
 	r->config = &config;
 	if (!r->layout.dp)
 		r->layout = (struct dt_layout){.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1};

@@ -15,6 +15,17 @@ enum dt_norm_kind { DT_NORM_LAYER, DT_NORM_RMS };
 enum dt_pos_kind { DT_POS_LEARNED, DT_POS_ROPE };
 enum dt_rope_scaling { DT_ROPE_SCALING_NONE, DT_ROPE_SCALING_LINEAR, DT_ROPE_SCALING_LLAMA3 };
 
+/* Adapters that are trained in place of the model's own tensors (model/lora.h). */
+enum dt_lora_kind { DT_LORA_PLAIN, DT_LORA_RS };
+#define DT_LORA_KINDS	 "lora|rslora"
+#define DT_LORA_RANK_MAX 4096
+struct dt_lora {
+	int64_t rank; /* 0: none */
+	double alpha;
+	int kind;	   /* enum dt_lora_kind */
+	char targets[160]; /* "all", "qv" or an expression that names of linears match */
+};
+
 struct dt_config {
 	char name[64];	 /* preset or file it came from */
 	char family[24]; /* Hugging Face model_type: gpt2, llama, mistral, qwen2, qwen3, ... */
@@ -63,6 +74,7 @@ struct dt_config {
 	int64_t rope_dim, v_dim; /* of head_dim, the rotated part; width of a value head */
 	int64_t bos, eos;	 /* -1: none */
 	double init_std;
+	struct dt_lora lora;
 };
 
 /*

@@ -80,6 +80,10 @@ static const struct field {
 	F(INT, bos, NULL),
 	F(INT, eos, NULL),
 	F(REAL, init_std, NULL),
+	F(INT, lora.rank, NULL, true),
+	F(REAL, lora.alpha, NULL, true),
+	F(WORD, lora.kind, DT_LORA_KINDS, true),
+	F(STR, lora.targets, NULL, true),
 #undef F
 };
 #define NFIELDS (sizeof(fields) / sizeof(fields[0]))
@@ -111,6 +115,23 @@ static json_t *word_json(const char *words, int i)
 	return words ? json_stringn(words, (size_t)(strchrnul(words, '|') - words)) : NULL;
 }
 
+static bool is_zero(const struct field *f, const void *p)
+{
+	switch (f->kind) {
+	case STR:
+		return !*(const char *)p;
+	case INT:
+		return !*(const int64_t *)p;
+	case REAL:
+		return !(*(const double *)p > 0);
+	case BOOL:
+		return !*(const bool *)p;
+	case WORD:
+		return !*(const int *)p;
+	}
+	return false;
+}
+
 json_t *dt_config_to_json(const struct dt_config *c)
 {
 	json_t *o = json_object();
@@ -120,9 +141,7 @@ json_t *dt_config_to_json(const struct dt_config *c)
 		const void *p = (const char *)c + f->off;
 		json_t *v = NULL;
 
-		if (f->optional && (f->kind == BOOL   ? !*(const bool *)p
-				    : f->kind == REAL ? !(*(const double *)p > 0)
-						      : !*(const int64_t *)p))
+		if (f->optional && is_zero(f, p))
 			continue;
 		switch (f->kind) {
 		case STR:
@@ -166,18 +185,18 @@ static int read_field(const json_t *o, const struct field *f, struct dt_config *
 		rc = dt_json_bool(o, f->key, !f->optional, p, err);
 		return rc < 0 ? rc : 0;
 	case STR:
-		rc = dt_json_str(o, f->key, true, &s, err);
-		if (rc < 0)
-			return rc;
+		rc = dt_json_str(o, f->key, !f->optional, &s, err);
+		if (rc < 0 || !s)
+			return rc < 0 ? rc : 0;
 		if (strlen(s) >= f->size)
 			return dt_err_set(err, -EINVAL, "'%s' is longer than %zu characters", f->key,
 					  f->size - 1);
 		strcpy(p, s);
 		return 0;
 	case WORD:
-		rc = dt_json_str(o, f->key, true, &s, err);
-		if (rc < 0)
-			return rc;
+		rc = dt_json_str(o, f->key, !f->optional, &s, err);
+		if (rc < 0 || !s)
+			return rc < 0 ? rc : 0;
 		rc = word_index(f->words, s);
 		if (rc < 0)
 			return dt_err_set(err, -EINVAL, "'%s' is '%.40s', not one of %s", f->key, s,

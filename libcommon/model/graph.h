@@ -22,7 +22,8 @@
 #define DT_OPF_CHEAP  2u
 #define DT_OPF_OVER   4u
 #define DT_OPF_GATHER 8u
-#define DT_OPF_KEEP   16u
+#define DT_OPF_GRAD   16u
+#define DT_OPF_KEEP   32u
 
 enum dt_op {
 #define DT_OP(NAME, text, flags) DT_OP_##NAME,
@@ -49,6 +50,7 @@ struct dt_attr {
 	int64_t window; /* attention: keys a row sees, 0: all */
 	/* mixtures: kernels/moe.h says what these do to scores */
 	int64_t experts, used;
+	bool frozen; /* loss, norms, experts: the tensors have no gradient */
 	int64_t groups, groups_used;
 	float route_scale;
 	bool unscaled, sigmoid;

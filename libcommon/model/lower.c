@@ -69,6 +69,8 @@ static bool enters(const struct dt_lower *lo, const struct dt_node *n)
 		return dt_lo_cut(lo, n->param[0]) == 0;
 	case DT_OP_ROUTE:
 		return lo->s->tp > 1;
+	case DT_OP_LORA_DOWN:
+		return dt_lo_cut(lo, n->param[3]) == 0;
 	default:
 		return false;
 	}
@@ -81,7 +83,8 @@ static int operand(struct dt_lower *lo, int *entered, const struct dt_node *n, i
 
 	if (v < 0)
 		return -1;
-	if (lo->info[v].partial && n->op != DT_OP_COMBINE && !(n->op == DT_OP_EXPERTS)) {
+	if (lo->info[v].partial && n->op != DT_OP_COMBINE && n->op != DT_OP_EXPERTS &&
+	    n->op != DT_OP_LORA_UP) {
 		v = cut_node(lo, DT_OP_LEAVE, dt_lo_from(lo, v)->name, v, -1, lo->p->value[v].unit);
 		lo->map[graph_value] = v;
 	}
@@ -313,6 +316,7 @@ int dt_prog_build(const struct dt_prog_spec *s, struct dt_prog *ret, struct dt_e
 		forward(&lo);
 		if (s->backward)
 			backward(&lo);
+		dt_lo_prune(&lo);
 		rc = lo.failed ? -ENOMEM : join_lists(&lo);
 	}
 	if (rc == 0)

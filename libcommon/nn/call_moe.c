@@ -178,7 +178,8 @@ int dt_call_route_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *e
 	x->mixture.z_sum += alone ? ret[1] : 0;
 	if ((rc = widen(x, &in, n->out[2], err)) < 0 || (rc = widen(x, &w, n->out[3], err)) < 0)
 		return rc;
-	TRY(o->matmul(x->dev, x->g[n->param[0]], ds, true, in, false, DT_NONE, true));
+	if (!n->attr.frozen)
+		TRY(o->matmul(x->dev, x->g[n->param[0]], ds, true, in, false, DT_NONE, true));
 	if (dx.dtype != DT_F32) /* the rows are not needed any more */
 		wide = dt_call_mat(x, n->out[2]);
 	TRY(o->matmul(x->dev, wide, ds, false, w, false, DT_NONE, false));

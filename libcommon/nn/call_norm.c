@@ -32,8 +32,7 @@ int dt_call_norm_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *er
 	return 0;
 }
 
-/* Copies values over where a result was not placed on its operand. */
-static int moved(struct dt_exec *x, int to, int from)
+int dt_call_moved(struct dt_exec *x, int to, int from)
 {
 	size_t n = (size_t)dt_value_numel(x->p, to) * (size_t)dt_dtype_size(x->p->value[to].dtype);
 
@@ -69,7 +68,7 @@ int dt_call_heads_norm(struct dt_exec *x, const struct dt_node *n, struct dt_err
 {
 	struct dt_tensor qkv = dt_call_mat(x, n->out[0]);
 
-	TRY(moved(x, n->out[0], n->in[0]));
+	TRY(dt_call_moved(x, n->out[0], n->in[0]));
 	for (int k = 0; k < 2; k++) {
 		const struct part a = part_of(x, n, k, n->out[1], n->out[2]);
 
@@ -83,7 +82,7 @@ int dt_call_heads_norm_b(struct dt_exec *x, const struct dt_node *n, struct dt_e
 {
 	struct dt_tensor dqkv = dt_call_mat(x, n->out[0]);
 
-	TRY(moved(x, n->out[0], n->in[0]));
+	TRY(dt_call_moved(x, n->out[0], n->in[0]));
 	for (int k = 0; k < 2; k++) {
 		const struct part a = part_of(x, n, k, n->in[1], n->in[2]);
 
@@ -104,7 +103,7 @@ static int rotate(struct dt_exec *x, const struct dt_node *n, bool inverse, stru
 			       .sin = local ? x->local_sin : x->rope_sin,
 			       .positions = x->positions};
 
-	TRY(moved(x, n->out[0], n->in[0]));
+	TRY(dt_call_moved(x, n->out[0], n->in[0]));
 	TRY(x->dev->ops->rope(x->dev, dt_call_mat(x, n->out[0]), &rope, dt_call_pos(x), inverse));
 	return 0;
 }

@@ -17,9 +17,13 @@ int dt_exec_unit(const struct dt_exec *x, int layer)
 static int hook(int (*call)(void *, int, bool, struct dt_err *), const struct dt_hooks *h,
 		const struct dt_exec *x, const struct dt_segment *s, bool backward, struct dt_err *err)
 {
-	int unit = call ? dt_exec_unit(x, s->unit) : -1;
+	const struct dt_local *l = &x->stage->local;
+	int rc = 0;
 
-	return unit < 0 ? 0 : call(h->arg, unit, backward, err);
+	for (int u = 0; call && u < l->nunit && rc == 0; u++) /* the frozen one, the trained one */
+		if (l->unit[u].layer == s->unit)
+			rc = call(h->arg, u, backward, err);
+	return rc;
 }
 
 int dt_exec_run(struct dt_exec *x, const struct dt_flight *f, enum dt_list list, const struct dt_hooks *h,
@@ -55,12 +59,12 @@ static void find_overwritten(struct dt_exec *x, bool *met)
 		for (int i = p->start[DT_LIST_LOSS]; i < p->nstep; i++) {
 			const struct dt_node *n = &p->step[i].n;
 			bool writes = n->op == DT_OP_DW || n->op == DT_OP_DW8 || n->op == DT_OP_LOSS ||
-				      n->op == DT_OP_EXPERTS_DW;
+				      n->op == DT_OP_LORA_UP_B || n->op == DT_OP_EXPERTS_DW;
 			bool adds = n->op == DT_OP_COLSUM || n->op == DT_OP_NORM_B ||
 				    n->op == DT_OP_HEADS_NORM_B || n->op == DT_OP_EMBED_B ||
 				    n->op == DT_OP_ROUTE_B;
 
-			for (int j = 0; (writes || adds) && j < DT_NODE_PARAM; j++) {
+			for (int j = 0; (writes || adds) && j < (writes ? 3 : DT_NODE_PARAM); j++) {
 				int param = n->param[j];
 
 				if (param < 0 || met[param])
@@ -77,7 +81,7 @@ int dt_exec_zero_grads(struct dt_exec *x, int unit, struct dt_err *err)
 	const struct dt_local *l = &x->stage->local;
 
 	for (int i = 0; i < l->n; i++)
-		if (l->p[i].unit == unit && !x->overwritten[i])
+		if (l->p[i].unit == unit && !x->overwritten[i] && x->g[i].data)
 			TRY(x->dev->ops->fill(x->dev, x->g[i], 0.0f));
 	return 0;
 }
@@ -124,7 +128,7 @@ static int bind_params(struct dt_exec *x, void *const *weights, float *const *gr
 		int64_t flat = l->unit[lp->unit].flat;
 
 		x->w[i] = view(lp, p, flat, weights[lp->unit], x->dtype);
-		if (grads)
+		if (grads && !p->frozen)
 			x->g[i] = view(lp, p, flat, grads[lp->unit], DT_F32);
 	}
 	return 0;

@@ -102,7 +102,8 @@ void *dt_exec_value(const struct dt_exec *x, const struct dt_flight *f, int valu
 void *dt_plan_address(const struct dt_memory_plan *plan, char *base, enum dt_buf_id id, int which);
 
 /*
- * What the owner of the weights does around each unit (local number). before: the unit is about to compute.
+ * What the owner of the weights does around each unit (local number); of a layer the frozen one is first.
+ * before: the unit is about to compute.
  * after: it has; backward: its gradients of this microbatch are complete.
  */
 struct dt_hooks {

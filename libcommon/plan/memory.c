@@ -107,52 +107,82 @@ static struct dt_buf *put_flat(struct dt_plan_builder *b, enum dt_buf_id id, enu
 	return r;
 }
 
-static void put_states(struct dt_plan_builder *b, const struct dt_run *s, int64_t numel)
+/* State i of the optimizer: with a value an element as parameters are, else in whole rows and columns. */
+static void put_state(struct dt_plan_builder *b, int i, const struct dt_optim_state *s, int64_t numel,
+		      const char *formula)
 {
-	int states = dt_optim_states(s->optim.kind), zero = s->layout.zero;
-	int64_t share = zero ? numel / dt_layout_data(&s->layout) : numel;
+	static const enum dt_buf_id id[DT_OPTIM_STATES] = {DT_B_OPTIM1, DT_B_OPTIM2};
+	const struct dt_stage *stage = &b->plan->stage;
+	int64_t bytes = 0;
+	char name[40];
+
+	snprintf(name, sizeof(name), "optimizer state %d", i + 1);
+	if (s->shape == DT_STATE_EACH) {
+		put_flat(b, id[i], DT_MEM_OPTIM, s->dtype, numel, DT_PH_FORWARD, DT_PH_STEP, -1, name,
+			 formula);
+		return;
+	}
+	for (int k = 0; k < stage->local.n; k++)
+		if (!stage->local.unit[stage->local.p[k].unit].frozen)
+			bytes += dt_optim_state_bytes(s, stage->shape[k][0], stage->shape[k][1]);
+	put_flat(b, id[i], DT_MEM_OPTIM, DT_U8, bytes, DT_PH_FORWARD, DT_PH_STEP, -1, name,
+		 "rows, columns or blocks of local parameters");
+}
+
+/* Of what is frozen there are weights alone. */
+static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
+{
+	const struct dt_optim_rule *rule = dt_optim_rule(s->optim.kind);
+	int zero = s->layout.zero;
+	int64_t parts = dt_layout_data(&s->layout);
 	const char *whole = "local parameters", *part = !zero		   ? whole
 							: s->layout.cp > 1 ? "local parameters / (dp x cp)"
 									   : "local parameters / dp";
 
-#define STATE(id, cat, dtype, when, name)                                                                    \
-	put_flat(b, id, cat, dtype, zero >= (when) ? share : numel, DT_PH_FORWARD, DT_PH_STEP, -1, name,     \
-		 zero >= (when) ? part : whole)
-	STATE(DT_B_WEIGHTS, DT_MEM_WEIGHTS, s->compute, 3, "weights");
+#define STATE(id, cat, dtype, when, name, numel)                                                             \
+	put_flat(b, id, cat, dtype, zero >= (when) ? (numel) / parts : (numel), DT_PH_FORWARD, DT_PH_STEP,   \
+		 -1, name, zero >= (when) ? part : whole)
+	STATE(DT_B_WEIGHTS, DT_MEM_WEIGHTS, s->compute, 3, "weights", l->numel);
+	if (l->trained < l->numel) {
+		whole = "trained parameters";
+		part = !zero		  ? whole
+		       : s->layout.cp > 1 ? "trained parameters / (dp x cp)"
+					  : "trained parameters / dp";
+	}
 	if (s->compute != DT_F32 && s->no_master)
 		put_flat(b, DT_B_ROUND, DT_MEM_WORKSPACE, DT_F32, DT_ROUND_NUMEL, DT_PH_STEP, DT_PH_STEP, -1,
 			 "values being updated", "fixed");
 	else if (s->compute != DT_F32)
-		STATE(DT_B_MASTER, DT_MEM_MASTER, DT_F32, 1, "master");
-	STATE(DT_B_GRADS, DT_MEM_GRADS, DT_F32, 2, "gradients");
-	if (states >= 1)
-		STATE(DT_B_OPTIM1, DT_MEM_OPTIM, DT_F32, 1, "optimizer state 1");
-	if (states >= 2)
-		STATE(DT_B_OPTIM2, DT_MEM_OPTIM, DT_F32, 1, "optimizer state 2");
+		STATE(DT_B_MASTER, DT_MEM_MASTER, DT_F32, 1, "master", l->trained);
+	STATE(DT_B_GRADS, DT_MEM_GRADS, DT_F32, 2, "gradients", l->trained);
+	for (int i = 0; i < dt_optim_states(s->optim.kind); i++)
+		put_state(b, i, &rule->state[i], zero >= 1 ? l->trained / parts : l->trained,
+			  zero >= 1 ? part : whole);
 #undef STATE
 	if (s->reproducible)
-		put_flat(b, DT_B_FIXED, DT_MEM_GRADS, DT_I64, numel, DT_PH_FORWARD, DT_PH_STEP, -1,
-			 "gradient sums", "local parameters, i64");
+		put_flat(b, DT_B_FIXED, DT_MEM_GRADS, DT_I64, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
+			 "gradient sums", "trained parameters, i64");
 	if (s->grad_comm == DT_BF16 && zero < 2)
-		put_flat(b, DT_B_WIRE, DT_MEM_COMM, DT_BF16, numel, DT_PH_FORWARD, DT_PH_STEP, -1,
-			 "gradients to send", "local parameters");
+		put_flat(b, DT_B_WIRE, DT_MEM_COMM, DT_BF16, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
+			 "gradients to send", whole);
 }
 
 int dt_unit_slot(const struct dt_local *l, int u, int64_t layers)
 {
-	int layer = l->unit[u].layer;
+	int layer = l->unit[u].layer, kind = l->unit[u].frozen ? DT_UNIT_SLOT_FROZEN : 0;
 
 	if (layer < 0)
-		return DT_UNIT_SLOT_EMBED;
+		return kind + DT_UNIT_SLOT_EMBED;
 	if (layer == layers)
-		return DT_UNIT_SLOT_FINAL;
-	return (u - (l->unit[0].layer < 0)) % 2;
+		return kind + DT_UNIT_SLOT_FINAL;
+	return kind + (l->unit[u].place - (l->unit[0].layer < 0)) % 2;
 }
 
 /* What ZeRO brings together for as long as a unit computes: weights (z3) and gradients (z2, z3). */
 static void put_units(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
 {
-	static const char *const names[] = {"unit a", "unit b", "embedding", "final unit"};
+	static const char *const names[] = {"unit a",	"unit b",   "embedding",	"final unit",
+					    "frozen a", "frozen b", "frozen embedding", "frozen final"};
 	int64_t most[DT_UNIT_SLOTS] = {0};
 
 	for (int u = 0; u < l->nunit; u++) {
@@ -169,6 +199,8 @@ static void put_units(struct dt_plan_builder *b, const struct dt_run *s, const s
 			put_flat(b, DT_B_UNIT_W, DT_MEM_COMM, s->compute, most[k], DT_PH_FORWARD,
 				 DT_PH_BACKWARD, k, name, "largest unit");
 		snprintf(name, sizeof(name), "unit gradients, %s", names[k]);
+		if (k >= DT_UNIT_SLOT_FROZEN)
+			continue;
 		if (s->layout.zero >= 2)
 			put_flat(b, DT_B_UNIT_G, DT_MEM_COMM, DT_F32, most[k], DT_PH_FORWARD, DT_PH_STEP, k,
 				 name, "largest unit, f32");
@@ -185,7 +217,7 @@ static void put_snapshot(struct dt_plan_builder *b, const struct dt_run *s, cons
 	int64_t n = 0;
 
 	for (int u = 0; u < l->nunit; u++)
-		n += l->unit[u].numel / dt_layout_data(&s->layout) + 1;
+		n += l->unit[u].frozen ? 0 : l->unit[u].numel / dt_layout_data(&s->layout) + 1;
 	put_flat(b, DT_B_SNAPSHOT, DT_MEM_DATA, DT_F32, n * dt_run_snapshot_kinds(s), DT_PH_FORWARD,
 		 DT_PH_STEP, -1, "checkpoint snapshot", "local parameters / dp, of each kind");
 }
@@ -196,6 +228,7 @@ static void put_data(struct dt_plan_builder *b, const struct dt_run *r, struct d
 	const struct dt_config *c = r->config;
 	const struct dt_memory_plan *p = b->plan;
 	int64_t t = r->microbatch * dt_run_local_seq(r), angles = r->seq * c->head_dim;
+	const struct dt_params *g = &p->stage.graph.params;
 	bool first = at.pp == 0, last = at.pp == r->layout.pp - 1;
 
 	for (int k = 0; k < p->stage.nchunk; k++)
@@ -220,9 +253,9 @@ static void put_data(struct dt_plan_builder *b, const struct dt_run *r, struct d
 	if (c->rope_local_theta > 0)
 		put_flat(b, DT_B_ROPE_LOCAL, DT_MEM_WORKSPACE, DT_F32, angles, DT_PH_FORWARD, DT_PH_STEP, -1,
 			 "local rope table", "seq x head_dim");
-	if (c->tied && r->layout.pp > 1 && (first || last)) {
-		const int64_t *table = p->stage.shape[p->stage.local_of[dt_params_find(&p->stage.graph.params,
-										       "embed.weight")]];
+	if (c->tied && r->layout.pp > 1 && (first || last) &&
+	    !g->p[dt_params_find(g, "embed.weight")].frozen) {
+		const int64_t *table = p->stage.shape[p->stage.local_of[dt_params_find(g, "embed.weight")]];
 
 		put_flat(b, DT_B_TIED, DT_MEM_COMM, r->reproducible ? DT_I64 : DT_F32, table[0] * table[1],
 			 DT_PH_STEP, DT_PH_STEP, -1, "tied embedding's other gradient",
@@ -354,7 +387,7 @@ static int build(struct dt_plan_builder *b, struct dt_coords at, struct dt_err *
 
 	for (int k = 0; k < p->stage.nchunk; k++)
 		b->end += p->stage.chunk[k].nstep;
-	put_states(b, b->r, p->stage.local.numel);
+	put_states(b, b->r, &p->stage.local);
 	put_units(b, b->r, &p->stage.local);
 	put_snapshot(b, b->r, &p->stage.local);
 	put_data(b, b->r, at);

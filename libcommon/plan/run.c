@@ -1,11 +1,34 @@
 #include "plan/run.h"
 
 #include "base/json.h"
+#include "model/lora.h"
 #include "plan/stage.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
+
+int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err)
+{
+	struct dt_lora l = {.rank = r->lora.rank, .alpha = r->lora.alpha, .kind = r->lora.kind};
+	const char *targets = r->lora.targets ? r->lora.targets : "all";
+	struct dt_graph g;
+	int rc;
+
+	if (!l.rank)
+		return 0;
+	if (c->lora.rank)
+		return dt_err_set(err, -EINVAL, "'%s' has adapters already: --lora is for a base", c->name);
+	if (strlen(targets) >= sizeof(l.targets))
+		return dt_err_set(err, -EINVAL, "--lora-targets is longer than %zu characters",
+				  sizeof(l.targets) - 1);
+	strcpy(l.targets, targets);
+	c->lora = l;
+	if ((rc = dt_graph_build(c, &g, err)) == 0) /* which finds what targets match */
+		dt_graph_release(&g);
+	return rc;
+}
 
 int dt_run_settle(struct dt_run *r, struct dt_err *err)
 {

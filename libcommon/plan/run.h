@@ -59,12 +59,21 @@ struct dt_run_mixture {
 	double capacity;   /* choices an expert takes, over an even share of them; 0: all */
 };
 
+/* Adapters, as they were asked for; they become part of the model's description (dt_run_adapt). */
+struct dt_run_lora {
+	int64_t rank; /* 0: none */
+	double alpha;
+	int kind; /* enum dt_lora_kind */
+	const char *targets;
+};
+
 struct dt_run {
 	/* The model, and the ranks it is cut over. */
 	const char *model; /* as asked for: preset, config.json or checkpoint */
 	enum dt_run_init init;
 	const struct dt_config *config; /* not owned */
-	int64_t vocab;			/* tokens of a model without weights; 0: its own number */
+	struct dt_run_lora lora;
+	int64_t vocab; /* tokens of a model without weights; 0: its own number */
 	struct dt_layout layout;
 	enum dt_pipeline pipeline;	    /* where pp > 1 */
 	const struct dt_schedule *schedule; /* read from a file: instead of the pipeline's. Not owned; else
@@ -113,6 +122,9 @@ struct dt_run {
 	const char *trace;	/* a file of every node that ran; NULL: none */
 	bool measure_mfu;
 };
+
+/* Gives a description that was just loaded the adapters of the run. -EINVAL where they mean nothing. */
+int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err);
 
 /*
  * Works out what follows from the rest: global_batch and accumulation from one another, one sample at a time

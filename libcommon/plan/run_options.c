@@ -57,6 +57,30 @@ static const struct row rows[] = {
 	 R(init),
 	 LOCAL,
 	 NEVER},
+	{{"lora", 0, DT_OPT_INT, O(run.lora.rank), "RANK",
+	  "train adapters of this rank, everything else frozen", .min = 1, .max = DT_LORA_RANK_MAX},
+	 INTEGER,
+	 R(lora.rank),
+	 MEANING,
+	 CHANGED},
+	{{"lora-alpha", 0, DT_OPT_REAL, O(run.lora.alpha), "X", "adapters are scaled by X / RANK", .min = 0,
+	  .max = 1e6, .def_text = "2 RANK"},
+	 REAL,
+	 R(lora.alpha),
+	 MEANING,
+	 CHANGED},
+	{{"lora-targets", 0, DT_OPT_STR, O(run.lora.targets), "all|attention|qv|REGEX",
+	  "which linears have adapters; REGEX: those whose whole name matches", .def = "all"},
+	 TEXT,
+	 R(lora.targets),
+	 MEANING,
+	 CHANGED},
+	{{"lora-kind", 0, DT_OPT_CHOICE, O(run.lora.kind), DT_LORA_KINDS,
+	  "rslora: adapters are scaled by X / sqrt(RANK)", .def = "lora"},
+	 CHOICE,
+	 R(lora.kind),
+	 MEANING,
+	 CHANGED},
 	{{"vocab", 0, DT_OPT_INT, O(run.vocab), "N",
 	  "tokens of the vocabulary, for a preset or a config.json without weights", .min = 1, .max = 1 << 24,
 	  .def_text = "the model's"},
@@ -521,6 +545,8 @@ int dt_run_options_finish(struct dt_run_options *o, struct dt_err *err)
 		return dt_err_prefix(err, "option '--recompute'");
 	if ((rc = parse_loss_scale(o->loss_scale, r, err)) < 0)
 		return rc;
+	if (r->lora.rank && !dt_run_options_given(o, "lora-alpha"))
+		r->lora.alpha = 2 * (double)r->lora.rank;
 	r->no_master = !o->master && r->compute != DT_F32;
 	r->optim.beta1 = (float)o->beta1;
 	r->optim.beta2 = (float)o->beta2;
@@ -612,6 +638,8 @@ const char *dt_run_arguments(const struct dt_run *r, char *buf, size_t n)
 
 		if (!def && row->opt.type == DT_OPT_FLAG)
 			def = "off";
+		if (!strncmp(row->opt.name, "lora-", 5) && !r->lora.rank)
+			continue;
 		if (row->emit == NEVER || !v || (row->emit == CHANGED && def && !strcmp(v, def)))
 			continue;
 		if (row->opt.type == DT_OPT_FLAG)
@@ -630,7 +658,9 @@ json_t *dt_run_to_json(const struct dt_run *r)
 
 	for (int i = 0; i < NROWS && o; i++) {
 		char value[128];
-		const char *v = rows[i].change == LOCAL ? NULL : format(&rows[i], r, value, sizeof(value));
+		bool without = !strncmp(rows[i].opt.name, "lora-", 5) && !r->lora.rank;
+		const char *v =
+			rows[i].change == LOCAL || without ? NULL : format(&rows[i], r, value, sizeof(value));
 
 		if (v)
 			json_object_set_new(o, rows[i].opt.name, json_string(v));
@@ -651,17 +681,12 @@ static bool reads(const struct dt_run *r, const char *name)
 {
 	static const struct {
 		const char *name;
-		unsigned rules; /* that read it, a bit each */
-	} of_rules[] = {
-		{"beta1", 1u << DT_OPTIM_MOMENTUM | 1u << DT_OPTIM_ADAM | 1u << DT_OPTIM_ADAMW},
-		{"beta2", 1u << DT_OPTIM_RMSPROP | 1u << DT_OPTIM_ADAM | 1u << DT_OPTIM_ADAMW},
-		{"eps", 1u << DT_OPTIM_RMSPROP | 1u << DT_OPTIM_ADAGRAD | 1u << DT_OPTIM_ADAM |
-				1u << DT_OPTIM_ADAMW},
-	};
+		unsigned bit;
+	} constants[] = {{"beta1", DT_OPTIM_BETA1}, {"beta2", DT_OPTIM_BETA2}, {"eps", DT_OPTIM_EPS}};
 
-	for (size_t i = 0; i < sizeof(of_rules) / sizeof(of_rules[0]); i++)
-		if (!strcmp(of_rules[i].name, name))
-			return of_rules[i].rules >> r->optim.kind & 1;
+	for (size_t i = 0; i < sizeof(constants) / sizeof(constants[0]); i++)
+		if (!strcmp(constants[i].name, name))
+			return dt_optim_rule(r->optim.kind)->reads & constants[i].bit;
 	if (!strcmp(name, "decay-steps"))
 		return r->lr.schedule == DT_LR_WSD;
 	return strcmp(name, "min-lr") || r->lr.schedule != DT_LR_CONSTANT;

@@ -20,7 +20,10 @@ void dt_route_answer_begin(struct dt_route_x *x, const struct dt_route_head *h)
 	x->is_stream = type.n >= 17 && !strncasecmp(type.s, "text/event-stream", 17);
 	x->has_length = h->framing == DT_ROUTE_LENGTH || h->framing == DT_ROUTE_NO_BODY;
 	x->length = h->framing == DT_ROUTE_NO_BODY ? 0 : h->length;
+	x->r->memory -= (int64_t)x->held.n; /* of a try before */
 	x->answer_head.at = x->answer_head.n = x->held.at = x->held.n = 0;
+	x->ntail = 0;
+	x->events = 0;
 	for (int i = 0; i < h->n; i++) {
 		struct dt_route_text name = h->header[i].name, v = h->header[i].value;
 

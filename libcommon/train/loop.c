@@ -56,11 +56,14 @@ static void tell(struct trainer *t, enum dt_beat_phase phase, double step_s)
 
 static void announce(struct trainer *t)
 {
-	char layout[64], mem[32], count[32];
-	int64_t params = dt_params_total(&t->table);
+	char layout[64], mem[32], count[32], part[64] = "", few[32];
+	int64_t params = dt_params_total(&t->table), trained = dt_params_trained(&t->table);
 
-	dt_log_msg(&t->root_log, "%s, %s parameters; layout %s, %d thread%s a rank (%s), %s a rank",
-		   t->config.name, dt_format_count((double)params, count, sizeof(count)),
+	if (trained < params)
+		snprintf(part, sizeof(part), " (%s trained)",
+			 dt_format_count((double)trained, few, sizeof(few)));
+	dt_log_msg(&t->root_log, "%s, %s parameters%s; layout %s, %d thread%s a rank (%s), %s a rank",
+		   t->config.name, dt_format_count((double)params, count, sizeof(count)), part,
 		   dt_layout_format(&t->run.layout, layout, sizeof(layout)), t->dev->nthreads,
 		   t->dev->nthreads == 1 ? "" : "s", dt_dev_isa(t->dev),
 		   dt_format_size(t->plan.arena_bytes, mem, sizeof(mem)));
@@ -183,6 +186,8 @@ static int start(struct trainer *t, struct dt_err *err)
 	if (rc == 0 && t->init)
 		dt_log_msg(&t->root_log, "starts from the weights of '%s' (--init random draws them instead)",
 			   t->run.model);
+	if (rc == 1 && dt_params_any_frozen(&t->table))
+		rc = store_init_frozen(t, err) < 0 ? err->code : 1;
 	if (rc == 0)
 		rc = store_init_weights(t, err);
 	init_close(t);

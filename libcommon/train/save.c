@@ -16,11 +16,20 @@
 #include <string.h>
 
 /* Kinds of values: the parameters, the optimizer's states, the gradients. */
-enum { KIND_MODEL, KIND_GRAD = KIND_MODEL + OPTIM_STATES_MAX + 1, KINDS };
+enum { KIND_MODEL, KIND_GRAD = KIND_MODEL + DT_OPTIM_STATES + 1, KINDS };
 
-static const char *kind_name(int kind)
+static const char *kind_name(const struct trainer *t, int kind)
 {
-	return kind == KIND_MODEL ? "model" : kind == KIND_GRAD ? "grad" : optim_state_name(kind - 1);
+	return kind == KIND_MODEL  ? "model"
+	       : kind == KIND_GRAD ? "grad"
+				   : dt_optim_rule(t->run.optim.kind)->state[kind - 1].name;
+}
+
+static enum dt_dtype kind_type(const struct trainer *t, int kind)
+{
+	return kind == KIND_MODEL  ? t->store.master.dtype
+	       : kind == KIND_GRAD ? DT_F32
+				   : t->optim.state[kind - 1].dtype;
 }
 
 /* Where element i of unit u is; NULL where the run has none of the kind. */
@@ -39,14 +48,14 @@ static int pieces_of(const struct trainer *t, const struct dt_local_param *lp, i
 		     int64_t hi, struct dt_piece *ret)
 {
 	const struct dt_param *p = &t->table.p[lp->index];
-	struct dt_piece box = {.dtype = kind == 0 ? t->store.master.dtype : DT_F32, .ndim = p->ndim};
+	struct dt_piece box = {.dtype = kind_type(t, kind), .ndim = p->ndim};
 	int64_t start = lp->flat - t->local.unit[lp->unit].flat, first = lo > start ? lo - start : 0,
 		last = hi < start + lp->numel ? hi - start : lp->numel;
 	int n;
 
 	if (first >= last)
 		return 0;
-	snprintf(box.name, sizeof(box.name), "%s/%s", kind_name(kind), p->name);
+	snprintf(box.name, sizeof(box.name), "%s/%s", kind_name(t, kind), p->name);
 	for (int d = 0; d < p->ndim; d++) {
 		box.global[d] = p->shape[d];
 		box.off[d] = lp->off[d];
@@ -80,7 +89,7 @@ static int my_pieces(struct trainer *t, struct dt_piece **ret, int *ret_n, struc
 			const struct dt_local_param *lp = &t->local.p[i];
 			int64_t numel = t->local.unit[lp->unit].numel;
 
-			if (counts(t, lp))
+			if (!t->table.p[lp->index].frozen && counts(t, lp))
 				n += pieces_of(t, lp, kind, numel * r / shares, numel * (r + 1) / shares,
 					       out + n);
 		}
@@ -107,6 +116,10 @@ static json_t *make_meta(struct trainer *t)
 		json_object_set_new(o, "model", dt_config_to_json(&t->config));
 		json_object_set_new(o, "run_id", json_string(t->save.run_id));
 		json_object_set_new(o, "run", dt_run_to_json(&t->run));
+		if (t->base[0])
+			json_object_set_new(
+				o, "base",
+				json_pack("{s:s, s:s}", "model", t->run.model, "fingerprint", t->base));
 	}
 	if (o && t->run.loss_scale == 0)
 		json_object_set_new(o, "loss_scale", optim_to_json(t));
@@ -482,7 +495,7 @@ static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 {
 	const json_t *meta = dt_ckpt_meta(ck), *data = json_object_get(meta, "data");
 	int64_t seq = 0, seed = 0, set = 0;
-	const char *hash = "", *id = "";
+	const char *hash = "", *id = "", *base = t->base;
 	int rc = same_model(t, ck, err);
 
 	if (rc < 0)
@@ -495,6 +508,11 @@ static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 	    (rc = dt_json_str(meta, "run_id", false, &id, err)) < 0)
 		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(ck));
 	snprintf(t->save.run_id, sizeof(t->save.run_id), "%s", id);
+	rc = dt_json_str(json_object_get(meta, "base"), "fingerprint", false, &base, err);
+	if (rc >= 0 && strcmp(base, t->base))
+		return dt_err_set(err, -EINVAL,
+				  "the adapters of checkpoint '%s' were trained on another base than '%s'",
+				  dt_ckpt_path(ck), t->run.model);
 	if (strcmp(hash, t->source.info.tokenizer_hash))
 		return dt_err_set(err, -EINVAL,
 				  "checkpoint '%s' was trained with another tokenizer than that of '%s'",
@@ -521,7 +539,8 @@ static int load_all(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 
 	for (int kind = 0; kind < KIND_GRAD; kind++)
 		for (int i = 0; i < t->local.n && rc == 0 && kind_at(t, kind, 0, 0); i++)
-			rc = load_param(t, ck, &t->local.p[i], kind, err);
+			if (!t->table.p[t->local.p[i].index].frozen)
+				rc = load_param(t, ck, &t->local.p[i], kind, err);
 	return rc;
 }
 

@@ -119,6 +119,8 @@ static int describe(struct trainer *t, struct dt_err *err)
 	if (rc < 0)
 		return rc;
 	t->status = DT_EXIT_USAGE;
+	if ((rc = dt_run_adapt(r, &t->config, err)) < 0 || (rc = init_name_base(t, err)) < 0)
+		return rc;
 	if (!r->layout.dp) {
 		r->layout = (struct dt_layout){.dp = t->info.size, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
 		if (t->info.size > 1)

@@ -47,6 +47,7 @@ struct trainer {
 	struct dt_run run; /* settled; its config and schedule are those below */
 	struct dt_config config;
 	struct dt_source *init;	       /* weights that a new run starts from; NULL: they are drawn */
+	char base[40];		       /* of what is frozen: which weights they are; empty: nothing is */
 	struct dt_schedule file_sched; /* --schedule-file */
 
 	struct dt_world *world;

@@ -635,10 +635,11 @@ safetensors() {
 	filter='(.categories[] | select(.name == "adapters") | .bytes) == 16 * 4194304 and
 		(.categories[] | select(.name == "weights") | .bytes) == 2 * 6738415616 and
 		([.categories[].name] | contains(["optimizer"]) | not)'
-	json llama-2-7b --lora-rank 8
+	json llama-2-7b --lora 8 --lora-targets qv --account generic
 	filter='(.categories[] | select(.name == "weights") | .bytes / 1073741824 | (. > 3.8 and . < 3.95))'
-	json llama-2-7b --lora-rank 8 --base-precision nf4
-	refused 1 "adapters (LoRA)" --account dt llama-2-7b --lora-rank 8
+	json llama-2-7b --lora 8 --lora-targets qv --base-precision nf4
+	refused 1 "adapters (LoRA)" --account dt llama-2-7b --lora 8 --base-precision nf4
+	refused 1 "no linear" llama-2-7b --lora 8 --lora-targets foo --account dt
 }
 
 @test "DeepSpeed's documentation: 2851 M parameters on 8 GPUs, ZeRO 2, with and without offloading" {

@@ -443,6 +443,66 @@ END
     [[ $output == *"cannot listen"* ]]
 }
 
+@test "hostile clients: smuggling, huge headers, slow ones, ones that do not read; others are served" {
+    mock a
+    echo "{\"servers\": [{\"url\": \"$a\"}], \"head_timeout_s\": 1, \"body_timeout_s\": 1, \"circuit_failures\": 100000}" >conf
+    route 1 --config conf
+    /usr/bin/python3 "$DT_SRC/tests/cli/route-hostile.py" "$url"
+    [ "$(awk '/VmHWM/ { print $2 }' "/proc/$router/status")" -lt 200000 ] # KiB
+}
+
+@test "hostile servers: lying lengths, broken chunks, endless heads and bodies, answers nobody asked for" {
+    mock a
+    echo "{\"servers\": [{\"url\": \"$a\"}], \"retries\": 1, \"retry_backoff_s\": 0.01, \"circuit_failures\": 100000, \"request_timeout_s\": 3}" >conf
+    route 1 --config conf
+    while IFS='|' read -r raw want; do
+        set_mock "$a" "{\"raw\": \"$raw\"}"
+        got=$(ask -o out -w '%{http_code}' || true)
+        [ "$got" = "$want" ] || { echo "$raw: $got"; cat out; return 1; }
+    done <<'END'
+HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort|502
+HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nlonger than two|200
+HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}|502
+HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n|502
+HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n|502
+HTTP/1.1 200 OK\nContent-Length: 2\n\n{}|502
+HTTP/1.1 999999 OK\r\n\r\n|502
+garbage|502
+HTTP/1.1 200 OK\r\nX: a\u0000b\r\nContent-Length: 2\r\n\r\n{}|502
+HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}|200
+HTTP/1.0 200 OK\r\n\r\nto the end|200
+END
+    set_mock "$a" "{\"raw\": \"HTTP/1.1 200 OK\\r\\nX: \", \"raw_endless\": true}"
+    [ "$(ask -o out -w '%{http_code}')" = 502 ]
+    # a body without end to a client that reads it: ended by request_timeout_s, in bounded memory
+    set_mock "$a" "{\"raw\": \"HTTP/1.1 200 OK\\r\\nContent-Type: text/event-stream\\r\\n\\r\\n\", \"raw_endless\": true}"
+    SECONDS=0
+    ask -N -o /dev/null || true
+    [ "$SECONDS" -le 15 ]
+    [ "$(awk '/VmHWM/ { print $2 }' "/proc/$router/status")" -lt 100000 ]
+    set_mock "$a" '{"raw": null, "raw_endless": false}'
+    until_true ups 1
+    [ "$(ask | jq -r .server)" = a ]
+    echo "$(metric router_running) $(metric router_held_bytes)"
+    [ "$(metric router_running) $(metric router_held_bytes)" = "0 0" ]
+}
+
+@test "100,000 keys: found at once, read again at once, none of them written" {
+    mock a
+    awk 'BEGIN { for (i = 0; i < 100000; i++) print "sk-" i * 7919 " tenant=t" i; print "sk-admin admin=yes" }' >keys
+    auth=(-H 'Authorization: Bearer sk-admin')
+    route 1 --api-key-file keys "$a"
+    [ "$(ask -H 'Authorization: Bearer sk-791892081' | jq -r .server)" = a ]
+    [ "$(ask -o /dev/null -w '%{http_code}' -H 'Authorization: Bearer sk-791892082')" = 401 ]
+    sed -i '$d' keys
+    echo 'sk-new admin=yes' >>keys
+    kill -HUP "$router"
+    until_true grep -q 'read again' log
+    [ "$(ask -H 'Authorization: Bearer sk-new' | jq -r .server)" = a ]
+    [ "$(ask -o /dev/null -w '%{http_code}' -H 'Authorization: Bearer sk-admin')" = 401 ]
+    denies grep -q sk- log
+}
+
 @test "dt-serve behind it: streams, tokens in the books, a rolling restart without an error" {
     for name in one two; do
         : >"u-$name"

@@ -2,7 +2,7 @@
   route-mock.py [--name N] [--models a,b] [--port P]
 Prints its URL. Every answer names the server. GET /mock tells what it got: requests, cancelled, the last headers and body.
 POST /mock sets: status (of answers), retry_after, health, delay (s before the head), tokens, gap (s between events),
-raw (bytes in place of an answer), die_after (events, then the connection is cut), close (after each answer)."""
+raw (bytes in place of an answer), raw_endless (and x for ever), die_after (events, then the connection is cut), close (after each answer)."""
 import argparse
 import asyncio
 import json
@@ -13,7 +13,7 @@ p.add_argument("--models", default="m")
 p.add_argument("--port", type=int, default=0)
 p.add_argument("--key")
 args = p.parse_args()
-state = dict(status=200, retry_after=None, health=200, delay=0, tokens=3, gap=0, raw=None, die_after=None, close=False)
+state = dict(status=200, retry_after=None, health=200, delay=0, tokens=3, gap=0, raw=None, raw_endless=False, die_after=None, close=False)
 seen = dict(requests=0, cancelled=0, running=0, most=0, prompts=[], headers={}, body=None, path=None)
 
 
@@ -49,7 +49,11 @@ async def stream(w, q):
 
 
 async def complete(r, w, path, headers, body):
-    q = json.loads(body)
+    try:
+        q = json.loads(body)
+    except (ValueError, RecursionError):
+        w.write(reply(400, {"error": {"message": "no JSON"}}))
+        return True
     seen.update(requests=seen["requests"] + 1, headers=headers, body=q, path=path, running=seen["running"] + 1)
     seen["most"] = max(seen["most"], seen["running"])
     seen["prompts"].append(str(q.get("prompt"))[:40])
@@ -69,8 +73,9 @@ async def complete(r, w, path, headers, body):
         seen["running"] -= 1
         if not eof.done():
             eof.cancel()
-            await asyncio.sleep(0)
-    return not (eof.done() and not eof.cancelled())
+        await asyncio.wait({eof})
+        broken = not eof.cancelled() and (eof.exception() or True)
+    return not broken
 
 
 async def answer(w, q):
@@ -78,14 +83,19 @@ async def answer(w, q):
     if state["raw"] is not None:
         w.write(state["raw"].encode("latin1"))
         await w.drain()
-        if state["raw_endless"] if "raw_endless" in state else False:
-            while True:
-                w.write(b"x" * 65536)
-                await w.drain()
+        while state["raw_endless"]:
+            w.write(b"x" * 65536)
+            await w.drain()
         w.close()
     elif state["status"] != 200:
         more = f"Retry-After: {state['retry_after']}\r\n" if state["retry_after"] else ""
         w.write(reply(state["status"], {"error": {"message": "as wanted", "server": args.name}}, more=more))
+    elif q.get("prompt") == "flood":
+        w.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+        for _ in range(4096):
+            w.write(b"data: " + b"x" * 65536 + b"\n\n")
+            await w.drain()
+        w.close()
     elif q.get("stream"):
         await stream(w, q)
     elif state["die_after"] is not None:

@@ -58,6 +58,13 @@ TEXTS = {
         "llama2": "[INST] <<SYS>>\0" + SUA,
         "zephyr": "<|user|> <|assistant|>\0" + SUA,
     },
+    "route": {
+        "request": HEAD + "Content-Length: %d\r\nConnection: keep-alive, X-A\r\nX-A: b\r\n\r\n%s" % (len(BODY), BODY),
+        "response": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Type: text/event-stream\r\n\r\n",
+        "length": "HTTP/1.0 404 Not Found\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}",
+        "chunks": "5;a=b\r\nhello\r\n00a\r\n, my world\r\n0\r\nTrailer: x\r\n\r\nrest",
+        "members": ' {"model": "a\\"b", "messages": %s, "stream":true ,"n":1.5e3,"o":{"a":[1,{}]}} ' % SUA,
+    },
     "http": {
         "health": "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
         "length": HEAD + "Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(BODY), BODY),

@@ -37,6 +37,7 @@ void dt_shape_route(struct dt_lower *lo, struct dt_node *n)
 	int64_t used = n->attr.used, experts = n->attr.experts, cols = lo->p->value[n->in[0]].cols;
 	bool wide = lo->s->compute != DT_F32;
 
+	n->attr.frozen = lo->s->graph->params.p[n->param[0]].frozen;
 	/* where experts' rows begin, as they are and as they come; expert, place and row of every choice */
 	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, DT_I32, DT_ROWS_ALL, 3 * used, 1);
 	lo->p->value[n->out[0]].extra = 2 * (experts + 1);

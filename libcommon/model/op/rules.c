@@ -24,6 +24,8 @@ const struct dt_op_rule dt_op_rules[DT_OP_N] = {
 	[DT_OP_ADD] = {dt_shape_add, dt_back_add, NULL, dt_timed_add},
 	[DT_OP_DISPATCH] = {dt_shape_dispatch, dt_back_dispatch, dt_cost_dispatch},
 	[DT_OP_EXCHANGE] = {dt_shape_exchange, dt_back_exchange, dt_cost_exchange},
+	[DT_OP_LORA_DOWN] = {dt_shape_lora_down, dt_back_lora_down, dt_cost_lora_down},
+	[DT_OP_LORA_UP] = {dt_shape_lora_up, dt_back_lora_up, dt_cost_lora_up},
 	/* lowering adds these alone */
 	[DT_OP_QUANTIZE] = {.cost = dt_cost_quantize},
 	[DT_OP_LINEAR8] = {.cost = dt_cost_linear8},
@@ -40,6 +42,8 @@ const struct dt_op_rule dt_op_rules[DT_OP_N] = {
 	[DT_OP_ATTENTION_B] = {.cost = dt_cost_attention_b, .timed = dt_timed_attention_b},
 	[DT_OP_ACT_B] = {.timed = dt_timed_act_b},
 	[DT_OP_GATED_B] = {.timed = dt_timed_gated_b},
+	[DT_OP_LORA_UP_B] = {.cost = dt_cost_lora_up_b},
+	[DT_OP_LORA_DX] = {.cost = dt_cost_lora_dx},
 	[DT_OP_ROUTE_B] = {.cost = dt_cost_route_b, .timed = dt_timed_route_b},
 	[DT_OP_EXPERTS_DX] = {.cost = dt_cost_experts_dx, .timed = dt_timed_experts_dx},
 	[DT_OP_EXPERTS_DW] = {.cost = dt_cost_experts_dw, .timed = dt_timed_experts_dw},
