@@ -18,12 +18,18 @@
 #define DT_NODE_OUT   6
 #define DT_NODE_PARAM 6
 
-#define DT_OPF_ROWS   1u
-#define DT_OPF_CHEAP  2u
-#define DT_OPF_OVER   4u
-#define DT_OPF_GATHER 8u
-#define DT_OPF_GRAD   16u
-#define DT_OPF_KEEP   32u
+#define DT_OPF_ROWS    1u
+#define DT_OPF_CHEAP   2u
+#define DT_OPF_OVER    4u
+#define DT_OPF_GATHER  8u
+#define DT_OPF_ENTERS  16u
+#define DT_OPF_INSIDE  32u
+#define DT_OPF_PARTIAL 64u
+#define DT_OPF_SETS    128u
+#define DT_OPF_ADDS    256u
+#define DT_OPF_BESIDE  512u
+#define DT_OPF_KEEP    1024u
+#define DT_OPF_GRAD    (DT_OPF_SETS | DT_OPF_ADDS)
 
 enum dt_op {
 #define DT_OP(NAME, text, flags) DT_OP_##NAME,

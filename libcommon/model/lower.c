@@ -60,20 +60,11 @@ static int rows_node(struct dt_lower *lo, enum dt_op op, const struct dt_node *r
 
 static bool enters(const struct dt_lower *lo, const struct dt_node *n)
 {
-	switch (n->op) {
-	case DT_OP_LINEAR:
-	case DT_OP_LINEAR_ACT:
-	case DT_OP_LINEAR_GATED:
-	case DT_OP_EXPERTS:
-	case DT_OP_LOSS:
-		return dt_lo_cut(lo, n->param[0]) == 0;
-	case DT_OP_ROUTE:
-		return lo->s->tp > 1;
-	case DT_OP_LORA_DOWN:
-		return dt_lo_cut(lo, n->param[3]) == 0;
-	default:
-		return false;
-	}
+	unsigned flags = dt_node_op_flags(n->op);
+
+	return (flags & DT_OPF_INSIDE && lo->s->tp > 1) ||
+	       (flags & DT_OPF_ENTERS && dt_lo_cut(lo, n->param[0]) == 0) ||
+	       (flags & DT_OPF_BESIDE && dt_lo_cut(lo, n->param[3]) == 0);
 }
 
 /* The program's value of the graph's, whole or entered as its reader wants it. */
@@ -83,8 +74,7 @@ static int operand(struct dt_lower *lo, int *entered, const struct dt_node *n, i
 
 	if (v < 0)
 		return -1;
-	if (lo->info[v].partial && n->op != DT_OP_COMBINE && n->op != DT_OP_EXPERTS &&
-	    n->op != DT_OP_LORA_UP) {
+	if (lo->info[v].partial && !(dt_node_op_flags(n->op) & DT_OPF_PARTIAL)) {
 		v = cut_node(lo, DT_OP_LEAVE, dt_lo_from(lo, v)->name, v, -1, lo->p->value[v].unit);
 		lo->map[graph_value] = v;
 	}

@@ -58,19 +58,16 @@ static void find_overwritten(struct dt_exec *x, bool *met)
 
 		for (int i = p->start[DT_LIST_LOSS]; i < p->nstep; i++) {
 			const struct dt_node *n = &p->step[i].n;
-			bool writes = n->op == DT_OP_DW || n->op == DT_OP_DW8 || n->op == DT_OP_LOSS ||
-				      n->op == DT_OP_LORA_UP_B || n->op == DT_OP_EXPERTS_DW;
-			bool adds = n->op == DT_OP_COLSUM || n->op == DT_OP_NORM_B ||
-				    n->op == DT_OP_HEADS_NORM_B || n->op == DT_OP_EMBED_B ||
-				    n->op == DT_OP_ROUTE_B;
+			unsigned flags = dt_node_op_flags(n->op);
+			int most = flags & DT_OPF_SETS ? 3 : flags & DT_OPF_ADDS ? DT_NODE_PARAM : 0;
 
-			for (int j = 0; (writes || adds) && j < (writes ? 3 : DT_NODE_PARAM); j++) {
+			for (int j = 0; j < most; j++) {
 				int param = n->param[j];
 
 				if (param < 0 || met[param])
 					continue;
 				met[param] = true;
-				x->overwritten[param] = writes;
+				x->overwritten[param] = flags & DT_OPF_SETS;
 			}
 		}
 	}

@@ -2,7 +2,6 @@
 
 #include "model/flops.h"
 #include "plan/formulas.h"
-#include "plan/stage.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -137,6 +136,20 @@ int dt_work_open(const struct dt_run *r, struct dt_work *ret, struct dt_err *err
 	return rc;
 }
 
+struct dt_cost_site dt_serving_site(const struct dt_work_serving *s, const struct dt_stage *stage)
+{
+	return (struct dt_cost_site){.p = &stage->chunk[0],
+				     .seq = s->rows,
+				     .tp = s->tp,
+				     .ep = 1,
+				     .compute = s->compute,
+				     .param = (const int64_t(*)[2])stage->shape,
+				     .context = s->context,
+				     .cache_row = dt_kv_token_bytes(s->config, s->tp, s->cache_bits / 8) /
+						  (double)s->config->layers,
+				     .weight_bytes = s->weight_bits / 8};
+}
+
 int dt_work_open_serving(const struct dt_work_serving *s, struct dt_work *ret, struct dt_err *err)
 {
 	struct dt_config few;
@@ -149,16 +162,7 @@ int dt_work_open_serving(const struct dt_work_serving *s, struct dt_work *ret, s
 	rc = dt_stage_build_serving(&few, s->compute, s->rows, s->outputs, s->tp, &stage, err);
 	if (rc < 0)
 		return rc;
-	site = (struct dt_cost_site){.p = &stage.chunk[0],
-				     .seq = s->rows,
-				     .tp = s->tp,
-				     .ep = 1,
-				     .compute = s->compute,
-				     .param = (const int64_t(*)[2])stage.shape,
-				     .context = s->context,
-				     .cache_row = dt_kv_token_bytes(s->config, s->tp, s->cache_bits / 8) /
-						  (double)s->config->layers,
-				     .weight_bytes = s->weight_bits / 8};
+	site = dt_serving_site(s, &stage);
 	rc = collect(&stage, &site, ret, err);
 	dt_stage_release(&stage);
 	if (rc == 0)

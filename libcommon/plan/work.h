@@ -8,7 +8,7 @@
 #define DT_PLAN_WORK_H
 
 #include "model/op/timed.h"
-#include "plan/run.h"
+#include "plan/stage.h"
 
 struct dt_work_node {
 	enum dt_list list;
@@ -51,6 +51,8 @@ struct dt_work_serving {
 	int64_t rows, outputs, context;
 	double weight_bits, cache_bits;
 };
+/* What costs of its program's nodes depend on; valid as long as stage is. */
+struct dt_cost_site dt_serving_site(const struct dt_work_serving *s, const struct dt_stage *stage);
 int dt_work_open_serving(const struct dt_work_serving *s, struct dt_work *ret, struct dt_err *err);
 void dt_work_release(struct dt_work *w);
 

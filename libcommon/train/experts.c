@@ -46,15 +46,19 @@ static void copy_biases(struct trainer *t, bool store)
 /* The biases as the masters have them, each share from the rank that has it. */
 static int load_biases(struct trainer *t, struct dt_err *err)
 {
-	t->experts.bias = calloc((size_t)numel(t), sizeof(*t->experts.bias));
+	size_t n = (size_t)numel(t);
+
+	if (!t->experts.bias)
+		t->experts.bias = malloc(n * sizeof(*t->experts.bias));
 	if (!t->experts.bias)
 		return dt_err_sys(err, -ENOMEM, "cannot set up the router's biases");
+	memset(t->experts.bias, 0, n * sizeof(*t->experts.bias));
 	copy_biases(t, false);
 	t->exec.mixture.bias = t->experts.bias;
 	if (!t->run.layout.zero)
 		return 0;
-	return dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_DATA), t->experts.bias, NULL, (size_t)numel(t),
-			     DT_F32, DT_SUM, "biases of the router", err);
+	return dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_DATA), t->experts.bias, NULL, n, DT_F32, DT_SUM,
+			     "biases of the router", err);
 }
 
 int experts_begin(struct trainer *t, struct dt_err *err)
@@ -73,7 +77,7 @@ int experts_begin(struct trainer *t, struct dt_err *err)
 		if (!t->experts.sum)
 			return dt_err_sys(err, -ENOMEM, "cannot count the choices of experts");
 	}
-	return t->config.router_bias && !t->experts.bias ? load_biases(t, err) : 0;
+	return t->config.router_bias ? load_biases(t, err) : 0;
 }
 
 /* Towards experts with fewer choices than the mean; one that has the mean stays. */

@@ -586,6 +586,22 @@ PY
     [ $status = 0 ]
 }
 
+@test "tools: calls and results in a loop through OpenAI's own client, arguments that keep to their schema" {
+    model=${DT_TEST_MODELS:-${DT_TEST_DATA:-$DT_SRC/../shared/data}/models}/SmolLM2-135M-Instruct.Q4_1.gguf
+    [ -f "$model" ] || skip "needs $model (tests/data/golden_greedy.py --list)"
+    : >url
+    dt-serve "$model" --port 0 --threads 2 --served-model-name tiny >url 2>log 3>&- &
+    server=$!
+    until [ -s url ]; do
+        kill -0 "$server" || { cat log; return 1; }
+        sleep 0.05
+    done
+    status=0
+    "${DT_OPENAI_PYTHON:-python3}" "$BATS_TEST_DIRNAME/serve-tools.py" "$(cat url)" || status=$?
+    [ $status = 77 ] && skip "needs a Python with the package openai (DT_OPENAI_PYTHON)"
+    [ $status = 0 ]
+}
+
 @test "what cannot be served is refused in one line" {
     run -2 dt-serve
     [[ "$output" == *"Try 'dt-serve --help'"* ]]
@@ -645,5 +661,28 @@ PY
     run -2 dt-serve --replay decisions.jsonl m
     run -1 dt-serve --batch m --trace /dev/full <choices.jsonl
     [[ "$output" == *"could not be written in full"* ]]
+}
+
+# qwen3-8b by hand: 512 rows times the weights of each product; of a layer 4096 x (6144 + 4096 + 3 x 12288), of
+# the head 64 rows; attention sees half the pairs. One token's keys and values are 147456 bytes.
+@test "--print-program: a step, its sums by hand, and what decoding costs" {
+    run -0 dt-serve --print-program qwen3-8b --max-num-batched-tokens 512 --max-num-seqs 64 --max-model-len 1000
+    echo "$output"
+    awk 'length > 80 { exit 1 }' <<<"$output"
+    pass=$(awk '$1 == "pass" { print $2 }' <<<"$output")
+    jq -en "(2 * (512 * 36 * 4096 * (6144 + 4096 + 3 * 12288) + 64 * 4096 * 151936) +
+        36 * 4 * 4096 * 512 * 513 / 2) / 1e9 | (. / $pass - 1 | fabs) < 0.001"
+    [[ $output == *"linear qkv       qkv[512,6144]"*"x 34 alike"*"picked rows[64,4096]"* ]]
+    read -r gflop mib < <(sed -n 's/^decoding .* 1000 keys each: \([0-9.]*\) GFLOP, \([0-9.]*\) MiB/\1 \2/p' <<<"$output")
+    # weights once, in bf16 (the embedding's rows alone), the cache, and the rows' own values
+    jq -en "(64 * 1000 * 147456 + 2 * (36 * 4096 * (6144 + 4096 + 3 * 12288) + 4096 * 151936)) / 1048576
+        | $mib / . | . > 1 and . < 1.04"
+    jq -en "64 * (2 * (36 * 4096 * (6144 + 4096 + 3 * 12288) + 4096 * 151936) + 36 * 4 * 4096 * 1000) / 1e9
+        | (. / $gflop - 1 | fabs) < 0.001"
+    # 4 bits a weight and a half for scales
+    run -0 dt-serve --print-program qwen3-8b --weights q4_0
+    [[ $output == *"weights of 4.5 bits"* ]]
+    run -1 dt-serve --print-program no-such-model
+    run -2 dt-serve --print-program
 }
 # SPDX-License-Identifier: Apache-2.0
