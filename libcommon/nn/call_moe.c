@@ -87,6 +87,11 @@ static int count(struct dt_exec *x, const struct dt_node *n, const int32_t *expe
 		load[i / each * experts + expert[i]]++;
 	for (int64_t i = 0; m->counts && i < groups * experts; i++)
 		m->count[n->unit * experts + i % experts] += (double)load[i];
+	if (m->over != DT_OVER_BATCH && x->cp) { /* the other parts of the sequences */
+		rc = dt_all_reduce(x->cp, load, NULL, (size_t)(groups * experts), DT_F32, DT_SUM,
+				   "choices of experts", err);
+		total *= dt_comm_size(x->cp);
+	}
 	if (m->over == DT_OVER_BATCH && m->counts) {
 		if (m->data)
 			rc = dt_all_reduce(m->data, load, NULL, (size_t)experts, DT_F32, DT_SUM,

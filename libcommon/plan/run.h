@@ -9,6 +9,7 @@
 #include "base/opt.h"
 #include "kernels/dtype.h"
 #include "kernels/optim.h"
+#include "model/program.h"
 #include "model/recompute.h"
 #include "plan/layout.h"
 #include "plan/lr.h"
@@ -118,6 +119,7 @@ struct dt_run {
 	struct dt_keep recompute;
 	int64_t loss_chunk;	 /* rows of logits at a time; 0: chosen */
 	enum dt_dtype grad_comm; /* f32 or bf16: how gradients travel */
+	enum dt_cp_comm cp_comm; /* auto: dt_context_comm */
 	double bucket_bytes;	 /* gradients are reduced in buckets of about this size */
 
 	struct dt_run_data data;

@@ -104,10 +104,9 @@ static int open_rank(const struct dt_run *r, struct dt_work *ret, struct dt_err 
 	one.config = &few;
 	one.layout.pp = one.layout.chunks = 1;
 	one.layout.zero = 0;
-	one.seq /= one.layout.cp;
 	one.schedule = NULL;
 	one.recompute.every = 1;
-	ret->tokens = (double)(one.microbatch * one.seq);
+	ret->tokens = (double)(one.microbatch * dt_run_local_seq(&one));
 	rc = dt_stage_build(&one, (struct dt_coords){0}, &stage, err);
 	if (rc < 0)
 		return rc;
@@ -198,9 +197,10 @@ struct dt_work_cached {
 static bool same(const struct dt_run *a, const struct dt_run *b)
 {
 	return a->config == b->config && a->layout.tp == b->layout.tp && a->layout.cp == b->layout.cp &&
-	       a->layout.ep == b->layout.ep && a->layout.seq_parallel == b->layout.seq_parallel &&
-	       a->microbatch == b->microbatch && a->seq == b->seq && a->compute == b->compute &&
-	       a->fp8 == b->fp8 && a->recompute.mode == b->recompute.mode && a->loss_chunk == b->loss_chunk;
+	       a->cp_comm == b->cp_comm && a->layout.ep == b->layout.ep &&
+	       a->layout.seq_parallel == b->layout.seq_parallel && a->microbatch == b->microbatch &&
+	       a->seq == b->seq && a->compute == b->compute && a->fp8 == b->fp8 &&
+	       a->recompute.mode == b->recompute.mode && a->loss_chunk == b->loss_chunk;
 }
 
 static unsigned hash(const struct dt_run *r)

@@ -306,12 +306,15 @@ struct dt_node_cost dt_cost_combine_b(const struct dt_cost_site *s, const struct
 }
 
 /* An even share of the rows goes to each rank, this one's own included. */
-struct dt_node_cost dt_cost_exchange(const struct dt_cost_site *s, const struct dt_node *n)
+struct dt_node_cost dt_cost_send_rows(const struct dt_cost_site *s, const struct dt_node *n)
 {
 	double bytes = even_rows(s, n) * row_bytes(s, n->in[0]);
 
-	return (struct dt_node_cost){
-		.read = bytes, .written = bytes, .message = DT_MSG_ALL_TO_ALL, .message_bytes = bytes};
+	return (struct dt_node_cost){.read = bytes,
+				     .written = bytes,
+				     .message = DT_MSG_ALL_TO_ALL,
+				     .message_bytes = bytes,
+				     .over_ep = true};
 }
 
 /* ---- as measured ---- */
