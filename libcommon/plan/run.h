@@ -26,6 +26,8 @@ enum dt_run_progress { DT_RUN_PROGRESS_AUTO, DT_RUN_PROGRESS_LINE, DT_RUN_PROGRE
 enum dt_run_documents { DT_RUN_DOCUMENTS_AUTO, DT_RUN_DOCUMENTS_JOINED, DT_RUN_DOCUMENTS_APART };
 #define DT_RUN_DOCUMENTS_CHOICES "auto|joined|apart"
 
+struct dt_cluster;
+
 struct dt_run_data {
 	const char *train, *eval; /* data sets; eval NULL: no evaluation */
 	uint64_t seed;		  /* of initial weights, data order and random rounding */
@@ -90,9 +92,10 @@ struct dt_run {
 
 	/* Memory and messages. */
 	struct dt_keep recompute;
-	int64_t loss_chunk;	 /* rows of logits at a time; 0: chosen */
-	enum dt_dtype grad_comm; /* f32 or bf16: how gradients travel */
-	double bucket_bytes;	 /* gradients are reduced in buckets of about this size */
+	const struct dt_cluster *machine; /* what auto weighs seconds by; NULL: a usual one. Not owned */
+	int64_t loss_chunk;		  /* rows of logits at a time; 0: chosen */
+	enum dt_dtype grad_comm;	  /* f32 or bf16: how gradients travel */
+	double bucket_bytes;		  /* gradients are reduced in buckets of about this size */
 
 	struct dt_run_data data;
 	struct dt_run_save save;
