@@ -49,6 +49,18 @@ struct dt_run_save {
 	bool grads; /* checkpoints also have the step's gradients, grad/NAME */
 };
 
+/* Steps unlike those before them (train/spike.h). */
+enum dt_run_on_spike { DT_RUN_SPIKE_IGNORE, DT_RUN_SPIKE_SKIP, DT_RUN_SPIKE_ROLLBACK, DT_RUN_SPIKE_STOP };
+
+struct dt_run_watch {
+	const char *on_spike_text; /* "ignore", "skip", "rollback:STEPS" or "stop" */
+	enum dt_run_on_spike on_spike;
+	int64_t back;	   /* steps, of a rollback */
+	int64_t window;	   /* accepted steps that a step is compared with */
+	double factor;	   /* of their spread that it may be above the median */
+	int64_t nan_skips; /* steps in a row that may be not finite */
+};
+
 /* Adapters, as they were asked for; they become part of the model's description (dt_run_adapt). */
 struct dt_run_lora {
 	int64_t rank; /* 0: none */
@@ -99,6 +111,7 @@ struct dt_run {
 
 	struct dt_run_data data;
 	struct dt_run_save save;
+	struct dt_run_watch watch;
 
 	/* The processes. */
 	const char *device;  /* "cpu", "cuda", "cuda:N" or "auto"; NULL: the CPU */
@@ -110,6 +123,7 @@ struct dt_run {
 	const char *error_file; /* where a failure is written as JSON too; NULL: nowhere */
 	const char *trace;	/* a file of every node that ran; NULL: none */
 	bool measure_mfu;
+	const struct dt_strs *inject; /* faults to be made; NULL: none. Not owned */
 };
 
 /* Gives a description that was just loaded the adapters of the run. -EINVAL where they mean nothing. */

@@ -88,8 +88,8 @@ static const struct row rows[] = {
 	 R(vocab),
 	 MEANING,
 	 CHANGED},
-	{{"data", 'd', DT_OPT_STR, O(run.data.train), "FILE", "training set made by dt-dataset",
-	  .complete = DT_COMPLETE_FILE},
+	{{"data", 'd', DT_OPT_STR, O(run.data.train), "FILE",
+	  "training set made by dt-dataset; A:0.7,B:0.3 mixes several", .complete = DT_COMPLETE_FILE},
 	 TEXT,
 	 R(data.train),
 	 FREE,
@@ -349,6 +349,31 @@ static const struct row rows[] = {
 	 R(save.resume),
 	 LOCAL,
 	 NEVER},
+	{{"on-spike", 0, DT_OPT_STR, O(run.watch.on_spike_text), "ignore|skip|rollback:STEPS|stop",
+	  "what follows a step whose loss or gradient norm is far above those before it", .def = "ignore"},
+	 TEXT,
+	 R(watch.on_spike_text),
+	 TOLD,
+	 NEVER},
+	{{"spike-window", 0, DT_OPT_INT, O(run.watch.window), "STEPS",
+	  "how many steps a step is compared with", .min = 8, .max = 1024, .def = "128"},
+	 INTEGER,
+	 R(watch.window),
+	 TOLD,
+	 NEVER},
+	{{"spike-factor", 0, DT_OPT_REAL, O(run.watch.factor), "X",
+	  "a spike is this many times their spread above the median", .min = 1, .max = 1e9, .def = "10"},
+	 REAL,
+	 R(watch.factor),
+	 TOLD,
+	 NEVER},
+	{{"nan-skips", 0, DT_OPT_INT, O(run.watch.nan_skips), "K",
+	  "leave out up to K updates in a row whose loss or gradient is not finite", .min = 0, .max = 1e9,
+	  .def = "0"},
+	 INTEGER,
+	 R(watch.nan_skips),
+	 TOLD,
+	 NEVER},
 	{{"mem-limit", 0, DT_OPT_SIZE, O(run.mem_limit), "SIZE",
 	  "refuse to start (exit 3) when the plan needs more a rank"},
 	 INTEGER,
@@ -479,6 +504,29 @@ static int parse_loss_scale(const char *s, struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
+static int parse_on_spike(struct dt_run_watch *w, struct dt_err *err)
+{
+	static const char *const words[] = {"ignore", "skip", "rollback", "stop"};
+	const char *s = w->on_spike_text ? w->on_spike_text : "ignore";
+	size_t n = strcspn(s, ":");
+	char *end;
+	int i = 0;
+
+	while (i < 4 && (strlen(words[i]) != n || strncmp(words[i], s, n)))
+		i++;
+	w->on_spike = (enum dt_run_on_spike)i;
+	w->back = 0;
+	if (i == DT_RUN_SPIKE_ROLLBACK && s[n]) {
+		w->back = strtoll(s + n + 1, &end, 10);
+		i = *end || w->back < 1 || w->back > 1000000000 ? 4 : i;
+	} else if (i == DT_RUN_SPIKE_ROLLBACK || s[n]) {
+		i = 4;
+	}
+	return i < 4 ? 0
+		     : dt_err_set(err, -EINVAL,
+				  "--on-spike '%s' is none of ignore, skip, rollback:STEPS, stop", s);
+}
+
 /* --pipeline interleaved:V and a layout's vV say the same thing. */
 static int set_pipeline(struct dt_run_options *o, struct dt_err *err)
 {
@@ -509,7 +557,7 @@ int dt_run_options_finish(struct dt_run_options *o, struct dt_err *err)
 		return rc;
 	if (o->recompute && (rc = dt_keep_parse(o->recompute, &r->recompute, err)) < 0)
 		return dt_err_prefix(err, "option '--recompute'");
-	if ((rc = parse_loss_scale(o->loss_scale, r, err)) < 0)
+	if ((rc = parse_loss_scale(o->loss_scale, r, err)) < 0 || (rc = parse_on_spike(&r->watch, err)) < 0)
 		return rc;
 	if (r->lora.rank && !dt_run_options_given(o, "lora-alpha"))
 		r->lora.alpha = 2 * (double)r->lora.rank;
@@ -560,11 +608,13 @@ static const char *format(const struct row *row, const struct dt_run *r, char *b
 		return *(const char *const *)at;
 	case INTEGER:
 	case SEED:
-		if (row->opt.min == 1 && *(const int64_t *)at == 0) /* not given, and nothing holds instead */
+		if (row->opt.min > *(const int64_t *)at) /* not given, and nothing holds instead */
 			return NULL;
 		snprintf(buf, n, "%lld", (long long)*(const int64_t *)at);
 		return buf;
 	case REAL:
+		if (row->opt.min > *(const double *)at)
+			return NULL;
 		format_real(*(const double *)at, false, buf, n);
 		return buf;
 	case REAL32:

@@ -32,10 +32,7 @@ void dt_train_catch_signals(void)
 
 static struct asked asked(void)
 {
-	struct asked a = {stop_signal != 0, save_signal != 0};
-
-	save_signal = 0;
-	return a;
+	return (struct asked){stop_signal != 0, save_signal != 0};
 }
 
 /* What a supervisor hears of: the phase, the step, and where the time went. */
@@ -72,6 +69,13 @@ static void announce(struct trainer *t)
 		"global batch %lld samples = microbatch %lld x accumulation %lld x dp %d, %lld tokens a step",
 		(long long)t->run.global_batch, (long long)t->run.microbatch, (long long)t->run.accumulation,
 		t->run.layout.dp, (long long)(t->run.global_batch * t->run.seq));
+	for (int i = 0; dt_mixture_parts(t->source.data) > 1 && i < dt_mixture_parts(t->source.data); i++) {
+		struct dt_mixture_part p;
+
+		dt_mixture_part(t->source.data, i, &p);
+		dt_log_msg(&t->root_log, "data set '%s': %.4g%% of the samples, an epoch of it is %lld",
+			   p.path, p.share * 100, (long long)p.samples);
+	}
 	if (t->info.nodes > 1 &&
 	    (t->run.layout.tp > t->info.local_size || t->info.local_size % t->run.layout.tp))
 		dt_log_msg(&t->root_log,
@@ -143,6 +147,27 @@ static int save_step(struct trainer *t, bool due, bool final, struct dt_err *err
 	return rc;
 }
 
+/* A spike to go back for; without a checkpoint to go back to its update is left out. */
+static int go_back(struct trainer *t, struct step_result *r, struct dt_err *err)
+{
+	int64_t from = t->loop.step + 1;
+	int rc = rollback(t, t->run.watch.back, err);
+
+	if (rc < 0)
+		return rc;
+	if (rc == 0) {
+		dt_log_msg(&t->root_log, "step %lld: back to step %lld, without the samples in between",
+			   (long long)from, (long long)t->loop.step);
+		tell(t, DT_BEAT_TRAIN, 0);
+		return 0;
+	}
+	r->back = false;
+	dt_log_msg(&t->root_log,
+		   "step %lld: no checkpoint of %lld steps ago or older, so its update is left out instead",
+		   (long long)from, (long long)t->run.watch.back);
+	return trainer_leave_out(t, r, "spike", err);
+}
+
 /* 1: asked to stop, state saved. */
 static int loop(struct trainer *t, struct dt_err *err)
 {
@@ -154,8 +179,14 @@ static int loop(struct trainer *t, struct dt_err *err)
 		bool last = t->loop.step + 1 == t->run.steps, save;
 
 		rc = trainer_step(t, asked(), &r, err);
+		if (rc == 0 && r.back)
+			rc = go_back(t, &r, err);
 		if (rc < 0)
 			return rc;
+		if (r.back)
+			continue;
+		if (r.save)
+			save_signal = 0;
 		tell(t, DT_BEAT_TRAIN, dt_now() - t->t.start);
 		save = o->dir && (last || r.stop || r.save || (o->every && t->loop.step % o->every == 0));
 		rc = save_step(t, save, last || r.stop, err);

@@ -119,7 +119,8 @@ static int describe(struct trainer *t, struct dt_err *err)
 	if (rc < 0)
 		return rc;
 	t->status = DT_EXIT_USAGE;
-	if ((rc = dt_run_adapt(r, &t->config, err)) < 0 || (rc = init_name_base(t, err)) < 0)
+	if ((rc = inject_open(t, err)) < 0 || (rc = dt_run_adapt(r, &t->config, err)) < 0 ||
+	    (rc = init_name_base(t, err)) < 0)
 		return rc;
 	if (!r->layout.dp) {
 		r->layout = (struct dt_layout){.dp = t->info.size, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
@@ -212,5 +213,6 @@ void trainer_release(struct trainer *t)
 	dt_mesh_release(&t->mesh);
 	dt_mesh_release(&t->everyone);
 	source_close(t);
+	skips_release(t);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -9,6 +9,8 @@
  *   loop    how far it is        loop.c, step.c
  *   save    checkpoints          save.c, folder.c
  *   report  metrics              metrics.c
+ *   spike   steps unlike others  spike.c, rollback.c
+ *   inject  faults on request    inject.c
  */
 #ifndef DT_TRAIN_TRAINER_H
 #define DT_TRAIN_TRAINER_H
@@ -18,11 +20,13 @@
 #include "train/card.h"
 #include "train/flow.h"
 #include "train/grads.h"
+#include "train/inject.h"
 #include "train/loop.h"
 #include "train/optim.h"
 #include "train/report.h"
 #include "train/save.h"
 #include "train/source.h"
+#include "train/spike.h"
 #include "train/store.h"
 #include "train/train.h"
 
@@ -74,6 +78,9 @@ struct trainer {
 	struct loop loop;
 	struct save save;
 	struct report report;
+	struct spike spike;
+	struct inject inject[INJECT_MAX];
+	int ninject;
 
 	struct step_times t;
 	bool agreed; /* every rank knows of the failure and ends by itself */

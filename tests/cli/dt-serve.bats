@@ -586,6 +586,22 @@ PY
     [ $status = 0 ]
 }
 
+@test "tools: calls and results in a loop through OpenAI's own client, arguments that keep to their schema" {
+    model=${DT_TEST_MODELS:-${DT_TEST_DATA:-$DT_SRC/../shared/data}/models}/SmolLM2-135M-Instruct.Q4_1.gguf
+    [ -f "$model" ] || skip "needs $model (tests/data/golden_greedy.py --list)"
+    : >url
+    dt-serve "$model" --port 0 --threads 2 --served-model-name tiny >url 2>log 3>&- &
+    server=$!
+    until [ -s url ]; do
+        kill -0 "$server" || { cat log; return 1; }
+        sleep 0.05
+    done
+    status=0
+    "${DT_OPENAI_PYTHON:-python3}" "$BATS_TEST_DIRNAME/serve-tools.py" "$(cat url)" || status=$?
+    [ $status = 77 ] && skip "needs a Python with the package openai (DT_OPENAI_PYTHON)"
+    [ $status = 0 ]
+}
+
 @test "what cannot be served is refused in one line" {
     run -2 dt-serve
     [[ "$output" == *"Try 'dt-serve --help'"* ]]

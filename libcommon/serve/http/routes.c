@@ -128,7 +128,7 @@ static enum MHD_Result tokenize(struct dt_http_req *q)
 	if (json_is_string(text))
 		rc = dt_api_encode(p->tok, json_string_value(text), json_string_length(text), &t, &n, &err);
 	else if (json_object_get(body, "messages") && q->chat)
-		rc = dt_chat_encode(q->chat, json_object_get(body, "messages"), &t, &n, &err);
+		rc = dt_chat_encode(q->chat, json_object_get(body, "messages"), NULL, &t, &n, &err);
 	else
 		rc = dt_err_set(&err, -EINVAL, "key 'prompt' is missing or not text");
 	json_decref(body);
