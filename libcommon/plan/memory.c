@@ -1,4 +1,5 @@
 #include "plan/again.h"
+#include "plan/context.h"
 #include "plan/memory_priv.h"
 
 #include "base/arena.h"
@@ -237,8 +238,8 @@ static void put_data(struct dt_plan_builder *b, const struct dt_run *r, struct d
 			if (dt_run_apart(r)) {
 				put_flat(b, DT_B_DOC_POS, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP,
 					 i, "positions in documents", "tokens");
-				put_flat(b, DT_B_FIRST, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP, i,
-					 "first tokens of documents", "tokens");
+				put_flat(b, DT_B_FIRST, DT_MEM_DATA, DT_I32, dt_context_firsts(r),
+					 DT_PH_FORWARD, DT_PH_STEP, i, "first tokens of documents", "tokens");
 			}
 			if (!(first && k == 0) && !(last && k == p->stage.nchunk - 1))
 				continue;

@@ -9,6 +9,7 @@
 #include "base/opt.h"
 #include "kernels/dtype.h"
 #include "kernels/optim.h"
+#include "model/program.h"
 #include "model/recompute.h"
 #include "plan/layout.h"
 #include "plan/lr.h"
@@ -104,10 +105,13 @@ struct dt_run {
 
 	/* Memory and messages. */
 	struct dt_keep recompute;
-	const struct dt_cluster *machine; /* what auto weighs seconds by; NULL: a usual one. Not owned */
-	int64_t loss_chunk;		  /* rows of logits at a time; 0: chosen */
-	enum dt_dtype grad_comm;	  /* f32 or bf16: how gradients travel */
-	double bucket_bytes;		  /* gradients are reduced in buckets of about this size */
+	/* What seconds of recomputation auto weighs bytes by; NULL: a usual machine. Not owned. */
+	const struct dt_cluster *machine;
+
+	int64_t loss_chunk;	 /* rows of logits at a time; 0: chosen */
+	enum dt_dtype grad_comm; /* f32 or bf16: how gradients travel */
+	enum dt_cp_comm cp_comm; /* auto: dt_context_comm */
+	double bucket_bytes;	 /* gradients are reduced in buckets of about this size */
 
 	struct dt_run_data data;
 	struct dt_run_save save;

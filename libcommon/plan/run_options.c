@@ -259,6 +259,15 @@ static const struct row rows[] = {
 	 R(reproducible),
 	 TOLD,
 	 CHANGED},
+	{{"cp-comm", 0, DT_OPT_CHOICE, O(run.cp_comm), DT_CP_COMM_CHOICES,
+	  "how attention looks across the cuts of cp: keys and values gathered, going around a ring, or "
+	  "heads cut in "
+	  "place of tokens",
+	  .def = "auto"},
+	 CHOICE,
+	 R(cp_comm),
+	 FREE,
+	 CHANGED},
 	{{"grad-comm", 0, DT_OPT_CHOICE, O(run.grad_comm), "fp32|bf16", "type in which gradients travel",
 	  .def = "fp32"},
 	 CHOICE,

@@ -1,5 +1,7 @@
 #include "plan/stage.h"
 
+#include "plan/context.h"
+
 #include "kernels/fp8.h"
 #include "model/flops.h"
 
@@ -74,7 +76,7 @@ static bool in_8_bits(const void *arg, const struct dt_node *n)
 			out += shape[0];
 			in = shape[1];
 		}
-		if (!dt_fp8_fits(m->r->microbatch * m->r->seq, in, out))
+		if (!dt_fp8_fits(m->r->microbatch * dt_run_local_seq(m->r), in, out))
 			return false;
 	}
 	return true;
@@ -104,6 +106,8 @@ static int build_chunk(struct maker *m, struct dt_stage *p, int k, struct dt_err
 				     .outputs = m->outputs,
 				     .split = p->split,
 				     .ep = l->ep,
+				     .cp = l->cp,
+				     .cp_comm = dt_context_comm(s),
 				     .loss_chunk = p->loss_chunk,
 				     .local = local,
 				     .local_arg = m,
@@ -135,7 +139,7 @@ int dt_stage_build(const struct dt_run *r, struct dt_coords at, struct dt_stage 
 {
 	struct dt_stage p = {.nchunk = dt_layout_chunks(&r->layout)};
 	struct maker m = {.r = r, .at = at, .stage = &p};
-	int64_t tokens = r->microbatch * r->seq;
+	int64_t tokens = r->microbatch * dt_run_local_seq(r);
 	int rc = dt_graph_build(r->config, &p.graph, err);
 
 	p.split = r->layout.pp > 1 && (r->schedule ? r->schedule->split : r->pipeline == DT_PIPE_ZB_H1);
@@ -196,6 +200,7 @@ struct dt_cost_site dt_stage_site(const struct dt_stage *p, const struct dt_run 
 	return (struct dt_cost_site){.p = &p->chunk[k],
 				     .seq = r->seq,
 				     .tp = r->layout.tp,
+				     .cp = r->layout.cp,
 				     .compute = r->compute,
 				     .loss_chunk = p->loss_chunk,
 				     .param = (const int64_t(*)[2])p->shape};

@@ -99,7 +99,6 @@ int dt_work_stage(const struct dt_run *r, struct dt_config *few, struct dt_stage
 	one.config = few;
 	one.layout.pp = one.layout.chunks = 1;
 	one.layout.zero = 0;
-	one.seq /= one.layout.cp;
 	one.schedule = NULL;
 	one.recompute.every = 1;
 	return dt_stage_build(&one, (struct dt_coords){0}, ret, err);
@@ -115,7 +114,7 @@ int dt_work_open_rank(const struct dt_run *r, struct dt_work *ret, struct dt_err
 	*ret = (struct dt_work){.config = r->config, .layers = few.layers};
 	if (rc < 0)
 		return rc;
-	ret->tokens = (double)(r->microbatch * (r->seq / r->layout.cp));
+	ret->tokens = (double)(r->microbatch * dt_run_local_seq(r));
 	site = dt_stage_site(&stage, r, 0); /* attention sees the whole sequence */
 	rc = collect(&stage, &site, ret, err);
 	dt_stage_release(&stage);
@@ -211,9 +210,10 @@ struct dt_work_cached {
 static bool same(const struct dt_run *a, const struct dt_run *b)
 {
 	return a->config == b->config && a->layout.tp == b->layout.tp && a->layout.cp == b->layout.cp &&
-	       a->layout.ep == b->layout.ep && a->layout.seq_parallel == b->layout.seq_parallel &&
-	       a->microbatch == b->microbatch && a->seq == b->seq && a->compute == b->compute &&
-	       a->fp8 == b->fp8 && a->recompute.mode == b->recompute.mode && a->loss_chunk == b->loss_chunk;
+	       a->cp_comm == b->cp_comm && a->layout.ep == b->layout.ep &&
+	       a->layout.seq_parallel == b->layout.seq_parallel && a->microbatch == b->microbatch &&
+	       a->seq == b->seq && a->compute == b->compute && a->fp8 == b->fp8 &&
+	       a->recompute.mode == b->recompute.mode && a->loss_chunk == b->loss_chunk;
 }
 
 static unsigned hash(const struct dt_run *r)

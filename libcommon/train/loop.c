@@ -4,6 +4,7 @@
 #include "base/beat.h"
 #include "base/progress.h"
 #include "base/units.h"
+#include "plan/context.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -51,6 +52,31 @@ static void tell(struct trainer *t, enum dt_beat_phase phase, double step_s)
 	dt_beat_set(&b, true);
 }
 
+/* Where tokens are, how attention reaches them, and what that sends. */
+static void announce_context(struct trainer *t)
+{
+	static const char *const name[] = {"auto", "gather", "ring", "ulysses"};
+	const struct dt_run *r = &t->run;
+	enum dt_cp_comm how = dt_context_comm(r);
+	int64_t c = r->seq / (2 * r->layout.cp), cp = r->layout.cp;
+	char sent[3][32];
+
+	dt_log_msg(
+		&t->root_log,
+		"cp%lld: of %lld tokens rank 0 has %lld .. %lld and %lld .. %lld, rank %lld has %lld .. %lld",
+		(long long)cp, (long long)r->seq, 0LL, (long long)(c - 1), (long long)(r->seq - c),
+		(long long)(r->seq - 1), (long long)(cp - 1), (long long)((cp - 1) * c),
+		(long long)((cp + 1) * c - 1));
+	for (int k = 0; k < 3; k++)
+		dt_format_size((uint64_t)dt_context_bytes(r, (enum dt_cp_comm)(DT_CP_GATHER + k)), sent[k],
+			       sizeof(sent[k]));
+	dt_log_msg(
+		&t->root_log,
+		"attention over cp: %s%s; a layer and microbatch send %s by gather or ring, %s by ulysses%s",
+		name[how], r->cp_comm == DT_CP_AUTO ? ", the least of what can be" : "", sent[0], sent[2],
+		dt_context_can(r, DT_CP_ULYSSES) ? "" : ", which these heads rule out");
+}
+
 static void announce(struct trainer *t)
 {
 	char layout[64], mem[32], count[32], part[64] = "", few[32], again[400];
@@ -69,6 +95,8 @@ static void announce(struct trainer *t)
 		"global batch %lld samples = microbatch %lld x accumulation %lld x dp %d, %lld tokens a step",
 		(long long)t->run.global_batch, (long long)t->run.microbatch, (long long)t->run.accumulation,
 		t->run.layout.dp, (long long)(t->run.global_batch * t->run.seq));
+	if (t->run.layout.cp > 1)
+		announce_context(t);
 	for (int i = 0; dt_mixture_parts(t->source.data) > 1 && i < dt_mixture_parts(t->source.data); i++) {
 		struct dt_mixture_part p;
 

@@ -111,6 +111,7 @@ static void cut(const struct trainer *t, const struct dt_flight *f, int64_t b, c
 		const int32_t *first)
 {
 	int64_t n = t->exec.seq;
+	bool whole = t->exec.firsts > t->run.microbatch * n;
 
 	for (int64_t i = b * n; i < (b + 1) * n; i++) {
 		int64_t p = t->exec.host_pos[i];
@@ -121,10 +122,15 @@ static void cut(const struct trainer *t, const struct dt_flight *f, int64_t b, c
 			f->host_targets[i] = last ? -1 : row[p + 1];
 		}
 		if (f->host_first) {
-			f->host_first[i] = row ? first[p] : 0;
-			f->host_pos[i] = (int32_t)p - f->host_first[i];
+			int32_t doc = row ? first[p] : 0;
+
+			f->host_pos[i] = (int32_t)p - doc;
+			if (!whole)
+				f->host_first[i] = doc;
 		}
 	}
+	for (int64_t p = 0; p < t->run.seq && whole && f->host_first; p++)
+		f->host_first[b * t->run.seq + p] = row ? first[p] : 0;
 }
 
 /* Samples n .. into f: of the rows that were read, or of the evaluation set where rows is NULL. */
