@@ -38,12 +38,15 @@ static int local(const void *arg, int param, int64_t shape[2], int64_t off[2])
 static bool keep(const void *arg, const struct dt_node *n, int out, int unit)
 {
 	const struct maker *m = arg;
-	struct dt_keep k = m->r->recompute;
+	const struct dt_keep *k = &m->r->recompute;
 	int number = unit - m->first_layer;
+	bool entry = n->entry && out == (n->op == DT_OP_NORM);
 
 	if (unit < 0 || unit >= m->stage->graph.layers)
 		return true;
-	switch (dt_keep_mode(k, m->before + number)) {
+	if (k->fit)
+		return entry || dt_keep_has(k, m->before + number, n->op, n->name, out);
+	switch (k->mode) {
 	case DT_RECOMPUTE_NONE:
 		return true;
 	case DT_RECOMPUTE_SELECTIVE:
@@ -53,7 +56,7 @@ static bool keep(const void *arg, const struct dt_node *n, int out, int unit)
 	case DT_RECOMPUTE_FULL:
 		break;
 	}
-	return n->entry && out == (n->op == DT_OP_NORM) && dt_keep_set(k, number) == 0;
+	return entry && dt_keep_set(*k, number) == 0;
 }
 
 /* A linear is computed in 8 bits where its sizes divide by 16 on every tensor-parallel rank. */
