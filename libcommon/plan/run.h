@@ -27,6 +27,8 @@ enum dt_run_progress { DT_RUN_PROGRESS_AUTO, DT_RUN_PROGRESS_LINE, DT_RUN_PROGRE
 enum dt_run_documents { DT_RUN_DOCUMENTS_AUTO, DT_RUN_DOCUMENTS_JOINED, DT_RUN_DOCUMENTS_APART };
 #define DT_RUN_DOCUMENTS_CHOICES "auto|joined|apart"
 
+struct dt_cluster;
+
 struct dt_run_data {
 	const char *train, *eval; /* data sets; eval NULL: no evaluation */
 	uint64_t seed;		  /* of initial weights, data order and random rounding */
@@ -46,6 +48,18 @@ struct dt_run_save {
 	bool proceed;		  /* a checkpoint that cannot be written does not end the run */
 	bool compress;
 	bool grads; /* checkpoints also have the step's gradients, grad/NAME */
+};
+
+/* Whose choices are counted for the loss that balances experts; see kernels/moe.h. */
+enum dt_over { DT_OVER_SEQUENCE, DT_OVER_MICROBATCH, DT_OVER_BATCH };
+#define DT_OVER_CHOICES "sequence|microbatch|batch"
+
+struct dt_run_mixture {
+	double balance;	   /* of the loss that balances experts; 0: none */
+	enum dt_over over; /* the batch: over all ranks, and the step's microbatches so far */
+	double z;	   /* of the squared log-sum-exp of the router's scores; 0: none */
+	double bias_rate;  /* by which biases of the choice move a step; 0: they stay */
+	double capacity;   /* choices an expert takes, over an even share of them; 0: all */
 };
 
 /* Steps unlike those before them (train/spike.h). */
@@ -101,8 +115,13 @@ struct dt_run {
 	struct dt_lr lr;
 	double clip; /* largest gradient norm; 0: off */
 
+	struct dt_run_mixture mixture; /* where the model has experts */
+
 	/* Memory and messages. */
 	struct dt_keep recompute;
+	/* What seconds of recomputation auto weighs bytes by; NULL: a usual machine. Not owned. */
+	const struct dt_cluster *machine;
+
 	int64_t loss_chunk;	 /* rows of logits at a time; 0: chosen */
 	enum dt_dtype grad_comm; /* f32 or bf16: how gradients travel */
 	enum dt_cp_comm cp_comm; /* auto: dt_context_comm */
