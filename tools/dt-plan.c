@@ -475,6 +475,7 @@ static void complete_query(void)
 	a.q.cluster = a.serve_q.cluster = &a.cluster;
 	a.q.room = (uint64_t)room();
 	a.serve_q.room = a.q.room;
+	a.serve_q.devices = a.gpus_given || a.cluster_file ? (int)a.gpus : 0;
 	a.serve_q.config = *c;
 	a.serve_q.cache_bits = dt_kv_bits(c, a.kv);
 }
