@@ -30,8 +30,9 @@ struct dt_exec {
 	char *base; /* the arena */
 	struct dt_dev *dev;
 	struct dt_comm *tp; /* NULL: not split */
-	struct dt_comm *cp; /* likewise */
+	struct dt_comm *cp; /* likewise; set behind dt_exec_open */
 	int cp_size, cp_rank;
+	int64_t firsts;	   /* elements of a flight's first: this rank's tokens, or all in their order */
 	bool seq_parallel; /* the residual stream is cut over tp */
 	double comm_s;	   /* seconds spent in tp's collectives so far */
 	enum dt_dtype dtype;

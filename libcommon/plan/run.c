@@ -2,6 +2,7 @@
 
 #include "base/json.h"
 #include "model/lora.h"
+#include "plan/context.h"
 #include "plan/stage.h"
 
 #include <errno.h>
@@ -59,9 +60,9 @@ static int check_cut(const struct dt_run *r, struct dt_err *err)
 
 	if (rc < 0 || (rc = dt_layout_check(l, r->config, err)) < 0)
 		return rc;
-	if (l->cp > 1 || l->ep > 1) {
-		dt_err_set(err, -ENOTSUP, "layout axes cp and ep cannot be trained by this version");
-		dt_err_hint(err, "use dp, tp, pp, v, s and z");
+	if (l->ep > 1) {
+		dt_err_set(err, -ENOTSUP, "layout axis ep cannot be trained by this version");
+		dt_err_hint(err, "use dp, tp, pp, cp, v, s and z");
 		return -ENOTSUP;
 	}
 	if (l->tp > 1 && r->config->qk_norm_whole)
@@ -103,6 +104,8 @@ static int check_numbers(const struct dt_run *r, struct dt_err *err)
 
 static int check_sizes(const struct dt_run *r, struct dt_err *err)
 {
+	int rc;
+
 	if (r->microbatch < 1 || r->seq < 1)
 		return dt_err_set(err, -EINVAL, "microbatch %lld and sequence length %lld must be at least 1",
 				  (long long)r->microbatch, (long long)r->seq);
@@ -112,9 +115,11 @@ static int check_sizes(const struct dt_run *r, struct dt_err *err)
 	if (r->config->pos == DT_POS_LEARNED && r->seq > r->config->max_seq)
 		return dt_err_set(err, -EINVAL, "sequence length %lld exceeds the model's %lld positions",
 				  (long long)r->seq, (long long)r->config->max_seq);
-	if (r->layout.seq_parallel && r->microbatch * r->seq % r->layout.tp)
+	if ((rc = dt_context_check(r, err)) < 0)
+		return rc;
+	if (r->layout.seq_parallel && r->microbatch * dt_run_local_seq(r) % r->layout.tp)
 		return dt_err_set(err, -EINVAL, "s1: tp%d does not divide the %lld tokens of a microbatch",
-				  r->layout.tp, (long long)(r->microbatch * r->seq));
+				  r->layout.tp, (long long)(r->microbatch * dt_run_local_seq(r)));
 	return 0;
 }
 

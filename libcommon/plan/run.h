@@ -9,6 +9,7 @@
 #include "base/opt.h"
 #include "kernels/dtype.h"
 #include "kernels/optim.h"
+#include "model/program.h"
 #include "model/recompute.h"
 #include "plan/layout.h"
 #include "plan/lr.h"
@@ -25,6 +26,8 @@ enum dt_run_progress { DT_RUN_PROGRESS_AUTO, DT_RUN_PROGRESS_LINE, DT_RUN_PROGRE
 /* Whether attention, positions and targets stay inside a document: as the data set keeps them (auto). */
 enum dt_run_documents { DT_RUN_DOCUMENTS_AUTO, DT_RUN_DOCUMENTS_JOINED, DT_RUN_DOCUMENTS_APART };
 #define DT_RUN_DOCUMENTS_CHOICES "auto|joined|apart"
+
+struct dt_cluster;
 
 struct dt_run_data {
 	const char *train, *eval; /* data sets; eval NULL: no evaluation */
@@ -103,8 +106,12 @@ struct dt_run {
 
 	/* Memory and messages. */
 	struct dt_keep recompute;
+	/* What seconds of recomputation auto weighs bytes by; NULL: a usual machine. Not owned. */
+	const struct dt_cluster *machine;
+
 	int64_t loss_chunk;	 /* rows of logits at a time; 0: chosen */
 	enum dt_dtype grad_comm; /* f32 or bf16: how gradients travel */
+	enum dt_cp_comm cp_comm; /* auto: dt_context_comm */
 	double bucket_bytes;	 /* gradients are reduced in buckets of about this size */
 
 	struct dt_run_data data;

@@ -21,7 +21,7 @@ int metrics_open(struct trainer *t, struct dt_err *err)
 		t->report.f = stdout;
 		return 0;
 	}
-	if (dt_out_is(t->run.metrics, t->run.data.train) ||
+	if (dt_mixture_has(t->run.data.train, t->run.metrics) ||
 	    (t->run.data.eval && dt_out_is(t->run.metrics, t->run.data.eval)))
 		return dt_err_set(err, -EINVAL, "--metrics would overwrite the data set '%s'",
 				  t->run.metrics);
@@ -39,7 +39,8 @@ int trace_open(struct trainer *t, struct dt_err *err)
 			      : asprintf(&path, "%s", t->run.trace);
 	if (rc < 0)
 		return dt_err_sys(err, -ENOMEM, "cannot open the trace");
-	if (dt_out_is(path, t->run.data.train) || (t->run.data.eval && dt_out_is(path, t->run.data.eval)))
+	if (dt_mixture_has(t->run.data.train, path) ||
+	    (t->run.data.eval && dt_out_is(path, t->run.data.eval)))
 		rc = dt_err_set(err, -EINVAL, "--trace would overwrite the data set '%s'", path);
 	else
 		rc = dt_out_stream(path, false, &t->exec.trace, err);

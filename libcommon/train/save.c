@@ -98,6 +98,18 @@ static int my_pieces(struct trainer *t, struct dt_piece **ret, int *ret_n, struc
 	return 0;
 }
 
+/* Of several data sets: in which order they are mixed, and the cursor of each. */
+static void put_mixture(const struct trainer *t, json_t *meta)
+{
+	json_t *data = json_object_get(meta, "data"), *list = json_array();
+
+	for (int i = 0; i < dt_mixture_parts(t->source.data); i++)
+		json_array_append_new(
+			list, json_integer((json_int_t)dt_mixture_cursor(t->source.data, t->loop.cursor, i)));
+	json_object_set_new(data, "mixture", json_string(dt_mixture_text(t->source.data)));
+	json_object_set_new(data, "cursors", list);
+}
+
 static json_t *make_meta(struct trainer *t)
 {
 	char layout[64], optim[16];
@@ -116,6 +128,8 @@ static json_t *make_meta(struct trainer *t)
 		json_object_set_new(o, "model", dt_config_to_json(&t->config));
 		json_object_set_new(o, "run_id", json_string(t->save.run_id));
 		json_object_set_new(o, "run", dt_run_to_json(&t->run));
+		if (dt_mixture_parts(t->source.data) > 1)
+			put_mixture(t, o);
 		if (t->base[0])
 			json_object_set_new(
 				o, "base",
@@ -501,7 +515,7 @@ static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 {
 	const json_t *meta = dt_ckpt_meta(ck), *data = json_object_get(meta, "data");
 	int64_t seq = 0, seed = 0, set = 0;
-	const char *hash = "", *id = "", *base = t->base;
+	const char *hash = "", *id = "", *mixture = "", *base = t->base;
 	int rc = same_model(t, ck, err);
 
 	if (rc < 0)
@@ -511,6 +525,7 @@ static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 	    (rc = dt_json_int(data, "seed", true, 0, INT64_MAX, &seed, err)) < 0 ||
 	    (rc = dt_json_int(data, "set_tokens", false, 0, INT64_MAX, &set, err)) < 0 ||
 	    (rc = dt_json_str(data, "tokenizer_hash", true, &hash, err)) < 0 ||
+	    (rc = dt_json_str(data, "mixture", false, &mixture, err)) < 0 ||
 	    (rc = dt_json_str(meta, "run_id", false, &id, err)) < 0)
 		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(ck));
 	snprintf(t->save.run_id, sizeof(t->save.run_id), "%s", id);
@@ -532,6 +547,11 @@ static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 			"%lld; --accept-change data goes on with this one",
 			dt_ckpt_path(ck), (long long)set, t->run.data.train,
 			(long long)t->source.info.tokens);
+	if (strcmp(mixture, dt_mixture_text(t->source.data)) && !accepts(t, "data"))
+		return dt_err_set(err, -EINVAL,
+				  "checkpoint '%s' was trained on another mixture of data sets than '%s'; "
+				  "--accept-change data goes on with this one",
+				  dt_ckpt_path(ck), t->run.data.train);
 	/* Where the manifest has the whole run, its options have been compared. */
 	if (!json_object_get(meta, "run") && (seq != t->run.seq || (uint64_t)seed != t->run.data.seed))
 		return dt_err_set(err, -EINVAL,

@@ -81,6 +81,7 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 	optim_bind(t);
 	rc = dt_exec_open(&t->exec, &t->run, t->mesh.at, &t->plan, t->arena.base,
 			  dt_mesh_comm(&t->mesh, DT_ON_TP), t->dev, t->store.unit_w, t->grads.unit_g, err);
+	t->exec.cp = dt_mesh_comm(&t->mesh, DT_ON_CP);
 	return rc < 0 ? rc : pipeline_init(t, err);
 }
 
@@ -160,7 +161,7 @@ static int allocate(struct trainer *t, struct dt_err *err)
 /* Every group of this layout, in one order on all ranks. */
 static int make_groups(struct trainer *t, struct dt_err *err)
 {
-	static const unsigned sets[] = {DT_ON_DATA, DT_ON_TP, DT_ON_PP, DT_ON_MODEL};
+	static const unsigned sets[] = {DT_ON_DATA, DT_ON_TP, DT_ON_PP, DT_ON_CP, DT_ON_MODEL};
 	int rc = dt_mesh_init(&t->mesh, t->world, &t->run.layout, err);
 
 	for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]) && rc == 0; i++)
