@@ -75,6 +75,11 @@ static const struct dt_opt own[] = {
 	DT_OPT_HEADING("Numbers and memory"),
 	DT_RUN_OPT("precision"),
 	DT_RUN_OPT("fp8"),
+	DT_RUN_OPT("balance-loss"),
+	DT_RUN_OPT("balance-over"),
+	DT_RUN_OPT("router-z-loss"),
+	DT_RUN_OPT("router-bias-rate"),
+	DT_RUN_OPT("capacity-factor"),
 	DT_RUN_OPT("master"),
 	DT_RUN_OPT("recompute"),
 	DT_RUN_OPT("documents"),
@@ -104,8 +109,9 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("spike-window"),
 	DT_RUN_OPT("spike-factor"),
 	DT_RUN_OPT("nan-skips"),
+	DT_RUN_OPT("check-replicas"),
 	{"inject", 0, DT_OPT_STRS, &a.inject, "FAULT",
-	 "make a fault: kill, stop, nan, spike, slow, flip or enospc, with :rank=R,step=S ...; may be "
+	 "make a fault: kill, stop, nan, spike, slow, flip, wrong or enospc, with :rank=R,step=S ...; may be "
 	 "repeated"},
 	DT_OPT_HEADING("Reports"),
 	DT_RUN_OPT("metrics"),
