@@ -65,6 +65,13 @@ static int check_cut(const struct dt_run *r, struct dt_err *err)
 		dt_err_hint(err, "use dp, tp, pp, cp, v, s and z");
 		return -ENOTSUP;
 	}
+	if (r->config->experts && r->on_card)
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' has experts, which this version trains on the processor only",
+				  r->config->name);
+	if (r->no_master && r->config->router_bias)
+		return dt_err_set(err, -ENOTSUP, "'%s' has biases of its router, which need master weights",
+				  r->config->name);
 	if (l->tp > 1 && r->config->qk_norm_whole)
 		return dt_err_set(err, -ENOTSUP,
 				  "'%s' has norms over all heads of q and k, which tp%d cannot cut",

@@ -48,6 +48,18 @@ struct dt_run_save {
 	bool grads; /* checkpoints also have the step's gradients, grad/NAME */
 };
 
+/* Whose choices are counted for the loss that balances experts; see kernels/moe.h. */
+enum dt_over { DT_OVER_SEQUENCE, DT_OVER_MICROBATCH, DT_OVER_BATCH };
+#define DT_OVER_CHOICES "sequence|microbatch|batch"
+
+struct dt_run_mixture {
+	double balance;	   /* of the loss that balances experts; 0: none */
+	enum dt_over over; /* the batch: over all ranks, and the step's microbatches so far */
+	double z;	   /* of the squared log-sum-exp of the router's scores; 0: none */
+	double bias_rate;  /* by which biases of the choice move a step; 0: they stay */
+	double capacity;   /* choices an expert takes, over an even share of them; 0: all */
+};
+
 /* Steps unlike those before them (train/spike.h). */
 enum dt_run_on_spike { DT_RUN_SPIKE_IGNORE, DT_RUN_SPIKE_SKIP, DT_RUN_SPIKE_ROLLBACK, DT_RUN_SPIKE_STOP };
 
@@ -100,6 +112,8 @@ struct dt_run {
 	struct dt_optim optim; /* kind, betas, eps, weight decay */
 	struct dt_lr lr;
 	double clip; /* largest gradient norm; 0: off */
+
+	struct dt_run_mixture mixture; /* where the model has experts */
 
 	/* Memory and messages. */
 	struct dt_keep recompute;

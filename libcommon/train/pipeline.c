@@ -131,6 +131,7 @@ static int forward(struct trainer *t, const struct dt_action *a, int v, struct d
 	int rc = settle(t, f, err);
 
 	f->mb = a->mb;
+	t->exec.mixture.counts = true;
 	if (rc == 0)
 		rc = take_input(t, f, a->chunk, v, a->mb, false, first, INT64_MAX, err);
 	if (rc == 0)
@@ -231,6 +232,8 @@ int pipeline_eval(struct trainer *t, int64_t first, int64_t end, double *loss_su
 	struct dt_hooks h = hooks_of(t);
 	double sum = 0;
 	int rc = 0;
+
+	t->exec.mixture.counts = false;
 
 	for (int k = 0; k < t->plan.stage.nchunk && rc == 0; k++) {
 		struct flight *f = &t->flow.flight[k][0];

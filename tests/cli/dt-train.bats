@@ -392,7 +392,7 @@ on_terminal() {
 }
 @test "a spike: left out, gone back for, or the end; no resume trains on the samples" {
     spiky=(mpirun --quiet -np 2 dt-train --model gpt2-tiny --data d.h5 --seq 32 --microbatch 2 --no-mfu --threads 1
-        --precision fp32 --spike-window 32 --steps 60 --save spiky --inject spike:rank=1,step=50,factor=1000)
+        --precision fp32 --spike-window 32 --steps 60 --save spiky --inject 'spike:rank=1,step=50,factor=1000')
     rm -rf spiky
     "${spiky[@]}" --on-spike skip --metrics m.jsonl 2>err
     grep -q "step 50: loss .* a spike" err

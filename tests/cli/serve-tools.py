@@ -10,7 +10,7 @@ try:
 except ImportError:
     sys.exit(77)
 
-client = openai.OpenAI(base_url=sys.argv[1] + "/v1", api_key="none", max_retries=0, timeout=300)
+client = openai.OpenAI(base_url=sys.argv[1] + "/v1", api_key=(sys.argv + ["none"])[2], max_retries=0, timeout=300)
 model = client.models.list().data[0].id
 weather = {"type": "function", "function": {
     "name": "get_weather", "description": "The weather of a city in the coming days.",

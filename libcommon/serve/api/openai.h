@@ -37,6 +37,7 @@ struct dt_completion {
 	bool chat, stream, include_usage, echo;
 	enum dt_tool_form tools; /* calls are looked for in the text */
 	bool inside;		 /* it begins within one */
+	bool messages;		 /* answered as Anthropic's API does */
 	bool base64;		 /* of an embedding */
 	struct dt_text *prompt;	 /* [nprompts], with echo */
 	char id[40];
@@ -107,6 +108,8 @@ struct dt_sse {
 		int calls;    /* begun */
 		size_t args;  /* bytes of the last one's arguments */
 		size_t ready; /* bytes that have been looked at for calls */
+		int blocks;   /* of Anthropic's events: closed */
+		bool open;    /* one more is open */
 		int scored, offset;
 		bool begun, done;
 	} * at;

@@ -151,6 +151,8 @@ static int finale(struct dt_sse *s, FILE *f)
 	json_t *v;
 
 	s->ended = true;
+	if (s->c->messages) /* message_stop was the last */
+		return 0;
 	if (s->c->include_usage && !s->failed) {
 		v = dt_api_envelope(s->c, true, json_array());
 		if (!v || json_object_set_new(v, "usage", dt_completion_usage(s->c, true)) < 0)
@@ -181,7 +183,7 @@ int dt_sse_next(struct dt_sse *s, double seconds, char **ret, size_t *ret_n)
 		int open = 0;
 
 		for (int i = 0; i < call->n && rc == 0; i++) {
-			rc = news(s, i, f);
+			rc = s->c->messages ? dt_messages_news(s, f) : news(s, i, f);
 			open += !s->at[i].done;
 		}
 		if (rc == 0 && open == 0)
