@@ -442,8 +442,8 @@ static int try_steps(struct dt_run *r, struct dt_coords at, int steps, uint64_t 
 /*
  * The least recomputation with which the plan fits. Values are given up in the order of what they free a
  * second (plan/again.h), each by one layer after the other. The plan is exact, so that the first step that
- * fits is found by halving. Tensor-parallel ranks exchange messages when they compute again: the first one's plan
- * decides for all.
+ * fits is found by halving. Tensor-parallel ranks exchange messages when they compute again: the first one's
+ * plan decides for all.
  */
 static int choose_recompute(struct dt_run *r, struct dt_coords at, struct dt_err *err)
 {
