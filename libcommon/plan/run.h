@@ -70,6 +70,7 @@ struct dt_run_watch {
 	int64_t window;	   /* accepted steps that a step is compared with */
 	double factor;	   /* of their spread that it may be above the median */
 	int64_t nan_skips; /* steps in a row that may be not finite */
+	int64_t replicas;  /* every so many steps replicas are compared; 0: never */
 };
 
 /* Adapters, as they were asked for; they become part of the model's description (dt_run_adapt). */
