@@ -82,6 +82,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("capacity-factor"),
 	DT_RUN_OPT("master"),
 	DT_RUN_OPT("recompute"),
+	DT_RUN_OPT("ops"),
 	DT_RUN_OPT("documents"),
 	DT_RUN_OPT("cp-comm"),
 	DT_RUN_OPT("loss-chunk"),
@@ -109,8 +110,9 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("spike-window"),
 	DT_RUN_OPT("spike-factor"),
 	DT_RUN_OPT("nan-skips"),
+	DT_RUN_OPT("check-replicas"),
 	{"inject", 0, DT_OPT_STRS, &a.inject, "FAULT",
-	 "make a fault: kill, stop, nan, spike, slow, flip or enospc, with :rank=R,step=S ...; may be "
+	 "make a fault: kill, stop, nan, spike, slow, flip, wrong or enospc, with :rank=R,step=S ...; may be "
 	 "repeated"},
 	DT_OPT_HEADING("Reports"),
 	DT_RUN_OPT("metrics"),
