@@ -91,8 +91,10 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("pipeline", .help = "schedule where pp > 1: gpipe, 1f1b or zb-h1"),
 	DT_RUN_OPT("precision"),
 	DT_RUN_OPT("fp8"),
+	DT_RUN_OPT("capacity-factor"),
 	DT_RUN_OPT("master"),
 	DT_RUN_OPT("documents"),
+	DT_RUN_OPT("cp-comm"),
 	DT_RUN_OPT("loss-chunk"),
 	DT_RUN_OPT("reproducible"),
 	DT_RUN_OPT("grad-comm"),
@@ -474,6 +476,7 @@ static void complete_query(void)
 	a.q.cluster = a.serve_q.cluster = &a.cluster;
 	a.q.room = (uint64_t)room();
 	a.serve_q.room = a.q.room;
+	a.serve_q.devices = a.gpus_given || a.cluster_file ? (int)a.gpus : 0;
 	a.serve_q.config = *c;
 	a.serve_q.cache_bits = dt_kv_bits(c, a.kv);
 }

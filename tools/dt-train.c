@@ -17,7 +17,7 @@
 
 static struct {
 	struct dt_run_options o;
-	struct dt_strs accept;
+	struct dt_strs accept, inject;
 	int transport;
 	bool schedule_table, print_program;
 	int64_t rank;
@@ -76,9 +76,16 @@ static const struct dt_opt own[] = {
 	DT_OPT_HEADING("Numbers and memory"),
 	DT_RUN_OPT("precision"),
 	DT_RUN_OPT("fp8"),
+	DT_RUN_OPT("balance-loss"),
+	DT_RUN_OPT("balance-over"),
+	DT_RUN_OPT("router-z-loss"),
+	DT_RUN_OPT("router-bias-rate"),
+	DT_RUN_OPT("capacity-factor"),
 	DT_RUN_OPT("master"),
 	DT_RUN_OPT("recompute"),
+	DT_RUN_OPT("ops"),
 	DT_RUN_OPT("documents"),
+	DT_RUN_OPT("cp-comm"),
 	DT_RUN_OPT("loss-chunk"),
 	DT_RUN_OPT("mem-limit"),
 	DT_RUN_OPT("seed"),
@@ -99,6 +106,15 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("resume"),
 	{"accept-change", 0, DT_OPT_STRS, &a.accept, "NAME",
 	 "with --resume: let this option differ from the checkpoint's run; may be repeated"},
+	DT_OPT_HEADING("Steps unlike others"),
+	DT_RUN_OPT("on-spike"),
+	DT_RUN_OPT("spike-window"),
+	DT_RUN_OPT("spike-factor"),
+	DT_RUN_OPT("nan-skips"),
+	DT_RUN_OPT("check-replicas"),
+	{"inject", 0, DT_OPT_STRS, &a.inject, "FAULT",
+	 "make a fault: kill, stop, nan, spike, slow, flip, wrong or enospc, with :rank=R,step=S ...; may be "
+	 "repeated"},
 	DT_OPT_HEADING("Reports"),
 	DT_RUN_OPT("metrics"),
 	DT_RUN_OPT("progress"),
@@ -219,6 +235,8 @@ static const char *lonely_option(void)
 		return "--print-program needs --model";
 	if (a.accept.n && !r->save.resume)
 		return "--accept-change needs --resume";
+	if (!r->save.dir && r->watch.on_spike_text && !strncmp(r->watch.on_spike_text, "rollback", 8))
+		return "--on-spike rollback needs --save";
 	if (!r->save.dir)
 		return given("save-grads")		      ? "--save-grads needs --save"
 		       : given("save-every") || given("keep") ? "--save-every and --keep need --save"
@@ -326,6 +344,7 @@ static int make_run(const struct dt_log *log, struct dt_err *err)
 	if (complaint)
 		return dt_opt_usage_error(&program, stderr, "%s", complaint);
 	r->save.accept = &a.accept;
+	r->inject = &a.inject;
 	rc = dt_train_continue(&a.o, tell, (void *)log, err);
 	if (rc < 0) {
 		if (dt_launch_speaks()) {

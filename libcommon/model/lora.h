@@ -19,8 +19,9 @@ double dt_lora_scale(const struct dt_lora *l);
 int dt_lora_check(const struct dt_lora *l, struct dt_err *err);
 
 /*
- * Rewrites g. -EINVAL where targets match no linear of the layers. Targets: "all", "attention", "qv" (q and v), or an
- * extended regular expression that a whole name matches, as "layers.3.attn.q" or "(.*\.)?mlp\..*".
+ * Rewrites g. -EINVAL where targets match no linear of the layers. Targets: "all", "attention", "qv" (q and
+ * v), or an extended regular expression that a whole name matches, as "layers.3.attn.q" or
+ * "(.*\.)?mlp\..*".
  */
 int dt_graph_lora(struct dt_graph *g, const struct dt_config *c, struct dt_err *err);
 

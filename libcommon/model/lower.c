@@ -2,6 +2,7 @@
 #include "model/op/rule.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,6 +37,21 @@ static int cut_node(struct dt_lower *lo, enum dt_op op, const char *name, int a,
 
 	n.in[0] = a;
 	n.in[1] = b;
+	dt_op_rules[op].shape(lo, &n);
+	record(lo, &n);
+	dt_lo_forward(lo, &n);
+	return n.out[0];
+}
+
+/* Likewise one between the rows of a node's choices and the node. */
+static int rows_node(struct dt_lower *lo, enum dt_op op, const struct dt_node *reader,
+		     const struct dt_attr *a)
+{
+	struct dt_node n = dt_node_blank(op, reader->unit, reader->name);
+
+	n.in[0] = reader->in[0];
+	n.in[1] = reader->in[1];
+	n.attr = *a;
 	dt_op_rules[op].shape(lo, &n);
 	record(lo, &n);
 	dt_lo_forward(lo, &n);
@@ -81,12 +97,75 @@ static void localise(const struct dt_lower *lo, struct dt_attr *a)
 
 	a->heads = share(a->heads, tp, r);
 	a->kv_heads = a->kv_heads >= tp || a->kv_heads == 0 ? share(a->kv_heads, tp, r) : 1;
+	if (a->experts) {
+		double even = (double)(a->used * lo->p->rows[DT_ROWS_ALL]) / (double)a->experts;
+
+		a->expert_n = a->experts / tp;
+		a->expert_begin = a->expert_n * r;
+		a->capacity = lo->s->capacity > 0 ? (int64_t)ceil(even * lo->s->capacity) : 0;
+	}
+}
+
+/*
+ * Training has the rows of experts by choice: copied so in front of the first product, sent to the ranks that
+ * have the experts, and back behind the last. Serving's products find each row by its choices.
+ */
+static void choose_rows(struct dt_lower *lo, struct dt_node *n)
+{
+	struct dt_attr to_experts = n->attr;
+
+	if (dt_lo_serves(lo) || !n->attr.experts || n->op == DT_OP_ROUTE)
+		return;
+	to_experts.back = n->op == DT_OP_COMBINE;
+	if (n->op == DT_OP_EXPERTS && n->attr.gated)
+		n->in[0] = rows_node(lo, DT_OP_DISPATCH, n, &to_experts);
+	n->attr.gated = false;
+	if (lo->s->ep > 1 && n->op != DT_OP_GATED && (n->op == DT_OP_COMBINE || !n->attr.down))
+		n->in[0] = rows_node(lo, DT_OP_EXCHANGE, n, &to_experts);
+	n->attr.owned = lo->s->ep > 1 && n->op != DT_OP_COMBINE;
+}
+
+static int context_node(struct dt_lower *lo, enum dt_op op, const struct dt_node *like, int in,
+			int64_t kv_heads)
+{
+	struct dt_node n = dt_node_blank(op, like->unit, like->name);
+
+	n.attr = like->attr;
+	n.attr.kv_heads = kv_heads;
+	n.in[0] = in;
+	dt_op_rules[op].shape(lo, &n);
+	record(lo, &n);
+	dt_lo_forward(lo, &n);
+	return n.out[0];
+}
+
+/*
+ * Attention over tokens that other ranks have. With Ulysses its result is still cut by heads, and comes back
+ * by the node after it.
+ */
+static void open_context(struct dt_lower *lo, struct dt_node *n)
+{
+	int cp = lo->s->cp;
+
+	switch (lo->s->cp_comm) {
+	case DT_CP_RING:
+		n->op = DT_OP_RING;
+		break;
+	case DT_CP_ULYSSES:
+		n->in[0] = context_node(lo, DT_OP_TO_HEADS, n, n->in[0], n->attr.kv_heads);
+		n->attr.heads /= cp;
+		n->attr.kv_heads = n->attr.kv_heads >= cp ? n->attr.kv_heads / cp : 1;
+		break;
+	default:
+		n->in[1] = context_node(lo, DT_OP_KV_GATHER, n, n->in[0], n->attr.kv_heads);
+	}
 }
 
 /* The graph's node as the program has it. */
 static void take(struct dt_lower *lo, int *entered, const struct dt_node *from)
 {
 	struct dt_node n = *from;
+	bool cut;
 
 	for (int i = 0; i < DT_NODE_IN; i++)
 		n.in[i] = operand(lo, entered, from, from->in[i]);
@@ -101,12 +180,20 @@ static void take(struct dt_lower *lo, int *entered, const struct dt_node *from)
 	if (n.op == DT_OP_LOSS && dt_lo_serves(lo))
 		n.op = DT_OP_HEAD;
 	localise(lo, &n.attr);
+	choose_rows(lo, &n);
+	cut = n.op == DT_OP_ATTENTION && lo->s->cp > 1;
+	if (cut)
+		open_context(lo, &n);
 	dt_op_rules[n.op].shape(lo, &n);
 	for (int i = 0; i < DT_NODE_OUT; i++)
 		if (from->out[i] >= 0 && n.out[i] >= 0)
 			lo->map[from->out[i]] = n.out[i];
 	record(lo, &n);
 	dt_lo_forward(lo, &n);
+	if (cut && lo->s->cp_comm == DT_CP_ULYSSES) {
+		n.attr.heads *= lo->s->cp;
+		lo->map[from->out[0]] = context_node(lo, DT_OP_TO_TOKENS, &n, n.out[0], 0);
+	}
 }
 
 /*
@@ -252,7 +339,8 @@ int dt_prog_build(const struct dt_prog_spec *s, struct dt_prog *ret, struct dt_e
 	int rc = -ENOMEM;
 
 	p.rows[DT_ROWS_NONE] = 1;
-	p.rows[DT_ROWS_ALL] = s->microbatch * s->seq;
+	p.rows[DT_ROWS_SEQ] = s->microbatch * s->seq;
+	p.rows[DT_ROWS_ALL] = s->cp > 1 ? p.rows[DT_ROWS_SEQ] / s->cp : p.rows[DT_ROWS_SEQ];
 	p.rows[DT_ROWS_STREAM] = s->seq_parallel ? p.rows[DT_ROWS_ALL] / s->tp : p.rows[DT_ROWS_ALL];
 	p.value = malloc((size_t)lo.value_cap * sizeof(*p.value));
 	lo.info = malloc((size_t)lo.value_cap * sizeof(*lo.info));

@@ -1,5 +1,7 @@
 #include "nn/call.h"
 
+#include "plan/context.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -181,6 +183,23 @@ static int bind_positions(struct dt_exec *x)
 	return rc;
 }
 
+static int bind_mixture(struct dt_exec *x, const struct dt_run *r)
+{
+	struct dt_mixture *m = &x->mixture;
+	size_t n = (size_t)(x->c->layers * x->c->experts);
+
+	if (!n)
+		return 0;
+	m->balance = r->mixture.balance;
+	m->z = r->mixture.z;
+	m->over = r->mixture.over;
+	m->rows = calloc(2 * (size_t)r->layout.ep, sizeof(*m->rows));
+	m->sent = calloc((size_t)x->c->experts, sizeof(*m->sent));
+	m->count = calloc(n, sizeof(*m->count));
+	m->seen = calloc(n, sizeof(*m->seen));
+	return m->rows && m->sent && m->count && m->seen ? 0 : -ENOMEM;
+}
+
 /* Refuses by name what has no call. */
 static int check(const struct dt_exec *x, struct dt_err *err)
 {
@@ -214,11 +233,13 @@ int dt_exec_open(struct dt_exec *x, const struct dt_run *r, struct dt_coords at,
 			      .seq = dt_run_local_seq(r),
 			      .cp_size = r->layout.cp,
 			      .cp_rank = at.cp,
+			      .firsts = dt_context_firsts(r),
 			      .positions = r->seq};
 	rc = check(x, err);
 	if (rc < 0)
 		return rc;
-	if ((rc = bind_params(x, weights, grads)) == 0 && (rc = bind_positions(x)) == 0)
+	if ((rc = bind_mixture(x, r)) == 0 && (rc = bind_params(x, weights, grads)) == 0 &&
+	    (rc = bind_positions(x)) == 0)
 		rc = dt_exec_bind_rope(x);
 	if (rc < 0) {
 		dt_exec_close(x);
@@ -232,6 +253,10 @@ void dt_exec_close(struct dt_exec *x)
 	free(x->w);
 	free(x->g);
 	free(x->overwritten);
+	free(x->mixture.rows);
+	free(x->mixture.sent);
+	free(x->mixture.count);
+	free(x->mixture.seen);
 	free(x->host_pos);
 	memset(x, 0, sizeof(*x));
 }
@@ -250,7 +275,7 @@ static int inputs(struct dt_flight *f, int32_t **dev[4], int32_t **host[4])
 int dt_flight_open(struct dt_flight *f, const struct dt_exec *x, int chunk, int slot, struct dt_err *err)
 {
 	int number = x->plan->flight0[chunk] + slot, rc = 0, k;
-	size_t n = (size_t)(x->batch * x->seq) * sizeof(int32_t);
+	size_t each = (size_t)(x->batch * x->seq) * sizeof(int32_t);
 	int32_t **dev[4], **host[4];
 
 	*f = (struct dt_flight){.chunk = chunk,
@@ -261,13 +286,15 @@ int dt_flight_open(struct dt_flight *f, const struct dt_exec *x, int chunk, int 
 				.first = dt_plan_address(x->plan, x->base, DT_B_FIRST, number)};
 	k = inputs(f, dev, host);
 	for (int i = 0; i < k && rc == 0; i++) {
+		size_t n = i == 3 ? (size_t)x->firsts * sizeof(int32_t) : each;
+
 		if (dt_dev_is_host(x->dev))
 			*host[i] = *dev[i];
 		else if (*dev[i])
 			rc = dt_dev_host_alloc(x->dev, (void **)host[i], n);
 	}
 	if (rc == 0 && !dt_dev_is_host(x->dev))
-		rc = dt_dev_host_alloc(x->dev, (void **)&f->host_ce, 4 * n);
+		rc = dt_dev_host_alloc(x->dev, (void **)&f->host_ce, 4 * each);
 	if (rc == 0)
 		return 0;
 	dt_flight_close(f, x->dev);
@@ -297,7 +324,8 @@ int dt_flight_upload(const struct dt_flight *f, const struct dt_exec *x, struct 
 		return 0;
 	for (int i = 0; i < k && rc == 0; i++)
 		if (*h[i])
-			rc = dt_dev_copy(x->dev, *d[i], *h[i], n);
+			rc = dt_dev_copy(x->dev, *d[i], *h[i],
+					 i == 3 ? (size_t)x->firsts * sizeof(int32_t) : n);
 	return rc < 0 ? dt_err_sys(err, rc, "cannot copy samples to the device") : 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -86,7 +86,7 @@ static const char *op_text(const struct dt_node *n, char *buf, size_t size)
 
 static void message(struct dt_table *t, const struct dt_node_cost *c)
 {
-	static const char *const verb[] = {"", "sum", "gather", "scatter"};
+	static const char *const verb[] = {"", "sum", "gather", "scatter", "exchange", "ring"};
 
 	if (c->message)
 		dt_table_cell(t, "%s %.2f", verb[c->message], c->message_bytes / 1048576);

@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "kernels/unpack.h"
 #include "model/lora.h"
+#include "plan/context.h"
 #include "plan/stage.h"
 
 #include <errno.h>
@@ -63,11 +64,18 @@ static int check_cut(const struct dt_run *r, struct dt_err *err)
 
 	if (rc < 0 || (rc = dt_layout_check(l, r->config, err)) < 0)
 		return rc;
-	if (l->cp > 1 || l->ep > 1) {
-		dt_err_set(err, -ENOTSUP, "layout axes cp and ep cannot be trained by this version");
-		dt_err_hint(err, "use dp, tp, pp, v, s and z");
+	if (l->ep > 1) {
+		dt_err_set(err, -ENOTSUP, "layout axis ep cannot be trained by this version");
+		dt_err_hint(err, "use dp, tp, pp, cp, v, s and z");
 		return -ENOTSUP;
 	}
+	if (r->config->experts && r->on_card)
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' has experts, which this version trains on the processor only",
+				  r->config->name);
+	if (r->no_master && r->config->router_bias)
+		return dt_err_set(err, -ENOTSUP, "'%s' has biases of its router, which need master weights",
+				  r->config->name);
 	if (l->tp > 1 && r->config->qk_norm_whole)
 		return dt_err_set(err, -ENOTSUP,
 				  "'%s' has norms over all heads of q and k, which tp%d cannot cut",
@@ -86,6 +94,9 @@ static int check_numbers(const struct dt_run *r, struct dt_err *err)
 	if (r->reproducible && (r->layout.zero || r->grad_comm != DT_F32))
 		return dt_err_set(err, -EINVAL, "--reproducible does not go with %s",
 				  r->layout.zero ? "ZeRO" : "bf16 gradients on the wire");
+	if (r->watch.replicas && r->layout.ep > 1)
+		return dt_err_set(err, -ENOTSUP,
+				  "--check-replicas does not know which ranks hold the same experts");
 	if (!r->fp8)
 		return 0;
 	if ((rc = dt_stage_count_8_bits(r, &linears, err)) < 0)
@@ -137,6 +148,8 @@ static int check_base(const struct dt_run *r, struct dt_err *err)
 
 static int check_sizes(const struct dt_run *r, struct dt_err *err)
 {
+	int rc;
+
 	if (r->microbatch < 1 || r->seq < 1)
 		return dt_err_set(err, -EINVAL, "microbatch %lld and sequence length %lld must be at least 1",
 				  (long long)r->microbatch, (long long)r->seq);
@@ -146,9 +159,11 @@ static int check_sizes(const struct dt_run *r, struct dt_err *err)
 	if (r->config->pos == DT_POS_LEARNED && r->seq > r->config->max_seq)
 		return dt_err_set(err, -EINVAL, "sequence length %lld exceeds the model's %lld positions",
 				  (long long)r->seq, (long long)r->config->max_seq);
-	if (r->layout.seq_parallel && r->microbatch * r->seq % r->layout.tp)
+	if ((rc = dt_context_check(r, err)) < 0)
+		return rc;
+	if (r->layout.seq_parallel && r->microbatch * dt_run_local_seq(r) % r->layout.tp)
 		return dt_err_set(err, -EINVAL, "s1: tp%d does not divide the %lld tokens of a microbatch",
-				  r->layout.tp, (long long)(r->microbatch * r->seq));
+				  r->layout.tp, (long long)(r->microbatch * dt_run_local_seq(r)));
 	return 0;
 }
 

@@ -9,6 +9,7 @@
 #include "base/opt.h"
 #include "kernels/dtype.h"
 #include "kernels/optim.h"
+#include "model/program.h"
 #include "model/recompute.h"
 #include "plan/layout.h"
 #include "plan/lr.h"
@@ -45,6 +46,31 @@ struct dt_run_save {
 	bool proceed;		  /* a checkpoint that cannot be written does not end the run */
 	bool compress;
 	bool grads; /* checkpoints also have the step's gradients, grad/NAME */
+};
+
+/* Whose choices are counted for the loss that balances experts; see kernels/moe.h. */
+enum dt_over { DT_OVER_SEQUENCE, DT_OVER_MICROBATCH, DT_OVER_BATCH };
+#define DT_OVER_CHOICES "sequence|microbatch|batch"
+
+struct dt_run_mixture {
+	double balance;	   /* of the loss that balances experts; 0: none */
+	enum dt_over over; /* the batch: over all ranks, and the step's microbatches so far */
+	double z;	   /* of the squared log-sum-exp of the router's scores; 0: none */
+	double bias_rate;  /* by which biases of the choice move a step; 0: they stay */
+	double capacity;   /* choices an expert takes, over an even share of them; 0: all */
+};
+
+/* Steps unlike those before them (train/spike.h). */
+enum dt_run_on_spike { DT_RUN_SPIKE_IGNORE, DT_RUN_SPIKE_SKIP, DT_RUN_SPIKE_ROLLBACK, DT_RUN_SPIKE_STOP };
+
+struct dt_run_watch {
+	const char *on_spike_text; /* "ignore", "skip", "rollback:STEPS" or "stop" */
+	enum dt_run_on_spike on_spike;
+	int64_t back;	   /* steps, of a rollback */
+	int64_t window;	   /* accepted steps that a step is compared with */
+	double factor;	   /* of their spread that it may be above the median */
+	int64_t nan_skips; /* steps in a row that may be not finite */
+	int64_t replicas;  /* every so many steps replicas are compared; 0: never */
 };
 
 /* Adapters, as they were asked for; they become part of the model's description (dt_run_adapt). */
@@ -89,14 +115,19 @@ struct dt_run {
 	struct dt_lr lr;
 	double clip; /* largest gradient norm; 0: off */
 
+	struct dt_run_mixture mixture; /* where the model has experts */
+
 	/* Memory and messages. */
 	struct dt_keep recompute;
-	int64_t loss_chunk;	 /* rows of logits at a time; 0: chosen */
+	const char *ops;    /* times of operations from dt-calibrate, by which auto weighs; NULL: rooflines */
+	int64_t loss_chunk; /* rows of logits at a time; 0: chosen */
 	enum dt_dtype grad_comm; /* f32 or bf16: how gradients travel */
+	enum dt_cp_comm cp_comm; /* auto: dt_context_comm */
 	double bucket_bytes;	 /* gradients are reduced in buckets of about this size */
 
 	struct dt_run_data data;
 	struct dt_run_save save;
+	struct dt_run_watch watch;
 
 	/* The processes. */
 	const char *device;  /* "cpu", "cuda", "cuda:N" or "auto"; NULL: the CPU */
@@ -108,6 +139,7 @@ struct dt_run {
 	const char *error_file; /* where a failure is written as JSON too; NULL: nowhere */
 	const char *trace;	/* a file of every node that ran; NULL: none */
 	bool measure_mfu;
+	const struct dt_strs *inject; /* faults to be made; NULL: none. Not owned */
 };
 
 /* Gives a description that was just loaded the adapters of the run. -EINVAL where they mean nothing. */

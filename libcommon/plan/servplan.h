@@ -11,6 +11,7 @@ struct dt_serve_query {
 	int weights;	   /* enum dt_weight_format */
 	double cache_bits; /* an element of the cache; 0: bf16 */
 	uint64_t room;
+	int devices; /* that there are; 0: as many as it takes */
 	double rate;		/* requests a second */
 	int64_t prompt, output; /* tokens of each */
 	double ttft_s, tpot_s;	/* targets */

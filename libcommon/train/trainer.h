@@ -7,8 +7,11 @@
  *   optim   states, the update   update.c
  *   flow    microbatches         pipeline.c
  *   loop    how far it is        loop.c, step.c
+ *   experts choices, biases      experts.c
  *   save    checkpoints          save.c, folder.c
  *   report  metrics              metrics.c
+ *   spike   steps unlike others  spike.c, rollback.c
+ *   inject  faults on request    inject.c
  */
 #ifndef DT_TRAIN_TRAINER_H
 #define DT_TRAIN_TRAINER_H
@@ -16,13 +19,16 @@
 #include "base/arena.h"
 #include "nn/exec.h"
 #include "train/card.h"
+#include "train/experts.h"
 #include "train/flow.h"
 #include "train/grads.h"
+#include "train/inject.h"
 #include "train/loop.h"
 #include "train/optim.h"
 #include "train/report.h"
 #include "train/save.h"
 #include "train/source.h"
+#include "train/spike.h"
 #include "train/store.h"
 #include "train/train.h"
 
@@ -70,10 +76,14 @@ struct trainer {
 	struct grads grads;
 	struct source source;
 	struct optim optim;
+	struct experts experts;
 	struct flow flow;
 	struct loop loop;
 	struct save save;
 	struct report report;
+	struct spike spike;
+	struct inject inject[INJECT_MAX];
+	int ninject;
 
 	struct step_times t;
 	bool agreed; /* every rank knows of the failure and ends by itself */

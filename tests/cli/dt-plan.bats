@@ -227,4 +227,14 @@ refused() {
 	run "$plan" --gpus 16 --gpu H100 --compare tp16 llama-2-70b
 	[[ $output == *"tp16 reaches over machines of 8: every layer waits"* ]]
 }
+
+@test "--serve counts the devices that there are" {
+	run "$plan" --serve --gpus 2 --gpu H100 llama-3-70b
+	[ "$status" -eq 0 ]
+	[[ ${lines[2]} == tp2* && $output == *"needs 4 devices, there are 2"* ]]
+	run "$plan" --serve --gpus 2 --gpu H100 --rate 50 llama-3-70b
+	[ "$status" -eq 3 ]
+	[[ $output == *"the rate needs "*" devices, there are 2"* ]]
+	"$plan" --serve --gpu H100 --rate 50 llama-3-70b
+}
 # SPDX-License-Identifier: Apache-2.0

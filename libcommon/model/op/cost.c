@@ -2,7 +2,8 @@
 
 const char *dt_message_name(enum dt_message m)
 {
-	static const char *const name[] = {"", "all-reduce", "gather", "reduce-scatter"};
+	static const char *const name[] = {"",		 "all-reduce", "gather", "reduce-scatter",
+					   "all-to-all", "ring"};
 
 	return name[m];
 }
