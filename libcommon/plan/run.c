@@ -120,6 +120,10 @@ static int check_base(const struct dt_run *r, struct dt_err *err)
 	struct dt_params t;
 	int rc = 0, packed = 0;
 
+	if (r->config->lora.rank && r->config->experts && r->config->router_bias)
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' moves biases of its router, which --lora cannot leave frozen",
+				  r->config->name);
 	if (!r->config->lora.base)
 		return 0;
 	if (r->layout.zero == 3)
