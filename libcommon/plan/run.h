@@ -27,8 +27,6 @@ enum dt_run_progress { DT_RUN_PROGRESS_AUTO, DT_RUN_PROGRESS_LINE, DT_RUN_PROGRE
 enum dt_run_documents { DT_RUN_DOCUMENTS_AUTO, DT_RUN_DOCUMENTS_JOINED, DT_RUN_DOCUMENTS_APART };
 #define DT_RUN_DOCUMENTS_CHOICES "auto|joined|apart"
 
-struct dt_cluster;
-
 struct dt_run_data {
 	const char *train, *eval; /* data sets; eval NULL: no evaluation */
 	uint64_t seed;		  /* of initial weights, data order and random rounding */
@@ -120,10 +118,8 @@ struct dt_run {
 
 	/* Memory and messages. */
 	struct dt_keep recompute;
-	/* What seconds of recomputation auto weighs bytes by; NULL: a usual machine. Not owned. */
-	const struct dt_cluster *machine;
-
-	int64_t loss_chunk;	 /* rows of logits at a time; 0: chosen */
+	const char *ops;    /* times of operations from dt-calibrate, by which auto weighs; NULL: rooflines */
+	int64_t loss_chunk; /* rows of logits at a time; 0: chosen */
 	enum dt_dtype grad_comm; /* f32 or bf16: how gradients travel */
 	enum dt_cp_comm cp_comm; /* auto: dt_context_comm */
 	double bucket_bytes;	 /* gradients are reduced in buckets of about this size */
