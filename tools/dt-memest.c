@@ -78,6 +78,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("save-async"),
 	DT_RUN_OPT("save-grads"),
 	DT_RUN_OPT("recompute"),
+	DT_RUN_OPT("ops"),
 	DT_RUN_OPT("documents"),
 	DT_RUN_OPT("cp-comm"),
 	DT_RUN_OPT("loss-chunk"),

@@ -90,6 +90,9 @@ static int check_numbers(const struct dt_run *r, struct dt_err *err)
 	if (r->reproducible && (r->layout.zero || r->grad_comm != DT_F32))
 		return dt_err_set(err, -EINVAL, "--reproducible does not go with %s",
 				  r->layout.zero ? "ZeRO" : "bf16 gradients on the wire");
+	if (r->watch.replicas && r->layout.ep > 1)
+		return dt_err_set(err, -ENOTSUP,
+				  "--check-replicas does not know which ranks hold the same experts");
 	if (!r->fp8)
 		return 0;
 	if ((rc = dt_stage_count_8_bits(r, &linears, err)) < 0)

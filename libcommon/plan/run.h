@@ -27,8 +27,6 @@ enum dt_run_progress { DT_RUN_PROGRESS_AUTO, DT_RUN_PROGRESS_LINE, DT_RUN_PROGRE
 enum dt_run_documents { DT_RUN_DOCUMENTS_AUTO, DT_RUN_DOCUMENTS_JOINED, DT_RUN_DOCUMENTS_APART };
 #define DT_RUN_DOCUMENTS_CHOICES "auto|joined|apart"
 
-struct dt_cluster;
-
 struct dt_run_data {
 	const char *train, *eval; /* data sets; eval NULL: no evaluation */
 	uint64_t seed;		  /* of initial weights, data order and random rounding */
@@ -72,6 +70,7 @@ struct dt_run_watch {
 	int64_t window;	   /* accepted steps that a step is compared with */
 	double factor;	   /* of their spread that it may be above the median */
 	int64_t nan_skips; /* steps in a row that may be not finite */
+	int64_t replicas;  /* every so many steps replicas are compared; 0: never */
 };
 
 /* Adapters, as they were asked for; they become part of the model's description (dt_run_adapt). */
@@ -119,10 +118,8 @@ struct dt_run {
 
 	/* Memory and messages. */
 	struct dt_keep recompute;
-	/* What seconds of recomputation auto weighs bytes by; NULL: a usual machine. Not owned. */
-	const struct dt_cluster *machine;
-
-	int64_t loss_chunk;	 /* rows of logits at a time; 0: chosen */
+	const char *ops;    /* times of operations from dt-calibrate, by which auto weighs; NULL: rooflines */
+	int64_t loss_chunk; /* rows of logits at a time; 0: chosen */
 	enum dt_dtype grad_comm; /* f32 or bf16: how gradients travel */
 	enum dt_cp_comm cp_comm; /* auto: dt_context_comm */
 	double bucket_bytes;	 /* gradients are reduced in buckets of about this size */

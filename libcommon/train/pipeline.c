@@ -227,7 +227,8 @@ int pipeline_step(struct trainer *t, float scale, double *ret_loss, struct dt_er
 	return rc;
 }
 
-int pipeline_eval(struct trainer *t, int64_t first, int64_t end, double *loss_sum, struct dt_err *err)
+int pipeline_forward(struct trainer *t, bool eval, int64_t first, int64_t end, double *loss_sum,
+		     struct dt_err *err)
 {
 	struct dt_hooks h = hooks_of(t);
 	double sum = 0;
@@ -240,7 +241,7 @@ int pipeline_eval(struct trainer *t, int64_t first, int64_t end, double *loss_su
 		const struct dt_prog *p = program(t, k);
 		int v = k * t->run.layout.pp + t->mesh.at.pp;
 
-		rc = take_input(t, f, k, v, 0, true, first, end, err);
+		rc = take_input(t, f, k, v, 0, eval, first, end, err);
 		if (rc == 0)
 			rc = dt_exec_run(&t->exec, &f->f, DT_LIST_FORWARD, &h, err);
 		if (rc < 0)

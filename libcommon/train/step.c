@@ -178,7 +178,7 @@ int trainer_eval(struct trainer *t, double *ret_loss, int64_t *ret_tokens, struc
 	if (t->run.data.eval_tokens && samples > t->run.data.eval_tokens / t->run.seq)
 		samples = t->run.data.eval_tokens / t->run.seq > 0 ? t->run.data.eval_tokens / t->run.seq : 1;
 	for (int64_t n = 0; n < samples && rc == 0; n += each)
-		rc = pipeline_eval(t, n + t->mesh.at.dp * mb, samples, &sum, err);
+		rc = pipeline_forward(t, true, n + t->mesh.at.dp * mb, samples, &sum, err);
 	if (rc < 0)
 		return rc;
 	if (t->mesh.at.tp != 0)
