@@ -131,12 +131,4 @@ int dt_serve_plans(const struct dt_serve_query *q, struct dt_serve_plan ret[DT_S
 	qsort(ret, (size_t)n, sizeof(*ret), by_devices);
 	return n;
 }
-
-json_t *dt_serve_plan_json(const struct dt_serve_plan *p)
-{
-	return json_pack("{s:i, s:i, s:I, s:f, s:f, s:f, s:I, s:b, s:b, s:s}", "tp", p->tp, "replicas",
-			 p->replicas, "sequences", (json_int_t)p->sequences, "ttft_s", p->ttft_s, "tpot_s",
-			 p->tpot_s, "tokens_per_s", p->tokens_per_s, "peak_bytes", (json_int_t)p->peak_bytes,
-			 "fits", p->fits, "meets", p->meets, "note", p->note);
-}
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -237,4 +237,14 @@ refused() {
 	[[ $output == *"the rate needs "*" devices, there are 2"* ]]
 	"$plan" --serve --gpu H100 --rate 50 llama-3-70b
 }
+
+@test "--serve --price: what a million new tokens cost" {
+	"$plan" --serve --gpu H100 --price 2 --rate 1 --output-len 256 --json llama-3-8b |
+		jq -e '.plans[] | (.cost_per_million_tokens * .tokens_per_s * 3600 / 1e6 - 2 * .tp | fabs < 1e-9) and
+		       (.cost_per_million_tokens_at_rate * 256 * 3600 / 1e6 - 2 * .tp * .replicas | fabs < 1e-9)'
+	run "$plan" --serve --gpu H100 --price 2 llama-3-8b
+	[[ $output == *"a million"*"at the rate asked for"* ]]
+	run "$plan" --serve --gpu H100 llama-3-8b
+	[[ $output != *"a million"* ]]
+}
 # SPDX-License-Identifier: Apache-2.0
