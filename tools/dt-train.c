@@ -24,6 +24,7 @@ static struct {
 	struct dt_verify_opts verify;
 	bool json;
 	double timeout;
+	const char *recorder;
 } a;
 
 static const char *const examples[] = {
@@ -76,8 +77,14 @@ static const struct dt_opt own[] = {
 	DT_OPT_HEADING("Numbers and memory"),
 	DT_RUN_OPT("precision"),
 	DT_RUN_OPT("fp8"),
+	DT_RUN_OPT("balance-loss"),
+	DT_RUN_OPT("balance-over"),
+	DT_RUN_OPT("router-z-loss"),
+	DT_RUN_OPT("router-bias-rate"),
+	DT_RUN_OPT("capacity-factor"),
 	DT_RUN_OPT("master"),
 	DT_RUN_OPT("recompute"),
+	DT_RUN_OPT("ops"),
 	DT_RUN_OPT("documents"),
 	DT_RUN_OPT("cp-comm"),
 	DT_RUN_OPT("loss-chunk"),
@@ -105,8 +112,9 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("spike-window"),
 	DT_RUN_OPT("spike-factor"),
 	DT_RUN_OPT("nan-skips"),
+	DT_RUN_OPT("check-replicas"),
 	{"inject", 0, DT_OPT_STRS, &a.inject, "FAULT",
-	 "make a fault: kill, stop, nan, spike, slow, flip or enospc, with :rank=R,step=S ...; may be "
+	 "make a fault: kill, stop, nan, spike, slow, flip, wrong or enospc, with :rank=R,step=S ...; may be "
 	 "repeated"},
 	DT_OPT_HEADING("Reports"),
 	DT_RUN_OPT("metrics"),
@@ -121,6 +129,9 @@ static const struct dt_opt own[] = {
 	{"comm-timeout", 0, DT_OPT_REAL, &a.timeout, "SECONDS",
 	 "end the job when an operation between ranks takes longer; 0: never", .min = 0, .max = 1e9,
 	 .def = "300"},
+	{"flight-recorder", 0, DT_OPT_STR, &a.recorder, "FILE",
+	 "keep the last 2000 operations of each rank in FILE.RANK, for dt-run explain",
+	 .complete = DT_COMPLETE_FILE},
 	{"transport", 0, DT_OPT_CHOICE, &a.transport, "auto|mpi",
 	 "auto: shared memory inside a machine; mpi: MPI for everything", .def = "auto"},
 	DT_RUN_OPT("grad-comm"),
@@ -377,6 +388,7 @@ static void for_people(void)
 static int train(struct dt_log *log)
 {
 	struct dt_world_opts wo = {.timeout_s = a.timeout,
+				   .recorder = a.recorder,
 				   .transport = a.transport ? DT_TRANSPORT_MPI : DT_TRANSPORT_AUTO};
 	struct dt_world_info info;
 	struct dt_err err = {0};

@@ -47,7 +47,7 @@ int dt_source_adapted(struct dt_source *base, struct dt_adapter *a, struct dt_so
 		      struct dt_err *err);
 /*
  * How much of the updates of a source that dt_source_adapted made is lost where weights are written in f: the
- * norm of what is missing over that of the update, of the first rows of some tensors. Above 1 nothing is left.
+ * norm of what is missing over that of the update, of the first rows of some tensors. Above 1 none is left.
  */
 int dt_adapted_loss(struct dt_source *s, enum dt_format f, double *ret, struct dt_err *err);
 

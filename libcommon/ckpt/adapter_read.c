@@ -169,7 +169,7 @@ static bool is_empty(const json_t *v)
 	       (json_is_string(v) && (!*json_string_value(v) || !strcmp(json_string_value(v), "none")));
 }
 
-/* Keys that say nothing about what is computed, or are read here; any other that says something is refused. */
+/* Keys that say nothing about what is computed, or are read here; any other that says more is refused. */
 static bool is_known(const char *key)
 {
 	static const char *const known[] = {

@@ -40,5 +40,15 @@ dt_call *const dt_calls[DT_OP_N] = {
 	[DT_OP_ATTENTION_B] = dt_call_attention_b,
 	[DT_OP_ACT_B] = dt_call_act_b,
 	[DT_OP_GATED_B] = dt_call_gated_b,
+	[DT_OP_ROUTE] = dt_call_route,
+	[DT_OP_ROUTE_B] = dt_call_route_b,
+	[DT_OP_EXPERTS] = dt_call_experts,
+	[DT_OP_EXPERTS_DX] = dt_call_experts_dx,
+	[DT_OP_EXPERTS_DW] = dt_call_experts_dw,
+	[DT_OP_DISPATCH] = dt_call_dispatch,
+	[DT_OP_DISPATCH_B] = dt_call_dispatch_b,
+	[DT_OP_COMBINE] = dt_call_combine,
+	[DT_OP_COMBINE_B] = dt_call_combine_b,
+	[DT_OP_EXCHANGE] = dt_call_exchange,
 };
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -69,7 +69,7 @@ static void put_deepspeed(struct dt_estimate *t, const struct accounted *a)
 		    DT_PH_BACKWARD, "reduce bucket", "reduce_bucket_size of 5e8 elements", false);
 }
 
-/* All states in the compute type: 8 bytes a parameter with Adam in 16 bits. ZeRO divides them as elsewhere. */
+/* All states in the compute type: 8 bytes a parameter with Adam in 16 bits. ZeRO divides them as usual. */
 static void put_book(struct dt_estimate *t, const struct accounted *a)
 {
 	int zero = a->s->layout.zero;

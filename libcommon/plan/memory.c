@@ -1,3 +1,4 @@
+#include "plan/again.h"
 #include "plan/context.h"
 #include "plan/memory_priv.h"
 
@@ -423,15 +424,13 @@ static int plan(const struct dt_run *r, struct dt_coords at, struct dt_memory_pl
 	return rc;
 }
 
-/* Bytes of the plan with so many layers recomputed: one by one, first in part, then as a whole. */
-static int try_steps(struct dt_run *r, struct dt_coords at, int layers, int steps, uint64_t *ret,
-		     struct dt_err *err)
+/* Bytes of the plan in which layers have given up so many ranks of values together. */
+static int try_steps(struct dt_run *r, struct dt_coords at, int steps, uint64_t *ret, struct dt_err *err)
 {
 	struct dt_memory_plan p;
 	int rc;
 
-	r->recompute.full = steps > layers ? steps - layers : 0;
-	r->recompute.selective = steps > layers ? layers - r->recompute.full : steps;
+	r->recompute.steps = steps;
 	rc = plan(r, at, &p, err);
 	if (rc < 0)
 		return rc;
@@ -441,16 +440,21 @@ static int try_steps(struct dt_run *r, struct dt_coords at, int layers, int step
 }
 
 /*
- * The least recomputation with which the plan fits. Norms and activation functions free the most bytes for
- * each second of computing again, so all layers begin with those; whole layers follow. Each step frees what
- * the one before it did not, and the plan is exact, so that the first step that fits is found by halving.
- * Tensor-parallel ranks exchange messages when they compute again: the first one's plan decides for all.
+ * The least recomputation with which the plan fits. Values are given up in the order of what they free a
+ * second (plan/again.h), each by one layer after the other. The plan is exact, so that the first step that
+ * fits is found by halving. Tensor-parallel ranks exchange messages when they compute again: the first one's
+ * plan decides for all.
  */
 static int choose_recompute(struct dt_run *r, struct dt_coords at, struct dt_err *err)
 {
-	int layers = 0, low = 0, high, rc;
-	uint64_t bytes;
+	int layers = 0, low = 0, high = 0, rc;
+	struct dt_cluster machine = {0};
+	uint64_t bytes = 0;
 
+	rc = dt_again_machine(r, &machine, err);
+	if (rc == 0)
+		rc = dt_again_order(r, &machine, &high, err);
+	dt_cluster_release(&machine);
 	at.tp = 0;
 	for (int v = at.pp; v < r->layout.pp * dt_layout_chunks(&r->layout); v += r->layout.pp) {
 		int first, last;
@@ -458,9 +462,10 @@ static int choose_recompute(struct dt_run *r, struct dt_coords at, struct dt_err
 		dt_layout_stage(&r->layout, r->config, v, &first, &last);
 		layers += last - first;
 	}
-	/* W of a split backward does not find what a whole layer computes again */
-	high = dt_run_splits(r) ? layers : 2 * layers;
-	rc = try_steps(r, at, layers, high, &bytes, err);
+	r->recompute.layers = layers;
+	high *= layers;
+	if (rc == 0)
+		rc = try_steps(r, at, high, &bytes, err);
 	if (rc == 0 && bytes > r->recompute.fit) {
 		char most[32], least[32];
 
@@ -473,13 +478,14 @@ static int choose_recompute(struct dt_run *r, struct dt_coords at, struct dt_err
 	while (rc == 0 && low < high) {
 		int middle = (low + high) / 2;
 
-		rc = try_steps(r, at, layers, middle, &bytes, err);
+		rc = try_steps(r, at, middle, &bytes, err);
 		if (bytes <= r->recompute.fit)
 			high = middle;
 		else
 			low = middle + 1;
 	}
-	return rc < 0 ? rc : try_steps(r, at, layers, high, &bytes, err);
+	r->recompute.steps = high;
+	return rc;
 }
 
 int dt_memory_plan(const struct dt_run *r, struct dt_coords at, struct dt_memory_plan *ret,

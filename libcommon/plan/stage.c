@@ -38,12 +38,15 @@ static int local(const void *arg, int param, int64_t shape[2], int64_t off[2])
 static bool keep(const void *arg, const struct dt_node *n, int out, int unit)
 {
 	const struct maker *m = arg;
-	struct dt_keep k = m->r->recompute;
+	const struct dt_keep *k = &m->r->recompute;
 	int number = unit - m->first_layer;
+	bool entry = n->entry && out == (n->op == DT_OP_NORM);
 
 	if (unit < 0 || unit >= m->stage->graph.layers)
 		return true;
-	switch (dt_keep_mode(k, m->before + number)) {
+	if (k->fit)
+		return entry || dt_keep_has(k, m->before + number, n->op, n->name, out);
+	switch (k->mode) {
 	case DT_RECOMPUTE_NONE:
 		return true;
 	case DT_RECOMPUTE_SELECTIVE:
@@ -53,7 +56,7 @@ static bool keep(const void *arg, const struct dt_node *n, int out, int unit)
 	case DT_RECOMPUTE_FULL:
 		break;
 	}
-	return n->entry && out == (n->op == DT_OP_NORM) && dt_keep_set(k, number) == 0;
+	return entry && dt_keep_set(*k, number) == 0;
 }
 
 /* A linear is computed in 8 bits where its sizes divide by 16 on every tensor-parallel rank. */
@@ -105,6 +108,7 @@ static int build_chunk(struct maker *m, struct dt_stage *p, int k, struct dt_err
 				     .ep = l->ep,
 				     .cp = l->cp,
 				     .cp_comm = dt_context_comm(s),
+				     .capacity = s->mixture.capacity,
 				     .loss_chunk = p->loss_chunk,
 				     .local = local,
 				     .local_arg = m,
@@ -198,6 +202,7 @@ struct dt_cost_site dt_stage_site(const struct dt_stage *p, const struct dt_run 
 				     .seq = r->seq,
 				     .tp = r->layout.tp,
 				     .cp = r->layout.cp,
+				     .ep = r->layout.ep,
 				     .compute = r->compute,
 				     .loss_chunk = p->loss_chunk,
 				     .param = (const int64_t(*)[2])p->shape};

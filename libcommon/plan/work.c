@@ -91,25 +91,30 @@ static void sum_up(struct dt_work *w)
 	w->sum = r;
 }
 
-/* The nodes of rank 0. */
-static int open_rank(const struct dt_run *r, struct dt_work *ret, struct dt_err *err)
+int dt_work_stage(const struct dt_run *r, struct dt_config *few, struct dt_stage *ret, struct dt_err *err)
 {
-	struct dt_config few;
 	struct dt_run one = *r;
-	struct dt_stage stage;
-	struct dt_cost_site site;
-	int rc;
 
-	*ret = (struct dt_work){.config = r->config, .layers = dt_config_short(r->config, &few)};
-	one.config = &few;
+	dt_config_short(r->config, few);
+	one.config = few;
 	one.layout.pp = one.layout.chunks = 1;
 	one.layout.zero = 0;
 	one.schedule = NULL;
 	one.recompute.every = 1;
-	ret->tokens = (double)(one.microbatch * dt_run_local_seq(&one));
-	rc = dt_stage_build(&one, (struct dt_coords){0}, &stage, err);
+	return dt_stage_build(&one, (struct dt_coords){0}, ret, err);
+}
+
+int dt_work_open_rank(const struct dt_run *r, struct dt_work *ret, struct dt_err *err)
+{
+	struct dt_config few;
+	struct dt_stage stage;
+	struct dt_cost_site site;
+	int rc = dt_work_stage(r, &few, &stage, err);
+
+	*ret = (struct dt_work){.config = r->config, .layers = few.layers};
 	if (rc < 0)
 		return rc;
+	ret->tokens = (double)(r->microbatch * dt_run_local_seq(r));
 	site = dt_stage_site(&stage, r, 0); /* attention sees the whole sequence */
 	rc = collect(&stage, &site, ret, err);
 	dt_stage_release(&stage);
@@ -118,16 +123,25 @@ static int open_rank(const struct dt_run *r, struct dt_work *ret, struct dt_err 
 	return rc;
 }
 
+int64_t dt_work_times(const struct dt_work *w, int64_t i)
+{
+	int64_t n = 0;
+
+	for (int64_t layer = 0; layer < w->config->layers; layer++)
+		n += dt_layer_alike(w->config, w->layers, layer) == i;
+	return n;
+}
+
 int dt_work_open(const struct dt_run *r, struct dt_work *ret, struct dt_err *err)
 {
 	const struct dt_layout *l = &r->layout;
 	struct dt_run alone = *r;
 	struct dt_work w = {0};
-	int rc = open_rank(r, ret, err);
+	int rc = dt_work_open_rank(r, ret, err);
 
 	if (rc == 0 && (l->tp > 1 || l->cp > 1)) {
 		alone.layout = (struct dt_layout){.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
-		rc = open_rank(&alone, &w, err);
+		rc = dt_work_open_rank(&alone, &w, err);
 	}
 	ret->model_flops = w.node ? w.sum.model_flops : ret->sum.model_flops;
 	ret->attention_flops = w.node ? w.sum.attention : ret->sum.attention;
@@ -140,6 +154,7 @@ struct dt_cost_site dt_serving_site(const struct dt_work_serving *s, const struc
 	return (struct dt_cost_site){.p = &stage->chunk[0],
 				     .seq = s->rows,
 				     .tp = s->tp,
+				     .ep = 1,
 				     .compute = s->compute,
 				     .param = (const int64_t(*)[2])stage->shape,
 				     .context = s->context,

@@ -1,3 +1,4 @@
+#include "train/check.h"
 #include "train/init.h"
 #include "train/trainer.h"
 
@@ -79,7 +80,7 @@ static void announce_context(struct trainer *t)
 
 static void announce(struct trainer *t)
 {
-	char layout[64], mem[32], count[32], part[64] = "", few[32];
+	char layout[64], mem[32], count[32], part[64] = "", few[32], again[400];
 	int64_t params = dt_params_total(&t->table), trained = dt_params_trained(&t->table);
 
 	if (trained < params)
@@ -112,9 +113,8 @@ static void announce(struct trainer *t)
 			   "network between them",
 			   t->run.layout.tp, t->info.local_size);
 	if (t->run.recompute.fit)
-		dt_log_msg(&t->root_log,
-			   "recomputation as it fits: %d layers of this stage as a whole, %d in part",
-			   t->plan.recompute.full, t->plan.recompute.selective);
+		dt_log_msg(&t->root_log, "recomputation as it fits: %s",
+			   dt_keep_given_up(&t->plan.recompute, again, sizeof(again)));
 	if (t->run.fp8) {
 		char in[64], out[64];
 		int n, left;
@@ -218,7 +218,10 @@ static int loop(struct trainer *t, struct dt_err *err)
 			save_signal = 0;
 		tell(t, DT_BEAT_TRAIN, dt_now() - t->t.start);
 		save = o->dir && (last || r.stop || r.save || (o->every && t->loop.step % o->every == 0));
-		rc = save_step(t, save, last || r.stop, err);
+		if (t->run.watch.replicas && (save || t->loop.step % t->run.watch.replicas == 0))
+			rc = check_replicas(t, err);
+		if (rc == 0)
+			rc = save_step(t, save, last || r.stop, err);
 		if (rc == 0)
 			rc = trainer_agree(t, metrics_step(t, &r, err), err);
 		progress_step(t, &r);

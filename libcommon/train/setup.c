@@ -202,6 +202,7 @@ void trainer_release(struct trainer *t)
 	pipeline_release(t);
 	grads_release(t);
 	store_release(t);
+	experts_release(t);
 	dt_exec_close(&t->exec);
 	init_close(t);
 	arena_close(t);

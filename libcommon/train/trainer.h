@@ -7,6 +7,7 @@
  *   optim   states, the update   update.c
  *   flow    microbatches         pipeline.c
  *   loop    how far it is        loop.c, step.c
+ *   experts choices, biases      experts.c
  *   save    checkpoints          save.c, folder.c
  *   report  metrics              metrics.c
  *   spike   steps unlike others  spike.c, rollback.c
@@ -18,6 +19,7 @@
 #include "base/arena.h"
 #include "nn/exec.h"
 #include "train/card.h"
+#include "train/experts.h"
 #include "train/flow.h"
 #include "train/grads.h"
 #include "train/inject.h"
@@ -74,6 +76,7 @@ struct trainer {
 	struct grads grads;
 	struct source source;
 	struct optim optim;
+	struct experts experts;
 	struct flow flow;
 	struct loop loop;
 	struct save save;

@@ -239,4 +239,76 @@ setup() {
 	[ "$(ls there)" = d.h5 ]
 	[ "$(dt-dataset cat there/d.h5)" = text ]
 }
+@test "gzip and zstd, text and JSONL, with a split; damage is named" {
+	{ dt-dataset --help && cat "$data/corpus.txt"; } >t.txt
+	jq -Rc '{text: .}' "$data/corpus.txt" | head -n 500 >d.jsonl
+	for f in t.txt d.jsonl; do
+		gzip -k $f
+		{ head -c 1000 $f | gzip && tail -c +1001 $f | gzip; } >two.${f#*.}.gz
+		dt-dataset build --split 20 -o a.h5 --out-eval ae.h5 $f
+		for p in $f.gz two.${f#*.}.gz; do
+			dt-dataset build --split 20 -o b.h5 --out-eval be.h5 "$p"
+			dt-dataset cat a.h5 | cmp - <(dt-dataset cat b.h5)
+			dt-dataset cat ae.h5 | cmp - <(dt-dataset cat be.h5)
+		done
+		format=$([ $f = t.txt ] && echo text || echo jsonl)
+		dt-dataset build -o a.h5 $f
+		dt-dataset build --format "$format" -o b.h5 - <$f.gz
+		dt-dataset cat a.h5 | cmp - <(dt-dataset cat b.h5)
+		if command -v zstd && zstd -q -k $f && dt-dataset build -o b.h5 $f.zst; then
+			dt-dataset cat a.h5 | cmp - <(dt-dataset cat b.h5)
+			head -c 900 $f.zst >cut.${f#*.}.zst
+			run dt-dataset build -o c.h5 cut.${f#*.}.zst
+			[ "$status" -eq 1 ]
+			[[ "$output" == *"cut.${f#*.}.zst': the compressed file is truncated"* ]]
+		fi
+		head -c 900 $f.gz >cut.${f#*.}.gz
+		run dt-dataset build -o c.h5 cut.${f#*.}.gz
+		[ "$status" -eq 1 ]
+		[[ "$output" == *"cut.${f#*.}.gz': the compressed file is truncated"* ]]
+		[ ! -e c.h5 ]
+	done
+}
+
+@test "lines that are not what they should be: refused, or left out and counted" {
+	printf '{"text":"one"}\n{"text":"\377"}\nnot json\n{"other":"x"}\n{"text":7}\n{"text":"two"}\n' >d.jsonl
+	run dt-dataset build -o d.h5 d.jsonl
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"line 2"* ]]
+	[ ! -e d.h5 ]
+	run dt-dataset build --skip-bad --json -o d.h5 d.jsonl
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"left out: 'd.jsonl': line 3"* ]]
+	[[ "$output" == *'"documents":2'*'"bad_lines":4'* ]]
+}
+@test "documents are left out for what they are, and a report says which and why" {
+	w="one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
+	{
+		echo "{\"text\":\"$w and on it goes\"}"
+		echo '{"text":"short"}'
+		echo "{\"text\":\"$w and on it goes\"}"
+		echo '{"text":"!!! ??? ### aaa bbb"}'
+		echo '{"text":"a line\na line\na line\nanother"}'
+		echo '{"text":"The question: what is the answer to life and to the universe and to everything?"}'
+		seq -f 'word%g' 300 | jq -Rsc '{text: .}'
+		{ seq -f 'word%g' 299 && echo other; } | jq -Rsc '{text: .}'
+		jq -nc '{text: ("x" * 5000)}'
+	} >d.jsonl
+	echo 'what is the answer to life and to the universe and to everything?' >test.txt
+	dt-dataset build -o all.h5 d.jsonl
+	run dt-dataset build --json --dedup near --min-chars 10 --max-chars 4000 --max-symbols 30% --max-repeats 0.2 \
+		--exclude test.txt --removed why.jsonl -o d.h5 d.jsonl
+	[ "$status" -eq 0 ]
+	jq -e '.train.documents == 2 and .documents.kept.documents == 2 and (.documents | map(.documents) | add) == 9' <<<"$output"
+	[ "$(jq -c '[.document, .reason, .like]' why.jsonl | tr -d '\n')" = \
+		'[1,"too short",null][2,"duplicate",0][3,"symbols",null][4,"repeated",null][5,"excluded",null][7,"near duplicate",6][8,"too long",null]' ]
+	[[ "$(jq -r 'select(.document == 3).start' why.jsonl)" == "!!! ???"* ]]
+	run dt-dataset build --dedup exact -o e.h5 d.jsonl
+	[[ "$output" == *"8 documents; left out: 1 duplicate;"* ]]
+	run dt-dataset build --removed d.jsonl -o e.h5 d.jsonl
+	[ "$status" -eq 2 ]
+	run dt-dataset build --exclude none.txt -o f.h5 d.jsonl
+	[ "$status" -eq 1 ]
+	[ ! -e f.h5 ]
+}
 # SPDX-License-Identifier: Apache-2.0

@@ -347,6 +347,70 @@ PY
     done
 }
 
+@test "Anthropic's messages: whole, streamed, counted; what is not known is refused by name" {
+    start --chat-template chatml --api-key k
+    ask() { curl -s -H 'X-Api-Key: k' -H 'anthropic-version: 2023-06-01' -d "$2" "$url$1"; }
+    body='{"model": "tiny", "max_tokens": 8, "temperature": 0, "system": "S", "some_new_option": 1,
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "U"}]}]}'
+    ask /v1/messages "$body" >whole
+    jq -e '.type == "message" and .role == "assistant" and (.content | length) == 1 and .content[0].type == "text"
+        and .stop_reason == "max_tokens" and .usage.output_tokens == 8' whole
+    # the same prompt as a chat's
+    chat=$(curl -s -H 'Authorization: Bearer k' -d '{"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}],
+        "max_tokens": 8, "temperature": 0}' "$url/v1/chat/completions")
+    [ "$(jq .content[0].text whole)" = "$(jq .choices[0].message.content <<<"$chat")" ]
+    [ "$(ask /v1/messages/count_tokens "$body" | jq .input_tokens)" = "$(jq .usage.prompt_tokens <<<"$chat")" ]
+    ask /v1/messages "$(jq '.stream = true' <<<"$body")" >stream
+    [ "$(sed -n 's/^data: //p' stream | jq -sr 'map(.delta.text // "") | add')" = "$(jq -r .content[0].text whole)" ]
+    [ "$(sed -n 's/^event: //p' stream | uniq | paste -sd ' ')" = \
+        "message_start content_block_start content_block_delta content_block_stop message_delta message_stop" ]
+    [ "$(sed -n 's/^event: //p' stream)" = "$(sed -n 's/^data: //p' stream | jq -r .type)" ]
+    ask /v1/messages "$(jq '.messages[0].content[0].type = "image"' <<<"$body")" |
+        jq -e '.type == "error" and .error.type == "invalid_request_error" and (.error.message | test("image"))'
+    ask /v1/messages "$(jq 'del(.max_tokens)' <<<"$body")" | jq -e '.error.message | test("max_tokens")'
+    ask /v1/messages "$(jq '.model = "none"' <<<"$body")" | jq -e '.error.type == "not_found_error"'
+    [ "$(curl -s -d "$body" "$url/v1/messages" | jq -r .error.type)" = authentication_error ]
+}
+
+@test "responses: items whole and in events; what is not kept or known is refused by name" {
+    start --chat-template chatml
+    body='{"input": [{"role": "user", "content": [{"type": "input_text", "text": "U"}]}], "instructions": "S", "max_output_tokens": 8, "temperature": 0}'
+    post /v1/responses "$body" | head -n 1 >whole
+    chat=$(post /v1/chat/completions '{"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}],
+        "max_tokens": 8, "temperature": 0}' | head -n 1)
+    [ "$(jq '.output[0].content[0].text' whole)" = "$(jq .choices[0].message.content <<<"$chat")" ]
+    jq -e '.object == "response" and .status == "incomplete" and .incomplete_details.reason == "max_output_tokens"
+        and .usage.output_tokens == 8 and .output[0].role == "assistant"' whole
+    curl -sN -d "$(jq '.stream = true' <<<"$body")" "$url/v1/responses" >stream
+    [ "$(sed -n 's/^data: //p' stream | jq -sr 'map(select(.type == "response.output_text.delta").delta) | add')" = \
+        "$(jq -r '.output[0].content[0].text' whole)" ]
+    sed -n 's/^data: //p' stream | jq -se 'map(.sequence_number) == [range(length)]'
+    [ "$(sed -n 's/^data: //p' stream | jq -r .type | uniq | paste -sd ' ')" = "response.created response.in_progress response.output_item.added\
+ response.content_part.added response.output_text.delta response.output_text.done response.content_part.done response.output_item.done\
+ response.incomplete" ]
+    for wrong in previous_response_id=\"x\" background=true nonsense=1 'tools=[{"type":"web_search"}]' input=5 'input=[{"type":"image"}]'; do
+        post /v1/responses "$(jq -c --arg k "${wrong%%=*}" --argjson v "${wrong#*=}" '.[$k] = $v' <<<"$body")" | head -n 1 |
+            jq -e --arg k "${wrong%%=*}" '.error.param == $k'
+    done
+}
+
+@test "rerank and score: cosines of the embeddings, best first" {
+    start
+    post /v1/embeddings '{"input": ["query", "near query", "something else", "query"]}' | head -n 1 >embedded
+    post /v1/rerank '{"query": "query", "documents": ["near query", "something else", {"text": "query"}], "top_n": 2}' | head -n 1 >ranked
+    post /v1/score '{"text_1": "query", "text_2": ["near query", "something else", "query"]}' | head -n 1 >scored
+    jq -se '(.[0].data | map(.embedding)) as $e
+        | [1, 2, 3 | . as $k | [$e[0], $e[$k]] | transpose | map(.[0] * .[1]) | add] as $want
+        | (.[2].data | map(.score)) as $got
+        | ([range(3) | $want[.] - $got[.] | fabs] | max < 1e-5)
+        and (.[1].results | length == 2 and .[0].index == 2 and .[0].relevance_score > 0.9999 and .[0].document.text == "query")
+        and .[1].results[1].relevance_score == ($got[:2] | max)' embedded ranked scored
+    [ "$(status_of "$(post /v1/rerank '{"query": "x"}')")" = 400 ]
+    [ "$(status_of "$(post /v1/rerank '{"query": "x", "documents": [5]}')")" = 400 ]
+    [ "$(status_of "$(post /v1/score '{"text_1": "x", "text_2": "y", "nonsense": 1}')")" = 400 ]
+    settles
+}
+
 @test "models, version, tokenize and detokenize" {
     start --max-model-len 100
     curl -s "$url/v1/models" | jq -e '.object == "list" and .data[0].id == "tiny" and .data[0].max_model_len == 100'
@@ -600,6 +664,9 @@ PY
     "${DT_OPENAI_PYTHON:-python3}" "$BATS_TEST_DIRNAME/serve-tools.py" "$(cat url)" || status=$?
     [ $status = 77 ] && skip "needs a Python with the package openai (DT_OPENAI_PYTHON)"
     [ $status = 0 ]
+    status=0
+    "${DT_OPENAI_PYTHON:-python3}" "$BATS_TEST_DIRNAME/serve-anthropic.py" "$(cat url)" none || status=$?
+    [ $status = 0 ] || [ $status = 77 ]
 }
 
 @test "what cannot be served is refused in one line" {

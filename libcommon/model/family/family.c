@@ -8,7 +8,7 @@ static const struct dt_family *const families[] = {
 	&dt_family_gpt2,	&dt_family_llama,	&dt_family_mistral, &dt_family_qwen2,
 	&dt_family_qwen3,	&dt_family_gemma3,	&dt_family_mixtral, &dt_family_qwen3_moe,
 	&dt_family_deepseek_v2, &dt_family_deepseek_v3, &dt_family_phi3,    &dt_family_olmo2,
-	&dt_family_gemma2,
+	&dt_family_gemma2,	&dt_family_olmoe,
 };
 
 const struct dt_family *dt_family_at(int i)

@@ -132,6 +132,8 @@ DT_RULE(ring);
 DT_RULE(to_heads);
 DT_RULE(to_tokens);
 DT_RULE(add);
+DT_RULE(dispatch);
+DT_RULE(exchange);
 #undef DT_RULE
 
 #endif
