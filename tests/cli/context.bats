@@ -122,7 +122,7 @@ verify() { # model layouts options...
         dt-train --model s-$kind/step-00000002 --data d.h5 --seq 96 --steps 1 "${run_of[@]}" --metrics alone.jsonl
         jq -en --slurpfile a cp.jsonl --slurpfile b alone.jsonl '($a | map(.loss // empty) | last) as $x |
             ($b | map(.loss // empty) | last) as $y | ($x - $y) | fabs < 1e-6'
-        dt-shard-ckpt convert --to hf s-$kind/step-00000002 hf-$kind
+        dt-shard-ckpt convert --to safetensors s-$kind/step-00000002 hf-$kind
         dt-train --model hf-$kind --data d.h5 --seq 96 --steps 1 "${run_of[@]}" --metrics hf.jsonl
         jq -en --slurpfile a hf.jsonl --slurpfile b alone.jsonl '($a | map(.loss // empty) | last) as $x |
             ($b | map(.loss // empty) | last) as $y | ($x - $y) | fabs < 1e-6'
