@@ -219,7 +219,7 @@ static void put_snapshot(struct dt_plan_builder *b, const struct dt_run *s, cons
 	int64_t n = 0;
 
 	for (int u = 0; u < l->nunit; u++)
-		n += l->unit[u].frozen ? 0 : l->unit[u].numel / dt_layout_data(&s->layout) + 1;
+		n += l->unit[u].frozen ? 0 : l->unit[u].numel / dt_unit_copies(&s->layout, &l->unit[u]) + 1;
 	put_flat(b, DT_B_SNAPSHOT, DT_MEM_DATA, DT_F32, n * dt_run_snapshot_kinds(s), DT_PH_FORWARD,
 		 DT_PH_STEP, -1, "checkpoint snapshot", "local parameters / dp, of each kind");
 }
