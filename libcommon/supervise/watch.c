@@ -157,7 +157,8 @@ static void take_hosts(struct sup *s, double now)
 	if (would && would != s->choice.ranks) {
 		char text[96];
 
-		snprintf(text, sizeof(text), "hosts for %d ranks instead of %d", would, s->choice.ranks);
+		snprintf(text, sizeof(text), "hosts for %d rank%s instead of %d", would,
+			 would == 1 ? "" : "s", s->choice.ranks);
 		sup_ask(s, SUP_RESIZE, text);
 	}
 }
