@@ -214,7 +214,8 @@ enum dt_format dt_source_format(const struct dt_source *s, int i)
 	struct dt_ckpt_tensor t;
 
 	if (s->mean) { /* a mean of blocks is numbers */
-		enum dt_format f = dt_source_format(s->mean[0], i);
+		int from = s->upcycled ? src_upcycled_from(s, i) : i;
+		enum dt_format f = from < 0 ? DT_FMT_F32 : dt_source_format(s->mean[0], from);
 
 		return dt_format_info(f)->dtype < 0 ? DT_FMT_F32 : f;
 	}
