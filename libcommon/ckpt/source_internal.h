@@ -42,9 +42,12 @@ struct dt_source {
 	int *ck_tensor;
 	struct dt_source **mean; /* of these; NULL: not an average */
 	int nmean;
-	bool upcycled; /* a mixture of experts made of mean[0]; its router from seed */
+	/* A mixture of experts made of mean[0]: what parameters are made of there, -1: drawn from seed. NULL: not */
+	int *from;
 	uint64_t seed;
-	struct dt_adapter *adapter; /* added to the mean (of one); NULL: none */
+	int (*box)(struct dt_source *s, int i, const int64_t *off, const int64_t *shape, float *x,
+		   struct dt_err *err); /* of parameter i */
+	struct dt_adapter *adapter;	/* added to the mean (of one); NULL: none */
 	struct {
 		void *p;
 		size_t n;
@@ -57,11 +60,6 @@ struct dt_source {
 
 /* Adds what the adapter has for the box of parameter i. */
 void src_add_update(const struct dt_source *s, int i, const int64_t *off, const int64_t *shape, float *x);
-
-/* source_upcycle.c: the dense parameter that parameter i is made of, -1: it is drawn; its box in f32. */
-int src_upcycled_from(const struct dt_source *s, int i);
-int src_read_upcycled(struct dt_source *s, int i, const int64_t *off, const int64_t *shape, float *x,
-		      struct dt_err *err);
 
 /* Maps a regular file until close. */
 int src_map(struct dt_source *s, const char *path, const uint8_t **ret, size_t *ret_n, struct dt_err *err);

@@ -66,40 +66,6 @@ static int origin(const struct dt_source *dense, const struct dt_param *p)
 	return -1;
 }
 
-int dt_source_upcycle(struct dt_source *dense, int64_t experts, int64_t used, uint64_t seed,
-		      struct dt_source **ret, struct dt_err *err)
-{
-	struct dt_source *s = calloc(1, sizeof(*s));
-	int rc = s ? describe(dense, experts, used, &s->config, err) : -ENOMEM;
-
-	if (rc == 0) {
-		s->kind = DT_SOURCE_DT;
-		s->seed = seed;
-		s->path = strdup(dense->path);
-		s->mean = malloc(sizeof(struct dt_source *));
-		rc = s->path && s->mean ? dt_model_params(&s->config, &s->params, err) : -ENOMEM;
-	}
-	if (rc < 0) {
-		dt_source_close(dense);
-		dt_source_close(s);
-		return rc == -ENOMEM ? dt_err_sys(err, rc, "cannot upcycle") : rc;
-	}
-	s->upcycled = true;
-	s->mean[0] = dense;
-	s->nmean = 1;
-	s->tokenizer = dense->tokenizer;
-	s->tokenizer_n = dense->tokenizer_n;
-	s->chat = dense->chat;
-	dense->tokenizer = dense->chat = NULL;
-	*ret = s;
-	return 0;
-}
-
-int src_upcycled_from(const struct dt_source *s, int i)
-{
-	return origin(s->mean[0], &s->params.p[i]);
-}
-
 static void draw_router(const struct dt_source *s, const struct dt_param *p, const int64_t *off,
 			const int64_t *shape, float *x)
 {
@@ -111,12 +77,12 @@ static void draw_router(const struct dt_source *s, const struct dt_param *p, con
 }
 
 /* The box of parameter i in f32: an expert's rows are the MLP's. */
-int src_read_upcycled(struct dt_source *s, int i, const int64_t *off, const int64_t *shape, float *x,
-		      struct dt_err *err)
+static int read_box(struct dt_source *s, int i, const int64_t *off, const int64_t *shape, float *x,
+		    struct dt_err *err)
 {
 	const struct dt_param *p = &s->params.p[i];
 	struct dt_source *dense = s->mean[0];
-	int from = origin(dense, p), rc = 0;
+	int from = s->from[i], rc = 0;
 	int64_t rows;
 
 	if (p->role == DT_W_ROUTER) {
@@ -136,5 +102,38 @@ int src_read_upcycled(struct dt_source *s, int i, const int64_t *off, const int6
 		rc = dt_source_read(dense, from, at, part, DT_F32, x + r * shape[1], err);
 	}
 	return rc;
+}
+
+int dt_source_upcycle(struct dt_source *dense, int64_t experts, int64_t used, uint64_t seed,
+		      struct dt_source **ret, struct dt_err *err)
+{
+	struct dt_source *s = calloc(1, sizeof(*s));
+	int rc = s ? describe(dense, experts, used, &s->config, err) : -ENOMEM;
+
+	if (rc == 0) {
+		s->kind = DT_SOURCE_DT;
+		s->seed = seed;
+		s->path = strdup(dense->path);
+		s->mean = malloc(sizeof(struct dt_source *));
+		rc = s->path && s->mean ? dt_model_params(&s->config, &s->params, err) : -ENOMEM;
+	}
+	if (rc == 0 && !(s->from = malloc((size_t)s->params.n * sizeof(*s->from))))
+		rc = -ENOMEM;
+	if (rc < 0) {
+		dt_source_close(dense);
+		dt_source_close(s);
+		return rc == -ENOMEM ? dt_err_sys(err, rc, "cannot upcycle") : rc;
+	}
+	for (int i = 0; i < s->params.n; i++)
+		s->from[i] = origin(dense, &s->params.p[i]);
+	s->box = read_box;
+	s->mean[0] = dense;
+	s->nmean = 1;
+	s->tokenizer = dense->tokenizer;
+	s->tokenizer_n = dense->tokenizer_n;
+	s->chat = dense->chat;
+	dense->tokenizer = dense->chat = NULL;
+	*ret = s;
+	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */
