@@ -122,6 +122,9 @@ static inline bool dt_param_is_scale(const struct dt_param *p)
 	}
 }
 
+/* "layers.N.NAME"; layer -1: NAME. Cut where it is longer than n. Large models have thousands of these. */
+void dt_layer_name(char *buf, size_t n, int64_t layer, const char *name);
+
 /* Elements of the global tensor, and of all of them. Tied heads are counted once. */
 int64_t dt_param_numel(const struct dt_param *p);
 int64_t dt_params_total(const struct dt_params *p);

@@ -129,6 +129,7 @@ int sup_start(struct sup *s, double now, struct dt_err *err)
 	s->spawned = dt_now();
 	s->trained = s->progress = s->asked = 0;
 	s->noted = 0;
+	sup_slow_reset(&s->slow);
 	s->ending = SUP_RUNS;
 	memset(&s->last, 0, sizeof(s->last));
 	sup_event(s, "start", "{s:i, s:i, s:s, s:I}", "start", s->start, "ranks",

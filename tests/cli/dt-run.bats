@@ -242,6 +242,27 @@ while True:
     rm -f notify.sock bound
 }
 
+@test "a slow rank is named, and its host left out on request" {
+    unshare --uts true 2>/dev/null || skip "needs unshare --uts"
+    # two imitated machines of one rank; the second computes 0.2 s longer a step
+    cat >agent <<-'END'
+	#!/bin/bash
+	host=$1
+	shift
+	exec unshare --uts bash -c "hostname $host; $*"
+	END
+    chmod +x agent
+    printf 'machine-a:1\nmachine-b:1\n' >hosts
+    export OMPI_MCA_plm_rsh_agent=$PWD/agent OMPI_MCA_btl_tcp_if_include=lo OMPI_MCA_oob_tcp_if_include=lo
+    timeout 200 dt-run --events events.jsonl --ranks 1:2 --discover 'cat hosts' --evict-slow 0.5 --heartbeat-timeout 20 \
+        -- "${train[@]}" --layout dp2 --inject slow:rank=1,seconds=0.2 2>err || { cat err; return 1; }
+    event 'map(select(.event == "slow-rank"))[0] | .rank == 1 and .host == "machine-b" and .score < 0.5'
+    event '[.[] | select(.event == "host-out") | .host] == ["machine-b"]'
+    event '[.[] | select(.event == "start") | .layout] == ["dp2", "dp1"]'
+    grep -q "rank 1 (process .* on 'machine-b') is slow" err
+    dt-shard-ckpt diff plain/step-00000120 run/step-00000120
+}
+
 @test "everything at random: ranks, mpirun and dt-run killed, ranks stopped, hosts that change, a full disk" {
     local steps=60
     [ "${DT_SLOW:-0}" != 1 ] || steps=800 # a hundred faults and more
