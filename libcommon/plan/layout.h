@@ -119,7 +119,7 @@ struct dt_local_unit {
 	int layer;	     /* as dt_param.layer */
 	int64_t flat, numel; /* padded to a multiple of 32 elements */
 	bool frozen;
-	bool experts; /* of experts that ep divides: the ranks along edp hold the same, else those of dp x cp */
+	bool experts;	 /* of experts: the ranks along edp hold the same, else those of dp x cp */
 	int64_t trained; /* of a unit that is trained: elements of such units before it */
 	int place;	 /* layers of this rank before it */
 };
