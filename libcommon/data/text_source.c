@@ -158,7 +158,7 @@ static int give(const struct reader *r, const char *text, size_t n, uint64_t at,
 	return rc < 0 ? rc : 0;
 }
 
-/* Pages of a mapped file that have been read go back, in large steps, so that memory does not grow with it. */
+/* Pages of a mapped file that have been read go back, in large steps: memory does not grow with it. */
 static void give_back(const struct text_file *f, size_t read, size_t *given)
 {
 	size_t to = read / GIVE_BYTES * GIVE_BYTES;

@@ -1,5 +1,7 @@
 #include "plan/run_options.h"
 
+#include "kernels/unpack.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
@@ -73,6 +75,12 @@ static const struct row rows[] = {
 	  "which linears have adapters; REGEX: those whose whole name matches", .def = "all"},
 	 TEXT,
 	 R(lora.targets),
+	 MEANING,
+	 CHANGED},
+	{{"lora-base", 0, DT_OPT_CHOICE, O(run.lora.base), DT_BLOCKS_NAMES,
+	  "frozen linears of the layers are kept in blocks; none: in the type of --precision", .def = "none"},
+	 CHOICE,
+	 R(lora.base),
 	 MEANING,
 	 CHANGED},
 	{{"lora-kind", 0, DT_OPT_CHOICE, O(run.lora.kind), DT_LORA_KINDS,

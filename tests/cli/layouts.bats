@@ -124,6 +124,25 @@ metric() { # file key: of the last step
     [[ "$output" == *"ep3 does not divide the 8 experts"* ]]
 }
 
+@test "a dense model becomes a mixture of experts whose first forward is its own" {
+    local loss other
+    dt-train --model qwen3.json "${common[@]}" --steps 4 --save dense >/dev/null
+    dt-shard-ckpt upcycle --experts 4 --top-k 2 dense up
+    dt-shard-ckpt verify up
+    loss=$(dt-train --model dense "${common[@]}" --lr 0 --min-lr 0 --steps 1 --metrics - 2>/dev/null | jq .loss)
+    other=$(dt-train --model up "${common[@]}" --lr 0 --min-lr 0 --steps 1 --metrics - 2>/dev/null | jq .loss)
+    jq -en --argjson a "$loss" --argjson b "$other" '($a - $b | fabs) < 1e-6 * $a and $a < 5.6'
+    dt-shard-ckpt upcycle --experts 4 --top-k 2 --to safetensors dense up-hf # transformers' names, read back
+    other=$(dt-train --model up-hf "${common[@]}" --lr 0 --min-lr 0 --steps 1 --metrics - 2>/dev/null | jq .loss)
+    jq -en --argjson a "$loss" --argjson b "$other" '($a - $b | fabs) < 1e-6 * $a'
+    run ! dt-shard-ckpt upcycle --experts 2 --top-k 3 dense no
+    [[ "$output" == *"--top-k 3 is more than the 2 experts"* ]]
+    run -2 dt-shard-ckpt upcycle dense no
+    run ! dt-shard-ckpt upcycle --experts 4 --top-k 2 up no
+    [[ "$output" == *"only llama, mistral and qwen3"* ]]
+    [ ! -e no ]
+}
+
 @test "an expert drops what is past its capacity, and its memory is less" {
     local all few
     dt-train --model mixtral.json "${common[@]}" --steps 2 --capacity-factor 1 --metrics m.jsonl >/dev/null
