@@ -42,7 +42,7 @@ struct dt_source {
 	int *ck_tensor;
 	struct dt_source **mean; /* of these; NULL: not an average */
 	int nmean;
-	/* A mixture of experts made of mean[0]: what parameters are made of there, -1: drawn from seed. NULL: not */
+	/* A mixture of experts made of mean[0]: where parameters are from, -1: drawn by seed. NULL: none */
 	int *from;
 	uint64_t seed;
 	int (*box)(struct dt_source *s, int i, const int64_t *off, const int64_t *shape, float *x,

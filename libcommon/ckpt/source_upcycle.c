@@ -1,6 +1,6 @@
 /*
- * A dense model as a mixture of experts (Komatsuzaki et al. 2022, sparse upcycling): every expert is a copy of
- * the MLP, the router is drawn from N(0, 0.02). The weights of a row's experts add up to 1, so the first
+ * A dense model as a mixture of experts (Komatsuzaki et al. 2022, sparse upcycling): every expert is a copy
+ * of the MLP, the router is drawn from N(0, 0.02). The weights of a row's experts add up to 1, so the first
  * forward is the dense model's.
  */
 #include "ckpt/export.h"

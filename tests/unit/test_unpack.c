@@ -1,6 +1,6 @@
 /*
- * Frozen weights in blocks: NF4 against what bitsandbytes stores and makes of it (tests/data/golden_nf4.py), to
- * the bit; parts of a tensor against the whole; the other formats against their readers.
+ * Frozen weights in blocks: NF4 against what bitsandbytes stores and makes of it (tests/data/golden_nf4.py),
+ * to the bit; parts of a tensor against the whole; the other formats against their readers.
  */
 #include "golden.h"
 #include "kernels/nf4.h"

@@ -6,7 +6,7 @@
  * and the sum over the group that follows adds up what each row got. Gradients of the weights of choices are
  * then partial too, and so is all that the router's backward makes of them, as that is linear in them.
  * ep divides the experts of each tensor-parallel rank further among ranks that have other tokens: rows go
- * there and come back. How many rows a rank gets is known when they come; memory is for the most there can be.
+ * there and come back. How many rows a rank gets is known when they come; memory is for the most that can.
  */
 #include "model/op/rule.h"
 #include "model/op/timed.h"
@@ -218,7 +218,7 @@ struct dt_node_cost dt_cost_route_b(const struct dt_cost_site *s, const struct d
 			       dt_cost_numel(s, n, 0, 1));
 }
 
-/* Choices are spread evenly over experts: a rank multiplies as many rows as its tokens have choices, over tp. */
+/* Choices spread evenly over experts: a rank multiplies as many rows as its tokens have choices, over tp. */
 static double even_rows(const struct dt_cost_site *s, const struct dt_node *n)
 {
 	return (double)(s->p->rows[DT_ROWS_ALL] * n->attr.used) / s->tp;
