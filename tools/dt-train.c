@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct {
 	struct dt_run_options o;
@@ -91,6 +92,7 @@ static const struct dt_opt own[] = {
 	 "with --resume: let this option differ from the checkpoint's run; may be repeated"},
 	DT_OPT_HEADING("Reports"),
 	DT_RUN_OPT("metrics"),
+	DT_RUN_OPT("progress"),
 	DT_RUN_OPT("eval-data"),
 	DT_RUN_OPT("eval-every"),
 	DT_RUN_OPT("eval-tokens"),
@@ -334,6 +336,21 @@ static int make_run(const struct dt_log *log, struct dt_err *err)
 	return -1;
 }
 
+/* A terminal gets the progress line. JSON lines appear there too only when they were asked for. */
+static void for_people(void)
+{
+	struct dt_run *r = &a.o.run;
+	bool on_stdout = dt_launch_terminal(STDOUT_FILENO);
+
+	if (on_stdout && !given("metrics") && r->progress != DT_RUN_PROGRESS_OFF)
+		r->metrics = NULL;
+	if (r->progress == DT_RUN_PROGRESS_AUTO)
+		r->progress = dt_launch_terminal(STDERR_FILENO) &&
+					      !(on_stdout && r->metrics && !strcmp(r->metrics, "-"))
+				      ? DT_RUN_PROGRESS_LINE
+				      : DT_RUN_PROGRESS_OFF;
+}
+
 static int train(struct dt_log *log)
 {
 	struct dt_world_opts wo = {.timeout_s = a.timeout,
@@ -350,6 +367,7 @@ static int train(struct dt_log *log)
 	dt_world_info(world, &info);
 	if (info.size > 1)
 		log->rank = info.rank;
+	for_people();
 	status = dt_train_run(&a.o.run, world, log);
 	dt_world_finalize(world);
 	if (dt_close_stdout(&err) < 0 && status == DT_EXIT_OK) {

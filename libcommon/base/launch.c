@@ -1,6 +1,9 @@
 #include "base/launch.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 static const struct dt_launcher known[] = {
 	{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "Open MPI's mpirun"},
@@ -12,6 +15,32 @@ static const struct dt_launcher known[] = {
 const struct dt_launcher *dt_launcher(int i)
 {
 	return i >= 0 && (size_t)i < sizeof(known) / sizeof(known[0]) ? &known[i] : NULL;
+}
+
+static bool launched(void)
+{
+	const struct dt_launcher *l;
+
+	for (int i = 0; (l = dt_launcher(i)); i++)
+		if (getenv(l->size))
+			return true;
+	return false;
+}
+
+bool dt_launch_terminal(int fd)
+{
+	const char *term = getenv("TERM");
+	char link[64], path[64];
+	ssize_t n;
+
+	if (!term || !strcmp(term, "dumb"))
+		return false;
+	if (!launched())
+		return isatty(fd);
+	snprintf(link, sizeof(link), "/proc/%ld/fd/%d", (long)getppid(), fd);
+	n = readlink(link, path, sizeof(path) - 1);
+	path[n > 0 ? n : 0] = '\0';
+	return !strncmp(path, "/dev/pts/", 9) || !strncmp(path, "/dev/tty", 8);
 }
 
 int dt_launch_rank(void)

@@ -24,5 +24,11 @@ int dt_launch_rank(void);
  */
 bool dt_launch_speaks(void);
 
+/*
+ * Whether what this process writes to descriptor fd appears on a terminal. Under a launcher on this machine
+ * fd is a pipe or a terminal of the launcher's own: then its descriptor of that number is looked at.
+ */
+bool dt_launch_terminal(int fd);
+
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

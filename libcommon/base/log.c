@@ -36,6 +36,10 @@ static void vlog(const struct dt_log *log, const char *fmt, va_list ap)
 	else
 		n = snprintf(line, sizeof(line), "%s: ", log->name);
 	vsnprintf(line + n, sizeof(line) - (size_t)n, fmt, ap);
+	if (log->drawn && *log->drawn) {
+		fputs("\r\033[K", log->f);
+		*log->drawn = false;
+	}
 	put_line(log->f, line);
 	fflush(log->f);
 }

@@ -15,6 +15,7 @@ struct dt_log {
 	const char *name; /* program */
 	int rank;	  /* -1: no rank in the prefix */
 	bool verbose;	  /* dt_log_debug prints */
+	bool *drawn;	  /* a progress line stands on the terminal and is erased first; NULL: never */
 };
 
 void dt_log_msg(const struct dt_log *log, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -139,16 +139,23 @@ enum dt_alg {
 };
 #define DT_ALG_CHOICES "auto|direct|mpi|naive|ps|ring|doubling|rabenseifner|tree|double-tree|two-level"
 
-/* The communicators of a layout; each is a group of this rank's peers along one axis (size 1 is allowed). */
+/*
+ * The communicators of a layout, each over a set of axes (DT_ON_*): this rank's peers along these axes, in
+ * the order of ranks. Each is made when it is first asked for; a group of one rank is allowed.
+ */
 struct dt_mesh {
 	struct dt_layout layout;
 	struct dt_coords at;
-	struct dt_comm *world, *dp, *tp, *pp, *cp;
-	struct dt_comm *model; /* tp x pp: all ranks that share this rank's data */
-	struct dt_comm *data;  /* dp x cp: all ranks that hold the same parameters */
+	struct dt_world *w;
+	struct dt_comm *made[1 << DT_AXES];
 };
-/* -EINVAL when the layout's size is not the world's. */
+/* Makes the one over all ranks. -EINVAL when the layout's size is not the world's. */
 int dt_mesh_init(struct dt_mesh *m, struct dt_world *w, const struct dt_layout *l, struct dt_err *err);
+/* Makes the one over these axes, unless it is there. Collective over the world, whatever the axes: every rank
+ * asks for the same sets in one order. -EINVAL for a set that dt_layout_group refuses. */
+int dt_mesh_need(struct dt_mesh *m, unsigned axes, struct dt_err *err);
+/* The communicator over these axes; NULL: nobody has asked for it. */
+struct dt_comm *dt_mesh_comm(const struct dt_mesh *m, unsigned axes);
 void dt_mesh_release(struct dt_mesh *m);
 
 /*

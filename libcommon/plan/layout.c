@@ -16,11 +16,12 @@ static const struct axis {
 	int min, max;
 	bool is_mesh; /* its size multiplies the number of ranks; ep only subdivides dp x cp */
 } axes[] = {
-	{"dp", offsetof(struct dt_layout, dp), 1, MAX_AXIS, true},
-	{"tp", offsetof(struct dt_layout, tp), 1, MAX_AXIS, true},
-	{"pp", offsetof(struct dt_layout, pp), 1, MAX_AXIS, true},
-	{"cp", offsetof(struct dt_layout, cp), 1, MAX_AXIS, true},
-	{"ep", offsetof(struct dt_layout, ep), 1, MAX_AXIS, false},
+	/* those of ranks by their number */
+	[DT_DP] = {"dp", offsetof(struct dt_layout, dp), 1, MAX_AXIS, true},
+	[DT_TP] = {"tp", offsetof(struct dt_layout, tp), 1, MAX_AXIS, true},
+	[DT_PP] = {"pp", offsetof(struct dt_layout, pp), 1, MAX_AXIS, true},
+	[DT_CP] = {"cp", offsetof(struct dt_layout, cp), 1, MAX_AXIS, true},
+	[DT_EP] = {"ep", offsetof(struct dt_layout, ep), 1, MAX_AXIS, false},
 	{"z", offsetof(struct dt_layout, zero), 0, 3, false},
 	{"v", offsetof(struct dt_layout, chunks), 1, 1024, false},
 	{"s", 0, 0, 1, false}, /* seq_parallel, a bool */
@@ -142,6 +143,43 @@ struct dt_coords dt_layout_coords(const struct dt_layout *l, int rank)
 int dt_layout_rank(const struct dt_layout *l, struct dt_coords c)
 {
 	return ((c.pp * l->dp + c.dp) * l->cp + c.cp) * l->tp + c.tp;
+}
+
+int dt_layout_group(const struct dt_layout *l, struct dt_coords c, unsigned set)
+{
+	unsigned data = set & DT_ON_DATA, experts = set & (DT_ON_EP | DT_ON_EDP);
+	int d = dt_coords_data(l, c);
+
+	if (experts == (DT_ON_EP | DT_ON_EDP))
+		data = DT_ON_DATA;
+	if (experts && data != DT_ON_DATA) {
+		if (data)
+			return -EINVAL;
+		d = experts == DT_ON_EP ? d / l->ep * l->ep : d % l->ep;
+		c.dp = d / l->cp;
+		c.cp = d % l->cp;
+	}
+	set = (set & DT_ON_MODEL) | data;
+	for (int a = 0; a < DT_EP; a++)
+		if (set & 1u << a)
+			c.at[a] = 0;
+	return dt_layout_rank(l, c);
+}
+
+const char *dt_axes_name(unsigned set, char *buf, size_t n)
+{
+	static const char *const names[DT_AXES] = {"dp", "tp", "pp", "cp", "ep", "edp"};
+	const char *whole = set == DT_ON_ALL	 ? "world"
+			    : set == DT_ON_DATA	 ? "data"
+			    : set == DT_ON_MODEL ? "model"
+						 : NULL;
+	size_t k = 0;
+
+	snprintf(buf, n, "%s", whole ? whole : "");
+	for (int a = 0; a < DT_AXES && !whole; a++)
+		if (set & 1u << a && k < n)
+			k += (size_t)snprintf(buf + k, n - k, "%s%s", k ? "+" : "", names[a]);
+	return buf;
 }
 
 int dt_layout_check(const struct dt_layout *l, const struct dt_config *c, struct dt_err *err)

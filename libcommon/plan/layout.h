@@ -9,15 +9,44 @@
 #include "base/err.h"
 #include "model/params.h"
 
+/*
+ * Axes of ranks. dp, tp, pp and cp multiply the number of ranks. ep subdivides dp x cp: its groups are runs
+ * of the data index dp_i * cp + cp_i, and edp counts these runs: the ranks that hold the same experts.
+ */
+enum dt_mesh_axis { DT_DP, DT_TP, DT_PP, DT_CP, DT_EP, DT_EDP, DT_AXES };
+
+/* Sets of axes. edp is all of dp x cp that ep does not cut. */
+enum {
+	DT_ON_DP = 1 << DT_DP,
+	DT_ON_TP = 1 << DT_TP,
+	DT_ON_PP = 1 << DT_PP,
+	DT_ON_CP = 1 << DT_CP,
+	DT_ON_EP = 1 << DT_EP,
+	DT_ON_EDP = 1 << DT_EDP,
+	DT_ON_DATA = DT_ON_DP | DT_ON_CP,  /* ranks with the same parameters, but experts */
+	DT_ON_MODEL = DT_ON_TP | DT_ON_PP, /* ranks with the same tokens */
+	DT_ON_ALL = DT_ON_DATA | DT_ON_MODEL,
+};
+
 struct dt_layout {
-	int dp, tp, pp, cp, ep;
+	union {
+		struct {
+			int dp, tp, pp, cp, ep;
+		};
+		int size[DT_EDP]; /* by axis */
+	};
 	int zero;	   /* 0..3 */
 	int chunks;	   /* v2: each stage has so many chunks of layers (interleaved pipeline); 0 is 1 */
 	bool seq_parallel; /* s1 */
 };
 
 struct dt_coords {
-	int dp, tp, pp, cp;
+	union {
+		struct {
+			int dp, tp, pp, cp;
+		};
+		int at[DT_EP]; /* by axis */
+	};
 };
 
 /* Refuses unknown axes, repeated axes, zero or negative sizes. "" and "dp1" are one rank. */
@@ -32,6 +61,22 @@ static inline int dt_layout_chunks(const struct dt_layout *l)
 }
 struct dt_coords dt_layout_coords(const struct dt_layout *l, int rank);
 int dt_layout_rank(const struct dt_layout *l, struct dt_coords c);
+/* Ranks that hold the same parameters (but experts), and the number of this one among them: ZeRO's shares. */
+static inline int dt_layout_data(const struct dt_layout *l)
+{
+	return l->dp * l->cp;
+}
+static inline int dt_coords_data(const struct dt_layout *l, struct dt_coords c)
+{
+	return c.dp * l->cp + c.cp;
+}
+/*
+ * The first rank of c's group over a set of axes: two ranks are in one group when they differ in these axes
+ * alone. -EINVAL for a set that is no product: ep or edp with one of dp and cp.
+ */
+int dt_layout_group(const struct dt_layout *l, struct dt_coords c, unsigned set);
+/* "tp", "dp+tp", and for the sets with a name of their own "data", "model" and "world". Returns buf. */
+const char *dt_axes_name(unsigned set, char *buf, size_t n);
 
 /* Whether this model can be cut so: heads % tp, kv heads and tp, layers >= pp, ... One clear line when not.
  */

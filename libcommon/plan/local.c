@@ -37,7 +37,7 @@ static void append(struct dt_local *l, const struct dt_params *t, int i, const s
 	dt_param_cut(&t->p[i], lay->tp, at.tp, p->off, p->shape);
 	if (t->p[i].experts && lay->ep > 1) { /* whole experts, after the cut over tp */
 		p->shape[0] /= lay->ep;
-		p->off[0] += (at.dp * lay->cp + at.cp) % lay->ep * p->shape[0];
+		p->off[0] += dt_coords_data(lay, at) % lay->ep * p->shape[0];
 	}
 	p->flat = l->numel;
 	p->numel = p->shape[0] * p->shape[1];
@@ -51,7 +51,7 @@ static void open_unit(struct dt_local *l, int layer)
 	l->unit[l->nunit++].flat = l->numel;
 }
 
-/* With ZeRO a unit divides evenly over dp, each share aligned. */
+/* With ZeRO a unit divides evenly over dp x cp, each share aligned. */
 static void close_unit(struct dt_local *l, int shares)
 {
 	struct dt_local_unit *u = &l->unit[l->nunit - 1];
@@ -87,14 +87,14 @@ int dt_local_build(const struct dt_params *t, const struct dt_config *c, const s
 			continue;
 		if (lo.nunit == 0 || lo.unit[lo.nunit - 1].layer != layer) {
 			if (lo.nunit)
-				close_unit(&lo, l->zero ? l->dp : 1);
+				close_unit(&lo, l->zero ? dt_layout_data(l) : 1);
 			open_unit(&lo, layer);
 		}
 		append(&lo, t, i, l, at, t->p[i].fused);
 	}
 	if (c->tied && l->pp > 1 && at.pp == l->pp - 1)
 		append(&lo, t, dt_params_find(t, "embed.weight"), l, at, false);
-	close_unit(&lo, l->zero ? l->dp : 1);
+	close_unit(&lo, l->zero ? dt_layout_data(l) : 1);
 	*ret = lo;
 	return 0;
 }

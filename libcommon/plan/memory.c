@@ -110,8 +110,10 @@ static struct dt_buf *put_flat(struct dt_plan_builder *b, enum dt_buf_id id, enu
 static void put_states(struct dt_plan_builder *b, const struct dt_run *s, int64_t numel)
 {
 	int states = dt_optim_states(s->optim.kind), zero = s->layout.zero;
-	int64_t share = zero ? numel / s->layout.dp : numel;
-	const char *whole = "local parameters", *part = zero ? "local parameters / dp" : whole;
+	int64_t share = zero ? numel / dt_layout_data(&s->layout) : numel;
+	const char *whole = "local parameters", *part = !zero		   ? whole
+							: s->layout.cp > 1 ? "local parameters / (dp x cp)"
+									   : "local parameters / dp";
 
 #define STATE(id, cat, dtype, when, name)                                                                    \
 	put_flat(b, id, cat, dtype, zero >= (when) ? share : numel, DT_PH_FORWARD, DT_PH_STEP, -1, name,     \
@@ -177,13 +179,13 @@ static void put_units(struct dt_plan_builder *b, const struct dt_run *s, const s
 	}
 }
 
-/* What a rank writes of a checkpoint: of every unit its dp-th part, rounded up, of each kind of value. */
+/* What a rank writes of a checkpoint: of every unit its equal part, rounded up, of each kind of value. */
 static void put_snapshot(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
 {
 	int64_t n = 0;
 
 	for (int u = 0; u < l->nunit; u++)
-		n += l->unit[u].numel / s->layout.dp + 1;
+		n += l->unit[u].numel / dt_layout_data(&s->layout) + 1;
 	put_flat(b, DT_B_SNAPSHOT, DT_MEM_DATA, DT_F32, n * dt_run_snapshot_kinds(s), DT_PH_FORWARD,
 		 DT_PH_STEP, -1, "checkpoint snapshot", "local parameters / dp, of each kind");
 }

@@ -17,6 +17,10 @@
 enum dt_run_init { DT_RUN_INIT_AUTO, DT_RUN_INIT_RANDOM, DT_RUN_INIT_WEIGHTS };
 #define DT_RUN_INIT_CHOICES "auto|random|weights"
 
+/* How far a run is, for people, on standard error: one line drawn over and over, or a new one each time. */
+enum dt_run_progress { DT_RUN_PROGRESS_AUTO, DT_RUN_PROGRESS_LINE, DT_RUN_PROGRESS_LOG, DT_RUN_PROGRESS_OFF };
+#define DT_RUN_PROGRESS_CHOICES "auto|line|log|off"
+
 struct dt_run_data {
 	const char *train, *eval; /* data sets; eval NULL: no evaluation */
 	uint64_t seed;		  /* of initial weights, data order and random rounding */
@@ -78,11 +82,12 @@ struct dt_run {
 	struct dt_run_save save;
 
 	/* The processes. */
-	const char *device;	/* "cpu", "cuda", "cuda:N" or "auto"; NULL: the CPU */
-	bool on_card;		/* whether that is not the host */
-	int64_t threads;	/* a rank; 0: cores over the ranks of this machine */
-	uint64_t mem_limit;	/* bytes the plan may use; 0: no limit */
-	const char *metrics;	/* file, or "-" */
+	const char *device;  /* "cpu", "cuda", "cuda:N" or "auto"; NULL: the CPU */
+	bool on_card;	     /* whether that is not the host */
+	int64_t threads;     /* a rank; 0: cores over the ranks of this machine */
+	uint64_t mem_limit;  /* bytes the plan may use; 0: no limit */
+	const char *metrics; /* file, or "-"; NULL: none */
+	enum dt_run_progress progress;
 	const char *error_file; /* where a failure is written as JSON too; NULL: nowhere */
 	const char *trace;	/* a file of every node that ran; NULL: none */
 	bool measure_mfu;

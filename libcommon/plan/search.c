@@ -154,7 +154,7 @@ int dt_plan_judge(const struct dt_plan_query *q, struct dt_candidate *c, struct 
 /* Whether it makes sense to try a layout at all; memory comes later. */
 static bool sensible(const struct dt_plan_query *q, const struct dt_layout *l)
 {
-	if (l->zero && l->dp == 1)
+	if (l->zero && dt_layout_data(l) == 1)
 		return false;
 	/* z2 gathers and scatters again for every microbatch, which a pipeline has many of. */
 	return !(l->zero >= 2 && l->pp > 1) || (l->zero == 2 && !q->dt_train);
@@ -261,8 +261,8 @@ static double at_least(const struct dt_plan_query *q, const struct dt_candidate 
 {
 	const struct dt_config *m = q->fit.run.config;
 	const struct dt_layout *l = &c->layout;
-	double e = dt_dtype_size(q->fit.run.compute), p = dt_stage_params(m, l, 0), n = l->dp, states,
-	       kept = 0;
+	double e = dt_dtype_size(q->fit.run.compute), p = dt_stage_params(m, l, 0), n = dt_layout_data(l),
+	       states, kept = 0;
 	double tokens = (double)(c->microbatch * q->fit.run.seq) / l->cp;
 	int first, last;
 

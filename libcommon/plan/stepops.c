@@ -256,7 +256,7 @@ int dt_ops_update(const struct dt_step_model *m, int p, double *ret, struct dt_e
 	const struct dt_run *s = m->s;
 	struct dt_params table = {0};
 	struct dt_local local = {0};
-	double share = s->layout.zero ? 1.0 / s->layout.dp : 1, sum = 0;
+	double share = s->layout.zero ? 1.0 / dt_layout_data(&s->layout) : 1, sum = 0;
 	enum dt_timed optim = (enum dt_timed)(DT_T_OPTIM0 + dt_optim_states(s->optim.kind));
 	int rc = dt_model_params(s->config, &table, err);
 

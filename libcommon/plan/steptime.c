@@ -270,7 +270,7 @@ static int put_update(const struct dt_step_model *m, double backward, bool all, 
 {
 	const struct dt_run *s = m->s;
 	const struct dt_layout *l = &s->layout;
-	int n = l->dp * l->cp;
+	int n = dt_layout_data(l);
 	double most = 0, acc = (double)(s->accumulation > 0 ? s->accumulation : 1), moved;
 	double states = 4 * dt_optim_states(s->optim.kind), once, w = m->e;
 
@@ -298,7 +298,7 @@ static int put_update(const struct dt_step_model *m, double backward, bool all, 
 		r->dp_exposed = fmax(r->dp - moved, r->dp * 0.05);
 	}
 	r->optimizer =
-		bytes_s(m, most / (l->zero >= 1 ? l->dp : 1) * (8 + 2 * states + (m->e < 4 ? 4 + m->e : 0)));
+		bytes_s(m, most / (l->zero >= 1 ? n : 1) * (8 + 2 * states + (m->e < 4 ? 4 + m->e : 0)));
 	r->fixed = m->dev.step_s;
 	if (!dt_ops_known(m))
 		return 0;

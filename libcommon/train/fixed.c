@@ -36,10 +36,10 @@ static int add_param(struct trainer *t, const struct dt_local_param *lp, struct 
 
 static int reduce(struct trainer *t, int u, struct dt_err *err)
 {
-	if (dt_comm_size(t->mesh.dp) == 1)
+	if (dt_comm_size(dt_mesh_comm(&t->mesh, DT_ON_DATA)) == 1)
 		return 0;
-	return dt_iall_reduce(t->mesh.dp, t->grads.fixed + t->local.unit[u].flat, NULL,
-			      (size_t)t->local.unit[u].numel, DT_I64, DT_SUM, "gradients of a unit",
+	return dt_iall_reduce(dt_mesh_comm(&t->mesh, DT_ON_DATA), t->grads.fixed + t->local.unit[u].flat,
+			      NULL, (size_t)t->local.unit[u].numel, DT_I64, DT_SUM, "gradients of a unit",
 			      &t->grads.unit[u].req, err);
 }
 
@@ -84,10 +84,11 @@ static int join_tied(struct trainer *t, struct dt_err *err)
 
 		if (t->table.p[lp->index].role != DT_W_EMBED)
 			continue;
-		rc = dt_isend(t->mesh.pp, t->grads.fixed + lp->flat, n, DT_I64, peer, 0,
+		rc = dt_isend(dt_mesh_comm(&t->mesh, DT_ON_PP), t->grads.fixed + lp->flat, n, DT_I64, peer, 0,
 			      "tied embedding's gradient", &send, err);
 		if (rc == 0)
-			rc = dt_recv(t->mesh.pp, other, n, DT_I64, peer, 0, "tied embedding's gradient", err);
+			rc = dt_recv(dt_mesh_comm(&t->mesh, DT_ON_PP), other, n, DT_I64, peer, 0,
+				     "tied embedding's gradient", err);
 		if (rc == 0)
 			rc = dt_wait(&send, &t->t.comm[TR_GRADS], err);
 		if (rc == 0)

@@ -68,6 +68,7 @@ static int evaluate(struct trainer *t, struct dt_err *err)
 	int64_t tokens = 0;
 	int rc = trainer_eval(t, &loss, &tokens, err);
 
+	t->report.progress.eval_loss = loss;
 	return rc < 0 ? rc : metrics_eval(t, loss, tokens, dt_now() - t0, err);
 }
 
@@ -77,6 +78,8 @@ static int timed_save(struct trainer *t, bool final, struct dt_err *err)
 	int rc = trainer_save(t, final, err);
 
 	t->t.checkpoint = dt_now() - t0;
+	if (rc == 0)
+		t->report.progress.saved = t->loop.step;
 	return rc;
 }
 
@@ -99,6 +102,7 @@ static int loop(struct trainer *t, struct dt_err *err)
 			rc = timed_save(t, last || r.stop, err);
 		if (rc == 0)
 			rc = trainer_agree(t, metrics_step(t, &r, err), err);
+		progress_step(t, &r);
 		if (rc == 0 && t->source.eval && !r.stop &&
 		    (last || (t->run.data.eval_every && t->loop.step % t->run.data.eval_every == 0)))
 			rc = evaluate(t, err);
@@ -153,8 +157,11 @@ int dt_train_run(const struct dt_run *r, struct dt_world *w, const struct dt_log
 		catch_signals();
 		rc = start(&t, &err);
 	}
-	if (rc == 0)
+	if (rc == 0) {
+		progress_open(&t);
 		rc = loop(&t, &err);
+		progress_close(&t, rc == 0);
+	}
 	if (rc >= 0 && (metrics_close(&t, &err) < 0 || trace_close(&t, &err) < 0))
 		rc = err.code;
 	if (rc == 1) {

@@ -178,12 +178,12 @@ static int measure_rate(struct trainer *t, struct dt_err *err)
 	if (!t->run.measure_mfu)
 		return 0;
 	t->report.sheet_rate = dt_dev_sheet_rate(t->dev, metrics_rate_type(t)) * t->info.size;
-	rc = dt_barrier(t->mesh.world, "start of the matmul measurement", err);
+	rc = dt_barrier(dt_mesh_comm(&t->mesh, DT_ON_ALL), "start of the matmul measurement", err);
 	if (rc < 0)
 		return rc;
 	t->report.matmul_rate = dt_dev_matmul_rate(t->dev, metrics_rate_type(t), 0.3);
-	return dt_all_reduce(t->mesh.world, &t->report.matmul_rate, NULL, 1, DT_F64, DT_SUM, "matmul rate",
-			     err);
+	return dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), &t->report.matmul_rate, NULL, 1, DT_F64,
+			     DT_SUM, "matmul rate", err);
 }
 
 /* The largest plan of all ranks, and of the first rank that has it what its bytes are for. */
@@ -193,17 +193,18 @@ static int largest_plan(struct trainer *t, struct dt_err *err)
 	int rc;
 
 	t->report.peak_bytes = mine;
-	rc = dt_all_reduce(t->mesh.world, &t->report.peak_bytes, NULL, 1, DT_F64, DT_MAX, "memory plans",
-			   err);
+	rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), &t->report.peak_bytes, NULL, 1, DT_F64, DT_MAX,
+			   "memory plans", err);
 	first = mine < t->report.peak_bytes ? 0 : t->info.size - t->info.rank;
 	if (rc == 0)
-		rc = dt_all_reduce(t->mesh.world, &first, NULL, 1, DT_F64, DT_MAX, "memory plans", err);
+		rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), &first, NULL, 1, DT_F64, DT_MAX,
+				   "memory plans", err);
 	for (int i = 0; i < DT_MEM_CAT_N; i++)
 		t->report.cat_bytes[i] =
 			(int)first == t->info.size - t->info.rank ? (double)t->plan.cat_bytes[i] : 0;
 	if (rc == 0)
-		rc = dt_all_reduce(t->mesh.world, t->report.cat_bytes, NULL, DT_MEM_CAT_N, DT_F64, DT_SUM,
-				   "memory plans", err);
+		rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), t->report.cat_bytes, NULL, DT_MEM_CAT_N,
+				   DT_F64, DT_SUM, "memory plans", err);
 	return rc;
 }
 

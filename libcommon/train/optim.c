@@ -38,8 +38,9 @@ int grad_norm(struct trainer *t, double *ret, struct dt_err *err)
 				"->sumsq(", err);
 	}
 	if (rc == 0)
-		rc = dt_all_reduce(t->run.layout.zero ? t->mesh.world : t->mesh.model, squares, NULL,
-				   (size_t)t->table.n, DT_F64, DT_SUM, "gradient norm", err);
+		rc = dt_all_reduce(t->run.layout.zero ? dt_mesh_comm(&t->mesh, DT_ON_ALL)
+						      : dt_mesh_comm(&t->mesh, DT_ON_MODEL),
+				   squares, NULL, (size_t)t->table.n, DT_F64, DT_SUM, "gradient norm", err);
 	for (int i = 0; i < t->table.n && rc == 0; i++)
 		total += squares[i];
 	free(squares);

@@ -27,9 +27,9 @@ static int after(void *arg, int unit, bool backward, struct dt_err *err)
 	if (rc == 0 && backward && t->grads.fixed && unit == dt_exec_unit(&t->exec, (int)t->config.layers))
 		rc = fixed_add_head(t, err);
 	/* what is moved now holds up computing as much as what is waited for later */
-	dt_comm_poll(t->world, &t->t.comm[backward && t->run.layout.dp > 1 ? TR_GRADS
-					  : t->store.weights.shared	   ? TR_WEIGHTS
-									   : TR_PIPELINE]);
+	dt_comm_poll(t->world, &t->t.comm[backward && dt_layout_data(&t->run.layout) > 1 ? TR_GRADS
+					  : t->store.weights.shared			 ? TR_WEIGHTS
+											 : TR_PIPELINE]);
 	return rc;
 }
 
@@ -114,8 +114,9 @@ static int take_input(struct trainer *t, struct flight *f, int chunk, int v, int
 	if (rc < 0 || p->input < 0)
 		return rc;
 	t0 = dt_now();
-	rc = dt_recv(t->mesh.pp, dt_exec_value(&t->exec, &f->f, p->input), message(t, chunk), t->run.compute,
-		     peer(t, v - 1), tag(t, v, mb, FORWARD_MSG), "activations", err);
+	rc = dt_recv(dt_mesh_comm(&t->mesh, DT_ON_PP), dt_exec_value(&t->exec, &f->f, p->input),
+		     message(t, chunk), t->run.compute, peer(t, v - 1), tag(t, v, mb, FORWARD_MSG),
+		     "activations", err);
 	t->t.comm[TR_PIPELINE] += dt_now() - t0;
 	return rc;
 }
@@ -136,13 +137,13 @@ static int forward(struct trainer *t, const struct dt_action *a, int v, struct d
 		rc = dt_exec_run(&t->exec, &f->f, DT_LIST_FORWARD, &h, err);
 	if (rc < 0 || p->output < 0)
 		return rc;
-	rc = dt_irecv(t->mesh.pp, dt_exec_value(&t->exec, &f->f, p->grad_in), message(t, a->chunk),
-		      t->run.compute, peer(t, v + 1), tag(t, v, a->mb, BACKWARD_MSG), "activation gradients",
-		      &f->recv_grad, err);
+	rc = dt_irecv(dt_mesh_comm(&t->mesh, DT_ON_PP), dt_exec_value(&t->exec, &f->f, p->grad_in),
+		      message(t, a->chunk), t->run.compute, peer(t, v + 1), tag(t, v, a->mb, BACKWARD_MSG),
+		      "activation gradients", &f->recv_grad, err);
 	if (rc == 0)
-		rc = dt_isend(t->mesh.pp, dt_exec_value(&t->exec, &f->f, p->output), message(t, a->chunk),
-			      t->run.compute, peer(t, v + 1), tag(t, v + 1, a->mb, FORWARD_MSG),
-			      "activations", &f->send_out, err);
+		rc = dt_isend(dt_mesh_comm(&t->mesh, DT_ON_PP), dt_exec_value(&t->exec, &f->f, p->output),
+			      message(t, a->chunk), t->run.compute, peer(t, v + 1),
+			      tag(t, v + 1, a->mb, FORWARD_MSG), "activations", &f->send_out, err);
 	return rc;
 }
 
@@ -175,9 +176,9 @@ static int backward(struct trainer *t, const struct dt_action *a, int v, float s
 	if (rc == 0)
 		rc = dt_exec_run(&t->exec, &f->f, DT_LIST_BACKWARD, &h, err);
 	if (rc == 0 && p->input >= 0)
-		rc = dt_isend(t->mesh.pp, dt_exec_value(&t->exec, &f->f, p->grad_out), message(t, a->chunk),
-			      t->run.compute, peer(t, v - 1), tag(t, v - 1, a->mb, BACKWARD_MSG),
-			      "activation gradients", &f->send_grad, err);
+		rc = dt_isend(dt_mesh_comm(&t->mesh, DT_ON_PP), dt_exec_value(&t->exec, &f->f, p->grad_out),
+			      message(t, a->chunk), t->run.compute, peer(t, v - 1),
+			      tag(t, v - 1, a->mb, BACKWARD_MSG), "activation gradients", &f->send_grad, err);
 	if (!t->plan.stage.split) {
 		t->flow.done[a->chunk]++;
 		f->mb = -1;
@@ -242,9 +243,9 @@ int pipeline_eval(struct trainer *t, int64_t first, int64_t end, double *loss_su
 		if (rc < 0)
 			break;
 		if (p->output >= 0) {
-			rc = dt_send(t->mesh.pp, dt_exec_value(&t->exec, &f->f, p->output), message(t, k),
-				     t->run.compute, peer(t, v + 1), tag(t, v + 1, 0, FORWARD_MSG),
-				     "activations", err);
+			rc = dt_send(dt_mesh_comm(&t->mesh, DT_ON_PP),
+				     dt_exec_value(&t->exec, &f->f, p->output), message(t, k), t->run.compute,
+				     peer(t, v + 1), tag(t, v + 1, 0, FORWARD_MSG), "activations", err);
 			continue;
 		}
 		t->exec.loss_backward = false;

@@ -173,17 +173,20 @@ static int start(struct trainer *t, int u, struct dt_err *err)
 	struct bucket *b = &t->grads.bucket[t->grads.unit[u].bucket];
 	double t0;
 	int rc = 0;
-	void *g = t->run.layout.zero || dt_comm_size(t->mesh.dp) > 1 ? outgoing(t, u, &rc) : NULL;
+	void *g = t->run.layout.zero || dt_comm_size(dt_mesh_comm(&t->mesh, DT_ON_DATA)) > 1
+			  ? outgoing(t, u, &rc)
+			  : NULL;
 
 	if (rc < 0)
 		return dt_kernel_check(rc, "->convert(", err);
 	t0 = dt_now();
 	if (t->run.layout.zero)
-		rc = dt_ireduce_scatter(t->mesh.dp, g, NULL, (size_t)share_n(t, u), t->grads.wire.dtype,
-					DT_SUM, "gradients of a unit", &t->grads.unit[u].req, err);
+		rc = dt_ireduce_scatter(dt_mesh_comm(&t->mesh, DT_ON_DATA), g, NULL, (size_t)share_n(t, u),
+					t->grads.wire.dtype, DT_SUM, "gradients of a unit",
+					&t->grads.unit[u].req, err);
 	else if (--b->pending <= 0 && g)
 		rc = dt_iall_reduce(
-			t->mesh.dp,
+			dt_mesh_comm(&t->mesh, DT_ON_DATA),
 			flat_at(t, t->grads.wire.p ? &t->grads.wire : &t->grads.flat, b->first_unit, 0), NULL,
 			(size_t)b->numel, t->grads.wire.dtype, DT_SUM, b->what, &b->req, err);
 	t->t.comm[TR_GRADS] += dt_now() - t0;
@@ -245,9 +248,11 @@ static int join_tied(struct trainer *t, struct dt_err *err)
 	size_t n = (size_t)dt_numel(mine);
 
 	other.data = dt_plan_address(&t->plan, t->arena.base, DT_B_TIED, -1);
-	rc = dt_isend(t->mesh.pp, mine.data, n, DT_F32, peer, 0, "tied embedding's gradient", &send, err);
+	rc = dt_isend(dt_mesh_comm(&t->mesh, DT_ON_PP), mine.data, n, DT_F32, peer, 0,
+		      "tied embedding's gradient", &send, err);
 	if (rc == 0)
-		rc = dt_recv(t->mesh.pp, other.data, n, DT_F32, peer, 0, "tied embedding's gradient", err);
+		rc = dt_recv(dt_mesh_comm(&t->mesh, DT_ON_PP), other.data, n, DT_F32, peer, 0,
+			     "tied embedding's gradient", err);
 	if (rc == 0)
 		rc = dt_wait(&send, &t->t.comm[TR_GRADS], err);
 	return rc < 0 ? rc : dt_kernel_check(t->dev->ops->axpy(t->dev, mine, 1.0f, other), "->axpy(", err);

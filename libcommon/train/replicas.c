@@ -59,7 +59,7 @@ int replicas_sum(struct trainer *t, int unit, struct dt_err *err)
 	for (int i = 0; i < t->local.n && rc == 0; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];
 		const struct dt_param *p = &t->table.p[lp->index];
-		struct dt_comm *c = of_rank(t, p->role) ? t->mesh.tp
+		struct dt_comm *c = of_rank(t, p->role) ? dt_mesh_comm(&t->mesh, DT_ON_TP)
 				    : kv_shared(t, p)	? t->grads.kv_group
 							: NULL;
 

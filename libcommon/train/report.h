@@ -5,7 +5,18 @@
 #include "plan/memory.h"
 #include "train/loop.h"
 
+/* The line that people watch (progress.c). */
+struct progress {
+	FILE *f;		   /* NULL: none */
+	bool in_place;		   /* drawn over and over, else a new line each time */
+	bool drawn;		   /* it stands on the terminal */
+	double last, said, step_s; /* the step before ended; the line was written; seconds a step, smoothed */
+	double loss, eval_loss;
+	int64_t done, saved; /* steps of this process; step of the last checkpoint, 0: none */
+};
+
 struct report {
+	struct progress progress;
 	FILE *f;			/* rank 0; NULL: none */
 	double matmul_rate;		/* of all ranks together, flop/s; 0: not measured */
 	double sheet_rate;		/* likewise as the cards' data sheet has it; 0: not known */
@@ -22,6 +33,11 @@ enum dt_dtype metrics_rate_type(const struct trainer *t);
 int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *err);
 int metrics_eval(struct trainer *t, double loss, int64_t tokens, double seconds, struct dt_err *err);
 int metrics_close(struct trainer *t, struct dt_err *err);
+void progress_open(struct trainer *t);
+/* After a step; final: the run ends with it. r NULL: nothing new, draw again. */
+void progress_step(struct trainer *t, const struct step_result *r);
+/* Erases the line, or leaves the last one, and says what was reached, where it is and what it is good for. */
+void progress_close(struct trainer *t, bool whole);
 /* The run's trace, a file a rank, into t->exec; closing none does nothing. */
 int trace_open(struct trainer *t, struct dt_err *err);
 int trace_close(struct trainer *t, struct dt_err *err);

@@ -65,12 +65,12 @@ static int pieces_of(const struct trainer *t, const struct dt_local_param *lp, i
 	return n;
 }
 
-/* The pieces this rank writes: of every unit its dp-th part; *ret is malloc'd. */
+/* The pieces this rank writes: of every unit its equal part; *ret is malloc'd. */
 static int my_pieces(struct trainer *t, struct dt_piece **ret, int *ret_n, struct dt_err *err)
 {
 	struct dt_piece *out =
 		malloc(sizeof(*out) * (size_t)(t->local.n * KINDS * (2 * DT_CKPT_MAX_DIM + 1)));
-	int64_t dp = t->run.layout.dp, r = t->mesh.at.dp;
+	int64_t shares = dt_layout_data(&t->run.layout), r = dt_coords_data(&t->run.layout, t->mesh.at);
 	int n = 0;
 
 	if (!out)
@@ -81,7 +81,8 @@ static int my_pieces(struct trainer *t, struct dt_piece **ret, int *ret_n, struc
 			int64_t numel = t->local.unit[lp->unit].numel;
 
 			if (counts(t, lp))
-				n += pieces_of(t, lp, kind, numel * r / dp, numel * (r + 1) / dp, out + n);
+				n += pieces_of(t, lp, kind, numel * r / shares, numel * (r + 1) / shares,
+					       out + n);
 		}
 	*ret = out;
 	*ret_n = n;
@@ -127,7 +128,9 @@ static int begin(struct trainer *t, char dir[PATH_MAX], struct dt_err *err)
 		free(tmp);
 	}
 	rc = trainer_agree(t, rc, err);
-	return rc < 0 ? rc : dt_broadcast(t->mesh.world, dir, PATH_MAX, DT_U8, 0, "checkpoint folder", err);
+	return rc < 0 ? rc
+		      : dt_broadcast(dt_mesh_comm(&t->mesh, DT_ON_ALL), dir, PATH_MAX, DT_U8, 0,
+				     "checkpoint folder", err);
 }
 
 /*
@@ -217,8 +220,8 @@ static int gather_lists(struct trainer *t, struct save_job *j, struct dt_err *er
 	int rc = trainer_agree(t, text ? 0 : dt_err_sys(err, -ENOMEM, "cannot write the checkpoint"), err);
 
 	if (rc == 0)
-		rc = dt_gather_bytes(t->mesh.world, text, strlen(text), &texts, &lens, 0, "checkpoint pieces",
-				     err);
+		rc = dt_gather_bytes(dt_mesh_comm(&t->mesh, DT_ON_ALL), text, strlen(text), &texts, &lens, 0,
+				     "checkpoint pieces", err);
 	if (rc == 0 && j->rank == 0) {
 		j->lists = calloc((size_t)j->nrank, sizeof(*j->lists));
 		rc = j->lists ? 0 : dt_err_sys(err, -ENOMEM, "cannot commit the checkpoint");
@@ -260,7 +263,8 @@ static int job_end(struct trainer *t, bool final, int rc, struct dt_err *err)
 static int all_done(struct trainer *t, bool *ret, struct dt_err *err)
 {
 	int32_t done = atomic_load(&t->save.job->done);
-	int rc = dt_all_reduce(t->mesh.world, &done, NULL, 1, DT_I32, DT_MIN, "checkpoint progress", err);
+	int rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), &done, NULL, 1, DT_I32, DT_MIN,
+			       "checkpoint progress", err);
 
 	*ret = done;
 	return rc;

@@ -31,12 +31,12 @@ static int thread_count(struct trainer *t)
 /* Whether collectives work on this buffer: gradients, weights that are gathered, activations at the cuts. */
 static bool travels(const struct trainer *t, const struct dt_buf *b)
 {
-	bool dp = t->run.layout.dp > 1;
+	bool data = dt_layout_data(&t->run.layout) > 1;
 
 	return b->message ||
-	       (dp && (b->id == DT_B_GRADS || b->id == DT_B_UNIT_G || b->id == DT_B_UNIT_W ||
-		       b->id == DT_B_WIRE || b->id == DT_B_FIXED)) ||
-	       (dp && t->run.layout.zero && b->id == DT_B_WEIGHTS);
+	       (data && (b->id == DT_B_GRADS || b->id == DT_B_UNIT_G || b->id == DT_B_UNIT_W ||
+			 b->id == DT_B_WIRE || b->id == DT_B_FIXED)) ||
+	       (data && t->run.layout.zero && b->id == DT_B_WEIGHTS);
 }
 
 /* These lie in memory that the other ranks of the machine map; buffers on one page share a range. */
@@ -79,8 +79,8 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 	if (rc < 0 || (rc = store_bind(t, err)) < 0 || (rc = grads_bind(t, err)) < 0)
 		return rc;
 	optim_bind(t);
-	rc = dt_exec_open(&t->exec, &t->run, t->mesh.at, &t->plan, t->arena.base, t->mesh.tp, t->dev,
-			  t->store.unit_w, t->grads.unit_g, err);
+	rc = dt_exec_open(&t->exec, &t->run, t->mesh.at, &t->plan, t->arena.base,
+			  dt_mesh_comm(&t->mesh, DT_ON_TP), t->dev, t->store.unit_w, t->grads.unit_g, err);
 	return rc < 0 ? rc : pipeline_init(t, err);
 }
 
@@ -149,6 +149,17 @@ static int allocate(struct trainer *t, struct dt_err *err)
 	return rc < 0 ? rc : reduce_init(t, err);
 }
 
+/* Every group of this layout, in one order on all ranks. */
+static int make_groups(struct trainer *t, struct dt_err *err)
+{
+	static const unsigned sets[] = {DT_ON_DATA, DT_ON_TP, DT_ON_PP, DT_ON_MODEL};
+	int rc = dt_mesh_init(&t->mesh, t->world, &t->run.layout, err);
+
+	for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]) && rc == 0; i++)
+		rc = dt_mesh_need(&t->mesh, sets[i], err);
+	return rc;
+}
+
 int trainer_init(struct trainer *t, const struct dt_run *r, struct dt_world *w, const struct dt_log *log,
 		 struct dt_err *err)
 {
@@ -168,9 +179,8 @@ int trainer_init(struct trainer *t, const struct dt_run *r, struct dt_world *w, 
 		t->root_log.f = NULL;
 	flat.dp = t->info.size;
 	if ((rc = dt_mesh_init(&t->everyone, w, &flat, err)) < 0 ||
-	    (rc = trainer_agree(t, describe(t, err), err)) < 0 ||
-	    (rc = dt_mesh_init(&t->mesh, w, &t->run.layout, err)) < 0 || (rc = replicas_init(t, err)) < 0 ||
-	    (rc = trainer_agree(t, allocate(t, err), err)) < 0)
+	    (rc = trainer_agree(t, describe(t, err), err)) < 0 || (rc = make_groups(t, err)) < 0 ||
+	    (rc = replicas_init(t, err)) < 0 || (rc = trainer_agree(t, allocate(t, err), err)) < 0)
 		return rc;
 	return metrics_measure(t, err);
 }

@@ -19,7 +19,8 @@ static int agree(struct trainer *t, struct verdict *v, struct dt_err *err)
 	/* Every rank of a tensor-parallel group has the same loss: count it once. */
 	if (t->mesh.at.tp != 0)
 		sum[0] = 0;
-	rc = dt_all_reduce(t->mesh.world, sum, NULL, 3, DT_F64, DT_SUM, "loss and signals", err);
+	rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), sum, NULL, 3, DT_F64, DT_SUM,
+			   "loss and signals", err);
 	t->t.comm[TR_OTHER] += dt_now() - t0;
 	*v = (struct verdict){sum[0], sum[1], sum[2]};
 	return rc;
@@ -105,7 +106,8 @@ int trainer_eval(struct trainer *t, double *ret_loss, int64_t *ret_tokens, struc
 		return rc;
 	if (t->mesh.at.tp != 0)
 		sum = 0;
-	rc = dt_all_reduce(t->mesh.world, &sum, NULL, 1, DT_F64, DT_SUM, "evaluation loss", err);
+	rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), &sum, NULL, 1, DT_F64, DT_SUM,
+			   "evaluation loss", err);
 	*ret_tokens = samples * t->run.seq;
 	*ret_loss = sum / (double)*ret_tokens;
 	return rc;

@@ -8,7 +8,7 @@
 
 static int64_t shares(const struct trainer *t)
 {
-	return t->run.layout.zero ? t->run.layout.dp : 1;
+	return t->run.layout.zero ? dt_layout_data(&t->run.layout) : 1;
 }
 
 int64_t share_n(const struct trainer *t, int u)
@@ -18,7 +18,7 @@ int64_t share_n(const struct trainer *t, int u)
 
 int64_t share_first(const struct trainer *t, int u)
 {
-	return t->run.layout.zero ? t->mesh.at.dp * share_n(t, u) : 0;
+	return t->run.layout.zero ? dt_coords_data(&t->run.layout, t->mesh.at) * share_n(t, u) : 0;
 }
 
 void *flat_at(const struct trainer *t, const struct flat *f, int u, int64_t i)
@@ -76,7 +76,7 @@ static int start_gather(struct trainer *t, int u, struct dt_err *err)
 
 	t->store.held[slot] = u;
 	t0 = dt_now();
-	rc = dt_iall_gather(t->mesh.dp, t->store.unit_w[u],
+	rc = dt_iall_gather(dt_mesh_comm(&t->mesh, DT_ON_DATA), t->store.unit_w[u],
 			    flat_at(t, &t->store.weights, u, share_first(t, u)), (size_t)share_n(t, u),
 			    t->store.weights.dtype, "weights of a unit", &t->store.gather[slot], err);
 	t->t.comm[TR_WEIGHTS] += dt_now() - t0;
@@ -118,7 +118,8 @@ int store_publish(struct trainer *t, struct dt_err *err)
 					dt_t1(flat_at(t, &t->store.master, u, first), DT_F32, n)),
 				"->convert(", err);
 		if (rc == 0 && t->run.layout.zero && !t->store.weights.shared)
-			rc = dt_all_gather(t->mesh.dp, flat_at(t, &t->store.weights, u, 0), NULL, (size_t)n,
+			rc = dt_all_gather(dt_mesh_comm(&t->mesh, DT_ON_DATA),
+					   flat_at(t, &t->store.weights, u, 0), NULL, (size_t)n,
 					   t->store.weights.dtype, "weights of a unit", err);
 	}
 	return rc;

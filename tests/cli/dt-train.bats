@@ -333,4 +333,36 @@ traced() {
     run -1 dt-train "${common[@]}" --model gpt2-tiny --steps 1 --metrics m --trace /dev/full
     [[ ${lines[-1]} == "dt-train: cannot write "*"No space left"* ]]
 }
+
+# What a command writes to a terminal of 80 columns, a line each time that it is drawn anew.
+on_terminal() {
+    TERM=xterm script -qec "stty cols 80; $1" /dev/null </dev/null | tr '\r' '\n' | sed 's/\x1b\[K//g'
+}
+
+@test "on a terminal a person sees one line of progress and no JSON, also behind mpirun" {
+    local args="--model gpt2-tiny --data d.h5 --seq 32 --steps 5 --threads 1 --no-mfu" out
+    for start in "dt-train $args --save seen" "mpirun -np 2 dt-train $args"; do
+        out=$(on_terminal "$start")
+        echo "$out" >&2
+        grep -E '^step 5/5  loss [0-9.]+ .* tok/s .* left$' <<<"$out"
+        run grep -F '{' <<<"$out"
+        [ "$status" -eq 1 ]
+        [ "$(awk '{ if (length($0) > n && /^step/) n = length($0) } END { print n }' <<<"$out")" -lt 80 ]
+    done
+    grep -F "nothing saved: --save DIR keeps the weights" <<<"$out"
+    on_terminal "dt-train $args --metrics -" | grep -c '^{"run_id"' | grep -x 5
+}
+
+@test "progress as lines says where the weights are; a pipe gets JSON and nothing else" {
+    run --separate-stderr dt-train --model gpt2-tiny --data d.h5 --seq 32 --steps 3 --threads 1 --no-mfu \
+        --progress log --save told --eval-data d.h5 --eval-tokens 64
+    [ "$status" -eq 0 ]
+    [ "$(jq -s 'map(select(.loss)) | length' <<<"$output")" -eq 3 ]
+    grep -E '^dt-train: step 3/3 ' <<<"$stderr"
+    grep -F "step 3 is saved in 'told'; to ask it: dt-serve told" <<<"$stderr"
+    grep -E 'step 3: loss .*, evaluation ' <<<"$stderr"
+    dt-train --model gpt2-tiny --data d.h5 --seq 32 --steps 1 --threads 1 --no-mfu 2>quiet >/dev/null
+    run grep -E 'step 1/1|nothing saved' quiet
+    [ "$status" -eq 1 ]
+}
 # SPDX-License-Identifier: Apache-2.0

@@ -474,15 +474,24 @@ static void many_pending(struct dt_comm *other)
 	checks++;
 }
 
-static void check_group(struct dt_comm *g, const char *name, const struct dt_coords *at, int dp, int tp,
-			int pp, int cp)
+/* The group over `axes` has the ranks that differ from this one in these alone, in their order. */
+static void check_group(struct dt_mesh *m, unsigned axes, const int (*at)[DT_AXES])
 {
+	char name[32];
 	int want[64], got[64], n = 0;
+	struct dt_comm *g;
 
-	for (int r = 0; r < np; r++) /* the other ranks, by the placement rule alone */
-		if ((dp || at[r].dp == at[me].dp) && (tp || at[r].tp == at[me].tp) &&
-		    (pp || at[r].pp == at[me].pp) && (cp || at[r].cp == at[me].cp))
+	dt_axes_name(axes, name, sizeof(name));
+	OK(dt_mesh_need(m, axes, &err));
+	g = dt_mesh_comm(m, axes);
+	for (int r = 0; r < np; r++) { /* the other ranks, by the placement rule alone */
+		bool in = true;
+
+		for (int a = 0; a < DT_AXES; a++)
+			in &= axes & 1u << a || at[r][a] == at[me][a];
+		if (in)
 			want[n++] = r;
+	}
 	if (dt_comm_size(g) != n)
 		fail(name, DT_I32, 0, dt_comm_size(g), n);
 	OK(dt_all_gather(g, got, &me, 1, DT_I32, name, &err));
@@ -494,34 +503,45 @@ static void check_group(struct dt_comm *g, const char *name, const struct dt_coo
 	checks++;
 }
 
+static void mesh(const struct dt_layout *l)
+{
+	/* dp and cp are one index, cut again by ep and edp: a set names the ones or the others. */
+	static const unsigned plain[] = {DT_ON_ALL, DT_ON_DP,	 DT_ON_TP,   DT_ON_PP,
+					 DT_ON_CP,  DT_ON_MODEL, DT_ON_DATA, DT_ON_CP | DT_ON_TP},
+			      expert[] = {DT_ON_EP, DT_ON_EDP, DT_ON_EP | DT_ON_TP};
+	int by_data[64][DT_AXES], by_expert[64][DT_AXES];
+	struct dt_mesh m;
+
+	for (int r = 0; r < np; r++) {
+		int tp = r % l->tp, d = r / l->tp % (l->cp * l->dp), pp = r / l->tp / l->cp / l->dp;
+
+		memcpy(by_data[r], (int[]){d / l->cp, tp, pp, d % l->cp, 0, 0}, sizeof(by_data[r]));
+		memcpy(by_expert[r], (int[]){0, tp, pp, 0, d % l->ep, d / l->ep}, sizeof(by_expert[r]));
+	}
+	OK(dt_mesh_init(&m, w, l, &err));
+	for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++)
+		check_group(&m, plain[i], by_data);
+	for (size_t i = 0; i < sizeof(expert) / sizeof(expert[0]); i++)
+		check_group(&m, expert[i], by_expert);
+	many_pending(dt_mesh_comm(&m, l->tp > 1 ? DT_ON_TP : DT_ON_PP));
+	dt_mesh_release(&m);
+}
+
 static void meshes(void)
 {
 	for (int tp = 1; tp <= np; tp++)
 		for (int pp = 1; pp <= np / tp; pp++)
-			for (int cp = 1; cp <= np / tp / pp; cp++) {
-				struct dt_layout l = {
-					.dp = np / tp / pp / cp, .tp = tp, .pp = pp, .cp = cp, .ep = 1};
-				struct dt_coords at[64];
-				struct dt_mesh m;
+			for (int cp = 1; cp <= np / tp / pp; cp++)
+				for (int ep = 1; ep <= np / tp / pp; ep++) {
+					struct dt_layout l = {.dp = np / tp / pp / cp,
+							      .tp = tp,
+							      .pp = pp,
+							      .cp = cp,
+							      .ep = ep};
 
-				if (l.dp * tp * pp * cp != np)
-					continue;
-				for (int r = 0; r < np; r++)
-					at[r] = (struct dt_coords){.tp = r % tp,
-								   .cp = r / tp % cp,
-								   .dp = r / tp / cp % l.dp,
-								   .pp = r / tp / cp / l.dp};
-				OK(dt_mesh_init(&m, w, &l, &err));
-				check_group(m.world, "world", at, 1, 1, 1, 1);
-				check_group(m.dp, "dp", at, 1, 0, 0, 0);
-				check_group(m.tp, "tp", at, 0, 1, 0, 0);
-				check_group(m.pp, "pp", at, 0, 0, 1, 0);
-				check_group(m.cp, "cp", at, 0, 0, 0, 1);
-				check_group(m.model, "model", at, 0, 1, 1, 0);
-				check_group(m.data, "data", at, 1, 0, 0, 1);
-				many_pending(tp > 1 ? m.tp : m.pp);
-				dt_mesh_release(&m);
-			}
+					if (l.dp * tp * pp * cp == np && l.dp * cp % ep == 0)
+						mesh(&l);
+				}
 }
 
 static void refusals(void)

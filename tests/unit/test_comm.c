@@ -250,9 +250,13 @@ static void one_rank_needs_no_mpi(void **state)
 	dt_world_info(w, &info);
 	assert_int_equal(info.size, 1);
 	assert_int_equal(dt_mesh_init(&m, w, &l, &err), 0);
-	assert_int_equal(dt_all_reduce(m.dp, y, x, 2, DT_F32, DT_AVG, "x", &err), 0);
+	assert_null(dt_mesh_comm(&m, DT_ON_DP));
+	assert_int_equal(dt_mesh_need(&m, DT_ON_DP, &err), 0);
+	assert_int_equal(dt_mesh_need(&m, DT_ON_CP | DT_ON_EP, &err), -EINVAL);
+	assert_int_equal(dt_all_reduce(dt_mesh_comm(&m, DT_ON_DP), y, x, 2, DT_F32, DT_AVG, "x", &err), 0);
 	assert_memory_equal(x, y, sizeof(x));
-	assert_int_equal(dt_gather_bytes(m.world, "abc", 3, &all, &lens, 0, "x", &err), 0);
+	assert_int_equal(dt_gather_bytes(dt_mesh_comm(&m, DT_ON_ALL), "abc", 3, &all, &lens, 0, "x", &err),
+			 0);
 	assert_int_equal(lens[0], 3);
 	assert_memory_equal(all, "abc", 3);
 	free(all);

@@ -115,6 +115,41 @@ static void placement(void **state)
 	assert_int_equal(rank, dt_layout_world(&l));
 }
 
+/* dp3.cp2: the data index is dp * 2 + cp; ep2 takes pairs of it, ep3 three in a row across dp. */
+static void groups(void **state)
+{
+	static const struct {
+		const char *layout;
+		int rank;
+		unsigned axes;
+		int first;
+		const char *name;
+	} want[] = {
+		{"dp3.tp2.cp2", 11, DT_ON_TP, 10, "tp"},
+		{"dp3.tp2.cp2", 11, DT_ON_CP, 9, "cp"},
+		{"dp3.tp2.cp2", 11, DT_ON_DP, 3, "dp"},
+		{"dp3.tp2.cp2", 11, DT_ON_DATA, 1, "data"},
+		{"dp3.tp2.cp2.pp2", 23, DT_ON_MODEL, 10, "model"},
+		{"dp3.tp2.cp2.pp2", 23, DT_ON_ALL, 0, "world"},
+		{"dp3.tp2.cp2.ep3", 11, DT_ON_EP, 7, "ep"},   /* data 3 4 5 */
+		{"dp3.tp2.cp2.ep3", 11, DT_ON_EDP, 5, "edp"}, /* data 2 5 */
+		{"dp3.tp2.cp2.ep3", 11, DT_ON_EP | DT_ON_TP, 6, "tp+ep"},
+		{"dp3.tp2.cp2.ep3", 11, DT_ON_EP | DT_ON_EDP, 1, "ep+edp"},
+		{"dp3.tp2.cp2.ep3", 11, DT_ON_EP | DT_ON_DP, -EINVAL, "dp+ep"},
+	};
+
+	for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
+		struct dt_layout l = parsed(want[i].layout);
+		int got = dt_layout_group(&l, dt_layout_coords(&l, want[i].rank), want[i].axes);
+		char name[32];
+
+		if (got != want[i].first)
+			fail_msg("%s rank %d over %s: first %d, not %d", want[i].layout, want[i].rank,
+				 want[i].name, got, want[i].first);
+		assert_string_equal(dt_axes_name(want[i].axes, name, sizeof(name)), want[i].name);
+	}
+}
+
 static void models_that_cannot_be_cut(void **state)
 {
 	static const char *const bad[][3] = {
@@ -370,6 +405,7 @@ int main(void)
 		cmocka_unit_test(parse_and_format),
 		cmocka_unit_test(bad_strings_are_refused),
 		cmocka_unit_test(placement),
+		cmocka_unit_test(groups),
 		cmocka_unit_test(models_that_cannot_be_cut),
 		cmocka_unit_test(stages_are_contiguous_and_balanced),
 		cmocka_unit_test(every_element_has_its_ranks),
