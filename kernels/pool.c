@@ -1,7 +1,7 @@
 /* What pool.h asks of its arguments. */
 #include "kernels/check.h"
 
-static int check(struct dt_tensor x, struct dt_tensor y, const struct dt_pool *p, int64_t most)
+static int check(struct dt_tensor x, struct dt_tensor y, const struct dt_pooling *p, int64_t most)
 {
 	int64_t h, w;
 
@@ -20,7 +20,7 @@ static int check(struct dt_tensor x, struct dt_tensor y, const struct dt_pool *p
 }
 
 int dt_check_pool_max(const struct dt_dev *dev, struct dt_tensor y, struct dt_tensor at, struct dt_tensor x,
-		      const struct dt_pool *p)
+		      const struct dt_pooling *p)
 {
 	const int rc = check(x, y, p, 16);
 
@@ -28,7 +28,7 @@ int dt_check_pool_max(const struct dt_dev *dev, struct dt_tensor y, struct dt_te
 }
 
 int dt_check_pool_max_backward(const struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dy,
-			       struct dt_tensor at, const struct dt_pool *p)
+			       struct dt_tensor at, const struct dt_pooling *p)
 {
 	const int rc = check(dx, dy, p, 16);
 
@@ -36,13 +36,13 @@ int dt_check_pool_max_backward(const struct dt_dev *dev, struct dt_tensor dx, st
 }
 
 int dt_check_pool_avg(const struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
-		      const struct dt_pool *p)
+		      const struct dt_pooling *p)
 {
 	return check(x, y, p, 4096);
 }
 
 int dt_check_pool_avg_backward(const struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dy,
-			       const struct dt_pool *p)
+			       const struct dt_pooling *p)
 {
 	return check(dx, dy, p, 4096);
 }

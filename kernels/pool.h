@@ -17,7 +17,7 @@
 
 #include "kernels/conv.h"
 
-struct dt_pool {
+struct dt_pooling {
 	int64_t batch, channels, height, width; /* of x */
 	int64_t kernel, stride, pad;		/* kernel at most 16, for average pooling 4096 */
 };

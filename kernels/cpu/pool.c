@@ -15,7 +15,7 @@ struct sides {
 	int64_t h, w;
 };
 
-static struct sides out_of(const struct dt_pool *p)
+static struct sides out_of(const struct dt_pooling *p)
 {
 	return (struct sides){dt_window_out(p->height, p->kernel, p->stride, p->pad),
 			      dt_window_out(p->width, p->kernel, p->stride, p->pad)};
@@ -48,7 +48,7 @@ static DT_SIMD void pool_plus_where(float *v, const float *x, const uint8_t *at,
 }
 
 struct work {
-	const struct dt_pool *p;
+	const struct dt_pooling *p;
 	struct dt_tensor x, y;
 	uint8_t *at; /* NULL: the mean */
 	struct sides out;
@@ -57,7 +57,7 @@ struct work {
 /* The window of one result: rows of x are visited in order. */
 static void window(const struct work *a, int64_t image, int64_t oy, int64_t ox, float *v, float *buf)
 {
-	const struct dt_pool *p = a->p;
+	const struct dt_pooling *p = a->p;
 	const int64_t n = p->channels, y0 = oy * p->stride - p->pad, x0 = ox * p->stride - p->pad,
 		      row = (image * a->out.h + oy) * a->out.w + ox;
 	const struct span sy = inside(y0, p->kernel, p->height), sx = inside(x0, p->kernel, p->width);
@@ -102,7 +102,7 @@ static int forward(struct dt_dev *dev, const struct work *a)
 /* One image: its gradient is summed in f32 in sum, then rounded. */
 static void backward_image(const struct work *a, int64_t image, float *sum, float *buf)
 {
-	const struct dt_pool *p = a->p;
+	const struct dt_pooling *p = a->p;
 	const int64_t n = p->channels, pixels = p->height * p->width;
 	const float share = 1.f / (float)(p->kernel * p->kernel);
 
@@ -144,24 +144,24 @@ static int backward(struct dt_dev *dev, const struct work *a)
 }
 
 int dt_cpu_pool_max(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor at, struct dt_tensor x,
-		    const struct dt_pool *p)
+		    const struct dt_pooling *p)
 {
 	return forward(dev, &(struct work){p, x, y, at.data, out_of(p)});
 }
 
 int dt_cpu_pool_max_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dy,
-			     struct dt_tensor at, const struct dt_pool *p)
+			     struct dt_tensor at, const struct dt_pooling *p)
 {
 	return backward(dev, &(struct work){p, dx, dy, at.data, out_of(p)});
 }
 
-int dt_cpu_pool_avg(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_pool *p)
+int dt_cpu_pool_avg(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_pooling *p)
 {
 	return forward(dev, &(struct work){p, x, y, NULL, out_of(p)});
 }
 
 int dt_cpu_pool_avg_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dy,
-			     const struct dt_pool *p)
+			     const struct dt_pooling *p)
 {
 	return backward(dev, &(struct work){p, dx, dy, NULL, out_of(p)});
 }

@@ -62,6 +62,11 @@ bool dt_names_place(enum dt_names scheme, const struct dt_config *c, const struc
 	const struct dt_family *f = dt_family_find(c->family);
 	const struct dt_tensor_name *t = f ? name_of(scheme, f, p->role) : NULL;
 
+	if (f && f->images && scheme == DT_NAMES_HF) { /* torchvision's and timm's names are ours */
+		*ret = (struct dt_place_in_file){.rows = p->shape[0], .split = 1};
+		snprintf(ret->name, sizeof(ret->name), "%s", p->name);
+		return true;
+	}
 	if (!t)
 		return false;
 	expand(t->name, p->layer, expert, ret->name, sizeof(ret->name));

@@ -83,6 +83,7 @@ struct dt_prog_spec {
 	bool split;	   /* weight gradients apart */
 	int ep;
 	int64_t loss_chunk;
+	int64_t bn_groups; /* groups of rows that batch norms are over; 0: 1 */
 	/* local number of a tensor, or -1; its local rows and columns */
 	int (*local)(const void *arg, int param, int64_t shape[2], int64_t off[2]);
 	const void *local_arg;

@@ -30,5 +30,17 @@ dt_call *const dt_calls[DT_OP_N] = {
 	[DT_OP_ATTENTION_B] = dt_call_attention_b,
 	[DT_OP_ACT_B] = dt_call_act_b,
 	[DT_OP_GATED_B] = dt_call_gated_b,
+	[DT_OP_PIXELS] = dt_call_pixels,
+	[DT_OP_CONV] = dt_call_conv,
+	[DT_OP_CONV_DX] = dt_call_conv_dx,
+	[DT_OP_CONV_DW] = dt_call_conv_dw,
+	[DT_OP_BATCH_NORM] = dt_call_batch_norm,
+	[DT_OP_BATCH_NORM_B] = dt_call_batch_norm_b,
+	[DT_OP_POOL_MAX] = dt_call_pool_max,
+	[DT_OP_POOL_MAX_B] = dt_call_pool_max_b,
+	[DT_OP_POOL_AVG] = dt_call_pool_avg,
+	[DT_OP_POOL_AVG_B] = dt_call_pool_avg_b,
+	[DT_OP_FLATTEN] = dt_call_flatten,
+	[DT_OP_CLASSIFY] = dt_call_classify,
 };
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -54,9 +54,11 @@ static void find_overwritten(struct dt_exec *x, bool *met)
 
 		for (int i = p->start[DT_LIST_LOSS]; i < p->nstep; i++) {
 			const struct dt_node *n = &p->step[i].n;
-			bool writes = n->op == DT_OP_DW || n->op == DT_OP_DW8 || n->op == DT_OP_LOSS;
+			bool writes = n->op == DT_OP_DW || n->op == DT_OP_DW8 || n->op == DT_OP_LOSS ||
+				      n->op == DT_OP_CONV_DW || n->op == DT_OP_CLASSIFY;
 			bool adds = n->op == DT_OP_COLSUM || n->op == DT_OP_NORM_B ||
-				    n->op == DT_OP_HEADS_NORM_B || n->op == DT_OP_EMBED_B;
+				    n->op == DT_OP_HEADS_NORM_B || n->op == DT_OP_EMBED_B ||
+				    n->op == DT_OP_BATCH_NORM_B;
 
 			for (int j = 0; (writes || adds) && j < DT_NODE_PARAM; j++) {
 				int param = n->param[j];
@@ -169,6 +171,10 @@ static int bind_positions(struct dt_exec *x)
 	int rc;
 
 	x->pos = dt_plan_address(x->plan, x->base, DT_B_POS, -1);
+	if (!x->pos) { /* images have none */
+		free(pos);
+		return 0;
+	}
 	if (!pos)
 		return -ENOMEM;
 	for (int64_t i = 0; i < rows; i++)
@@ -209,7 +215,11 @@ int dt_exec_open(struct dt_exec *x, const struct dt_run *r, struct dt_coords at,
 			      .dtype = r->compute,
 			      .batch = r->microbatch,
 			      .seq = r->seq,
-			      .positions = r->seq};
+			      .positions = r->seq,
+			      .smoothing = (float)r->label_smoothing,
+			      .bn = {.running = dt_plan_address(plan, base, DT_B_BUFFERS, -1),
+				     .sum = dt_plan_address(plan, base, DT_B_BUFFER_SUMS, -1),
+				     .buffers = dt_params_total(&plan->stage.graph.buffers)}};
 	rc = check(x, err);
 	if (rc < 0)
 		return rc;
@@ -238,7 +248,10 @@ int dt_flight_open(struct dt_flight *f, const struct dt_exec *x, int chunk, int 
 	*f = (struct dt_flight){.chunk = chunk,
 				.slot = slot,
 				.ids = dt_plan_address(x->plan, x->base, DT_B_IDS, number),
-				.targets = dt_plan_address(x->plan, x->base, DT_B_TARGETS, number)};
+				.targets = dt_plan_address(x->plan, x->base, DT_B_TARGETS, number),
+				.pixels = dt_plan_address(x->plan, x->base, DT_B_PIXELS, number),
+				.others = dt_plan_address(x->plan, x->base, DT_B_OTHERS, number),
+				.share = dt_plan_address(x->plan, x->base, DT_B_SHARE, number)};
 	f->host_ids = f->ids;
 	f->host_targets = f->targets;
 	if (dt_dev_is_host(x->dev))

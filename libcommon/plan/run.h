@@ -13,6 +13,9 @@
 #include "plan/lr.h"
 #include "plan/schedule.h"
 
+/* A batch norm is over all data-parallel ranks' images of a microbatch; over one rank's. */
+enum { DT_BN_DP = 0, DT_BN_RANK = -1 };
+
 /* Where a new run's weights come from: what `model` names where that holds some (auto), or a draw. */
 enum dt_run_init { DT_RUN_INIT_AUTO, DT_RUN_INIT_RANDOM, DT_RUN_INIT_WEIGHTS };
 #define DT_RUN_INIT_CHOICES "auto|random|weights"
@@ -70,7 +73,9 @@ struct dt_run {
 	/* The update. */
 	struct dt_optim optim; /* kind, betas, eps, weight decay */
 	struct dt_lr lr;
-	double clip; /* largest gradient norm; 0: off */
+	double label_smoothing; /* of a classifier's targets */
+	int64_t bn_span;	/* images a batch norm is over: DT_BN_DP, DT_BN_RANK, or so many */
+	double clip;		/* largest gradient norm; 0: off */
 
 	/* Memory and messages. */
 	struct dt_keep recompute;
@@ -125,6 +130,18 @@ static inline bool dt_run_splits(const struct dt_run *r)
 static inline int dt_run_snapshot_kinds(const struct dt_run *r)
 {
 	return r->save.async && !r->on_card ? 1 + dt_optim_states(r->optim.kind) + r->save.grads : 0;
+}
+
+/* Groups of images in a microbatch that batch norms are over, and ranks that one is over. */
+static inline int64_t dt_run_bn_groups(const struct dt_run *r)
+{
+	return r->bn_span > 0 && r->bn_span < r->microbatch ? r->microbatch / r->bn_span : 1;
+}
+static inline int dt_run_bn_ranks(const struct dt_run *r)
+{
+	if (r->bn_span == DT_BN_DP)
+		return r->layout.dp;
+	return r->bn_span > r->microbatch ? (int)(r->bn_span / r->microbatch) : 1;
 }
 
 /* Microbatches a step. */

@@ -101,6 +101,7 @@ static int build_chunk(struct maker *m, struct dt_stage *p, int k, struct dt_err
 				     .split = p->split,
 				     .ep = l->ep,
 				     .loss_chunk = p->loss_chunk,
+				     .bn_groups = dt_run_bn_groups(s),
 				     .local = local,
 				     .local_arg = m,
 				     .keep = keep,

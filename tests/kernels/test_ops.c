@@ -290,7 +290,7 @@ static void test_group(void **state)
 static void images(enum dt_dtype t, int64_t m, int64_t n)
 {
 	const struct dt_conv conv = {1, n, m, 1, 2, 1, 1, 0};
-	const struct dt_pool pool = {1, n, m, 1, 1, 1, 0};
+	const struct dt_pooling pool = {1, n, m, 1, 1, 1, 0};
 	struct dt_tensor x = r(t, m, n), y = r(t, m, n), stats = r(DT_F32, 1, n), dw = r(DT_F32, 2, n);
 	const struct dt_bn bn = {x, y, stats, positive(n), r(t, 1, n), false};
 	const struct dt_classes classes = {.targets = ids(m, n)};

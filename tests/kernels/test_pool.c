@@ -7,14 +7,14 @@ struct sides {
 	int64_t h, w;
 };
 
-static struct sides out_of(const struct dt_pool *p)
+static struct sides out_of(const struct dt_pooling *p)
 {
 	return (struct sides){dt_window_out(p->height, p->kernel, p->stride, p->pad),
 			      dt_window_out(p->width, p->kernel, p->stride, p->pad)};
 }
 
 /* max: y of the largest, and its gradient to dx; else of the mean. */
-static void reference(const struct dt_pool *p, bool max, double *y, double *dx, const double *x,
+static void reference(const struct dt_pooling *p, bool max, double *y, double *dx, const double *x,
 		      const double *dy)
 {
 	const struct sides o = out_of(p);
@@ -46,7 +46,7 @@ static void reference(const struct dt_pool *p, bool max, double *y, double *dx, 
 	}
 }
 
-static void one(const struct dt_pool *p, enum dt_dtype type)
+static void one(const struct dt_pooling *p, enum dt_dtype type)
 {
 	const struct sides o = out_of(p);
 	const int64_t xr = p->batch * p->height * p->width, yr = p->batch * o.h * o.w, c = p->channels;
@@ -72,7 +72,7 @@ static void one(const struct dt_pool *p, enum dt_dtype type)
 
 static void test_shapes(void **state)
 {
-	static const struct dt_pool shapes[] = {
+	static const struct dt_pooling shapes[] = {
 		{2, 5, 9, 7, 3, 2, 1},	{3, 64, 4, 4, 4, 4, 0}, {2, 3, 8, 8, 2, 2, 0},
 		{1, 17, 7, 7, 7, 1, 0}, {2, 1, 5, 6, 3, 1, 1},	{2, 4, 7, 5, 2, 3, 1},
 	};
