@@ -1,15 +1,13 @@
 /* dt-memest: what a model and a layout need in memory, and whether it fits. */
 #include "base/opt.h"
-#include "base/table.h"
 #include "base/tmpfile.h"
 #include "base/units.h"
 #include "model/file.h"
 #include "plan/card.h"
+#include "plan/fit_print.h"
 #include "plan/run_options.h"
-#include "plan/why.h"
 
 #include <errno.h>
-#include <langinfo.h>
 #include <locale.h>
 #include <math.h>
 #include <stdlib.h>
@@ -56,10 +54,11 @@ static const struct dt_opt own[] = {
 	{"serve", 0, DT_OPT_FLAG, &a.q.serve, NULL, "memory of serving"},
 	DT_RUN_OPT("layout", .def = "dp1"),
 	{"precision", 'p', DT_OPT_CHOICE, &a.precision, DT_WEIGHT_CHOICES,
-	 "type of weights (and activations where it is one that computes)", .given = &a.precision_given,
-	 .def_text = "bf16, or that of the file"},
+	 "type of weights (and activations where it is one that computes)", .elsewhere = DT_WEIGHT_ELSEWHERE,
+	 .given = &a.precision_given, .def_text = "bf16, or that of the file"},
 	{"params", 0, DT_OPT_COUNT, &a.params, "COUNT",
 	 "no MODEL: a Llama of so many parameters, for when nothing else is known"},
+	DT_RUN_OPT("vocab"),
 	DT_OPT_HEADING("Training"),
 	DT_RUN_OPT("optimizer"),
 	DT_RUN_OPT("microbatch", .def = "1"),
@@ -186,171 +185,14 @@ static int64_t solved_value(void)
 	return a.solve == SOLVE_ZERO ? a.q.run.layout.zero : *unknown();
 }
 
+/* Whether memory would hold a longer sequence than the model was made for. */
+static bool beyond_model(void)
+{
+	return (a.solve == SOLVE_SEQ || a.solve == SOLVE_CONTEXT) && a.config.max_seq > 0 &&
+	       *unknown() > a.config.max_seq;
+}
+
 /* ---- printing ---- */
-
-static void print_bar(struct dt_table *t, double share)
-{
-	bool utf8 = !strcmp(nl_langinfo(CODESET), "UTF-8");
-	char bar[100] = "";
-	int n = (int)lround(share * 30);
-
-	for (int i = 0; i < n && i < 30; i++)
-		strcat(bar, utf8 ? "\342\226\210" : "#");
-	dt_table_cell(t, "%s", bar);
-}
-
-static void print_heading(const struct dt_fit *r)
-{
-	char layout[80], params[24], chosen[24];
-	struct dt_params table;
-	double total = 0, active = 0;
-
-	if (a.q.net.params) {
-		total = active = (double)a.q.net.params;
-	} else if (dt_model_params(&a.config, &table, NULL) == 0) {
-		total = (double)dt_params_total(&table);
-		active = (double)dt_params_active(&a.config, &table);
-		dt_params_release(&table);
-	}
-	printf("%s, %s parameters", a.q.net.params ? a.q.net.name : a.config.name,
-	       dt_format_count(total, params, sizeof(params)));
-	if (active < total)
-		printf(" (%s active)", dt_format_count(active, params, sizeof(params)));
-	if (a.file.tensors)
-		printf(", %d tensors of %s in the %s file%s", a.file.tensors,
-		       dt_format_size(a.file.weight_bytes, params, sizeof(params)), a.file.kind,
-		       a.q.weight_bytes ? "" : " (other types here)");
-	printf(", %s on %s (%d rank%s)\n", a.q.serve ? "served" : "trained",
-	       dt_layout_format(&a.q.run.layout, layout, sizeof(layout)), dt_layout_world(&a.q.run.layout),
-	       dt_layout_world(&a.q.run.layout) == 1 ? "" : "s");
-	printf("%s, ", dt_opt_choice_name(DT_WEIGHT_CHOICES, a.precision, chosen, sizeof(chosen)));
-	if (a.q.serve) {
-		printf("%lld sequences of %lld tokens, blocks of %lld, %lld tokens a pass\n\n",
-		       (long long)a.q.max_seqs, (long long)a.q.max_len, (long long)a.q.block,
-		       (long long)a.q.max_tokens);
-		return;
-	}
-	printf("%s, ", dt_opt_choice_name(DT_OPTIM_CHOICES, a.q.run.optim.kind, chosen, sizeof(chosen)));
-	if (a.q.net.params)
-		printf("microbatch %lld, ", (long long)a.q.run.microbatch);
-	else
-		printf("microbatch %lld x %lld tokens, ", (long long)a.q.run.microbatch,
-		       (long long)a.q.run.seq);
-	printf("%srecompute %s, ", a.q.run.fp8 ? "fp8, " : "", a.o.recompute);
-	printf("account %s%s\n\n",
-	       dt_opt_choice_name(DT_ACCOUNT_CHOICES, (int)r->account, chosen, sizeof(chosen)),
-	       a.account == 0 && r->account != DT_ACCOUNT_DT ? " (dt-train cannot run this yet)" : "");
-}
-
-static void print_categories(const struct dt_estimate *e)
-{
-	struct dt_table *t = dt_table_new(a.bars ? "category|>bytes|>share|bar|kind|how"
-						 : "category|>bytes|>share|kind|how");
-	char size[24], kind[16];
-
-	for (int c = 0; c < DT_EST_CAT_N; c++) {
-		double share = (double)e->cat_bytes[c] / (double)e->peak_bytes;
-
-		if (e->cat_bytes[c] == 0)
-			continue;
-		dt_table_cell(t, "%s", dt_est_cat_name(c));
-		dt_table_cell(t, "%s", dt_format_size(e->cat_bytes[c], size, sizeof(size)));
-		dt_table_cell(t, "%.1f%%", 100 * share);
-		if (a.bars)
-			print_bar(t, share);
-		dt_table_cell(t, "%s",
-			      dt_opt_choice_name(DT_EXACTNESS_CHOICES, dt_category_exactness(e, c), kind,
-						 sizeof(kind)));
-		dt_table_cell(t, "%s", dt_category_formula(c));
-	}
-	dt_table_end_row(t);
-	dt_table_cell(t, "peak");
-	dt_table_cell(t, "%s", dt_format_size(e->peak_bytes, size, sizeof(size)));
-	dt_table_cell(t, "100%%");
-	dt_table_end_row(t);
-	dt_table_print(t, stdout);
-	dt_table_free(t);
-	for (int p = DT_PLACE_HOST; p < DT_PLACE_N; p++)
-		if (e->place_bytes[p])
-			printf("%s %s: %s\n",
-			       p == DT_PLACE_HOST ? "\nbesides, in host memory" : "\nbesides, on",
-			       p == DT_PLACE_HOST ? "of a rank" : "NVMe for a rank",
-			       dt_format_size(e->place_bytes[p], size, sizeof(size)));
-	if (a.q.serve)
-		return;
-	if (a.timeline) {
-		putchar('\n');
-		dt_fit_timeline(e, !strcmp(nl_langinfo(CODESET), "UTF-8"), stdout);
-		return;
-	}
-	printf("\nby phase:");
-	for (int p = 0; p < DT_PH_N; p++)
-		printf("%s %s %s%s", p ? "," : "", dt_phase_name(p),
-		       dt_format_size(e->phase_bytes[p], size, sizeof(size)),
-		       p == (int)e->peak ? " (the peak)" : "");
-	putchar('\n');
-}
-
-static void print_stages(const struct dt_fit *r)
-{
-	struct dt_table *t = dt_table_new(">stage|ranks|layers|>parameters|>peak|phase|note");
-	char size[24], params[24], layers[128];
-
-	for (int i = 0; i < r->n; i++) {
-		const struct dt_fit_stage *s = &r->stage[i];
-
-		dt_table_cell(t, "%d", i);
-		dt_table_cell(t, "%d-%d", s->first_rank, s->first_rank + s->ranks - 1);
-		dt_table_cell(t, "%s", dt_fit_layers(&a.q, i, layers, sizeof(layers)));
-		dt_table_cell(t, "%s", dt_format_count((double)s->est.params, params, sizeof(params)));
-		dt_table_cell(t, "%s", dt_format_size(s->est.peak_bytes, size, sizeof(size)));
-		dt_table_cell(t, "%s", dt_phase_name(s->est.peak));
-		dt_table_cell(t, "%s", i == r->worst ? "worst" : "");
-	}
-	putchar('\n');
-	dt_table_print(t, stdout);
-	dt_table_free(t);
-}
-
-/* cat < 0: all. Entries of the same kind (layers, microbatches in flight) share a line. */
-static void print_buffers(const struct dt_estimate *e, int cat)
-{
-	struct dt_table *t = dt_table_new("buffer|category|>count|>bytes each|>bytes|phases|kind|how");
-	char size[24], kind[16];
-
-	for (int i = 0; i < e->n; i++) {
-		const struct dt_entry *b = &e->e[i];
-		uint64_t bytes = 0;
-		int count = 0, before = 0;
-
-		for (int k = 0; k < e->n; k++) {
-			if (strcmp(e->e[k].kind, b->kind) || e->e[k].cat != b->cat)
-				continue;
-			before += k < i;
-			count++;
-			bytes += e->e[k].bytes;
-		}
-		if ((cat >= 0 && b->cat != cat) || before)
-			continue;
-		dt_table_cell(t, "%s", b->kind);
-		dt_table_cell(t, "%s", dt_est_cat_name(b->cat));
-		dt_table_cell(t, "%d", count);
-		dt_table_cell(t, "%s", dt_format_size(bytes / (uint64_t)count, size, sizeof(size)));
-		dt_table_cell(t, "%s", dt_format_size(bytes, size, sizeof(size)));
-		if (a.q.serve)
-			dt_table_cell(t, "always");
-		else if (b->first == b->last)
-			dt_table_cell(t, "%s", dt_phase_name(b->first));
-		else
-			dt_table_cell(t, "%s-%s", dt_phase_name(b->first), dt_phase_name(b->last));
-		dt_table_cell(t, "%s",
-			      dt_opt_choice_name(DT_EXACTNESS_CHOICES, b->exactness, kind, sizeof(kind)));
-		dt_table_cell(t, "%s", b->formula);
-	}
-	putchar('\n');
-	dt_table_print(t, stdout);
-	dt_table_free(t);
-}
 
 static void print_solution(bool solved)
 {
@@ -367,7 +209,7 @@ static void print_solution(bool solved)
 	char layout[80];
 
 	if (!solved)
-		printf("no %s fits\n", none[a.solve]);
+		printf("no %s fits%s\n", none[a.solve], a.why ? "" : "; --why says what would");
 	else if (a.solve >= SOLVE_GPUS)
 		printf("%s: %lld%s, as %s\n", largest[a.solve], (long long)solved_value(),
 		       a.solve == SOLVE_LAYOUT ? " ranks" : "",
@@ -376,6 +218,10 @@ static void print_solution(bool solved)
 		printf("%s: %lld%s\n",
 		       a.q.serve && a.solve == SOLVE_BATCH ? "most sequences" : largest[a.solve],
 		       (long long)solved_value(), a.solve != SOLVE_BATCH ? " tokens" : "");
+	if (beyond_model())
+		printf("the model was made for %lld tokens: more needs positions that are scaled, and "
+		       "training\n",
+		       (long long)a.config.max_seq);
 }
 
 static void print_verdict(const struct dt_fit *r, bool solved)
@@ -411,8 +257,8 @@ static int print_json(const struct dt_fit *f, bool solved, struct dt_err *err)
 	if (a.solve) {
 		dt_opt_choice_name(SOLVE_CHOICES, a.solve, what, sizeof(what));
 		json_object_set_new(o, "solve",
-				    json_pack("{s:s, s:b, s:I}", "what", what, "solved", solved, "value",
-					      (json_int_t)solved_value()));
+				    json_pack("{s:s, s:b, s:I, s:b}", "what", what, "solved", solved, "value",
+					      (json_int_t)solved_value(), "beyond_model", beyond_model()));
 	}
 	if (a.file.tensors)
 		json_object_set_new(o, "file",
@@ -434,35 +280,6 @@ static int print_json(const struct dt_fit *f, bool solved, struct dt_err *err)
 	return rc;
 }
 
-static int print_why(struct dt_err *err)
-{
-	struct dt_table *t = dt_table_new("question|layout|>a rank|answer");
-	struct dt_why w;
-	char size[24];
-	int rc = dt_why(&a.q, budget(), (int)a.node, &w, err);
-
-	for (int i = 0; i < w.n && rc == 0; i++) {
-		const struct dt_why_step *s = &w.step[i];
-
-		dt_table_cell(t, "%s", s->question);
-		dt_table_cell(t, "%s", s->layout);
-		dt_table_cell(t, "%s",
-			      s->peak_bytes ? dt_format_size(s->peak_bytes, size, sizeof(size)) : "-");
-		dt_table_cell(t, "%s",
-			      i == w.taken    ? "yes: this"
-			      : s->fits	      ? "yes"
-			      : s->peak_bytes ? "no"
-					      : "cannot be cut so");
-	}
-	if (rc == 0) {
-		putchar('\n');
-		dt_table_print(t, stdout);
-		printf("\n%s\n", w.advice);
-	}
-	dt_table_free(t);
-	return rc;
-}
-
 static int write_svg(const struct dt_fit *f, struct dt_err *err)
 {
 	struct dt_tmpfile t;
@@ -472,48 +289,6 @@ static int write_svg(const struct dt_fit *f, struct dt_err *err)
 		return rc;
 	dt_fit_svg(&a.q, dt_fit_worst(f), a.gpu_mem ? budget() : 0, t.f);
 	return dt_tmpfile_commit(&t, err);
-}
-
-static json_t *measured_json(const struct dt_estimate *e, const struct dt_measurement *m)
-{
-	json_t *list = json_array();
-
-	for (int c = 0; c < DT_EST_CAT_N; c++)
-		if (m->cat[c] || e->cat_bytes[c])
-			json_array_append_new(list, json_pack("{s:s, s:I, s:I}", "name", dt_est_cat_name(c),
-							      "estimated_bytes", (json_int_t)e->cat_bytes[c],
-							      "measured_bytes", (json_int_t)m->cat[c]));
-	return list;
-}
-
-static void print_measured(const struct dt_estimate *e, const struct dt_measurement *m, double off, int cat)
-{
-	struct dt_table *t = dt_table_new("category|>estimated|>measured|>bytes off");
-	char x[24], y[24];
-
-	for (int c = 0; c < DT_EST_CAT_N && m->categories; c++) {
-		if (!m->cat[c] && !e->cat_bytes[c])
-			continue;
-		dt_table_cell(t, "%s", dt_est_cat_name(c));
-		dt_table_cell(t, "%s", dt_format_size(e->cat_bytes[c], x, sizeof(x)));
-		dt_table_cell(t, "%s", dt_format_size(m->cat[c], y, sizeof(y)));
-		dt_table_cell(t, "%+lld", (long long)(m->cat[c] - e->cat_bytes[c]));
-	}
-	if (m->categories) {
-		dt_table_print(t, stdout);
-		putchar('\n');
-	}
-	dt_table_free(t);
-	printf("estimated %s (%llu bytes), measured %s (%llu bytes): %+.2f%%\n",
-	       dt_format_size(e->peak_bytes, x, sizeof(x)), (unsigned long long)e->peak_bytes,
-	       dt_format_size(m->bytes, y, sizeof(y)), (unsigned long long)m->bytes, 100 * off);
-	if (cat >= 0)
-		printf("%s: %s\n", m->categories ? "most off" : "nearest to the difference",
-		       dt_est_cat_name(cat));
-	if (m->process > m->bytes)
-		printf("the process took %s, %s of it beside this: program, libraries, their buffers\n",
-		       dt_format_size(m->process, x, sizeof(x)),
-		       dt_format_size(m->process - m->bytes, y, sizeof(y)));
 }
 
 /*
@@ -535,14 +310,14 @@ static int check_measured(const struct dt_fit *f, struct dt_err *err)
 		most = fabs((double)m.cat[cat] - (double)e->cat_bytes[cat]) / (double)e->peak_bytes;
 	good = 100 * fmax(fabs(off), most) <= a.tolerance + 1e-9;
 	if (!a.json) {
-		print_measured(e, &m, off, cat);
+		dt_fit_print_measured(e, &m, off, cat, stdout);
 		return good ? DT_EXIT_OK : DT_EXIT_NO;
 	}
 	o = json_pack("{s:i, s:I, s:I, s:f, s:b, s:s?}", "schema", 1, "estimated_bytes",
 		      (json_int_t)e->peak_bytes, "measured_bytes", (json_int_t)m.bytes, "off", off,
 		      "within_tolerance", good, "category", cat < 0 ? NULL : dt_est_cat_name(cat));
 	if (m.categories)
-		json_object_set_new(o, "categories", measured_json(e, &m));
+		json_object_set_new(o, "categories", dt_fit_measured_json(e, &m));
 	if (m.process)
 		json_object_set_new(o, "process_bytes", json_integer((json_int_t)m.process));
 	rc = dt_json_write_line(stdout, o, err);
@@ -623,44 +398,19 @@ static int find_category(const char *name)
 	return -1;
 }
 
-static int print_explanation(const struct dt_fit *r, int cat)
+static int print_explanation(const struct dt_fit_view *v, const struct dt_fit *r, int cat)
 {
 	const struct dt_estimate *e = dt_fit_worst(r);
 
 	printf("%s: %s\n\n%s\n", dt_est_cat_name(cat), dt_category_formula(cat), dt_category_text(cat));
 	for (int i = 0; i < e->n; i++) {
 		if (e->e[i].cat == cat) {
-			print_buffers(e, cat);
+			dt_fit_print_buffers(v, e, cat);
 			return 0;
 		}
 	}
 	printf("\nThis rank has none.\n");
 	return 0;
-}
-
-static int list_models(void)
-{
-	struct dt_table *t = dt_table_new("model|family|>parameters|>layers|>hidden|>positions");
-	struct dt_params table;
-	char params[24];
-
-	for (int i = 0; dt_config_preset(i); i++) {
-		const struct dt_config *c = dt_config_preset(i);
-
-		if (dt_model_params(c, &table, NULL) < 0)
-			continue;
-		dt_table_cell(t, "%s", c->name);
-		dt_table_cell(t, "%s", c->family);
-		dt_table_cell(t, "%s",
-			      dt_format_count((double)dt_params_total(&table), params, sizeof(params)));
-		dt_table_cell(t, "%lld", (long long)c->layers);
-		dt_table_cell(t, "%lld", (long long)c->hidden);
-		dt_table_cell(t, "%lld", (long long)c->max_seq);
-		dt_params_release(&table);
-	}
-	dt_table_print(t, stdout);
-	dt_table_free(t);
-	return DT_EXIT_OK;
 }
 
 /* What options and model together say. */
@@ -706,8 +456,17 @@ static int read_schedule(struct dt_err *err)
 	return rc < 0 ? rc : dt_run_read_schedule(r, &a.schedule, err);
 }
 
+static int set_vocab(const char *model, struct dt_err *err)
+{
+	if (a.file.weight_bytes && a.o.run.vocab && a.o.run.vocab != a.config.vocab)
+		return dt_err_set(err, -EINVAL, "--vocab %lld: '%s' holds weights for %lld tokens",
+				  (long long)a.o.run.vocab, model, (long long)a.config.vocab);
+	return dt_config_set_vocab(&a.config, a.o.run.vocab, err);
+}
+
 static int run(const char *model, int cat)
 {
+	struct dt_fit_view v = {&a.q, &a.file, a.o.recompute, a.bars, a.timeline, stdout};
 	struct dt_fit r;
 	struct dt_err err = {0};
 	int solved = 0, status;
@@ -722,7 +481,8 @@ static int run(const char *model, int cat)
 	if (solved)
 		dt_config_find_preset("gpt2-tiny", &a.config); /* whose sizes are not looked at */
 	else if ((a.params ? dt_config_of_size((double)a.params, &a.config, &err)
-			   : dt_model_describe(model, &a.config, &a.file, &err)) < 0)
+			   : dt_model_describe(model, &a.config, &a.file, &err)) < 0 ||
+		 set_vocab(model, &err) < 0)
 		return fail(&err);
 	solved = 0;
 	a.q.run.config = &a.config;
@@ -736,6 +496,8 @@ static int run(const char *model, int cat)
 	}
 	if (dt_fit_estimate(&a.q, &r, &err) < 0)
 		return fail(&err);
+	if (a.params)
+		dt_fit_guessed(&r);
 	status = a.gpu_mem && dt_fit_worst(&r)->peak_bytes > budget() ? DT_EXIT_NO : DT_EXIT_OK;
 	if (a.svg && write_svg(&r, &err) < 0) {
 		status = fail(&err);
@@ -746,16 +508,16 @@ static int run(const char *model, int cat)
 		if (print_json(&r, solved, &err) < 0)
 			status = fail(&err);
 	} else if (a.explain) {
-		print_explanation(&r, cat);
+		print_explanation(&v, &r, cat);
 	} else {
-		print_heading(&r);
-		print_categories(dt_fit_worst(&r));
+		dt_fit_print_heading(&v, &r);
+		dt_fit_print_categories(&v, dt_fit_worst(&r));
 		if (r.n > 1)
-			print_stages(&r);
+			dt_fit_print_stages(&v, &r);
 		if (a.buffers)
-			print_buffers(dt_fit_worst(&r), -1);
+			dt_fit_print_buffers(&v, dt_fit_worst(&r), -1);
 		print_verdict(&r, solved);
-		if (a.why && print_why(&err) < 0)
+		if (a.why && dt_fit_print_why(&v, budget(), (int)a.node, &err) < 0)
 			status = fail(&err);
 	}
 	dt_fit_release(&r);
@@ -782,7 +544,7 @@ int main(int argc, char **argv)
 							    a.explain);
 		}
 		if (status < 0)
-			status = a.list ? list_models() : run(argv[1], cat);
+			status = a.list ? dt_fit_print_models(stdout), DT_EXIT_OK : run(argv[1], cat);
 	}
 	if (dt_close_stdout(&err) < 0 && status != DT_EXIT_FAILED)
 		status = err.code == -EPIPE ? DT_EXIT_FAILED : fail(&err);

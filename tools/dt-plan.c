@@ -40,7 +40,7 @@ static const char *const examples[] = {
 	NULL,
 };
 
-enum { EMIT_NOTHING, EMIT_ARGS, EMIT_CLUSTER };
+enum { EMIT_NOTHING, EMIT_ARGS, EMIT_COMMAND, EMIT_SRUN, EMIT_CLUSTER };
 
 static const struct dt_opt own[] = {
 	DT_OPT_HEADING("Machines"),
@@ -73,6 +73,7 @@ static const struct dt_opt own[] = {
 	{"calibrate", 0, DT_OPT_STR, &a.calibrate, "FILE",
 	 "measured steps, JSON Lines: fit what programs reach of the device"},
 	{"validate", 0, DT_OPT_STR, &a.validate, "FILE", "measured steps: compare with what is predicted"},
+	DT_RUN_OPT("vocab"),
 	DT_OPT_HEADING("Training"),
 	DT_RUN_OPT("global-batch", .def_text = "16 a device"),
 	DT_RUN_OPT("seq", .def_text = "the model's, 4096 at most"),
@@ -106,7 +107,7 @@ static const struct dt_opt own[] = {
 	{"tpot", 0, DT_OPT_REAL, &a.serve_q.tpot_s, "SECONDS", "time a further token", .min = 1e-6,
 	 .max = 1e6, .def = "0.05"},
 	{"weights", 0, DT_OPT_CHOICE, &a.serve_q.weights, DT_WEIGHT_CHOICES, "type of the weights served",
-	 .def = "bf16"},
+	 .elsewhere = DT_WEIGHT_ELSEWHERE, .def = "bf16"},
 	{"kv-precision", 0, DT_OPT_CHOICE, &a.kv, DT_KV_CHOICES, "type of the KV cache served; auto: bf16",
 	 .def = "auto"},
 	DT_OPT_HEADING("The whole run"),
@@ -122,8 +123,10 @@ static const struct dt_opt own[] = {
 	{"compare", 0, DT_OPT_STR, &a.compare, "LAYOUT", "judge this layout beside the best"},
 	{"explain", 0, DT_OPT_FLAG, &a.explain, NULL,
 	 "say what a step's time goes into, and what was passed over"},
-	{"emit", 0, DT_OPT_CHOICE, &a.emit, "no|args|cluster",
-	 "only the best plan as arguments of dt-train, or the description of the machines"},
+	{"emit", 0, DT_OPT_CHOICE, &a.emit, "no|args|command|srun|cluster",
+	 "only the best plan: arguments of dt-train, the whole line with mpirun or srun; or the description "
+	 "of the machines"},
+	DT_RUN_OPT("data", .help = "data set in the line of --emit command", .def_text = "corpus.h5"),
 	{"json", 0, DT_OPT_FLAG, &a.json, NULL, "one JSON object"},
 	DT_OPT_END,
 };
@@ -290,6 +293,14 @@ out:
 
 /* ---- training plans ---- */
 
+/* A prediction is right to some percent: two digits, the rest would be false. */
+static double two_digits(double x)
+{
+	double unit = x > 0 ? pow(10, floor(log10(x)) - 1) : 1;
+
+	return unit > 1 ? round(x / unit) * unit : x;
+}
+
 static void print_run(const struct dt_candidate *c)
 {
 	const struct dt_cluster *k = &a.cluster;
@@ -299,11 +310,15 @@ static void print_run(const struct dt_candidate *c)
 	if (a.tokens) {
 		double s = (double)a.tokens / c->t.tokens_per_s, hours = s / 3600 * k->gpus;
 
-		printf("%s tokens take %s", dt_format_count((double)a.tokens, n, sizeof(n)),
-		       dt_format_duration(s, t, sizeof(t)));
-		printf(" (%.1f days), %.4g device hours", s / DAY, hours);
+		printf("%s tokens take about ", dt_format_count((double)a.tokens, n, sizeof(n)));
+		if (s < 2 * DAY)
+			printf("%s", dt_format_duration(s, t, sizeof(t)));
+		else
+			printf("%.0f days", two_digits(s / DAY));
+		printf(", %s device hours", dt_format_count(two_digits(hours), n, sizeof(n)));
 		if (price > 0)
-			printf(", %.4g at %g an hour", hours * price, price);
+			printf(", %s at %g an hour", dt_format_count(two_digits(hours * price), n, sizeof(n)),
+			       price);
 		putchar('\n');
 	}
 	if (a.mtbf_hours > 0) {
@@ -489,6 +504,29 @@ static int judge(struct dt_candidate *ret, struct dt_err *err)
 				 a.compare, (long long)a.q.fit.run.global_batch);
 }
 
+static bool emits_plan(void)
+{
+	return a.emit == EMIT_ARGS || a.emit == EMIT_COMMAND || a.emit == EMIT_SRUN;
+}
+
+/* The plan's arguments, or the line that starts it. */
+static void print_command(const char *args)
+{
+	int ranks = a.cluster.gpus, here = a.cluster.gpus_a_node, nodes = (ranks + here - 1) / here;
+
+	if (a.emit == EMIT_SRUN)
+		printf("srun --nodes %d --ntasks %d --ntasks-per-node %d ", nodes, ranks,
+		       nodes > 1 ? here : ranks);
+	else if (a.emit == EMIT_COMMAND && nodes > 1)
+		printf("mpirun -np %d --map-by ppr:%d:node ", ranks, here);
+	else if (a.emit == EMIT_COMMAND && ranks > 1)
+		printf("mpirun -np %d ", ranks);
+	if (a.emit != EMIT_ARGS)
+		printf("dt-train --data %s%s ", a.o.run.data.train ? a.o.run.data.train : "corpus.h5",
+		       a.cluster.cores ? "" : " --device cuda");
+	puts(args);
+}
+
 static int plan_training(const char *model, struct dt_err *err)
 {
 	struct dt_candidate other;
@@ -501,12 +539,12 @@ static int plan_training(const char *model, struct dt_err *err)
 	rc = dt_plan_search(&a.q, (int)a.top, &p, err);
 	if (rc < 0 && !(a.compare && rc == -EINVAL)) /* a layout nobody would try can still be judged */
 		return fail(err);
-	if (a.emit == EMIT_ARGS && p.n == 0 && !a.compare) {
+	if (emits_plan() && p.n == 0 && !a.compare) {
 		dt_err_set(err, -ENOSPC, "nothing fits");
 		fail(err);
 		status = DT_EXIT_NO;
-	} else if (a.emit == EMIT_ARGS) {
-		puts(dt_plan_args(&a.q, a.compare ? &other : &p.best[0], model, args, sizeof(args)));
+	} else if (emits_plan()) {
+		print_command(dt_plan_args(&a.q, a.compare ? &other : &p.best[0], model, args, sizeof(args)));
 		status = DT_EXIT_OK;
 	} else {
 		status = a.json ? print_json(&p, a.compare ? &other : NULL, err)
@@ -638,7 +676,7 @@ static int check_usage(int nargs, char **argv, const char **ret_model)
 		return dt_opt_usage_error(&program, stderr, "--cluster and --gpu exclude each other");
 	if (a.json && a.emit)
 		return dt_opt_usage_error(&program, stderr, "--json and --emit exclude each other");
-	if (a.serve && (a.compare || a.emit == EMIT_ARGS || roof))
+	if (a.serve && (a.compare || emits_plan() || roof))
 		return dt_opt_usage_error(&program, stderr,
 					  "--serve has no layout to compare, emit or draw a roofline of");
 	return -1;
@@ -706,7 +744,8 @@ static int run(bool roof, const char *model, struct dt_err *err)
 	}
 	if (a.validate)
 		return validate(err) < 0 ? fail(err) : DT_EXIT_OK;
-	if (dt_config_load(model, &a.config, err) < 0)
+	if (dt_config_load(model, &a.config, err) < 0 ||
+	    dt_config_set_vocab(&a.config, a.o.run.vocab, err) < 0)
 		return fail(err);
 	complete_query();
 	if (check_fp8(err) < 0)

@@ -36,6 +36,7 @@ static const char *const examples[] = {
 
 static const struct dt_opt own[] = {
 	DT_RUN_OPT("model"),
+	DT_RUN_OPT("vocab"),
 	DT_RUN_OPT("init"),
 	DT_RUN_OPT("data"),
 	DT_RUN_OPT("layout"),
@@ -165,7 +166,7 @@ static int print_program(struct dt_err *err)
 	struct dt_coords at;
 	int rc = dt_config_load(r->model, &config, err);
 
-	if (rc < 0)
+	if (rc < 0 || dt_config_set_vocab(&config, r->vocab, err) < 0)
 		return DT_EXIT_FAILED;
 	r->config = &config;
 	if (!r->layout.dp)

@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { VAL_HELP = 1, VAL_VERSION, VAL_DESCRIBE, VAL_FIRST = 256, VAL_NEGATED = 4096 };
 
@@ -52,6 +53,21 @@ int dt_opt_choice_index(const char *choices, const char *word)
 	return -1;
 }
 
+/* The word here for what another program calls arg; "" when it is none that is known. */
+static const char *known_as(const struct dt_opt *o, const char *arg, char *buf, size_t n)
+{
+	char pair[64], *to;
+
+	buf[0] = '\0';
+	for (int i = 0; o->elsewhere && dt_opt_choice_name(o->elsewhere, i, pair, sizeof(pair)); i++) {
+		to = strchr(pair, '=');
+		*to++ = '\0';
+		if (!strcasecmp(pair, arg))
+			snprintf(buf, n, "; nearest to it: %s", to);
+	}
+	return buf;
+}
+
 static int set_choice(const struct dt_opt *o, const char *arg, struct dt_err *err)
 {
 	char name[64], text[128];
@@ -64,8 +80,9 @@ static int set_choice(const struct dt_opt *o, const char *arg, struct dt_err *er
 	}
 	for (i = 0; dt_opt_choice_name(o->arg, i, name, sizeof(name)); i++)
 		dt_suggest_offer(&s, name);
-	return dt_err_set(err, -EINVAL, "'%s' is not one of %s%s", arg, o->arg,
-			  dt_suggest_text(&s, "", text, sizeof(text)));
+	if (!*known_as(o, arg, text, sizeof(text)))
+		dt_suggest_text(&s, "", text, sizeof(text));
+	return dt_err_set(err, -EINVAL, "'%s' is not one of %s%s", arg, o->arg, text);
 }
 
 static int set_size(const struct dt_opt *o, const char *arg, struct dt_err *err)

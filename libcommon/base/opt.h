@@ -60,6 +60,7 @@ struct dt_opt {
 	 * decides later ("all processors"), and is not stored. --help and --describe-options print either.
 	 */
 	const char *def, *def_text;
+	const char *elsewhere; /* of a choice: "awq=q4_0|int4=q4_0", what other programs call its words */
 };
 
 #define DT_OPT_HEADING(text)                                                                                 \

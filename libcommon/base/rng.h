@@ -15,7 +15,8 @@ enum dt_rng_purpose {
 	DT_RNG_DATA,   /* index: position in the epoch; sub-stream: epoch */
 	DT_RNG_SAMPLE, /* index: token; sub-stream: request */
 	DT_RNG_TEST,
-	DT_RNG_ROUND, /* index: element of a local parameter; sub-stream: parameter */
+	DT_RNG_ROUND,	/* index: element of a local parameter; sub-stream: parameter */
+	DT_RNG_AUGMENT, /* index: draws of a global sample; sub-stream: what is drawn */
 };
 
 struct dt_rng {

@@ -44,6 +44,9 @@ int dt_dataset_read(struct dt_dataset *d, int64_t first, int64_t n, int32_t *ret
 /* Reads every token and compares with the checksums: 0, or -EBADMSG naming the file. */
 int dt_dataset_verify(struct dt_dataset *d, struct dt_err *err);
 
+/* Which of an epoch's samples is global sample n: with shuffle in the order of seed and epoch n / samples. */
+int64_t dt_sample_at(uint64_t seed, bool shuffle, int64_t n, int64_t samples);
+
 struct dt_sampler {
 	struct dt_dataset *data;
 	uint64_t seed;

@@ -1,13 +1,12 @@
 #include "base/crc.h"
-#include "base/h5.h"
 #include "data/dataset.h"
+#include "data/shard_set.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_SHARDS    100000
 #define MAX_TOKENIZER ((int64_t)256 << 20)
 #define VERIFY_TOKENS (1 << 20)
 
@@ -27,24 +26,6 @@ struct dt_dataset {
 	char *hash, *source, *text;
 	int64_t text_n;
 };
-
-/* Reads values [first, first + n) of an open list. */
-static int read_part(hid_t d, int64_t first, int64_t n, hid_t type, void *ret)
-{
-	hsize_t at = (hsize_t)first, count = (hsize_t)n;
-	hid_t file = H5Dget_space(d), mem = H5Screate_simple(1, &count, NULL);
-	int rc = -EIO;
-
-	if (file >= 0 && mem >= 0 &&
-	    H5Sselect_hyperslab(file, H5S_SELECT_SET, &at, NULL, &count, NULL) >= 0 &&
-	    H5Dread(d, type, mem, file, H5P_DEFAULT, ret) >= 0)
-		rc = 0;
-	if (file >= 0)
-		H5Sclose(file);
-	if (mem >= 0)
-		H5Sclose(mem);
-	return rc;
-}
 
 static int check_format(hid_t f, const char *path, struct dt_err *err)
 {
@@ -89,41 +70,12 @@ static int open_shard(struct dt_dataset *d, struct shard *s, hid_t f, int64_t ex
 	return 0;
 }
 
-static char *beside(const char *path, const char *name)
-{
-	const char *slash = strrchr(path, '/');
-	char *s;
-
-	return asprintf(&s, "%.*s%s", slash ? (int)(slash - path) + 1 : 0, path, name) < 0 ? NULL : s;
-}
-
-static int read_list(hid_t f, const char *path, const char *name, int64_t n, int64_t *ret, struct dt_err *err)
-{
-	int64_t have;
-	size_t bytes;
-	hid_t d;
-	int rc = dt_h5_open_list(f, path, name, H5T_INTEGER, &d, &have, &bytes, err);
-
-	if (rc < 0)
-		return rc;
-	if (have != n)
-		rc = dt_err_set(err, -EBADMSG, "'%s': '%s' has %lld values, not %lld", path, name,
-				(long long)have, (long long)n);
-	else if (read_part(d, 0, n, H5T_NATIVE_INT64, ret) < 0)
-		rc = dt_h5_error(err, "cannot read '%s'", path);
-	H5Dclose(d);
-	return rc;
-}
-
-/* A name from the index: of a file beside it, nowhere else. */
-static int open_named(struct dt_dataset *d, struct shard *s, const char *name, int64_t n, int64_t crc,
+static int open_named(struct dt_dataset *d, struct shard *s, const char *path, int64_t n, int64_t crc,
 		      struct dt_err *err)
 {
 	int rc;
 
-	if (!*name || strchr(name, '/') || n < 0 || crc < 0 || crc > UINT32_MAX)
-		return dt_err_set(err, -EBADMSG, "'%s' names a bad shard '%.80s'", d->path, name);
-	s->path = beside(d->path, name);
+	s->path = strdup(path);
 	if (!s->path)
 		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", d->path);
 	s->crc = (uint32_t)crc;
@@ -133,14 +85,12 @@ static int open_named(struct dt_dataset *d, struct shard *s, const char *name, i
 	return rc < 0 ? rc : open_shard(d, s, s->file, n, err);
 }
 
-static int alloc_shards(struct dt_dataset *d, int64_t n, struct dt_err *err)
+static int alloc_shards(struct dt_dataset *d, int n, struct dt_err *err)
 {
-	if (n < 1 || n > MAX_SHARDS)
-		return dt_err_set(err, -EBADMSG, "'%s' lists %lld shards", d->path, (long long)n);
 	d->shard = calloc((size_t)n, sizeof(*d->shard));
 	if (!d->shard)
 		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", d->path);
-	d->shards = (int)n;
+	d->shards = n;
 	for (int i = 0; i < d->shards; i++)
 		d->shard[i].file = d->shard[i].tokens = -1;
 	return 0;
@@ -148,42 +98,14 @@ static int alloc_shards(struct dt_dataset *d, int64_t n, struct dt_err *err)
 
 static int open_shards(struct dt_dataset *d, hid_t f, struct dt_err *err)
 {
-	int64_t n = 0, *count = NULL;
-	char *names = NULL;
-	size_t width = 0;
-	hid_t list = -1, type;
-	int rc = dt_h5_open_list(f, d->path, "shards", H5T_STRING, &list, &n, &width, err);
+	struct set_index x = {0};
+	int rc = set_read_index(f, d->path, "shard_tokens", &x, err);
 
 	if (rc == 0)
-		rc = alloc_shards(d, n, err);
-	if (rc < 0)
-		goto out;
-	names = calloc((size_t)n, width + 1);
-	count = calloc((size_t)n * 2, sizeof(*count));
-	if (!names || !count) {
-		rc = dt_err_sys(err, -ENOMEM, "cannot open '%s'", d->path);
-		goto out;
-	}
-	type = H5Dget_type(list);
-	if (read_part(list, 0, n, type, names) < 0)
-		rc = dt_h5_error(err, "cannot read '%s'", d->path);
-	H5Tclose(type);
-	if (rc == 0)
-		rc = read_list(f, d->path, "shard_tokens", n, count, err);
-	if (rc == 0)
-		rc = read_list(f, d->path, "shard_crc32", n, count + n, err);
-	for (int64_t i = 0; i < n && rc == 0; i++) {
-		char name[DT_H5_TEXT_MAX + 1];
-
-		memcpy(name, names + (size_t)i * width, width);
-		name[width] = '\0';
-		rc = open_named(d, &d->shard[i], name, count[i], count[n + i], err);
-	}
-out:
-	if (list >= 0)
-		H5Dclose(list);
-	free(names);
-	free(count);
+		rc = alloc_shards(d, x.n, err);
+	for (int i = 0; i < x.n && rc == 0; i++)
+		rc = open_named(d, &d->shard[i], x.path[i], x.count[i], x.crc[i], err);
+	set_index_free(&x);
 	return rc;
 }
 
@@ -200,7 +122,7 @@ static int read_tokenizer(struct dt_dataset *d, hid_t f, struct dt_err *err)
 	d->text = rc == 0 ? calloc(1, (size_t)d->text_n + 1) : NULL;
 	if (rc == 0 && !d->text)
 		rc = dt_err_sys(err, -ENOMEM, "cannot open '%s'", d->path);
-	if (rc == 0 && read_part(list, 0, d->text_n, H5T_NATIVE_UINT8, d->text) < 0)
+	if (rc == 0 && set_read_list(list, 0, d->text_n, H5T_NATIVE_UINT8, d->text) < 0)
 		rc = dt_h5_error(err, "cannot read the tokenizer of '%s'", d->path);
 	H5Dclose(list);
 	return rc;
@@ -320,8 +242,8 @@ static int read_shard(struct dt_dataset *d, struct shard *s, int64_t first, int6
 	const char *half = (const char *)ret + 2 * n;
 	bool narrow = d->token_bytes == 2;
 
-	if (read_part(s->tokens, first, n, narrow ? H5T_NATIVE_UINT16 : H5T_NATIVE_INT32,
-		      narrow ? (void *)half : ret) < 0)
+	if (set_read_list(s->tokens, first, n, narrow ? H5T_NATIVE_UINT16 : H5T_NATIVE_INT32,
+			  narrow ? (void *)half : ret) < 0)
 		return dt_h5_error(err, "cannot read '%s'", s->path);
 	for (int64_t i = 0; i < n; i++) {
 		if (narrow) {

@@ -19,19 +19,21 @@ int dt_sampler_init(struct dt_sampler *s, struct dt_dataset *d, int64_t seq, uin
 	return 0;
 }
 
+int64_t dt_sample_at(uint64_t seed, bool shuffle, int64_t n, int64_t samples)
+{
+	struct dt_rng r;
+
+	if (!shuffle)
+		return n % samples;
+	r = dt_rng_make(seed, DT_RNG_DATA, (uint32_t)(n / samples));
+	return (int64_t)dt_rng_permute(&r, (uint64_t)(n % samples), (uint64_t)samples);
+}
+
 int dt_sampler_get(struct dt_sampler *s, int64_t n, int32_t *ret, struct dt_err *err)
 {
-	uint64_t i, epoch;
-
 	if (n < 0)
 		return dt_err_set(err, -EINVAL, "sample %lld does not exist", (long long)n);
-	i = (uint64_t)(n % s->samples);
-	epoch = (uint64_t)(n / s->samples);
-	if (s->shuffle) {
-		struct dt_rng r = dt_rng_make(s->seed, DT_RNG_DATA, (uint32_t)epoch);
-
-		i = dt_rng_permute(&r, i, (uint64_t)s->samples);
-	}
-	return dt_dataset_read(s->data, (int64_t)i * s->seq, s->seq + 1, ret, err);
+	return dt_dataset_read(s->data, dt_sample_at(s->seed, s->shuffle, n, s->samples) * s->seq, s->seq + 1,
+			       ret, err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -103,6 +103,18 @@ static int refuse(const struct dt_config *c, const char *what, const char *but, 
 	return dt_err_set(err, -ENOTSUP, "'%s' has %s, which can be %s yet", c->name, what, but);
 }
 
+int dt_config_set_vocab(struct dt_config *c, int64_t vocab, struct dt_err *err)
+{
+	if (!vocab || vocab == c->vocab)
+		return 0;
+	c->vocab = vocab;
+	if (c->bos >= vocab)
+		c->bos = -1;
+	if (c->eos >= vocab)
+		c->eos = -1;
+	return dt_config_check(c, err);
+}
+
 int dt_config_servable(const struct dt_config *c, struct dt_err *err)
 {
 	const char *what = c->kv_rank			   ? "latent attention"

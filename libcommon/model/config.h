@@ -109,6 +109,9 @@ int dt_config_to_hf(const struct dt_config *c, const char *dtype, json_t **ret, 
 json_t *dt_config_to_json(const struct dt_config *c);
 int dt_config_from_json(const json_t *o, struct dt_config *ret, struct dt_err *err);
 
+/* Another number of tokens; 0: as it is. */
+int dt_config_set_vocab(struct dt_config *c, int64_t vocab, struct dt_err *err);
+
 /* Refuses impossible models (heads not a multiple of kv_heads, odd rotary dimension, zero layers ...). */
 int dt_config_check(const struct dt_config *c, struct dt_err *err);
 

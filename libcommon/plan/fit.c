@@ -76,6 +76,13 @@ const char *dt_category_text(int cat)
 	return categories[cat].text;
 }
 
+void dt_fit_guessed(struct dt_fit *f)
+{
+	for (int i = 0; i < f->n; i++)
+		for (int k = 0; k < f->stage[i].est.n; k++)
+			f->stage[i].est.e[k].exactness = DT_MODELLED;
+}
+
 enum dt_exactness dt_category_exactness(const struct dt_estimate *e, int cat)
 {
 	bool exact = true, modelled = false;

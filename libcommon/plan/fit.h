@@ -66,6 +66,9 @@ const char *dt_category_text(int cat);
 /* Of the category's entries the least exact: modelled before calibrated before exact. */
 enum dt_exactness dt_category_exactness(const struct dt_estimate *e, int cat);
 
+/* The model's shape was guessed from its number of parameters: nothing that follows from it is exact. */
+void dt_fit_guessed(struct dt_fit *f);
+
 /* The query and its answer: dt-memest(1), JSON. buffers: with every entry of the worst rank. */
 json_t *dt_fit_json(const struct dt_fit_query *q, const struct dt_fit *f, bool buffers);
 

@@ -50,6 +50,7 @@ struct dt_run {
 	const char *model; /* as asked for: preset, config.json or checkpoint */
 	enum dt_run_init init;
 	const struct dt_config *config; /* not owned */
+	int64_t vocab;			/* tokens of a model without weights; 0: its own number */
 	struct dt_layout layout;
 	enum dt_pipeline pipeline;	    /* where pp > 1 */
 	const struct dt_schedule *schedule; /* read from a file: instead of the pipeline's. Not owned; else

@@ -2,6 +2,7 @@
  * The folder of --save belongs to one run: another run does not mix its checkpoints with it unless asked to,
  * and two jobs do not save there at a time.
  */
+#include "train/init.h"
 #include "train/trainer.h"
 
 #include "base/tmpfile.h"
@@ -126,20 +127,51 @@ static int from_old(struct dt_run_options *o, const json_t *meta, const char *pa
 	return -EINVAL;
 }
 
+/*
+ * --resume names weights and no run: a converted checkpoint, which has no cursor, or a file of another
+ * program. A new run starts from them.
+ */
+static int from_weights(struct dt_run_options *o, const char *path, void (*tell)(void *arg, const char *text),
+			void *arg, struct dt_err *err)
+{
+	char text[512];
+
+	if (o->run.model && strcmp(o->run.model, path)) {
+		dt_err_set(err, -EINVAL, "--resume '%s' has weights and no run to go on with", path);
+		dt_err_hint(err, "give it as --model, in place of '%s', to start from its weights",
+			    o->run.model);
+		return -EINVAL;
+	}
+	snprintf(text, sizeof(text), "'%s' has weights and no run to go on with: a new run starts from them",
+		 path);
+	tell(arg, text);
+	o->run.model = path;
+	o->run.init = DT_RUN_INIT_WEIGHTS;
+	o->run.save.resume = NULL;
+	return 0;
+}
+
 int dt_train_continue(struct dt_run_options *o, void (*tell)(void *arg, const char *text), void *arg,
 		      struct dt_err *err)
 {
 	static json_t *kept; /* o's strings point into it */
 	static char *model;
 	bool automatic = o->run.save.resume && !strcmp(o->run.save.resume, "auto");
+	const char *path = automatic ? o->run.save.dir : o->run.save.resume;
 	struct dt_ckpt *ck;
 	int rc;
 
-	if (!o->run.save.resume)
+	if (!path)
 		return 0;
-	rc = dt_ckpt_open(automatic ? o->run.save.dir : o->run.save.resume, &ck, err);
+	rc = dt_ckpt_open(path, &ck, err);
+	if (rc < 0 && automatic)
+		return rc == -ENOENT ? 0 : rc;
 	if (rc < 0)
-		return automatic && rc == -ENOENT ? 0 : rc;
+		return init_holds_weights(path, true) ? from_weights(o, path, tell, arg, err) : rc;
+	if (!json_object_get(dt_ckpt_meta(ck), "cursor") && !automatic) {
+		dt_ckpt_close(ck);
+		return from_weights(o, path, tell, arg, err);
+	}
 	json_decref(kept);
 	kept = json_deep_copy(json_object_get(dt_ckpt_meta(ck), "run"));
 	rc = kept ? dt_run_options_resume(o, kept, tell, arg, err)

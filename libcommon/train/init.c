@@ -29,17 +29,17 @@ static bool ends(const char *s, const char *with)
 	return n >= k && !strcmp(s + n - k, with);
 }
 
-/* Whether a path names weights, not a description alone: a config.json, or a folder with nothing else. */
-static bool holds_weights(const char *path)
+bool init_holds_weights(const char *path, bool foreign)
 {
 	static const char *const inside[] = {"*.safetensors", "*.gguf", "manifest.json", "latest", "step-*"};
+	const size_t n = foreign ? 2 : sizeof(inside) / sizeof(*inside);
 	struct stat st;
 
 	if (stat(path, &st) < 0) /* a preset, or what will be refused by name */
 		return false;
 	if (!S_ISDIR(st.st_mode))
 		return !ends(path, ".json") || ends(path, ".index.json");
-	for (size_t i = 0; i < sizeof(inside) / sizeof(*inside); i++)
+	for (size_t i = 0; i < n; i++)
 		if (any(path, inside[i]))
 			return true;
 	return false;
@@ -54,7 +54,7 @@ int init_open(struct trainer *t, struct dt_err *err)
 
 	if (r->init == DT_RUN_INIT_RANDOM || elsewhere)
 		return 0;
-	if (dt_config_find_preset(r->model, &preset) == 0 || !holds_weights(r->model)) {
+	if (dt_config_find_preset(r->model, &preset) == 0 || !init_holds_weights(r->model, false)) {
 		if (r->init == DT_RUN_INIT_WEIGHTS)
 			return dt_err_set(err, -ENOENT, "--init weights: '%s' holds none", r->model);
 		return 0;

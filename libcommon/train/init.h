@@ -13,6 +13,11 @@ struct trainer;
  */
 int init_open(struct trainer *t, struct dt_err *err);
 void init_close(struct trainer *t);
+/*
+ * Whether a path names weights, not a description alone: a config.json, or a folder with nothing else.
+ * foreign: of another program's format; a folder of checkpoints is not.
+ */
+bool init_holds_weights(const char *path, bool foreign);
 /* Elements [first, first + n) of a local parameter to the host's memory. */
 int init_values(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n, float *out,
 		struct dt_err *err);

@@ -111,6 +111,11 @@ static int describe(struct trainer *t, struct dt_err *err)
 
 	if (rc == 0)
 		rc = dt_config_load(r->model, &t->config, err);
+	else if (rc == 1 && r->vocab && r->vocab != t->config.vocab)
+		rc = dt_err_set(err, -EINVAL, "--vocab %lld: '%s' holds weights for %lld tokens",
+				(long long)r->vocab, r->model, (long long)t->config.vocab);
+	if (rc == 0)
+		rc = dt_config_set_vocab(&t->config, r->vocab, err);
 	if (rc < 0)
 		return rc;
 	t->status = DT_EXIT_USAGE;

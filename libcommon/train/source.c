@@ -16,7 +16,10 @@ int source_open(struct trainer *t, struct dt_err *err)
 		dt_err_set(err, -EINVAL,
 			   "model vocabulary %lld is smaller than the %d of the tokenizer of '%s'",
 			   (long long)t->config.vocab, t->source.info.vocab, t->run.data.train);
-		dt_err_hint(err, "choose a model with a larger vocabulary, or rebuild the dataset");
+		dt_err_hint(err,
+			    "--vocab %d gives a new model that many; weights need a data set of their own "
+			    "tokenizer",
+			    t->source.info.vocab);
 		return -EINVAL;
 	}
 	rc = dt_sampler_init(&t->source.sampler, t->source.data, t->run.seq, t->run.data.seed, true, err);

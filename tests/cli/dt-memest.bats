@@ -769,4 +769,29 @@ safetensors() {
 	run "$memest" gpt2-124m --device cuda --gpu-mem 1GiB
 	[ "$status" -eq 2 ]
 }
+
+@test "words of other programs for a precision are answered with the word here" {
+    for word in awq:q4_0 GPTQ:q4_0 int8:q8_0 fp8_e4m3:fp8 float32:fp32; do
+        run "$memest" --serve --precision "${word%:*}" gpt2-124m
+        [ "$status" -eq 2 ]
+        [[ $output == *"nearest to it: ${word#*:}"* ]]
+    done
+}
+
+@test "what memory holds beyond the model's positions is told, a guessed shape is not called exact" {
+    run "$memest" --solve context llama-3-8b --gpu-mem 80GiB --serve
+    [[ $output == *"the model was made for 8192 tokens"* ]]
+    run "$memest" --solve context llama-3-8b --gpu-mem 32GiB --serve
+    [[ $output != *"was made for"* ]]
+    "$memest" --solve context llama-3-8b --gpu-mem 80GiB --serve --json | jq -e .solve.beyond_model
+    run "$memest" --params 32.8B --serve
+    [[ $output == *modelled* && $output != *exact* ]]
+    run "$memest" --solve batch --gpu-mem 8GiB llama-3-8b
+    [[ $output == *"no batch, however small, fits; --why says what would"* ]]
+}
+
+@test "--vocab changes the embedding and the head, nothing else" {
+    small=$("$memest" gpt2-124m --vocab 257 --json | jq .params)
+    [ "$(("$("$memest" gpt2-124m --json | jq .params)" - small))" -eq $(((50257 - 257) * 768)) ]
+}
 # SPDX-License-Identifier: Apache-2.0

@@ -202,4 +202,17 @@ refused() {
 	[[ "$output" != *"libmpi"* ]]
 	[[ "$output" != *"dnnl"* ]]
 }
+
+@test "--emit gives the whole line that starts the plan" {
+	run "$plan" --gpus 64 --gpu H100 llama-2-70b --emit command
+	[[ $output == "mpirun -np 64 --map-by ppr:8:node dt-train --data corpus.h5 --device cuda --model llama-2-70b "* ]]
+	run "$plan" --gpus 16 --gpu H100 llama-2-7b --emit srun --data here.h5
+	[[ $output == "srun --nodes 2 --ntasks 16 --ntasks-per-node 8 dt-train --data here.h5 "* ]]
+	run "$plan" --gpus 1 --gpu cpu gpt2-tiny --vocab 300 --seq 64 --emit command
+	[[ $output == "dt-train --data corpus.h5 --model gpt2-tiny --vocab 300 --layout dp1 "* ]]
+	run "$plan" --gpus 64 --gpu H100 llama-2-70b --tokens 2e12
+	[[ $output =~ "take about "[0-9]+" days" ]]
+	days=$(grep -o 'about [0-9]*' <<<"$output")
+	[[ $days == *[1-9]0 || ${#days} -le 8 ]] # two digits
+}
 # SPDX-License-Identifier: Apache-2.0

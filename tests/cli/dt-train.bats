@@ -56,6 +56,18 @@ agrees() { # reference-file other-file bound
     jq -en "$fresh - $want > 0.5"
     run -1 dt-train --model llama-tiny "${args[@]}" --steps 1 --init weights
     [[ $output == *"'llama-tiny' holds none"* ]]
+    dt-shard-ckpt convert --to dt held-hf held-again
+    for from in held-hf held.gguf held-again; do
+        loss=$(dt-train --resume $from "${args[@]}" --steps 1 2>said.txt | jq .loss)
+        grep -q "'$from' has weights and no run to go on with: a new run starts from them" said.txt
+        jq -en "$want - $loss | fabs < 1e-6"
+    done
+    run -1 dt-train --resume held-again --model gpt2-tiny "${args[@]}" --steps 1
+    [[ $output == *"give it as --model, in place of 'gpt2-tiny'"* ]]
+    mkdir -p torn/step-00000003
+    echo '{' >torn/step-00000003/manifest.json
+    run -1 dt-train --resume torn "${args[@]}" --steps 1
+    [[ $output == *"none of the 1 step folders"* ]]
 }
 
 @test "dp1, dp2 and dp4 at equal global batch: fp32 loss curves agree to 1e-5 over 50 steps" {
@@ -340,8 +352,8 @@ on_terminal() {
 }
 
 @test "on a terminal a person sees one line of progress and no JSON, also behind mpirun" {
-    local args="--model gpt2-tiny --data d.h5 --seq 32 --steps 5 --threads 1 --no-mfu" out
-    for start in "dt-train $args --save seen" "mpirun -np 2 dt-train $args"; do
+    local run="--model gpt2-tiny --data d.h5 --seq 32 --steps 5 --threads 1 --no-mfu" out
+    for start in "dt-train $run --save seen" "mpirun -np 2 dt-train $run"; do
         out=$(on_terminal "$start")
         echo "$out" >&2
         grep -E '^step 5/5  loss [0-9.]+ .* tok/s .* left$' <<<"$out"
@@ -350,7 +362,7 @@ on_terminal() {
         [ "$(awk '{ if (length($0) > n && /^step/) n = length($0) } END { print n }' <<<"$out")" -lt 80 ]
     done
     grep -F "nothing saved: --save DIR keeps the weights" <<<"$out"
-    on_terminal "dt-train $args --metrics -" | grep -c '^{"run_id"' | grep -x 5
+    on_terminal "dt-train $run --metrics -" | grep -c '^{"run_id"' | grep -x 5
 }
 
 @test "progress as lines says where the weights are; a pipe gets JSON and nothing else" {
@@ -364,5 +376,18 @@ on_terminal() {
     dt-train --model gpt2-tiny --data d.h5 --seq 32 --steps 1 --threads 1 --no-mfu 2>quiet >/dev/null
     run grep -E 'step 1/1|nothing saved' quiet
     [ "$status" -eq 1 ]
+}
+
+@test "--vocab fits a preset to a tokenizer of one's own; weights keep theirs" {
+    local more=(--data d.h5 --seq 32 --steps 2 --threads 1 --no-mfu)
+    run dt-train --model llama-tiny --vocab 100 "${more[@]}"
+    [ "$status" -ne 0 ]
+    [[ $output == *"--vocab 257 gives a new model that many"* ]]
+    dt-train --model llama-tiny --vocab 300 "${more[@]}" --save own >/dev/null
+    dt-shard-ckpt ls --json own | jq -e '[.. | .shape? // empty] | any(.[0] == 300)'
+    dt-train --resume auto --save own "${more[@]}" --steps 3 >/dev/null
+    run dt-train --model own --vocab 400 "${more[@]}"
+    [ "$status" -eq 2 ] || [ "$status" -eq 1 ]
+    [[ $output == *"'own' holds weights for 300 tokens"* ]]
 }
 # SPDX-License-Identifier: Apache-2.0

@@ -1,0 +1,277 @@
+#include "data/ahead.h"
+
+#include "base/progress.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+struct block {
+	int64_t n; /* -1: free */
+	void *mem;
+	int todo, made, active; /* rows not taken yet start at todo; threads at work in it */
+	struct dt_err err;	/* code 0: nothing failed */
+};
+
+struct dt_ahead {
+	struct dt_ahead_options o;
+	struct block *block;
+	int blocks, threads;
+	pthread_t *thread;
+	pthread_mutex_t lock;
+	pthread_cond_t work, done;
+	int64_t base; /* the newest block in turn that was asked for; -1: none yet */
+	struct block *held, *urgent;
+	bool stop;
+	struct dt_ahead_stats stats;
+};
+
+static bool ready(const struct dt_ahead *a, const struct block *b)
+{
+	return b->made == a->o.count;
+}
+
+static struct block *find(struct dt_ahead *a, int64_t n)
+{
+	for (int i = 0; i < a->blocks; i++)
+		if (a->block[i].n == n)
+			return &a->block[i];
+	return NULL;
+}
+
+/* Whether block n is the one asked for last in turn, or one of those after it. */
+static bool wanted(const struct dt_ahead *a, int64_t n)
+{
+	return a->base >= 0 && n >= a->base && n <= a->base + a->o.ahead * a->o.every &&
+	       (n - a->base) % a->o.every == 0;
+}
+
+/* A block for n: a free one, or one that nobody will ask for. NULL: all are in use. */
+static struct block *take(struct dt_ahead *a, int64_t n)
+{
+	struct block *found = NULL;
+
+	for (int i = 0; i < a->blocks; i++) {
+		struct block *b = &a->block[i];
+
+		if (b->active || b == a->held || b == a->urgent || (b->n >= 0 && wanted(a, b->n)))
+			continue;
+		if (!found || b->n < found->n)
+			found = b;
+	}
+	if (found)
+		*found = (struct block){.n = n, .mem = found->mem};
+	return found;
+}
+
+/* The rows to make next: of the block the caller waits for, else of the nearest. */
+static struct block *pick(struct dt_ahead *a)
+{
+	struct block *found = NULL;
+
+	if (a->urgent && a->urgent->todo < a->o.count)
+		return a->urgent;
+	for (int i = 0; i < a->blocks; i++) {
+		struct block *b = &a->block[i];
+
+		if (b->n >= 0 && b->todo < a->o.count && wanted(a, b->n) && (!found || b->n < found->n))
+			found = b;
+	}
+	return found;
+}
+
+/* Makes some rows of b. Called and left with the lock held. */
+static void make_rows(struct dt_ahead *a, int worker, struct block *b)
+{
+	int at = b->todo, count = a->o.count - at < a->o.grain ? a->o.count - at : a->o.grain, rc = 0;
+	struct dt_err err = {0};
+	double t0 = dt_now();
+
+	b->todo += count;
+	b->active++;
+	if (!b->err.code) {
+		pthread_mutex_unlock(&a->lock);
+		rc = a->o.make(a->o.ctx, worker, b->n + at, at, count, b->mem, &err);
+		pthread_mutex_lock(&a->lock);
+		a->stats.samples += rc < 0 ? 0 : count;
+		a->stats.busy_s += dt_now() - t0;
+	}
+	if (rc < 0 && !b->err.code) {
+		b->err = err;
+		b->err.code = rc;
+	}
+	b->active--;
+	b->made += count;
+	if (ready(a, b) || !b->active)
+		pthread_cond_broadcast(&a->done);
+}
+
+struct start {
+	struct dt_ahead *a;
+	int worker;
+};
+
+static void *run(void *arg)
+{
+	struct start s = *(struct start *)arg;
+	struct dt_ahead *a = s.a;
+
+	free(arg);
+	pthread_mutex_lock(&a->lock);
+	while (!a->stop) {
+		struct block *b = pick(a);
+
+		if (b)
+			make_rows(a, s.worker, b);
+		else
+			pthread_cond_wait(&a->work, &a->lock);
+	}
+	pthread_mutex_unlock(&a->lock);
+	return NULL;
+}
+
+static int start_threads(struct dt_ahead *a, struct dt_err *err)
+{
+	for (; a->threads < a->o.workers; a->threads++) {
+		struct start *s = malloc(sizeof(*s));
+		int rc;
+
+		if (!s)
+			return dt_err_sys(err, -ENOMEM, "cannot start a thread of the loader");
+		*s = (struct start){a, a->threads};
+		rc = pthread_create(&a->thread[a->threads], NULL, run, s);
+		if (rc) {
+			free(s);
+			return dt_err_sys(err, -rc, "cannot start a thread of the loader");
+		}
+	}
+	return 0;
+}
+
+int dt_ahead_open(const struct dt_ahead_options *o, struct dt_ahead **ret, struct dt_err *err)
+{
+	size_t bytes = (o->block_bytes + 63) / 64 * 64;
+	struct dt_ahead *a;
+	int rc;
+
+	if (o->count < 1 || o->grain < 1 || o->every < 1 || o->workers < 0 || o->ahead < 0)
+		return dt_err_set(err, -EINVAL, "a loader of %d samples every %lld by %d threads cannot be",
+				  o->count, (long long)o->every, o->workers);
+	a = calloc(1, sizeof(*a));
+	if (!a)
+		return dt_err_sys(err, -ENOMEM, "cannot make a loader");
+	a->o = *o;
+	if (!o->workers)
+		a->o.ahead = 0;
+	a->base = -1;
+	pthread_mutex_init(&a->lock, NULL);
+	pthread_cond_init(&a->work, NULL);
+	pthread_cond_init(&a->done, NULL);
+	a->block = calloc((size_t)a->o.ahead + 2, sizeof(*a->block));
+	a->thread = calloc((size_t)o->workers + 1, sizeof(*a->thread));
+	rc = a->block && a->thread ? 0 : -ENOMEM;
+	for (; rc == 0 && a->blocks < a->o.ahead + 2; a->blocks++) {
+		struct block *b = &a->block[a->blocks];
+
+		b->n = -1;
+		b->mem = aligned_alloc(64, bytes ? bytes : 64);
+		if (!b->mem) {
+			rc = -ENOMEM;
+			break;
+		}
+	}
+	rc = rc < 0 ? dt_err_sys(err, rc, "cannot make a loader of %d blocks of %zu bytes", a->o.ahead + 2,
+				 bytes)
+		    : start_threads(a, err);
+	if (rc < 0) {
+		dt_ahead_close(a);
+		return rc;
+	}
+	*ret = a;
+	return 0;
+}
+
+void dt_ahead_close(struct dt_ahead *a)
+{
+	if (!a)
+		return;
+	pthread_mutex_lock(&a->lock);
+	a->stop = true;
+	pthread_cond_broadcast(&a->work);
+	pthread_mutex_unlock(&a->lock);
+	for (int i = 0; i < a->threads; i++)
+		pthread_join(a->thread[i], NULL);
+	for (int i = 0; i < a->blocks; i++)
+		free(a->block[i].mem);
+	free(a->block);
+	free(a->thread);
+	pthread_cond_destroy(&a->work);
+	pthread_cond_destroy(&a->done);
+	pthread_mutex_destroy(&a->lock);
+	free(a);
+}
+
+/*
+ * Gives blocks to those that come after n. A request behind the newest, as the last stage of a pipeline makes
+ * of the samples that the first has had, leaves the order as it is; one from far behind starts it anew.
+ */
+static void plan(struct dt_ahead *a, int64_t n)
+{
+	int64_t reach = a->o.every * (a->o.ahead + 1);
+
+	if (a->base < 0 || n >= a->base || n + reach < a->base)
+		a->base = n;
+	for (int k = 1; k <= a->o.ahead; k++) {
+		int64_t m = a->base + k * a->o.every;
+
+		if (a->o.end && m >= a->o.end)
+			break;
+		if (!find(a, m) && !take(a, m))
+			break;
+	}
+	pthread_cond_broadcast(&a->work);
+}
+
+int dt_ahead_get(struct dt_ahead *a, int64_t n, const void **ret, struct dt_err *err)
+{
+	struct block *b;
+	double t0 = dt_now();
+	int rc = 0;
+
+	if (n < 0)
+		return dt_err_set(err, -EINVAL, "sample %lld does not exist", (long long)n);
+	pthread_mutex_lock(&a->lock);
+	a->held = NULL;
+	while (!(b = find(a, n)) && !(b = take(a, n)))
+		pthread_cond_wait(&a->done, &a->lock);
+	a->urgent = b;
+	plan(a, n);
+	while (!ready(a, b)) {
+		if (b->todo < a->o.count) /* the caller helps; it is the thread behind the last */
+			make_rows(a, a->o.workers, b);
+		else
+			pthread_cond_wait(&a->done, &a->lock);
+	}
+	a->urgent = NULL;
+	if (b->err.code) {
+		rc = b->err.code;
+		if (err)
+			*err = b->err;
+		b->n = -1; /* asked for again, it is made again */
+	} else {
+		a->held = b;
+		*ret = b->mem;
+	}
+	a->stats.waited_s += dt_now() - t0;
+	pthread_mutex_unlock(&a->lock);
+	return rc;
+}
+
+void dt_ahead_stats(struct dt_ahead *a, struct dt_ahead_stats *ret)
+{
+	pthread_mutex_lock(&a->lock);
+	*ret = a->stats;
+	pthread_mutex_unlock(&a->lock);
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,94 @@
+#include "data/image.h"
+
+#include "data/image_codec.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+int dt_image_resize(struct dt_image *x, int channels, int height, int width, struct dt_err *err)
+{
+	size_t need;
+	uint8_t *grown;
+
+	if (channels < 1 || height < 1 || width < 1 || height > DT_IMAGE_SIDE_MAX ||
+	    width > DT_IMAGE_SIDE_MAX || (int64_t)height * width > DT_IMAGE_PIXELS_MAX)
+		return dt_err_set(err, -EBADMSG, "an image of %d x %d x %d is not one that is read", channels,
+				  height, width);
+	need = (size_t)channels * (size_t)height * (size_t)width;
+	if (need > x->room) {
+		grown = malloc(need);
+		if (!grown)
+			return dt_err_sys(err, -ENOMEM, "cannot hold an image of %d x %d x %d", channels,
+					  height, width);
+		free(x->pixel);
+		x->pixel = grown;
+		x->room = need;
+	}
+	x->channels = channels;
+	x->height = height;
+	x->width = width;
+	return 0;
+}
+
+void dt_image_release(struct dt_image *x)
+{
+	free(x->pixel);
+	*x = (struct dt_image){0};
+}
+
+void img_row_out(struct dt_image *x, int row, const uint8_t *from, int have)
+{
+	size_t plane = (size_t)x->height * (size_t)x->width, at = (size_t)row * (size_t)x->width;
+
+	for (int c = 0; c < x->channels; c++) {
+		uint8_t *to = x->pixel + (size_t)c * plane + at;
+
+		if (x->channels == 1 && have >= 3)
+			for (int i = 0; i < x->width; i++) {
+				const uint8_t *p = from + (size_t)i * (size_t)have;
+
+				to[i] = (uint8_t)((19595u * p[0] + 38470u * p[1] + 7471u * p[2] + 32768) >>
+						  16);
+			}
+		else
+			for (int i = 0; i < x->width; i++)
+				to[i] = from[(size_t)i * (size_t)have + (have >= 3 ? (size_t)c : 0)];
+	}
+}
+
+static unsigned get16(const uint8_t *p, bool little)
+{
+	return little ? p[0] | (unsigned)p[1] << 8 : p[1] | (unsigned)p[0] << 8;
+}
+
+static unsigned get32(const uint8_t *p, bool little)
+{
+	return little ? get16(p, true) | get16(p + 2, true) << 16
+		      : get16(p + 2, false) | get16(p, false) << 16;
+}
+
+/* TIFF 6.0: the first directory, tag 0x0112, a short. */
+int img_exif_orientation(const uint8_t *p, size_t n)
+{
+	bool little;
+	size_t at;
+	unsigned entries;
+
+	if (n < 8 || (memcmp(p, "II*\0", 4) && memcmp(p, "MM\0*", 4)))
+		return 1;
+	little = p[0] == 'I';
+	at = get32(p + 4, little);
+	if (at > n - 2 || n < 2)
+		return 1;
+	entries = get16(p + at, little);
+	at += 2;
+	for (unsigned i = 0; i < entries && at + 12 <= n; i++, at += 12)
+		if (get16(p + at, little) == 0x0112 && get16(p + at + 2, little) == 3) {
+			unsigned v = get16(p + at + 8, little);
+
+			return v >= 1 && v <= 8 ? (int)v : 1;
+		}
+	return 1;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,247 @@
+#include "data/shard_set.h"
+
+#include "base/crc.h"
+#include "base/tmpfile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define COPY_BYTES ((size_t)1 << 20)
+
+int set_spool_open(const char *path, int *ret_fd, struct dt_err *err)
+{
+	char name[PATH_MAX];
+	int fd;
+
+	if (snprintf(name, sizeof(name), "%s.tmp.%d.XXXXXX", path, (int)getpid()) >= (int)sizeof(name))
+		return dt_err_sys(err, -ENAMETOOLONG, "cannot write '%s'", path);
+	fd = mkostemp(name, O_CLOEXEC);
+	if (fd < 0)
+		return dt_err_sys(err, -errno, "cannot write '%s'", path);
+	unlink(name);
+	*ret_fd = fd;
+	return 0;
+}
+
+int set_write(int fd, const void *v, size_t n, int64_t at)
+{
+	const char *s = v;
+
+	while (n) {
+		ssize_t done = at < 0 ? write(fd, s, n) : pwrite(fd, s, n, at);
+
+		if (done < 0 && errno == EINTR)
+			continue;
+		if (done < 0)
+			return -errno;
+		s += done;
+		n -= (size_t)done;
+		if (at >= 0)
+			at += done;
+	}
+	return 0;
+}
+
+int set_read(int fd, void *v, size_t n, int64_t at)
+{
+	char *buf = v;
+
+	while (n) {
+		ssize_t got = pread(fd, buf, n, at);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return got < 0 ? -errno : -EIO;
+		buf += got;
+		n -= (size_t)got;
+		at += got;
+	}
+	return 0;
+}
+
+int set_pass(int spool, int64_t at, int64_t left, int to_fd, int64_t to, uint32_t *crc)
+{
+	char *buf = malloc(COPY_BYTES);
+	int rc = buf ? 0 : -ENOMEM;
+
+	while (left && rc == 0) {
+		size_t n = left < (int64_t)COPY_BYTES ? (size_t)left : COPY_BYTES;
+
+		rc = set_read(spool, buf, n, at);
+		if (rc == 0 && to_fd < 0)
+			*crc = dt_crc32(*crc, buf, n);
+		else if (rc == 0)
+			rc = set_write(to_fd, buf, n, to);
+		if (rc == 0 && to_fd >= 0) /* where the file system cannot, the spool just stays */
+			fallocate(spool, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, (off_t)n);
+		at += (int64_t)n;
+		to += (int64_t)n;
+		left -= (int64_t)n;
+	}
+	free(buf);
+	return rc;
+}
+
+static const char *base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+/* "D.h5" -> "D-00002-of-00004.h5"; alone it keeps its name. */
+int set_name(const char *path, int i, int n, struct set_file *f, struct dt_err *err)
+{
+	const char *dot = strrchr(base_name(path), '.');
+	int stem = dot && dot != base_name(path) ? (int)(dot - path) : (int)strlen(path), rc;
+
+	if (n == 1)
+		f->path = strdup(path);
+	else if (asprintf(&f->path, "%.*s-%05d-of-%05d%s", stem, path, i, n, path + stem) < 0)
+		f->path = NULL;
+	if (!f->path)
+		return dt_err_sys(err, -ENOMEM, "cannot write '%s'", path);
+	rc = dt_out_path(f->path, &f->target, err);
+	if (rc == 0 && asprintf(&f->tmp, "%s.tmp.%d", f->target, (int)getpid()) < 0) {
+		f->tmp = NULL;
+		rc = dt_err_sys(err, -ENOMEM, "cannot write '%s'", path);
+	}
+	return rc;
+}
+
+static int commit(const char *tmp, const char *path, struct dt_err *err)
+{
+	if (rename(tmp, path) < 0)
+		return dt_err_sys(err, -errno, "cannot rename '%s' to '%s'", tmp, path);
+	return 0;
+}
+
+static int sync_folder(const char *path, struct dt_err *err)
+{
+	const char *slash = strrchr(path, '/');
+	char *dir = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+	int rc = dir ? dt_fsync_dir(dir, err) : dt_err_sys(err, -ENOMEM, "cannot write '%s'", path);
+
+	free(dir);
+	return rc;
+}
+
+int set_commit(struct set_file *f, int n, const char *index, const char *path, struct dt_err *err)
+{
+	int rc = 0;
+
+	for (int i = 0; i < n && rc == 0; i++) {
+		rc = commit(f[i].tmp, f[i].target, err);
+		f[i].committed = rc == 0;
+	}
+	if (rc == 0 && index)
+		rc = commit(index, path, err);
+	return rc < 0 ? rc : sync_folder(path, err);
+}
+
+void set_free(struct set_file *f, int n, bool failed)
+{
+	for (int i = 0; f && i < n; i++) {
+		if (failed && f[i].tmp && !f[i].committed)
+			unlink(f[i].tmp);
+		free(f[i].path);
+		free(f[i].target);
+		free(f[i].tmp);
+	}
+	free(f);
+}
+
+hid_t set_create(const char *tmp)
+{
+	hid_t plist = H5Pcreate(H5P_FILE_ACCESS), made = H5Pcreate(H5P_FILE_CREATE), f;
+
+	H5Pset_libver_bounds(plist, H5F_LIBVER_V18, H5F_LIBVER_LATEST);
+	H5Pset_obj_track_times(made, false);
+	f = H5Fcreate(tmp, H5F_ACC_TRUNC, made, plist);
+	H5Pclose(made);
+	H5Pclose(plist);
+	return f;
+}
+
+int set_put_place(hid_t f, const char *name, hid_t type, int rank, const hsize_t *dim, int64_t *ret_offset)
+{
+	hid_t space = H5Screate_simple(rank, dim, NULL), plist = dt_h5_new_dataset(), d;
+	bool empty = false;
+	haddr_t at;
+
+	for (int i = 0; i < rank; i++)
+		empty |= !dim[i];
+	H5Pset_alloc_time(plist, H5D_ALLOC_TIME_EARLY);
+	H5Pset_fill_time(plist, H5D_FILL_TIME_NEVER);
+	d = H5Dcreate2(f, name, type, space, H5P_DEFAULT, plist, H5P_DEFAULT);
+	at = d >= 0 ? H5Dget_offset(d) : HADDR_UNDEF;
+	if (d >= 0)
+		H5Dclose(d);
+	H5Pclose(plist);
+	H5Sclose(space);
+	if (d < 0 || (at == HADDR_UNDEF && !empty))
+		return -EIO;
+	*ret_offset = empty ? 0 : (int64_t)at;
+	return 0;
+}
+
+int set_put_index(hid_t f, const char *count_name, const struct set_file *s, const int64_t *count, int n)
+{
+	size_t width = strlen(base_name(s[0].path)) + 1;
+	char *names = calloc((size_t)n, width);
+	int64_t *crc = calloc((size_t)n, sizeof(*crc));
+	hid_t type = H5Tcopy(H5T_C_S1);
+	int rc = -ENOMEM;
+
+	if (!names || !crc || H5Tset_size(type, width) < 0 || H5Tset_cset(type, H5T_CSET_UTF8) < 0)
+		goto out;
+	for (int i = 0; i < n; i++) {
+		strcpy(names + (size_t)i * width, base_name(s[i].path));
+		crc[i] = s[i].crc;
+	}
+	rc = dt_h5_put_list(f, "shards", type, type, n, names, false);
+	if (rc == 0)
+		rc = dt_h5_put_list(f, count_name, H5T_STD_I64LE, H5T_NATIVE_INT64, n, count, false);
+	if (rc == 0)
+		rc = dt_h5_put_list(f, "shard_crc32", H5T_STD_I64LE, H5T_NATIVE_INT64, n, crc, false);
+out:
+	H5Tclose(type);
+	free(names);
+	free(crc);
+	return rc;
+}
+
+int set_put_view(hid_t f, const char *name, hid_t type, int rank, const hsize_t *dim,
+		 const struct set_file *s, const int64_t *count, int n)
+{
+	hid_t space = H5Screate_simple(rank, dim, NULL), plist = dt_h5_new_dataset(), d;
+	hsize_t at[4] = {0}, part[4];
+	int rc = 0;
+
+	memcpy(part, dim, (size_t)rank * sizeof(*part));
+	for (int i = 0; i < n && rc == 0; i++, at[0] += part[0]) {
+		hid_t src;
+
+		part[0] = (hsize_t)count[i];
+		src = H5Screate_simple(rank, part, NULL);
+		if (H5Sselect_hyperslab(space, H5S_SELECT_SET, at, NULL, part, NULL) < 0 ||
+		    H5Pset_virtual(plist, space, base_name(s[i].path), name, src) < 0)
+			rc = -EIO;
+		H5Sclose(src);
+	}
+	H5Sselect_all(space);
+	d = rc == 0 ? H5Dcreate2(f, name, type, space, H5P_DEFAULT, plist, H5P_DEFAULT) : -1;
+	rc = d >= 0 ? 0 : -EIO;
+	if (d >= 0)
+		H5Dclose(d);
+	H5Pclose(plist);
+	H5Sclose(space);
+	return rc;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,76 @@
+/*
+ * What data sets of tokens and of images share: files D-00000-of-0000N.h5 beside an index D.h5 (or D.h5
+ * alone), written to temporary names and renamed together; values that wait in an unlinked file (the spool)
+ * until their number is known; an index that is read.
+ */
+#ifndef DT_DATA_SHARD_SET_H
+#define DT_DATA_SHARD_SET_H
+
+#include "base/h5.h"
+
+#include <stdbool.h>
+
+#define SET_SHARDS_MAX 99999
+
+/* Writing */
+
+struct set_file {
+	char *path;	    /* name that the index gives */
+	char *target, *tmp; /* path less a symbolic link; "TARGET.tmp.PID" */
+	int64_t offset;	    /* of the values in the file */
+	uint32_t crc;
+	bool committed;
+};
+
+/* An unlinked file beside path. */
+int set_spool_open(const char *path, int *ret_fd, struct dt_err *err);
+/* All n bytes, at the file's position where at is -1. 0 or a negative errno. */
+int set_write(int fd, const void *s, size_t n, int64_t at);
+int set_read(int fd, void *buf, size_t n, int64_t at);
+/*
+ * Goes over n bytes of the spool from at: with to_fd < 0 to continue their checksum, else to copy them to
+ * place to of to_fd and give their place in the spool back.
+ */
+int set_pass(int spool, int64_t at, int64_t n, int to_fd, int64_t to, uint32_t *crc);
+
+/* Names of file i of n of the set at path. */
+int set_name(const char *path, int i, int n, struct set_file *f, struct dt_err *err);
+/* Renames the files, then the index (NULL: none) to path, so that a D.h5 that is there finds its shards. */
+int set_commit(struct set_file *f, int n, const char *index, const char *path, struct dt_err *err);
+/* Removes temporaries that are not committed, frees the names. f NULL: nothing. */
+void set_free(struct set_file *f, int n, bool failed);
+
+/* A new file without times: the same input makes the same bytes. */
+hid_t set_create(const char *tmp);
+/* A contiguous dataset whose values the caller writes at *ret_offset once the file is closed. */
+int set_put_place(hid_t file, const char *name, hid_t type, int rank, const hsize_t *dim,
+		  int64_t *ret_offset);
+/* /shards, /shard_COUNT and /shard_crc32 of the index. */
+int set_put_index(hid_t file, const char *count_name, const struct set_file *f, const int64_t *count, int n);
+/*
+ * A virtual dataset of rank dimensions that joins those of the same name in the files along the first, count
+ * values of it each.
+ */
+int set_put_view(hid_t file, const char *name, hid_t type, int rank, const hsize_t *dim,
+		 const struct set_file *f, const int64_t *count, int n);
+
+/* Reading */
+
+struct set_index {
+	int n;
+	char **path; /* files beside the index, nowhere else */
+	int64_t *count, *crc;
+};
+/* Reads /shards, /shard_COUNT and /shard_crc32. */
+int set_read_index(hid_t file, const char *path, const char *count_name, struct set_index *ret,
+		   struct dt_err *err);
+void set_index_free(struct set_index *x);
+
+/* Values [first, first + n) of an open list. */
+int set_read_list(hid_t dataset, int64_t first, int64_t n, hid_t type, void *ret);
+/* A whole list of n whole numbers of file. */
+int set_read_numbers(hid_t file, const char *path, const char *name, int64_t n, int64_t *ret,
+		     struct dt_err *err);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */
