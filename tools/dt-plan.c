@@ -4,10 +4,10 @@
 #include "base/tmpfile.h"
 #include "base/units.h"
 #include "plan/calibrate.h"
-#include "plan/fp8.h"
 #include "plan/run_options.h"
 #include "plan/search.h"
 #include "plan/servplan.h"
+#include "plan/stage.h"
 
 #include <errno.h>
 #include <math.h>
@@ -601,22 +601,24 @@ static int roofline(struct dt_err *err)
 	double bits = dt_weight_bits((enum dt_weight_format)a.serve_q.weights),
 	       ridge = d.peak_flops / d.mem_bw, kv = a.kv ? dt_kv_bits(c, a.kv) : 16;
 	int64_t seq = a.q.fit.run.seq, mb = a.q.fit.run.microbatch ? a.q.fit.run.microbatch : 1;
-	const struct {
+	struct {
 		const char *name;
 		struct dt_intensity i;
-	} rows[] = {
-		{"train", dt_train_intensity(c, mb, seq)},
-		{"prefill", dt_prefill_intensity(c, seq, bits)},
-		{"decode, 1 sequence", dt_decode_intensity(c, 1, seq, bits, kv)},
-		{"decode, 32 sequences", dt_decode_intensity(c, 32, seq, bits, kv)},
-		{"decode, 256 sequences", dt_decode_intensity(c, 256, seq, bits, kv)},
-	};
+	} rows[] = {{.name = "train"},
+		    {.name = "prefill"},
+		    {.name = "decode, 1 sequence"},
+		    {.name = "decode, 32 sequences"},
+		    {.name = "decode, 256 sequences"}};
 	struct dt_table *t = dt_table_new("phase|>flops|>bytes|>flops/byte|bound by|>share of peak");
 	json_t *list = json_array(), *o;
 	char f[24], b[24];
-	int rc = 0;
+	int rc = dt_train_intensity(c, mb, seq, &rows[0].i, err);
 
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+	if (rc == 0)
+		rc = dt_prefill_intensity(c, seq, bits, &rows[1].i, err);
+	for (int i = 0, n = 1; i < 3 && rc == 0; i++, n = n == 1 ? 32 : 256)
+		rc = dt_decode_intensity(c, n, seq, bits, kv, &rows[2 + i].i, err);
+	for (size_t i = 0; rc == 0 && i < sizeof(rows) / sizeof(rows[0]); i++) {
 		double x = rows[i].i.flops / rows[i].i.bytes;
 
 		json_array_append_new(list,
@@ -630,12 +632,12 @@ static int roofline(struct dt_err *err)
 		dt_table_cell(t, "%s", x < ridge ? "memory" : "compute");
 		dt_table_cell(t, "%.1f%%", 100 * fmin(1, x / ridge));
 	}
-	if (a.json) {
+	if (rc == 0 && a.json) {
 		o = json_pack("{s:i, s:s, s:s, s:f, s:O}", "schema", 1, "model", c->name, "device", d.name,
 			      "ridge_flops_per_byte", ridge, "phases", list);
 		rc = dt_json_write_line(stdout, o, err);
 		json_decref(o);
-	} else {
+	} else if (rc == 0) {
 		printf("%s: %.4g TFLOP/s over %.4g TB/s is a ridge of %.4g FLOP/B; an operation with fewer "
 		       "is bound by "
 		       "memory\n",
@@ -712,13 +714,16 @@ static int check_fp8(struct dt_err *err)
 			   .microbatch = 16,
 			   .seq = a.q.fit.run.seq,
 			   .fp8 = a.q.fit.run.fp8};
-	struct dt_fp8_plan f;
+	int linears, rc;
 
-	dt_fp8_plan(&s, (struct dt_coords){0}, &f);
-	if (s.fp8 && !(a.cluster.device.peak_fp8 > 0))
+	if (!s.fp8)
+		return 0;
+	if ((rc = dt_stage_count_8_bits(&s, &linears, err)) < 0)
+		return rc;
+	if (!(a.cluster.device.peak_fp8 > 0))
 		return dt_err_set(err, -ENOTSUP, "--fp8: '%s' has no products of 8-bit floats",
 				  a.cluster.device.name);
-	if (s.fp8 && !f.nused)
+	if (!linears)
 		return dt_err_set(err, -ENOTSUP, "--fp8: no linear of '%s' has sizes that divide by 16",
 				  a.config.name);
 	return 0;

@@ -1,39 +1,123 @@
-/*
- * Model flops (Chowdhery et al. 2022, PaLM, appendix B): 2 a token for every weight that is multiplied,
- * the head's included and the embedding's not, of experts those the token is sent to, plus 4 s (heads x
- * head_dim) a layer for the two products of attention, as if every token saw all s. Backward costs twice
- * forward. For GPT this is the 72 L h^2 (1 + s / 6h + V / 12hL) of Narayanan et al. 2021. Recomputation does
- * not count.
- */
-#include "model/params.h"
+#include "model/flops.h"
 
-double dt_layer_weights(const struct dt_config *c, int64_t layer)
+#include "model/op/cost.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int64_t dt_config_short(const struct dt_config *c, struct dt_config *ret)
 {
-	double h = (double)c->hidden, a = (double)c->heads, q = a * (double)c->head_dim;
-	double kv = (double)(c->kv_heads * c->head_dim), nope = (double)(c->head_dim - c->rope_dim);
-	double attn = 2 * h * q + 2 * h * kv, rank = (double)c->kv_rank, from = (double)c->q_rank;
+	int64_t kinds = c->dense_layers + (c->global_every > 1 ? c->global_every : 1);
 
-	if (c->kv_rank)
-		attn = (from > 0 ? from * (h + q) : h * q) + h * (rank + (double)c->rope_dim) +
-		       rank * a * (nope + (double)c->v_dim) + a * (double)c->v_dim * h;
-	return attn + (c->gated ? 3 : 2) * h * (double)dt_layer_width(c, layer) +
-	       (dt_layer_has_experts(c, layer) ? h * (double)c->experts : 0);
+	*ret = *c;
+	if (dt_config_is_image(c)) /* no two blocks need be alike */
+		return c->layers;
+	if (ret->layers > kinds + 1)
+		ret->layers = kinds + 1;
+	return ret->layers;
 }
 
-double dt_layer_attention_flops(const struct dt_config *c, int64_t layer, int64_t seq)
+int64_t dt_layer_alike(const struct dt_config *c, int64_t layers, int64_t layer)
 {
-	int64_t window = dt_layer_window(c, layer);
-	double span = (double)(window > 0 && window < seq ? window : seq);
+	int64_t i = layers - 1;
 
-	return 2 * span * (double)(c->heads * (c->head_dim + dt_value_dim(c)));
+	if (dt_config_is_image(c))
+		return layer;
+
+	while (i > 0 && (dt_layer_has_experts(c, i) != dt_layer_has_experts(c, layer) ||
+			 dt_layer_window(c, i) != dt_layer_window(c, layer)))
+		i--;
+	return i;
+}
+
+static int whole(const void *arg, int param, int64_t shape[2], int64_t off[2])
+{
+	const struct dt_params *t = arg;
+
+	off[0] = off[1] = 0;
+	memcpy(shape, t->p[param].shape, 2 * sizeof(*shape));
+	return param;
+}
+
+/* Of a token, forward, by unit: -1 at [0]. What a node of the loss does is three times its forward. */
+static int sum_units(const struct dt_graph *g, const struct dt_prog *p, int64_t seq, double *ret,
+		     struct dt_err *err)
+{
+	int64_t(*shape)[2] = malloc(((size_t)g->params.n + 1) * sizeof(*shape));
+	const struct dt_cost_site site = {
+		.p = p, .seq = seq, .tp = 1, .loss_chunk = seq, .param = (const int64_t(*)[2])shape};
+
+	if (!shape)
+		return dt_err_sys(err, -ENOMEM, "cannot count the flops of a model");
+	for (int i = 0; i < g->params.n; i++)
+		memcpy(shape[i], g->params.p[i].shape, sizeof(*shape));
+	for (int i = 0; i < p->nstep; i++) {
+		const struct dt_step *s = &p->step[i];
+
+		ret[s->n.unit + 1] +=
+			dt_step_cost(&site, s).model_flops / (double)seq / (s->list == DT_LIST_LOSS ? 3 : 1);
+	}
+	free(shape);
+	return 0;
+}
+
+/* units: of the short model `few`, which c's are like. */
+static int of_units(const struct dt_config *few, int64_t seq, double *units, struct dt_err *err)
+{
+	struct dt_graph g;
+	struct dt_prog p;
+	int rc = dt_graph_build(few, &g, err);
+	const struct dt_prog_spec spec = {.c = few,
+					  .graph = &g,
+					  .first_unit = -1,
+					  .last_unit = (int)few->layers,
+					  .microbatch = 1,
+					  .seq = seq,
+					  .compute = DT_F32,
+					  .tp = 1,
+					  .ep = 1,
+					  .loss_chunk = seq,
+					  .local = whole,
+					  .local_arg = &g.params};
+
+	if (rc < 0)
+		return rc;
+	rc = dt_prog_build(&spec, &p, err);
+	if (rc == 0) {
+		rc = sum_units(&g, &p, seq, units, err);
+		dt_prog_release(&p);
+	}
+	dt_graph_release(&g);
+	return rc;
+}
+
+int dt_forward_flops(const struct dt_config *c, int64_t seq, double *ret_layers, double *ret_ends,
+		     struct dt_err *err)
+{
+	struct dt_config few;
+	int64_t layers = dt_config_short(c, &few);
+	double *units = calloc((size_t)layers + 2, sizeof(*units)), sum = 0;
+	int rc = units ? of_units(&few, seq, units, err)
+		       : dt_err_sys(err, -ENOMEM, "cannot count the flops of a model");
+
+	if (rc == 0) {
+		for (int64_t i = 0; i < c->layers; i++)
+			sum += units[1 + dt_layer_alike(c, layers, i)];
+		*ret_layers = sum;
+		*ret_ends = units[0] + units[layers + 1];
+	}
+	free(units);
+	return rc;
 }
 
 double dt_model_flops_per_token(const struct dt_config *c, int64_t seq, bool training)
 {
-	double forward = 2 * (double)c->hidden * (double)c->vocab;
+	double layers, ends;
 
-	for (int64_t i = 0; i < c->layers; i++)
-		forward += 2 * dt_layer_weights(c, i) + dt_layer_attention_flops(c, i, seq);
-	return training ? 3 * forward : forward;
+	if (dt_forward_flops(c, seq, &layers, &ends, NULL) < 0)
+		return NAN;
+	return (training ? 3 : 1) * (layers + ends);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -141,13 +141,5 @@ void dt_param_cut(const struct dt_param *p, int tp, int r, int64_t off[2], int64
 /* Parameters a token meets: of the experts only those it is sent to. */
 int64_t dt_params_active(const struct dt_config *c, const struct dt_params *t);
 
-/* Weights of a layer that multiply a token; flops a token of its two attention products, forward. */
-double dt_layer_weights(const struct dt_config *c, int64_t layer);
-double dt_layer_attention_flops(const struct dt_config *c, int64_t layer, int64_t seq);
-
-/* Forward flops a token: 2 x matmul parameters + attention 4 s h/2 ... as PaLM appendix B counts, times 3 for
- * training. */
-double dt_model_flops_per_token(const struct dt_config *c, int64_t seq, bool training);
-
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

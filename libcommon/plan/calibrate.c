@@ -145,9 +145,17 @@ static double *knob(struct dt_device *d, int i)
 	return (double *)((char *)d + knobs[i].off);
 }
 
+static int run_time(const struct dt_cluster *c, const struct dt_stack *stack, const struct dt_run *r,
+		    struct dt_work_cache *cache, struct dt_step_time *ret, struct dt_err *err)
+{
+	const struct dt_work *w = dt_step_work_get(cache, r, stack, err);
+
+	return w ? dt_step_time_of(c, r, stack, w, true, ret, err) : -ENOMEM;
+}
+
 /* Mean squared log error, and a little for leaving the start: what runs do not tell stays where it was. */
 static double misfit(const struct dt_cluster *c, const struct dt_stack *stack, const struct dt_runs *runs,
-		     const struct dt_device *start)
+		     struct dt_work_cache *cache, const struct dt_device *start)
 {
 	struct dt_device d = c->device, s = *start;
 	double sum = 0, far = 0;
@@ -156,7 +164,7 @@ static double misfit(const struct dt_cluster *c, const struct dt_stack *stack, c
 		struct dt_cluster own = of_run(c, &runs->r[i]);
 		struct dt_step_time t;
 
-		if (dt_step_time(&own, &runs->r[i].run, stack, &t, NULL) < 0)
+		if (run_time(&own, stack, &runs->r[i].run, cache, &t, NULL) < 0)
 			continue;
 		sum += pow(log(t.step / runs->r[i].step_s), 2);
 	}
@@ -169,11 +177,12 @@ int dt_calibrate(struct dt_cluster *c, const struct dt_stack *stack, const struc
 		 double *ret_error, struct dt_err *err)
 {
 	struct dt_device start = c->device;
+	struct dt_work_cache cache = {0};
 	double best, step[NKNOBS];
 
 	if (runs->n < 3)
 		return dt_err_set(err, -EINVAL, "%d measured runs tell too little: 3 at least", runs->n);
-	best = misfit(c, stack, runs, &start);
+	best = misfit(c, stack, runs, &cache, &start);
 	for (int i = 0; i < NKNOBS; i++)
 		step[i] = 1.6;
 	/* One value at a time up or down; steps grow while they help and shrink when they do not. */
@@ -190,7 +199,7 @@ int dt_calibrate(struct dt_cluster *c, const struct dt_stack *stack, const struc
 				if (v > from * knobs[i].range || v < from / knobs[i].range)
 					continue;
 				*knob(&c->device, i) = v;
-				now = misfit(c, stack, runs, &start);
+				now = misfit(c, stack, runs, &cache, &start);
 				better = now < best;
 				best = better ? now : best;
 			}
@@ -202,6 +211,7 @@ int dt_calibrate(struct dt_cluster *c, const struct dt_stack *stack, const struc
 		if (!moving)
 			break;
 	}
+	dt_work_cache_release(&cache);
 	return dt_runs_error(c, stack, runs, NULL, ret_error, err);
 }
 

@@ -1,6 +1,8 @@
 /* The layout string, the placement of ranks, and which layers a pipeline stage has. */
 #include "plan/layout.h"
 
+#include "model/flops.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -224,17 +226,13 @@ int dt_layout_check(const struct dt_layout *l, const struct dt_config *c, struct
  */
 static int last_stage_layers(int stages, const struct dt_config *c)
 {
-	double seq = (double)(c->max_seq < 4096 ? c->max_seq : 4096), h = (double)c->hidden;
-	double head = 2 * h * (double)c->vocab, embed = h;
-	int64_t apart = c->global_every || c->dense_layers ? c->layers : 1; /* layers that differ */
-	double layer = 0;
+	double seq = (double)(c->max_seq < 4096 ? c->max_seq : 4096), embed = (double)c->hidden, layer, head;
 	int others = stages - 1, most_k = (int)c->layers - others, best = 1, middle_k;
 	double best_cost = -1;
 
-	for (int64_t i = 0; i < apart; i++)
-		layer += (2 * dt_layer_weights(c, i) + dt_layer_attention_flops(c, i, (int64_t)seq)) /
-			 (double)apart;
-	layer -= 2 * seq * (double)(c->heads * c->head_dim);
+	if (dt_forward_flops(c, (int64_t)seq, &layer, &head, NULL) < 0)
+		return most_k / stages + 1; /* no memory: nothing that follows has any */
+	layer = layer / (double)c->layers - 2 * seq * (double)(c->heads * c->head_dim);
 	/* The last stage's cost grows with k and the others' falls: the best k is where they cross. */
 	middle_k = (int)(((double)c->layers - others * head / layer) / stages);
 	middle_k = middle_k < 1 ? 1 : middle_k > most_k ? most_k : middle_k;
@@ -253,6 +251,20 @@ static int last_stage_layers(int stages, const struct dt_config *c)
 	return best;
 }
 
+/* The same, which everybody who cuts a model asks for again and again. */
+static int last_stage(int stages, const struct dt_config *c)
+{
+	static _Thread_local struct dt_config of;
+	static _Thread_local int known, layers;
+
+	if (known != stages || memcmp(&of, c, sizeof(of)) != 0) {
+		layers = last_stage_layers(stages, c);
+		known = stages;
+		of = *c;
+	}
+	return layers;
+}
+
 /* Spare layers go to the later stages: the earlier ones already keep more microbatches in flight (1F1B). */
 void dt_layout_stage(const struct dt_layout *l, const struct dt_config *c, int stage, int *first, int *last)
 {
@@ -263,7 +275,7 @@ void dt_layout_stage(const struct dt_layout *l, const struct dt_config *c, int s
 		*last = layers;
 		return;
 	}
-	rest = layers - last_stage_layers(others + 1, c);
+	rest = layers - last_stage(others + 1, c);
 	if (stage == others) {
 		*first = rest;
 		*last = layers;

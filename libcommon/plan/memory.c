@@ -494,7 +494,7 @@ int dt_memory_plan_serving(const struct dt_config *c, enum dt_dtype compute, int
 	int rc;
 
 	memset(ret, 0, sizeof(*ret));
-	rc = dt_stage_build_serving(c, compute, rows, outputs, &ret->stage, err);
+	rc = dt_stage_build_serving(c, compute, rows, outputs, 1, &ret->stage, err);
 	if (rc < 0)
 		return rc;
 	ret->slots[0] = ret->flight0[1] = 1;

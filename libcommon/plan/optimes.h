@@ -8,41 +8,7 @@
 #define DT_PLAN_OPTIMES_H
 
 #include "base/json.h"
-#include "kernels/dtype.h"
-
-enum dt_timed {		      /* and its sizes */
-		DT_T_MUL,     /* y = x w^T + bias: rows, columns of y, of x */
-		DT_T_MUL_X,   /* dx = dy w: rows, columns of dx, of dy */
-		DT_T_MUL_W,   /* dw = dy^T x, f32: rows, columns of dy, of x */
-		DT_T_MUL_ADD, /* dw += dy^T x */
-		DT_T_HEAD,    /* logits, f32: rows, vocabulary, hidden */
-		DT_T_HEAD_X,
-		DT_T_HEAD_W,
-		DT_T_HEAD_ADD,
-		DT_T_ATTENTION, /* batch x heads, seq, head_dim */
-		DT_T_ATTENTION_B,
-		DT_T_LAYERNORM, /* with the sum before it: rows, columns; so all below */
-		DT_T_LAYERNORM_B,
-		DT_T_RMSNORM,
-		DT_T_RMSNORM_B,
-		DT_T_ACT,
-		DT_T_ACT_B,
-		DT_T_GATED, /* columns of the result */
-		DT_T_GATED_B,
-		DT_T_ROPE,
-		DT_T_COLSUM,
-		DT_T_EMBED,
-		DT_T_EMBED_B,
-		DT_T_CE, /* the loss and its gradient: rows, vocabulary */
-		DT_T_ADD,
-		DT_T_OPTIM0, /* sgd: elements; so all below */
-		DT_T_OPTIM1, /* momentum, ... */
-		DT_T_OPTIM2, /* adamw */
-		DT_T_SUMSQ,
-		DT_T_FILL,
-		DT_T_CONVERT, /* f32 to the compute type */
-		DT_T_N,
-};
+#include "model/op/timed.h"
 
 #define DT_GRID_MAX 8 /* sizes along an axis */
 

@@ -1,7 +1,7 @@
 #include "plan/run.h"
 
 #include "base/json.h"
-#include "plan/fp8.h"
+#include "plan/stage.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -54,15 +54,18 @@ static int check_cut(const struct dt_run *r, struct dt_err *err)
 
 static int check_numbers(const struct dt_run *r, struct dt_err *err)
 {
-	struct dt_fp8_plan fp8;
+	int linears, rc;
 
 	if (r->no_master && r->compute == DT_F16)
 		return dt_err_set(err, -EINVAL, "fp16 needs master weights: it has no exponents to round to");
 	if (r->reproducible && (r->layout.zero || r->grad_comm != DT_F32))
 		return dt_err_set(err, -EINVAL, "--reproducible does not go with %s",
 				  r->layout.zero ? "ZeRO" : "bf16 gradients on the wire");
-	dt_fp8_plan(r, (struct dt_coords){0}, &fp8);
-	if (r->fp8 && !fp8.nused) {
+	if (!r->fp8)
+		return 0;
+	if ((rc = dt_stage_count_8_bits(r, &linears, err)) < 0)
+		return rc;
+	if (!linears) {
 		char layout[64];
 
 		dt_err_set(err, -EINVAL,

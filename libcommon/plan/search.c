@@ -106,6 +106,17 @@ static int can_run(const struct dt_plan_query *q, const struct dt_run *r, struct
 	return 0;
 }
 
+static int step_time(const struct dt_plan_query *q, const struct dt_run *s, bool table,
+		     struct dt_step_time *ret, struct dt_err *err)
+{
+	const struct dt_work *w;
+
+	if (!q->work)
+		return dt_step_time(q->cluster, s, q->stack, ret, err);
+	w = dt_step_work_get(q->work, s, q->stack, err);
+	return w ? dt_step_time_of(q->cluster, s, q->stack, w, table, ret, err) : -ENOMEM;
+}
+
 /* Peak of the fullest stage: the first has most in flight, the last the logits, the second most layers. */
 static int peak_of(const struct dt_plan_query *q, struct dt_candidate *c, struct dt_err *err)
 {
@@ -147,7 +158,7 @@ int dt_plan_judge(const struct dt_plan_query *q, struct dt_candidate *c, struct 
 	s = run_of(q, c);
 	if ((rc = can_run(q, &s, err)) < 0)
 		return rc;
-	rc = dt_step_time(q->cluster, &s, q->stack, &c->t, err);
+	rc = step_time(q, &s, true, &c->t, err);
 	return rc < 0 ? rc : peak_of(q, c, err);
 }
 
@@ -186,7 +197,7 @@ static int add_variants(const struct dt_plan_query *q, const struct dt_layout *l
 				pass_over(p, &c, &why);
 				continue;
 			}
-			rc = dt_step_time_quick(q->cluster, &s, q->stack, &c.t, err);
+			rc = step_time(q, &s, false, &c.t, err);
 			if (rc == 0)
 				rc = add(out, &c, err);
 		}
@@ -259,30 +270,22 @@ static bool already(const struct dt_plan *p, const struct dt_candidate *c)
  */
 static double at_least(const struct dt_plan_query *q, const struct dt_candidate *c)
 {
-	const struct dt_config *m = q->fit.run.config;
 	const struct dt_layout *l = &c->layout;
-	double e = dt_dtype_size(q->fit.run.compute), p = dt_stage_params(m, l, 0), n = dt_layout_data(l),
-	       states, kept = 0;
-	double tokens = (double)(c->microbatch * q->fit.run.seq) / l->cp;
+	const struct dt_run s = run_of(q, c);
+	const struct dt_work *w = dt_work_get(q->work, &s, NULL);
+	double e = dt_dtype_size(s.compute), n = dt_layout_data(l), states, kept = 0;
 	int first, last;
 
+	if (!w) /* memory is short: what follows says so */
+		return 0;
 	states = e / (l->zero >= 3 ? n : 1) + e / (l->zero >= 2 ? n : 1) +
-		 (4.0 * dt_optim_states(q->fit.run.optim.kind) + (e < 4 ? 4 : 0)) / (l->zero >= 1 ? n : 1);
-	dt_layout_stage(l, m, 0, &first, &last);
-	for (int i = first; i < last; i++) {
-		struct dt_activation act[DT_ACT_N];
-		struct dt_local_dims d;
-
-		dt_layer_dims(m, i, l->tp, 0, &d);
-		dt_activations(m, &d, q->fit.run.compute, act);
-		for (int k = 0; k < DT_ACT_N; k++)
-			if (dt_activation_saved(k, (struct dt_keep){.mode = c->recompute}, 0))
-				kept += (double)(act[k].per_token * dt_dtype_size(act[k].dtype)) /
-					(l->seq_parallel && dt_activation_on_stream(k) ? l->tp : 1);
-	}
-	if (q->fit.account == DT_ACCOUNT_MEGATRON) /* which keeps less of some models, more of others */
+		 (4.0 * dt_optim_states(s.optim.kind) + (e < 4 ? 4 : 0)) / (l->zero >= 1 ? n : 1);
+	dt_layout_stage(l, s.config, 0, &first, &last);
+	for (int i = first; i < last; i++)
+		kept += dt_work_unit(w, i)->kept;
+	if (q->fit.account != DT_ACCOUNT_DT) /* others keep less of some models, more of others */
 		kept *= 0.5;
-	return p * states + tokens * kept * (double)dt_in_flight(l->pp, 0, c->accumulation);
+	return dt_stage_params(w, l, 0) * states + kept * (double)dt_in_flight(l->pp, 0, c->accumulation);
 }
 
 static int take_error(struct dt_err *err, const struct dt_err *from)
@@ -339,11 +342,16 @@ static int choose(const struct dt_plan_query *q, struct list *all, int most, str
 	return 0;
 }
 
-int dt_plan_search(const struct dt_plan_query *q, int most, struct dt_plan *ret, struct dt_err *err)
+int dt_plan_search(const struct dt_plan_query *asked, int most, struct dt_plan *ret, struct dt_err *err)
 {
+	struct dt_work_cache own = {0};
+	struct dt_plan_query query = *asked, *q = &query;
 	struct list all = {0};
 	struct dt_plan p = {.account = q->fit.account};
-	int want = 2 * most + 4, rc = enumerate(q, &p, &all, err);
+	int want = 2 * most + 4, rc;
+
+	q->work = q->work ? q->work : &own;
+	rc = enumerate(q, &p, &all, err);
 
 	p.best = calloc((size_t)want, sizeof(*p.best));
 	if (rc == 0 && !p.best)
@@ -358,6 +366,7 @@ int dt_plan_search(const struct dt_plan_query *q, int most, struct dt_plan *ret,
 		rc = choose(q, &all, want, &p, err);
 	}
 	free(all.c);
+	dt_work_cache_release(&own);
 	if (rc < 0) {
 		dt_plan_release(&p);
 		return rc;

@@ -1,7 +1,7 @@
 /*
  * Which layout: every way to cut a model over the ranks, without those that cannot be, that do not fit, and
- * that another beats. Layouts are first ranked by dt_step_time_quick; memory is worked out from the fastest
- * on, and the best that fit are then timed by their schedule tables.
+ * that another beats. Layouts are first ranked by a quick guess of their step; memory is worked out from the
+ * fastest on, and the best that fit are then timed by their schedule tables.
  */
 #ifndef DT_PLAN_SEARCH_H
 #define DT_PLAN_SEARCH_H
@@ -16,6 +16,7 @@ struct dt_plan_query {
 	int recompute;		 /* -1: any, else enum dt_recompute */
 	uint64_t room;		 /* bytes a rank may hold */
 	bool dt_train;		 /* only what dt-train runs */
+	struct dt_work_cache *work; /* NULL: a search has its own */
 };
 
 struct dt_candidate {

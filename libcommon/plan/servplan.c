@@ -30,18 +30,23 @@ static int memory(const struct dt_serve_query *q, int tp, int64_t seqs, uint64_t
 }
 
 /* What a replica of tp does with seqs sequences at a time. */
-static void rates(const struct dt_serve_query *q, int64_t seqs, struct dt_serve_plan *p)
+static int rates(const struct dt_serve_query *q, int64_t seqs, struct dt_serve_plan *p, struct dt_err *err)
 {
-	double bits = dt_weight_bits((enum dt_weight_format)q->weights), out = (double)q->output;
-	double prefill = dt_prefill_time(q->cluster, &q->config, p->tp, q->prompt, bits);
-	double step = dt_decode_time(q->cluster, &q->config, p->tp, seqs, q->prompt + q->output / 2, bits,
-				     q->cache_bits > 0 ? q->cache_bits : 16);
+	double bits = dt_weight_bits((enum dt_weight_format)q->weights), out = (double)q->output, prefill,
+	       step;
+	int rc = dt_prefill_time(q->cluster, &q->config, p->tp, q->prompt, bits, &prefill, err);
 
+	if (rc == 0)
+		rc = dt_decode_time(q->cluster, &q->config, p->tp, seqs, q->prompt + q->output / 2, bits,
+				    q->cache_bits > 0 ? q->cache_bits : 16, &step, err);
+	if (rc < 0)
+		return rc;
 	p->sequences = seqs;
 	/* In the time of one answer's decode steps, seqs answers are made and as many prompts prefilled. */
 	p->tokens_per_s = (double)seqs * out / (out * step + (double)seqs * prefill);
 	p->tpot_s = (out * step + (double)seqs * prefill) / out;
 	p->ttft_s = 2 * prefill + step; /* its own, half of another's on average, the step under way */
+	return 0;
 }
 
 static int plan_tp(const struct dt_serve_query *q, int tp, struct dt_serve_plan *ret, struct dt_err *err)
@@ -54,10 +59,12 @@ static int plan_tp(const struct dt_serve_query *q, int tp, struct dt_serve_plan 
 		return rc;
 	p.fits = bytes <= q->room;
 	p.peak_bytes = bytes;
-	rates(q, 1, &p);
+	if ((rc = rates(q, 1, &p, err)) < 0)
+		return rc;
 	for (int64_t n = 2; p.fits && n <= MAX_SEQUENCES; n = n < 16 ? n + 1 : n + n / 8) {
 		t = p;
-		rates(q, n, &t);
+		if ((rc = rates(q, n, &t, err)) < 0)
+			return rc;
 		if (memory(q, tp, n, &bytes, NULL) < 0 || bytes > q->room || t.tpot_s > q->tpot_s)
 			break;
 		p = t;

@@ -1,6 +1,7 @@
 #include "plan/stage.h"
 
 #include "kernels/fp8.h"
+#include "model/flops.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -153,10 +154,10 @@ int dt_stage_build(const struct dt_run *r, struct dt_coords at, struct dt_stage 
 }
 
 int dt_stage_build_serving(const struct dt_config *c, enum dt_dtype compute, int64_t rows, int64_t outputs,
-			   struct dt_stage *ret, struct dt_err *err)
+			   int tp, struct dt_stage *ret, struct dt_err *err)
 {
 	const struct dt_run r = {.config = c,
-				 .layout = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1},
+				 .layout = {.dp = 1, .tp = tp, .pp = 1, .cp = 1, .ep = 1},
 				 .microbatch = 1,
 				 .seq = rows,
 				 .compute = compute};
@@ -196,6 +197,24 @@ struct dt_cost_site dt_stage_site(const struct dt_stage *p, const struct dt_run 
 				     .compute = r->compute,
 				     .loss_chunk = p->loss_chunk,
 				     .param = (const int64_t(*)[2])p->shape};
+}
+
+int dt_stage_count_8_bits(const struct dt_run *r, int *ret, struct dt_err *err)
+{
+	struct dt_stage p = {0};
+	const struct maker m = {.r = r, .stage = &p};
+	struct dt_config few;
+	int rc;
+
+	dt_config_short(r->config, &few);
+	rc = dt_graph_build(&few, &p.graph, err);
+	if (rc < 0)
+		return rc;
+	*ret = 0;
+	for (int i = 0; i < p.graph.nnode; i++)
+		*ret += p.graph.node[i].op == DT_OP_LINEAR && in_8_bits(&m, &p.graph.node[i]);
+	dt_graph_release(&p.graph);
+	return 0;
 }
 
 const char *dt_stage_8_bits(const struct dt_stage *p, bool used, char *buf, int *ret_n)

@@ -23,14 +23,19 @@ struct dt_stage {
 
 /* Derives the programs of the rank at these coordinates. */
 int dt_stage_build(const struct dt_run *r, struct dt_coords at, struct dt_stage *ret, struct dt_err *err);
-/* The program of a server's forward pass over `rows` tokens at most, of which `outputs` want logits. */
+/*
+ * The program of a server's forward pass over `rows` tokens at most, of which `outputs` want logits, on the
+ * first of tp ranks.
+ */
 int dt_stage_build_serving(const struct dt_config *c, enum dt_dtype compute, int64_t rows, int64_t outputs,
-			   struct dt_stage *ret, struct dt_err *err);
+			   int tp, struct dt_stage *ret, struct dt_err *err);
 void dt_stage_release(struct dt_stage *p);
 
 /* What the costs of chunk k's nodes depend on; valid as long as p is. */
 struct dt_cost_site dt_stage_site(const struct dt_stage *p, const struct dt_run *r, int k);
 
+/* Linears of a layer of each kind that r would compute in 8 bits. -ENOMEM. */
+int dt_stage_count_8_bits(const struct dt_run *r, int *ret, struct dt_err *err);
 /* The dense linears of a program whose products are in 8 bits (or, used false, that are not): "qkv, o, up and
  * down". n counts them by name. buf has 64 bytes. */
 const char *dt_stage_8_bits(const struct dt_stage *p, bool used, char *buf, int *ret_n);

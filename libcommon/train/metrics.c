@@ -2,6 +2,7 @@
 
 #include "base/progress.h"
 #include "base/tmpfile.h"
+#include "plan/work.h"
 
 #include <errno.h>
 #include <math.h>
@@ -107,7 +108,7 @@ static void put_memory(struct trainer *t, json_t *line)
 int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *err)
 {
 	double step_s = dt_now() - t->t.start, tokens = (double)t->run.global_batch * (double)t->run.seq;
-	double flops = tokens * dt_model_flops_per_token(&t->config, t->run.seq, true);
+	double flops = t->report.step_flops;
 	static const char *const kinds[TR_N] = {"comm_tensor_s", "comm_pipeline_s", "comm_grads_s",
 						"comm_weights_s", "comm_other_s"};
 	struct rusage use;
@@ -210,8 +211,10 @@ static int largest_plan(struct trainer *t, struct dt_err *err)
 
 int metrics_measure(struct trainer *t, struct dt_err *err)
 {
-	int rc = largest_plan(t, err);
+	int rc = dt_run_model_flops(&t->run, &t->report.step_flops, err);
 
+	if (rc == 0)
+		rc = largest_plan(t, err);
 	return rc < 0 ? rc : measure_rate(t, err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

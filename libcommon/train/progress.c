@@ -44,8 +44,7 @@ static int compose(const struct trainer *t, double step_s, char *buf, size_t n)
 	k += snprintf(buf + k, n - (size_t)k, "  %s tok/s",
 		      dt_format_count(tokens / step_s, rate, sizeof(rate)));
 	if (t->report.matmul_rate > 0)
-		mfu = tokens * dt_model_flops_per_token(&t->config, t->run.seq, true) / step_s /
-		      t->report.matmul_rate;
+		mfu = t->report.step_flops / step_s / t->report.matmul_rate;
 	if (mfu > 0)
 		k += snprintf(buf + k, n - (size_t)k, "  MFU %.0f%%", 100 * mfu);
 	if (p->saved)

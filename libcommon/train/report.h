@@ -19,6 +19,7 @@ struct report {
 	struct progress progress;
 	FILE *f;			/* rank 0; NULL: none */
 	double matmul_rate;		/* of all ranks together, flop/s; 0: not measured */
+	double step_flops;		/* that MFU counts, of all ranks */
 	double sheet_rate;		/* likewise as the cards' data sheet has it; 0: not known */
 	double peak_bytes;		/* of the rank whose plan is the largest */
 	double cat_bytes[DT_MEM_CAT_N]; /* of that rank, by category at its peak */

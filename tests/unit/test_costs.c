@@ -2,7 +2,9 @@
  * Costs of nodes: summed over a program they are PaLM's model flops; bytes and messages of one layer against
  * a count by hand; what is computed again costs flops and counts for nothing in MFU.
  */
+#include "model/flops.h"
 #include "plan/stage.h"
+#include "plan/work.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -63,6 +65,29 @@ static void check(double got, double want, double tolerance, const char *what)
 		fail_msg("%s: %.17g where %.17g was expected", what, got, want);
 }
 
+/* Weights of a layer that multiply a token, from the configuration alone. */
+static double weights_of(const struct dt_config *c, int64_t layer)
+{
+	double h = (double)c->hidden, a = (double)c->heads, q = a * (double)c->head_dim;
+	double kv = (double)(c->kv_heads * c->head_dim), nope = (double)(c->head_dim - c->rope_dim);
+	double attn = 2 * h * q + 2 * h * kv, rank = (double)c->kv_rank, from = (double)c->q_rank;
+
+	if (c->kv_rank)
+		attn = (from > 0 ? from * (h + q) : h * q) + h * (rank + (double)c->rope_dim) +
+		       rank * a * (nope + (double)c->v_dim) + a * (double)c->v_dim * h;
+	return attn + (c->gated ? 3 : 2) * h * (double)dt_layer_width(c, layer) +
+	       (dt_layer_has_experts(c, layer) ? h * (double)c->experts : 0);
+}
+
+/* The same of two products of attention over all pairs. */
+static double attention_of(const struct dt_config *c, int64_t layer, int64_t seq)
+{
+	int64_t window = dt_layer_window(c, layer);
+	double span = (double)(window > 0 && window < seq ? window : seq);
+
+	return 2 * span * (double)(c->heads * (c->head_dim + dt_value_dim(c)));
+}
+
 /* 2 flops a matmul weight, 4 s h of attention a layer, three times for training (PaLM, appendix B). */
 static void test_palm(void **state)
 {
@@ -76,10 +101,19 @@ static void test_palm(void **state)
 	for (size_t k = 0; k < sizeof(models) / sizeof(*models); k++) {
 		struct dt_config c;
 		struct dt_run r = run_of(models[k], &c, 2, 512);
-		double tokens = 2 * 512;
+		double tokens = 2 * 512, want = 2 * (double)(c.hidden * c.vocab);
+		struct dt_work w;
 
-		check(sum(&r, (struct dt_coords){0}).model_flops,
-		      tokens * dt_model_flops_per_token(&c, 512, true), 1e-12, models[k]);
+		for (int64_t i = 0; i < c.layers; i++)
+			want += 2 * weights_of(&c, i) + attention_of(&c, i, 512);
+		check(sum(&r, (struct dt_coords){0}).model_flops, 3 * tokens * want, 1e-12, models[k]);
+		/* sums over a short model, as many times as there are layers like its own */
+		check(dt_model_flops_per_token(&c, 512, false), want, 1e-12, models[k]);
+		r.layout.tp = 2;
+		assert_int_equal(dt_work_open(&r, &w, NULL), 0);
+		check(w.model_flops, 3 * tokens * want, 1e-12, models[k]);
+		dt_work_release(&w);
+		r.layout.tp = 1;
 		if (k < 2)
 			check(sum(&r, (struct dt_coords){0}).model_flops,
 			      3 * tokens * (2 * weights[k] + attention[k]), 1e-12, models[k]);

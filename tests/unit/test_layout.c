@@ -1,4 +1,5 @@
 /* The layout string, placement of ranks, stages, and each rank's share of the parameters. */
+#include "model/flops.h"
 #include "plan/layout.h"
 
 #include <errno.h>

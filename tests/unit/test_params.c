@@ -1,4 +1,5 @@
 /* The parameter table against published counts and closed forms; cuts; flops. */
+#include "model/flops.h"
 #include "model/net.h"
 #include "model/params.h"
 

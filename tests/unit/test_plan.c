@@ -128,10 +128,13 @@ static void quick_is_the_table(void **state)
 				   .optim.kind = DT_OPTIM_ADAMW,
 				   .pipeline = DT_PIPE_1F1B};
 		struct dt_step_time a, b;
+		struct dt_work w;
 
 		dt_layout_parse("pp4", &s.layout, NULL);
 		assert_int_equal(dt_step_time(&cl, &s, &dt_stack_dt, &a, NULL), 0);
-		assert_int_equal(dt_step_time_quick(&cl, &s, &dt_stack_dt, &b, NULL), 0);
+		assert_int_equal(dt_step_work(&s, &dt_stack_dt, &w, NULL), 0);
+		assert_int_equal(dt_step_time_of(&cl, &s, &dt_stack_dt, &w, false, &b, NULL), 0);
+		dt_work_release(&w);
 		assert_true(fabs(a.step / b.step - 1) < 0.02);
 		assert_true(fabs(a.bubble - 3.0 / (m + 3)) < 0.01);
 	}

@@ -2,6 +2,7 @@
  * Every number that others published about memory and that this program claims to reproduce: by which
  * account, to the digits printed. Sources stand at each group. A last test counts the numbers.
  */
+#include "model/flops.h"
 #include "plan/cluster.h"
 #include "plan/fit.h"
 #include "plan/steptime.h"

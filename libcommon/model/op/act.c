@@ -1,5 +1,6 @@
 /* Activation functions: y = f(u), and y = f(gate) up of gated MLPs. */
 #include "model/op/rule.h"
+#include "model/op/timed.h"
 
 void dt_shape_act(struct dt_lower *lo, struct dt_node *n)
 {
@@ -37,5 +38,25 @@ void dt_shape_gated(struct dt_lower *lo, struct dt_node *n)
 void dt_back_gated(struct dt_lower *lo, const struct dt_node *n)
 {
 	backward(lo, n, DT_OP_GATED_B);
+}
+
+void dt_timed_act(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
+{
+	dt_timed_over(s, t, DT_T_ACT, n->out[0]);
+}
+
+void dt_timed_act_b(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
+{
+	dt_timed_over(s, t, DT_T_ACT_B, n->in[0]);
+}
+
+void dt_timed_gated(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
+{
+	dt_timed_over(s, t, DT_T_GATED, n->out[0]);
+}
+
+void dt_timed_gated_b(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
+{
+	dt_timed_over(s, t, DT_T_GATED_B, n->in[0]);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

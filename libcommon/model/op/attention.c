@@ -1,6 +1,6 @@
 /* Heads: their norm, their rotation, their attention, all over one matrix of queries, keys and values. */
-#include "model/op/cost.h"
 #include "model/op/rule.h"
+#include "model/op/timed.h"
 
 void dt_shape_heads_norm(struct dt_lower *lo, struct dt_node *n)
 {
@@ -111,6 +111,13 @@ static struct dt_node_cost products(const struct dt_cost_site *s, const struct d
 	double d = (double)a->head_dim, v = (double)a->value_dim, heads = (double)a->heads;
 	struct dt_node_cost r = dt_cost_move(s, n);
 
+	r.kind = DT_COST_ATTENTION;
+	if (s->context > 0) {
+		span = a->window > 0 && a->window < s->context ? (double)a->window : (double)s->context;
+		r.flops = r.model_flops = 2 * heads * rows * span * (d + v);
+		r.read += rows * span * s->cache_row;
+		return r;
+	}
 	r.flops = 2 * heads * rows / seq * pairs(seq, (double)a->window) * (keys * d + values * v);
 	r.model_flops = model * 2 * heads * rows * span * (d + v);
 	return r;
@@ -124,5 +131,41 @@ struct dt_node_cost dt_cost_attention(const struct dt_cost_site *s, const struct
 struct dt_node_cost dt_cost_attention_b(const struct dt_cost_site *s, const struct dt_node *n)
 {
 	return products(s, n, 3, 2, 2); /* q k^T, ds k, ds^T q; do v^T, p^T do */
+}
+
+/* ---- as measured ---- */
+
+void dt_timed_heads_norm(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
+{
+	dt_timed_over(s, t, DT_T_RMSNORM, n->out[1] >= 0 ? n->out[1] : n->in[0]);
+}
+
+void dt_timed_heads_norm_b(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
+{
+	dt_timed_over(s, t, DT_T_RMSNORM_B, n->in[1]);
+}
+
+void dt_timed_rope(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
+{
+	dt_timed_put(t, DT_T_ROPE, 1, (double)dt_value_rows(s->p, n->in[0]),
+		     (double)((n->attr.heads + n->attr.kv_heads) * n->attr.head_dim), 1);
+}
+
+static void attention(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t,
+		      enum dt_timed op)
+{
+	double batch = (double)s->p->rows[DT_ROWS_ALL] / (double)s->seq;
+
+	dt_timed_put(t, op, 1, batch * (double)n->attr.heads, (double)s->seq, (double)n->attr.head_dim);
+}
+
+void dt_timed_attention(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
+{
+	attention(s, n, t, DT_T_ATTENTION);
+}
+
+void dt_timed_attention_b(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
+{
+	attention(s, n, t, DT_T_ATTENTION_B);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -24,9 +24,16 @@ double dt_cost_numel(const struct dt_cost_site *s, const struct dt_node *n, int 
 	return sum;
 }
 
+struct dt_node_cost dt_cost_product(struct dt_node_cost r, double rows, double numel)
+{
+	r.flops = r.model_flops = 2 * rows * numel;
+	r.kind = DT_COST_PRODUCT;
+	return r;
+}
+
 struct dt_node_cost dt_cost_move(const struct dt_cost_site *s, const struct dt_node *n)
 {
-	struct dt_node_cost r = {.read = dt_cost_numel(s, n, 0, DT_NODE_PARAM) * dt_dtype_size(s->compute)};
+	struct dt_node_cost r = {.read = dt_cost_numel(s, n, 0, DT_NODE_PARAM) * dt_cost_weight(s)};
 
 	for (int i = 0; i < DT_NODE_IN; i++)
 		r.read += dt_cost_bytes(s, n->in[i]);

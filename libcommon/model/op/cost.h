@@ -8,6 +8,9 @@
 
 #include "model/program.h"
 
+/* What bounds a node besides memory: nothing, products of matrices (also of 8-bit floats), attention. */
+enum dt_cost_kind { DT_COST_PASS, DT_COST_PRODUCT, DT_COST_PRODUCT8, DT_COST_ATTENTION };
+
 enum dt_message { DT_MSG_NONE, DT_MSG_ALL_REDUCE, DT_MSG_GATHER, DT_MSG_REDUCE_SCATTER };
 
 struct dt_node_cost {
@@ -23,16 +26,24 @@ struct dt_node_cost {
 	double model_flops;
 	/* Bytes of operands, each once; the first microbatch of a step overwrites weight gradients. */
 	double read, written;
+	double passes; /* of these, bytes that no product of the node reads or writes: passes before or behind it */
+	enum dt_cost_kind kind;
 	enum dt_message message;
 	double message_bytes; /* of the whole tensor: all ranks' parts of what is gathered or scattered */
 };
 
 struct dt_cost_site { /* what a node does not say itself */
 	const struct dt_prog *p;
-	int64_t seq;		   /* tokens a sequence */
-	int tp;			   /* tensor-parallel ranks */
-	enum dt_dtype compute;	   /* of weights; their gradients are f32 */
-	int64_t loss_chunk;	   /* rows of logits at a time */
+	int64_t seq;	       /* tokens a sequence */
+	int tp;		       /* tensor-parallel ranks */
+	enum dt_dtype compute; /* of weights; their gradients are f32 */
+	int64_t loss_chunk;    /* rows of logits at a time */
+	/*
+	 * Serving; 0 while training. Each row is a sequence's next token that sees `context` keys, and so many
+	 * bytes of a cache are read a key, layer and sequence. weight_bytes: an element of a matrix as kept.
+	 */
+	int64_t context;
+	double cache_row, weight_bytes;
 	const int64_t (*param)[2]; /* rows and columns of tensors, by local number */
 };
 
@@ -42,9 +53,16 @@ const char *dt_message_name(enum dt_message m);
 
 /* ---- for the ops ---- */
 
+/* A product of a matrix with `numel` elements, once for each row. */
+struct dt_node_cost dt_cost_product(struct dt_node_cost r, double rows, double numel);
 double dt_cost_bytes(const struct dt_cost_site *s, int value);
 /* Elements of the node's tensors param[first .. last). */
 double dt_cost_numel(const struct dt_cost_site *s, const struct dt_node *n, int first, int last);
+/* Bytes of an element of a weight. */
+static inline double dt_cost_weight(const struct dt_cost_site *s)
+{
+	return s->weight_bytes > 0 ? s->weight_bytes : (double)dt_dtype_size(s->compute);
+}
 /* Every value and weight read, every result written. */
 struct dt_node_cost dt_cost_move(const struct dt_cost_site *s, const struct dt_node *n);
 /* The same where gradients of the node's tensors are added to. */
@@ -54,7 +72,7 @@ typedef struct dt_node_cost dt_cost_of(const struct dt_cost_site *s, const struc
 dt_cost_of dt_cost_embed, dt_cost_embed_b, dt_cost_linear, dt_cost_colsum, dt_cost_dw, dt_cost_dx,
 	dt_cost_quantize, dt_cost_linear8, dt_cost_dx8, dt_cost_dw8, dt_cost_attention, dt_cost_attention_b,
 	dt_cost_route, dt_cost_route_b, dt_cost_experts, dt_cost_experts_dx, dt_cost_experts_dw, dt_cost_loss,
-	dt_cost_enter, dt_cost_leave, dt_cost_conv, dt_cost_batch_norm, dt_cost_batch_norm_b,
+	dt_cost_head, dt_cost_enter, dt_cost_leave, dt_cost_conv, dt_cost_batch_norm, dt_cost_batch_norm_b,
 	dt_cost_classify;
 
 #endif

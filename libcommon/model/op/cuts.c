@@ -3,8 +3,8 @@
  * 2022, section 4.2.2). Entering a cut part costs nothing forward, or an all-gather where the stream is
  * cut; leaving it is an all-reduce, or a reduce-scatter. Each is the other's backward.
  */
-#include "model/op/cost.h"
 #include "model/op/rule.h"
+#include "model/op/timed.h"
 
 void dt_shape_enter(struct dt_lower *lo, struct dt_node *n)
 {
@@ -82,5 +82,10 @@ struct dt_node_cost dt_cost_leave(const struct dt_cost_site *s, const struct dt_
 	r.message = cut ? DT_MSG_REDUCE_SCATTER : DT_MSG_ALL_REDUCE;
 	r.message_bytes = dt_cost_bytes(s, n->in[0]);
 	return r;
+}
+
+void dt_timed_add(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
+{
+	dt_timed_over(s, t, DT_T_ADD, n->out[0]);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

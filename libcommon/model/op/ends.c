@@ -1,6 +1,8 @@
 /* The two ends of a model: embeddings of tokens, and the head with its loss. */
-#include "model/op/cost.h"
 #include "model/op/rule.h"
+#include "model/op/timed.h"
+
+#include <math.h>
 
 void dt_shape_embed(struct dt_lower *lo, struct dt_node *n)
 {
@@ -87,11 +89,54 @@ struct dt_node_cost dt_cost_loss(const struct dt_cost_site *s, const struct dt_n
 				 .written = 4 * logits + dlogits + 4 * chunks * head +
 					    dt_cost_bytes(s, n->out[0])};
 
-	r.flops = r.model_flops = 3 * 2 * rows * head;
-	if (s->tp > 1) { /* a row's maximum, sum and target's logit */
+	r = dt_cost_product(r, 3 * rows, head);
+	r.passes = 2 * 4 * logits + dlogits; /* read for the maximum and the sum, and for the gradient */
+	if (s->tp > 1) {		     /* a row's maximum, sum and target's logit */
 		r.message = DT_MSG_ALL_REDUCE;
 		r.message_bytes = 3 * 4 * rows;
 	}
 	return r;
+}
+
+/* Logits of the rows that are wanted, which are written where the caller wants them. */
+struct dt_node_cost dt_cost_head(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	struct dt_node_cost r = dt_cost_move(s, n);
+	double rows = (double)dt_value_rows(s->p, n->out[0]);
+
+	r.written += 4 * rows * (double)s->param[n->param[0]][0];
+	return dt_cost_product(r, rows, dt_cost_numel(s, n, 0, 1));
+}
+
+/* ---- as measured ---- */
+
+void dt_timed_embed(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
+{
+	dt_timed_over(s, t, DT_T_EMBED, n->out[0]);
+}
+
+void dt_timed_embed_b(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
+{
+	dt_timed_over(s, t, DT_T_EMBED_B, n->in[0]);
+}
+
+/* Whole chunks of rows, and what is left. */
+void dt_timed_loss(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
+{
+	double h = (double)s->p->value[n->in[0]].cols, v = (double)s->p->value[n->out[1]].cols;
+	double all = (double)dt_value_rows(s->p, n->in[0]), chunk = (double)s->loss_chunk;
+	double whole = floor(all / chunk), rest = all - whole * chunk;
+
+	for (int i = 0; i < 2; i++) {
+		double times = i ? rest > 0 : whole, rows = i ? rest : chunk;
+
+		if (times <= 0)
+			continue;
+		dt_timed_put(t, DT_T_HEAD, times, rows, v, h);
+		dt_timed_put(t, DT_T_CE, times, rows, v, 1);
+		dt_timed_put(t, DT_T_HEAD_X, times, rows, v, h);
+		dt_timed_put(t, DT_T_HEAD_W, times, rows, v, h);
+		t->part[t->n - 1].more = DT_T_HEAD_ADD;
+	}
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -2,8 +2,8 @@
  * y = x w^T + b over one to three tensors joined along their rows. Backward: db += columns of dy, dw +=
  * dy^T x, dx = dy w. In 8 bits (kernels/fp8.h) operands are quantised first, and products take those.
  */
-#include "model/op/cost.h"
 #include "model/op/rule.h"
+#include "model/op/timed.h"
 
 #include <string.h>
 
@@ -206,16 +206,10 @@ void dt_shape_linear_gated(struct dt_lower *lo, struct dt_node *n)
 	n->out[1] = dt_lo_value(lo, "act", n->unit, u.dtype, u.rows, u.mul, u.cols / 2);
 }
 
-/* A product of a matrix with `numel` elements, once for each row. */
-static struct dt_node_cost product(struct dt_node_cost r, double rows, double numel)
-{
-	r.flops = r.model_flops = 2 * rows * numel;
-	return r;
-}
-
 struct dt_node_cost dt_cost_linear(const struct dt_cost_site *s, const struct dt_node *n)
 {
-	return product(dt_cost_move(s, n), (double)dt_value_rows(s->p, n->out[0]), dt_cost_numel(s, n, 0, 3));
+	return dt_cost_product(dt_cost_move(s, n), (double)dt_value_rows(s->p, n->out[0]),
+			       dt_cost_numel(s, n, 0, 3));
 }
 
 struct dt_node_cost dt_cost_dx(const struct dt_cost_site *s, const struct dt_node *n)
@@ -235,7 +229,8 @@ static struct dt_node_cost gradient(const struct dt_cost_site *s, const struct d
 
 struct dt_node_cost dt_cost_dw(const struct dt_cost_site *s, const struct dt_node *n)
 {
-	return product(gradient(s, n), (double)dt_value_rows(s->p, n->in[0]), dt_cost_numel(s, n, 0, 3));
+	return dt_cost_product(gradient(s, n), (double)dt_value_rows(s->p, n->in[0]),
+			       dt_cost_numel(s, n, 0, 3));
 }
 
 struct dt_node_cost dt_cost_colsum(const struct dt_cost_site *s, const struct dt_node *n)
@@ -259,8 +254,10 @@ static struct dt_node_cost product8(const struct dt_cost_site *s, const struct d
 {
 	struct dt_node_cost r = dt_cost_move(s, n);
 
-	r.read -= dt_cost_numel(s, n, 0, 3) * dt_dtype_size(s->compute);
-	return product(r, rows, dt_cost_numel(s, n, 0, 3));
+	r.read -= dt_cost_numel(s, n, 0, 3) * dt_cost_weight(s);
+	r = dt_cost_product(r, rows, dt_cost_numel(s, n, 0, 3));
+	r.kind = DT_COST_PRODUCT8;
+	return r;
 }
 
 struct dt_node_cost dt_cost_linear8(const struct dt_cost_site *s, const struct dt_node *n)
@@ -275,6 +272,44 @@ struct dt_node_cost dt_cost_dx8(const struct dt_cost_site *s, const struct dt_no
 
 struct dt_node_cost dt_cost_dw8(const struct dt_cost_site *s, const struct dt_node *n)
 {
-	return product(gradient(s, n), (double)s->p->rows[DT_ROWS_ALL], dt_cost_numel(s, n, 0, 3));
+	struct dt_node_cost r =
+		dt_cost_product(gradient(s, n), (double)s->p->rows[DT_ROWS_ALL], dt_cost_numel(s, n, 0, 3));
+
+	r.kind = DT_COST_PRODUCT8;
+	return r;
+}
+
+/* ---- as measured ---- */
+
+static void product(const struct dt_cost_site *s, struct dt_timed_list *t, enum dt_timed op, int rows_of,
+		    int first, int second)
+{
+	dt_timed_put(t, op, 1, (double)dt_value_rows(s->p, rows_of), (double)s->p->value[first].cols,
+		     (double)s->p->value[second].cols);
+}
+
+void dt_timed_linear(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
+{
+	product(s, t, DT_T_MUL, n->in[0], n->out[0], n->in[0]);
+	if (n->op == DT_OP_LINEAR_ACT)
+		dt_timed_over(s, t, DT_T_ACT, n->out[0]);
+}
+
+void dt_timed_dx(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
+{
+	product(s, t, DT_T_MUL_X, n->in[0], n->out[0], n->in[0]);
+	if (n->op == DT_OP_DX_ACT)
+		dt_timed_over(s, t, DT_T_ACT_B, n->out[0]);
+}
+
+void dt_timed_dw(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
+{
+	product(s, t, DT_T_MUL_W, n->in[0], n->in[0], n->in[1]);
+	t->part[0].more = DT_T_MUL_ADD;
+}
+
+void dt_timed_colsum(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
+{
+	dt_timed_over(s, t, DT_T_COLSUM, n->in[0]);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

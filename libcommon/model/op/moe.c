@@ -2,9 +2,10 @@
  * Mixtures of experts: each row goes to `used` of the experts. A choice is one row at one expert; choices are
  * sorted by expert, so that one product serves all of them. Rows of experts are choices x columns.
  */
-#include "model/op/cost.h"
 #include "model/op/rule.h"
+#include "model/op/timed.h"
 
+#include <math.h>
 #include <string.h>
 
 void dt_shape_route(struct dt_lower *lo, struct dt_node *n)
@@ -101,39 +102,46 @@ void dt_back_combine(struct dt_lower *lo, const struct dt_node *n)
 		dt_lo_add_grad(lo, n->in[3], dy);
 }
 
-static struct dt_node_cost products(struct dt_node_cost r, double flops)
-{
-	r.flops = r.model_flops = flops;
-	return r;
-}
-
 /* Scores of all experts. */
 struct dt_node_cost dt_cost_route(const struct dt_cost_site *s, const struct dt_node *n)
 {
-	return products(dt_cost_move(s, n),
-			2 * (double)dt_value_rows(s->p, n->in[0]) * dt_cost_numel(s, n, 0, 1));
+	return dt_cost_product(dt_cost_move(s, n), (double)dt_value_rows(s->p, n->in[0]),
+			       dt_cost_numel(s, n, 0, 1));
 }
 
 struct dt_node_cost dt_cost_route_b(const struct dt_cost_site *s, const struct dt_node *n)
 {
-	return products(dt_cost_move_add(s, n),
-			4 * (double)dt_value_rows(s->p, n->in[3]) * dt_cost_numel(s, n, 0, 1));
+	return dt_cost_product(dt_cost_move_add(s, n), 2 * (double)dt_value_rows(s->p, n->in[3]),
+			       dt_cost_numel(s, n, 0, 1));
 }
 
 /* Choices are spread evenly over experts: those of this rank multiply as many rows as it has choices. */
-static double of_choices(const struct dt_cost_site *s, const struct dt_node *n, int v)
+static struct dt_node_cost of_choices(const struct dt_cost_site *s, const struct dt_node *n,
+				      struct dt_node_cost r, int v)
 {
-	return 2 * (double)(dt_value_rows(s->p, v) * s->p->value[v].cols * s->param[n->param[0]][1]);
+	return dt_cost_product(r, (double)dt_value_rows(s->p, v),
+			       (double)(s->p->value[v].cols * s->param[n->param[0]][1]));
+}
+
+/* Experts that at least one row is sent to, were rows sent at random: only these are read. */
+static struct dt_node_cost met(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	struct dt_node_cost r = dt_cost_move(s, n);
+	double missed =
+		pow(1 - (double)n->attr.used / (double)n->attr.experts, (double)s->p->rows[DT_ROWS_ALL]);
+
+	r.read -= missed * dt_cost_numel(s, n, 0, 3) * dt_cost_weight(s);
+	return r;
 }
 
 struct dt_node_cost dt_cost_experts(const struct dt_cost_site *s, const struct dt_node *n)
 {
-	return products(dt_cost_move(s, n), of_choices(s, n, n->out[0]));
+	return of_choices(s, n, met(s, n), n->out[0]);
 }
 
 struct dt_node_cost dt_cost_experts_dx(const struct dt_cost_site *s, const struct dt_node *n)
 {
-	return products(dt_cost_move(s, n), of_choices(s, n, n->in[0]));
+	return of_choices(s, n, met(s, n), n->in[0]);
 }
 
 struct dt_node_cost dt_cost_experts_dw(const struct dt_cost_site *s, const struct dt_node *n)
@@ -141,8 +149,56 @@ struct dt_node_cost dt_cost_experts_dw(const struct dt_cost_site *s, const struc
 	struct dt_node_cost r = dt_cost_move(s, n);
 	double numel = dt_cost_numel(s, n, 0, 3);
 
-	r.read -= numel * dt_dtype_size(s->compute);
+	r.read -= numel * dt_cost_weight(s);
 	r.written += 4 * numel;
-	return products(r, of_choices(s, n, n->in[0]));
+	return of_choices(s, n, r, n->in[0]);
+}
+
+/* ---- as measured ---- */
+
+void dt_timed_route(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
+{
+	dt_timed_put(t, DT_T_MUL, 1, (double)dt_value_rows(s->p, n->in[0]), (double)n->attr.experts,
+		     (double)s->p->value[n->in[0]].cols);
+}
+
+void dt_timed_route_b(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
+{
+	double rows = (double)dt_value_rows(s->p, n->in[3]), in = (double)s->p->value[n->in[3]].cols,
+	       experts = (double)n->attr.experts;
+
+	dt_timed_put(t, DT_T_MUL_X, 1, rows, in, experts);
+	dt_timed_put(t, DT_T_MUL_W, 1, rows, experts, in);
+	t->part[1].more = DT_T_MUL_ADD;
+}
+
+/* One product for each of this rank's experts, with its share of the choices in v. */
+static void each(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t,
+		 enum dt_timed op, int v)
+{
+	double in = (double)s->param[n->param[0]][1], out = (double)s->p->value[v].cols, rows = 0, local;
+
+	for (int i = 0; i < 3; i++)
+		if (n->param[i] >= 0)
+			rows += (double)s->param[n->param[i]][0];
+	local = rows / out;
+	dt_timed_put(t, op, local, (double)dt_value_rows(s->p, v) / local, op == DT_T_MUL_X ? in : out,
+		     op == DT_T_MUL_X ? out : in);
+}
+
+void dt_timed_experts(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
+{
+	each(s, n, t, DT_T_MUL, n->out[0]);
+}
+
+void dt_timed_experts_dx(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
+{
+	each(s, n, t, DT_T_MUL_X, n->in[0]);
+}
+
+void dt_timed_experts_dw(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
+{
+	each(s, n, t, DT_T_MUL_W, n->in[0]);
+	t->part[0].more = DT_T_MUL_ADD;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -3,6 +3,7 @@
  * has in the same pass over memory; x and delta share the result.
  */
 #include "model/op/rule.h"
+#include "model/op/timed.h"
 
 void dt_shape_norm(struct dt_lower *lo, struct dt_node *n)
 {
@@ -48,5 +49,15 @@ void dt_back_norm(struct dt_lower *lo, const struct dt_node *n)
 		if (n->in[1] >= 0)
 			dt_lo_add_grad(lo, n->in[1], dx);
 	}
+}
+
+void dt_timed_norm(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
+{
+	dt_timed_over(s, t, n->attr.layernorm ? DT_T_LAYERNORM : DT_T_RMSNORM, n->out[0]);
+}
+
+void dt_timed_norm_b(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
+{
+	dt_timed_over(s, t, n->attr.layernorm ? DT_T_LAYERNORM_B : DT_T_RMSNORM_B, n->in[0]);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

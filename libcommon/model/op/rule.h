@@ -3,6 +3,7 @@
  *   shape     gives a forward node its results: their types, rows and columns on this rank
  *   backward  appends the nodes of its backward to the program; NULL: it has none yet
  *   cost      flops, bytes and message of a node (model/op/cost.h); NULL: operands are moved, that is all
+ *   timed     the measured operations it consists of (model/op/timed.h); NULL: its cost has to do
  * A backward rule asks for what it needs of forward by dt_lo_need; that alone is kept.
  */
 #ifndef DT_MODEL_RULE_H
@@ -41,10 +42,12 @@ struct dt_lower {
 
 struct dt_cost_site;
 struct dt_node_cost;
+struct dt_timed_list;
 struct dt_op_rule {
 	void (*shape)(struct dt_lower *lo, struct dt_node *n);
 	void (*backward)(struct dt_lower *lo, const struct dt_node *n);
 	struct dt_node_cost (*cost)(const struct dt_cost_site *s, const struct dt_node *n);
+	void (*timed)(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t);
 };
 
 int dt_lo_value(struct dt_lower *lo, const char *name, int unit, enum dt_dtype dtype, enum dt_rows rows,

@@ -1,27 +1,27 @@
 /* The rules, by op. */
-#include "model/op/cost.h"
 #include "model/op/rule.h"
+#include "model/op/timed.h"
 
 const struct dt_op_rule dt_op_rules[DT_OP_N] = {
-	[DT_OP_EMBED] = {dt_shape_embed, dt_back_embed, dt_cost_embed},
-	[DT_OP_NORM] = {dt_shape_norm, dt_back_norm},
-	[DT_OP_LINEAR] = {dt_shape_linear, dt_back_linear, dt_cost_linear},
-	[DT_OP_LINEAR_ACT] = {dt_shape_linear_act, dt_back_linear_act, dt_cost_linear},
+	[DT_OP_EMBED] = {dt_shape_embed, dt_back_embed, dt_cost_embed, dt_timed_embed},
+	[DT_OP_NORM] = {dt_shape_norm, dt_back_norm, NULL, dt_timed_norm},
+	[DT_OP_LINEAR] = {dt_shape_linear, dt_back_linear, dt_cost_linear, dt_timed_linear},
+	[DT_OP_LINEAR_ACT] = {dt_shape_linear_act, dt_back_linear_act, dt_cost_linear, dt_timed_linear},
 	[DT_OP_LINEAR_GATED] = {dt_shape_linear_gated, NULL, dt_cost_linear},
-	[DT_OP_HEADS_NORM] = {dt_shape_heads_norm, dt_back_heads_norm},
-	[DT_OP_ROPE] = {dt_shape_rope, dt_back_rope},
-	[DT_OP_ATTENTION] = {dt_shape_attention, dt_back_attention, dt_cost_attention},
-	[DT_OP_ACT] = {dt_shape_act, dt_back_act},
-	[DT_OP_GATED] = {dt_shape_gated, dt_back_gated},
+	[DT_OP_HEADS_NORM] = {dt_shape_heads_norm, dt_back_heads_norm, NULL, dt_timed_heads_norm},
+	[DT_OP_ROPE] = {dt_shape_rope, dt_back_rope, NULL, dt_timed_rope},
+	[DT_OP_ATTENTION] = {dt_shape_attention, dt_back_attention, dt_cost_attention, dt_timed_attention},
+	[DT_OP_ACT] = {dt_shape_act, dt_back_act, NULL, dt_timed_act},
+	[DT_OP_GATED] = {dt_shape_gated, dt_back_gated, NULL, dt_timed_gated},
 	[DT_OP_LATENT_JOIN] = {dt_shape_latent_join, dt_back_latent_join},
-	[DT_OP_ROUTE] = {dt_shape_route, dt_back_route, dt_cost_route},
-	[DT_OP_EXPERTS] = {dt_shape_experts, dt_back_experts, dt_cost_experts},
+	[DT_OP_ROUTE] = {dt_shape_route, dt_back_route, dt_cost_route, dt_timed_route},
+	[DT_OP_EXPERTS] = {dt_shape_experts, dt_back_experts, dt_cost_experts, dt_timed_experts},
 	[DT_OP_COMBINE] = {dt_shape_combine, dt_back_combine},
-	[DT_OP_LOSS] = {dt_shape_loss, dt_back_loss, dt_cost_loss},
-	[DT_OP_HEAD] = {dt_shape_head, NULL, dt_cost_linear},
+	[DT_OP_LOSS] = {dt_shape_loss, dt_back_loss, dt_cost_loss, dt_timed_loss},
+	[DT_OP_HEAD] = {dt_shape_head, NULL, dt_cost_head},
 	[DT_OP_ENTER] = {dt_shape_enter, dt_back_enter, dt_cost_enter},
 	[DT_OP_LEAVE] = {dt_shape_leave, dt_back_leave, dt_cost_leave},
-	[DT_OP_ADD] = {dt_shape_add, dt_back_add},
+	[DT_OP_ADD] = {dt_shape_add, dt_back_add, NULL, dt_timed_add},
 	[DT_OP_PIXELS] = {dt_shape_pixels, NULL},
 	[DT_OP_CONV] = {dt_shape_conv, dt_back_conv, dt_cost_conv},
 	[DT_OP_BATCH_NORM] = {dt_shape_batch_norm, dt_back_batch_norm, dt_cost_batch_norm},
@@ -37,17 +37,20 @@ const struct dt_op_rule dt_op_rules[DT_OP_N] = {
 	[DT_OP_LINEAR8] = {.cost = dt_cost_linear8},
 	[DT_OP_DX8] = {.cost = dt_cost_dx8},
 	[DT_OP_DW8] = {.cost = dt_cost_dw8},
-	[DT_OP_EMBED_B] = {.cost = dt_cost_embed_b},
-	[DT_OP_NORM_B] = {.cost = dt_cost_move_add},
-	[DT_OP_COLSUM] = {.cost = dt_cost_colsum},
-	[DT_OP_DW] = {.cost = dt_cost_dw},
-	[DT_OP_DX] = {.cost = dt_cost_dx},
-	[DT_OP_DX_ACT] = {.cost = dt_cost_dx},
-	[DT_OP_HEADS_NORM_B] = {.cost = dt_cost_move_add},
-	[DT_OP_ATTENTION_B] = {.cost = dt_cost_attention_b},
-	[DT_OP_ROUTE_B] = {.cost = dt_cost_route_b},
-	[DT_OP_EXPERTS_DX] = {.cost = dt_cost_experts_dx},
-	[DT_OP_EXPERTS_DW] = {.cost = dt_cost_experts_dw},
+	[DT_OP_EMBED_B] = {.cost = dt_cost_embed_b, .timed = dt_timed_embed_b},
+	[DT_OP_NORM_B] = {.cost = dt_cost_move_add, .timed = dt_timed_norm_b},
+	[DT_OP_COLSUM] = {.cost = dt_cost_colsum, .timed = dt_timed_colsum},
+	[DT_OP_DW] = {.cost = dt_cost_dw, .timed = dt_timed_dw},
+	[DT_OP_DX] = {.cost = dt_cost_dx, .timed = dt_timed_dx},
+	[DT_OP_DX_ACT] = {.cost = dt_cost_dx, .timed = dt_timed_dx},
+	[DT_OP_HEADS_NORM_B] = {.cost = dt_cost_move_add, .timed = dt_timed_heads_norm_b},
+	[DT_OP_ROPE_B] = {.timed = dt_timed_rope},
+	[DT_OP_ATTENTION_B] = {.cost = dt_cost_attention_b, .timed = dt_timed_attention_b},
+	[DT_OP_ACT_B] = {.timed = dt_timed_act_b},
+	[DT_OP_GATED_B] = {.timed = dt_timed_gated_b},
+	[DT_OP_ROUTE_B] = {.cost = dt_cost_route_b, .timed = dt_timed_route_b},
+	[DT_OP_EXPERTS_DX] = {.cost = dt_cost_experts_dx, .timed = dt_timed_experts_dx},
+	[DT_OP_EXPERTS_DW] = {.cost = dt_cost_experts_dw, .timed = dt_timed_experts_dw},
 };
 
 struct dt_node_cost dt_step_cost(const struct dt_cost_site *s, const struct dt_step *step)
@@ -58,5 +61,15 @@ struct dt_node_cost dt_step_cost(const struct dt_cost_site *s, const struct dt_s
 	if (step->again)
 		r.model_flops = 0;
 	return r;
+}
+
+bool dt_step_timed(const struct dt_cost_site *s, const struct dt_step *step, struct dt_timed_list *ret)
+{
+	dt_timed_of *of = dt_op_rules[step->n.op].timed;
+
+	ret->n = 0;
+	if (of)
+		of(s, &step->n, ret);
+	return ret->n > 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,184 @@
+/*
+ * Seconds of nodes: measured operations where there are some (plan/optimes.h), else the roofline; messages by
+ * the links. A layer is the sum over its nodes.
+ */
+#include "plan/stepcost.h"
+
+#include <math.h>
+
+struct dt_device dt_device_for(const struct dt_cluster *c, int n, enum dt_dtype compute)
+{
+	struct dt_device d = dt_cluster_rank_device(c, n);
+
+	if (compute == DT_F32) /* half the width, a third of what 16-bit units reach */
+		d.peak_flops *= c->cores ? 0.5 : 0.0625;
+	return d;
+}
+
+void dt_step_model_init(struct dt_step_model *m, const struct dt_cluster *c, const struct dt_run *s,
+			const struct dt_stack *stack, const struct dt_work *work)
+{
+	int world = dt_layout_world(&s->layout);
+
+	*m = (struct dt_step_model){.c = c, .s = s, .stack = stack, .work = work};
+	m->here = world < c->gpus_a_node ? world : c->gpus_a_node;
+	m->dev = dt_device_for(c, m->here, s->compute);
+	/* Latent attention has products of other shapes; f16 and 8 bits go another way. */
+	m->measured = c->ops && c->cores && !s->config->kv_rank && s->compute != DT_F16 && !s->fp8;
+}
+
+static double flops_a_second(const struct dt_device *d, enum dt_cost_kind kind)
+{
+	switch (kind) {
+	case DT_COST_PRODUCT8:
+		return d->peak_fp8 * d->matmul_eff;
+	case DT_COST_ATTENTION:
+		return d->peak_flops * d->attention_eff;
+	default:
+		return d->peak_flops * d->matmul_eff;
+	}
+}
+
+double dt_node_seconds(const struct dt_device *d, const struct dt_node_cost *cost)
+{
+	double bw = d->mem_bw * d->mem_eff, bytes = cost->read + cost->written - cost->passes;
+
+	return fmax(cost->flops / flops_a_second(d, cost->kind), bytes / bw) + cost->passes / bw + d->op_s;
+}
+
+double dt_message_seconds(const struct dt_cluster *c, const struct dt_node_cost *cost, int tp)
+{
+	static const enum dt_collective as[] = {[DT_MSG_ALL_REDUCE] = DT_COLL_ALL_REDUCE,
+						[DT_MSG_GATHER] = DT_COLL_ALL_GATHER,
+						[DT_MSG_REDUCE_SCATTER] = DT_COLL_REDUCE_SCATTER};
+
+	return cost->message ? dt_collective_time(c, as[cost->message], cost->message_bytes, tp, 1) : 0;
+}
+
+/*
+ * The node's measured operations. A share of the microbatches adds its weight gradients to those of the
+ * first: all but one, and with ZeRO 2 and 3, where each has its own, none.
+ */
+static double measured(const struct dt_step_model *m, const struct dt_timed_list *t)
+{
+	double sum = 0, uses = 0;
+
+	for (int i = 0; i < t->n; i++)
+		uses += t->part[i].more != t->part[i].op ? t->part[i].times : 0;
+	uses *= (double)dt_run_accumulation(m->s);
+	for (int i = 0; i < t->n; i++) {
+		const struct dt_timed_part *p = &t->part[i];
+		double s = dt_op_seconds(m->c->ops, m->here, p->op, m->s->compute, p->a, p->b, p->c);
+
+		if (p->more != p->op && uses > 1 && m->s->layout.zero < 2)
+			s = (s + (uses - 1) * dt_op_seconds(m->c->ops, m->here, p->more, m->s->compute, p->a,
+							    p->b, p->c)) /
+			    uses;
+		sum += p->times * s;
+	}
+	return sum;
+}
+
+/* Attention that writes its scores: softmax over them, dropout, read again: 6.5 passes; all pairs. */
+static double attention_with_scores(const struct dt_step_model *m, const struct dt_work_node *n)
+{
+	const struct dt_config *c = m->s->config;
+	double bytes = 6.5 * (double)c->heads / m->s->layout.tp * (double)m->s->seq * m->work->tokens *
+		       dt_dtype_size(m->s->compute);
+	bool forward = n->list == DT_LIST_FORWARD || n->again;
+	/* Twice the pairs that the mask lets through; backward's five products without the one it kept. */
+	double flops = (forward ? 2 : 1.6) * n->cost.flops;
+
+	return flops / (m->dev.peak_flops * m->dev.matmul_eff) +
+	       (forward ? 1 : 2) * (bytes / (m->dev.mem_bw * m->dev.mem_eff) + 4 * m->dev.op_s);
+}
+
+static double seconds(const struct dt_step_model *m, const struct dt_work_node *n)
+{
+	bool product = n->cost.kind == DT_COST_PRODUCT || n->cost.kind == DT_COST_PRODUCT8;
+
+	if (m->measured && n->timed.n)
+		return measured(m, &n->timed);
+	if (n->cost.message && n->cost.flops <= 0) /* its bytes are the message's */
+		return 0;
+	if (m->stack->scores && n->cost.kind == DT_COST_ATTENTION)
+		return attention_with_scores(m, n);
+	/* Backward's two products take backward_ratio of forward's one; the loss is all three. */
+	return dt_node_seconds(&m->dev, &n->cost) *
+	       (!product || n->again	     ? 1
+		: n->list == DT_LIST_LOSS    ? (1 + m->dev.backward_ratio) / 3
+		: n->list == DT_LIST_FORWARD ? 1
+					     : m->dev.backward_ratio / 2);
+}
+
+static struct dt_layer_cost unit_time(const struct dt_step_model *m, const struct dt_work_unit *u, bool apart)
+{
+	struct dt_layer_cost r = {0};
+	struct dt_cost again = {0};
+
+	for (int i = u->first; i < u->first + u->n; i++) {
+		const struct dt_work_node *n = &m->work->node[i];
+		struct dt_cost *to = n->again ? &again : n->list == DT_LIST_FORWARD ? &r.f : &r.b;
+		double t = seconds(m, n);
+
+		to->tp += dt_message_seconds(m->c, &n->cost, m->s->layout.tp);
+		if (n->weights && apart)
+			r.w += t;
+		else if (n->cost.kind == DT_COST_ATTENTION)
+			to->attention += t;
+		else if (n->cost.kind == DT_COST_PASS)
+			to->memory += t;
+		else
+			to->matmul += t;
+	}
+	r.again = dt_cost_sum(&again);
+	return r;
+}
+
+/* What ep and cp send, which programs have no nodes for. */
+static void put_traffic(const struct dt_step_model *m, int layer, struct dt_layer_cost *r)
+{
+	const struct dt_config *c = m->s->config;
+	const struct dt_layout *l = &m->s->layout;
+	double e = dt_dtype_size(m->s->compute), stream = m->work->tokens * (double)c->hidden * e;
+	double kv = (double)(c->kv_rank ? c->heads : c->kv_heads) / l->tp;
+
+	if (l->ep > 1 && dt_layer_has_experts(c, layer))
+		r->f.ep = r->b.ep = 2 * dt_collective_time(m->c, DT_COLL_ALL_TO_ALL,
+							   (double)c->experts_used * stream, l->ep, l->tp);
+	if (l->cp > 1) { /* keys and values go around while they are used */
+		double pass =
+			(double)(l->cp - 1) *
+			dt_message_time(m->c,
+					m->work->tokens * kv * (double)(c->head_dim + dt_value_dim(c)) * e,
+					l->tp);
+
+		r->f.cp = fmax(0, pass - r->f.attention);
+		r->b.cp = 2 * r->f.cp;
+	}
+	if (m->s->recompute.mode == DT_RECOMPUTE_FULL)
+		r->again += r->f.ep + r->f.cp;
+}
+
+struct dt_layer_cost dt_layer_time(const struct dt_step_model *m, int layer)
+{
+	struct dt_layer_cost r = unit_time(m, dt_work_unit(m->work, layer), dt_run_splits(m->s));
+
+	put_traffic(m, layer, &r);
+	if (m->stack->scores) /* attention alone, or the whole layer, its last product too */
+		r.again = m->s->recompute.mode == DT_RECOMPUTE_SELECTIVE ? r.f.attention
+			  : m->s->recompute.mode == DT_RECOMPUTE_FULL	 ? dt_cost_sum(&r.f)
+									 : 0;
+	if (m->stack->tp_hidden) /* behind the weight gradients: half of backward's products */
+		r.b.tp = fmax(0, r.b.tp - (r.w > 0 ? r.w : r.b.matmul / 2));
+	return r;
+}
+
+struct dt_pipe_cost dt_ends_time(const struct dt_step_model *m, bool head)
+{
+	const struct dt_layer_cost r =
+		unit_time(m, dt_work_unit(m->work, head ? m->s->config->layers : -1), false);
+
+	return (struct dt_pipe_cost){.f = dt_cost_sum(&r.f), .b = dt_cost_sum(&r.b)};
+}
+/* SPDX-License-Identifier: Apache-2.0 */
