@@ -471,20 +471,14 @@ static int run(const char *model, int cat)
 	struct dt_err err = {0};
 	int solved = 0, status;
 
-	solved = a.params ? 0 : dt_net_parse(model, &a.q.net, &err);
-	if (solved < 0)
+	if ((a.params ? dt_config_of_size((double)a.params, &a.config, &err)
+		      : dt_model_describe(model, &a.config, &a.file, &err)) < 0 ||
+	    set_vocab(model, &err) < 0)
 		return fail(&err);
-	if (solved && (a.why || a.solve == SOLVE_SEQ || a.solve == SOLVE_CONTEXT)) {
+	if (dt_config_is_image(&a.config) && (a.why || a.solve == SOLVE_SEQ || a.solve == SOLVE_CONTEXT)) {
 		dt_err_set(&err, -EINVAL, "'%s' has no sequences and no layers to split", model);
 		return fail(&err);
 	}
-	if (solved)
-		dt_config_find_preset("gpt2-tiny", &a.config); /* whose sizes are not looked at */
-	else if ((a.params ? dt_config_of_size((double)a.params, &a.config, &err)
-			   : dt_model_describe(model, &a.config, &a.file, &err)) < 0 ||
-		 set_vocab(model, &err) < 0)
-		return fail(&err);
-	solved = 0;
 	a.q.run.config = &a.config;
 	complete_query();
 	if (read_schedule(&err) < 0)

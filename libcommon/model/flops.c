@@ -25,7 +25,6 @@ int64_t dt_layer_alike(const struct dt_config *c, int64_t layers, int64_t layer)
 
 	if (dt_config_is_image(c))
 		return layer;
-
 	while (i > 0 && (dt_layer_has_experts(c, i) != dt_layer_has_experts(c, layer) ||
 			 dt_layer_window(c, i) != dt_layer_window(c, layer)))
 		i--;

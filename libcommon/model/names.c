@@ -91,6 +91,9 @@ bool dt_names_is_buffer(enum dt_names scheme, const struct dt_config *c, const c
 {
 	const struct dt_family *f = dt_family_find(c->family);
 
+	if (f && f->images)
+		return ends(name, ".running_mean") || ends(name, ".running_var") ||
+		       ends(name, ".num_batches_tracked");
 	if (scheme == DT_NAMES_GGUF)
 		return !strcmp(name, "rope_freqs.weight");
 	return (f && f->is_buffer && f->is_buffer(name)) || ends(name, ".rotary_emb.inv_freq") ||

@@ -186,6 +186,7 @@ static void put_snapshot(struct dt_plan_builder *b, const struct dt_run *s, cons
 
 	for (int u = 0; u < l->nunit; u++)
 		n += l->unit[u].numel / dt_layout_data(&s->layout) + 1;
+	n += dt_params_total(&b->plan->stage.graph.buffers);
 	put_flat(b, DT_B_SNAPSHOT, DT_MEM_DATA, DT_F32, n * dt_run_snapshot_kinds(s), DT_PH_FORWARD,
 		 DT_PH_STEP, -1, "checkpoint snapshot", "local parameters / dp, of each kind");
 }

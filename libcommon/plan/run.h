@@ -31,6 +31,18 @@ struct dt_run_data {
 	int64_t eval_tokens;	  /* of one evaluation at most; 0: the whole set */
 };
 
+/* Of classifiers of images. */
+struct dt_run_image {
+	int64_t size;	       /* side of a sample; 0: the data's, or the model's */
+	const char *crop;      /* "none", "pad:N" or "resized" */
+	const char *normalize; /* "data", or a data set whose published mean and deviation these are */
+	bool flip;
+	int64_t cutout;	      /* side of the square that is cut out; 0: none */
+	double mixup, cutmix; /* alpha of the share's distribution; 0: none */
+	int64_t workers;      /* threads that decode; 0: the rank's own, when it asks */
+	bool new_head;	      /* the last layer is drawn, with the data's classes */
+};
+
 struct dt_run_save {
 	const char *dir;    /* root folder of checkpoints; NULL: none are written */
 	const char *resume; /* NULL, "auto", or a checkpoint */
@@ -85,6 +97,7 @@ struct dt_run {
 	double bucket_bytes;	 /* gradients are reduced in buckets of about this size */
 
 	struct dt_run_data data;
+	struct dt_run_image image;
 	struct dt_run_save save;
 
 	/* The processes. */

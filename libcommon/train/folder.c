@@ -168,7 +168,7 @@ int dt_train_continue(struct dt_run_options *o, void (*tell)(void *arg, const ch
 		return rc == -ENOENT ? 0 : rc;
 	if (rc < 0)
 		return init_holds_weights(path, true) ? from_weights(o, path, tell, arg, err) : rc;
-	if (!json_object_get(dt_ckpt_meta(ck), "cursor") && !automatic) {
+	if (!json_object_get(json_object_get(dt_ckpt_meta(ck), "data"), "cursor") && !automatic) {
 		dt_ckpt_close(ck);
 		return from_weights(o, path, tell, arg, err);
 	}

@@ -133,6 +133,7 @@ static int forward(struct trainer *t, const struct dt_action *a, int v, struct d
 	f->mb = a->mb;
 	if (rc == 0)
 		rc = take_input(t, f, a->chunk, v, a->mb, false, first, INT64_MAX, err);
+	t->exec.training = true;
 	if (rc == 0)
 		rc = dt_exec_run(&t->exec, &f->f, DT_LIST_FORWARD, &h, err);
 	if (rc < 0 || p->output < 0)
@@ -232,6 +233,7 @@ int pipeline_eval(struct trainer *t, int64_t first, int64_t end, double *loss_su
 	double sum = 0;
 	int rc = 0;
 
+	t->exec.training = false;
 	for (int k = 0; k < t->plan.stage.nchunk && rc == 0; k++) {
 		struct flight *f = &t->flow.flight[k][0];
 		const struct dt_prog *p = program(t, k);

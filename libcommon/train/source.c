@@ -4,7 +4,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-int source_open(struct trainer *t, struct dt_err *err)
+int source_describe(struct trainer *t, struct dt_err *err)
+{
+	return dt_config_is_image(&t->config) ? images_open(t, err) : 0;
+}
+
+bool source_evaluates(const struct trainer *t)
+{
+	return t->source.eval || t->source.images.eval;
+}
+
+int64_t source_eval_samples(const struct trainer *t)
+{
+	return t->source.images.eval ? images_eval_samples(t) : t->source.eval_sampler.samples;
+}
+
+static int open_tokens(struct trainer *t, struct dt_err *err)
 {
 	struct dt_dataset_info eval;
 	int rc = dt_dataset_open(t->run.data.train, &t->source.data, err);
@@ -38,16 +53,22 @@ int source_open(struct trainer *t, struct dt_err *err)
 			       err);
 }
 
+int source_open(struct trainer *t, struct dt_err *err)
+{
+	return dt_config_is_image(&t->config) ? images_start(t, err) : open_tokens(t, err);
+}
+
 void source_close(struct trainer *t)
 {
+	images_close(t);
 	if (t->source.data)
 		dt_dataset_close(t->source.data);
 	if (t->source.eval)
 		dt_dataset_close(t->source.eval);
 }
 
-int source_next(struct trainer *t, bool eval, const struct dt_flight *f, int64_t n, int64_t end,
-		struct dt_err *err)
+static int next_tokens(struct trainer *t, bool eval, const struct dt_flight *f, int64_t n, int64_t end,
+		       struct dt_err *err)
 {
 	struct dt_sampler *s = eval ? &t->source.eval_sampler : &t->source.sampler;
 	int64_t seq = t->run.seq;
@@ -68,5 +89,12 @@ int source_next(struct trainer *t, bool eval, const struct dt_flight *f, int64_t
 	}
 	free(row);
 	return rc == 0 ? dt_flight_upload(f, &t->exec, err) : rc;
+}
+
+int source_next(struct trainer *t, bool eval, const struct dt_flight *f, int64_t n, int64_t end,
+		struct dt_err *err)
+{
+	return t->source.images.data ? images_next(t, eval, f, n, end, err)
+				     : next_tokens(t, eval, f, n, end, err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

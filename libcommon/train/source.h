@@ -1,12 +1,13 @@
 /*
  * What a run is trained on: one file behind source_next. Tokens of a data set, cut into samples whose order
- * depends on the seed alone.
+ * depends on the seed alone; or images (images.h).
  */
 #ifndef DT_TRAIN_SOURCE_H
 #define DT_TRAIN_SOURCE_H
 
 #include "data/dataset.h"
 #include "nn/exec.h"
+#include "train/images.h"
 
 struct trainer;
 
@@ -14,9 +15,15 @@ struct source {
 	struct dt_dataset *data, *eval; /* eval NULL: no evaluation */
 	struct dt_sampler sampler, eval_sampler;
 	struct dt_dataset_info info;
+	struct image_source images; /* instead of all that */
 };
 
+/* Before the run is settled: what the data decides of the model. */
+int source_describe(struct trainer *t, struct dt_err *err);
 int source_open(struct trainer *t, struct dt_err *err);
+/* Whether there is an evaluation set; its samples. */
+bool source_evaluates(const struct trainer *t);
+int64_t source_eval_samples(const struct trainer *t);
 void source_close(struct trainer *t);
 
 /*

@@ -1,3 +1,4 @@
+#include "train/buffers.h"
 #include "train/trainer.h"
 
 #include "base/progress.h"
@@ -84,6 +85,8 @@ int trainer_step(struct trainer *t, bool stop_asked, struct step_result *ret, st
 	ret->grad_norm = NAN;
 	if (!ret->skipped)
 		rc = optim_step(t, ret->lr, &ret->grad_norm, err);
+	if (rc == 0)
+		rc = buffers_update(t, err);
 	t->t.optimizer = dt_now() - t0;
 	t->loop.step++;
 	t->loop.cursor += t->run.global_batch;
@@ -91,25 +94,29 @@ int trainer_step(struct trainer *t, bool stop_asked, struct step_result *ret, st
 	return rc;
 }
 
-int trainer_eval(struct trainer *t, double *ret_loss, int64_t *ret_tokens, struct dt_err *err)
+int trainer_eval(struct trainer *t, struct eval_result *ret, struct dt_err *err)
 {
-	int64_t samples = t->source.eval_sampler.samples, mb = t->run.microbatch,
-		each = mb * t->run.layout.dp;
-	double sum = 0;
+	int64_t samples = source_eval_samples(t), mb = t->run.microbatch, each = mb * t->run.layout.dp;
+	double sum[3] = {0}; /* of losses; of images whose class was first, and among five */
 	int rc = 0;
 
+	t->exec.hits[0] = t->exec.hits[1] = 0;
 	if (t->run.data.eval_tokens && samples > t->run.data.eval_tokens / t->run.seq)
 		samples = t->run.data.eval_tokens / t->run.seq > 0 ? t->run.data.eval_tokens / t->run.seq : 1;
 	for (int64_t n = 0; n < samples && rc == 0; n += each)
-		rc = pipeline_eval(t, n + t->mesh.at.dp * mb, samples, &sum, err);
+		rc = pipeline_eval(t, n + t->mesh.at.dp * mb, samples, &sum[0], err);
 	if (rc < 0)
 		return rc;
+	sum[1] = t->exec.hits[0];
+	sum[2] = t->exec.hits[1];
 	if (t->mesh.at.tp != 0)
-		sum = 0;
-	rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), &sum, NULL, 1, DT_F64, DT_SUM,
-			   "evaluation loss", err);
-	*ret_tokens = samples * t->run.seq;
-	*ret_loss = sum / (double)*ret_tokens;
+		memset(sum, 0, sizeof(sum));
+	rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), sum, NULL, 3, DT_F64, DT_SUM, "evaluation loss",
+			   err);
+	ret->targets = samples * t->run.seq;
+	ret->loss = sum[0] / (double)ret->targets;
+	ret->top1 = sum[1] / (double)ret->targets;
+	ret->top5 = sum[2] / (double)ret->targets;
 	return rc;
 }
 

@@ -7,6 +7,7 @@
  *   optim   states, the update   update.c
  *   flow    microbatches         pipeline.c
  *   loop    how far it is        loop.c, step.c
+ *   buffers running statistics   buffers.c
  *   save    checkpoints          save.c, folder.c
  *   report  metrics              metrics.c
  */
@@ -15,6 +16,7 @@
 
 #include "base/arena.h"
 #include "nn/exec.h"
+#include "train/buffers.h"
 #include "train/card.h"
 #include "train/flow.h"
 #include "train/grads.h"
@@ -70,6 +72,7 @@ struct trainer {
 	struct source source;
 	struct optim optim;
 	struct flow flow;
+	struct buffers buffers;
 	struct loop loop;
 	struct save save;
 	struct report report;
