@@ -152,11 +152,7 @@ static int fail(const struct dt_err *err)
 /* Ranks as processes of this machine: its cores and memory, shared. */
 static void this_machine(struct dt_cluster *c)
 {
-	long cores = sysconf(_SC_NPROCESSORS_ONLN), pages = sysconf(_SC_PHYS_PAGES),
-	     page = sysconf(_SC_PAGESIZE);
-
-	c->cores = cores > 0 ? (int)cores : 1;
-	c->device.mem_bytes = (double)pages * (double)page / c->cores;
+	dt_cluster_this_machine(c);
 	if (!a.node_given)
 		c->gpus_a_node = (int)a.gpus;
 }

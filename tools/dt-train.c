@@ -1,4 +1,5 @@
 /* dt-train: trains or continues training a model, one process a rank. */
+#include "base/beat.h"
 #include "base/json.h"
 #include "base/launch.h"
 #include "base/opt.h"
@@ -373,8 +374,11 @@ static int train(struct dt_log *log)
 	struct dt_world *world;
 	int status;
 
+	dt_train_catch_signals();
+	dt_beat_open();
 	if (dt_world_open(&world, &wo, log, &err) < 0) {
 		dt_log_err(log, &err);
+		dt_beat_close();
 		return DT_EXIT_FAILED;
 	}
 	dt_world_info(world, &info);
@@ -382,6 +386,7 @@ static int train(struct dt_log *log)
 		log->rank = info.rank;
 	for_people();
 	status = dt_train_run(&a.o.run, world, log);
+	dt_beat_close();
 	dt_world_finalize(world);
 	if (dt_close_stdout(&err) < 0 && status == DT_EXIT_OK) {
 		dt_log_err(log, &err);

@@ -128,9 +128,9 @@ static double table_bytes(const struct accounted *a, const struct dt_local_dims 
 
 	dt_activations(s->config, d, s->compute, act);
 	for (int i = 0; i < DT_ACT_N; i++) {
-		double share = dt_activation_on_stream(i) && s->layout.seq_parallel ? 1.0 / s->layout.tp : 1;
+		double share = act[i].stream && s->layout.seq_parallel ? 1.0 / s->layout.tp : 1;
 
-		if (dt_activation_saved(i, s->recompute, number) == kept)
+		if (dt_activation_saved(&act[i], s->recompute, number) == kept)
 			sum += (double)act[i].per_token * dt_dtype_size(act[i].dtype) * share;
 	}
 	/* Attention that keeps its scores: before and after the softmax. */

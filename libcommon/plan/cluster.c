@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #define GB   1e9
 #define GIB  1073741824.0
@@ -83,6 +84,15 @@ int dt_cluster_device(const char *name, struct dt_cluster *ret, struct dt_err *e
 	ret->level[0] = (struct dt_level){k->gpus_a_node, cpu ? 2e-6 : 5e-6, k->node_gbs * GB * LINK_EFF};
 	ret->level[1] = (struct dt_level){1 << 30, cpu ? 30e-6 : 12e-6, k->nic_gbs * GB * LINK_EFF};
 	return 0;
+}
+
+void dt_cluster_this_machine(struct dt_cluster *c)
+{
+	long cores = sysconf(_SC_NPROCESSORS_ONLN), pages = sysconf(_SC_PHYS_PAGES),
+	     page = sysconf(_SC_PAGESIZE);
+
+	c->cores = cores > 0 ? (int)cores : 1;
+	c->device.mem_bytes = (double)pages * (double)page / c->cores;
 }
 
 int dt_cluster_arrange(struct dt_cluster *c, int gpus, int gpus_a_node, enum dt_topology topology, double nic,

@@ -65,6 +65,8 @@ struct dt_cluster {
 /* A100, H100, H200, B200, MI300X, T4, L4 or cpu; case does not matter. -EINVAL lists them. */
 int dt_cluster_device(const char *name, struct dt_cluster *ret, struct dt_err *err);
 const char *dt_cluster_device_name(int i); /* NULL past the end */
+/* Ranks are processes of machines like this one, and share its cores and memory. */
+void dt_cluster_this_machine(struct dt_cluster *c);
 
 /*
  * Puts gpus on nodes: levels for the topology. nic: bytes a second a GPU has into the network; 0: the

@@ -43,11 +43,9 @@ static void put_serving(struct dt_estimate *t, const struct dt_serve_shape *s, d
 {
 	const struct dt_config *c = s->config;
 	struct dt_activation act[DT_ACT_N];
-	struct dt_local_dims widest = *d;
 	double e = dt_dtype_size(s->compute), rows = (double)s->max_tokens, h = (double)c->hidden, work = 0;
 
-	dt_layer_dims(c, c->layers - 1, s->layout.tp, s->tp_rank, &widest);
-	dt_activations(c, &widest, s->compute, act);
+	dt_activations(c, d, s->compute, act);
 	for (int i = 0; i < DT_ACT_N; i++)
 		work += (double)dt_align_up(
 			(uint64_t)(s->max_tokens * act[i].per_token * dt_dtype_size(act[i].dtype)));
@@ -190,7 +188,7 @@ int dt_estimate_serve(const struct dt_serve_shape *asked, struct dt_estimate *re
 		goto out;
 	for (int i = 0; i < local.n; i++)
 		t.params += local.p[i].numel;
-	dt_local_dims(c, s->layout.tp, s->tp_rank, &d);
+	dt_layer_dims(c, c->layers - 1, s->layout.tp, s->tp_rank, &d);
 	if (s->account == DT_ACCOUNT_DT)
 		rc = put_own(&t, s, &table, err);
 	else

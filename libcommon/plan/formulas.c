@@ -2,6 +2,8 @@
 
 #include "kernels/quant_formats.h"
 
+#include <string.h>
+
 double dt_state_bytes(double params, struct dt_scheme s, int zero, int ranks)
 {
 	double n = ranks;
@@ -50,6 +52,69 @@ double dt_megatron_layer_bytes(const struct dt_config *c, int64_t layer, double 
 	if (recompute == DT_RECOMPUTE_FULL)
 		return 2 * s * b * h / (seq_parallel ? t : 1);
 	return s * b * ((seq_parallel ? whole / t : whole) + cut / t + (recompute ? 0 : scores));
+}
+
+/* The share of n units that rank r of tp gets: the first n % tp ranks one more. */
+static int64_t share(int64_t n, int tp, int r)
+{
+	return n / tp + (r < n % tp);
+}
+
+void dt_layer_dims(const struct dt_config *c, int64_t layer, int tp, int r, struct dt_local_dims *ret)
+{
+	ret->heads = share(c->heads, tp, r);
+	ret->kv_heads = c->kv_heads >= tp ? share(c->kv_heads, tp, r) : 1;
+	ret->ffn = share(dt_layer_width(c, layer), tp, r);
+	ret->vocab = share(c->vocab, tp, r);
+	ret->qkv = (ret->heads + 2 * ret->kv_heads) * c->head_dim;
+	if (c->kv_rank) /* as training computes it: keys and values of every head */
+		ret->qkv = ret->heads * (2 * c->head_dim + c->v_dim);
+	ret->routed = dt_layer_has_experts(c, layer) ? c->experts_used : 0;
+}
+
+void dt_activations(const struct dt_config *c, const struct dt_local_dims *d, enum dt_dtype compute,
+		    struct dt_activation ret[DT_ACT_N])
+{
+	bool layernorm = c->norm == DT_NORM_LAYER, s = true;
+	int64_t h = c->hidden, post = c->post_norms;
+	const struct dt_activation table[DT_ACT_N] = {
+		{"resid", h, compute, s, .input = true},
+		{"norm1", h, compute, s, .cheap = true},
+		{"norm1.mean", layernorm, DT_F32, s},
+		{"norm1.rstd", 1, DT_F32, s},
+		{"qkv.raw", c->qk_norm ? (d->heads + d->kv_heads) * c->head_dim : 0, compute},
+		{"qk.rstd", c->qk_norm ? d->heads + d->kv_heads : 0, DT_F32},
+		{"qkv", d->qkv, compute},
+		{"lse", d->heads, DT_F32},
+		{"attn", d->heads * dt_value_dim(c), compute},
+		{"resid2", h, compute, s},
+		{"norm2", h, compute, s, .cheap = true},
+		{"norm2.mean", layernorm, DT_F32, s},
+		{"norm2.rstd", 1, DT_F32, s},
+		{"up", (c->gated ? 2 : 1) * d->ffn, compute},
+		{"act", d->ffn, compute, .cheap = true},
+		{"latent", c->kv_rank ? 2 * (c->q_rank + c->kv_rank) + c->rope_dim : 0, compute, s},
+		{"routed", 2 * d->routed * h, compute, s, .cheap = true},
+		{"post1", post * h, compute, s},
+		{"post2", post * h, compute, s},
+		{"post1.rstd", post, DT_F32, s},
+		{"post2.rstd", post, DT_F32, s},
+	};
+
+	memcpy(ret, table, sizeof(table));
+}
+
+bool dt_activation_saved(const struct dt_activation *a, struct dt_keep keep, int layer)
+{
+	switch (keep.mode) {
+	case DT_RECOMPUTE_NONE:
+		return true;
+	case DT_RECOMPUTE_SELECTIVE:
+		return !a->cheap;
+	case DT_RECOMPUTE_FULL:
+		break;
+	}
+	return a->input && dt_keep_set(keep, layer) == 0;
 }
 
 int64_t dt_in_flight(int stages, int stage, int64_t microbatches)

@@ -6,8 +6,9 @@
 #ifndef DT_PLAN_FORMULAS_H
 #define DT_PLAN_FORMULAS_H
 
-#include "model/activations.h"
+#include "kernels/dtype.h"
 #include "model/params.h"
+#include "model/recompute.h"
 
 #include <stdbool.h>
 
@@ -47,6 +48,32 @@ double dt_megatron_activation_bytes(double hidden, double heads, double seq, dou
  */
 double dt_megatron_layer_bytes(const struct dt_config *c, int64_t layer, double seq, double batch, int tp,
 			       bool seq_parallel, bool flash, enum dt_recompute recompute);
+
+/* Sizes a rank computes a layer with, cut over tp; ffn: of experts, those that a token goes through. */
+struct dt_local_dims {
+	int64_t heads, kv_heads, ffn, vocab;
+	int64_t qkv;	/* (heads + 2 kv_heads) head_dim */
+	int64_t routed; /* experts a token goes to */
+};
+void dt_layer_dims(const struct dt_config *c, int64_t layer, int tp, int tp_rank, struct dt_local_dims *ret);
+
+/*
+ * What a layer computes on the way forward by the textbook, and what of it each mode keeps for backward: for
+ * accounts of programs that are not ours. Elements a token on one rank; 0: this model has none.
+ */
+struct dt_activation {
+	const char *name;
+	int64_t per_token;
+	enum dt_dtype dtype;
+	bool stream; /* along the residual stream, which sequence parallelism cuts over tp */
+	bool cheap;  /* selective recomputation makes it again */
+	bool input;  /* of the layer: full recomputation keeps it */
+};
+enum { DT_ACT_N = 21 };
+void dt_activations(const struct dt_config *c, const struct dt_local_dims *d, enum dt_dtype compute,
+		    struct dt_activation ret[DT_ACT_N]);
+/* Whether it is kept of layer number `layer` of its chunk. */
+bool dt_activation_saved(const struct dt_activation *a, struct dt_keep keep, int layer);
 
 /* Microbatches whose activations stage (of stages) holds at once under 1F1B: min(microbatches, stages -
  * stage). */

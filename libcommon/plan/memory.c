@@ -243,10 +243,10 @@ static void put_data(struct dt_plan_builder *b, const struct dt_run *r, struct d
 		put_flat(b, DT_B_ROPE_LOCAL, DT_MEM_WORKSPACE, DT_F32, angles, DT_PH_FORWARD, DT_PH_STEP, -1,
 			 "local rope table", "seq x head_dim");
 	if (c->tied && r->layout.pp > 1 && (first || last)) {
-		struct dt_local_dims d;
+		const int64_t *table = p->stage.shape[p->stage.local_of[dt_params_find(&p->stage.graph.params,
+										       "embed.weight")]];
 
-		dt_local_dims(c, r->layout.tp, at.tp, &d);
-		put_flat(b, DT_B_TIED, DT_MEM_COMM, r->reproducible ? DT_I64 : DT_F32, d.vocab * c->hidden,
+		put_flat(b, DT_B_TIED, DT_MEM_COMM, r->reproducible ? DT_I64 : DT_F32, table[0] * table[1],
 			 DT_PH_STEP, DT_PH_STEP, -1, "tied embedding's other gradient",
 			 "vocab x hidden, as summed");
 	}

@@ -7,8 +7,9 @@
 #define DT_PLAN_RUN_H
 
 #include "base/opt.h"
+#include "kernels/dtype.h"
 #include "kernels/optim.h"
-#include "model/activations.h"
+#include "model/recompute.h"
 #include "plan/layout.h"
 #include "plan/lr.h"
 #include "plan/schedule.h"

@@ -2,6 +2,7 @@
 #include "train/init.h"
 #include "train/trainer.h"
 
+#include "base/beat.h"
 #include "base/progress.h"
 #include "base/units.h"
 
@@ -11,20 +12,47 @@
 #include <string.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t stop_signal;
+static volatile sig_atomic_t stop_signal, save_signal;
 
 static void on_signal(int sig)
 {
-	stop_signal = sig;
+	if (sig == SIGUSR2)
+		save_signal = 1;
+	else
+		stop_signal = 1;
 }
 
-static void catch_signals(void)
+void dt_train_catch_signals(void)
 {
+	static const int which[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
 	struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
 
-	sigaction(SIGTERM, &sa, NULL);
-	sigaction(SIGINT, &sa, NULL);
-	sigaction(SIGUSR1, &sa, NULL);
+	for (size_t i = 0; i < sizeof(which) / sizeof(which[0]); i++)
+		sigaction(which[i], &sa, NULL);
+}
+
+static struct asked asked(void)
+{
+	struct asked a = {stop_signal != 0, save_signal != 0};
+
+	save_signal = 0;
+	return a;
+}
+
+/* What a supervisor hears of: the phase, the step, and where the time went. */
+static void tell(struct trainer *t, enum dt_beat_phase phase, double step_s)
+{
+	struct dt_beat b = dt_beat_get();
+
+	if (phase == DT_BEAT_TRAIN && b.phase < DT_BEAT_TRAIN)
+		b.from = t->loop.step;
+	if (step_s > 0) {
+		b.step_s += step_s - t->t.data;
+		b.data_s += t->t.data;
+	}
+	b.phase = phase;
+	b.step = t->loop.step;
+	dt_beat_set(&b, true);
 }
 
 static void announce(struct trainer *t)
@@ -84,6 +112,29 @@ static int timed_save(struct trainer *t, bool final, struct dt_err *err)
 	return rc;
 }
 
+/*
+ * A checkpoint, where one is due, and the one on its way a step further; the supervisor hears how long it
+ * took.
+ */
+static int save_step(struct trainer *t, bool due, bool final, struct dt_err *err)
+{
+	double t0 = dt_now();
+	struct dt_beat b;
+	int rc;
+
+	if (due)
+		tell(t, DT_BEAT_SAVE, 0);
+	rc = trainer_drain(t, false, err);
+	if (rc == 0 && due)
+		rc = timed_save(t, final, err);
+	b = dt_beat_get();
+	b.save_s += dt_now() - t0;
+	b.saved = t->save.newest;
+	b.phase = DT_BEAT_TRAIN;
+	dt_beat_set(&b, due);
+	return rc;
+}
+
 /* 1: asked to stop, state saved. */
 static int loop(struct trainer *t, struct dt_err *err)
 {
@@ -94,13 +145,12 @@ static int loop(struct trainer *t, struct dt_err *err)
 	while (t->loop.step < t->run.steps && rc == 0 && !r.stop) {
 		bool last = t->loop.step + 1 == t->run.steps, save;
 
-		rc = trainer_step(t, stop_signal != 0, &r, err);
+		rc = trainer_step(t, asked(), &r, err);
 		if (rc < 0)
 			return rc;
-		save = o->dir && (last || r.stop || (o->every && t->loop.step % o->every == 0));
-		rc = trainer_drain(t, false, err);
-		if (rc == 0 && save)
-			rc = timed_save(t, last || r.stop, err);
+		tell(t, DT_BEAT_TRAIN, dt_now() - t->t.start);
+		save = o->dir && (last || r.stop || r.save || (o->every && t->loop.step % o->every == 0));
+		rc = save_step(t, save, last || r.stop, err);
 		if (rc == 0)
 			rc = trainer_agree(t, metrics_step(t, &r, err), err);
 		progress_step(t, &r);
@@ -121,8 +171,16 @@ static int start(struct trainer *t, struct dt_err *err)
 	int rc = 0;
 
 	announce(t);
-	if (t->run.save.resume)
+	if (t->run.save.resume) {
+		double t0 = dt_now();
+		struct dt_beat b;
+
+		tell(t, DT_BEAT_RESTORE, 0);
 		rc = trainer_resume(t, err);
+		b = dt_beat_get();
+		b.restore_s = dt_now() - t0;
+		dt_beat_set(&b, false);
+	}
 	if (rc == 0 && t->init)
 		dt_log_msg(&t->root_log, "starts from the weights of '%s' (--init random draws them instead)",
 			   t->run.model);
@@ -156,11 +214,10 @@ int dt_train_run(const struct dt_run *r, struct dt_world *w, const struct dt_log
 	struct trainer t;
 	int rc = trainer_init(&t, r, w, log, &err), status = DT_EXIT_OK;
 
-	if (rc == 0) {
-		catch_signals();
+	if (rc == 0)
 		rc = start(&t, &err);
-	}
 	if (rc == 0) {
+		tell(&t, DT_BEAT_TRAIN, 0);
 		progress_open(&t);
 		rc = loop(&t, &err);
 		progress_close(&t, rc == 0);

@@ -16,10 +16,16 @@ struct step_result {
 	double loss, grad_norm, lr, loss_scale;
 	bool skipped; /* gradients overflowed under the loss scale: no update */
 	bool stop;    /* some rank was asked to stop */
+	bool save;    /* some rank was asked for a checkpoint */
+};
+
+/* What signals ask of this rank (dt_train_catch_signals). */
+struct asked {
+	bool stop, save;
 };
 
 /* step.c: forward, backward, reduction, update; then the loop is a step further */
-int trainer_step(struct trainer *t, bool stop_asked, struct step_result *ret, struct dt_err *err);
+int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret, struct dt_err *err);
 struct eval_result {
 	double loss;	   /* mean over targets */
 	int64_t targets;   /* tokens, or images: each once */

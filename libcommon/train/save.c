@@ -263,6 +263,8 @@ static int job_end(struct trainer *t, bool final, int rc, struct dt_err *err)
 		dt_remove_tree(j->dir, NULL);
 	if (rc == 0 && j->err.code)
 		dt_log_err(&t->root_log, &j->err);
+	if (rc == 0)
+		t->save.newest = j->step;
 	if (forgive && err->msg[0])
 		dt_log_msg(t->log, "step %lld is not saved, training goes on: %s", (long long)j->step,
 			   err->msg);

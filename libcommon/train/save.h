@@ -5,6 +5,7 @@
 #include "base/err.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct trainer;
 
@@ -14,6 +15,7 @@ struct save {
 	struct save_job *job;	     /* the checkpoint being written behind our back, NULL: none */
 	char run_id[RUN_ID_LEN + 1]; /* in every checkpoint and line of metrics */
 	int lock;		     /* descriptor of the folder's lock, 0: none */
+	int64_t newest; /* step of the newest checkpoint that is safe; -1: none of this process */
 };
 
 /*

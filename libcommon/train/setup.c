@@ -183,6 +183,7 @@ int trainer_init(struct trainer *t, const struct dt_run *r, struct dt_world *w, 
 	t->world = w;
 	t->log = log;
 	t->status = DT_EXIT_FAILED;
+	t->save.newest = -1;
 	dt_world_info(w, &t->info);
 	t->root_log = *log;
 	t->root_log.rank = -1;

@@ -9,21 +9,21 @@
 
 /* What every rank must agree on after a step, in one sum. */
 struct verdict {
-	double loss, stop, bad;
+	double loss, stop, save, bad;
 };
 
 static int agree(struct trainer *t, struct verdict *v, struct dt_err *err)
 {
-	double t0 = dt_now(), sum[3] = {v->loss, v->stop, v->bad};
+	double t0 = dt_now(), sum[4] = {v->loss, v->stop, v->save, v->bad};
 	int rc;
 
 	/* Every rank of a tensor-parallel group has the same loss: count it once. */
 	if (t->mesh.at.tp != 0)
 		sum[0] = 0;
-	rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), sum, NULL, 3, DT_F64, DT_SUM,
+	rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), sum, NULL, 4, DT_F64, DT_SUM,
 			   "loss and signals", err);
 	t->t.comm[TR_OTHER] += dt_now() - t0;
-	*v = (struct verdict){sum[0], sum[1], sum[2]};
+	*v = (struct verdict){sum[0], sum[1], sum[2], sum[3]};
 	return rc;
 }
 
@@ -56,7 +56,7 @@ static int gradients(struct trainer *t, double scale, double *ret_loss, struct d
 	return rc == 0 ? reduce_finish(t, err) : rc;
 }
 
-int trainer_step(struct trainer *t, bool stop_asked, struct step_result *ret, struct dt_err *err)
+int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret, struct dt_err *err)
 {
 	double tokens = (double)t->run.global_batch * (double)t->run.seq, t0;
 	struct verdict v;
@@ -69,7 +69,7 @@ int trainer_step(struct trainer *t, bool stop_asked, struct step_result *ret, st
 	rc = gradients(t, t->optim.loss_scale / tokens, &loss, err);
 	if (rc < 0)
 		return rc;
-	v = (struct verdict){loss, stop_asked, t->grads.bad != NULL};
+	v = (struct verdict){loss, asked.stop, asked.save, t->grads.bad != NULL};
 	rc = agree(t, &v, err);
 	if (rc < 0)
 		return rc;
@@ -81,6 +81,7 @@ int trainer_step(struct trainer *t, bool stop_asked, struct step_result *ret, st
 	t0 = dt_now();
 	ret->loss = v.loss / tokens;
 	ret->stop = v.stop != 0;
+	ret->save = v.save != 0;
 	ret->lr = dt_lr_at(&t->run.lr, t->loop.step);
 	ret->grad_norm = NAN;
 	if (!ret->skipped)

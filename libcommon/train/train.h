@@ -15,6 +15,12 @@
  */
 int dt_train_run(const struct dt_run *r, struct dt_world *w, const struct dt_log *log);
 
+/*
+ * From now on SIGTERM, SIGINT and SIGUSR1 end the run after the step under way, with a checkpoint; SIGUSR2
+ * asks for a checkpoint. One rank that gets the signal is enough. Early: before, they end the process.
+ */
+void dt_train_catch_signals(void);
+
 /* Writes {"code", "message", "hint"} to file, unless that is NULL or there is no message. */
 void dt_train_write_error(const char *file, const struct dt_err *err);
 

@@ -26,7 +26,7 @@ struct dt_node_cost {
 	double model_flops;
 	/* Bytes of operands, each once; the first microbatch of a step overwrites weight gradients. */
 	double read, written;
-	double passes; /* of these, bytes that no product of the node reads or writes: passes before or behind it */
+	double passes; /* of these, by passes in front of or behind the node's products */
 	enum dt_cost_kind kind;
 	enum dt_message message;
 	double message_bytes; /* of the whole tensor: all ranks' parts of what is gathered or scattered */

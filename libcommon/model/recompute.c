@@ -1,0 +1,50 @@
+#include "model/recompute.h"
+
+#include "base/units.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const modes[] = {"none", "selective", "full"};
+
+int dt_keep_parse(const char *s, struct dt_keep *ret, struct dt_err *err)
+{
+	char *end;
+	long n;
+
+	*ret = (struct dt_keep){DT_RECOMPUTE_FULL, 1};
+	for (int i = 0; i < 3; i++)
+		if (!strcmp(s, modes[i])) {
+			ret->mode = (enum dt_recompute)i;
+			return 0;
+		}
+	if (!strncmp(s, "every:", 6)) {
+		n = strtol(s + 6, &end, 10);
+		if (end != s + 6 && !*end && n >= 1 && n <= 1024) {
+			ret->every = (int)n;
+			return 0;
+		}
+	}
+	if (!strncmp(s, "auto:", 5)) {
+		*ret = (struct dt_keep){.mode = DT_RECOMPUTE_NONE, .every = 1};
+		if (dt_parse_size(s + 5, &ret->fit, err) < 0)
+			return dt_err_prefix(err, "recomputation '%s'", s);
+		if (ret->fit)
+			return 0;
+	}
+	return dt_err_set(err, -EINVAL, "recomputation '%s' is none of " DT_RECOMPUTE_CHOICES, s);
+}
+
+const char *dt_keep_format(struct dt_keep k, char *buf, size_t n)
+{
+	if (k.fit) /* to the byte, so that what is read back is the same */
+		snprintf(buf, n, "auto:%lluB", (unsigned long long)k.fit);
+	else if (dt_keep_sets(k) > 1)
+		snprintf(buf, n, "every:%d", k.every);
+	else
+		snprintf(buf, n, "%s", modes[k.mode]);
+	return buf;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

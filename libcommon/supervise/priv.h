@@ -1,0 +1,168 @@
+/* Shared by the files of supervise/. */
+#ifndef DT_SUPERVISE_PRIV_H
+#define DT_SUPERVISE_PRIV_H
+
+#include "base/beat.h"
+#include "base/json.h"
+#include "plan/run_options.h"
+#include "supervise/supervise.h"
+
+#include <stdio.h>
+#include <sys/types.h>
+
+/* ---- command.c: what the job's command says ---- */
+
+struct sup_command {
+	char *const *argv;
+	int program;		 /* place of dt-train in argv */
+	struct dt_run_options o; /* of the options that matter here: model, batch, layout, save ... */
+	bool resumes;		 /* --resume is there */
+	struct dt_opt *table;
+	json_t *saved; /* what o's strings may point to */
+};
+/* -EINVAL with a message for the user: no dt-train, no --save, --resume of something else. */
+int sup_command_read(struct sup_command *c, char *const *argv, struct dt_err *err);
+void sup_command_release(struct sup_command *c);
+/* What the newest whole checkpoint of --save says beyond the command line. Its step, -1: there is none. */
+int sup_command_refresh(struct sup_command *c, int64_t *ret_step, struct dt_err *err);
+
+struct sup_words { /* an argument list that grows; strings are owned */
+	char **v;
+	int n;
+};
+void sup_words_add(struct sup_words *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void sup_words_free(struct sup_words *w);
+
+/* ---- hosts.c: where ranks may run ---- */
+
+struct sup_host {
+	char name[256];
+	int slots;
+	double out_until, cool_s; /* not used before; how long the next time */
+};
+struct sup_hosts {
+	struct sup_host *v;
+	int n;
+};
+/* Output of --discover. Hosts that were known keep their times. -EINVAL names the line. */
+int sup_hosts_parse(struct sup_hosts *h, const char *text, struct dt_err *err);
+int sup_hosts_slots(const struct sup_hosts *h, double now);
+/* "a:2,b:1" of the first n slots in use now; per: the most of one host. */
+void sup_hosts_list(const struct sup_hosts *h, double now, int n, char *buf, size_t size, int *ret_per);
+
+/* ---- layout.c: which layout for so many ranks ---- */
+
+struct sup_choice {
+	int ranks;
+	struct dt_layout layout;
+	int64_t microbatch, global_batch;
+};
+/* -ENOSPC, -EINVAL: no way to run it on so many. */
+int sup_choose(const struct sup_command *c, const char *cluster, int ranks, int per_node,
+	       struct sup_choice *ret, struct dt_err *err);
+
+/* ---- job.c: processes ---- */
+
+struct sup_job {
+	pid_t pid;
+	uint32_t key; /* of the run, in the folder's name */
+	char tmp[80]; /* Open MPI's own files */
+	bool running;
+	int status; /* of waitpid, once it has ended */
+};
+int sup_job_start(struct sup_job *j, char *const *argv, const char *beat_env, struct dt_err *err);
+/* Ends every process below this one at once. */
+void sup_job_kill(struct sup_job *j);
+/* Collects children; true when the job itself has ended by this call. */
+bool sup_job_reap(struct sup_job *j);
+/* Notes Open MPI's number of the job in its folder: it is in the names of the shared memory to be removed. */
+void sup_job_note(const struct sup_job *j, uint32_t number);
+/* Removes what the job left: its folder and shared memory. */
+void sup_job_clean(struct sup_job *j);
+/* The same for earlier jobs of this key, whose supervisor was killed with them. */
+void sup_job_clean_stale(const struct sup_job *j);
+/* The exit status a shell would see. */
+int sup_job_exit(const struct sup_job *j);
+
+struct sup_probe { /* a command that is run again and again */
+	const char *command;
+	double every, next, began;
+	pid_t pid;
+	int fd;
+	char *text;
+	size_t n;
+};
+/* 1: it has ended, *ret_status is its exit status and p->text its output; 0: not yet. */
+int sup_probe_step(struct sup_probe *p, double now, int *ret_status);
+void sup_probe_close(struct sup_probe *p);
+
+/* ---- books.c: where the time went ---- */
+
+enum sup_cost {
+	SUP_STEPS,
+	SUP_START,
+	SUP_DATA,
+	SUP_SAVE,
+	SUP_RESTORE,
+	SUP_REDONE,
+	SUP_RECOVERY,
+	SUP_OTHER,
+	SUP_COSTS
+};
+struct sup_books {
+	double began, s[SUP_COSTS];
+	double *step; /* [room]: seconds of the last attempt at step base + 1 + i; 0: none */
+	int64_t base, room, top;
+	int64_t redone; /* steps */
+};
+void sup_books_step(struct sup_books *b, int64_t step, double seconds);
+/* Steps beyond this one are lost. */
+void sup_books_back(struct sup_books *b, int64_t step);
+int64_t sup_books_count(const struct sup_books *b);
+/* Closes them at time now: what is in no other place is SUP_OTHER. */
+json_t *sup_books_json(struct sup_books *b, double now);
+void sup_books_text(const struct sup_books *b, char *buf, size_t n);
+
+/* ---- ranks.c: heartbeats ---- */
+
+struct sup_rank {
+	bool known, local;
+	int pidfd;
+	double heard; /* when */
+	struct dt_beat beat;
+};
+struct sup_ranks {
+	int fd;
+	uint16_t port;
+	uint8_t cookie[16];
+	uint32_t start;
+	struct sup_rank *v;
+	int n;
+};
+int sup_ranks_open(struct sup_ranks *r, struct dt_err *err);
+/* For another start of the job. */
+void sup_ranks_reset(struct sup_ranks *r, uint32_t start);
+void sup_ranks_close(struct sup_ranks *r);
+/* The value of DT_BEAT_ENV. */
+void sup_ranks_address(const struct sup_ranks *r, char *buf, size_t n);
+/* Takes what has arrived; each is called for every new one of rank 0. */
+void sup_ranks_receive(struct sup_ranks *r, double now, void (*first)(void *arg, const struct dt_beat *b),
+		       void *arg);
+/*
+ * A rank that is lost: a process of this machine that has ended, or one not heard for limit seconds. -1:
+ * none.
+ */
+int sup_ranks_lost(struct sup_ranks *r, double now, double limit, char *why, size_t n);
+/* After this process stood still: nobody is late. */
+void sup_ranks_forgive(struct sup_ranks *r, double now);
+/* The ranks that have been heard: number, process and host. */
+json_t *sup_ranks_json(const struct sup_ranks *r);
+/* Open MPI's number of the job; 0: not known. */
+uint32_t sup_ranks_job(const struct sup_ranks *r);
+
+/* ---- report.c: systemd ---- */
+
+void sup_notify(const char *state);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,188 @@
+#include "supervise/priv.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int sup_ranks_open(struct sup_ranks *r, struct dt_err *err)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET};
+	socklen_t len = sizeof(at);
+	int room = 4 << 20;
+
+	*r = (struct sup_ranks){.fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+	if (r->fd < 0 || bind(r->fd, (struct sockaddr *)&at, sizeof(at)) < 0 ||
+	    getsockname(r->fd, (struct sockaddr *)&at, &len) < 0)
+		return dt_err_sys(err, -errno, "cannot listen for heartbeats");
+	setsockopt(r->fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room));
+	r->port = ntohs(at.sin_port);
+	if (getrandom(r->cookie, sizeof(r->cookie), 0) != sizeof(r->cookie))
+		return dt_err_sys(err, -errno, "random numbers");
+	return 0;
+}
+
+void sup_ranks_reset(struct sup_ranks *r, uint32_t start)
+{
+	for (int i = 0; i < r->n; i++)
+		if (r->v[i].known && r->v[i].pidfd >= 0)
+			close(r->v[i].pidfd);
+	free(r->v);
+	r->v = NULL;
+	r->n = 0;
+	r->start = start;
+}
+
+void sup_ranks_close(struct sup_ranks *r)
+{
+	sup_ranks_reset(r, 0);
+	if (r->fd >= 0)
+		close(r->fd);
+	r->fd = -1;
+}
+
+void sup_ranks_address(const struct sup_ranks *r, char *buf, size_t n)
+{
+	struct ifaddrs *list = NULL;
+	size_t k = (size_t)snprintf(buf, n, "%u:", r->port);
+	int addresses = 0;
+
+	for (int i = 0; i < 16; i++)
+		k += (size_t)snprintf(buf + k, n - k, "%02x", r->cookie[i]);
+	k += (size_t)snprintf(buf + k, n - k, ":%u:127.0.0.1", r->start);
+	if (getifaddrs(&list) < 0)
+		return;
+	for (struct ifaddrs *i = list; i && k < n && addresses < 6; i = i->ifa_next) {
+		char text[INET_ADDRSTRLEN];
+
+		if (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET || !(i->ifa_flags & IFF_UP) ||
+		    (i->ifa_flags & IFF_LOOPBACK))
+			continue;
+		inet_ntop(AF_INET, &((struct sockaddr_in *)i->ifa_addr)->sin_addr, text, sizeof(text));
+		k += (size_t)snprintf(buf + k, n - k, ",%s", text);
+		addresses++;
+	}
+	freeifaddrs(list);
+}
+
+/* The place of a rank; NULL when there is none. */
+static struct sup_rank *place(struct sup_ranks *r, int rank)
+{
+	if (rank < 0 || rank >= 1 << 20)
+		return NULL;
+	if (rank >= r->n) {
+		struct sup_rank *grown = realloc(r->v, ((size_t)rank + 1) * sizeof(*grown));
+
+		if (!grown)
+			return NULL;
+		memset(grown + r->n, 0, ((size_t)rank + 1 - (size_t)r->n) * sizeof(*grown));
+		r->v = grown;
+		r->n = rank + 1;
+	}
+	return &r->v[rank];
+}
+
+/* Whether the rank is a process of this machine, which is then watched. */
+static void meet(struct sup_rank *k)
+{
+	char host[64] = "", path[64], name[32] = "";
+	FILE *f;
+
+	gethostname(host, sizeof(host) - 1);
+	k->known = true;
+	k->pidfd = -1;
+	snprintf(path, sizeof(path), "/proc/%d/comm", k->beat.pid);
+	f = strcmp(host, k->beat.host) ? NULL : fopen(path, "re");
+	if (f && fgets(name, sizeof(name), f) && !strncmp(name, "dt-train", 8))
+		k->pidfd = (int)syscall(SYS_pidfd_open, k->beat.pid, 0);
+	if (f)
+		fclose(f);
+	k->local = k->pidfd >= 0;
+}
+
+void sup_ranks_receive(struct sup_ranks *r, double now, void (*first)(void *arg, const struct dt_beat *b),
+		       void *arg)
+{
+	struct dt_beat b;
+
+	for (;;) {
+		ssize_t n = recv(r->fd, &b, sizeof(b), MSG_TRUNC);
+		struct sup_rank *k;
+
+		if (n < 0)
+			return;
+		if (n != sizeof(b) || b.magic != DT_BEAT_MAGIC || b.start != r->start ||
+		    memcmp(b.cookie, r->cookie, sizeof(b.cookie)) || !(k = place(r, b.rank)))
+			continue;
+		if (k->known && b.no <= k->beat.no) /* it came by another address, or late */
+			continue;
+		b.host[sizeof(b.host) - 1] = '\0';
+		k->beat = b;
+		k->heard = now;
+		if (!k->known)
+			meet(k);
+		if (b.rank == 0)
+			first(arg, &b);
+	}
+}
+
+/* Readable means ended, a zombie included. */
+static bool has_ended(int pidfd)
+{
+	struct pollfd p = {.fd = pidfd, .events = POLLIN};
+
+	return poll(&p, 1, 0) > 0 && p.revents;
+}
+
+int sup_ranks_lost(struct sup_ranks *r, double now, double limit, char *why, size_t n)
+{
+	for (int i = 0; i < r->n; i++) {
+		struct sup_rank *k = &r->v[i];
+
+		if (!k->known || k->beat.phase == DT_BEAT_END)
+			continue;
+		if (k->local && has_ended(k->pidfd)) {
+			snprintf(why, n, "rank %d (process %d) has died", i, k->beat.pid);
+			return i;
+		}
+		if (limit > 0 && now - k->heard > limit) {
+			snprintf(why, n, "rank %d (process %d on '%s') has not been heard for %.1f s", i,
+				 k->beat.pid, k->beat.host, now - k->heard);
+			return i;
+		}
+	}
+	return -1;
+}
+
+void sup_ranks_forgive(struct sup_ranks *r, double now)
+{
+	for (int i = 0; i < r->n; i++)
+		r->v[i].heard = now;
+}
+
+json_t *sup_ranks_json(const struct sup_ranks *r)
+{
+	json_t *list = json_array();
+
+	for (int i = 0; i < r->n; i++)
+		if (r->v[i].known)
+			json_array_append_new(list, json_pack("{s:i, s:i, s:s}", "rank", i, "pid",
+							      r->v[i].beat.pid, "host", r->v[i].beat.host));
+	return list;
+}
+
+uint32_t sup_ranks_job(const struct sup_ranks *r)
+{
+	for (int i = 0; i < r->n; i++)
+		if (r->v[i].known && r->v[i].beat.job)
+			return r->v[i].beat.job;
+	return 0;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,57 @@
+/* The supervisor's state; private to supervise.c, start.c, watch.c and report.c. */
+#ifndef DT_SUPERVISE_STATE_H
+#define DT_SUPERVISE_STATE_H
+
+#include "supervise/priv.h"
+
+/* Why the job under way has been asked to end, or killed. */
+enum sup_ending { SUP_RUNS, SUP_LEAVE /* for good */, SUP_RESIZE, SUP_FAILED };
+
+struct sup {
+	const struct dt_supervise *o;
+	const struct dt_log *log;
+	FILE *events;
+	struct sup_command cmd;
+	struct sup_ranks ranks;
+	struct sup_hosts hosts;
+	struct sup_choice choice;
+	struct sup_job job;
+	struct sup_books books;
+	struct sup_probe discover, notice;
+	int signals; /* descriptor */
+	double next_files, heard_now;
+	/* this start */
+	int start;
+	double spawned, trained, progress; /* began; began to train; the last step or save; 0: not yet */
+	struct dt_beat last;
+	uint32_t noted; /* job number */
+	enum sup_ending ending;
+	double asked; /* when it was asked to end, 0: not */
+	bool stop;    /* for good: nothing is started again */
+	/* all starts */
+	int64_t best, saved; /* largest step ever done; of the newest checkpoint told */
+	int idle;	     /* starts since best rose */
+	double down;	     /* since when there is no progress, 0: there is */
+	bool hosts_known;
+};
+
+/* report.c: an event's line: members as json_pack has them. */
+void sup_event(struct sup *s, const char *name, const char *fmt, ...);
+
+/* start.c */
+/* Chooses ranks and layout, and starts the job. -EAGAIN: not enough hosts now. */
+int sup_start(struct sup *s, double now, struct dt_err *err);
+/* How many ranks the hosts of now would have; 0: too few. */
+int sup_would(struct sup *s, double now);
+/* Leaves out hosts that cannot be reached. */
+void sup_check_hosts(struct sup *s, double now);
+
+/* watch.c */
+/* One round: heartbeats, signals, files and commands; waits at most wait_s for something. */
+void sup_watch(struct sup *s, double wait_s);
+void sup_ask(struct sup *s, enum sup_ending why, const char *reason);
+/* Takes the steps of the newest heartbeat into the books. */
+void sup_account(struct sup *s, const struct dt_beat *b, double now);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

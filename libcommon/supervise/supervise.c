@@ -1,0 +1,276 @@
+#include "supervise/state.h"
+
+#include "base/progress.h"
+#include "base/tmpfile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#define TICK_S 0.1
+
+static int catch_signals(void)
+{
+	static const int which[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD};
+	sigset_t set;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < sizeof(which) / sizeof(which[0]); i++)
+		sigaddset(&set, which[i]);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* A job that lost its supervisor ends by itself, after its checkpoint: until then it holds the folder. */
+static int wait_for_folder(struct sup *s, struct dt_err *err)
+{
+	double end = dt_now() + s->o->grace_s;
+	char path[PATH_MAX];
+	int fd, rc;
+
+	snprintf(path, sizeof(path), "%s/.lock", s->cmd.o.run.save.dir);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	while ((rc = flock(fd, LOCK_EX | LOCK_NB)) < 0 && errno == EWOULDBLOCK && dt_now() < end && !s->stop)
+		sup_watch(s, TICK_S);
+	rc = rc < 0 && errno == EWOULDBLOCK
+		     ? dt_err_set(err, -EBUSY, "another job is saving into '%s'", s->cmd.o.run.save.dir)
+		     : 0;
+	close(fd);
+	return rc;
+}
+
+/* Waits until there are hosts enough, or something ends it. */
+static int wait_for_hosts(struct sup *s, struct dt_err *err)
+{
+	bool said = false;
+
+	while (!s->stop) {
+		double now = dt_now();
+		int rc;
+
+		if (!s->o->max_ranks ||
+		    (s->hosts_known && sup_hosts_slots(&s->hosts, now) >= s->o->min_ranks))
+			return 0;
+		if (s->hosts_known && !said) {
+			dt_log_msg(s->log, "waits for hosts: %d slots, %d needed",
+				   sup_hosts_slots(&s->hosts, now), s->o->min_ranks);
+			sup_event(s, "wait-hosts", "{s:i}", "slots", sup_hosts_slots(&s->hosts, now));
+			said = true;
+		}
+		rc = s->o->discover ? 0 : dt_err_set(err, -EAGAIN, "no host can be reached");
+		if (rc < 0 && s->hosts_known)
+			return rc;
+		sup_watch(s, TICK_S);
+	}
+	return 0;
+}
+
+static void wait_seconds(struct sup *s, double seconds)
+{
+	for (double end = dt_now() + seconds; dt_now() < end && !s->stop;)
+		sup_watch(s, TICK_S);
+}
+
+/* What follows from how the job ended: -1: another start, else an exit status. */
+static int judge(struct sup *s, int status)
+{
+	if (status == DT_EXIT_OK)
+		return DT_EXIT_OK;
+	if (s->stop || (status == DT_EXIT_PREEMPTED && s->ending != SUP_RESIZE))
+		return status == DT_EXIT_PREEMPTED || s->ending == SUP_LEAVE ? DT_EXIT_PREEMPTED
+									     : DT_EXIT_FAILED;
+	if (s->ending == SUP_RESIZE && status == DT_EXIT_PREEMPTED)
+		return -1;
+	if (s->ending == SUP_RUNS && s->trained <= 0 && (status == DT_EXIT_USAGE || status == DT_EXIT_NO))
+		return status; /* it would say the same again */
+	if (s->idle >= s->o->tries) {
+		dt_log_msg(s->log, "%d starts without a new step after step %lld: given up", s->idle,
+			   (long long)(s->best < 0 ? 0 : s->best));
+		sup_event(s, "crash-loop", "{s:i}", "starts", s->idle);
+		return DT_EXIT_CRASH_LOOP;
+	}
+	return -1;
+}
+
+/* The job has ended: what it left is taken away, its last words are read. */
+static int finish_start(struct sup *s)
+{
+	int status = sup_job_exit(&s->job), verdict;
+	double now = dt_now();
+
+	sup_job_kill(&s->job);
+	sup_watch(s, 0);
+	sup_job_clean(&s->job);
+	if (s->down <= 0)
+		s->down = s->progress > 0 ? s->progress : s->trained > 0 ? s->trained : s->spawned;
+	verdict = judge(s, status);
+	sup_event(s, "end", "{s:i, s:i}", "start", s->start, "status", status);
+	if (verdict < 0 && s->ending != SUP_RESIZE)
+		dt_log_msg(s->log, "start %d has ended with %d at step %lld: the job is started again",
+			   s->start, status, (long long)s->last.step);
+	if (verdict >= 0) /* its end is no recovery */
+		s->down = 0;
+	if (verdict < 0 && s->ending != SUP_RESIZE)
+		sup_check_hosts(s, now);
+	if (verdict < 0 && s->discover.command &&
+	    s->ending != SUP_RESIZE) { /* ask anew before the next start */
+		s->hosts_known = false;
+		s->discover.next = 0;
+	}
+	return verdict;
+}
+
+/* One start, to its end: -1: another one, else an exit status. */
+static int one_start(struct sup *s, struct dt_err *err)
+{
+	int rc = wait_for_folder(s, err);
+
+	if (rc == 0)
+		rc = wait_for_hosts(s, err);
+	if (s->stop)
+		return DT_EXIT_PREEMPTED;
+	if (rc == 0)
+		sup_job_clean_stale(&s->job);
+	if (rc == 0)
+		rc = sup_start(s, dt_now(), err);
+	if (rc == -EAGAIN && s->o->discover) {
+		wait_seconds(s, 1);
+		return -1;
+	}
+	if (rc < 0) {
+		dt_log_err(s->log, err);
+		return rc == -ENOSPC ? DT_EXIT_NO : DT_EXIT_FAILED;
+	}
+	s->idle++; /* until a new step is heard of */
+	while (s->job.running) {
+		sup_watch(s, TICK_S);
+		sup_job_reap(&s->job);
+	}
+	return finish_start(s);
+}
+
+static void close_books(struct sup *s, int status)
+{
+	char text[512];
+	json_t *o;
+
+	if (status != DT_EXIT_OK && status != DT_EXIT_PREEMPTED)
+		sup_books_back(&s->books, s->saved < 0 ? 0 : s->saved);
+	o = sup_books_json(&s->books, dt_now());
+	if (!s->start) {
+		json_decref(o);
+		return;
+	}
+	sup_books_text(&s->books, text, sizeof(text));
+	dt_log_msg(s->log, "%s", text);
+	if (o)
+		json_object_set_new(o, "status", json_integer(status));
+	if (o)
+		json_object_set_new(o, "starts", json_integer(s->start));
+	sup_event(s, "books", "O", o);
+	json_decref(o);
+}
+
+/* The same for a folder by whatever name, there already or not, and another for another user. */
+static uint32_t key_of(const char *dir)
+{
+	char real[PATH_MAX], parent[PATH_MAX], *slash;
+	uint32_t h = 2166136261u ^ (uint32_t)getuid(); /* FNV-1a */
+
+	snprintf(parent, sizeof(parent), "%s%s", dir[0] == '/' ? "" : "./", dir);
+	slash = strrchr(parent, '/');
+	if (!realpath(dir, real)) {
+		*slash = '\0';
+		if (!realpath(*parent ? parent : "/", real))
+			real[0] = '\0';
+		snprintf(real + strlen(real), sizeof(real) - strlen(real), "/%s", slash + 1);
+	}
+	for (const char *c = real; *c; c++)
+		h = (h ^ (unsigned char)*c) * 16777619u;
+	return h;
+}
+
+static int begin(struct sup *s, struct dt_err *err)
+{
+	int rc = sup_command_read(&s->cmd, s->o->argv, err);
+
+	if (rc == 0 && s->o->max_ranks && s->cmd.program)
+		rc = dt_err_set(err, -EINVAL, "with --ranks the command begins with dt-train");
+	if (rc < 0)
+		return rc;
+	s->job.key = key_of(s->cmd.o.run.save.dir);
+	if (s->o->max_ranks && !s->o->discover) {
+		char text[64];
+
+		snprintf(text, sizeof(text), "localhost:%d", s->o->max_ranks);
+		if ((rc = sup_hosts_parse(&s->hosts, text, err)) < 0)
+			return rc;
+		s->hosts_known = true;
+	}
+	if (s->o->events && strcmp(s->o->events, "-"))
+		rc = dt_out_stream(s->o->events, true, &s->events, err);
+	else if (s->o->events)
+		s->events = stdout;
+	if (rc == 0)
+		rc = sup_ranks_open(&s->ranks, err);
+	s->signals = catch_signals();
+	if (rc == 0 && s->signals < 0)
+		rc = dt_err_sys(err, -errno, "signals");
+	return rc;
+}
+
+static void end(struct sup *s)
+{
+	sup_probe_close(&s->discover);
+	sup_probe_close(&s->notice);
+	sup_ranks_close(&s->ranks);
+	sup_command_release(&s->cmd);
+	free(s->hosts.v);
+	free(s->books.step);
+	if (s->events && s->events != stdout)
+		fclose(s->events);
+	if (s->signals >= 0)
+		close(s->signals);
+}
+
+int dt_supervise_run(const struct dt_supervise *o)
+{
+	struct sup s = {.o = o,
+			.log = o->log,
+			.ranks.fd = -1,
+			.signals = -1,
+			.best = -1,
+			.saved = -1,
+			.books.began = dt_now(),
+			.discover = {.command = o->discover, .every = o->discover_s},
+			.notice = {.command = o->notice, .every = o->notice_s}};
+	struct dt_err err = {0};
+	int status = -1;
+
+	if (begin(&s, &err) < 0) {
+		dt_log_err(s.log, &err);
+		end(&s);
+		return err.code == -EINVAL ? DT_EXIT_USAGE : DT_EXIT_FAILED;
+	}
+	sup_notify("READY=1");
+	while (status < 0) {
+		if (s.idle > 1) /* 1, 2, 4 ... seconds, a minute at most */
+			wait_seconds(&s, fmin(60, ldexp(1, s.idle - 2)));
+		status = one_start(&s, &err);
+	}
+	sup_notify("STOPPING=1");
+	close_books(&s, status);
+	end(&s);
+	return status;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

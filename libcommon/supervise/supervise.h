@@ -1,0 +1,40 @@
+/*
+ * Supervision of a training job: starts it, hears its heartbeats (base/beat.h), starts it again from the
+ * newest whole checkpoint when ranks die, stop or hang, on other hosts and with another layout where those
+ * have changed, and keeps books of where the time went. One thread; the job is a child process, everything
+ * below it ends with it.
+ */
+#ifndef DT_SUPERVISE_SUPERVISE_H
+#define DT_SUPERVISE_SUPERVISE_H
+
+#include "base/log.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { DT_EXIT_CRASH_LOOP = 93 }; /* no start brought a new step: restarting is senseless */
+
+struct dt_supervise {
+	char *const *argv; /* the job's command, NULL-terminated: dt-train ..., or a launcher before it */
+	int min_ranks, max_ranks; /* max 0: argv starts the ranks itself; else argv is dt-train's alone */
+	const char *launcher;	  /* words before dt-train where max_ranks is given */
+	const char *discover;	  /* command that lists hosts, "NAME[:SLOTS]" a line; NULL: this one */
+	double discover_s;	  /* seconds between two of them */
+	const char *cluster;	  /* description of the machines for the choice of a layout; NULL: this one */
+	const char *notice;	  /* command that exits 0 when this machine is about to go; NULL: none */
+	double notice_s;
+	const char *kill_file, *save_file; /* looked for twice a second; NULL: none */
+	double heartbeat_s;		   /* a rank that is not heard for so long is dead */
+	double step_s;			   /* longest time without a new step; 0: any */
+	double grace_s;			   /* for a checkpoint and the end after that was asked for */
+	int tries;			   /* starts without a new step before it is given up */
+	double cool_s;			   /* for a host that cannot be reached; doubles */
+	const char *events;		   /* JSON Lines; NULL: none */
+	const struct dt_log *log;
+};
+
+/* Returns an exit status: the job's, 75 preempted, 93 (above), 1. */
+int dt_supervise_run(const struct dt_supervise *o);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,232 @@
+/* What the supervisor hears and asks while the job runs. */
+#include "supervise/state.h"
+
+#include "base/progress.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+void sup_ask(struct sup *s, enum sup_ending why, const char *reason)
+{
+	if (s->ending != SUP_RUNS && why != SUP_LEAVE)
+		return;
+	if (why == SUP_LEAVE)
+		s->stop = true;
+	if (!s->job.running)
+		return;
+	dt_log_msg(s->log, "%s: the job is asked for a checkpoint and its end", reason);
+	sup_event(s, "ask-end", "{s:s}", "reason", reason);
+	if (s->ending == SUP_RUNS)
+		s->ending = why;
+	if (s->asked <= 0)
+		s->asked = dt_now();
+	kill(s->job.pid, SIGUSR1);
+}
+
+static void fail_job(struct sup *s, const char *why, const char *event, int rank)
+{
+	if (s->ending == SUP_FAILED)
+		return;
+	dt_log_msg(s->log, "%s", why);
+	sup_event(s, event, "{s:s, s:i}", "what", why, "rank", rank);
+	if (s->ending == SUP_RUNS)
+		s->ending = SUP_FAILED;
+	sup_job_kill(&s->job);
+}
+
+void sup_account(struct sup *s, const struct dt_beat *b, double now)
+{
+	struct sup_books *k = &s->books;
+	struct dt_beat *l = &s->last;
+	int64_t n = b->step - l->step;
+
+	if (b->phase < DT_BEAT_TRAIN || (b->phase == DT_BEAT_END && s->trained <= 0))
+		return;
+	if (s->trained <= 0) { /* the loop has begun */
+		double waited = now - s->spawned;
+
+		s->trained = now;
+		*l = *b;
+		l->step = b->from;
+		l->step_s = l->data_s = l->save_s = 0;
+		n = b->step - l->step;
+		k->s[SUP_RESTORE] += b->restore_s < waited ? b->restore_s : waited;
+		k->s[SUP_START] += b->restore_s < waited ? waited - b->restore_s : 0;
+		sup_books_back(k, b->from);
+		if (s->down > 0)
+			k->s[SUP_RECOVERY] += s->spawned - s->down;
+		s->down = 0;
+		sup_event(s, "training", "{s:I, s:o}", "from", (json_int_t)b->from, "ranks",
+			  sup_ranks_json(&s->ranks));
+	}
+	if (n < 0) { /* rolled back */
+		sup_books_back(k, b->step);
+		sup_event(s, "rolled-back", "{s:I, s:I}", "from", (json_int_t)l->step, "to",
+			  (json_int_t)b->step);
+		n = 0;
+	}
+	for (int64_t i = 1; i <= n; i++)
+		sup_books_step(k, l->step + i, (b->step_s - l->step_s) / (double)n);
+	if (n > 0) {
+		l->step_s = b->step_s;
+		sup_notify("WATCHDOG=1");
+	}
+	k->s[SUP_DATA] += b->data_s - l->data_s;
+	k->s[SUP_SAVE] += b->save_s - l->save_s;
+	l->data_s = b->data_s;
+	l->save_s = b->save_s;
+	if (n > 0 || b->phase != l->phase || b->saved != l->saved)
+		s->progress = now;
+	if (b->saved != l->saved && b->saved >= 0) {
+		s->saved = b->saved;
+		sup_event(s, "saved", "{s:I}", "step", (json_int_t)b->saved);
+	}
+	l->saved = b->saved;
+	l->phase = b->phase;
+	l->step = b->step;
+	if (b->step > s->best) {
+		s->best = b->step;
+		s->idle = 0;
+	}
+}
+
+static void first_rank(void *arg, const struct dt_beat *b)
+{
+	struct sup *s = arg;
+
+	sup_account(s, b, s->heard_now);
+}
+
+static void read_signals(struct sup *s)
+{
+	struct signalfd_siginfo i;
+
+	while (read(s->signals, &i, sizeof(i)) == sizeof(i)) {
+		if (i.ssi_signo == SIGCHLD)
+			continue;
+		if (i.ssi_signo == SIGUSR2) {
+			if (s->job.running)
+				kill(s->job.pid, SIGUSR2);
+			continue;
+		}
+		if (s->stop && s->job.running) {
+			dt_log_msg(s->log, "signalled again: the job is killed");
+			sup_job_kill(&s->job);
+		} else {
+			sup_ask(s, SUP_LEAVE, strsignal((int)i.ssi_signo));
+		}
+	}
+}
+
+static void look_for_files(struct sup *s, double now)
+{
+	const char *kf = s->o->kill_file, *sf = s->o->save_file;
+
+	if (now < s->next_files)
+		return;
+	s->next_files = now + 0.5;
+	if (kf && !s->stop && access(kf, F_OK) == 0)
+		sup_ask(s, SUP_LEAVE, "the kill file is there");
+	if (sf && s->trained > 0 && s->job.running && access(sf, F_OK) == 0 && unlink(sf) == 0) {
+		sup_event(s, "ask-save", "{}");
+		kill(s->job.pid, SIGUSR2);
+	}
+}
+
+/* The list of hosts is new: on a host less the job ends by itself, for more ranks it is asked to. */
+static void take_hosts(struct sup *s, double now)
+{
+	struct dt_err err = {0};
+	int would;
+
+	if (sup_hosts_parse(&s->hosts, s->discover.text, &err) < 0) {
+		dt_log_msg(s->log, "--discover: %s", err.msg);
+		return;
+	}
+	s->hosts_known = true;
+	if (!s->job.running || s->ending != SUP_RUNS || s->trained <= 0)
+		return;
+	would = sup_would(s, now);
+	if (would && would != s->choice.ranks) {
+		char text[96];
+
+		snprintf(text, sizeof(text), "hosts for %d ranks instead of %d", would, s->choice.ranks);
+		sup_ask(s, SUP_RESIZE, text);
+	}
+}
+
+static void run_probes(struct sup *s, double now)
+{
+	int status;
+
+	if (sup_probe_step(&s->discover, now, &status)) {
+		if (status == 0)
+			take_hosts(s, now);
+		else
+			dt_log_msg(s->log, "--discover exits with %d: the hosts stay as they were", status);
+	}
+	if (!s->stop && sup_probe_step(&s->notice, now, &status) && status == 0) {
+		sup_event(s, "notice", "{}");
+		sup_ask(s, SUP_LEAVE, "this machine is about to go");
+	}
+}
+
+static void check_job(struct sup *s, double now)
+{
+	char why[256];
+	double since = s->progress > s->spawned ? s->progress : s->spawned;
+	int rank;
+
+	if (!s->job.running)
+		return;
+	rank = sup_ranks_lost(&s->ranks, now, s->o->heartbeat_s, why, sizeof(why));
+	if (rank >= 0) {
+		fail_job(s, why, "rank-lost", rank);
+	} else if (s->asked > 0 && now - s->asked > s->o->grace_s) {
+		snprintf(why, sizeof(why), "the job has not ended %.0f s after it was asked to",
+			 now - s->asked);
+		fail_job(s, why, "overdue", -1);
+		s->ending = s->stop ? SUP_LEAVE : SUP_FAILED;
+		s->asked = 0;
+	} else if (s->o->step_s > 0 && now - since > s->o->step_s) {
+		snprintf(why, sizeof(why), "no new step for %.0f s", now - since);
+		fail_job(s, why, "stalled", -1);
+	}
+}
+
+void sup_watch(struct sup *s, double wait_s)
+{
+	struct pollfd *p = calloc((size_t)s->ranks.n + 2, sizeof(*p));
+	double before = dt_now(), now;
+	nfds_t n = 2;
+
+	if (!p)
+		return;
+	p[0] = (struct pollfd){.fd = s->ranks.fd, .events = POLLIN};
+	p[1] = (struct pollfd){.fd = s->signals, .events = POLLIN};
+	/* A death wakes at once: whose it was cannot be told once the launcher has killed the others. */
+	for (int i = 0; i < s->ranks.n && s->job.running && s->ending != SUP_FAILED; i++)
+		if (s->ranks.v[i].known && s->ranks.v[i].local && s->ranks.v[i].beat.phase != DT_BEAT_END)
+			p[n++] = (struct pollfd){.fd = s->ranks.v[i].pidfd, .events = POLLIN};
+	poll(p, n, (int)(wait_s * 1e3));
+	free(p);
+	now = dt_now();
+	s->heard_now = now;
+	sup_ranks_receive(&s->ranks, now, first_rank, s);
+	if (s->job.running && !s->noted && (s->noted = sup_ranks_job(&s->ranks)))
+		sup_job_note(&s->job, s->noted);
+	if (now - before > wait_s + 1) { /* this process stood still, and the job perhaps with it */
+		sup_ranks_forgive(&s->ranks, now);
+		s->progress = now;
+	}
+	read_signals(s);
+	look_for_files(s, now);
+	run_probes(s, now);
+	check_job(s, now);
+}
+/* SPDX-License-Identifier: Apache-2.0 */

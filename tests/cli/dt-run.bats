@@ -1,0 +1,197 @@
+#!/usr/bin/env bats
+# A job that is killed, stopped, asked to end and moved trains what an undisturbed one does. With --reproducible the
+# parameters of any dp are the same to the bit, so one uninterrupted run is what all are compared with.
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_plm_rsh_agent=/bin/false
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    cat "$DT_SRC/LICENSE" "$DT_SRC/CONTRIBUTING.md" >text.txt
+    dt-dataset build --tokenizer byte --out d.h5 text.txt
+    dt-train --model gpt2-tiny --data d.h5 --seq 32 --no-mfu --threads 1 --precision fp32 --reproducible --global-batch 12 \
+        --steps 120 --save plain --metrics plain.jsonl
+}
+
+setup() {
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    rm -rf run events.jsonl
+    # slow enough to be hit: a step of about 25 ms
+    train=(dt-train --model gpt2-tiny --data d.h5 --seq 32 --no-mfu --threads 1 --precision fp32 --reproducible
+        --global-batch 12 --microbatch 1 --steps 120 --save run --save-every 20 --comm-timeout 60 --metrics m.jsonl)
+    export TMPDIR=$BATS_TEST_TMPDIR
+}
+
+event() { # filter of jq over all events
+    jq -se "$1" events.jsonl >/dev/null || { echo "not so: $1"; cat events.jsonl; return 1; }
+}
+
+wait_for() { # event, at most 30 s
+    for _ in $(seq 300); do
+        ! grep -q "\"event\":\"$1\"" events.jsonl 2>/dev/null || return 0
+        sleep 0.1
+    done
+    echo "no event $1"
+    cat events.jsonl
+    return 1
+}
+
+same_as_plain() {
+    dt-shard-ckpt diff plain/step-00000120 run/step-00000120 || return 1
+    # each step counts once, the parts add up to the wall clock, and none is made up
+    event 'map(select(.event == "books"))[-1] | .steps <= 120 and .other_s > -0.1 and
+        (([.steps_s, .start_up_s, .data_s, .save_s, .restore_s, .redone_s, .recovery_s, .other_s] | add) - .wall_s |
+            fabs < 0.1)' || return 1
+    [ -z "$(find "$TMPDIR" -name 'dt-run.*')" ]
+}
+
+# The processes of the job that began to train last: mpirun and its ranks.
+job() {
+    mapfile -t ranks < <(jq -s 'map(select(.event == "training"))[-1].ranks | sort_by(.rank)[].pid' events.jsonl)
+    mpirun=$(ps -o ppid= -p "${ranks[0]}" | tr -d ' ')
+}
+
+@test "what cannot be supervised is refused" {
+    run -2 --separate-stderr dt-run -- mpirun -np 2 true
+    [[ $stderr == *"has no dt-train in it"* ]]
+    run -2 --separate-stderr dt-run -- dt-train --model gpt2-tiny --data d.h5
+    [[ $stderr == *"needs --save"* ]]
+    run -2 --separate-stderr dt-run -- dt-train --model gpt2-tiny --save run --resume elsewhere
+    [[ $stderr == *"--resume of dt-train is auto here"* ]]
+    run -2 --separate-stderr dt-run --ranks 3:2 -- dt-train --save run
+    run -2 --separate-stderr dt-run --ranks 2 -- mpirun dt-train --save run
+    [[ $stderr == *"begins with dt-train"* ]]
+    run -2 --separate-stderr dt-run --discover true -- dt-train --save run
+    run -2 --separate-stderr dt-run
+    [[ $stderr == *"a command is missing"* ]]
+    run -1 --separate-stderr dt-run -- /nonexistent/dt-train --save run
+    [[ $stderr == *"cannot start '/nonexistent/dt-train'"* ]]
+}
+
+@test "a killed rank: the job goes on from its newest checkpoint, to the same bits" {
+    dt-run --events events.jsonl --ranks 3 -- "${train[@]}" 2>err &
+    pid=$!
+    wait_for saved
+    job
+    kill -KILL "${ranks[2]}"
+    wait $pid
+    same_as_plain
+    event 'map(select(.event == "rank-lost"))[0].rank == 2'
+    event 'map(select(.event == "start")) | length == 2 and .[1].checkpoint >= 20'
+    event 'map(select(.event == "books"))[0] | .steps == 120 and .recovery_s > 0 and .goodput > 0 and .goodput < 1'
+    grep -q "rank 2 (process ${ranks[2]}) has died" err
+}
+
+@test "a killed mpirun and a stopped rank, with the launcher's line given" {
+    dt-run --events events.jsonl --heartbeat-timeout 2 -- mpirun -np 2 "${train[@]}" --layout dp2 2>err &
+    pid=$!
+    wait_for saved
+    job
+    kill -KILL "$mpirun"
+    for _ in $(seq 300); do [ "$(grep -c '"training"' events.jsonl)" -ge 2 ] && break; sleep 0.1; done
+    job
+    kill -STOP "${ranks[1]}"
+    wait $pid
+    same_as_plain
+    event 'map(select(.event == "rank-lost"))[-1] | .rank == 1 and (.what | test("has not been heard for"))'
+}
+
+@test "more and fewer hosts: another dp, the same bits" {
+    echo localhost:1 >hosts
+    dt-run --events events.jsonl --ranks 1:4 --discover 'cat hosts' --discover-every 0.3 -- "${train[@]}" 2>err &
+    pid=$!
+    wait_for saved
+    echo "localhost slots=4 # all of them" >hosts
+    for _ in $(seq 300); do [ "$(grep -c '"training"' events.jsonl)" -ge 2 ] && break; sleep 0.1; done
+    echo localhost:2 >hosts
+    wait $pid
+    same_as_plain
+    event '[.[] | select(.event == "start") | .layout] == ["dp1", "dp4", "dp2"]'
+    event '[.[] | select(.event == "end") | .status] == [75, 75, 0]'
+    event 'map(select(.event == "books"))[0] | .steps == 120 and .steps_redone == 0'
+}
+
+@test "asked to end, by a signal, a file and a command: 75, and the same command goes on" {
+    dt-run --events events.jsonl --save-file save.now -- mpirun -np 2 "${train[@]}" 2>err &
+    pid=$!
+    wait_for training
+    touch save.now
+    wait_for saved
+    [ ! -e save.now ]
+    kill -TERM $pid
+    status=0
+    wait $pid || status=$?
+    [ "$status" -eq 75 ]
+    event '[.[] | select(.event == "ask-save")] | length == 1'
+    touch stop.now
+    run -75 dt-run --kill-file stop.now -- mpirun -np 2 "${train[@]}"
+    rm stop.now
+    run -75 dt-run --events events.jsonl --notice 'test -e run/step-00000100' --notice-every 0.1 -- mpirun -np 2 "${train[@]}"
+    event '[.[] | select(.event == "notice")] | length == 1'
+    dt-run --events events.jsonl -- mpirun -np 2 "${train[@]}"
+    dt-shard-ckpt diff plain/step-00000120 run/step-00000120
+}
+
+@test "dt-run itself is killed: the job saves and ends, the next one goes on" {
+    dt-run --events events.jsonl -- mpirun -np 2 "${train[@]}" 2>err &
+    pid=$!
+    wait_for saved
+    job
+    kill -KILL $pid
+    wait $pid || true
+    dt-run --events events.jsonl -- mpirun -np 2 "${train[@]}" 2>err
+    same_as_plain
+    ! kill -0 "$mpirun" 2>/dev/null
+}
+
+@test "a crash loop ends with 93, what says no or names a wrong option is not tried again" {
+    printf '#!/bin/sh\necho "start $DT_RUN_TEST" >>starts\nexit ${STATUS:-1}\n' >dt-train-fake
+    chmod +x dt-train-fake
+    rm -f starts
+    run -93 dt-run --events events.jsonl -- ./dt-train-fake --save run
+    [ "$(wc -l <starts)" -eq 3 ]
+    event 'map(select(.event == "crash-loop"))[0].starts == 3'
+    run -93 dt-run --tries 1 -- ./dt-train-fake --save run
+    [ "$(wc -l <starts)" -eq 4 ]
+    STATUS=3 run -3 dt-run -- ./dt-train-fake --save run
+    run -2 dt-run -- mpirun --quiet -np 2 "${train[@]}" --layout dp3
+    [ "$(wc -l <starts)" -eq 5 ]
+}
+
+@test "a hang: no step for --step-timeout, then it is started again" {
+    printf '#!/bin/sh\n[ ! -e hung ] || exit 0\ntouch hung\nexec sleep 1000\n' >dt-train-fake
+    chmod +x dt-train-fake
+    rm -f hung
+    dt-run --events events.jsonl --step-timeout 1 -- ./dt-train-fake --save run
+    event '[.[] | select(.event == "stalled")] | length == 1'
+}
+
+@test "a machine that is lost, with the first rank on it: the others go on without it" {
+    # Machines are imitated: a name of their own, started by an agent of ours. To lose one is to kill all that has its name.
+    unshare --uts true 2>/dev/null || skip "needs unshare --uts"
+    cat >agent <<-'END'
+	#!/bin/bash
+	host=$1
+	shift
+	[ ! -e "$AGENT/lost-$host" ] || exit 1
+	echo $$ >"$AGENT/pid-$host"
+	exec unshare --uts --pid --fork --kill-child --mount-proc bash -c "hostname $host; $*"
+	END
+    chmod +x agent
+    rm -f lost-* pid-*
+    printf 'machine-a:2\nmachine-b:2\n' >hosts
+    export AGENT=$PWD
+    export OMPI_MCA_plm_rsh_agent=$PWD/agent OMPI_MCA_btl_tcp_if_include=lo OMPI_MCA_oob_tcp_if_include=lo
+    timeout 100 dt-run --events events.jsonl --ranks 2:4 --discover 'cat hosts' -- "${train[@]}" 2>err &
+    pid=$!
+    wait_for saved || { cat err; return 1; }
+    touch lost-machine-a
+    kill -KILL "$(cat pid-machine-a)"
+    wait $pid || { cat err; return 1; }
+    dt-shard-ckpt diff plain/step-00000120 run/step-00000120
+    event '[.[] | select(.event == "host-out") | .host] == ["machine-a"]'
+    event '[.[] | select(.event == "start") | .ranks] == [4, 2]'
+}
+# SPDX-License-Identifier: Apache-2.0

@@ -1,0 +1,120 @@
+/* dt-run: supervises a training job. */
+#include "base/log.h"
+#include "base/opt.h"
+#include "base/tmpfile.h"
+#include "supervise/supervise.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct {
+	struct dt_supervise o;
+	const char *ranks;
+	int64_t tries;
+} a;
+
+static const char *const examples[] = {
+	"dt-run -- mpirun -np 4 dt-train --model gpt2-124m --data corpus.h5 --save run --save-every 100",
+	"dt-run --ranks 2:4 --discover 'cat hosts' -- dt-train --model gpt2-124m --data corpus.h5 --save run "
+	"--save-every 100",
+	NULL,
+};
+
+static const struct dt_opt opts[] = {
+	DT_OPT_HEADING("Where ranks run"),
+	{"ranks", 0, DT_OPT_STR, &a.ranks, "MIN[:MAX]",
+	 "how many ranks; mpirun and the layout are then written here, and the command is dt-train's alone"},
+	{"discover", 0, DT_OPT_STR, &a.o.discover, "COMMAND", "lists the hosts, NAME[:SLOTS] a line"},
+	{"discover-every", 0, DT_OPT_REAL, &a.o.discover_s, "SECONDS", "between two of them", .min = 0.1,
+	 .max = 1e6, .def = "30"},
+	{"launcher", 0, DT_OPT_STR, &a.o.launcher, "COMMAND", "what starts ranks, with its own options",
+	 .def = "mpirun"},
+	{"cluster", 0, DT_OPT_STR, &a.o.cluster, "FILE",
+	 "description of the machines for the choice of a layout, of dt-plan --emit cluster",
+	 .def_text = "this one", .complete = DT_COMPLETE_FILE},
+	{"cool-down", 0, DT_OPT_REAL, &a.o.cool_s, "SECONDS",
+	 "a host that cannot be reached is left out for so long, then for twice as long", .min = 0,
+	 .max = 1e6, .def = "60"},
+	DT_OPT_HEADING("What is a failure"),
+	{"heartbeat-timeout", 0, DT_OPT_REAL, &a.o.heartbeat_s, "SECONDS",
+	 "a rank not heard for so long is lost; 0: never", .min = 0, .max = 1e6, .def = "5"},
+	{"step-timeout", 0, DT_OPT_REAL, &a.o.step_s, "SECONDS", "longest time without a new step; 0: any",
+	 .min = 0, .max = 1e9, .def = "600"},
+	{"tries", 0, DT_OPT_INT, &a.tries, "N", "starts without a new step after which it is given up",
+	 .min = 1, .max = 1000, .def = "3"},
+	DT_OPT_HEADING("Ends and checkpoints on request"),
+	{"notice", 0, DT_OPT_STR, &a.o.notice, "COMMAND",
+	 "exits 0 when this machine is about to be taken away"},
+	{"notice-every", 0, DT_OPT_REAL, &a.o.notice_s, "SECONDS", "between two of them", .min = 0.1,
+	 .max = 1e6, .def = "5"},
+	{"kill-file", 0, DT_OPT_STR, &a.o.kill_file, "FILE",
+	 "when it is there: save, end, and start nothing"},
+	{"save-file", 0, DT_OPT_STR, &a.o.save_file, "FILE", "when it is there: remove it and save"},
+	{"grace", 0, DT_OPT_REAL, &a.o.grace_s, "SECONDS",
+	 "for the checkpoint and the end of a job that was asked to end", .min = 0, .max = 1e6, .def = "120"},
+	DT_OPT_HEADING("Reports"),
+	{"events", 0, DT_OPT_STR, &a.o.events, "FILE",
+	 "append what happens as JSON Lines; - is standard output", .complete = DT_COMPLETE_FILE},
+	DT_OPT_END,
+};
+
+static const struct dt_program program = {
+	.name = "dt-run",
+	.summary = "keep a training job running: restart, shrink, grow, stop in good order",
+	.operands = "-- COMMAND ...",
+	.examples = examples,
+	.opts = opts,
+};
+
+/* MIN or MIN:MAX; false: neither. */
+static bool parse_ranks(const char *s, int *min, int *max)
+{
+	char *end;
+	long lo = strtol(s, &end, 10), hi = lo;
+
+	if (end == s)
+		return false;
+	if (*end == ':') {
+		s = end + 1;
+		hi = strtol(s, &end, 10);
+		if (end == s)
+			return false;
+	}
+	*min = (int)lo;
+	*max = (int)hi;
+	return !*end && lo >= 1 && hi >= lo && hi <= 1 << 20;
+}
+
+static int run(int n, char **argv)
+{
+	struct dt_log log = {.f = stderr, .name = program.name, .rank = -1};
+
+	if (n < 1)
+		return dt_opt_usage_error(&program, stderr, "a command is missing");
+	if (a.ranks && !parse_ranks(a.ranks, &a.o.min_ranks, &a.o.max_ranks))
+		return dt_opt_usage_error(&program, stderr, "option '--ranks': '%s' is not MIN[:MAX]",
+					  a.ranks);
+	if (!a.ranks && (a.o.discover || a.o.cluster))
+		return dt_opt_usage_error(&program, stderr, "--discover and --cluster need --ranks");
+	a.o.argv = argv + 1;
+	a.o.tries = (int)a.tries;
+	a.o.log = &log;
+	return dt_supervise_run(&a.o);
+}
+
+int main(int argc, char **argv)
+{
+	struct dt_err err = {0};
+	int status, n = dt_opt_main(&program, argc, argv, stdout, stderr, &status);
+
+	if (n >= 0)
+		status = run(n, argv);
+	if (dt_close_stdout(&err) < 0 && status != DT_EXIT_FAILED) {
+		if (err.code != -EPIPE)
+			fprintf(stderr, "dt-run: %s\n", err.msg);
+		status = DT_EXIT_FAILED;
+	}
+	return status;
+}
+/* SPDX-License-Identifier: Apache-2.0 */
