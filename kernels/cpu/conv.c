@@ -1,7 +1,7 @@
 /*
- * oneDNN's convolutions behind a table of primitives by shape. Images lie as rows of pixels (its nhwc), so that
- * every other op sees a matrix; weights take the form that the primitive asks for, copied at each call: that
- * moves 2 bytes for every 2 x pixels x batch operations.
+ * oneDNN's convolutions behind a table of primitives by shape. Images lie as rows of pixels (its nhwc), so
+ * that every other op sees a matrix; weights take the form that the primitive asks for, copied at each
+ * call: that moves 2 bytes for every 2 x pixels x batch operations.
  */
 #include "kernels/cpu/cpu.h"
 

@@ -1,6 +1,6 @@
 /*
- * Ops that a card does not compute: each answers -ENOTSUP. A run that needs one is refused by name before it starts
- * (dt_run_check).
+ * Ops that a card does not compute: each answers -ENOTSUP. A run that needs one is refused by name before
+ * it starts (dt_run_check).
  */
 #include "kernels/cuda/cuda.h"
 

@@ -60,8 +60,8 @@ int dt_source_read(struct dt_source *s, int i, const int64_t *off, const int64_t
 		   void *dst, struct dt_err *err);
 
 /*
- * The n elements of a buffer of the model's graph (running statistics), by its name, as f32. -ENOENT where the
- * source has none.
+ * The n elements of a buffer of the model's graph (running statistics), by its name, as f32. -ENOENT where
+ * the source has none.
  */
 int dt_source_buffer(struct dt_source *s, const char *name, int64_t n, float *dst, struct dt_err *err);
 

@@ -64,7 +64,10 @@ struct dt_config {
 	int64_t rope_dim, v_dim; /* of head_dim, the rotated part; width of a value head */
 	int64_t bos, eos;	 /* -1: none */
 	double init_std;
-	/* Classifiers of images (dt_config_is_image): vocab has the classes; of the rest above, layers and norm_eps. */
+	/*
+	 * Classifiers of images (dt_config_is_image): vocab has the classes; of the rest above, layers and
+	 * norm_eps.
+	 */
 	int64_t image_size, channels; /* sides of an image, and 1 or 3 */
 	char blocks
 		[24]; /* "3-4-6-3": blocks of a ResNet's stages, widths of a perceptron's or CNN's layers */
@@ -82,7 +85,8 @@ static inline bool dt_config_is_image(const struct dt_config *c)
 int dt_config_blocks(const struct dt_config *c, int64_t ret[DT_STAGES_MAX]);
 /*
  * What a family of images leaves open is filled in: layers from blocks, and sizes of decoders, which nothing
- * looks at, with 1. A perceptron by its widths, "mlp:784-512-10", as a configuration: 1, 0: no such name, -EINVAL.
+ * looks at, with 1. A perceptron by its widths, "mlp:784-512-10", as a configuration: 1, 0: no such name,
+ * -EINVAL.
  */
 void dt_config_complete_image(struct dt_config *c);
 int dt_config_perceptron(const char *name, struct dt_config *ret, struct dt_err *err);

@@ -56,7 +56,7 @@ struct dt_attr {
 	bool unscaled;		   /* route: weights are not scaled to add up to 1 */
 	struct dt_window window2d; /* of convolutions and pooling, over their input */
 	bool relu;		   /* batch norm: of what it adds up */
-	int64_t buffer; /* batch norm: element of the buffers where its running mean is, the variance behind */
+	int64_t buffer; /* batch norm: element of the buffers where its running mean is; variances follow */
 };
 
 struct dt_node {

@@ -1,8 +1,9 @@
 /*
- * Batch norms. Where they span ranks, those exchange 2 C + 1 numbers a norm, forward and backward: each rank's
- * counts weigh what it sends, and a rank without images sends a count of 0 (kernels/batchnorm.h).
+ * Batch norms. Where they span ranks, those exchange 2 C + 1 numbers a norm, forward and backward: each
+ * rank's counts weigh what it sends, and a rank without images sends a count of 0 (kernels/batchnorm.h).
  *
- * Statistics of a training pass are added to x->bn.sum; who owns the buffers makes running ones of them once a step.
+ * Statistics of a training pass are added to x->bn.sum; who owns the buffers makes running ones of them
+ * once a step.
  */
 #include "nn/call.h"
 

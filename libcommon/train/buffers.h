@@ -1,6 +1,7 @@
 /*
- * Running statistics of batch norms. Every training pass adds its batches' to sums; once a step those of all ranks
- * become one mean, and running = 0.9 running + 0.1 of that: the same on every rank, whatever a norm spans.
+ * Running statistics of batch norms. Every training pass adds its batches' to sums; once a step those of
+ * all ranks become one mean, and running = 0.9 running + 0.1 of that: the same on every rank, whatever a
+ * norm spans.
  */
 #ifndef DT_TRAIN_BUFFERS_H
 #define DT_TRAIN_BUFFERS_H

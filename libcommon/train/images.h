@@ -1,6 +1,6 @@
 /*
- * Images as what a run is trained on: data sets of data/images.h behind source_next, decoded and augmented by a
- * loader's threads ahead of the step.
+ * Images as what a run is trained on: data sets of data/images.h behind source_next, decoded and augmented
+ * by a loader's threads ahead of the step.
  */
 #ifndef DT_TRAIN_IMAGES_H
 #define DT_TRAIN_IMAGES_H
@@ -19,8 +19,8 @@ struct image_source {
 };
 
 /*
- * Opens the data sets. A new model gets their classes, channels and size; one with weights keeps its own, and -EINVAL
- * names what differs (--new-head gives it another last layer).
+ * Opens the data sets. A new model gets their classes, channels and size; one with weights keeps its own,
+ * and -EINVAL names what differs (--new-head gives it another last layer).
  */
 int images_open(struct trainer *t, struct dt_err *err);
 /* Starts the loaders, once the layout is known. */

@@ -1,6 +1,6 @@
 /*
- * Batch norm against f64: statistics of groups, the fused sum and ReLU, gradients by finite differences of the
- * reference, and parts of a batch merged as ranks merge them.
+ * Batch norm against f64: statistics of groups, the fused sum and ReLU, gradients by finite differences of
+ * the reference, and parts of a batch merged as ranks merge them.
  */
 #include "check.h"
 

@@ -19,7 +19,9 @@ struct dt_plane dt_block_pixels(struct dt_builder *b);
 /* A convolution without a bias, zeros around the image so that stride 1 keeps its size. */
 struct dt_plane dt_block_conv(struct dt_builder *b, struct dt_plane x, const char *tensor, const char *name,
 			      int64_t out, int64_t kernel, int64_t stride);
-/* relu(norm(x) + residual); residual -1: none. Tensors and buffers are PREFIX.weight, PREFIX.running_mean ... */
+/*
+ * relu(norm(x) + residual); residual -1: none. Tensors and buffers are PREFIX.weight, ...
+ */
 struct dt_plane dt_block_batch_norm(struct dt_builder *b, struct dt_plane x, const char *prefix,
 				    const char *name, int residual, bool relu);
 struct dt_plane dt_block_pool(struct dt_builder *b, struct dt_plane x, bool max, int64_t kernel,

@@ -1,7 +1,7 @@
 /*
  * ResNets (He et al. 2015) as torchvision has them, its names included: the stride of a bottleneck is on its
- * 3 x 3 convolution ("v1.5"). The CIFAR stem is a 3 x 3 convolution without pooling. And ResNet-9, the small net
- * of fast CIFAR-10 recipes (Page 2018): residual pairs behind the first and third stage.
+ * 3 x 3 convolution ("v1.5"). The CIFAR stem is a 3 x 3 convolution without pooling. And ResNet-9, the
+ * small net of fast CIFAR-10 recipes (Page 2018): residual pairs behind the first and third stage.
  */
 #include "model/block/image.h"
 #include "model/family/family.h"

@@ -1,6 +1,6 @@
 /*
- * The nets that courses begin with: a perceptron over the pixels of an image, and two convolutions with a batch
- * norm each. config's blocks has the widths of their layers.
+ * The nets that courses begin with: a perceptron over the pixels of an image, and two convolutions with a
+ * batch norm each. config's blocks has the widths of their layers.
  */
 #include "model/block/image.h"
 #include "model/family/family.h"

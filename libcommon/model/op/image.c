@@ -1,6 +1,7 @@
 /*
- * Images: a batch of them is a matrix whose rows are pixels and whose columns are channels (kernels/conv.h), so a
- * value has height x width rows a sample. What is read from the data set needs no gradient.
+ * Images: a batch of them is a matrix whose rows are pixels and whose columns are channels
+ * (kernels/conv.h), so a value has height x width rows a sample. What is read from the data set needs no
+ * gradient.
  */
 #include "model/op/cost.h"
 #include "model/op/rule.h"
