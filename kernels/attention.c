@@ -33,6 +33,68 @@ int dt_check_attention_backward(const struct dt_dev *dev, struct dt_tensor dqkv,
 	return rows ? 0 : DT_EMPTY;
 }
 
+static bool spans(const struct dt_attn *p, const struct dt_attn_span *s, struct dt_tensor q,
+		  struct dt_tensor kv)
+{
+	const int64_t d = p->head_dim;
+	const int64_t last = s->k_col > s->v_col ? s->k_col : s->v_col;
+
+	if (!dt_is_compute(q.dtype) || kv.dtype != q.dtype || p->batch < 0 || s->rows < 0 ||
+	    p->kv_heads < 1 || p->heads < 1 || p->heads % p->kv_heads || d < 1 || !(p->scale > 0) ||
+	    !(p->softcap >= 0) || dt_rows(q) != p->batch * s->rows || dt_cols(q) < p->heads * d ||
+	    s->nrun < 1 || s->nrun > DT_ATTN_RUNS || s->run_keys < 1 || s->k_col < 0 || s->v_col < 0 ||
+	    dt_cols(kv) < last + p->kv_heads * d || s->stride < 0)
+		return false;
+	for (int i = 0; i < s->nrun; i++)
+		if (s->run[i].row < 0 ||
+		    s->run[i].row + (p->batch - 1) * s->stride + s->run_keys > dt_rows(kv) ||
+		    (i && s->run[i].pos < s->run[i - 1].pos + s->run_keys))
+			return false;
+	return true;
+}
+
+int dt_check_attention_span_forward(const struct dt_dev *dev, struct dt_tensor o, struct dt_tensor lse,
+				    struct dt_tensor q, struct dt_tensor kv, const struct dt_attn *p,
+				    const struct dt_attn_span *s)
+{
+	const int64_t rows = p->batch * s->rows;
+
+	if (!spans(p, s, q, kv) || (o.dtype != DT_F32 && o.dtype != q.dtype) ||
+	    dt_numel(o) != rows * p->heads * p->head_dim || !dt_is(lse, DT_F32, rows * p->heads))
+		return -EINVAL;
+	return rows ? 0 : DT_EMPTY;
+}
+
+static bool gradient_of(struct dt_tensor g, struct dt_tensor x, const struct dt_attn_span *s)
+{
+	return dt_rows(g) == dt_rows(x) && dt_cols(g) == dt_cols(x) &&
+	       (g.dtype == DT_F32 || (g.dtype == x.dtype && !s->add));
+}
+
+int dt_check_attention_span_backward(const struct dt_dev *dev, struct dt_tensor dq, struct dt_tensor dkv,
+				     struct dt_tensor dout, struct dt_tensor o, struct dt_tensor lse,
+				     struct dt_tensor q, struct dt_tensor kv, const struct dt_attn *p,
+				     const struct dt_attn_span *s)
+{
+	const int64_t rows = p->batch * s->rows, out = rows * p->heads * p->head_dim;
+
+	if (!spans(p, s, q, kv) || !dt_is(o, q.dtype, out) || !dt_is(dout, q.dtype, out) ||
+	    !dt_is(lse, DT_F32, rows * p->heads) || !gradient_of(dq, q, s) || !gradient_of(dkv, kv, s))
+		return -EINVAL;
+	return rows ? 0 : DT_EMPTY;
+}
+
+/* lse [batch, heads, rows] tells the shape of both. */
+int dt_check_attention_merge(const struct dt_dev *dev, struct dt_tensor o, struct dt_tensor lse,
+			     struct dt_tensor part, struct dt_tensor part_lse)
+{
+	if (lse.ndim != 3 || lse.dtype != DT_F32 || o.dtype != DT_F32 ||
+	    dt_rows(o) != lse.dim[0] * lse.dim[2] || lse.dim[1] < 1 || dt_cols(o) % lse.dim[1] ||
+	    !dt_is(part, DT_F32, dt_numel(o)) || !dt_is(part_lse, DT_F32, dt_numel(lse)))
+		return -EINVAL;
+	return dt_numel(lse) ? 0 : DT_EMPTY;
+}
+
 /* The rows of sequence i, and its blocks that any of them sees, are in range. */
 static bool sequence_fits(struct dt_tensor k, const struct dt_attn *p, const struct dt_paged *g, int i)
 {

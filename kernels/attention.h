@@ -19,6 +19,19 @@
  * AVX512_BF16, bf16 inputs multiply as they are and p and ds are rounded to bf16 before their products;
  * elsewhere bf16 is widened to f32, as f16 is everywhere.
  *
+ * Spans: queries and keys that are not the same rows (context parallelism), and documents
+ *   attention_span_forward, _backward compute the same where the keys are rows of a matrix kv of their own,
+ *   found by struct dt_attn_span. Query i sees keys at positions max(first_i, pos_i - window + 1) .. pos_i.
+ *   q [batch * rows, >= heads * head_dim], its first columns; kv [any, >= v_col + kv_heads * head_dim]. q and
+ *       kv may be one matrix of both. o [batch * rows, heads * head_dim] is f32 or of q's type, lse
+ *       [batch, heads, rows]. A row that sees no key: o = 0, lse = -Inf.
+ *   dq is shaped as q, dkv as kv; only columns of queries, of keys and of values are written, and of dkv only
+ *       rows of keys. = overwritten, or += where the span says so. dq and dkv are f32 (required for +=) or of
+ *       q's type. lse may be that over more keys than the span's: these are the gradients' parts by its keys.
+ *   attention_merge (Milakov & Gimelshein 2018): o and lse over one set of keys take in part and part_lse
+ *       over another. o [batch * rows, heads * d] f32, part f32: o += sigmoid(part_lse - lse) (part - o),
+ *       lse = log(exp(lse) + exp(part_lse)); a part with lse -Inf changes nothing.
+ *
  * Inference
  *   attention_paged reads the keys and values of each sequence through its block table. A row's result does
  *   not depend on what else is in the batch, nor on how a prompt was cut into chunks.
@@ -40,6 +53,8 @@
 
 #include "kernels/dtype.h"
 
+#include <stdbool.h>
+
 #define DT_PAGED_GROUP 64 /* q heads that may share a key/value head in attention_paged */
 
 struct dt_attn {
@@ -48,6 +63,26 @@ struct dt_attn {
 	int64_t window; /* 0: unlimited */
 	float scale;
 	float softcap; /* 0: none */
+};
+
+/* Keys at positions pos, pos + 1 ... of sequence 0 are rows row, row + 1 ... */
+struct dt_attn_run {
+	int64_t pos, row;
+};
+#define DT_ATTN_RUNS 64
+
+struct dt_attn_span {
+	int64_t rows; /* queries of a sequence; p->seq is not read */
+	const int32_t
+		*pos; /* [batch * rows] position of a query in its sequence, ascending; NULL: 0, 1 ... */
+	/* [batch * rows] the first position a query sees, its document's, not descending; NULL: 0 */
+	const int32_t *first;
+	int nrun;		       /* <= DT_ATTN_RUNS */
+	const struct dt_attn_run *run; /* [nrun] ascending by position, disjoint. Host memory */
+	int64_t run_keys;	       /* keys of each run */
+	int64_t stride;		       /* rows of kv from one sequence to the next */
+	int64_t k_col, v_col;	       /* columns of kv that keys and values begin in */
+	bool add;		       /* backward: dq and dkv are added to */
 };
 
 /* Elements of a row of a cache of this type. */

@@ -1,4 +1,4 @@
-/* dt-dataset: tokenises text into packed HDF5 datasets, lists and samples them. */
+/* dt-dataset: makes HDF5 datasets of text and of images, lists and samples them. */
 #include "base/json.h"
 #include "base/program.h"
 #include "base/progress.h"
@@ -7,25 +7,32 @@
 #include "base/units.h"
 #include "ckpt/tokenizer_file.h"
 #include "data/dataset.h"
+#include "data/image_import.h"
+#include "data/image_look.h"
 #include "data/text_source.h"
 #include "data/tokenizer.h"
 
 #include <errno.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 static const char *tokenizer, *out_path, *eval_path, *field, *separator;
-static int format;
+static int format, pack;
 static double split;
 static bool split_given, json, ids_only, special, verify, whole_order, count_given;
 static int64_t shards, count = 3, seq, seed, first, epoch;
+static int from, store;
+static int64_t quality, resize, channels;
+static const char *crop, *match, *class_names;
+static bool skip_bad, ignore_exif;
 
 static const struct dt_opt opts[] = {
-	{"json", 'j', DT_OPT_FLAG, &json, NULL, "print JSON", "build,info,sample"},
+	{"json", 'j', DT_OPT_FLAG, &json, NULL, "print JSON", "build,images,info,sample"},
 	DT_OPT_HEADING("Building"),
-	{"out", 'o', DT_OPT_STR, &out_path, "D.h5", "the dataset to write", "build"},
+	{"out", 'o', DT_OPT_STR, &out_path, "D.h5", "the dataset to write", "build,images"},
 	{"tokenizer", 't', DT_OPT_STR, &tokenizer, "T",
 	 "'byte', or what holds one: tokenizer.json, folder, GGUF, SentencePiece model, checkpoint", "build",
 	 .complete = DT_COMPLETE_TOKENIZER, .def = "byte"},
@@ -35,14 +42,39 @@ static const struct dt_opt opts[] = {
 	 .def = "text"},
 	{"separator", 0, DT_OPT_STR, &separator, "TEXT", "text between documents in one text file", "build",
 	 .def_text = "each file is a document"},
+	{"pack", 0, DT_OPT_CHOICE, &pack, "stream|documents",
+	 "documents: keep where each begins, so that training does not look or predict across the border",
+	 "build", .def = "stream"},
 	{"split", 0, DT_OPT_PERCENT, &split, "PERCENT", "the last PERCENT of the input go to --out-eval",
 	 "build", .min = 1e-9, .max = 99.999999, .given = &split_given},
 	{"out-eval", 0, DT_OPT_STR, &eval_path, "E.h5", "the dataset for evaluation", "build"},
-	{"shards", 0, DT_OPT_INT, &shards, "N", "cut --out into N files", "build", .min = 1, .max = 99999,
-	 .def = "1"},
+	{"shards", 0, DT_OPT_INT, &shards, "N", "cut --out into N files", "build,images", .min = 1,
+	 .max = 99999, .def = "1"},
+	DT_OPT_HEADING("Images"),
+	{"from", 0, DT_OPT_CHOICE, &from, "auto|idx|cifar10|cifar100|folder|tar", "what the inputs are",
+	 "images", .def = "auto"},
+	{"store", 0, DT_OPT_CHOICE, &store, "auto|raw|jpeg",
+	 "as pixels, all of one size, or as JPEG; auto: raw of IDX and CIFAR and with --crop, else jpeg",
+	 "images", .def = "auto"},
+	{"resize", 0, DT_OPT_INT, &resize, "N", "scale the shorter side to N pixels", "images", .min = 1,
+	 .max = DT_IMAGE_SIDE_MAX, .def_text = "as it is"},
+	{"crop", 0, DT_OPT_STR, &crop, "N|HxW", "keep the middle of this size", "images",
+	 .def_text = "all of it"},
+	{"channels", 0, DT_OPT_INT, &channels, "1|3", "grey or colour", "images", .min = 1, .max = 3,
+	 .def_text = "1 of IDX, else 3"},
+	{"quality", 0, DT_OPT_INT, &quality, "N", "of what is encoded as JPEG", "images", .min = 1,
+	 .max = 100, .def = "95"},
+	{"class-names", 0, DT_OPT_STR, &class_names, "FILE",
+	 "names of the classes in their order, a line each", "images", .complete = DT_COMPLETE_FILE,
+	 .def_text = "what the input says"},
+	{"match", 0, DT_OPT_STR, &match, "PATTERN", "only members of a tar archive whose path fits",
+	 "images"},
+	{"ignore-exif", 0, DT_OPT_FLAG, &ignore_exif, NULL,
+	 "leave images as stored, not upright as EXIF says", "images"},
+	{"skip-bad", 0, DT_OPT_FLAG, &skip_bad, NULL, "leave out images that cannot be read", "images"},
 	DT_OPT_HEADING("Looking"),
 	{"verify", 0, DT_OPT_FLAG, &verify, NULL, "read every token and compare the checksums", "info"},
-	{"count", 'n', DT_OPT_INT, &count, "N", "samples, or tokens for cat", "sample,cat",
+	{"count", 'n', DT_OPT_INT, &count, "N", "samples, or tokens or images for cat", "sample,cat",
 	 .given = &count_given, .def_text = "3; of cat, all"},
 	{"seq", 0, DT_OPT_INT, &seq, "N", "tokens of a sample", "sample", .min = 1, .max = 1 << 24,
 	 .def = "64"},
@@ -50,7 +82,7 @@ static const struct dt_opt opts[] = {
 	{"epoch", 0, DT_OPT_INT, &epoch, "N", "epoch to sample", "sample", .min = 0, .max = 4294967295.0,
 	 .def = "0"},
 	{"in-order", 0, DT_OPT_FLAG, &whole_order, NULL, "samples in file order, not shuffled", "sample"},
-	{"first", 0, DT_OPT_INT, &first, "N", "start at sample, or at token, N", "sample,cat", .def = "0"},
+	{"first", 0, DT_OPT_INT, &first, "N", "start at sample, token or image N", "sample,cat", .def = "0"},
 	{"ids", 0, DT_OPT_FLAG, &ids_only, NULL, "print ids, not text", "sample,cat"},
 	{"special", 0, DT_OPT_FLAG, &special, NULL, "print the text of special tokens too", "sample,cat"},
 	DT_OPT_END,
@@ -139,6 +171,9 @@ static int create(struct build *b, int n, char **paths, struct dt_err *err)
 		rc = dt_dataset_create(eval_path, b->tok, 0, source, &b->out[1], err);
 	if (rc == 0)
 		dt_dataset_set_shards(b->out[0], (int)shards);
+	for (int i = 0; i < 2 && rc == 0 && pack; i++)
+		if (b->out[i])
+			dt_dataset_keep_apart(b->out[i]);
 	return rc;
 }
 
@@ -192,11 +227,11 @@ static int do_build(int n, char **paths, struct dt_err *err)
 
 static json_t *info_json(const struct dt_dataset_info *i, const char *path)
 {
-	return json_pack("{s:i, s:s, s:I, s:I, s:i, s:i, s:i, s:s, s:I, s:s}", "schema", 1, "path", path,
-			 "tokens", (json_int_t)i->tokens, "documents", (json_int_t)i->documents, "vocab",
-			 i->vocab, "token_bytes", i->token_bytes, "shards", i->shards, "tokenizer_hash",
-			 i->tokenizer_hash, "tokenizer_bytes", (json_int_t)i->tokenizer_bytes, "source",
-			 i->source);
+	return json_pack("{s:i, s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:s, s:I, s:s}", "schema", 1, "path", path,
+			 "tokens", (json_int_t)i->tokens, "documents", (json_int_t)i->documents, "pack",
+			 i->apart ? "documents" : "stream", "vocab", i->vocab, "token_bytes", i->token_bytes,
+			 "shards", i->shards, "tokenizer_hash", i->tokenizer_hash, "tokenizer_bytes",
+			 (json_int_t)i->tokenizer_bytes, "source", i->source);
 }
 
 static int do_info(struct dt_dataset *d, const char *path, struct dt_err *err)
@@ -219,7 +254,7 @@ static int do_info(struct dt_dataset *d, const char *path, struct dt_err *err)
 	dt_table_cell(t, "tokens");
 	dt_table_cell(t, "%lld of %d bytes", (long long)i.tokens, i.token_bytes);
 	dt_table_cell(t, "documents");
-	dt_table_cell(t, "%lld", (long long)i.documents);
+	dt_table_cell(t, "%lld%s", (long long)i.documents, i.apart ? ", kept apart" : "");
 	dt_table_cell(t, "vocabulary");
 	dt_table_cell(t, "%d", i.vocab);
 	dt_table_cell(t, "shards");
@@ -339,6 +374,177 @@ static int do_cat(struct dt_dataset *d, const struct dt_tokenizer *t, struct dt_
 	return rc;
 }
 
+static void told(void *ctx, bool bad, const char *name, const char *why)
+{
+	int *lines = ctx;
+
+	if (++*lines <= 20)
+		dt_program_say(&program, "%s'%s': %s", bad ? "" : "passed over ", name, why);
+	else if (*lines == 21)
+		dt_program_say(&program, "more of them are counted, not named");
+}
+
+static struct dt_progress image_bar;
+
+static void image_progress(void *ctx, int64_t images)
+{
+	dt_progress_set(&image_bar, (uint64_t)images);
+}
+
+static const struct {
+	const char *key, *words;
+	size_t at;
+} found[] = {
+	{"bad", "left out", offsetof(struct dt_image_import, bad)},
+	{"passed_over", "other files passed over", offsetof(struct dt_image_import, passed)},
+	{"grey", "grey made colour", offsetof(struct dt_image_import, grey)},
+	{"cmyk", "CMYK", offsetof(struct dt_image_import, cmyk)},
+	{"deep", "of 16 bits made 8", offsetof(struct dt_image_import, deep)},
+	{"alpha", "without their alpha", offsetof(struct dt_image_import, alpha)},
+	{"turned", "turned by EXIF", offsetof(struct dt_image_import, turned)},
+};
+
+static int64_t found_of(const struct dt_image_import *im, size_t i)
+{
+	return *(const int64_t *)((const char *)im + found[i].at);
+}
+
+static int report_images(const struct dt_image_import *im, double seconds, struct dt_err *err)
+{
+	char took[32];
+	json_t *o;
+	int rc;
+
+	if (!json) {
+		printf("%s: %lld image%s of %d class%s", out_path, (long long)im->images,
+		       im->images == 1 ? "" : "s", im->classes, im->classes == 1 ? "" : "es");
+		for (size_t i = 0; i < sizeof(found) / sizeof(found[0]); i++)
+			if (found_of(im, i))
+				printf("; %lld %s", (long long)found_of(im, i), found[i].words);
+		printf("; in %s\n", dt_format_duration(seconds, took, sizeof(took)));
+		return 0;
+	}
+	o = json_pack("{s:i, s:s, s:I, s:i, s:i, s:s, s:I, s:f}", "schema", 1, "path", out_path, "images",
+		      (json_int_t)im->images, "classes", im->classes, "empty_classes", im->empty_classes,
+		      "encoding", im->jpeg ? "jpeg" : "raw", "shards", (json_int_t)shards, "build_s",
+		      seconds);
+	for (size_t i = 0; i < sizeof(found) / sizeof(found[0]); i++)
+		json_object_set_new(o, found[i].key, json_integer((json_int_t)found_of(im, i)));
+	rc = dt_json_write_line(stdout, o, err);
+	json_decref(o);
+	return rc;
+}
+
+static int do_images(int n, char **paths, struct dt_image_import *im, struct dt_err *err)
+{
+	int rc = im->format ? 0 : dt_image_format_of(paths[0], &im->format, err);
+	double t0 = dt_now();
+
+	if (rc < 0)
+		return rc;
+	im->jpeg = store == 2 || (!store && !im->crop[0] && im->format > DT_FROM_CIFAR100);
+	dt_progress_start(&image_bar, stderr, "images", 0, false);
+	rc = dt_image_import(im, n, (const char *const *)paths, out_path, err);
+	dt_progress_end(&image_bar);
+	if (rc < 0)
+		return rc;
+	if (im->empty_classes)
+		dt_program_say(&program, "%d of %d classes have no images; the first is '%s'",
+			       im->empty_classes, im->classes, im->empty);
+	return report_images(im, dt_now() - t0, err);
+}
+
+static int info_of_images(const struct dt_images *d, const char *path, struct dt_err *err)
+{
+	struct dt_table *facts, *classes;
+	json_t *o = NULL;
+	int rc = verify ? dt_images_verify(d, err) : 0;
+
+	if (rc == 0 && json) {
+		rc = dt_images_json(d, path, &o, err);
+		if (rc == 0)
+			rc = dt_json_write_line(stdout, o, err);
+		json_decref(o);
+	} else if (rc == 0) {
+		rc = dt_images_tables(d, &facts, &classes, err);
+		if (rc < 0)
+			return rc;
+		if (verify) {
+			dt_table_cell(facts, "checksums");
+			dt_table_cell(facts, "match");
+		}
+		dt_table_print(facts, stdout);
+		putchar('\n');
+		dt_table_print(classes, stdout);
+		dt_table_free(facts);
+		dt_table_free(classes);
+	}
+	return rc;
+}
+
+/* Which images an epoch begins with. */
+static int sample_images(const struct dt_images *d, struct dt_err *err)
+{
+	struct dt_images_info i;
+	struct dt_table *t = json ? NULL : dt_table_new("sample|image|label|class");
+	int rc = 0;
+
+	dt_images_info(d, &i);
+	if (first >= i.images)
+		rc = dt_err_set(err, -ERANGE, "an epoch has %lld samples", (long long)i.images);
+	for (int64_t k = first; rc == 0 && k < i.images && k - first < count; k++) {
+		int64_t image = dt_sample_at((uint64_t)seed, !whole_order, epoch * i.images + k, i.images);
+		int label = dt_images_label(d, image);
+
+		if (json) {
+			json_t *o = json_pack("{s:i, s:I, s:I, s:i, s:s}", "schema", 1, "sample",
+					      (json_int_t)k, "image", (json_int_t)image, "label", label,
+					      "class", i.class_name[label]);
+
+			rc = dt_json_write_line(stdout, o, err);
+			json_decref(o);
+			continue;
+		}
+		dt_table_cell(t, "%lld", (long long)k);
+		dt_table_cell(t, "%lld", (long long)image);
+		dt_table_cell(t, "%d", label);
+		dt_table_cell(t, "%s", i.class_name[label]);
+	}
+	if (t && rc == 0)
+		dt_table_print(t, stdout);
+	dt_table_free(t);
+	return rc;
+}
+
+/* Images as files, one behind the other: JPEG as stored, pixels as PNM. */
+static int cat_images(const struct dt_images *d, struct dt_err *err)
+{
+	struct dt_images_info i;
+	struct dt_image x = {0};
+	uint8_t *bytes;
+	size_t n;
+	int rc = 0;
+
+	dt_images_info(d, &i);
+	if (first >= i.images)
+		return dt_err_set(err, -ERANGE, "the dataset has %lld images", (long long)i.images);
+	for (int64_t k = first; rc == 0 && k < i.images && (!count_given || k - first < count); k++) {
+		rc = i.jpeg ? dt_images_bytes(d, k, &bytes, &n, err) : dt_images_read(d, k, &x, err);
+		if (rc < 0)
+			break;
+		if (!i.jpeg) {
+			rc = dt_image_write_pnm(&x, stdout, err);
+			continue;
+		}
+		errno = 0;
+		fwrite(bytes, 1, n, stdout);
+		free(bytes);
+		rc = dt_program_check_stdout(err);
+	}
+	dt_image_release(&x);
+	return rc;
+}
+
 /* A damaged dataset is an answer (3) to who asks for it. */
 static int finish_with(int rc, const struct dt_err *err)
 {
@@ -376,12 +582,81 @@ static int cmd_build(int n, char **args)
 	return status ? status : finish_with(do_build(n, args, &err), &err);
 }
 
+/* "N" or "HxW". */
+static bool read_crop(int to[2])
+{
+	char *end;
+	long h = strtol(crop, &end, 10), w = h;
+
+	if (end != crop && *end == 'x') {
+		const char *second = end + 1;
+
+		w = strtol(second, &end, 10);
+		if (end == second)
+			return false;
+	}
+	to[0] = (int)h;
+	to[1] = (int)w;
+	return end != crop && !*end && h >= 1 && w >= 1 && h <= DT_IMAGE_SIDE_MAX && w <= DT_IMAGE_SIDE_MAX;
+}
+
+static int cmd_images(int n, char **args)
+{
+	int lines = 0;
+	struct dt_err err = {0};
+	struct dt_image_import im = {.format = (enum dt_image_format)from,
+				     .channels = (int)channels,
+				     .quality = (int)quality,
+				     .resize = (int)resize,
+				     .orientation = !ignore_exif,
+				     .match = match,
+				     .names = class_names,
+				     .skip_bad = skip_bad,
+				     .shards = (int)shards,
+				     .source = n == 1 ? args[0] : "several files",
+				     .progress = image_progress,
+				     .told = told,
+				     .ctx = &lines};
+
+	if (!out_path)
+		return dt_opt_usage_error(&program, stderr, "images needs --out");
+	if (crop && !read_crop(im.crop))
+		return dt_opt_usage_error(&program, stderr, "--crop '%s' is neither N nor HxW", crop);
+	if (channels == 2)
+		return dt_opt_usage_error(&program, stderr, "--channels is 1 or 3");
+	for (int i = 0; i < n; i++)
+		if (dt_out_is(out_path, args[i]))
+			return dt_opt_usage_error(&program, stderr, "--out would overwrite the input '%s'",
+						  args[i]);
+	return finish_with(do_images(n, args, &im, &err), &err);
+}
+
+/* The function for a set of images on the one at path; 1: it is a set of tokens. */
+static int on_images(const char *path, int (*fn)(const struct dt_images *d, struct dt_err *err),
+		     struct dt_err *err)
+{
+	struct dt_images *d;
+	int rc = dt_images_is(path, err);
+
+	if (rc <= 0)
+		return rc < 0 ? rc : 1;
+	rc = dt_images_open(path, &d, err);
+	if (rc == 0) {
+		rc = fn ? fn(d, err) : info_of_images(d, path, err);
+		dt_images_close(d);
+	}
+	return rc;
+}
+
 static int cmd_info(int n, char **args)
 {
 	struct dt_err err = {0};
 	struct dt_dataset *d;
-	int rc = dt_dataset_open(args[0], &d, &err);
+	int rc = on_images(args[0], NULL, &err);
 
+	if (rc <= 0)
+		return finish_with(rc, &err);
+	rc = dt_dataset_open(args[0], &d, &err);
 	if (rc == 0) {
 		rc = do_info(d, args[0], &err);
 		dt_dataset_close(d);
@@ -390,14 +665,19 @@ static int cmd_info(int n, char **args)
 }
 
 static int look(const char *path,
-		int (*fn)(struct dt_dataset *d, const struct dt_tokenizer *t, struct dt_err *err))
+		int (*fn)(struct dt_dataset *d, const struct dt_tokenizer *t, struct dt_err *err),
+		int (*images)(const struct dt_images *d, struct dt_err *err))
 {
 	struct dt_err err = {0};
 	struct dt_dataset_info i;
 	struct dt_tokenizer *t = NULL;
 	struct dt_dataset *d;
-	int rc = dt_dataset_open(path, &d, &err);
+	int rc = on_images(path, images, &err);
 
+	if (rc > 0)
+		rc = dt_dataset_open(path, &d, &err);
+	else
+		return finish_with(rc, &err);
 	if (rc < 0)
 		return finish_with(rc, &err);
 	dt_dataset_info(d, &i);
@@ -413,30 +693,33 @@ static int look(const char *path,
 
 static int cmd_sample(int n, char **args)
 {
-	return look(args[0], do_sample);
+	return look(args[0], do_sample, sample_images);
 }
 
 static int cmd_cat(int n, char **args)
 {
-	return look(args[0], do_cat);
+	return look(args[0], do_cat, cat_images);
 }
 
 static const struct dt_command commands[] = {
 	{"build", "FILE...", "Tokenise files ('-': standard input) into a dataset", cmd_build, 1, -1},
+	{"images", "INPUT...",
+	 "Make a dataset of IDX or CIFAR files, of folders or of tar archives of images", cmd_images, 1, -1},
 	{"info", "D.h5", "What a dataset holds", cmd_info, 1, 1},
-	{"sample", "D.h5", "Samples as training would see them, as text", cmd_sample, 1, 1},
-	{"cat", "D.h5", "The tokens in order, as text", cmd_cat, 1, 1},
+	{"sample", "D.h5", "Samples as training would see them", cmd_sample, 1, 1},
+	{"cat", "D.h5", "The tokens in order, as text; images as files", cmd_cat, 1, 1},
 	{NULL},
 };
 static const char *const examples[] = {
 	"dt-dataset build --tokenizer tok.json --split 10 --out train.h5 --out-eval eval.h5 input.txt",
 	"dt-dataset sample train.h5 --count 3 --seq 64",
+	"dt-dataset images --out train.h5 train-images-idx3-ubyte.gz train-labels-idx1-ubyte.gz",
 	"zcat docs.jsonl.gz | dt-dataset build --format jsonl --shards 4 --out docs.h5 -",
 	NULL,
 };
 static const struct dt_program program = {
 	.name = "dt-dataset",
-	.summary = "Tokenise text into packed datasets, list and sample them.",
+	.summary = "Make datasets of text and of images, list and sample them.",
 	.examples = examples,
 	.opts = opts,
 	.commands = commands,

@@ -76,6 +76,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("save-async"),
 	DT_RUN_OPT("save-grads"),
 	DT_RUN_OPT("recompute"),
+	DT_RUN_OPT("documents"),
 	DT_RUN_OPT("loss-chunk"),
 	{"account", 0, DT_OPT_CHOICE, &a.account, "auto|" DT_ACCOUNT_CHOICES,
 	 "what is counted: what dt-train or dt-serve allocates (dt), textbook formulas (generic), what "

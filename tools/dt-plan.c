@@ -84,6 +84,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("precision"),
 	DT_RUN_OPT("fp8"),
 	DT_RUN_OPT("master"),
+	DT_RUN_OPT("documents"),
 	DT_RUN_OPT("loss-chunk"),
 	DT_RUN_OPT("reproducible"),
 	DT_RUN_OPT("grad-comm"),

@@ -140,14 +140,12 @@ static int run_http(struct options *o, const struct dt_log *log)
 	sigaddset(&set, SIGINT);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
-	if (o->key_file)
-		rc = dt_tenants_read(o->key_file, &t, &err);
-	for (int i = 0; i < o->api_keys.n && rc == 0; i++)
-		rc = dt_tenants_add(&t, o->api_keys.v[i], &err);
+	if (o->key_file || o->api_keys.n > 0)
+		rc = dt_tenants_open(&t, o->key_file, o->api_keys.v, o->api_keys.n, &err);
 	p.keys = t.key;
-	p.nkeys = t.nkeys;
+	p.nkeys = t.file.nkeys;
 	o->serve.tenant = t.tenant;
-	o->serve.ntenants = t.ntenants;
+	o->serve.ntenants = t.file.ntenants;
 	if (rc >= 0)
 		rc = dt_http_open(&http, &p, &err);
 	if (rc >= 0)

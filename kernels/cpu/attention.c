@@ -5,7 +5,7 @@
 #include <math.h>
 
 /* Keys a row does not see become -Inf. Only tiles on an edge need it. */
-static void mask(float *s, const struct dt_attn_row *row, int64_t rows, int64_t key)
+void dt_attn_mask(float *s, const struct dt_attn_row *row, int64_t rows, int64_t key)
 {
 	for (int64_t i = 0; i < rows; i++) {
 		if (row[i].first <= key && row[i].last >= key + DT_TILE - 1)
@@ -106,7 +106,7 @@ void dt_attn_softmax(const struct dt_tile *t, uint32_t *pw, float *s, float *o, 
 {
 	if (p->softcap > 0) /* before the mask, whose -Inf it would make a number */
 		dt_attn_cap(s, rows * DT_TILE, p);
-	mask(s, row, rows, key);
+	dt_attn_mask(s, row, rows, key);
 	softmax_rows(s, o, row, rows, pad, p->softcap > 0 ? 1 : p->scale);
 	if (weight)
 		dt_attn_weigh(s, rows, weight);
@@ -124,7 +124,8 @@ static DT_SIMD void finish_rows(void *const *where, enum dt_dtype type, const fl
 			const int64_t n = dt_min64(DT_CHUNK, d - c);
 			char *out = (char *)where[i] + c * dt_dtype_size(type);
 			float *f = dt_stage(buf, out, type);
-			const float *oi = o + i * pad + c, sum = dt_attn_sum(&row[i]);
+			const float *oi = o + i * pad + c, all = dt_attn_sum(&row[i]);
+			const float sum = all > 0 ? all : 1; /* a row that sees no key is 0 */
 
 #pragma omp simd
 			for (int64_t j = 0; j < n; j++)
@@ -147,21 +148,23 @@ struct space {
 	int64_t k_tile, v_tile;
 };
 
-static int64_t space_words(const struct dt_tile *t, const struct dt_attn *p)
+static int64_t space_words(const struct dt_attn_in *a)
 {
-	const int64_t tiles = dt_ceil_div(p->seq, DT_TILE), words = dt_tile_words(t, p->head_dim);
+	const int64_t tiles = dt_ceil_div(dt_attn_keys(a->s), DT_TILE), pad = dt_attn_pad(a->p);
+	const int64_t words = dt_tile_words(a->t, a->p->head_dim);
 
-	return DT_TILE * (tiles * (words + dt_attn_pad(p)) + words + dt_attn_pad(p) + 2 * DT_TILE);
+	return DT_TILE * (tiles * (words + pad) + words + pad + 2 * DT_TILE);
 }
 
-static struct space space_at(const struct dt_tile *t, const struct dt_attn *p, uint32_t *base)
+static struct space space_at(const struct dt_attn_in *a, uint32_t *base)
 {
-	const int64_t tiles = dt_ceil_div(p->seq, DT_TILE), words = dt_tile_words(t, p->head_dim);
-	struct space s = {.k_tile = DT_TILE * words, .v_tile = dt_tile_depth(t) * dt_attn_pad(p)};
+	const int64_t tiles = dt_ceil_div(dt_attn_keys(a->s), DT_TILE), pad = dt_attn_pad(a->p);
+	struct space s = {.k_tile = DT_TILE * dt_tile_words(a->t, a->p->head_dim),
+			  .v_tile = dt_tile_depth(a->t) * pad};
 
 	s.o = (float *)base;
-	s.s = s.o + DT_TILE * dt_attn_pad(p);
-	s.pw = (uint32_t *)s.s + (t->pairs ? DT_TILE * DT_TILE : 0); /* f32 words are made in place */
+	s.s = s.o + DT_TILE * pad;
+	s.pw = (uint32_t *)s.s + (a->t->pairs ? DT_TILE * DT_TILE : 0); /* f32 words are made in place */
 	s.q = (uint32_t *)s.s + 2 * DT_TILE * DT_TILE;
 	s.k = s.q + s.k_tile;
 	s.v = s.k + tiles * s.k_tile;
@@ -169,71 +172,69 @@ static struct space space_at(const struct dt_tile *t, const struct dt_attn *p, u
 }
 
 struct forward {
-	const struct dt_tile *t;
-	const struct dt_attn *p;
-	struct dt_tensor o, qkv;
+	struct dt_attn_in in;
+	struct dt_tensor o;
 	float *lse;
 };
 
 static void query_tile(const struct forward *a, const struct space *w, int64_t b, int64_t h, int64_t q0)
 {
-	const struct dt_attn *p = a->p;
-	const int64_t d = p->head_dim, pad = dt_attn_pad(p), words = dt_tile_words(a->t, d),
-		      depth = dt_tile_depth(a->t);
-	const int64_t base = b * p->seq;
+	const struct dt_attn *p = a->in.p;
+	const struct dt_tile *t = a->in.t;
+	const int64_t d = p->head_dim, pad = dt_attn_pad(p), words = dt_tile_words(t, d),
+		      depth = dt_tile_depth(t), rows = a->in.s->rows, base = b * rows;
 	const void *from[DT_TILE];
 	void *to[DT_TILE];
 	struct dt_attn_row row[DT_TILE];
-	const int64_t n = dt_attn_rows(from, a->qkv, base + q0, base + p->seq, h * d);
-	int64_t first_tile = 0;
+	const int64_t n = dt_attn_rows(from, a->in.q, base + q0, base + rows, h * d);
 
 	for (int64_t i = 0; i < n; i++) {
-		const int64_t first = p->window > 0 && q0 + i >= p->window ? q0 + i - p->window + 1 : 0;
-
-		row[i] = (struct dt_attn_row){first, q0 + i, -INFINITY, {0}};
+		row[i] = (struct dt_attn_row){.max = -INFINITY};
+		dt_attn_sees(&a->in, b, q0 + i, &row[i].first, &row[i].last);
 		to[i] = dt_at(a->o, (base + q0 + i) * p->heads * d + h * d);
 	}
-	first_tile = row[0].first / DT_TILE;
-	dt_tile_pack_rows(a->t, w->q, from, a->qkv.dtype, n, d);
+	dt_tile_pack_rows(t, w->q, from, a->in.q.dtype, n, d);
 	memset(w->o, 0, (size_t)(n * pad) * 4);
-	for (int64_t j = first_tile; j * DT_TILE <= q0 + n - 1; j++) {
-		a->t->mul(w->s, DT_TILE, w->q, words, 1, w->k + j * w->k_tile, DT_TILE, n, DT_TILE, words,
-			  false);
-		dt_attn_softmax(a->t, w->pw, w->s, w->o, row, n, pad, j * DT_TILE, p, NULL);
-		a->t->mul(w->o, pad, w->pw, depth, 1, w->v + j * w->v_tile, pad, n, pad, depth, true);
+	for (int64_t j = row[0].first / DT_TILE; j * DT_TILE <= row[n - 1].last; j++) {
+		t->mul(w->s, DT_TILE, w->q, words, 1, w->k + j * w->k_tile, DT_TILE, n, DT_TILE, words,
+		       false);
+		dt_attn_softmax(t, w->pw, w->s, w->o, row, n, pad, j * DT_TILE, p, NULL);
+		t->mul(w->o, pad, w->pw, depth, 1, w->v + j * w->v_tile, pad, n, pad, depth, true);
 	}
 	dt_attn_finish(to, a->o.dtype, w->o, row, n, d, pad);
 	for (int64_t i = 0; i < n; i++)
-		a->lse[(b * p->heads + h) * p->seq + q0 + i] = row[i].max + logf(dt_attn_sum(&row[i]));
+		a->lse[(b * p->heads + h) * rows + q0 + i] = row[i].max + logf(dt_attn_sum(&row[i]));
 }
 
 /* Query tiles first .. last of head h of sequence b, and every key they see. */
 static void forward_part(const struct forward *a, uint32_t *buf, int64_t b, int64_t h, int64_t first,
 			 int64_t last)
 {
-	const struct dt_attn *p = a->p;
-	const struct space w = space_at(a->t, p, buf);
-	const int64_t d = p->head_dim, kv = h / (p->heads / p->kv_heads), q0 = first * DT_TILE;
-	const int64_t seen = p->window > 0 && q0 >= p->window ? q0 - p->window + 1 : 0;
+	const struct dt_attn_in *in = &a->in;
+	const struct space w = space_at(in, buf);
+	const int64_t d = in->p->head_dim, kv = h / (in->p->heads / in->p->kv_heads);
+	int64_t from, to, none;
 
-	for (int64_t j = seen / DT_TILE; j < last; j++) {
+	dt_attn_sees(in, b, first * DT_TILE, &from, &none);
+	dt_attn_sees(in, b, dt_min64(last * DT_TILE, in->s->rows) - 1, &none, &to);
+	for (int64_t j = from / DT_TILE; j * DT_TILE <= to; j++) {
 		const void *row[DT_TILE];
-		const int64_t at = b * p->seq + j * DT_TILE, end = (b + 1) * p->seq;
-		int64_t n = dt_attn_rows(row, a->qkv, at, end, (p->heads + kv) * d);
+		int64_t n = dt_attn_key_rows(row, in->kv, in->s, b, j * DT_TILE, in->s->k_col + kv * d);
 
-		dt_tile_pack_lanes(a->t, w.k + j * w.k_tile, row, a->qkv.dtype, n, d);
-		n = dt_attn_rows(row, a->qkv, at, end, (p->heads + p->kv_heads + kv) * d);
-		dt_tile_pack_depth(a->t, w.v + j * w.v_tile, row, a->qkv.dtype, n, d);
+		dt_tile_pack_lanes(in->t, w.k + j * w.k_tile, row, in->kv.dtype, n, d);
+		n = dt_attn_key_rows(row, in->kv, in->s, b, j * DT_TILE, in->s->v_col + kv * d);
+		dt_tile_pack_depth(in->t, w.v + j * w.v_tile, row, in->kv.dtype, n, d);
 	}
 	for (int64_t i = first; i < last; i++)
 		query_tile(a, &w, b, h, i * DT_TILE);
 }
 
-int dt_cpu_attention_forward(struct dt_dev *dev, struct dt_tensor o, struct dt_tensor lse,
-			     struct dt_tensor qkv, const struct dt_attn *p)
+int dt_cpu_attention_span_forward(struct dt_dev *dev, struct dt_tensor o, struct dt_tensor lse,
+				  struct dt_tensor q, struct dt_tensor kv, const struct dt_attn *p,
+				  const struct dt_attn_span *s)
 {
-	const struct forward a = {dt_tile(qkv.dtype), p, o, qkv, lse.data};
-	const int64_t tiles = dt_ceil_div(p->seq, DT_TILE);
+	const struct forward a = {{dt_tile(q.dtype), p, s, q, kv}, o, lse.data};
+	const int64_t tiles = dt_ceil_div(s->rows, DT_TILE);
 	int64_t heads, parts, each, words;
 	uint32_t *buf;
 
@@ -241,7 +242,7 @@ int dt_cpu_attention_forward(struct dt_dev *dev, struct dt_tensor o, struct dt_t
 	heads = p->batch * p->heads;
 	parts = dt_min64(tiles, dt_ceil_div(4 * dev->nthreads, heads));
 	each = dt_ceil_div(tiles, parts);
-	words = space_words(a.t, p);
+	words = space_words(&a.in);
 	buf = dt_cpu_scratch(dev, (size_t)(dev->nthreads * words) * 4);
 	if (!buf)
 		return -ENOMEM;
@@ -252,6 +253,43 @@ int dt_cpu_attention_forward(struct dt_dev *dev, struct dt_tensor o, struct dt_t
 		if (part * each < tiles)
 			forward_part(&a, buf + omp_get_thread_num() * words, h / p->heads, h % p->heads,
 				     part * each, dt_min64(tiles, (part + 1) * each));
+	}
+	return 0;
+}
+
+int dt_cpu_attention_forward(struct dt_dev *dev, struct dt_tensor o, struct dt_tensor lse,
+			     struct dt_tensor qkv, const struct dt_attn *p)
+{
+	const struct dt_attn_span s = dt_attn_self(p);
+
+	return dt_cpu_attention_span_forward(dev, o, lse, qkv, qkv, p, &s);
+}
+
+static DT_SIMD void take_in(float *o, const float *part, float share, int64_t d)
+{
+#pragma omp simd
+	for (int64_t j = 0; j < d; j++)
+		o[j] += share * (part[j] - o[j]);
+}
+
+int dt_cpu_attention_merge(struct dt_dev *dev, struct dt_tensor o, struct dt_tensor lse,
+			   struct dt_tensor part, struct dt_tensor part_lse)
+{
+	const int64_t batch = lse.dim[0], heads = lse.dim[1], rows = lse.dim[2];
+	const int64_t d = dt_cols(o) / heads;
+	float *l = lse.data;
+	const float *pl = part_lse.data;
+
+#pragma omp parallel for num_threads(dev->nthreads)
+	for (int64_t i = 0; i < batch * heads * rows; i++) {
+		const int64_t b = i / rows / heads,
+			      at = ((b * rows + i % rows) * heads + i / rows % heads) * d;
+		const float more = pl[i] - l[i];
+
+		if (pl[i] == -INFINITY)
+			continue;
+		take_in((float *)o.data + at, (float *)part.data + at, 1 / (1 + expf(-more)), d);
+		l[i] = more > 0 ? pl[i] + log1pf(expf(-more)) : l[i] + log1pf(expf(more));
 	}
 	return 0;
 }

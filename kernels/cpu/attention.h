@@ -25,6 +25,73 @@ static inline int64_t dt_attn_rows(const void *row[DT_TILE], struct dt_tensor t,
 	return n;
 }
 
+/* Training's operands: queries in q, keys and values in kv, where s says. */
+struct dt_attn_in {
+	const struct dt_tile *t;
+	const struct dt_attn *p;
+	const struct dt_attn_span *s;
+	struct dt_tensor q, kv;
+};
+
+static inline int64_t dt_attn_keys(const struct dt_attn_span *s)
+{
+	return s->nrun * s->run_keys;
+}
+
+/* Self-attention as a span: queries, keys and values are columns of one matrix. */
+static inline struct dt_attn_span dt_attn_self(const struct dt_attn *p)
+{
+	static const struct dt_attn_run from_0 = {0, 0};
+
+	return (struct dt_attn_span){.rows = p->seq,
+				     .nrun = 1,
+				     .run = &from_0,
+				     .run_keys = p->seq,
+				     .stride = p->seq,
+				     .k_col = p->heads * p->head_dim,
+				     .v_col = (p->heads + p->kv_heads) * p->head_dim};
+}
+
+/* The row of kv with key `key` of sequence b. Keys are counted along the runs. */
+static inline int64_t dt_attn_key_row(const struct dt_attn_span *s, int64_t b, int64_t key)
+{
+	return s->run[key / s->run_keys].row + b * s->stride + key % s->run_keys;
+}
+
+/* As dt_attn_rows, of keys from `key` on. */
+static inline int64_t dt_attn_key_rows(const void *row[DT_TILE], struct dt_tensor t,
+				       const struct dt_attn_span *s, int64_t b, int64_t key, int64_t col)
+{
+	const int64_t n = dt_min64(DT_TILE, dt_attn_keys(s) - key);
+
+	for (int64_t i = 0; i < n; i++)
+		row[i] = dt_at(t, dt_attn_key_row(s, b, key + i) * dt_cols(t) + col);
+	return n;
+}
+
+/* Keys at positions below pos. */
+static inline int64_t dt_attn_before(const struct dt_attn_span *s, int64_t pos)
+{
+	int64_t n = 0;
+
+	for (int i = 0; i < s->nrun && s->run[i].pos < pos; i++)
+		n += dt_min64(s->run_keys, pos - s->run[i].pos);
+	return n;
+}
+
+/* The keys that query i of sequence b sees: *first .. *last; last < first: none. */
+static inline void dt_attn_sees(const struct dt_attn_in *a, int64_t b, int64_t i, int64_t *first,
+				int64_t *last)
+{
+	const int64_t at = b * a->s->rows + i, pos = a->s->pos ? a->s->pos[at] : i, w = a->p->window;
+	int64_t from = a->s->first ? a->s->first[at] : 0;
+
+	if (w > 0 && pos - w + 1 > from)
+		from = pos - w + 1;
+	*first = dt_attn_before(a->s, from);
+	*last = dt_attn_before(a->s, pos + 1) - 1;
+}
+
 /* Query row i of a tile: the last key it sees, and the first. */
 struct dt_attn_row {
 	int64_t first, last;
@@ -40,6 +107,9 @@ static inline float dt_attn_sum(const struct dt_attn_row *row)
 		s[k] = row->sum[k] + row->sum[k + 8];
 	return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
+
+/* Scores s [rows, DT_TILE] of keys from `key` on become -Inf where a row does not see the key. */
+void dt_attn_mask(float *s, const struct dt_attn_row *row, int64_t rows, int64_t key);
 
 /* s [n], products q . k, become softcap tanh(scale s / softcap). */
 void dt_attn_cap(float *s, int64_t n, const struct dt_attn *p);

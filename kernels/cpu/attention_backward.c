@@ -9,9 +9,8 @@
 #include <math.h>
 
 struct backward {
-	const struct dt_tile *t;
-	const struct dt_attn *p;
-	struct dt_tensor dqkv, dout, o, qkv;
+	struct dt_attn_in in;
+	struct dt_tensor dq, dkv, dout, o;
 	const float *lse;
 };
 
@@ -44,10 +43,11 @@ static uint32_t *take(struct lay *at, int64_t n)
 }
 
 /* Lays w out from base on; returns the words used. */
-static int64_t space_lay(struct space *w, const struct dt_tile *t, const struct dt_attn *p, uint32_t *base)
+static int64_t space_lay(struct space *w, const struct dt_attn_in *a, uint32_t *base)
 {
-	const int64_t tiles = dt_ceil_div(p->seq, DT_TILE), pad = dt_attn_pad(p);
-	const int64_t lanes = DT_TILE * dt_tile_words(t, p->head_dim), depth = dt_tile_depth(t) * pad;
+	const struct dt_tile *t = a->t;
+	const int64_t tiles = dt_ceil_div(dt_attn_keys(a->s), DT_TILE), pad = dt_attn_pad(a->p);
+	const int64_t lanes = DT_TILE * dt_tile_words(t, a->p->head_dim), depth = dt_tile_depth(t) * pad;
 	const int64_t square = DT_TILE * DT_TILE;
 	struct lay at = {base, 0};
 
@@ -117,36 +117,24 @@ static void pair_words(const struct dt_tile *t, const struct space *w)
 	t->along(w->ds_rows, w->ds, DT_TILE * DT_TILE / 2);
 }
 
-static void mask(const struct dt_attn *p, float *s, int64_t n, int64_t q0, int64_t k0)
+static void key_tile(const struct backward *a, const struct space *w, const struct dt_attn_row *row,
+		     int64_t n, int64_t tile)
 {
-	if (k0 + DT_TILE - 1 <= q0 && (p->window <= 0 || q0 + n - 1 - k0 < p->window))
-		return;
-	for (int64_t i = 0; i < n; i++)
-		for (int64_t j = 0; j < DT_TILE; j++) {
-			const int64_t back = q0 + i - k0 - j;
-
-			if (back < 0 || (p->window > 0 && back >= p->window))
-				s[i * DT_TILE + j] = -INFINITY;
-		}
-}
-
-static void key_tile(const struct backward *a, const struct space *w, int64_t n, int64_t q0, int64_t tile)
-{
-	const struct dt_tile *t = a->t;
-	const int64_t words = dt_tile_words(t, a->p->head_dim), depth = dt_tile_depth(t),
-		      pad = dt_attn_pad(a->p);
+	const struct dt_tile *t = a->in.t;
+	const struct dt_attn *p = a->in.p;
+	const int64_t words = dt_tile_words(t, p->head_dim), depth = dt_tile_depth(t), pad = dt_attn_pad(p);
 
 	t->mul(w->s, DT_TILE, w->q_rows, words, 1, w->k_lanes + tile * w->lanes_n, DT_TILE, n, DT_TILE, words,
 	       false);
 	t->mul(w->ds, DT_TILE, w->g_rows, words, 1, w->v_lanes + tile * w->lanes_n, DT_TILE, n, DT_TILE,
 	       words, false);
-	if (a->p->softcap > 0)
-		dt_attn_cap(w->s, n * DT_TILE, a->p);
-	mask(a->p, w->s, n, q0, tile * DT_TILE);
-	if (a->p->softcap > 0)
-		capped_probabilities(w->s, w->ds, w->lse, w->dot, a->p->scale, a->p->softcap, n);
+	if (p->softcap > 0)
+		dt_attn_cap(w->s, n * DT_TILE, p);
+	dt_attn_mask(w->s, row, n, tile * DT_TILE);
+	if (p->softcap > 0)
+		capped_probabilities(w->s, w->ds, w->lse, w->dot, p->scale, p->softcap, n);
 	else
-		probabilities(w->s, w->ds, w->lse, w->dot, a->p->scale, n);
+		probabilities(w->s, w->ds, w->lse, w->dot, p->scale, n);
 	memset(w->s + n * DT_TILE, 0, (size_t)((DT_TILE - n) * DT_TILE) * 4); /* of queries past the end */
 	memset(w->ds + n * DT_TILE, 0, (size_t)((DT_TILE - n) * DT_TILE) * 4);
 	if (t->pairs)
@@ -171,81 +159,96 @@ static DT_SIMD float row_dot(const void *x, const void *y, enum dt_dtype t, int6
 	return s;
 }
 
-static DT_SIMD void store_rows(struct dt_tensor out, int64_t first, int64_t col, const float *x, int64_t rows,
-			       int64_t d, int64_t pad)
+static DT_SIMD void store_row(void *to, enum dt_dtype type, const float *x, int64_t d, bool add)
 {
-	for (int64_t i = 0; i < rows; i++) {
-		void *to = dt_at(out, (first + i) * dt_cols(out) + col);
+	float *f = to;
 
-		if (out.dtype == DT_F32)
-			memcpy(to, x + i * pad, (size_t)d * 4);
-		else
-			dt_store(to, out.dtype, x + i * pad, d);
+	if (type != DT_F32) {
+		dt_store(to, type, x, d);
+	} else if (add) {
+#pragma omp simd
+		for (int64_t j = 0; j < d; j++)
+			f[j] += x[j];
+	} else {
+		memcpy(to, x, (size_t)d * 4);
 	}
 }
 
 static void query_tile(const struct backward *a, struct space *w, int64_t b, int64_t h, int64_t q0)
 {
-	const struct dt_attn *p = a->p;
-	const enum dt_dtype type = a->qkv.dtype;
-	const int64_t d = p->head_dim, pad = dt_attn_pad(p), base = b * p->seq, end = base + p->seq;
-	const int64_t seen = p->window > 0 && q0 >= p->window ? q0 - p->window + 1 : 0;
+	const struct dt_attn *p = a->in.p;
+	const struct dt_tile *t = a->in.t;
+	const enum dt_dtype type = a->in.q.dtype;
+	const int64_t d = p->head_dim, pad = dt_attn_pad(p), rows = a->in.s->rows, base = b * rows,
+		      end = base + rows;
 	const void *q[DT_TILE], *g[DT_TILE], *o[DT_TILE];
-	const int64_t n = dt_attn_rows(q, a->qkv, base + q0, end, h * d);
+	struct dt_attn_row row[DT_TILE];
+	const int64_t n = dt_attn_rows(q, a->in.q, base + q0, end, h * d);
 
 	dt_attn_rows(g, a->dout, base + q0, end, h * d);
 	dt_attn_rows(o, a->o, base + q0, end, h * d);
-	dt_tile_pack_rows(a->t, w->q_rows, q, type, n, d);
-	dt_tile_pack_rows(a->t, w->g_rows, g, type, n, d);
-	dt_tile_pack_depth(a->t, w->q_depth, q, type, n, d);
-	dt_tile_pack_depth(a->t, w->g_depth, g, type, n, d);
+	dt_tile_pack_rows(t, w->q_rows, q, type, n, d);
+	dt_tile_pack_rows(t, w->g_rows, g, type, n, d);
+	dt_tile_pack_depth(t, w->q_depth, q, type, n, d);
+	dt_tile_pack_depth(t, w->g_depth, g, type, n, d);
 	for (int64_t i = 0; i < n; i++) {
+		const float lse = a->lse[(b * p->heads + h) * rows + q0 + i];
+
+		dt_attn_sees(&a->in, b, q0 + i, &row[i].first, &row[i].last);
 		w->dot[i] = row_dot(g[i], o[i], type, d);
-		w->lse[i] = a->lse[(b * p->heads + h) * p->seq + q0 + i];
+		w->lse[i] = lse == -INFINITY ? 0 : lse; /* a row that sees no key */
 	}
 	memset(w->dq, 0, (size_t)(n * pad) * 4);
-	for (int64_t j = seen / DT_TILE; j * DT_TILE <= q0 + n - 1; j++)
-		key_tile(a, w, n, q0, j);
-	store_rows(a->dqkv, base + q0, h * d, w->dq, n, d, pad);
+	for (int64_t j = row[0].first / DT_TILE; j * DT_TILE <= row[n - 1].last; j++)
+		key_tile(a, w, row, n, j);
+	for (int64_t i = 0; i < n; i++)
+		store_row(dt_at(a->dq, (base + q0 + i) * dt_cols(a->dq) + h * d), a->dq.dtype,
+			  w->dq + i * pad, d, a->in.s->add);
 }
 
 static void kv_head(const struct backward *a, uint32_t *buf, int64_t b, int64_t kv)
 {
-	const struct dt_attn *p = a->p;
-	const int64_t d = p->head_dim, pad = dt_attn_pad(p), group = p->heads / p->kv_heads;
-	const int64_t tiles = dt_ceil_div(p->seq, DT_TILE), base = b * p->seq, end = base + p->seq;
-	const int64_t kcol = (p->heads + kv) * d, vcol = (p->heads + p->kv_heads + kv) * d;
+	const struct dt_attn_in *in = &a->in;
+	const struct dt_attn_span *s = in->s;
+	const int64_t d = in->p->head_dim, pad = dt_attn_pad(in->p), group = in->p->heads / in->p->kv_heads;
+	const int64_t keys = dt_attn_keys(s), tiles = dt_ceil_div(keys, DT_TILE), width = dt_cols(a->dkv);
+	const int64_t kcol = s->k_col + kv * d, vcol = s->v_col + kv * d;
 	struct space w;
 
-	space_lay(&w, a->t, p, buf);
+	space_lay(&w, in, buf);
 	memset(w.dk, 0, (size_t)(tiles * DT_TILE * pad) * 4);
 	memset(w.dv, 0, (size_t)(tiles * DT_TILE * pad) * 4);
 	for (int64_t j = 0; j < tiles; j++) {
 		const void *row[DT_TILE];
-		int64_t n = dt_attn_rows(row, a->qkv, base + j * DT_TILE, end, kcol);
+		int64_t n = dt_attn_key_rows(row, in->kv, s, b, j * DT_TILE, kcol);
 
-		dt_tile_pack_lanes(a->t, w.k_lanes + j * w.lanes_n, row, a->qkv.dtype, n, d);
-		dt_tile_pack_depth(a->t, w.k_depth + j * w.depth_n, row, a->qkv.dtype, n, d);
-		n = dt_attn_rows(row, a->qkv, base + j * DT_TILE, end, vcol);
-		dt_tile_pack_lanes(a->t, w.v_lanes + j * w.lanes_n, row, a->qkv.dtype, n, d);
+		dt_tile_pack_lanes(in->t, w.k_lanes + j * w.lanes_n, row, in->kv.dtype, n, d);
+		dt_tile_pack_depth(in->t, w.k_depth + j * w.depth_n, row, in->kv.dtype, n, d);
+		n = dt_attn_key_rows(row, in->kv, s, b, j * DT_TILE, vcol);
+		dt_tile_pack_lanes(in->t, w.v_lanes + j * w.lanes_n, row, in->kv.dtype, n, d);
 	}
 	for (int64_t h = kv * group; h < (kv + 1) * group; h++)
-		for (int64_t i = 0; i < tiles; i++)
-			query_tile(a, &w, b, h, i * DT_TILE);
-	store_rows(a->dqkv, base, kcol, w.dk, p->seq, d, pad);
-	store_rows(a->dqkv, base, vcol, w.dv, p->seq, d, pad);
+		for (int64_t i = 0; i < s->rows; i += DT_TILE)
+			query_tile(a, &w, b, h, i);
+	for (int64_t j = 0; j < keys; j++) {
+		const int64_t at = dt_attn_key_row(s, b, j) * width;
+
+		store_row(dt_at(a->dkv, at + kcol), a->dkv.dtype, w.dk + j * pad, d, s->add);
+		store_row(dt_at(a->dkv, at + vcol), a->dkv.dtype, w.dv + j * pad, d, s->add);
+	}
 }
 
-int dt_cpu_attention_backward(struct dt_dev *dev, struct dt_tensor dqkv, struct dt_tensor dout,
-			      struct dt_tensor o, struct dt_tensor lse, struct dt_tensor qkv,
-			      const struct dt_attn *p)
+int dt_cpu_attention_span_backward(struct dt_dev *dev, struct dt_tensor dq, struct dt_tensor dkv,
+				   struct dt_tensor dout, struct dt_tensor o, struct dt_tensor lse,
+				   struct dt_tensor q, struct dt_tensor kv, const struct dt_attn *p,
+				   const struct dt_attn_span *s)
 {
-	const struct backward a = {dt_tile(qkv.dtype), p, dqkv, dout, o, qkv, lse.data};
+	const struct backward a = {{dt_tile(q.dtype), p, s, q, kv}, dq, dkv, dout, o, lse.data};
 	struct space w;
 	int64_t words;
 	uint32_t *buf;
 
-	words = space_lay(&w, a.t, p, NULL);
+	words = space_lay(&w, &a.in, NULL);
 	buf = dt_cpu_scratch(dev, (size_t)(dev->nthreads * words) * 4);
 	if (!buf)
 		return -ENOMEM;
@@ -253,5 +256,14 @@ int dt_cpu_attention_backward(struct dt_dev *dev, struct dt_tensor dqkv, struct 
 	for (int64_t i = 0; i < p->batch * p->kv_heads; i++)
 		kv_head(&a, buf + omp_get_thread_num() * words, i / p->kv_heads, i % p->kv_heads);
 	return 0;
+}
+
+int dt_cpu_attention_backward(struct dt_dev *dev, struct dt_tensor dqkv, struct dt_tensor dout,
+			      struct dt_tensor o, struct dt_tensor lse, struct dt_tensor qkv,
+			      const struct dt_attn *p)
+{
+	const struct dt_attn_span s = dt_attn_self(p);
+
+	return dt_cpu_attention_span_backward(dev, dqkv, dqkv, dout, o, lse, qkv, qkv, p, &s);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

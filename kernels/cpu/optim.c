@@ -97,12 +97,16 @@ static void step_chunk(step_fn *fn, const struct step *o, int64_t i, int64_t n)
 int dt_cpu_optim_step(struct dt_dev *dev, const struct dt_optim *o, struct dt_tensor copy, struct dt_tensor p,
 		      struct dt_tensor g, struct dt_tensor s1, struct dt_tensor s2)
 {
-	static step_fn *const fns[DT_OPTIM_N] = {sgd, momentum, rmsprop, adagrad, adam, adamw};
+	static step_fn *const fns[DT_OPTIM_N] = {
+#define DT_OPTIM_RULE(NAME, name, ...) name,
+#include "kernels/optim.list"
+#undef DT_OPTIM_RULE
+	};
 	const int64_t n = dt_numel(p);
 	struct step st = {copy,		p, g, s1, s2, o->lr, o->beta1, o->beta2, o->eps, o->weight_decay,
 			  o->grad_scale};
 
-	if (o->kind == DT_OPTIM_ADAM || o->kind == DT_OPTIM_ADAMW) {
+	if (dt_optim_rule(o->kind)->flags & DT_OPTIM_CORRECTED) {
 		st.m_unbias = (float)(1. / (1. - pow((double)o->beta1, (double)o->t)));
 		st.v_unbias = (float)(1. / (1. - pow((double)o->beta2, (double)o->t)));
 	}

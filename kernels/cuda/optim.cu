@@ -4,17 +4,18 @@
 
 struct step {
 	int kind;
+	float coupled, decoupled; /* weight decay, in the gradient or apart from it */
 	void *copy, *p, *s1, *s2;
 	const void *g;
 	int tcopy, tg;
 	int64_t n;
-	float lr, beta1, beta2, eps, wd, scale;
+	float lr, beta1, beta2, eps, scale;
 	float m_unbias, v_unbias; /* 1 / (1 - beta^t) */
 };
 
 DT_DEVICE void update(const struct step &o, float g, float &p, float &s1, float &s2)
 {
-	float d = g * o.scale + (o.kind == DT_OPTIM_ADAMW ? 0.f : o.wd * p);
+	float d = g * o.scale + o.coupled * p;
 
 	switch (o.kind) {
 	case DT_OPTIM_SGD:
@@ -35,8 +36,7 @@ DT_DEVICE void update(const struct step &o, float g, float &p, float &s1, float 
 	default:
 		s1 = o.beta1 * s1 + (1.f - o.beta1) * d;
 		s2 = o.beta2 * s2 + (1.f - o.beta2) * d * d;
-		p -= o.lr * (s1 * o.m_unbias / (sqrtf(s2 * o.v_unbias) + o.eps) +
-			     (o.kind == DT_OPTIM_ADAMW ? o.wd * p : 0.f));
+		p -= o.lr * (s1 * o.m_unbias / (sqrtf(s2 * o.v_unbias) + o.eps) + o.decoupled * p);
 	}
 }
 
@@ -79,16 +79,33 @@ int dt_cuda_optim_step(struct dt_dev *dev, const struct dt_optim *o, struct dt_t
 {
 	const struct dt_cuda *c = dt_cuda_enter(dev);
 	const int64_t n = dt_numel(p);
+	const struct dt_optim_rule *rule = dt_optim_rule(o->kind);
+	const bool apart = rule->flags & DT_OPTIM_DECOUPLED;
 	struct step st;
 
-	st = {o->kind,	     copy.data, p.data, NULL,	  NULL,	    g.data, copy.dtype,
-	      g.dtype,	     n,		o->lr,	o->beta1, o->beta2, o->eps, o->weight_decay,
-	      o->grad_scale, 0,		0};
+	st = {o->kind,
+	      apart ? 0.f : o->weight_decay,
+	      apart ? o->weight_decay : 0.f,
+	      copy.data,
+	      p.data,
+	      NULL,
+	      NULL,
+	      g.data,
+	      copy.dtype,
+	      g.dtype,
+	      n,
+	      o->lr,
+	      o->beta1,
+	      o->beta2,
+	      o->eps,
+	      o->grad_scale,
+	      0,
+	      0};
 	if (dt_optim_states(o->kind) > 0)
 		st.s1 = s1.data;
 	if (dt_optim_states(o->kind) > 1)
 		st.s2 = s2.data;
-	if (o->kind == DT_OPTIM_ADAM || o->kind == DT_OPTIM_ADAMW) {
+	if (rule->flags & DT_OPTIM_CORRECTED) {
 		st.m_unbias = (float)(1. / (1. - pow((double)o->beta1, (double)o->t)));
 		st.v_unbias = (float)(1. / (1. - pow((double)o->beta2, (double)o->t)));
 	}

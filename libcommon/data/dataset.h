@@ -4,7 +4,8 @@
  *
  * File D.h5: /tokens (u16 or i32, one dimension, contiguous), attributes format ("dt-dataset"), version,
  * vocab, documents, crc32 (of /tokens), tokenizer_hash, source; /tokenizer (u8, the tokenizer's text).
- * Documents follow one another with the end-of-text token behind each.
+ * Documents follow one another with the end-of-text token behind each. A set that keeps them apart (attribute
+ * pack, "documents"; without it "stream") also has /document_starts (i64): the first token of each.
  *
  * A sharded set is D-00000-of-00004.h5 ... beside D.h5. D.h5 then has /shards (names), /shard_tokens and
  * /shard_crc32, the tokenizer, and a virtual /tokens that joins the shards for h5py and h5dump; it is a view
@@ -35,11 +36,20 @@ struct dt_dataset_info {
 	int shards; /* files that hold tokens: 1 when not sharded */
 	const char *source;
 	int token_bytes; /* 2 or 4 */
+	bool apart;	 /* where documents begin is known: attention and positions stay inside one */
 };
 void dt_dataset_info(const struct dt_dataset *d, struct dt_dataset_info *ret);
 
 /* Tokens [first, first + n). Ids at or past vocab are -EBADMSG. */
 int dt_dataset_read(struct dt_dataset *d, int64_t first, int64_t n, int32_t *ret, struct dt_err *err);
+
+/*
+ * For tokens at .. at + n - 1: the first token of the document that each belongs to, counted from `at`, 0
+ * where that is before it. All 0 in a set that does not keep documents apart.
+ */
+void dt_dataset_first(const struct dt_dataset *d, int64_t at, int64_t n, int32_t *ret);
+/* Documents that begin at tokens at .. at + n - 1; 0 in a set that does not keep them apart. */
+int64_t dt_dataset_starts(const struct dt_dataset *d, int64_t at, int64_t n);
 
 /* Reads every token and compares with the checksums: 0, or -EBADMSG naming the file. */
 int dt_dataset_verify(struct dt_dataset *d, struct dt_err *err);
@@ -58,6 +68,8 @@ int dt_sampler_init(struct dt_sampler *s, struct dt_dataset *d, int64_t seq, uin
 		    struct dt_err *err);
 /* Global sample number n (epoch n / samples): seq + 1 tokens. */
 int dt_sampler_get(struct dt_sampler *s, int64_t n, int32_t *ret, struct dt_err *err);
+/* The first of them in the set; n >= 0. */
+int64_t dt_sampler_at(const struct dt_sampler *s, int64_t n);
 
 /*
  * Writer: atomic; nothing under the final names until dt_dataset_finish, D.h5 last. max_shard_tokens 0: one
@@ -70,6 +82,8 @@ int dt_dataset_create(const char *path, const struct dt_tokenizer *t, int64_t ma
 		      const char *source, struct dt_dataset_writer **ret, struct dt_err *err);
 /* Instead of max_shard_tokens: n files, equal in length but for one token. 1: one file. */
 void dt_dataset_set_shards(struct dt_dataset_writer *w, int n);
+/* Where documents begin is written down; before the first token. */
+void dt_dataset_keep_apart(struct dt_dataset_writer *w);
 /* -EINVAL for an id at or past the vocabulary. */
 int dt_dataset_append(struct dt_dataset_writer *w, const int32_t *ids, size_t n, struct dt_err *err);
 int dt_dataset_end_document(struct dt_dataset_writer *w, struct dt_err *err);

@@ -25,6 +25,8 @@ struct dt_dataset {
 	int32_t vocab;
 	char *hash, *source, *text;
 	int64_t text_n;
+	int64_t *start; /* [documents] first token of each, ascending; NULL: they are not kept apart */
+	int64_t starts;
 };
 
 static int check_format(hid_t f, const char *path, struct dt_err *err)
@@ -33,6 +35,10 @@ static int check_format(hid_t f, const char *path, struct dt_err *err)
 	int64_t version;
 	int rc = dt_h5_get_text(f, path, "format", &format, err);
 
+	if (rc == 0 && !strcmp(format, "dt-images")) {
+		free(format);
+		return dt_err_set(err, -EBADMSG, "'%s' holds images, not tokens", path);
+	}
 	if (rc < 0 || strcmp(format, "dt-dataset")) {
 		free(format);
 		rc = dt_err_set(err, -EBADMSG, "'%s' is not a dataset of dt", path);
@@ -128,6 +134,35 @@ static int read_tokenizer(struct dt_dataset *d, hid_t f, struct dt_err *err)
 	return rc;
 }
 
+/* Where documents begin, where the set says so. The tokens are counted already. */
+static int read_starts(struct dt_dataset *d, hid_t f, struct dt_err *err)
+{
+	size_t bytes;
+	hid_t list;
+	int rc;
+
+	if (H5Lexists(f, "document_starts", H5P_DEFAULT) <= 0)
+		return 0;
+	rc = dt_h5_open_list(f, d->path, "document_starts", H5T_INTEGER, &list, &d->starts, &bytes, err);
+	if (rc < 0)
+		return rc;
+	if (d->starts < 1 || d->starts > d->tokens || bytes != 8)
+		rc = dt_err_set(err, -EBADMSG,
+				"'%s': document_starts is not a list of %lld tokens' documents", d->path,
+				(long long)d->tokens);
+	d->start = rc == 0 ? malloc((size_t)d->starts * sizeof(*d->start)) : NULL;
+	if (rc == 0 && !d->start)
+		rc = dt_err_sys(err, -ENOMEM, "cannot open '%s'", d->path);
+	if (rc == 0 && set_read_list(list, 0, d->starts, H5T_NATIVE_INT64, d->start) < 0)
+		rc = dt_h5_error(err, "cannot read '%s'", d->path);
+	H5Dclose(list);
+	for (int64_t i = 0; i < d->starts && rc == 0; i++)
+		if (d->start[i] >= d->tokens || (i ? d->start[i] <= d->start[i - 1] : d->start[i] != 0))
+			rc = dt_err_set(err, -EBADMSG, "'%s': document %lld begins at token %lld", d->path,
+					(long long)i, (long long)d->start[i]);
+	return rc;
+}
+
 static int open_all(struct dt_dataset *d, struct dt_err *err)
 {
 	int64_t vocab = 0;
@@ -155,10 +190,13 @@ static int open_all(struct dt_dataset *d, struct dt_err *err)
 		if (rc == 0) {
 			d->shard[0].path = strdup(d->path);
 			d->shard[0].file = f;
-			return d->shard[0].path ? open_shard(d, &d->shard[0], f, -1, err)
-						: dt_err_sys(err, -ENOMEM, "cannot open '%s'", d->path);
+			rc = d->shard[0].path ? open_shard(d, &d->shard[0], f, -1, err)
+					      : dt_err_sys(err, -ENOMEM, "cannot open '%s'", d->path);
+			return rc < 0 ? rc : read_starts(d, f, err);
 		}
 	}
+	if (rc == 0)
+		rc = read_starts(d, f, err);
 	H5Fclose(f);
 	return rc;
 }
@@ -201,6 +239,7 @@ void dt_dataset_close(struct dt_dataset *d)
 	free(d->hash);
 	free(d->source);
 	free(d->text);
+	free(d->start);
 	free(d);
 }
 
@@ -216,7 +255,43 @@ void dt_dataset_info(const struct dt_dataset *d, struct dt_dataset_info *ret)
 		.shards = d->shards,
 		.source = d->source,
 		.token_bytes = d->token_bytes,
+		.apart = d->start != NULL,
 	};
+}
+
+/* Documents that begin before token at. */
+static int64_t starts_before(const struct dt_dataset *d, int64_t at)
+{
+	int64_t lo = 0, hi = d->starts;
+
+	while (lo < hi) {
+		int64_t m = (lo + hi) / 2;
+
+		if (d->start[m] < at)
+			lo = m + 1;
+		else
+			hi = m;
+	}
+	return lo;
+}
+
+int64_t dt_dataset_starts(const struct dt_dataset *d, int64_t at, int64_t n)
+{
+	return d->start ? starts_before(d, at + n) - starts_before(d, at) : 0;
+}
+
+void dt_dataset_first(const struct dt_dataset *d, int64_t at, int64_t n, int32_t *ret)
+{
+	int64_t next = d->start ? starts_before(d, at) : 0;
+	int32_t first = 0;
+
+	for (int64_t i = 0; i < n; i++) {
+		if (next < d->starts && d->start[next] == at + i) {
+			first = (int32_t)i;
+			next++;
+		}
+		ret[i] = first;
+	}
 }
 
 /* The shard that holds token at. */

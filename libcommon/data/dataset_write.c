@@ -22,6 +22,9 @@ struct dt_dataset_writer {
 	int32_t vocab, eot;
 	int64_t max_shard, tokens, documents;
 	int fd, token_bytes, shards; /* shards 0: from max_shard */
+	int64_t begun;		     /* first token of the document under way */
+	bool apart;		     /* starts are written down */
+	int64_t *start, starts, cap; /* first token of each document so far */
 	int buffered;
 	char buffer[BUFFER_TOKENS * 4];
 };
@@ -85,6 +88,30 @@ static int flush(struct dt_dataset_writer *w, struct dt_err *err)
 	return rc < 0 ? dt_err_sys(err, rc, "cannot write '%s'", w->path) : 0;
 }
 
+void dt_dataset_keep_apart(struct dt_dataset_writer *w)
+{
+	w->apart = true;
+}
+
+/* A document of at least one token is over: where did it begin? */
+static int note_start(struct dt_dataset_writer *w, struct dt_err *err)
+{
+	int64_t *bigger;
+
+	if (!w->apart || w->tokens == w->begun)
+		return 0;
+	if (w->starts == w->cap) {
+		w->cap = w->cap ? 2 * w->cap : 1024;
+		bigger = realloc(w->start, (size_t)w->cap * sizeof(*bigger));
+		if (!bigger)
+			return no_memory(err, w->path);
+		w->start = bigger;
+	}
+	w->start[w->starts++] = w->begun;
+	w->begun = w->tokens;
+	return 0;
+}
+
 int dt_dataset_append(struct dt_dataset_writer *w, const int32_t *ids, size_t n, struct dt_err *err)
 {
 	int rc;
@@ -106,8 +133,10 @@ int dt_dataset_append(struct dt_dataset_writer *w, const int32_t *ids, size_t n,
 
 int dt_dataset_end_document(struct dt_dataset_writer *w, struct dt_err *err)
 {
+	int rc = w->eot < 0 ? 0 : dt_dataset_append(w, &w->eot, 1, err);
+
 	w->documents++;
-	return w->eot < 0 ? 0 : dt_dataset_append(w, &w->eot, 1, err);
+	return rc < 0 ? rc : note_start(w, err);
 }
 
 static hid_t token_type(const struct dt_dataset_writer *w)
@@ -120,6 +149,10 @@ static int put_facts(const struct dt_dataset_writer *w, hid_t f, int64_t documen
 	if (dt_h5_put_text(f, "format", "dt-dataset") < 0 || dt_h5_put_int(f, "version", 1) < 0 ||
 	    dt_h5_put_int(f, "vocab", w->vocab) < 0 || dt_h5_put_int(f, "documents", documents) < 0 ||
 	    dt_h5_put_text(f, "tokenizer_hash", w->hash) < 0 || dt_h5_put_text(f, "source", w->source) < 0)
+		return -EIO;
+	if (w->apart && (dt_h5_put_text(f, "pack", "documents") < 0 ||
+			 dt_h5_put_list(f, "document_starts", H5T_STD_I64LE, H5T_NATIVE_INT64, w->starts,
+					w->start, w->starts > 512) < 0))
 		return -EIO;
 	return dt_h5_put_list(f, "tokenizer", H5T_STD_U8LE, H5T_NATIVE_UINT8, (int64_t)w->text_n, w->text,
 			      w->text_n > 4096);
@@ -242,6 +275,9 @@ int dt_dataset_finish(struct dt_dataset_writer *w, struct dt_err *err)
 	int64_t *count = NULL;
 	int n = count_shards(w), rc = flush(w, err);
 
+	if (rc == 0)
+		rc = note_start(w, err); /* of tokens whose document nobody ended */
+
 	dt_h5_quiet();
 	if (rc == 0 && w->tokens == 0)
 		rc = dt_err_set(err, -EINVAL, "cannot write '%s': there are no tokens", w->path);
@@ -266,6 +302,7 @@ void dt_dataset_abandon(struct dt_dataset_writer *w)
 	free(w->source);
 	free(w->hash);
 	free(w->text);
+	free(w->start);
 	free(w);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -37,6 +37,15 @@ void dt_image_release(struct dt_image *x)
 	*x = (struct dt_image){0};
 }
 
+int img_claim(struct dt_image *ret, size_t n, int channels, uint32_t height, uint32_t width,
+	      struct dt_err *err)
+{
+	if (height > DT_IMAGE_SIDE_MAX || width > DT_IMAGE_SIDE_MAX || (uint64_t)height * width / 16384 > n)
+		return dt_err_set(err, -EBADMSG, "%u x %u pixels are not in a file of %zu bytes", height,
+				  width, n);
+	return dt_image_resize(ret, channels, (int)height, (int)width, err);
+}
+
 void img_row_out(struct dt_image *x, int row, const uint8_t *from, int have)
 {
 	size_t plane = (size_t)x->height * (size_t)x->width, at = (size_t)row * (size_t)x->width;

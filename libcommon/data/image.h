@@ -53,8 +53,9 @@ struct dt_image_box { /* part of an image, in its pixels */
 };
 
 /*
- * The box of x, scaled to height x width by a triangle filter as wide as the reduction (antialiased): to the
- * bit what Pillow's crop and resize(BILINEAR) give, which torchvision uses for images.
+ * The box of x, scaled to height x width by a triangle filter as wide as the reduction (antialiased): to
+ * the bit what crop and resize(BILINEAR) of Pillow up to 12 give, which torchvision uses for images. Later
+ * ones take the columns before the rows where that is cheaper: a value may then differ by 1.
  */
 int dt_image_scale(const struct dt_image *x, struct dt_image_box box, int height, int width,
 		   struct dt_image *ret, struct dt_err *err);

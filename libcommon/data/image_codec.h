@@ -20,6 +20,14 @@ int img_jpeg_decode(const uint8_t *bytes, size_t n, int channels, struct dt_imag
 int img_png_decode(const uint8_t *bytes, size_t n, int channels, struct dt_image *ret,
 		   struct dt_image_facts *facts, struct dt_err *err);
 
+/*
+ * Sizes ret for what a file of n bytes claims to hold. No format packs more than 16384 pixels in a byte (1
+ * bit a pixel under deflate: 8256; a JPEG's DC coefficients: 700): one that claims more is refused before
+ * it takes memory.
+ */
+int img_claim(struct dt_image *ret, size_t n, int channels, uint32_t height, uint32_t width,
+	      struct dt_err *err);
+
 /* Row of interleaved pixels, have bytes each, into the planes of x. Of 4 bytes the last is left out. */
 void img_row_out(struct dt_image *x, int row, const uint8_t *from, int have);
 

@@ -90,7 +90,7 @@ static int read_image(png_structp png, png_infop info, struct input *in, int cha
 	height = png_get_image_height(png, info);
 	have = png_get_channels(png, info);
 	row = png_get_rowbytes(png, info);
-	rc = dt_image_resize(ret, channels ? channels : facts->grey ? 1 : 3, (int)height, (int)width, err);
+	rc = img_claim(ret, in->left, channels ? channels : facts->grey ? 1 : 3, height, width, err);
 	if (rc < 0)
 		return rc;
 	in->pixels = malloc(row * height);

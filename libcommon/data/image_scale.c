@@ -29,14 +29,14 @@ static void weights_release(struct weights *k)
 static void weigh(struct weights *k, int i, double centre, double scale, double radius, int in, double *v)
 {
 	int first = (int)(centre - radius + 0.5), last = (int)(centre + radius + 0.5);
-	double sum = 0;
+	double sum = 0, narrow = 1 / scale; /* the product, as Pillow has it: a quotient rounds otherwise */
 
 	first = first < 0 ? 0 : first;
 	last = last > in ? in : last;
 	k->first[i] = first;
 	k->n[i] = last - first;
 	for (int j = 0; j < last - first; j++) {
-		double x = fabs((j + first - centre + 0.5) / scale);
+		double x = fabs((j + first - centre + 0.5) * narrow);
 
 		v[j] = x < 1 ? 1 - x : 0;
 		sum += v[j];

@@ -82,7 +82,7 @@ struct dt_images_writer;
 struct dt_images_create {
 	int channels; /* 1 or 3 */
 	bool jpeg, orientation;
-	int classes;
+	int classes; /* 0: dt_images_set_classes gives them before the end */
 	const char *const *class_name;
 	const char *source;
 	int shards; /* 0 and 1: one file */
@@ -96,6 +96,9 @@ int dt_images_create(const char *path, const struct dt_images_create *how, struc
 int dt_images_append(struct dt_images_writer *w, const struct dt_image *x, const uint8_t *bytes, size_t n,
 		     int label, struct dt_err *err);
 int64_t dt_images_written(const struct dt_images_writer *w);
+/* The classes; label i of what was appended becomes map[i] (NULL: stays). Their names must be unique. */
+int dt_images_set_classes(struct dt_images_writer *w, int classes, const char *const *class_name,
+			  const int *map, struct dt_err *err);
 int dt_images_finish(struct dt_images_writer *w, struct dt_err *err); /* frees w in every case */
 void dt_images_abandon(struct dt_images_writer *w);
 

@@ -27,22 +27,55 @@ static int no_memory(struct dt_err *err, const char *path)
 	return dt_err_sys(err, -ENOMEM, "cannot write '%s'", path);
 }
 
-/* The names as fixed text. */
-static int keep_names(struct dt_images_writer *w, const struct dt_images_create *how, struct dt_err *err)
+static int by_text(const void *a, const void *b)
 {
-	for (int i = 0; i < how->classes; i++) {
-		size_t n = strlen(how->class_name[i]) + 1;
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static int check_unique(int n, const char *const *name, struct dt_err *err)
+{
+	const char **sorted = malloc((size_t)n * sizeof(*sorted));
+	int rc = sorted ? 0 : dt_err_sys(err, -ENOMEM, "cannot sort the names of classes");
+
+	if (rc < 0)
+		return rc;
+	memcpy(sorted, name, (size_t)n * sizeof(*sorted));
+	qsort(sorted, (size_t)n, sizeof(*sorted), by_text);
+	for (int i = 1; i < n && rc == 0; i++)
+		if (!strcmp(sorted[i - 1], sorted[i]))
+			rc = dt_err_set(err, -EINVAL, "two classes have the name '%.200s'", sorted[i]);
+	free(sorted);
+	return rc;
+}
+
+int dt_images_set_classes(struct dt_images_writer *w, int classes, const char *const *name, const int *map,
+			  struct dt_err *err)
+{
+	size_t width = 1;
+	char *names;
+	int rc = check_unique(classes, name, err);
+
+	if (rc < 0)
+		return rc;
+	for (int i = 0; i < classes; i++) {
+		size_t n = strlen(name[i]) + 1;
 
 		if (n > DT_H5_TEXT_MAX)
 			return dt_err_set(err, -EINVAL, "the name of class %d is longer than %d bytes", i,
 					  DT_H5_TEXT_MAX - 1);
-		w->name_width = n > w->name_width ? n : w->name_width;
+		width = n > width ? n : width;
 	}
-	w->names = calloc(w->name_width, (size_t)(uint32_t)how->classes);
-	if (!w->names)
+	names = calloc(width, (size_t)classes);
+	if (!names)
 		return no_memory(err, w->path);
-	for (int i = 0; i < how->classes; i++)
-		strcpy(w->names + (size_t)i * w->name_width, how->class_name[i]);
+	for (int i = 0; i < classes; i++)
+		strcpy(names + (size_t)i * width, name[i]);
+	free(w->names);
+	w->names = names;
+	w->name_width = width;
+	w->how.classes = classes;
+	for (int64_t i = 0; i < w->images && map; i++)
+		w->label[i] = map[w->label[i]];
 	return 0;
 }
 
@@ -52,7 +85,7 @@ int dt_images_create(const char *path, const struct dt_images_create *how, struc
 	struct dt_images_writer *w;
 	int rc;
 
-	if (how->classes < 1 || (how->channels != 1 && how->channels != 3))
+	if (how->classes < 0 || (how->channels != 1 && how->channels != 3))
 		return dt_err_set(err, -EINVAL, "cannot write '%s': %d classes of images of %d channels",
 				  path, how->classes, how->channels);
 	w = calloc(1, sizeof(*w));
@@ -62,8 +95,8 @@ int dt_images_create(const char *path, const struct dt_images_create *how, struc
 	w->how = *how;
 	w->source = strdup(how->source ? how->source : "");
 	rc = w->source ? dt_out_path(path, &w->path, err) : no_memory(err, path);
-	if (rc == 0)
-		rc = keep_names(w, how, err);
+	if (rc == 0 && how->classes)
+		rc = dt_images_set_classes(w, how->classes, how->class_name, NULL, err);
 	if (rc == 0)
 		rc = set_spool_open(w->path, &w->fd, err);
 	if (rc < 0) {
@@ -96,7 +129,7 @@ static int grow(struct dt_images_writer *w, struct dt_err *err)
 static int check_image(const struct dt_images_writer *w, const struct dt_image *x, int label,
 		       struct dt_err *err)
 {
-	if (label < 0 || label >= w->how.classes)
+	if (label < 0 || (w->how.classes && label >= w->how.classes))
 		return dt_err_set(err, -EINVAL, "label %d is not one of %d classes", label, w->how.classes);
 	if (x->channels != w->how.channels)
 		return dt_err_set(err, -EINVAL, "an image of %d channels among those of %d", x->channels,
@@ -345,6 +378,8 @@ int dt_images_finish(struct dt_images_writer *w, struct dt_err *err)
 	dt_h5_quiet();
 	if (!w->images)
 		rc = dt_err_set(err, -EINVAL, "cannot write '%s': there are no images", w->path);
+	else if (!w->how.classes)
+		rc = dt_err_set(err, -EINVAL, "cannot write '%s': there are no classes", w->path);
 	if (rc == 0) {
 		s = calloc((size_t)n, sizeof(*s));
 		count = calloc((size_t)n, sizeof(*count));

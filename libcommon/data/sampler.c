@@ -29,11 +29,15 @@ int64_t dt_sample_at(uint64_t seed, bool shuffle, int64_t n, int64_t samples)
 	return (int64_t)dt_rng_permute(&r, (uint64_t)(n % samples), (uint64_t)samples);
 }
 
+int64_t dt_sampler_at(const struct dt_sampler *s, int64_t n)
+{
+	return dt_sample_at(s->seed, s->shuffle, n, s->samples) * s->seq;
+}
+
 int dt_sampler_get(struct dt_sampler *s, int64_t n, int32_t *ret, struct dt_err *err)
 {
 	if (n < 0)
 		return dt_err_set(err, -EINVAL, "sample %lld does not exist", (long long)n);
-	return dt_dataset_read(s->data, dt_sample_at(s->seed, s->shuffle, n, s->samples) * s->seq, s->seq + 1,
-			       ret, err);
+	return dt_dataset_read(s->data, dt_sampler_at(s, n), s->seq + 1, ret, err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,8 +1,8 @@
 /*
- * Model flops (Chowdhery et al. 2022, PaLM, appendix B), as the sum of what nodes count (model/op/cost.h): 2 a
- * token for every weight that is multiplied, the head's included and the embedding's not, of experts those
- * the token is sent to, plus 4 s (heads x head_dim) a layer for the two products of attention, as if every
- * token saw all s. For GPT this is the 72 L h^2 (1 + s / 6h + V / 12hL) of Narayanan et al. 2021.
+ * Model flops (Chowdhery et al. 2022, PaLM, appendix B), as the sum of what nodes count (model/op/cost.h):
+ * 2 a token for every weight that is multiplied, the head's included and the embedding's not, of experts
+ * those the token is sent to, plus 4 s (heads x head_dim) a layer for the two products of attention, as if
+ * every token saw all s. For GPT this is the 72 L h^2 (1 + s / 6h + V / 12hL) of Narayanan et al. 2021.
  */
 #ifndef DT_MODEL_FLOPS_H
 #define DT_MODEL_FLOPS_H

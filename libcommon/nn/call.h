@@ -18,6 +18,12 @@ static inline void *dt_call_at(const struct dt_exec *x, int v)
 	return v < 0 ? NULL : x->base + x->at[v].offset + (uint64_t)x->flight->slot * x->at[v].stride;
 }
 
+/* [rows] The positions that are embedded and rotated. */
+static inline const int32_t *dt_call_pos(const struct dt_exec *x)
+{
+	return x->flight->pos ? x->flight->pos : x->pos;
+}
+
 /* A value as a matrix, and as a vector; DT_NONE for -1. */
 static inline struct dt_tensor dt_call_mat(const struct dt_exec *x, int v)
 {

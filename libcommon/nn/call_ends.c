@@ -16,7 +16,7 @@ int dt_call_embed(struct dt_exec *x, const struct dt_node *n, struct dt_err *err
 {
 	struct dt_tensor y = dt_call_mat(x, n->out[0]);
 
-	TRY(x->dev->ops->embedding_forward(x->dev, y, x->flight->ids, x->pos, x->w[n->param[0]],
+	TRY(x->dev->ops->embedding_forward(x->dev, y, x->flight->ids, dt_call_pos(x), x->w[n->param[0]],
 					   dt_call_param(x->w, n->param[1]), vocab_first(x, n->param[0])));
 	if (n->attr.scale != 1)
 		TRY(x->dev->ops->scale(x->dev, y, n->attr.scale));
@@ -30,7 +30,7 @@ int dt_call_embed_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *e
 	if (n->attr.scale != 1) /* nobody reads it behind this */
 		TRY(x->dev->ops->scale(x->dev, dy, n->attr.scale));
 	TRY(x->dev->ops->embedding_backward(x->dev, x->g[n->param[0]], dt_call_param(x->g, n->param[1]), dy,
-					    x->flight->ids, x->pos, vocab_first(x, n->param[0])));
+					    x->flight->ids, dt_call_pos(x), vocab_first(x, n->param[0])));
 	return 0;
 }
 

@@ -105,7 +105,7 @@ static int rotate(struct dt_exec *x, const struct dt_node *n, bool inverse, stru
 			       .positions = x->positions};
 
 	TRY(moved(x, n->out[0], n->in[0]));
-	TRY(x->dev->ops->rope(x->dev, dt_call_mat(x, n->out[0]), &rope, x->pos, inverse));
+	TRY(x->dev->ops->rope(x->dev, dt_call_mat(x, n->out[0]), &rope, dt_call_pos(x), inverse));
 	return 0;
 }
 
@@ -131,10 +131,32 @@ static struct dt_attn attention_of(const struct dt_exec *x, const struct dt_node
 				.softcap = n->attr.cap};
 }
 
+/* Every query sees the keys of its document, which are rows of the same matrix. */
+static struct dt_attn_span documents(const struct dt_exec *x, const struct dt_node *n,
+				     const struct dt_attn_run *run)
+{
+	return (struct dt_attn_span){.rows = x->seq,
+				     .first = x->flight->first,
+				     .nrun = 1,
+				     .run = run,
+				     .run_keys = x->seq,
+				     .stride = x->seq,
+				     .k_col = n->attr.heads * n->attr.head_dim,
+				     .v_col = (n->attr.heads + n->attr.kv_heads) * n->attr.head_dim};
+}
+
 int dt_call_attention(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	struct dt_attn a = attention_of(x, n);
+	const struct dt_attn_run all = {0, 0};
+	const struct dt_attn_span s = documents(x, n, &all);
 
+	if (s.first) {
+		TRY(x->dev->ops->attention_span_forward(x->dev, dt_call_mat(x, n->out[0]),
+							dt_call_vec(x, n->out[1]), dt_call_mat(x, n->in[0]),
+							dt_call_mat(x, n->in[0]), &a, &s));
+		return 0;
+	}
 	TRY(x->dev->ops->attention_forward(x->dev, dt_call_mat(x, n->out[0]), dt_call_vec(x, n->out[1]),
 					   dt_call_mat(x, n->in[0]), &a));
 	return 0;
@@ -143,7 +165,16 @@ int dt_call_attention(struct dt_exec *x, const struct dt_node *n, struct dt_err 
 int dt_call_attention_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	struct dt_attn a = attention_of(x, n);
+	const struct dt_attn_run all = {0, 0};
+	const struct dt_attn_span s = documents(x, n, &all);
 
+	if (s.first) {
+		TRY(x->dev->ops->attention_span_backward(
+			x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->out[0]),
+			dt_call_mat(x, n->in[0]), dt_call_mat(x, n->in[1]), dt_call_vec(x, n->in[2]),
+			dt_call_mat(x, n->in[3]), dt_call_mat(x, n->in[3]), &a, &s));
+		return 0;
+	}
 	TRY(x->dev->ops->attention_backward(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
 					    dt_call_mat(x, n->in[1]), dt_call_vec(x, n->in[2]),
 					    dt_call_mat(x, n->in[3]), &a));

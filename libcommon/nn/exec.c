@@ -177,10 +177,10 @@ static int bind_positions(struct dt_exec *x)
 	}
 	if (!pos)
 		return -ENOMEM;
+	x->host_pos = pos;
 	for (int64_t i = 0; i < rows; i++)
-		pos[i] = (int32_t)(i % x->seq);
+		pos[i] = (int32_t)dt_zigzag(x->positions, x->cp_size, x->cp_rank, i % x->seq);
 	rc = put(x->dev, x->pos, pos, (size_t)rows * sizeof(*pos));
-	free(pos);
 	return rc;
 }
 
@@ -214,7 +214,9 @@ int dt_exec_open(struct dt_exec *x, const struct dt_run *r, struct dt_coords at,
 			      .seq_parallel = r->layout.tp > 1 && r->layout.seq_parallel,
 			      .dtype = r->compute,
 			      .batch = r->microbatch,
-			      .seq = r->seq,
+			      .seq = dt_run_local_seq(r),
+			      .cp_size = r->layout.cp,
+			      .cp_rank = at.cp,
 			      .positions = r->seq,
 			      .smoothing = (float)r->label_smoothing,
 			      .bn = {.running = dt_plan_address(plan, base, DT_B_BUFFERS, -1),
@@ -237,13 +239,26 @@ void dt_exec_close(struct dt_exec *x)
 	free(x->w);
 	free(x->g);
 	free(x->overwritten);
+	free(x->host_pos);
 	memset(x, 0, sizeof(*x));
+}
+
+/* The buffers of a flight that the host writes: where the device's is, and where the host's. */
+static int inputs(struct dt_flight *f, int32_t **dev[4], int32_t **host[4])
+{
+	int32_t **d[4] = {&f->ids, &f->targets, &f->pos, &f->first},
+		**h[4] = {&f->host_ids, &f->host_targets, &f->host_pos, &f->host_first};
+
+	memcpy(dev, d, sizeof(d));
+	memcpy(host, h, sizeof(h));
+	return f->first ? 4 : 2;
 }
 
 int dt_flight_open(struct dt_flight *f, const struct dt_exec *x, int chunk, int slot, struct dt_err *err)
 {
-	int number = x->plan->flight0[chunk] + slot, rc = 0;
+	int number = x->plan->flight0[chunk] + slot, rc = 0, k;
 	size_t n = (size_t)(x->batch * x->seq) * sizeof(int32_t);
+	int32_t **dev[4], **host[4];
 
 	*f = (struct dt_flight){.chunk = chunk,
 				.slot = slot,
@@ -251,41 +266,48 @@ int dt_flight_open(struct dt_flight *f, const struct dt_exec *x, int chunk, int 
 				.targets = dt_plan_address(x->plan, x->base, DT_B_TARGETS, number),
 				.pixels = dt_plan_address(x->plan, x->base, DT_B_PIXELS, number),
 				.others = dt_plan_address(x->plan, x->base, DT_B_OTHERS, number),
-				.share = dt_plan_address(x->plan, x->base, DT_B_SHARE, number)};
-	f->host_ids = f->ids;
-	f->host_targets = f->targets;
-	if (dt_dev_is_host(x->dev))
-		return 0;
-	f->host_ids = f->host_targets = NULL;
-	if ((rc = dt_dev_host_alloc(x->dev, (void **)&f->host_ids, n)) < 0 ||
-	    (rc = dt_dev_host_alloc(x->dev, (void **)&f->host_targets, n)) < 0 ||
-	    (rc = dt_dev_host_alloc(x->dev, (void **)&f->host_ce, 4 * n)) < 0) {
-		dt_flight_close(f, x->dev);
-		return dt_err_sys(err, rc, "cannot allocate what the host hands in");
+				.share = dt_plan_address(x->plan, x->base, DT_B_SHARE, number),
+				.pos = dt_plan_address(x->plan, x->base, DT_B_DOC_POS, number),
+				.first = dt_plan_address(x->plan, x->base, DT_B_FIRST, number)};
+	k = inputs(f, dev, host);
+	for (int i = 0; i < k && rc == 0; i++) {
+		if (dt_dev_is_host(x->dev))
+			*host[i] = *dev[i];
+		else if (*dev[i])
+			rc = dt_dev_host_alloc(x->dev, (void **)host[i], n);
 	}
-	return 0;
+	if (rc == 0 && !dt_dev_is_host(x->dev))
+		rc = dt_dev_host_alloc(x->dev, (void **)&f->host_ce, 4 * n);
+	if (rc == 0)
+		return 0;
+	dt_flight_close(f, x->dev);
+	return dt_err_sys(err, rc, "cannot allocate what the host hands in");
 }
 
 void dt_flight_close(struct dt_flight *f, struct dt_dev *dev)
 {
-	if (f->host_ids != f->ids) {
-		dt_dev_host_free(dev, f->host_ids);
-		dt_dev_host_free(dev, f->host_targets);
-		dt_dev_host_free(dev, f->host_ce);
-	}
+	int32_t **d[4], **h[4];
+	int k = inputs(f, d, h);
+
+	for (int i = 0; i < k; i++)
+		if (*h[i] != *d[i])
+			dt_dev_host_free(dev, *h[i]);
+	dt_dev_host_free(dev, f->host_ce);
 	memset(f, 0, sizeof(*f));
 }
 
 int dt_flight_upload(const struct dt_flight *f, const struct dt_exec *x, struct dt_err *err)
 {
 	size_t n = (size_t)(x->batch * x->seq) * sizeof(int32_t);
-	int rc;
+	struct dt_flight copy = *f;
+	int32_t **d[4], **h[4];
+	int k = inputs(&copy, d, h), rc = 0;
 
 	if (dt_dev_is_host(x->dev))
 		return 0;
-	rc = dt_dev_copy(x->dev, f->ids, f->host_ids, n);
-	if (rc == 0)
-		rc = dt_dev_copy(x->dev, f->targets, f->host_targets, n);
+	for (int i = 0; i < k && rc == 0; i++)
+		if (*h[i])
+			rc = dt_dev_copy(x->dev, *d[i], *h[i], n);
 	return rc < 0 ? dt_err_sys(err, rc, "cannot copy samples to the device") : 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

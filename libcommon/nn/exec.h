@@ -15,12 +15,15 @@
 /* One microbatch on its way through one chunk: its slot, and what the host writes and reads of it. */
 struct dt_flight {
 	int chunk, slot;
-	int32_t *ids, *targets;		  /* [rows] on the device */
-	float *pixels;			  /* of images: [rows, channels height width] instead of ids */
-	int32_t *others;		  /* of images: second classes, */
-	float *share;			  /* and the first ones' weights; all 1: none is mixed */
-	int32_t *host_ids, *host_targets; /* the same memory where the device's is the host's, else pinned */
-	float *host_ce; /* [4, rows], chunk after chunk of the loss; NULL: the device's is read */
+	/* [rows] on the device. Where documents are kept apart, pos: a token's position in its document,
+	 * first: where that begins in the sequence; else NULL. */
+	int32_t *ids, *targets, *pos, *first;
+	/* The same memory where the device's is the host's, else pinned; NULL: none to write. */
+	int32_t *host_ids, *host_targets, *host_pos, *host_first;
+	float *pixels;	 /* of images: [rows, channels height width] instead of ids */
+	int32_t *others; /* of images: second classes, */
+	float *share;	 /* and the first ones' weights; all 1: none is mixed */
+	float *host_ce;	 /* [4, rows], chunk after chunk of the loss; NULL: the device's is read */
 };
 
 /* Batch norms: whose statistics are merged, and where running ones are. */
@@ -37,17 +40,20 @@ struct dt_exec {
 	char *base; /* the arena */
 	struct dt_dev *dev;
 	struct dt_comm *tp; /* NULL: not split */
-	bool seq_parallel;  /* the residual stream is cut over tp */
-	double comm_s;	    /* seconds spent in tp's collectives so far */
+	struct dt_comm *cp; /* likewise */
+	int cp_size, cp_rank;
+	bool seq_parallel; /* the residual stream is cut over tp */
+	double comm_s;	   /* seconds spent in tp's collectives so far */
 	enum dt_dtype dtype;
-	int64_t batch, seq;
+	int64_t batch, seq;	 /* sequences of a microbatch, their tokens on this rank */
 	struct dt_tensor *w, *g; /* by local parameter; g f32 */
 	struct dt_exec_bn bn;
 	bool *overwritten; /* by local parameter: its first gradient of a step replaces what was there */
 	const float *rope_cos, *rope_sin;   /* [positions, head_dim / 2] */
 	const float *local_cos, *local_sin; /* of layers with a window and a base of their own; else NULL */
 	int64_t positions;
-	int32_t *pos; /* [rows] position in the sequence */
+	int32_t *pos;	   /* [rows] position in the sequence */
+	int32_t *host_pos; /* the same on the host */
 
 	int (*const *calls)(struct dt_exec *x, const struct dt_node *n, struct dt_err *err); /* by op */
 	void *owner; /* of serving: its struct dt_infer */
@@ -82,7 +88,7 @@ void dt_exec_close(struct dt_exec *x);
 
 int dt_flight_open(struct dt_flight *f, const struct dt_exec *x, int chunk, int slot, struct dt_err *err);
 void dt_flight_close(struct dt_flight *f, struct dt_dev *dev);
-/* host_ids and host_targets to the device, when they have been written. They stay until dt_dev_sync. */
+/* What the host has written to the device. It stays until dt_dev_sync. */
 int dt_flight_upload(const struct dt_flight *f, const struct dt_exec *x, struct dt_err *err);
 
 /* The address of a value of a flight's program, and of a buffer of the plan; NULL: there is none. */

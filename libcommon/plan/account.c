@@ -15,11 +15,12 @@ struct accounted { /* what the formulas need of one rank */
 	struct dt_coords at;
 	const struct dt_extras *x;
 	enum dt_account account;
-	double dense, expert; /* parameters of the rank, those of experts apart */
-	double frozen;	      /* bytes of a frozen base; 0: everything is trained */
-	double rounding;      /* of its tensors of states */
-	double unit;	      /* parameters of its largest unit */
-	double tokens;	      /* of a microbatch, here */
+	double dense, expert;		    /* parameters of the rank, those of experts apart */
+	double dense_states, expert_states; /* bytes of optimizer states of these */
+	double frozen;			    /* bytes of a frozen base; 0: everything is trained */
+	double rounding;		    /* of its tensors of states */
+	double unit;			    /* parameters of its largest unit */
+	double tokens;			    /* of a microbatch, here */
 	bool head;
 	struct dt_local_dims d;
 };
@@ -91,8 +92,7 @@ static void put_states(struct dt_estimate *t, const struct accounted *a)
 	if (host)
 		put(a, t, DT_MEM_COMM, 2 * a->unit * g, DT_PH_BACKWARD, DT_PH_BACKWARD,
 		    "gradients on their way", "the unit in use and the last, whole", false);
-	put(a, t, DT_MEM_OPTIM,
-	    4 * dt_optim_states(s->optim.kind) * divided(a, a->dense, a->expert, zero >= 1), DT_PH_FORWARD,
+	put(a, t, DT_MEM_OPTIM, divided(a, a->dense_states, a->expert_states, zero >= 1), DT_PH_FORWARD,
 	    DT_PH_STEP, "optimizer states",
 	    zero >= 1 && many ? "4 bytes a state and parameter / ranks" : "4 bytes a state and parameter",
 	    host);
@@ -105,7 +105,7 @@ static void put_adapters(struct dt_estimate *t, const struct accounted *a)
 	double n = l->zero >= 3 ? (double)l->dp * l->cp : 1, p = a->dense + a->expert;
 	double each = dt_dtype_size(a->s->compute) +
 		      (a->account == DT_ACCOUNT_GENERIC ? dt_dtype_size(a->s->compute) : 4) +
-		      (a->s->compute != DT_F32 ? 4 : 0) + 4 * dt_optim_states(a->s->optim.kind);
+		      (a->s->compute != DT_F32 ? 4 : 0);
 
 	put(a, t, DT_MEM_WEIGHTS, a->frozen / n, DT_PH_FORWARD, DT_PH_STEP, "frozen base",
 	    n > 1 ? "local parameters x bits / 8 / ranks" : "local parameters x bits / 8",
@@ -113,8 +113,8 @@ static void put_adapters(struct dt_estimate *t, const struct accounted *a)
 	if (n > 1)
 		put(a, t, DT_MEM_COMM, 2 * a->unit * dt_weight_bits(a->x->base) / 8, DT_PH_FORWARD,
 		    DT_PH_BACKWARD, "gathered units", "the unit in use and the next, whole", false);
-	put(a, t, DT_EST_ADAPTERS, p * each, DT_PH_FORWARD, DT_PH_STEP, "adapters",
-	    "rank x (in + out) x bytes of weight, gradient, master and moments",
+	put(a, t, DT_EST_ADAPTERS, p * each + a->dense_states + a->expert_states, DT_PH_FORWARD, DT_PH_STEP,
+	    "adapters", "rank x (in + out) x bytes of weight, gradient, master and moments",
 	    a->x->offload != DT_OFFLOAD_NONE);
 }
 
@@ -230,8 +230,20 @@ static double rounding_of(const struct accounted *a, double n)
 	if (zero < 2)
 		sum += rounded_by(n * (a->account == DT_ACCOUNT_MEGATRON ? 4 : w));
 	if (zero < 1)
-		sum += ((w < 4 ? 1 : 0) + dt_optim_states(s->optim.kind)) * rounded_by(4 * n);
+		sum += (w < 4 ? rounded_by(4 * n) : 0);
+	for (int i = 0; zero < 1 && i < DT_OPTIM_STATES; i++)
+		sum += rounded_by(
+			(double)dt_optim_state_bytes(&dt_optim_rule(s->optim.kind)->state[i], 1, (int64_t)n));
 	return sum;
+}
+
+/* Of all states of a parameter, or of the n elements of its adapters. */
+static double state_bytes(const struct accounted *a, const struct dt_local_param *lp, double n)
+{
+	enum dt_optim_kind kind = a->s->optim.kind;
+
+	return (double)(a->x->lora_rank ? dt_optim_bytes(kind, 1, (int64_t)n)
+					: dt_optim_bytes(kind, lp->shape[0], lp->shape[1]));
 }
 
 /* Sums the rank's parameters; with adapters their number, and the bytes of the frozen base. */
@@ -258,6 +270,7 @@ static void sum_params(const struct dt_params *table, const struct dt_local *loc
 			}
 		}
 		*(p->experts ? &a->expert : &a->dense) += n;
+		*(p->experts ? &a->expert_states : &a->dense_states) += state_bytes(a, lp, n);
 		a->rounding += rounding_of(a, n);
 	}
 	for (int i = 0; i < local->nunit; i++)

@@ -54,6 +54,20 @@ int dt_layout_parse(const char *s, struct dt_layout *ret, struct dt_err *err);
 /* Canonical form, axes of size 1 left out, "dp1" when nothing is left. Returns buf. */
 const char *dt_layout_format(const struct dt_layout *l, char *buf, size_t n);
 
+/*
+ * Context parallelism cuts a sequence of seq tokens into 2 n chunks; rank r of n has chunks r and
+ * 2 n - 1 - r, so that causal attention is the same work on every rank. Where the rank's token i is in the
+ * sequence.
+ */
+static inline int64_t dt_zigzag(int64_t seq, int n, int r, int64_t i)
+{
+	int64_t c = seq / (2 * n);
+
+	if (n == 1)
+		return i;
+	return i < c ? r * c + i : (2 * n - 1 - r) * c + i - c;
+}
+
 int dt_layout_world(const struct dt_layout *l);
 static inline int dt_layout_chunks(const struct dt_layout *l)
 {

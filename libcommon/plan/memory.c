@@ -107,9 +107,31 @@ static struct dt_buf *put_flat(struct dt_plan_builder *b, enum dt_buf_id id, enu
 	return r;
 }
 
+/* State i of the optimizer: with a value an element as parameters are, else in whole rows and columns. */
+static void put_state(struct dt_plan_builder *b, int i, const struct dt_optim_state *s, int64_t numel,
+		      const char *formula)
+{
+	static const enum dt_buf_id id[DT_OPTIM_STATES] = {DT_B_OPTIM1, DT_B_OPTIM2};
+	const struct dt_stage *stage = &b->plan->stage;
+	int64_t bytes = 0;
+	char name[40];
+
+	snprintf(name, sizeof(name), "optimizer state %d", i + 1);
+	if (s->shape == DT_STATE_EACH) {
+		put_flat(b, id[i], DT_MEM_OPTIM, s->dtype, numel, DT_PH_FORWARD, DT_PH_STEP, -1, name,
+			 formula);
+		return;
+	}
+	for (int k = 0; k < stage->local.n; k++)
+		bytes += dt_optim_state_bytes(s, stage->shape[k][0], stage->shape[k][1]);
+	put_flat(b, id[i], DT_MEM_OPTIM, DT_U8, bytes, DT_PH_FORWARD, DT_PH_STEP, -1, name,
+		 "rows, columns or blocks of local parameters");
+}
+
 static void put_states(struct dt_plan_builder *b, const struct dt_run *s, int64_t numel)
 {
-	int states = dt_optim_states(s->optim.kind), zero = s->layout.zero;
+	const struct dt_optim_rule *rule = dt_optim_rule(s->optim.kind);
+	int zero = s->layout.zero;
 	int64_t share = zero ? numel / dt_layout_data(&s->layout) : numel;
 	const char *whole = "local parameters", *part = !zero		   ? whole
 							: s->layout.cp > 1 ? "local parameters / (dp x cp)"
@@ -125,10 +147,8 @@ static void put_states(struct dt_plan_builder *b, const struct dt_run *s, int64_
 	else if (s->compute != DT_F32)
 		STATE(DT_B_MASTER, DT_MEM_MASTER, DT_F32, 1, "master");
 	STATE(DT_B_GRADS, DT_MEM_GRADS, DT_F32, 2, "gradients");
-	if (states >= 1)
-		STATE(DT_B_OPTIM1, DT_MEM_OPTIM, DT_F32, 1, "optimizer state 1");
-	if (states >= 2)
-		STATE(DT_B_OPTIM2, DT_MEM_OPTIM, DT_F32, 1, "optimizer state 2");
+	for (int i = 0; i < dt_optim_states(s->optim.kind); i++)
+		put_state(b, i, &rule->state[i], zero >= 1 ? share : numel, zero >= 1 ? part : whole);
 #undef STATE
 	if (s->reproducible)
 		put_flat(b, DT_B_FIXED, DT_MEM_GRADS, DT_I64, numel, DT_PH_FORWARD, DT_PH_STEP, -1,
@@ -223,11 +243,17 @@ static void put_data(struct dt_plan_builder *b, const struct dt_run *r, struct d
 {
 	const struct dt_config *c = r->config;
 	const struct dt_memory_plan *p = b->plan;
-	int64_t t = r->microbatch * r->seq, angles = r->seq * c->head_dim;
+	int64_t t = r->microbatch * dt_run_local_seq(r), angles = r->seq * c->head_dim;
 	bool first = at.pp == 0, last = at.pp == r->layout.pp - 1;
 
 	for (int k = 0; k < p->stage.nchunk; k++)
 		for (int i = p->flight0[k]; i < p->flight0[k + 1]; i++) {
+			if (dt_run_apart(r)) {
+				put_flat(b, DT_B_DOC_POS, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP,
+					 i, "positions in documents", "tokens");
+				put_flat(b, DT_B_FIRST, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP, i,
+					 "first tokens of documents", "tokens");
+			}
 			if (!(first && k == 0) && !(last && k == p->stage.nchunk - 1))
 				continue;
 			put_flat(b, DT_B_IDS, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP, i, "ids",

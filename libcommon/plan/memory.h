@@ -51,6 +51,8 @@ enum dt_buf_id {	       /* what a buffer is for; with `which` it is unique in a 
 		 DT_B_SHARE,
 		 DT_B_BUFFERS, /* f32: running statistics; their sums over a step */
 		 DT_B_BUFFER_SUMS,
+		 DT_B_DOC_POS,	/* i32 [T] of a flight, documents kept apart: position in its document, */
+		 DT_B_FIRST,	/* and the position in the sequence where it begins */
 		 DT_B_SNAPSHOT, /* this rank's part of a checkpoint that is written behind training's back */
 };
 

@@ -25,6 +25,10 @@ enum dt_run_init { DT_RUN_INIT_AUTO, DT_RUN_INIT_RANDOM, DT_RUN_INIT_WEIGHTS };
 enum dt_run_progress { DT_RUN_PROGRESS_AUTO, DT_RUN_PROGRESS_LINE, DT_RUN_PROGRESS_LOG, DT_RUN_PROGRESS_OFF };
 #define DT_RUN_PROGRESS_CHOICES "auto|line|log|off"
 
+/* Whether attention, positions and targets stay inside a document: as the data set keeps them (auto). */
+enum dt_run_documents { DT_RUN_DOCUMENTS_AUTO, DT_RUN_DOCUMENTS_JOINED, DT_RUN_DOCUMENTS_APART };
+#define DT_RUN_DOCUMENTS_CHOICES "auto|joined|apart"
+
 struct dt_run_data {
 	const char *train, *eval; /* data sets; eval NULL: no evaluation */
 	uint64_t seed;		  /* of initial weights, data order and random rounding */
@@ -75,6 +79,7 @@ struct dt_run {
 	int64_t global_batch; /* of a step, over all ranks; 0: by accumulation */
 	int64_t accumulation; /* microbatches a step; 0: by global_batch; 1 where that is 0 too */
 	int64_t steps;
+	enum dt_run_documents documents; /* the trainer settles auto by the data set; else that is joined */
 
 	/* Numbers. */
 	enum dt_dtype compute;	 /* f32, bf16 or f16 */
@@ -157,6 +162,16 @@ static inline int dt_run_bn_ranks(const struct dt_run *r)
 	if (r->bn_span == DT_BN_DP)
 		return r->layout.dp;
 	return r->bn_span > r->microbatch ? (int)(r->bn_span / r->microbatch) : 1;
+}
+static inline bool dt_run_apart(const struct dt_run *r)
+{
+	return r->documents == DT_RUN_DOCUMENTS_APART;
+}
+
+/* Tokens of a sequence that are on one rank. */
+static inline int64_t dt_run_local_seq(const struct dt_run *r)
+{
+	return r->seq / r->layout.cp;
 }
 
 /* Microbatches a step. */

@@ -213,6 +213,14 @@ static const struct row rows[] = {
 	 R(loss_chunk),
 	 FREE,
 	 CHANGED},
+	{{"documents", 0, DT_OPT_CHOICE, O(run.documents), DT_RUN_DOCUMENTS_CHOICES,
+	  "whether attention, positions and targets stay inside a document; auto: where the data set keeps "
+	  "them apart",
+	  .def = "auto"},
+	 CHOICE,
+	 R(documents),
+	 MEANING,
+	 CHANGED},
 	{{"seed", 0, DT_OPT_INT, O(seed), "N", "of initial weights and data order", .def = "1337"},
 	 SEED,
 	 R(data.seed),
@@ -697,17 +705,12 @@ static bool reads(const struct dt_run *r, const char *name)
 {
 	static const struct {
 		const char *name;
-		unsigned rules; /* that read it, a bit each */
-	} of_rules[] = {
-		{"beta1", 1u << DT_OPTIM_MOMENTUM | 1u << DT_OPTIM_ADAM | 1u << DT_OPTIM_ADAMW},
-		{"beta2", 1u << DT_OPTIM_RMSPROP | 1u << DT_OPTIM_ADAM | 1u << DT_OPTIM_ADAMW},
-		{"eps", 1u << DT_OPTIM_RMSPROP | 1u << DT_OPTIM_ADAGRAD | 1u << DT_OPTIM_ADAM |
-				1u << DT_OPTIM_ADAMW},
-	};
+		unsigned bit;
+	} constants[] = {{"beta1", DT_OPTIM_BETA1}, {"beta2", DT_OPTIM_BETA2}, {"eps", DT_OPTIM_EPS}};
 
-	for (size_t i = 0; i < sizeof(of_rules) / sizeof(of_rules[0]); i++)
-		if (!strcmp(of_rules[i].name, name))
-			return of_rules[i].rules >> r->optim.kind & 1;
+	for (size_t i = 0; i < sizeof(constants) / sizeof(constants[0]); i++)
+		if (!strcmp(constants[i].name, name))
+			return dt_optim_rule(r->optim.kind)->reads & constants[i].bit;
 	if (!strcmp(name, "decay-steps"))
 		return r->lr.schedule == DT_LR_WSD;
 	return strcmp(name, "min-lr") || r->lr.schedule != DT_LR_CONSTANT;

@@ -279,7 +279,7 @@ static double at_least(const struct dt_plan_query *q, const struct dt_candidate 
 	if (!w) /* memory is short: what follows says so */
 		return 0;
 	states = e / (l->zero >= 3 ? n : 1) + e / (l->zero >= 2 ? n : 1) +
-		 (4.0 * dt_optim_states(s.optim.kind) + (e < 4 ? 4 : 0)) / (l->zero >= 1 ? n : 1);
+		 (dt_optim_element_bytes(s.optim.kind) + (e < 4 ? 4 : 0)) / (l->zero >= 1 ? n : 1);
 	dt_layout_stage(l, s.config, 0, &first, &last);
 	for (int i = first; i < last; i++)
 		kept += dt_work_unit(w, i)->kept;

@@ -77,7 +77,7 @@ static int put_update(const struct dt_step_model *m, double backward, bool all, 
 	const struct dt_layout *l = &s->layout;
 	int n = dt_layout_data(l);
 	double most = 0, acc = (double)(s->accumulation > 0 ? s->accumulation : 1), moved;
-	double states = 4 * dt_optim_states(s->optim.kind), once, w = dt_dtype_size(s->compute);
+	double states = dt_optim_element_bytes(s->optim.kind), once, w = dt_dtype_size(s->compute);
 
 	for (int p = 0; p < l->pp; p = next_stage(l, p, all))
 		most = fmax(most, dt_stage_params(m->work, l, p));

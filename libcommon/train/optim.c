@@ -53,21 +53,13 @@ int grad_norm(struct trainer *t, double *ret, struct dt_err *err)
 #define SCALE_MAX   0x1p24
 #define SCALE_STEPS 2000
 
-/* The states a rule may have, an f32 value a parameter element each: how many, dt_optim_states says. */
-static const struct {
-	enum dt_buf_id id; /* in the memory plan */
-	const char *name;  /* in checkpoints */
-} states[OPTIM_STATES_MAX] = {{DT_B_OPTIM1, "m"}, {DT_B_OPTIM2, "v"}};
-
-const char *optim_state_name(int i)
-{
-	return states[i].name;
-}
-
 void optim_bind(struct trainer *t)
 {
-	for (int i = 0; i < OPTIM_STATES_MAX; i++)
-		t->optim.state[i] = flat_bind(t, states[i].id, DT_F32, 1);
+	static const enum dt_buf_id id[DT_OPTIM_STATES] = {DT_B_OPTIM1, DT_B_OPTIM2};
+	const struct dt_optim_rule *rule = dt_optim_rule(t->run.optim.kind);
+
+	for (int i = 0; i < DT_OPTIM_STATES; i++)
+		t->optim.state[i] = flat_bind(t, id[i], rule->state[i].dtype, 1);
 	t->optim.loss_scale = t->run.loss_scale != 0 ? t->run.loss_scale : t->run.loss_scale_start;
 }
 

@@ -5,17 +5,13 @@
 #include "base/json.h"
 #include "train/store.h"
 
-enum { OPTIM_STATES_MAX = 2 };
-
 struct optim {
-	struct flat state[OPTIM_STATES_MAX]; /* p NULL: the rule has none such */
-	double loss_scale;		     /* gradients are this much too large until the update */
-	int64_t good_steps;		     /* since a dynamic scale last changed */
+	struct flat state[DT_OPTIM_STATES]; /* p NULL: the rule has none such */
+	double loss_scale;		    /* gradients are this much too large until the update */
+	int64_t good_steps;		    /* since a dynamic scale last changed */
 };
 
 void optim_bind(struct trainer *t);
-/* What checkpoints call state i of any rule. */
-const char *optim_state_name(int i);
 /* Whether gradients that are not finite may come from the loss scale, which is then halved. */
 bool optim_overflowed(struct trainer *t);
 /* Clips, takes the step, brings new weights to the other ranks. ret_norm: the gradient's, unscaled. */

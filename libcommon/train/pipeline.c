@@ -108,7 +108,7 @@ static int take_input(struct trainer *t, struct flight *f, int chunk, int v, int
 	double t0 = dt_now();
 	int rc = 0;
 
-	if (p->input < 0 || p->output < 0)
+	if (p->input < 0 || p->output < 0 || f->f.first)
 		rc = source_next(t, eval, &f->f, first, end, err);
 	t->t.data += dt_now() - t0;
 	if (rc < 0 || p->input < 0)

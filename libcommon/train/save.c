@@ -17,11 +17,20 @@
 #include <string.h>
 
 /* Kinds of values: the parameters, the optimizer's states, the gradients. */
-enum { KIND_MODEL, KIND_GRAD = KIND_MODEL + OPTIM_STATES_MAX + 1, KINDS };
+enum { KIND_MODEL, KIND_GRAD = KIND_MODEL + DT_OPTIM_STATES + 1, KINDS };
 
-static const char *kind_name(int kind)
+static const char *kind_name(const struct trainer *t, int kind)
 {
-	return kind == KIND_MODEL ? "model" : kind == KIND_GRAD ? "grad" : optim_state_name(kind - 1);
+	return kind == KIND_MODEL  ? "model"
+	       : kind == KIND_GRAD ? "grad"
+				   : dt_optim_rule(t->run.optim.kind)->state[kind - 1].name;
+}
+
+static enum dt_dtype kind_type(const struct trainer *t, int kind)
+{
+	return kind == KIND_MODEL  ? t->store.master.dtype
+	       : kind == KIND_GRAD ? DT_F32
+				   : t->optim.state[kind - 1].dtype;
 }
 
 /* Where element i of unit u is; NULL where the run has none of the kind. */
@@ -40,14 +49,14 @@ static int pieces_of(const struct trainer *t, const struct dt_local_param *lp, i
 		     int64_t hi, struct dt_piece *ret)
 {
 	const struct dt_param *p = &t->table.p[lp->index];
-	struct dt_piece box = {.dtype = kind == 0 ? t->store.master.dtype : DT_F32, .ndim = p->ndim};
+	struct dt_piece box = {.dtype = kind_type(t, kind), .ndim = p->ndim};
 	int64_t start = lp->flat - t->local.unit[lp->unit].flat, first = lo > start ? lo - start : 0,
 		last = hi < start + lp->numel ? hi - start : lp->numel;
 	int n;
 
 	if (first >= last)
 		return 0;
-	snprintf(box.name, sizeof(box.name), "%s/%s", kind_name(kind), p->name);
+	snprintf(box.name, sizeof(box.name), "%s/%s", kind_name(t, kind), p->name);
 	for (int d = 0; d < p->ndim; d++) {
 		box.global[d] = p->shape[d];
 		box.off[d] = lp->off[d];

@@ -37,6 +37,14 @@ static int open_tokens(struct trainer *t, struct dt_err *err)
 			    t->source.info.vocab);
 		return -EINVAL;
 	}
+	if (t->run.documents == DT_RUN_DOCUMENTS_AUTO)
+		t->run.documents = t->source.info.apart ? DT_RUN_DOCUMENTS_APART : DT_RUN_DOCUMENTS_JOINED;
+	if (dt_run_apart(&t->run) && !t->source.info.apart) {
+		dt_err_set(err, -EINVAL, "--documents apart: '%s' does not say where documents begin",
+			   t->run.data.train);
+		dt_err_hint(err, "build it with 'dt-dataset build --pack documents'");
+		return -EINVAL;
+	}
 	rc = dt_sampler_init(&t->source.sampler, t->source.data, t->run.seq, t->run.data.seed, true, err);
 	if (rc < 0)
 		return rc;
@@ -48,6 +56,9 @@ static int open_tokens(struct trainer *t, struct dt_err *err)
 	dt_dataset_info(t->source.eval, &eval);
 	if (strcmp(eval.tokenizer_hash, t->source.info.tokenizer_hash))
 		return dt_err_set(err, -EINVAL, "'%s' and '%s' were made with different tokenizers",
+				  t->run.data.train, t->run.data.eval);
+	if (dt_run_apart(&t->run) && !eval.apart)
+		return dt_err_set(err, -EINVAL, "'%s' keeps documents apart, '%s' does not",
 				  t->run.data.train, t->run.data.eval);
 	return dt_sampler_init(&t->source.eval_sampler, t->source.eval, t->run.seq, t->run.data.seed, false,
 			       err);
@@ -67,12 +78,51 @@ void source_close(struct trainer *t)
 		dt_dataset_close(t->source.eval);
 }
 
+static struct dt_sampler *sampler_of(struct trainer *t, bool eval)
+{
+	return eval ? &t->source.eval_sampler : &t->source.sampler;
+}
+
+int64_t source_targets(struct trainer *t, bool eval, int64_t first, int64_t end)
+{
+	struct dt_sampler *s = sampler_of(t, eval);
+	int64_t n = (end - first) * t->run.seq;
+
+	if (dt_config_is_image(&t->config))
+		return n;
+	for (int64_t i = first; i < end && dt_run_apart(&t->run); i++)
+		n -= dt_dataset_starts(s->data, dt_sampler_at(s, i) + 1, t->run.seq);
+	return n;
+}
+
+/* The rank's tokens of sequence b: ids, targets (shifted before the cut), positions and documents. */
+static void cut(const struct trainer *t, const struct dt_flight *f, int64_t b, const int32_t *row,
+		const int32_t *first)
+{
+	int64_t n = t->exec.seq;
+
+	for (int64_t i = b * n; i < (b + 1) * n; i++) {
+		int64_t p = t->exec.host_pos[i];
+		bool last = !row || (first && first[p + 1] != first[p]);
+
+		if (f->host_ids) {
+			f->host_ids[i] = row ? row[p] : 0;
+			f->host_targets[i] = last ? -1 : row[p + 1];
+		}
+		if (f->host_first) {
+			f->host_first[i] = row ? first[p] : 0;
+			f->host_pos[i] = (int32_t)p - f->host_first[i];
+		}
+	}
+}
+
 static int next_tokens(struct trainer *t, bool eval, const struct dt_flight *f, int64_t n, int64_t end,
 		       struct dt_err *err)
 {
-	struct dt_sampler *s = eval ? &t->source.eval_sampler : &t->source.sampler;
+	struct dt_sampler *s = sampler_of(t, eval);
 	int64_t seq = t->run.seq;
-	int32_t *row = malloc((size_t)(seq + 1) * sizeof(*row));
+	int32_t *row = malloc((size_t)(seq + 1) * 2 * sizeof(*row)), *first = row + seq + 1;
+	bool apart = dt_run_apart(&t->run);
 	int rc = 0;
 
 	if (!row)
@@ -82,10 +132,10 @@ static int next_tokens(struct trainer *t, bool eval, const struct dt_flight *f, 
 
 		if (real)
 			rc = dt_sampler_get(s, n + b, row, err);
-		for (int64_t i = 0; i < seq; i++) {
-			f->host_ids[b * seq + i] = real ? row[i] : 0;
-			f->host_targets[b * seq + i] = real ? row[i + 1] : -1;
-		}
+		if (real && apart)
+			dt_dataset_first(s->data, dt_sampler_at(s, n + b), seq + 1, first);
+		if (rc == 0)
+			cut(t, f, b, real ? row : NULL, real && apart ? first : NULL);
 	}
 	free(row);
 	return rc == 0 ? dt_flight_upload(f, &t->exec, err) : rc;

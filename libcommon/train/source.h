@@ -30,6 +30,8 @@ void source_close(struct trainer *t);
  * Samples n .. n + microbatch - 1 into f: of the training set by global sample number, or of the evaluation
  * set. Rows past end are ignored targets.
  */
+/* Targets of samples first .. end - 1: a document that is kept apart has none at its end. */
+int64_t source_targets(struct trainer *t, bool eval, int64_t first, int64_t end);
 int source_next(struct trainer *t, bool eval, const struct dt_flight *f, int64_t n, int64_t end,
 		struct dt_err *err);
 

@@ -58,7 +58,7 @@ static int gradients(struct trainer *t, double scale, double *ret_loss, struct d
 
 int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret, struct dt_err *err)
 {
-	double tokens = (double)t->run.global_batch * (double)t->run.seq, t0;
+	double targets, t0;
 	struct verdict v;
 	double loss = 0;
 	int rc;
@@ -66,7 +66,9 @@ int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret,
 	memset(&t->t, 0, sizeof(t->t));
 	t->t.start = dt_now();
 	ret->loss_scale = t->optim.loss_scale;
-	rc = gradients(t, t->optim.loss_scale / tokens, &loss, err);
+	targets = (double)source_targets(t, false, t->loop.cursor, t->loop.cursor + t->run.global_batch);
+	targets = targets > 0 ? targets : 1;
+	rc = gradients(t, t->optim.loss_scale / targets, &loss, err);
 	if (rc < 0)
 		return rc;
 	v = (struct verdict){loss, asked.stop, asked.save, t->grads.bad != NULL};
@@ -79,7 +81,7 @@ int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret,
 	if (v.bad != 0 && !ret->skipped)
 		return not_finite(t, true, err);
 	t0 = dt_now();
-	ret->loss = v.loss / tokens;
+	ret->loss = v.loss / targets;
 	ret->stop = v.stop != 0;
 	ret->save = v.save != 0;
 	ret->lr = dt_lr_at(&t->run.lr, t->loop.step);
@@ -98,7 +100,7 @@ int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret,
 int trainer_eval(struct trainer *t, struct eval_result *ret, struct dt_err *err)
 {
 	int64_t samples = source_eval_samples(t), mb = t->run.microbatch, each = mb * t->run.layout.dp;
-	double sum[3] = {0}; /* of losses; of images whose class was first, and among five */
+	double targets, sum[3] = {0}; /* of losses; of images whose class was first, and among five */
 	int rc = 0;
 
 	t->exec.hits[0] = t->exec.hits[1] = 0;
@@ -114,10 +116,11 @@ int trainer_eval(struct trainer *t, struct eval_result *ret, struct dt_err *err)
 		memset(sum, 0, sizeof(sum));
 	rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), sum, NULL, 3, DT_F64, DT_SUM, "evaluation loss",
 			   err);
-	ret->targets = samples * t->run.seq;
-	ret->loss = sum[0] / (double)ret->targets;
-	ret->top1 = sum[1] / (double)ret->targets;
-	ret->top5 = sum[2] / (double)ret->targets;
+	ret->targets = source_targets(t, true, 0, samples);
+	targets = (double)(ret->targets > 0 ? ret->targets : 1);
+	ret->loss = sum[0] / targets;
+	ret->top1 = sum[1] / targets;
+	ret->top5 = sum[2] / targets;
 	return rc;
 }
 

@@ -1,112 +1,146 @@
-#!/usr/bin/python3
-"""Writes golden-resnet18.h5 and golden-resnet50.h5: torchvision's nets on random weights and images, in fp64.
+#!/usr/bin/env python3
+"""What Pillow decodes and scales, and what torchvision makes of images.
 
-    python3 -m venv V && V/bin/pip install torch torchvision h5py && V/bin/python golden_images.py
+    golden_images.py [--check]
 
-Weights and images are no part of the files: element i of tensor NAME is drawn(NAME, i) below, which
-tests/unit/test_resnet.c computes too. A file has, in training mode: loss (label smoothing 0.1, two labels and a share an
-image), logits, running statistics after one step, and of every gradient its norm, PROJECTIONS dot products with vectors
-of signs and SAMPLES of its elements; in evaluation mode with drawn running statistics: eval_logits.
+Writes golden-images.h5 beside this script: /decode/NAME/bytes (a file) and /decode/NAME/pixels (C x H x W as Pillow
+gives it in RGB, or in L where the attribute channels is 1; upright where orient is 1); /scale/NAME/pixels, /box (top,
+left, height, width) and /out (cropped and scaled); /evaluate/pixels and /evaluate/out (f32, torchvision's Resize(20),
+CenterCrop(16), ToTensor, Normalize with ImageNet's constants). Pillow from 13 on takes the columns first where that
+is cheaper, which may round otherwise; the cases here are those where every version takes the rows first. 16 bits a channel are scaled by numpy, since Pillow
+cuts them off. --check compares: exit 3 on a difference, 77 without the packages Pillow, torchvision and h5py.
 """
-
+import io
 import os
+import struct
 import sys
+import zlib
 
-import h5py
-import numpy as np
-import torch
-import torchvision
+try:
+    import h5py
+    import numpy as np
+    import torchvision.transforms as T
+    from PIL import Image, ImageOps
+except ImportError:
+    sys.exit(77)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PROJECTIONS, SAMPLES, CLASSES, SMOOTHING = 4, 32, 10, 0.1
 
 
-def fnv(name):
-    h = 0xCBF29CE484222325
-    for b in name.encode():
-        h = (h ^ b) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
-    return h
+def picture(height, width, channels, seed=0):
+    """Smooth with noise: both the transform and its edges count."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[0:height, 0:width]
+    planes = [127 + 90 * np.sin(x / (3.0 + c) + c) * np.cos(y / (4.0 + c)) for c in range(channels)]
+    noisy = np.stack(planes, -1) + rng.integers(-20, 20, (height, width, channels))
+    return np.clip(noisy, 0, 255).astype(np.uint8)
 
 
-def bits(name, n):
-    """splitmix64 of the name's hash plus the element's number."""
-    with np.errstate(over="ignore"):
-        z = (np.uint64(fnv(name)) + np.arange(1, n + 1, dtype=np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return z ^ (z >> np.uint64(31))
+def saved(image, kind, **how):
+    out = io.BytesIO()
+    image.save(out, kind, **how)
+    return out.getvalue()
 
 
-def drawn(name, n):
-    """Uniform on [-1, 1), 24 bits: exact in fp32."""
-    return (bits(name, n) >> np.uint64(40)).astype(np.float64) / 2**23 - 1
+def png16(values):
+    """A PNG of 16 bits a channel, height x width x 1 or 3."""
+    height, width, channels = values.shape
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in values)
+
+    def chunk(name, data):
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 16, 0 if channels == 1 else 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
-def value(name, shape):
-    n = int(np.prod(shape))
-    x = drawn(name, n).reshape(shape)
-    if len(shape) == 4:
-        scale = np.float32(np.sqrt(6 / (shape[0] * shape[2] * shape[3])))
-    elif len(shape) == 2:
-        scale = np.float32(1 / np.sqrt(shape[1]))
-    else:
-        scale = np.float32(0.125)
-    x = (x.astype(np.float32) * scale).astype(np.float32)
-    if name.endswith("running_var") or (len(shape) == 1 and name.endswith(".weight")):
-        x = (x + np.float32(0.75)).astype(np.float32)
-    return torch.from_numpy(x.astype(np.float64))
+def planes(array):
+    return np.ascontiguousarray(array[None] if array.ndim == 2 else array.transpose(2, 0, 1))
 
 
-def loss_of(logits, target, other, share):
-    log = torch.log_softmax(logits, 1)
-    rows = torch.arange(len(target))
-    hit = share * log[rows, target] + (1 - share) * log[rows, other]
-    return (-(1 - SMOOTHING) * hit - SMOOTHING * log.mean(1)).mean()
+def files():
+    rgb = Image.fromarray(picture(19, 23, 3))
+    grey = Image.fromarray(picture(17, 13, 1)[:, :, 0])
+    cmyk = Image.fromarray(picture(12, 11, 4), "CMYK")
+    yield "jpeg", saved(rgb, "JPEG", quality=90), 3, 0
+    yield "jpeg-444-progressive", saved(rgb, "JPEG", quality=80, subsampling=0, progressive=True), 3, 0
+    yield "jpeg-as-grey", saved(rgb, "JPEG", quality=90), 1, 0
+    yield "jpeg-grey", saved(grey, "JPEG", quality=85), 1, 0
+    yield "jpeg-grey-as-colour", saved(grey, "JPEG", quality=85), 3, 0
+    yield "jpeg-cmyk", saved(cmyk, "JPEG", quality=95), 3, 0
+    for orientation in range(1, 9):
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        yield f"jpeg-exif-{orientation}", saved(rgb, "JPEG", quality=90, exif=exif), 3, 1
+    yield "png", saved(rgb, "PNG"), 3, 0
+    yield "png-grey", saved(grey, "PNG"), 1, 0
+    yield "png-palette", saved(rgb.quantize(16), "PNG"), 3, 0
+    yield "png-alpha", saved(Image.fromarray(picture(9, 8, 4), "RGBA"), "PNG"), 3, 0
+    yield "png-bits", saved(grey.convert("1"), "PNG"), 1, 0
+    yield "ppm", saved(rgb, "PPM"), 3, 0
+    yield "pgm", saved(grey, "PPM"), 1, 0
 
 
-def digest(g, name, grad):
-    flat = grad.reshape(-1).numpy()
-    b = bits("signs " + name, len(flat))
-    signs = [1 - 2 * ((b >> np.uint64(k)) & np.uint64(1)).astype(np.float64) for k in range(PROJECTIONS)]
-    at = (bits("places " + name, SAMPLES) % np.uint64(len(flat))).astype(np.int64)
-    g["norm/" + name] = np.linalg.norm(flat)
-    g["signs/" + name] = np.array([np.dot(s, flat) for s in signs])
-    g["samples/" + name] = flat[at]
+def decode():
+    made = {}
+    for name, data, channels, orient in files():
+        image = Image.open(io.BytesIO(data))
+        image = ImageOps.exif_transpose(image) if orient else image
+        pixels = planes(np.asarray(image.convert("RGB" if channels == 3 else "L")))
+        made[name] = (data, pixels, channels, orient)
+    rng = np.random.default_rng(5)
+    for name, channels in (("png-16", 3), ("png-16-grey", 1)):
+        values = rng.integers(0, 65536, (7, 6, channels))
+        pixels = planes(np.floor(values * 255 / 65535 + 0.5).astype(np.uint8))
+        made[name] = (png16(values), pixels, channels, 0)
+    return made
 
 
-def write(name, build, size, batch):
-    net = build(num_classes=CLASSES).double()
-    for key, t in list(net.named_parameters()) + [b for b in net.named_buffers() if "num_batches" not in b[0]]:
-        t.data.copy_(value(key, tuple(t.shape)))
-    x = torch.from_numpy(drawn("images", batch * 3 * size * size).reshape(batch, 3, size, size))
-    target = torch.arange(batch) * 3 % CLASSES
-    other = torch.arange(batch) * 7 % CLASSES
-    share = torch.tensor([1.0, 0.75, 0.5, 0.25], dtype=torch.float64)[torch.arange(batch) % 4]
-    with h5py.File(os.path.join(HERE, "golden-%s.h5" % name), "w", libver=("earliest", "v110")) as g:
-        g.attrs.update(batch=batch, size=size, classes=CLASSES)
-        net.eval()
-        with torch.no_grad():
-            g["eval_logits"] = net(x).numpy()
-        net.train()
-        logits = net(x)
-        loss = loss_of(logits, target, other, share)
-        loss.backward()
-        g["logits"] = logits.detach().numpy()
-        g["loss"] = loss.item()
-        for key, p in net.named_parameters():
-            digest(g, key, p.grad)
-        for key, b in net.named_buffers():
-            if "num_batches" not in key:
-                g["after/" + key] = b.numpy().astype(np.float32)
+def scale():
+    cases = {"down": (40, 31, 3, (3, 2, 33, 27), (9, 7)), "up": (11, 9, 3, (0, 0, 11, 9), (29, 32)),
+             "mixed": (12, 30, 1, (0, 1, 12, 28), (25, 13)), "one": (16, 16, 3, (5, 6, 1, 1), (4, 3)),
+             "same": (12, 10, 3, (2, 1, 8, 7), (8, 7)), "far": (200, 150, 1, (0, 0, 200, 150), (3, 5))}
+    made = {}
+    for name, (h, w, c, (top, left, bh, bw), (oh, ow)) in cases.items():
+        source = picture(h, w, c, seed=len(name))
+        image = Image.fromarray(source if c == 3 else source[:, :, 0])
+        out = image.crop((left, top, left + bw, top + bh)).resize((ow, oh), Image.BILINEAR)
+        made[name] = (planes(source), np.array([top, left, bh, bw], np.int32), planes(np.asarray(out)))
+    return made
+
+
+def evaluate():
+    source = picture(37, 29, 3, seed=9)
+    steps = T.Compose([T.Resize(20), T.CenterCrop(16), T.ToTensor(),
+                       T.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))])
+    return planes(source), steps(Image.fromarray(source)).numpy()
 
 
 def main():
-    torch.set_num_threads(1)
-    write("resnet18", torchvision.models.resnet18, 64, 4)
-    write("resnet50", torchvision.models.resnet50, 64, 4)
+    path = os.path.join(HERE, "golden-images.h5")
+    sets, attributes = {}, {}
+    for name, (data, pixels, channels, orient) in decode().items():
+        sets[f"decode/{name}/bytes"] = np.frombuffer(data, np.uint8)
+        sets[f"decode/{name}/pixels"] = pixels
+        attributes[f"decode/{name}"] = {"channels": channels, "orient": orient}
+    for name, (source, box, out) in scale().items():
+        sets[f"scale/{name}/pixels"], sets[f"scale/{name}/box"], sets[f"scale/{name}/out"] = source, box, out
+    sets["evaluate/pixels"], sets["evaluate/out"] = evaluate()
+    if "--check" in sys.argv:
+        with h5py.File(path, "r") as f:
+            for key, want in sets.items():
+                if not key.endswith("/bytes") and not np.allclose(f[key][()], want, rtol=0, atol=1e-6):
+                    print(f"golden-images.h5: /{key} differs", file=sys.stderr)
+                    return 3
+        return 0
+    with h5py.File(path, "w", libver=("earliest", "v108")) as f:
+        for key, want in sets.items():
+            f.create_dataset(key, data=want)
+        for group, values in attributes.items():
+            for key, value in values.items():
+                f[group].attrs[key] = value
     return 0
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+sys.exit(main())
 # SPDX-License-Identifier: Apache-2.0

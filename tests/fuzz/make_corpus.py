@@ -58,6 +58,13 @@ TEXTS = {
         "llama2": "[INST] <<SYS>>\0" + SUA,
         "zephyr": "<|user|> <|assistant|>\0" + SUA,
     },
+    "route": {
+        "request": HEAD + "Content-Length: %d\r\nConnection: keep-alive, X-A\r\nX-A: b\r\n\r\n%s" % (len(BODY), BODY),
+        "response": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Type: text/event-stream\r\n\r\n",
+        "length": "HTTP/1.0 404 Not Found\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}",
+        "chunks": "5;a=b\r\nhello\r\n00a\r\n, my world\r\n0\r\nTrailer: x\r\n\r\nrest",
+        "members": ' {"model": "a\\"b", "messages": %s, "stream":true ,"n":1.5e3,"o":{"a":[1,{}]}} ' % SUA,
+    },
     "http": {
         "health": "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
         "length": HEAD + "Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(BODY), BODY),
@@ -79,6 +86,33 @@ def texts(out):
                 f.write(text.encode())
 
 
+def images(out):
+    """Encoded images of the golden set, and what they come in: IDX, tar, CIFAR. The first bytes as the harnesses say."""
+    import io
+    import tarfile
+
+    import h5py
+
+    for folder in ("image", "image_source"):
+        os.makedirs(os.path.join(out, folder), exist_ok=True)
+    write = lambda *path_and_data: open(os.path.join(out, *path_and_data[:-1]), "wb").write(path_and_data[-1])
+    tar = io.BytesIO()
+    with h5py.File(os.path.join(HERE, "../data/golden-images.h5")) as f, tarfile.open(fileobj=tar, mode="w") as t:
+        for name in ("jpeg-444-progressive", "jpeg-grey", "jpeg-cmyk", "jpeg-exif-6", "png-16", "png-palette", "png-bits",
+                     "png-alpha", "pgm"):
+            data = f["decode"][name]["bytes"][()].tobytes()
+            write("image", name, b"\x42" + data)
+            if name in ("png-bits", "jpeg-grey"):
+                for end, content in ((".png", data), (".cls", b"3\n")):
+                    member = tarfile.TarInfo("class/" + name + "x" * 110 * (name == "png-bits") + end)
+                    member.size = len(content)
+                    t.addfile(member, io.BytesIO(content))
+    write("image_source", "tar", b"\1\0\0" + tar.getvalue()[:-8192])
+    idx = struct.pack(">IIII", 2051, 3, 4, 5) + bytes(range(60))
+    write("image_source", "idx", b"\0" + struct.pack(">H", len(idx)) + idx + struct.pack(">II", 2049, 3) + b"\0\1\2")
+    write("image_source", "cifar10", b"\2\0\0" + b"\7" + bytes(3072))
+
+
 def main(tool):
     source = open(os.path.join(HERE, "../cli/convert.py")).read()
     source = re.sub(r"^H, HEADS.*$", "H, HEADS, KV, D, F, L, V, T = 32, 2, 1, 16, 32, 1, 40, 8", source, flags=re.M)
@@ -87,6 +121,7 @@ def main(tool):
     exec(source, scope)
     out = os.path.join(HERE, "corpus")
     texts(out)
+    images(out)
     with tempfile.TemporaryDirectory() as tmp:
         for family in ["gpt2", "llama", "qwen2", "qwen3"]:
             folder = os.path.join(tmp, family)
@@ -125,4 +160,5 @@ if len(sys.argv) > 1:
     main(sys.argv[1])
 else:
     texts(os.path.join(HERE, "corpus"))
+    images(os.path.join(HERE, "corpus"))
 # SPDX-License-Identifier: Apache-2.0

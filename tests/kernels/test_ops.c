@@ -235,13 +235,23 @@ static void attention(enum dt_dtype t, int64_t m, int64_t n)
 	struct dt_tensor k = r(t, 16 * blocks, 2 * n), v = r(t, 16 * blocks, 2 * n);
 	const struct dt_paged g = {1, start, len, table, blocks, 16};
 	int64_t slot[512];
+	int32_t *pos = ids(m, 1), *first = ids(m, 1);
+	const struct dt_attn_run run = {0, 0};
+	const struct dt_attn_span span = {m, pos, first, 1, &run, m, m, 4 * n, 6 * n, false};
 
 	for (int64_t i = 0; i < m; i++) {
+		pos[i] = (int32_t)i;
+		first[i] = (int32_t)(i / 5 * 5);
 		table[i / 16] = (int32_t)(i / 16);
 		slot[i] = i % 5 ? i : -1;
 	}
 	both_attention_forward(tol, o, lse, qkv, &p);
 	both_attention_backward(tol, r(t, m, 8 * n), r(t, m, 4 * n), o, lse, qkv, &p);
+	both_attention_span_forward(tol, o, lse, qkv, qkv, &p, &span);
+	both_attention_span_backward(tol, r(t, m, 8 * n), r(DT_F32, m, 8 * n), r(t, m, 4 * n), o, lse, qkv,
+				     qkv, &p, &span);
+	both_attention_merge(1e-5, r(DT_F32, m, 4 * n), dt_t3(floats(4 * m), DT_F32, 1, 4, m),
+			     r(DT_F32, m, 4 * n), dt_t3(floats(4 * m), DT_F32, 1, 4, m));
 	both_kv_write(0, k, v, qkv, &p, slot);
 	both_attention_paged(tol, o, qkv, k, v, &p, &g);
 	p.kv_heads = 3;

@@ -92,9 +92,42 @@ static void test_refused(void **state)
 	free_all(p.data, was.data, h.data);
 }
 
+/* The table: rows in the order of the names, states side by side, and bytes of every shape by hand. */
+static void test_table(void **state)
+{
+	const struct dt_optim_state each = {"m", DT_STATE_EACH, DT_BF16}, rows = {"r", DT_STATE_ROWS, DT_F32},
+				    cols = {"c", DT_STATE_COLS, DT_F32},
+				    blocks = {"m", DT_STATE_BLOCKS, DT_U8}, none = {0};
+	const char *names = DT_OPTIM_CHOICES;
+
+	for (int k = 0; k < DT_OPTIM_N; k++) {
+		const struct dt_optim_rule *r = dt_optim_rule((enum dt_optim_kind)k);
+		size_t n = strcspn(names, "|");
+
+		assert_true(strlen(r->name) == n && !strncmp(r->name, names, n));
+		names += n + (names[n] == '|');
+		for (int i = 0; i < DT_OPTIM_STATES; i++) {
+			assert_true((r->state[i].shape != DT_STATE_NONE) == (r->state[i].name != NULL));
+			assert_true((i < dt_optim_states((enum dt_optim_kind)k)) ==
+				    (r->state[i].name != NULL));
+		}
+	}
+	assert_true(*names == '\0');
+	assert_int_equal(dt_optim_state_bytes(&each, 300, 7), 300 * 7 * 2);
+	assert_int_equal(dt_optim_state_bytes(&rows, 300, 7), 300 * 4);
+	assert_int_equal(dt_optim_state_bytes(&cols, 300, 7), 7 * 4);
+	assert_int_equal(dt_optim_state_bytes(&blocks, 300, 7),
+			 2100 + 9 * 4); /* 8 whole blocks and one begun */
+	assert_int_equal(dt_optim_state_bytes(&none, 300, 7), 0);
+	assert_int_equal(dt_optim_bytes(DT_OPTIM_SGD, 300, 7), 0);
+	assert_int_equal(dt_optim_bytes(DT_OPTIM_RMSPROP, 300, 7), 300 * 7 * 4);
+	assert_int_equal(dt_optim_bytes(DT_OPTIM_ADAMW, 300, 7), 300 * 7 * 8);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_optimizers), cmocka_unit_test(test_refused)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_optimizers), cmocka_unit_test(test_refused),
+					   cmocka_unit_test(test_table)};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

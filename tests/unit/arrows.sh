@@ -12,7 +12,8 @@ BEGIN {
 	level["base"] = 1; level["model"] = 2; level["plan"] = 3
 	level["ckpt"] = level["data"] = level["comm"] = level["grammar"] = 4
 	level["nn"] = 5
-	level["train"] = level["serve"] = level["bench"] = level["supervise"] = 6
+	level["train"] = level["serve"] = level["bench"] = level["supervise"] = level["route"] = 6
+	level["eval"] = 7
 	# Within serve: http -> api -> engine -> sched.
 	folder["sched"] = 1; folder["engine"] = 2; folder["api"] = 3; folder["http"] = 4
 }
@@ -64,6 +65,8 @@ function bad(why) {
 		bad("a private header of " to[1])
 	else if (FILENAME ~ /^libcommon\/bench\/load\// && to[1] != "base" && what !~ /^bench\/load\//)
 		bad("bench/load uses base alone")
+	else if (FILENAME ~ /^libcommon\/route\// && to[1] != "base" && to[1] != "route")
+		bad("route uses base alone")
 }
 END {
 	if (!seen)

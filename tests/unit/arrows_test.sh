@@ -5,7 +5,7 @@ check=$(dirname "$0")/arrows.sh
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 mkdir -p "$dir/tools" "$dir/kernels/cuda" "$dir/libcommon"
-for row in base model plan comm data ckpt grammar nn serve serve/sched serve/engine serve/api serve/http train bench bench/load; do
+for row in base model plan comm data ckpt grammar nn serve serve/sched serve/engine serve/api serve/http train bench bench/load route; do
     mkdir "$dir/libcommon/$row"
 done
 echo '#include "base/err.h"' >"$dir/libcommon/model/ok.c"
@@ -51,6 +51,8 @@ planted libcommon/bench/a.c '#include <mpi.h>'
 planted libcommon/bench/a.c '#include "comm/internal.h"'
 planted libcommon/bench/load/a.c '#include "comm/comm.h"'
 planted libcommon/bench/load/a.c '#include "bench/links.h"'
+planted libcommon/route/a.c '#include "comm/comm.h"'
+planted libcommon/serve/http/a.c '#include "route/conf.h"'
 planted libcommon/comm/a.c '#include "bench/simulate.h"'
 planted libcommon/train/a.c '#include "bench/links.h"'
 planted tools/a.c '#include "serve/engine/priv.h"'

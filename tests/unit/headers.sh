@@ -14,7 +14,7 @@ if [ ! -s "$unit/forward.c" ]; then
     exit 1
 fi
 sort -r "$unit/forward.c" >"$unit/backward.c"
-flags=$(pkg-config --cflags ompi-c hdf5 jansson libmicrohttpd 2>/dev/null)
+flags=$(pkg-config --cflags ompi-c hdf5 jansson libmicrohttpd libevent_core 2>/dev/null)
 for order in forward backward; do
     # shellcheck disable=SC2086 # words
     ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -DDT_VERSION='""' -fopenmp -fsyntax-only -w -I. -Ilibcommon $flags \

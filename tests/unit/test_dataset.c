@@ -287,6 +287,75 @@ static void test_contradictions(void **state)
 	refuse(at("D.h5"), "tokens");
 }
 
+/* Documents of 1, 2, 3 ... tokens with the end-of-text token behind each; every third is empty. */
+static void make_apart(const char *path, int documents, int shards)
+{
+	struct dt_tokenizer *t = tokenizer("byte");
+	struct dt_dataset_writer *w;
+	struct dt_err err = {0};
+	const int32_t a = 'a';
+
+	assert_int_equal(dt_dataset_create(path, t, 0, "a test", &w, &err), 0);
+	dt_dataset_keep_apart(w);
+	dt_dataset_set_shards(w, shards);
+	for (int i = 0; i < documents; i++) {
+		for (int k = 0; i % 3 && k < i; k++)
+			assert_int_equal(dt_dataset_append(w, &a, 1, &err), 0);
+		assert_int_equal(dt_dataset_end_document(w, &err), 0);
+	}
+	assert_int_equal(dt_dataset_finish(w, &err), 0);
+	dt_tokenizer_close(t);
+}
+
+/* Against the end-of-text tokens themselves. */
+static void test_documents_apart(void **state)
+{
+	int32_t id[200], first[200];
+	struct dt_dataset_info info;
+	struct dt_err err = {0};
+	struct dt_dataset *d;
+	const int64_t wrong = 77;
+	hid_t f, set;
+
+	for (int shards = 1; shards < 4; shards += 2) {
+		make_apart(at("D.h5"), 20, shards);
+		d = open_it(at("D.h5"));
+		dt_dataset_info(d, &info);
+		assert_true(info.apart && info.documents == 20 && info.tokens < 200);
+		assert_int_equal(dt_dataset_read(d, 0, info.tokens, id, &err), 0);
+		for (int64_t from = 0; from < info.tokens; from++) {
+			int64_t n = info.tokens - from, starts = 0;
+			int32_t want = 0;
+
+			dt_dataset_first(d, from, n, first);
+			for (int64_t i = 0; i < n; i++) {
+				if (from + i == 0 || id[from + i - 1] == 256) {
+					want = (int32_t)i;
+					starts++;
+				}
+				assert_int_equal(first[i], want);
+				assert_int_equal(dt_dataset_starts(d, from, i + 1), starts);
+			}
+		}
+		dt_dataset_close(d);
+	}
+	make_apart(at("D.h5"), 20, 1);
+	f = H5Fopen(at("D.h5"), H5F_ACC_RDWR, H5P_DEFAULT);
+	set = H5Dopen2(f, "document_starts", H5P_DEFAULT);
+	assert_true(H5Dread(set, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, (int64_t[20]){0}) >= 0);
+	assert_true(H5Dwrite(set, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT,
+			     (int64_t[20]){0, 5, wrong, 6}) >= 0);
+	H5Dclose(set);
+	H5Fclose(f);
+	refuse(at("D.h5"), "document 3 begins at token 6");
+	make(at("D.h5"), 5000, 0, 0);
+	d = open_it(at("D.h5"));
+	dt_dataset_info(d, &info);
+	dt_dataset_first(d, 990, 20, first);
+	assert_true(!info.apart && first[15] == 0 && dt_dataset_starts(d, 0, 5000) == 0);
+	dt_dataset_close(d);
+}
+
 static void test_shards_are_checked(void **state)
 {
 	make(at("D.h5"), 5000, 0, 2);
@@ -422,6 +491,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_truncated, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_foreign, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_contradictions, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_documents_apart, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_shards_are_checked, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_sampler, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_text_source, setup, teardown),

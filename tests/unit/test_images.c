@@ -216,6 +216,66 @@ static void refused(void **state)
 	assert_int_equal(dt_images_open(at("none.h5"), &d, &err), -ENOENT);
 }
 
+/* A set whose facts do not fit one another is refused, whatever they are. */
+static void contradictions(void **state)
+{
+	static const struct {
+		const char *name;
+		int64_t v;
+	} facts[] = {{"images", 0},	 {"images", N + 1},  {"images", INT64_MAX}, {"channels", 2},
+		     {"channels", 1},	 {"height", 0},	     {"height", 9},	    {"width", 65535},
+		     {"pixels", 1},	 {"pixels", 0},	     {"version", 2},	    {"max_width", 0},
+		     {"min_height", -1}, {"orientation", 2}, {"crc32", -1}};
+
+	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++) {
+		struct dt_images *d;
+		struct dt_err err = {0};
+		hid_t f, a;
+
+		make(at("D.h5"), 3, false, 1);
+		f = H5Fopen(at("D.h5"), H5F_ACC_RDWR, H5P_DEFAULT);
+		a = H5Aopen(f, facts[i].name, H5P_DEFAULT);
+		assert_true(H5Awrite(a, H5T_NATIVE_INT64, &facts[i].v) >= 0);
+		H5Aclose(a);
+		H5Fclose(f);
+		if (dt_images_open(at("D.h5"), &d, &err) != -EBADMSG)
+			fail_msg("%s %lld was taken", facts[i].name, (long long)facts[i].v);
+		assert_non_null(strstr(err.msg, "D.h5"));
+	}
+}
+
+/* Labels, offsets and datasets likewise. */
+static void lists(void **state)
+{
+	static const char *const gone[] = {"labels", "classes", "data", "pixel_sum", "offsets"};
+	static const int32_t labels[N] = {[7] = 4};
+	static int64_t offsets[N + 1];
+
+	for (int i = 0; i < 7; i++) {
+		struct dt_images *d;
+		struct dt_err err = {0};
+		bool jpeg = dt_image_reads(DT_IMAGE_JPEG);
+		hid_t f, s;
+
+		if (i >= 4 && i != 5 && !jpeg)
+			continue;
+		make(at("D.h5"), 3, i >= 4 && i != 5, 1);
+		f = H5Fopen(at("D.h5"), H5F_ACC_RDWR, H5P_DEFAULT);
+		if (i < 5) {
+			H5Ldelete(f, gone[i], H5P_DEFAULT);
+		} else {
+			s = H5Dopen2(f, i == 5 ? "labels" : "offsets", H5P_DEFAULT);
+			for (int k = 0; k <= N; k++)
+				offsets[k] = k == 9 ? 1000000 : k * 10;
+			H5Dwrite(s, i == 5 ? H5T_NATIVE_INT32 : H5T_NATIVE_INT64, H5S_ALL, H5S_ALL,
+				 H5P_DEFAULT, i == 5 ? (const void *)labels : offsets);
+			H5Dclose(s);
+		}
+		H5Fclose(f);
+		assert_int_equal(dt_images_open(at("D.h5"), &d, &err), -EBADMSG);
+	}
+}
+
 static void writer_refuses(void **state)
 {
 	struct dt_images_create how = {.channels = 3, .classes = 4, .class_name = names};
@@ -447,6 +507,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(read_back, setup, teardown),
 		cmocka_unit_test_setup_teardown(sums, setup, teardown),
 		cmocka_unit_test_setup_teardown(refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(contradictions, setup, teardown),
+		cmocka_unit_test_setup_teardown(lists, setup, teardown),
 		cmocka_unit_test_setup_teardown(writer_refuses, setup, teardown),
 		cmocka_unit_test_setup_teardown(any_layout, setup, teardown),
 		cmocka_unit_test_setup_teardown(epochs, setup, teardown),

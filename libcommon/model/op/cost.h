@@ -39,8 +39,9 @@ struct dt_cost_site { /* what a node does not say itself */
 	enum dt_dtype compute; /* of weights; their gradients are f32 */
 	int64_t loss_chunk;    /* rows of logits at a time */
 	/*
-	 * Serving; 0 while training. Each row is a sequence's next token that sees `context` keys, and so many
-	 * bytes of a cache are read a key, layer and sequence. weight_bytes: an element of a matrix as kept.
+	 * Serving; 0 while training. Each row is a sequence's next token that sees `context` keys, and so
+	 * many bytes of a cache are read a key, layer and sequence. weight_bytes: an element of a matrix as
+	 * kept.
 	 */
 	int64_t context;
 	double cache_row, weight_bytes;

@@ -2,8 +2,8 @@
 #ifndef DT_SERVE_ENGINE_PRIV_H
 #define DT_SERVE_ENGINE_PRIV_H
 
+#include "base/quota.h"
 #include "serve/engine/engine.h"
-#include "serve/engine/quota.h"
 #include "serve/engine/speculate.h"
 
 TAILQ_HEAD(dt_req_list, dt_serve_req);

@@ -1,26 +1,22 @@
 /*
- * The key file: one bearer key a line, with what its holder is entitled to:
- *   KEY [tenant=NAME] [weight=W] [priority=P] [tokens-per-minute=N]
- * Keys of one tenant share its queue, its quota and its cached prefixes; a key without a tenant is one of its
- * own. Empty lines and lines that begin with # are skipped.
+ * Keys of a key file (base/keyfile.h) as the server and its engine take them: bearer keys, and tenants
+ * with shares.
  */
 #ifndef DT_SERVE_TENANTS_H
 #define DT_SERVE_TENANTS_H
 
+#include "base/keyfile.h"
 #include "serve/http/http.h"
 
 struct dt_tenants {
-	struct dt_api_key *key; /* [nkeys] */
-	int nkeys;
-	struct dt_tenant *tenant; /* [ntenants] */
-	int ntenants;
-	char *text; /* of the file: keys point into it */
+	struct dt_keyfile file;
+	struct dt_api_key *key;	  /* [file.nkeys] */
+	struct dt_tenant *tenant; /* [file.ntenants] */
 };
 
-/* -EINVAL with the line that is wrong; a file without a key is wrong. */
-int dt_tenants_read(const char *path, struct dt_tenants *ret, struct dt_err *err);
-/* Adds a key, which outlives t, with a tenant of its own. -EINVAL: the key is empty or has white space. */
-int dt_tenants_add(struct dt_tenants *t, const char *key, struct dt_err *err);
+/* path: of a key file, NULL: none. more [n]: keys that outlive t, each with a tenant of its own. */
+int dt_tenants_open(struct dt_tenants *t, const char *path, const char *const *more, int n,
+		    struct dt_err *err);
 void dt_tenants_release(struct dt_tenants *t);
 
 #endif

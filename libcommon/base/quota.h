@@ -3,8 +3,8 @@
  * is charged for its prompt and its longest output when it is submitted; what it did not use is given back
  * when it ends. Giving back never lifts the account above what it holds when full.
  */
-#ifndef DT_SERVE_QUOTA_H
-#define DT_SERVE_QUOTA_H
+#ifndef DT_BASE_QUOTA_H
+#define DT_BASE_QUOTA_H
 
 struct dt_quota {
 	double rate;   /* tokens a minute, 0: no limit */

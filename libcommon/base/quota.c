@@ -1,4 +1,4 @@
-#include "serve/engine/quota.h"
+#include "base/quota.h"
 
 #include <math.h>
 

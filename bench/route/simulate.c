@@ -1,0 +1,212 @@
+/*
+ * Policies of the router on a trace, in virtual time: which share of the prompts is found in the servers'
+ * caches, how long the first token takes, how even the work is. The choice is the router's own code
+ * (route/balance.h); the servers are models: one prompt at a time at PREFILL tokens a second, answers
+ * beside it at one token in TPOT seconds, a cache of CACHE tokens that drops the least recently used.
+ *
+ *   trace.py FILE | simulate SERVERS PREFILL TPOT CACHE [SPEED]
+ *
+ * "oracle" is the rule of the policy cache with the servers' true caches in place of what was sent to them;
+ * "seen" is the share that one cache without end would find: nobody can have more. One JSON line a policy.
+ */
+#include "base/opt.h"
+#include "route/balance.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ORACLE	5 /* behind the policies */
+#define SERVERS 64
+
+struct ask {
+	double at;
+	int block, input, output, n;
+	uint64_t *hash; /* [n] of everything up to the end of the block */
+};
+
+static struct ask *ask_;
+static int nasks;
+
+/* ---- a set of blocks with the least recently used going: as the servers' caches do ---- */
+
+struct cache {
+	struct dt_prefix *seen; /* one server's: number 0 */
+	double tokens;
+};
+
+static double until[SERVERS]; /* when its last prompt will be done */
+static struct {
+	double at;
+	struct dt_balance_choice choice;
+} * ends; /* of answers: a heap would be faster; the traces are small */
+static int nends;
+
+static void finish(struct dt_balance *b, double now)
+{
+	for (int i = 0; i < nends;) {
+		if (ends[i].at <= now) {
+			dt_balance_give(b, &ends[i].choice, -1);
+			ends[i] = ends[--nends];
+		} else {
+			i++;
+		}
+	}
+}
+
+static int cached(struct cache *c, const struct ask *a, double now)
+{
+	int depth[DT_PREFIX_SERVERS];
+
+	return dt_prefix_match(c->seen, a->hash, a->n, now, depth);
+}
+
+/* What the policy cache would do if it knew. */
+static struct dt_balance_choice oracle(struct dt_balance *b, struct cache *c, const struct ask *a, double now)
+{
+	struct dt_balance_choice best = {.server = -1};
+	double least = INFINITY;
+
+	for (int i = 0; i < b->n; i++) {
+		int had = cached(&c[i], a, now);
+		double miss = (a->n - had) * (double)a->block, score = miss + b->server[i].work;
+
+		if (score < least ||
+		    (score == least && b->server[i].served < b->server[best.server].served)) {
+			least = score;
+			best = (struct dt_balance_choice){
+				.server = i, .matched = had, .work = miss + b->answer};
+		}
+	}
+	b->server[best.server].running++;
+	b->server[best.server].work += best.work;
+	b->server[best.server].served += best.work;
+	return best;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static void simulate(int policy, int n, double prefill, double tpot, double size, double speed)
+{
+	struct dt_prefix *index = dt_prefix_new(1 << 18, 1e9);
+	struct dt_balance b;
+	struct cache cache[SERVERS];
+	double *ttft = calloc((size_t)nasks, sizeof(*ttft)), work[SERVERS] = {0}, hit = 0, all = 0, most = 0,
+	       sum = 0;
+	char name[16] = "oracle";
+
+	dt_balance_init(&b, policy == ORACLE ? DT_BALANCE_LEAST : (enum dt_balance_policy)policy,
+			policy == DT_BALANCE_CACHE ? index : NULL, 7);
+	b.n = n;
+	nends = 0;
+	for (int i = 0; i < n; i++) {
+		b.server[i] =
+			(struct dt_balance_server){.name = (uint64_t)i + 1, .weight = 1, .candidate = true};
+		cache[i].seen = dt_prefix_new((uint32_t)fmax(size / ask_[0].block, 1), 1e9);
+		until[i] = 0;
+	}
+	for (int i = 0; i < nasks; i++) {
+		const struct ask *a = &ask_[i];
+		double now = a->at / speed, miss;
+		struct dt_balance_ask q = {.hash = a->hash, .n = a->n, .now = now};
+		struct dt_balance_choice c;
+		int s, had;
+
+		finish(&b, now);
+		c = policy == ORACLE ? oracle(&b, cache, a, now) : dt_balance_take(&b, &q);
+		s = c.server;
+		had = cached(&cache[s], a, now);
+		dt_prefix_insert(cache[s].seen, a->hash, a->n, 0, now);
+		miss = fmax(a->input - (double)had * a->block, 1);
+		until[s] = fmax(until[s], now) + miss / prefill;
+		ttft[i] = until[s] - now;
+		work[s] += miss + a->output;
+		hit += (double)had * a->block;
+		all += a->input;
+		ends[nends].at = until[s] + a->output * tpot;
+		ends[nends++].choice = c;
+	}
+	qsort(ttft, (size_t)nasks, sizeof(*ttft), by_value);
+	for (int i = 0; i < n; i++) {
+		most = fmax(most, work[i]);
+		sum += work[i] / n;
+		dt_prefix_free(cache[i].seen);
+	}
+	if (policy < ORACLE)
+		dt_opt_choice_name(DT_BALANCE_POLICIES, policy, name, sizeof(name));
+	printf("{\"policy\":\"%s\",\"servers\":%d,\"hit_rate\":%.4f,\"ttft_p50_s\":%.4f,\"ttft_p99_s\":%.3f,"
+	       "\"max_over_mean_work\":%.3f}\n",
+	       name, n, hit / all, ttft[nasks / 2], ttft[nasks * 99 / 100], most / sum);
+	dt_prefix_free(index);
+	free(ttft);
+}
+
+static double seen_before(void)
+{
+	struct dt_prefix *p = dt_prefix_new(1 << 22, 1e12);
+	double hit = 0, all = 0;
+	int depth[DT_PREFIX_SERVERS];
+
+	for (int i = 0; i < nasks; i++) {
+		hit += (double)dt_prefix_match(p, ask_[i].hash, ask_[i].n, 0, depth) * ask_[i].block;
+		dt_prefix_insert(p, ask_[i].hash, ask_[i].n, 0, 0);
+		all += ask_[i].input;
+	}
+	dt_prefix_free(p);
+	return hit / all;
+}
+
+static int read_trace(void)
+{
+	char *line = NULL;
+	size_t cap = 0;
+
+	while (getline(&line, &cap, stdin) > 0) {
+		struct ask *a;
+		char *at = line;
+		uint64_t h = 1;
+
+		ask_ = realloc(ask_, ((size_t)nasks + 1) * sizeof(*ask_));
+		if (!ask_)
+			return -1;
+		a = &ask_[nasks++];
+		*a = (struct ask){.at = strtod(at, &at)};
+		a->block = (int)strtol(at, &at, 10);
+		a->input = (int)strtol(at, &at, 10);
+		a->output = (int)strtol(at, &at, 10);
+		a->hash = calloc(strlen(at) / 2 + 1, sizeof(*a->hash));
+		while (a->hash && *(at += strspn(at, " \n"))) {
+			uint64_t v = strtoull(at, &at, 10);
+
+			h = dt_prefix_hash(h, &v, sizeof(v));
+			if (a->n * a->block < a->input)
+				a->hash[a->n++] = h;
+		}
+		a->n = a->n < a->input / a->block ? a->n : a->input / a->block; /* whole blocks */
+	}
+	free(line);
+	ends = calloc((size_t)nasks + 1, sizeof(*ends));
+	return nasks > 0 && ends ? 0 : -1;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 5 || atoi(argv[1]) < 1 || atoi(argv[1]) > SERVERS) {
+		fprintf(stderr, "usage: trace.py FILE | simulate SERVERS PREFILL TPOT CACHE [SPEED]\n");
+		return 2;
+	}
+	if (read_trace() < 0)
+		return 1;
+	printf("{\"requests\":%d,\"seen\":%.4f}\n", nasks, seen_before());
+	for (int p = 0; p <= ORACLE; p++)
+		simulate(p, atoi(argv[1]), atof(argv[2]), atof(argv[3]), atof(argv[4]),
+			 argc > 5 ? atof(argv[5]) : 1);
+	return 0;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

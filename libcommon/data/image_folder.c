@@ -1,0 +1,185 @@
+#include "data/image_source.h"
+
+#include "base/json.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#define DEPTH 32
+
+struct walk {
+	const struct dt_image_sink *to;
+	const char *cls;
+	int64_t found;
+};
+
+static const char *const endings[] = {".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".pnm"};
+
+static bool is_image(const char *name)
+{
+	const char *dot = strrchr(name, '.');
+
+	for (size_t i = 0; dot && i < sizeof(endings) / sizeof(endings[0]); i++)
+		if (!strcasecmp(dot, endings[i]))
+			return true;
+	return false;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void free_list(char **list, int n)
+{
+	for (int i = 0; i < n; i++)
+		free(list[i]);
+	free(list);
+}
+
+/* The names in a folder but those that start with a dot, in the order of their bytes. */
+static int list_folder(const char *path, char ***ret, int *ret_n, struct dt_err *err)
+{
+	DIR *d = opendir(path);
+	char **list = NULL;
+	int n = 0, room = 0, rc = 0;
+	struct dirent *e;
+
+	if (!d)
+		return dt_err_sys(err, -errno, "cannot open '%s'", path);
+	while (rc == 0 && (errno = 0, e = readdir(d))) {
+		if (*e->d_name == '.')
+			continue;
+		if (n == room) {
+			char **grown = realloc(list, (size_t)(room = room ? room * 2 : 64) * sizeof(*list));
+
+			rc = grown ? 0 : -ENOMEM;
+			list = grown ? grown : list;
+		}
+		if (rc == 0)
+			rc = (list[n] = strdup(e->d_name)) ? 0 : -ENOMEM;
+		n += rc == 0;
+	}
+	rc = rc < 0 ? rc : -errno;
+	closedir(d);
+	if (rc < 0) {
+		free_list(list, n);
+		return dt_err_sys(err, rc, "cannot read '%s'", path);
+	}
+	if (n)
+		qsort(list, (size_t)n, sizeof(*list), by_name);
+	*ret = list;
+	*ret_n = n;
+	return 0;
+}
+
+static int give_file(struct walk *w, const char *path, struct dt_err *err)
+{
+	struct dt_image_item item = {.name = path, .cls = w->cls};
+	char *bytes;
+	int rc = dt_read_file(path, DT_IMAGE_FILE_MAX, &bytes, &item.n, err);
+
+	if (rc < 0)
+		return rc;
+	item.bytes = (const uint8_t *)bytes;
+	w->found++;
+	rc = w->to->image(w->to->ctx, &item, err);
+	free(bytes);
+	return rc;
+}
+
+static int walk_folder(struct walk *w, const char *path, int depth, struct dt_err *err);
+
+static int walk_entry(struct walk *w, const char *path, int depth, struct dt_err *err)
+{
+	struct stat st;
+
+	if (stat(path, &st) < 0)
+		return dt_err_sys(err, -errno, "cannot read '%s'", path);
+	if (S_ISDIR(st.st_mode))
+		return depth < DEPTH ? walk_folder(w, path, depth + 1, err)
+				     : dt_err_set(err, -ELOOP, "'%s': folders are nested too deep", path);
+	if (S_ISREG(st.st_mode) && is_image(path))
+		return give_file(w, path, err);
+	if (w->to->passed)
+		w->to->passed(w->to->ctx, path, "its name does not end as that of an image");
+	return 0;
+}
+
+static int walk_folder(struct walk *w, const char *path, int depth, struct dt_err *err)
+{
+	char **list, *entry;
+	int n, rc = list_folder(path, &list, &n, err);
+
+	if (rc < 0)
+		return rc;
+	for (int i = 0; i < n && rc == 0; i++) {
+		if (asprintf(&entry, "%s/%s", path, list[i]) < 0) {
+			rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", path);
+			break;
+		}
+		rc = walk_entry(w, entry, depth, err);
+		free(entry);
+	}
+	free_list(list, n);
+	return rc;
+}
+
+/* The folders among the names, as classes. Files beside them are passed over. */
+static int keep_folders(const char *path, char **list, int *n, const struct dt_image_sink *to,
+			struct dt_err *err)
+{
+	struct stat st;
+	int kept = 0, rc = 0;
+
+	for (int i = 0; i < *n; i++) {
+		char *entry = NULL;
+
+		if (rc == 0 && asprintf(&entry, "%s/%s", path, list[i]) < 0) {
+			entry = NULL;
+			rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", path);
+		}
+		if (rc == 0 && stat(entry, &st) == 0 && S_ISDIR(st.st_mode)) {
+			rc = to->cls ? to->cls(to->ctx, list[i], err) : 0;
+			list[kept++] = list[i];
+		} else {
+			if (rc == 0 && to->passed)
+				to->passed(to->ctx, entry, "it stands beside the folders of the classes");
+			free(list[i]);
+		}
+		free(entry);
+	}
+	*n = kept;
+	return rc;
+}
+
+int dt_image_from_folder(const char *path, const struct dt_image_sink *to, struct dt_err *err)
+{
+	char **list, *entry;
+	int n, rc = list_folder(path, &list, &n, err);
+
+	if (rc < 0)
+		return rc;
+	rc = keep_folders(path, list, &n, to, err);
+	if (rc == 0 && n == 0) {
+		rc = dt_err_set(err, -EINVAL, "'%s' has no folders: there is one for each class", path);
+		dt_err_hint(err, "Give the folder above, as in 'train' of train/cat/1.jpg.");
+	}
+	for (int i = 0; i < n && rc == 0; i++) {
+		struct walk w = {.to = to, .cls = list[i]};
+
+		if (asprintf(&entry, "%s/%s", path, list[i]) < 0) {
+			rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", path);
+			break;
+		}
+		rc = walk_folder(&w, entry, 0, err);
+		free(entry);
+	}
+	free_list(list, n);
+	return rc;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

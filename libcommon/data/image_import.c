@@ -1,0 +1,313 @@
+#include "data/image_import.h"
+
+#include "data/class_list.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BATCH 64
+
+struct item {
+	char *name;
+	uint8_t *bytes;
+	size_t n;
+	bool raw;
+	int channels, height, width, label;
+	struct dt_image image, tmp;
+	struct dt_image_facts facts;
+	int rc;
+	struct dt_err err;
+};
+
+struct import {
+	struct dt_image_import *im;
+	struct dt_images_writer *w;
+	struct class_list classes;
+	struct item item[BATCH];
+	int n;
+};
+
+static int from_raw(struct item *it, int channels)
+{
+	size_t plane = (size_t)it->height * (size_t)it->width;
+	int rc = dt_image_resize(&it->image, channels, it->height, it->width, &it->err);
+
+	if (rc < 0)
+		return rc;
+	it->facts = (struct dt_image_facts){.grey = it->channels == 1, .orientation = 1};
+	if (it->channels == channels)
+		memcpy(it->image.pixel, it->bytes, (size_t)channels * plane);
+	else if (it->channels == 1)
+		for (int c = 0; c < 3; c++)
+			memcpy(it->image.pixel + (size_t)c * plane, it->bytes, plane);
+	else
+		for (size_t i = 0; i < plane; i++)
+			it->image.pixel[i] =
+				(uint8_t)((19595u * it->bytes[i] + 38470u * it->bytes[plane + i] +
+					   7471u * it->bytes[2 * plane + i] + 32768) >>
+					  16);
+	return 0;
+}
+
+static int scale_to(struct item *it, struct dt_image_box box, int h, int w)
+{
+	int rc = dt_image_scale(&it->image, box, h, w, &it->tmp, &it->err);
+	struct dt_image swap = it->image;
+
+	it->image = it->tmp;
+	it->tmp = swap;
+	return rc;
+}
+
+/* Scaled and cropped as asked. */
+static int fit(const struct dt_image_import *im, struct item *it)
+{
+	int h = it->image.height, w = it->image.width, rc = 0;
+
+	if (im->resize && im->resize != (h < w ? h : w)) {
+		int to_h = h <= w ? im->resize : (int)((int64_t)im->resize * h / w),
+		    to_w = w <= h ? im->resize : (int)((int64_t)im->resize * w / h);
+
+		rc = scale_to(it, (struct dt_image_box){0, 0, h, w}, to_h, to_w);
+		h = to_h;
+		w = to_w;
+	}
+	if (rc < 0 || !im->crop[0] || (im->crop[0] == h && im->crop[1] == w))
+		return rc;
+	if (h < im->crop[0] || w < im->crop[1])
+		return dt_err_set(&it->err, -EINVAL, "%d x %d pixels are smaller than the crop of %d x %d", h,
+				  w, im->crop[0], im->crop[1]);
+	return scale_to(it,
+			(struct dt_image_box){(int)rint((h - im->crop[0]) / 2.0),
+					      (int)rint((w - im->crop[1]) / 2.0), im->crop[0], im->crop[1]},
+			im->crop[0], im->crop[1]);
+}
+
+/* Decodes, fits, and encodes what is not kept as it came. */
+static int process(const struct dt_image_import *im, struct item *it)
+{
+	int h, w,
+		rc = it->raw ? from_raw(it, im->channels)
+			     : dt_image_decode(it->bytes, it->n, im->channels, im->orientation, &it->image,
+					       &it->facts, &it->err);
+
+	if (rc < 0)
+		return rc;
+	h = it->image.height;
+	w = it->image.width;
+	rc = fit(im, it);
+	if (rc < 0 || !im->jpeg)
+		return rc;
+	if (it->facts.kind == DT_IMAGE_JPEG && it->image.height == h && it->image.width == w)
+		return 0;
+	free(it->bytes);
+	it->bytes = NULL;
+	return dt_image_encode_jpeg(&it->image, im->quality, &it->bytes, &it->n, &it->err);
+}
+
+static void count(struct dt_image_import *im, const struct item *it)
+{
+	im->grey += it->facts.grey && im->channels == 3;
+	im->cmyk += it->facts.cmyk;
+	im->deep += it->facts.deep;
+	im->alpha += it->facts.alpha;
+	im->turned += it->facts.orientation > 1 && im->orientation;
+}
+
+static void bad_image(struct dt_image_import *im, const struct item *it, const char *why)
+{
+	im->bad++;
+	if (im->told)
+		im->told(im->ctx, true, it->name, why);
+}
+
+static void item_clear(struct item *it)
+{
+	free(it->name);
+	free(it->bytes);
+	it->name = NULL;
+	it->bytes = NULL;
+	it->err.code = 0;
+	*it->err.msg = '\0';
+}
+
+/* Only a failure that is not the image's own ends the import. */
+static int store(struct import *p, struct item *it, struct dt_err *err)
+{
+	int rc = it->rc;
+
+	if (rc == -ENOMEM || rc == -ENOTSUP) {
+		*err = it->err;
+		return dt_err_prefix(err, "'%s'", it->name);
+	}
+	if (rc < 0) {
+		bad_image(p->im, it, it->err.msg);
+		return 0;
+	}
+	count(p->im, it);
+	rc = dt_images_append(p->w, &it->image, it->bytes, it->n, it->label, err);
+	if (rc < 0)
+		return dt_err_prefix(err, "'%s'", it->name);
+	p->classes.images[it->label]++;
+	p->im->images++;
+	return 0;
+}
+
+static int flush(struct import *p, struct dt_err *err)
+{
+	int rc = 0;
+
+	/* pixels are copied faster than threads wake */
+#pragma omp parallel for schedule(dynamic, 1) if (!p->item[0].raw)
+	for (int i = 0; i < p->n; i++)
+		p->item[i].rc = process(p->im, &p->item[i]);
+	for (int i = 0; i < p->n; i++) {
+		if (rc == 0)
+			rc = store(p, &p->item[i], err);
+		item_clear(&p->item[i]);
+	}
+	p->n = 0;
+	if (p->im->progress)
+		p->im->progress(p->im->ctx, p->im->images);
+	return rc;
+}
+
+static int take_image(void *ctx, const struct dt_image_item *from, struct dt_err *err)
+{
+	struct import *p = ctx;
+	struct item *it = &p->item[p->n];
+	int label = from->label, rc = class_list_take(&p->classes, from->cls, &label, err);
+
+	if (rc < 0)
+		return dt_err_prefix(err, "'%s'", from->name);
+	it->name = strdup(from->name);
+	it->bytes = malloc(from->n ? from->n : 1);
+	if (!it->name || !it->bytes) {
+		item_clear(it);
+		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", from->name);
+	}
+	memcpy(it->bytes, from->bytes, from->n);
+	it->n = from->n;
+	it->raw = from->raw;
+	it->channels = from->channels;
+	it->height = from->height;
+	it->width = from->width;
+	it->label = label;
+	return ++p->n == BATCH ? flush(p, err) : 0;
+}
+
+static int take_class(void *ctx, const char *name, struct dt_err *err)
+{
+	struct import *p = ctx;
+	bool named = p->im->format == DT_FROM_FOLDER || p->im->format == DT_FROM_TAR;
+
+	/* What a file of numbers names beside itself is no more than names: a list that was given wins. */
+	return p->classes.fixed && !named ? 0 : class_list_name(&p->classes, name, err);
+}
+
+static void take_passed(void *ctx, const char *name, const char *why)
+{
+	struct import *p = ctx;
+
+	p->im->passed++;
+	if (p->im->told)
+		p->im->told(p->im->ctx, false, name, why);
+}
+
+static int read_one(struct import *p, const char *const *path, struct dt_err *err)
+{
+	struct dt_image_sink to = {p, take_image, take_class, take_passed};
+
+	switch (p->im->format) {
+	case DT_FROM_IDX:
+		return dt_image_from_idx(path, &to, err);
+	case DT_FROM_CIFAR10:
+	case DT_FROM_CIFAR100:
+		return dt_image_from_cifar(*path, p->im->format == DT_FROM_CIFAR100, &to, err);
+	case DT_FROM_FOLDER:
+		return dt_image_from_folder(*path, &to, err);
+	default:
+		return dt_image_from_tar(*path, p->im->match, &to, err);
+	}
+}
+
+/* The names of the classes, the labels in their order, and which of them nobody has. */
+static int put_classes(struct import *p, struct dt_err *err)
+{
+	struct class_list *c = &p->classes;
+	int *map, rc = class_list_finish(c, p->im->format == DT_FROM_FOLDER || p->im->format == DT_FROM_TAR,
+					 &map, err);
+
+	if (rc < 0)
+		return rc;
+	p->im->classes = c->n;
+	for (int i = 0; i < c->n; i++)
+		if (!c->images[i] && !p->im->empty_classes++)
+			snprintf(p->im->empty, sizeof(p->im->empty), "%s", c->name[i]);
+	rc = c->n ? dt_images_set_classes(p->w, c->n, (const char *const *)c->name, map, err) : 0;
+	free(map);
+	return rc;
+}
+
+static int run(struct import *p, int n, const char *const *paths, struct dt_err *err)
+{
+	struct dt_image_import *im = p->im;
+	int each = im->format == DT_FROM_IDX ? 2 : 1, rc = 0;
+
+	if (n % each)
+		return dt_err_set(err, -EINVAL, "IDX files come in pairs, images and labels: there are %d",
+				  n);
+	if (im->names)
+		rc = class_list_read(&p->classes, im->names, err);
+	for (int i = 0; i < n && rc == 0; i += each)
+		rc = read_one(p, paths + i, err);
+	if (rc == 0)
+		rc = flush(p, err);
+	if (rc == 0 && im->bad && !im->skip_bad) {
+		rc = dt_err_set(err, -EBADMSG, "%lld of %lld images cannot be used: nothing is written",
+				(long long)im->bad, (long long)(im->bad + im->images));
+		dt_err_hint(err, "--skip-bad leaves them out.");
+	}
+	return rc == 0 ? put_classes(p, err) : rc;
+}
+
+int dt_image_import(struct dt_image_import *im, int n, const char *const *paths, const char *out,
+		    struct dt_err *err)
+{
+	struct dt_images_create how = {.jpeg = im->jpeg,
+				       .orientation = im->jpeg && im->orientation,
+				       .source = im->source,
+				       .shards = im->shards};
+	struct import *p = calloc(1, sizeof(*p));
+	int rc = p ? 0 : dt_err_sys(err, -ENOMEM, "cannot write '%s'", out);
+
+	if (rc == 0 && im->format == DT_FROM_AUTO)
+		rc = dt_image_format_of(paths[0], &im->format, err);
+	if (rc == 0) {
+		im->channels = im->channels ? im->channels : im->format == DT_FROM_IDX ? 1 : 3;
+		how.channels = im->channels;
+		p->im = im;
+		rc = dt_images_create(out, &how, &p->w, err);
+	}
+	if (rc == 0)
+		rc = run(p, n, paths, err);
+	if (rc == 0) {
+		rc = dt_images_finish(p->w, err);
+		p->w = NULL;
+	}
+	for (int i = 0; p && i < BATCH; i++) {
+		item_clear(&p->item[i]);
+		dt_image_release(&p->item[i].image);
+		dt_image_release(&p->item[i].tmp);
+	}
+	if (p) {
+		dt_images_abandon(p->w);
+		class_list_free(&p->classes);
+	}
+	free(p);
+	return rc;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

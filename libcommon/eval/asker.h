@@ -1,0 +1,44 @@
+/*
+ * Whoever answers a task's questions: a checkpoint in this process (local.c, over the server's engine), or a
+ * server that speaks OpenAI's API (remote.c).
+ */
+#ifndef DT_EVAL_ASKER_H
+#define DT_EVAL_ASKER_H
+
+#include "base/err.h"
+#include "eval/model.h"
+
+#include <stdbool.h>
+
+struct dt_question {
+	const char *context;
+	/* Which of the two: a continuation to score, or NULL: generate one. */
+	const char *continuation;
+	int max_tokens;
+	char *const *stop;
+	int nstop;
+	/* the answer */
+	double logprob; /* natural logarithm, summed over the continuation's tokens */
+	int tokens;
+	bool greedy; /* each of them is the likeliest one */
+	char *text;  /* malloc'd */
+};
+
+struct dt_asker;
+
+int dt_asker_local(const char *path, const struct dt_eval_opts *o, struct dt_asker **ret, struct dt_err *err);
+/* model: the name to ask for; NULL: the server's first. key: NULL, or the API key. */
+int dt_asker_remote(const char *url, const char *model, const char *key, int parallel, struct dt_asker **ret,
+		    struct dt_err *err);
+void dt_asker_close(struct dt_asker *a);
+/* Answers all of them; texts are set where something was generated, also after a failure. */
+int dt_asker_ask(struct dt_asker *a, struct dt_question *q, int64_t n, struct dt_err *err);
+
+/* For those two files. */
+struct dt_asker {
+	int (*ask)(struct dt_asker *a, struct dt_question *q, int64_t n, struct dt_err *err);
+	void (*close)(struct dt_asker *a);
+};
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,224 @@
+/* A checkpoint in this process, asked as dt-serve would be: through the API's parser and the engine. */
+#include "eval/asker.h"
+
+#include "base/json.h"
+#include "serve/api/openai.h"
+#include "serve/api/served.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SEQS  32
+#define QUEUE 224 /* SEQS + QUEUE questions are with the engine at a time */
+
+struct local {
+	struct dt_asker asker;
+	struct dt_served served;
+	struct dt_api_model api;
+	int32_t prefix; /* stands in front of a continuation without context, -1: nothing can */
+};
+
+/* One question with the engine. */
+struct asked {
+	struct dt_completion c;
+	int context; /* tokens of the context */
+};
+
+static int append_ids(json_t *list, const int32_t *ids, size_t n)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < n && rc == 0; i++)
+		rc = json_array_append_new(list, json_integer(ids[i])) ? -ENOMEM : 0;
+	return rc;
+}
+
+/*
+ * The ids of context and continuation together, and how many of them are the context's: those that the
+ * context has by itself, blanks at its end counted with the continuation (as lm-evaluation-harness does).
+ */
+static int encode_pair(struct local *l, const struct dt_question *q, json_t **ret, int *ret_context,
+		       struct dt_err *err)
+{
+	const size_t n = strlen(q->context), more = strlen(q->continuation);
+	size_t own = n, nwhole = 0, ncontext = 0;
+	int32_t *whole = NULL, *context = NULL;
+	char *text = malloc(n + more + 1);
+	json_t *list = json_array();
+	int rc = text && list ? 0 : -ENOMEM;
+
+	while (own > 0 && strchr(" \t\r\n", q->context[own - 1]))
+		own--;
+	if (rc == 0) {
+		memcpy(text, q->context, n);
+		memcpy(text + n, q->continuation, more + 1);
+		rc = dt_api_encode(l->served.tok, text, n + more, &whole, &nwhole, err);
+	}
+	if (rc == 0)
+		rc = dt_api_encode(l->served.tok, text, own, &context, &ncontext, err);
+	if (rc == 0 && ncontext == 0 && l->prefix >= 0) {
+		rc = append_ids(list, &l->prefix, 1);
+		ncontext = 1;
+	}
+	if (rc == 0)
+		rc = append_ids(list, whole, nwhole);
+	if (rc == -ENOMEM)
+		dt_err_sys(err, -ENOMEM, "cannot ask '%s'", l->served.tok ? q->continuation : "");
+	*ret = list;
+	*ret_context = (int)ncontext;
+	free(whole);
+	free(context);
+	free(text);
+	return rc;
+}
+
+static json_t *stop_list(const struct dt_question *q)
+{
+	json_t *list = json_array();
+
+	for (int i = 0; i < q->nstop; i++)
+		json_array_append_new(list, json_string(q->stop[i]));
+	return list;
+}
+
+static int submit(struct local *l, const struct dt_question *q, struct asked *a, struct dt_err *err)
+{
+	struct dt_api_error e;
+	json_t *body = NULL, *ids = NULL;
+	int rc = 0;
+
+	if (q->continuation) {
+		rc = encode_pair(l, q, &ids, &a->context, err);
+		body = json_pack("{s:o, s:b, s:i, s:i, s:i}", "prompt", ids, "echo", true, "logprobs", 1,
+				 "max_tokens", 0, "temperature", 0);
+	} else {
+		body = json_pack("{s:s, s:i, s:i}", "prompt", q->context, "max_tokens", q->max_tokens,
+				 "temperature", 0);
+		if (body && q->nstop)
+			json_object_set_new(body, "stop", stop_list(q));
+	}
+	if (rc == 0 && dt_completion_parse(body, &l->api, &a->c, &e) < 0)
+		rc = dt_err_set(err, -EINVAL, "%s", e.msg);
+	json_decref(body);
+	if (rc < 0)
+		return rc;
+	rc = dt_engine_submit(l->served.engine, a->c.call, err);
+	return rc;
+}
+
+static int take(const struct dt_question *q, const struct asked *a, struct dt_question *ret,
+		struct dt_err *err)
+{
+	const struct dt_serve_req *r = &a->c.call->req[0];
+	const struct dt_scores *s = &r->prompt_scores;
+	struct dt_api_error e;
+
+	dt_call_wait_done(a->c.call);
+	if (dt_completion_failed(r, &e) < 0)
+		return dt_err_set(err, -EIO, "%s", e.msg);
+	if (!q->continuation) {
+		ret->text = strndup(r->detok.text ? r->detok.text : "", r->detok.n);
+		return ret->text ? 0 : dt_err_sys(err, -ENOMEM, "cannot keep an answer");
+	}
+	ret->logprob = 0;
+	ret->greedy = true;
+	ret->tokens = r->nprompt - a->context;
+	for (int i = a->context > 0 ? a->context - 1 : 0; i < s->n; i++) {
+		ret->logprob += (double)s->chosen[i].logprob;
+		ret->greedy &= s->chosen[i].logprob >= s->top[(size_t)i * (size_t)s->ntop].logprob;
+	}
+	return 0;
+}
+
+static int ask(struct dt_asker *asker, struct dt_question *q, int64_t n, struct dt_err *err)
+{
+	struct local *l = (struct local *)asker;
+	struct asked *a = calloc(SEQS + QUEUE, sizeof(*a));
+	int64_t sent = 0, got = 0;
+	int rc = a ? 0 : dt_err_sys(err, -ENOMEM, "cannot ask");
+
+	while (rc == 0 && got < n) {
+		while (rc == 0 && sent < n && sent - got < SEQS + QUEUE) {
+			struct asked *slot = &a[sent % (SEQS + QUEUE)];
+
+			*slot = (struct asked){0};
+			rc = submit(l, &q[sent], slot, err);
+			sent++;
+		}
+		if (rc == 0) {
+			struct asked *slot = &a[got % (SEQS + QUEUE)];
+
+			rc = take(&q[got], slot, &q[got], err);
+			dt_completion_release(&slot->c);
+			got++;
+		}
+	}
+	for (; got < sent; got++) { /* after a failure */
+		struct dt_call *c = a[got % (SEQS + QUEUE)].c.call;
+
+		if (c)
+			dt_engine_cancel(l->served.engine, c);
+		dt_completion_release(&a[got % (SEQS + QUEUE)].c);
+	}
+	free(a);
+	return rc;
+}
+
+static void local_close(struct dt_asker *asker)
+{
+	struct local *l = (struct local *)asker;
+
+	dt_served_close(&l->served);
+	free(l);
+}
+
+int dt_asker_local(const char *path, const struct dt_eval_opts *o, struct dt_asker **ret, struct dt_err *err)
+{
+	struct dt_served_params p = {.ckpt = path,
+				     .tokenizer = o->tokenizer,
+				     .device = "cpu",
+				     .kind = DT_DEV_CPU,
+				     .threads = o->threads,
+				     .fp32 = o->fp32,
+				     .weights = o->weights,
+				     .cache = o->fp32 ? DT_F32 : DT_BF16,
+				     .chat = -1,
+				     .seqs = SEQS,
+				     .tokens = 512,
+				     .len = o->seq,
+				     .block = 16,
+				     .queue = QUEUE,
+				     .share = true,
+				     .stuck_after = 1e9};
+	struct local *l = calloc(1, sizeof(*l));
+	int rc;
+
+	if (!l)
+		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", path);
+	l->asker = (struct dt_asker){ask, local_close};
+	rc = dt_served_open(&l->served, &p, err);
+	if (rc < 0) {
+		local_close(&l->asker);
+		return rc;
+	}
+	l->api = (struct dt_api_model){
+		.engine = dt_engine_params(l->served.engine), .name = path, .batch = true};
+	l->prefix = dt_tokenizer_bos(l->served.tok);
+	if (l->prefix < 0)
+		l->prefix = dt_tokenizer_eot(l->served.tok);
+	*ret = &l->asker;
+	return 0;
+}
+
+void dt_asker_close(struct dt_asker *a)
+{
+	if (a)
+		a->close(a);
+}
+
+int dt_asker_ask(struct dt_asker *a, struct dt_question *q, int64_t n, struct dt_err *err)
+{
+	return a->ask(a, q, n, err);
+}
+/* SPDX-License-Identifier: Apache-2.0 */

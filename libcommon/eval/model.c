@@ -1,0 +1,156 @@
+#include "eval/model.h"
+
+#include "ckpt/source.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BLOCK	     16
+#define MOST_ROWS    512
+#define LOGITS_BYTES (128 << 20) /* of one pass, about */
+
+static int open_tokenizer(struct dt_eval_model *m, struct dt_source *src, struct dt_err *err)
+{
+	size_t n = 0;
+	const char *text = dt_source_tokenizer(src, &n), *note = dt_source_note(src);
+	int rc;
+
+	if (!text) {
+		dt_err_set(err, -ENOENT, "'%s' carries no tokenizer%s%s", m->path, note ? ": " : "",
+			   note ? note : "");
+		dt_err_hint(err, "give --tokenizer");
+		return -ENOENT;
+	}
+	rc = dt_tokenizer_from_text(text, n, &m->tok, err);
+	if (rc < 0)
+		return dt_err_prefix(err, "'%s': tokenizer", m->path);
+	if (dt_tokenizer_vocab(m->tok) > m->vocab)
+		return dt_err_set(err, -EINVAL, "'%s': the tokenizer has %d ids and the model only %lld",
+				  m->path, dt_tokenizer_vocab(m->tok), (long long)m->vocab);
+	return 0;
+}
+
+static int allocate(struct dt_eval_model *m, int blocks, struct dt_err *err)
+{
+	size_t rows = (size_t)m->rows;
+
+	m->pos = calloc(rows, sizeof(*m->pos));
+	m->want = calloc(rows, sizeof(*m->want));
+	m->slot = calloc(rows, sizeof(*m->slot));
+	m->table = calloc((size_t)blocks, sizeof(*m->table));
+	m->logits = malloc(rows * (size_t)m->vocab * sizeof(*m->logits));
+	if (!m->pos || !m->want || !m->slot || !m->table || !m->logits)
+		return dt_err_sys(err, -ENOMEM, "cannot evaluate '%s'", m->path);
+	for (int i = 0; i < m->rows; i++)
+		m->want[i] = i;
+	for (int i = 0; i < blocks; i++)
+		m->table[i] = i;
+	return 0;
+}
+
+static int load(struct dt_eval_model *m, struct dt_source *src, const struct dt_eval_opts *o,
+		struct dt_err *err)
+{
+	const struct dt_config *c = dt_source_config(src);
+	struct dt_infer_params p = {.dtype = o->fp32 ? DT_F32 : DT_BF16,
+				    .cache = o->fp32 ? DT_F32 : DT_BF16,
+				    .weights = o->weights,
+				    .block_size = BLOCK};
+	int rc;
+
+	m->vocab = c->vocab;
+	m->len = o->seq ? o->seq : c->max_seq;
+	if (m->len > c->max_seq)
+		return dt_err_set(err, -EINVAL, "--seq %lld: '%s' was made for %lld tokens",
+				  (long long)m->len, m->path, (long long)c->max_seq);
+	m->rows = (int)(LOGITS_BYTES / 4 / m->vocab);
+	m->rows = m->rows > MOST_ROWS ? MOST_ROWS : m->rows < BLOCK ? BLOCK : m->rows;
+	if (m->rows > m->len)
+		m->rows = (int)m->len;
+	p.max_tokens = p.max_seqs = m->rows;
+	p.max_len = (int)m->len;
+	p.blocks = (int)((m->len + BLOCK - 1) / BLOCK);
+	rc = open_tokenizer(m, src, err);
+	if (rc == 0)
+		rc = dt_dev_open(&m->dev, DT_DEV_CPU, 0, (int)o->threads);
+	if (rc < 0)
+		return rc;
+	m->dev->batch_invariant = true; /* what is found does not depend on how a text is cut into passes */
+	rc = dt_infer_open(&m->infer, m->dev, src, &p, err);
+	return rc < 0 ? rc : allocate(m, p.blocks, err);
+}
+
+int dt_eval_model_open(struct dt_eval_model *m, const char *path, const struct dt_eval_opts *o,
+		       struct dt_err *err)
+{
+	struct dt_source *src;
+	int rc;
+
+	m->path = strdup(path);
+	if (!m->path)
+		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", path);
+	rc = dt_source_open(path, DT_SOURCE_AUTO, o->tokenizer, &src, err);
+	if (rc < 0)
+		return rc;
+	rc = load(m, src, o, err);
+	dt_source_close(src);
+	return rc;
+}
+
+void dt_eval_model_close(struct dt_eval_model *m)
+{
+	if (m->infer)
+		dt_infer_close(m->infer);
+	if (m->dev)
+		dt_dev_close(m->dev);
+	if (m->tok)
+		dt_tokenizer_close(m->tok);
+	free(m->pos);
+	free(m->want);
+	free(m->slot);
+	free(m->table);
+	free(m->logits);
+	free(m->path);
+	memset(m, 0, sizeof(*m));
+}
+
+int dt_eval_extend(struct dt_eval_model *m, const int32_t *ids, int64_t from, int n, int skip,
+		   struct dt_err *err)
+{
+	const int32_t start[2] = {0, n}, kv_len = (int32_t)(from + n);
+	struct dt_infer_batch b = {.nseq = 1,
+				   .ntokens = n,
+				   .ids = ids + from,
+				   .pos = m->pos,
+				   .slot = m->slot,
+				   .q_start = start,
+				   .kv_len = &kv_len,
+				   .block_table = m->table,
+				   .max_blocks = (int)((m->len + BLOCK - 1) / BLOCK),
+				   .want = m->want + skip,
+				   .nwant = n - skip};
+
+	for (int i = 0; i < n; i++) {
+		m->pos[i] = (int32_t)(from + i);
+		m->slot[i] = from + i; /* block k of the sequence is block k of the cache */
+	}
+	return dt_infer_forward(m->infer, &b, m->logits, err);
+}
+
+double dt_eval_logprob(const float *logits, int64_t vocab, int32_t id, double *ret_log_sum)
+{
+	float most = logits[0];
+	double sum = 0;
+
+	for (int64_t i = 1; i < vocab; i++)
+		most = logits[i] > most ? logits[i] : most;
+	for (int64_t i = 0; i < vocab; i++)
+		sum += (double)expf(logits[i] - most);
+	sum = log(sum) + (double)most;
+	if (ret_log_sum)
+		*ret_log_sum = sum;
+	return (double)logits[id] - sum;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

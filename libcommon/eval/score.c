@@ -1,0 +1,308 @@
+#include "eval/score.h"
+
+#include "base/table.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BATCH 64 /* items asked at a time */
+
+static int64_t questions_of(const struct dt_task_item *it)
+{
+	return it->nchoice ? it->nchoice : 1;
+}
+
+static void put_questions(const struct dt_task *t, const struct dt_task_item *it, struct dt_question *q)
+{
+	if (it->nchoice == 0)
+		q[0] = (struct dt_question){.context = it->context,
+					    .max_tokens = t->max_tokens,
+					    .stop = t->stop,
+					    .nstop = t->nstop};
+	for (int i = 0; i < it->nchoice; i++)
+		q[i] = (struct dt_question){.context = it->context, .continuation = it->choice[i]};
+}
+
+/* The first of the largest, each over the bytes of its text where norm. */
+static int best_choice(const struct dt_task *t, const struct dt_task_item *it, const struct dt_question *q,
+		       bool norm)
+{
+	double most = -INFINITY;
+	int best = 0;
+
+	for (int i = 0; i < it->nchoice; i++) {
+		const size_t bytes = strlen(it->choice[i]) - t->before;
+		const double x = norm ? q[i].logprob / (double)(bytes ? bytes : 1) : q[i].logprob;
+
+		if (x > most) {
+			most = x;
+			best = i;
+		}
+	}
+	return best;
+}
+
+static int predict(const struct dt_task *t, const struct dt_task_item *it, const struct dt_question *q,
+		   bool right, FILE *f, struct dt_err *err)
+{
+	json_t *o = json_pack("{s:I, s:b}", "line", (json_int_t)it->line, "right", right),
+	       *list = json_array();
+	int rc;
+
+	if (it->nchoice == 0) {
+		json_object_set_new(o, "text", json_string(q->text ? q->text : ""));
+	} else {
+		json_object_set_new(o, "given", json_integer(best_choice(t, it, q, false)));
+		json_object_set_new(o, "answer", json_integer(it->answer));
+		for (int i = 0; i < it->nchoice; i++)
+			json_array_append_new(list, json_real(q[i].logprob));
+		json_object_set(o, "logprobs", list);
+	}
+	json_decref(list);
+	rc = dt_json_write_line(f, o, err);
+	json_decref(o);
+	return rc;
+}
+
+static int judge(const struct dt_task *t, int64_t i, const struct dt_question *q, struct dt_score *s, FILE *f,
+		 struct dt_err *err)
+{
+	const struct dt_task_item *it = &t->item[i];
+
+	if (it->nchoice == 0) {
+		s->right[i] = dt_task_matches(t, it, q->text ? q->text : "");
+	} else {
+		s->given[i] = best_choice(t, it, q, false);
+		s->right[i] = (int)s->given[i] == it->answer;
+		s->norm[i] = best_choice(t, it, q, true) == it->answer;
+	}
+	return f ? predict(t, it, q, s->right[i] > 0, f, err) : 0;
+}
+
+/* Items first, first + size, ... of this rank, at most BATCH of them; returns the first of the next batch. */
+static int64_t ask_batch(const struct dt_task *t, struct dt_asker *a, const struct dt_score_query *sq,
+			 int64_t first, struct dt_score *s, struct dt_err *err)
+{
+	struct dt_question *q;
+	int64_t n = 0, end = first, at = 0;
+	int rc;
+
+	for (int k = 0; k < BATCH && end < t->n; k++, end += sq->size)
+		n += questions_of(&t->item[end]);
+	q = calloc((size_t)n, sizeof(*q));
+	if (!q)
+		return dt_err_sys(err, -ENOMEM, "cannot ask");
+	for (int64_t i = first; i < end; at += questions_of(&t->item[i]), i += sq->size)
+		put_questions(t, &t->item[i], q + at);
+	rc = dt_asker_ask(a, q, n, err);
+	at = 0;
+	for (int64_t i = first; i < end && rc == 0; at += questions_of(&t->item[i]), i += sq->size)
+		rc = judge(t, i, q + at, s, sq->predictions, err);
+	for (int64_t i = 0; i < n; i++)
+		free(q[i].text);
+	free(q);
+	return rc < 0 ? rc : end;
+}
+
+static double share_of(const double *x, int64_t n, double *ret_error)
+{
+	double sum = 0, p;
+
+	for (int64_t i = 0; i < n; i++)
+		sum += x[i];
+	p = sum / (double)n;
+	*ret_error = n > 1 ? sqrt(p * (1 - p) / (double)(n - 1)) : NAN;
+	return p;
+}
+
+static int confuse(const struct dt_task *t, struct dt_score *s, struct dt_err *err)
+{
+	const size_t n = (size_t)t->nlabel;
+
+	s->confusion = calloc(n * n, sizeof(*s->confusion));
+	s->precision = calloc(n, sizeof(*s->precision));
+	s->recall = calloc(n, sizeof(*s->recall));
+	s->f1 = calloc(n, sizeof(*s->f1));
+	if (!s->confusion || !s->precision || !s->recall || !s->f1)
+		return dt_err_sys(err, -ENOMEM, "cannot count");
+	for (int64_t i = 0; i < t->n; i++)
+		s->confusion[(size_t)t->item[i].answer * n + (size_t)s->given[i]]++;
+	for (size_t k = 0; k < n; k++) {
+		double both = (double)s->confusion[k * n + k], right = 0, given = 0;
+
+		for (size_t j = 0; j < n; j++) {
+			right += (double)s->confusion[k * n + j];
+			given += (double)s->confusion[j * n + k];
+		}
+		s->precision[k] = given > 0 ? both / given : 0;
+		s->recall[k] = right > 0 ? both / right : 0;
+		s->f1[k] = given + right > 0 ? 2 * both / (given + right) : 0;
+		s->macro_f1 += s->f1[k] / (double)n;
+	}
+	return 0;
+}
+
+int dt_score_run(const struct dt_task *t, struct dt_asker *a, const struct dt_score_query *q,
+		 struct dt_score *ret, struct dt_err *err)
+{
+	const size_t n = (size_t)t->n;
+	struct dt_score s = {.n = t->n,
+			     .right = calloc(n, sizeof(double)),
+			     .norm = calloc(n, sizeof(double)),
+			     .given = calloc(n, sizeof(double))};
+	int64_t at = q->rank;
+	int rc = s.right && s.norm && s.given ? 0 : dt_err_sys(err, -ENOMEM, "cannot ask");
+
+	while (rc == 0 && at < t->n) {
+		at = ask_batch(t, a, q, at, &s, err);
+		rc = at < 0 ? (int)at : 0;
+		if (rc == 0 && q->progress)
+			q->progress(q->arg, at < t->n ? at : t->n, t->n);
+	}
+	if (q->size > 1) {
+		double *list[] = {s.right, s.norm, s.given};
+
+		rc = dt_comm_agree(q->ranks, rc, NULL, err);
+		for (int i = 0; i < 3 && rc == 0; i++) /* an item is one rank's, the others add 0 */
+			rc = dt_all_reduce(q->ranks, list[i], NULL, t->n, DT_F64, DT_SUM, "answers", err);
+	}
+	if (rc == 0 && t->kind == DT_TASK_CLASSIFY)
+		rc = confuse(t, &s, err);
+	if (rc < 0) {
+		dt_score_release(&s);
+		return rc;
+	}
+	s.acc = share_of(s.right, s.n, &s.acc_error);
+	s.norm_acc = share_of(s.norm, s.n, &s.norm_error);
+	*ret = s;
+	return 0;
+}
+
+void dt_score_release(struct dt_score *s)
+{
+	free(s->right);
+	free(s->norm);
+	free(s->given);
+	free(s->confusion);
+	free(s->precision);
+	free(s->recall);
+	free(s->f1);
+	memset(s, 0, sizeof(*s));
+}
+
+/* P(at most k heads in n throws of a fair coin), twice, at most 1. */
+static double two_sided(int64_t k, int64_t n)
+{
+	double p = 0;
+
+	for (int64_t i = 0; i <= k; i++)
+		p += exp(lgamma((double)n + 1) - lgamma((double)i + 1) - lgamma((double)(n - i) + 1) -
+			 (double)n * M_LN2);
+	return 2 * p < 1 ? 2 * p : 1;
+}
+
+void dt_score_compare(const struct dt_score *a, const struct dt_score *b, struct dt_score_pair *ret)
+{
+	double sum = 0, square = 0, mean;
+
+	*ret = (struct dt_score_pair){0};
+	for (int64_t i = 0; i < a->n; i++) {
+		const double d = b->right[i] - a->right[i];
+
+		sum += d;
+		square += d * d;
+		ret->only_a += d < 0;
+		ret->only_b += d > 0;
+	}
+	mean = sum / (double)a->n;
+	ret->difference = mean;
+	ret->error = a->n > 1 ? sqrt((square / (double)a->n - mean * mean) / (double)(a->n - 1)) : NAN;
+	ret->p = two_sided(ret->only_a < ret->only_b ? ret->only_a : ret->only_b, ret->only_a + ret->only_b);
+}
+
+/* ---- telling ---- */
+
+static json_t *number(double x)
+{
+	return isfinite(x) ? json_real(x) : json_null();
+}
+
+static json_t *labels_json(const struct dt_task *t, const struct dt_score *s)
+{
+	json_t *list = json_array();
+
+	for (int k = 0; k < t->nlabel; k++) {
+		json_t *row = json_array();
+
+		for (int j = 0; j < t->nlabel; j++)
+			json_array_append_new(row, json_integer(s->confusion[k * t->nlabel + j]));
+		json_array_append_new(list, json_pack("{s:s, s:f, s:f, s:f, s:o}", "label", t->label[k],
+						      "precision", s->precision[k], "recall", s->recall[k],
+						      "f1", s->f1[k], "given", row));
+	}
+	return list;
+}
+
+json_t *dt_score_json(const struct dt_task *t, const char *model, const struct dt_score *s)
+{
+	json_t *o = json_pack("{s:i, s:s, s:s, s:I}", "schema", 1, "model", model, "task", t->name, "items",
+			      (json_int_t)s->n);
+
+	if (t->kind == DT_TASK_GENERATE) {
+		json_object_set_new(o, "exact_match", json_real(s->acc));
+		json_object_set_new(o, "exact_match_stderr", number(s->acc_error));
+		return o;
+	}
+	json_object_set_new(o, "acc", json_real(s->acc));
+	json_object_set_new(o, "acc_stderr", number(s->acc_error));
+	json_object_set_new(o, "acc_norm", json_real(s->norm_acc));
+	json_object_set_new(o, "acc_norm_stderr", number(s->norm_error));
+	if (t->kind == DT_TASK_CLASSIFY) {
+		json_object_set_new(o, "macro_f1", json_real(s->macro_f1));
+		json_object_set_new(o, "labels", labels_json(t, s));
+	}
+	return o;
+}
+
+static void print_labels(const struct dt_task *t, const struct dt_score *s, FILE *f)
+{
+	struct dt_table *table;
+	char head[2048] = "label|>precision|>recall|>F1";
+	size_t n = strlen(head);
+
+	if (t->nlabel <= 10)
+		for (int k = 0; k < t->nlabel && n < sizeof(head); k++)
+			n += (size_t)snprintf(head + n, sizeof(head) - n, "|>%.12s", t->label[k]);
+	table = dt_table_new(head);
+	for (int k = 0; k < t->nlabel; k++) {
+		dt_table_cell(table, "%s", t->label[k]);
+		dt_table_cell(table, "%.3f", s->precision[k]);
+		dt_table_cell(table, "%.3f", s->recall[k]);
+		dt_table_cell(table, "%.3f", s->f1[k]);
+		for (int j = 0; j < t->nlabel && t->nlabel <= 10; j++)
+			dt_table_cell(table, "%lld", (long long)s->confusion[k * t->nlabel + j]);
+	}
+	fputc('\n', f);
+	dt_table_print(table, f);
+	dt_table_free(table);
+	if (t->nlabel <= 10)
+		fputs("\nRows are what is right, columns what was given.\n", f);
+}
+
+void dt_score_print(const struct dt_task *t, const struct dt_score *s, FILE *f)
+{
+	if (t->kind == DT_TASK_GENERATE) {
+		fprintf(f, "%s: exact match %.4f +- %.4f, %lld items\n", t->name, s->acc, s->acc_error,
+			(long long)s->n);
+		return;
+	}
+	fprintf(f, "%s: acc %.4f +- %.4f, acc_norm %.4f +- %.4f, %lld items\n", t->name, s->acc, s->acc_error,
+		s->norm_acc, s->norm_error, (long long)s->n);
+	if (t->kind == DT_TASK_CLASSIFY) {
+		fprintf(f, "macro F1 %.4f\n", s->macro_f1);
+		print_labels(t, s, f);
+	}
+}
+/* SPDX-License-Identifier: Apache-2.0 */

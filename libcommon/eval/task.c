@@ -1,0 +1,287 @@
+#include "eval/task.h"
+
+#include "base/jsonl.h"
+#include "base/opt.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_CHOICES 1024
+
+/* The header while the items are read. */
+struct header {
+	const char *template, *delimiter, *separator;
+	const json_t *choices; /* of all items; NULL: items have their own */
+	char *examples;	       /* in front of every context */
+};
+
+static int want_string(const json_t *v, const char *what, const char **ret, struct dt_err *err)
+{
+	*ret = json_string_value(v);
+	return *ret ? 0 : dt_err_set(err, -EINVAL, "%s is not a string", what);
+}
+
+/* "x" or ["x", ...] as an array of copies. */
+static int read_strings(const json_t *v, const char *key, char ***ret, int *ret_n, struct dt_err *err)
+{
+	size_t n = json_is_array(v) ? json_array_size(v) : 1;
+	const char *s;
+	int rc = 0;
+
+	if (!v)
+		return dt_err_set(err, -EINVAL, "'%s' is missing", key);
+	if (n < 1 || n > MOST_CHOICES)
+		return dt_err_set(err, -EINVAL, "'%s' has %zu entries; 1 to %d are taken", key, n,
+				  MOST_CHOICES);
+	*ret = calloc(n, sizeof(**ret));
+	if (!*ret)
+		return dt_err_sys(err, -ENOMEM, "cannot read the task");
+	for (*ret_n = 0; (size_t)*ret_n < n && rc == 0; ++*ret_n) {
+		rc = want_string(json_is_array(v) ? json_array_get(v, (size_t)*ret_n) : v, key, &s, err);
+		if (rc == 0 && !((*ret)[*ret_n] = strdup(s)))
+			rc = dt_err_sys(err, -ENOMEM, "cannot read the task");
+	}
+	return rc;
+}
+
+/* "answer": the number of a choice, or its text. */
+static int find_answer(const json_t *o, char *const *choice, int n, int *ret, struct dt_err *err)
+{
+	const json_t *v = json_object_get(o, "answer");
+	const char *s = json_string_value(v);
+
+	if (json_is_integer(v) && json_integer_value(v) >= 0 && json_integer_value(v) < n) {
+		*ret = (int)json_integer_value(v);
+		return 0;
+	}
+	for (int i = 0; s && i < n; i++)
+		if (!strcmp(s, choice[i])) {
+			*ret = i;
+			return 0;
+		}
+	return dt_err_set(err, -EINVAL,
+			  v ? "'answer' is none of the %d choices, counted from 0" : "'answer' is missing",
+			  n);
+}
+
+static char *join(const char *a, const char *b)
+{
+	char *s = malloc(strlen(a) + strlen(b) + 1);
+
+	if (s)
+		strcat(strcpy(s, a), b);
+	return s;
+}
+
+static int read_choices(const struct dt_task *t, const struct header *h, const json_t *o,
+			struct dt_task_item *it, struct dt_err *err)
+{
+	const json_t *list = h->choices ? h->choices : json_object_get(o, "choices");
+	int rc = read_strings(list, "choices", &it->choice, &it->nchoice, err);
+
+	if (rc < 0 || (rc = find_answer(o, it->choice, it->nchoice, &it->answer, err)) < 0)
+		return rc;
+	if (it->nchoice < 2)
+		return dt_err_set(err, -EINVAL, "one choice is none");
+	for (int i = 0; i < it->nchoice; i++) {
+		char *whole = join(h->delimiter, it->choice[i]);
+
+		if (!whole)
+			return dt_err_sys(err, -ENOMEM, "cannot read the task");
+		free(it->choice[i]);
+		it->choice[i] = whole;
+	}
+	return 0;
+}
+
+static int read_item(const struct dt_task *t, const struct header *h, const json_t *o,
+		     struct dt_task_item *it, struct dt_err *err)
+{
+	char *own = dt_task_fill(h->template, o, err);
+
+	if (!own)
+		return err->code;
+	it->context = join(h->examples ? h->examples : "", own);
+	free(own);
+	if (!it->context)
+		return dt_err_sys(err, -ENOMEM, "cannot read the task");
+	if (t->kind == DT_TASK_GENERATE)
+		return read_strings(json_object_get(o, "answer"), "answer", &it->accepted, &it->naccepted,
+				    err);
+	return read_choices(t, h, o, it, err);
+}
+
+static void item_release(struct dt_task_item *it)
+{
+	for (int i = 0; i < it->nchoice; i++)
+		free(it->choice[i]);
+	for (int i = 0; i < it->naccepted; i++)
+		free(it->accepted[i]);
+	free(it->choice);
+	free(it->accepted);
+	free(it->context);
+}
+
+/* Worked examples of the header, each as an item with its answer behind it. */
+static int make_examples(const struct dt_task *t, struct header *h, const json_t *shots, struct dt_err *err)
+{
+	const json_t *o;
+	size_t i;
+
+	json_array_foreach(shots, i, o)
+	{
+		struct dt_task_item it = {0};
+		int rc = read_item(t, &(struct header){h->template, h->delimiter, "", h->choices, NULL}, o,
+				   &it, err);
+		const char *answer = rc < 0 ? "" : it.nchoice ? it.choice[it.answer] : it.accepted[0];
+		char *parts[3] = {0};
+
+		if (rc == 0) {
+			parts[0] = join(it.context, it.nchoice ? "" : h->delimiter);
+			parts[1] = parts[0] ? join(parts[0], answer) : NULL;
+			parts[2] = parts[1] ? join(parts[1], h->separator) : NULL;
+			rc = parts[2] ? 0 : dt_err_sys(err, -ENOMEM, "cannot read the task");
+		}
+		if (rc == 0) {
+			char *all = join(h->examples ? h->examples : "", parts[2]);
+
+			free(h->examples);
+			h->examples = all;
+			rc = all ? 0 : dt_err_sys(err, -ENOMEM, "cannot read the task");
+		}
+		for (int k = 0; k < 3; k++)
+			free(parts[k]);
+		item_release(&it);
+		if (rc < 0)
+			return dt_err_prefix(err, "example %zu", i + 1);
+	}
+	return 0;
+}
+
+static int read_word(const json_t *o, const char *key, const char *words, int usual, int *ret,
+		     struct dt_err *err)
+{
+	const char *s = NULL;
+	int rc = dt_json_str(o, key, false, &s, err);
+
+	*ret = s ? dt_opt_choice_index(words, s) : usual;
+	if (rc >= 0 && *ret < 0)
+		return dt_err_set(err, -EINVAL, "'%s' is '%s', not one of %s", key, s, words);
+	return rc < 0 ? rc : 0;
+}
+
+static int check_keys(const json_t *o, struct dt_err *err)
+{
+	static const char *const known[] = {"task",	 "kind",       "template", "delimiter",
+					    "separator", "choices",    "shots",	   "match",
+					    "stop",	 "max_tokens", "source"};
+	const char *key;
+	json_t *v;
+
+	json_object_foreach((json_t *)o, key, v)
+	{
+		size_t i = 0;
+
+		while (i < sizeof(known) / sizeof(*known) && strcmp(known[i], key))
+			i++;
+		if (i == sizeof(known) / sizeof(*known))
+			return dt_err_set(err, -EINVAL, "unknown key '%s' of a task's header", key);
+	}
+	return 0;
+}
+
+static int read_header(struct dt_task *t, struct header *h, const json_t *o, struct dt_err *err)
+{
+	const char *name = "task";
+	int64_t most = 64;
+	int rc = check_keys(o, err), kind = 0, match = 0;
+
+	if (rc < 0 || (rc = dt_json_str(o, "task", true, &name, err)) < 0 ||
+	    (rc = dt_json_str(o, "template", false, &h->template, err)) < 0 ||
+	    (rc = dt_json_str(o, "delimiter", false, &h->delimiter, err)) < 0 ||
+	    (rc = dt_json_str(o, "separator", false, &h->separator, err)) < 0 ||
+	    (rc = dt_json_int(o, "max_tokens", false, 1, 1 << 20, &most, err)) < 0 ||
+	    (rc = read_word(o, "kind", DT_TASK_KINDS, DT_TASK_CHOICE, &kind, err)) < 0 ||
+	    (rc = read_word(o, "match", DT_TASK_MATCHES, DT_MATCH_EXACT, &match, err)) < 0)
+		return rc;
+	t->name = strdup(name);
+	t->kind = (enum dt_task_kind)kind;
+	t->match = (enum dt_task_match)match;
+	t->max_tokens = (int)most;
+	h->choices = json_object_get(o, "choices");
+	if (t->kind == DT_TASK_CLASSIFY && !h->choices)
+		return dt_err_set(err, -EINVAL, "a task that classifies needs 'choices': its labels");
+	if (t->kind == DT_TASK_CLASSIFY)
+		rc = read_strings(h->choices, "choices", &t->label, &t->nlabel, err);
+	if (rc >= 0 && json_object_get(o, "stop"))
+		rc = read_strings(json_object_get(o, "stop"), "stop", &t->stop, &t->nstop, err);
+	return rc < 0 ? rc : make_examples(t, h, json_object_get(o, "shots"), err);
+}
+
+static int append(struct dt_task *t, const struct header *h, const json_t *o, int64_t line, int64_t *cap,
+		  struct dt_err *err)
+{
+	if (t->n == *cap) {
+		int64_t more = *cap ? 2 * *cap : 256;
+		struct dt_task_item *grown = realloc(t->item, (size_t)more * sizeof(*grown));
+
+		if (!grown)
+			return dt_err_sys(err, -ENOMEM, "cannot read the task");
+		t->item = grown;
+		*cap = more;
+	}
+	t->item[t->n] = (struct dt_task_item){.line = line};
+	return read_item(t, h, o, &t->item[t->n++], err);
+}
+
+int dt_task_read(const char *path, int64_t limit, struct dt_task *ret, struct dt_err *err)
+{
+	struct header h = {.template = "{question}", .delimiter = " ", .separator = "\n\n"};
+	struct dt_jsonl in;
+	json_t *o = NULL, *head = NULL;
+	int64_t cap = 0;
+	int rc = dt_jsonl_open(&in, path, err), more = 0;
+
+	if (rc < 0)
+		return rc;
+	*ret = (struct dt_task){.max_tokens = 64};
+	while (rc == 0 && (!limit || ret->n < limit) && (more = dt_jsonl_next(&in, &o, err)) == 1) {
+		if (!head && !ret->n && json_object_get(o, "task"))
+			rc = read_header(ret, &h, head = json_incref(o), err);
+		else
+			rc = append(ret, &h, o, (int64_t)in.line, &cap, err);
+		if (rc < 0)
+			dt_err_prefix(err, "%s:%zu", path, in.line);
+		json_decref(o);
+	}
+	if (rc == 0 && more < 0)
+		rc = more;
+	if (rc == 0 && !ret->n)
+		rc = dt_err_set(err, -EINVAL, "'%s' has no items", path);
+	if (rc == 0 && !ret->name && !(ret->name = strdup(path)))
+		rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", path);
+	ret->before = strlen(h.delimiter);
+	dt_jsonl_close(&in);
+	free(h.examples);
+	json_decref(head);
+	if (rc < 0)
+		dt_task_release(ret);
+	return rc;
+}
+
+void dt_task_release(struct dt_task *t)
+{
+	for (int64_t i = 0; i < t->n; i++)
+		item_release(&t->item[i]);
+	for (int i = 0; i < t->nstop; i++)
+		free(t->stop[i]);
+	for (int i = 0; i < t->nlabel; i++)
+		free(t->label[i]);
+	free(t->item);
+	free(t->stop);
+	free(t->label);
+	free(t->name);
+	memset(t, 0, sizeof(*t));
+}
+/* SPDX-License-Identifier: Apache-2.0 */

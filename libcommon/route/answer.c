@@ -1,0 +1,248 @@
+/*
+ * The way of an answer to the client. It is held back until its first byte of a stream, or whole when it is
+ * short, so that a server lost before that is replaced without the client's noticing.
+ */
+#include "base/json.h"
+#include "base/progress.h"
+#include "route/priv.h"
+
+#include <string.h>
+
+#define HELD	  (1 << 20)    /* bytes of an answer without a stream that are held back until it is whole */
+#define BEHIND	  (512 * 1024) /* bytes the client may be behind before the server's line is paused */
+#define MAX_EVENT (1 << 20)    /* bytes of one event of a stream */
+
+void dt_route_answer_begin(struct dt_route_x *x, const struct dt_route_head *h)
+{
+	struct dt_route_text type = dt_route_header(h, "content-type");
+
+	x->status = h->status;
+	x->is_stream = type.n >= 17 && !strncasecmp(type.s, "text/event-stream", 17);
+	x->has_length = h->framing == DT_ROUTE_LENGTH || h->framing == DT_ROUTE_NO_BODY;
+	x->length = h->framing == DT_ROUTE_NO_BODY ? 0 : h->length;
+	x->r->memory -= (int64_t)x->held.n; /* of a try before */
+	x->answer_head.at = x->answer_head.n = x->held.at = x->held.n = 0;
+	x->ntail = 0;
+	x->events = 0;
+	for (int i = 0; i < h->n; i++) {
+		struct dt_route_text name = h->header[i].name, v = h->header[i].value;
+
+		if (dt_route_hop_by_hop(h, name) || dt_route_is(name, "content-length") ||
+		    dt_route_is(name, "x-request-id") ||
+		    (name.n > 12 && !strncasecmp(name.s, "x-ratelimit-", 12)))
+			continue;
+		dt_route_buf_add(&x->answer_head, name.s, name.n);
+		dt_route_buf_add(&x->answer_head, ": ", 2);
+		dt_route_buf_add(&x->answer_head, v.s, v.n);
+		dt_route_buf_add(&x->answer_head, "\r\n", 2);
+	}
+}
+
+/* length < 0: not known. */
+static void send_head(struct dt_route_x *x, int64_t length)
+{
+	struct dt_route_client *c = x->client;
+	struct dt_route_conn *out = &c->conn;
+	char limits[512];
+
+	x->passing = true;
+	x->chunked = length < 0 && !c->http10;
+	if (length < 0 && c->http10)
+		c->keep = false;
+	dt_route_conn_printf(out, "HTTP/1.1 %d %s\r\n", x->status, dt_route_reason(x->status));
+	dt_route_conn_put(out, x->answer_head.s, x->answer_head.n);
+	dt_route_conn_printf(out, "X-Request-Id: %s\r\n", x->id);
+	if (dt_route_limit_headers(x->r, x->tenant, limits, sizeof(limits)) > 0)
+		dt_route_conn_put(out, limits, strlen(limits));
+	if (length >= 0)
+		dt_route_conn_printf(out, "Content-Length: %lld\r\n", (long long)length);
+	else if (x->chunked)
+		dt_route_conn_printf(out, "Transfer-Encoding: chunked\r\n");
+	if (!c->keep || x->r->draining) {
+		c->keep = false;
+		dt_route_conn_printf(out, "Connection: close\r\n");
+	}
+	dt_route_conn_put(out, "\r\n", 2);
+}
+
+static void send_piece(struct dt_route_x *x, const char *s, size_t n)
+{
+	struct dt_route_conn *out = &x->client->conn;
+
+	if (n == 0)
+		return;
+	if (x->chunked)
+		dt_route_conn_printf(out, "%zx\r\n", n);
+	dt_route_conn_put(out, s, n);
+	if (x->chunked)
+		dt_route_conn_put(out, "\r\n", 2);
+	x->passed += n;
+}
+
+/* ---- events of a stream ---- */
+
+/* The event that holds the usage that we asked for, and the client did not. */
+static bool is_ours(const char *s, size_t n)
+{
+	return memmem(s, n, "\"usage\"", 7) && memmem(s, n, "\"choices\"", 9) &&
+	       (memmem(s, n, "\"choices\":[]", 12) || memmem(s, n, "\"choices\": []", 13));
+}
+
+/* Passes on whole events, all but ours. */
+static void filter(struct dt_route_x *x, const char *s, size_t n)
+{
+	struct dt_route_buf *e = &x->event;
+	char *end;
+
+	dt_route_buf_add(e, s, n);
+	while ((end = memmem(dt_route_buf_data(e), dt_route_buf_size(e), "\n\n", 2))) {
+		size_t len = (size_t)(end - dt_route_buf_data(e)) + 2;
+
+		if (!is_ours(dt_route_buf_data(e), len))
+			send_piece(x, dt_route_buf_data(e), len);
+		dt_route_buf_take(e, len);
+	}
+	if (dt_route_buf_size(e) > MAX_EVENT) {
+		send_piece(x, dt_route_buf_data(e), dt_route_buf_size(e));
+		dt_route_buf_take(e, dt_route_buf_size(e));
+	}
+}
+
+static void keep_tail(struct dt_route_x *x, const char *s, size_t n)
+{
+	size_t size = sizeof(x->tail);
+
+	for (const char *at = s, *end = s + n; (at = memmem(at, (size_t)(end - at), "data:", 5)); at += 5)
+		x->events++;
+	if (n >= size) {
+		memcpy(x->tail, s + n - size, size);
+		x->ntail = size;
+		return;
+	}
+	if (x->ntail + n > size) {
+		size_t drop = x->ntail + n - size;
+
+		memmove(x->tail, x->tail + drop, x->ntail - drop);
+		x->ntail -= drop;
+	}
+	memcpy(x->tail + x->ntail, s, n);
+	x->ntail += n;
+}
+
+static void hold(struct dt_route_x *x, const char *s, size_t n)
+{
+	size_t before = x->held.n;
+
+	dt_route_buf_add(&x->held, s, n);
+	x->r->memory += (int64_t)(x->held.n - before);
+}
+
+static void release_held(struct dt_route_x *x)
+{
+	x->r->memory -= (int64_t)x->held.n;
+	send_piece(x, dt_route_buf_data(&x->held), dt_route_buf_size(&x->held));
+	dt_route_buf_release(&x->held);
+}
+
+void dt_route_answer_add(struct dt_route_x *x, const char *s, size_t n)
+{
+	keep_tail(x, s, n);
+	if (!x->client) /* a shadow's answer is dropped */
+		return;
+	if (!x->passing && !x->is_stream && x->held.n + n <= HELD && x->r->memory < x->r->conf.memory) {
+		hold(x, s, n);
+		return;
+	}
+	if (!x->passing) {
+		send_head(x, x->has_length && !x->stripped ? (int64_t)x->length : -1);
+		release_held(x);
+	}
+	if (x->stripped && x->is_stream)
+		filter(x, s, n);
+	else
+		send_piece(x, s, n);
+	dt_route_conn_flush(&x->client->conn);
+	if (dt_route_buf_size(&x->client->conn.out) > BEHIND) {
+		x->client->stalled = x->client->stalled > 0 ? x->client->stalled : dt_now();
+		dt_route_line_pause(x, true);
+	}
+}
+
+void dt_route_answer_end(struct dt_route_x *x)
+{
+	struct dt_route_client *c = x->client;
+
+	if (!c)
+		return;
+	if (!x->passing) {
+		send_head(x, (int64_t)dt_route_buf_size(&x->held));
+		release_held(x);
+	} else {
+		send_piece(x, dt_route_buf_data(&x->event), dt_route_buf_size(&x->event));
+	}
+	if (x->chunked)
+		dt_route_conn_put(&c->conn, "0\r\n\r\n", 5);
+	dt_route_conn_flush(&c->conn);
+}
+
+void dt_route_answer_break(struct dt_route_x *x, const char *why)
+{
+	struct dt_route_client *c = x->client;
+	json_t *v;
+	char *text;
+
+	if (!c)
+		return;
+	c->keep = false;
+	if (x->is_stream && x->chunked) {
+		v = json_pack("{s:{s:s+,s:s,s:n,s:s}}", "error", "message", "the server was lost: ", why,
+			      "type", "server_error", "param", "code", "server_lost");
+		text = v ? json_dumps(v, JSON_COMPACT) : NULL;
+		send_piece(x, "data: ", text ? 6 : 0);
+		send_piece(x, text ? text : "", text ? strlen(text) : 0);
+		send_piece(x, "\n\n", text ? 2 : 0);
+		free(text);
+		json_decref(v);
+		dt_route_conn_put(&c->conn, "0\r\n\r\n", 5);
+	} else {
+		x->cut = true; /* closed in the middle: no client takes it for whole */
+	}
+	dt_route_conn_flush(&c->conn);
+}
+
+/* ---- what it cost ---- */
+
+static double number(const json_t *o, const char *a, const char *b)
+{
+	const json_t *v = json_object_get(o, a) ? json_object_get(o, a) : json_object_get(o, b);
+
+	return json_is_number(v) ? json_number_value(v) : -1;
+}
+
+void dt_route_answer_usage(const struct dt_route_x *x, double *prompt, double *cached, double *answer)
+{
+	const char *at = x->tail, *end = x->tail + x->ntail, *last = NULL, *brace;
+	json_t *o = NULL;
+
+	*prompt = *cached = *answer = -1;
+	while ((at = memmem(at, (size_t)(end - at), "\"usage\"", 7))) {
+		at += 7;
+		brace = at + (at < end && *at == ':');
+		brace += brace < end && *brace == ' ';
+		if (brace < end && *brace == '{')
+			last = brace;
+	}
+	if (last)
+		o = json_loadb(last, (size_t)(end - last), JSON_DISABLE_EOF_CHECK, NULL);
+	if (!o)
+		return;
+	*prompt = number(o, "prompt_tokens", "input_tokens");
+	*answer = number(o, "completion_tokens", "output_tokens");
+	*cached = number(json_object_get(o, "prompt_tokens_details")
+				 ?: json_object_get(o, "input_tokens_details"),
+			 "cached_tokens", "cached_tokens");
+	if (*answer < 0 && *prompt >= 0)
+		*answer = 0; /* embeddings */
+	json_decref(o);
+}
+/* SPDX-License-Identifier: Apache-2.0 */

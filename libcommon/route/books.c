@@ -1,0 +1,103 @@
+/* Accounts: a JSON line for every request that came to a server or was refused, by tenant, for a bill. */
+#include "base/json.h"
+#include "base/progress.h"
+#include "base/tmpfile.h"
+#include "route/priv.h"
+
+#include <string.h>
+#include <time.h>
+
+void dt_route_books_open(struct dt_router *r)
+{
+	struct dt_err err;
+
+	if (r->books)
+		fclose(r->books);
+	r->books = NULL;
+	if (r->conf.books && dt_out_stream(r->conf.books, true, &r->books, &err) < 0) {
+		dt_log_err(r->p.log, &err);
+		r->books_failed = true;
+	} else {
+		r->books_failed = false;
+	}
+}
+
+static void failed(struct dt_router *r)
+{
+	r->stats.books_errors++;
+	if (!r->books_failed)
+		dt_log_msg(r->p.log, "'%s' cannot be written: requests are no longer accounted for",
+			   r->conf.books);
+	r->books_failed = true;
+}
+
+static json_t *text_or_null(const char *s)
+{
+	json_t *v = s && *s ? json_string(s) : NULL;
+
+	return v ? v : json_null();
+}
+
+static void write_line(struct dt_route_x *x, int status, double prompt, double cached, double answer,
+		       bool guessed)
+{
+	struct dt_router *r = x->r;
+	double now = dt_now();
+	struct timespec t;
+	struct tm tm;
+	char at[40];
+	json_t *v;
+	size_t n;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	gmtime_r(&t.tv_sec, &tm);
+	n = strftime(at, sizeof(at), "%Y-%m-%dT%H:%M:%S", &tm);
+	snprintf(at + n, sizeof(at) - n, ".%03ldZ", t.tv_nsec / 1000000);
+	v = json_pack("{s:s,s:s,s:o,s:o,s:o,s:o,s:i,s:I,s:I,s:I,s:b,s:b,s:i,s:f,s:o}", "time", at, "id",
+		      x->id, "tenant", text_or_null(r->tenant[x->tenant].name), "model",
+		      text_or_null(x->asked), "served_model", text_or_null(x->model), "server",
+		      text_or_null(x->by ? x->by->conf.url : NULL), "status", status, "prompt_tokens",
+		      (json_int_t)prompt, "cached_tokens", (json_int_t)cached, "completion_tokens",
+		      (json_int_t)answer, "estimated", guessed, "shadow", x->client == NULL && status != 499,
+		      "tries", x->tries, "seconds", now - x->begun, "first_s",
+		      x->first > 0 ? json_real(x->first - x->begun) : json_null());
+	if (!r->books || !v || json_dumpf(v, r->books, JSON_COMPACT) < 0 || fputc('\n', r->books) == EOF)
+		failed(r);
+	json_decref(v);
+}
+
+void dt_route_books_add(struct dt_route_x *x, int status)
+{
+	struct dt_router *r = x->r;
+	struct dt_route_tenant *t = &r->tenant[x->tenant];
+	double prompt = 0, cached = 0, answer = 0;
+	bool reached = x->by != NULL, guessed;
+
+	if (reached)
+		dt_route_answer_usage(x, &prompt, &cached, &answer);
+	guessed = reached && (prompt < 0 || answer < 0) && (status < 400 || status == 499 || x->passing);
+	if (prompt < 0) /* no usage: four bytes a token, an event a token */
+		prompt = guessed ? (double)(x->body.n / 4) : 0;
+	if (answer < 0)
+		answer = guessed ? (double)x->events : 0;
+	cached = cached > 0 ? cached : 0;
+	if (status < 600 && (status == 499 || x->client))
+		r->stats.status[status]++;
+	if (status >= 500)
+		r->stats.errors++;
+	dt_route_bars_add(&r->stats.total, dt_now() - x->begun);
+	if (x->client || status == 499) {
+		r->stats.prompt += prompt;
+		r->stats.cached += cached;
+		r->stats.answer += answer;
+		t->n_prompt += (uint64_t)prompt;
+		t->n_cached += (uint64_t)cached;
+		t->n_answer += (uint64_t)answer;
+		t->served += (prompt - cached + answer) / t->weight;
+		if (t->tokens.rate > 0)
+			dt_quota_give(&t->tokens, x->quota - prompt - answer, dt_now());
+	}
+	if (r->conf.books)
+		write_line(x, status, prompt, cached, answer, guessed);
+}
+/* SPDX-License-Identifier: Apache-2.0 */

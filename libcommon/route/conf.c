@@ -1,0 +1,381 @@
+#include "route/conf.h"
+
+#include "base/json.h"
+#include "base/opt.h"
+#include "base/suggest.h"
+
+#include <errno.h>
+#include <math.h>
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_FILE (64 << 20) /* bytes */
+#define MAX	 1e9
+
+/* ---- numbers: one row a key ---- */
+
+enum kind { COUNT, SECONDS, BYTES, SHARE };
+
+static const struct row {
+	const char *key;
+	enum kind kind;
+	size_t at;
+	double min, max, def;
+} rows[] = {
+#define AT(f) offsetof(struct dt_route_conf, f)
+	{"retries", COUNT, AT(retries), 0, 100, 4},
+	{"retry_budget", SHARE, AT(retry_budget), 0, 1, 0.1},
+	{"retry_backoff_s", SECONDS, AT(backoff), 0, 60, 0.05},
+	{"connect_timeout_s", SECONDS, AT(connect_timeout), 0.01, 600, 5},
+	{"first_byte_timeout_s", SECONDS, AT(first_byte_timeout), 0.01, MAX, 600},
+	{"request_timeout_s", SECONDS, AT(request_timeout), 0.01, MAX, 3600},
+	{"idle_timeout_s", SECONDS, AT(idle_timeout), 0.1, MAX, 75},
+	{"head_timeout_s", SECONDS, AT(head_timeout), 0.1, MAX, 15},
+	{"body_timeout_s", SECONDS, AT(body_timeout), 0.1, MAX, 60},
+	{"health_interval_s", SECONDS, AT(health_interval), 0.05, MAX, 5},
+	{"health_timeout_s", SECONDS, AT(health_timeout), 0.05, MAX, 5},
+	{"health_fall", COUNT, AT(fall), 1, 1000, 3},
+	{"health_rise", COUNT, AT(rise), 1, 1000, 1},
+	{"circuit_failures", COUNT, AT(circuit_failures), 1, 1e6, 10},
+	{"circuit_window_s", SECONDS, AT(circuit_window), 0.1, MAX, 120},
+	{"circuit_open_s", SECONDS, AT(circuit_open), 0.05, MAX, 60},
+	{"circuit_successes", COUNT, AT(circuit_successes), 1, 1e6, 3},
+	{"queue", COUNT, AT(queue), 0, 1e6, 1024},
+	{"queue_timeout_s", SECONDS, AT(queue_timeout), 0, MAX, 60},
+	{"hedge_s", SECONDS, AT(hedge), 0, MAX, 0},
+	{"max_connections", COUNT, AT(connections), 1, 1e6, 10000},
+	{"max_body_bytes", BYTES, AT(max_body), 1, 1e12, 8 << 20},
+	{"max_memory_bytes", BYTES, AT(memory), 1 << 20, 1e15, 1 << 30},
+	{"index_blocks", COUNT, AT(index_blocks), 1, 1 << 28, 1 << 18},
+	{"index_age_s", SECONDS, AT(index_age), 1, MAX, 3600},
+#undef AT
+};
+#define NROWS (sizeof(rows) / sizeof(*rows))
+
+static int store(struct dt_route_conf *c, const struct row *r, double v, struct dt_err *err)
+{
+	char *to = (char *)c + r->at;
+
+	if (!isfinite(v) || v < r->min || v > r->max)
+		return dt_err_set(err, -EINVAL, "'%s' is not within %g and %g", r->key, r->min, r->max);
+	if ((r->kind == COUNT || r->kind == BYTES) && v != floor(v))
+		return dt_err_set(err, -EINVAL, "'%s' is not a whole number", r->key);
+	if (r->kind == COUNT)
+		*(int *)to = (int)v;
+	else if (r->kind == BYTES)
+		*(int64_t *)to = (int64_t)v;
+	else
+		*(double *)to = v;
+	return 0;
+}
+
+/* ---- structure ---- */
+
+static int unknown(const char *key, const char *const *known, struct dt_err *err)
+{
+	struct dt_suggest s = dt_suggest(key);
+	char text[100];
+
+	for (; *known; known++)
+		dt_suggest_offer(&s, *known);
+	return dt_err_set(err, -EINVAL, "unknown key '%.60s'%s", key,
+			  dt_suggest_text(&s, "", text, sizeof(text)));
+}
+
+/* o is an object with keys of `known` alone. */
+static int check_keys(const json_t *o, const char *const *known, struct dt_err *err)
+{
+	const char *key;
+	json_t *v;
+
+	if (!json_is_object(o))
+		return dt_err_set(err, -EINVAL, "this is no object");
+	json_object_foreach((json_t *)o, key, v)
+	{
+		int i = 0;
+
+		while (known[i] && strcmp(known[i], key))
+			i++;
+		if (!known[i])
+			return unknown(key, known, err);
+	}
+	return 0;
+}
+
+static int real(const json_t *o, const char *key, double min, double max, double *ret, struct dt_err *err)
+{
+	double v = *ret;
+	int rc = dt_json_real(o, key, false, &v, err);
+
+	if (rc < 0)
+		return rc;
+	if (!isfinite(v) || v < min || v > max)
+		return dt_err_set(err, -EINVAL, "'%s' is not within %g and %g", key, min, max);
+	*ret = v;
+	return 0;
+}
+
+static int resolve(struct dt_route_server_conf *s, struct dt_err *err)
+{
+	struct addrinfo hint = {.ai_socktype = SOCK_STREAM}, *list = NULL;
+	const char *at = strncmp(s->url, "http://", 7) ? NULL : s->url + 7, *colon, *end;
+	char host[256], port[8] = "80";
+	int rc;
+
+	if (!at)
+		return dt_err_set(err, -EINVAL, "'%.200s' is not http://HOST:PORT", s->url);
+	end = *at == '[' ? strchr(at, ']') : at + strcspn(at, ":/");
+	if (!end || end - at >= (int)sizeof(host) - 8 || end == at)
+		return dt_err_set(err, -EINVAL, "'%.200s' is not http://HOST:PORT", s->url);
+	snprintf(host, sizeof(host), "%.*s", (int)(end - at - (*at == '[')), at + (*at == '['));
+	colon = *end == ']' ? end + 1 : end;
+	if (*colon == ':') {
+		size_t n = strspn(colon + 1, "0123456789");
+
+		if (n == 0 || n > 5)
+			return dt_err_set(err, -EINVAL, "'%.200s' has no port", s->url);
+		snprintf(port, sizeof(port), "%.*s", (int)n, colon + 1);
+		colon += 1 + n;
+	}
+	if (strcmp(colon, "") && strcmp(colon, "/") && strcmp(colon, "/v1") && strcmp(colon, "/v1/"))
+		return dt_err_set(err, -EINVAL, "'%.200s' has a path: a server is http://HOST:PORT", s->url);
+	snprintf(s->host, sizeof(s->host), strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
+	rc = getaddrinfo(host, port, &hint, &list);
+	if (rc != 0)
+		return dt_err_set(err, -EINVAL, "'%.200s': %s", s->url, gai_strerror(rc));
+	memcpy(&s->addr, list->ai_addr, list->ai_addrlen);
+	s->addrlen = list->ai_addrlen;
+	freeaddrinfo(list);
+	return 0;
+}
+
+/* "host:port" is http://host:port; the path /v1 is cut off, so that equal servers have equal URLs. */
+static int set_url(struct dt_route_server_conf *s, const char *given, struct dt_err *err)
+{
+	int rc;
+
+	if (asprintf(&s->url, "%s%s", strstr(given, "://") ? "" : "http://", given) < 0) {
+		s->url = NULL;
+		return dt_err_sys(err, -ENOMEM, "cannot read the configuration");
+	}
+	rc = resolve(s, err);
+	if (rc == 0) {
+		free(s->url);
+		if (asprintf(&s->url, "http://%s", s->host) < 0)
+			return -ENOMEM;
+	}
+	return rc;
+}
+
+static struct dt_route_server_conf *new_server(struct dt_route_conf *c, struct dt_err *err)
+{
+	struct dt_route_server_conf *p = c->nservers < DT_PREFIX_SERVERS
+						 ? realloc(c->server, ((size_t)c->nservers + 1) * sizeof(*p))
+						 : NULL;
+
+	if (!p) {
+		dt_err_set(err, -EINVAL, "a router has at most %d servers", DT_PREFIX_SERVERS);
+		return NULL;
+	}
+	c->server = p;
+	p[c->nservers] = (struct dt_route_server_conf){.weight = 1};
+	return &p[c->nservers++];
+}
+
+static int read_server(struct dt_route_conf *c, const json_t *o, struct dt_err *err)
+{
+	static const char *const known[] = {"url", "key", "weight", "max_running", "drained", "models", NULL};
+	struct dt_route_server_conf *s = new_server(c, err);
+	const json_t *models;
+	const char *url = NULL;
+	int64_t most = 0;
+
+	if (!s || check_keys(o, known, err) < 0 || dt_json_str(o, "url", true, &url, err) < 0 ||
+	    dt_json_str(o, "key", false, &s->key, err) < 0 ||
+	    real(o, "weight", 1e-3, 1e6, &s->weight, err) < 0 ||
+	    dt_json_int(o, "max_running", false, 0, 1000000, &most, err) < 0 ||
+	    dt_json_bool(o, "drained", false, &s->drained, err) < 0 || set_url(s, url, err) < 0)
+		return -EINVAL;
+	s->most = (int)most;
+	if (s->key && s->key[strcspn(s->key, "\r\n")])
+		return dt_err_set(err, -EINVAL, "'key' has a line end");
+	models = json_object_get(o, "models");
+	if (!models)
+		return 0;
+	if (!json_is_array(models) || json_array_size(models) == 0)
+		return dt_err_set(err, -EINVAL, "'models' is not a list of names");
+	s->model = calloc(json_array_size(models), sizeof(*s->model));
+	for (size_t i = 0; s->model && i < json_array_size(models); i++) {
+		s->model[i] = json_string_value(json_array_get(models, i));
+		if (!s->model[i])
+			return dt_err_set(err, -EINVAL, "'models' is not a list of names");
+		s->nmodels++;
+	}
+	return s->model ? 0 : dt_err_sys(err, -ENOMEM, "cannot read the configuration");
+}
+
+static int read_target(struct dt_route_target *t, const json_t *o, struct dt_err *err)
+{
+	static const char *const known[] = {"model", "weight", NULL};
+
+	t->weight = 1;
+	t->model = json_string_value(o);
+	if (t->model)
+		return 0;
+	if (check_keys(o, known, err) < 0 || dt_json_str(o, "model", true, &t->model, err) < 0 ||
+	    real(o, "weight", 0, 1e6, &t->weight, err) < 0)
+		return -EINVAL;
+	return 0;
+}
+
+/* NAME: "model", or NAME: {"to": [{"model", "weight"}, ...], "shadow", "shadow_share"} */
+static int read_name(struct dt_route_conf *c, const char *name, const json_t *o, struct dt_err *err)
+{
+	static const char *const known[] = {"to", "shadow", "shadow_share", NULL};
+	struct dt_route_name *n = &c->name[c->nnames++];
+	const json_t *to = json_is_string(o) ? o : json_object_get(o, "to");
+	size_t many = json_is_array(to) ? json_array_size(to) : 1;
+	double sum = 0;
+
+	*n = (struct dt_route_name){.name = name, .shadow_share = 1};
+	if (!json_is_string(o) &&
+	    (check_keys(o, known, err) < 0 || dt_json_str(o, "shadow", false, &n->shadow, err) < 0 ||
+	     real(o, "shadow_share", 0, 1, &n->shadow_share, err) < 0))
+		return -EINVAL;
+	if (!to || many == 0)
+		return dt_err_set(err, -EINVAL, "'to' names no model");
+	n->to = calloc(many, sizeof(*n->to));
+	if (!n->to)
+		return dt_err_sys(err, -ENOMEM, "cannot read the configuration");
+	for (size_t i = 0; i < many; i++) {
+		if (read_target(&n->to[i], json_is_array(to) ? json_array_get(to, i) : to, err) < 0)
+			return -EINVAL;
+		sum += n->to[i].weight;
+		n->nto++;
+	}
+	return sum > 0 ? 0 : dt_err_set(err, -EINVAL, "all weights are 0");
+}
+
+static int read_lists(struct dt_route_conf *c, const json_t *o, struct dt_err *err)
+{
+	const json_t *servers = json_object_get(o, "servers"), *models = json_object_get(o, "models");
+	const char *name;
+	json_t *v;
+
+	if (servers && !json_is_array(servers))
+		return dt_err_set(err, -EINVAL, "'servers' is not a list");
+	for (size_t i = 0; i < json_array_size(servers); i++)
+		if (read_server(c, json_array_get(servers, i), err) < 0)
+			return dt_err_prefix(err, "servers[%zu]", i);
+	if (models && !json_is_object(models))
+		return dt_err_set(err, -EINVAL, "'models' is not an object");
+	c->name = calloc(json_object_size(models) + 1, sizeof(*c->name));
+	if (!c->name)
+		return dt_err_sys(err, -ENOMEM, "cannot read the configuration");
+	json_object_foreach((json_t *)models, name, v) if (read_name(c, name, v, err) <
+							   0) return dt_err_prefix(err, "models.%.60s", name);
+	return 0;
+}
+
+static int read_object(struct dt_route_conf *c, const json_t *o, const char **key_file, const char **books,
+		       struct dt_err *err)
+{
+	const char *known[NROWS + 8] = {"policy", "servers", "models", "api_key_file", "books"};
+	const char *policy = NULL;
+	int rc;
+
+	for (size_t i = 0; i < NROWS; i++)
+		known[5 + i] = rows[i].key;
+	rc = check_keys(o, known, err);
+	for (size_t i = 0; i < NROWS && rc >= 0; i++) {
+		double v = 0;
+
+		rc = dt_json_real(o, rows[i].key, false, &v, err);
+		if (rc > 0)
+			rc = store(c, &rows[i], v, err);
+	}
+	if (rc < 0 || dt_json_str(o, "policy", false, &policy, err) < 0 ||
+	    dt_json_str(o, "api_key_file", false, key_file, err) < 0 ||
+	    dt_json_str(o, "books", false, books, err) < 0)
+		return -EINVAL;
+	rc = policy ? dt_opt_choice_index(DT_BALANCE_POLICIES, policy) : (int)c->policy;
+	if (rc < 0)
+		return dt_err_set(err, -EINVAL, "'policy' is '%.60s', not one of " DT_BALANCE_POLICIES,
+				  policy);
+	c->policy = (enum dt_balance_policy)rc;
+	return read_lists(c, o, err);
+}
+
+static int check_whole(const struct dt_route_conf *c, struct dt_err *err)
+{
+	if (c->nservers == 0)
+		return dt_err_set(err, -EINVAL, "no server is named");
+	for (int i = 0; i < c->nservers; i++)
+		for (int k = 0; k < i; k++)
+			if (!strcmp(c->server[i].url, c->server[k].url))
+				return dt_err_set(err, -EINVAL, "'%s' is named twice", c->server[i].url);
+	return 0;
+}
+
+static int read_all(struct dt_route_conf *c, const struct dt_route_args *args, struct dt_err *err)
+{
+	const char *key_file = NULL, *books = NULL;
+
+	if (args->file) {
+		if (dt_json_load(args->file, MAX_FILE, &c->text, err) < 0)
+			return -EINVAL;
+		if (read_object(c, c->text, &key_file, &books, err) < 0)
+			return dt_err_prefix(err, "'%s'", args->file);
+	}
+	for (int i = 0; i < args->nurls; i++) {
+		struct dt_route_server_conf *s = new_server(c, err);
+
+		if (!s || set_url(s, args->url[i], err) < 0)
+			return -EINVAL;
+	}
+	if (args->policy >= 0)
+		c->policy = (enum dt_balance_policy)args->policy;
+	key_file = args->key_file ? args->key_file : key_file;
+	books = args->books ? args->books : books;
+	if (books && !(c->books = strdup(books)))
+		return dt_err_sys(err, -ENOMEM, "cannot read the configuration");
+	if (key_file && dt_keyfile_read(key_file, &c->keys, err) < 0)
+		return -EINVAL;
+	for (int i = 0; i < args->nkeys; i++)
+		if (dt_keyfile_add(&c->keys, args->key[i], err) < 0)
+			return -EINVAL;
+	return check_whole(c, err);
+}
+
+int dt_route_conf_read(struct dt_route_conf *ret, const struct dt_route_args *args, struct dt_err *err)
+{
+	struct dt_route_conf c = {0};
+	int rc;
+
+	for (size_t i = 0; i < NROWS; i++)
+		store(&c, &rows[i], rows[i].def, NULL);
+	rc = read_all(&c, args, err);
+	if (rc < 0)
+		dt_route_conf_release(&c);
+	else
+		*ret = c;
+	return rc;
+}
+
+void dt_route_conf_release(struct dt_route_conf *c)
+{
+	for (int i = 0; i < c->nservers; i++) {
+		free(c->server[i].url);
+		free(c->server[i].model);
+	}
+	for (int i = 0; i < c->nnames; i++)
+		free(c->name[i].to);
+	free(c->server);
+	free(c->name);
+	free(c->books);
+	dt_keyfile_release(&c->keys);
+	json_decref(c->text);
+	*c = (struct dt_route_conf){0};
+}
+/* SPDX-License-Identifier: Apache-2.0 */

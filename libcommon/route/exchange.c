@@ -1,0 +1,563 @@
+/*
+ * A request on its way: limits, the queue, the choice of a server, tries and their budget, hedging, the
+ * end. Nothing is tried again after the first byte has gone to the client.
+ */
+#include "route/priv.h"
+
+#include "base/progress.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BUDGET_MOST 20. /* retries that may come at once */
+
+static void try_next(struct dt_route_x *x, bool fresh);
+
+/* ---- life ---- */
+
+static void set_id(struct dt_route_x *x, const struct dt_route_head *h)
+{
+	struct dt_route_text given = dt_route_header(h, "x-request-id");
+	bool ok = given.n > 0 && given.n < sizeof(x->id);
+
+	for (size_t i = 0; i < given.n && ok; i++)
+		ok = given.s[i] > 0x20 && given.s[i] < 0x7f && given.s[i] != '"';
+	if (ok)
+		snprintf(x->id, sizeof(x->id), "%.*s", (int)given.n, given.s);
+	else
+		snprintf(x->id, sizeof(x->id), "req-%016llx%08llx", (unsigned long long)x->r->id_salt,
+			 (unsigned long long)x->r->next_id++);
+}
+
+static void copy_headers(struct dt_route_x *x, const struct dt_route_head *h)
+{
+	for (int i = 0; i < h->n; i++) {
+		struct dt_route_text name = h->header[i].name, v = h->header[i].value;
+
+		if (dt_route_is(name, "authorization") && x->r->conf.keys.nkeys == 0)
+			x->authorization = strndup(v.s, v.n);
+		if (dt_route_hop_by_hop(h, name) || dt_route_is(name, "host") ||
+		    dt_route_is(name, "authorization") || dt_route_is(name, "x-api-key") ||
+		    dt_route_is(name, "content-length") || dt_route_is(name, "expect") ||
+		    dt_route_is(name, "x-request-id"))
+			continue;
+		dt_route_buf_add(&x->head, name.s, name.n);
+		dt_route_buf_add(&x->head, ": ", 2);
+		dt_route_buf_add(&x->head, v.s, v.n);
+		dt_route_buf_add(&x->head, "\r\n", 2);
+	}
+	dt_route_buf_add(&x->head, "X-Request-Id: ", 14);
+	dt_route_buf_add(&x->head, x->id, strlen(x->id));
+	dt_route_buf_add(&x->head, "\r\n", 2);
+}
+
+struct dt_route_x *dt_route_x_new(struct dt_router *r, struct dt_route_client *c,
+				  const struct dt_route_head *h, int tenant)
+{
+	struct dt_route_x *x = calloc(1, sizeof(*x));
+	struct dt_route_text session = dt_route_header(h, "x-session-id");
+
+	if (!x)
+		return NULL;
+	x->r = r;
+	x->client = c;
+	x->tenant = tenant;
+	x->begun = dt_now();
+	x->target = strndup(h->target.s, h->target.n);
+	x->counts = r->conf.books || (tenant < r->ntenants && r->tenant[tenant].tokens.rate > 0);
+	if (session.n > 0)
+		x->session = dt_prefix_hash(5, session.s, session.n) | 1;
+	set_id(x, h);
+	copy_headers(x, h);
+	TAILQ_INSERT_TAIL(&r->all, x, in_all);
+	r->nall++;
+	if (!x->target) {
+		dt_route_x_free(x);
+		return NULL;
+	}
+	return x;
+}
+
+void dt_route_x_free(struct dt_route_x *x)
+{
+	struct dt_router *r = x->r;
+
+	for (int i = 0; i < 2; i++)
+		if (x->line[i]) {
+			struct dt_route_line *l = x->line[i];
+
+			x->line[i] = NULL;
+			dt_balance_give(&r->balance, &l->choice, -1);
+			dt_route_line_close(l);
+		}
+	if (x->state == DT_X_QUEUED) {
+		TAILQ_REMOVE(&r->queue, x, in_list);
+		r->tenant[x->tenant].waiting--;
+		r->nqueue--;
+	}
+	if (x->timer_set)
+		event_del(&x->timer);
+	TAILQ_REMOVE(&r->all, x, in_all);
+	r->nall--;
+	r->memory -= (int64_t)(x->body.n + x->held.n);
+	if (x->client)
+		x->client->x = NULL;
+	dt_route_buf_release(&x->head);
+	dt_route_buf_release(&x->body);
+	dt_route_buf_release(&x->edit);
+	dt_route_buf_release(&x->answer_head);
+	dt_route_buf_release(&x->held);
+	dt_route_buf_release(&x->event);
+	free(x->target);
+	free(x->authorization);
+	free(x->asked);
+	free(x->model);
+	free(x->hash);
+	x->state = DT_X_OVER;
+	dt_route_discard(r, &x->garbage);
+}
+
+/* The last word about a request: accounts, metrics, the client's next one. */
+static void over(struct dt_route_x *x, int status)
+{
+	struct dt_route_client *c = x->client;
+	struct dt_router *r = x->r;
+	bool cut = x->cut;
+
+	dt_route_books_add(x, status);
+	dt_route_x_free(x);
+	if (c && cut) {
+		c->closing = true;
+		if (dt_route_buf_size(&c->conn.out) == 0)
+			dt_route_client_close(c);
+	} else if (c) {
+		dt_route_client_next(c);
+	}
+	dt_route_x_run_queue(r);
+}
+
+void dt_route_x_fail(struct dt_route_x *x, int status, const char *code, int retry_after, const char *fmt,
+		     ...)
+{
+	struct dt_route_client *c = x->client;
+	char msg[700], headers[800];
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	vsnprintf(msg, sizeof(msg), fmt, ap);
+	va_end(ap);
+	x->status = status;
+	if (c) {
+		n = snprintf(headers, sizeof(headers), "X-Request-Id: %s\r\n", x->id);
+		dt_route_limit_headers(x->r, x->tenant, headers + n, sizeof(headers) - (size_t)n);
+		dt_route_reply_error(c, status, code, retry_after, headers, msg);
+	}
+	over(x, status);
+}
+
+void dt_route_x_cancel(struct dt_route_x *x)
+{
+	struct dt_router *r = x->r;
+
+	r->stats.cancelled++;
+	dt_route_books_add(x, 499);
+	x->client = NULL;
+	dt_route_x_free(x);
+	dt_route_x_run_queue(r);
+}
+
+/* ---- choice ---- */
+
+enum found { FOUND, FULL, NONE, UNKNOWN };
+
+static bool was_tried(const struct dt_route_x *x, int i)
+{
+	return x->tried[i / 64] >> i % 64 & 1;
+}
+
+/* Marks the servers that may take it. FULL: those that may have no room; NONE: none is well. */
+static enum found mark(struct dt_route_x *x, double now)
+{
+	struct dt_router *r = x->r;
+	bool known = false, well = false, room = false;
+
+	for (int i = 0; i < r->balance.n; i++) {
+		struct dt_route_server *s = r->server[i];
+		struct dt_balance_server *b = &r->balance.server[i];
+
+		b->candidate = false;
+		if (!s || s->gone)
+			continue;
+		known |= s->nmodels < 0 || !x->model;
+		if (x->model && !dt_route_server_has(s, x->model))
+			continue;
+		known = true;
+		if (was_tried(x, i) || !dt_route_server_takes(s, now))
+			continue;
+		well = true;
+		b->candidate = s->conf.most == 0 || b->running < s->conf.most;
+		room |= b->candidate;
+	}
+	return room ? FOUND : well ? FULL : known ? NONE : UNKNOWN;
+}
+
+static bool start_line(struct dt_route_x *x, bool fresh)
+{
+	struct dt_balance_ask ask = {.hash = x->hash, .n = x->nhash, .session = x->session, .now = dt_now()};
+	struct dt_balance_choice c = dt_balance_take(&x->r->balance, &ask);
+	struct dt_route_server *s = c.server < 0 ? NULL : x->r->server[c.server];
+	int slot = x->line[0] ? 1 : 0;
+
+	if (!s)
+		return false;
+	x->tried[c.server / 64] |= (uint64_t)1 << c.server % 64;
+	x->chosen = ask.now;
+	x->tries++;
+	x->matched = c.matched;
+	s->n_requests++;
+	s->trials += s->circuit == DT_CIRCUIT_HALF;
+	x->line[slot] = dt_route_line_open(x, &c, fresh);
+	if (x->line[slot])
+		return true;
+	dt_balance_give(&x->r->balance, &c, -1);
+	dt_route_server_failed(s, true);
+	return false;
+}
+
+/* ---- the queue ---- */
+
+static void enqueue(struct dt_route_x *x)
+{
+	struct dt_router *r = x->r;
+	struct dt_route_tenant *t = &r->tenant[x->tenant];
+	double least = INFINITY;
+
+	if (r->nqueue >= r->conf.queue) {
+		dt_route_x_fail(x, 503, "overloaded", 1, "all servers are busy, and %d requests wait",
+				r->nqueue);
+		return;
+	}
+	/* who comes back from a pause does not catch up on it */
+	for (int i = 0; i < r->ntenants && t->waiting == 0; i++)
+		if (r->tenant[i].waiting > 0)
+			least = fmin(least, r->tenant[i].served);
+	if (t->waiting == 0 && least < INFINITY)
+		t->served = fmax(t->served, least);
+	t->waiting++;
+	x->state = DT_X_QUEUED;
+	x->queued = dt_now();
+	TAILQ_INSERT_TAIL(&r->queue, x, in_list);
+	r->nqueue++;
+	r->stats.queued++;
+}
+
+static void dequeue(struct dt_route_x *x)
+{
+	struct dt_router *r = x->r;
+
+	TAILQ_REMOVE(&r->queue, x, in_list);
+	r->tenant[x->tenant].waiting--;
+	r->nqueue--;
+	x->state = DT_X_TRYING;
+	dt_route_bars_add(&r->stats.wait, dt_now() - x->queued);
+}
+
+/* a goes before b: higher priority, then the tenant that has been served less, then the older. */
+static bool before(const struct dt_route_x *a, const struct dt_route_x *b)
+{
+	const struct dt_route_tenant *t = &a->r->tenant[a->tenant], *u = &b->r->tenant[b->tenant];
+
+	return t->priority != u->priority ? t->priority > u->priority : t->served < u->served;
+}
+
+void dt_route_x_run_queue(struct dt_router *r)
+{
+	static bool inside; /* what starts here may fail at once, and call this again */
+	struct dt_route_x *x, *best;
+
+	if (inside)
+		return;
+	inside = true;
+	do {
+		double now = dt_now();
+
+		best = NULL;
+		TAILQ_FOREACH (x, &r->queue, in_list)
+			if ((!best || before(x, best)) && mark(x, now) == FOUND)
+				best = x;
+		if (best) {
+			dequeue(best);
+			try_next(best, false);
+		}
+	} while (best);
+	inside = false;
+}
+
+/* ---- tries ---- */
+
+static void on_timer(evutil_socket_t fd, short what, void *arg)
+{
+	struct dt_route_x *x = arg;
+
+	if (x->state == DT_X_WAITING) {
+		x->state = DT_X_TRYING;
+		try_next(x, false);
+	} else if (x->state == DT_X_TRYING && x->first == 0 && !x->line[1] && mark(x, dt_now()) == FOUND &&
+		   x->r->budget >= 1) {
+		x->r->budget--;
+		x->r->stats.hedges += start_line(x, false);
+	}
+}
+
+static void set_timer(struct dt_route_x *x, double s)
+{
+	struct timeval t = {.tv_sec = (time_t)s, .tv_usec = (suseconds_t)(fmod(s, 1) * 1e6)};
+
+	if (!x->timer_set)
+		evtimer_assign(&x->timer, x->r->base, on_timer, x);
+	x->timer_set = true;
+	evtimer_add(&x->timer, &t);
+}
+
+static void try_next(struct dt_route_x *x, bool fresh)
+{
+	enum found found;
+
+	for (;;) {
+		found = mark(x, dt_now());
+		if (found == NONE && x->tries > 0) { /* all have been tried: again from the first */
+			memset(x->tried, 0, sizeof(x->tried));
+			found = mark(x, dt_now());
+		}
+		if (found != FOUND)
+			break;
+		if (start_line(x, fresh)) {
+			if (x->r->conf.hedge > 0 && !x->stream && x->client && !x->line[1])
+				set_timer(x, x->r->conf.hedge);
+			return;
+		}
+	}
+	if (found == UNKNOWN)
+		dt_route_x_fail(x, 404, "model_not_found", 0, "no server has the model '%.200s'", x->asked);
+	else if (!x->client)
+		over(x, 503); /* a shadow does not wait */
+	else
+		enqueue(x);
+}
+
+/* A copy for another model; its answer is dropped. */
+static void shadow(struct dt_route_x *x, const struct dt_route_name *n)
+{
+	struct dt_router *r = x->r;
+	struct dt_route_x *copy;
+	double u = (double)(dt_prefix_hash(r->id_salt, x->id, strlen(x->id)) >> 11) * 0x1p-53;
+
+	if (!n->shadow || u >= n->shadow_share || r->memory > r->conf.memory / 2)
+		return;
+	copy = calloc(1, sizeof(*copy));
+	if (!copy)
+		return;
+	copy->r = r;
+	copy->tenant = r->ntenants - 1;
+	copy->begun = dt_now();
+	TAILQ_INSERT_TAIL(&r->all, copy, in_all);
+	r->nall++;
+	copy->target = strdup(x->target);
+	copy->asked = strdup(n->shadow);
+	copy->model = strdup(n->shadow);
+	snprintf(copy->id, sizeof(copy->id), "shadow-%.120s", x->id);
+	dt_route_buf_add(&copy->head, x->head.s, x->head.n);
+	if (dt_route_buf_add(&copy->body, dt_route_buf_data(&x->body), dt_route_buf_size(&x->body)) == 0)
+		r->memory += (int64_t)copy->body.n;
+	r->stats.shadows++;
+	copy->deadline = copy->begun + r->conf.request_timeout;
+	copy->state = DT_X_TRYING;
+	if (!copy->target || !copy->asked || !copy->model || dt_route_x_read(copy))
+		dt_route_x_free(copy);
+	else
+		try_next(copy, false);
+}
+
+void dt_route_x_start(struct dt_route_x *x)
+{
+	struct dt_router *r = x->r;
+	const char *why = dt_route_x_read(x);
+	const struct dt_route_name *name;
+	double wait, taken = 0;
+
+	x->state = DT_X_TRYING;
+	x->deadline = dt_now() + r->conf.request_timeout;
+	if (why) {
+		dt_route_x_fail(x, 400, "invalid_request", 0, "%s", why);
+		return;
+	}
+	wait = dt_route_limit_take(r, x->tenant, x->quota, &taken);
+	x->quota = taken;
+	if (wait > 0) {
+		r->stats.limited++;
+		r->tenant[x->tenant].n_refused++;
+		dt_route_x_fail(x, 429, "rate_limit_exceeded", (int)fmin(ceil(wait), 3600),
+				"the limit of tenant '%s' is reached", r->tenant[x->tenant].name);
+		return;
+	}
+	r->budget = fmin(r->budget + r->conf.retry_budget, BUDGET_MOST);
+	r->tenant[x->tenant].n_requests++;
+	name = dt_route_x_name(x);
+	if (name)
+		shadow(x, name);
+	if (r->nqueue > 0 && mark(x, dt_now()) != UNKNOWN) { /* nobody goes past those that wait */
+		enqueue(x);
+		dt_route_x_run_queue(r);
+	} else {
+		try_next(x, false);
+	}
+}
+
+/* ---- from the lines ---- */
+
+static void forget_line(struct dt_route_x *x, struct dt_route_line *l, double answer)
+{
+	struct dt_balance_choice c = l->choice;
+
+	x->line[x->line[1] == l] = NULL;
+	if (!x->line[0]) {
+		x->line[0] = x->line[1];
+		x->line[1] = NULL;
+	}
+	dt_balance_give(&x->r->balance, &c, answer);
+}
+
+/*
+ * Whether it may be tried again, taken out of the budget. A server that went away takes what it was doing
+ * with it: the first try after that is free, or a crash under load would use the budget up.
+ */
+static bool may_retry(struct dt_route_x *x, bool lost)
+{
+	struct dt_router *r = x->r;
+	bool free_try = lost && x->tries == 1;
+
+	if (x->first > 0 || x->tries > r->conf.retries || !x->client || dt_now() > x->deadline)
+		return false;
+	if (!free_try && r->budget < 1) {
+		r->stats.retries_denied++;
+		return false;
+	}
+	r->budget -= !free_try;
+	return true;
+}
+
+/* At once where another server is left, else after a pause. */
+static void retry(struct dt_route_x *x)
+{
+	struct dt_router *r = x->r;
+
+	if (x->line[0]) /* the other one of a hedge goes on */
+		return;
+	r->stats.retries++;
+	if (mark(x, dt_now()) == FOUND) {
+		try_next(x, false);
+		return;
+	}
+	x->backoff = x->backoff > 0 ? fmin(x->backoff * 1.5, 30) : r->conf.backoff;
+	x->state = DT_X_WAITING;
+	set_timer(x, x->backoff *
+			     (0.8 + 0.4 * (double)(dt_prefix_hash(r->next_id++, x->id, 8) >> 11) * 0x1p-53));
+}
+
+static bool is_retried(int status)
+{
+	return status == 408 || status == 429 || status == 500 || status == 502 || status == 503 ||
+	       status == 504;
+}
+
+bool dt_route_x_head(struct dt_route_x *x, struct dt_route_line *l, const struct dt_route_head *h)
+{
+	struct dt_route_server *s = l->server;
+	struct dt_route_text after = dt_route_header(h, "retry-after");
+
+	if (is_retried(h->status)) {
+		s->n_errors++;
+		if (h->status != 429 && h->status != 503)
+			dt_route_server_failed(s, false);
+		else if (after.n > 0 && after.n < 6)
+			s->avoid_until = dt_now() + fmin(fmax(strtod(after.s, NULL), 0), 60);
+		if (x->line[1] || may_retry(x, false)) {
+			forget_line(x, l, -1);
+			l->x = NULL;
+			retry(x);
+			return false;
+		}
+	}
+	if (x->line[1]) { /* the first of two that answers */
+		struct dt_route_line *other = x->line[x->line[0] == l];
+
+		forget_line(x, other, -1);
+		dt_route_line_close(other);
+	}
+	x->by = s;
+	dt_route_answer_begin(x, h);
+	return true;
+}
+
+void dt_route_x_content(struct dt_route_x *x, struct dt_route_line *l, const char *s, size_t n)
+{
+	if (x->first == 0 && (x->is_stream || !x->client)) {
+		x->first = dt_now();
+		dt_route_bars_add(&x->r->stats.ttft, x->first - x->begun);
+	}
+	dt_route_answer_add(x, s, n);
+	if (x->passing && x->first == 0)
+		x->first = dt_now();
+}
+
+void dt_route_x_done(struct dt_route_x *x, struct dt_route_line *l)
+{
+	struct dt_router *r = x->r;
+	double prompt, cached, answer;
+
+	dt_route_answer_usage(x, &prompt, &cached, &answer);
+	forget_line(x, l, answer);
+	if (x->status < 500)
+		dt_route_server_served(l->server);
+	if (x->first == 0) {
+		x->first = dt_now();
+		dt_route_bars_add(&r->stats.ttft, x->first - x->begun);
+	}
+	dt_route_answer_end(x);
+	over(x, x->status);
+}
+
+void dt_route_x_broken(struct dt_route_x *x, struct dt_route_line *l, const char *why, bool unreachable)
+{
+	struct dt_router *r = x->r;
+	struct dt_route_server *s = l->server;
+	bool stale = l->reused && !l->any, begun = x->first > 0 || x->passing;
+	int number = l->choice.server;
+
+	forget_line(x, l, -1);
+	dt_route_line_close(l);
+	if (!stale) {
+		s->n_errors++;
+		dt_route_server_failed(s, unreachable);
+	}
+	if (begun) {
+		r->stats.broken++;
+		x->status = 502;
+		dt_route_answer_break(x, why);
+		over(x, 502);
+	} else if (stale && x->client) { /* the server had closed an idle line: nothing is wrong with it */
+		x->tried[number / 64] &= ~((uint64_t)1 << number % 64);
+		x->tries--;
+		if (!x->line[0])
+			try_next(x, true);
+	} else if (x->line[0] || may_retry(x, true)) {
+		retry(x);
+	} else {
+		dt_route_x_fail(x, 502, "server_lost", 1, "the server was lost: %s", why);
+	}
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,234 @@
+/* A connection to a server: sends a request, reads the answer, and waits for the next one. */
+#include "base/progress.h"
+#include "route/priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_IDLE 256 /* lines a server */
+
+static void broken(struct dt_route_line *l, const char *why, bool unreachable)
+{
+	struct dt_route_x *x = l->x;
+
+	if (x)
+		dt_route_x_broken(x, l, why, unreachable);
+	else
+		dt_route_line_close(l);
+}
+
+/* The answer is whole: idle, or closed when it cannot be used again. */
+static void finish(struct dt_route_line *l)
+{
+	struct dt_route_server *s = l->server;
+	struct dt_route_x *x = l->x;
+
+	l->x = NULL;
+	if (!l->keep || dt_route_buf_size(&l->conn.in) > 0 || dt_route_buf_size(&l->conn.out) > 0 ||
+	    s->nidle >= MAX_IDLE || s->gone || s->r->draining) {
+		l->x = x;
+		dt_route_x_done(x, l);
+		dt_route_line_close(l);
+		return;
+	}
+	dt_route_conn_read(&l->conn, true);
+	l->since = dt_now();
+	l->in_body = false;
+	TAILQ_INSERT_HEAD(&s->idle, l, in_idle);
+	s->nidle++;
+	dt_route_x_done(x, l);
+}
+
+/* Returns false when the line is no longer this exchange's. */
+static bool content(struct dt_route_line *l, const char *s, size_t n)
+{
+	struct dt_route_x *x = l->x;
+
+	if (n > 0)
+		dt_route_x_content(x, l, s, n);
+	return l->x == x && l->conn.fd >= 0;
+}
+
+static void read_body(struct dt_route_line *l)
+{
+	struct dt_route_buf *in = &l->conn.in;
+
+	while (dt_route_buf_size(in) > 0 && !l->chunks.done) {
+		size_t n = dt_route_buf_size(in), body = n;
+		ssize_t used = (ssize_t)n;
+
+		if (l->framing == DT_ROUTE_CHUNKED)
+			used = dt_route_chunks_next(&l->chunks, dt_route_buf_data(in), n, &body);
+		else if (l->framing == DT_ROUTE_LENGTH && body > l->left)
+			used = (ssize_t)(body = (size_t)l->left);
+		if (used < 0) {
+			broken(l, "it sent what is no chunked body", false);
+			return;
+		}
+		if (!content(l, dt_route_buf_data(in) + (size_t)used - body, body))
+			return;
+		dt_route_buf_take(in, (size_t)used);
+		l->left -= l->framing == DT_ROUTE_LENGTH ? body : 0;
+		if (l->framing == DT_ROUTE_LENGTH && l->left == 0)
+			break;
+	}
+	if (l->chunks.done || l->framing == DT_ROUTE_NO_BODY ||
+	    (l->framing == DT_ROUTE_LENGTH && l->left == 0))
+		finish(l);
+}
+
+static void on_data(void *arg)
+{
+	struct dt_route_line *l = arg;
+	struct dt_route_buf *in = &l->conn.in;
+	struct dt_route_head h;
+	const char *why = NULL;
+
+	if (!l->x) { /* nobody asked */
+		dt_route_line_close(l);
+		return;
+	}
+	l->any = true;
+	while (!l->in_body) {
+		ssize_t n = dt_route_head_parse(dt_route_buf_data(in), dt_route_buf_size(in), true,
+						&l->scanned, &h, &why);
+
+		if (n == 0)
+			return;
+		if (n < 0) {
+			broken(l, n == -E2BIG ? "its headers are too large" : why, false);
+			return;
+		}
+		l->scanned = 0;
+		if (h.status >= 100 && h.status < 200) {
+			dt_route_buf_take(in, (size_t)n);
+			continue;
+		}
+		l->in_body = true;
+		l->framing = h.framing;
+		l->left = h.length;
+		l->chunks = (struct dt_route_chunks){0};
+		l->keep = h.keep_alive && h.framing != DT_ROUTE_TO_CLOSE;
+		if (!dt_route_x_head(l->x, l, &h)) {
+			dt_route_line_close(l);
+			return;
+		}
+		dt_route_buf_take(in, (size_t)n);
+	}
+	read_body(l);
+}
+
+static void on_ended(void *arg, int rc)
+{
+	struct dt_route_line *l = arg;
+
+	if (l->x && l->in_body && l->framing == DT_ROUTE_TO_CLOSE && rc == 0)
+		finish(l);
+	else
+		broken(l,
+		       l->conn.connecting ? strerror(-rc)
+		       : rc < 0		  ? strerror(-rc)
+					  : "it closed the connection",
+		       l->conn.connecting);
+}
+
+static void on_drained(void *arg)
+{
+}
+
+static const struct dt_route_conn_ops ops = {on_data, on_ended, on_drained};
+
+static struct dt_route_line *reuse(struct dt_route_server *s)
+{
+	struct dt_route_line *l = TAILQ_FIRST(&s->idle);
+
+	if (!l)
+		return NULL;
+	TAILQ_REMOVE(&s->idle, l, in_idle);
+	s->nidle--;
+	l->reused = true;
+	return l;
+}
+
+static struct dt_route_line *connect_to(struct dt_route_server *s)
+{
+	struct dt_route_line *l = calloc(1, sizeof(*l));
+
+	if (!l)
+		return NULL;
+	l->server = s;
+	if (dt_route_conn_connect(&l->conn, s->r->base, (struct sockaddr *)&s->conf.addr, s->conf.addrlen,
+				  &ops, l) < 0) {
+		free(l);
+		return NULL;
+	}
+	s->nlines++;
+	return l;
+}
+
+static void send_request(struct dt_route_line *l)
+{
+	struct dt_route_x *x = l->x;
+	const struct dt_route_buf *body = x->edit.n ? &x->edit : &x->body;
+	const char *key = l->server->conf.key;
+
+	dt_route_conn_put(&l->conn, "POST ", 5);
+	dt_route_conn_put(&l->conn, x->target, strlen(x->target));
+	dt_route_conn_printf(&l->conn, " HTTP/1.1\r\nHost: %s\r\nContent-Length: %zu\r\n",
+			     l->server->conf.host, dt_route_buf_size(body));
+	if (key)
+		dt_route_conn_printf(&l->conn, "Authorization: Bearer %s\r\n", key);
+	else if (x->authorization)
+		dt_route_conn_printf(&l->conn, "Authorization: %s\r\n", x->authorization);
+	dt_route_conn_put(&l->conn, x->head.s, x->head.n);
+	dt_route_conn_put(&l->conn, "\r\n", 2);
+	dt_route_conn_put(&l->conn, dt_route_buf_data(body), dt_route_buf_size(body));
+	dt_route_conn_flush(&l->conn);
+}
+
+struct dt_route_line *dt_route_line_open(struct dt_route_x *x, const struct dt_balance_choice *c, bool fresh)
+{
+	struct dt_route_server *s = x->r->server[c->server];
+	struct dt_route_line *l = fresh ? NULL : reuse(s);
+
+	if (!l)
+		l = connect_to(s);
+	if (!l)
+		return NULL;
+	l->x = x;
+	l->choice = *c;
+	l->any = l->in_body = false;
+	l->scanned = 0;
+	l->since = dt_now();
+	send_request(l);
+	return l;
+}
+
+void dt_route_line_close(struct dt_route_line *l)
+{
+	if (l->conn.fd < 0)
+		return;
+	if (!l->x && TAILQ_FIRST(&l->server->idle)) {
+		struct dt_route_line *i;
+
+		TAILQ_FOREACH (i, &l->server->idle, in_idle)
+			if (i == l) {
+				TAILQ_REMOVE(&l->server->idle, l, in_idle);
+				l->server->nidle--;
+				break;
+			}
+	}
+	l->x = NULL;
+	dt_route_conn_close(&l->conn);
+	l->server->nlines--;
+	dt_route_discard(l->server->r, &l->garbage);
+}
+
+void dt_route_line_pause(struct dt_route_x *x, bool on)
+{
+	for (int i = 0; i < 2; i++)
+		if (x->line[i])
+			dt_route_conn_read(&x->line[i]->conn, !on);
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,183 @@
+/* Routes that the router answers itself: health, metrics, models, and what is asked of it by hand. */
+#include "base/json.h"
+#include "base/progress.h"
+#include "route/priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void reply_json(struct dt_route_client *c, int status, json_t *v)
+{
+	char *text = v ? json_dumps(v, JSON_COMPACT) : NULL;
+
+	dt_route_reply(c, text ? status : 500, "application/json", text ? text : "", text ? strlen(text) : 0,
+		       "");
+	free(text);
+	json_decref(v);
+}
+
+static void health(struct dt_route_client *c)
+{
+	struct dt_router *r = c->r;
+	int up = 0;
+
+	for (int i = 0; i < r->balance.n; i++)
+		up += r->server[i] && r->server[i]->up && !r->server[i]->gone && !r->server[i]->drained;
+	reply_json(c, up > 0 && !r->draining ? 200 : 503,
+		   json_pack("{s:s,s:i}", "status",
+			     r->draining ? "draining"
+			     : up	 ? "ok"
+					 : "no server",
+			     "servers", up));
+}
+
+static void metrics(struct dt_route_client *c)
+{
+	struct dt_route_buf out = {0};
+
+	dt_route_metrics(c->r, &out);
+	dt_route_reply(c, 200, "text/plain; version=0.0.4", dt_route_buf_data(&out), dt_route_buf_size(&out),
+		       "");
+	dt_route_buf_release(&out);
+}
+
+/* Every name a client may use: those of the configuration, and the models of the servers. */
+static void models(struct dt_route_client *c)
+{
+	struct dt_router *r = c->r;
+	json_t *names = json_object(), *data = json_array(), *v;
+	const char *name;
+
+	for (int i = 0; i < r->conf.nnames; i++)
+		json_object_set_new(names, r->conf.name[i].name, json_true());
+	for (int i = 0; i < r->balance.n; i++) {
+		const struct dt_route_server *s = r->server[i];
+
+		for (int k = 0; s && !s->gone && k < s->conf.nmodels; k++)
+			json_object_set_new(names, s->conf.model[k], json_true());
+		for (int k = 0; s && !s->gone && s->conf.nmodels == 0 && k < s->nmodels; k++)
+			json_object_set_new(names, s->model[k], json_true());
+	}
+	json_object_foreach(names, name, v)
+		json_array_append_new(data, json_pack("{s:s,s:s,s:i,s:s}", "id", name, "object", "model",
+						      "created", 0, "owned_by", "dt-route"));
+	json_decref(names);
+	reply_json(c, 200, json_pack("{s:s,s:o}", "object", "list", "data", data));
+}
+
+static const char *circuit_name(const struct dt_route_server *s)
+{
+	return s->circuit == DT_CIRCUIT_CLOSED ? "closed"
+	       : s->circuit == DT_CIRCUIT_OPEN ? "open"
+					       : "half-open";
+}
+
+static void servers(struct dt_route_client *c)
+{
+	struct dt_router *r = c->r;
+	json_t *list = json_array();
+
+	for (int i = 0; i < r->balance.n; i++) {
+		const struct dt_route_server *s = r->server[i];
+		json_t *names = json_array();
+
+		for (int k = 0; s && k < (s->conf.nmodels ? s->conf.nmodels : s->nmodels); k++)
+			json_array_append_new(names,
+					      json_string(s->conf.nmodels ? s->conf.model[k] : s->model[k]));
+		if (s)
+			json_array_append_new(
+				list,
+				json_pack("{s:s,s:b,s:b,s:b,s:s,s:i,s:f,s:I,s:I,s:o}", "url", s->conf.url,
+					  "up", s->up, "drained", s->drained, "leaving", s->gone, "circuit",
+					  circuit_name(s), "running", r->balance.server[i].running,
+					  "work_tokens", r->balance.server[i].work, "requests",
+					  (json_int_t)s->n_requests, "errors", (json_int_t)s->n_errors,
+					  "models", json_incref(names)));
+		json_decref(names);
+	}
+	reply_json(c, 200, json_pack("{s:o,s:i}", "servers", list, "waiting", r->nqueue));
+}
+
+/* POST /route/drain?server=URL and /route/undrain?server=URL */
+static void drain(struct dt_route_client *c, const char *url, size_t n, bool on)
+{
+	struct dt_router *r = c->r;
+
+	for (int i = 0; i < r->balance.n; i++) {
+		struct dt_route_server *s = r->server[i];
+
+		if (!s || s->gone || strlen(s->conf.url) != n || memcmp(s->conf.url, url, n))
+			continue;
+		s->drained = on;
+		dt_log_msg(r->p.log, "%s is %s", s->conf.url,
+			   on ? "drained: it gets nothing new" : "back from its drain");
+		reply_json(c, 200,
+			   json_pack("{s:s,s:b,s:i}", "url", s->conf.url, "drained", on, "running",
+				     r->balance.server[i].running));
+		dt_route_x_run_queue(r);
+		return;
+	}
+	dt_route_reply_error(c, 404, "not_found", 0, "",
+			     "there is no such server; GET /route/servers has them");
+}
+
+bool dt_route_local_open(struct dt_route_text t)
+{
+	return dt_route_is(t, "/health");
+}
+
+static bool by_hand(struct dt_route_client *c, const struct dt_route_head *h, struct dt_route_text t,
+		    bool admin)
+{
+	static const struct {
+		const char *path;
+		bool on;
+	} ask[] = {{"/route/drain?server=", true}, {"/route/undrain?server=", false}};
+	bool post = dt_route_is(h->method, "POST");
+
+	if (t.n < 7 || memcmp(t.s, "/route/", 7))
+		return false;
+	if (!admin) {
+		dt_route_reply_error(c, 403, "not_allowed", 0, "", "this asks for a key with admin=yes");
+		return true;
+	}
+	for (int i = 0; i < 2; i++) {
+		size_t n = strlen(ask[i].path);
+
+		if (post && t.n > n && !memcmp(t.s, ask[i].path, n)) {
+			drain(c, t.s + n, t.n - n, ask[i].on);
+			return true;
+		}
+	}
+	if (!post && dt_route_is(t, "/route/servers"))
+		servers(c);
+	else
+		dt_route_reply_error(c, 404, "not_found", 0, "", "there is no such path here");
+	return true;
+}
+
+bool dt_route_local(struct dt_route_client *c, const struct dt_route_head *h, int tenant, bool admin)
+{
+	static const struct {
+		const char *path;
+		void (*answer)(struct dt_route_client *c);
+		bool admin;
+	} routes[] = {{"/health", health, false}, {"/metrics", metrics, true}, {"/v1/models", models, false}};
+	bool get = dt_route_is(h->method, "GET") || dt_route_is(h->method, "HEAD");
+
+	for (size_t i = 0; i < sizeof(routes) / sizeof(*routes); i++) {
+		if (!dt_route_is(h->target, routes[i].path))
+			continue;
+		if (!get)
+			dt_route_reply_error(c, 405, "method_not_allowed", 0, "Allow: GET, HEAD\r\n",
+					     "this path takes GET");
+		else if (routes[i].admin && !admin)
+			dt_route_reply_error(c, 403, "not_allowed", 0, "",
+					     "this asks for a key with admin=yes");
+		else
+			routes[i].answer(c);
+		return true;
+	}
+	return by_hand(c, h, h->target, admin);
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,254 @@
+/*
+ * The router's parts. A client (front.c) has one exchange at a time; an exchange (exchange.c) has a line to a
+ * server (line.c), or two while it hedges; a server (server.c) has idle lines. What is closed inside a
+ * callback is freed when the loop comes round (dt_route_discard).
+ */
+#ifndef DT_ROUTE_PRIV_H
+#define DT_ROUTE_PRIV_H
+
+#include "base/quota.h"
+#include "route/conn.h"
+#include "route/http1.h"
+#include "route/members.h"
+#include "route/router.h"
+
+#include <sys/queue.h>
+
+struct dt_route_garbage {
+	struct dt_route_garbage *next;
+};
+
+struct dt_route_bars { /* a histogram */
+	uint64_t n[24];
+	double sum;
+};
+
+struct dt_route_tenant {
+	char name[64];
+	struct dt_quota tokens, requests;
+	double weight, served; /* tokens over weight, for turns in the queue */
+	int priority, waiting;
+	uint64_t n_requests, n_refused, n_prompt, n_cached, n_answer;
+};
+
+/* ---- a server and its lines ---- */
+
+enum dt_route_circuit { DT_CIRCUIT_CLOSED, DT_CIRCUIT_OPEN, DT_CIRCUIT_HALF };
+
+struct dt_route_server {
+	struct dt_router *r;
+	int number;			  /* in the balance and the prefix index */
+	struct dt_route_server_conf conf; /* strings are our own */
+	bool gone;			  /* from the configuration: freed with its last line */
+	bool drained;			  /* by hand or by the configuration */
+	bool up, seen;
+	int bad, good; /* probes in a row */
+	struct dt_route_fetch *probe;
+	double next_probe, avoid_until;
+	uint64_t asks; /* of its models, one probe in eight */
+	char **model;
+	int nmodels; /* -1: not known yet */
+	enum dt_route_circuit circuit;
+	int failures, successes, trials;
+	double window_start, opened;
+	TAILQ_HEAD(dt_route_lines, dt_route_line) idle;
+	int nidle, nlines;
+	uint64_t n_requests, n_errors;
+};
+
+struct dt_route_line {
+	struct dt_route_garbage garbage;
+	struct dt_route_conn conn;
+	struct dt_route_server *server;
+	struct dt_route_x *x; /* NULL: idle */
+	TAILQ_ENTRY(dt_route_line) in_idle;
+	bool reused, any, in_body, keep, counted;
+	size_t scanned;
+	enum dt_route_framing framing;
+	uint64_t left;
+	struct dt_route_chunks chunks;
+	struct dt_balance_choice choice;
+	double since; /* idle, connecting, or waiting for the first byte */
+};
+
+/* server.c */
+struct dt_route_server *dt_route_server_new(struct dt_router *r, int number,
+					    struct dt_route_server_conf *conf);
+void dt_route_server_free(struct dt_route_server *s);
+bool dt_route_server_has(const struct dt_route_server *s, const char *model);
+bool dt_route_server_takes(struct dt_route_server *s, double now); /* new requests */
+void dt_route_server_failed(struct dt_route_server *s, bool unreachable);
+void dt_route_server_served(struct dt_route_server *s);
+void dt_route_server_tick(struct dt_route_server *s, double now); /* probes, idle lines */
+void dt_route_server_leave(struct dt_route_server *s);		  /* no longer configured */
+
+/* fetch.c: a GET of our own. status 0: it failed. */
+typedef void dt_route_fetched(void *arg, int status, const char *body, size_t n);
+struct dt_route_fetch *dt_route_fetch(struct dt_router *r, const struct dt_route_server_conf *to,
+				      const char *path, double timeout, dt_route_fetched *done, void *arg);
+void dt_route_fetch_cancel(struct dt_route_fetch *f);
+
+/* ---- one request ---- */
+
+enum dt_route_state { DT_X_READING, DT_X_QUEUED, DT_X_TRYING, DT_X_WAITING, DT_X_OVER };
+
+struct dt_route_x {
+	struct dt_route_garbage garbage;
+	struct dt_router *r;
+	struct dt_route_client *client; /* NULL: a shadow copy */
+	enum dt_route_state state;
+	TAILQ_ENTRY(dt_route_x) in_list; /* all, or the queue */
+	TAILQ_ENTRY(dt_route_x) in_all;
+	char id[132];
+	char *target;		       /* path */
+	struct dt_route_buf head;      /* headers that are passed on */
+	char *authorization;	       /* the client's, passed on where we ask for no key */
+	struct dt_route_buf body;      /* as the client sent it */
+	struct dt_route_buf edit;      /* as it is sent, where that differs */
+	char *asked, *model;	       /* names: the client's and the server's; NULL: the body has none */
+	bool stream, counts, stripped; /* usage is asked for by us and taken out */
+	int tenant;
+	double quota; /* tokens charged beforehand */
+	uint64_t session;
+	uint64_t *hash;
+	int nhash;
+	struct dt_route_line *line[2];
+	uint64_t tried[DT_PREFIX_SERVERS / 64];
+	int tries;
+	double backoff;
+	struct event timer; /* backoff, hedge */
+	bool timer_set;
+	double begun, chosen, first, deadline, queued; /* moments; first 0: no byte yet */
+	/* the answer */
+	int status;
+	struct dt_route_buf answer_head, held, event;
+	bool passing, chunked, is_stream, has_length, cut;
+	uint64_t length, passed;
+	char tail[4096];
+	size_t ntail;
+	uint64_t events;
+	int matched;
+	struct dt_route_server *by; /* who answers */
+};
+TAILQ_HEAD(dt_route_xs, dt_route_x);
+
+/* exchange.c */
+struct dt_route_x *dt_route_x_new(struct dt_router *r, struct dt_route_client *c,
+				  const struct dt_route_head *h, int tenant);
+void dt_route_x_start(struct dt_route_x *x);  /* its body is whole */
+void dt_route_x_cancel(struct dt_route_x *x); /* the client is gone */
+void dt_route_x_run_queue(struct dt_router *r);
+void dt_route_x_fail(struct dt_route_x *x, int status, const char *code, int retry_after, const char *fmt,
+		     ...) __attribute__((format(printf, 5, 6)));
+void dt_route_x_free(struct dt_route_x *x);
+/* From its line: the head of an answer (false: the line is to be closed), content, the end, a failure. */
+bool dt_route_x_head(struct dt_route_x *x, struct dt_route_line *l, const struct dt_route_head *h);
+void dt_route_x_content(struct dt_route_x *x, struct dt_route_line *l, const char *s, size_t n);
+void dt_route_x_done(struct dt_route_x *x, struct dt_route_line *l);
+void dt_route_x_broken(struct dt_route_x *x, struct dt_route_line *l, const char *why, bool unreachable);
+
+/* request.c: what a body asks for. NULL, or what is wrong. */
+const char *dt_route_x_read(struct dt_route_x *x);
+const struct dt_route_name *dt_route_x_name(struct dt_route_x *x);
+
+/* answer.c */
+void dt_route_answer_begin(struct dt_route_x *x, const struct dt_route_head *h);
+void dt_route_answer_add(struct dt_route_x *x, const char *s, size_t n);
+void dt_route_answer_end(struct dt_route_x *x);
+void dt_route_answer_break(struct dt_route_x *x, const char *why); /* after the first byte */
+void dt_route_answer_usage(const struct dt_route_x *x, double *prompt, double *cached,
+			   double *answer); /* < 0: unknown */
+
+/* line.c */
+struct dt_route_line *dt_route_line_open(struct dt_route_x *x, const struct dt_balance_choice *c, bool fresh);
+void dt_route_line_close(struct dt_route_line *l);
+void dt_route_line_pause(struct dt_route_x *x, bool on);
+
+/* ---- a client ---- */
+
+struct dt_route_client {
+	struct dt_route_garbage garbage;
+	struct dt_router *r;
+	struct dt_route_conn conn;
+	TAILQ_ENTRY(dt_route_client) in_list;
+	struct dt_route_x *x;
+	size_t scanned;
+	enum dt_route_framing framing;
+	uint64_t left;
+	struct dt_route_chunks chunks;
+	bool keep, reading_body, closing, http10, busy, is_head;
+	double deadline; /* to send what is awaited; 0: none */
+	double stalled;	 /* since when it does not read; 0: it does */
+};
+
+/* front.c */
+int dt_route_listen(struct dt_router *r, const char *host, int port, struct dt_err *err);
+void dt_route_accept(evutil_socket_t fd, short what, void *arg);
+void dt_route_client_close(struct dt_route_client *c);
+void dt_route_client_tick(struct dt_route_client *c, double now);
+/* The answer is whole: the next request, or the end. */
+void dt_route_client_next(struct dt_route_client *c);
+void dt_route_reply(struct dt_route_client *c, int status, const char *type, const char *body, size_t n,
+		    const char *headers);
+void dt_route_reply_error(struct dt_route_client *c, int status, const char *code, int retry_after,
+			  const char *headers, const char *msg);
+const char *dt_route_reason(int status);
+
+/* local.c: routes that the router answers itself; false: this is none of them. */
+bool dt_route_local(struct dt_route_client *c, const struct dt_route_head *h, int tenant, bool admin);
+bool dt_route_local_open(struct dt_route_text target); /* asks for no key */
+/* limits.c */
+int dt_route_tenants_make(struct dt_router *r, const struct dt_keyfile *keys, struct dt_err *err);
+/* Seconds to wait, 0: it may go. headers: x-ratelimit-*. */
+double dt_route_limit_take(struct dt_router *r, int tenant, double tokens, double *ret_taken);
+int dt_route_limit_headers(const struct dt_router *r, int tenant, char *buf, size_t n);
+/* books.c */
+void dt_route_books_open(struct dt_router *r);
+void dt_route_books_add(struct dt_route_x *x, int status);
+/* metrics.c */
+void dt_route_bars_add(struct dt_route_bars *b, double v);
+void dt_route_metrics(struct dt_router *r, struct dt_route_buf *out);
+/* handover.c */
+int dt_route_passed_socket(void);
+void dt_route_hand_over(struct dt_router *r);
+void dt_route_take_over(void);
+
+struct dt_router {
+	struct dt_route_params p;
+	struct dt_route_conf conf;
+	struct event_base *base;
+	struct event listener, tick, reaper, signals[4];
+	int fd;
+	char url[300];
+	bool loopback, draining, taken_over;
+	double drain_since;
+	int nsignals;
+	pid_t heir;
+	struct dt_prefix *prefix;
+	struct dt_balance balance;
+	struct dt_prefix_chain chain; /* while a prompt is hashed */
+	struct dt_route_server *server[DT_PREFIX_SERVERS];
+	TAILQ_HEAD(, dt_route_client) clients;
+	int nclients;
+	struct dt_route_xs all, queue;
+	int nqueue, nall;
+	struct dt_route_tenant *tenant; /* [ntenants], the last for requests without a key */
+	int ntenants;
+	double budget;	/* of retries */
+	int64_t memory; /* bytes held of bodies and answers */
+	struct dt_route_garbage *garbage;
+	uint64_t next_id, id_salt;
+	FILE *books;
+	bool books_failed;
+	struct dt_route_stats {
+		uint64_t status[600], errors, retries, retries_denied, limited, cancelled, broken, shadows,
+			hedges, queued, books_errors, reloads, held;
+		double prompt, cached, answer;
+		struct dt_route_bars ttft, total, wait;
+	} stats;
+};
+
+void dt_route_discard(struct dt_router *r, struct dt_route_garbage *g);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,197 @@
+/*
+ * What a request asks for: its model, its session, the beginning of its prompt, whether usage must be
+ * asked for.
+ */
+#include "base/json.h"
+#include "route/priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MODEL, STREAM, STREAM_OPTIONS, MAX_TOKENS, MAX_COMPLETION, TOOLS, SYSTEM, MESSAGES, PROMPT, INPUT, N };
+
+static json_t *small(struct dt_route_text t)
+{
+	return t.s && t.n < 4096 ? json_loadb(t.s, t.n, JSON_DECODE_ANY, NULL) : NULL;
+}
+
+static void hash_prompt(struct dt_route_x *x, const struct dt_route_member *m)
+{
+	static const int parts[] = {TOOLS, SYSTEM, MESSAGES, PROMPT, INPUT};
+	struct dt_prefix_chain *c = &x->r->chain;
+	uint64_t salt = x->model ? dt_prefix_hash(1, x->model, strlen(x->model)) : 1;
+
+	/* servers that share caches between tenants know no tenants here: all come with one key */
+	dt_prefix_begin(c, dt_prefix_hash(salt, x->target, strlen(x->target)));
+	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
+		if (m[parts[i]].value.s)
+			dt_prefix_add(c, m[parts[i]].value.s, m[parts[i]].value.n);
+	if (c->n == 0)
+		return;
+	x->hash = malloc((size_t)c->n * sizeof(*x->hash));
+	if (x->hash)
+		memcpy(x->hash, c->hash, (size_t)c->n * sizeof(*x->hash));
+	x->nhash = x->hash ? c->n : 0;
+}
+
+/*
+ * Which of a name's models: by the session, else the key, where there is one, so that an experiment is
+ * sticky.
+ */
+static const char *choose_model(struct dt_route_x *x, const struct dt_route_name *n)
+{
+	double sum = 0, at;
+	uint64_t key = x->session;
+
+	if (!key && x->tenant + 1 < x->r->ntenants) {
+		const char *name = x->r->tenant[x->tenant].name;
+
+		key = dt_prefix_hash(3, name, strlen(name));
+	}
+	key = key ? dt_prefix_hash(key, n->name, strlen(n->name))
+		  : dt_prefix_hash(x->r->id_salt, x->id, strlen(x->id));
+	for (int i = 0; i < n->nto; i++)
+		sum += n->to[i].weight;
+	at = (double)(dt_prefix_hash(key, "", 0) >> 11) * 0x1p-53 * sum;
+	for (int i = 0; i < n->nto; i++) {
+		if (at < n->to[i].weight)
+			return n->to[i].model;
+		at -= n->to[i].weight;
+	}
+	return n->to[n->nto - 1].model;
+}
+
+const struct dt_route_name *dt_route_x_name(struct dt_route_x *x)
+{
+	const struct dt_route_conf *c = &x->r->conf;
+
+	for (int i = 0; x->asked && i < c->nnames; i++)
+		if (!strcmp(c->name[i].name, x->asked))
+			return &c->name[i];
+	return NULL;
+}
+
+/* The body with other bytes in place of a member's value, or with a member in front where it has none. */
+static int splice(struct dt_route_x *x, const struct dt_route_member *m, const char *with)
+{
+	struct dt_route_buf *to = &x->edit, from = to->n ? *to : x->body;
+	const char *s = dt_route_buf_data(&from);
+	size_t size = dt_route_buf_size(&from), at, skip;
+	struct dt_route_buf made = {0};
+	struct dt_route_member look = {.name = m->name};
+	int rc;
+
+	if (dt_route_members(s, size, &look, 1))
+		return -1;
+	at = look.value.s ? (size_t)(look.value.s - s) : (size_t)((const char *)memchr(s, '{', size) - s) + 1;
+	skip = look.value.s ? look.value.n : 0;
+	rc = dt_route_buf_add(&made, s, at);
+	if (!look.value.s) {
+		rc |= dt_route_buf_add(&made, "\"", 1) | dt_route_buf_add(&made, m->name, strlen(m->name));
+		rc |= dt_route_buf_add(&made, "\":", 2);
+	}
+	rc |= dt_route_buf_add(&made, with, strlen(with));
+	if (!look.value.s)
+		rc |= dt_route_buf_add(&made, ",", 1);
+	rc |= dt_route_buf_add(&made, s + at + skip, size - at - skip);
+	dt_route_buf_release(to);
+	*to = made;
+	return rc;
+}
+
+static int set_model(struct dt_route_x *x, const struct dt_route_member *m)
+{
+	json_t *v = json_string(x->model);
+	char *text = v ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
+	int rc = text ? splice(x, m, text) : -1;
+
+	free(text);
+	json_decref(v);
+	return rc;
+}
+
+/* said: by the body. A shadow copy has been given its model. */
+static const char *name_model(struct dt_route_x *x, const char *said, const struct dt_route_member *m)
+{
+	const struct dt_route_name *name;
+
+	if (!x->model) {
+		x->asked = strdup(said);
+		name = dt_route_x_name(x);
+		x->model = x->asked ? strdup(name ? choose_model(x, name) : x->asked) : NULL;
+	}
+	if (!x->model || !x->asked || (strcmp(x->model, said) && set_model(x, m) < 0))
+		return "out of memory";
+	return NULL;
+}
+
+/* Accounts and limits need the usage at the end of a stream; where the client did not ask for it, we do. */
+static int ask_usage(struct dt_route_x *x, const struct dt_route_member *m)
+{
+	json_t *o = small(m->value);
+	char *text;
+	int rc = 0;
+
+	if (m->value.s && !json_is_object(o)) {
+		json_decref(o); /* the server will refuse it, or knows better */
+		return 0;
+	}
+	if (!json_is_true(json_object_get(o, "include_usage"))) {
+		o = o ? o : json_object();
+		json_object_set_new(o, "include_usage", json_true());
+		text = json_dumps(o, JSON_COMPACT);
+		rc = text ? splice(x, m, text) : -1;
+		free(text);
+		x->stripped = true;
+	}
+	json_decref(o);
+	return rc;
+}
+
+static double estimate(const struct dt_route_x *x, const struct dt_route_member *m)
+{
+	double tokens = (double)dt_route_buf_size(&x->body) / 4, answer = -1;
+
+	for (int i = MAX_TOKENS; i <= MAX_COMPLETION; i++) {
+		json_t *v = small(m[i].value);
+
+		if (json_is_integer(v))
+			answer = (double)json_integer_value(v);
+		json_decref(v);
+	}
+	return tokens + (answer >= 0 && answer < 1e7 ? answer : x->r->balance.answer);
+}
+
+const char *dt_route_x_read(struct dt_route_x *x)
+{
+	struct dt_route_member m[N] = {
+		{"model"}, {"stream"}, {"stream_options"}, {"max_tokens"}, {"max_completion_tokens"},
+		{"tools"}, {"system"}, {"messages"},	   {"prompt"},	   {"input"}};
+	const char *why = dt_route_members(dt_route_buf_data(&x->body), dt_route_buf_size(&x->body), m, N);
+	json_t *v;
+	bool openai =
+		!strncmp(x->target, "/v1/completions", 15) || !strncmp(x->target, "/v1/chat/completions", 20);
+
+	if (why)
+		return why;
+	if (m[MODEL].value.s) {
+		v = small(m[MODEL].value);
+		if (!json_is_string(v)) {
+			json_decref(v);
+			return "'model' is not a name";
+		}
+		why = name_model(x, json_string_value(v), &m[MODEL]);
+		json_decref(v);
+		if (why)
+			return why;
+	}
+	hash_prompt(x, m);
+	x->quota = estimate(x, m);
+	v = small(m[STREAM].value);
+	x->stream = json_is_true(v);
+	json_decref(v);
+	if (x->stream && openai && x->counts && ask_usage(x, &m[STREAM_OPTIONS]) < 0)
+		return "out of memory";
+	return NULL;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,339 @@
+#include "route/router.h"
+
+#include "base/progress.h"
+#include "route/priv.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define TICK 0.05 /* seconds */
+#define DRAIN_GRACE                                                                                          \
+	3. /* seconds a draining router answers on connections that are idle, before it closes them */
+
+/* ---- what is freed when the loop comes round ---- */
+
+void dt_route_discard(struct dt_router *r, struct dt_route_garbage *g)
+{
+	g->next = r->garbage;
+	if (!r->garbage)
+		event_active(&r->reaper, EV_TIMEOUT, 0);
+	r->garbage = g;
+}
+
+static void reap(evutil_socket_t fd, short what, void *arg)
+{
+	struct dt_router *r = arg;
+
+	while (r->garbage) {
+		struct dt_route_garbage *g = r->garbage;
+
+		r->garbage = g->next;
+		free(g); /* the first member of what it is */
+	}
+}
+
+/* ---- the clock ---- */
+
+static void tick_exchange(struct dt_route_x *x, double now)
+{
+	const struct dt_route_conf *c = &x->r->conf;
+
+	if (x->state == DT_X_READING)
+		return;
+	if (x->state == DT_X_QUEUED && now - x->queued > c->queue_timeout) {
+		dt_route_x_fail(x, 503, "overloaded", 1, "no server had room within %g s", c->queue_timeout);
+		return;
+	}
+	for (int i = 0; i < 2; i++) {
+		struct dt_route_line *l = x->line[i];
+
+		if (!l)
+			continue;
+		if (l->conn.connecting && now - l->since > c->connect_timeout) {
+			dt_route_x_broken(x, l, "it does not answer", true);
+			return;
+		}
+		if (!l->any && now - l->since > c->first_byte_timeout) {
+			dt_route_x_broken(x, l, "nothing came within first_byte_timeout_s", false);
+			return;
+		}
+		if (now > x->deadline) {
+			dt_route_x_broken(x, l, "it took longer than request_timeout_s", false);
+			return;
+		}
+	}
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *arg)
+{
+	struct dt_router *r = arg;
+	struct dt_route_client *c, *next;
+	struct dt_route_x *x, *after;
+	double now = dt_now();
+	bool known = true;
+
+	for (x = TAILQ_FIRST(&r->all); x; x = after) {
+		after = TAILQ_NEXT(x, in_all);
+		tick_exchange(x, now);
+	}
+	for (c = TAILQ_FIRST(&r->clients); c; c = next) {
+		next = TAILQ_NEXT(c, in_list);
+		if (r->draining && !c->x && !c->reading_body && c->scanned == 0 &&
+		    now - r->drain_since > DRAIN_GRACE)
+			dt_route_client_close(c);
+		else
+			dt_route_client_tick(c, now);
+	}
+	for (int i = 0; i < r->balance.n; i++) {
+		struct dt_route_server *s = r->server[i];
+
+		if (!s)
+			continue;
+		dt_route_server_tick(s, now);
+		known &= s->seen || s->gone;
+		if (s->gone && s->nlines == 0) {
+			dt_route_server_free(s);
+			r->server[i] = NULL;
+			if (r->prefix)
+				dt_prefix_forget(r->prefix, i);
+		}
+	}
+	if (r->nqueue > 0)
+		dt_route_x_run_queue(r);
+	if (r->books && fflush(r->books) == EOF && !r->books_failed) {
+		r->books_failed = true;
+		dt_log_msg(r->p.log, "'%s' cannot be written", r->conf.books);
+	}
+	if (known && !r->taken_over) {
+		r->taken_over = true;
+		dt_route_take_over();
+	}
+	if (r->heir > 0 && waitpid(r->heir, NULL, WNOHANG) == r->heir) {
+		dt_log_msg(r->p.log, "the successor ended; going on");
+		r->heir = 0;
+	}
+	if (r->draining && r->nall == 0 && (r->nclients == 0 || now - r->drain_since > 2 * DRAIN_GRACE))
+		event_base_loopbreak(r->base);
+}
+
+/* ---- configuration ---- */
+
+static int server_of(const struct dt_router *r, const char *url)
+{
+	for (int i = 0; i < r->balance.n; i++)
+		if (r->server[i] && !r->server[i]->gone && !strcmp(r->server[i]->conf.url, url))
+			return i;
+	return -1;
+}
+
+/* A server that stays keeps its health, its lines and its number; its numbers are taken from the new text. */
+static int take_server(struct dt_router *r, struct dt_route_server_conf *c, struct dt_err *err)
+{
+	int at = server_of(r, c->url), old = at;
+
+	for (int i = 0; i < DT_PREFIX_SERVERS && at < 0; i++)
+		if (!r->server[i])
+			at = i;
+	if (at < 0)
+		return dt_err_set(err, -EBUSY, "servers that leave still hold all places");
+	if (old >= 0) {
+		struct dt_route_server *s = r->server[old], *made;
+		struct dt_balance_server had = r->balance.server[old];
+
+		made = dt_route_server_new(r, old, c);
+		if (!made)
+			return dt_err_sys(err, -ENOMEM, "cannot take the configuration");
+		r->balance.server[old] = had;
+		r->balance.server[old].weight = c->weight;
+		if (s->conf.drained != c->drained)
+			s->drained = c->drained;
+		/* the texts change places: the old ones go with the new server */
+		struct dt_route_server_conf text = s->conf;
+
+		s->conf = made->conf;
+		made->conf = text;
+		dt_route_server_free(made);
+		return 0;
+	}
+	r->server[at] = dt_route_server_new(r, at, c);
+	if (!r->server[at])
+		return dt_err_sys(err, -ENOMEM, "cannot take the configuration");
+	if (at >= r->balance.n)
+		r->balance.n = at + 1;
+	return 0;
+}
+
+static int apply(struct dt_router *r, struct dt_route_conf *c, struct dt_err *err)
+{
+	bool index = c->policy == DT_BALANCE_CACHE;
+
+	if (index && !r->prefix) {
+		r->prefix = dt_prefix_new((uint32_t)c->index_blocks, c->index_age);
+		if (!r->prefix)
+			return dt_err_sys(err, -ENOMEM, "cannot make the prefix index");
+	}
+	if (dt_route_tenants_make(r, &c->keys, err) < 0)
+		return -ENOMEM;
+	for (int i = 0; i < r->balance.n; i++) {
+		bool stays = false;
+
+		for (int k = 0; k < c->nservers && r->server[i]; k++)
+			stays |= !strcmp(c->server[k].url, r->server[i]->conf.url);
+		if (r->server[i] && !stays)
+			dt_route_server_leave(r->server[i]);
+	}
+	for (int i = 0; i < c->nservers; i++)
+		if (take_server(r, &c->server[i], err) < 0)
+			return -EINVAL;
+	r->balance.policy = c->policy;
+	r->balance.prefix = index ? r->prefix : NULL;
+	dt_route_conf_release(&r->conf);
+	r->conf = *c;
+	dt_route_books_open(r);
+	return 0;
+}
+
+static void reload(struct dt_router *r)
+{
+	struct dt_route_conf c;
+	struct dt_err err;
+
+	if (dt_route_conf_read(&c, &r->p.args, &err) < 0) {
+		dt_log_err(r->p.log, &err);
+		dt_log_msg(r->p.log, "the configuration stays as it was");
+		return;
+	}
+	if (apply(r, &c, &err) < 0) {
+		dt_log_err(r->p.log, &err);
+		return;
+	}
+	r->stats.reloads++;
+	dt_log_msg(r->p.log, "the configuration was read again: %d server%s", r->conf.nservers,
+		   r->conf.nservers == 1 ? "" : "s");
+	dt_route_x_run_queue(r);
+}
+
+/* ---- signals, life ---- */
+
+static void on_signal(evutil_socket_t sig, short what, void *arg)
+{
+	struct dt_router *r = arg;
+
+	if (sig == SIGHUP) {
+		reload(r);
+	} else if (sig == SIGUSR2) {
+		dt_route_hand_over(r);
+	} else if (r->draining) {
+		r->nsignals++;
+		event_base_loopbreak(r->base);
+	} else {
+		dt_log_msg(r->p.log, "%s: no new connections; waiting for %d request%s", strsignal((int)sig),
+			   r->nall, r->nall == 1 ? "" : "s");
+		r->draining = true;
+		r->drain_since = dt_now();
+		event_del(&r->listener);
+		close(r->fd);
+		r->fd = -1;
+	}
+}
+
+static void add_events(struct dt_router *r)
+{
+	static const int signals[4] = {SIGTERM, SIGINT, SIGHUP, SIGUSR2};
+	const struct timeval t = {.tv_usec = (suseconds_t)(TICK * 1e6)};
+
+	for (int i = 0; i < 4; i++) {
+		evsignal_assign(&r->signals[i], r->base, signals[i], on_signal, r);
+		evsignal_add(&r->signals[i], NULL);
+	}
+	event_assign(&r->tick, r->base, -1, EV_PERSIST, on_tick, r);
+	event_add(&r->tick, &t);
+	event_assign(&r->listener, r->base, r->fd, EV_READ | EV_PERSIST, dt_route_accept, r);
+	event_add(&r->listener, NULL);
+	event_active(&r->tick, EV_TIMEOUT, 0);
+}
+
+int dt_route_open(struct dt_router **ret, const struct dt_route_params *p, struct dt_err *err)
+{
+	struct dt_router *r = calloc(1, sizeof(*r));
+	struct dt_route_conf c;
+	int rc;
+
+	if (!r)
+		return dt_err_sys(err, -ENOMEM, "cannot start the router");
+	r->p = *p;
+	r->fd = -1;
+	r->budget = 10;
+	TAILQ_INIT(&r->clients);
+	TAILQ_INIT(&r->all);
+	TAILQ_INIT(&r->queue);
+	if (getrandom(&r->id_salt, sizeof(r->id_salt), 0) < 0)
+		r->id_salt = (uint64_t)(dt_now() * 1e9);
+	r->base = event_base_new();
+	if (!r->base) {
+		free(r);
+		return dt_err_set(err, -EIO, "cannot make an event loop");
+	}
+	event_assign(&r->reaper, r->base, -1, 0, reap, r);
+	dt_balance_init(&r->balance, DT_BALANCE_CACHE, NULL, r->id_salt);
+	rc = dt_route_conf_read(&c, &p->args, err);
+	if (rc == 0 && (rc = apply(r, &c, err)) < 0)
+		dt_route_conf_release(&c);
+	if (rc == 0 && r->books_failed)
+		rc = dt_err_set(err, -EIO, "the books cannot be kept");
+	if (rc == 0)
+		rc = dt_route_listen(r, p->host, p->port, err);
+	if (rc < 0) {
+		dt_route_close(r);
+		return rc;
+	}
+	signal(SIGPIPE, SIG_IGN);
+	add_events(r);
+	*ret = r;
+	return 0;
+}
+
+const char *dt_route_url(const struct dt_router *r)
+{
+	return r->url;
+}
+
+int dt_route_run(struct dt_router *r, struct dt_err *err)
+{
+	if (event_base_dispatch(r->base) < 0)
+		return dt_err_set(err, -EIO, "the event loop failed");
+	if (r->nsignals > 0)
+		return dt_err_set(err, -EINTR, "a second signal: ended with %d requests unfinished", r->nall);
+	return 0;
+}
+
+void dt_route_close(struct dt_router *r)
+{
+	struct dt_route_client *c;
+	struct dt_route_x *x;
+
+	while ((c = TAILQ_FIRST(&r->clients)))
+		dt_route_client_close(c);
+	while ((x = TAILQ_FIRST(&r->all)))
+		dt_route_x_free(x);
+	for (int i = 0; i < DT_PREFIX_SERVERS; i++)
+		if (r->server[i])
+			dt_route_server_free(r->server[i]);
+	reap(-1, 0, r);
+	if (r->fd >= 0)
+		close(r->fd);
+	if (r->books)
+		fclose(r->books);
+	dt_prefix_free(r->prefix);
+	dt_route_conf_release(&r->conf);
+	free(r->tenant);
+	event_base_free(r->base);
+	free(r);
+}
+/* SPDX-License-Identifier: Apache-2.0 */

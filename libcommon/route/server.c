@@ -1,0 +1,275 @@
+/*
+ * A server's health: probes of /health, what its requests tell (a refused connection takes it out at once),
+ * a circuit breaker for one that answers badly, and the models it has.
+ */
+#include "base/json.h"
+#include "base/progress.h"
+#include "route/priv.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define IDLE	     30. /* seconds after which an idle line is closed: before a server does */
+#define RETRY_PROBE  0.2 /* seconds between probes of a server that has just gone, growing to the interval */
+#define MODELS_EVERY 8	 /* probes */
+
+static int copy_conf(struct dt_route_server_conf *to, struct dt_route_server_conf *from)
+{
+	*to = *from;
+	to->url = strdup(from->url);
+	to->key = from->key ? strdup(from->key) : NULL;
+	to->model = from->nmodels ? calloc((size_t)from->nmodels, sizeof(*to->model)) : NULL;
+	for (int i = 0; to->model && i < from->nmodels; i++)
+		to->model[i] = strdup(from->model[i]);
+	return to->url && (!from->nmodels || to->model) ? 0 : -1;
+}
+
+static void free_conf(struct dt_route_server_conf *c)
+{
+	for (int i = 0; c->model && i < c->nmodels; i++)
+		free((char *)c->model[i]);
+	free(c->model);
+	free((char *)c->key);
+	free(c->url);
+}
+
+static void free_models(struct dt_route_server *s)
+{
+	for (int i = 0; i < s->nmodels; i++)
+		free(s->model[i]);
+	free(s->model);
+	s->model = NULL;
+	s->nmodels = -1;
+}
+
+struct dt_route_server *dt_route_server_new(struct dt_router *r, int number,
+					    struct dt_route_server_conf *conf)
+{
+	struct dt_route_server *s = calloc(1, sizeof(*s));
+	struct dt_balance_server *b = &r->balance.server[number];
+
+	if (!s || copy_conf(&s->conf, conf) < 0) {
+		if (s)
+			free_conf(&s->conf);
+		free(s);
+		return NULL;
+	}
+	s->r = r;
+	s->number = number;
+	s->nmodels = -1;
+	s->drained = conf->drained;
+	TAILQ_INIT(&s->idle);
+	*b = (struct dt_balance_server){.name = dt_prefix_hash(7, s->conf.url, strlen(s->conf.url)),
+					.weight = conf->weight};
+	return s;
+}
+
+void dt_route_server_free(struct dt_route_server *s)
+{
+	struct dt_route_line *l;
+
+	if (s->probe)
+		dt_route_fetch_cancel(s->probe);
+	while ((l = TAILQ_FIRST(&s->idle)))
+		dt_route_line_close(l);
+	free_models(s);
+	free_conf(&s->conf);
+	free(s);
+}
+
+bool dt_route_server_has(const struct dt_route_server *s, const char *model)
+{
+	for (int i = 0; i < s->conf.nmodels; i++)
+		if (!strcmp(s->conf.model[i], model))
+			return true;
+	for (int i = 0; i < s->nmodels && s->conf.nmodels == 0; i++)
+		if (!strcmp(s->model[i], model))
+			return true;
+	return false;
+}
+
+/* ---- up or down ---- */
+
+static void go_down(struct dt_route_server *s, const char *why)
+{
+	struct dt_route_line *l;
+
+	if (!s->up)
+		return;
+	s->up = false;
+	s->good = 0;
+	dt_log_msg(s->r->p.log, "%s is out: %s", s->conf.url, why);
+	while ((l = TAILQ_FIRST(&s->idle)))
+		dt_route_line_close(l);
+	if (s->r->prefix) /* whoever comes back there has an empty cache */
+		dt_prefix_forget(s->r->prefix, s->number);
+	s->next_probe = dt_now() + RETRY_PROBE;
+}
+
+static void go_up(struct dt_route_server *s)
+{
+	if (s->up)
+		return;
+	dt_log_msg(s->r->p.log, "%s is in", s->conf.url);
+	s->up = true;
+	s->bad = 0;
+	s->avoid_until = 0;
+	s->circuit = DT_CIRCUIT_CLOSED;
+	s->failures = s->trials = 0;
+	dt_route_x_run_queue(s->r);
+}
+
+/* ---- the circuit ---- */
+
+static void open_circuit(struct dt_route_server *s, double now)
+{
+	s->circuit = DT_CIRCUIT_OPEN;
+	s->opened = now;
+	s->trials = s->successes = 0;
+	dt_log_msg(s->r->p.log, "%s is left alone for %g s: %d failures", s->conf.url,
+		   s->r->conf.circuit_open, s->failures);
+}
+
+void dt_route_server_failed(struct dt_route_server *s, bool unreachable)
+{
+	const struct dt_route_conf *c = &s->r->conf;
+	double now = dt_now();
+
+	if (unreachable) {
+		go_down(s, "it cannot be reached");
+		return;
+	}
+	s->next_probe = fmin(s->next_probe, now); /* a lost line may be a lost server */
+	if (s->circuit == DT_CIRCUIT_HALF) {
+		open_circuit(s, now);
+		return;
+	}
+	if (now - s->window_start > c->circuit_window) {
+		s->window_start = now;
+		s->failures = 0;
+	}
+	if (++s->failures >= c->circuit_failures && s->circuit == DT_CIRCUIT_CLOSED)
+		open_circuit(s, now);
+}
+
+void dt_route_server_served(struct dt_route_server *s)
+{
+	if (s->circuit != DT_CIRCUIT_HALF)
+		return;
+	s->trials = 0;
+	if (++s->successes >= s->r->conf.circuit_successes) {
+		s->circuit = DT_CIRCUIT_CLOSED;
+		s->failures = 0;
+		dt_log_msg(s->r->p.log, "%s answers again", s->conf.url);
+	}
+}
+
+bool dt_route_server_takes(struct dt_route_server *s, double now)
+{
+	if (!s->up || s->drained || s->gone || now < s->avoid_until)
+		return false;
+	if (s->circuit == DT_CIRCUIT_OPEN && now - s->opened >= s->r->conf.circuit_open) {
+		s->circuit = DT_CIRCUIT_HALF;
+		s->successes = s->trials = 0;
+	}
+	return s->circuit == DT_CIRCUIT_CLOSED || (s->circuit == DT_CIRCUIT_HALF && s->trials == 0);
+}
+
+/* ---- probes ---- */
+
+static void take_models(struct dt_route_server *s, const char *body, size_t n)
+{
+	json_t *o = json_loadb(body, n, 0, NULL), *list = json_object_get(o, "data");
+	char **model = calloc(json_array_size(list) + 1, sizeof(*model));
+	int many = 0;
+
+	for (size_t i = 0; model && i < json_array_size(list); i++) {
+		const char *id = json_string_value(json_object_get(json_array_get(list, i), "id"));
+
+		if (id && (model[many] = strdup(id)))
+			many++;
+	}
+	json_decref(o);
+	if (model) {
+		free_models(s);
+		s->model = model;
+		s->nmodels = many;
+	}
+}
+
+static void well(struct dt_route_server *s)
+{
+	s->bad = 0;
+	s->next_probe = dt_now() + s->r->conf.health_interval;
+	if (!s->seen || ++s->good >= s->r->conf.rise) {
+		s->seen = true;
+		go_up(s);
+	}
+}
+
+static void unwell(struct dt_route_server *s)
+{
+	double soon = RETRY_PROBE * (1 << (s->bad < 10 ? s->bad : 10));
+
+	s->good = 0;
+	s->seen = true;
+	s->bad++;
+	s->next_probe = dt_now() + fmin(soon, s->r->conf.health_interval);
+	if (s->bad >= s->r->conf.fall)
+		go_down(s, "its health is bad");
+}
+
+static void on_models(void *arg, int status, const char *body, size_t n)
+{
+	struct dt_route_server *s = arg;
+
+	s->probe = NULL;
+	if (status == 200)
+		take_models(s, body, n);
+	else if (s->nmodels < 0)
+		s->nmodels = 0;
+	well(s);
+}
+
+static void on_health(void *arg, int status, const char *body, size_t n)
+{
+	struct dt_route_server *s = arg;
+
+	s->probe = NULL;
+	if (status != 200 && status != 404) { /* 404: it has no such route, but it is there */
+		unwell(s);
+		return;
+	}
+	if (s->conf.nmodels == 0 && (!s->up || s->nmodels <= 0 || s->asks++ % MODELS_EVERY == 0))
+		s->probe =
+			dt_route_fetch(s->r, &s->conf, "/v1/models", s->r->conf.health_timeout, on_models, s);
+	if (!s->probe)
+		well(s);
+}
+
+void dt_route_server_tick(struct dt_route_server *s, double now)
+{
+	struct dt_route_line *l;
+
+	while ((l = TAILQ_LAST(&s->idle, dt_route_lines)) && now - l->since > IDLE)
+		dt_route_line_close(l);
+	if (s->gone || s->probe || now < s->next_probe)
+		return;
+	s->probe = dt_route_fetch(s->r, &s->conf, "/health", s->r->conf.health_timeout, on_health, s);
+	if (!s->probe)
+		unwell(s);
+}
+
+void dt_route_server_leave(struct dt_route_server *s)
+{
+	struct dt_route_line *l;
+
+	s->gone = true;
+	if (s->probe)
+		dt_route_fetch_cancel(s->probe);
+	s->probe = NULL;
+	while ((l = TAILQ_FIRST(&s->idle)))
+		dt_route_line_close(l);
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,112 @@
+#!/usr/bin/env bats
+# Documents that are kept apart in a packed sample: nothing of one reaches another, and the loss is that of each alone.
+
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 3,
+        num_attention_heads: 4, num_key_value_heads: 4, max_position_embeddings: 64, rms_norm_eps: 1e-5,
+        rope_theta: 10000, tie_word_embeddings: false}' >llama.json
+    jq -n '{model_type: "gpt2", vocab_size: 263, n_embd: 48, n_layer: 3, n_head: 4, n_positions: 64}' >gpt2.json
+    jq '.model_type = "mistral" | .sliding_window = 7' llama.json >window.json
+}
+
+setup() {
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    common=(--lr 1e-3 --warmup 0 --precision fp32 --no-mfu --threads 1 --steps 1 --comm-timeout 120)
+}
+
+build() { # name document...: of so many bytes, each a document; the last only ends the last sample
+    local name=$1
+    shift
+    printf '%s\n' "$@" >"$name.txt"
+    dt-dataset build --separator $'\n' --pack documents -o "$name.h5" "$name.txt" >/dev/null
+}
+
+first_loss() { # data ranks options...: loss of the first step
+    local data=$1 ranks=$2
+    shift 2
+    mpirun -np "$ranks" dt-train --data "$data" "${common[@]}" "$@" --metrics m.jsonl >/dev/null
+    jq -s 'map(select(.loss)) | .[0].loss' m.jsonl
+}
+
+close() { # a b tolerance
+    jq -en "(($1) - ($2)) | fabs < $3" >/dev/null || { echo "$1 and $2 differ by more than $3" >&2; return 1; }
+}
+
+apart() { # a b tolerance
+    jq -en "(($1) - ($2)) | fabs > $3" >/dev/null || { echo "$1 and $2 are within $3" >&2; return 1; }
+}
+
+# The losses of documents add up where they are apart: what a change of document 1 does to the sum does not
+# depend on document 2.
+probe() { # ranks options...
+    local ranks=$1 ac bc ad bd
+    shift
+    ac=$(first_loss ac.h5 "$ranks" --seq 48 --microbatch 1 --global-batch 1 "$@")
+    bc=$(first_loss bc.h5 "$ranks" --seq 48 --microbatch 1 --global-batch 1 "$@")
+    ad=$(first_loss ad.h5 "$ranks" --seq 48 --microbatch 1 --global-batch 1 "$@")
+    bd=$(first_loss bd.h5 "$ranks" --seq 48 --microbatch 1 --global-batch 1 "$@")
+    first=$(jq -n "($ac) - ($bc)") second=$(jq -n "($ad) - ($bd)")
+    apart "$first" 0 1e-5 # the change is seen at all
+}
+
+documents() { # one token of document 1 differs between a and b; c and d differ in all
+    build ac 'the quick brown fox jump' 'over lazy dogs sleeping' 'x'
+    build bc 'the quick brown fox jZmp' 'over lazy dogs sleeping' 'x'
+    build ad 'the quick brown fox jump' 'XYZW QRST ABCD 12345678' 'x'
+    build bd 'the quick brown fox jZmp' 'XYZW QRST ABCD 12345678' 'x'
+}
+
+@test "the set says where documents begin, on one file and on several" {
+    build ac 'the quick' 'over lazy dogs' 'x'
+    run -0 dt-dataset info ac.h5
+    [[ "$output" == *"3, kept apart"* ]]
+    [ "$(dt-dataset info --json ac.h5 | jq -r .pack)" = documents ]
+    [[ "$(h5dump -d document_starts ac.h5)" == *"(0): 0, 10, 25"* ]]
+    dt-dataset build --separator $'\n' --pack documents --shards 3 -o s.h5 ac.txt
+    [[ "$(h5dump -d document_starts s.h5)" == *"(0): 0, 10, 25"* ]]
+    dt-dataset build --separator $'\n' -o stream.h5 ac.txt
+    [ "$(dt-dataset info --json stream.h5 | jq -r .pack)" = stream ]
+    run -1 dt-train --data stream.h5 --model llama.json --documents apart --seq 8 "${common[@]}"
+    [[ "$output" == *"does not say where documents begin"* ]]
+}
+
+@test "a token of document 1 changes nothing of document 2" {
+    documents
+    local model
+    for model in llama.json gpt2.json window.json; do
+        probe 1 --model $model
+        close "$first" "$second" 3e-7
+        probe 1 --model $model --documents joined # the probe shows what leaks
+        apart "$first" "$second" 3e-6
+    done
+}
+
+@test "packed, the loss and the gradient are those of each document alone" {
+    build four 'abcdefg' 'hijklmn' 'opqrstu' 'vwxyz01' 'x'
+    local model packed alone norm
+    for model in llama.json gpt2.json window.json; do
+        packed=$(first_loss four.h5 1 --model $model --seq 32 --microbatch 1 --global-batch 1)
+        norm=$(jq -s 'map(select(.loss)) | .[0].grad_norm' m.jsonl)
+        alone=$(first_loss four.h5 1 --model $model --seq 8 --microbatch 2 --global-batch 4)
+        close "$packed" "$alone" 1e-6
+        close "$norm" "$(jq -s 'map(select(.loss)) | .[0].grad_norm' m.jsonl)" 1e-5
+        close "$(first_loss four.h5 2 --model $model --seq 8 --microbatch 1 --global-batch 4)" "$alone" 1e-6
+        close "$(first_loss four.h5 2 --model $model --seq 32 --microbatch 1 --global-batch 2 --layout pp2)" "$alone" 1e-6
+        apart "$(first_loss four.h5 1 --model $model --seq 32 --microbatch 1 --global-batch 1 --documents joined)" "$alone" 1e-5
+    done
+}
+
+@test "evaluation counts the targets there are; the account of documents is exact" {
+    build four 'abcdefg' 'hijklmn' 'opqrstu' 'vwxyz01' 'x'
+    dt-train --model llama.json --data four.h5 --eval-data four.h5 --seq 32 --microbatch 1 --global-batch 1 "${common[@]}" --metrics e.jsonl
+    [ "$(jq -s 'map(select(.eval_loss)) | .[0].eval_tokens' e.jsonl)" = 28 ]
+    dt-memest llama.json --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --documents apart --check e.jsonl
+}
+# SPDX-License-Identifier: Apache-2.0

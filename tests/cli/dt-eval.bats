@@ -1,0 +1,165 @@
+#!/usr/bin/env bats
+# dt-eval: perplexity and choices as transformers has them, the same on any number of ranks, tasks, bad input.
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    head -c 2561 "$DT_SRC/LICENSE" >text.txt
+    dt-dataset build --tokenizer byte --out d.h5 text.txt
+    dt-train --model llama-tiny --data d.h5 --seq 64 --steps 30 --lr 3e-3 --threads 1 --no-mfu --save run \
+        --precision fp32 --eval-data d.h5 --eval-tokens 2496 >metrics.jsonl
+}
+
+setup() {
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    common=(--threads 1 --precision fp32)
+}
+
+refused() { # status, what stderr says, arguments
+    run --separate-stderr -"$1" timeout 60 dt-eval "${@:3}"
+    [ "$(wc -l <<<"$stderr")" -le 2 ]
+    [[ $stderr == *"$2"* ]] || { echo "not '$2' but: $stderr"; return 1; }
+}
+
+@test "perplexity by three ways of cutting, and scores of choices: those of transformers" {
+    stories=${DT_TEST_DATA:-$DT_SRC/../shared/data}/stories260K
+    [ -f "$stories/stories260K.bin" ] || skip "stories260K is not there"
+    golden=$DT_SRC/tests/data/golden-eval.json
+    head -c 6000 "$DT_SRC/LICENSE" >license.txt
+    dt-shard-ckpt convert --tokenizer "$stories/tok512.bin" --to safetensors "$stories/stories260K.bin" stories
+    for windows in rolling transformers llama.cpp; do
+        dt-eval ppl "${common[@]}" --text license.txt --seq 128 --stride 64 --windows $windows --json stories >got.json
+        jq -en --slurpfile got got.json --slurpfile want "$golden" --arg w $windows \
+            '$got[0].tokens == $want[0][$w].tokens and ($got[0].nll - $want[0][$w].nll | fabs < 1e-6)'
+    done
+    dt-eval task "${common[@]}" "$DT_SRC/tests/data/eval/story.jsonl" stories --predictions lines.jsonl --json >sum.json
+    jq -e '.acc == 1 and .acc_norm == 1 and .items == 4' sum.json
+    jq -en --slurpfile got lines.jsonl --slurpfile want "$golden" \
+        '[range(4) as $i | range(2) as $k | $got[$i].logprobs[$k] - $want[0].choices[$i][$k] | fabs] | max < 1e-4'
+}
+
+@test "the loss of dt-train's evaluation is the nll here: another program, another graph" {
+    trained=$(jq -s 'map(.eval_loss // empty) | last' metrics.jsonl)
+    [ "$(jq -s 'map(.eval_tokens // empty) | last' metrics.jsonl)" -eq 2496 ]
+    dt-eval ppl "${common[@]}" --text text.txt --seq 64 --limit 39 --json run >got.json
+    jq -e --argjson t "$trained" '.tokens == 2496 and (.nll - $t | fabs < 1e-6) and .bytes == 2496' got.json
+    jq -e '(.perplexity - (.nll | exp) | fabs < 1e-9) and
+           (.bits_per_byte - .nll / (2 | log) | fabs < 1e-9)' got.json
+}
+
+@test "any number of ranks: the same to the last bit" {
+    {
+        echo '{"task": "next", "template": "{begin}", "delimiter": ""}'
+        for at in 10 200 333 512 700 901 1111; do
+            jq -nc --arg b "${text:-$(head -c $at text.txt | tail -c 40)}" \
+                '{begin: $b, choices: ["the", "License", "xyzzy"], answer: 1}'
+        done
+    } >next.jsonl
+    for n in 1 3; do
+        mpirun -np $n dt-eval ppl "${common[@]}" --text text.txt --seq 64 --stride 48 --json run >ppl.$n
+        mpirun -np $n dt-eval task "${common[@]}" next.jsonl run --predictions lines.$n --json >task.$n
+        mpirun -np $n dt-eval compare "${common[@]}" --text text.txt --seq 64 --json run run >pair.$n
+    done
+    cmp ppl.1 ppl.3
+    cmp task.1 task.3
+    cmp pair.1 pair.3
+    sort lines.1 | cmp - <(sort lines.3.0 lines.3.1 lines.3.2)
+    jq -e '.kl_max == 0 and .same_top_1 == 1 and .nll_difference == 0' pair.1
+}
+
+@test "a quantised model beside its source" {
+    dt-shard-ckpt quantize --type q4_0 run small.gguf 2>/dev/null
+    dt-eval compare "${common[@]}" --tokenizer byte --text text.txt --seq 64 --json run small.gguf >q4.json
+    jq -e '.kl_mean > 1e-5 and .kl_mean < 0.5 and .kl_p99 >= .kl_median and .kl_max >= .kl_p99 and
+           .same_top_1 > 0.5 and .same_top_1 < 1' q4.json
+    jq -e '(.b.nll - .a.nll - .nll_difference | fabs < 1e-9) and .nll_difference_stderr < .a.nll_stderr' q4.json
+    run dt-eval compare "${common[@]}" --tokenizer byte --text text.txt --seq 64 run small.gguf run
+    [ "${#lines[@]}" -eq 4 ]
+    [[ ${lines[3]} == run*100.00%* ]]
+}
+
+@test "classification: confusion and F1 by another hand" {
+    {
+        echo '{"task": "kind", "kind": "classify", "template": "{text}", "delimiter": "", "choices": ["e", "t", " "]}'
+        for at in $(seq 100 57 2000); do
+            jq -nc --arg b "$(head -c $at text.txt | tail -c 30)" --argjson a $((at % 3)) '{text: $b, answer: $a}'
+        done
+    } >kind.jsonl
+    dt-eval task "${common[@]}" kind.jsonl run --predictions given.jsonl --json >kind.json
+    jq -en --slurpfile p given.jsonl --slurpfile r kind.json '
+        def count(f): [$p[] | select(f)] | length;
+        ([range(3) as $k | count(.given == $k and .answer == $k) as $both
+            | if $both == 0 then 0 else 2 * $both / (count(.given == $k) + count(.answer == $k)) end] | add / 3) as $f1
+        | ($r[0].macro_f1 - $f1 | fabs < 1e-12) and
+          ($r[0].labels[1].given == [range(3) as $k | count(.answer == 1 and .given == $k)]) and
+          ($r[0].acc - count(.given == .answer) / ($p | length) | fabs < 1e-12)'
+    run dt-eval task "${common[@]}" kind.jsonl run
+    [[ $output == *"Rows are what is right, columns what was given."* ]]
+}
+
+@test "generated answers: exact, loose and the last number" {
+    first=$(dt-serve --batch --precision fp32 run <<<'{"prompt": "Apache Li", "max_tokens": 6, "temperature": 0}' 2>/dev/null | jq -r .text)
+    for match in exact loose number; do
+        jq -nc --arg m $match '{task: "go on", kind: "generate", template: "Apache Li", max_tokens: 6, match: $m}'
+        jq -nc --arg a "$first" '{answer: ["nothing", $a]}'
+        jq -nc '{answer: "certainly not"}'
+    done | split -l 3 - way.
+    dt-eval task "${common[@]}" way.aa run --json | jq -e '.exact_match == 0.5'
+    dt-eval task "${common[@]}" way.ab run --json | jq -e '.exact_match == 0.5'
+}
+
+@test "a server's answers are the checkpoint's" {
+    dt-serve --precision fp32 --threads 1 --port 0 --api-key k run >url 2>serve.log 3>&- &
+    server=$!
+    for _ in $(seq 300); do [ -s url ] && break; sleep 0.1; done
+    url=$(cat url)
+    {
+        echo '{"task": "next", "template": "{begin}"}'
+        echo '{"begin": "Apache", "choices": ["License", "zzz"], "answer": 0}'
+        echo '{"begin": "Terms of", "choices": ["use", "éé"], "answer": 0}'
+    } >srv.jsonl
+    dt-eval task "${common[@]}" srv.jsonl run --predictions here.jsonl
+    status=0
+    dt-eval task srv.jsonl "$url" --api-key k --predictions there.jsonl || status=$?
+    dt-eval task srv.jsonl "$url" --api-key wrong 2>wrong.txt && status=9
+    kill $server
+    wait $server || true
+    [ "$status" -eq 0 ]
+    grep -q 401 wrong.txt
+    jq -en --slurpfile a here.jsonl --slurpfile b there.jsonl \
+        '[range(2) as $i | range(2) as $k | $a[$i].logprobs[$k] - $b[$i].logprobs[$k] | fabs] | max < 1e-4'
+}
+
+@test "bad input: named, with its line" {
+    refused 2 "ppl needs --text" ppl run
+    refused 2 "compare needs --text or --task" compare run run
+    refused 1 "No such file" ppl --text nowhere.txt run
+    refused 1 "nowhere" ppl --text text.txt nowhere
+    : >empty.txt
+    refused 1 "there is none to predict" ppl --text empty.txt run
+    refused 1 "fewer than one window of 64" ppl --text <(head -c 20 text.txt) --windows llama.cpp --seq 64 run
+    refused 1 "was made for 128 tokens" ppl --text text.txt --seq 9999 run
+    refused 1 "more than the window" ppl --text text.txt --seq 64 --stride 65 run
+    echo '{"task": "x", "templat": "{q}"}' >bad.jsonl
+    refused 1 "bad.jsonl:1: unknown key 'templat'" task bad.jsonl run
+    printf '%s\n' '{"task": "x", "template": "{q}"}' '{"q": "a", "choices": ["1", "2"], "answer": 0}' '{"p": "a"}' >bad.jsonl
+    refused 1 "bad.jsonl:3: the template wants 'q', which the item lacks" task bad.jsonl run
+    printf '%s\n' '{"task": "x", "template": "{q"}' '{"q": "a", "choices": ["1", "2"], "answer": 0}' >bad.jsonl
+    refused 1 "bad.jsonl:2: the template has a '{' without '}'" task bad.jsonl run
+    printf '%s\n' '{"task": "x", "template": "{q}"}' '{"q": "a", "choices": ["1", "2"], "answer": 2}' >bad.jsonl
+    refused 1 "bad.jsonl:2: 'answer' is none of the 2 choices" task bad.jsonl run
+    printf '%s\n' '{"task": "x", "kind": "classify"}' >bad.jsonl
+    refused 1 "needs 'choices'" task bad.jsonl run
+    printf '%s\n' '{"task": "x"}' >bad.jsonl
+    refused 1 "has no items" task bad.jsonl run
+    printf '%s\n' '{"task": "x", "template": "{q}"}' '{"q": "a", "choices": ["1", "2"], "answer": 0' >bad.jsonl
+    refused 1 "bad.jsonl:2" task bad.jsonl run
+    jq -nc --arg q "$(cat text.txt)" '{task: "x", template: "{q}"}, {q: $q, choices: ["1", "2"], answer: 0}' >long.jsonl
+    refused 1 "more than the context of 128" task long.jsonl run
+    refused 1 "http://127.0.0.1:9" task long.jsonl http://127.0.0.1:9
+}
+# SPDX-License-Identifier: Apache-2.0

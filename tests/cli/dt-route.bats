@@ -1,0 +1,536 @@
+#!/usr/bin/env bats
+# dt-route from the shell, before servers whose behaviour is set (route-mock.py) and before dt-serve.
+
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR" || return 1
+    "$DT_HELP/make-model" m
+}
+
+setup() {
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_TEST_TMPDIR" || return 1
+    pids=()
+}
+
+teardown() {
+    for pid in "${pids[@]}"; do
+        kill -KILL "$pid" 2>/dev/null || true
+        wait "$pid" 2>/dev/null || true
+    done
+}
+
+# until_true COMMAND...: within ten seconds
+until_true() {
+    for _ in $(seq 200); do
+        "$@" && return
+        sleep 0.05
+    done
+    echo "never: $*"
+    cat log* 2>/dev/null
+    return 1
+}
+
+# mock NAME [OPTION...]: a server; its address in the variable NAME, its process in pid_NAME
+mock() {
+    local name=$1
+    shift
+    : >"url-$name"
+    /usr/bin/python3 "$DT_SRC/tests/cli/route-mock.py" --name "$name" "$@" >"url-$name" 3>&- &
+    pids+=($!)
+    printf -v "pid_$name" %s $!
+    until_true test -s "url-$name"
+    printf -v "$name" %s "$(cat "url-$name")"
+}
+
+ups() {
+    [ "$(curl -s "${auth[@]}" "$url/route/servers" | jq '[.servers[] | select(.up)] | length')" = "$1" ]
+}
+
+# route N OPTION...: a router, once N servers are in; sets $url and $router
+route() {
+    local n=$1
+    shift
+    : >url
+    dt-route --port 0 "$@" >url 2>>log 3>&- &
+    router=$!
+    pids+=("$router")
+    until_true test -s url
+    url=$(tail -n 1 url)
+    until_true ups "$n"
+}
+
+# ask [CURL-OPTION...]: a completion; body in $body
+ask() {
+    curl -s -m 20 -H 'Content-Type: application/json' -d "${body:-{\"model\":\"m\",\"prompt\":\"hello\"\}}" "$@" "$url/v1/completions"
+}
+
+set_mock() {
+    curl -s -o /dev/null -d "$2" "$1/mock"
+}
+
+got() {
+    curl -s "$1/mock" | jq -r "$2"
+}
+
+metric() {
+    curl -s "${auth[@]}" "$url/metrics" | awk -v n="dt:$1" 'index($1, n) == 1 { s += $2 } END { print s + 0 }'
+}
+
+denies() {
+    ! "$@"
+}
+
+@test "answers and streams pass through unchanged; the id is made, kept and returned; trace context goes on" {
+    mock a
+    route 1 "$a"
+    [ "$(ask | jq -c '[.server, .model, .usage.completion_tokens]')" = '["a","m",3]' ]
+    body='{"model":"m","prompt":"hello","stream":true}'
+    ask -N >routed
+    curl -sN -d "$body" "$a/v1/completions" >direct
+    cmp routed direct
+    ask -D headers -o /dev/null -H 'X-Request-Id: my-id' -H 'traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01' \
+        -H 'tracestate: x=1' -H 'Connection: X-Secret' -H 'X-Secret: no'
+    grep -q '^X-Request-Id: my-id' headers
+    [ "$(got "$a" '.headers."x-request-id"')" = my-id ]
+    [ "$(got "$a" .headers.traceparent)" = 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01 ]
+    [ "$(got "$a" .headers.tracestate)" = x=1 ]
+    [ "$(got "$a" '.headers."x-secret"')" = null ]
+    ask -D headers -o /dev/null
+    [ "$(sed -n 's/^X-Request-Id: \(req-[0-9a-f]*\).*/\1/p' headers)" = "$(got "$a" '.headers."x-request-id"')" ]
+    [ "$(body='{"model":"none","prompt":"x"}' ask | jq -r .error.code)" = model_not_found ]
+    [ "$(curl -s "$url/v1/models" | jq -c '[.data[].id]')" = '["m"]' ]
+    unset body
+    [ "$(ask -0 | jq -r .server)" = a ]
+}
+
+@test "policies: round in turn, least by load, cache and hash by the prompt, sessions stay" {
+    mock a
+    mock b
+    mock c
+    long=$(printf 'x%.0s' $(seq 3000))
+    for policy in round least two cache hash; do
+        route 3 --policy "$policy" "$a" "$b" "$c"
+        for i in $(seq 12); do ask | jq -r .server; done | sort | uniq -c | awk '{ print $1 }' >counts
+        case $policy in
+        round) [ "$(sort -u counts)" = 4 ] ;;
+        least | two | cache) [ "$(wc -l <counts)" -ge 2 ] ;; # a short prompt: ties go to who served least
+        esac
+        if [ "$policy" = cache ] || [ "$policy" = hash ]; then
+            for k in 1 2 3; do
+                body="{\"model\":\"m\",\"prompt\":\"$k$long\"}"
+                n=$(for i in $(seq 5); do ask | jq -r .server; done | sort -u | wc -l)
+                [ "$n" = 1 ]
+            done
+            unset body
+        fi
+        n=$(for i in $(seq 8); do ask -H 'X-Session-Id: someone' | jq -r .server; done | sort -u | wc -l)
+        [ "$n" = 1 ]
+        [ "$(for i in $(seq 30); do ask -H "X-Session-Id: s$i" | jq -r .server; done | sort -u | wc -l)" = 3 ]
+        kill "$router"
+        wait "$router"
+    done
+}
+
+@test "load counts from the choice to the last byte: slow prompts of 32K bytes and one token spread out" {
+    mock a
+    mock b
+    route 2 --policy least "$a" "$b"
+    set_mock "$a" '{"delay": 1, "tokens": 1}'
+    set_mock "$b" '{"delay": 1, "tokens": 1}'
+    body="{\"model\":\"m\",\"prompt\":\"$(printf 'x%.0s' $(seq 32768))\"}"
+    for i in $(seq 10); do
+        ask >/dev/null &
+        sent+=($!)
+    done
+    wait "${sent[@]}"
+    [ "$(got "$a" .most)" = 5 ]
+    [ "$(got "$b" .most)" = 5 ]
+    [ "$(metric router_server_running)" = 0 ]
+}
+
+@test "retries: elsewhere before the first byte, never after it; Retry-After is kept; a budget" {
+    mock a
+    mock b
+    route 2 --policy round "$a" "$b"
+    set_mock "$a" '{"status": 503, "retry_after": 2}'
+    for i in $(seq 6); do [ "$(ask | jq -r .server)" = b ]; done
+    [ "$(got "$a" .requests)" = 1 ] # left alone for the two seconds
+    set_mock "$a" '{"status": 200, "die_after": 0}'
+    sleep 2.1
+    for i in $(seq 4); do [ "$(ask | jq -r .server)" = b ]; done
+    set_mock "$b" '{"die_after": 2}'
+    set_mock "$a" '{"die_after": 2}'
+    body='{"model":"m","prompt":"x","stream":true}' ask -N >out
+    [ "$(grep -c '"choices"' out)" = 2 ]
+    [ "$(grep -c '"code":"server_lost"' out)" = 1 ]
+    denies grep -q DONE out
+    # a status that stays: the server's own answer comes in the end, and no storm
+    kill "$router"
+    wait "$router"
+    echo "{\"servers\": [{\"url\": \"$a\"}, {\"url\": \"$b\"}], \"retry_backoff_s\": 0.01, \"circuit_failures\": 100000}" >conf
+    set_mock "$a" '{"status": 500, "die_after": null}'
+    set_mock "$b" '{"status": 500, "die_after": null}'
+    route 2 --config conf
+    before=$(($(got "$a" .requests) + $(got "$b" .requests)))
+    for i in $(seq 100); do
+        [ "$(ask -o out -w '%{http_code}')" = 500 ]
+        [ "$(jq -r .error.message out)" = "as wanted" ]
+    done
+    after=$(($(got "$a" .requests) + $(got "$b" .requests)))
+    [ $((after - before)) -le 125 ] # a tenth of the requests, and ten at the start
+    [ "$(metric router_retries_denied_total)" -gt 50 ]
+}
+
+@test "a server that is killed under load costs no client an answer; it comes back" {
+    mock a
+    mock b
+    route 2 --policy least "$a" "$b"
+    set_mock "$a" '{"delay": 0.05}'
+    set_mock "$b" '{"delay": 0.05}'
+    for i in $(seq 8); do
+        for k in $(seq 25); do ask -o /dev/null -w '%{http_code}\n'; done >"codes-$i" &
+        loads+=($!)
+    done
+    sleep 0.5
+    kill -KILL "$pid_a"
+    wait "${loads[@]}"
+    [ "$(cat codes-* | sort | uniq -c | awk '{ print $1, $2 }')" = "200 200" ]
+    ups 1
+    mock a --port "${a##*:}"
+    until_true ups 2
+}
+
+@test "circuit: a server that answers badly is left alone, then tried with one request" {
+    mock a
+    mock b
+    echo "{\"servers\": [{\"url\": \"$a\"}, {\"url\": \"$b\"}], \"policy\": \"round\", \"circuit_failures\": 3, \"circuit_open_s\": 600,
+        \"circuit_successes\": 2, \"retry_budget\": 1}" >conf
+    route 2 --config conf
+    set_mock "$a" '{"status": 500}'
+    for i in $(seq 20); do [ "$(ask | jq -r .server)" = b ]; done
+    [ "$(got "$a" .requests)" = 3 ]
+    [ "$(curl -s "$url/route/servers" | jq -r '.servers[0].circuit')" = open ]
+    set_mock "$a" '{"status": 200}'
+    sed -i 's/"circuit_open_s": 600/"circuit_open_s": 0.1/' conf
+    kill -HUP "$router"
+    sleep 0.3
+    for i in $(seq 8); do ask >/dev/null; done
+    [ "$(curl -s "$url/route/servers" | jq -r '.servers[0].circuit')" = closed ]
+}
+
+@test "health: a server whose /health is bad goes out after probes, and comes back" {
+    mock a
+    mock b
+    echo "{\"servers\": [{\"url\": \"$a\"}, {\"url\": \"$b\"}], \"health_interval_s\": 0.1, \"health_fall\": 2}" >conf
+    route 2 --config conf
+    set_mock "$a" '{"health": 500}'
+    until_true ups 1
+    for i in 1 2 3; do [ "$(ask | jq -r .server)" = b ]; done
+    set_mock "$a" '{"health": 200}'
+    until_true ups 2
+    set_mock "$a" '{"health": 500}'
+    set_mock "$b" '{"health": 500}'
+    until_true ups 0
+    [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/health")" = 503 ]
+}
+
+@test "drain and undrain: what runs goes on, nothing new comes" {
+    mock a
+    mock b
+    route 2 --policy least "$a" "$b"
+    set_mock "$a" '{"gap": 0.2, "tokens": 5}'
+    set_mock "$b" '{"gap": 0.2, "tokens": 5}'
+    body='{"model":"m","prompt":"x","stream":true}'
+    ask -N >s1 &
+    one=$!
+    ask -N >s2 &
+    two=$!
+    sleep 0.3
+    curl -s -X POST "$url/route/drain?server=$a" | jq -e '.drained and .running == 1'
+    before=$(got "$a" .requests)
+    unset body
+    set_mock "$b" '{"gap": 0, "tokens": 1}'
+    for i in 1 2 3 4; do [ "$(ask | jq -r .server)" = b ]; done
+    wait $one $two
+    grep -q DONE s1 && grep -q DONE s2
+    [ "$(got "$a" .requests)" = "$before" ]
+    curl -s -X POST "$url/route/undrain?server=$a" | jq -e '.drained == false'
+    for i in $(seq 12); do ask | jq -r .server; done | sort -u | wc -l | grep -qx 2
+    [ "$(curl -s -X POST -o /dev/null -w '%{http_code}' "$url/route/drain?server=http://nowhere")" = 404 ]
+}
+
+@test "a client that goes away has its request cancelled at the server within a second" {
+    mock a
+    route 1 "$a"
+    set_mock "$a" '{"gap": 0.1, "tokens": 1000}'
+    body='{"model":"m","prompt":"x","stream":true}' ask -N -m 0.5 >/dev/null || true
+    sleep 0.5
+    [ "$(got "$a" .cancelled)" = 1 ]
+    set_mock "$a" '{"delay": 60}'
+    ask -m 0.5 >/dev/null || true
+    sleep 0.5
+    [ "$(got "$a" .cancelled)" = 2 ]
+    [ "$(metric router_cancelled_total)" = 2 ]
+    [ "$(metric router_server_running)" = 0 ]
+}
+
+@test "names: an alias, weights that are sticky by session, a shadow that nobody sees" {
+    mock a --models old
+    mock b --models new
+    mock c --models shade
+    echo "{\"servers\": [{\"url\": \"$a\"}, {\"url\": \"$b\"}, {\"url\": \"$c\"}], \"models\": {\"plain\": \"old\",
+        \"chat\": {\"to\": [{\"model\": \"old\", \"weight\": 3}, {\"model\": \"new\", \"weight\": 1}], \"shadow\": \"shade\"}}}" >conf
+    route 3 --config conf
+    [ "$(body='{"prompt":"x","model":"plain"}' ask | jq -c '[.server, .model]')" = '["a","old"]' ]
+    body='{"prompt":"x","model": "chat"}'
+    for i in $(seq 80); do
+        first=$(ask -H "X-Session-Id: $i" | jq -r .model)
+        [ "$i" -gt 5 ] || for k in 1 2 3; do [ "$(ask -H "X-Session-Id: $i" | jq -r .model)" = "$first" ]; done
+        echo "$first"
+    done >models
+    n=$(grep -c new models)
+    [ "$n" -ge 8 ] && [ "$n" -le 34 ] # a quarter of 80
+    until_true test "$(got "$c" .requests)" -ge 80
+    [ "$(got "$c" .body.model)" = shade ]
+    [ "$(metric router_shadow_total)" = 95 ]
+    [ "$(curl -s "$url/v1/models" | jq -c '[.data[].id] | sort')" = '["chat","new","old","plain","shade"]' ]
+}
+
+@test "keys: limits in requests and tokens, headers, accounts that a bill can be made of, keys nowhere written" {
+    mock a --key upstream-secret
+    printf 'sk-one tenant=red requests-per-minute=3\nsk-two tenant=blue tokens-per-minute=1000\nsk-admin admin=yes\n' >keys
+    echo "{\"servers\": [{\"url\": \"$a\", \"key\": \"upstream-secret\", \"models\": [\"m\"]}]}" >conf
+    auth=(-H 'Authorization: Bearer sk-admin')
+    route 1 --config conf --api-key-file keys --books books
+    [ "$(ask -o /dev/null -w '%{http_code}')" = 401 ]
+    [ "$(ask -o /dev/null -w '%{http_code}' -H 'Authorization: Bearer sk-on')" = 401 ]
+    [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/health")" = 200 ]
+    [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/metrics")" = 401 ]
+    [ "$(curl -s -o /dev/null -w '%{http_code}' -H 'X-Api-Key: sk-one' "$url/metrics")" = 403 ]
+    for i in 1 2 3; do [ "$(ask -o /dev/null -D headers -w '%{http_code}' -H 'Authorization: Bearer sk-one')" = 200 ]; done
+    grep -q '^X-RateLimit-Limit-Requests: 3' headers
+    grep -q '^X-RateLimit-Remaining-Requests: 0' headers
+    [ "$(ask -o out -D headers -w '%{http_code}' -H 'Authorization: Bearer sk-one')" = 429 ]
+    grep -qi '^Retry-After: [1-9]' headers
+    [ "$(jq -r .error.code out)" = rate_limit_exceeded ]
+    # a stream that did not ask for its usage: we do, and take it out
+    body='{"model":"m","prompt":"hello there","stream":true}' ask -N -H 'Authorization: Bearer sk-two' >out
+    [ "$(got "$a" '.body.stream_options.include_usage')" = null ] || true
+    denies grep -q usage out
+    grep -q DONE out
+    body='{"model":"m","prompt":"hello there","stream":true,"stream_options":{"include_usage":true}}' ask -N -H 'Authorization: Bearer sk-two' >out
+    grep -q '"usage"' out
+    sleep 0.2
+    jq -se 'group_by(.tenant) | map({(.[0].tenant): [length, (map(.prompt_tokens) | add), (map(.completion_tokens) | add)]}) | add
+        == {"red": [4, 15, 9], "blue": [2, 22, 6]}' books
+    denies jq -e 'select(.estimated)' books
+    body="{\"model\":\"m\",\"prompt\":\"x\",\"max_tokens\":900}"
+    ask -o /dev/null -H 'Authorization: Bearer sk-two'
+    ask -o /dev/null -D headers -H 'Authorization: Bearer sk-two'
+    grep -q '^X-RateLimit-Limit-Tokens: 1000' headers
+    denies grep -r -e sk-one -e sk-two -e sk-admin -e upstream-secret books log
+}
+
+@test "priorities and shares: when servers are full, who waits goes in the right order" {
+    mock a
+    printf 'k-low tenant=low\nk-high tenant=high priority=5\nk-admin admin=yes\n' >keys
+    echo "{\"servers\": [{\"url\": \"$a\", \"max_running\": 1}]}" >conf
+    auth=(-H 'Authorization: Bearer k-admin')
+    route 1 --config conf --api-key-file keys
+    set_mock "$a" '{"delay": 8}'
+    send() { body="{\"model\":\"m\",\"prompt\":\"$2\"}" ask -o /dev/null -H "Authorization: Bearer $1" & sent+=($!); until_true waiting "$3"; }
+    waiting() { [ "$(metric scheduler_queue_depth)/$(metric router_server_running)" = "$1/1" ]; }
+    send k-low first 0
+    send k-low low1 1
+    send k-low low2 2
+    send k-high high1 3
+    send k-high high2 4
+    set_mock "$a" '{"delay": 0}'
+    wait "${sent[@]}"
+    [ "$(got "$a" '.prompts | join(" ")')" = "first high1 high2 low1 low2" ]
+    [ "$(got "$a" .most)" = 1 ]
+    echo "{\"servers\": [{\"url\": \"$a\", \"max_running\": 1}], \"queue\": 1, \"queue_timeout_s\": 0.1}" >conf
+    kill -HUP "$router"
+    sleep 0.2
+    sent=()
+    set_mock "$a" '{"delay": 0.5}'
+    for i in 1 2 3 4; do ask -w '%{http_code}\n' -o /dev/null -H 'Authorization: Bearer k-low' >>codes & sent+=($!); done
+    wait "${sent[@]}"
+    [ "$(grep -c 503 codes)" -ge 2 ] && grep -q 200 codes
+}
+
+@test "a second server is asked after a while, where that is wanted, and the first answer counts" {
+    mock a
+    mock b
+    echo "{\"servers\": [{\"url\": \"$a\"}, {\"url\": \"$b\"}], \"policy\": \"round\", \"hedge_s\": 0.2}" >conf
+    route 2 --config conf
+    set_mock "$a" '{"delay": 5}'
+    ask >/dev/null
+    SECONDS=0
+    for i in 1 2 3; do [ "$(ask | jq -r .server)" = b ]; done
+    [ "$SECONDS" -lt 4 ]
+    [ "$(metric router_hedges_total)" -ge 1 ]
+    [ "$(metric router_server_running)" = 0 ]
+}
+
+@test "configuration: checked by name, read again without dropping a stream, a wrong one changes nothing" {
+    mock a
+    mock b
+    echo "{\"servers\": [{\"url\": \"$a\"}]}" >conf
+    dt-route check conf | grep -q '1 server'
+    while IFS='|' read -r text why; do
+        echo "$text" >wrong
+        run -3 --separate-stderr dt-route check wrong
+        [[ $stderr == *"$why"* ]] || { echo "$text: $stderr"; return 1; }
+    done <<'END'
+{"server": []}|unknown key 'server'; did you mean 'servers'
+{"servers": [{"url": "ftp://x"}]}|is not http://HOST:PORT
+{"servers": [{"url": "http://127.0.0.1:1/path"}]}|has a path
+{"servers": [{"url": "http://127.0.0.1:1"}, {"url": "127.0.0.1:1/v1"}]}|named twice
+{"servers": [{"url": "http://127.0.0.1:1", "weight": 0}]}|'weight' is not within
+{"servers": []}|no server is named
+{"servers": [{"url": "http://127.0.0.1:1"}], "retries": 1.5}|not a whole number
+{"servers": [{"url": "http://127.0.0.1:1"}], "policy": "best"}|not one of cache
+{"servers": [{"url": "http://127.0.0.1:1"}], "models": {"x": {"to": []}}}|names no model
+{"servers": [{"url": "http://127.0.0.1:1"}], "api_key_file": "missing"}|missing
+[1]|no object
+END
+    run -2 dt-route check
+    run -2 dt-route
+    route 1 --config conf
+    set_mock "$a" '{"gap": 0.2, "tokens": 8}'
+    body='{"model":"m","prompt":"x","stream":true}' ask -N >stream &
+    stream=$!
+    sleep 0.3
+    echo "{\"servers\": [{\"url\": \"$b\"}]}" >conf
+    kill -HUP "$router"
+    until_true ups 1
+    [ "$(ask | jq -r .server)" = b ]
+    echo '{"servers": 5}' >conf
+    kill -HUP "$router"
+    until_true grep -q 'stays as it was' log
+    [ "$(ask | jq -r .server)" = b ]
+    wait $stream
+    grep -q DONE stream
+}
+
+@test "a restart drops nothing: the socket is passed on, streams end where they began" {
+    mock a
+    route 1 "$a"
+    set_mock "$a" '{"gap": 0.2, "tokens": 8}'
+    body='{"model":"m","prompt":"x","stream":true}' ask -N >stream &
+    stream=$!
+    sleep 0.3
+    set_mock "$a" '{"gap": 0}'
+    for k in 1 2 3; do
+        for i in $(seq 60); do ask -o /dev/null -w '%{http_code}\n'; done >"codes-$k" &
+        loads+=($!)
+    done
+    kill -USR2 "$router"
+    wait "${loads[@]}" $stream
+    grep -q DONE stream
+    [ "$(cat codes-* | sort | uniq -c | awk '{ print $1, $2 }')" = "180 200" ]
+    wait "$router" # the old one has ended, and well
+    heir=$(sed -n 's/.*process \([0-9]*\) takes over.*/\1/p' log)
+    pids+=("$heir")
+    [ "$(ask | jq -r .server)" = a ]
+    kill "$heir"
+    until_true denies kill -0 "$heir"
+    # a port in use
+    run -1 dt-route --port "${a##*:}" "$a"
+    [[ $output == *"cannot listen"* ]]
+}
+
+@test "hostile clients: smuggling, huge headers, slow ones, ones that do not read; others are served" {
+    mock a
+    echo "{\"servers\": [{\"url\": \"$a\"}], \"head_timeout_s\": 1, \"body_timeout_s\": 1, \"circuit_failures\": 100000}" >conf
+    route 1 --config conf
+    /usr/bin/python3 "$DT_SRC/tests/cli/route-hostile.py" "$url"
+    [ "$(awk '/VmHWM/ { print $2 }' "/proc/$router/status")" -lt 200000 ] # KiB
+}
+
+@test "hostile servers: lying lengths, broken chunks, endless heads and bodies, answers nobody asked for" {
+    mock a
+    echo "{\"servers\": [{\"url\": \"$a\"}], \"retries\": 1, \"retry_backoff_s\": 0.01, \"circuit_failures\": 100000, \"request_timeout_s\": 3}" >conf
+    route 1 --config conf
+    while IFS='|' read -r raw want; do
+        set_mock "$a" "{\"raw\": \"$raw\"}"
+        got=$(ask -o out -w '%{http_code}' || true)
+        [ "$got" = "$want" ] || { echo "$raw: $got"; cat out; return 1; }
+    done <<'END'
+HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort|502
+HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nlonger than two|200
+HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}|502
+HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n|502
+HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n|502
+HTTP/1.1 200 OK\nContent-Length: 2\n\n{}|502
+HTTP/1.1 999999 OK\r\n\r\n|502
+garbage|502
+HTTP/1.1 200 OK\r\nX: a\u0000b\r\nContent-Length: 2\r\n\r\n{}|502
+HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}|200
+HTTP/1.0 200 OK\r\n\r\nto the end|200
+END
+    set_mock "$a" "{\"raw\": \"HTTP/1.1 200 OK\\r\\nX: \", \"raw_endless\": true}"
+    [ "$(ask -o out -w '%{http_code}')" = 502 ]
+    # a body without end to a client that reads it: ended by request_timeout_s, in bounded memory
+    set_mock "$a" "{\"raw\": \"HTTP/1.1 200 OK\\r\\nContent-Type: text/event-stream\\r\\n\\r\\n\", \"raw_endless\": true}"
+    SECONDS=0
+    ask -N -o /dev/null || true
+    [ "$SECONDS" -le 15 ]
+    [ "$(awk '/VmHWM/ { print $2 }' "/proc/$router/status")" -lt 100000 ]
+    set_mock "$a" '{"raw": null, "raw_endless": false}'
+    until_true ups 1
+    [ "$(ask | jq -r .server)" = a ]
+    echo "$(metric router_running) $(metric router_held_bytes)"
+    [ "$(metric router_running) $(metric router_held_bytes)" = "0 0" ]
+}
+
+@test "100,000 keys: found at once, read again at once, none of them written" {
+    mock a
+    awk 'BEGIN { for (i = 0; i < 100000; i++) print "sk-" i * 7919 " tenant=t" i; print "sk-admin admin=yes" }' >keys
+    auth=(-H 'Authorization: Bearer sk-admin')
+    route 1 --api-key-file keys "$a"
+    [ "$(ask -H 'Authorization: Bearer sk-791892081' | jq -r .server)" = a ]
+    [ "$(ask -o /dev/null -w '%{http_code}' -H 'Authorization: Bearer sk-791892082')" = 401 ]
+    sed -i '$d' keys
+    echo 'sk-new admin=yes' >>keys
+    kill -HUP "$router"
+    until_true grep -q 'read again' log
+    [ "$(ask -H 'Authorization: Bearer sk-new' | jq -r .server)" = a ]
+    [ "$(ask -o /dev/null -w '%{http_code}' -H 'Authorization: Bearer sk-admin')" = 401 ]
+    denies grep -q sk- log
+}
+
+@test "dt-serve behind it: streams, tokens in the books, a rolling restart without an error" {
+    for name in one two; do
+        : >"u-$name"
+        dt-serve "$BATS_FILE_TMPDIR/m" --precision fp32 --threads 1 --port 0 --served-model-name tiny >"u-$name" 2>"log-$name" 3>&- &
+        pids+=($!)
+        printf -v "serve_$name" %s $!
+        until_true test -s "u-$name"
+    done
+    route 2 --books books "$(cat u-one)" "$(cat u-two)"
+    body='{"model":"tiny","prompt":"once upon a time","max_tokens":5,"temperature":0}'
+    [ "$(ask | jq .usage.completion_tokens)" -ge 1 ]
+    for k in 1 2 3; do
+        for i in $(seq 40); do ask -o /dev/null -w '%{http_code}\n'; done >"codes-$k" &
+        loads+=($!)
+    done
+    sleep 0.2
+    for name in one two; do
+        at=$(cat "u-$name")
+        pid=serve_$name
+        kill -TERM "${!pid}"
+        wait "${!pid}"
+        dt-serve "$BATS_FILE_TMPDIR/m" --precision fp32 --threads 1 --port "${at##*:}" --served-model-name tiny >/dev/null 2>>"log-$name" 3>&- &
+        pids+=($!)
+        until_true ups 2
+    done
+    wait "${loads[@]}"
+    [ "$(cat codes-* | sort | uniq -c | awk '{ print $1, $2 }')" = "120 200" ]
+    sleep 0.2
+    [ "$(jq -s 'map(select(.status == 200 and .estimated == false)) | length' books)" = 121 ]
+}
+# SPDX-License-Identifier: Apache-2.0

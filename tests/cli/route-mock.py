@@ -1,0 +1,142 @@
+"""A server of the OpenAI API for tests of dt-route: asyncio, one file, its behaviour set by POST /mock.
+  route-mock.py [--name N] [--models a,b] [--port P]
+Prints its URL. Every answer names the server. GET /mock tells what it got: requests, cancelled, the last headers and body.
+POST /mock sets: status (of answers), retry_after, health, delay (s before the head), tokens, gap (s between events),
+raw (bytes in place of an answer), raw_endless (and x for ever), die_after (events, then the connection is cut), close (after each answer)."""
+import argparse
+import asyncio
+import json
+
+p = argparse.ArgumentParser()
+p.add_argument("--name", default="a")
+p.add_argument("--models", default="m")
+p.add_argument("--port", type=int, default=0)
+p.add_argument("--key")
+args = p.parse_args()
+state = dict(status=200, retry_after=None, health=200, delay=0, tokens=3, gap=0, raw=None, raw_endless=False, die_after=None, close=False)
+seen = dict(requests=0, cancelled=0, running=0, most=0, prompts=[], headers={}, body=None, path=None)
+
+
+def reply(status, body, ctype="application/json", more=""):
+    body = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return (f"HTTP/1.1 {status} X\r\nContent-Type: {ctype}\r\nContent-Length: {len(body)}\r\n{more}\r\n").encode() + body
+
+
+def usage(q):
+    n = len(q.get("prompt") or json.dumps(q.get("messages", "")))
+    return {"prompt_tokens": n, "completion_tokens": state["tokens"], "prompt_tokens_details": {"cached_tokens": 1}}
+
+
+async def stream(w, q):
+    w.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+
+    async def event(o):
+        s = b"data: " + (o if isinstance(o, bytes) else json.dumps(o).encode()) + b"\n\n"
+        w.write(b"%x\r\n%s\r\n" % (len(s), s))
+        await w.drain()
+
+    for i in range(state["tokens"]):
+        if state["die_after"] == i:
+            w.transport.abort()
+            return
+        await event({"choices": [{"text": f"{args.name}{i} ", "delta": {"content": f"{args.name}{i} "}}]})
+        await asyncio.sleep(state["gap"])
+    if q.get("stream_options", {}).get("include_usage"):
+        await event({"choices": [], "usage": usage(q)})
+    await event(b"[DONE]")
+    w.write(b"0\r\n\r\n")
+    await w.drain()
+
+
+async def complete(r, w, path, headers, body):
+    try:
+        q = json.loads(body)
+    except (ValueError, RecursionError):
+        w.write(reply(400, {"error": {"message": "no JSON"}}))
+        return True
+    seen.update(requests=seen["requests"] + 1, headers=headers, body=q, path=path, running=seen["running"] + 1)
+    seen["most"] = max(seen["most"], seen["running"])
+    seen["prompts"].append(str(q.get("prompt"))[:40])
+    eof = asyncio.ensure_future(r.read(1))
+    work = asyncio.ensure_future(answer(w, q))
+    try:
+        done, _ = await asyncio.wait({eof, work}, return_when=asyncio.FIRST_COMPLETED)
+        if work not in done:
+            work.cancel()
+            seen["cancelled"] += 1
+            return False
+        work.result()
+    except ConnectionError:
+        seen["cancelled"] += 1
+        return False
+    finally:
+        seen["running"] -= 1
+        if not eof.done():
+            eof.cancel()
+        await asyncio.wait({eof})
+        broken = not eof.cancelled() and (eof.exception() or True)
+    return not broken
+
+
+async def answer(w, q):
+    await asyncio.sleep(state["delay"])
+    if state["raw"] is not None:
+        w.write(state["raw"].encode("latin1"))
+        await w.drain()
+        while state["raw_endless"]:
+            w.write(b"x" * 65536)
+            await w.drain()
+        w.close()
+    elif state["status"] != 200:
+        more = f"Retry-After: {state['retry_after']}\r\n" if state["retry_after"] else ""
+        w.write(reply(state["status"], {"error": {"message": "as wanted", "server": args.name}}, more=more))
+    elif q.get("prompt") == "flood":
+        w.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+        for _ in range(4096):
+            w.write(b"data: " + b"x" * 65536 + b"\n\n")
+            await w.drain()
+        w.close()
+    elif q.get("stream"):
+        await stream(w, q)
+    elif state["die_after"] is not None:
+        w.transport.abort()
+    else:
+        w.write(reply(200, {"server": args.name, "model": q.get("model"), "choices": [{"text": "x" * state["tokens"]}],
+                            "usage": usage(q)}))
+    await w.drain()
+
+
+async def serve(r, w):
+    try:
+        while True:
+            head = (await r.readuntil(b"\r\n\r\n")).decode("latin1").split("\r\n")
+            method, path, _ = head[0].split(" ", 2)
+            headers = {k.lower(): v.strip() for k, v in (h.split(":", 1) for h in head[1:] if h)}
+            body = await r.readexactly(int(headers.get("content-length", 0)))
+            if args.key and path != "/health" and headers.get("authorization") != "Bearer " + args.key:
+                w.write(reply(401, {"error": {"message": "no key"}}))
+            elif path == "/mock" and method == "POST":
+                state.update(json.loads(body))
+                w.write(reply(200, state))
+            elif path == "/mock":
+                w.write(reply(200, seen))
+            elif path == "/health":
+                w.write(reply(state["health"], {}))
+            elif path == "/v1/models":
+                w.write(reply(200, {"data": [{"id": m} for m in args.models.split(",")]}))
+            elif not await complete(r, w, path, headers, body) or state["close"]:
+                break
+            await w.drain()
+    except (asyncio.IncompleteReadError, ConnectionError):
+        pass
+    w.close()
+
+
+async def main():
+    s = await asyncio.start_server(serve, "127.0.0.1", args.port, limit=1 << 26)
+    print("http://127.0.0.1:%d" % s.sockets[0].getsockname()[1], flush=True)
+    await s.serve_forever()
+
+
+asyncio.run(main())
+# SPDX-License-Identifier: Apache-2.0

@@ -1,0 +1,423 @@
+/* dt-eval: how good a model is: perplexity, tasks with known answers, and two models beside each other. */
+#include "base/program.h"
+#include "base/progress.h"
+#include "base/table.h"
+#include "base/tmpfile.h"
+#include "eval/ppl.h"
+#include "eval/score.h"
+#include "kernels/quant_formats.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MOST_TEXT   (1ull << 32)
+#define MOST_MODELS 16
+#define WEIGHTS	    "auto|f32|bf16|f16|q8_0|q4_0"
+
+static struct {
+	struct dt_eval_opts model;
+	const char *text, *task, *predictions, *served, *key;
+	int64_t stride, limit, parallel;
+	int windows, precision, weights;
+	bool bos, json;
+	/* of the job */
+	struct dt_log log;
+	struct dt_world *world;
+	struct dt_comm *all;
+	struct dt_world_info info;
+	struct dt_progress bar;
+} a;
+
+static const char *const examples[] = {
+	"dt-eval ppl run/latest --text heldout.txt",
+	"dt-eval compare SmolLM2-135M smol-Q4_0.gguf --text heldout.txt",
+	"mpirun -np 2 dt-eval task questions.jsonl run/latest",
+	NULL,
+};
+
+static const struct dt_opt opts[] = {
+	{"text", 't', DT_OPT_STR, &a.text, "FILE", "text whose tokens are predicted; - is standard input",
+	 "ppl,compare", .complete = DT_COMPLETE_FILE},
+	{"task", 0, DT_OPT_STR, &a.task, "FILE", "task that the models are compared on", "compare",
+	 .complete = DT_COMPLETE_FILE},
+	{"seq", 's', DT_OPT_INT, &a.model.seq, "TOKENS", "tokens of a window, or of a question at most",
+	 .min = 2, .max = 1 << 24, .def_text = "the model's"},
+	{"windows", 'w', DT_OPT_CHOICE, &a.windows, DT_WINDOWS_CHOICES, "whose way of cutting a text",
+	 "ppl,compare", .def = "rolling"},
+	{"stride", 0, DT_OPT_INT, &a.stride, "TOKENS", "from one window to the next", "ppl,compare", .min = 1,
+	 .max = 1 << 24, .def_text = "--seq; half of it for transformers"},
+	{"bos", 0, DT_OPT_FLAG, &a.bos, NULL,
+	 "begin the text with the token that begins texts, where there is one", "ppl,compare",
+	 .negatable = true, .def = "on"},
+	{"limit", 'n', DT_OPT_INT, &a.limit, "N", "only the first N windows or items", .min = 1, .max = 1e15,
+	 .def_text = "all"},
+	DT_OPT_HEADING("Models"),
+	{"precision", 'p', DT_OPT_CHOICE, &a.precision, "bf16|fp32",
+	 "type of activations and cache, and of weights that have no other", .def = "bf16"},
+	{"weights", 0, DT_OPT_CHOICE, &a.weights, WEIGHTS,
+	 "what matrices are kept as; auto: blocks as they are stored, others as --precision", .def = "auto"},
+	{"tokenizer", 0, DT_OPT_STR, &a.model.tokenizer, "FILE", "a tokenizer in place of the model's own",
+	 .complete = DT_COMPLETE_TOKENIZER},
+	{"threads", 0, DT_OPT_INT, &a.model.threads, "N", "threads a rank", .min = 0, .max = 4096,
+	 .def_text = "cores over the ranks of the machine"},
+	DT_OPT_HEADING("Servers"),
+	{"model", 'm', DT_OPT_STR, &a.served, "NAME", "the name to ask a server for", "task,compare",
+	 .def_text = "the first that it serves"},
+	{"api-key", 0, DT_OPT_STR, &a.key, "KEY", "sent to the server", "task,compare"},
+	{"parallel", 0, DT_OPT_INT, &a.parallel, "N", "questions with a server at a time", "task,compare",
+	 .min = 1, .max = 1024, .def = "16"},
+	DT_OPT_HEADING("Output"),
+	{"predictions", 0, DT_OPT_STR, &a.predictions, "FILE",
+	 "a JSON line for each item; of several ranks each has FILE.RANK", "task",
+	 .complete = DT_COMPLETE_FILE},
+	{"json", 'j', DT_OPT_FLAG, &a.json, NULL, "print JSON"},
+	DT_OPT_END,
+};
+
+static int run_ppl(int n, char **v);
+static int run_task(int n, char **v);
+static int run_compare(int n, char **v);
+
+static const struct dt_command commands[] = {
+	{"ppl", "MODEL", "Perplexity of a text", run_ppl, 1, 1},
+	{"task", "TASK MODEL|URL", "Answer the questions of a task, and count", run_task, 2, 2},
+	{"compare", "A B...", "A text or a task on several models, each beside the first", run_compare, 2,
+	 MOST_MODELS},
+	{NULL, NULL, NULL, NULL, 0, 0},
+};
+
+static const struct dt_program program = {
+	.name = "dt-eval",
+	.summary = "measure how good models are",
+	.examples = examples,
+	.opts = opts,
+	.commands = commands,
+};
+
+/* ---- the job ---- */
+
+static bool speaks(void)
+{
+	return a.info.rank == 0;
+}
+
+static int join_ranks(struct dt_err *err)
+{
+	char word[16];
+	int rc;
+
+	a.log = (struct dt_log){.f = stderr, .name = program.name, .rank = -1};
+	rc = dt_world_init(&a.world, 3600, &a.log, err);
+	if (rc < 0)
+		return rc;
+	dt_world_info(a.world, &a.info);
+	rc = dt_comm_create(&a.all, a.world, "world", 0, a.info.rank, err);
+	a.model.fp32 = a.precision == 1;
+	a.model.weights =
+		a.weights ? dt_format_parse(dt_opt_choice_name(WEIGHTS, a.weights, word, sizeof(word))) : -1;
+	if (!a.model.threads) {
+		int64_t cores = sysconf(_SC_NPROCESSORS_ONLN);
+
+		a.model.threads = cores > a.info.local_size ? cores / a.info.local_size : 1;
+	}
+	return rc;
+}
+
+/* rc of every rank becomes one: the first that failed keeps its message. */
+static int agree(int rc, struct dt_err *err)
+{
+	return a.info.size > 1 ? dt_comm_agree(a.all, rc, NULL, err) : rc;
+}
+
+static int finish(int rc, int status, struct dt_err *err)
+{
+	if (rc < 0)
+		status = dt_program_fail(&program, err);
+	if (a.world) {
+		dt_comm_free(a.all);
+		dt_world_finalize(a.world);
+	}
+	return status;
+}
+
+static void show(void *arg, int64_t done, int64_t of)
+{
+	dt_progress_set(&a.bar, (uint64_t)done);
+}
+
+static void show_start(const char *label, int64_t of)
+{
+	dt_progress_start(&a.bar, speaks() ? stderr : NULL, label, (uint64_t)of, false);
+}
+
+static int print(json_t *o, struct dt_err *err)
+{
+	int rc = o ? dt_json_write_line(stdout, o, err) : dt_err_sys(err, -ENOMEM, "cannot print");
+
+	json_decref(o);
+	return rc;
+}
+
+/* ---- ppl ---- */
+
+static int read_text(char **ret, struct dt_ppl_query *q, struct dt_err *err)
+{
+	int rc = dt_read_file(a.text, MOST_TEXT, ret, &q->n, err);
+
+	q->text = *ret;
+	q->windows = (enum dt_windows)a.windows;
+	q->stride = a.stride;
+	q->limit = a.limit;
+	q->bos = a.bos;
+	q->ranks = a.all;
+	q->rank = a.info.rank;
+	q->size = a.info.size;
+	return rc;
+}
+
+/* The bar's end is not known before the text is cut. */
+static void show_window(void *arg, int64_t done, int64_t of)
+{
+	a.bar.total = (uint64_t)of;
+	dt_progress_set(&a.bar, (uint64_t)done);
+}
+
+static void print_ppl(const struct dt_ppl *p)
+{
+	printf("perplexity %.4f: %.5f", dt_ppl_perplexity(p), p->nll);
+	if (isfinite(p->error))
+		printf(" +- %.5f", p->error);
+	printf(" nats a token, %.4f bits a byte\n", p->nll * (double)p->tokens / (double)p->bytes / M_LN2);
+	printf("%lld of %lld tokens scored, in %lld window%s\n", (long long)p->tokens, (long long)p->count,
+	       (long long)p->windows, p->windows == 1 ? "" : "s");
+}
+
+static int run_ppl(int n, char **v)
+{
+	struct dt_eval_model m = {0};
+	struct dt_ppl_query q = {0};
+	struct dt_ppl p;
+	struct dt_err err = {0};
+	char *text = NULL;
+	int rc;
+
+	if (!a.text)
+		return dt_opt_usage_error(&program, stderr, "ppl needs --text");
+	rc = join_ranks(&err);
+	if (rc == 0)
+		rc = agree((rc = read_text(&text, &q, &err)) < 0
+				   ? rc
+				   : dt_eval_model_open(&m, v[0], &a.model, &err),
+			   &err);
+	if (rc == 0) {
+		q.progress = show_window;
+		show_start("reading", 1);
+		rc = dt_ppl_run(&m, &q, &p, &err);
+		dt_progress_end(&a.bar);
+	}
+	if (rc == 0 && speaks() && a.json)
+		rc = print(dt_ppl_json(&m, &p), &err);
+	else if (rc == 0 && speaks())
+		print_ppl(&p);
+	dt_eval_model_close(&m);
+	free(text);
+	return finish(rc, DT_EXIT_OK, &err);
+}
+
+/* ---- task ---- */
+
+static bool is_url(const char *s)
+{
+	return !strncmp(s, "http://", 7) || !strncmp(s, "https://", 8);
+}
+
+/* One model's answers to the whole task. */
+static int answer(const struct dt_task *t, const char *model, FILE *predictions, struct dt_score *ret,
+		  struct dt_err *err)
+{
+	struct dt_score_query q = {.ranks = a.all,
+				   .rank = a.info.rank,
+				   .size = a.info.size,
+				   .predictions = predictions,
+				   .progress = show};
+	struct dt_asker *asker = NULL;
+	int rc = is_url(model) ? dt_asker_remote(model, a.served, a.key, (int)a.parallel, &asker, err)
+			       : dt_asker_local(model, &a.model, &asker, err);
+
+	rc = agree(rc, err);
+	if (rc == 0) {
+		show_start("answering", t->n);
+		rc = dt_score_run(t, asker, &q, ret, err);
+		dt_progress_end(&a.bar);
+	}
+	dt_asker_close(asker);
+	return rc;
+}
+
+static int open_predictions(FILE **ret, struct dt_err *err)
+{
+	char *path = NULL;
+	int rc;
+
+	if (!a.predictions)
+		return 0;
+	if (!strcmp(a.predictions, "-") && a.info.size == 1) {
+		*ret = stdout;
+		return 0;
+	}
+	rc = a.info.size > 1 ? asprintf(&path, "%s.%d", a.predictions, a.info.rank)
+			     : asprintf(&path, "%s", a.predictions);
+	rc = rc < 0 ? dt_err_sys(err, -ENOMEM, "cannot write predictions")
+		    : dt_out_stream(path, false, ret, err);
+	free(path);
+	return rc;
+}
+
+static int run_task(int n, char **v)
+{
+	struct dt_task t = {0};
+	struct dt_score s = {0};
+	struct dt_err err = {0};
+	FILE *predictions = NULL;
+	int rc = join_ranks(&err);
+
+	if (rc == 0)
+		rc = agree((rc = dt_task_read(v[0], a.limit, &t, &err)) < 0
+				   ? rc
+				   : open_predictions(&predictions, &err),
+			   &err);
+	if (rc == 0)
+		rc = answer(&t, v[1], predictions, &s, &err);
+	if (predictions && predictions != stdout && fclose(predictions) == EOF && rc == 0)
+		rc = dt_err_sys(&err, -errno, "cannot write '%s'", a.predictions);
+	if (rc == 0 && speaks() && a.json)
+		rc = print(dt_score_json(&t, v[1], &s), &err);
+	else if (rc == 0 && speaks())
+		dt_score_print(&t, &s, stdout);
+	dt_score_release(&s);
+	dt_task_release(&t);
+	return finish(rc, DT_EXIT_OK, &err);
+}
+
+/* ---- compare ---- */
+
+/* "+0.0123 (+0.0100 to +0.0146)": 95% of a normal distribution. */
+static void cell_interval(struct dt_table *t, double x, double error)
+{
+	if (isfinite(error))
+		dt_table_cell(t, "%+.4f (%+.4f to %+.4f)", x, x - 1.96 * error, x + 1.96 * error);
+	else
+		dt_table_cell(t, "%+.4f", x);
+}
+
+static int compare_texts(int n, char **v, struct dt_err *err)
+{
+	struct dt_table *t = dt_table_new("model|>perplexity|>nll less the first's|>KL|>KL 99%|>same top-1");
+	struct dt_ppl_query q = {.progress = show_window};
+	struct dt_eval_model first = {0};
+	char *text = NULL;
+	int rc = read_text(&text, &q, err);
+
+	if (rc == 0)
+		rc = dt_eval_model_open(&first, v[0], &a.model, err);
+	rc = agree(rc, err);
+	for (int i = 1; i < n && rc == 0; i++) {
+		struct dt_eval_model m = {0};
+		struct dt_ppl_pair p;
+
+		rc = agree(dt_eval_model_open(&m, v[i], &a.model, err), err);
+		show_start(v[i], 1);
+		if (rc == 0)
+			rc = dt_ppl_compare(&first, &m, &q, &p, err);
+		dt_progress_end(&a.bar);
+		if (rc == 0 && speaks() && a.json)
+			rc = print(dt_ppl_pair_json(&first, &m, &p), err);
+		if (rc == 0 && i == 1) {
+			dt_table_cell(t, "%s", v[0]);
+			dt_table_cell(t, "%.4f", dt_ppl_perplexity(&p.a));
+			dt_table_end_row(t);
+		}
+		if (rc == 0) {
+			dt_table_cell(t, "%s", v[i]);
+			dt_table_cell(t, "%.4f", dt_ppl_perplexity(&p.b));
+			cell_interval(t, p.difference, p.error);
+			dt_table_cell(t, "%.5f", p.kl);
+			dt_table_cell(t, "%.4f", p.kl_99);
+			dt_table_cell(t, "%.2f%%", 100 * p.same_top);
+		}
+		dt_eval_model_close(&m);
+	}
+	if (rc == 0 && speaks() && !a.json)
+		dt_table_print(t, stdout);
+	dt_table_free(t);
+	dt_eval_model_close(&first);
+	free(text);
+	return rc;
+}
+
+static int compare_tasks(int n, char **v, struct dt_err *err)
+{
+	struct dt_table *table =
+		dt_table_new("model|>right|>less the first's share|>only it|>only the first|>p");
+	struct dt_score first = {0};
+	struct dt_task t = {0};
+	int rc = agree(dt_task_read(a.task, a.limit, &t, err), err);
+
+	for (int i = 0; i < n && rc == 0; i++) {
+		struct dt_score s = {0};
+		struct dt_score_pair p;
+
+		rc = answer(&t, v[i], NULL, i ? &s : &first, err);
+		if (rc < 0)
+			break;
+		dt_table_cell(table, "%s", v[i]);
+		dt_table_cell(table, "%.4f", i ? s.acc : first.acc);
+		if (i == 0) {
+			dt_table_end_row(table);
+			continue;
+		}
+		dt_score_compare(&first, &s, &p);
+		cell_interval(table, p.difference, p.error);
+		dt_table_cell(table, "%lld", (long long)p.only_b);
+		dt_table_cell(table, "%lld", (long long)p.only_a);
+		dt_table_cell(table, "%.3g", p.p);
+		if (speaks() && a.json)
+			rc = print(json_pack("{s:i, s:o, s:o, s:f, s:f, s:I, s:I, s:f}", "schema", 1, "a",
+					     dt_score_json(&t, v[0], &first), "b",
+					     dt_score_json(&t, v[i], &s), "difference", p.difference,
+					     "difference_stderr", isfinite(p.error) ? p.error : 0.0, "only_a",
+					     (json_int_t)p.only_a, "only_b", (json_int_t)p.only_b, "p", p.p),
+				   err);
+		dt_score_release(&s);
+	}
+	if (rc == 0 && speaks() && !a.json)
+		dt_table_print(table, stdout);
+	dt_table_free(table);
+	dt_score_release(&first);
+	dt_task_release(&t);
+	return rc;
+}
+
+static int run_compare(int n, char **v)
+{
+	struct dt_err err = {0};
+	int rc;
+
+	if (!a.text == !a.task)
+		return dt_opt_usage_error(&program, stderr, "compare needs --text or --task%s",
+					  a.text ? ", not both" : "");
+	rc = join_ranks(&err);
+	if (rc == 0)
+		rc = a.text ? compare_texts(n, v, &err) : compare_tasks(n, v, &err);
+	return finish(rc, DT_EXIT_OK, &err);
+}
+
+int main(int argc, char **argv)
+{
+	dt_dev_spin_less(argv);
+	return dt_program_main(&program, argc, argv);
+}
+/* SPDX-License-Identifier: Apache-2.0 */
