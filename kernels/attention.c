@@ -79,7 +79,9 @@ int dt_check_attention_span_backward(const struct dt_dev *dev, struct dt_tensor 
 	const int64_t rows = p->batch * s->rows, out = rows * p->heads * p->head_dim;
 
 	if (!spans(p, s, q, kv) || !dt_is(o, q.dtype, out) || !dt_is(dout, q.dtype, out) ||
-	    !dt_is(lse, DT_F32, rows * p->heads) || !gradient_of(dq, q, s) || !gradient_of(dkv, kv, s))
+	    !dt_is(lse, DT_F32, rows * p->heads) || dt_rows(dq) != dt_rows(q) ||
+	    dt_cols(dq) < p->heads * p->head_dim || (dq.dtype != DT_F32 && (dq.dtype != q.dtype || s->add)) ||
+	    !gradient_of(dkv, kv, s))
 		return -EINVAL;
 	return rows ? 0 : DT_EMPTY;
 }

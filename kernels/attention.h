@@ -25,9 +25,10 @@
  *   q [batch * rows, >= heads * head_dim], its first columns; kv [any, >= v_col + kv_heads * head_dim]. q and
  *       kv may be one matrix of both. o [batch * rows, heads * head_dim] is f32 or of q's type, lse
  *       [batch, heads, rows]. A row that sees no key: o = 0, lse = -Inf.
- *   dq is shaped as q, dkv as kv; only columns of queries, of keys and of values are written, and of dkv only
- *       rows of keys. = overwritten, or += where the span says so. dq and dkv are f32 (required for +=) or of
- *       q's type. lse may be that over more keys than the span's: these are the gradients' parts by its keys.
+ *   dq has the rows of q and >= heads * head_dim columns, dkv is shaped as kv; only columns of queries, of
+ *       keys and of values are written, and of dkv only rows of keys.
+ *       = overwritten, or += where the span says so. dq and dkv are f32 (required for +=) or of q's type.
+ *       lse may be that over more keys than the span's: these are the gradients' parts by its keys.
  *   attention_merge (Milakov & Gimelshein 2018): o and lse over one set of keys take in part and part_lse
  *       over another. o [batch * rows, heads * d] f32, part f32: o += sigmoid(part_lse - lse) (part - o),
  *       lse = log(exp(lse) + exp(part_lse)); a part with lse -Inf changes nothing.

@@ -14,6 +14,7 @@
 #include "kernels/attention.h"
 #include "kernels/batchnorm.h"
 #include "kernels/class_loss.h"
+#include "kernels/columns.h"
 #include "kernels/conv.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/device.h"

@@ -32,7 +32,8 @@ static struct {
 	bool why, timeline, precision_given;
 	const char *explain, *svg, *check;
 	int precision, account, solve, kv, activations;
-	int targets, base, offload, offload_to, attention;
+	int base, offload, offload_to, attention;
+	bool base_given;
 	const char *device;
 	uint64_t gpu_mem, params, constant; /* constant: framework's, taken off what --check reads */
 	int64_t node;
@@ -77,6 +78,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("save-grads"),
 	DT_RUN_OPT("recompute"),
 	DT_RUN_OPT("documents"),
+	DT_RUN_OPT("cp-comm"),
 	DT_RUN_OPT("loss-chunk"),
 	{"account", 0, DT_OPT_CHOICE, &a.account, "auto|" DT_ACCOUNT_CHOICES,
 	 "what is counted: what dt-train or dt-serve allocates (dt), textbook formulas (generic), what "
@@ -85,12 +87,11 @@ static const struct dt_opt own[] = {
 	 .def = "auto"},
 	{"attention", 0, DT_OPT_CHOICE, &a.attention, "flash|scores",
 	 "whether attention keeps its seq x seq scores, in formulas", .def = "flash"},
-	{"lora-rank", 0, DT_OPT_INT, &a.q.extras.lora_rank, "N",
-	 "train adapters of this rank, the weights frozen", .min = 1, .max = 1 << 16},
-	{"lora-targets", 0, DT_OPT_CHOICE, &a.targets, DT_LORA_CHOICES,
-	 "which matrices have adapters: q and v, all of attention, or all of a layer", .def = "qv"},
+	DT_RUN_OPT("lora"),
+	DT_RUN_OPT("lora-targets"),
 	{"base-precision", 0, DT_OPT_CHOICE, &a.base, DT_WEIGHT_CHOICES,
-	 "type of the frozen weights; nf4 is QLoRA", .def = "bf16"},
+	 "type of the frozen weights; nf4 is QLoRA", .given = &a.base_given,
+	 .def_text = "that of --precision"},
 	{"offload", 0, DT_OPT_CHOICE, &a.offload, DT_OFFLOAD_CHOICES,
 	 "what does not stay on the device: optimizer (with gradients and master weights), or all",
 	 .def = "none"},
@@ -377,7 +378,7 @@ static int check_usage(int nargs)
 	if ((a.solve || a.why) && a.gpu_mem == 0)
 		return dt_opt_usage_error(&program, stderr, "--%s needs --gpu-mem",
 					  a.solve ? "solve" : "why");
-	if (a.q.serve && (a.q.extras.lora_rank || a.offload || a.solve == SOLVE_ZERO))
+	if (a.q.serve && (a.o.run.lora.rank || a.offload || a.solve == SOLVE_ZERO))
 		return dt_opt_usage_error(&program, stderr, "adapters, offloading and ZeRO go with --train");
 	if ((a.kv || a.activations) && !a.q.serve)
 		return dt_opt_usage_error(&program, stderr, "--%s goes with --serve",
@@ -430,8 +431,8 @@ static void complete_query(void)
 	/* A file says what its weights take; another type was asked for where --precision is given. */
 	q->weight_bytes = q->serve && !a.precision_given ? a.file.weight_bytes : 0;
 	q->stored = a.precision_given ? NULL : a.file.format;
-	q->extras.targets = (enum dt_lora_targets)a.targets;
-	q->extras.base = (enum dt_weight_format)a.base;
+	q->extras.lora_rank = q->run.lora.rank;
+	q->extras.base = a.base_given ? (enum dt_weight_format)a.base : (enum dt_weight_format)q->run.compute;
 	q->extras.offload = (enum dt_offload)a.offload;
 	q->extras.offload_to = a.offload_to ? DT_PLACE_NVME : DT_PLACE_HOST;
 	q->extras.scores = a.attention;
@@ -455,6 +456,22 @@ static int read_schedule(struct dt_err *err)
 		r->accumulation = 2 * r->layout.pp;
 	rc = dt_run_settle(r, err);
 	return rc < 0 ? rc : dt_run_read_schedule(r, &a.schedule, err);
+}
+
+/* Formulas know sets of matrices, not expressions; dt's own account takes the graph. */
+static int set_targets(struct dt_err *err)
+{
+	const char *which = a.q.run.lora.targets;
+	int i = dt_opt_choice_index(DT_LORA_CHOICES, which);
+
+	if (!a.q.run.lora.rank)
+		return 0;
+	if (i < 0 && a.account != 1 + DT_ACCOUNT_DT)
+		return dt_err_set(err, -EINVAL,
+				  "--lora-targets '%s' goes with --account dt, formulas know %s", which,
+				  DT_LORA_CHOICES);
+	a.q.extras.targets = i < 0 ? DT_LORA_ALL : (enum dt_lora_targets)i;
+	return 0;
 }
 
 static int set_vocab(const char *model, struct dt_err *err)
@@ -481,8 +498,10 @@ static int run(const char *model, int cat)
 		return fail(&err);
 	}
 	a.q.run.config = &a.config;
+	if (!a.q.net.params && dt_run_adapt(&a.q.run, &a.config, &err) < 0)
+		return fail(&err);
 	complete_query();
-	if (read_schedule(&err) < 0)
+	if (set_targets(&err) < 0 || read_schedule(&err) < 0)
 		return fail(&err);
 	if (a.solve) {
 		solved = solve(&err);

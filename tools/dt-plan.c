@@ -4,6 +4,10 @@
 #include "base/tmpfile.h"
 #include "base/units.h"
 #include "plan/calibrate.h"
+#include "plan/enough.h"
+#include "plan/here.h"
+#include "plan/plan_print.h"
+#include "plan/roofline.h"
 #include "plan/run_options.h"
 #include "plan/search.h"
 #include "plan/servplan.h"
@@ -15,7 +19,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DAY	  86400.0
 #define MAX_RANKS (1 << 20)
 
 static struct {
@@ -26,7 +29,7 @@ static struct {
 	struct dt_cluster cluster;
 	const char *gpu, *cluster_file, *links, *ops, *calibrate, *validate, *compare;
 	uint64_t gpu_mem, tokens;
-	bool serve, json, explain, gpu_given, gpus_given, node_given;
+	bool serve, json, explain, here, gpu_given, gpus_given, node_given;
 	int64_t gpus, gpus_a_node, leaf, top;
 	int recompute, account, topology, emit, kv;
 	double nic_gbs, oversubscription, margin, price, mtbf_hours, save_s;
@@ -44,6 +47,8 @@ enum { EMIT_NOTHING, EMIT_ARGS, EMIT_COMMAND, EMIT_SRUN, EMIT_CLUSTER };
 
 static const struct dt_opt own[] = {
 	DT_OPT_HEADING("Machines"),
+	{"here", 0, DT_OPT_FLAG, &a.here, NULL,
+	 "say what this machine has and which models are not too large for it; with MODEL, plan for it"},
 	{"gpus", 'n', DT_OPT_INT, &a.gpus, "N", "devices, one a rank", .min = 1, .max = 1 << 20,
 	 .given = &a.gpus_given, .def = "8"},
 	{"gpu", 'g', DT_OPT_STR, &a.gpu, "NAME",
@@ -74,6 +79,8 @@ static const struct dt_opt own[] = {
 	 "measured steps, JSON Lines: fit what programs reach of the device"},
 	{"validate", 0, DT_OPT_STR, &a.validate, "FILE", "measured steps: compare with what is predicted"},
 	DT_RUN_OPT("vocab"),
+	DT_RUN_OPT("lora"),
+	DT_RUN_OPT("lora-targets"),
 	DT_OPT_HEADING("Training"),
 	DT_RUN_OPT("global-batch", .def_text = "16 a device"),
 	DT_RUN_OPT("seq", .def_text = "the model's, 4096 at most"),
@@ -85,6 +92,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("fp8"),
 	DT_RUN_OPT("master"),
 	DT_RUN_OPT("documents"),
+	DT_RUN_OPT("cp-comm"),
 	DT_RUN_OPT("loss-chunk"),
 	DT_RUN_OPT("reproducible"),
 	DT_RUN_OPT("grad-comm"),
@@ -242,226 +250,20 @@ static int calibrate(struct dt_err *err)
 	return rc;
 }
 
-static int validate(struct dt_err *err)
-{
-	struct dt_table *t = dt_table_new("model|layout|>microbatch|>seq|>measured|>predicted|>error");
-	struct dt_runs runs;
-	struct dt_run_error *each = NULL;
-	double error = 0;
-	char layout[80], s[24];
-	int rc = dt_runs_read(a.validate, &runs, err);
-
-	if (rc < 0)
-		goto out;
-	each = calloc((size_t)runs.n, sizeof(*each));
-	rc = each ? dt_runs_error(&a.cluster, a.q.stack, &runs, each, &error, err)
-		  : dt_err_sys(err, -ENOMEM, "runs");
-	for (int i = 0; i < runs.n && rc == 0; i++) {
-		const struct dt_measured_run *r = &runs.r[i];
-
-		dt_table_cell(t, "%s", r->config.name);
-		dt_table_cell(t, "%s", dt_layout_format(&r->run.layout, layout, sizeof(layout)));
-		dt_table_cell(t, "%lld", (long long)r->run.microbatch);
-		dt_table_cell(t, "%lld", (long long)r->run.seq);
-		dt_table_cell(t, "%s", dt_format_duration(r->step_s, s, sizeof(s)));
-		dt_table_cell(t, "%s", dt_format_duration(each[i].t.step, s, sizeof(s)));
-		dt_table_cell(t, "%+.1f%%", 100 * (each[i].ratio - 1));
-	}
-	if (rc == 0 && a.json) {
-		json_t *o = json_pack("{s:i, s:i, s:f, s:o, s:o}", "schema", 1, "runs", runs.n, "mean_error",
-				      error, "ratios", json_array(), "predicted", json_array());
-
-		for (int i = 0; i < runs.n; i++) {
-			json_array_append_new(json_object_get(o, "ratios"), json_real(each[i].ratio));
-			json_array_append_new(json_object_get(o, "predicted"), dt_step_time_json(&each[i].t));
-		}
-		rc = dt_json_write_line(stdout, o, err);
-		json_decref(o);
-	} else if (rc == 0) {
-		dt_table_print(t, stdout);
-		printf("mean error %.1f%% over %d runs\n", 100 * error, runs.n);
-	}
-	free(each);
-	dt_runs_release(&runs);
-out:
-	dt_table_free(t);
-	return rc;
-}
-
 /* ---- training plans ---- */
 
-/* A prediction is right to some percent: two digits, the rest would be false. */
-static double two_digits(double x)
+/* What is printed, and how. */
+static struct dt_plan_view view(void)
 {
-	double unit = x > 0 ? pow(10, floor(log10(x)) - 1) : 1;
-
-	return unit > 1 ? round(x / unit) * unit : x;
-}
-
-static void print_run(const struct dt_candidate *c)
-{
-	const struct dt_cluster *k = &a.cluster;
-	double price = k->price_a_gpu_hour;
-	char t[24], n[24];
-
-	if (a.tokens) {
-		double s = (double)a.tokens / c->t.tokens_per_s, hours = s / 3600 * k->gpus;
-
-		printf("%s tokens take about ", dt_format_count((double)a.tokens, n, sizeof(n)));
-		if (s < 2 * DAY)
-			printf("%s", dt_format_duration(s, t, sizeof(t)));
-		else
-			printf("%.0f days", two_digits(s / DAY));
-		printf(", %s device hours", dt_format_count(two_digits(hours), n, sizeof(n)));
-		if (price > 0)
-			printf(", %s at %g an hour", dt_format_count(two_digits(hours * price), n, sizeof(n)),
-			       price);
-		putchar('\n');
-	}
-	if (a.mtbf_hours > 0) {
-		struct dt_params p;
-		double save = a.save_s, lost, every;
-
-		if (save <= 0 && dt_model_params(&a.config, &p, NULL) == 0) {
-			save = (double)dt_params_total(&p) * 14 / 2e9 /
-			       ceil((double)k->gpus / k->gpus_a_node);
-			dt_params_release(&p);
-		}
-		every = dt_checkpoint_interval(save, a.mtbf_hours * 3600 / k->gpus, &lost);
-		printf("a checkpoint (%s) every %s", dt_format_duration(save, t, sizeof(t)),
-		       dt_format_duration(every, n, sizeof(n)));
-		printf(" loses the least: %.1f%% of the time\n", 100 * lost);
-	}
-}
-
-static void table_row(struct dt_table *t, const struct dt_candidate *c, const char *name,
-		      const struct dt_candidate *best)
-{
-	static const char *const recompute[] = {"none", "selective", "full"};
-	char layout[80], s[24], reason[200];
-
-	dt_table_cell(t, "%s", name);
-	dt_table_cell(t, "%s", dt_layout_format(&c->layout, layout, sizeof(layout)));
-	dt_table_cell(t, "%lld x %lld", (long long)c->microbatch, (long long)c->accumulation);
-	dt_table_cell(t, "%s", recompute[c->recompute]);
-	dt_table_cell(t, "%s", dt_format_duration(c->t.step, s, sizeof(s)));
-	dt_table_cell(t, "%s", dt_format_count(c->t.tokens_per_s * DAY, s, sizeof(s)));
-	dt_table_cell(t, "%.1f%%", 100 * c->t.mfu);
-	dt_table_cell(t, "%s%s", dt_format_size(c->peak_bytes, s, sizeof(s)),
-		      c->fits ? "" : " (does not fit)");
-	dt_table_cell(t, "%s", dt_plan_reason(&a.q, c, best, reason, sizeof(reason)));
-}
-
-static void explain(const struct dt_plan *p)
-{
-	const struct dt_step_time *t = &p->best[0].t;
-	const struct {
-		const char *name;
-		double s;
-	} rows[] = {
-		{"matmuls, forward and backward", t->matmul},
-		{"attention", t->attention},
-		{"memory-bound operations", t->memory},
-		{"embedding, head and loss", t->head},
-		{"recomputation", t->recompute},
-		{"tensor-parallel traffic", t->tp},
-		{"expert traffic", t->ep},
-		{"context-parallel traffic", t->cp},
-		{"waiting in the pipeline", t->bubble * t->makespan},
-		{"gradient traffic not hidden", t->dp_exposed},
-		{"optimizer", t->optimizer},
-		{"fixed", t->fixed},
-	};
-	struct dt_table *table = dt_table_new("of the best plan's step|>time|>share");
-	char bound[16], s[24];
-
-	printf("\n%d ways to cut the model were timed; the memory of the fastest %d was worked out, %d did "
-	       "not fit.\n",
-	       p->cut, p->tried, p->too_large);
-	for (int i = 0; i < p->nreason; i++)
-		printf("Passed over: %d like %s, %s.\n", p->reason[i].n, p->reason[i].layout,
-		       p->reason[i].text);
-	printf("The step is bound by %s.\n\n",
-	       dt_opt_choice_name(DT_BOUND_CHOICES, (int)t->bound, bound, sizeof(bound)));
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		if (rows[i].s / t->step < 0.0005)
-			continue;
-		dt_table_cell(table, "%s", rows[i].name);
-		dt_table_cell(table, "%s", dt_format_duration(rows[i].s, s, sizeof(s)));
-		dt_table_cell(table, "%.1f%%", 100 * rows[i].s / t->step);
-	}
-	dt_table_print(table, stdout);
-	dt_table_free(table);
-}
-
-static void print_heading(void)
-{
-	const struct dt_cluster *c = &a.cluster;
-	char mem[24], acc[16];
-
-	printf("%s on %d x %s%s, %d a machine, %s each%s\n", a.config.name, c->gpus, c->device.name,
-	       a.gpu_given || a.cluster_file ? "" : " (assumed)", c->gpus_a_node,
-	       dt_format_size((uint64_t)(room() / (1 - a.margin / 100)), mem, sizeof(mem)),
-	       a.links ? ", links as measured" : "");
-	printf("global batch %lld x %lld tokens, account %s\n\n", (long long)a.q.fit.run.global_batch,
-	       (long long)a.q.fit.run.seq,
-	       dt_opt_choice_name(DT_ACCOUNT_CHOICES, (int)a.q.fit.account, acc, sizeof(acc)));
-}
-
-static int print_plans(const struct dt_plan *p, const struct dt_candidate *other)
-{
-	struct dt_table *t = dt_table_new(
-		">#|layout|>microbatches|recompute|>step|>tokens/day|>mfu|>memory|what it costs");
-	char need[24], layout[80], name[12];
-
-	print_heading();
-	if (p->n == 0 && !other) {
-		printf("nothing fits; least too large is %s with %s\n",
-		       dt_layout_format(&p->smallest.layout, layout, sizeof(layout)),
-		       dt_format_size(p->smallest.peak_bytes, need, sizeof(need)));
-		dt_table_free(t);
-		return DT_EXIT_NO;
-	}
-	for (int i = 0; i < p->n; i++) {
-		snprintf(name, sizeof(name), "%d", i + 1);
-		table_row(t, &p->best[i], name, i ? &p->best[0] : NULL);
-	}
-	if (other)
-		table_row(t, other, "?", p->n ? &p->best[0] : NULL);
-	dt_table_print(t, stdout);
-	dt_table_free(t);
-	if (p->n == 0)
-		return DT_EXIT_NO;
-	if (a.explain)
-		explain(p);
-	if (a.tokens || a.mtbf_hours > 0)
-		putchar('\n');
-	print_run(&p->best[0]);
-	return other && !other->fits ? DT_EXIT_NO : DT_EXIT_OK;
-}
-
-static int print_json(const struct dt_plan *p, const struct dt_candidate *other, struct dt_err *err)
-{
-	json_t *plans = json_array(), *o;
-	char acc[16];
-	int rc;
-
-	for (int i = 0; i < p->n; i++)
-		json_array_append_new(plans, dt_candidate_json(&a.q, &p->best[i]));
-	o = json_pack("{s:i, s:s, s:o, s:I, s:I, s:s, s:i, s:i, s:i, s:i, s:o}", "schema", 1, "model",
-		      a.config.name, "cluster", dt_cluster_to_json(&a.cluster), "global_batch",
-		      (json_int_t)a.q.fit.run.global_batch, "seq_tokens", (json_int_t)a.q.fit.run.seq,
-		      "account",
-		      dt_opt_choice_name(DT_ACCOUNT_CHOICES, (int)a.q.fit.account, acc, sizeof(acc)),
-		      "layouts_timed", p->cut, "layouts_passed_over", p->passed, "layouts_sized", p->tried,
-		      "layouts_too_large", p->too_large, "plans", plans);
-	if (other)
-		json_object_set_new(o, "compared", dt_candidate_json(&a.q, other));
-	if (a.tokens && p->n)
-		json_object_set_new(o, "run_s", json_real((double)a.tokens / p->best[0].t.tokens_per_s));
-	rc = dt_json_write_line(stdout, o, err);
-	json_decref(o);
-	return rc < 0 ? fail(err) : p->n == 0 || (other && !other->fits) ? DT_EXIT_NO : DT_EXIT_OK;
+	return (struct dt_plan_view){.q = &a.q,
+				     .assumed = !a.gpu_given && !a.cluster_file,
+				     .links = a.links != NULL,
+				     .explain = a.explain,
+				     .memory = room() / (1 - a.margin / 100),
+				     .tokens = a.tokens,
+				     .mtbf_hours = a.mtbf_hours,
+				     .save_s = a.save_s,
+				     .f = stdout};
 }
 
 /* The layout asked about, with the microbatch and recomputation that suit it best. */
@@ -499,6 +301,23 @@ static int judge(struct dt_candidate *ret, struct dt_err *err)
 	return last ? last
 		    : dt_err_set(err, -EINVAL, "layout '%s' does not go with a global batch of %lld",
 				 a.compare, (long long)a.q.fit.run.global_batch);
+}
+
+static int print_search(const struct dt_plan *p, const struct dt_candidate *other, struct dt_err *err)
+{
+	struct dt_plan_view v = view();
+	bool good = p->n > 0 && (!other || other->fits);
+	int rc = 0;
+
+	if (a.json) {
+		json_t *o = dt_plan_json(&v, p, other);
+
+		rc = dt_json_write_line(stdout, o, err);
+		json_decref(o);
+	} else {
+		good = dt_plan_print(&v, p, other);
+	}
+	return rc < 0 ? fail(err) : good ? DT_EXIT_OK : DT_EXIT_NO;
 }
 
 static bool emits_plan(void)
@@ -544,8 +363,7 @@ static int plan_training(const char *model, struct dt_err *err)
 		print_command(dt_plan_args(&a.q, a.compare ? &other : &p.best[0], model, args, sizeof(args)));
 		status = DT_EXIT_OK;
 	} else {
-		status = a.json ? print_json(&p, a.compare ? &other : NULL, err)
-				: print_plans(&p, a.compare ? &other : NULL);
+		status = print_search(&p, a.compare ? &other : NULL, err);
 	}
 	dt_plan_release(&p);
 	return status;
@@ -593,61 +411,16 @@ static int plan_serving(struct dt_err *err)
 
 static int roofline(struct dt_err *err)
 {
-	const struct dt_config *c = &a.config;
-	const struct dt_device d = dt_cluster_rank_device(&a.cluster, 1);
-	double bits = dt_weight_bits((enum dt_weight_format)a.serve_q.weights),
-	       ridge = d.peak_flops / d.mem_bw, kv = a.kv ? dt_kv_bits(c, a.kv) : 16;
-	int64_t seq = a.q.fit.run.seq, mb = a.q.fit.run.microbatch ? a.q.fit.run.microbatch : 1;
-	struct {
-		const char *name;
-		struct dt_intensity i;
-	} rows[] = {{.name = "train"},
-		    {.name = "prefill"},
-		    {.name = "decode, 1 sequence"},
-		    {.name = "decode, 32 sequences"},
-		    {.name = "decode, 256 sequences"}};
-	struct dt_table *t = dt_table_new("phase|>flops|>bytes|>flops/byte|bound by|>share of peak");
-	json_t *list = json_array(), *o;
-	char f[24], b[24];
-	int rc = dt_train_intensity(c, mb, seq, &rows[0].i, err);
+	const struct dt_roofline r = {
+		.config = &a.config,
+		.device = dt_cluster_rank_device(&a.cluster, 1),
+		.weights = (enum dt_weight_format)a.serve_q.weights,
+		.cache_bits = a.kv ? dt_kv_bits(&a.config, a.kv) : 16,
+		.seq = a.q.fit.run.seq,
+		.microbatch = a.q.fit.run.microbatch ? a.q.fit.run.microbatch : 1,
+	};
 
-	if (rc == 0)
-		rc = dt_prefill_intensity(c, seq, bits, &rows[1].i, err);
-	for (int i = 0, n = 1; i < 3 && rc == 0; i++, n = n == 1 ? 32 : 256)
-		rc = dt_decode_intensity(c, n, seq, bits, kv, &rows[2 + i].i, err);
-	for (size_t i = 0; rc == 0 && i < sizeof(rows) / sizeof(rows[0]); i++) {
-		double x = rows[i].i.flops / rows[i].i.bytes;
-
-		json_array_append_new(list,
-				      json_pack("{s:s, s:f, s:f, s:f, s:s}", "phase", rows[i].name, "flops",
-						rows[i].i.flops, "bytes", rows[i].i.bytes, "flops_per_byte",
-						x, "bound", x < ridge ? "memory" : "compute"));
-		dt_table_cell(t, "%s", rows[i].name);
-		dt_table_cell(t, "%s", dt_format_count(rows[i].i.flops, f, sizeof(f)));
-		dt_table_cell(t, "%s", dt_format_size((uint64_t)rows[i].i.bytes, b, sizeof(b)));
-		dt_table_cell(t, "%.4g", x);
-		dt_table_cell(t, "%s", x < ridge ? "memory" : "compute");
-		dt_table_cell(t, "%.1f%%", 100 * fmin(1, x / ridge));
-	}
-	if (rc == 0 && a.json) {
-		o = json_pack("{s:i, s:s, s:s, s:f, s:O}", "schema", 1, "model", c->name, "device", d.name,
-			      "ridge_flops_per_byte", ridge, "phases", list);
-		rc = dt_json_write_line(stdout, o, err);
-		json_decref(o);
-	} else if (rc == 0) {
-		printf("%s: %.4g TFLOP/s over %.4g TB/s is a ridge of %.4g FLOP/B; an operation with fewer "
-		       "is bound by "
-		       "memory\n",
-		       d.name, d.peak_flops / 1e12, d.mem_bw / 1e12, ridge);
-		printf("(some handbooks print 0.156 for A100: 312 TFLOP/s over 2 TB/s is 156, a thousand "
-		       "times that)\n");
-		printf("%s, %lld x %lld tokens trained, %lld of prompt or context\n\n", c->name,
-		       (long long)mb, (long long)seq, (long long)seq);
-		dt_table_print(t, stdout);
-	}
-	json_decref(list);
-	dt_table_free(t);
-	return rc < 0 ? fail(err) : DT_EXIT_OK;
+	return dt_roofline_print(&r, a.json, stdout, err) < 0 ? fail(err) : DT_EXIT_OK;
 }
 
 /* ---- the program ---- */
@@ -658,6 +431,8 @@ static int check_usage(int nargs, char **argv, const char **ret_model)
 	struct dt_err err = {0};
 	int want = roof ? 2 : 1;
 
+	if (a.here && nargs == 0)
+		want = 0;
 	if (a.emit == EMIT_CLUSTER || a.validate)
 		want = nargs < 1 ? 0 : want;
 	if (nargs != want)
@@ -726,10 +501,44 @@ static int check_fp8(struct dt_err *err)
 	return 0;
 }
 
+/* --here: the inventory. 1: that was all; else this machine is what is planned for. */
+static int settle_here(const char *model, struct dt_err *err)
+{
+	struct dt_here h;
+	uint64_t room;
+	json_t *o;
+	int rc;
+
+	dt_here_look("", &h);
+	if (model) {
+		a.gpu = h.ncard ? a.gpu : "cpu";
+		a.gpu_given = true;
+		if (!a.gpus_given)
+			a.gpus = h.ncard ? h.ncard : h.cores;
+		if (h.ncard && !a.gpu_mem)
+			a.gpu_mem = h.card[0].room;
+		return 0;
+	}
+	room = (uint64_t)((double)(h.ncard ? h.card[0].room : h.available) * (1 - a.margin / 100));
+	if (!a.json) {
+		dt_here_print(&h, stdout);
+		putchar('\n');
+		dt_enough_print(room, stdout);
+		return 1;
+	}
+	o = json_pack("{s:i, s:o, s:o}", "schema", 1, "machine", dt_here_json(&h), "fits",
+		      dt_enough_json(room));
+	rc = dt_json_write_line(stdout, o, err);
+	json_decref(o);
+	return rc < 0 ? rc : 1;
+}
+
 static int run(bool roof, const char *model, struct dt_err *err)
 {
-	int rc = describe_cluster(err);
+	int rc = a.here ? settle_here(model, err) : 0;
 
+	if (rc || (rc = describe_cluster(err)) < 0)
+		return rc < 0 ? fail(err) : DT_EXIT_OK;
 	a.q.stack = a.account - 1 == DT_ACCOUNT_MEGATRON ? &dt_stack_megatron : &dt_stack_dt;
 	if (rc == 0 && a.ops)
 		rc = read_ops(err);
@@ -745,9 +554,12 @@ static int run(bool roof, const char *model, struct dt_err *err)
 		return rc < 0 ? fail(err) : DT_EXIT_OK;
 	}
 	if (a.validate)
-		return validate(err) < 0 ? fail(err) : DT_EXIT_OK;
+		return dt_runs_validate(a.validate, &a.cluster, a.q.stack, a.json, stdout, err) < 0
+			       ? fail(err)
+			       : DT_EXIT_OK;
 	if (dt_config_load(model, &a.config, err) < 0 ||
-	    dt_config_set_vocab(&a.config, a.o.run.vocab, err) < 0)
+	    dt_config_set_vocab(&a.config, a.o.run.vocab, err) < 0 ||
+	    dt_run_adapt(&a.q.fit.run, &a.config, err) < 0)
 		return fail(err);
 	complete_query();
 	if (check_fp8(err) < 0)

@@ -4,6 +4,7 @@
 #include "base/progress.h"
 #include "base/tmpfile.h"
 #include "base/units.h"
+#include "plan/listing.h"
 #include "serve/api/batch.h"
 #include "serve/api/served.h"
 #include "serve/http/tenants.h"
@@ -23,7 +24,7 @@
 
 struct options {
 	struct dt_served_params serve;
-	bool batch, unordered, given_tokens, given_timeout;
+	bool batch, unordered, print_program, given_tokens, given_timeout;
 	const char *skip_done, *name, *key_file, *host, *replay, *allow_origin, *defaults_text;
 	struct dt_strs api_keys;
 	json_t *defaults;
@@ -197,6 +198,43 @@ static int run_replay(const char *path, const struct dt_log *log)
 	return r.different > 0 ? DT_EXIT_NO : DT_EXIT_OK;
 }
 
+/* --print-program: needs the configuration alone. */
+static int print_program(const struct options *o, const struct dt_log *log)
+{
+	const struct dt_served_params *p = &o->serve;
+	const struct dt_format_info *f = dt_format_info(p->weights >= 0 ? (enum dt_format)p->weights
+							: p->fp32	? DT_FMT_F32
+									: DT_FMT_BF16);
+	struct dt_memory_plan plan = {0};
+	struct dt_config c;
+	struct dt_work_serving prompt = {.config = &c,
+					 .compute = p->fp32 ? DT_F32 : DT_BF16,
+					 .tp = 1,
+					 .rows = p->tokens,
+					 .outputs = p->seqs,
+					 .weight_bits = 8.0 * f->bytes / f->block,
+					 .cache_bits = 8.0 * dt_dtype_size(p->cache)};
+	struct dt_work_serving decoding;
+	struct dt_err err = {0};
+	int rc = dt_config_load(p->ckpt, &c, &err);
+
+	if (rc == 0)
+		rc = dt_config_servable(&c, &err);
+	decoding = prompt;
+	decoding.rows = p->seqs;
+	decoding.context = p->len ? p->len : c.max_seq;
+	if (rc == 0)
+		rc = dt_memory_plan_serving(&c, prompt.compute, p->tokens, p->seqs, decoding.context, &plan,
+					    &err);
+	if (rc == 0) {
+		rc = dt_listing_print_serving(&plan, &prompt, &decoding, stdout, &err);
+		dt_memory_plan_release(&plan);
+	}
+	if (rc < 0)
+		dt_log_err(log, &err);
+	return rc < 0 ? DT_EXIT_FAILED : DT_EXIT_OK;
+}
+
 /* From the options as given to what they mean together. -EINVAL: they do not. */
 static int settle(struct options *o, struct dt_err *err)
 {
@@ -300,6 +338,8 @@ int main(int argc, char **argv)
 		{"replay", 0, DT_OPT_STR, &o.replay, "FILE",
 		 "make the decisions of such a file again and compare; needs no checkpoint",
 		 .complete = DT_COMPLETE_FILE},
+		{"print-program", 0, DT_OPT_FLAG, &o.print_program,
+		 .help = "print what a step computes and costs, do nothing else"},
 		DT_OPT_HEADING("Server"),
 		{"host", 0, DT_OPT_STR, &o.host, "ADDRESS", "address to listen on", .def = "127.0.0.1"},
 		{"port", 0, DT_OPT_INT, &o.port, "N", "port to listen on, 0 for any free one", .min = 0,
@@ -343,6 +383,8 @@ int main(int argc, char **argv)
 		status = dt_opt_usage_error(&prog, stderr, "give one checkpoint");
 	else if ((o.serve.ckpt = n == 1 ? argv[1] : o.serve.ckpt), settle(&o, &err) < 0)
 		status = dt_opt_usage_error(&prog, stderr, "%s", err.msg);
+	else if (o.print_program)
+		status = print_program(&o, &log);
 	else
 		status = o.batch ? run_batch(&o, &log) : run_http(&o, &log);
 	json_decref(o.defaults);

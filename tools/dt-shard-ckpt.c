@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/program.h"
 #include "base/progress.h"
+#include "ckpt/adapter.h"
 #include "ckpt/export.h"
 #include "ckpt/look.h"
 #include "comm/comm.h"
@@ -16,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static bool json, all_lines, raw, compress, dry_run, weights;
+static bool json, all_lines, raw, compress, dry_run, weights, any_base;
 static double tolerance;
 static bool tolerance_given, step_given, from_given, to_given, type_given;
 static int64_t workers, keep, keep_every, step;
@@ -41,22 +42,24 @@ static const struct dt_opt opts[] = {
 	 "the layout to cut for, as dp2.tp4.pp2.z1 (dt-layout(7))", "reshard"},
 	{"compress", 0, DT_OPT_FLAG, &compress, .help = "shuffle and deflate the pieces",
 	 .commands = "reshard,merge,convert,avg"},
-	{"from", 0, DT_OPT_CHOICE, &from, DT_SOURCE_KINDS, "what SRC is", "convert,quantize,avg",
+	{"from", 0, DT_OPT_CHOICE, &from, DT_SOURCE_KINDS, "what SRC is", "convert,quantize,avg,lora-merge",
 	 .given = &from_given, .def_text = "what is there"},
-	{"to", 0, DT_OPT_CHOICE, &to, DT_SOURCE_KINDS, "what DST becomes", "convert,avg", .given = &to_given,
-	 .def_text = "gguf by its ending; else dt, when SRC is something else"},
-	{"type", 0, DT_OPT_CHOICE, &type, TYPES, "type of the weights", "convert,quantize,avg",
+	{"to", 0, DT_OPT_CHOICE, &to, DT_SOURCE_KINDS, "what DST becomes", "convert,avg,lora-merge",
+	 .given = &to_given, .def_text = "gguf by its ending; else dt, when SRC is something else"},
+	{"type", 0, DT_OPT_CHOICE, &type, TYPES, "type of the weights", "convert,quantize,avg,lora-merge",
 	 .given = &type_given, .def_text = "as they are"},
 	{"tokenizer", 0, DT_OPT_STR, &tokenizer, "FILE",
 	 "what holds the tokenizer to take along instead, as dt-tokenize reads it; none: leave it out",
-	 "convert,quantize,avg", .complete = DT_COMPLETE_TOKENIZER},
+	 "convert,quantize,avg,lora-merge", .complete = DT_COMPLETE_TOKENIZER},
 	{"max-file-size", 0, DT_OPT_SIZE, &max_file, "SIZE",
-	 "begin another safetensors file past this; 0: never", "convert,avg", .def = "5GB"},
-	{"step", 0, DT_OPT_INT, &step, "N", "step of the checkpoint that is made", "convert,avg",
+	 "begin another safetensors file past this; 0: never", "convert,avg,lora-merge", .def = "5GB"},
+	{"step", 0, DT_OPT_INT, &step, "N", "step of the checkpoint that is made", "convert,avg,lora-merge",
 	 .given = &step_given, .def_text = "the source's, or 0"},
 	{"keep", 0, DT_OPT_INT, &keep, "N", "keep the newest N", "prune", 1, 1 << 30},
 	{"keep-every", 0, DT_OPT_INT, &keep_every, "STEPS", "also keep steps that are multiples of this",
 	 "prune", 1, 1e15},
+	{"any-base", 0, DT_OPT_FLAG, &any_base, .help = "take an adapter that was trained on other weights",
+	 .commands = "lora-merge,lora-convert"},
 	{"dry-run", 'n', DT_OPT_FLAG, &dry_run, .help = "only say what would go", .commands = "prune"},
 	{"raw", 0, DT_OPT_FLAG, &raw, .help = "write the elements as little-endian bytes", .commands = "cat"},
 	DT_OPT_END,
@@ -410,9 +413,73 @@ static int cmd_quantize(int n, char **argv)
 	return cmd_convert(n, argv);
 }
 
+/* The base and the adapter of a command; 0, or an exit status. */
+static int open_adapter(char **argv, struct dt_source **base, struct dt_adapter **a, struct dt_err *err)
+{
+	int rc = dt_source_open(argv[0], from_given ? (enum dt_source_kind)from : DT_SOURCE_AUTO, tokenizer,
+				base, err);
+
+	if (rc < 0)
+		return rc;
+	rc = dt_adapter_open(argv[1], dt_source_config(*base), dt_source_params(*base), a, err);
+	if (rc == 0 && !any_base && (rc = dt_adapter_check_base(*a, *base, err)) < 0)
+		dt_adapter_close(*a);
+	if (rc < 0)
+		dt_source_close(*base);
+	return rc;
+}
+
+/* Blocks round most of a small update away: how much of it, is said. */
+static int warn_of_blocks(struct dt_source *s, struct dt_err *err)
+{
+	char word[16];
+	int f = type_given ? (int)dt_format_parse(dt_opt_choice_name(TYPES, type, word, sizeof(word))) : -1;
+	double lost = 0;
+	int rc = 0;
+
+	if (f < 0 || dt_format_info((enum dt_format)f)->dtype >= 0)
+		return 0;
+	rc = dt_adapted_loss(s, (enum dt_format)f, &lost, err);
+	if (rc == 0 && lost > 0)
+		dt_program_say(
+			&prog,
+			"in %s the error of rounding is %.2g times the adapter's update; a 16-bit base "
+			"keeps it",
+			dt_format_info((enum dt_format)f)->name, lost);
+	return rc;
+}
+
 static int cmd_lora_merge(int n, char **argv)
 {
-	return dt_opt_usage_error(&prog, stderr, "lora-merge is reserved: no dt writes adapters yet");
+	struct dt_source *base, *s;
+	struct dt_adapter *a;
+	struct dt_err err = {0};
+	int rc = open_adapter(argv, &base, &a, &err);
+
+	if (rc == 0)
+		rc = dt_source_adapted(base, a, &s, &err);
+	if (rc == 0 && (rc = warn_of_blocks(s, &err)) < 0)
+		dt_source_close(s);
+	if (rc == 0)
+		rc = export(s, argv[2], &err);
+	return finish(rc, &err);
+}
+
+static int cmd_lora_convert(int n, char **argv)
+{
+	struct dt_source *base;
+	struct dt_adapter *a;
+	struct dt_err err = {0};
+	int rc = open_adapter(argv, &base, &a, &err);
+
+	if (rc < 0)
+		return finish(rc, &err);
+	rc = dt_adapter_write(a, base, argv[2], &err);
+	if (rc == 0)
+		printf("%s: %d linears\n", argv[2], a->n);
+	dt_adapter_close(a);
+	dt_source_close(base);
+	return finish(rc, &err);
 }
 
 static void print_line(void *arg, const char *text)
@@ -490,7 +557,11 @@ static const struct dt_command commands[] = {
 	{"quantize", "SRC DST", "Write a GGUF file of small blocks (--type q8_0 or q4_0)", cmd_quantize, 2,
 	 2},
 	{"avg", "SRC... DST", "Write the mean of several models", cmd_convert, 3, 64},
-	{"lora-merge", "BASE ADAPTER DST", "Reserved: adapters come with fine-tuning", cmd_lora_merge, 0, -1},
+	{"lora-merge", "BASE ADAPTER DST", "Write BASE with the adapter added to its weights", cmd_lora_merge,
+	 3, 3},
+	{"lora-convert", "BASE ADAPTER DST",
+	 "Write the adapter as PEFT's folder, or where DST ends in .gguf as llama.cpp's file",
+	 cmd_lora_convert, 3, 3},
 	{"prune", "ROOT", "Remove old checkpoints by --keep and --keep-every", cmd_prune, 1, 1},
 	{"repair", "CKPT REPLICA", "Replace what is damaged in CKPT by what REPLICA has", cmd_repair, 2, 2},
 	{"cat", "NAME CKPT", "Print the elements of a tensor", cmd_cat, 2, 2},

@@ -17,7 +17,7 @@
 
 static struct {
 	struct dt_run_options o;
-	struct dt_strs accept;
+	struct dt_strs accept, inject;
 	int transport;
 	bool schedule_table, print_program;
 	int64_t rank;
@@ -50,6 +50,11 @@ static const struct dt_opt own[] = {
 	 "nothing else"},
 	{"rank", 0, DT_OPT_INT, &a.rank, "N", "with --print-program: which rank of the layout", .min = 0,
 	 .max = 1 << 20, .def = "0"},
+	DT_OPT_HEADING("Adapters"),
+	DT_RUN_OPT("lora"),
+	DT_RUN_OPT("lora-alpha"),
+	DT_RUN_OPT("lora-targets"),
+	DT_RUN_OPT("lora-kind"),
 	DT_OPT_HEADING("Batch and length"),
 	DT_RUN_OPT("seq"),
 	DT_RUN_OPT("microbatch"),
@@ -85,6 +90,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("master"),
 	DT_RUN_OPT("recompute"),
 	DT_RUN_OPT("documents"),
+	DT_RUN_OPT("cp-comm"),
 	DT_RUN_OPT("loss-chunk"),
 	DT_RUN_OPT("mem-limit"),
 	DT_RUN_OPT("seed"),
@@ -105,6 +111,14 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("resume"),
 	{"accept-change", 0, DT_OPT_STRS, &a.accept, "NAME",
 	 "with --resume: let this option differ from the checkpoint's run; may be repeated"},
+	DT_OPT_HEADING("Steps unlike others"),
+	DT_RUN_OPT("on-spike"),
+	DT_RUN_OPT("spike-window"),
+	DT_RUN_OPT("spike-factor"),
+	DT_RUN_OPT("nan-skips"),
+	{"inject", 0, DT_OPT_STRS, &a.inject, "FAULT",
+	 "make a fault: kill, stop, nan, spike, slow, flip or enospc, with :rank=R,step=S ...; may be "
+	 "repeated"},
 	DT_OPT_HEADING("Reports"),
 	DT_RUN_OPT("metrics"),
 	DT_RUN_OPT("progress"),
@@ -182,6 +196,8 @@ static int print_program(struct dt_err *err)
 
 	if (rc < 0 || dt_config_set_vocab(&config, r->vocab, err) < 0)
 		return DT_EXIT_FAILED;
+	if (dt_run_adapt(r, &config, err) < 0)
+		return DT_EXIT_USAGE;
 	r->config = &config;
 	if (!r->layout.dp)
 		r->layout = (struct dt_layout){.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
@@ -223,6 +239,8 @@ static const char *lonely_option(void)
 		return "--print-program needs --model";
 	if (a.accept.n && !r->save.resume)
 		return "--accept-change needs --resume";
+	if (!r->save.dir && r->watch.on_spike_text && !strncmp(r->watch.on_spike_text, "rollback", 8))
+		return "--on-spike rollback needs --save";
 	if (!r->save.dir)
 		return given("save-grads")		      ? "--save-grads needs --save"
 		       : given("save-every") || given("keep") ? "--save-every and --keep need --save"
@@ -330,6 +348,7 @@ static int make_run(const struct dt_log *log, struct dt_err *err)
 	if (complaint)
 		return dt_opt_usage_error(&program, stderr, "%s", complaint);
 	r->save.accept = &a.accept;
+	r->inject = &a.inject;
 	rc = dt_train_continue(&a.o, tell, (void *)log, err);
 	if (rc < 0) {
 		if (dt_launch_speaks()) {

@@ -14,7 +14,7 @@ struct span_args {
 	const int32_t *pos, *first;
 	int t, out_t, dq_t, dkv_t, nrun;
 	bool add;
-	int64_t rows, heads, kv_heads, d, window, q_width, kv_width, run_keys, stride, k_col, v_col;
+	int64_t rows, heads, kv_heads, d, window, q_width, dq_width, kv_width, run_keys, stride, k_col, v_col;
 	float scale, cap;
 	struct dt_attn_run run[DT_ATTN_RUNS];
 };
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(128) span_dq_kernel(struct span_args a)
 		}
 	}
 	for (int64_t c = lane; c < a.d; c += 32)
-		span_put(a.dq, a.dq_t, row * a.q_width + h * a.d + c, dq[c] * a.scale, a.add);
+		span_put(a.dq, a.dq_t, row * a.dq_width + h * a.d + c, dq[c] * a.scale, a.add);
 }
 
 /* A warp has a key of a key/value head, against every query of the heads that share it. */
@@ -293,6 +293,7 @@ int dt_cuda_attention_span_backward(struct dt_dev *dev, struct dt_tensor dq, str
 	a.dq = dq.data;
 	a.dkv = dkv.data;
 	a.dq_t = dq.dtype;
+	a.dq_width = dt_cols(dq);
 	a.dkv_t = dkv.dtype;
 	const unsigned batch = (unsigned)p->batch;
 

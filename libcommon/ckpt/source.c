@@ -1,4 +1,5 @@
 /* Any source as a model: finding out what it is, opening it, asking it. */
+#include "ckpt/adapter.h"
 #include "ckpt/source_internal.h"
 
 #include <errno.h>
@@ -151,6 +152,7 @@ void dt_source_close(struct dt_source *s)
 	for (int i = 0; i < s->nmean; i++)
 		dt_source_close(s->mean[i]);
 	free(s->mean);
+	dt_adapter_close(s->adapter);
 	if (s->ck)
 		dt_ckpt_close(s->ck);
 	for (int i = 0; s->view && i < s->params.n; i++)

@@ -49,6 +49,13 @@ const struct dt_params *dt_source_params(const struct dt_source *s);
 /* The checkpoint of a dt source (step, other tensors, metadata); NULL for the others. */
 struct dt_ckpt *dt_source_ckpt(const struct dt_source *s);
 
+/*
+ * A name for the weights, from three rows of every parameter as f32: sources that hold the same numbers have
+ * the same one, whatever their format. What was rounded differently has another.
+ */
+#define DT_FINGERPRINT 17
+int dt_source_fingerprint(struct dt_source *s, char ret[DT_FINGERPRINT], struct dt_err *err);
+
 /* How parameter i is stored. */
 enum dt_format dt_source_format(const struct dt_source *s, int i);
 

@@ -42,6 +42,7 @@ struct dt_source {
 	int *ck_tensor;
 	struct dt_source **mean; /* of these; NULL: not an average */
 	int nmean;
+	struct dt_adapter *adapter; /* added to the mean (of one); NULL: none */
 	struct {
 		void *p;
 		size_t n;
@@ -51,6 +52,9 @@ struct dt_source {
 	size_t tokenizer_n;
 	char note[512];
 };
+
+/* Adds what the adapter has for the box of parameter i. */
+void src_add_update(const struct dt_source *s, int i, const int64_t *off, const int64_t *shape, float *x);
 
 /* Maps a regular file until close. */
 int src_map(struct dt_source *s, const char *path, const uint8_t **ret, size_t *ret_n, struct dt_err *err);

@@ -84,6 +84,8 @@ static int read_mean(struct dt_source *s, int i, const int64_t *off, const int64
 	}
 	for (int64_t j = 0; j < n && rc == 0; j++)
 		x[j] = (float)(sum[j] / s->nmean);
+	if (rc == 0 && s->adapter && s->params.p[i].ndim == 2)
+		src_add_update(s, i, off, shape, x);
 	if (rc == 0)
 		put(as, x, n, dst);
 	free(sum);

@@ -40,8 +40,13 @@ struct dt_dataset_info {
 };
 void dt_dataset_info(const struct dt_dataset *d, struct dt_dataset_info *ret);
 
+/*
+ * Whether dt_dataset_read may be called by several threads at once, beside calls of HDF5: as dt writes it,
+ * yes.
+ */
+bool dt_dataset_threads(const struct dt_dataset *d);
 /* Tokens [first, first + n). Ids at or past vocab are -EBADMSG. */
-int dt_dataset_read(struct dt_dataset *d, int64_t first, int64_t n, int32_t *ret, struct dt_err *err);
+int dt_dataset_read(const struct dt_dataset *d, int64_t first, int64_t n, int32_t *ret, struct dt_err *err);
 
 /*
  * For tokens at .. at + n - 1: the first token of the document that each belongs to, counted from `at`, 0
@@ -67,7 +72,7 @@ struct dt_sampler {
 int dt_sampler_init(struct dt_sampler *s, struct dt_dataset *d, int64_t seq, uint64_t seed, bool shuffle,
 		    struct dt_err *err);
 /* Global sample number n (epoch n / samples): seq + 1 tokens. */
-int dt_sampler_get(struct dt_sampler *s, int64_t n, int32_t *ret, struct dt_err *err);
+int dt_sampler_get(const struct dt_sampler *s, int64_t n, int32_t *ret, struct dt_err *err);
 /* The first of them in the set; n >= 0. */
 int64_t dt_sampler_at(const struct dt_sampler *s, int64_t n);
 

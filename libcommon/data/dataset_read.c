@@ -3,9 +3,12 @@
 #include "data/shard_set.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define MAX_TOKENIZER ((int64_t)256 << 20)
 #define VERIFY_TOKENS (1 << 20)
@@ -13,6 +16,8 @@
 struct shard {
 	char *path;
 	hid_t file, tokens;
+	int fd;		/* of the file's bytes where they are the tokens as they are used; else -1 */
+	int64_t offset; /* of the tokens in it */
 	int64_t first, n;
 	uint32_t crc;
 };
@@ -21,6 +26,7 @@ struct dt_dataset {
 	char *path;
 	struct shard *shard;
 	int shards, token_bytes;
+	bool through_hdf5; /* one of the shards */
 	int64_t tokens, documents;
 	int32_t vocab;
 	char *hash, *source, *text;
@@ -49,6 +55,28 @@ static int check_format(hid_t f, const char *path, struct dt_err *err)
 	return dt_h5_get_int(f, path, "version", 1, 1, &version, err);
 }
 
+/* Contiguous and in this machine's order, the tokens are read without HDF5, which is for one thread. */
+static int open_bytes(struct dt_dataset *d, struct shard *s, size_t bytes, struct dt_err *err)
+{
+	hid_t type = H5Dget_type(s->tokens);
+	bool plain = H5Tequal(type, bytes == 2 ? H5T_NATIVE_UINT16 : H5T_NATIVE_INT32) > 0;
+	haddr_t at = H5Dget_offset(s->tokens);
+	struct stat st;
+
+	H5Tclose(type);
+	if (!plain || at == HADDR_UNDEF) {
+		d->through_hdf5 = true;
+		return 0;
+	}
+	s->fd = open(s->path, O_RDONLY | O_CLOEXEC);
+	if (s->fd < 0 || fstat(s->fd, &st) < 0)
+		return dt_err_sys(err, -errno, "cannot open '%s'", s->path);
+	if ((int64_t)at > st.st_size || s->n > (st.st_size - (int64_t)at) / (int64_t)bytes)
+		return dt_err_set(err, -EBADMSG, "'%s': the file is truncated", s->path);
+	s->offset = (int64_t)at;
+	return 0;
+}
+
 /* The tokens of one file: expect is their number when an index has said it, else -1. */
 static int open_shard(struct dt_dataset *d, struct shard *s, hid_t f, int64_t expect, struct dt_err *err)
 {
@@ -70,6 +98,9 @@ static int open_shard(struct dt_dataset *d, struct shard *s, hid_t f, int64_t ex
 		return dt_err_set(err, -EBADMSG, "'%s' belongs to another dataset than '%s'", s->path,
 				  d->path);
 	s->crc = (uint32_t)crc;
+	rc = open_bytes(d, s, bytes, err);
+	if (rc < 0)
+		return rc;
 	s->first = d->tokens;
 	d->token_bytes = (int)bytes;
 	d->tokens += s->n;
@@ -98,7 +129,7 @@ static int alloc_shards(struct dt_dataset *d, int n, struct dt_err *err)
 		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", d->path);
 	d->shards = n;
 	for (int i = 0; i < d->shards; i++)
-		d->shard[i].file = d->shard[i].tokens = -1;
+		d->shard[i].file = d->shard[i].tokens = d->shard[i].fd = -1;
 	return 0;
 }
 
@@ -232,6 +263,8 @@ void dt_dataset_close(struct dt_dataset *d)
 			H5Dclose(d->shard[i].tokens);
 		if (d->shard[i].file >= 0)
 			H5Fclose(d->shard[i].file);
+		if (d->shard[i].fd >= 0)
+			close(d->shard[i].fd);
 		free(d->shard[i].path);
 	}
 	free(d->shard);
@@ -295,7 +328,7 @@ void dt_dataset_first(const struct dt_dataset *d, int64_t at, int64_t n, int32_t
 }
 
 /* The shard that holds token at. */
-static struct shard *find_shard(const struct dt_dataset *d, int64_t at)
+static const struct shard *find_shard(const struct dt_dataset *d, int64_t at)
 {
 	int lo = 0, hi = d->shards - 1;
 
@@ -311,15 +344,22 @@ static struct shard *find_shard(const struct dt_dataset *d, int64_t at)
 }
 
 /* u16 are read into the upper half of ret and widened from the front: the gap closes exactly at the end. */
-static int read_shard(struct dt_dataset *d, struct shard *s, int64_t first, int64_t n, int32_t *ret,
-		      struct dt_err *err)
+static int read_shard(const struct dt_dataset *d, const struct shard *s, int64_t first, int64_t n,
+		      int32_t *ret, struct dt_err *err)
 {
-	const char *half = (const char *)ret + 2 * n;
+	char *half = (char *)ret + 2 * n;
 	bool narrow = d->token_bytes == 2;
 
-	if (set_read_list(s->tokens, first, n, narrow ? H5T_NATIVE_UINT16 : H5T_NATIVE_INT32,
-			  narrow ? (void *)half : ret) < 0)
+	if (s->fd >= 0) {
+		int rc = set_read(s->fd, narrow ? (void *)half : ret, (size_t)n * (size_t)d->token_bytes,
+				  s->offset + first * d->token_bytes);
+
+		if (rc < 0)
+			return dt_err_sys(err, rc, "cannot read '%s'", s->path);
+	} else if (set_read_list(s->tokens, first, n, narrow ? H5T_NATIVE_UINT16 : H5T_NATIVE_INT32,
+				 narrow ? (void *)half : ret) < 0) {
 		return dt_h5_error(err, "cannot read '%s'", s->path);
+	}
 	for (int64_t i = 0; i < n; i++) {
 		if (narrow) {
 			uint16_t v;
@@ -335,14 +375,20 @@ static int read_shard(struct dt_dataset *d, struct shard *s, int64_t first, int6
 	return 0;
 }
 
-int dt_dataset_read(struct dt_dataset *d, int64_t first, int64_t n, int32_t *ret, struct dt_err *err)
+bool dt_dataset_threads(const struct dt_dataset *d)
+{
+	return !d->through_hdf5;
+}
+
+int dt_dataset_read(const struct dt_dataset *d, int64_t first, int64_t n, int32_t *ret, struct dt_err *err)
 {
 	if (first < 0 || n < 0 || first > d->tokens || n > d->tokens - first)
 		return dt_err_set(err, -ERANGE, "'%s' has %lld tokens: no %lld of them from %lld", d->path,
 				  (long long)d->tokens, (long long)n, (long long)first);
-	dt_h5_quiet();
+	if (d->through_hdf5)
+		dt_h5_quiet();
 	while (n) {
-		struct shard *s = find_shard(d, first);
+		const struct shard *s = find_shard(d, first);
 		int64_t at = first - s->first, part = s->n - at < n ? s->n - at : n;
 		int rc = read_shard(d, s, at, part, ret, err);
 

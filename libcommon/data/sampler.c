@@ -34,7 +34,7 @@ int64_t dt_sampler_at(const struct dt_sampler *s, int64_t n)
 	return dt_sample_at(s->seed, s->shuffle, n, s->samples) * s->seq;
 }
 
-int dt_sampler_get(struct dt_sampler *s, int64_t n, int32_t *ret, struct dt_err *err)
+int dt_sampler_get(const struct dt_sampler *s, int64_t n, int32_t *ret, struct dt_err *err)
 {
 	if (n < 0)
 		return dt_err_set(err, -EINVAL, "sample %lld does not exist", (long long)n);

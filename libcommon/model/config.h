@@ -18,6 +18,16 @@ enum dt_rope_scaling { DT_ROPE_SCALING_NONE, DT_ROPE_SCALING_LINEAR, DT_ROPE_SCA
 enum dt_stem { DT_STEM_IMAGENET, DT_STEM_CIFAR };
 
 enum { DT_STAGES_MAX = 8 };
+/* Adapters that are trained in place of the model's own tensors (model/lora.h). */
+enum dt_lora_kind { DT_LORA_PLAIN, DT_LORA_RS };
+#define DT_LORA_KINDS	 "lora|rslora"
+#define DT_LORA_RANK_MAX 4096
+struct dt_lora {
+	int64_t rank; /* 0: none */
+	double alpha;
+	int kind;	   /* enum dt_lora_kind */
+	char targets[160]; /* "all", "qv" or an expression that names of linears match */
+};
 
 struct dt_config {
 	char name[64];	 /* preset or file it came from */
@@ -74,6 +84,7 @@ struct dt_config {
 	bool bottleneck;	 /* blocks of three convolutions */
 	enum dt_stem stem;	 /* 7 x 7 and pooling, or 3 x 3 */
 	bool zero_init_residual; /* the last norm of each block begins with weight 0 */
+	struct dt_lora lora;
 };
 
 static inline bool dt_config_is_image(const struct dt_config *c)

@@ -83,6 +83,10 @@ static const struct field {
 	F(BOOL, bottleneck, NULL, true),
 	F(WORD, stem, "imagenet|cifar", true),
 	F(BOOL, zero_init_residual, NULL, true),
+	F(INT, lora.rank, NULL, true),
+	F(REAL, lora.alpha, NULL, true),
+	F(WORD, lora.kind, DT_LORA_KINDS, true),
+	F(STR, lora.targets, NULL, true),
 #undef F
 };
 #define NFIELDS (sizeof(fields) / sizeof(fields[0]))

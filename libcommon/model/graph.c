@@ -1,6 +1,7 @@
 #include "model/graph.h"
 
 #include "model/family.h"
+#include "model/lora.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -41,6 +42,10 @@ int dt_graph_build(const struct dt_config *c, struct dt_graph *ret, struct dt_er
 	if (b.failed) {
 		dt_graph_release(&g);
 		return dt_err_sys(err, -ENOMEM, "cannot build the graph of '%s'", c->name);
+	}
+	if (c->lora.rank && (rc = dt_graph_lora(&g, c, err)) < 0) {
+		dt_graph_release(&g);
+		return rc;
 	}
 	*ret = g;
 	return 0;

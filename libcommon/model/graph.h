@@ -18,10 +18,17 @@
 #define DT_NODE_OUT   5
 #define DT_NODE_PARAM 6
 
-#define DT_OPF_ROWS   1u
-#define DT_OPF_CHEAP  2u
-#define DT_OPF_OVER   4u
-#define DT_OPF_GATHER 8u
+#define DT_OPF_ROWS    1u
+#define DT_OPF_CHEAP   2u
+#define DT_OPF_OVER    4u
+#define DT_OPF_GATHER  8u
+#define DT_OPF_ENTERS  16u
+#define DT_OPF_INSIDE  32u
+#define DT_OPF_PARTIAL 64u
+#define DT_OPF_SETS    128u
+#define DT_OPF_ADDS    256u
+#define DT_OPF_BESIDE  512u
+#define DT_OPF_GRAD    (DT_OPF_SETS | DT_OPF_ADDS)
 
 enum dt_op {
 #define DT_OP(NAME, text, flags) DT_OP_##NAME,
@@ -53,6 +60,7 @@ struct dt_attr {
 	int64_t heads, kv_heads, head_dim, value_dim;
 	int64_t window; /* attention: keys a row sees, 0: all */
 	int64_t experts, used;
+	bool frozen;		   /* loss, norms: the tensors have no gradient */
 	bool unscaled;		   /* route: weights are not scaled to add up to 1 */
 	struct dt_window window2d; /* of convolutions and pooling, over their input */
 	bool relu;		   /* batch norm: of what it adds up */

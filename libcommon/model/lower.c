@@ -44,18 +44,11 @@ static int cut_node(struct dt_lower *lo, enum dt_op op, const char *name, int a,
 
 static bool enters(const struct dt_lower *lo, const struct dt_node *n)
 {
-	switch (n->op) {
-	case DT_OP_LINEAR:
-	case DT_OP_LINEAR_ACT:
-	case DT_OP_LINEAR_GATED:
-	case DT_OP_EXPERTS:
-	case DT_OP_LOSS:
-		return dt_lo_cut(lo, n->param[0]) == 0;
-	case DT_OP_ROUTE:
-		return lo->s->tp > 1;
-	default:
-		return false;
-	}
+	unsigned flags = dt_node_op_flags(n->op);
+
+	return (flags & DT_OPF_INSIDE && lo->s->tp > 1) ||
+	       (flags & DT_OPF_ENTERS && dt_lo_cut(lo, n->param[0]) == 0) ||
+	       (flags & DT_OPF_BESIDE && dt_lo_cut(lo, n->param[3]) == 0);
 }
 
 /* The program's value of the graph's, whole or entered as its reader wants it. */
@@ -65,7 +58,7 @@ static int operand(struct dt_lower *lo, int *entered, const struct dt_node *n, i
 
 	if (v < 0)
 		return -1;
-	if (lo->info[v].partial && n->op != DT_OP_COMBINE && !(n->op == DT_OP_EXPERTS)) {
+	if (lo->info[v].partial && !(dt_node_op_flags(n->op) & DT_OPF_PARTIAL)) {
 		v = cut_node(lo, DT_OP_LEAVE, dt_lo_from(lo, v)->name, v, -1, lo->p->value[v].unit);
 		lo->map[graph_value] = v;
 	}
@@ -90,10 +83,47 @@ static void localise(const struct dt_lower *lo, struct dt_attr *a)
 	a->kv_heads = a->kv_heads >= tp || a->kv_heads == 0 ? share(a->kv_heads, tp, r) : 1;
 }
 
+static int context_node(struct dt_lower *lo, enum dt_op op, const struct dt_node *like, int in,
+			int64_t kv_heads)
+{
+	struct dt_node n = dt_node_blank(op, like->unit, like->name);
+
+	n.attr = like->attr;
+	n.attr.kv_heads = kv_heads;
+	n.in[0] = in;
+	dt_op_rules[op].shape(lo, &n);
+	record(lo, &n);
+	dt_lo_forward(lo, &n);
+	return n.out[0];
+}
+
+/*
+ * Attention over tokens that other ranks have. With Ulysses its result is still cut by heads, and comes back
+ * by the node after it.
+ */
+static void open_context(struct dt_lower *lo, struct dt_node *n)
+{
+	int cp = lo->s->cp;
+
+	switch (lo->s->cp_comm) {
+	case DT_CP_RING:
+		n->op = DT_OP_RING;
+		break;
+	case DT_CP_ULYSSES:
+		n->in[0] = context_node(lo, DT_OP_TO_HEADS, n, n->in[0], n->attr.kv_heads);
+		n->attr.heads /= cp;
+		n->attr.kv_heads = n->attr.kv_heads >= cp ? n->attr.kv_heads / cp : 1;
+		break;
+	default:
+		n->in[1] = context_node(lo, DT_OP_KV_GATHER, n, n->in[0], n->attr.kv_heads);
+	}
+}
+
 /* The graph's node as the program has it. */
 static void take(struct dt_lower *lo, int *entered, const struct dt_node *from)
 {
 	struct dt_node n = *from;
+	bool cut;
 
 	for (int i = 0; i < DT_NODE_IN; i++)
 		n.in[i] = operand(lo, entered, from, from->in[i]);
@@ -108,12 +138,19 @@ static void take(struct dt_lower *lo, int *entered, const struct dt_node *from)
 	if (n.op == DT_OP_LOSS && dt_lo_serves(lo))
 		n.op = DT_OP_HEAD;
 	localise(lo, &n.attr);
+	cut = n.op == DT_OP_ATTENTION && lo->s->cp > 1;
+	if (cut)
+		open_context(lo, &n);
 	dt_op_rules[n.op].shape(lo, &n);
 	for (int i = 0; i < DT_NODE_OUT; i++)
 		if (from->out[i] >= 0 && n.out[i] >= 0)
 			lo->map[from->out[i]] = n.out[i];
 	record(lo, &n);
 	dt_lo_forward(lo, &n);
+	if (cut && lo->s->cp_comm == DT_CP_ULYSSES) {
+		n.attr.heads *= lo->s->cp;
+		lo->map[from->out[0]] = context_node(lo, DT_OP_TO_TOKENS, &n, n.out[0], 0);
+	}
 }
 
 /*
@@ -259,7 +296,8 @@ int dt_prog_build(const struct dt_prog_spec *s, struct dt_prog *ret, struct dt_e
 	int rc = -ENOMEM;
 
 	p.rows[DT_ROWS_NONE] = 1;
-	p.rows[DT_ROWS_ALL] = s->microbatch * s->seq;
+	p.rows[DT_ROWS_SEQ] = s->microbatch * s->seq;
+	p.rows[DT_ROWS_ALL] = s->cp > 1 ? p.rows[DT_ROWS_SEQ] / s->cp : p.rows[DT_ROWS_SEQ];
 	p.rows[DT_ROWS_STREAM] = s->seq_parallel ? p.rows[DT_ROWS_ALL] / s->tp : p.rows[DT_ROWS_ALL];
 	p.value = malloc((size_t)lo.value_cap * sizeof(*p.value));
 	lo.info = malloc((size_t)lo.value_cap * sizeof(*lo.info));
@@ -270,6 +308,7 @@ int dt_prog_build(const struct dt_prog_spec *s, struct dt_prog *ret, struct dt_e
 		forward(&lo);
 		if (s->backward)
 			backward(&lo);
+		dt_lo_prune(&lo);
 		rc = lo.failed ? -ENOMEM : join_lists(&lo);
 	}
 	if (rc == 0)

@@ -46,6 +46,15 @@ int64_t dt_params_total(const struct dt_params *t)
 	return n;
 }
 
+int64_t dt_params_trained(const struct dt_params *t)
+{
+	int64_t n = 0;
+
+	for (int i = 0; i < t->n; i++)
+		n += t->p[i].frozen ? 0 : dt_param_numel(&t->p[i]);
+	return n;
+}
+
 int64_t dt_params_active(const struct dt_config *c, const struct dt_params *t)
 {
 	int64_t n = 0;

@@ -13,6 +13,7 @@
  *   layers.N.attn.{q,k}_norm.weight  layers.N.mlp_norm.{weight,bias}
  * layers.N.mlp.{gate,up,down}.{weight,bias} norm.{weight,bias}  head.weight
  *   layers.N.{attn,mlp}_post_norm.weight  layers.N.attn.{q_a,q_a_norm,kv_a,kv_a_norm,kv_b}.weight
+ *   layers.N.{attn,mlp}.PROJECTION.{lora_a,lora_b} of adapters (model/lora.h)
  *   layers.N.mlp.router.{weight,bias}  layers.N.mlp.{experts,shared}.{gate,up,down}.weight
  */
 #ifndef DT_MODEL_PARAMS_H
@@ -67,10 +68,13 @@ enum dt_role { /* which tensor of its unit */
 	       DT_W_CLASSES,
 	       DT_W_CLASSES_B,
 	       DT_W_BUFFER,
+	       DT_W_LORA_A, /* of an adapter (model/lora.h) */
+	       DT_W_LORA_B,
 	       DT_ROLE_N,
 };
 
-enum dt_init { DT_INIT_NORMAL, DT_INIT_ONES, DT_INIT_ZEROS };
+/* UNIFORM: between -init_std and init_std */
+enum dt_init { DT_INIT_NORMAL, DT_INIT_ONES, DT_INIT_ZEROS, DT_INIT_UNIFORM };
 
 /* How a parameter is cut over the tensor-parallel axis. */
 enum dt_cut {
@@ -87,8 +91,10 @@ struct dt_param {
 	int64_t shape[2];
 	enum dt_init init;
 	double init_std; /* residual projections: init_std / sqrt(2 layers), GPT-2 */
+	bool frozen;	 /* not trained: it has no gradient, no master and no optimizer state */
 	bool decay;	 /* weight decay applies: matrices, not norms and biases */
-	bool fused;	 /* lies right behind the previous parameter in memory */
+	bool partial; /* not cut, but each tensor-parallel rank's gradient is only a part of the whole one */
+	bool fused;   /* lies right behind the previous parameter in memory */
 	enum dt_cut cut;
 	int cut_dim;
 	int64_t cut_unit;
@@ -130,6 +136,15 @@ int dt_param_dims(const struct dt_param *p, int64_t ret[4]);
 /* Elements of the global tensor, and of all of them. Tied heads are counted once. */
 int64_t dt_param_numel(const struct dt_param *p);
 int64_t dt_params_total(const struct dt_params *p);
+/* Of those that are trained. */
+int64_t dt_params_trained(const struct dt_params *p);
+static inline bool dt_params_any_frozen(const struct dt_params *p)
+{
+	for (int i = 0; i < p->n; i++)
+		if (p->p[i].frozen)
+			return true;
+	return false;
+}
 
 /* Index of a name, or -1. */
 int dt_params_find(const struct dt_params *p, const char *name);

@@ -16,8 +16,15 @@
 
 enum dt_list { DT_LIST_FORWARD, DT_LIST_LOSS, DT_LIST_BACKWARD, DT_LIST_WEIGHTS, DT_LIST_N };
 
-/* Rows of a value: of no batch; every token of the microbatch; this rank's part of the residual stream. */
-enum dt_rows { DT_ROWS_NONE, DT_ROWS_ALL, DT_ROWS_STREAM, DT_ROWS_N };
+/*
+ * Rows of a value: of no batch; every token of the microbatch that is on this context-parallel rank; this
+ * rank's part of the residual stream; every token of the microbatch.
+ */
+enum dt_rows { DT_ROWS_NONE, DT_ROWS_ALL, DT_ROWS_STREAM, DT_ROWS_SEQ, DT_ROWS_N };
+
+/* How attention looks across the cuts of a sequence (model/op/context.c). */
+enum dt_cp_comm { DT_CP_AUTO, DT_CP_GATHER, DT_CP_RING, DT_CP_ULYSSES };
+#define DT_CP_COMM_CHOICES "auto|gather|ring|ulysses"
 
 enum dt_life {
 	DT_LIFE_NODE,	/* between nodes of one list, or of LOSS, BACKWARD and WEIGHTS */
@@ -74,7 +81,7 @@ struct dt_prog_spec {
 	const struct dt_config *c;
 	const struct dt_graph *graph;
 	int first_unit, last_unit; /* inclusive, as dt_param.layer */
-	int64_t microbatch, seq;   /* rows of the whole stream are microbatch x seq */
+	int64_t microbatch, seq;   /* rows of the whole stream are microbatch x seq / cp */
 	enum dt_dtype compute;
 	int tp, tp_rank;
 	bool seq_parallel; /* the stream is cut over tp */
@@ -82,6 +89,8 @@ struct dt_prog_spec {
 	int64_t outputs;   /* > 0: serving, whose rows are what a pass has; so many may want logits */
 	bool split;	   /* weight gradients apart */
 	int ep;
+	int cp;			 /* a sequence is cut so many ways; 0 is 1 */
+	enum dt_cp_comm cp_comm; /* not auto */
 	int64_t loss_chunk;
 	int64_t bn_groups; /* groups of rows that batch norms are over; 0: 1 */
 	/* local number of a tensor, or -1; its local rows and columns */
@@ -103,6 +112,9 @@ int64_t dt_value_rows(const struct dt_prog *p, int v);
 int64_t dt_value_numel(const struct dt_prog *p, int v);
 /* The first of the values that v is written over, whose memory all have; v itself where there is none. */
 int dt_value_root(const struct dt_prog *p, int v);
+
+/* Columns of queries, keys and values (kv_heads 0: queries alone) of one rank's heads under Ulysses. */
+int64_t dt_heads_cols(const struct dt_attr *a, int cp);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -47,4 +47,47 @@ const char *dt_keep_format(struct dt_keep k, char *buf, size_t n)
 		snprintf(buf, n, "%s", modes[k.mode]);
 	return buf;
 }
+
+bool dt_keep_has(const struct dt_keep *k, int layer, int op, const char *name, int out)
+{
+	int given_up = dt_keep_ranks(k, layer);
+
+	if (!given_up)
+		return true;
+	for (int i = 0; i < k->nvalue; i++)
+		if (k->value[i].op == op && k->value[i].out == out && !strcmp(k->value[i].name, name))
+			return k->value[i].rank >= given_up;
+	return false;
+}
+
+/* Layers that give up the values of a rank. */
+static int layers_of(const struct dt_keep *k, int rank)
+{
+	int n = 0;
+
+	for (int i = 0; i < k->layers; i++)
+		n += dt_keep_ranks(k, i) > rank;
+	return n;
+}
+
+const char *dt_keep_given_up(const struct dt_keep *k, char *buf, size_t n)
+{
+	size_t at = 0;
+	int last = -1;
+
+	snprintf(buf, n, "nothing");
+	for (int rank = 0; k->steps && layers_of(k, rank) > 0; rank++)
+		for (int i = 0; i < k->nvalue && at < n; i++) {
+			int layers = layers_of(k, rank);
+
+			if (k->value[i].rank != rank || (i > 0 && k->value[i - 1].rank == rank))
+				continue; /* one name of those that lie in the same memory */
+			at += (size_t)snprintf(buf + at, n - at, "%s%s of %d", at ? ", " : "",
+					       k->value[i].what, layers);
+			last = layers;
+		}
+	if (last > 0 && at < n)
+		snprintf(buf + at, n - at, " layer%s", last > 1 ? "s" : "");
+	return buf;
+}
 /* SPDX-License-Identifier: Apache-2.0 */

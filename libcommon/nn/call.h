@@ -60,9 +60,14 @@ dt_call dt_call_embed, dt_call_norm, dt_call_linear, dt_call_linear_act, dt_call
 	dt_call_attention, dt_call_act, dt_call_gated, dt_call_loss, dt_call_enter, dt_call_leave,
 	dt_call_add, dt_call_quantize, dt_call_linear8, dt_call_dx8, dt_call_dw8, dt_call_embed_b,
 	dt_call_norm_b, dt_call_colsum, dt_call_dw, dt_call_dx, dt_call_dx_act, dt_call_heads_norm_b,
-	dt_call_rope_b, dt_call_attention_b, dt_call_act_b, dt_call_gated_b, dt_call_pixels, dt_call_conv,
+	dt_call_rope_b, dt_call_attention_b, dt_call_act_b, dt_call_gated_b, dt_call_kv_gather,
+	dt_call_kv_scatter, dt_call_to_heads, dt_call_to_tokens, dt_call_ring, dt_call_ring_b,
+	dt_call_lora_down, dt_call_lora_up, dt_call_lora_up_b, dt_call_lora_dx, dt_call_pixels, dt_call_conv,
 	dt_call_conv_dx, dt_call_conv_dw, dt_call_batch_norm, dt_call_batch_norm_b, dt_call_pool_max,
 	dt_call_pool_max_b, dt_call_pool_avg, dt_call_pool_avg_b, dt_call_flatten, dt_call_classify;
+
+/* Copies value `from` to `to` where that was not placed on it. */
+int dt_call_moved(struct dt_exec *x, int to, int from);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -129,7 +129,8 @@ static int loss_rows(struct dt_exec *x, const struct loss *l, int64_t r, int64_t
 	TRY(o->ce_grad(x->dev, dl, logits, rowmax, sumexp, f->targets + r, x->loss_scale, l->first));
 	if (l->cap > 0)
 		TRY(o->softcap_backward(x->dev, dl, dl, logits, l->cap));
-	TRY(o->matmul(x->dev, l->dhead, dl, true, in, false, DT_NONE, accumulate));
+	if (l->dhead.data)
+		TRY(o->matmul(x->dev, l->dhead, dl, true, in, false, DT_NONE, accumulate));
 	TRY(o->matmul(x->dev, dt_t2((char *)l->din.data + skip, x->dtype, n, c), dl, false, l->head, false,
 		      DT_NONE, false));
 	return 0;

@@ -32,8 +32,7 @@ int dt_call_norm_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *er
 	return 0;
 }
 
-/* Copies values over where a result was not placed on its operand. */
-static int moved(struct dt_exec *x, int to, int from)
+int dt_call_moved(struct dt_exec *x, int to, int from)
 {
 	size_t n = (size_t)dt_value_numel(x->p, to) * (size_t)dt_dtype_size(x->p->value[to].dtype);
 
@@ -69,7 +68,7 @@ int dt_call_heads_norm(struct dt_exec *x, const struct dt_node *n, struct dt_err
 {
 	struct dt_tensor qkv = dt_call_mat(x, n->out[0]);
 
-	TRY(moved(x, n->out[0], n->in[0]));
+	TRY(dt_call_moved(x, n->out[0], n->in[0]));
 	for (int k = 0; k < 2; k++) {
 		const struct part a = part_of(x, n, k, n->out[1], n->out[2]);
 
@@ -83,7 +82,7 @@ int dt_call_heads_norm_b(struct dt_exec *x, const struct dt_node *n, struct dt_e
 {
 	struct dt_tensor dqkv = dt_call_mat(x, n->out[0]);
 
-	TRY(moved(x, n->out[0], n->in[0]));
+	TRY(dt_call_moved(x, n->out[0], n->in[0]));
 	for (int k = 0; k < 2; k++) {
 		const struct part a = part_of(x, n, k, n->in[1], n->in[2]);
 
@@ -104,7 +103,7 @@ static int rotate(struct dt_exec *x, const struct dt_node *n, bool inverse, stru
 			       .sin = local ? x->local_sin : x->rope_sin,
 			       .positions = x->positions};
 
-	TRY(moved(x, n->out[0], n->in[0]));
+	TRY(dt_call_moved(x, n->out[0], n->in[0]));
 	TRY(x->dev->ops->rope(x->dev, dt_call_mat(x, n->out[0]), &rope, dt_call_pos(x), inverse));
 	return 0;
 }
@@ -117,68 +116,6 @@ int dt_call_rope(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 int dt_call_rope_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	return rotate(x, n, true, err);
-}
-
-static struct dt_attn attention_of(const struct dt_exec *x, const struct dt_node *n)
-{
-	return (struct dt_attn){.batch = x->batch,
-				.seq = x->seq,
-				.heads = n->attr.heads,
-				.kv_heads = n->attr.kv_heads,
-				.head_dim = n->attr.head_dim,
-				.window = n->attr.window,
-				.scale = n->attr.scale,
-				.softcap = n->attr.cap};
-}
-
-/* Every query sees the keys of its document, which are rows of the same matrix. */
-static struct dt_attn_span documents(const struct dt_exec *x, const struct dt_node *n,
-				     const struct dt_attn_run *run)
-{
-	return (struct dt_attn_span){.rows = x->seq,
-				     .first = x->flight->first,
-				     .nrun = 1,
-				     .run = run,
-				     .run_keys = x->seq,
-				     .stride = x->seq,
-				     .k_col = n->attr.heads * n->attr.head_dim,
-				     .v_col = (n->attr.heads + n->attr.kv_heads) * n->attr.head_dim};
-}
-
-int dt_call_attention(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
-{
-	struct dt_attn a = attention_of(x, n);
-	const struct dt_attn_run all = {0, 0};
-	const struct dt_attn_span s = documents(x, n, &all);
-
-	if (s.first) {
-		TRY(x->dev->ops->attention_span_forward(x->dev, dt_call_mat(x, n->out[0]),
-							dt_call_vec(x, n->out[1]), dt_call_mat(x, n->in[0]),
-							dt_call_mat(x, n->in[0]), &a, &s));
-		return 0;
-	}
-	TRY(x->dev->ops->attention_forward(x->dev, dt_call_mat(x, n->out[0]), dt_call_vec(x, n->out[1]),
-					   dt_call_mat(x, n->in[0]), &a));
-	return 0;
-}
-
-int dt_call_attention_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
-{
-	struct dt_attn a = attention_of(x, n);
-	const struct dt_attn_run all = {0, 0};
-	const struct dt_attn_span s = documents(x, n, &all);
-
-	if (s.first) {
-		TRY(x->dev->ops->attention_span_backward(
-			x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->out[0]),
-			dt_call_mat(x, n->in[0]), dt_call_mat(x, n->in[1]), dt_call_vec(x, n->in[2]),
-			dt_call_mat(x, n->in[3]), dt_call_mat(x, n->in[3]), &a, &s));
-		return 0;
-	}
-	TRY(x->dev->ops->attention_backward(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
-					    dt_call_mat(x, n->in[1]), dt_call_vec(x, n->in[2]),
-					    dt_call_mat(x, n->in[3]), &a));
-	return 0;
 }
 
 int dt_call_act(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)

@@ -1,5 +1,7 @@
 #include "nn/call.h"
 
+#include "plan/context.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +19,13 @@ int dt_exec_unit(const struct dt_exec *x, int layer)
 static int hook(int (*call)(void *, int, bool, struct dt_err *), const struct dt_hooks *h,
 		const struct dt_exec *x, const struct dt_segment *s, bool backward, struct dt_err *err)
 {
-	int unit = call ? dt_exec_unit(x, s->unit) : -1;
+	const struct dt_local *l = &x->stage->local;
+	int rc = 0;
 
-	return unit < 0 ? 0 : call(h->arg, unit, backward, err);
+	for (int u = 0; call && u < l->nunit && rc == 0; u++) /* the frozen one, the trained one */
+		if (l->unit[u].layer == s->unit)
+			rc = call(h->arg, u, backward, err);
+	return rc;
 }
 
 int dt_exec_run(struct dt_exec *x, const struct dt_flight *f, enum dt_list list, const struct dt_hooks *h,
@@ -54,19 +60,16 @@ static void find_overwritten(struct dt_exec *x, bool *met)
 
 		for (int i = p->start[DT_LIST_LOSS]; i < p->nstep; i++) {
 			const struct dt_node *n = &p->step[i].n;
-			bool writes = n->op == DT_OP_DW || n->op == DT_OP_DW8 || n->op == DT_OP_LOSS ||
-				      n->op == DT_OP_CONV_DW || n->op == DT_OP_CLASSIFY;
-			bool adds = n->op == DT_OP_COLSUM || n->op == DT_OP_NORM_B ||
-				    n->op == DT_OP_HEADS_NORM_B || n->op == DT_OP_EMBED_B ||
-				    n->op == DT_OP_BATCH_NORM_B;
+			unsigned flags = dt_node_op_flags(n->op);
+			int most = flags & DT_OPF_SETS ? 3 : flags & DT_OPF_ADDS ? DT_NODE_PARAM : 0;
 
-			for (int j = 0; (writes || adds) && j < DT_NODE_PARAM; j++) {
+			for (int j = 0; j < most; j++) {
 				int param = n->param[j];
 
 				if (param < 0 || met[param])
 					continue;
 				met[param] = true;
-				x->overwritten[param] = writes;
+				x->overwritten[param] = flags & DT_OPF_SETS;
 			}
 		}
 	}
@@ -77,7 +80,7 @@ int dt_exec_zero_grads(struct dt_exec *x, int unit, struct dt_err *err)
 	const struct dt_local *l = &x->stage->local;
 
 	for (int i = 0; i < l->n; i++)
-		if (l->p[i].unit == unit && !x->overwritten[i])
+		if (l->p[i].unit == unit && !x->overwritten[i] && x->g[i].data)
 			TRY(x->dev->ops->fill(x->dev, x->g[i], 0.0f));
 	return 0;
 }
@@ -124,7 +127,7 @@ static int bind_params(struct dt_exec *x, void *const *weights, float *const *gr
 		int64_t flat = l->unit[lp->unit].flat;
 
 		x->w[i] = view(lp, p, flat, weights[lp->unit], x->dtype);
-		if (grads)
+		if (grads && !p->frozen)
 			x->g[i] = view(lp, p, flat, grads[lp->unit], DT_F32);
 	}
 	return 0;
@@ -217,6 +220,7 @@ int dt_exec_open(struct dt_exec *x, const struct dt_run *r, struct dt_coords at,
 			      .seq = dt_run_local_seq(r),
 			      .cp_size = r->layout.cp,
 			      .cp_rank = at.cp,
+			      .firsts = dt_context_firsts(r),
 			      .positions = r->seq,
 			      .smoothing = (float)r->label_smoothing,
 			      .bn = {.running = dt_plan_address(plan, base, DT_B_BUFFERS, -1),
@@ -257,7 +261,7 @@ static int inputs(struct dt_flight *f, int32_t **dev[4], int32_t **host[4])
 int dt_flight_open(struct dt_flight *f, const struct dt_exec *x, int chunk, int slot, struct dt_err *err)
 {
 	int number = x->plan->flight0[chunk] + slot, rc = 0, k;
-	size_t n = (size_t)(x->batch * x->seq) * sizeof(int32_t);
+	size_t each = (size_t)(x->batch * x->seq) * sizeof(int32_t);
 	int32_t **dev[4], **host[4];
 
 	*f = (struct dt_flight){.chunk = chunk,
@@ -271,13 +275,15 @@ int dt_flight_open(struct dt_flight *f, const struct dt_exec *x, int chunk, int 
 				.first = dt_plan_address(x->plan, x->base, DT_B_FIRST, number)};
 	k = inputs(f, dev, host);
 	for (int i = 0; i < k && rc == 0; i++) {
+		size_t n = i == 3 ? (size_t)x->firsts * sizeof(int32_t) : each;
+
 		if (dt_dev_is_host(x->dev))
 			*host[i] = *dev[i];
 		else if (*dev[i])
 			rc = dt_dev_host_alloc(x->dev, (void **)host[i], n);
 	}
 	if (rc == 0 && !dt_dev_is_host(x->dev))
-		rc = dt_dev_host_alloc(x->dev, (void **)&f->host_ce, 4 * n);
+		rc = dt_dev_host_alloc(x->dev, (void **)&f->host_ce, 4 * each);
 	if (rc == 0)
 		return 0;
 	dt_flight_close(f, x->dev);
@@ -307,7 +313,8 @@ int dt_flight_upload(const struct dt_flight *f, const struct dt_exec *x, struct 
 		return 0;
 	for (int i = 0; i < k && rc == 0; i++)
 		if (*h[i])
-			rc = dt_dev_copy(x->dev, *d[i], *h[i], n);
+			rc = dt_dev_copy(x->dev, *d[i], *h[i],
+					 i == 3 ? (size_t)x->firsts * sizeof(int32_t) : n);
 	return rc < 0 ? dt_err_sys(err, rc, "cannot copy samples to the device") : 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -40,8 +40,9 @@ struct dt_exec {
 	char *base; /* the arena */
 	struct dt_dev *dev;
 	struct dt_comm *tp; /* NULL: not split */
-	struct dt_comm *cp; /* likewise */
+	struct dt_comm *cp; /* likewise; set behind dt_exec_open */
 	int cp_size, cp_rank;
+	int64_t firsts;	   /* elements of a flight's first: this rank's tokens, or all in their order */
 	bool seq_parallel; /* the residual stream is cut over tp */
 	double comm_s;	   /* seconds spent in tp's collectives so far */
 	enum dt_dtype dtype;
@@ -96,7 +97,8 @@ void *dt_exec_value(const struct dt_exec *x, const struct dt_flight *f, int valu
 void *dt_plan_address(const struct dt_memory_plan *plan, char *base, enum dt_buf_id id, int which);
 
 /*
- * What the owner of the weights does around each unit (local number). before: the unit is about to compute.
+ * What the owner of the weights does around each unit (local number); of a layer the frozen one is first.
+ * before: the unit is about to compute.
  * after: it has; backward: its gradients of this microbatch are complete.
  */
 struct dt_hooks {

@@ -38,7 +38,7 @@ void dt_param_init(const struct dt_param *p, const struct dt_local_param *lp, ui
 	int64_t row0 = p->ndim == 2 ? lp->off[0] : 0, col0 = p->ndim == 2 ? lp->off[1] : lp->off[0];
 	int64_t last = first + n;
 
-	if (p->init != DT_INIT_NORMAL) {
+	if (p->init == DT_INIT_ONES || p->init == DT_INIT_ZEROS) {
 		for (int64_t i = 0; i < n; i++)
 			out[i] = p->init == DT_INIT_ONES ? 1.0f : 0.0f;
 		return;
@@ -48,6 +48,14 @@ void dt_param_init(const struct dt_param *p, const struct dt_local_param *lp, ui
 		int64_t lo = r * cols > first ? r * cols : first,
 			hi = (r + 1) * cols < last ? (r + 1) * cols : last;
 
+		if (p->init == DT_INIT_UNIFORM) {
+			for (int64_t i = lo; i < hi; i++)
+				out[i - first] = (float)p->init_std *
+						 (2 * dt_rng_uniform(&rng, (uint64_t)((row0 + r) * stride +
+										      col0 + i - r * cols)) -
+						  1);
+			continue;
+		}
 		dt_rng_fill_normal(&rng, (uint64_t)((row0 + r) * stride + col0 + lo - r * cols),
 				   out + (lo - first), (uint64_t)(hi - lo), 0.0f, (float)p->init_std);
 	}

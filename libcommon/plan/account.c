@@ -69,6 +69,20 @@ static void put_deepspeed(struct dt_estimate *t, const struct accounted *a)
 		    DT_PH_BACKWARD, "reduce bucket", "reduce_bucket_size of 5e8 elements", false);
 }
 
+/* All states in the compute type: 8 bytes a parameter with Adam in 16 bits. ZeRO divides them as usual. */
+static void put_book(struct dt_estimate *t, const struct accounted *a)
+{
+	int zero = a->s->layout.zero;
+	double w = dt_dtype_size(a->s->compute), f32 = dt_dtype_size(DT_F32);
+
+	put(a, t, DT_MEM_WEIGHTS, w * divided(a, a->dense, a->expert, zero >= 3), DT_PH_FORWARD, DT_PH_STEP,
+	    "weights", "parameters x element", false);
+	put(a, t, DT_MEM_GRADS, w * divided(a, a->dense, a->expert, zero >= 2), DT_PH_BACKWARD, DT_PH_STEP,
+	    "gradients", "parameters x element", false);
+	put(a, t, DT_MEM_OPTIM, w / f32 * divided(a, a->dense_states, a->expert_states, zero >= 1),
+	    DT_PH_FORWARD, DT_PH_STEP, "optimizer states", "parameters x element x states", false);
+}
+
 static void put_states(struct dt_estimate *t, const struct accounted *a)
 {
 	const struct dt_run *s = a->s;
@@ -280,10 +294,13 @@ static void sum_params(const struct dt_params *table, const struct dt_local *loc
 static int local_params(const struct dt_run *s, struct dt_coords at, struct dt_params *table,
 			struct dt_local *local, struct dt_err *err)
 {
-	int rc = dt_model_params(s->config, table, err);
+	struct dt_config base = *s->config; /* adapters are counted by formula */
+	int rc;
 
+	base.lora.rank = 0;
+	rc = dt_model_params(&base, table, err);
 	if (rc == 0)
-		rc = dt_local_build(table, s->config, &s->layout, at, local, err);
+		rc = dt_local_build(table, &base, &s->layout, at, local, err);
 	return rc;
 }
 
@@ -318,6 +335,8 @@ int dt_account_train(const struct dt_run *s, struct dt_coords at, enum dt_accoun
 			put_adapters(t, &a);
 		else if (account == DT_ACCOUNT_DEEPSPEED)
 			put_deepspeed(t, &a);
+		else if (account == DT_ACCOUNT_BOOK)
+			put_book(t, &a);
 		else
 			put_states(t, &a);
 		put(&a, t, DT_EST_ROUNDING, a.rounding, DT_PH_FORWARD, DT_PH_STEP, "rounding of states",

@@ -8,6 +8,8 @@
 
 #include "plan/steptime.h"
 
+#include <stdio.h>
+
 struct dt_measured_run {
 	struct dt_config config;
 	struct dt_run run; /* its config points into this */
@@ -33,6 +35,10 @@ struct dt_run_error {
 /* The same mean, nothing changed; ret_each[n] may be NULL. */
 int dt_runs_error(const struct dt_cluster *c, const struct dt_stack *stack, const struct dt_runs *runs,
 		  struct dt_run_error *ret_each, double *ret_error, struct dt_err *err);
+
+/* validate.c: prints the steps measured in path beside what is predicted, and the mean error; or as JSON. */
+int dt_runs_validate(const char *path, const struct dt_cluster *c, const struct dt_stack *stack, bool json,
+		     FILE *f, struct dt_err *err);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -121,9 +121,13 @@ static int train_plan(const struct dt_run *s, struct dt_coords at, struct dt_est
 	return dt_rank_params(s, at, t, err);
 }
 
-static int check_extras(const struct dt_extras *x, struct dt_err *err)
+static int check_extras(const struct dt_run *s, const struct dt_extras *x, struct dt_err *err)
 {
-	const char *what = !x ? NULL : x->lora_rank ? "adapters (LoRA)" : x->offload ? "offloading" : NULL;
+	/* The formats begin with the types that are computed in. */
+	bool base = x && x->lora_rank && (!s->config->lora.rank || (int)x->base != (int)s->compute);
+	const char *what = base		     ? "adapters (LoRA) on a base of another type"
+			   : x && x->offload ? "offloading"
+					     : NULL;
 
 	if (!what)
 		return 0;
@@ -145,7 +149,7 @@ int dt_estimate_train(const struct dt_run *s, struct dt_coords at, enum dt_accou
 				  (long long)s->seq, (long long)s->config->max_seq, s->config->name);
 	if (s->fp8 && account != DT_ACCOUNT_DT)
 		return dt_err_set(err, -ENOTSUP, "linears in 8 bits are in the account of dt alone");
-	if (account == DT_ACCOUNT_DT && (rc = check_extras(x, err)) < 0)
+	if (account == DT_ACCOUNT_DT && (rc = check_extras(s, x, err)) < 0)
 		return rc;
 	rc = account == DT_ACCOUNT_DT ? train_plan(s, at, &t, err)
 				      : dt_account_train(s, at, account, x, &t, err);

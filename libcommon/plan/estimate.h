@@ -13,8 +13,14 @@
 #include "plan/formulas.h"
 #include "plan/memory.h"
 
-enum dt_account { DT_ACCOUNT_DT, DT_ACCOUNT_GENERIC, DT_ACCOUNT_MEGATRON, DT_ACCOUNT_DEEPSPEED };
-#define DT_ACCOUNT_CHOICES "dt|generic|megatron|deepspeed"
+enum dt_account {
+	DT_ACCOUNT_DT,
+	DT_ACCOUNT_GENERIC,
+	DT_ACCOUNT_MEGATRON,
+	DT_ACCOUNT_DEEPSPEED,
+	DT_ACCOUNT_BOOK, /* of handbooks: weights, gradients and both moments in 16 bits, no master weights */
+};
+#define DT_ACCOUNT_CHOICES "dt|generic|megatron|deepspeed|book"
 
 enum { /* categories: those of the memory plan, and what others have besides */
        DT_EST_CACHE = DT_MEM_CAT_N,

@@ -114,9 +114,13 @@ struct dt_local_param {
 	int unit;		  /* local unit number */
 };
 
+/* What of a layer is frozen is a unit of its own, in front of what is trained. */
 struct dt_local_unit {
 	int layer;	     /* as dt_param.layer */
 	int64_t flat, numel; /* padded to a multiple of 32 elements */
+	bool frozen;
+	int64_t trained; /* of a unit that is trained: elements of such units before it */
+	int place;	 /* layers of this rank before it */
 };
 
 struct dt_local {
@@ -124,7 +128,8 @@ struct dt_local {
 	int n;
 	struct dt_local_unit *unit;
 	int nunit;
-	int64_t numel; /* the whole flat buffer, padding included */
+	int64_t numel;	 /* the whole flat buffer, padding included */
+	int64_t trained; /* of units that are trained: what gradients, masters and states have */
 };
 
 /* A tied head on a last stage that is not the first appears there as a second copy of embed.weight. */

@@ -14,6 +14,7 @@ struct printer {
 	const struct dt_memory_plan *plan;
 	const struct dt_run *r;
 	struct dt_cost_site s;
+	bool serves;
 	struct dt_table *t;
 	struct dt_listed sum[DT_LIST_N];
 };
@@ -85,7 +86,7 @@ static const char *op_text(const struct dt_node *n, char *buf, size_t size)
 
 static void message(struct dt_table *t, const struct dt_node_cost *c)
 {
-	static const char *const verb[] = {"", "sum", "gather", "scatter"};
+	static const char *const verb[] = {"", "sum", "gather", "scatter", "exchange", "ring"};
 
 	if (c->message)
 		dt_table_cell(t, "%s %.2f", verb[c->message], c->message_bytes / 1048576);
@@ -156,6 +157,11 @@ static int find_period(const struct printer *p, int at, int end, int *ret_again)
 	return best;
 }
 
+static const char *label(const struct printer *p, enum dt_list list)
+{
+	return p->serves && list == DT_LIST_LOSS ? "head" : dt_list_name(list);
+}
+
 static void put_list(struct printer *p, enum dt_list list)
 {
 	const struct dt_prog *prog = p->s.p;
@@ -165,7 +171,7 @@ static void put_list(struct printer *p, enum dt_list list)
 		return;
 	dt_table_cell(p->t, "%s", "");
 	dt_table_cell(p->t, "%s", "");
-	dt_table_cell(p->t, "[%s]", dt_list_name(list));
+	dt_table_cell(p->t, "[%s]", label(p, list));
 	dt_table_end_row(p->t);
 	for (int i = prog->segment_start[list]; i < end;) {
 		int again, period = find_period(p, i, end, &again);
@@ -198,7 +204,10 @@ static void put_sums(struct printer *p)
 			continue;
 		dt_table_cell(p->t, "%s", "");
 		dt_table_cell(p->t, "%s", "");
-		dt_table_cell(p->t, "%s", l < DT_LIST_N ? dt_list_name((enum dt_list)l) : "microbatch");
+		dt_table_cell(p->t, "%s",
+			      l < DT_LIST_N ? label(p, (enum dt_list)l)
+			      : p->serves   ? "pass"
+					    : "microbatch");
 		dt_table_cell(p->t, "%s", "");
 		put_numbers(p->t, s);
 		if (s->cost.message_bytes > 0)
@@ -259,6 +268,17 @@ static void print_head(const struct dt_run *r, struct dt_coords at, FILE *f)
 		dt_dtype_name(r->compute));
 }
 
+/* The lists of one chunk. */
+static void print_chunk(struct printer *p, FILE *f)
+{
+	p->t = dt_table_new(">#|unit|op|result|>GFLOP|>MiB|>message|>kept");
+	for (int l = 0; l < DT_LIST_N; l++)
+		put_list(p, (enum dt_list)l);
+	put_sums(p);
+	dt_table_print(p->t, f);
+	dt_table_free(p->t);
+}
+
 void dt_listing_print(const struct dt_memory_plan *plan, const struct dt_run *r, struct dt_coords at, FILE *f)
 {
 	double model = 0;
@@ -267,18 +287,35 @@ void dt_listing_print(const struct dt_memory_plan *plan, const struct dt_run *r,
 	for (int k = 0; k < plan->stage.nchunk; k++) {
 		struct printer p = {.plan = plan, .r = r, .s = dt_stage_site(&plan->stage, r, k)};
 
-		p.t = dt_table_new(">#|unit|op|result|>GFLOP|>MiB|>message|>kept");
 		fprintf(f, "\nchunk %d, %d in flight\n", k, plan->slots[k]);
-		for (int l = 0; l < DT_LIST_N; l++)
-			put_list(&p, (enum dt_list)l);
-		put_sums(&p);
-		dt_table_print(p.t, f);
-		dt_table_free(p.t);
+		print_chunk(&p, f);
 		print_ends(&p, at, f);
 		for (int l = 0; l < DT_LIST_N; l++)
 			model += p.sum[l].cost.model_flops;
 	}
 	fprintf(f, "\nmodel flops of the rank (MFU) %.2f GFLOP\n", model / 1e9);
 	print_peak(plan, r, f);
+}
+
+int dt_listing_print_serving(const struct dt_memory_plan *plan, const struct dt_work_serving *s,
+			     const struct dt_work_serving *decoding, FILE *f, struct dt_err *err)
+{
+	const struct dt_run r = {.config = s->config, .compute = s->compute};
+	struct printer p = {.plan = plan, .r = &r, .s = dt_serving_site(s, &plan->stage), .serves = true};
+	struct dt_work w;
+	int rc = dt_work_open_serving(decoding, &w, err);
+
+	if (rc == 0) {
+		fprintf(f, "%s: one prompt of %lld tokens, %lld rows of logits, %s, weights of %g bits\n\n",
+			s->config->name, (long long)s->rows, (long long)s->outputs, dt_dtype_name(s->compute),
+			s->weight_bits);
+		print_chunk(&p, f);
+		print_peak(plan, &r, f);
+		fprintf(f, "decoding %lld sequences, %lld keys each: %.2f GFLOP, %.1f MiB\n",
+			(long long)decoding->rows, (long long)decoding->context, w.sum.flops / 1e9,
+			w.sum.bytes / 1048576);
+	}
+	dt_work_release(&w);
+	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -45,10 +45,16 @@ static void append(struct dt_local *l, const struct dt_params *t, int i, const s
 	l->numel += p->numel;
 }
 
-static void open_unit(struct dt_local *l, int layer)
+static void open_unit(struct dt_local *l, int layer, bool frozen)
 {
-	l->unit[l->nunit].layer = layer;
-	l->unit[l->nunit++].flat = l->numel;
+	const struct dt_local_unit *before = l->nunit ? &l->unit[l->nunit - 1] : NULL;
+
+	l->unit[l->nunit++] =
+		(struct dt_local_unit){.layer = layer,
+				       .flat = l->numel,
+				       .frozen = frozen,
+				       .trained = l->trained,
+				       .place = before ? before->place + (before->layer != layer) : 0};
 }
 
 /* With ZeRO a unit divides evenly over dp x cp, each share aligned. */
@@ -60,6 +66,22 @@ static void close_unit(struct dt_local *l, int shares)
 	if (u->numel % (ALIGN * shares))
 		u->numel += ALIGN * shares - u->numel % (ALIGN * shares);
 	l->numel = u->flat + u->numel;
+	if (!u->frozen)
+		l->trained += u->numel;
+}
+
+/* Parameter i as the next one: in the unit that is open, or in a new one. */
+static void add(struct dt_local *l, const struct dt_params *t, int i, int layer, const struct dt_layout *lay,
+		struct dt_coords at, bool fused)
+{
+	const struct dt_local_unit *u = l->nunit ? &l->unit[l->nunit - 1] : NULL;
+
+	if (!u || u->layer != layer || u->frozen != t->p[i].frozen) {
+		if (u)
+			close_unit(l, lay->zero ? dt_layout_data(lay) : 1);
+		open_unit(l, layer, t->p[i].frozen);
+	}
+	append(l, t, i, lay, at, fused);
 }
 
 int dt_local_build(const struct dt_params *t, const struct dt_config *c, const struct dt_layout *l,
@@ -73,27 +95,27 @@ int dt_local_build(const struct dt_params *t, const struct dt_config *c, const s
 	if (at.tp < 0 || at.tp >= l->tp || at.pp < 0 || at.pp >= l->pp)
 		return dt_err_set(err, -EINVAL, "no rank is at tp %d, pp %d of this layout", at.tp, at.pp);
 	lo.p = calloc((size_t)t->n + 1, sizeof(*lo.p));
-	lo.unit = calloc((size_t)c->layers + 2, sizeof(*lo.unit));
+	lo.unit = calloc(2 * ((size_t)c->layers + 2) + 1, sizeof(*lo.unit));
 	if (!lo.p || !lo.unit) {
 		dt_local_release(&lo);
 		return dt_err_sys(err, -ENOMEM, "cannot lay out the parameters of '%s'", c->name);
 	}
-	for (int i = 0; i < t->n; i++) {
+	for (int i = 0, end; i < t->n; i = end) {
 		int layer = t->p[i].layer;
 
+		for (end = i; end < t->n && t->p[end].layer == layer;)
+			end++;
 		if (layer < 0		 ? at.pp > 0
 		    : layer == c->layers ? at.pp < l->pp - 1
 					 : !has_layer(l, c, at.pp, layer))
 			continue;
-		if (lo.nunit == 0 || lo.unit[lo.nunit - 1].layer != layer) {
-			if (lo.nunit)
-				close_unit(&lo, l->zero ? dt_layout_data(l) : 1);
-			open_unit(&lo, layer);
-		}
-		append(&lo, t, i, l, at, t->p[i].fused);
+		for (int trained = 0; trained < 2; trained++)
+			for (int k = i; k < end; k++)
+				if (t->p[k].frozen == !trained)
+					add(&lo, t, k, layer, l, at, t->p[k].fused);
 	}
 	if (c->tied && l->pp > 1 && at.pp == l->pp - 1)
-		append(&lo, t, dt_params_find(t, "embed.weight"), l, at, false);
+		add(&lo, t, dt_params_find(t, "embed.weight"), (int)c->layers, l, at, false);
 	close_unit(&lo, l->zero ? dt_layout_data(l) : 1);
 	*ret = lo;
 	return 0;

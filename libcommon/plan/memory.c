@@ -1,3 +1,5 @@
+#include "plan/again.h"
+#include "plan/context.h"
 #include "plan/memory_priv.h"
 
 #include "base/arena.h"
@@ -123,56 +125,66 @@ static void put_state(struct dt_plan_builder *b, int i, const struct dt_optim_st
 		return;
 	}
 	for (int k = 0; k < stage->local.n; k++)
-		bytes += dt_optim_state_bytes(s, stage->shape[k][0], stage->shape[k][1]);
+		if (!stage->local.unit[stage->local.p[k].unit].frozen)
+			bytes += dt_optim_state_bytes(s, stage->shape[k][0], stage->shape[k][1]);
 	put_flat(b, id[i], DT_MEM_OPTIM, DT_U8, bytes, DT_PH_FORWARD, DT_PH_STEP, -1, name,
 		 "rows, columns or blocks of local parameters");
 }
 
-static void put_states(struct dt_plan_builder *b, const struct dt_run *s, int64_t numel)
+/* Of what is frozen there are weights alone. */
+static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
 {
 	const struct dt_optim_rule *rule = dt_optim_rule(s->optim.kind);
 	int zero = s->layout.zero;
-	int64_t share = zero ? numel / dt_layout_data(&s->layout) : numel;
+	int64_t parts = dt_layout_data(&s->layout);
 	const char *whole = "local parameters", *part = !zero		   ? whole
 							: s->layout.cp > 1 ? "local parameters / (dp x cp)"
 									   : "local parameters / dp";
 
-#define STATE(id, cat, dtype, when, name)                                                                    \
-	put_flat(b, id, cat, dtype, zero >= (when) ? share : numel, DT_PH_FORWARD, DT_PH_STEP, -1, name,     \
-		 zero >= (when) ? part : whole)
-	STATE(DT_B_WEIGHTS, DT_MEM_WEIGHTS, s->compute, 3, "weights");
+#define STATE(id, cat, dtype, when, name, numel)                                                             \
+	put_flat(b, id, cat, dtype, zero >= (when) ? (numel) / parts : (numel), DT_PH_FORWARD, DT_PH_STEP,   \
+		 -1, name, zero >= (when) ? part : whole)
+	STATE(DT_B_WEIGHTS, DT_MEM_WEIGHTS, s->compute, 3, "weights", l->numel);
+	if (l->trained < l->numel) {
+		whole = "trained parameters";
+		part = !zero		  ? whole
+		       : s->layout.cp > 1 ? "trained parameters / (dp x cp)"
+					  : "trained parameters / dp";
+	}
 	if (s->compute != DT_F32 && s->no_master)
 		put_flat(b, DT_B_ROUND, DT_MEM_WORKSPACE, DT_F32, DT_ROUND_NUMEL, DT_PH_STEP, DT_PH_STEP, -1,
 			 "values being updated", "fixed");
 	else if (s->compute != DT_F32)
-		STATE(DT_B_MASTER, DT_MEM_MASTER, DT_F32, 1, "master");
-	STATE(DT_B_GRADS, DT_MEM_GRADS, DT_F32, 2, "gradients");
+		STATE(DT_B_MASTER, DT_MEM_MASTER, DT_F32, 1, "master", l->trained);
+	STATE(DT_B_GRADS, DT_MEM_GRADS, DT_F32, 2, "gradients", l->trained);
 	for (int i = 0; i < dt_optim_states(s->optim.kind); i++)
-		put_state(b, i, &rule->state[i], zero >= 1 ? share : numel, zero >= 1 ? part : whole);
+		put_state(b, i, &rule->state[i], zero >= 1 ? l->trained / parts : l->trained,
+			  zero >= 1 ? part : whole);
 #undef STATE
 	if (s->reproducible)
-		put_flat(b, DT_B_FIXED, DT_MEM_GRADS, DT_I64, numel, DT_PH_FORWARD, DT_PH_STEP, -1,
-			 "gradient sums", "local parameters, i64");
+		put_flat(b, DT_B_FIXED, DT_MEM_GRADS, DT_I64, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
+			 "gradient sums", "trained parameters, i64");
 	if (s->grad_comm == DT_BF16 && zero < 2)
-		put_flat(b, DT_B_WIRE, DT_MEM_COMM, DT_BF16, numel, DT_PH_FORWARD, DT_PH_STEP, -1,
-			 "gradients to send", "local parameters");
+		put_flat(b, DT_B_WIRE, DT_MEM_COMM, DT_BF16, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
+			 "gradients to send", whole);
 }
 
 int dt_unit_slot(const struct dt_local *l, int u, int64_t layers)
 {
-	int layer = l->unit[u].layer;
+	int layer = l->unit[u].layer, kind = l->unit[u].frozen ? DT_UNIT_SLOT_FROZEN : 0;
 
 	if (layer < 0)
-		return DT_UNIT_SLOT_EMBED;
+		return kind + DT_UNIT_SLOT_EMBED;
 	if (layer == layers)
-		return DT_UNIT_SLOT_FINAL;
-	return (u - (l->unit[0].layer < 0)) % 2;
+		return kind + DT_UNIT_SLOT_FINAL;
+	return kind + (l->unit[u].place - (l->unit[0].layer < 0)) % 2;
 }
 
 /* What ZeRO brings together for as long as a unit computes: weights (z3) and gradients (z2, z3). */
 static void put_units(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
 {
-	static const char *const names[] = {"unit a", "unit b", "embedding", "final unit"};
+	static const char *const names[] = {"unit a",	"unit b",   "embedding",	"final unit",
+					    "frozen a", "frozen b", "frozen embedding", "frozen final"};
 	int64_t most[DT_UNIT_SLOTS] = {0};
 
 	for (int u = 0; u < l->nunit; u++) {
@@ -189,6 +201,8 @@ static void put_units(struct dt_plan_builder *b, const struct dt_run *s, const s
 			put_flat(b, DT_B_UNIT_W, DT_MEM_COMM, s->compute, most[k], DT_PH_FORWARD,
 				 DT_PH_BACKWARD, k, name, "largest unit");
 		snprintf(name, sizeof(name), "unit gradients, %s", names[k]);
+		if (k >= DT_UNIT_SLOT_FROZEN)
+			continue;
 		if (s->layout.zero >= 2)
 			put_flat(b, DT_B_UNIT_G, DT_MEM_COMM, DT_F32, most[k], DT_PH_FORWARD, DT_PH_STEP, k,
 				 name, "largest unit, f32");
@@ -205,7 +219,7 @@ static void put_snapshot(struct dt_plan_builder *b, const struct dt_run *s, cons
 	int64_t n = 0;
 
 	for (int u = 0; u < l->nunit; u++)
-		n += l->unit[u].numel / dt_layout_data(&s->layout) + 1;
+		n += l->unit[u].frozen ? 0 : l->unit[u].numel / dt_layout_data(&s->layout) + 1;
 	n += dt_params_total(&b->plan->stage.graph.buffers);
 	put_flat(b, DT_B_SNAPSHOT, DT_MEM_DATA, DT_F32, n * dt_run_snapshot_kinds(s), DT_PH_FORWARD,
 		 DT_PH_STEP, -1, "checkpoint snapshot", "local parameters / dp, of each kind");
@@ -244,6 +258,7 @@ static void put_data(struct dt_plan_builder *b, const struct dt_run *r, struct d
 	const struct dt_config *c = r->config;
 	const struct dt_memory_plan *p = b->plan;
 	int64_t t = r->microbatch * dt_run_local_seq(r), angles = r->seq * c->head_dim;
+	const struct dt_params *g = &p->stage.graph.params;
 	bool first = at.pp == 0, last = at.pp == r->layout.pp - 1;
 
 	for (int k = 0; k < p->stage.nchunk; k++)
@@ -251,8 +266,8 @@ static void put_data(struct dt_plan_builder *b, const struct dt_run *r, struct d
 			if (dt_run_apart(r)) {
 				put_flat(b, DT_B_DOC_POS, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP,
 					 i, "positions in documents", "tokens");
-				put_flat(b, DT_B_FIRST, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP, i,
-					 "first tokens of documents", "tokens");
+				put_flat(b, DT_B_FIRST, DT_MEM_DATA, DT_I32, dt_context_firsts(r),
+					 DT_PH_FORWARD, DT_PH_STEP, i, "first tokens of documents", "tokens");
 			}
 			if (!(first && k == 0) && !(last && k == p->stage.nchunk - 1))
 				continue;
@@ -268,9 +283,9 @@ static void put_data(struct dt_plan_builder *b, const struct dt_run *r, struct d
 	if (c->rope_local_theta > 0)
 		put_flat(b, DT_B_ROPE_LOCAL, DT_MEM_WORKSPACE, DT_F32, angles, DT_PH_FORWARD, DT_PH_STEP, -1,
 			 "local rope table", "seq x head_dim");
-	if (c->tied && r->layout.pp > 1 && (first || last)) {
-		const int64_t *table = p->stage.shape[p->stage.local_of[dt_params_find(&p->stage.graph.params,
-										       "embed.weight")]];
+	if (c->tied && r->layout.pp > 1 && (first || last) &&
+	    !g->p[dt_params_find(g, "embed.weight")].frozen) {
+		const int64_t *table = p->stage.shape[p->stage.local_of[dt_params_find(g, "embed.weight")]];
 
 		put_flat(b, DT_B_TIED, DT_MEM_COMM, r->reproducible ? DT_I64 : DT_F32, table[0] * table[1],
 			 DT_PH_STEP, DT_PH_STEP, -1, "tied embedding's other gradient",
@@ -402,7 +417,7 @@ static int build(struct dt_plan_builder *b, struct dt_coords at, struct dt_err *
 
 	for (int k = 0; k < p->stage.nchunk; k++)
 		b->end += p->stage.chunk[k].nstep;
-	put_states(b, b->r, p->stage.local.numel);
+	put_states(b, b->r, &p->stage.local);
 	put_units(b, b->r, &p->stage.local);
 	put_snapshot(b, b->r, &p->stage.local);
 	if (dt_config_is_image(b->r->config))
@@ -440,15 +455,13 @@ static int plan(const struct dt_run *r, struct dt_coords at, struct dt_memory_pl
 	return rc;
 }
 
-/* Bytes of the plan with so many layers recomputed: one by one, first in part, then as a whole. */
-static int try_steps(struct dt_run *r, struct dt_coords at, int layers, int steps, uint64_t *ret,
-		     struct dt_err *err)
+/* Bytes of the plan in which layers have given up so many ranks of values together. */
+static int try_steps(struct dt_run *r, struct dt_coords at, int steps, uint64_t *ret, struct dt_err *err)
 {
 	struct dt_memory_plan p;
 	int rc;
 
-	r->recompute.full = steps > layers ? steps - layers : 0;
-	r->recompute.selective = steps > layers ? layers - r->recompute.full : steps;
+	r->recompute.steps = steps;
 	rc = plan(r, at, &p, err);
 	if (rc < 0)
 		return rc;
@@ -458,15 +471,15 @@ static int try_steps(struct dt_run *r, struct dt_coords at, int layers, int step
 }
 
 /*
- * The least recomputation with which the plan fits. Norms and activation functions free the most bytes for
- * each second of computing again, so all layers begin with those; whole layers follow. Each step frees what
- * the one before it did not, and the plan is exact, so that the first step that fits is found by halving.
- * Tensor-parallel ranks exchange messages when they compute again: the first one's plan decides for all.
+ * The least recomputation with which the plan fits. Values are given up in the order of what they free a
+ * second (plan/again.h), each by one layer after the other. The plan is exact, so that the first step that fits
+ * is found by halving. Tensor-parallel ranks exchange messages when they compute again: the first one's plan
+ * decides for all.
  */
 static int choose_recompute(struct dt_run *r, struct dt_coords at, struct dt_err *err)
 {
-	int layers = 0, low = 0, high, rc;
-	uint64_t bytes;
+	int layers = 0, low = 0, high = 0, rc = dt_again_order(r, &high, err);
+	uint64_t bytes = 0;
 
 	at.tp = 0;
 	for (int v = at.pp; v < r->layout.pp * dt_layout_chunks(&r->layout); v += r->layout.pp) {
@@ -475,9 +488,10 @@ static int choose_recompute(struct dt_run *r, struct dt_coords at, struct dt_err
 		dt_layout_stage(&r->layout, r->config, v, &first, &last);
 		layers += last - first;
 	}
-	/* W of a split backward does not find what a whole layer computes again */
-	high = dt_run_splits(r) ? layers : 2 * layers;
-	rc = try_steps(r, at, layers, high, &bytes, err);
+	r->recompute.layers = layers;
+	high *= layers;
+	if (rc == 0)
+		rc = try_steps(r, at, high, &bytes, err);
 	if (rc == 0 && bytes > r->recompute.fit) {
 		char most[32], least[32];
 
@@ -490,13 +504,14 @@ static int choose_recompute(struct dt_run *r, struct dt_coords at, struct dt_err
 	while (rc == 0 && low < high) {
 		int middle = (low + high) / 2;
 
-		rc = try_steps(r, at, layers, middle, &bytes, err);
+		rc = try_steps(r, at, middle, &bytes, err);
 		if (bytes <= r->recompute.fit)
 			high = middle;
 		else
 			low = middle + 1;
 	}
-	return rc < 0 ? rc : try_steps(r, at, layers, high, &bytes, err);
+	r->recompute.steps = high;
+	return rc;
 }
 
 int dt_memory_plan(const struct dt_run *r, struct dt_coords at, struct dt_memory_plan *ret,

@@ -113,8 +113,8 @@ static inline uint64_t dt_memory_value(const struct dt_memory_plan *p, int k, in
 	return p->value[k][v].offset + (uint64_t)slot * p->value[k][v].stride;
 }
 
-/* Slots of DT_B_UNIT_W and DT_B_UNIT_G. */
-enum { DT_UNIT_SLOT_EMBED = 2, DT_UNIT_SLOT_FINAL = 3, DT_UNIT_SLOTS = 4 };
+/* Slots of DT_B_UNIT_W and DT_B_UNIT_G; those of frozen units follow. */
+enum { DT_UNIT_SLOT_EMBED = 2, DT_UNIT_SLOT_FINAL = 3, DT_UNIT_SLOT_FROZEN = 4, DT_UNIT_SLOTS = 8 };
 /* Which of them local unit u lies in. */
 int dt_unit_slot(const struct dt_local *l, int u, int64_t layers);
 

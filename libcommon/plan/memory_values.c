@@ -250,6 +250,23 @@ static void place_singly(struct folding *f)
 		}
 }
 
+/* Results and rooms of context parallelism that travel. */
+static bool sent_result(enum dt_op op, int k)
+{
+	switch (op) {
+	case DT_OP_KV_GATHER:
+		return k == 0;
+	case DT_OP_TO_HEADS:
+	case DT_OP_TO_TOKENS:
+	case DT_OP_RING_B:
+		return k == 1 || k == 2;
+	case DT_OP_RING:
+		return k == 2;
+	default:
+		return false;
+	}
+}
+
 /* Whether ranks tell each other what is in it. */
 static void mark_messages(const struct folding *f, bool *message)
 {
@@ -260,6 +277,11 @@ static void mark_messages(const struct folding *f, bool *message)
 
 		if (n->op == DT_OP_ENTER || n->op == DT_OP_LEAVE)
 			message[dt_value_root(p, n->in[0])] = message[dt_value_root(p, n->out[0])] = true;
+		for (int k = 0; k < DT_NODE_OUT; k++)
+			if (n->out[k] >= 0 && sent_result(n->op, k))
+				message[dt_value_root(p, n->out[k])] = true;
+		if (n->op == DT_OP_KV_SCATTER)
+			message[dt_value_root(p, n->in[1])] = true;
 	}
 	for (int i = 0; i < 4; i++) {
 		const int end[] = {p->input, p->output, p->grad_in, p->grad_out};

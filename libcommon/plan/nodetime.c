@@ -46,13 +46,18 @@ double dt_node_seconds(const struct dt_device *d, const struct dt_node_cost *cos
 	return fmax(cost->flops / flops_a_second(d, cost->kind), bytes / bw) + cost->passes / bw + d->op_s;
 }
 
-double dt_message_seconds(const struct dt_cluster *c, const struct dt_node_cost *cost, int tp)
+double dt_message_seconds(const struct dt_cluster *c, const struct dt_node_cost *cost, int tp, int cp)
 {
 	static const enum dt_collective as[] = {[DT_MSG_ALL_REDUCE] = DT_COLL_ALL_REDUCE,
 						[DT_MSG_GATHER] = DT_COLL_ALL_GATHER,
-						[DT_MSG_REDUCE_SCATTER] = DT_COLL_REDUCE_SCATTER};
+						[DT_MSG_REDUCE_SCATTER] = DT_COLL_REDUCE_SCATTER,
+						[DT_MSG_ALL_TO_ALL] = DT_COLL_ALL_TO_ALL,
+						[DT_MSG_RING] = DT_COLL_ALL_GATHER};
 
-	return cost->message ? dt_collective_time(c, as[cost->message], cost->message_bytes, tp, 1) : 0;
+	if (!cost->message)
+		return 0;
+	return cost->over_cp ? dt_collective_time(c, as[cost->message], cost->message_bytes, cp, tp)
+			     : dt_collective_time(c, as[cost->message], cost->message_bytes, tp, 1);
 }
 
 /*
@@ -121,7 +126,11 @@ static struct dt_layer_cost unit_time(const struct dt_step_model *m, const struc
 		struct dt_cost *to = n->again ? &again : n->list == DT_LIST_FORWARD ? &r.f : &r.b;
 		double t = seconds(m, n);
 
-		to->tp += dt_message_seconds(m->c, &n->cost, m->s->layout.tp);
+		double sent = dt_message_seconds(m->c, &n->cost, m->s->layout.tp, m->s->layout.cp);
+		if (n->cost.over_cp) /* of a ring, what its own attention does not hide */
+			to->cp += n->cost.message == DT_MSG_RING ? fmax(0, sent - t) : sent;
+		else
+			to->tp += sent;
 		if (n->weights && apart)
 			r.w += t;
 		else if (n->cost.kind == DT_COST_ATTENTION)
@@ -135,29 +144,18 @@ static struct dt_layer_cost unit_time(const struct dt_step_model *m, const struc
 	return r;
 }
 
-/* What ep and cp send, which programs have no nodes for. */
+/* What ep sends, which programs have no nodes for. */
 static void put_traffic(const struct dt_step_model *m, int layer, struct dt_layer_cost *r)
 {
 	const struct dt_config *c = m->s->config;
 	const struct dt_layout *l = &m->s->layout;
 	double e = dt_dtype_size(m->s->compute), stream = m->work->tokens * (double)c->hidden * e;
-	double kv = (double)(c->kv_rank ? c->heads : c->kv_heads) / l->tp;
 
 	if (l->ep > 1 && dt_layer_has_experts(c, layer))
 		r->f.ep = r->b.ep = 2 * dt_collective_time(m->c, DT_COLL_ALL_TO_ALL,
 							   (double)c->experts_used * stream, l->ep, l->tp);
-	if (l->cp > 1) { /* keys and values go around while they are used */
-		double pass =
-			(double)(l->cp - 1) *
-			dt_message_time(m->c,
-					m->work->tokens * kv * (double)(c->head_dim + dt_value_dim(c)) * e,
-					l->tp);
-
-		r->f.cp = fmax(0, pass - r->f.attention);
-		r->b.cp = 2 * r->f.cp;
-	}
 	if (m->s->recompute.mode == DT_RECOMPUTE_FULL)
-		r->again += r->f.ep + r->f.cp;
+		r->again += r->f.ep;
 }
 
 struct dt_layer_cost dt_layer_time(const struct dt_step_model *m, int layer)

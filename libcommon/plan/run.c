@@ -1,11 +1,35 @@
 #include "plan/run.h"
 
 #include "base/json.h"
+#include "model/lora.h"
+#include "plan/context.h"
 #include "plan/stage.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
+
+int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err)
+{
+	struct dt_lora l = {.rank = r->lora.rank, .alpha = r->lora.alpha, .kind = r->lora.kind};
+	const char *targets = r->lora.targets ? r->lora.targets : "all";
+	struct dt_graph g;
+	int rc;
+
+	if (!l.rank)
+		return 0;
+	if (c->lora.rank)
+		return dt_err_set(err, -EINVAL, "'%s' has adapters already: --lora is for a base", c->name);
+	if (strlen(targets) >= sizeof(l.targets))
+		return dt_err_set(err, -EINVAL, "--lora-targets is longer than %zu characters",
+				  sizeof(l.targets) - 1);
+	strcpy(l.targets, targets);
+	c->lora = l;
+	if ((rc = dt_graph_build(c, &g, err)) == 0) /* which finds what targets match */
+		dt_graph_release(&g);
+	return rc;
+}
 
 int dt_run_settle(struct dt_run *r, struct dt_err *err)
 {
@@ -38,9 +62,9 @@ static int check_cut(const struct dt_run *r, struct dt_err *err)
 
 	if (rc < 0 || (rc = dt_layout_check(l, r->config, err)) < 0)
 		return rc;
-	if (l->cp > 1 || l->ep > 1) {
-		dt_err_set(err, -ENOTSUP, "layout axes cp and ep cannot be trained by this version");
-		dt_err_hint(err, "use dp, tp, pp, v, s and z");
+	if (l->ep > 1) {
+		dt_err_set(err, -ENOTSUP, "layout axis ep cannot be trained by this version");
+		dt_err_hint(err, "use dp, tp, pp, cp, v, s and z");
 		return -ENOTSUP;
 	}
 	if (l->tp > 1 && r->config->qk_norm_whole)
@@ -79,6 +103,8 @@ static int check_numbers(const struct dt_run *r, struct dt_err *err)
 
 static int check_sizes(const struct dt_run *r, struct dt_err *err)
 {
+	int rc;
+
 	if (r->microbatch < 1 || r->seq < 1)
 		return dt_err_set(err, -EINVAL, "microbatch %lld and sequence length %lld must be at least 1",
 				  (long long)r->microbatch, (long long)r->seq);
@@ -88,9 +114,11 @@ static int check_sizes(const struct dt_run *r, struct dt_err *err)
 	if (r->config->pos == DT_POS_LEARNED && r->seq > r->config->max_seq)
 		return dt_err_set(err, -EINVAL, "sequence length %lld exceeds the model's %lld positions",
 				  (long long)r->seq, (long long)r->config->max_seq);
-	if (r->layout.seq_parallel && r->microbatch * r->seq % r->layout.tp)
+	if ((rc = dt_context_check(r, err)) < 0)
+		return rc;
+	if (r->layout.seq_parallel && r->microbatch * dt_run_local_seq(r) % r->layout.tp)
 		return dt_err_set(err, -EINVAL, "s1: tp%d does not divide the %lld tokens of a microbatch",
-				  r->layout.tp, (long long)(r->microbatch * r->seq));
+				  r->layout.tp, (long long)(r->microbatch * dt_run_local_seq(r)));
 	return 0;
 }
 
@@ -105,18 +133,17 @@ static int check_images(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_layout *l = &r->layout;
 	const int64_t n = r->bn_span, mb = r->microbatch;
-	const char *what =
-		l->tp > 1	       ? "tensor parallelism (tp)"
-		: l->pp > 1	       ? "a pipeline (pp)"
-		: l->cp > 1	       ? "context parallelism (cp)"
-		: l->ep > 1	       ? "expert parallelism (ep)"
-		: r->fp8	       ? "--fp8"
-		: r->compute == DT_F16 ? "--precision fp16"
-		: r->reproducible      ? "--reproducible"
-		: r->recompute.fit || r->recompute.full || r->recompute.selective || r->recompute.mode
-			? "--recompute: a batch norm is computed once"
-		: r->on_card ? "a card: it has no convolutions yet"
-			     : NULL;
+	const char *what = l->tp > 1		  ? "tensor parallelism (tp)"
+			   : l->pp > 1		  ? "a pipeline (pp)"
+			   : l->cp > 1		  ? "context parallelism (cp)"
+			   : l->ep > 1		  ? "expert parallelism (ep)"
+			   : r->fp8		  ? "--fp8"
+			   : r->compute == DT_F16 ? "--precision fp16"
+			   : r->reproducible	  ? "--reproducible"
+			   : r->recompute.fit || r->recompute.mode
+				   ? "--recompute: a batch norm is computed once"
+			   : r->on_card ? "a card: it has no convolutions yet"
+					: NULL;
 
 	if (what)
 		return no_images(r, what, err);

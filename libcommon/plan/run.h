@@ -9,6 +9,7 @@
 #include "base/opt.h"
 #include "kernels/dtype.h"
 #include "kernels/optim.h"
+#include "model/program.h"
 #include "model/recompute.h"
 #include "plan/layout.h"
 #include "plan/lr.h"
@@ -28,6 +29,8 @@ enum dt_run_progress { DT_RUN_PROGRESS_AUTO, DT_RUN_PROGRESS_LINE, DT_RUN_PROGRE
 /* Whether attention, positions and targets stay inside a document: as the data set keeps them (auto). */
 enum dt_run_documents { DT_RUN_DOCUMENTS_AUTO, DT_RUN_DOCUMENTS_JOINED, DT_RUN_DOCUMENTS_APART };
 #define DT_RUN_DOCUMENTS_CHOICES "auto|joined|apart"
+
+struct dt_cluster;
 
 struct dt_run_data {
 	const char *train, *eval; /* data sets; eval NULL: no evaluation */
@@ -62,12 +65,33 @@ struct dt_run_save {
 	bool grads; /* checkpoints also have the step's gradients, grad/NAME */
 };
 
+/* Steps unlike those before them (train/spike.h). */
+enum dt_run_on_spike { DT_RUN_SPIKE_IGNORE, DT_RUN_SPIKE_SKIP, DT_RUN_SPIKE_ROLLBACK, DT_RUN_SPIKE_STOP };
+
+struct dt_run_watch {
+	const char *on_spike_text; /* "ignore", "skip", "rollback:STEPS" or "stop" */
+	enum dt_run_on_spike on_spike;
+	int64_t back;	   /* steps, of a rollback */
+	int64_t window;	   /* accepted steps that a step is compared with */
+	double factor;	   /* of their spread that it may be above the median */
+	int64_t nan_skips; /* steps in a row that may be not finite */
+};
+
+/* Adapters, as they were asked for; they become part of the model's description (dt_run_adapt). */
+struct dt_run_lora {
+	int64_t rank; /* 0: none */
+	double alpha;
+	int kind; /* enum dt_lora_kind */
+	const char *targets;
+};
+
 struct dt_run {
 	/* The model, and the ranks it is cut over. */
 	const char *model; /* as asked for: preset, config.json or checkpoint */
 	enum dt_run_init init;
 	const struct dt_config *config; /* not owned */
-	int64_t vocab;			/* tokens of a model without weights; 0: its own number */
+	struct dt_run_lora lora;
+	int64_t vocab; /* tokens of a model without weights; 0: its own number */
 	struct dt_layout layout;
 	enum dt_pipeline pipeline;	    /* where pp > 1 */
 	const struct dt_schedule *schedule; /* read from a file: instead of the pipeline's. Not owned; else
@@ -98,13 +122,18 @@ struct dt_run {
 
 	/* Memory and messages. */
 	struct dt_keep recompute;
+	/* What seconds of recomputation auto weighs bytes by; NULL: a usual machine. Not owned. */
+	const struct dt_cluster *machine;
+
 	int64_t loss_chunk;	 /* rows of logits at a time; 0: chosen */
 	enum dt_dtype grad_comm; /* f32 or bf16: how gradients travel */
+	enum dt_cp_comm cp_comm; /* auto: dt_context_comm */
 	double bucket_bytes;	 /* gradients are reduced in buckets of about this size */
 
 	struct dt_run_data data;
 	struct dt_run_image image;
 	struct dt_run_save save;
+	struct dt_run_watch watch;
 
 	/* The processes. */
 	const char *device;  /* "cpu", "cuda", "cuda:N" or "auto"; NULL: the CPU */
@@ -116,7 +145,11 @@ struct dt_run {
 	const char *error_file; /* where a failure is written as JSON too; NULL: nowhere */
 	const char *trace;	/* a file of every node that ran; NULL: none */
 	bool measure_mfu;
+	const struct dt_strs *inject; /* faults to be made; NULL: none. Not owned */
 };
+
+/* Gives a description that was just loaded the adapters of the run. -EINVAL where they mean nothing. */
+int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err);
 
 /*
  * Works out what follows from the rest: global_batch and accumulation from one another, one sample at a time

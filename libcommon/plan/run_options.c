@@ -60,6 +60,30 @@ static const struct row rows[] = {
 	 R(init),
 	 LOCAL,
 	 NEVER},
+	{{"lora", 0, DT_OPT_INT, O(run.lora.rank), "RANK",
+	  "train adapters of this rank, everything else frozen", .min = 1, .max = DT_LORA_RANK_MAX},
+	 INTEGER,
+	 R(lora.rank),
+	 MEANING,
+	 CHANGED},
+	{{"lora-alpha", 0, DT_OPT_REAL, O(run.lora.alpha), "X", "adapters are scaled by X / RANK", .min = 0,
+	  .max = 1e6, .def_text = "2 RANK"},
+	 REAL,
+	 R(lora.alpha),
+	 MEANING,
+	 CHANGED},
+	{{"lora-targets", 0, DT_OPT_STR, O(run.lora.targets), "all|attention|qv|REGEX",
+	  "which linears have adapters; REGEX: those whose whole name matches", .def = "all"},
+	 TEXT,
+	 R(lora.targets),
+	 MEANING,
+	 CHANGED},
+	{{"lora-kind", 0, DT_OPT_CHOICE, O(run.lora.kind), DT_LORA_KINDS,
+	  "rslora: adapters are scaled by X / sqrt(RANK)", .def = "lora"},
+	 CHOICE,
+	 R(lora.kind),
+	 MEANING,
+	 CHANGED},
 	{{"vocab", 0, DT_OPT_INT, O(run.vocab), "N",
 	  "tokens of the vocabulary, for a preset or a config.json without weights", .min = 1, .max = 1 << 24,
 	  .def_text = "the model's"},
@@ -67,8 +91,8 @@ static const struct row rows[] = {
 	 R(vocab),
 	 MEANING,
 	 CHANGED},
-	{{"data", 'd', DT_OPT_STR, O(run.data.train), "FILE", "training set made by dt-dataset",
-	  .complete = DT_COMPLETE_FILE},
+	{{"data", 'd', DT_OPT_STR, O(run.data.train), "FILE",
+	  "training set made by dt-dataset; A:0.7,B:0.3 mixes several", .complete = DT_COMPLETE_FILE},
 	 TEXT,
 	 R(data.train),
 	 FREE,
@@ -238,6 +262,15 @@ static const struct row rows[] = {
 	 R(reproducible),
 	 TOLD,
 	 CHANGED},
+	{{"cp-comm", 0, DT_OPT_CHOICE, O(run.cp_comm), DT_CP_COMM_CHOICES,
+	  "how attention looks across the cuts of cp: keys and values gathered, going around a ring, or "
+	  "heads cut in "
+	  "place of tokens",
+	  .def = "auto"},
+	 CHOICE,
+	 R(cp_comm),
+	 FREE,
+	 CHANGED},
 	{{"grad-comm", 0, DT_OPT_CHOICE, O(run.grad_comm), "fp32|bf16", "type in which gradients travel",
 	  .def = "fp32"},
 	 CHOICE,
@@ -398,6 +431,31 @@ static const struct row rows[] = {
 	 R(save.resume),
 	 LOCAL,
 	 NEVER},
+	{{"on-spike", 0, DT_OPT_STR, O(run.watch.on_spike_text), "ignore|skip|rollback:STEPS|stop",
+	  "what follows a step whose loss or gradient norm is far above those before it", .def = "ignore"},
+	 TEXT,
+	 R(watch.on_spike_text),
+	 TOLD,
+	 NEVER},
+	{{"spike-window", 0, DT_OPT_INT, O(run.watch.window), "STEPS",
+	  "how many steps a step is compared with", .min = 8, .max = 1024, .def = "128"},
+	 INTEGER,
+	 R(watch.window),
+	 TOLD,
+	 NEVER},
+	{{"spike-factor", 0, DT_OPT_REAL, O(run.watch.factor), "X",
+	  "a spike is this many times their spread above the median", .min = 1, .max = 1e9, .def = "10"},
+	 REAL,
+	 R(watch.factor),
+	 TOLD,
+	 NEVER},
+	{{"nan-skips", 0, DT_OPT_INT, O(run.watch.nan_skips), "K",
+	  "leave out up to K updates in a row whose loss or gradient is not finite", .min = 0, .max = 1e9,
+	  .def = "0"},
+	 INTEGER,
+	 R(watch.nan_skips),
+	 TOLD,
+	 NEVER},
 	{{"mem-limit", 0, DT_OPT_SIZE, O(run.mem_limit), "SIZE",
 	  "refuse to start (exit 3) when the plan needs more a rank"},
 	 INTEGER,
@@ -538,6 +596,29 @@ static int parse_bn_span(const char *s, struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
+static int parse_on_spike(struct dt_run_watch *w, struct dt_err *err)
+{
+	static const char *const words[] = {"ignore", "skip", "rollback", "stop"};
+	const char *s = w->on_spike_text ? w->on_spike_text : "ignore";
+	size_t n = strcspn(s, ":");
+	char *end;
+	int i = 0;
+
+	while (i < 4 && (strlen(words[i]) != n || strncmp(words[i], s, n)))
+		i++;
+	w->on_spike = (enum dt_run_on_spike)i;
+	w->back = 0;
+	if (i == DT_RUN_SPIKE_ROLLBACK && s[n]) {
+		w->back = strtoll(s + n + 1, &end, 10);
+		i = *end || w->back < 1 || w->back > 1000000000 ? 4 : i;
+	} else if (i == DT_RUN_SPIKE_ROLLBACK || s[n]) {
+		i = 4;
+	}
+	return i < 4 ? 0
+		     : dt_err_set(err, -EINVAL,
+				  "--on-spike '%s' is none of ignore, skip, rollback:STEPS, stop", s);
+}
+
 /* --pipeline interleaved:V and a layout's vV say the same thing. */
 static int set_pipeline(struct dt_run_options *o, struct dt_err *err)
 {
@@ -568,10 +649,12 @@ int dt_run_options_finish(struct dt_run_options *o, struct dt_err *err)
 		return rc;
 	if (o->recompute && (rc = dt_keep_parse(o->recompute, &r->recompute, err)) < 0)
 		return dt_err_prefix(err, "option '--recompute'");
-	if ((rc = parse_loss_scale(o->loss_scale, r, err)) < 0)
+	if ((rc = parse_loss_scale(o->loss_scale, r, err)) < 0 || (rc = parse_on_spike(&r->watch, err)) < 0)
 		return rc;
 	if ((rc = parse_bn_span(o->bn_span, r, err)) < 0)
 		return rc;
+	if (r->lora.rank && !dt_run_options_given(o, "lora-alpha"))
+		r->lora.alpha = 2 * (double)r->lora.rank;
 	r->no_master = !o->master && r->compute != DT_F32;
 	r->optim.beta1 = (float)o->beta1;
 	r->optim.beta2 = (float)o->beta2;
@@ -619,11 +702,13 @@ static const char *format(const struct row *row, const struct dt_run *r, char *b
 		return *(const char *const *)at;
 	case INTEGER:
 	case SEED:
-		if (row->opt.min == 1 && *(const int64_t *)at == 0) /* not given, and nothing holds instead */
+		if (row->opt.min > *(const int64_t *)at) /* not given, and nothing holds instead */
 			return NULL;
 		snprintf(buf, n, "%lld", (long long)*(const int64_t *)at);
 		return buf;
 	case REAL:
+		if (row->opt.min > *(const double *)at)
+			return NULL;
 		format_real(*(const double *)at, false, buf, n);
 		return buf;
 	case REAL32:
@@ -666,6 +751,8 @@ const char *dt_run_arguments(const struct dt_run *r, char *buf, size_t n)
 
 		if (!def && row->opt.type == DT_OPT_FLAG)
 			def = "off";
+		if (!strncmp(row->opt.name, "lora-", 5) && !r->lora.rank)
+			continue;
 		if (row->emit == NEVER || !v || (row->emit == CHANGED && def && !strcmp(v, def)))
 			continue;
 		if (row->opt.type == DT_OPT_FLAG)
@@ -684,7 +771,9 @@ json_t *dt_run_to_json(const struct dt_run *r)
 
 	for (int i = 0; i < NROWS && o; i++) {
 		char value[128];
-		const char *v = rows[i].change == LOCAL ? NULL : format(&rows[i], r, value, sizeof(value));
+		bool without = !strncmp(rows[i].opt.name, "lora-", 5) && !r->lora.rank;
+		const char *v =
+			rows[i].change == LOCAL || without ? NULL : format(&rows[i], r, value, sizeof(value));
 
 		if (v)
 			json_object_set_new(o, rows[i].opt.name, json_string(v));

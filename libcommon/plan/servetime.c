@@ -79,7 +79,7 @@ static int seconds(const struct dt_cluster *c, const struct dt_work_serving *s, 
 		const struct dt_work_unit *u = dt_work_unit(&w, layer);
 
 		for (int i = u->first; i < u->first + u->n; i++)
-			sum += w.node[i].cost.message ? dt_message_seconds(c, &w.node[i].cost, s->tp)
+			sum += w.node[i].cost.message ? dt_message_seconds(c, &w.node[i].cost, s->tp, 1)
 						      : dt_node_seconds(&d, &w.node[i].cost);
 	}
 	dt_work_release(&w);

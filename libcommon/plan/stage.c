@@ -1,5 +1,7 @@
 #include "plan/stage.h"
 
+#include "plan/context.h"
+
 #include "kernels/fp8.h"
 #include "model/flops.h"
 
@@ -36,12 +38,15 @@ static int local(const void *arg, int param, int64_t shape[2], int64_t off[2])
 static bool keep(const void *arg, const struct dt_node *n, int out, int unit)
 {
 	const struct maker *m = arg;
-	struct dt_keep k = m->r->recompute;
+	const struct dt_keep *k = &m->r->recompute;
 	int number = unit - m->first_layer;
+	bool entry = n->entry && out == (n->op == DT_OP_NORM);
 
 	if (unit < 0 || unit >= m->stage->graph.layers)
 		return true;
-	switch (dt_keep_mode(k, m->before + number)) {
+	if (k->fit)
+		return entry || dt_keep_has(k, m->before + number, n->op, n->name, out);
+	switch (k->mode) {
 	case DT_RECOMPUTE_NONE:
 		return true;
 	case DT_RECOMPUTE_SELECTIVE:
@@ -51,7 +56,7 @@ static bool keep(const void *arg, const struct dt_node *n, int out, int unit)
 	case DT_RECOMPUTE_FULL:
 		break;
 	}
-	return n->entry && out == (n->op == DT_OP_NORM) && dt_keep_set(k, number) == 0;
+	return entry && dt_keep_set(*k, number) == 0;
 }
 
 /* A linear is computed in 8 bits where its sizes divide by 16 on every tensor-parallel rank. */
@@ -71,7 +76,7 @@ static bool in_8_bits(const void *arg, const struct dt_node *n)
 			out += shape[0];
 			in = shape[1];
 		}
-		if (!dt_fp8_fits(m->r->microbatch * m->r->seq, in, out))
+		if (!dt_fp8_fits(m->r->microbatch * dt_run_local_seq(m->r), in, out))
 			return false;
 	}
 	return true;
@@ -101,6 +106,8 @@ static int build_chunk(struct maker *m, struct dt_stage *p, int k, struct dt_err
 				     .outputs = m->outputs,
 				     .split = p->split,
 				     .ep = l->ep,
+				     .cp = l->cp,
+				     .cp_comm = dt_context_comm(s),
 				     .loss_chunk = p->loss_chunk,
 				     .bn_groups = dt_run_bn_groups(s),
 				     .local = local,
@@ -133,7 +140,7 @@ int dt_stage_build(const struct dt_run *r, struct dt_coords at, struct dt_stage 
 {
 	struct dt_stage p = {.nchunk = dt_layout_chunks(&r->layout)};
 	struct maker m = {.r = r, .at = at, .stage = &p};
-	int64_t tokens = r->microbatch * r->seq;
+	int64_t tokens = r->microbatch * dt_run_local_seq(r);
 	int rc = dt_graph_build(r->config, &p.graph, err);
 
 	p.split = r->layout.pp > 1 && (r->schedule ? r->schedule->split : r->pipeline == DT_PIPE_ZB_H1);
@@ -194,6 +201,7 @@ struct dt_cost_site dt_stage_site(const struct dt_stage *p, const struct dt_run 
 	return (struct dt_cost_site){.p = &p->chunk[k],
 				     .seq = r->seq,
 				     .tp = r->layout.tp,
+				     .cp = r->layout.cp,
 				     .compute = r->compute,
 				     .loss_chunk = p->loss_chunk,
 				     .param = (const int64_t(*)[2])p->shape};

@@ -18,17 +18,21 @@ int dt_ops_update(const struct dt_step_model *m, int p, double *ret, struct dt_e
 	if (rc == 0)
 		rc = dt_local_build(&table, s->config, &s->layout, (struct dt_coords){.pp = p}, &local, err);
 	for (int i = 0; i < local.nunit; i++) /* looked through for NaN before they travel */
-		sum += op(m, DT_T_SUMSQ, (double)local.unit[i].numel);
+		sum += local.unit[i].frozen ? 0 : op(m, DT_T_SUMSQ, (double)local.unit[i].numel);
 	for (int i = 0; i < local.n; i++) {
 		double n = (double)local.p[i].numel * share;
 
+		if (table.p[local.p[i].index].frozen)
+			continue;
 		sum += op(m, DT_T_SUMSQ, n) + op(m, optim, n);
 		if (table.p[local.p[i].index].ndim == 1)
 			sum += op(m, DT_T_FILL, n);
 	}
 	if (s->layout.zero && s->compute != DT_F32) /* masters to the weights that are gathered */
 		for (int i = 0; i < local.nunit; i++)
-			sum += op(m, DT_T_CONVERT, (double)local.unit[i].numel * share);
+			sum += local.unit[i].frozen
+				       ? 0
+				       : op(m, DT_T_CONVERT, (double)local.unit[i].numel * share);
 	dt_local_release(&local);
 	dt_params_release(&table);
 	if (rc == 0)

@@ -69,6 +69,19 @@ static int next_stage(const struct dt_layout *l, int p, bool all)
 	return !all && p == 1 && l->pp > 4 ? l->pp - 2 : p + 1;
 }
 
+/* Of all parameters the share that is trained. */
+static double trained_share(const struct dt_config *c)
+{
+	struct dt_params t;
+	double r = 1;
+
+	if (dt_model_params(c, &t, NULL) == 0) {
+		r = (double)dt_params_trained(&t) / (double)dt_params_total(&t);
+		dt_params_release(&t);
+	}
+	return r;
+}
+
 /* Gradients, gathered weights and the optimizer, of the stage with the most parameters. */
 static int put_update(const struct dt_step_model *m, double backward, bool all, struct dt_step_time *r,
 		      struct dt_err *err)
@@ -76,23 +89,25 @@ static int put_update(const struct dt_step_model *m, double backward, bool all, 
 	const struct dt_run *s = m->s;
 	const struct dt_layout *l = &s->layout;
 	int n = dt_layout_data(l);
-	double most = 0, acc = (double)(s->accumulation > 0 ? s->accumulation : 1), moved;
+	double most = 0, part, acc = (double)(s->accumulation > 0 ? s->accumulation : 1), moved;
 	double states = dt_optim_element_bytes(s->optim.kind), once, w = dt_dtype_size(s->compute);
 
 	for (int p = 0; p < l->pp; p = next_stage(l, p, all))
 		most = fmax(most, dt_stage_params(m->work, l, p));
+	part = s->config->lora.rank ? trained_share(s->config) : 1;
 	if (n > 1) {
-		double g = most * m->stack->grad_bytes;
+		double g = part * most * m->stack->grad_bytes;
 		int stride = l->tp;
 
 		once = dt_collective_time(m->c, DT_COLL_REDUCE_SCATTER, g, n, stride);
 		if (l->zero == 0)
 			r->dp = 2 * once;
 		else if (l->zero == 1)
-			r->dp = once + dt_collective_time(m->c, DT_COLL_ALL_GATHER, most * w, n, stride);
+			r->dp = once +
+				dt_collective_time(m->c, DT_COLL_ALL_GATHER, part * most * w, n, stride);
 		else if (l->zero == 2)
 			r->dp = acc * once +
-				dt_collective_time(m->c, DT_COLL_ALL_GATHER, most * w, n, stride);
+				dt_collective_time(m->c, DT_COLL_ALL_GATHER, part * most * w, n, stride);
 		else
 			r->dp = acc * (once +
 				       2 * dt_collective_time(m->c, DT_COLL_ALL_GATHER, most * w, n, stride));
@@ -102,7 +117,7 @@ static int put_update(const struct dt_step_model *m, double backward, bool all, 
 				: 0;
 		r->dp_exposed = fmax(r->dp - moved, r->dp * 0.05);
 	}
-	r->optimizer = most / (l->zero >= 1 ? n : 1) * (8 + 2 * states + (w < 4 ? 4 + w : 0)) /
+	r->optimizer = part * most / (l->zero >= 1 ? n : 1) * (8 + 2 * states + (w < 4 ? 4 + w : 0)) /
 		       (m->dev.mem_bw * m->dev.mem_eff);
 	r->fixed = m->dev.step_s;
 	if (!m->measured)

@@ -81,6 +81,15 @@ static void serve_tree(struct tree *t, int node)
 	}
 }
 
+/* Activations are what is left where the weights are frozen, so recomputation is asked about too. */
+static void adapters_on(struct tree *t, struct dt_fit_query q, const char *what)
+{
+	if (ask(t, q, "%s?", what) || q.run.recompute.mode == DT_RECOMPUTE_FULL)
+		return;
+	q.run.recompute = (struct dt_keep){.mode = DT_RECOMPUTE_FULL};
+	ask(t, q, "%s, full recomputation?", what);
+}
+
 static void adapters(struct tree *t, const struct dt_fit_query *from)
 {
 	struct dt_fit_query q = *from;
@@ -89,9 +98,9 @@ static void adapters(struct tree *t, const struct dt_fit_query *from)
 	q.extras.lora_rank = 16;
 	q.extras.targets = DT_LORA_ALL;
 	q.extras.base = q.precision;
-	ask(t, q, "or fine-tune adapters only (LoRA, rank 16) on one device?");
+	adapters_on(t, q, "or adapters alone (LoRA, rank 16)");
 	q.extras.base = DT_WF_NF4;
-	ask(t, q, "or adapters on a 4-bit base (QLoRA) on one device?");
+	adapters_on(t, q, "or on a 4-bit base (QLoRA)");
 }
 
 /* Whether one of the ways inside a machine does it. */

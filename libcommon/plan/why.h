@@ -18,7 +18,7 @@ struct dt_why_step {
 	bool fits;
 };
 
-enum { DT_WHY_MAX = 16 };
+enum { DT_WHY_MAX = 24 };
 
 struct dt_why {
 	struct dt_why_step step[DT_WHY_MAX];

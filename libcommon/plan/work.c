@@ -2,7 +2,6 @@
 
 #include "model/flops.h"
 #include "plan/formulas.h"
-#include "plan/stage.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -92,26 +91,30 @@ static void sum_up(struct dt_work *w)
 	w->sum = r;
 }
 
-/* The nodes of rank 0. */
-static int open_rank(const struct dt_run *r, struct dt_work *ret, struct dt_err *err)
+int dt_work_stage(const struct dt_run *r, struct dt_config *few, struct dt_stage *ret, struct dt_err *err)
 {
-	struct dt_config few;
 	struct dt_run one = *r;
-	struct dt_stage stage;
-	struct dt_cost_site site;
-	int rc;
 
-	*ret = (struct dt_work){.config = r->config, .layers = dt_config_short(r->config, &few)};
-	one.config = &few;
+	dt_config_short(r->config, few);
+	one.config = few;
 	one.layout.pp = one.layout.chunks = 1;
 	one.layout.zero = 0;
-	one.seq /= one.layout.cp;
 	one.schedule = NULL;
 	one.recompute.every = 1;
-	ret->tokens = (double)(one.microbatch * one.seq);
-	rc = dt_stage_build(&one, (struct dt_coords){0}, &stage, err);
+	return dt_stage_build(&one, (struct dt_coords){0}, ret, err);
+}
+
+int dt_work_open_rank(const struct dt_run *r, struct dt_work *ret, struct dt_err *err)
+{
+	struct dt_config few;
+	struct dt_stage stage;
+	struct dt_cost_site site;
+	int rc = dt_work_stage(r, &few, &stage, err);
+
+	*ret = (struct dt_work){.config = r->config, .layers = few.layers};
 	if (rc < 0)
 		return rc;
+	ret->tokens = (double)(r->microbatch * dt_run_local_seq(r));
 	site = dt_stage_site(&stage, r, 0); /* attention sees the whole sequence */
 	rc = collect(&stage, &site, ret, err);
 	dt_stage_release(&stage);
@@ -120,21 +123,43 @@ static int open_rank(const struct dt_run *r, struct dt_work *ret, struct dt_err 
 	return rc;
 }
 
+int64_t dt_work_times(const struct dt_work *w, int64_t i)
+{
+	int64_t n = 0;
+
+	for (int64_t layer = 0; layer < w->config->layers; layer++)
+		n += dt_layer_alike(w->config, w->layers, layer) == i;
+	return n;
+}
+
 int dt_work_open(const struct dt_run *r, struct dt_work *ret, struct dt_err *err)
 {
 	const struct dt_layout *l = &r->layout;
 	struct dt_run alone = *r;
 	struct dt_work w = {0};
-	int rc = open_rank(r, ret, err);
+	int rc = dt_work_open_rank(r, ret, err);
 
 	if (rc == 0 && (l->tp > 1 || l->cp > 1)) {
 		alone.layout = (struct dt_layout){.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
-		rc = open_rank(&alone, &w, err);
+		rc = dt_work_open_rank(&alone, &w, err);
 	}
 	ret->model_flops = w.node ? w.sum.model_flops : ret->sum.model_flops;
 	ret->attention_flops = w.node ? w.sum.attention : ret->sum.attention;
 	dt_work_release(&w);
 	return rc;
+}
+
+struct dt_cost_site dt_serving_site(const struct dt_work_serving *s, const struct dt_stage *stage)
+{
+	return (struct dt_cost_site){.p = &stage->chunk[0],
+				     .seq = s->rows,
+				     .tp = s->tp,
+				     .compute = s->compute,
+				     .param = (const int64_t(*)[2])stage->shape,
+				     .context = s->context,
+				     .cache_row = dt_kv_token_bytes(s->config, s->tp, s->cache_bits / 8) /
+						  (double)s->config->layers,
+				     .weight_bytes = s->weight_bits / 8};
 }
 
 int dt_work_open_serving(const struct dt_work_serving *s, struct dt_work *ret, struct dt_err *err)
@@ -149,15 +174,7 @@ int dt_work_open_serving(const struct dt_work_serving *s, struct dt_work *ret, s
 	rc = dt_stage_build_serving(&few, s->compute, s->rows, s->outputs, s->tp, &stage, err);
 	if (rc < 0)
 		return rc;
-	site = (struct dt_cost_site){.p = &stage.chunk[0],
-				     .seq = s->rows,
-				     .tp = s->tp,
-				     .compute = s->compute,
-				     .param = (const int64_t(*)[2])stage.shape,
-				     .context = s->context,
-				     .cache_row = dt_kv_token_bytes(s->config, s->tp, s->cache_bits / 8) /
-						  (double)s->config->layers,
-				     .weight_bytes = s->weight_bits / 8};
+	site = dt_serving_site(s, &stage);
 	rc = collect(&stage, &site, ret, err);
 	dt_stage_release(&stage);
 	if (rc == 0)
@@ -193,9 +210,10 @@ struct dt_work_cached {
 static bool same(const struct dt_run *a, const struct dt_run *b)
 {
 	return a->config == b->config && a->layout.tp == b->layout.tp && a->layout.cp == b->layout.cp &&
-	       a->layout.ep == b->layout.ep && a->layout.seq_parallel == b->layout.seq_parallel &&
-	       a->microbatch == b->microbatch && a->seq == b->seq && a->compute == b->compute &&
-	       a->fp8 == b->fp8 && a->recompute.mode == b->recompute.mode && a->loss_chunk == b->loss_chunk;
+	       a->cp_comm == b->cp_comm && a->layout.ep == b->layout.ep &&
+	       a->layout.seq_parallel == b->layout.seq_parallel && a->microbatch == b->microbatch &&
+	       a->seq == b->seq && a->compute == b->compute && a->fp8 == b->fp8 &&
+	       a->recompute.mode == b->recompute.mode && a->loss_chunk == b->loss_chunk;
 }
 
 static unsigned hash(const struct dt_run *r)

@@ -8,7 +8,7 @@
 #define DT_PLAN_WORK_H
 
 #include "model/op/timed.h"
-#include "plan/run.h"
+#include "plan/stage.h"
 
 struct dt_work_node {
 	enum dt_list list;
@@ -43,6 +43,12 @@ struct dt_work {
 
 /* Of rank 0 of the tensor-parallel group. Released by dt_work_release, also where it fails. */
 int dt_work_open(const struct dt_run *r, struct dt_work *ret, struct dt_err *err);
+/* The same without what all ranks together do: model_flops and attention_flops stay 0. */
+int dt_work_open_rank(const struct dt_run *r, struct dt_work *ret, struct dt_err *err);
+/* The stage whose nodes these are: the short model `few`, all of it, on rank 0. */
+int dt_work_stage(const struct dt_run *r, struct dt_config *few, struct dt_stage *ret, struct dt_err *err);
+/* How many layers of the model are like the short one's number i. */
+int64_t dt_work_times(const struct dt_work *w, int64_t i);
 /* Of a server's pass over `rows` tokens on tp ranks: one prompt (context 0), or as many sequences' next. */
 struct dt_work_serving {
 	const struct dt_config *config;
@@ -51,6 +57,8 @@ struct dt_work_serving {
 	int64_t rows, outputs, context;
 	double weight_bits, cache_bits;
 };
+/* What costs of its program's nodes depend on; valid as long as stage is. */
+struct dt_cost_site dt_serving_site(const struct dt_work_serving *s, const struct dt_stage *stage);
 int dt_work_open_serving(const struct dt_work_serving *s, struct dt_work *ret, struct dt_err *err);
 void dt_work_release(struct dt_work *w);
 

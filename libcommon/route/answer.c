@@ -241,6 +241,12 @@ void dt_route_answer_usage(const struct dt_route_x *x, double *prompt, double *c
 	*cached = number(json_object_get(o, "prompt_tokens_details")
 				 ?: json_object_get(o, "input_tokens_details"),
 			 "cached_tokens", "cached_tokens");
+	if (*cached < 0 && number(o, "cache_read_input_tokens", "") >= 0) { /* Anthropic counts them apart */
+		*cached = number(o, "cache_read_input_tokens", "");
+		*prompt += *cached + (number(o, "cache_creation_input_tokens", "") > 0
+					      ? number(o, "cache_creation_input_tokens", "")
+					      : 0);
+	}
 	if (*answer < 0 && *prompt >= 0)
 		*answer = 0; /* embeddings */
 	json_decref(o);

@@ -75,7 +75,8 @@ void dt_route_books_add(struct dt_route_x *x, int status)
 
 	if (reached)
 		dt_route_answer_usage(x, &prompt, &cached, &answer);
-	guessed = reached && (prompt < 0 || answer < 0) && (status < 400 || status == 499 || x->passing);
+	guessed = reached && (prompt < 0 || answer < 0) &&
+		  (status < 400 || status == 499 || (status == 502 && x->events > 0));
 	if (prompt < 0) /* no usage: four bytes a token, an event a token */
 		prompt = guessed ? (double)(x->body.n / 4) : 0;
 	if (answer < 0)

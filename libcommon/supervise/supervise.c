@@ -91,7 +91,7 @@ static int judge(struct sup *s, int status)
 									     : DT_EXIT_FAILED;
 	if (s->ending == SUP_RESIZE && status == DT_EXIT_PREEMPTED)
 		return -1;
-	if (s->ending == SUP_RUNS && s->trained <= 0 && (status == DT_EXIT_USAGE || status == DT_EXIT_NO))
+	if (s->ending == SUP_RUNS && (status == DT_EXIT_USAGE || status == DT_EXIT_NO))
 		return status; /* it would say the same again */
 	if (s->idle >= s->o->tries) {
 		dt_log_msg(s->log, "%d starts without a new step after step %lld: given up", s->idle,
@@ -133,8 +133,11 @@ static int finish_start(struct sup *s)
 /* One start, to its end: -1: another one, else an exit status. */
 static int one_start(struct sup *s, struct dt_err *err)
 {
-	int rc = wait_for_folder(s, err);
+	int rc;
 
+	s->next_files = 0; /* a kill file that is there already */
+	sup_watch(s, 0);
+	rc = wait_for_folder(s, err);
 	if (rc == 0)
 		rc = wait_for_hosts(s, err);
 	if (s->stop)

@@ -65,9 +65,13 @@ int buffers_init(struct trainer *t, struct dt_err *err)
 			at[k] = b->p[i].init == DT_INIT_ONES ? 1 : 0;
 		at += n;
 	}
-	if (b->n)
-		memset(t->exec.bn.sum, 0, (size_t)buffers_numel(t) * sizeof(float));
 	return rc;
+}
+
+void buffers_begin(struct trainer *t)
+{
+	if (buffers_numel(t))
+		memset(t->exec.bn.sum, 0, (size_t)buffers_numel(t) * sizeof(float));
 }
 
 int buffers_update(struct trainer *t, struct dt_err *err)
@@ -83,10 +87,8 @@ int buffers_update(struct trainer *t, struct dt_err *err)
 		return 0;
 	rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_DATA), sum, NULL, (size_t)n, DT_F32, DT_SUM,
 			   "running statistics", err);
-	for (int64_t i = 0; i < n && rc == 0; i++) {
+	for (int64_t i = 0; i < n && rc == 0; i++)
 		running[i] += SHARE_OF_STEP * ((float)(sum[i] / batches) - running[i]);
-		sum[i] = 0;
-	}
 	t->t.comm[TR_OTHER] += dt_now() - t0;
 	return rc;
 }

@@ -23,6 +23,8 @@ void buffers_release(struct trainer *t);
 int64_t buffers_numel(const struct trainer *t);
 /* Initial values, or those of the weights that the run starts from. */
 int buffers_init(struct trainer *t, struct dt_err *err);
+/* Sums begin anew; a step that is left out leaves none. */
+void buffers_begin(struct trainer *t);
 /* The step's statistics into the running ones. */
 int buffers_update(struct trainer *t, struct dt_err *err);
 /* As tensors "model/NAME" of a checkpoint, written by the first rank; returns how many. */

@@ -11,7 +11,7 @@
 int fixed_begin(struct trainer *t, struct dt_err *err)
 {
 	return dt_kernel_check(
-		dt_dev_clear(t->dev, t->grads.fixed, (size_t)t->local.numel * sizeof(*t->grads.fixed)),
+		dt_dev_clear(t->dev, t->grads.fixed, (size_t)t->local.trained * sizeof(*t->grads.fixed)),
 		"dt_dev_clear(", err);
 }
 
@@ -27,7 +27,7 @@ static int add(struct trainer *t, int64_t flat, const float *g, int64_t n, int *
 static int add_param(struct trainer *t, const struct dt_local_param *lp, struct dt_err *err)
 {
 	const float *g = t->grads.unit_g[lp->unit] + (lp->flat - t->local.unit[lp->unit].flat);
-	int out, rc = add(t, lp->flat, g, lp->numel, &out, err);
+	int out, rc = add(t, grad_flat(t, lp), g, lp->numel, &out, err);
 
 	if (rc == 0 && out && !t->grads.bad)
 		t->grads.bad = t->table.p[lp->index].name;
@@ -38,7 +38,7 @@ static int reduce(struct trainer *t, int u, struct dt_err *err)
 {
 	if (dt_comm_size(dt_mesh_comm(&t->mesh, DT_ON_DATA)) == 1)
 		return 0;
-	return dt_iall_reduce(dt_mesh_comm(&t->mesh, DT_ON_DATA), t->grads.fixed + t->local.unit[u].flat,
+	return dt_iall_reduce(dt_mesh_comm(&t->mesh, DT_ON_DATA), t->grads.fixed + t->local.unit[u].trained,
 			      NULL, (size_t)t->local.unit[u].numel, DT_I64, DT_SUM, "gradients of a unit",
 			      &t->grads.unit[u].req, err);
 }
@@ -46,7 +46,7 @@ static int reduce(struct trainer *t, int u, struct dt_err *err)
 int fixed_add(struct trainer *t, int u, bool last, struct dt_err *err)
 {
 	const struct dt_local_unit *unit = &t->local.unit[u];
-	int out, rc = add(t, unit->flat, t->grads.unit_g[u], unit->numel, &out, err);
+	int out, rc = add(t, unit->trained, t->grads.unit_g[u], unit->numel, &out, err);
 
 	/* Some gradient of the unit is out of range: whose? What is added twice by this is of no use any
 	 * more. */
@@ -62,7 +62,7 @@ int fixed_add_head(struct trainer *t, struct dt_err *err)
 {
 	int rc = 0;
 
-	if (!t->config.tied || !holds_embed(t))
+	if (!t->config.tied || !holds_embed(t) || !embed_grad(t)->data)
 		return 0;
 	for (int i = 0; i < t->local.n && rc == 0; i++)
 		if (t->table.p[t->local.p[i].index].role == DT_W_EMBED)
@@ -84,19 +84,19 @@ static int join_tied(struct trainer *t, struct dt_err *err)
 
 		if (t->table.p[lp->index].role != DT_W_EMBED)
 			continue;
-		rc = dt_isend(dt_mesh_comm(&t->mesh, DT_ON_PP), t->grads.fixed + lp->flat, n, DT_I64, peer, 0,
-			      "tied embedding's gradient", &send, err);
+		rc = dt_isend(dt_mesh_comm(&t->mesh, DT_ON_PP), t->grads.fixed + grad_flat(t, lp), n, DT_I64,
+			      peer, 0, "tied embedding's gradient", &send, err);
 		if (rc == 0)
 			rc = dt_recv(dt_mesh_comm(&t->mesh, DT_ON_PP), other, n, DT_I64, peer, 0,
 				     "tied embedding's gradient", err);
 		if (rc == 0)
 			rc = dt_wait(&send, &t->t.comm[TR_GRADS], err);
 		if (rc == 0)
-			rc = dt_kernel_check(
-				t->dev->ops->fixed_join(t->dev,
-							dt_t1(t->grads.fixed + lp->flat, DT_I64, lp->numel),
-							dt_t1(other, DT_I64, lp->numel)),
-				"->fixed_join(", err);
+			rc = dt_kernel_check(t->dev->ops->fixed_join(t->dev,
+								     dt_t1(t->grads.fixed + grad_flat(t, lp),
+									   DT_I64, lp->numel),
+								     dt_t1(other, DT_I64, lp->numel)),
+					     "->fixed_join(", err);
 	}
 	return rc;
 }
@@ -105,21 +105,23 @@ int fixed_finish(struct trainer *t, struct dt_err *err)
 {
 	int rc = 0;
 
-	if (tied_apart(t, holds_embed(t) ? 0 : t->local.nunit - 1)) {
+	if (tied_any(t)) {
 		rc = join_tied(t, err);
 		for (int u = t->local.nunit - 1; u >= 0 && rc == 0; u--)
-			if (tied_apart(t, u))
+			if (!t->local.unit[u].frozen && tied_apart(t, u))
 				rc = reduce(t, u, err);
 	}
 	for (int u = t->local.nunit - 1; u >= 0 && rc == 0; u--) {
 		const int64_t n = t->local.unit[u].numel;
 
+		if (t->local.unit[u].frozen)
+			continue;
 		rc = dt_wait(&t->grads.unit[u].req, &t->t.comm[TR_GRADS], err);
 		if (rc == 0)
 			rc = dt_kernel_check(
 				t->dev->ops->fixed_get(
 					t->dev, dt_t1(t->grads.unit_g[u], DT_F32, n),
-					dt_t1(t->grads.fixed + t->local.unit[u].flat, DT_I64, n)),
+					dt_t1(t->grads.fixed + t->local.unit[u].trained, DT_I64, n)),
 				"->fixed_get(", err);
 	}
 	return rc;

@@ -10,7 +10,8 @@
 
 struct bucket {			   /* z0: consecutive units whose gradients are reduced together */
 	int first_unit, last_unit; /* inclusive */
-	int64_t flat, numel;
+	int units;		   /* that are trained */
+	int64_t numel;
 	int pending; /* units whose backward has not finished */
 	struct dt_comm_req *req;
 	char what[32];
@@ -57,6 +58,9 @@ int reduce_finish(struct trainer *t, struct dt_err *err);
 struct dt_tensor *embed_grad(const struct trainer *t);
 /* Whether the unit holds one of the two copies of an embedding tied across stages. */
 bool tied_apart(const struct trainer *t, int u);
+bool tied_any(const struct trainer *t);
+/* Where a parameter begins among all that are trained. */
+int64_t grad_flat(const struct trainer *t, const struct dt_local_param *lp);
 
 /* fixed.c: gradients of each sample in fixed point, so that their sum does not depend on any order */
 int fixed_begin(struct trainer *t, struct dt_err *err);

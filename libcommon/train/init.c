@@ -48,7 +48,8 @@ bool init_holds_weights(const char *path, bool foreign)
 int init_open(struct trainer *t, struct dt_err *err)
 {
 	const struct dt_run *r = &t->run;
-	bool elsewhere = r->save.resume && strcmp(r->save.resume, "auto"); /* a checkpoint has them */
+	/* A checkpoint has them, but those that are frozen. */
+	bool elsewhere = r->save.resume && strcmp(r->save.resume, "auto") && !r->lora.rank;
 	struct dt_config preset;
 	int rc;
 
@@ -66,11 +67,27 @@ int init_open(struct trainer *t, struct dt_err *err)
 	return 1;
 }
 
+int init_name_base(struct trainer *t, struct dt_err *err)
+{
+	if (!t->config.lora.rank)
+		return 0;
+	if (t->init)
+		return dt_source_fingerprint(t->init, t->base, err);
+	snprintf(t->base, sizeof(t->base), "drawn from seed %llu", (unsigned long long)t->run.data.seed);
+	return 0;
+}
+
 void init_close(struct trainer *t)
 {
 	if (t->init)
 		dt_source_close(t->init);
 	t->init = NULL;
+}
+
+/* The parameter's number there; -1: it is an adapter's, and drawn. */
+static int in_source(const struct trainer *t, const struct dt_local_param *lp)
+{
+	return dt_params_find(dt_source_params(t->init), t->table.p[lp->index].name);
 }
 
 /* Whole rows of the source, of which the elements are the part that is asked for. */
@@ -87,7 +104,7 @@ static int read_rows(struct trainer *t, const struct dt_local_param *lp, int64_t
 
 	if (!rows)
 		return dt_err_sys(err, -ENOMEM, "cannot read the weights of '%s'", t->run.model);
-	rc = dt_source_read(t->init, lp->index, off, shape, DT_F32, rows, err);
+	rc = dt_source_read(t->init, in_source(t, lp), off, shape, DT_F32, rows, err);
 	if (rc == 0 && !whole)
 		memcpy(out, rows + (first - row * cols), (size_t)n * sizeof(*out));
 	if (!whole)
@@ -98,7 +115,9 @@ static int read_rows(struct trainer *t, const struct dt_local_param *lp, int64_t
 int init_values(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n, float *out,
 		struct dt_err *err)
 {
-	if (t->init && !(t->run.image.new_head && !strncmp(t->table.p[lp->index].name, "fc.", 3)))
+	const bool new_head = t->run.image.new_head && !strncmp(t->table.p[lp->index].name, "fc.", 3);
+
+	if (t->init && !new_head && in_source(t, lp) >= 0)
 		return read_rows(t, lp, first, n, out, err);
 	dt_param_init(&t->table.p[lp->index], lp, t->run.data.seed, first, n, out);
 	return 0;

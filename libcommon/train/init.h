@@ -13,6 +13,8 @@ struct trainer;
  */
 int init_open(struct trainer *t, struct dt_err *err);
 void init_close(struct trainer *t);
+/* Fills t->base, once the configuration is there. */
+int init_name_base(struct trainer *t, struct dt_err *err);
 /*
  * Whether a path names weights, not a description alone: a config.json, or a folder with nothing else.
  * foreign: of another program's format; a folder of checkpoints is not.

@@ -5,6 +5,7 @@
 #include "base/beat.h"
 #include "base/progress.h"
 #include "base/units.h"
+#include "plan/context.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -33,10 +34,7 @@ void dt_train_catch_signals(void)
 
 static struct asked asked(void)
 {
-	struct asked a = {stop_signal != 0, save_signal != 0};
-
-	save_signal = 0;
-	return a;
+	return (struct asked){stop_signal != 0, save_signal != 0};
 }
 
 /* What a supervisor hears of: the phase, the step, and where the time went. */
@@ -55,13 +53,41 @@ static void tell(struct trainer *t, enum dt_beat_phase phase, double step_s)
 	dt_beat_set(&b, true);
 }
 
+/* Where tokens are, how attention reaches them, and what that sends. */
+static void announce_context(struct trainer *t)
+{
+	static const char *const name[] = {"auto", "gather", "ring", "ulysses"};
+	const struct dt_run *r = &t->run;
+	enum dt_cp_comm how = dt_context_comm(r);
+	int64_t c = r->seq / (2 * r->layout.cp), cp = r->layout.cp;
+	char sent[3][32];
+
+	dt_log_msg(
+		&t->root_log,
+		"cp%lld: of %lld tokens rank 0 has %lld .. %lld and %lld .. %lld, rank %lld has %lld .. %lld",
+		(long long)cp, (long long)r->seq, 0LL, (long long)(c - 1), (long long)(r->seq - c),
+		(long long)(r->seq - 1), (long long)(cp - 1), (long long)((cp - 1) * c),
+		(long long)((cp + 1) * c - 1));
+	for (int k = 0; k < 3; k++)
+		dt_format_size((uint64_t)dt_context_bytes(r, (enum dt_cp_comm)(DT_CP_GATHER + k)), sent[k],
+			       sizeof(sent[k]));
+	dt_log_msg(
+		&t->root_log,
+		"attention over cp: %s%s; a layer and microbatch send %s by gather or ring, %s by ulysses%s",
+		name[how], r->cp_comm == DT_CP_AUTO ? ", the least of what can be" : "", sent[0], sent[2],
+		dt_context_can(r, DT_CP_ULYSSES) ? "" : ", which these heads rule out");
+}
+
 static void announce(struct trainer *t)
 {
-	char layout[64], mem[32], count[32];
-	int64_t params = dt_params_total(&t->table);
+	char layout[64], mem[32], count[32], part[64] = "", few[32], again[400];
+	int64_t params = dt_params_total(&t->table), trained = dt_params_trained(&t->table);
 
-	dt_log_msg(&t->root_log, "%s, %s parameters; layout %s, %d thread%s a rank (%s), %s a rank",
-		   t->config.name, dt_format_count((double)params, count, sizeof(count)),
+	if (trained < params)
+		snprintf(part, sizeof(part), " (%s trained)",
+			 dt_format_count((double)trained, few, sizeof(few)));
+	dt_log_msg(&t->root_log, "%s, %s parameters%s; layout %s, %d thread%s a rank (%s), %s a rank",
+		   t->config.name, dt_format_count((double)params, count, sizeof(count)), part,
 		   dt_layout_format(&t->run.layout, layout, sizeof(layout)), t->dev->nthreads,
 		   t->dev->nthreads == 1 ? "" : "s", dt_dev_isa(t->dev),
 		   dt_format_size(t->plan.arena_bytes, mem, sizeof(mem)));
@@ -70,10 +96,25 @@ static void announce(struct trainer *t)
 		"global batch %lld samples = microbatch %lld x accumulation %lld x dp %d, %lld tokens a step",
 		(long long)t->run.global_batch, (long long)t->run.microbatch, (long long)t->run.accumulation,
 		t->run.layout.dp, (long long)(t->run.global_batch * t->run.seq));
-	if (t->run.recompute.fit)
+	if (t->run.layout.cp > 1)
+		announce_context(t);
+	for (int i = 0; dt_mixture_parts(t->source.data) > 1 && i < dt_mixture_parts(t->source.data); i++) {
+		struct dt_mixture_part p;
+
+		dt_mixture_part(t->source.data, i, &p);
+		dt_log_msg(&t->root_log, "data set '%s': %.4g%% of the samples, an epoch of it is %lld",
+			   p.path, p.share * 100, (long long)p.samples);
+	}
+	if (t->info.nodes > 1 &&
+	    (t->run.layout.tp > t->info.local_size || t->info.local_size % t->run.layout.tp))
 		dt_log_msg(&t->root_log,
-			   "recomputation as it fits: %d layers of this stage as a whole, %d in part",
-			   t->plan.recompute.full, t->plan.recompute.selective);
+			   "tensor-parallel groups of %d reach over machines of %d ranks: every layer waits "
+			   "for the "
+			   "network between them",
+			   t->run.layout.tp, t->info.local_size);
+	if (t->run.recompute.fit)
+		dt_log_msg(&t->root_log, "recomputation as it fits: %s",
+			   dt_keep_given_up(&t->plan.recompute, again, sizeof(again)));
 	if (t->run.fp8) {
 		char in[64], out[64];
 		int n, left;
@@ -135,6 +176,27 @@ static int save_step(struct trainer *t, bool due, bool final, struct dt_err *err
 	return rc;
 }
 
+/* A spike to go back for; without a checkpoint to go back to its update is left out. */
+static int go_back(struct trainer *t, struct step_result *r, struct dt_err *err)
+{
+	int64_t from = t->loop.step + 1;
+	int rc = rollback(t, t->run.watch.back, err);
+
+	if (rc < 0)
+		return rc;
+	if (rc == 0) {
+		dt_log_msg(&t->root_log, "step %lld: back to step %lld, without the samples in between",
+			   (long long)from, (long long)t->loop.step);
+		tell(t, DT_BEAT_TRAIN, 0);
+		return 0;
+	}
+	r->back = false;
+	dt_log_msg(&t->root_log,
+		   "step %lld: no checkpoint of %lld steps ago or older, so its update is left out instead",
+		   (long long)from, (long long)t->run.watch.back);
+	return trainer_leave_out(t, r, "spike", err);
+}
+
 /* 1: asked to stop, state saved. */
 static int loop(struct trainer *t, struct dt_err *err)
 {
@@ -146,8 +208,14 @@ static int loop(struct trainer *t, struct dt_err *err)
 		bool last = t->loop.step + 1 == t->run.steps, save;
 
 		rc = trainer_step(t, asked(), &r, err);
+		if (rc == 0 && r.back)
+			rc = go_back(t, &r, err);
 		if (rc < 0)
 			return rc;
+		if (r.back)
+			continue;
+		if (r.save)
+			save_signal = 0;
 		tell(t, DT_BEAT_TRAIN, dt_now() - t->t.start);
 		save = o->dir && (last || r.stop || r.save || (o->every && t->loop.step % o->every == 0));
 		rc = save_step(t, save, last || r.stop, err);
@@ -184,6 +252,8 @@ static int start(struct trainer *t, struct dt_err *err)
 	if (rc == 0 && t->init)
 		dt_log_msg(&t->root_log, "starts from the weights of '%s' (--init random draws them instead)",
 			   t->run.model);
+	if (rc == 1 && dt_params_any_frozen(&t->table))
+		rc = store_init_frozen(t, err) < 0 ? err->code : 1;
 	if (rc == 0)
 		rc = store_init_weights(t, err);
 	if (rc == 0)

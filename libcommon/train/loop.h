@@ -5,18 +5,23 @@
 #include "base/json.h"
 
 struct trainer;
+struct skip;
 
 struct loop {
-	int64_t step;	/* done so far */
-	int64_t cursor; /* global sample number of the next step's first sample */
-	int64_t tokens; /* trained on so far */
+	int64_t step;	   /* done so far */
+	int64_t cursor;	   /* global sample number of the next step's first sample */
+	int64_t tokens;	   /* trained on so far */
+	struct skip *skip; /* [nskip]: samples that are passed over (train/spike.h) */
+	int nskip;
 };
 
 struct step_result {
 	double loss, grad_norm, lr, loss_scale;
-	bool skipped; /* gradients overflowed under the loss scale: no update */
-	bool stop;    /* some rank was asked to stop */
-	bool save;    /* some rank was asked for a checkpoint */
+	bool skipped;	 /* no update: gradients overflowed or are not finite, a spike, samples passed over */
+	const char *why; /* "nan", "spike", "passed over"; NULL: the loss scale */
+	bool back;	 /* a spike that the run is to go back for: nothing is done yet */
+	bool stop;	 /* some rank was asked to stop */
+	bool save;	 /* some rank was asked for a checkpoint */
 };
 
 /* What signals ask of this rank (dt_train_catch_signals). */
@@ -26,6 +31,8 @@ struct asked {
 
 /* step.c: forward, backward, reduction, update; then the loop is a step further */
 int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret, struct dt_err *err);
+/* Counts the step without its update, and notes that no resume trains on its samples. */
+int trainer_leave_out(struct trainer *t, struct step_result *ret, const char *why, struct dt_err *err);
 struct eval_result {
 	double loss;	   /* mean over targets */
 	int64_t targets;   /* tokens, or images: each once */

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 int metrics_open(struct trainer *t, struct dt_err *err)
 {
@@ -19,7 +21,7 @@ int metrics_open(struct trainer *t, struct dt_err *err)
 		t->report.f = stdout;
 		return 0;
 	}
-	if (dt_out_is(t->run.metrics, t->run.data.train) ||
+	if (dt_mixture_has(t->run.data.train, t->run.metrics) ||
 	    (t->run.data.eval && dt_out_is(t->run.metrics, t->run.data.eval)))
 		return dt_err_set(err, -EINVAL, "--metrics would overwrite the data set '%s'",
 				  t->run.metrics);
@@ -37,7 +39,8 @@ int trace_open(struct trainer *t, struct dt_err *err)
 			      : asprintf(&path, "%s", t->run.trace);
 	if (rc < 0)
 		return dt_err_sys(err, -ENOMEM, "cannot open the trace");
-	if (dt_out_is(path, t->run.data.train) || (t->run.data.eval && dt_out_is(path, t->run.data.eval)))
+	if (dt_mixture_has(t->run.data.train, path) ||
+	    (t->run.data.eval && dt_out_is(path, t->run.data.eval)))
 		rc = dt_err_set(err, -EINVAL, "--trace would overwrite the data set '%s'", path);
 	else
 		rc = dt_out_stream(path, false, &t->exec.trace, err);
@@ -121,10 +124,11 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 	getrusage(RUSAGE_SELF, &use);
 	for (int k = 0; k < TR_N; k++)
 		comm += t->t.comm[k];
-	line = json_pack("{s:s, s:I, s:f, s:o, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I}",
-			 "run_id", t->save.run_id, "step", (json_int_t)t->loop.step, "loss", r->loss,
-			 "grad_norm", isfinite(r->grad_norm) ? json_real(r->grad_norm) : json_null(), "lr",
-			 r->lr, images ? "images" : "tokens", (json_int_t)t->loop.tokens,
+	line = json_pack("{s:s, s:I, s:o, s:o, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I}",
+			 "run_id", t->save.run_id, "step", (json_int_t)t->loop.step, "loss",
+			 isfinite(r->loss) ? json_real(r->loss) : json_null(), "grad_norm",
+			 isfinite(r->grad_norm) ? json_real(r->grad_norm) : json_null(), "lr", r->lr,
+			 images ? "images" : "tokens", (json_int_t)t->loop.tokens,
 			 images ? "images_per_s" : "tokens_per_s", tokens / step_s, "step_s", step_s,
 			 "data_s", t->t.data, "compute_s", t->t.compute, "comm_exposed_s", comm,
 			 "optimizer_s", t->t.optimizer, "checkpoint_s", t->t.checkpoint, "peak_bytes",
@@ -139,6 +143,8 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 		json_object_set_new(line, "loss_scale", json_real(r->loss_scale));
 	if (line && r->skipped)
 		json_object_set_new(line, "skipped", json_true());
+	if (line && r->why)
+		json_object_set_new(line, "why", json_string(r->why));
 	if (line)
 		json_object_set_new(line, "mfu",
 				    t->report.matmul_rate > 0
@@ -164,6 +170,49 @@ int metrics_eval(struct trainer *t, const struct eval_result *r, double seconds,
 		json_object_set_new(line, "top5", json_real(r->top5));
 	}
 	return write_line(t, line, err);
+}
+
+/* Cuts a file after the last line whose step is at most this one; a pipe stays as it is. */
+static int cut_after(FILE *f, const char *path, int64_t step, struct dt_err *err)
+{
+	FILE *in = fopen(path, "re");
+	off_t keep = 0;
+	char *line = NULL;
+	size_t room = 0;
+	int rc = 0;
+
+	while (in && getline(&line, &room, in) > 0) {
+		json_t *o = json_loads(line, JSON_DISABLE_EOF_CHECK, NULL);
+		const json_t *at = json_object_get(o, "step");
+
+		if (!at || json_integer_value(at) <= step)
+			keep = ftello(in);
+		json_decref(o);
+	}
+	free(line);
+	if (in)
+		fclose(in);
+	if (in && (fflush(f) == EOF || ftruncate(fileno(f), keep) < 0 || fseeko(f, keep, SEEK_SET) < 0))
+		rc = dt_err_sys(err, -errno, "cannot rewind '%s'", path);
+	return rc;
+}
+
+int metrics_rewind(struct trainer *t, int64_t spiked, int64_t from, int64_t to, struct dt_err *err)
+{
+	struct stat st;
+	int rc = 0;
+
+	if (!t->report.f)
+		return 0;
+	if (t->report.f != stdout && stat(t->run.metrics, &st) == 0 && S_ISREG(st.st_mode))
+		rc = cut_after(t->report.f, t->run.metrics, t->loop.step, err);
+	if (rc < 0)
+		return rc;
+	return write_line(t,
+			  json_pack("{s:s, s:I, s:s, s:I, s:[I, I]}", "run_id", t->save.run_id, "step",
+				    (json_int_t)t->loop.step, "event", "rollback", "from_step",
+				    (json_int_t)spiked, "skipped_samples", (json_int_t)from, (json_int_t)to),
+			  err);
 }
 
 int metrics_close(struct trainer *t, struct dt_err *err)

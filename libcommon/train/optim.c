@@ -29,7 +29,7 @@ int grad_norm(struct trainer *t, double *ret, struct dt_err *err)
 		const struct dt_local_param *lp = &t->local.p[i];
 		int64_t first, n = overlap(t, lp, &first);
 
-		if (n > 0 && counts(t, lp))
+		if (n > 0 && !t->table.p[lp->index].frozen && counts(t, lp))
 			rc = dt_kernel_check(
 				t->dev->ops->sumsq(
 					t->dev, &squares[lp->index],
@@ -88,7 +88,7 @@ static int update(struct trainer *t, double lr, double norm, struct dt_err *err)
 		int u = lp->unit, rc;
 		int64_t first, n = overlap(t, lp, &first);
 
-		if (n <= 0)
+		if (n <= 0 || t->table.p[lp->index].frozen)
 			continue;
 		o.weight_decay = t->table.p[lp->index].decay ? t->run.optim.weight_decay : 0;
 		if (t->store.master.dtype != DT_F32)
@@ -107,14 +107,19 @@ static int update(struct trainer *t, double lr, double norm, struct dt_err *err)
 	return t->run.layout.zero ? store_publish(t, err) : 0;
 }
 
-int optim_step(struct trainer *t, double lr, double *ret_norm, struct dt_err *err)
+int optim_norm(struct trainer *t, double *ret, struct dt_err *err)
+{
+	int rc = grad_norm(t, ret, err);
+
+	*ret /= t->optim.loss_scale;
+	return rc;
+}
+
+int optim_step(struct trainer *t, double lr, double norm, struct dt_err *err)
 {
 	struct optim *o = &t->optim;
-	int rc = grad_norm(t, ret_norm, err);
+	int rc = update(t, lr, norm, err);
 
-	*ret_norm /= o->loss_scale;
-	if (rc == 0)
-		rc = update(t, lr, *ret_norm, err);
 	if (rc == 0 && t->run.loss_scale == 0 && ++o->good_steps == SCALE_STEPS) {
 		o->loss_scale = o->loss_scale < SCALE_MAX ? 2 * o->loss_scale : o->loss_scale;
 		o->good_steps = 0;

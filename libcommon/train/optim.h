@@ -14,8 +14,10 @@ struct optim {
 void optim_bind(struct trainer *t);
 /* Whether gradients that are not finite may come from the loss scale, which is then halved. */
 bool optim_overflowed(struct trainer *t);
-/* Clips, takes the step, brings new weights to the other ranks. ret_norm: the gradient's, unscaled. */
-int optim_step(struct trainer *t, double lr, double *ret_norm, struct dt_err *err);
+/* The norm of the gradient, unscaled. */
+int optim_norm(struct trainer *t, double *ret, struct dt_err *err);
+/* Clips by that norm, takes the step, brings new weights to the other ranks. */
+int optim_step(struct trainer *t, double lr, double norm, struct dt_err *err);
 
 /* The dynamic loss scale in a manifest; NULL: the run has none. Reading leaves it where meta has none. */
 json_t *optim_to_json(const struct trainer *t);

@@ -33,6 +33,8 @@ static void bind_unit(struct trainer *t, int u)
 	struct grads *g = &t->grads;
 	int slot = dt_unit_slot(&t->local, u, t->config.layers);
 
+	if (t->local.unit[u].frozen)
+		return;
 	if (g->flat.shared) {
 		g->unit_g[u] = dt_plan_address(&t->plan, t->arena.base, DT_B_UNIT_G, slot);
 		g->unit_wire[u] = dt_plan_address(&t->plan, t->arena.base, DT_B_WIRE, slot);
@@ -73,17 +75,26 @@ int reduce_init(struct trainer *t, struct dt_err *err)
 	if (!t->grads.bucket || !t->grads.unit)
 		return dt_err_sys(err, -ENOMEM, "cannot set up gradient buckets");
 	for (int u = l->nunit - 1; u >= 0; u--) {
+		if (l->unit[u].frozen)
+			continue;
 		if (!b || b->numel >= want) {
 			b = &t->grads.bucket[t->grads.nbucket++];
 			b->last_unit = u;
 			snprintf(b->what, sizeof(b->what), "gradient bucket %d", t->grads.nbucket - 1);
 		}
 		b->first_unit = u;
-		b->flat = l->unit[u].flat;
+		b->units++;
 		b->numel += l->unit[u].numel;
 		t->grads.unit[u].bucket = t->grads.nbucket - 1;
 	}
 	return 0;
+}
+
+int64_t grad_flat(const struct trainer *t, const struct dt_local_param *lp)
+{
+	const struct dt_local_unit *u = &t->local.unit[lp->unit];
+
+	return u->trained + (lp->flat - u->flat);
 }
 
 static bool is_layer(const struct trainer *t, int u)
@@ -101,7 +112,16 @@ struct dt_tensor *embed_grad(const struct trainer *t)
 
 bool tied_apart(const struct trainer *t, int u)
 {
-	return t->config.tied && t->run.layout.pp > 1 && !is_layer(t, u) && (holds_embed(t) || holds_head(t));
+	return t->config.tied && t->run.layout.pp > 1 && !is_layer(t, u) &&
+	       (holds_embed(t) || holds_head(t)) && embed_grad(t)->data;
+}
+
+bool tied_any(const struct trainer *t)
+{
+	for (int u = 0; u < t->local.nunit; u++)
+		if (!t->local.unit[u].frozen && tied_apart(t, u))
+			return true;
+	return false;
 }
 
 int reduce_begin(struct trainer *t, struct dt_err *err)
@@ -110,8 +130,10 @@ int reduce_begin(struct trainer *t, struct dt_err *err)
 
 	t->grads.bad = NULL;
 	for (int i = 0; i < t->grads.nbucket; i++)
-		t->grads.bucket[i].pending = t->grads.bucket[i].last_unit - t->grads.bucket[i].first_unit + 1;
+		t->grads.bucket[i].pending = t->grads.bucket[i].units;
 	for (int u = 0; u < t->local.nunit && rc == 0; u++) {
+		if (t->local.unit[u].frozen)
+			continue;
 		t->grads.unit[u].left = t->run.accumulation;
 		t->grads.unit[u].summed = false;
 		if (!t->grads.fixed && (!t->grads.flat.shared || !is_layer(t, u)))
@@ -214,6 +236,8 @@ int reduce_before(struct trainer *t, int u, struct dt_err *err)
 {
 	int slot = dt_unit_slot(&t->local, u, t->config.layers), rc = 0;
 
+	if (t->local.unit[u].frozen)
+		return 0;
 	if (t->grads.fixed)
 		return dt_exec_zero_grads(&t->exec, u, err);
 	if (!t->grads.flat.shared || !is_layer(t, u))
@@ -229,7 +253,7 @@ int reduce_after(struct trainer *t, int u, struct dt_err *err)
 	bool each = t->grads.fixed || (t->grads.flat.shared && is_layer(t, u));
 	int rc;
 
-	if (--t->grads.unit[u].left > 0 && !each)
+	if (t->local.unit[u].frozen || (--t->grads.unit[u].left > 0 && !each))
 		return 0;
 	rc = replicas_sum(t, u, err);
 	if (rc == 0 && t->grads.fixed)
@@ -264,10 +288,10 @@ int reduce_finish(struct trainer *t, struct dt_err *err)
 
 	if (t->grads.fixed)
 		return fixed_finish(t, err);
-	if (tied_apart(t, holds_embed(t) ? 0 : n - 1)) {
+	if (tied_any(t)) {
 		rc = join_tied(t, err);
 		for (int u = n - 1; u >= 0 && rc == 0; u--)
-			if (tied_apart(t, u))
+			if (!t->local.unit[u].frozen && tied_apart(t, u))
 				rc = start(t, u, err);
 	}
 	for (int i = 0; i < t->grads.nbucket && rc == 0; i++) {
@@ -277,10 +301,11 @@ int reduce_finish(struct trainer *t, struct dt_err *err)
 			continue;
 		rc = dt_wait(&b->req, &t->t.comm[TR_GRADS], err);
 		for (int u = b->first_unit; u <= b->last_unit && rc == 0; u++)
-			rc = incoming(t, u, t->local.unit[u].numel, err);
+			if (!t->local.unit[u].frozen)
+				rc = incoming(t, u, t->local.unit[u].numel, err);
 	}
 	for (int u = n - 1; u >= 0 && rc == 0 && t->run.layout.zero; u--)
-		if (!is_layer(t, u) || !t->grads.flat.shared)
+		if (!t->local.unit[u].frozen && (!is_layer(t, u) || !t->grads.flat.shared))
 			rc = collect(t, u, err);
 	for (int slot = 0; slot < 2 && rc == 0; slot++) {
 		if (t->grads.held[slot] >= 0)

@@ -28,10 +28,13 @@ bool counts(const struct trainer *t, const struct dt_local_param *lp)
 	return p->role != DT_W_EMBED || holds_embed(t);
 }
 
-/* Norms see only this rank's rows where the residual stream is cut; those of heads only this rank's heads. */
-static bool of_rank(const struct trainer *t, enum dt_role role)
+/*
+ * Norms see only this rank's rows where the residual stream is cut; those of heads only this rank's heads. Of
+ * an adapter's two tensors the one that is not cut meets only this rank's part of the other.
+ */
+static bool of_rank(const struct trainer *t, const struct dt_param *p)
 {
-	switch (role) {
+	switch (p->role) {
 	case DT_W_Q_NORM:
 	case DT_W_K_NORM:
 		return t->run.layout.tp > 1;
@@ -44,6 +47,9 @@ static bool of_rank(const struct trainer *t, enum dt_role role)
 	case DT_W_POST_ATTN_NORM:
 	case DT_W_POST_MLP_NORM:
 		return t->exec.seq_parallel;
+	case DT_W_LORA_A:
+	case DT_W_LORA_B:
+		return p->partial || (p->cut == DT_CUT_NONE && t->exec.seq_parallel);
 	default:
 		return false;
 	}
@@ -54,16 +60,17 @@ int replicas_sum(struct trainer *t, int unit, struct dt_err *err)
 	const struct dt_local_unit *u = &t->local.unit[unit];
 	int rc = 0;
 
-	if (!t->exec.seq_parallel && !t->grads.kv_group && !(t->config.qk_norm && t->run.layout.tp > 1))
+	if (!t->exec.seq_parallel && !t->grads.kv_group &&
+	    !((t->config.qk_norm || t->config.lora.rank) && t->run.layout.tp > 1))
 		return 0;
 	for (int i = 0; i < t->local.n && rc == 0; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];
 		const struct dt_param *p = &t->table.p[lp->index];
-		struct dt_comm *c = of_rank(t, p->role) ? dt_mesh_comm(&t->mesh, DT_ON_TP)
-				    : kv_shared(t, p)	? t->grads.kv_group
-							: NULL;
+		struct dt_comm *c = of_rank(t, p)     ? dt_mesh_comm(&t->mesh, DT_ON_TP)
+				    : kv_shared(t, p) ? t->grads.kv_group
+						      : NULL;
 
-		if (lp->unit == unit && c)
+		if (lp->unit == unit && c && !p->frozen)
 			rc = dt_all_reduce(c, t->grads.unit_g[unit] + (lp->flat - u->flat), NULL,
 					   (size_t)lp->numel, DT_F32, DT_SUM,
 					   "gradients of what tp ranks share", err);

@@ -33,6 +33,11 @@ int metrics_measure(struct trainer *t, struct dt_err *err);
 enum dt_dtype metrics_rate_type(const struct trainer *t);
 int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *err);
 int metrics_eval(struct trainer *t, const struct eval_result *r, double seconds, struct dt_err *err);
+/*
+ * After the run has gone back from step spiked to t's own: what the file says of the steps in between goes,
+ * and a line says what happened.
+ */
+int metrics_rewind(struct trainer *t, int64_t spiked, int64_t from, int64_t to, struct dt_err *err);
 int metrics_close(struct trainer *t, struct dt_err *err);
 void progress_open(struct trainer *t);
 /* After a step; final: the run ends with it. r NULL: nothing new, draw again. */

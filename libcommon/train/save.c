@@ -90,13 +90,25 @@ static int my_pieces(struct trainer *t, struct dt_piece **ret, int *ret_n, struc
 			const struct dt_local_param *lp = &t->local.p[i];
 			int64_t numel = t->local.unit[lp->unit].numel;
 
-			if (counts(t, lp))
+			if (!t->table.p[lp->index].frozen && counts(t, lp))
 				n += pieces_of(t, lp, kind, numel * r / shares, numel * (r + 1) / shares,
 					       out + n);
 		}
 	*ret = out;
 	*ret_n = n + buffers_pieces(t, out + n);
 	return 0;
+}
+
+/* Of several data sets: in which order they are mixed, and the cursor of each. */
+static void put_mixture(const struct trainer *t, json_t *meta)
+{
+	json_t *data = json_object_get(meta, "data"), *list = json_array();
+
+	for (int i = 0; i < dt_mixture_parts(t->source.data); i++)
+		json_array_append_new(
+			list, json_integer((json_int_t)dt_mixture_cursor(t->source.data, t->loop.cursor, i)));
+	json_object_set_new(data, "mixture", json_string(dt_mixture_text(t->source.data)));
+	json_object_set_new(data, "cursors", list);
 }
 
 /* What says which data this is: the tokenizer, or the classes. */
@@ -132,7 +144,17 @@ static json_t *make_meta(struct trainer *t)
 		json_object_set_new(o, "model", dt_config_to_json(&t->config));
 		json_object_set_new(o, "run_id", json_string(t->save.run_id));
 		json_object_set_new(o, "run", dt_run_to_json(&t->run));
+		if (t->source.data && dt_mixture_parts(t->source.data) > 1)
+			put_mixture(t, o);
+		if (t->base[0])
+			json_object_set_new(
+				o, "base",
+				json_pack("{s:s, s:s}", "model", t->run.model, "fingerprint", t->base));
 	}
+	if (o && t->loop.nskip)
+		json_object_set_new(json_object_get(o, "data"), "skipped", skips_to_json(t));
+	if (o && (t->spike.n || t->spike.bad))
+		json_object_set_new(o, "spike", spike_to_json(&t->spike));
 	if (o && t->run.loss_scale == 0)
 		json_object_set_new(o, "loss_scale", optim_to_json(t));
 	return o;
@@ -401,7 +423,9 @@ int trainer_save(struct trainer *t, bool final, struct dt_err *err)
 	t->save.job = j;
 	rc = begin(t, j->dir, err);
 	if (rc == 0) {
-		rc = my_pieces(t, &j->piece, &j->n, err);
+		rc = inject_save(t, err);
+		if (rc == 0)
+			rc = my_pieces(t, &j->piece, &j->n, err);
 		if (rc == 0 && j->rank == 0 && !(j->meta = make_meta(t)))
 			rc = dt_err_sys(err, -ENOMEM, "cannot save");
 		if (rc == 0 && !dt_dev_is_host(t->dev))
@@ -509,7 +533,7 @@ static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 	int64_t seq = 0, seed = 0, set = 0;
 	const bool images = dt_config_is_image(&t->config);
 	const int64_t mine = images ? t->source.images.info.images : t->source.info.tokens;
-	const char *hash = "", *id = "";
+	const char *hash = "", *id = "", *mixture = "", *base = t->base;
 	int rc = same_model(t, ck, err);
 
 	if (rc == 0 && images)
@@ -522,9 +546,17 @@ static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 	    (rc = dt_json_int(data, images ? "set_images" : "set_tokens", false, 0, INT64_MAX, &set, err)) <
 		    0 ||
 	    (rc = dt_json_str(data, "tokenizer_hash", !images, &hash, err)) < 0 ||
+	    (rc = dt_json_str(data, "mixture", false, &mixture, err)) < 0 ||
 	    (rc = dt_json_str(meta, "run_id", false, &id, err)) < 0)
 		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(ck));
 	snprintf(t->save.run_id, sizeof(t->save.run_id), "%s", id);
+	if ((rc = spike_from_json(&t->spike, meta, err)) < 0 || (rc = skips_from_json(t, meta, err)) < 0)
+		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(ck));
+	rc = dt_json_str(json_object_get(meta, "base"), "fingerprint", false, &base, err);
+	if (rc >= 0 && strcmp(base, t->base))
+		return dt_err_set(err, -EINVAL,
+				  "the adapters of checkpoint '%s' were trained on another base than '%s'",
+				  dt_ckpt_path(ck), t->run.model);
 	if (!images && strcmp(hash, t->source.info.tokenizer_hash))
 		return dt_err_set(err, -EINVAL,
 				  "checkpoint '%s' was trained with another tokenizer than that of '%s'",
@@ -535,6 +567,11 @@ static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 				  "%lld; --accept-change data goes on with this one",
 				  dt_ckpt_path(ck), (long long)set, images ? "images" : "tokens",
 				  t->run.data.train, (long long)mine);
+	if (!images && strcmp(mixture, dt_mixture_text(t->source.data)) && !accepts(t, "data"))
+		return dt_err_set(err, -EINVAL,
+				  "checkpoint '%s' was trained on another mixture of data sets than '%s'; "
+				  "--accept-change data goes on with this one",
+				  dt_ckpt_path(ck), t->run.data.train);
 	/* Where the manifest has the whole run, its options have been compared. */
 	if (!json_object_get(meta, "run") && (seq != t->run.seq || (uint64_t)seed != t->run.data.seed))
 		return dt_err_set(err, -EINVAL,
@@ -550,9 +587,36 @@ static int load_all(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 
 	for (int kind = 0; kind < KIND_GRAD; kind++)
 		for (int i = 0; i < t->local.n && rc == 0 && kind_at(t, kind, 0, 0); i++)
-			rc = load_param(t, ck, &t->local.p[i], kind, err);
+			if (!t->table.p[t->local.p[i].index].frozen)
+				rc = load_param(t, ck, &t->local.p[i], kind, err);
 	if (rc == 0)
 		rc = buffers_load(t, ck, err);
+	return rc;
+}
+
+/* All of it, from a checkpoint that this rank has opened, which is closed. */
+static int restore(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
+{
+	int rc;
+
+	if (t->info.size == 1)
+		dt_ckpt_read_once(ck);
+	rc = trainer_agree(t, load_all(t, ck, err), err);
+	if (rc == 0)
+		rc = store_publish(t, err);
+	dt_ckpt_close(ck);
+	return rc;
+}
+
+int trainer_restore(struct trainer *t, const char *path, struct dt_err *err)
+{
+	struct dt_ckpt *ck = NULL;
+	int rc = trainer_agree(t, dt_ckpt_open(path, &ck, err), err);
+
+	if (rc == 0)
+		return restore(t, ck, err);
+	if (ck)
+		dt_ckpt_close(ck);
 	return rc;
 }
 
@@ -560,6 +624,7 @@ int trainer_resume(struct trainer *t, struct dt_err *err)
 {
 	bool automatic = !strcmp(t->run.save.resume, "auto");
 	struct dt_ckpt *ck = NULL;
+	char path[PATH_MAX];
 	int rc = dt_ckpt_open(automatic ? t->run.save.dir : t->run.save.resume, &ck, err), missing;
 
 	/* Nothing to resume from is an answer only if every rank finds nothing. */
@@ -570,15 +635,10 @@ int trainer_resume(struct trainer *t, struct dt_err *err)
 			dt_ckpt_close(ck);
 		return rc;
 	}
-	if (t->info.size == 1)
-		dt_ckpt_read_once(ck);
-	rc = trainer_agree(t, load_all(t, ck, err), err);
+	snprintf(path, sizeof(path), "%s", dt_ckpt_path(ck));
+	rc = restore(t, ck, err);
 	if (rc == 0)
-		rc = store_publish(t, err);
-	if (rc == 0)
-		dt_log_msg(&t->root_log, "resumed from '%s' at step %lld", dt_ckpt_path(ck),
-			   (long long)t->loop.step);
-	dt_ckpt_close(ck);
+		dt_log_msg(&t->root_log, "resumed from '%s' at step %lld", path, (long long)t->loop.step);
 	return rc < 0 ? rc : 1;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

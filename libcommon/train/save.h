@@ -32,6 +32,9 @@ void trainer_drop_save(struct trainer *t);
 /* 1: resumed, 0: nothing to resume from. */
 int trainer_resume(struct trainer *t, struct dt_err *err);
 
+/* State, step and cursor of this checkpoint. */
+int trainer_restore(struct trainer *t, const char *path, struct dt_err *err);
+
 /* Refuses a folder with the checkpoints of another run, unless the run goes on from there or --overwrite. */
 int folder_check(struct trainer *t, struct dt_err *err);
 /* From now on no other job saves there. The run's name, new or that of the checkpoint it goes on from. */

@@ -81,6 +81,7 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 	optim_bind(t);
 	rc = dt_exec_open(&t->exec, &t->run, t->mesh.at, &t->plan, t->arena.base,
 			  dt_mesh_comm(&t->mesh, DT_ON_TP), t->dev, t->store.unit_w, t->grads.unit_g, err);
+	t->exec.cp = dt_mesh_comm(&t->mesh, DT_ON_CP);
 	if (rc < 0)
 		return rc;
 	buffers_bind(t);
@@ -125,6 +126,9 @@ static int describe(struct trainer *t, struct dt_err *err)
 	if (rc < 0)
 		return rc;
 	t->status = DT_EXIT_USAGE;
+	if ((rc = inject_open(t, err)) < 0 || (rc = dt_run_adapt(r, &t->config, err)) < 0 ||
+	    (rc = init_name_base(t, err)) < 0)
+		return rc;
 	if (!r->layout.dp) {
 		r->layout = (struct dt_layout){.dp = t->info.size, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
 		if (t->info.size > 1)
@@ -163,7 +167,7 @@ static int allocate(struct trainer *t, struct dt_err *err)
 /* Every group of this layout, in one order on all ranks. */
 static int make_groups(struct trainer *t, struct dt_err *err)
 {
-	static const unsigned sets[] = {DT_ON_DATA, DT_ON_TP, DT_ON_PP, DT_ON_MODEL};
+	static const unsigned sets[] = {DT_ON_DATA, DT_ON_TP, DT_ON_PP, DT_ON_CP, DT_ON_MODEL};
 	int rc = dt_mesh_init(&t->mesh, t->world, &t->run.layout, err);
 
 	for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]) && rc == 0; i++)
@@ -218,5 +222,6 @@ void trainer_release(struct trainer *t)
 	dt_mesh_release(&t->mesh);
 	dt_mesh_release(&t->everyone);
 	source_close(t);
+	skips_release(t);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -19,14 +19,46 @@ int64_t source_eval_samples(const struct trainer *t)
 	return t->source.images.eval ? images_eval_samples(t) : t->source.eval_sampler.samples;
 }
 
+#define AHEAD	4 /* microbatches */
+#define THREADS 2 /* they wait for the disk more than they compute */
+
+/* Samples n .. into the rows of a block, seq + 1 tokens each. */
+static int make_rows(void *ctx, int worker, int64_t n, int at, int count, void *block, struct dt_err *err)
+{
+	struct trainer *t = ctx;
+	int64_t row = t->run.seq + 1;
+	int rc = 0;
+
+	for (int i = 0; i < count && rc == 0; i++)
+		rc = dt_mixture_get(t->source.data, n + i, (int32_t *)block + (at + i) * row, err);
+	return rc;
+}
+
+/* Microbatches of this rank, read by threads while the ones before are computed. */
+static int open_ahead(struct trainer *t, struct dt_err *err)
+{
+	struct dt_ahead_options o = {
+		.make = make_rows,
+		.ctx = t,
+		.count = (int)t->run.microbatch,
+		.grain = 1,
+		.block_bytes = (size_t)(t->run.microbatch * (t->run.seq + 1)) * sizeof(int32_t),
+		.every = t->run.microbatch * t->run.layout.dp,
+		.workers = dt_mixture_threads(t->source.data) ? THREADS : 0,
+		.ahead = AHEAD,
+	};
+
+	return dt_ahead_open(&o, &t->source.ahead, err);
+}
+
 static int open_tokens(struct trainer *t, struct dt_err *err)
 {
 	struct dt_dataset_info eval;
-	int rc = dt_dataset_open(t->run.data.train, &t->source.data, err);
+	int rc = dt_mixture_open(t->run.data.train, t->run.seq, t->run.data.seed, true, &t->source.data, err);
 
 	if (rc < 0)
 		return rc;
-	dt_dataset_info(t->source.data, &t->source.info);
+	dt_mixture_info(t->source.data, &t->source.info);
 	if (t->config.vocab < t->source.info.vocab) {
 		dt_err_set(err, -EINVAL,
 			   "model vocabulary %lld is smaller than the %d of the tokenizer of '%s'",
@@ -45,11 +77,9 @@ static int open_tokens(struct trainer *t, struct dt_err *err)
 		dt_err_hint(err, "build it with 'dt-dataset build --pack documents'");
 		return -EINVAL;
 	}
-	rc = dt_sampler_init(&t->source.sampler, t->source.data, t->run.seq, t->run.data.seed, true, err);
-	if (rc < 0)
+	rc = open_ahead(t, err);
+	if (rc < 0 || !t->run.data.eval)
 		return rc;
-	if (!t->run.data.eval)
-		return 0;
 	rc = dt_dataset_open(t->run.data.eval, &t->source.eval, err);
 	if (rc < 0)
 		return rc;
@@ -72,26 +102,30 @@ int source_open(struct trainer *t, struct dt_err *err)
 void source_close(struct trainer *t)
 {
 	images_close(t);
-	if (t->source.data)
-		dt_dataset_close(t->source.data);
+	dt_ahead_close(t->source.ahead);
+	dt_mixture_close(t->source.data);
 	if (t->source.eval)
 		dt_dataset_close(t->source.eval);
 }
 
-static struct dt_sampler *sampler_of(struct trainer *t, bool eval)
+/* The set and the number in it of global sample *n. */
+static const struct dt_sampler *sampler_of(const struct trainer *t, bool eval, int64_t *n)
 {
-	return eval ? &t->source.eval_sampler : &t->source.sampler;
+	return eval ? &t->source.eval_sampler : dt_mixture_at(t->source.data, *n, n);
 }
 
 int64_t source_targets(struct trainer *t, bool eval, int64_t first, int64_t end)
 {
-	struct dt_sampler *s = sampler_of(t, eval);
 	int64_t n = (end - first) * t->run.seq;
 
 	if (dt_config_is_image(&t->config))
 		return n;
-	for (int64_t i = first; i < end && dt_run_apart(&t->run); i++)
-		n -= dt_dataset_starts(s->data, dt_sampler_at(s, i) + 1, t->run.seq);
+	for (int64_t i = first; i < end && dt_run_apart(&t->run); i++) {
+		int64_t own = i;
+		const struct dt_sampler *s = sampler_of(t, eval, &own);
+
+		n -= dt_dataset_starts(s->data, dt_sampler_at(s, own) + 1, t->run.seq);
+	}
 	return n;
 }
 
@@ -100,6 +134,7 @@ static void cut(const struct trainer *t, const struct dt_flight *f, int64_t b, c
 		const int32_t *first)
 {
 	int64_t n = t->exec.seq;
+	bool whole = t->exec.firsts > t->run.microbatch * n;
 
 	for (int64_t i = b * n; i < (b + 1) * n; i++) {
 		int64_t p = t->exec.host_pos[i];
@@ -110,34 +145,51 @@ static void cut(const struct trainer *t, const struct dt_flight *f, int64_t b, c
 			f->host_targets[i] = last ? -1 : row[p + 1];
 		}
 		if (f->host_first) {
-			f->host_first[i] = row ? first[p] : 0;
-			f->host_pos[i] = (int32_t)p - f->host_first[i];
+			int32_t doc = row ? first[p] : 0;
+
+			f->host_pos[i] = (int32_t)p - doc;
+			if (!whole)
+				f->host_first[i] = doc;
 		}
 	}
+	for (int64_t p = 0; p < t->run.seq && whole && f->host_first; p++)
+		f->host_first[b * t->run.seq + p] = row ? first[p] : 0;
+}
+
+/* Samples n .. into f: of the rows that were read, or of the evaluation set where rows is NULL. */
+static int put_samples(struct trainer *t, const struct dt_flight *f, int64_t n, int64_t end,
+		       const int32_t *rows, struct dt_err *err)
+{
+	int64_t seq = t->run.seq;
+	int32_t *own_row = malloc((size_t)(seq + 1) * 2 * sizeof(*own_row)), *first = own_row + seq + 1;
+	bool apart = dt_run_apart(&t->run);
+	int rc = own_row ? 0 : dt_err_sys(err, -ENOMEM, "cannot load a sample");
+
+	for (int64_t b = 0; b < t->run.microbatch && rc == 0; b++) {
+		bool real = n + b < end;
+		int64_t own = n + b;
+		const struct dt_sampler *s = sampler_of(t, !rows, &own);
+		const int32_t *row = rows ? rows + b * (seq + 1) : own_row;
+
+		if (real && !rows)
+			rc = dt_sampler_get(s, own, own_row, err);
+		if (real && apart)
+			dt_dataset_first(s->data, dt_sampler_at(s, own), seq + 1, first);
+		if (rc == 0)
+			cut(t, f, b, real ? row : NULL, real && apart ? first : NULL);
+	}
+	free(own_row);
+	return rc;
 }
 
 static int next_tokens(struct trainer *t, bool eval, const struct dt_flight *f, int64_t n, int64_t end,
 		       struct dt_err *err)
 {
-	struct dt_sampler *s = sampler_of(t, eval);
-	int64_t seq = t->run.seq;
-	int32_t *row = malloc((size_t)(seq + 1) * 2 * sizeof(*row)), *first = row + seq + 1;
-	bool apart = dt_run_apart(&t->run);
-	int rc = 0;
+	const void *block = NULL;
+	int rc = eval ? 0 : dt_ahead_get(t->source.ahead, n, &block, err);
 
-	if (!row)
-		return dt_err_sys(err, -ENOMEM, "cannot load a sample");
-	for (int64_t b = 0; b < t->run.microbatch && rc == 0; b++) {
-		bool real = n + b < end;
-
-		if (real)
-			rc = dt_sampler_get(s, n + b, row, err);
-		if (real && apart)
-			dt_dataset_first(s->data, dt_sampler_at(s, n + b), seq + 1, first);
-		if (rc == 0)
-			cut(t, f, b, real ? row : NULL, real && apart ? first : NULL);
-	}
-	free(row);
+	if (rc == 0)
+		rc = put_samples(t, f, n, end, block, err);
 	return rc == 0 ? dt_flight_upload(f, &t->exec, err) : rc;
 }
 

@@ -1,19 +1,22 @@
 /*
- * What a run is trained on: one file behind source_next. Tokens of a data set, cut into samples whose order
- * depends on the seed alone; or images (images.h).
+ * What a run is trained on: one file behind source_next. Tokens of data sets, cut into samples whose order
+ * depends on the seed and the weights of the sets alone, and read by threads ahead of the step; or images (images.h).
  */
 #ifndef DT_TRAIN_SOURCE_H
 #define DT_TRAIN_SOURCE_H
 
-#include "data/dataset.h"
+#include "data/ahead.h"
+#include "data/mixture.h"
 #include "nn/exec.h"
 #include "train/images.h"
 
 struct trainer;
 
 struct source {
-	struct dt_dataset *data, *eval; /* eval NULL: no evaluation */
-	struct dt_sampler sampler, eval_sampler;
+	struct dt_mixture *data;
+	struct dt_ahead *ahead;
+	struct dt_dataset *eval; /* NULL: no evaluation */
+	struct dt_sampler eval_sampler;
 	struct dt_dataset_info info;
 	struct image_source images; /* instead of all that */
 };

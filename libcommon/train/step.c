@@ -56,44 +56,116 @@ static int gradients(struct trainer *t, double scale, double *ret_loss, struct d
 	return rc == 0 ? reduce_finish(t, err) : rc;
 }
 
+static void count_step(struct trainer *t)
+{
+	t->loop.step++;
+	t->loop.cursor += t->run.global_batch;
+	t->loop.tokens += t->run.global_batch * t->run.seq;
+}
+
+int trainer_leave_out(struct trainer *t, struct step_result *ret, const char *why, struct dt_err *err)
+{
+	int64_t first = t->loop.cursor;
+
+	ret->skipped = true;
+	ret->why = why;
+	count_step(t);
+	return skips_add(t, first, first + t->run.global_batch, 1, err);
+}
+
+/* A loss or gradient that is not finite and not the loss scale's: left out as long as --nan-skips allows. */
+static int bad_step(struct trainer *t, bool loss_finite, struct step_result *ret, struct dt_err *err)
+{
+	const struct dt_run_watch *w = &t->run.watch;
+
+	if (t->spike.bad >= w->nan_skips)
+		return not_finite(t, loss_finite, err);
+	t->spike.bad++;
+	dt_log_msg(&t->root_log, "step %lld: not finite, its update is left out (%lld of %lld in a row)",
+		   (long long)t->loop.step + 1, (long long)t->spike.bad, (long long)w->nan_skips);
+	return trainer_leave_out(t, ret, "nan", err);
+}
+
+/* What --on-spike says of a step whose loss and norm are known. */
+static int spiked(struct trainer *t, struct step_result *ret, struct dt_err *err)
+{
+	const struct dt_run_watch *w = &t->run.watch;
+	char why[128];
+
+	if (w->on_spike == DT_RUN_SPIKE_IGNORE ||
+	    !spike_look(&t->spike, (int)w->window, w->factor, ret->loss, ret->grad_norm, why, sizeof(why)))
+		return 0;
+	if (w->on_spike == DT_RUN_SPIKE_STOP) {
+		t->agreed = true;
+		t->status = DT_EXIT_NO;
+		return dt_err_set(t->info.rank ? NULL : err, -EDOM,
+				  "step %lld: %s: stopped by --on-spike stop", (long long)t->loop.step + 1,
+				  why);
+	}
+	dt_log_msg(&t->root_log, "step %lld: %s: a spike", (long long)t->loop.step + 1, why);
+	ret->back = w->on_spike == DT_RUN_SPIKE_ROLLBACK;
+	return ret->back ? 0 : trainer_leave_out(t, ret, "spike", err);
+}
+
+/* Forward to the verdict of all ranks. Loss and norm are then known, or the step is left out. */
+static int compute(struct trainer *t, struct asked asked, struct step_result *ret, struct dt_err *err)
+{
+	double targets =
+		       (double)source_targets(t, false, t->loop.cursor, t->loop.cursor + t->run.global_batch),
+	       loss = 0, fault = inject_factor(t);
+	struct verdict v;
+	int rc;
+
+	targets = targets > 0 ? targets : 1;
+	rc = gradients(t, fault * t->optim.loss_scale / targets, &loss, err);
+	if (rc < 0)
+		return rc;
+	inject_after(t);
+	v = (struct verdict){loss * fault, asked.stop, asked.save, t->grads.bad != NULL};
+	rc = agree(t, &v, err);
+	if (rc < 0)
+		return rc;
+	ret->stop = v.stop != 0;
+	ret->save = v.save != 0;
+	ret->loss = v.loss / targets;
+	if (!isfinite(v.loss))
+		return bad_step(t, isfinite(loss * fault), ret, err);
+	ret->skipped = v.bad != 0 && optim_overflowed(t);
+	if (v.bad != 0 && !ret->skipped)
+		return bad_step(t, true, ret, err);
+	if (ret->skipped)
+		return 0;
+	t->spike.bad = 0;
+	rc = optim_norm(t, &ret->grad_norm, err);
+	return rc < 0 ? rc : spiked(t, ret, err);
+}
+
 int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret, struct dt_err *err)
 {
-	double targets, t0;
-	struct verdict v;
-	double loss = 0;
+	double t0;
 	int rc;
 
 	memset(&t->t, 0, sizeof(t->t));
 	t->t.start = dt_now();
-	ret->loss_scale = t->optim.loss_scale;
-	targets = (double)source_targets(t, false, t->loop.cursor, t->loop.cursor + t->run.global_batch);
-	targets = targets > 0 ? targets : 1;
-	rc = gradients(t, t->optim.loss_scale / targets, &loss, err);
-	if (rc < 0)
-		return rc;
-	v = (struct verdict){loss, asked.stop, asked.save, t->grads.bad != NULL};
-	rc = agree(t, &v, err);
-	if (rc < 0)
-		return rc;
-	if (!isfinite(v.loss))
-		return not_finite(t, isfinite(loss), err);
-	ret->skipped = v.bad != 0 && optim_overflowed(t);
-	if (v.bad != 0 && !ret->skipped)
-		return not_finite(t, true, err);
-	t0 = dt_now();
-	ret->loss = v.loss / targets;
-	ret->stop = v.stop != 0;
-	ret->save = v.save != 0;
+	*ret = (struct step_result){.loss = NAN, .grad_norm = NAN, .loss_scale = t->optim.loss_scale};
+	if (skips_pass(t)) { /* of an earlier start of the run */
+		ret->skipped = true;
+		ret->why = "passed over";
+		return 0;
+	}
 	ret->lr = dt_lr_at(&t->run.lr, t->loop.step);
-	ret->grad_norm = NAN;
+	buffers_begin(t);
+	inject_before(t);
+	rc = compute(t, asked, ret, err);
+	if (rc < 0 || ret->back || ret->why)
+		return rc;
+	t0 = dt_now();
 	if (!ret->skipped)
-		rc = optim_step(t, ret->lr, &ret->grad_norm, err);
+		rc = optim_step(t, ret->lr, ret->grad_norm, err);
 	if (rc == 0)
 		rc = buffers_update(t, err);
 	t->t.optimizer = dt_now() - t0;
-	t->loop.step++;
-	t->loop.cursor += t->run.global_batch;
-	t->loop.tokens += t->run.global_batch * t->run.seq;
+	count_step(t);
 	return rc;
 }
 

@@ -1,10 +1,12 @@
 /* Where parameters are under each ZeRO stage, see store.h. */
+#include "train/init.h"
 #include "train/trainer.h"
 
 #include "base/progress.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int64_t shares(const struct trainer *t)
 {
@@ -23,7 +25,7 @@ int64_t share_first(const struct trainer *t, int u)
 
 void *flat_at(const struct trainer *t, const struct flat *f, int u, int64_t i)
 {
-	int64_t at = t->local.unit[u].flat;
+	int64_t at = f->trained ? t->local.unit[u].trained : t->local.unit[u].flat;
 
 	at = f->shared ? at / shares(t) + i - share_first(t, u) : at + i;
 	return f->p + at * dt_dtype_size(f->dtype);
@@ -33,7 +35,8 @@ struct flat flat_bind(struct trainer *t, enum dt_buf_id id, enum dt_dtype dtype,
 {
 	return (struct flat){.p = dt_plan_address(&t->plan, t->arena.base, id, -1),
 			     .dtype = dtype,
-			     .shared = t->run.layout.zero >= shared_from};
+			     .shared = t->run.layout.zero >= shared_from,
+			     .trained = id != DT_B_WEIGHTS};
 }
 
 struct dt_tensor flat_part(const struct trainer *t, const struct flat *f, int u, int64_t first, int64_t n)
@@ -83,10 +86,22 @@ static int start_gather(struct trainer *t, int u, struct dt_err *err)
 	return rc;
 }
 
+/* The unit of the same kind, frozen or trained, that computes next; -1. */
+static int neighbour(const struct trainer *t, int u, bool backward)
+{
+	const struct dt_local_unit *unit = t->local.unit;
+	int step = backward ? -1 : 1;
+
+	for (int k = u + step; k >= 0 && k < t->local.nunit; k += step)
+		if (unit[k].frozen == unit[u].frozen)
+			return k;
+	return -1;
+}
+
 /* Unit u is about to compute: its weights are here when this returns, its successor's on their way. */
 int store_fetch(struct trainer *t, int u, bool backward, struct dt_err *err)
 {
-	int slot = dt_unit_slot(&t->local, u, t->config.layers), next = backward ? u - 1 : u + 1, rc = 0;
+	int slot = dt_unit_slot(&t->local, u, t->config.layers), next = neighbour(t, u, backward), rc = 0;
 
 	if (!t->store.weights.shared)
 		return 0;
@@ -94,7 +109,7 @@ int store_fetch(struct trainer *t, int u, bool backward, struct dt_err *err)
 		rc = start_gather(t, u, err);
 	if (rc == 0)
 		rc = dt_wait(&t->store.gather[slot], &t->t.comm[TR_WEIGHTS], err);
-	if (rc < 0 || next < 0 || next >= t->local.nunit)
+	if (rc < 0 || next < 0)
 		return rc;
 	slot = dt_unit_slot(&t->local, next, t->config.layers);
 	return t->store.held[slot] == next ? 0 : start_gather(t, next, err);
@@ -109,6 +124,8 @@ int store_publish(struct trainer *t, struct dt_err *err)
 	for (int u = 0; u < t->local.nunit && rc == 0; u++) {
 		int64_t first = share_first(t, u), n = share_n(t, u);
 
+		if (t->local.unit[u].frozen)
+			continue;
 		if (t->store.master.p != t->store.weights.p)
 			rc = dt_kernel_check(
 				t->dev->ops->convert(
@@ -125,27 +142,76 @@ int store_publish(struct trainer *t, struct dt_err *err)
 	return rc;
 }
 
-int store_init_weights(struct trainer *t, struct dt_err *err)
+/* Elements [first, first + n) of a frozen parameter, rounded to the type that weights have. */
+static int frozen_init(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n,
+		       struct dt_err *err)
 {
-	int rc = 0;
+	const int64_t most = 1 << 16, start = lp->flat - t->local.unit[lp->unit].flat;
+	enum dt_dtype to = t->store.weights.dtype;
+	float *wide = malloc((size_t)most * (sizeof(*wide) + sizeof(uint16_t)));
+	uint16_t *narrow = (uint16_t *)(wide + most);
+	int rc = wide ? 0 : dt_err_sys(err, -ENOMEM, "cannot read the weights of '%s'", t->run.model);
 
+	for (int64_t i = 0; i < n && rc == 0; i += most) {
+		int64_t m = n - i < most ? n - i : most;
+		void *at = flat_at(t, &t->store.weights, lp->unit, start + first + i);
+
+		rc = init_values(t, lp, first + i, m, wide, err);
+		for (int64_t k = 0; k < m && rc == 0; k++)
+			narrow[k] = to == DT_BF16 ? dt_f32_to_bf16(wide[k]) : dt_f32_to_f16(wide[k]);
+		if (rc == 0 && dt_dev_is_host(t->dev))
+			memcpy(at, narrow, (size_t)m * sizeof(*narrow));
+		else if (rc == 0)
+			rc = device_put(t, at, narrow, (size_t)m * sizeof(*narrow), err);
+	}
+	free(wide);
+	return rc;
+}
+
+/* Elements [first, first + n) of a parameter, where they stay. */
+static int init_param(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n,
+		      struct dt_err *err)
+{
+	const int64_t start = lp->flat - t->local.unit[lp->unit].flat;
+	const bool frozen = t->local.unit[lp->unit].frozen;
+	const struct flat *to = frozen ? &t->store.weights : &t->store.master;
+
+	if (to->dtype == DT_F32)
+		return device_init_param(t, lp, first, n, flat_at(t, to, lp->unit, start + first), err);
+	return frozen ? frozen_init(t, lp, first, n, err) : round_init(t, lp, first, n, err);
+}
+
+static int init_weights(struct trainer *t, bool frozen_only, struct dt_err *err)
+{
 	for (int i = 0; i < t->local.n; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];
-		int64_t start = lp->flat - t->local.unit[lp->unit].flat, s = share_first(t, lp->unit),
-			first = start > s ? start : s, last = s + share_n(t, lp->unit);
+		const struct dt_local_unit *u = &t->local.unit[lp->unit];
+		/* Nobody gathers what is frozen, but where it is gathered for every use. */
+		bool whole = u->frozen && !t->store.weights.shared;
+		int64_t start = lp->flat - u->flat, s = whole ? 0 : share_first(t, lp->unit),
+			first = start > s ? start : s, last = s + (whole ? u->numel : share_n(t, lp->unit));
+		int rc;
 
 		if (last > start + lp->numel)
 			last = start + lp->numel;
-		if (first >= last)
+		if (first >= last || (frozen_only && !u->frozen))
 			continue;
-		if (t->store.master.dtype == DT_F32)
-			rc = device_init_param(t, lp, first - start, last - first,
-					       flat_at(t, &t->store.master, lp->unit, first), err);
-		else
-			rc = round_init(t, lp, first - start, last - first, err);
+		rc = init_param(t, lp, first - start, last - first, err);
 		if (rc < 0)
 			return rc;
 	}
-	return store_publish(t, err);
+	return 0;
+}
+
+int store_init_weights(struct trainer *t, struct dt_err *err)
+{
+	int rc = init_weights(t, false, err);
+
+	return rc < 0 ? rc : store_publish(t, err);
+}
+
+int store_init_frozen(struct trainer *t, struct dt_err *err)
+{
+	return init_weights(t, true, err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -26,6 +26,7 @@ struct flat {
 	char *p; /* NULL: the run has none */
 	enum dt_dtype dtype;
 	bool shared;
+	bool trained; /* of trained units alone */
 };
 
 struct store {
@@ -54,6 +55,8 @@ int store_fetch(struct trainer *t, int u, bool backward, struct dt_err *err);
 int store_publish(struct trainer *t, struct dt_err *err);
 /* Initial values, the same on every layout. */
 int store_init_weights(struct trainer *t, struct dt_err *err);
+/* Those of frozen parameters alone, which no checkpoint of the run has. */
+int store_init_frozen(struct trainer *t, struct dt_err *err);
 
 /* round.c: bf16 weights without masters. Elements [first, first + n) of parameter lp. */
 int round_init(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n,

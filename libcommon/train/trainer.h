@@ -10,6 +10,8 @@
  *   buffers running statistics   buffers.c
  *   save    checkpoints          save.c, folder.c
  *   report  metrics              metrics.c
+ *   spike   steps unlike others  spike.c, rollback.c
+ *   inject  faults on request    inject.c
  */
 #ifndef DT_TRAIN_TRAINER_H
 #define DT_TRAIN_TRAINER_H
@@ -20,11 +22,13 @@
 #include "train/card.h"
 #include "train/flow.h"
 #include "train/grads.h"
+#include "train/inject.h"
 #include "train/loop.h"
 #include "train/optim.h"
 #include "train/report.h"
 #include "train/save.h"
 #include "train/source.h"
+#include "train/spike.h"
 #include "train/store.h"
 #include "train/train.h"
 
@@ -47,6 +51,7 @@ struct trainer {
 	struct dt_run run; /* settled; its config and schedule are those below */
 	struct dt_config config;
 	struct dt_source *init;	       /* weights that a new run starts from; NULL: they are drawn */
+	char base[40];		       /* of what is frozen: which weights they are; empty: nothing is */
 	struct dt_schedule file_sched; /* --schedule-file */
 
 	struct dt_world *world;
@@ -76,6 +81,9 @@ struct trainer {
 	struct loop loop;
 	struct save save;
 	struct report report;
+	struct spike spike;
+	struct inject inject[INJECT_MAX];
+	int ninject;
 
 	struct step_times t;
 	bool agreed; /* every rank knows of the failure and ends by itself */

@@ -88,6 +88,19 @@ documents() { # one token of document 1 differs between a and b; c and d differ 
     done
 }
 
+@test "a token of document 1 changes nothing of document 2, cut over cp 2 and 4" {
+    documents
+    local how n
+    for how in gather ring ulysses; do
+        for n in 2 4; do
+            probe $n --model llama.json --layout cp$n --cp-comm $how
+            close "$first" "$second" 3e-7
+        done
+    done
+    probe 2 --model llama.json --layout cp2 --documents joined
+    apart "$first" "$second" 3e-6
+}
+
 @test "packed, the loss and the gradient are those of each document alone" {
     build four 'abcdefg' 'hijklmn' 'opqrstu' 'vwxyz01' 'x'
     local model packed alone norm

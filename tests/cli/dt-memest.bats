@@ -635,10 +635,11 @@ safetensors() {
 	filter='(.categories[] | select(.name == "adapters") | .bytes) == 16 * 4194304 and
 		(.categories[] | select(.name == "weights") | .bytes) == 2 * 6738415616 and
 		([.categories[].name] | contains(["optimizer"]) | not)'
-	json llama-2-7b --lora-rank 8
+	json llama-2-7b --lora 8 --lora-targets qv --account generic
 	filter='(.categories[] | select(.name == "weights") | .bytes / 1073741824 | (. > 3.8 and . < 3.95))'
-	json llama-2-7b --lora-rank 8 --base-precision nf4
-	refused 1 "adapters (LoRA)" --account dt llama-2-7b --lora-rank 8
+	json llama-2-7b --lora 8 --lora-targets qv --base-precision nf4
+	refused 1 "adapters (LoRA)" --account dt llama-2-7b --lora 8 --base-precision nf4
+	refused 1 "no linear" llama-2-7b --lora 8 --lora-targets foo --account dt
 }
 
 @test "DeepSpeed's documentation: 2851 M parameters on 8 GPUs, ZeRO 2, with and without offloading" {
@@ -793,5 +794,43 @@ safetensors() {
 @test "--vocab changes the embedding and the head, nothing else" {
     small=$("$memest" gpt2-124m --vocab 257 --json | jq .params)
     [ "$(("$("$memest" gpt2-124m --json | jq .params)" - small))" -eq $(((50257 - 257) * 768)) ]
+}
+
+# bytes / 1e9 of a query's key
+gigabytes() { # key, arguments
+    "$memest" --json "${@:2}" | jq "$1 / 1e9"
+}
+
+@test "the account of handbooks: what they print, line by line" {
+    book=(--account book --train)
+    # 7B: weights 14, moments 28, gradients 14, activations 12 GB; 54 forward, 68 backward, 56 in the step. Their 7B
+    # is 7.0e9 parameters, Llama 2's 6.74e9; 12 GB of activations are 2,850 tokens.
+    seq=2850 scale=$(jq -n '7 / 6.738415616')
+    for row in "weights 14" "optimizer 28" "gradients 14"; do
+        b=$(gigabytes ".categories[] | select(.name == \"${row% *}\") | .bytes" "${book[@]}" --seq $seq llama-2-7b)
+        jq -en "$b * $scale - ${row#* } | fabs < 0.01"
+    done
+    b=$(gigabytes '.categories[] | select(.name == "activations") | .bytes' "${book[@]}" --seq $seq llama-2-7b)
+    jq -en "$b - 12 | fabs < 0.1"
+    "$memest" "${book[@]}" --json --seq $seq llama-2-7b |
+        jq -e --argjson s "$scale" '.phase_bytes | map_values(. / 1e9)
+            | (.forward + 40.43 * ($s - 1) - 54 | fabs < 0.5) and (.backward + 53.9 * ($s - 1) - 68 | fabs < 0.5) and
+              (.step * $s - 56 | fabs < 0.1)'
+    # Training in bf16 with Adam: 60-70, 110-130 and 600-700 GB for 7B, 13B and 70B hold between 2,048 and 4,096 tokens.
+    jq -en "$(gigabytes .peak_bytes "${book[@]}" --seq 3072 llama-2-7b) | . > 60 and . < 70"
+    jq -en "$(gigabytes .peak_bytes "${book[@]}" --seq 3072 llama-2-13b) | . > 110 and . < 130"
+    jq -en "$(gigabytes .peak_bytes "${book[@]}" --seq 3072 llama-2-70b) | . > 600 and . < 700"
+    # 1B in 8 GB counts the states alone, unlike those lines: with activations it takes more.
+    jq -en "$(gigabytes .phase_bytes.step "${book[@]}" gemma-3-1b) - 8 | fabs < 0.01"
+    jq -en "$(gigabytes .peak_bytes "${book[@]}" --seq 2048 gemma-3-1b) > 9"
+    # 13B needs two cards of 80 GB: 8 bytes a parameter, which ZeRO 3 halves; 16 with master weights fit no more.
+    run "$memest" "${book[@]}" --gpu-mem 80GB --seq 1024 llama-2-13b
+    [ "$status" -eq 3 ]
+    "$memest" "${book[@]}" --layout dp2.z3 --gpu-mem 80GB --seq 1024 llama-2-13b >/dev/null
+    run "$memest" --account generic --layout dp2.z3 --gpu-mem 80GB --seq 1024 llama-2-13b
+    [ "$status" -eq 3 ]
+    # 70B served in bf16 to 32 sequences of 2,048 tokens: 140 GB of weights and 20 to 40 GB of cache.
+    jq -en "$(gigabytes '.categories[] | select(.name == "weights") | .bytes' --serve --max-seqs 32 --max-len 2048 llama-2-70b) - 138 | fabs < 0.1"
+    jq -en "$(gigabytes '.categories[] | select(.name == "kv-cache") | .bytes' --serve --max-seqs 32 --max-len 2048 llama-2-70b) | . > 20 and . < 40"
 }
 # SPDX-License-Identifier: Apache-2.0

@@ -215,4 +215,16 @@ refused() {
 	days=$(grep -o 'about [0-9]*' <<<"$output")
 	[[ $days == *[1-9]0 || ${#days} -le 8 ]] # two digits
 }
+
+@test "--here says what the machine has and what it is enough for; a tp over machines is told" {
+	run "$plan" --here
+	[ "$status" -eq 0 ]
+	[[ $output == *"memory     "*"cards      "*"largest model known by name"*"served in q4_0"* ]]
+	[ "$("$plan" --here --json | jq '.machine.threads')" -eq "$(getconf _NPROCESSORS_ONLN)" ]
+	"$plan" --here --json | jq -e '.fits | length == 5 and (.[0].peak_bytes >= .[1].peak_bytes or .[0].model != .[1].model)'
+	run "$plan" --here gpt2-tiny --seq 64
+	[[ $output == *" x cpu"* ]]
+	run "$plan" --gpus 16 --gpu H100 --compare tp16 llama-2-70b
+	[[ $output == *"tp16 reaches over machines of 8: every layer waits"* ]]
+}
 # SPDX-License-Identifier: Apache-2.0

@@ -347,6 +347,48 @@ PY
     done
 }
 
+@test "Anthropic's messages: whole, streamed, counted; what is not known is refused by name" {
+    start --chat-template chatml --api-key k
+    ask() { curl -s -H 'X-Api-Key: k' -H 'anthropic-version: 2023-06-01' -d "$2" "$url$1"; }
+    body='{"model": "tiny", "max_tokens": 8, "temperature": 0, "system": "S", "some_new_option": 1,
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "U"}]}]}'
+    ask /v1/messages "$body" >whole
+    jq -e '.type == "message" and .role == "assistant" and (.content | length) == 1 and .content[0].type == "text"
+        and .stop_reason == "max_tokens" and .usage.output_tokens == 8' whole
+    # the same prompt as a chat's
+    chat=$(curl -s -H 'Authorization: Bearer k' -d '{"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}],
+        "max_tokens": 8, "temperature": 0}' "$url/v1/chat/completions")
+    [ "$(jq .content[0].text whole)" = "$(jq .choices[0].message.content <<<"$chat")" ]
+    [ "$(ask /v1/messages/count_tokens "$body" | jq .input_tokens)" = "$(jq .usage.prompt_tokens <<<"$chat")" ]
+    ask /v1/messages "$(jq '.stream = true' <<<"$body")" >stream
+    [ "$(sed -n 's/^data: //p' stream | jq -sr 'map(.delta.text // "") | add')" = "$(jq -r .content[0].text whole)" ]
+    [ "$(sed -n 's/^event: //p' stream | uniq | paste -sd ' ')" = \
+        "message_start content_block_start content_block_delta content_block_stop message_delta message_stop" ]
+    [ "$(sed -n 's/^event: //p' stream)" = "$(sed -n 's/^data: //p' stream | jq -r .type)" ]
+    ask /v1/messages "$(jq '.messages[0].content[0].type = "image"' <<<"$body")" |
+        jq -e '.type == "error" and .error.type == "invalid_request_error" and (.error.message | test("image"))'
+    ask /v1/messages "$(jq 'del(.max_tokens)' <<<"$body")" | jq -e '.error.message | test("max_tokens")'
+    ask /v1/messages "$(jq '.model = "none"' <<<"$body")" | jq -e '.error.type == "not_found_error"'
+    [ "$(curl -s -d "$body" "$url/v1/messages" | jq -r .error.type)" = authentication_error ]
+}
+
+@test "rerank and score: cosines of the embeddings, best first" {
+    start
+    post /v1/embeddings '{"input": ["query", "near query", "something else", "query"]}' | head -n 1 >embedded
+    post /v1/rerank '{"query": "query", "documents": ["near query", "something else", {"text": "query"}], "top_n": 2}' | head -n 1 >ranked
+    post /v1/score '{"text_1": "query", "text_2": ["near query", "something else", "query"]}' | head -n 1 >scored
+    jq -se '(.[0].data | map(.embedding)) as $e
+        | [1, 2, 3 | . as $k | [$e[0], $e[$k]] | transpose | map(.[0] * .[1]) | add] as $want
+        | (.[2].data | map(.score)) as $got
+        | ([range(3) | $want[.] - $got[.] | fabs] | max < 1e-5)
+        and (.[1].results | length == 2 and .[0].index == 2 and .[0].relevance_score > 0.9999 and .[0].document.text == "query")
+        and .[1].results[1].relevance_score == ($got[:2] | max)' embedded ranked scored
+    [ "$(status_of "$(post /v1/rerank '{"query": "x"}')")" = 400 ]
+    [ "$(status_of "$(post /v1/rerank '{"query": "x", "documents": [5]}')")" = 400 ]
+    [ "$(status_of "$(post /v1/score '{"text_1": "x", "text_2": "y", "nonsense": 1}')")" = 400 ]
+    settles
+}
+
 @test "models, version, tokenize and detokenize" {
     start --max-model-len 100
     curl -s "$url/v1/models" | jq -e '.object == "list" and .data[0].id == "tiny" and .data[0].max_model_len == 100'
@@ -586,6 +628,25 @@ PY
     [ $status = 0 ]
 }
 
+@test "tools: calls and results in a loop through OpenAI's own client, arguments that keep to their schema" {
+    model=${DT_TEST_MODELS:-${DT_TEST_DATA:-$DT_SRC/../shared/data}/models}/SmolLM2-135M-Instruct.Q4_1.gguf
+    [ -f "$model" ] || skip "needs $model (tests/data/golden_greedy.py --list)"
+    : >url
+    dt-serve "$model" --port 0 --threads 2 --served-model-name tiny >url 2>log 3>&- &
+    server=$!
+    until [ -s url ]; do
+        kill -0 "$server" || { cat log; return 1; }
+        sleep 0.05
+    done
+    status=0
+    "${DT_OPENAI_PYTHON:-python3}" "$BATS_TEST_DIRNAME/serve-tools.py" "$(cat url)" || status=$?
+    [ $status = 77 ] && skip "needs a Python with the package openai (DT_OPENAI_PYTHON)"
+    [ $status = 0 ]
+    status=0
+    "${DT_OPENAI_PYTHON:-python3}" "$BATS_TEST_DIRNAME/serve-anthropic.py" "$(cat url)" none || status=$?
+    [ $status = 0 ] || [ $status = 77 ]
+}
+
 @test "what cannot be served is refused in one line" {
     run -2 dt-serve
     [[ "$output" == *"Try 'dt-serve --help'"* ]]
@@ -645,5 +706,28 @@ PY
     run -2 dt-serve --replay decisions.jsonl m
     run -1 dt-serve --batch m --trace /dev/full <choices.jsonl
     [[ "$output" == *"could not be written in full"* ]]
+}
+
+# qwen3-8b by hand: 512 rows times the weights of each product; of a layer 4096 x (6144 + 4096 + 3 x 12288), of
+# the head 64 rows; attention sees half the pairs. One token's keys and values are 147456 bytes.
+@test "--print-program: a step, its sums by hand, and what decoding costs" {
+    run -0 dt-serve --print-program qwen3-8b --max-num-batched-tokens 512 --max-num-seqs 64 --max-model-len 1000
+    echo "$output"
+    awk 'length > 80 { exit 1 }' <<<"$output"
+    pass=$(awk '$1 == "pass" { print $2 }' <<<"$output")
+    jq -en "(2 * (512 * 36 * 4096 * (6144 + 4096 + 3 * 12288) + 64 * 4096 * 151936) +
+        36 * 4 * 4096 * 512 * 513 / 2) / 1e9 | (. / $pass - 1 | fabs) < 0.001"
+    [[ $output == *"linear qkv       qkv[512,6144]"*"x 34 alike"*"picked rows[64,4096]"* ]]
+    read -r gflop mib < <(sed -n 's/^decoding .* 1000 keys each: \([0-9.]*\) GFLOP, \([0-9.]*\) MiB/\1 \2/p' <<<"$output")
+    # weights once, in bf16 (the embedding's rows alone), the cache, and the rows' own values
+    jq -en "(64 * 1000 * 147456 + 2 * (36 * 4096 * (6144 + 4096 + 3 * 12288) + 4096 * 151936)) / 1048576
+        | $mib / . | . > 1 and . < 1.04"
+    jq -en "64 * (2 * (36 * 4096 * (6144 + 4096 + 3 * 12288) + 4096 * 151936) + 36 * 4 * 4096 * 1000) / 1e9
+        | (. / $gflop - 1 | fabs) < 0.001"
+    # 4 bits a weight and a half for scales
+    run -0 dt-serve --print-program qwen3-8b --weights q4_0
+    [[ $output == *"weights of 4.5 bits"* ]]
+    run -1 dt-serve --print-program no-such-model
+    run -2 dt-serve --print-program
 }
 # SPDX-License-Identifier: Apache-2.0

@@ -390,4 +390,49 @@ on_terminal() {
     [ "$status" -eq 2 ] || [ "$status" -eq 1 ]
     [[ $output == *"'own' holds weights for 300 tokens"* ]]
 }
+@test "a spike: left out, gone back for, or the end; no resume trains on the samples" {
+    spiky=(mpirun --quiet -np 2 dt-train --model gpt2-tiny --data d.h5 --seq 32 --microbatch 2 --no-mfu --threads 1
+        --precision fp32 --spike-window 32 --steps 60 --save spiky --inject 'spike:rank=1,step=50,factor=1000')
+    rm -rf spiky
+    "${spiky[@]}" --on-spike skip --metrics m.jsonl 2>err
+    grep -q "step 50: loss .* a spike" err
+    [ "$(jq -c 'select(.step == 50) | [.skipped, .why]' m.jsonl)" = '[true,"spike"]' ]
+    [ "$(jq -c .skipped spiky/skipped.json)" = '[[196,200,1]]' ]
+    [ "$(jq -c .data.skipped spiky/latest/manifest.json)" = '[[196,200,1]]' ]
+    rm -rf spiky
+    "${spiky[@]}" --on-spike rollback:15 --save-every 10 --metrics m.jsonl 2>err
+    # step 50 was spiked; 35 or earlier is step 30, whose cursor is 120; the batch of step 50 ends at 200
+    [ "$(jq -c 'select(.event == "rollback") | [.step, .from_step, .skipped_samples]' m.jsonl)" = '[30,50,[120,200]]' ]
+    [ "$(jq -c 'select(.loss) | .step' m.jsonl | tr '\n' ' ')" = "$(seq -s ' ' 60) " ]
+    [ "$(jq -c .data.cursor spiky/latest/manifest.json)" = 320 ]
+    # gone back to a checkpoint from before: it passes over the same samples, to the same bits
+    mv spiky/step-00000060 kept
+    rm -r spiky/step-000000[3-5]0 spiky/latest
+    "${spiky[@]:0:${#spiky[@]}-2}" --on-spike rollback:15 --resume auto --metrics m.jsonl 2>err
+    dt-shard-ckpt diff kept spiky/step-00000060
+    run -3 "${spiky[@]}" --on-spike stop --overwrite
+    [[ $output == *"stopped by --on-spike stop"* ]]
+    run -2 dt-train --model gpt2-tiny --data d.h5 --save x --on-spike rollback
+    run -2 dt-train --model gpt2-tiny --data d.h5 --on-spike rollback:3
+    run -2 dt-train --model gpt2-tiny --data d.h5 --inject nan:rank=1
+    [[ $output == *"there is no rank 1"* ]]
+    run -2 dt-train --model gpt2-tiny --data d.h5 --inject wrong
+}
+
+@test "steps that are not finite: left out as often as --nan-skips says, then the end" {
+    bad=(mpirun --quiet -np 2 dt-train --model gpt2-tiny --data d.h5 --seq 32 --microbatch 2 --no-mfu --threads 1 --steps 12)
+    "${bad[@]}" --nan-skips 2 --inject nan:rank=1,step=5,steps=2 --metrics m.jsonl 2>err
+    [ "$(jq -c 'select(.skipped) | [.step, .why, .loss]' m.jsonl | tr -d '\n')" = '[5,"nan",null][6,"nan",null]' ]
+    run -1 "${bad[@]}" --nan-skips 2 --inject nan:rank=1,step=5,steps=3
+    [[ $output == *"rank 1: step 7: the loss is not finite on this rank"* ]]
+}
+
+@test "a checkpoint that finds the disk full, on request" {
+    rm -rf full
+    one=(dt-train --model gpt2-tiny --data d.h5 --seq 32 --no-mfu --threads 1 --steps 6 --save full --save-every 2)
+    "${one[@]}" --inject enospc:step=4 --save-errors continue --metrics m.jsonl 2>err
+    grep -q "step 4 is not saved, training goes on: .*No space left" err
+    [ -d full/step-00000002 ] && [ ! -e full/step-00000004 ] && [ -d full/step-00000006 ]
+}
+
 # SPDX-License-Identifier: Apache-2.0

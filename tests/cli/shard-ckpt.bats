@@ -375,12 +375,6 @@ put() {
 	[[ $output == *"a tar stream is made by one process"* ]]
 }
 
-@test "lora-merge is reserved and says so" {
-	run "$S" lora-merge base adapter dst
-	[ "$status" -eq 2 ]
-	[[ $output == *"lora-merge is reserved"* ]]
-}
-
 @test "prune keeps the newest, multiples, and what is not whole" {
 	for i in 2 4 6 8 10 12; do
 		"$M" "$T/a" $i dp1 1

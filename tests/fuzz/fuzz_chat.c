@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
 	v = nul ? json_loadb((const char *)nul + 1, n - len - 1, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL,
 			     NULL)
 		: NULL;
-	if (v && dt_chat_encode(&c, v, &ids, &ids_n, NULL) == 0) {
+	if (v && dt_chat_encode(&c, v, NULL, &ids, &ids_n, NULL) == 0) {
 		for (size_t i = 0; i < ids_n; i++)
 			if (ids[i] < 0 || ids[i] >= dt_tokenizer_vocab(tok))
 				abort();

@@ -176,6 +176,33 @@ static void test_softcap(void **state)
 	}
 }
 
+/* Columns copied and added, beside which nothing changes. */
+static void test_columns(void **state)
+{
+	static const int64_t shape[][6] = {
+		{1, 1, 0, 1, 0, 1}, {7, 5, 2, 9, 4, 3}, {40, 3000, 17, 2500, 1, 2400}};
+
+	for (int v = 0; v < 3 * TYPES * TYPES * 2; v++) {
+		const int64_t *s = shape[v / 2 / TYPES / TYPES], rows = s[0], at = s[2], from = s[4],
+			      n = s[5];
+		struct dt_tensor y = random_tensor(compute_types[v / 2 % TYPES], rows, s[1], 1, 1);
+		struct dt_tensor x = random_tensor(compute_types[v / 2 / TYPES % TYPES], rows, s[3], 2, 1);
+		double *want = reals(rows * s[1]);
+
+		for (int64_t i = 0; i < rows * s[1]; i++) {
+			const int64_t col = i % s[1] - at;
+			const bool in = col >= 0 && col < n;
+
+			want[i] = (!in || v % 2 ? get(y, i) : 0) +
+				  (in ? get(x, i / s[1] * s[3] + from + col) : 0);
+		}
+		assert_int_equal(dev->ops->columns(dev, y, at, x, from, n, v % 2), 0);
+		check_close("columns", y, want, 1e-7, 1e-7);
+		assert_int_equal(dev->ops->columns(dev, y, at + 1, x, from, s[1] - at, false), -EINVAL);
+		free_all(x.data, y.data, want);
+	}
+}
+
 static void test_refused(void **state)
 {
 	float f[4] = {0};
@@ -199,6 +226,7 @@ int main(void)
 		cmocka_unit_test(test_arithmetic), cmocka_unit_test(test_all_bits),
 		cmocka_unit_test(test_rounding),   cmocka_unit_test(test_sumsq),
 		cmocka_unit_test(test_softcap),	   cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_columns),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

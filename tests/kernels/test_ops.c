@@ -201,6 +201,8 @@ static void rows(enum dt_dtype t, int64_t m, int64_t n)
 	both_add(0, r(t, m, n), r(t, m, n), r(t, m, n));
 	both_add(0, r(t, m, n), r(t, m, n), r(t, m, n + 1)); /* refused */
 	both_axpy(1e-6, r(t, m, n), 0.3f, r(DT_BF16, m, n));
+	both_columns(1e-7, r(t, m, n), 1, r(DT_F32, m, n + 3), 2, n - 1, true);
+	both_columns(0, r(t, m, n), 0, r(t, m, n), 1, n, false); /* refused */
 	both_scale(0, r(t, m, n), 0.7f);
 	both_fill(0, r(t, m, n), 0.7f);
 	both_convert(0, r(t, m, n), r(DT_F32, m, n));

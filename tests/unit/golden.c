@@ -253,6 +253,10 @@ void golden_config(const struct golden *g, struct dt_config *ret)
 	optional(g, "norm_plus_one", NULL, NULL, &c.norm_plus_one);
 	optional(g, "embed_scaled", NULL, NULL, &c.embed_scaled);
 	optional(g, "router_unscaled", NULL, NULL, &c.router_unscaled);
+	optional(g, "lora_rank", &c.lora.rank, NULL, NULL);
+	optional(g, "lora_alpha", NULL, &c.lora.alpha, NULL);
+	if (c.lora.rank)
+		strcpy(c.lora.targets, "all");
 	*ret = c;
 }
 

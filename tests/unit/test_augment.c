@@ -1,5 +1,7 @@
-/* Decoding and scaling against Pillow, evaluation against torchvision (tests/data/golden_images.py); what
- * is drawn against plain loops and the moments of its distribution. */
+/*
+ * Decoding and scaling against Pillow, evaluation against torchvision (tests/data/golden_images.py); what is
+ * drawn against plain loops and the moments of its distribution.
+ */
 #include "data/augment.h"
 
 #include "base/rng.h"

@@ -26,7 +26,7 @@ static char *text_of(const struct dt_chat *c, const char *messages, struct dt_er
 	int rc;
 
 	assert_non_null(v);
-	rc = dt_chat_encode(c, v, &ids, &n, err);
+	rc = dt_chat_encode(c, v, NULL, &ids, &n, err);
 	json_decref(v);
 	if (rc < 0)
 		return NULL;
@@ -113,7 +113,7 @@ static void test_special_tokens(void **state)
 	assert_true(start >= 0);
 	assert_int_equal(dt_chat_recognise(NULL, tok), DT_CHAT_CHATML);
 	dt_chat_init(&chat, DT_CHAT_CHATML, NULL, tok);
-	assert_int_equal(dt_chat_encode(&chat, v, &ids, &n, &err), 0);
+	assert_int_equal(dt_chat_encode(&chat, v, NULL, &ids, &n, &err), 0);
 	assert_int_equal(ids[0], start);
 	for (size_t i = 0; i < n; i++)
 		turns += ids[i] == start;

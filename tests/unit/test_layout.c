@@ -116,6 +116,30 @@ static void placement(void **state)
 	assert_int_equal(rank, dt_layout_world(&l));
 }
 
+/* Every token is on one rank, and every rank has as many pairs of a query and a key as the others. */
+static void zigzag_is_balanced(void **state)
+{
+	for (int n = 1; n <= 5; n++)
+		for (int64_t c = 1; c <= 7; c++) {
+			int64_t seq = 2 * n * c, pairs[5] = {0}, seen = 0;
+			bool had[80] = {false};
+
+			for (int r = 0; r < n; r++)
+				for (int64_t i = 0, before = -1; i < seq / n; i++) {
+					int64_t at = dt_zigzag(seq, n, r, i);
+
+					assert_true(at > before && at < seq && !had[at]);
+					had[at] = true;
+					before = at;
+					pairs[r] += at + 1;
+					seen++;
+				}
+			assert_int_equal(seen, seq);
+			for (int r = 0; r < n; r++)
+				assert_int_equal(pairs[r] * n, seq * (seq + 1) / 2);
+		}
+}
+
 /* dp3.cp2: the data index is dp * 2 + cp; ep2 takes pairs of it, ep3 three in a row across dp. */
 static void groups(void **state)
 {
@@ -407,6 +431,7 @@ int main(void)
 		cmocka_unit_test(bad_strings_are_refused),
 		cmocka_unit_test(placement),
 		cmocka_unit_test(groups),
+		cmocka_unit_test(zigzag_is_balanced),
 		cmocka_unit_test(models_that_cannot_be_cut),
 		cmocka_unit_test(stages_are_contiguous_and_balanced),
 		cmocka_unit_test(every_element_has_its_ranks),

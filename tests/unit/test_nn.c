@@ -51,13 +51,13 @@ static void shorten(struct fixture *f, int64_t seq)
 		f->counted += f->targets[i] >= 0;
 }
 
-/* Addresses of units in a flat f32 buffer. */
-static void **flat_units(const struct dt_local *l, float *flat)
+/* Addresses of units in a flat f32 buffer; trained: of those that are. */
+static void **flat_units(const struct dt_local *l, float *flat, bool trained)
 {
 	void **ret = calloc((size_t)l->nunit, sizeof(*ret));
 
 	for (int u = 0; ret && u < l->nunit; u++)
-		ret[u] = flat + l->unit[u].flat;
+		ret[u] = flat + (trained ? l->unit[u].trained : l->unit[u].flat);
 	return ret;
 }
 
@@ -96,8 +96,8 @@ static void setup(struct fixture *f, const char *name, int64_t microbatch, struc
 	assert_int_equal(dt_dev_open(&f->dev, DT_DEV_CPU, 0, 2), 0);
 	f->weights = dt_plan_address(&f->plan, f->arena.base, DT_B_WEIGHTS, -1);
 	f->grads = dt_plan_address(&f->plan, f->arena.base, DT_B_GRADS, -1);
-	weights = flat_units(&f->local, f->weights);
-	grads = flat_units(&f->local, f->grads);
+	weights = flat_units(&f->local, f->weights, false);
+	grads = flat_units(&f->local, f->grads, true);
 	if (dt_exec_open(&f->x, &f->shape, at, &f->plan, f->arena.base, NULL, f->dev, weights,
 			 (float *const *)grads, &err) < 0)
 		fail_msg("%s", err.msg);
@@ -191,6 +191,14 @@ static void check_logits(struct fixture *f, const char *name)
 	free(want);
 }
 
+/* Where the gradient of a parameter is. */
+static const float *trained_at(const struct fixture *f, const struct dt_local_param *lp)
+{
+	const struct dt_local_unit *u = &f->local.unit[lp->unit];
+
+	return f->grads + u->trained + (lp->flat - u->flat);
+}
+
 static void check_grads(struct fixture *f, const char *name)
 {
 	for (int i = 0; i < f->local.n; i++) {
@@ -199,10 +207,12 @@ static void check_grads(struct fixture *f, const char *name)
 		float *want;
 		int64_t n;
 
+		if (f->table.p[lp->index].frozen)
+			continue;
 		snprintf(path, sizeof(path), "grad/%s", f->table.p[lp->index].name);
 		snprintf(what, sizeof(what), "%s %s", name, path);
 		want = golden_f32(&f->g, path, &n);
-		golden_assert_close(what, f->grads + lp->flat, want, n, 1e-3, 1e-4);
+		golden_assert_close(what, trained_at(f, lp), want, n, 1e-3, 1e-4);
 		free(want);
 	}
 }
@@ -310,6 +320,7 @@ MODEL(gemma3)
 MODEL(olmo2)
 MODEL(phi3)
 MODEL(gemma2)
+MODEL(lora)
 
 int main(void)
 {
@@ -317,7 +328,7 @@ int main(void)
 		cmocka_unit_test(test_gpt2),	cmocka_unit_test(test_llama), cmocka_unit_test(test_llama31),
 		cmocka_unit_test(test_mistral), cmocka_unit_test(test_qwen2), cmocka_unit_test(test_qwen3),
 		cmocka_unit_test(test_gemma3),	cmocka_unit_test(test_olmo2), cmocka_unit_test(test_phi3),
-		cmocka_unit_test(test_gemma2),	cmocka_unit_test(test_fp8),
+		cmocka_unit_test(test_gemma2),	cmocka_unit_test(test_lora),  cmocka_unit_test(test_fp8),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

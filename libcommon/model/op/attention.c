@@ -50,24 +50,38 @@ void dt_shape_attention(struct dt_lower *lo, struct dt_node *n)
 {
 	int lse = n->out[1];
 
-	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, lo->s->compute, DT_ROWS_ALL, 1,
+	enum dt_rows rows = lo->p->value[n->in[0]].rows;
+
+	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, lo->s->compute, rows, 1,
 				n->attr.heads * n->attr.value_dim);
-	n->out[1] = dt_lo_serves(lo) ? -1
-				     : dt_lo_value(lo, dt_lo_name(lo, lse), n->unit, DT_F32, DT_ROWS_ALL,
-						   n->attr.heads, 1);
+	n->out[1] = dt_lo_serves(lo)
+			    ? -1
+			    : dt_lo_value(lo, dt_lo_name(lo, lse), n->unit, DT_F32, rows, n->attr.heads, 1);
 }
 
 void dt_back_attention(struct dt_lower *lo, const struct dt_node *n)
 {
 	int dy = dt_lo_grad(lo, n->out[0]), o = dt_lo_need(lo, n->out[0]), lse = dt_lo_need(lo, n->out[1]);
-	int qkv = dt_lo_need(lo, n->in[0]), dx = dt_lo_like(lo, "d.qkv", n->unit, n->in[0]);
-	struct dt_node *m = dt_lo_emit(lo, DT_OP_ATTENTION_B, n);
+	int qkv = dt_lo_need(lo, n->in[0]), dx = dt_lo_like(lo, "d.qkv", n->unit, n->in[0]), dkv = -1,
+	    kv = -1;
+	struct dt_node *m;
+
+	if (n->in[1] >= 0) { /* keys and values of all context-parallel ranks */
+		kv = dt_lo_need(lo, n->in[1]);
+		dkv = dt_lo_like(lo, "d.kv", n->unit, n->in[1]);
+		lo->p->value[dkv].dtype = DT_F32;
+	}
+	m = dt_lo_emit(lo, DT_OP_ATTENTION_B, n);
 
 	m->in[0] = dy;
 	m->in[1] = o;
 	m->in[2] = lse;
 	m->in[3] = qkv;
+	m->in[4] = kv;
 	m->out[0] = dx;
+	m->out[1] = dkv;
+	if (dkv >= 0)
+		dx = dt_lo_kv_scatter(lo, n, dx, dkv);
 	dt_lo_add_grad(lo, n->in[0], dx);
 }
 
@@ -106,7 +120,7 @@ static struct dt_node_cost products(const struct dt_cost_site *s, const struct d
 				    double values, double model)
 {
 	const struct dt_attr *a = &n->attr;
-	double seq = (double)s->seq, rows = (double)s->p->rows[DT_ROWS_ALL];
+	double seq = (double)s->seq, rows = (double)s->p->rows[s->p->value[n->out[0]].rows];
 	double span = a->window > 0 && a->window < s->seq ? (double)a->window : seq;
 	double d = (double)a->head_dim, v = (double)a->value_dim, heads = (double)a->heads;
 	struct dt_node_cost r = dt_cost_move(s, n);

@@ -2,7 +2,8 @@
 
 const char *dt_message_name(enum dt_message m)
 {
-	static const char *const name[] = {"", "all-reduce", "gather", "reduce-scatter"};
+	static const char *const name[] = {"",		 "all-reduce", "gather", "reduce-scatter",
+					   "all-to-all", "ring"};
 
 	return name[m];
 }
@@ -45,7 +46,7 @@ struct dt_node_cost dt_cost_move(const struct dt_cost_site *s, const struct dt_n
 struct dt_node_cost dt_cost_move_add(const struct dt_cost_site *s, const struct dt_node *n)
 {
 	struct dt_node_cost r = dt_cost_move(s, n);
-	double grads = 4 * dt_cost_numel(s, n, 0, DT_NODE_PARAM);
+	double grads = n->attr.frozen ? 0 : 4 * dt_cost_numel(s, n, 0, DT_NODE_PARAM);
 
 	r.read += grads;
 	r.written += grads;

@@ -11,7 +11,14 @@
 /* What bounds a node besides memory: nothing, products of matrices (also of 8-bit floats), attention. */
 enum dt_cost_kind { DT_COST_PASS, DT_COST_PRODUCT, DT_COST_PRODUCT8, DT_COST_ATTENTION };
 
-enum dt_message { DT_MSG_NONE, DT_MSG_ALL_REDUCE, DT_MSG_GATHER, DT_MSG_REDUCE_SCATTER };
+enum dt_message {
+	DT_MSG_NONE,
+	DT_MSG_ALL_REDUCE,
+	DT_MSG_GATHER,
+	DT_MSG_REDUCE_SCATTER,
+	DT_MSG_ALL_TO_ALL,
+	DT_MSG_RING,
+};
 
 struct dt_node_cost {
 	/*
@@ -29,13 +36,16 @@ struct dt_node_cost {
 	double passes; /* of these, by passes in front of or behind the node's products */
 	enum dt_cost_kind kind;
 	enum dt_message message;
-	double message_bytes; /* of the whole tensor: all ranks' parts of what is gathered or scattered */
+	/* Of the whole tensor: all ranks' parts of what is gathered, scattered or goes around; what a rank
+	 * holds of an all-to-all. */
+	double message_bytes;
+	bool over_cp; /* between context-parallel ranks; else tensor-parallel ones */
 };
 
 struct dt_cost_site { /* what a node does not say itself */
 	const struct dt_prog *p;
 	int64_t seq;	       /* tokens a sequence */
-	int tp;		       /* tensor-parallel ranks */
+	int tp, cp;	       /* tensor-parallel ranks, context-parallel ones */
 	enum dt_dtype compute; /* of weights; their gradients are f32 */
 	int64_t loss_chunk;    /* rows of logits at a time */
 	/*
@@ -73,8 +83,9 @@ typedef struct dt_node_cost dt_cost_of(const struct dt_cost_site *s, const struc
 dt_cost_of dt_cost_embed, dt_cost_embed_b, dt_cost_linear, dt_cost_colsum, dt_cost_dw, dt_cost_dx,
 	dt_cost_quantize, dt_cost_linear8, dt_cost_dx8, dt_cost_dw8, dt_cost_attention, dt_cost_attention_b,
 	dt_cost_route, dt_cost_route_b, dt_cost_experts, dt_cost_experts_dx, dt_cost_experts_dw, dt_cost_loss,
-	dt_cost_head, dt_cost_enter, dt_cost_leave, dt_cost_conv, dt_cost_batch_norm, dt_cost_batch_norm_b,
-	dt_cost_classify;
+	dt_cost_head, dt_cost_kv_gather, dt_cost_kv_scatter, dt_cost_exchange, dt_cost_ring, dt_cost_ring_b,
+	dt_cost_enter, dt_cost_leave, dt_cost_lora_down, dt_cost_lora_up, dt_cost_lora_up_b, dt_cost_lora_dx,
+	dt_cost_conv, dt_cost_batch_norm, dt_cost_batch_norm_b, dt_cost_classify;
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

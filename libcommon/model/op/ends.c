@@ -42,6 +42,7 @@ void dt_shape_loss(struct dt_lower *lo, struct dt_node *n)
 		narrow ? dt_lo_room(lo, "d.logits", n->unit, lo->s->compute, DT_ROWS_NONE, chunk, vocab) : -1;
 	n->out[3] = dt_lo_room(lo, "loss rows", n->unit, DT_F32, DT_ROWS_NONE, 4, chunk);
 	lo->p->value[n->out[0]].gradient = true;
+	n->attr.frozen = lo->s->graph->params.p[n->param[0]].frozen;
 }
 
 void dt_back_loss(struct dt_lower *lo, const struct dt_node *n)
@@ -89,7 +90,11 @@ struct dt_node_cost dt_cost_loss(const struct dt_cost_site *s, const struct dt_n
 				 .written = 4 * logits + dlogits + 4 * chunks * head +
 					    dt_cost_bytes(s, n->out[0])};
 
-	r = dt_cost_product(r, 3 * rows, head);
+	if (n->attr.frozen) {
+		r.read -= in + 4 * (chunks - 1) * head;
+		r.written -= 4 * chunks * head;
+	}
+	r = dt_cost_product(r, (n->attr.frozen ? 2 : 3) * rows, head);
 	r.passes = 2 * 4 * logits + dlogits; /* read for the maximum and the sum, and for the gradient */
 	if (s->tp > 1) {		     /* a row's maximum, sum and target's logit */
 		r.message = DT_MSG_ALL_REDUCE;
@@ -135,6 +140,8 @@ void dt_timed_loss(const struct dt_cost_site *s, const struct dt_node *n, struct
 		dt_timed_put(t, DT_T_HEAD, times, rows, v, h);
 		dt_timed_put(t, DT_T_CE, times, rows, v, 1);
 		dt_timed_put(t, DT_T_HEAD_X, times, rows, v, h);
+		if (n->attr.frozen)
+			continue;
 		dt_timed_put(t, DT_T_HEAD_W, times, rows, v, h);
 		t->part[t->n - 1].more = DT_T_HEAD_ADD;
 	}

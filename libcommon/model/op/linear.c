@@ -31,7 +31,7 @@ static void biases(struct dt_lower *lo, const struct dt_node *n, int dy)
 	memcpy(&c->param[3], &n->param[3], 3 * sizeof(*c->param));
 }
 
-static void weights(struct dt_lower *lo, const struct dt_node *n, int dy)
+void dt_lo_weights(struct dt_lower *lo, const struct dt_node *n, int dy)
 {
 	enum dt_list before = lo->to;
 	struct dt_node *w;
@@ -148,7 +148,7 @@ void dt_back_linear(struct dt_lower *lo, const struct dt_node *n)
 		dt_lo_add_grad(lo, n->in[0], backward8(lo, n, dy));
 		return;
 	}
-	weights(lo, n, dy);
+	dt_lo_weights(lo, n, dy);
 	if (a) {
 		int u = a->op == DT_OP_ACT ? a->in[0] : a->out[0], kept = dt_lo_need(lo, u);
 

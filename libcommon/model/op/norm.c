@@ -11,6 +11,7 @@ void dt_shape_norm(struct dt_lower *lo, struct dt_node *n)
 	int64_t width = dt_lo_dim(lo, n->param[0], 0);
 	bool whole = lo->info[n->in[0]].whole;
 
+	n->attr.frozen = lo->s->graph->params.p[n->param[0]].frozen;
 	for (int i = 0; i < 4; i++) {
 		if (n->out[i] < 0)
 			continue;

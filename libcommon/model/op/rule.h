@@ -94,6 +94,12 @@ bool dt_lo_in_8_bits(const struct dt_lower *lo, const struct dt_node *n);
 /* Emits a forward node: one step, or those of a linear in 8 bits. Operands by their logical names. */
 void dt_lo_forward(struct dt_lower *lo, const struct dt_node *n);
 void dt_lo_linear8(struct dt_lower *lo, const struct dt_node *n);
+/* The gradients of queries joined by those of keys and values, dkv of all ranks; returns them. */
+int dt_lo_kv_scatter(struct dt_lower *lo, const struct dt_node *n, int dqkv, int dkv);
+/* The product dy^T x for the tensors param[0 .. 3) of n, where the list of such products is. */
+void dt_lo_weights(struct dt_lower *lo, const struct dt_node *n, int dy);
+/* Takes out of backward what no gradient of a trained tensor needs. */
+void dt_lo_prune(struct dt_lower *lo);
 /* The value as steps know it. */
 int dt_lo_real(const struct dt_lower *lo, int v);
 
@@ -120,10 +126,16 @@ DT_RULE(latent_join);
 DT_RULE(route);
 DT_RULE(experts);
 DT_RULE(combine);
+DT_RULE(lora_down);
+DT_RULE(lora_up);
 DT_RULE(loss);
 DT_RULE(head);
 DT_RULE(enter);
 DT_RULE(leave);
+DT_RULE(kv_gather);
+DT_RULE(ring);
+DT_RULE(to_heads);
+DT_RULE(to_tokens);
 DT_RULE(add);
 DT_RULE(pixels);
 DT_RULE(conv);

@@ -174,6 +174,57 @@ static int read_format(struct dt_body *b)
 		       : 0;
 }
 
+/* auto (NULL), none, required, or a tool by its name in *only. */
+static int read_choice(struct dt_body *b, bool *none, bool *forced, const char **only)
+{
+	const json_t *v = json_object_get(b->o, "tool_choice");
+	const char *word = json_string_value(v);
+
+	if (!v || json_is_null(v) || (word && !strcmp(word, "auto")))
+		return 0;
+	*none = word && !strcmp(word, "none");
+	*only = json_string_value(json_object_get(json_object_get(v, "function"), "name"));
+	*forced = *only || (word && !strcmp(word, "required"));
+	return *none || *forced
+		       ? 0
+		       : dt_body_bad(b->e, "tool_choice",
+				     "'tool_choice' is none, auto, required, or {\"type\": \"function\", "
+				     "\"function\": {\"name\"}}");
+}
+
+int dt_body_tools(struct dt_body *b, const struct dt_chat *chat, struct dt_completion *c)
+{
+	const json_t *list = json_object_get(b->o, "tools");
+	enum dt_tool_form form = dt_chat_tool_form(chat);
+	bool none = false, forced = false;
+	const char *only = NULL, *opening;
+	struct dt_err err;
+
+	if (read_choice(b, &none, &forced, &only) < 0)
+		return -EINVAL;
+	if (list && !json_is_null(list) && !json_is_array(list))
+		return dt_body_bad(b->e, "tools", "'tools' is not an array");
+	if (none || json_array_size(list) == 0)
+		return forced ? dt_body_bad(b->e, "tool_choice",
+					    "'tool_choice' asks for a call, and there are no 'tools'")
+			      : 0;
+	if (form == DT_TOOLS_NONE)
+		return dt_body_bad(b->e, "tools", "this model's template knows no tools");
+	if (b->ask.grammar)
+		return dt_body_bad(b->e, "response_format", "'response_format' does not go with 'tools'");
+	if (dt_tools_grammar(form, list, only, b->parallel, &b->ask.grammar, &err) < 0)
+		return dt_body_bad(b->e, "tools", "%s", err.msg);
+	opening = dt_tools_opening(form);
+	b->ask.trigger = forced ? NULL : strdup(opening ? opening : "");
+	if (!forced && !b->ask.trigger)
+		return dt_body_no_memory(b->e);
+	b->ask.skip_special = false; /* what opens a call may be one */
+	b->tools = (struct dt_chat_tools){.list = list, .open = forced};
+	c->tools = form;
+	c->inside = forced && opening;
+	return 0;
+}
+
 int dt_body_ask(struct dt_body *b, int32_t end)
 {
 	if (read_bias(b) < 0 || read_stops(b, end) < 0)

@@ -41,6 +41,7 @@ static int fill_request(struct dt_body *b, struct dt_serve_req *r, const struct 
 		return dt_body_bad(b->e, "min_tokens", "'min_tokens' is more than 'max_tokens'");
 	r->choice = choice;
 	r->matcher = r->ask->grammar ? dt_matcher_new(r->ask->grammar) : NULL;
+	r->dormant = r->ask->trigger != NULL;
 	if ((r->ask->grammar && !r->matcher) || dt_serve_req_set_prompt(r, p->ids, p->n, max_tokens) < 0)
 		return dt_body_no_memory(b->e);
 	return 0;

@@ -1,4 +1,4 @@
-#include "serve/api/chat.h"
+#include "serve/api/chat_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,11 +8,15 @@ struct family {
 	const char *mark;  /* occurs in its template */
 	const char *token; /* the tokenizer has it */
 	const char *end;   /* of a turn */
-	const char *special[6];
+	const char *special[DT_CHAT_SPECIALS];
 };
 
 static const struct family families[DT_CHAT_N] = {
-	[DT_CHAT_CHATML] = {"<|im_start|>", "<|im_start|>", "<|im_end|>", {"<|im_start|>", "<|im_end|>"}},
+	[DT_CHAT_CHATML] = {"<|im_start|>",
+			    "<|im_start|>",
+			    "<|im_end|>",
+			    {"<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<tool_response>",
+			     "</tool_response>"}},
 	[DT_CHAT_LLAMA3] = {"<|start_header_id|>",
 			    "<|start_header_id|>",
 			    "<|eot_id|>",
@@ -22,7 +26,11 @@ static const struct family families[DT_CHAT_N] = {
 			   "<end_of_turn>",
 			   {"<start_of_turn>", "<end_of_turn>"}},
 	[DT_CHAT_LLAMA2] = {"<<SYS>>", NULL, "</s>", {"<s>", "</s>"}},
-	[DT_CHAT_MISTRAL] = {"[INST]", "[INST]", "</s>", {"[INST]", "[/INST]", "<s>", "</s>"}},
+	[DT_CHAT_MISTRAL] = {"[INST]",
+			     "[INST]",
+			     "</s>",
+			     {"[INST]", "[/INST]", "<s>", "</s>", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]",
+			      "[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"}},
 	[DT_CHAT_ZEPHYR] = {"<|user|>",
 			    "<|user|>",
 			    "</s>",
@@ -74,7 +82,7 @@ void dt_chat_init(struct dt_chat *c, enum dt_chat_kind kind, const char *text, c
 	const struct family *f = &families[kind];
 
 	*c = (struct dt_chat){.kind = kind, .tok = tok, .end = -1};
-	for (int i = 0; i < 6 && f->special[i]; i++) {
+	for (int i = 0; i < DT_CHAT_SPECIALS && f->special[i]; i++) {
 		int32_t id = dt_tokenizer_find(tok, f->special[i], strlen(f->special[i]));
 
 		if (id >= 0)
@@ -89,17 +97,7 @@ void dt_chat_init(struct dt_chat *c, enum dt_chat_kind kind, const char *text, c
 
 /* ---- messages to ids ---- */
 
-struct out {
-	const struct dt_chat *c;
-	int32_t *ids;
-	size_t n, cap;
-	char *text; /* not yet encoded */
-	size_t text_n, text_cap;
-	struct dt_err *err;
-	int rc;
-};
-
-static void put_n(struct out *o, const char *s, size_t n)
+void dt_chat_put_n(struct dt_chat_out *o, const char *s, size_t n)
 {
 	if (n == 0) /* s is NULL for a content without parts */
 		return;
@@ -118,12 +116,12 @@ static void put_n(struct out *o, const char *s, size_t n)
 	o->text_n += n;
 }
 
-static void put(struct out *o, const char *s)
+void dt_chat_put(struct dt_chat_out *o, const char *s)
 {
-	put_n(o, s, strlen(s));
+	dt_chat_put_n(o, s, strlen(s));
 }
 
-static void append(struct out *o, const int32_t *ids, size_t n)
+static void append(struct dt_chat_out *o, const int32_t *ids, size_t n)
 {
 	if (n == 0)
 		return;
@@ -142,7 +140,7 @@ static void append(struct out *o, const int32_t *ids, size_t n)
 	o->n += n;
 }
 
-static void flush(struct out *o)
+static void flush(struct dt_chat_out *o)
 {
 	int32_t *ids;
 	size_t n;
@@ -158,7 +156,7 @@ static void flush(struct out *o)
 }
 
 /* A special token of the template; its text where the tokenizer has no such token. */
-static void special(struct out *o, const char *s)
+void dt_chat_special(struct dt_chat_out *o, const char *s)
 {
 	for (int i = 0; i < o->c->nspecial; i++)
 		if (!strcmp(o->c->special[i].text, s)) {
@@ -167,10 +165,10 @@ static void special(struct out *o, const char *s)
 				append(o, &o->c->special[i].id, 1);
 			return;
 		}
-	put(o, s);
+	dt_chat_put(o, s);
 }
 
-static void begin(struct out *o)
+static void begin(struct dt_chat_out *o)
 {
 	int32_t bos = dt_tokenizer_bos(o->c->tok);
 
@@ -178,13 +176,7 @@ static void begin(struct out *o)
 		append(o, &bos, 1);
 }
 
-struct message {
-	const char *role; /* system, user, assistant */
-	char *s;
-	size_t n;
-};
-
-static void put_trimmed(struct out *o, const struct message *m)
+static void put_trimmed(struct dt_chat_out *o, const struct dt_chat_message *m)
 {
 	static const char space[] = " \t\n\v\f\r";
 	size_t a = 0, b = m->n;
@@ -193,155 +185,197 @@ static void put_trimmed(struct out *o, const struct message *m)
 		a++;
 	while (b > a && memchr(space, m->s[b - 1], 6))
 		b--;
-	put_n(o, m->s + a, b - a);
+	dt_chat_put_n(o, m->s + a, b - a);
 }
 
-static void chatml(struct out *o, const struct message *m, size_t n)
+static void chatml(struct dt_chat_out *o, const struct dt_chat_message *m, size_t n)
 {
-	const struct message own = {"system", (char *)o->c->system, strlen(o->c->system)};
-	bool add = own.n > 0 && strcmp(m[0].role, "system");
+	const struct dt_chat_message own = {"system", (char *)o->c->system, strlen(o->c->system)};
+	bool add = strcmp(m[0].role, "system") && (own.n > 0 || o->tools);
 
 	for (size_t i = 0; i < n + add; i++) {
-		const struct message *at = add ? (i ? &m[i - 1] : &own) : &m[i];
+		const struct dt_chat_message *at = add ? (i ? &m[i - 1] : &own) : &m[i];
+		bool more =
+			at->tool && at != &own && at > m && at[-1].tool; /* results in a row are one turn */
 
-		special(o, "<|im_start|>");
-		put(o, at->role);
-		put(o, "\n");
-		put_n(o, at->s, at->n);
-		special(o, "<|im_end|>");
-		put(o, "\n");
+		if (!more) {
+			dt_chat_special(o, "<|im_start|>");
+			dt_chat_put(o, at->tool ? "user" : at->role);
+		}
+		dt_chat_put(o, "\n");
+		if (at->tool)
+			dt_chat_hermes_result(o, at);
+		else
+			dt_chat_put_n(o, at->s, at->n);
+		if (i == 0 && o->tools)
+			dt_chat_hermes_tools(o, at->n > 0);
+		if (at->calls)
+			dt_chat_hermes_calls(o, at);
+		if (at->tool && at + 1 < m + n && at[1].tool)
+			continue;
+		dt_chat_special(o, "<|im_end|>");
+		dt_chat_put(o, "\n");
 	}
-	special(o, "<|im_start|>");
-	put(o, "assistant\n");
+	dt_chat_special(o, "<|im_start|>");
+	dt_chat_put(o, "assistant\n");
+	if (o->tools && o->tools->open) {
+		dt_chat_special(o, "<tool_call>");
+		dt_chat_put(o, "\n");
+	}
 }
 
-static void header3(struct out *o, const char *role)
+static void header3(struct dt_chat_out *o, const char *role)
 {
-	special(o, "<|start_header_id|>");
-	put(o, role);
-	special(o, "<|end_header_id|>");
-	put(o, "\n\n");
+	dt_chat_special(o, "<|start_header_id|>");
+	dt_chat_put(o, role);
+	dt_chat_special(o, "<|end_header_id|>");
+	dt_chat_put(o, "\n\n");
 }
 
-static void llama3(struct out *o, const struct message *m, size_t n)
+static void llama3(struct dt_chat_out *o, const struct dt_chat_message *m, size_t n)
 {
-	bool said = !strcmp(m[0].role, "system");
+	bool said = !strcmp(m[0].role, "system"), asked = false;
 
 	begin(o);
-	if (o->c->dated || said) {
+	if (o->c->dated || said || o->tools) {
 		header3(o, "system");
+		if (o->tools)
+			dt_chat_put(o, "Environment: ipython\n");
 		if (o->c->dated) /* the dates of the published template */
-			put(o, "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n");
+			dt_chat_put(o, "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n");
 		if (said)
 			put_trimmed(o, &m[0]);
-		special(o, "<|eot_id|>");
+		dt_chat_special(o, "<|eot_id|>");
 	}
 	for (size_t i = said; i < n; i++) {
-		header3(o, m[i].role);
-		put_trimmed(o, &m[i]);
-		special(o, "<|eot_id|>");
+		header3(o, m[i].tool ? "ipython" : m[i].role);
+		if (o->tools && !asked && !strcmp(m[i].role, "user")) {
+			asked = true;
+			dt_chat_llama3_tools(o);
+		}
+		if (m[i].calls)
+			dt_chat_llama3_calls(o, &m[i]);
+		else
+			put_trimmed(o, &m[i]);
+		dt_chat_special(o, "<|eot_id|>");
 	}
 	header3(o, "assistant");
 }
 
-static void llama2(struct out *o, const struct message *m, size_t n)
+static void llama2(struct dt_chat_out *o, const struct dt_chat_message *m, size_t n)
 {
 	bool said = !strcmp(m[0].role, "system");
 
 	for (size_t i = said; i < n; i++) {
 		if (!strcmp(m[i].role, "assistant")) {
-			put(o, " ");
+			dt_chat_put(o, " ");
 			put_trimmed(o, &m[i]);
-			put(o, " ");
-			special(o, "</s>");
+			dt_chat_put(o, " ");
+			dt_chat_special(o, "</s>");
 			continue;
 		}
-		special(o, "<s>");
-		special(o, "[INST]");
-		put(o, " ");
+		dt_chat_special(o, "<s>");
+		dt_chat_special(o, "[INST]");
+		dt_chat_put(o, " ");
 		if (said && i == 1) {
-			put(o, "<<SYS>>\n");
-			put_n(o, m[0].s, m[0].n);
-			put(o, "\n<</SYS>>\n\n");
+			dt_chat_put(o, "<<SYS>>\n");
+			dt_chat_put_n(o, m[0].s, m[0].n);
+			dt_chat_put(o, "\n<</SYS>>\n\n");
 		}
 		put_trimmed(o, &m[i]);
-		put(o, " ");
-		special(o, "[/INST]");
+		dt_chat_put(o, " ");
+		dt_chat_special(o, "[/INST]");
 	}
 }
 
-static void mistral(struct out *o, const struct message *m, size_t n)
+static void mistral(struct dt_chat_out *o, const struct dt_chat_message *m, size_t n)
 {
 	bool said = !strcmp(m[0].role, "system");
+	size_t last = n;
 
+	for (size_t i = 0; i < n; i++)
+		last = !strcmp(m[i].role, "user") ? i : last;
 	begin(o);
 	for (size_t i = said; i < n; i++) {
+		if (m[i].tool) {
+			dt_chat_mistral_result(o, &m[i]);
+			continue;
+		}
+		if (m[i].calls) {
+			dt_chat_mistral_calls(o, &m[i]);
+			dt_chat_special(o, "</s>");
+			continue;
+		}
 		if (!strcmp(m[i].role, "assistant")) {
-			put_n(o, m[i].s, m[i].n);
-			special(o, "</s>");
+			dt_chat_put_n(o, m[i].s, m[i].n);
+			dt_chat_special(o, "</s>");
 			continue;
 		}
-		special(o, "[INST]");
-		put(o, " ");
+		if (o->tools && i == last)
+			dt_chat_mistral_tools(o);
+		dt_chat_special(o, "[INST]");
+		dt_chat_put(o, " ");
 		if (said && i == 1) {
-			put_n(o, m[0].s, m[0].n);
-			put(o, "\n\n");
+			dt_chat_put_n(o, m[0].s, m[0].n);
+			dt_chat_put(o, "\n\n");
 		}
-		put_n(o, m[i].s, m[i].n);
-		put(o, " ");
-		special(o, "[/INST]");
+		dt_chat_put_n(o, m[i].s, m[i].n);
+		dt_chat_put(o, " ");
+		dt_chat_special(o, "[/INST]");
 	}
+	if (o->tools && o->tools->open)
+		dt_chat_special(o, "[TOOL_CALLS]");
 }
 
-static void gemma(struct out *o, const struct message *m, size_t n)
+static void gemma(struct dt_chat_out *o, const struct dt_chat_message *m, size_t n)
 {
 	bool said = !strcmp(m[0].role, "system");
 
 	begin(o);
 	for (size_t i = said; i < n; i++) {
-		special(o, "<start_of_turn>");
-		put(o, !strcmp(m[i].role, "assistant") ? "model" : m[i].role);
-		put(o, "\n");
+		dt_chat_special(o, "<start_of_turn>");
+		dt_chat_put(o, !strcmp(m[i].role, "assistant") ? "model" : m[i].role);
+		dt_chat_put(o, "\n");
 		if (said && i == 1) {
-			put_n(o, m[0].s, m[0].n);
-			put(o, "\n\n");
+			dt_chat_put_n(o, m[0].s, m[0].n);
+			dt_chat_put(o, "\n\n");
 		}
 		put_trimmed(o, &m[i]);
-		special(o, "<end_of_turn>");
-		put(o, "\n");
+		dt_chat_special(o, "<end_of_turn>");
+		dt_chat_put(o, "\n");
 	}
-	special(o, "<start_of_turn>");
-	put(o, "model\n");
+	dt_chat_special(o, "<start_of_turn>");
+	dt_chat_put(o, "model\n");
 }
 
-static void zephyr(struct out *o, const struct message *m, size_t n)
+static void zephyr(struct dt_chat_out *o, const struct dt_chat_message *m, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
-		special(o, !strcmp(m[i].role, "user")	  ? "<|user|>"
-			   : !strcmp(m[i].role, "system") ? "<|system|>"
-							  : "<|assistant|>");
-		put(o, "\n");
-		put_n(o, m[i].s, m[i].n);
-		special(o, "</s>");
-		put(o, "\n");
+		dt_chat_special(o, !strcmp(m[i].role, "user")	  ? "<|user|>"
+				   : !strcmp(m[i].role, "system") ? "<|system|>"
+								  : "<|assistant|>");
+		dt_chat_put(o, "\n");
+		dt_chat_put_n(o, m[i].s, m[i].n);
+		dt_chat_special(o, "</s>");
+		dt_chat_put(o, "\n");
 	}
-	special(o, "<|assistant|>");
-	put(o, "\n");
+	dt_chat_special(o, "<|assistant|>");
+	dt_chat_put(o, "\n");
 }
 
-static void plain(struct out *o, const struct message *m, size_t n)
+static void plain(struct dt_chat_out *o, const struct dt_chat_message *m, size_t n)
 {
 	begin(o);
 	for (size_t i = 0; i < n; i++) {
-		put_n(o, m[i].s, m[i].n);
-		put(o, "\n");
+		dt_chat_put_n(o, m[i].s, m[i].n);
+		dt_chat_put(o, "\n");
 	}
 }
 
 /* ---- reading messages ---- */
 
 /* The texts of an array of parts, one after the other. */
-static int join_parts(const json_t *parts, struct message *m, size_t at, struct dt_err *err)
+static int join_parts(const json_t *parts, struct dt_chat_message *m, size_t at, struct dt_err *err)
 {
 	const json_t *p;
 	size_t i;
@@ -364,40 +398,55 @@ static int join_parts(const json_t *parts, struct message *m, size_t at, struct 
 	return 0;
 }
 
-static int read_message(const json_t *v, struct message *m, size_t at, struct dt_err *err)
+static int read_content(const json_t *content, struct dt_chat_message *m, size_t at, struct dt_err *err)
 {
-	static const char *const roles[] = {"system", "user", "assistant"};
-	const json_t *content = json_object_get(v, "content"), *parts = NULL;
-	const char *role = json_string_value(json_object_get(v, "role")), *key;
 	json_t *wrap;
 	int rc;
 
-	json_object_foreach((json_t *)v, key, wrap)
-	{
-		bool known = !strcmp(key, "role") || !strcmp(key, "content") || !strcmp(key, "name");
+	if (m->calls && (!content || json_is_null(content)))
+		return 0;
+	if (json_is_array(content))
+		return join_parts(content, m, at, err);
+	if (!json_is_string(content))
+		return dt_err_set(err, -EINVAL, "message %zu has no content", at);
+	wrap = json_pack("[{s:s, s:O}]", "type", "text", "text", content);
+	rc = wrap ? join_parts(wrap, m, at, err) : dt_err_sys(err, -ENOMEM, "cannot read the messages");
+	json_decref(wrap);
+	return rc;
+}
 
-		known |= json_is_null(wrap) || (!strcmp(key, "tool_calls") && json_array_size(wrap) == 0);
+static int read_message(const json_t *v, struct dt_chat_message *m, size_t at, struct dt_err *err)
+{
+	static const char *const roles[] = {"system", "user", "assistant", "tool"};
+	static const char *const keys[] = {"role", "content", "name", "tool_calls", "tool_call_id"};
+	const char *role = json_string_value(json_object_get(v, "role")), *key;
+	json_t *value;
+
+	json_object_foreach((json_t *)v, key, value)
+	{
+		bool known = json_is_null(value);
+
+		for (int i = 0; i < 5 && !known; i++)
+			known = !strcmp(key, keys[i]);
 		if (!known)
 			return dt_err_set(err, -EINVAL, "message %zu has an unknown key '%.40s'", at, key);
 	}
 	if (role && !strcmp(role, "developer"))
 		role = "system";
-	for (int i = 0; role && i < 3; i++)
+	for (int i = 0; role && i < 4; i++)
 		if (!strcmp(role, roles[i]))
 			m->role = roles[i];
 	if (!m->role)
 		return dt_err_set(err, -EINVAL,
-				  "message %zu has no role that is one of system, user, assistant", at);
-	if (json_is_array(content))
-		parts = content;
-	if (!parts && !json_is_string(content))
-		return dt_err_set(err, -EINVAL, "message %zu has no content", at);
-	if (parts)
-		return join_parts(parts, m, at, err);
-	wrap = json_pack("[{s:s, s:O}]", "type", "text", "text", content);
-	rc = wrap ? join_parts(wrap, m, at, err) : dt_err_sys(err, -ENOMEM, "cannot read the messages");
-	json_decref(wrap);
-	return rc;
+				  "message %zu has no role that is one of system, user, assistant, tool", at);
+	m->tool = !strcmp(m->role, "tool");
+	m->call_id = json_string_value(json_object_get(v, "tool_call_id"));
+	if (json_array_size(json_object_get(v, "tool_calls")) > 0) {
+		m->calls = json_object_get(v, "tool_calls");
+		if (dt_chat_check_calls(m, at, err) < 0)
+			return -EINVAL;
+	}
+	return read_content(json_object_get(v, "content"), m, at, err);
 }
 
 /* Families without a turn of the system's own. */
@@ -406,16 +455,17 @@ static bool folds_system(enum dt_chat_kind k)
 	return k == DT_CHAT_LLAMA2 || k == DT_CHAT_MISTRAL || k == DT_CHAT_GEMMA;
 }
 
-int dt_chat_encode(const struct dt_chat *c, const json_t *messages, int32_t **ret, size_t *ret_n,
-		   struct dt_err *err)
+int dt_chat_encode(const struct dt_chat *c, const json_t *messages, const struct dt_chat_tools *tools,
+		   int32_t **ret, size_t *ret_n, struct dt_err *err)
 {
-	static void (*const apply[DT_CHAT_N])(struct out *, const struct message *, size_t) = {
+	static void (*const apply[DT_CHAT_N])(struct dt_chat_out *, const struct dt_chat_message *,
+					      size_t) = {
 		[DT_CHAT_NONE] = plain,	    [DT_CHAT_CHATML] = chatml, [DT_CHAT_LLAMA2] = llama2,
 		[DT_CHAT_LLAMA3] = llama3,  [DT_CHAT_GEMMA] = gemma,   [DT_CHAT_ZEPHYR] = zephyr,
 		[DT_CHAT_MISTRAL] = mistral};
-	struct out o = {.c = c, .err = err};
+	struct dt_chat_out o = {.c = c, .tools = tools, .err = err};
 	size_t n = json_array_size(messages);
-	struct message *m;
+	struct dt_chat_message *m;
 
 	if (!json_is_array(messages) || n == 0)
 		return dt_err_set(err, -EINVAL, "'messages' is not an array of messages");
@@ -424,6 +474,9 @@ int dt_chat_encode(const struct dt_chat *c, const json_t *messages, int32_t **re
 		return dt_err_sys(err, -ENOMEM, "cannot read the messages");
 	for (size_t i = 0; i < n && o.rc >= 0; i++)
 		o.rc = read_message(json_array_get(messages, i), &m[i], i, err);
+	for (size_t i = 0; i < n && o.rc >= 0; i++)
+		if ((tools || m[i].tool || m[i].calls) && dt_chat_tool_form(c) == DT_TOOLS_NONE)
+			o.rc = dt_err_set(err, -EINVAL, "this model's template knows no tools");
 	for (size_t i = 0; i < n && o.rc >= 0 && folds_system(c->kind); i++)
 		if (!strcmp(m[i].role, "system") && (i > 0 || n == 1))
 			o.rc = dt_err_set(

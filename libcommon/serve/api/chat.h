@@ -24,6 +24,8 @@ enum dt_chat_kind {
 };
 #define DT_CHAT_NAMES "none|chatml|llama2|llama3|mistral|gemma|zephyr"
 
+#define DT_CHAT_SPECIALS 9 /* tokens of a template */
+
 struct dt_chat {
 	enum dt_chat_kind kind;
 	const struct dt_tokenizer *tok; /* outlives it */
@@ -33,7 +35,7 @@ struct dt_chat {
 	struct dt_chat_special {
 		const char *text;
 		int32_t id;
-	} special[8]; /* found once: looking for a token's text is slow */
+	} special[DT_CHAT_SPECIALS]; /* found once: looking for a token's text is slow */
 	int nspecial;
 };
 
@@ -43,13 +45,28 @@ int dt_chat_recognise(const char *text, const struct dt_tokenizer *tok);
 void dt_chat_init(struct dt_chat *c, enum dt_chat_kind kind, const char *text,
 		  const struct dt_tokenizer *tok);
 
+/* How a family's models call tools. */
+enum dt_tool_form {
+	DT_TOOLS_NONE,
+	DT_TOOLS_HERMES,  /* <tool_call>{"name", "arguments"}</tool_call>, any number: Hermes, Qwen */
+	DT_TOOLS_LLAMA3,  /* the whole answer is {"name", "parameters"} */
+	DT_TOOLS_MISTRAL, /* [TOOL_CALLS] [{"name", "arguments"}, ...] */
+};
+enum dt_tool_form dt_chat_tool_form(const struct dt_chat *c);
+
+struct dt_chat_tools {
+	const json_t *list; /* [{"type": "function", "function": {...}}, ...] */
+	bool open;	    /* the prompt ends where a call begins: one must come */
+};
+
 /*
  * messages [{"role", "content"}, ...] up to where the assistant speaks next. Roles: system (developer), user,
- * assistant. Content: text, or an array of {"type": "text", "text"}. *ret is malloc'd. -EINVAL with what is
- * wrong, -ENOMEM.
+ * assistant, tool. Content: text, or an array of {"type": "text", "text"}. An assistant's message may have
+ * tool_calls, a tool's has tool_call_id. tools: NULL, or what the model may call. *ret is malloc'd. -EINVAL
+ * with what is wrong, -ENOMEM.
  */
-int dt_chat_encode(const struct dt_chat *c, const json_t *messages, int32_t **ret, size_t *ret_n,
-		   struct dt_err *err);
+int dt_chat_encode(const struct dt_chat *c, const json_t *messages, const struct dt_chat_tools *tools,
+		   int32_t **ret, size_t *ret_n, struct dt_err *err);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

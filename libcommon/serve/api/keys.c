@@ -76,11 +76,14 @@ static const struct key keys[] = {
 
 	/* OpenAI's keys that client libraries send unasked. */
 	{"suffix", ALL, IDLE, .idle = {"\"\""}},
-	{"tools", ALL, IDLE, .idle = {"[]"}},
+	{"tools", CHAT, OWN},
+	{"tools", ALL & ~CHAT, IDLE, .idle = {"[]"}},
 	{"functions", ALL, IDLE, .idle = {"[]"}},
-	{"tool_choice", ALL, IDLE, .idle = {"\"none\"", "\"auto\""}},
+	{"tool_choice", CHAT, OWN},
+	{"tool_choice", ALL & ~CHAT, IDLE, .idle = {"\"none\"", "\"auto\""}},
 	{"function_call", ALL, IDLE, .idle = {"\"none\"", "\"auto\""}},
-	{"parallel_tool_calls", ALL, IDLE, .any = true},
+	{"parallel_tool_calls", CHAT, BOOL, B(parallel)},
+	{"parallel_tool_calls", ALL & ~CHAT, IDLE, .any = true},
 	{"modalities", ALL, IDLE, .idle = {"[\"text\"]"}},
 	{"audio", ALL, IDLE},
 	{"prediction", ALL, IDLE},

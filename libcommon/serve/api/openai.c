@@ -145,13 +145,14 @@ static int read_chat(struct dt_body *b, struct dt_completion *c)
 		return dt_body_bad(b->e, "top_logprobs", "'top_logprobs' is more than the vocabulary");
 	b->default_tokens = INT32_MAX;
 	b->ask.logprobs = !b->chat_logprobs ? -1 : b->top_logprobs > 0 ? b->top_logprobs : 0;
-	if (dt_body_ask(b, chat->end) < 0)
+	if (dt_body_ask(b, chat->end) < 0 || dt_body_tools(b, chat, c) < 0)
 		return -EINVAL;
 	p = b->prompt = calloc(1, sizeof(*b->prompt));
 	if (!p)
 		return dt_body_no_memory(b->e);
 	b->nprompts = 1;
-	if (dt_chat_encode(chat, json_object_get(b->o, "messages"), &p->ids, &p->n, &err) < 0)
+	if (dt_chat_encode(chat, json_object_get(b->o, "messages"), b->tools.list ? &b->tools : NULL, &p->ids,
+			   &p->n, &err) < 0)
 		return dt_body_bad(b->e, "messages", "%s", err.msg);
 	return 0;
 }
@@ -222,6 +223,7 @@ static int parse(const json_t *o, const struct dt_api_model *m, enum dt_body_kin
 			    .e = e,
 			    .kind = kind,
 			    .n = 1,
+			    .parallel = true,
 			    .top_logprobs = -1,
 			    .max_tokens = -1,
 			    .max_completion_tokens = -1,

@@ -35,8 +35,11 @@ struct dt_completion {
 	struct dt_call *call; /* request p * n + k is choice k of prompt p */
 	int nprompts, n;
 	bool chat, stream, include_usage, echo;
-	bool base64;		/* of an embedding */
-	struct dt_text *prompt; /* [nprompts], with echo */
+	enum dt_tool_form tools; /* calls are looked for in the text */
+	bool inside;		 /* it begins within one */
+	bool messages;		 /* answered as Anthropic's API does */
+	bool base64;		 /* of an embedding */
+	struct dt_text *prompt;	 /* [nprompts], with echo */
 	char id[40];
 	int64_t created;
 	const char *model; /* borrowed */
@@ -101,7 +104,12 @@ json_t *dt_embedding_json(const struct dt_completion *c, size_t hidden, struct d
 struct dt_sse {
 	const struct dt_completion *c; /* borrowed */
 	struct dt_sse_at {
-		size_t sent; /* bytes of text */
+		size_t sent;  /* bytes of text */
+		int calls;    /* begun */
+		size_t args;  /* bytes of the last one's arguments */
+		size_t ready; /* bytes that have been looked at for calls */
+		int blocks;   /* of Anthropic's events: closed */
+		bool open;    /* one more is open */
 		int scored, offset;
 		bool begun, done;
 	} * at;

@@ -3,6 +3,7 @@
 #define DT_SERVE_API_PRIV_H
 
 #include "serve/api/openai.h"
+#include "serve/api/tools.h"
 
 struct dt_prompt {
 	int32_t *ids;
@@ -25,10 +26,11 @@ struct dt_body {
 	enum dt_body_kind kind;
 
 	/* filled by keys.c, like the numbers and flags of the ask */
-	bool stream, echo, chat_logprobs;
+	bool stream, echo, chat_logprobs, parallel;
 	int n, best_of, top_logprobs, max_tokens, max_completion_tokens; /* the last three -1: not given */
 	struct dt_ask ask;
 
+	struct dt_chat_tools tools;
 	int default_tokens; /* to generate when the body does not say */
 	struct dt_prompt *prompt;
 	size_t nprompts;
@@ -52,6 +54,9 @@ int dt_body_ask(struct dt_body *b, int32_t end);
 /* The ids of an array into ret [its size]. */
 int dt_body_ids(struct dt_body *b, const char *key, const json_t *a, int32_t *ret);
 
+/* body.c, behind dt_body_ask: tools, tool_choice; what must be held to of them. */
+int dt_body_tools(struct dt_body *b, const struct dt_chat *chat, struct dt_completion *c);
+
 /* scores.c. s as JSON text, ill-formed parts replaced; NULL: out of memory. */
 json_t *dt_api_text(const char *s, size_t n);
 /*
@@ -62,6 +67,17 @@ json_t *dt_api_scores(const struct dt_completion *c, const struct dt_serve_req *
 		      int to, int *offset);
 /* reply.c. The object around choices, which it steals. */
 json_t *dt_api_envelope(const struct dt_completion *c, bool chunk, json_t *choices);
+/* Calls in choice i's text as far as it is ready, and its finish_reason, NULL while it goes on. */
+void dt_api_calls(const struct dt_completion *c, int i, struct dt_tool_calls *ret);
+const char *dt_api_finish(const struct dt_completion *c, int i, const struct dt_tool_calls *calls);
+/*
+ * {"id", "type", "function": {"name", "arguments"}} of call k of choice i; arguments: bytes [from, to)
+ * of them.
+ */
+json_t *dt_api_call_json(const struct dt_completion *c, int i, int k, const struct dt_tool_call *call,
+			 size_t from, size_t to);
+/* messages_reply.c: what is new of a stream as Anthropic's events. Call locked. */
+int dt_messages_news(struct dt_sse *s, FILE *f);
 /* null, the stop string, or the stop id, as vLLM's stop_reason; the end of text is null. */
 json_t *dt_api_stop_reason(const struct dt_serve_req *r);
 

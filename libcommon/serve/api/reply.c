@@ -102,16 +102,68 @@ json_t *dt_completion_text(const struct dt_completion *c, int i)
 	return both;
 }
 
+void dt_api_calls(const struct dt_completion *c, int i, struct dt_tool_calls *ret)
+{
+	const struct dt_serve_req *r = &c->call->req[i];
+
+	if (c->tools)
+		dt_tools_scan(c->tools, c->inside, r->detok.text ? r->detok.text : "", r->detok.ready,
+			      r->finish != DT_FINISH_NONE, ret);
+	else
+		*ret = (struct dt_tool_calls){.content = r->detok.ready};
+}
+
+const char *dt_api_finish(const struct dt_completion *c, int i, const struct dt_tool_calls *calls)
+{
+	enum dt_finish f = c->call->req[i].finish;
+
+	return calls->n > 0 && f == DT_FINISH_STOP ? "tool_calls" : dt_finish_name(f);
+}
+
+json_t *dt_api_call_json(const struct dt_completion *c, int i, int k, const struct dt_tool_call *call,
+			 size_t from, size_t to)
+{
+	char id[64];
+
+	if (from > 0) /* its other parts have been told */
+		return json_pack("{s:i, s:{s:o}}", "index", k, "function", "arguments",
+				 dt_api_text(call->args + from, to - from));
+	snprintf(id, sizeof(id), "call_%s_%d_%d", strchr(c->id, '-') + 1, i, k);
+	return json_pack("{s:i, s:s, s:s, s:{s:o, s:o}}", "index", k, "id", id, "type", "function",
+			 "function", "name", dt_api_text(call->name, call->nname), "arguments",
+			 dt_api_text(call->args, to));
+}
+
+static json_t *calls_json(const struct dt_completion *c, int i, const struct dt_tool_calls *calls)
+{
+	json_t *list = json_array();
+
+	for (int k = 0; k < calls->n; k++) {
+		json_t *v = dt_api_call_json(c, i, k, &calls->call[k], 0, calls->call[k].nargs);
+
+		json_object_del(v, "index"); /* of pieces alone */
+		json_array_append_new(list, v);
+	}
+	return list;
+}
+
 static json_t *whole_choice(const struct dt_completion *c, int i)
 {
 	const struct dt_serve_req *r = &c->call->req[i];
 	const char *name = c->chat ? "message" : "text";
-	json_t *v = dt_completion_text(c, i);
+	struct dt_tool_calls calls;
+	json_t *v;
 
+	dt_api_calls(c, i, &calls);
+	v = calls.n > 0 && calls.content == 0 ? json_null()
+	    : calls.n > 0		      ? dt_api_text(r->detok.text, calls.content)
+					      : dt_completion_text(c, i);
 	if (c->chat)
 		v = json_pack("{s:s, s:o, s:n}", "role", "assistant", "content", v, "refusal");
+	if (calls.n > 0)
+		json_object_set_new(v, "tool_calls", calls_json(c, i, &calls));
 	return json_pack("{s:i, s:o, s:o, s:s, s:o}", "index", i, name, v, "logprobs",
-			 dt_completion_logprobs(c, i), "finish_reason", dt_finish_name(r->finish),
+			 dt_completion_logprobs(c, i), "finish_reason", dt_api_finish(c, i, &calls),
 			 "stop_reason", dt_api_stop_reason(r));
 }
 

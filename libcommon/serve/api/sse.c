@@ -69,6 +69,53 @@ static int begin(struct dt_sse *s, int i, FILE *f)
 			     NULL, json_null()));
 }
 
+/*
+ * The same where the text may hold calls of tools: text, then each call in pieces, then the end. Call
+ * locked.
+ */
+static int tool_news(struct dt_sse *s, int i, json_t *logprobs, FILE *f)
+{
+	const struct dt_serve_req *r = &s->c->call->req[i];
+	struct dt_sse_at *at = &s->at[i];
+	struct dt_tool_calls calls;
+	json_t *v;
+	int rc = 0;
+
+	dt_api_calls(s->c, i, &calls);
+	if (!at->begun || calls.content > at->sent ||
+	    json_array_size(json_object_get(logprobs, "content")) > 0) {
+		size_t from = at->sent < calls.content ? at->sent : calls.content;
+
+		rc = emit(f, chunk(s, i, dt_api_text(r->detok.text + from, calls.content - from), logprobs,
+				   NULL, json_null()));
+		at->sent = calls.content > at->sent ? calls.content : at->sent;
+	} else {
+		json_decref(logprobs);
+	}
+	for (int k = at->calls > 0 ? at->calls - 1 : 0; k < calls.n && rc == 0; k++) {
+		size_t from = k == at->calls - 1 ? at->args : 0;
+
+		if (calls.call[k].nargs == from)
+			continue;
+		v = chunk(s, i, json_string(""), json_null(), NULL, json_null());
+		json_object_set_new(
+			json_object_get(json_array_get(json_object_get(v, "choices"), 0), "delta"),
+			"tool_calls",
+			json_pack("[o]",
+				  dt_api_call_json(s->c, i, k, &calls.call[k], from, calls.call[k].nargs)));
+		rc = emit(f, v);
+		at->calls = k + 1;
+		at->args = calls.call[k].nargs;
+	}
+	if (rc == 0 && r->finish != DT_FINISH_NONE) {
+		at->done = true;
+		rc = emit(f, chunk(s, i, json_string(""), json_null(), dt_api_finish(s->c, i, &calls),
+				   dt_api_stop_reason(r)));
+	}
+	at->ready = r->detok.ready;
+	return rc;
+}
+
 /* What is new of choice i. Call locked. */
 static int news(struct dt_sse *s, int i, FILE *f)
 {
@@ -79,7 +126,7 @@ static int news(struct dt_sse *s, int i, FILE *f)
 	json_t *lp;
 	int rc;
 
-	if (at->done || (!ended && r->detok.ready == at->sent))
+	if (at->done || (!ended && r->detok.ready == (s->c->tools ? at->ready : at->sent)))
 		return 0;
 	if (dt_completion_failed(r, &e)) {
 		at->done = s->failed = true;
@@ -90,6 +137,8 @@ static int news(struct dt_sse *s, int i, FILE *f)
 		return rc;
 	lp = dt_api_scores(s->c, r, false, at->scored, r->scores.n, &at->offset);
 	at->scored = r->scores.n;
+	if (s->c->tools)
+		return tool_news(s, i, lp, f);
 	rc = emit(f, chunk(s, i, dt_api_text(r->detok.text + at->sent, r->detok.ready - at->sent), lp,
 			   dt_finish_name(r->finish), ended ? dt_api_stop_reason(r) : json_null()));
 	at->sent = r->detok.ready;
@@ -102,6 +151,8 @@ static int finale(struct dt_sse *s, FILE *f)
 	json_t *v;
 
 	s->ended = true;
+	if (s->c->messages) /* message_stop was the last */
+		return 0;
 	if (s->c->include_usage && !s->failed) {
 		v = dt_api_envelope(s->c, true, json_array());
 		if (!v || json_object_set_new(v, "usage", dt_completion_usage(s->c, true)) < 0)
@@ -132,7 +183,7 @@ int dt_sse_next(struct dt_sse *s, double seconds, char **ret, size_t *ret_n)
 		int open = 0;
 
 		for (int i = 0; i < call->n && rc == 0; i++) {
-			rc = news(s, i, f);
+			rc = s->c->messages ? dt_messages_news(s, f) : news(s, i, f);
 			open += !s->at[i].done;
 		}
 		if (rc == 0 && open == 0)

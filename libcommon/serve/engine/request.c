@@ -55,6 +55,7 @@ void dt_ask_release(struct dt_ask *a)
 		free(a->stop[i].s);
 	free(a->stop);
 	dt_grammar_drop(a->grammar);
+	free(a->trigger);
 	*a = (struct dt_ask){0};
 }
 

@@ -54,6 +54,8 @@ struct dt_ask {
 	int priority;		    /* within the tenant: lower goes first, as in vLLM */
 	int logprobs;		    /* alternatives a token, -1: no log-probabilities at all */
 	struct dt_grammar *grammar; /* what the output must fit, NULL: anything */
+	char *trigger;		    /* what comes behind this text must fit, each time, and the rest need not;
+				     * "": all of it must, where it begins with {; NULL: all of it must */
 	bool ignore_eos;
 	bool include_stop; /* the text of the stop id or string is part of the result */
 	bool skip_special; /* special tokens add no text */
@@ -76,6 +78,9 @@ struct dt_serve_req {
 	int nprompt, max_tokens;
 	uint32_t choice;	    /* of its prompt: its stream of random numbers */
 	struct dt_matcher *matcher; /* state of ask->grammar, NULL: there is none */
+	bool dormant;		    /* the matcher waits for ask->trigger */
+	int lead;	      /* tokens of white space that may still come between that and the grammar */
+	size_t looked, woken; /* bytes of the text where it has been looked for, and where to begin */
 
 	/* results so far */
 	int nout;

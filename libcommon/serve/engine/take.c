@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_LEAD 4 /* tokens of white space between a trigger and what it announces */
+
 /* Index of id among the stop ids, -1: it is none. */
 static int find_stop_id(const struct dt_serve_req *r, int32_t id)
 {
@@ -18,6 +20,14 @@ static int find_stop_id(const struct dt_serve_req *r, int32_t id)
 static const char *token_bytes(const void *tok, int32_t id, size_t *ret_n)
 {
 	return dt_tokenizer_piece(tok, id, false, ret_n);
+}
+
+static bool is_space(const char *s, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!memchr(" \t\r\n", s[i], 4))
+			return false;
+	return true;
 }
 
 /* The tokens that r's grammar allows, and the end of text where the text may end. NULL: out of memory. */
@@ -35,9 +45,52 @@ static const uint32_t *allowed(struct dt_engine *e, const struct dt_serve_req *r
 	if (!mask)
 		return NULL;
 	memcpy(e->mask.allow, mask, words * sizeof(*e->mask.allow));
+	for (int i = 0; i < e->mask.order.n && r->lead > 0; i++) {
+		const struct dt_vocab_token *t = &e->mask.order.token[i];
+
+		if (is_space(t->s, (size_t)t->len))
+			e->mask.allow[t->id / 32] |= 1u << t->id % 32;
+	}
 	for (int i = 0; i < r->ask->nstop_ids && dt_matcher_complete(r->matcher); i++)
 		e->mask.allow[r->ask->stop_ids[i] / 32] |= 1u << r->ask->stop_ids[i] % 32;
 	return e->mask.allow;
+}
+
+/* Bytes of the text behind the trigger that comes next; -1: it has not come. */
+static ssize_t behind_trigger(struct dt_serve_req *r)
+{
+	const char *trigger = r->ask->trigger, *at;
+	size_t n = strlen(trigger), from = r->looked > n ? r->looked - n + 1 : 0;
+
+	if (n > 0) {
+		from = from < r->woken ? r->woken : from;
+		at = from < r->detok.n ? memmem(r->detok.text + from, r->detok.n - from, trigger, n) : NULL;
+		r->looked = r->detok.n;
+		return at ? (ssize_t)(r->detok.n - (size_t)(at - r->detok.text) - n) : -1;
+	}
+	while (r->looked < r->detok.n && is_space(r->detok.text + r->looked, 1))
+		r->looked++;
+	if (r->looked == r->detok.n)
+		return -1;
+	if (r->detok.text[r->looked] == '{')
+		return (ssize_t)(r->detok.n - r->looked);
+	dt_matcher_free(r->matcher); /* it is no such answer */
+	r->matcher = NULL;
+	return -1;
+}
+
+/* Looks for the trigger; from there on the grammar holds. */
+static void wake_matcher(struct dt_serve_req *r)
+{
+	ssize_t n = behind_trigger(r);
+	const char *s = r->detok.text + r->detok.n - (n > 0 ? n : 0);
+
+	if (n < 0)
+		return;
+	while (n > 0 && is_space(s, 1))
+		s++, n--;
+	r->dormant = !dt_matcher_push(r->matcher, s, (size_t)n);
+	r->lead = n == 0 ? MAX_LEAD : 0;
 }
 
 /* Advances r's grammar by a token; true: nothing may follow. */
@@ -48,7 +101,25 @@ static bool tell_matcher(const struct dt_engine *e, struct dt_serve_req *r, int3
 
 	if (!r->matcher)
 		return false;
+	if (r->dormant) {
+		wake_matcher(r);
+		return false;
+	}
+	if (r->lead > 0 && is_space(s ? s : "", s ? n : 0)) {
+		r->lead--;
+		return false;
+	}
+	r->lead = 0;
 	dt_matcher_push(r->matcher, s ? s : "", s ? n : 0);
+	if (r->ask->trigger && *r->ask->trigger && dt_matcher_complete(r->matcher)) { /* until the next one */
+		struct dt_matcher *m = dt_matcher_new(r->ask->grammar);
+
+		dt_matcher_free(r->matcher);
+		r->matcher = m;
+		r->dormant = true;
+		r->woken = r->looked = r->detok.n;
+		return false;
+	}
 	return dt_matcher_done(r->matcher);
 }
 
@@ -96,7 +167,7 @@ static int32_t draw(struct dt_engine *e, struct dt_serve_req *r, float *logits, 
 		s.ban = r->ask->stop_ids;
 		s.nban = r->ask->nstop_ids;
 	}
-	if (r->matcher && !(s.allow = allowed(e, r)))
+	if (r->matcher && !r->dormant && !(s.allow = allowed(e, r)))
 		return -ENOMEM;
 	if (r->ask->logprobs >= 0) /* the sampler overwrites the logits */
 		memcpy(raw, logits, (size_t)e->p.model.vocab * sizeof(*raw));

@@ -1,4 +1,5 @@
 /* Replies. */
+#include "serve/api/messages.h"
 #include "serve/http/priv.h"
 
 #include <errno.h>
@@ -63,7 +64,8 @@ enum MHD_Result dt_http_reply_json(struct dt_http_req *q, unsigned status, json_
 
 enum MHD_Result dt_http_reply_error(struct dt_http_req *q, const struct dt_api_error *e)
 {
-	json_t *v = dt_api_error_json(e);
+	bool messages = q->path && !strncmp(q->path, "/v1/messages", 12);
+	json_t *v = messages ? dt_messages_error(e) : dt_api_error_json(e);
 	char *text = v ? json_dumps(v, JSON_COMPACT) : NULL, retry[16];
 	struct MHD_Response *r = NULL;
 

@@ -1,6 +1,8 @@
 /* The routes: a body in, a reply queued. */
 #include "base/progress.h"
 #include "base/utf8.h"
+#include "serve/api/messages.h"
+#include "serve/api/rank.h"
 #include "serve/http/priv.h"
 
 #include <ctype.h>
@@ -128,7 +130,7 @@ static enum MHD_Result tokenize(struct dt_http_req *q)
 	if (json_is_string(text))
 		rc = dt_api_encode(p->tok, json_string_value(text), json_string_length(text), &t, &n, &err);
 	else if (json_object_get(body, "messages") && q->chat)
-		rc = dt_chat_encode(q->chat, json_object_get(body, "messages"), &t, &n, &err);
+		rc = dt_chat_encode(q->chat, json_object_get(body, "messages"), NULL, &t, &n, &err);
 	else
 		rc = dt_err_set(&err, -EINVAL, "key 'prompt' is missing or not text");
 	json_decref(body);
@@ -216,13 +218,27 @@ static void body_done(struct dt_http_req *q)
 typedef int parse_fn(const json_t *, const struct dt_api_model *, struct dt_completion *,
 		     struct dt_api_error *);
 
+/* Submits q's call, which is watched from then on. -EINVAL with e filled. */
+static int submit(struct dt_http_req *q, struct dt_api_error *e)
+{
+	struct dt_completion *c = &q->completion;
+	struct dt_err err;
+	int rc;
+
+	c->call->deadline = dt_now() + q->params->request_timeout;
+	rc = dt_engine_submit(q->engine, c->call, &err);
+	if (rc < 0)
+		return dt_api_fail_submit(e, rc, &err, c->call->retry_after);
+	dt_http_watch(q, c->call);
+	return 0;
+}
+
 /* Reads the body and submits its call, which is watched from then on. -EINVAL with e filled. */
 static int begin(struct dt_http_req *q, parse_fn *parse, struct dt_api_error *e)
 {
 	struct dt_api_model m = api_model(q);
 	struct dt_completion *c = &q->completion;
 	json_t *body = parse_body(q, e);
-	struct dt_err err;
 	int rc;
 
 	if (!body)
@@ -232,12 +248,7 @@ static int begin(struct dt_http_req *q, parse_fn *parse, struct dt_api_error *e)
 	body_done(q);
 	if (rc < 0)
 		return rc;
-	c->call->deadline = dt_now() + q->params->request_timeout;
-	rc = dt_engine_submit(q->engine, c->call, &err);
-	if (rc < 0)
-		return dt_api_fail_submit(e, rc, &err, c->call->retry_after);
-	dt_http_watch(q, c->call);
-	return 0;
+	return submit(q, e);
 }
 
 /* Charges the reply before it is built; false with e filled. */
@@ -264,7 +275,8 @@ static enum MHD_Result complete(struct dt_http_req *q, parse_fn *parse)
 	dt_call_wait_done(q->completion.call);
 	if (!has_room(q, &e))
 		return dt_http_reply_error(q, &e);
-	v = dt_completion_json(&q->completion, &e);
+	v = q->completion.messages ? dt_messages_json(&q->completion, &e)
+				   : dt_completion_json(&q->completion, &e);
 	return v ? dt_http_reply_json(q, 200, v) : dt_http_reply_error(q, &e);
 }
 
@@ -276,6 +288,22 @@ static enum MHD_Result completions(struct dt_http_req *q)
 static enum MHD_Result chat(struct dt_http_req *q)
 {
 	return complete(q, dt_chat_parse);
+}
+
+static enum MHD_Result messages(struct dt_http_req *q)
+{
+	return complete(q, dt_messages_parse);
+}
+
+static enum MHD_Result count_tokens(struct dt_http_req *q)
+{
+	struct dt_api_model m = api_model(q);
+	struct dt_api_error e;
+	json_t *body = parse_body(q, &e), *v = NULL;
+	int rc = body ? dt_messages_count(body, &m, &v, &e) : -EINVAL;
+
+	json_decref(body);
+	return rc < 0 ? dt_http_reply_error(q, &e) : dt_http_reply_json(q, 200, v);
 }
 
 static enum MHD_Result embeddings(struct dt_http_req *q)
@@ -292,6 +320,31 @@ static enum MHD_Result embeddings(struct dt_http_req *q)
 	return v ? dt_http_reply_json(q, 200, v) : dt_http_reply_error(q, &e);
 }
 
+/* Texts by how near they are to a query. */
+static enum MHD_Result rank(struct dt_http_req *q)
+{
+	struct dt_api_model m = api_model(q);
+	size_t hidden = (size_t)m.engine->model.hidden;
+	struct dt_rank r = {0};
+	struct dt_api_error e;
+	json_t *body = parse_body(q, &e), *v = NULL;
+	bool score = strstr(q->path, "score") != NULL;
+	int rc = -EINVAL;
+
+	if (body)
+		rc = (score ? dt_score_parse : dt_rerank_parse)(body, &m, &q->completion, &r, &e);
+	json_decref(body);
+	body_done(q);
+	if (rc == 0)
+		rc = submit(q, &e);
+	if (rc == 0) {
+		dt_call_wait_done(q->completion.call);
+		v = has_room(q, &e) ? dt_rank_json(&r, &q->completion, hidden, &e) : NULL;
+	}
+	dt_rank_release(&r);
+	return v ? dt_http_reply_json(q, 200, v) : dt_http_reply_error(q, &e);
+}
+
 static const struct dt_route routes[] = {
 	{"GET", "/health", true, true, health},
 	{"GET", "/version", false, true, version},
@@ -300,7 +353,13 @@ static const struct dt_route routes[] = {
 	{"GET", "/v1/models/", false, false, model},
 	{"POST", "/v1/completions", false, false, completions},
 	{"POST", "/v1/chat/completions", false, false, chat},
+	{"POST", "/v1/messages", false, false, messages},
+	{"POST", "/v1/messages/count_tokens", false, false, count_tokens},
 	{"POST", "/v1/embeddings", false, false, embeddings},
+	{"POST", "/v1/rerank", false, false, rank},
+	{"POST", "/rerank", false, false, rank},
+	{"POST", "/v1/score", false, false, rank},
+	{"POST", "/score", false, false, rank},
 	{"POST", "/tokenize", false, false, tokenize},
 	{"POST", "/detokenize", false, false, detokenize},
 };

@@ -166,12 +166,16 @@ static bool equal_keys(const char *a, const char *b)
 static bool authorised(struct dt_http_req *q)
 {
 	const char *h = MHD_lookup_connection_value(q->mhd, MHD_HEADER_KIND, "Authorization");
+	const char *x =
+		MHD_lookup_connection_value(q->mhd, MHD_HEADER_KIND, "X-Api-Key"); /* Anthropic's clients */
 	bool ok = q->params->nkeys == 0;
 
-	if (ok || !h || strncasecmp(h, "Bearer ", 7))
+	if (h && !strncasecmp(h, "Bearer ", 7))
+		x = h + 7;
+	if (ok || !x)
 		return ok;
 	for (int i = 0; i < q->params->nkeys; i++)
-		if (equal_keys(h + 7, q->params->keys[i].key)) {
+		if (equal_keys(x, q->params->keys[i].key)) {
 			q->tenant = q->params->keys[i].tenant;
 			ok = true;
 		}

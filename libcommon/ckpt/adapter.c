@@ -1,0 +1,202 @@
+#include "ckpt/adapter_priv.h"
+
+#include "ckpt/ckpt.h"
+#include "kernels/rope.h"
+#include "model/family.h"
+#include "model/lora.h"
+#include "model/same.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static bool all_finite(const float *x, int64_t n)
+{
+	for (int64_t i = 0; i < n; i++)
+		if (!isfinite(x[i]))
+			return false;
+	return true;
+}
+
+int adapter_add(struct adapter_in *in, int i, int64_t rank, double scale, const float *a, const float *b,
+		struct dt_err *err)
+{
+	const struct dt_param *p = &in->params->p[i];
+	struct dt_adapter_part part = {
+		.param = i, .rank = rank, .in = p->shape[1], .out = p->shape[0], .scale = scale};
+	struct dt_adapter_part *more = realloc(in->a->part, ((size_t)in->a->n + 1) * sizeof(*in->a->part));
+	bool turned = dt_param_is_rotary(in->c, p);
+
+	if (more)
+		in->a->part = more;
+	part.a = malloc((size_t)(rank * part.in) * sizeof(float));
+	part.b = malloc((size_t)(rank * part.out) * sizeof(float));
+	if (!more || !part.a || !part.b) {
+		free(part.a);
+		free(part.b);
+		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", in->a->path);
+	}
+	memcpy(part.a, a, (size_t)(rank * part.in) * sizeof(float));
+	for (int64_t r = 0; r < part.out; r++) {
+		int64_t from = turned ? dt_rope_row(r, in->c->head_dim, in->pairing, in->c->rope_pairing) : r;
+
+		memcpy(part.b + r * rank, b + from * rank, (size_t)rank * sizeof(float));
+	}
+	in->a->part[in->a->n++] = part;
+	if (!all_finite(part.a, rank * part.in) || !all_finite(part.b, rank * part.out))
+		return dt_err_set(err, -EINVAL, "adapter '%s': that of '%s' holds what is no number",
+				  in->a->path, p->name);
+	return 0;
+}
+
+bool adapter_place(const struct adapter_in *in, enum dt_names scheme, int i, struct dt_place_in_file *ret)
+{
+	const struct dt_param *p = &in->params->p[i];
+	size_t n, end = strlen(".weight");
+
+	if (p->ndim != 2 || p->experts || p->role == DT_W_EMBED || p->role == DT_W_POS ||
+	    !dt_names_place(scheme, in->c, p, 0, ret) || ret->split != 1)
+		return false;
+	n = strlen(ret->name);
+	if (n <= end || strcmp(ret->name + n - end, ".weight"))
+		return false;
+	ret->name[n - end] = '\0';
+	return true;
+}
+
+/* A checkpoint of a run that trained adapters: names and sizes are ours. */
+static int read_pair(struct adapter_in *in, struct dt_ckpt *ck, const struct dt_lora *l, int i, int at_a,
+		     int at_b, struct dt_err *err)
+{
+	const struct dt_param *p = &in->params->p[i];
+	const int64_t off[2] = {0, 0}, sa[2] = {l->rank, p->shape[1]}, sb[2] = {p->shape[0], l->rank};
+	float *a = malloc((size_t)(l->rank * (p->shape[0] + p->shape[1])) * sizeof(*a)), *b;
+	struct dt_ckpt_tensor ta, tb;
+	int rc = 0;
+
+	if (!a)
+		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", in->a->path);
+	b = a + l->rank * p->shape[1];
+	dt_ckpt_tensor(ck, at_a, &ta);
+	dt_ckpt_tensor(ck, at_b, &tb);
+	if (memcmp(ta.shape, sa, sizeof(sa)) || memcmp(tb.shape, sb, sizeof(sb)))
+		rc = dt_err_set(err, -EINVAL, "adapter '%s': that of '%s' has another shape", in->a->path,
+				p->name);
+	if (rc == 0)
+		rc = dt_ckpt_read(ck, at_a, off, sa, DT_F32, a, err);
+	if (rc == 0)
+		rc = dt_ckpt_read(ck, at_b, off, sb, DT_F32, b, err);
+	if (rc == 0)
+		rc = adapter_add(in, i, l->rank, dt_lora_scale(l), a, b, err);
+	free(a);
+	return rc;
+}
+
+static int read_tensors(struct adapter_in *in, struct dt_ckpt *ck, const struct dt_lora *l,
+			struct dt_err *err)
+{
+	int rc = 0;
+
+	for (int i = 0; i < in->params->n && rc == 0; i++) {
+		const char *name = in->params->p[i].name;
+		int n = (int)strlen(name) - (int)strlen(".weight"), a, b;
+		char key[96];
+
+		if (n < 1)
+			continue;
+		snprintf(key, sizeof(key), "model/%.*s.lora_a", n, name);
+		a = dt_ckpt_find(ck, key);
+		key[strlen(key) - 1] = 'b';
+		b = dt_ckpt_find(ck, key);
+		if ((a < 0) != (b < 0))
+			return dt_err_set(err, -EINVAL, "adapter '%s': that of '%s' lacks its %s",
+					  in->a->path, name, a < 0 ? "A" : "B");
+		if (a >= 0)
+			rc = read_pair(in, ck, l, i, a, b, err);
+	}
+	return rc;
+}
+
+int adapter_read_dt(struct adapter_in *in, const char *path, struct dt_err *err)
+{
+	const char *what = "", *base = "";
+	struct dt_config c, plain;
+	struct dt_ckpt *ck;
+	int rc = dt_ckpt_open(path, &ck, err);
+
+	if (rc < 0)
+		return rc;
+	rc = dt_config_from_json(json_object_get(dt_ckpt_meta(ck), "model"), &c, err);
+	plain = c;
+	plain.lora = (struct dt_lora){0};
+	if (rc == 0 && !c.lora.rank)
+		rc = dt_err_set(err, -EINVAL, "checkpoint '%s' holds no adapters", path);
+	if (rc == 0 && !dt_config_same(&plain, in->c, &what))
+		rc = dt_err_set(err, -EINVAL,
+				"adapter '%s' is for another model than '%s': they differ in %s", path,
+				in->c->name, *what ? what : "their attributes");
+	if (rc == 0)
+		rc = dt_json_str(json_object_get(dt_ckpt_meta(ck), "base"), "fingerprint", false, &base, err);
+	if (rc >= 0) {
+		snprintf(in->a->base, sizeof(in->a->base), "%s", base);
+		in->pairing = c.rope_pairing;
+		rc = read_tensors(in, ck, &c.lora, err);
+	}
+	dt_ckpt_close(ck);
+	return rc;
+}
+
+static bool ends(const char *s, const char *with)
+{
+	size_t n = strlen(s), k = strlen(with);
+
+	return n >= k && !strcmp(s + n - k, with);
+}
+
+int dt_adapter_open(const char *path, const struct dt_config *base, const struct dt_params *params,
+		    struct dt_adapter **ret, struct dt_err *err)
+{
+	struct adapter_in in = {.c = base, .params = params, .pairing = DT_ROPE_HALF};
+	char file[4096];
+	struct stat st;
+	int rc = 0;
+
+	in.a = calloc(1, sizeof(*in.a));
+	if (in.a)
+		in.a->path = strdup(path);
+	if (!in.a || !in.a->path)
+		rc = dt_err_sys(err, -ENOMEM, "cannot open '%s'", path);
+	else if (snprintf(file, sizeof(file), "%s/adapter_config.json", path) >= (int)sizeof(file))
+		rc = dt_err_sys(err, -ENAMETOOLONG, "cannot open '%s'", path);
+	else if (stat(path, &st) < 0)
+		rc = dt_err_sys(err, -errno, "cannot open '%s'", path);
+	else if (stat(file, &st) == 0)
+		rc = adapter_read_peft(&in, path, err);
+	else
+		rc = ends(path, ".gguf") ? adapter_read_gguf(&in, path, err)
+					 : adapter_read_dt(&in, path, err);
+	if (rc == 0 && !in.a->n)
+		rc = dt_err_set(err, -EINVAL, "adapter '%s' holds no tensors", path);
+	if (rc < 0)
+		dt_adapter_close(in.a);
+	else
+		*ret = in.a;
+	return rc;
+}
+
+int dt_adapter_check_base(const struct dt_adapter *a, struct dt_source *base, struct dt_err *err)
+{
+	char have[DT_FINGERPRINT];
+	int rc = a->base[0] ? dt_source_fingerprint(base, have, err) : 0;
+
+	if (rc < 0 || !a->base[0] || !strcmp(a->base, have))
+		return rc;
+	dt_err_set(err, -EINVAL, "adapter '%s' was trained on other weights than '%s'", a->path,
+		   dt_source_path(base));
+	dt_err_hint(err, "--any-base takes them");
+	return -EINVAL;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,392 @@
+/* Adapters as PEFT and llama.cpp write them. */
+#include "ckpt/adapter_priv.h"
+
+#include "base/json.h"
+#include "kernels/quant_formats.h"
+#include "kernels/rope.h"
+#include "model/family.h"
+#include "model/gguf.h"
+#include "model/safetensors.h"
+
+#include <errno.h>
+#include <math.h>
+#include <regex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FILE_MAX ((size_t)64 << 30)
+#define RANK_MAX 65536
+
+/* A matrix of a file: plain numbers, or blocks. */
+struct half {
+	char name[ADAPTER_NAME]; /* of the linear */
+	bool b, used;
+	enum dt_format format;
+	int64_t rows, cols;
+	const uint8_t *data;
+};
+
+struct halves {
+	struct half *h;
+	int n;
+	const json_t *config; /* PEFT's; NULL: GGUF */
+	double alpha;
+};
+
+static struct half *find(const struct halves *f, const char *name, bool b)
+{
+	for (int i = 0; i < f->n; i++)
+		if (f->h[i].b == b && !strcmp(f->h[i].name, name))
+			return &f->h[i];
+	return NULL;
+}
+
+static float *numbers(const struct half *h)
+{
+	int64_t n = h->rows * h->cols;
+	float *x = malloc((size_t)(n + 1) * sizeof(*x));
+
+	if (x)
+		dt_dequantize(h->format, h->data, n, x);
+	return x;
+}
+
+/* What a table of regular expressions says of a module, as PEFT looks it up: at the end of its name. */
+static double pattern(const json_t *table, const char *module, double otherwise)
+{
+	const char *key;
+	json_t *v;
+
+	json_object_foreach((json_t *)table, key, v)
+	{
+		char text[512];
+		regex_t re;
+		bool meets;
+
+		snprintf(text, sizeof(text), "^(.*\\.)?(%s)$", key);
+		if (!json_is_number(v) || regcomp(&re, text, REG_EXTENDED | REG_NOSUB))
+			continue;
+		meets = regexec(&re, module, 0, NULL, 0) == 0;
+		regfree(&re);
+		if (meets)
+			return json_number_value(v);
+	}
+	return otherwise;
+}
+
+/* The scale of a module, whose rank is to be what the configuration says. */
+static int scale_of(const struct adapter_in *in, const struct halves *f, const char *module, int64_t rank,
+		    double *ret, struct dt_err *err)
+{
+	const char *prefix = strcmp(module, "lm_head") ? dt_family_find(in->c->family)->prefix : "";
+	char full[2 * ADAPTER_NAME];
+	double r, alpha;
+
+	snprintf(full, sizeof(full), "%s%s", prefix, module);
+	if (!f->config) {
+		*ret = f->alpha / (double)rank;
+		return 0;
+	}
+	r = pattern(json_object_get(f->config, "rank_pattern"), full,
+		    json_number_value(json_object_get(f->config, "r")));
+	alpha = pattern(json_object_get(f->config, "alpha_pattern"), full,
+			json_number_value(json_object_get(f->config, "lora_alpha")));
+	if ((double)rank != r)
+		return dt_err_set(err, -EINVAL,
+				  "adapter '%s': '%s' is of rank %lld, adapter_config.json says %g",
+				  in->a->path, module, (long long)rank, r);
+	*ret = json_is_true(json_object_get(f->config, "use_rslora")) ? alpha / sqrt(r) : alpha / r;
+	return 0;
+}
+
+/* The pair of a parameter, where the file has it. */
+static int add_param(struct adapter_in *in, enum dt_names scheme, const struct halves *f, int i,
+		     struct dt_err *err)
+{
+	const struct dt_param *p = &in->params->p[i];
+	struct dt_place_in_file at;
+	struct half *a, *b;
+	float *xa = NULL, *xb = NULL;
+	double scale = 0;
+	int rc;
+
+	if (!adapter_place(in, scheme, i, &at))
+		return 0;
+	a = find(f, at.name, false);
+	b = find(f, at.name, true);
+	if (!a && !b)
+		return 0;
+	if (!a || !b)
+		return dt_err_set(err, -EINVAL, "adapter '%s': '%s' has no %s", in->a->path, at.name,
+				  a ? "B" : "A");
+	a->used = b->used = true;
+	if (a->cols != p->shape[1] || b->rows != at.rows || a->rows != b->cols || a->rows > RANK_MAX)
+		return dt_err_set(
+			err, -EINVAL,
+			"adapter '%s': '%s' is %lld x %lld and %lld x %lld, the base's linear %lld x "
+			"%lld",
+			in->a->path, at.name, (long long)a->rows, (long long)a->cols, (long long)b->rows,
+			(long long)b->cols, (long long)at.rows, (long long)p->shape[1]);
+	rc = scale_of(in, f, at.name, a->rows, &scale, err);
+	if (rc < 0)
+		return rc;
+	xa = numbers(a);
+	xb = numbers(b);
+	rc = xa && xb ? adapter_add(in, i, a->rows, scale, xa, xb + at.first * a->rows, err)
+		      : dt_err_sys(err, -ENOMEM, "cannot read '%s'", in->a->path);
+	free(xa);
+	free(xb);
+	return rc;
+}
+
+static int add_all(struct adapter_in *in, enum dt_names scheme, const struct halves *f, struct dt_err *err)
+{
+	int rc = 0;
+
+	for (int i = 0; i < in->params->n && rc == 0; i++)
+		rc = add_param(in, scheme, f, i, err);
+	for (int i = 0; i < f->n && rc == 0; i++)
+		if (!f->h[i].used)
+			rc = dt_err_set(err, -EINVAL, "adapter '%s': '%s' is no linear of '%s'", in->a->path,
+					f->h[i].name, in->c->name);
+	return rc;
+}
+
+static bool ends(const char *s, const char *with)
+{
+	size_t n = strlen(s), k = strlen(with);
+
+	return n >= k && !strcmp(s + n - k, with);
+}
+
+/* ---- PEFT ---- */
+
+static bool is_empty(const json_t *v)
+{
+	return json_is_null(v) || json_is_false(v) || (json_is_array(v) && json_array_size(v) == 0) ||
+	       (json_is_object(v) && json_object_size(v) == 0) ||
+	       (json_is_string(v) && (!*json_string_value(v) || !strcmp(json_string_value(v), "none")));
+}
+
+/* Keys that say nothing about what is computed, or are read here; any other that says more is refused. */
+static bool is_known(const char *key)
+{
+	static const char *const known[] = {
+		"peft_type",
+		"r",
+		"lora_alpha",
+		"use_rslora",
+		"rank_pattern",
+		"alpha_pattern",
+		"task_type",
+		"auto_mapping",
+		"base_model_name_or_path",
+		"revision",
+		"inference_mode",
+		"lora_dropout",
+		"target_modules",
+		"exclude_modules",
+		"fan_in_fan_out",
+		"init_lora_weights",
+		"layers_to_transform",
+		"layers_pattern",
+		"megatron_core",
+		"megatron_config",
+		"peft_version",
+		"qalora_group_size",
+		"runtime_config",
+	};
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
+		if (!strcmp(known[i], key))
+			return true;
+	return false;
+}
+
+static int check_config(const struct adapter_in *in, const json_t *o, struct dt_err *err)
+{
+	const char *type = json_string_value(json_object_get(o, "peft_type"));
+	const json_t *init = json_object_get(o, "init_lora_weights");
+	const char *key;
+	json_t *v;
+
+	if (!type || strcmp(type, "LORA"))
+		return dt_err_set(err, -ENOTSUP, "adapter '%s' is of type '%.40s', not LORA", in->a->path,
+				  type ? type : "?");
+	json_object_foreach((json_t *)o, key, v)
+	{
+		if (is_known(key) || is_empty(v))
+			continue;
+		return dt_err_set(err, -ENOTSUP,
+				  "adapter '%s': '%.60s' of adapter_config.json is not applied", in->a->path,
+				  key);
+	}
+	if (json_is_string(init) && strcmp(json_string_value(init), "gaussian") &&
+	    strcmp(json_string_value(init), "orthogonal"))
+		return dt_err_set(
+			err, -ENOTSUP,
+			"adapter '%s': init_lora_weights '%.40s' changes the base, which is not applied",
+			in->a->path, json_string_value(init));
+	if (!(json_number_value(json_object_get(o, "r")) >= 1) ||
+	    !json_is_number(json_object_get(o, "lora_alpha")))
+		return dt_err_set(err, -EINVAL, "adapter '%s': adapter_config.json lacks r or lora_alpha",
+				  in->a->path);
+	return 0;
+}
+
+/* "base_model.model.model.layers.0.mlp.up_proj.lora_A.weight": the linear, and which half. */
+static int split_name(const struct adapter_in *in, const char *full, struct half *h, struct dt_err *err)
+{
+	static const char *const prefixes[] = {"base_model.model.", "language_model.model.",
+					       "model.language_model.", "model.", "transformer."};
+	const char *s = full;
+
+	for (size_t i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++)
+		if (!strncmp(s, prefixes[i], strlen(prefixes[i])))
+			s += strlen(prefixes[i]);
+	h->b = ends(s, ".lora_B.weight");
+	if (!h->b && !ends(s, ".lora_A.weight"))
+		return dt_err_set(err, -ENOTSUP, "adapter '%s': tensor '%.150s' is not applied", in->a->path,
+				  full);
+	if (snprintf(h->name, sizeof(h->name), "%.*s", (int)(strlen(s) - strlen(".lora_A.weight")), s) >=
+	    (int)sizeof(h->name))
+		return dt_err_set(err, -EINVAL, "adapter '%s': a tensor's name is too long", in->a->path);
+	return 0;
+}
+
+static int read_halves(const struct adapter_in *in, const struct dt_safetensors *st, const char *file,
+		       struct halves *f, struct dt_err *err)
+{
+	int rc = 0;
+
+	f->h = calloc((size_t)st->n + 1, sizeof(*f->h));
+	if (!f->h)
+		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", in->a->path);
+	for (int i = 0; i < st->n && rc == 0; i++) {
+		const struct dt_safetensor *t = &st->t[i];
+		struct half *h = &f->h[f->n++];
+
+		rc = split_name(in, t->name, h, err);
+		if (rc == 0 && (t->ndim != 2 || t->format < 0))
+			rc = dt_err_set(err, -ENOTSUP, "adapter '%s': tensor '%.150s' is no matrix of floats",
+					in->a->path, t->name);
+		h->format = (enum dt_format)t->format;
+		h->rows = t->shape[0];
+		h->cols = t->shape[1];
+		h->data = (const uint8_t *)file + t->at;
+	}
+	return rc;
+}
+
+int adapter_read_peft(struct adapter_in *in, const char *folder, struct dt_err *err)
+{
+	char path[4200], *text = NULL, *file = NULL;
+	struct dt_safetensors st = {0};
+	struct halves f = {0};
+	json_t *o = NULL;
+	size_t n;
+	int rc;
+
+	snprintf(path, sizeof(path), "%s/adapter_config.json", folder);
+	rc = dt_read_file(path, 1 << 20, &text, &n, err);
+	if (rc == 0)
+		rc = dt_json_parse(text, n, path, &o, err);
+	if (rc == 0)
+		rc = check_config(in, o, err);
+	snprintf(path, sizeof(path), "%s/adapter_model.safetensors", folder);
+	if (rc == 0)
+		rc = dt_read_file(path, FILE_MAX, &file, &n, err);
+	if (rc == 0)
+		rc = dt_safetensors_parse(file, n, path, &st, err);
+	if (rc == 0) {
+		const char *base = "";
+
+		f.config = o;
+		if (st.head && dt_json_str(json_object_get(st.head, "__metadata__"), "dt_base_fingerprint",
+					   false, &base, NULL) > 0)
+			snprintf(in->a->base, sizeof(in->a->base), "%s", base);
+		in->pairing = DT_ROPE_HALF;
+		rc = read_halves(in, &st, file, &f, err);
+	}
+	if (rc == 0)
+		rc = add_all(in, DT_NAMES_HF, &f, err);
+	dt_safetensors_release(&st);
+	json_decref(o);
+	free(f.h);
+	free(text);
+	free(file);
+	return rc;
+}
+
+/* ---- GGUF ---- */
+
+static int check_head(const struct adapter_in *in, const struct dt_gguf *g, double *ret_alpha,
+		      struct dt_err *err)
+{
+	const struct dt_family *f = dt_family_find(in->c->family);
+	static const char *const keys[] = {"general.type", "adapter.type", "general.architecture"};
+	const char *want[] = {"adapter", "lora", f && f->arch ? f->arch : "?"}, *s;
+	size_t n;
+	int rc;
+
+	for (int i = 0; i < 3; i++) {
+		if ((rc = dt_gguf_str(g, keys[i], true, &s, &n, err)) < 0)
+			return rc;
+		if (strlen(want[i]) != n || strncmp(s, want[i], n))
+			return dt_err_set(err, -EINVAL, "adapter '%s': %s is '%.*s', not '%s'", in->a->path,
+					  keys[i], n < 40 ? (int)n : 40, s, want[i]);
+	}
+	rc = dt_gguf_real(g, "adapter.lora.alpha", true, ret_alpha, err);
+	return rc < 0 ? rc : 0;
+}
+
+static int gguf_halves(const struct adapter_in *in, const struct dt_gguf *g, const char *file,
+		       struct halves *f, struct dt_err *err)
+{
+	f->h = calloc((size_t)g->ntensor + 1, sizeof(*f->h));
+	if (!f->h)
+		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", in->a->path);
+	for (int i = 0; i < g->ntensor; i++) {
+		const struct dt_gguf_tensor *t = &g->tensor[i];
+		struct half *h = &f->h[f->n++];
+
+		h->b = ends(t->name, ".weight.lora_b");
+		if ((!h->b && !ends(t->name, ".weight.lora_a")) || t->ndim != 2 || t->format < 0)
+			return dt_err_set(err, -ENOTSUP, "adapter '%s': tensor '%s' is not applied",
+					  in->a->path, t->name);
+		snprintf(h->name, sizeof(h->name), "%.*s", (int)(strlen(t->name) - strlen(".weight.lora_a")),
+			 t->name);
+		h->format = (enum dt_format)t->format;
+		h->rows = t->shape[0];
+		h->cols = t->shape[1];
+		h->data = (const uint8_t *)file + t->at;
+	}
+	return 0;
+}
+
+int adapter_read_gguf(struct adapter_in *in, const char *path, struct dt_err *err)
+{
+	const struct dt_family *family = dt_family_find(in->c->family);
+	struct dt_gguf g = {0};
+	struct halves f = {0};
+	char *file = NULL;
+	size_t n;
+	int rc = dt_read_file(path, FILE_MAX, &file, &n, err);
+
+	if (rc == 0)
+		rc = dt_gguf_parse(file, n, path, &g, err);
+	if (rc == 0)
+		rc = check_head(in, &g, &f.alpha, err);
+	if (rc == 0) {
+		in->pairing = family->gguf_adjacent ? DT_ROPE_ADJACENT : DT_ROPE_HALF;
+		rc = gguf_halves(in, &g, file, &f, err);
+	}
+	if (rc == 0)
+		rc = add_all(in, DT_NAMES_GGUF, &f, err);
+	dt_gguf_release(&g);
+	free(f.h);
+	free(file);
+	return rc;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

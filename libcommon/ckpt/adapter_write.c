@@ -1,0 +1,328 @@
+/* Adapters as PEFT and llama.cpp read them. */
+#include "ckpt/adapter_priv.h"
+
+#include "base/json.h"
+#include "base/tmpfile.h"
+#include "ckpt/gguf_out.h"
+#include "kernels/rope.h"
+#include "model/family.h"
+#include "model/safetensors.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A linear of the other format: one of ours, or several below one another, whose adapters are stacked. */
+struct linear {
+	char name[ADAPTER_NAME];
+	int64_t rank, in, out;
+	double scale;
+	float *a, *b;
+};
+
+struct writer {
+	const struct dt_adapter *a;
+	const struct dt_config *c;
+	struct adapter_in in; /* for names */
+	enum dt_names scheme;
+	int pairing;
+	struct linear *l;
+	int n;
+};
+
+static void release(struct writer *w)
+{
+	for (int i = 0; i < w->n; i++) {
+		free(w->l[i].a);
+		free(w->l[i].b);
+	}
+	free(w->l);
+}
+
+/* Puts a part behind the rank that is there: its a below, its b in columns of its own. */
+static void stack(const struct writer *w, struct linear *l, const struct dt_adapter_part *p, int64_t at,
+		  int64_t first)
+{
+	bool turned = dt_param_is_rotary(w->c, &w->in.params->p[p->param]);
+
+	memcpy(l->a + at * l->in, p->a, (size_t)(p->rank * p->in) * sizeof(float));
+	for (int64_t r = 0; r < p->out; r++) {
+		int64_t from = turned ? dt_rope_row(r, w->c->head_dim, w->c->rope_pairing, w->pairing) : r;
+
+		for (int64_t k = 0; k < p->rank; k++)
+			l->b[(first + r) * l->rank + at + k] =
+				p->b[from * p->rank + k] *
+				(p->scale == l->scale ? 1.0f : (float)(p->scale / l->scale));
+	}
+}
+
+/* The linear of part i with all parts that lie in it; those behind it do nothing. */
+static int add_linear(struct writer *w, int i, struct dt_err *err)
+{
+	struct linear l = {.scale = w->a->part[i].scale, .in = w->a->part[i].in};
+	struct dt_place_in_file at, first;
+	int64_t rank = 0;
+
+	if (!adapter_place(&w->in, w->scheme, w->a->part[i].param, &first))
+		return dt_err_set(err, -ENOTSUP, "the adapter of '%s' has no name there",
+				  w->in.params->p[w->a->part[i].param].name);
+	for (int k = 0; k < w->a->n; k++) {
+		if (!adapter_place(&w->in, w->scheme, w->a->part[k].param, &at) ||
+		    strcmp(at.name, first.name))
+			continue;
+		if (k < i)
+			return 0;
+		l.rank += w->a->part[k].rank;
+	}
+	l.out = first.rows;
+	snprintf(l.name, sizeof(l.name), "%s", first.name);
+	l.a = calloc((size_t)(l.rank * l.in), sizeof(float));
+	l.b = calloc((size_t)(l.rank * l.out), sizeof(float));
+	w->l[w->n++] = l;
+	if (!l.a || !l.b)
+		return dt_err_sys(err, -ENOMEM, "cannot write the adapter");
+	for (int k = i; k < w->a->n; k++) {
+		if (!adapter_place(&w->in, w->scheme, w->a->part[k].param, &at) ||
+		    strcmp(at.name, first.name))
+			continue;
+		stack(w, &l, &w->a->part[k], rank, at.first);
+		rank += w->a->part[k].rank;
+	}
+	return 0;
+}
+
+static int add_linears(struct writer *w, struct dt_err *err)
+{
+	int rc = 0;
+
+	w->l = calloc((size_t)w->a->n, sizeof(*w->l));
+	if (!w->l)
+		return dt_err_sys(err, -ENOMEM, "cannot write the adapter");
+	for (int i = 0; i < w->a->n && rc == 0; i++)
+		rc = add_linear(w, i, err);
+	return rc;
+}
+
+/* ---- PEFT ---- */
+
+static void module_name(const struct writer *w, const struct linear *l, char name[2 * ADAPTER_NAME])
+{
+	snprintf(name, 2 * ADAPTER_NAME, "%s%s",
+		 strcmp(l->name, "lm_head") ? dt_family_find(w->c->family)->prefix : "", l->name);
+}
+
+static json_t *peft_config(const struct writer *w)
+{
+	json_t *targets = json_array(), *ranks = json_object(), *alphas = json_object(), *o;
+	const struct linear *first = &w->l[0];
+
+	for (int i = 0; i < w->n; i++) {
+		const struct linear *l = &w->l[i];
+		char name[2 * ADAPTER_NAME];
+
+		module_name(w, l, name);
+		json_array_append_new(targets, json_string(name));
+		if (l->rank != first->rank)
+			json_object_set_new(ranks, name, json_integer(l->rank));
+		if (l->rank != first->rank || l->scale != first->scale)
+			json_object_set_new(alphas, name, json_real(l->scale * (double)l->rank));
+	}
+	o = json_pack("{s:s, s:s, s:s, s:I, s:f, s:f, s:s, s:b, s:b, s:b, s:b, s:o, s:o, s:o}", "peft_type",
+		      "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", w->c->name, "r",
+		      (json_int_t)first->rank, "lora_alpha", first->scale * (double)first->rank,
+		      "lora_dropout", 0.0, "bias", "none", "use_rslora", 0, "use_dora", 0, "fan_in_fan_out",
+		      !strcmp(w->c->family, "gpt2"), "inference_mode", 1, "target_modules", targets,
+		      "rank_pattern", ranks, "alpha_pattern", alphas);
+	return o;
+}
+
+static int put_head(const struct writer *w, FILE *f, struct dt_err *err)
+{
+	json_t *head = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
+	uint64_t at = 0, n;
+	size_t pad;
+	char *text;
+
+	if (w->a->base[0])
+		json_object_set_new(json_object_get(head, "__metadata__"), "dt_base_fingerprint",
+				    json_string(w->a->base));
+	for (int i = 0; i < 2 * w->n; i++) {
+		const struct linear *l = &w->l[i / 2];
+		char name[2 * ADAPTER_NAME], full[2 * ADAPTER_NAME + 48];
+		int64_t rows = i % 2 ? l->out : l->rank, cols = i % 2 ? l->rank : l->in;
+
+		module_name(w, l, name);
+		snprintf(full, sizeof(full), "base_model.model.%s.lora_%c.weight", name, i % 2 ? 'B' : 'A');
+		n = (uint64_t)(rows * cols) * sizeof(float);
+		json_object_set_new(head, full,
+				    json_pack("{s:s, s:[I, I], s:[I, I]}", "dtype", "F32", "shape",
+					      (json_int_t)rows, (json_int_t)cols, "data_offsets",
+					      (json_int_t)at, (json_int_t)(at + n)));
+		at += n;
+	}
+	text = json_dumps(head, JSON_COMPACT);
+	json_decref(head);
+	if (!text)
+		return dt_err_sys(err, -ENOMEM, "cannot write the adapter");
+	pad = (8 - strlen(text) % 8) % 8; /* blanks, so that the data is aligned */
+	n = strlen(text) + pad;
+	fwrite(&n, 8, 1, f);
+	fwrite(text, 1, strlen(text), f);
+	fwrite("        ", 1, pad, f);
+	free(text);
+	return 0;
+}
+
+static void put_linear(const struct linear *l, FILE *f, size_t align)
+{
+	static const char zeros[GGUF_ALIGN];
+
+	for (int side = 0; side < 2; side++) {
+		size_t n = (size_t)(side ? l->rank * l->out : l->rank * l->in) * sizeof(float);
+
+		fwrite(side ? l->b : l->a, 1, n, f);
+		fwrite(zeros, 1, align ? (align - n % align) % align : 0, f);
+	}
+}
+
+/* The configuration last: with it the folder is an adapter. */
+static int write_peft(struct writer *w, const char *folder, struct dt_err *err)
+{
+	char path[PATH_MAX];
+	struct dt_tmpfile f;
+	json_t *o;
+	char *text;
+	int rc;
+
+	if (snprintf(path, sizeof(path), "%s/adapter_model.safetensors", folder) >= (int)sizeof(path))
+		return dt_err_sys(err, -ENAMETOOLONG, "cannot write '%s'", folder);
+	rc = dt_tmpfile_open(&f, path, err);
+	if (rc < 0)
+		return rc;
+	rc = put_head(w, f.f, err);
+	for (int i = 0; i < w->n && rc == 0; i++)
+		put_linear(&w->l[i], f.f, 0);
+	if (rc < 0) {
+		dt_tmpfile_abort(&f);
+		return rc;
+	}
+	if ((rc = dt_tmpfile_commit(&f, err)) < 0)
+		return rc;
+	o = peft_config(w);
+	text = o ? json_dumps(o, JSON_INDENT(2)) : NULL;
+	json_decref(o);
+	if (!text)
+		return dt_err_sys(err, -ENOMEM, "cannot write '%s'", folder);
+	snprintf(path, sizeof(path), "%s/adapter_config.json", folder);
+	rc = dt_tmpfile_open(&f, path, err);
+	if (rc == 0) {
+		fwrite(text, 1, strlen(text), f.f);
+		rc = dt_tmpfile_commit(&f, err);
+	}
+	free(text);
+	return rc;
+}
+
+/* ---- GGUF ---- */
+
+/* One alpha is for all: what is scaled otherwise has the difference in its b. */
+static void same_alpha(struct writer *w, double alpha)
+{
+	for (int i = 0; i < w->n; i++) {
+		struct linear *l = &w->l[i];
+		float f = (float)(l->scale * (double)l->rank / alpha);
+
+		for (int64_t k = 0; k < l->rank * l->out && f != 1; k++)
+			l->b[k] *= f;
+	}
+}
+
+static void gguf_head(const struct writer *w, struct gguf_out *g, FILE *f, double alpha)
+{
+	const char *arch = dt_family_find(w->c->family)->arch;
+	uint64_t at = 0;
+
+	gguf_out_begin(g, f, (uint64_t)(2 * w->n));
+	gguf_out_str(g, "general.type", "adapter", strlen("adapter"));
+	gguf_out_str(g, "general.architecture", arch, strlen(arch));
+	gguf_out_str(g, "general.name", w->c->name, strlen(w->c->name));
+	gguf_out_str(g, "adapter.type", "lora", strlen("lora"));
+	gguf_out_f32(g, "adapter.lora.alpha", alpha);
+	for (int i = 0; i < 2 * w->n; i++) {
+		const struct linear *l = &w->l[i / 2];
+		int64_t shape[2] = {i % 2 ? l->out : l->rank, i % 2 ? l->rank : l->in};
+		char name[ADAPTER_NAME + 32];
+
+		snprintf(name, sizeof(name), "%s.weight.lora_%c", l->name, i % 2 ? 'b' : 'a');
+		gguf_out_tensor(g, name, 2, shape, DT_FMT_F32, at);
+		at += gguf_align_up((uint64_t)(shape[0] * shape[1]) * sizeof(float));
+	}
+}
+
+static int write_gguf(struct writer *w, const char *path, struct dt_err *err)
+{
+	double alpha = w->l[0].scale * (double)w->l[0].rank;
+	struct gguf_out g;
+	struct dt_tmpfile f;
+	char *head = NULL;
+	size_t n = 0;
+	FILE *mem;
+	int rc;
+
+	if (!dt_family_find(w->c->family)->arch)
+		return dt_err_set(err, -ENOTSUP, "GGUF has no architecture for family '%s' here",
+				  w->c->family);
+	same_alpha(w, alpha);
+	mem = open_memstream(&head, &n);
+	if (!mem)
+		return dt_err_sys(err, -ENOMEM, "cannot write '%s'", path);
+	gguf_head(w, &g, mem, alpha);
+	while (ftell(mem) % GGUF_ALIGN)
+		fputc(0, mem);
+	if (fclose(mem) != 0) {
+		free(head);
+		return dt_err_sys(err, -ENOMEM, "cannot write '%s'", path);
+	}
+	gguf_out_patch(&g, head);
+	rc = dt_tmpfile_open(&f, path, err);
+	if (rc == 0) {
+		fwrite(head, 1, n, f.f);
+		for (int i = 0; i < w->n; i++)
+			put_linear(&w->l[i], f.f, GGUF_ALIGN);
+		rc = dt_tmpfile_commit(&f, err);
+	}
+	free(head);
+	return rc;
+}
+
+int dt_adapter_write(const struct dt_adapter *a, const struct dt_source *base, const char *dst,
+		     struct dt_err *err)
+{
+	size_t n = strlen(dst);
+	bool gguf = n > 5 && !strcmp(dst + n - 5, ".gguf");
+	const struct dt_config *c = dt_source_config(base);
+	struct writer w = {.a = a,
+			   .c = c,
+			   .in = {.c = c, .params = dt_source_params(base)},
+			   .scheme = gguf ? DT_NAMES_GGUF : DT_NAMES_HF,
+			   .pairing = gguf && dt_family_find(c->family)->gguf_adjacent ? DT_ROPE_ADJACENT
+										       : DT_ROPE_HALF};
+	struct stat st;
+	int rc;
+
+	if (stat(dst, &st) == 0)
+		return dt_err_set(err, -EEXIST, "'%s' is there already", dst);
+	rc = add_linears(&w, err);
+	if (rc == 0 && gguf)
+		rc = write_gguf(&w, dst, err);
+	if (rc == 0 && !gguf && (rc = dt_mkdir_p(dst, err)) == 0 && (rc = write_peft(&w, dst, err)) < 0)
+		dt_remove_tree(dst, NULL);
+	release(&w);
+	return rc;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,227 @@
+#include "model/lora.h"
+
+#include <errno.h>
+#include <math.h>
+#include <regex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+double dt_lora_scale(const struct dt_lora *l)
+{
+	return l->kind == DT_LORA_RS ? l->alpha / sqrt((double)l->rank) : l->alpha / (double)l->rank;
+}
+
+/* The expression of targets, that a whole name is to match. */
+static int compile(const struct dt_lora *l, regex_t *ret, struct dt_err *err)
+{
+	char text[sizeof(l->targets) + 16];
+	int rc;
+
+	snprintf(text, sizeof(text), "^(%s)$",
+		 !strcmp(l->targets, "all")	    ? ".*"
+		 : !strcmp(l->targets, "attention") ? ".*\\.attn\\..*"
+		 : !strcmp(l->targets, "qv")	    ? ".*\\.attn\\.[qv]"
+						    : l->targets);
+	rc = regcomp(ret, text, REG_EXTENDED | REG_NOSUB);
+	if (rc) {
+		char why[80];
+
+		regerror(rc, ret, why, sizeof(why));
+		return dt_err_set(err, -EINVAL, "adapters: '%s' is no expression: %s", l->targets, why);
+	}
+	return 0;
+}
+
+int dt_lora_check(const struct dt_lora *l, struct dt_err *err)
+{
+	regex_t re;
+	int rc;
+
+	if (!l->rank)
+		return 0;
+	if (l->rank < 0 || l->rank > DT_LORA_RANK_MAX)
+		return dt_err_set(err, -EINVAL, "adapters: a rank of %lld is not from 1 to %d",
+				  (long long)l->rank, DT_LORA_RANK_MAX);
+	if (!(l->alpha > 0) || !isfinite(l->alpha))
+		return dt_err_set(err, -EINVAL, "adapters: alpha is to be above 0");
+	rc = compile(l, &re, err);
+	if (rc == 0)
+		regfree(&re);
+	return rc;
+}
+
+/* A graph that is being rewritten: the old one, and the new with its tensors in order of units. */
+struct rewrite {
+	const struct dt_config *c;
+	struct dt_graph *g;
+	struct dt_graph to;
+	int *moved; /* number in the new table of each tensor of the old */
+	int *a, *b; /* of each tensor of the old: its adapter in the new; -1: none */
+	regex_t meant;
+	int matched;
+};
+
+static bool is_target(const struct rewrite *r, const struct dt_param *p)
+{
+	char name[sizeof(p->name)];
+	size_t n = strlen(p->name), suffix = strlen(".weight");
+
+	if (p->ndim != 2 || n <= suffix)
+		return false;
+	snprintf(name, sizeof(name), "%.*s", (int)(n - suffix), p->name);
+	return regexec(&r->meant, name, 0, NULL, 0) == 0;
+}
+
+/* The adapter's tensor of w: w's name with another end. */
+static int add_tensor(struct rewrite *r, const struct dt_param *w, enum dt_role role, bool fused)
+{
+	struct dt_param *p = &r->to.params.p[r->to.params.n];
+	const bool a = role == DT_W_LORA_A;
+	const int whole = a ? 0 : 1; /* the dimension that is not w's */
+	int n = (int)(strlen(w->name) - strlen(".weight"));
+
+	*p = *w;
+	snprintf(p->name, sizeof(p->name), "%.*s.%s", n, w->name, a ? "lora_a" : "lora_b");
+	p->role = role;
+	p->shape[whole] = r->c->lora.rank;
+	p->init = a ? DT_INIT_UNIFORM : DT_INIT_ZEROS;
+	p->init_std = a ? 1 / sqrt((double)w->shape[1]) : 0;
+	p->fused = fused;
+	p->frozen = false;
+	if (w->cut_dim == whole || w->cut == DT_CUT_NONE) {
+		p->partial = w->cut != DT_CUT_NONE;
+		p->cut = DT_CUT_NONE;
+		p->cut_dim = 0;
+		p->cut_unit = 1;
+	}
+	return r->to.params.n++;
+}
+
+/* The tensors of the adapters of a linear: all a, then all b. */
+static void add_pair(struct rewrite *r, const struct dt_node *n)
+{
+	for (int side = 0; side < 2; side++) {
+		bool behind = false;
+
+		for (int i = 0; i < 3; i++) {
+			const struct dt_param *w = n->param[i] < 0 ? NULL : &r->g->params.p[n->param[i]];
+
+			if (!w || !is_target(r, w))
+				continue;
+			(side ? r->b : r->a)[n->param[i]] =
+				add_tensor(r, w, side ? DT_W_LORA_B : DT_W_LORA_A, !side && behind);
+			behind = true;
+			r->matched += side;
+		}
+	}
+}
+
+/* The old tensors, frozen, and behind those of a unit its adapters. */
+static void add_tensors(struct rewrite *r)
+{
+	const struct dt_params *old = &r->g->params;
+
+	for (int i = 0; i < old->n; i++) {
+		int unit = old->p[i].layer;
+
+		r->moved[i] = r->to.params.n;
+		r->to.params.p[r->to.params.n] = old->p[i];
+		r->to.params.p[r->to.params.n++].frozen = true;
+		if (i + 1 < old->n && old->p[i + 1].layer == unit)
+			continue;
+		for (int k = 0; k < r->g->nnode; k++)
+			if (r->g->node[k].unit == unit && r->g->node[k].op == DT_OP_LINEAR)
+				add_pair(r, &r->g->node[k]);
+	}
+}
+
+static int new_value(struct rewrite *r, const char *name)
+{
+	r->to.value_name[r->to.nvalue] = name;
+	return r->to.nvalue++;
+}
+
+/* h = s x a^T in front of the linear, y += h b^T behind it. */
+static void add_nodes(struct rewrite *r, const struct dt_node *old)
+{
+	struct dt_node n = *old, down = dt_node_blank(DT_OP_LORA_DOWN, n.unit, n.name),
+		       up = dt_node_blank(DT_OP_LORA_UP, n.unit, n.name);
+	bool any = false;
+
+	for (int i = 0; i < DT_NODE_PARAM; i++)
+		n.param[i] = old->param[i] < 0 ? -1 : r->moved[old->param[i]];
+	for (int i = 0, k = 0; i < 3 && old->op == DT_OP_LINEAR; i++) {
+		int w = old->param[i];
+
+		if (w < 0)
+			continue;
+		up.param[3 + i] = n.param[i];
+		if (r->a[w] < 0)
+			continue;
+		down.param[k++] = r->a[w];
+		up.param[i] = r->b[w];
+		any = true;
+	}
+	if (!any) {
+		r->to.node[r->to.nnode++] = n;
+		return;
+	}
+	down.in[0] = n.in[0];
+	down.param[3] = n.param[0]; /* it enters a cut where the linear does */
+	down.out[0] = up.in[1] = new_value(r, "lora");
+	down.attr.scale = up.attr.scale = (float)dt_lora_scale(&r->c->lora);
+	up.out[0] = n.out[0];
+	up.in[0] = n.out[0] = new_value(r, "base");
+	r->to.node[r->to.nnode++] = down;
+	r->to.node[r->to.nnode++] = n;
+	r->to.node[r->to.nnode++] = up;
+}
+
+static int allocate(struct rewrite *r)
+{
+	const struct dt_graph *g = r->g;
+	size_t tensors = (size_t)g->params.n, nodes = (size_t)g->nnode;
+
+	r->to = (struct dt_graph){.layers = g->layers, .nvalue = g->nvalue};
+	r->to.params.p = calloc(3 * tensors + 1, sizeof(*r->to.params.p));
+	r->to.node = calloc(3 * nodes + 1, sizeof(*r->to.node));
+	r->to.value_name = calloc((size_t)g->nvalue + 2 * nodes + 1, sizeof(*r->to.value_name));
+	r->moved = calloc(3 * tensors + 1, sizeof(*r->moved));
+	if (!r->to.params.p || !r->to.node || !r->to.value_name || !r->moved)
+		return -ENOMEM;
+	r->a = r->moved + tensors;
+	r->b = r->a + tensors;
+	for (size_t i = 0; i < tensors; i++)
+		r->a[i] = r->b[i] = -1;
+	memcpy(r->to.value_name, g->value_name, (size_t)g->nvalue * sizeof(*g->value_name));
+	return 0;
+}
+
+int dt_graph_lora(struct dt_graph *g, const struct dt_config *c, struct dt_err *err)
+{
+	struct rewrite r = {.c = c, .g = g};
+	int rc = dt_lora_check(&c->lora, err);
+
+	if (rc < 0 || (rc = compile(&c->lora, &r.meant, err)) < 0)
+		return rc;
+	rc = allocate(&r);
+	if (rc < 0)
+		dt_err_sys(err, rc, "cannot add adapters to '%s'", c->name);
+	if (rc == 0)
+		add_tensors(&r);
+	if (rc == 0 && !r.matched) {
+		rc = dt_err_set(err, -EINVAL, "adapters: '%s' is the name of no linear of '%s'",
+				c->lora.targets, c->name);
+		dt_err_hint(err, "linears are called layers.N.attn.q, layers.N.mlp.down and the like");
+	}
+	for (int i = 0; i < g->nnode && rc == 0; i++)
+		add_nodes(&r, &g->node[i]);
+	free(r.moved);
+	regfree(&r.meant);
+	dt_graph_release(rc < 0 ? &r.to : g);
+	if (rc == 0)
+		*g = r.to;
+	return rc;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,107 @@
+/* Adapters (model/op/lora.c): products with the tensors of one to three joined linears. */
+#include "nn/call.h"
+
+/* What the node does for one of its linears: its columns of h and of y. */
+struct lane {
+	struct dt_tensor b;
+	int param;
+	int64_t h, y; /* first column */
+	bool alone;   /* they are all there are */
+};
+
+/* Lane i of the node, from those before it; false where that linear has no adapter. */
+static bool lane_of(const struct dt_exec *x, const struct dt_node *n, int i, struct lane *l)
+{
+	*l = (struct lane){.param = n->param[i], .alone = n->out[2] < 0};
+	for (int k = 0; k < i; k++) {
+		l->h += n->param[k] < 0 ? 0 : x->w[n->param[k]].dim[1];
+		l->y += n->param[3 + k] < 0 ? 0 : x->w[n->param[3 + k]].dim[0];
+	}
+	if (l->param >= 0)
+		l->b = x->w[l->param];
+	return l->param >= 0;
+}
+
+/* A room of the node as a matrix of these sizes. */
+static struct dt_tensor room(const struct dt_exec *x, int v, struct dt_tensor like, int64_t cols)
+{
+	return dt_t2(dt_call_at(x, v), like.dtype, like.dim[0], cols);
+}
+
+int dt_call_lora_down(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	struct dt_tensor h = dt_call_mat(x, n->out[0]);
+
+	TRY(x->dev->ops->matmul(x->dev, h, dt_call_mat(x, n->in[0]), false, dt_call_joined(x->w, n->param),
+				true, DT_NONE, false));
+	TRY(x->dev->ops->scale(x->dev, h, n->attr.scale));
+	return 0;
+}
+
+int dt_call_lora_up(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	const struct dt_ops *o = x->dev->ops;
+	struct dt_tensor y = dt_call_mat(x, n->out[0]), h = dt_call_mat(x, n->in[1]);
+	struct lane l;
+
+	TRY(dt_call_moved(x, n->out[0], n->in[0]));
+	for (int i = 0; i < 3; i++) {
+		struct dt_tensor part, cols;
+
+		if (!lane_of(x, n, i, &l))
+			continue;
+		if (l.alone) {
+			TRY(o->matmul(x->dev, y, h, false, l.b, true, DT_NONE, true));
+			continue;
+		}
+		part = room(x, n->out[1], h, l.b.dim[1]);
+		cols = room(x, n->out[2], y, l.b.dim[0]);
+		TRY(o->columns(x->dev, part, 0, h, l.h, l.b.dim[1], false));
+		TRY(o->matmul(x->dev, cols, part, false, l.b, true, DT_NONE, false));
+		TRY(o->columns(x->dev, y, l.y, cols, 0, l.b.dim[0], true));
+	}
+	return 0;
+}
+
+/* db += dy^T h where h is there, dh = s dy b where that is wanted. */
+int dt_call_lora_up_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	const struct dt_ops *o = x->dev->ops;
+	struct dt_tensor dy = dt_call_mat(x, n->in[0]), h = dt_call_mat(x, n->in[1]),
+			 dh = dt_call_mat(x, n->out[0]);
+	struct lane l;
+
+	for (int i = 0; i < 3; i++) {
+		struct dt_tensor part = h, back = dh, cols = dy;
+
+		if (!lane_of(x, n, i, &l))
+			continue;
+		if (!l.alone) {
+			back = part = room(x, n->out[1], dy, l.b.dim[1]);
+			cols = room(x, n->out[2], dy, l.b.dim[0]);
+			TRY(o->columns(x->dev, cols, 0, dy, l.y, l.b.dim[0], false));
+		}
+		if (h.data && !l.alone)
+			TRY(o->columns(x->dev, part, 0, h, l.h, l.b.dim[1], false));
+		if (h.data)
+			TRY(o->matmul(x->dev, x->g[l.param], cols, true, part, false, DT_NONE,
+				      x->accumulate));
+		if (dh.data)
+			TRY(o->matmul(x->dev, back, cols, false, l.b, false, DT_NONE, false));
+		if (dh.data && !l.alone)
+			TRY(o->columns(x->dev, dh, l.h, back, 0, l.b.dim[1], false));
+	}
+	if (dh.data)
+		TRY(o->scale(x->dev, dh, n->attr.scale));
+	return 0;
+}
+
+int dt_call_lora_dx(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	if (n->in[0] >= 0)
+		TRY(dt_call_moved(x, n->out[0], n->in[0]));
+	TRY(x->dev->ops->matmul(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[1]), false,
+				dt_call_joined(x->w, n->param), false, DT_NONE, n->in[0] >= 0));
+	return 0;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

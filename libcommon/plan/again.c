@@ -1,0 +1,162 @@
+#include "plan/again.h"
+
+#include "model/flops.h"
+#include "plan/stepcost.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+
+/* The device a run is on, where nobody says what it is like. */
+static int machine_of(const struct dt_run *r, struct dt_cluster *ret, struct dt_err *err)
+{
+	if (r->machine) {
+		*ret = *r->machine;
+		return 0;
+	}
+	return dt_cluster_device(r->on_card ? "H100" : "cpu", ret, err);
+}
+
+/* Bytes that all layers keep, and seconds of what they compute again, a microbatch on rank 0. */
+static int weigh(const struct dt_run *r, const struct dt_cluster *c, int ranks, double *ret_bytes,
+		 double *ret_seconds, struct dt_err *err)
+{
+	struct dt_run every = *r;
+	struct dt_step_model m;
+	struct dt_work w;
+	int rc;
+
+	every.recompute.layers = 1; /* layers differ in nothing then */
+	every.recompute.steps = ranks;
+	rc = dt_work_open_rank(&every, &w, err);
+	*ret_bytes = *ret_seconds = 0;
+	if (rc == 0) {
+		dt_step_model_init(&m, c, &every, &dt_stack_dt, &w);
+		for (int64_t i = 0; i < w.layers; i++) {
+			struct dt_layer_cost t = dt_layer_time(&m, (int)i);
+			double n = dt_work_times(&w, i);
+
+			*ret_bytes += n * w.unit[i + 1].kept;
+			*ret_seconds += n * t.again;
+		}
+	}
+	dt_work_release(&w);
+	return rc;
+}
+
+/* The group of a value: all of its memory are one. */
+static void add_value(struct dt_keep *k, int *group, int root, const struct dt_node *n, int out,
+		      const char *what)
+{
+	int op = n->op == DT_OP_LINEAR8 ? DT_OP_LINEAR : (int)n->op, at = k->nvalue;
+
+	for (int i = 0; i < k->nvalue; i++)
+		if (k->value[i].op == op && k->value[i].out == out && !strcmp(k->value[i].name, n->name))
+			return; /* of another layer */
+	if (at == DT_KEEP_VALUES)
+		return;
+	while (at > 0 && group[at - 1] > root) /* side by side */
+		at--;
+	memmove(&k->value[at + 1], &k->value[at], (size_t)(k->nvalue - at) * sizeof(*k->value));
+	memmove(&group[at + 1], &group[at], (size_t)(k->nvalue - at) * sizeof(*group));
+	k->value[at] = (struct dt_keep_value){n->name, what, op, out, INT_MAX};
+	group[at] = root;
+	k->nvalue++;
+}
+
+/* What layers keep where nothing is computed again; group[i] is the same for those in one place. */
+static int list_values(const struct dt_run *r, struct dt_keep *k, int group[DT_KEEP_VALUES],
+		       struct dt_err *err)
+{
+	struct dt_config few;
+	struct dt_stage s;
+	int rc = dt_work_stage(r, &few, &s, err);
+	const struct dt_prog *p = &s.chunk[0];
+
+	if (rc < 0)
+		return rc;
+	for (int i = 0; i < p->start[DT_LIST_LOSS]; i++) {
+		const struct dt_node *n = &p->step[i].n;
+
+		for (int out = 0; out < DT_NODE_OUT; out++) {
+			int root = n->out[out] < 0 ? -1 : dt_value_root(p, n->out[out]);
+
+			if (root >= 0 && p->value[root].life == DT_LIFE_KEPT && n->unit >= 0 &&
+			    n->unit < few.layers && !(n->entry && out == (n->op == DT_OP_NORM)))
+				add_value(k, group, root, n, out, p->value[n->out[out]].name);
+		}
+	}
+	dt_stage_release(&s);
+	return 0;
+}
+
+static void set_rank(struct dt_keep *k, const int *group, int of, int rank)
+{
+	for (int i = 0; i < k->nvalue; i++)
+		if (group[i] == of)
+			k->value[i].rank = rank;
+}
+
+/* Whether a split backward's part can find it: norms and activation functions of values that are kept. */
+static bool allowed(const struct dt_run *r, const struct dt_keep_value *v)
+{
+	return !dt_run_splits(r) || (v->out == 0 && dt_node_op_flags((enum dt_op)v->op) & DT_OPF_CHEAP) ||
+	       (v->out == 1 && v->op == DT_OP_LINEAR_ACT);
+}
+
+/* The group that is best given up next; -1: none frees anything. */
+static int next(struct dt_run *r, const struct dt_cluster *c, const int *group, int ranks, double bytes,
+		double seconds, struct dt_err *err, int *ret)
+{
+	struct dt_keep *k = &r->recompute;
+	double best = 0;
+
+	*ret = -1;
+	for (int i = 0; i < k->nvalue; i++) {
+		double b, s, worth;
+		int rc;
+
+		if (k->value[i].rank != INT_MAX || (i > 0 && group[i] == group[i - 1]) ||
+		    !allowed(r, &k->value[i]))
+			continue;
+		set_rank(k, group, group[i], ranks);
+		rc = weigh(r, c, ranks + 1, &b, &s, err);
+		set_rank(k, group, group[i], INT_MAX);
+		if (rc < 0)
+			return rc;
+		worth = b >= bytes ? 0 : (bytes - b) / (s > seconds ? s - seconds : 1e-15);
+		if (worth > best) {
+			best = worth;
+			*ret = group[i];
+		}
+	}
+	return 0;
+}
+
+int dt_again_order(struct dt_run *r, int *ret_ranks, struct dt_err *err)
+{
+	int group[DT_KEEP_VALUES], ranks = 0, chosen = 0, rc;
+	struct dt_keep *k = &r->recompute;
+	struct dt_cluster c;
+	double bytes, seconds;
+
+	k->nvalue = 0;
+	rc = machine_of(r, &c, err);
+	if (rc == 0)
+		rc = list_values(r, k, group, err);
+	while (rc == 0 && chosen >= 0) {
+		rc = weigh(r, &c, ranks, &bytes, &seconds, err);
+		if (rc == 0)
+			rc = next(r, &c, group, ranks, bytes, seconds, err, &chosen);
+		if (rc == 0 && chosen >= 0)
+			set_rank(k, group, chosen, ranks++);
+	}
+	for (int i = 0; rc == 0 && !dt_run_splits(r) && i < k->nvalue; i++)
+		if (k->value[i].rank == INT_MAX) { /* frees nothing alone, and something with the others */
+			k->value[i].rank = ranks;
+			chosen = 0;
+		}
+	*ret_ranks = ranks + (chosen == 0);
+	return rc;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,187 @@
+#include "plan/plan_print.h"
+
+#include "base/table.h"
+#include "base/units.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define DAY 86400.0
+
+/* A prediction is right to some percent: two digits, the rest would be false. */
+static double two_digits(double x)
+{
+	double unit = x > 0 ? pow(10, floor(log10(x)) - 1) : 1;
+
+	return unit > 1 ? round(x / unit) * unit : x;
+}
+
+static void print_run(const struct dt_plan_view *v, const struct dt_candidate *c)
+{
+	const struct dt_cluster *k = v->q->cluster;
+	double price = k->price_a_gpu_hour;
+	char t[24], n[24];
+
+	if (v->tokens) {
+		double s = (double)v->tokens / c->t.tokens_per_s, hours = s / 3600 * k->gpus;
+
+		fprintf(v->f, "%s tokens take about ", dt_format_count((double)v->tokens, n, sizeof(n)));
+		if (s < 2 * DAY)
+			fprintf(v->f, "%s", dt_format_duration(s, t, sizeof(t)));
+		else
+			fprintf(v->f, "%.0f days", two_digits(s / DAY));
+		fprintf(v->f, ", %s device hours", dt_format_count(two_digits(hours), n, sizeof(n)));
+		if (price > 0)
+			fprintf(v->f, ", %s at %g an hour",
+				dt_format_count(two_digits(hours * price), n, sizeof(n)), price);
+		fputc('\n', v->f);
+	}
+	if (v->mtbf_hours > 0) {
+		struct dt_params p;
+		double save = v->save_s, lost, every;
+
+		if (save <= 0 && dt_model_params(v->q->fit.run.config, &p, NULL) == 0) {
+			save = (double)dt_params_total(&p) * 14 / 2e9 /
+			       ceil((double)k->gpus / k->gpus_a_node);
+			dt_params_release(&p);
+		}
+		every = dt_checkpoint_interval(save, v->mtbf_hours * 3600 / k->gpus, &lost);
+		fprintf(v->f, "a checkpoint (%s) every %s", dt_format_duration(save, t, sizeof(t)),
+			dt_format_duration(every, n, sizeof(n)));
+		fprintf(v->f, " loses the least: %.1f%% of the time\n", 100 * lost);
+	}
+}
+
+static void table_row(const struct dt_plan_view *v, struct dt_table *t, const struct dt_candidate *c,
+		      const char *name, const struct dt_candidate *best)
+{
+	static const char *const recompute[] = {"none", "selective", "full"};
+	char layout[80], s[24], reason[200];
+
+	dt_table_cell(t, "%s", name);
+	dt_table_cell(t, "%s", dt_layout_format(&c->layout, layout, sizeof(layout)));
+	dt_table_cell(t, "%lld x %lld", (long long)c->microbatch, (long long)c->accumulation);
+	dt_table_cell(t, "%s", recompute[c->recompute]);
+	dt_table_cell(t, "%s", dt_format_duration(c->t.step, s, sizeof(s)));
+	dt_table_cell(t, "%s", dt_format_count(c->t.tokens_per_s * DAY, s, sizeof(s)));
+	dt_table_cell(t, "%.1f%%", 100 * c->t.mfu);
+	dt_table_cell(t, "%s%s", dt_format_size(c->peak_bytes, s, sizeof(s)),
+		      c->fits ? "" : " (does not fit)");
+	dt_table_cell(t, "%s", dt_plan_reason(v->q, c, best, reason, sizeof(reason)));
+}
+
+static void explain(const struct dt_plan_view *v, const struct dt_plan *p)
+{
+	const struct dt_step_time *t = &p->best[0].t;
+	const struct {
+		const char *name;
+		double s;
+	} rows[] = {
+		{"matmuls, forward and backward", t->matmul},
+		{"attention", t->attention},
+		{"memory-bound operations", t->memory},
+		{"embedding, head and loss", t->head},
+		{"recomputation", t->recompute},
+		{"tensor-parallel traffic", t->tp},
+		{"expert traffic", t->ep},
+		{"context-parallel traffic", t->cp},
+		{"waiting in the pipeline", t->bubble * t->makespan},
+		{"gradient traffic not hidden", t->dp_exposed},
+		{"optimizer", t->optimizer},
+		{"fixed", t->fixed},
+	};
+	struct dt_table *table = dt_table_new("of the best plan's step|>time|>share");
+	char bound[16], s[24];
+
+	fprintf(v->f,
+		"\n%d ways to cut the model were timed; the memory of the fastest %d was worked out, %d did "
+		"not fit.\n",
+		p->cut, p->tried, p->too_large);
+	for (int i = 0; i < p->nreason; i++)
+		fprintf(v->f, "Passed over: %d like %s, %s.\n", p->reason[i].n, p->reason[i].layout,
+			p->reason[i].text);
+	fprintf(v->f, "The step is bound by %s.\n\n",
+		dt_opt_choice_name(DT_BOUND_CHOICES, (int)t->bound, bound, sizeof(bound)));
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		if (rows[i].s / t->step < 0.0005)
+			continue;
+		dt_table_cell(table, "%s", rows[i].name);
+		dt_table_cell(table, "%s", dt_format_duration(rows[i].s, s, sizeof(s)));
+		dt_table_cell(table, "%.1f%%", 100 * rows[i].s / t->step);
+	}
+	dt_table_print(table, v->f);
+	dt_table_free(table);
+}
+
+static void print_heading(const struct dt_plan_view *v)
+{
+	const struct dt_cluster *c = v->q->cluster;
+	char mem[24], acc[16];
+
+	fprintf(v->f, "%s on %d x %s%s, %d a machine, %s each%s\n", v->q->fit.run.config->name, c->gpus,
+		c->device.name, v->assumed ? " (assumed)" : "", c->gpus_a_node,
+		dt_format_size((uint64_t)(v->memory), mem, sizeof(mem)),
+		v->links ? ", links as measured" : "");
+	fprintf(v->f, "global batch %lld x %lld tokens, account %s\n\n",
+		(long long)v->q->fit.run.global_batch, (long long)v->q->fit.run.seq,
+		dt_opt_choice_name(DT_ACCOUNT_CHOICES, (int)v->q->fit.account, acc, sizeof(acc)));
+}
+
+bool dt_plan_print(const struct dt_plan_view *v, const struct dt_plan *p, const struct dt_candidate *other)
+{
+	struct dt_table *t = dt_table_new(
+		">#|layout|>microbatches|recompute|>step|>tokens/day|>mfu|>memory|what it costs");
+	char need[24], layout[80], name[12];
+
+	print_heading(v);
+	if (p->n == 0 && !other) {
+		fprintf(v->f, "nothing fits; least too large is %s with %s\n",
+			dt_layout_format(&p->smallest.layout, layout, sizeof(layout)),
+			dt_format_size(p->smallest.peak_bytes, need, sizeof(need)));
+		dt_table_free(t);
+		return false;
+	}
+	for (int i = 0; i < p->n; i++) {
+		snprintf(name, sizeof(name), "%d", i + 1);
+		table_row(v, t, &p->best[i], name, i ? &p->best[0] : NULL);
+	}
+	if (other)
+		table_row(v, t, other, "?", p->n ? &p->best[0] : NULL);
+	dt_table_print(t, v->f);
+	dt_table_free(t);
+	if (other && other->layout.tp > v->q->cluster->gpus_a_node)
+		fprintf(v->f,
+			"\ntp%d reaches over machines of %d: every layer waits for the network between "
+			"them\n",
+			other->layout.tp, v->q->cluster->gpus_a_node);
+	if (p->n == 0)
+		return false;
+	if (v->explain)
+		explain(v, p);
+	if (v->tokens || v->mtbf_hours > 0)
+		fputc('\n', v->f);
+	print_run(v, &p->best[0]);
+	return !other || other->fits;
+}
+
+json_t *dt_plan_json(const struct dt_plan_view *v, const struct dt_plan *p, const struct dt_candidate *other)
+{
+	json_t *plans = json_array(), *o;
+	char acc[16];
+
+	for (int i = 0; i < p->n; i++)
+		json_array_append_new(plans, dt_candidate_json(v->q, &p->best[i]));
+	o = json_pack("{s:i, s:s, s:o, s:I, s:I, s:s, s:i, s:i, s:i, s:i, s:o}", "schema", 1, "model",
+		      v->q->fit.run.config->name, "cluster", dt_cluster_to_json(v->q->cluster),
+		      "global_batch", (json_int_t)v->q->fit.run.global_batch, "seq_tokens",
+		      (json_int_t)v->q->fit.run.seq, "account",
+		      dt_opt_choice_name(DT_ACCOUNT_CHOICES, (int)v->q->fit.account, acc, sizeof(acc)),
+		      "layouts_timed", p->cut, "layouts_passed_over", p->passed, "layouts_sized", p->tried,
+		      "layouts_too_large", p->too_large, "plans", plans);
+	if (other)
+		json_object_set_new(o, "compared", dt_candidate_json(v->q, other));
+	if (v->tokens && p->n)
+		json_object_set_new(o, "run_s", json_real((double)v->tokens / p->best[0].t.tokens_per_s));
+	return o;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

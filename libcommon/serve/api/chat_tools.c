@@ -1,0 +1,198 @@
+/*
+ * Tools in prompts, as the published templates of Qwen 2.5 and Hermes, Llama 3.1 and Mistral v0.3 write
+ * them.
+ */
+#include "serve/api/chat_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum dt_tool_form dt_chat_tool_form(const struct dt_chat *c)
+{
+	static const enum dt_tool_form form[DT_CHAT_N] = {[DT_CHAT_CHATML] = DT_TOOLS_HERMES,
+							  [DT_CHAT_LLAMA3] = DT_TOOLS_LLAMA3,
+							  [DT_CHAT_MISTRAL] = DT_TOOLS_MISTRAL};
+
+	return form[c->kind];
+}
+
+int dt_chat_check_calls(const struct dt_chat_message *m, size_t at, struct dt_err *err)
+{
+	size_t i;
+	json_t *v;
+
+	if (strcmp(m->role, "assistant"))
+		return dt_err_set(err, -EINVAL, "message %zu has tool_calls and is not the assistant's", at);
+	json_array_foreach((json_t *)m->calls, i, v)
+	{
+		const json_t *f = json_object_get(v, "function"), *args = json_object_get(f, "arguments");
+		json_t *parsed = json_is_string(args) ? json_loads(json_string_value(args), 0, NULL) : NULL;
+		bool ok = json_is_string(json_object_get(f, "name")) && json_is_object(parsed);
+
+		json_decref(parsed);
+		if (!ok)
+			return dt_err_set(
+				err, -EINVAL,
+				"message %zu: call %zu has no function with a name and arguments that "
+				"are a JSON object as text",
+				at, i);
+	}
+	return 0;
+}
+
+/* As Python's json.dumps writes it, which templates use: a space behind colons and commas. */
+static void put_json(struct dt_chat_out *o, const json_t *v, size_t flags)
+{
+	char *text = json_dumps(v, flags | JSON_ENCODE_ANY);
+
+	if (text)
+		dt_chat_put(o, text);
+	else
+		o->rc = dt_err_sys(o->err, -ENOMEM, "cannot read the messages");
+	free(text);
+}
+
+/* {"name": N, KEY: {...}}, and {"id": ID} where the family has it. */
+static void put_call(struct dt_chat_out *o, const json_t *call, const char *key, bool id)
+{
+	const json_t *f = json_object_get(call, "function");
+	json_t *args = json_loads(json_string_value(json_object_get(f, "arguments")), 0, NULL);
+
+	dt_chat_put(o, "{\"name\": ");
+	put_json(o, json_object_get(f, "name"), 0);
+	dt_chat_put(o, ", \"");
+	dt_chat_put(o, key);
+	dt_chat_put(o, "\": ");
+	put_json(o, args, 0);
+	if (id && json_is_string(json_object_get(call, "id"))) {
+		dt_chat_put(o, ", \"id\": ");
+		put_json(o, json_object_get(call, "id"), 0);
+	}
+	dt_chat_put(o, "}");
+	json_decref(args);
+}
+
+/* ---- Hermes, Qwen ---- */
+
+void dt_chat_hermes_tools(struct dt_chat_out *o, bool more)
+{
+	size_t i;
+	json_t *v;
+
+	if (more)
+		dt_chat_put(o, "\n\n");
+	dt_chat_put(o, "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
+		       "You are provided with function signatures within <tools></tools> XML tags:\n<tools>");
+	json_array_foreach((json_t *)o->tools->list, i, v)
+	{
+		dt_chat_put(o, "\n");
+		put_json(o, v, 0);
+	}
+	dt_chat_put(
+		o,
+		"\n</tools>\n\nFor each function call, return a json object with function name and arguments "
+		"within ");
+	dt_chat_special(o, "<tool_call>");
+	dt_chat_special(o, "</tool_call>");
+	dt_chat_put(o, " XML tags:\n");
+	dt_chat_special(o, "<tool_call>");
+	dt_chat_put(o, "\n{\"name\": <function-name>, \"arguments\": <args-json-object>}\n");
+	dt_chat_special(o, "</tool_call>");
+}
+
+void dt_chat_hermes_calls(struct dt_chat_out *o, const struct dt_chat_message *m)
+{
+	size_t i;
+	json_t *v;
+
+	json_array_foreach((json_t *)m->calls, i, v)
+	{
+		if (i > 0 || m->n > 0)
+			dt_chat_put(o, "\n");
+		dt_chat_special(o, "<tool_call>");
+		dt_chat_put(o, "\n");
+		put_call(o, v, "arguments", false);
+		dt_chat_put(o, "\n");
+		dt_chat_special(o, "</tool_call>");
+	}
+}
+
+void dt_chat_hermes_result(struct dt_chat_out *o, const struct dt_chat_message *m)
+{
+	dt_chat_special(o, "<tool_response>");
+	dt_chat_put(o, "\n");
+	dt_chat_put_n(o, m->s, m->n);
+	dt_chat_put(o, "\n");
+	dt_chat_special(o, "</tool_response>");
+}
+
+/* ---- Llama 3 ---- */
+
+void dt_chat_llama3_tools(struct dt_chat_out *o)
+{
+	size_t i;
+	json_t *v;
+
+	dt_chat_put(
+		o, "Given the following functions, please respond with a JSON for a function call with its "
+		   "proper arguments that best answers the given prompt.\n\nRespond in the format {\"name\": "
+		   "function name, \"parameters\": dictionary of argument name and its value}.Do not use "
+		   "variables.\n\n");
+	json_array_foreach((json_t *)o->tools->list, i, v)
+	{
+		put_json(o, v, JSON_INDENT(4));
+		dt_chat_put(o, "\n\n");
+	}
+}
+
+void dt_chat_llama3_calls(struct dt_chat_out *o, const struct dt_chat_message *m)
+{
+	put_call(o, json_array_get(m->calls, 0), "parameters", false);
+}
+
+/* ---- Mistral ---- */
+
+void dt_chat_mistral_tools(struct dt_chat_out *o)
+{
+	dt_chat_special(o, "[AVAILABLE_TOOLS]");
+	dt_chat_put(o, " ");
+	put_json(o, o->tools->list, 0);
+	dt_chat_special(o, "[/AVAILABLE_TOOLS]");
+}
+
+void dt_chat_mistral_calls(struct dt_chat_out *o, const struct dt_chat_message *m)
+{
+	size_t i;
+	json_t *v;
+
+	dt_chat_special(o, "[TOOL_CALLS]");
+	dt_chat_put(o, " [");
+	json_array_foreach((json_t *)m->calls, i, v)
+	{
+		if (i > 0)
+			dt_chat_put(o, ", ");
+		put_call(o, v, "arguments", true);
+	}
+	dt_chat_put(o, "]");
+}
+
+void dt_chat_mistral_result(struct dt_chat_out *o, const struct dt_chat_message *m)
+{
+	json_t *text = json_stringn(m->s ? m->s : "", m->n);
+
+	dt_chat_special(o, "[TOOL_RESULTS]");
+	dt_chat_put(o, " {\"content\": ");
+	put_json(o, text, 0);
+	if (m->call_id) {
+		json_t *id = json_string(m->call_id);
+
+		dt_chat_put(o, ", \"call_id\": ");
+		put_json(o, id, 0);
+		json_decref(id);
+	}
+	dt_chat_put(o, "}");
+	dt_chat_special(o, "[/TOOL_RESULTS]");
+	json_decref(text);
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,281 @@
+/* Bodies of Anthropic's Messages API as bodies of a chat. */
+#include "serve/api/messages.h"
+
+#include "serve/api/priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct reader {
+	struct dt_api_error *e;
+	json_t *out;   /* messages of the chat */
+	size_t at;     /* message that is read */
+	json_t *calls; /* of the assistant's message that is read */
+	char *text;    /* of the message that is read */
+	size_t n;
+	bool any; /* it had text */
+};
+
+static int add_text(struct reader *r, const json_t *v)
+{
+	size_t n = json_string_length(v);
+	char *p;
+
+	if (!json_is_string(v))
+		return dt_body_bad(r->e, "messages", "messages[%zu] has a text block without text", r->at);
+	p = realloc(r->text, r->n + n + 1);
+	if (!p)
+		return dt_body_no_memory(r->e);
+	memcpy(p + r->n, json_string_value(v), n);
+	r->text = p;
+	r->n += n;
+	r->any = true;
+	return 0;
+}
+
+/* The texts of blocks, or a text, as one text. A new reference; NULL with e filled. */
+static json_t *join(struct reader *r, const json_t *content, const char *where)
+{
+	size_t i, n = 0;
+	json_t *v, *ret = NULL;
+	char *s = NULL, *p;
+
+	if (!content || json_is_null(content))
+		return json_string("");
+	if (json_is_string(content))
+		return json_incref((json_t *)content);
+	json_array_foreach((json_t *)content, i, v)
+	{
+		const char *type = json_string_value(json_object_get(v, "type"));
+		const json_t *text = json_object_get(v, "text");
+		size_t len = json_string_length(text);
+
+		if (!type || strcmp(type, "text") || !json_is_string(text)) {
+			dt_body_bad(r->e, "messages",
+				    "%s has a block of the type '%.40s', which this server does not take",
+				    where, type ? type : "");
+			goto out;
+		}
+		p = realloc(s, n + len + 1);
+		if (!p) {
+			dt_body_no_memory(r->e);
+			goto out;
+		}
+		s = p;
+		memcpy(s + n, json_string_value(text), len);
+		n += len;
+	}
+	if (json_is_array(content))
+		ret = json_stringn_nocheck(s ? s : "", n);
+	else
+		dt_body_bad(r->e, "messages", "%s is neither text nor an array of blocks", where);
+out:
+	free(s);
+	return ret;
+}
+
+/* A result of a tool is a message of its own, before the rest of the user's. */
+static int add_result(struct reader *r, const json_t *v)
+{
+	const char *id = json_string_value(json_object_get(v, "tool_use_id"));
+	json_t *text;
+
+	if (!id)
+		return dt_body_bad(r->e, "messages", "messages[%zu] has a tool_result without tool_use_id",
+				   r->at);
+	text = join(r, json_object_get(v, "content"), "a tool_result");
+	if (!text)
+		return -EINVAL;
+	json_array_append_new(
+		r->out, json_pack("{s:s, s:s, s:o}", "role", "tool", "tool_call_id", id, "content", text));
+	return 0;
+}
+
+static int add_call(struct reader *r, const json_t *v)
+{
+	const json_t *input = json_object_get(v, "input");
+	char *args = json_is_object(input) ? json_dumps(input, 0) : NULL;
+	json_t *call;
+
+	if (!args)
+		return dt_body_bad(r->e, "messages", "messages[%zu] has a tool_use without input", r->at);
+	call = json_pack("{s:O?, s:s, s:{s:O?, s:s}}", "id", json_object_get(v, "id"), "type", "function",
+			 "function", "name", json_object_get(v, "name"), "arguments", args);
+	free(args);
+	return call && json_array_append_new(r->calls, call) == 0 ? 0 : dt_body_no_memory(r->e);
+}
+
+static int add_block(struct reader *r, const json_t *v, bool user)
+{
+	const char *type = json_string_value(json_object_get(v, "type"));
+
+	if (type && !strcmp(type, "text"))
+		return add_text(r, json_object_get(v, "text"));
+	if (type && user && !strcmp(type, "tool_result"))
+		return add_result(r, v);
+	if (type && !user && !strcmp(type, "tool_use"))
+		return add_call(r, v);
+	if (type && !user && (!strcmp(type, "thinking") || !strcmp(type, "redacted_thinking")))
+		return 0; /* the model thinks anew */
+	return dt_body_bad(r->e, "messages",
+			   "messages[%zu] has a block of the type '%.40s', which this server does not take",
+			   r->at, type ? type : "");
+}
+
+static int add_message(struct reader *r, const json_t *m)
+{
+	const char *role = json_string_value(json_object_get(m, "role"));
+	const json_t *content = json_object_get(m, "content");
+	bool user = role && !strcmp(role, "user");
+	json_t *v;
+	size_t i;
+	int rc = 0;
+
+	if (!role || (!user && strcmp(role, "assistant")))
+		return dt_body_bad(r->e, "messages", "messages[%zu] has no role that is user or assistant",
+				   r->at);
+	r->calls = json_array();
+	r->n = 0;
+	r->any = false;
+	if (json_is_string(content))
+		rc = add_text(r, content);
+	else if (!json_is_array(content))
+		rc = dt_body_bad(r->e, "messages", "messages[%zu] has no content", r->at);
+	json_array_foreach(json_is_array(content) ? (json_t *)content : NULL, i, v)
+	{
+		rc = add_block(r, v, user);
+		if (rc < 0)
+			break;
+	}
+	if (rc == 0 && (r->any || !user)) {
+		v = json_pack("{s:s, s:o}", "role", role, "content",
+			      json_stringn_nocheck(r->text ? r->text : "", r->n));
+		if (json_array_size(r->calls) > 0)
+			json_object_set(v, "tool_calls", r->calls);
+		json_array_append_new(r->out, v);
+	}
+	json_decref(r->calls);
+	return rc;
+}
+
+static int read_messages(const json_t *body, json_t *chat, struct dt_api_error *e)
+{
+	const json_t *list = json_object_get(body, "messages"), *system = json_object_get(body, "system");
+	struct reader r = {.e = e, .out = json_array()};
+	json_t *v;
+	int rc = 0;
+
+	if (!json_is_array(list) || json_array_size(list) == 0)
+		rc = dt_body_bad(e, "messages", "'messages' is not an array of messages");
+	if (rc == 0 && system && !json_is_null(system)) {
+		v = join(&r, system, "'system'");
+		rc = v ? 0 : -EINVAL;
+		if (v)
+			json_array_append_new(r.out, json_pack("{s:s, s:o}", "role", "system", "content", v));
+	}
+	for (; r.at < json_array_size(list) && rc == 0; r.at++)
+		rc = add_message(&r, json_array_get(list, r.at));
+	free(r.text);
+	json_object_set_new(chat, "messages", r.out);
+	return rc;
+}
+
+static int read_tools(const json_t *body, json_t *chat, struct dt_api_error *e)
+{
+	const json_t *list = json_object_get(body, "tools"), *choice = json_object_get(body, "tool_choice");
+	const char *type = json_string_value(json_object_get(choice, "type"));
+	json_t *out, *v;
+	size_t i;
+
+	if (json_array_size(list) == 0)
+		return 0;
+	out = json_array();
+	json_object_set_new(chat, "tools", out);
+	json_array_foreach((json_t *)list, i, v)
+	{
+		const char *kind = json_string_value(json_object_get(v, "type"));
+
+		if (!json_is_object(json_object_get(v, "input_schema")) || (kind && strcmp(kind, "custom")))
+			return dt_body_bad(e, "tools", "tools[%zu] is not a tool with an input_schema", i);
+		json_array_append_new(out,
+				      json_pack("{s:s, s:{s:O?, s:s, s:O}}", "type", "function", "function",
+						"name", json_object_get(v, "name"), "description",
+						json_string_value(json_object_get(v, "description")) ?: "",
+						"parameters", json_object_get(v, "input_schema")));
+	}
+	if (json_is_true(json_object_get(choice, "disable_parallel_tool_use")))
+		json_object_set_new(chat, "parallel_tool_calls", json_false());
+	if (!type || !strcmp(type, "auto"))
+		return 0;
+	if (!strcmp(type, "any"))
+		v = json_string("required");
+	else if (!strcmp(type, "none"))
+		v = json_string("none");
+	else if (!strcmp(type, "tool") && json_is_string(json_object_get(choice, "name")))
+		v = json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name",
+			      json_object_get(choice, "name"));
+	else
+		return dt_body_bad(e, "tool_choice",
+				   "'tool_choice' is not of the type auto, any, tool or none");
+	json_object_set_new(chat, "tool_choice", v);
+	return 0;
+}
+
+/* The chat's body; NULL with e filled. */
+static json_t *to_chat(const json_t *body, struct dt_api_error *e)
+{
+	static const char *const same[] = {"model", "stream", "temperature", "top_p", "top_k"};
+	json_t *chat = json_object();
+
+	if (!json_is_object(body))
+		dt_body_bad(e, "", "the request is not a JSON object");
+	else if (read_messages(body, chat, e) == 0 && read_tools(body, chat, e) == 0) {
+		for (size_t i = 0; i < sizeof(same) / sizeof(*same); i++)
+			if (json_object_get(body, same[i]))
+				json_object_set(chat, same[i], json_object_get(body, same[i]));
+		if (json_object_get(body, "stop_sequences"))
+			json_object_set(chat, "stop", json_object_get(body, "stop_sequences"));
+		return chat;
+	}
+	json_decref(chat);
+	return NULL;
+}
+
+int dt_messages_parse(const json_t *body, const struct dt_api_model *m, struct dt_completion *ret,
+		      struct dt_api_error *e)
+{
+	json_int_t most = json_integer_value(json_object_get(body, "max_tokens"));
+	json_t *chat = to_chat(body, e);
+	int rc;
+
+	if (!chat)
+		return -EINVAL;
+	rc = most >= 1 ? dt_chat_parse(chat, m, ret, e)
+		       : dt_body_bad(e, "max_tokens", "'max_tokens' is missing or not a number above 0");
+	json_decref(chat);
+	if (rc < 0)
+		return rc;
+	ret->messages = true;
+	if (ret->call->req[0].max_tokens > most)
+		ret->call->req[0].max_tokens = (int)most;
+	return 0;
+}
+
+int dt_messages_count(const json_t *body, const struct dt_api_model *m, json_t **ret, struct dt_api_error *e)
+{
+	struct dt_completion c = {0};
+	json_t *chat = to_chat(body, e);
+	int rc;
+
+	if (!chat)
+		return -EINVAL;
+	rc = dt_chat_parse(chat, m, &c, e);
+	json_decref(chat);
+	if (rc < 0)
+		return rc;
+	*ret = json_pack("{s:i}", "input_tokens", c.call->req[0].nprompt);
+	dt_completion_release(&c);
+	return 0;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

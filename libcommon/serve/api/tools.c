@@ -1,0 +1,264 @@
+#include "serve/api/tools.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *dt_tools_opening(enum dt_tool_form form)
+{
+	return form == DT_TOOLS_HERMES ? "<tool_call>" : form == DT_TOOLS_MISTRAL ? "[TOOL_CALLS]" : NULL;
+}
+
+/* ---- the grammar ---- */
+
+static bool is_name(const char *s)
+{
+	size_t n = s ? strlen(s) : 0;
+
+	return n > 0 && n <= 64 &&
+	       strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") == n;
+}
+
+static int check_tool(const json_t *list, size_t at, struct dt_err *err)
+{
+	const json_t *v = json_array_get(list, at), *f = json_object_get(v, "function");
+	const char *type = json_string_value(json_object_get(v, "type"));
+	const char *name = json_string_value(json_object_get(f, "name"));
+	const json_t *schema = json_object_get(f, "parameters");
+
+	if (!type || strcmp(type, "function") || !json_is_object(f))
+		return dt_err_set(err, -EINVAL,
+				  "tool %zu is not {\"type\": \"function\", \"function\": {...}}", at);
+	if (!is_name(name))
+		return dt_err_set(err, -EINVAL,
+				  "tool %zu has no name of at most 64 letters, digits, _, . and -", at);
+	if (schema && !json_is_null(schema) && !json_is_object(schema))
+		return dt_err_set(err, -EINVAL, "tool '%s' has parameters that are no JSON schema", name);
+	for (size_t i = 0; i < at; i++)
+		if (!strcmp(json_string_value(json_object_get(
+				    json_object_get(json_array_get(list, i), "function"), "name")),
+			    name))
+			return dt_err_set(err, -EINVAL, "two tools have the name '%s'", name);
+	return 0;
+}
+
+/* {"name": one, KEY: its schema}. A schema of no type is an object's. */
+static json_t *call_schema(const json_t *tool, const char *key)
+{
+	const json_t *f = json_object_get(tool, "function"), *given = json_object_get(f, "parameters");
+	json_t *schema = json_is_object(given) ? json_copy((json_t *)given) : json_object();
+
+	if (schema && !json_object_get(schema, "type"))
+		json_object_set_new(schema, "type", json_string("object"));
+	return json_pack("{s:s, s:{s:{s:O}, s:o}, s:[s,s], s:b}", "type", "object", "properties", "name",
+			 "const", json_object_get(f, "name"), key, schema, "required", "name", key,
+			 "additionalProperties", 0);
+}
+
+/* References inside a tool's schema are to its own $defs. */
+static int hoist(json_t *call, const char *key, json_t *defs, struct dt_err *err)
+{
+	json_t *schema = json_object_get(json_object_get(call, "properties"), key), *own, *v;
+	const char *name;
+
+	own = json_object_get(schema, "$defs");
+	json_object_foreach(own, name, v)
+	{
+		json_t *other = json_object_get(defs, name);
+
+		if (other && !json_equal(other, v))
+			return dt_err_set(err, -ENOTSUP, "two tools have different $defs '%.60s'", name);
+		json_object_set(defs, name, v);
+	}
+	json_object_del(schema, "$defs");
+	json_object_del(schema, "$schema");
+	return 0;
+}
+
+int dt_tools_grammar(enum dt_tool_form form, const json_t *list, const char *only, bool parallel,
+		     struct dt_grammar **ret, struct dt_err *err)
+{
+	const char *key = form == DT_TOOLS_LLAMA3 ? "parameters" : "arguments";
+	json_t *any = json_array(), *defs = json_object(), *whole;
+	size_t n = json_array_size(list), taken = 0;
+	int rc = 0;
+
+	if (n == 0 || n > DT_TOOLS_MAX)
+		rc = dt_err_set(err, -EINVAL, "there are %zu tools, not 1 to %d", n, DT_TOOLS_MAX);
+	for (size_t i = 0; i < n && rc >= 0; i++) {
+		const json_t *tool = json_array_get(list, i);
+		json_t *call;
+
+		rc = check_tool(list, i, err);
+		if (rc < 0 ||
+		    (only &&
+		     strcmp(json_string_value(json_object_get(json_object_get(tool, "function"), "name")),
+			    only)))
+			continue;
+		call = call_schema(tool, key);
+		rc = hoist(call, key, defs, err);
+		json_array_append_new(any, call);
+		taken++;
+	}
+	if (rc >= 0 && taken == 0)
+		rc = dt_err_set(err, -EINVAL, "tool_choice names no tool of 'tools'");
+	whole = taken == 1 ? json_incref(json_array_get(any, 0)) : json_pack("{s:O}", "anyOf", any);
+	if (form == DT_TOOLS_MISTRAL)
+		whole = json_pack("{s:s, s:o, s:i, s:i}", "type", "array", "items", whole, "minItems", 1,
+				  "maxItems", parallel ? DT_CALLS_MAX : 1);
+	if (json_object_size(defs) > 0)
+		json_object_set(whole, "$defs", defs);
+	if (rc >= 0)
+		rc = whole ? dt_grammar_schema(whole, ret, err)
+			   : dt_err_sys(err, -ENOMEM, "cannot read the tools");
+	json_decref(whole);
+	json_decref(any);
+	json_decref(defs);
+	return rc;
+}
+
+/* ---- calls in a text ---- */
+
+struct cursor {
+	const char *s, *end;
+};
+
+static void skip_space(struct cursor *c)
+{
+	while (c->s < c->end && strchr(" \t\r\n", *c->s))
+		c->s++;
+}
+
+static bool eat(struct cursor *c, char b)
+{
+	skip_space(c);
+	if (c->s == c->end || *c->s != b)
+		return false;
+	c->s++;
+	return true;
+}
+
+/* A string's inside. False: it is not whole. */
+static bool string(struct cursor *c, const char **ret, size_t *ret_n)
+{
+	if (!eat(c, '"'))
+		return false;
+	*ret = c->s;
+	for (; c->s < c->end; c->s++) {
+		if (*c->s == '\\') {
+			c->s++;
+		} else if (*c->s == '"') {
+			*ret_n = (size_t)(c->s - *ret);
+			c->s++;
+			return true;
+		}
+	}
+	c->s = c->end;
+	return false;
+}
+
+/* An object as far as it has come; true: to its end. */
+static bool object(struct cursor *c, const char **ret, size_t *ret_n)
+{
+	size_t depth = 0, skip;
+	const char *inner;
+
+	skip_space(c);
+	*ret = c->s;
+	*ret_n = 0;
+	if (c->s == c->end || *c->s != '{')
+		return false;
+	while (c->s < c->end) {
+		if (*c->s == '"') {
+			if (!string(c, &inner, &skip))
+				break;
+			continue;
+		}
+		depth += *c->s == '{' || *c->s == '[';
+		depth -= *c->s == '}' || *c->s == ']';
+		c->s++;
+		if (depth == 0) {
+			*ret_n = (size_t)(c->s - *ret);
+			return true;
+		}
+	}
+	*ret_n = (size_t)(c->end - *ret);
+	return false;
+}
+
+/* {"name": ..., KEY: {...}}. False: there is none, or it has not come so far. */
+static bool call(struct cursor *c, struct dt_tool_call *ret)
+{
+	const char *key;
+	size_t n;
+
+	*ret = (struct dt_tool_call){0};
+	if (!eat(c, '{') || !string(c, &key, &n) || n != 4 || memcmp(key, "name", 4) || !eat(c, ':') ||
+	    !string(c, &ret->name, &ret->nname) || !eat(c, ',') || !string(c, &key, &n) || !eat(c, ':'))
+		return false;
+	ret->whole = object(c, &ret->args, &ret->nargs);
+	if (ret->whole)
+		eat(c, '}');
+	return ret->nargs > 0;
+}
+
+/* Bytes of s [n] before what is, or may become, mark. */
+static size_t before(const char *s, size_t n, const char *mark, bool ended)
+{
+	size_t len = strlen(mark);
+	const char *at = memmem(s, n, mark, len);
+
+	if (at)
+		return (size_t)(at - s);
+	for (size_t k = n < len ? n : len - 1; k > 0 && !ended; k--)
+		if (!memcmp(s + n - k, mark, k))
+			return n - k;
+	return n;
+}
+
+static size_t trimmed(const char *s, size_t n)
+{
+	while (n > 0 && strchr(" \t\r\n", s[n - 1]))
+		n--;
+	return n;
+}
+
+void dt_tools_scan(enum dt_tool_form form, bool inside, const char *s, size_t n, bool ended,
+		   struct dt_tool_calls *ret)
+{
+	const char *opening = dt_tools_opening(form);
+	struct cursor c = {s, s + n};
+	size_t at;
+
+	ret->n = 0;
+	ret->content = 0;
+	if (!inside && opening) {
+		at = before(s, n, opening, ended);
+		ret->content = at == n && ended ? n : trimmed(s, at);
+		c.s = s + (at + strlen(opening) < n ? at + strlen(opening) : n);
+		if (at == n)
+			return;
+	} else if (!opening) {
+		skip_space(&c);
+		if (c.s < c.end && *c.s != '{') {
+			ret->content = n;
+			return;
+		}
+	}
+	if (form == DT_TOOLS_MISTRAL)
+		eat(&c, '[');
+	while (ret->n < DT_CALLS_MAX && call(&c, &ret->call[ret->n])) {
+		if (!ret->call[ret->n++].whole)
+			break;
+		if (form == DT_TOOLS_HERMES) {
+			const char *next = memmem(c.s, (size_t)(c.end - c.s), opening, strlen(opening));
+
+			c.s = next ? next + strlen(opening) : c.end;
+		} else if (!eat(&c, form == DT_TOOLS_MISTRAL ? ',' : ';')) {
+			break;
+		}
+	}
+	if (ret->n == 0 && ended) /* no call after all: text */
+		ret->content = n;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,191 @@
+#include "train/inject.h"
+#include "train/trainer.h"
+
+#include "base/beat.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const kinds[] = {"kill", "stop", "nan", "spike", "slow", "flip", "enospc"};
+
+static const struct {
+	const char *name;
+	size_t at;
+	bool real;
+} keys[] = {
+	{"rank", offsetof(struct inject, rank), false},
+	{"step", offsetof(struct inject, step), false},
+	{"steps", offsetof(struct inject, steps), false},
+	{"start", offsetof(struct inject, start), false},
+	{"element", offsetof(struct inject, element), false},
+	{"bit", offsetof(struct inject, bit), false},
+	{"seconds", offsetof(struct inject, seconds), true},
+	{"factor", offsetof(struct inject, factor), true},
+};
+
+/* KEY=VALUE of n bytes. */
+static int parse_key(const char *text, size_t n, struct inject *ret, struct dt_err *err)
+{
+	size_t name = strcspn(text, "=");
+	const char *value = text + name + 1;
+	char *end;
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]) && name < n; i++) {
+		char *at = (char *)ret + keys[i].at;
+
+		if (strlen(keys[i].name) != name || strncmp(keys[i].name, text, name))
+			continue;
+		if (!strcmp(keys[i].name, "rank") && n == name + 4 && !strncmp(value, "all", 3)) {
+			ret->rank = -1;
+			return 0;
+		}
+		errno = 0;
+		if (keys[i].real)
+			*(double *)(void *)at = strtod(value, &end);
+		else
+			*(int64_t *)(void *)at = strtoll(value, &end, 10);
+		if (end != text + n || end == value || errno ||
+		    (keys[i].real ? *(double *)(void *)at < 0 : value[0] == '-'))
+			break;
+		return 0;
+	}
+	return dt_err_set(err, -EINVAL,
+			  "'%.*s' is none of rank, step, steps, start, element, bit, seconds, factor=X",
+			  (int)n, text);
+}
+
+int inject_parse(const char *text, struct inject *ret, struct dt_err *err)
+{
+	size_t n = strcspn(text, ":");
+	int kind = 0, rc = 0, count = (int)(sizeof(kinds) / sizeof(kinds[0]));
+
+	*ret = (struct inject){.step = 1, .start = 1, .bit = 30, .seconds = 1, .factor = 1000};
+	while (kind < count && (strlen(kinds[kind]) != n || strncmp(kinds[kind], text, n)))
+		kind++;
+	if (kind == count)
+		return dt_err_set(err, -EINVAL,
+				  "'%.*s' is none of kill, stop, nan, spike, slow, flip, enospc", (int)n,
+				  text);
+	ret->kind = (enum inject_kind)kind;
+	ret->steps = kind == INJECT_SLOW ? INT64_MAX / 2 : 1;
+	for (text += n; *text && rc == 0; text += n) {
+		text++;
+		n = strcspn(text, ",");
+		rc = parse_key(text, n, ret, err);
+	}
+	if (rc == 0 && ret->bit > 31)
+		rc = dt_err_set(err, -EINVAL, "bit %lld: a parameter has 32", (long long)ret->bit);
+	return rc;
+}
+
+int inject_open(struct trainer *t, struct dt_err *err)
+{
+	const struct dt_strs *list = t->run.inject;
+	int rc = 0;
+
+	for (int i = 0; list && i < list->n && rc == 0; i++) {
+		if (i == INJECT_MAX)
+			return dt_err_set(err, -EINVAL, "more than %d faults", INJECT_MAX);
+		rc = inject_parse(list->v[i], &t->inject[i], err);
+		if (rc < 0)
+			return dt_err_prefix(err, "option '--inject'");
+		if (t->inject[i].rank >= t->info.size)
+			return dt_err_set(err, -EINVAL, "option '--inject': there is no rank %lld",
+					  (long long)t->inject[i].rank);
+		t->ninject++;
+	}
+	return rc;
+}
+
+/* Whether the fault is this rank's and of the step under way. */
+static bool due(const struct trainer *t, const struct inject *f)
+{
+	int64_t step = t->loop.step + 1;
+
+	return (f->rank < 0 || f->rank == t->info.rank) && step >= f->step && f->made < f->steps &&
+	       (!f->start || f->start == dt_beat_start());
+}
+
+/* A bit of a parameter as the optimizer has it; the copy in the compute type follows with the next update. */
+static void flip(struct trainer *t, const struct inject *f)
+{
+	int64_t n = 0, at = f->element;
+	char *p = t->store.master.p;
+	size_t size = dt_dtype_size(t->store.master.dtype);
+	unsigned char byte;
+
+	for (int u = 0; u < t->local.nunit; u++)
+		n += t->store.master.shared ? share_n(t, u) : t->local.unit[u].numel;
+	if (!n)
+		return;
+	p += (size_t)(at % n) * size + (size_t)(f->bit / 8) % size;
+	if (device_get(t, &byte, p, 1, NULL) < 0)
+		return;
+	byte ^= (unsigned char)(1u << f->bit % 8);
+	device_put(t, p, &byte, 1, NULL);
+	dt_log_msg(t->log, "injected: bit %lld of element %lld flipped before step %lld", (long long)f->bit,
+		   (long long)(at % n), (long long)t->loop.step + 1);
+}
+
+void inject_before(struct trainer *t)
+{
+	for (int i = 0; i < t->ninject; i++) {
+		const struct inject *f = &t->inject[i];
+
+		if (!due(t, f))
+			continue;
+		if (f->kind == INJECT_FLIP)
+			flip(t, f);
+		else if (f->kind == INJECT_KILL)
+			raise(SIGKILL);
+		else if (f->kind == INJECT_STOP)
+			raise(SIGSTOP);
+	}
+}
+
+double inject_factor(const struct trainer *t)
+{
+	double x = 1;
+
+	for (int i = 0; i < t->ninject; i++) {
+		const struct inject *f = &t->inject[i];
+
+		if ((f->kind == INJECT_NAN || f->kind == INJECT_SPIKE) && due(t, f))
+			x *= f->kind == INJECT_NAN ? NAN : f->factor;
+	}
+	return x;
+}
+
+void inject_after(struct trainer *t)
+{
+	for (int i = 0; i < t->ninject; i++) {
+		struct inject *f = &t->inject[i];
+
+		if (f->kind == INJECT_ENOSPC || !due(t, f))
+			continue;
+		if (f->kind == INJECT_SLOW)
+			usleep((useconds_t)(f->seconds * 1e6));
+		f->made++;
+	}
+}
+
+int inject_save(struct trainer *t, struct dt_err *err)
+{
+	for (int i = 0; i < t->ninject; i++) {
+		struct inject *f = &t->inject[i], past = *f;
+
+		past.step++; /* the step is done when it is saved */
+		if (f->kind != INJECT_ENOSPC || !due(t, &past))
+			continue;
+		f->made++;
+		return dt_err_sys(err, -ENOSPC, "cannot write the shard (injected)");
+	}
+	return 0;
+}
+
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,104 @@
+/* Back to an earlier checkpoint: state, metrics, and the checkpoints that came after it. */
+#include "train/spike.h"
+#include "train/trainer.h"
+
+#include "base/tmpfile.h"
+#include "ckpt/ckpt.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The largest step <= most that is whole; -1: none. */
+static int64_t look(const char *root, int64_t most)
+{
+	DIR *d = opendir(root);
+	int64_t best = -1;
+	char path[PATH_MAX];
+
+	for (struct dirent *e; d && (e = readdir(d));) {
+		long long step;
+		struct dt_ckpt *ck;
+		int end = 0;
+
+		if (sscanf(e->d_name, "step-%lld%n", &step, &end) != 1 || e->d_name[end] || step > most ||
+		    step <= best)
+			continue;
+		snprintf(path, sizeof(path), "%s/%s", root, e->d_name);
+		if (dt_ckpt_open(path, &ck, NULL) < 0)
+			continue;
+		dt_ckpt_close(ck);
+		best = step;
+	}
+	if (d)
+		closedir(d);
+	return best;
+}
+
+static int remove_after(const char *root, int64_t keep, struct dt_err *err)
+{
+	DIR *d = opendir(root);
+	char path[PATH_MAX], name[32];
+	int rc;
+
+	snprintf(path, sizeof(path), "%s/latest", root);
+	snprintf(name, sizeof(name), "step-%08lld", (long long)keep);
+	rc = dt_symlink_replace(name, path, err);
+	for (struct dirent *e; d && rc == 0 && (e = readdir(d));) {
+		long long step;
+
+		if (sscanf(e->d_name, "step-%lld", &step) != 1 || step <= keep)
+			continue;
+		snprintf(path, sizeof(path), "%s/%s", root, e->d_name);
+		rc = dt_remove_tree(path, err);
+	}
+	if (d)
+		closedir(d);
+	return rc;
+}
+
+int rollback(struct trainer *t, int64_t back, struct dt_err *err)
+{
+	const char *root = t->run.save.dir;
+	int64_t spiked = t->loop.step + 1, to = t->loop.cursor + t->run.global_batch, step = -1, from, times;
+	char path[PATH_MAX];
+	int rc = trainer_drain(t, true, err);
+
+	if (rc < 0)
+		return rc;
+	if (t->info.rank == 0 && root)
+		step = look(root, spiked - back);
+	rc = dt_broadcast(dt_mesh_comm(&t->mesh, DT_ON_ALL), &step, 1, DT_I64, 0, "checkpoint to go back to",
+			  err);
+	if (rc < 0)
+		return rc;
+	if (step < 0)
+		return 1;
+	times = step == t->spike.back_to ? t->spike.back + 1 : 1;
+	if (times > 3) {
+		t->agreed = true;
+		t->status = DT_EXIT_NO;
+		return dt_err_set(t->info.rank ? NULL : err, -EDOM,
+				  "step %lld: a spike again, after going back to step %lld three times",
+				  (long long)spiked, (long long)step);
+	}
+	snprintf(path, sizeof(path), "%s/step-%08lld", root, (long long)step);
+	rc = trainer_restore(t, path, err);
+	if (rc < 0)
+		return rc;
+	t->spike.back = times;
+	t->spike.back_to = step;
+	from = t->loop.cursor;
+	/* First what is skipped is on the disk, then what a resume would rather take goes. */
+	rc = skips_add(t, from, to, 0, err);
+	if (rc == 0)
+		rc = trainer_agree(t, t->info.rank == 0 ? remove_after(root, step, err) : 0, err);
+	if (rc == 0)
+		rc = trainer_agree(t, metrics_rewind(t, spiked, from, to, err), err);
+	t->save.newest = step;
+	return rc;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

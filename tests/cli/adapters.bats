@@ -1,0 +1,190 @@
+#!/usr/bin/env bats
+# Adapters: the first loss is the base's, every layout trains the same ones, plans are exact, runs go on.
+
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    cat "$DT_SRC/LICENSE" >text.txt
+    dt-dataset build --tokenizer byte --out d.h5 text.txt
+    jq -n '{model_type: "gpt2", vocab_size: 263, n_embd: 48, n_layer: 3, n_head: 4, n_positions: 64}' >gpt2.json
+    jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 3,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
+        rope_theta: 10000, tie_word_embeddings: false}' >llama.json
+    jq -n '{model_type: "qwen3", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 4, head_dim: 20,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
+        rope_theta: 10000, tie_word_embeddings: true}' >qwen3.json
+}
+
+setup() {
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    common=(--data d.h5 --seq 32 --microbatch 1 --global-batch 8 --lr 1e-3 --warmup 5 --precision fp32 --no-mfu
+        --threads 1 --comm-timeout 120)
+}
+
+losses() { # of a run
+    dt-train "${common[@]}" --metrics - "$@" 2>/dev/null | jq -c 'select(.loss) | .loss'
+}
+
+refused() { # status text options...
+    local want=$1 text=$2
+    shift 2
+    run --separate-stderr dt-train "${common[@]}" "$@"
+    [ "$status" -eq "$want" ] || { echo "$status: $stderr" >&2; return 1; }
+    [[ $stderr == *"$text"* ]] || { echo "$stderr" >&2; return 1; }
+}
+
+@test "the first loss is the base's, to the bit" {
+    for model in gpt2 llama qwen3; do
+        for precision in fp32 bf16; do
+            [ "$(losses --model $model.json --steps 1 --precision $precision)" = \
+                "$(losses --model $model.json --steps 1 --precision $precision --lora 4)" ]
+        done
+    done
+}
+
+@test "layouts train the same adapters" {
+    dt-train verify --layouts dp1,tp4.s1,dp2.z3,pp2,dp2.tp2.pp2.z2 --model llama.json "${common[@]}" --steps 10 --lora 4 >&2
+    dt-train verify --layouts dp1,tp2.s1,dp2.z1,pp2.v2 --model qwen3.json "${common[@]}" --steps 10 --lora 3 \
+        --lora-targets qv --lora-kind rslora --recompute full >&2
+    dt-train verify --layouts dp1,pp2 --pipeline zb-h1 --model qwen3.json "${common[@]}" --steps 10 --lora 3 >&2
+    dt-train verify --layouts dp1,dp2,tp2 --reproducible --model gpt2.json "${common[@]}" --steps 10 --lora 3 \
+        --lora-targets '.*\.mlp\..*' >&2
+}
+
+@test "the plan is exact, and less than half of full training's" {
+    for layout in dp1 tp2 dp2.z3 pp2; do
+        mpirun -np "$([ $layout = dp1 ] && echo 1 || echo 2)" dt-train --model qwen3.json \
+            "${common[@]}" --steps 2 --lora 4 --layout $layout --metrics m.jsonl
+        dt-memest qwen3.json --precision fp32 --seq 32 --microbatch 1 --global-batch 8 --lora 4 --layout $layout --check m.jsonl
+    done
+    states='[.categories[] | select(.name == "gradients" or .name == "optimizer") | .bytes] | add'
+    jq -en "$(dt-memest llama-3-8b --lora 16 --json | jq "$states") < 0.01 * $(dt-memest llama-3-8b --json | jq "$states")"
+}
+
+@test "weights' gradients are not computed: two thirds of the flops" {
+    flops() { dt-train --model llama-3-8b --seq 128 --microbatch 1 --print-program --json "$@" | jq '[.nodes[].model_flops] | add'; }
+    jq -en "$(flops --lora 8) / $(flops) | . > 0.6 and . < 0.72"
+    dt-train --model llama.json --lora 8 --lora-targets qv --print-program --json >program
+    jq -e '[.nodes[].op] | map(select(. == "dw")) | length == 3' program # of each layer's A
+    jq -e '[.nodes[].op] | any(. == "embed_b" or . == "colsum") | not' program
+}
+
+@test "a run goes on from its adapters, on another layout too; not on another base" {
+    losses --model qwen3.json --steps 6 --lora 4 >straight
+    losses --model qwen3.json --steps 3 --lora 4 --save run >halves
+    losses --model qwen3.json --steps 6 --save run --resume auto >>halves
+    cmp straight halves
+    run -0 dt-shard-ckpt ls run
+    [[ $output == *lora_a* && $output != *embed* ]]
+    dt-shard-ckpt verify run
+    mpirun -np 2 dt-train --model qwen3.json "${common[@]}" --steps 7 --save run --resume auto --layout tp2
+    refused 1 "another base" --model qwen3.json --steps 8 --save run --resume auto --seed 2 --accept-change seed
+    refused 1 "--lora is 5" --model qwen3.json --steps 8 --save run --resume auto --lora 5
+}
+
+@test "what means nothing is refused" {
+    refused 2 "no linear" --model qwen3.json --steps 1 --lora 4 --lora-targets q_proj
+    refused 2 "no expression" --model qwen3.json --steps 1 --lora 4 --lora-targets '('
+    refused 2 "alpha" --model qwen3.json --steps 1 --lora 4 --lora-alpha 0
+    refused 2 "lora" --model qwen3.json --steps 1 --lora 0
+    refused 2 "lora-kind" --model qwen3.json --steps 1 --lora 4 --lora-kind pissa
+}
+
+golden=$BATS_TEST_DIRNAME/../data/lora # made by peft: golden_lora.py
+
+merge() { # base adapter dst options...
+    dt-shard-ckpt lora-merge --to safetensors "$@"
+}
+
+@test "an adapter of peft's is merged as peft merges it, and goes through every format" {
+    merge "$golden/base" "$golden/adapter" merged
+    dt-shard-ckpt diff --tolerance 1e-6 merged "$golden/merged"
+    dt-shard-ckpt lora-convert "$golden/base" "$golden/adapter" a.gguf
+    dt-shard-ckpt lora-convert "$golden/base" "$golden/adapter" a
+    merge "$golden/base" a.gguf from-gguf
+    merge "$golden/base" a from-peft
+    cmp merged/model.safetensors from-gguf/model.safetensors
+    cmp merged/model.safetensors from-peft/model.safetensors
+    # ranks and alphas of their own, over the root of the rank
+    merge "$golden/base" "$golden/rs" rs
+    dt-shard-ckpt lora-convert "$golden/base" "$golden/rs" rs-a
+    jq -e '.rank_pattern["model.layers.0.mlp.down_proj"] == 2' rs-a/adapter_config.json
+    merge "$golden/base" rs-a rs-again
+    cmp rs/model.safetensors rs-again/model.safetensors
+    dt-shard-ckpt lora-convert "$golden/base" "$golden/rs" rs.gguf
+    merge "$golden/base" rs.gguf rs-gguf
+    dt-shard-ckpt diff --tolerance 1e-6 rs rs-gguf
+    # rotary rows of a GGUF base lie in another order
+    dt-shard-ckpt convert "$golden/base" base.gguf
+    merge base.gguf "$golden/adapter" turned
+    dt-shard-ckpt diff --tolerance 1e-6 merged turned
+}
+
+@test "adapters that a run trained are merged, and leave as peft's" {
+    losses --model llama.json --steps 2 --save base-run --lr 1e-2
+    losses --model base-run --steps 5 --lora 4 --save tuned --eval-data d.h5 --lr 1e-2 >tuned.jsonl
+    dt-shard-ckpt lora-merge --to dt base-run tuned merged-run
+    [ "$(losses --model merged-run --steps 1 --lr 0)" != "$(losses --model base-run --steps 1 --lr 0)" ]
+    dt-shard-ckpt lora-convert base-run tuned tuned-peft
+    dt-shard-ckpt lora-merge --to dt base-run tuned-peft merged-peft
+    dt-shard-ckpt diff --weights merged-run merged-peft
+    run dt-shard-ckpt lora-merge --to dt merged-run tuned other
+    [ "$status" -eq 1 ]
+    [[ $output == *"other weights"* ]]
+    dt-shard-ckpt lora-merge --any-base --to dt merged-run tuned other
+    run dt-shard-ckpt lora-merge --to dt "$golden/base" tuned-peft wrong
+    [ "$status" -eq 1 ]
+}
+
+@test "merged into blocks, the loss is measured and told" {
+    jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 64, intermediate_size: 96, num_hidden_layers: 1,
+        num_attention_heads: 2, num_key_value_heads: 1, max_position_embeddings: 64, rms_norm_eps: 1e-5,
+        rope_theta: 10000, tie_word_embeddings: false}' >wide.json
+    losses --model wide.json --steps 1 --save wide
+    losses --model wide --steps 5 --lora 2 --save wide-tuned
+    run dt-shard-ckpt lora-merge --tokenizer none --type q4_0 wide wide-tuned wide.gguf
+    [ "$status" -eq 0 ]
+    [[ $output == *"error of rounding is "*"times the adapter's update"* ]]
+}
+
+@test "adapters that cannot be applied are refused by name" {
+    no() { # text, of the folder "bad"
+        run dt-shard-ckpt lora-merge "$golden/base" bad out
+        [ "$status" -ne 0 ] && [[ $output == *"$1"* ]] && [ ! -e out ] || { echo "$output" >&2; return 1; }
+    }
+    again() { rm -rf bad && cp -r "$golden/adapter" bad && chmod -R u+w bad; }
+    set_key() { again && jq ".$1" "$golden/adapter/adapter_config.json" >bad/adapter_config.json; }
+    rename() { again && python3 - "$1" "$2" <<-'E'
+		import sys
+		p = "bad/adapter_model.safetensors"
+		d = open(p, "rb").read()
+		assert sys.argv[1].encode() in d
+		open(p, "wb").write(d.replace(sys.argv[1].encode(), sys.argv[2].encode(), 1))
+		E
+    }
+    set_key 'r = 4' && no "rank 3, adapter_config.json says 4"
+    set_key 'use_dora = true' && no use_dora
+    set_key 'bias = "all"' && no bias
+    set_key 'modules_to_save = ["lm_head"]' && no modules_to_save
+    set_key 'some_new_key = 1' && no some_new_key
+    set_key 'init_lora_weights = "pissa"' && no pissa
+    set_key 'peft_type = "IA3"' && no IA3
+    rename layers.0.self_attn.q_proj.lora_B layers.7.self_attn.q_proj.lora_B && no "layers.0.self_attn.q_proj' has no B"
+    rename layers.0.self_attn.q_proj.lora_B.weight layers.0.self_attn.q_proj.lora_C.weight && no lora_C
+    rename 1.mlp.up_proj 7.mlp.up_proj && no "mlp.up_proj"
+    again && head -c 3000 "$golden/adapter/adapter_model.safetensors" >bad/adapter_model.safetensors && no adapter_model
+    again && rm bad/adapter_model.safetensors && no adapter_model
+    run dt-shard-ckpt lora-merge "$golden/base" nowhere out
+    [ "$status" -eq 1 ]
+    run dt-shard-ckpt lora-merge llama.json "$golden/adapter" out
+    [ "$status" -eq 1 ]
+    run dt-shard-ckpt lora-convert "$golden/base" "$golden/adapter" bad
+    [ "$status" -eq 1 ]
+    [[ $output == *"there already"* ]]
+}
+# SPDX-License-Identifier: Apache-2.0

@@ -1,0 +1,124 @@
+#!/usr/bin/env bats
+# Sequences cut over context-parallel ranks: every scheme trains what one rank trains, with every other axis.
+
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    cat "$DT_SRC/LICENSE" >text.txt
+    dt-dataset build --tokenizer byte --out d.h5 text.txt
+    dt-dataset build --tokenizer byte --pack documents --separator $'\n' --out docs.h5 text.txt
+    jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 3,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
+        rope_theta: 10000, tie_word_embeddings: false}' >llama.json
+    jq '.num_key_value_heads = 1' llama.json >one-kv.json
+    jq '.model_type = "mistral" | .sliding_window = 7' llama.json >window.json
+    jq -n '{model_type: "gpt2", vocab_size: 263, n_embd: 48, n_layer: 3, n_head: 4, n_positions: 64}' >gpt2.json
+    jq -n '{model_type: "gemma2", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 3, head_dim: 20,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, sliding_window: 7,
+        query_pre_attn_scalar: 24, attn_logit_softcapping: 0.5, final_logit_softcapping: 3}' >gemma2.json
+    jq -n '{model_type: "qwen3", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 3, head_dim: 20,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
+        rope_theta: 10000, tie_word_embeddings: true}' >qwen3.json
+}
+
+setup() {
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    run_of=(--microbatch 2 --global-batch 4 --lr 1e-3 --warmup 0 --precision fp32 --no-mfu --threads 1 --comm-timeout 120)
+    common=(--data d.h5 --seq 24 "${run_of[@]}")
+}
+
+# Loss, gradient norm and every gradient of the first steps, against one rank.
+verify() { # model layouts options...
+    local model=$1 layouts=$2
+    shift 2
+    dt-train verify --layouts "dp1,$layouts" --model "$model" "${run_of[@]}" --steps 3 "$@" >&2
+}
+
+@test "gather, ring and Ulysses agree with one rank: GQA, windows, caps, norms of heads, learned positions" {
+    local how model
+    for how in gather ring ulysses; do
+        verify llama.json cp2,cp4 --data d.h5 --seq 24 --cp-comm $how
+        for model in window.json gpt2.json; do
+            verify $model cp2 --data d.h5 --seq 36 --cp-comm $how # chunks of 9 tokens
+        done
+    done
+    verify gemma2.json cp2 --data d.h5 --seq 28 --cp-comm ring
+    verify qwen3.json cp2 --data d.h5 --seq 28 --cp-comm gather
+    verify qwen3.json cp2 --data d.h5 --seq 28 --cp-comm ulysses
+}
+
+@test "ranks that are no power of two, one key/value head, chunks of one token" {
+    verify llama.json cp3 --data d.h5 --seq 30 --cp-comm gather
+    verify llama.json cp3 --data d.h5 --seq 6 --cp-comm ring
+    verify one-kv.json cp2,cp4 --data d.h5 --seq 8 --cp-comm ulysses
+    verify one-kv.json cp4 --data d.h5 --seq 8 --cp-comm ring
+}
+
+@test "with tp, s1, dp, pp, ZeRO and recomputation" {
+    verify llama.json dp2.cp2.z1,tp2.cp2.s1,pp2.cp2 --data d.h5 --seq 24
+    verify llama.json dp2.cp2.z3,tp2.cp2 --data d.h5 --seq 24 --cp-comm ring
+    verify llama.json cp2.z2,tp2.cp2 --data d.h5 --seq 24 --cp-comm ulysses
+    verify llama.json cp2 --data d.h5 --seq 24 --cp-comm gather --recompute full
+    verify llama.json cp2 --data d.h5 --seq 24 --cp-comm ring --recompute selective
+    verify llama.json cp2.z3 --data d.h5 --seq 24 --cp-comm ulysses --recompute full
+}
+
+@test "documents that are kept apart, at every cut" {
+    local how
+    for how in gather ring ulysses; do
+        verify llama.json cp2,cp4 --data docs.h5 --seq 24 --cp-comm $how
+    done
+    verify window.json dp2.cp2.z2 --data docs.h5 --seq 24 --cp-comm ring
+    verify gpt2.json pp2.cp2 --data docs.h5 --seq 24 --cp-comm ulysses
+}
+
+@test "a run goes on under another layout: cp2, then one rank, as one rank alone" {
+    mpirun -np 2 dt-train --model llama.json "${common[@]}" --layout cp2 --steps 2 --save a >/dev/null
+    dt-train --model llama.json "${common[@]}" --layout dp1 --steps 4 --save a --resume a/step-00000002 --metrics a.jsonl >/dev/null
+    dt-shard-ckpt reshard a/step-00000002 r --layout dp1
+    dt-train --model llama.json "${common[@]}" --steps 4 --save b --resume r --metrics b.jsonl >/dev/null
+    dt-shard-ckpt diff a/step-00000004 b/step-00000004
+    mpirun -np 4 dt-train --model llama.json "${common[@]}" --layout cp4 --cp-comm ring --steps 4 --save c --resume a/step-00000002 --metrics c.jsonl >/dev/null
+    jq -en --slurpfile a a.jsonl --slurpfile c c.jsonl '($a | map(.loss // empty) | last) as $x |
+        ($c | map(.loss // empty) | last) as $y | ($x - $y) | fabs < 1e-5'
+}
+
+@test "the memory plan is exact, and messages are those of the formulas" {
+    local how
+    for how in gather ring ulysses; do
+        mpirun -np 2 dt-train --model llama.json "${common[@]}" --layout cp2 --cp-comm $how --steps 1 --metrics $how.jsonl >/dev/null
+        dt-memest llama.json --train --precision fp32 --optimizer adamw --seq 24 --microbatch 2 --accumulate 2 --layout cp2 \
+            --cp-comm $how --check $how.jsonl
+    done
+    # 2 sequences of 24, 2 kv heads of 12, 4 bytes: keys and values 2 s g d e = 9216, with f32 gradients as much again
+    program() {
+        dt-train --print-program --json --model llama.json "${common[@]}" --layout cp2 --cp-comm "$1"
+    }
+    sum() { # scheme list
+        program "$1" | jq "[.nodes[] | select(.unit == \"1\" and .list == \"$2\" and .message) | .message_bytes] | add"
+    }
+    [ "$(sum gather forward)" = 9216 ]
+    [ "$(sum gather backward)" = 18432 ]
+    [ "$(sum ring forward)" = 9216 ]
+    [ "$(sum ring backward)" = 18432 ]
+    [ "$(sum ulysses forward)" = $((48 / 2 * 12 * (4 + 2 * 2 + 4) * 4)) ] # t d (2a + 2g) e
+    [ "$(sum ulysses backward)" = $((48 / 2 * 12 * (4 + 2 * 2 + 4) * 4)) ]
+}
+
+@test "what cannot be cut is refused by name, before anything is allocated" {
+    refused() { # text ranks options...
+        local text=$1 ranks=$2
+        shift 2
+        run -2 --separate-stderr mpirun -np "$ranks" dt-train "${run_of[@]}" --data d.h5 --steps 1 "$@"
+        [[ "$stderr" == *"$text"* ]] || { echo "$stderr" >&2; return 1; }
+    }
+    refused "cuts a sequence into 4 equal chunks, but 30 tokens are not a multiple" 2 --model llama.json --seq 30 --layout cp2
+    [[ "$stderr" == *"the nearest lengths are 28 and 32"* ]]
+    refused "cp3 does not divide the 4 heads" 3 --model llama.json --seq 30 --layout cp3 --cp-comm ulysses
+}
+# SPDX-License-Identifier: Apache-2.0

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""serve-tools.py URL: tools through OpenAI's own client, with a model that chats.
+
+Exit status 77: there is no such client here."""
+import json
+import sys
+
+try:
+    import openai
+except ImportError:
+    sys.exit(77)
+
+client = openai.OpenAI(base_url=sys.argv[1] + "/v1", api_key=(sys.argv + ["none"])[2], max_retries=0, timeout=300)
+model = client.models.list().data[0].id
+weather = {"type": "function", "function": {
+    "name": "get_weather", "description": "The weather of a city in the coming days.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string", "maxLength": 20},
+                                                    "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+                   "required": ["city", "days"], "additionalProperties": False}}}
+clock = {"type": "function", "function": {"name": "get_time", "parameters": {
+    "type": "object", "properties": {"zone": {"enum": ["utc", "local"]}}, "required": ["zone"], "additionalProperties": False}}}
+tools = [weather, clock]
+talk = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is the weather in Paris?"}]
+
+
+def check(call):
+    args = json.loads(call.function.arguments)
+    if call.function.name == "get_weather":
+        assert set(args) == {"city", "days"} and isinstance(args["city"], str) and 1 <= args["days"] <= 9, args
+    else:
+        assert call.function.name == "get_time" and args in ({"zone": "utc"}, {"zone": "local"}), args
+    return args
+
+
+# a call is required; its arguments fit the schema, whatever the temperature
+for seed in range(5):
+    one = client.chat.completions.create(model=model, messages=talk, tools=tools, tool_choice="required", seed=seed, max_tokens=200,
+                                         temperature=1.5)
+    choice = one.choices[0]
+    assert choice.finish_reason == "tool_calls" and choice.message.content is None and len(choice.message.tool_calls) == 1
+    check(choice.message.tool_calls[0])
+# one by name
+one = client.chat.completions.create(model=model, messages=talk, tools=tools, max_tokens=200,
+                                     tool_choice={"type": "function", "function": {"name": "get_time"}})
+assert one.choices[0].message.tool_calls[0].function.name == "get_time"
+# streamed: the same call in pieces
+ask = dict(model=model, messages=talk, tools=tools, tool_choice="required", temperature=0, max_tokens=200)
+whole = client.chat.completions.create(**ask).choices[0].message.tool_calls[0]
+name, args, finish = "", "", None
+for part in client.chat.completions.create(**ask, stream=True):
+    for piece in part.choices[0].delta.tool_calls or []:
+        name += piece.function.name or ""
+        args += piece.function.arguments or ""
+    finish = part.choices[0].finish_reason or finish
+assert (name, args, finish) == (whole.function.name, whole.function.arguments, "tool_calls")
+# a loop: the call, its result, and then the model speaks
+talk.append({"role": "assistant", "content": None, "tool_calls": [whole.model_dump()]})
+talk.append({"role": "tool", "tool_call_id": whole.id, "content": json.dumps({"weather": "sunny", "celsius": 21})})
+last = client.chat.completions.create(model=model, messages=talk, tools=tools, tool_choice="none", temperature=0, max_tokens=40)
+assert last.choices[0].message.content and not last.choices[0].message.tool_calls
+print("said:", last.choices[0].message.content.replace("\n", " "), file=sys.stderr)
+# it may, and need not
+auto = client.chat.completions.create(model=model, messages=talk[:2], tools=tools, temperature=0, max_tokens=60)
+assert auto.choices[0].finish_reason in ("stop", "length", "tool_calls")
+for wrong in ([{"type": "web_search"}], [{"type": "function", "function": {"name": "a b"}}]):
+    try:
+        client.chat.completions.create(model=model, messages=talk[:2], tools=wrong)
+        raise AssertionError("taken")
+    except openai.BadRequestError as e:
+        assert e.param == "tools"
+print("well")
+# SPDX-License-Identifier: Apache-2.0

@@ -1,0 +1,121 @@
+/* The detector of spikes: its statistics against plain ones, planted spikes, and long clean curves. */
+#include "base/rng.h"
+#include "train/spike.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static char why[128];
+
+static double noise(uint64_t i, int which)
+{
+	struct dt_rng r = dt_rng_make(7, DT_RNG_INIT, (uint32_t)which);
+
+	return (double)dt_rng_normal(&r, i);
+}
+
+static void test_spread(void **state)
+{
+	const double v[] = {3, 1, 100, 2, 5}, w[] = {4, 1, 2, 3};
+	double m;
+
+	/* median 3; distances 0 2 97 1 2, median 2 */
+	assert_float_equal(spike_spread(v, 5, &m), 1.4826 * 2, 1e-12);
+	assert_float_equal(m, 3, 0);
+	assert_float_equal(spike_spread(w, 4, &m), 1.4826 * 1, 1e-12);
+	assert_float_equal(m, 2.5, 0);
+}
+
+/* A day of training at a step a second: decay, noise of a thirtieth, norms that vary by a fifth. */
+static void test_clean(void **state)
+{
+	static struct spike s;
+
+	memset(&s, 0, sizeof(s));
+	for (uint64_t i = 0; i < 86400; i++) {
+		double loss = 2 + 9 * exp(-(double)i / 300) + 0.1 * noise(i, 0),
+		       norm = (1 + 5 * exp(-(double)i / 100)) * exp(0.2 * noise(i, 1));
+
+		if (spike_look(&s, 128, 10, loss, norm, why, sizeof(why)))
+			fail_msg("step %llu: %s", (unsigned long long)i, why);
+	}
+}
+
+/* Losses and norms that dt-train wrote, warm-up to the end: no alarm; and a spike in it is found at once. */
+static void test_recorded(void **state)
+{
+	FILE *f = fopen(GOLDEN_DIR "/loss-curve.txt", "r");
+	static struct spike s, before;
+	double loss, norm;
+	int n = 0;
+
+	assert_non_null(f);
+	memset(&s, 0, sizeof(s));
+	while (fscanf(f, "%lf %lf", &loss, &norm) == 2) {
+		before = s;
+		if (n >= 1000 && n % 50 == 0 &&
+		    !spike_look(&before, 128, 10, loss + 2.5, norm, why, sizeof(why)))
+			fail_msg("step %d: a loss of %g is no spike", n, loss + 2.5);
+		before = s;
+		if (n >= 1000 && n % 50 == 0 &&
+		    !spike_look(&before, 128, 10, loss, norm * 40, why, sizeof(why)))
+			fail_msg("step %d: a norm of %g is no spike", n, norm * 40);
+		if (spike_look(&s, 128, 10, loss, norm, why, sizeof(why)))
+			fail_msg("step %d: %s", n, why);
+		n++;
+	}
+	fclose(f);
+	assert_true(n > 1000);
+}
+
+static void test_spikes_stay_out(void **state)
+{
+	static struct spike s;
+	int found = 0;
+
+	memset(&s, 0, sizeof(s));
+	for (uint64_t i = 0; i < 1000; i++) {
+		bool spike = i >= 500 &&
+			     i < 600; /* as many in a row as most of the window: the last is still one */
+
+		found += spike_look(&s, 128, 10, (spike ? 6 : 3) + 0.05 * noise(i, 2), 1, why, sizeof(why));
+	}
+	assert_int_equal(found, 100);
+	assert_int_equal(s.n, 128);
+}
+
+static void test_json(void **state)
+{
+	static struct spike s, t;
+	json_t *o = json_object();
+
+	memset(&s, 0, sizeof(s));
+	for (uint64_t i = 0; i < 100; i++)
+		spike_look(&s, 64, 10, 3 + 0.1 * noise(i, 3), 1.5, why, sizeof(why));
+	s.bad = 2;
+	json_object_set_new(o, "spike", spike_to_json(&s));
+	assert_int_equal(spike_from_json(&t, o, NULL), 0);
+	assert_memory_equal(&s, &t, sizeof(s));
+	json_object_set_new(json_object_get(o, "spike"), "next", json_integer(65));
+	assert_true(spike_from_json(&t, o, NULL) < 0);
+	json_decref(o);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_spread),	 cmocka_unit_test(test_clean),
+		cmocka_unit_test(test_recorded), cmocka_unit_test(test_spikes_stay_out),
+		cmocka_unit_test(test_json),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,390 @@
+/*
+ * Tools: the prompts that published templates give, calls found in texts of each form while they come, and
+ * arguments held to their schema against a model that would write something else.
+ */
+#include "serve/api/openai.h"
+#include "serve/api/tools.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define TOOLS                                                                                                \
+	"[{\"type\":\"function\",\"function\":{\"name\":\"get\",\"parameters\":{\"type\":\"object\","        \
+	"\"properties\":"                                                                                    \
+	"{\"days\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":9}},\"required\":[\"days\"],"             \
+	"\"additionalProperties\":false}}},"                                                                 \
+	"{\"type\":\"function\",\"function\":{\"name\":\"put\",\"parameters\":{\"type\":\"object\","         \
+	"\"properties\":"                                                                                    \
+	"{\"x\":{\"enum\":[1,2]}},\"required\":[\"x\"],\"additionalProperties\":false}}}]"
+
+/* ---- prompts ---- */
+
+static char *prompt(enum dt_chat_kind kind, const char *template, const char *messages, const char *tools,
+		    bool open)
+{
+	json_t *v = json_loads(messages, 0, NULL), *list = tools ? json_loads(tools, 0, NULL) : NULL;
+	struct dt_chat_tools t = {.list = list, .open = open};
+	struct dt_tokenizer *tok;
+	struct dt_chat c;
+	struct dt_err err;
+	int32_t *ids;
+	size_t n, len;
+	char *s = NULL;
+
+	assert_non_null(v);
+	assert_int_equal(dt_tokenizer_open("byte", &tok, NULL), 0);
+	dt_chat_init(&c, kind, template, tok);
+	if (dt_chat_encode(&c, v, list ? &t : NULL, &ids, &n, &err) < 0)
+		s = strdup(err.msg);
+	else if (dt_tokenizer_decode(tok, ids, n, true, &s, &len, &err) == 0)
+		free(ids);
+	json_decref(v);
+	json_decref(list);
+	dt_tokenizer_close(tok);
+	return s;
+}
+
+static void is_prompt(enum dt_chat_kind kind, const char *messages, const char *tools, bool open,
+		      const char *want)
+{
+	char *s = prompt(kind, NULL, messages, tools, open);
+
+	assert_string_equal(s, want);
+	free(s);
+}
+
+#define ONE "[{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]"
+#define TURNS                                                                                                \
+	"[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":\"U\"},{\"role\":"          \
+	"\"assistant\","                                                                                     \
+	"\"content\":null,\"tool_calls\":[{\"id\":\"abc\",\"type\":\"function\",\"function\":{\"name\":"     \
+	"\"f\","                                                                                             \
+	"\"arguments\":\"{\\\"a\\\":1}\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"abc\",\"content\":\"R\"}" \
+	","                                                                                                  \
+	"{\"role\":\"tool\",\"tool_call_id\":\"abd\",\"content\":\"Q\"}]"
+#define HERMES_TOOLS                                                                                         \
+	"# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are provided "  \
+	"with function "                                                                                     \
+	"signatures within <tools></tools> XML tags:\n<tools>\n{\"type\": \"function\", \"function\": "      \
+	"{\"name\": "                                                                                        \
+	"\"f\"}}\n</tools>\n\nFor each function call, return a json object with function name and "          \
+	"arguments within "                                                                                  \
+	"<tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": <function-name>, \"arguments\": "        \
+	"<args-json-object>}\n</tool_call>"
+
+static void test_prompts(void **state)
+{
+	char *s;
+
+	is_prompt(DT_CHAT_CHATML, TURNS, ONE, false,
+		  "<|im_start|>system\nS\n\n" HERMES_TOOLS "<|im_end|>\n<|im_start|>user\nU<|im_end|>\n"
+		  "<|im_start|>assistant\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": "
+		  "1}}\n</tool_call>"
+		  "<|im_end|>\n<|im_start|>user\n<tool_response>\nR\n</tool_response>\n<tool_response>\nQ\n"
+		  "</tool_response><|im_end|>\n<|im_start|>assistant\n");
+	is_prompt(DT_CHAT_CHATML, "[{\"role\":\"user\",\"content\":\"U\"}]", ONE, true,
+		  "<|im_start|>system\n" HERMES_TOOLS
+		  "<|im_end|>\n<|im_start|>user\nU<|im_end|>\n<|im_start|>assistant\n<tool_call>\n");
+	is_prompt(DT_CHAT_MISTRAL, TURNS, ONE, false,
+		  "[AVAILABLE_TOOLS] [{\"type\": \"function\", \"function\": {\"name\": "
+		  "\"f\"}}][/AVAILABLE_TOOLS]"
+		  "[INST] S\n\nU [/INST][TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": "
+		  "\"abc\"}]</s>"
+		  "[TOOL_RESULTS] {\"content\": \"R\", \"call_id\": \"abc\"}[/TOOL_RESULTS]"
+		  "[TOOL_RESULTS] {\"content\": \"Q\", \"call_id\": \"abd\"}[/TOOL_RESULTS]");
+	s = prompt(DT_CHAT_LLAMA3, NULL, TURNS, ONE, false);
+	assert_non_null(strstr(s, "system<|end_header_id|>\n\nEnvironment: ipython\nS<|eot_id|>"));
+	assert_non_null(strstr(s, "Given the following functions, please respond with a JSON"));
+	assert_non_null(strstr(s, "    \"type\": \"function\",\n"));
+	assert_non_null(strstr(s, "\n\nU<|eot_id|>"));
+	assert_non_null(strstr(s, "{\"name\": \"f\", \"parameters\": {\"a\": 1}}<|eot_id|>"));
+	assert_non_null(strstr(s, "<|start_header_id|>ipython<|end_header_id|>\n\nR<|eot_id|>"));
+	free(s);
+	s = prompt(DT_CHAT_GEMMA, NULL, "[{\"role\":\"user\",\"content\":\"U\"}]", ONE, false);
+	assert_string_equal(s, "this model's template knows no tools");
+	free(s);
+}
+
+/* ---- calls in texts ---- */
+
+/*
+ * What is found in the beginnings of s only grows, and is in the end as wanted:
+ * content|name|args|name|args.
+ */
+static void finds(enum dt_tool_form form, bool inside, const char *s, const char *want)
+{
+	size_t n = strlen(s), content = 0, args[DT_CALLS_MAX] = {0};
+	struct dt_tool_calls c;
+	char got[512];
+	int calls = 0, k;
+
+	for (size_t i = 0; i <= n; i++) {
+		dt_tools_scan(form, inside, s, i, false, &c);
+		if (c.content < content || c.n < calls)
+			fail_msg("'%s' at %zu: takes back what it said", s, i);
+		for (int j = 0; j < c.n; j++) {
+			if (c.call[j].nargs < args[j])
+				fail_msg("'%s' at %zu: takes back arguments", s, i);
+			args[j] = c.call[j].nargs;
+		}
+		content = c.content;
+		calls = c.n;
+	}
+	dt_tools_scan(form, inside, s, n, true, &c);
+	assert_true(c.content >= content && c.n == calls);
+	k = snprintf(got, sizeof(got), "%.*s", (int)c.content, s);
+	for (int j = 0; j < c.n; j++)
+		k += snprintf(got + k, sizeof(got) - (size_t)k, "|%.*s|%.*s", (int)c.call[j].nname,
+			      c.call[j].name, (int)c.call[j].nargs, c.call[j].args);
+	assert_string_equal(got, want);
+}
+
+static void test_scan(void **state)
+{
+	finds(DT_TOOLS_HERMES, false, "No call <here.", "No call <here.");
+	finds(DT_TOOLS_HERMES, false,
+	      "Text.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"}<\\\"\"}}\n</tool_call>",
+	      "Text.|f|{\"a\": \"}<\\\"\"}");
+	finds(DT_TOOLS_HERMES, false,
+	      "<tool_call>{\"name\":\"f\",\"arguments\":{}}</"
+	      "tool_call>\n<tool_call>\n{\"name\":\"g\",\"arguments\":{\"x\":[1,{}]}}",
+	      "|f|{}|g|{\"x\":[1,{}]}");
+	finds(DT_TOOLS_HERMES, true, "{\"name\": \"f\", \"arguments\": {\"a\": 1}}", "|f|{\"a\": 1}");
+	finds(DT_TOOLS_HERMES, false, "<tool_call>nonsense", "<tool_call>nonsense");
+	finds(DT_TOOLS_HERMES, false, "ends in <tool_c", "ends in <tool_c");
+	finds(DT_TOOLS_LLAMA3, false, " {\"name\": \"f\", \"parameters\": {\"a\": 1}}", "|f|{\"a\": 1}");
+	finds(DT_TOOLS_LLAMA3, false, "Hello {\"name\": 1}", "Hello {\"name\": 1}");
+	finds(DT_TOOLS_MISTRAL, false,
+	      "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": {\"b\": "
+	      "2}}]",
+	      "|f|{}|g|{\"b\": 2}");
+	finds(DT_TOOLS_MISTRAL, true, "[{\"name\": \"f\", \"arguments\": {\"a\": \"cut of",
+	      "|f|{\"a\": \"cut of");
+}
+
+/* ---- a model that writes what it likes ---- */
+
+static struct script {
+	const char *text;
+	size_t at;
+} script;
+
+/* Wants the script's next byte, else }, else 5; the end behind the script. */
+static int forward(void *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
+{
+	for (int i = 0; i < b->nwant; i++) {
+		float *row = logits + (size_t)i * 258;
+		int32_t last = b->ids[b->want[i]];
+
+		if (script.text[script.at] && last == (unsigned char)script.text[script.at])
+			script.at++;
+		for (int k = 0; k < 258; k++)
+			row[k] = 0;
+		row['5'] = 1;
+		row['}'] = 2;
+		row[script.text[script.at] ? (unsigned char)script.text[script.at] : 256] = 9;
+	}
+	return 0;
+}
+
+static json_t *answer(enum dt_chat_kind kind, const char *text, const char *more, bool stream)
+{
+	struct dt_engine_params p = {.model = {.forward = forward, .vocab = 258, .eos = {256}, .neos = 1},
+				     .max_seqs = 1,
+				     .max_tokens = 64,
+				     .max_len = 4096,
+				     .blocks = 300,
+				     .block_size = 16,
+				     .queue = 1,
+				     .stuck_after = 10};
+	struct dt_api_model m = {.name = "tiny"};
+	struct dt_completion c = {0};
+	struct dt_tokenizer *tok;
+	struct dt_engine *engine;
+	struct dt_api_error e;
+	struct dt_chat chat;
+	char body[4096];
+	json_t *v;
+
+	/*
+	 * the first byte is drawn behind the prompt's last, a line end or a bracket, which no script
+	 * begins with
+	 */
+	script = (struct script){.text = text};
+	assert_int_equal(dt_tokenizer_open("byte", &tok, NULL), 0);
+	p.tok = tok;
+	dt_chat_init(&chat, kind, NULL, tok);
+	assert_int_equal(dt_engine_open(&engine, &p, NULL), 0);
+	m.engine = dt_engine_params(engine);
+	m.chat = &chat;
+	snprintf(body, sizeof(body),
+		 "{\"messages\":[{\"role\":\"user\",\"content\":\"U\"}],\"temperature\":0,\"tools\":" TOOLS
+		 ",\"max_tokens\":300,\"stream\":%s%s}",
+		 stream ? "true" : "false", more);
+	v = json_loads(body, 0, NULL);
+	assert_non_null(v);
+	if (dt_chat_parse(v, &m, &c, &e) < 0)
+		fail_msg("%s", e.msg);
+	json_decref(v);
+	assert_int_equal(dt_engine_submit(engine, c.call, NULL), 0);
+	if (stream) {
+		struct dt_sse s;
+		char *piece;
+		size_t n;
+
+		v = json_array();
+		assert_int_equal(dt_sse_init(&s, &c), 0);
+		while (dt_sse_next(&s, 5, &piece, &n) == 1) {
+			for (char *at = piece;
+			     at < piece + n && (at = memmem(at, (size_t)(piece + n - at), "data: {", 7));
+			     at++)
+				json_array_append_new(v, json_loads(at + 6, JSON_DISABLE_EOF_CHECK, NULL));
+			free(piece);
+		}
+		dt_sse_release(&s);
+	} else {
+		dt_call_wait_done(c.call);
+		v = dt_completion_json(&c, &e);
+	}
+	assert_non_null(v);
+	dt_completion_release(&c);
+	dt_engine_close(engine);
+	dt_tokenizer_close(tok);
+	return v;
+}
+
+static const char *args_of(const json_t *v, size_t k, const char *name)
+{
+	const json_t *choice = json_array_get(json_object_get(v, "choices"), 0);
+	const json_t *call =
+		json_array_get(json_object_get(json_object_get(choice, "message"), "tool_calls"), k);
+	const json_t *f = json_object_get(call, "function");
+
+	assert_string_equal(json_string_value(json_object_get(choice, "finish_reason")), "tool_calls");
+	assert_non_null(json_string_value(json_object_get(call, "id")));
+	assert_string_equal(json_string_value(json_object_get(f, "name")), name);
+	return json_string_value(json_object_get(f, "arguments"));
+}
+
+#define SAID                                                                                                 \
+	"Let me see.\n<tool_call>\n{\"name\": \"get\", \"arguments\": {\"days\": "                           \
+	"\"no\"}}\n</tool_call>\n<tool_call>\n{\"name\": "                                                   \
+	"\"put\", \"arguments\": {\"x\": 2}}\n</tool_call>"
+
+static void test_auto(void **state)
+{
+	json_t *v = answer(DT_CHAT_CHATML, SAID, "", false);
+	const json_t *message = json_object_get(json_array_get(json_object_get(v, "choices"), 0), "message");
+
+	assert_string_equal(json_string_value(json_object_get(message, "content")), "Let me see.");
+	assert_int_equal(json_array_size(json_object_get(message, "tool_calls")), 2);
+	assert_string_equal(args_of(v, 0, "get"), "{\"days\": 5}"); /* not "no" */
+	assert_string_equal(args_of(v, 1, "put"), "{\"x\": 2}");
+	json_decref(v);
+	v = answer(DT_CHAT_LLAMA3, "{\"name\": \"put\", \"parameters\": {\"x\": 9}}", "", false);
+	assert_int_equal(strtol(strchr(args_of(v, 0, "put"), ':') + 1, NULL, 10) <= 2, 1);
+	json_decref(v);
+	v = answer(DT_CHAT_MISTRAL, "[TOOL_CALLS] [{\"name\": \"put\", \"arguments\": {\"x\": 1}}]", "",
+		   false);
+	assert_string_equal(args_of(v, 0, "put"), "{\"x\": 1}");
+	json_decref(v);
+	v = answer(DT_CHAT_CHATML, "Only words.", "", false);
+	message = json_object_get(json_array_get(json_object_get(v, "choices"), 0), "message");
+	assert_string_equal(json_string_value(json_object_get(message, "content")), "Only words.");
+	assert_null(json_object_get(message, "tool_calls"));
+	json_decref(v);
+}
+
+static void test_forced(void **state)
+{
+	json_t *v = answer(DT_CHAT_CHATML, "{\"name\": \"put\", \"arguments\": {\"x\": 2}} and more",
+			   ",\"tool_choice\":\"required\"", false);
+
+	assert_string_equal(args_of(v, 0, "put"), "{\"x\": 2}");
+	json_decref(v);
+	v = answer(DT_CHAT_CHATML, "{\"name\": \"put\"",
+		   ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"put\"}}", false);
+	args_of(v, 0, "put");
+	json_decref(v);
+	v = answer(DT_CHAT_CHATML, "<tool_call>", ",\"tool_choice\":\"none\"", false);
+	assert_null(json_object_get(
+		json_object_get(json_array_get(json_object_get(v, "choices"), 0), "message"), "tool_calls"));
+	json_decref(v);
+}
+
+/* The pieces of a stream, put together, are the whole answer. */
+static void test_stream(void **state)
+{
+	json_t *whole = answer(DT_CHAT_CHATML, SAID, "", false),
+	       *parts = answer(DT_CHAT_CHATML, SAID, "", true), *v;
+	char content[100] = "", args[2][100] = {"", ""};
+	const char *finish = NULL;
+	int ids = 0;
+	size_t i;
+
+	json_array_foreach(parts, i, v)
+	{
+		const json_t *choice = json_array_get(json_object_get(v, "choices"), 0),
+			     *delta = json_object_get(choice, "delta");
+		const json_t *call = json_array_get(json_object_get(delta, "tool_calls"), 0);
+		const char *text = json_string_value(json_object_get(delta, "content"));
+		json_int_t k = json_integer_value(json_object_get(call, "index"));
+
+		finish = json_string_value(json_object_get(choice, "finish_reason"));
+		strcat(content, text ? text : "");
+		ids += json_object_get(call, "id") != NULL;
+		if (call)
+			strcat(args[k], json_string_value(json_object_get(json_object_get(call, "function"),
+									  "arguments")));
+	}
+	assert_string_equal(content, "Let me see.");
+	assert_string_equal(finish, "tool_calls");
+	assert_int_equal(ids, 2);
+	assert_string_equal(args[0], args_of(whole, 0, "get"));
+	assert_string_equal(args[1], args_of(whole, 1, "put"));
+	json_decref(whole);
+	json_decref(parts);
+}
+
+static void test_refused(void **state)
+{
+	static const char *const bad[] = {
+		"[]",
+		"[5]",
+		"[{\"type\":\"function\"}]",
+		"[{\"type\":\"web\",\"function\":{\"name\":\"f\"}}]",
+		"[{\"type\":\"function\",\"function\":{\"name\":\"a b\"}}]",
+		"[{\"type\":\"function\",\"function\":{\"name\":\"f\"}},{\"type\":\"function\",\"function\":{"
+		"\"name\":\"f\"}}]",
+		"[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":5}}]",
+		"[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\","
+		"\"nonsense\":1}}}]",
+	};
+	struct dt_grammar *g;
+	struct dt_err err;
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		json_t *v = json_loads(bad[i], 0, NULL);
+
+		if (dt_tools_grammar(DT_TOOLS_HERMES, v, NULL, true, &g, &err) >= 0)
+			fail_msg("taken: %s", bad[i]);
+		json_decref(v);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_prompts), cmocka_unit_test(test_scan),   cmocka_unit_test(test_auto),
+		cmocka_unit_test(test_forced),	cmocka_unit_test(test_stream), cmocka_unit_test(test_refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+/* SPDX-License-Identifier: Apache-2.0 */
