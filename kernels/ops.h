@@ -22,6 +22,7 @@
 #include "kernels/embedding.h"
 #include "kernels/fixed.h"
 #include "kernels/fp8.h"
+#include "kernels/grouped.h"
 #include "kernels/layernorm.h"
 #include "kernels/matmul.h"
 #include "kernels/matmul_act.h"

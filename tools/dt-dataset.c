@@ -71,7 +71,8 @@ static const struct dt_opt opts[] = {
 	 "images"},
 	{"ignore-exif", 0, DT_OPT_FLAG, &ignore_exif, NULL,
 	 "leave images as stored, not upright as EXIF says", "images"},
-	{"skip-bad", 0, DT_OPT_FLAG, &skip_bad, NULL, "leave out images that cannot be read", "images"},
+	{"skip-bad", 0, DT_OPT_FLAG, &skip_bad, NULL, "leave out what cannot be read: images, lines of JSONL",
+	 "build,images"},
 	DT_OPT_HEADING("Looking"),
 	{"verify", 0, DT_OPT_FLAG, &verify, NULL, "read every token and compare the checksums", "info"},
 	{"count", 'n', DT_OPT_INT, &count, "N", "samples, or tokens or images for cat", "sample,cat",
@@ -126,9 +127,20 @@ static json_t *describe(const char *path, int64_t tokens, int64_t documents)
 			 (json_int_t)documents);
 }
 
-static int report(const struct build *b, const int64_t tokens[2], const int64_t documents[2], uint64_t bytes,
-		  double seconds, struct dt_err *err)
+static void bad_line(void *ctx, const char *what)
 {
+	static int lines;
+
+	if (++lines <= 20)
+		dt_program_say(&program, "left out: %s", what);
+	else if (lines == 21)
+		dt_program_say(&program, "more of them are counted, not named");
+}
+
+static int report(const struct build *b, const int64_t tokens[2], const int64_t documents[2],
+		  const struct dt_text_source *src, double seconds, struct dt_err *err)
+{
+	uint64_t bytes = src->read_bytes;
 	char size[32], took[32];
 	json_t *o;
 	int rc;
@@ -139,6 +151,8 @@ static int report(const struct build *b, const int64_t tokens[2], const int64_t 
 		if (eval_path)
 			printf("; %s: %lld tokens, %lld document%s", eval_path, (long long)tokens[1],
 			       (long long)documents[1], documents[1] == 1 ? "" : "s");
+		if (src->bad)
+			printf("; %lld line%s left out", (long long)src->bad, src->bad == 1 ? "" : "s");
 		printf("; %s of text in %s, vocabulary %d\n", dt_format_size(bytes, size, sizeof(size)),
 		       dt_format_duration(seconds, took, sizeof(took)), dt_tokenizer_vocab(b->tok));
 		return 0;
@@ -147,6 +161,8 @@ static int report(const struct build *b, const int64_t tokens[2], const int64_t 
 		      describe(out_path, tokens[0], documents[0]), "vocab", dt_tokenizer_vocab(b->tok),
 		      "tokenizer_hash", dt_tokenizer_hash(b->tok), "shards", (json_int_t)shards,
 		      "input_bytes", (json_int_t)bytes, "build_s", seconds);
+	if (skip_bad)
+		json_object_set_new(o, "bad_lines", json_integer((json_int_t)src->bad));
 	if (eval_path)
 		json_object_set_new(o, "eval", describe(eval_path, tokens[1], documents[1]));
 	rc = dt_json_write_line(stdout, o, err);
@@ -199,11 +215,12 @@ static int do_build(int n, char **paths, struct dt_err *err)
 	struct dt_text_source src = {.format = (enum dt_text_format)format,
 				     .field = field,
 				     .separator = separator,
-				     .eval_percent = split_given ? split : 0};
+				     .eval_percent = split_given ? split : 0,
+				     .skip_bad = skip_bad,
+				     .told = bad_line};
 	struct build b = {0};
 	int64_t tokens[2] = {0}, documents[2] = {0};
 	double t0 = dt_now();
-	uint64_t total = 0;
 	int rc = create(&b, n, paths, err);
 
 	if (rc == 0)
@@ -212,13 +229,12 @@ static int do_build(int n, char **paths, struct dt_err *err)
 		dt_progress_start(&b.bar, stderr, "tokenising", src.total_bytes, true);
 		rc = dt_text_source_read(&src, add_document, &b, err);
 		dt_progress_end(&b.bar);
-		total = src.read_bytes;
 	}
 	dt_text_source_close(&src);
 	if (rc == 0)
 		rc = finish(&b, tokens, documents, err);
 	if (rc == 0)
-		rc = report(&b, tokens, documents, total, dt_now() - t0, err);
+		rc = report(&b, tokens, documents, &src, dt_now() - t0, err);
 	dt_dataset_abandon(b.out[0]);
 	dt_dataset_abandon(b.out[1]);
 	dt_tokenizer_close(b.tok);
@@ -714,7 +730,7 @@ static const char *const examples[] = {
 	"dt-dataset build --tokenizer tok.json --split 10 --out train.h5 --out-eval eval.h5 input.txt",
 	"dt-dataset sample train.h5 --count 3 --seq 64",
 	"dt-dataset images --out train.h5 train-images-idx3-ubyte.gz train-labels-idx1-ubyte.gz",
-	"zcat docs.jsonl.gz | dt-dataset build --format jsonl --shards 4 --out docs.h5 -",
+	"dt-dataset build --shards 4 --out docs.h5 docs.jsonl.zst",
 	NULL,
 };
 static const struct dt_program program = {

@@ -90,6 +90,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("pipeline", .help = "schedule where pp > 1: gpipe, 1f1b or zb-h1"),
 	DT_RUN_OPT("precision"),
 	DT_RUN_OPT("fp8"),
+	DT_RUN_OPT("capacity-factor"),
 	DT_RUN_OPT("master"),
 	DT_RUN_OPT("documents"),
 	DT_RUN_OPT("cp-comm"),

@@ -2,24 +2,56 @@
 #include "kernels/cpu/cpu.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 static float key(float s)
 {
 	return isnan(s) ? -INFINITY : s;
 }
 
-/* The experts of one row and their weights. */
-static void choose(const struct dt_moe *p, const float *s, int32_t *expert, float *weight)
+/* What groups are worth, and which take part: the best, of equal ones the first. */
+static void choose_groups(const struct dt_moe *p, const float *worth, bool *part)
 {
+	const int64_t each = p->experts / p->groups;
+	float of[DT_MOE_MOST];
+
+	for (int64_t g = 0; g < p->groups; g++) {
+		float best = -INFINITY, next = -INFINITY;
+
+		for (int64_t e = g * each; e < (g + 1) * each; e++) {
+			const float k = key(worth[e]);
+
+			next = k > best ? best : k > next ? k : next;
+			best = k > best ? k : best;
+		}
+		of[g] = p->sigmoid && each > 1 ? best + next : best;
+		part[g] = false;
+	}
+	for (int64_t n = 0; n < p->groups_used; n++) {
+		int64_t best = -1;
+
+		for (int64_t g = 0; g < p->groups; g++)
+			if (!part[g] && (best < 0 || of[g] > of[best]))
+				best = g;
+		part[best] = true;
+	}
+}
+
+/* The used best of what the experts are worth: kept in order, of equal ones the later stays behind. */
+static void choose_best(const struct dt_moe *p, const float *worth, int32_t *expert)
+{
+	const int64_t each = p->groups > 1 ? p->experts / p->groups : p->experts;
 	float top[DT_MOE_MOST];
-	double sum = 0;
+	bool part[DT_MOE_MOST];
 	int64_t n = 0, at;
 
-	/* Kept in order; of equal ones the later stays behind. */
+	part[0] = true;
+	if (p->groups > 1)
+		choose_groups(p, worth, part);
 	for (int32_t e = 0; e < p->experts; e++) {
-		const float k = key(s[e]);
+		const float k = key(worth[e]);
 
-		if (n == p->used && !(k > top[n - 1]))
+		if (!part[e / each] || (n == p->used && !(k > top[n - 1])))
 			continue;
 		n += n < p->used;
 		for (at = n - 1; at > 0 && k > top[at - 1]; at--) {
@@ -29,27 +61,44 @@ static void choose(const struct dt_moe *p, const float *s, int32_t *expert, floa
 		top[at] = k;
 		expert[at] = e;
 	}
+}
+
+/* The experts of one row and their weights. */
+static void choose(const struct dt_moe *p, const float *s, const float *bias, int32_t *expert, float *weight)
+{
+	const double scale = p->scale > 0 ? (double)p->scale : 1;
+	float worth[DT_MOE_MOST], best;
+	double sum = 0;
+
+	for (int64_t e = 0; e < p->experts; e++)
+		worth[e] = (p->sigmoid ? 1 / (1 + expf(-s[e])) : s[e]) + (bias ? bias[e] : 0);
+	choose_best(p, worth, expert);
+	best = s[expert[0]];
+	for (int64_t e = 0; e < p->experts && (bias || p->groups > 1); e++)
+		best = s[e] > best ? s[e] : best;
 	for (int64_t j = 0; j < p->used; j++) {
-		weight[j] = expf(s[expert[j]] - s[expert[0]]);
+		weight[j] = p->sigmoid ? 1 / (1 + expf(-s[expert[j]])) : expf(s[expert[j]] - best);
 		sum += (double)weight[j];
 	}
-	if (p->unscaled) {
+	if (p->sigmoid)
+		sum = p->unscaled ? 1 : sum + 1e-20;
+	else if (p->unscaled) {
 		sum = 0;
 		for (int64_t e = 0; e < p->experts; e++)
-			sum += (double)expf(s[e] - s[expert[0]]);
+			sum += (double)expf(s[e] - best);
 	}
 	for (int64_t j = 0; j < p->used; j++)
-		weight[j] = (float)((double)weight[j] / sum);
+		weight[j] = (float)((double)weight[j] * scale / sum);
 }
 
 int dt_cpu_moe_route(struct dt_dev *dev, int32_t *expert, float *weight, struct dt_tensor score,
-		     const struct dt_moe *p)
+		     struct dt_tensor bias, const struct dt_moe *p)
 {
 	const int64_t rows = dt_rows(score);
 
 #pragma omp parallel for num_threads(dev->nthreads) if (rows * p->experts * p->used > DT_SERIAL)
 	for (int64_t i = 0; i < rows; i++)
-		choose(p, (const float *)score.data + i * p->experts, expert + i * p->used,
+		choose(p, (const float *)score.data + i * p->experts, bias.data, expert + i * p->used,
 		       weight + i * p->used);
 	return 0;
 }
@@ -75,11 +124,97 @@ int dt_cpu_moe_sort(struct dt_dev *dev, int32_t *first, int32_t *at, int32_t *fr
 	return 0;
 }
 
-/* sum += w x */
-static DT_SIMD void add_weighted(float *restrict sum, float w, const float *restrict x, int64_t n)
+static int heavier(const void *x, const void *y, void *arg)
 {
+	const float *weight = arg;
+	const int32_t a = *(const int32_t *)x, b = *(const int32_t *)y;
+
+	return weight[a] > weight[b] ? -1 : weight[a] < weight[b] ? 1 : a < b ? -1 : a > b;
+}
+
+static int earlier(const void *x, const void *y)
+{
+	const int32_t a = *(const int32_t *)x, b = *(const int32_t *)y;
+
+	return a < b ? -1 : a > b;
+}
+
+/* The capacity largest weights of the n choices in list stay there; the others become DT_MOE_AWAY. */
+static void drop(const float *weight, int32_t *at, int32_t *list, int64_t n, int64_t capacity)
+{
+	qsort_r(list, (size_t)n, sizeof *list, heavier, (void *)weight);
+	for (int64_t i = capacity; i < n; i++)
+		at[list[i]] = DT_MOE_AWAY;
+	qsort(list, (size_t)capacity, sizeof *list, earlier);
+}
+
+int dt_cpu_moe_place(struct dt_dev *dev, int32_t *first, int32_t *at, int32_t *from, const int32_t *expert,
+		     const float *weight, int64_t choices, const struct dt_moe_place *p)
+{
+	int32_t next[DT_MOE_MOST + 1] = {0};
+	int32_t to = 0;
+
+	if (!dt_within(expert, choices, p->experts))
+		return -EINVAL;
+	for (int64_t i = 0; i < choices; i++)
+		if (expert[i] >= p->begin && expert[i] < p->begin + p->n)
+			next[expert[i] - p->begin + 1]++;
+	for (int64_t e = 0; e < p->n; e++)
+		next[e + 1] += next[e];
+	for (int64_t i = 0; i < choices; i++) { /* all of them by expert: from is as long */
+		const int64_t e = expert[i] - p->begin;
+
+		at[i] = DT_MOE_AWAY;
+		if (e >= 0 && e < p->n) {
+			at[i] = 0;
+			from[next[e]++] = (int32_t)i;
+		}
+	}
+	for (int64_t e = 0, start = 0; e < p->n; start = next[e++]) {
+		int64_t n = next[e] - start;
+
+		if (p->capacity && n > p->capacity) {
+			drop(weight, at, from + start, n, p->capacity);
+			n = p->capacity;
+		}
+		first[e] = to;
+		for (int64_t i = start; i < start + n; i++) {
+			at[from[i]] = to;
+			from[to++] = from[i];
+		}
+	}
+	first[p->n] = to;
+	return 0;
+}
+
+static DT_SIMD void copy_row(struct dt_tensor y, int64_t i, struct dt_tensor x, int64_t j)
+{
+	const int64_t n = dt_cols(y);
+
+	memcpy(dt_at(y, i * n), dt_at(x, j * n), (size_t)(n * dt_dtype_size(y.dtype)));
+}
+
+int dt_cpu_moe_gather(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const int32_t *from,
+		      int64_t used)
+{
+	const int64_t rows = dt_rows(y);
+
+	if (!dt_within(from, rows, dt_rows(x) * used))
+		return -EINVAL;
+#pragma omp parallel for num_threads(dev->nthreads) if (dt_numel(y) > DT_SERIAL)
+	for (int64_t i = 0; i < rows; i++)
+		copy_row(y, i, x, from[i] / used);
+	return 0;
+}
+
+/* sum += w x */
+static DT_SIMD void add_weighted(float *restrict sum, float w, const void *x, enum dt_dtype t, int64_t n)
+{
+	float buf[DT_CHUNK];
+	const float *f = dt_load(buf, x, t, n);
+
 	for (int64_t i = 0; i < n; i++)
-		sum[i] += w * x[i];
+		sum[i] += w * f[i];
 }
 
 static DT_SIMD void round_part(struct dt_tensor y, int64_t at, const float *from, int64_t n)
@@ -87,31 +222,89 @@ static DT_SIMD void round_part(struct dt_tensor y, int64_t at, const float *from
 	dt_store(dt_at(y, at), y.dtype, from, n);
 }
 
+struct sum {
+	struct dt_tensor y, x, also;
+	const int32_t *at;
+	const float *weight;
+	int64_t used;
+};
+
 /* Columns [c, c + n) of row i. */
-static void sum_part(struct dt_tensor y, struct dt_tensor x, const int32_t *at, const float *weight,
-		     int64_t used, int64_t i, int64_t c, int64_t n)
+static void sum_part(const struct sum *a, int64_t i, int64_t c, int64_t n)
 {
-	const int64_t cols = dt_cols(y);
-	float buf[DT_CHUNK], *sum = dt_stage(buf, dt_at(y, i * cols + c), y.dtype);
+	const int64_t cols = dt_cols(a->y);
+	float buf[DT_CHUNK], *sum = dt_stage(buf, dt_at(a->y, i * cols + c), a->y.dtype);
 
 	memset(sum, 0, (size_t)n * sizeof *sum);
-	for (int64_t j = i * used; j < (i + 1) * used; j++)
-		add_weighted(sum, weight[j], (const float *)x.data + at[j] * cols + c, n);
-	round_part(y, i * cols + c, sum, n);
+	if (a->also.data)
+		add_weighted(sum, 1, dt_at(a->also, i * cols + c), a->also.dtype, n);
+	for (int64_t j = i * a->used; j < (i + 1) * a->used; j++)
+		if (a->at[j] != DT_MOE_AWAY)
+			add_weighted(sum, a->weight ? a->weight[j] : 1, dt_at(a->x, a->at[j] * cols + c),
+				     a->x.dtype, n);
+	round_part(a->y, i * cols + c, sum, n);
+}
+
+static bool places(const int32_t *at, int64_t n, int64_t rows)
+{
+	int out = 0;
+
+	for (int64_t i = 0; i < n; i++)
+		out |= at[i] != DT_MOE_AWAY && (at[i] < 0 || at[i] >= rows);
+	return !out;
 }
 
 int dt_cpu_moe_sum(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const int32_t *at,
-		   const float *weight)
+		   const float *weight, struct dt_tensor also, int64_t used)
 {
-	const int64_t n = dt_cols(y), rows = dt_rows(y), choices = dt_rows(x);
-	const int64_t used = rows ? choices / rows : 0;
+	const struct sum a = {y, x, also, at, weight, used};
+	const int64_t n = dt_cols(y), rows = dt_rows(y);
 
-	if (!dt_within(at, choices, choices))
+	if (!places(at, rows * used, dt_rows(x)))
 		return -EINVAL;
-#pragma omp parallel for num_threads(dev->nthreads) if (choices * n > DT_SERIAL)
+#pragma omp parallel for num_threads(dev->nthreads) if (rows * used * n > DT_SERIAL)
 	for (int64_t i = 0; i < rows; i++)
 		for (int64_t c = 0; c < n; c += DT_CHUNK)
-			sum_part(y, x, at, weight, used, i, c, dt_min64(DT_CHUNK, n - c));
+			sum_part(&a, i, c, dt_min64(DT_CHUNK, n - c));
+	return 0;
+}
+
+/* Choice i: a row of dx, and its dweight in f64. */
+static DT_SIMD void choice_back(struct dt_tensor dx, float *dweight, struct dt_tensor dy, struct dt_tensor x,
+				int64_t i, int64_t at, float w, int64_t used)
+{
+	const int64_t cols = dt_cols(dy), row = i / used;
+	double dot = 0;
+
+	for (int64_t c = 0; c < cols; c += DT_CHUNK) {
+		const int64_t n = dt_min64(DT_CHUNK, cols - c);
+		float bx[DT_CHUNK], by[DT_CHUNK], out[DT_CHUNK];
+		const float *g = dt_load(by, dt_at(dy, row * cols + c), dy.dtype, n),
+			    *f = dt_load(bx, dt_at(x, at * cols + c), x.dtype, n);
+		float *o = dt_stage(out, dt_at(dx, at * cols + c), dx.dtype);
+
+		for (int64_t j = 0; j < n; j++)
+			dot += (double)g[j] * (double)f[j];
+		for (int64_t j = 0; j < n; j++)
+			o[j] = w * g[j];
+		dt_store(dt_at(dx, at * cols + c), dx.dtype, o, n);
+	}
+	dweight[i] = (float)dot;
+}
+
+int dt_cpu_moe_sum_backward(struct dt_dev *dev, struct dt_tensor dx, float *dweight, struct dt_tensor dy,
+			    struct dt_tensor x, const int32_t *at, const float *weight, int64_t used)
+{
+	const int64_t choices = dt_rows(dy) * used;
+
+	if (!places(at, choices, dt_rows(x)))
+		return -EINVAL;
+#pragma omp parallel for num_threads(dev->nthreads) if (choices * dt_cols(dy) > DT_SERIAL)
+	for (int64_t i = 0; i < choices; i++)
+		if (at[i] == DT_MOE_AWAY)
+			dweight[i] = 0;
+		else
+			choice_back(dx, dweight, dy, x, i, at[i], weight[i], used);
 	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

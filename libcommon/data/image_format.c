@@ -1,29 +1,19 @@
-#include "data/gz.h"
 #include "data/image_source.h"
+#include "data/unpack.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
-/* The bytes of a plain file that is not compressed; -1: not known. */
-static int64_t size_of(const char *path, const struct stat *st)
-{
-	FILE *f = fopen(path, "rbe");
-	int gz = f && getc(f) == 0x1f && getc(f) == 0x8b;
-
-	if (f)
-		fclose(f);
-	return gz ? -1 : (int64_t)st->st_size;
-}
-
 int dt_image_format_of(const char *path, enum dt_image_format *ret, struct dt_err *err)
 {
 	unsigned char head[512] = {0};
-	struct gz_file *f;
+	struct unpack *f;
 	struct stat st;
 	int64_t size;
-	int rc;
+	int rc, n = 0;
+	bool packed;
 
 	if (!strcmp(path, "-")) {
 		*ret = DT_FROM_TAR;
@@ -35,14 +25,18 @@ int dt_image_format_of(const char *path, enum dt_image_format *ret, struct dt_er
 		*ret = DT_FROM_FOLDER;
 		return 0;
 	}
-	rc = gz_open(path, &f, err);
+	rc = unpack_open(path, &f, err);
 	if (rc < 0)
 		return rc;
-	rc = gz_read(f, head, sizeof(head), err);
-	gz_close(f);
+	do {
+		rc = unpack_read(f, head + n, (int)sizeof(head) - n, err);
+		n += rc > 0 ? rc : 0;
+	} while (rc > 0 && n < (int)sizeof(head));
+	packed = unpack_is_packed(f);
+	unpack_close(f);
 	if (rc < 0)
 		return rc;
-	size = size_of(path, &st);
+	size = packed ? -1 : (int64_t)st.st_size;
 	if (!memcmp(head + 257, "ustar", 5))
 		*ret = DT_FROM_TAR;
 	else if (!head[0] && !head[1] && head[2] >= 8 && head[2] <= 14 && (head[3] == 1 || head[3] == 3))

@@ -1,5 +1,5 @@
-#include "data/gz.h"
 #include "data/image_source.h"
+#include "data/unpack.h"
 
 #include "base/json.h"
 
@@ -11,7 +11,7 @@
 #define NAMES_BYTES ((size_t)1 << 20)
 
 struct idx {
-	struct gz_file *f;
+	struct unpack *f;
 	const char *path;
 	int type, rank;
 	uint32_t dim[4];
@@ -25,11 +25,11 @@ static uint32_t big_endian(const uint8_t *p)
 static int idx_open(struct idx *x, const char *path, struct dt_err *err)
 {
 	uint8_t head[4], dim[4];
-	int rc = gz_open(path, &x->f, err);
+	int rc = unpack_open(path, &x->f, err);
 
 	x->path = path;
 	if (rc == 0)
-		rc = gz_read_all(x->f, head, 4, "the header", err);
+		rc = unpack_all(x->f, head, 4, "the header", err);
 	if (rc < 0)
 		return rc;
 	x->type = head[2];
@@ -37,7 +37,7 @@ static int idx_open(struct idx *x, const char *path, struct dt_err *err)
 	if (head[0] || head[1] || x->rank < 1 || x->rank > 4)
 		return dt_err_set(err, -EBADMSG, "'%s' is not an IDX file of 1 to 4 dimensions", path);
 	for (int i = 0; i < x->rank && rc == 0; i++) {
-		rc = gz_read_all(x->f, dim, 4, "the header", err);
+		rc = unpack_all(x->f, dim, 4, "the header", err);
 		x->dim[i] = big_endian(dim);
 	}
 	return rc;
@@ -52,7 +52,7 @@ static int bytes_of(int type)
 static int next_label(struct idx *x, int *ret, struct dt_err *err)
 {
 	uint8_t b[4] = {0};
-	int n = bytes_of(x->type), rc = gz_read_all(x->f, b, (size_t)n, "the list of labels", err);
+	int n = bytes_of(x->type), rc = unpack_all(x->f, b, (size_t)n, "the list of labels", err);
 
 	if (rc < 0)
 		return rc;
@@ -63,10 +63,10 @@ static int next_label(struct idx *x, int *ret, struct dt_err *err)
 	return 0;
 }
 
-static int at_end(struct gz_file *f, const char *path, struct dt_err *err)
+static int at_end(struct unpack *f, const char *path, struct dt_err *err)
 {
 	char more;
-	int got = gz_read(f, &more, 1, err);
+	int got = unpack_read(f, &more, 1, err);
 
 	return got > 0 ? dt_err_set(err, -EBADMSG, "'%s' is longer than it says", path) : got;
 }
@@ -87,7 +87,7 @@ static int give_idx(struct idx *images, struct idx *labels, const struct dt_imag
 	item.bytes = bytes;
 	for (uint32_t i = 0; i < images->dim[0] && rc == 0; i++) {
 		snprintf(name, sizeof(name), "image %u", i);
-		rc = gz_read_all(images->f, bytes, item.n, "the list of images", err);
+		rc = unpack_all(images->f, bytes, item.n, "the list of images", err);
 		if (rc == 0)
 			rc = next_label(labels, &item.label, err);
 		if (rc == 0)
@@ -130,8 +130,8 @@ int dt_image_from_idx(const char *const path[2], const struct dt_image_sink *to,
 		rc = check_idx(&x[images], &x[!images], err);
 	if (rc == 0)
 		rc = give_idx(&x[images], &x[!images], to, err);
-	gz_close(x[0].f);
-	gz_close(x[1].f);
+	unpack_close(x[0].f);
+	unpack_close(x[1].f);
 	return rc;
 }
 
@@ -167,20 +167,20 @@ int dt_image_from_cifar(const char *path, bool hundred, const struct dt_image_si
 				     .width = 32,
 				     .bytes = record + head,
 				     .n = CIFAR_BYTES};
-	struct gz_file *f;
-	int rc = gz_open(path, &f, err), got = 1;
+	struct unpack *f;
+	int rc = unpack_open(path, &f, err), got = 1;
 
 	if (rc < 0)
 		return rc;
 	rc = cifar_names(path, hundred, to, err);
-	for (int64_t i = 0; rc == 0 && (got = gz_read(f, record, 1, err)) > 0; i++) {
+	for (int64_t i = 0; rc == 0 && (got = unpack_read(f, record, 1, err)) > 0; i++) {
 		snprintf(name, sizeof(name), "record %lld", (long long)i);
-		rc = gz_read_all(f, record + 1, (size_t)size - 1, name, err);
+		rc = unpack_all(f, record + 1, (size_t)size - 1, name, err);
 		item.label = record[head - 1];
 		if (rc == 0)
 			rc = to->image(to->ctx, &item, err);
 	}
-	gz_close(f);
+	unpack_close(f);
 	return rc < 0 ? rc : got;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

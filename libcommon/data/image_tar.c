@@ -2,8 +2,8 @@
  * Of our own, as ckpt/tar.c is: libarchive would bring fifteen libraries into every program that reads a data
  * set. Formats: POSIX.1-1988 ustar, pax records path and size, GNU long names and sizes in base 256.
  */
-#include "data/gz.h"
 #include "data/image_source.h"
+#include "data/unpack.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -19,7 +19,7 @@
 #define TEXT_MAX  ((uint64_t)1 << 20) /* of a pax header, and of .cls */
 
 struct tar {
-	struct gz_file *f;
+	struct unpack *f;
 	const char *path;
 	char name[NAME_MAX_]; /* of the member */
 	uint64_t size;
@@ -77,7 +77,7 @@ static int skip(struct tar *t, uint64_t n, struct dt_err *err)
 	int rc = 0;
 
 	for (; n && rc == 0; n -= n < sizeof(buf) ? n : sizeof(buf))
-		rc = gz_read_all(t->f, buf, n < sizeof(buf) ? (size_t)n : sizeof(buf), t->name, err);
+		rc = unpack_all(t->f, buf, n < sizeof(buf) ? (size_t)n : sizeof(buf), t->name, err);
 	return rc;
 }
 
@@ -99,7 +99,7 @@ static int content(struct tar *t, uint64_t most, uint8_t **ret, struct dt_err *e
 	if (!b)
 		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", t->path);
 	b[t->size] = 0;
-	rc = gz_read_all(t->f, b, (size_t)t->size, t->name, err);
+	rc = unpack_all(t->f, b, (size_t)t->size, t->name, err);
 	if (rc == 0)
 		rc = skip(t, padding(t->size), err);
 	if (rc < 0)
@@ -174,7 +174,7 @@ static int next(struct tar *t, struct dt_err *err)
 	uint8_t h[BLOCK];
 
 	for (;;) {
-		int rc = gz_read_all(t->f, h, BLOCK, "the archive", err);
+		int rc = unpack_all(t->f, h, BLOCK, "the archive", err);
 
 		if (rc == 0 && !memcmp(h, zeros, BLOCK))
 			return 0;
@@ -319,7 +319,7 @@ int dt_image_from_tar(const char *path, const char *match, const struct dt_image
 {
 	struct tar *t = calloc(1, sizeof(*t));
 	struct sample *s = calloc(1, sizeof(*s));
-	int rc = t && s ? gz_open(path, &t->f, err) : dt_err_sys(err, -ENOMEM, "cannot read '%s'", path);
+	int rc = t && s ? unpack_open(path, &t->f, err) : dt_err_sys(err, -ENOMEM, "cannot read '%s'", path);
 
 	if (rc == 0) {
 		t->path = path;
@@ -337,7 +337,7 @@ int dt_image_from_tar(const char *path, const char *match, const struct dt_image
 	}
 	if (s)
 		free(s->bytes);
-	gz_close(t ? t->f : NULL);
+	unpack_close(t ? t->f : NULL);
 	free(s);
 	free(t);
 	return rc;

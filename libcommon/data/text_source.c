@@ -1,12 +1,18 @@
 #include "data/text_source.h"
 
 #include "base/json.h"
+#include "data/unpack.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+#define BLOCK (1 << 20)
 
 struct reader {
 	struct dt_text_source *s;
@@ -17,36 +23,99 @@ struct reader {
 
 static bool is_jsonl(const struct dt_text_source *s, const char *path)
 {
-	const char *dot = strrchr(path, '.');
+	static const char *const endings[] = {".jsonl", ".ndjson"}, *const packed[] = {"", ".gz", ".zst"};
+	size_t n = strlen(path);
 
 	if (s->format != DT_TEXT_AUTO)
 		return s->format == DT_TEXT_JSONL;
-	return dot && (!strcmp(dot, ".jsonl") || !strcmp(dot, ".ndjson"));
+	for (int i = 0; i < 6; i++) {
+		size_t a = strlen(endings[i / 3]), b = strlen(packed[i % 3]);
+
+		if (n >= a + b && !strncmp(path + n - a - b, endings[i / 3], a) &&
+		    !strcmp(path + n - b, packed[i % 3]))
+			return true;
+	}
+	return false;
+}
+
+struct text_file {
+	char *held; /* what had to be read to know its length; NULL where a file waits on disk */
+	size_t n;
+	bool mapped; /* held is mapped */
+};
+
+/* All of u in memory that is grown. ret NULL: only its length. */
+static int take_all(struct unpack *u, char **ret, size_t *ret_n, struct dt_err *err)
+{
+	size_t room = ret ? 0 : BLOCK, n = 0;
+	char *buf = ret ? NULL : malloc(room);
+	int got;
+
+	for (;; n += (size_t)got) {
+		if (ret && room - n < BLOCK) {
+			char *grown = realloc(buf, room = room * 2 + BLOCK);
+
+			if (!grown) {
+				free(buf);
+				return dt_err_sys(err, -ENOMEM, "cannot hold a text of %zu bytes", room);
+			}
+			buf = grown;
+		}
+		got = buf ? unpack_read(u, ret ? buf + n : buf, BLOCK, err)
+			  : dt_err_sys(err, -ENOMEM, "cannot read the input");
+		if (got <= 0)
+			break;
+	}
+	if (got < 0 || !ret)
+		free(buf);
+	else
+		*ret = buf;
+	*ret_n = n;
+	return got;
+}
+
+/*
+ * What of a file must be known beforehand: with a cut to place its length, for which a pipe is held and a
+ * compressed file is read once more.
+ */
+static int look_at(struct dt_text_source *s, const char *path, struct text_file *f, struct dt_err *err)
+{
+	struct unpack *u;
+	struct stat st;
+	bool regular, packed;
+	int rc;
+
+	if (strcmp(path, "-") && stat(path, &st) < 0)
+		return dt_err_sys(err, -errno, "cannot open '%s'", path);
+	regular = strcmp(path, "-") && S_ISREG(st.st_mode);
+	if (!regular && s->eval_percent <= 0)
+		return 0;
+	rc = unpack_open(path, &u, err);
+	if (rc < 0)
+		return rc;
+	packed = unpack_is_packed(u);
+	if (regular && (!packed || s->eval_percent <= 0))
+		f->n = (size_t)st.st_size;
+	else
+		rc = take_all(u, regular ? NULL : &f->held, &f->n, err);
+	unpack_close(u);
+	return rc;
 }
 
 int dt_text_source_open(struct dt_text_source *s, int n, const char *const *paths, struct dt_err *err)
 {
-	struct stat st;
 	int rc = 0;
 
 	s->path = paths;
 	s->paths = n;
 	s->total_bytes = s->read_bytes = 0;
-	s->held = calloc((size_t)n, sizeof(*s->held));
-	s->held_n = calloc((size_t)n, sizeof(*s->held_n));
-	if (!s->held || !s->held_n)
+	s->bad = 0;
+	s->file = calloc((size_t)n, sizeof(*s->file));
+	if (!s->file)
 		return dt_err_sys(err, -ENOMEM, "cannot read the input");
 	for (int i = 0; i < n && rc == 0; i++) {
-		bool regular = strcmp(paths[i], "-") && stat(paths[i], &st) == 0 && S_ISREG(st.st_mode);
-
-		if (regular) {
-			s->held_n[i] = (size_t)st.st_size;
-		} else if (strcmp(paths[i], "-") && stat(paths[i], &st) < 0) {
-			return dt_err_sys(err, -errno, "cannot open '%s'", paths[i]);
-		} else if (s->eval_percent > 0) {
-			rc = dt_read_file(paths[i], SIZE_MAX / 4, &s->held[i], &s->held_n[i], err);
-		}
-		s->total_bytes += s->held_n[i];
+		rc = look_at(s, paths[i], &s->file[i], err);
+		s->total_bytes += s->file[i].n;
 	}
 	s->cut = UINT64_MAX;
 	if (s->eval_percent > 0)
@@ -55,14 +124,21 @@ int dt_text_source_open(struct dt_text_source *s, int n, const char *const *path
 	return rc;
 }
 
+static void let_go(struct text_file *f)
+{
+	if (f->mapped)
+		munmap(f->held, f->n);
+	else
+		free(f->held);
+	*f = (struct text_file){0};
+}
+
 void dt_text_source_close(struct dt_text_source *s)
 {
-	for (int i = 0; i < s->paths && s->held; i++)
-		free(s->held[i]);
-	free(s->held);
-	free(s->held_n);
-	s->held = NULL;
-	s->held_n = NULL;
+	for (int i = 0; i < s->paths && s->file; i++)
+		let_go(&s->file[i]);
+	free(s->file);
+	s->file = NULL;
 }
 
 /* A document at byte at of the input, in two where the cut goes through it. */
@@ -99,26 +175,46 @@ static int read_plain(const struct reader *r, const char *text, size_t n, struct
 	return rc;
 }
 
-static int read_line(const struct reader *r, const char *line, size_t n, size_t number, struct dt_err *err)
+/* The document of a line; -EBADMSG says why there is none. */
+static int parse_line(const struct reader *r, const char *line, size_t n, size_t number, json_t **ret,
+		      struct dt_err *err)
 {
 	json_error_t je;
-	json_t *o, *v;
-	bool eval = r->s->read_bytes >= r->s->cut;
-	int rc = 0;
+	json_t *o = json_loadb(line, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
+	int rc;
 
-	if (strspn(line, " \t\r\n") >= n)
-		return 0;
-	o = json_loadb(line, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
 	if (!o)
 		return dt_err_set(err, -EBADMSG, "'%s': line %zu: %s", r->path, number, je.text);
-	v = json_object_get(o, r->s->field);
-	if (!json_is_string(v)) {
+	if (!json_is_string(json_object_get(o, r->s->field))) {
 		rc = dt_err_set(err, -EBADMSG, "'%s': line %zu has no text '%s'", r->path, number,
 				r->s->field);
 		dt_err_hint(err, "--field names the member that is the document.");
-	} else if (json_string_length(v)) {
-		rc = r->fn(r->ctx, json_string_value(v), json_string_length(v), eval, r->s->read_bytes, err);
+		json_decref(o);
+		return rc;
 	}
+	*ret = o;
+	return 0;
+}
+
+static int read_line(const struct reader *r, const char *line, size_t n, size_t number, struct dt_err *err)
+{
+	struct dt_err own;
+	json_t *o = NULL, *v;
+	bool eval = r->s->read_bytes >= r->s->cut;
+	int rc;
+
+	if (strspn(line, " \t\r\n") >= n)
+		return 0;
+	rc = parse_line(r, line, n, number, &o, r->s->skip_bad ? &own : err);
+	if (rc < 0 && r->s->skip_bad) {
+		r->s->bad++;
+		if (r->s->told)
+			r->s->told(r->s->told_ctx, own.msg);
+		return 0;
+	}
+	v = json_object_get(o, r->s->field);
+	if (rc == 0 && json_string_length(v))
+		rc = r->fn(r->ctx, json_string_value(v), json_string_length(v), eval, r->s->read_bytes, err);
 	json_decref(o);
 	return rc < 0 ? rc : 0;
 }
@@ -140,20 +236,72 @@ static int read_jsonl(const struct reader *r, FILE *f, struct dt_err *err)
 	return rc;
 }
 
-static int read_jsonl_path(const struct reader *r, char *held, size_t n, struct dt_err *err)
+/* A stream of what a file holds. */
+static int open_stream(const char *path, const struct text_file *f, struct unpack **ret_u, FILE **ret,
+		       struct dt_err *err)
 {
-	bool in = !strcmp(r->path, "-");
-	FILE *f;
 	int rc;
 
-	if (held && !n)
+	*ret_u = NULL;
+	if (f->held) {
+		*ret = fmemopen(f->held, f->n ? f->n : 1, "r");
+		return *ret ? 0 : dt_err_sys(err, -errno, "cannot open '%s'", path);
+	}
+	rc = unpack_open(path, ret_u, err);
+	if (rc < 0)
+		return rc;
+	*ret = unpack_stream(*ret_u);
+	if (*ret)
 		return 0;
-	f = held ? fmemopen(held, n, "r") : in ? stdin : fopen(r->path, "re");
-	if (!f)
-		return dt_err_sys(err, -errno, "cannot open '%s'", r->path);
+	unpack_close(*ret_u);
+	return dt_err_sys(err, -ENOMEM, "cannot open '%s'", path);
+}
+
+static int read_jsonl_file(const struct reader *r, const struct text_file *file, struct dt_err *err)
+{
+	struct unpack *u;
+	FILE *f;
+	int rc, torn;
+
+	if (file->held && !file->n)
+		return 0;
+	rc = open_stream(r->path, file, &u, &f, err);
+	if (rc < 0)
+		return rc;
 	rc = read_jsonl(r, f, err);
-	if (f != stdin)
-		fclose(f);
+	torn = u ? unpack_stream_error(u, NULL) : 0;
+	if (torn)
+		rc = unpack_stream_error(u, err);
+	fclose(f);
+	return rc;
+}
+
+/* A plain file is mapped: its pages come and go as it is read. */
+static int hold(const char *path, struct text_file *f, struct dt_err *err)
+{
+	struct unpack *u;
+	struct stat st;
+	int rc = unpack_open(path, &u, err), fd;
+
+	if (rc < 0)
+		return rc;
+	if (!unpack_is_packed(u) && strcmp(path, "-") && stat(path, &st) == 0 && S_ISREG(st.st_mode) &&
+	    st.st_size > 0) {
+		unpack_close(u);
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		f->n = (size_t)st.st_size;
+		f->held = fd < 0 ? MAP_FAILED : mmap(NULL, f->n, PROT_READ, MAP_PRIVATE, fd, 0);
+		f->mapped = f->held != MAP_FAILED;
+		if (!f->mapped) {
+			f->held = NULL;
+			rc = dt_err_sys(err, -errno, "cannot read '%s'", path);
+		}
+		if (fd >= 0)
+			close(fd);
+		return rc;
+	}
+	rc = take_all(u, &f->held, &f->n, err);
+	unpack_close(u);
 	return rc;
 }
 
@@ -163,21 +311,18 @@ int dt_text_source_read(struct dt_text_source *s, dt_document_fn fn, void *ctx, 
 	int rc = 0;
 
 	for (int i = 0; i < s->paths && rc == 0; i++) {
-		char *text = s->held[i];
-		size_t n = s->held_n[i];
+		struct text_file *f = &s->file[i];
 
 		r.path = s->path[i];
 		if (is_jsonl(s, r.path)) {
-			rc = read_jsonl_path(&r, text, n, err);
+			rc = read_jsonl_file(&r, f, err);
 			continue;
 		}
-		if (!text)
-			rc = dt_read_file(r.path, SIZE_MAX / 4, &text, &n, err);
-		if (rc < 0)
-			break;
-		rc = read_plain(&r, text, n, err);
-		free(text);
-		s->held[i] = NULL;
+		if (!f->held)
+			rc = hold(r.path, f, err);
+		if (rc == 0)
+			rc = read_plain(&r, f->held, f->n, err);
+		let_go(f);
 	}
 	return rc;
 }

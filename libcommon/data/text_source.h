@@ -1,5 +1,7 @@
 /*
- * Documents out of text and JSONL files, in order, with the last part marked for evaluation.
+ * Documents out of text and JSONL files, in order, with the last part marked for evaluation. Files may be
+ * compressed by gzip or zstd (data/unpack.h); bytes below are those of the text. JSONL is read line by
+ * line, a plain text file is mapped, a compressed one is held.
  *
  * The cut lies at floor(bytes * (100 - eval_percent) / 100) of all files end to end, as in nanoGPT. A text is
  * cut there (moved back to the start of a character), so that one document may become two. A line of JSONL is
@@ -21,15 +23,19 @@ struct dt_text_source {
 	enum dt_text_format format;
 	const char *field, *separator; /* separator NULL: a file is one document */
 	double eval_percent;	       /* 0: all is for training */
+	bool skip_bad;		       /* a line that is not what it should be is told and left out */
+	void (*told)(void *ctx, const char *what);
+	void *told_ctx;
 	/* filled by open */
 	const char *const *path;
 	int paths;
-	uint64_t total_bytes; /* known before reading: of pipes only when there is a cut to place */
+	uint64_t
+		total_bytes; /* known before reading where there is a cut to place; else a guess, for a bar */
 	uint64_t cut;
-	char **held; /* what had to be read to know its length; NULL where a file waits on disk */
-	size_t *held_n;
+	struct text_file *file; /* one a path */
 	/* so far */
 	uint64_t read_bytes;
+	int64_t bad; /* lines that were left out */
 };
 
 /* "-" is standard input. paths must outlive the source. */

@@ -38,6 +38,8 @@ static int check_sizes(const struct dt_config *c, struct dt_err *err)
 		{"width of an expert", c->expert_ffn, c->experts > 0, 1 << 22},
 		{"width of shared experts", c->shared_ffn, 0, 1 << 22},
 		{"number of dense layers", c->dense_layers, 0, c->layers},
+		{"number of groups of experts", c->router_groups, 0, c->experts},
+		{"number of groups used", c->router_groups_used, c->router_groups > 0, c->router_groups},
 		{"rank of latent attention", c->kv_rank, 0, 1 << 16},
 		{"rank of the queries", c->q_rank, 0, 1 << 16},
 		{"rotated part of a head", c->rope_dim, c->kv_rank > 0, c->head_dim},
@@ -77,6 +79,20 @@ static int check_rope(const struct dt_config *c, struct dt_err *err)
 	return check_range("rotary scaling's original length", c->rope_original_seq, 1, 1 << 30, err);
 }
 
+static int check_router(const struct dt_config *c, struct dt_err *err)
+{
+	if (!(c->router_scale >= 0) || c->router_scale > 1e6)
+		return dt_err_set(err, -EINVAL, "impossible model: weights of experts are scaled by %g",
+				  c->router_scale);
+	if (c->router_groups && (c->experts % c->router_groups ||
+				 c->router_groups_used * (c->experts / c->router_groups) < c->experts_used))
+		return dt_err_set(err, -EINVAL,
+				  "impossible model: %lld of %lld experts cannot be of %lld of %lld groups",
+				  (long long)c->experts_used, (long long)c->experts,
+				  (long long)c->router_groups_used, (long long)c->router_groups);
+	return 0;
+}
+
 int dt_config_check(const struct dt_config *c, struct dt_err *err)
 {
 	int rc = dt_config_is_image(c) ? dt_config_check_image(c, err) : check_sizes(c, err);
@@ -95,6 +111,8 @@ int dt_config_check(const struct dt_config *c, struct dt_err *err)
 	if (!(c->score_cap >= 0) || !(c->logit_cap >= 0) || c->score_cap > 1e6 || c->logit_cap > 1e6)
 		return dt_err_set(err, -EINVAL, "impossible model: scores are capped at %g, logits at %g",
 				  c->score_cap, c->logit_cap);
+	if (check_router(c, err) < 0)
+		return -EINVAL;
 	return c->pos == DT_POS_ROPE ? check_rope(c, err) : 0;
 }
 
@@ -120,6 +138,8 @@ int dt_config_servable(const struct dt_config *c, struct dt_err *err)
 	const char *what = c->kv_rank			   ? "latent attention"
 			   : c->shared_ffn		   ? "experts that every token goes through"
 			   : c->router_bias		   ? "a bias of its router"
+			   : c->router_sigmoid		   ? "sigmoids in its router"
+			   : c->router_groups > 1	   ? "groups of experts"
 			   : c->experts && c->dense_layers ? "experts in only some of the layers"
 			   : c->experts && !c->gated	   ? "experts without gates"
 			   : c->post_norms && c->norm == DT_NORM_LAYER ? "norms with biases behind attention"
@@ -130,11 +150,9 @@ int dt_config_servable(const struct dt_config *c, struct dt_err *err)
 
 int dt_config_computable(const struct dt_config *c, struct dt_err *err)
 {
-	int rc = dt_config_servable(c, err);
-
-	if (rc < 0 || !c->experts)
-		return rc;
-	return refuse(c, "mixtures of experts", "estimated and served but not trained", err);
+	if (c->post_norms && c->norm == DT_NORM_LAYER)
+		return refuse(c, "norms with biases behind attention", "estimated but not run", err);
+	return c->kv_rank ? refuse(c, "latent attention", "estimated but not run", err) : 0;
 }
 
 int dt_config_of_size(double params, struct dt_config *ret, struct dt_err *err)

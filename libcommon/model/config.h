@@ -66,7 +66,10 @@ struct dt_config {
 	int64_t expert_ffn;	       /* width of one of them */
 	int64_t shared_ffn;	       /* width of the experts that every token goes through, all together */
 	int64_t dense_layers;	       /* the first so many layers have an MLP of width ffn instead */
-	bool router_bias;
+	bool router_bias;	       /* added to what an expert is worth, for the choice alone */
+	bool router_sigmoid;	       /* scores go through sigmoids, not a softmax (DeepSeek-V3) */
+	int64_t router_groups, router_groups_used; /* of experts; choices are of the best groups; 0: none */
+	double router_scale;			   /* of the weights of choices; 0: 1 */
 	bool router_unscaled; /* weights of the experts used are the softmax's over all, not scaled to add up
 				 to 1 */
 	int64_t kv_rank,

@@ -46,7 +46,7 @@ static int sum_units(const struct dt_graph *g, const struct dt_prog *p, int64_t 
 {
 	int64_t(*shape)[2] = malloc(((size_t)g->params.n + 1) * sizeof(*shape));
 	const struct dt_cost_site site = {
-		.p = p, .seq = seq, .tp = 1, .loss_chunk = seq, .param = (const int64_t(*)[2])shape};
+		.p = p, .seq = seq, .tp = 1, .ep = 1, .loss_chunk = seq, .param = (const int64_t(*)[2])shape};
 
 	if (!shape)
 		return dt_err_sys(err, -ENOMEM, "cannot count the flops of a model");

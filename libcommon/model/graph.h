@@ -15,7 +15,7 @@
 #include "model/params.h"
 
 #define DT_NODE_IN    5
-#define DT_NODE_OUT   5
+#define DT_NODE_OUT   6
 #define DT_NODE_PARAM 6
 
 #define DT_OPF_ROWS    1u
@@ -28,6 +28,7 @@
 #define DT_OPF_SETS    128u
 #define DT_OPF_ADDS    256u
 #define DT_OPF_BESIDE  512u
+#define DT_OPF_KEEP    1024u
 #define DT_OPF_GRAD    (DT_OPF_SETS | DT_OPF_ADDS)
 
 enum dt_op {
@@ -53,17 +54,25 @@ struct dt_attr {
 	float scale; /* embed: what rows are multiplied by; attention: what scores are */
 	float cap;   /* attention: of scores, loss: of logits; 0: none */
 	int act;     /* enum dt_act_fn */
-	bool gated;  /* experts */
+	bool gated;  /* experts: rows come by token, not by choice */
 	bool whole;  /* heads_norm: over all of q and all of k */
 	bool local;  /* rope: the angles of layers with a window */
 	bool latent; /* attention: keys and values of every head were made from a latent */
 	int64_t heads, kv_heads, head_dim, value_dim;
 	int64_t window; /* attention: keys a row sees, 0: all */
+	/* mixtures: kernels/moe.h says what these do to scores */
 	int64_t experts, used;
-	bool frozen;		   /* loss, norms: the tensors have no gradient */
-	bool unscaled;		   /* route: weights are not scaled to add up to 1 */
-	struct dt_window window2d; /* of convolutions and pooling, over their input */
-	bool relu;		   /* batch norm: of what it adds up */
+	bool frozen; /* loss, norms, experts: the tensors have no gradient */
+	int64_t groups, groups_used;
+	float route_scale;
+	bool unscaled, sigmoid;
+	bool down;  /* experts: what their width comes back from */
+	bool back;  /* exchange: from the experts' ranks */
+	bool owned; /* rows by choice are those of this rank's experts, of all ranks of ep */
+	int64_t expert_begin, expert_n; /* whose choices this rank and its group over ep have; 0: not cut */
+	int64_t capacity;		/* choices an expert takes of a microbatch; 0: all */
+	struct dt_window window2d;	/* of convolutions and pooling, over their input */
+	bool relu;			/* batch norm: of what it adds up */
 	int64_t buffer; /* batch norm: element of the buffers where its running mean is; variances follow */
 };
 

@@ -2,6 +2,7 @@
 #include "model/op/rule.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,6 +37,21 @@ static int cut_node(struct dt_lower *lo, enum dt_op op, const char *name, int a,
 
 	n.in[0] = a;
 	n.in[1] = b;
+	dt_op_rules[op].shape(lo, &n);
+	record(lo, &n);
+	dt_lo_forward(lo, &n);
+	return n.out[0];
+}
+
+/* Likewise one between the rows of a node's choices and the node. */
+static int rows_node(struct dt_lower *lo, enum dt_op op, const struct dt_node *reader,
+		     const struct dt_attr *a)
+{
+	struct dt_node n = dt_node_blank(op, reader->unit, reader->name);
+
+	n.in[0] = reader->in[0];
+	n.in[1] = reader->in[1];
+	n.attr = *a;
 	dt_op_rules[op].shape(lo, &n);
 	record(lo, &n);
 	dt_lo_forward(lo, &n);
@@ -81,6 +97,32 @@ static void localise(const struct dt_lower *lo, struct dt_attr *a)
 
 	a->heads = share(a->heads, tp, r);
 	a->kv_heads = a->kv_heads >= tp || a->kv_heads == 0 ? share(a->kv_heads, tp, r) : 1;
+	if (a->experts) {
+		double even = (double)(a->used * lo->p->rows[DT_ROWS_ALL]) / (double)a->experts;
+
+		a->expert_n = a->experts / tp;
+		a->expert_begin = a->expert_n * r;
+		a->capacity = lo->s->capacity > 0 ? (int64_t)ceil(even * lo->s->capacity) : 0;
+	}
+}
+
+/*
+ * Training has the rows of experts by choice: copied so in front of the first product, sent to the ranks that
+ * have the experts, and back behind the last. Serving's products find each row by its choices.
+ */
+static void choose_rows(struct dt_lower *lo, struct dt_node *n)
+{
+	struct dt_attr to_experts = n->attr;
+
+	if (dt_lo_serves(lo) || !n->attr.experts || n->op == DT_OP_ROUTE)
+		return;
+	to_experts.back = n->op == DT_OP_COMBINE;
+	if (n->op == DT_OP_EXPERTS && n->attr.gated)
+		n->in[0] = rows_node(lo, DT_OP_DISPATCH, n, &to_experts);
+	n->attr.gated = false;
+	if (lo->s->ep > 1 && n->op != DT_OP_GATED && (n->op == DT_OP_COMBINE || !n->attr.down))
+		n->in[0] = rows_node(lo, DT_OP_EXCHANGE, n, &to_experts);
+	n->attr.owned = lo->s->ep > 1 && n->op != DT_OP_COMBINE;
 }
 
 static int context_node(struct dt_lower *lo, enum dt_op op, const struct dt_node *like, int in,
@@ -138,6 +180,7 @@ static void take(struct dt_lower *lo, int *entered, const struct dt_node *from)
 	if (n.op == DT_OP_LOSS && dt_lo_serves(lo))
 		n.op = DT_OP_HEAD;
 	localise(lo, &n.attr);
+	choose_rows(lo, &n);
 	cut = n.op == DT_OP_ATTENTION && lo->s->cp > 1;
 	if (cut)
 		open_context(lo, &n);

@@ -51,6 +51,24 @@ static inline struct dt_tensor dt_call_joined(const struct dt_tensor *t, const i
 	return r;
 }
 
+/*
+ * A value of choices: where each expert's rows begin, of this rank's rows and (owned) of those that came from
+ * others; expert, place and row of each choice.
+ */
+struct dt_choices {
+	int32_t *first, *owned, *expert, *at, *from;
+	int64_t n;
+};
+static inline struct dt_choices dt_call_choices(const struct dt_exec *x, const struct dt_node *n, int v)
+{
+	int64_t count = x->p->rows[DT_ROWS_ALL] * n->attr.used, firsts = n->attr.experts + 1;
+	int32_t *p = dt_call_at(x, v), *q = p + 2 * firsts;
+
+	return (struct dt_choices){p, p + firsts, q, q + count, q + 2 * count, count};
+}
+/* A value of rows by choice, as many as there are; all of it where choices is -1 or lies on a card. */
+struct dt_tensor dt_call_live(const struct dt_exec *x, const struct dt_node *n, int v, int choices);
+
 /* The calls, by op; NULL: this version has none. */
 extern dt_call *const dt_calls[DT_OP_N];
 /* Calls step number `step` of x's program, waits for the device, and writes a line of x's trace. */
@@ -62,9 +80,12 @@ dt_call dt_call_embed, dt_call_norm, dt_call_linear, dt_call_linear_act, dt_call
 	dt_call_norm_b, dt_call_colsum, dt_call_dw, dt_call_dx, dt_call_dx_act, dt_call_heads_norm_b,
 	dt_call_rope_b, dt_call_attention_b, dt_call_act_b, dt_call_gated_b, dt_call_kv_gather,
 	dt_call_kv_scatter, dt_call_to_heads, dt_call_to_tokens, dt_call_ring, dt_call_ring_b,
-	dt_call_lora_down, dt_call_lora_up, dt_call_lora_up_b, dt_call_lora_dx, dt_call_pixels, dt_call_conv,
-	dt_call_conv_dx, dt_call_conv_dw, dt_call_batch_norm, dt_call_batch_norm_b, dt_call_pool_max,
-	dt_call_pool_max_b, dt_call_pool_avg, dt_call_pool_avg_b, dt_call_flatten, dt_call_classify;
+	dt_call_lora_down, dt_call_lora_up, dt_call_lora_up_b, dt_call_lora_dx, dt_call_route,
+	dt_call_route_b, dt_call_experts, dt_call_experts_dx, dt_call_experts_dw, dt_call_dispatch,
+	dt_call_dispatch_b, dt_call_combine, dt_call_combine_b, dt_call_exchange, dt_call_pixels,
+	dt_call_conv, dt_call_conv_dx, dt_call_conv_dw, dt_call_batch_norm, dt_call_batch_norm_b,
+	dt_call_pool_max, dt_call_pool_max_b, dt_call_pool_avg, dt_call_pool_avg_b, dt_call_flatten,
+	dt_call_classify;
 
 /* Copies value `from` to `to` where that was not placed on it. */
 int dt_call_moved(struct dt_exec *x, int to, int from);

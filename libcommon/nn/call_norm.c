@@ -120,29 +120,31 @@ int dt_call_rope_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *er
 
 int dt_call_act(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	TRY(x->dev->ops->act_forward(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
-				     (enum dt_act_fn)n->attr.act));
+	TRY(x->dev->ops->act_forward(x->dev, dt_call_live(x, n, n->out[0], n->in[1]),
+				     dt_call_live(x, n, n->in[0], n->in[1]), (enum dt_act_fn)n->attr.act));
 	return 0;
 }
 
 int dt_call_act_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	TRY(x->dev->ops->act_backward(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
-				      dt_call_mat(x, n->in[1]), (enum dt_act_fn)n->attr.act));
+	TRY(x->dev->ops->act_backward(x->dev, dt_call_live(x, n, n->out[0], n->in[2]),
+				      dt_call_live(x, n, n->in[0], n->in[2]),
+				      dt_call_live(x, n, n->in[1], n->in[2]), (enum dt_act_fn)n->attr.act));
 	return 0;
 }
 
 int dt_call_gated(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	TRY(x->dev->ops->gated_forward(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
-				       (enum dt_act_fn)n->attr.act));
+	TRY(x->dev->ops->gated_forward(x->dev, dt_call_live(x, n, n->out[0], n->in[1]),
+				       dt_call_live(x, n, n->in[0], n->in[1]), (enum dt_act_fn)n->attr.act));
 	return 0;
 }
 
 int dt_call_gated_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	TRY(x->dev->ops->gated_backward(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
-					dt_call_mat(x, n->in[1]), (enum dt_act_fn)n->attr.act));
+	TRY(x->dev->ops->gated_backward(x->dev, dt_call_live(x, n, n->out[0], n->in[2]),
+					dt_call_live(x, n, n->in[0], n->in[2]),
+					dt_call_live(x, n, n->in[1], n->in[2]), (enum dt_act_fn)n->attr.act));
 	return 0;
 }
 

@@ -83,25 +83,12 @@ static int attention(struct dt_exec *x, const struct dt_node *n, struct dt_err *
 	return 0;
 }
 
-/* The parts of a value of choices: expert, place and row of each, and the first row of every expert. */
-struct choices {
-	int32_t *expert, *at, *from, *first;
-	int64_t n;
-};
-
-static struct choices choices_of(const struct dt_exec *x, const struct dt_node *n, int v)
-{
-	int64_t count = x->p->rows[DT_ROWS_ALL] * n->attr.used;
-	int32_t *p = dt_call_at(x, v);
-
-	return (struct choices){p, p + count, p + 2 * count, p + 3 * count, count};
-}
-
 static int route(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	const struct dt_moe moe = {n->attr.experts, n->attr.used, n->attr.unscaled};
+	const struct dt_moe moe = {
+		.experts = n->attr.experts, .used = n->attr.used, .unscaled = n->attr.unscaled};
 	const struct dt_ops *o = x->dev->ops;
-	struct choices c = choices_of(x, n, n->out[0]);
+	struct dt_choices c = dt_call_choices(x, n, n->out[0]);
 	struct dt_tensor in = dt_call_mat(x, n->in[0]), scores = dt_call_mat(x, n->out[2]);
 
 	if (n->out[3] >= 0) { /* in f32 */
@@ -111,7 +98,7 @@ static int route(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 		in = wide;
 	}
 	TRY(o->matmul(x->dev, scores, in, false, x->w[n->param[0]], true, DT_NONE, false));
-	TRY(o->moe_route(x->dev, c.expert, dt_call_at(x, n->out[1]), scores, &moe));
+	TRY(o->moe_route(x->dev, c.expert, dt_call_at(x, n->out[1]), scores, DT_NONE, &moe));
 	TRY(o->moe_sort(x->dev, c.first, c.at, c.from, c.expert, c.n, n->attr.experts));
 	return 0;
 }
@@ -119,7 +106,7 @@ static int route(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 static int experts(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	const struct dt_infer *m = x->owner;
-	struct choices c = choices_of(x, n, n->in[1]);
+	struct dt_choices c = dt_call_choices(x, n, n->in[1]);
 	const struct dt_meet into = {c.first, c.at, c.from, n->attr.used}, within = {.first = c.first};
 
 	TRY(x->dev->ops->packed_set_matmul(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
@@ -131,7 +118,8 @@ static int experts(struct dt_exec *x, const struct dt_node *n, struct dt_err *er
 static int combine(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	TRY(x->dev->ops->moe_sum(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
-				 choices_of(x, n, n->in[1]).at, dt_call_at(x, n->in[2])));
+				 dt_call_choices(x, n, n->in[1]).at, dt_call_at(x, n->in[2]), DT_NONE,
+				 n->attr.used));
 	return 0;
 }
 

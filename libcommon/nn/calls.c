@@ -52,5 +52,15 @@ dt_call *const dt_calls[DT_OP_N] = {
 	[DT_OP_POOL_AVG_B] = dt_call_pool_avg_b,
 	[DT_OP_FLATTEN] = dt_call_flatten,
 	[DT_OP_CLASSIFY] = dt_call_classify,
+	[DT_OP_ROUTE] = dt_call_route,
+	[DT_OP_ROUTE_B] = dt_call_route_b,
+	[DT_OP_EXPERTS] = dt_call_experts,
+	[DT_OP_EXPERTS_DX] = dt_call_experts_dx,
+	[DT_OP_EXPERTS_DW] = dt_call_experts_dw,
+	[DT_OP_DISPATCH] = dt_call_dispatch,
+	[DT_OP_DISPATCH_B] = dt_call_dispatch_b,
+	[DT_OP_COMBINE] = dt_call_combine,
+	[DT_OP_COMBINE_B] = dt_call_combine_b,
+	[DT_OP_EXCHANGE] = dt_call_exchange,
 };
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -187,6 +187,23 @@ static int bind_positions(struct dt_exec *x)
 	return rc;
 }
 
+static int bind_mixture(struct dt_exec *x, const struct dt_run *r)
+{
+	struct dt_mixture *m = &x->mixture;
+	size_t n = (size_t)(x->c->layers * x->c->experts);
+
+	if (!n)
+		return 0;
+	m->balance = r->mixture.balance;
+	m->z = r->mixture.z;
+	m->over = r->mixture.over;
+	m->rows = calloc(2 * (size_t)r->layout.ep, sizeof(*m->rows));
+	m->sent = calloc((size_t)x->c->experts, sizeof(*m->sent));
+	m->count = calloc(n, sizeof(*m->count));
+	m->seen = calloc(n, sizeof(*m->seen));
+	return m->rows && m->sent && m->count && m->seen ? 0 : -ENOMEM;
+}
+
 /* Refuses by name what has no call. */
 static int check(const struct dt_exec *x, struct dt_err *err)
 {
@@ -229,7 +246,8 @@ int dt_exec_open(struct dt_exec *x, const struct dt_run *r, struct dt_coords at,
 	rc = check(x, err);
 	if (rc < 0)
 		return rc;
-	if ((rc = bind_params(x, weights, grads)) == 0 && (rc = bind_positions(x)) == 0)
+	if ((rc = bind_mixture(x, r)) == 0 && (rc = bind_params(x, weights, grads)) == 0 &&
+	    (rc = bind_positions(x)) == 0)
 		rc = dt_exec_bind_rope(x);
 	if (rc < 0) {
 		dt_exec_close(x);
@@ -243,6 +261,10 @@ void dt_exec_close(struct dt_exec *x)
 	free(x->w);
 	free(x->g);
 	free(x->overwritten);
+	free(x->mixture.rows);
+	free(x->mixture.sent);
+	free(x->mixture.count);
+	free(x->mixture.seen);
 	free(x->host_pos);
 	memset(x, 0, sizeof(*x));
 }

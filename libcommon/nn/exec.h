@@ -33,6 +33,25 @@ struct dt_exec_bn {
 	int64_t buffers;      /* elements */
 };
 
+/* Of a model with experts: what training adds to the router, and what it counts. */
+struct dt_mixture {
+	double balance, z; /* of struct dt_run_mixture */
+	double scale;	   /* of both: the loss scale over the tokens of the step, whose mean they are */
+	enum dt_over over;
+	const float *bias;    /* [layers, experts] of the choice in f32; NULL: the weights as they are */
+	struct dt_comm *data; /* ranks with other tokens, where their choices count too; NULL */
+	struct dt_comm *ep;   /* ranks that experts are divided among; NULL: none */
+	double comm_s;	      /* seconds spent in its exchanges so far */
+	size_t *rows;	      /* [2, ranks of ep] room of an exchange */
+	int32_t *sent;	      /* [experts] likewise */
+	/* sums since whoever reads them has cleared them */
+	bool counts;		   /* forward passes count */
+	double *count;		   /* [layers, experts] choices of this rank's tokens */
+	double *seen;		   /* [layers, experts] over the batch, of all ranks */
+	double dropped;		   /* choices of this rank's experts, past their capacity */
+	double balance_sum, z_sum; /* the losses before their factors, summed over tokens and layers */
+};
+
 struct dt_exec {
 	const struct dt_config *c;
 	const struct dt_stage *stage;
@@ -58,6 +77,7 @@ struct dt_exec {
 
 	int (*const *calls)(struct dt_exec *x, const struct dt_node *n, struct dt_err *err); /* by op */
 	void *owner; /* of serving: its struct dt_infer */
+	struct dt_mixture mixture;
 
 	/* set before dt_exec_run */
 	bool accumulate;      /* false: the first microbatch overwrites the gradients of matrices */

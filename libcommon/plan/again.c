@@ -7,14 +7,18 @@
 #include <limits.h>
 #include <string.h>
 
-/* The device a run is on, where nobody says what it is like. */
-static int machine_of(const struct dt_run *r, struct dt_cluster *ret, struct dt_err *err)
+int dt_again_machine(const struct dt_run *r, struct dt_cluster *ret, struct dt_err *err)
 {
-	if (r->machine) {
-		*ret = *r->machine;
-		return 0;
-	}
-	return dt_cluster_device(r->on_card ? "H100" : "cpu", ret, err);
+	json_t *o = NULL;
+	int rc = dt_cluster_device(r->on_card ? "H100" : "cpu", ret, err);
+
+	if (rc < 0 || !r->ops)
+		return rc;
+	rc = dt_json_load(r->ops, 64 << 20, &o, err);
+	if (rc == 0 && (rc = dt_cluster_set_ops(ret, o, err)) < 0)
+		dt_err_prefix(err, "'%s'", r->ops);
+	json_decref(o);
+	return rc;
 }
 
 /* Bytes that all layers keep, and seconds of what they compute again, a microbatch on rank 0. */
@@ -133,21 +137,18 @@ static int next(struct dt_run *r, const struct dt_cluster *c, const int *group, 
 	return 0;
 }
 
-int dt_again_order(struct dt_run *r, int *ret_ranks, struct dt_err *err)
+int dt_again_order(struct dt_run *r, const struct dt_cluster *machine, int *ret_ranks, struct dt_err *err)
 {
 	int group[DT_KEEP_VALUES], ranks = 0, chosen = 0, rc;
 	struct dt_keep *k = &r->recompute;
-	struct dt_cluster c;
 	double bytes, seconds;
 
 	k->nvalue = 0;
-	rc = machine_of(r, &c, err);
-	if (rc == 0)
-		rc = list_values(r, k, group, err);
+	rc = list_values(r, k, group, err);
 	while (rc == 0 && chosen >= 0) {
-		rc = weigh(r, &c, ranks, &bytes, &seconds, err);
+		rc = weigh(r, machine, ranks, &bytes, &seconds, err);
 		if (rc == 0)
-			rc = next(r, &c, group, ranks, bytes, seconds, err, &chosen);
+			rc = next(r, machine, group, ranks, bytes, seconds, err, &chosen);
 		if (rc == 0 && chosen >= 0)
 			set_rank(k, group, chosen, ranks++);
 	}

@@ -209,9 +209,12 @@ int dt_layout_check(const struct dt_layout *l, const struct dt_config *c, struct
 	if (l->ep > 1 && !c->experts)
 		return dt_err_set(err, -EINVAL, "layout '%s': ep%d, but '%s' has no experts", s, l->ep,
 				  c->name);
-	if (l->ep > 1 && c->experts % l->ep)
-		return dt_err_set(err, -EINVAL, "layout '%s': ep%d does not divide the %lld experts of '%s'",
-				  s, l->ep, (long long)c->experts, c->name);
+	if (c->experts % ((int64_t)l->ep * l->tp))
+		return dt_err_set(err, -EINVAL,
+				  "layout '%s': %s%d%s does not divide the %lld experts of '%s'%s", s,
+				  l->ep > 1 ? "ep" : "tp", l->ep > 1 ? l->ep : l->tp,
+				  l->ep > 1 && l->tp > 1 ? " x tp" : "", (long long)c->experts, c->name,
+				  l->tp > 1 ? ", which tp cuts as wholes" : "");
 	if (c->max_seq < l->cp)
 		return dt_err_set(err, -EINVAL,
 				  "layout '%s': cp%d cuts the %lld positions of '%s' to nothing", s, l->cp,

@@ -472,15 +472,20 @@ static int try_steps(struct dt_run *r, struct dt_coords at, int steps, uint64_t 
 
 /*
  * The least recomputation with which the plan fits. Values are given up in the order of what they free a
- * second (plan/again.h), each by one layer after the other. The plan is exact, so that the first step that fits
- * is found by halving. Tensor-parallel ranks exchange messages when they compute again: the first one's plan
- * decides for all.
+ * second (plan/again.h), each by one layer after the other. The plan is exact, so that the first step that
+ * fits is found by halving. Tensor-parallel ranks exchange messages when they compute again: the first one's
+ * plan decides for all.
  */
 static int choose_recompute(struct dt_run *r, struct dt_coords at, struct dt_err *err)
 {
-	int layers = 0, low = 0, high = 0, rc = dt_again_order(r, &high, err);
+	int layers = 0, low = 0, high = 0, rc;
+	struct dt_cluster machine = {0};
 	uint64_t bytes = 0;
 
+	rc = dt_again_machine(r, &machine, err);
+	if (rc == 0)
+		rc = dt_again_order(r, &machine, &high, err);
+	dt_cluster_release(&machine);
 	at.tp = 0;
 	for (int v = at.pp; v < r->layout.pp * dt_layout_chunks(&r->layout); v += r->layout.pp) {
 		int first, last;

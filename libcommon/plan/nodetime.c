@@ -46,7 +46,8 @@ double dt_node_seconds(const struct dt_device *d, const struct dt_node_cost *cos
 	return fmax(cost->flops / flops_a_second(d, cost->kind), bytes / bw) + cost->passes / bw + d->op_s;
 }
 
-double dt_message_seconds(const struct dt_cluster *c, const struct dt_node_cost *cost, int tp, int cp)
+double dt_message_seconds(const struct dt_cluster *c, const struct dt_node_cost *cost,
+			  const struct dt_layout *l)
 {
 	static const enum dt_collective as[] = {[DT_MSG_ALL_REDUCE] = DT_COLL_ALL_REDUCE,
 						[DT_MSG_GATHER] = DT_COLL_ALL_GATHER,
@@ -56,8 +57,11 @@ double dt_message_seconds(const struct dt_cluster *c, const struct dt_node_cost 
 
 	if (!cost->message)
 		return 0;
-	return cost->over_cp ? dt_collective_time(c, as[cost->message], cost->message_bytes, cp, tp)
-			     : dt_collective_time(c, as[cost->message], cost->message_bytes, tp, 1);
+	return dt_collective_time(c, as[cost->message], cost->message_bytes,
+				  cost->over_ep	  ? l->ep
+				  : cost->over_cp ? l->cp
+						  : l->tp,
+				  cost->over_ep || cost->over_cp ? l->tp : 1);
 }
 
 /*
@@ -126,11 +130,11 @@ static struct dt_layer_cost unit_time(const struct dt_step_model *m, const struc
 		struct dt_cost *to = n->again ? &again : n->list == DT_LIST_FORWARD ? &r.f : &r.b;
 		double t = seconds(m, n);
 
-		double sent = dt_message_seconds(m->c, &n->cost, m->s->layout.tp, m->s->layout.cp);
+		double sent = dt_message_seconds(m->c, &n->cost, &m->s->layout);
 		if (n->cost.over_cp) /* of a ring, what its own attention does not hide */
 			to->cp += n->cost.message == DT_MSG_RING ? fmax(0, sent - t) : sent;
 		else
-			to->tp += sent;
+			*(n->cost.over_ep ? &to->ep : &to->tp) += sent;
 		if (n->weights && apart)
 			r.w += t;
 		else if (n->cost.kind == DT_COST_ATTENTION)
@@ -144,25 +148,10 @@ static struct dt_layer_cost unit_time(const struct dt_step_model *m, const struc
 	return r;
 }
 
-/* What ep sends, which programs have no nodes for. */
-static void put_traffic(const struct dt_step_model *m, int layer, struct dt_layer_cost *r)
-{
-	const struct dt_config *c = m->s->config;
-	const struct dt_layout *l = &m->s->layout;
-	double e = dt_dtype_size(m->s->compute), stream = m->work->tokens * (double)c->hidden * e;
-
-	if (l->ep > 1 && dt_layer_has_experts(c, layer))
-		r->f.ep = r->b.ep = 2 * dt_collective_time(m->c, DT_COLL_ALL_TO_ALL,
-							   (double)c->experts_used * stream, l->ep, l->tp);
-	if (m->s->recompute.mode == DT_RECOMPUTE_FULL)
-		r->again += r->f.ep;
-}
-
 struct dt_layer_cost dt_layer_time(const struct dt_step_model *m, int layer)
 {
 	struct dt_layer_cost r = unit_time(m, dt_work_unit(m->work, layer), dt_run_splits(m->s));
 
-	put_traffic(m, layer, &r);
 	if (m->stack->scores) /* attention alone, or the whole layer, its last product too */
 		r.again = m->s->recompute.mode == DT_RECOMPUTE_SELECTIVE ? r.f.attention
 			  : m->s->recompute.mode == DT_RECOMPUTE_FULL	 ? dt_cost_sum(&r.f)

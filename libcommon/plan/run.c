@@ -67,6 +67,13 @@ static int check_cut(const struct dt_run *r, struct dt_err *err)
 		dt_err_hint(err, "use dp, tp, pp, cp, v, s and z");
 		return -ENOTSUP;
 	}
+	if (r->config->experts && r->on_card)
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' has experts, which this version trains on the processor only",
+				  r->config->name);
+	if (r->no_master && r->config->router_bias)
+		return dt_err_set(err, -ENOTSUP, "'%s' has biases of its router, which need master weights",
+				  r->config->name);
 	if (l->tp > 1 && r->config->qk_norm_whole)
 		return dt_err_set(err, -ENOTSUP,
 				  "'%s' has norms over all heads of q and k, which tp%d cannot cut",
@@ -85,6 +92,9 @@ static int check_numbers(const struct dt_run *r, struct dt_err *err)
 	if (r->reproducible && (r->layout.zero || r->grad_comm != DT_F32))
 		return dt_err_set(err, -EINVAL, "--reproducible does not go with %s",
 				  r->layout.zero ? "ZeRO" : "bf16 gradients on the wire");
+	if (r->watch.replicas && r->layout.ep > 1)
+		return dt_err_set(err, -ENOTSUP,
+				  "--check-replicas does not know which ranks hold the same experts");
 	if (!r->fp8)
 		return 0;
 	if ((rc = dt_stage_count_8_bits(r, &linears, err)) < 0)

@@ -30,8 +30,6 @@ enum dt_run_progress { DT_RUN_PROGRESS_AUTO, DT_RUN_PROGRESS_LINE, DT_RUN_PROGRE
 enum dt_run_documents { DT_RUN_DOCUMENTS_AUTO, DT_RUN_DOCUMENTS_JOINED, DT_RUN_DOCUMENTS_APART };
 #define DT_RUN_DOCUMENTS_CHOICES "auto|joined|apart"
 
-struct dt_cluster;
-
 struct dt_run_data {
 	const char *train, *eval; /* data sets; eval NULL: no evaluation */
 	uint64_t seed;		  /* of initial weights, data order and random rounding */
@@ -65,6 +63,18 @@ struct dt_run_save {
 	bool grads; /* checkpoints also have the step's gradients, grad/NAME */
 };
 
+/* Whose choices are counted for the loss that balances experts; see kernels/moe.h. */
+enum dt_over { DT_OVER_SEQUENCE, DT_OVER_MICROBATCH, DT_OVER_BATCH };
+#define DT_OVER_CHOICES "sequence|microbatch|batch"
+
+struct dt_run_mixture {
+	double balance;	   /* of the loss that balances experts; 0: none */
+	enum dt_over over; /* the batch: over all ranks, and the step's microbatches so far */
+	double z;	   /* of the squared log-sum-exp of the router's scores; 0: none */
+	double bias_rate;  /* by which biases of the choice move a step; 0: they stay */
+	double capacity;   /* choices an expert takes, over an even share of them; 0: all */
+};
+
 /* Steps unlike those before them (train/spike.h). */
 enum dt_run_on_spike { DT_RUN_SPIKE_IGNORE, DT_RUN_SPIKE_SKIP, DT_RUN_SPIKE_ROLLBACK, DT_RUN_SPIKE_STOP };
 
@@ -75,6 +85,7 @@ struct dt_run_watch {
 	int64_t window;	   /* accepted steps that a step is compared with */
 	double factor;	   /* of their spread that it may be above the median */
 	int64_t nan_skips; /* steps in a row that may be not finite */
+	int64_t replicas;  /* every so many steps replicas are compared; 0: never */
 };
 
 /* Adapters, as they were asked for; they become part of the model's description (dt_run_adapt). */
@@ -120,12 +131,12 @@ struct dt_run {
 	int64_t bn_span;	/* images a batch norm is over: DT_BN_DP, DT_BN_RANK, or so many */
 	double clip;		/* largest gradient norm; 0: off */
 
+	struct dt_run_mixture mixture; /* where the model has experts */
+
 	/* Memory and messages. */
 	struct dt_keep recompute;
-	/* What seconds of recomputation auto weighs bytes by; NULL: a usual machine. Not owned. */
-	const struct dt_cluster *machine;
-
-	int64_t loss_chunk;	 /* rows of logits at a time; 0: chosen */
+	const char *ops;    /* times of operations from dt-calibrate, by which auto weighs; NULL: rooflines */
+	int64_t loss_chunk; /* rows of logits at a time; 0: chosen */
 	enum dt_dtype grad_comm; /* f32 or bf16: how gradients travel */
 	enum dt_cp_comm cp_comm; /* auto: dt_context_comm */
 	double bucket_bytes;	 /* gradients are reduced in buckets of about this size */

@@ -71,6 +71,7 @@ static int seconds(const struct dt_cluster *c, const struct dt_work_serving *s, 
 		   struct dt_err *err)
 {
 	const struct dt_device d = dt_device_for(c, s->tp, s->compute);
+	const struct dt_layout l = {.dp = 1, .tp = s->tp, .pp = 1, .cp = 1, .ep = 1};
 	struct dt_work w;
 	double sum = 0;
 	int rc = dt_work_open_serving(s, &w, err);
@@ -79,7 +80,7 @@ static int seconds(const struct dt_cluster *c, const struct dt_work_serving *s, 
 		const struct dt_work_unit *u = dt_work_unit(&w, layer);
 
 		for (int i = u->first; i < u->first + u->n; i++)
-			sum += w.node[i].cost.message ? dt_message_seconds(c, &w.node[i].cost, s->tp, 1)
+			sum += w.node[i].cost.message ? dt_message_seconds(c, &w.node[i].cost, &l)
 						      : dt_node_seconds(&d, &w.node[i].cost);
 	}
 	dt_work_release(&w);

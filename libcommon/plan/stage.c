@@ -108,6 +108,7 @@ static int build_chunk(struct maker *m, struct dt_stage *p, int k, struct dt_err
 				     .ep = l->ep,
 				     .cp = l->cp,
 				     .cp_comm = dt_context_comm(s),
+				     .capacity = s->mixture.capacity,
 				     .loss_chunk = p->loss_chunk,
 				     .bn_groups = dt_run_bn_groups(s),
 				     .local = local,
@@ -202,6 +203,7 @@ struct dt_cost_site dt_stage_site(const struct dt_stage *p, const struct dt_run 
 				     .seq = r->seq,
 				     .tp = r->layout.tp,
 				     .cp = r->layout.cp,
+				     .ep = r->layout.ep,
 				     .compute = r->compute,
 				     .loss_chunk = p->loss_chunk,
 				     .param = (const int64_t(*)[2])p->shape};

@@ -37,7 +37,8 @@ void dt_step_model_init(struct dt_step_model *m, const struct dt_cluster *c, con
 struct dt_device dt_device_for(const struct dt_cluster *c, int n, enum dt_dtype compute);
 /* A node by its roofline, and its message over tp ranks. */
 double dt_node_seconds(const struct dt_device *d, const struct dt_node_cost *cost);
-double dt_message_seconds(const struct dt_cluster *c, const struct dt_node_cost *cost, int tp, int cp);
+double dt_message_seconds(const struct dt_cluster *c, const struct dt_node_cost *cost,
+			  const struct dt_layout *l);
 
 struct dt_layer_cost dt_layer_time(const struct dt_step_model *m, int layer);
 /* Embedding (forward and backward), or final norm, head and loss: what of these follows forward is b. */

@@ -154,6 +154,7 @@ struct dt_cost_site dt_serving_site(const struct dt_work_serving *s, const struc
 	return (struct dt_cost_site){.p = &stage->chunk[0],
 				     .seq = s->rows,
 				     .tp = s->tp,
+				     .ep = 1,
 				     .compute = s->compute,
 				     .param = (const int64_t(*)[2])stage->shape,
 				     .context = s->context,

@@ -49,6 +49,7 @@ void sup_account(struct sup *s, const struct dt_beat *b, double now)
 		return;
 	if (s->trained <= 0) { /* the loop has begun */
 		double waited = now - s->spawned;
+		char job[16];
 
 		s->trained = now;
 		*l = *b;
@@ -61,7 +62,8 @@ void sup_account(struct sup *s, const struct dt_beat *b, double now)
 		if (s->down > 0)
 			k->s[SUP_RECOVERY] += s->spawned - s->down;
 		s->down = 0;
-		sup_event(s, "training", "{s:I, s:o}", "from", (json_int_t)b->from, "ranks",
+		snprintf(job, sizeof(job), "%x", sup_ranks_job(&s->ranks));
+		sup_event(s, "training", "{s:I, s:s, s:o}", "from", (json_int_t)b->from, "job", job, "ranks",
 			  sup_ranks_json(&s->ranks));
 	}
 	if (n < 0) { /* rolled back */

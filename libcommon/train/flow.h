@@ -24,7 +24,9 @@ struct flow {
 int pipeline_init(struct trainer *t, struct dt_err *err);
 /* scale: of the loss before backward. ret_loss: the sum over this rank's targets. */
 int pipeline_step(struct trainer *t, float scale, double *ret_loss, struct dt_err *err);
-int pipeline_eval(struct trainer *t, int64_t first, int64_t end, double *loss_sum, struct dt_err *err);
+/* Adds the loss of one microbatch, of the evaluation set or of the training set. */
+int pipeline_forward(struct trainer *t, bool eval, int64_t first, int64_t end, double *loss_sum,
+		     struct dt_err *err);
 void pipeline_release(struct trainer *t);
 
 #endif

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const kinds[] = {"kill", "stop", "nan", "spike", "slow", "flip", "enospc"};
+static const char *const kinds[] = {"kill", "stop", "nan", "spike", "slow", "flip", "enospc", "wrong"};
 
 static const struct {
 	const char *name;
@@ -69,8 +69,8 @@ int inject_parse(const char *text, struct inject *ret, struct dt_err *err)
 		kind++;
 	if (kind == count)
 		return dt_err_set(err, -EINVAL,
-				  "'%.*s' is none of kill, stop, nan, spike, slow, flip, enospc", (int)n,
-				  text);
+				  "'%.*s' is none of kill, stop, nan, spike, slow, flip, enospc, wrong",
+				  (int)n, text);
 	ret->kind = (enum inject_kind)kind;
 	ret->steps = kind == INJECT_SLOW ? INT64_MAX / 2 : 1;
 	for (text += n; *text && rc == 0; text += n) {
@@ -124,10 +124,12 @@ static void flip(struct trainer *t, const struct inject *f)
 	if (!n)
 		return;
 	p += (size_t)(at % n) * size + (size_t)(f->bit / 8) % size;
-	if (device_get(t, &byte, p, 1, NULL) < 0)
-		return;
-	byte ^= (unsigned char)(1u << f->bit % 8);
-	device_put(t, p, &byte, 1, NULL);
+	if (dt_dev_is_host(t->dev)) {
+		*p ^= (char)(1u << f->bit % 8);
+	} else if (device_get(t, &byte, p, 1, NULL) == 0) {
+		byte ^= (unsigned char)(1u << f->bit % 8);
+		device_put(t, p, &byte, 1, NULL);
+	}
 	dt_log_msg(t->log, "injected: bit %lld of element %lld flipped before step %lld", (long long)f->bit,
 		   (long long)(at % n), (long long)t->loop.step + 1);
 }
@@ -166,12 +168,26 @@ void inject_after(struct trainer *t)
 	for (int i = 0; i < t->ninject; i++) {
 		struct inject *f = &t->inject[i];
 
-		if (f->kind == INJECT_ENOSPC || !due(t, f))
+		if (f->kind == INJECT_ENOSPC || f->kind == INJECT_WRONG || !due(t, f))
 			continue;
 		if (f->kind == INJECT_SLOW)
 			usleep((useconds_t)(f->seconds * 1e6));
 		f->made++;
 	}
+}
+
+double inject_wrong(struct trainer *t)
+{
+	for (int i = 0; i < t->ninject; i++) {
+		struct inject *f = &t->inject[i], past = *f;
+
+		past.step++; /* replicas are compared after the step */
+		if (f->kind != INJECT_WRONG || !due(t, &past))
+			continue;
+		f->made++;
+		return 1 + 1e-6;
+	}
+	return 1;
 }
 
 int inject_save(struct trainer *t, struct dt_err *err)

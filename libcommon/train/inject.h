@@ -18,7 +18,8 @@ enum inject_kind {
 	INJECT_SPIKE,
 	INJECT_SLOW,
 	INJECT_FLIP,
-	INJECT_ENOSPC
+	INJECT_ENOSPC,
+	INJECT_WRONG
 };
 
 /* KIND[:KEY=VALUE[,KEY=VALUE...]] */
@@ -46,6 +47,8 @@ void inject_before(struct trainer *t);
 double inject_factor(const struct trainer *t);
 /* After its backward, before its update: slow. */
 void inject_after(struct trainer *t);
+/* What a loss that replicas compare is multiplied by: 1, or a little more where it is to be wrong. */
+double inject_wrong(struct trainer *t);
 /* While a checkpoint is written: -ENOSPC where that was asked for. */
 int inject_save(struct trainer *t, struct dt_err *err);
 

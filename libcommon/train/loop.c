@@ -1,4 +1,5 @@
 #include "train/buffers.h"
+#include "train/check.h"
 #include "train/init.h"
 #include "train/trainer.h"
 
@@ -218,7 +219,10 @@ static int loop(struct trainer *t, struct dt_err *err)
 			save_signal = 0;
 		tell(t, DT_BEAT_TRAIN, dt_now() - t->t.start);
 		save = o->dir && (last || r.stop || r.save || (o->every && t->loop.step % o->every == 0));
-		rc = save_step(t, save, last || r.stop, err);
+		if (t->run.watch.replicas && (save || t->loop.step % t->run.watch.replicas == 0))
+			rc = check_replicas(t, err);
+		if (rc == 0)
+			rc = save_step(t, save, last || r.stop, err);
 		if (rc == 0)
 			rc = trainer_agree(t, metrics_step(t, &r, err), err);
 		progress_step(t, &r);

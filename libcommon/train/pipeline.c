@@ -131,6 +131,7 @@ static int forward(struct trainer *t, const struct dt_action *a, int v, struct d
 	int rc = settle(t, f, err);
 
 	f->mb = a->mb;
+	t->exec.mixture.counts = true;
 	if (rc == 0)
 		rc = take_input(t, f, a->chunk, v, a->mb, false, first, INT64_MAX, err);
 	t->exec.training = true;
@@ -227,19 +228,21 @@ int pipeline_step(struct trainer *t, float scale, double *ret_loss, struct dt_er
 	return rc;
 }
 
-int pipeline_eval(struct trainer *t, int64_t first, int64_t end, double *loss_sum, struct dt_err *err)
+int pipeline_forward(struct trainer *t, bool eval, int64_t first, int64_t end, double *loss_sum,
+		     struct dt_err *err)
 {
 	struct dt_hooks h = hooks_of(t);
 	double sum = 0;
 	int rc = 0;
 
 	t->exec.training = false;
+	t->exec.mixture.counts = false;
 	for (int k = 0; k < t->plan.stage.nchunk && rc == 0; k++) {
 		struct flight *f = &t->flow.flight[k][0];
 		const struct dt_prog *p = program(t, k);
 		int v = k * t->run.layout.pp + t->mesh.at.pp;
 
-		rc = take_input(t, f, k, v, 0, true, first, end, err);
+		rc = take_input(t, f, k, v, 0, eval, first, end, err);
 		if (rc == 0)
 			rc = dt_exec_run(&t->exec, &f->f, DT_LIST_FORWARD, &h, err);
 		if (rc < 0)

@@ -29,14 +29,16 @@ bool counts(const struct trainer *t, const struct dt_local_param *lp)
 }
 
 /*
- * Norms see only this rank's rows where the residual stream is cut; those of heads only this rank's heads. Of
- * an adapter's two tensors the one that is not cut meets only this rank's part of the other.
+ * Norms see only this rank's rows where the residual stream is cut; those of heads only this rank's heads;
+ * routers only its experts. Of an adapter's two tensors the one that is not cut meets only this rank's part of
+ * the other.
  */
 static bool of_rank(const struct trainer *t, const struct dt_param *p)
 {
 	switch (p->role) {
 	case DT_W_Q_NORM:
 	case DT_W_K_NORM:
+	case DT_W_ROUTER: /* of the choices of this rank's experts */
 		return t->run.layout.tp > 1;
 	case DT_W_ATTN_NORM:
 	case DT_W_ATTN_NORM_B:
@@ -61,7 +63,7 @@ int replicas_sum(struct trainer *t, int unit, struct dt_err *err)
 	int rc = 0;
 
 	if (!t->exec.seq_parallel && !t->grads.kv_group &&
-	    !((t->config.qk_norm || t->config.lora.rank) && t->run.layout.tp > 1))
+	    !((t->config.qk_norm || t->config.lora.rank || t->config.experts) && t->run.layout.tp > 1))
 		return 0;
 	for (int i = 0; i < t->local.n && rc == 0; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];

@@ -117,7 +117,9 @@ static int compute(struct trainer *t, struct asked asked, struct step_result *re
 	int rc;
 
 	targets = targets > 0 ? targets : 1;
-	rc = gradients(t, fault * t->optim.loss_scale / targets, &loss, err);
+	rc = experts_begin(t, err);
+	if (rc == 0)
+		rc = gradients(t, fault * t->optim.loss_scale / targets, &loss, err);
 	if (rc < 0)
 		return rc;
 	inject_after(t);
@@ -160,7 +162,8 @@ int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret,
 	if (rc < 0 || ret->back || ret->why)
 		return rc;
 	t0 = dt_now();
-	if (!ret->skipped)
+	rc = experts_end(t, !ret->skipped, err);
+	if (rc == 0 && !ret->skipped)
 		rc = optim_step(t, ret->lr, ret->grad_norm, err);
 	if (rc == 0)
 		rc = buffers_update(t, err);
@@ -179,7 +182,7 @@ int trainer_eval(struct trainer *t, struct eval_result *ret, struct dt_err *err)
 	if (t->run.data.eval_tokens && samples > t->run.data.eval_tokens / t->run.seq)
 		samples = t->run.data.eval_tokens / t->run.seq > 0 ? t->run.data.eval_tokens / t->run.seq : 1;
 	for (int64_t n = 0; n < samples && rc == 0; n += each)
-		rc = pipeline_eval(t, n + t->mesh.at.dp * mb, samples, &sum[0], err);
+		rc = pipeline_forward(t, true, n + t->mesh.at.dp * mb, samples, &sum[0], err);
 	if (rc < 0)
 		return rc;
 	sum[1] = t->exec.hits[0];

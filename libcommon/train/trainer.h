@@ -8,6 +8,7 @@
  *   flow    microbatches         pipeline.c
  *   loop    how far it is        loop.c, step.c
  *   buffers running statistics   buffers.c
+ *   experts choices, biases      experts.c
  *   save    checkpoints          save.c, folder.c
  *   report  metrics              metrics.c
  *   spike   steps unlike others  spike.c, rollback.c
@@ -20,6 +21,7 @@
 #include "nn/exec.h"
 #include "train/buffers.h"
 #include "train/card.h"
+#include "train/experts.h"
 #include "train/flow.h"
 #include "train/grads.h"
 #include "train/inject.h"
@@ -76,6 +78,7 @@ struct trainer {
 	struct grads grads;
 	struct source source;
 	struct optim optim;
+	struct experts experts;
 	struct flow flow;
 	struct buffers buffers;
 	struct loop loop;

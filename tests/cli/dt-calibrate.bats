@@ -43,6 +43,30 @@ refused() {
 	refused 1 "timed on a processor" "$plan" --gpu H100 --ops ops.json gpt2-tiny
 }
 
+# Where norms take for ever they are the last to be computed again, where products do the norms go first.
+@test "--recompute auto weighs by measured times" {
+	"$calibrate" --seconds 0.5 --cores 1 --out ops.json
+	slow() { jq -c --arg op "$1" '(.modes[].ops[] | select(.op | startswith($op)) | .time_s) |= map(. * 1e6)' ops.json; }
+	again() {
+		"$DT_BIN/dt-train" --print-program --json --model gpt2-mini --seq 256 --microbatch 4 "$@" >p.json
+		jq -r '[.nodes[] | select(.again) | .op] | unique | join(" ")' p.json
+	}
+	none=$(again)
+	[ -z "$none" ]
+	size=auto:$(($(jq .peak_bytes p.json) * 97 / 100))B
+	slow layernorm >norm.json
+	slow matmul >product.json
+	norm=$(again --recompute "$size" --ops norm.json)
+	product=$(again --recompute "$size" --ops product.json)
+	echo "slow norms: '$norm'; slow products: '$product'"
+	[ -n "$norm" ] && [[ $norm != *norm* ]]
+	[ -n "$product" ] && [[ $product != *linear* ]]
+	[ "$(jq .peak_bytes p.json)" -le "$((${size//[!0-9]/}))" ]
+	refused 1 "No such file" "$DT_BIN/dt-memest" --train --recompute "$size" --ops nothing.json gpt2-mini
+	jq -c '.modes = []' ops.json >wrong.json
+	refused 1 "'wrong.json': 'modes' is a list" "$DT_BIN/dt-memest" --train --recompute "$size" --ops wrong.json gpt2-mini
+}
+
 @test "wrong input: one line and the right status" {
 	refused 2 "no operands" "$calibrate" gpt2-tiny
 	refused 2 "out of range" "$calibrate" --seconds 0

@@ -239,4 +239,46 @@ setup() {
 	[ "$(ls there)" = d.h5 ]
 	[ "$(dt-dataset cat there/d.h5)" = text ]
 }
+@test "gzip and zstd, text and JSONL, with a split; damage is named" {
+	{ dt-dataset --help && cat "$data/corpus.txt"; } >t.txt
+	jq -Rc '{text: .}' "$data/corpus.txt" | head -n 500 >d.jsonl
+	for f in t.txt d.jsonl; do
+		gzip -k $f
+		{ head -c 1000 $f | gzip && tail -c +1001 $f | gzip; } >two.${f#*.}.gz
+		dt-dataset build --split 20 -o a.h5 --out-eval ae.h5 $f
+		for p in $f.gz two.${f#*.}.gz; do
+			dt-dataset build --split 20 -o b.h5 --out-eval be.h5 $p
+			dt-dataset cat a.h5 | cmp - <(dt-dataset cat b.h5)
+			dt-dataset cat ae.h5 | cmp - <(dt-dataset cat be.h5)
+		done
+		format=$([ $f = t.txt ] && echo text || echo jsonl)
+		dt-dataset build -o a.h5 $f
+		dt-dataset build --format "$format" -o b.h5 - <$f.gz
+		dt-dataset cat a.h5 | cmp - <(dt-dataset cat b.h5)
+		if command -v zstd && zstd -q -k $f && dt-dataset build -o b.h5 $f.zst; then
+			dt-dataset cat a.h5 | cmp - <(dt-dataset cat b.h5)
+			head -c 900 $f.zst >cut.${f#*.}.zst
+			run dt-dataset build -o c.h5 cut.${f#*.}.zst
+			[ "$status" -eq 1 ]
+			[[ "$output" == *"cut.${f#*.}.zst': the compressed file is truncated"* ]]
+		fi
+		head -c 900 $f.gz >cut.${f#*.}.gz
+		run dt-dataset build -o c.h5 cut.${f#*.}.gz
+		[ "$status" -eq 1 ]
+		[[ "$output" == *"cut.${f#*.}.gz': the compressed file is truncated"* ]]
+		[ ! -e c.h5 ]
+	done
+}
+
+@test "lines that are not what they should be: refused, or left out and counted" {
+	printf '{"text":"one"}\n{"text":"\377"}\nnot json\n{"other":"x"}\n{"text":7}\n{"text":"two"}\n' >d.jsonl
+	run dt-dataset build -o d.h5 d.jsonl
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"line 2"* ]]
+	[ ! -e d.h5 ]
+	run dt-dataset build --skip-bad --json -o d.h5 d.jsonl
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"left out: 'd.jsonl': line 3"* ]]
+	[[ "$output" == *'"documents":2'*'"bad_lines":4'* ]]
+}
 # SPDX-License-Identifier: Apache-2.0

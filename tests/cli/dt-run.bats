@@ -194,4 +194,15 @@ job() {
     event '[.[] | select(.event == "host-out") | .host] == ["machine-a"]'
     event '[.[] | select(.event == "start") | .ranks] == [4, 2]'
 }
+@test "everything at random: ranks, mpirun and dt-run killed, ranks stopped, hosts that change, a full disk" {
+    local steps=60
+    [ "${DT_SLOW:-0}" != 1 ] || steps=800 # a hundred faults and more
+    mkdir -p kills
+    dt-train --model gpt2-tiny --data d.h5 --seq 32 --no-mfu --threads 1 --precision fp32 --reproducible --global-batch 12 \
+        --steps $steps --save kills/plain --metrics kills/plain.jsonl
+    OMPI_MCA_plm_rsh_agent=/bin/false python3 "$DT_SRC/tests/cli/random-kills.py" "$DT_BIN" "$PWD/d.h5" kills $steps \
+        "${DT_SEED:-$RANDOM}"
+    [ -z "$(find "$TMPDIR" -name 'dt-run.*')" ]
+}
+
 # SPDX-License-Identifier: Apache-2.0

@@ -435,4 +435,25 @@ on_terminal() {
     [ -d full/step-00000002 ] && [ ! -e full/step-00000004 ] && [ -d full/step-00000006 ]
 }
 
+@test "corruption: found within --check-replicas steps, named, mended by the majority; of two replicas the end" {
+    rm -rf sound mended
+    three=(mpirun --quiet -np 3 dt-train --model gpt2-tiny --data d.h5 --seq 32 --microbatch 1 --no-mfu --threads 1
+        --precision fp32 --steps 20 --check-replicas 5)
+    "${three[@]}" --save sound --metrics m.jsonl 2>err
+    run ! grep -E "corrupt|another loss" err
+    # the last step: nothing has spread yet
+    "${three[@]}" --save mended --metrics m.jsonl --inject flip:rank=1,step=20,bit=3,element=777 --inject wrong:rank=2,step=10 2>err
+    grep -q "step 20: weights of 'embed' are corrupt on rank 1: taken from rank 0" err
+    [ "$(grep -c corrupt err)" -eq 1 ]
+    grep -q "step 10: rank 2 computes another loss of the same samples than the others, and another one the second time" err
+    "${three[@]}" --metrics m.jsonl --inject wrong:rank=0,step=15,steps=2 2>err
+    grep -q "step 15: rank 0 computes another loss of the same samples than the others, the same one twice" err
+    run -1 mpirun --quiet -np 2 dt-train --model gpt2-tiny --data d.h5 --seq 32 --no-mfu --threads 1 --precision fp32 --steps 20 \
+        --check-replicas 5 --inject flip:rank=1,step=8,bit=20,element=777
+    [[ $output == *"step 10: weights of 'embed' differ between rank 0 and rank 1, and none is in a majority"* ]]
+    # bf16 beside masters, tensor parallelism, ZeRO: compared as well
+    mpirun --quiet -np 4 dt-train --model gpt2-tiny --data d.h5 --seq 32 --no-mfu --threads 1 --steps 6 --layout dp2.tp2.z1 \
+        --check-replicas 2 --metrics m.jsonl
+}
+
 # SPDX-License-Identifier: Apache-2.0

@@ -30,6 +30,10 @@ setup_file() {
     jq -n '{model_type: "olmo2", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 5,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
         rope_theta: 10000}' >olmo2.json
+    # two of eight experts
+    jq -n '{model_type: "mixtral", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 5,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, num_local_experts: 8,
+        num_experts_per_tok: 2, sliding_window: null, rms_norm_eps: 1e-5, rope_theta: 10000}' >mixtral.json
 }
 
 setup() {
@@ -78,6 +82,22 @@ metric() { # file key: of the last step
         dt-train --model $model "${common[@]}" --steps 2 --recompute full --metrics m.jsonl >/dev/null
         dt-memest $model --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --recompute full --check m.jsonl
     done
+}
+
+@test "a mixture of experts: layouts agree with one rank, both losses counted, and the account is exact" {
+    verify mixtral.json dp2.z1,tp2,tp4.s1,pp2.v2,dp2.tp2.z3,dp2.tp2.pp2.s1.z2 --router-z-loss 0.01 --balance-loss 0.1
+    verify mixtral.json pp2,tp2 --pipeline zb-h1 --recompute selective
+    verify mixtral.json tp2.s1,dp2.z3 --recompute full --balance-over microbatch
+    local over
+    for over in none selective full every:2; do
+        dt-train --model mixtral.json "${common[@]}" --steps 2 --recompute $over --metrics m.jsonl >/dev/null
+        dt-memest mixtral.json --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --recompute $over --check m.jsonl
+    done
+    # every choice is counted once, whatever is computed again: tokens x choices a layer
+    [ "$(metric m.jsonl 'expert_counts | map(add) | unique | tostring')" = '"[512]"' ]
+    run ! mpirun -np 3 dt-train --model mixtral.json "${common[@]}" --layout tp3 --steps 1
+    run ! mpirun -np 2 dt-train --model llama.json "${common[@]}" --layout dp2.ep2 --steps 1
+    [[ "$output" == *"ep2, but 'llama' has no experts"* ]]
 }
 
 @test "every composition of up to eight ranks agrees with one rank" {

@@ -44,6 +44,9 @@ def hf_config(name, c):
     if name == "mixtral":
         args.update(num_local_experts=c["experts"], num_experts_per_tok=c["experts_used"], sliding_window=None,
                     experts_implementation="eager")
+    if name == "olmoe":
+        args.update(num_experts=c["experts"], num_experts_per_tok=c["experts_used"],
+                    norm_topk_prob=not c["router_unscaled"], experts_implementation="eager", pad_token_id=None)
     if name == "qwen3moe":
         args.update(num_experts=c["experts"], num_experts_per_tok=c["experts_used"],
                     moe_intermediate_size=c["expert_ffn"], norm_topk_prob=not c["router_unscaled"],
@@ -64,13 +67,13 @@ def hf_config(name, c):
             high_freq_factor=c["rope_high_freq"], original_max_position_embeddings=c["rope_original_seq"],
         )
     kind = {"llama": "Llama", "llama31": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "mistral": "Mistral",
-            "mixtral": "Mixtral", "qwen3moe": "Qwen3Moe", "gemma3": "Gemma3Text"}[name]
+            "mixtral": "Mixtral", "qwen3moe": "Qwen3Moe", "olmoe": "Olmoe", "gemma3": "Gemma3Text"}[name]
     return getattr(transformers, kind + "Config")(**args)
 
 
 MODELS = dict(gpt2="GPT2LMHeadModel", llama="LlamaForCausalLM", llama31="LlamaForCausalLM", qwen2="Qwen2ForCausalLM",
               qwen3="Qwen3ForCausalLM", mistral="MistralForCausalLM", gemma3="Gemma3ForCausalLM",
-              mixtral="MixtralForCausalLM", qwen3moe="Qwen3MoeForCausalLM")
+              mixtral="MixtralForCausalLM", qwen3moe="Qwen3MoeForCausalLM", olmoe="OlmoeForCausalLM")
 LLAMA_NAMES = {
     "embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head", "attn_norm": "input_layernorm",
     "mlp_norm": "post_attention_layernorm", "attn.q": "self_attn.q_proj", "attn.k": "self_attn.k_proj",

@@ -102,6 +102,11 @@ CONFIGS = {
         LLAMA, family="qwen3_moe", seed=10, hidden=32, ffn=56, layers=2, heads=4, kv_heads=2, head_dim=16, qk_norm=True,
         norm_eps=1e-6, rope_theta=1e6, experts=8, experts_used=3, expert_ffn=32, router_unscaled=True,
     ),
+    # three of six, likewise; q and k normalised over all heads
+    "olmoe": dict(
+        LLAMA, family="olmoe", seed=14, hidden=32, ffn=64, layers=2, heads=4, kv_heads=2, head_dim=8, qk_norm=True,
+        qk_norm_whole=True, experts=6, experts_used=3, expert_ffn=64, router_unscaled=True,
+    ),
 }
 
 

@@ -38,7 +38,7 @@ static void route(int64_t rows, const struct dt_moe *p, double steps)
 	for (int64_t i = 0; steps > 0 && i < rows * p->experts; i++) /* few values: many are equal */
 		put(score, i, rint(get(score, i) * steps) / steps);
 	s = values(score);
-	assert_int_equal(dev->ops->moe_route(dev, expert, weight.data, score, p), 0);
+	assert_int_equal(dev->ops->moe_route(dev, expert, weight.data, score, DT_NONE, p), 0);
 	for (int64_t i = 0; i < rows; i++) {
 		const double *row = s + i * p->experts;
 		double sum = 0;
@@ -86,7 +86,7 @@ static void test_route_nan(void **state)
 	put(score, 17, -1e30);
 	put(score, 35, 5);
 	put(score, 36, 5);
-	assert_int_equal(dev->ops->moe_route(dev, expert, weight.data, score, &p), 0);
+	assert_int_equal(dev->ops->moe_route(dev, expert, weight.data, score, DT_NONE, &p), 0);
 	assert_int_equal(expert[0], 35);
 	assert_int_equal(expert[1], 36);
 	assert_int_equal(expert[2], 17);
@@ -146,7 +146,7 @@ static void sum(int64_t rows, int64_t used, int64_t n, enum dt_dtype type)
 
 	for (int64_t i = 0; i < choices; i++) /* 7 has no divisor in common with any number of them below */
 		at[i] = (int32_t)((i * 7 + 3) % choices);
-	assert_int_equal(dev->ops->moe_sum(dev, y, out, at, weight.data), 0);
+	assert_int_equal(dev->ops->moe_sum(dev, y, out, at, weight.data, DT_NONE, used), 0);
 	for (int64_t i = 0; i < rows; i++)
 		for (int64_t j = 0; j < n; j++) {
 			float s = 0;
@@ -161,10 +161,11 @@ static void sum(int64_t rows, int64_t used, int64_t n, enum dt_dtype type)
 	check_same_bits("sum", y, want);
 	for (int bad = -1; bad <= choices; bad += (int)choices + 1) {
 		at[choices / 2] = bad;
-		assert_int_equal(dev->ops->moe_sum(dev, y, out, at, weight.data), -EINVAL);
+		assert_int_equal(dev->ops->moe_sum(dev, y, out, at, weight.data, DT_NONE, used), -EINVAL);
 	}
-	assert_int_equal(dev->ops->moe_sum(dev, y, dt_t2(out.data, DT_BF16, choices, n), at, weight.data),
-			 -EINVAL);
+	assert_int_equal(
+		dev->ops->moe_sum(dev, y, dt_t2(out.data, DT_I8, choices, n), at, weight.data, DT_NONE, used),
+		-EINVAL);
 	free_all(out.data, y.data, weight.data, want.data, at);
 }
 
@@ -313,12 +314,13 @@ static void test_refused(void **state)
 	int32_t expert[64];
 	float weight[64];
 
-	assert_int_equal(dev->ops->moe_route(dev, expert, weight, x, &none), -EINVAL);
-	assert_int_equal(dev->ops->moe_route(dev, expert, weight, dt_t2(x.data, DT_F32, 6, 4), &none),
-			 -EINVAL);
+	assert_int_equal(dev->ops->moe_route(dev, expert, weight, x, DT_NONE, &none), -EINVAL);
 	assert_int_equal(
-		dev->ops->moe_route(dev, expert, weight, dt_t2(x.data, DT_F32, 0, many.experts), &many),
+		dev->ops->moe_route(dev, expert, weight, dt_t2(x.data, DT_F32, 6, 4), DT_NONE, &none),
 		-EINVAL);
+	assert_int_equal(dev->ops->moe_route(dev, expert, weight, dt_t2(x.data, DT_F32, 0, many.experts),
+					     DT_NONE, &many),
+			 -EINVAL);
 	set_open(&s, dev, DT_FMT_F32, DT_FMT_F32, 5, 32);
 	assert_int_equal(set_matmul(dt_t2(y.data, DT_F32, 6, 9), x, &s, &(struct dt_meet){.first = past}),
 			 -EINVAL);

@@ -76,9 +76,8 @@ static void order_is_near_the_best(void **state)
 		double none, s, *bytes, *seconds, worst = 0;
 
 		machine(&h);
-		r.machine = &h;
 		r.recompute.fit = 1;
-		assert_int_equal(dt_again_order(&r, &ranks, NULL), 0);
+		assert_int_equal(dt_again_order(&r, &h, &ranks, NULL), 0);
 		assert_true(ranks > 3);
 		weigh(&r, 0, &none, &s);
 		assert_true(s == 0);
@@ -120,9 +119,11 @@ static void passes_go_first(void **state)
 	struct dt_config c;
 	struct dt_run r = run_of("llama-2-7b", &c, "tp2.s1");
 	int ranks, first_product = INT_MAX;
+	struct dt_cluster h;
 
+	assert_int_equal(dt_again_machine(&r, &h, NULL), 0);
 	r.recompute.fit = 1;
-	assert_int_equal(dt_again_order(&r, &ranks, NULL), 0);
+	assert_int_equal(dt_again_order(&r, &h, &ranks, NULL), 0);
 	for (int i = 0; i < r.recompute.nvalue; i++)
 		if (r.recompute.value[i].op == DT_OP_LINEAR && r.recompute.value[i].rank < first_product)
 			first_product = r.recompute.value[i].rank;

@@ -206,8 +206,9 @@ static void compare(const char *name, struct dt_source *src, struct golden *g, s
 
 static void test_families(void **state)
 {
-	static const char *const models[] = {"gpt2",   "llama",	  "qwen2",    "qwen3", "mistral", "llama31",
-					     "gemma3", "mixtral", "qwen3moe", "olmo2", "phi3",	  "gemma2"};
+	static const char *const models[] = {"gpt2",	"llama",  "qwen2",   "qwen3",	 "mistral",
+					     "llama31", "gemma3", "mixtral", "qwen3moe", "olmo2",
+					     "phi3",	"gemma2", "olmoe"};
 
 	for (size_t i = 0; i < sizeof(models) / sizeof(*models); i++) {
 		struct dt_source *src;
@@ -258,6 +259,8 @@ static void test_from_other_formats(void **state)
 		{"mixtral", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
 		{"mixtral", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
 		{"mixtral", DT_SOURCE_GGUF, DT_FMT_Q8_0, 0.03, 0.3},
+		{"olmoe", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
+		{"olmoe", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
 		{"qwen3moe", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
 		{"qwen3moe", DT_SOURCE_SAFETENSORS, DT_FMT_BF16, 0.05, 0.3},
 	};

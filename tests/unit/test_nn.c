@@ -320,15 +320,22 @@ MODEL(gemma3)
 MODEL(olmo2)
 MODEL(phi3)
 MODEL(gemma2)
+MODEL(mixtral)
+MODEL(qwen3moe)
+MODEL(olmoe)
 MODEL(lora)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_gpt2),	cmocka_unit_test(test_llama), cmocka_unit_test(test_llama31),
-		cmocka_unit_test(test_mistral), cmocka_unit_test(test_qwen2), cmocka_unit_test(test_qwen3),
-		cmocka_unit_test(test_gemma3),	cmocka_unit_test(test_olmo2), cmocka_unit_test(test_phi3),
-		cmocka_unit_test(test_gemma2),	cmocka_unit_test(test_lora),  cmocka_unit_test(test_fp8),
+		cmocka_unit_test(test_gpt2),	cmocka_unit_test(test_llama),
+		cmocka_unit_test(test_llama31), cmocka_unit_test(test_mistral),
+		cmocka_unit_test(test_qwen2),	cmocka_unit_test(test_qwen3),
+		cmocka_unit_test(test_gemma3),	cmocka_unit_test(test_olmo2),
+		cmocka_unit_test(test_phi3),	cmocka_unit_test(test_gemma2),
+		cmocka_unit_test(test_mixtral), cmocka_unit_test(test_qwen3moe),
+		cmocka_unit_test(test_olmoe),	cmocka_unit_test(test_lora),
+		cmocka_unit_test(test_fp8),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

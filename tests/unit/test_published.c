@@ -72,7 +72,7 @@ static void parameters(void **state)
 		{"deepseek-v3", 671026419200},	{"phi-3-mini", 3821079552},
 		{"olmo-2-1b", 1484916736},	{"olmo-2-7b", 7298617344},
 		{"gemma-2-2b", 2614341888},	{"gemma-2-9b", 9241705984},
-		{"gemma-2-27b", 27227128320},
+		{"gemma-2-27b", 27227128320},	{"olmoe-1b-7b", 6919161856},
 	};
 	static const struct {
 		const char *name;

@@ -193,6 +193,8 @@ static int forward(void *m, const struct dt_infer_batch *b, float *logits, struc
 	return 0;
 }
 
+static bool thinks;
+
 static json_t *answer(enum dt_chat_kind kind, const char *text, const char *more, bool stream)
 {
 	struct dt_engine_params p = {.model = {.forward = forward, .vocab = 258, .eos = {256}, .neos = 1},
@@ -220,6 +222,7 @@ static json_t *answer(enum dt_chat_kind kind, const char *text, const char *more
 	assert_int_equal(dt_tokenizer_open("byte", &tok, NULL), 0);
 	p.tok = tok;
 	dt_chat_init(&chat, kind, NULL, tok);
+	chat.thinks = thinks;
 	assert_int_equal(dt_engine_open(&engine, &p, NULL), 0);
 	m.engine = dt_engine_params(engine);
 	m.chat = &chat;
@@ -352,6 +355,54 @@ static void test_stream(void **state)
 	json_decref(parts);
 }
 
+/* What was thought comes apart, whole and streamed, with and without a call behind it. */
+static void test_thought(void **state)
+{
+	static const struct {
+		const char *text, *thought, *content;
+		int calls;
+	} c[] = {
+		{"<think>\nHm, <thin\n</think>\n\nYes.", "Hm, <thin", "Yes.", 0},
+		{"<think></think>Yes.", "", "Yes.", 0},
+		{"<think>no end", "no end", "", 0},
+		{"<thing> No.", NULL, "<thing> No.", 0},
+		{"<think>a</think>\n<tool_call>\n{\"name\": \"put\", \"arguments\": {\"x\": "
+		 "2}}\n</tool_call>",
+		 "a", NULL, 1},
+	};
+
+	thinks = true;
+	for (size_t i = 0; i < sizeof(c) / sizeof(*c); i++) {
+		json_t *whole = answer(DT_CHAT_CHATML, c[i].text, "", false),
+		       *parts = answer(DT_CHAT_CHATML, c[i].text, "", true), *v;
+		const json_t *m =
+			json_object_get(json_array_get(json_object_get(whole, "choices"), 0), "message");
+		const char *thought = json_string_value(json_object_get(m, "reasoning_content"));
+		const char *content = json_string_value(json_object_get(m, "content"));
+		char both[2][100] = {"", ""};
+		size_t k;
+
+		assert_string_equal(thought ? thought : "none", c[i].thought ? c[i].thought : "none");
+		assert_string_equal(content ? content : "none", c[i].content ? c[i].content : "none");
+		assert_int_equal(json_array_size(json_object_get(m, "tool_calls")), c[i].calls);
+		json_array_foreach(parts, k, v)
+		{
+			const json_t *d =
+				json_object_get(json_array_get(json_object_get(v, "choices"), 0), "delta");
+			const char *a = json_string_value(json_object_get(d, "reasoning_content"));
+			const char *b = json_string_value(json_object_get(d, "content"));
+
+			strcat(both[0], a ? a : "");
+			strcat(both[1], b ? b : "");
+		}
+		assert_string_equal(both[0], c[i].thought ? c[i].thought : "");
+		assert_string_equal(both[1], c[i].content ? c[i].content : "");
+		json_decref(whole);
+		json_decref(parts);
+	}
+	thinks = false;
+}
+
 static void test_refused(void **state)
 {
 	static const char *const bad[] = {
@@ -382,7 +433,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_prompts), cmocka_unit_test(test_scan),   cmocka_unit_test(test_auto),
-		cmocka_unit_test(test_forced),	cmocka_unit_test(test_stream), cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_forced),	cmocka_unit_test(test_stream), cmocka_unit_test(test_thought),
+		cmocka_unit_test(test_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

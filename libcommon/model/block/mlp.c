@@ -3,7 +3,8 @@
 
 #include <stdio.h>
 
-static int activation(struct dt_builder *b, int up)
+/* choices: which expert each row has met, where rows are choices; else -1 */
+static int activation(struct dt_builder *b, int up, int choices, const struct dt_attr *attr)
 {
 	static const char *const out[] = {"act"};
 	struct dt_node *n = dt_node_add(b, b->c->gated ? DT_OP_GATED : DT_OP_ACT, "act", 1, out);
@@ -11,6 +12,8 @@ static int activation(struct dt_builder *b, int up)
 	if (!n)
 		return -1;
 	n->in[0] = up;
+	n->in[1] = choices;
+	n->attr = *attr;
 	n->attr.act = b->c->act;
 	return n->out[0];
 }
@@ -23,6 +26,7 @@ int dt_block_mlp(struct dt_builder *b, int h)
 	static const char *const weights[] = {"mlp.gate.weight", "mlp.up.weight"};
 	static const char *const biases[] = {"mlp.gate.bias", "mlp.up.bias"};
 	static const enum dt_role role[] = {DT_W_GATE, DT_W_UP}, role_b[] = {DT_W_GATE_B, DT_W_UP_B};
+	const struct dt_attr plain = {0};
 	struct dt_param *p;
 	int up;
 
@@ -40,7 +44,7 @@ int dt_block_mlp(struct dt_builder *b, int h)
 		if (p)
 			p->fused = k > first;
 	}
-	up = activation(b, dt_block_linear(b, "up", "up", h, n, weight, bias));
+	up = activation(b, dt_block_linear(b, "up", "up", h, n, weight, bias), -1, &plain);
 	down = dt_tensor_add(b, DT_W_DOWN, "mlp.down.weight", c->hidden, c->ffn);
 	dt_tensor_cut(b, down, DT_CUT_UNITS, 1, 1);
 	p = dt_tensor_at(b, down);
@@ -66,7 +70,10 @@ static void add_tensors(struct dt_builder *b, enum dt_role role, const char *nam
 		snprintf(full, sizeof(full), "mlp.%s.%s.weight", name, part[i]);
 		tensor[i] = i < 2 ? dt_tensor_add(b, role + i, full, n * width, c->hidden)
 				  : dt_tensor_add(b, role + i, full, n * c->hidden, width);
-		dt_tensor_cut(b, tensor[i], DT_CUT_UNITS, i < 2 ? 0 : 1, 1);
+		if (role == DT_W_EXPERT_GATE) /* whole experts */
+			dt_tensor_cut(b, tensor[i], DT_CUT_UNITS, 0, i < 2 ? width : c->hidden);
+		else
+			dt_tensor_cut(b, tensor[i], DT_CUT_UNITS, i < 2 ? 0 : 1, 1);
 		p = dt_tensor_at(b, tensor[i]);
 		if (!p)
 			return;
@@ -80,12 +87,14 @@ static void add_tensors(struct dt_builder *b, enum dt_role role, const char *nam
 static int shared(struct dt_builder *b, int h)
 {
 	int t[3], first = b->c->gated ? 0 : 1;
+	const struct dt_attr plain = {0};
 
 	add_tensors(b, DT_W_SHARED_GATE, "shared", b->c->shared_ffn, 1, t);
 	return dt_block_linear(
 		b, "shared_down", "shared",
-		activation(b, dt_block_linear(b, "shared_up", "up", h, 2 - first, t + first, NULL)), 1, t + 2,
-		NULL);
+		activation(b, dt_block_linear(b, "shared_up", "up", h, 2 - first, t + first, NULL), -1,
+			   &plain),
+		1, t + 2, NULL);
 }
 
 static struct dt_attr routing(const struct dt_config *c)
@@ -93,6 +102,10 @@ static struct dt_attr routing(const struct dt_config *c)
 	return (struct dt_attr){.experts = c->experts,
 				.used = c->experts_used,
 				.unscaled = c->router_unscaled,
+				.sigmoid = c->router_sigmoid,
+				.groups = c->router_groups,
+				.groups_used = c->router_groups_used,
+				.route_scale = (float)c->router_scale,
 				.gated = c->gated,
 				.act = c->act};
 }
@@ -111,16 +124,18 @@ static int experts(struct dt_builder *b, const char *name, const char *out, int 
 		e->param[i] = tensor[i];
 	e->attr = routing(b->c);
 	e->attr.gated = gather; /* rows come by token; else by choice already */
+	e->attr.down = !gather;
 	return e->out[0];
 }
 
 int dt_block_experts(struct dt_builder *b, int h)
 {
-	static const char *const route_out[] = {"choices", "choice weights", "scores"};
+	static const char *const route_out[] = {"choices", "choice weights", "scores", NULL, "load"};
 	static const char *const sum[] = {"delta"};
 	const struct dt_config *c = b->c;
 	int router = dt_tensor_add(b, DT_W_ROUTER, "mlp.router.weight", c->experts, c->hidden), bias = -1,
 	    also = -1, choices, weights, out, t[3], first = c->gated ? 0 : 1;
+	struct dt_attr attr;
 	struct dt_node *n;
 
 	if (c->router_bias)
@@ -128,7 +143,7 @@ int dt_block_experts(struct dt_builder *b, int h)
 	if (c->shared_ffn)
 		also = shared(b, h);
 	add_tensors(b, DT_W_EXPERT_GATE, "experts", c->expert_ffn, c->experts, t);
-	n = dt_node_add(b, DT_OP_ROUTE, "router", 3, route_out);
+	n = dt_node_add(b, DT_OP_ROUTE, "router", 5, route_out);
 	if (!n)
 		return -1;
 	n->in[0] = h;
@@ -138,7 +153,9 @@ int dt_block_experts(struct dt_builder *b, int h)
 	choices = n->out[0];
 	weights = n->out[1];
 	out = experts(b, "expert_up", "up", h, choices, true, t + first, 2 - first);
-	out = experts(b, "expert_down", "routed", activation(b, out), choices, false, t + 2, 1);
+	attr = routing(c);
+	out = experts(b, "expert_down", "routed", activation(b, out, choices, &attr), choices, false, t + 2,
+		      1);
 	n = dt_node_add(b, DT_OP_COMBINE, "combine", 1, sum);
 	if (!n)
 		return -1;

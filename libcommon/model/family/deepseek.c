@@ -7,6 +7,7 @@
 static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 {
 	int64_t nope = 128, shared = 0, step = 1;
+	bool scaled = !c->router_unscaled;
 	const json_t *scaling;
 	const char *type;
 	int rc;
@@ -27,8 +28,11 @@ static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 	    (rc = dt_hf_size(o, "moe_intermediate_size", true, &c->expert_ffn, err)) < 0 ||
 	    (rc = dt_json_int(o, "n_shared_experts", false, 0, 64, &shared, err)) < 0 ||
 	    (rc = dt_json_int(o, "first_k_dense_replace", false, 0, DT_HF_MOST, &c->dense_layers, err)) < 0 ||
+	    (rc = dt_json_bool(o, "norm_topk_prob", false, &scaled, err)) < 0 ||
+	    (rc = dt_json_real(o, "routed_scaling_factor", false, &c->router_scale, err)) < 0 ||
 	    (rc = dt_hf_size(o, "moe_layer_freq", false, &step, err)) < 0)
 		return rc;
+	c->router_unscaled = !scaled;
 	if (step != 1)
 		return dt_err_set(err, -EINVAL, "experts in only some of the layers are not supported");
 	c->head_dim = nope + c->rope_dim;

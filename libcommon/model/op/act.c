@@ -9,16 +9,18 @@ void dt_shape_act(struct dt_lower *lo, struct dt_node *n)
 
 static void backward(struct dt_lower *lo, const struct dt_node *n, enum dt_op op)
 {
-	int dy = dt_lo_grad(lo, n->out[0]), u, du;
+	int dy = dt_lo_grad(lo, n->out[0]), choices, u, du;
 	struct dt_node *m;
 
 	if (dy < 0) /* the product behind it has done this */
 		return;
 	u = dt_lo_need(lo, n->in[0]);
+	choices = n->in[1] >= 0 ? dt_lo_need(lo, n->in[1]) : -1;
 	du = dt_lo_like(lo, "d.up", n->unit, n->in[0]);
 	m = dt_lo_emit(lo, op, n);
 	m->in[0] = dy;
 	m->in[1] = u;
+	m->in[2] = choices;
 	m->out[0] = du;
 	dt_lo_add_grad(lo, n->in[0], du);
 }

@@ -40,12 +40,13 @@ struct dt_node_cost {
 	 * holds of an all-to-all. */
 	double message_bytes;
 	bool over_cp; /* between context-parallel ranks; else tensor-parallel ones */
+	bool over_ep; /* between those that experts are cut over */
 };
 
 struct dt_cost_site { /* what a node does not say itself */
 	const struct dt_prog *p;
-	int64_t seq;	       /* tokens a sequence */
-	int tp, cp;	       /* tensor-parallel ranks, context-parallel ones */
+	int64_t seq;	/* tokens a sequence */
+	int tp, cp, ep; /* tensor-parallel ranks, context-parallel ones; those that experts are cut over */
 	enum dt_dtype compute; /* of weights; their gradients are f32 */
 	int64_t loss_chunk;    /* rows of logits at a time */
 	/*
@@ -59,7 +60,7 @@ struct dt_cost_site { /* what a node does not say itself */
 };
 
 struct dt_node_cost dt_step_cost(const struct dt_cost_site *s, const struct dt_step *step);
-/* "all-reduce", "gather", "reduce-scatter"; "" for none. */
+/* "all-reduce", "gather", "reduce-scatter", "all-to-all"; "" for none. */
 const char *dt_message_name(enum dt_message m);
 
 /* ---- for the ops ---- */
@@ -83,6 +84,7 @@ typedef struct dt_node_cost dt_cost_of(const struct dt_cost_site *s, const struc
 dt_cost_of dt_cost_embed, dt_cost_embed_b, dt_cost_linear, dt_cost_colsum, dt_cost_dw, dt_cost_dx,
 	dt_cost_quantize, dt_cost_linear8, dt_cost_dx8, dt_cost_dw8, dt_cost_attention, dt_cost_attention_b,
 	dt_cost_route, dt_cost_route_b, dt_cost_experts, dt_cost_experts_dx, dt_cost_experts_dw, dt_cost_loss,
+	dt_cost_combine, dt_cost_combine_b, dt_cost_dispatch, dt_cost_dispatch_b, dt_cost_send_rows,
 	dt_cost_head, dt_cost_kv_gather, dt_cost_kv_scatter, dt_cost_exchange, dt_cost_ring, dt_cost_ring_b,
 	dt_cost_enter, dt_cost_leave, dt_cost_lora_down, dt_cost_lora_up, dt_cost_lora_up_b, dt_cost_lora_dx,
 	dt_cost_conv, dt_cost_batch_norm, dt_cost_batch_norm_b, dt_cost_classify;

@@ -196,6 +196,8 @@ static bool kept(const struct dt_lower *lo, int v)
 		return true;
 	if (dt_node_op_flags(n->op) & DT_OPF_GATHER)
 		return false;
+	if (dt_node_op_flags(n->op) & DT_OPF_KEEP)
+		return true;
 	for (int i = 0; i < DT_NODE_OUT; i++)
 		if (n->out[i] == v)
 			return lo->s->keep(lo->s->keep_arg, n, i, n->unit);

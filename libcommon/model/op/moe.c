@@ -1,6 +1,12 @@
 /*
  * Mixtures of experts: each row goes to `used` of the experts. A choice is one row at one expert; choices are
  * sorted by expert, so that one product serves all of them. Rows of experts are choices x columns.
+ *
+ * tp cuts experts as wholes: every rank of its group has all rows, multiplies those that chose its experts,
+ * and the sum over the group that follows adds up what each row got. Gradients of the weights of choices are
+ * then partial too, and so is all that the router's backward makes of them, as that is linear in them.
+ * ep divides the experts of each tensor-parallel rank further among ranks that have other tokens: rows go
+ * there and come back. How many rows a rank gets is known when they come; memory is for the most there can be.
  */
 #include "model/op/rule.h"
 #include "model/op/timed.h"
@@ -8,67 +14,164 @@
 #include <math.h>
 #include <string.h>
 
+static int64_t least(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Rows by choice, before they are sent to other ranks or (owned) where they have come. */
+static int choice_rows(struct dt_lower *lo, const char *name, const struct dt_node *n, bool owned,
+		       enum dt_dtype type, int64_t cols)
+{
+	const struct dt_attr *a = &n->attr;
+	int64_t ranks = owned ? lo->s->ep : 1, experts = a->expert_n / (owned ? lo->s->ep : 1);
+
+	if (a->capacity && a->capacity < lo->p->rows[DT_ROWS_ALL])
+		return dt_lo_value(lo, name, n->unit, type, DT_ROWS_NONE, ranks * experts * a->capacity,
+				   cols);
+	return dt_lo_value(lo, name, n->unit, type, DT_ROWS_ALL, ranks * least(a->used, experts), cols);
+}
+
 void dt_shape_route(struct dt_lower *lo, struct dt_node *n)
 {
-	int64_t used = n->attr.used;
+	int64_t used = n->attr.used, experts = n->attr.experts, cols = lo->p->value[n->in[0]].cols;
+	bool wide = lo->s->compute != DT_F32;
 
-	/* expert, place and row of every choice, and the first row of every expert and of none */
+	n->attr.frozen = lo->s->graph->params.p[n->param[0]].frozen;
+	/* where experts' rows begin, as they are and as they come; expert, place and row of every choice */
 	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, DT_I32, DT_ROWS_ALL, 3 * used, 1);
-	lo->p->value[n->out[0]].extra = n->attr.experts + 1;
+	lo->p->value[n->out[0]].extra = 2 * (experts + 1);
 	n->out[1] = dt_lo_value(lo, dt_lo_name(lo, n->out[1]), n->unit, DT_F32, DT_ROWS_ALL, used, 1);
-	n->out[2] =
-		dt_lo_value(lo, dt_lo_name(lo, n->out[2]), n->unit, DT_F32, DT_ROWS_ALL, 1, n->attr.experts);
-	if (lo->s->compute != DT_F32)
-		n->out[3] = dt_lo_room(lo, "wide rows", n->unit, DT_F32, DT_ROWS_ALL, 1,
-				       lo->p->value[n->in[0]].cols);
+	n->out[2] = dt_lo_value(lo, dt_lo_name(lo, n->out[2]), n->unit, DT_F32, DT_ROWS_ALL, 1, experts);
+	if (wide)
+		n->out[3] = dt_lo_room(lo, "wide rows", n->unit, DT_F32, DT_ROWS_ALL, 1, cols);
+	if (dt_lo_serves(lo)) {
+		n->out[4] = -1;
+		return;
+	}
+	n->out[4] = dt_lo_value(lo, dt_lo_name(lo, n->out[4]), n->unit, DT_F32, DT_ROWS_NONE,
+				lo->s->microbatch, experts);
+	if (!wide)
+		return;
+	n->out[5] = dt_lo_room(lo, "wide router", n->unit, DT_F32, DT_ROWS_NONE, experts, cols);
+	lo->p->value[n->out[5]].extra = experts; /* the bias behind it */
 }
 
 void dt_back_route(struct dt_lower *lo, const struct dt_node *n)
 {
 	int dw = dt_lo_grad(lo, n->out[1]), scores = dt_lo_need(lo, n->out[2]),
-	    choices = dt_lo_need(lo, n->out[0]), x = dt_lo_need(lo, n->in[0]);
-	int dx = dt_lo_like(lo, "d.in", n->unit, n->in[0]);
-	struct dt_node *m = dt_lo_emit(lo, DT_OP_ROUTE_B, n);
+	    choices = dt_lo_need(lo, n->out[0]), load = dt_lo_need(lo, n->out[4]),
+	    x = dt_lo_need(lo, n->in[0]);
+	int dx = dt_lo_like(lo, "d.in", n->unit, n->in[0]), room[3] = {-1, -1, -1};
+	int64_t cols = lo->p->value[n->in[0]].cols, experts = n->attr.experts;
+	struct dt_node *m;
 
+	room[0] = dt_lo_room(lo, "d.scores", n->unit, DT_F32, DT_ROWS_ALL, 1, experts);
+	if (lo->s->compute != DT_F32) {
+		room[1] = dt_lo_room(lo, "wide rows", n->unit, DT_F32, DT_ROWS_ALL, 1, cols);
+		room[2] = dt_lo_room(lo, "wide router", n->unit, DT_F32, DT_ROWS_NONE, experts, cols);
+	}
+	m = dt_lo_emit(lo, DT_OP_ROUTE_B, n);
 	m->in[0] = dw;
 	m->in[1] = scores;
 	m->in[2] = choices;
 	m->in[3] = x;
+	m->in[4] = load;
 	m->out[0] = dx;
-	memcpy(m->param, n->param, sizeof(m->param));
+	memcpy(&m->out[1], room, sizeof(room));
+	m->param[0] = n->param[0]; /* the bias of the choice has no gradient */
 	dt_lo_add_grad(lo, n->in[0], dx);
 }
 
 void dt_shape_experts(struct dt_lower *lo, struct dt_node *n)
 {
-	bool down = n->param[1] < 0 && dt_lo_cut(lo, n->param[0]) == 1;
-	int64_t rows = 0, experts = n->attr.experts / lo->s->ep;
+	const struct dt_value x = lo->p->value[n->in[0]];
+	int64_t rows = 0, cols;
 
 	for (int i = 0; i < 3; i++)
 		rows += dt_lo_dim(lo, n->param[i], 0);
+	cols = rows / (n->attr.expert_n / lo->s->ep);
 	n->out[0] =
-		dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, n->attr.gated ? lo->s->compute : DT_F32,
-			    DT_ROWS_ALL, n->attr.used, rows / experts);
-	lo->info[n->out[0]].partial = down;
+		dt_lo_serves(lo)
+			? dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit,
+				      n->attr.down ? DT_F32 : lo->s->compute, DT_ROWS_ALL, n->attr.used, cols)
+			: dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, x.dtype, x.rows, x.mul, cols);
+	lo->info[n->out[0]].partial = n->attr.down && lo->s->tp > 1;
 }
 
-void dt_back_experts(struct dt_lower *lo, const struct dt_node *n)
+static void weights(struct dt_lower *lo, const struct dt_node *n, int dy)
 {
-	int dy = dt_lo_grad(lo, n->out[0]), choices = dt_lo_need(lo, n->in[1]), x, dx;
+	enum dt_list before = lo->to;
 	struct dt_node *m;
+	int choices, x;
 
+	if (lo->s->split)
+		lo->to = DT_LIST_WEIGHTS;
+	choices = dt_lo_need(lo, n->in[1]);
 	x = dt_lo_need(lo, n->in[0]);
 	m = dt_lo_emit(lo, DT_OP_EXPERTS_DW, n);
 	m->in[0] = dy;
 	m->in[1] = choices;
 	m->in[2] = x;
 	memcpy(m->param, n->param, 3 * sizeof(*m->param));
+	lo->to = before;
+}
+
+void dt_back_experts(struct dt_lower *lo, const struct dt_node *n)
+{
+	int dy = dt_lo_grad(lo, n->out[0]), choices, dx;
+	struct dt_node *m;
+
+	weights(lo, n, dy);
+	choices = dt_lo_need(lo, n->in[1]);
 	dx = dt_lo_like(lo, "d.in", n->unit, n->in[0]);
 	m = dt_lo_emit(lo, DT_OP_EXPERTS_DX, n);
 	m->in[0] = dy;
 	m->in[1] = choices;
 	m->out[0] = dx;
 	memcpy(m->param, n->param, 3 * sizeof(*m->param));
+	dt_lo_add_grad(lo, n->in[0], dx);
+}
+
+void dt_shape_dispatch(struct dt_lower *lo, struct dt_node *n)
+{
+	const struct dt_value x = lo->p->value[n->in[0]];
+
+	n->out[0] = choice_rows(lo, "dispatched", n, false, x.dtype, x.cols);
+}
+
+void dt_back_dispatch(struct dt_lower *lo, const struct dt_node *n)
+{
+	int dy = dt_lo_grad(lo, n->out[0]), choices = dt_lo_need(lo, n->in[1]),
+	    dx = dt_lo_like(lo, "d.in", n->unit, n->in[0]);
+	struct dt_node *m = dt_lo_emit(lo, DT_OP_DISPATCH_B, n);
+
+	m->in[0] = dy;
+	m->in[1] = choices;
+	m->out[0] = dx;
+	dt_lo_add_grad(lo, n->in[0], dx);
+}
+
+void dt_shape_exchange(struct dt_lower *lo, struct dt_node *n)
+{
+	const struct dt_value x = lo->p->value[n->in[0]];
+
+	n->out[0] =
+		choice_rows(lo, n->attr.back ? "returned" : "exchanged", n, !n->attr.back, x.dtype, x.cols);
+	lo->info[n->out[0]].partial = lo->info[n->in[0]].partial;
+}
+
+void dt_back_exchange(struct dt_lower *lo, const struct dt_node *n)
+{
+	int dy = dt_lo_grad(lo, n->out[0]), choices = dt_lo_need(lo, n->in[1]),
+	    dx = dt_lo_like(lo, "d.in", n->unit, n->in[0]);
+	struct dt_node *m = dt_lo_emit(lo, DT_OP_EXCHANGE, n);
+
+	m->attr.back = !n->attr.back;
+	m->in[0] = dy;
+	m->in[1] = choices;
+	m->out[0] = dx;
+	lo->p->value[dx].gradient = true;
 	dt_lo_add_grad(lo, n->in[0], dx);
 }
 
@@ -115,43 +218,103 @@ struct dt_node_cost dt_cost_route_b(const struct dt_cost_site *s, const struct d
 			       dt_cost_numel(s, n, 0, 1));
 }
 
-/* Choices are spread evenly over experts: those of this rank multiply as many rows as it has choices. */
-static struct dt_node_cost of_choices(const struct dt_cost_site *s, const struct dt_node *n,
-				      struct dt_node_cost r, int v)
+/* Choices are spread evenly over experts: a rank multiplies as many rows as its tokens have choices, over tp. */
+static double even_rows(const struct dt_cost_site *s, const struct dt_node *n)
 {
-	return dt_cost_product(r, (double)dt_value_rows(s->p, v),
-			       (double)(s->p->value[v].cols * s->param[n->param[0]][1]));
+	return (double)(s->p->rows[DT_ROWS_ALL] * n->attr.used) / s->tp;
 }
 
-/* Experts that at least one row is sent to, were rows sent at random: only these are read. */
-static struct dt_node_cost met(const struct dt_cost_site *s, const struct dt_node *n)
+static double row_bytes(const struct dt_cost_site *s, int v)
 {
-	struct dt_node_cost r = dt_cost_move(s, n);
-	double missed =
-		pow(1 - (double)n->attr.used / (double)n->attr.experts, (double)s->p->rows[DT_ROWS_ALL]);
+	return v < 0 ? 0 : (double)(s->p->value[v].cols * dt_dtype_size(s->p->value[v].dtype));
+}
 
-	r.read -= missed * dt_cost_numel(s, n, 0, 3) * dt_cost_weight(s);
-	return r;
+/* Experts of this rank that at least one row is sent to, were rows sent at random. */
+static double met(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	double rows = (double)s->p->rows[DT_ROWS_ALL] * s->ep;
+
+	return 1 - pow(1 - (double)n->attr.used / (double)n->attr.experts, rows);
+}
+
+/* What experts' rows there are, not what room there is for, is read and written; of weights those met. */
+static struct dt_node_cost grouped(const struct dt_cost_site *s, const struct dt_node *n, int in)
+{
+	double rows = even_rows(s, n), numel = dt_cost_numel(s, n, 0, 3);
+	double experts = (double)n->attr.expert_n / s->ep;
+	struct dt_node_cost r = {.read = rows * row_bytes(s, in) + met(s, n) * numel * dt_cost_weight(s),
+				 .written = rows * row_bytes(s, n->out[0])};
+
+	return dt_cost_product(r, rows, numel / experts);
 }
 
 struct dt_node_cost dt_cost_experts(const struct dt_cost_site *s, const struct dt_node *n)
 {
-	return of_choices(s, n, met(s, n), n->out[0]);
+	return grouped(s, n, n->in[0]);
 }
 
 struct dt_node_cost dt_cost_experts_dx(const struct dt_cost_site *s, const struct dt_node *n)
 {
-	return of_choices(s, n, met(s, n), n->in[0]);
+	return grouped(s, n, n->in[0]);
 }
 
 struct dt_node_cost dt_cost_experts_dw(const struct dt_cost_site *s, const struct dt_node *n)
 {
-	struct dt_node_cost r = dt_cost_move(s, n);
+	struct dt_node_cost r = grouped(s, n, n->in[0]);
 	double numel = dt_cost_numel(s, n, 0, 3);
 
-	r.read -= numel * dt_cost_weight(s);
-	r.written += 4 * numel;
-	return of_choices(s, n, r, n->in[0]);
+	r.read += even_rows(s, n) * row_bytes(s, n->in[2]) - met(s, n) * numel * dt_cost_weight(s);
+	r.written = 4 * numel;
+	return r;
+}
+
+/* Rows in, rows out. */
+static struct dt_node_cost moved(const struct dt_cost_site *s, const struct dt_node *n, int by_choice)
+{
+	double rows = even_rows(s, n);
+	struct dt_node_cost r = dt_cost_move(s, n);
+
+	for (int i = 0; i < DT_NODE_IN; i++)
+		r.read -= n->in[i] == by_choice ? dt_cost_bytes(s, by_choice) : 0;
+	for (int i = 0; i < DT_NODE_OUT; i++)
+		r.written -= n->out[i] == by_choice ? dt_cost_bytes(s, by_choice) : 0;
+	r.read += rows * row_bytes(s, by_choice);
+	return r;
+}
+
+struct dt_node_cost dt_cost_dispatch(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	return moved(s, n, n->out[0]);
+}
+
+struct dt_node_cost dt_cost_dispatch_b(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	return moved(s, n, n->in[0]);
+}
+
+struct dt_node_cost dt_cost_combine(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	return moved(s, n, n->in[0]);
+}
+
+struct dt_node_cost dt_cost_combine_b(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	struct dt_node_cost r = moved(s, n, n->in[1]);
+
+	r.written += even_rows(s, n) * row_bytes(s, n->out[0]) - dt_cost_bytes(s, n->out[0]);
+	return r;
+}
+
+/* An even share of the rows goes to each rank, this one's own included. */
+struct dt_node_cost dt_cost_send_rows(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	double bytes = even_rows(s, n) * row_bytes(s, n->in[0]);
+
+	return (struct dt_node_cost){.read = bytes,
+				     .written = bytes,
+				     .message = DT_MSG_ALL_TO_ALL,
+				     .message_bytes = bytes,
+				     .over_ep = true};
 }
 
 /* ---- as measured ---- */
@@ -182,7 +345,7 @@ static void each(const struct dt_cost_site *s, const struct dt_node *n, struct d
 		if (n->param[i] >= 0)
 			rows += (double)s->param[n->param[i]][0];
 	local = rows / out;
-	dt_timed_put(t, op, local, (double)dt_value_rows(s->p, v) / local, op == DT_T_MUL_X ? in : out,
+	dt_timed_put(t, op, local, even_rows(s, n) / local, op == DT_T_MUL_X ? in : out,
 		     op == DT_T_MUL_X ? out : in);
 }
 

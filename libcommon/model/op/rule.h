@@ -144,6 +144,8 @@ DT_RULE(pool_max);
 DT_RULE(pool_avg);
 DT_RULE(flatten);
 DT_RULE(classify);
+DT_RULE(dispatch);
+DT_RULE(exchange);
 #undef DT_RULE
 
 #endif

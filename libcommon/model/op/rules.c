@@ -16,7 +16,7 @@ const struct dt_op_rule dt_op_rules[DT_OP_N] = {
 	[DT_OP_LATENT_JOIN] = {dt_shape_latent_join, dt_back_latent_join},
 	[DT_OP_ROUTE] = {dt_shape_route, dt_back_route, dt_cost_route, dt_timed_route},
 	[DT_OP_EXPERTS] = {dt_shape_experts, dt_back_experts, dt_cost_experts, dt_timed_experts},
-	[DT_OP_COMBINE] = {dt_shape_combine, dt_back_combine},
+	[DT_OP_COMBINE] = {dt_shape_combine, dt_back_combine, dt_cost_combine},
 	[DT_OP_LOSS] = {dt_shape_loss, dt_back_loss, dt_cost_loss, dt_timed_loss},
 	[DT_OP_HEAD] = {dt_shape_head, NULL, dt_cost_head},
 	[DT_OP_ENTER] = {dt_shape_enter, dt_back_enter, dt_cost_enter},
@@ -33,6 +33,8 @@ const struct dt_op_rule dt_op_rules[DT_OP_N] = {
 	[DT_OP_POOL_AVG] = {dt_shape_pool_avg, dt_back_pool_avg},
 	[DT_OP_FLATTEN] = {dt_shape_flatten, dt_back_flatten},
 	[DT_OP_CLASSIFY] = {dt_shape_classify, dt_back_classify, dt_cost_classify},
+	[DT_OP_DISPATCH] = {dt_shape_dispatch, dt_back_dispatch, dt_cost_dispatch},
+	[DT_OP_EXCHANGE] = {dt_shape_exchange, dt_back_exchange, dt_cost_send_rows},
 	[DT_OP_LORA_DOWN] = {dt_shape_lora_down, dt_back_lora_down, dt_cost_lora_down},
 	[DT_OP_LORA_UP] = {dt_shape_lora_up, dt_back_lora_up, dt_cost_lora_up},
 	/* lowering adds these alone */
@@ -61,6 +63,8 @@ const struct dt_op_rule dt_op_rules[DT_OP_N] = {
 	[DT_OP_ROUTE_B] = {.cost = dt_cost_route_b, .timed = dt_timed_route_b},
 	[DT_OP_EXPERTS_DX] = {.cost = dt_cost_experts_dx, .timed = dt_timed_experts_dx},
 	[DT_OP_EXPERTS_DW] = {.cost = dt_cost_experts_dw, .timed = dt_timed_experts_dw},
+	[DT_OP_COMBINE_B] = {.cost = dt_cost_combine_b},
+	[DT_OP_DISPATCH_B] = {.cost = dt_cost_dispatch_b},
 };
 
 struct dt_node_cost dt_step_cost(const struct dt_cost_site *s, const struct dt_step *step)

@@ -92,6 +92,7 @@ void dt_chat_init(struct dt_chat *c, enum dt_chat_kind kind, const char *text, c
 		c->end = dt_tokenizer_find(tok, f->end, strlen(f->end));
 	if (text && kind == DT_CHAT_CHATML)
 		find_system(c, text);
+	c->thinks = dt_tokenizer_find(tok, "<think>", 7) >= 0;
 	c->dated = text && kind == DT_CHAT_LLAMA3 && strstr(text, "Cutting Knowledge Date");
 }
 

@@ -31,6 +31,7 @@ struct dt_chat {
 	const struct dt_tokenizer *tok; /* outlives it */
 	int32_t end;			/* the token that ends a turn, -1: none */
 	char system[512]; /* what the template says when no message is the system's; "": nothing */
+	bool thinks;	  /* the vocabulary has <think>: answers may begin with it */
 	bool dated;	  /* Llama 3.1's lines about dates */
 	struct dt_chat_special {
 		const char *text;

@@ -89,9 +89,14 @@ json_t *dt_messages_json(const struct dt_completion *c, struct dt_api_error *e)
 		return NULL;
 	}
 	dt_api_calls(c, 0, &calls);
-	if (calls.content > 0 || calls.n == 0)
+	if (calls.thought)
+		json_array_append_new(content,
+				      json_pack("{s:s, s:o, s:s}", "type", "thinking", "thinking",
+						dt_api_text(calls.thought, calls.nthought), "signature", ""));
+	if (calls.content > calls.from || calls.n == 0)
 		json_array_append_new(content, json_pack("{s:s, s:o}", "type", "text", "text",
-							 dt_api_text(r->detok.text, calls.content)));
+							 dt_api_text(r->detok.text + calls.from,
+								     calls.content - calls.from)));
 	for (int k = 0; k < calls.n; k++)
 		json_array_append_new(content, tool_use(c, k, &calls.call[k], true));
 	v = message(c, content, json_string(stop_reason(c, &calls)), stop_sequence(c));
@@ -136,6 +141,39 @@ static int delta(struct dt_sse_at *at, const char *type, const char *key, const 
 	return emit(f, "content_block_delta",
 		    json_pack("{s:i, s:{s:s, s:o}}", "index", at->blocks, "delta", "type", type, key,
 			      dt_api_text(s, n)));
+}
+
+static int thought_news(struct dt_sse_at *at, const struct dt_tool_calls *calls, FILE *f)
+{
+	int rc = 0;
+
+	if (calls->nthought == at->thought)
+		return 0;
+	if (!at->thinking)
+		rc = open_block(
+			at, json_pack("{s:s, s:s, s:s}", "type", "thinking", "thinking", "", "signature", ""),
+			f);
+	at->thinking = true;
+	if (rc == 0)
+		rc = delta(at, "thinking_delta", "thinking", calls->thought + at->thought,
+			   calls->nthought - at->thought, f);
+	at->thought = calls->nthought;
+	return rc;
+}
+
+static int text_news(struct dt_sse_at *at, const struct dt_tool_calls *calls, const char *text, FILE *f)
+{
+	size_t from = at->sent > calls->from ? at->sent : calls->from;
+	int rc = 0;
+
+	if (calls->content <= from)
+		return 0;
+	if (at->thinking && at->open && at->sent == 0)
+		rc = close_block(at, f);
+	if (rc == 0 && !at->open)
+		rc = open_block(at, json_pack("{s:s, s:s}", "type", "text", "text", ""), f);
+	at->sent = calls->content;
+	return rc < 0 ? rc : delta(at, "text_delta", "text", text + from, calls->content - from, f);
 }
 
 static int calls_news(struct dt_sse *s, const struct dt_tool_calls *calls, FILE *f)
@@ -195,12 +233,10 @@ int dt_messages_news(struct dt_sse *s, FILE *f)
 			json_pack("{s:o}", "message", message(s->c, json_array(), json_null(), json_null())));
 	}
 	dt_api_calls(s->c, 0, &calls);
-	if (rc == 0 && calls.content > at->sent && !at->open)
-		rc = open_block(at, json_pack("{s:s, s:s}", "type", "text", "text", ""), f);
-	if (rc == 0 && calls.content > at->sent) {
-		rc = delta(at, "text_delta", "text", r->detok.text + at->sent, calls.content - at->sent, f);
-		at->sent = calls.content;
-	}
+	if (rc == 0)
+		rc = thought_news(at, &calls, f);
+	if (rc == 0)
+		rc = text_news(at, &calls, r->detok.text, f);
 	if (rc == 0)
 		rc = calls_news(s, &calls, f);
 	at->ready = r->detok.ready;

@@ -134,6 +134,7 @@ static int read_chat(struct dt_body *b, struct dt_completion *c)
 	struct dt_err err;
 
 	c->chat = true;
+	c->thinks = chat && chat->thinks;
 	if (!chat) {
 		dt_api_fail(b->e, 400, "invalid_request_error", "no_chat_template",
 			    "this model has no chat template; the server's --chat-template sets one");

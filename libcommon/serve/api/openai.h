@@ -37,6 +37,7 @@ struct dt_completion {
 	bool chat, stream, include_usage, echo;
 	enum dt_tool_form tools; /* calls are looked for in the text */
 	bool inside;		 /* it begins within one */
+	bool thinks;		 /* it may begin with <think> */
 	bool messages;		 /* answered as Anthropic's API does */
 	bool base64;		 /* of an embedding */
 	struct dt_text *prompt;	 /* [nprompts], with echo */
@@ -104,12 +105,13 @@ json_t *dt_embedding_json(const struct dt_completion *c, size_t hidden, struct d
 struct dt_sse {
 	const struct dt_completion *c; /* borrowed */
 	struct dt_sse_at {
-		size_t sent;  /* bytes of text */
-		int calls;    /* begun */
-		size_t args;  /* bytes of the last one's arguments */
-		size_t ready; /* bytes that have been looked at for calls */
-		int blocks;   /* of Anthropic's events: closed */
-		bool open;    /* one more is open */
+		size_t sent;	     /* bytes of text */
+		int calls;	     /* begun */
+		size_t args;	     /* bytes of the last one's arguments */
+		size_t ready;	     /* bytes that have been looked at for calls */
+		size_t thought;	     /* bytes of what was thought */
+		int blocks;	     /* of Anthropic's events: closed */
+		bool open, thinking; /* one more is open, and is a thought */
 		int scored, offset;
 		bool begun, done;
 	} * at;

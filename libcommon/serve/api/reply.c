@@ -105,12 +105,20 @@ json_t *dt_completion_text(const struct dt_completion *c, int i)
 void dt_api_calls(const struct dt_completion *c, int i, struct dt_tool_calls *ret)
 {
 	const struct dt_serve_req *r = &c->call->req[i];
+	const char *s = r->detok.text ? r->detok.text : "";
+	bool ended = r->finish != DT_FINISH_NONE;
+	size_t n = r->detok.ready, from;
 
+	ret->n = 0;
+	ret->thought = NULL;
+	ret->nthought = 0;
+	from = c->thinks && !c->inside ? dt_tools_thought(s, n, ended, ret) : 0;
 	if (c->tools)
-		dt_tools_scan(c->tools, c->inside, r->detok.text ? r->detok.text : "", r->detok.ready,
-			      r->finish != DT_FINISH_NONE, ret);
+		dt_tools_scan(c->tools, c->inside, s + from, n - from, ended, ret);
 	else
-		*ret = (struct dt_tool_calls){.content = r->detok.ready};
+		ret->content = n - from;
+	ret->from = from;
+	ret->content += from;
 }
 
 const char *dt_api_finish(const struct dt_completion *c, int i, const struct dt_tool_calls *calls)
@@ -155,11 +163,16 @@ static json_t *whole_choice(const struct dt_completion *c, int i)
 	json_t *v;
 
 	dt_api_calls(c, i, &calls);
-	v = calls.n > 0 && calls.content == 0 ? json_null()
-	    : calls.n > 0		      ? dt_api_text(r->detok.text, calls.content)
-					      : dt_completion_text(c, i);
+	if (calls.n > 0 && calls.content == calls.from)
+		v = json_null();
+	else if (calls.n > 0 || calls.thought)
+		v = dt_api_text(r->detok.text + calls.from, calls.content - calls.from);
+	else
+		v = dt_completion_text(c, i);
 	if (c->chat)
 		v = json_pack("{s:s, s:o, s:n}", "role", "assistant", "content", v, "refusal");
+	if (calls.thought)
+		json_object_set_new(v, "reasoning_content", dt_api_text(calls.thought, calls.nthought));
 	if (calls.n > 0)
 		json_object_set_new(v, "tool_calls", calls_json(c, i, &calls));
 	return json_pack("{s:i, s:o, s:o, s:s, s:o}", "index", i, name, v, "logprobs",

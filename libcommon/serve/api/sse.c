@@ -69,6 +69,16 @@ static int begin(struct dt_sse *s, int i, FILE *f)
 			     NULL, json_null()));
 }
 
+/* A chunk whose delta has another key than content. */
+static json_t *special(const struct dt_sse *s, int i, const char *key, json_t *value)
+{
+	json_t *v = chunk(s, i, json_string(""), json_null(), NULL, json_null());
+
+	json_object_set_new(json_object_get(json_array_get(json_object_get(v, "choices"), 0), "delta"), key,
+			    value);
+	return v;
+}
+
 /*
  * The same where the text may hold calls of tools: text, then each call in pieces, then the end. Call
  * locked.
@@ -78,32 +88,34 @@ static int tool_news(struct dt_sse *s, int i, json_t *logprobs, FILE *f)
 	const struct dt_serve_req *r = &s->c->call->req[i];
 	struct dt_sse_at *at = &s->at[i];
 	struct dt_tool_calls calls;
-	json_t *v;
+	size_t from;
 	int rc = 0;
 
 	dt_api_calls(s->c, i, &calls);
-	if (!at->begun || calls.content > at->sent ||
-	    json_array_size(json_object_get(logprobs, "content")) > 0) {
-		size_t from = at->sent < calls.content ? at->sent : calls.content;
+	if (calls.nthought > at->thought) {
+		rc = emit(f, special(s, i, "reasoning_content",
+				     dt_api_text(calls.thought + at->thought, calls.nthought - at->thought)));
+		at->thought = calls.nthought;
+	}
+	from = at->sent > calls.from ? at->sent : calls.from;
+	if (rc == 0 && (!at->begun || calls.content > from ||
+			json_array_size(json_object_get(logprobs, "content")) > 0)) {
+		size_t to = calls.content > from ? calls.content : from;
 
-		rc = emit(f, chunk(s, i, dt_api_text(r->detok.text + from, calls.content - from), logprobs,
-				   NULL, json_null()));
-		at->sent = calls.content > at->sent ? calls.content : at->sent;
+		rc = emit(f, chunk(s, i, dt_api_text(r->detok.text + from, to - from), logprobs, NULL,
+				   json_null()));
+		at->sent = to > from ? to : at->sent;
 	} else {
 		json_decref(logprobs);
 	}
 	for (int k = at->calls > 0 ? at->calls - 1 : 0; k < calls.n && rc == 0; k++) {
-		size_t from = k == at->calls - 1 ? at->args : 0;
+		from = k == at->calls - 1 ? at->args : 0;
 
 		if (calls.call[k].nargs == from)
 			continue;
-		v = chunk(s, i, json_string(""), json_null(), NULL, json_null());
-		json_object_set_new(
-			json_object_get(json_array_get(json_object_get(v, "choices"), 0), "delta"),
-			"tool_calls",
-			json_pack("[o]",
-				  dt_api_call_json(s->c, i, k, &calls.call[k], from, calls.call[k].nargs)));
-		rc = emit(f, v);
+		rc = emit(f, special(s, i, "tool_calls",
+				     json_pack("[o]", dt_api_call_json(s->c, i, k, &calls.call[k], from,
+								       calls.call[k].nargs))));
 		at->calls = k + 1;
 		at->args = calls.call[k].nargs;
 	}
@@ -126,7 +138,7 @@ static int news(struct dt_sse *s, int i, FILE *f)
 	json_t *lp;
 	int rc;
 
-	if (at->done || (!ended && r->detok.ready == (s->c->tools ? at->ready : at->sent)))
+	if (at->done || (!ended && r->detok.ready == (s->c->tools || s->c->thinks ? at->ready : at->sent)))
 		return 0;
 	if (dt_completion_failed(r, &e)) {
 		at->done = s->failed = true;
@@ -137,7 +149,7 @@ static int news(struct dt_sse *s, int i, FILE *f)
 		return rc;
 	lp = dt_api_scores(s->c, r, false, at->scored, r->scores.n, &at->offset);
 	at->scored = r->scores.n;
-	if (s->c->tools)
+	if (s->c->tools || s->c->thinks)
 		return tool_news(s, i, lp, f);
 	rc = emit(f, chunk(s, i, dt_api_text(r->detok.text + at->sent, r->detok.ready - at->sent), lp,
 			   dt_finish_name(r->finish), ended ? dt_api_stop_reason(r) : json_null()));

@@ -223,6 +223,31 @@ static size_t trimmed(const char *s, size_t n)
 	return n;
 }
 
+size_t dt_tools_thought(const char *s, size_t n, bool ended, struct dt_tool_calls *ret)
+{
+	static const char open[] = "<think>", close[] = "</think>";
+	struct cursor c = {s, s + n};
+	size_t left, len;
+
+	ret->thought = NULL;
+	ret->nthought = 0;
+	skip_space(&c);
+	left = (size_t)(c.end - c.s);
+	if (left < 7 || memcmp(c.s, open, 7))
+		return !ended && left < 7 && !memcmp(c.s, open, left) ? n : 0;
+	c.s += 7;
+	skip_space(&c);
+	left = (size_t)(c.end - c.s);
+	len = before(c.s, left, close, ended);
+	ret->thought = c.s;
+	ret->nthought = trimmed(c.s, len);
+	if (len == left)
+		return n;
+	c.s += len + 8 < left ? len + 8 : left;
+	skip_space(&c);
+	return (size_t)(c.s - s);
+}
+
 void dt_tools_scan(enum dt_tool_form form, bool inside, const char *s, size_t n, bool ended,
 		   struct dt_tool_calls *ret)
 {
@@ -231,7 +256,7 @@ void dt_tools_scan(enum dt_tool_form form, bool inside, const char *s, size_t n,
 	size_t at;
 
 	ret->n = 0;
-	ret->content = 0;
+	ret->from = ret->content = 0;
 	if (!inside && opening) {
 		at = before(s, n, opening, ended);
 		ret->content = at == n && ended ? n : trimmed(s, at);

@@ -12,7 +12,9 @@
 #define DT_CALLS_MAX 32	 /* of an answer */
 
 struct dt_tool_calls {
-	size_t content; /* leading bytes that are text for the user */
+	size_t from, content; /* bytes [from, content) are text for the user */
+	const char *thought;  /* [nthought] what the model wrote between <think> and </think> */
+	size_t nthought;
 	int n;
 	struct dt_tool_call {
 		const char *name; /* [nname], into the text, as args */
@@ -30,6 +32,12 @@ struct dt_tool_calls {
  */
 void dt_tools_scan(enum dt_tool_form form, bool inside, const char *s, size_t n, bool ended,
 		   struct dt_tool_calls *ret);
+
+/*
+ * What a model thinks before it answers: where s begins with <think>, fills thought. Returns where the
+ * answer begins; n while that is not known.
+ */
+size_t dt_tools_thought(const char *s, size_t n, bool ended, struct dt_tool_calls *ret);
 
 /* The text behind which a call comes; NULL: the whole answer is one. */
 const char *dt_tools_opening(enum dt_tool_form form);

@@ -1,0 +1,237 @@
+#include "data/unpack.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <zlib.h>
+#ifdef DT_HAVE_ZSTD
+#include <zstd.h>
+#endif
+
+#define BUFFER_BYTES 131072
+
+struct unpack {
+	FILE *f;
+	char *path;
+	unsigned char buffer[BUFFER_BYTES];
+	size_t at, n; /* what of the buffer is not taken yet */
+	enum { PLAIN, GZIP, ZSTD } kind;
+	z_stream z;
+	bool inside; /* of a gzip member, or of a zstd frame */
+#ifdef DT_HAVE_ZSTD
+	ZSTD_DStream *zstd;
+#endif
+	struct dt_err err; /* of a stream; code 0: none */
+};
+
+static int damaged(const struct unpack *u, const char *how, struct dt_err *err)
+{
+	return dt_err_set(err, -EBADMSG, "'%s': the compressed file is %s", u->path, how);
+}
+
+/* Fills the buffer when it is empty: bytes in it, 0 at the end. */
+static int fill(struct unpack *u, struct dt_err *err)
+{
+	if (u->at < u->n)
+		return (int)(u->n - u->at);
+	errno = 0;
+	u->at = 0;
+	u->n = fread(u->buffer, 1, sizeof(u->buffer), u->f);
+	if (!u->n && ferror(u->f))
+		return dt_err_sys(err, errno ? -errno : -EIO, "cannot read '%s'", u->path);
+	return (int)u->n;
+}
+
+static int start(struct unpack *u, struct dt_err *err)
+{
+	static const unsigned char zstd_magic[] = {0x28, 0xb5, 0x2f, 0xfd};
+	int rc = fill(u, err);
+
+	if (rc < 0)
+		return rc;
+	if (u->n >= 2 && u->buffer[0] == 0x1f && u->buffer[1] == 0x8b) {
+		u->kind = GZIP;
+		if (inflateInit2(&u->z, 15 + 16) != Z_OK)
+			return dt_err_sys(err, -ENOMEM, "cannot read '%s'", u->path);
+	} else if (u->n >= 4 && !memcmp(u->buffer, zstd_magic, 4)) {
+#ifdef DT_HAVE_ZSTD
+		u->kind = ZSTD;
+		u->zstd = ZSTD_createDStream();
+		if (!u->zstd)
+			return dt_err_sys(err, -ENOMEM, "cannot read '%s'", u->path);
+#else
+		return dt_err_set(err, -ENOTSUP, "'%s': zstd is not read: this dt was built without libzstd",
+				  u->path);
+#endif
+	}
+	return 0;
+}
+
+int unpack_open(const char *path, struct unpack **ret, struct dt_err *err)
+{
+	bool in = !strcmp(path, "-");
+	struct unpack *u = calloc(1, sizeof(*u));
+	int rc;
+
+	if (u)
+		u->path = strdup(in ? "standard input" : path);
+	if (!u || !u->path) {
+		free(u);
+		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", path);
+	}
+	u->f = in ? stdin : fopen(path, "rbe");
+	rc = u->f ? start(u, err) : dt_err_sys(err, -errno, "cannot open '%s'", path);
+	if (rc < 0) {
+		unpack_close(u);
+		return rc;
+	}
+	*ret = u;
+	return 0;
+}
+
+void unpack_close(struct unpack *u)
+{
+	if (!u)
+		return;
+	if (u->kind == GZIP)
+		inflateEnd(&u->z);
+#ifdef DT_HAVE_ZSTD
+	ZSTD_freeDStream(u->zstd);
+#endif
+	if (u->f && u->f != stdin)
+		fclose(u->f);
+	free(u->path);
+	free(u);
+}
+
+bool unpack_is_packed(const struct unpack *u)
+{
+	return u->kind != PLAIN;
+}
+
+/* Members follow one another: pigz and cat make such files. */
+static int read_gzip(struct unpack *u, void *buf, int n, struct dt_err *err)
+{
+	u->z.next_out = buf;
+	u->z.avail_out = (unsigned)n;
+	while (u->z.avail_out == (unsigned)n) {
+		int have = fill(u, err), code;
+
+		if (have < 0)
+			return have;
+		if (!have)
+			return u->inside ? damaged(u, "truncated", err) : 0;
+		u->inside = true;
+		u->z.next_in = u->buffer + u->at;
+		u->z.avail_in = (unsigned)have;
+		code = inflate(&u->z, Z_NO_FLUSH);
+		u->at = u->n - u->z.avail_in;
+		if (code == Z_STREAM_END) {
+			u->inside = false;
+			inflateReset(&u->z);
+		} else if (code != Z_OK && code != Z_BUF_ERROR) {
+			return damaged(u, "damaged", err);
+		}
+	}
+	return n - (int)u->z.avail_out;
+}
+
+#ifdef DT_HAVE_ZSTD
+static int read_zstd(struct unpack *u, void *buf, int n, struct dt_err *err)
+{
+	ZSTD_outBuffer out = {buf, (size_t)n, 0};
+
+	while (!out.pos) {
+		int have = fill(u, err);
+		ZSTD_inBuffer in = {u->buffer, u->n, u->at};
+		size_t code;
+
+		if (have < 0)
+			return have;
+		if (!have && !u->inside)
+			return 0;
+		code = ZSTD_decompressStream(u->zstd, &out, &in); /* with no input: what it still holds */
+		u->at = in.pos;
+		if (ZSTD_isError(code))
+			return damaged(u, "damaged", err);
+		u->inside = code != 0;
+		if (!have && !out.pos && u->inside)
+			return damaged(u, "truncated", err);
+	}
+	return (int)out.pos;
+}
+#endif
+
+int unpack_read(struct unpack *u, void *buf, int n, struct dt_err *err)
+{
+	int have;
+
+	if (n < 1)
+		return 0;
+	if (u->kind == GZIP)
+		return read_gzip(u, buf, n, err);
+#ifdef DT_HAVE_ZSTD
+	if (u->kind == ZSTD)
+		return read_zstd(u, buf, n, err);
+#endif
+	have = fill(u, err);
+	if (have <= 0)
+		return have;
+	have = have < n ? have : n;
+	memcpy(buf, u->buffer + u->at, (size_t)have);
+	u->at += (size_t)have;
+	return have;
+}
+
+int unpack_all(struct unpack *u, void *buf, size_t n, const char *what, struct dt_err *err)
+{
+	char *to = buf;
+
+	while (n) {
+		int part = n < (size_t)1 << 30 ? (int)n : 1 << 30, got = unpack_read(u, to, part, err);
+
+		if (got < 0)
+			return got;
+		if (!got)
+			return dt_err_set(err, -EBADMSG, "'%s': %s is cut short", u->path, what);
+		to += got;
+		n -= (size_t)got;
+	}
+	return 0;
+}
+
+static ssize_t cookie_read(void *cookie, char *buf, size_t n)
+{
+	struct unpack *u = cookie;
+	int got = unpack_read(u, buf, n < 1 << 30 ? (int)n : 1 << 30, &u->err);
+
+	if (got >= 0)
+		return got;
+	u->err.code = got;
+	errno = -got;
+	return -1;
+}
+
+static int cookie_close(void *cookie)
+{
+	unpack_close(cookie);
+	return 0;
+}
+
+FILE *unpack_stream(struct unpack *u)
+{
+	FILE *f = fopencookie(u, "r", (cookie_io_functions_t){.read = cookie_read, .close = cookie_close});
+
+	if (f)
+		setvbuf(f, NULL, _IOFBF, BUFFER_BYTES);
+	return f;
+}
+
+int unpack_stream_error(const struct unpack *u, struct dt_err *err)
+{
+	if (u->err.code && err)
+		*err = u->err;
+	return u->err.code;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

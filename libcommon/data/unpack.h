@@ -1,0 +1,36 @@
+/*
+ * Reading files that may be compressed, by gzip or zstd, told apart by their first bytes. What is short is
+ * an error with the file's name.
+ */
+#ifndef DT_DATA_UNPACK_H
+#define DT_DATA_UNPACK_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+struct unpack;
+
+/* "-" is standard input. -ENOTSUP: zstd, in a build without it. */
+int unpack_open(const char *path, struct unpack **ret, struct dt_err *err);
+void unpack_close(struct unpack *u);
+/*
+ * Up to n bytes: their number, 0 at the end, or a negative errno; -EBADMSG for a damaged or truncated file.
+ */
+int unpack_read(struct unpack *u, void *buf, int n, struct dt_err *err);
+/* n bytes, or -EBADMSG saying that what is cut short. */
+int unpack_all(struct unpack *u, void *buf, size_t n, const char *what, struct dt_err *err);
+/* A compressed file rather than a plain one. */
+bool unpack_is_packed(const struct unpack *u);
+
+/*
+ * u as a stream, which owns it. A failure is EOF with ferror; unpack_stream_error, called before fclose,
+ * gives it: 0 where there was none.
+ */
+FILE *unpack_stream(struct unpack *u);
+int unpack_stream_error(const struct unpack *u, struct dt_err *err);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

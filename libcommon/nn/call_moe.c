@@ -1,0 +1,283 @@
+/*
+ * Mixtures of experts in training (model/op/moe.c): the router in f32 through the choice, rows by choice,
+ * products that only read the rows there are. Counts are read by the host, so the device is the processor.
+ */
+#include "nn/call.h"
+
+#include "base/progress.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Where this rank's rows by choice begin for each of its experts. */
+static const int32_t *first_of(const struct dt_exec *x, const struct dt_node *n, int choices)
+{
+	struct dt_choices c = dt_call_choices(x, n, choices);
+
+	return n->attr.owned ? c.owned : c.first;
+}
+
+struct dt_tensor dt_call_live(const struct dt_exec *x, const struct dt_node *n, int v, int choices)
+{
+	struct dt_tensor t = dt_call_mat(x, v);
+
+	if (v >= 0 && choices >= 0 && dt_dev_is_host(x->dev))
+		t.dim[0] = first_of(x, n, choices)[n->attr.expert_n];
+	return t;
+}
+
+static struct dt_moe moe_of(const struct dt_attr *a)
+{
+	return (struct dt_moe){.experts = a->experts,
+			       .used = a->used,
+			       .unscaled = a->unscaled,
+			       .sigmoid = a->sigmoid,
+			       .groups = a->groups,
+			       .groups_used = a->groups_used,
+			       .scale = a->route_scale};
+}
+
+/* The router's weights and rows in f32: as they are, or widened into rooms. */
+static int widen(struct dt_exec *x, struct dt_tensor *t, int room, struct dt_err *err)
+{
+	struct dt_tensor wide = dt_t2(dt_call_at(x, room), DT_F32, t->dim[0], t->dim[1]);
+
+	if (t->dtype == DT_F32)
+		return 0;
+	TRY(x->dev->ops->convert(x->dev, wide, *t));
+	*t = wide;
+	return 0;
+}
+
+/* The biases of the choice, behind the wide router where they are widened too. */
+static int bias_of(struct dt_exec *x, const struct dt_node *n, struct dt_tensor *ret, struct dt_err *err)
+{
+	struct dt_tensor b = dt_call_param(x->w, n->param[3]);
+
+	*ret = b;
+	if (!b.data || b.dtype == DT_F32)
+		return 0;
+	*ret = dt_t1((float *)dt_call_at(x, n->out[5]) + n->attr.experts * x->w[n->param[0]].dim[1], DT_F32,
+		     n->attr.experts);
+	TRY(x->dev->ops->convert(x->dev, *ret, b));
+	return 0;
+}
+
+/* Parts of a microbatch whose choices are counted apart. */
+static int64_t load_groups(const struct dt_exec *x)
+{
+	return x->mixture.over == DT_OVER_SEQUENCE ? x->batch : 1;
+}
+
+/*
+ * Shares of the choices that experts have: of each sequence, of the microbatch, or of the batch so far, over
+ * all ranks with other tokens (Qiu et al. 2025).
+ */
+static int count(struct dt_exec *x, const struct dt_node *n, const int32_t *expert, struct dt_err *err)
+{
+	struct dt_mixture *m = &x->mixture;
+	int64_t experts = n->attr.experts, groups = load_groups(x), all = x->p->rows[DT_ROWS_ALL];
+	int64_t each = all / groups * n->attr.used;
+	float *load = dt_call_at(x, n->out[4]);
+	double *so_far = m->seen + n->unit * experts, total = (double)each;
+	int rc = 0;
+
+	memset(load, 0, (size_t)(groups * experts) * sizeof(*load));
+	for (int64_t i = 0; i < all * n->attr.used; i++)
+		load[i / each * experts + expert[i]]++;
+	for (int64_t i = 0; m->counts && i < groups * experts; i++)
+		m->count[n->unit * experts + i % experts] += (double)load[i];
+	if (m->over != DT_OVER_BATCH && x->cp) { /* the other parts of the sequences */
+		rc = dt_all_reduce(x->cp, load, NULL, (size_t)(groups * experts), DT_F32, DT_SUM,
+				   "choices of experts", err);
+		total *= dt_comm_size(x->cp);
+	}
+	if (m->over == DT_OVER_BATCH && m->counts) {
+		if (m->data)
+			rc = dt_all_reduce(m->data, load, NULL, (size_t)experts, DT_F32, DT_SUM,
+					   "choices of experts", err);
+		total = 0;
+		for (int64_t e = 0; e < experts; e++) {
+			so_far[e] += (double)load[e];
+			total += so_far[e];
+			load[e] = (float)so_far[e];
+		}
+	}
+	for (int64_t i = 0; i < groups * experts; i++)
+		load[i] = (float)((double)load[i] / total);
+	return rc;
+}
+
+/* Where what other ranks send begins, by rank and expert. */
+static int tell_counts(struct dt_exec *x, const struct dt_node *n, struct dt_choices c, struct dt_err *err)
+{
+	int64_t experts = n->attr.expert_n;
+	size_t each = (size_t)(experts / dt_comm_size(x->mixture.ep));
+	double t0 = dt_now();
+	int rc;
+
+	for (int64_t e = 0; e < experts; e++)
+		x->mixture.sent[e] = c.first[e + 1] - c.first[e];
+	rc = dt_all_to_all(x->mixture.ep, c.owned + 1, x->mixture.sent, each, DT_I32, "counts of choices",
+			   err);
+	c.owned[0] = 0;
+	for (int64_t e = 0; e < experts; e++)
+		c.owned[e + 1] += c.owned[e];
+	x->mixture.comm_s += dt_now() - t0;
+	return rc;
+}
+
+int dt_call_route(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	const struct dt_attr *a = &n->attr;
+	const struct dt_moe moe = moe_of(a);
+	const struct dt_moe_place place = {a->experts, a->expert_begin, a->expert_n, a->capacity};
+	const struct dt_ops *o = x->dev->ops;
+	struct dt_choices c = dt_call_choices(x, n, n->out[0]);
+	struct dt_tensor in = dt_call_mat(x, n->in[0]), scores = dt_call_mat(x, n->out[2]),
+			 w = x->w[n->param[0]], bias;
+	float *weight = dt_call_at(x, n->out[1]);
+	int rc;
+
+	if ((rc = widen(x, &in, n->out[3], err)) < 0 || (rc = widen(x, &w, n->out[5], err)) < 0 ||
+	    (rc = bias_of(x, n, &bias, err)) < 0)
+		return rc;
+	if (x->mixture.bias)
+		bias = dt_t1((float *)x->mixture.bias + n->unit * a->experts, DT_F32, a->experts);
+	TRY(o->matmul(x->dev, scores, in, false, w, true, DT_NONE, false));
+	TRY(o->moe_route(x->dev, c.expert, weight, scores, bias, &moe));
+	rc = count(x, n, c.expert, err);
+	if (rc < 0)
+		return rc;
+	TRY(o->moe_place(x->dev, c.first, c.at, c.from, c.expert, weight, c.n, &place));
+	for (int64_t i = 0; a->capacity && x->mixture.counts && i < c.n; i++)
+		x->mixture.dropped += c.at[i] == DT_MOE_AWAY && c.expert[i] >= a->expert_begin &&
+				      c.expert[i] < a->expert_begin + a->expert_n;
+	return x->mixture.ep ? tell_counts(x, n, c, err) : 0;
+}
+
+/*
+ * dw += ds^T x, dx = ds w in f32, with the gradient of the scores from choices and from both losses, which
+ * the first of the tensor-parallel ranks counts alone.
+ */
+int dt_call_route_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	const struct dt_moe moe = moe_of(&n->attr);
+	const struct dt_ops *o = x->dev->ops;
+	bool alone = !x->tp || dt_comm_rank(x->tp) == 0;
+	int64_t all = x->p->rows[DT_ROWS_ALL], groups = load_groups(x);
+	double ret[2] = {0}, experts = (double)n->attr.experts;
+	struct dt_moe_loss l = {.balance =
+					alone ? (float)(x->mixture.balance * experts * x->mixture.scale) : 0,
+				.z = alone ? (float)(x->mixture.z * x->mixture.scale) : 0,
+				.load = dt_call_at(x, n->in[4]),
+				.load_rows = all / groups,
+				.ret = ret};
+	struct dt_tensor ds = dt_call_mat(x, n->out[1]), in = dt_call_mat(x, n->in[3]),
+			 dx = dt_call_mat(x, n->out[0]), w = x->w[n->param[0]], wide = dx;
+	int rc;
+
+	TRY(o->moe_route_backward(x->dev, ds, dt_call_at(x, n->in[0]), dt_call_choices(x, n, n->in[2]).expert,
+				  dt_call_mat(x, n->in[1]), &moe, &l));
+	x->mixture.balance_sum += alone ? experts * ret[0] : 0;
+	x->mixture.z_sum += alone ? ret[1] : 0;
+	if ((rc = widen(x, &in, n->out[2], err)) < 0 || (rc = widen(x, &w, n->out[3], err)) < 0)
+		return rc;
+	if (!n->attr.frozen)
+		TRY(o->matmul(x->dev, x->g[n->param[0]], ds, true, in, false, DT_NONE, true));
+	if (dx.dtype != DT_F32) /* the rows are not needed any more */
+		wide = dt_call_mat(x, n->out[2]);
+	TRY(o->matmul(x->dev, wide, ds, false, w, false, DT_NONE, false));
+	if (dx.dtype != DT_F32)
+		TRY(o->convert(x->dev, dx, wide));
+	return 0;
+}
+
+int dt_call_dispatch(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	TRY(x->dev->ops->moe_gather(x->dev, dt_call_live(x, n, n->out[0], n->in[1]), dt_call_mat(x, n->in[0]),
+				    dt_call_choices(x, n, n->in[1]).from, n->attr.used));
+	return 0;
+}
+
+int dt_call_dispatch_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	TRY(x->dev->ops->moe_sum(x->dev, dt_call_mat(x, n->out[0]), dt_call_live(x, n, n->in[0], n->in[1]),
+				 dt_call_choices(x, n, n->in[1]).at, NULL, DT_NONE, n->attr.used));
+	return 0;
+}
+
+int dt_call_combine(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	TRY(x->dev->ops->moe_sum(x->dev, dt_call_mat(x, n->out[0]), dt_call_live(x, n, n->in[0], n->in[1]),
+				 dt_call_choices(x, n, n->in[1]).at, dt_call_at(x, n->in[2]),
+				 dt_call_mat(x, n->in[3]), n->attr.used));
+	return 0;
+}
+
+int dt_call_combine_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	TRY(x->dev->ops->moe_sum_backward(
+		x->dev, dt_call_live(x, n, n->out[0], n->in[2]), dt_call_at(x, n->out[1]),
+		dt_call_mat(x, n->in[0]), dt_call_live(x, n, n->in[1], n->in[2]),
+		dt_call_choices(x, n, n->in[2]).at, dt_call_at(x, n->in[3]), n->attr.used));
+	return 0;
+}
+
+static struct dt_grouped grouped_of(const struct dt_exec *x, const struct dt_node *n, int choices)
+{
+	int ranks = n->attr.owned ? dt_comm_size(x->mixture.ep) : 1;
+
+	return (struct dt_grouped){first_of(x, n, choices), n->attr.expert_n, n->attr.expert_n / ranks};
+}
+
+int dt_call_experts(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	const struct dt_grouped g = grouped_of(x, n, n->in[1]);
+
+	TRY(x->dev->ops->grouped_matmul(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
+					x->w[n->param[0]], dt_call_param(x->w, n->param[1]), &g));
+	return 0;
+}
+
+int dt_call_experts_dx(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	const struct dt_grouped g = grouped_of(x, n, n->in[1]);
+
+	TRY(x->dev->ops->grouped_matmul_dx(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
+					   x->w[n->param[0]], dt_call_param(x->w, n->param[1]), &g));
+	return 0;
+}
+
+int dt_call_experts_dw(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	const struct dt_grouped g = grouped_of(x, n, n->in[1]);
+
+	TRY(x->dev->ops->grouped_matmul_dw(x->dev, x->g[n->param[0]], dt_call_param(x->g, n->param[1]),
+					   dt_call_mat(x, n->in[0]), dt_call_mat(x, n->in[2]), &g,
+					   x->accumulate));
+	return 0;
+}
+
+/* Rows to the ranks that have their experts, or back: how many to and from each the counts say. */
+int dt_call_exchange(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	struct dt_choices c = dt_call_choices(x, n, n->in[1]);
+	struct dt_mixture *m = &x->mixture;
+	int ranks = dt_comm_size(m->ep);
+	int64_t each = n->attr.expert_n / ranks, cols = x->p->value[n->in[0]].cols;
+	const int32_t *from = n->attr.back ? c.owned : c.first, *to = n->attr.back ? c.first : c.owned;
+	double t0 = dt_now();
+	int rc;
+
+	for (int r = 0; r < ranks; r++) {
+		m->rows[r] = (size_t)((from[(r + 1) * each] - from[r * each]) * cols);
+		m->rows[ranks + r] = (size_t)((to[(r + 1) * each] - to[r * each]) * cols);
+	}
+	rc = dt_all_to_allv(m->ep, dt_call_at(x, n->out[0]), m->rows + ranks, dt_call_at(x, n->in[0]),
+			    m->rows, x->dtype, n->attr.back ? "rows of experts, back" : "rows of experts",
+			    err);
+	m->comm_s += dt_now() - t0;
+	return rc;
+}
+/* SPDX-License-Identifier: Apache-2.0 */
