@@ -6,6 +6,7 @@
 #include "base/tmpfile.h"
 #include "base/units.h"
 #include "ckpt/tokenizer_file.h"
+#include "data/clean.h"
 #include "data/dataset.h"
 #include "data/image_import.h"
 #include "data/image_look.h"
@@ -28,6 +29,11 @@ static int from, store;
 static int64_t quality, resize, channels;
 static const char *crop, *match, *class_names;
 static bool skip_bad, ignore_exif;
+static int dedup;
+static int64_t min_chars, max_chars;
+static double max_symbols, max_repeats;
+static struct dt_strs exclude;
+static const char *removed_path;
 
 static const struct dt_opt opts[] = {
 	{"json", 'j', DT_OPT_FLAG, &json, NULL, "print JSON", "build,images,info,sample"},
@@ -50,6 +56,22 @@ static const struct dt_opt opts[] = {
 	{"out-eval", 0, DT_OPT_STR, &eval_path, "E.h5", "the dataset for evaluation", "build"},
 	{"shards", 0, DT_OPT_INT, &shards, "N", "cut --out into N files", "build,images", .min = 1,
 	 .max = 99999, .def = "1"},
+	DT_OPT_HEADING("Leaving documents out"),
+	{"dedup", 0, DT_OPT_CHOICE, &dedup, "none|exact|near",
+	 "documents that came before: the same, or alike in 80% of all runs of 5 words", "build",
+	 .def = "none"},
+	{"min-chars", 0, DT_OPT_INT, &min_chars, "N", "shorter ones", "build", .def = "0"},
+	{"max-chars", 0, DT_OPT_INT, &max_chars, "N", "longer ones; 0: none", "build", .def = "0"},
+	{"max-symbols", 0, DT_OPT_SHARE, &max_symbols, "SHARE",
+	 "those with a larger share of characters that are no letters, digits or spaces", "build",
+	 .def = "100%"},
+	{"max-repeats", 0, DT_OPT_SHARE, &max_repeats, "SHARE", "those with a larger share in repeated lines",
+	 "build", .def = "100%"},
+	{"exclude", 0, DT_OPT_STRS, &exclude, "FILE",
+	 "those that share 13 words in a row with this text, an evaluation set say", "build",
+	 .complete = DT_COMPLETE_FILE},
+	{"removed", 0, DT_OPT_STR, &removed_path, "FILE", "a JSON line of each that is left out", "build",
+	 .complete = DT_COMPLETE_FILE},
 	DT_OPT_HEADING("Images"),
 	{"from", 0, DT_OPT_CHOICE, &from, "auto|idx|cifar10|cifar100|folder|tar", "what the inputs are",
 	 "images", .def = "auto"},
@@ -96,7 +118,20 @@ struct build {
 	int to;
 	struct dt_progress bar;
 	uint64_t before; /* bytes of input in documents behind us */
+	struct dt_clean *clean;
+	struct dt_tmpfile removed; /* f NULL: not written */
 };
+
+static int keeps(struct build *b, const char *s, size_t n, struct dt_err *err)
+{
+	enum dt_clean_reason why;
+	int64_t like;
+	int rc = dt_clean_take(b->clean, s, n, &why, &like, err);
+
+	if (rc == 0 && why != DT_CLEAN_KEPT && b->removed.f)
+		rc = dt_clean_note(b->clean, b->removed.f, why, like, s, n, err);
+	return rc < 0 ? rc : why == DT_CLEAN_KEPT;
+}
 
 static int take_ids(void *ctx, const int32_t *ids, size_t n, size_t done, struct dt_err *err)
 {
@@ -110,8 +145,11 @@ static int add_document(void *ctx, const char *s, size_t n, bool eval, uint64_t 
 {
 	struct build *b = ctx;
 	int32_t bos = dt_tokenizer_bos(b->tok);
-	int rc = 0;
+	int rc = keeps(b, s, n, err);
 
+	if (rc <= 0)
+		return rc;
+	rc = 0;
 	b->to = eval;
 	b->before = at;
 	if (bos >= 0 && bos != dt_tokenizer_eot(b->tok))
@@ -141,7 +179,7 @@ static int report(const struct build *b, const int64_t tokens[2], const int64_t 
 		  const struct dt_text_source *src, double seconds, struct dt_err *err)
 {
 	uint64_t bytes = src->read_bytes;
-	char size[32], took[32];
+	char size[32], took[32], left[256];
 	json_t *o;
 	int rc;
 
@@ -151,6 +189,9 @@ static int report(const struct build *b, const int64_t tokens[2], const int64_t 
 		if (eval_path)
 			printf("; %s: %lld tokens, %lld document%s", eval_path, (long long)tokens[1],
 			       (long long)documents[1], documents[1] == 1 ? "" : "s");
+		dt_clean_summary(b->clean, left, sizeof(left));
+		if (*left)
+			printf("; left out: %s", left);
 		if (src->bad)
 			printf("; %lld line%s left out", (long long)src->bad, src->bad == 1 ? "" : "s");
 		printf("; %s of text in %s, vocabulary %d\n", dt_format_size(bytes, size, sizeof(size)),
@@ -161,6 +202,7 @@ static int report(const struct build *b, const int64_t tokens[2], const int64_t 
 		      describe(out_path, tokens[0], documents[0]), "vocab", dt_tokenizer_vocab(b->tok),
 		      "tokenizer_hash", dt_tokenizer_hash(b->tok), "shards", (json_int_t)shards,
 		      "input_bytes", (json_int_t)bytes, "build_s", seconds);
+	json_object_set_new(o, "documents", dt_clean_json(b->clean));
 	if (skip_bad)
 		json_object_set_new(o, "bad_lines", json_integer((json_int_t)src->bad));
 	if (eval_path)
@@ -168,6 +210,31 @@ static int report(const struct build *b, const int64_t tokens[2], const int64_t 
 	rc = dt_json_write_line(stdout, o, err);
 	json_decref(o);
 	return rc;
+}
+
+static int exclude_document(void *ctx, const char *s, size_t n, bool eval, uint64_t at, struct dt_err *err)
+{
+	return dt_clean_exclude(ctx, s, n, err);
+}
+
+static int open_cleaning(struct build *b, struct dt_err *err)
+{
+	struct dt_clean_options o = {.exact = dedup != 0,
+				     .near = dedup == 2 ? 0.8 : 0,
+				     .min_chars = min_chars,
+				     .max_chars = max_chars,
+				     .max_symbols = max_symbols,
+				     .max_repeats = max_repeats};
+	struct dt_text_source s = {.field = field};
+	int rc = dt_clean_open(&o, &b->clean, err);
+
+	if (rc == 0 && exclude.n) {
+		rc = dt_text_source_open(&s, exclude.n, exclude.v, err);
+		if (rc == 0)
+			rc = dt_text_source_read(&s, exclude_document, b->clean, err);
+		dt_text_source_close(&s);
+	}
+	return rc == 0 && removed_path ? dt_tmpfile_open(&b->removed, removed_path, err) : rc;
 }
 
 static int create(struct build *b, int n, char **paths, struct dt_err *err)
@@ -224,6 +291,8 @@ static int do_build(int n, char **paths, struct dt_err *err)
 	int rc = create(&b, n, paths, err);
 
 	if (rc == 0)
+		rc = open_cleaning(&b, err);
+	if (rc == 0)
 		rc = dt_text_source_open(&src, n, (const char *const *)paths, err);
 	if (rc == 0) {
 		dt_progress_start(&b.bar, stderr, "tokenising", src.total_bytes, true);
@@ -233,6 +302,9 @@ static int do_build(int n, char **paths, struct dt_err *err)
 	dt_text_source_close(&src);
 	if (rc == 0)
 		rc = finish(&b, tokens, documents, err);
+	if (rc == 0 && b.removed.f)
+		rc = dt_tmpfile_commit(&b.removed, err);
+	dt_tmpfile_abort(&b.removed);
 	if (rc == 0)
 		rc = report(&b, tokens, documents, &src, dt_now() - t0, err);
 	dt_dataset_abandon(b.out[0]);
@@ -407,45 +479,19 @@ static void image_progress(void *ctx, int64_t images)
 	dt_progress_set(&image_bar, (uint64_t)images);
 }
 
-static const struct {
-	const char *key, *words;
-	size_t at;
-} found[] = {
-	{"bad", "left out", offsetof(struct dt_image_import, bad)},
-	{"passed_over", "other files passed over", offsetof(struct dt_image_import, passed)},
-	{"grey", "grey made colour", offsetof(struct dt_image_import, grey)},
-	{"cmyk", "CMYK", offsetof(struct dt_image_import, cmyk)},
-	{"deep", "of 16 bits made 8", offsetof(struct dt_image_import, deep)},
-	{"alpha", "without their alpha", offsetof(struct dt_image_import, alpha)},
-	{"turned", "turned by EXIF", offsetof(struct dt_image_import, turned)},
-};
-
-static int64_t found_of(const struct dt_image_import *im, size_t i)
-{
-	return *(const int64_t *)((const char *)im + found[i].at);
-}
-
 static int report_images(const struct dt_image_import *im, double seconds, struct dt_err *err)
 {
-	char took[32];
+	char text[512], took[32];
 	json_t *o;
 	int rc;
 
 	if (!json) {
-		printf("%s: %lld image%s of %d class%s", out_path, (long long)im->images,
-		       im->images == 1 ? "" : "s", im->classes, im->classes == 1 ? "" : "es");
-		for (size_t i = 0; i < sizeof(found) / sizeof(found[0]); i++)
-			if (found_of(im, i))
-				printf("; %lld %s", (long long)found_of(im, i), found[i].words);
-		printf("; in %s\n", dt_format_duration(seconds, took, sizeof(took)));
+		dt_image_import_summary(im, text, sizeof(text));
+		printf("%s: %s; in %s\n", out_path, text, dt_format_duration(seconds, took, sizeof(took)));
 		return 0;
 	}
-	o = json_pack("{s:i, s:s, s:I, s:i, s:i, s:s, s:I, s:f}", "schema", 1, "path", out_path, "images",
-		      (json_int_t)im->images, "classes", im->classes, "empty_classes", im->empty_classes,
-		      "encoding", im->jpeg ? "jpeg" : "raw", "shards", (json_int_t)shards, "build_s",
-		      seconds);
-	for (size_t i = 0; i < sizeof(found) / sizeof(found[0]); i++)
-		json_object_set_new(o, found[i].key, json_integer((json_int_t)found_of(im, i)));
+	o = dt_image_import_json(im, out_path);
+	json_object_set_new(o, "build_s", json_real(seconds));
 	rc = dt_json_write_line(stdout, o, err);
 	json_decref(o);
 	return rc;
@@ -581,6 +627,9 @@ static int usage_of_build(int n, char **args)
 	for (int i = strcmp(tokenizer, "byte") ? -1 : 0; i < n; i++) { /* the tokenizer first */
 		const char *in = i < 0 ? tokenizer : args[i];
 
+		if (removed_path && dt_out_is(removed_path, in))
+			return dt_opt_usage_error(&program, stderr,
+						  "--removed would overwrite the input '%s'", in);
 		if (dt_out_is(out_path, in) || (eval_path && dt_out_is(eval_path, in)))
 			return dt_opt_usage_error(&program, stderr, "%s would overwrite the input '%s'",
 						  dt_out_is(out_path, in) ? "--out" : "--out-eval", in);

@@ -500,7 +500,7 @@ static int run(const char *model, int cat)
 		return fail(&err);
 	}
 	a.q.run.config = &a.config;
-	if (!a.q.net.params && dt_run_adapt(&a.q.run, &a.config, &err) < 0)
+	if (dt_run_adapt(&a.q.run, &a.config, &err) < 0)
 		return fail(&err);
 	complete_query();
 	if (set_targets(&err) < 0 || read_schedule(&err) < 0)

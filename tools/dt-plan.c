@@ -1,6 +1,5 @@
 /* dt-plan: how to split a model over machines, and how fast it will go. */
 #include "base/opt.h"
-#include "base/table.h"
 #include "base/tmpfile.h"
 #include "base/units.h"
 #include "plan/calibrate.h"
@@ -375,38 +374,12 @@ static int plan_training(const char *model, struct dt_err *err)
 static int plan_serving(struct dt_err *err)
 {
 	struct dt_serve_plan p[DT_SERVE_PLANS];
-	struct dt_table *t =
-		dt_table_new("layout|>replicas|>devices|>sequences|>TTFT|>TPOT|>tokens/s|>memory|note");
-	json_t *list = json_array(), *o;
 	int n = dt_serve_plans(&a.serve_q, p, err), good = 0, rc = 0;
-	char s[24], ttft[24], tpot[24];
 
-	for (int i = 0; i < n; i++) {
+	for (int i = 0; i < n; i++)
 		good += p[i].meets;
-		json_array_append_new(list, dt_serve_plan_json(&p[i]));
-		dt_table_cell(t, "tp%d", p[i].tp);
-		dt_table_cell(t, "%d", p[i].replicas);
-		dt_table_cell(t, "%d", p[i].replicas * p[i].tp);
-		dt_table_cell(t, "%lld", (long long)p[i].sequences);
-		dt_table_cell(t, "%s", dt_format_duration(p[i].ttft_s, ttft, sizeof(ttft)));
-		dt_table_cell(t, "%s", dt_format_duration(p[i].tpot_s, tpot, sizeof(tpot)));
-		dt_table_cell(t, "%.0f", p[i].tokens_per_s);
-		dt_table_cell(t, "%s", dt_format_size(p[i].peak_bytes, s, sizeof(s)));
-		dt_table_cell(t, "%s", p[i].note);
-	}
-	if (n >= 0 && a.json) {
-		o = json_pack("{s:i, s:s, s:f, s:O}", "schema", 1, "model", a.serve_q.config.name,
-			      "rate_per_s", a.serve_q.rate, "plans", list);
-		rc = dt_json_write_line(stdout, o, err);
-		json_decref(o);
-	} else if (n >= 0) {
-		printf("%s for %g requests a second of %lld + %lld tokens, on %s\n\n", a.serve_q.config.name,
-		       a.serve_q.rate, (long long)a.serve_q.prompt, (long long)a.serve_q.output,
-		       a.cluster.device.name);
-		dt_table_print(t, stdout);
-	}
-	json_decref(list);
-	dt_table_free(t);
+	if (n >= 0)
+		rc = dt_serve_plans_print(&a.serve_q, p, n, a.json, stdout, err);
 	return n < 0 || rc < 0 ? fail(err) : good ? DT_EXIT_OK : DT_EXIT_NO;
 }
 
@@ -475,6 +448,8 @@ static void complete_query(void)
 	a.q.cluster = a.serve_q.cluster = &a.cluster;
 	a.q.room = (uint64_t)room();
 	a.serve_q.room = a.q.room;
+	a.serve_q.price = a.cluster.price_a_gpu_hour;
+	a.serve_q.devices = a.gpus_given || a.cluster_file ? (int)a.gpus : 0;
 	a.serve_q.config = *c;
 	a.serve_q.cache_bits = dt_kv_bits(c, a.kv);
 }

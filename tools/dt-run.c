@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "base/opt.h"
 #include "base/tmpfile.h"
+#include "supervise/explain.h"
 #include "supervise/supervise.h"
 
 #include <errno.h>
@@ -18,6 +19,7 @@ static const char *const examples[] = {
 	"dt-run -- mpirun -np 4 dt-train --model gpt2-124m --data corpus.h5 --save run --save-every 100",
 	"dt-run --ranks 2:4 --discover 'cat hosts' -- dt-train --model gpt2-124m --data corpus.h5 --save run "
 	"--save-every 100",
+	"dt-run explain flight.*",
 	NULL,
 };
 
@@ -62,7 +64,7 @@ static const struct dt_opt opts[] = {
 static const struct dt_program program = {
 	.name = "dt-run",
 	.summary = "keep a training job running: restart, shrink, grow, stop in good order",
-	.operands = "-- COMMAND ...",
+	.operands = "-- COMMAND ... | explain FILE ...",
 	.examples = examples,
 	.opts = opts,
 };
@@ -86,6 +88,19 @@ static bool parse_ranks(const char *s, int *min, int *max)
 	return !*end && lo >= 1 && hi >= lo && hi <= 1 << 20;
 }
 
+static int explain(int n, char **path)
+{
+	struct dt_err err = {0};
+	int found;
+
+	if (n < 1)
+		return dt_opt_usage_error(&program, stderr, "explain needs the recordings of the ranks");
+	found = dt_supervise_explain(path, n, stdout, &err);
+	if (found < 0)
+		fprintf(stderr, "dt-run: %s\n", err.msg);
+	return found < 0 ? DT_EXIT_FAILED : found ? DT_EXIT_NO : DT_EXIT_OK;
+}
+
 static int run(int n, char **argv)
 {
 	struct dt_log log = {.f = stderr, .name = program.name, .rank = -1};
@@ -97,6 +112,8 @@ static int run(int n, char **argv)
 					  a.ranks);
 	if (!a.ranks && (a.o.discover || a.o.cluster))
 		return dt_opt_usage_error(&program, stderr, "--discover and --cluster need --ranks");
+	if (!strcmp(argv[1], "explain"))
+		return explain(n - 1, argv + 2);
 	a.o.argv = argv + 1;
 	a.o.tries = (int)a.tries;
 	a.o.log = &log;

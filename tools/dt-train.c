@@ -24,6 +24,7 @@ static struct {
 	struct dt_verify_opts verify;
 	bool json;
 	double timeout;
+	const char *recorder;
 } a;
 
 static const char *const examples[] = {
@@ -139,6 +140,9 @@ static const struct dt_opt own[] = {
 	{"comm-timeout", 0, DT_OPT_REAL, &a.timeout, "SECONDS",
 	 "end the job when an operation between ranks takes longer; 0: never", .min = 0, .max = 1e9,
 	 .def = "300"},
+	{"flight-recorder", 0, DT_OPT_STR, &a.recorder, "FILE",
+	 "keep the last 2000 operations of each rank in FILE.RANK, for dt-run explain",
+	 .complete = DT_COMPLETE_FILE},
 	{"transport", 0, DT_OPT_CHOICE, &a.transport, "auto|mpi",
 	 "auto: shared memory inside a machine; mpi: MPI for everything", .def = "auto"},
 	DT_RUN_OPT("grad-comm"),
@@ -395,6 +399,7 @@ static void for_people(void)
 static int train(struct dt_log *log)
 {
 	struct dt_world_opts wo = {.timeout_s = a.timeout,
+				   .recorder = a.recorder,
 				   .transport = a.transport ? DT_TRANSPORT_MPI : DT_TRANSPORT_AUTO};
 	struct dt_world_info info;
 	struct dt_err err = {0};

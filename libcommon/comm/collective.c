@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -95,6 +96,8 @@ static bool step_comm(struct dt_comm *c)
 		c->w->pending--;
 		r->status = rc < 0 ? rc : 0;
 		r->done = ended = true;
+		if (!r->status)
+			dt_recorder_end(c->w->recording, r->record);
 	}
 	return ended;
 }
@@ -207,6 +210,23 @@ static uint64_t arrive(struct dt_comm *c, enum dt_comm_op_kind k)
 	return c->seq;
 }
 
+static uint64_t record(const struct dt_comm *c, const struct dt_comm_op *o, uint64_t seq)
+{
+	struct dt_record r = {.seq = seq,
+			      .n = o->n,
+			      .peer = point_to_point(o->kind) ? c->ranks[o->root] : -1,
+			      .members = c->size,
+			      .first = c->ranks[0]};
+
+	if (!c->w->recording)
+		return 0;
+	snprintf(r.group, sizeof(r.group), "%s", c->name);
+	snprintf(r.kind, sizeof(r.kind), "%s", dt_comm_op_name(o->kind));
+	snprintf(r.type, sizeof(r.type), "%s", dt_dtype_name(o->t));
+	snprintf(r.what, sizeof(r.what), "%s", o->what ? o->what : "");
+	return dt_recorder_begin(c->w->recording, &r);
+}
+
 static void release(struct dt_comm_req *r)
 {
 	if (r->t->release)
@@ -244,10 +264,13 @@ static int run_here(struct dt_comm *c, struct dt_comm_op o, struct dt_err *err)
 	r = (struct dt_comm_req){.c = c, .t = t, .op = o, .seq = arrive(c, o.kind)};
 	at = dt_comm_where_op(c, &o, r.seq);
 	dt_comm_slot_enter(c->w, &at);
+	r.record = record(c, &o, r.seq);
 	if (t->run && (!c->w->stepwise || c->mpi_only) && !point_to_point(o.kind))
 		rc = t->run(c, &o, err);
 	else
 		rc = step_through(&r, err);
+	if (!rc)
+		dt_recorder_end(c->w->recording, r.record);
 	dt_comm_slot_leave(c->w);
 	return rc;
 }
@@ -293,6 +316,7 @@ int dt_comm_start(struct dt_comm *c, struct dt_comm_op o, struct dt_comm_req **r
 					 dt_err_sys(err, -ENOMEM, "%s '%s'", dt_comm_op_name(o.kind), o.what),
 					 err);
 	r->seq = arrive(c, o.kind);
+	r->record = record(c, &o, r->seq);
 	rc = r->t->start(r, err);
 	if (rc) {
 		rc = dt_comm_stage_end(c, s, o.what, rc, err);

@@ -43,6 +43,8 @@ struct dt_world_opts {
 	double timeout_s; /* 0: no watchdog */
 	double start_s;	  /* for all ranks to come; 0: 60, or timeout_s if that is longer */
 	enum dt_comm_transport_kind transport;
+	const char *
+		recorder; /* the last operations of each rank are in the file of this name and .RANK; NULL: nowhere */
 	int node_ranks; /* > 0: take every so many ranks for a machine of its own (tests) */
 };
 

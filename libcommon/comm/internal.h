@@ -9,6 +9,7 @@
 #ifndef DT_COMM_INTERNAL_H
 #define DT_COMM_INTERNAL_H
 
+#include "base/recorder.h"
 #include "comm/comm.h"
 #include "comm/op.h"
 #include "comm/reduce.h"
@@ -33,6 +34,7 @@ struct dt_comm_req {
 	const struct dt_comm_transport *t;
 	struct dt_comm_op op;
 	uint64_t seq;	   /* number of this collective in its group, from 1 */
+	uint64_t record;   /* of the recording; 0: none */
 	bool done, waited; /* waited: the caller does nothing else until it is done */
 	int status;	   /* 0 or the error it ended with */
 	struct dt_err err;
@@ -153,7 +155,8 @@ struct dt_world {
 	size_t board_bytes;
 	struct dt_comm_slot *_Atomic me;
 	struct dt_comm_watch *watch;
-	pthread_mutex_t lock; /* of comm[] against the watchdog */
+	struct dt_recording *recording; /* NULL: none */
+	pthread_mutex_t lock;		/* of comm[] against the watchdog */
 	struct dt_comm *comm[DT_COMM_GROUPS_MAX];
 	int ncomm; /* no group at or past this index */
 	int pending;

@@ -206,6 +206,7 @@ static void world_free(struct dt_world *w)
 	if (!w)
 		return;
 	dt_comm_watch_stop(w);
+	dt_recorder_close(w->recording);
 	dt_comm_regions_release(w);
 	dt_comm_chans_close(w);
 	if (w->board_bytes)
@@ -264,6 +265,13 @@ int dt_world_open(struct dt_world **ret, const struct dt_world_opts *o, const st
 		return rc;
 	}
 	dt_comm_slot_leave(w);
+	if (o->recorder) {
+		rc = dt_recorder_open(o->recorder, w->info.rank, w->info.size, &w->recording, err);
+		if (rc) { /* the others are told by how this one ends */
+			dt_log_err(log, err);
+			dt_world_abort(w, DT_EXIT_FAILED);
+		}
+	}
 	*ret = w;
 	return 0;
 }

@@ -3,6 +3,7 @@
 #include "base/units.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 /* Images of each class, malloc'd. */
@@ -102,6 +103,47 @@ int dt_images_tables(const struct dt_images *d, struct dt_table **ret_facts, str
 	*ret_classes = t;
 	free(of_class);
 	return 0;
+}
+
+static const struct {
+	const char *key, *words;
+	size_t at;
+} found[] = {
+	{"bad", "left out", offsetof(struct dt_image_import, bad)},
+	{"passed_over", "other files passed over", offsetof(struct dt_image_import, passed)},
+	{"grey", "grey made colour", offsetof(struct dt_image_import, grey)},
+	{"cmyk", "CMYK", offsetof(struct dt_image_import, cmyk)},
+	{"deep", "of 16 bits made 8", offsetof(struct dt_image_import, deep)},
+	{"alpha", "without their alpha", offsetof(struct dt_image_import, alpha)},
+	{"turned", "turned by EXIF", offsetof(struct dt_image_import, turned)},
+};
+#define FOUND (sizeof(found) / sizeof(found[0]))
+
+static int64_t found_of(const struct dt_image_import *im, size_t i)
+{
+	return *(const int64_t *)((const char *)im + found[i].at);
+}
+
+void dt_image_import_summary(const struct dt_image_import *im, char *buf, size_t n)
+{
+	size_t at = (size_t)snprintf(buf, n, "%lld image%s of %d class%s", (long long)im->images,
+				     im->images == 1 ? "" : "s", im->classes, im->classes == 1 ? "" : "es");
+
+	for (size_t i = 0; i < FOUND && at < n; i++)
+		if (found_of(im, i))
+			at += (size_t)snprintf(buf + at, n - at, "; %lld %s", (long long)found_of(im, i),
+					       found[i].words);
+}
+
+json_t *dt_image_import_json(const struct dt_image_import *im, const char *path)
+{
+	json_t *o = json_pack("{s:i, s:s, s:I, s:i, s:i, s:s, s:i}", "schema", 1, "path", path, "images",
+			      (json_int_t)im->images, "classes", im->classes, "empty_classes",
+			      im->empty_classes, "encoding", im->jpeg ? "jpeg" : "raw", "shards", im->shards);
+
+	for (size_t i = 0; i < FOUND; i++)
+		json_object_set_new(o, found[i].key, json_integer((json_int_t)found_of(im, i)));
+	return o;
 }
 
 int dt_image_write_pnm(const struct dt_image *x, FILE *f, struct dt_err *err)

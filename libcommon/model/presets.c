@@ -34,6 +34,17 @@
 	.rope_scaling = DT_ROPE_SCALING_LLAMA3, .rope_factor = 8, .rope_low_freq = 1, .rope_high_freq = 4,   \
 	.rope_original_seq = 8192
 
+/* Llama 3.2's: the same, stretched further. */
+#define LLAMA32_ROPE                                                                                         \
+	.rope_scaling = DT_ROPE_SCALING_LLAMA3, .rope_factor = 32, .rope_low_freq = 1, .rope_high_freq = 4,  \
+	.rope_original_seq = 8192
+
+#define QWEN25(n, v, h, f, l, a, g)                                                                          \
+	LLAMA(n, "qwen2", v, h, f, l, a, g, 32768, 1e-6, 1000000, 151643, 151643), .qkv_bias = true
+#define QWEN3(n, h, f, l, a, g)                                                                              \
+	GATED(n, "qwen3", 151936, h, f, l, a, g, 128, 40960, 1e-6, 1000000, 151643, 151645),                 \
+		.act = DT_ACT_SILU, .qk_norm = true
+
 #define OLMO2 .qk_norm = true, .qk_norm_whole = true, .post_norms = true, .no_pre_norms = true
 #define GEMMA2                                                                                               \
 	.act = DT_ACT_GELU_TANH, .tied = true, .post_norms = true, .norm_plus_one = true,                    \
@@ -73,6 +84,18 @@ static const struct dt_config presets[] = {
 	{LLAMA("llama-3.1-405b", "llama", 128256, 16384, 53248, 126, 128, 8, 131072, 1e-5, 500000, 128000,
 	       128001),
 	 LLAMA31_ROPE},
+	{LLAMA("llama-3.2-1b", "llama", 128256, 2048, 8192, 16, 32, 8, 131072, 1e-5, 500000, 128000, 128001),
+	 LLAMA32_ROPE, .tied = true},
+	{LLAMA("llama-3.2-3b", "llama", 128256, 3072, 8192, 28, 24, 8, 131072, 1e-5, 500000, 128000, 128001),
+	 LLAMA32_ROPE, .tied = true},
+	{LLAMA("llama-3.3-70b", "llama", 128256, 8192, 28672, 80, 64, 8, 131072, 1e-5, 500000, 128000,
+	       128001),
+	 LLAMA31_ROPE},
+	{QWEN25("qwen2.5-1.5b", 151936, 1536, 8960, 28, 12, 2), .tied = true},
+	{QWEN25("qwen2.5-3b", 151936, 2048, 11008, 36, 16, 2), .tied = true},
+	{QWEN25("qwen2.5-14b", 152064, 5120, 13824, 48, 40, 8)},
+	{QWEN25("qwen2.5-32b", 152064, 5120, 27648, 64, 40, 8)},
+	{QWEN25("qwen2.5-72b", 152064, 8192, 29568, 80, 64, 8)},
 	{LLAMA("qwen2.5-7b", "qwen2", 152064, 3584, 18944, 28, 28, 4, 131072, 1e-6, 1000000, 151643, 151643),
 	 .qkv_bias = true},
 	{GATED("qwen3-0.6b", "qwen3", 151936, 1024, 3072, 28, 16, 8, 128, 40960, 1e-6, 1000000, 151643,
@@ -80,6 +103,13 @@ static const struct dt_config presets[] = {
 	 .act = DT_ACT_SILU, .tied = true, .qk_norm = true},
 	{LLAMA("qwen3-8b", "qwen3", 151936, 4096, 12288, 36, 32, 8, 40960, 1e-6, 1000000, 151643, 151645),
 	 .qk_norm = true},
+	{QWEN3("qwen3-1.7b", 2048, 6144, 28, 16, 8), .tied = true},
+	{QWEN3("qwen3-4b", 2560, 9728, 36, 32, 8), .tied = true},
+	{QWEN3("qwen3-14b", 5120, 17408, 40, 40, 8)},
+	{QWEN3("qwen3-32b", 5120, 25600, 64, 64, 8)},
+	{GATED("qwen3-235b-a22b", "qwen3_moe", 151936, 4096, 12288, 94, 64, 4, 128, 40960, 1e-6, 1000000,
+	       151643, 151645),
+	 .act = DT_ACT_SILU, .qk_norm = true, .experts = 128, .experts_used = 8, .expert_ffn = 1536},
 	{GATED("qwen3-30b-a3b", "qwen3_moe", 151936, 2048, 6144, 48, 32, 4, 128, 262144, 1e-6, 10000000,
 	       151643, 151645),
 	 .act = DT_ACT_SILU, .qk_norm = true, .experts = 128, .experts_used = 8, .expert_ffn = 768},
@@ -101,6 +131,12 @@ static const struct dt_config presets[] = {
 	 .experts_used = 8, .expert_ffn = 2048, .shared_ffn = 2048, .dense_layers = 3, .router_bias = true},
 	{LLAMA("phi-3-mini", "phi3", 32064, 3072, 8192, 32, 32, 32, 4096, 1e-5, 10000, 1, 32000),
 	 .window = 2047},
+	{LLAMA("phi-3-medium", "phi3", 32064, 5120, 17920, 40, 40, 10, 4096, 1e-5, 10000, 1, 32000),
+	 .window = 2047},
+	{LLAMA("phi-4", "phi3", 100352, 5120, 17920, 40, 40, 10, 16384, 1e-5, 250000, 100257, 100257)},
+	{LLAMA("olmo-2-13b", "olmo2", 100352, 5120, 13824, 40, 40, 40, 4096, 1e-6, 500000, -1, 100257),
+	 OLMO2},
+	{LLAMA("olmo-2-32b", "olmo2", 100352, 5120, 27648, 64, 40, 8, 4096, 1e-6, 500000, -1, 100257), OLMO2},
 	{LLAMA("olmo-2-1b", "olmo2", 100352, 2048, 8192, 16, 16, 16, 4096, 1e-6, 500000, -1, 100257), OLMO2},
 	{LLAMA("olmo-2-7b", "olmo2", 100352, 4096, 11008, 32, 32, 32, 4096, 1e-6, 500000, -1, 100257), OLMO2},
 	{GATED("gemma-2-2b", "gemma2", 256000, 2304, 9216, 26, 8, 4, 256, 8192, 1e-6, 10000, 2, 1), GEMMA2},

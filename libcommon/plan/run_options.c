@@ -1,7 +1,5 @@
 #include "plan/run_options.h"
 
-#include "base/units.h"
-
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
@@ -613,113 +611,6 @@ bool dt_run_options_given(const struct dt_run_options *o, const char *name)
 	int i = find_row(name);
 
 	return i >= 0 && o->given[i];
-}
-
-/* "X", "dynamic" or "dynamic:X", where X is what it starts from. */
-static int parse_loss_scale(const char *s, struct dt_run *r, struct dt_err *err)
-{
-	bool dynamic = s ? !strncmp(s, "dynamic", 7) : r->compute == DT_F16;
-	const char *number = !s || !dynamic ? s : s[7] == ':' ? s + 8 : s[7] ? s : NULL;
-	double x = dynamic ? 0x1p16 : 1;
-	char *end;
-
-	if (number) {
-		x = strtod(number, &end);
-		if (end == number || *end || !(x >= 0x1p-20) || !(x <= 0x1p40))
-			return dt_err_set(err, -EINVAL,
-					  "--loss-scale '%s' is neither a number above 0 nor dynamic[:X]", s);
-	}
-	r->loss_scale = dynamic ? 0 : x;
-	r->loss_scale_start = x;
-	return 0;
-}
-
-static int parse_bn_span(const char *s, struct dt_run *r, struct dt_err *err)
-{
-	r->bn_span = !s || !strcmp(s, "dp") ? DT_BN_DP : DT_BN_RANK;
-	if (!s || !strcmp(s, "dp") || !strcmp(s, "rank"))
-		return 0;
-	if (dt_parse_int(s, 2, 1 << 24, &r->bn_span, NULL) < 0)
-		return dt_err_set(err, -EINVAL, "--bn-span '%.40s' is not dp, rank or a number of images", s);
-	return 0;
-}
-
-static int parse_on_spike(struct dt_run_watch *w, struct dt_err *err)
-{
-	static const char *const words[] = {"ignore", "skip", "rollback", "stop"};
-	const char *s = w->on_spike_text ? w->on_spike_text : "ignore";
-	size_t n = strcspn(s, ":");
-	char *end;
-	int i = 0;
-
-	while (i < 4 && (strlen(words[i]) != n || strncmp(words[i], s, n)))
-		i++;
-	w->on_spike = (enum dt_run_on_spike)i;
-	w->back = 0;
-	if (i == DT_RUN_SPIKE_ROLLBACK && s[n]) {
-		w->back = strtoll(s + n + 1, &end, 10);
-		i = *end || w->back < 1 || w->back > 1000000000 ? 4 : i;
-	} else if (i == DT_RUN_SPIKE_ROLLBACK || s[n]) {
-		i = 4;
-	}
-	return i < 4 ? 0
-		     : dt_err_set(err, -EINVAL,
-				  "--on-spike '%s' is none of ignore, skip, rollback:STEPS, stop", s);
-}
-
-/* --pipeline interleaved:V and a layout's vV say the same thing. */
-static int set_pipeline(struct dt_run_options *o, struct dt_err *err)
-{
-	struct dt_run *r = &o->run;
-	int chunks = 1, said = dt_layout_chunks(&r->layout),
-	    rc = dt_pipeline_parse(o->pipeline ? o->pipeline : "1f1b", &r->pipeline, &chunks, err);
-
-	if (rc < 0)
-		return dt_err_prefix(err, "option '--pipeline'");
-	if (r->layout.pp <= 1 || chunks == 1)
-		return 0;
-	if (said > 1 && said != chunks)
-		return dt_err_set(err, -EINVAL, "layout '%s' and --pipeline interleaved:%d disagree",
-				  o->layout, chunks);
-	r->layout.chunks = chunks;
-	return 0;
-}
-
-int dt_run_options_finish(struct dt_run_options *o, struct dt_err *err)
-{
-	struct dt_run *r = &o->run;
-	int rc;
-
-	r->layout = (struct dt_layout){0};
-	if (o->layout && (rc = dt_layout_parse(o->layout, &r->layout, err)) < 0)
-		return dt_err_prefix(err, "option '--layout'");
-	if ((rc = set_pipeline(o, err)) < 0)
-		return rc;
-	if (o->recompute && (rc = dt_keep_parse(o->recompute, &r->recompute, err)) < 0)
-		return dt_err_prefix(err, "option '--recompute'");
-	if ((rc = parse_loss_scale(o->loss_scale, r, err)) < 0 || (rc = parse_on_spike(&r->watch, err)) < 0)
-		return rc;
-	if ((rc = parse_bn_span(o->bn_span, r, err)) < 0)
-		return rc;
-	if (r->lora.rank && !dt_run_options_given(o, "lora-alpha"))
-		r->lora.alpha = 2 * (double)r->lora.rank;
-	r->no_master = !o->master && r->compute != DT_F32;
-	r->optim.beta1 = (float)o->beta1;
-	r->optim.beta2 = (float)o->beta2;
-	r->optim.eps = (float)o->eps;
-	r->optim.weight_decay = (float)o->weight_decay;
-	r->data.seed = (uint64_t)o->seed;
-	r->bucket_bytes = (double)o->bucket;
-	r->save.proceed = o->save_errors == 1;
-	r->lr.steps = r->steps;
-	r->lr.min_lr = o->min_lr;
-	if (!dt_run_options_given(o, "min-lr"))
-		r->lr.min_lr = r->lr.lr / 10;
-	else if (o->min_lr > r->lr.lr)
-		return dt_err_set(err, -EINVAL, "--min-lr is larger than --lr");
-	if (!r->lr.decay)
-		r->lr.decay = r->steps / 10;
-	return 0;
 }
 
 /* The fewest digits that give the same number again. */

@@ -49,6 +49,20 @@ static int rates(const struct dt_serve_query *q, int64_t seqs, struct dt_serve_p
 	return 0;
 }
 
+/* Whether the plan needs more devices than there are. */
+static void count_devices(const struct dt_serve_query *q, struct dt_serve_plan *p)
+{
+	if (!q->devices || !p->fits || p->tp * p->replicas <= q->devices)
+		return;
+	p->meets = false;
+	if (p->tp > q->devices)
+		snprintf(p->note, sizeof(p->note), "needs %d devices, there %s %d", p->tp,
+			 q->devices == 1 ? "is" : "are", q->devices);
+	else
+		snprintf(p->note, sizeof(p->note), "the rate needs %d devices, there %s %d",
+			 p->tp * p->replicas, q->devices == 1 ? "is" : "are", q->devices);
+}
+
 static int plan_tp(const struct dt_serve_query *q, int tp, struct dt_serve_plan *ret, struct dt_err *err)
 {
 	struct dt_serve_plan p = {.tp = tp}, t;
@@ -78,6 +92,7 @@ static int plan_tp(const struct dt_serve_query *q, int tp, struct dt_serve_plan 
 		 : p.ttft_s > q->ttft_s ? "prefill is slower than the TTFT wanted"
 		 : bytes > q->room	? "as many sequences as fit"
 					: "as many sequences as the TPOT allows");
+	count_devices(q, &p);
 	*ret = p;
 	return 0;
 }
@@ -115,13 +130,5 @@ int dt_serve_plans(const struct dt_serve_query *q, struct dt_serve_plan ret[DT_S
 		return rc;
 	qsort(ret, (size_t)n, sizeof(*ret), by_devices);
 	return n;
-}
-
-json_t *dt_serve_plan_json(const struct dt_serve_plan *p)
-{
-	return json_pack("{s:i, s:i, s:I, s:f, s:f, s:f, s:I, s:b, s:b, s:s}", "tp", p->tp, "replicas",
-			 p->replicas, "sequences", (json_int_t)p->sequences, "ttft_s", p->ttft_s, "tpot_s",
-			 p->tpot_s, "tokens_per_s", p->tokens_per_s, "peak_bytes", (json_int_t)p->peak_bytes,
-			 "fits", p->fits, "meets", p->meets, "note", p->note);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

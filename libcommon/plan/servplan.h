@@ -5,12 +5,16 @@
 #include "plan/fit.h"
 #include "plan/steptime.h"
 
+#include <stdio.h>
+
 struct dt_serve_query {
 	const struct dt_cluster *cluster;
 	struct dt_config config;
 	int weights;	   /* enum dt_weight_format */
 	double cache_bits; /* an element of the cache; 0: bf16 */
 	uint64_t room;
+	double price;		/* of a device hour; 0: not asked */
+	int devices;		/* that there are; 0: as many as it takes */
 	double rate;		/* requests a second */
 	int64_t prompt, output; /* tokens of each */
 	double ttft_s, tpot_s;	/* targets */
@@ -35,7 +39,9 @@ enum { DT_SERVE_PLANS = 8 };
  */
 int dt_serve_plans(const struct dt_serve_query *q, struct dt_serve_plan ret[DT_SERVE_PLANS],
 		   struct dt_err *err);
-json_t *dt_serve_plan_json(const struct dt_serve_plan *p);
+/* All of them as a table or a JSON object; with a price also what a million new tokens cost, at full load. */
+int dt_serve_plans_print(const struct dt_serve_query *q, const struct dt_serve_plan *p, int n, bool json,
+			 FILE *f, struct dt_err *err);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -247,7 +247,7 @@ setup() {
 		{ head -c 1000 $f | gzip && tail -c +1001 $f | gzip; } >two.${f#*.}.gz
 		dt-dataset build --split 20 -o a.h5 --out-eval ae.h5 $f
 		for p in $f.gz two.${f#*.}.gz; do
-			dt-dataset build --split 20 -o b.h5 --out-eval be.h5 $p
+			dt-dataset build --split 20 -o b.h5 --out-eval be.h5 "$p"
 			dt-dataset cat a.h5 | cmp - <(dt-dataset cat b.h5)
 			dt-dataset cat ae.h5 | cmp - <(dt-dataset cat be.h5)
 		done
@@ -280,5 +280,35 @@ setup() {
 	[ "$status" -eq 0 ]
 	[[ "$output" == *"left out: 'd.jsonl': line 3"* ]]
 	[[ "$output" == *'"documents":2'*'"bad_lines":4'* ]]
+}
+@test "documents are left out for what they are, and a report says which and why" {
+	w="one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
+	{
+		echo "{\"text\":\"$w and on it goes\"}"
+		echo '{"text":"short"}'
+		echo "{\"text\":\"$w and on it goes\"}"
+		echo '{"text":"!!! ??? ### aaa bbb"}'
+		echo '{"text":"a line\na line\na line\nanother"}'
+		echo '{"text":"The question: what is the answer to life and to the universe and to everything?"}'
+		seq -f 'word%g' 300 | jq -Rsc '{text: .}'
+		{ seq -f 'word%g' 299 && echo other; } | jq -Rsc '{text: .}'
+		jq -nc '{text: ("x" * 5000)}'
+	} >d.jsonl
+	echo 'what is the answer to life and to the universe and to everything?' >test.txt
+	dt-dataset build -o all.h5 d.jsonl
+	run dt-dataset build --json --dedup near --min-chars 10 --max-chars 4000 --max-symbols 30% --max-repeats 0.2 \
+		--exclude test.txt --removed why.jsonl -o d.h5 d.jsonl
+	[ "$status" -eq 0 ]
+	jq -e '.train.documents == 2 and .documents.kept.documents == 2 and (.documents | map(.documents) | add) == 9' <<<"$output"
+	[ "$(jq -c '[.document, .reason, .like]' why.jsonl | tr -d '\n')" = \
+		'[1,"too short",null][2,"duplicate",0][3,"symbols",null][4,"repeated",null][5,"excluded",null][7,"near duplicate",6][8,"too long",null]' ]
+	[[ "$(jq -r 'select(.document == 3).start' why.jsonl)" == "!!! ???"* ]]
+	run dt-dataset build --dedup exact -o e.h5 d.jsonl
+	[[ "$output" == *"8 documents; left out: 1 duplicate;"* ]]
+	run dt-dataset build --removed d.jsonl -o e.h5 d.jsonl
+	[ "$status" -eq 2 ]
+	run dt-dataset build --exclude none.txt -o f.h5 d.jsonl
+	[ "$status" -eq 1 ]
+	[ ! -e f.h5 ]
 }
 # SPDX-License-Identifier: Apache-2.0

@@ -227,4 +227,24 @@ refused() {
 	run "$plan" --gpus 16 --gpu H100 --compare tp16 llama-2-70b
 	[[ $output == *"tp16 reaches over machines of 8: every layer waits"* ]]
 }
+
+@test "--serve counts the devices that there are" {
+	run "$plan" --serve --gpus 2 --gpu H100 llama-3-70b
+	[ "$status" -eq 0 ]
+	[[ ${lines[2]} == tp2* && $output == *"needs 4 devices, there are 2"* ]]
+	run "$plan" --serve --gpus 2 --gpu H100 --rate 50 llama-3-70b
+	[ "$status" -eq 3 ]
+	[[ $output == *"the rate needs "*" devices, there are 2"* ]]
+	"$plan" --serve --gpu H100 --rate 50 llama-3-70b
+}
+
+@test "--serve --price: what a million new tokens cost" {
+	"$plan" --serve --gpu H100 --price 2 --rate 1 --output-len 256 --json llama-3-8b |
+		jq -e '.plans[] | (.cost_per_million_tokens * .tokens_per_s * 3600 / 1e6 - 2 * .tp | fabs < 1e-9) and
+		       (.cost_per_million_tokens_at_rate * 256 * 3600 / 1e6 - 2 * .tp * .replicas | fabs < 1e-9)'
+	run "$plan" --serve --gpu H100 --price 2 llama-3-8b
+	[[ $output == *"a million"*"at the rate asked for"* ]]
+	run "$plan" --serve --gpu H100 llama-3-8b
+	[[ $output != *"a million"* ]]
+}
 # SPDX-License-Identifier: Apache-2.0

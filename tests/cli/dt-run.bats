@@ -194,6 +194,15 @@ job() {
     event '[.[] | select(.event == "host-out") | .host] == ["machine-a"]'
     event '[.[] | select(.event == "start") | .ranks] == [4, 2]'
 }
+@test "the flight recorder says who was missing when a rank was killed" {
+    run mpirun --quiet -np 3 "${train[@]}" --flight-recorder flight --inject kill:rank=1,step=30
+    [ "$status" -ne 0 ]
+    run -3 dt-run explain flight.*
+    [[ $output == *"of 3 ranks, collective "*": 2 wait in it"*"rank 1 (process "*") lags: its last is "* ]]
+    run -2 dt-run explain
+    run -1 dt-run explain d.h5
+}
+
 @test "everything at random: ranks, mpirun and dt-run killed, ranks stopped, hosts that change, a full disk" {
     local steps=60
     [ "${DT_SLOW:-0}" != 1 ] || steps=800 # a hundred faults and more

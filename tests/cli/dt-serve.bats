@@ -372,6 +372,28 @@ PY
     [ "$(curl -s -d "$body" "$url/v1/messages" | jq -r .error.type)" = authentication_error ]
 }
 
+@test "responses: items whole and in events; what is not kept or known is refused by name" {
+    start --chat-template chatml
+    body='{"input": [{"role": "user", "content": [{"type": "input_text", "text": "U"}]}], "instructions": "S", "max_output_tokens": 8, "temperature": 0}'
+    post /v1/responses "$body" | head -n 1 >whole
+    chat=$(post /v1/chat/completions '{"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}],
+        "max_tokens": 8, "temperature": 0}' | head -n 1)
+    [ "$(jq '.output[0].content[0].text' whole)" = "$(jq .choices[0].message.content <<<"$chat")" ]
+    jq -e '.object == "response" and .status == "incomplete" and .incomplete_details.reason == "max_output_tokens"
+        and .usage.output_tokens == 8 and .output[0].role == "assistant"' whole
+    curl -sN -d "$(jq '.stream = true' <<<"$body")" "$url/v1/responses" >stream
+    [ "$(sed -n 's/^data: //p' stream | jq -sr 'map(select(.type == "response.output_text.delta").delta) | add')" = \
+        "$(jq -r '.output[0].content[0].text' whole)" ]
+    sed -n 's/^data: //p' stream | jq -se 'map(.sequence_number) == [range(length)]'
+    [ "$(sed -n 's/^data: //p' stream | jq -r .type | uniq | paste -sd ' ')" = "response.created response.in_progress response.output_item.added\
+ response.content_part.added response.output_text.delta response.output_text.done response.content_part.done response.output_item.done\
+ response.incomplete" ]
+    for wrong in previous_response_id=\"x\" background=true nonsense=1 'tools=[{"type":"web_search"}]' input=5 'input=[{"type":"image"}]'; do
+        post /v1/responses "$(jq -c --arg k "${wrong%%=*}" --argjson v "${wrong#*=}" '.[$k] = $v' <<<"$body")" | head -n 1 |
+            jq -e --arg k "${wrong%%=*}" '.error.param == $k'
+    done
+}
+
 @test "rerank and score: cosines of the embeddings, best first" {
     start
     post /v1/embeddings '{"input": ["query", "near query", "something else", "query"]}' | head -n 1 >embedded

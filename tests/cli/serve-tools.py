@@ -68,5 +68,36 @@ for wrong in ([{"type": "web_search"}], [{"type": "function", "function": {"name
         raise AssertionError("taken")
     except openai.BadRequestError as e:
         assert e.param == "tools"
+# the Responses API: whole, streamed, a schema, a loop of calls and results
+one = client.responses.create(model=model, input="Say hello.", instructions="Be brief.", max_output_tokens=20, temperature=0)
+assert one.object == "response" and one.output_text and one.usage.total_tokens == one.usage.input_tokens + one.usage.output_tokens
+assert (one.status, one.incomplete_details and one.incomplete_details.reason) in (("completed", None), ("incomplete", "max_output_tokens"))
+events = list(client.responses.create(model=model, input="Say hello.", instructions="Be brief.", max_output_tokens=20, temperature=0, stream=True))
+assert [e.sequence_number for e in events] == list(range(len(events)))
+assert events[0].type == "response.created" and events[-1].response.output_text == one.output_text
+assert "".join(e.delta for e in events if e.type == "response.output_text.delta") == one.output_text
+made = client.responses.create(model=model, input="A number.", max_output_tokens=30, text={"format": {
+    "type": "json_schema", "name": "n", "schema": {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"],
+                                                   "additionalProperties": False}}})
+assert json.loads(made.output_text)["n"] in (1, 2)
+flat = [{"type": "function", **t["function"]} for t in tools]
+ask = dict(model=model, tools=flat, tool_choice="required", temperature=0, max_output_tokens=200)
+items = [{"role": "user", "content": [{"type": "input_text", "text": "What is the weather in Paris?"}]}]
+called = client.responses.create(input=items, **ask)
+[call] = called.output
+assert call.type == "function_call" and set(json.loads(call.arguments)) <= {"city", "days", "zone"}
+with client.responses.stream(input=items, **ask) as s:
+    pieces = "".join(e.delta for e in s if e.type == "response.function_call_arguments.delta")
+    assert s.get_final_response().output[0].arguments == pieces == call.arguments
+items += [call.model_dump(include={"type", "call_id", "name", "arguments"}),
+          {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}]
+ask["tool_choice"] = "none"
+assert client.responses.create(input=items, **ask).output[0].type == "message"
+for wrong in (dict(previous_response_id="resp_1"), dict(tools=[{"type": "web_search"}]), dict(input=[{"type": "image"}])):
+    try:
+        client.responses.create(**{"model": model, "input": "x", **wrong})
+        raise AssertionError("taken")
+    except openai.BadRequestError as e:
+        assert e.param == list(wrong)[0], e.param
 print("well")
 # SPDX-License-Identifier: Apache-2.0

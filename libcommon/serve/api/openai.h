@@ -39,6 +39,7 @@ struct dt_completion {
 	bool inside;		 /* it begins within one */
 	bool thinks;		 /* it may begin with <think> */
 	bool messages;		 /* answered as Anthropic's API does */
+	bool responses;		 /* answered as OpenAI's Responses API does */
 	bool base64;		 /* of an embedding */
 	struct dt_text *prompt;	 /* [nprompts], with echo */
 	char id[40];
@@ -110,6 +111,7 @@ struct dt_sse {
 		size_t args;	     /* bytes of the last one's arguments */
 		size_t ready;	     /* bytes that have been looked at for calls */
 		size_t thought;	     /* bytes of what was thought */
+		int events;	     /* of the Responses API: told */
 		int blocks;	     /* of Anthropic's events: closed */
 		bool open, thinking; /* one more is open, and is a thought */
 		int scored, offset;

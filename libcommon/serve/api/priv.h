@@ -78,6 +78,8 @@ json_t *dt_api_call_json(const struct dt_completion *c, int i, int k, const stru
 			 size_t from, size_t to);
 /* messages_reply.c: what is new of a stream as Anthropic's events. Call locked. */
 int dt_messages_news(struct dt_sse *s, FILE *f);
+/* responses_reply.c: the same as events of the Responses API. */
+int dt_responses_news(struct dt_sse *s, FILE *f);
 /* null, the stop string, or the stop id, as vLLM's stop_reason; the end of text is null. */
 json_t *dt_api_stop_reason(const struct dt_serve_req *r);
 

@@ -163,7 +163,7 @@ static int finale(struct dt_sse *s, FILE *f)
 	json_t *v;
 
 	s->ended = true;
-	if (s->c->messages) /* message_stop was the last */
+	if (s->c->messages || s->c->responses) /* their last event has been told */
 		return 0;
 	if (s->c->include_usage && !s->failed) {
 		v = dt_api_envelope(s->c, true, json_array());
@@ -195,7 +195,9 @@ int dt_sse_next(struct dt_sse *s, double seconds, char **ret, size_t *ret_n)
 		int open = 0;
 
 		for (int i = 0; i < call->n && rc == 0; i++) {
-			rc = s->c->messages ? dt_messages_news(s, f) : news(s, i, f);
+			rc = s->c->messages    ? dt_messages_news(s, f)
+			     : s->c->responses ? dt_responses_news(s, f)
+					       : news(s, i, f);
 			open += !s->at[i].done;
 		}
 		if (rc == 0 && open == 0)

@@ -3,6 +3,7 @@
 #include "base/utf8.h"
 #include "serve/api/messages.h"
 #include "serve/api/rank.h"
+#include "serve/api/responses.h"
 #include "serve/http/priv.h"
 
 #include <ctype.h>
@@ -275,8 +276,9 @@ static enum MHD_Result complete(struct dt_http_req *q, parse_fn *parse)
 	dt_call_wait_done(q->completion.call);
 	if (!has_room(q, &e))
 		return dt_http_reply_error(q, &e);
-	v = q->completion.messages ? dt_messages_json(&q->completion, &e)
-				   : dt_completion_json(&q->completion, &e);
+	v = q->completion.messages    ? dt_messages_json(&q->completion, &e)
+	    : q->completion.responses ? dt_responses_json(&q->completion, &e)
+				      : dt_completion_json(&q->completion, &e);
 	return v ? dt_http_reply_json(q, 200, v) : dt_http_reply_error(q, &e);
 }
 
@@ -293,6 +295,11 @@ static enum MHD_Result chat(struct dt_http_req *q)
 static enum MHD_Result messages(struct dt_http_req *q)
 {
 	return complete(q, dt_messages_parse);
+}
+
+static enum MHD_Result responses(struct dt_http_req *q)
+{
+	return complete(q, dt_responses_parse);
 }
 
 static enum MHD_Result count_tokens(struct dt_http_req *q)
@@ -353,6 +360,7 @@ static const struct dt_route routes[] = {
 	{"GET", "/v1/models/", false, false, model},
 	{"POST", "/v1/completions", false, false, completions},
 	{"POST", "/v1/chat/completions", false, false, chat},
+	{"POST", "/v1/responses", false, false, responses},
 	{"POST", "/v1/messages", false, false, messages},
 	{"POST", "/v1/messages/count_tokens", false, false, count_tokens},
 	{"POST", "/v1/embeddings", false, false, embeddings},

@@ -1,0 +1,259 @@
+/* Bodies of OpenAI's Responses API as bodies of a chat. */
+#include "serve/api/responses.h"
+
+#include "serve/api/priv.h"
+
+#include <errno.h>
+#include <string.h>
+
+static int bad_item(struct dt_api_error *e, size_t at, const char *what)
+{
+	return dt_body_bad(e, "input", "input[%zu] %s", at, what);
+}
+
+/* Parts of a message as a chat's: their texts. */
+static json_t *content_of(const json_t *content, size_t at, struct dt_api_error *e)
+{
+	json_t *parts, *v;
+	size_t i;
+
+	if (json_is_string(content))
+		return json_incref((json_t *)content);
+	if (!json_is_array(content)) {
+		bad_item(e, at, "has no content");
+		return NULL;
+	}
+	parts = json_array();
+	json_array_foreach((json_t *)content, i, v)
+	{
+		const char *type = json_string_value(json_object_get(v, "type"));
+		const json_t *text = json_object_get(v, "text");
+		bool known = type && (!strcmp(type, "input_text") || !strcmp(type, "output_text") ||
+				      !strcmp(type, "text"));
+
+		if (!known || !json_is_string(text)) {
+			dt_body_bad(
+				e, "input",
+				"input[%zu] has a part of the type '%.40s', which this server does not take",
+				at, type ? type : "");
+			json_decref(parts);
+			return NULL;
+		}
+		json_array_append_new(parts, json_pack("{s:s, s:O}", "type", "text", "text", text));
+	}
+	return parts;
+}
+
+/* A call goes to the assistant's message before it, or to a new one. */
+static int add_call(json_t *out, const json_t *v, size_t at, struct dt_api_error *e)
+{
+	json_t *last = json_array_get(out, json_array_size(out) - 1), *call, *calls;
+	const char *role = json_string_value(json_object_get(last, "role"));
+
+	call = json_pack("{s:O, s:s, s:{s:O, s:O}}", "id", json_object_get(v, "call_id"), "type", "function",
+			 "function", "name", json_object_get(v, "name"), "arguments",
+			 json_object_get(v, "arguments"));
+	if (!call)
+		return bad_item(e, at, "is a call without call_id, name and arguments");
+	if (!role || strcmp(role, "assistant")) {
+		last = json_pack("{s:s, s:n, s:[]}", "role", "assistant", "content", "tool_calls");
+		json_array_append_new(out, last);
+	}
+	calls = json_object_get(last, "tool_calls");
+	if (!calls) {
+		calls = json_array();
+		json_object_set_new(last, "tool_calls", calls);
+	}
+	json_array_append_new(calls, call);
+	return 0;
+}
+
+static int add_item(json_t *out, const json_t *v, size_t at, struct dt_api_error *e)
+{
+	const char *type = json_string_value(json_object_get(v, "type"));
+	const json_t *role = json_object_get(v, "role");
+	json_t *content;
+
+	if (type && !strcmp(type, "reasoning"))
+		return 0; /* the model thinks anew */
+	if (type && !strcmp(type, "function_call"))
+		return add_call(out, v, at, e);
+	if (type && !strcmp(type, "function_call_output")) {
+		if (!json_is_string(json_object_get(v, "output")) ||
+		    !json_is_string(json_object_get(v, "call_id")))
+			return bad_item(e, at, "is an output without call_id and text");
+		return json_array_append_new(out, json_pack("{s:s, s:O, s:O}", "role", "tool", "tool_call_id",
+							    json_object_get(v, "call_id"), "content",
+							    json_object_get(v, "output")));
+	}
+	if (type && strcmp(type, "message"))
+		return dt_body_bad(e, "input",
+				   "input[%zu] is of the type '%.40s', which this server does not take", at,
+				   type);
+	if (!json_is_string(role))
+		return bad_item(e, at, "has no role");
+	content = content_of(json_object_get(v, "content"), at, e);
+	if (!content)
+		return -EINVAL;
+	return json_array_append_new(out, json_pack("{s:O, s:o}", "role", role, "content", content));
+}
+
+static int read_input(const json_t *body, json_t *chat, struct dt_api_error *e)
+{
+	const json_t *input = json_object_get(body, "input"), *says = json_object_get(body, "instructions");
+	json_t *out = json_array(), *v;
+	size_t i;
+	int rc = 0;
+
+	json_object_set_new(chat, "messages", out);
+	if (json_is_string(says))
+		json_array_append_new(out, json_pack("{s:s, s:O}", "role", "system", "content", says));
+	if (json_is_string(input))
+		json_array_append_new(out, json_pack("{s:s, s:O}", "role", "user", "content", input));
+	else if (!json_is_array(input) || json_array_size(input) == 0)
+		return dt_body_bad(e, "input", "'input' is neither text nor a list of items");
+	json_array_foreach(json_is_array(input) ? (json_t *)input : NULL, i, v)
+	{
+		rc = add_item(out, v, i, e);
+		if (rc < 0)
+			break;
+	}
+	return rc;
+}
+
+/* Functions stand flat here, and in an object of their own in a chat. */
+static int read_tools(const json_t *body, json_t *chat, struct dt_api_error *e)
+{
+	const json_t *list = json_object_get(body, "tools"), *choice = json_object_get(body, "tool_choice");
+	json_t *out, *v, *f;
+	size_t i;
+
+	if (json_array_size(list) > 0) {
+		out = json_array();
+		json_object_set_new(chat, "tools", out);
+		json_array_foreach((json_t *)list, i, v)
+		{
+			const char *type = json_string_value(json_object_get(v, "type"));
+
+			if (!type || strcmp(type, "function"))
+				return dt_body_bad(e, "tools",
+						   "tools[%zu] is of the type '%.40s', not a function", i,
+						   type ? type : "");
+			f = json_copy(v);
+			json_object_del(f, "type");
+			json_array_append_new(out,
+					      json_pack("{s:s, s:o}", "type", "function", "function", f));
+		}
+	}
+	if (json_is_object(choice))
+		json_object_set_new(chat, "tool_choice",
+				    json_pack("{s:s, s:{s:O*}}", "type", "function", "function", "name",
+					      json_object_get(choice, "name")));
+	else if (json_is_string(choice))
+		json_object_set(chat, "tool_choice", (json_t *)choice);
+	return 0;
+}
+
+static int read_format(const json_t *body, json_t *chat, struct dt_api_error *e)
+{
+	const json_t *f = json_object_get(json_object_get(body, "text"), "format");
+	const char *type = json_string_value(json_object_get(f, "type"));
+
+	if (!f || json_is_null(f))
+		return 0;
+	if (type && !strcmp(type, "json_schema")) {
+		json_t *schema = json_copy((json_t *)f);
+
+		json_object_del(schema, "type");
+		json_object_set_new(chat, "response_format",
+				    json_pack("{s:s, s:o}", "type", "json_schema", "json_schema", schema));
+	} else {
+		json_object_set(chat, "response_format", (json_t *)f);
+	}
+	return 0;
+}
+
+/* NULL with e filled. */
+static json_t *to_chat(const json_t *body, struct dt_api_error *e)
+{
+	static const struct {
+		const char *from, *to;
+	} same[] = {{"model", "model"},
+		    {"stream", "stream"},
+		    {"temperature", "temperature"},
+		    {"top_p", "top_p"},
+		    {"max_output_tokens", "max_tokens"},
+		    {"parallel_tool_calls", "parallel_tool_calls"}};
+	static const char *const known[] = {"input",
+					    "instructions",
+					    "tools",
+					    "tool_choice",
+					    "text",
+					    "store",
+					    "metadata",
+					    "user",
+					    "truncation",
+					    "include",
+					    "reasoning",
+					    "service_tier",
+					    "safety_identifier",
+					    "prompt_cache_key",
+					    "background",
+					    "previous_response_id",
+					    "stream_options",
+					    NULL};
+	json_t *chat = json_object(), *v;
+	const char *key;
+
+	json_object_foreach((json_t *)body, key, v)
+	{
+		bool ok = false;
+
+		for (int i = 0; known[i] && !ok; i++)
+			ok = !strcmp(known[i], key);
+		for (size_t i = 0; i < sizeof(same) / sizeof(*same) && !ok; i++)
+			ok = !strcmp(same[i].from, key);
+		if (!ok) {
+			dt_body_bad(e, key, "unknown key '%.60s'", key);
+			goto fail;
+		}
+	}
+	v = json_object_get(body, "previous_response_id");
+	if (v && !json_is_null(v)) {
+		dt_body_bad(e, "previous_response_id",
+			    "this server keeps no responses: send the whole input");
+		goto fail;
+	}
+	if (json_is_true(json_object_get(body, "background"))) {
+		dt_body_bad(e, "background", "'background' is not supported");
+		goto fail;
+	}
+	if (read_input(body, chat, e) < 0 || read_tools(body, chat, e) < 0 || read_format(body, chat, e) < 0)
+		goto fail;
+	for (size_t i = 0; i < sizeof(same) / sizeof(*same); i++)
+		if (json_object_get(body, same[i].from))
+			json_object_set(chat, same[i].to, json_object_get(body, same[i].from));
+	return chat;
+fail:
+	json_decref(chat);
+	return NULL;
+}
+
+int dt_responses_parse(const json_t *body, const struct dt_api_model *m, struct dt_completion *ret,
+		       struct dt_api_error *e)
+{
+	json_t *chat;
+	int rc;
+
+	if (!json_is_object(body))
+		return dt_body_bad(e, "", "the request is not a JSON object");
+	chat = to_chat(body, e);
+	if (!chat)
+		return -EINVAL;
+	rc = dt_chat_parse(chat, m, ret, e);
+	json_decref(chat);
+	if (rc == 0)
+		ret->responses = true;
+	return rc;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,13 @@
+/* Recordings of operations (base/recorder.h), compared. */
+#ifndef DT_SUPERVISE_EXPLAIN_H
+#define DT_SUPERVISE_EXPLAIN_H
+
+#include "base/err.h"
+
+#include <stdio.h>
+
+/* Prints which rank lags, calls something else, or other sizes. Returns the number of findings. */
+int dt_supervise_explain(char *const *path, int n, FILE *out, struct dt_err *err);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */
