@@ -60,6 +60,7 @@ static const struct dt_opt own[] = {
 	{"params", 0, DT_OPT_COUNT, &a.params, "COUNT",
 	 "no MODEL: a Llama of so many parameters, for when nothing else is known"},
 	DT_RUN_OPT("vocab"),
+	DT_RUN_OPT("rope-scaling"),
 	DT_OPT_HEADING("Training"),
 	DT_RUN_OPT("optimizer"),
 	DT_RUN_OPT("microbatch", .def = "1"),

@@ -78,6 +78,7 @@ static const struct dt_opt own[] = {
 	 "measured steps, JSON Lines: fit what programs reach of the device"},
 	{"validate", 0, DT_OPT_STR, &a.validate, "FILE", "measured steps: compare with what is predicted"},
 	DT_RUN_OPT("vocab"),
+	DT_RUN_OPT("rope-scaling"),
 	DT_RUN_OPT("lora"),
 	DT_RUN_OPT("lora-targets"),
 	DT_OPT_HEADING("Training"),

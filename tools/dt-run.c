@@ -43,6 +43,12 @@ static const struct dt_opt opts[] = {
 	 "a rank not heard for so long is lost; 0: never", .min = 0, .max = 1e6, .def = "5"},
 	{"step-timeout", 0, DT_OPT_REAL, &a.o.step_s, "SECONDS", "longest time without a new step; 0: any",
 	 .min = 0, .max = 1e9, .def = "600"},
+	{"slow", 0, DT_OPT_SHARE, &a.o.slow, "X",
+	 "name a rank that computes at less than this share of the others' pace; 0: do "
+	 "not look",
+	 .min = 0, .max = 1, .def = "0.6"},
+	{"evict-slow", 0, DT_OPT_SHARE, &a.o.evict, "X",
+	 "and leave its host out, as one that cannot be reached; 0: never", .min = 0, .max = 1, .def = "0"},
 	{"tries", 0, DT_OPT_INT, &a.tries, "N", "starts without a new step after which it is given up",
 	 .min = 1, .max = 1000, .def = "3"},
 	DT_OPT_HEADING("Ends and checkpoints on request"),

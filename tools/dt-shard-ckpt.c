@@ -20,7 +20,7 @@
 static bool json, all_lines, raw, compress, dry_run, weights, any_base;
 static double tolerance;
 static bool tolerance_given, step_given, from_given, to_given, type_given;
-static int64_t workers, keep, keep_every, step;
+static int64_t workers, keep, keep_every, step, experts, top_k, seed;
 static uint64_t max_file;
 static const char *layout_text, *tokenizer;
 static int from, to, type;
@@ -41,20 +41,24 @@ static const struct dt_opt opts[] = {
 	{"layout", 'l', DT_OPT_STR, &layout_text, "LAYOUT",
 	 "the layout to cut for, as dp2.tp4.pp2.z1 (dt-layout(7))", "reshard"},
 	{"compress", 0, DT_OPT_FLAG, &compress, .help = "shuffle and deflate the pieces",
-	 .commands = "reshard,merge,convert,avg"},
-	{"from", 0, DT_OPT_CHOICE, &from, DT_SOURCE_KINDS, "what SRC is", "convert,quantize,avg,lora-merge",
-	 .given = &from_given, .def_text = "what is there"},
-	{"to", 0, DT_OPT_CHOICE, &to, DT_SOURCE_KINDS, "what DST becomes", "convert,avg,lora-merge",
+	 .commands = "reshard,merge,convert,avg,upcycle"},
+	{"from", 0, DT_OPT_CHOICE, &from, DT_SOURCE_KINDS, "what SRC is",
+	 "convert,quantize,avg,upcycle,lora-merge", .given = &from_given, .def_text = "what is there"},
+	{"to", 0, DT_OPT_CHOICE, &to, DT_SOURCE_KINDS, "what DST becomes", "convert,avg,upcycle,lora-merge",
 	 .given = &to_given, .def_text = "gguf by its ending; else dt, when SRC is something else"},
-	{"type", 0, DT_OPT_CHOICE, &type, TYPES, "type of the weights", "convert,quantize,avg,lora-merge",
-	 .given = &type_given, .def_text = "as they are"},
+	{"type", 0, DT_OPT_CHOICE, &type, TYPES, "type of the weights",
+	 "convert,quantize,avg,upcycle,lora-merge", .given = &type_given, .def_text = "as they are"},
 	{"tokenizer", 0, DT_OPT_STR, &tokenizer, "FILE",
 	 "what holds the tokenizer to take along instead, as dt-tokenize reads it; none: leave it out",
-	 "convert,quantize,avg,lora-merge", .complete = DT_COMPLETE_TOKENIZER},
+	 "convert,quantize,avg,upcycle,lora-merge", .complete = DT_COMPLETE_TOKENIZER},
 	{"max-file-size", 0, DT_OPT_SIZE, &max_file, "SIZE",
-	 "begin another safetensors file past this; 0: never", "convert,avg,lora-merge", .def = "5GB"},
-	{"step", 0, DT_OPT_INT, &step, "N", "step of the checkpoint that is made", "convert,avg,lora-merge",
-	 .given = &step_given, .def_text = "the source's, or 0"},
+	 "begin another safetensors file past this; 0: never", "convert,avg,upcycle,lora-merge",
+	 .def = "5GB"},
+	{"step", 0, DT_OPT_INT, &step, "N", "step of the checkpoint that is made",
+	 "convert,avg,upcycle,lora-merge", .given = &step_given, .def_text = "the source's, or 0"},
+	{"experts", 0, DT_OPT_INT, &experts, "N", "experts of a layer", "upcycle", 1, 4096},
+	{"top-k", 0, DT_OPT_INT, &top_k, "K", "experts that a token goes to", "upcycle", 1, 4096},
+	{"seed", 0, DT_OPT_INT, &seed, "N", "of the routers", "upcycle", .def = "1337"},
 	{"keep", 0, DT_OPT_INT, &keep, "N", "keep the newest N", "prune", 1, 1 << 30},
 	{"keep-every", 0, DT_OPT_INT, &keep_every, "STEPS", "also keep steps that are multiples of this",
 	 "prune", 1, 1e15},
@@ -404,6 +408,28 @@ static int cmd_convert(int n, char **argv)
 	return finish(rc, &err);
 }
 
+static int cmd_upcycle(int n, char **argv)
+{
+	struct dt_source *dense, *s = NULL;
+	const char *end = strrchr(argv[1], '.');
+	struct dt_err err = {0};
+	int rc;
+
+	if (!experts || !top_k)
+		return dt_opt_usage_error(&prog, stderr, "upcycle needs --experts and --top-k");
+	if (!to_given && (!end || strcmp(end, ".gguf"))) {
+		to_given = true;
+		to = DT_SOURCE_DT;
+	}
+	rc = dt_source_open(argv[0], from_given ? (enum dt_source_kind)from : DT_SOURCE_AUTO, tokenizer,
+			    &dense, &err);
+	if (rc == 0)
+		rc = dt_source_upcycle(dense, experts, top_k, (uint64_t)seed, &s, &err);
+	if (rc == 0)
+		rc = export(s, argv[1], &err);
+	return finish(rc, &err);
+}
+
 static int cmd_quantize(int n, char **argv)
 {
 	if (!type_given || type < 3)
@@ -556,6 +582,8 @@ static const struct dt_command commands[] = {
 	 2},
 	{"quantize", "SRC DST", "Write a GGUF file of small blocks (--type q8_0 or q4_0)", cmd_quantize, 2,
 	 2},
+	{"upcycle", "DENSE DST", "Write a mixture of experts whose experts are copies of DENSE's MLPs",
+	 cmd_upcycle, 2, 2},
 	{"avg", "SRC... DST", "Write the mean of several models", cmd_convert, 3, 64},
 	{"lora-merge", "BASE ADAPTER DST", "Write BASE with the adapter added to its weights", cmd_lora_merge,
 	 3, 3},

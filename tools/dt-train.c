@@ -39,6 +39,7 @@ static const char *const examples[] = {
 static const struct dt_opt own[] = {
 	DT_RUN_OPT("model"),
 	DT_RUN_OPT("vocab"),
+	DT_RUN_OPT("rope-scaling"),
 	DT_RUN_OPT("init"),
 	DT_RUN_OPT("data"),
 	DT_RUN_OPT("layout"),

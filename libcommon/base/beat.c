@@ -109,6 +109,7 @@ void dt_beat_set(const struct dt_beat *b, bool now)
 		return;
 	pthread_mutex_lock(&s.lock);
 	s.beat.phase = b->phase;
+	s.beat.stage = b->stage;
 	s.beat.step = b->step;
 	s.beat.from = b->from;
 	s.beat.saved = b->saved;
@@ -116,6 +117,7 @@ void dt_beat_set(const struct dt_beat *b, bool now)
 	s.beat.step_s = b->step_s;
 	s.beat.data_s = b->data_s;
 	s.beat.save_s = b->save_s;
+	s.beat.compute_s = b->compute_s;
 	if (now)
 		send_one();
 	pthread_mutex_unlock(&s.lock);

@@ -16,7 +16,7 @@
 
 #define DT_BEAT_ENV	"DT_RUN"
 #define DT_BEAT_EVERY_S 0.1
-#define DT_BEAT_MAGIC	0x64744231u /* "dtB1" */
+#define DT_BEAT_MAGIC	0x64744232u /* "dtB2" */
 
 enum dt_beat_phase {
 	DT_BEAT_START,	 /* until the loop */
@@ -31,12 +31,14 @@ struct dt_beat {
 	uint8_t cookie[16];
 	uint64_t no; /* of the datagram; later ones are larger */
 	int32_t rank, pid, phase;
-	uint32_t job; /* Open MPI's number of the job, in names of its shared memory; 0: unknown */
+	int32_t stage; /* of the pipeline: ranks of one stage compute alike */
+	uint32_t job;  /* Open MPI's number of the job, in names of its shared memory; 0: unknown */
 	char host[64];
 	int64_t step, from; /* steps done; at the loop's beginning */
 	int64_t saved;	    /* of the newest checkpoint of this start; -1: none */
 	/* Seconds since the rank began, without one another. */
 	double restore_s, step_s, data_s, save_s;
+	double compute_s; /* of step_s: this rank's own, without waiting for others */
 };
 
 /* Starts sending. Once a process, before MPI. */

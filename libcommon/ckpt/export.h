@@ -43,5 +43,12 @@ int dt_export(struct dt_source *s, const char *dst, const struct dt_export *x, s
  */
 int dt_source_average(struct dt_source **v, int n, struct dt_source **ret, struct dt_err *err);
 
+/*
+ * A dense model as a mixture of so many experts, `used` of them a row, each a copy of its MLP; the router is
+ * drawn from seed. Takes dense over. -ENOTSUP: no family has such mixtures.
+ */
+int dt_source_upcycle(struct dt_source *dense, int64_t experts, int64_t used, uint64_t seed,
+		      struct dt_source **ret, struct dt_err *err);
+
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -65,7 +65,7 @@ static void put_config(struct exporter *e, struct gguf_out *g, int file_type)
 	if (!rope)
 		return;
 	snprintf(key, sizeof(key), "%s.rope.freq_base", arch);
-	gguf_out_f32(g, key, c->rope_theta);
+	gguf_out_f32(g, key, dt_rope_base(c));
 	if (c->score_cap > 0) {
 		snprintf(key, sizeof(key), "%s.attn_logit_softcapping", arch);
 		gguf_out_f32(g, key, c->score_cap);
@@ -78,9 +78,16 @@ static void put_config(struct exporter *e, struct gguf_out *g, int file_type)
 		snprintf(key, sizeof(key), "%s.rope.freq_base_swa", arch);
 		gguf_out_f32(g, key, c->rope_local_theta);
 	}
-	if (c->rope_scaling == DT_ROPE_SCALING_LINEAR) {
+	if (c->rope_scaling == DT_ROPE_SCALING_YARN) { /* with the paper's parameters; others are refused */
+		snprintf(key, sizeof(key), "%s.rope.scaling.original_context_length", arch);
+		gguf_out_u32(g, key, (uint32_t)c->rope_original_seq);
+	}
+	if (c->rope_scaling == DT_ROPE_SCALING_LINEAR || c->rope_scaling == DT_ROPE_SCALING_YARN) {
 		snprintf(key, sizeof(key), "%s.rope.scaling.type", arch);
-		gguf_out_str(g, key, "linear", 6);
+		if (c->rope_scaling == DT_ROPE_SCALING_YARN)
+			gguf_out_str(g, key, "yarn", 4);
+		else
+			gguf_out_str(g, key, "linear", 6);
 		snprintf(key, sizeof(key), "%s.rope.scaling.factor", arch);
 		gguf_out_f32(g, key, c->rope_factor);
 	}

@@ -152,6 +152,7 @@ void dt_source_close(struct dt_source *s)
 	for (int i = 0; i < s->nmean; i++)
 		dt_source_close(s->mean[i]);
 	free(s->mean);
+	free(s->from);
 	dt_adapter_close(s->adapter);
 	if (s->ck)
 		dt_ckpt_close(s->ck);
@@ -214,7 +215,8 @@ enum dt_format dt_source_format(const struct dt_source *s, int i)
 	struct dt_ckpt_tensor t;
 
 	if (s->mean) { /* a mean of blocks is numbers */
-		enum dt_format f = dt_source_format(s->mean[0], i);
+		int from = s->from ? s->from[i] : i;
+		enum dt_format f = from < 0 ? DT_FMT_F32 : dt_source_format(s->mean[0], from);
 
 		return dt_format_info(f)->dtype < 0 ? DT_FMT_F32 : f;
 	}

@@ -42,7 +42,12 @@ struct dt_source {
 	int *ck_tensor;
 	struct dt_source **mean; /* of these; NULL: not an average */
 	int nmean;
-	struct dt_adapter *adapter; /* added to the mean (of one); NULL: none */
+	/* A mixture of experts made of mean[0]: what parameters are made of there, -1: drawn from seed. NULL: not */
+	int *from;
+	uint64_t seed;
+	int (*box)(struct dt_source *s, int i, const int64_t *off, const int64_t *shape, float *x,
+		   struct dt_err *err); /* of parameter i */
+	struct dt_adapter *adapter;	/* added to the mean (of one); NULL: none */
 	struct {
 		void *p;
 		size_t n;

@@ -77,12 +77,14 @@ static int read_mean(struct dt_source *s, int i, const int64_t *off, const int64
 	x = malloc(((size_t)n + 1) * sizeof(*x));
 	if (!sum || !x)
 		rc = dt_err_sys(err, -ENOMEM, "cannot average '%s'", s->params.p[i].name);
-	for (int k = 0; k < s->nmean && rc == 0; k++) {
+	if (s->from && rc == 0)
+		rc = s->box(s, i, off, shape, x, err);
+	for (int k = 0; k < s->nmean && !s->from && rc == 0; k++) {
 		rc = dt_source_read(s->mean[k], i, off, shape, DT_F32, x, err);
 		for (int64_t j = 0; j < n && rc == 0; j++)
 			sum[j] += (double)x[j];
 	}
-	for (int64_t j = 0; j < n && rc == 0; j++)
+	for (int64_t j = 0; j < n && !s->from && rc == 0; j++)
 		x[j] = (float)(sum[j] / s->nmean);
 	if (rc == 0 && s->adapter && s->params.p[i].ndim == 2)
 		src_add_update(s, i, off, shape, x);

@@ -35,7 +35,7 @@ struct dt_clean_options {
 	double near;	   /* documents of at least this similarity to one kept; 0: not looked for */
 	int64_t min_chars; /* code points; 0: any */
 	int64_t max_chars; /* 0: any */
-	double max_symbols; /* share of characters, spaces left out, that are ASCII and no letters or digits; 1: any */
+	double max_symbols; /* share of characters but spaces that are ASCII and no letters or digits; 1: any */
 	double max_repeats; /* share of bytes in lines that came before; 1: any */
 };
 

@@ -12,7 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define BLOCK (1 << 20)
+#define BLOCK	   (1 << 20)
+#define GIVE_BYTES ((size_t)64 << 20)
 
 struct reader {
 	struct dt_text_source *s;
@@ -157,8 +158,21 @@ static int give(const struct reader *r, const char *text, size_t n, uint64_t at,
 	return rc < 0 ? rc : 0;
 }
 
-static int read_plain(const struct reader *r, const char *text, size_t n, struct dt_err *err)
+/* Pages of a mapped file that have been read go back, in large steps: memory does not grow with it. */
+static void give_back(const struct text_file *f, size_t read, size_t *given)
 {
+	size_t to = read / GIVE_BYTES * GIVE_BYTES;
+
+	if (f->mapped && to > *given) {
+		madvise(f->held + *given, to - *given, MADV_DONTNEED);
+		*given = to;
+	}
+}
+
+static int read_plain(const struct reader *r, const struct text_file *f, struct dt_err *err)
+{
+	const char *text = f->held;
+	size_t n = f->n, given = 0;
 	const char *sep = r->s->separator, *end;
 	uint64_t base = r->s->read_bytes;
 	size_t at = 0, sep_n = sep ? strlen(sep) : 0;
@@ -170,6 +184,7 @@ static int read_plain(const struct reader *r, const char *text, size_t n, struct
 			end = text + n;
 		rc = give(r, text + at, (size_t)(end - text) - at, base + at, err);
 		at = (size_t)(end - text) + sep_n;
+		give_back(f, at < n ? at : n, &given);
 	}
 	r->s->read_bytes = base + n;
 	return rc;
@@ -321,7 +336,7 @@ int dt_text_source_read(struct dt_text_source *s, dt_document_fn fn, void *ctx, 
 		if (!f->held)
 			rc = hold(r.path, f, err);
 		if (rc == 0)
-			rc = read_plain(&r, f->held, f->n, err);
+			rc = read_plain(&r, f, err);
 		let_go(f);
 	}
 	return rc;

@@ -53,10 +53,7 @@ int dt_tensor_add(struct dt_builder *b, enum dt_role role, const char *name, int
 		return -1;
 	p = &t->p[t->n];
 	*p = plain(b, role, rows, cols);
-	if (b->layer >= 0 && b->layer < b->c->layers)
-		snprintf(p->name, sizeof(p->name), "layers.%d.%s", b->layer, name);
-	else
-		snprintf(p->name, sizeof(p->name), "%s", name);
+	dt_layer_name(p->name, sizeof(p->name), b->layer < b->c->layers ? b->layer : -1, name);
 	return t->n++;
 }
 

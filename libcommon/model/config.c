@@ -69,10 +69,18 @@ static int check_rope(const struct dt_config *c, struct dt_err *err)
 	if (!(c->rope_factor >= 1) || !isfinite(c->rope_factor))
 		return dt_err_set(err, -EINVAL, "impossible model: rotary scaling factor is %g",
 				  c->rope_factor);
-	if (c->rope_scaling == DT_ROPE_SCALING_LINEAR)
+	if (c->rope_scaling == DT_ROPE_SCALING_LINEAR || c->rope_scaling == DT_ROPE_SCALING_NTK)
 		return 0;
-	if (!(c->rope_low_freq > 0) || !(c->rope_high_freq > c->rope_low_freq) ||
-	    !isfinite(c->rope_high_freq))
+	if (c->rope_scaling == DT_ROPE_SCALING_YARN &&
+	    (!(c->rope_beta_slow > 0) || !(c->rope_beta_fast > c->rope_beta_slow) ||
+	     !isfinite(c->rope_beta_fast) || !(c->rope_mscale > 0) || !isfinite(c->rope_mscale)))
+		return dt_err_set(err, -EINVAL,
+				  "impossible model: YaRN's betas are %g and %g (fast, slow), its factor of "
+				  "cos and sin %g",
+				  c->rope_beta_fast, c->rope_beta_slow, c->rope_mscale);
+	if (c->rope_scaling == DT_ROPE_SCALING_LLAMA3 &&
+	    (!(c->rope_low_freq > 0) || !(c->rope_high_freq > c->rope_low_freq) ||
+	     !isfinite(c->rope_high_freq)))
 		return dt_err_set(err, -EINVAL,
 				  "impossible model: rotary frequency factors are %g and %g (low, high)",
 				  c->rope_low_freq, c->rope_high_freq);
@@ -187,33 +195,6 @@ int dt_config_of_size(double params, struct dt_config *ret, struct dt_err *err)
 		return err ? err->code : -ERANGE;
 	*ret = c;
 	return 0;
-}
-
-/* Llama 3.1's frequency scaling: long wavelengths are stretched, short ones kept, a linear blend between. */
-static double llama3_scale(const struct dt_config *c, double freq)
-{
-	double wavelength = 2 * M_PI / freq, orig = (double)c->rope_original_seq, smooth;
-
-	if (wavelength < orig / c->rope_high_freq)
-		return freq;
-	if (wavelength > orig / c->rope_low_freq)
-		return freq / c->rope_factor;
-	smooth = (orig / wavelength - c->rope_low_freq) / (c->rope_high_freq - c->rope_low_freq);
-	return (1 - smooth) * freq / c->rope_factor + smooth * freq;
-}
-
-double dt_rope_frequency(const struct dt_config *c, int64_t i)
-{
-	double freq = pow(c->rope_theta, -2.0 * (double)i / (double)c->head_dim);
-
-	if (c->rope_scaling == DT_ROPE_SCALING_LINEAR)
-		return freq / c->rope_factor;
-	return c->rope_scaling == DT_ROPE_SCALING_LLAMA3 ? llama3_scale(c, freq) : freq;
-}
-
-double dt_rope_local_frequency(const struct dt_config *c, int64_t i)
-{
-	return pow(c->rope_local_theta, -2.0 * (double)i / (double)c->head_dim);
 }
 
 double dt_score_scale(const struct dt_config *c)

@@ -13,7 +13,14 @@
 
 enum dt_norm_kind { DT_NORM_LAYER, DT_NORM_RMS };
 enum dt_pos_kind { DT_POS_LEARNED, DT_POS_ROPE };
-enum dt_rope_scaling { DT_ROPE_SCALING_NONE, DT_ROPE_SCALING_LINEAR, DT_ROPE_SCALING_LLAMA3 };
+enum dt_rope_scaling {
+	DT_ROPE_SCALING_NONE,
+	DT_ROPE_SCALING_LINEAR,
+	DT_ROPE_SCALING_LLAMA3,
+	DT_ROPE_SCALING_NTK, /* a larger base */
+	DT_ROPE_SCALING_YARN,
+	DT_ROPE_SCALING_DYNAMIC, /* a base that grows with the length, from rope_original_seq on */
+};
 
 enum dt_stem { DT_STEM_IMAGENET, DT_STEM_CIFAR };
 
@@ -42,10 +49,14 @@ struct dt_config {
 	double rope_factor, rope_low_freq,
 		rope_high_freq; /* llama3: factor, low_freq_factor, high_freq_factor */
 	int64_t rope_original_seq;
-	int rope_pairing; /* enum dt_rope_pairing of the stored weights */
-	int act;	  /* enum dt_act_fn */
-	bool gated;	  /* SwiGLU, GeGLU: gate and up */
-	bool tied;	  /* head.weight is embed.weight */
+	double rope_beta_fast,
+		rope_beta_slow; /* yarn: turns over the original length, where its blend begins and ends */
+	double rope_mscale;	/* yarn: what cos and sin are multiplied by */
+	bool rope_untruncated;	/* yarn: the ends of its blend are not whole pairs */
+	int rope_pairing;	/* enum dt_rope_pairing of the stored weights */
+	int act;		/* enum dt_act_fn */
+	bool gated;		/* SwiGLU, GeGLU: gate and up */
+	bool tied;		/* head.weight is embed.weight */
 	bool qkv_bias, out_bias, mlp_bias;
 	bool qk_norm;	/* RMSNorm over head_dim of q and k (Qwen3) */
 	int64_t window; /* sliding attention window, 0: none */
@@ -171,6 +182,20 @@ static inline int64_t dt_value_dim(const struct dt_config *c)
 /* Radians a position of pair i of a head, after the model's scaling (Llama 3.1's: Grattafiori et al. 2024).
  */
 double dt_rope_frequency(const struct dt_config *c, int64_t i);
+/* What cos and sin are multiplied by: 1 but for YaRN. Its value by the paper, 0.1 mscale ln(factor) + 1. */
+double dt_rope_mscale(const struct dt_config *c);
+double dt_rope_yarn_mscale(double factor, double mscale);
+/* The base of the frequencies, where a larger one is all there is to the scaling. */
+double dt_rope_base(const struct dt_config *c);
+/* A dynamic scaling becomes what it is for sequences of so many positions; others stay. */
+void dt_rope_for_length(struct dt_config *c, int64_t positions);
+/* Positions that the model is good for, its scaling counted. */
+int64_t dt_config_positions(const struct dt_config *c);
+/*
+ * Stretches the positions of a model without scaling: "linear:F", "ntk:F", "dynamic:F", "yarn:F", "llama3:F",
+ * with the parameters of the papers. NULL: as it is; what the model has already is no error.
+ */
+int dt_config_scale_rope(struct dt_config *c, const char *spec, struct dt_err *err);
 /* The same in layers with a window, where those have a base of their own (rope_local_theta > 0). */
 double dt_rope_local_frequency(const struct dt_config *c, int64_t i);
 

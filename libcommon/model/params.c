@@ -65,6 +65,26 @@ int64_t dt_params_active(const struct dt_config *c, const struct dt_params *t)
 	return n;
 }
 
+void dt_layer_name(char *buf, size_t n, int64_t layer, const char *name)
+{
+	static const char front[] = "layers.";
+	char digit[24];
+	size_t at = 0, k = 0;
+
+	if (layer >= 0 && n > sizeof(front) + sizeof(digit)) {
+		memcpy(buf, front, sizeof(front) - 1);
+		at = sizeof(front) - 1;
+		do
+			digit[k++] = (char)('0' + layer % 10);
+		while (layer /= 10);
+		while (k)
+			buf[at++] = digit[--k];
+		buf[at++] = '.';
+	}
+	if (!memccpy(buf + at, name, 0, n - at))
+		buf[n - 1] = '\0';
+}
+
 int dt_params_find(const struct dt_params *t, const char *name)
 {
 	for (int i = 0; i < t->n; i++)

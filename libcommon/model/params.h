@@ -132,6 +132,8 @@ static inline bool dt_param_is_scale(const struct dt_param *p)
 
 /* The shape in files, up to four dimensions; returns how many. */
 int dt_param_dims(const struct dt_param *p, int64_t ret[4]);
+/* "layers.N.NAME"; layer -1: NAME. Cut where it is longer than n. Large models have thousands of these. */
+void dt_layer_name(char *buf, size_t n, int64_t layer, const char *name);
 
 /* Elements of the global tensor, and of all of them. Tied heads are counted once. */
 int64_t dt_param_numel(const struct dt_param *p);

@@ -28,9 +28,9 @@ struct dt_keep {
 	enum dt_recompute mode;
 	int every; /* full: layers a block, of which only the first one's input is kept; 0 is 1 */
 	/*
-	 * auto:SIZE (mode is none): the memory plan is to fit into so many bytes. The plan chooses: `value` has
-	 * what a layer keeps otherwise, and rank says in which order that is given up. Layer i of a stage gives
-	 * up the values of steps / layers ranks, and where i < steps % layers of one more.
+	 * auto:SIZE (mode is none): the memory plan is to fit into so many bytes. The plan chooses: `value`
+	 * has what a layer keeps otherwise, and rank says in which order that is given up. Layer i of a stage
+	 * gives up the values of steps / layers ranks, and where i < steps % layers of one more.
 	 */
 	uint64_t fit;
 	int steps, layers, nvalue;

@@ -123,7 +123,7 @@ static int tell_counts(struct dt_exec *x, const struct dt_node *n, struct dt_cho
 	c.owned[0] = 0;
 	for (int64_t e = 0; e < experts; e++)
 		c.owned[e + 1] += c.owned[e];
-	x->mixture.comm_s += dt_now() - t0;
+	x->comm_s += dt_now() - t0;
 	return rc;
 }
 
@@ -277,7 +277,7 @@ int dt_call_exchange(struct dt_exec *x, const struct dt_node *n, struct dt_err *
 	rc = dt_all_to_allv(m->ep, dt_call_at(x, n->out[0]), m->rows + ranks, dt_call_at(x, n->in[0]),
 			    m->rows, x->dtype, n->attr.back ? "rows of experts, back" : "rows of experts",
 			    err);
-	m->comm_s += dt_now() - t0;
+	x->comm_s += dt_now() - t0;
 	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

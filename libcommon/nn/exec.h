@@ -41,7 +41,6 @@ struct dt_mixture {
 	const float *bias;    /* [layers, experts] of the choice in f32; NULL: the weights as they are */
 	struct dt_comm *data; /* ranks with other tokens, where their choices count too; NULL */
 	struct dt_comm *ep;   /* ranks that experts are divided among; NULL: none */
-	double comm_s;	      /* seconds spent in its exchanges so far */
 	size_t *rows;	      /* [2, ranks of ep] room of an exchange */
 	int32_t *sent;	      /* [experts] likewise */
 	/* sums since whoever reads them has cleared them */

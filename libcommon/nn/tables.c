@@ -6,7 +6,7 @@
 #include <math.h>
 
 static void rope_table(const struct dt_config *c, double (*frequency)(const struct dt_config *, int64_t),
-		       int64_t positions, float *cos_out, float *sin_out)
+		       int64_t positions, double by, float *cos_out, float *sin_out)
 {
 	int64_t half = c->head_dim / 2;
 
@@ -14,20 +14,23 @@ static void rope_table(const struct dt_config *c, double (*frequency)(const stru
 		double freq = frequency(c, i);
 
 		for (int64_t t = 0; t < positions; t++) {
-			cos_out[t * half + i] = (float)cos((double)t * freq);
-			sin_out[t * half + i] = (float)sin((double)t * freq);
+			cos_out[t * half + i] = (float)(by * cos((double)t * freq));
+			sin_out[t * half + i] = (float)(by * sin((double)t * freq));
 		}
 	}
 }
 
 void dt_rope_table(const struct dt_config *c, int64_t positions, float *cos_out, float *sin_out)
 {
-	rope_table(c, dt_rope_frequency, positions, cos_out, sin_out);
+	struct dt_config as = *c;
+
+	dt_rope_for_length(&as, positions);
+	rope_table(&as, dt_rope_frequency, positions, dt_rope_mscale(&as), cos_out, sin_out);
 }
 
 void dt_rope_local_table(const struct dt_config *c, int64_t positions, float *cos_out, float *sin_out)
 {
-	rope_table(c, dt_rope_local_frequency, positions, cos_out, sin_out);
+	rope_table(c, dt_rope_local_frequency, positions, 1, cos_out, sin_out);
 }
 
 void dt_param_init(const struct dt_param *p, const struct dt_local_param *lp, uint64_t seed, int64_t first,

@@ -13,8 +13,8 @@
 int dt_again_machine(const struct dt_run *r, struct dt_cluster *ret, struct dt_err *err);
 
 /*
- * Fills value and rank of r->recompute. ret_ranks: how many there are; after the last one nothing is kept but the
- * sum that a layer begins with, or, where backward is split, what it cannot compute again apart.
+ * Fills value and rank of r->recompute. ret_ranks: how many there are; after the last one nothing is kept but
+ * the sum that a layer begins with, or, where backward is split, what it cannot compute again apart.
  */
 int dt_again_order(struct dt_run *r, const struct dt_cluster *machine, int *ret_ranks, struct dt_err *err);
 

@@ -40,8 +40,8 @@ struct dt_entry *dt_entry_put(struct dt_estimate *t, int cat, double bytes, enum
 	e = &t->e[t->n++];
 	*e = (struct dt_entry){.cat = cat, .bytes = (uint64_t)ceil(bytes), .first = first, .last = last};
 	e->formula = formula;
-	snprintf(e->name, sizeof(e->name), "%s", name);
-	snprintf(e->kind, sizeof(e->kind), "%s", name);
+	dt_layer_name(e->name, sizeof(e->name), -1, name);
+	memcpy(e->kind, e->name, sizeof(e->kind));
 	return e;
 }
 
@@ -78,7 +78,8 @@ static void set_kind(struct dt_entry *e, const struct dt_buf *b)
 
 	if (!strncmp(rest, "layers.", 7)) {
 		rest = strchr(strchr(rest, '.') + 1, '.');
-		snprintf(e->kind, sizeof(e->kind), "layers.N%s", rest);
+		memcpy(e->kind, "layers.N", 8);
+		dt_layer_name(e->kind + 8, sizeof(e->kind) - 8, -1, rest);
 	}
 	n = (int)strcspn(e->kind, "#");
 	while (n > 0 && e->kind[n - 1] == ' ')

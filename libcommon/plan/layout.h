@@ -119,6 +119,7 @@ struct dt_local_unit {
 	int layer;	     /* as dt_param.layer */
 	int64_t flat, numel; /* padded to a multiple of 32 elements */
 	bool frozen;
+	bool experts; /* of experts that ep divides: the ranks along edp hold the same, else those of dp x cp */
 	int64_t trained; /* of a unit that is trained: elements of such units before it */
 	int place;	 /* layers of this rank before it */
 };
@@ -132,7 +133,20 @@ struct dt_local {
 	int64_t trained; /* of units that are trained: what gradients, masters and states have */
 };
 
-/* A tied head on a last stage that is not the first appears there as a second copy of embed.weight. */
+/* Ranks that hold the same elements of a unit, and the number of this one among them. */
+static inline int dt_unit_copies(const struct dt_layout *l, const struct dt_local_unit *u)
+{
+	return dt_layout_data(l) / (u->experts ? l->ep : 1);
+}
+static inline int dt_unit_copy(const struct dt_layout *l, const struct dt_local_unit *u, struct dt_coords at)
+{
+	return dt_coords_data(l, at) / (u->experts ? l->ep : 1);
+}
+
+/*
+ * A tied head on a last stage that is not the first appears there as a second copy of embed.weight. Experts
+ * that ep divides are a unit of their own behind the rest of their layer.
+ */
 int dt_local_build(const struct dt_params *t, const struct dt_config *c, const struct dt_layout *l,
 		   struct dt_coords at, struct dt_local *ret, struct dt_err *err);
 void dt_local_release(struct dt_local *l);

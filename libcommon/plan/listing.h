@@ -19,7 +19,7 @@ const char *dt_unit_name(int layer, int64_t layers, char *buf, size_t n);
 /* A table of 80 columns for models of usual names; layers that are alike are one row. plan is r's at `at`. */
 void dt_listing_print(const struct dt_memory_plan *plan, const struct dt_run *r, struct dt_coords at,
 		      FILE *f);
-/* The same of a server's pass (plan: dt_memory_plan_serving's), and what one of `decoding` costs beside it. */
+/* The same of a server's pass (plan: dt_memory_plan_serving's), and what one of `decoding` costs. */
 int dt_listing_print_serving(const struct dt_memory_plan *plan, const struct dt_work_serving *s,
 			     const struct dt_work_serving *decoding, FILE *f, struct dt_err *err);
 /* All nodes, bytes and flops raw. NULL: out of memory. */

@@ -45,7 +45,7 @@ static void append(struct dt_local *l, const struct dt_params *t, int i, const s
 	l->numel += p->numel;
 }
 
-static void open_unit(struct dt_local *l, int layer, bool frozen)
+static void open_unit(struct dt_local *l, int layer, bool frozen, bool experts)
 {
 	const struct dt_local_unit *before = l->nunit ? &l->unit[l->nunit - 1] : NULL;
 
@@ -53,6 +53,7 @@ static void open_unit(struct dt_local *l, int layer, bool frozen)
 		(struct dt_local_unit){.layer = layer,
 				       .flat = l->numel,
 				       .frozen = frozen,
+				       .experts = experts,
 				       .trained = l->trained,
 				       .place = before ? before->place + (before->layer != layer) : 0};
 }
@@ -75,11 +76,12 @@ static void add(struct dt_local *l, const struct dt_params *t, int i, int layer,
 		struct dt_coords at, bool fused)
 {
 	const struct dt_local_unit *u = l->nunit ? &l->unit[l->nunit - 1] : NULL;
+	bool experts = t->p[i].experts > 0 && lay->ep > 1;
 
-	if (!u || u->layer != layer || u->frozen != t->p[i].frozen) {
+	if (!u || u->layer != layer || u->frozen != t->p[i].frozen || u->experts != experts) {
 		if (u)
 			close_unit(l, lay->zero ? dt_layout_data(lay) : 1);
-		open_unit(l, layer, t->p[i].frozen);
+		open_unit(l, layer, t->p[i].frozen, experts);
 	}
 	append(l, t, i, lay, at, fused);
 }
@@ -95,7 +97,7 @@ int dt_local_build(const struct dt_params *t, const struct dt_config *c, const s
 	if (at.tp < 0 || at.tp >= l->tp || at.pp < 0 || at.pp >= l->pp)
 		return dt_err_set(err, -EINVAL, "no rank is at tp %d, pp %d of this layout", at.tp, at.pp);
 	lo.p = calloc((size_t)t->n + 1, sizeof(*lo.p));
-	lo.unit = calloc(2 * ((size_t)c->layers + 2) + 1, sizeof(*lo.unit));
+	lo.unit = calloc(4 * ((size_t)c->layers + 2) + 1, sizeof(*lo.unit));
 	if (!lo.p || !lo.unit) {
 		dt_local_release(&lo);
 		return dt_err_sys(err, -ENOMEM, "cannot lay out the parameters of '%s'", c->name);

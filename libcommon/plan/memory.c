@@ -63,19 +63,20 @@ struct dt_buf *dt_plan_put(struct dt_plan_builder *b, struct dt_buf d, const cha
 	struct dt_memory_plan *p = b->plan;
 	void *arrays[] = {&p->buf, &b->item_of, &b->inner};
 	const size_t size[] = {sizeof(*p->buf), sizeof(*b->item_of), sizeof(*b->inner)};
-	char slot[16] = "";
+	int64_t layers = b->r->config->layers;
 
 	if (!grow(b, p->n, &b->cap, arrays, size, 3))
 		return NULL;
 	d.bytes = dt_align_up((uint64_t)d.numel * (uint64_t)dt_dtype_size(d.dtype));
-	if (d.slot > 0)
-		snprintf(slot, sizeof(slot), " #%d", d.slot);
-	if (d.layer >= 0 && d.layer < b->r->config->layers)
-		snprintf(d.name, sizeof(d.name), "layers.%d.%s%s", d.layer, name, slot);
-	else if (d.layer == b->r->config->layers)
-		snprintf(d.name, sizeof(d.name), "final.%s%s", name, slot);
+	if (d.layer == layers)
+		snprintf(d.name, sizeof(d.name), "final.%s", name);
 	else
-		snprintf(d.name, sizeof(d.name), "%s%s", name, slot);
+		dt_layer_name(d.name, sizeof(d.name), d.layer < layers ? d.layer : -1, name);
+	if (d.slot > 0) {
+		size_t at = strlen(d.name);
+
+		snprintf(d.name + at, sizeof(d.name) - at, " #%d", d.slot);
+	}
 	b->item_of[p->n] = item;
 	b->inner[p->n] = inner;
 	p->buf[p->n] = d;
@@ -219,7 +220,7 @@ static void put_snapshot(struct dt_plan_builder *b, const struct dt_run *s, cons
 	int64_t n = 0;
 
 	for (int u = 0; u < l->nunit; u++)
-		n += l->unit[u].frozen ? 0 : l->unit[u].numel / dt_layout_data(&s->layout) + 1;
+		n += l->unit[u].frozen ? 0 : l->unit[u].numel / dt_unit_copies(&s->layout, &l->unit[u]) + 1;
 	n += dt_params_total(&b->plan->stage.graph.buffers);
 	put_flat(b, DT_B_SNAPSHOT, DT_MEM_DATA, DT_F32, n * dt_run_snapshot_kinds(s), DT_PH_FORWARD,
 		 DT_PH_STEP, -1, "checkpoint snapshot", "local parameters / dp, of each kind");

@@ -275,7 +275,7 @@ static void mark_messages(const struct folding *f, bool *message)
 	for (int i = 0; i < p->nstep; i++) {
 		const struct dt_node *n = &p->step[i].n;
 
-		if (n->op == DT_OP_ENTER || n->op == DT_OP_LEAVE)
+		if (n->op == DT_OP_ENTER || n->op == DT_OP_LEAVE || n->op == DT_OP_EXCHANGE)
 			message[dt_value_root(p, n->in[0])] = message[dt_value_root(p, n->out[0])] = true;
 		for (int k = 0; k < DT_NODE_OUT; k++)
 			if (n->out[k] >= 0 && sent_result(n->op, k))

@@ -15,10 +15,10 @@ int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err
 	struct dt_lora l = {.rank = r->lora.rank, .alpha = r->lora.alpha, .kind = r->lora.kind};
 	const char *targets = r->lora.targets ? r->lora.targets : "all";
 	struct dt_graph g;
-	int rc;
+	int rc = dt_config_scale_rope(c, r->rope_scaling, err);
 
-	if (!l.rank)
-		return 0;
+	if (rc < 0 || !l.rank)
+		return rc;
 	if (c->lora.rank)
 		return dt_err_set(err, -EINVAL, "'%s' has adapters already: --lora is for a base", c->name);
 	if (strlen(targets) >= sizeof(l.targets))
@@ -62,9 +62,9 @@ static int check_cut(const struct dt_run *r, struct dt_err *err)
 
 	if (rc < 0 || (rc = dt_layout_check(l, r->config, err)) < 0)
 		return rc;
-	if (l->ep > 1) {
-		dt_err_set(err, -ENOTSUP, "layout axis ep cannot be trained by this version");
-		dt_err_hint(err, "use dp, tp, pp, cp, v, s and z");
+	if (l->ep > 1 && l->zero) {
+		dt_err_set(err, -ENOTSUP, "ep%d cannot be combined with z%d by this version", l->ep, l->zero);
+		dt_err_hint(err, "ep divides the experts and their states already; leave z out");
 		return -ENOTSUP;
 	}
 	if (r->config->experts && r->on_card)
@@ -124,6 +124,14 @@ static int check_sizes(const struct dt_run *r, struct dt_err *err)
 	if (r->config->pos == DT_POS_LEARNED && r->seq > r->config->max_seq)
 		return dt_err_set(err, -EINVAL, "sequence length %lld exceeds the model's %lld positions",
 				  (long long)r->seq, (long long)r->config->max_seq);
+	if (r->seq > dt_config_positions(r->config)) {
+		dt_err_set(err, -EINVAL, "sequence length %lld exceeds the %lld positions of '%s'",
+			   (long long)r->seq, (long long)dt_config_positions(r->config), r->config->name);
+		dt_err_hint(err, "--rope-scaling yarn:%lld stretches them",
+			    (long long)((r->seq + dt_config_positions(r->config) - 1) /
+					dt_config_positions(r->config)));
+		return -EINVAL;
+	}
 	if ((rc = dt_context_check(r, err)) < 0)
 		return rc;
 	if (r->layout.seq_parallel && r->microbatch * dt_run_local_seq(r) % r->layout.tp)

@@ -102,7 +102,8 @@ struct dt_run {
 	enum dt_run_init init;
 	const struct dt_config *config; /* not owned */
 	struct dt_run_lora lora;
-	int64_t vocab; /* tokens of a model without weights; 0: its own number */
+	const char *rope_scaling; /* "yarn:4": positions are stretched; NULL: as the model has them */
+	int64_t vocab;		  /* tokens of a model without weights; 0: its own number */
 	struct dt_layout layout;
 	enum dt_pipeline pipeline;	    /* where pp > 1 */
 	const struct dt_schedule *schedule; /* read from a file: instead of the pipeline's. Not owned; else

@@ -160,6 +160,28 @@ json_t *sup_ranks_json(const struct sup_ranks *r);
 /* Open MPI's number of the job; 0: not known. */
 uint32_t sup_ranks_job(const struct sup_ranks *r);
 
+/* ---- slow.c: ranks that compute slowly ---- */
+
+enum { SUP_SLOW_STEPS = 20, SUP_SLOW_TIMES = 3 };
+
+struct sup_pace {     /* of a rank */
+	int64_t step; /* of the last look */
+	double compute_s, best, score, own;
+	int slow; /* looks in a row that found it slow */
+};
+struct sup_slow {
+	struct sup_pace *v;
+	int n;
+};
+/*
+ * Every SUP_SLOW_STEPS steps of all ranks: the score of each is the median time of computing of its stage
+ * over its own,
+ * beside it its own best over its own. A rank whose score is below limit for SUP_SLOW_TIMES looks in a row is
+ * named; -1: none. The first look of a start is not counted.
+ */
+int sup_slow_look(struct sup_slow *s, const struct sup_ranks *r, double limit);
+void sup_slow_reset(struct sup_slow *s);
+
 /* ---- report.c: systemd ---- */
 
 void sup_notify(const char *state);

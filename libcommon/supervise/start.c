@@ -129,12 +129,14 @@ int sup_start(struct sup *s, double now, struct dt_err *err)
 	s->spawned = dt_now();
 	s->trained = s->progress = s->asked = 0;
 	s->noted = 0;
+	sup_slow_reset(&s->slow);
 	s->ending = SUP_RUNS;
 	memset(&s->last, 0, sizeof(s->last));
 	sup_event(s, "start", "{s:i, s:i, s:s, s:I}", "start", s->start, "ranks",
 		  s->o->max_ranks ? s->choice.ranks : 0, "layout", layout, "checkpoint", (json_int_t)step);
 	if (s->o->max_ranks)
-		dt_log_msg(s->log, "start %d: %d ranks, %s, %s", s->start, s->choice.ranks, layout,
+		dt_log_msg(s->log, "start %d: %d rank%s, %s, %s", s->start, s->choice.ranks,
+			   s->choice.ranks == 1 ? "" : "s", layout,
 			   step >= 0 ? "from the newest checkpoint" : "from the beginning");
 	return 0;
 }

@@ -18,6 +18,7 @@ struct sup {
 	struct sup_job job;
 	struct sup_books books;
 	struct sup_probe discover, notice;
+	struct sup_slow slow;
 	int signals; /* descriptor */
 	double next_files, heard_now;
 	/* this start */

@@ -237,6 +237,7 @@ static void end(struct sup *s)
 	sup_probe_close(&s->discover);
 	sup_probe_close(&s->notice);
 	sup_ranks_close(&s->ranks);
+	sup_slow_reset(&s->slow);
 	sup_command_release(&s->cmd);
 	free(s->hosts.v);
 	free(s->books.step);

@@ -29,6 +29,8 @@ struct dt_supervise {
 	double grace_s;			   /* for a checkpoint and the end after that was asked for */
 	int tries;			   /* starts without a new step before it is given up */
 	double cool_s;			   /* for a host that cannot be reached; doubles */
+	double slow;			   /* a rank is slow whose score is below; 0: nobody looks */
+	double evict;			   /* and its host is left out whose score is below; 0: none */
 	const char *events;		   /* JSON Lines; NULL: none */
 	const struct dt_log *log;
 };

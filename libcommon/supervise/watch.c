@@ -157,7 +157,8 @@ static void take_hosts(struct sup *s, double now)
 	if (would && would != s->choice.ranks) {
 		char text[96];
 
-		snprintf(text, sizeof(text), "hosts for %d ranks instead of %d", would, s->choice.ranks);
+		snprintf(text, sizeof(text), "hosts for %d rank%s instead of %d", would,
+			 would == 1 ? "" : "s", s->choice.ranks);
 		sup_ask(s, SUP_RESIZE, text);
 	}
 }
@@ -201,6 +202,51 @@ static void check_job(struct sup *s, double now)
 	}
 }
 
+/* The host that rank number `rank` was put on: mpirun fills them in their order. */
+static struct sup_host *host_of(struct sup *s, int rank, double now)
+{
+	for (int i = 0; i < s->hosts.n; i++) {
+		struct sup_host *h = &s->hosts.v[i];
+
+		if (h->out_until > now)
+			continue;
+		if (rank < h->slots)
+			return h;
+		rank -= h->slots;
+	}
+	return NULL;
+}
+
+static void check_pace(struct sup *s, double now)
+{
+	double least = s->o->slow > s->o->evict ? s->o->slow : s->o->evict;
+	const struct sup_pace *p;
+	struct sup_host *h;
+	char why[200];
+	int rank;
+
+	if (least <= 0 || !s->job.running || s->ending != SUP_RUNS)
+		return;
+	rank = sup_slow_look(&s->slow, &s->ranks, least);
+	if (rank < 0)
+		return;
+	p = &s->slow.v[rank];
+	snprintf(why, sizeof(why),
+		 "rank %d (process %d on '%s') is slow: %.2f of the others' pace, %.2f of its own best", rank,
+		 s->ranks.v[rank].beat.pid, s->ranks.v[rank].beat.host, p->score, p->own);
+	sup_event(s, "slow-rank", "{s:i, s:f, s:f, s:s}", "rank", rank, "score", p->score, "own", p->own,
+		  "host", s->ranks.v[rank].beat.host);
+	h = host_of(s, rank, now);
+	if (p->score >= s->o->evict || !h || sup_hosts_slots(&s->hosts, now) - h->slots < s->o->min_ranks) {
+		dt_log_msg(s->log, "%s", why);
+		return;
+	}
+	h->cool_s = h->cool_s > 0 ? 2 * h->cool_s : s->o->cool_s;
+	h->out_until = now + h->cool_s;
+	sup_event(s, "host-out", "{s:s, s:f}", "host", h->name, "seconds", h->cool_s);
+	sup_ask(s, SUP_RESIZE, why);
+}
+
 void sup_watch(struct sup *s, double wait_s)
 {
 	struct pollfd *p = calloc((size_t)s->ranks.n + 2, sizeof(*p));
@@ -230,5 +276,6 @@ void sup_watch(struct sup *s, double wait_s)
 	look_for_files(s, now);
 	run_probes(s, now);
 	check_job(s, now);
+	check_pace(s, now);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

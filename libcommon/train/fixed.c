@@ -36,10 +36,10 @@ static int add_param(struct trainer *t, const struct dt_local_param *lp, struct 
 
 static int reduce(struct trainer *t, int u, struct dt_err *err)
 {
-	if (dt_comm_size(dt_mesh_comm(&t->mesh, DT_ON_DATA)) == 1)
+	if (dt_comm_size(unit_comm(t, u)) == 1)
 		return 0;
-	return dt_iall_reduce(dt_mesh_comm(&t->mesh, DT_ON_DATA), t->grads.fixed + t->local.unit[u].trained,
-			      NULL, (size_t)t->local.unit[u].numel, DT_I64, DT_SUM, "gradients of a unit",
+	return dt_iall_reduce(unit_comm(t, u), t->grads.fixed + t->local.unit[u].trained, NULL,
+			      (size_t)t->local.unit[u].numel, DT_I64, DT_SUM, "gradients of a unit",
 			      &t->grads.unit[u].req, err);
 }
 

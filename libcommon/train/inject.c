@@ -94,7 +94,7 @@ int inject_open(struct trainer *t, struct dt_err *err)
 		rc = inject_parse(list->v[i], &t->inject[i], err);
 		if (rc < 0)
 			return dt_err_prefix(err, "option '--inject'");
-		if (t->inject[i].rank >= t->info.size)
+		if (t->inject[i].rank >= t->info.size && t->inject[i].start == dt_beat_start())
 			return dt_err_set(err, -EINVAL, "option '--inject': there is no rank %lld",
 					  (long long)t->inject[i].rank);
 		t->ninject++;

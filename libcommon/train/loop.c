@@ -48,8 +48,10 @@ static void tell(struct trainer *t, enum dt_beat_phase phase, double step_s)
 	if (step_s > 0) {
 		b.step_s += step_s - t->t.data;
 		b.data_s += t->t.data;
+		b.compute_s += t->t.compute;
 	}
 	b.phase = phase;
+	b.stage = t->mesh.at.pp;
 	b.step = t->loop.step;
 	dt_beat_set(&b, true);
 }

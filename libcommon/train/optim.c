@@ -29,6 +29,10 @@ int grad_norm(struct trainer *t, double *ret, struct dt_err *err)
 		const struct dt_local_param *lp = &t->local.p[i];
 		int64_t first, n = overlap(t, lp, &first);
 
+		/* Experts of other ranks are here too: of what several ranks hold, the first counts. */
+		if (t->run.layout.ep > 1 && !t->run.layout.zero &&
+		    dt_unit_copy(&t->run.layout, &t->local.unit[lp->unit], t->mesh.at) != 0)
+			continue;
 		if (n > 0 && !t->table.p[lp->index].frozen && counts(t, lp))
 			rc = dt_kernel_check(
 				t->dev->ops->sumsq(
@@ -38,8 +42,9 @@ int grad_norm(struct trainer *t, double *ret, struct dt_err *err)
 				"->sumsq(", err);
 	}
 	if (rc == 0)
-		rc = dt_all_reduce(t->run.layout.zero ? dt_mesh_comm(&t->mesh, DT_ON_ALL)
-						      : dt_mesh_comm(&t->mesh, DT_ON_MODEL),
+		rc = dt_all_reduce(t->run.layout.zero || t->run.layout.ep > 1
+					   ? dt_mesh_comm(&t->mesh, DT_ON_ALL)
+					   : dt_mesh_comm(&t->mesh, DT_ON_MODEL),
 				   squares, NULL, (size_t)t->table.n, DT_F64, DT_SUM, "gradient norm", err);
 	for (int i = 0; i < t->table.n && rc == 0; i++)
 		total += squares[i];

@@ -77,7 +77,7 @@ int reduce_init(struct trainer *t, struct dt_err *err)
 	for (int u = l->nunit - 1; u >= 0; u--) {
 		if (l->unit[u].frozen)
 			continue;
-		if (!b || b->numel >= want) {
+		if (!b || b->numel >= want || l->unit[u].experts != l->unit[b->last_unit].experts) {
 			b = &t->grads.bucket[t->grads.nbucket++];
 			b->last_unit = u;
 			snprintf(b->what, sizeof(b->what), "gradient bucket %d", t->grads.nbucket - 1);
@@ -195,20 +195,17 @@ static int start(struct trainer *t, int u, struct dt_err *err)
 	struct bucket *b = &t->grads.bucket[t->grads.unit[u].bucket];
 	double t0;
 	int rc = 0;
-	void *g = t->run.layout.zero || dt_comm_size(dt_mesh_comm(&t->mesh, DT_ON_DATA)) > 1
-			  ? outgoing(t, u, &rc)
-			  : NULL;
+	void *g = t->run.layout.zero || dt_comm_size(unit_comm(t, u)) > 1 ? outgoing(t, u, &rc) : NULL;
 
 	if (rc < 0)
 		return dt_kernel_check(rc, "->convert(", err);
 	t0 = dt_now();
 	if (t->run.layout.zero)
-		rc = dt_ireduce_scatter(dt_mesh_comm(&t->mesh, DT_ON_DATA), g, NULL, (size_t)share_n(t, u),
-					t->grads.wire.dtype, DT_SUM, "gradients of a unit",
-					&t->grads.unit[u].req, err);
+		rc = dt_ireduce_scatter(unit_comm(t, u), g, NULL, (size_t)share_n(t, u), t->grads.wire.dtype,
+					DT_SUM, "gradients of a unit", &t->grads.unit[u].req, err);
 	else if (--b->pending <= 0 && g)
 		rc = dt_iall_reduce(
-			dt_mesh_comm(&t->mesh, DT_ON_DATA),
+			unit_comm(t, u),
 			flat_at(t, t->grads.wire.p ? &t->grads.wire : &t->grads.flat, b->first_unit, 0), NULL,
 			(size_t)b->numel, t->grads.wire.dtype, DT_SUM, b->what, &b->req, err);
 	t->t.comm[TR_GRADS] += dt_now() - t0;

@@ -30,8 +30,8 @@ bool counts(const struct trainer *t, const struct dt_local_param *lp)
 
 /*
  * Norms see only this rank's rows where the residual stream is cut; those of heads only this rank's heads;
- * routers only its experts. Of an adapter's two tensors the one that is not cut meets only this rank's part of
- * the other.
+ * routers only its experts. Of an adapter's two tensors the one that is not cut meets only this rank's part
+ * of the other.
  */
 static bool of_rank(const struct trainer *t, const struct dt_param *p)
 {

@@ -80,7 +80,6 @@ static int my_pieces(struct trainer *t, struct dt_piece **ret, int *ret_n, struc
 {
 	struct dt_piece *out = malloc(
 		sizeof(*out) * (size_t)(t->local.n * KINDS * (2 * DT_CKPT_MAX_DIM + 1) + buffers_count(t)));
-	int64_t shares = dt_layout_data(&t->run.layout), r = dt_coords_data(&t->run.layout, t->mesh.at);
 	int n = 0;
 
 	if (!out)
@@ -88,10 +87,12 @@ static int my_pieces(struct trainer *t, struct dt_piece **ret, int *ret_n, struc
 	for (int kind = 0; kind < KINDS; kind++)
 		for (int i = 0; i < t->local.n && kind_at(t, kind, 0, 0); i++) {
 			const struct dt_local_param *lp = &t->local.p[i];
-			int64_t numel = t->local.unit[lp->unit].numel;
+			const struct dt_local_unit *u = &t->local.unit[lp->unit];
+			int64_t numel = u->numel, copies = dt_unit_copies(&t->run.layout, u),
+				r = dt_unit_copy(&t->run.layout, u, t->mesh.at);
 
 			if (!t->table.p[lp->index].frozen && counts(t, lp))
-				n += pieces_of(t, lp, kind, numel * r / shares, numel * (r + 1) / shares,
+				n += pieces_of(t, lp, kind, numel * r / copies, numel * (r + 1) / copies,
 					       out + n);
 		}
 	*ret = out;

@@ -82,6 +82,8 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 	rc = dt_exec_open(&t->exec, &t->run, t->mesh.at, &t->plan, t->arena.base,
 			  dt_mesh_comm(&t->mesh, DT_ON_TP), t->dev, t->store.unit_w, t->grads.unit_g, err);
 	t->exec.cp = dt_mesh_comm(&t->mesh, DT_ON_CP);
+	t->exec.mixture.ep = t->run.layout.ep > 1 ? dt_mesh_comm(&t->mesh, DT_ON_EP) : NULL;
+	t->exec.mixture.data = dt_mesh_comm(&t->mesh, DT_ON_DATA);
 	if (rc < 0)
 		return rc;
 	buffers_bind(t);
@@ -172,6 +174,10 @@ static int make_groups(struct trainer *t, struct dt_err *err)
 
 	for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]) && rc == 0; i++)
 		rc = dt_mesh_need(&t->mesh, sets[i], err);
+	if (rc == 0 && t->run.layout.ep > 1)
+		rc = dt_mesh_need(&t->mesh, DT_ON_EP, err);
+	if (rc == 0 && t->run.layout.ep > 1)
+		rc = dt_mesh_need(&t->mesh, DT_ON_EDP, err);
 	return rc;
 }
 

@@ -49,6 +49,7 @@ static int gradients(struct trainer *t, double scale, double *ret_loss, struct d
 
 	if (rc == 0)
 		rc = pipeline_step(t, (float)scale, ret_loss, err);
+	inject_after(t);
 	t->t.comm[TR_TENSOR] = t->exec.comm_s - tensor;
 	for (int k = 0; k < TR_N; k++)
 		waited += t->t.comm[k];
@@ -122,7 +123,6 @@ static int compute(struct trainer *t, struct asked asked, struct step_result *re
 		rc = gradients(t, fault * t->optim.loss_scale / targets, &loss, err);
 	if (rc < 0)
 		return rc;
-	inject_after(t);
 	v = (struct verdict){loss * fault, asked.stop, asked.save, t->grads.bad != NULL};
 	rc = agree(t, &v, err);
 	if (rc < 0)

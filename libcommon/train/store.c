@@ -13,6 +13,11 @@ static int64_t shares(const struct trainer *t)
 	return t->run.layout.zero ? dt_layout_data(&t->run.layout) : 1;
 }
 
+struct dt_comm *unit_comm(const struct trainer *t, int u)
+{
+	return dt_mesh_comm(&t->mesh, t->local.unit[u].experts ? DT_ON_EDP : DT_ON_DATA);
+}
+
 int64_t share_n(const struct trainer *t, int u)
 {
 	return t->local.unit[u].numel / shares(t);

@@ -49,6 +49,8 @@ void *flat_at(const struct trainer *t, const struct flat *f, int u, int64_t i);
 /* Elements [first, first + n) of unit u in a flat buffer; DT_NONE where the run has no such buffer. */
 struct dt_tensor flat_part(const struct trainer *t, const struct flat *f, int u, int64_t first, int64_t n);
 
+/* The ranks that hold the same elements of unit u. */
+struct dt_comm *unit_comm(const struct trainer *t, int u);
 /* Unit u is about to compute: its weights are here when this returns, its successor's on their way. */
 int store_fetch(struct trainer *t, int u, bool backward, struct dt_err *err);
 /* Weights from this rank's share of the masters, and from the other ranks'. */

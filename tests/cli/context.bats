@@ -110,6 +110,29 @@ verify() { # model layouts options...
     [ "$(sum ulysses backward)" = $((48 / 2 * 12 * (4 + 2 * 2 + 4) * 4)) ]
 }
 
+@test "a sequence longer than the model's positions needs a scaling" {
+    local kind
+    run -2 --separate-stderr dt-train --model llama.json --data d.h5 --seq 96 --steps 1 "${run_of[@]}"
+    [[ "$stderr" == *"sequence length 96 exceeds the 64 positions of 'llama'"*"--rope-scaling yarn:2"* ]]
+    for kind in linear ntk dynamic yarn llama3; do
+        dt-train --model llama.json --data d.h5 --seq 96 --steps 2 "${run_of[@]}" --rope-scaling $kind:2 --save s-$kind --metrics s.jsonl
+        # the checkpoint says it: trained on, alone and on two ranks
+        dt-train --data d.h5 --seq 96 --steps 3 "${run_of[@]}" --resume s-$kind/step-00000002 --metrics one.jsonl
+        mpirun -np 2 dt-train --model s-$kind/step-00000002 --data d.h5 --seq 96 --steps 1 "${run_of[@]}" --layout cp2 --metrics cp.jsonl
+        dt-train --model s-$kind/step-00000002 --data d.h5 --seq 96 --steps 1 "${run_of[@]}" --metrics alone.jsonl
+        jq -en --slurpfile a cp.jsonl --slurpfile b alone.jsonl '($a | map(.loss // empty) | last) as $x |
+            ($b | map(.loss // empty) | last) as $y | ($x - $y) | fabs < 1e-6'
+        dt-shard-ckpt convert --to safetensors s-$kind/step-00000002 hf-$kind
+        dt-train --model hf-$kind --data d.h5 --seq 96 --steps 1 "${run_of[@]}" --metrics hf.jsonl
+        jq -en --slurpfile a hf.jsonl --slurpfile b alone.jsonl '($a | map(.loss // empty) | last) as $x |
+            ($b | map(.loss // empty) | last) as $y | ($x - $y) | fabs < 1e-6'
+    done
+    run -2 dt-train --model s-yarn/step-00000002 --data d.h5 --seq 96 --steps 1 "${run_of[@]}" --rope-scaling linear:2
+    [[ "$output" == *"scaled already (yarn:2)"* ]]
+    run -2 dt-train --model gpt2.json --data d.h5 --seq 24 --steps 1 "${run_of[@]}" --rope-scaling yarn:2
+    [[ "$output" == *"has no rotary positions"* ]]
+}
+
 @test "what cannot be cut is refused by name, before anything is allocated" {
     refused() { # text ranks options...
         local text=$1 ranks=$2

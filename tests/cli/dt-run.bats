@@ -203,6 +203,66 @@ job() {
     run -1 dt-run explain d.h5
 }
 
+@test "contrib/slurm: hosts that are down are left out, what is preempted is requeued" {
+    mkdir -p fakes
+    printf '#!/bin/sh\ncase $1 in show) printf "a\\nb\\nc\\n" ;; requeue) echo "$2" >>requeued ;; esac\n' >fakes/scontrol
+    printf '#!/bin/sh\ncase $3 in b) echo "down*" ;; *) echo allocated ;; esac\n' >fakes/sinfo
+    # as dt-run would: the hosts, then 75
+    printf '#!/bin/sh\nprintf "%%s\\n" "$*" >called\nsh -c "$4" >listed\nexit ${STATUS:-75}\n' >fakes/dt-run
+    chmod +x fakes/*
+    rm -f requeued
+    export SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=3 SLURM_NTASKS_PER_NODE=2 SLURM_JOB_NODELIST='a,b,c'
+    PATH=$PWD/fakes:$PATH run -75 bash "$DT_SRC/contrib/slurm/train.sbatch" --model gpt2-tiny
+    [ "$(cat listed)" = $'a:2\nc:2' ]
+    [ "$(cat requeued)" = 7 ]
+    [[ $(cat called) == "--ranks 2:6 --discover "*" -- dt-train --model gpt2-tiny --save run-7 "* ]]
+    # in a chain of array jobs the next one goes on; done is done
+    SLURM_ARRAY_JOB_ID=5 PATH=$PWD/fakes:$PATH run -75 bash "$DT_SRC/contrib/slurm/train.sbatch"
+    [[ $(cat called) == *" --save run-5 "* ]]
+    STATUS=0 PATH=$PWD/fakes:$PATH run -0 bash "$DT_SRC/contrib/slurm/train.sbatch"
+    [ "$(wc -l <requeued)" -eq 1 ]
+}
+
+@test "systemd's protocol: ready, a sign of life a step, stopping" {
+    # a datagram socket as systemd would give one
+    python3 -c 'import socket, sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.bind("notify.sock")
+open("bound", "w").close()
+while True:
+    m = s.recv(100).decode()
+    print(m, flush=True)
+    if m == "STOPPING=1":
+        break' >notified &
+    for _ in $(seq 50); do [ ! -e bound ] || break; sleep 0.1; done
+    NOTIFY_SOCKET=$PWD/notify.sock dt-run -- "${train[@]}" --steps 20 2>err
+    wait %1
+    [ "$(head -1 notified)" = READY=1 ]
+    [ "$(grep -c WATCHDOG=1 notified)" -ge 5 ]
+    rm -f notify.sock bound
+}
+
+@test "a slow rank is named, and its host left out on request" {
+    unshare --uts true 2>/dev/null || skip "needs unshare --uts"
+    # two imitated machines of one rank; the second computes 0.2 s longer a step
+    cat >agent <<-'END'
+	#!/bin/bash
+	host=$1
+	shift
+	exec unshare --uts bash -c "hostname $host; $*"
+	END
+    chmod +x agent
+    printf 'machine-a:1\nmachine-b:1\n' >hosts
+    export OMPI_MCA_plm_rsh_agent=$PWD/agent OMPI_MCA_btl_tcp_if_include=lo OMPI_MCA_oob_tcp_if_include=lo
+    timeout 200 dt-run --events events.jsonl --ranks 1:2 --discover 'cat hosts' --evict-slow 0.5 --heartbeat-timeout 20 \
+        -- "${train[@]}" --layout dp2 --inject slow:rank=1,seconds=0.2 2>err || { cat err; return 1; }
+    event 'map(select(.event == "slow-rank"))[0] | .rank == 1 and .host == "machine-b" and .score < 0.5'
+    event '[.[] | select(.event == "host-out") | .host] == ["machine-b"]'
+    event '[.[] | select(.event == "start") | .layout] == ["dp2", "dp1"]'
+    grep -q "rank 1 (process .* on 'machine-b') is slow" err
+    dt-shard-ckpt diff plain/step-00000120 run/step-00000120
+}
+
 @test "everything at random: ranks, mpirun and dt-run killed, ranks stopped, hosts that change, a full disk" {
     local steps=60
     [ "${DT_SLOW:-0}" != 1 ] || steps=800 # a hundred faults and more

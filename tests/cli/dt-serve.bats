@@ -667,6 +667,9 @@ PY
     status=0
     "${DT_OPENAI_PYTHON:-python3}" "$BATS_TEST_DIRNAME/serve-anthropic.py" "$(cat url)" none || status=$?
     [ $status = 0 ] || [ $status = 77 ]
+    status=0
+    "${DT_OPENAI_PYTHON:-python3}" "$BATS_TEST_DIRNAME/serve-agent.py" "$(cat url)" || status=$?
+    [ $status = 0 ] || [ $status = 77 ]
 }
 
 @test "what cannot be served is refused in one line" {

@@ -95,9 +95,66 @@ metric() { # file key: of the last step
     done
     # every choice is counted once, whatever is computed again: tokens x choices a layer
     [ "$(metric m.jsonl 'expert_counts | map(add) | unique | tostring')" = '"[512]"' ]
+    run ! mpirun -np 2 dt-train --model mixtral.json "${common[@]}" --layout dp2 --capacity-factor -1 --steps 1
     run ! mpirun -np 3 dt-train --model mixtral.json "${common[@]}" --layout tp3 --steps 1
     run ! mpirun -np 2 dt-train --model llama.json "${common[@]}" --layout dp2.ep2 --steps 1
     [[ "$output" == *"ep2, but 'llama' has no experts"* ]]
+}
+
+@test "experts over ep: layouts agree with one rank, memory as planned, and a checkpoint is every layout's" {
+    verify mixtral.json dp2.ep2,dp4.ep2,dp4.ep4,cp2.ep2,dp2.tp2.ep2.s1,dp2.pp2.ep2 --router-z-loss 0.01 --balance-loss 0.1
+    verify mixtral.json dp2.pp2.ep2,dp2.tp2.ep2 --pipeline zb-h1 --recompute selective
+    verify mixtral.json dp2.ep2,dp4.ep4 --recompute full --balance-over microbatch
+    # dp1 divides the batch otherwise, and counts choices over other parts of it
+    dt-train verify --layouts dp2,dp2.ep2 --balance-over batch --model mixtral.json "${common[@]}" --steps 20 >&2
+    verify mixtral.json dp2.ep2 --reproducible
+    mpirun -np 2 dt-train --model mixtral.json "${common[@]}" --layout dp2.ep2 --steps 3 --metrics m.jsonl --save ep >/dev/null
+    dt-memest mixtral.json --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 4 --layout dp2.ep2 --check m.jsonl
+    local layout still=(--lr 0 --min-lr 0 --weight-decay 0 --accept-change lr --accept-change min-lr --accept-change weight-decay)
+    for layout in dp4.ep4 dp1; do
+        rm -rf other
+        mpirun -np "${layout:2:1}" dt-train --model mixtral.json "${common[@]}" "${still[@]}" --layout $layout --steps 4 \
+            --resume ep/step-00000003 --save other >/dev/null
+        dt-shard-ckpt diff ep/step-00000003 other/step-00000004 >diff.txt || true
+        run ! grep -q 'model/' diff.txt
+    done
+    run ! mpirun -np 2 dt-train --model mixtral.json "${common[@]}" --layout dp2.ep2.z1 --steps 1
+    [[ "$output" == *"ep2 cannot be combined with z1"* ]]
+    run ! mpirun -np 3 dt-train --model mixtral.json "${common[@]}" --layout dp3.ep3 --global-batch 6 --steps 1
+    [[ "$output" == *"ep3 does not divide the 8 experts"* ]]
+}
+
+@test "a dense model becomes a mixture of experts whose first forward is its own" {
+    local loss other
+    dt-train --model qwen3.json "${common[@]}" --steps 4 --save dense >/dev/null
+    dt-shard-ckpt upcycle --experts 4 --top-k 2 dense up
+    dt-shard-ckpt verify up
+    loss=$(dt-train --model dense "${common[@]}" --lr 0 --min-lr 0 --steps 1 --metrics - 2>/dev/null | jq .loss)
+    other=$(dt-train --model up "${common[@]}" --lr 0 --min-lr 0 --steps 1 --metrics - 2>/dev/null | jq .loss)
+    jq -en --argjson a "$loss" --argjson b "$other" '($a - $b | fabs) < 1e-6 * $a and $a < 5.6'
+    dt-shard-ckpt upcycle --experts 4 --top-k 2 --to safetensors dense up-hf # transformers' names, read back
+    other=$(dt-train --model up-hf "${common[@]}" --lr 0 --min-lr 0 --steps 1 --metrics - 2>/dev/null | jq .loss)
+    jq -en --argjson a "$loss" --argjson b "$other" '($a - $b | fabs) < 1e-6 * $a'
+    run ! dt-shard-ckpt upcycle --experts 2 --top-k 3 dense no
+    [[ "$output" == *"--top-k 3 is more than the 2 experts"* ]]
+    run -2 dt-shard-ckpt upcycle dense no
+    run ! dt-shard-ckpt upcycle --experts 4 --top-k 2 up no
+    [[ "$output" == *"only llama, mistral and qwen3"* ]]
+    [ ! -e no ]
+}
+
+@test "an expert drops what is past its capacity, and its memory is less" {
+    local all few
+    dt-train --model mixtral.json "${common[@]}" --steps 2 --capacity-factor 1 --metrics m.jsonl >/dev/null
+    jq -es 'map(select(.loss)) | all(.expert_dropped > 0.01 and .expert_dropped < 0.6)' m.jsonl
+    dt-memest mixtral.json --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --capacity-factor 1 --check m.jsonl
+    dt-train --model mixtral.json "${common[@]}" --steps 2 --capacity-factor 8 --metrics n.jsonl >/dev/null
+    dt-train --model mixtral.json "${common[@]}" --steps 2 --metrics o.jsonl >/dev/null
+    [ "$(metric n.jsonl expert_dropped)" = "$(metric o.jsonl expert_dropped)" ] # more than all of them
+    [ "$(metric n.jsonl loss)" = "$(metric o.jsonl loss)" ]
+    all=$(dt-memest mixtral.json --train --seq 32 --layout dp2.ep2 --json | jq .peak_bytes)
+    few=$(dt-memest mixtral.json --train --seq 32 --layout dp2.ep2 --capacity-factor 1 --json | jq .peak_bytes)
+    [ "$few" -lt "$all" ]
 }
 
 @test "every composition of up to eight ranks agrees with one rank" {

@@ -100,4 +100,12 @@ END
     run "$DT_SRC/scripts/quickstart" "$PWD/work"
     [ "$status" -eq 1 ]
 }
+
+@test "quickstart recovery: killed, moved, and the bits of an undisturbed run" {
+    command -v jq >/dev/null || skip "needs jq"
+    DT_QUICKSTART_STEPS=120 run "$DT_SRC/scripts/quickstart" recovery "$PWD/again"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *"equal: "*" tensors"* ]]
+}
 # SPDX-License-Identifier: Apache-2.0

@@ -107,6 +107,18 @@ CONFIGS = {
         LLAMA, family="olmoe", seed=14, hidden=32, ffn=64, layers=2, heads=4, kv_heads=2, head_dim=8, qk_norm=True,
         qk_norm_whole=True, experts=6, experts_used=3, expert_ffn=64, router_unscaled=True,
     ),
+    # the routers of DeepSeek-V2 and V3 over plain attention: experts of the best groups, some that all tokens meet, a
+    # first layer without any; V3's weights are sigmoids, and a bias is added for the choice
+    "routed2": dict(
+        LLAMA, family="deepseek_v2", seed=16, hidden=32, ffn=56, layers=3, heads=4, kv_heads=2, head_dim=8, experts=8,
+        experts_used=3, expert_ffn=24, shared_ffn=40, dense_layers=1, router_unscaled=True, router_groups=4,
+        router_groups_used=2, router_scale=16.0,
+    ),
+    "routed3": dict(
+        LLAMA, family="deepseek_v3", seed=17, hidden=32, ffn=56, layers=3, heads=4, kv_heads=2, head_dim=8, experts=8,
+        experts_used=3, expert_ffn=24, shared_ffn=24, dense_layers=1, router_sigmoid=True, router_bias=True,
+        router_groups=4, router_groups_used=2, router_scale=2.5,
+    ),
 }
 
 
@@ -143,9 +155,11 @@ def param_shapes(c):
             norm(p + ".attn_post_norm")
         if not c.get("no_pre_norms"):
             norm(p + ".mlp_norm")
-        if c.get("experts"):
-            n, f = c["experts"], c["expert_ffn"]
-            linears(p + ".mlp", [("router", (n, h))], False)
+        if c.get("experts") and i >= c.get("dense_layers", 0):
+            n, f, s = c["experts"], c["expert_ffn"], c.get("shared_ffn", 0)
+            linears(p + ".mlp", [("router", (n, h))], c.get("router_bias"))
+            if s:
+                linears(p + ".mlp.shared", [("gate", (s, h)), ("up", (s, h)), ("down", (h, s))], False)
             linears(p + ".mlp.experts", [("gate", (n * f, h)), ("up", (n * f, h)), ("down", (n * h, f))], False)
             continue
         linears(p + ".mlp", ([("gate", (f, h))] if c["gated"] else []) + [("up", (f, h))], c["mlp_bias"])
@@ -271,16 +285,24 @@ def forward(c, w, ids):
 
     def experts(x, p):
         """Every expert on every token, those not chosen with weight 0."""
-        share = linear(x, p + ".router").softmax(-1)
-        best = share.topk(c["experts_used"], dim=-1)
-        top = best.values if c.get("router_unscaled") else best.values / best.values.sum(-1, keepdim=True)
-        weight = torch.zeros_like(share).scatter(-1, best.indices, top)
+        score = F.linear(x, w[p + ".router.weight"])
+        share = score.sigmoid() if c.get("router_sigmoid") else score.softmax(-1)
+        worth = share + w[p + ".router.bias"] if c.get("router_bias") else share
+        if c.get("router_groups"):
+            groups = worth.unflatten(-1, (c["router_groups"], -1))
+            value = groups.topk(2, dim=-1).values.sum(-1) if c.get("router_sigmoid") else groups.max(-1).values
+            kept = torch.zeros_like(value).scatter(-1, value.topk(c["router_groups_used"], dim=-1).indices, 1)
+            worth = groups.masked_fill(kept[..., None] == 0, float("-inf")).flatten(-2)
+        indices = worth.topk(c["experts_used"], dim=-1).indices
+        top = share.gather(-1, indices)
+        top = top if c.get("router_unscaled") else top / top.sum(-1, keepdim=True)
+        weight = torch.zeros_like(share).scatter(-1, indices, top * c.get("router_scale", 1))
         gate, up, down = (w[f"{p}.experts.{n}.weight"].chunk(c["experts"]) for n in ("gate", "up", "down"))
         return sum(weight[..., e, None] * F.linear(act(F.linear(x, gate[e])) * F.linear(x, up[e]), down[e])
-                   for e in range(c["experts"]))
+                   for e in range(c["experts"])) + (mlp(x, p + ".shared", False) if c.get("shared_ffn") else 0)
 
-    def mlp(x, p):
-        if c.get("experts"):
+    def mlp(x, p, routed=True):
+        if routed and c.get("experts"):
             return experts(x, p)
         up = linear(x, p + ".up")
         y = act(linear(x, p + ".gate")) * up if c["gated"] else act(up)
@@ -295,7 +317,7 @@ def forward(c, w, ids):
         p = f"layers.{n}"
         window = 0 if c.get("global_every") and (n + 1) % c["global_every"] == 0 else c["window"]
         x = x + post(attention(pre(x, p + ".attn_norm"), p + ".attn", window), p + ".attn_post_norm")
-        x = x + post(mlp(pre(x, p + ".mlp_norm"), p + ".mlp"), p + ".mlp_post_norm")
+        x = x + post(mlp(pre(x, p + ".mlp_norm"), p + ".mlp", n >= c.get("dense_layers", 0)), p + ".mlp_post_norm")
     hidden.append(x)
     logits = F.linear(norm(x, "norm"), w["embed.weight" if c["tied"] else "head.weight"])
     return cap(logits, "logit_cap"), hidden
@@ -309,7 +331,8 @@ def run(c, params, ids, targets, dtype):
     loss.backward()
     return dict(
         logits=logits.detach().numpy(), hidden=[x.detach().numpy() for x in hidden], loss=loss.item(),
-        grad={k: v.grad.numpy() for k, v in w.items()},
+        # a bias of the choice of experts has no gradient
+        grad={k: np.zeros(v.shape) if v.grad is None else v.grad.numpy() for k, v in w.items()},
     )
 
 

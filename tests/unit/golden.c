@@ -253,6 +253,13 @@ void golden_config(const struct golden *g, struct dt_config *ret)
 	optional(g, "norm_plus_one", NULL, NULL, &c.norm_plus_one);
 	optional(g, "embed_scaled", NULL, NULL, &c.embed_scaled);
 	optional(g, "router_unscaled", NULL, NULL, &c.router_unscaled);
+	optional(g, "router_sigmoid", NULL, NULL, &c.router_sigmoid);
+	optional(g, "router_bias", NULL, NULL, &c.router_bias);
+	optional(g, "router_groups", &c.router_groups, NULL, NULL);
+	optional(g, "router_groups_used", &c.router_groups_used, NULL, NULL);
+	optional(g, "router_scale", NULL, &c.router_scale, NULL);
+	optional(g, "shared_ffn", &c.shared_ffn, NULL, NULL);
+	optional(g, "dense_layers", &c.dense_layers, NULL, NULL);
 	optional(g, "lora_rank", &c.lora.rank, NULL, NULL);
 	optional(g, "lora_alpha", NULL, &c.lora.alpha, NULL);
 	if (c.lora.rank)

@@ -181,7 +181,9 @@ static void unknown_or_impossible_is_refused_by_name(void **state)
 	refuse("{" LLAMA ",\"hidden_act\":\"mish\"}", "activation 'mish'");
 	refuse("{" LLAMA ",\"tie_word_embeddings\":\"no\"}", "'tie_word_embeddings' is not true or false");
 	refuse("{" LLAMA ",\"rope_scaling\":7}", "'rope_scaling' is not an object");
-	refuse("{" LLAMA ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}}", "rotary scaling 'yarn'");
+	refuse("{" LLAMA ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"beta_fast\":1}}",
+	       "YaRN's betas");
+	refuse("{" LLAMA ",\"rope_scaling\":{\"type\":\"dynamic\"}}", "'factor'");
 	refuse("{" LLAMA ",\"rope_scaling\":{\"type\":\"llama3\",\"factor\":4}}", "'low_freq_factor'");
 	refuse("{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":0.5}}", "scaling factor");
 	refuse("{" LLAMA ",\"partial_rotary_factor\":0.5}", "rotating 0.5");

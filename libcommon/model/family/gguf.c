@@ -100,9 +100,20 @@ static int read_rope(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err 
 		c->rope_scaling = DT_ROPE_SCALING_LINEAR;
 		return dt_gguf_key_real(k, "rope.scaling.factor", true, &c->rope_factor, err);
 	}
+	if (n == 4 && !memcmp(type, "yarn", 4)) {
+		c->rope_scaling = DT_ROPE_SCALING_YARN;
+		c->rope_beta_fast = 32;
+		c->rope_beta_slow = 1;
+		c->rope_original_seq = c->max_seq;
+		rc = dt_gguf_key_real(k, "rope.scaling.factor", true, &c->rope_factor, err);
+		c->rope_mscale = dt_rope_yarn_mscale(c->rope_factor, 1);
+		return rc < 0 ? rc
+			      : dt_gguf_key_size(k, "rope.scaling.original_context_length", false,
+						 &c->rope_original_seq, err);
+	}
 	if (n != 4 || memcmp(type, "none", 4))
 		return dt_err_set(err, -ENOTSUP,
-				  "rotary scaling '%.*s' is not supported; known: linear, llama3",
+				  "rotary scaling '%.*s' is not supported; known: linear, yarn, llama3",
 				  n > 40 ? 40 : (int)n, type);
 	return read_rope_freqs(k->g, c, err);
 }

@@ -92,6 +92,32 @@ int dt_hf_rope_base(const json_t *o, struct dt_config *c, const json_t **ret_sca
 	return 0;
 }
 
+static int read_yarn(const json_t *s, struct dt_config *c, struct dt_err *err)
+{
+	double mscale = 0, all = 0, factor = 0;
+	bool truncate = true;
+	int rc;
+
+	c->rope_scaling = DT_ROPE_SCALING_YARN;
+	c->rope_beta_fast = 32;
+	c->rope_beta_slow = 1;
+	c->rope_original_seq = c->max_seq;
+	if ((rc = dt_json_real(s, "beta_fast", false, &c->rope_beta_fast, err)) < 0 ||
+	    (rc = dt_json_real(s, "beta_slow", false, &c->rope_beta_slow, err)) < 0 ||
+	    (rc = dt_json_real(s, "mscale", false, &mscale, err)) < 0 ||
+	    (rc = dt_json_real(s, "mscale_all_dim", false, &all, err)) < 0 ||
+	    (rc = dt_json_real(s, "attention_factor", false, &factor, err)) < 0 ||
+	    (rc = dt_json_bool(s, "truncate", false, &truncate, err)) < 0 ||
+	    (rc = dt_hf_size(s, "original_max_position_embeddings", false, &c->rope_original_seq, err)) < 0)
+		return rc;
+	c->rope_untruncated = !truncate;
+	c->rope_mscale = factor > 0		 ? factor
+			 : mscale > 0 && all > 0 ? dt_rope_yarn_mscale(c->rope_factor, mscale) /
+							   dt_rope_yarn_mscale(c->rope_factor, all)
+						 : dt_rope_yarn_mscale(c->rope_factor, 1);
+	return 0;
+}
+
 int dt_hf_rope(const json_t *o, struct dt_config *c, struct dt_err *err)
 {
 	const json_t *s;
@@ -100,16 +126,25 @@ int dt_hf_rope(const json_t *o, struct dt_config *c, struct dt_err *err)
 
 	if (rc < 0 || !strcmp(type, "default"))
 		return rc;
-	if ((rc = dt_json_real(s, "factor", !strcmp(type, "linear") || !strcmp(type, "llama3"),
-			       &c->rope_factor, err)) < 0)
+	if (strcmp(type, "linear") && strcmp(type, "llama3") && strcmp(type, "yarn") &&
+	    strcmp(type, "dynamic"))
+		return dt_err_set(
+			err, -EINVAL,
+			"rotary scaling '%.40s' is not supported; known: linear, dynamic, yarn, llama3",
+			type);
+	if ((rc = dt_json_real(s, "factor", true, &c->rope_factor, err)) < 0)
 		return rc;
 	if (!strcmp(type, "linear")) {
 		c->rope_scaling = DT_ROPE_SCALING_LINEAR;
 		return 0;
 	}
-	if (strcmp(type, "llama3"))
-		return dt_err_set(err, -EINVAL,
-				  "rotary scaling '%.40s' is not supported; known: linear, llama3", type);
+	if (!strcmp(type, "dynamic")) {
+		c->rope_scaling = DT_ROPE_SCALING_DYNAMIC;
+		c->rope_original_seq = c->max_seq;
+		return dt_hf_size(s, "original_max_position_embeddings", false, &c->rope_original_seq, err);
+	}
+	if (!strcmp(type, "yarn"))
+		return read_yarn(s, c, err);
 	c->rope_scaling = DT_ROPE_SCALING_LLAMA3;
 	if ((rc = dt_json_real(s, "low_freq_factor", true, &c->rope_low_freq, err)) < 0 ||
 	    (rc = dt_json_real(s, "high_freq_factor", true, &c->rope_high_freq, err)) < 0 ||

@@ -20,6 +20,16 @@ static json_t *rope_scaling(const struct dt_config *c)
 		return json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", c->rope_factor,
 				 "low_freq_factor", c->rope_low_freq, "high_freq_factor", c->rope_high_freq,
 				 "original_max_position_embeddings", (json_int_t)c->rope_original_seq);
+	if (c->rope_scaling == DT_ROPE_SCALING_DYNAMIC)
+		return json_pack("{s:s, s:s, s:f, s:I}", "type", "dynamic", "rope_type", "dynamic", "factor",
+				 c->rope_factor, "original_max_position_embeddings",
+				 (json_int_t)c->rope_original_seq);
+	if (c->rope_scaling == DT_ROPE_SCALING_YARN)
+		return json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:b, s:I}", "type", "yarn", "rope_type",
+				 "yarn", "factor", c->rope_factor, "beta_fast", c->rope_beta_fast,
+				 "beta_slow", c->rope_beta_slow, "attention_factor", c->rope_mscale,
+				 "truncate", !c->rope_untruncated, "original_max_position_embeddings",
+				 (json_int_t)c->rope_original_seq);
 	return json_null();
 }
 
@@ -30,7 +40,7 @@ json_t *dt_hf_write_decoder(const struct dt_config *c)
 			 "num_hidden_layers", (json_int_t)c->layers, "num_attention_heads",
 			 (json_int_t)c->heads, "num_key_value_heads", (json_int_t)c->kv_heads, "head_dim",
 			 (json_int_t)c->head_dim, "max_position_embeddings", (json_int_t)c->max_seq,
-			 "rms_norm_eps", c->norm_eps, "rope_theta", c->rope_theta, "rope_scaling",
+			 "rms_norm_eps", c->norm_eps, "rope_theta", dt_rope_base(c), "rope_scaling",
 			 rope_scaling(c), "hidden_act", dt_hf_act_name(c->act), "attention_bias", c->qkv_bias,
 			 "mlp_bias", c->mlp_bias, "use_sliding_window", c->window > 0);
 }
