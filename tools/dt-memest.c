@@ -2,6 +2,7 @@
 #include "base/opt.h"
 #include "base/tmpfile.h"
 #include "base/units.h"
+#include "kernels/unpack.h"
 #include "model/file.h"
 #include "plan/card.h"
 #include "plan/fit_print.h"
@@ -501,6 +502,13 @@ static int run(const char *model, int cat)
 		return fail(&err);
 	}
 	a.q.run.config = &a.config;
+	if (a.base_given)
+		a.q.run.lora.base = a.base == DT_WF_Q8_0			    ? DT_BLOCKS_Q8_0
+				    : a.base == DT_WF_Q4_0			    ? DT_BLOCKS_Q4_0
+				    : a.base == DT_WF_NF4_DQ || a.base == DT_WF_NF4 ? DT_BLOCKS_NF4
+										    : DT_BLOCKS_NONE;
+	if (!a.q.run.lora.rank)
+		a.q.run.lora.base = 0;
 	if (dt_run_adapt(&a.q.run, &a.config, &err) < 0)
 		return fail(&err);
 	complete_query();

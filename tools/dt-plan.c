@@ -81,6 +81,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("rope-scaling"),
 	DT_RUN_OPT("lora"),
 	DT_RUN_OPT("lora-targets"),
+	DT_RUN_OPT("lora-base"),
 	DT_OPT_HEADING("Training"),
 	DT_RUN_OPT("global-batch", .def_text = "16 a device"),
 	DT_RUN_OPT("seq", .def_text = "the model's, 4096 at most"),

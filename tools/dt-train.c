@@ -56,6 +56,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("lora"),
 	DT_RUN_OPT("lora-alpha"),
 	DT_RUN_OPT("lora-targets"),
+	DT_RUN_OPT("lora-base"),
 	DT_RUN_OPT("lora-kind"),
 	DT_OPT_HEADING("Batch and length"),
 	DT_RUN_OPT("seq"),

@@ -31,11 +31,11 @@ enum dt_clean_reason {
 const char *dt_clean_reason_name(enum dt_clean_reason r);
 
 struct dt_clean_options {
-	bool exact;	   /* documents of the same bytes but the first */
-	double near;	   /* documents of at least this similarity to one kept; 0: not looked for */
-	int64_t min_chars; /* code points; 0: any */
-	int64_t max_chars; /* 0: any */
-	double max_symbols; /* share of characters but spaces that are ASCII and no letters or digits; 1: any */
+	bool exact;	    /* documents of the same bytes but the first */
+	double near;	    /* documents of at least this similarity to one kept; 0: not looked for */
+	int64_t min_chars;  /* code points; 0: any */
+	int64_t max_chars;  /* 0: any */
+	double max_symbols; /* share of characters but spaces that are ASCII, no letter or digit; 1: any */
 	double max_repeats; /* share of bytes in lines that came before; 1: any */
 };
 

@@ -33,6 +33,7 @@ struct dt_lora {
 	int64_t rank; /* 0: none */
 	double alpha;
 	int kind;	   /* enum dt_lora_kind */
+	int base;	   /* enum dt_block_kind (kernels/unpack.h): how frozen linears of layers are kept */
 	char targets[160]; /* "all", "qv" or an expression that names of linears match */
 };
 

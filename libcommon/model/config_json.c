@@ -4,6 +4,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/rope.h"
+#include "kernels/unpack.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -94,6 +95,7 @@ static const struct field {
 	F(INT, lora.rank, NULL, true),
 	F(REAL, lora.alpha, NULL, true),
 	F(WORD, lora.kind, DT_LORA_KINDS, true),
+	F(WORD, lora.base, DT_BLOCKS_NAMES, true),
 	F(STR, lora.targets, NULL, true),
 #undef F
 };

@@ -41,7 +41,7 @@ const char *dt_node_op_name(enum dt_op op);
 unsigned dt_node_op_flags(enum dt_op op);
 
 /* A batch of images, and the window that slides over it: kernels/conv.h. */
-struct dt_window {
+struct dt_sliding {
 	int64_t channels, height, width;
 	int64_t kernel, stride, pad;
 };
@@ -71,7 +71,7 @@ struct dt_attr {
 	bool owned; /* rows by choice are those of this rank's experts, of all ranks of ep */
 	int64_t expert_begin, expert_n; /* whose choices this rank and its group over ep have; 0: not cut */
 	int64_t capacity;		/* choices an expert takes of a microbatch; 0: all */
-	struct dt_window window2d;	/* of convolutions and pooling, over their input */
+	struct dt_sliding window2d;	/* of convolutions and pooling, over their input */
 	bool relu;			/* batch norm: of what it adds up */
 	int64_t buffer; /* batch norm: element of the buffers where its running mean is; variances follow */
 };

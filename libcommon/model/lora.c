@@ -1,5 +1,7 @@
 #include "model/lora.h"
 
+#include "kernels/unpack.h"
+
 #include <errno.h>
 #include <math.h>
 #include <regex.h>
@@ -89,6 +91,7 @@ static int add_tensor(struct rewrite *r, const struct dt_param *w, enum dt_role 
 	p->init_std = a ? 1 / sqrt((double)w->shape[1]) : 0;
 	p->fused = fused;
 	p->frozen = false;
+	p->blocks = 0;
 	if (w->cut_dim == whole || w->cut == DT_CUT_NONE) {
 		p->partial = w->cut != DT_CUT_NONE;
 		p->cut = DT_CUT_NONE;
@@ -114,6 +117,21 @@ static void add_pair(struct rewrite *r, const struct dt_node *n)
 			behind = true;
 			r->matched += side;
 		}
+	}
+}
+
+/* Linears of layers whose rows are whole blocks are kept in those. */
+static void pack_base(struct rewrite *r)
+{
+	enum dt_block_kind kind = (enum dt_block_kind)r->c->lora.base;
+
+	for (int k = 0; k < r->g->nnode; k++) {
+		const struct dt_node *n = &r->g->node[k];
+
+		for (int i = 0; i < 3 && n->op == DT_OP_LINEAR; i++)
+			if (n->param[i] >= 0 && n->unit >= 0 && n->unit < r->g->layers &&
+			    r->g->params.p[n->param[i]].shape[1] % dt_blocks_size(kind) == 0)
+				r->g->params.p[n->param[i]].blocks = (int)kind;
 	}
 }
 
@@ -208,6 +226,8 @@ int dt_graph_lora(struct dt_graph *g, const struct dt_config *c, struct dt_err *
 	rc = allocate(&r);
 	if (rc < 0)
 		dt_err_sys(err, rc, "cannot add adapters to '%s'", c->name);
+	if (rc == 0 && c->lora.base)
+		pack_base(&r);
 	if (rc == 0)
 		add_tensors(&r);
 	if (rc == 0 && !r.matched) {

@@ -92,6 +92,7 @@ struct dt_param {
 	enum dt_init init;
 	double init_std; /* residual projections: init_std / sqrt(2 layers), GPT-2 */
 	bool frozen;	 /* not trained: it has no gradient, no master and no optimizer state */
+	int blocks;	 /* frozen: enum dt_block_kind it is kept in, else 0 */
 	bool decay;	 /* weight decay applies: matrices, not norms and biases */
 	bool partial; /* not cut, but each tensor-parallel rank's gradient is only a part of the whole one */
 	bool fused;   /* lies right behind the previous parameter in memory */

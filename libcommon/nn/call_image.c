@@ -5,7 +5,7 @@
 
 static struct dt_conv conv_of(const struct dt_exec *x, const struct dt_node *n)
 {
-	const struct dt_window *w = &n->attr.window2d;
+	const struct dt_sliding *w = &n->attr.window2d;
 
 	return (struct dt_conv){.batch = x->p->rows[DT_ROWS_ALL],
 				.channels = w->channels,
@@ -19,7 +19,7 @@ static struct dt_conv conv_of(const struct dt_exec *x, const struct dt_node *n)
 
 static struct dt_pooling pool_of(const struct dt_exec *x, const struct dt_node *n)
 {
-	const struct dt_window *w = &n->attr.window2d;
+	const struct dt_sliding *w = &n->attr.window2d;
 
 	return (struct dt_pooling){.batch = x->p->rows[DT_ROWS_ALL],
 				   .channels = w->channels,
@@ -32,7 +32,7 @@ static struct dt_pooling pool_of(const struct dt_exec *x, const struct dt_node *
 
 int dt_call_pixels(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	const struct dt_window *w = &n->attr.window2d;
+	const struct dt_sliding *w = &n->attr.window2d;
 	struct dt_tensor in =
 		dt_t2(x->flight->pixels, DT_F32, x->p->rows[DT_ROWS_ALL], w->channels * w->height * w->width);
 

@@ -125,7 +125,8 @@ static int train_plan(const struct dt_run *s, struct dt_coords at, struct dt_est
 static int check_extras(const struct dt_run *s, const struct dt_extras *x, struct dt_err *err)
 {
 	/* The formats begin with the types that are computed in. */
-	bool base = x && x->lora_rank && (!s->config->lora.rank || (int)x->base != (int)s->compute);
+	bool base = x && x->lora_rank &&
+		    (!s->config->lora.rank || ((int)x->base != (int)s->compute && !s->config->lora.base));
 	const char *what = base		     ? "adapters (LoRA) on a base of another type"
 			   : x && x->offload ? "offloading"
 					     : NULL;

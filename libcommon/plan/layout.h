@@ -112,6 +112,7 @@ struct dt_local_param {
 	int64_t off[2], shape[2]; /* box of the global tensor */
 	int64_t flat, numel;	  /* elements from the start of the rank's flat buffer */
 	int unit;		  /* local unit number */
+	int64_t packed;		  /* of a packed unit: bytes before it in the rank's packed buffer */
 };
 
 /* What of a layer is frozen is a unit of its own, in front of what is trained. */
@@ -119,6 +120,7 @@ struct dt_local_unit {
 	int layer;	     /* as dt_param.layer */
 	int64_t flat, numel; /* padded to a multiple of 32 elements */
 	bool frozen;
+	bool packed; /* kept in blocks: its elements have no place in the flat buffer */
 	bool experts; /* of experts that ep divides: the ranks along edp hold the same, else those of dp x cp */
 	int64_t trained; /* of a unit that is trained: elements of such units before it */
 	int place;	 /* layers of this rank before it */
@@ -131,6 +133,7 @@ struct dt_local {
 	int nunit;
 	int64_t numel;	 /* the whole flat buffer, padding included */
 	int64_t trained; /* of units that are trained: what gradients, masters and states have */
+	int64_t packed_bytes;
 };
 
 /* Ranks that hold the same elements of a unit, and the number of this one among them. */

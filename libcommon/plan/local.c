@@ -1,4 +1,5 @@
 /* What one rank holds of the model, in flat order. */
+#include "kernels/unpack.h"
 #include "plan/layout.h"
 
 #include <errno.h>
@@ -43,16 +44,24 @@ static void append(struct dt_local *l, const struct dt_params *t, int i, const s
 	p->numel = p->shape[0] * p->shape[1];
 	p->unit = l->nunit - 1;
 	l->numel += p->numel;
+	if (t->p[i].blocks) {
+		int64_t n = dt_blocks_bytes((enum dt_block_kind)t->p[i].blocks, p->numel,
+					    dt_param_numel(&t->p[i]));
+
+		p->packed = l->packed_bytes;
+		l->packed_bytes += (n + 63) / 64 * 64;
+	}
 }
 
-static void open_unit(struct dt_local *l, int layer, bool frozen, bool experts)
+static void open_unit(struct dt_local *l, int layer, const struct dt_param *p, bool experts)
 {
 	const struct dt_local_unit *before = l->nunit ? &l->unit[l->nunit - 1] : NULL;
 
 	l->unit[l->nunit++] =
 		(struct dt_local_unit){.layer = layer,
 				       .flat = l->numel,
-				       .frozen = frozen,
+				       .frozen = p->frozen,
+				       .packed = p->blocks != 0,
 				       .experts = experts,
 				       .trained = l->trained,
 				       .place = before ? before->place + (before->layer != layer) : 0};
@@ -66,7 +75,7 @@ static void close_unit(struct dt_local *l, int shares)
 	u->numel = align_up(l->numel - u->flat);
 	if (u->numel % (ALIGN * shares))
 		u->numel += ALIGN * shares - u->numel % (ALIGN * shares);
-	l->numel = u->flat + u->numel;
+	l->numel = u->packed ? u->flat : u->flat + u->numel;
 	if (!u->frozen)
 		l->trained += u->numel;
 }
@@ -78,10 +87,11 @@ static void add(struct dt_local *l, const struct dt_params *t, int i, int layer,
 	const struct dt_local_unit *u = l->nunit ? &l->unit[l->nunit - 1] : NULL;
 	bool experts = t->p[i].experts > 0 && lay->ep > 1;
 
-	if (!u || u->layer != layer || u->frozen != t->p[i].frozen || u->experts != experts) {
+	if (!u || u->layer != layer || u->frozen != t->p[i].frozen || u->packed != (t->p[i].blocks != 0) ||
+	    u->experts != experts) {
 		if (u)
 			close_unit(l, lay->zero ? dt_layout_data(lay) : 1);
-		open_unit(l, layer, t->p[i].frozen, experts);
+		open_unit(l, layer, &t->p[i], experts);
 	}
 	append(l, t, i, lay, at, fused);
 }
@@ -97,7 +107,7 @@ int dt_local_build(const struct dt_params *t, const struct dt_config *c, const s
 	if (at.tp < 0 || at.tp >= l->tp || at.pp < 0 || at.pp >= l->pp)
 		return dt_err_set(err, -EINVAL, "no rank is at tp %d, pp %d of this layout", at.tp, at.pp);
 	lo.p = calloc((size_t)t->n + 1, sizeof(*lo.p));
-	lo.unit = calloc(4 * ((size_t)c->layers + 2) + 1, sizeof(*lo.unit));
+	lo.unit = calloc(6 * ((size_t)c->layers + 2) + 1, sizeof(*lo.unit));
 	if (!lo.p || !lo.unit) {
 		dt_local_release(&lo);
 		return dt_err_sys(err, -ENOMEM, "cannot lay out the parameters of '%s'", c->name);
@@ -111,9 +121,9 @@ int dt_local_build(const struct dt_params *t, const struct dt_config *c, const s
 		    : layer == c->layers ? at.pp < l->pp - 1
 					 : !has_layer(l, c, at.pp, layer))
 			continue;
-		for (int trained = 0; trained < 2; trained++)
+		for (int kind = 0; kind < 3; kind++) /* packed, frozen, trained */
 			for (int k = i; k < end; k++)
-				if (t->p[k].frozen == !trained)
+				if (kind == (t->p[k].blocks ? 0 : t->p[k].frozen ? 1 : 2))
 					add(&lo, t, k, layer, l, at, t->p[k].fused);
 	}
 	if (c->tied && l->pp > 1 && at.pp == l->pp - 1)

@@ -146,6 +146,8 @@ static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const 
 	put_flat(b, id, cat, dtype, zero >= (when) ? (numel) / parts : (numel), DT_PH_FORWARD, DT_PH_STEP,   \
 		 -1, name, zero >= (when) ? part : whole)
 	STATE(DT_B_WEIGHTS, DT_MEM_WEIGHTS, s->compute, 3, "weights", l->numel);
+	put_flat(b, DT_B_PACKED, DT_MEM_WEIGHTS, DT_U8, l->packed_bytes, DT_PH_FORWARD, DT_PH_STEP, -1,
+		 "weights in blocks", "frozen linears");
 	if (l->trained < l->numel) {
 		whole = "trained parameters";
 		part = !zero		  ? whole
@@ -172,7 +174,9 @@ static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const 
 
 int dt_unit_slot(const struct dt_local *l, int u, int64_t layers)
 {
-	int layer = l->unit[u].layer, kind = l->unit[u].frozen ? DT_UNIT_SLOT_FROZEN : 0;
+	int layer = l->unit[u].layer, kind = l->unit[u].packed	 ? DT_UNIT_SLOT_PACKED
+					     : l->unit[u].frozen ? DT_UNIT_SLOT_FROZEN
+								 : 0;
 
 	if (layer < 0)
 		return kind + DT_UNIT_SLOT_EMBED;
@@ -185,7 +189,8 @@ int dt_unit_slot(const struct dt_local *l, int u, int64_t layers)
 static void put_units(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
 {
 	static const char *const names[] = {"unit a",	"unit b",   "embedding",	"final unit",
-					    "frozen a", "frozen b", "frozen embedding", "frozen final"};
+					    "frozen a", "frozen b", "frozen embedding", "frozen final",
+					    "packed a", "packed b"};
 	int64_t most[DT_UNIT_SLOTS] = {0};
 
 	for (int u = 0; u < l->nunit; u++) {
@@ -198,9 +203,11 @@ static void put_units(struct dt_plan_builder *b, const struct dt_run *s, const s
 		char name[40];
 
 		snprintf(name, sizeof(name), "gathered weights, %s", names[k]);
-		if (s->layout.zero >= 3)
-			put_flat(b, DT_B_UNIT_W, DT_MEM_COMM, s->compute, most[k], DT_PH_FORWARD,
-				 DT_PH_BACKWARD, k, name, "largest unit");
+		if (k >= DT_UNIT_SLOT_PACKED)
+			snprintf(name, sizeof(name), "unpacked weights, %s", names[k] + strlen("packed "));
+		if (s->layout.zero >= 3 || k >= DT_UNIT_SLOT_PACKED)
+			put_flat(b, DT_B_UNIT_W, k >= DT_UNIT_SLOT_PACKED ? DT_MEM_WORKSPACE : DT_MEM_COMM,
+				 s->compute, most[k], DT_PH_FORWARD, DT_PH_BACKWARD, k, name, "largest unit");
 		snprintf(name, sizeof(name), "unit gradients, %s", names[k]);
 		if (k >= DT_UNIT_SLOT_FROZEN)
 			continue;

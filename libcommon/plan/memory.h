@@ -37,6 +37,7 @@ enum dt_buf_id {	       /* what a buffer is for; with `which` it is unique in a 
 		 DT_B_OPTIM2,
 		 DT_B_VALUE,  /* of a program: dt_memory_value says where */
 		 DT_B_TIED,   /* the other stage's gradient of a tied embedding, f32 */
+		 DT_B_PACKED, /* frozen linears in blocks, bytes */
 		 DT_B_UNIT_W, /* z3: gathered weights; which is a unit slot */
 		 DT_B_UNIT_G, /* z2, z3: f32 gradients of whole units before they are scattered; likewise */
 		 DT_B_WIRE,   /* gradients on their way in another type; which is a unit slot with z2, z3 */
@@ -114,7 +115,13 @@ static inline uint64_t dt_memory_value(const struct dt_memory_plan *p, int k, in
 }
 
 /* Slots of DT_B_UNIT_W and DT_B_UNIT_G; those of frozen units follow. */
-enum { DT_UNIT_SLOT_EMBED = 2, DT_UNIT_SLOT_FINAL = 3, DT_UNIT_SLOT_FROZEN = 4, DT_UNIT_SLOTS = 8 };
+enum {
+	DT_UNIT_SLOT_EMBED = 2,
+	DT_UNIT_SLOT_FINAL = 3,
+	DT_UNIT_SLOT_FROZEN = 4,
+	DT_UNIT_SLOT_PACKED = 8,
+	DT_UNIT_SLOTS = 10
+};
 /* Which of them local unit u lies in. */
 int dt_unit_slot(const struct dt_local *l, int u, int64_t layers);
 

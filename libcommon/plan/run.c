@@ -1,6 +1,7 @@
 #include "plan/run.h"
 
 #include "base/json.h"
+#include "kernels/unpack.h"
 #include "model/lora.h"
 #include "plan/context.h"
 #include "plan/stage.h"
@@ -12,11 +13,14 @@
 
 int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err)
 {
-	struct dt_lora l = {.rank = r->lora.rank, .alpha = r->lora.alpha, .kind = r->lora.kind};
+	struct dt_lora l = {
+		.rank = r->lora.rank, .alpha = r->lora.alpha, .kind = r->lora.kind, .base = r->lora.base};
 	const char *targets = r->lora.targets ? r->lora.targets : "all";
 	struct dt_graph g;
 	int rc = dt_config_scale_rope(c, r->rope_scaling, err);
 
+	if (rc == 0 && !l.rank && l.base)
+		rc = dt_err_set(err, -EINVAL, "--lora-base goes with --lora");
 	if (rc < 0 || !l.rank)
 		return rc;
 	if (c->lora.rank)
@@ -109,6 +113,43 @@ static int check_numbers(const struct dt_run *r, struct dt_err *err)
 		return -EINVAL;
 	}
 	return 0;
+}
+
+/* Blocks of the base, which no cut may divide. */
+static int check_base(const struct dt_run *r, struct dt_err *err)
+{
+	int64_t block = dt_blocks_size((enum dt_block_kind)r->config->lora.base), off[2], shape[2];
+	struct dt_params t;
+	int rc = 0, packed = 0;
+
+	if (r->config->lora.rank && r->config->experts && r->config->router_bias)
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' moves biases of its router, which --lora cannot leave frozen",
+				  r->config->name);
+	if (!r->config->lora.base)
+		return 0;
+	if (r->layout.zero == 3)
+		return dt_err_set(err, -EINVAL,
+				  "--lora-base: every rank keeps the blocks, which z3 would share");
+	if ((rc = dt_model_params(r->config, &t, err)) < 0)
+		return rc;
+	for (int i = 0; i < t.n && rc == 0; i++) {
+		packed += t.p[i].blocks != 0;
+		for (int k = 0; t.p[i].blocks && k < r->layout.tp && rc == 0; k++) {
+			dt_param_cut(&t.p[i], r->layout.tp, k, off, shape);
+			if (off[1] % block || shape[1] % block)
+				rc = dt_err_set(
+					err, -EINVAL,
+					"--lora-base: tp%d cuts rows of '%s' to %lld, no multiple of %lld",
+					r->layout.tp, t.p[i].name, (long long)shape[1], (long long)block);
+		}
+	}
+	if (rc == 0 && !packed)
+		rc = dt_err_set(err, -EINVAL,
+				"--lora-base: no linear of '%s' has rows of whole blocks of %lld",
+				r->config->name, (long long)block);
+	dt_params_release(&t);
+	return rc;
 }
 
 static int check_sizes(const struct dt_run *r, struct dt_err *err)
@@ -209,7 +250,7 @@ int dt_run_check(const struct dt_run *r, struct dt_err *err)
 	int rc = dt_config_is_image(r->config) ? check_images(r, err) : 0;
 
 	if (rc < 0 || (rc = check_cut(r, err)) < 0 || (rc = check_sizes(r, err)) < 0 ||
-	    (rc = check_numbers(r, err)) < 0)
+	    (rc = check_base(r, err)) < 0 || (rc = check_numbers(r, err)) < 0)
 		return rc;
 	return check_pipeline(r, err);
 }

@@ -93,6 +93,7 @@ struct dt_run_lora {
 	int64_t rank; /* 0: none */
 	double alpha;
 	int kind; /* enum dt_lora_kind */
+	int base; /* enum dt_block_kind */
 	const char *targets;
 };
 

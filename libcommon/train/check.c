@@ -32,7 +32,8 @@ static const char *flat_name(int k)
 /* Whether unit u has elements in the flat buffer: what is frozen has weights alone. */
 static bool has(const struct trainer *t, int k, int u)
 {
-	return flat_no(t, k) && t->local.unit[u].numel && (k == 0 || !t->local.unit[u].frozen);
+	return flat_no(t, k) && t->local.unit[u].numel && !t->local.unit[u].packed &&
+	       (k == 0 || !t->local.unit[u].frozen);
 }
 
 static int checksum(struct trainer *t, int k, int u, uint64_t *ret, struct dt_err *err)

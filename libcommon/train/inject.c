@@ -120,7 +120,8 @@ static void flip(struct trainer *t, const struct inject *f)
 	unsigned char byte;
 
 	for (int u = 0; u < t->local.nunit; u++)
-		n += t->store.master.shared ? share_n(t, u) : t->local.unit[u].numel;
+		if (!t->local.unit[u].packed && !(t->store.master.trained && t->local.unit[u].frozen))
+			n += t->store.master.shared ? share_n(t, u) : t->local.unit[u].numel;
 	if (!n)
 		return;
 	p += (size_t)(at % n) * size + (size_t)(f->bit / 8) % size;

@@ -64,8 +64,9 @@ int store_bind(struct trainer *t, struct dt_err *err)
 	for (int u = 0; u < n; u++) {
 		int slot = dt_unit_slot(&t->local, u, t->config.layers);
 
-		s->unit_w[u] = s->weights.shared ? dt_plan_address(&t->plan, t->arena.base, DT_B_UNIT_W, slot)
-						 : flat_at(t, &s->weights, u, 0);
+		s->unit_w[u] = s->weights.shared || t->local.unit[u].packed
+				       ? dt_plan_address(&t->plan, t->arena.base, DT_B_UNIT_W, slot)
+				       : flat_at(t, &s->weights, u, 0);
 	}
 	for (int k = 0; k < DT_UNIT_SLOTS; k++)
 		s->held[k] = -1;
@@ -108,6 +109,8 @@ int store_fetch(struct trainer *t, int u, bool backward, struct dt_err *err)
 {
 	int slot = dt_unit_slot(&t->local, u, t->config.layers), next = neighbour(t, u, backward), rc = 0;
 
+	if (t->local.unit[u].packed)
+		return packed_fetch(t, u, err);
 	if (!t->store.weights.shared)
 		return 0;
 	if (t->store.held[slot] != u)
@@ -197,6 +200,11 @@ static int init_weights(struct trainer *t, bool frozen_only, struct dt_err *err)
 			first = start > s ? start : s, last = s + (whole ? u->numel : share_n(t, lp->unit));
 		int rc;
 
+		if (u->packed) {
+			if ((rc = packed_init(t, lp, err)) < 0)
+				return rc;
+			continue;
+		}
 		if (last > start + lp->numel)
 			last = start + lp->numel;
 		if (first >= last || (frozen_only && !u->frozen))

@@ -60,6 +60,10 @@ int store_init_weights(struct trainer *t, struct dt_err *err);
 /* Those of frozen parameters alone, which no checkpoint of the run has. */
 int store_init_frozen(struct trainer *t, struct dt_err *err);
 
+/* packed.c: frozen parameters in blocks. Those of a unit to its slot; one, from what init_values says. */
+int packed_fetch(struct trainer *t, int u, struct dt_err *err);
+int packed_init(struct trainer *t, const struct dt_local_param *lp, struct dt_err *err);
+
 /* round.c: bf16 weights without masters. Elements [first, first + n) of parameter lp. */
 int round_init(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n,
 	       struct dt_err *err);

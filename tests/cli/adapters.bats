@@ -125,6 +125,30 @@ merge() { # base adapter dst options...
     dt-shard-ckpt diff --tolerance 1e-6 merged turned
 }
 
+@test "a base in blocks: the plan is exact, layouts agree, the loss is that of 16 bits within a hundredth" {
+    jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 64, intermediate_size: 256, num_hidden_layers: 3, head_dim: 32,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
+        rope_theta: 10000, tie_word_embeddings: true}' >q.json
+    losses --model q.json --steps 5 --lora 4 --precision bf16 >plain
+    for base in q8_0 q4_0 nf4; do
+        dt-train "${common[@]}" --model q.json --steps 5 --lora 4 --lora-base $base --precision bf16 --metrics $base
+        dt-memest q.json --seq 32 --microbatch 1 --global-batch 8 --lora 4 --base-precision $base --check $base
+        jq -s 'map(select(.loss)) | .[-1].loss' $base >blocks
+        jq -en "$(tail -1 plain) / $(cat blocks) | . > 0.99 and . < 1.01"
+        dt-train verify --layouts dp1,tp2,dp2.z2,pp2 --model q.json "${common[@]}" --steps 5 --lora 4 --lora-base $base >&2
+    done
+    [ "$(jq -s '.[-1].peak_bytes' nf4)" -lt "$(jq -s '.[-1].peak_bytes' q8_0)" ]
+    losses --model q.json --steps 6 --lora 4 --lora-base nf4 >straight
+    losses --model q.json --steps 3 --lora 4 --lora-base nf4 --save packed >halves
+    losses --model q.json --steps 6 --save packed --resume auto >>halves
+    cmp straight halves
+    # 70 B of 4 bits with adapters in 48 GB
+    dt-memest llama-2-70b --lora 16 --base-precision nf4 --seq 512 --recompute full --gpu-mem 48GB --margin 0
+    refused 2 z3 --model q.json --steps 1 --lora 4 --lora-base nf4 --layout dp1.z3
+    refused 2 "whole blocks" --model qwen3.json --steps 1 --lora 4 --lora-base nf4
+    refused 2 "goes with --lora" --model q.json --steps 1 --lora-base nf4
+}
+
 @test "adapters that a run trained are merged, and leave as peft's" {
     losses --model llama.json --steps 2 --save base-run --lr 1e-2
     losses --model base-run --steps 5 --lora 4 --save tuned --eval-data d.h5 --lr 1e-2 >tuned.jsonl

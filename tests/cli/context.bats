@@ -68,6 +68,12 @@ verify() { # model layouts options...
     verify llama.json cp2.z3 --data d.h5 --seq 24 --cp-comm ulysses --recompute full
 }
 
+@test "eight ranks; experts over the ranks that cut sequences" {
+    jq '.model_type = "mixtral" | .num_local_experts = 4 | .num_experts_per_tok = 2' llama.json >mixture.json
+    verify llama.json dp2.tp2.cp2.s1.z3,tp2.pp2.cp2 --data d.h5 --seq 24
+    verify mixture.json cp2,cp2.ep2 --data d.h5 --seq 24
+}
+
 @test "documents that are kept apart, at every cut" {
     local how
     for how in gather ring ulysses; do

@@ -4,6 +4,7 @@
  * f64 references; this one finds where devices disagree, refusals included.
  */
 #include "check.h"
+#include "kernels/quant_formats.h"
 
 static struct dt_dev *cpu, *card;
 
@@ -181,9 +182,12 @@ static void rows(enum dt_dtype t, int64_t m, int64_t n)
 	const struct dt_rope rope = {2, 2 * n, 2 * n, DT_ROPE_HALF, floats(9 * n), floats(9 * n), 9};
 	const struct dt_optim adam = {DT_OPTIM_ADAMW, 0.01f, 0.9f, 0.95f, 1e-8f, 0.1f, 1, 3};
 	const struct dt_round round = {{{1, 2}, {3, 4}}, 5};
+	uint8_t *packed = (uint8_t *)floats(54); /* 12 blocks of 18 bytes */
+	const struct dt_blocks_part blocks = {DT_BLOCKS_Q4_0, packed, 216, 0, 64, 384};
 	struct dt_tensor sum = r(DT_F32, m, 2 * n);
 	int out;
 
+	dt_quantize(DT_FMT_Q4_0, r(DT_F32, 6, 64).data, 384, packed);
 	sum = dt_t2(sum.data, DT_I64, m, n);
 	memset(sum.data, 0, bytes_of(sum));
 	both_rope(1e-5, r(t, m, 6 * n), &rope, ids(m, 9), true);
@@ -203,6 +207,7 @@ static void rows(enum dt_dtype t, int64_t m, int64_t n)
 	both_axpy(1e-6, r(t, m, n), 0.3f, r(DT_BF16, m, n));
 	both_columns(1e-7, r(t, m, n), 1, r(DT_F32, m, n + 3), 2, n - 1, true);
 	both_columns(0, r(t, m, n), 0, r(t, m, n), 1, n, false); /* refused */
+	both_unpack(0, r(t, 6, 64), &blocks);
 	both_scale(0, r(t, m, n), 0.7f);
 	both_fill(0, r(t, m, n), 0.7f);
 	both_convert(0, r(t, m, n), r(DT_F32, m, n));

@@ -1,6 +1,6 @@
 /*
- * Rotary angles under every scaling against transformers (tests/data/golden_rope.py), what --rope-scaling makes of a
- * model, and files that say it again.
+ * Rotary angles under every scaling against transformers (tests/data/golden_rope.py), what --rope-scaling
+ * makes of a model, and files that say it again.
  */
 #include "model/config.h"
 #include "model/same.h"

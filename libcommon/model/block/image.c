@@ -16,15 +16,15 @@ static int named(struct dt_builder *b, int tensor, const char *name)
 	return tensor;
 }
 
-static struct dt_plane slid(struct dt_plane x, int v, int64_t channels, struct dt_window w)
+static struct dt_plane slid(struct dt_plane x, int v, int64_t channels, struct dt_sliding w)
 {
 	return (struct dt_plane){v, channels, dt_window_out(x.height, w.kernel, w.stride, w.pad),
 				 dt_window_out(x.width, w.kernel, w.stride, w.pad)};
 }
 
-static struct dt_window window_over(struct dt_plane x, int64_t kernel, int64_t stride, int64_t pad)
+static struct dt_sliding window_over(struct dt_plane x, int64_t kernel, int64_t stride, int64_t pad)
 {
-	return (struct dt_window){x.channels, x.height, x.width, kernel, stride, pad};
+	return (struct dt_sliding){x.channels, x.height, x.width, kernel, stride, pad};
 }
 
 struct dt_plane dt_block_pixels(struct dt_builder *b)
@@ -44,7 +44,7 @@ struct dt_plane dt_block_conv(struct dt_builder *b, struct dt_plane x, const cha
 			      int64_t out, int64_t kernel, int64_t stride)
 {
 	static const char *const outs[] = {"conv"};
-	const struct dt_window w = window_over(x, kernel, stride, kernel / 2);
+	const struct dt_sliding w = window_over(x, kernel, stride, kernel / 2);
 	int t = named(b, dt_tensor_add_conv(b, tensor, out, x.channels, kernel), tensor);
 	struct dt_node *n = dt_node_add(b, DT_OP_CONV, name, 1, outs);
 
@@ -95,7 +95,7 @@ struct dt_plane dt_block_pool(struct dt_builder *b, struct dt_plane x, bool max,
 			      int64_t stride, int64_t pad)
 {
 	static const char *const outs[] = {"pooled", "places"};
-	const struct dt_window w = window_over(x, kernel, stride, pad);
+	const struct dt_sliding w = window_over(x, kernel, stride, pad);
 	struct dt_node *n = dt_node_add(b, max ? DT_OP_POOL_MAX : DT_OP_POOL_AVG, "pool", max ? 2 : 1, outs);
 
 	if (!n)

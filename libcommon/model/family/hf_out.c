@@ -20,10 +20,9 @@ static json_t *rope_scaling(const struct dt_config *c)
 		return json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", c->rope_factor,
 				 "low_freq_factor", c->rope_low_freq, "high_freq_factor", c->rope_high_freq,
 				 "original_max_position_embeddings", (json_int_t)c->rope_original_seq);
-	if (c->rope_scaling == DT_ROPE_SCALING_DYNAMIC)
-		return json_pack("{s:s, s:s, s:f, s:I}", "type", "dynamic", "rope_type", "dynamic", "factor",
-				 c->rope_factor, "original_max_position_embeddings",
-				 (json_int_t)c->rope_original_seq);
+	if (c->rope_scaling == DT_ROPE_SCALING_DYNAMIC) /* from max_position_embeddings on */
+		return json_pack("{s:s, s:s, s:f}", "type", "dynamic", "rope_type", "dynamic", "factor",
+				 c->rope_factor);
 	if (c->rope_scaling == DT_ROPE_SCALING_YARN)
 		return json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:b, s:I}", "type", "yarn", "rope_type",
 				 "yarn", "factor", c->rope_factor, "beta_fast", c->rope_beta_fast,

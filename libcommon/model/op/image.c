@@ -14,7 +14,7 @@ static int plane(struct dt_lower *lo, const struct dt_node *n, int out, int64_t 
 	return dt_lo_value(lo, dt_lo_name(lo, out), n->unit, lo->s->compute, DT_ROWS_ALL, pixels, channels);
 }
 
-static int64_t pixels_out(const struct dt_window *w)
+static int64_t pixels_out(const struct dt_sliding *w)
 {
 	return dt_window_out(w->height, w->kernel, w->stride, w->pad) *
 	       dt_window_out(w->width, w->kernel, w->stride, w->pad);
@@ -29,7 +29,7 @@ static bool is_data(const struct dt_lower *lo, int v)
 
 void dt_shape_pixels(struct dt_lower *lo, struct dt_node *n)
 {
-	const struct dt_window *w = &n->attr.window2d;
+	const struct dt_sliding *w = &n->attr.window2d;
 
 	n->out[0] = plane(lo, n, n->out[0], w->height * w->width, w->channels);
 }

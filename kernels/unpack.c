@@ -1,0 +1,15 @@
+/* What unpack.h asks of its arguments. */
+#include "kernels/unpack.h"
+
+#include "kernels/check.h"
+
+int dt_check_unpack(const struct dt_dev *dev, struct dt_tensor y, const struct dt_blocks_part *p)
+{
+	const int64_t block = dt_blocks_size(p->kind), n = dt_numel(y);
+
+	if (!dt_is_compute(y.dtype) || p->kind == DT_BLOCKS_NONE || dt_cols(y) % block || p->cols % block ||
+	    p->first % block || p->bytes != dt_blocks_bytes(p->kind, n, p->whole))
+		return -EINVAL;
+	return n ? 0 : DT_EMPTY;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

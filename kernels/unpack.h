@@ -1,0 +1,53 @@
+/*
+ * Frozen weights in blocks, and the op that makes numbers of them.
+ *
+ *   q8_0, q4_0   rows of whole blocks of 32 (quant_formats.h)
+ *   nf4          NF4 with double quantisation (nf4.h); rows of whole blocks of 64. A part of a tensor has the
+ *                scales that the tensor as a whole has, so it begins with them:
+ *                  f32 code[256], f32 offset, f32 groups[], to 64 bytes; u8 scales[], a block each, to 64
+ *                  bytes; nibbles
+ *
+ * unpack: y[i, j] = element j of row i; y f32, bf16 or f16, rounded once. NF4 is computed as bitsandbytes does:
+ *   table[nibble] (code[u8] group + offset) in f32, without contraction.
+ */
+#ifndef DT_KERNELS_UNPACK_H
+#define DT_KERNELS_UNPACK_H
+
+#include "kernels/device.h"
+
+enum dt_block_kind { DT_BLOCKS_NONE, DT_BLOCKS_Q8_0, DT_BLOCKS_Q4_0, DT_BLOCKS_NF4 };
+#define DT_BLOCKS_NAMES "none|q8_0|q4_0|nf4"
+
+/* A part of a tensor of `cols` columns: where its first element is in the whole, as nf4 counts blocks. */
+struct dt_blocks_part {
+	enum dt_block_kind kind;
+	const uint8_t *data;
+	int64_t bytes;	     /* dt_blocks_bytes */
+	int64_t first, cols; /* element number of the part's first; columns of the whole tensor */
+	int64_t whole;	     /* elements of the whole tensor */
+};
+
+/* Elements of a block; of which rows are made. */
+static inline int64_t dt_blocks_size(enum dt_block_kind k)
+{
+	return k == DT_BLOCKS_NF4 ? 64 : 32;
+}
+
+/* Offsets of what an nf4 part of n elements of a tensor of `whole` has behind its code and offset. */
+static inline int64_t dt_nf4_scales_at(int64_t whole)
+{
+	return (257 * 4 + (whole / 64 + 255) / 256 * 4 + 63) / 64 * 64;
+}
+static inline int64_t dt_nf4_nibbles_at(int64_t n, int64_t whole)
+{
+	return dt_nf4_scales_at(whole) + (n / 64 + 63) / 64 * 64;
+}
+static inline int64_t dt_blocks_bytes(enum dt_block_kind k, int64_t n, int64_t whole)
+{
+	return k == DT_BLOCKS_Q8_0   ? n / 32 * 34
+	       : k == DT_BLOCKS_Q4_0 ? n / 32 * 18
+				     : dt_nf4_nibbles_at(n, whole) + n / 2;
+}
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

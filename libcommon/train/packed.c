@@ -1,0 +1,158 @@
+/*
+ * Frozen linears in blocks (kernels/unpack.h). They are packed once, from the values that a base has; whenever
+ * a layer is about to compute, they are unpacked into one of two slots of the compute type.
+ */
+#include "train/init.h"
+#include "train/trainer.h"
+
+#include "kernels/nf4.h"
+#include "kernels/quant_formats.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint8_t *packed_at(const struct trainer *t, const struct dt_local_param *lp)
+{
+	return (uint8_t *)dt_plan_address(&t->plan, t->arena.base, DT_B_PACKED, -1) + lp->packed;
+}
+
+static enum dt_block_kind kind_of(const struct trainer *t, const struct dt_local_param *lp)
+{
+	return (enum dt_block_kind)t->table.p[lp->index].blocks;
+}
+
+int packed_fetch(struct trainer *t, int u, struct dt_err *err)
+{
+	int slot = dt_unit_slot(&t->local, u, t->config.layers), rc = 0;
+
+	if (t->store.held[slot] == u)
+		return 0;
+	t->store.held[slot] = u;
+	for (int i = 0; i < t->local.n && rc == 0; i++) {
+		const struct dt_local_param *lp = &t->local.p[i];
+		const struct dt_param *p = &t->table.p[lp->index];
+		const struct dt_blocks_part part = {
+			.kind = kind_of(t, lp),
+			.data = packed_at(t, lp),
+			.bytes = dt_blocks_bytes(kind_of(t, lp), lp->numel, dt_param_numel(p)),
+			.first = lp->off[0] * p->shape[1] + lp->off[1],
+			.cols = p->shape[1],
+			.whole = dt_param_numel(p)};
+
+		if (lp->unit == u)
+			rc = dt_kernel_check(t->dev->ops->unpack(t->dev, t->exec.w[i], &part), "->unpack(",
+					     err);
+	}
+	return rc;
+}
+
+/* Rows of a tensor a piece of work takes. */
+static int64_t piece_rows(int64_t cols)
+{
+	int64_t n = (1 << 20) / cols;
+
+	return n > 0 ? n : 1;
+}
+
+/* The scales of the whole tensor: every rank reads all of it, so that all have the same. */
+static int nf4_scales(struct trainer *t, const struct dt_local_param *lp, float *x, float *scale,
+		      struct dt_err *err)
+{
+	const struct dt_param *p = &t->table.p[lp->index];
+	const struct dt_local_param whole = {
+		.index = lp->index, .shape = {p->shape[0], p->shape[1]}, .numel = dt_param_numel(p)};
+	int64_t step = piece_rows(p->shape[1]) * p->shape[1];
+	int rc = 0;
+
+	for (int64_t i = 0; i < whole.numel && rc == 0; i += step) {
+		int64_t n = whole.numel - i < step ? whole.numel - i : step;
+
+		rc = init_values(t, &whole, i, n, x, err);
+		if (rc == 0)
+			dt_nf4_scales(x, n, scale + i / DT_NF4_BLOCK);
+	}
+	return rc;
+}
+
+/* The block of the whole tensor that is block b of this rank's part. */
+static int64_t whole_block(const struct trainer *t, const struct dt_local_param *lp, int64_t b)
+{
+	int64_t i = b * DT_NF4_BLOCK, row = lp->off[0] + i / lp->shape[1],
+		col = lp->off[1] + i % lp->shape[1];
+
+	return (row * t->table.p[lp->index].shape[1] + col) / DT_NF4_BLOCK;
+}
+
+static int pack_nf4(struct trainer *t, const struct dt_local_param *lp, float *x, uint8_t *out,
+		    struct dt_err *err)
+{
+	int64_t whole = dt_param_numel(&t->table.p[lp->index]), blocks = whole / DT_NF4_BLOCK,
+		mine = lp->numel / DT_NF4_BLOCK, step = piece_rows(lp->shape[1]) * lp->shape[1];
+	float *scale = malloc((size_t)(blocks + mine) * sizeof(*scale)), *own = scale + blocks;
+	uint8_t *code = malloc((size_t)blocks + 1), *to = out + dt_nf4_scales_at(whole);
+	float *head = (float *)out;
+	int rc = scale && code ? nf4_scales(t, lp, x, scale, err)
+			       : dt_err_sys(err, -ENOMEM, "cannot pack the base");
+
+	for (int64_t b = 0; b < mine && rc == 0; b++)
+		own[b] = scale[whole_block(t, lp, b)];
+	if (rc == 0) {
+		dt_nf4_code(head);
+		head[256] = dt_nf4_mean(scale, blocks);
+		dt_nf4_quantize_scales(scale, blocks, head[256], head, code, head + 257);
+		for (int64_t b = 0; b < mine; b++)
+			to[b] = code[whole_block(t, lp, b)];
+	}
+	to = out + dt_nf4_nibbles_at(lp->numel, whole);
+	for (int64_t i = 0; i < lp->numel && rc == 0; i += step) {
+		int64_t n = lp->numel - i < step ? lp->numel - i : step;
+
+		rc = init_values(t, lp, i, n, x, err);
+		if (rc == 0)
+			dt_nf4_encode(x, n, own + i / DT_NF4_BLOCK, to + i / 2);
+	}
+	free(scale);
+	free(code);
+	return rc;
+}
+
+static int pack_rows(struct trainer *t, const struct dt_local_param *lp, float *x, uint8_t *out,
+		     struct dt_err *err)
+{
+	enum dt_format f = kind_of(t, lp) == DT_BLOCKS_Q8_0 ? DT_FMT_Q8_0 : DT_FMT_Q4_0;
+	int64_t step = piece_rows(lp->shape[1]) * lp->shape[1];
+	int rc = 0;
+
+	for (int64_t i = 0; i < lp->numel && rc == 0; i += step) {
+		int64_t n = lp->numel - i < step ? lp->numel - i : step;
+
+		rc = init_values(t, lp, i, n, x, err);
+		if (rc == 0)
+			dt_quantize(f, x, n, out + dt_format_bytes(f, i));
+	}
+	return rc;
+}
+
+int packed_init(struct trainer *t, const struct dt_local_param *lp, struct dt_err *err)
+{
+	const struct dt_param *p = &t->table.p[lp->index];
+	size_t n = (size_t)dt_blocks_bytes(kind_of(t, lp), lp->numel, dt_param_numel(p));
+	bool host = dt_dev_is_host(t->dev);
+	float *x = malloc((size_t)(piece_rows(1) + p->shape[1]) * sizeof(*x));
+	uint8_t *out = host ? packed_at(t, lp) : calloc(1, n);
+	int rc = x && out ? 0 : dt_err_sys(err, -ENOMEM, "cannot pack '%s'", p->name);
+
+	if (rc == 0 && host)
+		memset(out, 0, n);
+	if (rc == 0)
+		rc = kind_of(t, lp) == DT_BLOCKS_NF4 ? pack_nf4(t, lp, x, out, err)
+						     : pack_rows(t, lp, x, out, err);
+	if (rc == 0 && !host)
+		rc = device_put(t, packed_at(t, lp), out, n, err);
+	free(x);
+	if (!host)
+		free(out);
+	return rc;
+}
+/* SPDX-License-Identifier: Apache-2.0 */
