@@ -46,7 +46,8 @@ struct row {
 #define O(member) ((void *)offsetof(struct dt_run_options, member))
 #define R(member) offsetof(struct dt_run, member)
 
-/* clang-format off: a row is a paragraph */
+/* A row is a paragraph. */
+/* clang-format off */
 static const struct row rows[] = {
 	{{"model", 'm', DT_OPT_STR, O(run.model), "MODEL",
 	  "preset, config.json, checkpoint, Hugging Face folder or GGUF", .complete = DT_COMPLETE_MODEL},
