@@ -134,6 +134,50 @@ static void matmuls(enum dt_dtype t)
 	}
 }
 
+/*
+ * Products of rows that meet one of several experts each, unevenly (expert e has e + 1 shares), and one dense
+ * product of the same flops in front of them: as many rows, one weight.
+ */
+static void experts(enum dt_dtype t)
+{
+	static const struct {
+		int64_t experts, rows, n, k;
+	} list[] = {{8, 4096, HIDDEN, WIDTH}, {64, 4096, 1024, WIDTH}};
+
+	for (size_t i = 0; i < sizeof list / sizeof *list && wanted("grouped"); i++) {
+		const int64_t e = list[i].experts, m = list[i].rows, n = list[i].n, k = list[i].k;
+		struct dt_tensor x = tensor(t, m, k), y = tensor(t, m, n), w = tensor(t, e * n, k),
+				 dw = tensor(DT_F32, e * n, k);
+		struct dt_tensor one = dt_t2(w.data, t, n, k), done = dt_t2(dw.data, DT_F32, n, k);
+		const double flop = 2. * (double)(m * n * k);
+		struct dt_grouped g = {.n = e, .experts = e};
+		int32_t first[65] = {0};
+		char shape[96];
+		double best;
+
+		for (int64_t j = 1; j <= e; j++)
+			first[j] = (int32_t)(m * j * (j + 1) / (e * (e + 1)));
+		g.first = first;
+		snprintf(shape, sizeof shape, "%lldx%lldx%lld", (long long)m, (long long)n, (long long)k);
+		TIME(best, ops->matmul(dev, y, x, false, one, true, DT_NONE, false));
+		row("beside grouped: matmul", shape, t, best, flop, 0);
+		TIME(best, ops->matmul(dev, done, y, true, x, false, DT_NONE, true));
+		row("beside grouped: matmul dw +=", shape, t, best, flop, 0);
+		snprintf(shape, sizeof shape, "%lldx%lldx%lld, %lld experts", (long long)m, (long long)n,
+			 (long long)k, (long long)e);
+		TIME(best, ops->grouped_matmul(dev, y, x, w, DT_NONE, &g));
+		row("grouped_matmul", shape, t, best, flop, 0);
+		TIME(best, ops->grouped_matmul_dx(dev, x, y, w, DT_NONE, &g));
+		row("grouped_matmul_dx", shape, t, best, flop, 0);
+		TIME(best, ops->grouped_matmul_dw(dev, dw, DT_NONE, y, x, &g, true));
+		row("grouped_matmul_dw", shape, t, best, flop, 0);
+		free(x.data);
+		free(y.data);
+		free(w.data);
+		free(dw.data);
+	}
+}
+
 /* A linear in 8 bits: what is written, by the copy rate; products by that of bf16, through which they go
  * here. */
 static void eight_bits(void)
@@ -429,6 +473,7 @@ int main(int argc, char **argv)
 	       dt_dev_isa(dev), dev->nthreads, peak[0] * 1e-9, peak[1] * 1e-9, copy_rate * 1e-9);
 	for (int t = 0; t < 2; t++) {
 		matmuls((enum dt_dtype)t);
+		experts((enum dt_dtype)t);
 		attention((enum dt_dtype)t);
 		streams((enum dt_dtype)t);
 		losses((enum dt_dtype)t);

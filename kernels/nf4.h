@@ -1,8 +1,8 @@
 /*
- * NF4 with double quantisation (Dettmers et al. 2023, QLoRA), as bitsandbytes stores it: blocks of 64 along the
- * flattened tensor, x = table[nibble] scale, two values a byte, the first in the high nibble. A block's scale
- * is its largest magnitude; scales less their mean are 8-bit numbers of a dynamic code in blocks of 256, each
- * with a scale of its own: scale = code[u8] group + offset. 4.127 bits a weight.
+ * NF4 with double quantisation (Dettmers et al. 2023, QLoRA), as bitsandbytes stores it: blocks of 64 along
+ * the flattened tensor, x = table[nibble] scale, two values a byte, the first in the high nibble. A block's
+ * scale is its largest magnitude; scales less their mean are 8-bit numbers of a dynamic code in blocks of
+ * 256, each with a scale of its own: scale = code[u8] group + offset. 4.127 bits a weight.
  */
 #ifndef DT_KERNELS_NF4_H
 #define DT_KERNELS_NF4_H

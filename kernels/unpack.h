@@ -7,8 +7,8 @@
  *                  f32 code[256], f32 offset, f32 groups[], to 64 bytes; u8 scales[], a block each, to 64
  *                  bytes; nibbles
  *
- * unpack: y[i, j] = element j of row i; y f32, bf16 or f16, rounded once. NF4 is computed as bitsandbytes does:
- *   table[nibble] (code[u8] group + offset) in f32, without contraction.
+ * unpack: y[i, j] = element j of row i; y f32, bf16 or f16, rounded once. NF4 is computed as bitsandbytes
+ *   does: table[nibble] (code[u8] group + offset) in f32, without contraction.
  */
 #ifndef DT_KERNELS_UNPACK_H
 #define DT_KERNELS_UNPACK_H

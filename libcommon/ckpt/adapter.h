@@ -1,7 +1,7 @@
 /*
- * Low-rank adapters in files (model/lora.h): PEFT's folder (adapter_config.json, adapter_model.safetensors), a
- * GGUF of type "adapter" as llama.cpp writes it, or a checkpoint of a run with --lora. Read against the base
- * whose linears they are for; what cannot be applied is refused by name, never left out.
+ * Low-rank adapters in files (model/lora.h): PEFT's folder (adapter_config.json, adapter_model.safetensors),
+ * a GGUF of type "adapter" as llama.cpp writes it, or a checkpoint of a run with --lora. Read against the
+ * base whose linears they are for; what cannot be applied is refused by name, never left out.
  */
 #ifndef DT_CKPT_ADAPTER_H
 #define DT_CKPT_ADAPTER_H

@@ -120,8 +120,8 @@ struct dt_local_unit {
 	int layer;	     /* as dt_param.layer */
 	int64_t flat, numel; /* padded to a multiple of 32 elements */
 	bool frozen;
-	bool packed; /* kept in blocks: its elements have no place in the flat buffer */
-	bool experts; /* of experts that ep divides: the ranks along edp hold the same, else those of dp x cp */
+	bool packed;	 /* kept in blocks: its elements have no place in the flat buffer */
+	bool experts;	 /* that ep divides: the ranks along edp hold the same, else those of dp x cp */
 	int64_t trained; /* of a unit that is trained: elements of such units before it */
 	int place;	 /* layers of this rank before it */
 };

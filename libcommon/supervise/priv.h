@@ -175,9 +175,8 @@ struct sup_slow {
 };
 /*
  * Every SUP_SLOW_STEPS steps of all ranks: the score of each is the median time of computing of its stage
- * over its own,
- * beside it its own best over its own. A rank whose score is below limit for SUP_SLOW_TIMES looks in a row is
- * named; -1: none. The first look of a start is not counted.
+ * over its own; beside it, its own best over its own. A rank whose score is below limit for SUP_SLOW_TIMES
+ * looks in a row is named; -1: none. The first look of a start is not counted.
  */
 int sup_slow_look(struct sup_slow *s, const struct sup_ranks *r, double limit);
 void sup_slow_reset(struct sup_slow *s);

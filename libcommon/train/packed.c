@@ -1,6 +1,6 @@
 /*
- * Frozen linears in blocks (kernels/unpack.h). They are packed once, from the values that a base has; whenever
- * a layer is about to compute, they are unpacked into one of two slots of the compute type.
+ * Frozen linears in blocks (kernels/unpack.h). They are packed once, from the values that a base has;
+ * whenever a layer is about to compute, they are unpacked into one of two slots of the compute type.
  */
 #include "train/init.h"
 #include "train/trainer.h"

@@ -1,0 +1,140 @@
+/* The supervisor's parts without a job: books, lists of hosts, commands, who is slow. */
+#include "supervise/priv.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void books_count_a_step_once(void **state)
+{
+	struct sup_books b = {.began = 100};
+	json_t *o;
+
+	for (int64_t step = 11; step <= 20; step++) /* a run that goes on at step 10 */
+		sup_books_step(&b, step, 1);
+	sup_books_back(&b, 15); /* five are lost */
+	assert_int_equal(sup_books_count(&b), 5);
+	for (int64_t step = 16; step <= 18; step++)
+		sup_books_step(&b, step, 2);
+	sup_books_step(&b, 18, 3); /* again, without a word */
+	assert_int_equal(sup_books_count(&b), 8);
+	b.s[SUP_START] = 4;
+	o = sup_books_json(&b, 130);
+	assert_float_equal(json_number_value(json_object_get(o, "steps_s")), 5 + 2 + 2 + 3, 1e-9);
+	assert_float_equal(json_number_value(json_object_get(o, "redone_s")), 5 + 2, 1e-9);
+	assert_float_equal(json_number_value(json_object_get(o, "other_s")), 30 - 12 - 7 - 4, 1e-9);
+	assert_int_equal(json_integer_value(json_object_get(o, "steps_redone")), 6);
+	json_decref(o);
+	free(b.step);
+}
+
+static void lists_of_hosts(void **state)
+{
+	static const char *const bad[] = {"a:x", "a:", ":3", "a:-1", "a b", "a slots=", "a;reboot:1"};
+	struct sup_hosts h = {0};
+	struct dt_err err;
+	char text[256];
+	int per;
+
+	assert_int_equal(sup_hosts_parse(&h, "a:2 # one\n\n b slots=3\r\nc\nd:0\n", &err), 0);
+	assert_int_equal(h.n, 3);
+	assert_int_equal(sup_hosts_slots(&h, 0), 6);
+	sup_hosts_list(&h, 0, 4, text, sizeof(text), &per);
+	assert_string_equal(text, "a:2,b:2");
+	h.v[0].out_until = 10; /* left out */
+	sup_hosts_list(&h, 5, 4, text, sizeof(text), &per);
+	assert_string_equal(text, "b:3,c:1");
+	assert_int_equal(per, 3);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		if (sup_hosts_parse(&h, bad[i], &err) == 0)
+			fail_msg("'%s' is taken", bad[i]);
+	assert_int_equal(sup_hosts_parse(&h, "c:1\na:1\n", &err), 0);
+	assert_int_equal(sup_hosts_slots(&h, 5), 1); /* a is left out still */
+	free(h.v);
+}
+
+static void commands(void **state)
+{
+	char *const argv[] = {"mpirun",
+			      "-np",
+			      "4",
+			      "/usr/bin/dt-train",
+			      "--model=gpt2-tiny",
+			      "--seq=64",
+			      "-b",
+			      "3",
+			      "--save",
+			      "run",
+			      "--comm-timeout",
+			      "9",
+			      "--no-master",
+			      NULL};
+	struct sup_command c;
+	struct sup_choice k;
+	struct dt_err err;
+
+	assert_int_equal(sup_command_read(&c, argv, &err), 0);
+	assert_int_equal(c.program, 3);
+	assert_true(c.o.run.microbatch == 3 && !c.o.master && !strcmp(c.o.run.save.dir, "run") && !c.resumes);
+	assert_int_equal(sup_choose(&c, NULL, 4, 4, &k, &err), 0);
+	assert_true(k.layout.dp == 4 && k.global_batch == 12 && k.microbatch == 3);
+	c.o.run.global_batch = 12; /* as the first start had it: fewer ranks train the same batch */
+	if (sup_choose(&c, NULL, 3, 3, &k, &err) < 0)
+		fail_msg("%s", err.msg);
+	assert_int_equal(dt_layout_world(&k.layout), 3);
+	assert_true(k.global_batch == 12 && 12 % (k.layout.dp * k.microbatch) == 0);
+	sup_command_release(&c);
+}
+
+/* Beats of four ranks, 20 steps later each time; the last takes `slow` times as long. */
+static int looks(double slow, int stages, int times)
+{
+	struct sup_ranks r = {.n = 4, .v = calloc(4, sizeof(struct sup_rank))};
+	struct sup_slow s = {0};
+	int named = -1;
+
+	for (int t = 1; t <= times; t++) {
+		for (int i = 0; i < 4; i++) {
+			struct dt_beat *b = &r.v[i].beat;
+
+			r.v[i].known = true;
+			b->phase = DT_BEAT_TRAIN;
+			b->stage = stages > 1 ? i / (4 / stages) : 0;
+			b->step = SUP_SLOW_STEPS * t;
+			b->compute_s += i == 3 ? slow : 1 + 0.05 * i;
+		}
+		if (named < 0)
+			named = sup_slow_look(&s, &r, 0.6);
+	}
+	sup_slow_reset(&s);
+	free(r.v);
+	return named;
+}
+
+static void slow_ranks(void **state)
+{
+	assert_int_equal(looks(1, 1, 20), -1);
+	assert_int_equal(looks(3, 1, 20), 3);
+	assert_int_equal(looks(3, 1, SUP_SLOW_TIMES), -1); /* the first look is not counted */
+	assert_int_equal(looks(3, 1, SUP_SLOW_TIMES + 1), 3);
+	assert_int_equal(looks(1.5, 1, 20), -1); /* at 0.67 */
+	assert_int_equal(looks(3, 2, 20), 3);
+	assert_int_equal(looks(3, 4, 20), -1); /* stages are not compared with one another */
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(books_count_a_step_once),
+		cmocka_unit_test(lists_of_hosts),
+		cmocka_unit_test(commands),
+		cmocka_unit_test(slow_ranks),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+/* SPDX-License-Identifier: Apache-2.0 */
