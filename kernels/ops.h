@@ -12,7 +12,10 @@
 
 #include "kernels/activation.h"
 #include "kernels/attention.h"
+#include "kernels/batchnorm.h"
+#include "kernels/class_loss.h"
 #include "kernels/columns.h"
+#include "kernels/conv.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/device.h"
 #include "kernels/elementwise.h"
@@ -25,6 +28,7 @@
 #include "kernels/matmul_act.h"
 #include "kernels/moe.h"
 #include "kernels/optim.h"
+#include "kernels/pool.h"
 #include "kernels/quant.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"

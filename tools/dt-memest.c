@@ -493,20 +493,14 @@ static int run(const char *model, int cat)
 	struct dt_err err = {0};
 	int solved = 0, status;
 
-	solved = a.params ? 0 : dt_net_parse(model, &a.q.net, &err);
-	if (solved < 0)
+	if ((a.params ? dt_config_of_size((double)a.params, &a.config, &err)
+		      : dt_model_describe(model, &a.config, &a.file, &err)) < 0 ||
+	    set_vocab(model, &err) < 0)
 		return fail(&err);
-	if (solved && (a.why || a.solve == SOLVE_SEQ || a.solve == SOLVE_CONTEXT)) {
+	if (dt_config_is_image(&a.config) && (a.why || a.solve == SOLVE_SEQ || a.solve == SOLVE_CONTEXT)) {
 		dt_err_set(&err, -EINVAL, "'%s' has no sequences and no layers to split", model);
 		return fail(&err);
 	}
-	if (solved)
-		dt_config_find_preset("gpt2-tiny", &a.config); /* whose sizes are not looked at */
-	else if ((a.params ? dt_config_of_size((double)a.params, &a.config, &err)
-			   : dt_model_describe(model, &a.config, &a.file, &err)) < 0 ||
-		 set_vocab(model, &err) < 0)
-		return fail(&err);
-	solved = 0;
 	a.q.run.config = &a.config;
 	if (a.base_given)
 		a.q.run.lora.base = a.base == DT_WF_Q8_0			    ? DT_BLOCKS_Q8_0
@@ -515,7 +509,7 @@ static int run(const char *model, int cat)
 										    : DT_BLOCKS_NONE;
 	if (!a.q.run.lora.rank)
 		a.q.run.lora.base = 0;
-	if (!a.q.net.params && dt_run_adapt(&a.q.run, &a.config, &err) < 0)
+	if (dt_run_adapt(&a.q.run, &a.config, &err) < 0)
 		return fail(&err);
 	complete_query();
 	if (set_targets(&err) < 0 || read_schedule(&err) < 0)

@@ -27,12 +27,14 @@
 #define DT_GROUPS 64   /* groups of rows whose parameter gradients are summed apart */
 #define DT_SERIAL 8192 /* elements under which a second thread costs more than it gives */
 
+struct dt_conv_cache;
 struct dt_matmul_cache;
 
 struct dt_cpu {
 	dnnl_engine_t engine;
 	dnnl_stream_t stream;
 	struct dt_matmul_cache *matmul;
+	struct dt_conv_cache *conv;
 	void *scratch;
 	size_t scratch_n;
 };
@@ -42,6 +44,8 @@ void *dt_cpu_scratch(struct dt_dev *dev, size_t n);
 
 void dt_cpu_matmul_release(struct dt_cpu *cpu);
 size_t dt_cpu_matmul_bytes(const struct dt_cpu *cpu);
+void dt_cpu_conv_release(struct dt_cpu *cpu);
+size_t dt_cpu_conv_bytes(const struct dt_cpu *cpu);
 
 #define DT_OP(name, params, args, memory) int dt_cpu_##name(struct dt_dev *dev, DT_LIST params);
 #include "kernels/ops.list"

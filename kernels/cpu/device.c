@@ -20,6 +20,7 @@ static void cpu_close(struct dt_dev *dev)
 	struct dt_cpu *cpu = dev->impl;
 
 	dt_cpu_matmul_release(cpu);
+	dt_cpu_conv_release(cpu);
 	if (cpu->stream)
 		dnnl_stream_destroy(cpu->stream);
 	if (cpu->engine)
@@ -59,7 +60,7 @@ static size_t cpu_scratch_bytes(const struct dt_dev *dev)
 {
 	const struct dt_cpu *cpu = dev->impl;
 
-	return cpu->scratch_n + dt_cpu_matmul_bytes(cpu);
+	return cpu->scratch_n + dt_cpu_matmul_bytes(cpu) + dt_cpu_conv_bytes(cpu);
 }
 
 static const char *cpu_isa(const struct dt_dev *dev)

@@ -67,6 +67,12 @@ int dt_source_read(struct dt_source *s, int i, const int64_t *off, const int64_t
 		   void *dst, struct dt_err *err);
 
 /*
+ * The n elements of a buffer of the model's graph (running statistics), by its name, as f32. -ENOENT where
+ * the source has none.
+ */
+int dt_source_buffer(struct dt_source *s, const char *name, int64_t n, float *dst, struct dt_err *err);
+
+/*
  * The elements of parameter i as they lie in the file: rows one after the other, in dt_source_format, without
  * alignment; valid until close. NULL where they do not lie so (dt, transposed): then dt_source_read has them.
  */

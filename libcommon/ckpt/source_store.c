@@ -62,14 +62,14 @@ static int find_stored(struct dt_source *s, const struct dt_param *p, const stru
 {
 	struct src_stored key, *t;
 	char want_text[96], have_text[96];
-	int64_t want[3] = {at->stack	    ? at->stack
+	int64_t want[4] = {at->stack	    ? at->stack
 			   : at->transposed ? p->shape[1]
 					    : at->rows,
 			   at->stack	    ? at->rows / at->stack
 			   : at->transposed ? at->rows
 					    : p->shape[1],
 			   p->shape[1]};
-	int ndim = at->stack ? 3 : p->ndim;
+	int ndim = at->stack ? 3 : p->kernel ? dt_param_dims(p, want) : p->ndim;
 
 	snprintf(key.name, sizeof(key.name), "%s", at->name);
 	t = bsearch(&key, s->stored, (size_t)s->nstored, sizeof(*t), by_name);
@@ -125,6 +125,39 @@ static int bind_param(struct dt_source *s, enum dt_names scheme, int i, struct d
 		s->view[i].part[e] = rc == 0 ? t->data : NULL;
 	}
 	return rc;
+}
+
+/* A vector of the file, converted. */
+static int read_vector(const struct dt_source *s, const char *name, int64_t n, float *dst, struct dt_err *err)
+{
+	struct src_stored key, *t;
+
+	snprintf(key.name, sizeof(key.name), "%s", name);
+	t = bsearch(&key, s->stored, (size_t)s->nstored, sizeof(*t), by_name);
+	if (!t)
+		return dt_err_set(err, -ENOENT, "'%s' has no tensor '%s'", s->path, name);
+	if (t->ndim != 1 || t->shape[0] != n || !t->format_known || dt_format_info(t->format)->dtype < 0)
+		return dt_err_set(err, -EINVAL, "'%s': '%s' is not a vector of %lld numbers", s->path, name,
+				  (long long)n);
+	dt_dequantize(t->format, t->data, n, dst);
+	return 0;
+}
+
+int dt_source_buffer(struct dt_source *s, const char *name, int64_t n, float *dst, struct dt_err *err)
+{
+	const int64_t off = 0;
+	char full[80];
+	int at;
+
+	if (s->mean)
+		return dt_err_set(err, -ENOTSUP, "running statistics are not averaged ('%s')", name);
+	if (!s->ck)
+		return read_vector(s, name, n, dst, err);
+	snprintf(full, sizeof(full), "model/%s", name);
+	at = dt_ckpt_find(s->ck, full);
+	if (at < 0)
+		return dt_err_set(err, -ENOENT, "checkpoint '%s' has no '%s'", dt_ckpt_path(s->ck), full);
+	return dt_ckpt_read(s->ck, at, &off, &n, DT_F32, dst, err);
 }
 
 int src_resolve(struct dt_source *s, enum dt_names scheme, struct dt_err *err)

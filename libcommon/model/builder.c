@@ -1,6 +1,7 @@
 /* What blocks and families build graphs with. */
 #include "model/graph.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,19 @@ void dt_unit(struct dt_builder *b, int layer)
 	b->entered = false;
 }
 
+static struct dt_param plain(const struct dt_builder *b, enum dt_role role, int64_t rows, int64_t cols)
+{
+	return (struct dt_param){.role = role,
+				 .layer = b->layer,
+				 .ndim = cols ? 2 : 1,
+				 .shape = {rows, cols ? cols : 1},
+				 .init = cols ? DT_INIT_NORMAL : DT_INIT_ZEROS,
+				 .init_std = cols ? b->c->init_std : 0,
+				 .decay = cols != 0,
+				 .cut = DT_CUT_NONE,
+				 .cut_unit = 1};
+}
+
 int dt_tensor_add(struct dt_builder *b, enum dt_role role, const char *name, int64_t rows, int64_t cols)
 {
 	struct dt_params *t = &b->g->params;
@@ -38,17 +52,33 @@ int dt_tensor_add(struct dt_builder *b, enum dt_role role, const char *name, int
 	if (!grow(b, (void **)&t->p, t->n, &b->params_cap, sizeof(*t->p)))
 		return -1;
 	p = &t->p[t->n];
-	*p = (struct dt_param){.role = role,
-			       .layer = b->layer,
-			       .ndim = cols ? 2 : 1,
-			       .shape = {rows, cols ? cols : 1},
-			       .init = cols ? DT_INIT_NORMAL : DT_INIT_ZEROS,
-			       .init_std = cols ? b->c->init_std : 0,
-			       .decay = cols != 0,
-			       .cut = DT_CUT_NONE,
-			       .cut_unit = 1};
+	*p = plain(b, role, rows, cols);
 	dt_layer_name(p->name, sizeof(p->name), b->layer < b->c->layers ? b->layer : -1, name);
 	return t->n++;
+}
+
+int dt_tensor_add_conv(struct dt_builder *b, const char *name, int64_t out, int64_t in, int64_t kernel)
+{
+	int i = dt_tensor_add(b, DT_W_CONV, name, out, in * kernel * kernel);
+
+	if (i < 0)
+		return i;
+	b->g->params.p[i].kernel = kernel;
+	b->g->params.p[i].init_std = sqrt(2 / (double)(out * kernel * kernel));
+	return i;
+}
+
+int64_t dt_buffer_add(struct dt_builder *b, const char *name, int64_t n, enum dt_init init)
+{
+	struct dt_params *t = &b->g->buffers;
+	int64_t before = dt_params_total(t);
+
+	if (!grow(b, (void **)&t->p, t->n, &b->buffers_cap, sizeof(*t->p)))
+		return 0;
+	t->p[t->n] = plain(b, DT_W_BUFFER, n, 0);
+	t->p[t->n].init = init;
+	snprintf(t->p[t->n++].name, sizeof(t->p->name), "%s", name);
+	return before;
 }
 
 struct dt_param *dt_tensor_at(struct dt_builder *b, int tensor)

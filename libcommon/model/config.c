@@ -103,9 +103,9 @@ static int check_router(const struct dt_config *c, struct dt_err *err)
 
 int dt_config_check(const struct dt_config *c, struct dt_err *err)
 {
-	int rc = check_sizes(c, err);
+	int rc = dt_config_is_image(c) ? dt_config_check_image(c, err) : check_sizes(c, err);
 
-	if (rc < 0)
+	if (rc < 0 || dt_config_is_image(c))
 		return rc;
 	if (c->heads % c->kv_heads)
 		return dt_err_set(err, -EINVAL,

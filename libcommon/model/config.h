@@ -22,6 +22,9 @@ enum dt_rope_scaling {
 	DT_ROPE_SCALING_DYNAMIC, /* a base that grows with the length, from rope_original_seq on */
 };
 
+enum dt_stem { DT_STEM_IMAGENET, DT_STEM_CIFAR };
+
+enum { DT_STAGES_MAX = 8 };
 /* Adapters that are trained in place of the model's own tensors (model/lora.h). */
 enum dt_lora_kind { DT_LORA_PLAIN, DT_LORA_RS };
 #define DT_LORA_KINDS	 "lora|rslora"
@@ -86,8 +89,33 @@ struct dt_config {
 	int64_t rope_dim, v_dim; /* of head_dim, the rotated part; width of a value head */
 	int64_t bos, eos;	 /* -1: none */
 	double init_std;
+	/*
+	 * Classifiers of images (dt_config_is_image): vocab has the classes; of the rest above, layers and
+	 * norm_eps.
+	 */
+	int64_t image_size, channels; /* sides of an image, and 1 or 3 */
+	char blocks
+		[24]; /* "3-4-6-3": blocks of a ResNet's stages, widths of a perceptron's or CNN's layers */
+	bool bottleneck;	 /* blocks of three convolutions */
+	enum dt_stem stem;	 /* 7 x 7 and pooling, or 3 x 3 */
+	bool zero_init_residual; /* the last norm of each block begins with weight 0 */
 	struct dt_lora lora;
 };
+
+static inline bool dt_config_is_image(const struct dt_config *c)
+{
+	return c->image_size > 0;
+}
+
+/* The numbers of c->blocks; returns how many, -EINVAL where it has others or too many. */
+int dt_config_blocks(const struct dt_config *c, int64_t ret[DT_STAGES_MAX]);
+/*
+ * What a family of images leaves open is filled in: layers from blocks, and sizes of decoders, which nothing
+ * looks at, with 1. A perceptron by its widths, "mlp:784-512-10", as a configuration: 1, 0: no such name,
+ * -EINVAL.
+ */
+void dt_config_complete_image(struct dt_config *c);
+int dt_config_perceptron(const char *name, struct dt_config *ret, struct dt_err *err);
 
 /*
  * NAME is a preset, a config.json (or "-"), a Hugging Face folder holding one, or one of our checkpoints
@@ -116,6 +144,9 @@ int dt_config_set_vocab(struct dt_config *c, int64_t vocab, struct dt_err *err);
 
 /* Refuses impossible models (heads not a multiple of kv_heads, odd rotary dimension, zero layers ...). */
 int dt_config_check(const struct dt_config *c, struct dt_err *err);
+
+/* Of classifiers of images, for dt_config_check. */
+int dt_config_check_image(const struct dt_config *c, struct dt_err *err);
 
 /* -ENOTSUP, naming what it is, for a model that nn does not train, or does not compute at all. */
 int dt_config_computable(const struct dt_config *c, struct dt_err *err);

@@ -20,6 +20,7 @@ static const struct field {
 	size_t off, size;
 	const char *words;
 	bool optional; /* 0 where it is missing, and not written then */
+	bool text;     /* classifiers of images do not have it */
 } fields[] = {
 #define F(k, f, ...)                                                                                         \
 	{                                                                                                    \
@@ -28,35 +29,35 @@ static const struct field {
 	F(STR, name, NULL),
 	F(STR, family, NULL),
 	F(INT, vocab, NULL),
-	F(INT, hidden, NULL),
-	F(INT, ffn, NULL),
+	F(INT, hidden, NULL, .text = true),
+	F(INT, ffn, NULL, .text = true),
 	F(INT, layers, NULL),
-	F(INT, heads, NULL),
-	F(INT, kv_heads, NULL),
-	F(INT, head_dim, NULL),
-	F(INT, max_seq, NULL),
-	F(WORD, norm, "layer|rms"),
+	F(INT, heads, NULL, .text = true),
+	F(INT, kv_heads, NULL, .text = true),
+	F(INT, head_dim, NULL, .text = true),
+	F(INT, max_seq, NULL, .text = true),
+	F(WORD, norm, "layer|rms", .text = true),
 	F(REAL, norm_eps, NULL),
-	F(WORD, pos, "learned|rope"),
-	F(REAL, rope_theta, NULL),
-	F(WORD, rope_scaling, "none|linear|llama3|ntk|yarn|dynamic"),
-	F(REAL, rope_factor, NULL),
-	F(REAL, rope_low_freq, NULL),
-	F(REAL, rope_high_freq, NULL),
-	F(INT, rope_original_seq, NULL),
+	F(WORD, pos, "learned|rope", .text = true),
+	F(REAL, rope_theta, NULL, .text = true),
+	F(WORD, rope_scaling, "none|linear|llama3|ntk|yarn|dynamic", .text = true),
+	F(REAL, rope_factor, NULL, .text = true),
+	F(REAL, rope_low_freq, NULL, .text = true),
+	F(REAL, rope_high_freq, NULL, .text = true),
+	F(INT, rope_original_seq, NULL, .text = true),
 	F(REAL, rope_beta_fast, NULL, true),
 	F(REAL, rope_beta_slow, NULL, true),
 	F(REAL, rope_mscale, NULL, true),
 	F(BOOL, rope_untruncated, NULL, true),
-	F(WORD, rope_pairing, "half|adjacent"),
-	F(WORD, act, "gelu_tanh|gelu_erf|silu|relu"),
-	F(BOOL, gated, NULL),
-	F(BOOL, tied, NULL),
-	F(BOOL, qkv_bias, NULL),
-	F(BOOL, out_bias, NULL),
-	F(BOOL, mlp_bias, NULL),
-	F(BOOL, qk_norm, NULL),
-	F(INT, window, NULL),
+	F(WORD, rope_pairing, "half|adjacent", .text = true),
+	F(WORD, act, "gelu_tanh|gelu_erf|silu|relu", .text = true),
+	F(BOOL, gated, NULL, .text = true),
+	F(BOOL, tied, NULL, .text = true),
+	F(BOOL, qkv_bias, NULL, .text = true),
+	F(BOOL, out_bias, NULL, .text = true),
+	F(BOOL, mlp_bias, NULL, .text = true),
+	F(BOOL, qk_norm, NULL, .text = true),
+	F(INT, window, NULL, .text = true),
 	F(INT, global_every, NULL, true),
 	F(BOOL, post_norms, NULL, true),
 	F(BOOL, norm_plus_one, NULL, true),
@@ -82,9 +83,15 @@ static const struct field {
 	F(INT, q_rank, NULL, true),
 	F(INT, rope_dim, NULL, true),
 	F(INT, v_dim, NULL, true),
-	F(INT, bos, NULL),
-	F(INT, eos, NULL),
-	F(REAL, init_std, NULL),
+	F(INT, bos, NULL, .text = true),
+	F(INT, eos, NULL, .text = true),
+	F(REAL, init_std, NULL, .text = true),
+	F(INT, image_size, NULL, true),
+	F(INT, channels, NULL, true),
+	F(STR, blocks, NULL, true),
+	F(BOOL, bottleneck, NULL, true),
+	F(WORD, stem, "imagenet|cifar", true),
+	F(BOOL, zero_init_residual, NULL, true),
 	F(INT, lora.rank, NULL, true),
 	F(REAL, lora.alpha, NULL, true),
 	F(WORD, lora.kind, DT_LORA_KINDS, true),
@@ -124,16 +131,16 @@ static json_t *word_json(const char *words, int i)
 static bool is_zero(const struct field *f, const void *p)
 {
 	switch (f->kind) {
-	case STR:
-		return !*(const char *)p;
-	case INT:
-		return !*(const int64_t *)p;
-	case REAL:
-		return !(*(const double *)p > 0);
 	case BOOL:
 		return !*(const bool *)p;
+	case REAL:
+		return !(*(const double *)p > 0);
+	case INT:
+		return !*(const int64_t *)p;
 	case WORD:
 		return !*(const int *)p;
+	case STR:
+		return !*(const char *)p;
 	}
 	return false;
 }
@@ -147,7 +154,7 @@ json_t *dt_config_to_json(const struct dt_config *c)
 		const void *p = (const char *)c + f->off;
 		json_t *v = NULL;
 
-		if (f->optional && is_zero(f, p))
+		if ((f->text && dt_config_is_image(c)) || (f->optional && is_zero(f, p)))
 			continue;
 		switch (f->kind) {
 		case STR:
@@ -177,32 +184,33 @@ json_t *dt_config_to_json(const struct dt_config *c)
 static int read_field(const json_t *o, const struct field *f, struct dt_config *c, struct dt_err *err)
 {
 	void *p = (char *)c + f->off;
+	const bool needed = !f->optional && !(f->text && json_object_get(o, "image_size"));
 	const char *s = NULL;
 	int rc;
 
 	switch (f->kind) {
 	case INT:
-		rc = dt_json_int(o, f->key, !f->optional, -1, INT64_C(1) << 40, p, err);
+		rc = dt_json_int(o, f->key, needed, -1, INT64_C(1) << 40, p, err);
 		return rc < 0 ? rc : 0;
 	case REAL:
-		rc = dt_json_real(o, f->key, !f->optional, p, err);
+		rc = dt_json_real(o, f->key, needed, p, err);
 		return rc < 0 ? rc : 0;
 	case BOOL:
-		rc = dt_json_bool(o, f->key, !f->optional, p, err);
+		rc = dt_json_bool(o, f->key, needed, p, err);
 		return rc < 0 ? rc : 0;
 	case STR:
-		rc = dt_json_str(o, f->key, !f->optional, &s, err);
-		if (rc < 0 || !s)
-			return rc < 0 ? rc : 0;
+		rc = dt_json_str(o, f->key, needed, &s, err);
+		if (rc <= 0)
+			return rc;
 		if (strlen(s) >= f->size)
 			return dt_err_set(err, -EINVAL, "'%s' is longer than %zu characters", f->key,
 					  f->size - 1);
 		strcpy(p, s);
 		return 0;
 	case WORD:
-		rc = dt_json_str(o, f->key, !f->optional, &s, err);
-		if (rc < 0 || !s)
-			return rc < 0 ? rc : 0;
+		rc = dt_json_str(o, f->key, needed, &s, err);
+		if (rc <= 0)
+			return rc;
 		rc = word_index(f->words, s);
 		if (rc < 0)
 			return dt_err_set(err, -EINVAL, "'%s' is '%.40s', not one of %s", f->key, s,
@@ -242,6 +250,8 @@ int dt_config_from_json(const json_t *o, struct dt_config *ret, struct dt_err *e
 	}
 	if (!dt_family_find(c.family))
 		return dt_err_set(err, -ENOTSUP, "model description: no family is called '%.23s'", c.family);
+	if (dt_config_is_image(&c))
+		dt_config_complete_image(&c);
 	rc = dt_config_check(&c, err);
 	if (rc < 0)
 		return rc;

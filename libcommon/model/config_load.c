@@ -121,6 +121,9 @@ int dt_config_load(const char *name, struct dt_config *ret, struct dt_err *err)
 
 	if (dt_config_find_preset(name, ret) == 0)
 		return 0;
+	rc = dt_config_perceptron(name, ret, err);
+	if (rc != 0)
+		return rc < 0 ? rc : 0;
 	if (!strcmp(name, "-"))
 		return load_file(name, MAX_MANIFEST_BYTES, ret, err);
 	if (stat(name, &st) < 0) {

@@ -12,6 +12,8 @@ int64_t dt_config_short(const struct dt_config *c, struct dt_config *ret)
 	int64_t kinds = c->dense_layers + (c->global_every > 1 ? c->global_every : 1);
 
 	*ret = *c;
+	if (dt_config_is_image(c)) /* no two blocks need be alike */
+		return c->layers;
 	if (ret->layers > kinds + 1)
 		ret->layers = kinds + 1;
 	return ret->layers;
@@ -21,6 +23,8 @@ int64_t dt_layer_alike(const struct dt_config *c, int64_t layers, int64_t layer)
 {
 	int64_t i = layers - 1;
 
+	if (dt_config_is_image(c))
+		return layer;
 	while (i > 0 && (dt_layer_has_experts(c, i) != dt_layer_has_experts(c, layer) ||
 			 dt_layer_window(c, i) != dt_layer_window(c, layer)))
 		i--;

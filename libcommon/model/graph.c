@@ -54,6 +54,7 @@ int dt_graph_build(const struct dt_config *c, struct dt_graph *ret, struct dt_er
 void dt_graph_release(struct dt_graph *g)
 {
 	dt_params_release(&g->params);
+	dt_params_release(&g->buffers);
 	free(g->node);
 	free(g->value_name);
 	memset(g, 0, sizeof(*g));

@@ -40,6 +40,12 @@ enum dt_op {
 const char *dt_node_op_name(enum dt_op op);
 unsigned dt_node_op_flags(enum dt_op op);
 
+/* A batch of images, and the window that slides over it: kernels/conv.h. */
+struct dt_sliding {
+	int64_t channels, height, width;
+	int64_t kernel, stride, pad;
+};
+
 /* What an op needs besides its operands. Counts are the model's in a graph, the rank's in a program. */
 struct dt_attr {
 	bool layernorm; /* norm: LayerNorm, else RMSNorm */
@@ -65,6 +71,9 @@ struct dt_attr {
 	bool owned; /* rows by choice are those of this rank's experts, of all ranks of ep */
 	int64_t expert_begin, expert_n; /* whose choices this rank and its group over ep have; 0: not cut */
 	int64_t capacity;		/* choices an expert takes of a microbatch; 0: all */
+	struct dt_sliding window2d;	/* of convolutions and pooling, over their input */
+	bool relu;			/* batch norm: of what it adds up */
+	int64_t buffer; /* batch norm: element of the buffers where its running mean is; variances follow */
 };
 
 struct dt_node {
@@ -80,6 +89,7 @@ struct dt_node {
 
 struct dt_graph {
 	struct dt_params params;
+	struct dt_params buffers; /* state without gradients, f32, whole on every rank, in this order */
 	struct dt_node *node;
 	int nnode, capacity;
 	int nvalue;
@@ -113,7 +123,8 @@ struct dt_builder {
 	int layer;	/* of what follows, as dt_param.layer */
 	bool entered;	/* the unit's stream has begun */
 	int params_cap; /* of g->params */
-	bool failed;	/* out of memory: what follows does nothing */
+	int buffers_cap;
+	bool failed; /* out of memory: what follows does nothing */
 };
 
 /* What follows belongs to unit `layer`. */
@@ -122,6 +133,10 @@ void dt_unit(struct dt_builder *b, int layer);
 int dt_tensor_add(struct dt_builder *b, enum dt_role role, const char *name, int64_t rows, int64_t cols);
 /* Cut over tp along dim, in whole pieces of `unit` elements; kv: DT_CUT_KV. */
 void dt_tensor_cut(struct dt_builder *b, int tensor, enum dt_cut how, int dim, int64_t unit);
+/* A convolution's weights [out, in kernel^2], initialised as He et al. 2015 (fan out). */
+int dt_tensor_add_conv(struct dt_builder *b, const char *name, int64_t out, int64_t in, int64_t kernel);
+/* Appends a buffer of n elements, named so; returns the number of elements in front of it. */
+int64_t dt_buffer_add(struct dt_builder *b, const char *name, int64_t n, enum dt_init init);
 /* The tensor itself, for what the calls above do not say; NULL after a failure. */
 struct dt_param *dt_tensor_at(struct dt_builder *b, int tensor);
 /* A new node of this op with no operands yet, and results out[0 .. outs) named so; NULL after a failure. */

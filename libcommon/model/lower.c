@@ -257,7 +257,7 @@ static void forward(struct dt_lower *lo)
 		}
 		if (lo->s->first_unit >= 0)
 			find_input(lo, n);
-		if (n->op == DT_OP_LOSS)
+		if (dt_lo_is_loss(n))
 			lo->to = DT_LIST_LOSS;
 		if (fuses(lo, n, n + 1, end)) {
 			struct dt_node both = *n;
@@ -281,7 +281,7 @@ static bool has_grad(const struct dt_lower *lo, const struct dt_node *n)
 	for (int i = 0; i < DT_NODE_OUT; i++)
 		if (n->out[i] >= 0 && lo->info[n->out[i]].grad >= 0)
 			return true;
-	return n->op == DT_OP_LOSS;
+	return dt_lo_is_loss(n);
 }
 
 static void backward(struct dt_lower *lo)

@@ -62,6 +62,11 @@ bool dt_names_place(enum dt_names scheme, const struct dt_config *c, const struc
 	const struct dt_family *f = dt_family_find(c->family);
 	const struct dt_tensor_name *t = f ? name_of(scheme, f, p->role) : NULL;
 
+	if (f && f->images && scheme == DT_NAMES_HF) { /* torchvision's and timm's names are ours */
+		*ret = (struct dt_place_in_file){.rows = p->shape[0], .split = 1};
+		snprintf(ret->name, sizeof(ret->name), "%s", p->name);
+		return true;
+	}
 	if (!t)
 		return false;
 	expand(t->name, p->layer, expert, ret->name, sizeof(ret->name));
@@ -86,6 +91,9 @@ bool dt_names_is_buffer(enum dt_names scheme, const struct dt_config *c, const c
 {
 	const struct dt_family *f = dt_family_find(c->family);
 
+	if (f && f->images)
+		return ends(name, ".running_mean") || ends(name, ".running_var") ||
+		       ends(name, ".num_batches_tracked");
 	if (scheme == DT_NAMES_GGUF)
 		return !strcmp(name, "rope_freqs.weight");
 	return (f && f->is_buffer && f->is_buffer(name)) || ends(name, ".rotary_emb.inv_freq") ||

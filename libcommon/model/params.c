@@ -20,6 +20,18 @@ void dt_params_release(struct dt_params *t)
 	t->n = 0;
 }
 
+int dt_param_dims(const struct dt_param *p, int64_t ret[4])
+{
+	if (!p->kernel) {
+		memcpy(ret, p->shape, sizeof(p->shape));
+		return p->ndim;
+	}
+	ret[0] = p->shape[0];
+	ret[1] = p->shape[1] / (p->kernel * p->kernel);
+	ret[2] = ret[3] = p->kernel;
+	return 4;
+}
+
 int64_t dt_param_numel(const struct dt_param *p)
 {
 	return p->shape[0] * p->shape[1];

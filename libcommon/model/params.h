@@ -62,6 +62,12 @@ enum dt_role { /* which tensor of its unit */
 	       DT_W_EXPERT_GATE, /* all experts of a layer in one tensor, one below the other */
 	       DT_W_EXPERT_UP,
 	       DT_W_EXPERT_DOWN,
+	       DT_W_CONV, /* of images; they go by their names */
+	       DT_W_BATCH_NORM,
+	       DT_W_BATCH_NORM_B,
+	       DT_W_CLASSES,
+	       DT_W_CLASSES_B,
+	       DT_W_BUFFER,
 	       DT_W_LORA_A, /* of an adapter (model/lora.h) */
 	       DT_W_LORA_B,
 	       DT_ROLE_N,
@@ -93,6 +99,7 @@ struct dt_param {
 	enum dt_cut cut;
 	int cut_dim;
 	int64_t cut_unit;
+	int64_t kernel;	 /* > 0: of a convolution, in files [shape[0], shape[1] / kernel^2, kernel, kernel] */
 	int64_t experts; /* stacked in dimension 0, which ep divides among its ranks; 0: not an expert's */
 };
 
@@ -117,12 +124,15 @@ static inline bool dt_param_is_scale(const struct dt_param *p)
 	case DT_W_K_NORM:
 	case DT_W_Q_A_NORM:
 	case DT_W_KV_A_NORM:
+	case DT_W_BATCH_NORM:
 		return true;
 	default:
 		return false;
 	}
 }
 
+/* The shape in files, up to four dimensions; returns how many. */
+int dt_param_dims(const struct dt_param *p, int64_t ret[4]);
 /* "layers.N.NAME"; layer -1: NAME. Cut where it is longer than n. Large models have thousands of these. */
 void dt_layer_name(char *buf, size_t n, int64_t layer, const char *name);
 

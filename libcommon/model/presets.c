@@ -3,7 +3,8 @@
  * Radford et al. 2019; Llama 2: Touvron et al. 2023; Llama 3: Grattafiori et al. 2024; Mistral 7B:
  * Jiang et al. 2023, v0.1; Qwen2.5: Yang et al. 2024; Qwen3: Yang et al. 2025; Phi-3: Abdin et al.
  * 2024; OLMo 2: 2024; Gemma 2: 2024; Gemma 3: 2025; Mixtral: Jiang et al. 2024; DeepSeek-V3: 2024;
- * GPT-3: Brown et al. 2020; megatron-*: Korthikanti et al. 2022, table 3). The last four are ours: two
+ * GPT-3: Brown et al. 2020; ResNets: He et al. 2015, as torchvision has them; megatron-*: Korthikanti et
+ * al. 2022, table 3). The last four are ours: two
  * for tests, two to train on a processor.
  */
 #include "model/config.h"
@@ -53,6 +54,13 @@
 	.act = DT_ACT_GELU_TANH, .tied = true, .qk_norm = true, .post_norms = true, .norm_plus_one = true,   \
 	.embed_scaled = true, .global_every = 6, .rope_local_theta = 10000
 #define GEMMA3_ROPE .rope_scaling = DT_ROPE_SCALING_LINEAR, .rope_factor = 8
+
+#define IMAGES(n, fam, classes, size, c, l, b)                                                               \
+	.name = n, .family = fam, .vocab = classes, .image_size = size, .channels = c, .layers = l,          \
+	.blocks = b, .norm_eps = 1e-5, .hidden = 1, .ffn = 1, .heads = 1, .kv_heads = 1, .head_dim = 1,      \
+	.max_seq = 1, .bos = -1, .eos = -1
+#define RESNET(n, l, b) IMAGES(n, "resnet", 1000, 224, 3, l, b)
+#define CIFAR(n, l, b)	IMAGES(n, "resnet", 10, 32, 3, l, b), .stem = DT_STEM_CIFAR
 
 static const struct dt_config presets[] = {
 	GPT2("gpt2-124m", 50257, 768, 3072, 12, 12, 1024, 50256),
@@ -140,6 +148,16 @@ static const struct dt_config presets[] = {
 	GPT2("megatron-175b", 51200, 12288, 49152, 96, 96, 2048, -1),
 	GPT2("megatron-530b", 51200, 20480, 81920, 105, 128, 2048, -1),
 	GPT2("megatron-1t", 51200, 25600, 102400, 128, 160, 2048, -1),
+	{RESNET("resnet-18", 8, "2-2-2-2")},
+	{RESNET("resnet-34", 16, "3-4-6-3")},
+	{RESNET("resnet-50", 16, "3-4-6-3"), .bottleneck = true},
+	{RESNET("resnet-101", 33, "3-4-23-3"), .bottleneck = true},
+	{CIFAR("resnet-18-cifar", 8, "2-2-2-2")},
+	{CIFAR("resnet-34-cifar", 16, "3-4-6-3")},
+	{CIFAR("resnet-50-cifar", 16, "3-4-6-3"), .bottleneck = true},
+	{IMAGES("resnet-9", "resnet9", 10, 32, 3, 3, "")},
+	{IMAGES("cnn2", "cnn", 10, 28, 1, 2, "32-64")},
+	{IMAGES("simple-dnn", "mlp", 10, 28, 1, 1, "512")},
 	GPT2("gpt2-tiny", 257, 64, 256, 2, 4, 128, 256),
 	{LLAMA("llama-tiny", "llama", 257, 64, 172, 3, 4, 2, 128, 1e-5, 10000, 256, 256)},
 	GPT2("gpt2-nano-char", 257, 128, 512, 4, 4, 64, 256),

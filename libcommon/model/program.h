@@ -93,6 +93,7 @@ struct dt_prog_spec {
 	enum dt_cp_comm cp_comm; /* not auto */
 	double capacity;	 /* of experts, over an even share of the choices; 0: they take all */
 	int64_t loss_chunk;
+	int64_t bn_groups; /* groups of rows that batch norms are over; 0: 1 */
 	/* local number of a tensor, or -1; its local rows and columns */
 	int (*local)(const void *arg, int param, int64_t shape[2], int64_t off[2]);
 	const void *local_arg;

@@ -174,6 +174,10 @@ static int bind_positions(struct dt_exec *x)
 	int rc;
 
 	x->pos = dt_plan_address(x->plan, x->base, DT_B_POS, -1);
+	if (!x->pos) { /* images have none */
+		free(pos);
+		return 0;
+	}
 	if (!pos)
 		return -ENOMEM;
 	x->host_pos = pos;
@@ -234,7 +238,11 @@ int dt_exec_open(struct dt_exec *x, const struct dt_run *r, struct dt_coords at,
 			      .cp_size = r->layout.cp,
 			      .cp_rank = at.cp,
 			      .firsts = dt_context_firsts(r),
-			      .positions = r->seq};
+			      .positions = r->seq,
+			      .smoothing = (float)r->label_smoothing,
+			      .bn = {.running = dt_plan_address(plan, base, DT_B_BUFFERS, -1),
+				     .sum = dt_plan_address(plan, base, DT_B_BUFFER_SUMS, -1),
+				     .buffers = dt_params_total(&plan->stage.graph.buffers)}};
 	rc = check(x, err);
 	if (rc < 0)
 		return rc;
@@ -282,6 +290,9 @@ int dt_flight_open(struct dt_flight *f, const struct dt_exec *x, int chunk, int 
 				.slot = slot,
 				.ids = dt_plan_address(x->plan, x->base, DT_B_IDS, number),
 				.targets = dt_plan_address(x->plan, x->base, DT_B_TARGETS, number),
+				.pixels = dt_plan_address(x->plan, x->base, DT_B_PIXELS, number),
+				.others = dt_plan_address(x->plan, x->base, DT_B_OTHERS, number),
+				.share = dt_plan_address(x->plan, x->base, DT_B_SHARE, number),
 				.pos = dt_plan_address(x->plan, x->base, DT_B_DOC_POS, number),
 				.first = dt_plan_address(x->plan, x->base, DT_B_FIRST, number)};
 	k = inputs(f, dev, host);

@@ -20,7 +20,17 @@ struct dt_flight {
 	int32_t *ids, *targets, *pos, *first;
 	/* The same memory where the device's is the host's, else pinned; NULL: none to write. */
 	int32_t *host_ids, *host_targets, *host_pos, *host_first;
-	float *host_ce; /* [4, rows], chunk after chunk of the loss; NULL: the device's is read */
+	float *pixels;	 /* of images: [rows, channels height width] instead of ids */
+	int32_t *others; /* of images: second classes, */
+	float *share;	 /* and the first ones' weights; all 1: none is mixed */
+	float *host_ce;	 /* [4, rows], chunk after chunk of the loss; NULL: the device's is read */
+};
+
+/* Batch norms: whose statistics are merged, and where running ones are. */
+struct dt_exec_bn {
+	struct dt_comm *comm; /* ranks that a norm spans; NULL: this one alone */
+	float *running, *sum; /* [buffers] used in evaluation; sums of the passes since they were taken */
+	int64_t buffers;      /* elements */
 };
 
 /* Of a model with experts: what training adds to the router, and what it counts. */
@@ -56,6 +66,7 @@ struct dt_exec {
 	enum dt_dtype dtype;
 	int64_t batch, seq;	 /* sequences of a microbatch, their tokens on this rank */
 	struct dt_tensor *w, *g; /* by local parameter; g f32 */
+	struct dt_exec_bn bn;
 	bool *overwritten; /* by local parameter: its first gradient of a step replaces what was there */
 	const float *rope_cos, *rope_sin;   /* [positions, head_dim / 2] */
 	const float *local_cos, *local_sin; /* of layers with a window and a base of their own; else NULL */
@@ -72,8 +83,11 @@ struct dt_exec {
 	bool accumulate_head; /* likewise of the head */
 	bool loss_backward;   /* LOSS computes gradients too */
 	float loss_scale;     /* of them */
-	double loss_sum;      /* LOSS adds the sum of -log softmax at the targets */
-	FILE *trace;	      /* every node that runs is a line of it; NULL: none. Not owned */
+	bool training;	      /* batch norms use the batch's statistics, and add them to bn.sum */
+	float smoothing;      /* of a classifier's targets, in training */
+	double hits[2];	 /* LOSS adds the rows whose class was the most likely, and among the first five */
+	double loss_sum; /* LOSS adds the sum of -log softmax at the targets */
+	FILE *trace;	 /* every node that runs is a line of it; NULL: none. Not owned */
 
 	/* while it runs */
 	const struct dt_prog *p;

@@ -317,30 +317,6 @@ int dt_rank_params(const struct dt_run *s, struct dt_coords at, struct dt_estima
 	return rc;
 }
 
-int dt_account_net(const struct dt_net *net, const struct dt_run *s, const struct dt_extras *x,
-		   struct dt_estimate *t, struct dt_err *err)
-{
-	struct accounted a = {.s = s, .x = x, .account = DT_ACCOUNT_GENERIC, .dense = (double)net->params};
-	double e = dt_dtype_size(s->compute), b = (double)s->microbatch;
-
-	if (dt_layout_world(&s->layout) != s->layout.dp || x->lora_rank)
-		return dt_err_set(err, -ENOTSUP,
-				  "'%s' is estimated over dp and z only, all parameters trained", net->name);
-	t->params = net->params;
-	a.unit = a.dense; /* not cut into units */
-	a.dense_states = (double)dt_optim_bytes(s->optim.kind, 1, net->params);
-	put_states(t, &a);
-	put(&a, t, DT_MEM_ACTIVATIONS, b * (double)net->kept * e, DT_PH_FORWARD, DT_PH_BACKWARD, "kept",
-	    "samples x (input + outputs of convolutions, matmuls and norms)", false);
-	put(&a, t, DT_MEM_WORKSPACE, 2 * b * (double)net->largest * e, DT_PH_BACKWARD, DT_PH_BACKWARD,
-	    "activation gradients", "samples x the largest output, twice", false);
-	put(&a, t, DT_MEM_LOGITS, b * (double)net->outputs * 8, DT_PH_LOSS, DT_PH_LOSS, "logits",
-	    "samples x classes x 8", false);
-	put(&a, t, DT_MEM_DATA, b * (double)(net->inputs * 4 + 4), DT_PH_FORWARD, DT_PH_STEP, "batch",
-	    "samples x inputs, f32, and targets", false);
-	return dt_entries_finish(t, err);
-}
-
 int dt_account_train(const struct dt_run *s, struct dt_coords at, enum dt_account account,
 		     const struct dt_extras *x, struct dt_estimate *t, struct dt_err *err)
 {

@@ -19,9 +19,5 @@ int dt_rank_params(const struct dt_run *s, struct dt_coords at, struct dt_estima
 int dt_account_train(const struct dt_run *s, struct dt_coords at, enum dt_account account,
 		     const struct dt_extras *x, struct dt_estimate *t, struct dt_err *err);
 
-/* The same of a model that is no transformer, sums included. */
-int dt_account_net(const struct dt_net *net, const struct dt_run *s, const struct dt_extras *x,
-		   struct dt_estimate *t, struct dt_err *err);
-
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

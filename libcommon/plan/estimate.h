@@ -10,7 +10,6 @@
 #ifndef DT_PLAN_ESTIMATE_H
 #define DT_PLAN_ESTIMATE_H
 
-#include "model/net.h"
 #include "plan/formulas.h"
 #include "plan/memory.h"
 

@@ -121,6 +121,12 @@ const char *dt_fit_layers(const struct dt_fit_query *q, int stage, char *buf, si
 	return buf;
 }
 
+/* The trainer's plan alone knows them, and refuses the layouts that it does not train by name. */
+static bool images(const struct dt_fit_query *q)
+{
+	return dt_config_is_image(q->run.config);
+}
+
 static int estimate_stage(const struct dt_fit_query *q, int stage, enum dt_account account,
 			  struct dt_estimate *ret, struct dt_err *err)
 {
@@ -146,12 +152,9 @@ static int estimate_stage(const struct dt_fit_query *q, int stage, enum dt_accou
 	t.reproducible &= account == DT_ACCOUNT_DT;
 	if (!q->serve && (rc = dt_run_settle(&t, err)) < 0)
 		return rc;
-	if (q->net.params && q->serve)
-		return dt_err_set(err, -ENOTSUP, "'%s' is estimated for training only", q->net.name);
-	if (q->net.params && account == DT_ACCOUNT_GENERIC)
-		return dt_account_net(&q->net, &t, &q->extras, ret, err);
-	if (q->net.params)
-		return dt_err_set(err, -ENOTSUP, "'%s' is estimated by --account generic", q->net.name);
+	if (images(q) && (q->serve || account != DT_ACCOUNT_DT))
+		return dt_err_set(err, -ENOTSUP, "'%s' is estimated %s", q->run.config->name,
+				  q->serve ? "for training only" : "by --account dt");
 	if (q->serve)
 		return dt_estimate_serve(&s, ret, err);
 	return dt_estimate_train(&t, at, account, &q->extras, ret, err);
@@ -160,7 +163,7 @@ static int estimate_stage(const struct dt_fit_query *q, int stage, enum dt_accou
 int dt_fit_estimate(const struct dt_fit_query *q, struct dt_fit *ret, struct dt_err *err)
 {
 	struct dt_fit f = {.account = q->any_account ? DT_ACCOUNT_DT : q->account};
-	int rc = q->net.params ? 0 : dt_layout_check(&q->run.layout, q->run.config, err);
+	int rc = images(q) ? 0 : dt_layout_check(&q->run.layout, q->run.config, err);
 
 	if (rc < 0)
 		return rc;
@@ -172,7 +175,8 @@ int dt_fit_estimate(const struct dt_fit_query *q, struct dt_fit *ret, struct dt_
 
 		rc = estimate_stage(q, f.n, f.account, &s->est, err);
 		/* Stage 0 has the most in flight: what dt covers there it covers on every stage. */
-		if (rc == -ENOTSUP && q->any_account && f.n == 0 && f.account == DT_ACCOUNT_DT) {
+		if (rc == -ENOTSUP && q->any_account && !images(q) && f.n == 0 &&
+		    f.account == DT_ACCOUNT_DT) {
 			f.account = DT_ACCOUNT_GENERIC;
 			rc = estimate_stage(q, f.n, f.account, &s->est, err);
 		}
@@ -218,7 +222,7 @@ static int fits_as(const struct dt_fit_query *q, enum dt_account account, uint64
 
 static int fits(const struct dt_fit_query *q, uint64_t room, struct dt_err *err)
 {
-	int rc = q->net.params ? 0 : dt_layout_check(&q->run.layout, q->run.config, err);
+	int rc = images(q) ? 0 : dt_layout_check(&q->run.layout, q->run.config, err);
 
 	if (rc < 0)
 		return rc;

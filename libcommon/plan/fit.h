@@ -6,12 +6,10 @@
 #define DT_PLAN_FIT_H
 
 #include "base/json.h"
-#include "model/net.h"
 #include "plan/estimate.h"
 
 struct dt_fit_query {
 	struct dt_run run; /* model, layout and compute type; of training, all that defines it */
-	struct dt_net net; /* instead of the run's model where it has parameters */
 	bool serve;
 	struct dt_extras extras;
 	enum dt_weight_format precision; /* of weights; training takes the first three */

@@ -17,7 +17,7 @@ static json_t *layer_ranges(const struct dt_fit_query *q, int stage)
 	json_t *list = json_array();
 	int first, last;
 
-	for (int c = 0; c < dt_layout_chunks(&q->run.layout) && !q->net.params; c++) {
+	for (int c = 0; c < dt_layout_chunks(&q->run.layout); c++) {
 		dt_layout_stage(&q->run.layout, q->run.config, c * q->run.layout.pp + stage, &first, &last);
 		json_array_append_new(list, json_pack("[i,i]", first, last));
 	}
@@ -90,10 +90,8 @@ static void set_query(json_t *o, const struct dt_fit_query *q, const struct dt_f
 	struct dt_params table;
 
 	json_object_set_new(o, "schema", json_integer(1));
-	json_object_set_new(o, "model", json_string(q->net.params ? q->net.name : q->run.config->name));
-	if (q->net.params) {
-		json_object_set_new(o, "params", json_integer(q->net.params));
-	} else if (dt_model_params(q->run.config, &table, NULL) == 0) {
+	json_object_set_new(o, "model", json_string(q->run.config->name));
+	if (dt_model_params(q->run.config, &table, NULL) == 0) {
 		json_object_set_new(o, "params", json_integer(dt_params_total(&table)));
 		dt_params_release(&table);
 	}

@@ -26,14 +26,12 @@ void dt_fit_print_heading(const struct dt_fit_view *v, const struct dt_fit *r)
 	struct dt_params table;
 	double total = 0, active = 0;
 
-	if (q->net.params) {
-		total = active = (double)q->net.params;
-	} else if (dt_model_params(q->run.config, &table, NULL) == 0) {
+	if (dt_model_params(q->run.config, &table, NULL) == 0) {
 		total = (double)dt_params_total(&table);
 		active = (double)dt_params_active(q->run.config, &table);
 		dt_params_release(&table);
 	}
-	fprintf(v->f, "%s, %s parameters", q->net.params ? q->net.name : q->run.config->name,
+	fprintf(v->f, "%s, %s parameters", q->run.config->name,
 		dt_format_count(total, params, sizeof(params)));
 	if (active < total)
 		fprintf(v->f, " (%s active)", dt_format_count(active, params, sizeof(params)));
@@ -53,7 +51,7 @@ void dt_fit_print_heading(const struct dt_fit_view *v, const struct dt_fit *r)
 	}
 	fprintf(v->f, "%s, ",
 		dt_opt_choice_name(DT_OPTIM_CHOICES, q->run.optim.kind, chosen, sizeof(chosen)));
-	if (q->net.params)
+	if (dt_config_is_image(q->run.config))
 		fprintf(v->f, "microbatch %lld, ", (long long)q->run.microbatch);
 	else
 		fprintf(v->f, "microbatch %lld x %lld tokens, ", (long long)q->run.microbatch,

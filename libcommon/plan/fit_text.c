@@ -81,7 +81,7 @@ void dt_fit_svg(const struct dt_fit_query *q, const struct dt_estimate *e, uint6
 		   "font-size=\"12\">\n<rect width=\"760\" height=\"400\" fill=\"white\"/>\n<text x=\"40\" "
 		   "y=\"24\" "
 		   "font-size=\"14\">");
-	svg_text(q->net.params ? q->net.name : q->run.config->name, f);
+	svg_text(q->run.config->name, f);
 	fprintf(f, ", %s on %s: %s a rank</text>\n", q->serve ? "served" : "trained",
 		dt_layout_format(&q->run.layout, layout, sizeof(layout)),
 		dt_format_size(e->peak_bytes, size, sizeof(size)));

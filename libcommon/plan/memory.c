@@ -228,8 +228,36 @@ static void put_snapshot(struct dt_plan_builder *b, const struct dt_run *s, cons
 
 	for (int u = 0; u < l->nunit; u++)
 		n += l->unit[u].frozen ? 0 : l->unit[u].numel / dt_unit_copies(&s->layout, &l->unit[u]) + 1;
+	n += dt_params_total(&b->plan->stage.graph.buffers);
 	put_flat(b, DT_B_SNAPSHOT, DT_MEM_DATA, DT_F32, n * dt_run_snapshot_kinds(s), DT_PH_FORWARD,
 		 DT_PH_STEP, -1, "checkpoint snapshot", "local parameters / dp, of each kind");
+}
+
+/* The same of images, and the state of batch norms. */
+static void put_images(struct dt_plan_builder *b, const struct dt_run *r)
+{
+	const struct dt_config *c = r->config;
+	const struct dt_memory_plan *p = b->plan;
+	const int64_t n = r->microbatch, buffers = dt_params_total(&p->stage.graph.buffers);
+	static const struct {
+		enum dt_buf_id id;
+		enum dt_dtype dtype;
+		const char *name;
+	} row[] = {{DT_B_TARGETS, DT_I32, "classes"},
+		   {DT_B_OTHERS, DT_I32, "second classes"},
+		   {DT_B_SHARE, DT_F32, "first classes' weights"}};
+
+	for (int i = 0; i < p->flight0[1]; i++) {
+		put_flat(b, DT_B_PIXELS, DT_MEM_DATA, DT_F32, n * c->channels * c->image_size * c->image_size,
+			 DT_PH_FORWARD, DT_PH_STEP, i, "pixels", "images x channels x height x width");
+		for (int k = 0; k < 3; k++)
+			put_flat(b, row[k].id, DT_MEM_DATA, row[k].dtype, n, DT_PH_FORWARD, DT_PH_STEP, i,
+				 row[k].name, "images");
+	}
+	put_flat(b, DT_B_BUFFERS, DT_MEM_WEIGHTS, DT_F32, buffers, DT_PH_FORWARD, DT_PH_STEP, -1,
+		 "running statistics", "2 x channels of all batch norms");
+	put_flat(b, DT_B_BUFFER_SUMS, DT_MEM_WORKSPACE, DT_F32, buffers, DT_PH_FORWARD, DT_PH_STEP, -1,
+		 "statistics of the step", "2 x channels of all batch norms");
 }
 
 /* What the host hands in for every microbatch in flight, and tables that all share. */
@@ -400,7 +428,10 @@ static int build(struct dt_plan_builder *b, struct dt_coords at, struct dt_err *
 	put_states(b, b->r, &p->stage.local);
 	put_units(b, b->r, &p->stage.local);
 	put_snapshot(b, b->r, &p->stage.local);
-	put_data(b, b->r, at);
+	if (dt_config_is_image(b->r->config))
+		put_images(b, b->r);
+	else
+		put_data(b, b->r, at);
 	return place_all(b, err);
 }
 

@@ -47,6 +47,11 @@ enum dt_buf_id {	       /* what a buffer is for; with `which` it is unique in a 
 		 DT_B_IDS,	  /* i32 [T]: inputs, targets of a flight (which), positions of all */
 		 DT_B_TARGETS,
 		 DT_B_POS,
+		 DT_B_PIXELS, /* f32 [N, C, H, W] of a flight, instead of ids */
+		 DT_B_OTHERS, /* i32 [N]: second classes; f32 [N]: the first ones' weights */
+		 DT_B_SHARE,
+		 DT_B_BUFFERS, /* f32: running statistics; their sums over a step */
+		 DT_B_BUFFER_SUMS,
 		 DT_B_DOC_POS,	/* i32 [T] of a flight, documents kept apart: position in its document, */
 		 DT_B_FIRST,	/* and the position in the sequence where it begins */
 		 DT_B_SNAPSHOT, /* this rank's part of a checkpoint that is written behind training's back */

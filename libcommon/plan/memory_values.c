@@ -27,6 +27,7 @@ struct folding {
 	struct dt_prog *p;
 	int k, start; /* chunk; time of its first step */
 	bool single;  /* one microbatch in flight in all: lifetimes are exact */
+	bool exact;   /* no unit stands for others: gradients are written over those of the unit before */
 	int period;
 	int first_unit, nunit;
 	struct unit *unit;
@@ -101,7 +102,7 @@ static bool stands(const struct folding *f, int u)
 {
 	const struct unit *x = &f->unit[u];
 
-	return !f->single || u < x->first + 2 * f->period || u > x->last - 2 * f->period;
+	return !f->single || f->exact || u < x->first + 2 * f->period || u > x->last - 2 * f->period;
 }
 
 /* The key of the value that a value shares its address with, of the units that are alike. */
@@ -382,6 +383,7 @@ int dt_plan_values(struct dt_plan_builder *b, struct dt_err *err)
 				    .k = k,
 				    .start = start,
 				    .single = s->nchunk == 1 && b->plan->slots[0] == 1,
+				    .exact = dt_config_is_image(b->r->config),
 				    .period = b->r->recompute.mode == DT_RECOMPUTE_FULL
 						      ? dt_keep_sets(b->r->recompute)
 						      : 1,

@@ -39,6 +39,8 @@ int dt_run_settle(struct dt_run *r, struct dt_err *err)
 {
 	int64_t each = r->microbatch * r->layout.dp;
 
+	if (r->config && dt_config_is_image(r->config)) /* a sample is an image */
+		r->seq = 1;
 	if (each < 1)
 		return dt_err_set(err, -EINVAL, "a microbatch is at least one sample");
 	if (!r->global_batch && __builtin_mul_overflow(each, dt_run_accumulation(r), &r->global_batch))
@@ -179,6 +181,39 @@ static int check_sizes(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
+static int no_images(const struct dt_run *r, const char *what, struct dt_err *err)
+{
+	return dt_err_set(err, -ENOTSUP, "'%s' classifies images, which cannot be trained with %s",
+			  r->config->name, what);
+}
+
+/* Classifiers of images: data-parallel and ZeRO layouts, and batch norms that their ranks divide. */
+static int check_images(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_layout *l = &r->layout;
+	const int64_t n = r->bn_span, mb = r->microbatch;
+	const char *what = l->tp > 1		  ? "tensor parallelism (tp)"
+			   : l->pp > 1		  ? "a pipeline (pp)"
+			   : l->cp > 1		  ? "context parallelism (cp)"
+			   : l->ep > 1		  ? "expert parallelism (ep)"
+			   : r->fp8		  ? "--fp8"
+			   : r->compute == DT_F16 ? "--precision fp16"
+			   : r->reproducible	  ? "--reproducible"
+			   : r->recompute.fit || r->recompute.mode
+				   ? "--recompute: a batch norm is computed once"
+			   : r->on_card ? "a card: it has no convolutions yet"
+					: NULL;
+
+	if (what)
+		return no_images(r, what, err);
+	if (n > 0 && (n < mb ? mb % n : n % mb || n / mb > l->dp || l->dp % (n / mb)))
+		return dt_err_set(
+			err, -EINVAL,
+			"--bn-span %lld does not divide into microbatches of %lld images on %d ranks",
+			(long long)n, (long long)mb, l->dp);
+	return 0;
+}
+
 static int check_pipeline(const struct dt_run *r, struct dt_err *err)
 {
 	int chunks = dt_layout_chunks(&r->layout), pp = r->layout.pp;
@@ -212,10 +247,10 @@ static int check_pipeline(const struct dt_run *r, struct dt_err *err)
 
 int dt_run_check(const struct dt_run *r, struct dt_err *err)
 {
-	int rc;
+	int rc = dt_config_is_image(r->config) ? check_images(r, err) : 0;
 
-	if ((rc = check_cut(r, err)) < 0 || (rc = check_sizes(r, err)) < 0 || (rc = check_base(r, err)) < 0 ||
-	    (rc = check_numbers(r, err)) < 0)
+	if (rc < 0 || (rc = check_cut(r, err)) < 0 || (rc = check_sizes(r, err)) < 0 ||
+	    (rc = check_base(r, err)) < 0 || (rc = check_numbers(r, err)) < 0)
 		return rc;
 	return check_pipeline(r, err);
 }

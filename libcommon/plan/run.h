@@ -15,6 +15,9 @@
 #include "plan/lr.h"
 #include "plan/schedule.h"
 
+/* A batch norm is over all data-parallel ranks' images of a microbatch; over one rank's. */
+enum { DT_BN_DP = 0, DT_BN_RANK = -1 };
+
 /* Where a new run's weights come from: what `model` names where that holds some (auto), or a draw. */
 enum dt_run_init { DT_RUN_INIT_AUTO, DT_RUN_INIT_RANDOM, DT_RUN_INIT_WEIGHTS };
 #define DT_RUN_INIT_CHOICES "auto|random|weights"
@@ -32,6 +35,18 @@ struct dt_run_data {
 	uint64_t seed;		  /* of initial weights, data order and random rounding */
 	int64_t eval_every;	  /* steps; 0: only at the end */
 	int64_t eval_tokens;	  /* of one evaluation at most; 0: the whole set */
+};
+
+/* Of classifiers of images. */
+struct dt_run_image {
+	int64_t size;	       /* side of a sample; 0: the data's, or the model's */
+	const char *crop;      /* "none", "pad:N" or "resized" */
+	const char *normalize; /* "data", or a data set whose published mean and deviation these are */
+	bool flip;
+	int64_t cutout;	      /* side of the square that is cut out; 0: none */
+	double mixup, cutmix; /* alpha of the share's distribution; 0: none */
+	int64_t workers;      /* threads that decode; 0: the rank's own, when it asks */
+	bool new_head;	      /* the last layer is drawn, with the data's classes */
 };
 
 struct dt_run_save {
@@ -114,7 +129,9 @@ struct dt_run {
 	/* The update. */
 	struct dt_optim optim; /* kind, betas, eps, weight decay */
 	struct dt_lr lr;
-	double clip; /* largest gradient norm; 0: off */
+	double label_smoothing; /* of a classifier's targets */
+	int64_t bn_span;	/* images a batch norm is over: DT_BN_DP, DT_BN_RANK, or so many */
+	double clip;		/* largest gradient norm; 0: off */
 
 	struct dt_run_mixture mixture; /* where the model has experts */
 
@@ -127,6 +144,7 @@ struct dt_run {
 	double bucket_bytes;	 /* gradients are reduced in buckets of about this size */
 
 	struct dt_run_data data;
+	struct dt_run_image image;
 	struct dt_run_save save;
 	struct dt_run_watch watch;
 
@@ -180,6 +198,17 @@ static inline int dt_run_snapshot_kinds(const struct dt_run *r)
 	return r->save.async && !r->on_card ? 1 + dt_optim_states(r->optim.kind) + r->save.grads : 0;
 }
 
+/* Groups of images in a microbatch that batch norms are over, and ranks that one is over. */
+static inline int64_t dt_run_bn_groups(const struct dt_run *r)
+{
+	return r->bn_span > 0 && r->bn_span < r->microbatch ? r->microbatch / r->bn_span : 1;
+}
+static inline int dt_run_bn_ranks(const struct dt_run *r)
+{
+	if (r->bn_span == DT_BN_DP)
+		return r->layout.dp;
+	return r->bn_span > r->microbatch ? (int)(r->bn_span / r->microbatch) : 1;
+}
 static inline bool dt_run_apart(const struct dt_run *r)
 {
 	return r->documents == DT_RUN_DOCUMENTS_APART;

@@ -1,6 +1,8 @@
 /* From the words of a command line to the run they mean. */
 #include "plan/run_options.h"
 
+#include "base/units.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +49,16 @@ static int parse_on_spike(struct dt_run_watch *w, struct dt_err *err)
 				  "--on-spike '%s' is none of ignore, skip, rollback:STEPS, stop", s);
 }
 
+static int parse_bn_span(const char *s, struct dt_run *r, struct dt_err *err)
+{
+	r->bn_span = !s || !strcmp(s, "dp") ? DT_BN_DP : DT_BN_RANK;
+	if (!s || !strcmp(s, "dp") || !strcmp(s, "rank"))
+		return 0;
+	if (dt_parse_int(s, 2, 1 << 24, &r->bn_span, NULL) < 0)
+		return dt_err_set(err, -EINVAL, "--bn-span '%.40s' is not dp, rank or a number of images", s);
+	return 0;
+}
+
 /* --pipeline interleaved:V and a layout's vV say the same thing. */
 static int set_pipeline(struct dt_run_options *o, struct dt_err *err)
 {
@@ -81,6 +93,8 @@ int dt_run_options_finish(struct dt_run_options *o, struct dt_err *err)
 		return rc;
 	if (r->lora.rank && !dt_run_options_given(o, "lora-alpha"))
 		r->lora.alpha = 2 * (double)r->lora.rank;
+	if ((rc = parse_bn_span(o->bn_span, r, err)) < 0)
+		return rc;
 	r->no_master = !o->master && r->compute != DT_F32;
 	r->optim.beta1 = (float)o->beta1;
 	r->optim.beta2 = (float)o->beta2;

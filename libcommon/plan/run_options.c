@@ -29,7 +29,8 @@ enum form {
 	RECOMPUTE,
 	MASTER,
 	LOSS_SCALE,
-	SEED
+	SEED,
+	BN_SPAN
 };
 
 enum emit { NEVER, CHANGED, ALWAYS }; /* among the arguments that dt-plan emits */
@@ -45,7 +46,8 @@ struct row {
 #define O(member) ((void *)offsetof(struct dt_run_options, member))
 #define R(member) offsetof(struct dt_run, member)
 
-/* clang-format off: a row is a paragraph */
+/* A row is a paragraph. */
+/* clang-format off */
 static const struct row rows[] = {
 	{{"model", 'm', DT_OPT_STR, O(run.model), "MODEL",
 	  "preset, config.json, checkpoint, Hugging Face folder or GGUF", .complete = DT_COMPLETE_MODEL},
@@ -355,6 +357,43 @@ static const struct row rows[] = {
 	 R(data.eval_tokens),
 	 LOCAL,
 	 NEVER},
+	{{"image-size", 0, DT_OPT_INT, O(run.image.size), "PIXELS", "side of a sample of images", .min = 1,
+	  .max = 4096, .def_text = "the data's, else the model's"},
+	 INTEGER, R(image.size), MEANING, CHANGED},
+	{{"crop", 0, DT_OPT_STR, O(run.image.crop), "none|pad:PIXELS|resized",
+	  "a random part of each training image: padded by so much, or of random area and ratio",
+	  .def = "none"},
+	 TEXT, R(image.crop), MEANING, NEVER},
+	{{"flip", 0, DT_OPT_FLAG, O(run.image.flip), NULL, "half of the training images are mirrored"},
+	 FLAG, R(image.flip), MEANING, NEVER},
+	{{"cutout", 0, DT_OPT_INT, O(run.image.cutout), "PIXELS",
+	  "side of the square of each training image that is set to the mean", .min = 0, .max = 4096,
+	  .def = "0"},
+	 INTEGER, R(image.cutout), MEANING, NEVER},
+	{{"mixup", 0, DT_OPT_REAL, O(run.image.mixup), "ALPHA",
+	  "images are mixed in pairs, by a share drawn from Beta(ALPHA, ALPHA); 0: not", .min = 0, .max = 100,
+	  .def = "0"},
+	 REAL, R(image.mixup), MEANING, NEVER},
+	{{"cutmix", 0, DT_OPT_REAL, O(run.image.cutmix), "ALPHA",
+	  "a part of each image comes from its partner, likewise", .min = 0, .max = 100, .def = "0"},
+	 REAL, R(image.cutmix), MEANING, NEVER},
+	{{"normalize", 0, DT_OPT_STR, O(run.image.normalize), "data|NAME",
+	  "mean and deviation of pixels: the training set's, or published ones (cifar10, imagenet ...)",
+	  .def = "data"},
+	 TEXT, R(image.normalize), MEANING, NEVER},
+	{{"label-smoothing", 0, DT_OPT_REAL, O(run.label_smoothing), "X",
+	  "share of a target that goes to all classes alike", .min = 0, .max = 0.99, .def = "0"},
+	 REAL, R(label_smoothing), MEANING, NEVER},
+	{{"bn-span", 0, DT_OPT_STR, O(bn_span), "dp|rank|N",
+	  "images that a batch norm is over: a microbatch of all ranks, of one rank, or N", .def = "dp"},
+	 BN_SPAN, R(bn_span), MEANING, CHANGED},
+	{{"new-head", 0, DT_OPT_FLAG, O(run.image.new_head), NULL,
+	  "weights of --model get a last layer of their own, with the data's classes"},
+	 FLAG, R(image.new_head), LOCAL, NEVER},
+	{{"loader-threads", 0, DT_OPT_INT, O(run.image.workers), "N",
+	  "threads of a rank that decode images ahead; 0: none, it does so when it needs them", .min = 0,
+	  .max = 1024, .def = "1"},
+	 INTEGER, R(image.workers), LOCAL, NEVER},
 	{{"save", 0, DT_OPT_STR, O(run.save.dir), "DIR",
 	  "folder of checkpoints; one is always written at the end", .complete = DT_COMPLETE_DIR},
 	 TEXT,
@@ -611,6 +650,9 @@ static const char *format(const struct row *row, const struct dt_run *r, char *b
 		return buf;
 	case RECOMPUTE:
 		return dt_keep_format(r->recompute, buf, n);
+	case BN_SPAN:
+		snprintf(buf, n, "%lld", (long long)r->bn_span);
+		return r->bn_span == DT_BN_DP ? "dp" : r->bn_span == DT_BN_RANK ? "rank" : buf;
 	case LOSS_SCALE:
 		snprintf(buf, n, r->loss_scale == 0 ? "dynamic:" : "%s", "");
 		format_real(r->loss_scale == 0 ? r->loss_scale_start : r->loss_scale, false,

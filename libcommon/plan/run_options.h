@@ -22,6 +22,7 @@ struct dt_run_options { /* what the command line says, before it is a run */
 	double min_lr, beta1, beta2, eps, weight_decay;
 	uint64_t bucket;
 	int save_errors;
+	const char *bn_span, *no_decay;
 	bool given[DT_RUN_ROWS_MAX]; /* by row: it was on the command line */
 };
 

@@ -115,7 +115,9 @@ static int read_rows(struct trainer *t, const struct dt_local_param *lp, int64_t
 int init_values(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n, float *out,
 		struct dt_err *err)
 {
-	if (t->init && in_source(t, lp) >= 0)
+	const bool new_head = t->run.image.new_head && !strncmp(t->table.p[lp->index].name, "fc.", 3);
+
+	if (t->init && !new_head && in_source(t, lp) >= 0)
 		return read_rows(t, lp, first, n, out, err);
 	dt_param_init(&t->table.p[lp->index], lp, t->run.data.seed, first, n, out);
 	return 0;

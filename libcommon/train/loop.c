@@ -1,3 +1,4 @@
+#include "train/buffers.h"
 #include "train/check.h"
 #include "train/init.h"
 #include "train/trainer.h"
@@ -136,12 +137,12 @@ static void announce(struct trainer *t)
 
 static int evaluate(struct trainer *t, struct dt_err *err)
 {
-	double t0 = dt_now(), loss = 0;
-	int64_t tokens = 0;
-	int rc = trainer_eval(t, &loss, &tokens, err);
+	struct eval_result r = {0};
+	double t0 = dt_now();
+	int rc = trainer_eval(t, &r, err);
 
-	t->report.progress.eval_loss = loss;
-	return rc < 0 ? rc : metrics_eval(t, loss, tokens, dt_now() - t0, err);
+	t->report.progress.eval_loss = r.loss;
+	return rc < 0 ? rc : metrics_eval(t, &r, dt_now() - t0, err);
 }
 
 static int timed_save(struct trainer *t, bool final, struct dt_err *err)
@@ -227,7 +228,7 @@ static int loop(struct trainer *t, struct dt_err *err)
 		if (rc == 0)
 			rc = trainer_agree(t, metrics_step(t, &r, err), err);
 		progress_step(t, &r);
-		if (rc == 0 && t->source.eval && !r.stop &&
+		if (rc == 0 && source_evaluates(t) && !r.stop &&
 		    (last || (t->run.data.eval_every && t->loop.step % t->run.data.eval_every == 0)))
 			rc = evaluate(t, err);
 	}
@@ -261,6 +262,8 @@ static int start(struct trainer *t, struct dt_err *err)
 		rc = store_init_frozen(t, err) < 0 ? err->code : 1;
 	if (rc == 0)
 		rc = store_init_weights(t, err);
+	if (rc == 0)
+		rc = trainer_agree(t, buffers_init(t, err), err);
 	init_close(t);
 	if (rc >= 0)
 		rc = trainer_agree(t, folder_lock(t, err), err);

@@ -33,7 +33,12 @@ struct asked {
 int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret, struct dt_err *err);
 /* Counts the step without its update, and notes that no resume trains on its samples. */
 int trainer_leave_out(struct trainer *t, struct step_result *ret, const char *why, struct dt_err *err);
-int trainer_eval(struct trainer *t, double *ret_loss, int64_t *ret_tokens, struct dt_err *err);
+struct eval_result {
+	double loss;	   /* mean over targets */
+	int64_t targets;   /* tokens, or images: each once */
+	double top1, top5; /* shares of images whose class was the most likely, and among the first five */
+};
+int trainer_eval(struct trainer *t, struct eval_result *ret, struct dt_err *err);
 /* Takes step, cursor and tokens from a manifest. */
 int loop_from_json(struct trainer *t, const json_t *meta, struct dt_err *err);
 

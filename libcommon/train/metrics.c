@@ -114,6 +114,7 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 	double flops = t->report.step_flops;
 	static const char *const kinds[TR_N] = {"comm_tensor_s", "comm_pipeline_s", "comm_grads_s",
 						"comm_weights_s", "comm_other_s"};
+	const bool images = dt_config_is_image(&t->config); /* a target is one */
 	struct rusage use;
 	double comm = 0;
 	json_t *line;
@@ -127,8 +128,9 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 			 "run_id", t->save.run_id, "step", (json_int_t)t->loop.step, "loss",
 			 isfinite(r->loss) ? json_real(r->loss) : json_null(), "grad_norm",
 			 isfinite(r->grad_norm) ? json_real(r->grad_norm) : json_null(), "lr", r->lr,
-			 "tokens", (json_int_t)t->loop.tokens, "tokens_per_s", tokens / step_s, "step_s",
-			 step_s, "data_s", t->t.data, "compute_s", t->t.compute, "comm_exposed_s", comm,
+			 images ? "images" : "tokens", (json_int_t)t->loop.tokens,
+			 images ? "images_per_s" : "tokens_per_s", tokens / step_s, "step_s", step_s,
+			 "data_s", t->t.data, "compute_s", t->t.compute, "comm_exposed_s", comm,
 			 "optimizer_s", t->t.optimizer, "checkpoint_s", t->t.checkpoint, "peak_bytes",
 			 (json_int_t)t->report.peak_bytes, "rss_bytes", (json_int_t)use.ru_maxrss * 1024);
 	for (int k = 0; k < TR_N && line; k++)
@@ -137,6 +139,8 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 		experts_metrics(t, line);
 	if (line && !t->report.memory_said)
 		put_memory(t, line);
+	if (line && images)
+		images_metrics(t, line);
 	if (line && t->run.loss_scale != 1)
 		json_object_set_new(line, "loss_scale", json_real(r->loss_scale));
 	if (line && r->skipped)
@@ -153,15 +157,21 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 	return write_line(t, line, err);
 }
 
-int metrics_eval(struct trainer *t, double loss, int64_t tokens, double seconds, struct dt_err *err)
+int metrics_eval(struct trainer *t, const struct eval_result *r, double seconds, struct dt_err *err)
 {
+	const bool images = dt_config_is_image(&t->config);
+	json_t *line;
+
 	if (!t->report.f)
 		return 0;
-	return write_line(t,
-			  json_pack("{s:s, s:I, s:f, s:I, s:f}", "run_id", t->save.run_id, "step",
-				    (json_int_t)t->loop.step, "eval_loss", loss, "eval_tokens",
-				    (json_int_t)tokens, "eval_s", seconds),
-			  err);
+	line = json_pack("{s:s, s:I, s:f, s:I, s:f}", "run_id", t->save.run_id, "step",
+			 (json_int_t)t->loop.step, "eval_loss", r->loss,
+			 images ? "eval_images" : "eval_tokens", (json_int_t)r->targets, "eval_s", seconds);
+	if (line && images) {
+		json_object_set_new(line, "top1", json_real(r->top1));
+		json_object_set_new(line, "top5", json_real(r->top5));
+	}
+	return write_line(t, line, err);
 }
 
 /* Cuts a file after the last line whose step is at most this one; a pipe stays as it is. */

@@ -134,6 +134,7 @@ static int forward(struct trainer *t, const struct dt_action *a, int v, struct d
 	t->exec.mixture.counts = true;
 	if (rc == 0)
 		rc = take_input(t, f, a->chunk, v, a->mb, false, first, INT64_MAX, err);
+	t->exec.training = true;
 	if (rc == 0)
 		rc = dt_exec_run(&t->exec, &f->f, DT_LIST_FORWARD, &h, err);
 	if (rc < 0 || p->output < 0)
@@ -234,8 +235,8 @@ int pipeline_forward(struct trainer *t, bool eval, int64_t first, int64_t end, d
 	double sum = 0;
 	int rc = 0;
 
+	t->exec.training = false;
 	t->exec.mixture.counts = false;
-
 	for (int k = 0; k < t->plan.stage.nchunk && rc == 0; k++) {
 		struct flight *f = &t->flow.flight[k][0];
 		const struct dt_prog *p = program(t, k);

@@ -41,8 +41,9 @@ static int compose(const struct trainer *t, double step_s, char *buf, size_t n)
 
 	if (isfinite(p->eval_loss))
 		k += snprintf(buf + k, n - (size_t)k, "  eval %.4g", p->eval_loss);
-	k += snprintf(buf + k, n - (size_t)k, "  %s tok/s",
-		      dt_format_count(tokens / step_s, rate, sizeof(rate)));
+	k += snprintf(buf + k, n - (size_t)k, "  %s %s/s",
+		      dt_format_count(tokens / step_s, rate, sizeof(rate)),
+		      dt_config_is_image(&t->config) ? "images" : "tok");
 	if (t->report.matmul_rate > 0)
 		mfu = t->report.step_flops / step_s / t->report.matmul_rate;
 	if (mfu > 0)

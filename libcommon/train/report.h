@@ -32,7 +32,7 @@ int metrics_measure(struct trainer *t, struct dt_err *err);
 /* In which the products are that MFU is measured by. */
 enum dt_dtype metrics_rate_type(const struct trainer *t);
 int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *err);
-int metrics_eval(struct trainer *t, double loss, int64_t tokens, double seconds, struct dt_err *err);
+int metrics_eval(struct trainer *t, const struct eval_result *r, double seconds, struct dt_err *err);
 /*
  * After the run has gone back from step spiked to t's own: what the file says of the steps in between goes,
  * and a line says what happened.

@@ -2,6 +2,7 @@
  * Checkpoints of a run. Parameters and optimizer states are cut as the layout cuts them; what several
  * data-parallel ranks hold alike is written once, each rank an equal range of its flat buffer.
  */
+#include "train/buffers.h"
 #include "train/trainer.h"
 
 #include "base/tmpfile.h"
@@ -77,8 +78,8 @@ static int pieces_of(const struct trainer *t, const struct dt_local_param *lp, i
 /* The pieces this rank writes: of every unit its equal part; *ret is malloc'd. */
 static int my_pieces(struct trainer *t, struct dt_piece **ret, int *ret_n, struct dt_err *err)
 {
-	struct dt_piece *out =
-		malloc(sizeof(*out) * (size_t)(t->local.n * KINDS * (2 * DT_CKPT_MAX_DIM + 1)));
+	struct dt_piece *out = malloc(
+		sizeof(*out) * (size_t)(t->local.n * KINDS * (2 * DT_CKPT_MAX_DIM + 1) + buffers_count(t)));
 	int n = 0;
 
 	if (!out)
@@ -95,7 +96,7 @@ static int my_pieces(struct trainer *t, struct dt_piece **ret, int *ret_n, struc
 					       out + n);
 		}
 	*ret = out;
-	*ret_n = n;
+	*ret_n = n + buffers_pieces(t, out + n);
 	return 0;
 }
 
@@ -111,25 +112,40 @@ static void put_mixture(const struct trainer *t, json_t *meta)
 	json_object_set_new(data, "cursors", list);
 }
 
+/* What says which data this is: the tokenizer, or the classes. */
+static void put_data_meta(struct trainer *t, json_t *o)
+{
+	json_t *data = json_object_get(o, "data");
+
+	if (dt_config_is_image(&t->config)) {
+		json_object_set_new(data, "set_images", json_integer(t->source.images.info.images));
+		json_object_set_new(o, "classes", images_classes(t));
+		return;
+	}
+	json_object_set_new(data, "set_tokens", json_integer((json_int_t)t->source.info.tokens));
+	json_object_set_new(data, "tokenizer_hash", json_string(t->source.info.tokenizer_hash));
+	json_object_set_new(o, "tokenizer",
+			    json_pack("{s:s, s:s%}", "hash", t->source.info.tokenizer_hash, "text",
+				      t->source.info.tokenizer_text, t->source.info.tokenizer_bytes));
+}
+
 static json_t *make_meta(struct trainer *t)
 {
 	char layout[64], optim[16];
-	json_t *o = json_pack("{s:I, s:s, s:{s:I, s:I, s:I, s:I, s:s}, s:{s:s, s:I}, s:{s:I}, s:{s:s, s:s%}}",
-			      "step", (json_int_t)t->loop.step, "layout",
+	json_t *o = json_pack("{s:I, s:s, s:{s:I, s:I, s:I}, s:{s:s, s:I}, s:{s:I}}", "step",
+			      (json_int_t)t->loop.step, "layout",
 			      dt_layout_format(&t->run.layout, layout, sizeof(layout)), "data", "cursor",
 			      (json_int_t)t->loop.cursor, "seed", (json_int_t)t->run.data.seed, "seq",
-			      (json_int_t)t->run.seq, "set_tokens", (json_int_t)t->source.info.tokens,
-			      "tokenizer_hash", t->source.info.tokenizer_hash, "optimizer", "kind",
+			      (json_int_t)t->run.seq, "optimizer", "kind",
 			      dt_opt_choice_name(DT_OPTIM_CHOICES, t->run.optim.kind, optim, sizeof(optim)),
-			      "t", (json_int_t)t->loop.step, "train", "tokens", (json_int_t)t->loop.tokens,
-			      "tokenizer", "hash", t->source.info.tokenizer_hash, "text",
-			      t->source.info.tokenizer_text, t->source.info.tokenizer_bytes);
+			      "t", (json_int_t)t->loop.step, "train", "tokens", (json_int_t)t->loop.tokens);
 
 	if (o) {
+		put_data_meta(t, o);
 		json_object_set_new(o, "model", dt_config_to_json(&t->config));
 		json_object_set_new(o, "run_id", json_string(t->save.run_id));
 		json_object_set_new(o, "run", dt_run_to_json(&t->run));
-		if (dt_mixture_parts(t->source.data) > 1)
+		if (t->source.data && dt_mixture_parts(t->source.data) > 1)
 			put_mixture(t, o);
 		if (t->base[0])
 			json_object_set_new(
@@ -516,16 +532,21 @@ static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 {
 	const json_t *meta = dt_ckpt_meta(ck), *data = json_object_get(meta, "data");
 	int64_t seq = 0, seed = 0, set = 0;
+	const bool images = dt_config_is_image(&t->config);
+	const int64_t mine = images ? t->source.images.info.images : t->source.info.tokens;
 	const char *hash = "", *id = "", *mixture = "", *base = t->base;
 	int rc = same_model(t, ck, err);
 
+	if (rc == 0 && images)
+		rc = images_check_meta(t, meta, dt_ckpt_path(ck), err);
 	if (rc < 0)
 		return rc;
 	if ((rc = loop_from_json(t, meta, err)) < 0 || (rc = optim_from_json(t, meta, err)) < 0 ||
 	    (rc = dt_json_int(data, "seq", true, 1, INT64_MAX, &seq, err)) < 0 ||
 	    (rc = dt_json_int(data, "seed", true, 0, INT64_MAX, &seed, err)) < 0 ||
-	    (rc = dt_json_int(data, "set_tokens", false, 0, INT64_MAX, &set, err)) < 0 ||
-	    (rc = dt_json_str(data, "tokenizer_hash", true, &hash, err)) < 0 ||
+	    (rc = dt_json_int(data, images ? "set_images" : "set_tokens", false, 0, INT64_MAX, &set, err)) <
+		    0 ||
+	    (rc = dt_json_str(data, "tokenizer_hash", !images, &hash, err)) < 0 ||
 	    (rc = dt_json_str(data, "mixture", false, &mixture, err)) < 0 ||
 	    (rc = dt_json_str(meta, "run_id", false, &id, err)) < 0)
 		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(ck));
@@ -537,18 +558,17 @@ static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 		return dt_err_set(err, -EINVAL,
 				  "the adapters of checkpoint '%s' were trained on another base than '%s'",
 				  dt_ckpt_path(ck), t->run.model);
-	if (strcmp(hash, t->source.info.tokenizer_hash))
+	if (!images && strcmp(hash, t->source.info.tokenizer_hash))
 		return dt_err_set(err, -EINVAL,
 				  "checkpoint '%s' was trained with another tokenizer than that of '%s'",
 				  dt_ckpt_path(ck), t->run.data.train);
-	if (set && set != t->source.info.tokens && !accepts(t, "data"))
-		return dt_err_set(
-			err, -EINVAL,
-			"checkpoint '%s' was trained on another data set, of %lld tokens, than '%s' of "
-			"%lld; --accept-change data goes on with this one",
-			dt_ckpt_path(ck), (long long)set, t->run.data.train,
-			(long long)t->source.info.tokens);
-	if (strcmp(mixture, dt_mixture_text(t->source.data)) && !accepts(t, "data"))
+	if (set && set != mine && !accepts(t, "data"))
+		return dt_err_set(err, -EINVAL,
+				  "checkpoint '%s' was trained on another data set, of %lld %s, than '%s' of "
+				  "%lld; --accept-change data goes on with this one",
+				  dt_ckpt_path(ck), (long long)set, images ? "images" : "tokens",
+				  t->run.data.train, (long long)mine);
+	if (!images && strcmp(mixture, dt_mixture_text(t->source.data)) && !accepts(t, "data"))
 		return dt_err_set(err, -EINVAL,
 				  "checkpoint '%s' was trained on another mixture of data sets than '%s'; "
 				  "--accept-change data goes on with this one",
@@ -570,6 +590,8 @@ static int load_all(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 		for (int i = 0; i < t->local.n && rc == 0 && kind_at(t, kind, 0, 0); i++)
 			if (!t->table.p[t->local.p[i].index].frozen)
 				rc = load_param(t, ck, &t->local.p[i], kind, err);
+	if (rc == 0)
+		rc = buffers_load(t, ck, err);
 	return rc;
 }
 

@@ -84,7 +84,10 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 	t->exec.cp = dt_mesh_comm(&t->mesh, DT_ON_CP);
 	t->exec.mixture.ep = t->run.layout.ep > 1 ? dt_mesh_comm(&t->mesh, DT_ON_EP) : NULL;
 	t->exec.mixture.data = dt_mesh_comm(&t->mesh, DT_ON_DATA);
-	return rc < 0 ? rc : pipeline_init(t, err);
+	if (rc < 0)
+		return rc;
+	buffers_bind(t);
+	return pipeline_init(t, err);
 }
 
 static int plan_memory(struct trainer *t, struct dt_err *err)
@@ -119,6 +122,9 @@ static int describe(struct trainer *t, struct dt_err *err)
 				(long long)r->vocab, r->model, (long long)t->config.vocab);
 	if (rc == 0)
 		rc = dt_config_set_vocab(&t->config, r->vocab, err);
+	if (rc < 0)
+		return rc;
+	rc = source_describe(t, err);
 	if (rc < 0)
 		return rc;
 	t->status = DT_EXIT_USAGE;
@@ -196,7 +202,8 @@ int trainer_init(struct trainer *t, const struct dt_run *r, struct dt_world *w, 
 	flat.dp = t->info.size;
 	if ((rc = dt_mesh_init(&t->everyone, w, &flat, err)) < 0 ||
 	    (rc = trainer_agree(t, describe(t, err), err)) < 0 || (rc = make_groups(t, err)) < 0 ||
-	    (rc = replicas_init(t, err)) < 0 || (rc = trainer_agree(t, allocate(t, err), err)) < 0)
+	    (rc = replicas_init(t, err)) < 0 || (rc = buffers_group(t, err)) < 0 ||
+	    (rc = trainer_agree(t, allocate(t, err), err)) < 0)
 		return rc;
 	return metrics_measure(t, err);
 }
@@ -207,6 +214,7 @@ void trainer_release(struct trainer *t)
 	folder_release(t);
 	pipeline_release(t);
 	grads_release(t);
+	buffers_release(t);
 	store_release(t);
 	experts_release(t);
 	dt_exec_close(&t->exec);

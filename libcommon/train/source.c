@@ -4,6 +4,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+int source_describe(struct trainer *t, struct dt_err *err)
+{
+	return dt_config_is_image(&t->config) ? images_open(t, err) : 0;
+}
+
+bool source_evaluates(const struct trainer *t)
+{
+	return t->source.eval || t->source.images.eval;
+}
+
+int64_t source_eval_samples(const struct trainer *t)
+{
+	return t->source.images.eval ? images_eval_samples(t) : t->source.eval_sampler.samples;
+}
+
 #define AHEAD	4 /* microbatches */
 #define THREADS 2 /* they wait for the disk more than they compute */
 
@@ -36,7 +51,7 @@ static int open_ahead(struct trainer *t, struct dt_err *err)
 	return dt_ahead_open(&o, &t->source.ahead, err);
 }
 
-int source_open(struct trainer *t, struct dt_err *err)
+static int open_tokens(struct trainer *t, struct dt_err *err)
 {
 	struct dt_dataset_info eval;
 	int rc = dt_mixture_open(t->run.data.train, t->run.seq, t->run.data.seed, true, &t->source.data, err);
@@ -79,8 +94,14 @@ int source_open(struct trainer *t, struct dt_err *err)
 			       err);
 }
 
+int source_open(struct trainer *t, struct dt_err *err)
+{
+	return dt_config_is_image(&t->config) ? images_start(t, err) : open_tokens(t, err);
+}
+
 void source_close(struct trainer *t)
 {
+	images_close(t);
 	dt_ahead_close(t->source.ahead);
 	dt_mixture_close(t->source.data);
 	if (t->source.eval)
@@ -97,6 +118,8 @@ int64_t source_targets(struct trainer *t, bool eval, int64_t first, int64_t end)
 {
 	int64_t n = (end - first) * t->run.seq;
 
+	if (dt_config_is_image(&t->config))
+		return n;
 	for (int64_t i = first; i < end && dt_run_apart(&t->run); i++) {
 		int64_t own = i;
 		const struct dt_sampler *s = sampler_of(t, eval, &own);
@@ -159,8 +182,8 @@ static int put_samples(struct trainer *t, const struct dt_flight *f, int64_t n, 
 	return rc;
 }
 
-int source_next(struct trainer *t, bool eval, const struct dt_flight *f, int64_t n, int64_t end,
-		struct dt_err *err)
+static int next_tokens(struct trainer *t, bool eval, const struct dt_flight *f, int64_t n, int64_t end,
+		       struct dt_err *err)
 {
 	const void *block = NULL;
 	int rc = eval ? 0 : dt_ahead_get(t->source.ahead, n, &block, err);
@@ -168,5 +191,12 @@ int source_next(struct trainer *t, bool eval, const struct dt_flight *f, int64_t
 	if (rc == 0)
 		rc = put_samples(t, f, n, end, block, err);
 	return rc == 0 ? dt_flight_upload(f, &t->exec, err) : rc;
+}
+
+int source_next(struct trainer *t, bool eval, const struct dt_flight *f, int64_t n, int64_t end,
+		struct dt_err *err)
+{
+	return t->source.images.data ? images_next(t, eval, f, n, end, err)
+				     : next_tokens(t, eval, f, n, end, err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

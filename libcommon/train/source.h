@@ -1,6 +1,6 @@
 /*
  * What a run is trained on: one file behind source_next. Tokens of data sets, cut into samples whose order
- * depends on the seed and the weights of the sets alone, and read by threads ahead of the step.
+ * depends on the seed and the weights of the sets alone, and read by threads ahead of the step; or images (images.h).
  */
 #ifndef DT_TRAIN_SOURCE_H
 #define DT_TRAIN_SOURCE_H
@@ -8,6 +8,7 @@
 #include "data/ahead.h"
 #include "data/mixture.h"
 #include "nn/exec.h"
+#include "train/images.h"
 
 struct trainer;
 
@@ -17,9 +18,15 @@ struct source {
 	struct dt_dataset *eval; /* NULL: no evaluation */
 	struct dt_sampler eval_sampler;
 	struct dt_dataset_info info;
+	struct image_source images; /* instead of all that */
 };
 
+/* Before the run is settled: what the data decides of the model. */
+int source_describe(struct trainer *t, struct dt_err *err);
 int source_open(struct trainer *t, struct dt_err *err);
+/* Whether there is an evaluation set; its samples. */
+bool source_evaluates(const struct trainer *t);
+int64_t source_eval_samples(const struct trainer *t);
 void source_close(struct trainer *t);
 
 /*

@@ -1,3 +1,4 @@
+#include "train/buffers.h"
 #include "train/trainer.h"
 
 #include "base/progress.h"
@@ -155,6 +156,7 @@ int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret,
 		return 0;
 	}
 	ret->lr = dt_lr_at(&t->run.lr, t->loop.step);
+	buffers_begin(t);
 	inject_before(t);
 	rc = compute(t, asked, ret, err);
 	if (rc < 0 || ret->back || ret->why)
@@ -163,30 +165,37 @@ int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret,
 	rc = experts_end(t, !ret->skipped, err);
 	if (rc == 0 && !ret->skipped)
 		rc = optim_step(t, ret->lr, ret->grad_norm, err);
+	if (rc == 0)
+		rc = buffers_update(t, err);
 	t->t.optimizer = dt_now() - t0;
 	count_step(t);
 	return rc;
 }
 
-int trainer_eval(struct trainer *t, double *ret_loss, int64_t *ret_tokens, struct dt_err *err)
+int trainer_eval(struct trainer *t, struct eval_result *ret, struct dt_err *err)
 {
-	int64_t samples = t->source.eval_sampler.samples, mb = t->run.microbatch,
-		each = mb * t->run.layout.dp;
-	double sum = 0;
+	int64_t samples = source_eval_samples(t), mb = t->run.microbatch, each = mb * t->run.layout.dp;
+	double targets, sum[3] = {0}; /* of losses; of images whose class was first, and among five */
 	int rc = 0;
 
+	t->exec.hits[0] = t->exec.hits[1] = 0;
 	if (t->run.data.eval_tokens && samples > t->run.data.eval_tokens / t->run.seq)
 		samples = t->run.data.eval_tokens / t->run.seq > 0 ? t->run.data.eval_tokens / t->run.seq : 1;
 	for (int64_t n = 0; n < samples && rc == 0; n += each)
-		rc = pipeline_forward(t, true, n + t->mesh.at.dp * mb, samples, &sum, err);
+		rc = pipeline_forward(t, true, n + t->mesh.at.dp * mb, samples, &sum[0], err);
 	if (rc < 0)
 		return rc;
+	sum[1] = t->exec.hits[0];
+	sum[2] = t->exec.hits[1];
 	if (t->mesh.at.tp != 0)
-		sum = 0;
-	rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), &sum, NULL, 1, DT_F64, DT_SUM,
-			   "evaluation loss", err);
-	*ret_tokens = source_targets(t, true, 0, samples);
-	*ret_loss = sum / (double)(*ret_tokens > 0 ? *ret_tokens : 1);
+		memset(sum, 0, sizeof(sum));
+	rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), sum, NULL, 3, DT_F64, DT_SUM, "evaluation loss",
+			   err);
+	ret->targets = source_targets(t, true, 0, samples);
+	targets = (double)(ret->targets > 0 ? ret->targets : 1);
+	ret->loss = sum[0] / targets;
+	ret->top1 = sum[1] / targets;
+	ret->top5 = sum[2] / targets;
 	return rc;
 }
 

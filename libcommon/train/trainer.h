@@ -7,6 +7,7 @@
  *   optim   states, the update   update.c
  *   flow    microbatches         pipeline.c
  *   loop    how far it is        loop.c, step.c
+ *   buffers running statistics   buffers.c
  *   experts choices, biases      experts.c
  *   save    checkpoints          save.c, folder.c
  *   report  metrics              metrics.c
@@ -18,6 +19,7 @@
 
 #include "base/arena.h"
 #include "nn/exec.h"
+#include "train/buffers.h"
 #include "train/card.h"
 #include "train/experts.h"
 #include "train/flow.h"
@@ -78,6 +80,7 @@ struct trainer {
 	struct optim optim;
 	struct experts experts;
 	struct flow flow;
+	struct buffers buffers;
 	struct loop loop;
 	struct save save;
 	struct report report;

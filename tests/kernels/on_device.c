@@ -28,6 +28,8 @@ struct call {
 	struct span span[SPANS];
 	int n;
 	struct dt_rope rope; /* of a call that has one: its arrays are on the device */
+	struct dt_bn bn;
+	struct dt_classes classes;
 	struct dt_meet meet;
 };
 
@@ -132,6 +134,27 @@ static const struct dt_meet *meet_there(struct call *c, const struct dt_meet *p)
 	return &c->meet;
 }
 
+static const struct dt_bn *bn_there(struct call *c, const struct dt_bn *p)
+{
+	c->bn = (struct dt_bn){tensor_there(c, p->x),	 tensor_there(c, p->y),	    tensor_there(c, p->mean),
+			       tensor_there(c, p->rstd), tensor_there(c, p->gamma), p->relu};
+	return &c->bn;
+}
+
+static const struct dt_classes *classes_there(struct call *c, const struct dt_classes *p)
+{
+	c->classes = *p;
+	c->classes.targets = there(c, p->targets);
+	c->classes.others = there(c, p->others);
+	c->classes.share = there(c, p->share);
+	return &c->classes;
+}
+
+static double real_there(struct call *c, double v)
+{
+	return v;
+}
+
 static bool bool_there(struct call *c, bool v)
 {
 	return v;
@@ -155,7 +178,8 @@ static enum dt_act_fn act_there(struct call *c, enum dt_act_fn v)
 /* clang-format off */
 #define THERE(x)                                                                                             \
 	_Generic((x), struct dt_tensor: tensor_there, const struct dt_rope *: rope_there,                    \
-		 const struct dt_meet *: meet_there, bool: bool_there, float: float_there,                   \
+		 const struct dt_meet *: meet_there, const struct dt_bn *: bn_there,                         \
+		 const struct dt_classes *: classes_there, bool: bool_there, float: float_there, double: real_there, \
 		 int64_t: integer_there, enum dt_act_fn: act_there, default: there)(&call, x)
 
 /* THERE of each of up to ten arguments. */

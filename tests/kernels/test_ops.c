@@ -303,6 +303,37 @@ static void test_group(void **state)
 	each((void (*)(enum dt_dtype, int64_t, int64_t)) * state);
 }
 
+/* What a card does not compute says so, and writes nothing. */
+static void images(enum dt_dtype t, int64_t m, int64_t n)
+{
+	const struct dt_conv conv = {1, n, m, 1, 2, 1, 1, 0};
+	const struct dt_pooling pool = {1, n, m, 1, 1, 1, 0};
+	struct dt_tensor x = r(t, m, n), y = r(t, m, n), stats = r(DT_F32, 1, n), dw = r(DT_F32, 2, n);
+	const struct dt_bn bn = {x, y, stats, positive(n), r(t, 1, n), false};
+	const struct dt_classes classes = {.targets = ids(m, n)};
+	const int rc[] = {
+		card->ops->conv_forward(card, r(t, m, 2), x, r(t, 2, n), &conv),
+		card->ops->conv_backward(card, x, r(t, m, 2), r(t, 2, n), &conv),
+		card->ops->conv_weights(card, dw, r(t, m, 2), x, false, &conv),
+		card->ops->bn_stats(card, stats, r(DT_F32, 1, n), x),
+		card->ops->bn_forward(card, &bn, DT_NONE, r(t, 1, n)),
+		card->ops->bn_sums(card, stats, r(DT_F32, 1, n), x, &bn),
+		card->ops->bn_backward(card, y, DT_NONE, x, stats, stats, 1, &bn),
+		card->ops->pool_max(card, y, dt_t2(ids(m * n, 3), DT_U8, m, n), x, &pool),
+		card->ops->pool_max_backward(card, y, x, dt_t2(ids(m * n, 3), DT_U8, m, n), &pool),
+		card->ops->pool_avg(card, y, x, &pool),
+		card->ops->pool_avg_backward(card, y, x, &pool),
+		card->ops->pixels(card, y, r(DT_F32, m, n), n),
+		card->ops->class_loss(card, floats(m), ids(m, 2), DT_NONE, r(DT_F32, m, n), &classes),
+	};
+
+	for (size_t i = 0; i < sizeof rc / sizeof *rc; i++)
+		if (rc[i] != -ENOTSUP)
+			fail_msg("op %zu of images: %d", i, rc[i]);
+	for (int i = OP_conv_forward; i <= OP_class_loss; i++)
+		ran[i] = true;
+}
+
 /*
  * Weights that are packed belong to a device: test_packed.c and test_moe.c compare those. What trains
  * mixtures has no body on cards (moe.cu).
@@ -339,6 +370,7 @@ int main(void)
 		{"mixtures", test_group, NULL, NULL, (void *)mixtures},
 		{"attention", test_group, NULL, NULL, (void *)attention},
 		{"draws", test_group, NULL, NULL, (void *)draws},
+		{"images", test_group, NULL, NULL, (void *)images},
 		cmocka_unit_test(test_listed),
 	};
 	int rc = dt_dev_open(&card, DT_DEV_CUDA, 0, 0);

@@ -8,7 +8,8 @@ static const struct dt_family *const families[] = {
 	&dt_family_gpt2,	&dt_family_llama,	&dt_family_mistral, &dt_family_qwen2,
 	&dt_family_qwen3,	&dt_family_gemma3,	&dt_family_mixtral, &dt_family_qwen3_moe,
 	&dt_family_deepseek_v2, &dt_family_deepseek_v3, &dt_family_phi3,    &dt_family_olmo2,
-	&dt_family_gemma2,	&dt_family_olmoe,
+	&dt_family_gemma2,	&dt_family_resnet,	&dt_family_resnet9, &dt_family_mlp,
+	&dt_family_cnn,		&dt_family_olmoe,
 };
 
 const struct dt_family *dt_family_at(int i)
@@ -55,7 +56,7 @@ const char *dt_family_list(bool gguf, char *buf, size_t n)
 	for (int i = 0; (f = dt_family_at(i)) && at < n; i++) {
 		const char *name = gguf ? f->arch : f->outer ? f->outer : f->type;
 
-		if (gguf && !f->from_gguf)
+		if (gguf ? !f->from_gguf : !f->from_hf)
 			continue;
 		at += (size_t)snprintf(buf + at, n - at, "%s%s", at ? ", " : "", name);
 	}

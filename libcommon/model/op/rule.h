@@ -52,6 +52,11 @@ struct dt_op_rule {
 
 int dt_lo_value(struct dt_lower *lo, const char *name, int unit, enum dt_dtype dtype, enum dt_rows rows,
 		int64_t mul, int64_t cols);
+/* Whether the node makes the loss, and with it the first gradients. */
+static inline bool dt_lo_is_loss(const struct dt_node *n)
+{
+	return n->op == DT_OP_LOSS || n->op == DT_OP_CLASSIFY;
+}
 /* A value of the shape and type of another. */
 int dt_lo_like(struct dt_lower *lo, const char *name, int unit, int v);
 /* Room that only the node uses. */
@@ -132,6 +137,13 @@ DT_RULE(ring);
 DT_RULE(to_heads);
 DT_RULE(to_tokens);
 DT_RULE(add);
+DT_RULE(pixels);
+DT_RULE(conv);
+DT_RULE(batch_norm);
+DT_RULE(pool_max);
+DT_RULE(pool_avg);
+DT_RULE(flatten);
+DT_RULE(classify);
 DT_RULE(dispatch);
 DT_RULE(exchange);
 #undef DT_RULE

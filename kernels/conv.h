@@ -1,0 +1,38 @@
+/*
+ * Two-dimensional convolution (cross-correlation, as the field calls it). Pixels are rows: an image batch of
+ * n images, h x w pixels and c channels is a matrix [n h w, c], so that what is by channel (batch norms,
+ * biases) is by column, and a 1 x 1 convolution is a product.
+ *
+ * conv_forward:  y[n, oy, ox, o] = sum over c, ky, kx of x[n, oy s + ky - p, ox s + kx - p, c]
+ *                w[o, c, ky, kx]
+ *                with zeros outside the image;                                              y overwritten
+ * conv_backward: dx = the transpose of that applied to dy;                                 dx overwritten
+ * conv_weights:  dw[o, c, ky, kx] = sum over n, oy, ox of dy[n, oy, ox, o] x[...], in f32; added to dw where
+ *                accumulate is set, else overwritten.
+ *
+ * x [batch height width, channels], y [batch out_h out_w, out]; w [out, channels kernel kernel], the order of
+ * PyTorch (OIHW); x, y, w of one compute type, dw f32. Accumulation is f32. A bias is an addition by column.
+ *
+ * CPU: oneDNN's, weights in the form it prefers (copied at each call, in the device's scratch). A type
+ * that its processor has no convolution for is widened to f32, whole tensors. Sums do not depend on the
+ * number of images, but may on the number of threads.
+ */
+#ifndef DT_KERNELS_CONV_H
+#define DT_KERNELS_CONV_H
+
+#include "kernels/device.h"
+
+struct dt_conv {
+	int64_t batch, channels, height, width; /* of x */
+	int64_t out;				/* channels of y */
+	int64_t kernel, stride, pad;		/* the same both ways */
+};
+
+/* Pixels of a side of the result of a window that slides over a side of `size`. */
+static inline int64_t dt_window_out(int64_t size, int64_t kernel, int64_t stride, int64_t pad)
+{
+	return (size + 2 * pad - kernel) / stride + 1;
+}
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,29 @@
+/*
+ * Ops that a card does not compute: each answers -ENOTSUP. A run that needs one is refused by name before
+ * it starts (dt_run_check).
+ */
+#include "kernels/cuda/cuda.h"
+
+#include <errno.h>
+
+#define ABSENT(name, ...)                                                                                    \
+	int dt_cuda_##name(struct dt_dev *dev, __VA_ARGS__)                                                  \
+	{                                                                                                    \
+		return -ENOTSUP;                                                                             \
+	}
+#define T struct dt_tensor
+
+ABSENT(conv_forward, T y, T x, T w, const struct dt_conv *p)
+ABSENT(conv_backward, T dx, T dy, T w, const struct dt_conv *p)
+ABSENT(conv_weights, T dw, T dy, T x, bool accumulate, const struct dt_conv *p)
+ABSENT(bn_stats, T mean, T sqdev, T x)
+ABSENT(bn_forward, const struct dt_bn *p, T residual, T beta)
+ABSENT(bn_sums, T sum, T dot, T dy, const struct dt_bn *p)
+ABSENT(bn_backward, T dx, T dresidual, T dy, T sum, T dot, double count, const struct dt_bn *p)
+ABSENT(pool_max, T y, T at, T x, const struct dt_pooling *p)
+ABSENT(pool_max_backward, T dx, T dy, T at, const struct dt_pooling *p)
+ABSENT(pool_avg, T y, T x, const struct dt_pooling *p)
+ABSENT(pool_avg_backward, T dx, T dy, const struct dt_pooling *p)
+ABSENT(pixels, T y, T x, int64_t channels)
+ABSENT(class_loss, float *loss, int32_t *above, T dlogits, T logits, const struct dt_classes *p)
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,14 @@
+/* Statistics of a batch norm over several ranks. */
+#ifndef DT_NN_BATCHNORM_H
+#define DT_NN_BATCHNORM_H
+
+#include <stdint.h>
+
+/*
+ * Means, sums of squared deviations and counts of `ranks` parts, each c + c + 1 numbers, become those of all
+ * their rows together, weighted by the counts (Chan et al. 1979). A part of no rows adds nothing. f64 inside.
+ */
+void dt_bn_merge(float *mean, float *sqdev, double *count, const float *parts, int ranks, int64_t c);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,167 @@
+/*
+ * Batch norms. Where they span ranks, those exchange 2 C + 1 numbers a norm, forward and backward: each
+ * rank's counts weigh what it sends, and a rank without images sends a count of 0 (kernels/batchnorm.h).
+ *
+ * Statistics of a training pass are added to x->bn.sum; who owns the buffers makes running ones of them
+ * once a step.
+ */
+#include "nn/call.h"
+
+#include "base/progress.h"
+#include "nn/batchnorm.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void dt_bn_merge(float *mean, float *sqdev, double *count, const float *parts, int ranks, int64_t c)
+{
+	double n = 0;
+
+	for (int r = 0; r < ranks; r++)
+		n += (double)parts[r * (2 * c + 1) + 2 * c];
+	for (int64_t j = 0; j < c; j++) {
+		double m = 0, q = 0;
+
+		for (int r = 0; r < ranks && n > 0; r++) {
+			const float *p = parts + r * (2 * c + 1);
+
+			m += (double)p[2 * c] * (double)p[j] / n;
+		}
+		for (int r = 0; r < ranks && n > 0; r++) {
+			const float *p = parts + r * (2 * c + 1);
+			const double d = (double)p[j] - m;
+
+			q += (double)p[c + j] + (double)p[2 * c] * d * d;
+		}
+		mean[j] = (float)m;
+		sqdev[j] = (float)q;
+	}
+	*count = n;
+}
+
+/* Statistics of one group of rows and their count become those of all ranks. */
+static int span(struct dt_exec *x, float *mean, float *sqdev, double *count, int64_t c, struct dt_err *err)
+{
+	const int ranks = dt_comm_size(x->bn.comm);
+	float *parts = malloc((size_t)((2 * c + 1) * (ranks + 1)) * sizeof(*parts)), *mine;
+	double t0 = dt_now();
+	int rc;
+
+	if (!parts)
+		return dt_err_sys(err, -ENOMEM, "cannot merge the statistics of a batch norm");
+	mine = parts + (2 * c + 1) * ranks;
+	memcpy(mine, mean, (size_t)c * sizeof(*mine));
+	memcpy(mine + c, sqdev, (size_t)c * sizeof(*mine));
+	mine[2 * c] = (float)*count;
+	rc = dt_all_gather(x->bn.comm, parts, mine, (size_t)(2 * c + 1), DT_F32, "batch norm", err);
+	if (rc == 0)
+		dt_bn_merge(mean, sqdev, count, parts, ranks, c);
+	free(parts);
+	x->comm_s += dt_now() - t0;
+	return rc;
+}
+
+/* sqdev becomes 1 / sqrt(var + eps); the unbiased variance goes to the running one. */
+static void finish(struct dt_exec *x, const struct dt_node *n, const float *mean, float *sqdev, double count,
+		   int64_t c)
+{
+	float *to = x->bn.sum ? x->bn.sum + n->attr.buffer : NULL;
+
+	for (int64_t j = 0; j < c; j++) {
+		const double q = (double)sqdev[j];
+
+		if (to) {
+			to[j] += mean[j];
+			to[c + j] += (float)(q / (count - 1));
+		}
+		sqdev[j] = (float)(1 / sqrt(q / count + (double)n->attr.eps));
+	}
+}
+
+static int batch_statistics(struct dt_exec *x, const struct dt_node *n, struct dt_tensor in,
+			    struct dt_tensor mean, struct dt_tensor rstd, struct dt_err *err)
+{
+	const int64_t groups = mean.dim[0], c = mean.dim[1];
+	float *m = mean.data, *q = rstd.data;
+	int rc = 0;
+
+	TRY(x->dev->ops->bn_stats(x->dev, mean, rstd, in));
+	for (int64_t g = 0; g < groups && rc == 0; g++) {
+		double count = (double)in.dim[0] / (double)groups;
+
+		if (x->bn.comm && dt_comm_size(x->bn.comm) > 1)
+			rc = span(x, m + g * c, q + g * c, &count, c, err);
+		if (rc == 0 && count < 2)
+			rc = dt_err_set(err, -EINVAL, "batch norm '%s' has %g values a channel: it needs two",
+					n->name, count);
+		if (rc == 0)
+			finish(x, n, m + g * c, q + g * c, count, c);
+	}
+	return rc;
+}
+
+static void running_statistics(struct dt_exec *x, const struct dt_node *n, struct dt_tensor mean,
+			       struct dt_tensor rstd)
+{
+	const int64_t c = mean.dim[1];
+	const float *from = x->bn.running + n->attr.buffer;
+
+	for (int64_t g = 0; g < mean.dim[0]; g++)
+		for (int64_t j = 0; j < c; j++) {
+			((float *)mean.data)[g * c + j] = from[j];
+			((float *)rstd.data)[g * c + j] =
+				(float)(1 / sqrt((double)from[c + j] + (double)n->attr.eps));
+		}
+}
+
+int dt_call_batch_norm(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	struct dt_tensor in = dt_call_mat(x, n->in[0]), mean = dt_call_mat(x, n->out[1]),
+			 rstd = dt_call_mat(x, n->out[2]);
+	const struct dt_bn p = {in, dt_call_mat(x, n->out[0]), mean, rstd, x->w[n->param[0]], n->attr.relu};
+	int rc;
+
+	if (x->training) {
+		rc = batch_statistics(x, n, in, mean, rstd, err);
+		if (rc < 0)
+			return rc;
+	} else {
+		running_statistics(x, n, mean, rstd);
+	}
+	TRY(x->dev->ops->bn_forward(x->dev, &p, dt_call_mat(x, n->in[1]), x->w[n->param[1]]));
+	return 0;
+}
+
+int dt_call_batch_norm_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	struct dt_tensor dy = dt_call_mat(x, n->in[0]), in = dt_call_mat(x, n->in[2]),
+			 mean = dt_call_mat(x, n->in[3]);
+	const struct dt_bn p = {
+		in,	     dt_call_mat(x, n->in[1]), mean, dt_call_mat(x, n->in[4]), x->w[n->param[0]],
+		n->attr.relu};
+	const int64_t groups = mean.dim[0], c = mean.dim[1];
+	float *sums = dt_call_at(x, n->out[2]);
+	struct dt_tensor sum = dt_t2(sums, DT_F32, groups, c),
+			 dot = dt_t2(sums + groups * c, DT_F32, groups, c);
+	double t0 = dt_now(), count = (double)in.dim[0] / (double)groups;
+	int rc = 0;
+
+	TRY(x->dev->ops->bn_sums(x->dev, sum, dot, dy, &p));
+	TRY(x->dev->ops->colsum(x->dev, x->g[n->param[0]], dot));
+	TRY(x->dev->ops->colsum(x->dev, x->g[n->param[1]], sum));
+	if (x->bn.comm && dt_comm_size(x->bn.comm) > 1) {
+		sums[2 * c] = (float)count; /* one group: the count behind its sums */
+		rc = dt_all_reduce(x->bn.comm, sums, NULL, (size_t)(2 * c + 1), DT_F32, DT_SUM,
+				   "batch norm gradient", err);
+		count = (double)sums[2 * c];
+		x->comm_s += dt_now() - t0;
+	}
+	if (rc < 0)
+		return rc;
+	TRY(x->dev->ops->bn_backward(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->out[1]), dy, sum,
+				     dot, count, &p));
+	return 0;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,163 @@
+/* Images: convolutions, pooling, and the end of a classifier. */
+#include "nn/call.h"
+
+#include <math.h>
+
+static struct dt_conv conv_of(const struct dt_exec *x, const struct dt_node *n)
+{
+	const struct dt_sliding *w = &n->attr.window2d;
+
+	return (struct dt_conv){.batch = x->p->rows[DT_ROWS_ALL],
+				.channels = w->channels,
+				.height = w->height,
+				.width = w->width,
+				.out = x->w[n->param[0]].dim[0],
+				.kernel = w->kernel,
+				.stride = w->stride,
+				.pad = w->pad};
+}
+
+static struct dt_pooling pool_of(const struct dt_exec *x, const struct dt_node *n)
+{
+	const struct dt_sliding *w = &n->attr.window2d;
+
+	return (struct dt_pooling){.batch = x->p->rows[DT_ROWS_ALL],
+				   .channels = w->channels,
+				   .height = w->height,
+				   .width = w->width,
+				   .kernel = w->kernel,
+				   .stride = w->stride,
+				   .pad = w->pad};
+}
+
+int dt_call_pixels(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	const struct dt_sliding *w = &n->attr.window2d;
+	struct dt_tensor in =
+		dt_t2(x->flight->pixels, DT_F32, x->p->rows[DT_ROWS_ALL], w->channels * w->height * w->width);
+
+	TRY(x->dev->ops->pixels(x->dev, dt_call_mat(x, n->out[0]), in, w->channels));
+	return 0;
+}
+
+int dt_call_conv(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	const struct dt_conv p = conv_of(x, n);
+
+	TRY(x->dev->ops->conv_forward(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
+				      x->w[n->param[0]], &p));
+	return 0;
+}
+
+int dt_call_conv_dx(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	const struct dt_conv p = conv_of(x, n);
+
+	TRY(x->dev->ops->conv_backward(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
+				       x->w[n->param[0]], &p));
+	return 0;
+}
+
+int dt_call_conv_dw(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	const struct dt_conv p = conv_of(x, n);
+
+	TRY(x->dev->ops->conv_weights(x->dev, x->g[n->param[0]], dt_call_mat(x, n->in[0]),
+				      dt_call_mat(x, n->in[1]), x->accumulate, &p));
+	return 0;
+}
+
+int dt_call_pool_max(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	const struct dt_pooling p = pool_of(x, n);
+
+	TRY(x->dev->ops->pool_max(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->out[1]),
+				  dt_call_mat(x, n->in[0]), &p));
+	return 0;
+}
+
+int dt_call_pool_max_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	const struct dt_pooling p = pool_of(x, n);
+
+	TRY(x->dev->ops->pool_max_backward(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
+					   dt_call_mat(x, n->in[1]), &p));
+	return 0;
+}
+
+int dt_call_pool_avg(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	const struct dt_pooling p = pool_of(x, n);
+
+	TRY(x->dev->ops->pool_avg(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]), &p));
+	return 0;
+}
+
+int dt_call_pool_avg_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	const struct dt_pooling p = pool_of(x, n);
+
+	TRY(x->dev->ops->pool_avg_backward(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]), &p));
+	return 0;
+}
+
+/* The same elements, where the result was not placed on its operand. */
+int dt_call_flatten(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	void *to = dt_call_at(x, n->out[0]), *from = dt_call_at(x, n->in[0]);
+	const enum dt_dtype type = x->p->value[n->out[0]].dtype;
+
+	if (to != from)
+		TRY(dt_dev_copy(x->dev, to, from,
+				(size_t)dt_value_numel(x->p, n->out[0]) * (size_t)dt_dtype_size(type)));
+	return 0;
+}
+
+/* What a microbatch adds to the loss and to the counts of rows whose class was the first, or among five. */
+static void count(struct dt_exec *x, const float *loss, const int32_t *above, int64_t rows)
+{
+	for (int64_t i = 0; i < rows; i++) {
+		x->loss_sum += (double)loss[i];
+		x->hits[0] += above[i] == 0;
+		x->hits[1] += above[i] >= 0 && above[i] < 5;
+	}
+}
+
+/* Gradients of the head and of its input, from those of the logits. */
+static int head_backward(struct dt_exec *x, const struct dt_node *n, struct dt_tensor in, struct dt_tensor dl,
+			 struct dt_err *err)
+{
+	const struct dt_ops *o = x->dev->ops;
+	struct dt_tensor db = x->g[n->param[3]];
+
+	TRY(o->matmul(x->dev, x->g[n->param[0]], dl, true, in, false, DT_NONE, x->accumulate_head));
+	if (!x->accumulate_head)
+		TRY(o->fill(x->dev, db, 0));
+	TRY(o->colsum(x->dev, db, dl));
+	TRY(o->matmul(x->dev, dt_call_mat(x, n->out[0]), dl, false, x->w[n->param[0]], false, DT_NONE,
+		      false));
+	return 0;
+}
+
+int dt_call_classify(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	const struct dt_flight *f = x->flight;
+	struct dt_tensor in = dt_call_mat(x, n->in[0]), logits = dt_call_mat(x, n->out[1]),
+			 dl = dt_call_mat(x, n->out[n->out[2] < 0 ? 1 : 2]);
+	const int64_t rows = in.dim[0];
+	float *loss = dt_call_at(x, n->out[3]);
+	int32_t *above = (int32_t *)(loss + rows);
+	struct dt_classes c = {.targets = f->targets, .scale = x->loss_scale};
+
+	if (x->loss_backward) { /* an evaluation's targets are as they are */
+		c.others = f->others;
+		c.share = f->share;
+		c.smoothing = x->smoothing;
+	}
+	TRY(x->dev->ops->matmul(x->dev, logits, in, false, x->w[n->param[0]], true, x->w[n->param[3]],
+				false));
+	TRY(x->dev->ops->class_loss(x->dev, loss, above, x->loss_backward ? dl : DT_NONE, logits, &c));
+	count(x, loss, above, rows);
+	return x->loss_backward ? head_backward(x, n, in, dl, err) : 0;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,252 @@
+#include "train/images.h"
+
+#include "train/trainer.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct image_source *source_of(struct trainer *t)
+{
+	return &t->source.images;
+}
+
+/* Whether the model has no weights yet, so that it can follow the data. */
+static bool is_new(const struct trainer *t)
+{
+	return !t->init;
+}
+
+/* The side of a sample: as asked, the data's, or where its images differ the model's. */
+static int64_t side(const struct trainer *t, const struct dt_images_info *i)
+{
+	if (t->run.image.size)
+		return t->run.image.size;
+	return i->height && i->height == i->width ? i->height : t->config.image_size;
+}
+
+static int follow_data(struct trainer *t, struct dt_err *err)
+{
+	const struct dt_images_info *i = &source_of(t)->info;
+	struct dt_config *c = &t->config;
+
+	if (!is_new(t) && i->channels != c->channels)
+		return dt_err_set(err, -EINVAL, "'%s' takes images of %lld channels, those of '%s' have %d",
+				  t->run.model, (long long)c->channels, t->run.data.train, i->channels);
+	if (!is_new(t) && i->classes != c->vocab && !t->run.image.new_head) {
+		dt_err_set(err, -EINVAL, "'%s' has %lld classes, '%s' has %d", t->run.model,
+			   (long long)c->vocab, t->run.data.train, i->classes);
+		dt_err_hint(err, "--new-head gives the model a last layer of its own for this data");
+		return -EINVAL;
+	}
+	c->vocab = i->classes;
+	c->channels = i->channels;
+	c->image_size = side(t, i);
+	return dt_config_check(c, err);
+}
+
+int images_open(struct trainer *t, struct dt_err *err)
+{
+	struct image_source *s = source_of(t);
+	int rc = dt_images_open(t->run.data.train, &s->data, err);
+
+	if (rc < 0)
+		return rc;
+	dt_images_info(s->data, &s->info);
+	rc = follow_data(t, err);
+	if (rc < 0 || !t->run.data.eval)
+		return rc;
+	rc = dt_images_open(t->run.data.eval, &s->eval, err);
+	if (rc < 0)
+		return rc;
+	dt_images_info(s->eval, &s->eval_info);
+	if (s->eval_info.channels != s->info.channels)
+		return dt_err_set(err, -EINVAL, "images of '%s' have %d channels, those of '%s' %d",
+				  t->run.data.eval, s->eval_info.channels, t->run.data.train,
+				  s->info.channels);
+	return dt_images_check_classes(s->eval, s->info.classes, s->info.class_name, t->run.data.train, err);
+}
+
+/* --crop: none, pad:N, resized. */
+static int parse_crop(const char *s, struct dt_augment *a, struct dt_err *err)
+{
+	char *end;
+	long pad;
+
+	if (!strcmp(s, "resized")) {
+		a->crop = DT_CROP_RESIZED;
+		return 0;
+	}
+	if (!strcmp(s, "none"))
+		return 0;
+	pad = strncmp(s, "pad:", 4) ? 0 : strtol(s + 4, &end, 10);
+	if (pad < 1 || pad > 64 || *end)
+		return dt_err_set(err, -EINVAL, "--crop '%.40s' is not none, pad:PIXELS or resized", s);
+	a->crop = DT_CROP_PAD;
+	a->pad = (int)pad;
+	return 0;
+}
+
+static int normalisation(struct trainer *t, struct dt_augment *a, struct dt_err *err)
+{
+	const char *by = t->run.image.normalize;
+
+	if (by && strcmp(by, "data")) {
+		if (dt_augment_constants(by, a->mean, a->deviation) < 0)
+			return dt_err_set(err, -EINVAL,
+					  "--normalize '%.40s' is not data, cifar10, cifar100, mnist, "
+					  "fashion-mnist or imagenet",
+					  by);
+		return 0;
+	}
+	for (int c = 0; c < source_of(t)->info.channels; c++) {
+		a->mean[c] = source_of(t)->info.mean[c];
+		a->deviation[c] = source_of(t)->info.deviation[c];
+	}
+	return 0;
+}
+
+static int augmentation(struct trainer *t, struct dt_augment *a, struct dt_err *err)
+{
+	const struct dt_run_image *o = &t->run.image;
+	int rc;
+
+	*a = dt_augment_default((int)t->config.image_size, (int)t->config.image_size);
+	if ((rc = normalisation(t, a, err)) < 0 || (rc = parse_crop(o->crop ? o->crop : "none", a, err)) < 0)
+		return rc;
+	a->flip = o->flip;
+	a->cutout = (int)o->cutout;
+	a->mixup = o->mixup;
+	a->cutmix = o->cutmix;
+	return 0;
+}
+
+/* Images of another size than the samples: the middle, the shorter side scaled to the sample's over 0.875. */
+static void fit(struct dt_augment *a, const struct dt_images_info *i)
+{
+	if (a->crop != DT_CROP_NONE || (i->height == a->height && i->width == a->width))
+		return;
+	a->crop = DT_CROP_CENTRE;
+	a->resize = i->height == i->width && i->height ? a->height : (int)((double)a->height / 0.875 + 0.5);
+}
+
+static int start(struct trainer *t, const struct dt_images *data, const struct dt_images_info *info,
+		 struct dt_augment *a, bool train, struct dt_image_loader **ret, struct dt_err *err)
+{
+	const int64_t mb = t->run.microbatch;
+	struct dt_image_loader_options o = {.data = data,
+					    .seed = t->run.data.seed,
+					    .shuffle = train,
+					    .count = (int)mb,
+					    .every = mb * t->run.layout.dp,
+					    .end = train ? 0 : info->images,
+					    .workers = (int)t->run.image.workers,
+					    .ahead = 2};
+	int rc;
+
+	fit(a, info);
+	o.augment = *a;
+	if ((rc = dt_augment_check(a, err)) < 0 ||
+	    (rc = dt_augment_fits(a, info->min_height, info->min_width, err)) < 0)
+		return rc;
+	return dt_image_loader_open(&o, ret, err);
+}
+
+int images_start(struct trainer *t, struct dt_err *err)
+{
+	struct image_source *s = source_of(t);
+	struct dt_augment a, plain;
+	int rc = augmentation(t, &a, err);
+
+	if (rc < 0)
+		return rc;
+	plain = dt_augment_default(a.height, a.width);
+	memcpy(plain.mean, a.mean, sizeof(a.mean));
+	memcpy(plain.deviation, a.deviation, sizeof(a.deviation));
+	rc = start(t, s->data, &s->info, &a, true, &s->loader, err);
+	if (rc == 0 && s->eval)
+		rc = start(t, s->eval, &s->eval_info, &plain, false, &s->eval_loader, err);
+	return rc;
+}
+
+void images_close(struct trainer *t)
+{
+	struct image_source *s = source_of(t);
+
+	if (s->loader)
+		dt_image_loader_close(s->loader);
+	if (s->eval_loader)
+		dt_image_loader_close(s->eval_loader);
+	if (s->data)
+		dt_images_close(s->data);
+	if (s->eval)
+		dt_images_close(s->eval);
+	memset(s, 0, sizeof(*s));
+}
+
+int images_next(struct trainer *t, bool eval, const struct dt_flight *f, int64_t n, int64_t end,
+		struct dt_err *err)
+{
+	const int64_t mb = t->run.microbatch,
+		      pixels = t->config.channels * t->config.image_size * t->config.image_size;
+	struct image_source *s = source_of(t);
+	struct dt_image_batch b;
+	int rc = dt_image_loader_get(eval ? s->eval_loader : s->loader, n, (int)mb, &b, err);
+
+	if (rc < 0)
+		return rc;
+	memcpy(f->pixels, b.pixels, (size_t)(mb * pixels) * sizeof(*f->pixels));
+	memcpy(f->share, b.share, (size_t)mb * sizeof(*f->share));
+	for (int64_t i = 0; i < mb; i++) {
+		f->targets[i] = n + i < end ? b.label[i] : -1;
+		f->others[i] = b.label2[i] < 0 ? 0 : b.label2[i];
+	}
+	return 0;
+}
+
+int64_t images_eval_samples(const struct trainer *t)
+{
+	return t->source.images.eval_info.images;
+}
+
+json_t *images_classes(const struct trainer *t)
+{
+	const struct dt_images_info *i = &t->source.images.info;
+	json_t *list = json_array();
+
+	for (int k = 0; k < i->classes; k++)
+		json_array_append_new(list, json_string(i->class_name[k]));
+	return list;
+}
+
+int images_check_meta(struct trainer *t, const json_t *meta, const char *path, struct dt_err *err)
+{
+	const json_t *list = json_object_get(meta, "classes");
+	const int n = (int)json_array_size(list);
+	const char **name = calloc((size_t)n + 1, sizeof(*name));
+	int rc;
+
+	if (!name)
+		return dt_err_sys(err, -ENOMEM, "cannot compare classes");
+	for (int i = 0; i < n; i++) {
+		name[i] = json_string_value(json_array_get(list, (size_t)i));
+		if (!name[i])
+			name[i] = "";
+	}
+	rc = n ? dt_images_check_classes(t->source.images.data, n, name, path, err) : 0;
+	free(name);
+	return rc;
+}
+
+void images_metrics(struct trainer *t, json_t *line)
+{
+	struct image_source *s = source_of(t);
+	struct dt_image_loader_stats now;
+
+	dt_image_loader_stats(s->loader, &now);
+	json_object_set_new(line, "decoded_images_per_s", json_real(now.images_per_s));
+	json_object_set_new(line, "data_wait_s", json_real(now.waited_s - s->before.waited_s));
+	s->before = now;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,132 @@
+#!/usr/bin/python3
+"""Writes golden-resnet18.h5 and golden-resnet50.h5: torchvision's nets on random weights and images, in fp64.
+
+    python3 -m venv V && V/bin/pip install torch torchvision h5py && V/bin/python golden_images.py
+
+Weights and images are no part of the files: element i of tensor NAME is drawn(NAME, i) below, which
+tests/unit/test_resnet.c computes too. A file has, in evaluation mode with drawn running statistics, eval_logits; in
+training mode logits, the loss (label smoothing 0.1, two labels and a share an image), of every gradient, by sorted name,
+its norm, PROJECTIONS dot products with vectors of signs and SAMPLES of its elements, and of every running statistic
+after one step its sum and sum of squares. --check compares instead; exit 77 without torchvision.
+"""
+
+import os
+import sys
+
+try:
+    import h5py
+    import numpy as np
+    import torch
+    import torchvision
+except ImportError as e:
+    print("skipped: %s" % e)
+    sys.exit(77)
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PROJECTIONS, SAMPLES, CLASSES, SMOOTHING = 4, 32, 10, 0.1
+BATCH, SIZE = 4, 64
+
+
+def fnv(name):
+    h = 0xCBF29CE484222325
+    for b in name.encode():
+        h = (h ^ b) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return h
+
+
+def bits(name, n):
+    """splitmix64 of the name's hash plus the element's number."""
+    with np.errstate(over="ignore"):
+        z = (np.uint64(fnv(name)) + np.arange(1, n + 1, dtype=np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+def drawn(name, n):
+    """Uniform on [-1, 1), 24 bits: exact in fp32."""
+    return (bits(name, n) >> np.uint64(40)).astype(np.float64) / 2**23 - 1
+
+
+def value(name, shape):
+    n = int(np.prod(shape))
+    x = drawn(name, n).reshape(shape)
+    if len(shape) == 4:
+        scale = np.float32(np.sqrt(6 / (shape[0] * shape[2] * shape[3])))
+    elif len(shape) == 2:
+        scale = np.float32(1 / np.sqrt(shape[1]))
+    else:
+        scale = np.float32(0.125)
+    x = (x.astype(np.float32) * scale).astype(np.float32)
+    if name.endswith("running_var") or (len(shape) == 1 and name.endswith(".weight")):
+        x = (x + np.float32(0.75)).astype(np.float32)
+    if name.endswith("bn3.weight"):  # small residuals: else rounding alone moves fp32 gradients of ResNet-50 by 2%
+        x = (x * np.float32(0.25)).astype(np.float32)
+    return torch.from_numpy(x.astype(np.float64))
+
+
+def loss_of(logits, target, other, share):
+    log = torch.log_softmax(logits, 1)
+    rows = torch.arange(len(target))
+    hit = share * log[rows, target] + (1 - share) * log[rows, other]
+    return (-(1 - SMOOTHING) * hit - SMOOTHING * log.mean(1)).mean()
+
+
+def digest(name, grad):
+    """Norm, PROJECTIONS dot products with signs, SAMPLES elements."""
+    flat = grad.reshape(-1).numpy()
+    b = bits("signs " + name, len(flat))
+    signs = [1 - 2 * ((b >> np.uint64(k)) & np.uint64(1)).astype(np.float64) for k in range(PROJECTIONS)]
+    at = (bits("places " + name, SAMPLES) % np.uint64(len(flat))).astype(np.int64)
+    return np.concatenate([[np.linalg.norm(flat)], [np.dot(s, flat) for s in signs], flat[at]])
+
+
+def compute(build, size, batch):
+    net = build(num_classes=CLASSES).double()
+    buffers = {k: b for k, b in net.named_buffers() if "num_batches" not in k}
+    for key, t in list(net.named_parameters()) + list(buffers.items()):
+        t.data.copy_(value(key, tuple(t.shape)))
+    x = torch.from_numpy(drawn("images", batch * 3 * size * size).reshape(batch, 3, size, size))
+    target = torch.arange(batch) * 3 % CLASSES
+    other = torch.arange(batch) * 7 % CLASSES
+    share = torch.tensor([1.0, 0.75, 0.5, 0.25], dtype=torch.float64)[torch.arange(batch) % 4]
+    net.eval()
+    with torch.no_grad():
+        eval_logits = net(x).numpy()
+    net.train()
+    logits = net(x)
+    loss = loss_of(logits, target, other, share)
+    loss.backward()
+    params = dict(net.named_parameters())
+    return {
+        "eval_logits": eval_logits,
+        "logits": logits.detach().numpy(),
+        "loss": np.float64(loss.item()),
+        "grads": np.stack([digest(k, params[k].grad) for k in sorted(params)]),
+        "running": np.array([[b.sum(), b.square().sum()] for _, b in sorted(buffers.items())]),
+    }
+
+
+def main():
+    torch.set_num_threads(1)
+    different = 0
+    for name, build in (("resnet18", torchvision.models.resnet18), ("resnet50", torchvision.models.resnet50)):
+        path = os.path.join(HERE, "golden-%s.h5" % name)
+        new = compute(build, SIZE, BATCH)
+        if "--check" not in sys.argv:
+            with h5py.File(path, "w", libver=("earliest", "v110")) as g:
+                g.attrs.update(batch=BATCH, size=SIZE, classes=CLASSES)
+                for key, v in new.items():
+                    g[key] = v
+            continue
+        with h5py.File(path, "r") as g:
+            for key, v in new.items():
+                if not np.allclose(g[key][()], v, rtol=1e-9, atol=1e-9 * np.abs(v).max()):
+                    print("%s: %s differs" % (path, key))
+                    different = 1
+    return different
+
+
+if __name__ == "__main__":
+    sys.exit(main())
+# SPDX-License-Identifier: Apache-2.0
