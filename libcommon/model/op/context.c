@@ -69,24 +69,26 @@ void dt_shape_to_tokens(struct dt_lower *lo, struct dt_node *n)
 	n->out[2] = exchange_room(lo, n, "received");
 }
 
-static void back_exchange(struct dt_lower *lo, const struct dt_node *n, enum dt_op op)
+/* The exchange the other way; shape: of op. */
+static void back_exchange(struct dt_lower *lo, const struct dt_node *n, enum dt_op op,
+			  void (*shape)(struct dt_lower *lo, struct dt_node *n))
 {
 	struct dt_node *m = dt_lo_emit(lo, op, n);
 
 	m->in[0] = dt_lo_grad(lo, n->out[0]);
-	dt_op_rules[op].shape(lo, m);
+	shape(lo, m);
 	lo->p->value[m->out[0]].gradient = true;
 	dt_lo_add_grad(lo, n->in[0], m->out[0]);
 }
 
 void dt_back_to_heads(struct dt_lower *lo, const struct dt_node *n)
 {
-	back_exchange(lo, n, DT_OP_TO_TOKENS);
+	back_exchange(lo, n, DT_OP_TO_TOKENS, dt_shape_to_tokens);
 }
 
 void dt_back_to_tokens(struct dt_lower *lo, const struct dt_node *n)
 {
-	back_exchange(lo, n, DT_OP_TO_HEADS);
+	back_exchange(lo, n, DT_OP_TO_HEADS, dt_shape_to_heads);
 }
 
 /*
