@@ -1,6 +1,7 @@
 /*
  * What a run is trained on: one file behind source_next. Tokens of data sets, cut into samples whose order
- * depends on the seed and the weights of the sets alone, and read by threads ahead of the step; or images (images.h).
+ * depends on the seed and the weights of the sets alone, and read by threads ahead of the step; or images
+ * (images.h).
  */
 #ifndef DT_TRAIN_SOURCE_H
 #define DT_TRAIN_SOURCE_H

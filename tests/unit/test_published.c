@@ -105,6 +105,18 @@ static void parameters(void **state)
 		{"gemma-2-9b", 9241705984},
 		{"gemma-2-27b", 27227128320},
 		{"olmoe-1b-7b", 6919161856},
+		/* torchvision; kuangliu's for CIFAR; Page 2018 */
+		{"resnet-18", 11689512},
+		{"resnet-34", 21797672},
+		{"resnet-50", 25557032},
+		{"resnet-101", 44549160},
+		{"resnet-18-cifar", 11173962},
+		{"resnet-34-cifar", 21282122},
+		{"resnet-50-cifar", 23520842},
+		{"resnet-9", 6573130},
+		/* two convolutions of 3 x 3 with batch norms and a head over 7 x 7; one hidden layer of 512 */
+		{"cnn2", 9 * 32 + 2 * 32 + 9 * 32 * 64 + 2 * 64 + 64 * 49 * 10 + 10},
+		{"simple-dnn", 784 * 512 + 512 + 512 * 10 + 10},
 	};
 	static const struct {
 		const char *name;
@@ -133,7 +145,7 @@ static void parameters(void **state)
 	}
 	for (int i = 0; dt_config_preset(i);
 	     i++) /* the four that are ours: closed forms of GPT-2 and Llama */
-		if (dt_config_preset(i)->hidden <= 192) {
+		if (dt_config_preset(i)->hidden <= 192 && !dt_config_is_image(dt_config_preset(i))) {
 			const struct dt_config *c = dt_config_preset(i);
 			int64_t h = c->hidden, L = c->layers, d = c->head_dim, a = c->heads, g = c->kv_heads;
 			int64_t want =
