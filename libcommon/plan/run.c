@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define USUAL_SEQ 256 /* tokens of a sample where nobody says */
+
 int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err)
 {
 	struct dt_lora l = {
@@ -41,6 +43,8 @@ int dt_run_settle(struct dt_run *r, struct dt_err *err)
 
 	if (r->config && dt_config_is_image(r->config)) /* a sample is an image */
 		r->seq = 1;
+	else if (r->config && !r->seq)
+		r->seq = r->config->max_seq < USUAL_SEQ ? r->config->max_seq : USUAL_SEQ;
 	if (each < 1)
 		return dt_err_set(err, -EINVAL, "a microbatch is at least one sample");
 	if (!r->global_batch && __builtin_mul_overflow(each, dt_run_accumulation(r), &r->global_batch))

@@ -165,9 +165,9 @@ struct dt_run {
 int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err);
 
 /*
- * Works out what follows from the rest: global_batch and accumulation from one another, one sample at a time
- * where the run is reproducible. Settling twice changes nothing. -EINVAL where the global batch is not a
- * multiple of microbatch x dp.
+ * Works out what follows from the rest: seq where it is 0 and there is a model, global_batch and accumulation
+ * from one another, one sample at a time where the run is reproducible. Settling twice changes nothing.
+ * -EINVAL where the global batch is not a multiple of microbatch x dp.
  */
 int dt_run_settle(struct dt_run *r, struct dt_err *err);
 

@@ -132,7 +132,7 @@ static const struct row rows[] = {
 	 LOCAL,
 	 CHANGED},
 	{{"seq", 's', DT_OPT_INT, O(run.seq), "TOKENS", "sequence length", .min = 1, .max = 1 << 24,
-	  .def = "256"},
+	  .def_text = "256, or the model's positions"},
 	 INTEGER,
 	 R(seq),
 	 MEANING,

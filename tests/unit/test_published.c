@@ -114,7 +114,7 @@ static void parameters(void **state)
 		{"resnet-34-cifar", 21282122},
 		{"resnet-50-cifar", 23520842},
 		{"resnet-9", 6573130},
-		/* two convolutions of 3 x 3 with batch norms and a head over 7 x 7; one hidden layer of 512 */
+		/* two convolutions of 3 x 3, batch norms, a head over 7 x 7; one hidden layer of 512 */
 		{"cnn2", 9 * 32 + 2 * 32 + 9 * 32 * 64 + 2 * 64 + 64 * 49 * 10 + 10},
 		{"simple-dnn", 784 * 512 + 512 + 512 * 10 + 10},
 	};
