@@ -77,7 +77,7 @@ static void announce_context(struct trainer *t)
 	dt_log_msg(
 		&t->root_log,
 		"attention over cp: %s%s; a layer and microbatch send %s by gather or ring, %s by ulysses%s",
-		name[how], r->cp_comm == DT_CP_AUTO ? ", the least of what can be" : "", sent[0], sent[2],
+		name[how], r->cp_comm == DT_CP_AUTO ? ", chosen by what it sends" : "", sent[0], sent[2],
 		dt_context_can(r, DT_CP_ULYSSES) ? "" : ", which these heads rule out");
 }
 
@@ -94,11 +94,12 @@ static void announce(struct trainer *t)
 		   dt_layout_format(&t->run.layout, layout, sizeof(layout)), t->dev->nthreads,
 		   t->dev->nthreads == 1 ? "" : "s", dt_dev_isa(t->dev),
 		   dt_format_size(t->plan.arena_bytes, mem, sizeof(mem)));
-	dt_log_msg(
-		&t->root_log,
-		"global batch %lld samples = microbatch %lld x accumulation %lld x dp %d, %lld tokens a step",
-		(long long)t->run.global_batch, (long long)t->run.microbatch, (long long)t->run.accumulation,
-		t->run.layout.dp, (long long)(t->run.global_batch * t->run.seq));
+	dt_log_msg(&t->root_log,
+		   "global batch %lld samples = microbatch %lld x accumulation %lld x dp %d, %lld %s a step",
+		   (long long)t->run.global_batch, (long long)t->run.microbatch,
+		   (long long)t->run.accumulation, t->run.layout.dp,
+		   (long long)(t->run.global_batch * t->run.seq),
+		   dt_config_is_image(&t->config) ? "images" : "tokens");
 	if (t->run.layout.cp > 1)
 		announce_context(t);
 	for (int i = 0; dt_mixture_parts(t->source.data) > 1 && i < dt_mixture_parts(t->source.data); i++) {

@@ -103,8 +103,15 @@ void progress_close(struct trainer *t, bool whole)
 		dt_log_msg(&t->root_log, "step %lld: loss %.4g", (long long)t->loop.step, p->loss);
 	if (!dir)
 		dt_log_msg(&t->root_log, "nothing saved: --save DIR keeps the weights");
-	else if (p->saved)
+	else if (p->saved && t->config.lora.rank)
+		dt_log_msg(&t->root_log,
+			   "step %lld is saved in '%s'; to merge it: dt-shard-ckpt lora-merge --to dt %s %s "
+			   "MERGED",
+			   (long long)p->saved, dir, t->run.model, dir);
+	else if (p->saved && dt_config_servable(&t->config, NULL) == 0)
 		dt_log_msg(&t->root_log, "step %lld is saved in '%s'; to ask it: dt-serve %s",
 			   (long long)p->saved, dir, dir);
+	else if (p->saved)
+		dt_log_msg(&t->root_log, "step %lld is saved in '%s'", (long long)p->saved, dir);
 }
 /* SPDX-License-Identifier: Apache-2.0 */
