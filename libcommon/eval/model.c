@@ -72,7 +72,9 @@ static int load(struct dt_eval_model *m, struct dt_source *src, const struct dt_
 	p.max_tokens = p.max_seqs = m->rows;
 	p.max_len = (int)m->len;
 	p.blocks = (int)((m->len + BLOCK - 1) / BLOCK);
-	rc = open_tokenizer(m, src, err);
+	rc = dt_config_servable(c, err);
+	if (rc == 0)
+		rc = open_tokenizer(m, src, err);
 	if (rc == 0)
 		rc = dt_dev_open(&m->dev, DT_DEV_CPU, 0, (int)o->threads);
 	if (rc < 0)

@@ -153,6 +153,8 @@ int dt_config_servable(const struct dt_config *c, struct dt_err *err)
 			   : c->post_norms && c->norm == DT_NORM_LAYER ? "norms with biases behind attention"
 								       : NULL;
 
+	if (dt_config_is_image(c))
+		return dt_err_set(err, -ENOTSUP, "'%s' classifies images: it is trained, not served", c->name);
 	return what ? refuse(c, what, "estimated but not run", err) : 0;
 }
 

@@ -215,6 +215,9 @@ int dt_served_open(struct dt_served *s, const struct dt_served_params *p, struct
 	if (rc < 0)
 		return rc;
 	c = *dt_source_config(s->src);
+	rc = dt_config_servable(&c, err);
+	if (rc < 0)
+		return rc;
 	rc = open_tokenizer(s, p, &c, err);
 	if (rc < 0)
 		return rc;
