@@ -1,0 +1,78 @@
+#!/usr/bin/env bats
+# dt-train on images: it learns, ranks agree, a run goes on, what cannot be is refused by name.
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    # Three classes: a bright bar in the left, the middle or the right third, brighter by i.
+    for class in left middle right; do
+        mkdir -p bars/$class
+        case $class in left) at=0 ;; middle) at=9 ;; right) at=18 ;; esac
+        for i in $(seq 1 40); do
+            LC_ALL=C awk -v at=$at -v i="$i" 'BEGIN {
+                printf "P5\n28 28\n255\n"
+                for (y = 0; y < 28; y++) for (x = 0; x < 28; x++)
+                    printf "%c", (x >= at && x < at + 10 ? 100 + 3 * i : 1 + (x * 7 + y * i) % 40)
+            }' >bars/$class/$i.pgm
+        done
+    done
+    dt-dataset images --out bars.h5 bars 2>build.log || { cat build.log; return 1; }
+}
+
+setup() {
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    common=(--model cnn2 --data bars.h5 --precision fp32 --no-mfu --threads 1 --lr 3e-3 --comm-timeout 60)
+}
+
+@test "a small net learns three classes; every image of the evaluation counts once" {
+    dt-train "${common[@]}" --eval-data bars.h5 --microbatch 24 --steps 30 --metrics m.jsonl --save net 2>said
+    grep -q "24 images a step" said
+    [ "$(jq -s 'map(select(.loss)) | length' m.jsonl)" -eq 30 ]
+    tail -1 m.jsonl | jq -e '.eval_images == 120 and .top1 > 0.9 and .top5 == 1'
+    dt-shard-ckpt verify net
+    # the same evaluation, in uneven parts over three ranks
+    mpirun -np 3 dt-train "${common[@]}" --eval-data bars.h5 --microbatch 7 --global-batch 21 --resume auto --save net \
+        --accept-change global-batch --steps 31 --lr 3e-3 --metrics n.jsonl 2>&1
+    tail -1 n.jsonl | jq -e '.eval_images == 120 and .top1 > 0.9'
+}
+
+@test "ranks that share batch statistics have the losses of one" {
+    dt-train "${common[@]}" --microbatch 24 --steps 6 --metrics one.jsonl 2>/dev/null
+    for layout in dp2 dp2.z1 dp2.z3 dp3; do
+        np=${layout:2:1}
+        mpirun -np "$np" dt-train "${common[@]}" --microbatch $((24 / np)) --layout $layout --steps 6 --metrics many.jsonl 2>/dev/null
+        jq -en --slurpfile a one.jsonl --slurpfile b many.jsonl \
+            '[range(6) as $i | ($a[$i].loss - $b[$i].loss) / $a[$i].loss | fabs] | max < 1e-5'
+    done
+}
+
+@test "what is planned is what is allocated; a run goes on to the bit" {
+    dt-train "${common[@]}" --microbatch 8 --steps 6 --metrics whole.jsonl --save whole 2>/dev/null
+    dt-memest whole --train --microbatch 8 --precision fp32 --check whole.jsonl
+    dt-train "${common[@]}" --microbatch 8 --steps 3 --metrics a.jsonl --save part --save-every 3 --schedule constant 2>/dev/null
+    dt-train --resume auto --save part --steps 6 --metrics b.jsonl 2>/dev/null
+    dt-train "${common[@]}" --microbatch 8 --steps 6 --metrics c.jsonl --save all --schedule constant 2>/dev/null
+    [ "$(tail -1 b.jsonl | jq .loss)" = "$(tail -1 c.jsonl | jq .loss)" ]
+}
+
+@test "what cannot be is refused by name" {
+    run dt-train "${common[@]}" --microbatch 8 --steps 1 --layout tp2
+    [ "$status" -ne 0 ]
+    run mpirun -np 2 dt-train "${common[@]}" --microbatch 8 --steps 1 --layout tp2
+    [ "$status" -ne 0 ]
+    [[ $output == *cnn2* ]]
+    echo hello >t.txt
+    dt-dataset build --tokenizer byte -o t.h5 t.txt
+    run dt-train --model cnn2 --data t.h5 --steps 1
+    [ "$status" -ne 0 ]
+    run dt-train --model llama-tiny --data bars.h5 --steps 1 --seq 32
+    [ "$status" -ne 0 ]
+    dt-train "${common[@]}" --microbatch 8 --steps 1 --save one --metrics /dev/null 2>/dev/null
+    run -1 timeout 60 dt-serve --port 0 one
+    [[ $output == *"'cnn2' classifies images: it is trained, not served"* ]]
+}
+# SPDX-License-Identifier: Apache-2.0
