@@ -160,11 +160,12 @@ void dt_back_linear(struct dt_lower *lo, const struct dt_node *n)
 	} else {
 		dx = dt_lo_like(lo, "d.in", n->unit, n->in[0]);
 		m = dt_lo_emit(lo, DT_OP_DX, n);
-		dt_lo_add_grad(lo, n->in[0], dx);
 	}
 	m->in[0] = dy;
 	m->out[0] = dx;
 	memcpy(m->param, n->param, 3 * sizeof(*m->param));
+	if (!a) /* last: it may add a step, and steps move when their list grows */
+		dt_lo_add_grad(lo, n->in[0], dx);
 }
 
 /* u = x w^T + b, y = f(u) */
