@@ -62,7 +62,7 @@ int dt_lo_like(struct dt_lower *lo, const char *name, int unit, int v);
 /* Room that only the node uses. */
 int dt_lo_room(struct dt_lower *lo, const char *name, int unit, enum dt_dtype dtype, enum dt_rows rows,
 	       int64_t mul, int64_t cols);
-/* A step with unit, name and attributes of `like` and no operands; never NULL. */
+/* A step with unit, name and attributes of `like`, no operands; not NULL, valid until the next is emitted. */
 struct dt_node *dt_lo_emit(struct dt_lower *lo, enum dt_op op, const struct dt_node *like);
 /* The forward value v, kept or computed again, in the list that nodes go to. */
 int dt_lo_need(struct dt_lower *lo, int v);
