@@ -10,7 +10,7 @@ setup_file() {
     cd "$BATS_FILE_TMPDIR" || return 1
     cat "$DT_SRC/LICENSE" "$DT_SRC/CONTRIBUTING.md" >text.txt
     dt-dataset build --tokenizer byte --out d.h5 text.txt
-    dt-train --model gpt2-tiny --data d.h5 --seq 32 --no-mfu --threads 1 --precision fp32 --reproducible --global-batch 12 \
+    dt-train --model gpt2-tiny --data d.h5 --seq 128 --no-mfu --threads 1 --precision fp32 --reproducible --global-batch 12 \
         --steps 120 --save plain --metrics plain.jsonl
 }
 
@@ -18,8 +18,8 @@ setup() {
     PATH=$DT_BIN:$PATH
     cd "$BATS_FILE_TMPDIR" || return 1
     rm -rf run events.jsonl
-    # slow enough to be hit: a step of about 25 ms
-    train=(dt-train --model gpt2-tiny --data d.h5 --seq 32 --no-mfu --threads 1 --precision fp32 --reproducible
+    # slow enough to be hit
+    train=(dt-train --model gpt2-tiny --data d.h5 --seq 128 --no-mfu --threads 1 --precision fp32 --reproducible
         --global-batch 12 --microbatch 1 --steps 120 --save run --save-every 20 --comm-timeout 60 --metrics m.jsonl)
     export TMPDIR=$BATS_TEST_TMPDIR
 }
@@ -118,7 +118,7 @@ job() {
     pid=$!
     wait_for training
     touch save.now
-    wait_for saved
+    for _ in $(seq 100); do [ -e save.now ] || break; sleep 0.05; done
     [ ! -e save.now ]
     kill -TERM $pid
     status=0
