@@ -223,9 +223,9 @@ F0 B0 F1 B1 F2 B2 F3 B3" ]
     mpirun -np 2 dt-train "${four[@]}" >named.jsonl
     mpirun -np 2 dt-train "${four[@]}" --schedule-file table >read.jsonl
     diff <(jq -c '[.loss, .grad_norm]' named.jsonl) <(jq -c '[.loss, .grad_norm]' read.jsonl)
-    printf 'F3 F2 F1 F0 B3 B2 B1 B0\nF3 F2 B3 B2 F1 F0 B1 B0\n' >other
-    mpirun -np 2 dt-train "${four[@]}" --schedule-file other >other.jsonl
-    jq -en --slurpfile a named.jsonl --slurpfile b other.jsonl '[range(5) | ($a[.].loss - $b[.].loss) | fabs] | max < 1e-5'
+    printf 'F3 F2 F1 F0 B3 B2 B1 B0\nF3 F2 B3 B2 F1 F0 B1 B0\n' >backwards
+    mpirun -np 2 dt-train "${four[@]}" --schedule-file backwards >backwards.jsonl
+    jq -en --slurpfile a named.jsonl --slurpfile b backwards.jsonl '[range(5) | ($a[.].loss - $b[.].loss) | fabs] | max < 1e-5'
     printf 'F0 B0 F1 B1\nF1 B1 F0 B0\n' >dead
     run ! mpirun -np 2 dt-train --model gpt2.json "${common[@]}" --global-batch 2 --layout pp2 --schedule-file dead
     [[ $output == *"deadlock"* ]]
