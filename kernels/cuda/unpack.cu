@@ -1,5 +1,6 @@
 /* A thread an element: a block's scale is read by neighbours, from the cache. */
 #include "kernels/cuda/kernel.h"
+#include "kernels/nf4.h"
 #include "kernels/unpack.h"
 
 struct unpack {
@@ -46,22 +47,6 @@ __global__ void __launch_bounds__(256) unpack_kernel(struct unpack p)
 
 int dt_cuda_unpack(struct dt_dev *dev, struct dt_tensor y, const struct dt_blocks_part *part)
 {
-	static const float table[16] = {-1.0f,
-					-0.6961928009986877f,
-					-0.5250730514526367f,
-					-0.39491748809814453f,
-					-0.28444138169288635f,
-					-0.18477343022823334f,
-					-0.09105003625154495f,
-					0.0f,
-					0.07958029955625534f,
-					0.16093020141124725f,
-					0.24611230194568634f,
-					0.33791524171829224f,
-					0.44070982933044434f,
-					0.5626170039176941f,
-					0.7229568362236023f,
-					1.0f};
 	const struct dt_cuda *c = dt_cuda_enter(dev);
 	struct unpack p = {y.data,
 			   part->data,
@@ -78,7 +63,7 @@ int dt_cuda_unpack(struct dt_dev *dev, struct dt_tensor y, const struct dt_block
 	if (!c)
 		return -ENODEV;
 	for (int i = 0; i < 16; i++)
-		p.table[i] = table[i];
+		p.table[i] = dt_nf4_table[i];
 	return DT_LAUNCH(c, unpack_kernel, dt_blocks(c, p.n, 256), 256, 0, p);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,6 +1,6 @@
 #include "eval/model.h"
 
-#include "ckpt/source.h"
+#include "serve/api/served.h"
 
 #include <errno.h>
 #include <math.h>
@@ -10,27 +10,6 @@
 #define BLOCK	     16
 #define MOST_ROWS    512
 #define LOGITS_BYTES (128 << 20) /* of one pass, about */
-
-static int open_tokenizer(struct dt_eval_model *m, struct dt_source *src, struct dt_err *err)
-{
-	size_t n = 0;
-	const char *text = dt_source_tokenizer(src, &n), *note = dt_source_note(src);
-	int rc;
-
-	if (!text) {
-		dt_err_set(err, -ENOENT, "'%s' carries no tokenizer%s%s", m->path, note ? ": " : "",
-			   note ? note : "");
-		dt_err_hint(err, "give --tokenizer");
-		return -ENOENT;
-	}
-	rc = dt_tokenizer_from_text(text, n, &m->tok, err);
-	if (rc < 0)
-		return dt_err_prefix(err, "'%s': tokenizer", m->path);
-	if (dt_tokenizer_vocab(m->tok) > m->vocab)
-		return dt_err_set(err, -EINVAL, "'%s': the tokenizer has %d ids and the model only %lld",
-				  m->path, dt_tokenizer_vocab(m->tok), (long long)m->vocab);
-	return 0;
-}
 
 static int allocate(struct dt_eval_model *m, int blocks, struct dt_err *err)
 {
@@ -74,7 +53,7 @@ static int load(struct dt_eval_model *m, struct dt_source *src, const struct dt_
 	p.blocks = (int)((m->len + BLOCK - 1) / BLOCK);
 	rc = dt_config_servable(c, err);
 	if (rc == 0)
-		rc = open_tokenizer(m, src, err);
+		rc = dt_served_tokenizer(src, o->tokenizer, &m->tok, err);
 	if (rc == 0)
 		rc = dt_dev_open(&m->dev, DT_DEV_CPU, 0, (int)o->threads);
 	if (rc < 0)

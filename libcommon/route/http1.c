@@ -1,27 +1,13 @@
 #include "route/http1.h"
 
+#include "base/http.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <string.h>
 #include <strings.h>
 
 #define MAX_EXTRA 8192 /* bytes of chunk extensions and of trailers, each */
-
-static bool is_token(const char *s, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if (!isalnum((unsigned char)s[i]) && !memchr("!#$%&'*+-.^_`|~", s[i], 15))
-			return false;
-	return n > 0;
-}
-
-static bool is_text(const char *s, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if (((unsigned char)s[i] < 0x20 && s[i] != '\t') || s[i] == 0x7f)
-			return false;
-	return true;
-}
 
 bool dt_route_is(struct dt_route_text t, const char *s)
 {
@@ -89,7 +75,7 @@ static const char *request_line(const char *s, size_t n, struct dt_route_head *h
 {
 	const char *a = memchr(s, ' ', n), *b;
 
-	if (!a || !is_token(s, (size_t)(a - s)))
+	if (!a || !dt_http_is_token(s, (size_t)(a - s)))
 		return "the request line has no method";
 	h->method = (struct dt_route_text){s, (size_t)(a - s)};
 	a++;
@@ -113,7 +99,7 @@ static const char *status_line(const char *s, size_t n, struct dt_route_head *h)
 		if (!isdigit((unsigned char)s[i]))
 			return "the status is not a number";
 	h->status = (s[9] - '0') * 100 + (s[10] - '0') * 10 + (s[11] - '0');
-	return h->status >= 100 && is_text(s + 12, n - 12) ? NULL : "the status line is wrong";
+	return h->status >= 100 && dt_http_is_text(s + 12, n - 12) ? NULL : "the status line is wrong";
 }
 
 static const char *header_line(const char *s, size_t n, struct dt_route_head *h)
@@ -121,7 +107,7 @@ static const char *header_line(const char *s, size_t n, struct dt_route_head *h)
 	const char *colon = memchr(s, ':', n), *v;
 	size_t left;
 
-	if (!colon || !is_token(s, (size_t)(colon - s)))
+	if (!colon || !dt_http_is_token(s, (size_t)(colon - s)))
 		return "a header has a character that headers cannot have";
 	if (h->n == DT_ROUTE_MAX_HEADERS)
 		return "too many headers";
@@ -131,7 +117,7 @@ static const char *header_line(const char *s, size_t n, struct dt_route_head *h)
 		v++, left--;
 	while (left > 0 && (v[left - 1] == ' ' || v[left - 1] == '\t'))
 		left--;
-	if (!is_text(v, left))
+	if (!dt_http_is_text(v, left))
 		return "a header has a character that headers cannot have";
 	h->header[h->n++] = (struct dt_route_header){{s, (size_t)(colon - s)}, {v, left}};
 	return NULL;
@@ -257,7 +243,7 @@ static int step(struct dt_route_chunks *c, char b)
 	case EXTENSION:
 		if (b == '\r')
 			return SIZE_LF;
-		return is_text(&b, 1) && ++c->extra <= MAX_EXTRA ? EXTENSION : -1;
+		return dt_http_is_text(&b, 1) && ++c->extra <= MAX_EXTRA ? EXTENSION : -1;
 	case SIZE_LF:
 		c->digits = 0;
 		return b != '\n' ? -1 : c->left ? DATA : TRAILER;
@@ -268,11 +254,11 @@ static int step(struct dt_route_chunks *c, char b)
 	case TRAILER:
 		if (b == '\r')
 			return LAST_LF;
-		return is_text(&b, 1) && ++c->extra <= MAX_EXTRA ? TRAILER_LINE : -1;
+		return dt_http_is_text(&b, 1) && ++c->extra <= MAX_EXTRA ? TRAILER_LINE : -1;
 	case TRAILER_LINE:
 		if (b == '\r')
 			return TRAILER_LF;
-		return is_text(&b, 1) && ++c->extra <= MAX_EXTRA ? TRAILER_LINE : -1;
+		return dt_http_is_text(&b, 1) && ++c->extra <= MAX_EXTRA ? TRAILER_LINE : -1;
 	case TRAILER_LF:
 		return b == '\n' ? TRAILER : -1;
 	default: /* LAST_LF */

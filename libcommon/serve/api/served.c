@@ -19,34 +19,32 @@ static int forward(void *m, const struct dt_infer_batch *b, float *logits, struc
 	return dt_infer_forward(m, b, logits, err);
 }
 
-/* The tokenizer the model was trained with travels with it; "byte" needs no file. */
-static int open_tokenizer(struct dt_served *s, const struct dt_served_params *p, const struct dt_config *c,
-			  struct dt_err *err)
+int dt_served_tokenizer(const struct dt_source *src, const char *spec, struct dt_tokenizer **ret,
+			struct dt_err *err)
 {
-	const char *path = dt_source_path(s->src);
+	const char *path = dt_source_path(src), *note = dt_source_note(src);
+	const int64_t vocab = dt_source_config(src)->vocab;
 	size_t n = 0;
-	const char *text = dt_source_tokenizer(s->src, &n);
+	const char *text = dt_source_tokenizer(src, &n);
 	int rc;
 
-	if (p->tokenizer && !strcmp(p->tokenizer, "byte"))
-		rc = dt_tokenizer_open("byte", &s->tok, err);
-	else if (text)
-		rc = dt_tokenizer_from_text(text, n, &s->tok, err);
-	else
-		rc = dt_err_set(err, -ENOENT, "'%s' carries no tokenizer%s%s", path,
-				dt_source_note(s->src) ? ": " : "",
-				dt_source_note(s->src) ? dt_source_note(s->src) : "");
-	if (rc < 0 && !text) {
+	if (spec && !strcmp(spec, "byte")) {
+		rc = dt_tokenizer_open("byte", ret, err);
+	} else if (text) {
+		rc = dt_tokenizer_from_text(text, n, ret, err);
+	} else {
+		dt_err_set(err, -ENOENT, "'%s' carries no tokenizer%s%s", path, note ? ": " : "",
+			   note ? note : "");
 		dt_err_hint(
 			err,
 			"give --tokenizer, or train on a dataset that dt-dataset built, which carries one");
-		return rc;
+		return -ENOENT;
 	}
 	if (rc < 0)
 		return dt_err_prefix(err, "'%s': tokenizer", path);
-	if (dt_tokenizer_vocab(s->tok) > c->vocab)
+	if (dt_tokenizer_vocab(*ret) > vocab)
 		return dt_err_set(err, -EINVAL, "'%s': the tokenizer has %d ids and the model only %lld",
-				  path, dt_tokenizer_vocab(s->tok), (long long)c->vocab);
+				  path, dt_tokenizer_vocab(*ret), (long long)vocab);
 	return 0;
 }
 
@@ -218,7 +216,7 @@ int dt_served_open(struct dt_served *s, const struct dt_served_params *p, struct
 	rc = dt_config_servable(&c, err);
 	if (rc < 0)
 		return rc;
-	rc = open_tokenizer(s, p, &c, err);
+	rc = dt_served_tokenizer(s->src, p->tokenizer, &s->tok, err);
 	if (rc < 0)
 		return rc;
 	len = p->len ? p->len : c.max_seq;

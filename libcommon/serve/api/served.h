@@ -49,6 +49,13 @@ struct dt_served {
 	double seconds;
 };
 
+/*
+ * The tokenizer that came along with a source, or spec "byte", which needs no file. -ENOENT: there is none.
+ * *ret may be set after a failure too, and is the caller's.
+ */
+int dt_served_tokenizer(const struct dt_source *src, const char *spec, struct dt_tokenizer **ret,
+			struct dt_err *err);
+
 /* *s is zeroed. Call dt_served_close after a failure too. */
 int dt_served_open(struct dt_served *s, const struct dt_served_params *p, struct dt_err *err);
 /* -EIO: the trace could not be written in full. */

@@ -4,7 +4,8 @@
  */
 #include "serve/http/priv.h"
 
-#include <ctype.h>
+#include "base/http.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,29 +18,13 @@ struct headers {
 	bool bad;
 };
 
-static bool is_token(const char *s, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if (!isalnum((unsigned char)s[i]) && !strchr("!#$%&'*+-.^_`|~", s[i]))
-			return false;
-	return n > 0;
-}
-
-static bool is_text(const char *s, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if (((unsigned char)s[i] < 0x20 && s[i] != '\t') || s[i] == 0x7f)
-			return false;
-	return true;
-}
-
 static enum MHD_Result look(void *cls, enum MHD_ValueKind kind, const char *key, size_t nkey,
 			    const char *value, size_t n)
 {
 	struct headers *h = cls;
 
 	h->bytes += nkey + 2 + n + 2;
-	h->bad |= !is_token(key, nkey) || !is_text(value ? value : "", n);
+	h->bad |= !dt_http_is_token(key, nkey) || !dt_http_is_text(value ? value : "", n);
 	if (!strcasecmp(key, "Content-Length")) {
 		h->lengths++;
 		h->length = value;

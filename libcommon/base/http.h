@@ -1,0 +1,14 @@
+/* What may stand in the lines of HTTP (RFC 9110, 5.5 and 5.6.2). */
+#ifndef DT_BASE_HTTP_H
+#define DT_BASE_HTTP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* A name of a header or a method: one character of a token and more; no NUL. */
+bool dt_http_is_token(const char *s, size_t n);
+/* A value of a header: no control character but the tab. */
+bool dt_http_is_text(const char *s, size_t n);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */
