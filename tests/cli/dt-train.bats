@@ -416,7 +416,7 @@ on_terminal() {
     run -2 dt-train --model gpt2-tiny --data d.h5 --on-spike rollback:3
     run -2 dt-train --model gpt2-tiny --data d.h5 --inject nan:rank=1
     [[ $output == *"there is no rank 1"* ]]
-    run -2 dt-train --model gpt2-tiny --data d.h5 --inject wrong
+    run -2 dt-train --model gpt2-tiny --data d.h5 --inject nonsense
 }
 
 @test "steps that are not finite: left out as often as --nan-skips says, then the end" {
