@@ -232,6 +232,8 @@ static int loop(struct trainer *t, struct dt_err *err)
 		if (rc == 0)
 			rc = save_step(t, save, last || r.stop, err);
 		if (rc == 0)
+			rc = details_step(t, &r, err);
+		if (rc == 0)
 			rc = trainer_agree(t, metrics_step(t, &r, err), err);
 		progress_step(t, &r);
 		if (rc == 0 && source_evaluates(t) && !r.stop &&

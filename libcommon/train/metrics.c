@@ -122,6 +122,8 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 				    t->report.matmul_rate > 0
 					    ? json_real(flops / step_s / t->report.matmul_rate)
 					    : json_null());
+	if (line && t->details.line)
+		json_object_set_new(line, "details", details_take(t));
 	if (line && t->report.sheet_rate > 0)
 		json_object_set_new(line, "mfu_data_sheet", json_real(flops / step_s / t->report.sheet_rate));
 	return write_line(t, line, err);
