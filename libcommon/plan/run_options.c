@@ -525,7 +525,7 @@ static const struct row rows[] = {
 	 LOCAL,
 	 NEVER},
 	{{"trace", 0, DT_OPT_STR, O(run.trace), "FILE",
-	  "JSON line a node that ran, with its seconds; of several ranks each has FILE.RANK",
+	  "what every rank did and when, for Perfetto or chrome://tracing",
 	  .complete = DT_COMPLETE_FILE},
 	 TEXT,
 	 R(trace),
