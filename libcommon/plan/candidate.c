@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Whether c is the better answer for one layout: it fits, is faster, or is the smaller of two that do not fit. */
+/* Whether c is the better answer for one layout: it fits, is faster, or is the smaller where neither fits. */
 static bool better(const struct dt_candidate *c, const struct dt_candidate *best)
 {
 	if (!best->microbatch || c->fits != best->fits)

@@ -13,8 +13,7 @@ struct dt_machines {
 	int topology; /* 0: single or fat-tree, else 1 + enum dt_topology */
 	double nic_gbs, oversubscription, price, margin; /* margin: percent of a device's memory kept free */
 };
-/* m->gpus becomes that of the file where none was given. dt_cluster_release releases ret, after a failure too. */
-/* m->gpus becomes that of the file where none was given. ret is released by dt_cluster_release, after a failure too. */
+/* m->gpus becomes the number of the file where none was given. dt_cluster_release releases ret, always. */
 int dt_machines_describe(struct dt_machines *m, struct dt_cluster *ret, struct dt_err *err);
 
 /* Bytes that a rank may hold. */
