@@ -9,10 +9,6 @@
 #define LOOK	   2			/* seconds to wait for a step to end */
 #define SLOT_BYTES 512			/* of memory, as values and as text */
 
-static const char page[] =
-#include "serve/page.inc"
-	;
-
 /* Only this page's own script and style count, and it asks nobody but this server. */
 static int add_policy(struct MHD_Response *r, const char *nonce)
 {
@@ -32,8 +28,8 @@ static int add_policy(struct MHD_Response *r, const char *nonce)
 
 enum MHD_Result dt_http_page(struct dt_http_req *q)
 {
-	const size_t width = strlen(NONCE);
-	char *text = malloc(sizeof(page)), nonce[sizeof(NONCE)], *at = text;
+	const size_t width = strlen(NONCE), n = strlen(dt_http_page_text);
+	char *text = strdup(dt_http_page_text), nonce[sizeof(NONCE)], *at = text;
 	uint64_t bits;
 	struct MHD_Response *r;
 
@@ -42,10 +38,9 @@ enum MHD_Result dt_http_page(struct dt_http_req *q)
 	while (getrandom(&bits, sizeof(bits), 0) != sizeof(bits))
 		continue;
 	snprintf(nonce, sizeof(nonce), "%0*llx", (int)width, (unsigned long long)bits);
-	memcpy(text, page, sizeof(page));
 	while ((at = strstr(at, NONCE)))
 		memcpy(at, nonce, width);
-	r = MHD_create_response_from_buffer(sizeof(page) - 1, text, MHD_RESPMEM_MUST_FREE);
+	r = MHD_create_response_from_buffer(n, text, MHD_RESPMEM_MUST_FREE);
 	if (!r) {
 		free(text);
 		return MHD_NO;
@@ -54,7 +49,7 @@ enum MHD_Result dt_http_page(struct dt_http_req *q)
 		MHD_destroy_response(r);
 		return MHD_NO;
 	}
-	dt_http_answered(q, sizeof(page), false);
+	dt_http_answered(q, n, false);
 	return dt_http_reply(q, 200, r, "text/html; charset=utf-8");
 }
 

@@ -86,6 +86,7 @@ struct dt_route {
 /* routes.c. NULL: no such path, or (*ret_allow: its methods) not with this method. HEAD is GET. */
 const struct dt_route *dt_route_find(const char *method, const char *path, const char **ret_allow);
 
+extern const char dt_http_page_text[]; /* page.html */
 /* page.c: the page for browsers, and what the scheduler holds. */
 enum MHD_Result dt_http_page(struct dt_http_req *q);
 enum MHD_Result dt_http_slots(struct dt_http_req *q);
