@@ -113,7 +113,7 @@ static int gather(struct trainer *t, const struct step_result *r, struct dt_err 
 					    "units", units(t, weights, !r->skipped));
 	free(all);
 	free(weights);
-	return rc;
+	return rc == 0 ? histograms(t, !r->skipped, err) : rc;
 }
 
 int details_step(struct trainer *t, const struct step_result *r, struct dt_err *err)
