@@ -301,6 +301,17 @@ static const struct row rows[] = {
 	 R(documents),
 	 MEANING,
 	 CHANGED},
+	{{"offload", 0, DT_OPT_STR, O(run.offload.what_text), "WHAT[,WHAT...]",
+	  "what lies elsewhere than where it is computed with: optimizer (its states and master weights), weights, "
+	  "activations, all (the first two) or none",
+	  .def = "none"},
+	 TEXT, R(offload.what_text), LOCAL, CHANGED},
+	{{"offload-to", 0, DT_OPT_STR, O(run.offload.to_text), "host|disk:DIR",
+	  "where that is: in the memory of a card's host, or in a file of each rank in DIR", .def = "host"},
+	 TEXT, R(offload.to_text), LOCAL, CHANGED},
+	{{"offload-fraction", 0, DT_OPT_SHARE, O(run.offload.fraction), "F", "how much of it is offloaded", .min = 0,
+	  .max = 1, .def = "1"},
+	 REAL, R(offload.fraction), LOCAL, CHANGED},
 	{{"seed", 0, DT_OPT_INT, O(seed), "N", "of initial weights and data order", .def = "1337"},
 	 SEED,
 	 R(data.seed),
@@ -674,7 +685,8 @@ const char *dt_run_arguments(const struct dt_run *r, char *buf, size_t n)
 
 		if (!def && row->opt.type == DT_OPT_FLAG)
 			def = "off";
-		if (!strncmp(row->opt.name, "lora-", 5) && !r->lora.rank)
+		if ((!strncmp(row->opt.name, "lora-", 5) && !r->lora.rank) ||
+		    (!strncmp(row->opt.name, "offload-", 8) && !r->offload.what))
 			continue;
 		if (row->emit == NEVER || !v || (row->emit == CHANGED && def && !strcmp(v, def)))
 			continue;
