@@ -168,6 +168,7 @@ int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret,
 	if (rc == 0)
 		rc = buffers_update(t, err);
 	t->t.optimizer = dt_now() - t0;
+	dt_trace_span(t->report.trace, "optimizer", "optimizer", t0, NULL);
 	t->offload.update_wait_s += t->offload.wait_s - waited;
 	t->offload.steps_s += dt_now() - t->t.start;
 	count_step(t);

@@ -109,7 +109,7 @@ same() {
     [ "$(jq .disk_bytes half.json)" -lt "$tiles" ]
     [ "$(jq .host_bytes half.json)" -eq 0 ]
     [ "$(jq .disk_fits half.json)" = true ]
-    run dt-memest llama-3-405b --layout dp8 --offload optimizer --offload-to disk:sw
+    run dt-memest llama-3.1-405b --layout dp8 --offload optimizer --offload-to disk:sw
     [ "$status" -eq 3 ]
     [[ $output == *"does not suffice for the ranks of a machine"* ]]
 }
