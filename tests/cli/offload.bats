@@ -240,3 +240,4 @@ SH
     dt-train "${common[@]}" --precision bf16 --steps 4 --inject flip:step=2,element=5000 --save b "${away[@]}" >b.jsonl
     same
 }
+# SPDX-License-Identifier: Apache-2.0
