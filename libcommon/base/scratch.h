@@ -1,8 +1,8 @@
 /*
  * A file for what does not fit into memory, of one process and for as long as it lives: its name is removed
  * as soon as it is open, so that nothing stays behind, however the process ends. Transfers run while others
- * compute, by io_uring (Axboe 2019) where the system has it and by threads where it does not or does not allow
- * it; past the page cache (O_DIRECT) where the file system can.
+ * compute, by io_uring (Axboe 2019) where the system has it and by threads where it does not or does not
+ * allow it; past the page cache (O_DIRECT) where the file system can.
  *
  * One thread calls. A slot has one transfer at a time, of any size: it is cut into pieces that run together.
  */
