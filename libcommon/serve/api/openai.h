@@ -41,6 +41,7 @@ struct dt_completion {
 	bool messages;		 /* answered as Anthropic's API does */
 	bool responses;		 /* answered as OpenAI's Responses API does */
 	bool base64;		 /* of an embedding */
+	bool ids;		 /* the reply has the ids of tokens too */
 	struct dt_text *prompt;	 /* [nprompts], with echo */
 	char id[40];
 	int64_t created;
