@@ -1,7 +1,7 @@
 /*
  * A server that speaks OpenAI's API and gives the ids of its tokens (return_token_ids, as vLLM calls it),
- * over libcurl. What a server has not answered is asked again: the draws are functions of the seed, so nothing but
- * time is lost where one dies in the middle and comes back.
+ * over libcurl. What a server has not answered is asked again: the draws are functions of the seed, so
+ * nothing but time is lost where one dies in the middle and comes back.
  */
 #include "rl/drawer.h"
 
