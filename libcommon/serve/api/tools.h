@@ -6,7 +6,7 @@
 #define DT_SERVE_TOOLS_H
 
 #include "grammar/grammar.h"
-#include "serve/api/chat.h"
+#include "data/chat.h"
 
 #define DT_TOOLS_MAX 128 /* of a body */
 #define DT_CALLS_MAX 32	 /* of an answer */
