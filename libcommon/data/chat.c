@@ -481,18 +481,39 @@ int dt_chat_encode(const struct dt_chat *c, const json_t *messages, const struct
 	return 0;
 }
 
+/* The result of a prompt that was written, or why there is none. */
+static int finish(struct dt_chat_out *o, int rc, struct dt_chat_whole *ret)
+{
+	if (rc < 0) {
+		free(o->ids);
+		free(o->mask);
+		return rc;
+	}
+	*ret = (struct dt_chat_whole){o->ids, o->mask, o->n};
+	return 0;
+}
+
 int dt_chat_encode_whole(const struct dt_chat *c, const json_t *messages, const struct dt_chat_tools *tools,
 			 size_t from, struct dt_chat_whole *ret, struct dt_err *err)
 {
 	struct dt_chat_out o = {.c = c, .tools = tools, .err = err, .whole = true, .from = from};
-	int rc = encode(&o, messages);
 
-	if (rc < 0) {
-		free(o.ids);
-		free(o.mask);
-		return rc;
-	}
-	*ret = (struct dt_chat_whole){o.ids, o.mask, o.n};
-	return 0;
+	return finish(&o, encode(&o, messages), ret);
+}
+
+int dt_chat_encode_texts(const struct dt_chat *c, const char *prompt, size_t prompt_n, const char *answer,
+			 size_t answer_n, struct dt_chat_whole *ret, struct dt_err *err)
+{
+	struct dt_chat_out o = {.c = c, .err = err, .whole = true};
+
+	dt_chat_begin(&o);
+	dt_chat_put_n(&o, prompt, prompt_n);
+	o.target = true;
+	dt_chat_put_n(&o, answer, answer_n);
+	dt_chat_end_of_text(&o);
+	dt_chat_flush(&o);
+	free(o.text);
+	free(o.flag);
+	return finish(&o, o.rc, ret);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

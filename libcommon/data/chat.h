@@ -81,6 +81,9 @@ struct dt_chat_whole {
 }; /* the caller frees both */
 int dt_chat_encode_whole(const struct dt_chat *c, const json_t *messages, const struct dt_chat_tools *tools,
 			 size_t from, struct dt_chat_whole *ret, struct dt_err *err);
+/* The same of a text and what continues it, which is the target with the token that ends a text. */
+int dt_chat_encode_texts(const struct dt_chat *c, const char *prompt, size_t prompt_n, const char *answer,
+			 size_t answer_n, struct dt_chat_whole *ret, struct dt_err *err);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */
