@@ -13,6 +13,14 @@ const char *dt_est_cat_name(int cat)
 	return cat >= DT_EST_CACHE ? more[cat - DT_EST_CACHE] : dt_mem_cat_name(cat);
 }
 
+int dt_est_cat_find(const char *name)
+{
+	for (int c = 0; c < DT_EST_CAT_N; c++)
+		if (!strcmp(name, dt_est_cat_name(c)))
+			return c;
+	return -1;
+}
+
 void dt_estimate_release(struct dt_estimate *e)
 {
 	free(e->e);

@@ -30,6 +30,7 @@ enum { /* categories: those of the memory plan, and what others have besides */
        DT_EST_CAT_N,
 };
 const char *dt_est_cat_name(int cat);
+int dt_est_cat_find(const char *name); /* -1: none is called so */
 
 enum dt_exactness {
 	DT_MODELLED,   /* a published formula's estimate */

@@ -1,8 +1,7 @@
 #include "train/trainer.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
+#include <string.h>
 
 /* Elements [*first, *first + n) of unit lp->unit that are both lp's and this rank's. */
 static int64_t overlap(const struct trainer *t, const struct dt_local_param *lp, int64_t *first)
@@ -16,14 +15,9 @@ static int64_t overlap(const struct trainer *t, const struct dt_local_param *lp,
 	return hi - *first;
 }
 
-/*
- * The 2-norm over all parameters, each counted once. Squares are summed parameter by parameter in f64, then
- * over the table in its order, so that the result does not depend on which stage has which.
- */
-int grad_norm(struct trainer *t, double *ret, struct dt_err *err)
+int grads_each(struct trainer *t, grads_part *fn, void *arg, struct dt_err *err)
 {
-	double *squares = calloc((size_t)t->table.n, sizeof(*squares)), total = 0;
-	int rc = squares ? 0 : dt_err_sys(err, -ENOMEM, "cannot sum the gradients");
+	int rc = 0;
 
 	for (int i = 0; i < t->local.n && rc == 0; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];
@@ -34,21 +28,42 @@ int grad_norm(struct trainer *t, double *ret, struct dt_err *err)
 		    dt_unit_copy(&t->run.layout, &t->local.unit[lp->unit], t->mesh.at) != 0)
 			continue;
 		if (n > 0 && !t->table.p[lp->index].frozen && counts(t, lp))
-			rc = dt_kernel_check(
-				t->dev->ops->sumsq(
-					t->dev, &squares[lp->index],
-					dt_t1(grad_share(t, lp->unit) + (first - share_first(t, lp->unit)),
-					      DT_F32, n)),
-				"->sumsq(", err);
+			rc = fn(t, lp, first, n, arg, err);
 	}
+	return rc;
+}
+
+struct dt_comm *grads_holders(const struct trainer *t)
+{
+	return dt_mesh_comm(&t->mesh, t->run.layout.zero || t->run.layout.ep > 1 ? DT_ON_ALL : DT_ON_MODEL);
+}
+
+static int add_square(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n, void *arg,
+		      struct dt_err *err)
+{
+	double *squares = arg;
+
+	return dt_kernel_check(
+		t->dev->ops->sumsq(t->dev, &squares[lp->index], grad_part(t, lp->unit, first, n)), "->sumsq(",
+		err);
+}
+
+/*
+ * The 2-norm over all parameters, each counted once. Squares are summed parameter by parameter in f64, then
+ * over the table in its order, so that the result does not depend on which stage has which.
+ */
+int grad_norm(struct trainer *t, double *ret, struct dt_err *err)
+{
+	double *squares = t->grads.squares, total = 0;
+	int rc;
+
+	memset(squares, 0, (size_t)t->table.n * sizeof(*squares));
+	rc = grads_each(t, add_square, squares, err);
 	if (rc == 0)
-		rc = dt_all_reduce(t->run.layout.zero || t->run.layout.ep > 1
-					   ? dt_mesh_comm(&t->mesh, DT_ON_ALL)
-					   : dt_mesh_comm(&t->mesh, DT_ON_MODEL),
-				   squares, NULL, (size_t)t->table.n, DT_F64, DT_SUM, "gradient norm", err);
+		rc = dt_all_reduce(grads_holders(t), squares, NULL, (size_t)t->table.n, DT_F64, DT_SUM,
+				   "gradient norm", err);
 	for (int i = 0; i < t->table.n && rc == 0; i++)
 		total += squares[i];
-	free(squares);
 	*ret = sqrt(total);
 	return rc;
 }

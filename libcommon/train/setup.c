@@ -217,6 +217,7 @@ void trainer_release(struct trainer *t)
 	buffers_release(t);
 	store_release(t);
 	experts_release(t);
+	details_release(t);
 	dt_exec_close(&t->exec);
 	init_close(t);
 	arena_close(t);

@@ -168,6 +168,7 @@ int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret,
 	if (rc == 0)
 		rc = buffers_update(t, err);
 	t->t.optimizer = dt_now() - t0;
+	dt_trace_span(t->report.trace, "optimizer", "optimizer", t0, NULL);
 	count_step(t);
 	return rc;
 }

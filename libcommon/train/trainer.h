@@ -10,7 +10,8 @@
  *   buffers running statistics   buffers.c
  *   experts choices, biases      experts.c
  *   save    checkpoints          save.c, folder.c
- *   report  metrics              metrics.c
+ *   report  metrics              metrics.c, trace.c
+ *   details norms, ranks' times  details.c
  *   spike   steps unlike others  spike.c, rollback.c
  *   inject  faults on request    inject.c
  */
@@ -21,6 +22,7 @@
 #include "nn/exec.h"
 #include "train/buffers.h"
 #include "train/card.h"
+#include "train/details.h"
 #include "train/experts.h"
 #include "train/flow.h"
 #include "train/grads.h"
@@ -84,6 +86,7 @@ struct trainer {
 	struct loop loop;
 	struct save save;
 	struct report report;
+	struct details details;
 	struct spike spike;
 	struct inject inject[INJECT_MAX];
 	int ninject;
