@@ -176,7 +176,7 @@ static int report(const struct dt_text_import *im, double seconds, struct dt_err
 	return rc;
 }
 
-/* The tokenizer of --tokenizer and, where chat is not NULL, the template that came along; *chat is malloc'd. */
+/* The tokenizer of --tokenizer and, where chat is not NULL, the template that came along, malloc'd. */
 static int open_tokenizer(struct dt_tokenizer **ret, char **chat, struct dt_err *err)
 {
 	char *text = NULL;

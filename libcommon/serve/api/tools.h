@@ -5,8 +5,8 @@
 #ifndef DT_SERVE_TOOLS_H
 #define DT_SERVE_TOOLS_H
 
-#include "grammar/grammar.h"
 #include "data/chat.h"
+#include "grammar/grammar.h"
 
 #define DT_TOOLS_MAX 128 /* of a body */
 #define DT_CALLS_MAX 32	 /* of an answer */
