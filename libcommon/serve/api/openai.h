@@ -6,7 +6,7 @@
 #define DT_SERVE_OPENAI_H
 
 #include "base/json.h"
-#include "serve/api/chat.h"
+#include "data/chat.h"
 #include "serve/engine/engine.h"
 
 /* {"error": {"message", "type", "param", "code"}} with its HTTP status. */
