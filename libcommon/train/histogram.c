@@ -116,9 +116,12 @@ static int one(struct trainer *t, const struct dt_local_param *lp, int64_t first
 	if (k->gradients)
 		rc = count_tensor(t, &k->unit[u], grad_part(t, lp->unit, first, n), 1 / t->optim.loss_scale,
 				  k->buf, err);
-	if (rc == 0)
-		rc = count_tensor(t, &k->unit[k->units + u],
-				  flat_part(t, &t->store.master, lp->unit, first, n), 1, k->buf, err);
+	for (int64_t m; n > 0 && rc == 0; first += m, n -= m) {
+		struct dt_tensor w;
+
+		m = store_masters(t, lp->unit, first, n, &w, err);
+		rc = m < 0 ? (int)m : count_tensor(t, &k->unit[k->units + u], w, 1, k->buf, err);
+	}
 	return rc;
 }
 
