@@ -4,18 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Elements [*first, *first + n) of unit lp->unit that are both lp's and this rank's. */
-static int64_t overlap(const struct trainer *t, const struct dt_local_param *lp, int64_t *first)
-{
-	int u = lp->unit;
-	int64_t lo = lp->flat - t->local.unit[u].flat, hi = lo + lp->numel, s = share_first(t, u);
-
-	*first = lo > s ? lo : s;
-	if (hi > s + share_n(t, u))
-		hi = s + share_n(t, u);
-	return hi - *first;
-}
-
 /*
  * The 2-norm over all parameters, each counted once. Squares are summed parameter by parameter in f64, then
  * over the table in its order, so that the result does not depend on which stage has which.
@@ -27,25 +15,16 @@ int grad_norm(struct trainer *t, double *ret, struct dt_err *err)
 
 	for (int i = 0; i < t->local.n && rc == 0; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];
-		int64_t first, n = overlap(t, lp, &first);
+		int64_t start = lp->flat - t->local.unit[lp->unit].flat, first,
+			n = dt_states_share(&t->optim.of, i, &first);
 
-		/* Experts of other ranks are here too: of what several ranks hold, the first counts. */
-		if (t->run.layout.ep > 1 && !t->run.layout.zero &&
-		    dt_unit_copy(&t->run.layout, &t->local.unit[lp->unit], t->mesh.at) != 0)
-			continue;
-		if (n > 0 && !t->table.p[lp->index].frozen && counts(t, lp))
-			rc = dt_kernel_check(
-				t->dev->ops->sumsq(
-					t->dev, &squares[lp->index],
-					dt_t1(grad_share(t, lp->unit) + (first - share_first(t, lp->unit)),
-					      DT_F32, n)),
-				"->sumsq(", err);
+		if (n > 0 && whole_counts(t, lp))
+			rc = dt_kernel_check(t->dev->ops->sumsq(t->dev, &squares[lp->index],
+								grad_part(t, lp->unit, start + first, n)),
+					     "->sumsq(", err);
 	}
 	if (rc == 0)
-		rc = dt_all_reduce(t->run.layout.zero || t->run.layout.ep > 1
-					   ? dt_mesh_comm(&t->mesh, DT_ON_ALL)
-					   : dt_mesh_comm(&t->mesh, DT_ON_MODEL),
-				   squares, NULL, (size_t)t->table.n, DT_F64, DT_SUM, "gradient norm", err);
+		rc = whole_sum(t, squares, t->table.n, "gradient norm", err);
 	for (int i = 0; i < t->table.n && rc == 0; i++)
 		total += squares[i];
 	free(squares);
@@ -58,14 +37,48 @@ int grad_norm(struct trainer *t, double *ret, struct dt_err *err)
 #define SCALE_MAX   0x1p24
 #define SCALE_STEPS 2000
 
-void optim_bind(struct trainer *t)
+int optim_bind(struct trainer *t, struct dt_err *err)
 {
 	static const enum dt_buf_id id[DT_OPTIM_STATES] = {DT_B_OPTIM1, DT_B_OPTIM2};
 	const struct dt_optim_rule *rule = dt_optim_rule(t->run.optim.kind);
+	struct optim *o = &t->optim;
 
+	o->of = (struct dt_states){&t->table, &t->local, &t->run.layout, t->mesh.at};
+	o->loss_scale = t->run.loss_scale != 0 ? t->run.loss_scale : t->run.loss_scale_start;
+	for (int i = 0; i < DT_OPTIM_STATES; i++) {
+		if (rule->state[i].shape == DT_STATE_EACH || rule->state[i].shape == DT_STATE_NONE) {
+			o->state[i] = flat_bind(t, id[i], rule->state[i].dtype, 1);
+			continue;
+		}
+		o->apart[i] = dt_plan_address(&t->plan, t->arena.base, id[i], -1);
+		o->place[i] = calloc((size_t)t->local.n + 1, sizeof(*o->place[i]));
+		if (!o->place[i])
+			return dt_err_sys(err, -ENOMEM, "cannot bind the optimizer's states");
+		dt_states_place(&o->of, &rule->state[i], o->place[i]);
+	}
+	return 0;
+}
+
+void optim_release(struct trainer *t)
+{
 	for (int i = 0; i < DT_OPTIM_STATES; i++)
-		t->optim.state[i] = flat_bind(t, id[i], rule->state[i].dtype, 1);
-	t->optim.loss_scale = t->run.loss_scale != 0 ? t->run.loss_scale : t->run.loss_scale_start;
+		free(t->optim.place[i]);
+}
+
+struct dt_tensor optim_state(const struct trainer *t, int k, int i)
+{
+	const struct dt_optim_state *s = &dt_optim_rule(t->run.optim.kind)->state[k];
+	const struct dt_local_param *lp = &t->local.p[i];
+	int64_t first, n = dt_states_share(&t->optim.of, i, &first);
+
+	if (s->shape == DT_STATE_NONE)
+		return DT_NONE;
+	if (s->shape == DT_STATE_EACH)
+		return flat_part(t, &t->optim.state[k], lp->unit,
+				 lp->flat - t->local.unit[lp->unit].flat + first, n);
+	if (t->optim.place[k][i] < 0)
+		return DT_NONE;
+	return dt_t1(t->optim.apart[k] + t->optim.place[k][i], s->dtype, dt_states_count(&t->optim.of, s, i));
 }
 
 bool optim_overflowed(struct trainer *t)
@@ -77,39 +90,44 @@ bool optim_overflowed(struct trainer *t)
 	return true;
 }
 
+/* Elements of local parameter i that are this rank's, each by itself. */
+static int update_param(struct trainer *t, struct dt_optim *o, int i, struct dt_err *err)
+{
+	static const struct flat none = {0};
+	const struct dt_local_param *lp = &t->local.p[i];
+	const struct flat *copy = t->store.master.p == t->store.weights.p ? &none : &t->store.weights;
+	int64_t start = lp->flat - t->local.unit[lp->unit].flat, first,
+		n = dt_states_share(&t->optim.of, i, &first);
+	int u = lp->unit;
+
+	if (n <= 0 || t->table.p[lp->index].frozen)
+		return 0;
+	o->weight_decay = t->table.p[lp->index].decay ? t->run.optim.weight_decay : 0;
+	if (t->store.master.dtype != DT_F32)
+		return round_update(t, lp, o, first, n, err);
+	return dt_kernel_check(t->dev->ops->optim_step(t->dev, o, flat_part(t, copy, u, start + first, n),
+						       flat_part(t, &t->store.master, u, start + first, n),
+						       grad_part(t, u, start + first, n),
+						       optim_state(t, 0, i), optim_state(t, 1, i)),
+			       "->optim_step(", err);
+}
+
 static int update(struct trainer *t, double lr, double norm, struct dt_err *err)
 {
 	struct dt_optim o = t->run.optim;
-	const struct flat none = {0},
-			  *copy = t->store.master.p == t->store.weights.p ? &none : &t->store.weights;
+	int rc = 0;
 
 	trainer_before_update(t);
 	o.lr = (float)lr;
 	o.t = t->loop.step + 1;
 	o.grad_scale = (float)((t->run.clip > 0 && norm > t->run.clip ? t->run.clip / norm : 1) /
 			       t->optim.loss_scale);
-	for (int i = 0; i < t->local.n; i++) {
-		const struct dt_local_param *lp = &t->local.p[i];
-		int u = lp->unit, rc;
-		int64_t first, n = overlap(t, lp, &first);
-
-		if (n <= 0 || t->table.p[lp->index].frozen)
-			continue;
-		o.weight_decay = t->table.p[lp->index].decay ? t->run.optim.weight_decay : 0;
-		if (t->store.master.dtype != DT_F32)
-			rc = round_update(t, lp, &o, first - (lp->flat - t->local.unit[u].flat), n, err);
-		else
-			rc = dt_kernel_check(
-				t->dev->ops->optim_step(t->dev, &o, flat_part(t, copy, u, first, n),
-							flat_part(t, &t->store.master, u, first, n),
-							grad_part(t, u, first, n),
-							flat_part(t, &t->optim.state[0], u, first, n),
-							flat_part(t, &t->optim.state[1], u, first, n)),
-				"->optim_step(", err);
-		if (rc < 0)
-			return rc;
-	}
-	return t->run.layout.zero ? store_publish(t, err) : 0;
+	if (dt_optim_rule(o.kind)->flags & DT_OPTIM_WHOLE)
+		rc = whole_update(t, &o, err);
+	else
+		for (int i = 0; i < t->local.n && rc == 0; i++)
+			rc = update_param(t, &o, i, err);
+	return rc == 0 && t->run.layout.zero ? store_publish(t, err) : rc;
 }
 
 int optim_norm(struct trainer *t, double *ret, struct dt_err *err)
