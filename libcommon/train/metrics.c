@@ -28,36 +28,6 @@ int metrics_open(struct trainer *t, struct dt_err *err)
 	return dt_out_stream(t->run.metrics, t->run.save.resume, &t->report.f, err);
 }
 
-int trace_open(struct trainer *t, struct dt_err *err)
-{
-	char *path = NULL;
-	int rc;
-
-	if (!t->run.trace)
-		return 0;
-	rc = t->info.size > 1 ? asprintf(&path, "%s.%d", t->run.trace, t->info.rank)
-			      : asprintf(&path, "%s", t->run.trace);
-	if (rc < 0)
-		return dt_err_sys(err, -ENOMEM, "cannot open the trace");
-	if (dt_mixture_has(t->run.data.train, path) ||
-	    (t->run.data.eval && dt_out_is(path, t->run.data.eval)))
-		rc = dt_err_set(err, -EINVAL, "--trace would overwrite the data set '%s'", path);
-	else
-		rc = dt_out_stream(path, false, &t->exec.trace, err);
-	free(path);
-	return rc;
-}
-
-int trace_close(struct trainer *t, struct dt_err *err)
-{
-	int rc = t->exec.trace && fclose(t->exec.trace) == EOF
-			 ? dt_err_sys(err, -errno, "cannot write '%s'", t->run.trace)
-			 : 0;
-
-	t->exec.trace = NULL;
-	return rc;
-}
-
 static int write_line(struct trainer *t, json_t *line, struct dt_err *err)
 {
 	int rc = line ? dt_json_write_line(t->report.f, line, err)
@@ -139,6 +109,8 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 		experts_metrics(t, line);
 	if (line && !t->report.memory_said)
 		put_memory(t, line);
+	if (line)
+		offload_metrics(t, line);
 	if (line && images)
 		images_metrics(t, line);
 	if (line && t->run.loss_scale != 1)
@@ -152,6 +124,8 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 				    t->report.matmul_rate > 0
 					    ? json_real(flops / step_s / t->report.matmul_rate)
 					    : json_null());
+	if (line && t->details.line)
+		json_object_set_new(line, "details", details_take(t));
 	if (line && t->report.sheet_rate > 0)
 		json_object_set_new(line, "mfu_data_sheet", json_real(flops / step_s / t->report.sheet_rate));
 	return write_line(t, line, err);

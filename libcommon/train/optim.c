@@ -3,6 +3,55 @@
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
+
+bool grads_counted(const struct trainer *t, const struct dt_local_param *lp)
+{
+	/* Experts of other ranks are here too: of what several ranks hold, the first counts. */
+	if (t->run.layout.ep > 1 && !t->run.layout.zero &&
+	    dt_unit_copy(&t->run.layout, &t->local.unit[lp->unit], t->mesh.at) != 0)
+		return false;
+	return !t->table.p[lp->index].frozen && counts(t, lp);
+}
+
+/* Elements [*first, *first + n) of local parameter i's unit that are this rank's. */
+static int64_t mine(const struct trainer *t, int i, int64_t *first)
+{
+	const struct dt_local_param *lp = &t->local.p[i];
+	int64_t n = dt_states_share(&t->optim.of, i, first);
+
+	*first += lp->flat - t->local.unit[lp->unit].flat;
+	return n;
+}
+
+int grads_each(struct trainer *t, grads_part *fn, void *arg, struct dt_err *err)
+{
+	int rc = 0;
+
+	for (int i = 0; i < t->local.n && rc == 0; i++) {
+		const struct dt_local_param *lp = &t->local.p[i];
+		int64_t first, n = mine(t, i, &first);
+
+		if (n > 0 && grads_counted(t, lp))
+			rc = fn(t, lp, first, n, arg, err);
+	}
+	return rc;
+}
+
+struct dt_comm *grads_holders(const struct trainer *t)
+{
+	return dt_mesh_comm(&t->mesh, t->run.layout.zero || t->run.layout.ep > 1 ? DT_ON_ALL : DT_ON_MODEL);
+}
+
+static int add_square(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n, void *arg,
+		      struct dt_err *err)
+{
+	double *squares = arg;
+
+	return dt_kernel_check(
+		t->dev->ops->sumsq(t->dev, &squares[lp->index], grad_part(t, lp->unit, first, n)), "->sumsq(",
+		err);
+}
 
 /*
  * The 2-norm over all parameters, each counted once. Squares are summed parameter by parameter in f64, then
@@ -10,24 +59,16 @@
  */
 int grad_norm(struct trainer *t, double *ret, struct dt_err *err)
 {
-	double *squares = calloc((size_t)t->table.n, sizeof(*squares)), total = 0;
-	int rc = squares ? 0 : dt_err_sys(err, -ENOMEM, "cannot sum the gradients");
+	double *squares = t->grads.squares, total = 0;
+	int rc;
 
-	for (int i = 0; i < t->local.n && rc == 0; i++) {
-		const struct dt_local_param *lp = &t->local.p[i];
-		int64_t start = lp->flat - t->local.unit[lp->unit].flat, first,
-			n = dt_states_share(&t->optim.of, i, &first);
-
-		if (n > 0 && whole_counts(t, lp))
-			rc = dt_kernel_check(t->dev->ops->sumsq(t->dev, &squares[lp->index],
-								grad_part(t, lp->unit, start + first, n)),
-					     "->sumsq(", err);
-	}
+	memset(squares, 0, (size_t)t->table.n * sizeof(*squares));
+	rc = grads_each(t, add_square, squares, err);
 	if (rc == 0)
-		rc = whole_sum(t, squares, t->table.n, "gradient norm", err);
+		rc = dt_all_reduce(grads_holders(t), squares, NULL, (size_t)t->table.n, DT_F64, DT_SUM,
+				   "gradient norm", err);
 	for (int i = 0; i < t->table.n && rc == 0; i++)
 		total += squares[i];
-	free(squares);
 	*ret = sqrt(total);
 	return rc;
 }
@@ -47,7 +88,9 @@ int optim_bind(struct trainer *t, struct dt_err *err)
 	o->loss_scale = t->run.loss_scale != 0 ? t->run.loss_scale : t->run.loss_scale_start;
 	for (int i = 0; i < DT_OPTIM_STATES; i++) {
 		if (rule->state[i].shape == DT_STATE_EACH || rule->state[i].shape == DT_STATE_NONE) {
-			o->state[i] = flat_bind(t, id[i], rule->state[i].dtype, 1);
+			o->state[i] = t->offload.tiles.n && i < dt_optim_states(t->run.optim.kind)
+					      ? offload_flat(t, dt_tiles_state(&t->offload.tiles, i))
+					      : flat_bind(t, id[i], rule->state[i].dtype, 1);
 			continue;
 		}
 		o->apart[i] = dt_plan_address(&t->plan, t->arena.base, id[i], -1);
@@ -90,44 +133,67 @@ bool optim_overflowed(struct trainer *t)
 	return true;
 }
 
-/* Elements of local parameter i that are this rank's, each by itself. */
-static int update_param(struct trainer *t, struct dt_optim *o, int i, struct dt_err *err)
+/*
+ * Elements [first, first + n) of local parameter i's unit, where all that the rule reads is at hand: all of
+ * this rank's, unless states are offloaded, which lie flat.
+ */
+static int update_part(struct trainer *t, int i, const struct dt_optim *o, int64_t first, int64_t n,
+		       struct dt_err *err)
 {
-	static const struct flat none = {0};
 	const struct dt_local_param *lp = &t->local.p[i];
-	const struct flat *copy = t->store.master.p == t->store.weights.p ? &none : &t->store.weights;
-	int64_t start = lp->flat - t->local.unit[lp->unit].flat, first,
-		n = dt_states_share(&t->optim.of, i, &first);
+	const struct flat none = {0},
+			  *copy = t->store.master.p == t->store.weights.p ? &none : &t->store.weights;
+	struct dt_tensor state[DT_OPTIM_STATES];
 	int u = lp->unit;
 
-	if (n <= 0 || t->table.p[lp->index].frozen)
-		return 0;
-	o->weight_decay = t->table.p[lp->index].decay ? t->run.optim.weight_decay : 0;
 	if (t->store.master.dtype != DT_F32)
-		return round_update(t, lp, o, first, n, err);
-	return dt_kernel_check(t->dev->ops->optim_step(t->dev, o, flat_part(t, copy, u, start + first, n),
-						       flat_part(t, &t->store.master, u, start + first, n),
-						       grad_part(t, u, start + first, n),
-						       optim_state(t, 0, i), optim_state(t, 1, i)),
+		return round_update(t, lp, o, first - (lp->flat - t->local.unit[u].flat), n, err);
+	for (int k = 0; k < DT_OPTIM_STATES; k++)
+		state[k] = t->optim.place[k] ? optim_state(t, k, i)
+					     : flat_part(t, &t->optim.state[k], u, first, n);
+	return dt_kernel_check(t->dev->ops->optim_step(t->dev, o, flat_part(t, copy, u, first, n),
+						       flat_part(t, &t->store.master, u, first, n),
+						       grad_part(t, u, first, n), state[0], state[1]),
 			       "->optim_step(", err);
+}
+
+/* Every element by itself. */
+static int update_each(struct trainer *t, struct dt_optim *o, struct dt_err *err)
+{
+	for (int i = 0; i < t->local.n; i++) {
+		const struct dt_local_param *lp = &t->local.p[i];
+		int64_t first, n = mine(t, i, &first), m;
+
+		if (n <= 0 || t->table.p[lp->index].frozen)
+			continue;
+		o->weight_decay = t->table.p[lp->index].decay ? t->run.optim.weight_decay : 0;
+		for (; n > 0; first += m, n -= m) {
+			int rc;
+
+			m = offload_hold(t, OFFLOAD_EVERY, lp->unit, first, n, OFFLOAD_CHANGE, err);
+			rc = m < 0 ? (int)m : update_part(t, i, o, first, m, err);
+			if (rc < 0)
+				return rc;
+		}
+	}
+	return 0;
 }
 
 static int update(struct trainer *t, double lr, double norm, struct dt_err *err)
 {
 	struct dt_optim o = t->run.optim;
-	int rc = 0;
+	int rc;
 
 	trainer_before_update(t);
 	o.lr = (float)lr;
 	o.t = t->loop.step + 1;
 	o.grad_scale = (float)((t->run.clip > 0 && norm > t->run.clip ? t->run.clip / norm : 1) /
 			       t->optim.loss_scale);
-	if (dt_optim_rule(o.kind)->flags & DT_OPTIM_WHOLE)
-		rc = whole_update(t, &o, err);
-	else
-		for (int i = 0; i < t->local.n && rc == 0; i++)
-			rc = update_param(t, &o, i, err);
-	return rc == 0 && t->run.layout.zero ? store_publish(t, err) : rc;
+	rc = dt_optim_rule(o.kind)->flags & DT_OPTIM_WHOLE ? whole_update(t, &o, err)
+							   : update_each(t, &o, err);
+	if (rc < 0)
+		return rc;
+	return t->run.layout.zero ? store_publish(t, true, err) : offload_settle(t, err);
 }
 
 int optim_norm(struct trainer *t, double *ret, struct dt_err *err)

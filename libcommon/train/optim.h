@@ -30,12 +30,7 @@ int optim_step(struct trainer *t, double lr, double norm, struct dt_err *err);
 json_t *optim_to_json(const struct trainer *t);
 int optim_from_json(struct trainer *t, const json_t *meta, struct dt_err *err);
 
-/*
- * whole.c: rules that look at whole tensors. Whether this rank's elements of a parameter count in a sum over
- * all ranks, that sum, and the step.
- */
-bool whole_counts(const struct trainer *t, const struct dt_local_param *lp);
-int whole_sum(struct trainer *t, double *v, int64_t n, const char *what, struct dt_err *err);
+/* whole.c: a step of rules that look at whole tensors */
 int whole_update(struct trainer *t, const struct dt_optim *o, struct dt_err *err);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * What of a run is in checkpoints, by parameter. Parameters and optimizer states are cut as the layout cuts them;
- * what several data-parallel ranks hold alike is written once, each rank an equal range of its flat buffer.
+ * What of a run is in checkpoints, by parameter. Parameters and optimizer states are cut as the layout cuts
+ * them; what several data-parallel ranks hold alike is written once, each rank an equal range of its flat
+ * buffer.
  */
 #include "train/pieces.h"
 
@@ -57,6 +58,12 @@ static bool by_line(const struct trainer *t, int kind)
 	return s && (s->shape == DT_STATE_ROWS || s->shape == DT_STATE_COLS);
 }
 
+/* Which is not at hand where it is offloaded. */
+static const void *flat_place(const struct trainer *t, const struct flat *f, int u, int64_t i)
+{
+	return f->p + flat_index(t, f, u, i) * dt_dtype_size(f->dtype);
+}
+
 /* Where element `at` of a parameter is, one of this rank's; wide: where the first of them is, decoded. */
 static const void *kind_at(const struct trainer *t, int kind, int i, int64_t at, const float *wide)
 {
@@ -64,11 +71,11 @@ static const void *kind_at(const struct trainer *t, int kind, int i, int64_t at,
 	int64_t start = lp->flat - t->local.unit[lp->unit].flat, first;
 
 	if (kind == KIND_MODEL)
-		return flat_at(t, &t->store.master, lp->unit, start + at);
+		return flat_place(t, &t->store.master, lp->unit, start + at);
 	if (kind == KIND_GRAD) /* reduced gradients lie at the start of the share */
 		return grad_part(t, lp->unit, start + at, 1).data;
 	if (kind_state(t, kind)->shape == DT_STATE_EACH)
-		return flat_at(t, &t->optim.state[kind - 1], lp->unit, start + at);
+		return flat_place(t, &t->optim.state[kind - 1], lp->unit, start + at);
 	dt_states_share(&t->optim.of, i, &first);
 	return (const float *)(wide ? wide : optim_state(t, kind - 1, i).data) + (at - first);
 }
@@ -231,6 +238,33 @@ int pieces_mine(struct trainer *t, struct dt_piece **ret, int *ret_n, float **re
 	return 0;
 }
 
+/* A piece of what is offloaded, so much at a time as there is room for. */
+static int load_away(struct trainer *t, struct dt_ckpt *ck, int at, const struct dt_piece *p,
+		     struct dt_err *err)
+{
+	struct dt_piece part = *p;
+	char *to = (char *)p->data;
+	int64_t most;
+	int d = 0, rc = 0;
+
+	while (d < p->ndim - 1 && p->shape[d] == 1)
+		d++;
+	most = (int64_t)(t->offload.tiles.piece_bytes / (piece_bytes(p) / (size_t)p->shape[d]));
+	if (most < 1)
+		return dt_err_set(err, -E2BIG,
+				  "'%s' has rows that are larger than what checkpoints write at a time",
+				  p->name);
+	for (int64_t i = 0; i < p->shape[d] && rc == 0; i += most) {
+		part.off[d] = p->off[d] + i;
+		part.shape[d] = p->shape[d] - i < most ? p->shape[d] - i : most;
+		rc = dt_ckpt_read(ck, at, part.off, part.shape, p->dtype, t->offload.piece, err);
+		if (rc == 0)
+			rc = offload_put(t, to, t->offload.piece, piece_bytes(&part), err);
+		to += piece_bytes(&part);
+	}
+	return rc;
+}
+
 /* Reads a piece to where it belongs. */
 static int load_piece(struct trainer *t, struct dt_ckpt *ck, int at, const struct dt_piece *p,
 		      struct dt_err *err)
@@ -239,6 +273,8 @@ static int load_piece(struct trainer *t, struct dt_ckpt *ck, int at, const struc
 	void *copy;
 	int rc;
 
+	if (n && offload_has(t, p->data))
+		return load_away(t, ck, at, p, err);
 	if (dt_dev_is_host(t->dev))
 		return dt_ckpt_read(ck, at, p->off, p->shape, p->dtype, (void *)p->data, err);
 	copy = malloc(n ? n : 1);

@@ -7,8 +7,8 @@
 struct trainer;
 
 /*
- * What this rank writes: of every unit its equal part. *ret and *ret_wide (what states in blocks decode to, NULL
- * perhaps) are malloc'd.
+ * What this rank writes: of every unit its equal part. *ret and *ret_wide (what states in blocks decode to,
+ * NULL perhaps) are malloc'd.
  */
 int pieces_mine(struct trainer *t, struct dt_piece **ret, int *ret_n, float **ret_wide, struct dt_err *err);
 /* Reads what this rank holds of parameters and states. */

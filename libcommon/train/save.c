@@ -110,7 +110,9 @@ struct save_job {
 	char *copy;  /* of what lies on a device, malloc'd */
 	float *wide; /* what states in blocks decode to, malloc'd */
 	int n;
-	struct snapshot *snapshot;    /* NULL: not asynchronous */
+	struct snapshot *snapshot; /* NULL: not asynchronous */
+	dt_ckpt_fill fill;	   /* where pieces are not simply in memory; NULL: they are */
+	void *fill_arg;
 	json_t *meta, *list, **lists; /* of this rank; of all, on rank 0 */
 	pthread_t thread;
 	bool running;
@@ -137,8 +139,8 @@ static void *job_write(void *arg)
 {
 	struct save_job *j = arg;
 
-	j->rc = dt_ckpt_write_shard_from(j->dir, j->rank, j->piece, j->n, j->o->compress,
-					 j->snapshot ? snapshot_fill : NULL, j->snapshot, &j->list, &j->err);
+	j->rc = dt_ckpt_write_shard_from(j->dir, j->rank, j->piece, j->n, j->o->compress, j->fill,
+					 j->fill_arg, &j->list, &j->err);
 	if (j->snapshot)
 		snapshot_end(j->snapshot);
 	atomic_store(&j->done, true);
@@ -310,6 +312,8 @@ static int take_snapshot(struct trainer *t, struct save_job *j, struct dt_err *e
 	for (int i = 0; i < j->n && rc == 0; i++)
 		if (!strncmp(j->piece[i].name, "grad/", 5))
 			snapshot_now(j->snapshot, i);
+	j->fill = snapshot_fill;
+	j->fill_arg = j->snapshot;
 	return rc;
 }
 
@@ -349,11 +353,16 @@ int trainer_save(struct trainer *t, bool final, struct dt_err *err)
 			rc = bring_all(t, j, err);
 		else if (rc == 0 && j->async)
 			rc = take_snapshot(t, j, err);
+		if (rc == 0 && t->offload.tiles.n) {
+			j->fill = offload_fill;
+			j->fill_arg = t;
+		}
 		rc = trainer_agree(t, rc, err);
 	}
 	if (rc < 0)
 		return job_end(t, final, rc, err);
 	job_run(j, job_write);
+	offload_settle(t, NULL); /* what was read ahead */
 	return j->async ? 0 : drain(t, true, final, err);
 }
 
@@ -461,7 +470,7 @@ static int load_all(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 		rc = pieces_load(t, ck, err);
 	if (rc == 0)
 		rc = buffers_load(t, ck, err);
-	return rc;
+	return rc == 0 ? offload_settle(t, err) : rc;
 }
 
 /* All of it, from a checkpoint that this rank has opened, which is closed. */
@@ -473,7 +482,7 @@ static int restore(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 		dt_ckpt_read_once(ck);
 	rc = trainer_agree(t, load_all(t, ck, err), err);
 	if (rc == 0)
-		rc = store_publish(t, err);
+		rc = store_publish(t, false, err);
 	dt_ckpt_close(ck);
 	return rc;
 }

@@ -8,23 +8,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* Whether this rank's elements of the parameter are the ones that sums over all ranks have once. */
-bool whole_counts(const struct trainer *t, const struct dt_local_param *lp)
-{
-	/* Experts of other ranks are here too: of what several ranks hold, the first counts. */
-	if (t->run.layout.ep > 1 && !t->run.layout.zero &&
-	    dt_unit_copy(&t->run.layout, &t->local.unit[lp->unit], t->mesh.at) != 0)
-		return false;
-	return !t->table.p[lp->index].frozen && counts(t, lp);
-}
-
-int whole_sum(struct trainer *t, double *v, int64_t n, const char *what, struct dt_err *err)
-{
-	return dt_all_reduce(t->run.layout.zero || t->run.layout.ep > 1 ? dt_mesh_comm(&t->mesh, DT_ON_ALL)
-									: dt_mesh_comm(&t->mesh, DT_ON_MODEL),
-			     v, NULL, (size_t)n, DT_F64, DT_SUM, what, err);
-}
-
 /* A tensor of the table has two places in the message: what each of its parts sums to. */
 static int sum_norms(void *arg, struct whole_part *part, int n, struct dt_err *err)
 {
@@ -32,14 +15,12 @@ static int sum_norms(void *arg, struct whole_part *part, int n, struct dt_err *e
 	double *v = calloc(2 * (size_t)t->table.n, sizeof(*v));
 	int rc = v ? 0 : dt_err_sys(err, -ENOMEM, "cannot sum norms of %d tensors", t->table.n);
 
-	for (int i = 0; i < n && rc == 0; i++) {
-		const struct dt_local_param *lp = &t->local.p[i];
-
-		for (int k = 0; k < 2 && whole_counts(t, lp); k++)
-			v[2 * lp->index + k] += part[i].sums[k];
-	}
+	for (int i = 0; i < n && rc == 0; i++)
+		for (int k = 0; k < 2 && grads_counted(t, &t->local.p[i]); k++)
+			v[2 * t->local.p[i].index + k] += part[i].sums[k];
 	if (rc == 0)
-		rc = whole_sum(t, v, 2 * t->table.n, "norms of tensors", err);
+		rc = dt_all_reduce(grads_holders(t), v, NULL, 2 * (size_t)t->table.n, DT_F64, DT_SUM,
+				   "norms of tensors", err);
 	for (int i = 0; i < n && rc == 0; i++)
 		for (int k = 0; k < 2; k++)
 			part[i].sums[k] = v[2 * t->local.p[i].index + k];
@@ -69,7 +50,7 @@ static int64_t factors_cut(struct trainer *t, struct whole_part *part, int n, do
 				if (back)
 					f[j] = v[at + j];
 				else
-					v[at + j] = whole_counts(t, &t->local.p[i]) ? f[j] : 0;
+					v[at + j] = grads_counted(t, &t->local.p[i]) ? f[j] : 0;
 			at += m;
 		}
 	return at;
