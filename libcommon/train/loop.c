@@ -305,6 +305,8 @@ int dt_train_run(const struct dt_run *r, struct dt_world *w, const struct dt_log
 		progress_open(&t);
 		rc = loop(&t, &err);
 		progress_close(&t, rc == 0);
+		if (rc >= 0)
+			offload_sum_up(&t);
 	}
 	if (rc >= 0 && trace_close(&t, true, &err) < 0)
 		rc = err.code;

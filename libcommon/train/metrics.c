@@ -109,6 +109,8 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 		experts_metrics(t, line);
 	if (line && !t->report.memory_said)
 		put_memory(t, line);
+	if (line)
+		offload_metrics(t, line);
 	if (line && images)
 		images_metrics(t, line);
 	if (line && t->run.loss_scale != 1)

@@ -79,7 +79,9 @@ void optim_bind(struct trainer *t)
 	const struct dt_optim_rule *rule = dt_optim_rule(t->run.optim.kind);
 
 	for (int i = 0; i < DT_OPTIM_STATES; i++)
-		t->optim.state[i] = flat_bind(t, id[i], rule->state[i].dtype, 1);
+		t->optim.state[i] = t->offload.tiles.n && i < dt_optim_states(t->run.optim.kind)
+					    ? offload_flat(t, dt_tiles_state(&t->offload.tiles, i))
+					    : flat_bind(t, id[i], rule->state[i].dtype, 1);
 	t->optim.loss_scale = t->run.loss_scale != 0 ? t->run.loss_scale : t->run.loss_scale_start;
 }
 
@@ -92,11 +94,27 @@ bool optim_overflowed(struct trainer *t)
 	return true;
 }
 
+/* Elements [first, first + n) of a parameter's unit, where all that the rule reads is at hand. */
+static int update_part(struct trainer *t, const struct dt_local_param *lp, const struct dt_optim *o,
+		       int64_t first, int64_t n, struct dt_err *err)
+{
+	const struct flat none = {0},
+			  *copy = t->store.master.p == t->store.weights.p ? &none : &t->store.weights;
+	int u = lp->unit;
+
+	if (t->store.master.dtype != DT_F32)
+		return round_update(t, lp, o, first - (lp->flat - t->local.unit[u].flat), n, err);
+	return dt_kernel_check(t->dev->ops->optim_step(t->dev, o, flat_part(t, copy, u, first, n),
+						       flat_part(t, &t->store.master, u, first, n),
+						       grad_part(t, u, first, n),
+						       flat_part(t, &t->optim.state[0], u, first, n),
+						       flat_part(t, &t->optim.state[1], u, first, n)),
+			       "->optim_step(", err);
+}
+
 static int update(struct trainer *t, double lr, double norm, struct dt_err *err)
 {
 	struct dt_optim o = t->run.optim;
-	const struct flat none = {0},
-			  *copy = t->store.master.p == t->store.weights.p ? &none : &t->store.weights;
 
 	trainer_before_update(t);
 	o.lr = (float)lr;
@@ -105,26 +123,21 @@ static int update(struct trainer *t, double lr, double norm, struct dt_err *err)
 			       t->optim.loss_scale);
 	for (int i = 0; i < t->local.n; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];
-		int u = lp->unit, rc;
-		int64_t first, n = overlap(t, lp, &first);
+		int64_t first, n = overlap(t, lp, &first), m;
 
 		if (n <= 0 || t->table.p[lp->index].frozen)
 			continue;
 		o.weight_decay = t->table.p[lp->index].decay ? t->run.optim.weight_decay : 0;
-		if (t->store.master.dtype != DT_F32)
-			rc = round_update(t, lp, &o, first - (lp->flat - t->local.unit[u].flat), n, err);
-		else
-			rc = dt_kernel_check(
-				t->dev->ops->optim_step(t->dev, &o, flat_part(t, copy, u, first, n),
-							flat_part(t, &t->store.master, u, first, n),
-							grad_part(t, u, first, n),
-							flat_part(t, &t->optim.state[0], u, first, n),
-							flat_part(t, &t->optim.state[1], u, first, n)),
-				"->optim_step(", err);
-		if (rc < 0)
-			return rc;
+		for (; n > 0; first += m, n -= m) {
+			int rc;
+
+			m = offload_hold(t, OFFLOAD_EVERY, lp->unit, first, n, OFFLOAD_CHANGE, err);
+			rc = m < 0 ? (int)m : update_part(t, lp, &o, first, m, err);
+			if (rc < 0)
+				return rc;
+		}
 	}
-	return t->run.layout.zero ? store_publish(t, err) : 0;
+	return t->run.layout.zero ? store_publish(t, true, err) : offload_settle(t, err);
 }
 
 int optim_norm(struct trainer *t, double *ret, struct dt_err *err)

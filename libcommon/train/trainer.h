@@ -5,6 +5,7 @@
  *   grads   gradients            reduce.c, fixed.c, replicas.c
  *   source  samples              source.c
  *   optim   states, the update   update.c
+ *   offload states elsewhere     offload.c
  *   flow    microbatches         pipeline.c
  *   loop    how far it is        loop.c, step.c
  *   buffers running statistics   buffers.c
@@ -28,6 +29,7 @@
 #include "train/grads.h"
 #include "train/inject.h"
 #include "train/loop.h"
+#include "train/offload.h"
 #include "train/optim.h"
 #include "train/report.h"
 #include "train/save.h"
@@ -80,6 +82,7 @@ struct trainer {
 	struct grads grads;
 	struct source source;
 	struct optim optim;
+	struct offload offload;
 	struct experts experts;
 	struct flow flow;
 	struct buffers buffers;
