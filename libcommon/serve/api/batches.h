@@ -34,7 +34,7 @@ void dt_batches_stop(struct dt_batches *b);
 /* The same, and waits until those in flight are answered. */
 void dt_batches_close(struct dt_batches *b);
 
-/* {"input_file_id", "endpoint", "completion_window", "metadata"} to a batch that waits. NULL with e filled. */
+/* {"input_file_id", "endpoint", "completion_window", "metadata"} to a batch that waits. NULL: e is filled. */
 json_t *dt_batches_create(struct dt_batches *b, const char *tenant, const json_t *body,
 			  struct dt_api_error *e);
 /* A batch as it is now; NULL: there is none. */
