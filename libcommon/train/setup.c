@@ -76,7 +76,7 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 
 	if (rc == 0 && dt_dev_is_host(t->dev))
 		rc = share_memory(t, err);
-	if (rc < 0 || (rc = offload_bind(t, err)) < 0 || (rc = store_bind(t, err)) < 0 ||
+	if (rc < 0 || (rc = offload_bind(t, err)) < 0 || (rc = stash_bind(t, err)) < 0 || (rc = store_bind(t, err)) < 0 ||
 	    (rc = grads_bind(t, err)) < 0)
 		return rc;
 	optim_bind(t);
@@ -223,6 +223,7 @@ void trainer_release(struct trainer *t)
 	experts_release(t);
 	details_release(t);
 	offload_close(t);
+	stash_close(t);
 	dt_exec_close(&t->exec);
 	init_close(t);
 	arena_close(t);
