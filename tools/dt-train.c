@@ -142,6 +142,8 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("error-file"),
 	DT_RUN_OPT("trace"),
 	DT_RUN_OPT("details"),
+	DT_RUN_OPT("tensorboard"),
+	DT_RUN_OPT("prometheus"),
 	DT_OPT_HEADING("Communication"),
 	{"comm-timeout", 0, DT_OPT_REAL, &a.timeout, "SECONDS",
 	 "end the job when an operation between ranks takes longer; 0: never", .min = 0, .max = 1e9,

@@ -14,6 +14,7 @@
  *   save    checkpoints          save.c, folder.c
  *   report  metrics              metrics.c, trace.c
  *   details norms, ranks' times  details.c
+ *   export  metrics elsewhere    export.c, histogram.c
  *   spike   steps unlike others  spike.c, rollback.c
  *   inject  faults on request    inject.c
  */
@@ -26,6 +27,7 @@
 #include "train/card.h"
 #include "train/details.h"
 #include "train/experts.h"
+#include "train/export.h"
 #include "train/flow.h"
 #include "train/grads.h"
 #include "train/inject.h"
@@ -93,6 +95,7 @@ struct trainer {
 	struct save save;
 	struct report report;
 	struct details details;
+	struct export export;
 	struct spike spike;
 	struct inject inject[INJECT_MAX];
 	int ninject;
