@@ -76,8 +76,8 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 
 	if (rc == 0 && dt_dev_is_host(t->dev))
 		rc = share_memory(t, err);
-	if (rc < 0 || (rc = offload_bind(t, err)) < 0 || (rc = stash_bind(t, err)) < 0 || (rc = store_bind(t, err)) < 0 ||
-	    (rc = grads_bind(t, err)) < 0)
+	if (rc < 0 || (rc = offload_bind(t, err)) < 0 || (rc = stash_bind(t, err)) < 0 ||
+	    (rc = store_bind(t, err)) < 0 || (rc = grads_bind(t, err)) < 0)
 		return rc;
 	optim_bind(t);
 	rc = dt_exec_open(&t->exec, &t->run, t->mesh.at, &t->plan, t->arena.base,
