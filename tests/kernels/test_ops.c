@@ -199,7 +199,8 @@ static void rows(enum dt_dtype t, int64_t m, int64_t n)
 	both_embedding_backward(1e-5, r(DT_F32, 40, n), r(DT_F32, 9, n), r(t, m, n), ids(m, 50), ids(m, 9),
 				3);
 	both_ce_stats(1e-5, floats(m), floats(m), floats(m), r(t, m, n), ids(m, n + 2), 1);
-	both_ce_grad(1e-5, r(t, m, n), r(t, m, n), floats(m), floats(m), ids(m, n + 2), 0.5f, 1);
+	both_ce_grad(1e-5, r(t, m, n), r(t, m, n), floats(m), floats(m), ids(m, n + 2), NULL, 0.5f, 1);
+	both_ce_grad(1e-5, r(t, m, n), r(t, m, n), floats(m), floats(m), ids(m, n + 2), floats(m), 0.5f, 1);
 	both_optim_step(1e-5, &adam, r(DT_BF16, m, n), r(DT_F32, m, n), r(t, m, n), r(DT_F32, m, n),
 			positive(m * n));
 	both_add(0, r(t, m, n), r(t, m, n), r(t, m, n));
