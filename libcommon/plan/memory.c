@@ -455,6 +455,20 @@ static int count_flights(const struct dt_run *r, struct dt_coords at, struct dt_
 	return rc;
 }
 
+/* Activations that leave memory, and room to pass through. */
+static void put_activations(struct dt_plan_builder *b)
+{
+	const struct dt_memory_plan *p = b->plan;
+
+	if (!p->naway)
+		return;
+	put_away(b, DT_PLACE_DISK, DT_B_AWAY, DT_MEM_ACTIVATIONS, (int64_t)p->away_bytes,
+		 "activations in a file", "kept values of layers, but of the last two");
+	put_flat(b, DT_B_AWAY_RING, DT_MEM_WORKSPACE, DT_U8,
+		 (p->naway < DT_AWAY_RING ? p->naway : DT_AWAY_RING) * (int64_t)p->away_most + 4096,
+		 DT_PH_FORWARD, DT_PH_BACKWARD, -1, "activations on their way", "8 of the largest");
+}
+
 /* Addresses of what lies in one place: items by themselves. */
 static int place_one(struct dt_plan_builder *b, enum dt_place place, uint64_t *ret_bytes, uint64_t *ret_bound)
 {
@@ -479,6 +493,7 @@ static int place_all(struct dt_plan_builder *b, struct dt_err *err)
 	struct dt_memory_plan *p = b->plan;
 	int rc = dt_plan_values(b, err);
 
+	put_activations(b);
 	for (int place = 0; place < DT_PLACE_N && rc == 0 && !b->failed; place++) {
 		uint64_t bound = 0;
 
@@ -650,6 +665,7 @@ void dt_memory_plan_release(struct dt_memory_plan *p)
 	for (int k = 0; k < DT_MAX_CHUNKS; k++)
 		free(p->value[k]);
 	free(p->buf);
+	free(p->away);
 	dt_stage_release(&p->stage);
 	memset(p, 0, sizeof(*p));
 }

@@ -218,14 +218,28 @@ static int check_offload(const struct dt_run *r, struct dt_err *err)
 
 	if (!o->what)
 		return 0;
-	if (o->what != DT_OFFLOAD_OPTIMIZER)
-		return dt_err_set(err, -ENOTSUP, "--offload %s: this version offloads optimizer states alone",
-				  o->what_text);
+	if (o->what & DT_OFFLOAD_WEIGHTS)
+		return dt_err_set(
+			err, -ENOTSUP,
+			"--offload %s: this version offloads optimizer states and activations alone",
+			o->what_text);
 	if (r->on_card || o->to != DT_PLACE_DISK) {
 		dt_err_set(err, -ENOTSUP, "--offload on a card, or to its host, is not done by this version");
 		dt_err_hint(err, "--offload-to disk:DIR on the processor is");
 		return -ENOTSUP;
 	}
+	if (o->what & DT_OFFLOAD_ACTIVATIONS) {
+		if (r->layout.pp > 1 || dt_config_is_image(r->config))
+			return dt_err_set(err, -ENOTSUP, "--offload activations does not go with %s",
+					  r->layout.pp > 1 ? "a pipeline (pp)" : "classifiers of images");
+		if (r->config->layers < 4)
+			return dt_err_set(err, -EINVAL,
+					  "--offload activations: '%s' has %lld layers, the last 2 of which "
+					  "keep theirs",
+					  r->config->name, (long long)r->config->layers);
+	}
+	if (!(o->what & DT_OFFLOAD_OPTIMIZER))
+		return 0;
 	if (!dt_optim_states(r->optim.kind) && !master)
 		return dt_err_set(err, -EINVAL, "--offload optimizer: %s has no states", rule->name);
 	for (int i = 0; i < dt_optim_states(r->optim.kind); i++)
