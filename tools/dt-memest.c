@@ -1,5 +1,6 @@
 /* dt-memest: what a model and a layout need in memory, and whether it fits. */
 #include "base/opt.h"
+#include "base/scratch.h"
 #include "base/tmpfile.h"
 #include "base/units.h"
 #include "kernels/unpack.h"
@@ -7,21 +8,15 @@
 #include "plan/card.h"
 #include "plan/fit_print.h"
 #include "plan/run_options.h"
+#include "plan/solve.h"
 
 #include <errno.h>
 #include <locale.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define DEFAULT_SEQ 4096
-#define MAX_BATCH   (1 << 20)
-#define MAX_TOKENS  (1 << 24)
-#define MAX_GPUS    4096
-
-#define SOLVE_CHOICES "no|batch|seq|context|gpus|zero|layout"
-enum { SOLVE_NOTHING, SOLVE_BATCH, SOLVE_SEQ, SOLVE_CONTEXT, SOLVE_GPUS, SOLVE_ZERO, SOLVE_LAYOUT };
 
 static struct {
 	struct dt_run_options o;
@@ -33,10 +28,11 @@ static struct {
 	bool why, timeline, precision_given;
 	const char *explain, *svg, *check;
 	int precision, account, solve, kv, activations;
-	int base, offload, offload_to, attention;
+	int base, attention;
 	bool base_given;
 	const char *device;
 	uint64_t gpu_mem, params, constant; /* constant: framework's, taken off what --check reads */
+	uint64_t disk_free;
 	int64_t node;
 	double margin, tolerance;
 } a = {
@@ -96,10 +92,9 @@ static const struct dt_opt own[] = {
 	{"base-precision", 0, DT_OPT_CHOICE, &a.base, DT_WEIGHT_CHOICES,
 	 "type of the frozen weights; nf4 is QLoRA", .given = &a.base_given,
 	 .def_text = "that of --precision"},
-	{"offload", 0, DT_OPT_CHOICE, &a.offload, DT_OFFLOAD_CHOICES,
-	 "what does not stay on the device: optimizer (with gradients and master weights), or all",
-	 .def = "none"},
-	{"offload-to", 0, DT_OPT_CHOICE, &a.offload_to, "host|nvme", "where it goes", .def = "host"},
+	DT_RUN_OPT("offload"),
+	DT_RUN_OPT("offload-to"),
+	DT_RUN_OPT("offload-fraction"),
 	DT_OPT_HEADING("Serving"),
 	{"max-seqs", 0, DT_OPT_INT, &a.q.max_seqs, "N", "sequences served at a time", .min = 1,
 	 .max = 1 << 24, .given = &a.seqs_given, .def = "32"},
@@ -123,7 +118,7 @@ static const struct dt_opt own[] = {
 	 "what context, libraries and allocator take, a category of its own", .def = "0"},
 	{"gpus-per-node", 0, DT_OPT_INT, &a.node, "N", "devices of a machine, for --why", .min = 1,
 	 .max = 4096, .def = "8"},
-	{"solve", 0, DT_OPT_CHOICE, &a.solve, SOLVE_CHOICES,
+	{"solve", 0, DT_OPT_CHOICE, &a.solve, DT_SOLVE_CHOICES,
 	 "find what just fits --gpu-mem: largest batch, longest sequence (seq, context), fewest ranks "
 	 "(gpus), lowest "
 	 "ZeRO stage of --layout, or the simplest layout of as many ranks as --layout"},
@@ -160,77 +155,9 @@ static uint64_t budget(void)
 	return (uint64_t)((double)a.gpu_mem * (1 - a.margin / 100));
 }
 
-/* The number that --solve changes. */
-static int64_t *unknown(void)
-{
-	if (a.solve == SOLVE_BATCH)
-		return a.q.serve ? &a.q.max_seqs : &a.q.run.microbatch;
-	return a.q.serve ? &a.q.max_len : &a.q.run.seq;
-}
-
-static int solve(struct dt_err *err)
-{
-	int64_t max = a.solve == SOLVE_BATCH ? MAX_BATCH : MAX_TOKENS;
-	int world = dt_layout_world(&a.q.run.layout);
-
-	if (a.solve == SOLVE_GPUS)
-		return dt_fit_fewest_ranks(&a.q, 1, MAX_GPUS, budget(), err);
-	if (a.solve == SOLVE_LAYOUT)
-		return dt_fit_fewest_ranks(&a.q, world, world, budget(), err);
-	if (a.solve == SOLVE_ZERO)
-		return dt_fit_lowest_zero(&a.q, budget(), err);
-	if (a.solve != SOLVE_BATCH && a.config.pos == DT_POS_LEARNED)
-		max = a.config.max_seq;
-	return dt_fit_largest(&a.q, unknown(), max, budget(), err);
-}
-
-static int64_t solved_value(void)
-{
-	if (a.solve == SOLVE_GPUS || a.solve == SOLVE_LAYOUT)
-		return dt_layout_world(&a.q.run.layout);
-	return a.solve == SOLVE_ZERO ? a.q.run.layout.zero : *unknown();
-}
-
-/* Whether memory would hold a longer sequence than the model was made for. */
-static bool beyond_model(void)
-{
-	return (a.solve == SOLVE_SEQ || a.solve == SOLVE_CONTEXT) && a.config.max_seq > 0 &&
-	       *unknown() > a.config.max_seq;
-}
-
 /* ---- printing ---- */
 
-static void print_solution(bool solved)
-{
-	static const char *const largest[] = {
-		NULL,		"largest microbatch", "longest sequence", "longest sequence",
-		"fewest ranks", "lowest ZeRO stage",  "simplest layout"};
-	static const char *const none[] = {NULL,
-					   "batch, however small,",
-					   "sequence, however short,",
-					   "sequence, however short,",
-					   "layout tried",
-					   "ZeRO stage",
-					   "layout tried"};
-	char layout[80];
-
-	if (!solved)
-		printf("no %s fits%s\n", none[a.solve], a.why ? "" : "; --why says what would");
-	else if (a.solve >= SOLVE_GPUS)
-		printf("%s: %lld%s, as %s\n", largest[a.solve], (long long)solved_value(),
-		       a.solve == SOLVE_LAYOUT ? " ranks" : "",
-		       dt_layout_format(&a.q.run.layout, layout, sizeof(layout)));
-	else
-		printf("%s: %lld%s\n",
-		       a.q.serve && a.solve == SOLVE_BATCH ? "most sequences" : largest[a.solve],
-		       (long long)solved_value(), a.solve != SOLVE_BATCH ? " tokens" : "");
-	if (beyond_model())
-		printf("the model was made for %lld tokens: more needs positions that are scaled, and "
-		       "training\n",
-		       (long long)a.config.max_seq);
-}
-
-static void print_verdict(const struct dt_fit *r, bool solved)
+static void print_verdict(const struct dt_fit *r, const struct dt_solve *s)
 {
 	uint64_t peak = dt_fit_worst(r)->peak_bytes, room = budget();
 	char mem[24], diff[24];
@@ -239,18 +166,36 @@ static void print_verdict(const struct dt_fit *r, bool solved)
 		return;
 	putchar('\n');
 	if (a.solve)
-		print_solution(solved);
+		dt_solve_print(s, a.why, stdout);
 	dt_format_size(a.gpu_mem, mem, sizeof(mem));
 	dt_format_size(peak <= room ? room - peak : peak - room, diff, sizeof(diff));
 	printf("%s %s with %g%% kept free: %s %s\n", peak <= room ? "fits" : "does not fit", mem, a.margin,
 	       diff, peak <= room ? "of headroom" : "too much");
 }
 
-static int print_json(const struct dt_fit *f, bool solved, struct dt_err *err)
+/* What the folder of --offload-to has, and whether that holds the files of a machine's ranks. */
+static bool disk_fits(const struct dt_fit *f)
+{
+	const int world = dt_layout_world(&a.q.run.layout);
+	uint64_t each = dt_fit_worst(f)->place_bytes[DT_PLACE_DISK];
+
+	return !a.q.run.offload.dir || a.disk_free >= each * (uint64_t)(world < a.node ? world : a.node);
+}
+
+static void print_disk(const struct dt_fit *f)
+{
+	char size[24];
+
+	if (a.q.run.offload.dir && dt_fit_worst(f)->place_bytes[DT_PLACE_DISK])
+		printf("%s: %s are free, which %s for the ranks of a machine\n", a.q.run.offload.dir,
+		       dt_format_size(a.disk_free, size, sizeof(size)),
+		       disk_fits(f) ? "suffices" : "does not suffice");
+}
+
+static int print_json(const struct dt_fit *f, const struct dt_solve *s, struct dt_err *err)
 {
 	json_t *o = dt_fit_json(&a.q, f, a.buffers);
 	uint64_t peak = dt_fit_worst(f)->peak_bytes;
-	char what[16];
 	int rc;
 
 	if (a.gpu_mem) {
@@ -260,12 +205,12 @@ static int print_json(const struct dt_fit *f, bool solved, struct dt_err *err)
 		json_object_set_new(o, "headroom_bytes",
 				    json_integer((json_int_t)budget() - (json_int_t)peak));
 	}
-	if (a.solve) {
-		dt_opt_choice_name(SOLVE_CHOICES, a.solve, what, sizeof(what));
-		json_object_set_new(o, "solve",
-				    json_pack("{s:s, s:b, s:I, s:b}", "what", what, "solved", solved, "value",
-					      (json_int_t)solved_value(), "beyond_model", beyond_model()));
+	if (a.q.run.offload.what && a.q.run.offload.dir) {
+		json_object_set_new(o, "disk_free_bytes", json_integer((json_int_t)a.disk_free));
+		json_object_set_new(o, "disk_fits", json_boolean(disk_fits(f)));
 	}
+	if (a.solve)
+		json_object_set_new(o, "solve", dt_solve_json(s));
 	if (a.file.tensors)
 		json_object_set_new(o, "file",
 				    json_pack("{s:s, s:i, s:I, s:I}", "kind", a.file.kind, "tensors",
@@ -295,40 +240,6 @@ static int write_svg(const struct dt_fit *f, struct dt_err *err)
 		return rc;
 	dt_fit_svg(&a.q, dt_fit_worst(f), a.gpu_mem ? budget() : 0, t.f);
 	return dt_tmpfile_commit(&t, err);
-}
-
-/*
- * The verdict on a measurement: an exit status. A category that is off by more is one, even where sums agree.
- */
-static int check_measured(const struct dt_fit *f, struct dt_err *err)
-{
-	const struct dt_estimate *e = dt_fit_worst(f);
-	struct dt_measurement m;
-	double off, most = 0;
-	int cat, rc = dt_measurement_read(a.check, a.constant, &m, err);
-	bool good;
-	json_t *o;
-
-	if (rc < 0)
-		return rc;
-	cat = dt_fit_check(e, &m, &off);
-	if (cat >= 0 && m.categories)
-		most = fabs((double)m.cat[cat] - (double)e->cat_bytes[cat]) / (double)e->peak_bytes;
-	good = 100 * fmax(fabs(off), most) <= a.tolerance + 1e-9;
-	if (!a.json) {
-		dt_fit_print_measured(e, &m, off, cat, stdout);
-		return good ? DT_EXIT_OK : DT_EXIT_NO;
-	}
-	o = json_pack("{s:i, s:I, s:I, s:f, s:b, s:s?}", "schema", 1, "estimated_bytes",
-		      (json_int_t)e->peak_bytes, "measured_bytes", (json_int_t)m.bytes, "off", off,
-		      "within_tolerance", good, "category", cat < 0 ? NULL : dt_est_cat_name(cat));
-	if (m.categories)
-		json_object_set_new(o, "categories", dt_fit_measured_json(e, &m));
-	if (m.process)
-		json_object_set_new(o, "process_bytes", json_integer((json_int_t)m.process));
-	rc = dt_json_write_line(stdout, o, err);
-	json_decref(o);
-	return rc < 0 ? rc : good ? DT_EXIT_OK : DT_EXIT_NO;
 }
 
 /* ---- the program ---- */
@@ -382,7 +293,7 @@ static int check_usage(int nargs)
 	if ((a.solve || a.why) && a.gpu_mem == 0)
 		return dt_opt_usage_error(&program, stderr, "--%s needs --gpu-mem",
 					  a.solve ? "solve" : "why");
-	if (a.q.serve && (a.o.run.lora.rank || a.offload || a.solve == SOLVE_ZERO))
+	if (a.q.serve && (a.o.run.lora.rank || a.o.run.offload.what || a.solve == DT_SOLVE_ZERO))
 		return dt_opt_usage_error(&program, stderr, "adapters, offloading and ZeRO go with --train");
 	if ((a.kv || a.activations) && !a.q.serve)
 		return dt_opt_usage_error(&program, stderr, "--%s goes with --serve",
@@ -396,27 +307,12 @@ static int check_usage(int nargs)
 	return -1;
 }
 
-static int find_category(const char *name)
+/* The verdict on a measurement: an exit status. */
+static int check_measured(const struct dt_fit *f, struct dt_err *err)
 {
-	for (int c = 0; c < DT_EST_CAT_N; c++)
-		if (!strcmp(name, dt_est_cat_name(c)))
-			return c;
-	return -1;
-}
+	int rc = dt_fit_check_file(dt_fit_worst(f), a.check, a.constant, a.tolerance, a.json, stdout, err);
 
-static int print_explanation(const struct dt_fit_view *v, const struct dt_fit *r, int cat)
-{
-	const struct dt_estimate *e = dt_fit_worst(r);
-
-	printf("%s: %s\n\n%s\n", dt_est_cat_name(cat), dt_category_formula(cat), dt_category_text(cat));
-	for (int i = 0; i < e->n; i++) {
-		if (e->e[i].cat == cat) {
-			dt_fit_print_buffers(v, e, cat);
-			return 0;
-		}
-	}
-	printf("\nThis rank has none.\n");
-	return 0;
+	return rc < 0 ? fail(err) : rc ? DT_EXIT_OK : DT_EXIT_NO;
 }
 
 /* What options and model together say. */
@@ -437,8 +333,6 @@ static void complete_query(void)
 	q->stored = a.precision_given ? NULL : a.file.format;
 	q->extras.lora_rank = q->run.lora.rank;
 	q->extras.base = a.base_given ? (enum dt_weight_format)a.base : (enum dt_weight_format)q->run.compute;
-	q->extras.offload = (enum dt_offload)a.offload;
-	q->extras.offload_to = a.offload_to ? DT_PLACE_NVME : DT_PLACE_HOST;
 	q->extras.scores = a.attention;
 	if (a.check) {
 		a.constant = q->extras.framework_bytes;
@@ -491,13 +385,14 @@ static int run(const char *model, int cat)
 	struct dt_fit_view v = {&a.q, &a.file, a.o.recompute, a.bars, a.timeline, stdout};
 	struct dt_fit r;
 	struct dt_err err = {0};
-	int solved = 0, status;
+	struct dt_solve s = {(enum dt_solve_what)a.solve, &a.q, budget(), false};
+	int status;
 
 	if ((a.params ? dt_config_of_size((double)a.params, &a.config, &err)
 		      : dt_model_describe(model, &a.config, &a.file, &err)) < 0 ||
 	    set_vocab(model, &err) < 0)
 		return fail(&err);
-	if (dt_config_is_image(&a.config) && (a.why || a.solve == SOLVE_SEQ || a.solve == SOLVE_CONTEXT)) {
+	if (dt_config_is_image(&a.config) && (a.why || dt_solve_is_length((enum dt_solve_what)a.solve))) {
 		dt_err_set(&err, -EINVAL, "'%s' has no sequences and no layers to split", model);
 		return fail(&err);
 	}
@@ -514,26 +409,24 @@ static int run(const char *model, int cat)
 	complete_query();
 	if (set_targets(&err) < 0 || read_schedule(&err) < 0)
 		return fail(&err);
-	if (a.solve) {
-		solved = solve(&err);
-		if (solved < 0)
-			return fail(&err);
-	}
-	if (dt_fit_estimate(&a.q, &r, &err) < 0)
+	if ((a.solve && dt_solve(&s, &err) < 0) || dt_fit_estimate(&a.q, &r, &err) < 0)
 		return fail(&err);
 	if (a.params)
 		dt_fit_guessed(&r);
-	status = a.gpu_mem && dt_fit_worst(&r)->peak_bytes > budget() ? DT_EXIT_NO : DT_EXIT_OK;
+	if (a.q.run.offload.what && a.q.run.offload.dir &&
+	    dt_scratch_free(a.q.run.offload.dir, &a.disk_free, &err) < 0)
+		return fail(&err);
+	status = (a.gpu_mem && dt_fit_worst(&r)->peak_bytes > budget()) || !disk_fits(&r) ? DT_EXIT_NO
+											  : DT_EXIT_OK;
 	if (a.svg && write_svg(&r, &err) < 0) {
 		status = fail(&err);
 	} else if (a.check) {
 		status = check_measured(&r, &err);
-		status = status < 0 ? fail(&err) : status;
 	} else if (a.json) {
-		if (print_json(&r, solved, &err) < 0)
+		if (print_json(&r, &s, &err) < 0)
 			status = fail(&err);
 	} else if (a.explain) {
-		print_explanation(&v, &r, cat);
+		dt_fit_print_category(&v, dt_fit_worst(&r), cat);
 	} else {
 		dt_fit_print_heading(&v, &r);
 		dt_fit_print_categories(&v, dt_fit_worst(&r));
@@ -541,7 +434,8 @@ static int run(const char *model, int cat)
 			dt_fit_print_stages(&v, &r);
 		if (a.buffers)
 			dt_fit_print_buffers(&v, dt_fit_worst(&r), -1);
-		print_verdict(&r, solved);
+		print_disk(&r);
+		print_verdict(&r, &s);
 		if (a.why && dt_fit_print_why(&v, budget(), (int)a.node, &err) < 0)
 			status = fail(&err);
 	}
@@ -562,7 +456,7 @@ int main(int argc, char **argv)
 	if (nargs >= 0) {
 		status = check_usage(nargs);
 		if (status < 0 && a.explain) {
-			cat = find_category(a.explain);
+			cat = dt_est_cat_find(a.explain);
 			if (cat < 0)
 				status = dt_opt_usage_error(&program, stderr,
 							    "option '--explain': no category is called '%s'",

@@ -5,20 +5,17 @@
 #include "plan/calibrate.h"
 #include "plan/enough.h"
 #include "plan/here.h"
+#include "plan/machines.h"
 #include "plan/plan_print.h"
 #include "plan/roofline.h"
 #include "plan/run_options.h"
 #include "plan/search.h"
 #include "plan/servplan.h"
-#include "plan/stage.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define MAX_RANKS (1 << 20)
 
 static struct {
 	struct dt_run_options o;
@@ -26,12 +23,13 @@ static struct {
 	struct dt_config config;
 	struct dt_serve_query serve_q;
 	struct dt_cluster cluster;
-	const char *gpu, *cluster_file, *links, *ops, *calibrate, *validate, *compare;
-	uint64_t gpu_mem, tokens;
-	bool serve, json, explain, here, gpu_given, gpus_given, node_given;
-	int64_t gpus, gpus_a_node, leaf, top;
-	int recompute, account, topology, emit, kv;
-	double nic_gbs, oversubscription, margin, price, mtbf_hours, save_s;
+	struct dt_machines m;
+	const char *calibrate, *validate, *compare;
+	uint64_t tokens;
+	bool serve, json, explain;
+	int64_t top;
+	int recompute, account, emit, kv;
+	double mtbf_hours, save_s;
 } a;
 
 static const char *const examples[] = {
@@ -46,32 +44,32 @@ enum { EMIT_NOTHING, EMIT_ARGS, EMIT_COMMAND, EMIT_SRUN, EMIT_CLUSTER };
 
 static const struct dt_opt own[] = {
 	DT_OPT_HEADING("Machines"),
-	{"here", 0, DT_OPT_FLAG, &a.here, NULL,
+	{"here", 0, DT_OPT_FLAG, &a.m.here, NULL,
 	 "say what this machine has and which models are not too large for it; with MODEL, plan for it"},
-	{"gpus", 'n', DT_OPT_INT, &a.gpus, "N", "devices, one a rank", .min = 1, .max = 1 << 20,
-	 .given = &a.gpus_given, .def = "8"},
-	{"gpu", 'g', DT_OPT_STR, &a.gpu, "NAME",
+	{"gpus", 'n', DT_OPT_INT, &a.m.gpus, "N", "devices, one a rank", .min = 1, .max = 1 << 20,
+	 .given = &a.m.gpus_given, .def = "8"},
+	{"gpu", 'g', DT_OPT_STR, &a.m.gpu, "NAME",
 	 "A100, A100-40GB, H100, H200, B200, MI300X, T4, L4, or cpu for ranks on this machine",
-	 .given = &a.gpu_given, .def = "A100", .complete = DT_COMPLETE_GPU},
-	{"gpus-per-node", 0, DT_OPT_INT, &a.gpus_a_node, "N", "devices of a machine", .min = 1,
-	 .max = 1 << 20, .given = &a.node_given, .def_text = "the usual number"},
-	{"gpu-mem", 'm', DT_OPT_SIZE, &a.gpu_mem, "SIZE", "memory of a device, instead of its usual",
+	 .given = &a.m.gpu_given, .def = "A100", .complete = DT_COMPLETE_GPU},
+	{"gpus-per-node", 0, DT_OPT_INT, &a.m.gpus_a_node, "N", "devices of a machine", .min = 1,
+	 .max = 1 << 20, .given = &a.m.node_given, .def_text = "the usual number"},
+	{"gpu-mem", 'm', DT_OPT_SIZE, &a.m.gpu_mem, "SIZE", "memory of a device, instead of its usual",
 	 .min = 1 << 20},
-	{"margin", 0, DT_OPT_PERCENT, &a.margin, "PCT", "percent of it kept free", .min = 0, .max = 99,
+	{"margin", 0, DT_OPT_PERCENT, &a.m.margin, "PCT", "percent of it kept free", .min = 0, .max = 99,
 	 .def = "5"},
-	{"topology", 0, DT_OPT_CHOICE, &a.topology, "auto|" DT_TOPOLOGY_CHOICES,
+	{"topology", 0, DT_OPT_CHOICE, &a.m.topology, "auto|" DT_TOPOLOGY_CHOICES,
 	 "how machines are connected; auto: single or fat-tree", .def = "auto"},
-	{"nic-bandwidth", 0, DT_OPT_RATE, &a.nic_gbs, "GB/S", "of a device into the network", .min = 0,
+	{"nic-bandwidth", 0, DT_OPT_RATE, &a.m.nic_gbs, "GB/S", "of a device into the network", .min = 0,
 	 .max = 1e6},
-	{"oversubscription", 0, DT_OPT_REAL, &a.oversubscription, "X",
+	{"oversubscription", 0, DT_OPT_REAL, &a.m.oversubscription, "X",
 	 "how much narrower the network is above --leaf machines", .min = 1, .max = 1e4, .def = "1"},
-	{"leaf", 0, DT_OPT_INT, &a.leaf, "NODES", "machines below one switch, or of a dragonfly's group",
+	{"leaf", 0, DT_OPT_INT, &a.m.leaf, "NODES", "machines below one switch, or of a dragonfly's group",
 	 .min = 1, .max = 1 << 20, .def = "16"},
-	{"cluster", 0, DT_OPT_STR, &a.cluster_file, "FILE",
+	{"cluster", 0, DT_OPT_STR, &a.m.cluster_file, "FILE",
 	 "a description in JSON, as --emit cluster writes it"},
-	{"links", 0, DT_OPT_STR, &a.links, "FILE",
+	{"links", 0, DT_OPT_STR, &a.m.links, "FILE",
 	 "measured links: output of dt-allreduce-bench --json; - is standard input"},
-	{"ops", 0, DT_OPT_STR, &a.ops, "FILE",
+	{"ops", 0, DT_OPT_STR, &a.m.ops, "FILE",
 	 "measured operations: output of dt-calibrate; ranks are processes on such machines",
 	 .complete = DT_COMPLETE_FILE},
 	{"calibrate", 0, DT_OPT_STR, &a.calibrate, "FILE",
@@ -123,7 +121,7 @@ static const struct dt_opt own[] = {
 	 .def = "auto"},
 	DT_OPT_HEADING("The whole run"),
 	{"tokens", 0, DT_OPT_COUNT, &a.tokens, "COUNT", "tokens to train on: days, device hours and cost"},
-	{"price", 0, DT_OPT_REAL, &a.price, "X", "of a device hour", .min = 0, .max = 1e6},
+	{"price", 0, DT_OPT_REAL, &a.m.price, "X", "of a device hour", .min = 0, .max = 1e6},
 	{"mtbf", 0, DT_OPT_REAL, &a.mtbf_hours, "HOURS",
 	 "between failures or preemptions of one device: the best checkpoint interval", .min = 1e-3,
 	 .max = 1e9},
@@ -158,83 +156,6 @@ static int fail(const struct dt_err *err)
 	return DT_EXIT_FAILED;
 }
 
-/* ---- the machines ---- */
-
-/* Ranks as processes of this machine: its cores and memory, shared. */
-static void this_machine(struct dt_cluster *c)
-{
-	dt_cluster_this_machine(c);
-	if (!a.node_given)
-		c->gpus_a_node = (int)a.gpus;
-}
-
-static int read_json(const char *path, json_t **ret, struct dt_err *err)
-{
-	return dt_json_load(path, 64 << 20, ret, err);
-}
-
-static int describe_cluster(struct dt_err *err)
-{
-	struct dt_cluster *c = &a.cluster;
-	double price = a.price;
-	json_t *o = NULL;
-	int rc = dt_cluster_device(a.gpu, c, err);
-
-	if (rc < 0)
-		return rc;
-	if (!strcmp(c->device.name, "cpu"))
-		this_machine(c);
-	if (a.cluster_file) {
-		rc = read_json(a.cluster_file, &o, err);
-		if (rc == 0 && (rc = dt_cluster_from_json(o, c, err)) < 0)
-			dt_err_prefix(err, "'%s'", a.cluster_file);
-		json_decref(o);
-		if (rc < 0)
-			return rc;
-		a.gpus = a.gpus_given ? a.gpus : c->gpus;
-		if (c->cores && !a.node_given && a.gpus > c->gpus_a_node)
-			c->gpus_a_node = (int)a.gpus;
-	}
-	if (!a.cluster_file || a.gpus_given || a.node_given) {
-		enum dt_topology t = a.topology ? (enum dt_topology)(a.topology - 1) : DT_TOPO_FAT_TREE;
-
-		rc = dt_cluster_arrange(c, (int)a.gpus, (int)a.gpus_a_node, t, a.nic_gbs * 1e9,
-					a.oversubscription, (int)a.leaf, err);
-		if (rc < 0)
-			return rc;
-	}
-	if (a.links) {
-		rc = read_json(a.links, &o, err);
-		if (rc == 0 && (rc = dt_cluster_links(c, o, err)) < 0)
-			dt_err_prefix(err, "'%s'", a.links);
-		json_decref(o);
-		if (rc < 0)
-			return rc;
-	}
-	if (a.gpu_mem)
-		c->device.mem_bytes = (double)a.gpu_mem;
-	c->price_a_gpu_hour = price > 0 ? price : c->price_a_gpu_hour;
-	return 0;
-}
-
-static int read_ops(struct dt_err *err)
-{
-	json_t *o = NULL;
-	int rc = read_json(a.ops, &o, err);
-
-	if (rc == 0 && (rc = dt_cluster_set_ops(&a.cluster, o, err)) < 0)
-		dt_err_prefix(err, "'%s'", a.ops);
-	json_decref(o);
-	return rc;
-}
-
-static double room(void)
-{
-	int here = a.cluster.gpus < a.cluster.gpus_a_node ? a.cluster.gpus : a.cluster.gpus_a_node;
-
-	return dt_cluster_rank_device(&a.cluster, here).mem_bytes * (1 - a.margin / 100);
-}
-
 /* ---- measured steps ---- */
 
 static int calibrate(struct dt_err *err)
@@ -258,51 +179,14 @@ static int calibrate(struct dt_err *err)
 static struct dt_plan_view view(void)
 {
 	return (struct dt_plan_view){.q = &a.q,
-				     .assumed = !a.gpu_given && !a.cluster_file,
-				     .links = a.links != NULL,
+				     .assumed = !a.m.gpu_given && !a.m.cluster_file,
+				     .links = a.m.links != NULL,
 				     .explain = a.explain,
-				     .memory = room() / (1 - a.margin / 100),
+				     .memory = dt_machines_room(&a.m, &a.cluster) / (1 - a.m.margin / 100),
 				     .tokens = a.tokens,
 				     .mtbf_hours = a.mtbf_hours,
 				     .save_s = a.save_s,
 				     .f = stdout};
-}
-
-/* The layout asked about, with the microbatch and recomputation that suit it best. */
-static int judge(struct dt_candidate *ret, struct dt_err *err)
-{
-	struct dt_candidate c = {0}, best = {0};
-	struct dt_layout l;
-	int64_t only = a.q.fit.run.microbatch;
-	int rc = dt_layout_parse(a.compare, &l, err), last = 0;
-
-	if (rc < 0)
-		return rc;
-	if (dt_layout_world(&l) != a.cluster.gpus)
-		return dt_err_set(err, -EINVAL, "layout '%s' has %d ranks, not %d", a.compare,
-				  dt_layout_world(&l), a.cluster.gpus);
-	for (int r = 0; r < 3; r++)
-		for (int64_t b = only ? only : 1; b * l.dp <= a.q.fit.run.global_batch && (only || b <= 64);
-		     b = only ? INT64_MAX / MAX_RANKS : 2 * b) {
-			c = (struct dt_candidate){.layout = l, .microbatch = b, .recompute = r};
-			if (a.q.recompute >= 0 && r != a.q.recompute)
-				continue;
-			rc = dt_plan_judge(&a.q, &c, err);
-			if (rc < 0) {
-				last = rc;
-				continue;
-			}
-			if (!best.microbatch || (c.fits && !best.fits) ||
-			    (c.fits == best.fits &&
-			     (c.fits ? c.t.step < best.t.step : c.peak_bytes < best.peak_bytes)))
-				best = c;
-		}
-	*ret = best;
-	if (best.microbatch)
-		return 0;
-	return last ? last
-		    : dt_err_set(err, -EINVAL, "layout '%s' does not go with a global batch of %lld",
-				 a.compare, (long long)a.q.fit.run.global_batch);
 }
 
 static int print_search(const struct dt_plan *p, const struct dt_candidate *other, struct dt_err *err)
@@ -352,7 +236,7 @@ static int plan_training(const char *model, struct dt_err *err)
 	char args[512];
 	int status, rc;
 
-	if (a.compare && judge(&other, err) < 0)
+	if (a.compare && dt_plan_judge_layout(&a.q, a.compare, &other, err) < 0)
 		return fail(err);
 	rc = dt_plan_search(&a.q, (int)a.top, &p, err);
 	if (rc < 0 && !(a.compare && rc == -EINVAL)) /* a layout nobody would try can still be judged */
@@ -407,7 +291,7 @@ static int check_usage(int nargs, char **argv, const char **ret_model)
 	struct dt_err err = {0};
 	int want = roof ? 2 : 1;
 
-	if (a.here && nargs == 0)
+	if (a.m.here && nargs == 0)
 		want = 0;
 	if (a.emit == EMIT_CLUSTER || a.validate)
 		want = nargs < 1 ? 0 : want;
@@ -422,7 +306,7 @@ static int check_usage(int nargs, char **argv, const char **ret_model)
 		return dt_opt_usage_error(&program, stderr, "%s%s%s", err.msg, err.hint[0] ? "; " : "",
 					  err.hint);
 	a.q.fit.run = a.o.run;
-	if (a.cluster_file && a.gpu_given)
+	if (a.m.cluster_file && a.m.gpu_given)
 		return dt_opt_usage_error(&program, stderr, "--cluster and --gpu exclude each other");
 	if (a.json && a.emit)
 		return dt_opt_usage_error(&program, stderr, "--json and --emit exclude each other");
@@ -448,39 +332,16 @@ static void complete_query(void)
 		a.q.fit.run.global_batch ? a.q.fit.run.global_batch : 16 * (int64_t)a.cluster.gpus;
 	a.q.fit.run.config = c;
 	a.q.cluster = a.serve_q.cluster = &a.cluster;
-	a.q.room = (uint64_t)room();
+	a.q.room = (uint64_t)dt_machines_room(&a.m, &a.cluster);
 	a.serve_q.room = a.q.room;
 	a.serve_q.price = a.cluster.price_a_gpu_hour;
-	a.serve_q.devices = a.gpus_given || a.cluster_file ? (int)a.gpus : 0;
+	a.serve_q.devices = a.m.gpus_given || a.m.cluster_file ? (int)a.m.gpus : 0;
 	a.serve_q.config = *c;
 	a.serve_q.cache_bits = dt_kv_bits(c, a.kv);
 }
 
-/* Whether the device has products of 8 bits, and dt-train would find a linear for them. */
-static int check_fp8(struct dt_err *err)
-{
-	struct dt_run s = {.config = &a.config,
-			   .layout = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1},
-			   .microbatch = 16,
-			   .seq = a.q.fit.run.seq,
-			   .fp8 = a.q.fit.run.fp8};
-	int linears, rc;
-
-	if (!s.fp8)
-		return 0;
-	if ((rc = dt_stage_count_8_bits(&s, &linears, err)) < 0)
-		return rc;
-	if (!(a.cluster.device.peak_fp8 > 0))
-		return dt_err_set(err, -ENOTSUP, "--fp8: '%s' has no products of 8-bit floats",
-				  a.cluster.device.name);
-	if (!linears)
-		return dt_err_set(err, -ENOTSUP, "--fp8: no linear of '%s' has sizes that divide by 16",
-				  a.config.name);
-	return 0;
-}
-
-/* --here: the inventory. 1: that was all; else this machine is what is planned for. */
-static int settle_here(const char *model, struct dt_err *err)
+/* --here without a model: what this machine has, and what is not too large for it. */
+static int print_here(struct dt_err *err)
 {
 	struct dt_here h;
 	uint64_t room;
@@ -488,38 +349,30 @@ static int settle_here(const char *model, struct dt_err *err)
 	int rc;
 
 	dt_here_look("", &h);
-	if (model) {
-		a.gpu = h.ncard ? a.gpu : "cpu";
-		a.gpu_given = true;
-		if (!a.gpus_given)
-			a.gpus = h.ncard ? h.ncard : h.cores;
-		if (h.ncard && !a.gpu_mem)
-			a.gpu_mem = h.card[0].room;
-		return 0;
-	}
-	room = (uint64_t)((double)(h.ncard ? h.card[0].room : h.available) * (1 - a.margin / 100));
+	room = (uint64_t)((double)(h.ncard ? h.card[0].room : h.available) * (1 - a.m.margin / 100));
 	if (!a.json) {
 		dt_here_print(&h, stdout);
 		putchar('\n');
 		dt_enough_print(room, stdout);
-		return 1;
+		return DT_EXIT_OK;
 	}
 	o = json_pack("{s:i, s:o, s:o}", "schema", 1, "machine", dt_here_json(&h), "fits",
 		      dt_enough_json(room));
 	rc = dt_json_write_line(stdout, o, err);
 	json_decref(o);
-	return rc < 0 ? rc : 1;
+	return rc < 0 ? fail(err) : DT_EXIT_OK;
 }
 
 static int run(bool roof, const char *model, struct dt_err *err)
 {
-	int rc = a.here ? settle_here(model, err) : 0;
+	int rc;
 
-	if (rc || (rc = describe_cluster(err)) < 0)
-		return rc < 0 ? fail(err) : DT_EXIT_OK;
+	if (a.m.here && !model)
+		return print_here(err);
+	if (a.m.here)
+		dt_machines_here(&a.m);
 	a.q.stack = a.account - 1 == DT_ACCOUNT_MEGATRON ? &dt_stack_megatron : &dt_stack_dt;
-	if (rc == 0 && a.ops)
-		rc = read_ops(err);
+	rc = dt_machines_describe(&a.m, &a.cluster, err);
 	if (rc == 0 && a.calibrate)
 		rc = calibrate(err);
 	if (rc < 0)
@@ -540,7 +393,7 @@ static int run(bool roof, const char *model, struct dt_err *err)
 	    dt_run_adapt(&a.q.fit.run, &a.config, err) < 0)
 		return fail(err);
 	complete_query();
-	if (check_fp8(err) < 0)
+	if (dt_plan_check_fp8(&a.q, err) < 0)
 		return fail(err);
 	return roof ? roofline(err) : a.serve ? plan_serving(err) : plan_training(model, err);
 }

@@ -2,6 +2,7 @@
 #include "comm/internal.h"
 
 #include "base/progress.h"
+#include "base/trace.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -61,6 +62,25 @@ struct dt_comm_where dt_comm_where_op(const struct dt_comm *c, const struct dt_c
 	return at;
 }
 
+void dt_world_trace(struct dt_world *w, struct dt_trace *t)
+{
+	w->trace = t;
+}
+
+/* What a trace says of an operation. */
+static json_t *traced(const struct dt_comm *c, const struct dt_comm_op *o)
+{
+	json_t *args = c->w->trace ? json_pack("{s:s, s:s, s:s, s:I, s:s}", "op", dt_comm_op_name(o->kind),
+					       "what", o->what ? o->what : "", "group", c->name, "bytes",
+					       (json_int_t)(o->n * (size_t)dt_dtype_size(o->t)), "type",
+					       dt_dtype_name(o->t))
+				   : NULL;
+
+	if (args && point_to_point(o->kind))
+		json_object_set_new(args, "peer", json_integer(c->ranks[o->root]));
+	return args;
+}
+
 static void push(struct dt_comm_req *r)
 {
 	struct dt_comm *c = r->c;
@@ -98,6 +118,9 @@ static bool step_comm(struct dt_comm *c)
 		r->done = ended = true;
 		if (!r->status)
 			dt_recorder_end(c->w->recording, r->record);
+		if (r->began > 0)
+			dt_trace_flight(c->w->trace, "message", dt_comm_op_name(r->op.kind), r->began,
+					dt_now(), traced(c, &r->op));
 	}
 	return ended;
 }
@@ -282,6 +305,7 @@ static int step_through(struct dt_comm_req *r, struct dt_err *err)
 static int run_here(struct dt_comm *c, struct dt_comm_op o, struct dt_err *err)
 {
 	const struct dt_comm_transport *t = dt_comm_transport_of(c, &o);
+	double began = dt_trace_now(c->w->trace);
 	struct dt_comm_where at;
 	struct dt_comm_req r;
 	int rc;
@@ -301,6 +325,7 @@ static int run_here(struct dt_comm *c, struct dt_comm_op o, struct dt_err *err)
 	if (!rc)
 		dt_recorder_end(c->w->recording, r.record);
 	dt_comm_slot_leave(c->w);
+	dt_trace_span(c->w->trace, "message", dt_comm_op_name(o.kind), began, traced(c, &o));
 	return rc;
 }
 
@@ -348,6 +373,7 @@ int dt_comm_start(struct dt_comm *c, struct dt_comm_op o, struct dt_comm_req **r
 					 err);
 	r->seq = arrive(c, o.kind);
 	r->record = record(c, &o, r->seq);
+	r->began = c->size > 1 ? dt_trace_now(c->w->trace) : 0;
 	rc = r->t->start(r, err);
 	if (rc) {
 		rc = dt_comm_stage_end(c, s, o.what, rc, err);
@@ -376,6 +402,7 @@ int dt_wait(struct dt_comm_req **req, double *exposed_s, struct dt_err *err)
 		dt_comm_slot_enter(r->c->w, &at);
 		wait_done(r);
 		dt_comm_slot_leave(r->c->w);
+		dt_trace_span(r->c->w->trace, "wait", dt_comm_op_name(r->op.kind), t0, traced(r->c, &r->op));
 	}
 	rc = r->status;
 	if (rc && err)

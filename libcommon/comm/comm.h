@@ -27,6 +27,7 @@ enum dt_redop { DT_SUM, DT_MAX, DT_MIN, DT_AVG };
 struct dt_world;
 struct dt_comm;
 struct dt_comm_req; /* an operation under way */
+struct dt_trace;    /* base/trace.h */
 
 struct dt_world_info {
 	int rank, size;
@@ -74,6 +75,15 @@ int dt_world_threads(const struct dt_world_info *i, int *ret_mine);
 void dt_world_finalize(struct dt_world *w);
 /* Ends every rank of the job at once. */
 void dt_world_abort(struct dt_world *w, int status) __attribute__((noreturn));
+
+/* From now on operations are events of t, which outlives its use; NULL: no longer. */
+void dt_world_trace(struct dt_world *w, struct dt_trace *t);
+
+/*
+ * What this rank's dt_now() lacks to that of the group's rank 0, and how far off that may be; 0 and 0 on rank
+ * 0's machine. Every rank of the group calls it.
+ */
+int dt_comm_clock(struct dt_comm *c, double *ret, double *ret_error, struct dt_err *err);
 
 /*
  * Registered memory: ranks of one machine map it, so that collectives work on it directly without copies. It

@@ -35,6 +35,7 @@ struct dt_comm_req {
 	struct dt_comm_op op;
 	uint64_t seq;	   /* number of this collective in its group, from 1 */
 	uint64_t record;   /* of the recording; 0: none */
+	double began;	   /* of a traced one that its rank does not wait for at once; else 0 */
 	bool done, waited; /* waited: the caller does nothing else until it is done */
 	int status;	   /* 0 or the error it ended with */
 	struct dt_err err;
@@ -156,6 +157,7 @@ struct dt_world {
 	struct dt_comm_slot *_Atomic me;
 	struct dt_comm_watch *watch;
 	struct dt_recording *recording; /* NULL: none */
+	struct dt_trace *trace;		/* likewise */
 	pthread_mutex_t lock;		/* of comm[] against the watchdog */
 	struct dt_comm *comm[DT_COMM_GROUPS_MAX];
 	int ncomm; /* no group at or past this index */

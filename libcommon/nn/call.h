@@ -71,8 +71,10 @@ struct dt_tensor dt_call_live(const struct dt_exec *x, const struct dt_node *n, 
 
 /* The calls, by op; NULL: this version has none. */
 extern dt_call *const dt_calls[DT_OP_N];
-/* Calls step number `step` of x's program, waits for the device, and writes a line of x's trace. */
+/* Calls step number `step` of x's program, waits for the device, and makes a span of it. */
 int dt_call_traced(struct dt_exec *x, int step, struct dt_err *err);
+/* A span of the unit of a segment, begun then. */
+void dt_call_trace_unit(struct dt_exec *x, const struct dt_segment *s, double began);
 
 dt_call dt_call_embed, dt_call_norm, dt_call_linear, dt_call_linear_act, dt_call_heads_norm, dt_call_rope,
 	dt_call_attention, dt_call_act, dt_call_gated, dt_call_loss, dt_call_enter, dt_call_leave,

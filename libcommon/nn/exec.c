@@ -40,6 +40,7 @@ int dt_exec_run(struct dt_exec *x, const struct dt_flight *f, enum dt_list list,
 	for (int i = p->segment_start[list]; i < p->segment_start[list + 1] && rc == 0; i++) {
 		const struct dt_segment *s = &p->segment[i];
 		bool backward = s->backward && !s->again;
+		double began = dt_trace_now(x->trace);
 
 		if (h && s->before)
 			rc = hook(h->before, h, x, s, backward, err);
@@ -48,6 +49,8 @@ int dt_exec_run(struct dt_exec *x, const struct dt_flight *f, enum dt_list list,
 				      : x->calls[p->step[k].n.op](x, &p->step[k].n, err);
 		if (rc == 0 && h && s->after)
 			rc = hook(h->after, h, x, s, backward, err);
+		if (x->trace)
+			dt_call_trace_unit(x, s, began);
 	}
 	return rc;
 }

@@ -6,11 +6,10 @@
 #ifndef DT_NN_EXEC_H
 #define DT_NN_EXEC_H
 
+#include "base/trace.h"
 #include "comm/comm.h"
 #include "kernels/ops.h"
 #include "plan/memory.h"
-
-#include <stdio.h>
 
 /* One microbatch on its way through one chunk: its slot, and what the host writes and reads of it. */
 struct dt_flight {
@@ -87,7 +86,7 @@ struct dt_exec {
 	float smoothing;      /* of a classifier's targets, in training */
 	double hits[2];	 /* LOSS adds the rows whose class was the most likely, and among the first five */
 	double loss_sum; /* LOSS adds the sum of -log softmax at the targets */
-	FILE *trace;	 /* every node that runs is a line of it; NULL: none. Not owned */
+	struct dt_trace *trace; /* every node that runs is a span of it; NULL: none. Not owned */
 
 	/* while it runs */
 	const struct dt_prog *p;

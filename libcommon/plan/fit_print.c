@@ -94,7 +94,7 @@ void dt_fit_print_categories(const struct dt_fit_view *v, const struct dt_estima
 		if (e->place_bytes[p])
 			fprintf(v->f, "%s %s: %s\n",
 				p == DT_PLACE_HOST ? "\nbesides, in host memory" : "\nbesides, on",
-				p == DT_PLACE_HOST ? "of a rank" : "NVMe for a rank",
+				p == DT_PLACE_HOST ? "of a rank" : "disk for a rank",
 				dt_format_size(e->place_bytes[p], size, sizeof(size)));
 	if (v->q->serve)
 		return;
@@ -200,47 +200,17 @@ int dt_fit_print_why(const struct dt_fit_view *v, uint64_t room, int node, struc
 	return rc;
 }
 
-json_t *dt_fit_measured_json(const struct dt_estimate *e, const struct dt_measurement *m)
+void dt_fit_print_category(const struct dt_fit_view *v, const struct dt_estimate *e, int cat)
 {
-	json_t *list = json_array();
-
-	for (int c = 0; c < DT_EST_CAT_N; c++)
-		if (m->cat[c] || e->cat_bytes[c])
-			json_array_append_new(list, json_pack("{s:s, s:I, s:I}", "name", dt_est_cat_name(c),
-							      "estimated_bytes", (json_int_t)e->cat_bytes[c],
-							      "measured_bytes", (json_int_t)m->cat[c]));
-	return list;
-}
-
-void dt_fit_print_measured(const struct dt_estimate *e, const struct dt_measurement *m, double off, int cat,
-			   FILE *f)
-{
-	struct dt_table *t = dt_table_new("category|>estimated|>measured|>bytes off");
-	char x[24], y[24];
-
-	for (int c = 0; c < DT_EST_CAT_N && m->categories; c++) {
-		if (!m->cat[c] && !e->cat_bytes[c])
-			continue;
-		dt_table_cell(t, "%s", dt_est_cat_name(c));
-		dt_table_cell(t, "%s", dt_format_size(e->cat_bytes[c], x, sizeof(x)));
-		dt_table_cell(t, "%s", dt_format_size(m->cat[c], y, sizeof(y)));
-		dt_table_cell(t, "%+lld", (long long)(m->cat[c] - e->cat_bytes[c]));
+	fprintf(v->f, "%s: %s\n\n%s\n", dt_est_cat_name(cat), dt_category_formula(cat),
+		dt_category_text(cat));
+	for (int i = 0; i < e->n; i++) {
+		if (e->e[i].cat == cat) {
+			dt_fit_print_buffers(v, e, cat);
+			return;
+		}
 	}
-	if (m->categories) {
-		dt_table_print(t, f);
-		fputc('\n', f);
-	}
-	dt_table_free(t);
-	fprintf(f, "estimated %s (%llu bytes), measured %s (%llu bytes): %+.2f%%\n",
-		dt_format_size(e->peak_bytes, x, sizeof(x)), (unsigned long long)e->peak_bytes,
-		dt_format_size(m->bytes, y, sizeof(y)), (unsigned long long)m->bytes, 100 * off);
-	if (cat >= 0)
-		fprintf(f, "%s: %s\n", m->categories ? "most off" : "nearest to the difference",
-			dt_est_cat_name(cat));
-	if (m->process > m->bytes)
-		fprintf(f, "the process took %s, %s of it beside this: program, libraries, their buffers\n",
-			dt_format_size(m->process, x, sizeof(x)),
-			dt_format_size(m->process - m->bytes, y, sizeof(y)));
+	fprintf(v->f, "\nThis rank has none.\n");
 }
 
 void dt_fit_print_models(FILE *f)

@@ -22,13 +22,18 @@ void dt_fit_print_categories(const struct dt_fit_view *v, const struct dt_estima
 void dt_fit_print_stages(const struct dt_fit_view *v, const struct dt_fit *r);
 /* cat < 0: all. Entries of the same kind (layers, microbatches in flight) share a line. */
 void dt_fit_print_buffers(const struct dt_fit_view *v, const struct dt_estimate *e, int cat);
+/* What a category holds, how its bytes come about, and its buffers. */
+void dt_fit_print_category(const struct dt_fit_view *v, const struct dt_estimate *e, int cat);
 /* The decision tree for devices with room bytes, node of them a machine. */
 int dt_fit_print_why(const struct dt_fit_view *v, uint64_t room, int node, struct dt_err *err);
 
-/* An estimate beside a measurement; off and cat: as dt_fit_check says. */
-void dt_fit_print_measured(const struct dt_estimate *e, const struct dt_measurement *m, double off, int cat,
-			   FILE *f);
-json_t *dt_fit_measured_json(const struct dt_estimate *e, const struct dt_measurement *m);
+/*
+ * fit_measured.c: prints an estimate beside the measurement in a file (plan/why.h: dt_measurement_read takes
+ * constant off). 1: they agree within tolerance percent; 0: not. A category that is off by more is a no, even
+ * where sums agree.
+ */
+int dt_fit_check_file(const struct dt_estimate *e, const char *path, uint64_t constant, double tolerance,
+		      bool json, FILE *f, struct dt_err *err);
 
 /* The models that are known by name, a line each. */
 void dt_fit_print_models(FILE *f);

@@ -52,8 +52,12 @@ enum dt_buf_id {	       /* what a buffer is for; with `which` it is unique in a 
 		 DT_B_SHARE,
 		 DT_B_BUFFERS, /* f32: running statistics; their sums over a step */
 		 DT_B_BUFFER_SUMS,
-		 DT_B_DOC_POS,	/* i32 [T] of a flight, documents kept apart: position in its document, */
-		 DT_B_FIRST,	/* and the position in the sequence where it begins */
+		 DT_B_DOC_POS,	  /* i32 [T] of a flight, documents kept apart: position in its document, */
+		 DT_B_FIRST,	  /* and the position in the sequence where it begins */
+		 DT_B_TILES,	  /* offloaded: bytes; those that stay in memory, */
+		 DT_B_TILES_FILE, /* those of the file, */
+		 DT_B_TILE_RING,  /* some of these while they are worked on, from a multiple of 4096 on, */
+		 DT_B_TILE_PIECE, /* and what passes between them and a checkpoint */
 		 DT_B_SNAPSHOT, /* this rank's part of a checkpoint that is written behind training's back */
 };
 
@@ -65,8 +69,9 @@ struct dt_buf {
 	int slot;  /* microbatch in flight of a value that each has; else 0 */
 	enum dt_dtype dtype;
 	int64_t numel;
-	uint64_t bytes;	 /* rounded up to 64 */
-	uint64_t offset; /* in the arena */
+	uint64_t bytes; /* rounded up to 64 */
+	enum dt_place place;
+	uint64_t offset; /* in the arena, or where its place begins */
 	enum dt_phase first, last;
 	bool message; /* collectives work on it */
 	bool at_peak; /* alive where the most memory is */
@@ -87,6 +92,7 @@ struct dt_memory_plan {
 	int n;
 	uint64_t arena_bytes;		  /* the peak: what dt-train maps */
 	uint64_t bound_bytes;		  /* no arena can be smaller: the most that is alive at one time */
+	uint64_t place_bytes[DT_PLACE_N]; /* of each place the peak; the device's is arena_bytes */
 	uint64_t gap_bytes;		  /* between buffers at the peak */
 	uint64_t phase_bytes[DT_PH_N];	  /* most alive in each phase */
 	uint64_t cat_bytes[DT_MEM_CAT_N]; /* alive at the peak; gaps between buffers are workspace */

@@ -11,6 +11,7 @@ struct dt_plan_builder {
 	int cap;
 	struct dt_item *item; /* what is placed */
 	enum dt_mem_cat *cat; /* of every item */
+	enum dt_place *place; /* likewise */
 	int nitem, item_cap;
 	int *item_of;			/* [plan.n] item of a buffer */
 	uint64_t *inner;		/* [plan.n] where in it */

@@ -185,6 +185,43 @@ static int check_sizes(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
+/* What lies elsewhere. */
+static int check_offload(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_run_offload *o = &r->offload;
+	const struct dt_optim_rule *rule = dt_optim_rule(r->optim.kind);
+	bool master = r->compute != DT_F32 && !r->no_master;
+
+	if (!o->what)
+		return 0;
+	if (o->what != DT_OFFLOAD_OPTIMIZER)
+		return dt_err_set(err, -ENOTSUP, "--offload %s: this version offloads optimizer states alone",
+				  o->what_text);
+	if (r->on_card || o->to != DT_PLACE_DISK) {
+		dt_err_set(err, -ENOTSUP, "--offload on a card, or to its host, is not done by this version");
+		dt_err_hint(err, "--offload-to disk:DIR on the processor is");
+		return -ENOTSUP;
+	}
+	if (!dt_optim_states(r->optim.kind) && !master)
+		return dt_err_set(err, -EINVAL, "--offload optimizer: %s has no states", rule->name);
+	for (int i = 0; i < dt_optim_states(r->optim.kind); i++)
+		if (rule->state[i].shape != DT_STATE_EACH)
+			return dt_err_set(
+				err, -ENOTSUP,
+				"--offload optimizer: %s has states that are not a value an element",
+				rule->name);
+	if (master && r->config->router_bias)
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' has biases of its router, which need master weights in memory",
+				  r->config->name);
+	if (r->save.async)
+		return dt_err_set(err, -EINVAL,
+				  "--save-async copies in memory what --offload keeps out of it");
+	if (r->watch.replicas)
+		return dt_err_set(err, -ENOTSUP, "--check-replicas does not compare what is offloaded");
+	return 0;
+}
+
 static int no_images(const struct dt_run *r, const char *what, struct dt_err *err)
 {
 	return dt_err_set(err, -ENOTSUP, "'%s' classifies images, which cannot be trained with %s",
@@ -254,7 +291,8 @@ int dt_run_check(const struct dt_run *r, struct dt_err *err)
 	int rc = dt_config_is_image(r->config) ? check_images(r, err) : 0;
 
 	if (rc < 0 || (rc = check_cut(r, err)) < 0 || (rc = check_sizes(r, err)) < 0 ||
-	    (rc = check_base(r, err)) < 0 || (rc = check_numbers(r, err)) < 0)
+	    (rc = check_base(r, err)) < 0 || (rc = check_numbers(r, err)) < 0 ||
+	    (rc = check_offload(r, err)) < 0)
 		return rc;
 	return check_pipeline(r, err);
 }

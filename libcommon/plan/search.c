@@ -36,7 +36,7 @@ static int by_time(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static struct dt_run run_of(const struct dt_plan_query *q, const struct dt_candidate *c)
+struct dt_run dt_candidate_run(const struct dt_plan_query *q, const struct dt_candidate *c)
 {
 	struct dt_run r = q->fit.run;
 
@@ -120,7 +120,7 @@ static int step_time(const struct dt_plan_query *q, const struct dt_run *s, bool
 /* Peak of the fullest stage: the first has most in flight, the last the logits, the second most layers. */
 static int peak_of(const struct dt_plan_query *q, struct dt_candidate *c, struct dt_err *err)
 {
-	struct dt_run s = run_of(q, c);
+	struct dt_run s = dt_candidate_run(q, c);
 	int pp = c->layout.pp, rc = 0, at[] = {0, pp - 1, 1};
 
 	/* More microbatches than twice the stages are never in flight at once, but for GPipe. */
@@ -155,7 +155,7 @@ int dt_plan_judge(const struct dt_plan_query *q, struct dt_candidate *c, struct 
 				  "global batch %lld is not a multiple of microbatch x dp = %lld",
 				  (long long)q->fit.run.global_batch, (long long)each);
 	c->accumulation = q->fit.run.global_batch / each;
-	s = run_of(q, c);
+	s = dt_candidate_run(q, c);
 	if ((rc = can_run(q, &s, err)) < 0)
 		return rc;
 	rc = step_time(q, &s, true, &c->t, err);
@@ -192,7 +192,7 @@ static int add_variants(const struct dt_plan_query *q, const struct dt_layout *l
 
 			if ((q->recompute >= 0 && r != q->recompute) || (b > 1 && q->fit.run.reproducible))
 				continue;
-			s = run_of(q, &c);
+			s = dt_candidate_run(q, &c);
 			if (can_run(q, &s, &why) < 0) {
 				pass_over(p, &c, &why);
 				continue;
@@ -271,7 +271,7 @@ static bool already(const struct dt_plan *p, const struct dt_candidate *c)
 static double at_least(const struct dt_plan_query *q, const struct dt_candidate *c)
 {
 	const struct dt_layout *l = &c->layout;
-	const struct dt_run s = run_of(q, c);
+	const struct dt_run s = dt_candidate_run(q, c);
 	const struct dt_work *w = dt_work_get(q->work, &s, NULL);
 	double e = dt_dtype_size(s.compute), n = dt_layout_data(l), states, kept = 0;
 	int first, last;
@@ -380,119 +380,5 @@ void dt_plan_release(struct dt_plan *p)
 {
 	free(p->best);
 	memset(p, 0, sizeof(*p));
-}
-
-/* ---- words ---- */
-
-static const struct part {
-	const char *name, *cure;
-	size_t off;
-	bool share; /* of the makespan already */
-} parts[] = {
-#define P(n, f, c, s)                                                                                        \
-	{                                                                                                    \
-		n, c, offsetof(struct dt_step_time, f), s                                                    \
-	}
-	P("traffic of tensor parallelism", tp, "fewer tp", false),
-	P("traffic between experts", ep, "fewer ep", false),
-	P("passing keys and values around", cp, "fewer cp", false),
-	P("pipeline bubble", bubble, "more microbatches, or v", true),
-	P("gradient traffic not hidden", dp_exposed, "a larger global batch", false),
-	P("recomputation", recompute, "a smaller microbatch that needs none", false),
-	P("optimizer", optimizer, "z1", false),
-	P("memory-bound operations", memory, "a larger microbatch", false),
-#undef P
-};
-#define NPARTS (sizeof(parts) / sizeof(parts[0]))
-
-static double share_of(const struct dt_step_time *t, size_t i)
-{
-	double v = *(const double *)((const char *)t + parts[i].off);
-
-	return parts[i].share ? v * t->makespan / t->step : v / t->step;
-}
-
-const char *dt_plan_reason(const struct dt_plan_query *q, const struct dt_candidate *c,
-			   const struct dt_candidate *against, char *buf, size_t n)
-{
-	size_t worst = 0, k = 0;
-	double most = -1;
-
-	for (size_t i = 0; i < NPARTS; i++) {
-		double d = share_of(&c->t, i) * c->t.step;
-
-		if (against)
-			d -= share_of(&against->t, i) * against->t.step;
-		if (d > most) {
-			most = d;
-			worst = i;
-		}
-	}
-	if (against && c != against && most / against->t.step > 0.002)
-		snprintf(buf, n, "%+.1f%% time: %.1f%% more for %s", 100 * (c->t.step / against->t.step - 1),
-			 100 * most / against->t.step, parts[worst].name);
-	else if (against && c != against)
-		snprintf(buf, n, "%+.1f%% time, in no single place", 100 * (c->t.step / against->t.step - 1));
-	else
-		for (size_t i = 0; i < NPARTS && k < n; i++) {
-			if (share_of(&c->t, i) < 0.02)
-				continue;
-			snprintf(buf + k, n - k, "%s%s %.0f%%", k ? ", " : "", parts[i].name,
-				 100 * share_of(&c->t, i));
-			k += strlen(buf + k);
-		}
-	if (n && (k || against))
-		return buf;
-	snprintf(buf, n, "matmuls and attention are nearly all of it");
-	return buf;
-}
-
-json_t *dt_step_time_json(const struct dt_step_time *t)
-{
-	return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
-			 "matmul_s", t->matmul, "attention_s", t->attention, "memory_s", t->memory,
-			 "recompute_s", t->recompute, "head_s", t->head, "tp_s", t->tp, "ep_s", t->ep, "cp_s",
-			 t->cp, "pp_s", t->pp, "dp_s", t->dp, "dp_exposed_s", t->dp_exposed, "optimizer_s",
-			 t->optimizer, "makespan_s", t->makespan, "fixed_s", t->fixed, "step_s", t->step);
-}
-
-json_t *dt_candidate_json(const struct dt_plan_query *q, const struct dt_candidate *c)
-{
-	static const char *const recompute[] = {"none", "selective", "full"};
-	static const char *const bound[] = {"compute", "memory", "network", "latency"};
-	const struct dt_step_time *t = &c->t;
-	char layout[80], reason[200];
-	return json_pack("{s:s, s:I, s:I, s:s, s:f, s:f, s:f, s:f, s:f, s:s, s:I, s:b, s:s, s:o}", "layout",
-			 dt_layout_format(&c->layout, layout, sizeof(layout)), "microbatch",
-			 (json_int_t)c->microbatch, "accumulation", (json_int_t)c->accumulation, "recompute",
-			 recompute[c->recompute], "step_s", t->step, "tokens_per_s", t->tokens_per_s, "mfu",
-			 t->mfu, "hfu", t->hfu, "bubble", t->bubble, "bound", bound[t->bound], "peak_bytes",
-			 (json_int_t)c->peak_bytes, "fits", c->fits, "reason",
-			 dt_plan_reason(q, c, NULL, reason, sizeof(reason)), "time", dt_step_time_json(t));
-}
-
-const char *dt_plan_args(const struct dt_plan_query *q, const struct dt_candidate *c, const char *model,
-			 char *buf, size_t n)
-{
-	struct dt_run r = run_of(q, c);
-
-	r.microbatch = c->microbatch;
-	r.global_batch = q->fit.run.global_batch;
-	snprintf(buf, n, "--model %s ", model);
-	dt_run_arguments(&r, buf + strlen(buf), n - strlen(buf));
-	return buf;
-}
-
-double dt_checkpoint_interval(double save, double mtbf, double *ret_lost)
-{
-	double t = sqrt(2 * save * mtbf) - save;
-
-	if (save >= 2 * mtbf) /* Daly's bound: nothing better than saving all the time */
-		t = mtbf;
-	if (t < save)
-		t = save;
-	if (ret_lost)
-		*ret_lost = 1 - t / (mtbf * expm1((t + save) / mtbf));
-	return t;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -52,6 +52,16 @@ void dt_plan_release(struct dt_plan *p);
 /* One layout, microbatch and all: its time, and whether it fits. */
 int dt_plan_judge(const struct dt_plan_query *q, struct dt_candidate *c, struct dt_err *err);
 
+/* The run that c is. */
+struct dt_run dt_candidate_run(const struct dt_plan_query *q, const struct dt_candidate *c);
+
+/* candidate.c: a layout by its name, with the microbatch and recomputation that suit it best. */
+int dt_plan_judge_layout(const struct dt_plan_query *q, const char *layout, struct dt_candidate *ret,
+			 struct dt_err *err);
+
+/* Refuses --fp8 where the device has no products of 8 bits, or dt-train would find no linear for them. */
+int dt_plan_check_fp8(const struct dt_plan_query *q, struct dt_err *err);
+
 /*
  * Why c is where it is, in one line: what its time goes into, or against another (may be NULL), where it
  * loses.

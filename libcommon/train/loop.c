@@ -143,6 +143,7 @@ static int evaluate(struct trainer *t, struct dt_err *err)
 	int rc = trainer_eval(t, &r, err);
 
 	t->report.progress.eval_loss = r.loss;
+	dt_trace_span(t->report.trace, "evaluation", "evaluation", t0, NULL);
 	return rc < 0 ? rc : metrics_eval(t, &r, dt_now() - t0, err);
 }
 
@@ -172,6 +173,8 @@ static int save_step(struct trainer *t, bool due, bool final, struct dt_err *err
 	rc = trainer_drain(t, false, err);
 	if (rc == 0 && due)
 		rc = timed_save(t, final, err);
+	if (due || t->save.job)
+		dt_trace_span(t->report.trace, "save", due ? "checkpoint" : "checkpoint under way", t0, NULL);
 	b = dt_beat_get();
 	b.save_s += dt_now() - t0;
 	b.saved = t->save.newest;
@@ -212,6 +215,8 @@ static int loop(struct trainer *t, struct dt_err *err)
 		bool last = t->loop.step + 1 == t->run.steps, save;
 
 		rc = trainer_step(t, asked(), &r, err);
+		dt_trace_span(t->report.trace, "step", "step", t->t.start,
+			      t->report.trace ? json_pack("{s:I}", "step", (json_int_t)t->loop.step) : NULL);
 		if (rc == 0 && r.back)
 			rc = go_back(t, &r, err);
 		if (rc < 0)
@@ -226,6 +231,8 @@ static int loop(struct trainer *t, struct dt_err *err)
 			rc = check_replicas(t, err);
 		if (rc == 0)
 			rc = save_step(t, save, last || r.stop, err);
+		if (rc == 0)
+			rc = details_step(t, &r, err);
 		if (rc == 0)
 			rc = trainer_agree(t, metrics_step(t, &r, err), err);
 		progress_step(t, &r);
@@ -271,7 +278,9 @@ static int start(struct trainer *t, struct dt_err *err)
 	/* Last: another job that saves there may write the same file. */
 	if (rc >= 0)
 		rc = trainer_agree(t, metrics_open(t, err), err);
-	return rc < 0 ? rc : trainer_agree(t, trace_open(t, err), err);
+	if (rc >= 0)
+		rc = trainer_agree(t, export_open(t, err), err);
+	return rc < 0 ? rc : trace_open(t, err);
 }
 
 void dt_train_write_error(const char *file, const struct dt_err *err)
@@ -298,8 +307,12 @@ int dt_train_run(const struct dt_run *r, struct dt_world *w, const struct dt_log
 		progress_open(&t);
 		rc = loop(&t, &err);
 		progress_close(&t, rc == 0);
+		if (rc >= 0)
+			offload_sum_up(&t);
 	}
-	if (rc >= 0 && (metrics_close(&t, &err) < 0 || trace_close(&t, &err) < 0))
+	if (rc >= 0 && trace_close(&t, true, &err) < 0)
+		rc = err.code;
+	if (rc >= 0 && (metrics_close(&t, &err) < 0 || export_close(&t, &err) < 0))
 		rc = err.code;
 	if (rc == 1) {
 		status = r->save.dir ? DT_EXIT_PREEMPTED : DT_EXIT_FAILED;
@@ -312,7 +325,8 @@ int dt_train_run(const struct dt_run *r, struct dt_world *w, const struct dt_log
 		if (!t.agreed && t.info.size > 1)
 			dt_world_abort(w, status);
 	}
-	trace_close(&t, &(struct dt_err){0}); /* of a run that failed */
+	export_close(&t, &(struct dt_err){0});	     /* of a run that failed */
+	trace_close(&t, false, &(struct dt_err){0}); /* likewise */
 	trainer_release(&t);
 	return status;
 }

@@ -1,8 +1,7 @@
 #include "train/trainer.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
+#include <string.h>
 
 /* Elements [*first, *first + n) of unit lp->unit that are both lp's and this rank's. */
 static int64_t overlap(const struct trainer *t, const struct dt_local_param *lp, int64_t *first)
@@ -16,14 +15,9 @@ static int64_t overlap(const struct trainer *t, const struct dt_local_param *lp,
 	return hi - *first;
 }
 
-/*
- * The 2-norm over all parameters, each counted once. Squares are summed parameter by parameter in f64, then
- * over the table in its order, so that the result does not depend on which stage has which.
- */
-int grad_norm(struct trainer *t, double *ret, struct dt_err *err)
+int grads_each(struct trainer *t, grads_part *fn, void *arg, struct dt_err *err)
 {
-	double *squares = calloc((size_t)t->table.n, sizeof(*squares)), total = 0;
-	int rc = squares ? 0 : dt_err_sys(err, -ENOMEM, "cannot sum the gradients");
+	int rc = 0;
 
 	for (int i = 0; i < t->local.n && rc == 0; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];
@@ -34,21 +28,42 @@ int grad_norm(struct trainer *t, double *ret, struct dt_err *err)
 		    dt_unit_copy(&t->run.layout, &t->local.unit[lp->unit], t->mesh.at) != 0)
 			continue;
 		if (n > 0 && !t->table.p[lp->index].frozen && counts(t, lp))
-			rc = dt_kernel_check(
-				t->dev->ops->sumsq(
-					t->dev, &squares[lp->index],
-					dt_t1(grad_share(t, lp->unit) + (first - share_first(t, lp->unit)),
-					      DT_F32, n)),
-				"->sumsq(", err);
+			rc = fn(t, lp, first, n, arg, err);
 	}
+	return rc;
+}
+
+struct dt_comm *grads_holders(const struct trainer *t)
+{
+	return dt_mesh_comm(&t->mesh, t->run.layout.zero || t->run.layout.ep > 1 ? DT_ON_ALL : DT_ON_MODEL);
+}
+
+static int add_square(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n, void *arg,
+		      struct dt_err *err)
+{
+	double *squares = arg;
+
+	return dt_kernel_check(
+		t->dev->ops->sumsq(t->dev, &squares[lp->index], grad_part(t, lp->unit, first, n)), "->sumsq(",
+		err);
+}
+
+/*
+ * The 2-norm over all parameters, each counted once. Squares are summed parameter by parameter in f64, then
+ * over the table in its order, so that the result does not depend on which stage has which.
+ */
+int grad_norm(struct trainer *t, double *ret, struct dt_err *err)
+{
+	double *squares = t->grads.squares, total = 0;
+	int rc;
+
+	memset(squares, 0, (size_t)t->table.n * sizeof(*squares));
+	rc = grads_each(t, add_square, squares, err);
 	if (rc == 0)
-		rc = dt_all_reduce(t->run.layout.zero || t->run.layout.ep > 1
-					   ? dt_mesh_comm(&t->mesh, DT_ON_ALL)
-					   : dt_mesh_comm(&t->mesh, DT_ON_MODEL),
-				   squares, NULL, (size_t)t->table.n, DT_F64, DT_SUM, "gradient norm", err);
+		rc = dt_all_reduce(grads_holders(t), squares, NULL, (size_t)t->table.n, DT_F64, DT_SUM,
+				   "gradient norm", err);
 	for (int i = 0; i < t->table.n && rc == 0; i++)
 		total += squares[i];
-	free(squares);
 	*ret = sqrt(total);
 	return rc;
 }
@@ -64,7 +79,9 @@ void optim_bind(struct trainer *t)
 	const struct dt_optim_rule *rule = dt_optim_rule(t->run.optim.kind);
 
 	for (int i = 0; i < DT_OPTIM_STATES; i++)
-		t->optim.state[i] = flat_bind(t, id[i], rule->state[i].dtype, 1);
+		t->optim.state[i] = t->offload.tiles.n && i < dt_optim_states(t->run.optim.kind)
+					    ? offload_flat(t, dt_tiles_state(&t->offload.tiles, i))
+					    : flat_bind(t, id[i], rule->state[i].dtype, 1);
 	t->optim.loss_scale = t->run.loss_scale != 0 ? t->run.loss_scale : t->run.loss_scale_start;
 }
 
@@ -77,11 +94,27 @@ bool optim_overflowed(struct trainer *t)
 	return true;
 }
 
+/* Elements [first, first + n) of a parameter's unit, where all that the rule reads is at hand. */
+static int update_part(struct trainer *t, const struct dt_local_param *lp, const struct dt_optim *o,
+		       int64_t first, int64_t n, struct dt_err *err)
+{
+	const struct flat none = {0},
+			  *copy = t->store.master.p == t->store.weights.p ? &none : &t->store.weights;
+	int u = lp->unit;
+
+	if (t->store.master.dtype != DT_F32)
+		return round_update(t, lp, o, first - (lp->flat - t->local.unit[u].flat), n, err);
+	return dt_kernel_check(t->dev->ops->optim_step(t->dev, o, flat_part(t, copy, u, first, n),
+						       flat_part(t, &t->store.master, u, first, n),
+						       grad_part(t, u, first, n),
+						       flat_part(t, &t->optim.state[0], u, first, n),
+						       flat_part(t, &t->optim.state[1], u, first, n)),
+			       "->optim_step(", err);
+}
+
 static int update(struct trainer *t, double lr, double norm, struct dt_err *err)
 {
 	struct dt_optim o = t->run.optim;
-	const struct flat none = {0},
-			  *copy = t->store.master.p == t->store.weights.p ? &none : &t->store.weights;
 
 	trainer_before_update(t);
 	o.lr = (float)lr;
@@ -90,26 +123,21 @@ static int update(struct trainer *t, double lr, double norm, struct dt_err *err)
 			       t->optim.loss_scale);
 	for (int i = 0; i < t->local.n; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];
-		int u = lp->unit, rc;
-		int64_t first, n = overlap(t, lp, &first);
+		int64_t first, n = overlap(t, lp, &first), m;
 
 		if (n <= 0 || t->table.p[lp->index].frozen)
 			continue;
 		o.weight_decay = t->table.p[lp->index].decay ? t->run.optim.weight_decay : 0;
-		if (t->store.master.dtype != DT_F32)
-			rc = round_update(t, lp, &o, first - (lp->flat - t->local.unit[u].flat), n, err);
-		else
-			rc = dt_kernel_check(
-				t->dev->ops->optim_step(t->dev, &o, flat_part(t, copy, u, first, n),
-							flat_part(t, &t->store.master, u, first, n),
-							grad_part(t, u, first, n),
-							flat_part(t, &t->optim.state[0], u, first, n),
-							flat_part(t, &t->optim.state[1], u, first, n)),
-				"->optim_step(", err);
-		if (rc < 0)
-			return rc;
+		for (; n > 0; first += m, n -= m) {
+			int rc;
+
+			m = offload_hold(t, OFFLOAD_EVERY, lp->unit, first, n, OFFLOAD_CHANGE, err);
+			rc = m < 0 ? (int)m : update_part(t, lp, &o, first, m, err);
+			if (rc < 0)
+				return rc;
+		}
 	}
-	return t->run.layout.zero ? store_publish(t, err) : 0;
+	return t->run.layout.zero ? store_publish(t, true, err) : offload_settle(t, err);
 }
 
 int optim_norm(struct trainer *t, double *ret, struct dt_err *err)

@@ -111,6 +111,7 @@ static int take_input(struct trainer *t, struct flight *f, int chunk, int v, int
 	if (p->input < 0 || p->output < 0 || f->f.first)
 		rc = source_next(t, eval, &f->f, first, end, err);
 	t->t.data += dt_now() - t0;
+	dt_trace_span(t->report.trace, "data", "samples", t0, NULL);
 	if (rc < 0 || p->input < 0)
 		return rc;
 	t0 = dt_now();
@@ -118,6 +119,7 @@ static int take_input(struct trainer *t, struct flight *f, int chunk, int v, int
 		     message(t, chunk), t->run.compute, peer(t, v - 1), tag(t, v, mb, FORWARD_MSG),
 		     "activations", err);
 	t->t.comm[TR_PIPELINE] += dt_now() - t0;
+	dt_trace_span(t->report.trace, "bubble", "waits for activations", t0, NULL);
 	return rc;
 }
 
@@ -168,13 +170,16 @@ static int backward(struct trainer *t, const struct dt_action *a, int v, float s
 	const struct dt_prog *p = program(t, a->chunk);
 	struct dt_hooks h = hooks_of(t);
 	struct flight *f = find(t, a->chunk, a->mb);
+	double t0 = dt_now();
 	int rc;
 
 	t->exec.accumulate = !t->grads.fixed && !t->grads.flat.shared && t->flow.done[a->chunk] > 0;
-	if (p->output < 0)
+	if (p->output < 0) {
 		rc = loss(t, f, scale, err);
-	else
+	} else {
 		rc = dt_wait(&f->recv_grad, &t->t.comm[TR_PIPELINE], err);
+		dt_trace_span(t->report.trace, "bubble", "waits for gradients", t0, NULL);
+	}
 	if (rc == 0)
 		rc = dt_exec_run(&t->exec, &f->f, DT_LIST_BACKWARD, &h, err);
 	if (rc == 0 && p->input >= 0)
@@ -200,6 +205,27 @@ static int weights(struct trainer *t, const struct dt_action *a, struct dt_err *
 	return rc;
 }
 
+static int act(struct trainer *t, const struct dt_action *a, int v, float scale, struct dt_err *err)
+{
+	struct dt_trace *trace = t->report.trace;
+	double t0 = dt_trace_now(trace);
+	int rc;
+
+	if (a->op == 'F')
+		rc = forward(t, a, v, err);
+	else
+		rc = a->op == 'B' ? backward(t, a, v, scale, err) : weights(t, a, err);
+	dt_trace_span(trace, "pipeline",
+		      a->op == 'F'   ? "forward"
+		      : a->op == 'B' ? "backward"
+				     : "weights",
+		      t0,
+		      trace ? json_pack("{s:I, s:i, s:i}", "microbatch", (json_int_t)a->mb, "chunk", a->chunk,
+					"stage", t->mesh.at.pp)
+			    : NULL);
+	return rc;
+}
+
 /* Without a pipeline the table has one microbatch, F and B, and is run once for each. */
 int pipeline_step(struct trainer *t, float scale, double *ret_loss, struct dt_err *err)
 {
@@ -216,10 +242,7 @@ int pipeline_step(struct trainer *t, float scale, double *ret_loss, struct dt_er
 			int v = a.chunk * t->run.layout.pp + stage;
 
 			a.mb += r;
-			if (a.op == 'F')
-				rc = forward(t, &a, v, err);
-			else
-				rc = a.op == 'B' ? backward(t, &a, v, scale, err) : weights(t, &a, err);
+			rc = act(t, &a, v, scale, err);
 		}
 	for (int k = 0; k < t->plan.stage.nchunk; k++)
 		for (int i = 0; i < t->plan.slots[k] && rc == 0; i++)

@@ -2,6 +2,7 @@
 #ifndef DT_TRAIN_REPORT_H
 #define DT_TRAIN_REPORT_H
 
+#include "base/trace.h"
 #include "plan/memory.h"
 #include "train/loop.h"
 
@@ -17,6 +18,7 @@ struct progress {
 
 struct report {
 	struct progress progress;
+	struct dt_trace *trace;		/* NULL: none */
 	FILE *f;			/* rank 0; NULL: none */
 	double matmul_rate;		/* of all ranks together, flop/s; 0: not measured */
 	double step_flops;		/* that MFU counts, of all ranks */
@@ -44,9 +46,9 @@ void progress_open(struct trainer *t);
 void progress_step(struct trainer *t, const struct step_result *r);
 /* Erases the line, or leaves the last one, and says what was reached, where it is and what it is good for. */
 void progress_close(struct trainer *t, bool whole);
-/* The run's trace, a file a rank, into t->exec; closing none does nothing. */
+/* trace.c: --trace. Every rank calls both; closing none does nothing. whole: all ranks are there. */
 int trace_open(struct trainer *t, struct dt_err *err);
-int trace_close(struct trainer *t, struct dt_err *err);
+int trace_close(struct trainer *t, bool whole, struct dt_err *err);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

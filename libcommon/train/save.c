@@ -40,7 +40,7 @@ static const void *kind_at(const struct trainer *t, int kind, int u, int64_t i)
 
 	if (kind == KIND_GRAD) /* reduced gradients lie at the start of the share */
 		return t->run.save.grads ? grad_share(t, u) + (i - share_first(t, u)) : NULL;
-	return f->p ? flat_at(t, f, u, i) : NULL;
+	return f->p ? f->p + flat_index(t, f, u, i) * dt_dtype_size(f->dtype) : NULL;
 }
 
 /* The part of a parameter in elements [lo, hi) of its unit, as at most 2 ndim + 1 pieces with their
@@ -195,7 +195,9 @@ struct save_job {
 	struct dt_piece *piece;
 	char *copy; /* of what lies on a device, malloc'd */
 	int n;
-	struct snapshot *snapshot;    /* NULL: not asynchronous */
+	struct snapshot *snapshot; /* NULL: not asynchronous */
+	dt_ckpt_fill fill;	   /* where pieces are not simply in memory; NULL: they are */
+	void *fill_arg;
 	json_t *meta, *list, **lists; /* of this rank; of all, on rank 0 */
 	pthread_t thread;
 	bool running;
@@ -221,8 +223,8 @@ static void *job_write(void *arg)
 {
 	struct save_job *j = arg;
 
-	j->rc = dt_ckpt_write_shard_from(j->dir, j->rank, j->piece, j->n, j->o->compress,
-					 j->snapshot ? snapshot_fill : NULL, j->snapshot, &j->list, &j->err);
+	j->rc = dt_ckpt_write_shard_from(j->dir, j->rank, j->piece, j->n, j->o->compress, j->fill,
+					 j->fill_arg, &j->list, &j->err);
 	if (j->snapshot)
 		snapshot_end(j->snapshot);
 	atomic_store(&j->done, true);
@@ -394,6 +396,8 @@ static int take_snapshot(struct trainer *t, struct save_job *j, struct dt_err *e
 	for (int i = 0; i < j->n && rc == 0; i++)
 		if (!strncmp(j->piece[i].name, "grad/", 5))
 			snapshot_now(j->snapshot, i);
+	j->fill = snapshot_fill;
+	j->fill_arg = j->snapshot;
 	return rc;
 }
 
@@ -433,12 +437,44 @@ int trainer_save(struct trainer *t, bool final, struct dt_err *err)
 			rc = bring_all(t, j, err);
 		else if (rc == 0 && j->async)
 			rc = take_snapshot(t, j, err);
+		if (rc == 0 && t->offload.tiles.n) {
+			j->fill = offload_fill;
+			j->fill_arg = t;
+		}
 		rc = trainer_agree(t, rc, err);
 	}
 	if (rc < 0)
 		return job_end(t, final, rc, err);
 	job_run(j, job_write);
+	offload_settle(t, NULL); /* what was read ahead */
 	return j->async ? 0 : drain(t, true, final, err);
+}
+
+/* A piece of what is offloaded, so much at a time as there is room for. */
+static int load_away(struct trainer *t, struct dt_ckpt *ck, int at, const struct dt_piece *p,
+		     struct dt_err *err)
+{
+	struct dt_piece part = *p;
+	char *to = (char *)p->data;
+	int64_t most;
+	int d = 0, rc = 0;
+
+	while (d < p->ndim - 1 && p->shape[d] == 1)
+		d++;
+	most = (int64_t)(t->offload.tiles.piece_bytes / (piece_bytes(p) / (size_t)p->shape[d]));
+	if (most < 1)
+		return dt_err_set(err, -E2BIG,
+				  "'%s' has rows that are larger than what checkpoints write at a time",
+				  p->name);
+	for (int64_t i = 0; i < p->shape[d] && rc == 0; i += most) {
+		part.off[d] = p->off[d] + i;
+		part.shape[d] = p->shape[d] - i < most ? p->shape[d] - i : most;
+		rc = dt_ckpt_read(ck, at, part.off, part.shape, p->dtype, t->offload.piece, err);
+		if (rc == 0)
+			rc = offload_put(t, to, t->offload.piece, piece_bytes(&part), err);
+		to += piece_bytes(&part);
+	}
+	return rc;
 }
 
 /* Reads a piece to where it belongs. */
@@ -449,6 +485,8 @@ static int load_piece(struct trainer *t, struct dt_ckpt *ck, int at, const struc
 	void *copy;
 	int rc;
 
+	if (n && offload_has(t, p->data))
+		return load_away(t, ck, at, p, err);
 	if (dt_dev_is_host(t->dev))
 		return dt_ckpt_read(ck, at, p->off, p->shape, p->dtype, (void *)p->data, err);
 	copy = malloc(n ? n : 1);
@@ -592,7 +630,7 @@ static int load_all(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 				rc = load_param(t, ck, &t->local.p[i], kind, err);
 	if (rc == 0)
 		rc = buffers_load(t, ck, err);
-	return rc;
+	return rc == 0 ? offload_settle(t, err) : rc;
 }
 
 /* All of it, from a checkpoint that this rank has opened, which is closed. */
@@ -604,7 +642,7 @@ static int restore(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 		dt_ckpt_read_once(ck);
 	rc = trainer_agree(t, load_all(t, ck, err), err);
 	if (rc == 0)
-		rc = store_publish(t, err);
+		rc = store_publish(t, false, err);
 	dt_ckpt_close(ck);
 	return rc;
 }

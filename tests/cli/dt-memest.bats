@@ -651,9 +651,9 @@ safetensors() {
 		echo "${off%:*}: $got GiB, documented ${off#*:}"
 		jq -en "($got - ${off#*:}) | (. < 0.006 and . > -0.006)"
 	done
-	filter='.host_bytes > 0 and .nvme_bytes == 0'
+	filter='.host_bytes > 0 and .disk_bytes == 0'
 	json --account deepspeed llama-2-7b --layout dp8.z2 --offload optimizer
-	filter='.host_bytes == 0 and .nvme_bytes > 0'
+	filter='.host_bytes == 0 and .disk_bytes > 0'
 	json --account deepspeed llama-2-7b --layout dp8.z3 --offload all --offload-to nvme
 }
 

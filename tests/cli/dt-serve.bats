@@ -331,7 +331,7 @@ PY
 @test "tenants: a quota is 429 with Retry-After, prefixes are not shared, weights are checked" {
     printf 'alpha tenant=a tokens-per-minute=100\nbeta tenant=b weight=3 priority=1\nbeta2 tenant=b\n' >keys
     start --api-key-file keys --block-size 8
-    body='{"prompt": "the very same prompt for everyone here", "max_tokens": 20}'
+    body='{"prompt": "the very same prompt for everyone here", "max_tokens": 20, "ignore_eos": true}'
     ask() { curl -s -D headers -H "Authorization: Bearer $1" -d "$body" "$url/v1/completions"; }
     [ "$(ask beta | jq .usage.prompt_tokens_details.cached_tokens)" = 0 ]
     [ "$(ask beta2 | jq .usage.prompt_tokens_details.cached_tokens)" = 32 ]
@@ -670,6 +670,46 @@ PY
     status=0
     "${DT_OPENAI_PYTHON:-python3}" "$BATS_TEST_DIRNAME/serve-agent.py" "$(cat url)" || status=$?
     [ $status = 0 ] || [ $status = 77 ]
+}
+
+@test "the page: a conversation in a browser is the API's, stopped, kept, plain, with a key, on a phone" {
+    command -v chromium >/dev/null || skip "chromium is not installed"
+    start --chat-template chatml --api-key secret
+    keyed=$server keyed_url=$url
+    start --chat-template chatml
+    rc=0
+    timeout 120 python3 "$DT_SRC/tests/cli/serve-page.py" "$url" "$server" "$keyed_url" secret >out 2>&1 || rc=$?
+    kill -KILL "$keyed"
+    wait "$keyed" || true
+    cat out
+    [ "$rc" -eq 0 ]
+}
+
+@test "the page and /slots: what they answer with, to whom" {
+    start
+    curl -s -D head "$url/" -o page
+    grep -q '^<!doctype html>' page
+    grep -q 'SPDX' page
+    nonce=$(sed -n "s/.*script-src 'nonce-\([0-9a-f]*\)'.*/\1/p" head)
+    [ -n "$nonce" ]
+    [ "$(grep -c "nonce=\"$nonce\"" page)" -eq 2 ]
+    ! grep -E '(src|href)=.?(https?:)?//' page || false
+    [ "$(curl -sI -o /dev/null -w '%{http_code}' "$url/")" -eq 200 ]
+    curl -s "$url/slots" | jq -e '.current and .running == 0 and .requests == [] and .free_blocks == .blocks'
+    # this server's own page may ask, under the machine's names alone
+    origin() {
+        curl -s -o /dev/null -w '%{http_code}' -H "Origin: $1" -H "Host: $2" -d '{"prompt": "x", "max_tokens": 1}' "$url/v1/completions"
+    }
+    at=${url#http://}
+    [ "$(origin "$url" "$at")" -eq 200 ]
+    [ "$(origin "http://localhost:1" "$at")" -eq 403 ]
+    [ "$(origin "http://evil.example" evil.example)" -eq 403 ]
+    kill -KILL "$server"
+    wait "$server" || true
+    start --api-key secret
+    [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/")" -eq 200 ]
+    [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/slots")" -eq 401 ]
+    curl -s -H 'Authorization: Bearer secret' "$url/slots" | jq -e '.running == 0'
 }
 
 @test "what cannot be served is refused in one line" {

@@ -302,8 +302,10 @@ printed() {
     dt-train --print-program --json "$@" | jq -c '.nodes[] | [.chunk, .node, .list, .unit, .op, .name, .again]'
 }
 
+# The nodes that a rank has run, in their order.
 traced() {
-    jq -c '[.chunk, .node, .list, .unit, .op, .name, .again]' "$1"
+    jq -c --argjson rank "$2" '[.[] | select(.cat == "compute" and .pid == $rank)] | sort_by(.ts) | .[].args |
+        [.chunk, .node, .list, .unit, .op, .name, .again]' "$1"
 }
 
 @test "the program that --print-program shows is what a trace of the run did" {
@@ -312,9 +314,9 @@ traced() {
         dt-train "${opts[@]}" --data d.h5 --no-mfu --recompute $mode --global-batch 4 --steps 1 --metrics m --trace one
         printed "${opts[@]}" --recompute $mode --global-batch 4 >want
         [ "$(wc -l <want)" -gt 40 ]
-        diff <(cat want want) <(traced one) # two microbatches
+        diff <(cat want want) <(traced one 0) # two microbatches
     done
-    jq -es 'all(.[]; .seconds > 0) and (map(.start_s) | . == sort)' one
+    jq -e '[.[] | select(.cat == "compute")] | all(.[]; .dur > 0) and (map(.ts) | . == sort)' one
     for split in "--layout tp2.pp2.s1 --recompute selective" "--layout dp2.pp2 --pipeline zb-h1"; do
         # shellcheck disable=SC2086
         mpirun -np 4 dt-train "${opts[@]}" --data d.h5 --no-mfu $split --steps 1 --metrics m --trace t
@@ -322,9 +324,57 @@ traced() {
             # shellcheck disable=SC2086
             printed "${opts[@]}" $split --rank $rank >want
             [ "$(wc -l <want)" -gt 20 ]
-            diff want <(traced t.$rank)
+            diff want <(traced t $rank)
+            [ ! -e t.$rank ]
         done
     done
+}
+
+@test "a trace has all ranks on one clock: spans inside one another, messages, data, saves, bubbles" {
+    mpirun -np 4 dt-train --model gpt2-tiny --seq 32 --data d.h5 --layout dp2.pp2 --microbatch 1 --global-batch 8 \
+        --steps 3 --no-mfu --metrics m --trace t --save s --save-every 2 --eval-data d.h5 --eval-tokens 64
+    python3 "$BATS_TEST_DIRNAME/trace-check.py" t 4 3
+    jq -e '[.[] | select(.cat == "bubble") | .pid] | unique == [0, 1, 2, 3]' t
+    # the microbatches of a stage, forward and backward, of three steps
+    jq -e '[.[] | select(.cat == "pipeline" and .pid == 3 and .name == "backward")] | length == 3 * 4' t
+    jq -e '[.[] | select(.cat == "save" and .name == "checkpoint")] | length == 4 * 2' t
+    # a run that fails leaves what each rank did until then
+    run mpirun -np 2 dt-train --model gpt2-tiny --seq 32 --data d.h5 --layout dp2 --steps 3 --no-mfu --metrics m \
+        --trace f --inject nan:rank=1,step=2
+    [ "$status" -ne 0 ]
+    [ ! -e f ] || [ ! -s f ]
+    grep -c '"cat":"step"' f.0 f.1
+}
+
+@test "--details: norms of units make up the run's, agree on every layout and with the file; times of ranks" {
+    local args=(--model gpt2-tiny --data d.h5 --seq 32 --microbatch 1 --global-batch 4 --precision fp32 --no-mfu --threads 1
+        --steps 5 --details 2 --comm-timeout 60)
+    dt-train "${args[@]}" --metrics one --save sd
+    mpirun -np 4 dt-train "${args[@]}" --layout dp2.pp2.z1 --metrics four
+    mpirun -np 4 dt-train "${args[@]}" --layout dp2.tp2.s1.z3 --metrics cut --inject slow:rank=2,step=1,steps=5,seconds=0.05
+    for m in one four cut; do
+        jq -es 'map(select(.details)) | (map(.step) == [2, 4, 5]) and (map(.details.steps) == [2, 2, 1]) and
+            all(.[]; (.grad_norm - ([.details.units[].grad_norm | . * .] | add | sqrt) | fabs) < 1e-9 and
+                .details.step_s.p50 <= .details.step_s.max and .details.step_s.max > 0 and
+                (.details.units | length) >= 4)' $m
+    done
+    for other in four cut; do
+        jq -n --slurpfile a one --slurpfile b $other '[range($a | length) | [$a[.].details, $b[.].details] |
+            select(.[0]) | (.[0].units | length) as $n | range($n) as $u |
+            .[0].units[$u] as $x | .[1].units[$u] as $y |
+            ($x.grad_norm - $y.grad_norm | fabs) / $x.grad_norm, ($x.weight_norm - $y.weight_norm | fabs) / $x.weight_norm] |
+            max' | tee /dev/stderr | jq -e '. < 1e-4'
+    done
+    # the rank that sleeps is the one that computes longest; all wait for it
+    jq -es 'map(select(.details))[1].details.ranks.compute_s | index(max) == 2' cut
+    # weight norms against the tensors in the file
+    dt-shard-ckpt convert --to safetensors sd/latest st
+    python3 "$BATS_TEST_DIRNAME/unit-norms.py" st >want
+    jq -c 'select(.step == 5) | .details.units[] | [.unit, .weight_norm]' one >got
+    paste want got
+    [ "$(wc -l <want)" -eq "$(wc -l <got)" ]
+    jq -n --slurpfile a want --slurpfile b got '[range($a | length) |
+        ($a[.][1] - $b[.][1] | fabs) / $a[.][1]] | max < 1e-6' | grep -x true
 }
 
 @test "--print-program: a table of 80 columns, its sums those of the nodes; wrong usage" {

@@ -42,6 +42,8 @@ def exchange(raw, seconds, more=True):
         return "stuck"
     except OSError:
         pass
+    while re.match(rb"HTTP/1\.[01] 1\d\d [^\r]*\r\n\r\n", data):  # "100 Continue" stands before the answer, or before the end
+        data = data[data.index(b"\r\n\r\n") + 4 :]
     status = re.match(rb"HTTP/1\.[01] (\d{3}) ", data)
     return status.group(1).decode() if status else "closed"
 

@@ -565,6 +565,19 @@ static void refusals(void)
  * An all-gather needs either all inputs or all results where others reach them, in the caches and past them;
  * with one of each on different ranks it goes by way of the segment.
  */
+/* Machines that are parts of this one have one clock: what is measured lies within its own error. */
+static void one_clock(void)
+{
+	double offset = 1, error = -1;
+
+	OK(dt_comm_clock(c, &offset, &error, &err));
+	checks++;
+	if (!(fabs(offset) <= error) || error > 1) {
+		fprintf(stderr, "rank %d: clock %g s from rank 0's, within %g s\n", me, offset, error);
+		dt_world_abort(w, 1);
+	}
+}
+
 static void half_registered(void)
 {
 	static const size_t sizes[] = {70001, 1500007};
@@ -654,6 +667,7 @@ int main(int argc, char **argv)
 	same_bits(DT_BF16, 70001);
 	same_bits(DT_F16, 3);
 	refusals();
+	one_clock();
 	meshes();
 	direct = c->shm ? c->shm->direct : 0;
 	half_registered();

@@ -20,6 +20,11 @@ struct dt_engine_gate {
 	struct dt_err why;	/* it has failed */
 	double busy_since;	/* dt_now() when the step in progress began, 0: none */
 	struct dt_quota *quota; /* [ntenants] */
+
+	pthread_cond_t shown; /* the slots were filled; on CLOCK_MONOTONIC */
+	bool looking;	      /* somebody waits for them */
+	uint64_t seen;	      /* times they were filled */
+	struct dt_slots slots;
 };
 
 /* Buffers of one step. Used by the engine's thread alone. */
@@ -67,6 +72,7 @@ struct dt_engine {
 	struct dt_kvpool pool;
 	struct dt_sched sched;
 	struct dt_req_list live; /* taken from the inbox, in order of arrival */
+	int64_t taken, steps;	 /* so far */
 	struct dt_engine_buffers step;
 	struct dt_engine_mask mask;
 	struct dt_serve_sampler sampler;
@@ -79,6 +85,9 @@ void dt_engine_retire(struct dt_engine *e, struct dt_serve_req *r, enum dt_finis
 void dt_engine_retire_error(struct dt_engine *e, struct dt_serve_req *r, const struct dt_err *err);
 /* engine.c: every request in flight ends with this error, and none is taken any more. */
 void dt_engine_fail(struct dt_engine *e, const struct dt_err *err);
+
+/* slots.c: fills the slots where somebody asks for them. Gate locked, not within a step. */
+void dt_engine_show(struct dt_engine *e);
 
 /* submit.c */
 int dt_engine_gate_init(struct dt_engine *e); /* -ENOMEM */

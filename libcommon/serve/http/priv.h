@@ -75,13 +75,21 @@ struct dt_http_req { /* one request being answered */
 
 struct dt_route {
 	const char *method, *path; /* a path that ends in '/' stands for all that begin so */
-	bool open;		   /* needs no key and is exempt from the connection limit */
-	bool while_loading;	   /* answers before there is a model */
 	enum MHD_Result (*answer)(struct dt_http_req *q);
+	enum dt_route_flags {
+		DT_ROUTE_OPEN = 1,  /* needs no key */
+		DT_ROUTE_SPARE = 2, /* is exempt from the connection limit */
+		DT_ROUTE_EARLY = 4, /* answers before there is a model */
+	} flags;
 };
 
 /* routes.c. NULL: no such path, or (*ret_allow: its methods) not with this method. HEAD is GET. */
 const struct dt_route *dt_route_find(const char *method, const char *path, const char **ret_allow);
+
+extern const char dt_http_page_text[]; /* page.html */
+/* page.c: the page for browsers, and what the scheduler holds. */
+enum MHD_Result dt_http_page(struct dt_http_req *q);
+enum MHD_Result dt_http_slots(struct dt_http_req *q);
 
 /* screen.c: checks the request line and the headers: 0, or -EINVAL with e filled. */
 int dt_http_screen(struct dt_http_req *q, const char *method, const char *version, struct dt_api_error *e);
@@ -89,7 +97,9 @@ int dt_http_screen(struct dt_http_req *q, const char *method, const char *versio
 bool dt_http_is_preflight(struct dt_http_req *q, const char *method);
 enum MHD_Result dt_http_preflight(struct dt_http_req *q);
 
-/* reply.c: queue a reply. Steals v and text. */
+/* reply.c: queue a reply. Steals r, v and text. */
+enum MHD_Result dt_http_reply(struct dt_http_req *q, unsigned status, struct MHD_Response *r,
+			      const char *type);
 enum MHD_Result dt_http_reply_json(struct dt_http_req *q, unsigned status, json_t *v);
 enum MHD_Result dt_http_reply_text(struct dt_http_req *q, unsigned status, const char *type, char *text,
 				   size_t n);

@@ -360,30 +360,32 @@ static enum MHD_Result rank(struct dt_http_req *q)
 }
 
 static const struct dt_route routes[] = {
-	{"GET", "/health", true, true, health},
-	{"GET", "/version", false, true, version},
-	{"GET", "/metrics", false, false, metrics},
-	{"GET", "/v1/models", false, false, models},
-	{"GET", "/v1/models/", false, false, model},
-	{"POST", "/v1/completions", false, false, completions},
-	{"POST", "/v1/chat/completions", false, false, chat},
-	{"POST", "/v1/responses", false, false, responses},
-	{"POST", "/v1/messages", false, false, messages},
-	{"POST", "/v1/messages/count_tokens", false, false, count_tokens},
-	{"POST", "/v1/embeddings", false, false, embeddings},
-	{"POST", "/v1/rerank", false, false, rank},
-	{"POST", "/rerank", false, false, rank},
-	{"POST", "/v1/score", false, false, rank},
-	{"POST", "/score", false, false, rank},
-	{"POST", "/tokenize", false, false, tokenize},
-	{"POST", "/detokenize", false, false, detokenize},
+	{"GET", "/", dt_http_page, DT_ROUTE_OPEN | DT_ROUTE_EARLY},
+	{"GET", "/slots", dt_http_slots},
+	{"GET", "/health", health, DT_ROUTE_OPEN | DT_ROUTE_SPARE | DT_ROUTE_EARLY},
+	{"GET", "/version", version, DT_ROUTE_EARLY},
+	{"GET", "/metrics", metrics},
+	{"GET", "/v1/models", models},
+	{"GET", "/v1/models/", model},
+	{"POST", "/v1/completions", completions},
+	{"POST", "/v1/chat/completions", chat},
+	{"POST", "/v1/responses", responses},
+	{"POST", "/v1/messages", messages},
+	{"POST", "/v1/messages/count_tokens", count_tokens},
+	{"POST", "/v1/embeddings", embeddings},
+	{"POST", "/v1/rerank", rank},
+	{"POST", "/rerank", rank},
+	{"POST", "/v1/score", rank},
+	{"POST", "/score", rank},
+	{"POST", "/tokenize", tokenize},
+	{"POST", "/detokenize", detokenize},
 };
 
 static bool matches(const char *path, const char *route)
 {
 	size_t n = strlen(route);
 
-	return route[n - 1] == '/' ? !strncmp(path, route, n) && path[n] : !strcmp(path, route);
+	return n > 1 && route[n - 1] == '/' ? !strncmp(path, route, n) && path[n] : !strcmp(path, route);
 }
 
 const struct dt_route *dt_route_find(const char *method, const char *path, const char **ret_allow)

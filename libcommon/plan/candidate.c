@@ -1,0 +1,186 @@
+#include "plan/run_options.h"
+#include "plan/search.h"
+#include "plan/stage.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Whether c is the better answer for one layout: it fits, is faster, or is the smaller where neither fits. */
+static bool better(const struct dt_candidate *c, const struct dt_candidate *best)
+{
+	if (!best->microbatch || c->fits != best->fits)
+		return !best->microbatch || c->fits;
+	return c->fits ? c->t.step < best->t.step : c->peak_bytes < best->peak_bytes;
+}
+
+int dt_plan_judge_layout(const struct dt_plan_query *q, const char *layout, struct dt_candidate *ret,
+			 struct dt_err *err)
+{
+	const struct dt_run *run = &q->fit.run;
+	struct dt_candidate c, best = {0};
+	struct dt_layout l;
+	int64_t most = run->microbatch ? run->microbatch : 64;
+	int rc = dt_layout_parse(layout, &l, err), last = 0;
+
+	if (rc < 0)
+		return rc;
+	if (dt_layout_world(&l) != q->cluster->gpus)
+		return dt_err_set(err, -EINVAL, "layout '%s' has %d ranks, not %d", layout,
+				  dt_layout_world(&l), q->cluster->gpus);
+	for (int r = 0; r < 3; r++)
+		for (int64_t b = run->microbatch ? run->microbatch : 1;
+		     b <= most && b * l.dp <= run->global_batch; b *= 2) {
+			if (q->recompute >= 0 && r != q->recompute)
+				continue;
+			c = (struct dt_candidate){.layout = l, .microbatch = b, .recompute = r};
+			rc = dt_plan_judge(q, &c, err);
+			if (rc < 0)
+				last = rc;
+			else if (better(&c, &best))
+				best = c;
+		}
+	if (!best.microbatch)
+		return last ? last
+			    : dt_err_set(err, -EINVAL, "layout '%s' does not go with a global batch of %lld",
+					 layout, (long long)run->global_batch);
+	*ret = best;
+	return 0;
+}
+
+int dt_plan_check_fp8(const struct dt_plan_query *q, struct dt_err *err)
+{
+	struct dt_run s = {.config = q->fit.run.config,
+			   .layout = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1},
+			   .microbatch = 16,
+			   .seq = q->fit.run.seq,
+			   .fp8 = q->fit.run.fp8};
+	int linears, rc;
+
+	if (!s.fp8)
+		return 0;
+	if ((rc = dt_stage_count_8_bits(&s, &linears, err)) < 0)
+		return rc;
+	if (!(q->cluster->device.peak_fp8 > 0))
+		return dt_err_set(err, -ENOTSUP, "--fp8: '%s' has no products of 8-bit floats",
+				  q->cluster->device.name);
+	if (!linears)
+		return dt_err_set(err, -ENOTSUP, "--fp8: no linear of '%s' has sizes that divide by 16",
+				  s.config->name);
+	return 0;
+}
+
+static const struct part {
+	const char *name, *cure;
+	size_t off;
+	bool share; /* of the makespan already */
+} parts[] = {
+#define P(n, f, c, s)                                                                                        \
+	{                                                                                                    \
+		n, c, offsetof(struct dt_step_time, f), s                                                    \
+	}
+	P("traffic of tensor parallelism", tp, "fewer tp", false),
+	P("traffic between experts", ep, "fewer ep", false),
+	P("passing keys and values around", cp, "fewer cp", false),
+	P("pipeline bubble", bubble, "more microbatches, or v", true),
+	P("gradient traffic not hidden", dp_exposed, "a larger global batch", false),
+	P("recomputation", recompute, "a smaller microbatch that needs none", false),
+	P("optimizer", optimizer, "z1", false),
+	P("memory-bound operations", memory, "a larger microbatch", false),
+#undef P
+};
+#define NPARTS (sizeof(parts) / sizeof(parts[0]))
+
+static double share_of(const struct dt_step_time *t, size_t i)
+{
+	double v = *(const double *)((const char *)t + parts[i].off);
+
+	return parts[i].share ? v * t->makespan / t->step : v / t->step;
+}
+
+const char *dt_plan_reason(const struct dt_plan_query *q, const struct dt_candidate *c,
+			   const struct dt_candidate *against, char *buf, size_t n)
+{
+	size_t worst = 0, k = 0;
+	double most = -1;
+
+	for (size_t i = 0; i < NPARTS; i++) {
+		double d = share_of(&c->t, i) * c->t.step;
+
+		if (against)
+			d -= share_of(&against->t, i) * against->t.step;
+		if (d > most) {
+			most = d;
+			worst = i;
+		}
+	}
+	if (against && c != against && most / against->t.step > 0.002)
+		snprintf(buf, n, "%+.1f%% time: %.1f%% more for %s", 100 * (c->t.step / against->t.step - 1),
+			 100 * most / against->t.step, parts[worst].name);
+	else if (against && c != against)
+		snprintf(buf, n, "%+.1f%% time, in no single place", 100 * (c->t.step / against->t.step - 1));
+	else
+		for (size_t i = 0; i < NPARTS && k < n; i++) {
+			if (share_of(&c->t, i) < 0.02)
+				continue;
+			snprintf(buf + k, n - k, "%s%s %.0f%%", k ? ", " : "", parts[i].name,
+				 100 * share_of(&c->t, i));
+			k += strlen(buf + k);
+		}
+	if (n && (k || against))
+		return buf;
+	snprintf(buf, n, "matmuls and attention are nearly all of it");
+	return buf;
+}
+
+json_t *dt_step_time_json(const struct dt_step_time *t)
+{
+	return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
+			 "matmul_s", t->matmul, "attention_s", t->attention, "memory_s", t->memory,
+			 "recompute_s", t->recompute, "head_s", t->head, "tp_s", t->tp, "ep_s", t->ep, "cp_s",
+			 t->cp, "pp_s", t->pp, "dp_s", t->dp, "dp_exposed_s", t->dp_exposed, "optimizer_s",
+			 t->optimizer, "makespan_s", t->makespan, "fixed_s", t->fixed, "step_s", t->step);
+}
+
+json_t *dt_candidate_json(const struct dt_plan_query *q, const struct dt_candidate *c)
+{
+	static const char *const recompute[] = {"none", "selective", "full"};
+	static const char *const bound[] = {"compute", "memory", "network", "latency"};
+	const struct dt_step_time *t = &c->t;
+	char layout[80], reason[200];
+	return json_pack("{s:s, s:I, s:I, s:s, s:f, s:f, s:f, s:f, s:f, s:s, s:I, s:b, s:s, s:o}", "layout",
+			 dt_layout_format(&c->layout, layout, sizeof(layout)), "microbatch",
+			 (json_int_t)c->microbatch, "accumulation", (json_int_t)c->accumulation, "recompute",
+			 recompute[c->recompute], "step_s", t->step, "tokens_per_s", t->tokens_per_s, "mfu",
+			 t->mfu, "hfu", t->hfu, "bubble", t->bubble, "bound", bound[t->bound], "peak_bytes",
+			 (json_int_t)c->peak_bytes, "fits", c->fits, "reason",
+			 dt_plan_reason(q, c, NULL, reason, sizeof(reason)), "time", dt_step_time_json(t));
+}
+
+const char *dt_plan_args(const struct dt_plan_query *q, const struct dt_candidate *c, const char *model,
+			 char *buf, size_t n)
+{
+	struct dt_run r = dt_candidate_run(q, c);
+
+	r.microbatch = c->microbatch;
+	r.global_batch = q->fit.run.global_batch;
+	snprintf(buf, n, "--model %s ", model);
+	dt_run_arguments(&r, buf + strlen(buf), n - strlen(buf));
+	return buf;
+}
+
+double dt_checkpoint_interval(double save, double mtbf, double *ret_lost)
+{
+	double t = sqrt(2 * save * mtbf) - save;
+
+	if (save >= 2 * mtbf) /* Daly's bound: nothing better than saving all the time */
+		t = mtbf;
+	if (t < save)
+		t = save;
+	if (ret_lost)
+		*ret_lost = 1 - t / (mtbf * expm1((t + save) / mtbf));
+	return t;
+}
+/* SPDX-License-Identifier: Apache-2.0 */
