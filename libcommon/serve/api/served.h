@@ -3,12 +3,8 @@
 #define DT_SERVE_SERVED_H
 
 #include "ckpt/source.h"
-<<<<<<< HEAD
 #include "comm/comm.h"
-#include "serve/api/chat.h"
-=======
 #include "data/chat.h"
->>>>>>> main
 #include "serve/engine/engine.h"
 #include "serve/engine/ranks.h"
 

@@ -140,16 +140,11 @@ static void *engine_main(void *arg)
 
 		pthread_mutex_lock(&g->mu);
 		g->busy_since = 0;
-<<<<<<< HEAD
-		while (!g->stop && TAILQ_EMPTY(&g->inbox) && TAILQ_EMPTY(&e->live))
-			wait_for_work(e);
-=======
 		dt_engine_show(e);
 		while (!g->stop && TAILQ_EMPTY(&g->inbox) && TAILQ_EMPTY(&e->live)) {
-			pthread_cond_wait(&g->work, &g->mu);
+			wait_for_work(e);
 			dt_engine_show(e);
 		}
->>>>>>> main
 		g->busy_since = dt_now();
 		TAILQ_CONCAT(&in, &g->inbox, in_list);
 		stop = g->stop;
