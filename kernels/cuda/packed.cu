@@ -227,8 +227,8 @@ int dt_cuda_packed_embed(struct dt_dev *dev, struct dt_tensor y, const struct dt
 	for (int i = 0; i < w->nparts && rc == 0; i++) {
 		const struct dt_packed_part *p = &w->part[i];
 		const struct dt_quant_shape *s = dt_quant_shape(p->format);
-		struct embed e = {p->data, y.data, ids, {}, dt_rows(y), w->k, w->rows, first, of,
-				  scale,    c->bad};
+		struct embed e = {p->data, y.data, ids, {},    dt_rows(y), w->k,
+				  w->rows, first,  of,	scale, c->bad};
 
 		e.a.w = p->data;
 		e.a.panel_bytes = p->panel_bytes;

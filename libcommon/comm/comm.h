@@ -64,7 +64,7 @@ int dt_world_open(struct dt_world **ret, const struct dt_world_opts *o, const st
 /* dt_world_open with the defaults. */
 int dt_world_init(struct dt_world **ret, double timeout_s, const struct dt_log *log, struct dt_err *err);
 void dt_world_info(const struct dt_world *w, struct dt_world_info *ret);
-/* Why calls return -ETIMEDOUT: "broadcast 'step' of group world: rank 1 died"; NULL: they do not. Any thread. */
+/* Why calls return -ETIMEDOUT: "broadcast 'step' of group world: rank 1 died"; NULL: they do not. */
 const char *dt_world_broken(const struct dt_world *w);
 /*
  * Threads that a rank's computing gets: the processors it is bound to (*ret_mine), else its share of the

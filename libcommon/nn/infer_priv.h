@@ -75,9 +75,9 @@ int dt_infer_side_forward(struct dt_infer *m, const struct dt_infer_batch *b, fl
 			  struct dt_err *err);
 
 /*
- * infer_ranks.c. gather: what each rank of the group over tp has of the logits, by node n, whole on the first.
- * receive: what the stage before has computed; send: to the stage behind. finish: logits and pooled states
- * from the last stage to the first.
+ * infer_ranks.c. gather: what each rank of the group over tp has of the logits, by node n, whole on the
+ * first. receive: what the stage before has computed; send: to the stage behind. finish: logits and pooled
+ * states from the last stage to the first.
  */
 int dt_infer_gather(struct dt_infer *m, const struct dt_node *n, float *logits, struct dt_err *err);
 int dt_infer_receive(struct dt_infer *m, struct dt_err *err);

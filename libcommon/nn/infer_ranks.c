@@ -1,4 +1,4 @@
-/* What the ranks of a served model tell each other: rows between stages, logits and pooled states at the end. */
+/* What ranks of a served model tell each other: rows between stages, logits and pooled states at the end. */
 #include "comm/comm.h"
 #include "nn/exec.h"
 #include "nn/infer_priv.h"

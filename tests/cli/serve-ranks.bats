@@ -26,7 +26,9 @@ setup() {
 
 teardown() {
     if [ -n "$job" ]; then
-        kill -KILL $(ps -o pid= --ppid "$job") "$job" 2>/dev/null || true
+        for pid in $(ps -o pid= --ppid "$job") "$job"; do
+            kill -KILL "$pid" 2>/dev/null || true
+        done
         wait "$job" 2>/dev/null || true
     fi
 }

@@ -1,7 +1,7 @@
 /*
  * A model served over the ranks that mpirun started: test_served LAYOUT. Every family and format against
- * PyTorch's logits (tests/data/golden_models.py) and against one rank, each rank's memory against the estimate
- * of a server, and what cannot be cut.
+ * PyTorch's logits (tests/data/golden_models.py) and against one rank, each rank's memory against the
+ * estimate of a server, and what cannot be cut.
  */
 #include "base/rng.h"
 #include "ckpt/export.h"

@@ -1,6 +1,6 @@
 /*
- * Models of golden files for tests of inference: their weights as a checkpoint, and passes over two sequences of
- * theirs with scattered cache blocks.
+ * Models of golden files for tests of inference: their weights as a checkpoint, and passes over two of their
+ * sequences with scattered cache blocks.
  */
 #ifndef DT_TESTS_INFER_GOLDEN_H
 #define DT_TESTS_INFER_GOLDEN_H

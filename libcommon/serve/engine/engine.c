@@ -103,7 +103,7 @@ void dt_engine_fail(struct dt_engine *e, const struct dt_err *err)
 		dt_engine_retire_error(e, TAILQ_FIRST(&e->live), err);
 }
 
-/* Waits for something to do; a model over several ranks hears of it meanwhile that there is nothing. Locked. */
+/* Waits for something to do; other ranks hear meanwhile that there is nothing. Locked. */
 static void wait_for_work(struct dt_engine *e)
 {
 	struct dt_engine_gate *g = &e->gate;

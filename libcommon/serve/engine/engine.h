@@ -22,8 +22,8 @@ struct dt_engine_model {
 	/* Copies the rows of a cache block; 0 or a negative errno. NULL: each choice computes its prompt. */
 	int (*copy_block)(void *m, int32_t from, int32_t to);
 	/*
-	 * Of a model over several ranks: called after every beat_s seconds without a step. Where it, forward or
-	 * copy_block fails, the engine has failed. NULL: one process.
+	 * Of a model over several ranks: called after every beat_s seconds without a step. Where it, forward
+	 * or copy_block fails, the engine has failed. NULL: one process.
 	 */
 	int (*beat)(void *m, struct dt_err *err);
 	double beat_s;
