@@ -12,20 +12,15 @@
 /* Threads of this rank: what it is bound to, or an equal share of the machine. */
 static int thread_count(struct trainer *t)
 {
-	long online = sysconf(_SC_NPROCESSORS_ONLN), mine = online;
-	cpu_set_t set;
+	int online = (int)sysconf(_SC_NPROCESSORS_ONLN), mine, n = dt_world_threads(&t->info, &mine);
 
 	if (t->run.threads)
 		return (int)t->run.threads;
-	if (sched_getaffinity(0, sizeof(set), &set) == 0)
-		mine = CPU_COUNT(&set);
-	if (mine == online)
-		return (int)(online / t->info.local_size > 0 ? online / t->info.local_size : 1);
-	if (mine * t->info.local_size < online)
+	if (mine < online && mine * t->info.local_size < online)
 		dt_log_msg(&t->root_log,
-			   "each rank is bound to %ld of %ld cores; mpirun --bind-to none gives it %ld", mine,
+			   "each rank is bound to %d of %d cores; mpirun --bind-to none gives it %d", mine,
 			   online, online / t->info.local_size);
-	return (int)mine;
+	return n;
 }
 
 /* Whether collectives work on this buffer: gradients, weights that are gathered, activations at the cuts. */
