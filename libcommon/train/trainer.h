@@ -34,6 +34,7 @@
 #include "train/loop.h"
 #include "train/offload.h"
 #include "train/optim.h"
+#include "train/outer.h"
 #include "train/report.h"
 #include "train/save.h"
 #include "train/source.h"
@@ -86,6 +87,7 @@ struct trainer {
 	struct grads grads;
 	struct source source;
 	struct optim optim;
+	struct outer outer;
 	struct offload offload;
 	struct stash stash;
 	struct experts experts;
