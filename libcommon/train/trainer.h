@@ -7,6 +7,7 @@
  *   optim   states, the update   update.c
  *   offload states elsewhere     offload.c
  *   flow    microbatches         pipeline.c
+ *   objective  answers, references  objective.c, reference.c
  *   loop    how far it is        loop.c, step.c
  *   buffers running statistics   buffers.c
  *   experts choices, biases      experts.c
@@ -31,6 +32,7 @@
 #include "train/grads.h"
 #include "train/inject.h"
 #include "train/loop.h"
+#include "train/objective.h"
 #include "train/offload.h"
 #include "train/optim.h"
 #include "train/report.h"
@@ -86,6 +88,7 @@ struct trainer {
 	struct optim optim;
 	struct offload offload;
 	struct experts experts;
+	struct objective objective;
 	struct flow flow;
 	struct buffers buffers;
 	struct loop loop;
