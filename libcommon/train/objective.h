@@ -27,8 +27,8 @@ struct objective {
 	int64_t n, cap;
 	double *kept; /* by document, of --reference; NULL: the reference is run */
 	int64_t documents;
-	double sum
-		[6]; /* of this step: pairs, rewards of chosen and rejected, of pairs that are right, log-probs */
+	/* of this step: pairs, rewards of both, pairs that are right, log-probabilities of both */
+	double sum[6];
 	bool asking;  /* the pass under way is the reference's */
 	bool keeping; /* it goes into kept */
 };
