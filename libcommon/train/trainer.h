@@ -36,6 +36,7 @@
 #include "train/objective.h"
 #include "train/offload.h"
 #include "train/optim.h"
+#include "train/outer.h"
 #include "train/report.h"
 #include "train/save.h"
 #include "train/source.h"
@@ -88,6 +89,7 @@ struct trainer {
 	struct grads grads;
 	struct source source;
 	struct optim optim;
+	struct outer outer;
 	struct offload offload;
 	struct stash stash;
 	struct experts experts;
