@@ -5,6 +5,7 @@
 #include "kernels/unpack.h"
 #include "model/lora.h"
 #include "plan/context.h"
+#include "plan/objective.h"
 #include "plan/stage.h"
 
 #include <errno.h>
@@ -369,14 +370,52 @@ static int check_pipeline(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
+/* What a loss of answers needs. */
+static int check_objective(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_objective_rule *o = dt_objective_rule(r->objective.kind);
+	bool kept = r->objective.reference != NULL;
+
+	if (!o->pair)
+		return kept ? dt_err_set(err, -EINVAL, "--reference goes with --objective dpo, ipo or hinge")
+			    : 0;
+	if (dt_config_is_image(r->config))
+		return dt_err_set(err, -EINVAL, "--objective %s is for models of text", o->name);
+	if (r->layout.pp > 1 || r->layout.cp > 1)
+		return dt_err_set(err, -ENOTSUP,
+				  "--objective %s: answers are whole on a rank, without pp and cp", o->name);
+	if (r->documents == DT_RUN_DOCUMENTS_JOINED)
+		return dt_err_set(
+			err, -EINVAL,
+			"--objective %s: documents are kept apart, as 'dt-dataset chat --preferences' "
+			"makes them",
+			o->name);
+	if (r->objective.beta <= 0)
+		return dt_err_set(err, -EINVAL, "--beta is above 0");
+	if (r->config->lora.rank || !o->reference)
+		return kept ? dt_err_set(err, -EINVAL, "--reference: %s",
+					 o->reference ? "the reference is the model without its adapters"
+						      : "this objective has none")
+			    : 0;
+	if (!kept) {
+		dt_err_set(err, -EINVAL, "--objective %s needs a reference", o->name);
+		dt_err_hint(err, "--lora trains adapters beside it, --reference FILE keeps what it computes");
+		return -EINVAL;
+	}
+	if (r->data.eval)
+		return dt_err_set(err, -ENOTSUP,
+				  "--eval-data: --reference keeps what the training set needs alone");
+	return 0;
+}
+
 int dt_run_check(const struct dt_run *r, struct dt_err *err)
 {
 	int rc = dt_config_is_image(r->config) ? check_images(r, err) : 0;
 
 	if (rc < 0 || (rc = check_cut(r, err)) < 0 || (rc = check_sizes(r, err)) < 0 ||
 	    (rc = check_base(r, err)) < 0 || (rc = check_optimizer(r, err)) < 0 ||
-	    (rc = check_sync(r, err)) < 0 || (rc = check_numbers(r, err)) < 0 ||
-	    (rc = check_offload(r, err)) < 0)
+	    (rc = check_sync(r, err)) < 0 || (rc = check_objective(r, err)) < 0 ||
+	    (rc = check_numbers(r, err)) < 0 || (rc = check_offload(r, err)) < 0)
 		return rc;
 	return check_pipeline(r, err);
 }

@@ -116,6 +116,13 @@ struct dt_run_lora {
 	const char *targets;
 };
 
+/* What is minimised (plan/objective.h). */
+struct dt_run_objective {
+	int kind;
+	double beta, gamma;    /* < 0: the objective's own, until the run is settled */
+	const char *reference; /* file of the reference's log-probabilities; NULL: none */
+};
+
 /* How data-parallel ranks stay together: every step, or after so many that each takes alone. */
 enum dt_sync { DT_SYNC_ALL, DT_SYNC_LOCAL, DT_SYNC_DILOCO };
 
@@ -164,6 +171,7 @@ struct dt_run {
 	int64_t bn_span;	/* images a batch norm is over: DT_BN_DP, DT_BN_RANK, or so many */
 	double clip;		/* largest gradient norm; 0: off */
 
+	struct dt_run_objective objective;
 	struct dt_run_mixture mixture; /* where the model has experts */
 
 	/* Memory and messages. */

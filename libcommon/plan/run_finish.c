@@ -1,6 +1,8 @@
 /* From the words of a command line to the run they mean. */
 #include "plan/run_options.h"
 
+#include "plan/objective.h"
+
 #include "base/units.h"
 
 #include <errno.h>
@@ -144,6 +146,10 @@ int dt_run_options_finish(struct dt_run_options *o, struct dt_err *err)
 		return dt_err_prefix(err, "option '--recompute'");
 	if ((rc = parse_loss_scale(o->loss_scale, r, err)) < 0 || (rc = parse_on_spike(&r->watch, err)) < 0)
 		return rc;
+	if (!dt_run_options_given(o, "beta"))
+		r->objective.beta = dt_objective_rule(r->objective.kind)->beta;
+	if (!dt_run_options_given(o, "gamma"))
+		r->objective.gamma = dt_objective_rule(r->objective.kind)->gamma;
 	if (r->lora.rank && !dt_run_options_given(o, "lora-alpha"))
 		r->lora.alpha = 2 * (double)r->lora.rank;
 	if ((rc = parse_bn_span(o->bn_span, r, err)) < 0 || (rc = parse_offload(&r->offload, err)) < 0 ||

@@ -1,6 +1,7 @@
 #include "plan/run_rows.h"
 
 #include "kernels/unpack.h"
+#include "plan/objective.h"
 
 #include <errno.h>
 #include <math.h>
@@ -98,6 +99,32 @@ static const struct row rows[] = {
 	 R(vocab),
 	 MEANING,
 	 CHANGED},
+	{{"objective", 0, DT_OPT_CHOICE, O(run.objective.kind), DT_OBJECTIVES,
+	  "what is minimised: the cross-entropy, or a loss of pairs of answers", .def = "nll"},
+	 CHOICE,
+	 R(objective.kind),
+	 MEANING,
+	 NEVER},
+	{{"beta", 0, DT_OPT_REAL, O(run.objective.beta), "X",
+	  "of --objective: how much the log-probabilities of answers count", .min = 0, .max = 1e6,
+	  .def_text = "0.1, of simpo 2"},
+	 REAL,
+	 R(objective.beta),
+	 MEANING,
+	 NEVER},
+	{{"gamma", 0, DT_OPT_REAL, O(run.objective.gamma), "X", "of --objective simpo: the margin it asks for",
+	  .min = 0, .max = 1e6, .def_text = "1"},
+	 REAL,
+	 R(objective.gamma),
+	 MEANING,
+	 NEVER},
+	{{"reference", 0, DT_OPT_STR, O(run.objective.reference), "FILE",
+	  "where the log-probabilities are kept that the model the run starts from gives, without --lora",
+	  .complete = DT_COMPLETE_FILE},
+	 TEXT,
+	 R(objective.reference),
+	 LOCAL,
+	 NEVER},
 	{{"data", 'd', DT_OPT_STR, O(run.data.train), "FILE",
 	  "training set made by dt-dataset; A:0.7,B:0.3 mixes several", .complete = DT_COMPLETE_FILE},
 	 TEXT,

@@ -256,7 +256,8 @@ static int loop(struct trainer *t, struct dt_err *err)
 
 static int start(struct trainer *t, struct dt_err *err)
 {
-	int rc = 0;
+	bool fresh;
+	int rc = 0, bad = 0;
 
 	announce(t);
 	if (t->run.save.resume) {
@@ -272,6 +273,7 @@ static int start(struct trainer *t, struct dt_err *err)
 	if (rc == 0 && t->init)
 		dt_log_msg(&t->root_log, "starts from the weights of '%s' (--init random draws them instead)",
 			   t->run.model);
+	fresh = rc == 0;
 	if (rc == 1 && dt_params_any_frozen(&t->table))
 		rc = store_init_frozen(t, err) < 0 ? err->code : 1;
 	if (rc == 0)
@@ -279,6 +281,10 @@ static int start(struct trainer *t, struct dt_err *err)
 	if (rc == 0)
 		rc = trainer_agree(t, buffers_init(t, err), err);
 	init_close(t);
+	if (rc >= 0)
+		bad = objective_start(t, fresh, err);
+	if (bad < 0)
+		rc = bad;
 	if (rc >= 0)
 		rc = trainer_agree(t, folder_lock(t, err), err);
 	/* Last: another job that saves there may write the same file. */

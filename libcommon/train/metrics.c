@@ -116,6 +116,8 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 		json_object_set_new(line, kinds[k], json_real(t->t.comm[k]));
 	if (line)
 		experts_metrics(t, line);
+	if (line)
+		objective_metrics(t, line);
 	if (line && !t->report.memory_said)
 		put_memory(t, line);
 	if (line)

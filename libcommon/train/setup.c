@@ -162,6 +162,8 @@ static int allocate(struct trainer *t, struct dt_err *err)
 	    (rc = dt_local_build(&t->table, &t->config, &t->run.layout, t->mesh.at, &t->local, err)) < 0)
 		return rc;
 	rc = bind_memory(t, err);
+	if (rc == 0)
+		rc = objective_open(t, err);
 	return rc < 0 ? rc : reduce_init(t, err);
 }
 
@@ -217,6 +219,7 @@ void trainer_release(struct trainer *t)
 	store_release(t);
 	optim_release(t);
 	experts_release(t);
+	objective_release(t);
 	details_release(t);
 	offload_close(t);
 	stash_close(t);

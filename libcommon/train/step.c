@@ -118,6 +118,7 @@ static int compute(struct trainer *t, struct asked asked, struct step_result *re
 	int rc;
 
 	targets = targets > 0 ? targets : 1;
+	memset(t->objective.sum, 0, sizeof(t->objective.sum));
 	/* A rank by itself divides by its part of them. */
 	share = t->run.sync.kind ? targets / t->run.layout.dp : targets;
 	rc = experts_begin(t, err);
@@ -127,6 +128,8 @@ static int compute(struct trainer *t, struct asked asked, struct step_result *re
 		return rc;
 	v = (struct verdict){loss * fault, asked.stop, asked.save, t->grads.bad != NULL};
 	rc = agree(t, &v, err);
+	if (rc == 0)
+		rc = objective_agree(t, err);
 	if (rc < 0)
 		return rc;
 	ret->stop = v.stop != 0;
