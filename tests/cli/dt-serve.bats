@@ -166,6 +166,24 @@ PY
     cmp alone.jsonl small.jsonl
 }
 
+@test "DRY, XTC and mirostat: the same bytes alone, together, preempted and guessed; what they are changes them" {
+    for kind in '{dry_multiplier: 2, dry_allowed_length: 1}' '{xtc_probability: 0.5, xtc_threshold: 0.05}' \
+        '{mirostat: 1, mirostat_tau: 3}' '{mirostat: 2, mirostat_tau: 3}'; do
+        jq -c "select(.seed < 160 and .seed >= 120) + {temperature: 0.8} + $kind" prompts.jsonl
+    done >these.jsonl
+    dt-serve m "${common[@]}" --batch --max-num-seqs 1 <these.jsonl >alone.jsonl
+    dt-serve m "${common[@]}" --batch --max-num-seqs 24 --kv-cache-mem 384KiB --block-size 4 <these.jsonl >together.jsonl
+    cmp alone.jsonl together.jsonl
+    dt-serve m "${common[@]}" --batch --speculate 4 <these.jsonl | cmp - alone.jsonl
+    jq -c 'del(.dry_multiplier, .xtc_probability, .mirostat)' these.jsonl | dt-serve m "${common[@]}" --batch >plain.jsonl
+    changed=$(paste -d '\n' <(jq -c .text alone.jsonl) <(jq -c .text plain.jsonl) | paste - - | awk -F '\t' '$1 != $2' | wc -l)
+    [ "$changed" -ge 80 ]
+    run -1 dt-serve m "${common[@]}" --batch <<<'{"prompt": "x", "dry_multiplier": 1, "dry_sequence_breakers": ["no token"]}'
+    [[ "$output" == *"no token of this model holds"* ]]
+    run -1 dt-serve m "${common[@]}" --batch <<<'{"prompt": "x", "mirostat": 3}'
+    [[ "$output" == *"not within 0 and 2"* || "$output" == *"mirostat"* ]]
+}
+
 @test "guessing tokens and not sharing prefixes change no byte" {
     head -n 60 prompts.jsonl >some.jsonl
     for p in fp32 bf16; do
