@@ -6,6 +6,7 @@
  *   source  samples              source.c
  *   optim   states, the update   update.c
  *   offload states elsewhere     offload.c
+ *   stash   activations elsewhere stash.c
  *   flow    microbatches         pipeline.c
  *   loop    how far it is        loop.c, step.c
  *   buffers running statistics   buffers.c
@@ -37,6 +38,7 @@
 #include "train/save.h"
 #include "train/source.h"
 #include "train/spike.h"
+#include "train/stash.h"
 #include "train/store.h"
 #include "train/train.h"
 
@@ -85,6 +87,7 @@ struct trainer {
 	struct source source;
 	struct optim optim;
 	struct offload offload;
+	struct stash stash;
 	struct experts experts;
 	struct flow flow;
 	struct buffers buffers;
