@@ -1,4 +1,4 @@
-/* DRY (serve/engine/sampling.h): repetitions found by the Z function over the tokens from the last one back. */
+/* DRY (serve/engine/sampling.h): repetitions by the Z function over the tokens from the last one back. */
 #include "serve/engine/sampling.h"
 
 #include <errno.h>
