@@ -5,15 +5,15 @@
  *
  * Three samplers more, under llama.cpp's names and with its definitions:
  *
- *   DRY       (p-e-w, 2024) a token that would continue a repetition: where the last L >= dry_allowed tokens
- *             stand earlier too, the token behind loses dry_multiplier dry_base^(L - dry_allowed), L the
- *             longest such; added like a bias. A repetition does not reach over a breaker, and a breaker loses
- *             nothing.
+ *   DRY       (p-e-w, 2024) a token that would continue a repetition: where the last L >= dry_allowed
+ *             tokens stand earlier too, the token behind loses dry_multiplier dry_base^(L - dry_allowed), L
+ *             the longest such; added like a bias. A repetition does not reach over a breaker, and a breaker
+ *             loses nothing.
  *   XTC       (p-e-w, 2024) with probability xtc_probability, of the tokens that stayed and whose share is
  *             xtc_threshold or more, all but the least likely one go.
- *   mirostat  (Basu et al. 2021) in place of min_p, top_k and top_p: how many stay follows mu, which moves by
- *             eta times what the surprise of each token drawn, in bits, is from tau. 1: by an estimate of Zipf's
- *             exponent from the 100 most likely; 2: those of at most mu bits.
+ *   mirostat  (Basu et al. 2021) in place of min_p, top_k and top_p: how many stay follows mu, which moves
+ *             by eta times what the surprise of each token drawn, in bits, is from tau. 1: by an estimate of
+ *             Zipf's exponent from the 100 most likely; 2: those of at most mu bits.
  *
  * The last two are drawn here, in f64 from the same weights, never where the model is computed.
  */
