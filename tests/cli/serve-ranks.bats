@@ -140,6 +140,32 @@ rank() {
     [ $status -eq 1 ]
 }
 
+@test "dt-run starts a server that lost a rank again, ends it in good order, and gives up on one that cannot start" {
+    : >url
+    dt-run --events events -- mpirun -np 2 dt-serve m "${common[@]}" --port 0 >url 2>log 3>&- &
+    run=$!
+    for start in 1 2 3; do
+        for _ in $(seq 600); do
+            [ "$(wc -l <url)" -ge $start ] && break
+            sleep 0.05
+        done
+        url=$(tail -n 1 url)
+        ask '{prompt: "x", max_tokens: 5, temperature: 0, ignore_eos: true}' /v1/completions >"again$start"
+        jq -e '.usage.completion_tokens == 5' "again$start"
+        job=$(ps -o pid= --ppid $run)
+        job=${job// /}
+        [ $start -lt 3 ] && kill -KILL "$(rank $((start - 1)))" # the first, then the second rank
+    done
+    [ "$(jq .choices[0].text again1)" = "$(jq .choices[0].text again3)" ]
+    kill -TERM $run
+    wait $run
+    job=
+    [ "$(jq -s 'map(select(.event == "start")) | length' events)" -eq 3 ]
+    run -93 dt-run --tries 2 -- mpirun -np 2 dt-serve none
+    [[ $output == *"2 starts of which none lasted 60 s: given up"* ]]
+    run -2 dt-run --ranks 2 -- dt-serve m
+}
+
 @test "what cannot be served over ranks is refused in one line of rank 0" {
     refused() {
         local n=$1 text=$2
