@@ -91,6 +91,30 @@ static int check_cut(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
+/* What an optimizer that looks at whole tensors, or keeps other states than a value an element, goes with. */
+static int check_optimizer(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_optim_rule *o = dt_optim_rule(r->optim.kind);
+	const bool blocks = o->state[0].shape == DT_STATE_BLOCKS;
+
+	if (r->on_card && (o->flags & DT_OPTIM_HOST))
+		return dt_err_set(err, -ENOTSUP, "%s is computed on the processor only by this version",
+				  o->name);
+	if (r->no_master && (blocks || (o->flags & DT_OPTIM_WHOLE)))
+		return dt_err_set(err, -EINVAL, "--optimizer %s needs master weights: leave --no-master out",
+				  o->name);
+	if (r->offload.what && (o->flags & DT_OPTIM_WHOLE))
+		return dt_err_set(err, -ENOTSUP,
+				  "--offload: %s looks at whole tensors, which are not there at once",
+				  o->name);
+	if (r->config->experts && (r->optim.kind == DT_OPTIM_MUON || r->optim.kind == DT_OPTIM_ADAFACTOR))
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' has experts in one tensor a layer, which %s of this version does not "
+				  "see apart",
+				  r->config->name, o->name);
+	return 0;
+}
+
 static int check_numbers(const struct dt_run *r, struct dt_err *err)
 {
 	int linears, rc;
@@ -305,8 +329,8 @@ int dt_run_check(const struct dt_run *r, struct dt_err *err)
 	int rc = dt_config_is_image(r->config) ? check_images(r, err) : 0;
 
 	if (rc < 0 || (rc = check_cut(r, err)) < 0 || (rc = check_sizes(r, err)) < 0 ||
-	    (rc = check_base(r, err)) < 0 || (rc = check_numbers(r, err)) < 0 ||
-	    (rc = check_offload(r, err)) < 0)
+	    (rc = check_base(r, err)) < 0 || (rc = check_optimizer(r, err)) < 0 ||
+	    (rc = check_numbers(r, err)) < 0 || (rc = check_offload(r, err)) < 0)
 		return rc;
 	return check_pipeline(r, err);
 }

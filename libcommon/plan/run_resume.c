@@ -19,7 +19,10 @@ static bool reads(const struct dt_run *r, const char *name)
 	static const struct {
 		const char *name;
 		unsigned bit;
-	} constants[] = {{"beta1", DT_OPTIM_BETA1}, {"beta2", DT_OPTIM_BETA2}, {"eps", DT_OPTIM_EPS}};
+	} constants[] = {{"beta1", DT_OPTIM_BETA1},
+			 {"beta2", DT_OPTIM_BETA2},
+			 {"eps", DT_OPTIM_EPS},
+			 {"trust", DT_OPTIM_TRUST}};
 
 	for (size_t i = 0; i < sizeof(constants) / sizeof(constants[0]); i++)
 		if (!strcmp(constants[i].name, name))
