@@ -72,6 +72,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("optimizer"),
 	DT_RUN_OPT("lr"),
 	DT_RUN_OPT("min-lr"),
+	DT_RUN_OPT("layer-lr-decay"),
 	DT_RUN_OPT("scale-lr"),
 	DT_RUN_OPT("schedule"),
 	DT_RUN_OPT("warmup"),

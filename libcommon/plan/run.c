@@ -125,6 +125,10 @@ static int check_optimizer(const struct dt_run *r, struct dt_err *err)
 	if (r->no_master && (blocks || (o->flags & DT_OPTIM_WHOLE)))
 		return dt_err_set(err, -EINVAL, "--optimizer %s needs master weights: leave --no-master out",
 				  o->name);
+	if (r->layer_decay > 0 && r->layer_decay < 1 && (o->flags & DT_OPTIM_WHOLE))
+		return dt_err_set(err, -ENOTSUP,
+				  "--layer-lr-decay: %s of this version has one rate for all tensors",
+				  o->name);
 	if (r->offload.what && (o->flags & DT_OPTIM_WHOLE))
 		return dt_err_set(err, -ENOTSUP,
 				  "--offload: %s looks at whole tensors, which are not there at once",
