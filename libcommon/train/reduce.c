@@ -130,6 +130,7 @@ int reduce_begin(struct trainer *t, struct dt_err *err)
 	int rc = 0;
 
 	t->grads.bad = NULL;
+	t->grads.own = 0;
 	for (int i = 0; i < t->grads.nbucket; i++)
 		t->grads.bucket[i].pending = t->grads.bucket[i].units;
 	for (int u = 0; u < t->local.nunit && rc == 0; u++) {
@@ -151,6 +152,7 @@ static int check_unit(struct trainer *t, int unit, struct dt_err *err)
 	double sum;
 	int rc = o->sumsq(t->dev, &sum, dt_t1(t->grads.unit_g[unit], DT_F32, u->numel));
 
+	t->grads.own += sum;
 	if (rc < 0 || isfinite(sum) || t->grads.bad)
 		return dt_kernel_check(rc, "->sumsq(", err);
 	for (int i = 0; i < t->local.n && !t->grads.bad; i++) {
@@ -196,7 +198,9 @@ static int start(struct trainer *t, int u, struct dt_err *err)
 	struct bucket *b = &t->grads.bucket[t->grads.unit[u].bucket];
 	double t0;
 	int rc = 0;
-	void *g = t->run.layout.zero || dt_comm_size(unit_comm(t, u)) > 1 ? outgoing(t, u, &rc) : NULL;
+	void *g = t->run.sync.kind					    ? NULL
+		  : t->run.layout.zero || dt_comm_size(unit_comm(t, u)) > 1 ? outgoing(t, u, &rc)
+									    : NULL;
 
 	if (rc < 0)
 		return dt_kernel_check(rc, "->convert(", err);

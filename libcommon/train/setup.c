@@ -72,9 +72,9 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 	if (rc == 0 && dt_dev_is_host(t->dev))
 		rc = share_memory(t, err);
 	if (rc < 0 || (rc = offload_bind(t, err)) < 0 || (rc = stash_bind(t, err)) < 0 ||
-	    (rc = store_bind(t, err)) < 0 || (rc = grads_bind(t, err)) < 0 ||
-	    (rc = optim_bind(t, err)) < 0)
+	    (rc = store_bind(t, err)) < 0 || (rc = grads_bind(t, err)) < 0 || (rc = optim_bind(t, err)) < 0)
 		return rc;
+	outer_bind(t);
 	rc = dt_exec_open(&t->exec, &t->run, t->mesh.at, &t->plan, t->arena.base,
 			  dt_mesh_comm(&t->mesh, DT_ON_TP), t->dev, t->store.unit_w, t->grads.unit_g, err);
 	t->exec.cp = dt_mesh_comm(&t->mesh, DT_ON_CP);
@@ -162,6 +162,8 @@ static int allocate(struct trainer *t, struct dt_err *err)
 	    (rc = dt_local_build(&t->table, &t->config, &t->run.layout, t->mesh.at, &t->local, err)) < 0)
 		return rc;
 	rc = bind_memory(t, err);
+	if (rc == 0)
+		rc = objective_open(t, err);
 	return rc < 0 ? rc : reduce_init(t, err);
 }
 
@@ -217,6 +219,7 @@ void trainer_release(struct trainer *t)
 	store_release(t);
 	optim_release(t);
 	experts_release(t);
+	objective_release(t);
 	details_release(t);
 	offload_close(t);
 	stash_close(t);

@@ -4,10 +4,13 @@
  *   store   parameters           units.c, round.c
  *   grads   gradients            reduce.c, fixed.c, replicas.c
  *   source  samples              source.c
- *   optim   states, the update   update.c
+ *   optim   states, the update   optim.c, whole.c
+ *   outer   merges of weights    outer.c
+ *   noise   gradient noise scale noise.c
  *   offload states elsewhere     offload.c
  *   stash   activations elsewhere stash.c
  *   flow    microbatches         pipeline.c
+ *   objective  answers, references  objective.c, reference.c
  *   loop    how far it is        loop.c, step.c
  *   buffers running statistics   buffers.c
  *   experts choices, biases      experts.c
@@ -32,8 +35,11 @@
 #include "train/grads.h"
 #include "train/inject.h"
 #include "train/loop.h"
+#include "train/noise.h"
+#include "train/objective.h"
 #include "train/offload.h"
 #include "train/optim.h"
+#include "train/outer.h"
 #include "train/report.h"
 #include "train/save.h"
 #include "train/source.h"
@@ -86,9 +92,12 @@ struct trainer {
 	struct grads grads;
 	struct source source;
 	struct optim optim;
+	struct outer outer;
+	struct noise noise;
 	struct offload offload;
 	struct stash stash;
 	struct experts experts;
+	struct objective objective;
 	struct flow flow;
 	struct buffers buffers;
 	struct loop loop;
