@@ -21,7 +21,7 @@ struct sup_command {
 	struct dt_opt *table;
 	json_t *saved; /* what o's strings may point to */
 };
-/* -EINVAL with a message for the user: no program of ours, dt-train without --save, --resume of something else. */
+/* -EINVAL with a message: no program of ours, dt-train without --save, --resume of something else. */
 int sup_command_read(struct sup_command *c, char *const *argv, struct dt_err *err);
 void sup_command_release(struct sup_command *c);
 /* What the newest whole checkpoint of --save says beyond the command line. Its step, -1: there is none. */
@@ -68,7 +68,7 @@ struct sup_job {
 	pid_t pid;
 	uint32_t key; /* of the run, in the folder's name */
 	char tmp[80]; /* Open MPI's own files */
-	bool serves; /* after one rank's death another tells those who wait: it gets a moment to */
+	bool serves;  /* after one rank's death another tells those who wait: it gets a moment to */
 	bool running;
 	int status; /* of waitpid, once it has ended */
 };

@@ -14,7 +14,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#define TICK_S 0.1
+#define TICK_S	 0.1
 #define SERVED_S 60 /* a server that lasted for so long was well */
 
 static int catch_signals(void)
