@@ -25,5 +25,7 @@ ABSENT(pool_max_backward, T dx, T dy, T at, const struct dt_pooling *p)
 ABSENT(pool_avg, T y, T x, const struct dt_pooling *p)
 ABSENT(pool_avg_backward, T dx, T dy, const struct dt_pooling *p)
 ABSENT(pixels, T y, T x, int64_t channels)
+ABSENT(latent_join, T qkv, T q, T key, T kv, const struct dt_latent *p)
+ABSENT(latent_join_backward, T dq, T dkey, T dkv, T dqkv, const struct dt_latent *p)
 ABSENT(class_loss, float *loss, int32_t *above, T dlogits, T logits, const struct dt_classes *p)
 /* SPDX-License-Identifier: Apache-2.0 */

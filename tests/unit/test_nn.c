@@ -323,8 +323,8 @@ MODEL(gemma2)
 MODEL(mixtral)
 MODEL(qwen3moe)
 MODEL(olmoe)
-MODEL(routed2)
-MODEL(routed3)
+MODEL(deepseek2)
+MODEL(deepseek3)
 MODEL(lora)
 
 int main(void)
@@ -337,7 +337,7 @@ int main(void)
 		cmocka_unit_test(test_phi3),	cmocka_unit_test(test_gemma2),
 		cmocka_unit_test(test_mixtral), cmocka_unit_test(test_qwen3moe),
 		cmocka_unit_test(test_olmoe),	cmocka_unit_test(test_lora),
-		cmocka_unit_test(test_routed2), cmocka_unit_test(test_routed3),
+		cmocka_unit_test(test_deepseek2), cmocka_unit_test(test_deepseek3),
 		cmocka_unit_test(test_fp8),
 	};
 
