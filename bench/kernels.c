@@ -357,7 +357,7 @@ static void losses(enum dt_dtype t)
 	if (wanted("ce")) {
 		TIME(best, ops->ce_stats(dev, max, sum, hit, l, target, 0));
 		row("ce_stats", "512 x 50257", t, best, 0, bytes);
-		TIME(best, ops->ce_grad(dev, l, l, max, sum, target, 1, 0));
+		TIME(best, ops->ce_grad(dev, l, l, max, sum, target, NULL, 1, 0));
 		row("ce_grad", "512 x 50257, in place", t, best, 0, 2 * bytes);
 	}
 	free(l.data);

@@ -18,8 +18,8 @@ static bool overlap(struct dt_tensor a, struct dt_tensor b)
 }
 
 int dt_check_ce_grad(const struct dt_dev *dev, struct dt_tensor dlogits, struct dt_tensor logits,
-		     const float *rowmax, const float *sumexp, const int32_t *targets, float scale,
-		     int64_t vocab_first)
+		     const float *rowmax, const float *sumexp, const int32_t *targets, const float *weight,
+		     float scale, int64_t vocab_first)
 {
 	if (!dt_is_compute(logits.dtype) || !dt_is_compute(dlogits.dtype) ||
 	    dt_numel(dlogits) != dt_numel(logits) ||

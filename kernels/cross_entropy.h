@@ -7,8 +7,9 @@
  *   target_logit[i] = the target's logit when this shard holds it, else 0.               all overwritten
  *   Over shards: M = max rowmax; S = sum of sumexp exp(rowmax - M); T = sum of target_logit;
  *   loss_i = log S + M - T.
- * ce_grad: dlogits_ij = scale (exp(l_ij - rowmax[i]) / sumexp[i] - [j + vocab_first == targets[i]])
- *   with the M and S of the whole row. dlogits [rows, n] of a compute type, overwritten.
+ * ce_grad: dlogits_ij = scale w_i (exp(l_ij - rowmax[i]) / sumexp[i] - [j + vocab_first == targets[i]])
+ *   with the M and S of the whole row; w_i = weight[i], of any sign, or 1 where weight is NULL.
+ *   dlogits [rows, n] of a compute type, overwritten.
  * A target of -1 is ignored: its dlogits row is zero, its target_logit 0 (rowmax and sumexp are still
  * filled).
  *

@@ -6,11 +6,11 @@
 #include "base/tmpfile.h"
 #include "base/units.h"
 #include "ckpt/tokenizer_file.h"
-#include "data/clean.h"
-#include "data/dataset.h"
+#include "data/chat_import.h"
+#include "data/dataset_look.h"
 #include "data/image_import.h"
 #include "data/image_look.h"
-#include "data/text_source.h"
+#include "data/text_import.h"
 #include "data/tokenizer.h"
 
 #include <errno.h>
@@ -29,6 +29,8 @@ static int from, store;
 static int64_t quality, resize, channels;
 static const char *crop, *match, *class_names;
 static bool skip_bad, ignore_exif;
+static int template, overlong;
+static bool preferences;
 static int dedup;
 static int64_t min_chars, max_chars;
 static double max_symbols, max_repeats;
@@ -36,12 +38,12 @@ static struct dt_strs exclude;
 static const char *removed_path;
 
 static const struct dt_opt opts[] = {
-	{"json", 'j', DT_OPT_FLAG, &json, NULL, "print JSON", "build,images,info,sample"},
+	{"json", 'j', DT_OPT_FLAG, &json, NULL, "print JSON", "build,chat,images,info,sample"},
 	DT_OPT_HEADING("Building"),
-	{"out", 'o', DT_OPT_STR, &out_path, "D.h5", "the dataset to write", "build,images"},
+	{"out", 'o', DT_OPT_STR, &out_path, "D.h5", "the dataset to write", "build,chat,images"},
 	{"tokenizer", 't', DT_OPT_STR, &tokenizer, "T",
-	 "'byte', or what holds one: tokenizer.json, folder, GGUF, SentencePiece model, checkpoint", "build",
-	 .complete = DT_COMPLETE_TOKENIZER, .def = "byte"},
+	 "'byte', or what holds one: tokenizer.json, folder, GGUF, SentencePiece model, checkpoint",
+	 "build,chat", .complete = DT_COMPLETE_TOKENIZER, .def = "byte"},
 	{"format", 0, DT_OPT_CHOICE, &format, "auto|text|jsonl",
 	 "what the files are; auto: jsonl by the name's ending, else text", "build", .def = "auto"},
 	{"field", 0, DT_OPT_STR, &field, "NAME", "the member of a JSONL line that is the document", "build",
@@ -52,9 +54,9 @@ static const struct dt_opt opts[] = {
 	 "documents: keep where each begins, so that training does not look or predict across the border",
 	 "build", .def = "stream"},
 	{"split", 0, DT_OPT_PERCENT, &split, "PERCENT", "the last PERCENT of the input go to --out-eval",
-	 "build", .min = 1e-9, .max = 99.999999, .given = &split_given},
-	{"out-eval", 0, DT_OPT_STR, &eval_path, "E.h5", "the dataset for evaluation", "build"},
-	{"shards", 0, DT_OPT_INT, &shards, "N", "cut --out into N files", "build,images", .min = 1,
+	 "build,chat", .min = 1e-9, .max = 99.999999, .given = &split_given},
+	{"out-eval", 0, DT_OPT_STR, &eval_path, "E.h5", "the dataset for evaluation", "build,chat"},
+	{"shards", 0, DT_OPT_INT, &shards, "N", "cut --out into N files", "build,chat,images", .min = 1,
 	 .max = 99999, .def = "1"},
 	DT_OPT_HEADING("Leaving documents out"),
 	{"dedup", 0, DT_OPT_CHOICE, &dedup, "none|exact|near",
@@ -94,13 +96,21 @@ static const struct dt_opt opts[] = {
 	{"ignore-exif", 0, DT_OPT_FLAG, &ignore_exif, NULL,
 	 "leave images as stored, not upright as EXIF says", "images"},
 	{"skip-bad", 0, DT_OPT_FLAG, &skip_bad, NULL, "leave out what cannot be read: images, lines of JSONL",
-	 "build,images"},
+	 "build,chat,images"},
+	DT_OPT_HEADING("Conversations"),
+	{"chat-template", 0, DT_OPT_CHOICE, &template, "auto|" DT_CHAT_NAMES,
+	 "how messages become text; auto: as the template says that came with --tokenizer", "chat",
+	 .def = "auto"},
+	{"long", 0, DT_OPT_CHOICE, &overlong, "cut|drop", "examples longer than a sample", "chat",
+	 .def = "cut"},
+	{"preferences", 0, DT_OPT_FLAG, &preferences, NULL,
+	 "lines are pairs, chosen and rejected, or answers with a label", "chat"},
 	DT_OPT_HEADING("Looking"),
 	{"verify", 0, DT_OPT_FLAG, &verify, NULL, "read every token and compare the checksums", "info"},
 	{"count", 'n', DT_OPT_INT, &count, "N", "samples, or tokens or images for cat", "sample,cat",
 	 .given = &count_given, .def_text = "3; of cat, all"},
-	{"seq", 0, DT_OPT_INT, &seq, "N", "tokens of a sample", "sample", .min = 1, .max = 1 << 24,
-	 .def = "64"},
+	{"seq", 0, DT_OPT_INT, &seq, "N", "tokens of a sample", "sample,chat", .min = 1, .max = 1 << 24,
+	 .def_text = "64, or what they are packed into; of chat, 1024"},
 	{"seed", 0, DT_OPT_INT, &seed, "N", "seed of the order", "sample", .def = "0"},
 	{"epoch", 0, DT_OPT_INT, &epoch, "N", "epoch to sample", "sample", .min = 0, .max = 4294967295.0,
 	 .def = "0"},
@@ -111,53 +121,6 @@ static const struct dt_opt opts[] = {
 	DT_OPT_END,
 };
 static const struct dt_program program;
-
-struct build {
-	struct dt_tokenizer *tok;
-	struct dt_dataset_writer *out[2]; /* train, evaluation */
-	int to;
-	struct dt_progress bar;
-	uint64_t before; /* bytes of input in documents behind us */
-	struct dt_clean *clean;
-	struct dt_tmpfile removed; /* f NULL: not written */
-};
-
-static int keeps(struct build *b, const char *s, size_t n, struct dt_err *err)
-{
-	enum dt_clean_reason why;
-	int64_t like;
-	int rc = dt_clean_take(b->clean, s, n, &why, &like, err);
-
-	if (rc == 0 && why != DT_CLEAN_KEPT && b->removed.f)
-		rc = dt_clean_note(b->clean, b->removed.f, why, like, s, n, err);
-	return rc < 0 ? rc : why == DT_CLEAN_KEPT;
-}
-
-static int take_ids(void *ctx, const int32_t *ids, size_t n, size_t done, struct dt_err *err)
-{
-	struct build *b = ctx;
-
-	dt_progress_set(&b->bar, b->before + done);
-	return dt_dataset_append(b->out[b->to], ids, n, err);
-}
-
-static int add_document(void *ctx, const char *s, size_t n, bool eval, uint64_t at, struct dt_err *err)
-{
-	struct build *b = ctx;
-	int32_t bos = dt_tokenizer_bos(b->tok);
-	int rc = keeps(b, s, n, err);
-
-	if (rc <= 0)
-		return rc;
-	rc = 0;
-	b->to = eval;
-	b->before = at;
-	if (bos >= 0 && bos != dt_tokenizer_eot(b->tok))
-		rc = dt_dataset_append(b->out[b->to], &bos, 1, err);
-	if (rc == 0)
-		rc = dt_tokenizer_encode_to(b->tok, s, n, false, take_ids, b, err);
-	return rc < 0 ? rc : dt_dataset_end_document(b->out[b->to], err);
-}
 
 static json_t *describe(const char *path, int64_t tokens, int64_t documents)
 {
@@ -175,9 +138,10 @@ static void bad_line(void *ctx, const char *what)
 		dt_program_say(&program, "more of them are counted, not named");
 }
 
-static int report(const struct build *b, const int64_t tokens[2], const int64_t documents[2],
-		  const struct dt_text_source *src, double seconds, struct dt_err *err)
+static int report(const struct dt_text_import *im, double seconds, struct dt_err *err)
 {
+	const int64_t *tokens = im->tokens, *documents = im->documents;
+	const struct dt_text_source *src = &im->in;
 	uint64_t bytes = src->read_bytes;
 	char size[32], took[32], left[256];
 	json_t *o;
@@ -189,20 +153,20 @@ static int report(const struct build *b, const int64_t tokens[2], const int64_t 
 		if (eval_path)
 			printf("; %s: %lld tokens, %lld document%s", eval_path, (long long)tokens[1],
 			       (long long)documents[1], documents[1] == 1 ? "" : "s");
-		dt_clean_summary(b->clean, left, sizeof(left));
+		dt_clean_summary(im->cleaned, left, sizeof(left));
 		if (*left)
 			printf("; left out: %s", left);
 		if (src->bad)
 			printf("; %lld line%s left out", (long long)src->bad, src->bad == 1 ? "" : "s");
 		printf("; %s of text in %s, vocabulary %d\n", dt_format_size(bytes, size, sizeof(size)),
-		       dt_format_duration(seconds, took, sizeof(took)), dt_tokenizer_vocab(b->tok));
+		       dt_format_duration(seconds, took, sizeof(took)), dt_tokenizer_vocab(im->tok));
 		return 0;
 	}
 	o = json_pack("{s:i, s:o, s:i, s:s, s:I, s:I, s:f}", "schema", 1, "train",
-		      describe(out_path, tokens[0], documents[0]), "vocab", dt_tokenizer_vocab(b->tok),
-		      "tokenizer_hash", dt_tokenizer_hash(b->tok), "shards", (json_int_t)shards,
+		      describe(out_path, tokens[0], documents[0]), "vocab", dt_tokenizer_vocab(im->tok),
+		      "tokenizer_hash", dt_tokenizer_hash(im->tok), "shards", (json_int_t)shards,
 		      "input_bytes", (json_int_t)bytes, "build_s", seconds);
-	json_object_set_new(o, "documents", dt_clean_json(b->clean));
+	json_object_set_new(o, "documents", dt_clean_json(im->cleaned));
 	if (skip_bad)
 		json_object_set_new(o, "bad_lines", json_integer((json_int_t)src->bad));
 	if (eval_path)
@@ -212,145 +176,81 @@ static int report(const struct build *b, const int64_t tokens[2], const int64_t 
 	return rc;
 }
 
-static int exclude_document(void *ctx, const char *s, size_t n, bool eval, uint64_t at, struct dt_err *err)
+/* The tokenizer of --tokenizer and, where chat is not NULL, the template that came along, malloc'd. */
+static int open_tokenizer(struct dt_tokenizer **ret, char **chat, struct dt_err *err)
 {
-	return dt_clean_exclude(ctx, s, n, err);
-}
-
-static int open_cleaning(struct build *b, struct dt_err *err)
-{
-	struct dt_clean_options o = {.exact = dedup != 0,
-				     .near = dedup == 2 ? 0.8 : 0,
-				     .min_chars = min_chars,
-				     .max_chars = max_chars,
-				     .max_symbols = max_symbols,
-				     .max_repeats = max_repeats};
-	struct dt_text_source s = {.field = field};
-	int rc = dt_clean_open(&o, &b->clean, err);
-
-	if (rc == 0 && exclude.n) {
-		rc = dt_text_source_open(&s, exclude.n, exclude.v, err);
-		if (rc == 0)
-			rc = dt_text_source_read(&s, exclude_document, b->clean, err);
-		dt_text_source_close(&s);
-	}
-	return rc == 0 && removed_path ? dt_tmpfile_open(&b->removed, removed_path, err) : rc;
-}
-
-static int create(struct build *b, int n, char **paths, struct dt_err *err)
-{
-	const char *source = n == 1 ? paths[0] : "several files";
 	char *text = NULL;
 	size_t len;
-	int rc = dt_tokenizer_file_text(tokenizer, &text, &len, err);
+	int rc = dt_tokenizer_file_read(tokenizer, &text, &len, chat, err);
 
-	if (rc == 0 && (rc = dt_tokenizer_from_text(text, len, &b->tok, err)) < 0)
+	if (rc == 0 && (rc = dt_tokenizer_from_text(text, len, ret, err)) < 0)
 		dt_err_prefix(err, "cannot use the tokenizer '%s'", tokenizer);
 	free(text);
-
-	if (rc == 0)
-		rc = dt_dataset_create(out_path, b->tok, 0, source, &b->out[0], err);
-	if (rc == 0 && eval_path)
-		rc = dt_dataset_create(eval_path, b->tok, 0, source, &b->out[1], err);
-	if (rc == 0)
-		dt_dataset_set_shards(b->out[0], (int)shards);
-	for (int i = 0; i < 2 && rc == 0 && pack; i++)
-		if (b->out[i])
-			dt_dataset_keep_apart(b->out[i]);
 	return rc;
 }
 
-/* The evaluation set first: a train.h5 that is there has its eval.h5. */
-static int finish(struct build *b, int64_t tokens[2], int64_t documents[2], struct dt_err *err)
+static void bar_set(void *ctx, uint64_t done)
 {
-	int rc = 0;
-
-	for (int i = 1; i >= 0 && rc == 0; i--) {
-		struct dt_dataset_writer *w = b->out[i];
-
-		if (!w)
-			continue;
-		tokens[i] = dt_dataset_written(w, &documents[i]);
-		b->out[i] = NULL;
-		rc = dt_dataset_finish(w, err);
-	}
-	return rc;
+	dt_progress_set(ctx, done);
 }
 
 static int do_build(int n, char **paths, struct dt_err *err)
 {
-	struct dt_text_source src = {.format = (enum dt_text_format)format,
-				     .field = field,
-				     .separator = separator,
-				     .eval_percent = split_given ? split : 0,
-				     .skip_bad = skip_bad,
-				     .told = bad_line};
-	struct build b = {0};
-	int64_t tokens[2] = {0}, documents[2] = {0};
+	struct dt_progress bar = {0};
+	struct dt_tokenizer *tok = NULL;
+	struct dt_text_import im = {.in = {.format = (enum dt_text_format)format,
+					   .field = field,
+					   .separator = separator,
+					   .eval_percent = split_given ? split : 0,
+					   .skip_bad = skip_bad,
+					   .told = bad_line},
+				    .clean = {.exact = dedup != 0,
+					      .near = dedup == 2 ? 0.8 : 0,
+					      .min_chars = min_chars,
+					      .max_chars = max_chars,
+					      .max_symbols = max_symbols,
+					      .max_repeats = max_repeats},
+				    .exclude = exclude.v,
+				    .nexclude = exclude.n,
+				    .removed = removed_path,
+				    .source = n == 1 ? paths[0] : "several files",
+				    .shards = (int)shards,
+				    .apart = pack != 0,
+				    .progress = bar_set,
+				    .ctx = &bar};
 	double t0 = dt_now();
-	int rc = create(&b, n, paths, err);
+	int rc = open_tokenizer(&tok, NULL, err);
 
+	im.tok = tok;
 	if (rc == 0)
-		rc = open_cleaning(&b, err);
-	if (rc == 0)
-		rc = dt_text_source_open(&src, n, (const char *const *)paths, err);
+		rc = dt_text_import_open(&im, n, (const char *const *)paths, err);
 	if (rc == 0) {
-		dt_progress_start(&b.bar, stderr, "tokenising", src.total_bytes, true);
-		rc = dt_text_source_read(&src, add_document, &b, err);
-		dt_progress_end(&b.bar);
+		dt_progress_start(&bar, stderr, "tokenising", im.in.total_bytes, true);
+		rc = dt_text_import(&im, (const char *const[2]){out_path, eval_path}, err);
+		dt_progress_end(&bar);
 	}
-	dt_text_source_close(&src);
 	if (rc == 0)
-		rc = finish(&b, tokens, documents, err);
-	if (rc == 0 && b.removed.f)
-		rc = dt_tmpfile_commit(&b.removed, err);
-	dt_tmpfile_abort(&b.removed);
-	if (rc == 0)
-		rc = report(&b, tokens, documents, &src, dt_now() - t0, err);
-	dt_dataset_abandon(b.out[0]);
-	dt_dataset_abandon(b.out[1]);
-	dt_tokenizer_close(b.tok);
+		rc = report(&im, dt_now() - t0, err);
+	dt_text_import_release(&im);
+	dt_tokenizer_close(tok);
 	return rc;
-}
-
-static json_t *info_json(const struct dt_dataset_info *i, const char *path)
-{
-	return json_pack("{s:i, s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:s, s:I, s:s}", "schema", 1, "path", path,
-			 "tokens", (json_int_t)i->tokens, "documents", (json_int_t)i->documents, "pack",
-			 i->apart ? "documents" : "stream", "vocab", i->vocab, "token_bytes", i->token_bytes,
-			 "shards", i->shards, "tokenizer_hash", i->tokenizer_hash, "tokenizer_bytes",
-			 (json_int_t)i->tokenizer_bytes, "source", i->source);
 }
 
 static int do_info(struct dt_dataset *d, const char *path, struct dt_err *err)
 {
-	struct dt_dataset_info i;
 	struct dt_table *t;
 	int rc = verify ? dt_dataset_verify(d, err) : 0;
 
 	if (rc < 0)
 		return rc;
-	dt_dataset_info(d, &i);
 	if (json) {
-		json_t *o = info_json(&i, path);
+		json_t *o = dt_dataset_json(d, path);
 
 		rc = dt_json_write_line(stdout, o, err);
 		json_decref(o);
 		return rc;
 	}
-	t = dt_table_new("property|value");
-	dt_table_cell(t, "tokens");
-	dt_table_cell(t, "%lld of %d bytes", (long long)i.tokens, i.token_bytes);
-	dt_table_cell(t, "documents");
-	dt_table_cell(t, "%lld%s", (long long)i.documents, i.apart ? ", kept apart" : "");
-	dt_table_cell(t, "vocabulary");
-	dt_table_cell(t, "%d", i.vocab);
-	dt_table_cell(t, "shards");
-	dt_table_cell(t, "%d", i.shards);
-	dt_table_cell(t, "tokenizer");
-	dt_table_cell(t, "%s", i.tokenizer_hash);
-	dt_table_cell(t, "source");
-	dt_table_cell(t, "%s", i.source);
+	t = dt_dataset_table(d);
 	if (verify) {
 		dt_table_cell(t, "checksums");
 		dt_table_cell(t, "match");
@@ -419,9 +319,15 @@ static int print_sample(const struct dt_tokenizer *t, int64_t number, const int3
 
 static int do_sample(struct dt_dataset *d, const struct dt_tokenizer *t, struct dt_err *err)
 {
+	struct dt_dataset_info info;
 	struct dt_sampler s;
 	int32_t *ids = NULL;
-	int rc = dt_sampler_init(&s, d, seq, (uint64_t)seed, !whole_order, err);
+	int rc;
+
+	dt_dataset_info(d, &info);
+	if (!seq)
+		seq = info.row ? info.row : 64;
+	rc = dt_sampler_init(&s, d, seq, (uint64_t)seed, !whole_order, err);
 
 	if (rc < 0)
 		return rc;
@@ -616,10 +522,10 @@ static int finish_with(int rc, const struct dt_err *err)
 	return verify && rc == -EBADMSG ? DT_EXIT_NO : DT_EXIT_FAILED;
 }
 
-static int usage_of_build(int n, char **args)
+static int usage_of_build(const char *command, int n, char **args)
 {
 	if (!out_path)
-		return dt_opt_usage_error(&program, stderr, "build needs --out");
+		return dt_opt_usage_error(&program, stderr, "%s needs --out", command);
 	if (split_given != (eval_path != NULL))
 		return dt_opt_usage_error(&program, stderr, "--split and --out-eval go together");
 	if (eval_path && dt_out_is(out_path, eval_path))
@@ -642,9 +548,84 @@ static int usage_of_build(int n, char **args)
 static int cmd_build(int n, char **args)
 {
 	struct dt_err err = {0};
-	int status = usage_of_build(n, args);
+	int status = usage_of_build("build", n, args);
 
 	return status ? status : finish_with(do_build(n, args, &err), &err);
+}
+
+static int report_chat(const struct dt_chat_import *im, struct dt_err *err)
+{
+	const char *const out[2] = {out_path, eval_path};
+	json_t *o;
+	int rc;
+
+	if (!json) {
+		dt_chat_import_print(im, out, stdout);
+		return 0;
+	}
+	o = dt_chat_import_json(im, out);
+	rc = dt_json_write_line(stdout, o, err);
+	json_decref(o);
+	return rc;
+}
+
+/* The template asked for, or the one that came along. */
+static int open_chat(struct dt_chat *c, const struct dt_tokenizer *tok, const char *text, struct dt_err *err)
+{
+	int kind = template - 1;
+
+	if (kind < 0 && text)
+		kind = dt_chat_recognise(text, tok);
+	if (kind < 0)
+		kind = dt_chat_recognise(NULL, tok);
+	if (kind < 0) {
+		dt_err_set(err, -EINVAL, "no chat template that is known came with '%s'", tokenizer);
+		dt_err_hint(err, "--chat-template says which one: " DT_CHAT_NAMES);
+		return -EINVAL;
+	}
+	dt_chat_init(c, (enum dt_chat_kind)kind, text, tok);
+	if (c->end < 0 && kind != DT_CHAT_NONE)
+		dt_program_say(&program, "'%s' has no token that ends a turn: the template's is spelt out",
+			       tokenizer);
+	return 0;
+}
+
+static int do_chat(int n, char **paths, struct dt_err *err)
+{
+	struct dt_tokenizer *tok = NULL;
+	struct dt_chat chat;
+	struct dt_chat_import im = {.seq = seq ? seq : 1024,
+				    .preferences = preferences,
+				    .skip_bad = skip_bad,
+				    .drop_long = overlong == 1,
+				    .eval_percent = split_given ? split : 0,
+				    .source = n == 1 ? paths[0] : "several files",
+				    .shards = (int)shards,
+				    .told = bad_line};
+	char *text = NULL;
+	int rc = open_tokenizer(&tok, &text, err);
+
+	if (rc == 0)
+		rc = open_chat(&chat, tok, text, err);
+	im.tok = tok;
+	im.chat = &chat;
+	if (rc == 0)
+		rc = dt_chat_import(&im, n, (const char *const *)paths,
+				    (const char *const[2]){out_path, eval_path}, err);
+	if (rc == 0)
+		rc = report_chat(&im, err);
+	dt_chat_import_release(&im);
+	dt_tokenizer_close(tok);
+	free(text);
+	return rc;
+}
+
+static int cmd_chat(int n, char **args)
+{
+	struct dt_err err = {0};
+	int status = usage_of_build("chat", n, args);
+
+	return status ? status : finish_with(do_chat(n, args, &err), &err);
 }
 
 /* "N" or "HxW". */
@@ -768,6 +749,8 @@ static int cmd_cat(int n, char **args)
 
 static const struct dt_command commands[] = {
 	{"build", "FILE...", "Tokenise files ('-': standard input) into a dataset", cmd_build, 1, -1},
+	{"chat", "FILE...", "Conversations in JSONL into a dataset whose targets are what the assistant says",
+	 cmd_chat, 1, -1},
 	{"images", "INPUT...",
 	 "Make a dataset of IDX or CIFAR files, of folders or of tar archives of images", cmd_images, 1, -1},
 	{"info", "D.h5", "What a dataset holds", cmd_info, 1, 1},
@@ -779,6 +762,7 @@ static const char *const examples[] = {
 	"dt-dataset build --tokenizer tok.json --split 10 --out train.h5 --out-eval eval.h5 input.txt",
 	"dt-dataset sample train.h5 --count 3 --seq 64",
 	"dt-dataset images --out train.h5 train-images-idx3-ubyte.gz train-labels-idx1-ubyte.gz",
+	"dt-dataset chat --tokenizer model/ --seq 2048 --out sft.h5 conversations.jsonl",
 	"dt-dataset build --shards 4 --out docs.h5 docs.jsonl.zst",
 	NULL,
 };

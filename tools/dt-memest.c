@@ -1,5 +1,6 @@
 /* dt-memest: what a model and a layout need in memory, and whether it fits. */
 #include "base/opt.h"
+#include "base/scratch.h"
 #include "base/tmpfile.h"
 #include "base/units.h"
 #include "kernels/unpack.h"
@@ -27,10 +28,11 @@ static struct {
 	bool why, timeline, precision_given;
 	const char *explain, *svg, *check;
 	int precision, account, solve, kv, activations;
-	int base, offload, offload_to, attention;
+	int base, attention;
 	bool base_given;
 	const char *device;
 	uint64_t gpu_mem, params, constant; /* constant: framework's, taken off what --check reads */
+	uint64_t disk_free;
 	int64_t node;
 	double margin, tolerance;
 } a = {
@@ -90,10 +92,9 @@ static const struct dt_opt own[] = {
 	{"base-precision", 0, DT_OPT_CHOICE, &a.base, DT_WEIGHT_CHOICES,
 	 "type of the frozen weights; nf4 is QLoRA", .given = &a.base_given,
 	 .def_text = "that of --precision"},
-	{"offload", 0, DT_OPT_CHOICE, &a.offload, DT_OFFLOAD_CHOICES,
-	 "what does not stay on the device: optimizer (with gradients and master weights), or all",
-	 .def = "none"},
-	{"offload-to", 0, DT_OPT_CHOICE, &a.offload_to, "host|nvme", "where it goes", .def = "host"},
+	DT_RUN_OPT("offload"),
+	DT_RUN_OPT("offload-to"),
+	DT_RUN_OPT("offload-fraction"),
 	DT_OPT_HEADING("Serving"),
 	{"max-seqs", 0, DT_OPT_INT, &a.q.max_seqs, "N", "sequences served at a time", .min = 1,
 	 .max = 1 << 24, .given = &a.seqs_given, .def = "32"},
@@ -172,6 +173,25 @@ static void print_verdict(const struct dt_fit *r, const struct dt_solve *s)
 	       diff, peak <= room ? "of headroom" : "too much");
 }
 
+/* What the folder of --offload-to has, and whether that holds the files of a machine's ranks. */
+static bool disk_fits(const struct dt_fit *f)
+{
+	const int world = dt_layout_world(&a.q.run.layout);
+	uint64_t each = dt_fit_worst(f)->place_bytes[DT_PLACE_DISK];
+
+	return !a.q.run.offload.dir || a.disk_free >= each * (uint64_t)(world < a.node ? world : a.node);
+}
+
+static void print_disk(const struct dt_fit *f)
+{
+	char size[24];
+
+	if (a.q.run.offload.dir && dt_fit_worst(f)->place_bytes[DT_PLACE_DISK])
+		printf("%s: %s are free, which %s for the ranks of a machine\n", a.q.run.offload.dir,
+		       dt_format_size(a.disk_free, size, sizeof(size)),
+		       disk_fits(f) ? "suffices" : "does not suffice");
+}
+
 static int print_json(const struct dt_fit *f, const struct dt_solve *s, struct dt_err *err)
 {
 	json_t *o = dt_fit_json(&a.q, f, a.buffers);
@@ -184,6 +204,10 @@ static int print_json(const struct dt_fit *f, const struct dt_solve *s, struct d
 		json_object_set_new(o, "fits", json_boolean(peak <= budget()));
 		json_object_set_new(o, "headroom_bytes",
 				    json_integer((json_int_t)budget() - (json_int_t)peak));
+	}
+	if (a.q.run.offload.what && a.q.run.offload.dir) {
+		json_object_set_new(o, "disk_free_bytes", json_integer((json_int_t)a.disk_free));
+		json_object_set_new(o, "disk_fits", json_boolean(disk_fits(f)));
 	}
 	if (a.solve)
 		json_object_set_new(o, "solve", dt_solve_json(s));
@@ -269,7 +293,7 @@ static int check_usage(int nargs)
 	if ((a.solve || a.why) && a.gpu_mem == 0)
 		return dt_opt_usage_error(&program, stderr, "--%s needs --gpu-mem",
 					  a.solve ? "solve" : "why");
-	if (a.q.serve && (a.o.run.lora.rank || a.offload || a.solve == DT_SOLVE_ZERO))
+	if (a.q.serve && (a.o.run.lora.rank || a.o.run.offload.what || a.solve == DT_SOLVE_ZERO))
 		return dt_opt_usage_error(&program, stderr, "adapters, offloading and ZeRO go with --train");
 	if ((a.kv || a.activations) && !a.q.serve)
 		return dt_opt_usage_error(&program, stderr, "--%s goes with --serve",
@@ -309,8 +333,6 @@ static void complete_query(void)
 	q->stored = a.precision_given ? NULL : a.file.format;
 	q->extras.lora_rank = q->run.lora.rank;
 	q->extras.base = a.base_given ? (enum dt_weight_format)a.base : (enum dt_weight_format)q->run.compute;
-	q->extras.offload = (enum dt_offload)a.offload;
-	q->extras.offload_to = a.offload_to ? DT_PLACE_NVME : DT_PLACE_HOST;
 	q->extras.scores = a.attention;
 	if (a.check) {
 		a.constant = q->extras.framework_bytes;
@@ -391,7 +413,11 @@ static int run(const char *model, int cat)
 		return fail(&err);
 	if (a.params)
 		dt_fit_guessed(&r);
-	status = a.gpu_mem && dt_fit_worst(&r)->peak_bytes > budget() ? DT_EXIT_NO : DT_EXIT_OK;
+	if (a.q.run.offload.what && a.q.run.offload.dir &&
+	    dt_scratch_free(a.q.run.offload.dir, &a.disk_free, &err) < 0)
+		return fail(&err);
+	status = (a.gpu_mem && dt_fit_worst(&r)->peak_bytes > budget()) || !disk_fits(&r) ? DT_EXIT_NO
+											  : DT_EXIT_OK;
 	if (a.svg && write_svg(&r, &err) < 0) {
 		status = fail(&err);
 	} else if (a.check) {
@@ -408,6 +434,7 @@ static int run(const char *model, int cat)
 			dt_fit_print_stages(&v, &r);
 		if (a.buffers)
 			dt_fit_print_buffers(&v, dt_fit_worst(&r), -1);
+		print_disk(&r);
 		print_verdict(&r, &s);
 		if (a.why && dt_fit_print_why(&v, budget(), (int)a.node, &err) < 0)
 			status = fail(&err);

@@ -91,7 +91,8 @@ static DT_SIMD void grad_row(struct dt_tensor d, struct dt_tensor l, float rowma
 }
 
 int dt_cpu_ce_grad(struct dt_dev *dev, struct dt_tensor dlogits, struct dt_tensor logits, const float *rowmax,
-		   const float *sumexp, const int32_t *targets, float scale, int64_t vocab_first)
+		   const float *sumexp, const int32_t *targets, const float *weight, float scale,
+		   int64_t vocab_first)
 {
 	const int64_t rows = dt_rows(logits), n = dt_cols(logits);
 
@@ -100,7 +101,8 @@ int dt_cpu_ce_grad(struct dt_dev *dev, struct dt_tensor dlogits, struct dt_tenso
 		if (targets[i] < 0)
 			memset(dt_at(dlogits, i * n), 0, (size_t)(n * dt_dtype_size(dlogits.dtype)));
 		else
-			grad_row(dlogits, logits, rowmax[i], sumexp[i], targets[i] - vocab_first, scale, i);
+			grad_row(dlogits, logits, rowmax[i], sumexp[i], targets[i] - vocab_first,
+				 weight ? scale * weight[i] : scale, i);
 	}
 	return 0;
 }

@@ -84,6 +84,7 @@ struct grad {
 	int64_t n, first;
 	const float *rowmax, *sumexp;
 	const int32_t *targets;
+	const float *weight;
 	float scale;
 };
 
@@ -92,26 +93,27 @@ template <int V> __global__ void __launch_bounds__(THREADS) grad_kernel(struct g
 	const int64_t row = blockIdx.x;
 	const bool counts = a.targets[row] >= 0;
 	const int64_t hit = a.targets[row] - a.first;
-	const float max = a.rowmax[row], k = a.scale / a.sumexp[row];
+	const float scale = a.weight ? a.scale * a.weight[row] : a.scale;
+	const float max = a.rowmax[row], k = scale / a.sumexp[row];
 
 	for (int64_t j = threadIdx.x * V; j < a.n; j += THREADS * V) {
 		float r[V];
 
 		dt_ld<V>(r, a.l, a.tl, row * a.n + j);
 		for (int i = 0; i < V; i++)
-			r[i] = !counts ? 0 : k * expf(r[i] - max) - (j + i == hit ? a.scale : 0);
+			r[i] = !counts ? 0 : k * expf(r[i] - max) - (j + i == hit ? scale : 0);
 		dt_st<V>(a.d, a.td, row * a.n + j, r);
 	}
 }
 
 int dt_cuda_ce_grad(struct dt_dev *dev, struct dt_tensor dlogits, struct dt_tensor logits,
-		    const float *rowmax, const float *sumexp, const int32_t *targets, float scale,
-		    int64_t vocab_first)
+		    const float *rowmax, const float *sumexp, const int32_t *targets, const float *weight,
+		    float scale, int64_t vocab_first)
 {
 	const struct dt_cuda *c = dt_cuda_enter(dev);
 	const int64_t rows = dt_rows(logits), n = dt_cols(logits);
-	const struct grad a = {dlogits.data, logits.data, dlogits.dtype, logits.dtype, n,
-			       vocab_first,  rowmax,	  sumexp,	 targets,      scale};
+	const struct grad a = {dlogits.data, logits.data, dlogits.dtype, logits.dtype, n,    vocab_first,
+			       rowmax,	     sumexp,	  targets,	 weight,       scale};
 
 	if (!c)
 		return -ENODEV;

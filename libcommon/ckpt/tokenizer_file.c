@@ -121,16 +121,24 @@ int src_tokenizer_from(struct dt_source *s, const char *path, struct dt_err *err
 	return rc;
 }
 
-int dt_tokenizer_file_text(const char *spec, char **ret, size_t *ret_n, struct dt_err *err)
+int dt_tokenizer_file_read(const char *spec, char **ret, size_t *ret_n, char **ret_chat, struct dt_err *err)
 {
 	struct dt_source s = {.path = (char *)spec};
 	int rc = src_tokenizer_from(&s, spec, err);
 
-	free(s.chat);
+	if (rc < 0 || !ret_chat)
+		free(s.chat);
+	else
+		*ret_chat = s.chat;
 	if (rc < 0)
 		return rc;
 	*ret = s.tokenizer;
 	*ret_n = s.tokenizer_n;
 	return 0;
+}
+
+int dt_tokenizer_file_text(const char *spec, char **ret, size_t *ret_n, struct dt_err *err)
+{
+	return dt_tokenizer_file_read(spec, ret, ret_n, NULL, err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

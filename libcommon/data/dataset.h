@@ -6,6 +6,9 @@
  * vocab, documents, crc32 (of /tokens), tokenizer_hash, source; /tokenizer (u8, the tokenizer's text).
  * Documents follow one another with the end-of-text token behind each. A set that keeps them apart (attribute
  * pack, "documents"; without it "stream") also has /document_starts (i64): the first token of each.
+ * A set in which some tokens alone are targets has /target_starts and /target_ends (i64): runs of them. One
+ * that is packed into samples has the attribute row, the tokens of each. One of preferences has
+ * /document_kinds (u8).
  *
  * A sharded set is D-00000-of-00004.h5 ... beside D.h5. D.h5 then has /shards (names), /shard_tokens and
  * /shard_crc32, the tokenizer, and a virtual /tokens that joins the shards for h5py and h5dump; it is a view
@@ -37,6 +40,18 @@ struct dt_dataset_info {
 	const char *source;
 	int token_bytes; /* 2 or 4 */
 	bool apart;	 /* where documents begin is known: attention and positions stay inside one */
+	bool marked;	 /* some tokens alone are targets */
+	int64_t row;	 /* tokens of the samples that it was packed into; 0: any */
+	bool preferences;
+};
+
+/* What documents of a set of preferences are. A chosen one is followed by the one it was preferred to. */
+enum dt_document_kind {
+	DT_DOCUMENT_PLAIN, /* in a packed set also what fills a sample up */
+	DT_DOCUMENT_CHOSEN,
+	DT_DOCUMENT_REJECTED,
+	DT_DOCUMENT_GOOD, /* judged by itself */
+	DT_DOCUMENT_BAD,
 };
 void dt_dataset_info(const struct dt_dataset *d, struct dt_dataset_info *ret);
 
@@ -56,6 +71,12 @@ void dt_dataset_first(const struct dt_dataset *d, int64_t at, int64_t n, int32_t
 /* Documents that begin at tokens at .. at + n - 1; 0 in a set that does not keep them apart. */
 int64_t dt_dataset_starts(const struct dt_dataset *d, int64_t at, int64_t n);
 
+/* Of tokens at .. at + n - 1: how many are targets, and which; all where the set marks none. */
+int64_t dt_dataset_targets(const struct dt_dataset *d, int64_t at, int64_t n);
+void dt_dataset_mask(const struct dt_dataset *d, int64_t at, int64_t n, uint8_t *ret);
+/* The kind of the document that holds token at. */
+enum dt_document_kind dt_dataset_kind(const struct dt_dataset *d, int64_t at);
+
 /* Reads every token and compares with the checksums: 0, or -EBADMSG naming the file. */
 int dt_dataset_verify(struct dt_dataset *d, struct dt_err *err);
 
@@ -68,7 +89,9 @@ struct dt_sampler {
 	int64_t seq;
 	bool shuffle;	 /* false: in file order (evaluation) */
 	int64_t samples; /* an epoch */
+	bool marked;	 /* some tokens alone are targets */
 };
+/* -EINVAL also where the set was packed into samples of another length. */
 int dt_sampler_init(struct dt_sampler *s, struct dt_dataset *d, int64_t seq, uint64_t seed, bool shuffle,
 		    struct dt_err *err);
 /* Global sample number n (epoch n / samples): seq + 1 tokens. */
@@ -92,6 +115,13 @@ void dt_dataset_keep_apart(struct dt_dataset_writer *w);
 /* -EINVAL for an id at or past the vocabulary. */
 int dt_dataset_append(struct dt_dataset_writer *w, const int32_t *ids, size_t n, struct dt_err *err);
 int dt_dataset_end_document(struct dt_dataset_writer *w, struct dt_err *err);
+/*
+ * Documents that end in themselves, whose tokens may be targets, packed into samples. mask NULL: none is, the
+ * tokens fill a sample up.
+ */
+void dt_dataset_set_row(struct dt_dataset_writer *w, int64_t tokens);
+int dt_dataset_append_marked(struct dt_dataset_writer *w, const int32_t *ids, const uint8_t *mask, size_t n,
+			     enum dt_document_kind kind, struct dt_err *err);
 /* So far, for a report. */
 int64_t dt_dataset_written(const struct dt_dataset_writer *w, int64_t *ret_documents);
 int dt_dataset_finish(struct dt_dataset_writer *w, struct dt_err *err); /* frees w in every case */

@@ -1,5 +1,6 @@
 #include "base/crc.h"
 #include "data/dataset.h"
+#include "data/marks.h"
 #include "data/shard_set.h"
 
 #include <errno.h>
@@ -33,6 +34,9 @@ struct dt_dataset {
 	int64_t text_n;
 	int64_t *start; /* [documents] first token of each, ascending; NULL: they are not kept apart */
 	int64_t starts;
+	uint8_t *kind; /* [starts] of enum dt_document_kind; NULL: all are plain */
+	struct dt_marks marks;
+	int64_t row; /* tokens of a sample; 0: any */
 };
 
 static int check_format(hid_t f, const char *path, struct dt_err *err)
@@ -194,6 +198,49 @@ static int read_starts(struct dt_dataset *d, hid_t f, struct dt_err *err)
 	return rc;
 }
 
+/* What the documents of a set of preferences are. */
+static int read_kinds(struct dt_dataset *d, hid_t f, struct dt_err *err)
+{
+	int64_t n = 0;
+	size_t bytes;
+	hid_t list;
+	int rc;
+
+	if (H5Lexists(f, "document_kinds", H5P_DEFAULT) <= 0)
+		return 0;
+	rc = dt_h5_open_list(f, d->path, "document_kinds", H5T_INTEGER, &list, &n, &bytes, err);
+	if (rc < 0)
+		return rc;
+	if (n != d->starts || bytes != 1)
+		rc = dt_err_set(err, -EBADMSG, "'%s': document_kinds is not a list of %lld documents' kinds",
+				d->path, (long long)d->starts);
+	d->kind = rc == 0 ? malloc((size_t)n) : NULL;
+	if (rc == 0 && !d->kind)
+		rc = dt_err_sys(err, -ENOMEM, "cannot open '%s'", d->path);
+	if (rc == 0 && set_read_list(list, 0, n, H5T_NATIVE_UINT8, d->kind) < 0)
+		rc = dt_h5_error(err, "cannot read '%s'", d->path);
+	H5Dclose(list);
+	for (int64_t i = 0; i < n && rc == 0; i++)
+		if (d->kind[i] > DT_DOCUMENT_BAD)
+			rc = dt_err_set(err, -EBADMSG, "'%s': document %lld is of no known kind", d->path,
+					(long long)i);
+	return rc;
+}
+
+/* Documents, targets and samples, where the set says so. */
+static int read_parts(struct dt_dataset *d, hid_t f, struct dt_err *err)
+{
+	int rc = read_starts(d, f, err);
+
+	if (rc == 0)
+		rc = read_kinds(d, f, err);
+	if (rc == 0)
+		rc = dt_marks_read(&d->marks, f, d->path, d->tokens, err);
+	if (rc == 0 && H5Aexists(f, "row") > 0)
+		rc = dt_h5_get_int(f, d->path, "row", 1, 1 << 24, &d->row, err);
+	return rc;
+}
+
 static int open_all(struct dt_dataset *d, struct dt_err *err)
 {
 	int64_t vocab = 0;
@@ -223,11 +270,11 @@ static int open_all(struct dt_dataset *d, struct dt_err *err)
 			d->shard[0].file = f;
 			rc = d->shard[0].path ? open_shard(d, &d->shard[0], f, -1, err)
 					      : dt_err_sys(err, -ENOMEM, "cannot open '%s'", d->path);
-			return rc < 0 ? rc : read_starts(d, f, err);
+			return rc < 0 ? rc : read_parts(d, f, err);
 		}
 	}
 	if (rc == 0)
-		rc = read_starts(d, f, err);
+		rc = read_parts(d, f, err);
 	H5Fclose(f);
 	return rc;
 }
@@ -273,6 +320,8 @@ void dt_dataset_close(struct dt_dataset *d)
 	free(d->source);
 	free(d->text);
 	free(d->start);
+	free(d->kind);
+	dt_marks_release(&d->marks);
 	free(d);
 }
 
@@ -289,6 +338,9 @@ void dt_dataset_info(const struct dt_dataset *d, struct dt_dataset_info *ret)
 		.source = d->source,
 		.token_bytes = d->token_bytes,
 		.apart = d->start != NULL,
+		.marked = d->marks.n > 0,
+		.row = d->row,
+		.preferences = d->kind != NULL,
 	};
 }
 
@@ -311,6 +363,23 @@ static int64_t starts_before(const struct dt_dataset *d, int64_t at)
 int64_t dt_dataset_starts(const struct dt_dataset *d, int64_t at, int64_t n)
 {
 	return d->start ? starts_before(d, at + n) - starts_before(d, at) : 0;
+}
+
+int64_t dt_dataset_targets(const struct dt_dataset *d, int64_t at, int64_t n)
+{
+	return dt_marks_count(&d->marks, at, n);
+}
+
+void dt_dataset_mask(const struct dt_dataset *d, int64_t at, int64_t n, uint8_t *ret)
+{
+	dt_marks_fill(&d->marks, at, n, ret);
+}
+
+enum dt_document_kind dt_dataset_kind(const struct dt_dataset *d, int64_t at)
+{
+	int64_t i = d->kind ? starts_before(d, at + 1) : 0;
+
+	return i > 0 ? (enum dt_document_kind)d->kind[i - 1] : DT_DOCUMENT_PLAIN;
 }
 
 void dt_dataset_first(const struct dt_dataset *d, int64_t at, int64_t n, int32_t *ret)

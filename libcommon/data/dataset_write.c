@@ -5,6 +5,7 @@
  */
 #include "base/tmpfile.h"
 #include "data/dataset.h"
+#include "data/marks.h"
 #include "data/shard_set.h"
 #include "data/tokenizer.h"
 
@@ -25,6 +26,10 @@ struct dt_dataset_writer {
 	int64_t begun;		     /* first token of the document under way */
 	bool apart;		     /* starts are written down */
 	int64_t *start, starts, cap; /* first token of each document so far */
+	uint8_t *kind;		     /* [starts] of enum dt_document_kind */
+	bool preferences;	     /* one of them is not plain */
+	struct dt_marks marks;
+	int64_t row; /* tokens of a sample; 0: any */
 	int buffered;
 	char buffer[BUFFER_TOKENS * 4];
 };
@@ -94,9 +99,10 @@ void dt_dataset_keep_apart(struct dt_dataset_writer *w)
 }
 
 /* A document of at least one token is over: where did it begin? */
-static int note_start(struct dt_dataset_writer *w, struct dt_err *err)
+static int note_start(struct dt_dataset_writer *w, enum dt_document_kind kind, struct dt_err *err)
 {
 	int64_t *bigger;
+	uint8_t *kinds;
 
 	if (!w->apart || w->tokens == w->begun)
 		return 0;
@@ -106,7 +112,13 @@ static int note_start(struct dt_dataset_writer *w, struct dt_err *err)
 		if (!bigger)
 			return no_memory(err, w->path);
 		w->start = bigger;
+		kinds = realloc(w->kind, (size_t)w->cap);
+		if (!kinds)
+			return no_memory(err, w->path);
+		w->kind = kinds;
 	}
+	w->preferences |= kind != DT_DOCUMENT_PLAIN;
+	w->kind[w->starts] = (uint8_t)kind;
 	w->start[w->starts++] = w->begun;
 	w->begun = w->tokens;
 	return 0;
@@ -136,7 +148,28 @@ int dt_dataset_end_document(struct dt_dataset_writer *w, struct dt_err *err)
 	int rc = w->eot < 0 ? 0 : dt_dataset_append(w, &w->eot, 1, err);
 
 	w->documents++;
-	return rc < 0 ? rc : note_start(w, err);
+	return rc < 0 ? rc : note_start(w, DT_DOCUMENT_PLAIN, err);
+}
+
+void dt_dataset_set_row(struct dt_dataset_writer *w, int64_t tokens)
+{
+	w->row = tokens;
+	w->apart = true;
+}
+
+int dt_dataset_append_marked(struct dt_dataset_writer *w, const int32_t *ids, const uint8_t *mask, size_t n,
+			     enum dt_document_kind kind, struct dt_err *err)
+{
+	int64_t first = w->tokens;
+	int rc = dt_dataset_append(w, ids, n, err);
+
+	for (size_t i = 1; i < n && rc == 0 && mask; i++) /* nothing predicts the first */
+		if (mask[i])
+			rc = dt_marks_add(&w->marks, first + (int64_t)i);
+	if (rc == -ENOMEM)
+		return no_memory(err, w->path);
+	w->documents += mask != NULL;
+	return rc < 0 ? rc : note_start(w, kind, err);
 }
 
 static hid_t token_type(const struct dt_dataset_writer *w)
@@ -153,6 +186,11 @@ static int put_facts(const struct dt_dataset_writer *w, hid_t f, int64_t documen
 	if (w->apart && (dt_h5_put_text(f, "pack", "documents") < 0 ||
 			 dt_h5_put_list(f, "document_starts", H5T_STD_I64LE, H5T_NATIVE_INT64, w->starts,
 					w->start, w->starts > 512) < 0))
+		return -EIO;
+	if ((w->row && dt_h5_put_int(f, "row", w->row) < 0) || dt_marks_put(&w->marks, f) < 0)
+		return -EIO;
+	if (w->preferences && dt_h5_put_list(f, "document_kinds", H5T_STD_U8LE, H5T_NATIVE_UINT8, w->starts,
+					     w->kind, w->starts > 4096) < 0)
 		return -EIO;
 	return dt_h5_put_list(f, "tokenizer", H5T_STD_U8LE, H5T_NATIVE_UINT8, (int64_t)w->text_n, w->text,
 			      w->text_n > 4096);
@@ -276,7 +314,7 @@ int dt_dataset_finish(struct dt_dataset_writer *w, struct dt_err *err)
 	int n = count_shards(w), rc = flush(w, err);
 
 	if (rc == 0)
-		rc = note_start(w, err); /* of tokens whose document nobody ended */
+		rc = note_start(w, DT_DOCUMENT_PLAIN, err); /* of tokens whose document nobody ended */
 
 	dt_h5_quiet();
 	if (rc == 0 && w->tokens == 0)
@@ -303,6 +341,8 @@ void dt_dataset_abandon(struct dt_dataset_writer *w)
 	free(w->hash);
 	free(w->text);
 	free(w->start);
+	free(w->kind);
+	dt_marks_release(&w->marks);
 	free(w);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -14,8 +14,18 @@ int dt_sampler_init(struct dt_sampler *s, struct dt_dataset *d, int64_t seq, uin
 	if (info.tokens <= seq)
 		return dt_err_set(err, -EINVAL, "the dataset has %lld tokens, one sample needs %lld",
 				  (long long)info.tokens, (long long)seq + 1);
-	*s = (struct dt_sampler){
-		.data = d, .seed = seed, .seq = seq, .shuffle = shuffle, .samples = (info.tokens - 1) / seq};
+	if (info.row && info.row != seq) {
+		dt_err_set(err, -EINVAL, "the dataset was packed into samples of %lld tokens, not %lld",
+			   (long long)info.row, (long long)seq);
+		dt_err_hint(err, "--seq %lld", (long long)info.row);
+		return -EINVAL;
+	}
+	*s = (struct dt_sampler){.data = d,
+				 .seed = seed,
+				 .seq = seq,
+				 .shuffle = shuffle,
+				 .samples = (info.tokens - 1) / seq,
+				 .marked = info.marked};
 	return 0;
 }
 

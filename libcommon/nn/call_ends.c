@@ -101,32 +101,36 @@ struct loss {
 	int64_t vocab, first;
 };
 
-/* Rows [r, r + n) of the head: logits, loss, gradients. */
-static int loss_rows(struct dt_exec *x, const struct loss *l, int64_t r, int64_t n, bool accumulate,
-		     struct dt_err *err)
+/* Rows [r, r + n) of the head: logits and the statistics of each row. */
+static int stats_rows(struct dt_exec *x, const struct loss *l, int64_t r, int64_t n, struct dt_err *err)
 {
 	const struct dt_ops *o = x->dev->ops;
 	const struct dt_flight *f = x->flight;
 	int64_t c = l->in.dim[1], skip = r * c * dt_dtype_size(x->dtype);
 	struct dt_tensor in = dt_t2((char *)l->in.data + skip, x->dtype, n, c),
-			 logits = dt_t2(l->logits, DT_F32, n, l->vocab),
-			 dl = dt_t2(l->dlogits, x->dtype, n, l->vocab);
+			 logits = dt_t2(l->logits, DT_F32, n, l->vocab);
 	float *rowmax = l->stats, *sumexp = l->stats + n, *target = l->stats + 2 * n;
-	int rc;
 
 	TRY(o->matmul(x->dev, logits, in, false, l->head, true, DT_NONE, false));
 	if (l->cap > 0)
 		TRY(o->softcap(x->dev, logits, logits, l->cap));
 	TRY(o->ce_stats(x->dev, rowmax, sumexp, target, logits, f->targets + r, l->first));
-	rc = f->host_ce ? stats_to_host(x, l->stats, r, n, err)
-			: join_stats(x, rowmax, sumexp, target, n, err);
-	if (rc < 0)
-		return rc;
-	if (!f->host_ce)
-		x->loss_sum += loss_of(rowmax, f->host_targets + r, n);
-	if (!x->loss_backward)
-		return 0;
-	TRY(o->ce_grad(x->dev, dl, logits, rowmax, sumexp, f->targets + r, x->loss_scale, l->first));
+	return f->host_ce ? stats_to_host(x, l->stats, r, n, err)
+			  : join_stats(x, rowmax, sumexp, target, n, err);
+}
+
+/* The gradients of the same rows; weight: of each, on the device; NULL: all 1. */
+static int grad_rows(struct dt_exec *x, const struct loss *l, int64_t r, int64_t n, const float *weight,
+		     bool accumulate, struct dt_err *err)
+{
+	const struct dt_ops *o = x->dev->ops;
+	int64_t c = l->in.dim[1], skip = r * c * dt_dtype_size(x->dtype);
+	struct dt_tensor in = dt_t2((char *)l->in.data + skip, x->dtype, n, c),
+			 logits = dt_t2(l->logits, DT_F32, n, l->vocab),
+			 dl = dt_t2(l->dlogits, x->dtype, n, l->vocab);
+
+	TRY(o->ce_grad(x->dev, dl, logits, l->stats, l->stats + n, x->flight->targets + r, weight,
+		       x->loss_scale, l->first));
 	if (l->cap > 0)
 		TRY(o->softcap_backward(x->dev, dl, dl, logits, l->cap));
 	if (l->dhead.data)
@@ -134,6 +138,68 @@ static int loss_rows(struct dt_exec *x, const struct loss *l, int64_t r, int64_t
 	TRY(o->matmul(x->dev, dt_t2((char *)l->din.data + skip, x->dtype, n, c), dl, false, l->head, false,
 		      DT_NONE, false));
 	return 0;
+}
+
+static int64_t chunk_at(const struct dt_exec *x, const struct loss *l, int64_t r)
+{
+	int64_t chunk = x->stage->loss_chunk, left = l->in.dim[0] - r;
+
+	return left < chunk ? left : chunk;
+}
+
+/* Adds what rows [r, r + n), whose statistics are on the host, lose; their log-probabilities. */
+static void take_stats(struct dt_exec *x, const struct loss *l, int64_t r, int64_t n)
+{
+	const struct dt_flight *f = x->flight;
+	const float *ce = f->host_ce ? f->host_ce + 4 * r : l->stats;
+
+	if (!x->objective.judge) {
+		x->loss_sum += loss_of(ce, f->host_targets + r, n);
+		return;
+	}
+	for (int64_t i = 0; i < n; i++)
+		x->objective.logprob[r + i] =
+			f->host_targets[r + i] < 0
+				? 0
+				: (float)((double)ce[2 * n + i] - (double)ce[i] - log((double)ce[n + i]));
+}
+
+/* Weights of rows [r, r + n) where the device reads them. Behind a chunk's statistics is room for them. */
+static int put_weights(struct dt_exec *x, const struct loss *l, int64_t r, int64_t n, const float **ret,
+		       struct dt_err *err)
+{
+	float *pinned = x->flight->host_ce ? x->flight->host_ce + 4 * r + 3 * n : NULL;
+
+	*ret = x->objective.weight + r;
+	if (!pinned)
+		return 0;
+	memcpy(pinned, *ret, (size_t)n * sizeof(*pinned));
+	*ret = l->stats + 3 * n;
+	TRY(dt_dev_copy(x->dev, l->stats + 3 * n, pinned, (size_t)n * sizeof(*pinned)));
+	return 0;
+}
+
+/* All rows once for the log-probabilities that are judged, and once more for the gradients. */
+static int judged(struct dt_exec *x, const struct loss *l, struct dt_err *err)
+{
+	const struct dt_objective *j = &x->objective;
+	int64_t rows = l->in.dim[0], n;
+	const float *weight = NULL;
+	int rc;
+
+	TRY(dt_dev_sync(x->dev));
+	for (int64_t r = 0; r < rows && x->flight->host_ce; r += n)
+		take_stats(x, l, r, n = chunk_at(x, l, r));
+	rc = j->judge(j->arg, x->flight, j->logprob, j->weight, &x->loss_sum, err);
+	for (int64_t r = 0; r < rows && rc == 0 && x->loss_backward; r += n) {
+		n = chunk_at(x, l, r);
+		rc = stats_rows(x, l, r, n, err);
+		if (rc == 0)
+			rc = put_weights(x, l, r, n, &weight, err);
+		if (rc == 0)
+			rc = grad_rows(x, l, r, n, weight, r > 0 || x->accumulate_head, err);
+	}
+	return rc;
 }
 
 /* Head and cross-entropy over all rows, chunk by chunk, so that all logits never exist at once. */
@@ -148,20 +214,26 @@ int dt_call_loss(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 			 .stats = dt_call_at(x, n->out[3]),
 			 .cap = n->attr.cap,
 			 .first = vocab_first(x, n->param[0])};
-	int64_t rows = l.in.dim[0], chunk = x->stage->loss_chunk;
 	const struct dt_flight *f = x->flight;
+	int64_t rows = l.in.dim[0], m;
 	int rc = 0;
 
 	l.vocab = l.head.dim[0];
-	for (int64_t r = 0; r < rows && rc == 0; r += chunk)
-		rc = loss_rows(x, &l, r, rows - r < chunk ? rows - r : chunk, r > 0 || x->accumulate_head,
-			       err);
+	for (int64_t r = 0; r < rows && rc == 0; r += m) {
+		m = chunk_at(x, &l, r);
+		rc = stats_rows(x, &l, r, m, err);
+		if (rc == 0 && !f->host_ce)
+			take_stats(x, &l, r, m);
+		if (rc == 0 && x->loss_backward && !x->objective.judge)
+			rc = grad_rows(x, &l, r, m, NULL, r > 0 || x->accumulate_head, err);
+	}
+	if (rc == 0 && x->objective.judge)
+		return judged(x, &l, err);
 	if (rc < 0 || !f->host_ce)
 		return rc;
 	TRY(dt_dev_sync(x->dev));
-	for (int64_t r = 0; r < rows; r += chunk)
-		x->loss_sum +=
-			loss_of(f->host_ce + 4 * r, f->host_targets + r, rows - r < chunk ? rows - r : chunk);
+	for (int64_t r = 0; r < rows; r += m)
+		take_stats(x, &l, r, m = chunk_at(x, &l, r));
 	return 0;
 }
 

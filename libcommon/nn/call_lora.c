@@ -32,6 +32,8 @@ int dt_call_lora_down(struct dt_exec *x, const struct dt_node *n, struct dt_err 
 {
 	struct dt_tensor h = dt_call_mat(x, n->out[0]);
 
+	if (x->adapters_off)
+		return 0;
 	TRY(x->dev->ops->matmul(x->dev, h, dt_call_mat(x, n->in[0]), false, dt_call_joined(x->w, n->param),
 				true, DT_NONE, false));
 	TRY(x->dev->ops->scale(x->dev, h, n->attr.scale));
@@ -45,7 +47,7 @@ int dt_call_lora_up(struct dt_exec *x, const struct dt_node *n, struct dt_err *e
 	struct lane l;
 
 	TRY(dt_call_moved(x, n->out[0], n->in[0]));
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < 3 && !x->adapters_off; i++) {
 		struct dt_tensor part, cols;
 
 		if (!lane_of(x, n, i, &l))

@@ -32,6 +32,18 @@ struct dt_exec_bn {
 	int64_t buffers;      /* elements */
 };
 
+/*
+ * Instead of the cross-entropy, a loss of the log-probabilities that the model gives the targets of a
+ * microbatch: judge reads logprob and writes weight, both [rows] on the host and 0 at ignored targets, and
+ * adds the microbatch's loss. weight: -dL/dlogprob, before loss_scale. LOSS then computes the logits twice.
+ */
+struct dt_objective {
+	int (*judge)(void *arg, const struct dt_flight *f, const float *logprob, float *weight, double *loss,
+		     struct dt_err *err); /* NULL: the cross-entropy */
+	void *arg;
+	float *logprob, *weight; /* owned by who sets judge */
+};
+
 /* Of a model with experts: what training adds to the router, and what it counts. */
 struct dt_mixture {
 	double balance, z; /* of struct dt_run_mixture */
@@ -84,8 +96,10 @@ struct dt_exec {
 	float loss_scale;     /* of them */
 	bool training;	      /* batch norms use the batch's statistics, and add them to bn.sum */
 	float smoothing;      /* of a classifier's targets, in training */
-	double hits[2];	 /* LOSS adds the rows whose class was the most likely, and among the first five */
-	double loss_sum; /* LOSS adds the sum of -log softmax at the targets */
+	struct dt_objective objective;
+	bool adapters_off; /* low-rank adapters add nothing, as if they were not there */
+	double hits[2];	   /* LOSS adds the rows whose class was the most likely, and among the first five */
+	double loss_sum;   /* LOSS adds the sum of -log softmax at the targets */
 	struct dt_trace *trace; /* every node that runs is a span of it; NULL: none. Not owned */
 
 	/* while it runs */
@@ -123,6 +137,8 @@ struct dt_hooks {
 	void *arg;
 	int (*before)(void *arg, int unit, bool backward, struct dt_err *err);
 	int (*after)(void *arg, int unit, bool backward, struct dt_err *err);
+	/* NULL: nobody asks. Segment i of the flight's program is about to run; it has (done). */
+	int (*segment)(void *arg, const struct dt_flight *f, int i, bool done, struct dt_err *err);
 };
 
 /* Runs one list of the flight's program. hooks may be NULL. */

@@ -41,7 +41,7 @@ static struct dt_entry *put(const struct accounted *a, struct dt_estimate *t, in
 	struct dt_entry *e = dt_entry_put(t, cat, bytes, first, last, name, formula);
 
 	if (e && offloaded)
-		e->place = a->x->offload_to;
+		e->place = a->s->offload.to;
 	return e;
 }
 
@@ -49,7 +49,7 @@ static struct dt_entry *put(const struct accounted *a, struct dt_estimate *t, in
 static void put_deepspeed(struct dt_estimate *t, const struct accounted *a)
 {
 	int zero = a->s->layout.zero;
-	bool host = a->x->offload >= DT_OFFLOAD_OPTIMIZER, all = a->x->offload == DT_OFFLOAD_ALL;
+	bool host = a->s->offload.what != 0, all = a->s->offload.what & DT_OFFLOAD_WEIGHTS;
 	double whole = divided(a, a->dense, a->expert, zero >= 3),
 	       part = divided(a, a->dense, a->expert, zero >= 1);
 
@@ -88,7 +88,7 @@ static void put_states(struct dt_estimate *t, const struct accounted *a)
 	const struct dt_run *s = a->s;
 	int zero = s->layout.zero;
 	bool many = s->layout.dp * s->layout.cp > 1, megatron = a->account == DT_ACCOUNT_MEGATRON;
-	bool host = a->x->offload >= DT_OFFLOAD_OPTIMIZER, all = a->x->offload == DT_OFFLOAD_ALL;
+	bool host = a->s->offload.what != 0, all = a->s->offload.what & DT_OFFLOAD_WEIGHTS;
 	double w = dt_dtype_size(s->compute), g = megatron ? 4 : w;
 	enum dt_phase grads_from = megatron ? DT_PH_FORWARD : DT_PH_BACKWARD;
 
@@ -123,13 +123,13 @@ static void put_adapters(struct dt_estimate *t, const struct accounted *a)
 
 	put(a, t, DT_MEM_WEIGHTS, a->frozen / n, DT_PH_FORWARD, DT_PH_STEP, "frozen base",
 	    n > 1 ? "local parameters x bits / 8 / ranks" : "local parameters x bits / 8",
-	    a->x->offload == DT_OFFLOAD_ALL);
+	    a->s->offload.what & DT_OFFLOAD_WEIGHTS);
 	if (n > 1)
 		put(a, t, DT_MEM_COMM, 2 * a->unit * dt_weight_bits(a->x->base) / 8, DT_PH_FORWARD,
 		    DT_PH_BACKWARD, "gathered units", "the unit in use and the next, whole", false);
 	put(a, t, DT_EST_ADAPTERS, p * each + a->dense_states + a->expert_states, DT_PH_FORWARD, DT_PH_STEP,
 	    "adapters", "rank x (in + out) x bytes of weight, gradient, master and moments",
-	    a->x->offload != DT_OFFLOAD_NONE);
+	    a->s->offload.what != 0);
 }
 
 /* Bytes a token of a layer by our activation table: kept ones, or those of the shared working set. */

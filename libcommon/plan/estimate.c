@@ -111,6 +111,7 @@ static int train_plan(const struct dt_run *s, struct dt_coords at, struct dt_est
 			set_kind(e, b);
 			e->exactness = DT_EXACT;
 			e->at_peak = b->at_peak;
+			e->place = b->place;
 		}
 	}
 	if (p.gap_bytes) {
@@ -135,13 +136,12 @@ static int check_extras(const struct dt_run *s, const struct dt_extras *x, struc
 	/* The formats begin with the types that are computed in. */
 	bool base = x && x->lora_rank &&
 		    (!s->config->lora.rank || ((int)x->base != (int)s->compute && !s->config->lora.base));
-	const char *what = base		     ? "adapters (LoRA) on a base of another type"
-			   : x && x->offload ? "offloading"
-					     : NULL;
 
-	if (!what)
+	if (!base)
 		return 0;
-	dt_err_set(err, -ENOTSUP, "the trainer's memory plan does not take account of %s", what);
+	dt_err_set(err, -ENOTSUP,
+		   "the trainer's memory plan does not take account of adapters (LoRA) on a base of another "
+		   "type");
 	dt_err_hint(err, "--account generic estimates it");
 	return -ENOTSUP;
 }
@@ -157,6 +157,8 @@ int dt_estimate_train(const struct dt_run *s, struct dt_coords at, enum dt_accou
 	if (s->config->pos == DT_POS_LEARNED && s->seq > s->config->max_seq)
 		return dt_err_set(err, -EINVAL, "sequence length %lld exceeds the %lld positions of '%s'",
 				  (long long)s->seq, (long long)s->config->max_seq, s->config->name);
+	if (s->offload.what & DT_OFFLOAD_ACTIVATIONS && account != DT_ACCOUNT_DT)
+		return dt_err_set(err, -ENOTSUP, "offloaded activations are in the account of dt alone");
 	if (s->fp8 && account != DT_ACCOUNT_DT)
 		return dt_err_set(err, -ENOTSUP, "linears in 8 bits are in the account of dt alone");
 	if (account == DT_ACCOUNT_DT && (rc = check_extras(s, x, err)) < 0)

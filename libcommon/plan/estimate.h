@@ -39,20 +39,12 @@ enum dt_exactness {
 };
 #define DT_EXACTNESS_CHOICES "modelled|exact|calibrated"
 
-enum dt_place { DT_PLACE_DEVICE, DT_PLACE_HOST, DT_PLACE_NVME, DT_PLACE_N };
-#define DT_PLACE_CHOICES "device|host|nvme"
-
-enum dt_offload { DT_OFFLOAD_NONE, DT_OFFLOAD_OPTIMIZER, DT_OFFLOAD_ALL };
-#define DT_OFFLOAD_CHOICES "none|optimizer|all"
-
 struct dt_extras {	   /* what the formulas can count and our trainer does not do */
 	int64_t lora_rank; /* 0: all parameters are trained */
 	enum dt_lora_targets targets;
 	enum dt_weight_format base; /* of the frozen weights; embeddings stay in 16 bits */
-	enum dt_offload offload;    /* optimizer: with master weights and gradients; all: weights too */
-	enum dt_place offload_to;
-	bool scores;		  /* attention that keeps its seq x seq scores */
-	uint64_t framework_bytes; /* context, libraries, allocator: added to every phase */
+	bool scores;		    /* attention that keeps its seq x seq scores */
+	uint64_t framework_bytes;   /* context, libraries, allocator: added to every phase */
 };
 
 struct dt_entry {

@@ -129,7 +129,7 @@ json_t *dt_fit_json(const struct dt_fit_query *q, const struct dt_fit *f, bool b
 		json_object_set_new(o, "phase_bytes", phases(e));
 	}
 	json_object_set_new(o, "host_bytes", json_integer((json_int_t)e->place_bytes[DT_PLACE_HOST]));
-	json_object_set_new(o, "nvme_bytes", json_integer((json_int_t)e->place_bytes[DT_PLACE_NVME]));
+	json_object_set_new(o, "disk_bytes", json_integer((json_int_t)e->place_bytes[DT_PLACE_DISK]));
 	json_object_set_new(o, "categories", categories(e));
 	json_object_set_new(o, "worst_stage", json_integer(f->worst));
 	json_object_set_new(o, "ranks", stages(q, f));

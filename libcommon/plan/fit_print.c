@@ -94,7 +94,7 @@ void dt_fit_print_categories(const struct dt_fit_view *v, const struct dt_estima
 		if (e->place_bytes[p])
 			fprintf(v->f, "%s %s: %s\n",
 				p == DT_PLACE_HOST ? "\nbesides, in host memory" : "\nbesides, on",
-				p == DT_PLACE_HOST ? "of a rank" : "NVMe for a rank",
+				p == DT_PLACE_HOST ? "of a rank" : "disk for a rank",
 				dt_format_size(e->place_bytes[p], size, sizeof(size)));
 	if (v->q->serve)
 		return;

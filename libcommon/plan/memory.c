@@ -1,9 +1,11 @@
 #include "plan/again.h"
 #include "plan/context.h"
 #include "plan/memory_priv.h"
+#include "plan/states.h"
 
 #include "base/arena.h"
 #include "base/units.h"
+#include "plan/tiles.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -25,7 +27,7 @@ const char *dt_phase_name(enum dt_phase p)
 	return name[p];
 }
 
-/* Room for one more of n elements in each of up to three arrays. */
+/* Room for one more of n elements in each of some arrays. */
 static bool grow(struct dt_plan_builder *b, int n, int *cap, void **p, const size_t *size, int arrays)
 {
 	int more = *cap ? 2 * *cap : 256;
@@ -47,13 +49,14 @@ static bool grow(struct dt_plan_builder *b, int n, int *cap, void **p, const siz
 
 int dt_plan_item(struct dt_plan_builder *b, enum dt_mem_cat cat, int first, int last)
 {
-	void *p[] = {&b->item, &b->cat};
-	const size_t size[] = {sizeof(*b->item), sizeof(*b->cat)};
+	void *p[] = {&b->item, &b->cat, &b->place};
+	const size_t size[] = {sizeof(*b->item), sizeof(*b->cat), sizeof(*b->place)};
 
-	if (!grow(b, b->nitem, &b->item_cap, p, size, 2))
+	if (!grow(b, b->nitem, &b->item_cap, p, size, 3))
 		return 0;
 	b->item[b->nitem] = (struct dt_item){.span = {{first, last}}, .nspan = 1};
 	b->cat[b->nitem] = cat;
+	b->place[b->nitem] = DT_PLACE_DEVICE;
 	return b->nitem++;
 }
 
@@ -110,13 +113,41 @@ static struct dt_buf *put_flat(struct dt_plan_builder *b, enum dt_buf_id id, enu
 	return r;
 }
 
+/* The same elsewhere than where it is computed with. */
+static void put_away(struct dt_plan_builder *b, enum dt_place place, enum dt_buf_id id, enum dt_mem_cat cat,
+		     int64_t bytes, const char *name, const char *formula)
+{
+	struct dt_buf *d = put_flat(b, id, cat, DT_U8, bytes, DT_PH_FORWARD, DT_PH_STEP, -1, name, formula);
+
+	if (d) {
+		d->place = place;
+		b->place[b->item_of[d - b->plan->buf]] = place;
+	}
+}
+
+/* Optimizer states and master weights in tiles. Those under way are there during the update alone. */
+static void put_tiles(struct dt_plan_builder *b, const struct dt_tiles *t)
+{
+	int64_t each = (int64_t)dt_tiles_bytes(t), away = t->n - t->kept;
+
+	put_flat(b, DT_B_TILES, DT_MEM_OPTIM, DT_U8, t->kept * each, DT_PH_FORWARD, DT_PH_STEP, -1,
+		 "tiles of states", "tiles that stay x bytes of a tile");
+	put_away(b, DT_PLACE_DISK, DT_B_TILES_FILE, DT_MEM_OPTIM, away * each, "tiles of states in a file",
+		 "offloaded tiles x bytes of a tile");
+	put_flat(b, DT_B_TILE_RING, DT_MEM_WORKSPACE, DT_U8,
+		 (away < DT_TILE_RING ? away : DT_TILE_RING) * each + (away ? 4096 : 0), DT_PH_STEP,
+		 DT_PH_STEP, -1, "tiles under way", "4 tiles, and 4096 bytes to begin at a block");
+	put_flat(b, DT_B_TILE_PIECE, DT_MEM_WORKSPACE, DT_U8, (int64_t)t->piece_bytes, DT_PH_STEP, DT_PH_STEP,
+		 -1, "between tiles and checkpoints", "largest parameter, 64 MiB at most");
+}
+
 /* State i of the optimizer: with a value an element as parameters are, else in whole rows and columns. */
-static void put_state(struct dt_plan_builder *b, int i, const struct dt_optim_state *s, int64_t numel,
-		      const char *formula)
+static void put_state(struct dt_plan_builder *b, struct dt_coords at, int i, const struct dt_optim_state *s,
+		      int64_t numel, const char *formula)
 {
 	static const enum dt_buf_id id[DT_OPTIM_STATES] = {DT_B_OPTIM1, DT_B_OPTIM2};
 	const struct dt_stage *stage = &b->plan->stage;
-	int64_t bytes = 0;
+	const struct dt_states of = {&stage->graph.params, &stage->local, &b->r->layout, at};
 	char name[40];
 
 	snprintf(name, sizeof(name), "optimizer state %d", i + 1);
@@ -125,17 +156,37 @@ static void put_state(struct dt_plan_builder *b, int i, const struct dt_optim_st
 			 formula);
 		return;
 	}
-	for (int k = 0; k < stage->local.n; k++)
-		if (!stage->local.unit[stage->local.p[k].unit].frozen)
-			bytes += dt_optim_state_bytes(s, stage->shape[k][0], stage->shape[k][1]);
-	put_flat(b, id[i], DT_MEM_OPTIM, DT_U8, bytes, DT_PH_FORWARD, DT_PH_STEP, -1, name,
-		 "rows, columns or blocks of local parameters");
+	put_flat(b, id[i], DT_MEM_OPTIM, DT_U8, dt_states_place(&of, s, NULL), DT_PH_FORWARD, DT_PH_STEP, -1,
+		 name, "rows, columns or blocks of local parameters");
+}
+
+/*
+ * Where muon makes the largest matrix of the stage orthogonal: it, its next, and two squares of its
+ * short side.
+ */
+static void put_whole(struct dt_plan_builder *b)
+{
+	const struct dt_stage *stage = &b->plan->stage;
+	int64_t most = 0;
+
+	for (int k = 0; k < stage->local.n && b->r->optim.kind == DT_OPTIM_MUON; k++) {
+		const struct dt_param *p = &stage->graph.params.p[stage->local.p[k].index];
+		int64_t side = p->shape[0] < p->shape[1] ? p->shape[0] : p->shape[1],
+			n = 2 * dt_param_numel(p) + 2 * side * side;
+
+		if (dt_param_is_hidden(p) && !p->frozen && n > most)
+			most = n;
+	}
+	put_flat(b, DT_B_WHOLE, DT_MEM_WORKSPACE, DT_F32, most, DT_PH_STEP, DT_PH_STEP, -1,
+		 "matrix to make orthogonal", "2 rows x columns + 2 x shorter^2, largest");
 }
 
 /* Of what is frozen there are weights alone. */
-static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
+static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l,
+		       struct dt_coords at)
 {
 	const struct dt_optim_rule *rule = dt_optim_rule(s->optim.kind);
+	const struct dt_tiles tiles = dt_tiles_of(s, l);
 	int zero = s->layout.zero;
 	int64_t parts = dt_layout_data(&s->layout);
 	const char *whole = "local parameters", *part = !zero		   ? whole
@@ -157,12 +208,15 @@ static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const 
 	if (s->compute != DT_F32 && s->no_master)
 		put_flat(b, DT_B_ROUND, DT_MEM_WORKSPACE, DT_F32, DT_ROUND_NUMEL, DT_PH_STEP, DT_PH_STEP, -1,
 			 "values being updated", "fixed");
-	else if (s->compute != DT_F32)
+	else if (s->compute != DT_F32 && !tiles.n)
 		STATE(DT_B_MASTER, DT_MEM_MASTER, DT_F32, 1, "master", l->trained);
 	STATE(DT_B_GRADS, DT_MEM_GRADS, DT_F32, 2, "gradients", l->trained);
-	for (int i = 0; i < dt_optim_states(s->optim.kind); i++)
-		put_state(b, i, &rule->state[i], zero >= 1 ? l->trained / parts : l->trained,
+	if (tiles.n)
+		put_tiles(b, &tiles);
+	for (int i = 0; i < dt_optim_states(s->optim.kind) && !tiles.n; i++)
+		put_state(b, at, i, &rule->state[i], zero >= 1 ? l->trained / parts : l->trained,
 			  zero >= 1 ? part : whole);
+	put_whole(b);
 #undef STATE
 	if (s->reproducible)
 		put_flat(b, DT_B_FIXED, DT_MEM_GRADS, DT_I64, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
@@ -346,7 +400,7 @@ static int account(struct dt_plan_builder *b)
 	if (!c)
 		return -ENOMEM;
 	for (int i = 0; i < b->nitem; i++)
-		for (int k = 0; k < b->item[i].nspan; k++) {
+		for (int k = 0; k < b->item[i].nspan && !b->place[i]; k++) {
 			c[n++] = (struct change){b->item[i].span[k].first, i + 1};
 			c[n++] = (struct change){b->item[i].span[k].last + 1, -(i + 1)};
 		}
@@ -401,19 +455,58 @@ static int count_flights(const struct dt_run *r, struct dt_coords at, struct dt_
 	return rc;
 }
 
+/* Activations that leave memory, and room to pass through. */
+static void put_activations(struct dt_plan_builder *b)
+{
+	const struct dt_memory_plan *p = b->plan;
+
+	if (!p->naway)
+		return;
+	put_away(b, DT_PLACE_DISK, DT_B_AWAY, DT_MEM_ACTIVATIONS, (int64_t)p->away_bytes,
+		 "activations in a file", "kept values of layers, but of the last two");
+	put_flat(b, DT_B_AWAY_RING, DT_MEM_WORKSPACE, DT_U8,
+		 (p->naway < DT_AWAY_RING ? p->naway : DT_AWAY_RING) * (int64_t)p->away_most + 4096,
+		 DT_PH_FORWARD, DT_PH_BACKWARD, -1, "activations on their way", "8 of the largest");
+}
+
+/* Addresses of what lies in one place: items by themselves. */
+static int place_one(struct dt_plan_builder *b, enum dt_place place, uint64_t *ret_bytes, uint64_t *ret_bound)
+{
+	struct dt_item *some = malloc(((size_t)b->nitem + 1) * sizeof(*some));
+	int n = 0, rc = some ? 0 : -ENOMEM;
+
+	for (int i = 0; i < b->nitem && rc == 0; i++)
+		if (b->place[i] == place)
+			some[n++] = b->item[i];
+	if (rc == 0)
+		rc = dt_place_items(some, n, ret_bytes, ret_bound);
+	for (int i = b->nitem; i-- > 0 && rc == 0;)
+		if (b->place[i] == place)
+			b->item[i].offset = some[--n].offset;
+	free(some);
+	return rc;
+}
+
 /* Adds the values of the programs, and gives everything its address. */
 static int place_all(struct dt_plan_builder *b, struct dt_err *err)
 {
 	struct dt_memory_plan *p = b->plan;
 	int rc = dt_plan_values(b, err);
 
-	if (rc < 0 || b->failed ||
-	    (rc = dt_place_items(b->item, b->nitem, &p->arena_bytes, &p->bound_bytes)) < 0 ||
-	    (rc = account(b)) < 0)
+	put_activations(b);
+	for (int place = 0; place < DT_PLACE_N && rc == 0 && !b->failed; place++) {
+		uint64_t bound = 0;
+
+		rc = place_one(b, (enum dt_place)place, &p->place_bytes[place], &bound);
+		if (place == DT_PLACE_DEVICE)
+			p->bound_bytes = bound;
+	}
+	p->arena_bytes = p->place_bytes[DT_PLACE_DEVICE];
+	if (rc < 0 || b->failed || (rc = account(b)) < 0)
 		return dt_err_sys(err, rc < 0 ? rc : -ENOMEM, "cannot build the memory plan");
 	for (int i = 0; i < p->n; i++) {
 		p->buf[i].offset = b->item[b->item_of[i]].offset + b->inner[i];
-		p->buf[i].at_peak = alive(&b->item[b->item_of[i]], b->peak_time);
+		p->buf[i].at_peak = !p->buf[i].place && alive(&b->item[b->item_of[i]], b->peak_time);
 	}
 	dt_plan_value_offsets(b);
 	return 0;
@@ -425,7 +518,7 @@ static int build(struct dt_plan_builder *b, struct dt_coords at, struct dt_err *
 
 	for (int k = 0; k < p->stage.nchunk; k++)
 		b->end += p->stage.chunk[k].nstep;
-	put_states(b, b->r, &p->stage.local);
+	put_states(b, b->r, &p->stage.local, at);
 	put_units(b, b->r, &p->stage.local);
 	put_snapshot(b, b->r, &p->stage.local);
 	if (dt_config_is_image(b->r->config))
@@ -439,6 +532,7 @@ static void release(struct dt_plan_builder *b)
 {
 	free(b->item);
 	free(b->cat);
+	free(b->place);
 	free(b->item_of);
 	free(b->inner);
 	for (int k = 0; k < DT_MAX_CHUNKS; k++)
@@ -571,6 +665,7 @@ void dt_memory_plan_release(struct dt_memory_plan *p)
 	for (int k = 0; k < DT_MAX_CHUNKS; k++)
 		free(p->value[k]);
 	free(p->buf);
+	free(p->away);
 	dt_stage_release(&p->stage);
 	memset(p, 0, sizeof(*p));
 }

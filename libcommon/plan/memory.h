@@ -35,6 +35,7 @@ enum dt_buf_id {	       /* what a buffer is for; with `which` it is unique in a 
 		 DT_B_ROUND,   /* without masters: f32 values of the piece being updated */
 		 DT_B_OPTIM1,  /* flat, f32 */
 		 DT_B_OPTIM2,
+		 DT_B_WHOLE,  /* muon: a whole matrix, its next and two products, f32 */
 		 DT_B_VALUE,  /* of a program: dt_memory_value says where */
 		 DT_B_TIED,   /* the other stage's gradient of a tied embedding, f32 */
 		 DT_B_PACKED, /* frozen linears in blocks, bytes */
@@ -52,8 +53,14 @@ enum dt_buf_id {	       /* what a buffer is for; with `which` it is unique in a 
 		 DT_B_SHARE,
 		 DT_B_BUFFERS, /* f32: running statistics; their sums over a step */
 		 DT_B_BUFFER_SUMS,
-		 DT_B_DOC_POS,	/* i32 [T] of a flight, documents kept apart: position in its document, */
-		 DT_B_FIRST,	/* and the position in the sequence where it begins */
+		 DT_B_DOC_POS,	  /* i32 [T] of a flight, documents kept apart: position in its document, */
+		 DT_B_FIRST,	  /* and the position in the sequence where it begins */
+		 DT_B_TILES,	  /* offloaded: bytes; those that stay in memory, */
+		 DT_B_TILES_FILE, /* those of the file, */
+		 DT_B_TILE_RING,  /* some of these while they are worked on, from a multiple of 4096 on, */
+		 DT_B_TILE_PIECE, /* and what passes between them and a checkpoint */
+		 DT_B_AWAY,	  /* offloaded activations, */
+		 DT_B_AWAY_RING,  /* and what of them is on its way, from a multiple of 4096 on */
 		 DT_B_SNAPSHOT, /* this rank's part of a checkpoint that is written behind training's back */
 };
 
@@ -65,8 +72,9 @@ struct dt_buf {
 	int slot;  /* microbatch in flight of a value that each has; else 0 */
 	enum dt_dtype dtype;
 	int64_t numel;
-	uint64_t bytes;	 /* rounded up to 64 */
-	uint64_t offset; /* in the arena */
+	uint64_t bytes; /* rounded up to 64 */
+	enum dt_place place;
+	uint64_t offset; /* in the arena, or where its place begins */
 	enum dt_phase first, last;
 	bool message; /* collectives work on it */
 	bool at_peak; /* alive where the most memory is */
@@ -81,17 +89,29 @@ struct dt_value_place {
 	uint64_t offset, stride; /* stride: to the next microbatch in flight; 0: all have one place */
 };
 
+/* A value of the only chunk that is in a file between forward and backward. */
+struct dt_away {
+	int value, out, in; /* it leaves behind segment out of the program, and is back before segment in */
+	uint64_t bytes, at; /* in the file, multiples of 4096 */
+};
+
+enum { DT_AWAY_RING = 8 }; /* values on their way at a time */
+
 struct dt_memory_plan {
 	struct dt_stage stage; /* whose values it places */
 	struct dt_buf *buf;
 	int n;
 	uint64_t arena_bytes;		  /* the peak: what dt-train maps */
 	uint64_t bound_bytes;		  /* no arena can be smaller: the most that is alive at one time */
+	uint64_t place_bytes[DT_PLACE_N]; /* of each place the peak; the device's is arena_bytes */
 	uint64_t gap_bytes;		  /* between buffers at the peak */
 	uint64_t phase_bytes[DT_PH_N];	  /* most alive in each phase */
 	uint64_t cat_bytes[DT_MEM_CAT_N]; /* alive at the peak; gaps between buffers are workspace */
 	enum dt_phase peak;
-	struct dt_keep recompute;		     /* as chosen, where the run left it to the plan */
+	struct dt_keep recompute; /* as chosen, where the run left it to the plan */
+	struct dt_away *away;	  /* by value */
+	int naway;
+	uint64_t away_bytes, away_most;		     /* all; the largest */
 	int peak_step;				     /* of the chunk's program; -1: in the update */
 	int slots[DT_MAX_CHUNKS];		     /* microbatches in flight, by chunk */
 	int flight0[DT_MAX_CHUNKS + 1];		     /* number of a chunk's first flight */

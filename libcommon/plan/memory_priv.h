@@ -11,6 +11,7 @@ struct dt_plan_builder {
 	int cap;
 	struct dt_item *item; /* what is placed */
 	enum dt_mem_cat *cat; /* of every item */
+	enum dt_place *place; /* likewise */
 	int nitem, item_cap;
 	int *item_of;			/* [plan.n] item of a buffer */
 	uint64_t *inner;		/* [plan.n] where in it */
@@ -25,6 +26,10 @@ int dt_plan_item(struct dt_plan_builder *b, enum dt_mem_cat cat, int first, int 
 /* Appends a buffer that lies in an item at `inner`; name, bytes are worked out here. NULL: out of memory. */
 struct dt_buf *dt_plan_put(struct dt_plan_builder *b, struct dt_buf d, const char *name, int item,
 			   uint64_t inner);
+
+/* away.c: the plan's list of values that leave memory; -ENOMEM. The entry of one, NULL. */
+int dt_plan_find_away(struct dt_plan_builder *b);
+const struct dt_away *dt_plan_away(const struct dt_memory_plan *plan, int v);
 
 /* Items and buffers of the values of all chunks. */
 int dt_plan_values(struct dt_plan_builder *b, struct dt_err *err);

@@ -30,6 +30,25 @@ enum dt_run_progress { DT_RUN_PROGRESS_AUTO, DT_RUN_PROGRESS_LINE, DT_RUN_PROGRE
 enum dt_run_documents { DT_RUN_DOCUMENTS_AUTO, DT_RUN_DOCUMENTS_JOINED, DT_RUN_DOCUMENTS_APART };
 #define DT_RUN_DOCUMENTS_CHOICES "auto|joined|apart"
 
+/* Where something lies: in the memory of what computes, in the host's beside a card, in a file. */
+enum dt_place { DT_PLACE_DEVICE, DT_PLACE_HOST, DT_PLACE_DISK, DT_PLACE_N };
+#define DT_PLACE_CHOICES "device|host|disk"
+
+/* What may lie elsewhere than where it is computed with; a set. */
+enum {
+	DT_OFFLOAD_OPTIMIZER = 1, /* states, and master weights where there are some */
+	DT_OFFLOAD_WEIGHTS = 2,
+	DT_OFFLOAD_ACTIVATIONS = 4,
+};
+
+struct dt_run_offload {
+	const char *what_text, *to_text; /* as they were asked for; NULL: not */
+	unsigned what;			 /* DT_OFFLOAD_* */
+	enum dt_place to;		 /* host or disk */
+	const char *dir;		 /* of disk; NULL: no folder is named, which is enough for a plan */
+	double fraction;		 /* of it; the rest stays */
+};
+
 struct dt_run_data {
 	const char *train, *eval; /* data sets; eval NULL: no evaluation */
 	uint64_t seed;		  /* of initial weights, data order and random rounding */
@@ -141,7 +160,8 @@ struct dt_run {
 	int64_t loss_chunk; /* rows of logits at a time; 0: chosen */
 	enum dt_dtype grad_comm; /* f32 or bf16: how gradients travel */
 	enum dt_cp_comm cp_comm; /* auto: dt_context_comm */
-	double bucket_bytes;	 /* gradients are reduced in buckets of about this size */
+	struct dt_run_offload offload;
+	double bucket_bytes; /* gradients are reduced in buckets of about this size */
 
 	struct dt_run_data data;
 	struct dt_run_image image;
@@ -155,8 +175,11 @@ struct dt_run {
 	uint64_t mem_limit;  /* bytes the plan may use; 0: no limit */
 	const char *metrics; /* file, or "-"; NULL: none */
 	enum dt_run_progress progress;
-	const char *error_file; /* where a failure is written as JSON too; NULL: nowhere */
-	const char *trace;	/* a file of what ran and when; NULL: none */
+	const char *error_file;	 /* where a failure is written as JSON too; NULL: nowhere */
+	const char *trace;	 /* a file of what ran and when; NULL: none */
+	const char *tensorboard; /* folder of event files; NULL: none */
+	const char *prometheus;	 /* page for a collector; NULL: none */
+	int64_t details; /* every so many steps a line has norms of units and times of ranks; 0: none */
 	bool measure_mfu;
 	const struct dt_strs *inject; /* faults to be made; NULL: none. Not owned */
 };

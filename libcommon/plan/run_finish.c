@@ -59,6 +59,43 @@ static int parse_bn_span(const char *s, struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
+/* Words of --offload, and where to. */
+static int parse_offload(struct dt_run_offload *o, struct dt_err *err)
+{
+	static const struct {
+		const char *name;
+		unsigned what;
+	} words[] = {{"none", 0},
+		     {"optimizer", DT_OFFLOAD_OPTIMIZER},
+		     {"weights", DT_OFFLOAD_WEIGHTS},
+		     {"activations", DT_OFFLOAD_ACTIVATIONS},
+		     {"all", DT_OFFLOAD_OPTIMIZER | DT_OFFLOAD_WEIGHTS}};
+	const char *to = o->to_text ? o->to_text : "host";
+
+	o->what = 0;
+	for (const char *s = o->what_text ? o->what_text : "none", *end;; s = end + 1) {
+		size_t i = 0, n = strlen(words[0].name);
+
+		end = strchrnul(s, ',');
+		while (i < 5 &&
+		       ((n = strlen(words[i].name)) != (size_t)(end - s) || strncmp(words[i].name, s, n)))
+			i++;
+		if (i == 5)
+			return dt_err_set(
+				err, -EINVAL,
+				"--offload '%.*s' is none of optimizer, weights, activations, all, none",
+				(int)(end - s), s);
+		o->what |= words[i].what;
+		if (!*end)
+			break;
+	}
+	o->dir = !strncmp(to, "disk:", 5) && to[5] ? to + 5 : NULL;
+	o->to = strcmp(to, "host") ? DT_PLACE_DISK : DT_PLACE_HOST;
+	if (o->to == DT_PLACE_DISK && !o->dir && strcmp(to, "disk") && strcmp(to, "nvme"))
+		return dt_err_set(err, -EINVAL, "--offload-to '%s' is neither host nor disk:DIR", to);
+	return 0;
+}
+
 /* --pipeline interleaved:V and a layout's vV say the same thing. */
 static int set_pipeline(struct dt_run_options *o, struct dt_err *err)
 {
@@ -93,13 +130,14 @@ int dt_run_options_finish(struct dt_run_options *o, struct dt_err *err)
 		return rc;
 	if (r->lora.rank && !dt_run_options_given(o, "lora-alpha"))
 		r->lora.alpha = 2 * (double)r->lora.rank;
-	if ((rc = parse_bn_span(o->bn_span, r, err)) < 0)
+	if ((rc = parse_bn_span(o->bn_span, r, err)) < 0 || (rc = parse_offload(&r->offload, err)) < 0)
 		return rc;
 	r->no_master = !o->master && r->compute != DT_F32;
 	r->optim.beta1 = (float)o->beta1;
 	r->optim.beta2 = (float)o->beta2;
 	r->optim.eps = (float)o->eps;
 	r->optim.weight_decay = (float)o->weight_decay;
+	r->optim.trust = (float)o->trust;
 	r->data.seed = (uint64_t)o->seed;
 	r->bucket_bytes = (double)o->bucket;
 	r->save.proceed = o->save_errors == 1;

@@ -30,6 +30,7 @@ struct grads {
 	int64_t *fixed;	  /* --reproducible: sums in units of 2^-50, all units; else NULL */
 	float **unit_g;	  /* where each unit's gradients are while it computes */
 	void **unit_wire;
+	double *squares; /* [params] of the reduced gradients, still scaled, as grad_norm left them */
 	struct bucket *bucket;
 	int nbucket;
 	struct unit_state *unit;  /* by local unit */
@@ -43,6 +44,16 @@ void grads_release(struct trainer *t);
 /* This rank's share of the reduced gradients of unit u, and elements [first, first + n) of it. */
 float *grad_share(const struct trainer *t, int u);
 struct dt_tensor grad_part(const struct trainer *t, int u, int64_t first, int64_t n);
+/*
+ * Calls fn for what this rank holds of each trained parameter and no other rank counts: elements [first,
+ * first + n) of its unit. Their sum over grads_holders is that over the model.
+ */
+typedef int grads_part(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n,
+		       void *arg, struct dt_err *err);
+int grads_each(struct trainer *t, grads_part *fn, void *arg, struct dt_err *err);
+struct dt_comm *grads_holders(const struct trainer *t);
+/* Whether this rank's elements of a parameter are among them. */
+bool grads_counted(const struct trainer *t, const struct dt_local_param *lp);
 /* The 2-norm over all parameters of all ranks, each counted once, still multiplied by the loss scale. */
 int grad_norm(struct trainer *t, double *ret, struct dt_err *err);
 

@@ -111,6 +111,25 @@ static bool due(const struct trainer *t, const struct inject *f)
 	       (!f->start || f->start == dt_beat_start());
 }
 
+static void say_flipped(const struct trainer *t, int64_t bit, int64_t element)
+{
+	dt_log_msg(t->log, "injected: bit %lld of element %lld flipped before step %lld", (long long)bit,
+		   (long long)element, (long long)t->loop.step + 1);
+}
+
+/* The same of masters that lie elsewhere. */
+static void flip_away(struct trainer *t, int64_t element, int bit)
+{
+	char *at = t->store.master.p + element * (int64_t)sizeof(float);
+	uint32_t v;
+
+	if (offload_get(t, &v, at, sizeof(v), NULL) < 0)
+		return;
+	v ^= 1u << bit;
+	if (offload_put(t, at, &v, sizeof(v), NULL) == 0 && offload_settle(t, NULL) == 0)
+		say_flipped(t, bit, element);
+}
+
 /* A bit of a parameter as the optimizer has it; the copy in the compute type follows with the next update. */
 static void flip(struct trainer *t, const struct inject *f)
 {
@@ -124,6 +143,10 @@ static void flip(struct trainer *t, const struct inject *f)
 			n += t->store.master.shared ? share_n(t, u) : t->local.unit[u].numel;
 	if (!n)
 		return;
+	if (t->store.master.away) {
+		flip_away(t, at % n, (int)f->bit);
+		return;
+	}
 	p += (size_t)(at % n) * size + (size_t)(f->bit / 8) % size;
 	if (dt_dev_is_host(t->dev)) {
 		*p ^= (char)(1u << f->bit % 8);
@@ -131,8 +154,7 @@ static void flip(struct trainer *t, const struct inject *f)
 		byte ^= (unsigned char)(1u << f->bit % 8);
 		device_put(t, p, &byte, 1, NULL);
 	}
-	dt_log_msg(t->log, "injected: bit %lld of element %lld flipped before step %lld", (long long)f->bit,
-		   (long long)(at % n), (long long)t->loop.step + 1);
+	say_flipped(t, f->bit, at % n);
 }
 
 void inject_before(struct trainer *t)

@@ -232,6 +232,8 @@ static int loop(struct trainer *t, struct dt_err *err)
 		if (rc == 0)
 			rc = save_step(t, save, last || r.stop, err);
 		if (rc == 0)
+			rc = details_step(t, &r, err);
+		if (rc == 0)
 			rc = trainer_agree(t, metrics_step(t, &r, err), err);
 		progress_step(t, &r);
 		if (rc == 0 && source_evaluates(t) && !r.stop &&
@@ -276,6 +278,8 @@ static int start(struct trainer *t, struct dt_err *err)
 	/* Last: another job that saves there may write the same file. */
 	if (rc >= 0)
 		rc = trainer_agree(t, metrics_open(t, err), err);
+	if (rc >= 0)
+		rc = trainer_agree(t, export_open(t, err), err);
 	return rc < 0 ? rc : trace_open(t, err);
 }
 
@@ -303,10 +307,12 @@ int dt_train_run(const struct dt_run *r, struct dt_world *w, const struct dt_log
 		progress_open(&t);
 		rc = loop(&t, &err);
 		progress_close(&t, rc == 0);
+		if (rc >= 0)
+			offload_sum_up(&t);
 	}
 	if (rc >= 0 && trace_close(&t, true, &err) < 0)
 		rc = err.code;
-	if (rc >= 0 && metrics_close(&t, &err) < 0)
+	if (rc >= 0 && (metrics_close(&t, &err) < 0 || export_close(&t, &err) < 0))
 		rc = err.code;
 	if (rc == 1) {
 		status = r->save.dir ? DT_EXIT_PREEMPTED : DT_EXIT_FAILED;
@@ -319,7 +325,8 @@ int dt_train_run(const struct dt_run *r, struct dt_world *w, const struct dt_log
 		if (!t.agreed && t.info.size > 1)
 			dt_world_abort(w, status);
 	}
-	trace_close(&t, false, &(struct dt_err){0}); /* of a run that failed */
+	export_close(&t, &(struct dt_err){0});	     /* of a run that failed */
+	trace_close(&t, false, &(struct dt_err){0}); /* likewise */
 	trainer_release(&t);
 	return status;
 }

@@ -56,7 +56,8 @@ int grads_bind(struct trainer *t, struct dt_err *err)
 	g->fixed = dt_plan_address(&t->plan, t->arena.base, DT_B_FIXED, -1);
 	g->unit_g = calloc((size_t)n, sizeof(*g->unit_g));
 	g->unit_wire = calloc((size_t)n, sizeof(*g->unit_wire));
-	if (!g->unit_g || !g->unit_wire)
+	g->squares = calloc((size_t)t->table.n + 1, sizeof(*g->squares));
+	if (!g->unit_g || !g->unit_wire || !g->squares)
 		return dt_err_sys(err, -ENOMEM, "cannot bind the gradients");
 	for (int u = 0; u < n; u++)
 		bind_unit(t, u);
@@ -316,6 +317,7 @@ void grads_release(struct trainer *t)
 {
 	free(t->grads.unit_g);
 	free(t->grads.unit_wire);
+	free(t->grads.squares);
 	free(t->grads.bucket);
 	free(t->grads.unit);
 	dt_comm_free(t->grads.kv_group);

@@ -76,9 +76,10 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 
 	if (rc == 0 && dt_dev_is_host(t->dev))
 		rc = share_memory(t, err);
-	if (rc < 0 || (rc = store_bind(t, err)) < 0 || (rc = grads_bind(t, err)) < 0)
+	if (rc < 0 || (rc = offload_bind(t, err)) < 0 || (rc = stash_bind(t, err)) < 0 ||
+	    (rc = store_bind(t, err)) < 0 || (rc = grads_bind(t, err)) < 0 ||
+	    (rc = optim_bind(t, err)) < 0)
 		return rc;
-	optim_bind(t);
 	rc = dt_exec_open(&t->exec, &t->run, t->mesh.at, &t->plan, t->arena.base,
 			  dt_mesh_comm(&t->mesh, DT_ON_TP), t->dev, t->store.unit_w, t->grads.unit_g, err);
 	t->exec.cp = dt_mesh_comm(&t->mesh, DT_ON_CP);
@@ -147,6 +148,9 @@ static int describe(struct trainer *t, struct dt_err *err)
 	if ((rc = dt_run_settle(r, err)) < 0 || (rc = dt_run_read_schedule(r, &t->file_sched, err)) < 0 ||
 	    (rc = dt_run_check(r, err)) < 0)
 		return rc;
+	if (r->offload.to == DT_PLACE_DISK && r->offload.what && !r->offload.dir)
+		return dt_err_set(err, -EINVAL, "--offload-to %s names no folder: disk:DIR",
+				  r->offload.to_text);
 	t->status = DT_EXIT_FAILED;
 	rc = folder_check(t, err);
 	return rc == 0 ? source_open(t, err) : rc;
@@ -203,7 +207,7 @@ int trainer_init(struct trainer *t, const struct dt_run *r, struct dt_world *w, 
 	if ((rc = dt_mesh_init(&t->everyone, w, &flat, err)) < 0 ||
 	    (rc = trainer_agree(t, describe(t, err), err)) < 0 || (rc = make_groups(t, err)) < 0 ||
 	    (rc = replicas_init(t, err)) < 0 || (rc = buffers_group(t, err)) < 0 ||
-	    (rc = trainer_agree(t, allocate(t, err), err)) < 0)
+	    (rc = trainer_agree(t, allocate(t, err), err)) < 0 || (rc = offload_start(t, err)) < 0)
 		return rc;
 	return metrics_measure(t, err);
 }
@@ -216,7 +220,11 @@ void trainer_release(struct trainer *t)
 	grads_release(t);
 	buffers_release(t);
 	store_release(t);
+	optim_release(t);
 	experts_release(t);
+	details_release(t);
+	offload_close(t);
+	stash_close(t);
 	dt_exec_close(&t->exec);
 	init_close(t);
 	arena_close(t);

@@ -114,31 +114,35 @@ static const struct dt_sampler *sampler_of(const struct trainer *t, bool eval, i
 	return eval ? &t->source.eval_sampler : dt_mixture_at(t->source.data, *n, n);
 }
 
+/* Marked targets never begin a document; of the others the first token of each has nobody who predicts it. */
 int64_t source_targets(struct trainer *t, bool eval, int64_t first, int64_t end)
 {
-	int64_t n = (end - first) * t->run.seq;
+	int64_t n = 0, seq = t->run.seq;
 
 	if (dt_config_is_image(&t->config))
-		return n;
-	for (int64_t i = first; i < end && dt_run_apart(&t->run); i++) {
-		int64_t own = i;
+		return (end - first) * seq;
+	for (int64_t i = first; i < end; i++) {
+		int64_t own = i, at;
 		const struct dt_sampler *s = sampler_of(t, eval, &own);
 
-		n -= dt_dataset_starts(s->data, dt_sampler_at(s, own) + 1, t->run.seq);
+		at = dt_sampler_at(s, own) + 1;
+		n += s->marked		     ? dt_dataset_targets(s->data, at, seq)
+		     : dt_run_apart(&t->run) ? seq - dt_dataset_starts(s->data, at, seq)
+					     : seq;
 	}
 	return n;
 }
 
 /* The rank's tokens of sequence b: ids, targets (shifted before the cut), positions and documents. */
 static void cut(const struct trainer *t, const struct dt_flight *f, int64_t b, const int32_t *row,
-		const int32_t *first)
+		const int32_t *first, const uint8_t *mask)
 {
 	int64_t n = t->exec.seq;
 	bool whole = t->exec.firsts > t->run.microbatch * n;
 
 	for (int64_t i = b * n; i < (b + 1) * n; i++) {
 		int64_t p = t->exec.host_pos[i];
-		bool last = !row || (first && first[p + 1] != first[p]);
+		bool last = !row || (first && first[p + 1] != first[p]) || (mask && !mask[p + 1]);
 
 		if (f->host_ids) {
 			f->host_ids[i] = row ? row[p] : 0;
@@ -161,7 +165,8 @@ static int put_samples(struct trainer *t, const struct dt_flight *f, int64_t n, 
 		       const int32_t *rows, struct dt_err *err)
 {
 	int64_t seq = t->run.seq;
-	int32_t *own_row = malloc((size_t)(seq + 1) * 2 * sizeof(*own_row)), *first = own_row + seq + 1;
+	int32_t *own_row = malloc((size_t)(seq + 1) * 3 * sizeof(*own_row)), *first = own_row + seq + 1;
+	uint8_t *mask = (uint8_t *)(first + seq + 1);
 	bool apart = dt_run_apart(&t->run);
 	int rc = own_row ? 0 : dt_err_sys(err, -ENOMEM, "cannot load a sample");
 
@@ -175,8 +180,11 @@ static int put_samples(struct trainer *t, const struct dt_flight *f, int64_t n, 
 			rc = dt_sampler_get(s, own, own_row, err);
 		if (real && apart)
 			dt_dataset_first(s->data, dt_sampler_at(s, own), seq + 1, first);
+		if (real && s->marked)
+			dt_dataset_mask(s->data, dt_sampler_at(s, own), seq + 1, mask);
 		if (rc == 0)
-			cut(t, f, b, real ? row : NULL, real && apart ? first : NULL);
+			cut(t, f, b, real ? row : NULL, real && apart ? first : NULL,
+			    real && s->marked ? mask : NULL);
 	}
 	free(own_row);
 	return rc;

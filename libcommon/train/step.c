@@ -144,7 +144,7 @@ static int compute(struct trainer *t, struct asked asked, struct step_result *re
 
 int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret, struct dt_err *err)
 {
-	double t0;
+	double t0, waited = t->offload.wait_s;
 	int rc;
 
 	memset(&t->t, 0, sizeof(t->t));
@@ -169,6 +169,8 @@ int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret,
 		rc = buffers_update(t, err);
 	t->t.optimizer = dt_now() - t0;
 	dt_trace_span(t->report.trace, "optimizer", "optimizer", t0, NULL);
+	t->offload.update_wait_s += t->offload.wait_s - waited;
+	t->offload.steps_s += dt_now() - t->t.start;
 	count_step(t);
 	return rc;
 }

@@ -28,12 +28,18 @@ int64_t share_first(const struct trainer *t, int u)
 	return t->run.layout.zero ? dt_coords_data(&t->run.layout, t->mesh.at) * share_n(t, u) : 0;
 }
 
-void *flat_at(const struct trainer *t, const struct flat *f, int u, int64_t i)
+int64_t flat_index(const struct trainer *t, const struct flat *f, int u, int64_t i)
 {
 	int64_t at = f->trained ? t->local.unit[u].trained : t->local.unit[u].flat;
 
-	at = f->shared ? at / shares(t) + i - share_first(t, u) : at + i;
-	return f->p + at * dt_dtype_size(f->dtype);
+	return f->shared ? at / shares(t) + i - share_first(t, u) : at + i;
+}
+
+void *flat_at(const struct trainer *t, const struct flat *f, int u, int64_t i)
+{
+	int64_t at = flat_index(t, f, u, i);
+
+	return f->away ? offload_at(t, f, at) : f->p + at * dt_dtype_size(f->dtype);
 }
 
 struct flat flat_bind(struct trainer *t, enum dt_buf_id id, enum dt_dtype dtype, int shared_from)
@@ -56,7 +62,9 @@ int store_bind(struct trainer *t, struct dt_err *err)
 
 	s->weights = flat_bind(t, DT_B_WEIGHTS, t->run.compute, 3);
 	s->master = flat_bind(t, DT_B_MASTER, DT_F32, 1);
-	if (!s->master.p)
+	if (t->offload.tiles.n && t->offload.tiles.master >= 0)
+		s->master = offload_flat(t, t->offload.tiles.master);
+	else if (!s->master.p)
 		s->master = s->weights; /* f32, or bf16 without masters */
 	s->unit_w = calloc((size_t)n, sizeof(*s->unit_w));
 	if (!s->unit_w)
@@ -123,7 +131,38 @@ int store_fetch(struct trainer *t, int u, bool backward, struct dt_err *err)
 	return t->store.held[slot] == next ? 0 : start_gather(t, next, err);
 }
 
-int store_publish(struct trainer *t, struct dt_err *err)
+int64_t store_masters(struct trainer *t, int u, int64_t first, int64_t n, struct dt_tensor *ret,
+		      struct dt_err *err)
+{
+	const struct flat *master = &t->store.master;
+	int64_t m = master->away ? offload_hold(t, master->away - 1, u, first, n, OFFLOAD_READ, err) : n;
+
+	if (m > 0)
+		*ret = dt_t1(flat_at(t, master, u, first), master->dtype, m);
+	return m;
+}
+
+/* Elements [first, first + n) of unit u in the type that is computed in. */
+static int round_masters(struct trainer *t, int u, int64_t first, int64_t n, struct dt_err *err)
+{
+	const struct flat *w = &t->store.weights;
+	struct dt_tensor master;
+
+	for (int64_t m; n > 0; first += m, n -= m) {
+		int rc;
+
+		m = store_masters(t, u, first, n, &master, err);
+		rc = m < 0 ? (int)m
+			   : dt_kernel_check(
+				     t->dev->ops->convert(t->dev, flat_part(t, w, u, first, m), master),
+				     "->convert(", err);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+int store_publish(struct trainer *t, bool rounded, struct dt_err *err)
 {
 	int rc = 0;
 
@@ -134,20 +173,14 @@ int store_publish(struct trainer *t, struct dt_err *err)
 
 		if (t->local.unit[u].frozen)
 			continue;
-		if (t->store.master.p != t->store.weights.p)
-			rc = dt_kernel_check(
-				t->dev->ops->convert(
-					t->dev,
-					dt_t1(flat_at(t, &t->store.weights, u, first), t->store.weights.dtype,
-					      n),
-					dt_t1(flat_at(t, &t->store.master, u, first), DT_F32, n)),
-				"->convert(", err);
+		if (t->store.master.p != t->store.weights.p && !(rounded && t->store.master.away))
+			rc = round_masters(t, u, first, n, err);
 		if (rc == 0 && t->run.layout.zero && !t->store.weights.shared)
 			rc = dt_all_gather(dt_mesh_comm(&t->mesh, DT_ON_DATA),
 					   flat_at(t, &t->store.weights, u, 0), NULL, (size_t)n,
 					   t->store.weights.dtype, "weights of a unit", err);
 	}
-	return rc;
+	return rc < 0 ? rc : offload_settle(t, err);
 }
 
 /* Elements [first, first + n) of a frozen parameter, rounded to the type that weights have. */
@@ -176,6 +209,24 @@ static int frozen_init(struct trainer *t, const struct dt_local_param *lp, int64
 	return rc;
 }
 
+/* Masters of elements [at, at + n) of a parameter's unit that lie elsewhere. */
+static int away_init(struct trainer *t, const struct dt_local_param *lp, int64_t at, int64_t n,
+		     struct dt_err *err)
+{
+	const int64_t start = lp->flat - t->local.unit[lp->unit].flat;
+	const struct flat *to = &t->store.master;
+
+	for (int64_t m; n > 0; at += m, n -= m) {
+		int rc;
+
+		m = offload_hold(t, to->away - 1, lp->unit, at, n, OFFLOAD_FILL, err);
+		rc = m < 0 ? (int)m : init_values(t, lp, at - start, m, flat_at(t, to, lp->unit, at), err);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
 /* Elements [first, first + n) of a parameter, where they stay. */
 static int init_param(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n,
 		      struct dt_err *err)
@@ -184,6 +235,8 @@ static int init_param(struct trainer *t, const struct dt_local_param *lp, int64_
 	const bool frozen = t->local.unit[lp->unit].frozen;
 	const struct flat *to = frozen ? &t->store.weights : &t->store.master;
 
+	if (to->away)
+		return away_init(t, lp, start + first, n, err);
 	if (to->dtype == DT_F32)
 		return device_init_param(t, lp, first, n, flat_at(t, to, lp->unit, start + first), err);
 	return frozen ? frozen_init(t, lp, first, n, err) : round_init(t, lp, first, n, err);
@@ -220,7 +273,7 @@ int store_init_weights(struct trainer *t, struct dt_err *err)
 {
 	int rc = init_weights(t, false, err);
 
-	return rc < 0 ? rc : store_publish(t, err);
+	return rc < 0 ? rc : store_publish(t, false, err);
 }
 
 int store_init_frozen(struct trainer *t, struct dt_err *err)

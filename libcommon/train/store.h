@@ -27,6 +27,7 @@ struct flat {
 	enum dt_dtype dtype;
 	bool shared;
 	bool trained; /* of trained units alone */
+	int away;     /* > 0: p is no memory, and the values are elsewhere (train/offload.h) */
 };
 
 struct store {
@@ -44,7 +45,9 @@ struct flat flat_bind(struct trainer *t, enum dt_buf_id id, enum dt_dtype dtype,
 /* This rank's share of unit u: elements [first, first + n) of the unit; without ZeRO the whole. */
 int64_t share_first(const struct trainer *t, int u);
 int64_t share_n(const struct trainer *t, int u);
-/* Address of element i of unit u, which must be in the share of a shared buffer. */
+/* Place of element i of unit u in a flat buffer, which must be in the share of a shared one. */
+int64_t flat_index(const struct trainer *t, const struct flat *f, int u, int64_t i);
+/* Its address. Of a buffer whose values are elsewhere it must be held. */
 void *flat_at(const struct trainer *t, const struct flat *f, int u, int64_t i);
 /* Elements [first, first + n) of unit u in a flat buffer; DT_NONE where the run has no such buffer. */
 struct dt_tensor flat_part(const struct trainer *t, const struct flat *f, int u, int64_t first, int64_t n);
@@ -53,8 +56,17 @@ struct dt_tensor flat_part(const struct trainer *t, const struct flat *f, int u,
 struct dt_comm *unit_comm(const struct trainer *t, int u);
 /* Unit u is about to compute: its weights are here when this returns, its successor's on their way. */
 int store_fetch(struct trainer *t, int u, bool backward, struct dt_err *err);
-/* Weights from this rank's share of the masters, and from the other ranks'. */
-int store_publish(struct trainer *t, struct dt_err *err);
+/*
+ * Of elements [first, first + n) of the masters of unit u those at the front that are in memory now, as one
+ * tensor: at least one, all where nothing is offloaded. Their number or a negative errno.
+ */
+int64_t store_masters(struct trainer *t, int u, int64_t first, int64_t n, struct dt_tensor *ret,
+		      struct dt_err *err);
+/*
+ * Weights from this rank's share of the masters, and from the other ranks'. rounded: the update has made this
+ * rank's already.
+ */
+int store_publish(struct trainer *t, bool rounded, struct dt_err *err);
 /* Initial values, the same on every layout. */
 int store_init_weights(struct trainer *t, struct dt_err *err);
 /* Those of frozen parameters alone, which no checkpoint of the run has. */

@@ -5,12 +5,16 @@
  *   grads   gradients            reduce.c, fixed.c, replicas.c
  *   source  samples              source.c
  *   optim   states, the update   update.c
+ *   offload states elsewhere     offload.c
+ *   stash   activations elsewhere stash.c
  *   flow    microbatches         pipeline.c
  *   loop    how far it is        loop.c, step.c
  *   buffers running statistics   buffers.c
  *   experts choices, biases      experts.c
  *   save    checkpoints          save.c, folder.c
- *   report  metrics              metrics.c
+ *   report  metrics              metrics.c, trace.c
+ *   details norms, ranks' times  details.c
+ *   export  metrics elsewhere    export.c, histogram.c
  *   spike   steps unlike others  spike.c, rollback.c
  *   inject  faults on request    inject.c
  */
@@ -21,16 +25,20 @@
 #include "nn/exec.h"
 #include "train/buffers.h"
 #include "train/card.h"
+#include "train/details.h"
 #include "train/experts.h"
+#include "train/export.h"
 #include "train/flow.h"
 #include "train/grads.h"
 #include "train/inject.h"
 #include "train/loop.h"
+#include "train/offload.h"
 #include "train/optim.h"
 #include "train/report.h"
 #include "train/save.h"
 #include "train/source.h"
 #include "train/spike.h"
+#include "train/stash.h"
 #include "train/store.h"
 #include "train/train.h"
 
@@ -78,12 +86,16 @@ struct trainer {
 	struct grads grads;
 	struct source source;
 	struct optim optim;
+	struct offload offload;
+	struct stash stash;
 	struct experts experts;
 	struct flow flow;
 	struct buffers buffers;
 	struct loop loop;
 	struct save save;
 	struct report report;
+	struct details details;
+	struct export export;
 	struct spike spike;
 	struct inject inject[INJECT_MAX];
 	int ninject;

@@ -195,8 +195,8 @@ agrees() { # reference-file other-file bound
 }
 
 @test "the optimizers and schedules all train" {
-    for o in sgd momentum rmsprop adagrad adam adamw; do
-        lr=1e-3; case $o in sgd|momentum) lr=0.1 ;; adagrad) lr=1e-2 ;; esac
+    for o in sgd momentum nesterov rmsprop adagrad adam adamw nadam lion lars lamb adafactor muon adamw8bit; do
+        lr=1e-3; case $o in sgd|momentum|nesterov) lr=0.1 ;; adagrad|lamb) lr=1e-2 ;; adafactor) lr=0.1 ;; lars) lr=10 ;; esac
         dt-train --model gpt2-tiny --data d.h5 --seq 32 --precision fp32 --steps 30 --microbatch 4 --optimizer $o --lr $lr \
             --no-mfu --threads 1 >m.jsonl
         echo "$o: $(jq -s 'map(.loss) | [.[0], .[-1]]' -c m.jsonl)" >&2
@@ -344,6 +344,37 @@ traced() {
     [ "$status" -ne 0 ]
     [ ! -e f ] || [ ! -s f ]
     grep -c '"cat":"step"' f.0 f.1
+}
+
+@test "--details: norms of units make up the run's, agree on every layout and with the file; times of ranks" {
+    local args=(--model gpt2-tiny --data d.h5 --seq 32 --microbatch 1 --global-batch 4 --precision fp32 --no-mfu --threads 1
+        --steps 5 --details 2 --comm-timeout 60)
+    dt-train "${args[@]}" --metrics one --save sd
+    mpirun -np 4 dt-train "${args[@]}" --layout dp2.pp2.z1 --metrics four
+    mpirun -np 4 dt-train "${args[@]}" --layout dp2.tp2.s1.z3 --metrics cut --inject slow:rank=2,step=1,steps=5,seconds=0.05
+    for m in one four cut; do
+        jq -es 'map(select(.details)) | (map(.step) == [2, 4, 5]) and (map(.details.steps) == [2, 2, 1]) and
+            all(.[]; (.grad_norm - ([.details.units[].grad_norm | . * .] | add | sqrt) | fabs) < 1e-9 and
+                .details.step_s.p50 <= .details.step_s.max and .details.step_s.max > 0 and
+                (.details.units | length) >= 4)' $m
+    done
+    for other in four cut; do
+        jq -n --slurpfile a one --slurpfile b $other '[range($a | length) | [$a[.].details, $b[.].details] |
+            select(.[0]) | (.[0].units | length) as $n | range($n) as $u |
+            .[0].units[$u] as $x | .[1].units[$u] as $y |
+            ($x.grad_norm - $y.grad_norm | fabs) / $x.grad_norm, ($x.weight_norm - $y.weight_norm | fabs) / $x.weight_norm] |
+            max' | tee /dev/stderr | jq -e '. < 1e-4'
+    done
+    # the rank that sleeps is the one that computes longest; all wait for it
+    jq -es 'map(select(.details))[1].details.ranks.compute_s | index(max) == 2' cut
+    # weight norms against the tensors in the file
+    dt-shard-ckpt convert --to safetensors sd/latest st
+    python3 "$BATS_TEST_DIRNAME/unit-norms.py" st >want
+    jq -c 'select(.step == 5) | .details.units[] | [.unit, .weight_norm]' one >got
+    paste want got
+    [ "$(wc -l <want)" -eq "$(wc -l <got)" ]
+    jq -n --slurpfile a want --slurpfile b got '[range($a | length) |
+        ($a[.][1] - $b[.][1] | fabs) / $a[.][1]] | max < 1e-6' | grep -x true
 }
 
 @test "--print-program: a table of 80 columns, its sums those of the nodes; wrong usage" {

@@ -3,7 +3,8 @@
  * DT_FAULT=CALL:N[+]:WHAT, where CALL is pwrite, fsync, fallocate, rename or latest (the rename of that
  * link), N counts from 1 over all of a process, + means from then on, and WHAT is an errno as a number, kill
  * or stop; a stopped process goes on with the call when it is continued. Files are those with "step-" in
- * their path.
+ * their path. scratch-pread, scratch-pwrite and scratch-fallocate are those on files of base/scratch.h, which
+ * have no io_uring then; WHAT may also be short: the call moves a part. scratch-statvfs: no block is free.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -13,10 +14,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 static atomic_int calls;
 
+/* 1: the call fails with errno set; 2: it moves a part; 0: it is done. */
 static int fails(const char *call, const char *path, int fd)
 {
 	const char *want = getenv("DT_FAULT"), *p;
@@ -34,7 +37,8 @@ static int fails(const char *call, const char *path, int fd)
 		real[k] = '\0';
 		path = real;
 	}
-	if (!strstr(path, "step-") && !strstr(path, "latest"))
+	if (!strncmp(call, "scratch-", 8) ? !strstr(path, "dt-scratch-")
+					  : !strstr(path, "step-") && !strstr(path, "latest"))
 		return 0;
 	p = want + strlen(call) + 1;
 	if (sscanf(p, "%d%n", &n, &used) != 1)
@@ -49,6 +53,8 @@ static int fails(const char *call, const char *path, int fd)
 		raise(SIGSTOP);
 		return 0;
 	}
+	if (!strcmp(want, "short"))
+		return 2;
 	errno = atoi(want);
 	return 1;
 }
@@ -57,7 +63,37 @@ static int fails(const char *call, const char *path, int fd)
 
 ssize_t pwrite(int fd, const void *buf, size_t n, off_t at)
 {
-	return fails("pwrite", NULL, fd) ? -1 : NEXT(pwrite64)(fd, buf, n, at);
+	int k = fails("scratch-pwrite", NULL, fd);
+
+	if (k == 2)
+		n = n > 8192 ? 8192 : n;
+	return k == 1 || fails("pwrite", NULL, fd) ? -1 : NEXT(pwrite64)(fd, buf, n, at);
+}
+
+ssize_t pread(int fd, void *buf, size_t n, off_t at)
+{
+	int k = fails("scratch-pread", NULL, fd);
+
+	if (k == 2)
+		n = n > 8192 ? 8192 : n;
+	return k == 1 ? -1 : NEXT(pread64)(fd, buf, n, at);
+}
+
+int io_uring_queue_init(unsigned entries, void *ring, unsigned flags)
+{
+	const char *want = getenv("DT_FAULT");
+	int (*next)(unsigned, void *, unsigned) = (__typeof__(next))dlsym(RTLD_NEXT, "io_uring_queue_init");
+
+	return !next || (want && strstr(want, "scratch")) ? -EPERM : next(entries, ring, flags);
+}
+
+int statvfs(const char *path, struct statvfs *v)
+{
+	int rc = NEXT(statvfs64)(path, (void *)v);
+
+	if (getenv("DT_FAULT") && strstr(getenv("DT_FAULT"), "scratch-statvfs"))
+		v->f_bavail = 0;
+	return rc;
 }
 
 int fsync(int fd)
@@ -67,7 +103,9 @@ int fsync(int fd)
 
 int fallocate(int fd, int mode, off_t at, off_t n)
 {
-	return fails("fallocate", NULL, fd) ? -1 : NEXT(fallocate64)(fd, mode, at, n);
+	return fails("fallocate", NULL, fd) || fails("scratch-fallocate", NULL, fd)
+		       ? -1
+		       : NEXT(fallocate64)(fd, mode, at, n);
 }
 
 int rename(const char *from, const char *to)

@@ -1,5 +1,5 @@
 /* A chat template's text, a NUL, and messages: whatever the text is taken for, messages become tokens. */
-#include "serve/api/chat.h"
+#include "data/chat.h"
 
 #include <stdlib.h>
 #include <string.h>

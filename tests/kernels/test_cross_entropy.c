@@ -50,7 +50,7 @@ static void one(int64_t rows, int64_t n, enum dt_dtype in, enum dt_dtype out, bo
 						   : scale * (a - b) / (2 * h);
 		}
 	}
-	assert_int_equal(dev->ops->ce_grad(dev, d, logits, max, sum, target, (float)scale, 0), 0);
+	assert_int_equal(dev->ops->ce_grad(dev, d, logits, max, sum, target, NULL, (float)scale, 0), 0);
 	check_close("dlogits", d, want, 1e-6, 1e-5);
 	free_all(l, want, max, sum, hit, target, logits.data, alias ? NULL : d.data);
 }
@@ -80,7 +80,7 @@ static void test_shards(void **state)
 	int32_t target[ROWS] = {0, 39, 40, 41, N - 1, -1};
 
 	assert_int_equal(dev->ops->ce_stats(dev, max[3], sum[3], hit[3], whole, target, 0), 0);
-	assert_int_equal(dev->ops->ce_grad(dev, grad, whole, max[3], sum[3], target, 1, 0), 0);
+	assert_int_equal(dev->ops->ce_grad(dev, grad, whole, max[3], sum[3], target, NULL, 1, 0), 0);
 	for (int pass = 0; pass < 2; pass++)
 		for (int s = 0; s < 3; s++) {
 			const int64_t n = cut[s + 1] - cut[s];
@@ -102,7 +102,8 @@ static void test_shards(void **state)
 				assert_true(fabsf(S[i] - sum[3][i]) < 1e-5f * S[i]);
 			}
 			if (pass) {
-				assert_int_equal(dev->ops->ce_grad(dev, d, part, M, S, target, 1, cut[s]), 0);
+				assert_int_equal(
+					dev->ops->ce_grad(dev, d, part, M, S, target, NULL, 1, cut[s]), 0);
 				for (int64_t i = 0; i < ROWS * n; i++)
 					assert_true(fabs(get(d, i) - get(grad, i / n * N + cut[s] + i % n)) <
 						    1e-6);
@@ -110,6 +111,28 @@ static void test_shards(void **state)
 			free_all(part.data, d.data);
 		}
 	free_all(whole.data, grad.data);
+}
+
+/* A row's weight is a factor of its gradient, of any sign; an ignored row stays zero. */
+static void test_weights(void **state)
+{
+	enum { ROWS = 5, N = 37 };
+	struct dt_tensor l = random_tensor(DT_F32, ROWS, N, 1, 9), one = tensor(DT_F32, ROWS, N),
+			 d = tensor(DT_F32, ROWS, N);
+	float max[ROWS], sum[ROWS], hit[ROWS];
+	const float weight[ROWS] = {1, -2.5f, 0, 0.125f, 7};
+	int32_t target[ROWS] = {3, 0, N - 1, 5, -1};
+
+	assert_int_equal(dev->ops->ce_stats(dev, max, sum, hit, l, target, 0), 0);
+	assert_int_equal(dev->ops->ce_grad(dev, one, l, max, sum, target, NULL, 0.5f, 0), 0);
+	assert_int_equal(dev->ops->ce_grad(dev, d, l, max, sum, target, weight, 0.5f, 0), 0);
+	for (int64_t i = 0; i < ROWS * N; i++) {
+		double want = target[i / N] < 0 ? 0 : (double)weight[i / N] * get(one, i);
+
+		if (fabs(get(d, i) - want) > 1e-6 * (1 + fabs(want)))
+			fail_msg("%lld: %g, not %g", (long long)i, get(d, i), want);
+	}
+	free_all(l.data, one.data, d.data);
 }
 
 static void test_special(void **state)
@@ -126,7 +149,7 @@ static void test_special(void **state)
 	assert_true(isnan(sum[1]));
 	assert_true(max[2] == 2 && sum[2] == 1 && hit[2] == 2);
 	/* of another type, overlapping */
-	assert_int_equal(dev->ops->ce_grad(dev, h, t, max, sum, target, 1, 0), -EINVAL);
+	assert_int_equal(dev->ops->ce_grad(dev, h, t, max, sum, target, NULL, 1, 0), -EINVAL);
 }
 
 int main(void)
@@ -134,6 +157,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_whole),
 		cmocka_unit_test(test_shards),
+		cmocka_unit_test(test_weights),
 		cmocka_unit_test(test_special),
 	};
 

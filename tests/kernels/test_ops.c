@@ -180,7 +180,7 @@ static void products(enum dt_dtype t, int64_t m, int64_t n)
 static void rows(enum dt_dtype t, int64_t m, int64_t n)
 {
 	const struct dt_rope rope = {2, 2 * n, 2 * n, DT_ROPE_HALF, floats(9 * n), floats(9 * n), 9};
-	const struct dt_optim adam = {DT_OPTIM_ADAMW, 0.01f, 0.9f, 0.95f, 1e-8f, 0.1f, 1, 3};
+	const struct dt_optim adam = {DT_OPTIM_ADAMW, 0.01f, 0.9f, 0.95f, 1e-8f, 0.1f, 1, 3, 0};
 	const struct dt_round round = {{{1, 2}, {3, 4}}, 5};
 	uint8_t *packed = (uint8_t *)floats(54); /* 12 blocks of 18 bytes */
 	const struct dt_blocks_part blocks = {DT_BLOCKS_Q4_0, packed, 216, 0, 64, 384};
@@ -199,7 +199,8 @@ static void rows(enum dt_dtype t, int64_t m, int64_t n)
 	both_embedding_backward(1e-5, r(DT_F32, 40, n), r(DT_F32, 9, n), r(t, m, n), ids(m, 50), ids(m, 9),
 				3);
 	both_ce_stats(1e-5, floats(m), floats(m), floats(m), r(t, m, n), ids(m, n + 2), 1);
-	both_ce_grad(1e-5, r(t, m, n), r(t, m, n), floats(m), floats(m), ids(m, n + 2), 0.5f, 1);
+	both_ce_grad(1e-5, r(t, m, n), r(t, m, n), floats(m), floats(m), ids(m, n + 2), NULL, 0.5f, 1);
+	both_ce_grad(1e-5, r(t, m, n), r(t, m, n), floats(m), floats(m), ids(m, n + 2), floats(m), 0.5f, 1);
 	both_optim_step(1e-5, &adam, r(DT_BF16, m, n), r(DT_F32, m, n), r(t, m, n), r(DT_F32, m, n),
 			positive(m * n));
 	both_add(0, r(t, m, n), r(t, m, n), r(t, m, n));

@@ -1,10 +1,11 @@
 /* Chat templates against the texts that the families' published templates give. */
-#include "serve/api/chat.h"
+#include "data/chat.h"
 
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -182,13 +183,96 @@ static void test_empty_content(void **state)
 	dt_tokenizer_close(tok);
 }
 
+/* Tokens and targets of whole conversations, as transformers and the published templates have them. */
+static void test_targets(void **state)
+{
+	struct dt_tokenizer *tok;
+	json_t *cases = json_load_file(GOLDEN_DIR "/golden-chat.json", 0, NULL), *v;
+	struct dt_err err;
+	size_t i;
+
+	assert_non_null(cases);
+	assert_int_equal(dt_tokenizer_open(GOLDEN_DIR "/tokenizer/chat.json", &tok, &err), 0);
+	json_array_foreach(cases, i, v)
+	{
+		const char *words = json_string_value(json_object_get(v, "words")),
+			   *family = json_string_value(json_object_get(v, "family"));
+		const json_t *ids = json_object_get(v, "ids"), *mask = json_object_get(v, "mask");
+		struct dt_chat_whole w;
+		struct dt_chat c;
+		int kind = dt_chat_recognise(words, tok);
+
+		assert_true(kind >= 0);
+		dt_chat_init(&c, (enum dt_chat_kind)kind, words, tok);
+		if (dt_chat_encode_whole(&c, json_object_get(v, "messages"), NULL, 0, &w, &err) < 0)
+			fail_msg("%s: %s", family, err.msg);
+		for (size_t k = 0; k < w.n && k < json_array_size(ids); k++) {
+			int id = (int)json_integer_value(json_array_get(ids, k)),
+			    target = (int)json_integer_value(json_array_get(mask, k));
+
+			if (w.ids[k] != id || w.mask[k] != target)
+				fail_msg("%s, conversation %zu: token %zu is %d, a target: %d; not %d, %d",
+					 family, i, k, w.ids[k], w.mask[k], id, target);
+		}
+		if (w.n != json_array_size(ids))
+			fail_msg("%s: %zu tokens, not %zu", family, w.n, json_array_size(ids));
+		free(w.ids);
+		free(w.mask);
+	}
+	json_decref(cases);
+	dt_tokenizer_close(tok);
+}
+
+/* Marks stay with the text where the normal form is shorter, where the tokenizer begins with a blank, and
+ * where a token reaches across the border. */
+static void test_offsets(void **state)
+{
+	static const char *const tokenizers[] = {"qwen2.json", "sp-llama.json", "sp-always.json",
+						 "sp-gemma.json", "llama3.json"};
+
+	for (size_t i = 0; i < 5; i++) {
+		struct dt_tokenizer *tok;
+		struct dt_chat c;
+		struct dt_chat_whole w;
+		struct dt_err err;
+		size_t n = 0, len;
+		int32_t said[64];
+		char path[512], *s;
+		json_t *v = json_loads("[{\"role\":\"user\",\"content\":\"e\\u0301t\\u00e9\"},"
+				       "{\"role\":\"assistant\",\"content\":\"xe\\u0301\"}]",
+				       0, NULL);
+
+		snprintf(path, sizeof(path), "%s/tokenizer/%s", GOLDEN_DIR, tokenizers[i]);
+		assert_int_equal(dt_tokenizer_open(path, &tok, &err), 0);
+		dt_chat_init(&c, DT_CHAT_CHATML, NULL, tok);
+		if (dt_chat_encode_whole(&c, v, NULL, 0, &w, &err) < 0)
+			fail_msg("%s: %s", tokenizers[i], err.msg);
+		for (size_t k = 0; k < w.n && n < 64; k++)
+			if (w.mask[k])
+				said[n++] = w.ids[k];
+		assert_int_equal(dt_tokenizer_decode(tok, said, n, true, &s, &len, &err), 0);
+		if (!strstr(s, "x") || !strstr(s, "<|im_end|>") || strstr(s, "assistant"))
+			fail_msg("%s: the targets are '%s'", tokenizers[i], s);
+		free(s);
+		free(w.ids);
+		free(w.mask);
+		dt_chat_init(&c, DT_CHAT_CHATML, NULL, tok);
+		assert_int_equal(dt_chat_encode_whole(&c, v, NULL, 2, &w, &err), 0);
+		for (size_t k = 0; k < w.n; k++)
+			assert_int_equal(w.mask[k], 0);
+		free(w.ids);
+		free(w.mask);
+		json_decref(v);
+		dt_tokenizer_close(tok);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_empty_content),
-		cmocka_unit_test(test_families),
-		cmocka_unit_test(test_special_tokens),
-		cmocka_unit_test(test_bad_messages),
+		cmocka_unit_test(test_empty_content),  cmocka_unit_test(test_families),
+		cmocka_unit_test(test_special_tokens), cmocka_unit_test(test_bad_messages),
+		cmocka_unit_test(test_targets),	       cmocka_unit_test(test_offsets),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -182,7 +182,7 @@ static int cross_entropy(struct dt_bench_bed *b, const int64_t n[3])
 	struct dt_tensor l = take(&b->in, DT_F32, n[0], n[1]), d = take(&b->out, b->type, n[0], n[1]);
 	int rc = b->dev->ops->ce_stats(b->dev, stat[0], stat[1], stat[2], l, b->ids, 0);
 
-	return rc < 0 ? rc : b->dev->ops->ce_grad(b->dev, d, l, stat[0], stat[1], b->ids, 1, 0);
+	return rc < 0 ? rc : b->dev->ops->ce_grad(b->dev, d, l, stat[0], stat[1], b->ids, NULL, 1, 0);
 }
 
 static int flats(struct dt_bench_bed *b, enum dt_timed op, const int64_t n[3])

@@ -51,6 +51,7 @@ static const struct key keys[] = {
 	{"logprobs", TEXT, INT, B(ask.logprobs), 0, DT_LOGPROBS_MAX},
 	{"logprobs", CHAT, BOOL, B(chat_logprobs)},
 	{"top_logprobs", CHAT, INT, B(top_logprobs), 0, DT_LOGPROBS_MAX},
+	{"return_token_ids", TEXT, BOOL, B(ids)},
 	{"encoding_format", DT_BODY_EMBEDDING, OWN},
 	{"cache_salt", ALL, OWN},
 

@@ -118,6 +118,10 @@ static int read_prompts(struct dt_body *b, const char *key)
 static int read_completion(struct dt_body *b, struct dt_completion *c)
 {
 	c->echo = b->echo;
+	c->ids = b->ids;
+	if (c->ids && c->stream)
+		return dt_body_bad(b->e, "return_token_ids",
+				   "'return_token_ids' and 'stream' do not go together");
 	if (b->best_of && b->best_of != b->n)
 		return dt_body_bad(b->e, "best_of", "'best_of' other than 'n' is not supported");
 	if (b->ask.logprobs > b->m->engine->model.vocab)

@@ -6,7 +6,7 @@
 #define DT_SERVE_OPENAI_H
 
 #include "base/json.h"
-#include "serve/api/chat.h"
+#include "data/chat.h"
 #include "serve/engine/engine.h"
 
 /* {"error": {"message", "type", "param", "code"}} with its HTTP status. */
@@ -41,6 +41,7 @@ struct dt_completion {
 	bool messages;		 /* answered as Anthropic's API does */
 	bool responses;		 /* answered as OpenAI's Responses API does */
 	bool base64;		 /* of an embedding */
+	bool ids;		 /* the reply has the ids of tokens too */
 	struct dt_text *prompt;	 /* [nprompts], with echo */
 	char id[40];
 	int64_t created;

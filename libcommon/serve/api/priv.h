@@ -26,7 +26,7 @@ struct dt_body {
 	enum dt_body_kind kind;
 
 	/* filled by keys.c, like the numbers and flags of the ask */
-	bool stream, echo, chat_logprobs, parallel;
+	bool stream, echo, chat_logprobs, parallel, ids;
 	int n, best_of, top_logprobs, max_tokens, max_completion_tokens; /* the last three -1: not given */
 	struct dt_ask ask;
 

@@ -30,6 +30,7 @@ int dt_completion_failed(const struct dt_serve_req *r, struct dt_api_error *e)
 #define SCORE_BYTES	 400
 #define CHAT_SCORE_BYTES 1200 /* with its bytes as an array */
 #define FLOAT_BYTES	 80
+#define ID_BYTES	 80
 
 size_t dt_completion_cost(const struct dt_completion *c, size_t hidden)
 {
@@ -39,6 +40,7 @@ size_t dt_completion_cost(const struct dt_completion *c, size_t hidden)
 		const struct dt_serve_req *r = &c->call->req[i];
 		size_t tokens = (size_t)r->scores.n + (size_t)r->prompt_scores.n;
 
+		cost += c->ids ? (size_t)(r->nprompt + r->nout) * ID_BYTES : 0;
 		cost += 1024 + 8 * r->detok.n + (c->echo ? 8 * c->prompt[i / c->n].n : 0);
 		cost += tokens * (1 + (size_t)r->scores.ntop) * (c->chat ? CHAT_SCORE_BYTES : SCORE_BYTES);
 		cost += r->pooled ? hidden * FLOAT_BYTES : 0;
@@ -155,6 +157,15 @@ static json_t *calls_json(const struct dt_completion *c, int i, const struct dt_
 	return list;
 }
 
+static json_t *ids_json(const int32_t *ids, int n)
+{
+	json_t *list = json_array();
+
+	for (int i = 0; i < n; i++)
+		json_array_append_new(list, json_integer(ids[i]));
+	return list;
+}
+
 static json_t *whole_choice(const struct dt_completion *c, int i)
 {
 	const struct dt_serve_req *r = &c->call->req[i];
@@ -175,9 +186,14 @@ static json_t *whole_choice(const struct dt_completion *c, int i)
 		json_object_set_new(v, "reasoning_content", dt_api_text(calls.thought, calls.nthought));
 	if (calls.n > 0)
 		json_object_set_new(v, "tool_calls", calls_json(c, i, &calls));
-	return json_pack("{s:i, s:o, s:o, s:s, s:o}", "index", i, name, v, "logprobs",
-			 dt_completion_logprobs(c, i), "finish_reason", dt_api_finish(c, i, &calls),
-			 "stop_reason", dt_api_stop_reason(r));
+	v = json_pack("{s:i, s:o, s:o, s:s, s:o}", "index", i, name, v, "logprobs",
+		      dt_completion_logprobs(c, i), "finish_reason", dt_api_finish(c, i, &calls),
+		      "stop_reason", dt_api_stop_reason(r));
+	if (v && c->ids) { /* as vLLM has them */
+		json_object_set_new(v, "prompt_token_ids", ids_json(r->tokens, r->nprompt));
+		json_object_set_new(v, "token_ids", ids_json(dt_serve_req_out(r), r->nout));
+	}
+	return v;
 }
 
 json_t *dt_completion_json(const struct dt_completion *c, struct dt_api_error *e)

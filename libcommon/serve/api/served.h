@@ -3,7 +3,7 @@
 #define DT_SERVE_SERVED_H
 
 #include "ckpt/source.h"
-#include "serve/api/chat.h"
+#include "data/chat.h"
 #include "serve/engine/engine.h"
 
 struct dt_served_params {

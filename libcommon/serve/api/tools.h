@@ -5,8 +5,8 @@
 #ifndef DT_SERVE_TOOLS_H
 #define DT_SERVE_TOOLS_H
 
+#include "data/chat.h"
 #include "grammar/grammar.h"
-#include "serve/api/chat.h"
 
 #define DT_TOOLS_MAX 128 /* of a body */
 #define DT_CALLS_MAX 32	 /* of an answer */

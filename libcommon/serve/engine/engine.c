@@ -82,6 +82,7 @@ static void take_inbox(struct dt_engine *e, struct dt_req_list *in)
 
 		TAILQ_REMOVE(in, r, in_list);
 		TAILQ_INSERT_TAIL(&e->live, r, in_list);
+		r->number = ++e->taken;
 		dt_schedtrace_submit(e->p.trace, &r->seq);
 		if (dt_sched_submit(&e->sched, &r->seq, &err) < 0)
 			dt_engine_retire_error(e, r, &err);
@@ -99,8 +100,11 @@ static void *engine_main(void *arg)
 
 		pthread_mutex_lock(&g->mu);
 		g->busy_since = 0;
-		while (!g->stop && TAILQ_EMPTY(&g->inbox) && TAILQ_EMPTY(&e->live))
+		dt_engine_show(e);
+		while (!g->stop && TAILQ_EMPTY(&g->inbox) && TAILQ_EMPTY(&e->live)) {
 			pthread_cond_wait(&g->work, &g->mu);
+			dt_engine_show(e);
+		}
 		g->busy_since = dt_now();
 		TAILQ_CONCAT(&in, &g->inbox, in_list);
 		stop = g->stop;

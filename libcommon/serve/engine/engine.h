@@ -79,5 +79,39 @@ int dt_engine_wait_idle(struct dt_engine *e, double seconds);
 
 enum dt_engine_state dt_engine_state(struct dt_engine *e);
 
+/* ---- slots.c: what is in flight ---- */
+
+#define DT_SLOTS_MAX 256
+
+struct dt_slot {	/* one request */
+	int64_t number; /* in order of arrival, from 1 */
+	int tenant;
+	bool running;	 /* or it waits */
+	int prompt, out; /* tokens */
+	int cached;	 /* tokens of the prompt that were found in the cache */
+	int computed;	 /* tokens in the cache */
+	int max_tokens;	 /* of the output */
+	int blocks;	 /* it holds */
+	int priority;
+	double age, first; /* seconds since it came, and from then to its first token; -1: none yet */
+	double rate;	   /* tokens a second since the first */
+};
+
+struct dt_slots {
+	struct dt_slot slot[DT_SLOTS_MAX];
+	int n; /* of running + waiting */
+	int running, waiting;
+	int blocks, free_blocks;
+	int step_tokens;					 /* of the last step */
+	int64_t steps, preemptions, prefix_queries, prefix_hits; /* the last two in tokens */
+	double stepping; /* seconds since the step in progress began */
+};
+
+/*
+ * Asks the engine's thread, which answers between two steps. false: it has not within so many seconds; *ret
+ * is what it last answered, with stepping of now.
+ */
+bool dt_engine_slots(struct dt_engine *e, double seconds, struct dt_slots *ret);
+
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

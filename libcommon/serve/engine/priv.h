@@ -18,6 +18,11 @@ struct dt_engine_gate {
 	bool draining, stop;
 	double busy_since;	/* dt_now() when the step in progress began, 0: none */
 	struct dt_quota *quota; /* [ntenants] */
+
+	pthread_cond_t shown; /* the slots were filled; on CLOCK_MONOTONIC */
+	bool looking;	      /* somebody waits for them */
+	uint64_t seen;	      /* times they were filled */
+	struct dt_slots slots;
 };
 
 /* Buffers of one step. Used by the engine's thread alone. */
@@ -65,6 +70,7 @@ struct dt_engine {
 	struct dt_kvpool pool;
 	struct dt_sched sched;
 	struct dt_req_list live; /* taken from the inbox, in order of arrival */
+	int64_t taken, steps;	 /* so far */
 	struct dt_engine_buffers step;
 	struct dt_engine_mask mask;
 	struct dt_serve_sampler sampler;
@@ -75,6 +81,9 @@ struct dt_engine {
 /* engine.c: ends a request. The call may be freed by this. */
 void dt_engine_retire(struct dt_engine *e, struct dt_serve_req *r, enum dt_finish why);
 void dt_engine_retire_error(struct dt_engine *e, struct dt_serve_req *r, const struct dt_err *err);
+
+/* slots.c: fills the slots where somebody asks for them. Gate locked, not within a step. */
+void dt_engine_show(struct dt_engine *e);
 
 /* submit.c */
 int dt_engine_gate_init(struct dt_engine *e); /* -ENOMEM */

@@ -71,6 +71,7 @@ struct dt_call;
 struct dt_serve_req {
 	struct dt_call *call;
 	struct dt_seq seq; /* the scheduler's view; engine thread only */
+	int64_t number;	   /* in order of arrival, from 1; engine thread only */
 	int drafted;	   /* tokens in the cache of the model that guesses */
 
 	const struct dt_ask *ask; /* of its call */

@@ -109,6 +109,7 @@ void dt_engine_step(struct dt_engine *e)
 	double now = dt_now();
 	bool decode;
 
+	e->steps++;
 	guess(e);
 	dt_schedtrace_state(e->p.trace, &e->sched);
 	n = dt_sched_step(&e->sched, e->step.items);

@@ -19,6 +19,7 @@ int dt_engine_gate_init(struct dt_engine *e)
 	pthread_condattr_init(&a);
 	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
 	pthread_cond_init(&g->idle, &a);
+	pthread_cond_init(&g->shown, &a);
 	pthread_condattr_destroy(&a);
 	TAILQ_INIT(&g->inbox);
 	g->quota = calloc((size_t)e->p.ntenants + 1, sizeof(*g->quota));
@@ -31,6 +32,7 @@ void dt_engine_gate_release(struct dt_engine *e)
 {
 	pthread_cond_destroy(&e->gate.work);
 	pthread_cond_destroy(&e->gate.idle);
+	pthread_cond_destroy(&e->gate.shown);
 	pthread_mutex_destroy(&e->gate.mu);
 	free(e->gate.quota);
 }

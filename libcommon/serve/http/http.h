@@ -3,11 +3,13 @@
  * one thread that watches the connections: a client that went away has its call cancelled, one that takes too
  * long to send its request or to read its answer is cut off. Connections, memory and time are bounded.
  *
- * Without keys only pages of allow_origin may ask, and on a loopback address only under the machine's names.
+ * Without keys only its own page and pages of allow_origin may ask, and on a loopback address only under the
+ * machine's names.
  */
 #ifndef DT_SERVE_HTTP_H
 #define DT_SERVE_HTTP_H
 
+#include "serve/api/batches.h"
 #include "serve/api/openai.h"
 
 struct dt_api_key {
@@ -20,7 +22,7 @@ struct dt_http_params {
 	int port;	  /* 0: any free one */
 	json_t *defaults; /* values of keys that a body lacks (dt_api_check_defaults); NULL: none */
 	const char *model_name;
-	const struct dt_api_key *keys; /* bearer keys, one of which every route but /health asks for; */
+	const struct dt_api_key *keys; /* bearer keys, one of which all but /health and the page ask for; */
 	int nkeys;		       /* 0: none is asked */
 	size_t max_body;	       /* bytes */
 	size_t max_memory;	       /* bytes of bodies, values parsed from them, and answers together */
@@ -34,10 +36,12 @@ struct dt_http_params {
 
 struct dt_http;
 
-/* Listens at once; until dt_http_serve every route but /health and /version answers 503. */
+/* Listens at once; until dt_http_serve every route but the page, /health and /version answers 503. */
 int dt_http_open(struct dt_http **ret, const struct dt_http_params *p, struct dt_err *err);
 /* "http://127.0.0.1:8000" */
 const char *dt_http_url(const struct dt_http *h);
+/* Files and batches, which outlive h. Before dt_http_serve. */
+void dt_http_keep(struct dt_http *h, struct dt_store *store, struct dt_batches *batches);
 /* The model is loaded: completions go to e, which outlives h. chat NULL: the model has no template. */
 void dt_http_serve(struct dt_http *h, struct dt_engine *e, const struct dt_chat *chat);
 /* Requests being answered now. */

@@ -8,7 +8,8 @@
 
 #define PING_SECONDS 15
 
-static enum MHD_Result queue(struct dt_http_req *q, unsigned status, struct MHD_Response *r, const char *type)
+enum MHD_Result dt_http_reply(struct dt_http_req *q, unsigned status, struct MHD_Response *r,
+			      const char *type)
 {
 	enum MHD_Result rc;
 
@@ -50,7 +51,7 @@ enum MHD_Result dt_http_reply_text(struct dt_http_req *q, unsigned status, const
 	if (!r)
 		free(text);
 	dt_http_answered(q, n, false);
-	return queue(q, status, r, type);
+	return dt_http_reply(q, status, r, type);
 }
 
 enum MHD_Result dt_http_reply_json(struct dt_http_req *q, unsigned status, json_t *v)
@@ -87,7 +88,7 @@ enum MHD_Result dt_http_reply_error(struct dt_http_req *q, const struct dt_api_e
 	if (!q->answering) /* its body is not read */
 		MHD_add_response_header(r, "Connection", "close");
 	dt_http_answered(q, strlen(text), false);
-	return queue(q, (unsigned)e->status, r, "application/json");
+	return dt_http_reply(q, (unsigned)e->status, r, "application/json");
 }
 
 static ssize_t read_events(void *cls, uint64_t pos, char *buf, size_t max)
@@ -123,6 +124,6 @@ enum MHD_Result dt_http_reply_stream(struct dt_http_req *q)
 		return MHD_NO;
 	MHD_add_response_header(r, "Cache-Control", "no-cache");
 	dt_http_answered(q, 0, true);
-	return queue(q, 200, r, "text/event-stream; charset=utf-8");
+	return dt_http_reply(q, 200, r, "text/event-stream; charset=utf-8");
 }
 /* SPDX-License-Identifier: Apache-2.0 */

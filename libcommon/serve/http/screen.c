@@ -11,6 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define FORM 65536 /* bytes of a form around its file */
+
 struct headers {
 	size_t bytes; /* of lines "Name: value\r\n" */
 	int lengths, encodings, hosts;
@@ -104,6 +106,17 @@ static bool is_allowed(const struct dt_http_req *q, const char *origin)
 }
 
 /*
+ * The origin is this server's own page: "http://" and the request's Host, which must be a name that no
+ * foreign page can have. Behind a proxy that speaks TLS the scheme is https.
+ */
+static bool is_own_page(const struct dt_http_req *q, const char *origin, const char *host)
+{
+	size_t n = !strncasecmp(origin, "http://", 7) ? 7 : !strncasecmp(origin, "https://", 8) ? 8 : 0;
+
+	return n > 0 && host && !strcasecmp(origin + n, host) && is_own_name(q, host);
+}
+
+/*
  * Without keys whoever reaches the server may use it, and a browser on this machine reaches it for any page
  * it shows. So pages may ask only from origins that were allowed, and a foreign name that resolves to this
  * machine (DNS rebinding) is refused.
@@ -116,7 +129,7 @@ static int check_origin(struct dt_http_req *q, const char *host, struct dt_api_e
 		q->origin = origin;
 	if (q->params->nkeys > 0)
 		return 0;
-	if (origin && !q->origin)
+	if (origin && !q->origin && !is_own_page(q, origin, host))
 		return dt_api_fail(
 			e, 403, "invalid_request_error", "origin_not_allowed",
 			"pages of '%.200s' may not ask this server; its --allow-origin names those "
@@ -172,7 +185,7 @@ static int check_route(struct dt_http_req *q, const char *method, const char *le
 	bool known = authorised(q);
 
 	q->route = dt_route_find(method, q->path, &q->allow);
-	if (!(q->route && q->route->open) && !known)
+	if (!(q->route && q->route->flags & DT_ROUTE_OPEN) && !known)
 		return dt_api_fail(e, 401, "authentication_error", "invalid_api_key",
 				   "this server asks for a key: 'Authorization: Bearer KEY'");
 	if (!q->allow)
@@ -181,20 +194,22 @@ static int check_route(struct dt_http_req *q, const char *method, const char *le
 	if (!q->route)
 		return dt_api_fail(e, 405, "invalid_request_error", "method_not_allowed", "'%.200s' takes %s",
 				   q->path, q->allow);
-	if (!q->route->open && !dt_http_make_place(q)) {
+	if (!(q->route->flags & DT_ROUTE_SPARE) && !dt_http_make_place(q)) {
 		dt_api_fail(e, 503, "server_error", "too_many_connections",
 			    "this server has as many connections as it may have");
 		e->retry_after = 1;
 		return -EINVAL;
 	}
-	if (!q->engine && !q->route->while_loading) {
+	if (!q->engine && !(q->route->flags & DT_ROUTE_EARLY)) {
 		dt_api_fail(e, 503, "server_error", "loading", "the model is still loading");
 		e->retry_after = 5;
 		return -EINVAL;
 	}
-	if (length && strtoull(length, NULL, 10) > q->params->max_body)
+	size_t max = q->route->flags & DT_ROUTE_UPLOAD ? DT_STORE_UPLOAD + FORM : q->params->max_body;
+
+	if (length && strtoull(length, NULL, 10) > max)
 		return dt_api_fail(e, 413, "invalid_request_error", "body_too_large",
-				   "a body may have %zu bytes", q->params->max_body);
+				   "a body may have %zu bytes", max);
 	return 0;
 }
 
@@ -216,7 +231,7 @@ enum MHD_Result dt_http_preflight(struct dt_http_req *q)
 		return MHD_NO;
 	if (q->origin) {
 		MHD_add_response_header(r, "Access-Control-Allow-Origin", q->origin);
-		MHD_add_response_header(r, "Access-Control-Allow-Methods", "GET, HEAD, POST");
+		MHD_add_response_header(r, "Access-Control-Allow-Methods", "GET, HEAD, POST, DELETE");
 		MHD_add_response_header(r, "Access-Control-Allow-Headers", "Authorization, Content-Type");
 		MHD_add_response_header(r, "Access-Control-Max-Age", "600");
 	}

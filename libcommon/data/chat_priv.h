@@ -1,16 +1,23 @@
-/* A prompt while it is written. Private to chat.c and chat_tools.c. */
-#ifndef DT_SERVE_CHAT_PRIV_H
-#define DT_SERVE_CHAT_PRIV_H
+/* A prompt while it is written. Private to chat.c, chat_out.c and chat_tools.c. */
+#ifndef DT_DATA_CHAT_PRIV_H
+#define DT_DATA_CHAT_PRIV_H
 
-#include "serve/api/chat.h"
+#include "data/chat.h"
 
 struct dt_chat_out {
 	const struct dt_chat *c;
 	const struct dt_chat_tools *tools; /* NULL: none */
 	int32_t *ids;
 	size_t n, cap;
-	char *text; /* not yet encoded */
+	uint8_t *mask; /* [n] whether it is a target */
+	char *text;    /* not yet encoded */
+	uint8_t *flag; /* [text_n] whether an assistant says it */
 	size_t text_n, text_cap;
+	bool strip; /* blanks that come next belong to the token before */
+	/* of a conversation as a whole, without the assistant's next turn */
+	bool whole, target;
+	const struct dt_chat_message *messages;
+	size_t from; /* assistants before this message are no targets */
 	struct dt_err *err;
 	int rc;
 };
@@ -24,10 +31,17 @@ struct dt_chat_message {
 	const char *call_id;
 };
 
+/* chat_out.c */
 void dt_chat_put_n(struct dt_chat_out *o, const char *s, size_t n);
 void dt_chat_put(struct dt_chat_out *o, const char *s);
 /* A special token of the template; its text where the tokenizer has no such token. */
 void dt_chat_special(struct dt_chat_out *o, const char *s);
+/* The token that starts a text, and the one that ends it, where the tokenizer has them. */
+void dt_chat_begin(struct dt_chat_out *o);
+void dt_chat_end_of_text(struct dt_chat_out *o);
+/* What comes next is what m's role says; NULL: what the template says. */
+void dt_chat_turn(struct dt_chat_out *o, const struct dt_chat_message *m);
+void dt_chat_flush(struct dt_chat_out *o);
 
 /* chat_tools.c: what the families write of tools, of calls, and of results. */
 int dt_chat_check_calls(const struct dt_chat_message *m, size_t at, struct dt_err *err);

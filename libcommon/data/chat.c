@@ -1,4 +1,4 @@
-#include "serve/api/chat_priv.h"
+#include "data/chat_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -7,6 +7,7 @@
 struct family {
 	const char *mark;  /* occurs in its template */
 	const char *token; /* the tokenizer has it */
+	const char *also;  /* and this, which both have too; NULL: nothing */
 	const char *end;   /* of a turn */
 	const char *special[DT_CHAT_SPECIALS];
 };
@@ -14,39 +15,52 @@ struct family {
 static const struct family families[DT_CHAT_N] = {
 	[DT_CHAT_CHATML] = {"<|im_start|>",
 			    "<|im_start|>",
+			    NULL,
 			    "<|im_end|>",
 			    {"<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<tool_response>",
 			     "</tool_response>"}},
 	[DT_CHAT_LLAMA3] = {"<|start_header_id|>",
 			    "<|start_header_id|>",
+			    NULL,
 			    "<|eot_id|>",
 			    {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"}},
 	[DT_CHAT_GEMMA] = {"<start_of_turn>",
 			   "<start_of_turn>",
+			   NULL,
 			   "<end_of_turn>",
 			   {"<start_of_turn>", "<end_of_turn>"}},
-	[DT_CHAT_LLAMA2] = {"<<SYS>>", NULL, "</s>", {"<s>", "</s>"}},
+	[DT_CHAT_LLAMA2] = {"<<SYS>>", NULL, NULL, "</s>", {"<s>", "</s>"}},
 	[DT_CHAT_MISTRAL] = {"[INST]",
 			     "[INST]",
+			     NULL,
 			     "</s>",
 			     {"[INST]", "[/INST]", "<s>", "</s>", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]",
 			      "[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"}},
-	[DT_CHAT_ZEPHYR] = {"<|user|>",
-			    "<|user|>",
-			    "</s>",
-			    {"<|system|>", "<|user|>", "<|assistant|>", "</s>"}},
+	[DT_CHAT_ZEPHYR] =
+		{"<|user|>", "<|user|>", NULL, "</s>", {"<|system|>", "<|user|>", "<|assistant|>", "</s>"}},
+	[DT_CHAT_PHI3] = {"<|end|>",
+			  "<|end|>",
+			  "<|assistant|>",
+			  "<|end|>",
+			  {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>", "<|endoftext|>"}},
 };
+
+static bool has(const struct dt_tokenizer *tok, const char *s)
+{
+	return dt_tokenizer_find(tok, s, strlen(s)) >= 0;
+}
 
 int dt_chat_recognise(const char *text, const struct dt_tokenizer *tok)
 {
 	static const enum dt_chat_kind order[] = {DT_CHAT_CHATML, DT_CHAT_LLAMA3,  DT_CHAT_GEMMA,
-						  DT_CHAT_LLAMA2, DT_CHAT_MISTRAL, DT_CHAT_ZEPHYR};
+						  DT_CHAT_LLAMA2, DT_CHAT_MISTRAL, DT_CHAT_PHI3,
+						  DT_CHAT_ZEPHYR};
 
 	for (size_t i = 0; i < sizeof(order) / sizeof(*order); i++) {
 		const struct family *f = &families[order[i]];
 
-		if (text ? strstr(text, f->mark) != NULL
-			 : f->token && dt_tokenizer_find(tok, f->token, strlen(f->token)) >= 0)
+		if (text ? strstr(text, f->mark) && (!f->also || strstr(text, f->also))
+			 : f->token && has(tok, f->token) && (!f->also || has(tok, f->also)))
 			return (int)order[i];
 	}
 	return -1;
@@ -98,85 +112,6 @@ void dt_chat_init(struct dt_chat *c, enum dt_chat_kind kind, const char *text, c
 
 /* ---- messages to ids ---- */
 
-void dt_chat_put_n(struct dt_chat_out *o, const char *s, size_t n)
-{
-	if (n == 0) /* s is NULL for a content without parts */
-		return;
-	if (o->text_n + n > o->text_cap) {
-		size_t cap = 2 * o->text_cap + n + 64;
-		char *p = realloc(o->text, cap);
-
-		if (!p) {
-			o->rc = dt_err_sys(o->err, -ENOMEM, "cannot read the messages");
-			return;
-		}
-		o->text = p;
-		o->text_cap = cap;
-	}
-	memcpy(o->text + o->text_n, s, n);
-	o->text_n += n;
-}
-
-void dt_chat_put(struct dt_chat_out *o, const char *s)
-{
-	dt_chat_put_n(o, s, strlen(s));
-}
-
-static void append(struct dt_chat_out *o, const int32_t *ids, size_t n)
-{
-	if (n == 0)
-		return;
-	if (o->n + n > o->cap) {
-		size_t cap = 2 * o->cap + n + 64;
-		int32_t *p = realloc(o->ids, cap * sizeof(*p));
-
-		if (!p) {
-			o->rc = dt_err_sys(o->err, -ENOMEM, "cannot read the messages");
-			return;
-		}
-		o->ids = p;
-		o->cap = cap;
-	}
-	memcpy(o->ids + o->n, ids, n * sizeof(*ids));
-	o->n += n;
-}
-
-static void flush(struct dt_chat_out *o)
-{
-	int32_t *ids;
-	size_t n;
-
-	if (o->rc < 0 || o->text_n == 0)
-		return;
-	o->rc = dt_tokenizer_encode(o->c->tok, o->text, o->text_n, false, &ids, &n, o->err);
-	o->text_n = 0;
-	if (o->rc < 0)
-		return;
-	append(o, ids, n);
-	free(ids);
-}
-
-/* A special token of the template; its text where the tokenizer has no such token. */
-void dt_chat_special(struct dt_chat_out *o, const char *s)
-{
-	for (int i = 0; i < o->c->nspecial; i++)
-		if (!strcmp(o->c->special[i].text, s)) {
-			flush(o);
-			if (o->rc >= 0)
-				append(o, &o->c->special[i].id, 1);
-			return;
-		}
-	dt_chat_put(o, s);
-}
-
-static void begin(struct dt_chat_out *o)
-{
-	int32_t bos = dt_tokenizer_bos(o->c->tok);
-
-	if (bos >= 0)
-		append(o, &bos, 1);
-}
-
 static void put_trimmed(struct dt_chat_out *o, const struct dt_chat_message *m)
 {
 	static const char space[] = " \t\n\v\f\r";
@@ -204,6 +139,7 @@ static void chatml(struct dt_chat_out *o, const struct dt_chat_message *m, size_
 			dt_chat_put(o, at->tool ? "user" : at->role);
 		}
 		dt_chat_put(o, "\n");
+		dt_chat_turn(o, at);
 		if (at->tool)
 			dt_chat_hermes_result(o, at);
 		else
@@ -215,8 +151,11 @@ static void chatml(struct dt_chat_out *o, const struct dt_chat_message *m, size_
 		if (at->tool && at + 1 < m + n && at[1].tool)
 			continue;
 		dt_chat_special(o, "<|im_end|>");
+		dt_chat_turn(o, NULL);
 		dt_chat_put(o, "\n");
 	}
+	if (o->whole)
+		return;
 	dt_chat_special(o, "<|im_start|>");
 	dt_chat_put(o, "assistant\n");
 	if (o->tools && o->tools->open) {
@@ -237,7 +176,7 @@ static void llama3(struct dt_chat_out *o, const struct dt_chat_message *m, size_
 {
 	bool said = !strcmp(m[0].role, "system"), asked = false;
 
-	begin(o);
+	dt_chat_begin(o);
 	if (o->c->dated || said || o->tools) {
 		header3(o, "system");
 		if (o->tools)
@@ -254,13 +193,16 @@ static void llama3(struct dt_chat_out *o, const struct dt_chat_message *m, size_
 			asked = true;
 			dt_chat_llama3_tools(o);
 		}
+		dt_chat_turn(o, &m[i]);
 		if (m[i].calls)
 			dt_chat_llama3_calls(o, &m[i]);
 		else
 			put_trimmed(o, &m[i]);
 		dt_chat_special(o, "<|eot_id|>");
+		dt_chat_turn(o, NULL);
 	}
-	header3(o, "assistant");
+	if (!o->whole)
+		header3(o, "assistant");
 }
 
 static void llama2(struct dt_chat_out *o, const struct dt_chat_message *m, size_t n)
@@ -269,10 +211,12 @@ static void llama2(struct dt_chat_out *o, const struct dt_chat_message *m, size_
 
 	for (size_t i = said; i < n; i++) {
 		if (!strcmp(m[i].role, "assistant")) {
+			dt_chat_turn(o, &m[i]);
 			dt_chat_put(o, " ");
 			put_trimmed(o, &m[i]);
 			dt_chat_put(o, " ");
 			dt_chat_special(o, "</s>");
+			dt_chat_turn(o, NULL);
 			continue;
 		}
 		dt_chat_special(o, "<s>");
@@ -296,20 +240,20 @@ static void mistral(struct dt_chat_out *o, const struct dt_chat_message *m, size
 
 	for (size_t i = 0; i < n; i++)
 		last = !strcmp(m[i].role, "user") ? i : last;
-	begin(o);
+	dt_chat_begin(o);
 	for (size_t i = said; i < n; i++) {
 		if (m[i].tool) {
 			dt_chat_mistral_result(o, &m[i]);
 			continue;
 		}
-		if (m[i].calls) {
-			dt_chat_mistral_calls(o, &m[i]);
-			dt_chat_special(o, "</s>");
-			continue;
-		}
 		if (!strcmp(m[i].role, "assistant")) {
-			dt_chat_put_n(o, m[i].s, m[i].n);
+			dt_chat_turn(o, &m[i]);
+			if (m[i].calls)
+				dt_chat_mistral_calls(o, &m[i]);
+			else
+				dt_chat_put_n(o, m[i].s, m[i].n);
 			dt_chat_special(o, "</s>");
+			dt_chat_turn(o, NULL);
 			continue;
 		}
 		if (o->tools && i == last)
@@ -332,7 +276,7 @@ static void gemma(struct dt_chat_out *o, const struct dt_chat_message *m, size_t
 {
 	bool said = !strcmp(m[0].role, "system");
 
-	begin(o);
+	dt_chat_begin(o);
 	for (size_t i = said; i < n; i++) {
 		dt_chat_special(o, "<start_of_turn>");
 		dt_chat_put(o, !strcmp(m[i].role, "assistant") ? "model" : m[i].role);
@@ -341,34 +285,59 @@ static void gemma(struct dt_chat_out *o, const struct dt_chat_message *m, size_t
 			dt_chat_put_n(o, m[0].s, m[0].n);
 			dt_chat_put(o, "\n\n");
 		}
+		dt_chat_turn(o, &m[i]);
 		put_trimmed(o, &m[i]);
 		dt_chat_special(o, "<end_of_turn>");
+		dt_chat_turn(o, NULL);
 		dt_chat_put(o, "\n");
 	}
+	if (o->whole)
+		return;
 	dt_chat_special(o, "<start_of_turn>");
 	dt_chat_put(o, "model\n");
 }
 
-static void zephyr(struct dt_chat_out *o, const struct dt_chat_message *m, size_t n)
+/* Zephyr's form, and Phi-3's with another end of a turn. */
+static void by_role(struct dt_chat_out *o, const struct dt_chat_message *m, size_t n, const char *end)
 {
 	for (size_t i = 0; i < n; i++) {
 		dt_chat_special(o, !strcmp(m[i].role, "user")	  ? "<|user|>"
 				   : !strcmp(m[i].role, "system") ? "<|system|>"
 								  : "<|assistant|>");
 		dt_chat_put(o, "\n");
+		dt_chat_turn(o, &m[i]);
 		dt_chat_put_n(o, m[i].s, m[i].n);
-		dt_chat_special(o, "</s>");
+		dt_chat_special(o, end);
+		dt_chat_turn(o, NULL);
 		dt_chat_put(o, "\n");
 	}
-	dt_chat_special(o, "<|assistant|>");
-	dt_chat_put(o, "\n");
+	if (!o->whole) {
+		dt_chat_special(o, "<|assistant|>");
+		dt_chat_put(o, "\n");
+	}
+}
+
+static void zephyr(struct dt_chat_out *o, const struct dt_chat_message *m, size_t n)
+{
+	by_role(o, m, n, "</s>");
+}
+
+static void phi3(struct dt_chat_out *o, const struct dt_chat_message *m, size_t n)
+{
+	by_role(o, m, n, "<|end|>");
+	if (o->whole)
+		dt_chat_special(o, "<|endoftext|>");
 }
 
 static void plain(struct dt_chat_out *o, const struct dt_chat_message *m, size_t n)
 {
-	begin(o);
+	dt_chat_begin(o);
 	for (size_t i = 0; i < n; i++) {
+		dt_chat_turn(o, &m[i]);
 		dt_chat_put_n(o, m[i].s, m[i].n);
+		if (o->target)
+			dt_chat_end_of_text(o);
+		dt_chat_turn(o, NULL);
 		dt_chat_put(o, "\n");
 	}
 }
@@ -456,15 +425,15 @@ static bool folds_system(enum dt_chat_kind k)
 	return k == DT_CHAT_LLAMA2 || k == DT_CHAT_MISTRAL || k == DT_CHAT_GEMMA;
 }
 
-int dt_chat_encode(const struct dt_chat *c, const json_t *messages, const struct dt_chat_tools *tools,
-		   int32_t **ret, size_t *ret_n, struct dt_err *err)
+static int encode(struct dt_chat_out *o, const json_t *messages)
 {
 	static void (*const apply[DT_CHAT_N])(struct dt_chat_out *, const struct dt_chat_message *,
 					      size_t) = {
-		[DT_CHAT_NONE] = plain,	    [DT_CHAT_CHATML] = chatml, [DT_CHAT_LLAMA2] = llama2,
-		[DT_CHAT_LLAMA3] = llama3,  [DT_CHAT_GEMMA] = gemma,   [DT_CHAT_ZEPHYR] = zephyr,
-		[DT_CHAT_MISTRAL] = mistral};
-	struct dt_chat_out o = {.c = c, .tools = tools, .err = err};
+		[DT_CHAT_NONE] = plain,	     [DT_CHAT_CHATML] = chatml, [DT_CHAT_LLAMA2] = llama2,
+		[DT_CHAT_LLAMA3] = llama3,   [DT_CHAT_GEMMA] = gemma,	[DT_CHAT_ZEPHYR] = zephyr,
+		[DT_CHAT_MISTRAL] = mistral, [DT_CHAT_PHI3] = phi3};
+	const struct dt_chat *c = o->c;
+	struct dt_err *err = o->err;
 	size_t n = json_array_size(messages);
 	struct dt_chat_message *m;
 
@@ -473,30 +442,78 @@ int dt_chat_encode(const struct dt_chat *c, const json_t *messages, const struct
 	m = calloc(n, sizeof(*m));
 	if (!m)
 		return dt_err_sys(err, -ENOMEM, "cannot read the messages");
-	for (size_t i = 0; i < n && o.rc >= 0; i++)
-		o.rc = read_message(json_array_get(messages, i), &m[i], i, err);
-	for (size_t i = 0; i < n && o.rc >= 0; i++)
-		if ((tools || m[i].tool || m[i].calls) && dt_chat_tool_form(c) == DT_TOOLS_NONE)
-			o.rc = dt_err_set(err, -EINVAL, "this model's template knows no tools");
-	for (size_t i = 0; i < n && o.rc >= 0 && folds_system(c->kind); i++)
+	for (size_t i = 0; i < n && o->rc >= 0; i++)
+		o->rc = read_message(json_array_get(messages, i), &m[i], i, err);
+	for (size_t i = 0; i < n && o->rc >= 0; i++)
+		if ((o->tools || m[i].tool || m[i].calls) && dt_chat_tool_form(c) == DT_TOOLS_NONE)
+			o->rc = dt_err_set(err, -EINVAL, "this model's template knows no tools");
+	for (size_t i = 0; i < n && o->rc >= 0 && folds_system(c->kind); i++)
 		if (!strcmp(m[i].role, "system") && (i > 0 || n == 1))
-			o.rc = dt_err_set(
+			o->rc = dt_err_set(
 				err, -EINVAL,
 				"with this model's template the system speaks first, and the user next");
-	if (o.rc >= 0) {
-		apply[c->kind](&o, m, n);
-		flush(&o);
+	if (o->rc >= 0) {
+		o->messages = m;
+		apply[c->kind](o, m, n);
+		dt_chat_flush(o);
 	}
 	for (size_t i = 0; i < n; i++)
 		free(m[i].s);
 	free(m);
-	free(o.text);
-	if (o.rc < 0) {
+	free(o->text);
+	free(o->flag);
+	return o->rc < 0 ? o->rc : 0;
+}
+
+int dt_chat_encode(const struct dt_chat *c, const json_t *messages, const struct dt_chat_tools *tools,
+		   int32_t **ret, size_t *ret_n, struct dt_err *err)
+{
+	struct dt_chat_out o = {.c = c, .tools = tools, .err = err};
+	int rc = encode(&o, messages);
+
+	free(o.mask);
+	if (rc < 0) {
 		free(o.ids);
-		return o.rc;
+		return rc;
 	}
 	*ret = o.ids;
 	*ret_n = o.n;
 	return 0;
+}
+
+/* The result of a prompt that was written, or why there is none. */
+static int finish(struct dt_chat_out *o, int rc, struct dt_chat_whole *ret)
+{
+	if (rc < 0) {
+		free(o->ids);
+		free(o->mask);
+		return rc;
+	}
+	*ret = (struct dt_chat_whole){o->ids, o->mask, o->n};
+	return 0;
+}
+
+int dt_chat_encode_whole(const struct dt_chat *c, const json_t *messages, const struct dt_chat_tools *tools,
+			 size_t from, struct dt_chat_whole *ret, struct dt_err *err)
+{
+	struct dt_chat_out o = {.c = c, .tools = tools, .err = err, .whole = true, .from = from};
+
+	return finish(&o, encode(&o, messages), ret);
+}
+
+int dt_chat_encode_texts(const struct dt_chat *c, const char *prompt, size_t prompt_n, const char *answer,
+			 size_t answer_n, struct dt_chat_whole *ret, struct dt_err *err)
+{
+	struct dt_chat_out o = {.c = c, .err = err, .whole = true};
+
+	dt_chat_begin(&o);
+	dt_chat_put_n(&o, prompt, prompt_n);
+	o.target = true;
+	dt_chat_put_n(&o, answer, answer_n);
+	dt_chat_end_of_text(&o);
+	dt_chat_flush(&o);
+	free(o.text);
+	free(o.flag);
+	return finish(&o, o.rc, ret);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -6,8 +6,8 @@
  * Only the template writes special tokens: their text within a message stays text, so that nobody can end a
  * turn from inside.
  */
-#ifndef DT_SERVE_CHAT_H
-#define DT_SERVE_CHAT_H
+#ifndef DT_DATA_CHAT_H
+#define DT_DATA_CHAT_H
 
 #include "base/json.h"
 #include "data/tokenizer.h"
@@ -20,9 +20,10 @@ enum dt_chat_kind {
 	DT_CHAT_MISTRAL,
 	DT_CHAT_GEMMA,
 	DT_CHAT_ZEPHYR,
+	DT_CHAT_PHI3,
 	DT_CHAT_N,
 };
-#define DT_CHAT_NAMES "none|chatml|llama2|llama3|mistral|gemma|zephyr"
+#define DT_CHAT_NAMES "none|chatml|llama2|llama3|mistral|gemma|zephyr|phi3"
 
 #define DT_CHAT_SPECIALS 9 /* tokens of a template */
 
@@ -68,6 +69,21 @@ struct dt_chat_tools {
  */
 int dt_chat_encode(const struct dt_chat *c, const json_t *messages, const struct dt_chat_tools *tools,
 		   int32_t **ret, size_t *ret_n, struct dt_err *err);
+
+/*
+ * A conversation as it stands, to be learnt from. mask: 1 for what the assistant says from message `from` on,
+ * the token that ends its turn included; tokens of a text that crosses the border count as the assistant's.
+ */
+struct dt_chat_whole {
+	int32_t *ids;
+	uint8_t *mask;
+	size_t n;
+}; /* the caller frees both */
+int dt_chat_encode_whole(const struct dt_chat *c, const json_t *messages, const struct dt_chat_tools *tools,
+			 size_t from, struct dt_chat_whole *ret, struct dt_err *err);
+/* The same of a text and what continues it, which is the target with the token that ends a text. */
+int dt_chat_encode_texts(const struct dt_chat *c, const char *prompt, size_t prompt_n, const char *answer,
+			 size_t answer_n, struct dt_chat_whole *ret, struct dt_err *err);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -2,7 +2,7 @@
  * Tools in prompts, as the published templates of Qwen 2.5 and Hermes, Llama 3.1 and Mistral v0.3 write
  * them.
  */
-#include "serve/api/chat_priv.h"
+#include "data/chat_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,0 +1,43 @@
+/*
+ * Lines of JSON that hold conversations, in the forms in use:
+ *
+ *   messages       [{"role", "content", "tool_calls"}], and "tools"
+ *   conversations  [{"from": "human" | "gpt" | "system" | "tool", "value"}] (ShareGPT)
+ *   prompt, completion            texts, or messages; what completes is learnt, nothing of the prompt
+ *   instruction, input, output    (Alpaca)
+ *
+ * and of preferences
+ *
+ *   chosen, rejected              beside a prompt, or as whole conversations that begin alike
+ *   prompt, completion, label     true or false
+ */
+#ifndef DT_DATA_CHAT_FORM_H
+#define DT_DATA_CHAT_FORM_H
+
+#include "data/chat.h"
+#include "data/dataset.h"
+
+struct dt_chat_example {
+	json_t *messages;    /* owned */
+	const json_t *tools; /* of the line; NULL: none */
+	size_t from;	     /* messages before it are the prompt */
+	bool texts;	     /* prompt and completion were texts, here one message each */
+	enum dt_document_kind kind;
+};
+
+/*
+ * What a line holds: 1, or of a pair 2, chosen and rejected. -EINVAL with what is wrong. The caller releases
+ * what it got; the line outlives them.
+ */
+int dt_chat_examples(const json_t *line, bool preferences, struct dt_chat_example ret[2], struct dt_err *err);
+void dt_chat_example_release(struct dt_chat_example *e);
+
+/*
+ * Its tokens, of which those that are learnt are marked. A prompt and a completion of texts are a turn each,
+ * or, where the template is DT_CHAT_NONE, one text.
+ */
+int dt_chat_example_encode(const struct dt_chat *c, const struct dt_chat_example *e,
+			   struct dt_chat_whole *ret, struct dt_err *err);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,38 @@
+/*
+ * Offloaded optimizer states, and the master weights beside 16-bit ones, lie in tiles: so many trained
+ * elements of a rank, in the order of its flat buffers, with a segment of each kind of value. The update
+ * reads a tile, computes and writes it while the next ones are read and the last ones written, so a few of
+ * them are in memory at a time. ZeRO-Infinity (Rajbhandari et al. 2021) and its optimizer's sub-groups.
+ */
+#ifndef DT_PLAN_TILES_H
+#define DT_PLAN_TILES_H
+
+#include "plan/run.h"
+
+enum { DT_TILE_SEGMENTS = 1 + DT_OPTIM_STATES, DT_TILE_RING = 4 };
+
+struct dt_tiles {
+	int64_t numel;	 /* elements that have such values on this rank; 0: nothing is offloaded */
+	int64_t each;	 /* elements of a tile, a multiple of 4096 */
+	int64_t n, kept; /* tiles; how many of them, the first, stay in memory */
+	int segments;
+	enum dt_dtype dtype[DT_TILE_SEGMENTS];
+	uint64_t at[DT_TILE_SEGMENTS + 1]; /* of a segment in its tile; the last: bytes of a tile */
+	int master;			   /* segment of the master weights, -1: they are not in tiles */
+	uint64_t piece_bytes;		   /* room that passes between tiles and checkpoints */
+};
+
+struct dt_tiles dt_tiles_of(const struct dt_run *r, const struct dt_local *l);
+
+/* The segment of optimizer state i. */
+static inline int dt_tiles_state(const struct dt_tiles *t, int i)
+{
+	return i + (t->master == 0);
+}
+static inline uint64_t dt_tiles_bytes(const struct dt_tiles *t)
+{
+	return t->at[t->segments];
+}
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

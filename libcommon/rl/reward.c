@@ -1,0 +1,275 @@
+#include "rl/reward.h"
+
+#include "base/progress.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MOST_REPLY 65536 /* bytes of a line */
+
+struct worker {
+	pid_t pid; /* its process group too; 0: not running */
+	int fd;	   /* a socket that is its standard input and output */
+	struct dt_group *group;
+	struct dt_answer *answer; /* it has; NULL: none */
+	bool again;		  /* for the second time */
+	double deadline;
+	char *out; /* the line it is to read */
+	size_t nout, sent;
+	char in[MOST_REPLY];
+	size_t nin;
+};
+
+struct dt_reward {
+	struct dt_reward_opts o;
+	char *command;
+	struct worker *worker; /* [o.workers] */
+	int failures;	       /* in a row */
+};
+
+static int start(struct dt_reward *r, struct worker *w, struct dt_err *err)
+{
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+		return dt_err_sys(err, -errno, "cannot start '%s'", r->command);
+	w->pid = fork();
+	if (w->pid < 0) {
+		w->pid = 0;
+		close(pair[0]);
+		close(pair[1]);
+		return dt_err_sys(err, -errno, "cannot start '%s'", r->command);
+	}
+	if (w->pid == 0) {
+		setpgid(0, 0);
+		signal(SIGPIPE, SIG_DFL);
+		if (dup2(pair[1], 0) < 0 || dup2(pair[1], 1) < 0)
+			_exit(127);
+		execl("/bin/sh", "sh", "-c", r->command, (char *)NULL);
+		_exit(127);
+	}
+	setpgid(w->pid, w->pid);
+	close(pair[1]);
+	w->fd = pair[0];
+	w->nin = 0;
+	if (fcntl(w->fd, F_SETFL, O_NONBLOCK) < 0)
+		return dt_err_sys(err, -errno, "cannot start '%s'", r->command);
+	return 0;
+}
+
+static void stop(struct worker *w)
+{
+	if (!w->pid)
+		return;
+	close(w->fd);
+	kill(-w->pid, SIGKILL);
+	waitpid(w->pid, NULL, 0);
+	w->pid = 0;
+}
+
+/* Gives a worker an answer to judge. */
+static int give(struct dt_reward *r, struct worker *w, struct dt_group *g, struct dt_answer *a,
+		struct dt_err *err)
+{
+	json_t *o = json_pack("{s:s, s:s, s:s}", "prompt", g->prompt, "answer", a->text, "finish", a->finish);
+	char *text, stray;
+
+	if (o && g->item)
+		json_object_set(o, "item", g->item);
+	text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+	json_decref(o);
+	free(w->out);
+	w->out = text;
+	if (!text)
+		return dt_err_sys(err, -ENOMEM, "cannot ask the reward");
+	w->nout = strlen(text);
+	w->out[w->nout++] = '\n'; /* in place of its end */
+	w->sent = 0;
+	w->nin = 0;
+	w->group = g;
+	w->answer = a;
+	w->deadline = dt_now() + r->o.timeout;
+	/* What it says before it is asked would be taken for the answer's. */
+	if (w->pid && recv(w->fd, &stray, 1, MSG_PEEK | MSG_DONTWAIT) >= 0)
+		stop(w);
+	return w->pid ? 0 : start(r, w, err);
+}
+
+/* The worker's answer goes to it once more, or is left without a reward. */
+static int failed(struct dt_reward *r, struct worker *w, const char *why, struct dt_err *err)
+{
+	stop(w);
+	if (++r->failures >= DT_REWARD_MOST_FAILURES)
+		return dt_err_set(err, -EIO, "the reward '%s' failed %d times in a row, at last: %s",
+				  r->command, r->failures, why);
+	if (!w->again) {
+		w->again = true;
+		return give(r, w, w->group, w->answer, err);
+	}
+	w->answer->reward = (double)NAN;
+	w->answer->fail = why;
+	w->answer = NULL;
+	return 0;
+}
+
+/* A number, or {"reward": number}. */
+static bool read_reward(const char *line, size_t n, double *ret)
+{
+	json_t *o = json_loadb(line, n, JSON_DECODE_ANY, NULL);
+	const json_t *v = json_is_object(o) ? json_object_get(o, "reward") : o;
+	const bool ok = json_is_number(v) && isfinite(json_number_value(v));
+
+	if (ok)
+		*ret = json_number_value(v);
+	json_decref(o);
+	return ok;
+}
+
+static int receive(struct dt_reward *r, struct worker *w, struct dt_err *err)
+{
+	ssize_t n = read(w->fd, w->in + w->nin, sizeof(w->in) - w->nin);
+	const char *end;
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return 0;
+	if (n <= 0)
+		return failed(r, w, "it ended", err);
+	w->nin += (size_t)n;
+	end = memchr(w->in, '\n', w->nin);
+	if (!end && w->nin < sizeof(w->in))
+		return 0;
+	if (!end || !read_reward(w->in, (size_t)(end - w->in), &w->answer->reward))
+		return failed(r, w, "its line is no number", err);
+	if ((size_t)(end - w->in) + 1 != w->nin || w->sent < w->nout)
+		return failed(r, w, "it says more than one line an answer", err);
+	w->answer->fail = NULL;
+	w->answer = NULL;
+	r->failures = 0;
+	return 0;
+}
+
+static int transmit(struct dt_reward *r, struct worker *w, struct dt_err *err)
+{
+	ssize_t n = send(w->fd, w->out + w->sent, w->nout - w->sent, MSG_NOSIGNAL);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return 0;
+	if (n < 0)
+		return failed(r, w, "it ended", err);
+	w->sent += (size_t)n;
+	return 0;
+}
+
+/* Waits until a busy worker can go on, and lets all that can. */
+static int serve_workers(struct dt_reward *r, struct dt_err *err)
+{
+	struct pollfd *p = calloc((size_t)r->o.workers, sizeof(*p));
+	double next = INFINITY;
+	int rc = p ? 0 : dt_err_sys(err, -ENOMEM, "cannot wait for the reward");
+
+	for (int i = 0; i < r->o.workers && rc == 0; i++) {
+		struct worker *w = &r->worker[i];
+
+		p[i].fd = w->answer ? w->fd : -1;
+		p[i].events = (short)(POLLIN | (w->sent < w->nout ? POLLOUT : 0));
+		next = w->answer ? fmin(next, w->deadline) : next;
+	}
+	if (rc == 0 &&
+	    poll(p, (nfds_t)r->o.workers, (int)(1e3 * fmax(0, fmin(next - dt_now(), 3600))) + 1) < 0 &&
+	    errno != EINTR)
+		rc = dt_err_sys(err, -errno, "cannot wait for the reward");
+	for (int i = 0; i < r->o.workers && rc == 0; i++) {
+		struct worker *w = &r->worker[i];
+
+		if (!w->answer)
+			continue;
+		if (p[i].revents & (POLLIN | POLLHUP | POLLERR))
+			rc = receive(r, w, err);
+		else if (p[i].revents & POLLOUT)
+			rc = transmit(r, w, err);
+		else if (dt_now() > w->deadline)
+			rc = failed(r, w, "it took too long", err);
+	}
+	free(p);
+	return rc;
+}
+
+static int score_by_command(struct dt_reward *r, struct dt_group *g, int64_t n, struct dt_err *err)
+{
+	int64_t group = 0;
+	int answer = 0, busy = 0, rc = 0;
+
+	while (rc == 0 && (group < n || busy > 0)) {
+		for (int i = 0; i < r->o.workers && group < n && rc == 0; i++) {
+			if (r->worker[i].answer)
+				continue;
+			r->worker[i].again = false;
+			rc = give(r, &r->worker[i], &g[group], &g[group].answer[answer], err);
+			if (++answer == g[group].n) {
+				group++;
+				answer = 0;
+			}
+		}
+		if (rc == 0)
+			rc = serve_workers(r, err);
+		busy = 0;
+		for (int i = 0; i < r->o.workers; i++)
+			busy += r->worker[i].answer != NULL;
+	}
+	for (int i = 0; i < r->o.workers; i++) /* after a failure */
+		r->worker[i].answer = NULL;
+	return rc;
+}
+
+int dt_reward_score(struct dt_reward *r, struct dt_group *g, int64_t n, struct dt_err *err)
+{
+	int rc = 0;
+
+	if (r->command)
+		return score_by_command(r, g, n, err);
+	for (int64_t i = 0; i < n; i++)
+		for (int k = 0; k < g[i].n && rc == 0; k++)
+			rc = dt_rl_task_score(&r->o.task, g[i].prompt, g[i].answer[k].text,
+					      &g[i].answer[k].reward, err);
+	return rc;
+}
+
+int dt_reward_open(const struct dt_reward_opts *o, struct dt_reward **ret, struct dt_err *err)
+{
+	struct dt_reward *r = calloc(1, sizeof(*r));
+
+	if (r)
+		r->o = *o;
+	if (r && o->command) {
+		r->command = strdup(o->command);
+		r->worker = calloc((size_t)o->workers, sizeof(*r->worker));
+	}
+	if (!r || (o->command && (!r->command || !r->worker))) {
+		dt_reward_close(r);
+		return dt_err_sys(err, -ENOMEM, "cannot open the reward");
+	}
+	*ret = r;
+	return 0;
+}
+
+void dt_reward_close(struct dt_reward *r)
+{
+	for (int i = 0; r && r->worker && i < r->o.workers; i++) {
+		stop(&r->worker[i]);
+		free(r->worker[i].out);
+	}
+	if (r) {
+		free(r->worker);
+		free(r->command);
+	}
+	free(r);
+}
+/* SPDX-License-Identifier: Apache-2.0 */

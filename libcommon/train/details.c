@@ -1,0 +1,162 @@
+#include "train/trainer.h"
+
+#include "base/progress.h"
+#include "plan/listing.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const section_name[DETAILS_SECTIONS] = {"compute_s", "data_s", "comm_exposed_s",
+							   "optimizer_s", "checkpoint_s"};
+
+static int ascending(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* By nearest rank. */
+static json_t *percentiles(struct details *d)
+{
+	static const struct {
+		const char *name;
+		double share;
+	} of[] = {{"p50", .5}, {"p90", .9}, {"p99", .99}, {"max", 1}};
+	int n = d->steps < DETAILS_STEPS ? (int)d->steps : DETAILS_STEPS;
+	json_t *o = json_object();
+
+	qsort(d->step_s, (size_t)n, sizeof(*d->step_s), ascending);
+	for (size_t i = 0; i < sizeof(of) / sizeof(*of); i++)
+		json_object_set_new(o, of[i].name, json_real(d->step_s[(int)ceil(of[i].share * n) - 1]));
+	return o;
+}
+
+static int add_square(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n, void *arg,
+		      struct dt_err *err)
+{
+	double *squares = arg, sum;
+	struct dt_tensor w;
+
+	for (int64_t m; n > 0; first += m, n -= m) {
+		int rc;
+
+		m = store_masters(t, lp->unit, first, n, &w, err);
+		rc = m < 0 ? (int)m : dt_kernel_check(t->dev->ops->sumsq(t->dev, &sum, w), "->sumsq(", err);
+		if (rc < 0)
+			return rc;
+		squares[lp->index] += sum;
+	}
+	return 0;
+}
+
+static json_t *number(double x)
+{
+	return isfinite(x) ? json_real(x) : json_null();
+}
+
+/* One entry a unit that has trained parameters: its gradient's norm, where there is one, and its weights'. */
+static json_t *units(const struct trainer *t, const double *weights, bool gradients)
+{
+	int64_t layers = t->config.layers;
+	json_t *list = json_array();
+
+	for (int64_t u = -1; u <= layers; u++) {
+		double g = 0, w = 0;
+		char name[16];
+		int n = 0;
+
+		for (int i = 0; i < t->table.n; i++)
+			if (t->table.p[i].layer == u && !t->table.p[i].frozen) {
+				g += t->grads.squares[i];
+				w += weights[i];
+				n++;
+			}
+		if (n)
+			json_array_append_new(
+				list,
+				json_pack("{s:s, s:o, s:o}", "unit",
+					  dt_unit_name((int)u, layers, name, sizeof(name)), "grad_norm",
+					  gradients ? number(sqrt(g) / t->optim.loss_scale) : json_null(),
+					  "weight_norm", number(sqrt(w))));
+	}
+	return list;
+}
+
+/* all: [ranks, DETAILS_SECTIONS], sums over the steps. */
+static json_t *ranks(const struct trainer *t, const double *all)
+{
+	json_t *o = json_object();
+
+	for (int s = 0; s < DETAILS_SECTIONS; s++) {
+		json_t *list = json_array();
+
+		for (int r = 0; r < t->info.size; r++)
+			json_array_append_new(
+				list, json_real(all[r * DETAILS_SECTIONS + s] / (double)t->details.steps));
+		json_object_set_new(o, section_name[s], list);
+	}
+	return o;
+}
+
+static int gather(struct trainer *t, const struct step_result *r, struct dt_err *err)
+{
+	double *all = calloc((size_t)t->info.size, sizeof(double[DETAILS_SECTIONS]));
+	double *weights = calloc((size_t)t->table.n + 1, sizeof(*weights));
+	int rc = all && weights ? grads_each(t, add_square, weights, err)
+				: dt_err_sys(err, -ENOMEM, "cannot gather details");
+
+	rc = trainer_agree(t, rc, err);
+	if (rc == 0)
+		rc = dt_all_reduce(grads_holders(t), weights, NULL, (size_t)t->table.n, DT_F64, DT_SUM,
+				   "weight norms", err);
+	if (rc == 0)
+		rc = dt_gather(dt_mesh_comm(&t->mesh, DT_ON_ALL), all, t->details.section, DETAILS_SECTIONS,
+			       DT_F64, 0, "times of ranks", err);
+	if (rc == 0 && t->info.rank == 0)
+		t->details.line = json_pack("{s:I, s:o, s:o, s:o}", "steps", (json_int_t)t->details.steps,
+					    "step_s", percentiles(&t->details), "ranks", ranks(t, all),
+					    "units", units(t, weights, !r->skipped));
+	free(all);
+	free(weights);
+	return rc == 0 ? histograms(t, !r->skipped, err) : rc;
+}
+
+int details_step(struct trainer *t, const struct step_result *r, struct dt_err *err)
+{
+	const int64_t every = t->run.details;
+	struct details *d = &t->details;
+	int rc = 0;
+
+	if (!every)
+		return 0;
+	d->step_s[d->steps++ % DETAILS_STEPS] = dt_now() - t->t.start;
+	d->section[DETAILS_COMPUTE] += t->t.compute;
+	d->section[DETAILS_DATA] += t->t.data;
+	d->section[DETAILS_OPTIMIZER] += t->t.optimizer;
+	d->section[DETAILS_CHECKPOINT] += t->t.checkpoint;
+	for (int k = 0; k < TR_N; k++)
+		d->section[DETAILS_COMM] += t->t.comm[k];
+	if (t->loop.step % every && t->loop.step < t->run.steps && !r->stop)
+		return 0;
+	rc = gather(t, r, err);
+	d->steps = 0;
+	memset(d->section, 0, sizeof(d->section));
+	return rc;
+}
+
+json_t *details_take(struct trainer *t)
+{
+	json_t *line = t->details.line;
+
+	t->details.line = NULL;
+	return line;
+}
+
+void details_release(struct trainer *t)
+{
+	json_decref(details_take(t));
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,445 @@
+/* Tiles in a file and a few of them in memory, see offload.h. */
+#include "train/trainer.h"
+
+#include "base/crc.h"
+#include "base/progress.h"
+#include "base/units.h"
+#include "train/snapshot.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define PARTS 8 /* of a segment: checksums are worked out by all threads */
+
+struct offload_segment { /* of a tile, as it was written */
+	bool written;
+	uint32_t crc[PARTS];
+};
+
+struct offload_slot {
+	int64_t tile;  /* -1: none */
+	unsigned have; /* its segments that are here, or on their way */
+	bool busy, writes;
+};
+
+static struct offload_segment *segment_of(const struct trainer *t, int64_t tile, int s)
+{
+	return &t->offload.segment[tile * t->offload.tiles.segments + s];
+}
+
+/* Where a tile is in memory, once it is there. */
+static char *tile_at(const struct trainer *t, int64_t tile)
+{
+	const struct offload *o = &t->offload;
+	size_t each = dt_tiles_bytes(&o->tiles);
+
+	return tile < o->tiles.kept ? o->kept + (size_t)tile * each
+				    : o->ring + (size_t)(tile % DT_TILE_RING) * each;
+}
+
+static int place_of(const struct trainer *t, enum dt_buf_id id, char **ret)
+{
+	*ret = dt_plan_address(&t->plan, t->arena.base, id, -1);
+	return *ret != NULL;
+}
+
+int offload_bind(struct trainer *t, struct dt_err *err)
+{
+	struct offload *o = &t->offload;
+	bool ring;
+
+	o->held = -1;
+	o->tiles = dt_tiles_of(&t->run, &t->local);
+	if (!o->tiles.n)
+		return 0;
+	ring = place_of(t, DT_B_TILE_RING, &o->ring);
+	if (ring)
+		o->ring = (char *)(((uintptr_t)o->ring + DT_SCRATCH_ALIGN - 1) / DT_SCRATCH_ALIGN *
+				   DT_SCRATCH_ALIGN);
+	place_of(t, DT_B_TILES, &o->kept);
+	place_of(t, DT_B_TILE_PIECE, &o->piece);
+	o->segment = calloc((size_t)o->tiles.n * (size_t)o->tiles.segments, sizeof(*o->segment));
+	o->slot = calloc(DT_TILE_RING, sizeof(*o->slot));
+	for (int i = 0; i < o->tiles.segments; i++) {
+		void *p = mmap(NULL, (size_t)o->tiles.numel * dt_dtype_size(o->tiles.dtype[i]), PROT_NONE,
+			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+		o->reserved[i] = p == MAP_FAILED ? NULL : p;
+	}
+	for (int i = 0; i < DT_TILE_RING && o->slot; i++)
+		o->slot[i].tile = -1;
+	if (!o->segment || !o->slot || !o->reserved[o->tiles.segments - 1])
+		return dt_err_sys(err, -ENOMEM, "cannot set up %lld tiles of optimizer states",
+				  (long long)o->tiles.n);
+	return 0;
+}
+
+/* Whether the folder has room for the files of all ranks of this machine. */
+static int check_room(struct trainer *t, uint64_t mine, struct dt_err *err)
+{
+	double *need = calloc((size_t)t->info.nodes, sizeof(*need));
+	char want[32], have[32];
+	uint64_t room = 0;
+	int rc = trainer_agree(t,
+			       need ? dt_scratch_free(t->run.offload.dir, &room, err)
+				    : dt_err_sys(err, -ENOMEM, "cannot offload"),
+			       err);
+
+	if (rc == 0) {
+		need[t->info.node] = (double)mine;
+		rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), need, NULL, (size_t)t->info.nodes,
+				   DT_F64, DT_SUM, "bytes of offloaded states", err);
+	}
+	if (rc == 0 && need[t->info.node] > (double)room) {
+		rc = dt_err_set(err, -ENOSPC, "'%s': what this machine's ranks offload takes %s, %s are free",
+				t->run.offload.dir,
+				dt_format_size((uint64_t)need[t->info.node], want, sizeof(want)),
+				dt_format_size(room, have, sizeof(have)));
+		dt_err_hint(err, "see dt-memest; --offload-fraction leaves a part in memory");
+	}
+	free(need);
+	return trainer_agree(t, rc, err);
+}
+
+int offload_start(struct trainer *t, struct dt_err *err)
+{
+	struct offload *o = &t->offload;
+	uint64_t bytes =
+		(uint64_t)(o->tiles.n - o->tiles.kept) * (o->tiles.n ? dt_tiles_bytes(&o->tiles) : 0);
+	char size[32];
+	int rc;
+
+	if (!t->run.offload.what)
+		return 0;
+	rc = check_room(t, bytes, err);
+	if (rc == -ENOSPC)
+		t->status = DT_EXIT_NO;
+	if (rc == 0)
+		rc = trainer_agree(
+			t, bytes ? dt_scratch_open(t->run.offload.dir, bytes, false, &o->file, err) : 0, err);
+	if (rc == 0 && o->file)
+		dt_log_msg(&t->root_log, "offloaded: %s of optimizer states a rank to a file in '%s' (%s)",
+			   dt_format_size(bytes, size, sizeof(size)), t->run.offload.dir,
+			   dt_scratch_how(o->file));
+	return rc < 0 ? rc : trainer_agree(t, stash_start(t, err), err);
+}
+
+void offload_close(struct trainer *t)
+{
+	struct offload *o = &t->offload;
+
+	dt_scratch_close(o->file);
+	for (int i = 0; i < o->tiles.segments; i++)
+		if (o->reserved[i])
+			munmap(o->reserved[i], (size_t)o->tiles.numel * dt_dtype_size(o->tiles.dtype[i]));
+	free(o->segment);
+	free(o->slot);
+	memset(o, 0, sizeof(*o));
+}
+
+struct flat offload_flat(const struct trainer *t, int segment)
+{
+	return (struct flat){.p = t->offload.reserved[segment],
+			     .dtype = t->offload.tiles.dtype[segment],
+			     .shared = t->run.layout.zero >= 1,
+			     .trained = true,
+			     .away = segment + 1};
+}
+
+/* ---- tiles to and fro ---- */
+
+static void checksum(const struct trainer *t, int64_t tile, int s, uint32_t crc[PARTS])
+{
+	const struct dt_tiles *g = &t->offload.tiles;
+	const char *at = tile_at(t, tile) + g->at[s];
+	size_t n = (size_t)(g->at[s + 1] - g->at[s]) / PARTS; /* a multiple: tiles are of 4096 elements */
+
+#pragma omp parallel for num_threads(t->dev->nthreads)
+	for (int i = 0; i < PARTS; i++)
+		crc[i] = dt_crc32(0, at + (size_t)i * n, n);
+}
+
+/* What was read is as it was written; what never was is zero. */
+static int look(struct trainer *t, const struct offload_slot *slot, struct dt_err *err)
+{
+	const struct dt_tiles *g = &t->offload.tiles;
+
+	for (int s = 0; s < g->segments; s++) {
+		const struct offload_segment *was = segment_of(t, slot->tile, s);
+		uint32_t crc[PARTS];
+
+		if (!(slot->have & 1u << s))
+			continue;
+		if (!was->written) {
+			memset(tile_at(t, slot->tile) + g->at[s], 0, (size_t)(g->at[s + 1] - g->at[s]));
+			continue;
+		}
+		checksum(t, slot->tile, s, crc);
+		if (memcmp(crc, was->crc, sizeof(crc)))
+			return dt_err_set(
+				err, -EBADMSG,
+				"tile %lld of the optimizer states is not as it was written: the file "
+				"in '%s' was changed, or its disk fails",
+				(long long)slot->tile, t->run.offload.dir);
+	}
+	return 0;
+}
+
+/* Until the slot's transfer is done, if it has one. */
+static int finish(struct trainer *t, int k, struct dt_err *err)
+{
+	struct offload_slot *slot = &t->offload.slot[k];
+	double t0 = dt_now();
+	int rc;
+
+	if (!slot->busy)
+		return 0;
+	rc = dt_scratch_wait(t->offload.file, k, err);
+	t->offload.wait_s += dt_now() - t0;
+	slot->busy = false;
+	if (rc == 0 && !slot->writes)
+		rc = look(t, slot, err);
+	if (rc < 0) {
+		slot->tile = -1;
+		dt_err_hint(err, "states are half updated; --resume auto goes on from the newest checkpoint");
+	}
+	return rc;
+}
+
+/* Bytes [*from, *to) of a tile that hold these segments and those between them. */
+static void range(const struct dt_tiles *g, unsigned segments, uint64_t *from, uint64_t *to)
+{
+	int low = 0, high = g->segments;
+
+	while (!(segments & 1u << low))
+		low++;
+	while (!(segments & 1u << (high - 1)))
+		high--;
+	*from = g->at[low];
+	*to = g->at[high];
+}
+
+static uint64_t file_offset(const struct dt_tiles *g, int64_t tile)
+{
+	return (uint64_t)(tile - g->kept) * dt_tiles_bytes(g);
+}
+
+/* Starts to read a tile into its slot, unless it is there. */
+static int want(struct trainer *t, int64_t tile, unsigned segments, struct dt_err *err)
+{
+	struct offload *o = &t->offload;
+	int k = (int)(tile % DT_TILE_RING), rc;
+	struct offload_slot *slot = &o->slot[k];
+	unsigned written = 0;
+	uint64_t from, to;
+
+	if (tile < o->tiles.kept || (slot->tile == tile && !(segments & ~slot->have)))
+		return 0;
+	rc = finish(t, k, err);
+	if (rc < 0)
+		return rc;
+	*slot = (struct offload_slot){.tile = tile, .have = segments};
+	for (int s = 0; s < o->tiles.segments; s++)
+		if (segments & 1u << s && segment_of(t, tile, s)->written)
+			written |= 1u << s;
+	if (!written)
+		return look(t, slot, err);
+	range(&o->tiles, written, &from, &to);
+	dt_scratch_read(o->file, k, tile_at(t, tile) + from, (size_t)(to - from),
+			file_offset(&o->tiles, tile) + from);
+	o->read_bytes += to - from;
+	slot->busy = true;
+	return 0;
+}
+
+/* The tile that is held is not any more: what of it was changed is on its way to the file. */
+static int let_go(struct trainer *t, struct dt_err *err)
+{
+	struct offload *o = &t->offload;
+	int k = (int)(o->held % DT_TILE_RING);
+	uint64_t from, to;
+
+	if (o->held >= o->tiles.kept && o->held_changed) {
+		for (int s = 0; s < o->tiles.segments; s++)
+			if (o->held_changed & 1u << s) {
+				struct offload_segment *w = segment_of(t, o->held, s);
+
+				checksum(t, o->held, s, w->crc);
+				w->written = true;
+			}
+		range(&o->tiles, o->held_changed, &from, &to);
+		dt_scratch_write(o->file, k, tile_at(t, o->held) + from, (size_t)(to - from),
+				 file_offset(&o->tiles, o->held) + from);
+		o->written_bytes += to - from;
+		o->slot[k].busy = o->slot[k].writes = true;
+	}
+	o->held = -1;
+	o->held_have = o->held_changed = 0;
+	return 0;
+}
+
+static int64_t hold(struct trainer *t, unsigned segments, int64_t element, int64_t n, enum offload_use use,
+		    struct dt_err *err)
+{
+	struct offload *o = &t->offload;
+	int64_t tile = element / o->tiles.each, left = (tile + 1) * o->tiles.each - element;
+	int ahead = use == OFFLOAD_FILL ? 0 : DT_TILE_RING - 2, rc = 0;
+
+	if (o->held != tile || segments & ~o->held_have) {
+		rc = let_go(t, err);
+		for (int i = 0; i <= ahead && rc == 0 && tile + i < o->tiles.n; i++)
+			rc = want(t, tile + i, segments, err);
+		if (rc == 0 && tile >= o->tiles.kept)
+			rc = finish(t, (int)(tile % DT_TILE_RING), err);
+		if (rc < 0)
+			return rc;
+		o->held = tile;
+		o->held_have = segments;
+	}
+	if (use != OFFLOAD_READ)
+		o->held_changed |= segments;
+	return n < left ? n : left;
+}
+
+/* As many bits as there are segments, or one. */
+static unsigned bits(const struct trainer *t, int segment)
+{
+	return segment == OFFLOAD_EVERY ? (1u << t->offload.tiles.segments) - 1 : 1u << segment;
+}
+
+int64_t offload_hold(struct trainer *t, int segment, int u, int64_t first, int64_t n, enum offload_use use,
+		     struct dt_err *err)
+{
+	const struct flat f = {.shared = t->run.layout.zero >= 1, .trained = true};
+
+	return t->offload.tiles.n && n > 0
+		       ? hold(t, bits(t, segment), flat_index(t, &f, u, first), n, use, err)
+		       : n;
+}
+
+void *offload_at(const struct trainer *t, const struct flat *f, int64_t element)
+{
+	const struct dt_tiles *g = &t->offload.tiles;
+
+	if (t->offload.held != element / g->each || !(t->offload.held_have & 1u << (f->away - 1)))
+		abort(); /* a mistake in the program: see offload_hold */
+	return tile_at(t, t->offload.held) + g->at[f->away - 1] +
+	       (size_t)(element % g->each) * dt_dtype_size(f->dtype);
+}
+
+int offload_settle(struct trainer *t, struct dt_err *err)
+{
+	struct offload *o = &t->offload;
+	int rc = o->tiles.n ? let_go(t, err) : 0;
+
+	for (int k = 0; o->tiles.n && k < DT_TILE_RING; k++) {
+		int one = finish(t, k, rc < 0 ? NULL : err);
+
+		rc = rc < 0 ? rc : one;
+		o->slot[k].tile = -1;
+	}
+	return rc;
+}
+
+void offload_metrics(struct trainer *t, json_t *line)
+{
+	struct offload *o = &t->offload;
+
+	if (!t->run.offload.what)
+		return;
+	json_object_set_new(line, "offload_wait_s", json_real(o->wait_s - o->said_s));
+	json_object_set_new(line, "offload_read_bytes",
+			    json_integer((json_int_t)(o->read_bytes - o->said_read)));
+	json_object_set_new(line, "offload_written_bytes",
+			    json_integer((json_int_t)(o->written_bytes - o->said_written)));
+	o->said_s = o->wait_s;
+	o->said_read = o->read_bytes;
+	o->said_written = o->written_bytes;
+}
+
+void offload_sum_up(const struct trainer *t)
+{
+	const struct offload *o = &t->offload;
+	double wait = o->update_wait_s, rest = o->steps_s - wait, tokens;
+
+	if (!t->run.offload.what || wait < 0.1 * o->steps_s || rest <= 0)
+		return;
+	tokens = (double)(t->run.global_batch * t->run.seq) * 9 * wait / rest;
+	dt_log_msg(&t->root_log, "%.0f%% of the steps was spent waiting for what is offloaded",
+		   100 * wait / o->steps_s);
+	if (!(t->run.offload.what & DT_OFFLOAD_ACTIVATIONS)) /* of which more tokens have more */
+		dt_log_msg(&t->root_log, "%.3g tokens a step (--global-batch) would make it 10%%", tokens);
+}
+
+/* ---- by address ---- */
+
+/* The segment an address is in, -1: none. */
+static int find(const struct trainer *t, const void *p, int64_t *ret_element)
+{
+	const struct dt_tiles *g = &t->offload.tiles;
+
+	for (int s = 0; s < g->segments; s++) {
+		size_t each = dt_dtype_size(g->dtype[s]);
+		const char *base = t->offload.reserved[s], *at = p;
+
+		if (base && at >= base && at < base + (size_t)g->numel * each) {
+			*ret_element = (int64_t)((size_t)(at - base) / each);
+			return s;
+		}
+	}
+	return -1;
+}
+
+bool offload_has(const struct trainer *t, const void *p)
+{
+	int64_t element;
+
+	return find(t, p, &element) >= 0;
+}
+
+/* n bytes between memory and the elements at an address. */
+static int move(struct trainer *t, const void *address, char *memory, size_t n, enum offload_use use,
+		struct dt_err *err)
+{
+	int64_t element = 0;
+	int s = find(t, address, &element);
+	struct flat f = offload_flat(t, s);
+	size_t each = dt_dtype_size(f.dtype);
+
+	for (size_t done = 0; done < n;) {
+		int64_t m = hold(t, 1u << s, element, (int64_t)((n - done) / each), use, err);
+		void *here;
+
+		if (m < 0)
+			return (int)m;
+		here = offload_at(t, &f, element);
+		if (use == OFFLOAD_READ)
+			memcpy(memory + done, here, (size_t)m * each);
+		else
+			memcpy(here, memory + done, (size_t)m * each);
+		done += (size_t)m * each;
+		element += m;
+	}
+	return 0;
+}
+
+int offload_get(struct trainer *t, void *to, const void *from, size_t n, struct dt_err *err)
+{
+	return move(t, from, to, n, OFFLOAD_READ, err);
+}
+
+int offload_put(struct trainer *t, void *to, const void *from, size_t n, struct dt_err *err)
+{
+	return move(t, to, (char *)from, n, OFFLOAD_FILL, err);
+}
+
+int offload_fill(void *arg, const struct dt_piece *p, const void **ret_data, struct dt_err *err)
+{
+	struct trainer *t = arg;
+
+	*ret_data = offload_has(t, p->data) ? t->offload.piece : p->data;
+	return *ret_data == p->data ? 0 : offload_get(t, t->offload.piece, p->data, piece_bytes(p), err);
+}
+/* SPDX-License-Identifier: Apache-2.0 */

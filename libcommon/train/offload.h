@@ -1,0 +1,73 @@
+/*
+ * Optimizer states and master weights in a file (plan/tiles.h). A flat buffer whose values are there has
+ * addresses that can be reckoned with but not read; what is to be read or changed is held first, for as much
+ * as one tile has of it. A tile that was changed is written when another one is held. Every segment that is
+ * read must have the checksum it was written with, so that no tile is used that is older, or half of another.
+ */
+#ifndef DT_TRAIN_OFFLOAD_H
+#define DT_TRAIN_OFFLOAD_H
+
+#include "base/json.h"
+#include "base/scratch.h"
+#include "plan/tiles.h"
+
+struct trainer;
+struct flat;
+struct dt_piece;
+
+enum offload_use {
+	OFFLOAD_READ,
+	OFFLOAD_CHANGE,
+	OFFLOAD_FILL, /* changed, and the next one is not wanted soon: nothing is read ahead */
+};
+
+enum { OFFLOAD_EVERY = -1 }; /* every segment, in place of one */
+
+struct offload {
+	struct dt_tiles tiles; /* n 0: everything is in memory */
+	struct dt_scratch *file;
+	char *kept, *ring, *piece;	    /* of the plan */
+	char *reserved[DT_TILE_SEGMENTS];   /* addresses of elements */
+	struct offload_segment *segment;    /* [tiles.n][tiles.segments]: what was written */
+	struct offload_slot *slot;	    /* [DT_TILE_RING] */
+	int64_t held;			    /* tile, -1: none */
+	unsigned held_have, held_changed;   /* segments */
+	double wait_s;			    /* for the disk, of this process so far */
+	uint64_t read_bytes, written_bytes; /* likewise */
+	double update_wait_s, steps_s;	    /* of updates; all steps took so long */
+	double said_s;			    /* of these, what lines of metrics have had */
+	uint64_t said_read, said_written;
+};
+
+/* Binds what the plan has for it; the file is made by offload_start, which every rank calls. */
+int offload_bind(struct trainer *t, struct dt_err *err);
+int offload_start(struct trainer *t, struct dt_err *err);
+void offload_close(struct trainer *t);
+
+/* The flat buffer whose values are in this segment. */
+struct flat offload_flat(const struct trainer *t, int segment);
+
+/*
+ * Of elements [first, first + n) of unit u those at the front that are in one tile: flat_at finds them from
+ * now until the next call. Their number, all n where nothing is offloaded; -errno of a transfer, -EBADMSG.
+ */
+int64_t offload_hold(struct trainer *t, int segment, int u, int64_t first, int64_t n, enum offload_use use,
+		     struct dt_err *err);
+/* The address of an element that is held. It ends the program where it is not. */
+void *offload_at(const struct trainer *t, const struct flat *f, int64_t element);
+/* Nothing is held any more and no transfer is under way: what computes takes the memory. */
+int offload_settle(struct trainer *t, struct dt_err *err);
+
+/* Into a line of metrics: what there was since the last one. At the end, to people: whether it took long. */
+void offload_metrics(struct trainer *t, json_t *line);
+void offload_sum_up(const struct trainer *t);
+
+/* Whether an address is one of an offloaded buffer; bytes from there on, and to there. */
+bool offload_has(const struct trainer *t, const void *p);
+int offload_get(struct trainer *t, void *to, const void *from, size_t n, struct dt_err *err);
+int offload_put(struct trainer *t, void *to, const void *from, size_t n, struct dt_err *err);
+/* A dt_ckpt_fill; arg is the trainer. */
+int offload_fill(void *arg, const struct dt_piece *p, const void **ret_data, struct dt_err *err);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

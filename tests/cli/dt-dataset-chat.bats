@@ -1,0 +1,142 @@
+#!/usr/bin/env bats
+# Conversations as data sets: what is a target, how they are packed, and that training on them is as it is on each alone.
+
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+    cd "$BATS_FILE_TMPDIR" || return 1
+    jq -n '{model_type: "llama", vocab_size: 617, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 2,
+        num_attention_heads: 4, num_key_value_heads: 4, max_position_embeddings: 256, rms_norm_eps: 1e-5,
+        rope_theta: 10000, tie_word_embeddings: false}' >llama.json
+    printf '%s\n' \
+        '{"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "A colour?"}, {"role": "assistant", "content": "Red."}, {"role": "user", "content": "More."}, {"role": "assistant", "content": "Blue, and a longer answer."}]}' \
+        '{"conversations": [{"from": "human", "value": "Hello"}, {"from": "gpt", "value": "Hi there."}]}' \
+        '{"prompt": "What is 2+2?", "completion": "4"}' \
+        '{"instruction": "Add", "input": "3 and 4", "output": "7"}' \
+        '{"prompt": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "not learnt"}, {"role": "user", "content": "y"}], "completion": [{"role": "assistant", "content": "learnt"}]}' >all.jsonl
+}
+
+setup() {
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    tok=$DT_SRC/tests/data/tokenizer/chat.json
+    common=(--model llama.json --lr 1e-3 --warmup 0 --precision fp32 --no-mfu --threads 1 --steps 1 --comm-timeout 120)
+}
+
+chat() { # out seq options... : of standard input
+    local out=$1 seq=$2
+    shift 2
+    dt-dataset chat -t "$tok" --chat-template chatml --seq "$seq" --json -o "$out" "$@" -
+}
+
+first_loss() { # data ranks options...
+    local data=$1 ranks=$2
+    shift 2
+    mpirun -np "$ranks" dt-train --data "$data" "${common[@]}" "$@" --metrics m.jsonl >/dev/null </dev/null
+    jq -s 'map(select(.loss)) | .[0].loss' m.jsonl
+}
+
+close() { # a b tolerance
+    jq -en "(($1) - ($2)) | fabs < $3" >/dev/null || { echo "$1 and $2 differ by more than $3" >&2; return 1; }
+}
+
+@test "each form has the assistant's words and the end of its turn as targets" {
+    local n=0 line want=('Red.<|im_end|>Blue, and a longer answer.<|im_end|>' 'Hi there.<|im_end|>' '4<|im_end|>' '7<|im_end|>' 'learnt<|im_end|>')
+    while read -r line; do
+        chat one.h5 256 <<<"$line" >one.json
+        [ "$(jq -r '[.example.parts[] | select(.target) | .text] | add' one.json)" = "${want[$n]}" ]
+        [ "$(jq .example.targets one.json)" = "$(jq .train.targets one.json)" ]
+        n=$((n + 1))
+    done <all.jsonl
+    [ $n = 5 ]
+    [[ "$(jq -r '[.example.parts[] | .text] | add' one.json)" == *"assistant"$'\n'"not learnt<|im_end|>"* ]]
+    [ "$(chat one.h5 256 <<<'{"instruction": "Add", "input": "3", "output": "7"}' | jq -r '.example.parts[0].text')" = $'<|im_start|>user\nAdd\n\n3<|im_end|>\n<|im_start|>assistant' ]
+    dt-dataset chat -t "$tok" --chat-template none --json -o one.h5 - <<<'{"prompt": "one, ", "completion": "two"}' >one.json
+    [ "$(jq -c '[.example.parts[] | .text]' one.json)" = '["<s>one,"," two<|endoftext|>"]' ] # a token across the border
+}
+
+@test "the template comes with the tokenizer, and the first example is shown" {
+    mkdir -p folder
+    cp "$tok" folder/tokenizer.json
+    echo "{{ bos_token }}{{ '<start_of_turn>' + role }}" >folder/chat_template.jinja
+    run -0 dt-dataset chat -t folder -o g.h5 - <<<'{"prompt": "Hi", "completion": "Ho"}'
+    [[ "$output" == *"the first example, "*" targets:"* ]]
+    [[ "$output" == *'context  "<s><start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n"'* ]]
+    [[ "$output" == *'target   "Ho<end_of_turn>"'* ]]
+    [[ "$output" == *"g.h5: 1 examples in 1 samples of 1024, "* ]]
+    run -1 dt-dataset chat -o b.h5 - <<<'{"prompt": "Hi", "completion": "Ho"}'
+    [[ "$output" == *"no chat template that is known came with 'byte'"* ]]
+    [ ! -e b.h5 ]
+}
+
+@test "an example without targets and a line of another form are refused, or told and left out" {
+    local line
+    for line in '{"messages": [{"role": "user", "content": "x"}]}' '{"text": "x"}' '{"prompt": 5, "completion": "x"}' '{"conversations": [{"from": "robot", "value": "x"}]}' 'no JSON'; do
+        printf '%s\n' '{"prompt": "a", "completion": "b"}' "$line" >bad.jsonl
+        rm -f bad.h5
+        run -1 chat bad.h5 64 <bad.jsonl
+        [[ "$output" == *"standard input:2"* ]]
+        [ ! -e bad.h5 ]
+        [ "$(chat bad.h5 64 --skip-bad <bad.jsonl 2>/dev/null | jq -c '[.train.examples, .bad_lines]')" = '[1,1]' ]
+    done
+    run -1 chat bad.h5 64 <<<'{"messages": [{"role": "user", "content": "x"}]}'
+    [[ "$output" == *"the example has no target"* ]]
+}
+
+@test "what is too long is cut and counted, or left out" {
+    chat cut.h5 24 <all.jsonl >cut.json
+    [ "$(jq -c '[.cut, .cut_targets, .left_out, .train.examples]' cut.json)" = '[1,2,4,1]' ]
+    chat cut.h5 40 --long drop <all.jsonl >cut.json
+    [ "$(jq -c '[.cut, .left_out, .train.examples]' cut.json)" = '[0,2,3]' ]
+    dt-dataset info --verify cut.h5
+}
+
+@test "packed by best fit; the split is at the end; shards hold the same" {
+    for i in $(seq 40); do
+        printf '{"prompt": "%s", "completion": "%s"}\n' "$(printf 'q%.0s' $(seq $((i % 13))))" "$(printf 'a%.0s' $(seq $((i % 7 + 1))))"
+    done >many.jsonl
+    chat m.h5 64 <many.jsonl >m.json
+    jq -e '.train.examples == 40 and .train.samples == 20 and .train.filled > 0.85' m.json
+    dt-dataset info --json m.h5 | jq -e --argjson t "$(jq .train.targets m.json)" '.targets == $t and .row == 64 and .pack == "documents" and .documents == 40 and .tokens % 64 == 1'
+    chat m3.h5 64 --shards 3 <many.jsonl >/dev/null
+    cmp <(dt-dataset cat --ids m.h5) <(dt-dataset cat --ids m3.h5)
+    [ "$(dt-dataset info --json m3.h5 | jq .targets)" = "$(jq .train.targets m.json)" ]
+    chat tr.h5 64 --split 25 --out-eval ev.h5 <many.jsonl >split.json
+    [ "$(jq -c '[.train.examples, .eval.examples]' split.json)" = '[30,10]' ]
+    run -1 dt-train --data m.h5 --seq 32 "${common[@]}"
+    [[ "$output" == *"packed into samples of 64 tokens, not 32"* ]]
+}
+
+@test "a packed batch's loss is that of its examples alone, over all targets, on any layout" {
+    chat all.h5 128 <all.jsonl >all.json
+    local n=0 sum=0 targets=0 line t
+    while read -r line; do
+        t=$(chat one.h5 128 <<<"$line" | jq .train.targets)
+        sum="$sum + $t * $(first_loss one.h5 1 --seq 128 --microbatch 1 --global-batch 1)"
+        targets=$((targets + t))
+        n=$((n + 1))
+    done <all.jsonl
+    [ "$(jq .train.targets all.json)" = $targets ]
+    n=$(jq .train.samples all.json)
+    [ "$n" = 2 ]
+    local packed
+    packed=$(first_loss all.h5 1 --seq 128 --microbatch 2 --global-batch 2)
+    close "$packed" "($sum) / $targets" 1e-6
+    close "$(first_loss all.h5 1 --seq 128 --microbatch 1 --global-batch 2)" "$packed" 1e-6
+    close "$(first_loss all.h5 2 --seq 128 --microbatch 1 --global-batch 2)" "$packed" 1e-6
+    close "$(first_loss all.h5 2 --seq 128 --microbatch 1 --global-batch 2 --layout cp2)" "$packed" 1e-6
+    close "$(first_loss all.h5 2 --seq 128 --microbatch 1 --global-batch 2 --layout pp2)" "$packed" 1e-6
+    dt-train --data all.h5 --eval-data all.h5 --seq 128 --microbatch 1 "${common[@]}" --lr 0 --metrics e.jsonl >/dev/null
+    close "$(jq -s 'map(select(.eval_loss)) | .[0].eval_loss' e.jsonl)" "$packed" 1e-6
+    [ "$(jq -s 'map(select(.eval_loss)) | .[0].eval_tokens' e.jsonl)" = $targets ]
+}
+
+@test "training on conversations teaches the answers" {
+    for i in 1 2 3 4 5 6 7 8; do cat all.jsonl; done >eight.jsonl
+    chat eight.h5 128 <eight.jsonl >/dev/null
+    dt-train --data eight.h5 --seq 128 "${common[@]}" --steps 80 --lr 1e-2 --microbatch 4 --metrics l.jsonl >/dev/null
+    jq -s -e 'map(select(.loss)) | .[0].loss > 5 and .[-1].loss < 0.5' l.jsonl
+}
+# SPDX-License-Identifier: Apache-2.0

@@ -1,0 +1,85 @@
+#!/usr/bin/env bats
+# dt-rollout: the same draws in any batch and behind a server, rewards of a program, bad input.
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    dt-rollout prompts copy:2 --count 4000 --seed 9 | jq -c '{text: (.prompt + .completion)}' >copy.jsonl
+    dt-dataset build --tokenizer byte --pack documents --out d.h5 copy.jsonl
+    dt-train --model llama-tiny --data d.h5 --seq 64 --microbatch 16 --steps 20 --lr 3e-3 --threads 1 --no-mfu \
+        --save run --precision fp32
+}
+
+setup() {
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    common=(--threads 1 --precision fp32 --max-tokens 6)
+}
+
+refused() { # status, what stderr says, arguments
+    run --separate-stderr -"$1" timeout 60 dt-rollout "${@:3}"
+    [[ $stderr == *"$2"* ]] || { echo "not '$2' but: $stderr"; return 1; }
+}
+
+@test "a rollout is a function of the seed and its number: not of the batch, nor of who asks" {
+    dt-rollout sample "${common[@]}" --task copy:2 --count 70 --group 4 run >all.jsonl
+    [ "$(wc -l <all.jsonl)" -eq 70 ]
+    dt-rollout sample "${common[@]}" --task copy:2 --first 65 --count 2 --group 4 run >two.jsonl
+    cmp <(sed -n '66,67p' all.jsonl) two.jsonl
+    dt-rollout sample "${common[@]}" --task copy:2 --first 65 --count 2 --group 2 run | jq -c .answers >few.jsonl
+    cmp <(jq -c '.answers[:2]' two.jsonl) few.jsonl
+    dt-rollout sample "${common[@]}" --task copy:2 --count 2 --group 4 --seed 5 run >other.jsonl
+    [ "$(jq -c .answers other.jsonl)" != "$(head -2 all.jsonl | jq -c .answers)" ]
+    jq -es 'all(.[]; .step == 20 and .temperature == 1 and (.answers | length) == 4 and
+        all(.answers[]; (.ids | length) == (.logprobs | length) and all(.logprobs[]; . <= 0)))' all.jsonl
+    # the reward is that of the text
+    jq -es 'all(.[]; .prompt as $p | all(.answers[]; .reward == if .text + ">" == $p then 1 else 0 end))' all.jsonl
+}
+
+@test "a server gives the same rollouts" {
+    dt-rollout sample "${common[@]}" --task copy:2 --count 12 --group 4 run | jq -c 'del(.step, .weights)' >here.jsonl
+    dt-serve --precision fp32 --threads 1 --port 0 --api-key k run >url 2>serve.log 3>&- &
+    server=$!
+    for _ in $(seq 300); do [ -s url ] && break; sleep 0.1; done
+    status=0
+    dt-rollout sample "${common[@]}" --task copy:2 --count 12 --group 4 --parallel 3 --api-key k "$(cat url)" \
+        >there.jsonl || status=$?
+    dt-rollout sample --task copy:2 --api-key wrong "$(cat url)" >none.jsonl 2>wrong.txt && status=9
+    kill $server
+    wait $server || true
+    [ "$status" -eq 0 ]
+    cmp <(jq -cS . here.jsonl) <(jq -cS . there.jsonl)
+    grep -q 401 wrong.txt
+}
+
+@test "a reward program sees prompt, answer and item; its failures are told and cost one answer each" {
+    echo '{"prompt": "ab>", "want": 7}' >p.jsonl
+    dt-rollout sample "${common[@]}" --reward "jq -c --unbuffered '.item.want + (.prompt | length)'" run p.jsonl \
+        >scored.jsonl
+    jq -e 'all(.answers[]; .reward == 10)' scored.jsonl
+    dt-rollout score --reward 'while read -r x; do echo rubbish; read -r x; echo 1; done' --reward-workers 1 \
+        scored.jsonl --json >again.jsonl 2>sum.txt || true
+    jq -e 'all(.answers[]; .reward == null and .reward_error == "its line is no number" or .reward == 1)' again.jsonl
+    dt-rollout score --task copy:2 scored.jsonl --json 2>sum.json >task.jsonl
+    jq -e '.answers == 8 and .unscored == 0' sum.json
+    dt-rollout score --task copy:2 <scored.jsonl - | cmp - task.jsonl
+    refused 1 "failed 32 times" score --reward 'echo x' --reward-workers 9 <(for i in 1 2 3 4 5; do cat scored.jsonl; done)
+}
+
+@test "bad input: one line, and the right status" {
+    refused 2 "give --reward" sample run
+    refused 2 "not both" sample run --task sort:3 --reward cat
+    refused 2 "unknown task 'sorted:3'" sample run --task sorted:3
+    refused 2 "wants a size" prompts countdown:99
+    refused 2 "--first" sample run p.jsonl --task copy:2 --first 3
+    refused 1 "missing" sample missing --task copy:2
+    echo '{"question": "x"}' >bad.jsonl
+    refused 1 "bad.jsonl:1" sample run bad.jsonl --reward cat
+    refused 1 "bad.jsonl:1: it is no rollout" score bad.jsonl --reward cat
+    printf '{"prompt": "%0200d"}\n' 1 >long.jsonl
+    refused 1 "no room for an answer" sample run long.jsonl --reward cat
+    refused 1 "127.0.0.1:1" sample http://127.0.0.1:1 --task copy:2 --count 1
+}
+# SPDX-License-Identifier: Apache-2.0

@@ -1,0 +1,277 @@
+#!/usr/bin/env bats
+# Optimizer states in a file: the same numbers as without, on every layout, resumed, and whatever fails.
+
+setup_file() {
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    cat "$DT_SRC/LICENSE" "$DT_SRC/LICENSE" >text.txt
+    dt-dataset build --tokenizer byte --out d.h5 text.txt
+}
+
+setup() {
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    rm -rf a b sw
+    mkdir sw
+    common=(--model gpt2-tiny --data d.h5 --seq 32 --lr 1e-3 --warmup 3 --no-mfu --threads 1 --comm-timeout 60
+        --global-batch 4 --microbatch 1)
+    away=(--offload optimizer --offload-to disk:sw)
+}
+
+faulty() { # CALL:N[+]:WHAT COMMAND...
+    local fault=$1
+    shift
+    LD_PRELOAD=$DT_HELP/fault.so DT_FAULT=$fault "$@"
+}
+
+curve() {
+    jq -c 'select(.loss) | [.step, .loss, .grad_norm]' "$@"
+}
+
+# The checkpoints and curves of a and b are the same.
+same() {
+    diff <(curve a.jsonl) <(curve b.jsonl)
+    dt-shard-ckpt diff a b >/dev/null
+}
+
+@test "every layout, precision and optimizer: parameters, states and curve bit by bit as without" {
+    for run in dp1:1:fp32:adamw dp1:1:bf16:adamw dp2.z1:2:bf16:adam dp2.z2:2:fp32:momentum dp2.z3:2:bf16:adamw \
+        tp2:2:bf16:adamw pp2:2:bf16:rmsprop dp2.tp2.z1:4:bf16:adamw; do
+        IFS=: read -r layout n precision optimizer <<<"$run"
+        opts=("${common[@]}" --layout "$layout" --precision "$precision" --optimizer "$optimizer" --steps 4)
+        rm -rf a b
+        mpirun -np "$n" dt-train "${opts[@]}" --save a >a.jsonl
+        mpirun -np "$n" dt-train "${opts[@]}" "${away[@]}" --save b >b.jsonl
+        same || { echo "$run"; return 1; }
+        [ -z "$(ls sw)" ]
+    done
+}
+
+@test "16-bit weights without masters, sgd with masters, fp16, and a part that stays in memory" {
+    for run in "--precision bf16 --no-master" "--precision bf16 --optimizer sgd" "--precision fp16" \
+        "--precision bf16 --offload-fraction 30%" "--precision fp32 --reproducible --offload-fraction 0.01"; do
+        opts=("${common[@]}" --steps 3)
+        rm -rf a b
+        # shellcheck disable=SC2086
+        dt-train "${opts[@]}" $run --save a >a.jsonl
+        # shellcheck disable=SC2086
+        dt-train "${opts[@]}" $run "${away[@]}" --save b >b.jsonl
+        same || { echo "$run"; return 1; }
+    done
+}
+
+@test "resumed with and without, on another layout, and after a rollback" {
+    mpirun -np 2 dt-train "${common[@]}" --layout dp2.z2 --steps 6 --save a --save-every 3 >a.jsonl
+    mpirun -np 2 dt-train "${common[@]}" "${away[@]}" --layout dp2.z2 --steps 6 --save b --resume a/step-00000003 >b.jsonl
+    diff <(curve a.jsonl | tail -3) <(curve b.jsonl)
+    dt-shard-ckpt diff a b >/dev/null
+    rm -rf a b
+    # one rank goes on from what two have saved with their states in files, and they from what it has saved
+    mpirun -np 2 dt-train "${common[@]}" "${away[@]}" --layout dp2.z1 --steps 2 --save c >/dev/null
+    dt-train "${common[@]}" --resume c --steps 4 --save a >a.jsonl
+    dt-train "${common[@]}" "${away[@]}" --resume c --steps 4 --save b >b.jsonl
+    same
+    rm -rf a b c
+    opts=("${common[@]}" --steps 24 --save-every 4 --inject spike:step=18 --on-spike rollback:4 --spike-window 8)
+    dt-train "${opts[@]}" --save a >a.jsonl 2>err
+    grep -q "back to step" err
+    dt-train "${opts[@]}" "${away[@]}" --save b >b.jsonl
+    same
+}
+
+@test "weights of another file are where training starts from" {
+    dt-train "${common[@]}" --steps 2 --save w >/dev/null
+    dt-shard-ckpt convert --to safetensors w/step-00000002 w.hf >/dev/null
+    dt-train "${common[@]}" --model w.hf --steps 2 --save a >a.jsonl
+    dt-train "${common[@]}" --model w.hf "${away[@]}" --steps 2 --save b >b.jsonl
+    same
+    rm -rf w w.hf
+}
+
+@test "the plan says what lies where, and training takes that" {
+    dt-memest gpt2-tiny --seq 32 --offload optimizer --offload-to disk:sw --json >plan.json
+    dt-train "${common[@]}" "${away[@]}" --steps 2 --global-batch 1 >m.jsonl
+    [ "$(jq .peak_bytes plan.json)" -eq "$(jq -s '.[0].peak_bytes' m.jsonl)" ]
+    # masters and two moments, of all tiles: read and written once a step
+    tiles=$(jq .disk_bytes plan.json)
+    [ "$(jq -s '.[1].offload_read_bytes' m.jsonl)" -eq "$tiles" ]
+    [ "$(jq -s '.[1].offload_written_bytes' m.jsonl)" -eq "$tiles" ]
+    params=$(jq .params plan.json)
+    [ "$tiles" -ge $((12 * params)) ]
+    [ "$tiles" -lt $((14 * params)) ]
+    # what is on disk is not in memory
+    without=$(dt-memest gpt2-124m --json | jq .peak_bytes)
+    [ $((without - $(dt-memest gpt2-124m --offload optimizer --offload-to disk --json | jq .peak_bytes))) -ge \
+        $((12 * 124000000)) ]
+    dt-memest gpt2-tiny --offload optimizer --offload-to disk:sw --offload-fraction 50% --json >half.json
+    [ "$(jq .disk_bytes half.json)" -lt "$tiles" ]
+    [ "$(jq .host_bytes half.json)" -eq 0 ]
+    [ "$(jq .disk_fits half.json)" = true ]
+    run dt-memest llama-3.1-405b --layout dp8 --offload optimizer --offload-to disk:sw
+    [ "$status" -eq 3 ]
+    [[ $output == *"does not suffice for the ranks of a machine"* ]]
+}
+
+@test "what cannot be offloaded is refused by name" {
+    refuse() { # WORDS OPTION...
+        local words=$1
+        shift
+        run dt-train "${common[@]}" --steps 1 "$@"
+        [ "$status" -eq 2 ] && [[ $output == *"$words"* ]] || { echo "$* -> $status $output"; return 1; }
+    }
+    refuse "sgd has no states" "${away[@]}" --precision fp32 --optimizer sgd
+    refuse "names no folder" --offload optimizer --offload-to disk
+    refuse "neither host nor disk" --offload optimizer --offload-to tape:x
+    refuse "'colour' is none of" --offload optimizer,colour
+    refuse "on a card, or to its host" --offload optimizer
+    refuse "--save-async" "${away[@]}" --save-async
+    refuse "--check-replicas" "${away[@]}" --check-replicas 1
+    refuse "optimizer states and activations alone" --offload optimizer,weights --offload-to disk:sw
+    refuse "the last 2 of which keep" --offload activations --offload-to disk:sw
+    refuse "Try 'dt-train --help'" "${away[@]}" --offload-fraction 2
+    run dt-train "${common[@]}" --steps 1 --offload optimizer --offload-to disk:missing
+    [ "$status" -eq 1 ]
+    [[ $output == *"'missing'"*"No such file"* ]]
+}
+
+@test "the disk is full before the start, or when space is reserved: said, nothing is trained" {
+    run faulty scratch-statvfs:1:28 dt-train "${common[@]}" "${away[@]}" --steps 2 --save b
+    [ "$status" -eq 3 ]
+    [[ $output == *"'sw': what this machine's ranks offload takes "*" are free"* ]]
+    run faulty scratch-fallocate:1:28 dt-train "${common[@]}" "${away[@]}" --steps 2 --save b
+    [ "$status" -eq 1 ]
+    [[ $output == *"cannot reserve "*"'sw'"*"No space left"* ]]
+    [ ! -e b ]
+    [ -z "$(ls sw)" ]
+}
+
+@test "threads do as io_uring does, and transfers that move a part are finished" {
+    dt-train "${common[@]}" --steps 3 --save a >a.jsonl
+    for fault in scratch-pread:3+:short scratch-pwrite:2+:short; do
+        rm -rf b
+        faulty $fault dt-train "${common[@]}" "${away[@]}" --steps 3 --save b >b.jsonl 2>err
+        grep -q "(threads" err
+        same
+    done
+}
+
+@test "the disk fails, or the process is killed, in the middle of an update: resumed as if nothing had been" {
+    dt-train "${common[@]}" --steps 6 --save a >a.jsonl
+    # the masters are 16 writes at the start, an update 16 of whole tiles
+    for fault in scratch-pwrite:70:5 scratch-pread:120:5 scratch-pwrite:75:28 scratch-pwrite:74:kill; do
+        rm -rf b
+        status=0
+        faulty $fault dt-train "${common[@]}" "${away[@]}" --steps 6 --save b --save-every 2 >b.jsonl 2>err || status=$?
+        case $fault in
+        *kill) [ "$status" -eq 137 ] ;;
+        *)
+            [ "$status" -eq 1 ]
+            grep -Eq "cannot (read|write) byte [0-9]+ of the file in 'sw': (Input/output error|No space left)" err
+            grep -q "half updated; --resume auto" err
+            ;;
+        esac
+        [ -z "$(ls sw)" ]
+        [ -d b/step-00000002 ]
+        [ ! -e b/step-00000006 ]
+        dt-train "${common[@]}" "${away[@]}" --steps 6 --save b --resume auto >>b.jsonl 2>err
+        grep -q "resumed from" err
+        dt-shard-ckpt diff a b >/dev/null
+    done
+}
+
+# A running trainer's file without a name, as /proc has it.
+scratch_of() {
+    local pid=$1 fd
+    for _ in $(seq 300); do
+        for fd in /proc/"$pid"/fd/*; do
+            [[ $(readlink "$fd") == *dt-scratch-* ]] && echo "$fd" && return 0
+        done
+        sleep 0.1
+    done
+    return 1
+}
+
+@test "the file is cut off, or changed by others: found when it is read" {
+    for how in cut changed; do
+        rm -rf b b.jsonl
+        dt-train "${common[@]}" "${away[@]}" --steps 600 --save b --save-every 1 --keep 1 --inject slow:seconds=0.3 \
+            --metrics b.jsonl 2>err &
+        pid=$!
+        file=$(scratch_of $pid) || { kill $pid; return 1; }
+        for _ in $(seq 300); do
+            [ -s b.jsonl ] && break
+            sleep 0.1
+        done
+        if [ $how = cut ]; then
+            truncate -s 4096 "$file"
+        else
+            head -c 65536 /dev/urandom | dd of="$file" bs=4096 seek=3 conv=notrunc status=none
+        fi
+        status=0
+        wait $pid || status=$?
+        [ "$status" -eq 1 ]
+        if [ $how = cut ]; then
+            grep -q "of the file in 'sw': Input/output error" err
+        else
+            grep -q "is not as it was written" err
+        fi
+        dt-shard-ckpt verify b >/dev/null
+    done
+}
+
+@test "one rank's disk fails: it is named, and all ranks end" {
+    cat >one.sh <<'SH'
+#!/bin/sh
+[ "$OMPI_COMM_WORLD_RANK" = 1 ] && export DT_FAULT=scratch-pread:20:5
+exec "$@"
+SH
+    chmod +x one.sh
+    status=0
+    LD_PRELOAD=$DT_HELP/fault.so mpirun -np 2 ./one.sh dt-train "${common[@]}" "${away[@]}" --layout dp2.z1 --steps 50 \
+        >m.jsonl 2>err || status=$?
+    [ "$status" -ne 0 ]
+    grep -q "rank 1.*of the file in 'sw': Input/output error" err
+    [ -z "$(ls sw)" ]
+}
+
+@test "faults of a bit reach masters that are in the file" {
+    dt-train "${common[@]}" --precision bf16 --steps 4 --inject flip:step=2,element=5000 --save a >a.jsonl
+    dt-train "${common[@]}" --precision bf16 --steps 4 --inject flip:step=2,element=5000 --save b "${away[@]}" >b.jsonl
+    same
+}
+
+@test "activations between forward and backward: the same numbers in less memory, with and without recomputation" {
+    mini=("${common[@]}" --model gpt2-mini --seq 128 --microbatch 2 --global-batch 8 --steps 2)
+    for run in "1:--precision bf16" "1:--precision fp32 --recompute full" "1:--offload-fraction 50%" "2:--layout dp2.z3" \
+        "2:--layout tp2.s1 --recompute selective" "2:--layout cp2 --recompute every:2"; do
+        rm -rf a b
+        # shellcheck disable=SC2086
+        mpirun -np "${run%%:*}" dt-train "${mini[@]}" ${run#*:} --save a >a.jsonl
+        # shellcheck disable=SC2086
+        mpirun -np "${run%%:*}" dt-train "${mini[@]}" ${run#*:} --offload optimizer,activations --offload-to disk:sw \
+            --save b >b.jsonl
+        same || { echo "$run"; return 1; }
+        [ "$(jq -s '.[1].peak_bytes' b.jsonl)" -lt "$(jq -s '.[1].peak_bytes' a.jsonl)" ]
+        [ -z "$(ls sw)" ]
+    done
+    # evaluation in between, and a bad disk
+    dt-train "${mini[@]}" --eval-data d.h5 --eval-every 1 --eval-tokens 512 >a.jsonl
+    dt-train "${mini[@]}" --eval-data d.h5 --eval-every 1 --eval-tokens 512 --offload activations --offload-to disk:sw >b.jsonl
+    diff <(jq -c '[.step, .loss, .eval_loss]' a.jsonl) <(jq -c '[.step, .loss, .eval_loss]' b.jsonl)
+    for fault in scratch-pread:30:5 scratch-pwrite:30:28; do
+        run faulty $fault dt-train "${mini[@]}" --offload activations --offload-to disk:sw
+        [ "$status" -eq 1 ]
+        [[ $output == *"of the file in 'sw': "* ]]
+    done
+}
+
+@test "with activations in a file sequences are longer in the same memory" {
+    peak() { dt-memest gpt2-1558m --json "$@" | jq .peak_bytes; }
+    [ "$(peak --seq 1024 --microbatch 8 --offload activations --offload-to disk)" -lt \
+        "$(peak --seq 1024 --microbatch 4)" ]
+    run dt-memest gpt2-1558m --offload activations --offload-to disk --layout pp2
+    [[ $output == *"dt-train cannot run this yet"* || $output == *"account of dt alone"* ]]
+}
+# SPDX-License-Identifier: Apache-2.0

@@ -1,0 +1,141 @@
+#!/usr/bin/python3
+"""Golden tokens and masks of chats, from transformers.
+
+    golden_chat.py TEMPLATES      writes golden-chat.json and tokenizer/chat.json beside this script
+        TEMPLATES  the folder chat_templates of the package trl: the published templates of families, and their
+                   variants with marks around what the assistant says
+
+The tokenizer is byte-level BPE, trained here on tokenizer/corpus.txt, with the special tokens of every family.
+A template is run by transformers' Jinja. What is a target follows from two texts: the conversation up to the
+assistant's turn with the prompt for it, and the conversation with that turn; what the second has more, up to the
+token that ends the turn, is the target. A token is one where its offsets, by the tokenizers library, meet that part.
+Where trl has a template with marks, transformers' own mask of it is compared: it may have more, blanks alone.
+"""
+
+import json
+import os
+import sys
+
+try:
+    import tokenizers
+    import transformers
+except ImportError as e:
+    print(f"golden_chat.py: needs tokenizers and transformers: {e}", file=sys.stderr)
+    sys.exit(77)
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+QWEN = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+CHATML = """{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}\
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+MISTRAL = """{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}{{ '[INST] ' + m.content + ' [/INST]' }}\
+{% else %}{{ m.content + eos_token }}{% endif %}{% endfor %}"""
+
+# name: file of the template or its text, end of a turn, words by which it is known, has a system's turn, eos, bos
+FAMILIES = {
+    "chatml": (CHATML, "<|im_end|>", "<|im_start|>", True, "<|im_end|>"),
+    "qwen": ("qwen2_5", "<|im_end|>", "'<|im_start|>system\\n" + QWEN + "<|im_end|>\\n'", True, "<|im_end|>"),
+    "llama3": ("llama3", "<|eot_id|>", "<|start_header_id|>", True, "<|eot_id|>"),
+    "llama31": ("llama3_1", "<|eot_id|>", "<|start_header_id|> Cutting Knowledge Date", True, "<|eot_id|>"),
+    "gemma": ("gemma", "<end_of_turn>", "<start_of_turn>", False, "<eos>"),
+    "mistral": (MISTRAL, "</s>", "[INST]", False, "</s>"),
+    "phi3": ("phi3", "<|end|>", "<|end|> <|assistant|>", True, "<|endoftext|>"),
+}
+SPECIALS = ["<s>", "</s>", "<|endoftext|>", "<eos>", "<|im_start|>", "<|im_end|>", "<|start_header_id|>",
+            "<|end_header_id|>", "<|eot_id|>", "<start_of_turn>", "<end_of_turn>", "[INST]", "[/INST]"]
+STRIPPING = ["<|system|>", "<|user|>", "<|assistant|>", "<|end|>"]  # as Phi-3's tokenizer has them
+
+TURNS = [
+    [("user", "Hello, world!"), ("assistant", "The quick brown fox.")],
+    [("system", "Answer in one word."), ("user", "What is the answer?"), ("assistant", "forty-two"),
+     ("user", "And then?"), ("assistant", "Nothing.\n\nAt all.")],
+    [("user", "blanks  "), ("assistant", "  \n at both ends \n"), ("user", "and"), ("assistant", "")],
+    [("user", "é ü 漢字 \U0001f600"), ("assistant", "café ☕ 漢字"), ("user", "the end")],
+]
+
+
+def make_tokenizer():
+    t = tokenizers.Tokenizer(tokenizers.models.BPE())
+    t.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    t.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=600, initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+    t.train([os.path.join(HERE, "tokenizer", "corpus.txt")], trainer)
+    t.add_special_tokens([tokenizers.AddedToken(s, special=True, normalized=False) for s in SPECIALS])
+    t.add_special_tokens([tokenizers.AddedToken(s, special=True, normalized=False, rstrip=True)
+                          for s in STRIPPING])
+    t.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", t.token_to_id("<s>"))])
+    path = os.path.join(HERE, "tokenizer", "chat.json")
+    t.save(path)
+    return path
+
+
+def render(tok, messages, template, prompt):
+    return tok.apply_chat_template(messages, chat_template=template, tokenize=False, add_generation_prompt=prompt)
+
+
+def spans(tok, messages, template, end):
+    found = []
+    for i, m in enumerate(messages):
+        if m["role"] != "assistant":
+            continue
+        before = render(tok, messages[:i], template, True)
+        after = render(tok, messages[:i + 1], template, False)
+        assert after.startswith(before), (before, after)
+        stop = after.index(end, len(before)) + len(end)
+        found.append((len(before), stop))
+    return found
+
+
+def masked(tok, text, parts):
+    enc = tok(text, add_special_tokens=False, return_offsets_mapping=True)
+    ends = [a + len(text[a:b].rstrip()) if text[a:b].rstrip() in STRIPPING else b
+            for a, b in enc["offset_mapping"]]  # without the blanks that such a token takes
+    mask = [int(any(a < stop and b > start for start, stop in parts))
+            for (a, _), b in zip(enc["offset_mapping"], ends)]
+    return enc["input_ids"], mask
+
+
+def marked(tok, messages, template, ids, mask):
+    """Whether transformers' mask of a template with marks is ours and blanks."""
+    out = tok.apply_chat_template(messages, chat_template=template, tokenize=True, return_dict=True,
+                                  return_assistant_tokens_mask=True)
+    assert out["input_ids"] == ids, "another text"
+    for i, (a, b) in enumerate(zip(out["assistant_masks"], mask)):
+        if a != b:
+            text = tok.decode([ids[i]])
+            assert a == 1 and (text.strip() == "" or text in ["<|endoftext|>", *STRIPPING]), (i, text, a, b)
+
+
+def main():
+    if len(sys.argv) != 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    path = make_tokenizer()
+    cases = []
+    for name, (source, end, words, system, eos) in FAMILIES.items():
+        tok = transformers.PreTrainedTokenizerFast(tokenizer_file=path, bos_token="<s>", eos_token=eos)
+        template, marks = source, None
+        if "{" not in source:
+            with open(os.path.join(sys.argv[1], source + ".jinja"), encoding="utf-8") as f:
+                template = f.read()
+            other = os.path.join(sys.argv[1], source + "_training.jinja")
+            if os.path.exists(other):
+                with open(other, encoding="utf-8") as f:
+                    marks = f.read()
+        for turns in TURNS:
+            messages = [{"role": r, "content": c} for r, c in turns if system or r != "system"]
+            text = render(tok, messages, template, False)
+            ids, mask = masked(tok, text, spans(tok, messages, template, end))
+            if marks:
+                marked(tok, messages, marks, ids, mask)
+            cases.append({"family": name, "words": words, "messages": messages, "ids": ids, "mask": mask})
+    with open(os.path.join(HERE, "golden-chat.json"), "w", encoding="utf-8") as f:
+        f.write("[\n" + ",\n".join(json.dumps(c) for c in cases) + "\n]\n")
+    print(f"{len(cases)} conversations, transformers {transformers.__version__}, tokenizers {tokenizers.__version__}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
+# SPDX-License-Identifier: Apache-2.0
