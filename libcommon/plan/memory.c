@@ -216,6 +216,12 @@ static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const 
 	for (int i = 0; i < dt_optim_states(s->optim.kind) && !tiles.n; i++)
 		put_state(b, at, i, &rule->state[i], zero >= 1 ? l->trained / parts : l->trained,
 			  zero >= 1 ? part : whole);
+	if (s->sync.kind == DT_SYNC_DILOCO) {
+		put_flat(b, DT_B_OUTER, DT_MEM_OPTIM, DT_F32, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
+			 "weights as last merged", whole);
+		put_flat(b, DT_B_OUTER_M, DT_MEM_OPTIM, DT_F32, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
+			 "outer momentum", whole);
+	}
 	put_whole(b);
 #undef STATE
 	if (s->reproducible)
@@ -634,16 +640,17 @@ int dt_memory_plan(const struct dt_run *r, struct dt_coords at, struct dt_memory
 	return rc;
 }
 
-int dt_memory_plan_serving(const struct dt_config *c, enum dt_dtype compute, int64_t rows, int64_t outputs,
-			   int64_t positions, struct dt_memory_plan *ret, struct dt_err *err)
+int dt_memory_plan_serving(const struct dt_serving *s, int64_t positions, struct dt_memory_plan *ret,
+			   struct dt_err *err)
 {
+	const struct dt_config *c = s->config;
 	const struct dt_run r = {.config = c};
 	struct dt_plan_builder b = {.plan = ret, .r = &r};
 	int64_t angles = c->pos == DT_POS_ROPE ? positions * dt_rope_dim(c) : 0;
 	int rc;
 
 	memset(ret, 0, sizeof(*ret));
-	rc = dt_stage_build_serving(c, compute, rows, outputs, 1, &ret->stage, err);
+	rc = dt_stage_build_serving(s, &ret->stage, err);
 	if (rc < 0)
 		return rc;
 	ret->slots[0] = ret->flight0[1] = 1;
