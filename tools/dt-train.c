@@ -83,6 +83,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("weight-decay"),
 	DT_RUN_OPT("trust"),
 	DT_RUN_OPT("clip"),
+	DT_RUN_OPT("noise-scale"),
 	DT_OPT_HEADING("Images"),
 	DT_RUN_OPT("image-size"),
 	DT_RUN_OPT("crop"),

@@ -170,6 +170,7 @@ struct dt_run {
 	struct dt_run_sync sync;
 	double label_smoothing; /* of a classifier's targets */
 	int64_t bn_span;	/* images a batch norm is over: DT_BN_DP, DT_BN_RANK, or so many */
+	bool noise_scale;	/* the gradient noise scale is measured */
 	double clip;		/* largest gradient norm; 0: off */
 
 	struct dt_run_objective objective;
