@@ -6,6 +6,7 @@
 #include "base/tmpfile.h"
 #include "kernels/device.h"
 #include "plan/listing.h"
+#include "rl/feed.h"
 #include "train/train.h"
 #include "train/verify.h"
 
@@ -75,6 +76,18 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("eps"),
 	DT_RUN_OPT("weight-decay"),
 	DT_RUN_OPT("clip"),
+	DT_OPT_HEADING("Learning from answers"),
+	DT_RUN_OPT("objective"),
+	DT_RUN_OPT("rollouts"),
+	DT_RUN_OPT("prompts"),
+	DT_RUN_OPT("task"),
+	DT_RUN_OPT("reward"),
+	DT_RUN_OPT("group"),
+	DT_RUN_OPT("answer-tokens"),
+	DT_RUN_OPT("refresh"),
+	DT_RUN_OPT("clip-low"),
+	DT_RUN_OPT("clip-high"),
+	DT_RUN_OPT("ratio-cap"),
 	DT_OPT_HEADING("Images"),
 	DT_RUN_OPT("image-size"),
 	DT_RUN_OPT("crop"),
@@ -374,6 +387,8 @@ static int make_run(const struct dt_log *log, struct dt_err *err)
 		}
 		return DT_EXIT_FAILED;
 	}
+	if (r->rl.objective != DT_RUN_NEXT && !r->data.train) /* what metrics must not be written over */
+		r->data.train = r->rl.rollouts ? r->rl.rollouts : "";
 	if (!a.schedule_table && !a.print_program && (!r->model || !r->data.train))
 		return dt_opt_usage_error(&program, stderr, "--model and --data are needed%s",
 					  r->model	  ? ": there is no --data"
@@ -409,6 +424,7 @@ static int train(struct dt_log *log)
 				   .transport = a.transport ? DT_TRANSPORT_MPI : DT_TRANSPORT_AUTO};
 	struct dt_world_info info;
 	struct dt_err err = {0};
+	const struct dt_given *given = NULL;
 	struct dt_world *world;
 	int status;
 
@@ -423,7 +439,12 @@ static int train(struct dt_log *log)
 	if (info.size > 1)
 		log->rank = info.rank;
 	for_people();
-	status = dt_train_run(&a.o.run, world, log);
+	if (a.o.run.rl.objective != DT_RUN_NEXT && dt_rl_feed_open(&a.o.run, &given, &err) < 0) {
+		dt_log_err(log, &err);
+		return DT_EXIT_FAILED;
+	}
+	status = dt_train_run(&a.o.run, given, world, log);
+	dt_rl_feed_close(given);
 	dt_beat_close();
 	dt_world_finalize(world);
 	if (dt_close_stdout(&err) < 0 && status == DT_EXIT_OK) {

@@ -49,6 +49,31 @@ struct dt_run_offload {
 	double fraction;		 /* of it; the rest stays */
 };
 
+/* What is trained for: the next token, or what answers of the model itself are worth (rl/policy.h). */
+enum dt_run_objective {
+	DT_RUN_NEXT,
+	DT_RUN_GRPO,
+	DT_RUN_DRGRPO,
+	DT_RUN_DAPO,
+	DT_RUN_RLOO,
+	DT_RUN_REINFORCE,
+	DT_RUN_CISPO,
+	DT_RUN_GSPO
+};
+#define DT_RUN_OBJECTIVES "next|grpo|drgrpo|dapo|rloo|reinforce|cispo|gspo"
+
+struct dt_run_rl {
+	int objective;		 /* enum dt_run_objective */
+	const char *rollouts;	 /* file of dt-rollout; NULL: none */
+	const char *task;	 /* whose prompts are answered; NULL: none */
+	const char *reward;	 /* command that scores answers; NULL: the task does */
+	int64_t batch;		 /* prompts a step */
+	int64_t group;		 /* answers each */
+	int64_t answer;		 /* tokens of one at most */
+	int64_t refresh;	 /* steps that one set of weights draws for */
+	double low, high, ratio; /* of the clip, and the largest ratio; < 0: as the objective has them */
+};
+
 struct dt_run_data {
 	const char *train, *eval; /* data sets; eval NULL: no evaluation */
 	uint64_t seed;		  /* of initial weights, data order and random rounding */
@@ -164,6 +189,7 @@ struct dt_run {
 	double bucket_bytes; /* gradients are reduced in buckets of about this size */
 
 	struct dt_run_data data;
+	struct dt_run_rl rl;
 	struct dt_run_image image;
 	struct dt_run_save save;
 	struct dt_run_watch watch;

@@ -167,7 +167,9 @@ static int allocate(struct trainer *t, struct dt_err *err)
 	    (rc = dt_local_build(&t->table, &t->config, &t->run.layout, t->mesh.at, &t->local, err)) < 0)
 		return rc;
 	rc = bind_memory(t, err);
-	return rc < 0 ? rc : reduce_init(t, err);
+	if (rc == 0)
+		rc = reduce_init(t, err);
+	return rc < 0 || !t->source.given.g ? rc : given_start(t, err);
 }
 
 /* Every group of this layout, in one order on all ranks. */
@@ -185,8 +187,8 @@ static int make_groups(struct trainer *t, struct dt_err *err)
 	return rc;
 }
 
-int trainer_init(struct trainer *t, const struct dt_run *r, struct dt_world *w, const struct dt_log *log,
-		 struct dt_err *err)
+int trainer_init(struct trainer *t, const struct dt_run *r, const struct dt_given *given, struct dt_world *w,
+		 const struct dt_log *log, struct dt_err *err)
 {
 	struct dt_layout flat = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
 	int rc;
@@ -194,6 +196,7 @@ int trainer_init(struct trainer *t, const struct dt_run *r, struct dt_world *w, 
 	memset(t, 0, sizeof(*t));
 	t->run = *r;
 	t->run.config = &t->config;
+	t->source.given.g = given;
 	t->world = w;
 	t->log = log;
 	t->status = DT_EXIT_FAILED;

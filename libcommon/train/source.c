@@ -96,12 +96,15 @@ static int open_tokens(struct trainer *t, struct dt_err *err)
 
 int source_open(struct trainer *t, struct dt_err *err)
 {
+	if (t->source.given.g)
+		return given_open(t, err);
 	return dt_config_is_image(&t->config) ? images_start(t, err) : open_tokens(t, err);
 }
 
 void source_close(struct trainer *t)
 {
 	images_close(t);
+	given_close(t);
 	dt_ahead_close(t->source.ahead);
 	dt_mixture_close(t->source.data);
 	if (t->source.eval)
@@ -119,6 +122,8 @@ int64_t source_targets(struct trainer *t, bool eval, int64_t first, int64_t end)
 {
 	int64_t n = 0, seq = t->run.seq;
 
+	if (t->source.given.g) /* its loss is of the whole step */
+		return 1;
 	if (dt_config_is_image(&t->config))
 		return (end - first) * seq;
 	for (int64_t i = first; i < end; i++) {
@@ -204,6 +209,10 @@ static int next_tokens(struct trainer *t, bool eval, const struct dt_flight *f, 
 int source_next(struct trainer *t, bool eval, const struct dt_flight *f, int64_t n, int64_t end,
 		struct dt_err *err)
 {
+	if (t->source.given.g) {
+		given_next(t, f, n - t->loop.cursor);
+		return dt_flight_upload(f, &t->exec, err);
+	}
 	return t->source.images.data ? images_next(t, eval, f, n, end, err)
 				     : next_tokens(t, eval, f, n, end, err);
 }

@@ -9,6 +9,7 @@
 #include "data/ahead.h"
 #include "data/mixture.h"
 #include "nn/exec.h"
+#include "train/given.h"
 #include "train/images.h"
 
 struct trainer;
@@ -20,6 +21,7 @@ struct source {
 	struct dt_sampler eval_sampler;
 	struct dt_dataset_info info;
 	struct image_source images; /* instead of all that */
+	struct given given;	    /* likewise */
 };
 
 /* Before the run is settled: what the data decides of the model. */
