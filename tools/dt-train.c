@@ -6,6 +6,7 @@
 #include "base/tmpfile.h"
 #include "kernels/device.h"
 #include "plan/listing.h"
+#include "plan/objective.h"
 #include "rl/feed.h"
 #include "train/train.h"
 #include "train/verify.h"
@@ -387,7 +388,8 @@ static int make_run(const struct dt_log *log, struct dt_err *err)
 		}
 		return DT_EXIT_FAILED;
 	}
-	if (r->rl.objective != DT_RUN_NEXT && !r->data.train) /* what metrics must not be written over */
+	if (dt_objective_rewards(r->objective.kind) &&
+	    !r->data.train) /* what metrics must not be written over */
 		r->data.train = r->rl.rollouts ? r->rl.rollouts : "";
 	if (!a.schedule_table && !a.print_program && (!r->model || !r->data.train))
 		return dt_opt_usage_error(&program, stderr, "--model and --data are needed%s",
@@ -439,7 +441,7 @@ static int train(struct dt_log *log)
 	if (info.size > 1)
 		log->rank = info.rank;
 	for_people();
-	if (a.o.run.rl.objective != DT_RUN_NEXT && dt_rl_feed_open(&a.o.run, &given, &err) < 0) {
+	if (dt_objective_rewards(a.o.run.objective.kind) && dt_rl_feed_open(&a.o.run, &given, &err) < 0) {
 		dt_log_err(log, &err);
 		return DT_EXIT_FAILED;
 	}

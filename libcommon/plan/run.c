@@ -4,6 +4,7 @@
 #include "kernels/unpack.h"
 #include "model/lora.h"
 #include "plan/context.h"
+#include "plan/objective.h"
 #include "plan/stage.h"
 
 #include <errno.h>
@@ -292,9 +293,9 @@ static int check_objective(const struct dt_run *r, struct dt_err *err)
 	const struct dt_layout *l = &r->layout;
 	char layout[64];
 
-	if (r->rl.objective == DT_RUN_NEXT)
+	if (!dt_objective_rewards(r->objective.kind))
 		return r->rl.rollouts || r->rl.task || r->rl.reward
-			       ? dt_err_set(err, -EINVAL, "--%s goes with an --objective",
+			       ? dt_err_set(err, -EINVAL, "--%s goes with an --objective of scored answers",
 					    r->rl.rollouts ? "rollouts"
 					    : r->rl.task   ? "task"
 							   : "reward")

@@ -49,21 +49,13 @@ struct dt_run_offload {
 	double fraction;		 /* of it; the rest stays */
 };
 
-/* What is trained for: the next token, or what answers of the model itself are worth (rl/policy.h). */
-enum dt_run_objective {
-	DT_RUN_NEXT,
-	DT_RUN_GRPO,
-	DT_RUN_DRGRPO,
-	DT_RUN_DAPO,
-	DT_RUN_RLOO,
-	DT_RUN_REINFORCE,
-	DT_RUN_CISPO,
-	DT_RUN_GSPO
+/* What is minimised (plan/objective.h). */
+struct dt_run_objective {
+	int kind;
 };
-#define DT_RUN_OBJECTIVES "next|grpo|drgrpo|dapo|rloo|reinforce|cispo|gspo"
 
+/* Where answers come from that are learnt from, and how. */
 struct dt_run_rl {
-	int objective;		 /* enum dt_run_objective */
 	const char *rollouts;	 /* file of dt-rollout; NULL: none */
 	const char *task;	 /* whose prompts are answered; NULL: none */
 	const char *reward;	 /* command that scores answers; NULL: the task does */
@@ -188,8 +180,9 @@ struct dt_run {
 	struct dt_run_offload offload;
 	double bucket_bytes; /* gradients are reduced in buckets of about this size */
 
-	struct dt_run_data data;
+	struct dt_run_objective objective;
 	struct dt_run_rl rl;
+	struct dt_run_data data;
 	struct dt_run_image image;
 	struct dt_run_save save;
 	struct dt_run_watch watch;

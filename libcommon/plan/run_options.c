@@ -1,6 +1,7 @@
 #include "plan/run_options.h"
 
 #include "kernels/unpack.h"
+#include "plan/objective.h"
 
 #include <errno.h>
 #include <math.h>
@@ -112,9 +113,9 @@ static const struct row rows[] = {
 	 R(data.train),
 	 FREE,
 	 NEVER},
-	{{"objective", 0, DT_OPT_CHOICE, O(run.rl.objective), DT_RUN_OBJECTIVES,
-	  "what is trained for: the next token, or what answers of the model itself are worth", .def = "next"},
-	 CHOICE, R(rl.objective), MEANING, NEVER},
+	{{"objective", 0, DT_OPT_CHOICE, O(run.objective.kind), DT_OBJECTIVES,
+	  "what is minimised: the cross-entropy, or a loss of scored answers of the model itself", .def = "nll"},
+	 CHOICE, R(objective.kind), MEANING, NEVER},
 	{{"rollouts", 0, DT_OPT_STR, O(run.rl.rollouts), "FILE", "scored answers of dt-rollout to learn from",
 	  .complete = DT_COMPLETE_FILE},
 	 TEXT, R(rl.rollouts), FREE, NEVER},

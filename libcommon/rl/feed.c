@@ -1,6 +1,7 @@
 #include "rl/feed_priv.h"
 
 #include "base/opt.h"
+#include "plan/objective.h"
 
 #include <errno.h>
 #include <math.h>
@@ -122,7 +123,7 @@ int dt_rl_feed_open(const struct dt_run *r, const struct dt_given **ret, struct 
 	if (!f)
 		return dt_err_sys(err, -ENOMEM, "cannot open the objective");
 	f->o = r->rl;
-	p = dt_policy_find(dt_opt_choice_name(DT_RUN_OBJECTIVES, r->rl.objective, word, sizeof(word)));
+	p = dt_policy_find(dt_opt_choice_name(DT_OBJECTIVES, r->objective.kind, word, sizeof(word)));
 	if (!p) {
 		free(f);
 		return dt_err_set(err, -EINVAL, "objective '%s' learns from no answers", word);

@@ -29,7 +29,7 @@ enum dt_policy_over { DT_PER_ANSWER, DT_PER_CONSTANT, DT_PER_TOKENS, DT_PER_SUM 
 enum dt_policy_ratio { DT_RATIO_CLIP, DT_RATIO_WHOLE, DT_RATIO_CAP };
 
 struct dt_policy {
-	const char *name; /* a word of DT_RUN_OBJECTIVES */
+	const char *name; /* a word of DT_OBJECTIVES */
 	enum dt_policy_base base;
 	bool std;
 	enum dt_policy_over over;

@@ -231,9 +231,7 @@ static int act(struct trainer *t, const struct dt_action *a, int v, float scale,
 int pipeline_step(struct trainer *t, float scale, double *ret_loss, struct dt_err *err)
 {
 	const struct dt_schedule *s = &t->flow.sched;
-	int rounds = t->source.given.g	     ? (int)t->source.given.rounds
-		     : t->run.layout.pp == 1 ? (int)t->run.accumulation
-					     : 1;
+	int rounds = t->run.layout.pp == 1 ? (int)source_microbatches(t) : 1;
 	int stage = t->mesh.at.pp, rc = 0;
 
 	for (int k = 0; k < t->plan.stage.nchunk; k++)

@@ -9,6 +9,11 @@ int source_describe(struct trainer *t, struct dt_err *err)
 	return dt_config_is_image(&t->config) ? images_open(t, err) : 0;
 }
 
+int64_t source_microbatches(const struct trainer *t)
+{
+	return t->source.given.g ? t->source.given.rounds : t->run.accumulation;
+}
+
 bool source_evaluates(const struct trainer *t)
 {
 	return t->source.eval || t->source.images.eval;

@@ -24,6 +24,8 @@ struct source {
 	struct given given;	    /* likewise */
 };
 
+/* Microbatches of the step under way on each rank. */
+int64_t source_microbatches(const struct trainer *t);
 /* Before the run is settled: what the data decides of the model. */
 int source_describe(struct trainer *t, struct dt_err *err);
 int source_open(struct trainer *t, struct dt_err *err);
