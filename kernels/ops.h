@@ -20,6 +20,7 @@
 #include "kernels/device.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
+#include "kernels/factor.h"
 #include "kernels/fixed.h"
 #include "kernels/fp8.h"
 #include "kernels/grouped.h"

@@ -12,11 +12,20 @@ int dt_check_optim_step(const struct dt_dev *dev, const struct dt_optim *o, stru
 	if ((unsigned)o->kind >= DT_OPTIM_N)
 		return -EINVAL;
 	rule = dt_optim_rule(o->kind);
-	for (int i = 0; i < DT_OPTIM_STATES; i++)
-		if (rule->state[i].shape == DT_STATE_EACH && !dt_is(i ? s2 : s1, rule->state[i].dtype, n))
+	if (rule->flags & DT_OPTIM_FACTORED)
+		return -EINVAL;
+	for (int i = 0; i < DT_OPTIM_STATES; i++) {
+		const struct dt_optim_state *s = &rule->state[i];
+		const int64_t want = s->shape == DT_STATE_BLOCKS ? dt_optim_state_bytes(s, 1, n) : n;
+
+		if ((s->shape == DT_STATE_EACH || s->shape == DT_STATE_BLOCKS) &&
+		    !dt_is(i ? s2 : s1, s->dtype, want))
 			return -EINVAL;
+	}
 	if (!dt_is(p, DT_F32, n) || !dt_is_compute(g.dtype) || dt_numel(g) != n ||
 	    (copy.data && !dt_is(copy, DT_BF16, n) && !dt_is(copy, DT_F16, n)))
+		return -EINVAL;
+	if ((rule->flags & DT_OPTIM_DIRECTION) && g.dtype != DT_F32)
 		return -EINVAL;
 	return (rule->flags & DT_OPTIM_CORRECTED) && o->t < 1 ? -EINVAL : 0;
 }

@@ -5,17 +5,35 @@
  *
  *   sgd       p -= lr (g + wd p)
  *   momentum  s1 = beta1 s1 + g + wd p;  p -= lr s1                       (PyTorch's SGD, dampening 0)
+ *   nesterov  s1 as momentum;  p -= lr (g + wd p + beta1 s1)              (PyTorch's SGD with nesterov)
  *   rmsprop   s1 = beta2 s1 + (1 - beta2) g^2;  p -= lr g / (sqrt(s1) + eps)     with g += wd p
  *   adagrad   s1 += g^2;  p -= lr g / (sqrt(s1) + eps)                           with g += wd p
  *   adam      Kingma & Ba 2015, algorithm 1, with g += wd p
  *   adamw     Loshchilov & Hutter 2019, algorithm 2: p -= lr wd p apart from the moments
- * adam and adamw: s1 = m, s2 = v; mhat = m / (1 - beta1^t), vhat = v / (1 - beta2^t); p -= lr mhat /
- * (sqrt(vhat) + eps).
+ *   nadam     Dozat 2016 as PyTorch has it, with g += wd p: mu_t = beta1 (1 - 0.96^(0.004 t) / 2), M_t =
+ *             mu_1 .. mu_t;  p -= lr ((1 - mu_t) / (1 - M_t) g + mu_t+1 / (1 - M_t+1) m) / (sqrt(vhat) + eps)
+ *   lion      Chen et al. 2023: p -= lr (sign(beta1 s1 + (1 - beta1) g) + wd p);
+ *             s1 = beta2 s1 + (1 - beta2) g
+ *   lars      You et al. 2017: s1 = beta1 s1 + lr trust (g + wd p);  p -= s1
+ *   lamb      You et al. 2019, a direction: g = mhat / (sqrt(vhat) + eps) + wd p; p stays as it is
+ *   muon      Jordan et al. 2024, a direction before it is made orthogonal: s1 = 0.95 s1 + 0.05 g;  g =
+ *             0.05 g + 0.95 s1; p and s2 stay as they are
+ *   adamw8bit adamw, s1 and s2 in blocks of 8 bits (blocks8.h)
+ *   adafactor has no element by itself: its ops are those of factor.h
+ * adam, adamw, nadam and lamb: s1 = m, s2 = v; mhat = m / (1 - beta1^t), vhat = v / (1 - beta2^t); adam and
+ * adamw: p -= lr mhat / (sqrt(vhat) + eps).
+ *
+ * DT_OPTIM_DIRECTION: the op writes into g, which is f32, the direction in which p is to move; the caller
+ * scales it by norms of whole tensors and moves p by a step of sgd. trust of lars is the caller's to find
+ * too.
  */
 #ifndef DT_KERNELS_OPTIM_H
 #define DT_KERNELS_OPTIM_H
 
 #include "kernels/dtype.h"
+
+#include <math.h>
+#include <stdbool.h>
 
 enum dt_optim_kind {
 #define DT_OPTIM_RULE(NAME, ...) DT_OPTIM_##NAME,
@@ -35,9 +53,16 @@ static const char dt_optim_names[] =
 #define DT_OPTIM_BETA1 1u
 #define DT_OPTIM_BETA2 2u
 #define DT_OPTIM_EPS   4u
+#define DT_OPTIM_TRUST 8u
 
-#define DT_OPTIM_CORRECTED 1u /* moments are divided by 1 - beta^t, so t counts from 1 */
-#define DT_OPTIM_DECOUPLED 2u /* weight decay shrinks parameters apart from what the states see */
+#define DT_OPTIM_CORRECTED 1u  /* moments are divided by 1 - beta^t, so t counts from 1 */
+#define DT_OPTIM_DECOUPLED 2u  /* weight decay shrinks parameters apart from what the states see */
+#define DT_OPTIM_NORMS	   4u  /* a step needs norms of whole tensors, which ranks hold together */
+#define DT_OPTIM_DIRECTION 8u  /* the op gives a direction, see above */
+#define DT_OPTIM_FACTORED  16u /* it is not optim_step that takes a step */
+#define DT_OPTIM_HOST	   32u /* only the processor computes it */
+#define DT_OPTIM_WHOLE	   (DT_OPTIM_NORMS | DT_OPTIM_DIRECTION)
+#define DT_MUON_BETA	   0.95f
 
 /* What a state holds of a parameter of rows x cols elements; a vector is one row. */
 enum dt_state_shape {
@@ -45,6 +70,7 @@ enum dt_state_shape {
 	DT_STATE_EACH,	 /* a value an element */
 	DT_STATE_ROWS,	 /* a value a row */
 	DT_STATE_COLS,	 /* a value a column */
+	DT_STATE_REST,	 /* a value an element of what is no matrix between embedding and head */
 	DT_STATE_BLOCKS, /* a value an element, and an f32 scale for each DT_STATE_BLOCK of them */
 };
 #define DT_STATE_BLOCK 256
@@ -89,6 +115,7 @@ static inline int64_t dt_optim_state_bytes(const struct dt_optim_state *s, int64
 		return cols * dt_dtype_size(s->dtype);
 	case DT_STATE_BLOCKS:
 		return n * dt_dtype_size(s->dtype) + blocks * 4;
+	case DT_STATE_REST: /* of such a matrix */
 	case DT_STATE_NONE:
 		break;
 	}
@@ -123,8 +150,35 @@ static inline int dt_optim_states(enum dt_optim_kind k)
 struct dt_optim {
 	enum dt_optim_kind kind;
 	float lr, beta1, beta2, eps, weight_decay, grad_scale;
-	int64_t t; /* 1 on the first step */
+	int64_t t;   /* 1 on the first step */
+	float trust; /* lars: of this tensor */
 };
+
+/* What the rules read of t. */
+struct dt_optim_factors {
+	float m_unbias, v_unbias; /* 1 / (1 - beta^t) */
+	float of_g, of_m;	  /* nadam */
+};
+
+static inline struct dt_optim_factors dt_optim_factors(const struct dt_optim *o)
+{
+	struct dt_optim_factors f = {0, 0, 0, 0};
+	double mu = 0, next, product = 1;
+
+	if (!(dt_optim_rule(o->kind)->flags & DT_OPTIM_CORRECTED))
+		return f;
+	f.m_unbias = (float)(1. / (1. - pow((double)o->beta1, (double)o->t)));
+	f.v_unbias = (float)(1. / (1. - pow((double)o->beta2, (double)o->t)));
+	if (o->kind != DT_OPTIM_NADAM)
+		return f;
+	for (int64_t k = 1; k <= o->t && product > 1e-20; k++)
+		product *= (double)o->beta1 * (1. - 0.5 * pow(0.96, 0.004 * (double)k));
+	mu = (double)o->beta1 * (1. - 0.5 * pow(0.96, 0.004 * (double)o->t));
+	next = (double)o->beta1 * (1. - 0.5 * pow(0.96, 0.004 * (double)(o->t + 1)));
+	f.of_g = (float)((1. - mu) / (1. - product));
+	f.of_m = (float)(next / (1. - product * next));
+	return f;
+}
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -64,6 +64,8 @@ static const struct dt_opt opts[] = {
 	DT_OPT_HEADING("Reports"),
 	{"events", 0, DT_OPT_STR, &a.o.events, "FILE",
 	 "append what happens as JSON Lines; - is standard output", .complete = DT_COMPLETE_FILE},
+	{"prometheus", 0, DT_OPT_STR, &a.o.prometheus, "FILE", "a page for Prometheus, renewed each second",
+	 .complete = DT_COMPLETE_FILE},
 	DT_OPT_END,
 };
 

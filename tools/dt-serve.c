@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "plan/listing.h"
 #include "serve/api/batch.h"
+#include "serve/api/batches.h"
 #include "serve/api/served.h"
 #include "serve/http/tenants.h"
 
@@ -25,11 +26,11 @@
 struct options {
 	struct dt_served_params serve;
 	bool batch, unordered, print_program, given_tokens, given_timeout;
-	const char *skip_done, *name, *key_file, *host, *replay, *allow_origin, *defaults_text;
+	const char *skip_done, *name, *key_file, *host, *replay, *allow_origin, *defaults_text, *files_dir;
 	struct dt_strs api_keys;
 	json_t *defaults;
 	int64_t port, max_tokens;
-	uint64_t http_mem;
+	uint64_t http_mem, files_size;
 	int precision, weights, kv_type, chat; /* choices, as the option table stores them */
 	double timeout;
 };
@@ -93,12 +94,13 @@ static int run_batch(const struct options *o, const struct dt_log *log)
 
 /* Until SIGTERM or SIGINT; then no new work, and out once what runs is done. A second signal ends at once. */
 static void serve_until_signal(const sigset_t *set, struct dt_http *http, struct dt_engine *e,
-			       const struct dt_log *log)
+			       struct dt_batches *batches, const struct dt_log *log)
 {
 	const struct timespec tick = {.tv_nsec = 50000000};
 	int sig;
 
 	sigwait(set, &sig);
+	dt_batches_stop(batches);
 	dt_engine_drain(e);
 	dt_log_msg(log, "%s: no new requests; waiting for %d to finish", strsignal(sig),
 		   dt_http_active(http));
@@ -113,6 +115,23 @@ static void serve_until_signal(const sigset_t *set, struct dt_http *http, struct
 static bool is_loopback(const char *url)
 {
 	return !strncmp(url, "http://127.", 11) || !strncmp(url, "http://[::1]", 12);
+}
+
+/* Answers the batches of the store from here on. */
+static int go_on(struct dt_batches **ret, struct dt_http *http, struct dt_store *store, struct dt_served *s,
+		 const struct dt_http_params *p, const struct dt_log *log, struct dt_err *err)
+{
+	const struct dt_batches_params bp = {.engine = s->engine,
+					     .model_name = p->model_name,
+					     .chat = s->has_chat ? &s->chat : NULL,
+					     .defaults = p->defaults,
+					     .request_timeout = p->request_timeout,
+					     .log = log};
+	int rc = dt_batches_open(ret, store, &bp, err);
+
+	if (rc >= 0)
+		dt_http_keep(http, store, *ret);
+	return rc;
 }
 
 static int run_http(struct options *o, const struct dt_log *log)
@@ -132,6 +151,8 @@ static int run_http(struct options *o, const struct dt_log *log)
 	struct dt_tenants t = {0};
 	struct dt_served s = {0};
 	struct dt_err err;
+	struct dt_store *store = NULL;
+	struct dt_batches *batches = NULL;
 	sigset_t set;
 	int rc = 0;
 
@@ -147,10 +168,14 @@ static int run_http(struct options *o, const struct dt_log *log)
 	p.nkeys = t.file.nkeys;
 	o->serve.tenant = t.tenant;
 	o->serve.ntenants = t.file.ntenants;
+	if (rc >= 0 && o->files_dir)
+		rc = dt_store_open(&store, o->files_dir, o->files_size, &err);
 	if (rc >= 0)
 		rc = dt_http_open(&http, &p, &err);
 	if (rc >= 0)
 		rc = load(&s, o, log, &err);
+	if (rc >= 0 && store)
+		rc = go_on(&batches, http, store, &s, &p, log, &err);
 	if (rc >= 0) {
 		dt_http_serve(http, s.engine, s.has_chat ? &s.chat : NULL);
 		if (p.nkeys == 0 && !is_loopback(dt_http_url(http)))
@@ -162,10 +187,12 @@ static int run_http(struct options *o, const struct dt_log *log)
 			rc = dt_err_sys(&err, -errno, "cannot write to standard output");
 	}
 	if (rc >= 0)
-		serve_until_signal(&set, http, s.engine, log);
+		serve_until_signal(&set, http, s.engine, batches, log);
 	if (rc < 0)
 		dt_log_err(log, &err);
 	dt_http_close(http);
+	dt_batches_close(batches);
+	dt_store_close(store);
 	if (!unload(&s, o, log))
 		rc = -EIO;
 	dt_tenants_release(&t);
@@ -257,6 +284,8 @@ static int settle(struct options *o, struct dt_err *err)
 	if (!o->batch && (o->unordered || o->skip_done))
 		return dt_err_set(err, -EINVAL, "--%s goes with --batch",
 				  o->unordered ? "unordered" : "skip-done");
+	if (o->batch && o->files_dir)
+		return dt_err_set(err, -EINVAL, "--files-dir does not go with --batch");
 	if (o->batch && (o->key_file || o->api_keys.n > 0))
 		return dt_err_set(err, -EINVAL, "--%s does not go with --batch",
 				  o->key_file ? "api-key-file" : "api-key");
@@ -349,6 +378,11 @@ int main(int argc, char **argv)
 		 .def = "512MiB"},
 		{"allow-origin", 0, DT_OPT_STR, &o.allow_origin, "ORIGIN[,...]",
 		 "pages that may use the server from a browser, as https://chat.example.org; *: all"},
+		{"files-dir", 0, DT_OPT_STR, &o.files_dir, "DIR",
+		 "keep files and batches there, and answer batches (/v1/files, /v1/batches)",
+		 .complete = DT_COMPLETE_DIR},
+		{"files-size", 0, DT_OPT_SIZE, &o.files_size, "SIZE",
+		 "bytes of all files there; more are refused", .def = "4GiB"},
 		{"served-model-name", 0, DT_OPT_STR, &o.name, "NAME", "the model's name in the API",
 		 .def_text = "CKPT as given"},
 		{"chat-template", 0, DT_OPT_CHOICE, &o.chat, "auto|" DT_CHAT_NAMES,

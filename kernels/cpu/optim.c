@@ -1,21 +1,23 @@
+#include "kernels/blocks8.h"
 #include "kernels/cpu/cpu.h"
 
 #include <math.h>
 
 struct step {
+	enum dt_optim_kind kind;
 	struct dt_tensor copy, p, g, s1, s2;
-	float lr, beta1, beta2, eps, wd, scale;
-	float m_unbias, v_unbias; /* 1 / (1 - beta^t) */
+	float lr, beta1, beta2, eps, wd, scale, trust;
+	struct dt_optim_factors f;
 };
 
-static DT_SIMD void sgd(float *p, float *s1, float *s2, const float *g, const struct step *o, int64_t n)
+static DT_SIMD void sgd(float *p, float *s1, float *s2, float *g, const struct step *o, int64_t n)
 {
 #pragma omp simd
 	for (int64_t i = 0; i < n; i++)
 		p[i] -= o->lr * (g[i] * o->scale + o->wd * p[i]);
 }
 
-static DT_SIMD void momentum(float *p, float *s1, float *s2, const float *g, const struct step *o, int64_t n)
+static DT_SIMD void momentum(float *p, float *s1, float *s2, float *g, const struct step *o, int64_t n)
 {
 #pragma omp simd
 	for (int64_t i = 0; i < n; i++) {
@@ -24,7 +26,18 @@ static DT_SIMD void momentum(float *p, float *s1, float *s2, const float *g, con
 	}
 }
 
-static DT_SIMD void rmsprop(float *p, float *s1, float *s2, const float *g, const struct step *o, int64_t n)
+static DT_SIMD void nesterov(float *p, float *s1, float *s2, float *g, const struct step *o, int64_t n)
+{
+#pragma omp simd
+	for (int64_t i = 0; i < n; i++) {
+		float d = g[i] * o->scale + o->wd * p[i];
+
+		s1[i] = o->beta1 * s1[i] + d;
+		p[i] -= o->lr * (d + o->beta1 * s1[i]);
+	}
+}
+
+static DT_SIMD void rmsprop(float *p, float *s1, float *s2, float *g, const struct step *o, int64_t n)
 {
 #pragma omp simd
 	for (int64_t i = 0; i < n; i++) {
@@ -35,7 +48,7 @@ static DT_SIMD void rmsprop(float *p, float *s1, float *s2, const float *g, cons
 	}
 }
 
-static DT_SIMD void adagrad(float *p, float *s1, float *s2, const float *g, const struct step *o, int64_t n)
+static DT_SIMD void adagrad(float *p, float *s1, float *s2, float *g, const struct step *o, int64_t n)
 {
 #pragma omp simd
 	for (int64_t i = 0; i < n; i++) {
@@ -47,7 +60,7 @@ static DT_SIMD void adagrad(float *p, float *s1, float *s2, const float *g, cons
 }
 
 /* coupled: weight decay joins the gradient (adam); decoupled: it shrinks p apart (adamw). */
-DT_INLINE void adam_loop(float *p, float *m, float *v, const float *g, const struct step *o, int64_t n,
+DT_INLINE void adam_loop(float *p, float *m, float *v, float *g, const struct step *o, int64_t n,
 			 float coupled, float decoupled)
 {
 #pragma omp simd
@@ -58,21 +71,89 @@ DT_INLINE void adam_loop(float *p, float *m, float *v, const float *g, const str
 
 		m[i] = mi;
 		v[i] = vi;
-		p[i] -= o->lr * (mi * o->m_unbias / (sqrtf(vi * o->v_unbias) + o->eps) + decoupled * p[i]);
+		p[i] -= o->lr *
+			(mi * o->f.m_unbias / (sqrtf(vi * o->f.v_unbias) + o->eps) + decoupled * p[i]);
 	}
 }
 
-static DT_SIMD void adam(float *p, float *s1, float *s2, const float *g, const struct step *o, int64_t n)
+static DT_SIMD void adam(float *p, float *s1, float *s2, float *g, const struct step *o, int64_t n)
 {
 	adam_loop(p, s1, s2, g, o, n, o->wd, 0);
 }
 
-static DT_SIMD void adamw(float *p, float *s1, float *s2, const float *g, const struct step *o, int64_t n)
+static DT_SIMD void adamw(float *p, float *s1, float *s2, float *g, const struct step *o, int64_t n)
 {
 	adam_loop(p, s1, s2, g, o, n, 0, o->wd);
 }
 
-typedef void step_fn(float *p, float *s1, float *s2, const float *g, const struct step *o, int64_t n);
+static DT_SIMD void nadam(float *p, float *s1, float *s2, float *g, const struct step *o, int64_t n)
+{
+#pragma omp simd
+	for (int64_t i = 0; i < n; i++) {
+		float d = g[i] * o->scale + o->wd * p[i];
+
+		s1[i] = o->beta1 * s1[i] + (1.f - o->beta1) * d;
+		s2[i] = o->beta2 * s2[i] + (1.f - o->beta2) * d * d;
+		p[i] -= o->lr * (o->f.of_g * d + o->f.of_m * s1[i]) / (sqrtf(s2[i] * o->f.v_unbias) + o->eps);
+	}
+}
+
+static DT_SIMD void lion(float *p, float *s1, float *s2, float *g, const struct step *o, int64_t n)
+{
+#pragma omp simd
+	for (int64_t i = 0; i < n; i++) {
+		float d = g[i] * o->scale, u = o->beta1 * s1[i] + (1.f - o->beta1) * d;
+
+		s1[i] = o->beta2 * s1[i] + (1.f - o->beta2) * d;
+		p[i] -= o->lr * ((u > 0 ? 1.f : u < 0 ? -1.f : 0.f) + o->wd * p[i]);
+	}
+}
+
+static DT_SIMD void lars(float *p, float *s1, float *s2, float *g, const struct step *o, int64_t n)
+{
+#pragma omp simd
+	for (int64_t i = 0; i < n; i++) {
+		s1[i] = o->beta1 * s1[i] + o->lr * o->trust * (g[i] * o->scale + o->wd * p[i]);
+		p[i] -= s1[i];
+	}
+}
+
+static DT_SIMD void lamb(float *p, float *s1, float *s2, float *g, const struct step *o, int64_t n)
+{
+#pragma omp simd
+	for (int64_t i = 0; i < n; i++) {
+		float d = g[i] * o->scale;
+
+		s1[i] = o->beta1 * s1[i] + (1.f - o->beta1) * d;
+		s2[i] = o->beta2 * s2[i] + (1.f - o->beta2) * d * d;
+		g[i] = s1[i] * o->f.m_unbias / (sqrtf(s2[i] * o->f.v_unbias) + o->eps) + o->wd * p[i];
+	}
+}
+
+static DT_SIMD void muon(float *p, float *s1, float *s2, float *g, const struct step *o, int64_t n)
+{
+#pragma omp simd
+	for (int64_t i = 0; i < n; i++) {
+		float d = g[i] * o->scale;
+
+		s1[i] = DT_MUON_BETA * s1[i] + (1.f - DT_MUON_BETA) * d;
+		g[i] = (1.f - DT_MUON_BETA) * d + DT_MUON_BETA * s1[i];
+	}
+}
+
+/* Its ops are those of factor.h. */
+static void adafactor(float *p, float *s1, float *s2, float *g, const struct step *o, int64_t n)
+{
+}
+
+/* s1 and s2 are a chunk's moments, decoded. */
+static DT_SIMD void adamw8bit(float *p, float *s1, float *s2, float *g, const struct step *o, int64_t n)
+{
+	adam_loop(p, s1, s2, g, o, n, 0, o->wd);
+}
+
+_Static_assert(DT_CHUNK % DT_STATE_BLOCK == 0, "a chunk has whole blocks");
+typedef void step_fn(float *p, float *s1, float *s2, float *g, const struct step *o, int64_t n);
 
 static DT_SIMD const float *load_grad(float *buf, const void *g, enum dt_dtype t, int64_t n)
 {
@@ -86,10 +167,22 @@ static DT_SIMD void store_copy(void *copy, enum dt_dtype t, const float *p, int6
 
 static void step_chunk(step_fn *fn, const struct step *o, int64_t i, int64_t n)
 {
-	float buf[DT_CHUNK];
+	const struct dt_optim_state *state = dt_optim_rule(o->kind)->state;
+	float buf[DT_CHUNK], wide[2][DT_CHUNK];
+	const bool blocks = state[0].shape == DT_STATE_BLOCKS;
+	const int64_t all = dt_numel(o->p);
 
-	fn(dt_at(o->p, i), dt_at(o->s1, i), dt_at(o->s2, i), load_grad(buf, dt_at(o->g, i), o->g.dtype, n), o,
-	   n);
+	if (blocks) {
+		dt_blocks8_decode(wide[0], o->s1.data, all, i, n, true);
+		dt_blocks8_decode(wide[1], o->s2.data, all, i, n, false);
+	}
+	/* What is written there is a direction, and then g is f32 and not in buf. */
+	fn(dt_at(o->p, i), blocks ? wide[0] : dt_at(o->s1, i), blocks ? wide[1] : dt_at(o->s2, i),
+	   (float *)load_grad(buf, dt_at(o->g, i), o->g.dtype, n), o, n);
+	if (blocks) {
+		dt_blocks8_encode(o->s1.data, all, i, wide[0], n, true);
+		dt_blocks8_encode(o->s2.data, all, i, wide[1], n, false);
+	}
 	if (o->copy.data)
 		store_copy(dt_at(o->copy, i), o->copy.dtype, dt_at(o->p, i), n);
 }
@@ -103,13 +196,21 @@ int dt_cpu_optim_step(struct dt_dev *dev, const struct dt_optim *o, struct dt_te
 #undef DT_OPTIM_RULE
 	};
 	const int64_t n = dt_numel(p);
-	struct step st = {copy,		p, g, s1, s2, o->lr, o->beta1, o->beta2, o->eps, o->weight_decay,
-			  o->grad_scale};
+	const struct step st = {.kind = o->kind,
+				.copy = copy,
+				.p = p,
+				.g = g,
+				.s1 = s1,
+				.s2 = s2,
+				.lr = o->lr,
+				.beta1 = o->beta1,
+				.beta2 = o->beta2,
+				.eps = o->eps,
+				.wd = o->weight_decay,
+				.scale = o->grad_scale,
+				.trust = o->trust,
+				.f = dt_optim_factors(o)};
 
-	if (dt_optim_rule(o->kind)->flags & DT_OPTIM_CORRECTED) {
-		st.m_unbias = (float)(1. / (1. - pow((double)o->beta1, (double)o->t)));
-		st.v_unbias = (float)(1. / (1. - pow((double)o->beta2, (double)o->t)));
-	}
 #pragma omp parallel for num_threads(dev->nthreads) if (n > DT_SERIAL)
 	for (int64_t i = 0; i < n; i += DT_CHUNK)
 		step_chunk(fns[o->kind], &st, i, dt_min64(DT_CHUNK, n - i));

@@ -26,4 +26,6 @@ ABSENT(pool_avg, T y, T x, const struct dt_pooling *p)
 ABSENT(pool_avg_backward, T dx, T dy, const struct dt_pooling *p)
 ABSENT(pixels, T y, T x, int64_t channels)
 ABSENT(class_loss, float *loss, int32_t *above, T dlogits, T logits, const struct dt_classes *p)
+ABSENT(factor_sums, double *rows, double *cols, T g, const struct dt_factor *f)
+ABSENT(factor_direction, T g, T r, T c, const struct dt_factor *f)
 /* SPDX-License-Identifier: Apache-2.0 */

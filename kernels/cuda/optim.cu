@@ -6,14 +6,15 @@ struct step {
 	int kind;
 	float coupled, decoupled; /* weight decay, in the gradient or apart from it */
 	void *copy, *p, *s1, *s2;
-	const void *g;
+	void *g;
 	int tcopy, tg;
 	int64_t n;
-	float lr, beta1, beta2, eps, scale;
-	float m_unbias, v_unbias; /* 1 / (1 - beta^t) */
+	float lr, beta1, beta2, eps, scale, trust;
+	struct dt_optim_factors f;
+	bool direction; /* which is written into g; p stays */
 };
 
-DT_DEVICE void update(const struct step &o, float g, float &p, float &s1, float &s2)
+DT_DEVICE void update(const struct step &o, float &g, float &p, float &s1, float &s2)
 {
 	float d = g * o.scale + o.coupled * p;
 
@@ -25,6 +26,10 @@ DT_DEVICE void update(const struct step &o, float g, float &p, float &s1, float 
 		s1 = o.beta1 * s1 + d;
 		p -= o.lr * s1;
 		return;
+	case DT_OPTIM_NESTEROV:
+		s1 = o.beta1 * s1 + d;
+		p -= o.lr * (d + o.beta1 * s1);
+		return;
 	case DT_OPTIM_RMSPROP:
 		s1 = o.beta2 * s1 + (1.f - o.beta2) * d * d;
 		p -= o.lr * d / (sqrtf(s1) + o.eps);
@@ -33,10 +38,35 @@ DT_DEVICE void update(const struct step &o, float g, float &p, float &s1, float 
 		s1 += d * d;
 		p -= o.lr * d / (sqrtf(s1) + o.eps);
 		return;
+	case DT_OPTIM_NADAM:
+		s1 = o.beta1 * s1 + (1.f - o.beta1) * d;
+		s2 = o.beta2 * s2 + (1.f - o.beta2) * d * d;
+		p -= o.lr * (o.f.of_g * d + o.f.of_m * s1) / (sqrtf(s2 * o.f.v_unbias) + o.eps);
+		return;
+	case DT_OPTIM_LION: {
+		const float u = o.beta1 * s1 + (1.f - o.beta1) * d;
+
+		s1 = o.beta2 * s1 + (1.f - o.beta2) * d;
+		p -= o.lr * ((u > 0 ? 1.f : u < 0 ? -1.f : 0.f) + o.decoupled * p);
+		return;
+	}
+	case DT_OPTIM_LARS:
+		s1 = o.beta1 * s1 + o.lr * o.trust * d;
+		p -= s1;
+		return;
+	case DT_OPTIM_LAMB:
+		s1 = o.beta1 * s1 + (1.f - o.beta1) * d;
+		s2 = o.beta2 * s2 + (1.f - o.beta2) * d * d;
+		g = s1 * o.f.m_unbias / (sqrtf(s2 * o.f.v_unbias) + o.eps) + o.decoupled * p;
+		return;
+	case DT_OPTIM_MUON:
+		s1 = DT_MUON_BETA * s1 + (1.f - DT_MUON_BETA) * g * o.scale;
+		g = (1.f - DT_MUON_BETA) * g * o.scale + DT_MUON_BETA * s1;
+		return;
 	default:
 		s1 = o.beta1 * s1 + (1.f - o.beta1) * d;
 		s2 = o.beta2 * s2 + (1.f - o.beta2) * d * d;
-		p -= o.lr * (s1 * o.m_unbias / (sqrtf(s2 * o.v_unbias) + o.eps) + o.decoupled * p);
+		p -= o.lr * (s1 * o.f.m_unbias / (sqrtf(s2 * o.f.v_unbias) + o.eps) + o.decoupled * p);
 	}
 }
 
@@ -52,7 +82,10 @@ template <int V> DT_DEVICE void some(const struct step &o, int64_t i)
 		dt_ld<V>(s2, o.s2, DT_F32, i);
 	for (int k = 0; k < V; k++)
 		update(o, g[k], p[k], s1[k], s2[k]);
-	dt_st<V>(o.p, DT_F32, i, p);
+	if (o.direction)
+		dt_st<V>(o.g, DT_F32, i, g);
+	else
+		dt_st<V>(o.p, DT_F32, i, p);
 	if (o.s1)
 		dt_st<V>(o.s1, DT_F32, i, s1);
 	if (o.s2)
@@ -80,9 +113,11 @@ int dt_cuda_optim_step(struct dt_dev *dev, const struct dt_optim *o, struct dt_t
 	const struct dt_cuda *c = dt_cuda_enter(dev);
 	const int64_t n = dt_numel(p);
 	const struct dt_optim_rule *rule = dt_optim_rule(o->kind);
-	const bool apart = rule->flags & DT_OPTIM_DECOUPLED;
+	const bool apart = rule->flags & (DT_OPTIM_DECOUPLED | DT_OPTIM_DIRECTION);
 	struct step st;
 
+	if (rule->flags & DT_OPTIM_HOST)
+		return -ENOTSUP;
 	st = {o->kind,
 	      apart ? 0.f : o->weight_decay,
 	      apart ? o->weight_decay : 0.f,
@@ -99,16 +134,13 @@ int dt_cuda_optim_step(struct dt_dev *dev, const struct dt_optim *o, struct dt_t
 	      o->beta2,
 	      o->eps,
 	      o->grad_scale,
-	      0,
-	      0};
+	      o->trust,
+	      dt_optim_factors(o),
+	      (rule->flags & DT_OPTIM_DIRECTION) != 0};
 	if (dt_optim_states(o->kind) > 0)
 		st.s1 = s1.data;
-	if (dt_optim_states(o->kind) > 1)
+	if (dt_optim_states(o->kind) > 1 && rule->state[1].shape == DT_STATE_EACH)
 		st.s2 = s2.data;
-	if (rule->flags & DT_OPTIM_CORRECTED) {
-		st.m_unbias = (float)(1. / (1. - pow((double)o->beta1, (double)o->t)));
-		st.v_unbias = (float)(1. / (1. - pow((double)o->beta2, (double)o->t)));
-	}
 	if (!c)
 		return -ENODEV;
 	if (dt_by_8(8, st.p, st.g, st.s1, st.s2, st.copy))

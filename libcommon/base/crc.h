@@ -16,5 +16,11 @@ static inline uint32_t dt_crc32(uint32_t crc, const void *data, size_t n)
 	return n ? crc32_gzip_refl(crc, data, n) : crc;
 }
 
+/* CRC-32C (Castagnoli), that of iSCSI and of TensorFlow's records. */
+static inline uint32_t dt_crc32c(const void *data, size_t n)
+{
+	return ~crc32_iscsi((unsigned char *)data, (int)n, ~0u);
+}
+
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

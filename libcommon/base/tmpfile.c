@@ -180,12 +180,12 @@ int dt_tmpfile_open(struct dt_tmpfile *t, const char *path, struct dt_err *err)
 	return 0;
 }
 
-int dt_tmpfile_commit(struct dt_tmpfile *t, struct dt_err *err)
+static int finish(struct dt_tmpfile *t, bool durable, struct dt_err *err)
 {
 	int rc = 0;
 
 	errno = 0;
-	if (ferror(t->f) || fflush(t->f) == EOF || (t->tmp && fsync(fileno(t->f)) < 0))
+	if (ferror(t->f) || fflush(t->f) == EOF || (durable && t->tmp && fsync(fileno(t->f)) < 0))
 		rc = dt_err_sys(err, errno ? -errno : -EIO, "cannot write '%s'", t->path);
 	if (fclose(t->f) == EOF && rc == 0)
 		rc = dt_err_sys(err, -errno, "cannot write '%s'", t->path);
@@ -198,10 +198,20 @@ int dt_tmpfile_commit(struct dt_tmpfile *t, struct dt_err *err)
 		rc = dt_err_sys(err, -errno, "cannot rename '%s' to '%s'", t->tmp, t->path);
 	if (rc < 0)
 		unlink(t->tmp);
-	else
+	else if (durable)
 		rc = fsync_parent(t->path, err);
 	tmpfile_clear(t);
 	return rc;
+}
+
+int dt_tmpfile_commit(struct dt_tmpfile *t, struct dt_err *err)
+{
+	return finish(t, true, err);
+}
+
+int dt_tmpfile_publish(struct dt_tmpfile *t, struct dt_err *err)
+{
+	return finish(t, false, err);
 }
 
 void dt_tmpfile_abort(struct dt_tmpfile *t)

@@ -49,6 +49,8 @@ struct dt_tmpfile {
 int dt_tmpfile_open(struct dt_tmpfile *t, const char *path, struct dt_err *err);
 /* Flush, fsync, rename, fsync of the folder. On failure the temporary is removed and the old file stays. */
 int dt_tmpfile_commit(struct dt_tmpfile *t, struct dt_err *err);
+/* The same without waiting for the disk: for what describes a running process, again and again. */
+int dt_tmpfile_publish(struct dt_tmpfile *t, struct dt_err *err);
 /* Removes the temporary. Does nothing after a commit. */
 void dt_tmpfile_abort(struct dt_tmpfile *t);
 

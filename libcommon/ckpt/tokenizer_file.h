@@ -17,7 +17,7 @@
  *   .bin             llama2.c's tokenizer
  */
 int dt_tokenizer_file_text(const char *spec, char **ret, size_t *ret_n, struct dt_err *err);
-/* The same, and the chat template that came along, malloc'd; NULL: there is none. ret_chat NULL: not asked. */
+/* The same, and the chat template that came along, malloc'd, or NULL. ret_chat NULL: it is not asked for. */
 int dt_tokenizer_file_read(const char *spec, char **ret, size_t *ret_n, char **ret_chat, struct dt_err *err);
 
 #endif

@@ -42,13 +42,17 @@ int dt_exec_run(struct dt_exec *x, const struct dt_flight *f, enum dt_list list,
 		bool backward = s->backward && !s->again;
 		double began = dt_trace_now(x->trace);
 
-		if (h && s->before)
+		if (h && h->segment)
+			rc = h->segment(h->arg, f, i, false, err);
+		if (rc == 0 && h && s->before)
 			rc = hook(h->before, h, x, s, backward, err);
 		for (int k = s->first; k < s->first + s->n && rc == 0; k++)
 			rc = x->trace ? dt_call_traced(x, k, err)
 				      : x->calls[p->step[k].n.op](x, &p->step[k].n, err);
 		if (rc == 0 && h && s->after)
 			rc = hook(h->after, h, x, s, backward, err);
+		if (rc == 0 && h && h->segment)
+			rc = h->segment(h->arg, f, i, true, err);
 		if (x->trace)
 			dt_call_trace_unit(x, s, began);
 	}

@@ -139,6 +139,8 @@ struct dt_hooks {
 	void *arg;
 	int (*before)(void *arg, int unit, bool backward, struct dt_err *err);
 	int (*after)(void *arg, int unit, bool backward, struct dt_err *err);
+	/* NULL: nobody asks. Segment i of the flight's program is about to run; it has (done). */
+	int (*segment)(void *arg, const struct dt_flight *f, int i, bool done, struct dt_err *err);
 };
 
 /* Runs one list of the flight's program. hooks may be NULL. */

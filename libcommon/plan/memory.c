@@ -1,6 +1,7 @@
 #include "plan/again.h"
 #include "plan/context.h"
 #include "plan/memory_priv.h"
+#include "plan/states.h"
 
 #include "base/arena.h"
 #include "base/units.h"
@@ -141,12 +142,12 @@ static void put_tiles(struct dt_plan_builder *b, const struct dt_tiles *t)
 }
 
 /* State i of the optimizer: with a value an element as parameters are, else in whole rows and columns. */
-static void put_state(struct dt_plan_builder *b, int i, const struct dt_optim_state *s, int64_t numel,
-		      const char *formula)
+static void put_state(struct dt_plan_builder *b, struct dt_coords at, int i, const struct dt_optim_state *s,
+		      int64_t numel, const char *formula)
 {
 	static const enum dt_buf_id id[DT_OPTIM_STATES] = {DT_B_OPTIM1, DT_B_OPTIM2};
 	const struct dt_stage *stage = &b->plan->stage;
-	int64_t bytes = 0;
+	const struct dt_states of = {&stage->graph.params, &stage->local, &b->r->layout, at};
 	char name[40];
 
 	snprintf(name, sizeof(name), "optimizer state %d", i + 1);
@@ -155,15 +156,34 @@ static void put_state(struct dt_plan_builder *b, int i, const struct dt_optim_st
 			 formula);
 		return;
 	}
-	for (int k = 0; k < stage->local.n; k++)
-		if (!stage->local.unit[stage->local.p[k].unit].frozen)
-			bytes += dt_optim_state_bytes(s, stage->shape[k][0], stage->shape[k][1]);
-	put_flat(b, id[i], DT_MEM_OPTIM, DT_U8, bytes, DT_PH_FORWARD, DT_PH_STEP, -1, name,
-		 "rows, columns or blocks of local parameters");
+	put_flat(b, id[i], DT_MEM_OPTIM, DT_U8, dt_states_place(&of, s, NULL), DT_PH_FORWARD, DT_PH_STEP, -1,
+		 name, "rows, columns or blocks of local parameters");
+}
+
+/*
+ * Where muon makes the largest matrix of the stage orthogonal: it, its next, and two squares of its
+ * short side.
+ */
+static void put_whole(struct dt_plan_builder *b)
+{
+	const struct dt_stage *stage = &b->plan->stage;
+	int64_t most = 0;
+
+	for (int k = 0; k < stage->local.n && b->r->optim.kind == DT_OPTIM_MUON; k++) {
+		const struct dt_param *p = &stage->graph.params.p[stage->local.p[k].index];
+		int64_t side = p->shape[0] < p->shape[1] ? p->shape[0] : p->shape[1],
+			n = 2 * dt_param_numel(p) + 2 * side * side;
+
+		if (dt_param_is_hidden(p) && !p->frozen && n > most)
+			most = n;
+	}
+	put_flat(b, DT_B_WHOLE, DT_MEM_WORKSPACE, DT_F32, most, DT_PH_STEP, DT_PH_STEP, -1,
+		 "matrix to make orthogonal", "2 rows x columns + 2 x shorter^2, largest");
 }
 
 /* Of what is frozen there are weights alone. */
-static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
+static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l,
+		       struct dt_coords at)
 {
 	const struct dt_optim_rule *rule = dt_optim_rule(s->optim.kind);
 	const struct dt_tiles tiles = dt_tiles_of(s, l);
@@ -194,8 +214,9 @@ static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const 
 	if (tiles.n)
 		put_tiles(b, &tiles);
 	for (int i = 0; i < dt_optim_states(s->optim.kind) && !tiles.n; i++)
-		put_state(b, i, &rule->state[i], zero >= 1 ? l->trained / parts : l->trained,
+		put_state(b, at, i, &rule->state[i], zero >= 1 ? l->trained / parts : l->trained,
 			  zero >= 1 ? part : whole);
+	put_whole(b);
 #undef STATE
 	if (s->reproducible)
 		put_flat(b, DT_B_FIXED, DT_MEM_GRADS, DT_I64, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
@@ -434,6 +455,20 @@ static int count_flights(const struct dt_run *r, struct dt_coords at, struct dt_
 	return rc;
 }
 
+/* Activations that leave memory, and room to pass through. */
+static void put_activations(struct dt_plan_builder *b)
+{
+	const struct dt_memory_plan *p = b->plan;
+
+	if (!p->naway)
+		return;
+	put_away(b, DT_PLACE_DISK, DT_B_AWAY, DT_MEM_ACTIVATIONS, (int64_t)p->away_bytes,
+		 "activations in a file", "kept values of layers, but of the last two");
+	put_flat(b, DT_B_AWAY_RING, DT_MEM_WORKSPACE, DT_U8,
+		 (p->naway < DT_AWAY_RING ? p->naway : DT_AWAY_RING) * (int64_t)p->away_most + 4096,
+		 DT_PH_FORWARD, DT_PH_BACKWARD, -1, "activations on their way", "8 of the largest");
+}
+
 /* Addresses of what lies in one place: items by themselves. */
 static int place_one(struct dt_plan_builder *b, enum dt_place place, uint64_t *ret_bytes, uint64_t *ret_bound)
 {
@@ -458,6 +493,7 @@ static int place_all(struct dt_plan_builder *b, struct dt_err *err)
 	struct dt_memory_plan *p = b->plan;
 	int rc = dt_plan_values(b, err);
 
+	put_activations(b);
 	for (int place = 0; place < DT_PLACE_N && rc == 0 && !b->failed; place++) {
 		uint64_t bound = 0;
 
@@ -482,7 +518,7 @@ static int build(struct dt_plan_builder *b, struct dt_coords at, struct dt_err *
 
 	for (int k = 0; k < p->stage.nchunk; k++)
 		b->end += p->stage.chunk[k].nstep;
-	put_states(b, b->r, &p->stage.local);
+	put_states(b, b->r, &p->stage.local, at);
 	put_units(b, b->r, &p->stage.local);
 	put_snapshot(b, b->r, &p->stage.local);
 	if (dt_config_is_image(b->r->config))
@@ -629,6 +665,7 @@ void dt_memory_plan_release(struct dt_memory_plan *p)
 	for (int k = 0; k < DT_MAX_CHUNKS; k++)
 		free(p->value[k]);
 	free(p->buf);
+	free(p->away);
 	dt_stage_release(&p->stage);
 	memset(p, 0, sizeof(*p));
 }

@@ -35,6 +35,7 @@ enum dt_buf_id {	       /* what a buffer is for; with `which` it is unique in a 
 		 DT_B_ROUND,   /* without masters: f32 values of the piece being updated */
 		 DT_B_OPTIM1,  /* flat, f32 */
 		 DT_B_OPTIM2,
+		 DT_B_WHOLE,  /* muon: a whole matrix, its next and two products, f32 */
 		 DT_B_VALUE,  /* of a program: dt_memory_value says where */
 		 DT_B_TIED,   /* the other stage's gradient of a tied embedding, f32 */
 		 DT_B_PACKED, /* frozen linears in blocks, bytes */
@@ -58,6 +59,8 @@ enum dt_buf_id {	       /* what a buffer is for; with `which` it is unique in a 
 		 DT_B_TILES_FILE, /* those of the file, */
 		 DT_B_TILE_RING,  /* some of these while they are worked on, from a multiple of 4096 on, */
 		 DT_B_TILE_PIECE, /* and what passes between them and a checkpoint */
+		 DT_B_AWAY,	  /* offloaded activations, */
+		 DT_B_AWAY_RING,  /* and what of them is on its way, from a multiple of 4096 on */
 		 DT_B_SNAPSHOT, /* this rank's part of a checkpoint that is written behind training's back */
 };
 
@@ -86,6 +89,14 @@ struct dt_value_place {
 	uint64_t offset, stride; /* stride: to the next microbatch in flight; 0: all have one place */
 };
 
+/* A value of the only chunk that is in a file between forward and backward. */
+struct dt_away {
+	int value, out, in; /* it leaves behind segment out of the program, and is back before segment in */
+	uint64_t bytes, at; /* in the file, multiples of 4096 */
+};
+
+enum { DT_AWAY_RING = 8 }; /* values on their way at a time */
+
 struct dt_memory_plan {
 	struct dt_stage stage; /* whose values it places */
 	struct dt_buf *buf;
@@ -97,7 +108,10 @@ struct dt_memory_plan {
 	uint64_t phase_bytes[DT_PH_N];	  /* most alive in each phase */
 	uint64_t cat_bytes[DT_MEM_CAT_N]; /* alive at the peak; gaps between buffers are workspace */
 	enum dt_phase peak;
-	struct dt_keep recompute;		     /* as chosen, where the run left it to the plan */
+	struct dt_keep recompute; /* as chosen, where the run left it to the plan */
+	struct dt_away *away;	  /* by value */
+	int naway;
+	uint64_t away_bytes, away_most;		     /* all; the largest */
 	int peak_step;				     /* of the chunk's program; -1: in the update */
 	int slots[DT_MAX_CHUNKS];		     /* microbatches in flight, by chunk */
 	int flight0[DT_MAX_CHUNKS + 1];		     /* number of a chunk's first flight */

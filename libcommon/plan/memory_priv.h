@@ -27,6 +27,10 @@ int dt_plan_item(struct dt_plan_builder *b, enum dt_mem_cat cat, int first, int 
 struct dt_buf *dt_plan_put(struct dt_plan_builder *b, struct dt_buf d, const char *name, int item,
 			   uint64_t inner);
 
+/* away.c: the plan's list of values that leave memory; -ENOMEM. The entry of one, NULL. */
+int dt_plan_find_away(struct dt_plan_builder *b);
+const struct dt_away *dt_plan_away(const struct dt_memory_plan *plan, int v);
+
 /* Items and buffers of the values of all chunks. */
 int dt_plan_values(struct dt_plan_builder *b, struct dt_err *err);
 /* Offsets of values, once items have theirs. */

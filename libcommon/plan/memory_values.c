@@ -183,10 +183,18 @@ static int place_kept(struct folding *f, int v)
 	const struct dt_value *x = &f->p->value[v];
 	int first = f->start + x->def, last = f->start + x->last, item;
 	struct unit *u = &f->unit[f->key[v].unit];
+	const struct dt_away *away = dt_plan_away(f->b->plan, v);
 
 	if (stands(f, f->key[v].unit)) {
 		item = dt_plan_item(f->b, category(f, v), first, last);
 		f->b->item[item].bytes = value_bytes(f->p, v);
+		if (away && !f->b->failed) {
+			const struct dt_segment *out = &f->p->segment[away->out];
+
+			f->b->item[item].span[0].last = out->first + out->n - 1;
+			f->b->item[item].span[1] = (struct dt_span){f->p->segment[away->in].first, last};
+			f->b->item[item].nspan = 2;
+		}
 		return item;
 	}
 	if (u->kept < 0)
@@ -374,7 +382,7 @@ static int chunk_values(struct folding *f)
 int dt_plan_values(struct dt_plan_builder *b, struct dt_err *err)
 {
 	struct dt_stage *s = &b->plan->stage;
-	int start = 0, rc = 0;
+	int start = 0, rc = b->r->offload.what & DT_OFFLOAD_ACTIVATIONS ? dt_plan_find_away(b) : 0;
 
 	for (int k = 0; k < s->nchunk && rc == 0; k++) {
 		struct dt_prog *p = &s->chunk[k];
@@ -383,7 +391,7 @@ int dt_plan_values(struct dt_plan_builder *b, struct dt_err *err)
 				    .k = k,
 				    .start = start,
 				    .single = s->nchunk == 1 && b->plan->slots[0] == 1,
-				    .exact = dt_config_is_image(b->r->config),
+				    .exact = dt_config_is_image(b->r->config) || b->plan->naway,
 				    .period = b->r->recompute.mode == DT_RECOMPUTE_FULL
 						      ? dt_keep_sets(b->r->recompute)
 						      : 1,

@@ -92,6 +92,30 @@ static int check_cut(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
+/* What an optimizer that looks at whole tensors, or keeps other states than a value an element, goes with. */
+static int check_optimizer(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_optim_rule *o = dt_optim_rule(r->optim.kind);
+	const bool blocks = o->state[0].shape == DT_STATE_BLOCKS;
+
+	if (r->on_card && (o->flags & DT_OPTIM_HOST))
+		return dt_err_set(err, -ENOTSUP, "%s is computed on the processor only by this version",
+				  o->name);
+	if (r->no_master && (blocks || (o->flags & DT_OPTIM_WHOLE)))
+		return dt_err_set(err, -EINVAL, "--optimizer %s needs master weights: leave --no-master out",
+				  o->name);
+	if (r->offload.what && (o->flags & DT_OPTIM_WHOLE))
+		return dt_err_set(err, -ENOTSUP,
+				  "--offload: %s looks at whole tensors, which are not there at once",
+				  o->name);
+	if (r->config->experts && (r->optim.kind == DT_OPTIM_MUON || r->optim.kind == DT_OPTIM_ADAFACTOR))
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' has experts in one tensor a layer, which %s of this version does not "
+				  "see apart",
+				  r->config->name, o->name);
+	return 0;
+}
+
 static int check_numbers(const struct dt_run *r, struct dt_err *err)
 {
 	int linears, rc;
@@ -195,14 +219,28 @@ static int check_offload(const struct dt_run *r, struct dt_err *err)
 
 	if (!o->what)
 		return 0;
-	if (o->what != DT_OFFLOAD_OPTIMIZER)
-		return dt_err_set(err, -ENOTSUP, "--offload %s: this version offloads optimizer states alone",
-				  o->what_text);
+	if (o->what & DT_OFFLOAD_WEIGHTS)
+		return dt_err_set(
+			err, -ENOTSUP,
+			"--offload %s: this version offloads optimizer states and activations alone",
+			o->what_text);
 	if (r->on_card || o->to != DT_PLACE_DISK) {
 		dt_err_set(err, -ENOTSUP, "--offload on a card, or to its host, is not done by this version");
 		dt_err_hint(err, "--offload-to disk:DIR on the processor is");
 		return -ENOTSUP;
 	}
+	if (o->what & DT_OFFLOAD_ACTIVATIONS) {
+		if (r->layout.pp > 1 || dt_config_is_image(r->config))
+			return dt_err_set(err, -ENOTSUP, "--offload activations does not go with %s",
+					  r->layout.pp > 1 ? "a pipeline (pp)" : "classifiers of images");
+		if (r->config->layers < 4)
+			return dt_err_set(err, -EINVAL,
+					  "--offload activations: '%s' has %lld layers, the last 2 of which "
+					  "keep theirs",
+					  r->config->name, (long long)r->config->layers);
+	}
+	if (!(o->what & DT_OFFLOAD_OPTIMIZER))
+		return 0;
 	if (!dt_optim_states(r->optim.kind) && !master)
 		return dt_err_set(err, -EINVAL, "--offload optimizer: %s has no states", rule->name);
 	for (int i = 0; i < dt_optim_states(r->optim.kind); i++)
@@ -320,8 +358,9 @@ int dt_run_check(const struct dt_run *r, struct dt_err *err)
 	int rc = dt_config_is_image(r->config) ? check_images(r, err) : 0;
 
 	if (rc < 0 || (rc = check_cut(r, err)) < 0 || (rc = check_sizes(r, err)) < 0 ||
-	    (rc = check_base(r, err)) < 0 || (rc = check_numbers(r, err)) < 0 ||
-	    (rc = check_offload(r, err)) < 0 || (rc = check_objective(r, err)) < 0)
+	    (rc = check_base(r, err)) < 0 || (rc = check_optimizer(r, err)) < 0 ||
+	    (rc = check_numbers(r, err)) < 0 || (rc = check_offload(r, err)) < 0 ||
+	    (rc = check_objective(r, err)) < 0)
 		return rc;
 	return check_pipeline(r, err);
 }

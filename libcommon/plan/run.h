@@ -194,8 +194,10 @@ struct dt_run {
 	uint64_t mem_limit;  /* bytes the plan may use; 0: no limit */
 	const char *metrics; /* file, or "-"; NULL: none */
 	enum dt_run_progress progress;
-	const char *error_file; /* where a failure is written as JSON too; NULL: nowhere */
-	const char *trace;	/* a file of what ran and when; NULL: none */
+	const char *error_file;	 /* where a failure is written as JSON too; NULL: nowhere */
+	const char *trace;	 /* a file of what ran and when; NULL: none */
+	const char *tensorboard; /* folder of event files; NULL: none */
+	const char *prometheus;	 /* page for a collector; NULL: none */
 	int64_t details; /* every so many steps a line has norms of units and times of ranks; 0: none */
 	bool measure_mfu;
 	const struct dt_strs *inject; /* faults to be made; NULL: none. Not owned */

@@ -140,6 +140,7 @@ int dt_run_options_finish(struct dt_run_options *o, struct dt_err *err)
 	r->optim.beta2 = (float)o->beta2;
 	r->optim.eps = (float)o->eps;
 	r->optim.weight_decay = (float)o->weight_decay;
+	r->optim.trust = (float)o->trust;
 	r->data.seed = (uint64_t)o->seed;
 	r->bucket_bytes = (double)o->bucket;
 	r->save.proceed = o->save_errors == 1;

@@ -1,4 +1,4 @@
-#include "plan/run_options.h"
+#include "plan/run_rows.h"
 
 #include "kernels/unpack.h"
 #include "plan/objective.h"
@@ -8,14 +8,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* What a difference to the checkpoint a run goes on from means. */
-enum change {
-	LOCAL,	 /* of this process or this machine: not stored */
-	FREE,	 /* the same numbers, up to the order of sums */
-	TOLD,	 /* how long, or how precisely: told */
-	MEANING, /* another run: refused */
-};
 
 /* How a field of struct dt_run is written as an argument. */
 enum form {
@@ -40,7 +32,7 @@ struct row {
 	struct dt_opt opt; /* dest: the offset in struct dt_run_options */
 	enum form form;
 	size_t at; /* in struct dt_run */
-	enum change change;
+	enum dt_run_change change;
 	enum emit emit;
 };
 
@@ -226,34 +218,23 @@ static const struct row rows[] = {
 	 NEVER},
 	{{"beta1", 0, DT_OPT_REAL, O(beta1), "X", "momentum; first Adam moment", .min = 0, .max = 1,
 	  .def = "0.9"},
-	 REAL32,
-	 R(optim.beta1),
-	 MEANING,
-	 NEVER},
+	 REAL32, R(optim.beta1), MEANING, NEVER},
 	{{"beta2", 0, DT_OPT_REAL, O(beta2), "X", "second Adam moment; RMSprop's average", .min = 0, .max = 1,
 	  .def = "0.95"},
-	 REAL32,
-	 R(optim.beta2),
-	 MEANING,
-	 NEVER},
+	 REAL32, R(optim.beta2), MEANING, NEVER},
 	{{"eps", 0, DT_OPT_REAL, O(eps), "X", "term added to the denominator", .min = 0, .max = 1,
 	  .def = "1e-8"},
-	 REAL32,
-	 R(optim.eps),
-	 MEANING,
-	 NEVER},
+	 REAL32, R(optim.eps), MEANING, NEVER},
 	{{"weight-decay", 0, DT_OPT_REAL, O(weight_decay), "X",
 	  "on matrices; norms and biases are left alone", .min = 0, .max = 1e6, .def = "0.1"},
-	 REAL32,
-	 R(optim.weight_decay),
-	 MEANING,
-	 NEVER},
+	 REAL32, R(optim.weight_decay), MEANING, NEVER},
+	{{"trust", 0, DT_OPT_REAL, O(trust), "X",
+	  "ratio by which lars and lamb scale the rate of a matrix; 0: from its norms", .min = 0, .max = 1e6,
+	  .def = "0"},
+	 REAL32, R(optim.trust), MEANING, NEVER},
 	{{"clip", 0, DT_OPT_REAL, O(run.clip), "X", "largest gradient norm; 0: no clipping", .min = 0,
 	  .max = 1e30, .def = "1"},
-	 REAL,
-	 R(clip),
-	 MEANING,
-	 NEVER},
+	 REAL, R(clip), MEANING, NEVER},
 	{{"balance-loss", 0, DT_OPT_REAL, O(run.mixture.balance), "X",
 	  "factor of the loss that evens out the load of experts; 0: none", .min = 0, .max = 1e6,
 	  .def = "0.01"},
@@ -556,6 +537,12 @@ static const struct row rows[] = {
 	  "what every rank did and when, for Perfetto or chrome://tracing",
 	  .complete = DT_COMPLETE_FILE},
 	 TEXT, R(trace), LOCAL, NEVER},
+	{{"tensorboard", 0, DT_OPT_STR, O(run.tensorboard), "DIR", "the metrics as events of TensorBoard too",
+	  .complete = DT_COMPLETE_DIR},
+	 TEXT, R(tensorboard), LOCAL, NEVER},
+	{{"prometheus", 0, DT_OPT_STR, O(run.prometheus), "FILE",
+	  "a page for Prometheus, renewed each second", .complete = DT_COMPLETE_FILE},
+	 TEXT, R(prometheus), LOCAL, NEVER},
 	{{"details", 0, DT_OPT_INT, O(run.details), "STEPS",
 	  "this often a line also has norms of every unit, times of every rank and percentiles; 0: never",
 	  .min = 0, .max = 1e15, .def = "0"},
@@ -571,7 +558,7 @@ static const struct row rows[] = {
 #define NROWS ((int)(sizeof(rows) / sizeof(rows[0])))
 _Static_assert(NROWS <= DT_RUN_ROWS_MAX, "given[] is too short");
 
-static int find_row(const char *name)
+int dt_run_row_find(const char *name)
 {
 	int i = 0;
 
@@ -580,7 +567,7 @@ static int find_row(const char *name)
 	return i < NROWS ? i : -1;
 }
 
-static struct dt_opt bound(struct dt_run_options *o, int i)
+struct dt_opt dt_run_row_bound(struct dt_run_options *o, int i)
 {
 	struct dt_opt opt = rows[i].opt;
 
@@ -600,10 +587,10 @@ void dt_run_options_table(struct dt_run_options *o, const struct dt_opt *own,
 		ret[n] = *e;
 		if (!e->name || e->type)
 			continue;
-		i = find_row(e->name);
+		i = dt_run_row_find(e->name);
 		if (i < 0 || n >= DT_RUN_OPTS_MAX - 1)
 			abort(); /* a mistake in the program's table */
-		ret[n] = bound(o, i);
+		ret[n] = dt_run_row_bound(o, i);
 		ret[n].given = &o->given[i];
 		if (e->help)
 			ret[n].help = e->help;
@@ -621,7 +608,7 @@ void dt_run_options_table(struct dt_run_options *o, const struct dt_opt *own,
 
 bool dt_run_options_given(const struct dt_run_options *o, const char *name)
 {
-	int i = find_row(name);
+	int i = dt_run_row_find(name);
 
 	return i >= 0 && o->given[i];
 }
@@ -718,6 +705,21 @@ const char *dt_run_arguments(const struct dt_run *r, char *buf, size_t n)
 	return buf;
 }
 
+int dt_run_row_count(void)
+{
+	return NROWS;
+}
+
+enum dt_run_change dt_run_row_change(int i)
+{
+	return rows[i].change;
+}
+
+const char *dt_run_row_value(int i, const struct dt_run *r, char *buf, size_t n)
+{
+	return format(&rows[i], r, buf, n);
+}
+
 json_t *dt_run_to_json(const struct dt_run *r)
 {
 	json_t *o = json_object();
@@ -734,91 +736,4 @@ json_t *dt_run_to_json(const struct dt_run *r)
 	return o;
 }
 
-static bool among(const struct dt_strs *list, const char *name)
-{
-	for (int i = 0; list && i < list->n; i++)
-		if (!strcmp(list->v[i], name))
-			return true;
-	return false;
-}
-
-/* Whether the run reads the constant of a row; beta2, for one, means nothing to sgd. */
-static bool reads(const struct dt_run *r, const char *name)
-{
-	static const struct {
-		const char *name;
-		unsigned bit;
-	} constants[] = {{"beta1", DT_OPTIM_BETA1}, {"beta2", DT_OPTIM_BETA2}, {"eps", DT_OPTIM_EPS}};
-
-	for (size_t i = 0; i < sizeof(constants) / sizeof(constants[0]); i++)
-		if (!strcmp(constants[i].name, name))
-			return dt_optim_rule(r->optim.kind)->reads & constants[i].bit;
-	if (!strcmp(name, "decay-steps"))
-		return r->lr.schedule == DT_LR_WSD;
-	return strcmp(name, "min-lr") || r->lr.schedule != DT_LR_CONSTANT;
-}
-
-/* What the command line left open, as it was. */
-static int inherit(struct dt_run_options *o, const json_t *saved, struct dt_err *err)
-{
-	for (int i = 0; i < NROWS; i++) {
-		const char *was = json_string_value(json_object_get(saved, rows[i].opt.name));
-		struct dt_opt opt = bound(o, i);
-		int rc = 0;
-
-		if (!was || o->given[i] || rows[i].change == LOCAL)
-			continue;
-		if (opt.type == DT_OPT_FLAG)
-			*(bool *)opt.dest = !strcmp(was, "on");
-		else
-			rc = dt_opt_set(&opt, was, err);
-		if (rc < 0)
-			return dt_err_prefix(err, "'%s' of the checkpoint's run", opt.name);
-		o->given[i] = true;
-	}
-	return 0;
-}
-
-int dt_run_options_resume(struct dt_run_options *o, const json_t *saved,
-			  void (*tell)(void *arg, const char *text), void *arg, struct dt_err *err)
-{
-	const struct dt_strs *accept = o->run.save.accept;
-	struct dt_run_options now;
-	char refused[256] = "", first[80] = "";
-	int rc;
-
-	for (int i = 0; accept && i < accept->n; i++)
-		if (find_row(accept->v[i]) < 0 || rows[find_row(accept->v[i])].change == LOCAL)
-			return dt_err_set(err, -EINVAL, "--accept-change '%s': no such option of a run",
-					  accept->v[i]);
-	if ((rc = inherit(o, saved, err)) < 0)
-		return rc;
-	now = *o;
-	if ((rc = dt_run_options_finish(&now, err)) < 0)
-		return rc;
-	for (int i = 0; i < NROWS; i++) {
-		const struct row *row = &rows[i];
-		const char *was = json_string_value(json_object_get(saved, row->opt.name)), *is;
-		char value[128], text[400];
-
-		is = format(row, &now.run, value, sizeof(value));
-		if (row->change < TOLD || !was || !is || !strcmp(was, is) || !reads(&now.run, row->opt.name))
-			continue;
-		snprintf(text, sizeof(text), "--%s is %s, in the checkpoint it was %s", row->opt.name, is,
-			 was);
-		if (row->change == MEANING && !among(accept, row->opt.name)) {
-			if (!first[0])
-				snprintf(first, sizeof(first), "%s", row->opt.name);
-			snprintf(refused + strlen(refused), sizeof(refused) - strlen(refused), "%s%s",
-				 refused[0] ? "; " : "", text);
-		} else {
-			tell(arg, text);
-		}
-	}
-	if (!refused[0])
-		return 0;
-	dt_err_set(err, -EINVAL, "this would be another run: %s", refused);
-	dt_err_hint(err, "--accept-change %s takes the new value", first);
-	return -EINVAL;
-}
 /* SPDX-License-Identifier: Apache-2.0 */

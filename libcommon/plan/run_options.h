@@ -19,10 +19,10 @@ struct dt_run_options { /* what the command line says, before it is a run */
 	const char *pipeline, *recompute, *loss_scale;
 	bool master;
 	int64_t seed;
-	double min_lr, beta1, beta2, eps, weight_decay;
+	double min_lr, beta1, beta2, eps, weight_decay, trust;
 	uint64_t bucket;
 	int save_errors;
-	const char *bn_span, *no_decay;
+	const char *bn_span;
 	bool given[DT_RUN_ROWS_MAX]; /* by row: it was on the command line */
 };
 

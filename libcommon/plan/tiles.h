@@ -1,8 +1,8 @@
 /*
  * Offloaded optimizer states, and the master weights beside 16-bit ones, lie in tiles: so many trained
- * elements of a rank, in the order of its flat buffers, with a segment of each kind of value. The update reads
- * a tile, computes and writes it while the next ones are read and the last ones written, so a few of them are
- * in memory at a time. ZeRO-Infinity (Rajbhandari et al. 2021) and its optimizer's sub-groups.
+ * elements of a rank, in the order of its flat buffers, with a segment of each kind of value. The update
+ * reads a tile, computes and writes it while the next ones are read and the last ones written, so a few of
+ * them are in memory at a time. ZeRO-Infinity (Rajbhandari et al. 2021) and its optimizer's sub-groups.
  */
 #ifndef DT_PLAN_TILES_H
 #define DT_PLAN_TILES_H

@@ -1,4 +1,7 @@
-/* Who draws answers: a checkpoint in this process, or a server that speaks OpenAI's API and gives ids back. */
+/*
+ * Who draws answers: a checkpoint in this process, or a server that speaks OpenAI's API and gives ids
+ * back.
+ */
 #ifndef DT_RL_DRAWER_H
 #define DT_RL_DRAWER_H
 

@@ -37,6 +37,7 @@ void sup_event(struct sup *s, const char *name, const char *fmt, ...)
 	json_t *line, *more;
 	va_list ap;
 
+	sup_page_event(s, name);
 	if (!s->events)
 		return;
 	clock_gettime(CLOCK_REALTIME, &t);

@@ -4,6 +4,8 @@
 
 #include "supervise/priv.h"
 
+enum { SUP_EVENT_KINDS = 16 };
+
 /* Why the job under way has been asked to end, or killed. */
 enum sup_ending { SUP_RUNS, SUP_LEAVE /* for good */, SUP_RESIZE, SUP_FAILED };
 
@@ -34,10 +36,19 @@ struct sup {
 	int idle;	     /* starts since best rose */
 	double down;	     /* since when there is no progress, 0: there is */
 	bool hosts_known;
+	/* page.c */
+	double page_next, page_events[SUP_EVENT_KINDS];
+	bool page_failed;
 };
 
 /* report.c: an event's line: members as json_pack has them. */
 void sup_event(struct sup *s, const char *name, const char *fmt, ...);
+
+/* page.c */
+/* Renews the page, at most once a second unless now. What cannot be written is given up with a message. */
+void sup_page(struct sup *s, bool now);
+/* An event is counted. */
+void sup_page_event(struct sup *s, const char *name);
 
 /* start.c */
 /* Chooses ranks and layout, and starts the job. -EAGAIN: not enough hosts now. */

@@ -274,6 +274,7 @@ int dt_supervise_run(const struct dt_supervise *o)
 	}
 	sup_notify("STOPPING=1");
 	close_books(&s, status);
+	sup_page(&s, true);
 	end(&s);
 	return status;
 }

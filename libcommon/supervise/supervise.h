@@ -32,6 +32,7 @@ struct dt_supervise {
 	double slow;			   /* a rank is slow whose score is below; 0: nobody looks */
 	double evict;			   /* and its host is left out whose score is below; 0: none */
 	const char *events;		   /* JSON Lines; NULL: none */
+	const char *prometheus;		   /* page for its collector; NULL: none */
 	const struct dt_log *log;
 };
 

@@ -277,5 +277,6 @@ void sup_watch(struct sup *s, double wait_s)
 	run_probes(s, now);
 	check_job(s, now);
 	check_pace(s, now);
+	sup_page(s, false);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

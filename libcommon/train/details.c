@@ -38,10 +38,18 @@ static int add_square(struct trainer *t, const struct dt_local_param *lp, int64_
 		      struct dt_err *err)
 {
 	double *squares = arg, sum;
-	int rc = t->dev->ops->sumsq(t->dev, &sum, flat_part(t, &t->store.master, lp->unit, first, n));
+	struct dt_tensor w;
 
-	squares[lp->index] += rc == 0 ? sum : 0;
-	return dt_kernel_check(rc, "->sumsq(", err);
+	for (int64_t m; n > 0; first += m, n -= m) {
+		int rc;
+
+		m = store_masters(t, lp->unit, first, n, &w, err);
+		rc = m < 0 ? (int)m : dt_kernel_check(t->dev->ops->sumsq(t->dev, &sum, w), "->sumsq(", err);
+		if (rc < 0)
+			return rc;
+		squares[lp->index] += sum;
+	}
+	return 0;
 }
 
 static json_t *number(double x)
@@ -113,7 +121,7 @@ static int gather(struct trainer *t, const struct step_result *r, struct dt_err 
 					    "units", units(t, weights, !r->skipped));
 	free(all);
 	free(weights);
-	return rc;
+	return rc == 0 ? histograms(t, !r->skipped, err) : rc;
 }
 
 int details_step(struct trainer *t, const struct step_result *r, struct dt_err *err)

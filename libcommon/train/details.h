@@ -1,6 +1,6 @@
 /*
- * What --details adds to a step's line every so many steps: norms of each unit, times of each rank, percentiles
- * of the step's time.
+ * What --details adds to a step's line every so many steps: norms of each unit, times of each rank,
+ * percentiles of the step's time.
  */
 #ifndef DT_TRAIN_DETAILS_H
 #define DT_TRAIN_DETAILS_H

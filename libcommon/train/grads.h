@@ -52,6 +52,8 @@ typedef int grads_part(struct trainer *t, const struct dt_local_param *lp, int64
 		       void *arg, struct dt_err *err);
 int grads_each(struct trainer *t, grads_part *fn, void *arg, struct dt_err *err);
 struct dt_comm *grads_holders(const struct trainer *t);
+/* Whether this rank's elements of a parameter are among them. */
+bool grads_counted(const struct trainer *t, const struct dt_local_param *lp);
 /* The 2-norm over all parameters of all ranks, each counted once, still multiplied by the loss scale. */
 int grad_norm(struct trainer *t, double *ret, struct dt_err *err);
 

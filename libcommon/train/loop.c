@@ -278,6 +278,8 @@ static int start(struct trainer *t, struct dt_err *err)
 	/* Last: another job that saves there may write the same file. */
 	if (rc >= 0)
 		rc = trainer_agree(t, metrics_open(t, err), err);
+	if (rc >= 0)
+		rc = trainer_agree(t, export_open(t, err), err);
 	return rc < 0 ? rc : trace_open(t, err);
 }
 
@@ -311,7 +313,7 @@ int dt_train_run(const struct dt_run *r, const struct dt_given *given, struct dt
 	}
 	if (rc >= 0 && trace_close(&t, true, &err) < 0)
 		rc = err.code;
-	if (rc >= 0 && metrics_close(&t, &err) < 0)
+	if (rc >= 0 && (metrics_close(&t, &err) < 0 || export_close(&t, &err) < 0))
 		rc = err.code;
 	if (rc == 1) {
 		status = r->save.dir ? DT_EXIT_PREEMPTED : DT_EXIT_FAILED;
@@ -324,7 +326,8 @@ int dt_train_run(const struct dt_run *r, const struct dt_given *given, struct dt
 		if (!t.agreed && t.info.size > 1)
 			dt_world_abort(w, status);
 	}
-	trace_close(&t, false, &(struct dt_err){0}); /* of a run that failed */
+	export_close(&t, &(struct dt_err){0});	     /* of a run that failed */
+	trace_close(&t, false, &(struct dt_err){0}); /* likewise */
 	trainer_release(&t);
 	return status;
 }

@@ -28,11 +28,20 @@ int metrics_open(struct trainer *t, struct dt_err *err)
 	return dt_out_stream(t->run.metrics, t->run.save.resume, &t->report.f, err);
 }
 
+/* Rank 0 alone. */
+static bool wanted(const struct trainer *t)
+{
+	return t->report.f || export_any(t);
+}
+
 static int write_line(struct trainer *t, json_t *line, struct dt_err *err)
 {
-	int rc = line ? dt_json_write_line(t->report.f, line, err)
-		      : dt_err_sys(err, -ENOMEM, "cannot write metrics");
+	int rc = line ? 0 : dt_err_sys(err, -ENOMEM, "cannot write metrics");
 
+	if (rc == 0 && t->report.f)
+		rc = dt_json_write_line(t->report.f, line, err);
+	if (rc == 0)
+		rc = export_line(t, line, err);
 	json_decref(line);
 	return rc;
 }
@@ -95,7 +104,7 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 	double comm = 0;
 	json_t *line;
 
-	if (!t->report.f)
+	if (!wanted(t))
 		return 0;
 	getrusage(RUSAGE_SELF, &use);
 	for (int k = 0; k < TR_N; k++)
@@ -144,7 +153,7 @@ int metrics_eval(struct trainer *t, const struct eval_result *r, double seconds,
 	const bool images = dt_config_is_image(&t->config);
 	json_t *line;
 
-	if (!t->report.f)
+	if (!wanted(t))
 		return 0;
 	line = json_pack("{s:s, s:I, s:f, s:I, s:f}", "run_id", t->save.run_id, "step",
 			 (json_int_t)t->loop.step, "eval_loss", r->loss,
@@ -186,9 +195,9 @@ int metrics_rewind(struct trainer *t, int64_t spiked, int64_t from, int64_t to, 
 	struct stat st;
 	int rc = 0;
 
-	if (!t->report.f)
+	if (!wanted(t))
 		return 0;
-	if (t->report.f != stdout && stat(t->run.metrics, &st) == 0 && S_ISREG(st.st_mode))
+	if (t->report.f && t->report.f != stdout && stat(t->run.metrics, &st) == 0 && S_ISREG(st.st_mode))
 		rc = cut_after(t->report.f, t->run.metrics, t->loop.step, err);
 	if (rc < 0)
 		return rc;

@@ -93,10 +93,10 @@ static int check_room(struct trainer *t, uint64_t mine, struct dt_err *err)
 				   DT_F64, DT_SUM, "bytes of offloaded states", err);
 	}
 	if (rc == 0 && need[t->info.node] > (double)room) {
-		rc = dt_err_set(
-			err, -ENOSPC, "'%s': offloaded states of this machine's ranks take %s, %s are free",
-			t->run.offload.dir, dt_format_size((uint64_t)need[t->info.node], want, sizeof(want)),
-			dt_format_size(room, have, sizeof(have)));
+		rc = dt_err_set(err, -ENOSPC, "'%s': what this machine's ranks offload takes %s, %s are free",
+				t->run.offload.dir,
+				dt_format_size((uint64_t)need[t->info.node], want, sizeof(want)),
+				dt_format_size(room, have, sizeof(have)));
 		dt_err_hint(err, "see dt-memest; --offload-fraction leaves a part in memory");
 	}
 	free(need);
@@ -123,7 +123,7 @@ int offload_start(struct trainer *t, struct dt_err *err)
 		dt_log_msg(&t->root_log, "offloaded: %s of optimizer states a rank to a file in '%s' (%s)",
 			   dt_format_size(bytes, size, sizeof(size)), t->run.offload.dir,
 			   dt_scratch_how(o->file));
-	return rc;
+	return rc < 0 ? rc : trainer_agree(t, stash_start(t, err), err);
 }
 
 void offload_close(struct trainer *t)
@@ -347,7 +347,7 @@ void offload_metrics(struct trainer *t, json_t *line)
 {
 	struct offload *o = &t->offload;
 
-	if (!o->tiles.n)
+	if (!t->run.offload.what)
 		return;
 	json_object_set_new(line, "offload_wait_s", json_real(o->wait_s - o->said_s));
 	json_object_set_new(line, "offload_read_bytes",
@@ -364,13 +364,13 @@ void offload_sum_up(const struct trainer *t)
 	const struct offload *o = &t->offload;
 	double wait = o->update_wait_s, rest = o->steps_s - wait, tokens;
 
-	if (!o->tiles.n || wait < 0.1 * o->steps_s || rest <= 0)
+	if (!t->run.offload.what || wait < 0.1 * o->steps_s || rest <= 0)
 		return;
 	tokens = (double)(t->run.global_batch * t->run.seq) * 9 * wait / rest;
-	dt_log_msg(
-		&t->root_log,
-		"%.0f%% of the steps was spent waiting for offloaded states: %.3g tokens a step make it 10%%",
-		100 * wait / o->steps_s, tokens);
+	dt_log_msg(&t->root_log, "%.0f%% of the steps was spent waiting for what is offloaded",
+		   100 * wait / o->steps_s);
+	if (!(t->run.offload.what & DT_OFFLOAD_ACTIVATIONS)) /* of which more tokens have more */
+		dt_log_msg(&t->root_log, "%.3g tokens a step (--global-batch) would make it 10%%", tokens);
 }
 
 /* ---- by address ---- */

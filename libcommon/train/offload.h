@@ -48,8 +48,8 @@ void offload_close(struct trainer *t);
 struct flat offload_flat(const struct trainer *t, int segment);
 
 /*
- * Of elements [first, first + n) of unit u those at the front that are in one tile: flat_at finds them from now
- * until the next call. Their number, all n where nothing is offloaded; -errno of a transfer, -EBADMSG.
+ * Of elements [first, first + n) of unit u those at the front that are in one tile: flat_at finds them from
+ * now until the next call. Their number, all n where nothing is offloaded; -errno of a transfer, -EBADMSG.
  */
 int64_t offload_hold(struct trainer *t, int segment, int u, int64_t first, int64_t n, enum offload_use use,
 		     struct dt_err *err);

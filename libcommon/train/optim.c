@@ -1,18 +1,27 @@
 #include "train/trainer.h"
 
+#include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* Elements [*first, *first + n) of unit lp->unit that are both lp's and this rank's. */
-static int64_t overlap(const struct trainer *t, const struct dt_local_param *lp, int64_t *first)
+bool grads_counted(const struct trainer *t, const struct dt_local_param *lp)
 {
-	int u = lp->unit;
-	int64_t lo = lp->flat - t->local.unit[u].flat, hi = lo + lp->numel, s = share_first(t, u);
+	/* Experts of other ranks are here too: of what several ranks hold, the first counts. */
+	if (t->run.layout.ep > 1 && !t->run.layout.zero &&
+	    dt_unit_copy(&t->run.layout, &t->local.unit[lp->unit], t->mesh.at) != 0)
+		return false;
+	return !t->table.p[lp->index].frozen && counts(t, lp);
+}
 
-	*first = lo > s ? lo : s;
-	if (hi > s + share_n(t, u))
-		hi = s + share_n(t, u);
-	return hi - *first;
+/* Elements [*first, *first + n) of local parameter i's unit that are this rank's. */
+static int64_t mine(const struct trainer *t, int i, int64_t *first)
+{
+	const struct dt_local_param *lp = &t->local.p[i];
+	int64_t n = dt_states_share(&t->optim.of, i, first);
+
+	*first += lp->flat - t->local.unit[lp->unit].flat;
+	return n;
 }
 
 int grads_each(struct trainer *t, grads_part *fn, void *arg, struct dt_err *err)
@@ -21,13 +30,9 @@ int grads_each(struct trainer *t, grads_part *fn, void *arg, struct dt_err *err)
 
 	for (int i = 0; i < t->local.n && rc == 0; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];
-		int64_t first, n = overlap(t, lp, &first);
+		int64_t first, n = mine(t, i, &first);
 
-		/* Experts of other ranks are here too: of what several ranks hold, the first counts. */
-		if (t->run.layout.ep > 1 && !t->run.layout.zero &&
-		    dt_unit_copy(&t->run.layout, &t->local.unit[lp->unit], t->mesh.at) != 0)
-			continue;
-		if (n > 0 && !t->table.p[lp->index].frozen && counts(t, lp))
+		if (n > 0 && grads_counted(t, lp))
 			rc = fn(t, lp, first, n, arg, err);
 	}
 	return rc;
@@ -73,16 +78,50 @@ int grad_norm(struct trainer *t, double *ret, struct dt_err *err)
 #define SCALE_MAX   0x1p24
 #define SCALE_STEPS 2000
 
-void optim_bind(struct trainer *t)
+int optim_bind(struct trainer *t, struct dt_err *err)
 {
 	static const enum dt_buf_id id[DT_OPTIM_STATES] = {DT_B_OPTIM1, DT_B_OPTIM2};
 	const struct dt_optim_rule *rule = dt_optim_rule(t->run.optim.kind);
+	struct optim *o = &t->optim;
 
+	o->of = (struct dt_states){&t->table, &t->local, &t->run.layout, t->mesh.at};
+	o->loss_scale = t->run.loss_scale != 0 ? t->run.loss_scale : t->run.loss_scale_start;
+	for (int i = 0; i < DT_OPTIM_STATES; i++) {
+		if (rule->state[i].shape == DT_STATE_EACH || rule->state[i].shape == DT_STATE_NONE) {
+			o->state[i] = t->offload.tiles.n && i < dt_optim_states(t->run.optim.kind)
+					      ? offload_flat(t, dt_tiles_state(&t->offload.tiles, i))
+					      : flat_bind(t, id[i], rule->state[i].dtype, 1);
+			continue;
+		}
+		o->apart[i] = dt_plan_address(&t->plan, t->arena.base, id[i], -1);
+		o->place[i] = calloc((size_t)t->local.n + 1, sizeof(*o->place[i]));
+		if (!o->place[i])
+			return dt_err_sys(err, -ENOMEM, "cannot bind the optimizer's states");
+		dt_states_place(&o->of, &rule->state[i], o->place[i]);
+	}
+	return 0;
+}
+
+void optim_release(struct trainer *t)
+{
 	for (int i = 0; i < DT_OPTIM_STATES; i++)
-		t->optim.state[i] = t->offload.tiles.n && i < dt_optim_states(t->run.optim.kind)
-					    ? offload_flat(t, dt_tiles_state(&t->offload.tiles, i))
-					    : flat_bind(t, id[i], rule->state[i].dtype, 1);
-	t->optim.loss_scale = t->run.loss_scale != 0 ? t->run.loss_scale : t->run.loss_scale_start;
+		free(t->optim.place[i]);
+}
+
+struct dt_tensor optim_state(const struct trainer *t, int k, int i)
+{
+	const struct dt_optim_state *s = &dt_optim_rule(t->run.optim.kind)->state[k];
+	const struct dt_local_param *lp = &t->local.p[i];
+	int64_t first, n = dt_states_share(&t->optim.of, i, &first);
+
+	if (s->shape == DT_STATE_NONE)
+		return DT_NONE;
+	if (s->shape == DT_STATE_EACH)
+		return flat_part(t, &t->optim.state[k], lp->unit,
+				 lp->flat - t->local.unit[lp->unit].flat + first, n);
+	if (t->optim.place[k][i] < 0)
+		return DT_NONE;
+	return dt_t1(t->optim.apart[k] + t->optim.place[k][i], s->dtype, dt_states_count(&t->optim.of, s, i));
 }
 
 bool optim_overflowed(struct trainer *t)
@@ -94,49 +133,66 @@ bool optim_overflowed(struct trainer *t)
 	return true;
 }
 
-/* Elements [first, first + n) of a parameter's unit, where all that the rule reads is at hand. */
-static int update_part(struct trainer *t, const struct dt_local_param *lp, const struct dt_optim *o,
-		       int64_t first, int64_t n, struct dt_err *err)
+/*
+ * Elements [first, first + n) of local parameter i's unit, where all that the rule reads is at hand: all of
+ * this rank's, unless states are offloaded, which lie flat.
+ */
+static int update_part(struct trainer *t, int i, const struct dt_optim *o, int64_t first, int64_t n,
+		       struct dt_err *err)
 {
+	const struct dt_local_param *lp = &t->local.p[i];
 	const struct flat none = {0},
 			  *copy = t->store.master.p == t->store.weights.p ? &none : &t->store.weights;
+	struct dt_tensor state[DT_OPTIM_STATES];
 	int u = lp->unit;
 
 	if (t->store.master.dtype != DT_F32)
 		return round_update(t, lp, o, first - (lp->flat - t->local.unit[u].flat), n, err);
+	for (int k = 0; k < DT_OPTIM_STATES; k++)
+		state[k] = t->optim.place[k] ? optim_state(t, k, i)
+					     : flat_part(t, &t->optim.state[k], u, first, n);
 	return dt_kernel_check(t->dev->ops->optim_step(t->dev, o, flat_part(t, copy, u, first, n),
 						       flat_part(t, &t->store.master, u, first, n),
-						       grad_part(t, u, first, n),
-						       flat_part(t, &t->optim.state[0], u, first, n),
-						       flat_part(t, &t->optim.state[1], u, first, n)),
+						       grad_part(t, u, first, n), state[0], state[1]),
 			       "->optim_step(", err);
+}
+
+/* Every element by itself. */
+static int update_each(struct trainer *t, struct dt_optim *o, struct dt_err *err)
+{
+	for (int i = 0; i < t->local.n; i++) {
+		const struct dt_local_param *lp = &t->local.p[i];
+		int64_t first, n = mine(t, i, &first), m;
+
+		if (n <= 0 || t->table.p[lp->index].frozen)
+			continue;
+		o->weight_decay = t->table.p[lp->index].decay ? t->run.optim.weight_decay : 0;
+		for (; n > 0; first += m, n -= m) {
+			int rc;
+
+			m = offload_hold(t, OFFLOAD_EVERY, lp->unit, first, n, OFFLOAD_CHANGE, err);
+			rc = m < 0 ? (int)m : update_part(t, i, o, first, m, err);
+			if (rc < 0)
+				return rc;
+		}
+	}
+	return 0;
 }
 
 static int update(struct trainer *t, double lr, double norm, struct dt_err *err)
 {
 	struct dt_optim o = t->run.optim;
+	int rc;
 
 	trainer_before_update(t);
 	o.lr = (float)lr;
 	o.t = t->loop.step + 1;
 	o.grad_scale = (float)((t->run.clip > 0 && norm > t->run.clip ? t->run.clip / norm : 1) /
 			       t->optim.loss_scale);
-	for (int i = 0; i < t->local.n; i++) {
-		const struct dt_local_param *lp = &t->local.p[i];
-		int64_t first, n = overlap(t, lp, &first), m;
-
-		if (n <= 0 || t->table.p[lp->index].frozen)
-			continue;
-		o.weight_decay = t->table.p[lp->index].decay ? t->run.optim.weight_decay : 0;
-		for (; n > 0; first += m, n -= m) {
-			int rc;
-
-			m = offload_hold(t, OFFLOAD_EVERY, lp->unit, first, n, OFFLOAD_CHANGE, err);
-			rc = m < 0 ? (int)m : update_part(t, lp, &o, first, m, err);
-			if (rc < 0)
-				return rc;
-		}
-	}
+	rc = dt_optim_rule(o.kind)->flags & DT_OPTIM_WHOLE ? whole_update(t, &o, err)
+							   : update_each(t, &o, err);
+	if (rc < 0)
+		return rc;
 	return t->run.layout.zero ? store_publish(t, true, err) : offload_settle(t, err);
 }
 

@@ -3,15 +3,22 @@
 #define DT_TRAIN_OPTIM_H
 
 #include "base/json.h"
+#include "plan/states.h"
 #include "train/store.h"
 
 struct optim {
-	struct flat state[DT_OPTIM_STATES]; /* p NULL: the rule has none such */
+	struct flat state[DT_OPTIM_STATES]; /* p NULL: the rule has none such, or it does not lie flat */
+	char *apart[DT_OPTIM_STATES];	    /* a state that does not (plan/states.h) */
+	int64_t *place[DT_OPTIM_STATES];    /* by local parameter: where in apart, in bytes */
+	struct dt_states of;		    /* whose these are: this rank's */
 	double loss_scale;		    /* gradients are this much too large until the update */
 	int64_t good_steps;		    /* since a dynamic scale last changed */
 };
 
-void optim_bind(struct trainer *t);
+int optim_bind(struct trainer *t, struct dt_err *err);
+void optim_release(struct trainer *t);
+/* State k of local parameter i: of the elements in this rank's share, or its rows, columns or blocks. */
+struct dt_tensor optim_state(const struct trainer *t, int k, int i);
 /* Whether gradients that are not finite may come from the loss scale, which is then halved. */
 bool optim_overflowed(struct trainer *t);
 /* The norm of the gradient, unscaled. */
@@ -22,6 +29,9 @@ int optim_step(struct trainer *t, double lr, double norm, struct dt_err *err);
 /* The dynamic loss scale in a manifest; NULL: the run has none. Reading leaves it where meta has none. */
 json_t *optim_to_json(const struct trainer *t);
 int optim_from_json(struct trainer *t, const json_t *meta, struct dt_err *err);
+
+/* whole.c: a step of rules that look at whole tensors */
+int whole_update(struct trainer *t, const struct dt_optim *o, struct dt_err *err);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -35,7 +35,7 @@ static int after(void *arg, int unit, bool backward, struct dt_err *err)
 
 static struct dt_hooks hooks_of(struct trainer *t)
 {
-	return (struct dt_hooks){.arg = t, .before = before, .after = after};
+	return (struct dt_hooks){.arg = t, .before = before, .after = after, .segment = stash_segment};
 }
 
 int pipeline_init(struct trainer *t, struct dt_err *err)

@@ -1,12 +1,10 @@
-/*
- * Checkpoints of a run. Parameters and optimizer states are cut as the layout cuts them; what several
- * data-parallel ranks hold alike is written once, each rank an equal range of its flat buffer.
- */
+/* Checkpoints of a run: what is in them beside the pieces of pieces.c, how they are written and read. */
 #include "train/buffers.h"
 #include "train/trainer.h"
 
 #include "base/tmpfile.h"
 #include "ckpt/ckpt.h"
+#include "train/pieces.h"
 #include "train/snapshot.h"
 
 #include <errno.h>
@@ -15,90 +13,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Kinds of values: the parameters, the optimizer's states, the gradients. */
-enum { KIND_MODEL, KIND_GRAD = KIND_MODEL + DT_OPTIM_STATES + 1, KINDS };
-
-static const char *kind_name(const struct trainer *t, int kind)
-{
-	return kind == KIND_MODEL  ? "model"
-	       : kind == KIND_GRAD ? "grad"
-				   : dt_optim_rule(t->run.optim.kind)->state[kind - 1].name;
-}
-
-static enum dt_dtype kind_type(const struct trainer *t, int kind)
-{
-	return kind == KIND_MODEL  ? t->store.master.dtype
-	       : kind == KIND_GRAD ? DT_F32
-				   : t->optim.state[kind - 1].dtype;
-}
-
-/* Where element i of unit u is; NULL where the run has none of the kind. */
-static const void *kind_at(const struct trainer *t, int kind, int u, int64_t i)
-{
-	const struct flat *f = kind == 0 ? &t->store.master : &t->optim.state[kind - 1];
-
-	if (kind == KIND_GRAD) /* reduced gradients lie at the start of the share */
-		return t->run.save.grads ? grad_share(t, u) + (i - share_first(t, u)) : NULL;
-	return f->p ? f->p + flat_index(t, f, u, i) * dt_dtype_size(f->dtype) : NULL;
-}
-
-/* The part of a parameter in elements [lo, hi) of its unit, as at most 2 ndim + 1 pieces with their
- * addresses. */
-static int pieces_of(const struct trainer *t, const struct dt_local_param *lp, int kind, int64_t lo,
-		     int64_t hi, struct dt_piece *ret)
-{
-	const struct dt_param *p = &t->table.p[lp->index];
-	struct dt_piece box = {.dtype = kind_type(t, kind), .ndim = p->ndim};
-	int64_t start = lp->flat - t->local.unit[lp->unit].flat, first = lo > start ? lo - start : 0,
-		last = hi < start + lp->numel ? hi - start : lp->numel;
-	int n;
-
-	if (first >= last)
-		return 0;
-	snprintf(box.name, sizeof(box.name), "%s/%s", kind_name(t, kind), p->name);
-	for (int d = 0; d < p->ndim; d++) {
-		box.global[d] = p->shape[d];
-		box.off[d] = lp->off[d];
-		box.shape[d] = lp->shape[d];
-	}
-	/* Addresses come out relative to the box, of which a shared buffer holds only a part. */
-	n = dt_pieces_of_range(&box, first, last - first, ret);
-	for (int64_t i = 0, at = first; i < n; i++) {
-		int64_t count = 1;
-
-		for (int d = 0; d < ret[i].ndim; d++)
-			count *= ret[i].shape[d];
-		ret[i].data = kind_at(t, kind, lp->unit, start + at);
-		at += count;
-	}
-	return n;
-}
-
-/* The pieces this rank writes: of every unit its equal part; *ret is malloc'd. */
-static int my_pieces(struct trainer *t, struct dt_piece **ret, int *ret_n, struct dt_err *err)
-{
-	struct dt_piece *out = malloc(
-		sizeof(*out) * (size_t)(t->local.n * KINDS * (2 * DT_CKPT_MAX_DIM + 1) + buffers_count(t)));
-	int n = 0;
-
-	if (!out)
-		return dt_err_sys(err, -ENOMEM, "cannot list the checkpoint's pieces");
-	for (int kind = 0; kind < KINDS; kind++)
-		for (int i = 0; i < t->local.n && kind_at(t, kind, 0, 0); i++) {
-			const struct dt_local_param *lp = &t->local.p[i];
-			const struct dt_local_unit *u = &t->local.unit[lp->unit];
-			int64_t numel = u->numel, copies = dt_unit_copies(&t->run.layout, u),
-				r = dt_unit_copy(&t->run.layout, u, t->mesh.at);
-
-			if (!t->table.p[lp->index].frozen && counts(t, lp))
-				n += pieces_of(t, lp, kind, numel * r / copies, numel * (r + 1) / copies,
-					       out + n);
-		}
-	*ret = out;
-	*ret_n = n + buffers_pieces(t, out + n);
-	return 0;
-}
 
 /* Of several data sets: in which order they are mixed, and the cursor of each. */
 static void put_mixture(const struct trainer *t, json_t *meta)
@@ -193,7 +107,8 @@ struct save_job {
 	bool async, committing;
 	char dir[PATH_MAX];
 	struct dt_piece *piece;
-	char *copy; /* of what lies on a device, malloc'd */
+	char *copy;  /* of what lies on a device, malloc'd */
+	float *wide; /* what states in blocks decode to, malloc'd */
 	int n;
 	struct snapshot *snapshot; /* NULL: not asynchronous */
 	dt_ckpt_fill fill;	   /* where pieces are not simply in memory; NULL: they are */
@@ -216,6 +131,7 @@ static void job_free(struct save_job *j)
 	free(j->piece);
 	snapshot_free(j->snapshot);
 	free(j->copy);
+	free(j->wide);
 	free(j);
 }
 
@@ -430,7 +346,7 @@ int trainer_save(struct trainer *t, bool final, struct dt_err *err)
 	if (rc == 0) {
 		rc = inject_save(t, err);
 		if (rc == 0)
-			rc = my_pieces(t, &j->piece, &j->n, err);
+			rc = pieces_mine(t, &j->piece, &j->n, &j->wide, err);
 		if (rc == 0 && j->rank == 0 && !(j->meta = make_meta(t)))
 			rc = dt_err_sys(err, -ENOMEM, "cannot save");
 		if (rc == 0 && !dt_dev_is_host(t->dev))
@@ -448,80 +364,6 @@ int trainer_save(struct trainer *t, bool final, struct dt_err *err)
 	job_run(j, job_write);
 	offload_settle(t, NULL); /* what was read ahead */
 	return j->async ? 0 : drain(t, true, final, err);
-}
-
-/* A piece of what is offloaded, so much at a time as there is room for. */
-static int load_away(struct trainer *t, struct dt_ckpt *ck, int at, const struct dt_piece *p,
-		     struct dt_err *err)
-{
-	struct dt_piece part = *p;
-	char *to = (char *)p->data;
-	int64_t most;
-	int d = 0, rc = 0;
-
-	while (d < p->ndim - 1 && p->shape[d] == 1)
-		d++;
-	most = (int64_t)(t->offload.tiles.piece_bytes / (piece_bytes(p) / (size_t)p->shape[d]));
-	if (most < 1)
-		return dt_err_set(err, -E2BIG,
-				  "'%s' has rows that are larger than what checkpoints write at a time",
-				  p->name);
-	for (int64_t i = 0; i < p->shape[d] && rc == 0; i += most) {
-		part.off[d] = p->off[d] + i;
-		part.shape[d] = p->shape[d] - i < most ? p->shape[d] - i : most;
-		rc = dt_ckpt_read(ck, at, part.off, part.shape, p->dtype, t->offload.piece, err);
-		if (rc == 0)
-			rc = offload_put(t, to, t->offload.piece, piece_bytes(&part), err);
-		to += piece_bytes(&part);
-	}
-	return rc;
-}
-
-/* Reads a piece to where it belongs. */
-static int load_piece(struct trainer *t, struct dt_ckpt *ck, int at, const struct dt_piece *p,
-		      struct dt_err *err)
-{
-	size_t n = piece_bytes(p);
-	void *copy;
-	int rc;
-
-	if (n && offload_has(t, p->data))
-		return load_away(t, ck, at, p, err);
-	if (dt_dev_is_host(t->dev))
-		return dt_ckpt_read(ck, at, p->off, p->shape, p->dtype, (void *)p->data, err);
-	copy = malloc(n ? n : 1);
-	if (!copy)
-		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", p->name);
-	rc = dt_ckpt_read(ck, at, p->off, p->shape, p->dtype, copy, err);
-	if (rc == 0)
-		rc = device_put(t, (void *)p->data, copy, n, err);
-	free(copy);
-	return rc;
-}
-
-static int load_param(struct trainer *t, struct dt_ckpt *ck, const struct dt_local_param *lp, int kind,
-		      struct dt_err *err)
-{
-	struct dt_piece piece[2 * DT_CKPT_MAX_DIM + 1];
-	int64_t first = share_first(t, lp->unit);
-	int n = pieces_of(t, lp, kind, first, first + share_n(t, lp->unit), piece), rc = 0;
-	struct dt_ckpt_tensor have;
-
-	for (int i = 0; i < n && rc == 0; i++) {
-		int at = dt_ckpt_find(ck, piece[i].name);
-
-		if (at < 0)
-			return dt_err_set(err, -ENOENT, "checkpoint '%s' has no tensor '%s'",
-					  dt_ckpt_path(ck), piece[i].name);
-		dt_ckpt_tensor(ck, at, &have);
-		if (have.ndim != piece[i].ndim ||
-		    memcmp(have.shape, piece[i].global, sizeof(int64_t) * (size_t)have.ndim))
-			return dt_err_set(err, -EINVAL,
-					  "checkpoint '%s': '%s' has another shape than model '%s'",
-					  dt_ckpt_path(ck), piece[i].name, t->config.name);
-		rc = load_piece(t, ck, at, &piece[i], err);
-	}
-	return rc;
 }
 
 /* Whether the checkpoint's model is the one to be trained, in every attribute but its name. */
@@ -624,10 +466,8 @@ static int load_all(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 {
 	int rc = load_meta(t, ck, err);
 
-	for (int kind = 0; kind < KIND_GRAD; kind++)
-		for (int i = 0; i < t->local.n && rc == 0 && kind_at(t, kind, 0, 0); i++)
-			if (!t->table.p[t->local.p[i].index].frozen)
-				rc = load_param(t, ck, &t->local.p[i], kind, err);
+	if (rc == 0)
+		rc = pieces_load(t, ck, err);
 	if (rc == 0)
 		rc = buffers_load(t, ck, err);
 	return rc == 0 ? offload_settle(t, err) : rc;

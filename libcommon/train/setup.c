@@ -76,10 +76,10 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 
 	if (rc == 0 && dt_dev_is_host(t->dev))
 		rc = share_memory(t, err);
-	if (rc < 0 || (rc = offload_bind(t, err)) < 0 || (rc = store_bind(t, err)) < 0 ||
-	    (rc = grads_bind(t, err)) < 0)
+	if (rc < 0 || (rc = offload_bind(t, err)) < 0 || (rc = stash_bind(t, err)) < 0 ||
+	    (rc = store_bind(t, err)) < 0 || (rc = grads_bind(t, err)) < 0 ||
+	    (rc = optim_bind(t, err)) < 0)
 		return rc;
-	optim_bind(t);
 	rc = dt_exec_open(&t->exec, &t->run, t->mesh.at, &t->plan, t->arena.base,
 			  dt_mesh_comm(&t->mesh, DT_ON_TP), t->dev, t->store.unit_w, t->grads.unit_g, err);
 	t->exec.cp = dt_mesh_comm(&t->mesh, DT_ON_CP);
@@ -223,9 +223,11 @@ void trainer_release(struct trainer *t)
 	grads_release(t);
 	buffers_release(t);
 	store_release(t);
+	optim_release(t);
 	experts_release(t);
 	details_release(t);
 	offload_close(t);
+	stash_close(t);
 	dt_exec_close(&t->exec);
 	init_close(t);
 	arena_close(t);

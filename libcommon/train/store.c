@@ -131,19 +131,30 @@ int store_fetch(struct trainer *t, int u, bool backward, struct dt_err *err)
 	return t->store.held[slot] == next ? 0 : start_gather(t, next, err);
 }
 
+int64_t store_masters(struct trainer *t, int u, int64_t first, int64_t n, struct dt_tensor *ret,
+		      struct dt_err *err)
+{
+	const struct flat *master = &t->store.master;
+	int64_t m = master->away ? offload_hold(t, master->away - 1, u, first, n, OFFLOAD_READ, err) : n;
+
+	if (m > 0)
+		*ret = dt_t1(flat_at(t, master, u, first), master->dtype, m);
+	return m;
+}
+
 /* Elements [first, first + n) of unit u in the type that is computed in. */
 static int round_masters(struct trainer *t, int u, int64_t first, int64_t n, struct dt_err *err)
 {
-	const struct flat *w = &t->store.weights, *master = &t->store.master;
+	const struct flat *w = &t->store.weights;
+	struct dt_tensor master;
 
 	for (int64_t m; n > 0; first += m, n -= m) {
 		int rc;
 
-		m = master->away ? offload_hold(t, master->away - 1, u, first, n, OFFLOAD_READ, err) : n;
+		m = store_masters(t, u, first, n, &master, err);
 		rc = m < 0 ? (int)m
 			   : dt_kernel_check(
-				     t->dev->ops->convert(t->dev, flat_part(t, w, u, first, m),
-							  dt_t1(flat_at(t, master, u, first), DT_F32, m)),
+				     t->dev->ops->convert(t->dev, flat_part(t, w, u, first, m), master),
 				     "->convert(", err);
 		if (rc < 0)
 			return rc;

@@ -57,6 +57,12 @@ struct dt_comm *unit_comm(const struct trainer *t, int u);
 /* Unit u is about to compute: its weights are here when this returns, its successor's on their way. */
 int store_fetch(struct trainer *t, int u, bool backward, struct dt_err *err);
 /*
+ * Of elements [first, first + n) of the masters of unit u those at the front that are in memory now, as one
+ * tensor: at least one, all where nothing is offloaded. Their number or a negative errno.
+ */
+int64_t store_masters(struct trainer *t, int u, int64_t first, int64_t n, struct dt_tensor *ret,
+		      struct dt_err *err);
+/*
  * Weights from this rank's share of the masters, and from the other ranks'. rounded: the update has made this
  * rank's already.
  */

@@ -6,6 +6,7 @@
  *   source  samples              source.c
  *   optim   states, the update   update.c
  *   offload states elsewhere     offload.c
+ *   stash   activations elsewhere stash.c
  *   flow    microbatches         pipeline.c
  *   loop    how far it is        loop.c, step.c
  *   buffers running statistics   buffers.c
@@ -13,6 +14,7 @@
  *   save    checkpoints          save.c, folder.c
  *   report  metrics              metrics.c, trace.c
  *   details norms, ranks' times  details.c
+ *   export  metrics elsewhere    export.c, histogram.c
  *   spike   steps unlike others  spike.c, rollback.c
  *   inject  faults on request    inject.c
  */
@@ -25,6 +27,7 @@
 #include "train/card.h"
 #include "train/details.h"
 #include "train/experts.h"
+#include "train/export.h"
 #include "train/flow.h"
 #include "train/grads.h"
 #include "train/inject.h"
@@ -35,6 +38,7 @@
 #include "train/save.h"
 #include "train/source.h"
 #include "train/spike.h"
+#include "train/stash.h"
 #include "train/store.h"
 #include "train/train.h"
 
@@ -83,6 +87,7 @@ struct trainer {
 	struct source source;
 	struct optim optim;
 	struct offload offload;
+	struct stash stash;
 	struct experts experts;
 	struct flow flow;
 	struct buffers buffers;
@@ -90,6 +95,7 @@ struct trainer {
 	struct save save;
 	struct report report;
 	struct details details;
+	struct export export;
 	struct spike spike;
 	struct inject inject[INJECT_MAX];
 	int ninject;

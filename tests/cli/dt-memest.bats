@@ -362,12 +362,13 @@ random_configuration() {
 	pick acc 1 2 3
 	pick mb 1 2 3 5 8
 	pick seq 8 14 22 28 36 42 50 56 62 64
-	pick optimizer sgd momentum rmsprop adagrad adam adamw
+	pick optimizer sgd momentum rmsprop adagrad adam adamw nadam lion lars lamb adafactor muon adamw8bit
 	pick precision bf16 fp32
 	pick recompute none selective full every:2
 	pick pipeline gpipe 1f1b zb-h1
 	pick chunk "" " --loss-chunk 17"
 	pick more "" "" "" --no-master "--grad-comm bf16" --reproducible
+	case $optimizer in lars | lamb | adafactor | muon | adamw8bit) [ "$more" != --no-master ] || more= ;; esac
 	[ $stages = 2 ] || pipeline=
 	[[ $pipeline != zb-h1 || $recompute == none || $recompute == selective ]] || recompute=none
 	[[ $more != --no-master || $precision == bf16 ]] || more=

@@ -672,6 +672,127 @@ PY
     [ $status = 0 ] || [ $status = 77 ]
 }
 
+# upload FILE [CURL-OPTION...]: prints the record
+upload() {
+    local file=$1
+    shift
+    curl -s -F purpose=batch -F "file=@$file" "$@" "$url/v1/files"
+}
+
+# ask_batch FILE-ID [ENDPOINT]: prints the batch
+ask_batch() {
+    curl -s -d "{\"input_file_id\": \"$1\", \"endpoint\": \"${2:-/v1/completions}\", \"completion_window\": \"24h\"}" "$url/v1/batches"
+}
+
+# over ID: waits until the batch has come to an end, prints it
+over() {
+    for _ in $(seq 600); do
+        curl -s "$url/v1/batches/$1" >now.json
+        jq -e '.status | IN("completed", "failed", "cancelled", "expired")' now.json >/dev/null && { cat now.json; return; }
+        sleep 0.1
+    done
+    cat now.json
+    return 1
+}
+
+batch_lines() {
+    jq -nc --argjson n "$1" 'range(1; $n + 1) as $i | {custom_id: "r\($i)", method: "POST", url: "/v1/completions",
+        body: {prompt: "line \($i)", max_tokens: 30, seed: $i, ignore_eos: true}}'
+}
+
+@test "files and batches: answers are those of --batch, also after kill -9 in the middle" {
+    rm -rf store
+    batch_lines 60 >in.jsonl
+    echo '{"custom_id": "bad", "method": "POST", "url": "/v1/completions", "body": {"prompt": 3}}' >>in.jsonl
+    run -1 --separate-stderr dt-serve m "${common[@]}" --batch --served-model-name tiny <in.jsonl
+    answers='map({(.custom_id): .response.body.choices}) | add'
+    jq -s "map(select(.response.status_code == 200)) | $answers" <<<"$output" >want.json
+    start --files-dir store --max-num-seqs 2
+    upload in.jsonl >file.json
+    jq -e '.object == "file" and .purpose == "batch" and .filename == "in.jsonl" and .status == "processed"' file.json
+    [ "$(jq .bytes file.json)" -eq "$(stat -c %s in.jsonl)" ]
+    id=$(jq -r .id file.json)
+    curl -s "$url/v1/files/$id/content" | cmp - in.jsonl
+    batch=$(ask_batch "$id" | jq -r .id)
+    until [ -s store/"$batch".part ] && [ "$(wc -l <store/"$batch".part)" -ge 5 ]; do sleep 0.02; done
+    kill -KILL "$server"
+    wait "$server" || true
+    [ "$(wc -l <store/"$batch".part)" -lt 61 ]
+    printf '{"custom_id": "r1", "resp' >>store/"$batch".part
+    touch store/file-orphan store/file-orphan.tmp
+    start --files-dir store --max-num-seqs 2
+    over "$batch"
+    jq -e '.status == "completed" and .request_counts == {total: 61, completed: 60, failed: 1} and .errors == null' now.json
+    curl -s "$url/v1/files/$(jq -r .output_file_id now.json)/content" >out.jsonl
+    [ "$(jq -r .custom_id out.jsonl | sort | uniq | wc -l)" -eq 60 ]
+    [ "$(wc -l <out.jsonl)" -eq 60 ]
+    jq -s "$answers" out.jsonl >got.json
+    jq -ne 'input == input' want.json got.json
+    curl -s "$url/v1/files/$(jq -r .error_file_id now.json)/content" | jq -e '.custom_id == "bad" and .response.status_code == 400'
+    [ ! -e store/"$batch".part ] && [ ! -e store/file-orphan ] && [ ! -e store/file-orphan.tmp ]
+    # lists, one by one too, and an end
+    [ "$(curl -s "$url/v1/files" | jq '.data | length')" -eq 3 ]
+    curl -s "$url/v1/files?purpose=batch" | jq -e '(.data | length) == 1 and (.has_more | not)'
+    after=$(curl -s "$url/v1/files?limit=2" | jq -re 'select(.has_more) | .last_id')
+    curl -s "$url/v1/files?limit=2&after=$after" | jq -e '(.data | length) == 1 and (.has_more | not)'
+    [ "$(curl -s "$url/v1/batches" | jq -r '.data[0].id')" = "$batch" ]
+    curl -s -X DELETE "$url/v1/files/$id" | jq -e .deleted
+    [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/v1/files/$id")" -eq 404 ]
+    [ "$(curl -s -o /dev/null -w '%{http_code}' -X DELETE "$url/v1/files/..%2flock")" -eq 404 ]
+    [ "$(curl -s -X POST -o /dev/null -w '%{http_code}' "$url/v1/batches/$batch/cancel")" -eq 409 ]
+    # one server a folder, and what was ended by a signal goes on
+    run -1 dt-serve m --port 0 --files-dir store
+    [[ "$output" == *"in use"* ]]
+}
+
+@test "batches: cancelled, ended by SIGTERM, wrong; chats and embeddings; tenants and the room there is" {
+    rm -rf store
+    batch_lines 400 >in.jsonl
+    start --files-dir store --files-size 200KiB --max-num-seqs 2
+    id=$(upload in.jsonl | jq -r .id)
+    batch=$(ask_batch "$id" | jq -r .id)
+    until [ -s store/"$batch".part ]; do sleep 0.02; done
+    kill -TERM "$server"
+    rc=0
+    wait "$server" || rc=$?
+    [ "$rc" -eq 0 ]
+    start --files-dir store --files-size 200KiB --max-num-seqs 2
+    curl -s -X POST "$url/v1/batches/$batch/cancel" | jq -e '.status | IN("cancelling", "cancelled")'
+    over "$batch" | jq -e '.status == "cancelled" and .cancelling_at and .cancelled_at and .request_counts.failed == 0'
+    [ "$(curl -s "$url/v1/files/$(jq -r .output_file_id now.json)/content" | wc -l)" -eq "$(jq .request_counts.completed now.json)" ]
+    # what a file must be
+    { batch_lines 2; batch_lines 1; echo '[]'; echo '{"custom_id": "x", "method": "GET"}'; echo; } >bad.jsonl
+    over "$(ask_batch "$(upload bad.jsonl | jq -r .id)" | jq -r .id)" |
+        jq -e '.status == "failed" and [.errors.data[].line] == [3, 4, 5] and .errors.data[0].code == "duplicate_custom_id"'
+    [ "$(curl -s -o /dev/null -w '%{http_code}' -F purpose=batch -F a=b "$url/v1/files")" -eq 400 ]
+    [ "$(curl -s -o /dev/null -w '%{http_code}' -F purpose=evals -F file=@bad.jsonl "$url/v1/files")" -eq 400 ]
+    [ "$(curl -s -o /dev/null -w '%{http_code}' -d '{}' "$url/v1/files")" -eq 400 ]
+    ask_batch file-none | jq -e '.error.param == "input_file_id"'
+    ask_batch "$id" /v1/models | jq -e '.error.param == "endpoint"'
+    # the other routes
+    printf '%s\n' '{"custom_id": "a", "method": "POST", "url": "/v1/embeddings", "body": {"input": "x"}}' >e.jsonl
+    over "$(ask_batch "$(upload e.jsonl | jq -r .id)" /v1/embeddings | jq -r .id)" | jq -e '.request_counts.completed == 1'
+    curl -s "$url/v1/files/$(jq -r .output_file_id now.json)/content" | jq -e '.response.body.data[0].embedding | length > 0'
+    # no more than there is room for
+    head -c 250000 /dev/zero | tr '\0' ' ' >big
+    upload big | jq -e '.error.code == "storage_full"'
+    [ "$(find store -name '*.tmp' | wc -l)" -eq 0 ]
+    kill -KILL "$server"
+    wait "$server" || true
+    # tenants: each its own; a quota is waited for
+    printf 'alpha tenant=a\nbeta tenant=b tokens-per-minute=6000\n' >keys
+    rm -rf store
+    start --api-key-file keys --files-dir store
+    id=$(upload e.jsonl -H 'Authorization: Bearer alpha' | jq -r .id)
+    [ "$(curl -s -o /dev/null -w '%{http_code}' -H 'Authorization: Bearer beta' "$url/v1/files/$id")" -eq 404 ]
+    [ "$(curl -s -o /dev/null -w '%{http_code}' -H 'Authorization: Bearer alpha' "$url/v1/files/$id")" -eq 200 ]
+    [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/v1/files")" -eq 401 ]
+    kill -KILL "$server"
+    wait "$server" || true
+    start
+    curl -s "$url/v1/files" | jq -e '.error.message | contains("--files-dir")'
+}
+
 @test "the page: a conversation in a browser is the API's, stopped, kept, plain, with a key, on a phone" {
     command -v chromium >/dev/null || skip "chromium is not installed"
     start --chat-template chatml --api-key secret

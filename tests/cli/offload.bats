@@ -128,7 +128,8 @@ same() {
     refuse "on a card, or to its host" --offload optimizer
     refuse "--save-async" "${away[@]}" --save-async
     refuse "--check-replicas" "${away[@]}" --check-replicas 1
-    refuse "optimizer states alone" --offload optimizer,weights --offload-to disk:sw
+    refuse "optimizer states and activations alone" --offload optimizer,weights --offload-to disk:sw
+    refuse "the last 2 of which keep" --offload activations --offload-to disk:sw
     refuse "Try 'dt-train --help'" "${away[@]}" --offload-fraction 2
     run dt-train "${common[@]}" --steps 1 --offload optimizer --offload-to disk:missing
     [ "$status" -eq 1 ]
@@ -138,7 +139,7 @@ same() {
 @test "the disk is full before the start, or when space is reserved: said, nothing is trained" {
     run faulty scratch-statvfs:1:28 dt-train "${common[@]}" "${away[@]}" --steps 2 --save b
     [ "$status" -eq 3 ]
-    [[ $output == *"'sw': offloaded states of this machine's ranks take "*" are free"* ]]
+    [[ $output == *"'sw': what this machine's ranks offload takes "*" are free"* ]]
     run faulty scratch-fallocate:1:28 dt-train "${common[@]}" "${away[@]}" --steps 2 --save b
     [ "$status" -eq 1 ]
     [[ $output == *"cannot reserve "*"'sw'"*"No space left"* ]]
@@ -239,5 +240,38 @@ SH
     dt-train "${common[@]}" --precision bf16 --steps 4 --inject flip:step=2,element=5000 --save a >a.jsonl
     dt-train "${common[@]}" --precision bf16 --steps 4 --inject flip:step=2,element=5000 --save b "${away[@]}" >b.jsonl
     same
+}
+
+@test "activations between forward and backward: the same numbers in less memory, with and without recomputation" {
+    mini=("${common[@]}" --model gpt2-mini --seq 128 --microbatch 2 --global-batch 8 --steps 2)
+    for run in "1:--precision bf16" "1:--precision fp32 --recompute full" "1:--offload-fraction 50%" "2:--layout dp2.z3" \
+        "2:--layout tp2.s1 --recompute selective" "2:--layout cp2 --recompute every:2"; do
+        rm -rf a b
+        # shellcheck disable=SC2086
+        mpirun -np "${run%%:*}" dt-train "${mini[@]}" ${run#*:} --save a >a.jsonl
+        # shellcheck disable=SC2086
+        mpirun -np "${run%%:*}" dt-train "${mini[@]}" ${run#*:} --offload optimizer,activations --offload-to disk:sw \
+            --save b >b.jsonl
+        same || { echo "$run"; return 1; }
+        [ "$(jq -s '.[1].peak_bytes' b.jsonl)" -lt "$(jq -s '.[1].peak_bytes' a.jsonl)" ]
+        [ -z "$(ls sw)" ]
+    done
+    # evaluation in between, and a bad disk
+    dt-train "${mini[@]}" --eval-data d.h5 --eval-every 1 --eval-tokens 512 >a.jsonl
+    dt-train "${mini[@]}" --eval-data d.h5 --eval-every 1 --eval-tokens 512 --offload activations --offload-to disk:sw >b.jsonl
+    diff <(jq -c '[.step, .loss, .eval_loss]' a.jsonl) <(jq -c '[.step, .loss, .eval_loss]' b.jsonl)
+    for fault in scratch-pread:30:5 scratch-pwrite:30:28; do
+        run faulty $fault dt-train "${mini[@]}" --offload activations --offload-to disk:sw
+        [ "$status" -eq 1 ]
+        [[ $output == *"of the file in 'sw': "* ]]
+    done
+}
+
+@test "with activations in a file sequences are longer in the same memory" {
+    peak() { dt-memest gpt2-1558m --json "$@" | jq .peak_bytes; }
+    [ "$(peak --seq 1024 --microbatch 8 --offload activations --offload-to disk)" -lt \
+        "$(peak --seq 1024 --microbatch 4)" ]
+    run dt-memest gpt2-1558m --offload activations --offload-to disk --layout pp2
+    [[ $output == *"dt-train cannot run this yet"* || $output == *"account of dt alone"* ]]
 }
 # SPDX-License-Identifier: Apache-2.0

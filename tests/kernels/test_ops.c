@@ -180,7 +180,7 @@ static void products(enum dt_dtype t, int64_t m, int64_t n)
 static void rows(enum dt_dtype t, int64_t m, int64_t n)
 {
 	const struct dt_rope rope = {2, 2 * n, 2 * n, DT_ROPE_HALF, floats(9 * n), floats(9 * n), 9};
-	const struct dt_optim adam = {DT_OPTIM_ADAMW, 0.01f, 0.9f, 0.95f, 1e-8f, 0.1f, 1, 3};
+	const struct dt_optim adam = {DT_OPTIM_ADAMW, 0.01f, 0.9f, 0.95f, 1e-8f, 0.1f, 1, 3, 0};
 	const struct dt_round round = {{{1, 2}, {3, 4}}, 5};
 	uint8_t *packed = (uint8_t *)floats(54); /* 12 blocks of 18 bytes */
 	const struct dt_blocks_part blocks = {DT_BLOCKS_Q4_0, packed, 216, 0, 64, 384};

@@ -9,7 +9,10 @@
 #include "kernels/ops.h"
 #include "model/op/timed.h"
 
-/* Memory that operands are taken from in turn. Operands that are read keep their values; written ones have a pool of their own. */
+/*
+ * Memory that operands are taken from in turn. Operands that are read keep their values; written ones
+ * have a pool of their own.
+ */
 struct dt_bench_pool {
 	char *p;
 	size_t at, size, window, dirty; /* bytes; dirty: those that may have been written */
@@ -22,7 +25,10 @@ struct dt_bench_bed {
 	enum dt_dtype type; /* of the operands */
 };
 
-/* A bed on the processor. The windows are in bytes. 0 or a negative errno; released either way by dt_bench_bed_release. */
+/*
+ * A bed on the processor. The windows are in bytes. 0 or a negative errno; released either way by
+ * dt_bench_bed_release.
+ */
 int dt_bench_bed_init(struct dt_bench_bed *b, int threads, size_t window, size_t weights_window);
 void dt_bench_bed_release(struct dt_bench_bed *b);
 

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/progress.h"
+#include "serve/api/responses.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -10,6 +11,8 @@
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define WAIT_MS 100 /* of a patient batch, before it asks again */
 
 struct line { /* one in flight */
 	bool busy;
@@ -75,7 +78,9 @@ static json_t *openai_result(struct batch *b, struct line *l)
 	json_t *body = NULL;
 	char id[48];
 
-	if (l->c.call && l->kind == EMBEDDING)
+	if (l->c.call && l->c.responses)
+		body = dt_responses_json(&l->c, &l->e);
+	else if (l->c.call && l->kind == EMBEDDING)
 		body = dt_embedding_json(&l->c, (size_t)dt_engine_params(b->engine)->model.hidden, &l->e);
 	else if (l->c.call)
 		body = dt_completion_json(&l->c, &l->e);
@@ -124,6 +129,8 @@ static int write_line(struct batch *b, struct line *l, bool *ret_failed)
 	int rc = v ? dt_json_write_line(b->p->out, v, &b->write_err) : -ENOMEM;
 
 	*ret_failed = l->e.status != 0;
+	if (rc >= 0 && b->p->answered)
+		b->p->answered(b->p->arg, *ret_failed);
 	if (*ret_failed && b->failed == 0)
 		dt_log_msg(b->p->log, "line %lld: %s", (long long)l->index + 1, l->e.msg);
 	json_decref(v);
@@ -217,7 +224,8 @@ static int read_done(struct batch *b, struct dt_err *err)
 		return errno == ENOENT ? 0 : dt_err_sys(err, -errno, "cannot open '%s'", b->p->skip_done);
 	b->done = json_object();
 	while (rc == 0 && (n = getline(&text, &cap, f)) > 0) {
-		json_t *v = json_loadb(text, (size_t)n, 0, NULL), *id = json_object_get(v, "custom_id");
+		json_t *v = json_loadb(text, (size_t)n, JSON_ALLOW_NUL, NULL),
+		       *id = json_object_get(v, "custom_id");
 		json_t *status = json_object_get(json_object_get(v, "response"), "status_code");
 		bool good = id ? json_integer_value(status) == 200 : json_object_get(v, "text") != NULL;
 		char *key;
@@ -322,11 +330,12 @@ static parse_fn *route_of(struct line *l, const json_t *v)
 		int kind;
 	} routes[] = {{"/v1/completions", dt_completion_parse, TEXT},
 		      {"/v1/chat/completions", dt_chat_parse, CHAT},
+		      {"/v1/responses", dt_responses_parse, CHAT},
 		      {"/v1/embeddings", dt_embedding_parse, EMBEDDING}};
 	const char *url = json_string_value(json_object_get(v, "url"));
 	const char *method = json_string_value(json_object_get(v, "method"));
 
-	for (size_t i = 0; url && (!method || !strcmp(method, "POST")) && i < 3; i++)
+	for (size_t i = 0; url && (!method || !strcmp(method, "POST")) && i < 4; i++)
 		if (!strcmp(url, routes[i].url)) {
 			l->kind = routes[i].kind;
 			return routes[i].parse;
@@ -336,12 +345,31 @@ static parse_fn *route_of(struct line *l, const json_t *v)
 	return NULL;
 }
 
+static bool stopped(const struct batch *b)
+{
+	return b->p->stop && b->p->stop(b->p->arg);
+}
+
+/* As dt_engine_submit; a patient batch waits for what others leave of the queue and of the quota. */
+static int submit(struct batch *b, struct dt_call *c, struct dt_err *err)
+{
+	for (;;) {
+		int rc = dt_engine_submit(b->engine, c, err);
+		bool wait = rc == -EAGAIN || (rc == -EDQUOT && c->retry_after > 0);
+
+		if (!wait || !b->p->patient || stopped(b))
+			return rc;
+		usleep(WAIT_MS * 1000);
+	}
+}
+
 /* Submits the line; what goes wrong is in l->e and becomes its result. */
 static void start_line(struct batch *b, struct line *l, const json_t *v)
 {
 	struct dt_api_model m = {.engine = dt_engine_params(b->engine),
 				 .name = b->p->model_name,
 				 .chat = b->p->chat,
+				 .tenant = b->p->tenant,
 				 .batch = true,
 				 .defaults = b->p->defaults,
 				 .seed = (uint64_t)l->index};
@@ -351,10 +379,12 @@ static void start_line(struct batch *b, struct line *l, const json_t *v)
 
 	if (!parse || parse(l->openai ? json_object_get(v, "body") : v, &m, &l->c, &l->e) < 0)
 		return;
+	if (l->c.call->ask.priority == 0)
+		l->c.call->ask.priority = b->p->priority;
 	l->c.call->deadline = b->p->request_timeout > 0 ? dt_now() + b->p->request_timeout : 0;
 	l->c.call->on_done = on_done;
 	l->c.call->arg = b;
-	rc = dt_engine_submit(b->engine, l->c.call, &err);
+	rc = submit(b, l->c.call, &err);
 	if (rc < 0) {
 		dt_api_fail_submit(&l->e, rc, &err, l->c.call->retry_after);
 		dt_completion_release(&l->c);
@@ -412,7 +442,7 @@ static int read_all(struct batch *b, struct dt_err *err)
 	char *s = NULL;
 	int rc = 0;
 
-	while ((l = wait_for_place(b))) {
+	while ((l = wait_for_place(b)) && !stopped(b)) {
 		rc = next_line(b, &s, &n, &used, err);
 		if (rc <= 0)
 			return rc;

@@ -23,7 +23,15 @@ struct dt_batch_params {
 	const struct dt_chat *chat; /* may be NULL */
 	json_t *defaults;	    /* dt_api_check_defaults; may be NULL */
 	double request_timeout;	    /* seconds, 0: none */
-	const struct dt_log *log;   /* told how many lines failed, and the first reason; may be NULL */
+	int tenant;
+	int priority; /* of lines that do not say */
+	bool patient; /* lines wait for a full queue or a used-up quota in place of failing */
+	/* Asked before each line: no more are to be read; those in flight are still answered. May be NULL. */
+	bool (*stop)(void *arg);
+	/* The writer's thread: a line was answered. May be NULL. */
+	void (*answered)(void *arg, bool failed);
+	void *arg;
+	const struct dt_log *log; /* told how many lines failed, and the first reason; may be NULL */
 };
 
 /*

@@ -66,6 +66,13 @@ static enum MHD_Result pass_over(struct dt_http_req *q, size_t n)
 
 static enum MHD_Result take_body(struct dt_http_req *q, const char *data, size_t n)
 {
+	if (q->route->flags & DT_ROUTE_UPLOAD) {
+		q->n += n;
+		q->too_large |= q->n > 2 * DT_STORE_UPLOAD; /* which no form needs */
+		if (!q->too_large && !dt_http_upload(q, data, n))
+			return MHD_NO;
+		return q->too_large ? MHD_NO : MHD_YES;
+	}
 	q->too_large |= q->n + n > q->params->max_body;
 	if (q->too_large || q->no_memory)
 		return pass_over(q, n);
@@ -129,6 +136,7 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **con_cls,
 		dt_http_over(q);
 	dt_http_give_back(q);
 	dt_sse_release(&q->sse);
+	dt_http_upload_release(q);
 	dt_completion_release(&q->completion);
 	free(q->pending);
 	free(q->body);
@@ -247,6 +255,12 @@ void dt_http_serve(struct dt_http *h, struct dt_engine *e, const struct dt_chat 
 {
 	h->chat = chat;
 	atomic_store(&h->engine, e);
+}
+
+void dt_http_keep(struct dt_http *h, struct dt_store *store, struct dt_batches *batches)
+{
+	h->store = store;
+	h->batches = batches;
 }
 
 int dt_http_active(struct dt_http *h)

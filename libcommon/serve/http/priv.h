@@ -32,6 +32,8 @@ struct dt_http {
 	char url[320];
 	bool loopback;		    /* it listens on an address that only this machine reaches */
 	const struct dt_chat *chat; /* set before engine is */
+	struct dt_store *store;	    /* the same; NULL: there is none */
+	struct dt_batches *batches;
 	_Atomic(struct dt_engine *) engine;
 	atomic_size_t memory; /* bytes of bodies, of what is parsed from them, and of answers */
 
@@ -69,6 +71,7 @@ struct dt_http_req { /* one request being answered */
 	const struct dt_chat *chat;
 	struct dt_completion completion;
 	struct dt_sse sse;
+	struct dt_http_upload *upload;
 	char *pending; /* events not yet taken by libmicrohttpd */
 	size_t pending_n, pending_off;
 };
@@ -77,13 +80,22 @@ struct dt_route {
 	const char *method, *path; /* a path that ends in '/' stands for all that begin so */
 	enum MHD_Result (*answer)(struct dt_http_req *q);
 	enum dt_route_flags {
-		DT_ROUTE_OPEN = 1,  /* needs no key */
-		DT_ROUTE_SPARE = 2, /* is exempt from the connection limit */
-		DT_ROUTE_EARLY = 4, /* answers before there is a model */
+		DT_ROUTE_OPEN = 1,   /* needs no key */
+		DT_ROUTE_SPARE = 2,  /* is exempt from the connection limit */
+		DT_ROUTE_EARLY = 4,  /* answers before there is a model */
+		DT_ROUTE_UPLOAD = 8, /* its body goes to the disk */
 	} flags;
 };
 
-/* routes.c. NULL: no such path, or (*ret_allow: its methods) not with this method. HEAD is GET. */
+/* files.c. Takes a piece of an upload; false: out of memory. */
+bool dt_http_upload(struct dt_http_req *q, const char *data, size_t n);
+void dt_http_upload_release(struct dt_http_req *q);
+enum { DT_HTTP_FILE_ROUTES = 8 };
+extern const struct dt_route dt_http_file_routes[DT_HTTP_FILE_ROUTES];
+
+/* routes.c. The body as JSON; NULL with e filled, where it went wrong included. */
+json_t *dt_http_body(struct dt_http_req *q, struct dt_api_error *e);
+/* NULL: no such path, or (*ret_allow: its methods) not with this method. HEAD is GET. */
 const struct dt_route *dt_route_find(const char *method, const char *path, const char **ret_allow);
 
 extern const char dt_http_page_text[]; /* page.html */

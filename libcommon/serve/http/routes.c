@@ -103,8 +103,7 @@ static enum MHD_Result model(struct dt_http_req *q)
 	return known ? dt_http_reply_json(q, 200, model_json(q)) : dt_http_reply_error(q, &e);
 }
 
-/* The body as JSON; NULL with e filled, where it went wrong included. */
-static json_t *parse_body(struct dt_http_req *q, struct dt_api_error *e)
+json_t *dt_http_body(struct dt_http_req *q, struct dt_api_error *e)
 {
 	json_error_t je;
 	json_t *v = json_loadb(q->body ? q->body : "", q->n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
@@ -120,7 +119,7 @@ static enum MHD_Result tokenize(struct dt_http_req *q)
 	const struct dt_engine_params *p = dt_engine_params(q->engine);
 	struct dt_api_error e;
 	struct dt_err err;
-	json_t *body = parse_body(q, &e), *text, *ids;
+	json_t *body = dt_http_body(q, &e), *text, *ids;
 	int32_t *t;
 	size_t n;
 	int rc;
@@ -156,7 +155,7 @@ static enum MHD_Result detokenize(struct dt_http_req *q)
 	const struct dt_engine_params *p = dt_engine_params(q->engine);
 	char *text = NULL, *clean = NULL;
 	struct dt_api_error e;
-	json_t *body = parse_body(q, &e), *a, *v;
+	json_t *body = dt_http_body(q, &e), *a, *v;
 	size_t n = 0, len = 0, i;
 	int32_t *ids;
 
@@ -239,7 +238,7 @@ static int begin(struct dt_http_req *q, parse_fn *parse, struct dt_api_error *e)
 {
 	struct dt_api_model m = api_model(q);
 	struct dt_completion *c = &q->completion;
-	json_t *body = parse_body(q, e);
+	json_t *body = dt_http_body(q, e);
 	int rc;
 
 	if (!body)
@@ -306,7 +305,7 @@ static enum MHD_Result count_tokens(struct dt_http_req *q)
 {
 	struct dt_api_model m = api_model(q);
 	struct dt_api_error e;
-	json_t *body = parse_body(q, &e), *v = NULL;
+	json_t *body = dt_http_body(q, &e), *v = NULL;
 	int rc = body ? dt_messages_count(body, &m, &v, &e) : -EINVAL;
 
 	json_decref(body);
@@ -334,7 +333,7 @@ static enum MHD_Result rank(struct dt_http_req *q)
 	size_t hidden = (size_t)m.engine->model.hidden;
 	struct dt_rank r = {0};
 	struct dt_api_error e;
-	json_t *body = parse_body(q, &e), *v = NULL;
+	json_t *body = dt_http_body(q, &e), *v = NULL;
 	bool score = strstr(q->path, "score") != NULL;
 	int rc = -EINVAL;
 
@@ -381,17 +380,35 @@ static bool matches(const char *path, const char *route)
 	return n > 1 && route[n - 1] == '/' ? !strncmp(path, route, n) && path[n] : !strcmp(path, route);
 }
 
+/* "Allow" of a path that takes these methods. */
+static const char *allow(bool get, bool post, bool del)
+{
+	static const char *const text[] = {
+		NULL,	  "GET, HEAD",	       "POST",	       "GET, HEAD, POST",
+		"DELETE", "GET, HEAD, DELETE", "POST, DELETE", "GET, HEAD, POST, DELETE"};
+
+	return text[get + 2 * post + 4 * del];
+}
+
 const struct dt_route *dt_route_find(const char *method, const char *path, const char **ret_allow)
 {
 	const char *asked = !strcmp(method, "HEAD") ? "GET" : method;
+	const size_t n = sizeof(routes) / sizeof(*routes);
+	const struct dt_route *found = NULL;
+	bool get = false, post = false, del = false;
 
-	*ret_allow = NULL;
-	for (size_t i = 0; i < sizeof(routes) / sizeof(*routes); i++) {
-		if (!matches(path, routes[i].path))
+	for (size_t i = 0; i < n + DT_HTTP_FILE_ROUTES; i++) {
+		const struct dt_route *r = i < n ? &routes[i] : &dt_http_file_routes[i - n];
+
+		if (!matches(path, r->path))
 			continue;
-		*ret_allow = !strcmp(routes[i].method, "GET") ? "GET, HEAD" : routes[i].method;
-		return !strcmp(asked, routes[i].method) ? &routes[i] : NULL;
+		get |= !strcmp(r->method, "GET");
+		post |= !strcmp(r->method, "POST");
+		del |= !strcmp(r->method, "DELETE");
+		if (!strcmp(asked, r->method))
+			found = r;
 	}
-	return NULL;
+	*ret_allow = allow(get, post, del);
+	return found;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -11,6 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define FORM 65536 /* bytes of a form around its file */
+
 struct headers {
 	size_t bytes; /* of lines "Name: value\r\n" */
 	int lengths, encodings, hosts;
@@ -203,9 +205,11 @@ static int check_route(struct dt_http_req *q, const char *method, const char *le
 		e->retry_after = 5;
 		return -EINVAL;
 	}
-	if (length && strtoull(length, NULL, 10) > q->params->max_body)
+	size_t max = q->route->flags & DT_ROUTE_UPLOAD ? DT_STORE_UPLOAD + FORM : q->params->max_body;
+
+	if (length && strtoull(length, NULL, 10) > max)
 		return dt_api_fail(e, 413, "invalid_request_error", "body_too_large",
-				   "a body may have %zu bytes", q->params->max_body);
+				   "a body may have %zu bytes", max);
 	return 0;
 }
 
@@ -227,7 +231,7 @@ enum MHD_Result dt_http_preflight(struct dt_http_req *q)
 		return MHD_NO;
 	if (q->origin) {
 		MHD_add_response_header(r, "Access-Control-Allow-Origin", q->origin);
-		MHD_add_response_header(r, "Access-Control-Allow-Methods", "GET, HEAD, POST");
+		MHD_add_response_header(r, "Access-Control-Allow-Methods", "GET, HEAD, POST, DELETE");
 		MHD_add_response_header(r, "Access-Control-Allow-Headers", "Authorization, Content-Type");
 		MHD_add_response_header(r, "Access-Control-Max-Age", "600");
 	}

@@ -1,0 +1,106 @@
+/*
+ * Which activations leave memory between forward and backward: kept values of layers, but of the last two, for
+ * which there is no time, and but for small ones, which free nothing. What is left of their lifetime is from
+ * the node that makes them to the end of the segment that reads them last in forward, and from the beginning
+ * of the segment that reads them first in backward.
+ */
+#include "plan/memory_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define SMALL 16 /* of the largest value: less is not worth a transfer */
+#define STAYS 2	 /* layers at the end that keep theirs */
+#define BLOCK ((uint64_t)4096)
+
+static uint64_t file_bytes(const struct dt_prog *p, int v)
+{
+	uint64_t n = (uint64_t)dt_value_numel(p, v) * (uint64_t)dt_dtype_size(p->value[v].dtype);
+
+	return (n + BLOCK - 1) / BLOCK * BLOCK;
+}
+
+static int segment_of(const struct dt_prog *p, int step)
+{
+	int s = 0;
+
+	while (p->segment[s].first + p->segment[s].n <= step)
+		s++;
+	return s;
+}
+
+/* Steps that read v: the last of forward, the first behind it. -1: none. */
+static void readers(const struct dt_prog *p, int v, int *ret_last, int *ret_first)
+{
+	*ret_last = p->value[v].def;
+	*ret_first = -1;
+	for (int i = p->value[v].def; i < p->nstep; i++) {
+		bool reads = false;
+
+		for (int k = 0; k < DT_NODE_IN; k++)
+			reads |= p->step[i].n.in[k] == v;
+		if (!reads)
+			continue;
+		if (i < p->start[DT_LIST_LOSS]) {
+			*ret_last = i;
+		} else {
+			*ret_first = i;
+			return;
+		}
+	}
+}
+
+/* A candidate: kept, of an early layer, with memory of its own. */
+static bool can_leave(const struct dt_plan_builder *b, const struct dt_prog *p, const bool *shared, int v)
+{
+	const struct dt_value *x = &p->value[v];
+	int64_t layers = b->r->config->layers - STAYS;
+
+	return x->def >= 0 && x->life == DT_LIFE_KEPT && x->over < 0 && !shared[v] && v != p->input &&
+	       x->unit < (int64_t)(b->r->offload.fraction * (double)layers + 1e-9);
+}
+
+int dt_plan_find_away(struct dt_plan_builder *b)
+{
+	struct dt_memory_plan *plan = b->plan;
+	const struct dt_prog *p = &plan->stage.chunk[0];
+	bool *shared = calloc((size_t)p->nvalue + 1, sizeof(*shared));
+	uint64_t most = 0;
+
+	plan->away = calloc((size_t)p->nvalue + 1, sizeof(*plan->away));
+	if (!shared || !plan->away) {
+		free(shared);
+		return -ENOMEM;
+	}
+	for (int v = 0; v < p->nvalue; v++)
+		if (p->value[v].over >= 0)
+			shared[p->value[v].over] = true;
+	for (int v = 0; v < p->nvalue; v++)
+		if (can_leave(b, p, shared, v) && file_bytes(p, v) > most)
+			most = file_bytes(p, v);
+	for (int v = 0; v < p->nvalue; v++) {
+		uint64_t bytes = can_leave(b, p, shared, v) ? file_bytes(p, v) : 0;
+		int last, first;
+
+		if (!bytes || bytes * SMALL < most)
+			continue;
+		readers(p, v, &last, &first);
+		if (first < 0)
+			continue;
+		plan->away[plan->naway++] = (struct dt_away){v, segment_of(p, last), segment_of(p, first),
+							     bytes, plan->away_bytes};
+		plan->away_bytes += bytes;
+		plan->away_most = most;
+	}
+	free(shared);
+	return 0;
+}
+
+const struct dt_away *dt_plan_away(const struct dt_memory_plan *plan, int v)
+{
+	for (int i = 0; i < plan->naway; i++)
+		if (plan->away[i].value == v)
+			return &plan->away[i];
+	return NULL;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

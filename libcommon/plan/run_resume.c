@@ -1,0 +1,99 @@
+/* A run goes on from a checkpoint: what its command line may change. */
+#include "plan/run_rows.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool among(const struct dt_strs *list, const char *name)
+{
+	for (int i = 0; list && i < list->n; i++)
+		if (!strcmp(list->v[i], name))
+			return true;
+	return false;
+}
+
+/* Whether the run reads the constant of a row; beta2, for one, means nothing to sgd. */
+static bool reads(const struct dt_run *r, const char *name)
+{
+	static const struct {
+		const char *name;
+		unsigned bit;
+	} constants[] = {{"beta1", DT_OPTIM_BETA1},
+			 {"beta2", DT_OPTIM_BETA2},
+			 {"eps", DT_OPTIM_EPS},
+			 {"trust", DT_OPTIM_TRUST}};
+
+	for (size_t i = 0; i < sizeof(constants) / sizeof(constants[0]); i++)
+		if (!strcmp(constants[i].name, name))
+			return dt_optim_rule(r->optim.kind)->reads & constants[i].bit;
+	if (!strcmp(name, "decay-steps"))
+		return r->lr.schedule == DT_LR_WSD;
+	return strcmp(name, "min-lr") || r->lr.schedule != DT_LR_CONSTANT;
+}
+
+/* What the command line left open, as it was. */
+static int inherit(struct dt_run_options *o, const json_t *saved, struct dt_err *err)
+{
+	for (int i = 0; i < dt_run_row_count(); i++) {
+		struct dt_opt opt = dt_run_row_bound(o, i);
+		const char *was = json_string_value(json_object_get(saved, opt.name));
+		int rc = 0;
+
+		if (!was || o->given[i] || dt_run_row_change(i) == LOCAL)
+			continue;
+		if (opt.type == DT_OPT_FLAG)
+			*(bool *)opt.dest = !strcmp(was, "on");
+		else
+			rc = dt_opt_set(&opt, was, err);
+		if (rc < 0)
+			return dt_err_prefix(err, "'%s' of the checkpoint's run", opt.name);
+		o->given[i] = true;
+	}
+	return 0;
+}
+
+int dt_run_options_resume(struct dt_run_options *o, const json_t *saved,
+			  void (*tell)(void *arg, const char *text), void *arg, struct dt_err *err)
+{
+	const struct dt_strs *accept = o->run.save.accept;
+	struct dt_run_options now;
+	char refused[256] = "", first[80] = "";
+	int rc;
+
+	for (int i = 0; accept && i < accept->n; i++)
+		if (dt_run_row_find(accept->v[i]) < 0 ||
+		    dt_run_row_change(dt_run_row_find(accept->v[i])) == LOCAL)
+			return dt_err_set(err, -EINVAL, "--accept-change '%s': no such option of a run",
+					  accept->v[i]);
+	if ((rc = inherit(o, saved, err)) < 0)
+		return rc;
+	now = *o;
+	if ((rc = dt_run_options_finish(&now, err)) < 0)
+		return rc;
+	for (int i = 0; i < dt_run_row_count(); i++) {
+		const char *name = dt_run_row_bound(&now, i).name, *is;
+		const char *was = json_string_value(json_object_get(saved, name));
+		enum dt_run_change change = dt_run_row_change(i);
+		char value[128], text[400];
+
+		is = dt_run_row_value(i, &now.run, value, sizeof(value));
+		if (change < TOLD || !was || !is || !strcmp(was, is) || !reads(&now.run, name))
+			continue;
+		snprintf(text, sizeof(text), "--%s is %s, in the checkpoint it was %s", name, is, was);
+		if (change == MEANING && !among(accept, name)) {
+			if (!first[0])
+				snprintf(first, sizeof(first), "%s", name);
+			snprintf(refused + strlen(refused), sizeof(refused) - strlen(refused), "%s%s",
+				 refused[0] ? "; " : "", text);
+		} else {
+			tell(arg, text);
+		}
+	}
+	if (!refused[0])
+		return 0;
+	dt_err_set(err, -EINVAL, "this would be another run: %s", refused);
+	dt_err_hint(err, "--accept-change %s takes the new value", first);
+	return -EINVAL;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

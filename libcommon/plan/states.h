@@ -1,0 +1,44 @@
+/*
+ * Optimizer states of what a rank holds. A state with a value an element lies flat, as masters do: whole
+ * units, or with ZeRO this rank's share of each. Any other lies parameter after parameter: rows and columns
+ * of the rank's box of a matrix, whole under ZeRO too; blocks and the states of the rest (DT_STATE_REST) of
+ * the elements that are in this rank's share.
+ */
+#ifndef DT_PLAN_STATES_H
+#define DT_PLAN_STATES_H
+
+#include "kernels/optim.h"
+#include "model/params.h"
+#include "plan/layout.h"
+
+/* The rank whose states these are. */
+struct dt_states {
+	const struct dt_params *table;
+	const struct dt_local *local;
+	const struct dt_layout *layout;
+	struct dt_coords at;
+};
+
+/*
+ * Elements of local parameter i that are this rank's to update; *first is the first of them in the
+ * parameter.
+ */
+int64_t dt_states_share(const struct dt_states *s, int i, int64_t *first);
+
+/*
+ * Whether a matrix maps the stream to itself: muon's; not an embedding, a head, a router, a norm or a
+ * bias.
+ */
+bool dt_param_is_hidden(const struct dt_param *p);
+
+/*
+ * Bytes of a state that does not lie flat. ret_at [local->n] (NULL: not wanted): where each parameter's
+ * begins, a multiple of 64; -1: it has none.
+ */
+int64_t dt_states_place(const struct dt_states *s, const struct dt_optim_state *state, int64_t *ret_at);
+
+/* Elements, or bytes of blocks, of local parameter i in that state. */
+int64_t dt_states_count(const struct dt_states *s, const struct dt_optim_state *state, int i);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,180 @@
+#include "train/trainer.h"
+
+#include "plan/listing.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/*
+ * Buckets: zero in the middle, on each side magnitudes from LOW up to 2^HIGH, two to a power of two; what is
+ * smaller counts in the first, what is larger in the last.
+ */
+enum { LOW = -40, HIGH = 16, SIDE = 2 * (HIGH - LOW), BUCKETS = 2 * SIDE + 1 };
+
+/* What ranks add up, and of what they take the largest. */
+struct tally {
+	double sum[BUCKETS + 3]; /* counts; then values, sum, sum of squares */
+	double most[2];		 /* largest value, largest negated one */
+};
+enum { NUM = BUCKETS, SUM, SQUARES };
+
+struct tallies {
+	struct tally *unit; /* [2, layers + 2]: gradients, weights */
+	int64_t units;
+	float *buf;
+	bool gradients;
+};
+
+#define PIECE 65536 /* elements */
+
+static int bucket(double x)
+{
+	double a = fabs(x);
+	int e, i;
+
+	if (a == 0)
+		return SIDE;
+	i = frexp(a, &e) > M_SQRT1_2 ? 2 * e : 2 * e - 1; /* a in (2^((i - 1) / 2), 2^(i / 2)] */
+	i -= 2 * LOW + 1;
+	i = i < 0 ? 0 : i >= SIDE ? SIDE - 1 : i;
+	return x > 0 ? SIDE + 1 + i : SIDE - 1 - i;
+}
+
+/* The largest value that counts in bucket b: of one below zero its side nearer to zero. */
+static double limit(int b)
+{
+	if (b <
+	    SIDE) /* the next below the smallest magnitude of the bucket, which belongs to its neighbour */
+		return b == SIDE - 1 ? -0x1p-1022 : -exp2((double)(2 * LOW + SIDE - 1 - b) / 2);
+	return b == SIDE ? 0 : exp2((double)(2 * LOW + b - SIDE) / 2);
+}
+
+static void count(struct tally *k, const float *x, int64_t n, double scale)
+{
+	for (int64_t i = 0; i < n; i++) {
+		double v = x[i] * scale;
+
+		k->sum[bucket(v)]++;
+		k->sum[SUM] += v;
+		k->sum[SQUARES] += v * v;
+		k->most[0] = fmax(k->most[0], v);
+		k->most[1] = fmax(k->most[1], -v);
+	}
+	k->sum[NUM] += (double)n;
+}
+
+static float as_float(const void *p, enum dt_dtype type, int64_t i)
+{
+	uint32_t bits = (uint32_t)((const uint16_t *)p)[i] << 16;
+	float x;
+
+	if (type == DT_F32)
+		return ((const float *)p)[i];
+	memcpy(&x, &bits, sizeof(x)); /* bf16: what weights without masters are in */
+	return x;
+}
+
+/* A tensor of f32 or bf16 on the device, a piece at a time. */
+static int count_tensor(struct trainer *t, struct tally *k, struct dt_tensor x, double scale, float *buf,
+			struct dt_err *err)
+{
+	const size_t size = (size_t)dt_dtype_size(x.dtype);
+	int64_t n = dt_numel(x);
+	int rc = 0;
+
+	for (int64_t i = 0; i < n && rc == 0; i += PIECE) {
+		int64_t m = n - i < PIECE ? n - i : PIECE;
+		const void *p = (const char *)x.data + (size_t)i * size;
+
+		if (!dt_dev_is_host(t->dev)) {
+			rc = device_get(t, buf, p, (size_t)m * size, err);
+			p = buf;
+		}
+		if (rc == 0 && x.dtype != DT_F32) { /* backwards: buf may be what is read */
+			float *wide = buf;
+
+			for (int64_t j = m - 1; j >= 0; j--)
+				wide[j] = as_float(p, x.dtype, j);
+			p = buf;
+		}
+		if (rc == 0)
+			count(k, p, m, scale);
+	}
+	return rc;
+}
+
+static int one(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n, void *arg,
+	       struct dt_err *err)
+{
+	struct tallies *k = arg;
+	int64_t u = t->table.p[lp->index].layer + 1;
+	int rc = 0;
+
+	if (k->gradients)
+		rc = count_tensor(t, &k->unit[u], grad_part(t, lp->unit, first, n), 1 / t->optim.loss_scale,
+				  k->buf, err);
+	for (int64_t m; n > 0 && rc == 0; first += m, n -= m) {
+		struct dt_tensor w;
+
+		m = store_masters(t, lp->unit, first, n, &w, err);
+		rc = m < 0 ? (int)m : count_tensor(t, &k->unit[k->units + u], w, 1, k->buf, err);
+	}
+	return rc;
+}
+
+static void write(struct trainer *t, const struct tallies *k)
+{
+	static const char *const what[2] = {"gradients", "weights"};
+	double limits[BUCKETS];
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	for (int b = 0; b < BUCKETS; b++)
+		limits[b] = b == BUCKETS - 1 ? 1.7976931348623157e308 : limit(b);
+	for (int64_t i = 0; i < 2 * k->units; i++) {
+		const struct tally *y = &k->unit[i];
+		char tag[64], unit[16];
+
+		if (!y->sum[NUM])
+			continue;
+		snprintf(tag, sizeof(tag), "%s/%s", what[i / k->units],
+			 dt_unit_name((int)(i % k->units) - 1, t->config.layers, unit, sizeof(unit)));
+		dt_tfevents_histogram(
+			t->export.events, (double)now.tv_sec + (double)now.tv_nsec * 1e-9, t->loop.step, tag,
+			&(struct dt_tf_histogram){-y->most[1], y->most[0], y->sum[NUM], y->sum[SUM],
+						  y->sum[SQUARES], limits, y->sum, BUCKETS});
+	}
+}
+
+int histograms(struct trainer *t, bool gradients, struct dt_err *err)
+{
+	struct tallies k = {.units = t->config.layers + 2, .gradients = gradients};
+	int rc;
+
+	if (!t->run.tensorboard)
+		return 0;
+	k.unit = calloc(2 * (size_t)k.units, sizeof(*k.unit));
+	k.buf = malloc(PIECE * sizeof(*k.buf));
+	rc = k.unit && k.buf ? 0 : dt_err_sys(err, -ENOMEM, "cannot count values");
+	for (int64_t i = 0; i < 2 * k.units && rc == 0; i++)
+		k.unit[i].most[0] = k.unit[i].most[1] = -INFINITY;
+	if (rc == 0)
+		rc = grads_each(t, one, &k, err);
+	rc = trainer_agree(t, rc, err);
+	for (int64_t i = 0; i < 2 * k.units && rc == 0; i++) {
+		rc = dt_all_reduce(grads_holders(t), k.unit[i].sum, NULL, BUCKETS + 3, DT_F64, DT_SUM,
+				   "histograms", err);
+		if (rc == 0)
+			rc = dt_all_reduce(grads_holders(t), k.unit[i].most, NULL, 2, DT_F64, DT_MAX,
+					   "histograms", err);
+	}
+	if (rc == 0 && t->info.rank == 0)
+		write(t, &k);
+	free(k.unit);
+	free(k.buf);
+	return rc;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

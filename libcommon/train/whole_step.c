@@ -1,0 +1,279 @@
+#include "train/whole_step.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#define LARS_ETA       0.001
+#define ADAFACTOR_EPS2 1e-3
+
+static int check(int rc, struct dt_err *err)
+{
+	return dt_kernel_check(rc, "->optim_step(", err);
+}
+
+/* The direction of every part into its g. */
+static int directions(struct dt_dev *dev, const struct dt_optim *o, struct whole_part *part, int n,
+		      struct dt_err *err)
+{
+	int rc = 0;
+
+	for (int i = 0; i < n && rc == 0; i++) {
+		struct dt_optim each = *o;
+
+		if (!part[i].p.data)
+			continue;
+		each.weight_decay = part[i].decay;
+		rc = dev->ops->optim_step(dev, &each, DT_NONE, part[i].p, part[i].g, part[i].state[0],
+					  part[i].state[1]);
+	}
+	return check(rc, err);
+}
+
+static int norms(struct dt_dev *dev, struct whole_part *part, int n, const struct whole_ranks *ranks,
+		 struct dt_err *err)
+{
+	int rc = 0;
+
+	for (int i = 0; i < n && rc == 0; i++) {
+		part[i].sums[0] = part[i].sums[1] = 0;
+		if (!part[i].p.data)
+			continue;
+		rc = dev->ops->sumsq(dev, &part[i].sums[0], part[i].p);
+		if (rc == 0)
+			rc = dev->ops->sumsq(dev, &part[i].sums[1], part[i].g);
+	}
+	rc = dt_kernel_check(rc, "->sumsq(", err);
+	return rc == 0 && ranks->norms ? ranks->norms(ranks->arg, part, n, err) : rc;
+}
+
+/* p -= rate (g + decay p), where g is a direction. */
+static int move(struct dt_dev *dev, struct whole_part *p, double rate, double decay, struct dt_err *err)
+{
+	const struct dt_optim sgd = {.kind = DT_OPTIM_SGD,
+				     .lr = (float)rate,
+				     .weight_decay = (float)decay,
+				     .grad_scale = 1,
+				     .t = 1};
+
+	if (!p->p.data)
+		return 0;
+	return check(dev->ops->optim_step(dev, &sgd, p->copy, p->p, p->g, DT_NONE, DT_NONE), err);
+}
+
+static double lamb_ratio(const struct dt_optim *o, const struct whole_part *p)
+{
+	if (!p->adapted)
+		return 1;
+	if (o->trust > 0)
+		return (double)o->trust;
+	return p->sums[0] > 0 && p->sums[1] > 0 ? sqrt(p->sums[0] / p->sums[1]) : 1;
+}
+
+static int lamb(struct dt_dev *dev, const struct dt_optim *o, struct whole_part *part, int n,
+		const struct whole_ranks *ranks, struct dt_err *err)
+{
+	int rc = directions(dev, o, part, n, err);
+
+	if (rc == 0 && !(o->trust > 0))
+		rc = norms(dev, part, n, ranks, err);
+	for (int i = 0; i < n && rc == 0; i++)
+		rc = move(dev, &part[i], (double)o->lr * lamb_ratio(o, &part[i]), 0, err);
+	return rc;
+}
+
+static double lars_ratio(const struct dt_optim *o, const struct whole_part *p)
+{
+	const double w = sqrt(p->sums[0]), g = sqrt(p->sums[1]) * (double)o->grad_scale;
+
+	if (!p->adapted)
+		return 1;
+	if (o->trust > 0)
+		return (double)o->trust;
+	return w > 0 && g > 0 ? LARS_ETA * w / (g + (double)p->decay * w) : 1;
+}
+
+static int lars(struct dt_dev *dev, const struct dt_optim *o, struct whole_part *part, int n,
+		const struct whole_ranks *ranks, struct dt_err *err)
+{
+	int rc = o->trust > 0 ? 0 : norms(dev, part, n, ranks, err);
+
+	for (int i = 0; i < n && rc == 0; i++) {
+		struct dt_optim each = *o;
+
+		each.weight_decay = part[i].decay;
+		each.trust = (float)lars_ratio(o, &part[i]);
+		if (part[i].p.data)
+			rc = check(dev->ops->optim_step(dev, &each, part[i].copy, part[i].p, part[i].g,
+							part[i].state[0], DT_NONE),
+				   err);
+	}
+	return rc;
+}
+
+/* R and C of a matrix take in the sums of a step; *ret_sum is the sum of R, or of C, which is equal. */
+static void average(const struct whole_part *p, double keep, double *ret_sum)
+{
+	float *r = p->state[0].data, *c = p->state[1].data;
+	double rows = 0, cols = 0;
+
+	for (int64_t i = 0; i < p->rows; i++)
+		rows += (double)(r[i] = (float)(keep * (double)r[i] + (1 - keep) * p->factors[i]));
+	for (int64_t j = 0; j < p->cols; j++)
+		cols += (double)(c[j] = (float)(keep * (double)c[j] + (1 - keep) * p->factors[p->rows + j]));
+	*ret_sum = p->cut == 0 ? cols : rows; /* the one that is of the whole matrix */
+}
+
+/* Sums of squares by row and column over whole matrices, at part's factors. */
+static int sum_factors(struct dt_dev *dev, const struct dt_optim *o, struct whole_part *part, int n,
+		       const struct whole_ranks *ranks, struct dt_err *err)
+{
+	int rc = 0;
+
+	for (int i = 0; i < n && rc == 0; i++) {
+		const struct dt_factor f = {part[i].rows, part[i].cols, part[i].first, o->grad_scale, 0};
+
+		if (part[i].p.data)
+			rc = dev->ops->factor_sums(dev, part[i].factors, part[i].factors + part[i].rows,
+						   part[i].g, &f);
+	}
+	rc = dt_kernel_check(rc, "->factor_sums(", err);
+	return rc == 0 && ranks->factors ? ranks->factors(ranks->arg, part, n, err) : rc;
+}
+
+static int adafactor_directions(struct dt_dev *dev, const struct dt_optim *o, struct whole_part *part, int n,
+				struct dt_err *err)
+{
+	const double keep = 1 - pow((double)o->t, -0.8);
+	int rc = 0;
+
+	for (int i = 0; i < n && rc == 0; i++) {
+		struct dt_factor f = {part[i].rows, part[i].cols, part[i].first, o->grad_scale, 0};
+
+		if (!part[i].factors)
+			continue;
+		average(&part[i], keep, &f.sum);
+		if (part[i].p.data)
+			rc = dev->ops->factor_direction(dev, part[i].g, part[i].state[0], part[i].state[1],
+							&f);
+	}
+	return dt_kernel_check(rc, "->factor_direction(", err);
+}
+
+static int adafactor(struct dt_dev *dev, const struct dt_optim *o, struct whole_part *part, int n,
+		     const struct whole_ranks *ranks, struct dt_err *err)
+{
+	const double rho = fmin((double)o->lr, 1 / sqrt((double)o->t));
+	int64_t room = 0;
+	double *sums;
+	int rc;
+
+	for (int i = 0; i < n; i++)
+		room += part[i].state[0].data ? part[i].rows + part[i].cols : 0;
+	sums = calloc((size_t)room + 1, sizeof(*sums));
+	if (!sums)
+		return dt_err_sys(err, -ENOMEM, "cannot sum squares of gradients");
+	room = 0;
+	for (int i = 0; i < n; i++) {
+		if (!part[i].state[0].data)
+			continue;
+		part[i].factors = sums + room;
+		room += part[i].rows + part[i].cols;
+	}
+	rc = sum_factors(dev, o, part, n, ranks, err);
+	if (rc == 0)
+		rc = adafactor_directions(dev, o, part, n, err);
+	if (rc == 0)
+		rc = norms(dev, part, n, ranks, err);
+	for (int i = 0; i < n && rc == 0; i++) {
+		const double size = (double)part[i].numel, rms = sqrt(part[i].sums[1] / size);
+		const double alpha = fmax(ADAFACTOR_EPS2, sqrt(part[i].sums[0] / size)) * rho / fmax(1, rms);
+
+		rc = move(dev, &part[i], alpha, (double)part[i].decay * (double)o->lr / alpha, err);
+	}
+	free(sums);
+	return rc;
+}
+
+int whole_orthogonal(struct dt_dev *dev, struct dt_tensor x, float *room, struct dt_err *err)
+{
+	const int64_t rows = x.dim[0], cols = x.dim[1], k = rows < cols ? rows : cols;
+	const bool tall = rows > cols;
+	struct dt_tensor y = dt_t2(room, DT_F32, rows, cols), from = x, to = y, swap,
+			 a = dt_t2(room + rows * cols, DT_F32, k, k),
+			 b = dt_t2(room + rows * cols + k * k, DT_F32, k, k);
+	const struct dt_ops *op = dev->ops;
+	double sq;
+	int rc = op->sumsq(dev, &sq, x);
+
+	if (rc == 0)
+		rc = op->scale(dev, x, (float)(1 / (sqrt(sq) + 1e-7)));
+	for (int i = 0; i < 5 && rc == 0; i++) {
+		/* A = X X^T of the shorter side, B = b A + c A A, X = a X + B X */
+		if ((rc = op->matmul(dev, a, from, tall, from, !tall, DT_NONE, false)) < 0 ||
+		    (rc = op->matmul(dev, b, a, false, a, false, DT_NONE, false)) < 0 ||
+		    (rc = op->scale(dev, b, 2.0315f)) < 0 || (rc = op->axpy(dev, b, -4.7750f, a)) < 0)
+			break;
+		rc = tall ? op->matmul(dev, to, from, false, b, false, DT_NONE, false)
+			  : op->matmul(dev, to, b, false, from, false, DT_NONE, false);
+		if (rc == 0)
+			rc = op->axpy(dev, to, 3.4445f, from);
+		swap = from;
+		from = to;
+		to = swap;
+	}
+	if (rc == 0)
+		rc = op->convert(dev, x, y); /* after an odd number of steps */
+	return dt_kernel_check(rc, "->matmul(", err);
+}
+
+/* What has no second moment is a matrix to be made orthogonal, the rest takes adamw's step. */
+static int muon(struct dt_dev *dev, const struct dt_optim *o, struct whole_part *part, int n,
+		const struct whole_ranks *ranks, struct dt_err *err)
+{
+	int rc = 0;
+
+	for (int i = 0; i < n && rc == 0; i++) {
+		struct whole_part *p = &part[i];
+		struct dt_optim each = *o;
+		const double scale = 0.2 * sqrt((double)p->longer);
+
+		each.weight_decay = p->decay;
+		if (!p->adapted) {
+			each.kind = DT_OPTIM_ADAMW;
+			if (p->p.data)
+				rc = check(dev->ops->optim_step(dev, &each, p->copy, p->p, p->g, p->state[0],
+								p->state[1]),
+					   err);
+			continue;
+		}
+		if (p->p.data)
+			rc = check(
+				dev->ops->optim_step(dev, &each, DT_NONE, p->p, p->g, p->state[0], DT_NONE),
+				err);
+		if (rc == 0)
+			rc = ranks->orthogonal(ranks->arg, part, i, err);
+		if (rc == 0)
+			rc = move(dev, p, (double)o->lr * scale, (double)p->decay / scale, err);
+	}
+	return rc;
+}
+
+int whole_step(struct dt_dev *dev, const struct dt_optim *o, struct whole_part *part, int n,
+	       const struct whole_ranks *ranks, struct dt_err *err)
+{
+	switch (o->kind) {
+	case DT_OPTIM_LARS:
+		return lars(dev, o, part, n, ranks, err);
+	case DT_OPTIM_LAMB:
+		return lamb(dev, o, part, n, ranks, err);
+	case DT_OPTIM_ADAFACTOR:
+		return adafactor(dev, o, part, n, ranks, err);
+	case DT_OPTIM_MUON:
+		return muon(dev, o, part, n, ranks, err);
+	default:
+		return dt_err_set(err, -EINVAL, "%s does not look at whole tensors",
+				  dt_optim_rule(o->kind)->name);
+	}
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,104 @@
+#!/usr/bin/env bats
+# What others read of a run: event files of TensorBoard, pages for Prometheus, alerts and boards over them.
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    cat "$DT_SRC/LICENSE" "$DT_SRC/CONTRIBUTING.md" >text.txt
+    dt-dataset build --tokenizer byte --out d.h5 text.txt
+    dt-train --model gpt2-tiny --data d.h5 --seq 32 --global-batch 4 --microbatch 1 --threads 1 --precision fp32 --steps 6 \
+        --save one --save-every 4 --metrics one.jsonl --tensorboard one.tb --prometheus one.prom --details 3 \
+        --eval-data d.h5 --eval-tokens 64
+}
+
+setup() {
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    run=(--model gpt2-tiny --data d.h5 --seq 32 --global-batch 4 --microbatch 1 --threads 1 --precision fp32 --steps 6 --no-mfu)
+}
+
+events() {
+    cat "$1"/events.out.tfevents.* >/dev/null
+    for f in "$1"/events.out.tfevents.*; do
+        python3 "$BATS_TEST_DIRNAME/tfevents.py" "$f"
+    done
+}
+
+@test "--tensorboard: every number of the metrics, histograms that add up, the run as text" {
+    events one.tb >e
+    jq -es '.[0].version == "brain.Event:2"' e
+    for key in train/loss:loss train/lr:lr seconds/compute_s:compute_s memory/peak_bytes:peak_bytes eval/eval_loss:eval_loss; do
+        jq -n --arg tag "${key%:*}" --arg key "${key#*:}" --slurpfile e e --slurpfile m one.jsonl '
+            ([$m[] | select(.[$key]) | [.step, .[$key]]]) as $want |
+            ([$e[] | select(.tag == $tag) | [.step, .scalar]]) as $got |
+            ($want | length > 0) and ($want | map(.[0])) == ($got | map(.[0])) and
+            ([range($want | length) | ($want[.][1] - $got[.][1]) / $want[.][1] | fabs] | max < 1e-6)' | grep -x true
+    done
+    # a histogram has all elements, and its squares are the norm's
+    jq -n --slurpfile e e --slurpfile m one.jsonl '
+        ($m[] | select(.step == 6 and .details) | .details.units) as $units |
+        [$e[] | select(.histogram and .step == 6)] as $h |
+        ($h | length) == 2 * ($units | length) and
+        all($h[]; .histogram.num == .histogram.counts and .histogram.num > 0) and
+        all($units[]; . as $u |
+            any($h[]; .tag == "weights/\($u.unit)" and ((.histogram.squares | sqrt) / $u.weight_norm - 1 | fabs) < 1e-6) and
+            any($h[]; .tag == "gradients/\($u.unit)" and ((.histogram.squares | sqrt) / $u.grad_norm - 1 | fabs) < 1e-6))' |
+        grep -x true
+    jq -es 'map(select(.tag == "run"))[0].text | contains("\"seq\": \"32\"")' e
+}
+
+@test "--tensorboard: shares of several ranks are one histogram; a resumption voids later steps" {
+    mpirun -np 4 dt-train "${run[@]}" --layout dp2.pp2.z1 --tensorboard four.tb --details 6 --metrics four.jsonl
+    for t in one four; do
+        events $t.tb | jq -cS 'select(.histogram and .step == 6 and (.tag | startswith("weights"))) |
+            [.tag, .histogram.num, (.histogram.min * 1e4 | round), (.histogram.squares * 1e3 | round)]' | sort >$t.h
+    done
+    [ "$(wc -l <one.h)" -ge 4 ]
+    diff one.h four.h
+    dt-train "${run[@]}" --resume one/step-00000004 --tensorboard again.tb --metrics again.jsonl
+    events again.tb | jq -es 'map(select(.restart)) | map(.step) == [5]'
+    [ "$(find again.tb -type f | wc -l)" -eq 1 ]
+}
+
+@test "--prometheus: a page that holds to the format, its values those of the metrics" {
+    python3 "$BATS_TEST_DIRNAME/prom-check.py" one.prom dt_train_ >page
+    loss=$(jq -s 'map(select(.loss))[-1].loss' one.jsonl)
+    awk -v want="$loss" '$1 == "dt_train_loss_nats{}" { d = $2 - want; ok = d < 1e-9 && d > -1e-9 } END { exit !ok }' page
+    grep -x 'dt_train_steps_total{} 6' page
+    grep -F 'dt_train_run_info{run_id="'"$(jq -rs '.[0].run_id' one.jsonl)"'",model="gpt2-tiny",layout="dp1"} 1' page
+    spent=$(jq -s 'map(.compute_s // 0) | add' one.jsonl)
+    awk -v want="$spent" '$1 ~ /section="compute"/ && /seconds_total/ { d = $2 / want - 1; ok = d < 1e-6 && d > -1e-6 }
+        END { exit !ok }' page
+    grep -c 'dt_train_unit_weight_norm' page | grep -vx 0
+    # only the page: no metrics on standard output of a run that names a file
+    run -1 dt-train "${run[@]}" --metrics m --prometheus /nowhere/x
+    [[ ${lines[-1]} == *"/nowhere/x"* ]]
+    run -1 dt-train "${run[@]}" --metrics m --tensorboard /dev/null/x
+    [[ ${lines[-1]} == *"/dev/null"* ]]
+}
+
+@test "dt-run --prometheus: a job that is killed once: starts, events, where the time went" {
+    dt-run --prometheus run.prom -- dt-train "${run[@]}" --save r --save-every 2 --metrics r.jsonl --inject kill:step=5,start=1
+    python3 "$BATS_TEST_DIRNAME/prom-check.py" run.prom dt_run_ >page
+    for line in 'dt_run_up{} 0' 'dt_run_starts_total{} 2' 'dt_run_step{} 6' 'dt_run_saved_step{} 6' \
+        'dt_run_events_total{event="start"} 2' 'dt_run_events_total{event="end"} 2'; do
+        grep -xF "$line" page
+    done
+    awk '/section=/ { sum += $2 } END { exit !(sum > 0) }' page
+}
+
+@test "contrib: alerts and boards name metrics that there are" {
+    python3 -c 'import yaml' 2>/dev/null || skip "needs python3-yaml"
+    dt-run --prometheus any.prom -- dt-train "${run[@]}" --save any --metrics any.jsonl
+    python3 "$BATS_TEST_DIRNAME/contrib-check.py" "$DT_SRC/contrib/prometheus/dt.rules.yml" \
+        "$DT_SRC/contrib/grafana/dt-training.json" "$DT_SRC" one.prom any.prom
+    # and the check finds what there is not
+    sed 's/dt_run_goodput_ratio/dt_run_goodness/' "$DT_SRC/contrib/prometheus/dt.rules.yml" >wrong.yml
+    run -1 python3 "$BATS_TEST_DIRNAME/contrib-check.py" wrong.yml "$DT_SRC/contrib/grafana/dt-training.json" "$DT_SRC" \
+        one.prom any.prom
+    [[ $output == *dt_run_goodness* ]]
+}
+# SPDX-License-Identifier: Apache-2.0
