@@ -89,7 +89,8 @@ static int open_model(struct feed *f, int64_t step, struct dt_err *err)
 					  .max_seqs = SEQS,
 					  .max_len = (int)r->seq,
 					  .blocks = blocks,
-					  .block_size = BLOCK};
+					  .block_size = BLOCK,
+					  .as_trained = true};
 	struct dt_source *src = NULL;
 	double t0 = dt_now();
 	int rc = dt_source_memory(f->site.config, f->site.weights, r->compute, &src, err);

@@ -148,7 +148,8 @@ static int64_t open_models(struct dt_served *s, const struct dt_served_params *p
 				     .max_tokens = (int)p->tokens,
 				     .max_len = (int)len,
 				     .max_seqs = (int)p->seqs,
-				     .block_size = (int)p->block};
+				     .block_size = (int)p->block,
+				     .as_trained = p->as_trained};
 	int64_t blocks = cache_blocks(p, s->dev, len, dt_source_config(s->src), err);
 	int rc;
 
