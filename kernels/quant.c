@@ -41,10 +41,10 @@ int dt_check_packed_set_matmul(const struct dt_dev *dev, struct dt_tensor y, str
 }
 
 int dt_check_packed_embed(const struct dt_dev *dev, struct dt_tensor y, const struct dt_packed *w,
-			  const int32_t *ids, float scale)
+			  const int32_t *ids, int64_t first, int64_t of, float scale)
 {
-	if (dev->kind != (w->dev ? w->dev->kind : DT_DEV_CPU) || !dt_is_compute(y.dtype) ||
-	    dt_cols(y) != w->k)
+	if (first < 0 || first > of - w->rows || dev->kind != (w->dev ? w->dev->kind : DT_DEV_CPU) ||
+	    !dt_is_compute(y.dtype) || dt_cols(y) != w->k)
 		return -EINVAL;
 	return dt_numel(y) ? 0 : DT_EMPTY;
 }

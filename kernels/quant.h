@@ -87,8 +87,10 @@ struct dt_meet {
  * packed_set_matmul  y [m, rows] = each row times the weight it meets. Of quantised weights a row's bits are
  *                    those of packed_matmul. Nothing waits for the host. -EINVAL on the CPU also where p is
  *                    not as above; on a card rows that p does not place are left alone (and device.h).
- * packed_embed       y [n, k] = scale times rows ids [n], in f32, rounded once. ids are memory of the device.
- *                    An id out of range: -EINVAL on the CPU, on a card device.h.
+ * packed_embed       y [n, k] = scale times rows ids [n], in f32, rounded once. ids are memory of the device
+ *                    and count the rows of a table of `of` rows, of which w has those from `first` on: a row
+ *                    that w has not is zeros, so that the sum over all parts is the whole table's row. An id
+ *                    outside [0, of): -EINVAL on the CPU, on a card device.h.
  */
 
 #endif

@@ -20,19 +20,22 @@
 #define READ_TIMEOUT   60	 /* seconds to send a request, or between two */
 #define ANSWER_TIMEOUT 30	 /* seconds without reading after which a client is cut off */
 #define STUCK_AFTER    120	 /* seconds a step may take before /health says 503 */
+#define LINGER	       5	 /* seconds for which a server that has lost a rank says so */
 
 #define WEIGHTS "auto|f32|bf16|q8_0|q4_0|q4_1|q4_k|q6_k"
 
 struct options {
 	struct dt_served_params serve;
 	bool batch, unordered, print_program, given_tokens, given_timeout;
-	const char *skip_done, *name, *key_file, *host, *replay, *allow_origin, *defaults_text, *files_dir;
+	const char *skip_done, *name, *key_file, *host, *replay, *allow_origin, *defaults_text, *files_dir,
+		*layout;
 	struct dt_strs api_keys;
 	json_t *defaults;
 	int64_t port, max_tokens;
 	uint64_t http_mem, files_size;
 	int precision, weights, kv_type, chat; /* choices, as the option table stores them */
-	double timeout;
+	double timeout, comm_timeout;
+	struct dt_world_info info; /* of the ranks */
 };
 
 static int load(struct dt_served *s, const struct options *o, const struct dt_log *log, struct dt_err *err)
@@ -40,7 +43,7 @@ static int load(struct dt_served *s, const struct options *o, const struct dt_lo
 	char text[3][32];
 	int rc = dt_served_open(s, &o->serve, err);
 
-	if (rc < 0)
+	if (rc < 0 || o->info.rank > 0)
 		return rc;
 	dt_log_msg(log,
 		   "loaded '%s' in %.1f s: %s of weights, %s of KV cache for %lld tokens, %s of workspace",
@@ -92,24 +95,64 @@ static int run_batch(const struct options *o, const struct dt_log *log)
 	return unload(&s, o, log) ? status : DT_EXIT_FAILED;
 }
 
-/* Until SIGTERM or SIGINT; then no new work, and out once what runs is done. A second signal ends at once. */
-static void serve_until_signal(const sigset_t *set, struct dt_http *http, struct dt_engine *e,
-			       struct dt_batches *batches, const struct dt_log *log)
+/*
+ * What ends a server. Every thread started behind this inherits the mask, so signals come to sigwait alone.
+ * mpirun passes SIGUSR1 on to the ranks, and ends them where it gets another itself.
+ */
+static void block_signals(sigset_t *set)
+{
+	sigemptyset(set);
+	sigaddset(set, SIGTERM);
+	sigaddset(set, SIGINT);
+	sigaddset(set, SIGUSR1);
+	pthread_sigmask(SIG_BLOCK, set, NULL);
+	signal(SIGPIPE, SIG_IGN);
+}
+
+/* The next signal; 0: a rank of several was lost meanwhile. */
+static int wait_for_signal(const struct options *o, const sigset_t *set, struct dt_engine *e)
 {
 	const struct timespec tick = {.tv_nsec = 50000000};
-	int sig;
+	int sig = -1;
 
-	sigwait(set, &sig);
+	if (!o->serve.world)
+		return sigwait(set, &sig) == 0 ? sig : 0;
+	while (sig < 0 && dt_engine_state(e) != DT_ENGINE_FAILED)
+		sig = sigtimedwait(set, NULL, &tick);
+	return sig < 0 ? 0 : sig;
+}
+
+/* For a while /health says which rank was lost; a signal shortens that. */
+static void linger(const sigset_t *set)
+{
+	(void)sigtimedwait(set, NULL, &(struct timespec){.tv_sec = LINGER - 1});
+}
+
+/*
+ * Until a signal; then no new work, and out once what runs is done. A second one ends at once. Whether the
+ * engine is well.
+ */
+static bool serve_until_signal(const struct options *o, const sigset_t *set, struct dt_http *http,
+			       struct dt_engine *e, struct dt_batches *batches, const struct dt_log *log)
+{
+	const struct timespec tick = {.tv_nsec = 50000000};
+	int sig = wait_for_signal(o, set, e);
+
 	dt_batches_stop(batches);
-	dt_engine_drain(e);
-	dt_log_msg(log, "%s: no new requests; waiting for %d to finish", strsignal(sig),
-		   dt_http_active(http));
+	if (sig) {
+		dt_engine_drain(e);
+		dt_log_msg(log, "%s: no new requests; waiting for %d to finish", strsignal(sig),
+			   dt_http_active(http));
+	} else {
+		linger(set);
+	}
 	while (dt_http_active(http) > 0 || dt_engine_wait_idle(e, 0) > 0) {
 		if (sigtimedwait(set, NULL, &tick) > 0) {
 			dt_log_msg(log, "a second signal: ending with requests unfinished");
 			_exit(DT_EXIT_FAILED);
 		}
 	}
+	return dt_engine_state(e) != DT_ENGINE_FAILED;
 }
 
 static bool is_loopback(const char *url)
@@ -156,12 +199,7 @@ static int run_http(struct options *o, const struct dt_log *log)
 	sigset_t set;
 	int rc = 0;
 
-	/* Every thread started from here on inherits the mask, so signals come to sigwait alone. */
-	sigemptyset(&set);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGINT);
-	pthread_sigmask(SIG_BLOCK, &set, NULL);
-	signal(SIGPIPE, SIG_IGN);
+	block_signals(&set);
 	if (o->key_file || o->api_keys.n > 0)
 		rc = dt_tenants_open(&t, o->key_file, o->api_keys.v, o->api_keys.n, &err);
 	p.keys = t.key;
@@ -186,10 +224,10 @@ static int run_http(struct options *o, const struct dt_log *log)
 		if (fflush(stdout) == EOF)
 			rc = dt_err_sys(&err, -errno, "cannot write to standard output");
 	}
-	if (rc >= 0)
-		serve_until_signal(&set, http, s.engine, batches, log);
 	if (rc < 0)
 		dt_log_err(log, &err);
+	else if (!serve_until_signal(o, &set, http, s.engine, batches, log))
+		rc = -EIO;
 	dt_http_close(http);
 	dt_batches_close(batches);
 	dt_store_close(store);
@@ -197,6 +235,57 @@ static int run_http(struct options *o, const struct dt_log *log)
 		rc = -EIO;
 	dt_tenants_release(&t);
 	return rc < 0 ? DT_EXIT_FAILED : DT_EXIT_OK;
+}
+
+/* Of several ranks one that is not the first. */
+static int run_follower(struct options *o, const struct dt_log *log)
+{
+	struct dt_served s = {0};
+	struct dt_err err = {0};
+	sigset_t set;
+	int rc;
+
+	block_signals(&set);
+	rc = load(&s, o, log, &err);
+	if (rc == 0 && (rc = dt_served_follow(&s, &err)) < 0) {
+		dt_log_err(log, &err);
+		dt_world_abort(o->serve.world, DT_EXIT_FAILED);
+	}
+	if (rc < 0 && err.msg[0])
+		dt_log_err(log, &err);
+	dt_served_close(&s);
+	return rc < 0 ? DT_EXIT_FAILED : DT_EXIT_OK;
+}
+
+/* As one process, or as one of the ranks that a launcher has started. */
+static int serve(struct options *o, struct dt_log *log)
+{
+	const struct dt_world_opts wo = {.timeout_s = o->comm_timeout, .linger_s = LINGER};
+	struct dt_world *world;
+	struct dt_err err;
+	sigset_t set;
+	int status;
+
+	if (!o->batch)
+		block_signals(&set); /* for the threads of MPI too */
+	if (dt_world_open(&world, &wo, log, &err) < 0) {
+		dt_log_err(log, &err);
+		return DT_EXIT_FAILED;
+	}
+	dt_world_info(world, &o->info);
+	if (o->info.size > 1 || (o->layout && dt_layout_world(&o->serve.layout) > 1)) {
+		log->rank = o->info.size > 1 ? o->info.rank : -1;
+		o->serve.world = world;
+		o->serve.beat_s = o->comm_timeout < 4 ? o->comm_timeout / 4 : 1;
+	}
+	if (o->info.rank > 0)
+		status = run_follower(o, log);
+	else
+		status = o->batch ? run_batch(o, log) : run_http(o, log);
+	if (dt_world_broken(world)) /* its report has been written */
+		dt_world_abort(world, status ? status : DT_EXIT_FAILED);
+	dt_world_finalize(world);
+	return status;
 }
 
 /* Makes the decisions of a trace again; the answer is no when they differ. */
@@ -232,27 +321,35 @@ static int print_program(const struct options *o, const struct dt_log *log)
 	const struct dt_format_info *f = dt_format_info(p->weights >= 0 ? (enum dt_format)p->weights
 							: p->fp32	? DT_FMT_F32
 									: DT_FMT_BF16);
+	const struct dt_layout layout =
+		p->layout.dp ? p->layout : (struct dt_layout){.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
 	struct dt_memory_plan plan = {0};
 	struct dt_config c;
 	struct dt_work_serving prompt = {.config = &c,
 					 .compute = p->fp32 ? DT_F32 : DT_BF16,
-					 .tp = 1,
+					 .tp = layout.tp,
 					 .rows = p->tokens,
 					 .outputs = p->seqs,
 					 .weight_bits = 8.0 * f->bytes / f->block,
 					 .cache_bits = 8.0 * dt_dtype_size(p->cache)};
+	const struct dt_serving serving = {.config = &c,
+					   .compute = prompt.compute,
+					   .rows = p->tokens,
+					   .outputs = p->seqs,
+					   .layout = layout};
 	struct dt_work_serving decoding;
 	struct dt_err err = {0};
 	int rc = dt_config_load(p->ckpt, &c, &err);
 
 	if (rc == 0)
 		rc = dt_config_servable(&c, &err);
+	if (rc == 0)
+		rc = dt_serving_check(&c, &layout, &err);
 	decoding = prompt;
 	decoding.rows = p->seqs;
 	decoding.context = p->len ? p->len : c.max_seq;
 	if (rc == 0)
-		rc = dt_memory_plan_serving(&c, prompt.compute, p->tokens, p->seqs, decoding.context, &plan,
-					    &err);
+		rc = dt_memory_plan_serving(&serving, decoding.context, &plan, &err);
 	if (rc == 0) {
 		rc = dt_listing_print_serving(&plan, &prompt, &decoding, stdout, &err);
 		dt_memory_plan_release(&plan);
@@ -289,6 +386,8 @@ static int settle(struct options *o, struct dt_err *err)
 	if (o->batch && (o->key_file || o->api_keys.n > 0))
 		return dt_err_set(err, -EINVAL, "--%s does not go with --batch",
 				  o->key_file ? "api-key-file" : "api-key");
+	if (o->layout && dt_layout_parse(o->layout, &p->layout, err) < 0)
+		return -EINVAL;
 	if (o->defaults_text &&
 	    dt_json_parse(o->defaults_text, strlen(o->defaults_text), "--defaults", &o->defaults, err) < 0)
 		return -EINVAL;
@@ -335,6 +434,13 @@ int main(int argc, char **argv)
 		 .def_text = "16 after a prompt, what fits after messages"},
 		{"defaults", 0, DT_OPT_STR, &o.defaults_text, "JSON",
 		 "an object of sampling keys for requests that do not have them"},
+		DT_OPT_HEADING("Several ranks"),
+		{"layout", 0, DT_OPT_STR, &o.layout, "LAYOUT",
+		 "how mpirun's ranks cut the model, as tp2.pp2; see dt-layout(7)",
+		 .def_text = "tp over all ranks"},
+		{"comm-timeout", 0, DT_OPT_REAL, &o.comm_timeout, "SECONDS",
+		 "a rank that does not come to a step for so long ends the server", .min = 0.1, .max = 1e6,
+		 .def = "60"},
 		DT_OPT_HEADING("Batching and memory"),
 		{"max-num-seqs", 0, DT_OPT_INT, &o.serve.seqs, "N", "sequences that run together", .min = 1,
 		 .max = 4096, .def = "64"},
@@ -401,7 +507,7 @@ int main(int argc, char **argv)
 					.operands = "[CKPT]",
 					.examples = examples,
 					.opts = opts};
-	const struct dt_log log = {.f = stderr, .name = "dt-serve", .rank = -1};
+	struct dt_log log = {.f = stderr, .name = "dt-serve", .rank = -1};
 	struct dt_err err;
 	int status, n;
 
@@ -420,7 +526,7 @@ int main(int argc, char **argv)
 	else if (o.print_program)
 		status = print_program(&o, &log);
 	else
-		status = o.batch ? run_batch(&o, &log) : run_http(&o, &log);
+		status = serve(&o, &log);
 	json_decref(o.defaults);
 out:
 	if (dt_close_stdout(&err) < 0) {

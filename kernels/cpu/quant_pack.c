@@ -398,13 +398,13 @@ int dt_packed_row(const struct dt_packed *w, int64_t i, float *out)
 }
 
 int dt_cpu_packed_embed(struct dt_dev *dev, struct dt_tensor y, const struct dt_packed *w, const int32_t *ids,
-			float scale)
+			int64_t first, int64_t of, float scale)
 {
 	const int64_t n = dt_rows(y);
 	float *rows;
 
 	for (int64_t i = 0; i < n; i++)
-		if (ids[i] < 0 || ids[i] >= w->rows)
+		if (ids[i] < 0 || ids[i] >= of)
 			return -EINVAL;
 	rows = malloc((size_t)(dev->nthreads * w->blocks * DT_QK) * 4);
 	if (!rows)
@@ -413,7 +413,8 @@ int dt_cpu_packed_embed(struct dt_dev *dev, struct dt_tensor y, const struct dt_
 	for (int64_t i = 0; i < n; i++) {
 		float *row = rows + omp_get_thread_num() * w->blocks * DT_QK;
 
-		dt_packed_row(w, ids[i], row);
+		if (dt_packed_row(w, ids[i] - first, row) < 0)
+			memset(row, 0, (size_t)w->k * 4);
 		for (int64_t j = 0; scale != 1 && j < w->k; j++)
 			row[j] *= scale;
 		if (y.dtype == DT_F32)

@@ -165,6 +165,7 @@ struct embed {
 	const int32_t *ids;
 	struct quant a; /* of the panels: format and planes */
 	int64_t n, k, rows;
+	int64_t first, of; /* of its rows, in the table that ids are of */
 	float scale;
 	int32_t *bad;
 };
@@ -189,11 +190,14 @@ __global__ void __launch_bounds__(256) embed_kernel(struct embed e)
 	const int64_t step = (int64_t)gridDim.x * blockDim.x;
 
 	for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < e.n * e.k; i += step) {
-		const int64_t t = i / e.k, j = i % e.k, id = (int64_t)e.ids[t] - e.a.first;
+		const int64_t t = i / e.k, j = i % e.k, row = (int64_t)e.ids[t] - e.first,
+			      id = row - e.a.first;
 		float v;
 
-		if (e.ids[t] < 0 || e.ids[t] >= e.rows)
+		if (e.ids[t] < 0 || e.ids[t] >= e.of)
 			*e.bad = 1;
+		else if ((row < 0 || row >= e.rows) && e.a.first == 0) /* another rank's */
+			dt_st1(e.y, e.a.ty, i, 0.f);
 		if (id < 0 || id >= e.a.rows)
 			continue;
 		if (e.a.format == DT_FMT_F32 || e.a.format == DT_FMT_BF16) {
@@ -215,7 +219,7 @@ __global__ void __launch_bounds__(256) embed_kernel(struct embed e)
 }
 
 int dt_cuda_packed_embed(struct dt_dev *dev, struct dt_tensor y, const struct dt_packed *w,
-			 const int32_t *ids, float scale)
+			 const int32_t *ids, int64_t first, int64_t of, float scale)
 {
 	const struct dt_cuda *c = dt_cuda_enter(dev);
 	int rc = c ? 0 : -ENODEV;
@@ -223,7 +227,8 @@ int dt_cuda_packed_embed(struct dt_dev *dev, struct dt_tensor y, const struct dt
 	for (int i = 0; i < w->nparts && rc == 0; i++) {
 		const struct dt_packed_part *p = &w->part[i];
 		const struct dt_quant_shape *s = dt_quant_shape(p->format);
-		struct embed e = {p->data, y.data, ids, {}, dt_rows(y), w->k, w->rows, scale, c->bad};
+		struct embed e = {p->data, y.data, ids, {},    dt_rows(y), w->k,
+				  w->rows, first,  of,	scale, c->bad};
 
 		e.a.w = p->data;
 		e.a.panel_bytes = p->panel_bytes;

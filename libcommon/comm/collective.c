@@ -175,12 +175,39 @@ static void idle(struct dt_comm *c, const struct dt_comm_transport *t, struct id
 	}
 }
 
+static int fail_broken(const struct dt_world *w, struct dt_err *err)
+{
+	return dt_err_set(err, -ETIMEDOUT, "%s", w->why);
+}
+
+/* Takes an operation that will not complete out of its group's queue. */
+static void give_up(struct dt_comm_req *r)
+{
+	struct dt_comm *c = r->c;
+	struct dt_comm_req *last = NULL;
+
+	for (struct dt_comm_req **link = &c->head; *link; last = *link, link = &(*link)->next)
+		if (*link == r) {
+			*link = r->next;
+			if (c->tail == r)
+				c->tail = last;
+			c->w->pending--;
+			break;
+		}
+	r->status = fail_broken(c->w, &r->err);
+	r->done = true;
+}
+
 static void wait_done(struct dt_comm_req *r)
 {
 	struct idling i = {0};
 
 	r->waited = true;
 	while (dt_comm_step_all(r->c->w), !r->done) {
+		if (atomic_load_explicit(&r->c->w->broken, memory_order_relaxed)) {
+			give_up(r);
+			break;
+		}
 		size_t progress = r->t->progress ? r->t->progress(r) : 0;
 
 		if (progress != i.progress) /* a new wait, which may be short */
@@ -285,6 +312,8 @@ static int run_here(struct dt_comm *c, struct dt_comm_op o, struct dt_err *err)
 
 	if (c->size == 1)
 		return t->start(&(struct dt_comm_req){.c = c, .op = o}, err);
+	if (atomic_load_explicit(&c->w->broken, memory_order_relaxed))
+		return fail_broken(c->w, err);
 	r = (struct dt_comm_req){.c = c, .t = t, .op = o, .seq = arrive(c, o.kind)};
 	at = dt_comm_where_op(c, &o, r.seq);
 	dt_comm_slot_enter(c->w, &at);
@@ -331,6 +360,8 @@ int dt_comm_start(struct dt_comm *c, struct dt_comm_op o, struct dt_comm_req **r
 	struct dt_comm_stage *s;
 	int rc = check(c, &o, err);
 
+	if (rc == 0 && atomic_load_explicit(&c->w->broken, memory_order_relaxed))
+		rc = fail_broken(c->w, err);
 	if (rc == 0)
 		rc = dt_comm_stage_begin(c, &o, &s, err);
 	if (rc)

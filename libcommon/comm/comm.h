@@ -8,7 +8,7 @@
  *
  * A watchdog thread follows every operation. One that does not complete within the timeout is reported on the
  * log of the world ("all-reduce 'grads bucket 3' of group dp: ranks 2 3 have not arrived after 60 s") and
- * ends the job.
+ * ends the job, or where the job is to answer for it (linger_s) breaks the world.
  */
 #ifndef DT_COMM_COMM_H
 #define DT_COMM_COMM_H
@@ -46,6 +46,12 @@ struct dt_world_opts {
 	enum dt_comm_transport_kind transport;
 	const char *recorder; /* file, with .RANK behind it, of each rank's last operations; NULL: none */
 	int node_ranks;	      /* > 0: take every so many ranks for a machine of its own (tests) */
+	/*
+	 * > 0: where an operation does not complete, rank 0 ends the job itself: its calls return -ETIMEDOUT
+	 * from then on, with the report's first line. The others give it so many seconds before they end the
+	 * job, and time operations out that much later.
+	 */
+	double linger_s;
 };
 
 /*
@@ -58,6 +64,13 @@ int dt_world_open(struct dt_world **ret, const struct dt_world_opts *o, const st
 /* dt_world_open with the defaults. */
 int dt_world_init(struct dt_world **ret, double timeout_s, const struct dt_log *log, struct dt_err *err);
 void dt_world_info(const struct dt_world *w, struct dt_world_info *ret);
+/* Why calls return -ETIMEDOUT: "broadcast 'step' of group world: rank 1 died"; NULL: they do not. */
+const char *dt_world_broken(const struct dt_world *w);
+/*
+ * Threads that a rank's computing gets: the processors it is bound to (*ret_mine), else its share of the
+ * machine's.
+ */
+int dt_world_threads(const struct dt_world_info *i, int *ret_mine);
 /* Finishes MPI. Not for use after an error: dt_world_abort then. */
 void dt_world_finalize(struct dt_world *w);
 /* Ends every rank of the job at once. */

@@ -163,6 +163,8 @@ struct dt_world {
 	int ncomm; /* no group at or past this index */
 	int pending;
 	uint64_t region_gen, groups;	 /* groups: made so far */
+	_Atomic bool broken;		 /* calls return -ETIMEDOUT: why */
+	char why[400];			 /* set before broken */
 	struct dt_comm_device device;	 /* bytes 0: none */
 	struct dt_comm_nccl *nccl;	 /* nccl.c; NULL: what is on a device is staged */
 	struct dt_comm_chans *chans;	 /* chan.c; NULL: messages go by MPI */

@@ -6,6 +6,9 @@
  * When an operation exceeds the timeout, or a process of this machine has ended while this rank waits for it,
  * one rank of each machine writes a report and ends the job. If MPI_Abort hangs, the process exits without it
  * 3 s later.
+ *
+ * With linger_s rank 0 is not ended: its operations fail from then on, and its owner ends the job once others
+ * have been told why (a server's clients).
  */
 #include "comm/watchdog.h"
 #include "comm/nccl.h"
@@ -14,6 +17,7 @@
 
 #include <errno.h>
 #include <ifaddrs.h>
+#include <math.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -26,6 +30,7 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #define GRACE_S 3
@@ -98,20 +103,34 @@ static void check_cards(struct dt_world *w)
 	dt_comm_end_job(w, DT_EXIT_FAILED);
 }
 
+/* The other ranks wait for rank 0 to end the job. */
+static void let_first_end(const struct dt_world *w)
+{
+	if (w->opts.linger_s > 0)
+		nanosleep(
+			&(struct timespec){(time_t)w->opts.linger_s, (long)(fmod(w->opts.linger_s, 1) * 1e9)},
+			NULL);
+}
+
 static void check(struct dt_world *w)
 {
 	struct dt_comm_slot *me = atomic_load(&w->me);
 	struct dt_comm_where at = dt_comm_watch_where(me), again;
-	bool late, connected = atomic_load(&w->watch->connected);
+	bool late, connected = atomic_load(&w->watch->connected), answers;
 	double most = w->opts.timeout_s, start_s = w->opts.start_s;
 
-	if (at.kind == DT_COMM_NONE)
+	answers = connected && w->opts.linger_s > 0 && w->info.rank == 0;
+	if (at.kind == DT_COMM_NONE || atomic_load(&w->broken))
 		return;
+	if (connected && !answers)
+		most += w->opts.linger_s;
 	if (!connected) /* loading programs takes its time on a busy machine */
 		most = start_s > 0 ? start_s : most > START_S ? most : START_S;
 	late = dt_now() - (at.since > w->watch->resumed ? at.since : w->watch->resumed) > most;
 	if (!late && !(connected && waits_for_dead(w, &at)))
 		return;
+	if (connected && !answers)
+		let_first_end(w);
 	again = dt_comm_watch_where(me); /* it may have ended meanwhile */
 	if (again.kind != at.kind || again.seq != at.seq || again.since != at.since)
 		return;
@@ -119,6 +138,11 @@ static void check(struct dt_world *w)
 		dt_log_msg(w->log, "start-up (%s): not all ranks have come after %.3g s; started by %s",
 			   at.what, dt_now() - at.since, w->launch.by);
 		dt_comm_end_job(w, DT_EXIT_FAILED);
+	}
+	if (answers) {
+		dt_comm_watch_report(w, &at);
+		atomic_store(&w->broken, true);
+		return;
 	}
 	if (atomic_exchange(&w->board[0].reporter, 1)) { /* another rank of this machine is writing */
 		sleep(GRACE_S);

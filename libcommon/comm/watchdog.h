@@ -46,7 +46,7 @@ void dt_comm_watch_receive(struct dt_world *w);
  * may be stopped.
  */
 void dt_comm_watch_collect(struct dt_world *w, int group);
-/* Collects, and logs why the operation has not completed. */
+/* Collects, and logs why the operation has not completed; the first line goes to w->why as well. */
 void dt_comm_watch_report(struct dt_world *w, const struct dt_comm_where *at);
 
 #endif

@@ -131,6 +131,7 @@ void dt_comm_watch_report(struct dt_world *w, const struct dt_comm_where *at)
 		append(line, sizeof(line), ": every rank has arrived, but it has not completed after %.3g s",
 		       dt_now() - at->since);
 	dt_log_msg(w->log, "%s", line);
+	snprintf(w->why, sizeof(w->why), "%.*s", (int)sizeof(w->why) - 1, line);
 	for (int i = 0; i < n && shown < 8; i++)
 		if (absent(at, &k->state[ranks[i]], ranks[i])) {
 			log_state(w, ranks[i], &k->state[ranks[i]], at);

@@ -110,6 +110,14 @@ static int processors(void)
 	return sched_getaffinity(0, sizeof(set), &set) ? (int)sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT(&set);
 }
 
+int dt_world_threads(const struct dt_world_info *i, int *ret_mine)
+{
+	int online = (int)sysconf(_SC_NPROCESSORS_ONLN), each = online / i->local_size;
+
+	*ret_mine = processors();
+	return *ret_mine < online ? *ret_mine : each > 0 ? each : 1;
+}
+
 /* Finds the ranks of this machine and the machine of every rank. */
 static int find_nodes(struct dt_world *w, struct dt_err *err)
 {
@@ -197,7 +205,7 @@ static int set_board(struct dt_world *w, struct dt_err *err)
 	if (any && (rc = dt_comm_chans_open(w, err)) && rc != -ENOTSUP)
 		return rc;
 	rc = MPI_Allreduce(MPI_IN_PLACE, &any, 1, MPI_INT, MPI_MAX, w->world);
-	w->stepwise = any;
+	w->stepwise = any || w->opts.linger_s > 0; /* a call of the MPI library cannot be left */
 	return rc ? dt_comm_mpi_error(err, rc, "cannot share memory") : 0;
 }
 
@@ -281,6 +289,11 @@ int dt_world_init(struct dt_world **ret, double timeout_s, const struct dt_log *
 	struct dt_world_opts o = {.timeout_s = timeout_s};
 
 	return dt_world_open(ret, &o, log, err);
+}
+
+const char *dt_world_broken(const struct dt_world *w)
+{
+	return atomic_load(&w->broken) ? w->why : NULL;
 }
 
 void dt_world_info(const struct dt_world *w, struct dt_world_info *ret)

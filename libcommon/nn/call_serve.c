@@ -19,9 +19,11 @@ static const struct dt_packed *packed(const struct dt_infer *m, int param)
 static int embed(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	const struct dt_infer *m = x->owner;
+	const struct dt_local_param *here = &x->stage->local.p[n->param[0]];
 	struct dt_tensor y = dt_call_mat(x, n->out[0]), at = dt_call_mat(x, n->out[4]);
 
 	TRY(x->dev->ops->packed_embed(x->dev, y, packed(m, n->param[0]), dt_infer_there(m, m->batch->ids),
+				      here->off[0], x->stage->graph.params.p[here->index].shape[0],
 				      n->attr.scale));
 	if (n->param[1] >= 0) {
 		TRY(x->dev->ops->embedding_forward(x->dev, at, x->pos, NULL, x->w[n->param[1]], DT_NONE, 0));
@@ -59,7 +61,7 @@ static int attention(struct dt_exec *x, const struct dt_node *n, struct dt_err *
 	const struct dt_infer *m = x->owner;
 	const struct dt_infer_batch *b = m->batch;
 	int64_t slots = (int64_t)m->p.blocks * m->p.block_size;
-	size_t row = (size_t)dt_infer_cache_row(x->c, m->p.cache);
+	size_t row = (size_t)dt_infer_cache_row(x->c, m->ranks.layout.tp, m->p.cache);
 	const struct dt_attn a = {.heads = n->attr.heads,
 				  .kv_heads = n->attr.kv_heads,
 				  .head_dim = n->attr.head_dim,
@@ -74,7 +76,7 @@ static int attention(struct dt_exec *x, const struct dt_node *n, struct dt_err *
 				       .block_size = m->p.block_size,
 				       .longest = m->side.keys};
 	int64_t cols = dt_kv_row(&a, m->p.cache);
-	char *at = m->cache.base + (size_t)(2 * n->unit) * (size_t)slots * row;
+	char *at = m->cache.base + (size_t)(2 * (n->unit - m->first_layer)) * (size_t)slots * row;
 	struct dt_tensor k = dt_t3(at, m->p.cache, m->p.blocks, m->p.block_size, cols),
 			 v = dt_t3(at + (size_t)slots * row, m->p.cache, m->p.blocks, m->p.block_size, cols);
 	struct dt_tensor qkv = dt_call_mat(x, n->in[0]);
@@ -127,13 +129,15 @@ static int combine(struct dt_exec *x, const struct dt_node *n, struct dt_err *er
 /* The logits of the rows that are wanted, and the tokens that are drawn from them. */
 static int head(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	const struct dt_infer *m = x->owner;
+	struct dt_infer *m = x->owner;
 	const struct dt_infer_batch *b = m->batch;
+	const struct dt_packed *w = packed(m, n->param[0]);
 	int64_t hidden = x->c->hidden;
 	size_t row = (size_t)(hidden * dt_dtype_size(x->dtype));
 	char *rows = dt_call_at(x, n->in[0]), *picked = dt_call_at(x, n->out[0]), *from = rows;
-	struct dt_tensor logits = dt_t2(m->logits, DT_F32, b->nwant, x->c->vocab);
-	int all = 0;
+	float *whole = n->out[3] >= 0 ? dt_call_at(x, n->out[3]) : m->logits;
+	struct dt_tensor logits = dt_t2(whole, DT_F32, b->nwant, x->c->vocab), here = logits;
+	int all = 0, rc = 0;
 
 	while (all < b->nwant && b->want[all] == all)
 		all++;
@@ -143,8 +147,13 @@ static int head(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 			TRY(dt_dev_copy(x->dev, picked + (size_t)i * row, rows + (size_t)b->want[i] * row,
 					row));
 	}
-	TRY(x->dev->ops->packed_matmul(x->dev, logits, dt_t2(from, x->dtype, b->nwant, hidden),
-				       packed(m, n->param[0]), DT_NONE));
+	if (n->out[1] >= 0)
+		here = dt_t2(dt_call_at(x, n->out[1]), DT_F32, b->nwant, dt_packed_rows(w));
+	TRY(x->dev->ops->packed_matmul(x->dev, here, dt_t2(from, x->dtype, b->nwant, hidden), w, DT_NONE));
+	if (n->out[1] >= 0)
+		rc = dt_infer_gather(m, n, whole, err);
+	if (rc < 0 || m->ranks.at.tp > 0)
+		return rc;
 	if (n->attr.cap > 0)
 		TRY(x->dev->ops->softcap(x->dev, logits, logits, n->attr.cap));
 	if (b->draw)
@@ -167,5 +176,6 @@ dt_call *const dt_serve_calls[DT_OP_N] = {
 	[DT_OP_EXPERTS] = experts,
 	[DT_OP_COMBINE] = combine,
 	[DT_OP_HEAD] = head,
+	[DT_OP_LEAVE] = dt_call_leave,
 };
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,4 +1,5 @@
 #include "ckpt/source.h"
+#include "comm/comm.h"
 #include "nn/exec.h"
 #include "nn/infer_priv.h"
 
@@ -12,7 +13,7 @@
 
 static size_t cache_row_bytes(const struct dt_infer *m)
 {
-	return (size_t)dt_infer_cache_row(&m->config, m->p.cache);
+	return (size_t)dt_infer_cache_row(&m->config, m->ranks.layout.tp, m->p.cache);
 }
 
 /*
@@ -22,7 +23,7 @@ static size_t cache_row_bytes(const struct dt_infer *m)
 static void warm(const struct dt_infer *m)
 {
 	const size_t slab = (size_t)m->p.blocks * (size_t)m->p.block_size * cache_row_bytes(m);
-	const size_t page = (size_t)sysconf(_SC_PAGESIZE), slabs = 2 * (size_t)m->config.layers;
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE), slabs = m->cache.bytes / slab;
 	const size_t n = WARM_BYTES / slabs < slab ? WARM_BYTES / slabs : slab;
 
 #pragma omp parallel for num_threads(m->dev->nthreads) schedule(dynamic)
@@ -36,30 +37,42 @@ static void warm(const struct dt_infer *m)
 static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *err)
 {
 	struct dt_exec *x = &m->x;
-	int rc;
+	const struct dt_serving serving = {.config = &m->config,
+					   .compute = m->p.dtype,
+					   .rows = m->p.max_tokens,
+					   .outputs = m->p.max_seqs,
+					   .layout = m->ranks.layout,
+					   .at = m->ranks.at};
+	int rc, last;
 
 	m->config = *dt_source_config(src);
 	m->positions = m->p.max_len > 0 ? m->p.max_len : m->config.max_seq;
-	rc = dt_memory_plan_serving(&m->config, m->p.dtype, m->p.max_tokens, m->p.max_seqs, m->positions,
-				    &m->plan, err);
+	rc = dt_memory_plan_serving(&serving, m->positions, &m->plan, err);
 	if (rc < 0)
 		return rc;
+	dt_layout_stage(&m->ranks.layout, &m->config, m->ranks.at.pp, &m->first_layer, &last);
 	*x = (struct dt_exec){.c = &m->config,
 			      .stage = &m->plan.stage,
 			      .plan = &m->plan,
 			      .dev = m->dev,
 			      .calls = dt_serve_calls,
 			      .owner = m,
+			      .tp = m->ranks.tp,
 			      .dtype = m->p.dtype,
 			      .positions = m->positions};
 	rc = dt_infer_load(m, src, err);
 	if (rc < 0)
 		return dt_err_prefix(err, "'%s'", dt_source_path(src));
 	if ((rc = dt_infer_area(m, &m->cache,
-				dt_infer_cache(&m->config, m->p.cache, m->p.blocks, m->p.block_size), err)) <
-		    0 ||
+				dt_infer_cache(&m->config, &m->ranks.layout, m->ranks.at, m->p.cache,
+					       m->p.blocks, m->p.block_size),
+				err)) < 0 ||
 	    (rc = dt_infer_area(m, &m->work, m->plan.arena_bytes, err)) < 0 ||
 	    (rc = dt_infer_side_open(m, err)) < 0)
+		return rc;
+	if (m->ranks.world)
+		rc = dt_buffer_share(m->ranks.world, m->work.base, m->work.bytes, err);
+	if (rc < 0 && rc != -ENOSPC) /* which is copied then */
 		return rc;
 	x->base = m->work.base;
 	if (dt_dev_is_host(m->dev))
@@ -68,10 +81,22 @@ static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *
 	return rc < 0 ? dt_err_sys(err, rc, "cannot fill the tables of rotary angles") : 0;
 }
 
-static int check(const struct dt_infer_params *p, const struct dt_config *c, struct dt_err *err)
+static int check_ranks(const struct dt_infer_ranks *r, const struct dt_config *c, const struct dt_dev *dev,
+		       struct dt_err *err)
+{
+	if (!dt_dev_is_host(dev))
+		return dt_err_set(err, -ENOTSUP,
+				  "this version serves a model over several ranks on the processor only");
+	return dt_serving_check(c, &r->layout, err);
+}
+
+static int check(const struct dt_infer_params *p, const struct dt_config *c, const struct dt_dev *dev,
+		 struct dt_err *err)
 {
 	int rc = dt_config_servable(c, err);
 
+	if (rc == 0 && p->ranks)
+		rc = check_ranks(p->ranks, c, dev, err);
 	if (rc < 0)
 		return rc;
 	if (c->experts > DT_MOE_MOST)
@@ -96,7 +121,7 @@ int dt_infer_open(struct dt_infer **ret, struct dt_dev *dev, struct dt_source *s
 		  const struct dt_infer_params *p, struct dt_err *err)
 {
 	struct dt_infer *m;
-	int rc = check(p, dt_source_config(src), err);
+	int rc = check(p, dt_source_config(src), dev, err);
 
 	if (rc < 0)
 		return rc;
@@ -104,6 +129,10 @@ int dt_infer_open(struct dt_infer **ret, struct dt_dev *dev, struct dt_source *s
 	if (!m)
 		return dt_err_sys(err, -ENOMEM, "cannot load the model");
 	m->p = *p;
+	m->ranks = p->ranks
+			   ? *p->ranks
+			   : (struct dt_infer_ranks){.layout = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1}};
+	m->p.ranks = p->ranks ? &m->ranks : NULL;
 	m->dev = dev;
 	rc = open_parts(m, src, err);
 	if (rc < 0) {
@@ -121,6 +150,8 @@ void dt_infer_close(struct dt_infer *m)
 	dt_infer_side_release(m);
 	dt_infer_unload(m);
 	dt_infer_area_release(m, &m->cache);
+	if (m->ranks.world && m->work.base)
+		dt_buffer_unshare(m->ranks.world, m->work.base, m->work.bytes);
 	dt_infer_area_release(m, &m->work);
 	dt_memory_plan_release(&m->plan);
 	free(m);
@@ -172,24 +203,42 @@ int dt_infer_copy_block(struct dt_infer *m, int32_t from, int32_t to)
 	size_t block = (size_t)m->p.block_size * cache_row_bytes(m), all = (size_t)m->p.blocks * block;
 
 	return dt_dev_copy_rows(m->dev, m->cache.base + (size_t)to * block, all,
-				m->cache.base + (size_t)from * block, all, block, 2 * m->config.layers);
+				m->cache.base + (size_t)from * block, all, block,
+				(int64_t)(m->cache.bytes / all));
+}
+
+/* The sums over rows of the final hidden states, where there are some: the last stage's first rank. */
+static int pool_all(const struct dt_infer *m, const struct dt_infer_batch *b, struct dt_err *err)
+{
+	const struct dt_prog *p = &m->plan.stage.chunk[0];
+	const struct dt_node *head = &p->step[p->start[DT_LIST_LOSS]].n;
+
+	for (int i = 0; b->pool && i < b->nseq; i++)
+		if (b->pool[i])
+			TRY(pool_rows(m, dt_exec_value(&m->x, &m->flight, head->in[0]), i, b->pool[i]));
+	return 0;
 }
 
 int dt_infer_pass(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
 {
 	struct dt_prog *p = &m->plan.stage.chunk[0];
-	const struct dt_node *head = &p->step[p->start[DT_LIST_LOSS]].n;
-	int rc;
+	int rc = 0;
 
 	m->batch = b;
 	m->logits = logits;
 	m->x.pos = (int32_t *)dt_infer_there(m, b->pos);
 	p->rows[DT_ROWS_ALL] = p->rows[DT_ROWS_STREAM] = b->ntokens;
-	rc = dt_exec_run(&m->x, &m->flight, DT_LIST_FORWARD, NULL, err);
-	for (int i = 0; b->pool && i < b->nseq && rc == 0; i++)
-		if (b->pool[i])
-			TRY(pool_rows(m, dt_exec_value(&m->x, &m->flight, head->in[0]), i, b->pool[i]));
-	return rc < 0 || b->nwant == 0 ? rc : dt_exec_run(&m->x, &m->flight, DT_LIST_LOSS, NULL, err);
+	if (p->input >= 0)
+		rc = dt_infer_receive(m, err);
+	if (rc == 0)
+		rc = dt_exec_run(&m->x, &m->flight, DT_LIST_FORWARD, NULL, err);
+	if (rc == 0 && p->output >= 0)
+		rc = dt_infer_send(m, err);
+	if (rc == 0 && dt_infer_last_stage(m))
+		rc = pool_all(m, b, err);
+	if (rc == 0 && b->nwant > 0)
+		rc = dt_exec_run(&m->x, &m->flight, DT_LIST_LOSS, NULL, err);
+	return rc == 0 && m->ranks.pp ? dt_infer_finish(m, b, logits, err) : rc;
 }
 
 int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)

@@ -9,10 +9,24 @@
 #include "kernels/device.h"
 #include "kernels/quant_formats.h"
 #include "kernels/sample.h"
-#include "model/config.h"
+#include "plan/layout.h"
 
 struct dt_infer;
 struct dt_source;
+struct dt_comm;
+struct dt_world;
+
+/*
+ * A model over several ranks: each has its part of the weights and of the cache, and every forward pass and
+ * copy of a block is called by all of them with the same batch. Rank 0 gets logits, draws and pooled states;
+ * the others' logits may be NULL, and their batches have no draws. On the processor only.
+ */
+struct dt_infer_ranks {
+	struct dt_layout layout; /* tp, pp */
+	struct dt_coords at;
+	struct dt_comm *tp, *pp; /* this rank's groups; NULL where the axis is 1 */
+	struct dt_world *world;
+};
 
 struct dt_infer_params {
 	enum dt_dtype dtype; /* activations: f32 or bf16 */
@@ -21,9 +35,12 @@ struct dt_infer_params {
 	int max_tokens; /* new tokens of one forward pass */
 	int max_seqs;	/* sequences of one forward pass */
 	int max_len;	/* tokens of a sequence, 0: the model's positions */
-	int blocks, block_size; /* the KV pool */
-	/* What training rounds to dtype between a product and its activation is rounded here too, so that
-	 * log-probabilities are closer to those of training. */
+	int blocks, block_size;		    /* the KV pool */
+	const struct dt_infer_ranks *ranks; /* copied; NULL: one rank */
+	/*
+	 * What training rounds to dtype between a product and its activation is rounded here too, so that
+	 * log-probabilities are closer to those of training.
+	 */
 	bool as_trained;
 };
 

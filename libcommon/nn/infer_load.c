@@ -9,16 +9,23 @@
 struct loader {
 	struct dt_infer *m;
 	struct dt_source *src;
+	const struct dt_local *local; /* the parts of parameters that this rank has: what numbers count */
 	const struct dt_params *table;
-	uint64_t at; /* bytes of the arena handed out */
+	struct dt_param *part; /* [local->n] each as a parameter */
+	uint64_t at;	       /* bytes of the arena handed out */
 	struct dt_err *err;
 };
+
+static enum dt_format stored_as(const struct loader *l, int i)
+{
+	return dt_source_format(l->src, l->local->p[i].index);
+}
 
 static enum dt_format format_of(const struct loader *l, int i)
 {
 	const struct dt_infer_params *p = &l->m->p;
 
-	return dt_infer_format(&l->table->p[i], p->weights, dt_source_format(l->src, i), p->dtype);
+	return dt_infer_format(&l->part[i], p->weights, stored_as(l, i), p->dtype);
 }
 
 static enum dt_dtype plain_type(const struct loader *l, const struct dt_param *p)
@@ -28,41 +35,82 @@ static enum dt_dtype plain_type(const struct loader *l, const struct dt_param *p
 
 static uint64_t place(const struct loader *l, int i, uint64_t *at)
 {
-	return dt_infer_place(&l->m->config, &l->table->p[i], l->m->p.dtype, at);
+	return dt_infer_place(&l->m->config, &l->part[i], l->m->p.dtype, at);
 }
 
+/* Rows [first, first + rows) of this rank's part. */
 static int read_rows(struct loader *l, int i, int64_t first, int64_t rows, enum dt_dtype as, void *dst)
 {
-	const struct dt_param *p = &l->table->p[i];
-	const int64_t off[2] = {first, 0}, shape[2] = {rows, p->shape[1]};
+	const struct dt_local_param *at = &l->local->p[i];
+	const int64_t off[2] = {at->off[0] + first, at->off[1]}, shape[2] = {rows, at->shape[1]};
 
-	return dt_source_read(l->src, i, off, shape, as, dst, l->err);
+	return dt_source_read(l->src, at->index, off, shape, as, dst, l->err);
+}
+
+/*
+ * Rows of this rank's part as they are stored, without unpacking: where they lie in the source, or (*copy, to
+ * be freed) put together where columns are cut. NULL with *rc 0: the source does not have them so.
+ */
+static const char *raw_rows(struct loader *l, int i, int64_t first, int64_t rows, void **copy, int *rc)
+{
+	const struct dt_local_param *at = &l->local->p[i];
+	const struct dt_param *whole = &l->table->p[at->index];
+	const char *raw = dt_source_raw(l->src, at->index);
+	enum dt_format have = stored_as(l, i);
+	int64_t block = dt_format_info(have)->block, cols = whole->shape[1];
+	size_t stride, bytes;
+	char *to;
+
+	if (!raw)
+		return NULL;
+	raw += dt_format_bytes(have, (at->off[0] + first) * cols);
+	if (at->shape[1] == cols)
+		return raw;
+	if (at->off[1] % block || at->shape[1] % block) {
+		*rc = dt_err_set(l->err, -ENOTSUP,
+				 "'%s' is stored in blocks of %lld columns, which tp%d does not cut whole",
+				 whole->name, (long long)block, l->m->ranks.layout.tp);
+		return NULL;
+	}
+	stride = dt_format_bytes(have, cols);
+	bytes = dt_format_bytes(have, at->shape[1]);
+	*copy = to = malloc((size_t)rows * bytes);
+	if (!to)
+		*rc = dt_err_sys(l->err, -ENOMEM, "cannot load '%s'", whole->name);
+	raw += dt_format_bytes(have, at->off[1]);
+	for (int64_t r = 0; to && r < rows; r++)
+		memcpy(to + (size_t)r * bytes, raw + (size_t)r * stride, bytes);
+	return to;
+}
+
+/* The same rows as numbers: bf16 where they are kept so, else f32. */
+static const char *read_copy(struct loader *l, int i, int64_t first, int64_t rows, bool bf16, void **copy,
+			     int *rc)
+{
+	*copy = malloc((size_t)(rows * l->part[i].shape[1]) * (bf16 ? 2 : 4));
+	*rc = *copy ? read_rows(l, i, first, rows, bf16 ? DT_BF16 : DT_F32, *copy)
+		    : dt_err_sys(l->err, -ENOMEM, "cannot load '%s'", l->part[i].name);
+	return *copy;
 }
 
 static int append(struct loader *l, int i, int64_t first, int64_t rows, struct dt_packed **to)
 {
-	const struct dt_param *p = &l->table->p[i];
-	enum dt_format as = format_of(l, i), have = dt_source_format(l->src, i);
-	const char *raw = dt_source_raw(l->src, i);
+	const struct dt_param *p = &l->part[i];
+	enum dt_format as = format_of(l, i), have = stored_as(l, i);
 	void *copy = NULL;
 	int rc = 0;
+	const char *raw = raw_rows(l, i, first, rows, &copy, &rc);
 
-	if (raw)
-		raw += dt_format_bytes(have, first * p->shape[1]);
-
-	if (!*to)
-		rc = dt_packed_open(to, l->m->dev, p->shape[1]);
 	if (rc == 0 && !raw) {
 		have = as == DT_FMT_BF16 ? DT_FMT_BF16 : DT_FMT_F32;
-		raw = copy = malloc((size_t)(rows * p->shape[1]) * (have == DT_FMT_BF16 ? 2 : 4));
-		if (!copy)
-			return dt_err_sys(l->err, -ENOMEM, "cannot load '%s'", p->name);
-		rc = read_rows(l, i, first, rows, have == DT_FMT_BF16 ? DT_BF16 : DT_F32, copy);
-		if (rc < 0) {
-			free(copy);
-			return rc;
-		}
+		raw = read_copy(l, i, first, rows, have == DT_FMT_BF16, &copy, &rc);
 	}
+	if (rc < 0) {
+		free(copy);
+		return rc;
+	}
+	if (!*to)
+		rc = dt_packed_open(to, l->m->dev, p->shape[1]);
 	if (rc == 0)
 		rc = dt_packed_append(*to, l->m->dev, as, have, raw, rows);
 	free(copy);
@@ -75,7 +123,7 @@ static int append(struct loader *l, int i, int64_t first, int64_t rows, struct d
 /* Every expert's rows of one of the three tensors; up goes below gate. */
 static int load_experts(struct loader *l, int i)
 {
-	const struct dt_param *p = &l->table->p[i];
+	const struct dt_param *p = &l->part[i];
 	struct dt_packed **w = l->m->expert[l->m->owner[i]];
 	int64_t rows = p->shape[0] / p->experts;
 	int rc = 0;
@@ -87,7 +135,7 @@ static int load_experts(struct loader *l, int i)
 
 static int load_plain(struct loader *l, int i)
 {
-	const struct dt_param *p = &l->table->p[i];
+	const struct dt_param *p = &l->part[i];
 	enum dt_dtype type = plain_type(l, p);
 	char *data = l->m->weights.base + place(l, i, &l->at), *read = data;
 	size_t bytes = (size_t)dt_param_numel(p) * (size_t)dt_dtype_size(type);
@@ -109,7 +157,7 @@ static int load_plain(struct loader *l, int i)
 
 static int load_one(struct loader *l, int i)
 {
-	const struct dt_param *p = &l->table->p[i];
+	const struct dt_param *p = &l->part[i];
 
 	if (l->m->owner[i] < 0)
 		return load_plain(l, i);
@@ -169,22 +217,33 @@ static int find_owners(struct dt_infer *m)
 
 int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err)
 {
-	struct loader l = {.m = m, .src = src, .table = dt_source_params(src), .err = err};
+	const struct dt_local *local = &m->plan.stage.local;
+	struct loader l = {.m = m,
+			   .src = src,
+			   .local = local,
+			   .table = dt_source_params(src),
+			   .part = calloc((size_t)local->n + 1, sizeof(*l.part)),
+			   .err = err};
 	uint64_t bytes = 0;
-	int rc = find_owners(m);
+	int rc = l.part ? find_owners(m) : -ENOMEM;
 
-	if (rc < 0)
+	if (rc < 0) {
+		free(l.part);
 		return dt_err_sys(err, rc, "cannot load the model");
-	for (int i = 0; i < l.table->n; i++)
+	}
+	for (int i = 0; i < local->n; i++) {
+		l.part[i] = dt_infer_part(&l.table->p[local->p[i].index], &local->p[i]);
 		place(&l, i, &bytes);
+	}
 	rc = dt_infer_area(m, &m->weights, bytes, err);
-	for (int i = 0; i < l.table->n && rc == 0; i++)
+	for (int i = 0; i < local->n && rc == 0; i++)
 		rc = load_one(&l, i);
-	for (int i = 0; i < l.table->n && rc == 0; i++)
+	for (int i = 0; i < local->n && rc == 0; i++)
 		if (m->packed[i])
 			m->packed_bytes += dt_packed_bytes(m->packed[i]);
 		else if (m->expert[i])
 			rc = join_experts(m, i, err);
+	free(l.part);
 	return rc;
 }
 

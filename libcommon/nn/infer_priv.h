@@ -37,7 +37,9 @@ struct dt_infer_side {
 
 struct dt_infer {
 	struct dt_config config;
-	struct dt_infer_params p;
+	struct dt_infer_params p;    /* ranks: this->ranks, or NULL */
+	struct dt_infer_ranks ranks; /* of one rank: all axes 1, no groups */
+	int first_layer;	     /* of this rank's stage */
 	struct dt_dev *dev;
 	struct dt_memory_plan plan; /* of the working set, and the program */
 	struct dt_exec x;	    /* w: vectors and plain matrices, by parameter */
@@ -71,6 +73,20 @@ void dt_infer_side_release(struct dt_infer *m);
 const int32_t *dt_infer_there(const struct dt_infer *m, const int32_t *p);
 int dt_infer_side_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *logits,
 			  struct dt_err *err);
+
+/*
+ * infer_ranks.c. gather: what each rank of the group over tp has of the logits, by node n, whole on the
+ * first. receive: what the stage before has computed; send: to the stage behind. finish: logits and pooled
+ * states from the last stage to the first.
+ */
+int dt_infer_gather(struct dt_infer *m, const struct dt_node *n, float *logits, struct dt_err *err);
+int dt_infer_receive(struct dt_infer *m, struct dt_err *err);
+int dt_infer_send(struct dt_infer *m, struct dt_err *err);
+int dt_infer_finish(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
+static inline bool dt_infer_last_stage(const struct dt_infer *m)
+{
+	return m->ranks.at.pp == m->ranks.layout.pp - 1;
+}
 
 /* infer_load.c: fills owner, packed, expert, set and x.w. */
 int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err);

@@ -80,14 +80,14 @@ int dt_estimate_train(const struct dt_run *s, struct dt_coords at, enum dt_accou
 		      const struct dt_extras *extras, struct dt_estimate *ret, struct dt_err *err);
 
 /*
- * Serving on one rank of a tensor-parallel group: weights, a paged cache for max_seqs sequences of max_len
+ * Serving on one rank of a stage: weights, a paged cache for max_seqs sequences of max_len
  * tokens, and the working set of a forward pass over max_tokens. Account dt is what dt-serve allocates
  * (plan/inferplan.h): every layer keeps the whole sequence; with the others a layer with a window keeps that.
  */
 struct dt_serve_shape {
 	const struct dt_config *config;
-	struct dt_layout layout; /* tp and replicas (dp) */
-	int tp_rank;
+	struct dt_layout layout; /* tp, pp and replicas (dp) */
+	int tp_rank, stage;
 	enum dt_weight_format weights;
 	enum dt_account account;
 	enum dt_dtype compute; /* activations */

@@ -83,8 +83,14 @@ static bool own_cache(const struct dt_serve_shape *s, enum dt_dtype *ret)
 
 /* What dt_infer_open and the engine allocate (plan/inferplan.h). */
 static int put_own(struct dt_estimate *t, const struct dt_serve_shape *s, const struct dt_params *table,
-		   struct dt_err *err)
+		   const struct dt_local *local, struct dt_err *err)
 {
+	const struct dt_serving serving = {.config = s->config,
+					   .compute = s->compute,
+					   .rows = s->max_tokens,
+					   .outputs = s->max_seqs,
+					   .layout = s->layout,
+					   .at = {.tp = s->tp_rank, .pp = s->stage}};
 	int64_t blocks = s->max_seqs * ((s->max_len + s->block - 1) / s->block);
 	struct dt_memory_plan work;
 	enum dt_dtype cache = s->compute;
@@ -92,26 +98,27 @@ static int put_own(struct dt_estimate *t, const struct dt_serve_shape *s, const 
 	int rc;
 
 	own_cache(s, &cache);
-	for (int i = 0; i < table->n; i++) {
-		const struct dt_param *p = &table->p[i];
-		int asked = s->stored ? -1 : dt_weight_kept_as(s->config, p, s->weights);
+	for (int i = 0; i < local->n; i++) {
+		const int whole = local->p[i].index;
+		const struct dt_param p = dt_infer_part(&table->p[whole], &local->p[i]);
+		int asked = s->stored ? -1 : dt_weight_kept_as(s->config, &p, s->weights);
 		enum dt_format f;
 
 		if (asked < 0 && !s->stored)
 			return dt_err_set(err, -ENOTSUP, "dt-serve does not keep weights in this type");
-		f = dt_infer_format(p, asked, s->stored ? (enum dt_format)s->stored[i] : DT_FMT_BF16,
+		f = dt_infer_format(&p, asked, s->stored ? (enum dt_format)s->stored[whole] : DT_FMT_BF16,
 				    s->compute);
-		dt_infer_place(s->config, p, s->compute, &plain);
-		packed += dt_infer_packed(p, f);
+		dt_infer_place(s->config, &p, s->compute, &plain);
+		packed += dt_infer_packed(&p, f);
 	}
 	put(t, DT_MEM_WEIGHTS, (double)packed, "matrices",
 	    "panels of 16 rows in their format, whole large pages", DT_EXACT);
 	put(t, DT_MEM_WEIGHTS, (double)(plain ? plain : DT_ALIGN), "vectors, plain matrices",
 	    "elements x bytes", DT_EXACT);
-	put(t, DT_EST_CACHE, (double)dt_infer_cache(s->config, cache, blocks, s->block), "kv cache",
+	put(t, DT_EST_CACHE,
+	    (double)dt_infer_cache(s->config, &s->layout, serving.at, cache, blocks, s->block), "kv cache",
 	    "sequences x whole blocks of the longest x 2 layers kv_heads head_dim", DT_EXACT);
-	rc = dt_memory_plan_serving(s->config, s->compute, s->max_tokens, s->max_seqs, s->max_len, &work,
-				    err);
+	rc = dt_memory_plan_serving(&serving, s->max_len, &work, err);
 	if (rc < 0)
 		return rc;
 	for (int i = 0; i < work.n; i++)
@@ -121,8 +128,9 @@ static int put_own(struct dt_estimate *t, const struct dt_serve_shape *s, const 
 	put(t, DT_MEM_WORKSPACE, (double)work.gap_bytes, "gaps between buffers",
 	    "what placement could not close", DT_EXACT);
 	dt_memory_plan_release(&work);
-	put(t, DT_MEM_LOGITS, (double)(DT_INFER_LOGITS_ROWS(s->max_seqs) * s->config->vocab) * 4, "logits",
-	    "(sequences + 2) x vocabulary, f32", DT_EXACT);
+	if (s->stage == 0 && s->tp_rank == 0) /* which samples */
+		put(t, DT_MEM_LOGITS, (double)(DT_INFER_LOGITS_ROWS(s->max_seqs) * s->config->vocab) * 4,
+		    "logits", "(sequences + 2) x vocabulary, f32", DT_EXACT);
 	return 0;
 }
 
@@ -131,8 +139,11 @@ static int check(const struct dt_serve_shape *s, struct dt_err *err)
 	const struct dt_config *c = s->config;
 	enum dt_dtype cache;
 
-	if (s->layout.pp > 1 || s->layout.cp > 1 || s->layout.zero > 0)
-		return dt_err_set(err, -ENOTSUP, "serving is laid out over tp, ep and dp only");
+	struct dt_layout one = s->layout;
+
+	if (s->layout.cp > 1 || s->layout.zero > 0 || (s->layout.pp > 1 && s->account != DT_ACCOUNT_DT))
+		return dt_err_set(err, -ENOTSUP, "serving is laid out over %s only",
+				  s->account == DT_ACCOUNT_DT ? "tp, pp and dp" : "tp, ep and dp");
 	if (s->max_seqs < 1 || s->max_len < 1 || s->block < 1 || s->max_tokens < 1)
 		return dt_err_set(err, -EINVAL,
 				  "a server has room for at least one sequence, token and block");
@@ -141,12 +152,13 @@ static int check(const struct dt_serve_shape *s, struct dt_err *err)
 				  (long long)s->max_len, (long long)c->max_seq, c->name);
 	if (s->account != DT_ACCOUNT_DT)
 		return 0;
-	if (s->layout.tp > 1 || s->layout.ep > 1)
-		return dt_err_set(err, -ENOTSUP, "dt-serve does not cut a model over ranks");
+	one.dp = 1; /* replicas are servers of their own */
 	if (s->compute == DT_F16 || !own_cache(s, &cache))
 		return dt_err_set(err, -ENOTSUP,
 				  "dt-serve keeps its cache in the type it computes in, in fp32 or in int8");
-	return dt_config_servable(c, err);
+	if (dt_config_servable(c, err) < 0)
+		return err->code;
+	return dt_serving_check(c, &one, err);
 }
 
 /* Bytes of a rank's weights by their format, alignment included where they are plain. */
@@ -173,7 +185,7 @@ int dt_estimate_serve(const struct dt_serve_shape *asked, struct dt_estimate *re
 	struct dt_params table = {0};
 	struct dt_local local = {0};
 	struct dt_local_dims d;
-	struct dt_coords at = {.tp = s->tp_rank};
+	struct dt_coords at = {.tp = s->tp_rank, .pp = s->stage};
 	int rc;
 
 	if (s->cache_bits <= 0)
@@ -190,7 +202,7 @@ int dt_estimate_serve(const struct dt_serve_shape *asked, struct dt_estimate *re
 		t.params += local.p[i].numel;
 	dt_layer_dims(c, c->layers - 1, s->layout.tp, s->tp_rank, &d);
 	if (s->account == DT_ACCOUNT_DT)
-		rc = put_own(&t, s, &table, err);
+		rc = put_own(&t, s, &table, &local, err);
 	else
 		put_serving(&t, s, weights_of(s, &table, &local), &d);
 	if (rc == 0 && s->framework_bytes)

@@ -134,6 +134,7 @@ static int estimate_stage(const struct dt_fit_query *q, int stage, enum dt_accou
 	struct dt_coords at = {.pp = stage};
 	struct dt_serve_shape s = {.config = q->run.config,
 				   .layout = q->run.layout,
+				   .stage = stage,
 				   .weights = q->precision,
 				   .account = account,
 				   .cache_bits = q->cache_bits,

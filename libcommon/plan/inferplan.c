@@ -3,16 +3,33 @@
 #include "base/arena.h"
 #include "kernels/attention.h"
 
-uint64_t dt_infer_cache_row(const struct dt_config *c, enum dt_dtype cache)
+uint64_t dt_infer_cache_row(const struct dt_config *c, int tp, enum dt_dtype cache)
 {
-	const struct dt_attn a = {.kv_heads = c->kv_heads, .head_dim = c->head_dim};
+	/* a head that several ranks' queries look at is copied */
+	const struct dt_attn a = {.kv_heads = c->kv_heads >= tp ? c->kv_heads / tp : 1,
+				  .head_dim = c->head_dim};
 
 	return (uint64_t)(dt_kv_row(&a, cache) * dt_dtype_size(cache));
 }
 
-uint64_t dt_infer_cache(const struct dt_config *c, enum dt_dtype cache, int64_t blocks, int64_t block_size)
+uint64_t dt_infer_cache(const struct dt_config *c, const struct dt_layout *l, struct dt_coords at,
+			enum dt_dtype cache, int64_t blocks, int64_t block_size)
 {
-	return 2 * (uint64_t)(c->layers * blocks * block_size) * dt_infer_cache_row(c, cache);
+	int first, last;
+
+	dt_layout_stage(l, c, at.pp, &first, &last);
+	return 2 * (uint64_t)((last - first) * blocks * block_size) * dt_infer_cache_row(c, l->tp, cache);
+}
+
+struct dt_param dt_infer_part(const struct dt_param *p, const struct dt_local_param *part)
+{
+	struct dt_param r = *p;
+
+	r.shape[0] = part->shape[0];
+	r.shape[1] = p->ndim == 2 ? part->shape[1] : p->shape[1];
+	if (p->experts)
+		r.experts = p->experts * part->shape[0] / p->shape[0];
+	return r;
 }
 
 bool dt_infer_is_matrix(const struct dt_param *p)

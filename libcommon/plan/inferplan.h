@@ -6,11 +6,17 @@
 #define DT_PLAN_INFERPLAN_H
 
 #include "kernels/quant_formats.h"
-#include "model/params.h"
+#include "plan/layout.h"
 
-/* Bytes of keys (or of values) of one token in a layer, and of the whole cache; cache: its type. */
-uint64_t dt_infer_cache_row(const struct dt_config *c, enum dt_dtype cache);
-uint64_t dt_infer_cache(const struct dt_config *c, enum dt_dtype cache, int64_t blocks, int64_t block_size);
+/*
+ * Bytes of keys (or of values) of one token in a layer on one of tp ranks, and of the cache of the rank at
+ * `at`, which has the layers of its stage; cache: its type.
+ */
+uint64_t dt_infer_cache_row(const struct dt_config *c, int tp, enum dt_dtype cache);
+uint64_t dt_infer_cache(const struct dt_config *c, const struct dt_layout *l, struct dt_coords at,
+			enum dt_dtype cache, int64_t blocks, int64_t block_size);
+/* The part of p that a rank has, as a parameter: its shape, its experts. */
+struct dt_param dt_infer_part(const struct dt_param *p, const struct dt_local_param *part);
 
 /* Rows of logits an engine of so many sequences has room for, f32: two more than sequences. */
 #define DT_INFER_LOGITS_ROWS(seqs) ((seqs) + 2)

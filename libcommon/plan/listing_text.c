@@ -306,9 +306,10 @@ int dt_listing_print_serving(const struct dt_memory_plan *plan, const struct dt_
 	int rc = dt_work_open_serving(decoding, &w, err);
 
 	if (rc == 0) {
-		fprintf(f, "%s: one prompt of %lld tokens, %lld rows of logits, %s, weights of %g bits\n\n",
+		fprintf(f, "%s: one prompt of %lld tokens, %lld rows of logits, %s, weights of %g bits",
 			s->config->name, (long long)s->rows, (long long)s->outputs, dt_dtype_name(s->compute),
 			s->weight_bits);
+		fprintf(f, s->tp > 1 ? ", the first of tp%d\n\n" : "\n\n", s->tp);
 		print_chunk(&p, f);
 		print_peak(plan, &r, f);
 		fprintf(f, "decoding %lld sequences, %lld keys each: %.2f GFLOP, %.1f MiB\n",

@@ -634,16 +634,17 @@ int dt_memory_plan(const struct dt_run *r, struct dt_coords at, struct dt_memory
 	return rc;
 }
 
-int dt_memory_plan_serving(const struct dt_config *c, enum dt_dtype compute, int64_t rows, int64_t outputs,
-			   int64_t positions, struct dt_memory_plan *ret, struct dt_err *err)
+int dt_memory_plan_serving(const struct dt_serving *s, int64_t positions, struct dt_memory_plan *ret,
+			   struct dt_err *err)
 {
+	const struct dt_config *c = s->config;
 	const struct dt_run r = {.config = c};
 	struct dt_plan_builder b = {.plan = ret, .r = &r};
 	int64_t angles = c->pos == DT_POS_ROPE ? positions * c->head_dim : 0;
 	int rc;
 
 	memset(ret, 0, sizeof(*ret));
-	rc = dt_stage_build_serving(c, compute, rows, outputs, 1, &ret->stage, err);
+	rc = dt_stage_build_serving(s, &ret->stage, err);
 	if (rc < 0)
 		return rc;
 	ret->slots[0] = ret->flight0[1] = 1;

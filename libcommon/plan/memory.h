@@ -122,8 +122,8 @@ struct dt_memory_plan {
 int dt_memory_plan(const struct dt_run *r, struct dt_coords at, struct dt_memory_plan *ret,
 		   struct dt_err *err);
 /* The working set of a server's forward pass (plan/stage.h), and its tables of angles. */
-int dt_memory_plan_serving(const struct dt_config *c, enum dt_dtype compute, int64_t rows, int64_t outputs,
-			   int64_t positions, struct dt_memory_plan *ret, struct dt_err *err);
+int dt_memory_plan_serving(const struct dt_serving *s, int64_t positions, struct dt_memory_plan *ret,
+			   struct dt_err *err);
 void dt_memory_plan_release(struct dt_memory_plan *p);
 
 /* The buffer, or NULL when this rank has none. */

@@ -161,20 +161,38 @@ int dt_stage_build(const struct dt_run *r, struct dt_coords at, struct dt_stage 
 	return rc;
 }
 
-int dt_stage_build_serving(const struct dt_config *c, enum dt_dtype compute, int64_t rows, int64_t outputs,
-			   int tp, struct dt_stage *ret, struct dt_err *err)
+int dt_serving_check(const struct dt_config *c, const struct dt_layout *l, struct dt_err *err)
 {
-	const struct dt_run r = {.config = c,
-				 .layout = {.dp = 1, .tp = tp, .pp = 1, .cp = 1, .ep = 1},
+	char text[64];
+
+	dt_layout_format(l, text, sizeof(text));
+	if (l->dp > 1 || l->cp > 1 || l->ep > 1 || l->zero || l->chunks > 1 || l->seq_parallel)
+		return dt_err_set(err, -ENOTSUP,
+				  "layout '%s': a server's ranks are laid out over tp and pp only", text);
+	if (l->tp > 1 && c->qk_norm_whole)
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' has norms over all heads of q and k, which tp%d cannot cut", c->name,
+				  l->tp);
+	if (l->tp > 1 && c->experts)
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' has experts, which this version does not serve over tp%d", c->name,
+				  l->tp);
+	return dt_layout_check(l, c, err);
+}
+
+int dt_stage_build_serving(const struct dt_serving *s, struct dt_stage *ret, struct dt_err *err)
+{
+	const struct dt_run r = {.config = s->config,
+				 .layout = s->layout,
 				 .microbatch = 1,
-				 .seq = rows,
-				 .compute = compute};
+				 .seq = s->rows,
+				 .compute = s->compute};
 	struct dt_stage p = {.nchunk = 1};
-	struct maker m = {.r = &r, .stage = &p, .outputs = outputs};
-	int rc = dt_graph_build(c, &p.graph, err);
+	struct maker m = {.r = &r, .at = s->at, .stage = &p, .outputs = s->outputs};
+	int rc = dt_graph_build(s->config, &p.graph, err);
 
 	if (rc == 0)
-		rc = dt_local_build(&p.graph.params, c, &r.layout, m.at, &p.local, err);
+		rc = dt_local_build(&p.graph.params, s->config, &r.layout, m.at, &p.local, err);
 	if (rc == 0)
 		rc = index_params(&p, err);
 	if (rc == 0)

@@ -23,12 +23,17 @@ struct dt_stage {
 
 /* Derives the programs of the rank at these coordinates. */
 int dt_stage_build(const struct dt_run *r, struct dt_coords at, struct dt_stage *ret, struct dt_err *err);
-/*
- * The program of a server's forward pass over `rows` tokens at most, of which `outputs` want logits, on the
- * first of tp ranks.
- */
-int dt_stage_build_serving(const struct dt_config *c, enum dt_dtype compute, int64_t rows, int64_t outputs,
-			   int tp, struct dt_stage *ret, struct dt_err *err);
+/* A server's forward pass over `rows` tokens at most, of which `outputs` want logits, on the rank at `at`. */
+struct dt_serving {
+	const struct dt_config *config;
+	enum dt_dtype compute;
+	int64_t rows, outputs;
+	struct dt_layout layout;
+	struct dt_coords at;
+};
+/* -ENOTSUP, by name: a server is not laid out so. */
+int dt_serving_check(const struct dt_config *c, const struct dt_layout *l, struct dt_err *err);
+int dt_stage_build_serving(const struct dt_serving *s, struct dt_stage *ret, struct dt_err *err);
 void dt_stage_release(struct dt_stage *p);
 
 /* What the costs of chunk k's nodes depend on; valid as long as p is. */

@@ -172,7 +172,13 @@ int dt_work_open_serving(const struct dt_work_serving *s, struct dt_work *ret, s
 
 	*ret = (struct dt_work){
 		.config = s->config, .layers = dt_config_short(s->config, &few), .tokens = (double)s->rows};
-	rc = dt_stage_build_serving(&few, s->compute, s->rows, s->outputs, s->tp, &stage, err);
+	rc = dt_stage_build_serving(
+		&(struct dt_serving){.config = &few,
+				     .compute = s->compute,
+				     .rows = s->rows,
+				     .outputs = s->outputs,
+				     .layout = {.dp = 1, .tp = s->tp, .pp = 1, .cp = 1, .ep = 1}},
+		&stage, err);
 	if (rc < 0)
 		return rc;
 	site = dt_serving_site(s, &stage);

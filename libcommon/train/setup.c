@@ -12,20 +12,15 @@
 /* Threads of this rank: what it is bound to, or an equal share of the machine. */
 static int thread_count(struct trainer *t)
 {
-	long online = sysconf(_SC_NPROCESSORS_ONLN), mine = online;
-	cpu_set_t set;
+	int online = (int)sysconf(_SC_NPROCESSORS_ONLN), mine, n = dt_world_threads(&t->info, &mine);
 
 	if (t->run.threads)
 		return (int)t->run.threads;
-	if (sched_getaffinity(0, sizeof(set), &set) == 0)
-		mine = CPU_COUNT(&set);
-	if (mine == online)
-		return (int)(online / t->info.local_size > 0 ? online / t->info.local_size : 1);
-	if (mine * t->info.local_size < online)
+	if (mine < online && mine * t->info.local_size < online)
 		dt_log_msg(&t->root_log,
-			   "each rank is bound to %ld of %ld cores; mpirun --bind-to none gives it %ld", mine,
+			   "each rank is bound to %d of %d cores; mpirun --bind-to none gives it %d", mine,
 			   online, online / t->info.local_size);
-	return (int)mine;
+	return n;
 }
 
 /* Whether collectives work on this buffer: gradients, weights that are gathered, activations at the cuts. */
@@ -77,8 +72,7 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 	if (rc == 0 && dt_dev_is_host(t->dev))
 		rc = share_memory(t, err);
 	if (rc < 0 || (rc = offload_bind(t, err)) < 0 || (rc = stash_bind(t, err)) < 0 ||
-	    (rc = store_bind(t, err)) < 0 || (rc = grads_bind(t, err)) < 0 ||
-	    (rc = optim_bind(t, err)) < 0)
+	    (rc = store_bind(t, err)) < 0 || (rc = grads_bind(t, err)) < 0 || (rc = optim_bind(t, err)) < 0)
 		return rc;
 	rc = dt_exec_open(&t->exec, &t->run, t->mesh.at, &t->plan, t->arena.base,
 			  dt_mesh_comm(&t->mesh, DT_ON_TP), t->dev, t->store.unit_w, t->grads.unit_g, err);

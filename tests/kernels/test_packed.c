@@ -254,19 +254,48 @@ static void test_embed(void **state)
 			float *row = malloc((size_t)k * 4);
 
 			append(&w, formats[f], n, k, 3);
-			assert_int_equal(dev->ops->packed_embed(dev, got, w.there, ids, t ? 1.f : 7.5f), 0);
-			assert_int_equal(cpu->ops->packed_embed(cpu, want, w.here, ids, t ? 1.f : 7.5f), 0);
+			assert_int_equal(dev->ops->packed_embed(dev, got, w.there, ids, 0, n, t ? 1.f : 7.5f),
+					 0);
+			assert_int_equal(cpu->ops->packed_embed(cpu, want, w.here, ids, 0, n, t ? 1.f : 7.5f),
+					 0);
 			check_same_bits(dt_format_info(formats[f])->name, got, want);
 			for (int64_t i = 0; i < rows && !t; i++) {
 				assert_int_equal(dt_packed_row(w.here, ids[i], row), 0);
 				for (int64_t j = 0; j < k; j++)
 					assert_true(get(want, i * k + j) == (double)(row[j] * 7.5f));
 			}
-			assert_int_equal(dev->ops->packed_embed(dev, got, w.there, wrong, 1), -EINVAL);
-			assert_int_equal(cpu->ops->packed_embed(cpu, want, w.here, wrong, 1), -EINVAL);
+			assert_int_equal(dev->ops->packed_embed(dev, got, w.there, wrong, 0, n, 1), -EINVAL);
+			assert_int_equal(cpu->ops->packed_embed(cpu, want, w.here, wrong, 0, n, 1), -EINVAL);
 			drop(&w);
 			free_all(row, got.data, want.data);
 		}
+}
+
+/* Two parts of a table: each has zeros for the other's rows, so their sum is the table's. */
+static void test_embed_parts(void **state)
+{
+	const int64_t n = 40, k = 64, rows = 5;
+	const int32_t ids[] = {0, 39, 17, 18, 40 + 3};
+	struct dt_tensor y = tensor(DT_F32, rows, k);
+	struct both w = {0};
+	float *row = malloc((size_t)k * 4);
+
+	append(&w, DT_FMT_Q8_0, n, k, 3);
+	for (int part = 0; part < 2; part++) { /* rows [0, 40) and [18, 58) of 58 */
+		const int64_t first = part ? 18 : 0;
+
+		assert_int_equal(dev->ops->packed_embed(dev, y, w.there, ids, first, 58, 2.f), 0);
+		for (int64_t i = 0; i < rows; i++) {
+			const bool here = dt_packed_row(w.here, ids[i] - first, row) == 0;
+
+			assert_int_equal(here, part ? ids[i] >= 18 : ids[i] < 40);
+			for (int64_t j = 0; j < k; j++)
+				assert_true(get(y, i * k + j) == (here ? (double)(row[j] * 2.f) : 0));
+		}
+	}
+	assert_int_equal(cpu->ops->packed_embed(cpu, y, w.here, ids, 19, 58, 1), -EINVAL);
+	drop(&w);
+	free_all(row, y.data);
 }
 
 /* What is not finite stays in its row. */
@@ -305,10 +334,11 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_products), cmocka_unit_test(test_many_rows),
-		cmocka_unit_test(test_odd),	 cmocka_unit_test(test_unaligned),
-		cmocka_unit_test(test_parts),	 cmocka_unit_test(test_invariant),
-		cmocka_unit_test(test_embed),	 cmocka_unit_test(test_not_finite),
+		cmocka_unit_test(test_products),   cmocka_unit_test(test_many_rows),
+		cmocka_unit_test(test_odd),	   cmocka_unit_test(test_unaligned),
+		cmocka_unit_test(test_parts),	   cmocka_unit_test(test_invariant),
+		cmocka_unit_test(test_embed),	   cmocka_unit_test(test_embed_parts),
+		cmocka_unit_test(test_not_finite),
 	};
 
 	if (!on_device()) {

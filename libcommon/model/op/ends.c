@@ -50,12 +50,26 @@ void dt_back_loss(struct dt_lower *lo, const struct dt_node *n)
 	dt_lo_add_grad(lo, n->in[0], n->out[0]);
 }
 
-/* Serving: rows that are wanted are picked, where they are not the first; logits are the caller's memory. */
+/*
+ * Serving: rows that are wanted are picked, where they are not the first; logits are the caller's memory, but
+ * on a stage that sends them to the first. Where the vocabulary is cut, each rank has those of its part, and
+ * the first gathers them. Parts differ by a row: all have room for the larger one.
+ */
 void dt_shape_head(struct dt_lower *lo, struct dt_node *n)
 {
 	const struct dt_value x = lo->p->value[n->in[0]];
+	int64_t outputs = lo->s->outputs, vocab = lo->s->graph->params.p[n->param[0]].shape[0];
+	int64_t tp = lo->s->tp, most = (vocab + tp - 1) / tp;
+	bool cut = dt_lo_cut(lo, n->param[0]) == 0, first = lo->s->tp_rank == 0;
 
-	n->out[0] = dt_lo_room(lo, "picked rows", n->unit, x.dtype, DT_ROWS_NONE, lo->s->outputs, x.cols);
+	n->out[0] = dt_lo_room(lo, "picked rows", n->unit, x.dtype, DT_ROWS_NONE, outputs, x.cols);
+	if (cut)
+		n->out[1] = dt_lo_room(lo, "logits here", n->unit, DT_F32, DT_ROWS_NONE, outputs, most);
+	if (cut && first)
+		n->out[2] =
+			dt_lo_room(lo, "logits gathered", n->unit, DT_F32, DT_ROWS_NONE, tp * outputs, most);
+	if (first && lo->s->first_unit >= 0)
+		n->out[3] = dt_lo_room(lo, "logits sent", n->unit, DT_F32, DT_ROWS_NONE, outputs, vocab);
 }
 
 /* A row of each table for every row; its product with a scale is one more pass. */
@@ -109,6 +123,10 @@ struct dt_node_cost dt_cost_head(const struct dt_cost_site *s, const struct dt_n
 	struct dt_node_cost r = dt_cost_move(s, n);
 	double rows = (double)dt_value_rows(s->p, n->out[0]);
 
+	if (n->out[1] >= 0) {
+		r.message = DT_MSG_GATHER;
+		r.message_bytes = dt_cost_bytes(s, n->out[1]) * s->tp;
+	}
 	r.written += 4 * rows * (double)s->param[n->param[0]][0];
 	return dt_cost_product(r, rows, dt_cost_numel(s, n, 0, 1));
 }

@@ -2,12 +2,21 @@
 
 #include "base/progress.h"
 #include "base/units.h"
-#include "kernels/attention.h"
 #include "plan/inferplan.h"
+#include "plan/stage.h"
 
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
+
+static bool is_first(const struct dt_served_params *p)
+{
+	struct dt_world_info i = {0};
+
+	if (p->world)
+		dt_world_info(p->world, &i);
+	return i.rank == 0;
+}
 
 static int copy_block(void *m, int32_t from, int32_t to)
 {
@@ -49,25 +58,26 @@ int dt_served_tokenizer(const struct dt_source *src, const char *spec, struct dt
 }
 
 /* Of a card half of what is free; of the machine a quarter, which others use too. */
-static uint64_t cache_share(struct dt_dev *dev)
+static uint64_t cache_share(struct dt_dev *dev, const struct dt_served_params *p)
 {
+	struct dt_world_info i = {.local_size = 1};
 	size_t room, all;
 
 	if (dt_dev_memory(dev, &room, &all) == 0)
 		return room / 2;
-	return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 4;
+	if (p->world)
+		dt_world_info(p->world, &i);
+	return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 4 /
+	       (uint64_t)i.local_size;
 }
 
 /* Blocks of KV cache: what was asked for, else what every sequence at full length needs, within reason. */
-static int64_t cache_blocks(const struct dt_served_params *p, struct dt_dev *dev, int64_t len,
+static int64_t cache_blocks(const struct dt_served *s, const struct dt_served_params *p, int64_t len,
 			    const struct dt_config *c, struct dt_err *err)
 {
-	enum dt_dtype dtype = p->cache;
-	const struct dt_attn a = {.kv_heads = c->kv_heads, .head_dim = c->head_dim};
-	uint64_t bytes =
-		2 * (uint64_t)(c->layers * dt_kv_row(&a, dtype) * p->block) * (uint64_t)dt_dtype_size(dtype);
+	uint64_t bytes = dt_infer_cache(c, &s->cut.layout, s->cut.at, p->cache, 1, p->block);
 	uint64_t one = (uint64_t)((len + p->block - 1) / p->block), all = one * (uint64_t)p->seqs;
-	uint64_t share = cache_share(dev);
+	uint64_t share = cache_share(s->dev, p);
 	uint64_t n = (p->cache_mem ? p->cache_mem : share) / bytes;
 	char have[32], need[32];
 
@@ -130,12 +140,66 @@ static void set_eos(struct dt_engine_model *m, const struct dt_tokenizer *tok, c
 
 static int open_device(struct dt_served *s, const struct dt_served_params *p, struct dt_err *err)
 {
-	int rc = dt_dev_open(&s->dev, p->kind, p->index, (int)p->threads);
+	int threads = (int)p->threads, mine, rc;
+	struct dt_world_info i;
 
+	if (p->world && !threads) {
+		dt_world_info(p->world, &i);
+		threads = dt_world_threads(&i, &mine);
+	}
+	rc = dt_dev_open(&s->dev, p->kind, p->index, threads);
 	if (rc < 0)
 		return dt_err_set(err, rc, "cannot open device '%s': %s", p->device, dt_dev_why(rc));
 	s->dev->batch_invariant = p->kind == DT_DEV_CPU || p->invariant; /* on a card it costs more */
 	return 0;
+}
+
+/* One verdict of all ranks; of one process its own. */
+static int agree(const struct dt_served *s, int rc, struct dt_err *err)
+{
+	struct dt_comm *all = dt_mesh_comm(&s->mesh, DT_ON_ALL);
+
+	return all ? dt_comm_agree(all, rc, NULL, err) : rc;
+}
+
+/* This rank's place and groups. */
+static int join(struct dt_served *s, const struct dt_served_params *p, struct dt_err *err)
+{
+	struct dt_layout l = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
+	struct dt_world_info i;
+	int rc;
+
+	s->cut.layout = l;
+	if (!p->world)
+		return 0;
+	dt_world_info(p->world, &i);
+	l.tp = i.size;
+	if (p->layout.dp)
+		l = p->layout;
+	rc = dt_mesh_init(&s->mesh, p->world, &l, err);
+	if (rc < 0 && i.rank > 0) /* rank 0 says the same */
+		dt_err_set(err, rc, "%s", "");
+	if (rc == 0 && l.tp > 1)
+		rc = dt_mesh_need(&s->mesh, DT_ON_TP, err);
+	if (rc == 0 && l.pp > 1)
+		rc = dt_mesh_need(&s->mesh, DT_ON_PP, err);
+	s->cut = (struct dt_infer_ranks){.layout = l,
+					 .at = s->mesh.at,
+					 .tp = dt_mesh_comm(&s->mesh, DT_ON_TP),
+					 .pp = dt_mesh_comm(&s->mesh, DT_ON_PP),
+					 .world = p->world};
+	return rc;
+}
+
+/* The fewest blocks that a rank has room for. */
+static int agree_blocks(struct dt_served *s, int64_t *blocks, struct dt_err *err)
+{
+	struct dt_comm *all = dt_mesh_comm(&s->mesh, DT_ON_ALL);
+	int rc = agree(s, *blocks < 0 ? (int)*blocks : 0, err);
+
+	if (rc == 0 && all)
+		rc = dt_all_reduce(all, blocks, NULL, 1, DT_I64, DT_MIN, "blocks of the cache", err);
+	return rc;
 }
 
 /* The model and the one that guesses, with a cache of the same blocks; how many. */
@@ -149,15 +213,20 @@ static int64_t open_models(struct dt_served *s, const struct dt_served_params *p
 				     .max_len = (int)len,
 				     .max_seqs = (int)p->seqs,
 				     .block_size = (int)p->block,
+				     .ranks = p->world ? &s->cut : NULL,
 				     .as_trained = p->as_trained};
-	int64_t blocks = cache_blocks(p, s->dev, len, dt_source_config(s->src), err);
-	int rc;
+	struct dt_comm *all = dt_mesh_comm(&s->mesh, DT_ON_ALL);
+	int64_t blocks = cache_blocks(s, p, len, dt_source_config(s->src), err);
+	int rc = agree_blocks(s, &blocks, err);
 
-	if (blocks < 0)
-		return blocks;
+	if (rc < 0)
+		return rc;
 	ip.blocks = (int)blocks;
 	rc = dt_infer_open(&s->model, s->dev, s->src, &ip, err);
-	if (rc == 0 && p->draft_model)
+	if (rc == 0 && all)
+		rc = dt_serve_ranks_open(&s->ranks, s->model, all, &ip, err);
+	ip.ranks = NULL; /* rank 0 guesses alone */
+	if (rc == 0 && p->draft_model && is_first(p))
 		rc = open_drafter(s, p, &ip, err);
 	dt_dev_rest(s->dev); /* from here on it is the engine thread's */
 	return rc < 0 ? rc : blocks;
@@ -194,6 +263,13 @@ static int open_engine(struct dt_served *s, const struct dt_served_params *p, co
 		ep.drafter.m = s->drafter;
 		ep.window = ep.window && span ? (int)(span > ep.window ? span : ep.window) : 0;
 	}
+	if (s->ranks) {
+		ep.model.m = s->ranks;
+		ep.model.forward = dt_serve_ranks_forward;
+		ep.model.copy_block = dt_serve_ranks_copy_block;
+		ep.model.beat = dt_serve_ranks_beat;
+		ep.model.beat_s = p->beat_s;
+	}
 	if (p->trace) {
 		s->trace.f = fopen(p->trace, "we");
 		if (!s->trace.f)
@@ -203,47 +279,66 @@ static int open_engine(struct dt_served *s, const struct dt_served_params *p, co
 	return dt_engine_open(&s->engine, &ep, err);
 }
 
-int dt_served_open(struct dt_served *s, const struct dt_served_params *p, struct dt_err *err)
+/* What each rank finds out alone: the source, the length of sequences, the tokenizer, the device. */
+static int describe(struct dt_served *s, const struct dt_served_params *p, int64_t *len, struct dt_err *err)
 {
 	const char *file = p->tokenizer && strcmp(p->tokenizer, "byte") ? p->tokenizer : NULL;
-	double t0 = dt_now();
-	struct dt_config c;
-	int64_t blocks, len;
+	const struct dt_config *c;
 	int rc = dt_source_open(p->ckpt, DT_SOURCE_AUTO, file, &s->src, err);
 
 	if (rc < 0)
 		return rc;
-	c = *dt_source_config(s->src);
-	rc = dt_config_servable(&c, err);
+	c = dt_source_config(s->src);
+	rc = dt_config_servable(c, err);
+	if (rc == 0)
+		rc = dt_serving_check(c, &s->cut.layout, err);
+	if (rc == 0 && is_first(p))
+		rc = dt_served_tokenizer(s->src, p->tokenizer, &s->tok, err);
 	if (rc < 0)
 		return rc;
-	rc = dt_served_tokenizer(s->src, p->tokenizer, &s->tok, err);
-	if (rc < 0)
-		return rc;
-	len = p->len ? p->len : c.max_seq;
-	if (len > c.max_seq)
+	*len = p->len ? p->len : c->max_seq;
+	if (*len > c->max_seq)
 		return dt_err_set(err, -EINVAL,
 				  "--max-model-len %lld is more than the model's %lld positions",
-				  (long long)len, (long long)c.max_seq);
-	rc = open_device(s, p, err);
-	if (rc < 0)
+				  (long long)*len, (long long)c->max_seq);
+	return open_device(s, p, err);
+}
+
+int dt_served_open(struct dt_served *s, const struct dt_served_params *p, struct dt_err *err)
+{
+	double t0 = dt_now();
+	struct dt_config c;
+	int64_t blocks, len = 0;
+	int rc = join(s, p, err);
+
+	if (rc < 0 || (rc = agree(s, describe(s, p, &len, err), err)) < 0)
 		return rc;
+	c = *dt_source_config(s->src);
 	blocks = open_models(s, p, len, err);
-	if (blocks < 0)
-		return (int)blocks;
-	set_chat(s, p, dt_source_chat_template(s->src));
+	rc = blocks < 0 ? (int)blocks : 0;
+	if (rc == 0 && is_first(p)) {
+		set_chat(s, p, dt_source_chat_template(s->src));
+		rc = open_engine(s, p, &c, len, blocks, err);
+	}
 	dt_source_close(s->src);
 	s->src = NULL;
-	rc = open_engine(s, p, &c, len, blocks, err);
+	rc = agree(s, rc, err);
 	if (rc < 0)
 		return rc;
 	s->memory = dt_infer_bytes(s->model);
-	s->logits_bytes = DT_INFER_LOGITS_ROWS((uint64_t)p->seqs) * (uint64_t)c.vocab * 4;
 	s->cache_tokens = blocks * p->block;
 	s->seconds = dt_now() - t0;
+	if (!s->engine)
+		return 0;
+	s->logits_bytes = DT_INFER_LOGITS_ROWS((uint64_t)p->seqs) * (uint64_t)c.vocab * 4;
 	dt_metrics_memory(dt_engine_metrics(s->engine), s->memory.weights, s->memory.cache, s->memory.work,
 			  s->logits_bytes);
 	return 0;
+}
+
+int dt_served_follow(struct dt_served *s, struct dt_err *err)
+{
+	return dt_serve_ranks_follow(s->ranks, err);
 }
 
 int dt_served_close(struct dt_served *s)
@@ -251,6 +346,9 @@ int dt_served_close(struct dt_served *s)
 	int rc = 0;
 
 	dt_engine_close(s->engine);
+	if (s->engine && s->ranks && !dt_world_broken(s->cut.world))
+		(void)dt_serve_ranks_end(s->ranks, NULL); /* without it the others find out by themselves */
+	dt_serve_ranks_close(s->ranks);
 	if (s->trace.f && ((fclose(s->trace.f) == EOF) | s->trace.failed))
 		rc = -EIO;
 	dt_infer_close(s->model);
@@ -258,6 +356,8 @@ int dt_served_close(struct dt_served *s)
 	dt_tokenizer_close(s->tok);
 	dt_source_close(s->src);
 	dt_dev_close(s->dev);
+	if (s->cut.world && !dt_world_broken(s->cut.world))
+		dt_mesh_release(&s->mesh);
 	*s = (struct dt_served){0};
 	return rc;
 }

@@ -3,8 +3,10 @@
 #define DT_SERVE_SERVED_H
 
 #include "ckpt/source.h"
+#include "comm/comm.h"
 #include "data/chat.h"
 #include "serve/engine/engine.h"
+#include "serve/engine/ranks.h"
 
 struct dt_served_params {
 	const char *ckpt;
@@ -32,6 +34,9 @@ struct dt_served_params {
 	double stuck_after;		/* seconds of one step after which the engine counts as stuck */
 	const struct dt_tenant *tenant; /* [ntenants], outlive it; none: one without limits */
 	int ntenants;
+	struct dt_world *world;	 /* of several ranks, which all call; NULL: one process */
+	struct dt_layout layout; /* of them; dp 0: tp over all */
+	double beat_s;		 /* seconds without a step after which rank 0 tells the others of itself */
 };
 
 struct dt_served {
@@ -43,6 +48,10 @@ struct dt_served {
 	struct dt_schedtrace trace;
 	struct dt_chat chat;
 	bool has_chat;
+	/* of several ranks: this one's groups, and how it is told of steps */
+	struct dt_mesh mesh;
+	struct dt_infer_ranks cut;
+	struct dt_serve_ranks *ranks;
 	/* cost of loading */
 	struct dt_infer_memory memory;
 	uint64_t logits_bytes;
@@ -57,8 +66,13 @@ struct dt_served {
 int dt_served_tokenizer(const struct dt_source *src, const char *spec, struct dt_tokenizer **ret,
 			struct dt_err *err);
 
-/* *s is zeroed. Call dt_served_close after a failure too. */
+/*
+ * *s is zeroed. Call dt_served_close after a failure too. Of several ranks all fail alike, those without a
+ * message of their own with an empty one; rank 0 has the engine, the others call dt_served_follow then.
+ */
 int dt_served_open(struct dt_served *s, const struct dt_served_params *p, struct dt_err *err);
+/* Until rank 0 closes. */
+int dt_served_follow(struct dt_served *s, struct dt_err *err);
 /* -EIO: the trace could not be written in full. */
 int dt_served_close(struct dt_served *s);
 

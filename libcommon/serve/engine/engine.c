@@ -89,6 +89,46 @@ static void take_inbox(struct dt_engine *e, struct dt_req_list *in)
 	}
 }
 
+void dt_engine_fail(struct dt_engine *e, const struct dt_err *err)
+{
+	struct dt_req_list in = TAILQ_HEAD_INITIALIZER(in);
+
+	pthread_mutex_lock(&e->gate.mu);
+	e->gate.failed = e->gate.draining = true;
+	e->gate.why = *err;
+	TAILQ_CONCAT(&in, &e->gate.inbox, in_list);
+	pthread_mutex_unlock(&e->gate.mu);
+	take_inbox(e, &in);
+	while (!TAILQ_EMPTY(&e->live))
+		dt_engine_retire_error(e, TAILQ_FIRST(&e->live), err);
+}
+
+/* Waits for something to do; other ranks hear meanwhile that there is nothing. Locked. */
+static void wait_for_work(struct dt_engine *e)
+{
+	struct dt_engine_gate *g = &e->gate;
+	struct dt_err err;
+	struct timespec t;
+	int rc;
+
+	if (!e->p.model.beat || g->failed) {
+		pthread_cond_wait(&g->work, &g->mu);
+		return;
+	}
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	t.tv_sec += (time_t)e->p.model.beat_s;
+	t.tv_nsec += (long)((e->p.model.beat_s - (double)(time_t)e->p.model.beat_s) * 1e9);
+	t.tv_sec += t.tv_nsec / 1000000000;
+	t.tv_nsec %= 1000000000;
+	if (pthread_cond_timedwait(&g->work, &g->mu, &t) == 0)
+		return;
+	pthread_mutex_unlock(&g->mu);
+	rc = e->p.model.beat(e->p.model.m, &err);
+	if (rc < 0)
+		dt_engine_fail(e, &err);
+	pthread_mutex_lock(&g->mu);
+}
+
 static void *engine_main(void *arg)
 {
 	struct dt_engine *e = arg;
@@ -102,7 +142,7 @@ static void *engine_main(void *arg)
 		g->busy_since = 0;
 		dt_engine_show(e);
 		while (!g->stop && TAILQ_EMPTY(&g->inbox) && TAILQ_EMPTY(&e->live)) {
-			pthread_cond_wait(&g->work, &g->mu);
+			wait_for_work(e);
 			dt_engine_show(e);
 		}
 		g->busy_since = dt_now();

@@ -21,6 +21,12 @@ struct dt_engine_model {
 	int (*forward)(void *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
 	/* Copies the rows of a cache block; 0 or a negative errno. NULL: each choice computes its prompt. */
 	int (*copy_block)(void *m, int32_t from, int32_t to);
+	/*
+	 * Of a model over several ranks: called after every beat_s seconds without a step. Where it, forward
+	 * or copy_block fails, the engine has failed. NULL: one process.
+	 */
+	int (*beat)(void *m, struct dt_err *err);
+	double beat_s;
 	bool draws; /* forward can draw tokens itself (batch.draw) */
 	int vocab, hidden;
 	int32_t eos[2]; /* ids that end a text */
@@ -53,7 +59,7 @@ struct dt_engine_params {
 
 struct dt_engine;
 
-enum dt_engine_state { DT_ENGINE_READY, DT_ENGINE_DRAINING, DT_ENGINE_STUCK };
+enum dt_engine_state { DT_ENGINE_READY, DT_ENGINE_DRAINING, DT_ENGINE_STUCK, DT_ENGINE_FAILED };
 
 int dt_engine_open(struct dt_engine **ret, const struct dt_engine_params *p, struct dt_err *err);
 /* Cancels what is in flight and ends the thread. */
@@ -78,6 +84,8 @@ void dt_engine_drain(struct dt_engine *e);
 int dt_engine_wait_idle(struct dt_engine *e, double seconds);
 
 enum dt_engine_state dt_engine_state(struct dt_engine *e);
+/* Why it has failed, for good: every request has ended with this error, and new ones are refused with it. */
+void dt_engine_failure(struct dt_engine *e, struct dt_err *ret);
 
 /* ---- slots.c: what is in flight ---- */
 

@@ -16,6 +16,8 @@ struct dt_engine_gate {
 	struct dt_req_list inbox;
 	int inflight;
 	bool draining, stop;
+	bool failed;
+	struct dt_err why;	/* it has failed */
 	double busy_since;	/* dt_now() when the step in progress began, 0: none */
 	struct dt_quota *quota; /* [ntenants] */
 
@@ -81,6 +83,8 @@ struct dt_engine {
 /* engine.c: ends a request. The call may be freed by this. */
 void dt_engine_retire(struct dt_engine *e, struct dt_serve_req *r, enum dt_finish why);
 void dt_engine_retire_error(struct dt_engine *e, struct dt_serve_req *r, const struct dt_err *err);
+/* engine.c: every request in flight ends with this error, and none is taken any more. */
+void dt_engine_fail(struct dt_engine *e, const struct dt_err *err);
 
 /* slots.c: fills the slots where somebody asks for them. Gate locked, not within a step. */
 void dt_engine_show(struct dt_engine *e);

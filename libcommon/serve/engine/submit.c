@@ -15,9 +15,9 @@ int dt_engine_gate_init(struct dt_engine *e)
 	pthread_condattr_t a;
 
 	pthread_mutex_init(&g->mu, NULL);
-	pthread_cond_init(&g->work, NULL);
 	pthread_condattr_init(&a);
 	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+	pthread_cond_init(&g->work, &a);
 	pthread_cond_init(&g->idle, &a);
 	pthread_cond_init(&g->shown, &a);
 	pthread_condattr_destroy(&a);
@@ -153,7 +153,9 @@ int dt_engine_submit(struct dt_engine *e, struct dt_call *c, struct dt_err *err)
 	}
 	set_leaders(e, c);
 	pthread_mutex_lock(&e->gate.mu);
-	if (e->gate.draining) {
+	if (e->gate.failed) {
+		rc = dt_err_set(err, -ESHUTDOWN, "the server has failed: %s", e->gate.why.msg);
+	} else if (e->gate.draining) {
 		rc = dt_err_set(err, -ESHUTDOWN, "the server is shutting down");
 	} else if (e->gate.inflight + c->n > e->p.max_seqs + e->p.queue) {
 		rc = dt_err_set(err, -EAGAIN, "the queue is full: %d requests are in flight",
@@ -205,12 +207,21 @@ int dt_engine_wait_idle(struct dt_engine *e, double seconds)
 	return n;
 }
 
+void dt_engine_failure(struct dt_engine *e, struct dt_err *ret)
+{
+	pthread_mutex_lock(&e->gate.mu);
+	*ret = e->gate.why;
+	pthread_mutex_unlock(&e->gate.mu);
+}
+
 enum dt_engine_state dt_engine_state(struct dt_engine *e)
 {
 	enum dt_engine_state s = DT_ENGINE_READY;
 
 	pthread_mutex_lock(&e->gate.mu);
-	if (e->gate.busy_since > 0 && dt_now() - e->gate.busy_since > e->p.stuck_after)
+	if (e->gate.failed)
+		s = DT_ENGINE_FAILED;
+	else if (e->gate.busy_since > 0 && dt_now() - e->gate.busy_since > e->p.stuck_after)
 		s = DT_ENGINE_STUCK;
 	else if (e->gate.draining)
 		s = DT_ENGINE_DRAINING;

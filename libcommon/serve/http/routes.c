@@ -26,10 +26,17 @@ static enum MHD_Result fail(struct dt_http_req *q, int status, const char *msg)
 
 static enum MHD_Result health(struct dt_http_req *q)
 {
-	static const char *const name[] = {"ok", "draining", "stuck"};
+	static const char *const name[] = {"ok", "draining", "stuck", "failed"};
 	enum dt_engine_state s = q->engine ? dt_engine_state(q->engine) : DT_ENGINE_READY;
 	const char *status = q->engine ? name[s] : "loading";
 
+	if (s == DT_ENGINE_FAILED) {
+		struct dt_err err;
+
+		dt_engine_failure(q->engine, &err);
+		return dt_http_reply_json(q, 503,
+					  json_pack("{s:s, s:s}", "status", status, "error", err.msg));
+	}
 	return dt_http_reply_json(q, q->engine && s == DT_ENGINE_READY ? 200 : 503,
 				  json_pack("{s:s}", "status", status));
 }

@@ -1,0 +1,164 @@
+#!/usr/bin/env bats
+# One model served by several ranks: answers are those of one process, each rank holds what the estimate says, and
+# the loss of a rank is told to those who wait.
+
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR" || return 1
+    "$DT_HELP/make-model" m
+    for i in $(seq 0 39); do
+        jq -nc --argjson i "$i" '{prompt: ("Prompt number \($i): " + ("tell me more. " * ($i % 6))), max_tokens: (5 + $i % 40),
+            seed: $i, temperature: (if $i % 2 == 0 then 0 else 1 end), top_p: 0.9, ignore_eos: true}'
+    done >prompts.jsonl
+    "$DT_BIN/dt-serve" --batch m --precision fp32 --threads 1 <prompts.jsonl 2>/dev/null | jq -r .text >one.txt
+}
+
+setup() {
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+    export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_plm_rsh_agent=/bin/false
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    common=(--precision fp32 --threads 1)
+    job=
+    command -v mpirun >/dev/null || skip "mpirun is not installed"
+}
+
+teardown() {
+    if [ -n "$job" ]; then
+        for pid in $(ps -o pid= --ppid "$job") "$job"; do
+            kill -KILL "$pid" 2>/dev/null || true
+        done
+        wait "$job" 2>/dev/null || true
+    fi
+}
+
+# start RANKS OPTION...: a server over ranks on a free port; sets $job (mpirun) and $url
+start() {
+    local ranks=$1
+    shift
+    : >url
+    mpirun -np "$ranks" dt-serve m "${common[@]}" --port 0 --served-model-name tiny "$@" >url 2>log 3>&- &
+    job=$!
+    until [ -s url ]; do
+        kill -0 "$job" || { cat log; return 1; }
+        sleep 0.05
+    done
+    url=$(cat url)
+}
+
+# ask BODY-OF-JQ ROUTE: the answer
+ask() {
+    jq -nc "$1" | curl -s -m 100 -H 'Content-Type: application/json' -d @- "$url$2"
+}
+
+# rank N: its process
+rank() {
+    for pid in $(ps -o pid= --ppid "$job"); do
+        tr '\0' '\n' <"/proc/$pid/environ" | grep -qx "OMPI_COMM_WORLD_RANK=$1" && echo "$pid"
+    done
+}
+
+@test "answers on a pipe are those of one process, greedy and drawn" {
+    for layout in tp2 pp2 tp2.pp2 tp4; do
+        case $layout in tp2 | pp2) n=2 ;; *) n=4 ;; esac
+        mpirun -np $n dt-serve --batch m "${common[@]}" --layout $layout <prompts.jsonl 2>log | jq -r .text >many.txt
+        cmp one.txt many.txt
+    done
+    [ "$(wc -l <one.txt)" -ge 40 ]
+}
+
+@test "requests together over HTTP: choices, scores and embeddings are those of one process; SIGUSR1 to mpirun drains" {
+    dt-serve m "${common[@]}" --port 0 --served-model-name tiny >url1 2>/dev/null 3>&- &
+    one=$!
+    start 4 --layout tp2.pp2
+    until [ -s url1 ]; do sleep 0.05; done
+    choices='{prompt: "Once upon a time", n: 3, seed: 5, max_tokens: 20, logprobs: 2, echo: true, ignore_eos: true}'
+    for u in "$(cat url1)" "$url"; do
+        url=$u
+        for i in 1 2 3 4; do
+            ask "{prompt: (\"a\" * $i * 9), max_tokens: 30, temperature: 0, ignore_eos: true}" /v1/completions >"a$i" &
+            asks[i]=$!
+        done
+        wait "${asks[@]:1}"
+        cat a1 a2 a3 a4 | jq -r '.choices[].text' >"texts$([ "$u" = "$(cat url1)" ] && echo 1)"
+        ask "$choices" /v1/completions >"c$([ "$u" = "$(cat url1)" ] && echo 1)"
+        ask '{input: ["one", "another"]}' /v1/embeddings >"e$([ "$u" = "$(cat url1)" ] && echo 1)"
+    done
+    kill "$one"
+    cmp texts texts1
+    diff <(jq '[.choices[] | .text, .logprobs.tokens]' c) <(jq '[.choices[] | .text, .logprobs.tokens]' c1)
+    jq -e --slurpfile b c1 '[.choices[].logprobs.token_logprobs[1:]] as $x | [$b[0].choices[].logprobs.token_logprobs[1:]] as $y
+        | [range($x | length) as $i | range($x[$i] | length) as $k | ($x[$i][$k] - $y[$i][$k]) | fabs] | max < 1e-4' c
+    jq -e --slurpfile b e1 '[.data[].embedding] as $x | [$b[0].data[].embedding] as $y
+        | [range(2) as $i | range($x[$i] | length) as $k | ($x[$i][$k] - $y[$i][$k]) | fabs] | max < 1e-5' e
+    ask '{prompt: "x", max_tokens: 300, ignore_eos: true}' /v1/completions >last &
+    last=$!
+    until [ "$(curl -s "$url/metrics" | awk '/^dt:num_requests_running/ {print $2}')" != 0 ] || ! kill -0 $last; do :; done
+    kill -USR1 "$job"
+    wait $last
+    jq -e '.usage.completion_tokens == 300' last
+    wait "$job"
+    job=
+}
+
+@test "a rank holds what dt-memest says" {
+    start 2 --layout tp2 --max-num-seqs 4 --max-model-len 64
+    curl -s "$url/metrics" >gauges
+    shape=(--precision fp32 --max-seqs 4 --max-len 64 --max-tokens 512)
+    dt-memest m --serve --layout tp2 "${shape[@]}" --check gauges
+    run -3 dt-memest m --serve "${shape[@]}" --check gauges # which is not what one process holds
+}
+
+@test "a rank is killed: the stream ends with an error that names it, and the job fails" {
+    start 2
+    ask '{prompt: "x", max_tokens: 480, ignore_eos: true, stream: true}' /v1/completions >stream &
+    stream=$!
+    until [ -s stream ]; do sleep 0.01; done
+    kill -KILL "$(rank 1)"
+    wait $stream
+    grep -q '"error"' stream || grep -q 'DONE' stream # it may have been through
+    status=0
+    wait "$job" || status=$?
+    job=
+    [ $status -ne 0 ]
+    grep "rank 1" log
+}
+
+@test "a rank is stopped: an error within the timeout, /health names the rank, then the job fails" {
+    start 2 --comm-timeout 2
+    kill -STOP "$(rank 1)"
+    ask '{prompt: "x", max_tokens: 30, ignore_eos: true}' /v1/completions >answer
+    jq -e '.error.message | test("rank 1 has not arrived")' answer
+    curl -s "$url/health" >health
+    jq -e '.status == "failed" and (.error | test("rank 1"))' health
+    ask '{prompt: "x"}' /v1/completions >answer
+    jq -e '.error.message | test("rank 1")' answer
+    status=0
+    wait "$job" || status=$?
+    job=
+    [ $status -eq 1 ]
+}
+
+@test "what cannot be served over ranks is refused in one line of rank 0" {
+    refused() {
+        local n=$1 text=$2
+        shift 2
+        ! mpirun -np "$n" dt-serve --batch "$@" </dev/null >out 2>log || { echo "$* was served"; return 1; }
+        [ "$(grep -c '^dt-serve: .*'"$text" log)" -eq 1 ] || { cat log; return 1; }
+    }
+    refused 2 "layout 'tp4' is for 4 ranks, but there are 2" m --layout tp4
+    refused 2 "over tp and pp only" m --layout dp2
+    refused 3 "does not divide the 4 heads" m
+    refused 4 "more stages than the 3 layers" m --layout pp4
+    jq -n '{model_type: "mixtral", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 3,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, num_local_experts: 8,
+        num_experts_per_tok: 2, sliding_window: null, rms_norm_eps: 1e-5, rope_theta: 10000}' >mixtral.json
+    "$DT_HELP/make-model" mix mixtral.json
+    refused 2 "has experts" mix
+    refused 2 "cannot open 'none'" none
+    run -1 dt-serve --batch m --layout tp2
+    [[ $output == *"layout 'tp2' is for 2 ranks, but there is 1"* ]]
+    run -2 dt-serve --batch m --layout tpx
+}
+# SPDX-License-Identifier: Apache-2.0
