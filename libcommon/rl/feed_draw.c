@@ -1,7 +1,7 @@
 /*
  * Answers drawn from the weights that learn, between two steps: a copy of them behind the engine of dt-serve,
- * in this process. With --refresh 1 the copy and its cache are gone before the step computes; else it stays, and
- * draws what the next steps learn from, ever staler.
+ * in this process. With --refresh 1 the copy and its cache are gone before the step computes; else it stays,
+ * and draws what the next steps learn from, ever staler.
  *
  * Prompts are shared out over the ranks, which all have the same weights. What a rank draws is a function of
  * weights, seed, prompt and position, so the answers do not depend on how many ranks there are.

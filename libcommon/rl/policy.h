@@ -1,5 +1,5 @@
 /*
- * Objectives of policy gradients: a row each, with what sets them apart. An answer i of n_i tokens with reward
+ * Objectives of policy gradients: a row each. An answer i of n_i tokens with reward
  * R_i in a group of G, of N answers and T tokens in the step; r_t = exp(log pi - log mu), log mu what the
  * sampler said of the token, the log-ratio within +-20.
  *
@@ -14,7 +14,7 @@
  *               WHOLE     the same with s_i = exp(mean_t log r_t) in place of r_t                     (GSPO)
  *               CAP       l_t = -sg(min(r_t, cap)) A log pi_t: no token loses its gradient; cap 0: r_t = 1
  *
- * The loss is the sum of w_t l_t. Sources: Shao et al. 2024 (GRPO), Liu et al. 2025 (Dr. GRPO), Yu et al. 2025
+ * The loss is the sum of w_t l_t. Shao et al. 2024 (GRPO), Liu et al. 2025 (Dr. GRPO), Yu et al. 2025
  * (DAPO), Ahmadian et al. 2024 (RLOO), Hu 2025 (REINFORCE++), MiniMax 2025 (CISPO), Zheng et al. 2025 (GSPO).
  *
  * The ratios correct for answers of older weights too: mu is the sampler's own probability, however old.

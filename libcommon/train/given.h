@@ -32,7 +32,7 @@ struct dt_given_site {
 	int rank, ranks;
 	bool counts; /* of the ranks that compute the same rows this is the one whose sums count */
 	const struct dt_log *log; /* speaks on rank 0 */
-	/* Where one rank has all parameters: their values now, by parameter, in the compute type; else NULL. */
+	/* Where a rank has all parameters: their values now, by number, in the compute type; else NULL. */
 	const void *const *weights;
 	const char *tokenizer; /* text that dt_tokenizer_from_text takes, of n bytes */
 	size_t tokenizer_n;

@@ -12,8 +12,9 @@
 struct dt_given;
 
 /*
- * Trains, on the run's data or on what is given (train/given.h; NULL: nothing is). Returns an exit status (enum dt_exit); messages go to log, metrics to their file. A failure is
- * also written to the run's error_file.
+ * Trains, on the run's data or on what is given (train/given.h; NULL: nothing is). Returns an exit status
+ * (enum dt_exit); messages go to log, metrics to their file. A failure is also written to the run's
+ * error_file.
  */
 int dt_train_run(const struct dt_run *r, const struct dt_given *given, struct dt_world *w,
 		 const struct dt_log *log);
