@@ -104,7 +104,7 @@ static const struct dt_opt opts[] = {
 	{"long", 0, DT_OPT_CHOICE, &overlong, "cut|drop", "examples longer than a sample", "chat",
 	 .def = "cut"},
 	{"preferences", 0, DT_OPT_FLAG, &preferences, NULL,
-	 "lines are pairs, chosen and rejected, or answers with a label", "chat"},
+	 "lines are pairs of answers, chosen and rejected", "chat"},
 	DT_OPT_HEADING("Looking"),
 	{"verify", 0, DT_OPT_FLAG, &verify, NULL, "read every token and compare the checksums", "info"},
 	{"count", 'n', DT_OPT_INT, &count, "N", "samples, or tokens or images for cat", "sample,cat",

@@ -60,26 +60,12 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("lora-targets"),
 	DT_RUN_OPT("lora-base"),
 	DT_RUN_OPT("lora-kind"),
-	DT_OPT_HEADING("Batch and length"),
-	DT_RUN_OPT("seq"),
-	DT_RUN_OPT("microbatch"),
-	DT_RUN_OPT("global-batch"),
-	DT_RUN_OPT("steps"),
-	DT_OPT_HEADING("Optimizer"),
-	DT_RUN_OPT("optimizer"),
-	DT_RUN_OPT("lr"),
-	DT_RUN_OPT("min-lr"),
-	DT_RUN_OPT("schedule"),
-	DT_RUN_OPT("warmup"),
-	DT_RUN_OPT("decay-steps"),
-	DT_RUN_OPT("beta1"),
-	DT_RUN_OPT("beta2"),
-	DT_RUN_OPT("eps"),
-	DT_RUN_OPT("weight-decay"),
-	DT_RUN_OPT("trust"),
-	DT_RUN_OPT("clip"),
-	DT_OPT_HEADING("Learning from answers"),
+	DT_OPT_HEADING("Preferences"),
 	DT_RUN_OPT("objective"),
+	DT_RUN_OPT("beta"),
+	DT_RUN_OPT("gamma"),
+	DT_RUN_OPT("reference"),
+	DT_OPT_HEADING("Scored answers"),
 	DT_RUN_OPT("rollouts"),
 	DT_RUN_OPT("prompts"),
 	DT_RUN_OPT("task"),
@@ -90,6 +76,25 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("clip-low"),
 	DT_RUN_OPT("clip-high"),
 	DT_RUN_OPT("ratio-cap"),
+	DT_OPT_HEADING("Batch and length"),
+	DT_RUN_OPT("seq"),
+	DT_RUN_OPT("microbatch"),
+	DT_RUN_OPT("global-batch"),
+	DT_RUN_OPT("steps"),
+	DT_OPT_HEADING("Optimizer"),
+	DT_RUN_OPT("optimizer"),
+	DT_RUN_OPT("lr"),
+	DT_RUN_OPT("min-lr"),
+	DT_RUN_OPT("scale-lr"),
+	DT_RUN_OPT("schedule"),
+	DT_RUN_OPT("warmup"),
+	DT_RUN_OPT("decay-steps"),
+	DT_RUN_OPT("beta1"),
+	DT_RUN_OPT("beta2"),
+	DT_RUN_OPT("eps"),
+	DT_RUN_OPT("weight-decay"),
+	DT_RUN_OPT("trust"),
+	DT_RUN_OPT("clip"),
 	DT_OPT_HEADING("Images"),
 	DT_RUN_OPT("image-size"),
 	DT_RUN_OPT("crop"),
@@ -169,6 +174,9 @@ static const struct dt_opt own[] = {
 	{"transport", 0, DT_OPT_CHOICE, &a.transport, "auto|mpi",
 	 "auto: shared memory inside a machine; mpi: MPI for everything", .def = "auto"},
 	DT_RUN_OPT("grad-comm"),
+	DT_RUN_OPT("sync"),
+	DT_RUN_OPT("outer-lr"),
+	DT_RUN_OPT("outer-momentum"),
 	DT_RUN_OPT("bucket-size"),
 	DT_OPT_HEADING("dt-train verify: the same run on several layouts, compared with the first"),
 	{"layouts", 0, DT_OPT_STR, &a.verify.layouts, "A,B[,C...]", "which layouts"},
@@ -391,7 +399,7 @@ static int make_run(const struct dt_log *log, struct dt_err *err)
 		}
 		return DT_EXIT_FAILED;
 	}
-	if (dt_objective_rewards(r->objective.kind) &&
+	if (dt_objective_rule(r->objective.kind)->rewards &&
 	    !r->data.train) /* what metrics must not be written over */
 		r->data.train = r->rl.rollouts ? r->rl.rollouts : "";
 	if (!a.schedule_table && !a.print_program && (!r->model || !r->data.train))
@@ -444,7 +452,8 @@ static int train(struct dt_log *log)
 	if (info.size > 1)
 		log->rank = info.rank;
 	for_people();
-	if (dt_objective_rewards(a.o.run.objective.kind) && dt_rl_feed_open(&a.o.run, &given, &err) < 0) {
+	if (dt_objective_rule(a.o.run.objective.kind)->rewards &&
+	    dt_rl_feed_open(&a.o.run, &given, &err) < 0) {
 		dt_log_err(log, &err);
 		return DT_EXIT_FAILED;
 	}

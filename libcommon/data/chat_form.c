@@ -168,17 +168,9 @@ static int pair(struct dt_chat_example ret[2], const json_t *line, struct dt_err
 
 static int preference(struct dt_chat_example ret[2], const json_t *line, struct dt_err *err)
 {
-	const json_t *label = json_object_get(line, "label");
-
 	if (json_object_get(line, "chosen") && json_object_get(line, "rejected"))
 		return pair(ret, line, err);
-	if (!json_is_boolean(label) || !json_object_get(line, "completion"))
-		return dt_err_set(
-			err, -EINVAL,
-			"there is no 'chosen' and 'rejected', and no 'completion' with a 'label' that "
-			"is true or false");
-	ret[0].kind = json_is_true(label) ? DT_DOCUMENT_GOOD : DT_DOCUMENT_BAD;
-	return conversation(&ret[0], line, err);
+	return dt_err_set(err, -EINVAL, "there is no 'chosen' and 'rejected'");
 }
 
 int dt_chat_examples(const json_t *line, bool preferences, struct dt_chat_example ret[2], struct dt_err *err)

@@ -9,7 +9,6 @@
  * and of preferences
  *
  *   chosen, rejected              beside a prompt, or as whole conversations that begin alike
- *   prompt, completion, label     true or false
  */
 #ifndef DT_DATA_CHAT_FORM_H
 #define DT_DATA_CHAT_FORM_H

@@ -50,8 +50,7 @@ enum dt_document_kind {
 	DT_DOCUMENT_PLAIN, /* in a packed set also what fills a sample up */
 	DT_DOCUMENT_CHOSEN,
 	DT_DOCUMENT_REJECTED,
-	DT_DOCUMENT_GOOD, /* judged by itself */
-	DT_DOCUMENT_BAD,
+	DT_DOCUMENT_KINDS,
 };
 void dt_dataset_info(const struct dt_dataset *d, struct dt_dataset_info *ret);
 
@@ -76,6 +75,11 @@ int64_t dt_dataset_targets(const struct dt_dataset *d, int64_t at, int64_t n);
 void dt_dataset_mask(const struct dt_dataset *d, int64_t at, int64_t n, uint8_t *ret);
 /* The kind of the document that holds token at. */
 enum dt_document_kind dt_dataset_kind(const struct dt_dataset *d, int64_t at);
+/* Its number, among dt_dataset_documents that begin somewhere; of a set that keeps them apart. */
+int64_t dt_dataset_document(const struct dt_dataset *d, int64_t at);
+int64_t dt_dataset_documents(const struct dt_dataset *d);
+/* Documents of a kind that begin at tokens at .. at + n - 1. */
+int64_t dt_dataset_count(const struct dt_dataset *d, int64_t at, int64_t n, enum dt_document_kind kind);
 
 /* Reads every token and compares with the checksums: 0, or -EBADMSG naming the file. */
 int dt_dataset_verify(struct dt_dataset *d, struct dt_err *err);

@@ -221,7 +221,7 @@ static int read_kinds(struct dt_dataset *d, hid_t f, struct dt_err *err)
 		rc = dt_h5_error(err, "cannot read '%s'", d->path);
 	H5Dclose(list);
 	for (int64_t i = 0; i < n && rc == 0; i++)
-		if (d->kind[i] > DT_DOCUMENT_BAD)
+		if (d->kind[i] >= DT_DOCUMENT_KINDS)
 			rc = dt_err_set(err, -EBADMSG, "'%s': document %lld is of no known kind", d->path,
 					(long long)i);
 	return rc;
@@ -380,6 +380,25 @@ enum dt_document_kind dt_dataset_kind(const struct dt_dataset *d, int64_t at)
 	int64_t i = d->kind ? starts_before(d, at + 1) : 0;
 
 	return i > 0 ? (enum dt_document_kind)d->kind[i - 1] : DT_DOCUMENT_PLAIN;
+}
+
+int64_t dt_dataset_document(const struct dt_dataset *d, int64_t at)
+{
+	return d->start ? starts_before(d, at + 1) - 1 : 0;
+}
+
+int64_t dt_dataset_documents(const struct dt_dataset *d)
+{
+	return d->starts;
+}
+
+int64_t dt_dataset_count(const struct dt_dataset *d, int64_t at, int64_t n, enum dt_document_kind kind)
+{
+	int64_t end = starts_before(d, at + n), sum = 0;
+
+	for (int64_t i = starts_before(d, at); i < end; i++)
+		sum += (d->kind ? d->kind[i] : DT_DOCUMENT_PLAIN) == kind;
+	return sum;
 }
 
 void dt_dataset_first(const struct dt_dataset *d, int64_t at, int64_t n, int32_t *ret)

@@ -1,8 +1,8 @@
 /*
- * Which activations leave memory between forward and backward: kept values of layers, but of the last two, for
- * which there is no time, and but for small ones, which free nothing. What is left of their lifetime is from
- * the node that makes them to the end of the segment that reads them last in forward, and from the beginning
- * of the segment that reads them first in backward.
+ * Which activations leave memory between forward and backward: kept values of layers, but of the last two,
+ * for which there is no time, and but for small ones, which free nothing. What is left of their lifetime is
+ * from the node that makes them to the end of the segment that reads them last in forward, and from the
+ * beginning of the segment that reads them first in backward.
  */
 #include "plan/memory_priv.h"
 

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-double dt_lr_at(const struct dt_lr *l, int64_t step)
+static double rate(const struct dt_lr *l, int64_t step)
 {
 	int64_t start = l->warmup;
 	double x;
@@ -20,6 +20,13 @@ double dt_lr_at(const struct dt_lr *l, int64_t step)
 	x = (double)(step - start) / (double)(l->steps - start);
 	if (l->schedule == DT_LR_COSINE)
 		return l->min_lr + 0.5 * (l->lr - l->min_lr) * (1 + cos(M_PI * x));
+	if (l->schedule == DT_LR_POLYNOMIAL)
+		return l->min_lr + (l->lr - l->min_lr) * (1 - x) * (1 - x);
 	return l->lr + (l->min_lr - l->lr) * x;
+}
+
+double dt_lr_at(const struct dt_lr *l, int64_t step)
+{
+	return rate(l, step) * (l->scale > 0 ? l->scale : 1);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

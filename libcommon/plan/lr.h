@@ -4,6 +4,7 @@
  *   constant   lr
  *   linear     down to min_lr at the last step
  *   cosine     min_lr + (lr - min_lr) (1 + cos(pi x)) / 2, x from 0 to 1 (Loshchilov & Hutter 2017)
+ *   polynomial  min_lr + (lr - min_lr) (1 - x)^2 (You et al. 2017)
  *   wsd        lr, then linearly down to min_lr over the last `decay` steps (warm-up, stable, decay)
  */
 #ifndef DT_PLAN_LR_H
@@ -11,13 +12,14 @@
 
 #include <stdint.h>
 
-enum dt_lr_schedule { DT_LR_CONSTANT, DT_LR_LINEAR, DT_LR_COSINE, DT_LR_WSD };
-#define DT_LR_CHOICES "constant|linear|cosine|wsd"
+enum dt_lr_schedule { DT_LR_CONSTANT, DT_LR_LINEAR, DT_LR_COSINE, DT_LR_WSD, DT_LR_POLYNOMIAL };
+#define DT_LR_CHOICES "constant|linear|cosine|wsd|polynomial"
 
 struct dt_lr {
 	enum dt_lr_schedule schedule;
 	double lr, min_lr;
 	int64_t warmup, decay, steps;
+	double scale; /* of all of them, by the batch; 0: 1 */
 };
 
 double dt_lr_at(const struct dt_lr *l, int64_t step);

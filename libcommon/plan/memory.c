@@ -216,6 +216,12 @@ static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const 
 	for (int i = 0; i < dt_optim_states(s->optim.kind) && !tiles.n; i++)
 		put_state(b, at, i, &rule->state[i], zero >= 1 ? l->trained / parts : l->trained,
 			  zero >= 1 ? part : whole);
+	if (s->sync.kind == DT_SYNC_DILOCO) {
+		put_flat(b, DT_B_OUTER, DT_MEM_OPTIM, DT_F32, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
+			 "weights as last merged", whole);
+		put_flat(b, DT_B_OUTER_M, DT_MEM_OPTIM, DT_F32, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
+			 "outer momentum", whole);
+	}
 	put_whole(b);
 #undef STATE
 	if (s->reproducible)

@@ -1,9 +1,32 @@
-/* What a run minimises: the cross-entropy, or what answers of the model itself are worth (rl/policy.h). */
+/*
+ * What a run minimises: the cross-entropy, or a loss of the log-probabilities that the model gives to
+ * answers, one row of a table each.
+ *
+ * Of a pair: c and r are the log-probabilities of all targets of the chosen and of the rejected answer, nc
+ * and nr of them; with a reference, less those that it gives.
+ *   dpo    -log sigma(beta (c - r))                                            Rafailov et al. 2023, eq. 7
+ *   ipo    (c / nc - r / nr - 1 / (2 beta))^2              Azar et al. 2023, eq. 17, of means over targets
+ *   hinge  max(0, 1 - beta (c - r))                                               Zhao et al. 2023, SLiC
+ *   simpo  -log sigma(beta (c / nc - r / nr) - gamma), without a reference     Meng et al. 2024, eq. 6
+ *   orpo   -c / nc - beta log sigma(odds(c / nc) - odds(r / nr)), without a reference, with
+ *          odds(x) = x - log(1 - exp x)                                     Hong et al. 2024, eq. 6 and 7
+ * The mean over the pairs of a step is minimised.
+ *
+ * grpo and what follows learn from scored answers of the model itself (rl/policy.h).
+ */
 #ifndef DT_PLAN_OBJECTIVE_H
 #define DT_PLAN_OBJECTIVE_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 enum dt_objective_kind {
 	DT_OBJECTIVE_NLL,
+	DT_OBJECTIVE_DPO,
+	DT_OBJECTIVE_IPO,
+	DT_OBJECTIVE_HINGE,
+	DT_OBJECTIVE_SIMPO,
+	DT_OBJECTIVE_ORPO,
 	DT_OBJECTIVE_GRPO,
 	DT_OBJECTIVE_DRGRPO,
 	DT_OBJECTIVE_DAPO,
@@ -13,13 +36,25 @@ enum dt_objective_kind {
 	DT_OBJECTIVE_GSPO,
 	DT_OBJECTIVE_N,
 };
-#define DT_OBJECTIVES "nll|grpo|drgrpo|dapo|rloo|reinforce|cispo|gspo"
+#define DT_OBJECTIVES "nll|dpo|ipo|hinge|simpo|orpo|grpo|drgrpo|dapo|rloo|reinforce|cispo|gspo"
 
-/* Whether it learns from scored answers: rollouts, or those to a task. */
-static inline int dt_objective_rewards(int kind)
-{
-	return kind >= DT_OBJECTIVE_GRPO && kind <= DT_OBJECTIVE_GSPO;
-}
+struct dt_pair {
+	double chosen, rejected; /* c, r */
+	int64_t nchosen, nrejected;
+};
+struct dt_pair_loss {
+	double loss, dchosen, drejected; /* derivatives by c and r: of each of their targets */
+};
+
+struct dt_objective_rule {
+	const char *name;
+	bool reference;	    /* c and r are less what the reference gives */
+	double beta, gamma; /* defaults; gamma 0: it reads none */
+	struct dt_pair_loss (*pair)(const struct dt_pair *p, double beta,
+				    double gamma); /* NULL: not of pairs */
+	bool rewards;				   /* of scored answers: rollouts, or those to a task */
+};
+const struct dt_objective_rule *dt_objective_rule(int kind);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

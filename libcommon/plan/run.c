@@ -1,6 +1,7 @@
 #include "plan/run.h"
 
 #include "base/json.h"
+#include "base/units.h"
 #include "kernels/unpack.h"
 #include "model/lora.h"
 #include "plan/context.h"
@@ -9,6 +10,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +40,25 @@ int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err
 	return rc;
 }
 
+/* What a batch of another size than the rate is for makes of it (Goyal et al. 2017; sqrt for Adam's kind). */
+static int scale_rate(struct dt_run *r, struct dt_err *err)
+{
+	const char *s = r->scale_lr;
+	bool root = s && !strncmp(s, "sqrt:", 5);
+	int64_t of;
+
+	r->lr.scale = 1;
+	if (!s)
+		return 0;
+	if ((!root && strncmp(s, "linear:", 7)) ||
+	    dt_parse_int(strchr(s, ':') + 1, 1, 1 << 30, &of, NULL) < 0)
+		return dt_err_set(err, -EINVAL,
+				  "--scale-lr '%.40s' is neither linear:SAMPLES nor sqrt:SAMPLES", s);
+	r->lr.scale = (double)r->global_batch / (double)of;
+	r->lr.scale = root ? sqrt(r->lr.scale) : r->lr.scale;
+	return 0;
+}
+
 int dt_run_settle(struct dt_run *r, struct dt_err *err)
 {
 	int64_t each = r->microbatch * r->layout.dp;
@@ -60,7 +81,7 @@ int dt_run_settle(struct dt_run *r, struct dt_err *err)
 	if (r->reproducible) /* gradients are summed a sample at a time */
 		r->microbatch = 1;
 	r->accumulation = r->global_batch / (r->microbatch * r->layout.dp);
-	return 0;
+	return scale_rate(r, err);
 }
 
 /* The model cut by the layout, and axes that can be planned but not trained. */
@@ -114,6 +135,30 @@ static int check_optimizer(const struct dt_run *r, struct dt_err *err)
 				  "see apart",
 				  r->config->name, o->name);
 	return 0;
+}
+
+/* Ranks that train alone between merges: whole weights, of which each has its own. */
+static int check_sync(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_optim_rule *o = dt_optim_rule(r->optim.kind);
+	const char *what = r->layout.zero		   ? "ZeRO: each rank updates all of its weights"
+			   : r->layout.cp > 1		   ? "context parallelism (cp)"
+			   : r->config->experts		   ? "a model with experts"
+			   : r->reproducible		   ? "--reproducible"
+			   : r->no_master		   ? "--no-master"
+			   : r->offload.what		   ? "--offload"
+			   : r->watch.replicas		   ? "--check-replicas"
+			   : r->watch.on_spike		   ? "--on-spike: ranks have norms of their own"
+			   : r->save.grads		   ? "gradients in checkpoints"
+			   : dt_config_is_image(r->config) ? "images"
+							   : NULL;
+
+	if (r->sync.kind == DT_SYNC_ALL)
+		return 0;
+	for (int i = 0; i < dt_optim_states(r->optim.kind); i++)
+		if (o->state[i].shape != DT_STATE_EACH)
+			what = "an optimizer whose states are not a value an element";
+	return what ? dt_err_set(err, -ENOTSUP, "--sync %s does not go with %s", r->sync.text, what) : 0;
 }
 
 static int check_numbers(const struct dt_run *r, struct dt_err *err)
@@ -326,12 +371,12 @@ static int check_pipeline(const struct dt_run *r, struct dt_err *err)
 }
 
 /* Answers that are learnt from: where they come from, and what of them this version computes. */
-static int check_objective(const struct dt_run *r, struct dt_err *err)
+static int check_rewards(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_layout *l = &r->layout;
 	char layout[64];
 
-	if (!dt_objective_rewards(r->objective.kind))
+	if (!dt_objective_rule(r->objective.kind)->rewards)
 		return r->rl.rollouts || r->rl.task || r->rl.reward
 			       ? dt_err_set(err, -EINVAL, "--%s goes with an --objective of scored answers",
 					    r->rl.rollouts ? "rollouts"
@@ -345,11 +390,52 @@ static int check_objective(const struct dt_run *r, struct dt_err *err)
 		return dt_err_set(err, -EINVAL, "--reward goes with --task: rollouts are scored already");
 	if (dt_config_is_image(r->config))
 		return dt_err_set(err, -EINVAL, "'%s' answers no prompts", r->config->name);
+	if (r->sync.kind)
+		return dt_err_set(err, -ENOTSUP, "--sync: scored answers are learnt from in step");
 	if (r->data.eval)
-		return dt_err_set(err, -ENOTSUP, "--eval-data does not go with an --objective");
+		return dt_err_set(err, -ENOTSUP,
+				  "--eval-data does not go with an --objective of scored answers");
 	if (l->pp > 1 || l->cp > 1 || l->ep > 1)
 		return dt_err_set(err, -ENOTSUP, "an --objective is trained for on dp and tp, not on '%s'",
 				  dt_layout_format(l, layout, sizeof(layout)));
+	return 0;
+}
+
+/* What a loss of answers needs. */
+static int check_objective(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_objective_rule *o = dt_objective_rule(r->objective.kind);
+	bool kept = r->objective.reference != NULL;
+
+	if (!o->pair)
+		return kept ? dt_err_set(err, -EINVAL, "--reference goes with --objective dpo, ipo or hinge")
+			    : 0;
+	if (dt_config_is_image(r->config))
+		return dt_err_set(err, -EINVAL, "--objective %s is for models of text", o->name);
+	if (r->layout.pp > 1 || r->layout.cp > 1)
+		return dt_err_set(err, -ENOTSUP,
+				  "--objective %s: answers are whole on a rank, without pp and cp", o->name);
+	if (r->documents == DT_RUN_DOCUMENTS_JOINED)
+		return dt_err_set(
+			err, -EINVAL,
+			"--objective %s: documents are kept apart, as 'dt-dataset chat --preferences' "
+			"makes them",
+			o->name);
+	if (r->objective.beta <= 0)
+		return dt_err_set(err, -EINVAL, "--beta is above 0");
+	if (r->config->lora.rank || !o->reference)
+		return kept ? dt_err_set(err, -EINVAL, "--reference: %s",
+					 o->reference ? "the reference is the model without its adapters"
+						      : "this objective has none")
+			    : 0;
+	if (!kept) {
+		dt_err_set(err, -EINVAL, "--objective %s needs a reference", o->name);
+		dt_err_hint(err, "--lora trains adapters beside it, --reference FILE keeps what it computes");
+		return -EINVAL;
+	}
+	if (r->data.eval)
+		return dt_err_set(err, -ENOTSUP,
+				  "--eval-data: --reference keeps what the training set needs alone");
 	return 0;
 }
 
@@ -359,8 +445,9 @@ int dt_run_check(const struct dt_run *r, struct dt_err *err)
 
 	if (rc < 0 || (rc = check_cut(r, err)) < 0 || (rc = check_sizes(r, err)) < 0 ||
 	    (rc = check_base(r, err)) < 0 || (rc = check_optimizer(r, err)) < 0 ||
-	    (rc = check_numbers(r, err)) < 0 || (rc = check_offload(r, err)) < 0 ||
-	    (rc = check_objective(r, err)) < 0)
+	    (rc = check_sync(r, err)) < 0 || (rc = check_objective(r, err)) < 0 ||
+	    (rc = check_rewards(r, err)) < 0 || (rc = check_numbers(r, err)) < 0 ||
+	    (rc = check_offload(r, err)) < 0)
 		return rc;
 	return check_pipeline(r, err);
 }

@@ -49,11 +49,6 @@ struct dt_run_offload {
 	double fraction;		 /* of it; the rest stays */
 };
 
-/* What is minimised (plan/objective.h). */
-struct dt_run_objective {
-	int kind;
-};
-
 /* Where answers come from that are learnt from, and how. */
 struct dt_run_rl {
 	const char *rollouts;	 /* file of dt-rollout; NULL: none */
@@ -133,6 +128,23 @@ struct dt_run_lora {
 	const char *targets;
 };
 
+/* What is minimised (plan/objective.h). */
+struct dt_run_objective {
+	int kind;
+	double beta, gamma;    /* < 0: the objective's own, until the run is settled */
+	const char *reference; /* file of the reference's log-probabilities; NULL: none */
+};
+
+/* How data-parallel ranks stay together: every step, or after so many that each takes alone. */
+enum dt_sync { DT_SYNC_ALL, DT_SYNC_LOCAL, DT_SYNC_DILOCO };
+
+struct dt_run_sync {
+	const char *text; /* as asked for; NULL: all */
+	enum dt_sync kind;
+	int64_t every;	     /* steps between two merges */
+	double lr, momentum; /* diloco: of the outer step */
+};
+
 struct dt_run {
 	/* The model, and the ranks it is cut over. */
 	const char *model; /* as asked for: preset, config.json or checkpoint */
@@ -165,10 +177,13 @@ struct dt_run {
 	/* The update. */
 	struct dt_optim optim; /* kind, betas, eps, weight decay */
 	struct dt_lr lr;
+	const char *scale_lr; /* "linear:B" or "sqrt:B": lr is that of a batch of B; NULL: as it is */
+	struct dt_run_sync sync;
 	double label_smoothing; /* of a classifier's targets */
 	int64_t bn_span;	/* images a batch norm is over: DT_BN_DP, DT_BN_RANK, or so many */
 	double clip;		/* largest gradient norm; 0: off */
 
+	struct dt_run_objective objective;
 	struct dt_run_mixture mixture; /* where the model has experts */
 
 	/* Memory and messages. */
@@ -180,7 +195,6 @@ struct dt_run {
 	struct dt_run_offload offload;
 	double bucket_bytes; /* gradients are reduced in buckets of about this size */
 
-	struct dt_run_objective objective;
 	struct dt_run_rl rl;
 	struct dt_run_data data;
 	struct dt_run_image image;
@@ -237,7 +251,9 @@ static inline bool dt_run_splits(const struct dt_run *r)
 /* Kinds of values (weights, moments, gradients) an asynchronous checkpoint copies in host memory; 0: none. */
 static inline int dt_run_snapshot_kinds(const struct dt_run *r)
 {
-	return r->save.async && !r->on_card ? 1 + dt_optim_states(r->optim.kind) + r->save.grads : 0;
+	return r->save.async && !r->on_card
+		       ? 1 + dt_optim_states(r->optim.kind) + r->save.grads + (r->sync.kind == DT_SYNC_DILOCO)
+		       : 0;
 }
 
 /* Groups of images in a microbatch that batch norms are over, and ranks that one is over. */

@@ -1,6 +1,8 @@
 /* From the words of a command line to the run they mean. */
 #include "plan/run_options.h"
 
+#include "plan/objective.h"
+
 #include "base/units.h"
 
 #include <errno.h>
@@ -47,6 +49,22 @@ static int parse_on_spike(struct dt_run_watch *w, struct dt_err *err)
 	return i < 4 ? 0
 		     : dt_err_set(err, -EINVAL,
 				  "--on-spike '%s' is none of ignore, skip, rollback:STEPS, stop", s);
+}
+
+/* "all", "local:H" or "diloco:H" */
+static int parse_sync(struct dt_run_sync *s, struct dt_err *err)
+{
+	const char *text = s->text ? s->text : "all", *colon = strchr(text, ':');
+
+	s->kind = !strcmp(text, "all")		 ? DT_SYNC_ALL
+		  : !strncmp(text, "local:", 6)	 ? DT_SYNC_LOCAL
+		  : !strncmp(text, "diloco:", 7) ? DT_SYNC_DILOCO
+						 : (enum dt_sync) - 1;
+	s->every = 1;
+	if (s->kind == DT_SYNC_ALL ||
+	    ((int)s->kind > 0 && dt_parse_int(colon + 1, 1, 1000000000, &s->every, NULL) == 0))
+		return 0;
+	return dt_err_set(err, -EINVAL, "--sync '%.40s' is none of all, local:STEPS, diloco:STEPS", text);
 }
 
 static int parse_bn_span(const char *s, struct dt_run *r, struct dt_err *err)
@@ -131,9 +149,14 @@ int dt_run_options_finish(struct dt_run_options *o, struct dt_err *err)
 	r->rl.low = dt_run_options_given(o, "clip-low") ? r->rl.low : -1;
 	r->rl.high = dt_run_options_given(o, "clip-high") ? r->rl.high : -1;
 	r->rl.ratio = dt_run_options_given(o, "ratio-cap") ? r->rl.ratio : -1;
+	if (!dt_run_options_given(o, "beta"))
+		r->objective.beta = dt_objective_rule(r->objective.kind)->beta;
+	if (!dt_run_options_given(o, "gamma"))
+		r->objective.gamma = dt_objective_rule(r->objective.kind)->gamma;
 	if (r->lora.rank && !dt_run_options_given(o, "lora-alpha"))
 		r->lora.alpha = 2 * (double)r->lora.rank;
-	if ((rc = parse_bn_span(o->bn_span, r, err)) < 0 || (rc = parse_offload(&r->offload, err)) < 0)
+	if ((rc = parse_bn_span(o->bn_span, r, err)) < 0 || (rc = parse_offload(&r->offload, err)) < 0 ||
+	    (rc = parse_sync(&r->sync, err)) < 0)
 		return rc;
 	r->no_master = !o->master && r->compute != DT_F32;
 	r->optim.beta1 = (float)o->beta1;

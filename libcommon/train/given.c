@@ -64,11 +64,12 @@ int given_start(struct trainer *t, struct dt_err *err)
 
 	if (!dt_dev_is_host(t->dev))
 		return dt_err_set(err, -ENOTSUP, "this version trains for --objective on the processor only");
-	g->room = calloc((size_t)(2 * rows), sizeof(*g->room));
-	if (!g->room)
+	t->exec.objective = (struct dt_objective){.arg = g->g->arg,
+						  .judge = g->g->judge,
+						  .logprob = calloc((size_t)rows, sizeof(float)),
+						  .weight = calloc((size_t)rows, sizeof(float))};
+	if (!t->exec.objective.logprob || !t->exec.objective.weight)
 		return dt_err_sys(err, -ENOMEM, "cannot set up the objective");
-	t->exec.objective = (struct dt_objective){
-		.arg = g->g->arg, .judge = g->g->judge, .logprob = g->room, .weight = g->room + rows};
 	if (find_weights(t, err) < 0)
 		return err->code;
 	site.weights = g->weights;
@@ -78,7 +79,6 @@ int given_start(struct trainer *t, struct dt_err *err)
 void given_close(struct trainer *t)
 {
 	free(t->source.given.tokenizer);
-	free(t->source.given.room);
 	free(t->source.given.weights);
 }
 

@@ -64,7 +64,6 @@ struct given {
 	int64_t rounds; /* microbatches of the step */
 	char *tokenizer;
 	char hash[17];
-	float *room; /* of the objective */
 	const void **weights;
 };
 

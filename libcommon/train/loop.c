@@ -102,6 +102,11 @@ static void announce(struct trainer *t)
 		   dt_config_is_image(&t->config) ? "images" : "tokens");
 	if (t->run.layout.cp > 1)
 		announce_context(t);
+	if (t->run.scale_lr)
+		dt_log_msg(&t->root_log, "peak rate %.4g = %.4g x %.4g for a batch of %lld samples (%s)",
+			   t->run.lr.lr * t->run.lr.scale, t->run.lr.lr, t->run.lr.scale,
+			   (long long)t->run.global_batch, t->run.scale_lr);
+	outer_announce(t);
 	for (int i = 0; dt_mixture_parts(t->source.data) > 1 && i < dt_mixture_parts(t->source.data); i++) {
 		struct dt_mixture_part p;
 
@@ -209,7 +214,7 @@ static int loop(struct trainer *t, struct dt_err *err)
 {
 	const struct dt_run_save *o = &t->run.save;
 	struct step_result r = {0};
-	int rc = 0;
+	int rc = outer_begin(t, err);
 
 	while (t->loop.step < t->run.steps && rc == 0 && !r.stop) {
 		bool last = t->loop.step + 1 == t->run.steps, save;
@@ -227,7 +232,8 @@ static int loop(struct trainer *t, struct dt_err *err)
 			save_signal = 0;
 		tell(t, DT_BEAT_TRAIN, dt_now() - t->t.start);
 		save = o->dir && (last || r.stop || r.save || (o->every && t->loop.step % o->every == 0));
-		if (t->run.watch.replicas && (save || t->loop.step % t->run.watch.replicas == 0))
+		rc = outer_step(t, save, last || r.stop, err);
+		if (rc == 0 && t->run.watch.replicas && (save || t->loop.step % t->run.watch.replicas == 0))
 			rc = check_replicas(t, err);
 		if (rc == 0)
 			rc = save_step(t, save, last || r.stop, err);
@@ -250,7 +256,8 @@ static int loop(struct trainer *t, struct dt_err *err)
 
 static int start(struct trainer *t, struct dt_err *err)
 {
-	int rc = 0;
+	bool fresh;
+	int rc = 0, bad = 0;
 
 	announce(t);
 	if (t->run.save.resume) {
@@ -266,6 +273,7 @@ static int start(struct trainer *t, struct dt_err *err)
 	if (rc == 0 && t->init)
 		dt_log_msg(&t->root_log, "starts from the weights of '%s' (--init random draws them instead)",
 			   t->run.model);
+	fresh = rc == 0;
 	if (rc == 1 && dt_params_any_frozen(&t->table))
 		rc = store_init_frozen(t, err) < 0 ? err->code : 1;
 	if (rc == 0)
@@ -273,6 +281,10 @@ static int start(struct trainer *t, struct dt_err *err)
 	if (rc == 0)
 		rc = trainer_agree(t, buffers_init(t, err), err);
 	init_close(t);
+	if (rc >= 0)
+		bad = objective_start(t, fresh, err);
+	if (bad < 0)
+		rc = bad;
 	if (rc >= 0)
 		rc = trainer_agree(t, folder_lock(t, err), err);
 	/* Last: another job that saves there may write the same file. */

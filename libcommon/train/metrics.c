@@ -122,6 +122,8 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 		json_object_set_new(line, kinds[k], json_real(t->t.comm[k]));
 	if (line)
 		experts_metrics(t, line);
+	if (line)
+		objective_metrics(t, line);
 	if (line && !t->report.memory_said)
 		put_memory(t, line);
 	if (line)
@@ -132,6 +134,8 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 		t->source.given.g->metrics(t->source.given.g->arg, line);
 	if (line && t->run.loss_scale != 1)
 		json_object_set_new(line, "loss_scale", json_real(r->loss_scale));
+	if (line && t->run.sync.kind)
+		json_object_set_new(line, "merged", json_boolean(t->outer.since == 0));
 	if (line && r->skipped)
 		json_object_set_new(line, "skipped", json_true());
 	if (line && r->why)

@@ -13,21 +13,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Kinds of values: the parameters, the optimizer's states, the gradients. */
-enum { KIND_MODEL, KIND_GRAD = KIND_MODEL + DT_OPTIM_STATES + 1, KINDS };
+/* Kinds of values: the parameters, the optimizer's states, the outer momentum, the gradients. */
+enum { KIND_MODEL, KIND_OUTER = KIND_MODEL + DT_OPTIM_STATES + 1, KIND_GRAD, KINDS };
 
 static const char *kind_name(const struct trainer *t, int kind)
 {
-	return kind == KIND_MODEL  ? "model"
-	       : kind == KIND_GRAD ? "grad"
-				   : dt_optim_rule(t->run.optim.kind)->state[kind - 1].name;
+	return kind == KIND_MODEL   ? "model"
+	       : kind == KIND_GRAD  ? "grad"
+	       : kind == KIND_OUTER ? "outer"
+				    : dt_optim_rule(t->run.optim.kind)->state[kind - 1].name;
 }
 
 /* The optimizer's state of that kind; NULL: it is none. */
 static const struct dt_optim_state *kind_state(const struct trainer *t, int kind)
 {
-	return kind == KIND_MODEL || kind == KIND_GRAD ? NULL
-						       : &dt_optim_rule(t->run.optim.kind)->state[kind - 1];
+	return kind == KIND_MODEL || kind >= KIND_OUTER ? NULL
+							: &dt_optim_rule(t->run.optim.kind)->state[kind - 1];
 }
 
 /* Whether local parameter i has values of a kind. */
@@ -39,6 +40,8 @@ static bool kind_has(const struct trainer *t, int kind, int i)
 		return true;
 	if (kind == KIND_GRAD)
 		return t->run.save.grads;
+	if (kind == KIND_OUTER)
+		return t->outer.momentum.p != NULL;
 	return kind_state(t, kind)->shape == DT_STATE_EACH ||
 	       (t->optim.place[kind - 1] && t->optim.place[kind - 1][i] >= 0);
 }
@@ -72,6 +75,8 @@ static const void *kind_at(const struct trainer *t, int kind, int i, int64_t at,
 
 	if (kind == KIND_MODEL)
 		return flat_place(t, &t->store.master, lp->unit, start + at);
+	if (kind == KIND_OUTER)
+		return flat_place(t, &t->outer.momentum, lp->unit, start + at);
 	if (kind == KIND_GRAD) /* reduced gradients lie at the start of the share */
 		return grad_part(t, lp->unit, start + at, 1).data;
 	if (kind_state(t, kind)->shape == DT_STATE_EACH)

@@ -139,6 +139,8 @@ static int forward(struct trainer *t, const struct dt_action *a, int v, struct d
 		rc = take_input(t, f, a->chunk, v, a->mb, false, first, INT64_MAX, err);
 	t->exec.training = true;
 	if (rc == 0)
+		rc = objective_ask(t, &f->f, &h, err);
+	if (rc == 0)
 		rc = dt_exec_run(&t->exec, &f->f, DT_LIST_FORWARD, &h, err);
 	if (rc < 0 || p->output < 0)
 		return rc;
@@ -268,6 +270,8 @@ int pipeline_forward(struct trainer *t, bool eval, int64_t first, int64_t end, d
 		int v = k * t->run.layout.pp + t->mesh.at.pp;
 
 		rc = take_input(t, f, k, v, 0, eval, first, end, err);
+		if (rc == 0 && !t->objective.keeping)
+			rc = objective_ask(t, &f->f, &h, err);
 		if (rc == 0)
 			rc = dt_exec_run(&t->exec, &f->f, DT_LIST_FORWARD, &h, err);
 		if (rc < 0)

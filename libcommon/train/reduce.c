@@ -196,7 +196,9 @@ static int start(struct trainer *t, int u, struct dt_err *err)
 	struct bucket *b = &t->grads.bucket[t->grads.unit[u].bucket];
 	double t0;
 	int rc = 0;
-	void *g = t->run.layout.zero || dt_comm_size(unit_comm(t, u)) > 1 ? outgoing(t, u, &rc) : NULL;
+	void *g = t->run.sync.kind					    ? NULL
+		  : t->run.layout.zero || dt_comm_size(unit_comm(t, u)) > 1 ? outgoing(t, u, &rc)
+									    : NULL;
 
 	if (rc < 0)
 		return dt_kernel_check(rc, "->convert(", err);

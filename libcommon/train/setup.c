@@ -74,6 +74,7 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 	if (rc < 0 || (rc = offload_bind(t, err)) < 0 || (rc = stash_bind(t, err)) < 0 ||
 	    (rc = store_bind(t, err)) < 0 || (rc = grads_bind(t, err)) < 0 || (rc = optim_bind(t, err)) < 0)
 		return rc;
+	outer_bind(t);
 	rc = dt_exec_open(&t->exec, &t->run, t->mesh.at, &t->plan, t->arena.base,
 			  dt_mesh_comm(&t->mesh, DT_ON_TP), t->dev, t->store.unit_w, t->grads.unit_g, err);
 	t->exec.cp = dt_mesh_comm(&t->mesh, DT_ON_CP);
@@ -162,8 +163,8 @@ static int allocate(struct trainer *t, struct dt_err *err)
 		return rc;
 	rc = bind_memory(t, err);
 	if (rc == 0)
-		rc = reduce_init(t, err);
-	return rc < 0 || !t->source.given.g ? rc : given_start(t, err);
+		rc = t->source.given.g ? given_start(t, err) : objective_open(t, err);
+	return rc < 0 ? rc : reduce_init(t, err);
 }
 
 /* Every group of this layout, in one order on all ranks. */
@@ -219,6 +220,7 @@ void trainer_release(struct trainer *t)
 	store_release(t);
 	optim_release(t);
 	experts_release(t);
+	objective_release(t);
 	details_release(t);
 	offload_close(t);
 	stash_close(t);

@@ -1,5 +1,7 @@
 #include "train/trainer.h"
 
+#include "plan/objective.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,6 +124,19 @@ static const struct dt_sampler *sampler_of(const struct trainer *t, bool eval, i
 	return eval ? &t->source.eval_sampler : dt_mixture_at(t->source.data, *n, n);
 }
 
+const struct dt_sampler *source_sampler(const struct trainer *t, bool eval, int64_t n, int64_t *ret_own)
+{
+	*ret_own = n;
+	return sampler_of(t, eval, ret_own);
+}
+
+int64_t source_samples(const struct trainer *t)
+{
+	int64_t n = 0;
+
+	return sampler_of(t, false, &n)->samples;
+}
+
 /* Marked targets never begin a document; of the others the first token of each has nobody who predicts it. */
 int64_t source_targets(struct trainer *t, bool eval, int64_t first, int64_t end)
 {
@@ -131,6 +146,8 @@ int64_t source_targets(struct trainer *t, bool eval, int64_t first, int64_t end)
 		return 1;
 	if (dt_config_is_image(&t->config))
 		return (end - first) * seq;
+	if (dt_objective_rule(t->run.objective.kind)->pair)
+		return objective_pairs(t, eval, first, end);
 	for (int64_t i = first; i < end; i++) {
 		int64_t own = i, at;
 		const struct dt_sampler *s = sampler_of(t, eval, &own);
@@ -180,6 +197,7 @@ static int put_samples(struct trainer *t, const struct dt_flight *f, int64_t n, 
 	bool apart = dt_run_apart(&t->run);
 	int rc = own_row ? 0 : dt_err_sys(err, -ENOMEM, "cannot load a sample");
 
+	objective_clear(t);
 	for (int64_t b = 0; b < t->run.microbatch && rc == 0; b++) {
 		bool real = n + b < end;
 		int64_t own = n + b;
@@ -192,6 +210,8 @@ static int put_samples(struct trainer *t, const struct dt_flight *f, int64_t n, 
 			dt_dataset_first(s->data, dt_sampler_at(s, own), seq + 1, first);
 		if (real && s->marked)
 			dt_dataset_mask(s->data, dt_sampler_at(s, own), seq + 1, mask);
+		if (real && rc == 0 && apart && t->exec.objective.judge)
+			rc = objective_add(t, s->data, dt_sampler_at(s, own), b * seq, first, err);
 		if (rc == 0)
 			cut(t, f, b, real ? row : NULL, real && apart ? first : NULL,
 			    real && s->marked ? mask : NULL);

@@ -33,6 +33,9 @@ int source_open(struct trainer *t, struct dt_err *err);
 bool source_evaluates(const struct trainer *t);
 int64_t source_eval_samples(const struct trainer *t);
 void source_close(struct trainer *t);
+/* The set that sample n is of, and its number there; samples of an epoch of the training set. */
+const struct dt_sampler *source_sampler(const struct trainer *t, bool eval, int64_t n, int64_t *ret_own);
+int64_t source_samples(const struct trainer *t);
 
 /*
  * Samples n .. n + microbatch - 1 into f: of the training set by global sample number, or of the evaluation

@@ -123,22 +123,27 @@ static int compute(struct trainer *t, struct asked asked, struct step_result *re
 {
 	double targets =
 		       (double)source_targets(t, false, t->loop.cursor, t->loop.cursor + t->run.global_batch),
-	       loss = 0, fault = inject_factor(t);
+	       loss = 0, fault = inject_factor(t), share;
 	struct verdict v;
 	int rc;
 
 	targets = targets > 0 ? targets : 1;
+	memset(t->objective.sum, 0, sizeof(t->objective.sum));
+	/* A rank by itself divides by its part of them. */
+	share = t->run.sync.kind ? targets / t->run.layout.dp : targets;
 	rc = t->source.given.g ? given_begin_step(t, err) : 0;
 	if (rc == 0)
 		rc = experts_begin(t, err);
 	if (rc == 0)
-		rc = gradients(t, fault * t->optim.loss_scale / targets, &loss, err);
+		rc = gradients(t, fault * t->optim.loss_scale / share, &loss, err);
 	if (rc == 0 && t->source.given.g)
 		rc = t->source.given.g->end(t->source.given.g->arg, err);
 	if (rc < 0)
 		return rc;
 	v = (struct verdict){loss * fault, asked.stop, asked.save, t->grads.bad != NULL};
 	rc = agree(t, &v, err);
+	if (rc == 0)
+		rc = objective_agree(t, err);
 	if (rc < 0)
 		return rc;
 	ret->stop = v.stop != 0;

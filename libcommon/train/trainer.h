@@ -8,6 +8,7 @@
  *   offload states elsewhere     offload.c
  *   stash   activations elsewhere stash.c
  *   flow    microbatches         pipeline.c
+ *   objective  answers, references  objective.c, reference.c
  *   loop    how far it is        loop.c, step.c
  *   buffers running statistics   buffers.c
  *   experts choices, biases      experts.c
@@ -32,8 +33,10 @@
 #include "train/grads.h"
 #include "train/inject.h"
 #include "train/loop.h"
+#include "train/objective.h"
 #include "train/offload.h"
 #include "train/optim.h"
+#include "train/outer.h"
 #include "train/report.h"
 #include "train/save.h"
 #include "train/source.h"
@@ -86,9 +89,11 @@ struct trainer {
 	struct grads grads;
 	struct source source;
 	struct optim optim;
+	struct outer outer;
 	struct offload offload;
 	struct stash stash;
 	struct experts experts;
+	struct objective objective;
 	struct flow flow;
 	struct buffers buffers;
 	struct loop loop;

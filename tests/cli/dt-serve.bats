@@ -166,6 +166,24 @@ PY
     cmp alone.jsonl small.jsonl
 }
 
+@test "DRY, XTC and mirostat: the same bytes alone, together, preempted and guessed; what they are changes them" {
+    for kind in '{dry_multiplier: 2, dry_allowed_length: 1}' '{xtc_probability: 0.5, xtc_threshold: 0.05}' \
+        '{mirostat: 1, mirostat_tau: 3}' '{mirostat: 2, mirostat_tau: 3}'; do
+        jq -c "select(.seed < 160 and .seed >= 120) + {temperature: 0.8} + $kind" prompts.jsonl
+    done >these.jsonl
+    dt-serve m "${common[@]}" --batch --max-num-seqs 1 <these.jsonl >alone.jsonl
+    dt-serve m "${common[@]}" --batch --max-num-seqs 24 --kv-cache-mem 384KiB --block-size 4 <these.jsonl >together.jsonl
+    cmp alone.jsonl together.jsonl
+    dt-serve m "${common[@]}" --batch --speculate 4 <these.jsonl | cmp - alone.jsonl
+    jq -c 'del(.dry_multiplier, .xtc_probability, .mirostat)' these.jsonl | dt-serve m "${common[@]}" --batch >plain.jsonl
+    changed=$(paste -d '\n' <(jq -c .text alone.jsonl) <(jq -c .text plain.jsonl) | paste - - | awk -F '\t' '$1 != $2' | wc -l)
+    [ "$changed" -ge 80 ]
+    run -1 dt-serve m "${common[@]}" --batch <<<'{"prompt": "x", "dry_multiplier": 1, "dry_sequence_breakers": ["no token"]}'
+    [[ "$output" == *"no token of this model holds"* ]]
+    run -1 dt-serve m "${common[@]}" --batch <<<'{"prompt": "x", "mirostat": 3}'
+    [[ "$output" == *"not within 0 and 2"* || "$output" == *"mirostat"* ]]
+}
+
 @test "guessing tokens and not sharing prefixes change no byte" {
     head -n 60 prompts.jsonl >some.jsonl
     for p in fp32 bf16; do
@@ -695,6 +713,16 @@ over() {
     return 1
 }
 
+# answering ID: waits until the batch has its first answers
+answering() {
+    for _ in $(seq 3000); do
+        [ -s store/"$1".part ] && return
+        sleep 0.02
+    done
+    curl -s "$url/v1/batches/$1" >&2
+    return 1
+}
+
 batch_lines() {
     jq -nc --argjson n "$1" 'range(1; $n + 1) as $i | {custom_id: "r\($i)", method: "POST", url: "/v1/completions",
         body: {prompt: "line \($i)", max_tokens: 30, seed: $i, ignore_eos: true}}'
@@ -702,7 +730,7 @@ batch_lines() {
 
 @test "files and batches: answers are those of --batch, also after kill -9 in the middle" {
     rm -rf store
-    batch_lines 60 >in.jsonl
+    batch_lines 240 >in.jsonl
     echo '{"custom_id": "bad", "method": "POST", "url": "/v1/completions", "body": {"prompt": 3}}' >>in.jsonl
     run -1 --separate-stderr dt-serve m "${common[@]}" --batch --served-model-name tiny <in.jsonl
     answers='map({(.custom_id): .response.body.choices}) | add'
@@ -714,18 +742,18 @@ batch_lines() {
     id=$(jq -r .id file.json)
     curl -s "$url/v1/files/$id/content" | cmp - in.jsonl
     batch=$(ask_batch "$id" | jq -r .id)
-    until [ -s store/"$batch".part ] && [ "$(wc -l <store/"$batch".part)" -ge 5 ]; do sleep 0.02; done
+    answering "$batch"
     kill -KILL "$server"
     wait "$server" || true
-    [ "$(wc -l <store/"$batch".part)" -lt 61 ]
+    [ "$(wc -l <store/"$batch".part)" -lt 241 ]
     printf '{"custom_id": "r1", "resp' >>store/"$batch".part
     touch store/file-orphan store/file-orphan.tmp
     start --files-dir store --max-num-seqs 2
     over "$batch"
-    jq -e '.status == "completed" and .request_counts == {total: 61, completed: 60, failed: 1} and .errors == null' now.json
+    jq -e '.status == "completed" and .request_counts == {total: 241, completed: 240, failed: 1} and .errors == null' now.json
     curl -s "$url/v1/files/$(jq -r .output_file_id now.json)/content" >out.jsonl
-    [ "$(jq -r .custom_id out.jsonl | sort | uniq | wc -l)" -eq 60 ]
-    [ "$(wc -l <out.jsonl)" -eq 60 ]
+    [ "$(jq -r .custom_id out.jsonl | sort | uniq | wc -l)" -eq 240 ]
+    [ "$(wc -l <out.jsonl)" -eq 240 ]
     jq -s "$answers" out.jsonl >got.json
     jq -ne 'input == input' want.json got.json
     curl -s "$url/v1/files/$(jq -r .error_file_id now.json)/content" | jq -e '.custom_id == "bad" and .response.status_code == 400'
@@ -751,7 +779,7 @@ batch_lines() {
     start --files-dir store --files-size 200KiB --max-num-seqs 2
     id=$(upload in.jsonl | jq -r .id)
     batch=$(ask_batch "$id" | jq -r .id)
-    until [ -s store/"$batch".part ]; do sleep 0.02; done
+    answering "$batch"
     kill -TERM "$server"
     rc=0
     wait "$server" || rc=$?

@@ -202,7 +202,7 @@ agrees() { # reference-file other-file bound
         echo "$o: $(jq -s 'map(.loss) | [.[0], .[-1]]' -c m.jsonl)" >&2
         jq -es 'map(.loss) | .[-1] < .[0] - 0.5' m.jsonl >/dev/null
     done
-    for s in constant linear cosine wsd; do
+    for s in constant linear cosine wsd polynomial; do
         dt-train --model gpt2-tiny "${common[@]}" --steps 20 --microbatch 1 --schedule $s --decay-steps 10 >m.jsonl
         jq -es --arg s $s 'map(.lr) | .[4] > 0.000999 and (if $s == "constant" then .[-1] == .[5] else .[-1] < 0.0003 end)' m.jsonl
     done

@@ -28,6 +28,12 @@ HEAD = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
 BODY = '{"prompt":"x","max_tokens":3,"temperature":0}'
 # What clients of the server send; of bodies the first byte says which route reads them (fuzz_body.c).
 TEXTS = {
+    "metrics": {
+        "steps": '{"run_id":"52e0","step":1,"loss":5.54,"grad_norm":2.5,"lr":0.001,"categories":[{"name":"weights","bytes":64}]}\n'
+                 '{"run_id":"52e0","step":2,"loss":null,"skipped":true,"details":{"ranks":{"compute_s":[0.1,0.2]},"units":[]}}\n',
+        "events": '{"run_id":"ab","step":3,"event":"rollback","from_step":9,"skipped_samples":[1,2]}\n'
+                  '{"step":1e400,"loss":-0.5e-3,"x":"a\\"b{","y":{"a":[1,{"b":"}"}]}}\n{"step": -12.5 , "lr": 123456789012345678901.5}\n',
+    },
     "schema": {
         "object": '{"type":"object","properties":{"a":{"type":"string","pattern":"^[a-z]{2,4}$"},"b":{"type":"number","exclusiveMinimum":0,"maximum":9.5},"c":{"enum":[1,"x",null]}},"required":["a"],"additionalProperties":false}',
         "array": '{"type":"array","prefixItems":[{"const":1}],"items":{"anyOf":[{"type":"integer","multipleOf":5},{"type":"null"}]},"minItems":1,"maxItems":4,"uniqueItems":false}',

@@ -42,6 +42,79 @@ static int by_rank(const void *a, const void *b)
 	return x->id - y->id;
 }
 
+/* What DRY takes from id, by comparing every earlier place token by token. */
+static double dry(const struct dt_sampling *s, int id, const int32_t *prompt, int nprompt, const int32_t *out,
+		  int nout)
+{
+	int32_t all[64];
+	int n = 0, longest = -1;
+
+	if (s->dry_multiplier == 0)
+		return 0;
+	for (int i = 0; i < nprompt; i++)
+		all[n++] = prompt[i];
+	for (int i = 0; i < nout; i++)
+		all[n++] = out[i];
+	const int from = s->dry_last < 0 || s->dry_last > n ? 0 : n - s->dry_last;
+
+	for (int end = from; end + 1 < n; end++) { /* the match would end here, and id come next */
+		int length = 0;
+
+		while (end - length >= from && all[end - length] == all[n - 1 - length] &&
+		       !(s->dry_break &&
+			 (s->dry_break[all[end - length] / 32] >> all[end - length] % 32 & 1)))
+			length++;
+		if (all[end + 1] == id && length > longest)
+			longest = length;
+	}
+	if (longest < 1 || longest < s->dry_allowed ||
+	    (s->dry_break && (s->dry_break[id / 32] >> id % 32 & 1)))
+		return 0;
+	return s->dry_multiplier * pow(s->dry_base, longest - s->dry_allowed);
+}
+
+/* How many of the ranked stay by mirostat. */
+static int mirostat(const struct dt_sampling *s, const struct ranked *r, double z, double mu)
+{
+	double tb = 0, tt = 0, hat, k;
+	int n = 0;
+
+	if (s->mirostat == 2) {
+		while (n < V && r[n].p > 0 && -log2(r[n].p / z) <= mu)
+			n++;
+		return n > 0 ? n : 1;
+	}
+	for (int i = 0; i < 99 && i + 1 < V; i++) {
+		double t = log((i + 2.0) / (i + 1.0));
+
+		tb += t * log(r[i].p / r[i + 1].p);
+		tt += t * t;
+	}
+	hat = tb / tt;
+	k = pow((hat - 1) * pow(2, mu) / (1 - pow(V, 1 - hat)), 1 / hat);
+	return k < 1 ? 1 : k > V ? V : (int)k;
+}
+
+/* With probability xtc_probability all but the least of those at or above the threshold go. */
+static void xtc(const struct dt_sampling *s, const struct ranked *r, double *prob)
+{
+	double gone = 0;
+	int n = 0;
+
+	while (n < V && prob[r[n].id] >= s->xtc_threshold && prob[r[n].id] > 0)
+		n++;
+	if (n < 2 || s->xtc_probability == 0)
+		return;
+	for (int i = 0; i < n - 1; i++)
+		gone += prob[r[i].id];
+	for (int i = 0; i < V; i++) {
+		double p = prob[r[i].id];
+
+		prob[r[i].id] =
+			(1 - s->xtc_probability) * p + (i < n - 1 ? 0 : s->xtc_probability * p / (1 - gone));
+	}
+}
+
 /* The definition, by sorting: prob[V] of each id. */
 static void reference(const struct dt_sampling *s, const float *in, const int32_t *prompt, int nprompt,
 		      const int32_t *out, int nout, double *prob)
@@ -57,6 +130,7 @@ static void reference(const struct dt_sampling *s, const float *in, const int32_
 		for (int k = 0; k < s->nbias; k++)
 			if (s->bias[k].id == i)
 				x += s->bias[k].bias;
+		x -= dry(s, i, prompt, nprompt, out, nout);
 		for (int k = 0; k < nout; k++)
 			c += out[k] == i;
 		for (int k = 0; k < nprompt; k++)
@@ -72,7 +146,9 @@ static void reference(const struct dt_sampling *s, const float *in, const int32_
 	}
 	qsort(r, V, sizeof(*r), by_rank);
 	best = r[0].p;
-	for (int i = 0; i < V; i++)
+	if (s->mirostat)
+		keep = mirostat(s, r, z, nout == 0 ? 2 * s->tau : *s->mu);
+	for (int i = 0; i < V && !s->mirostat; i++)
 		if (r[i].p < s->min_p * best)
 			r[i].p = 0;
 	if (s->top_k > 0)
@@ -89,6 +165,7 @@ static void reference(const struct dt_sampling *s, const float *in, const int32_
 	}
 	for (int i = 0; i < V; i++)
 		prob[i] /= sum;
+	xtc(s, r, prob);
 }
 
 /* Draws n times at different indices and compares counts with prob. */
@@ -181,6 +258,106 @@ static void test_penalties(void **state)
 	check_draws(s, prompt, 5, out, 4);
 }
 
+static void test_dry(void **state)
+{
+	static const int32_t prompt[] = {1, 2, 3, 4, 9, 1, 2, 3, 5, 8, 2, 3, 4, 20}, out[] = {7, 1, 2, 3};
+	uint32_t breaks[2] = {0};
+	struct dt_sampling s = DT_SAMPLING_DEFAULT;
+
+	s.seed = 8;
+	s.dry_multiplier = 0.8;
+	assert_true(fabs(dry(&s, 4, prompt, 14, out, 4) - 0.8 * 1.75) < 1e-12); /* 1 2 3 stood before 4 */
+	check_draws(s, prompt, 14, out, 4);
+	s.dry_allowed = 1;
+	s.dry_base = 1.2;
+	check_draws(s, prompt, 14, out, 4);
+	s.dry_last = 9;
+	check_draws(s, prompt, 14, out, 4);
+	s.dry_last = -1;
+	breaks[0] = 1u << 2 | 1u << 5; /* the match is 3 alone, and 5 may come */
+	s.dry_break = breaks;
+	check_draws(s, prompt, 14, out, 4);
+	s.repetition_penalty = 1.3;
+	s.dry_multiplier = 100;
+	s.dry_base = 100;
+	s.dry_break = NULL;
+	check_draws(s, prompt, 14, out, 4);
+}
+
+/* Long repetitions cost as much time as others, and what they cost has a bound. */
+static void test_dry_long(void **state)
+{
+	enum { N = 200000 };
+	struct dt_sampling s = DT_SAMPLING_DEFAULT;
+	int32_t *same = calloc(N, sizeof(*same));
+	struct dt_serve_sampler sampler;
+	float x[V];
+
+	dt_serve_sampler_init(&sampler, V);
+	s.temperature = 0;
+	s.dry_multiplier = 1;
+	memcpy(x, logits, sizeof(x));
+	x[0] = 100;
+	assert_int_not_equal(dt_sample(&sampler, &s, x, same, N, NULL, 0), 0);
+	assert_true(isfinite(x[0]));
+	dt_serve_sampler_release(&sampler);
+	free(same);
+}
+
+static void test_xtc(void **state)
+{
+	struct dt_sampling s = DT_SAMPLING_DEFAULT;
+
+	s.seed = 9;
+	s.xtc_probability = 1;
+	s.xtc_threshold = 0.05;
+	check_draws(s, NULL, 0, NULL, 0);
+	s.xtc_probability = 0.4;
+	check_draws(s, NULL, 0, NULL, 0);
+	s.top_k = 9;
+	s.top_p = 0.8;
+	s.min_p = 0.05;
+	s.xtc_threshold = 0.1;
+	check_draws(s, NULL, 0, NULL, 0);
+	s.xtc_threshold = 0.5; /* no two have that */
+	check_draws(s, NULL, 0, NULL, 0);
+}
+
+/* A text's draws, mu held to its definition after each. */
+static void test_mirostat(void **state)
+{
+	for (int version = 1; version <= 2; version++) {
+		struct dt_sampling s = DT_SAMPLING_DEFAULT;
+		double mu = -1, want = 0, bits = 0;
+		struct dt_serve_sampler sampler;
+		int32_t out[400];
+
+		s.seed = 10;
+		s.mirostat = version;
+		s.tau = 2.5;
+		s.mu = &mu;
+		check_draws(s, NULL, 0, NULL, 0);
+		dt_serve_sampler_init(&sampler, V);
+		for (int i = 0; i < 400; i++) {
+			double prob[V];
+			float x[V];
+
+			want = i == 0 ? 2 * s.tau : want;
+			mu = i == 0 ? -1 : mu;
+			reference(&s, logits, NULL, 0, out, i, prob);
+			memcpy(x, logits, sizeof(x));
+			out[i] = dt_sample(&sampler, &s, x, NULL, 0, out, (size_t)i);
+			assert_true(prob[out[i]] > 0);
+			want -= s.eta * (-log2(prob[out[i]]) - s.tau);
+			if (fabs(mu - want) > 1e-6)
+				fail_msg("mirostat %d, token %d: mu is %.9g, not %.9g", version, i, mu, want);
+			bits += -log2(prob[out[i]]);
+		}
+		assert_true(fabs(bits / 400 - s.tau) < 0.25); /* what it is for */
+		dt_serve_sampler_release(&sampler);
+	}
+}
+
 static void test_greedy(void **state)
 {
 	struct dt_sampling s = DT_SAMPLING_DEFAULT;
@@ -255,7 +432,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_plain),	     cmocka_unit_test(test_truncation),
-		cmocka_unit_test(test_penalties),    cmocka_unit_test(test_greedy),
+		cmocka_unit_test(test_penalties),    cmocka_unit_test(test_dry),
+		cmocka_unit_test(test_dry_long),     cmocka_unit_test(test_xtc),
+		cmocka_unit_test(test_mirostat),     cmocka_unit_test(test_greedy),
 		cmocka_unit_test(test_reproducible), cmocka_unit_test(test_logprobs),
 	};
 

@@ -150,6 +150,54 @@ static int read_bias(struct dt_body *b)
 	return 0;
 }
 
+/* The tokens whose text holds one of DRY's breakers. */
+static int read_breakers(struct dt_body *b)
+{
+	static const char *const usual[] = {"\n", ":", "\"", "*"};
+	const json_t *v = json_object_get(b->o, "dry_sequence_breakers");
+	const struct dt_engine_params *m = b->m->engine;
+	const bool own = v && !json_is_null(v);
+	size_t n = own ? json_array_size(v) : 4;
+
+	if (own && (!json_is_array(v) || n > DT_STOP_MAX))
+		return dt_body_bad(b->e, "dry_sequence_breakers",
+				   "'dry_sequence_breakers' is not an array of at most %d texts",
+				   DT_STOP_MAX);
+	if (b->ask.sampling.dry_multiplier == 0)
+		return 0;
+	b->ask.dry_break = calloc(((size_t)m->model.vocab + 31) / 32, sizeof(*b->ask.dry_break));
+	if (!b->ask.dry_break)
+		return dt_body_no_memory(b->e);
+	b->ask.sampling.dry_break = b->ask.dry_break;
+	for (size_t i = 0; i < n; i++) {
+		const json_t *s = own ? json_array_get(v, i) : NULL;
+		const char *text = own ? json_string_value(s) : usual[i];
+		size_t len = own ? json_string_length(s) : 1;
+		bool found = false;
+
+		if (!text || len == 0 || len > MAX_STOP_BYTES)
+			return dt_body_bad(
+				b->e, "dry_sequence_breakers",
+				"'dry_sequence_breakers' has an element that is not text of 1 to %d "
+				"bytes",
+				MAX_STOP_BYTES);
+		for (int32_t id = 0; id < m->model.vocab; id++) {
+			size_t size = 0;
+			const char *piece = dt_tokenizer_piece(m->tok, id, false, &size);
+
+			if (!piece || !memmem(piece, size, text, len))
+				continue;
+			b->ask.dry_break[id / 32] |= 1u << id % 32;
+			found = true;
+		}
+		if (own && !found)
+			return dt_body_bad(b->e, "dry_sequence_breakers",
+					   "'dry_sequence_breakers': no token of this model holds '%.40s'",
+					   text);
+	}
+	return 0;
+}
+
 static int read_format(struct dt_body *b)
 {
 	const json_t *f = json_object_get(b->o, "response_format"), *s;
@@ -227,7 +275,7 @@ int dt_body_tools(struct dt_body *b, const struct dt_chat *chat, struct dt_compl
 
 int dt_body_ask(struct dt_body *b, int32_t end)
 {
-	if (read_bias(b) < 0 || read_stops(b, end) < 0)
+	if (read_bias(b) < 0 || read_breakers(b) < 0 || read_stops(b, end) < 0)
 		return -EINVAL;
 	return read_format(b);
 }

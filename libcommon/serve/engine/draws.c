@@ -17,7 +17,7 @@ static bool wants_logits(const struct dt_sched_item *it)
 	for (int i = 0; r->nout == 0 && i < r->call->n; i++)
 		if (r->call->req[i].seq.leader == &r->seq) /* choices that begin with the same logits */
 			return true;
-	return r->ask->logprobs > 0 || r->matcher;
+	return r->ask->logprobs > 0 || r->matcher || dt_sampling_own(&r->ask->sampling);
 }
 
 /* Parameters of the draw of row `at`; min_tokens does not bind guesses. */

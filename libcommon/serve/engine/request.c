@@ -50,6 +50,7 @@ void dt_call_ref(struct dt_call *c)
 void dt_ask_release(struct dt_ask *a)
 {
 	free(a->bias);
+	free(a->dry_break);
 	free(a->stop_ids);
 	for (int i = 0; i < a->nstop; i++)
 		free(a->stop[i].s);

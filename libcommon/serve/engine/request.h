@@ -45,6 +45,7 @@ struct dt_scores {
 struct dt_ask {
 	struct dt_sampling sampling; /* without stream, ban and allow, which belong to one draw */
 	struct dt_bias *bias;	     /* [sampling.nbias] = sampling.bias */
+	uint32_t *dry_break;	     /* = sampling.dry_break */
 	int32_t *stop_ids;	     /* [nstop_ids] the end-of-text ids among them unless ignore_eos */
 	int nstop_ids, nasked;	     /* the first nasked come from the body */
 	struct dt_stop *stop;	     /* [nstop] */
@@ -96,6 +97,7 @@ struct dt_serve_req {
 	double t_arrive, t_start, t_first, t_last;
 
 	/* used by the engine alone */
+	double mu;			   /* state of mirostat */
 	int charged_prompt, charged_out;   /* tokens taken from the tenant's account */
 	TAILQ_ENTRY(dt_serve_req) in_list; /* of requests in flight */
 };

@@ -21,11 +21,11 @@ void dt_serve_sampler_release(struct dt_serve_sampler *s)
 	free(s->edit_of);
 	free(s->edit);
 	free(s->room);
+	free(s->match);
 	*s = (struct dt_serve_sampler){0};
 }
 
-/* The edit of id, a new one where there is none since `first`. There is room. */
-static struct dt_edit *edit_of(struct dt_serve_sampler *s, int32_t id)
+struct dt_edit *dt_sampling_edit(struct dt_serve_sampler *s, int32_t id)
 {
 	if (s->edit_of[id] == 0) {
 		s->edit[s->nedits] = (struct dt_edit){.id = id};
@@ -58,25 +58,27 @@ static int make_edits(struct dt_serve_sampler *s, const struct dt_sampling *p, c
 {
 	const bool penalties =
 		p->repetition_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0;
+	const bool dry = p->dry_multiplier > 0 && p->dry_last != 0;
 	const int first = s->nedits;
-	int rc;
+	int rc = make_room(s, (size_t)p->nbias + (size_t)p->nban + (penalties || dry ? nprompt + nout : 0));
 
-	if (!penalties)
-		nprompt = nout = 0;
-	rc = make_room(s, (size_t)p->nbias + (size_t)p->nban + nprompt + nout);
+	if (rc == 0 && dry)
+		rc = dt_sampling_dry(s, p, prompt, nprompt, out, nout);
 	if (rc < 0)
 		return rc;
+	if (!penalties)
+		nprompt = nout = 0;
 	for (int i = 0; i < p->nbias; i++)
-		edit_of(s, p->bias[i].id)->bias += p->bias[i].bias;
+		dt_sampling_edit(s, p->bias[i].id)->bias += p->bias[i].bias;
 	for (size_t i = 0; i < nout; i++)
-		edit_of(s, out[i])->count++;
+		dt_sampling_edit(s, out[i])->count++;
 	for (size_t i = 0; i < nprompt; i++) {
-		struct dt_edit *e = edit_of(s, prompt[i]);
+		struct dt_edit *e = dt_sampling_edit(s, prompt[i]);
 
 		e->count = e->count ? e->count : -1;
 	}
 	for (int i = 0; i < p->nban; i++)
-		edit_of(s, p->ban[i])->bias = -INFINITY;
+		dt_sampling_edit(s, p->ban[i])->bias = -INFINITY;
 	for (int i = first; i < s->nedits; i++)
 		s->edit_of[s->edit[i].id] = 0;
 	return s->nedits - first;
@@ -119,6 +121,15 @@ int32_t dt_sample(struct dt_serve_sampler *s, const struct dt_sampling *p, float
 	for (int i = 0; p->allow && i < s->vocab; i++)
 		if (!(p->allow[i / 32] >> i % 32 & 1))
 			logits[i] = -INFINITY;
+	if (dt_sampling_own(p)) {
+		for (int i = 0; i < d.edits; i++) {
+			float *l = &logits[s->edit[i].id];
+
+			*l = dt_sample_edit(*l, &d, s->edit[i]);
+		}
+		s->nedits = 0;
+		return dt_sampling_draw_own(p, &d, logits, s->vocab);
+	}
 	dt_sample_row(s->room, &drawn, logits, s->vocab, &d, s->edit);
 	s->nedits = 0;
 	return drawn.id < 0 ? -EDOM : drawn.id;

@@ -163,6 +163,7 @@ static int32_t draw(struct dt_engine *e, struct dt_serve_req *r, float *logits, 
 	float *raw = e->step.logits + (size_t)e->p.max_seqs * (size_t)e->p.model.vocab;
 	int32_t id;
 
+	s.mu = &r->mu;
 	if (r->nout < r->ask->min_tokens) {
 		s.ban = r->ask->stop_ids;
 		s.nban = r->ask->nstop_ids;

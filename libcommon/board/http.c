@@ -1,0 +1,319 @@
+#include "board/board.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <math.h>
+#include <microhttpd.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+extern const char dt_board_page_text[];
+
+enum { LOOK_MS = 500, BEAT_S = 15 };
+
+struct dt_board_http {
+	struct dt_board *b;
+	const char *key;
+	pthread_mutex_t mu; /* of b */
+	double looked;
+	bool stop;
+	struct MHD_Daemon *mhd;
+	char url[128];
+};
+
+static double now_s(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* With the lock. Files are looked at twice a second at most, however many ask. */
+static void look(struct dt_board_http *h)
+{
+	struct dt_err err;
+
+	if (now_s() < h->looked + LOOK_MS * 1e-3)
+		return;
+	dt_board_refresh(h->b, &err); /* a folder that is gone: what was read stays */
+	h->looked = now_s();
+}
+
+/* ---- answers ---- */
+
+static enum MHD_Result answer(struct MHD_Connection *c, int status, const char *type, void *body, size_t n,
+			      enum MHD_ResponseMemoryMode mode)
+{
+	struct MHD_Response *r = MHD_create_response_from_buffer(n, body, mode);
+	enum MHD_Result rc;
+
+	if (!r)
+		return MHD_NO;
+	MHD_add_response_header(r, "Content-Type", type);
+	MHD_add_response_header(r, "Cache-Control", "no-store");
+	MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
+	MHD_add_response_header(
+		r, "Content-Security-Policy",
+		"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+		"connect-src 'self'; img-src data: blob:; base-uri 'none'; form-action 'none'; "
+		"frame-ancestors 'none'");
+	rc = MHD_queue_response(c, (unsigned)status, r);
+	MHD_destroy_response(r);
+	return rc;
+}
+
+static enum MHD_Result plain(struct MHD_Connection *c, int status, const char *text)
+{
+	return answer(c, status, "text/plain", (void *)text, strlen(text), MHD_RESPMEM_PERSISTENT);
+}
+
+static double real_of(struct MHD_Connection *c, const char *name, double otherwise)
+{
+	const char *s = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, name);
+	char *end;
+	double v = s ? strtod(s, &end) : otherwise;
+
+	return s && (end == s || *end || !isfinite(v)) ? otherwise : v;
+}
+
+static struct dt_board_ask ask_of(struct MHD_Connection *c)
+{
+	const char *keys = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "keys");
+
+	return (struct dt_board_ask){
+		.keys = keys ? keys : "",
+		.from = real_of(c, "from", NAN),
+		.to = real_of(c, "to", NAN),
+		.points = (int)fmax(2, fmin(4000, real_of(c, "points", 600))),
+		.run = (int)fmax(-1, fmin(DT_BOARD_RUNS, real_of(c, "run", -1))),
+		.section = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "section")};
+}
+
+static void put_runs(const struct dt_board *b, const struct dt_board_ask *q, FILE *f)
+{
+	dt_board_put_runs(b, f);
+}
+
+static enum MHD_Result json(struct dt_board_http *h, struct MHD_Connection *c,
+			    void (*put)(const struct dt_board *, const struct dt_board_ask *, FILE *))
+{
+	struct dt_board_ask q = ask_of(c);
+	char *text = NULL;
+	size_t n = 0;
+	FILE *f = open_memstream(&text, &n);
+
+	if (!f)
+		return MHD_NO;
+	pthread_mutex_lock(&h->mu);
+	look(h);
+	put(h->b, &q, f);
+	pthread_mutex_unlock(&h->mu);
+	if (fclose(f) == EOF) {
+		free(text);
+		return MHD_NO;
+	}
+	return answer(c, MHD_HTTP_OK, "application/json", text, n, MHD_RESPMEM_MUST_FREE);
+}
+
+/* ---- server-sent events: one for every change ---- */
+
+struct listener {
+	struct dt_board_http *h;
+	uint64_t told;
+};
+
+static ssize_t next_event(void *arg, uint64_t pos, char *buf, size_t max)
+{
+	struct listener *l = arg;
+	double quiet = now_s() + BEAT_S;
+
+	for (;;) {
+		uint64_t version;
+		bool stop;
+
+		pthread_mutex_lock(&l->h->mu);
+		look(l->h);
+		version = l->h->b->version;
+		stop = l->h->stop;
+		pthread_mutex_unlock(&l->h->mu);
+		if (stop)
+			return MHD_CONTENT_READER_END_OF_STREAM;
+		if (version != l->told || now_s() > quiet) {
+			bool changed = version != l->told;
+
+			l->told = version;
+			return changed ? snprintf(buf, max, "data: %llu\n\n", (unsigned long long)version)
+				       : snprintf(buf, max, ": still here\n\n");
+		}
+		nanosleep(&(struct timespec){0, 200000000}, NULL);
+	}
+}
+
+static enum MHD_Result events(struct dt_board_http *h, struct MHD_Connection *c)
+{
+	struct listener *l = calloc(1, sizeof(*l));
+	struct MHD_Response *r;
+	enum MHD_Result rc;
+
+	if (!l)
+		return MHD_NO;
+	l->h = h;
+	r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 1024, next_event, l, free);
+	if (!r) {
+		free(l);
+		return MHD_NO;
+	}
+	MHD_add_response_header(r, "Content-Type", "text/event-stream");
+	MHD_add_response_header(r, "Cache-Control", "no-store");
+	rc = MHD_queue_response(c, MHD_HTTP_OK, r);
+	MHD_destroy_response(r);
+	return rc;
+}
+
+/* ---- requests ---- */
+
+/* Only under the machine's own names: a page of another site that resolves to it is not answered. */
+static bool host_is_ours(struct dt_board_http *h, struct MHD_Connection *c)
+{
+	const char *host = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Host");
+
+	return h->key || (host && (!strncmp(host, "localhost", 9) || !strncmp(host, "127.", 4) ||
+				   !strncmp(host, "[::1]", 5)));
+}
+
+static bool may_see(struct dt_board_http *h, struct MHD_Connection *c)
+{
+	const char *got = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "key");
+	size_t n = h->key ? strlen(h->key) : 0;
+	unsigned char differ = 0;
+
+	if (!h->key)
+		return true;
+	if (!got || strlen(got) != n)
+		return false;
+	for (size_t i = 0; i < n; i++)
+		differ |= (unsigned char)(got[i] ^ h->key[i]);
+	return !differ;
+}
+
+static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const char *path, const char *method,
+				  const char *version, const char *data, size_t *n, void **con_cls)
+{
+	static const struct {
+		const char *path;
+		void (*put)(const struct dt_board *, const struct dt_board_ask *, FILE *);
+	} routes[] = {{"/api/runs", put_runs},
+		      {"/api/series", dt_board_put_series},
+		      {"/api/details", dt_board_put_details},
+		      {"/api/timeline", dt_board_put_timeline}};
+	static int begun;
+	struct dt_board_http *h = cls;
+
+	if (!*con_cls) { /* headers first */
+		*con_cls = &begun;
+		return MHD_YES;
+	}
+	if (*n) { /* a body means nothing here */
+		*n = 0;
+		return MHD_YES;
+	}
+	if (strcmp(method, "GET") && strcmp(method, "HEAD"))
+		return plain(c, MHD_HTTP_METHOD_NOT_ALLOWED, "GET alone\n");
+	if (!host_is_ours(h, c))
+		return plain(c, MHD_HTTP_FORBIDDEN, "not under this name\n");
+	if (!strcmp(path, "/health"))
+		return plain(c, MHD_HTTP_OK, "ok\n");
+	if (!may_see(h, c))
+		return plain(c, MHD_HTTP_UNAUTHORIZED, "?key= is missing or wrong\n");
+	if (!strcmp(path, "/"))
+		return answer(c, MHD_HTTP_OK, "text/html; charset=utf-8", (void *)dt_board_page_text,
+			      strlen(dt_board_page_text), MHD_RESPMEM_PERSISTENT);
+	if (!strcmp(path, "/events"))
+		return events(h, c);
+	for (size_t i = 0; i < sizeof(routes) / sizeof(*routes); i++)
+		if (!strcmp(path, routes[i].path))
+			return json(h, c, routes[i].put);
+	return plain(c, MHD_HTTP_NOT_FOUND, "no such page\n");
+}
+
+/* ---- life ---- */
+
+static int listen_on(const struct dt_board_http_params *p, char *url, size_t room, struct dt_err *err)
+{
+	struct addrinfo hint = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list = NULL;
+	char port[16], host[128];
+	struct sockaddr_storage at;
+	socklen_t len = sizeof(at);
+	int fd = -1, rc, one = 1;
+
+	snprintf(port, sizeof(port), "%d", p->port);
+	rc = getaddrinfo(p->host, port, &hint, &list);
+	if (rc)
+		return dt_err_set(err, -EADDRNOTAVAIL, "cannot listen on '%s': %s", p->host,
+				  gai_strerror(rc));
+	fd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
+	    bind(fd, list->ai_addr, list->ai_addrlen) < 0 || listen(fd, 128) < 0 ||
+	    getsockname(fd, (struct sockaddr *)&at, &len) < 0 ||
+	    getnameinfo((struct sockaddr *)&at, len, host, sizeof(host), port, sizeof(port),
+			NI_NUMERICHOST | NI_NUMERICSERV))
+		rc = errno ? -errno : -EADDRNOTAVAIL;
+	freeaddrinfo(list);
+	if (rc) {
+		if (fd >= 0)
+			close(fd);
+		return dt_err_sys(err, rc, "cannot listen on '%s' port %d", p->host, p->port);
+	}
+	snprintf(url, room, strchr(host, ':') ? "http://[%s]:%s" : "http://%s:%s", host, port);
+	return fd;
+}
+
+int dt_board_http_open(struct dt_board_http **ret, struct dt_board *b, const struct dt_board_http_params *p,
+		       const char **ret_url, struct dt_err *err)
+{
+	struct dt_board_http *h = calloc(1, sizeof(*h));
+	int fd;
+
+	if (!h)
+		return dt_err_sys(err, -ENOMEM, "cannot serve");
+	h->b = b;
+	h->key = p->key;
+	pthread_mutex_init(&h->mu, NULL);
+	fd = listen_on(p, h->url, sizeof(h->url), err);
+	if (fd < 0) {
+		free(h);
+		return fd;
+	}
+	h->mhd = MHD_start_daemon(MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD |
+					  MHD_USE_POLL,
+				  0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET, fd,
+				  MHD_OPTION_CONNECTION_LIMIT, 100u, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+				  (size_t)65536, MHD_OPTION_CONNECTION_TIMEOUT, 60u, MHD_OPTION_END);
+	if (!h->mhd) {
+		close(fd);
+		free(h);
+		return dt_err_set(err, -EIO, "cannot start the server of HTTP");
+	}
+	*ret = h;
+	*ret_url = h->url;
+	return 0;
+}
+
+void dt_board_http_close(struct dt_board_http *h)
+{
+	if (!h)
+		return;
+	pthread_mutex_lock(&h->mu);
+	h->stop = true;
+	pthread_mutex_unlock(&h->mu);
+	MHD_stop_daemon(h->mhd);
+	pthread_mutex_destroy(&h->mu);
+	free(h);
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,237 @@
+/* What the page asks for, as JSON. */
+#include "board/board.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { POINTS_MAX = 4000 };
+
+static void number(FILE *f, double v, int digits)
+{
+	if (isfinite(v))
+		fprintf(f, "%.*g", digits, v);
+	else
+		fputs("null", f);
+}
+
+static void text(FILE *f, const char *s)
+{
+	json_t *o = json_string(s);
+
+	if (!o)
+		fputs("\"?\"", f); /* no UTF-8 */
+	else
+		json_dumpf(o, f, JSON_COMPACT | JSON_ENCODE_ANY);
+	json_decref(o);
+}
+
+static void value(FILE *f, const json_t *v)
+{
+	if (v)
+		json_dumpf(v, f, JSON_COMPACT | JSON_ENCODE_ANY);
+	else
+		fputs("null", f);
+}
+
+/* Events of dt-run that lie beside run i, and its own. */
+static void events(const struct dt_board *b, int i, FILE *f)
+{
+	json_t *all = json_array();
+
+	if (b->run[i].events)
+		json_array_extend(all, b->run[i].events);
+	for (int k = 0; k < b->nfile; k++)
+		if (!b->file[k].trace && b->file[k].folder == b->folder[i] && b->file[k].lines.events)
+			json_array_extend(all, b->file[k].lines.events);
+	while (json_array_size(all) > 200)
+		json_array_remove(all, 0);
+	value(f, all);
+	json_decref(all);
+}
+
+void dt_board_put_runs(const struct dt_board *b, FILE *f)
+{
+	static const char *const newest[] = {"step",	   "loss",     "eval_loss",    "lr",
+					     "grad_norm",  "mfu",      "tokens_per_s", "images_per_s",
+					     "peak_bytes", "rss_bytes"};
+
+	fprintf(f, "{\"version\":%llu,\"runs\":[", (unsigned long long)b->version);
+	for (int i = 0; i < b->n; i++) {
+		const struct dt_board_run *r = &b->run[i];
+		const char *sep = "";
+
+		fprintf(f, "%s{\"id\":%d,\"name\":", i ? "," : "", i);
+		text(f, r->name);
+		fprintf(f, ",\"run_id\":");
+		text(f, r->run_id);
+		fprintf(f, ",\"lines\":%zu,\"bad\":%zu,\"changed\":%.3f,\"newest\":{", r->rows, r->bad,
+			r->changed);
+		for (size_t k = 0; k < sizeof(newest) / sizeof(*newest); k++) {
+			if (!dt_board_run_column(r, newest[k]))
+				continue;
+			fprintf(f, "%s\"%s\":", sep, newest[k]);
+			number(f, dt_board_run_newest(r, newest[k]), 15);
+			sep = ",";
+		}
+		fputs("},\"keys\":[", f);
+		for (int k = 0; k < r->ncol; k++) {
+			fputs(k ? "," : "", f);
+			text(f, r->col[k].key);
+		}
+		fputs("],\"categories\":", f);
+		value(f, r->categories);
+		fprintf(f, ",\"details\":%zu,\"events\":", json_array_size(r->details));
+		events(b, i, f);
+		fputs("}", f);
+	}
+	fputs("]}", f);
+}
+
+struct buckets { /* of steps from .. to */
+	double from, scale;
+	int n;
+	double *x, *sum; /* newest step; of one key */
+	int *count;
+};
+
+static int bucket_of(const struct buckets *k, double step)
+{
+	int i = (int)((step - k->from) * k->scale);
+
+	return i < k->n ? i : k->n - 1;
+}
+
+/* The buckets that have a line, by their newest step; where there is none x is NAN. */
+static void put_steps(const struct dt_board_run *r, const double *x, double to, struct buckets *k, FILE *f)
+{
+	const char *sep = "";
+
+	for (int i = 0; i < k->n; i++)
+		k->x[i] = NAN;
+	for (size_t i = 0; i < r->rows; i++)
+		if (x[i] >= k->from && x[i] <= to)
+			k->x[bucket_of(k, x[i])] = x[i];
+	for (int i = 0; i < k->n; i++) {
+		if (isnan(k->x[i]))
+			continue;
+		fputs(sep, f);
+		fprintf(f, "%.15g", k->x[i]);
+		sep = ",";
+	}
+}
+
+/* Means of a key, for the same buckets; null where no line has it. */
+static void put_means(const struct dt_board_run *r, const double *x, const double *v, double to,
+		      struct buckets *k, FILE *f)
+{
+	const char *sep = "";
+
+	memset(k->sum, 0, (size_t)k->n * sizeof(*k->sum));
+	memset(k->count, 0, (size_t)k->n * sizeof(*k->count));
+	for (size_t i = 0; i < r->rows; i++)
+		if (!isnan(v[i]) && x[i] >= k->from && x[i] <= to) {
+			int b = bucket_of(k, x[i]);
+
+			k->sum[b] += v[i];
+			k->count[b]++;
+		}
+	for (int i = 0; i < k->n; i++) {
+		if (isnan(k->x[i]))
+			continue;
+		fputs(sep, f);
+		number(f, k->count[i] ? k->sum[i] / k->count[i] : NAN, 6); /* of a picture */
+		sep = ",";
+	}
+}
+
+static bool asked(const char *keys, const char *key)
+{
+	size_t n = strlen(key);
+
+	for (const char *p = keys; p; p = strchr(p, ','), p = p ? p + 1 : NULL)
+		if (!strncmp(p, key, n) && (!p[n] || p[n] == ','))
+			return true;
+	return false;
+}
+
+static void run_series(const struct dt_board_run *r, const double *x, const struct dt_board_ask *q,
+		       struct buckets *k, FILE *f)
+{
+	double to = q->to;
+	const char *sep = "";
+
+	k->from = isnan(q->from) ? x[0] : q->from;
+	for (size_t i = 0; isnan(q->to) && i < r->rows; i++)
+		to = isnan(to) || x[i] > to ? x[i] : to;
+	k->scale = to > k->from ? k->n / (to - k->from) : 0;
+	fputs("\"x\":[", f);
+	put_steps(r, x, to, k, f);
+	fputs("],\"series\":{", f);
+	for (int c = 0; c < r->ncol; c++) {
+		if (!asked(q->keys, r->col[c].key))
+			continue;
+		fputs(sep, f);
+		text(f, r->col[c].key);
+		fputs(":[", f);
+		put_means(r, x, r->col[c].v, to, k, f);
+		fputs("]", f);
+		sep = ",";
+	}
+	fputs("}", f);
+}
+
+void dt_board_put_series(const struct dt_board *b, const struct dt_board_ask *q, FILE *f)
+{
+	int n = q->points < 2 ? 2 : q->points > POINTS_MAX ? POINTS_MAX : q->points;
+	struct buckets k = {.n = n,
+			    .x = malloc((size_t)n * sizeof(*k.x)),
+			    .sum = malloc((size_t)n * sizeof(*k.sum)),
+			    .count = malloc((size_t)n * sizeof(*k.count))};
+	const char *comma = "";
+
+	fprintf(f, "{\"version\":%llu,\"runs\":[", (unsigned long long)b->version);
+	for (int i = 0; i < b->n && k.x && k.sum && k.count; i++) {
+		const double *x = dt_board_run_column(&b->run[i], "step");
+
+		if (!x || !b->run[i].rows || (q->run >= 0 && q->run != i))
+			continue;
+		fprintf(f, "%s{\"id\":%d,", comma, i);
+		run_series(&b->run[i], x, q, &k, f);
+		fputs("}", f);
+		comma = ",";
+	}
+	fputs("]}", f);
+	free(k.x);
+	free(k.sum);
+	free(k.count);
+}
+
+void dt_board_put_details(const struct dt_board *b, const struct dt_board_ask *q, FILE *f)
+{
+	const json_t *list = q->run >= 0 && q->run < b->n ? b->run[q->run].details : NULL;
+	size_t n = json_array_size(list), points = q->points < 2 ? 2 : (size_t)q->points;
+	const char *sep = "";
+
+	fputs("{\"lines\":[", f);
+	/* of many the newest of each piece */
+	for (size_t k = 0; k < points && n; k++) {
+		size_t i = n <= points ? k : (k + 1) * n / points - 1;
+		const json_t *o = json_array_get(list, i), *d = json_object_get(o, "details");
+
+		if (i >= n)
+			break;
+		fprintf(f, "%s{\"step\":", sep);
+		value(f, json_object_get(o, "step"));
+		fputs(",\"ranks\":", f);
+		value(f, json_object_get(json_object_get(d, "ranks"), q->section ? q->section : "compute_s"));
+		fputs(",\"step_s\":", f);
+		value(f, json_object_get(d, "step_s"));
+		fputs(",\"units\":", f);
+		value(f, json_object_get(d, "units"));
+		fputs("}", f);
+		sep = ",";
+	}
+	fputs("]}", f);
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,383 @@
+#include "board/run.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LINE_MAX_BYTES ((size_t)16 << 20)
+#define READ_BYTES     ((size_t)1 << 20)
+
+/* ---- columns ---- */
+
+/* Keys come in the same order on every line, so the one after the last is looked at first. */
+static int find_column(struct dt_board_run *r, const char *key, size_t n, int after)
+{
+	if (after + 1 < r->ncol && !strncmp(r->col[after + 1].key, key, n) && !r->col[after + 1].key[n])
+		return after + 1;
+	for (int i = 0; i < r->ncol; i++)
+		if (!strncmp(r->col[i].key, key, n) && !r->col[i].key[n])
+			return i;
+	return -1;
+}
+
+static int add_column(struct dt_board_run *r, const char *key, size_t n)
+{
+	struct dt_board_column *c = &r->col[r->ncol];
+
+	if (r->ncol == DT_BOARD_COLUMNS || n >= sizeof(c->key))
+		return -1;
+	c->v = malloc((r->room ? r->room : 1) * sizeof(*c->v));
+	if (!c->v)
+		return -1;
+	for (size_t i = 0; i <= r->rows && i < r->room; i++)
+		c->v[i] = NAN;
+	memcpy(c->key, key, n);
+	c->key[n] = '\0';
+	return r->ncol++;
+}
+
+static bool another_row(struct dt_board_run *r)
+{
+	size_t room = r->room * 2 + 1024;
+
+	for (int i = 0; i < r->ncol && r->rows == r->room; i++) {
+		double *grown = realloc(r->col[i].v, room * sizeof(*grown));
+
+		if (!grown)
+			return false;
+		r->col[i].v = grown;
+	}
+	if (r->rows == r->room)
+		r->room = room;
+	for (int i = 0; i < r->ncol; i++)
+		r->col[i].v[r->rows] = NAN;
+	return true;
+}
+
+/* ---- one line: the numbers of its object, not of those inside ---- */
+
+static const char *skip_blank(const char *p)
+{
+	while (*p == ' ' || *p == '\t')
+		p++;
+	return p;
+}
+
+/* Past a string that begins at p; NULL: it does not end on this line. */
+static const char *skip_string(const char *p, const char *end)
+{
+	for (p++; p < end && *p != '"'; p++)
+		if (*p == '\\')
+			p++;
+	return p < end ? p + 1 : NULL;
+}
+
+/* Past an array or an object. */
+static const char *skip_nested(const char *p, const char *end)
+{
+	int depth = 0;
+
+	while (p < end) {
+		if (*p == '"') {
+			p = skip_string(p, end);
+			if (!p)
+				return NULL;
+			continue;
+		}
+		depth += (*p == '{' || *p == '[') - (*p == '}' || *p == ']');
+		p++;
+		if (!depth)
+			return p;
+	}
+	return NULL;
+}
+
+/*
+ * The number at p, as strtod has it to some units in the last place: a line has a dozen, and hundreds of
+ * thousands of lines are read at once. *stop is p where there is none.
+ */
+static double parse_number(const char *p, char **stop)
+{
+	static const long double power[] = {1e0L,  1e1L,  1e2L,	 1e3L,	1e4L,  1e5L,  1e6L,
+					    1e7L,  1e8L,  1e9L,	 1e10L, 1e11L, 1e12L, 1e13L,
+					    1e14L, 1e15L, 1e16L, 1e17L, 1e18L, 1e19L, 1e20L,
+					    1e21L, 1e22L, 1e23L, 1e24L, 1e25L, 1e26L, 1e27L};
+	const char *q = p + (*p == '-');
+	uint64_t m = 0;
+	int digits = 0, e = 0, point = 0;
+
+	for (; (*q >= '0' && *q <= '9') || (*q == '.' && !point); q++) {
+		if (*q == '.') {
+			point = 1;
+			continue;
+		}
+		digits++;
+		if (m < UINT64_MAX / 10 - 1) {
+			m = m * 10 + (uint64_t)(*q - '0');
+			e -= point;
+		} else {
+			e += !point;
+		}
+	}
+	if (!digits || *q == 'e' || *q == 'E' || e < -27 || e > 27)
+		return strtod(p, stop);
+	*stop = (char *)q;
+	return (double)((e < 0 ? (long double)m / power[-e] : (long double)m * power[e]) *
+			(*p == '-' ? -1 : 1));
+}
+
+struct seen {
+	bool step, more; /* more: it is worth the whole parser */
+};
+
+/* The value at p of a key; NULL: no JSON. */
+static const char *take_value(struct dt_board_run *r, const char *key, size_t n, const char *p,
+			      const char *end, int *column, struct seen *seen)
+{
+	double v;
+	char *stop;
+	int c;
+
+	if (*p == '{' || *p == '[') {
+		seen->more |=
+			(n == 7 && !memcmp(key, "details", 7)) || (n == 10 && !memcmp(key, "categories", 10));
+		return skip_nested(p, end);
+	}
+	if (*p == '"') {
+		seen->more |= (n == 5 && !memcmp(key, "event", 5)) ||
+			      (n == 6 && !memcmp(key, "run_id", 6) && !r->run_id[0]);
+		return skip_string(p, end);
+	}
+	if (!strncmp(p, "null", 4))
+		return p + 4;
+	if (!strncmp(p, "true", 4) || !strncmp(p, "false", 5)) {
+		v = *p == 't';
+		stop = (char *)p + (*p == 't' ? 4 : 5);
+	} else {
+		v = parse_number(p, &stop);
+		if (stop == p || stop > end)
+			return NULL;
+	}
+	if (n >= sizeof(r->col->key) || memchr(key, '\0', n))
+		return stop;
+	c = find_column(r, key, n, *column);
+	if (c < 0)
+		c = add_column(r, key, n);
+	if (c >= 0) {
+		r->col[c].v[r->rows] = v;
+		*column = c;
+	}
+	seen->step |= n == 4 && !memcmp(key, "step", 4);
+	return stop;
+}
+
+/* Fills a row; false: the line is no object of JSON. */
+static bool scan(struct dt_board_run *r, const char *p, const char *end, struct seen *seen)
+{
+	int column = -1;
+
+	p = skip_blank(p);
+	if (*p++ != '{')
+		return false;
+	for (p = skip_blank(p); p < end && *p != '}'; p = skip_blank(p)) {
+		const char *key = p + 1, *stop;
+
+		if (*p != '"' || !(stop = skip_string(p, end)))
+			return false;
+		p = skip_blank(stop);
+		if (*p++ != ':')
+			return false;
+		p = take_value(r, key, (size_t)(stop - 1 - key), skip_blank(p), end, &column, seen);
+		if (!p)
+			return false;
+		p = skip_blank(p);
+		if (*p == ',')
+			p++;
+		else if (*p != '}')
+			return false;
+	}
+	return p < end;
+}
+
+/* Keeps the newest of them. */
+static void keep(json_t **list, json_t *o, size_t most)
+{
+	if (!*list)
+		*list = json_array();
+	json_array_append(*list, o);
+	if (json_array_size(*list) > most)
+		json_array_remove(*list, 0);
+}
+
+static void take_more(struct dt_board_run *r, const char *line, size_t n)
+{
+	json_t *o = json_loadb(line, n, 0, NULL);
+	const char *id = json_string_value(json_object_get(o, "run_id"));
+
+	if (!json_is_object(o)) {
+		json_decref(o);
+		return;
+	}
+	if (id)
+		snprintf(r->run_id, sizeof(r->run_id), "%s", id);
+	if (!r->categories)
+		r->categories = json_incref(json_object_get(o, "categories"));
+	if (json_object_get(o, "details"))
+		keep(&r->details, o, DT_BOARD_DETAILS);
+	if (json_object_get(o, "event"))
+		keep(&r->events, o, DT_BOARD_EVENTS);
+	json_decref(o);
+}
+
+void dt_board_run_take(struct dt_board_run *r, const char *line, size_t n)
+{
+	struct seen seen = {0};
+
+	if (*skip_blank(line) == '\n')
+		return;
+	if (!another_row(r))
+		return;
+	if (!scan(r, line, line + n, &seen)) {
+		r->bad++;
+		return;
+	}
+	if (seen.more)
+		take_more(r, line, n);
+	r->rows += seen.step;
+}
+
+/* ---- the file ---- */
+
+static void forget(struct dt_board_run *r)
+{
+	for (int i = 0; i < r->ncol; i++)
+		free(r->col[i].v);
+	json_decref(r->categories);
+	json_decref(r->details);
+	json_decref(r->events);
+	r->categories = r->details = r->events = NULL;
+	r->ncol = 0;
+	r->rows = r->room = r->bad = r->n = 0;
+	r->run_id[0] = '\0';
+	r->at = 0;
+}
+
+int dt_board_run_open(struct dt_board_run *r, const char *path, const char *name, struct dt_err *err)
+{
+	*r = (struct dt_board_run){.fd = open(path, O_RDONLY | O_CLOEXEC)};
+	if (r->fd < 0)
+		return dt_err_sys(err, -errno, "cannot open '%s'", path);
+	r->path = strdup(path);
+	r->name = strdup(name);
+	if (r->path && r->name)
+		return 0;
+	dt_board_run_close(r);
+	return dt_err_sys(err, -ENOMEM, "cannot open '%s'", path);
+}
+
+/* Whether the file still has what was taken from it. */
+static bool same_as_before(const struct dt_board_run *r, off_t size)
+{
+	size_t n = r->at < (off_t)sizeof(r->last) ? (size_t)r->at : sizeof(r->last);
+	char now[sizeof(r->last)];
+
+	return size >= r->at && pread(r->fd, now, n, r->at - (off_t)n) == (ssize_t)n &&
+	       !memcmp(now, r->last, n);
+}
+
+/* Takes the whole lines of buf and leaves the rest. */
+static void take_lines(struct dt_board_run *r)
+{
+	char *p = r->buf, *end = r->buf + r->n, *nl;
+
+	while ((nl = memchr(p, '\n', (size_t)(end - p)))) {
+		dt_board_run_take(r, p, (size_t)(nl - p) + 1);
+		p = nl + 1;
+	}
+	r->n = (size_t)(end - p);
+	memmove(r->buf, p, r->n);
+	if (r->n > LINE_MAX_BYTES) { /* no line of metrics */
+		r->n = 0;
+		r->bad++;
+	}
+}
+
+static void remember(struct dt_board_run *r)
+{
+	size_t n = r->at < (off_t)sizeof(r->last) ? (size_t)r->at : sizeof(r->last);
+
+	if (pread(r->fd, r->last, n, r->at - (off_t)n) != (ssize_t)n)
+		memset(r->last, 0, sizeof(r->last));
+}
+
+int dt_board_run_read(struct dt_board_run *r, struct dt_err *err)
+{
+	struct stat st;
+	bool more = false;
+	ssize_t got;
+
+	if (fstat(r->fd, &st) < 0)
+		return dt_err_sys(err, -errno, "cannot read '%s'", r->path);
+	if (!same_as_before(r, st.st_size)) {
+		forget(r);
+		more = true;
+	}
+	r->changed = (double)st.st_mtim.tv_sec + (double)st.st_mtim.tv_nsec * 1e-9;
+	if (r->at == st.st_size)
+		return more;
+	for (;;) {
+		if (r->cap < r->n + READ_BYTES + 1) {
+			char *grown = realloc(r->buf, r->n + READ_BYTES + 1);
+
+			if (!grown)
+				return dt_err_sys(err, -ENOMEM, "cannot read '%s'", r->path);
+			r->buf = grown;
+			r->cap = r->n + READ_BYTES + 1;
+		}
+		got = pread(r->fd, r->buf + r->n, READ_BYTES, r->at);
+		if (got <= 0)
+			break;
+		r->at += got;
+		r->n += (size_t)got;
+		r->buf[r->n] = '\0';
+		take_lines(r);
+		more = true;
+	}
+	remember(r);
+	return got < 0 ? dt_err_sys(err, -errno, "cannot read '%s'", r->path) : more;
+}
+
+const double *dt_board_run_column(const struct dt_board_run *r, const char *key)
+{
+	for (int i = 0; i < r->ncol; i++)
+		if (!strcmp(r->col[i].key, key))
+			return r->col[i].v;
+	return NULL;
+}
+
+double dt_board_run_newest(const struct dt_board_run *r, const char *key)
+{
+	const double *v = dt_board_run_column(r, key);
+
+	for (size_t i = r->rows; v && i > 0; i--)
+		if (!isnan(v[i - 1]))
+			return v[i - 1];
+	return NAN;
+}
+
+void dt_board_run_close(struct dt_board_run *r)
+{
+	forget(r);
+	if (r->fd >= 0)
+		close(r->fd);
+	free(r->buf);
+	free(r->path);
+	free(r->name);
+	*r = (struct dt_board_run){.fd = -1};
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,235 @@
+#include "train/trainer.h"
+
+#include "plan/objective.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct dt_objective_rule *rule(const struct trainer *t)
+{
+	return dt_objective_rule(t->run.objective.kind);
+}
+
+/* ---- the answers of a microbatch ---- */
+
+void objective_clear(struct trainer *t)
+{
+	t->objective.n = 0;
+}
+
+static int add(struct objective *o, struct answer a, struct dt_err *err)
+{
+	if (o->n == o->cap) {
+		int64_t cap = 2 * o->cap + 64;
+		struct answer *v = realloc(o->answer, (size_t)cap * sizeof(*v));
+
+		if (!v)
+			return dt_err_sys(err, -ENOMEM, "cannot hold the answers of a microbatch");
+		o->answer = v;
+		o->cap = cap;
+	}
+	o->answer[o->n++] = a;
+	return 0;
+}
+
+int objective_add(struct trainer *t, const struct dt_dataset *d, int64_t at, int64_t row,
+		  const int32_t *first, struct dt_err *err)
+{
+	int64_t seq = t->run.seq;
+	int rc = 0;
+
+	for (int64_t p = 0, end; p < seq && rc == 0; p = end) {
+		enum dt_document_kind kind = dt_dataset_kind(d, at + p);
+
+		for (end = p + 1; end < seq && first[end] == first[p];)
+			end++;
+		if (kind != DT_DOCUMENT_PLAIN)
+			rc = add(&t->objective,
+				 (struct answer){.first = row + p,
+						 .end = row + end,
+						 .kind = kind,
+						 .document = dt_dataset_document(d, at + p)},
+				 err);
+	}
+	return rc;
+}
+
+/* ---- the loss ---- */
+
+static void sum_up(struct objective *o, const struct dt_flight *f, const float *logprob)
+{
+	for (int64_t i = 0; i < o->n; i++) {
+		struct answer *a = &o->answer[i];
+		double sum = 0;
+
+		a->targets = 0;
+		for (int64_t r = a->first; r < a->end; r++) {
+			sum += (double)logprob[r];
+			a->targets += f->host_targets[r] >= 0;
+		}
+		if (o->keeping)
+			o->kept[a->document] = sum;
+		if (o->asking)
+			a->reference = sum;
+		else
+			a->logprob = sum;
+	}
+}
+
+static void weigh(const struct answer *a, const struct dt_flight *f, double by, float *weight)
+{
+	for (int64_t r = a->first; r < a->end; r++)
+		weight[r] = f->host_targets[r] >= 0 ? (float)-by : 0;
+}
+
+static void note(struct objective *o, const struct answer *c, const struct answer *r, double beta)
+{
+	double good = beta * (c->logprob - c->reference), bad = beta * (r->logprob - r->reference);
+
+	o->sum[0]++;
+	o->sum[1] += good;
+	o->sum[2] += bad;
+	o->sum[3] += good > bad;
+	o->sum[4] += c->logprob;
+	o->sum[5] += r->logprob;
+}
+
+/* Chosen and rejected answers come in turn (data/dataset.h). */
+static int judge(void *arg, const struct dt_flight *f, const float *logprob, float *weight, double *loss,
+		 struct dt_err *err)
+{
+	struct trainer *t = arg;
+	struct objective *o = &t->objective;
+	double beta = t->run.objective.beta, gamma = t->run.objective.gamma;
+
+	sum_up(o, f, logprob);
+	if (o->asking)
+		return 0;
+	memset(weight, 0, (size_t)(t->run.microbatch * t->run.seq) * sizeof(*weight));
+	for (int64_t i = 0; i + 1 < o->n; i += 2) {
+		struct answer *c = &o->answer[i], *r = c + 1;
+		struct dt_pair_loss l;
+
+		if (c->kind != DT_DOCUMENT_CHOSEN || r->kind != DT_DOCUMENT_REJECTED)
+			return dt_err_set(err, -EBADMSG, "'%s': answers are not in pairs", t->run.data.train);
+		if (o->kept) {
+			c->reference = o->kept[c->document];
+			r->reference = o->kept[r->document];
+		}
+		l = rule(t)->pair(&(struct dt_pair){c->logprob - c->reference, r->logprob - r->reference,
+						    c->targets, r->targets},
+				  beta, gamma);
+		*loss += l.loss;
+		weigh(c, f, l.dchosen, weight);
+		weigh(r, f, l.drejected, weight);
+		note(o, c, r, beta);
+	}
+	return 0;
+}
+
+static bool runs_reference(const struct trainer *t)
+{
+	return rule(t)->reference && !t->objective.kept;
+}
+
+int objective_ask(struct trainer *t, const struct dt_flight *f, const struct dt_hooks *hooks,
+		  struct dt_err *err)
+{
+	bool training = t->exec.training, counts = t->exec.mixture.counts;
+	double loss = t->exec.loss_sum;
+	int rc;
+
+	if (!runs_reference(t))
+		return 0;
+	t->objective.asking = t->exec.adapters_off = true;
+	t->exec.training = t->exec.mixture.counts = t->exec.loss_backward = false;
+	rc = dt_exec_run(&t->exec, f, DT_LIST_FORWARD, hooks, err);
+	if (rc == 0)
+		rc = dt_exec_run(&t->exec, f, DT_LIST_LOSS, hooks, err);
+	t->objective.asking = t->exec.adapters_off = false;
+	t->exec.training = training;
+	t->exec.mixture.counts = counts;
+	t->exec.loss_sum = loss;
+	return rc;
+}
+
+/* ---- set up ---- */
+
+int objective_open(struct trainer *t, struct dt_err *err)
+{
+	struct dt_objective *j = &t->exec.objective;
+	size_t rows = (size_t)(t->run.microbatch * t->run.seq);
+	struct dt_dataset_info eval = {0};
+
+	if (t->source.eval)
+		dt_dataset_info(t->source.eval, &eval);
+	if (!rule(t)->pair) {
+		if (!dt_config_is_image(&t->config) && t->source.info.preferences) {
+			dt_err_set(err, -EINVAL, "'%s' holds preferences", t->run.data.train);
+			dt_err_hint(err, "--objective says what to make of them, dpo for example");
+			return -EINVAL;
+		}
+		return 0;
+	}
+	if (!t->source.info.preferences || (t->source.eval && !eval.preferences)) {
+		dt_err_set(err, -EINVAL, "--objective %s: '%s' holds no pairs of answers", rule(t)->name,
+			   t->source.info.preferences ? t->run.data.eval : t->run.data.train);
+		dt_err_hint(err, "make one with 'dt-dataset chat --preferences'");
+		return -EINVAL;
+	}
+	*j = (struct dt_objective){.judge = judge,
+				   .arg = t,
+				   .logprob = calloc(rows, sizeof(float)),
+				   .weight = calloc(rows, sizeof(float))};
+	return j->logprob && j->weight ? 0 : dt_err_sys(err, -ENOMEM, "cannot hold the log-probabilities");
+}
+
+void objective_release(struct trainer *t)
+{
+	free(t->exec.objective.logprob);
+	free(t->exec.objective.weight);
+	free(t->objective.answer);
+	free(t->objective.kept);
+}
+
+int64_t objective_pairs(struct trainer *t, bool eval, int64_t first, int64_t end)
+{
+	int64_t n = 0;
+
+	for (int64_t i = first; i < end; i++) {
+		int64_t own;
+		const struct dt_sampler *s = source_sampler(t, eval, i, &own);
+
+		n += dt_dataset_count(s->data, dt_sampler_at(s, own), t->run.seq, DT_DOCUMENT_CHOSEN);
+	}
+	return n;
+}
+
+int objective_agree(struct trainer *t, struct dt_err *err)
+{
+	double *sum = t->objective.sum;
+
+	if (!rule(t)->pair)
+		return 0;
+	if (t->mesh.at.tp != 0)
+		memset(sum, 0, sizeof(t->objective.sum));
+	return dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), sum, NULL, 6, DT_F64, DT_SUM,
+			     "rewards of answers", err);
+}
+
+void objective_metrics(const struct trainer *t, json_t *line)
+{
+	static const char *const names[] = {"rewards_chosen", "rewards_rejected", "rewards_accuracy",
+					    "logps_chosen", "logps_rejected"};
+	const double *sum = t->objective.sum;
+
+	if (!rule(t)->pair || sum[0] == 0)
+		return;
+	json_object_set_new(line, "pairs", json_integer((json_int_t)sum[0]));
+	for (int i = 0; i < 5; i++)
+		json_object_set_new(line, names[i], json_real(sum[i + 1] / sum[0]));
+	json_object_set_new(line, "rewards_margin", json_real((sum[1] - sum[2]) / sum[0]));
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,123 @@
+#include "train/outer.h"
+
+#include "base/progress.h"
+#include "train/trainer.h"
+
+#include <errno.h>
+
+void outer_bind(struct trainer *t)
+{
+	t->outer.merged = flat_bind(t, DT_B_OUTER, DT_F32, 1);
+	t->outer.momentum = flat_bind(t, DT_B_OUTER_M, DT_F32, 1);
+}
+
+void outer_announce(const struct trainer *t)
+{
+	const struct dt_run_sync *s = &t->run.sync;
+
+	if (s->kind == DT_SYNC_ALL)
+		return;
+	dt_log_msg(&t->root_log,
+		   "--sync %s: %d ranks of dp train alone for %lld steps, then %s; 1/%lld of the gradients' "
+		   "bytes. "
+		   "Checkpoints merge weights and average optimizer states first, so when they are written "
+		   "matters",
+		   s->text, t->run.layout.dp, (long long)s->every,
+		   s->kind == DT_SYNC_LOCAL ? "average their weights"
+					    : "take an outer step of Nesterov by the mean difference",
+		   (long long)s->every);
+}
+
+/* Whether unit u has weights that are trained. */
+static bool trained(const struct trainer *t, int u)
+{
+	return !t->local.unit[u].frozen && t->local.unit[u].numel > 0;
+}
+
+static struct dt_tensor whole(const struct trainer *t, const struct flat *f, int u)
+{
+	return flat_part(t, f, u, 0, t->local.unit[u].numel);
+}
+
+static int convert(struct trainer *t, const struct flat *to, const struct flat *from, int u,
+		   struct dt_err *err)
+{
+	return dt_kernel_check(t->dev->ops->convert(t->dev, whole(t, to, u), whole(t, from, u)), "->convert(",
+			       err);
+}
+
+int outer_begin(struct trainer *t, struct dt_err *err)
+{
+	int rc = 0;
+
+	for (int u = 0; u < t->local.nunit && rc == 0 && t->outer.merged.p; u++)
+		if (trained(t, u))
+			rc = convert(t, &t->outer.merged, &t->store.master, u, err);
+	return rc;
+}
+
+/* The mean over the data-parallel ranks. */
+static int average(struct trainer *t, struct dt_tensor x, const char *what, struct dt_err *err)
+{
+	struct dt_comm *c = dt_mesh_comm(&t->mesh, DT_ON_DATA);
+	int rc = dt_all_reduce(c, x.data, NULL, (size_t)dt_numel(x), x.dtype, DT_SUM, what, err);
+
+	return rc < 0 ? rc
+		      : dt_kernel_check(t->dev->ops->scale(t->dev, x, 1.0f / (float)dt_comm_size(c)),
+					"->scale(", err);
+}
+
+/* The gradients of a unit, which have been used, make room for the difference. */
+static int diloco(struct trainer *t, int u, struct dt_err *err)
+{
+	const struct dt_optim nesterov = {.kind = DT_OPTIM_NESTEROV,
+					  .lr = (float)t->run.sync.lr,
+					  .beta1 = (float)t->run.sync.momentum,
+					  .grad_scale = 1,
+					  .t = 1};
+	const struct dt_ops *o = t->dev->ops;
+	struct dt_tensor d = dt_t1(t->grads.unit_g[u], DT_F32, t->local.unit[u].numel);
+	int rc = o->convert(t->dev, d, whole(t, &t->outer.merged, u));
+
+	if (rc == 0)
+		rc = o->axpy(t->dev, d, -1, whole(t, &t->store.master, u));
+	rc = dt_kernel_check(rc, "->axpy(", err);
+	if (rc == 0)
+		rc = average(t, d, "outer gradients", err);
+	if (rc == 0)
+		rc = dt_kernel_check(o->optim_step(t->dev, &nesterov, DT_NONE, whole(t, &t->outer.merged, u),
+						   d, whole(t, &t->outer.momentum, u), DT_NONE),
+				     "->optim_step(", err);
+	return rc == 0 ? convert(t, &t->store.master, &t->outer.merged, u, err) : rc;
+}
+
+static int merge(struct trainer *t, struct dt_err *err)
+{
+	int rc = 0;
+
+	trainer_before_update(t);
+	for (int u = 0; u < t->local.nunit && rc == 0; u++)
+		if (trained(t, u))
+			rc = t->outer.merged.p ? diloco(t, u, err)
+					       : average(t, whole(t, &t->store.master, u), "weights", err);
+	t->outer.since = 0;
+	return rc == 0 ? store_publish(t, false, err) : rc;
+}
+
+int outer_step(struct trainer *t, bool save, bool end, struct dt_err *err)
+{
+	double t0 = dt_now();
+	int rc = 0;
+
+	if (t->run.sync.kind == DT_SYNC_ALL)
+		return 0;
+	if (++t->outer.since >= t->run.sync.every || save || end)
+		rc = merge(t, err);
+	for (int k = 0; k < DT_OPTIM_STATES && save; k++)
+		for (int u = 0; u < t->local.nunit && rc == 0 && t->optim.state[k].p; u++)
+			if (trained(t, u))
+				rc = average(t, whole(t, &t->optim.state[k], u), "optimizer states", err);
+	t->t.comm[TR_WEIGHTS] += dt_now() - t0;
+	return rc;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,28 @@
+/*
+ * --sync local and diloco: data-parallel ranks train alone for H steps, then their weights become one.
+ *   local   w = mean of w_i (local SGD; Stich 2019)
+ *   diloco  d = w_old - mean of w_i, w = w_old after a step of SGD with Nesterov momentum by d (Douillard
+ *           et al. 2023, algorithm 1); rate 0.7, momentum 0.9
+ * A merge is also made before a checkpoint, where ranks average their optimizer states too, and at the end:
+ * what is written is alike on all ranks. The momentum of the outer step is in checkpoints as outer/NAME.
+ */
+#ifndef DT_TRAIN_OUTER_H
+#define DT_TRAIN_OUTER_H
+
+#include "train/store.h"
+
+struct outer {
+	struct flat merged, momentum; /* diloco; p NULL: none */
+	int64_t since;		      /* steps since ranks had the same weights */
+};
+
+void outer_bind(struct trainer *t);
+/* What the start of the run says of it. */
+void outer_announce(const struct trainer *t);
+/* Weights are those that the run starts from. */
+int outer_begin(struct trainer *t, struct dt_err *err);
+/* After a step: merges where one is due, where a checkpoint is (save), or at the end. */
+int outer_step(struct trainer *t, bool save, bool end, struct dt_err *err);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,73 @@
+"""board-page.py URL METRICS [PICTURES]: dt-board's page in a browser. METRICS: a metrics file that is shown, and grows here.
+PICTURES: a folder for screenshots at two widths, light and dark."""
+import json
+import os
+import sys
+import xml.dom.minidom
+
+from browser import Browser
+
+url, metrics = sys.argv[1], sys.argv[2]
+pictures = sys.argv[3] if len(sys.argv) > 3 else None
+
+
+def shot(b, name):
+    if pictures:
+        b.screenshot(os.path.join(pictures, name + ".png"))
+
+
+def lines(b, card):
+    return b.js(f"document.querySelectorAll('#card-{card} path[stroke-width]').length")
+
+
+with Browser(width=1300, height=1800) as b:
+    b.open(url)
+    b.until("document.documentElement.dataset.drawn && document.getElementById('live').className === 'on'")
+    shot(b, "board-light")
+    runs = b.js("state.runs.length")
+    assert runs == 2, runs
+    # two runs, and the evaluation of one
+    assert lines(b, "loss") == 3, lines(b, "loss")
+    assert b.js("document.querySelectorAll('#card-skew rect').length") >= 4
+    assert b.js("document.querySelectorAll('#card-timeline rect').length") > 8
+    assert b.js("document.querySelectorAll('#card-parts path').length") >= 3
+    assert "rollback" in b.js("document.querySelector('#card-events').textContent")
+    # what is drawn is what the file says: the newest raw loss at the right end
+    last = [json.loads(line) for line in open(metrics, encoding="utf-8") if '"loss"' in line][-1]
+    assert abs(b.js("state.data.get(state.runs.find(r => r.name.includes('mine')).id).loss.m.at(-1)") - last["loss"]) < 1e-4
+    # a run that is taken off
+    b.click("#runs input")
+    b.until("document.querySelectorAll('#card-loss path[stroke-width]').length < 3")
+    b.click("#runs input")
+    # live: a line more
+    version = b.js("state.version")
+    with open(metrics, "a", encoding="utf-8") as f:
+        f.write(json.dumps(dict(last, step=last["step"] + 1, loss=1.25)) + "\n")
+    b.until(f"state.version > {version} && document.documentElement.dataset.drawn > {version}")
+    b.until("state.data.get(state.runs.find(r => r.name.includes('mine')).id).loss.m.at(-1) === 1.25")
+    # smoothing and the logarithm draw anew
+    before = b.js("document.querySelector('#card-loss path[stroke-width]').getAttribute('d')")
+    b.js("smooth_ = document.getElementById('smooth'), smooth_.value = 0, smooth_.oninput()")
+    assert before != b.js("document.querySelector('#card-loss path[stroke-width]').getAttribute('d')")
+    # a part that is drawn over with the mouse, and all again
+    r = b.js("(() => { const r = document.querySelector('#card-loss svg').getBoundingClientRect(); return [r.x, r.y, r.width] })()")
+    for kind, x in (("mousePressed", 0.4), ("mouseMoved", 0.6), ("mouseReleased", 0.8)):
+        b.call("Input.dispatchMouseEvent", type=kind, x=r[0] + x * r[2], y=r[1] + 60, button="left", clickCount=1)
+    b.until("state.from !== null && !document.getElementById('all').hidden")
+    b.click("#all")
+    b.until("state.from === null")
+    # SVG that stands by itself: XML, no variable of the page left
+    text = b.js("svgText(document.querySelector('#card-loss svg'))")
+    assert "var(" not in text
+    assert xml.dom.minidom.parseString(text).documentElement.tagName == "svg"
+    b.click("#theme")
+    assert b.js("document.documentElement.dataset.theme") == "dark"
+    shot(b, "board-dark")
+    assert b.complaints() == [], b.complaints()
+with Browser(width=390, height=1600, phone=True, dark=True) as b:
+    b.open(url)
+    b.until("document.documentElement.dataset.drawn")
+    assert b.js("document.documentElement.scrollWidth <= innerWidth"), "the page is wider than a phone"
+    shot(b, "board-phone")
+    assert b.complaints() == [], b.complaints()
+# SPDX-License-Identifier: Apache-2.0

@@ -1,0 +1,121 @@
+#!/usr/bin/env bats
+# dt-board: what it reads, what it answers, and its page in a browser.
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    cat "$DT_SRC/LICENSE" "$DT_SRC/CONTRIBUTING.md" >text.txt
+    dt-dataset build --tokenizer byte --out d.h5 text.txt
+    mkdir mine other
+    mpirun -np 2 dt-train --model gpt2-tiny --data d.h5 --seq 32 --global-batch 4 --microbatch 1 --layout pp2 --threads 1 \
+        --no-mfu --steps 12 --metrics mine/m.jsonl --details 2 --trace mine/t.json --eval-data d.h5 --eval-every 4 \
+        --eval-tokens 64
+    dt-train --model gpt2-tiny --data d.h5 --seq 32 --global-batch 4 --threads 1 --no-mfu --steps 9 --metrics other/n.jsonl
+    echo '{"time":1790000000.5,"event":"rollback","step":4,"why":"a test"}' >mine/events.jsonl
+    echo 'no metrics' >mine/notes.txt
+}
+
+setup() {
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    board=
+}
+
+teardown() {
+    [ -z "$board" ] || { kill "$board" && wait "$board"; } || true
+}
+
+start() {
+    rm -f url
+    dt-board --port 0 "$@" >url 2>log &
+    board=$!
+    for _ in $(seq 600); do
+        grep -q '^http' url && break
+        kill -0 "$board" || { cat log; return 1; }
+        sleep 0.05
+    done
+    url=$(cat url)
+    url=${url%%\?*}
+}
+
+@test "runs, curves, ranks, events and a step of the pipeline as JSON; what is appended comes by itself" {
+    start mine other
+    curl -s "${url}api/runs" >r
+    jq -e '(.runs | length) == 2 and (.runs | map(.newest.step)) == [12, 9] and (.runs | map(.bad)) == [0, 0] and
+        (.runs[0].categories | map(.bytes) | add) == .runs[0].newest.peak_bytes and .runs[0].details == 6 and
+        (.runs[0].events | map(.event)) == ["rollback"] and .runs[1].events == []' r
+    # with as many points as steps the curve is the file
+    curl -s "${url}api/series?keys=loss,lr&points=4000&run=0" >s
+    jq -n --slurpfile s s --slurpfile m mine/m.jsonl '
+        ($m | map(select(.loss))) as $m | $s[0].runs[0] as $r | ($r.series | keys) == ["loss", "lr"] and
+        [range($r.x | length) | select($r.series.loss[.] != null)] as $i |
+        ($i | length) == 12 and all(range(12); $r.x[$i[.]] == $m[.].step and
+            ($r.series.loss[$i[.]] / $m[.].loss - 1 | fabs) < 1e-5)' | grep -x true
+    # fewer: means of equal stretches
+    curl -s "${url}api/series?keys=loss&points=3&run=1&from=1&to=9" >s
+    jq -n --slurpfile s s --slurpfile m other/n.jsonl '($m | map(.loss)) as $l | $s[0].runs[0] | .x == [3, 6, 9] and
+        ([.series.loss, [$l[0:3], $l[3:6], $l[6:9] | add / 3]] | transpose | all(.[]; (.[0] / .[1] - 1 | fabs) < 1e-5))' |
+        grep -x true
+    curl -s "${url}api/details?run=0&section=data_s" | jq -e '(.lines | map(.step)) == [2, 4, 6, 8, 10, 12] and
+        all(.lines[]; (.ranks | length) == 2 and (.units | length) == 4)'
+    curl -s "${url}api/timeline?run=0" | jq -e '.step == 11 and ([.spans[] | select(.[1] == "F") | .[0]] | sort) ==
+        [0, 0, 0, 0, 1, 1, 1, 1] and all(.spans[]; .[2] >= 0 and .[2] + .[3] <= $us + 2)' --argjson us \
+        "$(curl -s "${url}api/timeline?run=0" | jq .us)"
+    before=$(jq .version r)
+    timeout 20 curl -sN "${url}events" >ev &
+    listens=$!
+    echo '{"run_id":"x","step":10,"loss":2.5}' >>other/n.jsonl
+    for _ in $(seq 100); do
+        grep '^data: ' ev | grep -qvx "data: $before" && break
+        sleep 0.1
+    done
+    kill "$listens"
+    wait "$listens" || true
+    grep '^data: ' ev | grep -vx "data: $before"
+    curl -s "${url}api/runs" | jq -e '.runs[1].newest | .step == 10 and .loss == 2.5'
+    # a run that went back: its file is cut and goes on
+    head -5 other/n.jsonl >cut
+    cat cut >other/n.jsonl
+    sleep 0.6
+    curl -s "${url}api/runs" | jq -e '.runs[1].newest.step == 5'
+    # a run that begins meanwhile, and lines that are none
+    { cat cut; echo '{"step": 6, "loss"'; echo 'x'; echo '[1]'; } >other/z.jsonl
+    sleep 0.6
+    curl -s "${url}api/runs" | jq -e '(.runs | length) == 3 and .runs[2].bad == 3 and .runs[2].newest.step == 5'
+    rm other/z.jsonl
+}
+
+@test "who is answered: this machine's names, GET, with --key its owner" {
+    start mine
+    code() { curl -s -o /dev/null -w '%{http_code}' "$@"; }
+    [ "$(code "$url")" -eq 200 ]
+    [ "$(code -H 'Host: evil.example' "${url}api/runs")" -eq 403 ]
+    [ "$(code -d x=1 "${url}api/runs")" -eq 405 ]
+    [ "$(code "${url}nowhere")" -eq 404 ]
+    [ "$(code "${url}api/series?points=-1&from=x&to=1e999&run=77&keys=,,loss")" -eq 200 ]
+    curl -s "$url" >page
+    run -1 grep -E '(src|href)=.?(https?:)?//' page
+    kill "$board"
+    wait "$board"
+    start --key secret mine
+    [ "$(code "${url}api/runs")" -eq 401 ]
+    [ "$(code "${url}api/runs?key=secres")" -eq 401 ]
+    [ "$(code "${url}api/runs?key=secret")" -eq 200 ]
+    [ "$(code "${url}health")" -eq 200 ]
+    run -2 dt-board --host 0.0.0.0 mine
+    run -2 dt-board
+    mkdir -p empty
+    run -1 dt-board empty
+    [[ ${lines[0]} == "dt-board: no metrics of dt-train in 'empty'" ]]
+    run -1 dt-board /nowhere
+}
+
+@test "the page in a browser: curves, ranks, the pipeline, live, zoomed, as SVG, on a phone" {
+    command -v chromium >/dev/null || skip "chromium is not installed"
+    start mine other
+    timeout 120 python3 "$BATS_TEST_DIRNAME/board-page.py" "$url" mine/m.jsonl
+}
+# SPDX-License-Identifier: Apache-2.0

@@ -1,0 +1,142 @@
+#!/usr/bin/env bats
+# Losses of pairs of answers: the reference, the gradient, any layout, and a run that goes on.
+
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    jq -n '{model_type: "llama", vocab_size: 617, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 2,
+        num_attention_heads: 4, num_key_value_heads: 4, max_position_embeddings: 512, rms_norm_eps: 1e-5,
+        rope_theta: 10000, tie_word_embeddings: false}' >llama.json
+    printf '%s\n' '{"prompt": "What is 2+2?", "chosen": "4", "rejected": "five, I think"}' \
+        '{"chosen": [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi there"}], "rejected": [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Go away."}]}' \
+        '{"prompt": [{"role": "user", "content": "Sing"}], "chosen": [{"role": "assistant", "content": "la la"}], "rejected": [{"role": "assistant", "content": "no"}]}' \
+        '{"prompt": "A colour?", "chosen": "red", "rejected": "Monday, or Tuesday"}' >p.jsonl
+    pack 160 p.h5 <p.jsonl
+}
+
+pack() { # seq out: of standard input
+    dt-dataset chat -t "$DT_SRC/tests/data/tokenizer/chat.json" --chat-template chatml --preferences --seq "$1" --json -o "$2" - >"$2.json"
+}
+
+setup() {
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    common=(--model llama.json --data p.h5 --seq 160 --microbatch 1 --precision fp32 --no-mfu --threads 1
+        --comm-timeout 120 --warmup 0 --schedule constant --metrics m.jsonl)
+    plain=(--optimizer sgd --beta1 0 --weight-decay 0 --clip 0)
+}
+
+train() { # ranks options...
+    local ranks=$1
+    shift
+    mpirun -np "$ranks" dt-train "${common[@]}" "$@" >/dev/null </dev/null
+}
+
+line() { # number key: of the steps
+    jq -s "map(select(.loss)) | .[$1].$2" m.jsonl
+}
+
+close() { # a b tolerance
+    jq -en "(($1) - ($2)) | fabs < $3" >/dev/null || { echo "$1 and $2 differ by more than $3" >&2; return 1; }
+}
+
+@test "pairs lie side by side, and both answers are learnt" {
+    [ "$(jq -c '[.train.examples, .train.samples]' p.h5.json)" = '[4,2]' ]
+    dt-dataset info --json p.h5 | jq -e '.preferences and .documents == 8'
+    [[ "$(h5dump -d document_kinds p.h5)" == *"(0): 1, 2, 1, 2, "* ]]
+    local line
+    for line in '{"prompt": "x", "chosen": "a"}' '{"prompt": "x", "chosen": "a", "rejected": "a"}' \
+        '{"chosen": [{"role": "user", "content": "x"}], "rejected": [{"role": "user", "content": "y"}]}' '{"prompt": "x", "completion": "a"}'; do
+        run -1 pack 64 bad.h5 <<<"$line"
+        [[ "$output" == *"standard input:1"* ]]
+    done
+}
+
+@test "the first loss of dpo is ln 2, with adapters and with log-probabilities that are kept" {
+    train 1 --objective dpo --reference ref.h5 --steps 1 --global-batch 2
+    close "$(line 0 loss)" '(2 | log)' 1e-9
+    [ "$(line 0 pairs)" = 4 ]
+    train 1 --objective dpo --lora 4 --steps 1 --global-batch 2
+    close "$(line 0 loss)" '(2 | log)' 1e-9
+    close "$(line 0 rewards_margin)" 0 1e-9
+}
+
+@test "a step along the gradient lowers each loss by what the gradient says" {
+    local o lr
+    for o in 'dpo --reference r.h5' 'ipo --reference r.h5 --beta 1' 'hinge --reference r.h5' simpo orpo 'dpo --lora 4'; do
+        [[ $o == *lora* ]] && lr=1e-2 || lr=1e-4 # the gradient of b alone is small
+        # shellcheck disable=SC2086 # words
+        train 1 "${plain[@]}" --objective $o --steps 3 --global-batch 2 --lr $lr
+        for i in 0 1; do
+            close "($(line $((i + 1)) loss) - $(line $i loss)) / ($lr * $(line $i grad_norm) * $(line $i grad_norm))" -1 0.02
+        done
+    done
+}
+
+@test "the loss does not depend on layout, microbatch and packing" {
+    local how
+    train 1 --objective orpo --steps 3 --global-batch 2 --lr 1e-2
+    local loss norm
+    loss=$(line 2 loss) norm=$(line 2 grad_norm)
+    for how in '1 --microbatch 2' '2 --layout dp2' '2 --layout tp2' '2 --layout dp2.z3'; do
+        # shellcheck disable=SC2086 # words
+        train $how --objective orpo --steps 3 --global-batch 2 --lr 1e-2
+        close "$(line 2 loss)" "$loss" 1e-5
+        close "$(line 2 grad_norm)" "$norm" 1e-4
+    done
+    for how in '1' '2 --layout dp2' '2 --layout tp2'; do
+        # shellcheck disable=SC2086 # words
+        train $how --objective dpo --lora 4 --steps 3 --global-batch 2 --lr 1e-2
+        [ "$how" != 1 ] || loss=$(line 2 loss)
+        close "$(line 2 loss)" "$loss" 1e-5
+        # shellcheck disable=SC2086 # words
+        train $how --objective dpo --reference r.h5 --steps 3 --global-batch 2 --lr 1e-2
+        [ "$how" != 1 ] || norm=$(line 2 loss)
+        close "$(line 2 loss)" "$norm" 1e-5
+    done
+    pack 320 one.h5 <p.jsonl
+    train 1 --objective orpo --data one.h5 --seq 320 --steps 1 --global-batch 1
+    close "$(line 0 loss)" "$(train 1 --objective orpo --steps 1 --global-batch 2 && line 0 loss)" 1e-6
+}
+
+@test "a run that goes on has the reference it began with" {
+    train 1 --objective dpo --reference k.h5 --steps 6 --global-batch 2 --lr 1e-2
+    local whole
+    whole=$(line 5 loss)
+    train 1 --objective dpo --reference k.h5 --steps 3 --global-batch 2 --lr 1e-2 --save run
+    train 1 --objective dpo --reference k.h5 --steps 6 --global-batch 2 --lr 1e-2 --save run --resume auto
+    close "$(jq -s 'map(select(.loss)) | .[-1].loss' m.jsonl)" "$whole" 1e-6
+    rm k.h5
+    run -1 dt-train "${common[@]}" --objective dpo --reference k.h5 --steps 7 --global-batch 2 --save run --resume auto
+    [[ "$output" == *"k.h5"* ]]
+    dt-dataset chat -t "$DT_SRC/tests/data/tokenizer/chat.json" --chat-template chatml --preferences --seq 160 -o q.h5 - <<<'{"prompt": "x", "chosen": "a", "rejected": "b"}' >/dev/null
+    train 1 --objective dpo --reference k.h5 --steps 1 --global-batch 1 --data q.h5
+    run -1 dt-train "${common[@]}" --objective dpo --reference k.h5 --steps 7 --global-batch 2 --save run --resume auto
+    [[ "$output" == *"is not of"* ]]
+}
+
+@test "preferences are learnt; an evaluation is of them too" {
+    train 1 --objective dpo --lora 8 --steps 30 --global-batch 2 --lr 1e-2 --eval-data p.h5
+    jq -s -e 'map(select(.loss)) | .[-1].rewards_accuracy == 1 and .[-1].loss < 0.4' m.jsonl
+    jq -s -e 'map(select(.eval_loss)) | .[0].eval_loss < 0.4 and .[0].eval_tokens == 4' m.jsonl
+}
+
+@test "what does not go together is refused" {
+    dt-dataset build -t "$DT_SRC/tests/data/tokenizer/chat.json" -o text.h5 "$DT_SRC/tests/data/tokenizer/corpus.txt" >/dev/null
+    run -1 dt-train "${common[@]}" --steps 1
+    [[ "$output" == *"holds preferences"* ]]
+    run -1 dt-train "${common[@]}" --steps 1 --objective orpo --data text.h5
+    [[ "$output" == *"dt-dataset chat --preferences"* ]]
+    run -2 dt-train "${common[@]}" --steps 1 --objective dpo
+    [[ "$output" == *"needs a reference"* ]]
+    run -2 dt-train "${common[@]}" --steps 1 --objective simpo --reference r.h5
+    [[ "$output" == *"this objective has none"* ]]
+    run -2 dt-train "${common[@]}" --steps 1 --reference r.h5
+    run -2 mpirun -np 2 dt-train "${common[@]}" --steps 1 --objective orpo --layout pp2
+    [[ "$output" == *"without pp and cp"* ]]
+}
+# SPDX-License-Identifier: Apache-2.0

@@ -1,0 +1,83 @@
+#!/usr/bin/env bats
+# Ranks that train alone between merges: what must be the synchronous run, what a checkpoint keeps, what is refused;
+# and rates that follow the batch.
+
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    cat "$DT_SRC/LICENSE" >text.txt
+    dt-dataset build --tokenizer byte --out d.h5 text.txt
+}
+
+setup() {
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    opts=(--model gpt2-tiny --data d.h5 --seq 32 --microbatch 1 --global-batch 4 --precision fp32 --no-mfu --threads 1
+        --comm-timeout 120 --schedule constant)
+}
+
+train() { # ranks metrics options...
+    mpirun -np "$1" dt-train "${opts[@]}" --metrics "$2" "${@:3}" 2>"$2.err" || { cat "$2.err"; return 1; }
+}
+
+same() { # files: losses of all steps agree to 1e-6
+    jq -es --slurpfile b "$2" '[., $b] | map(map(select(.loss).loss)) | transpose | length > 5 and
+        all((.[0] - .[1]) / .[0] | . < 1e-6 and . > -1e-6)' "$1"
+}
+
+@test "local:1, and diloco:1 with a trivial outer step, are the synchronous run" {
+    local plain=(--steps 8 --optimizer momentum --lr 0.05 --clip 0)
+    train 2 all.jsonl --layout dp2 "${plain[@]}"
+    train 2 local.jsonl --layout dp2 "${plain[@]}" --sync local:1
+    train 2 diloco.jsonl --layout dp2 "${plain[@]}" --sync diloco:1 --outer-lr 1 --outer-momentum 0
+    same all.jsonl local.jsonl
+    same all.jsonl diloco.jsonl
+    jq -es 'all(.merged)' diloco.jsonl
+    # alone for longer it is another run
+    train 2 four.jsonl --layout dp2 "${plain[@]}" --sync local:4
+    run same all.jsonl four.jsonl
+    [ "$status" -ne 0 ]
+    [ "$(jq -c .merged four.jsonl | tr '\n' ' ')" = "false false false true false false false true " ]
+    grep -q "train alone for 4 steps" four.jsonl.err
+}
+
+@test "tensor-parallel ranks stay together while data-parallel ones train alone" {
+    local plain=(--steps 8 --lr 3e-3 --sync diloco:3)
+    train 2 dp2.jsonl --layout dp2 "${plain[@]}"
+    train 4 tp2.jsonl --layout dp2.tp2 "${plain[@]}"
+    same dp2.jsonl tp2.jsonl
+}
+
+@test "diloco goes on from a checkpoint as if it had not stopped, outer momentum included" {
+    local plain=(--layout dp2 --lr 3e-3 --sync diloco:4 --save-every 6)
+    train 2 a.jsonl "${plain[@]}" --steps 12 --save a
+    train 2 b.jsonl "${plain[@]}" --steps 12 --save b --save-async
+    rm -r b/step-00000012 b/latest
+    train 2 b.jsonl "${plain[@]}" --steps 12 --save b --resume auto
+    dt-shard-ckpt diff a/step-00000012 b/step-00000012
+    dt-shard-ckpt ls a/step-00000012 | grep -q outer
+}
+
+@test "what cannot train alone is refused by name" {
+    run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z1 --steps 1 --sync local:2
+    [[ $output == *"--sync local:2 does not go with ZeRO"* ]]
+    run -2 dt-train "${opts[@]}" --steps 1 --sync local:2 --optimizer muon
+    [[ $output == *"states are not a value an element"* ]]
+    run -2 dt-train "${opts[@]}" --steps 1 --sync local:0
+    [[ $output == *"none of all, local:STEPS, diloco:STEPS"* ]]
+}
+
+@test "the rate follows the batch" {
+    dt-train "${opts[@]}" --steps 2 --lr 1e-3 --scale-lr linear:2 --metrics m.jsonl 2>err
+    [ "$(jq -s '.[1].lr' m.jsonl)" = 0.002 ]
+    grep -q "peak rate 0.002 = 0.001 x 2 for a batch of 4 samples" err
+    dt-train "${opts[@]}" --steps 2 --lr 1e-3 --scale-lr sqrt:1 --metrics m.jsonl
+    [ "$(jq -s '.[1].lr' m.jsonl)" = 0.002 ]
+    run -2 dt-train "${opts[@]}" --steps 2 --scale-lr half:2
+    [[ $output == *"neither linear:SAMPLES nor sqrt:SAMPLES"* ]]
+}
+# SPDX-License-Identifier: Apache-2.0

@@ -1,0 +1,93 @@
+/* dt-board: a page in the browser over running and finished runs. */
+#include "base/opt.h"
+#include "base/program.h"
+#include "base/tmpfile.h"
+#include "board/board.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct {
+	const char *host, *key;
+	int64_t port;
+} a;
+
+static const char *const examples[] = {
+	"dt-board run",
+	"dt-board --port 0 runs/*",
+	NULL,
+};
+
+static const struct dt_opt opts[] = {
+	{"port", 0, DT_OPT_INT, &a.port, "PORT", "where to listen; 0: any that is free", .min = 0,
+	 .max = 65535, .def = "6008"},
+	{"host", 0, DT_OPT_STR, &a.host, "ADDRESS",
+	 "which address to listen on; others than this machine's own need --key", .def = "127.0.0.1"},
+	{"key", 0, DT_OPT_STR, &a.key, "WORD", "answer only requests with ?key=WORD"},
+	DT_OPT_END,
+};
+
+static const struct dt_program prog = {
+	.name = "dt-board",
+	.summary = "show runs in the browser: loss, where time goes, ranks, memory, events",
+	.operands = "DIR|FILE ...",
+	.examples = examples,
+	.opts = opts,
+};
+
+static bool is_loopback(const char *host)
+{
+	return !strncmp(host, "127.", 4) || !strcmp(host, "localhost") || !strcmp(host, "::1");
+}
+
+/* Until somebody ends it. */
+static int serve(struct dt_board *b, struct dt_err *err)
+{
+	struct dt_board_http_params p = {.host = a.host, .key = a.key, .port = (int)a.port};
+	struct dt_board_http *h;
+	const char *url;
+	sigset_t ends;
+	int sig, rc;
+
+	sigemptyset(&ends);
+	sigaddset(&ends, SIGINT);
+	sigaddset(&ends, SIGTERM);
+	sigprocmask(SIG_BLOCK, &ends, NULL);
+	rc = dt_board_http_open(&h, b, &p, &url, err);
+	if (rc < 0)
+		return rc;
+	printf("%s/%s%s\n", url, a.key ? "?key=" : "", a.key ? a.key : "");
+	if (fflush(stdout) == EOF)
+		rc = dt_err_sys(err, -errno, "cannot write to standard output");
+	dt_program_say(&prog, "%d run%s; Ctrl-C ends it", b->n, b->n == 1 ? "" : "s");
+	if (rc == 0)
+		sigwait(&ends, &sig);
+	dt_board_http_close(h);
+	return rc;
+}
+
+int main(int argc, char **argv)
+{
+	struct dt_err err = {0};
+	struct dt_board b;
+	int status, n = dt_opt_main(&prog, argc, argv, stdout, stderr, &status), rc;
+
+	if (n < 0)
+		return status;
+	if (!n)
+		return dt_opt_usage_error(&prog, stderr, "which runs? give folders or metrics files");
+	if (!is_loopback(a.host) && !a.key)
+		return dt_opt_usage_error(&prog, stderr,
+					  "--host %s: others could read these runs; give --key", a.host);
+	rc = dt_board_open(&b, argv + 1, n, &err);
+	if (rc == 0) {
+		rc = serve(&b, &err);
+		dt_board_close(&b);
+	}
+	if (rc == 0)
+		rc = dt_close_stdout(&err);
+	return rc < 0 ? dt_program_fail(&prog, &err) : DT_EXIT_OK;
+}
+/* SPDX-License-Identifier: Apache-2.0 */
