@@ -246,6 +246,12 @@ static int loop(struct trainer *t, struct dt_err *err)
 		    (last || (t->run.data.eval_every && t->loop.step % t->run.data.eval_every == 0)))
 			rc = evaluate(t, err);
 	}
+	if (rc == 0 && noise_known(&t->noise))
+		dt_log_msg(&t->root_log,
+			   "gradient noise scale: %.4g samples, the batch is %lld; batches far above it take "
+			   "little "
+			   "fewer steps, far below it little less data (McCandlish et al. 2018)",
+			   noise_scale(&t->noise), (long long)t->run.global_batch);
 	if (rc == 0 && r.stop && t->loop.step < t->run.steps) {
 		dt_log_msg(&t->root_log, "stopped by a signal after step %lld%s", (long long)t->loop.step,
 			   o->dir ? ", checkpoint saved" : "; nothing saved: no --save");

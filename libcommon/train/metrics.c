@@ -134,6 +134,9 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 		t->source.given.g->metrics(t->source.given.g->arg, line);
 	if (line && t->run.loss_scale != 1)
 		json_object_set_new(line, "loss_scale", json_real(r->loss_scale));
+	if (line && t->run.noise_scale)
+		json_object_set_new(line, "noise_scale",
+				    noise_known(&t->noise) ? json_real(noise_scale(&t->noise)) : json_null());
 	if (line && t->run.sync.kind)
 		json_object_set_new(line, "merged", json_boolean(t->outer.since == 0));
 	if (line && r->skipped)

@@ -25,6 +25,7 @@ setup() {
 }
 
 teardown() {
+    tmux -L board-$$ kill-server 2>/dev/null || true
     [ -z "$board" ] || { kill "$board" && wait "$board"; } || true
 }
 
@@ -111,6 +112,47 @@ start() {
     run -1 dt-board empty
     [[ ${lines[0]} == "dt-board: no metrics of dt-train in 'empty'" ]]
     run -1 dt-board /nowhere
+}
+
+@test "dt-top: 80 columns, ASCII where the locale is, live in a terminal of tmux" {
+    for locale in C.UTF-8 C; do
+        LC_ALL=$locale dt-top mine other >top
+        [ "$(LC_ALL=$locale wc -L <top)" -le 80 ]
+        grep -E "^step +$(jq -s 'map(.step) | max' mine/m.jsonl), loss $(jq -s 'map(select(.loss))[-1].loss' mine/m.jsonl | cut -c1-4)" top
+        grep -E '^  compute +[0-9.]+%' top
+        grep -E '^ranks +2; rank [01] computes longest' top
+        grep -E '^event +step 4: rollback' top
+    done
+    run -1 env LC_ALL=C grep -P '[^\x00-\x7f]|\x1b' top
+    # the shares of the newest lines are those of the file
+    want=$(jq -s 'map(select(.step_s)) | 100 * (map(.compute_s) | add) / (map(.step_s) | add)' other/n.jsonl)
+    dt-top other | awk -v want="$want" '$1 == "compute" { d = $2 - want; ok = d < 0.06 && d > -0.06 } END { exit !ok }'
+    run -2 dt-top
+    run -2 dt-top --every 0 mine
+    run -1 dt-top /nowhere
+    command -v tmux >/dev/null || skip "tmux is not installed"
+    tmux -L board-$$ -f /dev/null new-session -d -x 80 -y 24 "LC_ALL=C.UTF-8 dt-top --every 0.2 mine other"
+    for _ in $(seq 100); do
+        tmux -L board-$$ capture-pane -p >pane
+        grep -q '^run 1 of 2' pane && break
+        sleep 0.1
+    done
+    cat pane
+    grep -E '^run +mine/m.jsonl' pane
+    grep '^loss ' pane | grep -F ▇
+    tmux -L board-$$ send-keys Tab
+    for _ in $(seq 100); do
+        tmux -L board-$$ capture-pane -p >pane
+        grep -q '^run 2 of 2' pane && break
+        sleep 0.1
+    done
+    grep -E '^run +other/n.jsonl' pane
+    tmux -L board-$$ send-keys q
+    for _ in $(seq 100); do
+        tmux -L board-$$ has-session 2>/dev/null || break
+        sleep 0.1
+    done
+    run -1 tmux -L board-$$ has-session
 }
 
 @test "the page in a browser: curves, ranks, the pipeline, live, zoomed, as SVG, on a phone" {

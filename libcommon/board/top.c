@@ -1,0 +1,259 @@
+#include "board/top.h"
+
+#include "base/units.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RECENT = 50 }; /* lines that rates and shares are taken over */
+
+struct page {
+	const struct dt_board_screen *s;
+	FILE *f;
+	int lines;
+};
+
+/* A line cut to the width; text is ASCII. */
+static void line(struct page *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void line(struct page *p, const char *fmt, ...)
+{
+	char text[1024];
+	va_list ap;
+
+	if (p->s->height && p->lines >= p->s->height)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	for (char *c = text; *c; c++) /* names come from outside */
+		*c = *c < ' ' || *c > '~' ? '?' : *c;
+	fprintf(p->f, "%.*s\n", p->s->width, text);
+	p->lines++;
+}
+
+static void head(struct page *p, const char *name, const char *value)
+{
+	if (p->s->height && p->lines >= p->s->height)
+		return;
+	fprintf(p->f, "%s%-11s%s%.*s\n", p->s->color ? "\033[1m" : "", name, p->s->color ? "\033[0m" : "",
+		p->s->width - 11, value);
+	p->lines++;
+}
+
+/* Mean of the newest lines that have the key; NAN. */
+static double recent(const struct dt_board_run *r, const char *key)
+{
+	const double *v = dt_board_run_column(r, key);
+	double sum = 0;
+	int n = 0;
+
+	for (size_t i = r->rows; v && i > 0 && n < RECENT; i--)
+		if (!isnan(v[i - 1])) {
+			sum += v[i - 1];
+			n++;
+		}
+	return n ? sum / n : NAN;
+}
+
+/* ---- the curve of the loss, a character a stretch of steps ---- */
+
+static int means(const struct dt_board_run *r, const char *key, double *out, int n)
+{
+	const double *v = dt_board_run_column(r, key);
+	int *count = calloc((size_t)n, sizeof(*count)), have = 0;
+
+	memset(out, 0, (size_t)n * sizeof(*out));
+	for (size_t i = 0; v && count && i < r->rows; i++) {
+		int k = (int)(i * (size_t)n / r->rows);
+
+		if (!isnan(v[i])) {
+			out[k] += v[i];
+			count[k]++;
+		}
+	}
+	for (int k = 0; k < n && count; k++) {
+		have += count[k] > 0;
+		out[k] = count[k] ? out[k] / count[k] : k ? out[k - 1] : NAN; /* lines of evaluations */
+	}
+	free(count);
+	return have;
+}
+
+static void spark(struct page *p, const struct dt_board_run *r, const char *key)
+{
+	static const char *const block[] = {"\u2581", "\u2582", "\u2583", "\u2584",
+					    "\u2585", "\u2586", "\u2587", "\u2588"};
+	static const char ascii[] = "_.-=+*#@";
+	int n = p->s->width - 34 < 200 ? p->s->width - 34 : 200;
+	double v[200], lo = INFINITY, hi = -INFINITY;
+
+	if (n < 8 || !means(r, key, v, n) || (p->s->height && p->lines >= p->s->height))
+		return;
+	for (int i = 0; i < n; i++) {
+		lo = fmin(lo, isnan(v[i]) ? lo : v[i]);
+		hi = fmax(hi, isnan(v[i]) ? hi : v[i]);
+	}
+	fprintf(p->f, "%-11s", key);
+	for (int i = 0; i < n; i++) {
+		int k = hi > lo ? (int)((v[i] - lo) / (hi - lo) * 7.999) : 0;
+
+		if (isnan(v[i]))
+			putc(' ', p->f);
+		else if (p->s->utf8)
+			fputs(block[k], p->f);
+		else
+			putc(ascii[k], p->f);
+	}
+	fprintf(p->f, " %.4g .. %.4g\n", lo, hi);
+	p->lines++;
+}
+
+/* ---- where a step's time goes ---- */
+
+static const struct {
+	const char *key, *word;
+	int color;
+} parts[] = {{"compute_s", "compute", 2},	 {"data_s", "data", 4},
+	     {"comm_tensor_s", "tensor", 3},	 {"comm_pipeline_s", "pipeline", 5},
+	     {"comm_grads_s", "gradients", 6},	 {"comm_weights_s", "weights", 6},
+	     {"comm_other_s", "other ranks", 3}, {"optimizer_s", "optimizer", 7},
+	     {"checkpoint_s", "checkpoint", 1}};
+
+static void bar(struct page *p, const char *word, double share, double seconds, int color)
+{
+	int room = p->s->width - 40, n = (int)(share * room + 0.5);
+
+	if (room < 1 || (p->s->height && p->lines >= p->s->height))
+		return;
+	fprintf(p->f, "  %-12s%6.1f%%  %9.3g s  ", word, 100 * share, seconds);
+	if (p->s->color)
+		fprintf(p->f, "\033[3%dm", color);
+	for (int i = 0; i < n; i++)
+		fputs(p->s->utf8 ? "\u2588" : "#", p->f);
+	fputs(p->s->color ? "\033[0m\n" : "\n", p->f);
+	p->lines++;
+}
+
+static void sections(struct page *p, const struct dt_board_run *r)
+{
+	double step = recent(r, "step_s");
+
+	if (isnan(step) || step <= 0)
+		return;
+	line(p, "a step     %.4g s, the mean of the last %d", step, r->rows < RECENT ? (int)r->rows : RECENT);
+	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
+		double v = recent(r, parts[i].key);
+
+		if (v / step >= 0.001)
+			bar(p, parts[i].word, fmin(v / step, 1), v, parts[i].color);
+	}
+}
+
+static int ascending(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* The ranks that compute longest, of the newest details. */
+static void skew(struct page *p, const struct dt_board_run *r)
+{
+	const json_t *last = json_array_get(r->details, json_array_size(r->details) - 1);
+	const json_t *list =
+		json_object_get(json_object_get(json_object_get(last, "details"), "ranks"), "compute_s");
+	size_t n = json_array_size(list), worst = 0;
+	double *v = n ? malloc(2 * n * sizeof(*v)) : NULL, mid;
+
+	if (!v)
+		return;
+	for (size_t i = 0; i < n; i++) {
+		v[i] = v[n + i] = json_number_value(json_array_get(list, i));
+		worst = v[i] > v[worst] ? i : worst;
+	}
+	qsort(v + n, n, sizeof(*v), ascending);
+	mid = v[n + n / 2];
+	line(p, "ranks      %zu; rank %zu computes longest: %.3g s, %.2f of the median", n, worst, v[worst],
+	     mid > 0 ? v[worst] / mid : 1);
+	free(v);
+}
+
+static void memory(struct page *p, const struct dt_board_run *r)
+{
+	double plan = dt_board_run_newest(r, "peak_bytes"), rss = dt_board_run_newest(r, "rss_bytes");
+	char a[32], b[32];
+
+	if (!isnan(plan) && !isnan(rss))
+		line(p, "memory     plan %s of the largest rank, rank 0 has had %s",
+		     dt_format_size((uint64_t)plan, a, sizeof(a)),
+		     dt_format_size((uint64_t)rss, b, sizeof(b)));
+}
+
+static void events(struct page *p, const struct dt_board *b, int run)
+{
+	const json_t *lists[9] = {b->run[run].events};
+	int n = 1;
+
+	for (int i = 0; i < b->nfile && n < 9; i++)
+		if (!b->file[i].trace && b->file[i].folder == b->folder[run])
+			lists[n++] = b->file[i].lines.events;
+	for (int k = 0; k < n; k++) {
+		size_t size = json_array_size(lists[k]);
+
+		for (size_t i = size > 4 ? size - 4 : 0; i < size; i++) {
+			const json_t *e = json_array_get(lists[k], i);
+			const char *name = json_string_value(json_object_get(e, "event"));
+
+			line(p, "event      step %lld: %s",
+			     (long long)json_integer_value(json_object_get(e, "step")), name ? name : "?");
+		}
+	}
+}
+
+static void first_lines(struct page *p, const struct dt_board_run *r)
+{
+	const bool images = dt_board_run_column(r, "images_per_s") != NULL;
+	double step = dt_board_run_newest(r, "step"), age = p->s->now - r->changed, mfu = recent(r, "mfu");
+	char text[256], rate[32];
+
+	snprintf(text, sizeof(text), "%s", r->name);
+	for (char *c = text; *c; c++)
+		*c = *c < ' ' || *c > '~' ? '?' : *c;
+	head(p, "run", text);
+	if (isnan(step)) {
+		line(p, "no step yet");
+		return;
+	}
+	line(p, "step       %.0f, loss %.5g, gradient norm %.3g, lr %.3g", step,
+	     dt_board_run_newest(r, "loss"), dt_board_run_newest(r, "grad_norm"),
+	     dt_board_run_newest(r, "lr"));
+	snprintf(text, sizeof(text), "%s", isnan(mfu) ? "" : ", MFU ");
+	if (!isnan(mfu))
+		snprintf(text + strlen(text), sizeof(text) - strlen(text), "%.1f%%", 100 * mfu);
+	line(p, "speed      %s %s/s%s",
+	     dt_format_count(recent(r, images ? "images_per_s" : "tokens_per_s"), rate, sizeof(rate)),
+	     images ? "images" : "tokens", text);
+	if (!isnan(dt_board_run_newest(r, "eval_loss")))
+		line(p, "evaluation loss %.5g", dt_board_run_newest(r, "eval_loss"));
+	if (age > 60)
+		line(p, "quiet      nothing has come for %.0f s", age);
+}
+
+void dt_board_top(const struct dt_board *b, int run, const struct dt_board_screen *s, FILE *f)
+{
+	const struct dt_board_run *r = &b->run[run];
+	struct page p = {.s = s, .f = f};
+
+	first_lines(&p, r);
+	spark(&p, r, "loss");
+	spark(&p, r, "step_s");
+	sections(&p, r);
+	skew(&p, r);
+	memory(&p, r);
+	events(&p, b, run);
+	if (r->bad)
+		line(&p, "%zu lines could not be read", r->bad);
+}
+/* SPDX-License-Identifier: Apache-2.0 */
