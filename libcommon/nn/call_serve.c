@@ -46,7 +46,8 @@ static int linear_gated(struct dt_exec *x, const struct dt_node *n, struct dt_er
 	struct dt_tensor y = dt_call_mat(x, n->out[1]), up = dt_call_mat(x, n->out[0]),
 			 in = dt_call_mat(x, n->in[0]), bias = dt_call_joined(x->w, n->param + 3);
 	enum dt_act_fn f = (enum dt_act_fn)n->attr.act;
-	int rc = x->dev->ops->packed_gated(x->dev, y, in, w, bias, f);
+	const struct dt_infer *m = x->owner;
+	int rc = m->p.as_trained ? -ENOTSUP : x->dev->ops->packed_gated(x->dev, y, in, w, bias, f);
 
 	if (rc != -ENOTSUP)
 		return dt_kernel_check(rc, "->packed_gated(", err);

@@ -394,6 +394,37 @@ static int check_pipeline(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
+/* Answers that are learnt from: where they come from, and what of them this version computes. */
+static int check_rewards(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_layout *l = &r->layout;
+	char layout[64];
+
+	if (!dt_objective_rule(r->objective.kind)->rewards)
+		return r->rl.rollouts || r->rl.task || r->rl.reward
+			       ? dt_err_set(err, -EINVAL, "--%s goes with an --objective of scored answers",
+					    r->rl.rollouts ? "rollouts"
+					    : r->rl.task   ? "task"
+							   : "reward")
+			       : 0;
+	if (!r->rl.rollouts == !r->rl.task)
+		return dt_err_set(err, -EINVAL, "an --objective learns from --rollouts or from --task%s",
+				  r->rl.task ? ", not from both" : "");
+	if (r->rl.reward && !r->rl.task)
+		return dt_err_set(err, -EINVAL, "--reward goes with --task: rollouts are scored already");
+	if (dt_config_is_image(r->config))
+		return dt_err_set(err, -EINVAL, "'%s' answers no prompts", r->config->name);
+	if (r->sync.kind)
+		return dt_err_set(err, -ENOTSUP, "--sync: scored answers are learnt from in step");
+	if (r->data.eval)
+		return dt_err_set(err, -ENOTSUP,
+				  "--eval-data does not go with an --objective of scored answers");
+	if (l->pp > 1 || l->cp > 1 || l->ep > 1)
+		return dt_err_set(err, -ENOTSUP, "an --objective is trained for on dp and tp, not on '%s'",
+				  dt_layout_format(l, layout, sizeof(layout)));
+	return 0;
+}
+
 /* What a loss of answers needs. */
 static int check_objective(const struct dt_run *r, struct dt_err *err)
 {
@@ -439,8 +470,8 @@ int dt_run_check(const struct dt_run *r, struct dt_err *err)
 	if (rc < 0 || (rc = check_cut(r, err)) < 0 || (rc = check_sizes(r, err)) < 0 ||
 	    (rc = check_base(r, err)) < 0 || (rc = check_optimizer(r, err)) < 0 ||
 	    (rc = check_sync(r, err)) < 0 || (rc = check_noise(r, err)) < 0 ||
-	    (rc = check_objective(r, err)) < 0 || (rc = check_numbers(r, err)) < 0 ||
-	    (rc = check_offload(r, err)) < 0)
+	    (rc = check_objective(r, err)) < 0 || (rc = check_rewards(r, err)) < 0 ||
+	    (rc = check_numbers(r, err)) < 0 || (rc = check_offload(r, err)) < 0)
 		return rc;
 	return check_pipeline(r, err);
 }

@@ -312,11 +312,12 @@ void dt_train_write_error(const char *file, const struct dt_err *err)
 	json_decref(o);
 }
 
-int dt_train_run(const struct dt_run *r, struct dt_world *w, const struct dt_log *log)
+int dt_train_run(const struct dt_run *r, const struct dt_given *given, struct dt_world *w,
+		 const struct dt_log *log)
 {
 	struct dt_err err = {0};
 	struct trainer t;
-	int rc = trainer_init(&t, r, w, log, &err), status = DT_EXIT_OK;
+	int rc = trainer_init(&t, r, given, w, log, &err), status = DT_EXIT_OK;
 
 	if (rc == 0)
 		rc = start(&t, &err);

@@ -136,7 +136,7 @@ int reduce_begin(struct trainer *t, struct dt_err *err)
 	for (int u = 0; u < t->local.nunit && rc == 0; u++) {
 		if (t->local.unit[u].frozen)
 			continue;
-		t->grads.unit[u].left = t->run.accumulation;
+		t->grads.unit[u].left = source_microbatches(t);
 		t->grads.unit[u].summed = false;
 		if (!t->grads.fixed && (!t->grads.flat.shared || !is_layer(t, u)))
 			rc = dt_exec_zero_grads(&t->exec, u, err);

@@ -62,7 +62,7 @@ static void count_step(struct trainer *t)
 {
 	t->loop.step++;
 	t->loop.cursor += t->run.global_batch;
-	t->loop.tokens += t->run.global_batch * t->run.seq;
+	t->loop.tokens += t->source.given.g ? t->source.given.now.tokens : t->run.global_batch * t->run.seq;
 }
 
 int trainer_leave_out(struct trainer *t, struct step_result *ret, const char *why, struct dt_err *err)
@@ -109,6 +109,16 @@ static int spiked(struct trainer *t, struct step_result *ret, struct dt_err *err
 	return ret->back ? 0 : trainer_leave_out(t, ret, "spike", err);
 }
 
+/* The rows of the step, whose making counts as waiting for data. */
+static int given_begin_step(struct trainer *t, struct dt_err *err)
+{
+	double t0 = dt_now();
+	int rc = trainer_agree(t, given_begin(t, err), err);
+
+	t->t.data += dt_now() - t0;
+	return rc;
+}
+
 /* Forward to the verdict of all ranks. Loss and norm are then known, or the step is left out. */
 static int compute(struct trainer *t, struct asked asked, struct step_result *ret, struct dt_err *err)
 {
@@ -122,9 +132,13 @@ static int compute(struct trainer *t, struct asked asked, struct step_result *re
 	memset(t->objective.sum, 0, sizeof(t->objective.sum));
 	/* A rank by itself divides by its part of them. */
 	share = t->run.sync.kind ? targets / t->run.layout.dp : targets;
-	rc = experts_begin(t, err);
+	rc = t->source.given.g ? given_begin_step(t, err) : 0;
+	if (rc == 0)
+		rc = experts_begin(t, err);
 	if (rc == 0)
 		rc = gradients(t, fault * t->optim.loss_scale / share, &loss, err);
+	if (rc == 0 && t->source.given.g)
+		rc = t->source.given.g->end(t->source.given.g->arg, err);
 	if (rc < 0)
 		return rc;
 	v = (struct verdict){loss * fault, asked.stop, asked.save, t->grads.bad != NULL, t->grads.own};

@@ -125,8 +125,8 @@ static inline bool holds_head(const struct trainer *t)
 }
 
 /* setup.c */
-int trainer_init(struct trainer *t, const struct dt_run *r, struct dt_world *w, const struct dt_log *log,
-		 struct dt_err *err);
+int trainer_init(struct trainer *t, const struct dt_run *r, const struct dt_given *given, struct dt_world *w,
+		 const struct dt_log *log, struct dt_err *err);
 void trainer_release(struct trainer *t);
 
 /*
