@@ -5,8 +5,10 @@
 #include "base/units.h"
 #include "kernels/unpack.h"
 #include "model/file.h"
+#include "plan/again.h"
 #include "plan/card.h"
 #include "plan/fit_print.h"
+#include "plan/offtime.h"
 #include "plan/run_options.h"
 #include "plan/solve.h"
 
@@ -33,6 +35,7 @@ static struct {
 	const char *device;
 	uint64_t gpu_mem, params, constant; /* constant: framework's, taken off what --check reads */
 	uint64_t disk_free;
+	double disk_gbs;
 	int64_t node;
 	double margin, tolerance;
 } a = {
@@ -95,6 +98,9 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("offload"),
 	DT_RUN_OPT("offload-to"),
 	DT_RUN_OPT("offload-fraction"),
+	{"disk-bandwidth", 0, DT_OPT_RATE, &a.disk_gbs, "GB/S",
+	 "of a machine's disk, read and written together, for what offloading costs", .min = 1e-3, .max = 1e6,
+	 .def = "1"},
 	DT_OPT_HEADING("Serving"),
 	{"max-seqs", 0, DT_OPT_INT, &a.q.max_seqs, "N", "sequences served at a time", .min = 1,
 	 .max = 1 << 24, .given = &a.seqs_given, .def = "32"},
@@ -173,19 +179,50 @@ static void print_verdict(const struct dt_fit *r, const struct dt_solve *s)
 	       diff, peak <= room ? "of headroom" : "too much");
 }
 
+static int machine_ranks(void)
+{
+	int world = dt_layout_world(&a.q.run.layout);
+
+	return world < (int)a.node ? world : (int)a.node;
+}
+
+/* A step of ranks on processors like this one. */
+static int offload_time(struct dt_step_time *ret)
+{
+	struct dt_run r = a.q.run;
+	struct dt_cluster c;
+	int rc = dt_again_machine(&r, &c, NULL);
+
+	if (rc == 0) {
+		dt_cluster_this_machine(&c);
+		c.disk_bw = a.disk_gbs * 1e9;
+		rc = dt_cluster_arrange(&c, dt_layout_world(&r.layout), machine_ranks(), DT_TOPO_FAT_TREE, 0,
+					1, 16, NULL);
+	}
+	if (!r.global_batch && !r.accumulation)
+		r.accumulation = 2 * r.layout.pp;
+	if (rc == 0 && (rc = dt_run_settle(&r, NULL)) == 0)
+		rc = dt_step_time(&c, &r, &dt_stack_dt, ret, NULL);
+	dt_cluster_release(&c);
+	return rc;
+}
+
 /* What the folder of --offload-to has, and whether that holds the files of a machine's ranks. */
 static bool disk_fits(const struct dt_fit *f)
 {
-	const int world = dt_layout_world(&a.q.run.layout);
 	uint64_t each = dt_fit_worst(f)->place_bytes[DT_PLACE_DISK];
 
-	return !a.q.run.offload.dir || a.disk_free >= each * (uint64_t)(world < a.node ? world : a.node);
+	return !a.q.run.offload.dir || a.disk_free >= each * (uint64_t)machine_ranks();
 }
 
 static void print_disk(const struct dt_fit *f)
 {
-	char size[24];
+	char size[24], text[300];
+	struct dt_step_time t;
 
+	if (f->account == DT_ACCOUNT_DT && dt_fit_worst(f)->place_bytes[DT_PLACE_DISK] &&
+	    offload_time(&t) == 0)
+		printf("%s\n", dt_offload_text(&a.q.run, &t, machine_ranks(), text, sizeof(text)));
 	if (a.q.run.offload.dir && dt_fit_worst(f)->place_bytes[DT_PLACE_DISK])
 		printf("%s: %s are free, which %s for the ranks of a machine\n", a.q.run.offload.dir,
 		       dt_format_size(a.disk_free, size, sizeof(size)),
@@ -194,6 +231,7 @@ static void print_disk(const struct dt_fit *f)
 
 static int print_json(const struct dt_fit *f, const struct dt_solve *s, struct dt_err *err)
 {
+	struct dt_step_time t;
 	json_t *o = dt_fit_json(&a.q, f, a.buffers);
 	uint64_t peak = dt_fit_worst(f)->peak_bytes;
 	int rc;
@@ -208,6 +246,12 @@ static int print_json(const struct dt_fit *f, const struct dt_solve *s, struct d
 	if (a.q.run.offload.what && a.q.run.offload.dir) {
 		json_object_set_new(o, "disk_free_bytes", json_integer((json_int_t)a.disk_free));
 		json_object_set_new(o, "disk_fits", json_boolean(disk_fits(f)));
+	}
+	if (f->account == DT_ACCOUNT_DT && dt_fit_worst(f)->place_bytes[DT_PLACE_DISK] &&
+	    offload_time(&t) == 0) {
+		json_object_set_new(o, "offload_exposed_s", json_real(t.offload_exposed));
+		json_object_set_new(o, "offload_written_bytes", json_integer((json_int_t)t.offload_written));
+		json_object_set_new(o, "step_s", json_real(t.step));
 	}
 	if (a.solve)
 		json_object_set_new(o, "solve", dt_solve_json(s));

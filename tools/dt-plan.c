@@ -61,6 +61,9 @@ static const struct dt_opt own[] = {
 	 "how machines are connected; auto: single or fat-tree", .def = "auto"},
 	{"nic-bandwidth", 0, DT_OPT_RATE, &a.m.nic_gbs, "GB/S", "of a device into the network", .min = 0,
 	 .max = 1e6},
+	{"disk-bandwidth", 0, DT_OPT_RATE, &a.m.disk_gbs, "GB/S",
+	 "of a machine's disk, read and written together, for what is offloaded", .min = 1e-3, .max = 1e6,
+	 .def = "1"},
 	{"oversubscription", 0, DT_OPT_REAL, &a.m.oversubscription, "X",
 	 "how much narrower the network is above --leaf machines", .min = 1, .max = 1e4, .def = "1"},
 	{"leaf", 0, DT_OPT_INT, &a.m.leaf, "NODES", "machines below one switch, or of a dragonfly's group",
@@ -99,6 +102,9 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("save-async"),
 	DT_RUN_OPT("save-grads"),
 	DT_RUN_OPT("optimizer"),
+	DT_RUN_OPT("offload"),
+	DT_RUN_OPT("offload-to"),
+	DT_RUN_OPT("offload-fraction"),
 	{"account", 0, DT_OPT_CHOICE, &a.account, "auto|" DT_ACCOUNT_CHOICES,
 	 "whose memory and habits: dt plans only what dt-train runs; auto: dt where it can run the "
 	 "model, else generic",
@@ -393,6 +399,10 @@ static int run(bool roof, const char *model, struct dt_err *err)
 	    dt_run_adapt(&a.q.fit.run, &a.config, err) < 0)
 		return fail(err);
 	complete_query();
+	if (a.o.run.offload.what && !a.cluster.cores) {
+		dt_err_set(err, -ENOTSUP, "--offload is for ranks on a processor: --gpu cpu, or --ops");
+		return fail(err);
+	}
 	if (dt_plan_check_fp8(&a.q, err) < 0)
 		return fail(err);
 	return roof ? roofline(err) : a.serve ? plan_serving(err) : plan_training(model, err);

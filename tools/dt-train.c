@@ -6,6 +6,8 @@
 #include "base/tmpfile.h"
 #include "kernels/device.h"
 #include "plan/listing.h"
+#include "plan/objective.h"
+#include "rl/feed.h"
 #include "train/train.h"
 #include "train/verify.h"
 
@@ -63,6 +65,17 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("beta"),
 	DT_RUN_OPT("gamma"),
 	DT_RUN_OPT("reference"),
+	DT_OPT_HEADING("Scored answers"),
+	DT_RUN_OPT("rollouts"),
+	DT_RUN_OPT("prompts"),
+	DT_RUN_OPT("task"),
+	DT_RUN_OPT("reward"),
+	DT_RUN_OPT("group"),
+	DT_RUN_OPT("answer-tokens"),
+	DT_RUN_OPT("refresh"),
+	DT_RUN_OPT("clip-low"),
+	DT_RUN_OPT("clip-high"),
+	DT_RUN_OPT("ratio-cap"),
 	DT_OPT_HEADING("Batch and length"),
 	DT_RUN_OPT("seq"),
 	DT_RUN_OPT("microbatch"),
@@ -72,6 +85,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("optimizer"),
 	DT_RUN_OPT("lr"),
 	DT_RUN_OPT("min-lr"),
+	DT_RUN_OPT("layer-lr-decay"),
 	DT_RUN_OPT("scale-lr"),
 	DT_RUN_OPT("schedule"),
 	DT_RUN_OPT("warmup"),
@@ -82,6 +96,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("weight-decay"),
 	DT_RUN_OPT("trust"),
 	DT_RUN_OPT("clip"),
+	DT_RUN_OPT("noise-scale"),
 	DT_OPT_HEADING("Images"),
 	DT_RUN_OPT("image-size"),
 	DT_RUN_OPT("crop"),
@@ -386,6 +401,9 @@ static int make_run(const struct dt_log *log, struct dt_err *err)
 		}
 		return DT_EXIT_FAILED;
 	}
+	if (dt_objective_rule(r->objective.kind)->rewards &&
+	    !r->data.train) /* what metrics must not be written over */
+		r->data.train = r->rl.rollouts ? r->rl.rollouts : "";
 	if (!a.schedule_table && !a.print_program && (!r->model || !r->data.train))
 		return dt_opt_usage_error(&program, stderr, "--model and --data are needed%s",
 					  r->model	  ? ": there is no --data"
@@ -421,6 +439,7 @@ static int train(struct dt_log *log)
 				   .transport = a.transport ? DT_TRANSPORT_MPI : DT_TRANSPORT_AUTO};
 	struct dt_world_info info;
 	struct dt_err err = {0};
+	const struct dt_given *given = NULL;
 	struct dt_world *world;
 	int status;
 
@@ -435,7 +454,13 @@ static int train(struct dt_log *log)
 	if (info.size > 1)
 		log->rank = info.rank;
 	for_people();
-	status = dt_train_run(&a.o.run, world, log);
+	if (dt_objective_rule(a.o.run.objective.kind)->rewards &&
+	    dt_rl_feed_open(&a.o.run, &given, &err) < 0) {
+		dt_log_err(log, &err);
+		return DT_EXIT_FAILED;
+	}
+	status = dt_train_run(&a.o.run, given, world, log);
+	dt_rl_feed_close(given);
 	dt_beat_close();
 	dt_world_finalize(world);
 	if (dt_close_stdout(&err) < 0 && status == DT_EXIT_OK) {

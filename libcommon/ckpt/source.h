@@ -38,6 +38,12 @@ struct dt_source;
 int dt_source_open(const char *path, enum dt_source_kind kind, const char *tokenizer, struct dt_source **ret,
 		   struct dt_err *err);
 void dt_source_close(struct dt_source *s);
+/*
+ * Parameters in this program's memory, by number of the config's table, whole and of one type (f32 or bf16).
+ * They stay the caller's, and are read when the source is.
+ */
+int dt_source_memory(const struct dt_config *c, const void *const *data, enum dt_dtype type,
+		     struct dt_source **ret, struct dt_err *err);
 /* What is at path, never DT_SOURCE_AUTO; a folder that is nothing else is taken for a root of checkpoints. */
 int dt_source_guess(const char *path, enum dt_source_kind *ret, struct dt_err *err);
 

@@ -2,6 +2,7 @@
 #include "nn/call.h"
 
 #include "base/progress.h"
+#include "kernels/sample.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -147,6 +148,15 @@ static int64_t chunk_at(const struct dt_exec *x, const struct loss *l, int64_t r
 	return left < chunk ? left : chunk;
 }
 
+/* Log softmax at the target as a server says it of the same logits, to the bit: both add integers. */
+static float as_served(const float *logits, int64_t vocab, int32_t target)
+{
+	struct dt_drawn d = {.logit = logits[target], .max = dt_sample_max(logits, vocab)};
+
+	d.sum = dt_sample_sum(logits, vocab, d.max);
+	return dt_drawn_logprob(&d);
+}
+
 /* Adds what rows [r, r + n), whose statistics are on the host, lose; their log-probabilities. */
 static void take_stats(struct dt_exec *x, const struct loss *l, int64_t r, int64_t n)
 {
@@ -157,11 +167,19 @@ static void take_stats(struct dt_exec *x, const struct loss *l, int64_t r, int64
 		x->loss_sum += loss_of(ce, f->host_targets + r, n);
 		return;
 	}
-	for (int64_t i = 0; i < n; i++)
-		x->objective.logprob[r + i] =
-			f->host_targets[r + i] < 0
-				? 0
-				: (float)((double)ce[2 * n + i] - (double)ce[i] - log((double)ce[n + i]));
+#pragma omp parallel for num_threads(x->dev->nthreads)
+	for (int64_t i = 0; i < n; i++) {
+		const int32_t target = f->host_targets[r + i];
+
+		if (target < 0)
+			x->objective.logprob[r + i] = 0;
+		else if (x->tp || f->host_ce)
+			x->objective.logprob[r + i] =
+				(float)((double)ce[2 * n + i] - (double)ce[i] - log((double)ce[n + i]));
+		else
+			x->objective.logprob[r + i] =
+				as_served((const float *)(void *)l->logits + i * l->vocab, l->vocab, target);
+	}
 }
 
 /* Weights of rows [r, r + n) where the device reads them. Behind a chunk's statistics is room for them. */
@@ -193,7 +211,8 @@ static int judged(struct dt_exec *x, const struct loss *l, struct dt_err *err)
 	rc = j->judge(j->arg, x->flight, j->logprob, j->weight, &x->loss_sum, err);
 	for (int64_t r = 0; r < rows && rc == 0 && x->loss_backward; r += n) {
 		n = chunk_at(x, l, r);
-		rc = stats_rows(x, l, r, n, err);
+		if (n < rows) /* one chunk is still there */
+			rc = stats_rows(x, l, r, n, err);
 		if (rc == 0)
 			rc = put_weights(x, l, r, n, &weight, err);
 		if (rc == 0)

@@ -14,6 +14,7 @@
 /* One microbatch on its way through one chunk: its slot, and what the host writes and reads of it. */
 struct dt_flight {
 	int chunk, slot;
+	int64_t sample; /* global number of its first sample */
 	/* [rows] on the device. Where documents are kept apart, pos: a token's position in its document,
 	 * first: where that begins in the sequence; else NULL. */
 	int32_t *ids, *targets, *pos, *first;
@@ -35,7 +36,8 @@ struct dt_exec_bn {
 /*
  * Instead of the cross-entropy, a loss of the log-probabilities that the model gives the targets of a
  * microbatch: judge reads logprob and writes weight, both [rows] on the host and 0 at ignored targets, and
- * adds the microbatch's loss. weight: -dL/dlogprob, before loss_scale. LOSS then computes the logits twice.
+ * adds the microbatch's loss. weight: -dL/dlogprob, before loss_scale. LOSS then computes the logits twice,
+ * unless they are all one chunk.
  */
 struct dt_objective {
 	int (*judge)(void *arg, const struct dt_flight *f, const float *logprob, float *weight, double *loss,

@@ -37,6 +37,11 @@ struct dt_infer_params {
 	int max_len;	/* tokens of a sequence, 0: the model's positions */
 	int blocks, block_size;		    /* the KV pool */
 	const struct dt_infer_ranks *ranks; /* copied; NULL: one rank */
+	/*
+	 * What training rounds to dtype between a product and its activation is rounded here too, so that
+	 * log-probabilities are closer to those of training.
+	 */
+	bool as_trained;
 };
 
 /*

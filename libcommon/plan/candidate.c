@@ -88,6 +88,7 @@ static const struct part {
 	P("gradient traffic not hidden", dp_exposed, "a larger global batch", false),
 	P("recomputation", recompute, "a smaller microbatch that needs none", false),
 	P("optimizer", optimizer, "z1", false),
+	P("waiting for what is offloaded", offload_exposed, "a larger global batch", false),
 	P("memory-bound operations", memory, "a larger microbatch", false),
 #undef P
 };
@@ -137,11 +138,13 @@ const char *dt_plan_reason(const struct dt_plan_query *q, const struct dt_candid
 
 json_t *dt_step_time_json(const struct dt_step_time *t)
 {
-	return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
-			 "matmul_s", t->matmul, "attention_s", t->attention, "memory_s", t->memory,
-			 "recompute_s", t->recompute, "head_s", t->head, "tp_s", t->tp, "ep_s", t->ep, "cp_s",
-			 t->cp, "pp_s", t->pp, "dp_s", t->dp, "dp_exposed_s", t->dp_exposed, "optimizer_s",
-			 t->optimizer, "makespan_s", t->makespan, "fixed_s", t->fixed, "step_s", t->step);
+	return json_pack(
+		"{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I}",
+		"matmul_s", t->matmul, "attention_s", t->attention, "memory_s", t->memory, "recompute_s",
+		t->recompute, "head_s", t->head, "tp_s", t->tp, "ep_s", t->ep, "cp_s", t->cp, "pp_s", t->pp,
+		"dp_s", t->dp, "dp_exposed_s", t->dp_exposed, "optimizer_s", t->optimizer, "makespan_s",
+		t->makespan, "fixed_s", t->fixed, "step_s", t->step, "offload_exposed_s", t->offload_exposed,
+		"offload_written_bytes", (json_int_t)t->offload_written);
 }
 
 json_t *dt_candidate_json(const struct dt_plan_query *q, const struct dt_candidate *c)

@@ -25,7 +25,8 @@ static const struct {
 	[DT_MEM_OPTIM] =
 		{"parameters x 4 bytes x states of the optimizer",
 		 "What the optimizer remembers: two f32 numbers a parameter for adam and adamw, one for\n"
-		 "momentum, rmsprop and adagrad, none for sgd. ZeRO stage 1 divides them over dp."},
+		 "momentum, rmsprop, adagrad, lion, lars and muon's matrices, 2.03 bytes for adamw8bit,\n"
+		 "next to nothing for adafactor, none for sgd. ZeRO stage 1 divides them over dp."},
 	[DT_MEM_ACTIVATIONS] =
 		{"kept for backward: tokens x elements a token x layers",
 		 "What forward keeps for backward. Grows with the microbatch and the sequence; tp, cp\n"

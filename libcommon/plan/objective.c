@@ -69,6 +69,13 @@ static const struct dt_objective_rule rules[DT_OBJECTIVE_N] = {
 	[DT_OBJECTIVE_HINGE] = {"hinge", true, 0.1, 0, hinge},
 	[DT_OBJECTIVE_SIMPO] = {"simpo", false, 2, 1, simpo},
 	[DT_OBJECTIVE_ORPO] = {"orpo", false, 0.1, 0, orpo},
+	[DT_OBJECTIVE_GRPO] = {"grpo", .rewards = true},
+	[DT_OBJECTIVE_DRGRPO] = {"drgrpo", .rewards = true},
+	[DT_OBJECTIVE_DAPO] = {"dapo", .rewards = true},
+	[DT_OBJECTIVE_RLOO] = {"rloo", .rewards = true},
+	[DT_OBJECTIVE_REINFORCE] = {"reinforce", .rewards = true},
+	[DT_OBJECTIVE_CISPO] = {"cispo", .rewards = true},
+	[DT_OBJECTIVE_GSPO] = {"gspo", .rewards = true},
 };
 
 const struct dt_objective_rule *dt_objective_rule(int kind)

@@ -11,6 +11,8 @@
  *   orpo   -c / nc - beta log sigma(odds(c / nc) - odds(r / nr)), without a reference, with
  *          odds(x) = x - log(1 - exp x)                                     Hong et al. 2024, eq. 6 and 7
  * The mean over the pairs of a step is minimised.
+ *
+ * grpo and what follows learn from scored answers of the model itself (rl/policy.h).
  */
 #ifndef DT_PLAN_OBJECTIVE_H
 #define DT_PLAN_OBJECTIVE_H
@@ -25,9 +27,16 @@ enum dt_objective_kind {
 	DT_OBJECTIVE_HINGE,
 	DT_OBJECTIVE_SIMPO,
 	DT_OBJECTIVE_ORPO,
+	DT_OBJECTIVE_GRPO,
+	DT_OBJECTIVE_DRGRPO,
+	DT_OBJECTIVE_DAPO,
+	DT_OBJECTIVE_RLOO,
+	DT_OBJECTIVE_REINFORCE,
+	DT_OBJECTIVE_CISPO,
+	DT_OBJECTIVE_GSPO,
 	DT_OBJECTIVE_N,
 };
-#define DT_OBJECTIVES "nll|dpo|ipo|hinge|simpo|orpo"
+#define DT_OBJECTIVES "nll|dpo|ipo|hinge|simpo|orpo|grpo|drgrpo|dapo|rloo|reinforce|cispo|gspo"
 
 struct dt_pair {
 	double chosen, rejected; /* c, r */
@@ -43,6 +52,7 @@ struct dt_objective_rule {
 	double beta, gamma; /* defaults; gamma 0: it reads none */
 	struct dt_pair_loss (*pair)(const struct dt_pair *p, double beta,
 				    double gamma); /* NULL: not of pairs */
+	bool rewards;				   /* of scored answers: rollouts, or those to a task */
 };
 const struct dt_objective_rule *dt_objective_rule(int kind);
 

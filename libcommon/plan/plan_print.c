@@ -2,6 +2,7 @@
 
 #include "base/table.h"
 #include "base/units.h"
+#include "plan/offtime.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -88,6 +89,7 @@ static void explain(const struct dt_plan_view *v, const struct dt_plan *p)
 		{"waiting in the pipeline", t->bubble * t->makespan},
 		{"gradient traffic not hidden", t->dp_exposed},
 		{"optimizer", t->optimizer},
+		{"waiting for what is offloaded", t->offload_exposed},
 		{"fixed", t->fixed},
 	};
 	struct dt_table *table = dt_table_new("of the best plan's step|>time|>share");
@@ -156,6 +158,15 @@ bool dt_plan_print(const struct dt_plan_view *v, const struct dt_plan *p, const 
 			other->layout.tp, v->q->cluster->gpus_a_node);
 	if (p->n == 0)
 		return false;
+	if (p->best[0].t.offload_written > 0) {
+		const struct dt_cluster *c = v->q->cluster;
+		char text[300];
+
+		fprintf(v->f, "\n%s\n",
+			dt_offload_text(&v->q->fit.run, &p->best[0].t,
+					c->gpus < c->gpus_a_node ? c->gpus : c->gpus_a_node, text,
+					sizeof(text)));
+	}
 	if (v->explain)
 		explain(v, p);
 	if (v->tokens || v->mtbf_hours > 0)

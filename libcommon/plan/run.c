@@ -125,6 +125,10 @@ static int check_optimizer(const struct dt_run *r, struct dt_err *err)
 	if (r->no_master && (blocks || (o->flags & DT_OPTIM_WHOLE)))
 		return dt_err_set(err, -EINVAL, "--optimizer %s needs master weights: leave --no-master out",
 				  o->name);
+	if (r->layer_decay > 0 && r->layer_decay < 1 && (o->flags & DT_OPTIM_WHOLE))
+		return dt_err_set(err, -ENOTSUP,
+				  "--layer-lr-decay: %s of this version has one rate for all tensors",
+				  o->name);
 	if (r->offload.what && (o->flags & DT_OPTIM_WHOLE))
 		return dt_err_set(err, -ENOTSUP,
 				  "--offload: %s looks at whole tensors, which are not there at once",
@@ -159,6 +163,26 @@ static int check_sync(const struct dt_run *r, struct dt_err *err)
 		if (o->state[i].shape != DT_STATE_EACH)
 			what = "an optimizer whose states are not a value an element";
 	return what ? dt_err_set(err, -ENOTSUP, "--sync %s does not go with %s", r->sync.text, what) : 0;
+}
+
+/* The noise scale compares the gradients of ranks with their mean, whole ones. */
+static int check_noise(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_layout *l = &r->layout;
+
+	if (!r->noise_scale || !l->dp)
+		return 0;
+	if (l->dp == 1)
+		return dt_err_set(
+			err, -EINVAL,
+			"--noise-scale compares gradients of data-parallel ranks, but there is one");
+	if (l->tp > 1 || l->pp > 1 || l->cp > 1 || l->ep > 1 || l->zero > 1 || r->reproducible ||
+	    r->sync.kind)
+		return dt_err_set(
+			err, -ENOTSUP,
+			"--noise-scale is for data parallelism alone (z0 or z1), summed every step, and "
+			"not for --reproducible");
+	return 0;
 }
 
 static int check_numbers(const struct dt_run *r, struct dt_err *err)
@@ -370,6 +394,37 @@ static int check_pipeline(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
+/* Answers that are learnt from: where they come from, and what of them this version computes. */
+static int check_rewards(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_layout *l = &r->layout;
+	char layout[64];
+
+	if (!dt_objective_rule(r->objective.kind)->rewards)
+		return r->rl.rollouts || r->rl.task || r->rl.reward
+			       ? dt_err_set(err, -EINVAL, "--%s goes with an --objective of scored answers",
+					    r->rl.rollouts ? "rollouts"
+					    : r->rl.task   ? "task"
+							   : "reward")
+			       : 0;
+	if (!r->rl.rollouts == !r->rl.task)
+		return dt_err_set(err, -EINVAL, "an --objective learns from --rollouts or from --task%s",
+				  r->rl.task ? ", not from both" : "");
+	if (r->rl.reward && !r->rl.task)
+		return dt_err_set(err, -EINVAL, "--reward goes with --task: rollouts are scored already");
+	if (dt_config_is_image(r->config))
+		return dt_err_set(err, -EINVAL, "'%s' answers no prompts", r->config->name);
+	if (r->sync.kind)
+		return dt_err_set(err, -ENOTSUP, "--sync: scored answers are learnt from in step");
+	if (r->data.eval)
+		return dt_err_set(err, -ENOTSUP,
+				  "--eval-data does not go with an --objective of scored answers");
+	if (l->pp > 1 || l->cp > 1 || l->ep > 1)
+		return dt_err_set(err, -ENOTSUP, "an --objective is trained for on dp and tp, not on '%s'",
+				  dt_layout_format(l, layout, sizeof(layout)));
+	return 0;
+}
+
 /* What a loss of answers needs. */
 static int check_objective(const struct dt_run *r, struct dt_err *err)
 {
@@ -414,7 +469,8 @@ int dt_run_check(const struct dt_run *r, struct dt_err *err)
 
 	if (rc < 0 || (rc = check_cut(r, err)) < 0 || (rc = check_sizes(r, err)) < 0 ||
 	    (rc = check_base(r, err)) < 0 || (rc = check_optimizer(r, err)) < 0 ||
-	    (rc = check_sync(r, err)) < 0 || (rc = check_objective(r, err)) < 0 ||
+	    (rc = check_sync(r, err)) < 0 || (rc = check_noise(r, err)) < 0 ||
+	    (rc = check_objective(r, err)) < 0 || (rc = check_rewards(r, err)) < 0 ||
 	    (rc = check_numbers(r, err)) < 0 || (rc = check_offload(r, err)) < 0)
 		return rc;
 	return check_pipeline(r, err);

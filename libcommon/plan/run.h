@@ -49,6 +49,18 @@ struct dt_run_offload {
 	double fraction;		 /* of it; the rest stays */
 };
 
+/* Where answers come from that are learnt from, and how. */
+struct dt_run_rl {
+	const char *rollouts;	 /* file of dt-rollout; NULL: none */
+	const char *task;	 /* whose prompts are answered; NULL: none */
+	const char *reward;	 /* command that scores answers; NULL: the task does */
+	int64_t batch;		 /* prompts a step */
+	int64_t group;		 /* answers each */
+	int64_t answer;		 /* tokens of one at most */
+	int64_t refresh;	 /* steps that one set of weights draws for */
+	double low, high, ratio; /* of the clip, and the largest ratio; < 0: as the objective has them */
+};
+
 struct dt_run_data {
 	const char *train, *eval; /* data sets; eval NULL: no evaluation */
 	uint64_t seed;		  /* of initial weights, data order and random rounding */
@@ -165,10 +177,12 @@ struct dt_run {
 	/* The update. */
 	struct dt_optim optim; /* kind, betas, eps, weight decay */
 	struct dt_lr lr;
+	double layer_decay; /* a layer's learning rate over that of the layer above; 0, 1: the same */
 	const char *scale_lr; /* "linear:B" or "sqrt:B": lr is that of a batch of B; NULL: as it is */
 	struct dt_run_sync sync;
 	double label_smoothing; /* of a classifier's targets */
 	int64_t bn_span;	/* images a batch norm is over: DT_BN_DP, DT_BN_RANK, or so many */
+	bool noise_scale;	/* the gradient noise scale is measured */
 	double clip;		/* largest gradient norm; 0: off */
 
 	struct dt_run_objective objective;
@@ -183,6 +197,7 @@ struct dt_run {
 	struct dt_run_offload offload;
 	double bucket_bytes; /* gradients are reduced in buckets of about this size */
 
+	struct dt_run_rl rl;
 	struct dt_run_data data;
 	struct dt_run_image image;
 	struct dt_run_save save;

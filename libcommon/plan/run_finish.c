@@ -146,6 +146,9 @@ int dt_run_options_finish(struct dt_run_options *o, struct dt_err *err)
 		return dt_err_prefix(err, "option '--recompute'");
 	if ((rc = parse_loss_scale(o->loss_scale, r, err)) < 0 || (rc = parse_on_spike(&r->watch, err)) < 0)
 		return rc;
+	r->rl.low = dt_run_options_given(o, "clip-low") ? r->rl.low : -1;
+	r->rl.high = dt_run_options_given(o, "clip-high") ? r->rl.high : -1;
+	r->rl.ratio = dt_run_options_given(o, "ratio-cap") ? r->rl.ratio : -1;
 	if (!dt_run_options_given(o, "beta"))
 		r->objective.beta = dt_objective_rule(r->objective.kind)->beta;
 	if (!dt_run_options_given(o, "gamma"))

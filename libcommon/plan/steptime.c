@@ -1,6 +1,7 @@
 #include "plan/stepcost.h"
 
 #include "model/flops.h"
+#include "plan/offtime.h"
 
 #include <errno.h>
 #include <math.h>
@@ -120,10 +121,9 @@ static int put_update(const struct dt_step_model *m, double backward, bool all, 
 	r->optimizer = part * most / (l->zero >= 1 ? n : 1) * (8 + 2 * states + (w < 4 ? 4 + w : 0)) /
 		       (m->dev.mem_bw * m->dev.mem_eff);
 	r->fixed = m->dev.step_s;
-	if (!m->measured)
-		return 0;
-	r->optimizer = 0;
-	for (int p = 0; p < (all ? l->pp : 1); p++) { /* a guess looks at the first stage */
+	if (m->measured)
+		r->optimizer = 0;
+	for (int p = 0; m->measured && p < (all ? l->pp : 1); p++) { /* a guess looks at the first stage */
 		double t = 0;
 		int rc = dt_ops_update(m, p, &t, err);
 
@@ -131,6 +131,7 @@ static int put_update(const struct dt_step_model *m, double backward, bool all, 
 			return rc;
 		r->optimizer = fmax(r->optimizer, t);
 	}
+	dt_offload_time(m, part * most, l->zero >= 1 ? n : 1, r);
 	return 0;
 }
 
@@ -148,12 +149,12 @@ static void put_rates(const struct dt_step_model *m, struct dt_step_time *r)
 	double peak = dt_layout_world(l) * (s->fp8 ? m->dev.peak_fp8 : m->dev.peak_flops);
 	double compute, memory, network;
 
-	r->step = r->makespan + r->dp_exposed + r->optimizer + r->fixed;
+	r->step = r->makespan + r->dp_exposed + r->optimizer + r->offload_exposed + r->fixed;
 	r->mfu = flops / r->step / peak;
 	r->hfu = (flops + extra) / r->step / peak;
 	r->tokens_per_s = tokens / r->step;
 	compute = r->matmul + r->attention + r->head;
-	memory = r->memory + r->optimizer;
+	memory = r->memory + r->optimizer + r->offload_exposed;
 	network = r->tp + r->ep + r->cp + r->pp + r->dp_exposed;
 	r->bound = compute >= memory && compute >= network ? DT_BOUND_COMPUTE
 		   : memory >= network			   ? DT_BOUND_MEMORY

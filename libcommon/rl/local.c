@@ -71,6 +71,7 @@ int dt_drawer_local(const char *model, const struct dt_drawer_opts *o, struct dt
 				     .block = 16,
 				     .queue = QUEUE,
 				     .share = true,
+				     .as_trained = true,
 				     .stuck_after = 1e9};
 	struct local *l = calloc(1, sizeof(*l));
 	int rc;

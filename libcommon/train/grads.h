@@ -30,6 +30,7 @@ struct grads {
 	int64_t *fixed;	  /* --reproducible: sums in units of 2^-50, all units; else NULL */
 	float **unit_g;	  /* where each unit's gradients are while it computes */
 	void **unit_wire;
+	double own;	 /* sum of squares of this rank's gradients before they are added up, still scaled */
 	double *squares; /* [params] of the reduced gradients, still scaled, as grad_norm left them */
 	struct bucket *bucket;
 	int nbucket;

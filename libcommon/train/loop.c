@@ -246,6 +246,12 @@ static int loop(struct trainer *t, struct dt_err *err)
 		    (last || (t->run.data.eval_every && t->loop.step % t->run.data.eval_every == 0)))
 			rc = evaluate(t, err);
 	}
+	if (rc == 0 && noise_known(&t->noise))
+		dt_log_msg(&t->root_log,
+			   "gradient noise scale: %.4g samples, the batch is %lld; batches far above it take "
+			   "little "
+			   "fewer steps, far below it little less data (McCandlish et al. 2018)",
+			   noise_scale(&t->noise), (long long)t->run.global_batch);
 	if (rc == 0 && r.stop && t->loop.step < t->run.steps) {
 		dt_log_msg(&t->root_log, "stopped by a signal after step %lld%s", (long long)t->loop.step,
 			   o->dir ? ", checkpoint saved" : "; nothing saved: no --save");
@@ -306,11 +312,12 @@ void dt_train_write_error(const char *file, const struct dt_err *err)
 	json_decref(o);
 }
 
-int dt_train_run(const struct dt_run *r, struct dt_world *w, const struct dt_log *log)
+int dt_train_run(const struct dt_run *r, const struct dt_given *given, struct dt_world *w,
+		 const struct dt_log *log)
 {
 	struct dt_err err = {0};
 	struct trainer t;
-	int rc = trainer_init(&t, r, w, log, &err), status = DT_EXIT_OK;
+	int rc = trainer_init(&t, r, given, w, log, &err), status = DT_EXIT_OK;
 
 	if (rc == 0)
 		rc = start(&t, &err);

@@ -87,9 +87,15 @@ static void put_memory(struct trainer *t, json_t *line)
 		json_object_set_new(line, "pss_bytes", json_integer((json_int_t)own));
 }
 
+static double step_tokens(const struct trainer *t)
+{
+	return t->source.given.g ? (double)t->source.given.now.tokens
+				 : (double)t->run.global_batch * (double)t->run.seq;
+}
+
 int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *err)
 {
-	double step_s = dt_now() - t->t.start, tokens = (double)t->run.global_batch * (double)t->run.seq;
+	double step_s = dt_now() - t->t.start, tokens = step_tokens(t);
 	double flops = t->report.step_flops;
 	static const char *const kinds[TR_N] = {"comm_tensor_s", "comm_pipeline_s", "comm_grads_s",
 						"comm_weights_s", "comm_other_s"};
@@ -124,8 +130,13 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 		offload_metrics(t, line);
 	if (line && images)
 		images_metrics(t, line);
+	if (line && t->source.given.g)
+		t->source.given.g->metrics(t->source.given.g->arg, line);
 	if (line && t->run.loss_scale != 1)
 		json_object_set_new(line, "loss_scale", json_real(r->loss_scale));
+	if (line && t->run.noise_scale)
+		json_object_set_new(line, "noise_scale",
+				    noise_known(&t->noise) ? json_real(noise_scale(&t->noise)) : json_null());
 	if (line && t->run.sync.kind)
 		json_object_set_new(line, "merged", json_boolean(t->outer.since == 0));
 	if (line && r->skipped)

@@ -9,9 +9,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
-#define PARTS 8 /* of a segment: checksums are worked out by all threads */
+#define NOWHERE ((uintptr_t)1 << 60) /* no process has addresses from here on */
+#define PARTS	8		     /* of a segment: checksums are worked out by all threads */
 
 struct offload_segment { /* of a tile, as it was written */
 	bool written;
@@ -62,15 +62,11 @@ int offload_bind(struct trainer *t, struct dt_err *err)
 	place_of(t, DT_B_TILE_PIECE, &o->piece);
 	o->segment = calloc((size_t)o->tiles.n * (size_t)o->tiles.segments, sizeof(*o->segment));
 	o->slot = calloc(DT_TILE_RING, sizeof(*o->slot));
-	for (int i = 0; i < o->tiles.segments; i++) {
-		void *p = mmap(NULL, (size_t)o->tiles.numel * dt_dtype_size(o->tiles.dtype[i]), PROT_NONE,
-			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-		o->reserved[i] = p == MAP_FAILED ? NULL : p;
-	}
+	for (int i = 0; i < o->tiles.segments; i++)
+		o->reserved[i] = (char *)(NOWHERE * (uintptr_t)(i + 1));
 	for (int i = 0; i < DT_TILE_RING && o->slot; i++)
 		o->slot[i].tile = -1;
-	if (!o->segment || !o->slot || !o->reserved[o->tiles.segments - 1])
+	if (!o->segment || !o->slot)
 		return dt_err_sys(err, -ENOMEM, "cannot set up %lld tiles of optimizer states",
 				  (long long)o->tiles.n);
 	return 0;
@@ -131,9 +127,6 @@ void offload_close(struct trainer *t)
 	struct offload *o = &t->offload;
 
 	dt_scratch_close(o->file);
-	for (int i = 0; i < o->tiles.segments; i++)
-		if (o->reserved[i])
-			munmap(o->reserved[i], (size_t)o->tiles.numel * dt_dtype_size(o->tiles.dtype[i]));
 	free(o->segment);
 	free(o->slot);
 	memset(o, 0, sizeof(*o));

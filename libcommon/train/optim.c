@@ -157,8 +157,19 @@ static int update_part(struct trainer *t, int i, const struct dt_optim *o, int64
 			       "->optim_step(", err);
 }
 
+/*
+ * The rate of a parameter over that of the top: X to the number of layers above it, so that of the final norm
+ * and the head it is 1 and of the embedding the least (Clark et al. 2020, ELECTRA).
+ */
+static float of_layer(const struct trainer *t, const struct dt_param *p, double lr)
+{
+	double x = t->run.layer_decay > 0 ? t->run.layer_decay : 1;
+
+	return (float)(lr * pow(x, (double)(t->config.layers - p->layer)));
+}
+
 /* Every element by itself. */
-static int update_each(struct trainer *t, struct dt_optim *o, struct dt_err *err)
+static int update_each(struct trainer *t, struct dt_optim *o, double lr, struct dt_err *err)
 {
 	for (int i = 0; i < t->local.n; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];
@@ -167,6 +178,7 @@ static int update_each(struct trainer *t, struct dt_optim *o, struct dt_err *err
 		if (n <= 0 || t->table.p[lp->index].frozen)
 			continue;
 		o->weight_decay = t->table.p[lp->index].decay ? t->run.optim.weight_decay : 0;
+		o->lr = of_layer(t, &t->table.p[lp->index], lr);
 		for (; n > 0; first += m, n -= m) {
 			int rc;
 
@@ -190,7 +202,7 @@ static int update(struct trainer *t, double lr, double norm, struct dt_err *err)
 	o.grad_scale = (float)((t->run.clip > 0 && norm > t->run.clip ? t->run.clip / norm : 1) /
 			       t->optim.loss_scale);
 	rc = dt_optim_rule(o.kind)->flags & DT_OPTIM_WHOLE ? whole_update(t, &o, err)
-							   : update_each(t, &o, err);
+							   : update_each(t, &o, lr, err);
 	if (rc < 0)
 		return rc;
 	return t->run.layout.zero ? store_publish(t, true, err) : offload_settle(t, err);

@@ -108,6 +108,7 @@ static int take_input(struct trainer *t, struct flight *f, int chunk, int v, int
 	double t0 = dt_now();
 	int rc = 0;
 
+	f->f.sample = first - (eval ? 0 : t->loop.cursor);
 	if (p->input < 0 || p->output < 0 || f->f.first)
 		rc = source_next(t, eval, &f->f, first, end, err);
 	t->t.data += dt_now() - t0;
@@ -232,7 +233,8 @@ static int act(struct trainer *t, const struct dt_action *a, int v, float scale,
 int pipeline_step(struct trainer *t, float scale, double *ret_loss, struct dt_err *err)
 {
 	const struct dt_schedule *s = &t->flow.sched;
-	int rounds = t->run.layout.pp == 1 ? (int)t->run.accumulation : 1, stage = t->mesh.at.pp, rc = 0;
+	int rounds = t->run.layout.pp == 1 ? (int)source_microbatches(t) : 1;
+	int stage = t->mesh.at.pp, rc = 0;
 
 	for (int k = 0; k < t->plan.stage.nchunk; k++)
 		t->flow.done[k] = 0;

@@ -130,12 +130,13 @@ int reduce_begin(struct trainer *t, struct dt_err *err)
 	int rc = 0;
 
 	t->grads.bad = NULL;
+	t->grads.own = 0;
 	for (int i = 0; i < t->grads.nbucket; i++)
 		t->grads.bucket[i].pending = t->grads.bucket[i].units;
 	for (int u = 0; u < t->local.nunit && rc == 0; u++) {
 		if (t->local.unit[u].frozen)
 			continue;
-		t->grads.unit[u].left = t->run.accumulation;
+		t->grads.unit[u].left = source_microbatches(t);
 		t->grads.unit[u].summed = false;
 		if (!t->grads.fixed && (!t->grads.flat.shared || !is_layer(t, u)))
 			rc = dt_exec_zero_grads(&t->exec, u, err);
@@ -151,6 +152,7 @@ static int check_unit(struct trainer *t, int unit, struct dt_err *err)
 	double sum;
 	int rc = o->sumsq(t->dev, &sum, dt_t1(t->grads.unit_g[unit], DT_F32, u->numel));
 
+	t->grads.own += sum;
 	if (rc < 0 || isfinite(sum) || t->grads.bad)
 		return dt_kernel_check(rc, "->sumsq(", err);
 	for (int i = 0; i < t->local.n && !t->grads.bad; i++) {

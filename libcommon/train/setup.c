@@ -163,7 +163,7 @@ static int allocate(struct trainer *t, struct dt_err *err)
 		return rc;
 	rc = bind_memory(t, err);
 	if (rc == 0)
-		rc = objective_open(t, err);
+		rc = t->source.given.g ? given_start(t, err) : objective_open(t, err);
 	return rc < 0 ? rc : reduce_init(t, err);
 }
 
@@ -182,8 +182,8 @@ static int make_groups(struct trainer *t, struct dt_err *err)
 	return rc;
 }
 
-int trainer_init(struct trainer *t, const struct dt_run *r, struct dt_world *w, const struct dt_log *log,
-		 struct dt_err *err)
+int trainer_init(struct trainer *t, const struct dt_run *r, const struct dt_given *given, struct dt_world *w,
+		 const struct dt_log *log, struct dt_err *err)
 {
 	struct dt_layout flat = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
 	int rc;
@@ -191,6 +191,7 @@ int trainer_init(struct trainer *t, const struct dt_run *r, struct dt_world *w, 
 	memset(t, 0, sizeof(*t));
 	t->run = *r;
 	t->run.config = &t->config;
+	t->source.given.g = given;
 	t->world = w;
 	t->log = log;
 	t->status = DT_EXIT_FAILED;

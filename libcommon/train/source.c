@@ -11,6 +11,11 @@ int source_describe(struct trainer *t, struct dt_err *err)
 	return dt_config_is_image(&t->config) ? images_open(t, err) : 0;
 }
 
+int64_t source_microbatches(const struct trainer *t)
+{
+	return t->source.given.g ? t->source.given.rounds : t->run.accumulation;
+}
+
 bool source_evaluates(const struct trainer *t)
 {
 	return t->source.eval || t->source.images.eval;
@@ -98,12 +103,15 @@ static int open_tokens(struct trainer *t, struct dt_err *err)
 
 int source_open(struct trainer *t, struct dt_err *err)
 {
+	if (t->source.given.g)
+		return given_open(t, err);
 	return dt_config_is_image(&t->config) ? images_start(t, err) : open_tokens(t, err);
 }
 
 void source_close(struct trainer *t)
 {
 	images_close(t);
+	given_close(t);
 	dt_ahead_close(t->source.ahead);
 	dt_mixture_close(t->source.data);
 	if (t->source.eval)
@@ -134,6 +142,8 @@ int64_t source_targets(struct trainer *t, bool eval, int64_t first, int64_t end)
 {
 	int64_t n = 0, seq = t->run.seq;
 
+	if (t->source.given.g) /* its loss is of the whole step */
+		return 1;
 	if (dt_config_is_image(&t->config))
 		return (end - first) * seq;
 	if (dt_objective_rule(t->run.objective.kind)->pair)
@@ -224,6 +234,10 @@ static int next_tokens(struct trainer *t, bool eval, const struct dt_flight *f, 
 int source_next(struct trainer *t, bool eval, const struct dt_flight *f, int64_t n, int64_t end,
 		struct dt_err *err)
 {
+	if (t->source.given.g) {
+		given_next(t, f, n - t->loop.cursor);
+		return dt_flight_upload(f, &t->exec, err);
+	}
 	return t->source.images.data ? images_next(t, eval, f, n, end, err)
 				     : next_tokens(t, eval, f, n, end, err);
 }

@@ -9,6 +9,7 @@
 #include "data/ahead.h"
 #include "data/mixture.h"
 #include "nn/exec.h"
+#include "train/given.h"
 #include "train/images.h"
 
 struct trainer;
@@ -20,8 +21,11 @@ struct source {
 	struct dt_sampler eval_sampler;
 	struct dt_dataset_info info;
 	struct image_source images; /* instead of all that */
+	struct given given;	    /* likewise */
 };
 
+/* Microbatches of the step under way on each rank. */
+int64_t source_microbatches(const struct trainer *t);
 /* Before the run is settled: what the data decides of the model. */
 int source_describe(struct trainer *t, struct dt_err *err);
 int source_open(struct trainer *t, struct dt_err *err);

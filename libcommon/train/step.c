@@ -10,20 +10,21 @@
 /* What every rank must agree on after a step, in one sum. */
 struct verdict {
 	double loss, stop, save, bad;
+	double own; /* squares of the ranks' own gradients */
 };
 
 static int agree(struct trainer *t, struct verdict *v, struct dt_err *err)
 {
-	double t0 = dt_now(), sum[4] = {v->loss, v->stop, v->save, v->bad};
+	double t0 = dt_now(), sum[5] = {v->loss, v->stop, v->save, v->bad, v->own};
 	int rc;
 
 	/* Every rank of a tensor-parallel group has the same loss: count it once. */
 	if (t->mesh.at.tp != 0)
 		sum[0] = 0;
-	rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), sum, NULL, 4, DT_F64, DT_SUM,
+	rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), sum, NULL, 5, DT_F64, DT_SUM,
 			   "loss and signals", err);
 	t->t.comm[TR_OTHER] += dt_now() - t0;
-	*v = (struct verdict){sum[0], sum[1], sum[2], sum[3]};
+	*v = (struct verdict){sum[0], sum[1], sum[2], sum[3], sum[4]};
 	return rc;
 }
 
@@ -61,7 +62,7 @@ static void count_step(struct trainer *t)
 {
 	t->loop.step++;
 	t->loop.cursor += t->run.global_batch;
-	t->loop.tokens += t->run.global_batch * t->run.seq;
+	t->loop.tokens += t->source.given.g ? t->source.given.now.tokens : t->run.global_batch * t->run.seq;
 }
 
 int trainer_leave_out(struct trainer *t, struct step_result *ret, const char *why, struct dt_err *err)
@@ -108,6 +109,16 @@ static int spiked(struct trainer *t, struct step_result *ret, struct dt_err *err
 	return ret->back ? 0 : trainer_leave_out(t, ret, "spike", err);
 }
 
+/* The rows of the step, whose making counts as waiting for data. */
+static int given_begin_step(struct trainer *t, struct dt_err *err)
+{
+	double t0 = dt_now();
+	int rc = trainer_agree(t, given_begin(t, err), err);
+
+	t->t.data += dt_now() - t0;
+	return rc;
+}
+
 /* Forward to the verdict of all ranks. Loss and norm are then known, or the step is left out. */
 static int compute(struct trainer *t, struct asked asked, struct step_result *ret, struct dt_err *err)
 {
@@ -121,12 +132,16 @@ static int compute(struct trainer *t, struct asked asked, struct step_result *re
 	memset(t->objective.sum, 0, sizeof(t->objective.sum));
 	/* A rank by itself divides by its part of them. */
 	share = t->run.sync.kind ? targets / t->run.layout.dp : targets;
-	rc = experts_begin(t, err);
+	rc = t->source.given.g ? given_begin_step(t, err) : 0;
+	if (rc == 0)
+		rc = experts_begin(t, err);
 	if (rc == 0)
 		rc = gradients(t, fault * t->optim.loss_scale / share, &loss, err);
+	if (rc == 0 && t->source.given.g)
+		rc = t->source.given.g->end(t->source.given.g->arg, err);
 	if (rc < 0)
 		return rc;
-	v = (struct verdict){loss * fault, asked.stop, asked.save, t->grads.bad != NULL};
+	v = (struct verdict){loss * fault, asked.stop, asked.save, t->grads.bad != NULL, t->grads.own};
 	rc = agree(t, &v, err);
 	if (rc == 0)
 		rc = objective_agree(t, err);
@@ -144,6 +159,10 @@ static int compute(struct trainer *t, struct asked asked, struct step_result *re
 		return 0;
 	t->spike.bad = 0;
 	rc = optim_norm(t, &ret->grad_norm, err);
+	if (rc == 0 && t->run.noise_scale)
+		noise_add(&t->noise, (double)t->run.global_batch, t->run.layout.dp,
+			  v.own / (t->optim.loss_scale * t->optim.loss_scale),
+			  ret->grad_norm * ret->grad_norm);
 	return rc < 0 ? rc : spiked(t, ret, err);
 }
 

@@ -9,11 +9,15 @@
 #include "plan/memory.h"
 #include "plan/run_options.h"
 
+struct dt_given;
+
 /*
- * Trains. Returns an exit status (enum dt_exit); messages go to log, metrics to their file. A failure is
- * also written to the run's error_file.
+ * Trains, on the run's data or on what is given (train/given.h; NULL: nothing is). Returns an exit status
+ * (enum dt_exit); messages go to log, metrics to their file. A failure is also written to the run's
+ * error_file.
  */
-int dt_train_run(const struct dt_run *r, struct dt_world *w, const struct dt_log *log);
+int dt_train_run(const struct dt_run *r, const struct dt_given *given, struct dt_world *w,
+		 const struct dt_log *log);
 
 /*
  * From now on SIGTERM, SIGINT and SIGUSR1 end the run after the step under way, with a checkpoint; SIGUSR2

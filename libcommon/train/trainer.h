@@ -4,7 +4,9 @@
  *   store   parameters           units.c, round.c
  *   grads   gradients            reduce.c, fixed.c, replicas.c
  *   source  samples              source.c
- *   optim   states, the update   update.c
+ *   optim   states, the update   optim.c, whole.c
+ *   outer   merges of weights    outer.c
+ *   noise   gradient noise scale noise.c
  *   offload states elsewhere     offload.c
  *   stash   activations elsewhere stash.c
  *   flow    microbatches         pipeline.c
@@ -33,6 +35,7 @@
 #include "train/grads.h"
 #include "train/inject.h"
 #include "train/loop.h"
+#include "train/noise.h"
 #include "train/objective.h"
 #include "train/offload.h"
 #include "train/optim.h"
@@ -90,6 +93,7 @@ struct trainer {
 	struct source source;
 	struct optim optim;
 	struct outer outer;
+	struct noise noise;
 	struct offload offload;
 	struct stash stash;
 	struct experts experts;
@@ -121,8 +125,8 @@ static inline bool holds_head(const struct trainer *t)
 }
 
 /* setup.c */
-int trainer_init(struct trainer *t, const struct dt_run *r, struct dt_world *w, const struct dt_log *log,
-		 struct dt_err *err);
+int trainer_init(struct trainer *t, const struct dt_run *r, const struct dt_given *given, struct dt_world *w,
+		 const struct dt_log *log, struct dt_err *err);
 void trainer_release(struct trainer *t);
 
 /*

@@ -221,6 +221,28 @@ attempt() {
     "$@" >out 2>err || status=$?
 }
 
+@test "--layer-lr-decay: each layer moves by its power of what it moves without" {
+    local rate decay name
+    for name in none whole half; do
+        rate=0.1 decay=1
+        [ $name != none ] || rate=0
+        [ $name != half ] || decay=0.5
+        dt-train --model gpt2-tiny --data d.h5 --seq 32 --precision fp32 --no-mfu --threads 1 --optimizer sgd --weight-decay 0 \
+            --schedule constant --warmup 0 --clip 0 --steps 1 --lr $rate --layer-lr-decay $decay --save decay-$name >/dev/null
+    done
+    for name in whole half; do
+        dt-shard-ckpt diff decay-none decay-$name --json >$name.json || true
+    done
+    jq -n -e --slurpfile a whole.json --slurpfile b half.json '
+        def moved(x): [x[0].tensors[] | {key: .name, value: .max_abs}] | from_entries;
+        moved($a) as $w | moved($b) as $h | ([$w | keys[] | select(test("layers.*attn.o.weight"))] | length) as $n |
+        def near(name; power): ($h[name] / $w[name] / pow(0.5; power) - 1) | fabs < 0.01;
+        $n > 1 and near("model/norm.weight"; 0) and near("model/embed.weight"; $n + 1) and
+        all(range($n); near("model/layers.\(.).attn.o.weight"; $n - .))'
+    run -2 dt-train --model gpt2-tiny --data d.h5 --optimizer lamb --layer-lr-decay 0.5 --steps 1
+    [[ "$output" == *"one rate for all tensors"* ]]
+}
+
 @test "bad input: one clear line, the right exit status, nothing written" {
     rm -rf run
     attempt dt-train --model gpt2-tiny --data d.h5 --frobnicate; one_line 2 "unknown option '--frobnicate'"

@@ -242,6 +242,38 @@ SH
     same
 }
 
+@test "what it costs is said before: seconds for the bytes that move, tokens that hide them, bytes a day" {
+    dt-memest gpt2-124m --seq 1024 --accumulate 4 --offload optimizer --offload-to disk --disk-bandwidth 2 --json >m.json
+    # 12 bytes a parameter, there and back at 2 GB/s, less the time in which the update computes
+    jq -e '.offload_written_bytes == 12 * (.params + 0) or (.offload_written_bytes / .params - 12 | fabs) < 0.01' m.json
+    jq -e '.offload_exposed_s <= 2 * .offload_written_bytes / 2e9' m.json
+    jq -e '.offload_exposed_s >= 0.5 * 2 * .offload_written_bytes / 2e9' m.json
+    dt-memest gpt2-124m --seq 1024 --accumulate 4 --offload optimizer --offload-to disk --disk-bandwidth 4 --json >n.json
+    jq -se '.[1].offload_exposed_s < .[0].offload_exposed_s and .[1].step_s < .[0].step_s' m.json n.json
+    run dt-plan gpt2-124m --gpu cpu --gpus 1 --gpu-mem 64GiB --offload optimizer --offload-to disk
+    [ "$status" -eq 0 ]
+    [[ $output == *"a rank reads and writes 1.39 GiB each a step"*"a day are written to a machine's disk"* ]]
+    [ "$(dt-plan gpt2-124m --gpu cpu --gpus 1 --gpu-mem 64GiB --json | jq '.plans[0].time.offload_written_bytes')" -eq 0 ]
+    run dt-plan gpt2-124m --offload optimizer --offload-to disk
+    [ "$status" -eq 1 ]
+    [[ $output == *"ranks on a processor"* ]]
+}
+
+@test "gpt2-1558m, 17 GiB of states in a file, trains within 12 GiB (slow)" {
+    [ -n "${DT_SLOW:-}" ] || skip "DT_SLOW=1 runs it: minutes, and 18 GiB of disk"
+    [ "$(df --output=avail -k . | tail -1)" -gt $((20 << 20)) ] || skip "needs 20 GiB of disk"
+    opts=(--seq 256 --microbatch 1 --recompute full --offload optimizer --offload-to disk:sw)
+    dt-memest gpt2-1558m "${opts[@]}" --accumulate 2 --gpu-mem 12GiB --json >plan.json
+    (
+        ulimit -v $((12 << 20))
+        dt-train --model gpt2-1558m --data d.h5 --global-batch 2 --no-mfu --steps 2 "${opts[@]}" >m.jsonl
+    )
+    [ "$(jq -s '.[1].peak_bytes' m.jsonl)" -eq "$(jq .peak_bytes plan.json)" ]
+    jq -se '.[1].rss_bytes < 12884901888 and .[1].loss > 0' m.jsonl
+    [ "$(jq -s '.[1].offload_written_bytes' m.jsonl)" -eq "$(jq .disk_bytes plan.json)" ]
+    [ -z "$(ls sw)" ]
+}
+
 @test "activations between forward and backward: the same numbers in less memory, with and without recomputation" {
     mini=("${common[@]}" --model gpt2-mini --seq 128 --microbatch 2 --global-batch 8 --steps 2)
     for run in "1:--precision bf16" "1:--precision fp32 --recompute full" "1:--offload-fraction 50%" "2:--layout dp2.z3" \

@@ -71,6 +71,16 @@ same() { # files: losses of all steps agree to 1e-6
     [[ $output == *"none of all, local:STEPS, diloco:STEPS"* ]]
 }
 
+@test "the noise scale is measured between ranks, and refused where there is one" {
+    train 2 noise.jsonl --layout dp2 --steps 12 --lr 1e-3 --noise-scale
+    train 2 plain.jsonl --layout dp2 --steps 12 --lr 1e-3
+    same noise.jsonl plain.jsonl
+    jq -es '.[-1].noise_scale > 0' noise.jsonl
+    grep -q "gradient noise scale: " noise.jsonl.err
+    run -2 dt-train "${opts[@]}" --steps 1 --noise-scale
+    [[ $output == *"but there is one"* ]]
+}
+
 @test "the rate follows the batch" {
     dt-train "${opts[@]}" --steps 2 --lr 1e-3 --scale-lr linear:2 --metrics m.jsonl 2>err
     [ "$(jq -s '.[1].lr' m.jsonl)" = 0.002 ]

@@ -213,7 +213,8 @@ static int64_t open_models(struct dt_served *s, const struct dt_served_params *p
 				     .max_len = (int)len,
 				     .max_seqs = (int)p->seqs,
 				     .block_size = (int)p->block,
-				     .ranks = p->world ? &s->cut : NULL};
+				     .ranks = p->world ? &s->cut : NULL,
+				     .as_trained = p->as_trained};
 	struct dt_comm *all = dt_mesh_comm(&s->mesh, DT_ON_ALL);
 	int64_t blocks = cache_blocks(s, p, len, dt_source_config(s->src), err);
 	int rc = agree_blocks(s, &blocks, err);

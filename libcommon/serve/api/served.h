@@ -30,6 +30,7 @@ struct dt_served_params {
 	int64_t draft;			/* tokens guessed a step */
 	uint64_t cache_mem;		/* bytes of the KV cache; 0: dt_served_open decides */
 	bool share;			/* prefixes */
+	bool as_trained;		/* nn/infer.h */
 	double stuck_after;		/* seconds of one step after which the engine counts as stuck */
 	const struct dt_tenant *tenant; /* [ntenants], outlive it; none: one without limits */
 	int ntenants;

@@ -1,0 +1,56 @@
+#include "plan/offtime.h"
+
+#include "base/units.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#define DAY 86400.0
+
+/* Bytes that layers keep of a microbatch, but for the last two, which keep theirs in memory (plan/away.c). */
+static double kept(const struct dt_step_model *m)
+{
+	double sum = 0;
+
+	for (int64_t i = 0; i + 2 < m->s->config->layers; i++)
+		sum += dt_work_unit(m->work, i)->kept;
+	return sum;
+}
+
+void dt_offload_time(const struct dt_step_model *m, double params, int parts, struct dt_step_time *r)
+{
+	const struct dt_run *s = m->s;
+	const struct dt_run_offload *o = &s->offload;
+	double master = s->compute != DT_F32 && !s->no_master ? 4 : 0, states = 0, acts = 0, bw;
+
+	if (!o->what || o->to != DT_PLACE_DISK)
+		return;
+	bw = (m->c->disk_bw > 0 ? m->c->disk_bw : DT_DISK_BW) / m->here;
+	if (o->what & DT_OFFLOAD_OPTIMIZER)
+		states = o->fraction * params / parts * (dt_optim_element_bytes(s->optim.kind) + master);
+	if (o->what & DT_OFFLOAD_ACTIVATIONS)
+		acts = o->fraction * kept(m) * (double)dt_run_accumulation(s);
+	r->offload_s = 2 * (states + acts) / bw;
+	r->offload_exposed = fmax(0, 2 * states / bw - r->optimizer) + fmax(0, 2 * acts / bw - r->makespan);
+	r->offload_written = states + acts;
+}
+
+const char *dt_offload_text(const struct dt_run *s, const struct dt_step_time *t, int ranks, char *buf,
+			    size_t n)
+{
+	double rest = t->step - t->offload_exposed,
+	       tokens = 9 * t->offload_exposed / rest * t->tokens_per_s * t->step;
+	char each[32], time[32], count[32], day[32], hidden[96] = "";
+
+	if (t->offload_exposed > 0 && !(s->offload.what & DT_OFFLOAD_ACTIVATIONS))
+		snprintf(hidden, sizeof(hidden), " (10%% of a step of %s tokens)",
+			 dt_format_count(tokens, count, sizeof(count)));
+	snprintf(buf, n,
+		 "offloaded: a rank reads and writes %s each a step, waits %s for that%s; %s a day are "
+		 "written to a machine's disk",
+		 dt_format_size((uint64_t)t->offload_written, each, sizeof(each)),
+		 dt_format_duration(t->offload_exposed, time, sizeof(time)), hidden,
+		 dt_format_size((uint64_t)(t->offload_written * ranks * DAY / t->step), day, sizeof(day)));
+	return buf;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

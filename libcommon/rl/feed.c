@@ -1,0 +1,154 @@
+#include "rl/feed_priv.h"
+
+#include "base/opt.h"
+#include "plan/objective.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int open_feed(void *arg, const struct dt_given_site *site, struct dt_err *err)
+{
+	struct feed *f = arg;
+
+	f->site = *site;
+	return f->o.rollouts ? feed_file_open(f, err) : feed_draw_open(f, err);
+}
+
+/* Answers that no ratio corrects for, of other weights than those that learn. */
+static void warn_stale(struct feed *f, int64_t step)
+{
+	const bool corrected = f->policy.ratio != DT_RATIO_CAP || f->policy.cap > 0;
+
+	f->staleness = f->drawn_at >= 0 ? (double)(step - f->drawn_at) : (double)NAN;
+	if (corrected || f->warned || f->staleness == 0)
+		return;
+	f->warned = true;
+	dt_log_msg(f->site.log,
+		   "step %lld learns from answers of other weights without their ratios, which collapses: "
+		   "--ratio-cap 2 "
+		   "corrects it",
+		   (long long)step + 1);
+}
+
+static int rows(void *arg, int64_t step, struct dt_given_rows *ret, struct dt_err *err)
+{
+	struct feed *f = arg;
+	int64_t answers = 0, most = 1;
+	int rc = f->o.rollouts ? feed_file_step(f, step, err) : feed_draw_step(f, step, err);
+
+	if (rc < 0)
+		return rc;
+	warn_stale(f, step);
+	for (int64_t i = 0; i < f->nnow; i++)
+		for (int k = 0; k < f->now[i].n; k++, answers++)
+			most = f->now[i].answer[k].n > most ? f->now[i].answer[k].n : most;
+	free(f->lesson);
+	f->lesson = calloc((size_t)answers + 1, sizeof(*f->lesson));
+	if (!f->lesson)
+		return dt_err_sys(err, -ENOMEM, "cannot learn from rollouts");
+	dt_policy_lessons(&f->policy, f->now, f->nnow, f->o.rollouts ? most : f->o.answer, f->lesson);
+	f->stats = (struct dt_rl_stats){0};
+	dt_rl_count(&f->stats, f->now, f->nnow);
+	f->ratios = DT_RATIO_STATS;
+	dt_pack_release(&f->pack);
+	rc = dt_pack_make(&f->pack, f->now, f->nnow, f->site.run->seq, err);
+	*ret = (struct dt_given_rows){f->pack.rows, f->pack.ids, f->pack.targets, f->pack.first,
+				      f->pack.tokens};
+	return rc;
+}
+
+static int judge(void *arg, const struct dt_flight *flight, const float *logprob, float *weight, double *loss,
+		 struct dt_err *err)
+{
+	struct feed *f = arg;
+	const int64_t seq = f->pack.seq, first = flight->sample, rows_here = f->site.run->microbatch,
+		      end = first + rows_here < f->pack.rows ? first + rows_here : f->pack.rows;
+
+	memset(weight, 0, (size_t)(rows_here * seq) * sizeof(*weight));
+	for (int64_t i = first < end ? f->pack.row[first] : 0; first < end && i < f->pack.row[end]; i++) {
+		const struct dt_placed *d = &f->pack.placed[i];
+		const struct dt_answer *a = &f->now[d->group].answer[d->answer];
+		const int64_t at = (d->row - first) * seq + d->at;
+
+		*loss += dt_policy_loss(&f->policy, &f->lesson[d->number], a->n, logprob + at, a->logprob,
+					weight + at, &f->ratios);
+	}
+	return 0;
+}
+
+/* The ratios of all ranks' targets. */
+static int end(void *arg, struct dt_err *err)
+{
+	struct feed *f = arg;
+	struct dt_ratio_stats *s = &f->ratios;
+	double sum[5] = {s->tokens, s->ratio, s->clipped, s->nll, s->kl}, far[2] = {s->high, -s->low};
+	int rc;
+
+	if (!f->site.counts)
+		memset(sum, 0, sizeof(sum));
+	rc = dt_all_reduce(f->site.all, sum, NULL, 5, DT_F64, DT_SUM, "ratios", err);
+	if (rc == 0)
+		rc = dt_all_reduce(f->site.all, far, NULL, 2, DT_F64, DT_MAX, "largest ratios", err);
+	*s = (struct dt_ratio_stats){sum[0], sum[1], sum[2], sum[3], sum[4], -far[1], far[0]};
+	return rc;
+}
+
+static void metrics(void *arg, json_t *line)
+{
+	struct feed *f = arg;
+	const struct dt_ratio_stats *s = &f->ratios;
+	const double n = s->tokens > 0 ? s->tokens : 1;
+	json_t *o;
+
+	dt_rl_put(&f->stats, line);
+	o = json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "ratio_mean", s->ratio / n,
+		      "ratio_min", isfinite(s->low) ? s->low : 1.0, "ratio_max",
+		      isfinite(s->high) ? s->high : 1.0, "clipped", s->clipped / n, "kl_k3_sampler",
+		      s->kl / n, "nll", s->nll / n, "draw_s", f->draw_s, "score_s", f->score_s, "sync_s",
+		      f->sync_s);
+	json_object_set_new(line, "staleness",
+			    isfinite(f->staleness) ? json_real(f->staleness) : json_null());
+	json_object_update(line, o);
+	json_decref(o);
+}
+
+int dt_rl_feed_open(const struct dt_run *r, const struct dt_given **ret, struct dt_err *err)
+{
+	struct feed *f = calloc(1, sizeof(*f));
+	const struct dt_policy *p;
+	char word[16];
+
+	if (!f)
+		return dt_err_sys(err, -ENOMEM, "cannot open the objective");
+	f->o = r->rl;
+	p = dt_policy_find(dt_opt_choice_name(DT_OBJECTIVES, r->objective.kind, word, sizeof(word)));
+	if (!p) {
+		free(f);
+		return dt_err_set(err, -EINVAL, "objective '%s' learns from no answers", word);
+	}
+	f->policy = *p;
+	f->policy.low = r->rl.low >= 0 ? r->rl.low : p->low;
+	f->policy.high = r->rl.high >= 0 ? r->rl.high : p->high;
+	f->policy.cap = r->rl.ratio >= 0 ? r->rl.ratio : p->cap;
+	f->given = (struct dt_given){
+		.arg = f, .open = open_feed, .rows = rows, .judge = judge, .end = end, .metrics = metrics};
+	*ret = &f->given;
+	return 0;
+}
+
+void dt_rl_feed_close(const struct dt_given *g)
+{
+	struct feed *f = g ? g->arg : NULL;
+
+	if (!f)
+		return;
+	feed_file_close(f);
+	feed_draw_close(f);
+	dt_pack_release(&f->pack);
+	free(f->lesson);
+	free(f->now);
+	free(f);
+}
+/* SPDX-License-Identifier: Apache-2.0 */

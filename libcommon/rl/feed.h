@@ -1,0 +1,15 @@
+/*
+ * What dt-train learns from with an --objective: the struct dt_given that takes rollouts, of a file or drawn
+ * from the weights as they are, packs them into samples and judges the log-probabilities of their targets.
+ */
+#ifndef DT_RL_FEED_H
+#define DT_RL_FEED_H
+
+#include "train/given.h"
+
+/* r: settled later, and outlives it. *ret stays until dt_rl_feed_close. */
+int dt_rl_feed_open(const struct dt_run *r, const struct dt_given **ret, struct dt_err *err);
+void dt_rl_feed_close(const struct dt_given *g); /* NULL is allowed */
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

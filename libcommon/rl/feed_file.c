@@ -1,0 +1,105 @@
+/* Rollouts of a file: groups in their order, from the beginning again at the end. */
+#include "rl/feed_priv.h"
+
+#include "base/jsonl.h"
+#include "ckpt/source.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What cannot be learnt from, though it can be read. */
+static int check_group(const struct dt_group *g, struct dt_err *err)
+{
+	if (g->temperature != 1)
+		return dt_err_set(err, -EINVAL, "drawn at temperature %g, with log-probabilities at 1",
+				  g->temperature);
+	for (int k = 0; k < g->n; k++)
+		if (!g->answer[k].logprob)
+			return dt_err_set(err, -EINVAL, "answer %d has no log-probabilities", k);
+	return 0;
+}
+
+static int add_group(struct feed *f, const json_t *o, struct dt_err *err)
+{
+	struct dt_group *grown = f->pool;
+	int rc;
+
+	if ((f->npool & (f->npool - 1)) == 0) {
+		grown = realloc(f->pool, (size_t)(f->npool ? 2 * f->npool : 1) * sizeof(*grown));
+		if (!grown)
+			return dt_err_sys(err, -ENOMEM, "cannot read rollouts");
+		f->pool = grown;
+	}
+	rc = dt_group_parse(o, f->site.config->vocab, &f->pool[f->npool], err);
+	f->npool++; /* also what is released */
+	return rc < 0 ? rc : check_group(&f->pool[f->npool - 1], err);
+}
+
+static int read_file(struct feed *f, struct dt_err *err)
+{
+	struct dt_jsonl file;
+	json_t *o;
+	int rc = dt_jsonl_open(&file, f->o.rollouts, err);
+
+	if (rc < 0)
+		return rc;
+	while ((rc = dt_jsonl_next(&file, &o, err)) > 0) {
+		rc = add_group(f, o, err);
+		json_decref(o);
+		if (rc < 0) {
+			dt_err_prefix(err, "%s:%zu", file.name, file.line);
+			break;
+		}
+	}
+	dt_jsonl_close(&file);
+	if (rc == 0 && f->npool == 0)
+		return dt_err_set(err, -EINVAL, "'%s' holds no rollouts", f->o.rollouts);
+	return rc;
+}
+
+/* Whether the run starts from the weights that drew them, whose name they carry. */
+static int compare_weights(struct feed *f, struct dt_err *err)
+{
+	char name[DT_FINGERPRINT] = "";
+	struct dt_source *src = NULL;
+	bool same = true;
+	int rc = dt_source_open(f->site.run->model, DT_SOURCE_AUTO, "none", &src, err);
+
+	if (rc == 0)
+		rc = dt_source_fingerprint(src, name, err);
+	dt_source_close(src);
+	for (int64_t i = 0; i < f->npool; i++)
+		same &= !strcmp(f->pool[i].weights, name);
+	f->drawn_at = rc == 0 && same ? 0 : -1;
+	if (rc == 0 && !same)
+		dt_log_msg(f->site.log, "'%s' was drawn from other weights than '%s'", f->o.rollouts,
+			   f->site.run->model);
+	return rc;
+}
+
+int feed_file_open(struct feed *f, struct dt_err *err)
+{
+	int rc = read_file(f, err);
+
+	f->now = rc == 0 ? calloc((size_t)f->o.batch, sizeof(*f->now)) : NULL;
+	if (rc == 0 && !f->now)
+		rc = dt_err_sys(err, -ENOMEM, "cannot read rollouts");
+	return rc < 0 ? rc : compare_weights(f, err);
+}
+
+int feed_file_step(struct feed *f, int64_t step, struct dt_err *err)
+{
+	f->nnow = f->o.batch < f->npool ? f->o.batch : f->npool;
+	for (int64_t i = 0; i < f->nnow; i++)
+		f->now[i] = f->pool[(step * f->nnow + i) % f->npool];
+	return 0;
+}
+
+void feed_file_close(struct feed *f)
+{
+	for (int64_t i = 0; i < f->npool; i++)
+		dt_group_release(&f->pool[i]);
+	free(f->pool);
+}
+/* SPDX-License-Identifier: Apache-2.0 */

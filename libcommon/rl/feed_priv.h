@@ -1,0 +1,48 @@
+/* What feed.c, feed_file.c and feed_draw.c share. */
+#ifndef DT_RL_FEED_PRIV_H
+#define DT_RL_FEED_PRIV_H
+
+#include "rl/feed.h"
+#include "rl/pack.h"
+#include "rl/policy.h"
+#include "rl/reward.h"
+#include "rl/sampler.h"
+#include "rl/stats.h"
+
+struct feed {
+	struct dt_given given;
+	struct dt_run_rl o;
+	struct dt_policy policy;
+	struct dt_given_site site;
+
+	/* of a file */
+	struct dt_group *pool; /* [npool] */
+	int64_t npool;
+	/* drawn from the weights */
+	struct dt_rl_task task;
+	struct dt_reward *reward;
+	struct feed_server *server;
+
+	/* the step under way */
+	struct dt_group *now; /* [o.batch] drawn, or borrowed from the pool */
+	int64_t nnow;
+	int64_t drawn_at; /* step whose weights drew them; -1: not known */
+	bool warned;
+	struct dt_lesson *lesson; /* of all answers */
+	struct dt_pack pack;
+	struct dt_rl_stats stats;
+	struct dt_ratio_stats ratios;
+	double draw_s, score_s, sync_s, staleness;
+};
+
+/* feed_file.c */
+int feed_file_open(struct feed *f, struct dt_err *err);
+int feed_file_step(struct feed *f, int64_t step, struct dt_err *err);
+void feed_file_close(struct feed *f);
+/* feed_draw.c */
+int feed_draw_open(struct feed *f, struct dt_err *err);
+int feed_draw_step(struct feed *f, int64_t step, struct dt_err *err);
+void feed_draw_close(struct feed *f);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

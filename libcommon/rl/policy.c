@@ -1,0 +1,167 @@
+#include "rl/policy.h"
+
+#include <math.h>
+#include <string.h>
+
+#define FAR 20.0 /* log-ratios are kept within */
+
+static const struct dt_policy policies[] = {
+	{"grpo", DT_BASE_MEAN, true, DT_PER_ANSWER, DT_RATIO_CLIP, 0.2, 0.2, 0, false},
+	{"drgrpo", DT_BASE_MEAN, false, DT_PER_CONSTANT, DT_RATIO_CLIP, 0.2, 0.2, 0, false},
+	{"dapo", DT_BASE_MEAN, true, DT_PER_TOKENS, DT_RATIO_CLIP, 0.2, 0.28, 0, true},
+	{"rloo", DT_BASE_OTHERS, false, DT_PER_SUM, DT_RATIO_CAP, 0, 0, 2, false},
+	{"reinforce", DT_BASE_BATCH, false, DT_PER_TOKENS, DT_RATIO_CAP, 0, 0, 2, false},
+	{"cispo", DT_BASE_MEAN, true, DT_PER_TOKENS, DT_RATIO_CAP, 0, 0, 5, false},
+	{"gspo", DT_BASE_MEAN, true, DT_PER_ANSWER, DT_RATIO_WHOLE, 3e-4, 4e-4, 0, false},
+};
+
+const struct dt_policy *dt_policy_find(const char *name)
+{
+	for (size_t i = 0; i < sizeof(policies) / sizeof(policies[0]); i++)
+		if (!strcmp(policies[i].name, name))
+			return &policies[i];
+	return NULL;
+}
+
+/* Of the rewards that are there. */
+struct spread {
+	int n;
+	double mean, std, low, high;
+};
+
+static struct spread spread_of(const struct dt_group *g)
+{
+	struct spread s = {.low = INFINITY, .high = -INFINITY};
+	double sum = 0, squares = 0;
+
+	for (int k = 0; k < g->n; k++) {
+		const double x = g->answer[k].reward;
+
+		if (!isfinite(x))
+			continue;
+		s.n++;
+		sum += x;
+		s.low = fmin(s.low, x);
+		s.high = fmax(s.high, x);
+	}
+	s.mean = s.n ? sum / s.n : 0;
+	for (int k = 0; k < g->n; k++)
+		if (isfinite(g->answer[k].reward))
+			squares += (g->answer[k].reward - s.mean) * (g->answer[k].reward - s.mean);
+	s.std = s.n > 1 ? sqrt(squares / (s.n - 1)) : 0; /* of a sample, as PyTorch's std */
+	return s;
+}
+
+static double advantage(const struct dt_policy *p, const struct spread *s, double reward)
+{
+	const double a = reward - s->mean;
+
+	if (p->base == DT_BASE_OTHERS)
+		return s->n > 1 ? a * s->n / (s->n - 1) : 0;
+	return p->std ? a / (s->std + 1e-6) : a;
+}
+
+/* Divides by the deviation of all advantages, whose mean is 0. */
+static void whiten(struct dt_lesson *l, int64_t n, double answers)
+{
+	double squares = 0, std;
+
+	for (int64_t i = 0; i < n; i++)
+		squares += l[i].advantage * l[i].advantage;
+	std = sqrt(squares / (answers > 0 ? answers : 1)) + 1e-6;
+	for (int64_t i = 0; i < n; i++)
+		l[i].advantage /= std;
+}
+
+/* Whether an answer counts among N and T. */
+static bool counts(const struct dt_policy *p, const struct spread *s, const struct dt_answer *a)
+{
+	return isfinite(a->reward) && !(p->drops_flat && s->high <= s->low);
+}
+
+void dt_policy_lessons(const struct dt_policy *p, const struct dt_group *g, int64_t n, int64_t most,
+		       struct dt_lesson *ret)
+{
+	double answers = 0, tokens = 0;
+	int64_t at = 0;
+
+	for (int64_t i = 0; i < n; i++) {
+		const struct spread s = spread_of(&g[i]);
+
+		for (int k = 0; k < g[i].n; k++, at++) {
+			const struct dt_answer *a = &g[i].answer[k];
+
+			ret[at] = (struct dt_lesson){0, counts(p, &s, a)};
+			if (!counts(p, &s, a))
+				continue;
+			ret[at].advantage = advantage(p, &s, a->reward);
+			answers++;
+			tokens += a->n;
+		}
+	}
+	if (p->base == DT_BASE_BATCH)
+		whiten(ret, at, answers);
+	at = 0;
+	for (int64_t i = 0; i < n; i++)
+		for (int k = 0; k < g[i].n; k++, at++) {
+			const double per[] = {[DT_PER_ANSWER] = answers * g[i].answer[k].n,
+					      [DT_PER_CONSTANT] = answers * (double)most,
+					      [DT_PER_TOKENS] = tokens,
+					      [DT_PER_SUM] = answers};
+
+			ret[at].weight = ret[at].weight > 0 ? 1 / per[p->over] : 0;
+		}
+}
+
+static double log_ratio(const float *logp, const float *mu, int t)
+{
+	return fmax(-FAR, fmin(FAR, (double)logp[t] - (double)mu[t]));
+}
+
+static void count_ratio(struct dt_ratio_stats *s, double x, double logp)
+{
+	s->tokens++;
+	s->ratio += exp(x);
+	s->low = fmin(s->low, exp(x));
+	s->high = fmax(s->high, exp(x));
+	s->nll -= logp;
+	s->kl += expm1(-x) + x;
+}
+
+/* -min(r A, clip(r) A); whether the first of them is it, and has a gradient. */
+static double clipped(const struct dt_policy *p, double r, double a, bool *ret_free)
+{
+	const double c = fmax(1 - p->low, fmin(1 + p->high, r)) * a;
+
+	*ret_free = r * a <= c;
+	return -fmin(r * a, c);
+}
+
+double dt_policy_loss(const struct dt_policy *p, const struct dt_lesson *l, int n, const float *logp,
+		      const float *mu, float *weight, struct dt_ratio_stats *s)
+{
+	const double a = l->advantage;
+	double loss = 0, mean = 0;
+	bool open = true;
+
+	for (int t = 0; t < n && p->ratio == DT_RATIO_WHOLE; t++)
+		mean += log_ratio(logp, mu, t) / n;
+	for (int t = 0; t < n; t++) {
+		const double x = log_ratio(logp, mu, t);
+		double r = exp(p->ratio == DT_RATIO_WHOLE ? mean : x);
+
+		count_ratio(s, x, (double)logp[t]);
+		if (p->ratio == DT_RATIO_CAP) {
+			open = p->cap <= 0 || r <= p->cap;
+			r = p->cap > 0 ? fmin(r, p->cap) : 1;
+			loss -= l->weight * r * a * (double)logp[t];
+			weight[t] = (float)(l->weight * r * a);
+		} else { /* of WHOLE every token has 1 / n of the answer's, which is in its weight */
+			loss += l->weight * clipped(p, r, a, &open);
+			weight[t] = open ? (float)(l->weight * r * a) : 0;
+		}
+		s->clipped += !open;
+	}
+	return loss;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,68 @@
+/*
+ * Objectives of policy gradients: a row each. An answer i of n_i tokens with reward
+ * R_i in a group of G, of N answers and T tokens in the step; r_t = exp(log pi - log mu), log mu what the
+ * sampler said of the token, the log-ratio within +-20.
+ *
+ *   advantage   MEAN    R_i - mean of the group;  with std: / (its deviation + 1e-6)
+ *               OTHERS  R_i - mean of the others = G / (G - 1) (R_i - mean)                         (RLOO)
+ *               BATCH   MEAN, divided by the deviation of the whole step's          (REINFORCE++-baseline)
+ *   over        ANSWER    w_t = 1 / (N n_i)         mean over tokens, then over answers
+ *               CONSTANT  w_t = 1 / (N most)        most: tokens that an answer may have         (Dr. GRPO)
+ *               TOKENS    w_t = 1 / T                                                                 (DAPO)
+ *               SUM       w_t = 1 / N               log-probability of the whole answer
+ *   ratio       CLIP      l_t = -min(r_t A, clip(r_t, 1 - low, 1 + high) A)
+ *               WHOLE     the same with s_i = exp(mean_t log r_t) in place of r_t                     (GSPO)
+ *               CAP       l_t = -sg(min(r_t, cap)) A log pi_t: no token loses its gradient; cap 0: r_t = 1
+ *
+ * The loss is the sum of w_t l_t. Shao et al. 2024 (GRPO), Liu et al. 2025 (Dr. GRPO), Yu et al. 2025
+ * (DAPO), Ahmadian et al. 2024 (RLOO), Hu 2025 (REINFORCE++), MiniMax 2025 (CISPO), Zheng et al. 2025 (GSPO).
+ *
+ * The ratios correct for answers of older weights too: mu is the sampler's own probability, however old.
+ */
+#ifndef DT_RL_POLICY_H
+#define DT_RL_POLICY_H
+
+#include "rl/rollout.h"
+
+enum dt_policy_base { DT_BASE_MEAN, DT_BASE_OTHERS, DT_BASE_BATCH };
+enum dt_policy_over { DT_PER_ANSWER, DT_PER_CONSTANT, DT_PER_TOKENS, DT_PER_SUM };
+enum dt_policy_ratio { DT_RATIO_CLIP, DT_RATIO_WHOLE, DT_RATIO_CAP };
+
+struct dt_policy {
+	const char *name; /* a word of DT_OBJECTIVES */
+	enum dt_policy_base base;
+	bool std;
+	enum dt_policy_over over;
+	enum dt_policy_ratio ratio;
+	double low, high; /* of CLIP and WHOLE */
+	double cap;	  /* of CAP */
+	bool drops_flat;  /* groups whose rewards are all equal are left out of N and T (DAPO) */
+};
+
+/* The row of a word; NULL: there is none. */
+const struct dt_policy *dt_policy_find(const char *name);
+
+/* What an answer learns: its advantage, and w_t of its tokens. 0 and 0: nothing, it has no reward. */
+struct dt_lesson {
+	double advantage, weight;
+};
+
+/* Lessons of all answers of n groups, in their order. most: tokens that an answer may have. */
+void dt_policy_lessons(const struct dt_policy *p, const struct dt_group *g, int64_t n, int64_t most,
+		       struct dt_lesson *ret);
+
+/* Of the targets of a step. */
+struct dt_ratio_stats {
+	double tokens, ratio, clipped, nll, kl; /* sums; kl: of k3 with the ratio sampler over policy, >= 0 */
+	double low, high;			/* smallest and largest ratio */
+};
+#define DT_RATIO_STATS ((struct dt_ratio_stats){.low = INFINITY, .high = -INFINITY})
+
+/*
+ * The loss of an answer of n tokens and -dloss/dlogp of each. mu: of the sampler. s: adds to it.
+ */
+double dt_policy_loss(const struct dt_policy *p, const struct dt_lesson *l, int n, const float *logp,
+		      const float *mu, float *weight, struct dt_ratio_stats *s);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

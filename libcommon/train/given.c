@@ -1,0 +1,111 @@
+#include "train/given.h"
+
+#include "ckpt/tokenizer_file.h"
+#include "data/tokenizer.h"
+#include "train/trainer.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+int given_open(struct trainer *t, struct dt_err *err)
+{
+	struct dt_dataset_info *info = &t->source.info;
+	struct given *g = &t->source.given;
+	struct dt_tokenizer *tok = NULL;
+	size_t n = 0;
+	int rc;
+
+	t->run.documents = DT_RUN_DOCUMENTS_APART;
+	rc = dt_tokenizer_file_text(t->run.model, &g->tokenizer, &n, err);
+	if (rc == 0)
+		rc = dt_tokenizer_from_text(g->tokenizer, n, &tok, err);
+	if (rc < 0)
+		return dt_err_prefix(err, "tokenizer of '%s'", t->run.model);
+	snprintf(g->hash, sizeof(g->hash), "%s", dt_tokenizer_hash(tok));
+	*info = (struct dt_dataset_info){.vocab = dt_tokenizer_vocab(tok),
+					 .tokenizer_hash = g->hash,
+					 .tokenizer_text = g->tokenizer,
+					 .tokenizer_bytes = n,
+					 .apart = true};
+	dt_tokenizer_close(tok);
+	return 0;
+}
+
+/* Where every parameter's values are, on ranks that have them whole. */
+static int find_weights(struct trainer *t, struct dt_err *err)
+{
+	struct given *g = &t->source.given;
+
+	if (t->run.layout.tp > 1 || t->run.layout.zero == 3 || t->config.lora.rank)
+		return 0;
+	g->weights = calloc((size_t)t->table.n, sizeof(*g->weights));
+	if (!g->weights)
+		return dt_err_sys(err, -ENOMEM, "cannot set up the objective");
+	for (int i = 0; i < t->local.n; i++)
+		g->weights[t->local.p[i].index] = t->exec.w[i].data;
+	return 0;
+}
+
+int given_start(struct trainer *t, struct dt_err *err)
+{
+	struct given *g = &t->source.given;
+	const int64_t rows = t->run.microbatch * t->run.seq;
+	struct dt_given_site site = {.run = &t->run,
+				     .config = &t->config,
+				     .all = dt_mesh_comm(&t->mesh, DT_ON_ALL),
+				     .rank = t->info.rank,
+				     .ranks = t->info.size,
+				     .counts = t->mesh.at.tp == 0,
+				     .log = &t->root_log,
+				     .tokenizer = t->source.info.tokenizer_text,
+				     .tokenizer_n = t->source.info.tokenizer_bytes,
+				     .threads = t->dev->nthreads};
+
+	if (!dt_dev_is_host(t->dev))
+		return dt_err_set(err, -ENOTSUP, "this version trains for --objective on the processor only");
+	t->exec.objective = (struct dt_objective){.arg = g->g->arg,
+						  .judge = g->g->judge,
+						  .logprob = calloc((size_t)rows, sizeof(float)),
+						  .weight = calloc((size_t)rows, sizeof(float))};
+	if (!t->exec.objective.logprob || !t->exec.objective.weight)
+		return dt_err_sys(err, -ENOMEM, "cannot set up the objective");
+	if (find_weights(t, err) < 0)
+		return err->code;
+	site.weights = g->weights;
+	return g->g->open(g->g->arg, &site, err);
+}
+
+void given_close(struct trainer *t)
+{
+	free(t->source.given.tokenizer);
+	free(t->source.given.weights);
+}
+
+int given_begin(struct trainer *t, struct dt_err *err)
+{
+	const int64_t each = t->run.microbatch * t->run.layout.dp;
+	struct given *g = &t->source.given;
+	int rc = g->g->rows(g->g->arg, t->loop.step, &g->now, err);
+
+	g->rounds = g->now.rows > each ? (g->now.rows + each - 1) / each : 1;
+	return rc;
+}
+
+void given_next(struct trainer *t, const struct dt_flight *f, int64_t n)
+{
+	const struct dt_given_rows *now = &t->source.given.now;
+	const int64_t seq = t->run.seq;
+
+	for (int64_t b = 0; b < t->run.microbatch; b++)
+		for (int64_t p = 0; p < seq; p++) {
+			const int64_t to = b * seq + p, from = (n + b) * seq + p;
+			const bool real = n + b < now->rows;
+
+			f->host_ids[to] = real ? now->ids[from] : 0;
+			f->host_targets[to] = real ? now->targets[from] : -1;
+			f->host_first[to] = real ? now->first[from] : 0;
+			f->host_pos[to] = (int32_t)p - f->host_first[to];
+		}
+}
+/* SPDX-License-Identifier: Apache-2.0 */

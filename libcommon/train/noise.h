@@ -1,0 +1,28 @@
+/*
+ * The gradient noise scale B = tr(S) / |G|^2 (McCandlish et al. 2018, appendix A.1), from squared norms at
+ * two batch sizes: those of n ranks' gradients, each over batch / n samples, and that of their mean.
+ *   |G|^2 = (batch |G_batch|^2 - b |G_b|^2) / (batch - b), tr(S) = (|G_b|^2 - |G_batch|^2) / (1 / b - 1 /
+ *   batch) Both are averaged, with 0.99 for what was, and divided after.
+ */
+#ifndef DT_TRAIN_NOISE_H
+#define DT_TRAIN_NOISE_H
+
+#include <stdbool.h>
+
+struct noise {
+	double signal, trace; /* averages of |G|^2 and tr(S) */
+	bool any;
+};
+
+/*
+ * A step of batch samples over n ranks, two or more. own: the sum over ranks of squares of their parts of the
+ * gradient, parts that add up to it; all: the square of the gradient.
+ */
+void noise_add(struct noise *x, double batch, int n, double own, double all);
+/* Whether the estimate is positive. */
+bool noise_known(const struct noise *x);
+/* In samples. */
+double noise_scale(const struct noise *x);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

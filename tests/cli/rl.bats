@@ -1,0 +1,122 @@
+#!/usr/bin/env bats
+# dt-train --objective: trainer and sampler agree to the bit, layouts and packing do not matter, bad input.
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    dt-rollout prompts count:3 --count 4000 --seed 9 | jq -c '{text: (.prompt + .completion)}' >count.jsonl
+    dt-dataset build --tokenizer byte --pack documents --out d.h5 count.jsonl
+    dt-train --model llama-tiny --data d.h5 --seq 64 --microbatch 16 --steps 60 --lr 3e-3 --threads 1 --no-mfu \
+        --save run --precision fp32 >/dev/null
+    dt-rollout sample run --task count:3 --count 8 --group 4 --max-tokens 6 --threads 1 --precision fp32 >r.jsonl
+}
+
+setup() {
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    common=(--model run --threads 1 --no-mfu --lr 3e-4 --seq 32 --prompts 8)
+    task=(--task count:3 --group 4 --answer-tokens 6)
+}
+
+refused() { # status, what stderr says, arguments
+    run --separate-stderr -"$1" timeout 60 dt-train "${common[@]}" "${@:3}"
+    [[ $stderr == *"$2"* ]] || { echo "not '$2' but: $stderr"; return 1; }
+}
+
+@test "at the weights that drew them ratios are 1 to the bit in fp32, and centred losses 0" {
+    for p in fp32 bf16; do
+        dt-rollout sample run --task count:3 --count 8 --group 4 --max-tokens 6 --threads 1 --precision $p >on.$p
+        for objective in grpo drgrpo dapo rloo reinforce cispo gspo; do
+            dt-train "${common[@]}" --precision $p --objective $objective --rollouts on.$p --steps 2 >m.jsonl
+            jq -es --arg p $p '($p == "bf16" or .[0].ratio_min == 1 and .[0].ratio_max == 1 and .[0].clipped == 0) and
+                .[0].kl_k3_sampler <= (if $p == "fp32" then 0 else 1e-3 end) and .[0].staleness == 0 and .[1].staleness == 1 and .[1].ratio_min != 1 and .[0].grad_norm > 0' m.jsonl
+        done
+        [ $p = bf16 ] || jq -es '.[0].loss | fabs < 1e-9' m.jsonl # gspo's: centred, over answers
+    done
+    # the reward of the line is that of the file
+    jq -es --slurpfile m m.jsonl '([.[].answers[].reward] | add / length) == $m[0].reward_mean' on.bf16
+}
+
+@test "answers drawn between steps are those of the weights as they are, on any ranks and in any packing" {
+    dt-train "${common[@]}" "${task[@]}" --objective grpo --precision fp32 --steps 4 >one.jsonl
+    jq -es 'length == 4 and all(.[]; .ratio_min == 1 and .ratio_max == 1 and .staleness == 0 and .draw_s > 0)' one.jsonl
+    dt-train "${common[@]}" "${task[@]}" --objective grpo --precision fp32 --steps 4 --seq 13 --microbatch 3 >two.jsonl
+    mpirun -np 2 dt-train "${common[@]}" "${task[@]}" --objective grpo --precision fp32 --steps 4 --layout dp2 >dp2.jsonl
+    mpirun -np 2 dt-train "${common[@]}" "${task[@]}" --objective grpo --precision fp32 --steps 4 --layout dp2.z1 >z1.jsonl
+    for other in two dp2 z1; do
+        jq -en --slurpfile a one.jsonl --slurpfile b $other.jsonl '[range(4)] | all(.[]; . as $i |
+            $a[$i].reward_mean == $b[$i].reward_mean and $a[$i].answer_tokens == $b[$i].answer_tokens and
+            ($a[$i].nll - $b[$i].nll | fabs < 1e-5) and ($a[$i].loss - $b[$i].loss | fabs < 1e-5) and
+            ($a[$i].grad_norm - $b[$i].grad_norm | fabs < 1e-3 * $a[$i].grad_norm + 1e-6))'
+    done
+    # summed as integers, a second rank does not change a bit
+    dt-train "${common[@]}" "${task[@]}" --objective dapo --precision fp32 --steps 3 --reproducible >one.jsonl
+    mpirun -np 2 dt-train "${common[@]}" "${task[@]}" --objective dapo --precision fp32 --steps 3 --reproducible \
+        --layout dp2 >dp2.jsonl
+    cmp <(jq -c '[.grad_norm, .nll, .reward_mean]' one.jsonl) <(jq -c '[.grad_norm, .nll, .reward_mean]' dp2.jsonl)
+}
+
+@test "tensor parallel ranks learn the same from a file" {
+    dt-train "${common[@]}" --objective gspo --rollouts r.jsonl --precision fp32 --steps 2 >one.jsonl
+    mpirun -np 2 dt-train "${common[@]}" --objective gspo --rollouts r.jsonl --precision fp32 --steps 2 --layout tp2 >tp2.jsonl
+    jq -en --slurpfile a one.jsonl --slurpfile b tp2.jsonl '[range(2)] | all(.[]; . as $i |
+        ($a[$i].nll - $b[$i].nll | fabs < 1e-4) and ($a[$i].grad_norm - $b[$i].grad_norm | fabs < 1e-2 * $a[$i].grad_norm))'
+}
+
+@test "answers of older weights: told where nothing corrects for them" {
+    dt-train "${common[@]}" "${task[@]}" --objective rloo --precision fp32 --steps 5 --refresh 3 >m.jsonl 2>log
+    jq -es '[.[].staleness] == [0, 1, 2, 0, 1] and .[1].ratio_max > 1 and .[3].ratio_max == 1' m.jsonl
+    run -1 grep collapses log
+    dt-train "${common[@]}" "${task[@]}" --objective rloo --precision fp32 --steps 3 --refresh 3 --ratio-cap 0 >m.jsonl 2>log
+    [ "$(grep -c collapses log)" -eq 1 ]
+}
+
+@test "a reward of one's own, checkpoints that are resumed and served" {
+    dt-train "${common[@]}" "${task[@]}" --objective drgrpo --precision fp32 --steps 4 --save whole \
+        --reward "jq --unbuffered '.answer | length'" >whole.jsonl
+    dt-train "${common[@]}" "${task[@]}" --objective drgrpo --precision fp32 --steps 2 --save part \
+        --reward "jq --unbuffered '.answer | length'" --schedule constant >part.jsonl
+    dt-train "${common[@]}" "${task[@]}" --objective drgrpo --precision fp32 --steps 4 --save part --resume auto \
+        --reward "jq --unbuffered '.answer | length'" --schedule constant >>part.jsonl
+    jq -es '[.[].step] == [1, 2, 3, 4] and .[2].ratio_min == 1' part.jsonl
+    jq -es '.[0].reward_mean > 1' whole.jsonl
+    dt-rollout sample whole --task count:3 --count 2 --group 2 --max-tokens 4 --threads 1 | jq -es '.[0].step == 4'
+}
+
+@test "bad input: one line, and the right status" {
+    refused 2 "--rollouts or from --task" --objective grpo
+    refused 2 "not from both" --objective grpo --rollouts r.jsonl --task count:3
+    refused 2 "goes with an --objective" --rollouts r.jsonl --data d.h5
+    refused 2 "scored already" --objective grpo --rollouts r.jsonl --reward cat
+    refused 1 "missing.jsonl" --objective grpo --rollouts missing.jsonl
+    refused 1 "takes" --objective grpo --rollouts r.jsonl --seq 4
+    refused 1 "unknown task" --objective grpo --task nothing:3
+    jq -c '.temperature = 0.6' r.jsonl >cold.jsonl
+    refused 1 "cold.jsonl:1: drawn at temperature 0.6" --objective grpo --rollouts cold.jsonl
+    jq -c 'del(.answers[1].logprobs)' r.jsonl >unsaid.jsonl
+    refused 1 "no log-probabilities" --objective grpo --rollouts unsaid.jsonl
+    jq -c '.answers[0].ids[0] = 999' r.jsonl >far.jsonl
+    refused 1 "vocabulary" --objective grpo --rollouts far.jsonl
+    jq -c '.weights = "0"' r.jsonl >other.jsonl
+    dt-train "${common[@]}" --objective grpo --rollouts other.jsonl --steps 1 2>log | jq -e '.staleness == null'
+    grep -q "other weights" log
+}
+
+@test "sort:7 from 0.44 to 0.85 in 300 steps, three seeds" {
+    [ -n "${DT_SLOW:-}" ] || skip "takes minutes; DT_SLOW=1"
+    dt-rollout prompts sort:7 --count 60000 --seed 7 | jq -c '{text: (.prompt + .completion)}' >sort.jsonl
+    dt-dataset build --tokenizer byte --pack documents --out sort.h5 sort.jsonl
+    dt-train --model llama-tiny --data sort.h5 --seq 64 --microbatch 64 --steps 152 --lr 2e-3 --no-mfu --precision fp32 \
+        --save sft >/dev/null
+    for seed in 1 2 3; do
+        dt-train --model sft --objective drgrpo --task sort:7 --answer-tokens 10 --seq 64 --microbatch 16 --steps 300 \
+            --lr 3e-4 --warmup 10 --schedule constant --weight-decay 0 --beta2 0.999 --precision fp32 --no-mfu \
+            --seed $seed >m.$seed
+        jq -es '([.[:5][].reward_mean] | add / 5) as $first | ([.[-20:][].reward_mean] | add / 20) as $last |
+            $first < 0.6 and $last >= 0.85' m.$seed
+    done
+}
+# SPDX-License-Identifier: Apache-2.0

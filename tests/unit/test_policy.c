@@ -1,0 +1,255 @@
+/* Objectives of policy gradients: against a plain loop, by finite differences, and packed samples. */
+#include "rl/pack.h"
+#include "rl/policy.h"
+
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { GROUPS = 5, MOST = 7, SIZE = 4 };
+static const char *const names[] = {"grpo", "drgrpo", "dapo", "rloo", "reinforce", "cispo", "gspo"};
+enum { NAMES = 7 };
+
+static double draw(unsigned *seed)
+{
+	*seed = *seed * 1664525u + 1013904223u;
+	return (double)(*seed >> 8) / (1 << 24);
+}
+
+/* Groups of 4 answers of 1 .. 7 tokens; one is flat, one lacks a reward. */
+static void make(struct dt_group *g)
+{
+	unsigned seed = 7;
+
+	for (int i = 0; i < GROUPS; i++) {
+		g[i] = (struct dt_group){.index = i, .n = SIZE, .nprompt = 2 + i};
+		g[i].prompt_ids = calloc((size_t)g[i].nprompt, sizeof(int32_t));
+		for (int k = 0; k < g[i].nprompt; k++)
+			g[i].prompt_ids[k] = 10 * i + k;
+		g[i].answer = calloc(SIZE, sizeof(struct dt_answer));
+		for (int k = 0; k < SIZE; k++) {
+			struct dt_answer *a = &g[i].answer[k];
+
+			a->n = 1 + (int)(draw(&seed) * MOST);
+			a->ids = calloc((size_t)a->n, sizeof(*a->ids));
+			a->logprob = calloc((size_t)a->n, sizeof(*a->logprob));
+			for (int t = 0; t < a->n; t++) {
+				a->ids[t] = 1000 * (i + 1) + 100 * k + t;
+				a->logprob[t] = (float)(-0.1 - 2 * draw(&seed));
+			}
+			a->reward = i == 2 ? 1 : draw(&seed);
+		}
+	}
+	g[3].answer[1].reward = (double)NAN;
+}
+
+static void release(struct dt_group *g)
+{
+	for (int i = 0; i < GROUPS; i++)
+		dt_group_release(&g[i]);
+}
+
+/* log pi of token t of an answer: a function of place alone, at most 0.4 from the sampler's. */
+static double logpi(const struct dt_answer *a, int i, int k, int t)
+{
+	return (double)a->logprob[t] + 0.4 * sin(13.0 * i + 5.0 * k + 3.0 * t);
+}
+
+/* The loss as the papers write it, over all tokens of all groups; bump is added to one token's log pi. */
+static double plain_loss(const char *name, struct dt_group *g, int bi, int bk, int bt, double bump)
+{
+	double loss = 0, answers = 0, tokens = 0, all[GROUPS * SIZE], squares = 0;
+	const bool dapo = !strcmp(name, "dapo");
+
+	for (int i = 0; i < GROUPS; i++) {
+		double mean = 0, std = 0, n = 0;
+
+		for (int k = 0; k < SIZE; k++)
+			if (!isnan(g[i].answer[k].reward))
+				n++, mean += g[i].answer[k].reward;
+		mean /= n;
+		for (int k = 0; k < SIZE; k++)
+			if (!isnan(g[i].answer[k].reward))
+				std += pow(g[i].answer[k].reward - mean, 2);
+		std = sqrt(std / (n - 1));
+		for (int k = 0; k < SIZE; k++) {
+			const double r = g[i].answer[k].reward;
+			double others = 0;
+
+			for (int o = 0; o < SIZE; o++)
+				if (o != k && !isnan(g[i].answer[o].reward))
+					others += g[i].answer[o].reward / (n - 1);
+			all[i * SIZE + k] = !strcmp(name, "rloo") ? r - others
+					    : !strcmp(name, "drgrpo") || !strcmp(name, "reinforce")
+						    ? r - mean
+						    : (r - mean) / (std + 1e-6);
+			if (isnan(r) || (dapo && i == 2))
+				all[i * SIZE + k] = (double)NAN;
+			else
+				answers++, tokens += g[i].answer[k].n, squares += pow(all[i * SIZE + k], 2);
+		}
+	}
+	for (int i = 0; i < GROUPS; i++)
+		for (int k = 0; k < SIZE; k++) {
+			const struct dt_answer *a = &g[i].answer[k];
+			double adv = all[i * SIZE + k], of_answer = 0, whole = 0;
+
+			if (isnan(adv))
+				continue;
+			if (!strcmp(name, "reinforce"))
+				adv /= sqrt(squares / answers) + 1e-6;
+			for (int t = 0; t < a->n; t++)
+				whole += (logpi(a, i, k, t) + (i == bi && k == bk && t == bt ? bump : 0) -
+					  (double)a->logprob[t]) /
+					 a->n;
+			for (int t = 0; t < a->n; t++) {
+				const double old = logpi(a, i, k, t),
+					     lp = old + (i == bi && k == bk && t == bt ? bump : 0);
+				const double r = exp(lp - (double)a->logprob[t]),
+					     stopped = exp(old - (double)a->logprob[t]), s = exp(whole);
+
+				if (!strcmp(name, "gspo"))
+					of_answer -= fmin(s * adv, fmax(1 - 3e-4, fmin(1 + 4e-4, s)) * adv);
+				else if (!strcmp(name, "rloo") || !strcmp(name, "reinforce"))
+					of_answer -= fmin(stopped, 2) * adv * lp;
+				else if (!strcmp(name, "cispo"))
+					of_answer -= fmin(stopped, 5) * adv * lp;
+				else
+					of_answer -=
+						fmin(r * adv, fmax(0.8, fmin(dapo ? 1.28 : 1.2, r)) * adv);
+			}
+			loss += of_answer / (!strcmp(name, "drgrpo")			      ? answers * MOST
+					     : !strcmp(name, "rloo")			      ? answers
+					     : !strcmp(name, "grpo") || !strcmp(name, "gspo") ? answers * a->n
+											      : tokens);
+		}
+	return loss;
+}
+
+/* Loss and gradient of every objective, token by token, where the ratio is not at an edge of the clip. */
+static void test_losses(void **state)
+{
+	struct dt_group g[GROUPS];
+	struct dt_lesson lesson[GROUPS * SIZE];
+
+	make(g);
+	for (int o = 0; o < NAMES; o++) {
+		const struct dt_policy *p = dt_policy_find(names[o]);
+		struct dt_ratio_stats s = DT_RATIO_STATS;
+		double loss = 0;
+
+		assert_non_null(p);
+		dt_policy_lessons(p, g, GROUPS, MOST, lesson);
+		for (int i = 0; i < GROUPS; i++)
+			for (int k = 0; k < SIZE; k++) {
+				const struct dt_answer *a = &g[i].answer[k];
+				float lp[MOST], w[MOST];
+
+				for (int t = 0; t < a->n; t++)
+					lp[t] = (float)logpi(a, i, k, t);
+				loss += dt_policy_loss(p, &lesson[i * SIZE + k], a->n, lp, a->logprob, w, &s);
+				for (int t = 0; t < a->n; t++) {
+					const double h = 1e-6, d = (plain_loss(names[o], g, i, k, t, h) -
+								    plain_loss(names[o], g, i, k, t, -h)) /
+								   (2 * h);
+
+					if (fabs(d + (double)w[t]) > 1e-6 * (1 + fabs(d)))
+						fail_msg("%s: group %d answer %d token %d: weight %.9g, "
+							 "difference %.9g",
+							 names[o], i, k, t, (double)w[t], -d);
+				}
+			}
+		if (fabs(loss - plain_loss(names[o], g, -1, 0, 0, 0)) > 1e-6)
+			fail_msg("%s: loss %.9g, want %.9g", names[o], loss,
+				 plain_loss(names[o], g, -1, 0, 0, 0));
+		assert_true(s.low < 0.8 && s.high > 1.2 && s.kl > 0);
+	}
+	release(g);
+}
+
+/* Where policy and sampler agree ratios are 1, nothing is clipped, and centred advantages cancel. */
+static void test_on_policy(void **state)
+{
+	struct dt_group g[GROUPS];
+	struct dt_lesson lesson[GROUPS * SIZE];
+
+	make(g);
+	for (int o = 0; o < NAMES; o++) {
+		const struct dt_policy *p = dt_policy_find(names[o]);
+		struct dt_ratio_stats s = DT_RATIO_STATS;
+		double loss = 0;
+
+		dt_policy_lessons(p, g, GROUPS, MOST, lesson);
+		for (int i = 0; i < GROUPS * SIZE; i++) {
+			const struct dt_answer *a = &g[i / SIZE].answer[i % SIZE];
+			float w[MOST];
+
+			loss += dt_policy_loss(p, &lesson[i], a->n, a->logprob, a->logprob, w, &s);
+		}
+		assert_float_equal(s.low, 1, 0);
+		assert_float_equal(s.high, 1, 0);
+		assert_float_equal(s.kl, 0, 0);
+		assert_float_equal(s.clipped, 0, 0);
+		if (p->over == DT_PER_ANSWER && fabs(loss) > 1e-12)
+			fail_msg("%s: the first loss is %g", names[o], loss);
+	}
+	release(g);
+}
+
+/* Every answer lies once, whole, in a row of its own tokens; what lacks a reward does not. */
+static void test_pack(void **state)
+{
+	struct dt_group g[GROUPS];
+	struct dt_pack p;
+	struct dt_err err = {0};
+
+	make(g);
+	for (int64_t seq = 12; seq < 80; seq += 9) {
+		int64_t seen = 0, targets = 0;
+
+		assert_int_equal(dt_pack_make(&p, g, GROUPS, seq, &err), 0);
+		assert_int_equal(p.n, GROUPS * SIZE - 1);
+		for (int64_t i = 0; i < p.n; i++) {
+			const struct dt_placed *d = &p.placed[i];
+			const struct dt_group *q = &g[d->group];
+			const struct dt_answer *a = &q->answer[d->answer];
+			const int64_t first = d->row * seq + d->at - (q->nprompt - 1);
+
+			assert_int_equal(d->number, d->group * SIZE + d->answer);
+			for (int t = 0; t < q->nprompt + a->n - 1; t++) {
+				assert_int_equal(p.ids[first + t],
+						 t < q->nprompt ? q->prompt_ids[t] : a->ids[t - q->nprompt]);
+				assert_int_equal(p.targets[first + t],
+						 t < q->nprompt - 1 ? -1 : a->ids[t - q->nprompt + 1]);
+				assert_int_equal(p.first[first + t], first - d->row * seq);
+			}
+			seen += a->n;
+		}
+		for (int64_t i = 0; i < p.rows * seq; i++)
+			targets += p.targets[i] >= 0;
+		assert_int_equal(seen, p.tokens);
+		assert_int_equal(targets, p.tokens);
+		assert_int_equal(p.row[p.rows], p.n);
+		dt_pack_release(&p);
+	}
+	assert_int_equal(dt_pack_make(&p, g, GROUPS, 5, &err), -E2BIG);
+	release(g);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_losses),
+		cmocka_unit_test(test_on_policy),
+		cmocka_unit_test(test_pack),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+/* SPDX-License-Identifier: Apache-2.0 */
