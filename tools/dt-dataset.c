@@ -103,8 +103,8 @@ static const struct dt_opt opts[] = {
 	 .def = "auto"},
 	{"long", 0, DT_OPT_CHOICE, &overlong, "cut|drop", "examples longer than a sample", "chat",
 	 .def = "cut"},
-	{"preferences", 0, DT_OPT_FLAG, &preferences, NULL,
-	 "lines are pairs of answers, chosen and rejected", "chat"},
+	{"preferences", 0, DT_OPT_FLAG, &preferences, NULL, "lines are pairs of answers, chosen and rejected",
+	 "chat"},
 	DT_OPT_HEADING("Looking"),
 	{"verify", 0, DT_OPT_FLAG, &verify, NULL, "read every token and compare the checksums", "info"},
 	{"count", 'n', DT_OPT_INT, &count, "N", "samples, or tokens or images for cat", "sample,cat",
@@ -609,6 +609,8 @@ static int do_chat(int n, char **paths, struct dt_err *err)
 		rc = open_chat(&chat, tok, text, err);
 	im.tok = tok;
 	im.chat = &chat;
+	if (rc == 0 && text && dt_chat_recognise(text, tok) == (int)chat.kind)
+		im.template = text;
 	if (rc == 0)
 		rc = dt_chat_import(&im, n, (const char *const *)paths,
 				    (const char *const[2]){out_path, eval_path}, err);

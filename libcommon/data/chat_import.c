@@ -258,6 +258,7 @@ static int write_set(const struct pool *p, const char *path, int64_t first, int6
 	if (rc == 0) {
 		dt_dataset_set_shards(o.w, im->shards);
 		dt_dataset_set_row(o.w, im->seq);
+		dt_dataset_set_chat(o.w, im->template);
 		for (int64_t i = 0; i < im->seq; i++)
 			o.fill[i] = eot < 0 ? 0 : eot;
 		for (int64_t i = 0; i < n; i++)

@@ -20,6 +20,7 @@ struct dt_chat_import {
 	bool drop_long;	     /* longer ones are left out, not cut */
 	double eval_percent; /* the last ones go to the second set; 0: none */
 	const char *source;
+	const char *template; /* text that the chat was recognised by, kept with the set; NULL: none */
 	int shards;
 	void (*told)(void *ctx, const char *what);
 	void *ctx;

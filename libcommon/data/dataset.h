@@ -43,6 +43,7 @@ struct dt_dataset_info {
 	bool marked;	 /* some tokens alone are targets */
 	int64_t row;	 /* tokens of the samples that it was packed into; 0: any */
 	bool preferences;
+	const char *chat_template; /* by which its conversations were rendered; NULL: not known */
 };
 
 /* What documents of a set of preferences are. A chosen one is followed by the one it was preferred to. */
@@ -124,6 +125,8 @@ int dt_dataset_end_document(struct dt_dataset_writer *w, struct dt_err *err);
  * tokens fill a sample up.
  */
 void dt_dataset_set_row(struct dt_dataset_writer *w, int64_t tokens);
+/* The template they were rendered by; it must outlive the writer. */
+void dt_dataset_set_chat(struct dt_dataset_writer *w, const char *text);
 int dt_dataset_append_marked(struct dt_dataset_writer *w, const int32_t *ids, const uint8_t *mask, size_t n,
 			     enum dt_document_kind kind, struct dt_err *err);
 /* So far, for a report. */

@@ -31,6 +31,7 @@ struct dt_dataset {
 	int64_t tokens, documents;
 	int32_t vocab;
 	char *hash, *source, *text;
+	char *chat; /* template of its conversations; NULL: none */
 	int64_t text_n;
 	int64_t *start; /* [documents] first token of each, ascending; NULL: they are not kept apart */
 	int64_t starts;
@@ -150,21 +151,23 @@ static int open_shards(struct dt_dataset *d, hid_t f, struct dt_err *err)
 	return rc;
 }
 
-static int read_tokenizer(struct dt_dataset *d, hid_t f, struct dt_err *err)
+/* A text that is kept as a list of bytes; *ret is malloc'd and NUL-terminated. */
+static int read_text(const struct dt_dataset *d, hid_t f, const char *name, char **ret, int64_t *ret_n,
+		     struct dt_err *err)
 {
 	size_t bytes;
 	hid_t list;
-	int rc = dt_h5_open_list(f, d->path, "tokenizer", H5T_INTEGER, &list, &d->text_n, &bytes, err);
+	int rc = dt_h5_open_list(f, d->path, name, H5T_INTEGER, &list, ret_n, &bytes, err);
 
 	if (rc < 0)
 		return rc;
-	if (bytes != 1 || d->text_n > MAX_TOKENIZER)
-		rc = dt_err_set(err, -EBADMSG, "'%s': 'tokenizer' is not a text", d->path);
-	d->text = rc == 0 ? calloc(1, (size_t)d->text_n + 1) : NULL;
-	if (rc == 0 && !d->text)
+	if (bytes != 1 || *ret_n > MAX_TOKENIZER)
+		rc = dt_err_set(err, -EBADMSG, "'%s': '%s' is not a text", d->path, name);
+	*ret = rc == 0 ? calloc(1, (size_t)*ret_n + 1) : NULL;
+	if (rc == 0 && !*ret)
 		rc = dt_err_sys(err, -ENOMEM, "cannot open '%s'", d->path);
-	if (rc == 0 && set_read_list(list, 0, d->text_n, H5T_NATIVE_UINT8, d->text) < 0)
-		rc = dt_h5_error(err, "cannot read the tokenizer of '%s'", d->path);
+	if (rc == 0 && set_read_list(list, 0, *ret_n, H5T_NATIVE_UINT8, *ret) < 0)
+		rc = dt_h5_error(err, "cannot read '%s' of '%s'", name, d->path);
 	H5Dclose(list);
 	return rc;
 }
@@ -236,6 +239,8 @@ static int read_parts(struct dt_dataset *d, hid_t f, struct dt_err *err)
 		rc = read_kinds(d, f, err);
 	if (rc == 0)
 		rc = dt_marks_read(&d->marks, f, d->path, d->tokens, err);
+	if (rc == 0 && H5Lexists(f, "chat_template", H5P_DEFAULT) > 0)
+		rc = read_text(d, f, "chat_template", &d->chat, &(int64_t){0}, err);
 	if (rc == 0 && H5Aexists(f, "row") > 0)
 		rc = dt_h5_get_int(f, d->path, "row", 1, 1 << 24, &d->row, err);
 	return rc;
@@ -259,7 +264,7 @@ static int open_all(struct dt_dataset *d, struct dt_err *err)
 	if (rc == 0)
 		rc = dt_h5_get_text(f, d->path, "source", &d->source, err);
 	if (rc == 0)
-		rc = read_tokenizer(d, f, err);
+		rc = read_text(d, f, "tokenizer", &d->text, &d->text_n, err);
 	d->vocab = (int32_t)vocab;
 	if (rc == 0 && H5Lexists(f, "shards", H5P_DEFAULT) > 0) {
 		rc = open_shards(d, f, err);
@@ -321,6 +326,7 @@ void dt_dataset_close(struct dt_dataset *d)
 	free(d->text);
 	free(d->start);
 	free(d->kind);
+	free(d->chat);
 	dt_marks_release(&d->marks);
 	free(d);
 }
@@ -341,6 +347,7 @@ void dt_dataset_info(const struct dt_dataset *d, struct dt_dataset_info *ret)
 		.marked = d->marks.n > 0,
 		.row = d->row,
 		.preferences = d->kind != NULL,
+		.chat_template = d->chat,
 	};
 }
 

@@ -29,7 +29,8 @@ struct dt_dataset_writer {
 	uint8_t *kind;		     /* [starts] of enum dt_document_kind */
 	bool preferences;	     /* one of them is not plain */
 	struct dt_marks marks;
-	int64_t row; /* tokens of a sample; 0: any */
+	int64_t row;	  /* tokens of a sample; 0: any */
+	const char *chat; /* template; NULL: none */
 	int buffered;
 	char buffer[BUFFER_TOKENS * 4];
 };
@@ -157,6 +158,11 @@ void dt_dataset_set_row(struct dt_dataset_writer *w, int64_t tokens)
 	w->apart = true;
 }
 
+void dt_dataset_set_chat(struct dt_dataset_writer *w, const char *text)
+{
+	w->chat = text;
+}
+
 int dt_dataset_append_marked(struct dt_dataset_writer *w, const int32_t *ids, const uint8_t *mask, size_t n,
 			     enum dt_document_kind kind, struct dt_err *err)
 {
@@ -188,6 +194,10 @@ static int put_facts(const struct dt_dataset_writer *w, hid_t f, int64_t documen
 					w->start, w->starts > 512) < 0))
 		return -EIO;
 	if ((w->row && dt_h5_put_int(f, "row", w->row) < 0) || dt_marks_put(&w->marks, f) < 0)
+		return -EIO;
+	if (w->chat && *w->chat &&
+	    dt_h5_put_list(f, "chat_template", H5T_STD_U8LE, H5T_NATIVE_UINT8, (int64_t)strlen(w->chat),
+			   w->chat, strlen(w->chat) > 4096) < 0)
 		return -EIO;
 	if (w->preferences && dt_h5_put_list(f, "document_kinds", H5T_STD_U8LE, H5T_NATIVE_UINT8, w->starts,
 					     w->kind, w->starts > 4096) < 0)

@@ -41,6 +41,9 @@ static void put_data_meta(struct trainer *t, json_t *o)
 	json_object_set_new(o, "tokenizer",
 			    json_pack("{s:s, s:s%}", "hash", t->source.info.tokenizer_hash, "text",
 				      t->source.info.tokenizer_text, t->source.info.tokenizer_bytes));
+	if (t->source.info.chat_template)
+		json_object_set_new(json_object_get(o, "tokenizer"), "chat_template",
+				    json_string(t->source.info.chat_template));
 }
 
 static json_t *make_meta(struct trainer *t)

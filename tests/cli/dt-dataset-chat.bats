@@ -10,6 +10,7 @@ setup_file() {
     jq -n '{model_type: "llama", vocab_size: 617, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 2,
         num_attention_heads: 4, num_key_value_heads: 4, max_position_embeddings: 256, rms_norm_eps: 1e-5,
         rope_theta: 10000, tie_word_embeddings: false}' >llama.json
+    jq '.max_position_embeddings = 1024' llama.json >long.json
     printf '%s\n' \
         '{"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "A colour?"}, {"role": "assistant", "content": "Red."}, {"role": "user", "content": "More."}, {"role": "assistant", "content": "Blue, and a longer answer."}]}' \
         '{"conversations": [{"from": "human", "value": "Hello"}, {"from": "gpt", "value": "Hi there."}]}' \
@@ -66,6 +67,10 @@ close() { # a b tolerance
     [[ "$output" == *'context  "<s><start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n"'* ]]
     [[ "$output" == *'target   "Ho<end_of_turn>"'* ]]
     [[ "$output" == *"g.h5: 1 examples in 1 samples of 1024, "* ]]
+    dt-train --data g.h5 --seq 1024 --model long.json --microbatch 1 --steps 1 --precision fp32 --no-mfu --threads 1 --save kept --metrics k.jsonl
+    [ "$(jq -r .tokenizer.chat_template kept/latest/manifest.json)" = "$(cat folder/chat_template.jinja)" ]
+    dt-dataset chat -t folder --chat-template chatml -o g.h5 - <<<'{"prompt": "Hi", "completion": "Ho"}' >/dev/null
+    run -1 h5dump -d chat_template g.h5
     run -1 dt-dataset chat -o b.h5 - <<<'{"prompt": "Hi", "completion": "Ho"}'
     [[ "$output" == *"no chat template that is known came with 'byte'"* ]]
     [ ! -e b.h5 ]
