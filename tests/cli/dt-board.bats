@@ -131,7 +131,7 @@ start() {
     run -2 dt-top --every 0 mine
     run -1 dt-top /nowhere
     command -v tmux >/dev/null || skip "tmux is not installed"
-    tmux -L board-$$ -f /dev/null new-session -d -x 80 -y 24 "LC_ALL=C.UTF-8 dt-top --every 0.2 mine other"
+    tmux -u -L board-$$ -f /dev/null new-session -d -x 80 -y 24 "LC_ALL=C.UTF-8 dt-top --every 0.2 mine other"
     for _ in $(seq 100); do
         tmux -L board-$$ capture-pane -p >pane
         grep -q '^run 1 of 2' pane && break
@@ -139,7 +139,7 @@ start() {
     done
     cat pane
     grep -E '^run +mine/m.jsonl' pane
-    grep '^loss ' pane | grep -F ▇
+    grep '^loss ' pane | grep -F █
     tmux -L board-$$ send-keys Tab
     for _ in $(seq 100); do
         tmux -L board-$$ capture-pane -p >pane
