@@ -178,7 +178,7 @@ struct dt_run {
 	/* The update. */
 	struct dt_optim optim; /* kind, betas, eps, weight decay */
 	struct dt_lr lr;
-	double layer_decay; /* a layer's learning rate over that of the layer above; 0, 1: the same */
+	double layer_decay;   /* a layer's learning rate over that of the layer above; 0, 1: the same */
 	const char *scale_lr; /* "linear:B" or "sqrt:B": lr is that of a batch of B; NULL: as it is */
 	struct dt_run_sync sync;
 	double label_smoothing; /* of a classifier's targets */
