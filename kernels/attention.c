@@ -6,7 +6,8 @@ static bool trains(const struct dt_attn *p, struct dt_tensor qkv)
 {
 	return dt_is_compute(qkv.dtype) && p->batch >= 0 && p->seq >= 0 && p->kv_heads > 0 && p->heads > 0 &&
 	       p->heads % p->kv_heads == 0 && p->head_dim > 0 && p->scale > 0 && p->softcap >= 0 &&
-	       dt_cols(qkv) == (p->heads + 2 * p->kv_heads) * p->head_dim &&
+	       p->value_dim >= 0 &&
+	       dt_cols(qkv) == (p->heads + p->kv_heads) * p->head_dim + p->kv_heads * dt_attn_value_dim(p) &&
 	       dt_rows(qkv) == p->batch * p->seq;
 }
 
@@ -15,7 +16,7 @@ int dt_check_attention_forward(const struct dt_dev *dev, struct dt_tensor o, str
 {
 	const int64_t rows = p->batch * p->seq;
 
-	if (!trains(p, qkv) || !dt_is(o, qkv.dtype, rows * p->heads * p->head_dim) ||
+	if (!trains(p, qkv) || !dt_is(o, qkv.dtype, rows * p->heads * dt_attn_value_dim(p)) ||
 	    !dt_is(lse, DT_F32, rows * p->heads))
 		return -EINVAL;
 	return rows ? 0 : DT_EMPTY;
@@ -25,7 +26,7 @@ int dt_check_attention_backward(const struct dt_dev *dev, struct dt_tensor dqkv,
 				struct dt_tensor o, struct dt_tensor lse, struct dt_tensor qkv,
 				const struct dt_attn *p)
 {
-	const int64_t rows = p->batch * p->seq, out = rows * p->heads * p->head_dim;
+	const int64_t rows = p->batch * p->seq, out = rows * p->heads * dt_attn_value_dim(p);
 
 	if (!trains(p, qkv) || !dt_is(o, qkv.dtype, out) || !dt_is(dout, qkv.dtype, out) ||
 	    !dt_is(lse, DT_F32, rows * p->heads) || !dt_is(dqkv, qkv.dtype, dt_numel(qkv)))
@@ -37,13 +38,14 @@ static bool spans(const struct dt_attn *p, const struct dt_attn_span *s, struct 
 		  struct dt_tensor kv)
 {
 	const int64_t d = p->head_dim;
-	const int64_t last = s->k_col > s->v_col ? s->k_col : s->v_col;
+	const int64_t v_end = s->v_col + p->kv_heads * dt_attn_value_dim(p),
+		      k_end = s->k_col + p->kv_heads * d;
 
 	if (!dt_is_compute(q.dtype) || kv.dtype != q.dtype || p->batch < 0 || s->rows < 0 ||
 	    p->kv_heads < 1 || p->heads < 1 || p->heads % p->kv_heads || d < 1 || !(p->scale > 0) ||
 	    !(p->softcap >= 0) || dt_rows(q) != p->batch * s->rows || dt_cols(q) < p->heads * d ||
 	    s->nrun < 1 || s->nrun > DT_ATTN_RUNS || s->run_keys < 1 || s->k_col < 0 || s->v_col < 0 ||
-	    dt_cols(kv) < last + p->kv_heads * d || s->stride < 0)
+	    dt_cols(kv) < k_end || dt_cols(kv) < v_end || p->value_dim < 0 || s->stride < 0)
 		return false;
 	for (int i = 0; i < s->nrun; i++)
 		if (s->run[i].row < 0 ||
@@ -60,7 +62,7 @@ int dt_check_attention_span_forward(const struct dt_dev *dev, struct dt_tensor o
 	const int64_t rows = p->batch * s->rows;
 
 	if (!spans(p, s, q, kv) || (o.dtype != DT_F32 && o.dtype != q.dtype) ||
-	    dt_numel(o) != rows * p->heads * p->head_dim || !dt_is(lse, DT_F32, rows * p->heads))
+	    dt_numel(o) != rows * p->heads * dt_attn_value_dim(p) || !dt_is(lse, DT_F32, rows * p->heads))
 		return -EINVAL;
 	return rows ? 0 : DT_EMPTY;
 }
@@ -76,7 +78,7 @@ int dt_check_attention_span_backward(const struct dt_dev *dev, struct dt_tensor 
 				     struct dt_tensor q, struct dt_tensor kv, const struct dt_attn *p,
 				     const struct dt_attn_span *s)
 {
-	const int64_t rows = p->batch * s->rows, out = rows * p->heads * p->head_dim;
+	const int64_t rows = p->batch * s->rows, out = rows * p->heads * dt_attn_value_dim(p);
 
 	if (!spans(p, s, q, kv) || !dt_is(o, q.dtype, out) || !dt_is(dout, q.dtype, out) ||
 	    !dt_is(lse, DT_F32, rows * p->heads) || dt_rows(dq) != dt_rows(q) ||
@@ -120,7 +122,7 @@ int dt_check_attention_paged(const struct dt_dev *dev, struct dt_tensor o, struc
 
 	if (g->nseq < 1)
 		return DT_EMPTY;
-	if (!dt_is_compute(qkv.dtype) || o.dtype != qkv.dtype || k.dtype != v.dtype ||
+	if (!dt_is_compute(qkv.dtype) || o.dtype != qkv.dtype || k.dtype != v.dtype || p->value_dim ||
 	    (k.dtype != qkv.dtype && k.dtype != DT_F32 && k.dtype != DT_I8) || group < 1 ||
 	    group > DT_PAGED_GROUP || p->heads % p->kv_heads || d < 1 || !(p->scale > 0) ||
 	    !(p->softcap >= 0) || dt_cols(k) != dt_kv_row(p, k.dtype) || dt_cols(v) != dt_cols(k) ||
@@ -140,7 +142,7 @@ int dt_check_kv_write(const struct dt_dev *dev, struct dt_tensor kcache, struct 
 {
 	const int64_t rows = dt_rows(qkv), n = p->kv_heads * p->head_dim;
 
-	if (!dt_is_compute(qkv.dtype) ||
+	if (!dt_is_compute(qkv.dtype) || p->value_dim ||
 	    (kcache.dtype != qkv.dtype && kcache.dtype != DT_F32 && kcache.dtype != DT_I8) ||
 	    vcache.dtype != kcache.dtype || dt_cols(kcache) != dt_kv_row(p, kcache.dtype) ||
 	    dt_cols(vcache) != dt_cols(kcache) || dt_rows(vcache) != dt_rows(kcache) ||

@@ -4,7 +4,8 @@
  *
  * Training
  *   qkv [batch * seq, (heads + 2 kv_heads) * head_dim]: the q heads first, then k, then v. Head h reads
- *       key/value head h / (heads / kv_heads).
+ *       key/value head h / (heads / kv_heads). With value_dim a head of v and of o has so many elements
+ *       instead of head_dim (latent.h): in training, on a processor.
  *   s_ij = scale q_i . k_j for j <= i (and i - j < window where window > 0), scale > 0;  p = softmax(s)
  *   With softcap > 0 each s_ij is softcap tanh(scale q_i . k_j / softcap), also in attention_paged (Gemma 2).
  *   o_i = sum_j p_ij v_j     o [batch * seq, heads * head_dim]                 = overwritten
@@ -63,7 +64,8 @@ struct dt_attn {
 	int64_t heads, kv_heads, head_dim;
 	int64_t window; /* 0: unlimited */
 	float scale;
-	float softcap; /* 0: none */
+	float softcap;	   /* 0: none */
+	int64_t value_dim; /* of a head of v and o; 0: head_dim. Training only */
 };
 
 /* Keys at positions pos, pos + 1 ... of sequence 0 are rows row, row + 1 ... */
@@ -85,6 +87,12 @@ struct dt_attn_span {
 	int64_t k_col, v_col;	       /* columns of kv that keys and values begin in */
 	bool add;		       /* backward: dq and dkv are added to */
 };
+
+/* Elements of a head of v and o. */
+static inline int64_t dt_attn_value_dim(const struct dt_attn *p)
+{
+	return p->value_dim ? p->value_dim : p->head_dim;
+}
 
 /* Elements of a row of a cache of this type. */
 static inline int64_t dt_kv_row(const struct dt_attn *p, enum dt_dtype t)

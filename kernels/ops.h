@@ -24,6 +24,7 @@
 #include "kernels/fixed.h"
 #include "kernels/fp8.h"
 #include "kernels/grouped.h"
+#include "kernels/latent.h"
 #include "kernels/layernorm.h"
 #include "kernels/matmul.h"
 #include "kernels/matmul_act.h"

@@ -178,6 +178,7 @@ static const struct dt_opt own[] = {
 	 "auto: shared memory inside a machine; mpi: MPI for everything", .def = "auto"},
 	DT_RUN_OPT("grad-comm"),
 	DT_RUN_OPT("sync"),
+	DT_RUN_OPT("sync-from"),
 	DT_RUN_OPT("outer-lr"),
 	DT_RUN_OPT("outer-momentum"),
 	DT_RUN_OPT("bucket-size"),

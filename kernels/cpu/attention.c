@@ -150,7 +150,7 @@ struct space {
 
 static int64_t space_words(const struct dt_attn_in *a)
 {
-	const int64_t tiles = dt_ceil_div(dt_attn_keys(a->s), DT_TILE), pad = dt_attn_pad(a->p);
+	const int64_t tiles = dt_ceil_div(dt_attn_keys(a->s), DT_TILE), pad = dt_attn_value_pad(a->p);
 	const int64_t words = dt_tile_words(a->t, a->p->head_dim);
 
 	return DT_TILE * (tiles * (words + pad) + words + pad + 2 * DT_TILE);
@@ -158,7 +158,7 @@ static int64_t space_words(const struct dt_attn_in *a)
 
 static struct space space_at(const struct dt_attn_in *a, uint32_t *base)
 {
-	const int64_t tiles = dt_ceil_div(dt_attn_keys(a->s), DT_TILE), pad = dt_attn_pad(a->p);
+	const int64_t tiles = dt_ceil_div(dt_attn_keys(a->s), DT_TILE), pad = dt_attn_value_pad(a->p);
 	struct space s = {.k_tile = DT_TILE * dt_tile_words(a->t, a->p->head_dim),
 			  .v_tile = dt_tile_depth(a->t) * pad};
 
@@ -181,8 +181,9 @@ static void query_tile(const struct forward *a, const struct space *w, int64_t b
 {
 	const struct dt_attn *p = a->in.p;
 	const struct dt_tile *t = a->in.t;
-	const int64_t d = p->head_dim, pad = dt_attn_pad(p), words = dt_tile_words(t, d),
-		      depth = dt_tile_depth(t), rows = a->in.s->rows, base = b * rows;
+	const int64_t d = p->head_dim, vd = dt_attn_value_dim(p), pad = dt_attn_value_pad(p),
+		      words = dt_tile_words(t, d), depth = dt_tile_depth(t), rows = a->in.s->rows,
+		      base = b * rows;
 	const void *from[DT_TILE];
 	void *to[DT_TILE];
 	struct dt_attn_row row[DT_TILE];
@@ -191,7 +192,7 @@ static void query_tile(const struct forward *a, const struct space *w, int64_t b
 	for (int64_t i = 0; i < n; i++) {
 		row[i] = (struct dt_attn_row){.max = -INFINITY};
 		dt_attn_sees(&a->in, b, q0 + i, &row[i].first, &row[i].last);
-		to[i] = dt_at(a->o, (base + q0 + i) * p->heads * d + h * d);
+		to[i] = dt_at(a->o, ((base + q0 + i) * p->heads + h) * vd);
 	}
 	dt_tile_pack_rows(t, w->q, from, a->in.q.dtype, n, d);
 	memset(w->o, 0, (size_t)(n * pad) * 4);
@@ -201,7 +202,7 @@ static void query_tile(const struct forward *a, const struct space *w, int64_t b
 		dt_attn_softmax(t, w->pw, w->s, w->o, row, n, pad, j * DT_TILE, p, NULL);
 		t->mul(w->o, pad, w->pw, depth, 1, w->v + j * w->v_tile, pad, n, pad, depth, true);
 	}
-	dt_attn_finish(to, a->o.dtype, w->o, row, n, d, pad);
+	dt_attn_finish(to, a->o.dtype, w->o, row, n, vd, pad);
 	for (int64_t i = 0; i < n; i++)
 		a->lse[(b * p->heads + h) * rows + q0 + i] = row[i].max + logf(dt_attn_sum(&row[i]));
 }
@@ -212,7 +213,8 @@ static void forward_part(const struct forward *a, uint32_t *buf, int64_t b, int6
 {
 	const struct dt_attn_in *in = &a->in;
 	const struct space w = space_at(in, buf);
-	const int64_t d = in->p->head_dim, kv = h / (in->p->heads / in->p->kv_heads);
+	const int64_t d = in->p->head_dim, vd = dt_attn_value_dim(in->p),
+		      kv = h / (in->p->heads / in->p->kv_heads);
 	int64_t from, to, none;
 
 	dt_attn_sees(in, b, first * DT_TILE, &from, &none);
@@ -222,8 +224,8 @@ static void forward_part(const struct forward *a, uint32_t *buf, int64_t b, int6
 		int64_t n = dt_attn_key_rows(row, in->kv, in->s, b, j * DT_TILE, in->s->k_col + kv * d);
 
 		dt_tile_pack_lanes(in->t, w.k + j * w.k_tile, row, in->kv.dtype, n, d);
-		n = dt_attn_key_rows(row, in->kv, in->s, b, j * DT_TILE, in->s->v_col + kv * d);
-		dt_tile_pack_depth(in->t, w.v + j * w.v_tile, row, in->kv.dtype, n, d);
+		n = dt_attn_key_rows(row, in->kv, in->s, b, j * DT_TILE, in->s->v_col + kv * vd);
+		dt_tile_pack_depth(in->t, w.v + j * w.v_tile, row, in->kv.dtype, n, vd);
 	}
 	for (int64_t i = first; i < last; i++)
 		query_tile(a, &w, b, h, i * DT_TILE);

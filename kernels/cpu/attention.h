@@ -9,6 +9,12 @@ static inline int64_t dt_attn_pad(const struct dt_attn *p)
 	return (p->head_dim + 15) / 16 * 16;
 }
 
+/* The same of a row of values. */
+static inline int64_t dt_attn_value_pad(const struct dt_attn *p)
+{
+	return (dt_attn_value_dim(p) + 15) / 16 * 16;
+}
+
 static inline int64_t dt_attn_width(const struct dt_attn *p)
 {
 	return (p->heads + 2 * p->kv_heads) * p->head_dim;

@@ -16,17 +16,17 @@ struct backward {
 
 /* What one thread works in; rows are along the sequence, words along d, lanes and depth as in tile.h. */
 struct space {
-	float *dk, *dv;			  /* [tiles * 64, pad] */
-	uint32_t *k_lanes, *v_lanes;	  /* a tile each: words x 64 */
-	uint32_t *k_depth;		  /* depth x pad */
-	uint32_t *q_rows, *g_rows;	  /* 64 x words; g is dout */
-	uint32_t *q_depth, *g_depth;	  /* depth x pad */
-	uint32_t *p_cols, *ds_cols;	  /* p and ds with words along the queries: depth x 64 */
-	uint32_t *ds_rows;		  /* words along the keys: 64 x depth */
-	float *s, *ds;			  /* [64, 64] */
-	float *dq;			  /* [64, pad] */
-	float lse[DT_TILE], dot[DT_TILE]; /* of each query row: log sum exp, do . o */
-	int64_t lanes_n, depth_n;
+	float *dk, *dv;				 /* [tiles * 64, pad] */
+	uint32_t *k_lanes, *v_lanes;		 /* a tile each: words x 64 */
+	uint32_t *k_depth;			 /* depth x pad */
+	uint32_t *q_rows, *g_rows;		 /* 64 x words; g is dout */
+	uint32_t *q_depth, *g_depth;		 /* depth x pad */
+	uint32_t *p_cols, *ds_cols;		 /* p and ds with words along the queries: depth x 64 */
+	uint32_t *ds_rows;			 /* words along the keys: 64 x depth */
+	float *s, *ds;				 /* [64, 64] */
+	float *dq;				 /* [64, pad] */
+	float lse[DT_TILE], dot[DT_TILE];	 /* of each query row: log sum exp, do . o */
+	int64_t lanes_n, value_lanes_n, depth_n; /* words of a tile */
 };
 
 struct lay {
@@ -46,22 +46,25 @@ static uint32_t *take(struct lay *at, int64_t n)
 static int64_t space_lay(struct space *w, const struct dt_attn_in *a, uint32_t *base)
 {
 	const struct dt_tile *t = a->t;
-	const int64_t tiles = dt_ceil_div(dt_attn_keys(a->s), DT_TILE), pad = dt_attn_pad(a->p);
-	const int64_t lanes = DT_TILE * dt_tile_words(t, a->p->head_dim), depth = dt_tile_depth(t) * pad;
+	const int64_t tiles = dt_ceil_div(dt_attn_keys(a->s), DT_TILE), pad = dt_attn_pad(a->p),
+		      vpad = dt_attn_value_pad(a->p);
+	const int64_t lanes = DT_TILE * dt_tile_words(t, a->p->head_dim), depth = dt_tile_depth(t) * pad,
+		      vlanes = DT_TILE * dt_tile_words(t, dt_attn_value_dim(a->p));
 	const int64_t square = DT_TILE * DT_TILE;
 	struct lay at = {base, 0};
 
 	w->lanes_n = lanes;
+	w->value_lanes_n = vlanes;
 	w->depth_n = depth;
 	w->dk = (float *)take(&at, tiles * DT_TILE * pad);
-	w->dv = (float *)take(&at, tiles * DT_TILE * pad);
+	w->dv = (float *)take(&at, tiles * DT_TILE * vpad);
 	w->k_lanes = take(&at, tiles * lanes);
-	w->v_lanes = take(&at, tiles * lanes);
+	w->v_lanes = take(&at, tiles * vlanes);
 	w->k_depth = take(&at, tiles * depth);
 	w->q_rows = take(&at, lanes);
-	w->g_rows = take(&at, lanes);
+	w->g_rows = take(&at, vlanes);
 	w->q_depth = take(&at, depth);
-	w->g_depth = take(&at, depth);
+	w->g_depth = take(&at, dt_tile_depth(t) * vpad);
 	w->dq = (float *)take(&at, DT_TILE * pad);
 	w->s = (float *)take(&at, square);
 	w->ds = (float *)take(&at, square);
@@ -122,12 +125,13 @@ static void key_tile(const struct backward *a, const struct space *w, const stru
 {
 	const struct dt_tile *t = a->in.t;
 	const struct dt_attn *p = a->in.p;
-	const int64_t words = dt_tile_words(t, p->head_dim), depth = dt_tile_depth(t), pad = dt_attn_pad(p);
+	const int64_t words = dt_tile_words(t, p->head_dim), vwords = dt_tile_words(t, dt_attn_value_dim(p)),
+		      depth = dt_tile_depth(t), pad = dt_attn_pad(p), vpad = dt_attn_value_pad(p);
 
 	t->mul(w->s, DT_TILE, w->q_rows, words, 1, w->k_lanes + tile * w->lanes_n, DT_TILE, n, DT_TILE, words,
 	       false);
-	t->mul(w->ds, DT_TILE, w->g_rows, words, 1, w->v_lanes + tile * w->lanes_n, DT_TILE, n, DT_TILE,
-	       words, false);
+	t->mul(w->ds, DT_TILE, w->g_rows, vwords, 1, w->v_lanes + tile * w->value_lanes_n, DT_TILE, n,
+	       DT_TILE, vwords, false);
 	if (p->softcap > 0)
 		dt_attn_cap(w->s, n * DT_TILE, p);
 	dt_attn_mask(w->s, row, n, tile * DT_TILE);
@@ -139,8 +143,8 @@ static void key_tile(const struct backward *a, const struct space *w, const stru
 	memset(w->ds + n * DT_TILE, 0, (size_t)((DT_TILE - n) * DT_TILE) * 4);
 	if (t->pairs)
 		pair_words(t, w);
-	t->mul(w->dv + tile * DT_TILE * pad, pad, w->p_cols, 1, DT_TILE, w->g_depth, pad, DT_TILE, pad, depth,
-	       true);
+	t->mul(w->dv + tile * DT_TILE * vpad, vpad, w->p_cols, 1, DT_TILE, w->g_depth, vpad, DT_TILE, vpad,
+	       depth, true);
 	t->mul(w->dk + tile * DT_TILE * pad, pad, w->ds_cols, 1, DT_TILE, w->q_depth, pad, DT_TILE, pad,
 	       depth, true);
 	t->mul(w->dq, pad, w->ds_rows, depth, 1, w->k_depth + tile * w->depth_n, pad, n, pad, depth, true);
@@ -179,23 +183,23 @@ static void query_tile(const struct backward *a, struct space *w, int64_t b, int
 	const struct dt_attn *p = a->in.p;
 	const struct dt_tile *t = a->in.t;
 	const enum dt_dtype type = a->in.q.dtype;
-	const int64_t d = p->head_dim, pad = dt_attn_pad(p), rows = a->in.s->rows, base = b * rows,
-		      end = base + rows;
+	const int64_t d = p->head_dim, vd = dt_attn_value_dim(p), pad = dt_attn_pad(p), rows = a->in.s->rows,
+		      base = b * rows, end = base + rows;
 	const void *q[DT_TILE], *g[DT_TILE], *o[DT_TILE];
 	struct dt_attn_row row[DT_TILE];
 	const int64_t n = dt_attn_rows(q, a->in.q, base + q0, end, h * d);
 
-	dt_attn_rows(g, a->dout, base + q0, end, h * d);
-	dt_attn_rows(o, a->o, base + q0, end, h * d);
+	dt_attn_rows(g, a->dout, base + q0, end, h * vd);
+	dt_attn_rows(o, a->o, base + q0, end, h * vd);
 	dt_tile_pack_rows(t, w->q_rows, q, type, n, d);
-	dt_tile_pack_rows(t, w->g_rows, g, type, n, d);
+	dt_tile_pack_rows(t, w->g_rows, g, type, n, vd);
 	dt_tile_pack_depth(t, w->q_depth, q, type, n, d);
-	dt_tile_pack_depth(t, w->g_depth, g, type, n, d);
+	dt_tile_pack_depth(t, w->g_depth, g, type, n, vd);
 	for (int64_t i = 0; i < n; i++) {
 		const float lse = a->lse[(b * p->heads + h) * rows + q0 + i];
 
 		dt_attn_sees(&a->in, b, q0 + i, &row[i].first, &row[i].last);
-		w->dot[i] = row_dot(g[i], o[i], type, d);
+		w->dot[i] = row_dot(g[i], o[i], type, vd);
 		w->lse[i] = lse == -INFINITY ? 0 : lse; /* a row that sees no key */
 	}
 	memset(w->dq, 0, (size_t)(n * pad) * 4);
@@ -210,14 +214,15 @@ static void kv_head(const struct backward *a, uint32_t *buf, int64_t b, int64_t 
 {
 	const struct dt_attn_in *in = &a->in;
 	const struct dt_attn_span *s = in->s;
-	const int64_t d = in->p->head_dim, pad = dt_attn_pad(in->p), group = in->p->heads / in->p->kv_heads;
+	const int64_t d = in->p->head_dim, vd = dt_attn_value_dim(in->p), pad = dt_attn_pad(in->p),
+		      vpad = dt_attn_value_pad(in->p), group = in->p->heads / in->p->kv_heads;
 	const int64_t keys = dt_attn_keys(s), tiles = dt_ceil_div(keys, DT_TILE), width = dt_cols(a->dkv);
-	const int64_t kcol = s->k_col + kv * d, vcol = s->v_col + kv * d;
+	const int64_t kcol = s->k_col + kv * d, vcol = s->v_col + kv * vd;
 	struct space w;
 
 	space_lay(&w, in, buf);
 	memset(w.dk, 0, (size_t)(tiles * DT_TILE * pad) * 4);
-	memset(w.dv, 0, (size_t)(tiles * DT_TILE * pad) * 4);
+	memset(w.dv, 0, (size_t)(tiles * DT_TILE * vpad) * 4);
 	for (int64_t j = 0; j < tiles; j++) {
 		const void *row[DT_TILE];
 		int64_t n = dt_attn_key_rows(row, in->kv, s, b, j * DT_TILE, kcol);
@@ -225,7 +230,7 @@ static void kv_head(const struct backward *a, uint32_t *buf, int64_t b, int64_t 
 		dt_tile_pack_lanes(in->t, w.k_lanes + j * w.lanes_n, row, in->kv.dtype, n, d);
 		dt_tile_pack_depth(in->t, w.k_depth + j * w.depth_n, row, in->kv.dtype, n, d);
 		n = dt_attn_key_rows(row, in->kv, s, b, j * DT_TILE, vcol);
-		dt_tile_pack_lanes(in->t, w.v_lanes + j * w.lanes_n, row, in->kv.dtype, n, d);
+		dt_tile_pack_lanes(in->t, w.v_lanes + j * w.value_lanes_n, row, in->kv.dtype, n, vd);
 	}
 	for (int64_t h = kv * group; h < (kv + 1) * group; h++)
 		for (int64_t i = 0; i < s->rows; i += DT_TILE)
@@ -234,7 +239,7 @@ static void kv_head(const struct backward *a, uint32_t *buf, int64_t b, int64_t 
 		const int64_t at = dt_attn_key_row(s, b, j) * width;
 
 		store_row(dt_at(a->dkv, at + kcol), a->dkv.dtype, w.dk + j * pad, d, s->add);
-		store_row(dt_at(a->dkv, at + vcol), a->dkv.dtype, w.dv + j * pad, d, s->add);
+		store_row(dt_at(a->dkv, at + vcol), a->dkv.dtype, w.dv + j * vpad, vd, s->add);
 	}
 }
 

@@ -162,6 +162,8 @@ int dt_cuda_attention_forward(struct dt_dev *dev, struct dt_tensor o, struct dt_
 	const struct dt_cuda *c = dt_cuda_enter(dev);
 	struct dt_attn_args a;
 
+	if (p->value_dim && p->value_dim != p->head_dim)
+		return -ENOTSUP;
 	if (!c)
 		return -ENODEV;
 	a = dt_attn_args(p, qkv);

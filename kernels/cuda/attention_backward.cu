@@ -261,6 +261,8 @@ int dt_cuda_attention_backward(struct dt_dev *dev, struct dt_tensor dqkv, struct
 	struct dt_attn_args a;
 	int rc;
 
+	if (p->value_dim && p->value_dim != p->head_dim)
+		return -ENOTSUP;
 	if (!c)
 		return -ENODEV;
 	a = dt_attn_args(p, qkv);

@@ -261,6 +261,8 @@ int dt_cuda_attention_span_forward(struct dt_dev *dev, struct dt_tensor o, struc
 	const struct dt_cuda *c = dt_cuda_enter(dev);
 	struct span_args a;
 
+	if (p->value_dim && p->value_dim != p->head_dim)
+		return -ENOTSUP;
 	if (!c)
 		return -ENODEV;
 	a = span_args(p, s, q, kv, lse);
@@ -282,6 +284,8 @@ int dt_cuda_attention_span_backward(struct dt_dev *dev, struct dt_tensor dq, str
 	float *dots;
 	int rc;
 
+	if (p->value_dim && p->value_dim != p->head_dim)
+		return -ENOTSUP;
 	if (!c)
 		return -ENODEV;
 	dots = (float *)dt_cuda_scratch(dev, (size_t)stats * 4);

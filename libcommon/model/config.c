@@ -163,7 +163,7 @@ int dt_config_computable(const struct dt_config *c, struct dt_err *err)
 {
 	if (c->post_norms && c->norm == DT_NORM_LAYER)
 		return refuse(c, "norms with biases behind attention", "estimated but not run", err);
-	return c->kv_rank ? refuse(c, "latent attention", "estimated but not run", err) : 0;
+	return 0;
 }
 
 int dt_config_of_size(double params, struct dt_config *ret, struct dt_err *err)
@@ -202,6 +202,8 @@ int dt_config_of_size(double params, struct dt_config *ret, struct dt_err *err)
 
 double dt_score_scale(const struct dt_config *c)
 {
-	return 1.0 / sqrt((double)(c->score_dim ? c->score_dim : c->head_dim));
+	double all = c->score_mscale > 0 ? c->score_mscale : 1;
+
+	return all * all / sqrt((double)(c->score_dim ? c->score_dim : c->head_dim));
 }
 /* SPDX-License-Identifier: Apache-2.0 */

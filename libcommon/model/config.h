@@ -74,6 +74,7 @@ struct dt_config {
 	double score_cap;	 /* scores are score_cap tanh(score / score_cap) (Gemma 2); 0: as they are */
 	double logit_cap;	 /* likewise logits */
 	int64_t score_dim;	 /* scores over its square root; 0: over head_dim's */
+	double score_mscale;	 /* yarn of DeepSeek: scores are multiplied by its square; 0: 1 */
 	int64_t experts, experts_used; /* mixture of experts; 0: none */
 	int64_t expert_ffn;	       /* width of one of them */
 	int64_t shared_ffn;	       /* width of the experts that every token goes through, all together */
@@ -182,6 +183,11 @@ static inline int64_t dt_value_dim(const struct dt_config *c)
 
 /* Radians a position of pair i of a head, after the model's scaling (Llama 3.1's: Grattafiori et al. 2024).
  */
+/* Elements of a head that are rotated, the first ones. */
+static inline int64_t dt_rope_dim(const struct dt_config *c)
+{
+	return c->kv_rank ? c->rope_dim : c->head_dim;
+}
 double dt_rope_frequency(const struct dt_config *c, int64_t i);
 /* What cos and sin are multiplied by: 1 but for YaRN. Its value by the paper, 0.1 mscale ln(factor) + 1. */
 double dt_rope_mscale(const struct dt_config *c);

@@ -68,6 +68,7 @@ static const struct field {
 	F(REAL, score_cap, NULL, true),
 	F(REAL, logit_cap, NULL, true),
 	F(INT, score_dim, NULL, true),
+	F(REAL, score_mscale, NULL, true),
 	F(INT, experts, NULL, true),
 	F(INT, experts_used, NULL, true),
 	F(INT, expert_ffn, NULL, true),

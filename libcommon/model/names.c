@@ -113,7 +113,7 @@ int64_t dt_rope_row(int64_t r, int64_t dim, int from, int to)
 
 bool dt_param_is_rotary(const struct dt_config *c, const struct dt_param *p)
 {
-	return c->pos == DT_POS_ROPE &&
+	return c->pos == DT_POS_ROPE && !c->kv_rank && /* DeepSeek's pairs are adjacent in every format */
 	       (p->role == DT_W_Q || p->role == DT_W_K || p->role == DT_W_Q_B || p->role == DT_W_K_B ||
 		p->role == DT_W_Q_NORM || p->role == DT_W_K_NORM);
 }

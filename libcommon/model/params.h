@@ -49,8 +49,9 @@ enum dt_role { /* which tensor of its unit */
 	       DT_W_HEAD,
 	       DT_W_POST_ATTN_NORM,
 	       DT_W_POST_MLP_NORM,
-	       DT_W_Q_A, /* latent attention: down to the rank, norm; Q and KV_B go up again */
+	       DT_W_Q_A, /* latent attention: down to the rank, norm; Q_UP and KV_B go up again */
 	       DT_W_Q_A_NORM,
+	       DT_W_Q_UP,
 	       DT_W_KV_A,
 	       DT_W_KV_A_NORM,
 	       DT_W_KV_B,

@@ -26,7 +26,7 @@
 #define GATED(n, fam, v, h, f, l, a, g, d, s, ep, th, b, e)                                                  \
 	.name = n, .family = fam, .vocab = v, .hidden = h, .ffn = f, .layers = l, .heads = a, .kv_heads = g, \
 	.head_dim = d, .max_seq = s, .norm = DT_NORM_RMS, .norm_eps = ep, .pos = DT_POS_ROPE,                \
-	.rope_theta = th, .rope_pairing = DT_ROPE_HALF, .gated = true, .bos = b, .eos = e, .init_std = 0.02
+	.rope_theta = th, .gated = true, .bos = b, .eos = e, .init_std = 0.02
 #define LLAMA(n, fam, v, h, f, l, a, g, s, ep, th, b, e)                                                     \
 	GATED(n, fam, v, h, f, l, a, g, (h) / (a), s, ep, th, b, e), .act = DT_ACT_SILU
 
@@ -127,8 +127,29 @@ static const struct dt_config presets[] = {
 	 .router_unscaled = true},
 	{GATED("deepseek-v3", "deepseek_v3", 129280, 7168, 18432, 61, 128, 128, 192, 163840, 1e-6, 10000, 0,
 	       1),
-	 .act = DT_ACT_SILU, .kv_rank = 512, .q_rank = 1536, .rope_dim = 64, .v_dim = 128, .experts = 256,
-	 .experts_used = 8, .expert_ffn = 2048, .shared_ffn = 2048, .dense_layers = 3, .router_bias = true},
+	 .act = DT_ACT_SILU,
+	 .kv_rank = 512,
+	 .q_rank = 1536,
+	 .rope_dim = 64,
+	 .v_dim = 128,
+	 .experts = 256,
+	 .experts_used = 8,
+	 .expert_ffn = 2048,
+	 .shared_ffn = 2048,
+	 .dense_layers = 3,
+	 .router_bias = true,
+	 .router_sigmoid = true,
+	 .router_groups = 8,
+	 .router_groups_used = 4,
+	 .router_scale = 2.5,
+	 .rope_pairing = DT_ROPE_ADJACENT,
+	 .rope_scaling = DT_ROPE_SCALING_YARN,
+	 .rope_factor = 40,
+	 .rope_original_seq = 4096,
+	 .rope_beta_fast = 32,
+	 .rope_beta_slow = 1,
+	 .rope_mscale = 1,
+	 .score_mscale = 1.368887945411394},
 	{LLAMA("phi-3-mini", "phi3", 32064, 3072, 8192, 32, 32, 32, 4096, 1e-5, 10000, 1, 32000),
 	 .window = 2047},
 	{LLAMA("phi-3-medium", "phi3", 32064, 5120, 17920, 40, 40, 10, 4096, 1e-5, 10000, 1, 32000),

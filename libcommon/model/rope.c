@@ -26,7 +26,7 @@ static double llama3_scale(const struct dt_config *c, double freq)
 /* The pair that turns so many times over the original length (YaRN, section 3.2). */
 static double turning(const struct dt_config *c, double turns)
 {
-	return (double)c->head_dim * log((double)c->rope_original_seq / (turns * 2 * M_PI)) /
+	return (double)dt_rope_dim(c) * log((double)c->rope_original_seq / (turns * 2 * M_PI)) /
 	       (2 * log(c->rope_theta));
 }
 
@@ -40,7 +40,7 @@ static double yarn_scale(const struct dt_config *c, int64_t i, double freq)
 		high = ceil(high);
 	}
 	low = fmax(low, 0);
-	high = fmin(high, (double)c->head_dim - 1);
+	high = fmin(high, (double)dt_rope_dim(c) - 1);
 	if (low == high)
 		high += 0.001;
 	ramp = fmin(fmax(((double)i - low) / (high - low), 0), 1);
@@ -50,7 +50,7 @@ static double yarn_scale(const struct dt_config *c, int64_t i, double freq)
 /* The base whose slowest pair turns 1 / factor as fast while the fastest stays. */
 static double ntk_base(const struct dt_config *c, double factor)
 {
-	double d = (double)c->head_dim;
+	double d = (double)dt_rope_dim(c);
 
 	return d > 2 ? c->rope_theta * pow(factor, d / (d - 2)) : c->rope_theta;
 }
@@ -62,7 +62,7 @@ double dt_rope_base(const struct dt_config *c)
 
 double dt_rope_frequency(const struct dt_config *c, int64_t i)
 {
-	double freq = pow(dt_rope_base(c), -2.0 * (double)i / (double)c->head_dim);
+	double freq = pow(dt_rope_base(c), -2.0 * (double)i / (double)dt_rope_dim(c));
 
 	switch (c->rope_scaling) {
 	case DT_ROPE_SCALING_LINEAR:
@@ -78,7 +78,7 @@ double dt_rope_frequency(const struct dt_config *c, int64_t i)
 
 double dt_rope_local_frequency(const struct dt_config *c, int64_t i)
 {
-	return pow(c->rope_local_theta, -2.0 * (double)i / (double)c->head_dim);
+	return pow(c->rope_local_theta, -2.0 * (double)i / (double)dt_rope_dim(c));
 }
 
 double dt_rope_mscale(const struct dt_config *c)

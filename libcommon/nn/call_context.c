@@ -13,6 +13,7 @@ static struct dt_attn attention_of(const struct dt_exec *x, const struct dt_node
 				.heads = n->attr.heads,
 				.kv_heads = n->attr.kv_heads,
 				.head_dim = n->attr.head_dim,
+				.value_dim = n->attr.value_dim == n->attr.head_dim ? 0 : n->attr.value_dim,
 				.window = n->attr.window,
 				.scale = n->attr.scale,
 				.softcap = n->attr.cap};

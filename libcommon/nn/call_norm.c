@@ -97,7 +97,7 @@ static int rotate(struct dt_exec *x, const struct dt_node *n, bool inverse, stru
 	bool local = n->attr.local && x->local_cos;
 	struct dt_rope rope = {.rot_heads = n->attr.heads + n->attr.kv_heads,
 			       .head_dim = n->attr.head_dim,
-			       .rot_dim = n->attr.head_dim,
+			       .rot_dim = dt_rope_dim(x->c),
 			       .pairing = (enum dt_rope_pairing)x->c->rope_pairing,
 			       .cos = local ? x->local_cos : x->rope_cos,
 			       .sin = local ? x->local_sin : x->rope_sin,

@@ -152,7 +152,7 @@ int dt_exec_bind_rope(struct dt_exec *x)
 {
 	float *rope = dt_plan_address(x->plan, x->base, DT_B_ROPE, -1),
 	      *local = dt_plan_address(x->plan, x->base, DT_B_ROPE_LOCAL, -1), *table;
-	int64_t half = x->positions * x->c->head_dim / 2;
+	int64_t half = x->positions * dt_rope_dim(x->c) / 2;
 	int rc;
 
 	if (!rope)

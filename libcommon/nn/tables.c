@@ -8,7 +8,7 @@
 static void rope_table(const struct dt_config *c, double (*frequency)(const struct dt_config *, int64_t),
 		       int64_t positions, double by, float *cos_out, float *sin_out)
 {
-	int64_t half = c->head_dim / 2;
+	int64_t half = dt_rope_dim(c) / 2;
 
 	for (int64_t i = 0; i < half; i++) {
 		double freq = frequency(c, i);

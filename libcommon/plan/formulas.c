@@ -164,7 +164,7 @@ int64_t dt_lora_params(const struct dt_params *t, const enum dt_role *roles, int
 
 bool dt_lora_target(enum dt_role r, enum dt_lora_targets which)
 {
-	bool qv = r == DT_W_Q || r == DT_W_V,
+	bool qv = r == DT_W_Q || r == DT_W_Q_UP || r == DT_W_V,
 	     attention = r == DT_W_K || r == DT_W_O || r == DT_W_Q_A || r == DT_W_KV_A || r == DT_W_KV_B;
 	bool mlp = r == DT_W_GATE || r == DT_W_UP || r == DT_W_DOWN ||
 		   (r >= DT_W_SHARED_GATE && r <= DT_W_EXPERT_DOWN);

@@ -325,7 +325,7 @@ static void put_data(struct dt_plan_builder *b, const struct dt_run *r, struct d
 {
 	const struct dt_config *c = r->config;
 	const struct dt_memory_plan *p = b->plan;
-	int64_t t = r->microbatch * dt_run_local_seq(r), angles = r->seq * c->head_dim;
+	int64_t t = r->microbatch * dt_run_local_seq(r), angles = r->seq * dt_rope_dim(c);
 	const struct dt_params *g = &p->stage.graph.params;
 	bool first = at.pp == 0, last = at.pp == r->layout.pp - 1;
 
@@ -347,7 +347,7 @@ static void put_data(struct dt_plan_builder *b, const struct dt_run *r, struct d
 	put_flat(b, DT_B_POS, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP, -1, "positions", "tokens");
 	if (c->pos == DT_POS_ROPE)
 		put_flat(b, DT_B_ROPE, DT_MEM_WORKSPACE, DT_F32, angles, DT_PH_FORWARD, DT_PH_STEP, -1,
-			 "rope table", "seq x head_dim");
+			 "rope table", "seq x rotated part of head_dim");
 	if (c->rope_local_theta > 0)
 		put_flat(b, DT_B_ROPE_LOCAL, DT_MEM_WORKSPACE, DT_F32, angles, DT_PH_FORWARD, DT_PH_STEP, -1,
 			 "local rope table", "seq x head_dim");
@@ -646,7 +646,7 @@ int dt_memory_plan_serving(const struct dt_serving *s, int64_t positions, struct
 	const struct dt_config *c = s->config;
 	const struct dt_run r = {.config = c};
 	struct dt_plan_builder b = {.plan = ret, .r = &r};
-	int64_t angles = c->pos == DT_POS_ROPE ? positions * c->head_dim : 0;
+	int64_t angles = c->pos == DT_POS_ROPE ? positions * dt_rope_dim(c) : 0;
 	int rc;
 
 	memset(ret, 0, sizeof(*ret));
@@ -656,7 +656,7 @@ int dt_memory_plan_serving(const struct dt_serving *s, int64_t positions, struct
 	ret->slots[0] = ret->flight0[1] = 1;
 	b.end = ret->stage.chunk[0].nstep;
 	put_flat(&b, DT_B_ROPE, DT_MEM_WORKSPACE, DT_F32, angles, DT_PH_FORWARD, DT_PH_STEP, -1, "rope table",
-		 "positions x head_dim");
+		 "positions x rotated part of head_dim");
 	if (c->rope_local_theta > 0)
 		put_flat(&b, DT_B_ROPE_LOCAL, DT_MEM_WORKSPACE, DT_F32, angles, DT_PH_FORWARD, DT_PH_STEP, -1,
 			 "local rope table", "positions x head_dim");

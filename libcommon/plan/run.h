@@ -142,6 +142,7 @@ struct dt_run_sync {
 	const char *text; /* as asked for; NULL: all */
 	enum dt_sync kind;
 	int64_t every;	     /* steps between two merges */
+	int64_t from;	     /* so many first steps are together */
 	double lr, momentum; /* diloco: of the outer step */
 };
 

@@ -48,6 +48,10 @@ static bool of_rank(const struct trainer *t, const struct dt_param *p)
 	case DT_W_FINAL_NORM_B:
 	case DT_W_POST_ATTN_NORM:
 	case DT_W_POST_MLP_NORM:
+	case DT_W_Q_A:
+	case DT_W_Q_A_NORM:
+	case DT_W_KV_A:
+	case DT_W_KV_A_NORM:
 		return t->exec.seq_parallel;
 	case DT_W_LORA_A:
 	case DT_W_LORA_B:

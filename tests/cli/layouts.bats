@@ -34,6 +34,12 @@ setup_file() {
     jq -n '{model_type: "mixtral", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 5,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, num_local_experts: 8,
         num_experts_per_tok: 2, sliding_window: null, rms_norm_eps: 1e-5, rope_theta: 10000}' >mixtral.json
+    # latent attention, three of eight experts behind a dense layer, one for all tokens
+    jq -n '{model_type: "deepseek_v3", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 4,
+        num_attention_heads: 4, max_position_embeddings: 64, kv_lora_rank: 16, q_lora_rank: 24, qk_nope_head_dim: 10,
+        qk_rope_head_dim: 6, v_head_dim: 12, n_routed_experts: 8, n_shared_experts: 1, num_experts_per_tok: 3,
+        moe_intermediate_size: 24, first_k_dense_replace: 1, n_group: 4, topk_group: 2, norm_topk_prob: true,
+        routed_scaling_factor: 2.5, rms_norm_eps: 1e-5, rope_theta: 10000}' >deepseek.json
 }
 
 setup() {
@@ -99,6 +105,18 @@ metric() { # file key: of the last step
     run ! mpirun -np 3 dt-train --model mixtral.json "${common[@]}" --layout tp3 --steps 1
     run ! mpirun -np 2 dt-train --model llama.json "${common[@]}" --layout dp2.ep2 --steps 1
     [[ "$output" == *"ep2, but 'llama' has no experts"* ]]
+}
+
+@test "latent attention: layouts agree with one rank, and the account is exact" {
+    verify deepseek.json dp2.z3,tp2,tp4.s1,pp2,dp2.ep2,dp2.tp2.pp2.s1.z2
+    verify deepseek.json tp2.s1,pp2 --pipeline zb-h1 --recompute selective
+    local over
+    for over in none full; do
+        dt-train --model deepseek.json "${common[@]}" --steps 2 --recompute $over --metrics m.jsonl >/dev/null
+        dt-memest deepseek.json --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --recompute $over --check m.jsonl
+    done
+    run ! mpirun -np 2 dt-train --model deepseek.json "${common[@]}" --layout cp2 --steps 1
+    [[ "$output" == *"latent attention"* ]]
 }
 
 @test "experts over ep: layouts agree with one rank, memory as planned, and a checkpoint is every layout's" {

@@ -113,7 +113,7 @@ refused() { # status, what stderr says, arguments
         --save sft >/dev/null
     for seed in 1 2 3; do
         dt-train --model sft --objective drgrpo --task sort:7 --answer-tokens 10 --seq 64 --microbatch 16 --steps 300 \
-            --lr 3e-4 --warmup 10 --schedule constant --weight-decay 0 --beta2 0.999 --precision fp32 --no-mfu \
+            --lr 5e-4 --warmup 10 --weight-decay 0 --beta2 0.999 --precision fp32 --no-mfu \
             --seed $seed >m.$seed
         jq -es '([.[:5][].reward_mean] | add / 5) as $first | ([.[-20:][].reward_mean] | add / 20) as $last |
             $first < 0.6 and $last >= 0.85' m.$seed

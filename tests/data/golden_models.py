@@ -107,17 +107,18 @@ CONFIGS = {
         LLAMA, family="olmoe", seed=14, hidden=32, ffn=64, layers=2, heads=4, kv_heads=2, head_dim=8, qk_norm=True,
         qk_norm_whole=True, experts=6, experts_used=3, expert_ffn=64, router_unscaled=True,
     ),
-    # the routers of DeepSeek-V2 and V3 over plain attention: experts of the best groups, some that all tokens meet, a
-    # first layer without any; V3's weights are sigmoids, and a bias is added for the choice
-    "routed2": dict(
-        LLAMA, family="deepseek_v2", seed=16, hidden=32, ffn=56, layers=3, heads=4, kv_heads=2, head_dim=8, experts=8,
-        experts_used=3, expert_ffn=24, shared_ffn=40, dense_layers=1, router_unscaled=True, router_groups=4,
-        router_groups_used=2, router_scale=16.0,
+    # latent attention; experts of the best groups, some that all tokens meet, a first layer without any. V3's
+    # queries come from a latent too, its weights are sigmoids, and a bias is added for the choice
+    "deepseek2": dict(
+        LLAMA, family="deepseek_v2", seed=16, hidden=32, ffn=56, layers=3, heads=4, kv_heads=4, head_dim=12, rope_dim=4,
+        v_dim=6, kv_rank=12, rope_pairing="adjacent", experts=8, experts_used=3, expert_ffn=24, shared_ffn=48,
+        dense_layers=1, router_unscaled=True, router_groups=4, router_groups_used=2, router_scale=16.0, norm_eps=1e-6,
     ),
-    "routed3": dict(
-        LLAMA, family="deepseek_v3", seed=17, hidden=32, ffn=56, layers=3, heads=4, kv_heads=2, head_dim=8, experts=8,
-        experts_used=3, expert_ffn=24, shared_ffn=24, dense_layers=1, router_sigmoid=True, router_bias=True,
-        router_groups=4, router_groups_used=2, router_scale=2.5,
+    "deepseek3": dict(
+        LLAMA, family="deepseek_v3", seed=17, hidden=32, ffn=56, layers=3, heads=4, kv_heads=4, head_dim=14, rope_dim=6,
+        v_dim=16, kv_rank=16, q_rank=20, rope_pairing="adjacent", experts=8, experts_used=3, expert_ffn=24, shared_ffn=24,
+        dense_layers=1, router_sigmoid=True, router_bias=True, router_groups=4, router_groups_used=2, router_scale=2.5,
+        norm_eps=1e-6,
     ),
 }
 
@@ -146,11 +147,20 @@ def param_shapes(c):
         p = f"layers.{i}"
         if not c.get("no_pre_norms"):
             norm(p + ".attn_norm")
-        linears(p + ".attn", [("q", (q, h)), ("k", (kv, h)), ("v", (kv, h))], c["qkv_bias"])
+        rank = c.get("kv_rank")
+        if rank:
+            v, nope, from_q = c["v_dim"], d - c["rope_dim"], c.get("q_rank", 0)
+            if from_q:
+                t[p + ".attn.q_a.weight"], t[p + ".attn.q_a_norm.weight"] = (from_q, h), (from_q,)
+            t[p + ".attn.q.weight"] = (q, from_q or h)
+            t[p + ".attn.kv_a.weight"], t[p + ".attn.kv_a_norm.weight"] = (rank + c["rope_dim"], h), (rank,)
+            t[p + ".attn.kv_b.weight"] = (c["heads"] * (nope + v), rank)
+        else:
+            linears(p + ".attn", [("q", (q, h)), ("k", (kv, h)), ("v", (kv, h))], c["qkv_bias"])
         if c["qk_norm"]:
             whole = c.get("qk_norm_whole")
             t[p + ".attn.q_norm.weight"], t[p + ".attn.k_norm.weight"] = ((q,), (kv,)) if whole else ((d,), (d,))
-        linears(p + ".attn", [("o", (h, q))], c["out_bias"])
+        linears(p + ".attn", [("o", (h, c["heads"] * c["v_dim"] if rank else q))], c["out_bias"])
         if c.get("post_norms"):
             norm(p + ".attn_post_norm")
         if not c.get("no_pre_norms"):
@@ -192,7 +202,7 @@ def make_params(c, rs):
 def rope_tables(c, dtype, local=False):
     """cos and sin [seq, head_dim / 2]: Su et al. 2021; the llama3 bands as Llama 3.1's reference code has them.
     local: of Gemma's layers with a window."""
-    d = c["head_dim"]
+    d = c.get("rope_dim") or c["head_dim"]
     freq = c["rope_local_theta" if local else "rope_theta"] ** (-torch.arange(0, d, 2, dtype=torch.float64) / d)
     if c["rope_scaling"] == "linear" and not local:
         freq = freq / c["rope_factor"]
@@ -278,6 +288,22 @@ def forward(c, w, ids):
         o = score.masked_fill(~seen, float("-inf")).softmax(-1) @ v
         return linear(o.transpose(1, 2).reshape(batch, seq, heads * d), p + ".o")
 
+    def latent_attention(x, p):
+        """DeepSeek-V2 (2024), equations 9 to 19."""
+        nope, r, v, rank = d - c["rope_dim"], c["rope_dim"], c["v_dim"], c["kv_rank"]
+        cos, sin = tables[False]
+        from_q = rmsnorm(linear(x, p + ".q_a"), scale(p + ".q_a_norm"), c["norm_eps"]) if c.get("q_rank") else x
+        q = split(linear(from_q, p + ".q"), heads)
+        latent, shared = linear(x, p + ".kv_a").split([rank, r], dim=-1)
+        latent = rmsnorm(latent, scale(p + ".kv_a_norm"), c["norm_eps"])
+        kv = linear(latent, p + ".kv_b").view(batch, seq, heads, nope + v).transpose(1, 2)
+        shared = rope(shared[:, None], cos, sin, c["rope_pairing"]).expand(-1, heads, -1, -1)
+        q = torch.cat((q[..., :nope], rope(q[..., nope:], cos, sin, c["rope_pairing"])), dim=-1)
+        k = torch.cat((kv[..., :nope], shared), dim=-1)
+        score = (q @ k.transpose(-1, -2)) / d**0.5
+        o = score.masked_fill(j > i, float("-inf")).softmax(-1) @ kv[..., nope:]
+        return linear(o.transpose(1, 2).reshape(batch, seq, heads * v), p + ".o")
+
     def pre(y, name):
         return y if c.get("no_pre_norms") else norm(y, name)
 
@@ -316,7 +342,9 @@ def forward(c, w, ids):
         hidden.append(x)
         p = f"layers.{n}"
         window = 0 if c.get("global_every") and (n + 1) % c["global_every"] == 0 else c["window"]
-        x = x + post(attention(pre(x, p + ".attn_norm"), p + ".attn", window), p + ".attn_post_norm")
+        y = pre(x, p + ".attn_norm")
+        y = latent_attention(y, p + ".attn") if c.get("kv_rank") else attention(y, p + ".attn", window)
+        x = x + post(y, p + ".attn_post_norm")
         x = x + post(mlp(pre(x, p + ".mlp_norm"), p + ".mlp", n >= c.get("dense_layers", 0)), p + ".mlp_post_norm")
     hidden.append(x)
     logits = F.linear(norm(x, "norm"), w["embed.weight" if c["tied"] else "head.weight"])

@@ -260,6 +260,10 @@ void golden_config(const struct golden *g, struct dt_config *ret)
 	optional(g, "router_scale", NULL, &c.router_scale, NULL);
 	optional(g, "shared_ffn", &c.shared_ffn, NULL, NULL);
 	optional(g, "dense_layers", &c.dense_layers, NULL, NULL);
+	optional(g, "kv_rank", &c.kv_rank, NULL, NULL);
+	optional(g, "q_rank", &c.q_rank, NULL, NULL);
+	optional(g, "rope_dim", &c.rope_dim, NULL, NULL);
+	optional(g, "v_dim", &c.v_dim, NULL, NULL);
 	optional(g, "lora_rank", &c.lora.rank, NULL, NULL);
 	optional(g, "lora_alpha", NULL, &c.lora.alpha, NULL);
 	if (c.lora.rank)

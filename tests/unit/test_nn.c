@@ -323,21 +323,21 @@ MODEL(gemma2)
 MODEL(mixtral)
 MODEL(qwen3moe)
 MODEL(olmoe)
-MODEL(routed2)
-MODEL(routed3)
+MODEL(deepseek2)
+MODEL(deepseek3)
 MODEL(lora)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_gpt2),	cmocka_unit_test(test_llama),
-		cmocka_unit_test(test_llama31), cmocka_unit_test(test_mistral),
-		cmocka_unit_test(test_qwen2),	cmocka_unit_test(test_qwen3),
-		cmocka_unit_test(test_gemma3),	cmocka_unit_test(test_olmo2),
-		cmocka_unit_test(test_phi3),	cmocka_unit_test(test_gemma2),
-		cmocka_unit_test(test_mixtral), cmocka_unit_test(test_qwen3moe),
-		cmocka_unit_test(test_olmoe),	cmocka_unit_test(test_lora),
-		cmocka_unit_test(test_routed2), cmocka_unit_test(test_routed3),
+		cmocka_unit_test(test_gpt2),	  cmocka_unit_test(test_llama),
+		cmocka_unit_test(test_llama31),	  cmocka_unit_test(test_mistral),
+		cmocka_unit_test(test_qwen2),	  cmocka_unit_test(test_qwen3),
+		cmocka_unit_test(test_gemma3),	  cmocka_unit_test(test_olmo2),
+		cmocka_unit_test(test_phi3),	  cmocka_unit_test(test_gemma2),
+		cmocka_unit_test(test_mixtral),	  cmocka_unit_test(test_qwen3moe),
+		cmocka_unit_test(test_olmoe),	  cmocka_unit_test(test_lora),
+		cmocka_unit_test(test_deepseek2), cmocka_unit_test(test_deepseek3),
 		cmocka_unit_test(test_fp8),
 	};
 

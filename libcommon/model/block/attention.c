@@ -122,10 +122,10 @@ int dt_block_attention(struct dt_builder *b, int h)
 int dt_block_latent_attention(struct dt_builder *b, int h)
 {
 	static const char *const norm[] = {"latent", NULL, NULL, "latent.rstd"};
-	static const char *const joined[] = {"qkv"};
+	static const char *const parts[] = {"latent", "key"}, *const joined[] = {"qkv"};
 	const struct dt_config *c = b->c;
 	int64_t nope = c->head_dim - c->rope_dim;
-	int w, from = h, q, kv;
+	int w, from = h, q, kv, key;
 	struct dt_node *n;
 
 	if (c->q_rank) {
@@ -133,14 +133,20 @@ int dt_block_latent_attention(struct dt_builder *b, int h)
 		from = dt_block_linear(b, "q_a", "latent", h, 1, &w, NULL);
 		from = dt_block_norm(b, from, DT_W_Q_A_NORM, "attn.q_a_norm", norm);
 	}
-	w = dt_tensor_add(b, DT_W_Q, "attn.q.weight", c->heads * c->head_dim,
+	w = dt_tensor_add(b, c->q_rank ? DT_W_Q_UP : DT_W_Q, "attn.q.weight", c->heads * c->head_dim,
 			  c->q_rank ? c->q_rank : c->hidden);
 	dt_tensor_cut(b, w, DT_CUT_UNITS, 0, c->head_dim);
 	q = dt_block_linear(b, "q", "q", from, 1, &w, NULL);
 	w = dt_tensor_add(b, DT_W_KV_A, "attn.kv_a.weight", c->kv_rank + c->rope_dim, c->hidden);
 	kv = dt_block_linear(b, "kv_a", "latent", h, 1, &w, NULL);
-	from = dt_block_norm(b, kv, DT_W_KV_A_NORM, "attn.kv_a_norm",
-			     norm); /* of the first kv_rank columns */
+	n = dt_node_add(b, DT_OP_LATENT_SPLIT, "split", 2, parts);
+	if (!n)
+		return -1;
+	n->in[0] = kv;
+	n->attr.latent_dim = c->kv_rank;
+	n->attr.rope_dim = c->rope_dim;
+	key = n->out[1];
+	from = dt_block_norm(b, n->out[0], DT_W_KV_A_NORM, "attn.kv_a_norm", norm);
 	w = dt_tensor_add(b, DT_W_KV_B, "attn.kv_b.weight", c->heads * (nope + c->v_dim), c->kv_rank);
 	dt_tensor_cut(b, w, DT_CUT_UNITS, 0, nope + c->v_dim);
 	from = dt_block_linear(b, "kv_b", "kv", from, 1, &w, NULL);
@@ -148,9 +154,10 @@ int dt_block_latent_attention(struct dt_builder *b, int h)
 	if (!n)
 		return -1;
 	n->in[0] = q;
-	n->in[1] = kv;
+	n->in[1] = key;
 	n->in[2] = from;
 	n->attr = heads_of(b);
-	return output(b, scores(b, n->out[0], true), c->v_dim);
+	n->attr.rope_dim = c->rope_dim;
+	return output(b, scores(b, rope(b, n->out[0]), true), c->v_dim);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

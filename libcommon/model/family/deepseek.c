@@ -1,15 +1,59 @@
 /*
  * DeepSeek-V2 and V3 (2024): latent attention, experts that every token goes through beside those it is
- * sent to. Counted and planned, not run. The extra module that predicts a second token is not counted.
+ * sent to. Trained, not served. The extra module that predicts a second token is left out.
  */
 #include "model/family/family.h"
 
+#include <math.h>
+#include <string.h>
+
+/* YaRN here also stretches the scores (mscale_all_dim; DeepSeek's modelling code). */
+static int read_rope(const json_t *o, struct dt_config *c, struct dt_err *err)
+{
+	bool adjacent = true;
+	const json_t *s;
+	const char *type;
+	double all = 0;
+	int rc = dt_json_bool(o, "rope_interleave", false, &adjacent, err);
+
+	c->rope_pairing = adjacent ? DT_ROPE_ADJACENT : DT_ROPE_HALF;
+	if (rc < 0 || (rc = dt_hf_rope(o, c, err)) < 0 || c->rope_scaling != DT_ROPE_SCALING_YARN)
+		return rc;
+	if ((rc = dt_hf_rope_base(o, c, &s, &type, err)) < 0 ||
+	    (rc = dt_json_real(s, "mscale_all_dim", false, &all, err)) < 0)
+		return rc;
+	c->score_mscale = all > 0 ? dt_rope_yarn_mscale(c->rope_factor, all) : 0;
+	return 0;
+}
+
+static int read_router(const json_t *o, struct dt_config *c, struct dt_err *err)
+{
+	const char *method = json_string_value(json_object_get(o, "topk_method"));
+	bool scaled = !c->router_unscaled;
+	int64_t step = 1;
+	int rc;
+
+	if ((rc = dt_hf_size(o, "n_routed_experts", true, &c->experts, err)) < 0 ||
+	    (rc = dt_hf_size(o, "num_experts_per_tok", true, &c->experts_used, err)) < 0 ||
+	    (rc = dt_hf_size(o, "moe_intermediate_size", true, &c->expert_ffn, err)) < 0 ||
+	    (rc = dt_json_int(o, "first_k_dense_replace", false, 0, DT_HF_MOST, &c->dense_layers, err)) < 0 ||
+	    (rc = dt_json_bool(o, "norm_topk_prob", false, &scaled, err)) < 0 ||
+	    (rc = dt_json_real(o, "routed_scaling_factor", false, &c->router_scale, err)) < 0 ||
+	    (rc = dt_hf_size(o, "n_group", false, &c->router_groups, err)) < 0 ||
+	    (rc = dt_hf_size(o, "topk_group", false, &c->router_groups_used, err)) < 0 ||
+	    (rc = dt_hf_size(o, "moe_layer_freq", false, &step, err)) < 0)
+		return rc;
+	if (step != 1)
+		return dt_err_set(err, -EINVAL, "experts in only some of the layers are not supported");
+	if (method && !strcmp(method, "greedy"))
+		c->router_groups = c->router_groups_used = 0;
+	c->router_unscaled = !scaled;
+	return 0;
+}
+
 static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 {
-	int64_t nope = 128, shared = 0, step = 1;
-	bool scaled = !c->router_unscaled;
-	const json_t *scaling;
-	const char *type;
+	int64_t nope = 128, shared = 0;
 	int rc;
 
 	c->rope_dim = 64;
@@ -17,51 +61,98 @@ static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 	c->kv_heads = DT_HF_AS_HEADS;
 	c->head_dim = nope + c->rope_dim; /* not hidden / heads; made anew below */
 	if ((rc = dt_hf_decoder(o, c, err)) < 0 || (rc = dt_hf_attention_bias(o, c, err)) < 0 ||
-	    (rc = dt_hf_rope_base(o, c, &scaling, &type, err)) < 0 || /* only sizes follow from the rest */
+	    (rc = read_rope(o, c, err)) < 0 || (rc = read_router(o, c, err)) < 0 ||
 	    (rc = dt_hf_size(o, "kv_lora_rank", true, &c->kv_rank, err)) < 0 ||
 	    (rc = dt_hf_size(o, "q_lora_rank", false, &c->q_rank, err)) < 0 ||
 	    (rc = dt_hf_size(o, "qk_nope_head_dim", false, &nope, err)) < 0 ||
 	    (rc = dt_hf_size(o, "qk_rope_head_dim", false, &c->rope_dim, err)) < 0 ||
 	    (rc = dt_hf_size(o, "v_head_dim", false, &c->v_dim, err)) < 0 ||
-	    (rc = dt_hf_size(o, "n_routed_experts", true, &c->experts, err)) < 0 ||
-	    (rc = dt_hf_size(o, "num_experts_per_tok", true, &c->experts_used, err)) < 0 ||
-	    (rc = dt_hf_size(o, "moe_intermediate_size", true, &c->expert_ffn, err)) < 0 ||
-	    (rc = dt_json_int(o, "n_shared_experts", false, 0, 64, &shared, err)) < 0 ||
-	    (rc = dt_json_int(o, "first_k_dense_replace", false, 0, DT_HF_MOST, &c->dense_layers, err)) < 0 ||
-	    (rc = dt_json_bool(o, "norm_topk_prob", false, &scaled, err)) < 0 ||
-	    (rc = dt_json_real(o, "routed_scaling_factor", false, &c->router_scale, err)) < 0 ||
-	    (rc = dt_hf_size(o, "moe_layer_freq", false, &step, err)) < 0)
+	    (rc = dt_json_int(o, "n_shared_experts", false, 0, 64, &shared, err)) < 0)
 		return rc;
-	c->router_unscaled = !scaled;
-	if (step != 1)
-		return dt_err_set(err, -EINVAL, "experts in only some of the layers are not supported");
 	c->head_dim = nope + c->rope_dim;
 	c->kv_heads = c->heads;
 	c->shared_ffn = shared * c->expert_ffn;
 	return 0;
 }
 
-static int v3_from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
+/* Weights are raw; the classes' defaults. */
+static int v2_from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 {
-	c->router_bias = true;
+	c->router_unscaled = true;
 	return from_hf(o, c, err);
 }
 
+static int v3_from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
+{
+	c->router_bias = c->router_sigmoid = true;
+	return from_hf(o, c, err);
+}
+
+static json_t *to_hf(const struct dt_config *c)
+{
+	json_t *o = dt_hf_write_decoder(c), *scaling = json_object_get(o, "rope_scaling");
+	const char *method = c->router_bias	    ? "noaux_tc"
+			     : c->router_groups > 1 ? "group_limited_greedy"
+						    : "greedy";
+	json_int_t groups = c->router_groups ? c->router_groups : 1,
+		   used = c->router_groups ? c->router_groups_used : 1;
+
+	json_object_update_new(
+		o, json_pack("{s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:f, s:I, s:I, s:s, "
+			     "s:s, s:b}",
+			     "kv_lora_rank", (json_int_t)c->kv_rank, "q_lora_rank",
+			     c->q_rank ? json_integer(c->q_rank) : json_null(), "qk_nope_head_dim",
+			     (json_int_t)(c->head_dim - c->rope_dim), "qk_rope_head_dim",
+			     (json_int_t)c->rope_dim, "v_head_dim", (json_int_t)c->v_dim, "n_routed_experts",
+			     (json_int_t)c->experts, "n_shared_experts",
+			     (json_int_t)(c->shared_ffn / c->expert_ffn), "num_experts_per_tok",
+			     (json_int_t)c->experts_used, "moe_intermediate_size", (json_int_t)c->expert_ffn,
+			     "first_k_dense_replace", (json_int_t)c->dense_layers, "norm_topk_prob",
+			     !c->router_unscaled, "routed_scaling_factor",
+			     c->router_scale > 0 ? c->router_scale : 1, "n_group", groups, "topk_group", used,
+			     "topk_method", method, "scoring_func", c->router_sigmoid ? "sigmoid" : "softmax",
+			     "rope_interleave", c->rope_pairing == DT_ROPE_ADJACENT));
+	json_object_set_new(o, "head_dim",
+			    json_integer(c->rope_dim)); /* what its class calls so is the rotated part */
+	if (json_is_object(scaling) && c->score_mscale > 1)
+		json_object_set_new(scaling, "mscale_all_dim",
+				    json_real((c->score_mscale - 1) / (0.1 * log(c->rope_factor))));
+	return o;
+}
+
+static const struct dt_tensor_name hf[] = {
+	{DT_W_Q_A, "layers.%d.self_attn.q_a_proj.weight"},
+	{DT_W_Q_A_NORM, "layers.%d.self_attn.q_a_layernorm.weight"},
+	{DT_W_Q_UP, "layers.%d.self_attn.q_b_proj.weight"},
+	{DT_W_KV_A, "layers.%d.self_attn.kv_a_proj_with_mqa.weight"},
+	{DT_W_KV_A_NORM, "layers.%d.self_attn.kv_a_layernorm.weight"},
+	{DT_W_KV_B, "layers.%d.self_attn.kv_b_proj.weight"},
+	{DT_W_ROUTER_B, "layers.%d.mlp.gate.e_score_correction_bias"},
+	{DT_W_SHARED_GATE, "layers.%d.mlp.shared_experts.gate_proj.weight"},
+	{DT_W_SHARED_UP, "layers.%d.mlp.shared_experts.up_proj.weight"},
+	{DT_W_SHARED_DOWN, "layers.%d.mlp.shared_experts.down_proj.weight"},
+	{0},
+};
+
 const struct dt_family dt_family_deepseek_v2 = {
 	.type = "deepseek_v2",
+	.class = "DeepseekV2ForCausalLM",
 	.prefix = "model.",
-	.hf = {dt_names_llama},
+	.hf = {hf, dt_names_experts, dt_names_llama},
 	.gguf = {dt_names_gguf},
-	.from_hf = from_hf,
+	.from_hf = v2_from_hf,
+	.to_hf = to_hf,
 	.build = dt_build_decoder,
 };
 
 const struct dt_family dt_family_deepseek_v3 = {
 	.type = "deepseek_v3",
+	.class = "DeepseekV3ForCausalLM",
 	.prefix = "model.",
-	.hf = {dt_names_llama},
+	.hf = {hf, dt_names_experts, dt_names_llama},
 	.gguf = {dt_names_gguf},
 	.from_hf = v3_from_hf,
+	.to_hf = to_hf,
 	.build = dt_build_decoder,
 };
 /* SPDX-License-Identifier: Apache-2.0 */

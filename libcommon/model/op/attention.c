@@ -85,28 +85,6 @@ void dt_back_attention(struct dt_lower *lo, const struct dt_node *n)
 	dt_lo_add_grad(lo, n->in[0], dx);
 }
 
-/* Queries, and keys and values made from a latent, as attention reads them: [q k v] of every head. */
-void dt_shape_latent_join(struct dt_lower *lo, struct dt_node *n)
-{
-	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, lo->s->compute, DT_ROWS_ALL, 1,
-				n->attr.heads * (2 * n->attr.head_dim + n->attr.value_dim));
-}
-
-void dt_back_latent_join(struct dt_lower *lo, const struct dt_node *n)
-{
-	int dy = dt_lo_grad(lo, n->out[0]), d[3];
-	struct dt_node *m;
-
-	for (int i = 0; i < 3; i++)
-		d[i] = dt_lo_like(lo, "d.join", n->unit, n->in[i]);
-	m = dt_lo_emit(lo, DT_OP_LATENT_JOIN_B, n);
-	m->in[0] = dy;
-	for (int i = 0; i < 3; i++)
-		m->out[i] = d[i];
-	for (int i = 0; i < 3; i++)
-		dt_lo_add_grad(lo, n->in[i], d[i]);
-}
-
 /* Pairs of a query and a key that a sequence's mask lets through: row i sees i + 1 keys, or its window's. */
 static double pairs(double seq, double window)
 {

@@ -122,6 +122,7 @@ DT_RULE(rope);
 DT_RULE(attention);
 DT_RULE(act);
 DT_RULE(gated);
+DT_RULE(latent_split);
 DT_RULE(latent_join);
 DT_RULE(route);
 DT_RULE(experts);

@@ -13,6 +13,7 @@ const struct dt_op_rule dt_op_rules[DT_OP_N] = {
 	[DT_OP_ATTENTION] = {dt_shape_attention, dt_back_attention, dt_cost_attention, dt_timed_attention},
 	[DT_OP_ACT] = {dt_shape_act, dt_back_act, NULL, dt_timed_act},
 	[DT_OP_GATED] = {dt_shape_gated, dt_back_gated, NULL, dt_timed_gated},
+	[DT_OP_LATENT_SPLIT] = {dt_shape_latent_split, dt_back_latent_split},
 	[DT_OP_LATENT_JOIN] = {dt_shape_latent_join, dt_back_latent_join},
 	[DT_OP_ROUTE] = {dt_shape_route, dt_back_route, dt_cost_route, dt_timed_route},
 	[DT_OP_EXPERTS] = {dt_shape_experts, dt_back_experts, dt_cost_experts, dt_timed_experts},
