@@ -34,8 +34,12 @@ int dt_check_packed_set_matmul(const struct dt_dev *dev, struct dt_tensor y, str
 			       const struct dt_packed_set *s, const struct dt_meet *p)
 {
 	const struct dt_packed *w = s->w[0];
+	const int64_t all = dt_rows(x) * (p->used ? p->used : 1);
+	struct dt_tensor whole = y;
 
-	if (p->used < 0 || !fits(dev, y, w->rows, x, p->used ? p->used : 1, w, DT_NONE))
+	if (p->used > 0 && dev->kind == DT_DEV_CPU && dt_rows(y) < all && y.ndim == 2)
+		whole.dim[0] = all; /* some are elsewhere */
+	if (p->used < 0 || !fits(dev, whole, w->rows, x, p->used ? p->used : 1, w, DT_NONE))
 		return -EINVAL;
 	return dt_numel(y) ? 0 : DT_EMPTY;
 }

@@ -66,7 +66,8 @@ int dt_packed_set_n(const struct dt_packed_set *s);	   /* weights */
  * Which weight each row of a product with a set meets: rows first[i] .. first[i + 1] meet weight i; first
  * [n + 1] ascends from 0 to m, the rows of y. With used 0 these are rows of x as well. Else x has each row
  * once, used rows of y come from it, and at [m] and from [m] say which, as moe.h's sort does: row at[i] of y
- * comes from row i / used of x, and from[at[i]] = i. All are memory of the device.
+ * comes from row i / used of x, and from[at[i]] = i. All are memory of the device. On the CPU an at may be
+ * DT_MOE_AWAY (moe.h): this row of y is not here, and y has so many fewer.
  */
 struct dt_meet {
 	const int32_t *first;

@@ -71,7 +71,7 @@ static const struct dt_opt opts[] = {
 
 static const struct dt_program program = {
 	.name = "dt-run",
-	.summary = "keep a training job running: restart, shrink, grow, stop in good order",
+	.summary = "keep a training job or a server running: restart, shrink, grow, stop in good order",
 	.operands = "-- COMMAND ... | explain FILE ...",
 	.examples = examples,
 	.opts = opts,

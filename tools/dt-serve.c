@@ -27,8 +27,8 @@
 struct options {
 	struct dt_served_params serve;
 	bool batch, unordered, print_program, given_tokens, given_timeout;
-	const char *skip_done, *name, *key_file, *host, *replay, *allow_origin, *defaults_text, *files_dir,
-		*layout;
+	const char *skip_done, *name, *key_file, *host, *replay, *allow_origin, *defaults_text, *tls_cert,
+		*tls_key, *files_dir, *layout;
 	struct dt_strs api_keys;
 	json_t *defaults;
 	int64_t port, max_tokens;
@@ -157,7 +157,8 @@ static bool serve_until_signal(const struct options *o, const sigset_t *set, str
 
 static bool is_loopback(const char *url)
 {
-	return !strncmp(url, "http://127.", 11) || !strncmp(url, "http://[::1]", 12);
+	url = strstr(url, "://") + 3;
+	return !strncmp(url, "127.", 4) || !strncmp(url, "[::1]", 5);
 }
 
 /* Answers the batches of the store from here on. */
@@ -181,6 +182,8 @@ static int run_http(struct options *o, const struct dt_log *log)
 {
 	struct dt_http_params p = {.host = o->host,
 				   .port = (int)o->port,
+				   .tls_cert = o->tls_cert,
+				   .tls_key = o->tls_key,
 				   .model_name = o->name ? o->name : o->serve.ckpt,
 				   .max_body = MAX_BODY,
 				   .max_memory = o->http_mem,
@@ -381,6 +384,10 @@ static int settle(struct options *o, struct dt_err *err)
 	if (!o->batch && (o->unordered || o->skip_done))
 		return dt_err_set(err, -EINVAL, "--%s goes with --batch",
 				  o->unordered ? "unordered" : "skip-done");
+	if (!o->tls_cert != !o->tls_key)
+		return dt_err_set(err, -EINVAL, "--tls-cert and --tls-key go together");
+	if (o->batch && o->tls_cert)
+		return dt_err_set(err, -EINVAL, "--tls-cert does not go with --batch");
 	if (o->batch && o->files_dir)
 		return dt_err_set(err, -EINVAL, "--files-dir does not go with --batch");
 	if (o->batch && (o->key_file || o->api_keys.n > 0))
@@ -479,6 +486,11 @@ int main(int argc, char **argv)
 		{"host", 0, DT_OPT_STR, &o.host, "ADDRESS", "address to listen on", .def = "127.0.0.1"},
 		{"port", 0, DT_OPT_INT, &o.port, "N", "port to listen on, 0 for any free one", .min = 0,
 		 .max = 65535, .def = "8000"},
+		{"tls-cert", 0, DT_OPT_STR, &o.tls_cert, "FILE",
+		 "serve HTTPS with this certificate and those that vouch for it, in PEM",
+		 .complete = DT_COMPLETE_FILE},
+		{"tls-key", 0, DT_OPT_STR, &o.tls_key, "FILE", "the certificate's key, in PEM",
+		 .complete = DT_COMPLETE_FILE},
 		{"http-mem", 0, DT_OPT_SIZE, &o.http_mem, "SIZE",
 		 "memory of bodies, values parsed from them and answers, together; past it 503",
 		 .def = "512MiB"},

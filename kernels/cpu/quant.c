@@ -1,6 +1,8 @@
 /* Products with packed weights: x rounded once, then tiles of outputs over the threads. */
 #include "kernels/cpu/quant.h"
 
+#include "kernels/moe.h"
+
 #include <stdatomic.h>
 
 #define GROUP  4	     /* panels a task */
@@ -309,10 +311,19 @@ static void prepare(const struct job *j, int64_t r)
 {
 	const int64_t used = j->meet ? j->meet->used : 0;
 	const int32_t *at = used ? j->meet->at + r * used : NULL;
+	int32_t had = DT_MOE_AWAY;
 
-	prepare_row(j, r, at ? at[0] : r);
-	for (int64_t i = 1; i < used; i++)
-		copy_row(j, at[0], at[i]);
+	if (!at)
+		prepare_row(j, r, r);
+	for (int64_t i = 0; i < used; i++) {
+		if (at[i] == DT_MOE_AWAY)
+			continue;
+		if (had == DT_MOE_AWAY)
+			prepare_row(j, r, at[i]);
+		else
+			copy_row(j, had, at[i]);
+		had = at[i];
+	}
 }
 
 static struct rows rows_of(const struct job *j, int e)
@@ -413,9 +424,10 @@ int dt_cpu_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tenso
 	return rc;
 }
 
-/* How many of the n weights m rows meet; -EINVAL: p does not say that. */
-static int met(const struct dt_meet *p, int n, int64_t m)
+/* How many of the n weights m rows of y meet, with choices of rows of x; -EINVAL: p does not say that. */
+static int met(const struct dt_meet *p, int n, int64_t m, int64_t choices)
 {
+	int64_t here = 0;
 	int some = 0;
 
 	if (p->first[0] != 0 || p->first[n] != m)
@@ -425,7 +437,12 @@ static int met(const struct dt_meet *p, int n, int64_t m)
 			return -EINVAL;
 		some += p->first[i] < p->first[i + 1];
 	}
-	return p->used && !dt_within(p->at, m, m) ? -EINVAL : some;
+	for (int64_t i = 0; p->used && i < choices; i++) {
+		if (p->at[i] != DT_MOE_AWAY && (p->at[i] < 0 || p->at[i] >= m))
+			return -EINVAL;
+		here += p->at[i] != DT_MOE_AWAY;
+	}
+	return p->used && here != m ? -EINVAL : some;
 }
 
 int dt_cpu_packed_gated(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
@@ -456,7 +473,7 @@ int dt_cpu_packed_set_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_t
 			.meet = p,
 			.kernel = dt_quant_kernels(),
 			.m = dt_rows(y)};
-	int rc = met(p, s->n, j.m);
+	int rc = met(p, s->n, j.m, dt_rows(x) * p->used);
 
 	if (rc > 0)
 		rc = place(dev, &j, rc);

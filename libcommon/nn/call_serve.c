@@ -102,6 +102,13 @@ static int route(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 	}
 	TRY(o->matmul(x->dev, scores, in, false, x->w[n->param[0]], true, DT_NONE, false));
 	TRY(o->moe_route(x->dev, c.expert, dt_call_at(x, n->out[1]), scores, DT_NONE, &moe));
+	if (x->tp) { /* the experts of this rank, whose sums the others complete */
+		const struct dt_moe_place here = {n->attr.experts, n->attr.expert_begin, n->attr.expert_n, 0};
+
+		TRY(o->moe_place(x->dev, c.first, c.at, c.from, c.expert, dt_call_at(x, n->out[1]), c.n,
+				 &here));
+		return 0;
+	}
 	TRY(o->moe_sort(x->dev, c.first, c.at, c.from, c.expert, c.n, n->attr.experts));
 	return 0;
 }
@@ -112,7 +119,9 @@ static int experts(struct dt_exec *x, const struct dt_node *n, struct dt_err *er
 	struct dt_choices c = dt_call_choices(x, n, n->in[1]);
 	const struct dt_meet into = {c.first, c.at, c.from, n->attr.used}, within = {.first = c.first};
 
-	TRY(x->dev->ops->packed_set_matmul(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
+	TRY(x->dev->ops->packed_set_matmul(x->dev, dt_call_live(x, n, n->out[0], n->in[1]),
+					   n->attr.gated ? dt_call_mat(x, n->in[0])
+							 : dt_call_live(x, n, n->in[0], n->in[1]),
 					   m->set[m->owner[n->param[0] >= 0 ? n->param[0] : n->param[1]]],
 					   n->attr.gated ? &into : &within));
 	return 0;

@@ -173,10 +173,6 @@ int dt_serving_check(const struct dt_config *c, const struct dt_layout *l, struc
 		return dt_err_set(err, -ENOTSUP,
 				  "'%s' has norms over all heads of q and k, which tp%d cannot cut", c->name,
 				  l->tp);
-	if (l->tp > 1 && c->experts)
-		return dt_err_set(err, -ENOTSUP,
-				  "'%s' has experts, which this version does not serve over tp%d", c->name,
-				  l->tp);
 	return dt_layout_check(l, c, err);
 }
 

@@ -44,12 +44,12 @@ void sup_words_free(struct sup_words *w)
 	*w = (struct sup_words){0};
 }
 
-static bool is_program(const char *word)
+static bool is_program(const char *word, const char *name)
 {
 	const char *base = strrchr(word, '/');
 
 	base = base ? base + 1 : word;
-	return !strncmp(base, "dt-train", 8);
+	return !strncmp(base, name, strlen(name));
 }
 
 /* The option a word of the command line names, and its argument: in the word itself, or the next one. */
@@ -110,10 +110,15 @@ int sup_command_read(struct sup_command *c, char *const *argv, struct dt_err *er
 	int rc;
 
 	*c = (struct sup_command){.argv = argv};
-	while (argv[c->program] && !is_program(argv[c->program]))
+	while (argv[c->program] && !is_program(argv[c->program], "dt-train") &&
+	       !is_program(argv[c->program], "dt-serve"))
 		c->program++;
 	if (!argv[c->program])
-		return dt_err_set(err, -EINVAL, "the command has no dt-train in it");
+		return dt_err_set(err, -EINVAL, "the command has no dt-train and no dt-serve in it");
+	c->serves = is_program(argv[c->program], "dt-serve");
+	c->resumes = c->serves;
+	if (c->serves)
+		return 0;
 	c->table = calloc(DT_RUN_OPTS_MAX, sizeof(*c->table));
 	if (!c->table)
 		return dt_err_sys(err, -ENOMEM, "options");
@@ -146,7 +151,7 @@ static void say_nothing(void *arg, const char *text)
 int sup_command_refresh(struct sup_command *c, int64_t *ret_step, struct dt_err *err)
 {
 	struct dt_ckpt *ck;
-	int rc = dt_ckpt_open(c->o.run.save.dir, &ck, err);
+	int rc = c->serves ? -ENOENT : dt_ckpt_open(c->o.run.save.dir, &ck, err);
 
 	*ret_step = -1;
 	if (rc == -ENOENT)

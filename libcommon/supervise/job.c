@@ -30,8 +30,8 @@ static void settle(const struct sup_job *j, const char *beat_env)
 	prctl(PR_SET_PDEATHSIG, SIGUSR1); /* without a supervisor the job saves and ends */
 	setenv(DT_BEAT_ENV, beat_env, 1);
 	setenv("OMPI_MCA_orte_tmpdir_base", j->tmp, 1);
-	setenv("OMPI_MCA_odls_base_sigkill_timeout", "0",
-	       0); /* after one rank's death the others need no second */
+	/* after one rank's death the others need no second, but to tell a server's clients of it */
+	setenv("OMPI_MCA_odls_base_sigkill_timeout", j->serves ? "2" : "0", 0);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }

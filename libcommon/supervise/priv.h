@@ -14,13 +14,14 @@
 
 struct sup_command {
 	char *const *argv;
-	int program;		 /* place of dt-train in argv */
+	int program;		 /* place of dt-train or dt-serve in argv */
+	bool serves;		 /* it is dt-serve: no options are looked at, nothing is saved */
 	struct dt_run_options o; /* of the options that matter here: model, batch, layout, save ... */
 	bool resumes;		 /* --resume is there */
 	struct dt_opt *table;
 	json_t *saved; /* what o's strings may point to */
 };
-/* -EINVAL with a message for the user: no dt-train, no --save, --resume of something else. */
+/* -EINVAL with a message: no program of ours, dt-train without --save, --resume of something else. */
 int sup_command_read(struct sup_command *c, char *const *argv, struct dt_err *err);
 void sup_command_release(struct sup_command *c);
 /* What the newest whole checkpoint of --save says beyond the command line. Its step, -1: there is none. */
@@ -67,6 +68,7 @@ struct sup_job {
 	pid_t pid;
 	uint32_t key; /* of the run, in the folder's name */
 	char tmp[80]; /* Open MPI's own files */
+	bool serves;  /* after one rank's death another tells those who wait: it gets a moment to */
 	bool running;
 	int status; /* of waitpid, once it has ended */
 };

@@ -14,7 +14,8 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#define TICK_S 0.1
+#define TICK_S	 0.1
+#define SERVED_S 60 /* a server that lasted for so long was well */
 
 static int catch_signals(void)
 {
@@ -36,6 +37,8 @@ static int wait_for_folder(struct sup *s, struct dt_err *err)
 	char path[PATH_MAX];
 	int fd, rc;
 
+	if (s->cmd.serves)
+		return 0;
 	snprintf(path, sizeof(path), "%s/.lock", s->cmd.o.run.save.dir);
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
@@ -93,9 +96,15 @@ static int judge(struct sup *s, int status)
 		return -1;
 	if (s->ending == SUP_RUNS && (status == DT_EXIT_USAGE || status == DT_EXIT_NO))
 		return status; /* it would say the same again */
+	if (s->cmd.serves && dt_now() - s->spawned > SERVED_S)
+		s->idle = 0;
 	if (s->idle >= s->o->tries) {
-		dt_log_msg(s->log, "%d starts without a new step after step %lld: given up", s->idle,
-			   (long long)(s->best < 0 ? 0 : s->best));
+		if (s->cmd.serves)
+			dt_log_msg(s->log, "%d starts of which none lasted %d s: given up", s->idle,
+				   SERVED_S);
+		else
+			dt_log_msg(s->log, "%d starts without a new step after step %lld: given up", s->idle,
+				   (long long)(s->best < 0 ? 0 : s->best));
 		sup_event(s, "crash-loop", "{s:i}", "starts", s->idle);
 		return DT_EXIT_CRASH_LOOP;
 	}
@@ -115,7 +124,10 @@ static int finish_start(struct sup *s)
 		s->down = s->progress > 0 ? s->progress : s->trained > 0 ? s->trained : s->spawned;
 	verdict = judge(s, status);
 	sup_event(s, "end", "{s:i, s:i}", "start", s->start, "status", status);
-	if (verdict < 0 && s->ending != SUP_RESIZE)
+	if (verdict < 0 && s->cmd.serves)
+		dt_log_msg(s->log, "start %d has ended with %d: the server is started again", s->start,
+			   status);
+	else if (verdict < 0 && s->ending != SUP_RESIZE)
 		dt_log_msg(s->log, "start %d has ended with %d at step %lld: the job is started again",
 			   s->start, status, (long long)s->last.step);
 	if (verdict >= 0) /* its end is no recovery */
@@ -170,7 +182,7 @@ static void close_books(struct sup *s, int status)
 	if (status != DT_EXIT_OK && status != DT_EXIT_PREEMPTED)
 		sup_books_back(&s->books, s->saved < 0 ? 0 : s->saved);
 	o = sup_books_json(&s->books, dt_now());
-	if (!s->start) {
+	if (!s->start || s->cmd.serves) { /* they are of steps */
 		json_decref(o);
 		return;
 	}
@@ -203,15 +215,29 @@ static uint32_t key_of(const char *dir)
 	return h;
 }
 
+/* A server's: its folder is nobody's, but its command. */
+static uint32_t key_of_words(char *const *argv)
+{
+	uint32_t h = key_of(".");
+
+	for (; *argv; argv++)
+		for (const char *c = *argv; *c; c++)
+			h = (h ^ (unsigned char)*c) * 16777619u;
+	return h;
+}
+
 static int begin(struct sup *s, struct dt_err *err)
 {
 	int rc = sup_command_read(&s->cmd, s->o->argv, err);
 
-	if (rc == 0 && s->o->max_ranks && s->cmd.program)
+	if (rc == 0 && s->o->max_ranks && s->cmd.serves)
+		rc = dt_err_set(err, -EINVAL, "--ranks is for dt-train: give dt-serve with its launcher");
+	else if (rc == 0 && s->o->max_ranks && s->cmd.program)
 		rc = dt_err_set(err, -EINVAL, "with --ranks the command begins with dt-train");
 	if (rc < 0)
 		return rc;
-	s->job.key = key_of(s->cmd.o.run.save.dir);
+	s->job.serves = s->cmd.serves;
+	s->job.key = s->cmd.serves ? key_of_words(s->o->argv) : key_of(s->cmd.o.run.save.dir);
 	if (s->o->max_ranks && !s->o->discover) {
 		char text[64];
 

@@ -15,7 +15,12 @@
 enum { DT_EXIT_CRASH_LOOP = 93 }; /* no start brought a new step: restarting is senseless */
 
 struct dt_supervise {
-	char *const *argv; /* the job's command, NULL-terminated: dt-train ..., or a launcher before it */
+	/*
+	 * The job's command, NULL-terminated: dt-train ..., or a launcher before it. Or dt-serve, of which
+	 * nothing is known but how it ends: it is started again unless it was asked to end, and has been well
+	 * when it lasted a minute.
+	 */
+	char *const *argv;
 	int min_ranks, max_ranks; /* max 0: argv starts the ranks itself; else argv is dt-train's alone */
 	const char *launcher;	  /* words before dt-train where max_ranks is given */
 	const char *discover;	  /* command that lists hosts, "NAME[:SLOTS]" a line; NULL: this one */

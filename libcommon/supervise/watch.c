@@ -19,7 +19,9 @@ void sup_ask(struct sup *s, enum sup_ending why, const char *reason)
 		s->stop = true;
 	if (!s->job.running)
 		return;
-	dt_log_msg(s->log, "%s: the job is asked for a checkpoint and its end", reason);
+	dt_log_msg(s->log, "%s: the %s", reason,
+		   s->cmd.serves ? "server is asked to finish what runs, and end"
+				 : "job is asked for a checkpoint and its end");
 	sup_event(s, "ask-end", "{s:s}", "reason", reason);
 	if (s->ending == SUP_RUNS)
 		s->ending = why;
@@ -196,7 +198,7 @@ static void check_job(struct sup *s, double now)
 		fail_job(s, why, "overdue", -1);
 		s->ending = s->stop ? SUP_LEAVE : SUP_FAILED;
 		s->asked = 0;
-	} else if (s->o->step_s > 0 && now - since > s->o->step_s) {
+	} else if (!s->cmd.serves && s->o->step_s > 0 && now - since > s->o->step_s) {
 		snprintf(why, sizeof(why), "no new step for %.0f s", now - since);
 		fail_job(s, why, "stalled", -1);
 	}

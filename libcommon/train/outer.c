@@ -11,12 +11,20 @@ void outer_bind(struct trainer *t)
 	t->outer.momentum = flat_bind(t, DT_B_OUTER_M, DT_F32, 1);
 }
 
+bool outer_alone(const struct trainer *t)
+{
+	return t->run.sync.kind != DT_SYNC_ALL && t->loop.step >= t->run.sync.from;
+}
+
 void outer_announce(const struct trainer *t)
 {
 	const struct dt_run_sync *s = &t->run.sync;
 
 	if (s->kind == DT_SYNC_ALL)
 		return;
+	if (s->from)
+		dt_log_msg(&t->root_log, "--sync-from %lld: until then ranks add up their gradients",
+			   (long long)s->from);
 	dt_log_msg(&t->root_log,
 		   "--sync %s: %d ranks of dp train alone for %lld steps, then %s; 1/%lld of the gradients' "
 		   "bytes. "
@@ -109,8 +117,10 @@ int outer_step(struct trainer *t, bool save, bool end, struct dt_err *err)
 	double t0 = dt_now();
 	int rc = 0;
 
-	if (t->run.sync.kind == DT_SYNC_ALL)
+	if (t->run.sync.kind == DT_SYNC_ALL || t->loop.step < t->run.sync.from)
 		return 0;
+	if (t->loop.step == t->run.sync.from) /* the last one together */
+		return outer_begin(t, err);
 	if (++t->outer.since >= t->run.sync.every || save || end)
 		rc = merge(t, err);
 	for (int k = 0; k < DT_OPTIM_STATES && save; k++)

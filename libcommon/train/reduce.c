@@ -198,7 +198,7 @@ static int start(struct trainer *t, int u, struct dt_err *err)
 	struct bucket *b = &t->grads.bucket[t->grads.unit[u].bucket];
 	double t0;
 	int rc = 0;
-	void *g = t->run.sync.kind					    ? NULL
+	void *g = outer_alone(t)					    ? NULL
 		  : t->run.layout.zero || dt_comm_size(unit_comm(t, u)) > 1 ? outgoing(t, u, &rc)
 									    : NULL;
 

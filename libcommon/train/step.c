@@ -131,7 +131,7 @@ static int compute(struct trainer *t, struct asked asked, struct step_result *re
 	targets = targets > 0 ? targets : 1;
 	memset(t->objective.sum, 0, sizeof(t->objective.sum));
 	/* A rank by itself divides by its part of them. */
-	share = t->run.sync.kind ? targets / t->run.layout.dp : targets;
+	share = outer_alone(t) ? targets / t->run.layout.dp : targets;
 	rc = t->source.given.g ? given_begin_step(t, err) : 0;
 	if (rc == 0)
 		rc = experts_begin(t, err);

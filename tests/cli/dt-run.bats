@@ -55,7 +55,7 @@ job() {
 
 @test "what cannot be supervised is refused" {
     run -2 --separate-stderr dt-run -- mpirun -np 2 true
-    [[ $stderr == *"has no dt-train in it"* ]]
+    [[ $stderr == *"has no dt-train and no dt-serve in it"* ]]
     run -2 --separate-stderr dt-run -- dt-train --model gpt2-tiny --data d.h5
     [[ $stderr == *"needs --save"* ]]
     run -2 --separate-stderr dt-run -- dt-train --model gpt2-tiny --save run --resume elsewhere

@@ -690,6 +690,36 @@ PY
     [ $status = 0 ] || [ $status = 77 ]
 }
 
+@test "TLS: an answer and a stream, a client that goes away, the page's origin; files that are no certificate" {
+    command -v openssl >/dev/null || skip "openssl is not installed"
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout key.pem -out cert.pem -days 2 \
+        -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1 2>/dev/null
+    run -1 dt-serve m "${common[@]}" --port 0 --tls-cert key.pem --tls-key key.pem
+    [[ "$output" == *"cannot start TLS"* && "${#lines[@]}" -eq 1 ]]
+    run -1 dt-serve m "${common[@]}" --port 0 --tls-cert cert.pem --tls-key nothing
+    [[ "$output" == *nothing* && "${#lines[@]}" -eq 1 ]]
+    run -2 dt-serve m --port 0 --tls-cert cert.pem
+    start --tls-cert cert.pem --tls-key key.pem
+    [[ "$url" == https://127.0.0.1:* ]]
+    body='{"prompt": "secret", "max_tokens": 30, "temperature": 0, "ignore_eos": true}'
+    run ! curl -s "$url/health"
+    want=$(curl -s --cacert cert.pem -d "$body" "$url/v1/completions" | jq -c '.choices[0].text')
+    [ -n "$want" ]
+    got=$(curl -sN --cacert cert.pem -d "${body%\}}, \"stream\": true}" "$url/v1/completions" |
+        sed -n 's/^data: {/{/p' | jq -s -c 'map(.choices[0].text) | add')
+    [ "$got" = "$want" ]
+    [ "$(curl -s --cacert cert.pem -o /dev/null -w '%{http_code}' -H "Origin: $url" -d "$body" "$url/v1/completions")" -eq 200 ]
+    # plain HTTP gets nothing, an old TLS neither
+    run ! curl -s "http://${url#https://}/health"
+    run ! curl -s --cacert cert.pem --tls-max 1.1 "$url/health"
+    # a client that goes away is cancelled
+    for _ in $(seq 5); do
+        curl -s --cacert cert.pem -m 0.05 -d '{"prompt": "x", "max_tokens": 400, "ignore_eos": true, "n": 8}' "$url/v1/completions" >/dev/null || true
+    done
+    curl() { command curl --cacert cert.pem "$@"; }
+    settles
+}
+
 # upload FILE [CURL-OPTION...]: prints the record
 upload() {
     local file=$1

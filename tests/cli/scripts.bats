@@ -108,4 +108,13 @@ END
     [ "$status" -eq 0 ]
     [[ $output == *"equal: "*" tensors"* ]]
 }
+
+@test "quickstart rl: every step works" {
+    command -v jq >/dev/null || skip "needs jq"
+    DT_QUICKSTART_SFT=20 DT_QUICKSTART_STEPS=2 run "$DT_SRC/scripts/quickstart" rl "$PWD/sorted"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *"It all worked"* ]]
+    [ "$(jq -s length sorted/rl.jsonl)" -eq 2 ]
+}
 # SPDX-License-Identifier: Apache-2.0

@@ -68,6 +68,18 @@ rank() {
     [ "$(wc -l <one.txt)" -ge 40 ]
 }
 
+@test "a mixture of experts: each rank of tp has whole ones, answers are those of one process" {
+    jq -n '{model_type: "mixtral", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 3,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, num_local_experts: 8,
+        num_experts_per_tok: 2, sliding_window: null, rms_norm_eps: 1e-5, rope_theta: 10000}' >mixtral.json
+    "$DT_HELP/make-model" mix mixtral.json
+    dt-serve --batch mix "${common[@]}" <prompts.jsonl 2>log | jq -r .text >mix.txt
+    mpirun -np 2 dt-serve --batch mix "${common[@]}" <prompts.jsonl 2>log | jq -r .text >mix2.txt
+    cmp mix.txt mix2.txt
+    mpirun -np 4 dt-serve --batch mix "${common[@]}" --layout tp2.pp2 <prompts.jsonl 2>log | jq -r .text >mix4.txt
+    cmp mix.txt mix4.txt
+}
+
 @test "requests together over HTTP: choices, scores and embeddings are those of one process; SIGUSR1 to mpirun drains" {
     dt-serve m "${common[@]}" --port 0 --served-model-name tiny >url1 2>/dev/null 3>&- &
     one=$!
@@ -140,6 +152,32 @@ rank() {
     [ $status -eq 1 ]
 }
 
+@test "dt-run starts a server that lost a rank again, ends it in good order, and gives up on one that cannot start" {
+    : >url
+    dt-run --events events -- mpirun -np 2 dt-serve m "${common[@]}" --port 0 >url 2>log 3>&- &
+    run=$!
+    for start in 1 2 3; do
+        for _ in $(seq 600); do
+            [ "$(wc -l <url)" -ge $start ] && break
+            sleep 0.05
+        done
+        url=$(tail -n 1 url)
+        ask '{prompt: "x", max_tokens: 5, temperature: 0, ignore_eos: true}' /v1/completions >"again$start"
+        jq -e '.usage.completion_tokens == 5' "again$start"
+        job=$(ps -o pid= --ppid $run)
+        job=${job// /}
+        [ $start -lt 3 ] && kill -KILL "$(rank $((start - 1)))" # the first, then the second rank
+    done
+    [ "$(jq .choices[0].text again1)" = "$(jq .choices[0].text again3)" ]
+    kill -TERM $run
+    wait $run
+    job=
+    [ "$(jq -s 'map(select(.event == "start")) | length' events)" -eq 3 ]
+    run -93 dt-run --tries 2 -- mpirun -np 2 dt-serve none
+    [[ $output == *"2 starts of which none lasted 60 s: given up"* ]]
+    run -2 dt-run --ranks 2 -- dt-serve m
+}
+
 @test "what cannot be served over ranks is refused in one line of rank 0" {
     refused() {
         local n=$1 text=$2
@@ -151,11 +189,7 @@ rank() {
     refused 2 "over tp and pp only" m --layout dp2
     refused 3 "does not divide the 4 heads" m
     refused 4 "more stages than the 3 layers" m --layout pp4
-    jq -n '{model_type: "mixtral", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 3,
-        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, num_local_experts: 8,
-        num_experts_per_tok: 2, sliding_window: null, rms_norm_eps: 1e-5, rope_theta: 10000}' >mixtral.json
-    "$DT_HELP/make-model" mix mixtral.json
-    refused 2 "has experts" mix
+    refused 2 "layout 'dp2.ep2': a server" m --layout dp2.ep2
     refused 2 "cannot open 'none'" none
     run -1 dt-serve --batch m --layout tp2
     [[ $output == *"layout 'tp2' is for 2 ranks, but there is 1"* ]]

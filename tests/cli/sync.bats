@@ -37,6 +37,10 @@ same() { # files: losses of all steps agree to 1e-6
     same all.jsonl local.jsonl
     same all.jsonl diloco.jsonl
     jq -es 'all(.merged)' diloco.jsonl
+    # the first steps may be together
+    train 2 later.jsonl --layout dp2 "${plain[@]}" --sync diloco:2 --sync-from 6
+    jq -es --slurpfile b all.jsonl '[.[0:6], $b[0:6]] | map(map(.loss)) | .[0] == .[1]' later.jsonl
+    jq -es --slurpfile b all.jsonl '.[7].loss != $b[7].loss and (map(.merged) == [true, true, true, true, true, true, false, true])' later.jsonl
     # alone for longer it is another run
     train 2 four.jsonl --layout dp2 "${plain[@]}" --sync local:4
     run same all.jsonl four.jsonl

@@ -126,8 +126,9 @@ static void compare(const char *name, struct dt_source *src, const struct asked 
 
 static void test_families(void **state)
 {
-	static const char *const models[] = {"gpt2",	"llama",  "qwen2", "qwen3",  "mistral",
-					     "llama31", "gemma3", "phi3",  "gemma2", "olmo2"};
+	static const char *const models[] = {"gpt2",	"llama",    "qwen2", "qwen3",  "mistral",
+					     "llama31", "gemma3",   "phi3",  "gemma2", "olmo2",
+					     "mixtral", "qwen3moe", "olmoe"};
 
 	for (size_t i = 0; i < sizeof(models) / sizeof(*models); i++) {
 		struct dt_source *src;
@@ -140,7 +141,9 @@ static void test_families(void **state)
 		src = golden_checkpoint(&g, dir, models[i]);
 		if (dt_serving_check(dt_source_config(src), &ranks.layout, &err) == 0) {
 			compare(models[i], src, &a, params(DT_F32, -1), 1e-5);
-			compare(models[i], src, &a, params(DT_BF16, -1), 0.1); /* no gross error */
+			/* no gross error; of experts with close scores another one may be chosen */
+			if (!dt_source_config(src)->experts)
+				compare(models[i], src, &a, params(DT_BF16, -1), 0.1);
 		} else {
 			print_message("%s: %s\n", models[i], err.msg);
 		}
@@ -296,7 +299,7 @@ int main(int argc, char **argv)
 	struct dt_err err;
 	int rc;
 
-	if (argc != 2 || dt_layout_parse(argv[1], &l, &err) < 0 || dt_world_init(&w, 100, &log, &err) < 0 ||
+	if (argc != 2 || dt_layout_parse(argv[1], &l, &err) < 0 || dt_world_init(&w, 30, &log, &err) < 0 ||
 	    dt_mesh_init(&mesh, w, &l, &err) < 0 || dt_mesh_need(&mesh, DT_ON_TP, &err) < 0 ||
 	    dt_mesh_need(&mesh, DT_ON_PP, &err) < 0 || dt_dev_open(&dev, DT_DEV_CPU, 0, 1) < 0 ||
 	    !mkdtemp(dir))

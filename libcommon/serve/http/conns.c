@@ -206,7 +206,10 @@ static void look_for_gone(struct dt_http *h, int n)
 	if (n == 0 || poll(h->polls, (nfds_t)n, 0) <= 0)
 		return;
 	for (int i = 0; i < n; i++) {
-		if (h->polls[i].revents & (POLLHUP | POLLERR | POLLNVAL)) {
+		/* Within TLS no byte may stand between records, and nobody closes one half alone. */
+		short gone = POLLHUP | POLLERR | POLLNVAL | (h->p.tls_cert ? POLLRDHUP : 0);
+
+		if (h->polls[i].revents & gone) {
 			dt_engine_cancel(atomic_load(&h->engine), h->polled[i]->call);
 			h->polled[i]->call = NULL;
 		} else if (h->polls[i].revents & POLLRDHUP) {

@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define MAX_PEM	     (1 << 20) /* bytes of a certificate or a key */
+#define TLS_VERSIONS ((void *)"NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2")
 #define THREAD_STACK (1024 * 1024) /* deep JSON is parsed and freed by recursion */
 
 /* ---- one request ---- */
@@ -188,8 +190,51 @@ static int listen_on(struct dt_http *h, struct dt_err *err)
 		return dt_err_set(err, -EADDRNOTAVAIL, "cannot name '%s': %s", p->host, gai_strerror(rc));
 	}
 	h->loopback = is_loopback((struct sockaddr *)&at);
-	snprintf(h->url, sizeof(h->url), strchr(host, ':') ? "http://[%s]:%s" : "http://%s:%s", host, port);
+	snprintf(h->url, sizeof(h->url), strchr(host, ':') ? "http%s://[%s]:%s" : "http%s://%s:%s",
+		 p->tls_cert ? "s" : "", host, port);
 	return fd;
+}
+
+/* The certificate and its key; libmicrohttpd reads them once, when it starts. */
+static int read_pem(const struct dt_http_params *p, char **cert, char **key, struct dt_err *err)
+{
+	size_t n;
+	int rc;
+
+	*cert = *key = NULL;
+	if (!p->tls_cert)
+		return 0;
+	if (MHD_is_feature_supported(MHD_FEATURE_TLS) != MHD_YES)
+		return dt_err_set(err, -ENOTSUP, "this machine's libmicrohttpd has no TLS");
+	rc = dt_read_file(p->tls_cert, MAX_PEM, cert, &n, err);
+	return rc < 0 ? rc : dt_read_file(p->tls_key, MAX_PEM, key, &n, err);
+}
+
+static void forget(char *key)
+{
+	if (key)
+		explicit_bzero(key, strlen(key));
+	free(key);
+}
+
+/* Takes the socket over. NULL: it does not start. */
+static struct MHD_Daemon *start(struct dt_http *h, int fd, char *cert, char *key)
+{
+	const struct dt_http_params *p = &h->p;
+	const unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL;
+	struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, cert},
+				       {MHD_OPTION_HTTPS_MEM_KEY, 0, key},
+				       {MHD_OPTION_HTTPS_PRIORITIES, 0, TLS_VERSIONS},
+				       {MHD_OPTION_END, 0, NULL}};
+
+	return MHD_start_daemon(
+		flags | (cert ? MHD_USE_TLS : 0), 0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET, fd,
+		MHD_OPTION_CONNECTION_LIMIT, (unsigned)h->max_open, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+		MHD_OPTION_URI_LOG_CALLBACK, on_uri, h, MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped, NULL,
+		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(p->request_timeout + p->answer_timeout + 1),
+		MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_NOTIFY_CONNECTION,
+		dt_http_on_connection, h, MHD_OPTION_THREAD_STACK_SIZE, (size_t)THREAD_STACK,
+		MHD_OPTION_ARRAY, cert ? tls : &tls[3], MHD_OPTION_END);
 }
 
 static void http_free(struct dt_http *h)
@@ -204,6 +249,7 @@ static void http_free(struct dt_http *h)
 int dt_http_open(struct dt_http **ret, const struct dt_http_params *p, struct dt_err *err)
 {
 	struct dt_http *h = calloc(1, sizeof(*h));
+	char *cert = NULL, *key = NULL;
 	pthread_condattr_t a;
 	int fd, rc;
 
@@ -217,20 +263,21 @@ int dt_http_open(struct dt_http **ret, const struct dt_http_params *p, struct dt
 	pthread_condattr_destroy(&a);
 	TAILQ_INIT(&h->conns);
 	h->max_open = 2 * p->max_connections + 64; /* with those that are closing */
+	rc = read_pem(p, &cert, &key, err);
+	if (rc < 0)
+		goto fail;
 	rc = fd = listen_on(h, err);
 	if (rc < 0)
 		goto fail;
-	h->daemon = MHD_start_daemon(
-		MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL, 0, NULL, NULL,
-		on_request, h, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
-		(unsigned)h->max_open, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_URI_LOG_CALLBACK, on_uri,
-		h, MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped, NULL, MHD_OPTION_CONNECTION_TIMEOUT,
-		(unsigned)(p->request_timeout + p->answer_timeout + 1), MHD_OPTION_NOTIFY_COMPLETED,
-		on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, dt_http_on_connection, h,
-		MHD_OPTION_THREAD_STACK_SIZE, (size_t)THREAD_STACK, MHD_OPTION_END);
+	h->daemon = start(h, fd, cert, key);
 	if (!h->daemon) {
 		close(fd);
-		rc = dt_err_set(err, -EIO, "cannot start the HTTP server on %s", h->url);
+		rc = cert ? dt_err_set(err, -EINVAL,
+				       "cannot start TLS: are '%s' and '%s' a certificate and its key, in "
+				       "PEM and "
+				       "without a password?",
+				       p->tls_cert, p->tls_key)
+			  : dt_err_set(err, -EIO, "cannot start the HTTP server on %s", h->url);
 		goto fail;
 	}
 	rc = dt_http_conns_open(h);
@@ -239,9 +286,13 @@ int dt_http_open(struct dt_http **ret, const struct dt_http_params *p, struct dt
 		dt_err_sys(err, rc, "cannot start the HTTP server's watcher");
 		goto fail;
 	}
+	forget(key);
+	free(cert);
 	*ret = h;
 	return 0;
 fail:
+	forget(key);
+	free(cert);
 	http_free(h);
 	return rc;
 }

@@ -20,6 +20,8 @@ struct dt_api_key {
 struct dt_http_params {
 	const char *host; /* name or address to listen on */
 	int port;	  /* 0: any free one */
+	const char *tls_cert,
+		*tls_key; /* files in PEM: the chain and its key, without a password; NULL: no TLS */
 	json_t *defaults; /* values of keys that a body lacks (dt_api_check_defaults); NULL: none */
 	const char *model_name;
 	const struct dt_api_key *keys; /* bearer keys, one of which all but /health and the page ask for; */

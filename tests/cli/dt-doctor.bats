@@ -1,0 +1,79 @@
+#!/usr/bin/env bats
+# dt-doctor: each planted fault is named and no other; healthy runs are passed over in silence; runs of dt-train.
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    cat "$DT_SRC/LICENSE" "$DT_SRC/CONTRIBUTING.md" >text.txt
+    dt-dataset build --tokenizer byte --out d.h5 text.txt
+}
+
+setup() {
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    run=(--model gpt2-tiny --data d.h5 --seq 32 --global-batch 4 --microbatch 1 --threads 1 --precision fp32 --no-mfu)
+}
+
+names() {
+    dt-doctor --json "$1" | jq -r .finding | sort | tr '\n' ' ' | sed 's/ $//'
+}
+
+@test "planted faults are named, each with its evidence and no other; healthy runs are silent" {
+    wrong=0 faults=0 healthy=0
+    while read -r name want; do
+        python3 "$BATS_TEST_DIRNAME/planted.py" "$name" p.jsonl
+        got=$(names p.jsonl)
+        [ "$want" = - ] && want= && healthy=$((healthy + 1))
+        [ -z "$want" ] || faults=$((faults + 1))
+        [ "$got" = "$want" ] || { echo "$name: '$got', not '$want'"; wrong=1; }
+    done < <(python3 "$BATS_TEST_DIRNAME/planted.py")
+    [ "$wrong" -eq 0 ]
+    [ "$faults" -ge 20 ]
+    [ "$healthy" -ge 5 ]
+}
+
+@test "runs of dt-train: a rank that sleeps, a NaN, a rate far too high, another batch on resume" {
+    mpirun -np 3 dt-train "${run[@]}" --global-batch 6 --layout dp3 --steps 24 --details 4 --metrics slow.jsonl \
+        --inject slow:rank=1,step=1,steps=24,seconds=0.05
+    names slow.jsonl | grep -w straggler
+    dt-doctor slow.jsonl | grep -F 'rank 1 computes longest'
+    dt-train "${run[@]}" --steps 20 --nan-skips 2 --inject nan:step=9 --metrics nan.jsonl
+    names nan.jsonl | grep -w not-finite
+    dt-doctor nan.jsonl | grep -F 'the first is step 9'
+    dt-train "${run[@]}" --steps 120 --lr 3 --clip 0 --schedule constant --warmup 20 --metrics high.jsonl
+    names high.jsonl | grep -E 'diverges|not-finite|gradient-spikes'
+    dt-train "${run[@]}" --steps 40 --save s --save-every 20 --metrics again.jsonl
+    rm -rf s/step-00000040
+    head -20 again.jsonl >m && mv m again.jsonl
+    dt-train "${run[@]}" --global-batch 8 --steps 40 --save s --resume s/step-00000020 --accept-change global-batch \
+        --metrics again.jsonl
+    names again.jsonl | grep -w batch-changed
+    dt-doctor again.jsonl | grep -F 'a step had 128 tokens until step 20, then 256'
+    # nothing about the loss of a run that learns; what is about time depends on the machine
+    dt-train "${run[@]}" --steps 120 --lr 1e-3 --metrics good.jsonl
+    run -1 grep -E 'not-finite|overflow|diverges|learns-nothing|repeated|overfits|batch|rate|missing|memory' <(names good.jsonl)
+}
+
+@test "exit status, wrong usage, and options that are named are there" {
+    python3 "$BATS_TEST_DIRNAME/planted.py" healthy h.jsonl
+    python3 "$BATS_TEST_DIRNAME/planted.py" slow-data f.jsonl
+    run -0 dt-doctor h.jsonl
+    [[ $output == "h.jsonl: nothing found in 300 lines" ]]
+    run -3 dt-doctor h.jsonl f.jsonl
+    [[ $output == *"f.jsonl: data-bound: "*"% of the time of steps waits for samples"*"try: "* ]]
+    run -0 --separate-stderr dt-doctor --json h.jsonl
+    [ -z "$output" ]
+    run -2 dt-doctor
+    run -1 dt-doctor /nowhere
+    { dt-train --help; dt-run --help; dt-dataset build --help; dt-dataset --help; } >helps
+    for option in $(grep -oE -- '--[a-z][a-z-]+' "$DT_SRC/libcommon/board/doctor.c" | sort -u); do
+        grep -qE -- "$option( |,|\$|\[)|--\[no-\]${option#--}" helps || { echo "no program has $option"; return 1; }
+    done
+    for name in $(dt-doctor --json f.jsonl | jq -r .finding); do
+        man "$DT_SRC/man/dt-doctor.1" 2>/dev/null | grep -qw "$name" || grep -q "It Cm $name" "$DT_SRC/man/dt-doctor.1"
+    done
+}
+# SPDX-License-Identifier: Apache-2.0
