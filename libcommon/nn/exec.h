@@ -9,6 +9,7 @@
 #include "base/trace.h"
 #include "comm/comm.h"
 #include "kernels/ops.h"
+#include "nn/embed_noise.h"
 #include "plan/memory.h"
 
 /* One microbatch on its way through one chunk: its slot, and what the host writes and reads of it. */
@@ -99,9 +100,10 @@ struct dt_exec {
 	bool training;	      /* batch norms use the batch's statistics, and add them to bn.sum */
 	float smoothing;      /* of a classifier's targets, in training */
 	struct dt_objective objective;
-	bool adapters_off; /* low-rank adapters add nothing, as if they were not there */
-	double hits[2];	   /* LOSS adds the rows whose class was the most likely, and among the first five */
-	double loss_sum;   /* LOSS adds the sum of -log softmax at the targets */
+	struct dt_noise noise; /* on embeddings, in training */
+	bool adapters_off;     /* low-rank adapters add nothing, as if they were not there */
+	double hits[2];	 /* LOSS adds the rows whose class was the most likely, and among the first five */
+	double loss_sum; /* LOSS adds the sum of -log softmax at the targets */
 	struct dt_trace *trace; /* every node that runs is a span of it; NULL: none. Not owned */
 
 	/* while it runs */

@@ -38,8 +38,8 @@ struct dt_infer_params {
 	int blocks, block_size;		    /* the KV pool */
 	const struct dt_infer_ranks *ranks; /* copied; NULL: one rank */
 	/*
-	 * What training rounds to dtype between a product and its activation is rounded here too, so that
-	 * log-probabilities are closer to those of training.
+	 * What training rounds to dtype, the scales of norms and what stands between a product and its
+	 * activation, is rounded here too: log-probabilities are those of training.
 	 */
 	bool as_trained;
 };

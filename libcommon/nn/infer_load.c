@@ -144,6 +144,10 @@ static int load_plain(struct loader *l, int i)
 	if (!dt_dev_is_host(l->m->dev) && !(read = malloc(bytes)))
 		return dt_err_sys(l->err, -ENOMEM, "cannot load '%s'", p->name);
 	rc = read_rows(l, i, 0, p->shape[0], type, read);
+	if (rc == 0 && type == DT_F32 && p->ndim == 1 && l->m->p.as_trained && l->m->p.dtype == DT_BF16)
+		for (int64_t k = 0; k < p->shape[0]; k++) /* training computes with them in bf16 */
+			((float *)(void *)read)[k] =
+				dt_bf16_to_f32(dt_f32_to_bf16(((float *)(void *)read)[k]));
 	if (read != data) {
 		if (rc == 0)
 			rc = dt_infer_put(l->m, data, read, bytes, l->err);

@@ -425,12 +425,15 @@ static int check_rewards(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
-/* What a loss of answers needs. */
+/* What a loss of answers and noise need. */
 static int check_objective(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_objective_rule *o = dt_objective_rule(r->objective.kind);
 	bool kept = r->objective.reference != NULL;
 
+	if (r->neftune > 0 && (r->on_card || o->rewards || dt_config_is_image(r->config)))
+		return dt_err_set(err, -ENOTSUP,
+				  "--neftune is of data sets of text, and drawn on the processor");
 	if (!o->pair)
 		return kept ? dt_err_set(err, -EINVAL, "--reference goes with --objective dpo, ipo or hinge")
 			    : 0;

@@ -178,9 +178,10 @@ struct dt_run {
 	/* The update. */
 	struct dt_optim optim; /* kind, betas, eps, weight decay */
 	struct dt_lr lr;
-	double layer_decay; /* a layer's learning rate over that of the layer above; 0, 1: the same */
+	double layer_decay;   /* a layer's learning rate over that of the layer above; 0, 1: the same */
 	const char *scale_lr; /* "linear:B" or "sqrt:B": lr is that of a batch of B; NULL: as it is */
 	struct dt_run_sync sync;
+	double neftune;		/* alpha of the noise on embeddings; 0: none */
 	double label_smoothing; /* of a classifier's targets */
 	int64_t bn_span;	/* images a batch norm is over: DT_BN_DP, DT_BN_RANK, or so many */
 	bool noise_scale;	/* the gradient noise scale is measured */

@@ -164,6 +164,8 @@ static int allocate(struct trainer *t, struct dt_err *err)
 	rc = bind_memory(t, err);
 	if (rc == 0)
 		rc = t->source.given.g ? given_start(t, err) : objective_open(t, err);
+	if (rc == 0)
+		rc = source_noise(t, err);
 	return rc < 0 ? rc : reduce_init(t, err);
 }
 

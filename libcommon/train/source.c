@@ -3,6 +3,7 @@
 #include "plan/objective.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -110,6 +111,9 @@ int source_open(struct trainer *t, struct dt_err *err)
 
 void source_close(struct trainer *t)
 {
+	free(t->exec.noise.width);
+	free(t->exec.noise.token);
+	free(t->source.length);
 	images_close(t);
 	given_close(t);
 	dt_ahead_close(t->source.ahead);
@@ -187,6 +191,42 @@ static void cut(const struct trainer *t, const struct dt_flight *f, int64_t b, c
 		f->host_first[b * t->run.seq + p] = row ? first[p] : 0;
 }
 
+/* What noise the tokens of sample n get, which is sequence b; first: of its documents, NULL: it is one. */
+static void set_noise(struct trainer *t, int64_t b, int64_t n, const int32_t *first)
+{
+	struct dt_noise *z = &t->exec.noise;
+	int64_t rows = t->exec.seq, seq = t->run.seq, *length = t->source.length;
+
+	for (int64_t p = seq - 1, end = seq; p >= 0; p--) {
+		bool last = first && p + 1 < seq && first[p + 1] != first[p];
+
+		end = last ? p + 1 : end;
+		length[p] = end - (first ? first[p] : 0);
+	}
+	for (int64_t i = b * rows; i < (b + 1) * rows; i++) {
+		int64_t p = t->exec.host_pos[i];
+
+		z->token[i] = n * seq + p;
+		z->width[i] = (float)(t->run.neftune / sqrt((double)(length[p] * t->config.hidden)));
+	}
+}
+
+int source_noise(struct trainer *t, struct dt_err *err)
+{
+	struct dt_noise *z = &t->exec.noise;
+	size_t rows = (size_t)(t->run.microbatch * t->exec.seq);
+
+	if (t->run.neftune <= 0)
+		return 0;
+	z->rng = dt_rng_make(t->run.data.seed, DT_RNG_DROPOUT, dt_hash_str("embedding noise"));
+	z->width = calloc(rows, sizeof(*z->width));
+	z->token = calloc(rows, sizeof(*z->token));
+	t->source.length = calloc((size_t)t->run.seq, sizeof(*t->source.length));
+	return z->width && z->token && t->source.length
+		       ? 0
+		       : dt_err_sys(err, -ENOMEM, "cannot hold the noise of a microbatch");
+}
+
 /* Samples n .. into f: of the rows that were read, or of the evaluation set where rows is NULL. */
 static int put_samples(struct trainer *t, const struct dt_flight *f, int64_t n, int64_t end,
 		       const int32_t *rows, struct dt_err *err)
@@ -210,6 +250,8 @@ static int put_samples(struct trainer *t, const struct dt_flight *f, int64_t n, 
 			dt_dataset_first(s->data, dt_sampler_at(s, own), seq + 1, first);
 		if (real && s->marked)
 			dt_dataset_mask(s->data, dt_sampler_at(s, own), seq + 1, mask);
+		if (real && rows && t->exec.noise.width)
+			set_noise(t, b, n + b, apart ? first : NULL);
 		if (real && rc == 0 && apart && t->exec.objective.judge)
 			rc = objective_add(t, s->data, dt_sampler_at(s, own), b * seq, first, err);
 		if (rc == 0)

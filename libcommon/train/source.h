@@ -20,6 +20,7 @@ struct source {
 	struct dt_dataset *eval; /* NULL: no evaluation */
 	struct dt_sampler eval_sampler;
 	struct dt_dataset_info info;
+	int64_t *length;	    /* [seq] of the example that a token is of, for noise; NULL: none */
 	struct image_source images; /* instead of all that */
 	struct given given;	    /* likewise */
 };
@@ -33,6 +34,8 @@ int source_open(struct trainer *t, struct dt_err *err);
 bool source_evaluates(const struct trainer *t);
 int64_t source_eval_samples(const struct trainer *t);
 void source_close(struct trainer *t);
+/* Room for --neftune. Behind the memory of the trainer. */
+int source_noise(struct trainer *t, struct dt_err *err);
 /* The set that sample n is of, and its number there; samples of an epoch of the training set. */
 const struct dt_sampler *source_sampler(const struct trainer *t, bool eval, int64_t n, int64_t *ret_own);
 int64_t source_samples(const struct trainer *t);

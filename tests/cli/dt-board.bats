@@ -78,7 +78,7 @@ start() {
     grep '^data: ' ev | grep -vx "data: $before"
     curl -s "${url}api/runs" | jq -e '.runs[1].newest | .step == 10 and .loss == 2.5'
     # a run that went back: its file is cut and goes on
-    head -5 other/n.jsonl >cut
+    head -5 other/n.jsonl >"cut"
     cat cut >other/n.jsonl
     sleep 0.6
     curl -s "${url}api/runs" | jq -e '.runs[1].newest.step == 5'

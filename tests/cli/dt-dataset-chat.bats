@@ -138,6 +138,21 @@ close() { # a b tolerance
     [ "$(jq -s 'map(select(.eval_loss)) | .[0].eval_tokens' e.jsonl)" = $targets ]
 }
 
+@test "noise on embeddings is the same on any layout, and not there in evaluation" {
+    chat noise.h5 128 <all.jsonl >/dev/null
+    local plain noisy how
+    plain=$(first_loss noise.h5 1 --seq 128 --microbatch 2 --global-batch 2)
+    noisy=$(first_loss noise.h5 1 --seq 128 --microbatch 2 --global-batch 2 --neftune 5)
+    jq -en "$plain - $noisy | fabs > 1e-4"
+    for how in '1 --recompute full' '2' '2 --layout tp2' '2 --layout cp2' '2 --layout pp2' '2 --layout dp2.z3'; do
+        # shellcheck disable=SC2086 # words
+        close "$(first_loss noise.h5 $how --seq 128 --microbatch 1 --global-batch 2 --neftune 5)" "$noisy" 2e-6
+    done
+    close "$(first_loss noise.h5 1 --seq 128 --microbatch 2 --global-batch 2 --neftune 1e-6)" "$plain" 2e-6
+    dt-train --data noise.h5 --eval-data noise.h5 --seq 128 --microbatch 2 "${common[@]}" --lr 0 --neftune 5 --metrics e.jsonl >/dev/null
+    close "$(jq -s 'map(select(.eval_loss)) | .[0].eval_loss' e.jsonl)" "$plain" 2e-6
+}
+
 @test "training on conversations teaches the answers" {
     for i in 1 2 3 4 5 6 7 8; do cat all.jsonl; done >eight.jsonl
     chat eight.h5 128 <eight.jsonl >/dev/null

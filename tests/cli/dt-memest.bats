@@ -243,7 +243,7 @@ json() {
 	refused 1 "has no experts" gpt2-124m --layout dp2.ep2
 	refused 2 "is not one of" gpt2-124m --precision int3
 	refused 2 "block formats goes with --serve" gpt2-124m --precision q4_0
-	refused 2 "is not one of" gpt2-124m --optimizer lion
+	refused 2 "is not one of" gpt2-124m --optimizer none-such
 	refused 2 "is none of" gpt2-124m --recompute some
 	refused 2 "--pipeline" gpt2-124m --pipeline fast
 	refused 2 "out of range" gpt2-124m --microbatch 0

@@ -196,7 +196,7 @@ agrees() { # reference-file other-file bound
 
 @test "the optimizers and schedules all train" {
     for o in sgd momentum nesterov rmsprop adagrad adam adamw nadam lion lars lamb adafactor muon adamw8bit; do
-        lr=1e-3; case $o in sgd|momentum|nesterov) lr=0.1 ;; adagrad|lamb) lr=1e-2 ;; adafactor) lr=0.1 ;; lars) lr=10 ;; esac
+        lr=1e-3; case $o in sgd|momentum|nesterov) lr=0.1 ;; adagrad) lr=1e-2 ;; lamb) lr=3e-2 ;; adafactor) lr=0.1 ;; lars) lr=10 ;; esac
         dt-train --model gpt2-tiny --data d.h5 --seq 32 --precision fp32 --steps 30 --microbatch 4 --optimizer $o --lr $lr \
             --no-mfu --threads 1 >m.jsonl
         echo "$o: $(jq -s 'map(.loss) | [.[0], .[-1]]' -c m.jsonl)" >&2

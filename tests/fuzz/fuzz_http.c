@@ -2,6 +2,7 @@
  * Bytes sent to the HTTP server over a loopback connection, which then closes its sending half: heads,
  * bodies, chunks, several requests. The server answers or closes, and is well afterwards.
  */
+#include "base/tmpfile.h"
 #include "serve/http/http.h"
 
 #include <arpa/inet.h>
@@ -28,6 +29,26 @@ static int forward(void *m, const struct dt_infer_batch *b, float *logits, struc
 		row[(b->ids[b->want[i]] + 1) % 257] = 9;
 	}
 	return 0;
+}
+
+static char folder[] = "/tmp/fuzz-http-XXXXXX";
+
+static void remove_folder(void)
+{
+	dt_remove_tree(folder, NULL);
+}
+
+/* Files and batches too, in a folder that is soon full. */
+static void keep(struct dt_engine *engine)
+{
+	struct dt_batches_params p = {.engine = engine, .model_name = "tiny", .request_timeout = 20};
+	struct dt_batches *batches;
+	struct dt_store *store;
+
+	if (!mkdtemp(folder) || atexit(remove_folder) != 0 || dt_store_open(&store, folder, 1024, NULL) < 0 ||
+	    dt_batches_open(&batches, store, &p, NULL) < 0)
+		abort();
+	dt_http_keep(http, store, batches);
 }
 
 static void start(void)
@@ -59,6 +80,7 @@ static void start(void)
 	dt_chat_init(&chat, DT_CHAT_CHATML, NULL, tok);
 	if (dt_engine_open(&engine, &p, NULL) < 0 || dt_http_open(&http, &hp, NULL) < 0)
 		abort();
+	keep(engine);
 	dt_http_serve(http, engine, &chat);
 }
 

@@ -26,6 +26,8 @@ def split(scope, model, to):
 SUA = '[{"role":"system","content":"S"},{"role":"user","content":[{"type":"text","text":"U"}]},{"role":"assistant","content":"A"},{"role":"user","content":"V"}]'
 HEAD = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
 BODY = '{"prompt":"x","max_tokens":3,"temperature":0}'
+FORM = ('--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+        '--b\r\nContent-Disposition: form-data; name="file"; filename="a.jsonl"\r\n\r\n{}\n\r\n--b--\r\n')
 # What clients of the server send; of bodies the first byte says which route reads them (fuzz_body.c).
 TEXTS = {
     "metrics": {
@@ -64,6 +66,7 @@ TEXTS = {
         "mistral": 'G[TOOL_CALLS] [{"name": "f", "arguments": {}}, {"name": "g", "arguments": {"b": 2}}]',
         "inside": 'H{"name": "f", "arguments": {"a": 1}}',
         "line": '3{"prompt":"x","id":{"any":1},"min_tokens":1,"priority":-3}',
+        "samplers": '0{"prompt":"x","dry_multiplier":0.8,"dry_base":1.5,"dry_allowed_length":1,"dry_penalty_last_n":-1,"dry_sequence_breakers":["\\n","a"],"xtc_probability":0.5,"xtc_threshold":0.1,"mirostat":2,"mirostat_tau":5,"mirostat_eta":0.1}',
         "chat_line": '7{"messages":%s,"id":7,"ignore_eos":true}' % SUA,
     },
     "chat": {
@@ -89,6 +92,9 @@ TEXTS = {
         "stream": HEAD + 'Expect: 100-continue\r\nContent-Length: 42\r\n\r\n{"prompt":"x","max_tokens":3,"stream":true}',
         "preflight": "OPTIONS /tokenize HTTP/1.1\r\nHost: localhost\r\nOrigin: https://a.example\r\nAccess-Control-Request-Method: POST\r\n\r\n",
         "key": "GET /metrics HTTP/1.0\r\nAuthorization: Bearer secret\r\n\r\n",
+        "page": "GET / HTTP/1.1\r\nHost: localhost\r\n\r\nGET /slots HTTP/1.1\r\nHost: localhost\r\n\r\nDELETE /v1/files/file-1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "upload": "POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=b\r\n"
+                  "Content-Length: %d\r\n\r\n%s" % (len(FORM), FORM),
         "tokenize": "POST /tokenize HTTP/1.1\r\nHost: [::1]\r\nContent-Length: 15\r\n\r\n" + '{"prompt":"hi"}',
     },
 }

@@ -32,6 +32,25 @@ struct alive { /* a value and its address, for one microbatch in flight */
 	int chunk, value, slot;
 };
 
+/* An offloaded value lives twice: up to the end of the segment behind which it leaves, and from that it is
+ * back for. */
+static int leave(const struct dt_memory_plan *m, struct alive *a, struct alive *again)
+{
+	for (int i = 0; i < m->naway; i++) {
+		const struct dt_segment *s = m->stage.chunk[0].segment;
+		const struct dt_away *w = &m->away[i];
+
+		if (w->value != a->value)
+			continue;
+		*again = *a;
+		a->last = s[w->out].first + s[w->out].n - 1;
+		again->first = s[w->in].first;
+		assert_true(a->last < again->first);
+		return 1;
+	}
+	return 0;
+}
+
 /* Every value of every flight, with the time it lives: kept ones of several flights all the while. */
 static int list_alive(const struct dt_memory_plan *m, struct alive *out)
 {
@@ -62,6 +81,7 @@ static int list_alive(const struct dt_memory_plan *m, struct alive *out)
 							  k,
 							  v,
 							  s};
+				n += leave(m, &out[n - 1], &out[n]);
 			}
 		}
 		start += p->nstep;
@@ -76,7 +96,7 @@ static void check_overlaps(const struct dt_memory_plan *m, const char *what)
 
 	for (int k = 0; k < m->stage.nchunk; k++)
 		n += m->stage.chunk[k].nvalue * m->slots[k];
-	a = malloc((size_t)(n + 1) * sizeof(*a));
+	a = malloc((size_t)(2 * n + 1) * sizeof(*a));
 	n = list_alive(m, a);
 	assert_true(n > 10);
 	for (int i = 0; i < n; i++) {
@@ -96,7 +116,7 @@ static void check_overlaps(const struct dt_memory_plan *m, const char *what)
 	for (int i = 0; i < m->n; i++) {
 		const struct dt_buf *b = &m->buf[i];
 
-		if (b->id == DT_B_VALUE || b->first == DT_PH_STEP)
+		if (b->id == DT_B_VALUE || b->first == DT_PH_STEP || b->place)
 			continue;
 		for (int j = 0; j < n; j++)
 			if (b->offset < a[j].to && a[j].from < b->offset + b->bytes)
@@ -179,6 +199,49 @@ static void test_no_overlap(void **state)
 		one("llama-2-7b", l[3], keeps[k], DT_PIPE_ZB_H1, true, 4);
 }
 
+/* States and activations in files: nothing overlaps, and what left is no longer in the arena. */
+static void test_offloaded(void **state)
+{
+	static const char *const models[] = {"gpt2-124m", "llama-2-7b"};
+	const struct dt_layout l[] = {{.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1},
+				      {.dp = 1, .tp = 4, .pp = 1, .cp = 1, .ep = 1, .seq_parallel = true}};
+
+	for (int i = 0; i < 8; i++) {
+		struct dt_memory_plan with, without;
+		struct dt_config c;
+		struct dt_err err = {0};
+		struct dt_run r = {.config = &c,
+				   .layout = l[i % 2],
+				   .microbatch = 2,
+				   .seq = 64,
+				   .accumulation = 1,
+				   .compute = DT_BF16,
+				   .optim.kind = DT_OPTIM_ADAMW,
+				   .recompute = {i & 4 ? DT_RECOMPUTE_FULL : DT_RECOMPUTE_NONE, 1}};
+
+		config(models[i / 2 % 2], &c);
+		assert_int_equal(dt_memory_plan(&r, (struct dt_coords){0}, &without, &err), 0);
+		assert_int_equal(without.place_bytes[DT_PLACE_DISK], 0);
+		r.offload = (struct dt_run_offload){.what = DT_OFFLOAD_OPTIMIZER | DT_OFFLOAD_ACTIVATIONS,
+						    .to = DT_PLACE_DISK,
+						    .fraction = 1};
+		if (dt_memory_plan(&r, (struct dt_coords){0}, &with, &err) < 0)
+			fail_msg("%s: %s", models[i / 2 % 2], err.msg);
+		check_overlaps(&with, models[i / 2 % 2]);
+		/* masters and two moments, in whole tiles, and values of most layers */
+		assert_true(with.naway >= c.layers / 2);
+		assert_true(with.place_bytes[DT_PLACE_DISK] >=
+			    12 * (uint64_t)with.stage.local.trained + with.away_bytes);
+		assert_true(with.place_bytes[DT_PLACE_DISK] <
+			    12 * (uint64_t)with.stage.local.trained + with.away_bytes + (7u << 20));
+		/* of a small microbatch what passes through takes more than what has left */
+		assert_true(with.arena_bytes + 12 * (uint64_t)with.stage.local.trained <=
+			    without.arena_bytes + DT_AWAY_RING * with.away_most + (96u << 20));
+		dt_memory_plan_release(&with);
+		dt_memory_plan_release(&without);
+	}
+}
+
 /* Gradients: each trained parameter of the chunk has a node that gives it one. */
 static void test_every_parameter_has_a_gradient(void **state)
 {
@@ -259,6 +322,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_no_overlap),
+		cmocka_unit_test(test_offloaded),
 		cmocka_unit_test(test_every_parameter_has_a_gradient),
 		cmocka_unit_test(test_place),
 	};

@@ -21,7 +21,7 @@ struct dt_batches_params {
 	const struct dt_chat *chat; /* may be NULL */
 	json_t *defaults;	    /* may be NULL */
 	double request_timeout;	    /* seconds, from a line's submission */
-	const struct dt_log *log;
+	const struct dt_log *log;   /* may be NULL */
 };
 
 struct dt_batches;
