@@ -36,8 +36,8 @@ names() {
 }
 
 @test "runs of dt-train: a rank that sleeps, a NaN, a rate far too high, another batch on resume" {
-    mpirun -np 3 dt-train "${run[@]}" --global-batch 6 --layout dp3 --steps 24 --details 4 --metrics slow.jsonl \
-        --inject slow:rank=1,step=1,steps=24,seconds=0.05
+    mpirun -np 3 dt-train "${run[@]}" --global-batch 6 --layout dp3 --steps 12 --details 4 --metrics slow.jsonl \
+        --inject slow:rank=1,step=1,steps=12,seconds=0.2
     names slow.jsonl | grep -w straggler
     dt-doctor slow.jsonl | grep -F 'rank 1 computes longest'
     dt-train "${run[@]}" --steps 20 --nan-skips 2 --inject nan:step=9 --metrics nan.jsonl

@@ -373,7 +373,7 @@ traced() {
         --steps 5 --details 2 --comm-timeout 60)
     dt-train "${args[@]}" --metrics one --save sd
     mpirun -np 4 dt-train "${args[@]}" --layout dp2.pp2.z1 --metrics four
-    mpirun -np 4 dt-train "${args[@]}" --layout dp2.tp2.s1.z3 --metrics cut --inject slow:rank=2,step=1,steps=5,seconds=0.05
+    mpirun -np 4 dt-train "${args[@]}" --layout dp2.tp2.s1.z3 --metrics cut --inject slow:rank=2,step=1,steps=5,seconds=0.3
     for m in one four cut; do
         jq -es 'map(select(.details)) | (map(.step) == [2, 4, 5]) and (map(.details.steps) == [2, 2, 1]) and
             all(.[]; (.grad_norm - ([.details.units[].grad_norm | . * .] | add | sqrt) | fabs) < 1e-9 and
