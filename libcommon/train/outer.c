@@ -11,11 +11,6 @@ void outer_bind(struct trainer *t)
 	t->outer.momentum = flat_bind(t, DT_B_OUTER_M, DT_F32, 1);
 }
 
-bool outer_alone(const struct trainer *t)
-{
-	return t->run.sync.kind != DT_SYNC_ALL && t->loop.step >= t->run.sync.from;
-}
-
 void outer_announce(const struct trainer *t)
 {
 	const struct dt_run_sync *s = &t->run.sync;

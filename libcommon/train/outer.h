@@ -17,8 +17,6 @@ struct outer {
 };
 
 void outer_bind(struct trainer *t);
-/* Whether the step under way is one that ranks take alone. */
-bool outer_alone(const struct trainer *t);
 /* What the start of the run says of it. */
 void outer_announce(const struct trainer *t);
 /* Weights are those that the run starts from. */

@@ -124,6 +124,12 @@ static inline bool holds_head(const struct trainer *t)
 	return t->mesh.at.pp == t->run.layout.pp - 1;
 }
 
+/* Whether the step under way is one that ranks take alone. */
+static inline bool outer_alone(const struct trainer *t)
+{
+	return t->run.sync.kind != DT_SYNC_ALL && t->loop.step >= t->run.sync.from;
+}
+
 /* setup.c */
 int trainer_init(struct trainer *t, const struct dt_run *r, const struct dt_given *given, struct dt_world *w,
 		 const struct dt_log *log, struct dt_err *err);
