@@ -115,7 +115,7 @@ static int take(const struct dt_question *q, const struct asked *a, struct dt_qu
 	struct dt_api_error e;
 
 	dt_call_wait_done(a->c.call);
-	if (dt_completion_failed(r, &e) < 0)
+	if (dt_completion_failed(r, &e))
 		return dt_err_set(err, -EIO, "%s", e.msg);
 	if (!q->continuation) {
 		ret->text = strndup(r->detok.text ? r->detok.text : "", r->detok.n);

@@ -1,0 +1,263 @@
+#include "bench/load/asks.h"
+
+#include "base/json.h"
+#include "base/progress.h"
+#include "bench/load/client.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct slot { /* one question under way */
+	CURL *easy;
+	int64_t at; /* its number; -1: free */
+	char *body, *reply;
+	size_t n, most;
+};
+
+struct dt_asks {
+	char *url, *model;
+	struct curl_slist *headers;
+	CURLM *multi;
+	struct slot *slot;
+	int nslot;
+	double patience, since; /* since: of the first failure after the last answer; 0: none */
+};
+
+static size_t receive(char *data, size_t size, size_t n, void *arg)
+{
+	struct slot *s = arg;
+	char *grown = s->n + n < s->most ? realloc(s->reply, s->n + n + 1) : NULL;
+
+	if (!grown)
+		return 0;
+	memcpy(grown + s->n, data, n);
+	s->reply = grown;
+	s->n += n;
+	s->reply[s->n] = '\0';
+	return size * n;
+}
+
+static int no_memory(const struct dt_asks *a, struct dt_err *err)
+{
+	return dt_err_sys(err, -ENOMEM, "cannot ask '%s'", a->url);
+}
+
+static int slot_init(struct slot *s, const char *url, struct curl_slist *headers, size_t most, long seconds)
+{
+	*s = (struct slot){.easy = curl_easy_init(), .at = -1, .most = most};
+	if (!s->easy)
+		return -ENOMEM;
+	curl_easy_setopt(s->easy, CURLOPT_URL, url);
+	curl_easy_setopt(s->easy, CURLOPT_HTTPHEADER, headers);
+	curl_easy_setopt(s->easy, CURLOPT_WRITEFUNCTION, receive);
+	curl_easy_setopt(s->easy, CURLOPT_WRITEDATA, s);
+	curl_easy_setopt(s->easy, CURLOPT_PRIVATE, s);
+	curl_easy_setopt(s->easy, CURLOPT_TIMEOUT, seconds);
+	return 0;
+}
+
+static void slot_release(struct slot *s)
+{
+	curl_easy_cleanup(s->easy);
+	free(s->body);
+	free(s->reply);
+}
+
+/* The parsed answer of a request that ended. */
+static int read_reply(struct slot *s, const char *url, CURLcode done, json_t **ret, struct dt_err *err)
+{
+	long status = 0;
+
+	if (done != CURLE_OK)
+		return dt_err_set(err, -EIO, "'%s': %s", url, curl_easy_strerror(done));
+	curl_easy_getinfo(s->easy, CURLINFO_RESPONSE_CODE, &status);
+	if (status != 200)
+		return dt_err_set(err, -EIO, "'%s' answers %ld: %.200s", url, status,
+				  s->reply ? s->reply : "");
+	return dt_json_parse(s->reply ? s->reply : "", s->n, url, ret, err);
+}
+
+/* Whether a failure is worth another try: the server may come back. */
+static bool again(struct dt_asks *a, const struct slot *s, CURLcode done)
+{
+	long status = 0;
+
+	curl_easy_getinfo(s->easy, CURLINFO_RESPONSE_CODE, &status);
+	if (done == CURLE_OK && status != 429 && status < 500) {
+		a->since = 0;
+		return false;
+	}
+	if (a->since == 0)
+		a->since = dt_now();
+	return dt_now() - a->since < a->patience;
+}
+
+static int send_body(struct dt_asks *a, struct slot *s, struct dt_err *err)
+{
+	s->n = 0;
+	curl_easy_setopt(s->easy, CURLOPT_POSTFIELDS, s->body);
+	return curl_multi_add_handle(a->multi, s->easy) == CURLM_OK
+		       ? 0
+		       : dt_err_set(err, -EIO, "cannot ask '%s'", a->url);
+}
+
+static int start(struct dt_asks *a, struct slot *s, const struct dt_asks_list *l, int64_t i,
+		 struct dt_err *err)
+{
+	json_t *o = l->body(l->arg, i, a->model);
+
+	free(s->body);
+	s->body = o ? json_dumps(o, JSON_COMPACT) : NULL;
+	json_decref(o);
+	if (!s->body)
+		return no_memory(a, err);
+	s->at = i;
+	return send_body(a, s, err);
+}
+
+/* 1: question s->at is answered; 0: it is asked again. */
+static int take(struct dt_asks *a, struct slot *s, const struct dt_asks_list *l, CURLcode done,
+		struct dt_err *err)
+{
+	json_t *o = NULL;
+	int rc;
+
+	if (again(a, s, done)) {
+		usleep(200000);
+		return send_body(a, s, err);
+	}
+	rc = read_reply(s, a->url, done, &o, err);
+	if (rc == 0)
+		rc = l->take(l->arg, s->at, o, err);
+	json_decref(o);
+	s->at = -1;
+	return rc < 0 ? rc : 1;
+}
+
+/* Takes the answers that have come; how many, or a negative errno. */
+static int collect(struct dt_asks *a, const struct dt_asks_list *l, struct dt_err *err)
+{
+	CURLMsg *m;
+	int left, n = 0, rc = 0;
+
+	while (rc >= 0 && (m = curl_multi_info_read(a->multi, &left))) {
+		struct slot *s = NULL;
+		CURLcode done = m->data.result;
+
+		if (m->msg != CURLMSG_DONE)
+			continue;
+		curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&s);
+		curl_multi_remove_handle(a->multi, s->easy);
+		rc = take(a, s, l, done, err);
+		n += rc > 0;
+	}
+	return rc < 0 ? rc : n;
+}
+
+int dt_asks_run(struct dt_asks *a, const struct dt_asks_list *l, int64_t n, struct dt_err *err)
+{
+	int64_t sent = 0, got = 0;
+	int rc = 0, running;
+
+	while (rc >= 0 && got < n) {
+		for (int i = 0; i < a->nslot && sent < n && rc >= 0; i++)
+			if (a->slot[i].at < 0)
+				rc = start(a, &a->slot[i], l, sent++, err);
+		curl_multi_perform(a->multi, &running);
+		curl_multi_poll(a->multi, NULL, 0, 1000, NULL);
+		if (rc >= 0 && (rc = collect(a, l, err)) > 0)
+			got += rc;
+	}
+	for (int i = 0; i < a->nslot; i++)
+		if (a->slot[i].at >= 0) {
+			curl_multi_remove_handle(a->multi, a->slot[i].easy);
+			a->slot[i].at = -1;
+		}
+	return rc < 0 ? rc : 0;
+}
+
+/* The first model that the server names. */
+static int first_model(struct dt_asks *a, const char *base, struct dt_err *err)
+{
+	struct slot s = {0};
+	char *url = NULL;
+	json_t *o = NULL;
+	const char *id = NULL;
+	int rc = asprintf(&url, "%s/v1/models", base) > 0 ? slot_init(&s, url, a->headers, 64u << 20, 30)
+							  : -ENOMEM;
+
+	if (rc < 0)
+		rc = no_memory(a, err);
+	else if ((rc = read_reply(&s, url, curl_easy_perform(s.easy), &o, err)) == 0)
+		id = json_string_value(json_object_get(json_array_get(json_object_get(o, "data"), 0), "id"));
+	if (rc == 0 && !id)
+		rc = dt_err_set(err, -EIO, "'%s' names no model", base);
+	if (rc == 0 && !(a->model = strdup(id)))
+		rc = no_memory(a, err);
+	json_decref(o);
+	slot_release(&s);
+	free(url);
+	return rc;
+}
+
+static int prepare(struct dt_asks *a, const char *base, const struct dt_asks_opts *o, struct dt_err *err)
+{
+	char *bearer = NULL;
+
+	a->patience = o->patience;
+	a->headers = curl_slist_append(NULL, "Content-Type: application/json");
+	if (o->key && asprintf(&bearer, "Authorization: Bearer %s", o->key) > 0)
+		a->headers = curl_slist_append(a->headers, bearer);
+	free(bearer);
+	if (asprintf(&a->url, "%s/v1/completions", base) < 0)
+		a->url = NULL;
+	a->model = o->model ? strdup(o->model) : NULL;
+	a->multi = curl_multi_init();
+	a->slot = calloc((size_t)o->parallel, sizeof(*a->slot));
+	if (!a->url || !a->headers || !a->multi || !a->slot || (o->model && !a->model))
+		return no_memory(a, err);
+	for (; a->nslot < o->parallel; a->nslot++)
+		if (slot_init(&a->slot[a->nslot], a->url, a->headers, o->most_reply, 600) < 0)
+			return no_memory(a, err);
+	return a->model ? 0 : first_model(a, base, err);
+}
+
+int dt_asks_open(const char *url, const struct dt_asks_opts *o, struct dt_asks **ret, struct dt_err *err)
+{
+	struct dt_asks *a = calloc(1, sizeof(*a));
+	char *base = NULL;
+	int rc = a ? dt_load_url(url, &base, err) : dt_err_sys(err, -ENOMEM, "cannot ask '%s'", url);
+
+	if (rc == 0)
+		rc = prepare(a, base, o, err);
+	free(base);
+	if (rc == 0)
+		*ret = a;
+	else
+		dt_asks_close(a);
+	return rc;
+}
+
+const char *dt_asks_url(const struct dt_asks *a)
+{
+	return a->url;
+}
+
+void dt_asks_close(struct dt_asks *a)
+{
+	if (!a)
+		return;
+	for (int i = 0; i < a->nslot; i++)
+		slot_release(&a->slot[i]);
+	curl_multi_cleanup(a->multi);
+	curl_slist_free_all(a->headers);
+	free(a->slot);
+	free(a->url);
+	free(a->model);
+	free(a);
+}
+/* SPDX-License-Identifier: Apache-2.0 */
