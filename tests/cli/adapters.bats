@@ -2,12 +2,10 @@
 # Adapters: the first loss is the base's, every layout trains the same ones, plans are exact, runs go on.
 
 bats_require_minimum_version 1.5.0
+load ranks
 
 setup_file() {
-    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
-    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
-    PATH=$DT_BIN:$PATH
-    cd "$BATS_FILE_TMPDIR" || return 1
+    on_ranks
     cat "$DT_SRC/LICENSE" >text.txt
     dt-dataset build --tokenizer byte --out d.h5 text.txt
     jq -n '{model_type: "gpt2", vocab_size: 263, n_embd: 48, n_layer: 3, n_head: 4, n_positions: 64}' >gpt2.json
@@ -20,8 +18,7 @@ setup_file() {
 }
 
 setup() {
-    PATH=$DT_BIN:$PATH
-    cd "$BATS_FILE_TMPDIR" || return 1
+    in_folder
     common=(--data d.h5 --seq 32 --microbatch 1 --global-batch 8 --lr 1e-3 --warmup 5 --precision fp32 --no-mfu
         --threads 1 --comm-timeout 120)
 }

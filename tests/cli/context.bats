@@ -2,12 +2,10 @@
 # Sequences cut over context-parallel ranks: every scheme trains what one rank trains, with every other axis.
 
 bats_require_minimum_version 1.5.0
+load ranks
 
 setup_file() {
-    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
-    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
-    PATH=$DT_BIN:$PATH
-    cd "$BATS_FILE_TMPDIR" || return 1
+    on_ranks
     cat "$DT_SRC/LICENSE" >text.txt
     dt-dataset build --tokenizer byte --out d.h5 text.txt
     dt-dataset build --tokenizer byte --pack documents --separator $'\n' --out docs.h5 text.txt
@@ -26,8 +24,7 @@ setup_file() {
 }
 
 setup() {
-    PATH=$DT_BIN:$PATH
-    cd "$BATS_FILE_TMPDIR" || return 1
+    in_folder
     run_of=(--microbatch 2 --global-batch 4 --lr 1e-3 --warmup 0 --precision fp32 --no-mfu --threads 1 --comm-timeout 120)
     common=(--data d.h5 --seq 24 "${run_of[@]}")
 }

@@ -1,12 +1,10 @@
 #!/usr/bin/env bats
 # dt-board: what it reads, what it answers, and its page in a browser.
 bats_require_minimum_version 1.5.0
+load ranks
 
 setup_file() {
-    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
-    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
-    PATH=$DT_BIN:$PATH
-    cd "$BATS_FILE_TMPDIR" || return 1
+    on_ranks
     cat "$DT_SRC/LICENSE" "$DT_SRC/CONTRIBUTING.md" >text.txt
     dt-dataset build --tokenizer byte --out d.h5 text.txt
     mkdir mine other
@@ -19,8 +17,7 @@ setup_file() {
 }
 
 setup() {
-    PATH=$DT_BIN:$PATH
-    cd "$BATS_FILE_TMPDIR" || return 1
+    in_folder
     board=
 }
 

@@ -1,12 +1,10 @@
 #!/usr/bin/env bats
 # dt-eval: perplexity and choices as transformers has them, the same on any number of ranks, tasks, bad input.
 bats_require_minimum_version 1.5.0
+load ranks
 
 setup_file() {
-    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
-    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
-    PATH=$DT_BIN:$PATH
-    cd "$BATS_FILE_TMPDIR" || return 1
+    on_ranks
     head -c 2561 "$DT_SRC/LICENSE" >text.txt
     dt-dataset build --tokenizer byte --out d.h5 text.txt
     dt-train --model llama-tiny --data d.h5 --seq 64 --steps 30 --lr 3e-3 --threads 1 --no-mfu --save run \
@@ -14,8 +12,7 @@ setup_file() {
 }
 
 setup() {
-    PATH=$DT_BIN:$PATH
-    cd "$BATS_FILE_TMPDIR" || return 1
+    in_folder
     common=(--threads 1 --precision fp32)
 }
 

@@ -1,18 +1,16 @@
 #!/usr/bin/env bats
 # Checkpoints of dt-train: asynchronous ones, retention, disks that fail. fault.so makes system calls fail.
 
+load ranks
+
 setup_file() {
-    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
-    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
-    PATH=$DT_BIN:$PATH
-    cd "$BATS_FILE_TMPDIR" || return 1
+    on_ranks
     cat "$DT_SRC/LICENSE" "$DT_SRC/CONTRIBUTING.md" >text.txt
     dt-dataset build --tokenizer byte --out d.h5 text.txt
 }
 
 setup() {
-    PATH=$DT_BIN:$PATH
-    cd "$BATS_FILE_TMPDIR" || return 1
+    in_folder
     common=(--model gpt2-tiny --data d.h5 --seq 32 --precision fp32 --lr 1e-3 --warmup 5 --no-mfu --threads 1
         --comm-timeout 60 --microbatch 1)
 }

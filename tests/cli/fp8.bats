@@ -2,11 +2,10 @@
 # dt-train --fp8: it learns as bf16 does, layouts and recomputation change next to nothing, the memory is as planned,
 # which linears it is comes from shapes alone, and a card does what the processor does.
 
+load ranks
+
 setup_file() {
-    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
-    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
-    PATH=$DT_BIN:$PATH
-    cd "$BATS_FILE_TMPDIR" || return 1
+    on_ranks
     text=${DT_TEST_DATA:-$DT_SRC/../shared/data}/tinyshakespeare/input.txt
     if [ -f "$text" ]; then head -c 300000 "$text" >text.txt; else cat "$DT_SRC"/man/*.[157] "$DT_SRC/CONTRIBUTING.md" >text.txt; fi
     dt-dataset build --tokenizer byte --out d.h5 text.txt

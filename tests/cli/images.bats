@@ -1,12 +1,10 @@
 #!/usr/bin/env bats
 # dt-train on images: it learns, ranks agree, a run goes on, what cannot be is refused by name.
 bats_require_minimum_version 1.5.0
+load ranks
 
 setup_file() {
-    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
-    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
-    PATH=$DT_BIN:$PATH
-    cd "$BATS_FILE_TMPDIR" || return 1
+    on_ranks
     # Three classes: a bright bar in the left, the middle or the right third, brighter by i.
     for class in left middle right; do
         mkdir -p bars/$class
@@ -23,8 +21,7 @@ setup_file() {
 }
 
 setup() {
-    PATH=$DT_BIN:$PATH
-    cd "$BATS_FILE_TMPDIR" || return 1
+    in_folder
     common=(--model cnn2 --data bars.h5 --precision fp32 --no-mfu --threads 1 --lr 3e-3 --comm-timeout 60)
 }
 

@@ -5,12 +5,10 @@
 # A pruned set of layouts is part of every check; DT_SLOW=1 runs all of them.
 
 bats_require_minimum_version 1.5.0
+load ranks
 
 setup_file() {
-    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
-    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
-    PATH=$DT_BIN:$PATH
-    cd "$BATS_FILE_TMPDIR" || return 1
+    on_ranks
     cat "$DT_SRC/LICENSE" >text.txt # which does not change: sums of other orders part at other samples otherwise
     dt-dataset build --tokenizer byte --out d.h5 text.txt
     # odd vocabularies, layers that no pipeline divides, two key/value heads under four heads
@@ -43,8 +41,7 @@ setup_file() {
 }
 
 setup() {
-    PATH=$DT_BIN:$PATH
-    cd "$BATS_FILE_TMPDIR" || return 1
+    in_folder
     common=(--data d.h5 --seq 32 --microbatch 1 --global-batch 8 --lr 1e-3 --warmup 5 --precision fp32 --no-mfu
         --threads 1 --comm-timeout 120)
 }

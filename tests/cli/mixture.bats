@@ -1,18 +1,15 @@
 # dt-train --data A.h5:0.7,B.h5:0.3, and reading ahead
 bats_require_minimum_version 1.5.0
+load ranks
 
 setup_file() {
-    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
-    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
-    PATH=$DT_BIN:$PATH
-    cd "$BATS_FILE_TMPDIR" || return 1
+    on_ranks
     dt-dataset build --tokenizer byte --out a.h5 "$DT_SRC/LICENSE"
     dt-dataset build --tokenizer byte --shards 3 --out b.h5 "$DT_SRC/CONTRIBUTING.md"
 }
 
 setup() {
-    PATH=$DT_BIN:$PATH
-    cd "$BATS_FILE_TMPDIR" || return 1
+    in_folder
     common=(--model llama-tiny --data "a.h5:0.7,b.h5:0.3" --seq 32 --precision fp32 --lr 1e-3 --no-mfu --threads 1
         --global-batch 4 --comm-timeout 60)
 }

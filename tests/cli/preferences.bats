@@ -2,12 +2,10 @@
 # Losses of pairs of answers: the reference, the gradient, any layout, and a run that goes on.
 
 bats_require_minimum_version 1.5.0
+load ranks
 
 setup_file() {
-    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
-    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
-    PATH=$DT_BIN:$PATH
-    cd "$BATS_FILE_TMPDIR" || return 1
+    on_ranks
     jq -n '{model_type: "llama", vocab_size: 617, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 2,
         num_attention_heads: 4, num_key_value_heads: 4, max_position_embeddings: 512, rms_norm_eps: 1e-5,
         rope_theta: 10000, tie_word_embeddings: false}' >llama.json
@@ -23,8 +21,7 @@ pack() { # seq out: of standard input
 }
 
 setup() {
-    PATH=$DT_BIN:$PATH
-    cd "$BATS_FILE_TMPDIR" || return 1
+    in_folder
     common=(--model llama.json --data p.h5 --seq 160 --microbatch 1 --precision fp32 --no-mfu --threads 1
         --comm-timeout 120 --warmup 0 --schedule constant --metrics m.jsonl)
     plain=(--optimizer sgd --beta1 0 --weight-decay 0 --clip 0)

@@ -1,12 +1,10 @@
 #!/usr/bin/env bats
 # dt-train --objective: trainer and sampler agree to the bit, layouts and packing do not matter, bad input.
 bats_require_minimum_version 1.5.0
+load ranks
 
 setup_file() {
-    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
-    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
-    PATH=$DT_BIN:$PATH
-    cd "$BATS_FILE_TMPDIR" || return 1
+    on_ranks
     dt-rollout prompts count:3 --count 4000 --seed 9 | jq -c '{text: (.prompt + .completion)}' >count.jsonl
     dt-dataset build --tokenizer byte --pack documents --out d.h5 count.jsonl
     dt-train --model llama-tiny --data d.h5 --seq 64 --microbatch 16 --steps 60 --lr 3e-3 --threads 1 --no-mfu \
@@ -15,8 +13,7 @@ setup_file() {
 }
 
 setup() {
-    PATH=$DT_BIN:$PATH
-    cd "$BATS_FILE_TMPDIR" || return 1
+    in_folder
     common=(--model run --threads 1 --no-mfu --lr 3e-4 --seq 32 --prompts 8)
     task=(--task count:3 --group 4 --answer-tokens 6)
 }

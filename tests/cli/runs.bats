@@ -1,18 +1,16 @@
 #!/usr/bin/env bats
 # What a run is, asked of every program that reads it: what dt-memest and dt-plan say of a run, dt-train does.
 
+load ranks
+
 setup_file() {
-    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
-    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
-    PATH=$DT_BIN:$PATH
-    cd "$BATS_FILE_TMPDIR" || return 1
+    on_ranks
     cat "$DT_SRC/LICENSE" "$DT_SRC/CONTRIBUTING.md" >text.txt
     dt-dataset build --tokenizer byte --out d.h5 text.txt
 }
 
 setup() {
-    PATH=$DT_BIN:$PATH
-    cd "$BATS_FILE_TMPDIR" || return 1
+    in_folder
     common=(--data d.h5 --seq 32 --no-mfu --threads 1 --comm-timeout 60)
 }
 
