@@ -30,6 +30,9 @@
 #define LLAMA(n, fam, v, h, f, l, a, g, s, ep, th, b, e)                                                     \
 	GATED(n, fam, v, h, f, l, a, g, (h) / (a), s, ep, th, b, e), .act = DT_ACT_SILU
 
+#define DEEPSEEK_ROPE                                                                                        \
+	.rope_pairing = DT_ROPE_ADJACENT, .rope_scaling = DT_ROPE_SCALING_YARN, .rope_factor = 40,           \
+	.rope_original_seq = 4096, .rope_beta_fast = 32, .rope_beta_slow = 1, .rope_mscale = 1
 #define LLAMA31_ROPE                                                                                         \
 	.rope_scaling = DT_ROPE_SCALING_LLAMA3, .rope_factor = 8, .rope_low_freq = 1, .rope_high_freq = 4,   \
 	.rope_original_seq = 8192
@@ -125,31 +128,17 @@ static const struct dt_config presets[] = {
 	{LLAMA("olmoe-1b-7b", "olmoe", 50304, 2048, 1024, 16, 16, 16, 4096, 1e-5, 10000, -1, 50279),
 	 .qk_norm = true, .qk_norm_whole = true, .experts = 64, .experts_used = 8, .expert_ffn = 1024,
 	 .router_unscaled = true},
+	{GATED("deepseek-v2-lite", "deepseek_v2", 102400, 2048, 10944, 27, 16, 16, 192, 163840, 1e-6, 10000,
+	       100000, 100001),
+	 .act = DT_ACT_SILU, .kv_rank = 512, .rope_dim = 64, .v_dim = 128, .experts = 64, .experts_used = 6,
+	 .expert_ffn = 1408, .shared_ffn = 2816, .dense_layers = 1, .router_unscaled = true,
+	 .router_scale = 1, DEEPSEEK_ROPE, .score_mscale = 1.260803777405855},
 	{GATED("deepseek-v3", "deepseek_v3", 129280, 7168, 18432, 61, 128, 128, 192, 163840, 1e-6, 10000, 0,
 	       1),
-	 .act = DT_ACT_SILU,
-	 .kv_rank = 512,
-	 .q_rank = 1536,
-	 .rope_dim = 64,
-	 .v_dim = 128,
-	 .experts = 256,
-	 .experts_used = 8,
-	 .expert_ffn = 2048,
-	 .shared_ffn = 2048,
-	 .dense_layers = 3,
-	 .router_bias = true,
-	 .router_sigmoid = true,
-	 .router_groups = 8,
-	 .router_groups_used = 4,
-	 .router_scale = 2.5,
-	 .rope_pairing = DT_ROPE_ADJACENT,
-	 .rope_scaling = DT_ROPE_SCALING_YARN,
-	 .rope_factor = 40,
-	 .rope_original_seq = 4096,
-	 .rope_beta_fast = 32,
-	 .rope_beta_slow = 1,
-	 .rope_mscale = 1,
-	 .score_mscale = 1.368887945411394},
+	 .act = DT_ACT_SILU, .kv_rank = 512, .q_rank = 1536, .rope_dim = 64, .v_dim = 128, .experts = 256,
+	 .experts_used = 8, .expert_ffn = 2048, .shared_ffn = 2048, .dense_layers = 3, .router_bias = true,
+	 .router_sigmoid = true, .router_groups = 8, .router_groups_used = 4, .router_scale = 2.5,
+	 DEEPSEEK_ROPE, .score_mscale = 1.368887945411394},
 	{LLAMA("phi-3-mini", "phi3", 32064, 3072, 8192, 32, 32, 32, 4096, 1e-5, 10000, 1, 32000),
 	 .window = 2047},
 	{LLAMA("phi-3-medium", "phi3", 32064, 5120, 17920, 40, 40, 10, 4096, 1e-5, 10000, 1, 32000),

@@ -22,7 +22,7 @@ quiet() {
 
 @test "safetensors to a checkpoint and back is bit-equal, for every family and type" {
 	need_numpy
-	for f in gpt2 llama mistral qwen2 qwen3 gemma3_text mixtral qwen3_moe; do
+	for f in gpt2 llama mistral qwen2 qwen3 gemma3_text mixtral qwen3_moe deepseek_v2 deepseek_v3; do
 		for d in F32 BF16 F16; do
 			[ $d = BF16 ] || [ $f = gpt2 ] || [ $f = qwen3 ] || [ $f = gemma3_text ] || continue
 			quiet py make $f $d "$T/$f$d" $((RANDOM % 2 * 2 + 1))

@@ -55,6 +55,11 @@ def config(family):
         c |= {"num_experts": E, "num_experts_per_tok": 2, "moe_intermediate_size": W, "norm_topk_prob": True}
     if family == "mixtral":
         c |= {"num_local_experts": E, "num_experts_per_tok": 2, "rope_theta": 1e6}
+    if family.startswith("deepseek"):  # V3's queries come from a latent too
+        c |= {"num_key_value_heads": HEADS, "kv_lora_rank": 24, "q_lora_rank": 40 if family == "deepseek_v3" else None,
+              "qk_nope_head_dim": 12, "qk_rope_head_dim": 6, "v_head_dim": 10, "n_routed_experts": E, "n_shared_experts": 2,
+              "num_experts_per_tok": 2, "moe_intermediate_size": W, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
+              "norm_topk_prob": family == "deepseek_v3", "routed_scaling_factor": 2.5}
     if family == "gemma3_text":
         del c["hidden_act"]
         c |= {"head_dim": D, "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": D, "sliding_window": 8,
@@ -101,6 +106,20 @@ def shapes(family):
             for e in range(E):
                 m = f"{p}mlp.experts.{e}."
                 out |= {m + "gate_proj.weight": (W, H), m + "up_proj.weight": (W, H), m + "down_proj.weight": (H, W)}
+        if family.startswith("deepseek"):
+            for w in "q", "k", "v":
+                del out[f"{a}{w}_proj.weight"]
+            v3 = family == "deepseek_v3"
+            out |= {a + "kv_a_proj_with_mqa.weight": (24 + 6, H), a + "kv_a_layernorm.weight": (24,),
+                    a + "kv_b_proj.weight": (HEADS * (12 + 10), 24), a + "o_proj.weight": (H, HEADS * 10)}
+            out |= {a + "q_a_proj.weight": (40, H), a + "q_a_layernorm.weight": (40,),
+                    a + "q_b_proj.weight": (HEADS * 18, 40)} if v3 else {a + "q_proj.weight": (HEADS * 18, H)}
+        if family.startswith("deepseek") and i >= 1:
+            for w in "gate", "up", "down":
+                del out[f"{p}mlp.{w}_proj.weight"]
+            out |= {p + "mlp.gate.weight": (E, H)} | ({p + "mlp.gate.e_score_correction_bias": (E,)} if v3 else {})
+            for m, wide in [(f"{p}mlp.experts.{e}.", W) for e in range(E)] + [(p + "mlp.shared_experts.", 2 * W)]:
+                out |= {m + "gate_proj.weight": (wide, H), m + "up_proj.weight": (wide, H), m + "down_proj.weight": (H, wide)}
         if family == "gemma3_text":
             out |= {p + "pre_feedforward_layernorm.weight": (H,), p + "post_feedforward_layernorm.weight": (H,)}
         if family in ("qwen3", "qwen3_moe", "gemma3_text"):

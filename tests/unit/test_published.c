@@ -105,6 +105,7 @@ static void parameters(void **state)
 		{"gemma-2-9b", 9241705984},
 		{"gemma-2-27b", 27227128320},
 		{"olmoe-1b-7b", 6919161856},
+		{"deepseek-v2-lite", 15706484224},
 		/* torchvision; kuangliu's for CIFAR; Page 2018 */
 		{"resnet-18", 11689512},
 		{"resnet-34", 21797672},

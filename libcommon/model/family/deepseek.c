@@ -29,7 +29,7 @@ static int read_rope(const json_t *o, struct dt_config *c, struct dt_err *err)
 static int read_router(const json_t *o, struct dt_config *c, struct dt_err *err)
 {
 	const char *method = json_string_value(json_object_get(o, "topk_method"));
-	bool scaled = !c->router_unscaled;
+	bool scaled = !c->router_unscaled, grouped;
 	int64_t step = 1;
 	int rc;
 
@@ -45,7 +45,8 @@ static int read_router(const json_t *o, struct dt_config *c, struct dt_err *err)
 		return rc;
 	if (step != 1)
 		return dt_err_set(err, -EINVAL, "experts in only some of the layers are not supported");
-	if (method && !strcmp(method, "greedy"))
+	grouped = method ? strcmp(method, "greedy") != 0 : c->router_sigmoid; /* V2's class says greedy */
+	if (!grouped || c->router_groups < 2)
 		c->router_groups = c->router_groups_used = 0;
 	c->router_unscaled = !scaled;
 	return 0;
