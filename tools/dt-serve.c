@@ -410,137 +410,148 @@ static int settle(struct options *o, struct dt_err *err)
 	return 0;
 }
 
+static struct options options;
+
+static const struct dt_opt opts[] = {
+	{"batch", 0, DT_OPT_FLAG, &options.batch, .help = "read prompts as JSON Lines, write completions"},
+	{"unordered", 0, DT_OPT_FLAG, &options.unordered,
+	 .help = "with --batch, write each answer as soon as it is there"},
+	{"skip-done", 0, DT_OPT_STR, &options.skip_done, "FILE",
+	 "with --batch, leave out lines that FILE has an answer to", .complete = DT_COMPLETE_FILE},
+	{"model-dir", 0, DT_OPT_STR, &options.serve.ckpt, "CKPT", "the checkpoint, as an option",
+	 .complete = DT_COMPLETE_DIR},
+	{"precision", 0, DT_OPT_CHOICE, &options.precision, "bf16|fp32",
+	 "type of activations and cache, and of weights that have no other", .def = "bf16"},
+	{"weights", 0, DT_OPT_CHOICE, &options.weights, WEIGHTS,
+	 "what matrices are kept as; auto: blocks as they are stored, others as --precision", .def = "auto"},
+	{"kv-cache-dtype", 0, DT_OPT_CHOICE, &options.kv_type, "auto|bf16|fp32|int8",
+	 "type of the KV cache; auto: as --precision", .def = "auto"},
+	{"tokenizer", 0, DT_OPT_STR, &options.serve.tokenizer, "FILE",
+	 "a tokenizer in place of the model's own", .complete = DT_COMPLETE_TOKENIZER},
+	{"device", 0, DT_OPT_STR, &options.serve.device, "auto|cpu|cuda[:N]",
+	 "where the model is computed; auto: a card where there is one", .def = "cpu"},
+	{"batch-invariant", 0, DT_OPT_FLAG, &options.serve.invariant,
+	 .help = "on a card too, answers do not depend on what else is served (slower)"},
+	{"threads", 0, DT_OPT_INT, &options.serve.threads, "N", "threads of the model", .min = 0, .max = 4096,
+	 .def_text = "all processors"},
+	{"max-tokens", 0, DT_OPT_INT, &options.max_tokens, "N",
+	 "tokens to generate where a request does not say", .min = 1, .max = 1 << 24,
+	 .def_text = "16 after a prompt, what fits after messages"},
+	{"defaults", 0, DT_OPT_STR, &options.defaults_text, "JSON",
+	 "an object of sampling keys for requests that do not have them"},
+	DT_OPT_HEADING("Several ranks"),
+	{"layout", 0, DT_OPT_STR, &options.layout, "LAYOUT",
+	 "how mpirun's ranks cut the model, as tp2.pp2; see dt-layout(7)", .def_text = "tp over all ranks"},
+	{"comm-timeout", 0, DT_OPT_REAL, &options.comm_timeout, "SECONDS",
+	 "a rank that does not come to a step for so long ends the server", .min = 0.1, .max = 1e6,
+	 .def = "60"},
+	DT_OPT_HEADING("Batching and memory"),
+	{"max-num-seqs", 0, DT_OPT_INT, &options.serve.seqs, "N", "sequences that run together", .min = 1,
+	 .max = 4096, .def = "64"},
+	{"max-num-batched-tokens", 0, DT_OPT_INT, &options.serve.tokens, "N", "tokens of one step", .min = 1,
+	 .max = 1 << 20, .given = &options.given_tokens, .def = "512"},
+	{"max-model-len", 0, DT_OPT_INT, &options.serve.len, "N", "tokens of a sequence, prompt and output",
+	 .min = 1, .max = 1 << 24, .def_text = "the model's"},
+	{"block-size", 0, DT_OPT_INT, &options.serve.block, "N", "tokens of a KV cache block", .min = 1,
+	 .max = 1024, .def = "16"},
+	{"kv-cache-mem", 0, DT_OPT_SIZE, &options.serve.cache_mem, "SIZE", "memory of the KV cache",
+	 .def_text = "what all sequences need, at most a quarter of the machine's, half of what is "
+		     "free on a card"},
+	{"prefix-caching", 0, DT_OPT_FLAG, &options.serve.share,
+	 .help = "keep the cache of prompts for others that begin alike", .negatable = true, .def = "on"},
+	{"speculate", 0, DT_OPT_INT, &options.serve.draft, "N",
+	 "tokens a step guessed from the text so far, as long as it is faster", .min = 0, .max = 32,
+	 .def = "0"},
+	{"draft-model", 0, DT_OPT_STR, &options.serve.draft_model, "CKPT",
+	 "a smaller model with the same vocabulary that guesses (4 tokens a step unless --speculate "
+	 "says)",
+	 .complete = DT_COMPLETE_FILE},
+	{"queue", 0, DT_OPT_INT, &options.serve.queue, "N", "requests that may wait; more get 503", .min = 0,
+	 .max = 65536, .def = "256"},
+	{"request-timeout", 0, DT_OPT_REAL, &options.timeout, "SECONDS",
+	 "longest time for one request; with --batch there is none", .min = 1, .max = 1e6,
+	 .given = &options.given_timeout, .def = "600"},
+	{"trace", 0, DT_OPT_STR, &options.serve.trace, "FILE",
+	 "write the scheduler's decisions as JSON Lines", .complete = DT_COMPLETE_FILE},
+	{"replay", 0, DT_OPT_STR, &options.replay, "FILE",
+	 "make the decisions of such a file again and compare; needs no checkpoint",
+	 .complete = DT_COMPLETE_FILE},
+	{"print-program", 0, DT_OPT_FLAG, &options.print_program,
+	 .help = "print what a step computes and costs, do nothing else"},
+	DT_OPT_HEADING("Server"),
+	{"host", 0, DT_OPT_STR, &options.host, "ADDRESS", "address to listen on", .def = "127.0.0.1"},
+	{"port", 0, DT_OPT_INT, &options.port, "N", "port to listen on, 0 for any free one", .min = 0,
+	 .max = 65535, .def = "8000"},
+	{"tls-cert", 0, DT_OPT_STR, &options.tls_cert, "FILE",
+	 "serve HTTPS with this certificate and those that vouch for it, in PEM",
+	 .complete = DT_COMPLETE_FILE},
+	{"tls-key", 0, DT_OPT_STR, &options.tls_key, "FILE", "the certificate's key, in PEM",
+	 .complete = DT_COMPLETE_FILE},
+	{"http-mem", 0, DT_OPT_SIZE, &options.http_mem, "SIZE",
+	 "memory of bodies, values parsed from them and answers, together; past it 503", .def = "512MiB"},
+	{"allow-origin", 0, DT_OPT_STR, &options.allow_origin, "ORIGIN[,...]",
+	 "pages that may use the server from a browser, as https://chat.example.org; *: all"},
+	{"files-dir", 0, DT_OPT_STR, &options.files_dir, "DIR",
+	 "keep files and batches there, and answer batches (/v1/files, /v1/batches)",
+	 .complete = DT_COMPLETE_DIR},
+	{"files-size", 0, DT_OPT_SIZE, &options.files_size, "SIZE",
+	 "bytes of all files there; more are refused", .def = "4GiB"},
+	{"served-model-name", 0, DT_OPT_STR, &options.name, "NAME", "the model's name in the API",
+	 .def_text = "CKPT as given"},
+	{"chat-template", 0, DT_OPT_CHOICE, &options.chat, "auto|" DT_CHAT_NAMES,
+	 "how messages become a prompt", .def_text = "as the model says"},
+	{"api-key", 0, DT_OPT_STRS, &options.api_keys, "KEY",
+	 "a key that every route but /health then asks for; may be given several times"},
+	{"api-key-file", 0, DT_OPT_STR, &options.key_file, "FILE",
+	 "keys, one a line, with their tenants; every route but /health then asks for one",
+	 .complete = DT_COMPLETE_FILE},
+	DT_OPT_END,
+};
+
+static const char *const examples[] = {
+	"dt-serve run/latest --port 8000",
+	"jq -c '{prompt: .question}' q.jsonl | dt-serve --batch run/latest | jq -r .text",
+	NULL,
+};
+
+static const struct dt_program program = {
+	.name = "dt-serve",
+	.summary = "serve a checkpoint over HTTP or on a pipe",
+	.operands = "[CKPT]",
+	.examples = examples,
+	.opts = opts,
+};
+
+/* Operands are n, the first in argv[1]. */
+static int run(int n, char **argv, struct dt_log *log)
+{
+	struct options *o = &options;
+	struct dt_err err;
+
+	if (o->replay && (n > 0 || o->serve.ckpt || o->serve.trace || o->batch))
+		return dt_opt_usage_error(&program, stderr, "--replay stands alone");
+	if (o->replay)
+		return run_replay(o->replay, log);
+	if (n > 1 || (n == 1) == (o->serve.ckpt != NULL))
+		return dt_opt_usage_error(&program, stderr, "give one checkpoint");
+	if (n == 1)
+		o->serve.ckpt = argv[1];
+	if (settle(o, &err) < 0)
+		return dt_opt_usage_error(&program, stderr, "%s", err.msg);
+	return o->print_program ? print_program(o, log) : serve(o, log);
+}
+
 int main(int argc, char **argv)
 {
-	struct options o = {0};
-	const struct dt_opt opts[] = {
-		{"batch", 0, DT_OPT_FLAG, &o.batch, .help = "read prompts as JSON Lines, write completions"},
-		{"unordered", 0, DT_OPT_FLAG, &o.unordered,
-		 .help = "with --batch, write each answer as soon as it is there"},
-		{"skip-done", 0, DT_OPT_STR, &o.skip_done, "FILE",
-		 "with --batch, leave out lines that FILE has an answer to", .complete = DT_COMPLETE_FILE},
-		{"model-dir", 0, DT_OPT_STR, &o.serve.ckpt, "CKPT", "the checkpoint, as an option",
-		 .complete = DT_COMPLETE_DIR},
-		{"precision", 0, DT_OPT_CHOICE, &o.precision, "bf16|fp32",
-		 "type of activations and cache, and of weights that have no other", .def = "bf16"},
-		{"weights", 0, DT_OPT_CHOICE, &o.weights, WEIGHTS,
-		 "what matrices are kept as; auto: blocks as they are stored, others as --precision",
-		 .def = "auto"},
-		{"kv-cache-dtype", 0, DT_OPT_CHOICE, &o.kv_type, "auto|bf16|fp32|int8",
-		 "type of the KV cache; auto: as --precision", .def = "auto"},
-		{"tokenizer", 0, DT_OPT_STR, &o.serve.tokenizer, "FILE",
-		 "a tokenizer in place of the model's own", .complete = DT_COMPLETE_TOKENIZER},
-		{"device", 0, DT_OPT_STR, &o.serve.device, "auto|cpu|cuda[:N]",
-		 "where the model is computed; auto: a card where there is one", .def = "cpu"},
-		{"batch-invariant", 0, DT_OPT_FLAG, &o.serve.invariant,
-		 .help = "on a card too, answers do not depend on what else is served (slower)"},
-		{"threads", 0, DT_OPT_INT, &o.serve.threads, "N", "threads of the model", .min = 0,
-		 .max = 4096, .def_text = "all processors"},
-		{"max-tokens", 0, DT_OPT_INT, &o.max_tokens, "N",
-		 "tokens to generate where a request does not say", .min = 1, .max = 1 << 24,
-		 .def_text = "16 after a prompt, what fits after messages"},
-		{"defaults", 0, DT_OPT_STR, &o.defaults_text, "JSON",
-		 "an object of sampling keys for requests that do not have them"},
-		DT_OPT_HEADING("Several ranks"),
-		{"layout", 0, DT_OPT_STR, &o.layout, "LAYOUT",
-		 "how mpirun's ranks cut the model, as tp2.pp2; see dt-layout(7)",
-		 .def_text = "tp over all ranks"},
-		{"comm-timeout", 0, DT_OPT_REAL, &o.comm_timeout, "SECONDS",
-		 "a rank that does not come to a step for so long ends the server", .min = 0.1, .max = 1e6,
-		 .def = "60"},
-		DT_OPT_HEADING("Batching and memory"),
-		{"max-num-seqs", 0, DT_OPT_INT, &o.serve.seqs, "N", "sequences that run together", .min = 1,
-		 .max = 4096, .def = "64"},
-		{"max-num-batched-tokens", 0, DT_OPT_INT, &o.serve.tokens, "N", "tokens of one step",
-		 .min = 1, .max = 1 << 20, .given = &o.given_tokens, .def = "512"},
-		{"max-model-len", 0, DT_OPT_INT, &o.serve.len, "N", "tokens of a sequence, prompt and output",
-		 .min = 1, .max = 1 << 24, .def_text = "the model's"},
-		{"block-size", 0, DT_OPT_INT, &o.serve.block, "N", "tokens of a KV cache block", .min = 1,
-		 .max = 1024, .def = "16"},
-		{"kv-cache-mem", 0, DT_OPT_SIZE, &o.serve.cache_mem, "SIZE", "memory of the KV cache",
-		 .def_text = "what all sequences need, at most a quarter of the machine's, half of what is "
-			     "free on a card"},
-		{"prefix-caching", 0, DT_OPT_FLAG, &o.serve.share,
-		 .help = "keep the cache of prompts for others that begin alike", .negatable = true,
-		 .def = "on"},
-		{"speculate", 0, DT_OPT_INT, &o.serve.draft, "N",
-		 "tokens a step guessed from the text so far, as long as it is faster", .min = 0, .max = 32,
-		 .def = "0"},
-		{"draft-model", 0, DT_OPT_STR, &o.serve.draft_model, "CKPT",
-		 "a smaller model with the same vocabulary that guesses (4 tokens a step unless --speculate "
-		 "says)",
-		 .complete = DT_COMPLETE_FILE},
-		{"queue", 0, DT_OPT_INT, &o.serve.queue, "N", "requests that may wait; more get 503",
-		 .min = 0, .max = 65536, .def = "256"},
-		{"request-timeout", 0, DT_OPT_REAL, &o.timeout, "SECONDS",
-		 "longest time for one request; with --batch there is none", .min = 1, .max = 1e6,
-		 .given = &o.given_timeout, .def = "600"},
-		{"trace", 0, DT_OPT_STR, &o.serve.trace, "FILE",
-		 "write the scheduler's decisions as JSON Lines", .complete = DT_COMPLETE_FILE},
-		{"replay", 0, DT_OPT_STR, &o.replay, "FILE",
-		 "make the decisions of such a file again and compare; needs no checkpoint",
-		 .complete = DT_COMPLETE_FILE},
-		{"print-program", 0, DT_OPT_FLAG, &o.print_program,
-		 .help = "print what a step computes and costs, do nothing else"},
-		DT_OPT_HEADING("Server"),
-		{"host", 0, DT_OPT_STR, &o.host, "ADDRESS", "address to listen on", .def = "127.0.0.1"},
-		{"port", 0, DT_OPT_INT, &o.port, "N", "port to listen on, 0 for any free one", .min = 0,
-		 .max = 65535, .def = "8000"},
-		{"tls-cert", 0, DT_OPT_STR, &o.tls_cert, "FILE",
-		 "serve HTTPS with this certificate and those that vouch for it, in PEM",
-		 .complete = DT_COMPLETE_FILE},
-		{"tls-key", 0, DT_OPT_STR, &o.tls_key, "FILE", "the certificate's key, in PEM",
-		 .complete = DT_COMPLETE_FILE},
-		{"http-mem", 0, DT_OPT_SIZE, &o.http_mem, "SIZE",
-		 "memory of bodies, values parsed from them and answers, together; past it 503",
-		 .def = "512MiB"},
-		{"allow-origin", 0, DT_OPT_STR, &o.allow_origin, "ORIGIN[,...]",
-		 "pages that may use the server from a browser, as https://chat.example.org; *: all"},
-		{"files-dir", 0, DT_OPT_STR, &o.files_dir, "DIR",
-		 "keep files and batches there, and answer batches (/v1/files, /v1/batches)",
-		 .complete = DT_COMPLETE_DIR},
-		{"files-size", 0, DT_OPT_SIZE, &o.files_size, "SIZE",
-		 "bytes of all files there; more are refused", .def = "4GiB"},
-		{"served-model-name", 0, DT_OPT_STR, &o.name, "NAME", "the model's name in the API",
-		 .def_text = "CKPT as given"},
-		{"chat-template", 0, DT_OPT_CHOICE, &o.chat, "auto|" DT_CHAT_NAMES,
-		 "how messages become a prompt", .def_text = "as the model says"},
-		{"api-key", 0, DT_OPT_STRS, &o.api_keys, "KEY",
-		 "a key that every route but /health then asks for; may be given several times"},
-		{"api-key-file", 0, DT_OPT_STR, &o.key_file, "FILE",
-		 "keys, one a line, with their tenants; every route but /health then asks for one",
-		 .complete = DT_COMPLETE_FILE},
-		DT_OPT_END};
-	static const char *const examples[] = {
-		"dt-serve run/latest --port 8000",
-		"jq -c '{prompt: .question}' q.jsonl | dt-serve --batch run/latest | jq -r .text", NULL};
-	const struct dt_program prog = {.name = "dt-serve",
-					.summary = "serve a checkpoint over HTTP or on a pipe",
-					.operands = "[CKPT]",
-					.examples = examples,
-					.opts = opts};
 	struct dt_log log = {.f = stderr, .name = "dt-serve", .rank = -1};
 	struct dt_err err;
 	int status, n;
 
 	dt_dev_spin_less(argv);
-	n = dt_opt_main(&prog, argc, argv, stdout, stderr, &status);
-	if (n < 0)
-		goto out;
-	if (o.replay && (n > 0 || o.serve.ckpt || o.serve.trace || o.batch))
-		status = dt_opt_usage_error(&prog, stderr, "--replay stands alone");
-	else if (o.replay)
-		status = run_replay(o.replay, &log);
-	else if (n > 1 || (n == 1) == (o.serve.ckpt != NULL))
-		status = dt_opt_usage_error(&prog, stderr, "give one checkpoint");
-	else if ((o.serve.ckpt = n == 1 ? argv[1] : o.serve.ckpt), settle(&o, &err) < 0)
-		status = dt_opt_usage_error(&prog, stderr, "%s", err.msg);
-	else if (o.print_program)
-		status = print_program(&o, &log);
-	else
-		status = serve(&o, &log);
-	json_decref(o.defaults);
-out:
+	n = dt_opt_main(&program, argc, argv, stdout, stderr, &status);
+	if (n >= 0)
+		status = run(n, argv, &log);
+	json_decref(options.defaults);
 	if (dt_close_stdout(&err) < 0) {
 		if (err.code != -EPIPE && status == DT_EXIT_OK) /* else it has been said */
 			dt_log_err(&log, &err);
