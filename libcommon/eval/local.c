@@ -175,27 +175,15 @@ static void local_close(struct dt_asker *asker)
 
 int dt_asker_local(const char *path, const struct dt_eval_opts *o, struct dt_asker **ret, struct dt_err *err)
 {
-	struct dt_served_params p = {.ckpt = path,
-				     .tokenizer = o->tokenizer,
-				     .device = "cpu",
-				     .kind = DT_DEV_CPU,
-				     .threads = o->threads,
-				     .fp32 = o->fp32,
-				     .weights = o->weights,
-				     .cache = o->fp32 ? DT_F32 : DT_BF16,
-				     .chat = -1,
-				     .seqs = SEQS,
-				     .tokens = 512,
-				     .len = o->seq,
-				     .block = 16,
-				     .queue = QUEUE,
-				     .share = true,
-				     .stuck_after = 1e9};
+	struct dt_served_params p = dt_served_in_process(path, o->tokenizer, o->threads, o->seq, o->fp32);
 	struct local *l = calloc(1, sizeof(*l));
 	int rc;
 
 	if (!l)
 		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", path);
+	p.seqs = SEQS;
+	p.queue = QUEUE;
+	p.weights = o->weights;
 	l->asker = (struct dt_asker){ask, local_close};
 	rc = dt_served_open(&l->served, &p, err);
 	if (rc < 0) {

@@ -12,6 +12,7 @@
 #include "ckpt/source.h"
 #include "data/tokenizer.h"
 #include "kernels/attention.h"
+#include "serve/api/served.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -29,16 +30,6 @@ struct feed_server {
 	int64_t step; /* whose weights it has */
 };
 
-static int forward(void *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
-{
-	return dt_infer_forward(m, b, logits, err);
-}
-
-static int copy_block(void *m, int32_t from, int32_t to)
-{
-	return dt_infer_copy_block(m, from, to);
-}
-
 static void close_model(struct feed_server *s)
 {
 	dt_engine_close(s->engine);
@@ -51,13 +42,7 @@ static int open_engine(struct feed *f, int blocks, struct dt_err *err)
 {
 	struct feed_server *s = f->server;
 	const struct dt_config *c = f->site.config;
-	const int32_t eot = dt_tokenizer_eot(s->tok);
-	struct dt_engine_params p = {.model = {.m = s->model,
-					       .forward = forward,
-					       .copy_block = copy_block,
-					       .draws = true,
-					       .vocab = (int)c->vocab,
-					       .hidden = (int)c->hidden},
+	struct dt_engine_params p = {.model = dt_served_model(s->model, s->tok, c),
 				     .tok = s->tok,
 				     .max_seqs = SEQS,
 				     .max_tokens = 512,
@@ -69,10 +54,6 @@ static int open_engine(struct feed *f, int blocks, struct dt_err *err)
 				     .share_prefixes = true,
 				     .stuck_after = 1e9};
 
-	if (eot >= 0)
-		p.model.eos[p.model.neos++] = eot;
-	if (c->eos >= 0 && c->eos < c->vocab && c->eos != eot)
-		p.model.eos[p.model.neos++] = (int32_t)c->eos;
 	return dt_engine_open(&s->engine, &p, err);
 }
 

@@ -56,28 +56,15 @@ static int name_weights(struct local *l, const char *model, struct dt_err *err)
 int dt_drawer_local(const char *model, const struct dt_drawer_opts *o, struct dt_drawer **ret,
 		    struct dt_err *err)
 {
-	struct dt_served_params p = {.ckpt = model,
-				     .tokenizer = o->tokenizer,
-				     .device = "cpu",
-				     .kind = DT_DEV_CPU,
-				     .threads = o->threads,
-				     .fp32 = o->fp32,
-				     .weights = -1,
-				     .cache = o->fp32 ? DT_F32 : DT_BF16,
-				     .chat = -1,
-				     .seqs = SEQS,
-				     .tokens = 512,
-				     .len = o->seq,
-				     .block = 16,
-				     .queue = QUEUE,
-				     .share = true,
-				     .as_trained = true,
-				     .stuck_after = 1e9};
+	struct dt_served_params p = dt_served_in_process(model, o->tokenizer, o->threads, o->seq, o->fp32);
 	struct local *l = calloc(1, sizeof(*l));
 	int rc;
 
 	if (!l)
 		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", model);
+	p.seqs = SEQS;
+	p.queue = QUEUE;
+	p.as_trained = true;
 	l->drawer = (struct dt_drawer){draw, local_close};
 	rc = name_weights(l, model, err);
 	if (rc == 0)

@@ -128,14 +128,22 @@ static void set_chat(struct dt_served *s, const struct dt_served_params *p, cons
 		dt_chat_init(&s->chat, (enum dt_chat_kind)kind, text, s->tok);
 }
 
-static void set_eos(struct dt_engine_model *m, const struct dt_tokenizer *tok, const struct dt_config *c)
+struct dt_engine_model dt_served_model(struct dt_infer *m, const struct dt_tokenizer *tok,
+				       const struct dt_config *c)
 {
+	struct dt_engine_model r = {.m = m,
+				    .forward = forward,
+				    .copy_block = copy_block,
+				    .draws = true,
+				    .vocab = (int)c->vocab,
+				    .hidden = (int)c->hidden};
 	int32_t eot = dt_tokenizer_eot(tok);
 
 	if (eot >= 0)
-		m->eos[m->neos++] = eot;
+		r.eos[r.neos++] = eot;
 	if (c->eos >= 0 && c->eos < c->vocab && c->eos != eot)
-		m->eos[m->neos++] = (int32_t)c->eos;
+		r.eos[r.neos++] = (int32_t)c->eos;
+	return r;
 }
 
 static int open_device(struct dt_served *s, const struct dt_served_params *p, struct dt_err *err)
@@ -235,12 +243,7 @@ static int64_t open_models(struct dt_served *s, const struct dt_served_params *p
 static int open_engine(struct dt_served *s, const struct dt_served_params *p, const struct dt_config *c,
 		       int64_t len, int64_t blocks, struct dt_err *err)
 {
-	struct dt_engine_params ep = {.model = {.m = s->model,
-						.forward = forward,
-						.copy_block = copy_block,
-						.draws = true,
-						.vocab = (int)c->vocab,
-						.hidden = (int)c->hidden},
+	struct dt_engine_params ep = {.model = dt_served_model(s->model, s->tok, c),
 				      .tok = s->tok,
 				      .max_seqs = (int)p->seqs,
 				      .max_tokens = (int)p->tokens,
@@ -255,7 +258,6 @@ static int open_engine(struct dt_served *s, const struct dt_served_params *p, co
 				      .ntenants = p->ntenants,
 				      .stuck_after = p->stuck_after};
 
-	set_eos(&ep.model, s->tok, c);
 	if (s->drafter) {
 		int64_t span = dt_config_span(dt_infer_config(s->drafter));
 

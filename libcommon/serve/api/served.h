@@ -71,6 +71,30 @@ int dt_served_tokenizer(const struct dt_source *src, const char *spec, struct dt
  * message of their own with an empty one; rank 0 has the engine, the others call dt_served_follow then.
  */
 int dt_served_open(struct dt_served *s, const struct dt_served_params *p, struct dt_err *err);
+
+/* What an engine calls of a model that this process has open, and the tokens that end a text. */
+struct dt_engine_model dt_served_model(struct dt_infer *m, const struct dt_tokenizer *tok,
+				       const struct dt_config *c);
+
+/* A model on the processor for answers that this process asks for itself: nobody waits, nothing is stuck. */
+static inline struct dt_served_params dt_served_in_process(const char *ckpt, const char *tokenizer,
+							   int64_t threads, int64_t len, bool fp32)
+{
+	return (struct dt_served_params){.ckpt = ckpt,
+					 .tokenizer = tokenizer,
+					 .device = "cpu",
+					 .kind = DT_DEV_CPU,
+					 .threads = threads,
+					 .fp32 = fp32,
+					 .weights = -1,
+					 .cache = fp32 ? DT_F32 : DT_BF16,
+					 .chat = -1,
+					 .tokens = 512,
+					 .len = len,
+					 .block = 16,
+					 .share = true,
+					 .stuck_after = 1e9};
+}
 /* Until rank 0 closes. */
 int dt_served_follow(struct dt_served *s, struct dt_err *err);
 /* -EIO: the trace could not be written in full. */
