@@ -2,13 +2,14 @@
 # A job that is killed, stopped, asked to end and moved trains what an undisturbed one does. With --reproducible the
 # parameters of any dp are the same to the bit, so one uninterrupted run is what all are compared with.
 bats_require_minimum_version 1.5.0
+load ranks
 
 setup_file() {
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
     export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_plm_rsh_agent=/bin/false
     PATH=$DT_BIN:$PATH
     cd "$BATS_FILE_TMPDIR" || return 1
-    cat "$DT_SRC/LICENSE" "$DT_SRC/CONTRIBUTING.md" >text.txt
+    fixed_text
     dt-dataset build --tokenizer byte --out d.h5 text.txt
     dt-train --model gpt2-tiny --data d.h5 --seq 128 --no-mfu --threads 1 --precision fp32 --reproducible --global-batch 12 \
         --steps 120 --save plain --metrics plain.jsonl
