@@ -47,9 +47,9 @@ struct dt_image_import {
 /*
  * Reads paths, in order, into the data set out[0] and, with eval_percent, out[1], of the same classes.
  * Image k of a class goes to the second where floor((k + 1) P / 100) > floor(k P / 100): every class gives
- * its share, evenly spread, and the same input gives the same sets. Of IDX there are two paths, images and labels.
- * Classes: as the names file has them; else a folder's in the order of their names by code point; else
- * numbers. Threads of OpenMP decode.
+ * its share, evenly spread, and the same input gives the same sets. Of IDX there are two paths, images and
+ * labels. Classes: as the names file has them; else a folder's in the order of their names by code point;
+ * else numbers. Threads of OpenMP decode.
  */
 int dt_image_import(struct dt_image_import *im, int n, const char *const *paths, const char *const out[2],
 		    struct dt_err *err);
