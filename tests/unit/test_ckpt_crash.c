@@ -131,7 +131,7 @@ static void killed_at_any_moment(void **state)
 				if (save(root, step, 2, &err) < 0)
 					_exit(1);
 		}
-		/* at any moment; every third time early, every third time after a save, however long one takes */
+		/* at any moment; every third time early, and every third time after a save, however slow */
 		if (trial % 3 == 2) {
 			double t = dt_now();
 
