@@ -99,7 +99,8 @@ static int open_dt(struct dt_source *s, struct dt_err *err)
 			return dt_err_set(err, -ENOTSUP, "checkpoint '%s': tensor '%s' is %s",
 					  dt_ckpt_path(s->ck), name, dt_dtype_name(t.dtype));
 	}
-	return src_ckpt_tokenizer(s, s->ck, err);
+	rc = src_images(s, dt_ckpt_meta(s->ck), err);
+	return rc < 0 ? rc : src_ckpt_tokenizer(s, s->ck, err);
 }
 
 /* A tokenizer named by the user replaces what the source has. */
@@ -163,6 +164,7 @@ void dt_source_close(struct dt_source *s)
 	free(s->stored);
 	free(s->view);
 	free(s->ck_tensor);
+	json_decref(s->images);
 	free(s->tokenizer);
 	free(s->chat);
 	free(s->path);

@@ -16,6 +16,7 @@
 #ifndef DT_CKPT_SOURCE_H
 #define DT_CKPT_SOURCE_H
 
+#include "base/json.h"
 #include "kernels/quant_formats.h"
 #include "model/params.h"
 
@@ -83,6 +84,12 @@ int dt_source_buffer(struct dt_source *s, const char *name, int64_t n, float *ds
  * alignment; valid until close. NULL where they do not lie so (dt, transposed): then dt_source_read has them.
  */
 const void *dt_source_raw(const struct dt_source *s, int i);
+
+/*
+ * What a classifier of images came with: "classes" (names), "mean" and "deviation" of pixels between 0 and 1, a
+ * channel each; what is not known is left out. Owned by s; NULL of models of text.
+ */
+const json_t *dt_source_images(const struct dt_source *s);
 
 /*
  * Text that dt_tokenizer_from_text (data/tokenizer.h) takes, and the Jinja chat template, NUL-terminated;
