@@ -86,8 +86,8 @@ int dt_source_buffer(struct dt_source *s, const char *name, int64_t n, float *ds
 const void *dt_source_raw(const struct dt_source *s, int i);
 
 /*
- * What a classifier of images came with: "classes" (names), "mean" and "deviation" of pixels between 0 and 1, a
- * channel each; what is not known is left out. Owned by s; NULL of models of text.
+ * What a classifier of images came with: "classes" (names), "mean" and "deviation" of pixels between 0 and
+ * 1, a channel each; what is not known is left out. Owned by s; NULL of models of text.
  */
 const json_t *dt_source_images(const struct dt_source *s);
 

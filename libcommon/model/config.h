@@ -136,8 +136,8 @@ int dt_config_find_preset(const char *name, struct dt_config *ret);
 /* Hugging Face config.json, or timm's, as parsed. */
 int dt_config_from_hf(const json_t *o, struct dt_config *ret, struct dt_err *err);
 /*
- * The other way; dtype: of the weights, "float32". -ENOTSUP for a family without a class of its own. Classifiers
- * of images get timm's form, or {"model": our own} where timm does not have them.
+ * The other way; dtype: of the weights, "float32". -ENOTSUP for a family without a class of its own.
+ * Classifiers of images get timm's form, or {"model": our own} where timm does not have them.
  * Attributes that a family's class does not have are left out: read it back to see whether it says the same.
  */
 int dt_config_to_hf(const struct dt_config *c, const char *dtype, json_t **ret, struct dt_err *err);

@@ -87,24 +87,6 @@ static bool ends(const char *s, const char *with)
 	return n >= k && !strcmp(s + n - k, with);
 }
 
-const char *dt_names_of_images(const char *name, char buf[DT_NAMES_MAX])
-{
-	static const char module[] = "module.", linear[] = "linear.", shortcut[] = ".shortcut.";
-	const char *at;
-
-	if (!strncmp(name, module, sizeof(module) - 1))
-		name += sizeof(module) - 1;
-	at = strstr(name, shortcut);
-	if (!strncmp(name, linear, sizeof(linear) - 1))
-		snprintf(buf, DT_NAMES_MAX, "fc.%s", name + sizeof(linear) - 1);
-	else if (at)
-		snprintf(buf, DT_NAMES_MAX, "%.*s.downsample.%s", (int)(at - name), name,
-			 at + sizeof(shortcut) - 1);
-	else
-		return name;
-	return buf;
-}
-
 bool dt_names_is_buffer(enum dt_names scheme, const struct dt_config *c, const char *name)
 {
 	const struct dt_family *f = dt_family_find(c->family);

@@ -26,7 +26,7 @@ static const struct known {
 static void plain(struct dt_config *c)
 {
 	memset(c, 0, sizeof(*c));
-	snprintf(c->family, sizeof(c->family), "%s", dt_family_resnet.type);
+	snprintf(c->family, sizeof(c->family), "resnet");
 	c->norm_eps = 1e-5;
 	c->channels = 3;
 	c->vocab = 1000;
