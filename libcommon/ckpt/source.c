@@ -65,7 +65,8 @@ int dt_source_guess(const char *path, enum dt_source_kind *ret, struct dt_err *e
 	return rc;
 }
 
-static int open_dt(struct dt_source *s, struct dt_err *err)
+/* set: "model", or "ema" */
+static int open_dt(struct dt_source *s, const char *set, struct dt_err *err)
 {
 	int rc = dt_ckpt_open(s->path, &s->ck, err);
 
@@ -85,7 +86,7 @@ static int open_dt(struct dt_source *s, struct dt_err *err)
 		struct dt_ckpt_tensor t;
 		char name[80];
 
-		snprintf(name, sizeof(name), "model/%s", p->name);
+		snprintf(name, sizeof(name), "%s/%s", set, p->name);
 		s->ck_tensor[i] = dt_ckpt_find(s->ck, name);
 		if (s->ck_tensor[i] < 0)
 			return dt_err_set(err, -ENOENT, "checkpoint '%s' has no tensor '%s'",
@@ -127,12 +128,12 @@ int dt_source_open(const char *path, enum dt_source_kind kind, const char *token
 	if (rc == 0 && kind == DT_SOURCE_AUTO)
 		rc = dt_source_guess(path, &kind, err);
 	if (rc == 0) {
-		s->kind = kind;
+		s->kind = kind == DT_SOURCE_EMA ? DT_SOURCE_DT : kind;
 		rc = kind == DT_SOURCE_SAFETENSORS ? src_open_safetensors(s, err)
 		     : kind == DT_SOURCE_GGUF	   ? src_open_gguf(s, true, err)
 		     : kind == DT_SOURCE_LLMC	   ? src_open_llmc(s, err)
 		     : kind == DT_SOURCE_LLAMA2C   ? src_open_llama2c(s, err)
-						   : open_dt(s, err);
+						   : open_dt(s, kind == DT_SOURCE_EMA ? "ema" : "model", err);
 	}
 	if (rc == 0 && tokenizer)
 		rc = other_tokenizer(s, tokenizer, err);

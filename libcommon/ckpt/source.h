@@ -4,6 +4,7 @@
  * of the files.
  *
  *   dt           a checkpoint folder or root (dt-checkpoint(5)): its model/ tensors
+ *   ema          the same: its ema/ tensors, which were averaged in training
  *   safetensors  a Hugging Face folder (model.safetensors or an index of several, config.json) or file
  *   gguf         a GGUF file: f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q4_k, q6_k
  *   llmc         a model .bin of llm.c (GPT-2)
@@ -27,8 +28,10 @@ enum dt_source_kind {
 	DT_SOURCE_LLMC,
 	DT_SOURCE_LLAMA2C,
 	DT_SOURCE_DT,
+	DT_SOURCE_EMA, /* its averaged weights; once open, a source of DT_SOURCE_DT */
 };
 #define DT_SOURCE_KINDS "auto|safetensors|gguf|llmc|llama2c|dt" /* in the order of the enum */
+#define DT_SOURCE_FROM	DT_SOURCE_KINDS "|ema"
 
 struct dt_source;
 
