@@ -64,6 +64,7 @@ static int add_file(struct dt_source *s, const char *path, const char *file, con
 			d.shape[k] = t->shape[k];
 		if ((size_t)snprintf(d.name, sizeof(d.name), "%s", bare_name(t->name)) >= sizeof(d.name))
 			rc = dt_err_set(err, -EBADMSG, "'%s': a tensor's name is too long", path);
+		snprintf(d.type, sizeof(d.type), "%s", t->dtype);
 		if (rc == 0 && src_add(s, &d) < 0)
 			rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", path);
 	}
@@ -203,6 +204,7 @@ int src_hf_tokenizer(struct dt_source *s, const char *folder, struct dt_err *err
 int src_open_safetensors(struct dt_source *s, struct dt_err *err)
 {
 	char folder[PATH_MAX], path[PATH_MAX];
+	json_t *config = NULL;
 	struct stat st;
 	char *slash;
 	size_t n;
@@ -235,6 +237,11 @@ int src_open_safetensors(struct dt_source *s, struct dt_err *err)
 		rc = join(path, folder, "config.json", err);
 	if (rc == 0)
 		rc = dt_config_load(path, &s->config, err);
+	if (rc == 0)
+		rc = dt_json_load(path, SRC_TEXT_MAX, &config, err);
+	if (rc == 0)
+		rc = src_coded_find(s, config, err);
+	json_decref(config);
 	if (rc == 0)
 		rc = src_resolve(s, DT_NAMES_HF, err);
 	return rc == 0 ? src_hf_tokenizer(s, folder, err) : rc;
