@@ -1,6 +1,6 @@
 /*
- * Quantised Hugging Face folders: what AutoGPTQ and AutoAWQ packed (tests/data/golden_coded.py) is read as the
- * numbers that they make of it, in blocks where these are the same, and damage is named.
+ * Quantised Hugging Face folders: what AutoGPTQ and AutoAWQ packed (tests/data/golden_coded.py) is read as
+ * the numbers that they make of it, in blocks where these are the same, and damage is named.
  */
 #include "base/json.h"
 #include "ckpt/source.h"
