@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Weights that a Hugging Face folder holds quantised, as several tensors a matrix [out, in]:
  *
@@ -449,3 +448,4 @@ int src_coded_find(struct dt_source *s, const json_t *config, struct dt_err *err
 	qsort(s->coded, (size_t)s->ncoded, sizeof(struct src_coded *), by_address);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

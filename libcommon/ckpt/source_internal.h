@@ -11,7 +11,7 @@
 
 /* ---- source.c ---- */
 
-struct src_stored { /* a tensor of a file */
+struct src_stored {			   /* a tensor of a file */
 	char name[DT_NAMES_MAX], type[12]; /* of safetensors: "I32" */
 	enum dt_format format;
 	int format_known; /* 0: data is not to be read */

@@ -189,3 +189,4 @@ def main():
 
 
 main()
+# SPDX-License-Identifier: Apache-2.0
