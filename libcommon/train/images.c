@@ -174,17 +174,17 @@ static int start(struct trainer *t, const struct dt_images *data, const struct d
 int images_start(struct trainer *t, struct dt_err *err)
 {
 	struct image_source *s = source_of(t);
-	struct dt_augment a, plain;
+	struct dt_augment a, *plain = &s->plain;
 	int rc = augmentation(t, &a, err);
 
 	if (rc < 0)
 		return rc;
-	plain = dt_augment_default(a.height, a.width);
-	memcpy(plain.mean, a.mean, sizeof(a.mean));
-	memcpy(plain.deviation, a.deviation, sizeof(a.deviation));
+	*plain = dt_augment_default(a.height, a.width);
+	memcpy(plain->mean, a.mean, sizeof(a.mean));
+	memcpy(plain->deviation, a.deviation, sizeof(a.deviation));
 	rc = start(t, s->data, &s->info, &a, true, &s->loader, err);
 	if (rc == 0 && s->eval)
-		rc = start(t, s->eval, &s->eval_info, &plain, false, &s->eval_loader, err);
+		rc = start(t, s->eval, &s->eval_info, plain, false, &s->eval_loader, err);
 	return rc;
 }
 
@@ -236,6 +236,18 @@ json_t *images_classes(const struct trainer *t)
 	for (int k = 0; k < i->classes; k++)
 		json_array_append_new(list, json_string(i->class_name[k]));
 	return list;
+}
+
+json_t *images_pixels(const struct trainer *t)
+{
+	const struct dt_augment *a = &t->source.images.plain;
+	json_t *mean = json_array(), *deviation = json_array();
+
+	for (int c = 0; c < t->source.images.info.channels; c++) {
+		json_array_append_new(mean, json_real((double)a->mean[c]));
+		json_array_append_new(deviation, json_real((double)a->deviation[c]));
+	}
+	return json_pack("{s:o, s:o}", "mean", mean, "deviation", deviation);
 }
 
 int images_check_meta(struct trainer *t, const json_t *meta, const char *path, struct dt_err *err)
