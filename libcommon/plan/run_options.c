@@ -466,9 +466,7 @@ static const struct row rows[] = {
 	  "a part of each image comes from its partner, likewise", .min = 0, .max = 100, .def = "0"},
 	 REAL, R(image.cutmix), MEANING, NEVER},
 	{{"normalize", 0, DT_OPT_STR, O(run.image.normalize), "auto|data|NAME",
-	  "mean and deviation of pixels: what the weights came with, else the training set's, or published ones "
-	  "(cifar10, imagenet ...)",
-	  .def = "auto"},
+	  "mean and deviation of pixels: the weights', else the training set's; or published ones", .def = "auto"},
 	 TEXT, R(image.normalize), MEANING, NEVER},
 	{{"label-smoothing", 0, DT_OPT_REAL, O(run.label_smoothing), "X",
 	  "share of a target that goes to all classes alike", .min = 0, .max = 0.99, .def = "0"},
