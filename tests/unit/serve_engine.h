@@ -13,11 +13,12 @@
 #include <cmocka.h>
 
 static struct dt_tokenizer *tok;
-static int guesses;	 /* tokens the engines that start() makes guess */
-static bool draws;	 /* the models draw tokens themselves */
-static uint64_t kv_host; /* where the prefix cache of these engines goes on */
+static int guesses;		 /* tokens the engines that start() makes guess */
+static double stuck_after = 600; /* seconds of a pass, of the same */
+static bool draws;		 /* the models draw tokens themselves */
+static struct fake *drafter;	 /* the model that guesses; NULL: from the text */
+static uint64_t kv_host;	 /* where the prefix cache of these engines goes on */
 static struct dt_kvdisk *kv_disk;
-static struct fake *drafter; /* the model that guesses; NULL: from the text */
 
 static inline int setup(void **state)
 {
@@ -53,7 +54,7 @@ static inline struct dt_engine *start(struct fake *f, int blocks, int max_seqs, 
 				     .kv_host = kv_host,
 				     .kv_disk = kv_disk,
 				     .kv_always = true,
-				     .stuck_after = 0.1};
+				     .stuck_after = stuck_after};
 	struct dt_engine *e;
 	struct dt_err err;
 
