@@ -2,6 +2,7 @@
 # Blocks of prompts in host memory and on disk: answers are those of a server without, to the bit, whatever has become
 # of the files; a server that is started again computes little of what it has computed before.
 
+# shellcheck disable=SC2154 # stderr is set by run
 bats_require_minimum_version 1.5.0
 
 setup_file() {
@@ -115,6 +116,7 @@ all() {
 }
 
 @test "what cannot be is refused" {
+    local wanted
     refused() {
         run -2 --separate-stderr dt-serve m "$@"
         [[ $stderr == *"$wanted"* ]]
