@@ -160,7 +160,7 @@ static int load_plain(struct loader *l, int i)
 	return rc;
 }
 
-/* Keys of a head are [plain, rank] to be multiplied with from the other side, values [v, rank] as they lie. */
+/* A head's keys are [plain, rank], to be multiplied with from the other side, its values [v, rank]. */
 static int load_heads(struct loader *l, int i)
 {
 	const struct dt_param *p = &l->part[i];
@@ -168,12 +168,11 @@ static int load_heads(struct loader *l, int i)
 	const int64_t plain = c->head_dim - c->rope_dim, v = c->v_dim, rank = p->shape[1];
 	const enum dt_format as = format_of(l, i);
 	struct dt_infer_heads *to = &l->m->heads[i];
+	float *whole = malloc((size_t)(p->shape[0] * rank) * 4), *turned = malloc((size_t)(plain * rank) * 4);
 	int rc;
 
 	to->n = (int)(p->shape[0] / (plain + v));
 	to->w = calloc(2 * (size_t)to->n, sizeof(*to->w));
-	float *whole = malloc((size_t)(p->shape[0] * rank) * 4), *turned = malloc((size_t)(plain * rank) * 4);
-
 	rc = to->w && whole && turned ? read_rows(l, i, 0, p->shape[0], DT_F32, whole)
 				      : dt_err_sys(l->err, -ENOMEM, "cannot load '%s'", p->name);
 	for (int h = 0; h < to->n && rc == 0; h++) {
