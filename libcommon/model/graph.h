@@ -59,7 +59,7 @@ struct dt_attr {
 	bool local;  /* rope: the angles of layers with a window */
 	int64_t heads, kv_heads, head_dim, value_dim;
 	int64_t latent_dim,
-		rope_dim; /* latent attention: columns of the latent, and of the key that is rotated; else 0 */
+		rope_dim; /* latent attention: columns of the latent, of the rotated key; else 0 */
 	int64_t window;	  /* attention: keys a row sees, 0: all */
 	/* mixtures: kernels/moe.h says what these do to scores */
 	int64_t experts, used;

@@ -2,15 +2,15 @@
  * Latent attention: what stands between its products and the scores (kernels/latent.h).
  *
  * Training makes keys and values of every head from the latents. Serving keeps in its cache the latent and
- * the rotated part of the key, which all heads share (DeepSeek-V2, 2024, section 2.1.2): a head's queries are
- * multiplied by what its keys are made with (absorb), see latents instead of keys, and what they get is
- * multiplied by what its values are made with (values). With R the latent's columns, n and r those of a head's
- * plain and rotated part and v of its values, a query and S keys of one head cost
+ * the rotated part of the key, which all heads share (DeepSeek-V2, 2024, section 2.1.2): a head's queries
+ * are multiplied by what its keys are made with (absorb), see latents instead of keys, and what they get is
+ * multiplied by what its values are made with (values). With R the latent's columns, n and r those of a
+ * head's plain and rotated part and v of its values, a query and S keys of one head cost
  *   absorbed        2 (n R + R v + S (2 R + r))
  *   keys made anew  2 S ((n + v) R + n + r + v)
- * where a pass has one query a sequence: 1088 against 131392 a key for DeepSeek-V3. A prompt of T tokens whose
- * keys are made once takes T^2 (2 R - n - v) less than absorbed. It is absorbed too: a row is then the same
- * to the bit however its prompt was cut, and whatever of it the cache had.
+ * where a pass has one query a sequence: 1088 against 131392 a key for DeepSeek-V3. A prompt of T tokens
+ * whose keys are made once takes T^2 (2 R - n - v) less than absorbed. It is absorbed too: a row is then the
+ * same to the bit however its prompt was cut, and whatever of it the cache had.
  */
 #include "model/op/cost.h"
 #include "model/op/rule.h"
