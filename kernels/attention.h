@@ -49,9 +49,9 @@
  *   stand for them in the table. A block table or slot outside of the cache is -EINVAL, and nothing is
  *   written.
  *   slot and what a dt_paged points to are host memory on every device.
- *   value_dim > 0 (latent attention whose keys stay compressed: DeepSeek-V2, 2024, section 2.1.2): a key's last
- *   value_dim elements are its value, so that there is one cache and qkv has no v. vcache is absent, o [tokens,
- *   heads * value_dim]; as many heads as there are may share a key. Cards answer -ENOTSUP.
+ *   value_dim > 0 (latent attention whose keys stay compressed: DeepSeek-V2, 2024, section 2.1.2): a key's
+ *   last value_dim elements are its value, so that there is one cache and qkv has no v. vcache is absent, o
+ *   [tokens, heads * value_dim]; as many heads as there are may share a key. Cards answer -ENOTSUP.
  */
 #ifndef DT_KERNELS_ATTENTION_H
 #define DT_KERNELS_ATTENTION_H

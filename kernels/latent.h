@@ -6,8 +6,8 @@
  *                  one part to every head.
  *   with sum       to.head is 0, and y[to.at + i to.row + j] is the sum of x over heads, in their order, in
  *                  f32, rounded once: the backward of such a copy
- * y and x are of one type (f32, bf16, f16) and do not overlap. What is not named stays as it is; no element of
- * y is named twice. Results do not depend on the number of threads. -EINVAL: elements outside of y or x.
+ * y and x are of one type (f32, bf16, f16) and do not overlap. What is not named stays as it is; no element
+ * of y is named twice. Results do not depend on the number of threads. -EINVAL: elements outside of y or x.
  */
 #ifndef DT_KERNELS_LATENT_H
 #define DT_KERNELS_LATENT_H
