@@ -55,7 +55,7 @@ static const char *raw_rows(struct loader *l, int i, int64_t first, int64_t rows
 {
 	const struct dt_local_param *at = &l->local->p[i];
 	const struct dt_param *whole = &l->table->p[at->index];
-	const char *raw = dt_source_raw(l->src, at->index);
+	const char *raw = dt_source_raw(l->src, at->index, at->off[0] + first, rows);
 	enum dt_format have = stored_as(l, i);
 	int64_t block = dt_format_info(have)->block, cols = whole->shape[1];
 	size_t stride, bytes;
@@ -63,7 +63,6 @@ static const char *raw_rows(struct loader *l, int i, int64_t first, int64_t rows
 
 	if (!raw)
 		return NULL;
-	raw += dt_format_bytes(have, (at->off[0] + first) * cols);
 	if (at->shape[1] == cols)
 		return raw;
 	if (at->off[1] % block || at->shape[1] % block) {
