@@ -7,7 +7,7 @@
 #define MATRIX_MOST 100 /* classes whose confusion is printed whole as JSON */
 #define TABLE_MOST  40	/* classes that a person is shown */
 
-/* Of class c: its images, how many of them were found, how often it was given, and what it is mostly taken for. */
+/* Of class c: its images, how many were found, how often it was given, and what it is mostly taken for. */
 static void of_class(const struct dt_images_result *r, int c, int64_t *images, int64_t *found, int64_t *given,
 		     int *mistaken)
 {

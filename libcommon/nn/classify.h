@@ -17,8 +17,8 @@ struct dt_classifier_params {
 };
 
 /*
- * src may be closed afterwards; dev outlives the classifier. -EINVAL where src is no classifier, or cannot take
- * images of this size.
+ * src may be closed afterwards; dev outlives the classifier. -EINVAL where src is no classifier, or cannot
+ * take images of this size.
  */
 int dt_classifier_open(struct dt_classifier **ret, struct dt_dev *dev, struct dt_source *src,
 		       const struct dt_classifier_params *p, struct dt_err *err);
