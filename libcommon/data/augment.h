@@ -32,7 +32,8 @@ struct dt_augment {
 struct dt_augment dt_augment_default(int height, int width);
 /*
  * For images of height x width (0: they differ) that are to be seen whole: of another size than the sample
- * they are scaled and cut in the middle, square ones to its size, others so that it is 0.875 of the shorter side.
+ * they are scaled and cut in the middle, square ones to its size, others so that it is 0.875 of the shorter
+ * side.
  */
 void dt_augment_whole(struct dt_augment *a, int height, int width);
 /*
