@@ -28,13 +28,14 @@ static bool write_out(struct dt_engine *e, int32_t b, bool wait)
 	struct dt_kvkey key;
 	void *to;
 
-	if (!y->io || y->written[b] || !dt_kvpool_published(&e->pool, b, &key))
+	if (!y->io || y->broken || y->written[b] || !dt_kvpool_published(&e->pool, b, &key))
 		return true;
 	to = dt_kvio_buffer(y->io, wait);
 	if (!to)
 		return false;
 	y->written[b] = true;
-	if (e->p.model.read_block(e->p.model.m, b, to) < 0)
+	y->broken = e->p.model.read_block(e->p.model.m, b, to) < 0;
+	if (y->broken) /* of several ranks one is lost: the next step says so */
 		dt_kvio_drop(y->io, to);
 	else
 		dt_kvio_write(y->io, to, key, tokens_of(e, b));
@@ -68,7 +69,7 @@ static void evicted(void *arg, int32_t b)
 
 void dt_engine_beyond_write(struct dt_engine *e, bool all)
 {
-	if (!e->beyond.io)
+	if (!e->beyond.io || e->gate.failed) /* which this thread sets */
 		return;
 	e->beyond.behind = false;
 	for (int32_t b = 0; b < e->pool.nblocks; b++)
