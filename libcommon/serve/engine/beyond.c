@@ -231,6 +231,21 @@ bool dt_engine_beyond_hold(struct dt_engine *e, struct dt_serve_req *r)
 	return true;
 }
 
+static void count(struct dt_engine *e)
+{
+	const struct dt_engine_beyond *y = &e->beyond;
+	struct dt_beyond_counts c = {
+		.queries = y->queries, .hits = y->hits, .compute_s = y->token_s * e->pool.block_size};
+
+	if (!y->io && !y->host)
+		return;
+	if (y->host)
+		c.host_blocks = dt_kvhost_used(y->host);
+	if (y->io)
+		c.disk = dt_kvio_counts(y->io);
+	dt_metrics_beyond(&e->metrics, &c);
+}
+
 void dt_engine_beyond_bring(struct dt_engine *e)
 {
 	/* While others decode, as many blocks as one step could have computed. */
@@ -244,10 +259,7 @@ void dt_engine_beyond_bring(struct dt_engine *e)
 		let_go(e, r);
 		dt_engine_enter(e, r);
 	}
-	if (e->beyond.io || e->beyond.host)
-		dt_metrics_beyond(&e->metrics, e->beyond.queries, e->beyond.hits,
-				  e->beyond.host ? dt_kvhost_used(e->beyond.host) : 0,
-				  e->beyond.io ? dt_kvio_counts(e->beyond.io) : (struct dt_kvio_counts){0});
+	count(e);
 }
 
 /* ---- beginning and end ---- */
