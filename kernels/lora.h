@@ -3,11 +3,11 @@
  *   x [m, k], y [m, n]: f32, bf16 or f16, each its own. y does not overlap x.
  *   Rows first .. first + n of a part meet that part's lanes; rows of no part are left as they are, to the
  *   bit. Parts ascend and do not overlap. Lane i of a part adds to columns at .. at + cols of y, where
- *   a [rank, k] and b [rank, cols] (transposed) are of p's type, f32 or bf16; a NULL: the lane adds nothing.
- *   h = s x a^T in f32, kept in room f32 [m, p->rank], which all lanes of a part share in turn; then
- *   y + h b is summed in f32 and rounded once.
- * A row's bits depend on its own row of x and its own lanes only, not on m, the parts or the threads. Lanes of
- * one part do not overlap in columns. The tables p points to are the host's memory, a and b the device's.
+ *   a [rank, k] and b [rank, cols] (transposed) are of p's type, f32 or bf16; a NULL: it adds nothing.
+ *   h = s x a^T in f32, kept in room f32 [m, p->rank], where lanes stand side by side; then y + h b is
+ *   summed in f32 and rounded once.
+ * A row's bits depend on its own row of x and its own lanes only, not on m, the parts or the threads. Lanes
+ * of one part do not overlap in columns. The tables p points to are the host's memory, a and b the device's.
  * -EINVAL: shapes or types disagree, parts or lanes go past y, or a rank past the room.
  */
 #ifndef DT_KERNELS_LORA_H

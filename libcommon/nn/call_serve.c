@@ -53,8 +53,7 @@ static int linear_gated(struct dt_exec *x, const struct dt_node *n, struct dt_er
 	enum dt_act_fn f = (enum dt_act_fn)n->attr.act;
 	const struct dt_infer *m = x->owner;
 	bool adapts = adapted(x);
-	int rc = m->p.as_trained || adapts ? -ENOTSUP
-					   : x->dev->ops->packed_gated(x->dev, y, in, w, bias, f);
+	int rc = m->p.as_trained || adapts ? -ENOTSUP : x->dev->ops->packed_gated(x->dev, y, in, w, bias, f);
 
 	if (rc != -ENOTSUP)
 		return dt_kernel_check(rc, "->packed_gated(", err);

@@ -70,8 +70,7 @@ static void lay_out(struct dt_lora_lane *l, const struct dt_adapter_part *p, enu
 		for (int64_t i = 0; i < p->out; i++)
 			put(b, type, r * p->out + i, p->b[i * p->rank + r]);
 	*at = b + p->rank * p->out * dt_dtype_size(type);
-	*l = (struct dt_lora_lane){
-		.a = a, .b = b, .rank = p->rank, .cols = p->out, .scale = (float)p->scale};
+	*l = (struct dt_lora_lane){.a = a, .b = b, .rank = p->rank, .cols = p->out, .scale = (float)p->scale};
 }
 
 static int check_base(const struct dt_adapter *a, const char *base, struct dt_err *err)

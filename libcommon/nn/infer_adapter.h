@@ -10,8 +10,8 @@
 struct dt_infer_adapter;
 
 /*
- * Reads an adapter for m, which was opened for adapters. base: the fingerprint of m's weights, which are to be
- * those it was trained on; NULL: that is not asked. Any thread may, also while m computes. -EINVAL and
+ * Reads an adapter for m, which was opened for adapters. base: the fingerprint of m's weights, which are to
+ * be those it was trained on; NULL: that is not asked. Any thread may, also while m computes. -EINVAL and
  * -ENOTSUP, naming what is wrong: dt_adapter_open's; a rank above what m was opened for; a tensor that is no
  * linear of a layer.
  */

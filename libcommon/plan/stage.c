@@ -186,8 +186,7 @@ int dt_stage_build_serving(const struct dt_serving *s, struct dt_stage *ret, str
 				 .seq = s->rows,
 				 .compute = s->compute};
 	struct dt_stage p = {.nchunk = 1};
-	struct maker m = {
-		.r = &r, .at = s->at, .stage = &p, .outputs = s->outputs, .adapters = s->adapters};
+	struct maker m = {.r = &r, .at = s->at, .stage = &p, .outputs = s->outputs, .adapters = s->adapters};
 	int rc = dt_graph_build(s->config, &p.graph, err);
 
 	if (rc == 0)

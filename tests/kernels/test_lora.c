@@ -18,7 +18,7 @@ static int teardown(void **state)
 
 enum { ROWS = 11, K = 2100, N = 4300, ROOM = 14, PARTS = 3 };
 
-/* Three adapters: of all lanes, of the middle one alone, of two lanes with other ranks; rows between are free. */
+/* Three adapters: of all lanes, of the middle one alone, of two lanes; rows between have none. */
 struct batch {
 	struct dt_lora_part part[PARTS];
 	struct dt_tensor a[PARTS][DT_LORA_LANES], b[PARTS][DT_LORA_LANES];
@@ -39,8 +39,9 @@ static void make(struct batch *t, enum dt_dtype type)
 				continue;
 			t->a[i][k] = random_tensor(type, rank[i][k], K, 10 * i + k, 0.05);
 			t->b[i][k] = random_tensor(type, rank[i][k], cols[k], 100 + 10 * i + k, 1);
-			t->part[i].lane[k] = (struct dt_lora_lane){
-				t->a[i][k].data, t->b[i][k].data, rank[i][k], at[k], cols[k], 0.5f + (float)i};
+			t->part[i].lane[k] =
+				(struct dt_lora_lane){t->a[i][k].data, t->b[i][k].data, rank[i][k],
+						      at[k],	       cols[k],		0.5f + (float)i};
 		}
 	}
 }

@@ -1,6 +1,6 @@
 /*
- * Adapters that peft made, served beside their base: peft's logits, those of the merged weights, and rows that
- * do not depend on what others of the batch have.
+ * Adapters that peft made, served beside their base: peft's logits, those of the merged weights, and rows
+ * that do not depend on what others of the batch have.
  */
 #include "ckpt/adapter.h"
 #include "infer_golden.h"
@@ -28,7 +28,8 @@ static struct dt_source *source(const char *adapter)
 	return merged;
 }
 
-static struct dt_infer *model(struct dt_dev *dev, struct dt_source *src, enum dt_dtype dtype, int64_t adapters)
+static struct dt_infer *model(struct dt_dev *dev, struct dt_source *src, enum dt_dtype dtype,
+			      int64_t adapters)
 {
 	struct dt_infer_params p = {.dtype = dtype,
 				    .cache = dtype,
@@ -187,7 +188,8 @@ static void test_refused(void **state)
 	m = model(dev, src, DT_F32, 3);
 	assert_int_equal(dt_infer_adapter_open(&a, m, DIR "rs", NULL, &err), -EINVAL);
 	assert_non_null(strstr(err.msg, "rank 4 is above"));
-	assert_int_equal(dt_infer_adapter_open(&a, m, DIR "base", NULL, &err), -ENOENT); /* it is no adapter */
+	assert_int_equal(dt_infer_adapter_open(&a, m, DIR "base", NULL, &err),
+			 -ENOENT); /* it is no adapter */
 	assert_int_equal(dt_infer_adapter_open(&a, m, DIR "none", NULL, &err), -ENOENT);
 	a = adapter(m, DIR "adapter");
 	/* 2 layers of q, k, v, o, gate, up, down: rank (in + out) of 4 bytes */

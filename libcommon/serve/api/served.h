@@ -2,6 +2,7 @@
 #ifndef DT_SERVE_SERVED_H
 #define DT_SERVE_SERVED_H
 
+#include "base/opt.h"
 #include "ckpt/source.h"
 #include "comm/comm.h"
 #include "data/chat.h"
@@ -15,22 +16,29 @@ struct dt_served_params {
 	const char *trace;	 /* the scheduler's decisions go there; NULL: nowhere */
 	const char *device;	 /* as given, for messages */
 	enum dt_dev_kind kind;
-	int index;			/* of the device among those of its kind */
-	bool invariant;			/* on a card too, answers do not depend on what else is served */
-	int64_t threads;		/* of the model; 0: all processors */
-	bool fp32;			/* activations and unquantised weights are fp32, else bf16 */
-	int weights;			/* enum dt_format, -1: as they are stored */
-	enum dt_dtype cache;		/* of the KV cache */
-	int chat;			/* enum dt_chat_kind, -1: as the model says */
-	int64_t seqs;			/* that run together */
-	int64_t tokens;			/* of one step */
-	int64_t len;			/* tokens of a sequence; 0: the model's */
-	int64_t block;			/* tokens of a cache block */
-	int64_t queue;			/* requests that may wait */
-	int64_t draft;			/* tokens guessed a step */
-	uint64_t cache_mem;		/* bytes of the KV cache; 0: dt_served_open decides */
-	bool share;			/* prefixes */
-	bool as_trained;		/* nn/infer.h */
+	int index;	     /* of the device among those of its kind */
+	bool invariant;	     /* on a card too, answers do not depend on what else is served */
+	int64_t threads;     /* of the model; 0: all processors */
+	bool fp32;	     /* activations and unquantised weights are fp32, else bf16 */
+	int weights;	     /* enum dt_format, -1: as they are stored */
+	enum dt_dtype cache; /* of the KV cache */
+	int chat;	     /* enum dt_chat_kind, -1: as the model says */
+	int64_t seqs;	     /* that run together */
+	int64_t tokens;	     /* of one step */
+	int64_t len;	     /* tokens of a sequence; 0: the model's */
+	int64_t block;	     /* tokens of a cache block */
+	int64_t queue;	     /* requests that may wait */
+	int64_t draft;	     /* tokens guessed a step */
+	uint64_t cache_mem;  /* bytes of the KV cache; 0: dt_served_open decides */
+	bool share;	     /* prefixes */
+	bool as_trained;     /* nn/infer.h */
+	/* Adapters: NAME=PATH each; what clients may load lies under lora_dir, NULL: they may not. */
+	const struct dt_strs *lora;
+	const char *lora_dir, *name;	/* name: the base's, in the API */
+	int64_t lora_rank;		/* the largest; 0: no adapters */
+	int64_t lora_resident;		/* in memory at a time */
+	double lora_quota;		/* tokens a minute of each, 0: no limit */
+	bool any_base;			/* they may have been made for other weights */
 	double stuck_after;		/* seconds of one step after which the engine counts as stuck */
 	const struct dt_tenant *tenant; /* [ntenants], outlive it; none: one without limits */
 	int ntenants;
@@ -44,6 +52,7 @@ struct dt_served {
 	struct dt_source *src; /* closed when loaded */
 	struct dt_tokenizer *tok;
 	struct dt_infer *model, *drafter;
+	struct dt_adapters *adapters; /* NULL: none */
 	struct dt_engine *engine;
 	struct dt_schedtrace trace;
 	struct dt_chat chat;

@@ -17,7 +17,7 @@
 
 /* Who may share with whom: blocks are found only under the very same salt. */
 struct dt_kv_salt {
-	uint64_t owner, word;
+	uint64_t owner, word, adapter; /* adapter: what keys and values were computed with; 0: the base */
 };
 
 struct dt_kvblock; /* kvpool.c */
