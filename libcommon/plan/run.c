@@ -113,11 +113,27 @@ static int check_cut(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
+/* --no-decay names some parameter. */
+static int check_decay(const struct dt_run *r, struct dt_err *err)
+{
+	struct dt_params t;
+	int rc;
+
+	if (!r->no_decay || !strcmp(r->no_decay, "norm,bias"))
+		return 0;
+	if ((rc = dt_model_params(r->config, &t, err)) < 0)
+		return rc;
+	rc = dt_run_decay(r, &t, err);
+	dt_params_release(&t);
+	return rc;
+}
+
 /* What an optimizer that looks at whole tensors, or keeps other states than a value an element, goes with. */
 static int check_optimizer(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_optim_rule *o = dt_optim_rule(r->optim.kind);
 	const bool blocks = o->state[0].shape == DT_STATE_BLOCKS;
+	int rc;
 
 	if (r->on_card && (o->flags & DT_OPTIM_HOST))
 		return dt_err_set(err, -ENOTSUP, "%s is computed on the processor only by this version",
@@ -129,6 +145,8 @@ static int check_optimizer(const struct dt_run *r, struct dt_err *err)
 		return dt_err_set(err, -ENOTSUP,
 				  "--layer-lr-decay: %s of this version has one rate for all tensors",
 				  o->name);
+	if ((rc = check_decay(r, err)) < 0)
+		return rc;
 	if (r->offload.what && (o->flags & DT_OPTIM_WHOLE))
 		return dt_err_set(err, -ENOTSUP,
 				  "--offload: %s looks at whole tensors, which are not there at once",
@@ -183,6 +201,19 @@ static int check_noise(const struct dt_run *r, struct dt_err *err)
 			"--noise-scale is for data parallelism alone (z0 or z1), summed every step, and "
 			"not for --reproducible");
 	return 0;
+}
+
+/* The average is of fp32 weights that are at hand and alike on all ranks. */
+static int check_ema(const struct dt_run *r, struct dt_err *err)
+{
+	const char *what = r->no_master	     ? "--no-master: it is of fp32 weights"
+			   : r->offload.what ? "--offload"
+			   : r->sync.kind    ? "--sync: ranks have weights of their own"
+					     : NULL;
+
+	if (!(r->ema > 0))
+		return 0;
+	return what ? dt_err_set(err, -ENOTSUP, "--ema does not go with %s", what) : 0;
 }
 
 static int check_numbers(const struct dt_run *r, struct dt_err *err)
@@ -472,7 +503,7 @@ int dt_run_check(const struct dt_run *r, struct dt_err *err)
 
 	if (rc < 0 || (rc = check_cut(r, err)) < 0 || (rc = check_sizes(r, err)) < 0 ||
 	    (rc = check_base(r, err)) < 0 || (rc = check_optimizer(r, err)) < 0 ||
-	    (rc = check_sync(r, err)) < 0 || (rc = check_noise(r, err)) < 0 ||
+	    (rc = check_sync(r, err)) < 0 || (rc = check_noise(r, err)) < 0 || (rc = check_ema(r, err)) < 0 ||
 	    (rc = check_objective(r, err)) < 0 || (rc = check_rewards(r, err)) < 0 ||
 	    (rc = check_numbers(r, err)) < 0 || (rc = check_offload(r, err)) < 0)
 		return rc;

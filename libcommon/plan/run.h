@@ -178,9 +178,11 @@ struct dt_run {
 	/* The update. */
 	struct dt_optim optim; /* kind, betas, eps, weight decay */
 	struct dt_lr lr;
+	const char *no_decay; /* parameters without weight decay (dt_run_decay); NULL: norms and biases */
 	double layer_decay;   /* a layer's learning rate over that of the layer above; 0, 1: the same */
 	const char *scale_lr; /* "linear:B" or "sqrt:B": lr is that of a batch of B; NULL: as it is */
 	struct dt_run_sync sync;
+	double ema;		/* of the averaged weights: what is kept of them a step; 0: none */
 	double neftune;		/* alpha of the noise on embeddings; 0: none */
 	double label_smoothing; /* of a classifier's targets */
 	int64_t bn_span;	/* images a batch norm is over: DT_BN_DP, DT_BN_RANK, or so many */
@@ -224,6 +226,9 @@ struct dt_run {
 /* Gives a description that was just loaded the adapters of the run. -EINVAL where they mean nothing. */
 int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err);
 
+/* Sets decay of each parameter as --no-decay says. -EINVAL where that is no expression or names nothing. */
+int dt_run_decay(const struct dt_run *r, struct dt_params *p, struct dt_err *err);
+
 /*
  * Works out what follows from the rest: seq where it is 0 and there is a model, global_batch and accumulation
  * from one another, one sample at a time where the run is reproducible. Settling twice changes nothing.
@@ -255,9 +260,9 @@ static inline bool dt_run_splits(const struct dt_run *r)
 /* Kinds of values (weights, moments, gradients) an asynchronous checkpoint copies in host memory; 0: none. */
 static inline int dt_run_snapshot_kinds(const struct dt_run *r)
 {
-	return r->save.async && !r->on_card
-		       ? 1 + dt_optim_states(r->optim.kind) + r->save.grads + (r->sync.kind == DT_SYNC_DILOCO)
-		       : 0;
+	return r->save.async && !r->on_card ? 1 + dt_optim_states(r->optim.kind) + r->save.grads +
+						      (r->sync.kind == DT_SYNC_DILOCO) + (r->ema > 0)
+					    : 0;
 }
 
 /* Groups of images in a microbatch that batch norms are over, and ranks that one is over. */

@@ -145,8 +145,14 @@ static int evaluate(struct trainer *t, struct dt_err *err)
 {
 	struct eval_result r = {0};
 	double t0 = dt_now();
-	int rc = trainer_eval(t, &r, err);
+	int rc;
 
+	trainer_before_update(t); /* averaged weights may take the place of what is being written */
+	rc = ema_swap(t, err);
+	if (rc == 0)
+		rc = trainer_eval(t, &r, err);
+	if (rc == 0)
+		rc = ema_swap(t, err);
 	t->report.progress.eval_loss = r.loss;
 	dt_trace_span(t->report.trace, "evaluation", "evaluation", t0, NULL);
 	return rc < 0 ? rc : metrics_eval(t, &r, dt_now() - t0, err);
@@ -216,6 +222,8 @@ static int loop(struct trainer *t, struct dt_err *err)
 	struct step_result r = {0};
 	int rc = outer_begin(t, err);
 
+	if (rc == 0)
+		rc = ema_begin(t, err);
 	while (t->loop.step < t->run.steps && rc == 0 && !r.stop) {
 		bool last = t->loop.step + 1 == t->run.steps, save;
 

@@ -75,6 +75,7 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 	    (rc = store_bind(t, err)) < 0 || (rc = grads_bind(t, err)) < 0 || (rc = optim_bind(t, err)) < 0)
 		return rc;
 	outer_bind(t);
+	ema_bind(t);
 	rc = dt_exec_open(&t->exec, &t->run, t->mesh.at, &t->plan, t->arena.base,
 			  dt_mesh_comm(&t->mesh, DT_ON_TP), t->dev, t->store.unit_w, t->grads.unit_g, err);
 	t->exec.cp = dt_mesh_comm(&t->mesh, DT_ON_CP);
@@ -159,6 +160,7 @@ static int allocate(struct trainer *t, struct dt_err *err)
 		return rc;
 	t->run.on_card = !dt_dev_is_host(t->dev);
 	if ((rc = plan_memory(t, err)) < 0 || (rc = dt_model_params(&t->config, &t->table, err)) < 0 ||
+	    (rc = dt_run_decay(&t->run, &t->table, err)) < 0 ||
 	    (rc = dt_local_build(&t->table, &t->config, &t->run.layout, t->mesh.at, &t->local, err)) < 0)
 		return rc;
 	rc = bind_memory(t, err);
