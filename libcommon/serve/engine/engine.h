@@ -72,8 +72,8 @@ struct dt_metrics *dt_engine_metrics(struct dt_engine *e);
 /*
  * Submits every request of the call or none: -EAGAIN the queue is full, -E2BIG one can never fit, -ESHUTDOWN
  * the engine drains, -EDQUOT the quota of the tenant or of the adapter is used up (c->retry_after says for
- * how long). The requests must be complete (dt_serve_req_set_prompt, stop ids, ...). A call with an adapter waits until that is in
- * memory (dt_adapters_hold, which may fail).
+ * how long). The requests must be complete (dt_serve_req_set_prompt, stop ids, ...). A call with an adapter
+ * waits until that is in memory (dt_adapters_hold, which may fail).
  */
 int dt_engine_submit(struct dt_engine *e, struct dt_call *c, struct dt_err *err);
 
