@@ -10,7 +10,7 @@
 struct dt_infer_adapter {
 	struct dt_lora_lane *of; /* by local parameter, without a place among columns; a NULL: none */
 	char *data;		 /* of all lanes */
-	uint64_t bytes;
+	uint64_t bytes, sum;
 };
 
 /* The linears of m's program, by local parameter. */
@@ -73,6 +73,35 @@ static void lay_out(struct dt_lora_lane *l, const struct dt_adapter_part *p, enu
 	*l = (struct dt_lora_lane){.a = a, .b = b, .rank = p->rank, .cols = p->out, .scale = (float)p->scale};
 }
 
+/* FNV-1a over words of 8 bytes. */
+static uint64_t add_to_sum(uint64_t h, const void *p, size_t n)
+{
+	for (size_t i = 0; i < n; i += 8) {
+		uint64_t w = 0;
+
+		memcpy(&w, (const char *)p + i, n - i < 8 ? n - i : 8);
+		h = (h ^ w) * 1099511628211u;
+		h ^= h >> 29;
+	}
+	return h;
+}
+
+static uint64_t sum_of(const struct dt_adapter *a)
+{
+	uint64_t h = 14695981039346656037u;
+
+	for (int i = 0; i < a->n; i++) {
+		const struct dt_adapter_part *p = &a->part[i];
+		const int64_t head[] = {p->param, p->rank, p->in, p->out};
+
+		h = add_to_sum(h, head, sizeof(head));
+		h = add_to_sum(h, &p->scale, sizeof(p->scale));
+		h = add_to_sum(h, p->a, (size_t)(p->rank * p->in) * sizeof(float));
+		h = add_to_sum(h, p->b, (size_t)(p->rank * p->out) * sizeof(float));
+	}
+	return (h >> 1) | 1;
+}
+
 static int check_base(const struct dt_adapter *a, const char *base, struct dt_err *err)
 {
 	if (!base || !a->base[0] || !strcmp(a->base, base))
@@ -103,6 +132,7 @@ int dt_infer_adapter_open(struct dt_infer_adapter **ret, const struct dt_infer *
 			r->of = calloc((size_t)st->local.n + 1, sizeof(*r->of));
 			r->data = malloc(bytes + 1);
 			r->bytes = bytes;
+			r->sum = sum_of(a);
 		}
 		if (!r || !r->of || !r->data)
 			rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", path);
@@ -130,6 +160,11 @@ void dt_infer_adapter_close(struct dt_infer_adapter *a)
 uint64_t dt_infer_adapter_bytes(const struct dt_infer_adapter *a)
 {
 	return a->bytes;
+}
+
+uint64_t dt_infer_adapter_sum(const struct dt_infer_adapter *a)
+{
+	return a->sum;
 }
 
 /* ---- the pass ---- */

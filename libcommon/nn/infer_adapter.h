@@ -19,6 +19,8 @@ int dt_infer_adapter_open(struct dt_infer_adapter **ret, const struct dt_infer *
 			  const char *base, struct dt_err *err);
 void dt_infer_adapter_close(struct dt_infer_adapter *a);
 uint64_t dt_infer_adapter_bytes(const struct dt_infer_adapter *a);
+/* A sum of all that it changes, below 2^63, not 0: the same in every process. */
+uint64_t dt_infer_adapter_sum(const struct dt_infer_adapter *a);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

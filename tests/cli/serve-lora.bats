@@ -166,11 +166,32 @@ lines() { # MODEL...: prompts for each
     [ "$(metric lora_prompt_tokens_total)" = 192 ]
     [ "$(metric lora_resident)" = 2 ]
     [ "$(metric lora_evictions_total)" -ge 10 ]
+    # what is read again is what was added
+    cp -r adapters/bravo adapters/moving
+    expect 200 Success /v1/load_lora_adapter '{lora_name: "moving", lora_path: "moving"}'
+    [ "$(says moving) $(says n1) $(says n2)" = "bravo charlie delta" ]
+    cp adapters/charlie/* adapters/moving
+    expect 400 "has changed" /v1/completions '{model: "moving", prompt: "The "}'
     curl -s "$url/metrics" | grep -q 'dt:lora_requests_info{max_lora="2",running_lora_adapters="",waiting_lora_adapters=""}'
     kill -TERM "$server"
     wait "$server"
     server=
-    dt-serve --replay trace.jsonl | jq -e '.requests == 48 and .different_steps == 0'
+    dt-serve --replay trace.jsonl | jq -e '.requests == 51 and .different_steps == 0'
+}
+
+@test "prefixes on disk belong to what an adapter says, not to its name" {
+    ask="{model: \"x\", prompt: (\"The alpha \" * 8), max_tokens: 10, temperature: 0}"
+    for w in bravo charlie bravo; do
+        start --lora x=adapters/$w --kv-disk kv --kv-read always
+        post /v1/completions "$ask" | head -1 | jq -r '.choices[0].text' >>said
+        metric external_prefix_cache_hits_total >>hits
+        kill -TERM "$server"
+        wait "$server"
+        server=
+    done
+    [ "$(sort -u said | wc -l)" -eq 2 ]
+    [ "$(sed -n 1p said)" = "$(sed -n 3p said)" ]
+    [ "$(sed 's/[1-9].*/some/' hits | paste -sd' ')" = "0 0 some" ]
 }
 
 @test "an adapter's quota" {

@@ -31,7 +31,12 @@ struct dt_served_params {
 	int64_t draft;	     /* tokens guessed a step */
 	uint64_t cache_mem;  /* bytes of the KV cache; 0: dt_served_open decides */
 	bool share;	     /* prefixes */
-	bool as_trained;     /* nn/infer.h */
+	uint64_t kv_host;    /* bytes of host memory for blocks that the cache has no place for */
+	const char *kv_dir;  /* a folder for them, NULL: none */
+	uint64_t kv_dir_size;
+	bool kv_always;		  /* they are read also where it would be faster to compute them */
+	const struct dt_log *log; /* of that folder; NULL: silent */
+	bool as_trained;	  /* nn/infer.h */
 	/* Adapters: NAME=PATH each; what clients may load lies under lora_dir, NULL: they may not. */
 	const struct dt_strs *lora;
 	const char *lora_dir, *name;	/* name: the base's, in the API */
@@ -55,6 +60,7 @@ struct dt_served {
 	struct dt_adapters *adapters; /* NULL: none */
 	struct dt_engine *engine;
 	struct dt_schedtrace trace;
+	struct dt_kvdisk *disk;
 	struct dt_chat chat;
 	bool has_chat;
 	/* of several ranks: this one's groups, and how it is told of steps */

@@ -216,6 +216,8 @@ int dt_adapters_add(struct dt_adapters *a, const char *name, const char *path, b
 	if (rc < 0)
 		return rc;
 	rc = dt_adapters_read(s, &in, err);
+	if (rc == 0)
+		s->sum = dt_infer_adapter_sum(in);
 	pthread_mutex_lock(&a->mu);
 	if (rc == 0)
 		rc = list(a, s, replace, err);

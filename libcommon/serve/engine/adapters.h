@@ -37,7 +37,8 @@ struct dt_served_adapter {
 	/* constant */
 	struct dt_adapters *of;
 	char *name, *path;
-	uint64_t number; /* from 1, never used again: a new version under an old name has another */
+	uint64_t number; /* from 1, never used again */
+	uint64_t sum;	 /* of what it changes, as it was when it was added */
 
 	/* guarded by the lock of `of` */
 	int refs, holds, waiters;

@@ -121,6 +121,11 @@ static int load(struct dt_served_adapter *s, struct dt_err *err)
 	a->in_memory++;
 	pthread_mutex_unlock(&a->mu);
 	rc = dt_adapters_read(s, &in, err);
+	if (rc == 0 && dt_infer_adapter_sum(in) != s->sum) { /* keys and values of the old one are about */
+		dt_infer_adapter_close(in);
+		rc = dt_err_set(err, -EINVAL, "adapter '%s' has changed where it lies: load it again",
+				s->name);
+	}
 	pthread_mutex_lock(&a->mu);
 	s->loading = false;
 	if (rc < 0) {
