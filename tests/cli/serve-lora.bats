@@ -182,7 +182,7 @@ lines() { # MODEL...: prompts for each
 @test "prefixes on disk belong to what an adapter says, not to its name" {
     ask="{model: \"x\", prompt: (\"The alpha \" * 8), max_tokens: 10, temperature: 0}"
     for w in bravo charlie bravo; do
-        start --lora x=adapters/$w --kv-disk kv --kv-read always
+        start --lora x=adapters/$w --kv-disk kv:1GiB --kv-read always
         post /v1/completions "$ask" | head -1 | jq -r '.choices[0].text' >>said
         metric external_prefix_cache_hits_total >>hits
         kill -TERM "$server"
