@@ -412,9 +412,9 @@ random_configuration() {
 # What dt-serve says it has allocated, as GET /metrics.
 serving_memory() {
 	local port i
-	"$DT_BIN/dt-serve" --port 0 --threads 1 "$@" >served 2>log &
+	"$DT_BIN/dt-serve" --port 0 --threads 1 "$@" >served 2>log 3>&- &
 	server=$!
-	for i in $(seq 600); do
+	for i in $(seq 1200); do
 		port=$(sed -n 's/.*127\.0\.0\.1:\([0-9]*\).*/\1/p' served log | head -n 1)
 		[ -z "$port" ] || ! curl -sf "http://127.0.0.1:$port/metrics" -o metrics.txt || break
 		sleep 0.1

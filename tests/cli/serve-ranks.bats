@@ -164,8 +164,7 @@ rank() {
         url=$(tail -n 1 url)
         ask '{prompt: "x", max_tokens: 5, temperature: 0, ignore_eos: true}' /v1/completions >"again$start"
         jq -e '.usage.completion_tokens == 5' "again$start"
-        job=$(ps -o pid= --ppid $run)
-        job=${job// /}
+        job=$(pgrep -n -P $run -x 'mpirun|orterun')
         [ $start -lt 3 ] && kill -KILL "$(rank $((start - 1)))" # the first, then the second rank
     done
     [ "$(jq .choices[0].text again1)" = "$(jq .choices[0].text again3)" ]
