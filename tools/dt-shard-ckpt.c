@@ -336,7 +336,7 @@ static const char *tokenizer_hash(const struct dt_source *s, char hash[32])
 	text = dt_source_tokenizer(s, &n);
 	if (dt_source_note(s))
 		dt_program_say(&prog, "%s", dt_source_note(s));
-	else if (!text && (!tokenizer || strcmp(tokenizer, "none")))
+	else if (!text && !dt_source_images(s) && (!tokenizer || strcmp(tokenizer, "none")))
 		dt_program_say(&prog, "the source has no tokenizer to take along");
 	if (!text)
 		return NULL;

@@ -64,6 +64,7 @@ static int add_file(struct dt_source *s, const char *path, const char *file, con
 			d.shape[k] = t->shape[k];
 		if ((size_t)snprintf(d.name, sizeof(d.name), "%s", bare_name(t->name)) >= sizeof(d.name))
 			rc = dt_err_set(err, -EBADMSG, "'%s': a tensor's name is too long", path);
+		snprintf(d.type, sizeof(d.type), "%s", t->dtype);
 		if (rc == 0 && src_add(s, &d) < 0)
 			rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", path);
 	}
@@ -202,9 +203,11 @@ int src_hf_tokenizer(struct dt_source *s, const char *folder, struct dt_err *err
 
 int src_open_safetensors(struct dt_source *s, struct dt_err *err)
 {
-	char folder[PATH_MAX], path[PATH_MAX];
+	char folder[PATH_MAX], path[PATH_MAX], config[PATH_MAX];
+	json_t *o = NULL;
 	struct stat st;
 	char *slash;
+	bool index;
 	size_t n;
 	int rc;
 
@@ -229,14 +232,23 @@ int src_open_safetensors(struct dt_source *s, struct dt_err *err)
 			return rc;
 	}
 	n = strlen(path);
-	rc = n > 11 && !strcmp(path + n - 11, ".index.json") ? add_index(s, folder, path, err)
-							     : add_file(s, path, path, NULL, err);
+	index = n > 11 && !strcmp(path + n - 11, ".index.json");
+	rc = index ? add_index(s, folder, path, err) : add_file(s, path, path, NULL, err);
 	if (rc == 0)
-		rc = join(path, folder, "config.json", err);
+		rc = join(config, folder, "config.json", err);
 	if (rc == 0)
-		rc = dt_config_load(path, &s->config, err);
+		rc = index || access(config, F_OK) == 0 ? dt_config_load(config, &s->config, err)
+							: dt_config_from_weights(path, &s->config, err);
+	if (rc == 0 && access(config, F_OK) == 0)
+		rc = dt_json_load(config, SRC_TEXT_MAX, &o, err);
+	if (rc == 0)
+		rc = src_coded_find(s, o, err);
 	if (rc == 0)
 		rc = src_resolve(s, DT_NAMES_HF, err);
-	return rc == 0 ? src_hf_tokenizer(s, folder, err) : rc;
+	if (rc == 0)
+		rc = dt_config_is_image(&s->config) ? src_images(s, o, err)
+						    : src_hf_tokenizer(s, folder, err);
+	json_decref(o);
+	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -34,6 +34,7 @@ static void put_data_meta(struct trainer *t, json_t *o)
 	if (dt_config_is_image(&t->config)) {
 		json_object_set_new(data, "set_images", json_integer(t->source.images.info.images));
 		json_object_set_new(o, "classes", images_classes(t));
+		json_object_set_new(o, "pixels", images_pixels(t));
 		return;
 	}
 	json_object_set_new(data, "set_tokens", json_integer((json_int_t)t->source.info.tokens));
@@ -421,7 +422,7 @@ static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 	int rc = same_model(t, ck, err);
 
 	if (rc == 0 && images)
-		rc = images_check_meta(t, meta, dt_ckpt_path(ck), err);
+		rc = images_load_meta(t, meta, dt_ckpt_path(ck), err);
 	if (rc < 0)
 		return rc;
 	if ((rc = loop_from_json(t, meta, err)) < 0 || (rc = optim_from_json(t, meta, err)) < 0 ||
