@@ -3,15 +3,11 @@
 #include <math.h>
 
 static const struct dt_format_info info[DT_FMT_N] = {
-	[DT_FMT_F32] = {"f32", 0, 0, 1, 4, true, DT_F32},
-	[DT_FMT_F16] = {"f16", 1, 1, 1, 2, true, DT_F16},
-	[DT_FMT_BF16] = {"bf16", 30, 32, 1, 2, true, DT_BF16},
-	[DT_FMT_Q4_0] = {"q4_0", 2, 2, 32, 18, true, -1},
-	[DT_FMT_Q4_1] = {"q4_1", 3, 3, 32, 20, true, -1},
-	[DT_FMT_Q8_0] = {"q8_0", 8, 7, 32, 34, true, -1},
-	[DT_FMT_Q4_K] = {"q4_k", 12, 15, 256, 144, true, -1},
-	[DT_FMT_Q6_K] = {"q6_k", 14, 18, 256, 210, true, -1},
-	[DT_FMT_Q5_0] = {"q5_0", 6, 8, 32, 22, true, -1},
+	[DT_FMT_F32] = {"f32", 0, 0, 1, 4, DT_F32},	 [DT_FMT_F16] = {"f16", 1, 1, 1, 2, DT_F16},
+	[DT_FMT_BF16] = {"bf16", 30, 32, 1, 2, DT_BF16}, [DT_FMT_Q4_0] = {"q4_0", 2, 2, 32, 18, -1},
+	[DT_FMT_Q4_1] = {"q4_1", 3, 3, 32, 20, -1},	 [DT_FMT_Q8_0] = {"q8_0", 8, 7, 32, 34, -1},
+	[DT_FMT_Q4_K] = {"q4_k", 12, 15, 256, 144, -1},	 [DT_FMT_Q6_K] = {"q6_k", 14, 18, 256, 210, -1},
+	[DT_FMT_Q5_0] = {"q5_0", 6, 8, 32, 22, -1},
 };
 
 const struct dt_format_info *dt_format_info(enum dt_format f)
