@@ -27,6 +27,7 @@ ABSENT(pool_avg_backward, T dx, T dy, const struct dt_pooling *p)
 ABSENT(pixels, T y, T x, int64_t channels)
 ABSENT(latent_heads, T y, T x, const struct dt_latent_heads *p)
 ABSENT(class_loss, float *loss, int32_t *above, T dlogits, T logits, const struct dt_classes *p)
+ABSENT(lora_add, T y, T x, T room, const struct dt_lora_batch *p)
 ABSENT(factor_sums, double *rows, double *cols, T g, const struct dt_factor *f)
 ABSENT(factor_direction, T g, T r, T c, const struct dt_factor *f)
 /* SPDX-License-Identifier: Apache-2.0 */

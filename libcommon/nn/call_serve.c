@@ -32,11 +32,16 @@ static int embed(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 	return 0;
 }
 
+static bool adapted(const struct dt_exec *x)
+{
+	return dt_infer_adapts(((const struct dt_infer *)x->owner)->batch);
+}
+
 static int linear(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	TRY(x->dev->ops->packed_matmul(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
 				       packed(x->owner, n->param[0]), dt_call_joined(x->w, n->param + 3)));
-	return 0;
+	return adapted(x) ? dt_infer_adapt(x, n, dt_call_mat(x, n->out[0]), err) : 0;
 }
 
 /* Gate, up and activation at once where the device can. */
@@ -47,11 +52,16 @@ static int linear_gated(struct dt_exec *x, const struct dt_node *n, struct dt_er
 			 in = dt_call_mat(x, n->in[0]), bias = dt_call_joined(x->w, n->param + 3);
 	enum dt_act_fn f = (enum dt_act_fn)n->attr.act;
 	const struct dt_infer *m = x->owner;
-	int rc = m->p.as_trained ? -ENOTSUP : x->dev->ops->packed_gated(x->dev, y, in, w, bias, f);
+	bool adapts = adapted(x);
+	int rc = m->p.as_trained || adapts ? -ENOTSUP : x->dev->ops->packed_gated(x->dev, y, in, w, bias, f);
 
 	if (rc != -ENOTSUP)
 		return dt_kernel_check(rc, "->packed_gated(", err);
+	if (!adapts || m->p.as_trained) /* the room is wider where there are adapters */
+		up.dtype = x->dtype;
 	TRY(x->dev->ops->packed_matmul(x->dev, up, in, w, bias));
+	if (adapts && (rc = dt_infer_adapt(x, n, up, err)) < 0)
+		return rc;
 	TRY(x->dev->ops->gated_forward(x->dev, y, up, f));
 	return 0;
 }

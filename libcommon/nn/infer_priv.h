@@ -63,6 +63,7 @@ struct dt_infer {
 	int64_t positions;
 	struct dt_flight flight;
 	struct dt_infer_side side;
+	struct dt_lora_part *parts; /* [max_seqs] of a pass, with adapters */
 	/* the pass under way */
 	const struct dt_infer_batch *batch;
 	float *logits;
@@ -108,6 +109,10 @@ static inline bool dt_infer_last_stage(const struct dt_infer *m)
 /* infer_load.c: fills owner, packed, expert, set and x.w. */
 int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err);
 void dt_infer_unload(struct dt_infer *m);
+
+/* infer_adapter.c: whether some sequence has an adapter; adds theirs to y, the product of node n. */
+bool dt_infer_adapts(const struct dt_infer_batch *b);
+int dt_infer_adapt(struct dt_exec *x, const struct dt_node *n, struct dt_tensor y, struct dt_err *err);
 
 /* call_serve.c: what nodes do in serving, by op. */
 extern dt_call *const dt_serve_calls[DT_OP_N];

@@ -95,6 +95,18 @@ setup() {
     [[ $output == *nothere* ]]
 }
 
+@test "convolutions are compiled for this processor, none is the library's reference" {
+    for precision in fp32 bf16; do
+        DNNL_VERBOSE=1 ONEDNN_VERBOSE=1 dt-train "${common[@]}" --model resnet-18 --image-size 32 --precision $precision \
+            --microbatch 2 --steps 1 --optimizer sgd --metrics /dev/null >verbose 2>/dev/null
+        grep -c ",exec,cpu,convolution," verbose
+        run -1 grep -E ",exec,cpu,convolution,[^,]*ref" verbose
+        for what in forward_training backward_data backward_weights; do
+            grep -q ",convolution,.*,$what," verbose
+        done
+    done
+}
+
 @test "weights go to other libraries' files and back with their statistics, classes and pixels" {
     dt-train "${common[@]}" --model resnet-18 --image-size 32 --microbatch 2 --steps 1 --optimizer sgd --save r18 --metrics /dev/null 2>/dev/null
     dt-shard-ckpt convert r18 hf --to safetensors
