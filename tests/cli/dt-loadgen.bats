@@ -210,11 +210,10 @@ PY
         and (.errors | map([.status, .message]) | sort == [[0, "broke down"], [0, "the stream ended without [DONE]"], [503, "full"]])' report
     run -1 --separate-stderr dt-loadgen "$url" -c 1 -n 2 --input 9 --timeout 0.02 --json
     [ "$(jq .requests.timeout <<<"$output")" = 2 ]
-    for server in http://127.0.0.1:1 http://127.0.0.1:1/ http://127.0.0.1:1/v1 http://127.0.0.1:1/v1/ 127.0.0.1:1 127.0.0.1:1/v1; do
-        run -1 dt-loadgen "$server"
+    for at in http://127.0.0.1:1 http://127.0.0.1:1/ http://127.0.0.1:1/v1 http://127.0.0.1:1/v1/ 127.0.0.1:1 127.0.0.1:1/v1; do
+        run -1 dt-loadgen "$at"
         [[ "$output" == *"cannot ask http://127.0.0.1:1/v1/models"* ]]
     done
-    server=
     for bad in localhost http:// ftp://127.0.0.1:1 :// 'http://a b:1' ''; do
         run -2 dt-loadgen "$bad"
         [[ "$output" == *"'$bad' is neither an http:// or https:// URL nor HOST:PORT; write"* ]]
