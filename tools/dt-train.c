@@ -152,6 +152,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("spike-factor"),
 	DT_RUN_OPT("nan-skips"),
 	DT_RUN_OPT("check-replicas"),
+	DT_RUN_OPT("elastic"),
 	{"inject", 0, DT_OPT_STRS, &a.inject, "FAULT",
 	 "make a fault: kill, stop, nan, spike, slow, flip, wrong or enospc, with :rank=R,step=S ...; may be "
 	 "repeated"},
@@ -434,11 +435,21 @@ static void for_people(void)
 				      : DT_RUN_PROGRESS_OFF;
 }
 
+/* Whether the launcher lets ranks outlive one another; of others than Open MPI nothing is known. */
+static bool launcher_ends_all(void)
+{
+	const char *ranks = getenv("OMPI_COMM_WORLD_SIZE"), *on = getenv("OMPI_MCA_orte_enable_recovery");
+
+	return ranks && atoi(ranks) > 1 && !(on && !strcmp(on, "1"));
+}
+
 static int train(struct dt_log *log)
 {
 	struct dt_world_opts wo = {.timeout_s = a.timeout,
 				   .recorder = a.recorder,
-				   .transport = a.transport ? DT_TRANSPORT_MPI : DT_TRANSPORT_AUTO};
+				   .transport = a.transport ? DT_TRANSPORT_MPI : DT_TRANSPORT_AUTO,
+				   .elastic = a.o.run.watch.elastic,
+				   .join = a.o.run.watch.elastic ? getenv(DT_JOIN_ENV) : NULL};
 	struct dt_world_info info;
 	struct dt_err err = {0};
 	const struct dt_given *given = NULL;
@@ -496,6 +507,12 @@ static int run(int argc, char **argv, char **words)
 	}
 	if (a.verify.layouts)
 		return dt_opt_usage_error(&program, stderr, "--layouts is for dt-train verify");
+	if (a.o.run.watch.elastic && a.transport)
+		return dt_opt_usage_error(&program, stderr, "--elastic does not go with --transport mpi");
+	if (a.o.run.watch.elastic && !a.print_program && launcher_ends_all())
+		return dt_opt_usage_error(&program, stderr,
+					  "--elastic needs mpirun --enable-recovery, or dt-run: mpirun ends "
+					  "all ranks with one");
 	signal(SIGPIPE, SIG_IGN);
 	if (a.print_program) {
 		status = print_program(&err);
